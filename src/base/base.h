@@ -1,0 +1,16 @@
+/* base.h - room header of base: everything below every other room. */
+#ifndef TR_BASE_BASE_H
+#define TR_BASE_BASE_H
+
+#include "base/compiler.h"
+#include "base/status.h"
+#include "base/dtype.h"
+#include "base/str.h"
+#include "base/json.h"
+#include "base/file.h"
+#include "base/misc.h"
+#include "base/rng.h"
+#include "base/pool.h"
+#include "base/banned.h"
+
+#endif

@@ -1,0 +1,71 @@
+/* compiler.h - the only place for compiler extensions. */
+#ifndef TR_BASE_COMPILER_H
+#define TR_BASE_COMPILER_H
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define TR_NORETURN          __attribute__((noreturn))
+#define TR_MUST_CHECK        __attribute__((warn_unused_result))
+#define TR_TARGET(isa)       __attribute__((target(isa)))
+#define TR_LIKELY(x)         __builtin_expect(!!(x), 1)
+#define TR_UNLIKELY(x)       __builtin_expect(!!(x), 0)
+#else
+#define TR_PRINTF(fmt, args)
+#define TR_NORETURN
+#define TR_MUST_CHECK
+#define TR_TARGET(isa)
+#define TR_LIKELY(x)   (x)
+#define TR_UNLIKELY(x) (x)
+#endif
+
+/* Tells the core that this is a spin loop. */
+static inline void tr_cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+#define TR_COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+static inline int64_t tr_min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t tr_max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t tr_round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* a * b into *out; false on overflow. Every size that comes from a file goes through these two. */
+static inline bool tr_mul_size(size_t a, size_t b, size_t *out)
+{
+    if (b != 0 && a > SIZE_MAX / b)
+        return false;
+    *out = a * b;
+    return true;
+}
+
+static inline bool tr_add_size(size_t a, size_t b, size_t *out)
+{
+    if (a > SIZE_MAX - b)
+        return false;
+    *out = a + b;
+    return true;
+}
+
+#endif

@@ -1,0 +1,172 @@
+/* dtype.c - element type names and conversions.
+ *
+ * Every narrowing rounds once, to nearest even: float64 goes to a 16-bit type through a float rounded to odd, which
+ * keeps the sticky bit that plain double rounding loses. Rejected: a table of 16 pair functions; two loops and a block
+ * buffer cover all pairs.
+ */
+#include "base/dtype.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+struct dtype_row {
+    size_t bytes;
+    const char *safetensors, *name;
+};
+
+static const struct dtype_row rows[] = {
+#define X(name, bytes, st_name, hf_name) { bytes, st_name, hf_name },
+    TR_DTYPE_LIST(X)
+#undef X
+};
+_Static_assert(TR_COUNT_OF(rows) == TR_DTYPE_COUNT, "one row a dtype");
+
+static const struct dtype_row *row_of(enum tr_dtype d)
+{
+    TR_BUG_ON((unsigned)d >= TR_DTYPE_COUNT);
+    return &rows[d];
+}
+
+size_t tr_dtype_bytes(enum tr_dtype d)
+{
+    return row_of(d)->bytes;
+}
+
+const char *tr_dtype_name(enum tr_dtype d)
+{
+    return row_of(d)->name;
+}
+
+const char *tr_dtype_safetensors(enum tr_dtype d)
+{
+    return row_of(d)->safetensors;
+}
+
+enum tr_status tr_dtype_parse(const char *name, enum tr_dtype *out)
+{
+    struct tr_str legal = { 0 };
+    for (unsigned d = 0; d < TR_DTYPE_COUNT; d++) {
+        if (strcmp(name, rows[d].name) == 0 || strcmp(name, rows[d].safetensors) == 0) {
+            *out = (enum tr_dtype)d;
+            tr_str_release(&legal);
+            return TR_OK;
+        }
+        tr_str_addf(&legal, "%s%s", d ? ", " : "", rows[d].name);
+    }
+    char shown[64];
+    enum tr_status st = tr_fail(TR_USAGE, "dtype \"%s\" is not one of %s", tr_escape(name, shown, sizeof shown),
+                                tr_str_ok(&legal) ? legal.p : "the known types");
+    tr_str_release(&legal);
+    return st;
+}
+
+static float f32_of_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static uint32_t bits_of_f32(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+float tr_f32_of_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t magnitude = h & 0x7fffu;
+    if (magnitude >= 0x7c00u) /* infinity or NaN */
+        return f32_of_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    if (magnitude < 0x400u) /* subnormal: units of 2^-24, exact in float */
+        return f32_of_bits(sign | bits_of_f32((float)magnitude * 0x1p-24f));
+    return f32_of_bits(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
+}
+
+uint16_t tr_f16_of_f32(float f)
+{
+    uint32_t u = bits_of_f32(f);
+    uint32_t sign = u >> 16 & 0x8000u;
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (u >> 13 & 0x3ffu)); /* quiet NaN */
+    if (u >= 0x47800000u)
+        return (uint16_t)(sign | 0x7c00u); /* 65536 and above */
+    if (u < 0x38800000u)                   /* below 2^-14: one unit of 0.5f is 2^-24, so the addition rounds for us */
+        return (uint16_t)(sign | (bits_of_f32(f32_of_bits(u) + 0.5f) - 0x3f000000u));
+    u += 0xfffu + (u >> 13 & 1u); /* may carry into infinity: right from 65520 on */
+    return (uint16_t)(sign | (u - ((127u - 15u) << 23)) >> 13);
+}
+
+/* Truncates, then sets the last bit if anything was cut: a later rounding to fewer bits is then the only one. */
+static float f32_of_f64_odd(double d)
+{
+    float f = (float)d;
+    if ((double)f == d || d != d)
+        return f;
+    uint32_t u = bits_of_f32(f);
+    double away = f < 0 ? d - (double)f : (double)f - d; /* > 0: the cast went away from zero */
+    if (away > 0)
+        u--;
+    return f32_of_bits(u | 1u);
+}
+
+static void to_f32(const void *src, enum tr_dtype d, float *out, size_t n)
+{
+    const uint16_t *half = src;
+    const double *wide = src;
+    if (d == TR_BF16)
+        for (size_t i = 0; i < n; i++)
+            out[i] = tr_f32_of_bf16(half[i]);
+    else if (d == TR_F16)
+        for (size_t i = 0; i < n; i++)
+            out[i] = tr_f32_of_f16(half[i]);
+    else
+        for (size_t i = 0; i < n; i++)
+            out[i] = (float)wide[i];
+}
+
+static void of_f32(const float *src, enum tr_dtype d, void *out, size_t n)
+{
+    uint16_t *half = out;
+    double *wide = out;
+    if (d == TR_BF16)
+        for (size_t i = 0; i < n; i++)
+            half[i] = tr_bf16_of_f32(src[i]);
+    else if (d == TR_F16)
+        for (size_t i = 0; i < n; i++)
+            half[i] = tr_f16_of_f32(src[i]);
+    else
+        for (size_t i = 0; i < n; i++)
+            wide[i] = (double)src[i];
+}
+
+void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dtype dst_dtype, size_t n)
+{
+    TR_BUG_ON((unsigned)src_dtype > TR_F64 || (unsigned)dst_dtype > TR_F64); /* the float types come first */
+    if (n == 0)
+        return;
+    if (src_dtype == dst_dtype) {
+        memmove(dst, src, n * tr_dtype_bytes(src_dtype));
+        return;
+    }
+    if (dst_dtype == TR_F32) {
+        to_f32(src, src_dtype, dst, n);
+        return;
+    }
+    if (src_dtype == TR_F32) {
+        of_f32(src, dst_dtype, dst, n);
+        return;
+    }
+    float block[256];
+    for (size_t at = 0; at < n; at += TR_COUNT_OF(block)) {
+        size_t n_now = n - at < TR_COUNT_OF(block) ? n - at : TR_COUNT_OF(block);
+        if (src_dtype == TR_F64)
+            for (size_t i = 0; i < n_now; i++)
+                block[i] = f32_of_f64_odd(((const double *)src)[at + i]);
+        else
+            to_f32((const char *)src + at * tr_dtype_bytes(src_dtype), src_dtype, block, n_now);
+        of_f32(block, dst_dtype, (char *)dst + at * tr_dtype_bytes(dst_dtype), n_now);
+    }
+}

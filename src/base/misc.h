@@ -1,0 +1,29 @@
+/* misc.h - hashing, clock, failpoints: three small things that every room uses. */
+#ifndef TR_BASE_MISC_H
+#define TR_BASE_MISC_H
+
+#include "base/status.h"
+
+/* XXH3-128, streaming. Hex is 32 digits. */
+struct tr_hash128 {
+    uint64_t lo, hi;
+};
+struct tr_hasher;
+enum tr_status tr_hasher_open(struct tr_hasher **out);
+void tr_hasher_add(struct tr_hasher *h, const void *p, size_t n);
+struct tr_hash128 tr_hasher_get(const struct tr_hasher *h);
+void tr_hasher_clear(struct tr_hasher *h);
+void tr_hasher_close(struct tr_hasher *h);
+struct tr_hash128 tr_hash(const void *p, size_t n);
+void tr_hash_hex(struct tr_hash128 h, char out[33]);
+bool tr_hash_eq(struct tr_hash128 a, struct tr_hash128 b);
+
+int64_t tr_clock_us(void);  /* monotonic: the only clock that decides anything */
+double tr_clock_wall(void); /* seconds since 1970: for people only */
+
+/* TR_FAIL=point:action[:n[:rank]][,...]; action = kill | stop | delay<ms> | error; n-th hit, default 1.
+ * Returns TR_OK, or TR_IO when armed with "error" (text names the point). Costs one load when nothing is armed. */
+enum tr_status tr_failpoint(const char *point);
+enum tr_status tr_failpoint_setup(const char *spec, int rank); /* spec NULL: read TR_FAIL */
+
+#endif

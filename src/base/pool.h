@@ -1,0 +1,20 @@
+/* pool.h - threads that share one loop. Kernels must give the same bits for any number of threads: a task owns its
+ * outputs, and tasks are cut by problem size only. */
+#ifndef TR_BASE_POOL_H
+#define TR_BASE_POOL_H
+
+#include "base/status.h"
+
+struct tr_pool;
+
+/* n_threads counts the caller; 0 = one per core this process may use. */
+enum tr_status tr_pool_open(int n_threads, struct tr_pool **out);
+void tr_pool_close(struct tr_pool *p);
+int tr_pool_threads(const struct tr_pool *p); /* NULL pool = 1 */
+
+/* fn(ctx, task, worker) for task 0..n_tasks-1, each once; returns when all are done. worker < tr_pool_threads().
+ * p may be NULL (runs here). Never allocates. Not reentrant. */
+typedef void tr_task_fn(void *ctx, int64_t task, int worker);
+void tr_pool_run(struct tr_pool *p, int64_t n_tasks, tr_task_fn *fn, void *ctx);
+
+#endif

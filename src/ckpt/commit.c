@@ -1,0 +1,373 @@
+/* commit.c - writing a checkpoint directory, and the lock that says who may.
+ *
+ * Invariant: the final name appears by one rename (or one exchange) of a directory whose every file, directory and
+ * manifest is already durable. Nothing of an older checkpoint is touched before that. A checkpoint of the same step
+ * that is already there is exchanged atomically; the old one then has the temp name and goes away with it.
+ * Rejected: writing into the final directory with a "done" file (a crash leaves a directory that looks whole to HF).
+ */
+#include "ckpt/commit_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- lock ---- */
+
+struct tr_ckpt_lock {
+    int fd;
+};
+
+static enum tr_status refuse_locked(int fd, const char *output_dir)
+{
+    char holder[256] = "", text[300];
+    ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+    holder[n > 0 ? n : 0] = '\0';
+    holder[strcspn(holder, "\n")] = '\0';
+    return tr_fail(TR_USAGE, "%s is being written by another run (%s); stop it or choose another output_dir",
+                   output_dir, tr_escape(holder, text, sizeof text));
+}
+
+static enum tr_status write_holder(int fd, const char *path, const char *run_id, int64_t generation)
+{
+    enum tr_status st = TR_OK;
+    char host[64] = "", text[256];
+    gethostname(host, sizeof host - 1);
+    TR_TRY(tr_format(text, sizeof text, "pid %d host %s run %s generation %" PRId64 "\n", (int)getpid(), host, run_id,
+                     generation));
+    if (ftruncate(fd, 0) != 0)
+        TR_TRY(tr_fail(TR_IO, "%s: truncate: %s", path, strerror(errno)));
+    TR_TRY(tr_write_all(fd, path, text, strlen(text)));
+    if (fsync(fd) != 0)
+        st = tr_fail(TR_IO, "%s: fsync: %s", path, strerror(errno));
+out:
+    return st;
+}
+
+enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t generation, struct tr_ckpt_lock **out)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    struct tr_ckpt_lock *l = NULL;
+    int fd = -1;
+    TR_TRY(tr_ckpt_check_run_id(run_id));
+    TR_TRY(tr_mkdirs(output_dir));
+    TR_TRY(tr_path_join(path, output_dir, ".trireme.lock"));
+    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
+    if (fd < 0)
+        TR_TRY(tr_fail(TR_USAGE, "output_dir is not writable: %s: %s", path, strerror(errno)));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        TR_TRY(errno == EWOULDBLOCK ? refuse_locked(fd, output_dir)
+                                    : tr_fail(TR_IO, "%s: lock: %s", path, strerror(errno)));
+    TR_TRY(write_holder(fd, path, run_id, generation));
+    l = malloc(sizeof *l);
+    if (!l)
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a lock"));
+    l->fd = fd;
+    *out = l;
+    return TR_OK;
+out:
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+void tr_ckpt_unlock(struct tr_ckpt_lock *l)
+{
+    if (!l)
+        return;
+    close(l->fd); /* the file stays: removing it would let two holders lock two files of one name */
+    free(l);
+}
+
+/* ---- saving ---- */
+
+struct tr_commit {
+    char output_dir[TR_PATH_MAX], dir[TR_PATH_MAX], final[TR_PATH_MAX];
+    char run_id[TR_CKPT_RUN_ID_MAX];
+    int64_t step, generation;
+    struct tr_ckpt_file *files; /* names are ours */
+    size_t n_files, n_cap;
+    bool owns_dir;   /* dir is ours to remove: a failed save, or the old checkpoint after an exchange */
+    bool is_renamed; /* the new checkpoint has its final name */
+};
+
+enum tr_status tr_commit_dir_of(const char *output_dir, int64_t step, int64_t generation, char out[TR_PATH_MAX])
+{
+    char name[80];
+    enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64 ".tmp-%" PRId64, step, generation);
+    return st == TR_OK ? tr_path_join(out, output_dir, name) : st;
+}
+
+static enum tr_status fill(struct tr_commit *c, const char *output_dir, const char *run_id, int64_t step,
+                           int64_t generation)
+{
+    enum tr_status st = TR_OK;
+    char name[40];
+    if (step < 0 || generation < 0)
+        return tr_fail(TR_USAGE, "step %" PRId64 ", generation %" PRId64 ": must not be negative", step, generation);
+    c->step = step;
+    c->generation = generation;
+    TR_TRY(tr_ckpt_check_run_id(run_id));
+    TR_TRY(tr_format(c->run_id, sizeof c->run_id, "%s", run_id));
+    TR_TRY(tr_format(c->output_dir, sizeof c->output_dir, "%s", output_dir));
+    TR_TRY(tr_commit_dir_of(output_dir, step, generation, c->dir));
+    TR_TRY(tr_format(name, sizeof name, "checkpoint-%" PRId64, step));
+    TR_TRY(tr_path_join(c->final, output_dir, name));
+out:
+    return st;
+}
+
+enum tr_status tr_commit_begin(const char *output_dir, const char *run_id, int64_t step, int64_t generation,
+                               struct tr_commit **out)
+{
+    enum tr_status st = TR_OK;
+    char state[TR_PATH_MAX];
+    struct tr_commit *c = calloc(1, sizeof *c);
+    if (!c)
+        return tr_fail(TR_NOMEM, "no memory for a checkpoint");
+    TR_TRY(fill(c, output_dir, run_id, step, generation));
+    TR_TRY(tr_mkdirs(output_dir));
+    TR_TRY(tr_remove_tree(c->dir)); /* an earlier try of this generation */
+    if (mkdir(c->dir, 0777) != 0)
+        TR_TRY(tr_fail(TR_IO, "%s: mkdir: %s", c->dir, strerror(errno)));
+    c->owns_dir = true;
+    TR_TRY(tr_path_join(state, c->dir, TR_CKPT_STATE_DIR));
+    if (mkdir(state, 0777) != 0)
+        TR_TRY(tr_fail(TR_IO, "%s: mkdir: %s", state, strerror(errno)));
+    TR_TRY(tr_failpoint("ckpt.begin"));
+    *out = c;
+    return TR_OK;
+out:
+    tr_commit_close(c);
+    return st;
+}
+
+const char *tr_commit_dir(const struct tr_commit *c)
+{
+    return c->dir;
+}
+
+enum tr_status tr_commit_add(struct tr_commit *c, const char *name, uint64_t bytes, struct tr_hash128 hash)
+{
+    char text[96];
+    if (!tr_ckpt_member_is_legal(name))
+        return tr_fail(TR_USAGE, "checkpoint file name \"%s\" is not allowed", tr_escape(name, text, sizeof text));
+    if (c->n_files == TR_CKPT_MAX_FILES)
+        return tr_fail(TR_USAGE, "a checkpoint has at most %d files", TR_CKPT_MAX_FILES);
+    if (c->n_files == c->n_cap) {
+        size_t n_cap = c->n_cap ? c->n_cap * 2 : 64;
+        struct tr_ckpt_file *grown = realloc(c->files, n_cap * sizeof *grown);
+        if (!grown)
+            return tr_fail(TR_NOMEM, "no memory for %zu files", n_cap);
+        c->files = grown;
+        c->n_cap = n_cap;
+    }
+    char *copy = strdup(name);
+    if (!copy)
+        return tr_fail(TR_NOMEM, "no memory for a file name");
+    c->files[c->n_files++] = (struct tr_ckpt_file){ copy, bytes, hash };
+    return TR_OK;
+}
+
+static enum tr_status member_path(const struct tr_commit *c, const char *name, char path[TR_PATH_MAX])
+{
+    return tr_ckpt_member_is_legal(name) ? tr_path_join(path, c->dir, name)
+                                         : tr_fail(TR_USAGE, "checkpoint file name is not allowed");
+}
+
+static enum tr_status create(const char *path, int *out_fd)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return tr_fail(TR_IO, "%s: create: %s", path, strerror(errno));
+    *out_fd = fd;
+    return TR_OK;
+}
+
+/* fsync once, close always. */
+static enum tr_status seal(int fd, const char *path)
+{
+    enum tr_status st = fsync(fd) == 0 ? TR_OK : tr_fail(TR_IO, "%s: fsync: %s", path, strerror(errno));
+    if (close(fd) != 0 && st == TR_OK)
+        st = tr_fail(TR_IO, "%s: close: %s", path, strerror(errno));
+    return st;
+}
+
+enum tr_status tr_commit_put(struct tr_commit *c, const char *name, const void *p, size_t n)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    int fd = -1;
+    TR_TRY(member_path(c, name, path));
+    TR_TRY(create(path, &fd));
+    TR_TRY(tr_write_all(fd, path, p, n));
+    st = seal(fd, path);
+    fd = -1;
+    TR_TRY(st);
+    TR_TRY(tr_commit_add(c, name, n, tr_hash(p, n)));
+out:
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+enum tr_status tr_commit_copy(struct tr_commit *c, const char *name, const char *from)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], chunk[65536];
+    int in = -1, fd = -1;
+    uint64_t n_bytes = 0;
+    struct tr_hasher *h = NULL;
+    TR_TRY(member_path(c, name, path));
+    TR_TRY(tr_hasher_open(&h));
+    TR_TRY(tr_file_open_read(from, &in, &n_bytes));
+    TR_TRY(create(path, &fd));
+    for (uint64_t at = 0; at < n_bytes;) {
+        size_t n = n_bytes - at < sizeof chunk ? (size_t)(n_bytes - at) : sizeof chunk;
+        TR_TRY(tr_pread_all(in, from, chunk, n, at));
+        tr_hasher_add(h, chunk, n);
+        TR_TRY(tr_write_all(fd, path, chunk, n));
+        at += n;
+    }
+    st = seal(fd, path);
+    fd = -1;
+    TR_TRY(st);
+    TR_TRY(tr_commit_add(c, name, n_bytes, tr_hasher_get(h)));
+out:
+    if (fd >= 0)
+        close(fd);
+    if (in >= 0)
+        close(in);
+    tr_hasher_close(h);
+    return st;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
+}
+
+/* A file that a rank told of but never wrote, or wrote short, must not reach the manifest. */
+static enum tr_status check_files(struct tr_commit *c)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    struct stat info;
+    if (c->n_files)
+        qsort(c->files, c->n_files, sizeof *c->files, by_name);
+    for (size_t i = 0; i < c->n_files; i++) {
+        const struct tr_ckpt_file *f = &c->files[i];
+        if (i > 0 && strcmp(c->files[i - 1].name, f->name) == 0)
+            return tr_fail(TR_USAGE, "checkpoint file %s is registered twice", f->name);
+        TR_TRY(tr_path_join(path, c->dir, f->name));
+        if (lstat(path, &info) != 0)
+            return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
+        if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != f->bytes)
+            return tr_fail(TR_IO, "%s: %" PRId64 " bytes on disk, its writer told %" PRIu64, path,
+                           (int64_t)info.st_size, f->bytes);
+    }
+out:
+    return st;
+}
+
+static enum tr_status write_manifest(const struct tr_commit *c)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str text = { 0 };
+    char path[TR_PATH_MAX];
+    const struct tr_ckpt_manifest m = {
+        .run_id = c->run_id, .step = c->step, .generation = c->generation, .files = c->files, .n_files = c->n_files
+    };
+    TR_TRY(tr_path_join(path, c->dir, TR_CKPT_STATE_DIR));
+    TR_TRY(tr_fsync_dir(path));
+    TR_TRY(tr_fsync_dir(c->dir));
+    TR_TRY(tr_failpoint("ckpt.before_manifest"));
+    TR_TRY(tr_ckpt_manifest_build(&m, &text));
+    TR_TRY(tr_path_join(path, c->dir, TR_CKPT_MANIFEST));
+    TR_TRY(tr_file_write_atomic(path, text.p, text.n));
+    TR_TRY(tr_failpoint("ckpt.after_manifest"));
+out:
+    tr_str_release(&text);
+    return st;
+}
+
+/* File systems without exchange: a checkpoint in the way goes only when it is of no use to anybody. */
+static enum tr_status replace_bad(const struct tr_commit *c)
+{
+    if (tr_ckpt_verify(c->final, NULL, NULL) == TR_OK)
+        return tr_fail(TR_USAGE, "%s exists and is good, and this file system cannot exchange it; move it away",
+                       c->final);
+    enum tr_status st = tr_remove_tree(c->final);
+    if (st == TR_OK && rename(c->dir, c->final) != 0)
+        st = tr_fail(TR_IO, "%s: rename: %s", c->final, strerror(errno));
+    return st;
+}
+
+static enum tr_status publish(struct tr_commit *c)
+{
+    enum tr_status st = TR_OK;
+    if (rename(c->dir, c->final) == 0) {
+        c->owns_dir = false;
+    } else if (errno != ENOTEMPTY && errno != EEXIST) {
+        st = tr_fail(TR_IO, "%s: rename: %s", c->final, strerror(errno));
+    } else if (renameat2(AT_FDCWD, c->dir, AT_FDCWD, c->final, RENAME_EXCHANGE) != 0) {
+        if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+            return tr_fail(TR_IO, "%s: exchange: %s", c->final, strerror(errno));
+        st = replace_bad(c);
+        c->owns_dir = st != TR_OK;
+    }
+    c->is_renamed = st == TR_OK;
+    return st;
+}
+
+static enum tr_status point_at(struct tr_commit *c)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], text[64];
+    bool had_old = c->owns_dir;
+    c->owns_dir = false; /* an exchanged old checkpoint stays until the exchange is durable */
+    TR_TRY(tr_failpoint("ckpt.after_rename"));
+    TR_TRY(tr_fsync_dir(c->output_dir));
+    c->owns_dir = had_old;
+    TR_TRY(tr_failpoint("ckpt.before_pointer"));
+    TR_TRY(tr_path_join(path, c->output_dir, TR_CKPT_POINTER));
+    TR_TRY(tr_format(text, sizeof text, "checkpoint-%" PRId64 "\n", c->step));
+    TR_TRY(tr_file_write_atomic(path, text, strlen(text)));
+    TR_TRY(tr_failpoint("ckpt.after_pointer"));
+out:
+    return st == TR_OK ? TR_OK : tr_fail_at(st, "%s is in place, but: ", c->final);
+}
+
+enum tr_status tr_commit_finish(struct tr_commit *c)
+{
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(c->is_renamed);
+    TR_TRY(check_files(c));
+    TR_TRY(write_manifest(c));
+    TR_TRY(publish(c));
+    TR_TRY(point_at(c));
+out:
+    return st;
+}
+
+void tr_commit_close(struct tr_commit *c)
+{
+    if (!c)
+        return;
+    if (c->owns_dir) {
+        /* The caller's cause stays; a temp directory that will not go is swept at the next start. */
+        char cause[1024];
+        snprintf(cause, sizeof cause, "%s", tr_error_text());
+        if (tr_remove_tree(c->dir) != TR_OK)
+            tr_fail(TR_IO, "%s", cause);
+    }
+    for (size_t i = 0; i < c->n_files; i++)
+        free((void *)(uintptr_t)c->files[i].name);
+    free(c->files);
+    free(c);
+}

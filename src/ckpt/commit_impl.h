@@ -1,0 +1,20 @@
+/* commit_impl.h - what commit.c, manifest.c and scan.c share. */
+#ifndef TR_CKPT_COMMIT_IMPL_H
+#define TR_CKPT_COMMIT_IMPL_H
+
+#include "ckpt/commit.h"
+
+#define TR_CKPT_STATE_DIR "trireme"
+#define TR_CKPT_MANIFEST  "trireme/manifest.json"
+#define TR_CKPT_POINTER   "latest"
+
+/* "x" or "trireme/x" with x plain, and not the manifest itself. */
+bool tr_ckpt_member_is_legal(const char *name);
+/* Letters, digits, '.', '_', '-'; 1..63 bytes: it is printed, stored and compared. */
+enum tr_status tr_ckpt_check_run_id(const char *run_id);
+/* "checkpoint-500" -> 500; -1 for anything else, "checkpoint-0500" included. */
+int64_t tr_ckpt_step_of_name(const char *name);
+/* files must be sorted by name. */
+enum tr_status tr_ckpt_manifest_build(const struct tr_ckpt_manifest *m, struct tr_str *out);
+
+#endif

@@ -1,0 +1,61 @@
+/* hfdir.h - the weights of a Hugging Face model directory: model.safetensors, or model.safetensors.index.json + shards.
+ *
+ * No path leaves the directory: shard names are plain, links are refused (but for the hub cache's ../../blobs/<hash>).
+ * No pickle is ever opened.
+ */
+#ifndef TR_CKPT_HFDIR_H
+#define TR_CKPT_HFDIR_H
+
+#include "ckpt/safetensors.h"
+
+#define TR_HF_SHARD_BYTES UINT64_C(50000000000) /* default of transformers v5 */
+enum { TR_HF_MAX_SHARDS = 4096, TR_HF_MAX_INDEX = 64 << 20 };
+
+struct tr_hf;
+enum tr_status tr_hf_open(const char *dir, struct tr_hf **out);
+void tr_hf_close(struct tr_hf *hf);
+/* Tensors of all shards, shard by shard. */
+size_t tr_hf_count(const struct tr_hf *hf);
+const struct tr_st_tensor *tr_hf_tensor(const struct tr_hf *hf, size_t i);
+const char *tr_hf_shard(const struct tr_hf *hf, size_t i); /* path of the file that holds tensor i */
+bool tr_hf_find(const struct tr_hf *hf, const char *name, size_t *out_i);
+enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *dst,
+                          enum tr_dtype dst_dtype);
+
+/* Missing, wrong-shaped, unreadable and extra tensors, all in one message (20 lines, then a count).
+ * may_ignore(ctx, name) true: an extra tensor that does no harm; NULL: tr_hf_ignorable. wanted reuses tr_st_entry;
+ * its dtype is not compared (reading converts). */
+typedef bool tr_hf_ignore_fn(const void *ctx, const char *name);
+bool tr_hf_ignorable(const void *ctx, const char *name); /* rotary_emb.inv_freq, attn.bias, attn.masked_bias */
+enum tr_status tr_hf_check(const struct tr_hf *hf, const struct tr_st_entry *wanted, size_t n_wanted,
+                           tr_hf_ignore_fn *may_ignore, const void *ctx);
+
+/* model.safetensors.index.json as a pure function. Strings live as long as *out. */
+struct tr_hf_mapped {
+    const char *name, *shard;
+};
+struct tr_hf_index {
+    struct cJSON *json;
+    struct tr_hf_mapped *map; /* sorted by name */
+    const char **shards;      /* unique, sorted */
+    size_t n_map, n_shards;
+};
+enum tr_status tr_hf_parse_index(const char *json, size_t n, struct tr_hf_index *out);
+void tr_hf_index_release(struct tr_hf_index *ix);
+
+/* How a model is cut into files: greedy in the order given, one file when it fits. Every rank computes the same plan.
+ * All texts (headers, index) are built here, once; saving only streams:
+ *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), dir/tr_hf_plan_name(p, k)), add entries [first, first + n),
+ * finish then the index text, when there is one, as model.safetensors.index.json. */
+struct tr_hf_plan;
+enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, uint64_t max_shard_bytes,
+                               struct tr_hf_plan **out);
+void tr_hf_plan_close(struct tr_hf_plan *p);
+size_t tr_hf_plan_shards(const struct tr_hf_plan *p);
+const char *tr_hf_plan_name(const struct tr_hf_plan *p, size_t k); /* "model-00001-of-00002.safetensors" */
+void tr_hf_plan_range(const struct tr_hf_plan *p, size_t k, size_t *out_first, size_t *out_n);
+struct tr_st_writer *tr_hf_plan_writer(struct tr_hf_plan *p, size_t k);
+const char *tr_hf_plan_index(const struct tr_hf_plan *p); /* NULL: one file, no index */
+#define TR_HF_INDEX_NAME "model.safetensors.index.json"
+
+#endif

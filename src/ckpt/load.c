@@ -1,0 +1,214 @@
+/* load.c - HF directories and optimizer shards into a store. Files are checked whole (names, shapes, ranges) before the
+ * first byte is put, so a refused directory leaves the store as it was. */
+#include "ckpt/ckpt.h"
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum tr_dtype tr_config_dtype(const cJSON *config)
+{
+    static const char *const keys[] = { "dtype", "torch_dtype" };
+    enum tr_dtype d = TR_F32;
+    for (size_t i = 0; i < TR_COUNT_OF(keys); i++) {
+        const cJSON *k = cJSON_GetObjectItemCaseSensitive(config, keys[i]);
+        if (cJSON_IsString(k) && tr_dtype_parse(k->valuestring, &d) == TR_OK)
+            return d;
+    }
+    tr_error_clear();
+    return TR_F32;
+}
+
+/* Puts F32 elements into one state, converted in place to the store's dtype (never wider than F32). */
+static enum tr_status put(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n, float *buf)
+{
+    uint16_t small[4096];
+    enum tr_dtype d = s->dtype[what];
+    enum tr_status st = TR_OK;
+    if (d == TR_F32)
+        return s->put(s->ctx, what, param, first, n, buf);
+    for (int64_t at = 0; at < n && st == TR_OK; at += (int64_t)TR_COUNT_OF(small)) {
+        int64_t len = tr_min64(n - at, (int64_t)TR_COUNT_OF(small));
+        tr_convert(buf + at, TR_F32, small, d, (size_t)len);
+        st = s->put(s->ctx, what, param, first + at, len, small);
+    }
+    return st;
+}
+
+static enum tr_status put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf)
+{
+    enum tr_status st = TR_OK;
+    if (s->has[TR_S_MASTER])
+        st = put(s, TR_S_MASTER, param, first, n, buf);
+    return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf) : st;
+}
+
+enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, float *buf)
+{
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
+        for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += TR_IO_CHUNK) {
+            int64_t n = tr_min64(TR_IO_CHUNK, s->model->param[i].n - at);
+            tr_model_init_param(s->model, i, seed, at, n, buf);
+            st = put_weights(s, i, at, n, buf);
+        }
+    return st;
+}
+
+/* ---- HF weights ---- */
+
+struct naming {
+    const struct tr_model *m;
+    size_t n_strip; /* bytes of base prefix that this directory leaves out */
+};
+
+static const char *file_name(const struct naming *nm, const char *name)
+{
+    size_t n = nm->n_strip;
+    return n && strncmp(name, nm->m->arch->base_prefix, n) == 0 ? name + n : name;
+}
+
+/* Buffers of old transformers versions, and the copy of a tied head that some writers leave in. */
+static bool may_ignore(const void *ctx, const char *name)
+{
+    const struct naming *nm = ctx;
+    if (nm->m->hp.is_tied && strcmp(name, "lm_head.weight") == 0)
+        return true;
+    return tr_hf_ignorable(NULL, name);
+}
+
+static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
+{
+    const struct tr_model *m = nm->m;
+    size_t at;
+    if (!tr_hf_find(hf, m->param[0].name, &at)) {
+        nm->n_strip = strlen(m->arch->base_prefix);
+        if (!tr_hf_find(hf, file_name(nm, m->param[0].name), &at))
+            nm->n_strip = 0; /* neither: let the full names be reported */
+    }
+    struct tr_st_entry *want = calloc((size_t)m->n_params, sizeof *want);
+    if (!want)
+        return tr_fail(TR_NOMEM, "load: out of memory");
+    for (int i = 0; i < m->n_params; i++) {
+        want[i] = (struct tr_st_entry){ .name = file_name(nm, m->param[i].name), .n_dims = m->param[i].n_dims };
+        want[i].dims[0] = m->param[i].dim[0];
+        want[i].dims[1] = m->param[i].dim[1];
+    }
+    enum tr_status st = tr_hf_check(hf, want, (size_t)m->n_params, may_ignore, nm);
+    free(want);
+    return st;
+}
+
+enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype)
+{
+    enum tr_status st = TR_OK;
+    struct tr_hf *hf = NULL;
+    struct naming nm = { .m = s->model };
+    TR_TRY(tr_hf_open(dir, &hf));
+    TR_TRY(check_names(hf, &nm));
+    for (int i = 0; i < s->model->n_params; i++) {
+        const struct tr_param *p = &s->model->param[i];
+        size_t at = 0;
+        TR_BUG_ON(!tr_hf_find(hf, file_name(&nm, p->name), &at));
+        if (i == 0 && out_dtype)
+            *out_dtype = tr_hf_tensor(hf, at)->dtype;
+        for (int64_t first = 0; first < p->n; first += TR_IO_CHUNK) {
+            int64_t n = tr_min64(TR_IO_CHUNK, p->n - first);
+            TR_TRY(tr_hf_read(hf, at, (uint64_t)first, (size_t)n, buf, TR_F32));
+            for (int64_t k = 0; k < n; k++)
+                if (!isfinite(buf[k]))
+                    TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s holds a non-finite value at element %" PRId64,
+                                   tr_hf_shard(hf, at), p->name, first + k));
+            TR_TRY(put_weights(s, i, first, n, buf));
+        }
+    }
+out:
+    tr_hf_close(hf);
+    return st;
+}
+
+/* ---- optimizer shards: tensors named "<state>/<first>/<HF name>" ---- */
+
+static const char *const state_names[TR_STATE_COUNT] = { "value", "grad", "master", "m", "v" };
+
+static int find_param(const struct tr_model *m, const char *name)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->param[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static bool parse_entry(const struct tr_model *m, const char *name, enum tr_state *what, int64_t *first, int *param)
+{
+    char number[24];
+    const char *a = strchr(name, '/'), *b = a ? strchr(a + 1, '/') : NULL;
+    if (!b || (size_t)(b - a - 1) >= sizeof number)
+        return false;
+    memcpy(number, a + 1, (size_t)(b - a - 1));
+    number[b - a - 1] = 0;
+    *param = find_param(m, b + 1);
+    if (*param < 0 || tr_parse_int(number, 0, INT64_MAX, first) != TR_OK)
+        return false;
+    for (int i = 0; i < TR_STATE_COUNT; i++)
+        if (strlen(state_names[i]) == (size_t)(a - name) && memcmp(state_names[i], name, (size_t)(a - name)) == 0) {
+            *what = (enum tr_state)i;
+            return true;
+        }
+    return false;
+}
+
+static enum tr_status load_optim_file(const struct tr_store *s, const char *path, float *buf, int64_t *n_seen)
+{
+    enum tr_status st = TR_OK;
+    struct tr_st *f = NULL;
+    TR_TRY(tr_st_open(path, &f));
+    for (size_t i = 0; i < tr_st_count(f); i++) {
+        const struct tr_st_tensor *t = tr_st_tensor(f, i);
+        enum tr_state what = TR_S_VALUE;
+        int64_t first = 0;
+        int param = -1;
+        char esc[160];
+        if (!parse_entry(s->model, t->name, &what, &first, &param) || (int64_t)t->n_elems > s->model->param[param].n - first)
+            TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s does not belong to this model", path, tr_escape(t->name, esc, sizeof esc)));
+        bool is_value = what == TR_S_MASTER && !s->has[TR_S_MASTER]; /* saved with a master, resumed without */
+        if (!s->has[what] && !is_value)
+            continue;
+        for (int64_t at = 0; at < (int64_t)t->n_elems; at += TR_IO_CHUNK) {
+            int64_t n = tr_min64(TR_IO_CHUNK, (int64_t)t->n_elems - at);
+            TR_TRY(tr_st_read(f, i, (uint64_t)at, (size_t)n, buf, TR_F32));
+            TR_TRY(what == TR_S_MASTER ? put_weights(s, param, first + at, n, buf) : put(s, what, param, first + at, n, buf));
+        }
+        n_seen[what] += (int64_t)t->n_elems;
+    }
+out:
+    tr_st_close(f);
+    return st;
+}
+
+enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf)
+{
+    enum tr_status st = TR_OK;
+    char sub[TR_PATH_MAX], path[TR_PATH_MAX];
+    int64_t n_seen[TR_STATE_COUNT] = { 0 };
+    struct dirent *e;
+    DIR *d = NULL;
+    TR_TRY(tr_path_join(sub, dir, "trireme"));
+    d = opendir(sub);
+    if (!d)
+        TR_TRY(tr_fail(TR_USAGE, "%s: no optimizer state; it can be fine-tuned from with --model, not resumed", dir));
+    while ((e = readdir(d)) != NULL) {
+        size_t n = strlen(e->d_name);
+        if (strncmp(e->d_name, "optim-", 6) != 0 || n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0)
+            continue;
+        TR_TRY(tr_path_join(path, sub, e->d_name));
+        TR_TRY(load_optim_file(s, path, buf, n_seen));
+    }
+    for (int i = TR_S_M; i <= TR_S_V; i++)
+        if (s->has[i] && n_seen[i] != s->model->n_elements)
+            TR_TRY(tr_fail(TR_USAGE, "%s: optimizer state %s covers %" PRId64 " of %" PRId64 " elements; was it saved by another --optim?",
+                           dir, state_names[i], n_seen[i], s->model->n_elements));
+out:
+    if (d)
+        closedir(d);
+    return st;
+}

@@ -1,0 +1,294 @@
+/* save.c - a store out to an HF directory: weights in HF names, config, tokenizer files, and for checkpoints the optimizer
+ * state beside them. Headers, file plan and texts are made once at open; saving streams. */
+#include "ckpt/ckpt.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *const copied_files[] = {
+    "generation_config.json", "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+    "merges.txt",             "added_tokens.json", "tokenizer.model",       "chat_template.jinja",     "chat_template.json",
+};
+
+struct tr_saver {
+    struct tr_store s;
+    char source[TR_PATH_MAX];
+    bool has_source;
+    enum tr_dtype dtype;
+    struct tr_hf_plan *plan;
+    struct tr_st_writer *optim; /* NULL: no optimizer state */
+    char *config;               /* text of config.json */
+};
+
+/* config.json with dtype and architectures as we save them; every other key as it came. */
+static enum tr_status config_text(const struct tr_model *m, enum tr_dtype dtype, char **out)
+{
+    cJSON *c = cJSON_Duplicate(m->config, true);
+    const char *name = tr_dtype_name(dtype);
+    bool ok = c != NULL;
+    if (ok) {
+        const char *key = cJSON_GetObjectItemCaseSensitive(c, "torch_dtype") ? "torch_dtype" : "dtype";
+        if (cJSON_GetObjectItemCaseSensitive(c, key))
+            ok = cJSON_ReplaceItemInObjectCaseSensitive(c, key, cJSON_CreateString(name));
+        else
+            ok = cJSON_AddStringToObject(c, key, name) != NULL;
+        cJSON *arch = cJSON_GetObjectItemCaseSensitive(c, "architectures");
+        if (ok && !arch) {
+            arch = cJSON_AddArrayToObject(c, "architectures");
+            ok = arch && cJSON_AddItemToArray(arch, cJSON_CreateString(m->arch->class_name));
+        }
+        *out = ok ? cJSON_Print(c) : NULL;
+    }
+    cJSON_Delete(c);
+    return ok && *out ? TR_OK : tr_fail(TR_NOMEM, "config.json: out of memory");
+}
+
+static const struct {
+    enum tr_state what;
+    const char *name;
+} optim_states[] = { { TR_S_MASTER, "master" }, { TR_S_M, "m" }, { TR_S_V, "v" } };
+
+static bool is_saved(const struct tr_saver *sv, enum tr_state what)
+{
+    return sv->s.has[what];
+}
+
+/* The weights file holds the compute copy in save_dtype; when that loses bits and no master exists, keep them here. */
+static bool saves_value(const struct tr_saver *sv)
+{
+    return !sv->s.has[TR_S_MASTER] && sv->s.has[TR_S_M] && tr_dtype_bytes(sv->dtype) < tr_dtype_bytes(sv->s.dtype[TR_S_VALUE]);
+}
+
+/* Calls fn for every optimizer entry, in file order: wider dtypes first. */
+static enum tr_status each_entry(struct tr_saver *sv, enum tr_status (*fn)(struct tr_saver *, enum tr_state, const char *, int, void *),
+                                 void *ctx)
+{
+    enum tr_status st = TR_OK;
+    for (size_t bytes = 4; bytes >= 2; bytes -= 2) {
+        if (saves_value(sv) && tr_dtype_bytes(sv->s.dtype[TR_S_VALUE]) == bytes)
+            for (int i = 0; i < sv->s.model->n_params && st == TR_OK; i++)
+                st = fn(sv, TR_S_VALUE, "master", i, ctx);
+        for (size_t k = 0; k < TR_COUNT_OF(optim_states); k++)
+            if (is_saved(sv, optim_states[k].what) && tr_dtype_bytes(sv->s.dtype[optim_states[k].what]) == bytes)
+                for (int i = 0; i < sv->s.model->n_params && st == TR_OK; i++)
+                    st = fn(sv, optim_states[k].what, optim_states[k].name, i, ctx);
+    }
+    return st;
+}
+
+struct entries {
+    struct tr_st_entry *e;
+    char (*name)[TR_NAME_MAX + 32];
+    size_t n;
+};
+
+static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
+{
+    struct entries *x = ctx;
+    enum tr_status st = tr_format(x->name[x->n], sizeof x->name[0], "%s/0/%s", state, sv->s.model->param[i].name);
+    x->e[x->n] = (struct tr_st_entry){ .name = x->name[x->n], .dtype = sv->s.dtype[what], .n_dims = 1 };
+    x->e[x->n++].dims[0] = sv->s.model->param[i].n;
+    return st;
+}
+
+static enum tr_status prepare_optim(struct tr_saver *sv)
+{
+    size_t n_max = 4 * (size_t)sv->s.model->n_params;
+    struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
+    enum tr_status st = x.e && x.name ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
+    if (st == TR_OK)
+        st = each_entry(sv, add_entry, &x);
+    if (st == TR_OK && x.n)
+        st = tr_st_writer_prepare(x.e, x.n, NULL, 0, &sv->optim);
+    free(x.e);
+    free(x.name);
+    return st;
+}
+
+static enum tr_status prepare_weights(struct tr_saver *sv)
+{
+    const struct tr_model *m = sv->s.model;
+    struct tr_st_entry *e = calloc((size_t)m->n_params, sizeof *e);
+    if (!e)
+        return tr_fail(TR_NOMEM, "save: out of memory");
+    for (int i = 0; i < m->n_params; i++) {
+        e[i] = (struct tr_st_entry){ .name = m->param[i].name, .dtype = sv->dtype, .n_dims = m->param[i].n_dims };
+        e[i].dims[0] = m->param[i].dim[0];
+        e[i].dims[1] = m->param[i].dim[1];
+    }
+    enum tr_status st = tr_hf_plan_open(e, (size_t)m->n_params, TR_HF_SHARD_BYTES, &sv->plan);
+    free(e);
+    return st;
+}
+
+enum tr_status tr_saver_open(const struct tr_store *s, const char *source_dir, enum tr_dtype save_dtype, struct tr_saver **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_saver *sv = calloc(1, sizeof *sv);
+    if (!sv)
+        return tr_fail(TR_NOMEM, "save: out of memory");
+    sv->s = *s;
+    sv->dtype = save_dtype;
+    sv->has_source = source_dir && tr_dir_exists(source_dir);
+    if (sv->has_source)
+        TR_TRY(tr_format(sv->source, sizeof sv->source, "%s", source_dir));
+    TR_TRY(config_text(s->model, save_dtype, &sv->config));
+    TR_TRY(prepare_weights(sv));
+    TR_TRY(prepare_optim(sv));
+out:
+    if (st == TR_OK)
+        *out = sv;
+    else
+        tr_saver_close(sv);
+    return st;
+}
+
+void tr_saver_close(struct tr_saver *sv)
+{
+    if (!sv)
+        return;
+    tr_hf_plan_close(sv->plan);
+    tr_st_writer_close(sv->optim);
+    cJSON_free(sv->config);
+    free(sv);
+}
+
+static enum tr_status stream(struct tr_saver *sv, struct tr_st_writer *w, enum tr_state what, int param)
+{
+    enum tr_status st = TR_OK;
+    int64_t n_all = sv->s.model->param[param].n;
+    for (int64_t at = 0; at < n_all && st == TR_OK; at += TR_IO_CHUNK) {
+        int64_t n = tr_min64(TR_IO_CHUNK, n_all - at);
+        const void *src = NULL;
+        st = sv->s.get(sv->s.ctx, what, param, at, n, &src);
+        if (st == TR_OK)
+            st = tr_st_writer_add(w, src, sv->s.dtype[what], (size_t)n);
+    }
+    return st;
+}
+
+static enum tr_status stream_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
+{
+    (void)state;
+    (void)ctx;
+    return stream(sv, sv->optim, what, i);
+}
+
+static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *path, uint64_t *bytes, struct tr_hash128 *hash)
+{
+    enum tr_status st = TR_OK;
+    struct tr_st_writer *w = tr_hf_plan_writer(sv->plan, k);
+    size_t first = 0, n = 0;
+    tr_hf_plan_range(sv->plan, k, &first, &n);
+    TR_TRY(tr_st_writer_begin(w, path));
+    for (size_t i = first; i < first + n; i++)
+        TR_TRY(stream(sv, w, sv->s.has[TR_S_MASTER] ? TR_S_MASTER : TR_S_VALUE, (int)i));
+    TR_TRY(tr_st_writer_finish(w, bytes, hash));
+out:
+    if (st != TR_OK)
+        tr_st_writer_abort(w);
+    return st;
+}
+
+static enum tr_status write_optim(struct tr_saver *sv, struct tr_commit *c, uint64_t *bytes)
+{
+    static const char name[] = "trireme/optim-0000-of-0001.safetensors";
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    struct tr_hash128 hash;
+    TR_TRY(tr_path_join(path, tr_commit_dir(c), name));
+    TR_TRY(tr_st_writer_begin(sv->optim, path));
+    TR_TRY(each_entry(sv, stream_entry, NULL));
+    TR_TRY(tr_st_writer_finish(sv->optim, bytes, &hash));
+    TR_TRY(tr_commit_add(c, name, *bytes, hash));
+out:
+    if (st != TR_OK)
+        tr_st_writer_abort(sv->optim);
+    return st;
+}
+
+static enum tr_status put_texts(struct tr_saver *sv, struct tr_commit *c)
+{
+    enum tr_status st = TR_OK;
+    char from[TR_PATH_MAX];
+    TR_TRY(tr_commit_put(c, "config.json", sv->config, strlen(sv->config)));
+    if (tr_hf_plan_index(sv->plan))
+        TR_TRY(tr_commit_put(c, TR_HF_INDEX_NAME, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
+    for (size_t i = 0; sv->has_source && i < TR_COUNT_OF(copied_files); i++) {
+        TR_TRY(tr_path_join(from, sv->source, copied_files[i]));
+        if (tr_file_exists(from))
+            TR_TRY(tr_commit_copy(c, copied_files[i], from));
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,
+                                   int64_t generation, const char *state, const char *trainer_state, uint64_t *out_bytes)
+{
+    enum tr_status st = TR_OK;
+    struct tr_commit *c = NULL;
+    uint64_t bytes = 0, total = 0;
+    TR_TRY(tr_commit_begin(output, run_id, step, generation, &c));
+    for (size_t k = 0; k < tr_hf_plan_shards(sv->plan); k++) {
+        char path[TR_PATH_MAX];
+        struct tr_hash128 hash;
+        TR_TRY(tr_path_join(path, tr_commit_dir(c), tr_hf_plan_name(sv->plan, k)));
+        TR_TRY(write_shard(sv, k, path, &bytes, &hash));
+        TR_TRY(tr_commit_add(c, tr_hf_plan_name(sv->plan, k), bytes, hash));
+        total += bytes;
+    }
+    if (sv->optim) {
+        TR_TRY(write_optim(sv, c, &bytes));
+        total += bytes;
+    }
+    TR_TRY(put_texts(sv, c));
+    TR_TRY(tr_commit_put(c, "trainer_state.json", trainer_state, strlen(trainer_state)));
+    TR_TRY(tr_commit_put(c, "trireme/state.json", state, strlen(state)));
+    TR_TRY(tr_commit_finish(c));
+    *out_bytes = total;
+out:
+    tr_commit_close(c);
+    return st;
+}
+
+enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    TR_TRY(tr_mkdirs(dir));
+    for (size_t k = 0; k < tr_hf_plan_shards(sv->plan); k++) {
+        uint64_t bytes;
+        struct tr_hash128 hash;
+        TR_TRY(tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k)));
+        TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid()));
+        TR_TRY(write_shard(sv, k, temp, &bytes, &hash));
+        if (rename(temp, path) != 0) {
+            st = tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno));
+            (void)unlink(temp);
+            goto out;
+        }
+    }
+    if (tr_hf_plan_index(sv->plan)) {
+        TR_TRY(tr_path_join(path, dir, TR_HF_INDEX_NAME));
+        TR_TRY(tr_file_write_atomic(path, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
+    }
+    for (size_t i = 0; sv->has_source && i < TR_COUNT_OF(copied_files); i++) {
+        char *text = NULL;
+        size_t n = 0;
+        TR_TRY(tr_path_join(temp, sv->source, copied_files[i]));
+        if (!tr_file_exists(temp))
+            continue;
+        TR_TRY(tr_path_join(path, dir, copied_files[i]));
+        TR_TRY(tr_file_read(temp, 256 << 20, &text, &n));
+        st = tr_file_write_atomic(path, text, n);
+        free(text);
+        TR_TRY(st);
+    }
+    TR_TRY(tr_path_join(path, dir, "config.json"));
+    TR_TRY(tr_file_write_atomic(path, sv->config, strlen(sv->config)));
+    TR_TRY(tr_fsync_dir(dir));
+out:
+    return st;
+}

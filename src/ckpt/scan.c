@@ -1,0 +1,392 @@
+/* scan.c - checkpoints on disk: is this one whole, which is the newest whole one, which may go.
+ *
+ * Invariants: no byte counts before its hash was compared; the newest is the largest step, never a file time; nothing
+ * is removed before a newer checkpoint was read back and verified. Links are never followed. A deletion begins with a
+ * rename to a temp name, so a killed one leaves nothing that looks like a checkpoint.
+ */
+#include "ckpt/commit_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- names ---- */
+
+static const char *skip_number(const char *p)
+{
+    size_t n = strspn(p, "0123456789");
+    return n == 0 || n > 18 || (n > 1 && *p == '0') ? NULL : p + n;
+}
+
+static const char *skip_text(const char *p, const char *text)
+{
+    size_t n = strlen(text);
+    return strncmp(p, text, n) == 0 ? p + n : NULL;
+}
+
+int64_t tr_ckpt_step_of_name(const char *name)
+{
+    int64_t step = -1;
+    const char *number = skip_text(name, "checkpoint-"), *end = number ? skip_number(number) : NULL;
+    if (!end || *end || tr_parse_int(number, 0, INT64_MAX, &step) != TR_OK)
+        return -1;
+    return step;
+}
+
+/* checkpoint-<n>.tmp-<n> */
+static bool is_temp_dir_name(const char *name)
+{
+    const char *p = skip_text(name, "checkpoint-");
+    p = p ? skip_number(p) : NULL;
+    p = p ? skip_text(p, ".tmp-") : NULL;
+    p = p ? skip_number(p) : NULL;
+    return p && !*p;
+}
+
+static bool is_pointer_temp_name(const char *name)
+{
+    const char *p = skip_text(name, TR_CKPT_POINTER ".tmp-");
+    p = p ? skip_number(p) : NULL;
+    return p && !*p;
+}
+
+static bool is_real_dir(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* ---- verify ---- */
+
+static enum tr_status open_member(const char *dir, const char *name, int *out_fd, uint64_t *out_bytes)
+{
+    char path[TR_PATH_MAX];
+    struct stat info;
+    enum tr_status st = tr_path_join(path, dir, name);
+    if (st != TR_OK)
+        return st;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return tr_fail(TR_IO, "%s: %s", name, errno == ELOOP ? "is a link" : strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return tr_fail(TR_IO, "%s: is not a regular file", name);
+    }
+    *out_fd = fd;
+    *out_bytes = (uint64_t)info.st_size;
+    return TR_OK;
+}
+
+static enum tr_status load_manifest(const char *dir, struct tr_ckpt_manifest *out)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], *text = NULL;
+    int fd = -1;
+    uint64_t n = 0;
+    TR_TRY(tr_path_join(path, dir, TR_CKPT_STATE_DIR));
+    if (!is_real_dir(path))
+        TR_TRY(tr_fail(TR_IO, "no trireme/ directory: not a finished checkpoint of ours"));
+    TR_TRY(open_member(dir, TR_CKPT_MANIFEST, &fd, &n));
+    if (n > TR_CKPT_MAX_MANIFEST)
+        TR_TRY(tr_fail(TR_IO, "manifest.json: %" PRIu64 " bytes; the limit is %d", n, TR_CKPT_MAX_MANIFEST));
+    text = malloc((size_t)n + 1);
+    if (!text)
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a manifest of %" PRIu64 " bytes", n));
+    TR_TRY(tr_pread_all(fd, TR_CKPT_MANIFEST, text, (size_t)n, 0));
+    TR_TRY(tr_ckpt_manifest_parse(text, (size_t)n, out));
+out:
+    free(text);
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static enum tr_status hash_member(const char *dir, const struct tr_ckpt_file *f, struct tr_hasher *h)
+{
+    enum tr_status st = TR_OK;
+    char chunk[65536];
+    int fd = -1;
+    uint64_t n_bytes = 0;
+    TR_TRY(open_member(dir, f->name, &fd, &n_bytes));
+    if (n_bytes != f->bytes)
+        TR_TRY(tr_fail(TR_IO, "%s: %" PRIu64 " bytes, the manifest says %" PRIu64, f->name, n_bytes, f->bytes));
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* read back from the disk, not from our own cache */
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    tr_hasher_clear(h);
+    for (uint64_t at = 0; at < n_bytes;) {
+        size_t n = n_bytes - at < sizeof chunk ? (size_t)(n_bytes - at) : sizeof chunk;
+        TR_TRY(tr_pread_all(fd, f->name, chunk, n, at));
+        tr_hasher_add(h, chunk, n);
+        at += n;
+    }
+    if (!tr_hash_eq(tr_hasher_get(h), f->hash))
+        st = tr_fail(TR_IO, "%s: the hash of bytes 0..%" PRIu64 " is not the one that was written: damaged or swapped",
+                     f->name, n_bytes);
+out:
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
+}
+
+/* Weights and state that the manifest does not know would still be read by somebody. Other files (a README) may stay.
+ */
+static enum tr_status check_extra(const char *dir, const char *sub, const struct tr_ckpt_manifest *m)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], text[160];
+    DIR *d = NULL;
+    TR_TRY(tr_path_join(path, dir, sub));
+    d = opendir(path);
+    if (!d)
+        TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
+    for (const struct dirent *e; (e = readdir(d));) {
+        struct tr_ckpt_file key = { .name = path };
+        TR_TRY(tr_format(path, sizeof path, "%s%s", sub, e->d_name));
+        bool counts = *sub ? e->d_name[0] != '.' && strcmp(path, TR_CKPT_MANIFEST) != 0
+                           : strstr(e->d_name, ".safetensors") != NULL;
+        if (counts && !bsearch(&key, m->files, m->n_files, sizeof key, by_name))
+            TR_TRY(tr_fail(TR_IO, "%s: is not in the manifest", tr_escape(path, text, sizeof text)));
+    }
+out:
+    if (d)
+        closedir(d);
+    return st;
+}
+
+static enum tr_status check_identity(const char *dir, const char *run_id, const struct tr_ckpt_manifest *m)
+{
+    char name[TR_PATH_MAX];
+    enum tr_status st = tr_format(name, sizeof name, "%s", dir);
+    if (st != TR_OK)
+        return st;
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+        name[n - 1] = '\0';
+    const char *slash = strrchr(name, '/');
+    int64_t step = tr_ckpt_step_of_name(slash ? slash + 1 : name);
+    if (step >= 0 && step != m->step)
+        return tr_fail(TR_IO, "holds step %" PRId64 ": renamed or copied from another checkpoint", m->step);
+    if (run_id && strcmp(run_id, m->run_id) != 0)
+        return tr_fail(TR_IO, "belongs to run %s, not to %s", m->run_id, run_id);
+    return TR_OK;
+}
+
+enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ckpt_manifest m = { 0 };
+    struct tr_hasher *h = NULL;
+    uint64_t n_bytes = 0;
+    TR_TRY(tr_hasher_open(&h));
+    TR_TRY(load_manifest(dir, &m));
+    TR_TRY(check_identity(dir, run_id, &m));
+    TR_TRY(check_extra(dir, "", &m));
+    TR_TRY(check_extra(dir, TR_CKPT_STATE_DIR "/", &m));
+    for (size_t i = 0; i < m.n_files; i++) {
+        TR_TRY(hash_member(dir, &m.files[i], h));
+        n_bytes += m.files[i].bytes;
+    }
+    if (out) {
+        *out = (struct tr_ckpt_info){ .step = m.step, .generation = m.generation, .n_files = m.n_files };
+        out->n_bytes = n_bytes;
+        TR_TRY(tr_format(out->path, sizeof out->path, "%s", dir));
+        TR_TRY(tr_format(out->run_id, sizeof out->run_id, "%s", m.run_id));
+    }
+out:
+    tr_ckpt_manifest_release(&m);
+    tr_hasher_close(h);
+    return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: ", dir);
+}
+
+/* ---- scan ---- */
+
+struct steps {
+    int64_t *p;
+    size_t n, n_cap;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static enum tr_status add_step(struct steps *s, int64_t step)
+{
+    if (s->n == s->n_cap) {
+        size_t n_cap = s->n_cap ? s->n_cap * 2 : 64;
+        int64_t *grown = realloc(s->p, n_cap * sizeof *grown);
+        if (!grown)
+            return tr_fail(TR_NOMEM, "no memory for %zu checkpoints", n_cap);
+        s->p = grown;
+        s->n_cap = n_cap;
+    }
+    s->p[s->n++] = step;
+    return TR_OK;
+}
+
+/* Real directories named checkpoint-<step>, newest first. No output_dir: none. */
+static enum tr_status list_steps(const char *output_dir, struct steps *out)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    DIR *d = opendir(output_dir);
+    if (!d)
+        return errno == ENOENT ? TR_OK : tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
+    for (const struct dirent *e; (e = readdir(d));) {
+        int64_t step = tr_ckpt_step_of_name(e->d_name);
+        if (step < 0)
+            continue;
+        TR_TRY(tr_path_join(path, output_dir, e->d_name));
+        if (is_real_dir(path))
+            TR_TRY(add_step(out, step));
+    }
+    if (out->n)
+        qsort(out->p, out->n, sizeof *out->p, newest_first);
+out:
+    closedir(d);
+    return st;
+}
+
+static enum tr_status step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX])
+{
+    char name[40];
+    enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
+    return st == TR_OK ? tr_path_join(path, output_dir, name) : st;
+}
+
+/* The pointer is for people; when it says something else, people should know. */
+static void note_pointer(const char *output_dir, int64_t found_step, struct tr_str *notes)
+{
+    char text[300] = "", shown[320];
+    int fd;
+    uint64_t n;
+    enum tr_status st = open_member(output_dir, TR_CKPT_POINTER, &fd, &n);
+    if (st == TR_OK) {
+        st = tr_pread_all(fd, TR_CKPT_POINTER, text, n < sizeof text ? (size_t)n : sizeof text - 1, 0);
+        close(fd);
+    }
+    text[strcspn(text, "\n")] = '\0';
+    if (st != TR_OK)
+        tr_str_addf(notes, "%s; ignored\n", tr_error_text());
+    else if (tr_ckpt_step_of_name(text) != found_step)
+        tr_str_addf(notes, "latest names \"%s\"; the newest good checkpoint is checkpoint-%" PRId64 "\n",
+                    tr_escape(text, shown, sizeof shown), found_step);
+}
+
+enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *out_found, struct tr_ckpt_info *out,
+                            struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    struct steps s = { 0 };
+    struct tr_str own = { 0 };
+    char path[TR_PATH_MAX];
+    if (!notes)
+        notes = &own;
+    TR_TRY(list_steps(output_dir, &s));
+    *out_found = false;
+    for (size_t i = 0; i < s.n && !*out_found; i++) {
+        TR_TRY(step_path(output_dir, s.p[i], path));
+        st = tr_ckpt_verify(path, run_id, out);
+        if (st == TR_OK) {
+            *out_found = true;
+            note_pointer(output_dir, s.p[i], notes);
+        } else if (st != TR_IO) {
+            goto out; /* a newer format, no memory: falling back would hide it */
+        } else {
+            tr_str_addf(notes, "%s\n", tr_error_text());
+        }
+    }
+    st = TR_OK;
+    if (s.n > 0 && !*out_found)
+        st = tr_fail(TR_IO, "%s: none of %zu checkpoints is good; move them away to start again:\n%s", output_dir, s.n,
+                     tr_str_ok(notes) ? notes->p : "");
+out:
+    tr_str_release(&own);
+    free(s.p);
+    return st;
+}
+
+/* ---- removal ---- */
+
+enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    size_t n = 0;
+    DIR *d = opendir(output_dir);
+    if (!d && errno != ENOENT)
+        return tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        struct stat info;
+        bool is_dir_name = is_temp_dir_name(e->d_name);
+        if (!is_dir_name && !is_pointer_temp_name(e->d_name))
+            continue;
+        TR_TRY(tr_path_join(path, output_dir, e->d_name));
+        if (lstat(path, &info) != 0 || (is_dir_name ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)))
+            continue;
+        TR_TRY(tr_remove_tree(path));
+        n++;
+    }
+    if (out_removed)
+        *out_removed = n;
+out:
+    if (d)
+        closedir(d);
+    return st;
+}
+
+static enum tr_status remove_step(const char *output_dir, int64_t step, int64_t generation)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    TR_TRY(step_path(output_dir, step, path));
+    TR_TRY(tr_commit_dir_of(output_dir, step, generation, temp));
+    TR_TRY(tr_remove_tree(temp));
+    if (rename(path, temp) != 0)
+        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno)));
+    TR_TRY(tr_failpoint("ckpt.in_retention"));
+    TR_TRY(tr_remove_tree(temp));
+out:
+    return st;
+}
+
+enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation, int64_t limit,
+                              int64_t protect_step, size_t *out_removed)
+{
+    enum tr_status st = TR_OK;
+    struct steps s = { 0 };
+    char path[TR_PATH_MAX];
+    int64_t n_kept = 1; /* the new one */
+    size_t n = 0;
+    if (limit <= 0)
+        goto out;
+    TR_TRY(list_steps(output_dir, &s));
+    TR_TRY(step_path(output_dir, new_step, path));
+    TR_TRY(tr_ckpt_verify(path, NULL, NULL));
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] >= new_step || s.p[i] == protect_step)
+            continue;
+        if (n_kept < limit) {
+            n_kept++;
+            continue;
+        }
+        TR_TRY(remove_step(output_dir, s.p[i], generation));
+        n++;
+    }
+    if (n > 0)
+        TR_TRY(tr_fsync_dir(output_dir));
+out:
+    free(s.p);
+    if (st == TR_OK && out_removed)
+        *out_removed = n;
+    return st;
+}

@@ -1,0 +1,19 @@
+/* cli.h - private to cli: one function per verb. Each parses nothing (config did), calls the library and prints. */
+#ifndef TR_CLI_CLI_H
+#define TR_CLI_CLI_H
+
+#include "train/train.h"
+
+enum tr_status cmd_init(const struct tr_config *cfg);
+enum tr_status cmd_train(const struct tr_config *cfg);
+enum tr_status cmd_plan(const struct tr_config *cfg);
+enum tr_status cmd_eval(const struct tr_config *cfg);
+enum tr_status cmd_generate(const struct tr_config *cfg);
+enum tr_status cmd_data(const struct tr_config *cfg);
+enum tr_status cmd_ckpt(const struct tr_config *cfg);
+enum tr_status cmd_config(const struct tr_config *cfg);
+
+/* Writes all of it to stdout; a closed pipe is the reader's business. */
+void cli_print(const char *text);
+
+#endif

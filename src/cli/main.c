@@ -1,0 +1,98 @@
+/* main.c - the command table. Exit codes: 0 done, 2 bad input, 70 bug or the world's fault, 75 retry me. */
+#include "cli/cli.h"
+#include <stdio.h>
+
+extern char **environ;
+
+typedef enum tr_status command(const struct tr_config *cfg);
+
+static command *const commands[TR_VERB_COUNT] = {
+    [TR_VERB_INIT] = cmd_init, [TR_VERB_TRAIN] = cmd_train, [TR_VERB_PLAN] = cmd_plan,   [TR_VERB_EVAL] = cmd_eval,
+    [TR_VERB_DATA] = cmd_data, [TR_VERB_CKPT] = cmd_ckpt,   [TR_VERB_CONFIG] = cmd_config, [TR_VERB_GENERATE] = cmd_generate,
+};
+
+void cli_print(const char *text)
+{
+    fputs(text, stdout);
+    fflush(stdout);
+}
+
+static int usage(FILE *to)
+{
+    fprintf(to, "trireme trains transformer language models: HF directory in, HF directory out.\n\nusage: trireme VERB [options]\n\n");
+    for (int v = 0; v < TR_VERB_COUNT; v++)
+        if (commands[v])
+            fprintf(to, "  %-9s %s\n", tr_verb_word((enum tr_verb)v), tr_verb_what((enum tr_verb)v));
+    fprintf(to, "\n  trireme VERB --help lists the options of a verb.\n\n"
+                "  trireme init  --config config.json --seed 1 --out model/\n"
+                "  trireme train --model model/ --data train.jsonl --output out/\n"
+                "  trireme plan  --model model/ --sequence_length 1024\n"
+                "  trireme eval  --model out/ --data valid.jsonl --json\n");
+    return to == stdout ? 0 : 2;
+}
+
+static int exit_code(enum tr_status st)
+{
+    switch (st) {
+    case TR_OK:
+        return 0;
+    case TR_USAGE:
+        return 2;
+    case TR_STOPPED:
+    case TR_PEER:
+    case TR_TIMEOUT:
+        return 75;
+    case TR_NUMBERS:
+        return 78;
+    default:
+        return 70;
+    }
+}
+
+static int report(enum tr_status st)
+{
+    if (st != TR_OK)
+        fprintf(stderr, "trireme: %s\n", tr_error_text());
+    return exit_code(st);
+}
+
+static int run(enum tr_verb verb, int argc, char **argv)
+{
+    const struct tr_config *cfg = NULL;
+    enum tr_status st = tr_config_load(verb, argc, argv, environ, &cfg);
+    if (st == TR_OK && cfg->help) {
+        struct tr_str text = { 0 };
+        tr_config_help(verb, &text);
+        cli_print(tr_str_ok(&text) ? text.p : "");
+        tr_str_release(&text);
+    } else if (st == TR_OK) {
+        fputs(tr_config_notices(cfg), stderr);
+        st = commands[verb](cfg);
+    }
+    int code = report(st);
+    tr_config_close(cfg);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    enum tr_verb verb;
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
+        return usage(argc < 2 ? stderr : stdout);
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("trireme %s\n", TR_VERSION);
+        return 0;
+    }
+    if (!tr_verb_parse(argv[1], &verb) || !commands[verb]) {
+        const char *words[TR_VERB_COUNT];
+        for (int v = 0; v < TR_VERB_COUNT; v++)
+            words[v] = tr_verb_word((enum tr_verb)v);
+        const char *near = tr_nearest(argv[1], words, TR_VERB_COUNT);
+        char esc[80];
+        fprintf(stderr, "trireme: no verb \"%s\"%s%s; trireme --help lists them\n", tr_escape(argv[1], esc, sizeof esc),
+                near ? "; did you mean " : "", near ? near : "");
+        return 2;
+    }
+    enum tr_status st = tr_failpoint_setup(NULL, 0);
+    return st != TR_OK ? report(st) : run(verb, argc - 2, argv + 2);
+}

@@ -1,0 +1,180 @@
+/* check.c - what must hold between options. Every check adds its error and goes on, so that all are reported at once.
+ *
+ * Invariant after success: per_device_train_batch_size * gradient_accumulation_steps * dp == train_batch_size.
+ */
+#include "config/config_impl.h"
+
+#include <math.h>
+
+static size_t row_of(const struct loader *l, const char *name)
+{
+    const struct option *opt = tr_option_find(l->c->pub.verb, name);
+    TR_BUG_ON(opt == NULL);
+    return (size_t)(opt - tr_options);
+}
+
+static bool is_given(const struct loader *l, const char *name)
+{
+    return l->c->origins[row_of(l, name)].level > LEVEL_DERIVED;
+}
+
+static void mark_derived(struct loader *l, const char *name, const char *how)
+{
+    l->c->origins[row_of(l, name)] = (struct origin){ LEVEL_DERIVED, how };
+}
+
+/* Micro-batch when only the global batch is known: the largest divisor up to the default. */
+static int64_t largest_divisor(int64_t n, int64_t up_to)
+{
+    int64_t d = tr_min64(n, up_to);
+    while (n % d != 0)
+        d--;
+    return d;
+}
+
+static void check_batch(struct loader *l)
+{
+    struct tr_config *c = &l->c->pub;
+    bool has_rows = is_given(l, "per_device_train_batch_size"), has_steps = is_given(l, "gradient_accumulation_steps");
+    int64_t *rows = &c->per_device_train_batch_size, *steps = &c->gradient_accumulation_steps;
+    int64_t total = c->train_batch_size;
+    if (total == 0) { /* each factor is at most 1e6, so the product fits */
+        c->train_batch_size = *rows * *steps * c->dp;
+        mark_derived(l, "train_batch_size", "rows x accumulation x dp");
+        return;
+    }
+    int64_t share = total / c->dp;
+    if (total % c->dp != 0) {
+        tr_loader_error(l, "train_batch_size %" PRId64 " is not a multiple of dp %" PRId64, total, c->dp);
+    } else if (has_rows && has_steps) {
+        if (*rows * *steps != share)
+            tr_loader_error(l,
+                            "train_batch_size %" PRId64 " is not per_device_train_batch_size %" PRId64
+                            " x gradient_accumulation_steps %" PRId64 " x dp %" PRId64 " = %" PRId64
+                            "; give two of the three",
+                            total, *rows, *steps, c->dp, *rows * *steps * c->dp);
+    } else if (has_steps && share % *steps != 0) {
+        tr_loader_error(l,
+                        "train_batch_size %" PRId64 " / dp %" PRId64
+                        " is not a multiple of gradient_accumulation_steps %" PRId64,
+                        total, c->dp, *steps);
+    } else if (has_rows && share % *rows != 0) {
+        tr_loader_error(l,
+                        "train_batch_size %" PRId64 " / dp %" PRId64
+                        " is not a multiple of per_device_train_batch_size %" PRId64,
+                        total, c->dp, *rows);
+    } else if (has_steps) {
+        *rows = share / *steps;
+        mark_derived(l, "per_device_train_batch_size", "train_batch_size / accumulation / dp");
+    } else {
+        if (!has_rows) {
+            *rows = largest_divisor(share, *rows);
+            mark_derived(l, "per_device_train_batch_size",
+                         "largest divisor of train_batch_size / dp up to the default");
+        }
+        *steps = share / *rows;
+        mark_derived(l, "gradient_accumulation_steps", "train_batch_size / rows / dp");
+    }
+}
+
+/* A count of steps or a share: 0.1 and 100 are fine, 2.5 is a slip. */
+static void check_step_count(struct loader *l, const char *name, double x)
+{
+    if (x >= 1 && x != floor(x))
+        tr_loader_error(l, "%s %g is neither a whole number of steps nor a share below 1", name, x);
+}
+
+static void check_schedule(struct loader *l)
+{
+    const struct tr_config *c = &l->c->pub;
+    enum tr_lr_schedule kind = c->lr_scheduler_type;
+    const char *word = tr_config_word("lr_scheduler_type", (int)kind);
+    if (c->max_steps == 0)
+        tr_loader_error(l, "max_steps 0: give a positive number, or -1 for num_train_epochs");
+    check_step_count(l, "warmup_steps", c->warmup_steps);
+    check_step_count(l, "decay_steps", c->decay_steps);
+    if (kind == TR_LR_WSD && c->max_steps > 0) {
+        int64_t warmup = tr_config_steps(c->warmup_steps, c->max_steps);
+        int64_t decay = tr_config_steps(c->decay_steps, c->max_steps);
+        if (warmup > c->max_steps - tr_min64(decay, c->max_steps))
+            tr_loader_error(l, "warmup_steps %" PRId64 " + decay_steps %" PRId64 " is more than max_steps %" PRId64,
+                            warmup, decay, c->max_steps);
+    }
+    bool is_flat = kind == TR_LR_CONSTANT || kind == TR_LR_CONSTANT_WITH_WARMUP;
+    if (is_flat && c->min_lr_ratio > 0)
+        tr_loader_notice(l, "min_lr_ratio has no effect with lr_scheduler_type %s", word);
+    if (kind == TR_LR_CONSTANT && c->warmup_steps > 0)
+        tr_loader_notice(l, "warmup_steps has no effect with lr_scheduler_type constant; constant_with_warmup has one");
+    if (kind != TR_LR_WSD && is_given(l, "decay_steps"))
+        tr_loader_notice(l, "decay_steps has no effect with lr_scheduler_type %s", word);
+    if (c->optim != TR_OPTIM_SGD && c->momentum > 0)
+        tr_loader_notice(l, "momentum has no effect with optim %s", tr_config_word("optim", (int)c->optim));
+}
+
+static void check_mesh(struct loader *l)
+{
+    const struct tr_config *c = &l->c->pub;
+    if (c->hybrid_shard > 0 && c->dp % c->hybrid_shard != 0)
+        tr_loader_error(l, "hybrid_shard %" PRId64 " does not divide dp %" PRId64, c->hybrid_shard, c->dp);
+    if (c->sp && c->tp == 1)
+        tr_loader_notice(l, "sp has no effect with tp 1");
+    if (c->pp_chunks > 1 && strcmp(c->pp_schedule, "interleaved") != 0)
+        tr_loader_error(l, "pp_chunks %" PRId64 " needs pp_schedule interleaved, not %s", c->pp_chunks, c->pp_schedule);
+}
+
+static void require(struct loader *l, bool is_there, const char *name, const char *what)
+{
+    if (!is_there)
+        tr_loader_error(l, "--%s is required: %s", name, what);
+}
+
+static void check_required(struct loader *l)
+{
+    const struct tr_config *c = &l->c->pub;
+    switch (c->verb) {
+    case TR_VERB_TRAIN:
+        require(l, c->model != NULL, "model", "an HF model directory");
+        require(l, c->data.n > 0, "data", "training text");
+        require(l, c->output != NULL, "output", "a directory for the trained model");
+        break;
+    case TR_VERB_INIT:
+        require(l, c->model_config != NULL, "config", "the model's config.json");
+        require(l, c->output != NULL, "output", "a directory for the new model");
+        break;
+    case TR_VERB_EVAL:
+        require(l, c->data.n > 0 || c->eval_data.n > 0, "data", "text to evaluate on");
+        require(l, c->model != NULL, "model", "an HF model directory");
+        break;
+    case TR_VERB_GENERATE:
+    case TR_VERB_PLAN:
+        require(l, c->model != NULL, "model", "an HF model directory");
+        break;
+    default:
+        break;
+    }
+}
+
+void tr_loader_check(struct loader *l)
+{
+    struct tr_config *c = &l->c->pub;
+    check_required(l);
+    if (c->data_seed < 0)
+        c->data_seed = c->seed;
+    bool is_resume; /* HF files say true */
+    if (tr_bool_parse(c->resume_from_checkpoint, &is_resume))
+        c->resume_from_checkpoint = is_resume ? "auto" : "none";
+    if (tr_option_find(c->verb, "train_batch_size") == NULL)
+        return;
+    check_batch(l);
+    check_schedule(l);
+    check_mesh(l);
+    if (c->eval_steps > 0 && c->eval_data.n == 0)
+        tr_loader_error(l, "eval_steps %" PRId64 " needs eval_data", c->eval_steps);
+}
+
+int64_t tr_config_steps(double steps_or_share, int64_t total_steps)
+{
+    if (steps_or_share >= 1)
+        return (int64_t)steps_or_share;
+    return (int64_t)ceil(steps_or_share * (double)total_steps);
+}

@@ -1,0 +1,154 @@
+/* config.h - room header of config: one option = one row of options.c -> parse, help, man page, environment name, dump.
+ *
+ * tr_config_load fills a struct once; after that it is const. Precedence: command line, --set, file (--config),
+ * environment TRIREME_NAME, default; each value remembers its origin. All errors of a load come back together, one a
+ * line.
+ */
+#ifndef TR_CONFIG_CONFIG_H
+#define TR_CONFIG_CONFIG_H
+
+#include "base/base.h"
+
+#define TR_VERB_LIST(X)                                                                                                \
+    X(TRAIN, "train", "train or fine-tune a model")                                                                    \
+    X(INIT, "init", "write an HF directory with random weights from a config.json")                                    \
+    X(PLAN, "plan", "bytes, flops and time of a run, without running it")                                              \
+    X(EVAL, "eval", "loss and perplexity of a model on data")                                                          \
+    X(GENERATE, "generate", "continue a prompt")                                                                       \
+    X(DATA, "data", "check, show, tokenize or pack data")                                                              \
+    X(CKPT, "ckpt", "list, show, verify, export or prune checkpoints")                                                 \
+    X(CHECK, "check", "preflight: is this machine ready")                                                              \
+    X(BENCH, "bench", "measure an op, a gemm, a step, the data path or the disk")                                      \
+    X(WATCH, "watch", "live view of a run")                                                                            \
+    X(CONFIG, "config", "show every option with its value and origin")
+
+enum tr_verb {
+#define X(name, word, what) TR_VERB_##name,
+    TR_VERB_LIST(X)
+#undef X
+        TR_VERB_COUNT
+};
+
+enum tr_lr_schedule {
+    TR_LR_LINEAR,
+    TR_LR_COSINE,
+    TR_LR_CONSTANT,
+    TR_LR_CONSTANT_WITH_WARMUP,
+    TR_LR_WSD /* warm-up, stable, decay */
+};
+enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD };
+enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_CHOICE_CUDA };
+enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBLAS };
+enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };
+enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPRODUCIBLE_OFF };
+enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
+enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
+
+struct tr_data_source {
+    const char *path;
+    double weight; /* > 0; 1 when not given */
+};
+struct tr_data_list {
+    const struct tr_data_source *item;
+    size_t n;
+};
+struct tr_words {
+    const char *const *item;
+    size_t n;
+};
+
+/* Strings that were not given are NULL. Every value is inside the range of its row. */
+struct tr_config {
+    enum tr_verb verb;
+    struct tr_words args; /* words that are not options: `data check`, `ckpt show DIR` */
+    bool help;            /* --help: nothing was required, print tr_config_help() */
+
+    /* run */
+    const char *config;       /* the run file; for init the model's config.json is model_config */
+    const char *model_config; /* init only: --config */
+    const char *output;
+    int64_t seed, data_seed; /* data_seed: seed when not given */
+    bool json, quiet;
+    const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
+    enum tr_reproducible reproducible;
+    enum tr_show show; /* plan */
+
+    /* model and data */
+    const char *model;
+    bool from_scratch; /* random weights for model's config.json */
+    const char *tokenizer; /* init: "bytes" or NULL */
+    struct tr_words ignore_config_keys;
+    double dropout; /* < 0: as the model's config says */
+    struct tr_data_list data, eval_data;
+    int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
+
+    /* batch and length: per_device * accumulation * dp == train_batch_size holds after load */
+    int64_t per_device_train_batch_size, gradient_accumulation_steps, train_batch_size;
+    int64_t per_device_eval_batch_size;
+    int64_t max_steps; /* -1: num_train_epochs decides */
+    double num_train_epochs;
+
+    /* optim */
+    enum tr_optim_kind optim;
+    double learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon, momentum;
+    double max_grad_norm; /* 0 = off */
+    enum tr_lr_schedule lr_scheduler_type;
+    double warmup_steps, decay_steps; /* < 1: share of all steps; see tr_config_steps() */
+    double min_lr_ratio;
+
+    /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
+    int64_t logging_steps, eval_steps, save_steps, save_total_limit;
+
+    /* precision */
+    enum tr_dtype dtype, master_dtype, grad_dtype, moment_dtype, reduce_dtype;
+
+    /* engine and memory */
+    enum tr_device_choice device;
+    enum tr_gemm_choice gemm;
+    int64_t threads; /* 0 = all */
+    enum tr_recompute recompute;
+    int64_t memory_budget; /* bytes; 0 = what the machine has */
+
+    /* mesh */
+    int64_t dp, zero, hybrid_shard, tp, pp, pp_chunks, cp;
+    bool sp;
+    const char *pp_schedule;
+    enum tr_cp_mode cp_mode;
+
+    /* generate */
+    const char *prompt;
+    int64_t max_new_tokens, top_k; /* top_k 0 = all */
+    double temperature, top_p;     /* temperature 0 = greedy */
+};
+
+/* argv holds what follows the verb. envp may be NULL. TR_USAGE: the error text has one line per error.
+ * Close with tr_config_close (NULL is fine). */
+enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, char *const *envp,
+                              const struct tr_config **out);
+void tr_config_close(const struct tr_config *cfg);
+
+/* Lines for the user that are no errors (old names, values without effect); "" when there are none. */
+const char *tr_config_notices(const struct tr_config *cfg);
+/* "command line --lr", "run.yaml:3:5", "default" ...; name is a canonical option name. */
+const char *tr_config_origin(const struct tr_config *cfg, const char *name);
+bool tr_config_is_set(const struct tr_config *cfg, const char *name); /* origin is not the default */
+
+/* warmup_steps or decay_steps as a count: n >= 1 is itself, a share is rounded up (as transformers does). */
+int64_t tr_config_steps(double steps_or_share, int64_t total_steps);
+
+/* Words of enums, as a user types them. name is the canonical option name: tr_config_word("optim", TR_OPTIM_LION). */
+const char *tr_config_word(const char *name, int value);
+bool tr_verb_parse(const char *word, enum tr_verb *out);
+const char *tr_verb_word(enum tr_verb verb);
+const char *tr_verb_what(enum tr_verb verb);
+
+/* All append; check tr_str_ok(). */
+void tr_config_dump(const struct tr_config *cfg, struct tr_str *out); /* name, value, origin: one line each */
+/* One flat object {"learning_rate": 5e-05, ...}; with_origin: {"learning_rate": {"value": .., "origin": ".."}, ...}. */
+void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str *out);
+void tr_config_help(enum tr_verb verb, struct tr_str *out);
+void tr_config_man(enum tr_verb verb, struct tr_str *out);
+void tr_config_completion(struct tr_str *out); /* bash */
+void tr_config_list(struct tr_str *out);       /* every row, one line each: frozen by tests/config/options.txt */
+
+#endif

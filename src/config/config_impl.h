@@ -1,0 +1,113 @@
+/* config_impl.h - the option row, the loader, and what the files of this room share. */
+#ifndef TR_CONFIG_CONFIG_IMPL_H
+#define TR_CONFIG_CONFIG_IMPL_H
+
+#include "config/config.h"
+
+enum option_type {
+    OPTION_BOOL,
+    OPTION_INT,
+    OPTION_REAL,
+    OPTION_BYTES,
+    OPTION_STR,
+    OPTION_CHOICE,
+    OPTION_DATA,  /* PATH[:weight], repeatable */
+    OPTION_WORDS, /* comma list, repeatable */
+    OPTION_SET    /* --set itself: no field */
+};
+
+/* A word of a choice. The first row with a value is its canonical spelling; a NULL word ends the list. */
+struct choice {
+    const char *word;
+    int value;
+};
+
+struct option {
+    const char *name, *group;
+    const char *aliases; /* space separated; one with a dot matches only as it stands ("optim.name") */
+    enum option_type type;
+    size_t at;        /* offset in struct tr_config */
+    const char *def;  /* text, read like any other value; NULL = not given */
+    const char *bare; /* the value of `--name` alone; NULL = a value is required */
+    const char *word; /* a word that stands for -1 ("auto"); may be NULL */
+    double lo, hi;    /* both included; for OPTION_REAL is_open excludes hi */
+    bool is_open;
+    bool is_cli_only; /* refused in files */
+    const struct choice *choices;
+    unsigned verbs; /* bit per enum tr_verb */
+    const char *arg, *help;
+};
+
+/* Names that set another option: `--bf16` is `--dtype bfloat16`. */
+struct rewrite {
+    const char *name, *target;      /* target NULL: accepted and ignored */
+    const char *if_true, *if_false; /* NULL: that value changes nothing */
+    bool is_share;                  /* instead of a bool: a number in [0, 1) handed on as it is */
+    const char *notice;
+};
+
+extern const struct option tr_options[];
+extern const struct rewrite tr_rewrites[];
+extern const char *const tr_groups[]; /* NULL-terminated, in help order */
+enum { N_OPTIONS_MAX = 96 };
+size_t tr_option_count(void);
+/* key: normalised (no dashes), plain or "group.name". NULL when no row of this verb has it. */
+const struct option *tr_option_find(enum tr_verb verb, const char *key);
+const struct option *tr_option_find_any(const char *key); /* of any verb */
+const struct rewrite *tr_rewrite_find(const char *key);
+bool tr_option_is_for(const struct option *opt, enum tr_verb verb);
+/* i-th word of a space separated list into buf; false when there are fewer. */
+bool tr_word_at(const char *list, size_t i, char *buf, size_t n_buf);
+
+enum level { LEVEL_DEFAULT, LEVEL_DERIVED, LEVEL_ENV, LEVEL_FILE, LEVEL_SET, LEVEL_CLI, LEVEL_COUNT };
+
+struct origin {
+    enum level level;
+    const char *text;
+};
+
+struct block { /* owned memory, freed together */
+    struct block *next;
+};
+
+struct config_full {
+    struct tr_config pub; /* first: a tr_config pointer is a config_full pointer */
+    struct origin origins[N_OPTIONS_MAX];
+    struct tr_str notices;
+    struct block *blocks;
+};
+
+struct loader {
+    struct config_full *c;
+    struct tr_config scratch;                     /* where a value goes that a higher level has already given */
+    const char *seen[LEVEL_COUNT][N_OPTIONS_MAX]; /* the spelling a level used */
+    struct tr_str errors;
+    size_t n_errors;
+    bool is_nomem;
+};
+
+/* One value from one place. `where` leads messages and becomes the origin. is_more: next item of the same list. */
+enum { KEY_MAX = 128, WHERE_MAX = 512 };
+struct given {
+    enum level level;
+    const char *key, *value;
+    const char *where;
+    bool is_more;
+};
+void tr_loader_error(struct loader *l, const char *fmt, ...) TR_PRINTF(2, 3);
+void tr_loader_notice(struct loader *l, const char *fmt, ...) TR_PRINTF(2, 3);
+void *tr_loader_keep(struct loader *l, const void *bytes, size_t n_bytes); /* copy owned by the config, or NULL */
+void tr_loader_give(struct loader *l, const struct given *g);
+void tr_loader_file(struct loader *l, const char *path);
+void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t n);
+void tr_loader_check(struct loader *l); /* cross-field */
+void tr_loader_arguments(struct loader *l, int argc, char *const *argv);
+void tr_loader_environment(struct loader *l, char *const *envp);
+
+/* Reads text into the option's field of cfg; TR_USAGE with the cause. Lists append. */
+enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg);
+bool tr_bool_parse(const char *text, bool *out);
+/* Appends the value as a user would type it, or as JSON. */
+void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool as_json, struct tr_str *out);
+
+#endif

@@ -1,0 +1,253 @@
+/* help.c - everything that is printed from the option table: help, man page, dump, JSON, completion, the frozen list.
+ */
+#include "config/config_impl.h"
+
+static const struct {
+    const char *word, *what;
+} verbs[] = {
+#define X(name, word, what) { word, what },
+    TR_VERB_LIST(X)
+#undef X
+};
+_Static_assert(TR_COUNT_OF(verbs) == TR_VERB_COUNT, "one row a verb");
+
+static const char *const type_words[] = { "bool", "int", "real", "bytes", "text", "choice", "data", "words", "set" };
+_Static_assert(TR_COUNT_OF(type_words) == OPTION_SET + 1, "one word a type");
+
+const char *tr_verb_word(enum tr_verb verb)
+{
+    return verbs[verb].word;
+}
+
+const char *tr_verb_what(enum tr_verb verb)
+{
+    return verbs[verb].what;
+}
+
+bool tr_verb_parse(const char *word, enum tr_verb *out)
+{
+    for (int v = 0; v < TR_VERB_COUNT; v++)
+        if (strcmp(verbs[v].word, word) == 0) {
+            *out = (enum tr_verb)v;
+            return true;
+        }
+    return false;
+}
+
+/* "none|op|block": the canonical words; aliases repeat a value that came before. */
+static void print_words(const struct option *opt, struct tr_str *out)
+{
+    int last = -1;
+    for (const struct choice *c = opt->choices; c->word != NULL; c++) {
+        if (c->value > last)
+            tr_str_addf(out, "%s%s", last < 0 ? "" : "|", c->word);
+        last = c->value > last ? c->value : last;
+    }
+}
+
+static void print_arg(const struct option *opt, struct tr_str *out)
+{
+    if (opt->type == OPTION_CHOICE)
+        print_words(opt, out);
+    else if (opt->arg != NULL)
+        tr_str_addf(out, "%s", opt->arg);
+}
+
+typedef void row_fn(const struct option *opt, struct tr_str *out);
+
+static void each_row(enum tr_verb verb, const char *group_format, row_fn *fn, struct tr_str *out)
+{
+    for (const char *const *group = tr_groups; *group != NULL; group++) {
+        bool is_first = true;
+        for (size_t i = 0; i < tr_option_count(); i++) {
+            const struct option *opt = &tr_options[i];
+            if (!tr_option_is_for(opt, verb) || strcmp(opt->group, *group) != 0)
+                continue;
+            if (is_first && group_format != NULL)
+                tr_str_addf(out, "%s%s\n", group_format, *group);
+            is_first = false;
+            fn(opt, out);
+        }
+    }
+}
+
+static void help_row(const struct option *opt, struct tr_str *out)
+{
+    enum { COLUMN = 42 };
+    size_t start = out->n;
+    tr_str_addf(out, "  --%s ", opt->name);
+    print_arg(opt, out);
+    size_t n = out->n - start;
+    if (n < COLUMN)
+        tr_str_addf(out, "%*s", (int)(COLUMN - n), "");
+    else
+        tr_str_addf(out, "\n%*s", COLUMN, "");
+    tr_str_addf(out, "%s", opt->help);
+    if (opt->def != NULL && opt->type != OPTION_BOOL)
+        tr_str_addf(out, " [%s]", opt->def);
+    tr_str_add(out, "\n", 1);
+}
+
+void tr_config_help(enum tr_verb verb, struct tr_str *out)
+{
+    tr_str_addf(out, "trireme %s - %s\n", tr_verb_word(verb), tr_verb_what(verb));
+    each_row(verb, "\n", help_row, out);
+    tr_str_addf(out, "\n");
+    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)
+        if (r->if_true != NULL && tr_option_find(verb, r->target) != NULL)
+            tr_str_addf(out, "--%s is --%s %s.\n", r->name, r->target, r->if_true);
+    tr_str_addf(out,
+                "Options may also come from --set, a file (--config run.yaml) or the environment (TRIREME_SEED=1).\n"
+                "man trireme-%s lists more names for them.\n",
+                tr_verb_word(verb));
+}
+
+/* roff: a leading dot or quote would be a request, a backslash an escape, a plain dash a hyphen. */
+static void print_roff(const char *text, struct tr_str *out)
+{
+    for (; *text != '\0'; text++)
+        if (*text == '-' || *text == '\\')
+            tr_str_addf(out, *text == '-' ? "\\-" : "\\e");
+        else
+            tr_str_add(out, text, 1);
+}
+
+static void man_row(const struct option *opt, struct tr_str *out)
+{
+    struct tr_str arg = { 0 };
+    print_arg(opt, &arg);
+    tr_str_addf(out, ".TP\n\\fB\\-\\-%s\\fR%s", opt->name, arg.n != 0 ? " \\fI" : "");
+    print_roff(arg.p != NULL ? arg.p : "", out);
+    tr_str_addf(out, "%s\n", arg.n != 0 ? "\\fR" : "");
+    tr_str_release(&arg);
+    print_roff(opt->help, out);
+    tr_str_addf(out, ".\n");
+    if (opt->def != NULL && opt->type != OPTION_BOOL) {
+        tr_str_addf(out, "Default: ");
+        print_roff(opt->def, out);
+        tr_str_addf(out, ".\n");
+    }
+    if (opt->aliases[0] != '\0')
+        tr_str_addf(out, "Also: %s.\n", opt->aliases);
+}
+
+void tr_config_man(enum tr_verb verb, struct tr_str *out)
+{
+    tr_str_addf(out, ".TH TRIREME\\-%s 1\n.SH NAME\ntrireme\\-%s \\- %s\n", tr_verb_word(verb), tr_verb_word(verb),
+                tr_verb_what(verb));
+    tr_str_addf(out, ".SH SYNOPSIS\n.B trireme %s\n[\\fIoptions\\fR]\n.SH OPTIONS\n", tr_verb_word(verb));
+    tr_str_addf(out,
+                "Names may be written with dashes or underscores. The same names work in the file of "
+                "\\fB\\-\\-config\\fR, in\n\\fB\\-\\-set\\fR \\fIgroup.name=value\\fR and as environment variables "
+                "\\fBTRIREME_NAME\\fR.\n");
+    each_row(verb, ".SS ", man_row, out);
+    tr_str_addf(out, ".SH EXIT STATUS\n0 done; 2 usage or bad input; 75 retry; 70 bug; 78 do not requeue.\n");
+}
+
+static const struct config_full *full_of(const struct tr_config *cfg)
+{
+    return (const struct config_full *)(const void *)cfg;
+}
+
+static const struct origin *origin_of(const struct tr_config *cfg, const char *name)
+{
+    const struct option *opt = tr_option_find(cfg->verb, name);
+    return opt != NULL ? &full_of(cfg)->origins[opt - tr_options] : NULL;
+}
+
+const char *tr_config_origin(const struct tr_config *cfg, const char *name)
+{
+    const struct origin *o = origin_of(cfg, name);
+    return o != NULL ? o->text : "default";
+}
+
+bool tr_config_is_set(const struct tr_config *cfg, const char *name)
+{
+    const struct origin *o = origin_of(cfg, name);
+    return o != NULL && o->level > LEVEL_DERIVED;
+}
+
+const char *tr_config_notices(const struct tr_config *cfg)
+{
+    const struct tr_str *s = &full_of(cfg)->notices;
+    return s->p != NULL ? s->p : "";
+}
+
+/* Options that have a value worth showing: not --set and --help. */
+static bool is_shown(const struct tr_config *cfg, const struct option *opt)
+{
+    return tr_option_is_for(opt, cfg->verb) && opt->type != OPTION_SET && strcmp(opt->name, "help") != 0;
+}
+
+void tr_config_dump(const struct tr_config *cfg, struct tr_str *out)
+{
+    struct tr_str value = { 0 };
+    for (size_t i = 0; i < tr_option_count(); i++) {
+        const struct option *opt = &tr_options[i];
+        if (!is_shown(cfg, opt))
+            continue;
+        char shown[1024];
+        tr_str_clear(&value);
+        tr_value_print(cfg, opt, false, &value);
+        tr_escape(value.n != 0 ? value.p : "-", shown, sizeof shown);
+        tr_str_addf(out, "%-9s %-28s %-20s %s\n", opt->group, opt->name, shown, full_of(cfg)->origins[i].text);
+    }
+    tr_str_release(&value);
+}
+
+void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str *out)
+{
+    const char *comma = "";
+    tr_str_addf(out, "{");
+    for (size_t i = 0; i < tr_option_count(); i++) {
+        const struct option *opt = &tr_options[i];
+        if (!is_shown(cfg, opt))
+            continue;
+        tr_str_addf(out, "%s\"%s\":%s", comma, opt->name, with_origin ? "{\"value\":" : "");
+        tr_value_print(cfg, opt, true, out);
+        if (with_origin) {
+            tr_str_addf(out, ",\"origin\":");
+            tr_str_json(out, full_of(cfg)->origins[i].text);
+            tr_str_addf(out, "}");
+        }
+        comma = ",";
+    }
+    tr_str_addf(out, "}");
+}
+
+void tr_config_completion(struct tr_str *out)
+{
+    tr_str_addf(out, "_trireme()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} words=\n    case ${COMP_WORDS[1]} in\n");
+    for (int v = 0; v < TR_VERB_COUNT; v++) {
+        tr_str_addf(out, "    %s) words='", verbs[v].word);
+        for (size_t i = 0; i < tr_option_count(); i++)
+            if (tr_option_is_for(&tr_options[i], (enum tr_verb)v))
+                tr_str_addf(out, "--%s ", tr_options[i].name);
+        tr_str_addf(out, "' ;;\n");
+    }
+    tr_str_addf(out, "    esac\n    [ \"$COMP_CWORD\" = 1 ] && words='");
+    for (int v = 0; v < TR_VERB_COUNT; v++)
+        tr_str_addf(out, "%s ", verbs[v].word);
+    tr_str_addf(out, "'\n    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+                     "    [ -n \"${COMPREPLY[*]}\" ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n}\n"
+                     "complete -F _trireme trireme\n");
+}
+
+void tr_config_list(struct tr_str *out)
+{
+    for (size_t i = 0; i < tr_option_count(); i++) {
+        const struct option *opt = &tr_options[i];
+        tr_str_addf(out, "%s.%s %s", opt->group, opt->name, type_words[opt->type]);
+        if (opt->type == OPTION_CHOICE) {
+            tr_str_addf(out, " ");
+            print_words(opt, out);
+        }
+        tr_str_addf(out, " default=%s aliases=%s verbs=", opt->def != NULL ? opt->def : "-", opt->aliases);
+        for (int v = 0; v < TR_VERB_COUNT; v++)
+            if (tr_option_is_for(opt, (enum tr_verb)v))
+                tr_str_addf(out, " %s", verbs[v].word);
+        tr_str_addf(out, "\n");
+    }
+    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)
+        tr_str_addf(out, "%s -> %s\n", r->name, r->target != NULL ? r->target : "ignored");
+}

@@ -1,0 +1,283 @@
+/* options.c - the option table: every knob of Trireme, one row each.
+ *
+ * Names are those of HF TrainingArguments where one exists; docs and scripts rely on them, so tests/config/options.txt
+ * freezes the table. A row's name is its field's name and its type is checked against the field's by the compiler.
+ * Rejected: a parser per verb (options drift apart), and typed setters instead of offsets (seventy small functions).
+ */
+#include "config/config_impl.h"
+
+#include <string.h>
+
+#define VERB(v)   (1u << TR_VERB_##v)
+#define ALL_VERBS ((1u << TR_VERB_COUNT) - 1u)
+/* Verbs that describe a training, that touch a model, that compute. */
+#define RUN    (VERB(TRAIN) | VERB(PLAN) | VERB(CONFIG))
+#define MODEL  (RUN | VERB(EVAL) | VERB(GENERATE))
+#define ENGINE (MODEL | VERB(BENCH) | VERB(CHECK))
+
+/* Offset of a field whose type must be `type`. */
+#define AT(field, type)                                                                                                \
+    (offsetof(struct tr_config, field) + 0 * sizeof(char[_Generic(((struct tr_config *)0)->field, type : 1, default    \
+                                                                  : -1)]))
+#define AT_ENUM(field)                                                                                                 \
+    (offsetof(struct tr_config, field) +                                                                               \
+     0 * sizeof(char[sizeof(((struct tr_config *)0)->field) == sizeof(int) ? 1 : -1]))
+
+#define HEAD(field, grp, als, vrb, dfl, txt)                                                                           \
+    .name = #field, .group = (grp), .aliases = (als), .verbs = (vrb), .def = (dfl), .help = (txt)
+#define FLAG(field, grp, als, vrb, txt, ...)                                                                           \
+    {                                                                                                                  \
+        HEAD(field, grp, als, vrb, "false", txt), .type = OPTION_BOOL, .at = AT(field, bool), .bare = "true",          \
+                                                  .is_cli_only = __VA_ARGS__                                           \
+    }
+#define INT(field, grp, als, vrb, dfl, min, max, ...)                                                                  \
+    {                                                                                                                  \
+        .lo = (min), .hi = (max), .type = OPTION_INT, .at = AT(field, int64_t), .arg = "N",                            \
+        HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)                                                                   \
+    }
+#define REAL(field, grp, als, vrb, dfl, min, max, open, ...)                                                           \
+    {                                                                                                                  \
+        .lo = (min), .hi = (max), .is_open = (open), .type = OPTION_REAL, .at = AT(field, double), .arg = "X",         \
+        HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)                                                                   \
+    }
+#define STR(field, grp, als, vrb, dfl, metavar, ...)                                                                   \
+    {                                                                                                                  \
+        .type = OPTION_STR, .at = AT(field, const char *), .arg = (metavar),                                           \
+        HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)                                                                   \
+    }
+#define CHOICE(field, grp, als, vrb, dfl, words, ...)                                                                  \
+    {                                                                                                                  \
+        .type = OPTION_CHOICE, .at = AT_ENUM(field), .choices = (words), HEAD(field, grp, als, vrb, dfl, __VA_ARGS__)  \
+    }
+
+static const struct choice lr_schedules[] = { { "linear", TR_LR_LINEAR },
+                                              { "cosine", TR_LR_COSINE },
+                                              { "constant", TR_LR_CONSTANT },
+                                              { "constant_with_warmup", TR_LR_CONSTANT_WITH_WARMUP },
+                                              { "wsd", TR_LR_WSD },
+                                              { "warmup_stable_decay", TR_LR_WSD },
+                                              { NULL, 0 } };
+static const struct choice optims[] = {
+    { "adamw", TR_OPTIM_ADAMW }, { "adamw_torch", TR_OPTIM_ADAMW }, { "adamw_torch_fused", TR_OPTIM_ADAMW },
+    { "lion", TR_OPTIM_LION },   { "sgd", TR_OPTIM_SGD },           { NULL, 0 }
+};
+static const struct choice dtypes[] = { { "float32", TR_F32 },
+                                        { "bfloat16", TR_BF16 },
+                                        { "float16", TR_F16 },
+                                        { "fp32", TR_F32 },
+                                        { "bf16", TR_BF16 },
+                                        { "fp16", TR_F16 },
+                                        { NULL, 0 } };
+static const struct choice wide_dtypes[] = {
+    { "float32", TR_F32 }, { "bfloat16", TR_BF16 }, { "fp32", TR_F32 }, { "bf16", TR_BF16 }, { NULL, 0 }
+};
+static const struct choice devices[] = {
+    { "auto", TR_DEVICE_CHOICE_AUTO }, { "cpu", TR_DEVICE_CHOICE_CPU }, { "cuda", TR_DEVICE_CHOICE_CUDA }, { NULL, 0 }
+};
+static const struct choice gemms[] = { { "auto", TR_GEMM_AUTO },
+                                       { "builtin", TR_GEMM_BUILTIN },
+                                       { "onednn", TR_GEMM_ONEDNN },
+                                       { "cblas", TR_GEMM_CBLAS },
+                                       { NULL, 0 } };
+static const struct choice recomputes[] = { { "none", TR_RECOMPUTE_NONE },
+                                            { "op", TR_RECOMPUTE_OP },
+                                            { "block", TR_RECOMPUTE_BLOCK },
+                                            { "auto", TR_RECOMPUTE_AUTO },
+                                            { NULL, 0 } };
+static const struct choice reproducibles[] = { { "config", TR_REPRODUCIBLE_CONFIG },
+                                               { "layout", TR_REPRODUCIBLE_LAYOUT },
+                                               { "off", TR_REPRODUCIBLE_OFF },
+                                               { NULL, 0 } };
+static const struct choice cp_modes[] = { { "ring", TR_CP_RING }, { "ulysses", TR_CP_ULYSSES }, { NULL, 0 } };
+static const struct choice shows[] = { { "none", TR_SHOW_NONE },
+                                       { "program", TR_SHOW_PROGRAM },
+                                       { "schedule", TR_SHOW_SCHEDULE },
+                                       { "memory", TR_SHOW_MEMORY },
+                                       { NULL, 0 } };
+
+#define MANY     1e15 /* steps, rows: exact in a double, far from overflow when multiplied by a rank count */
+#define ROWS     1e6
+#define RANKS    1e6
+#define SEEDS    9007199254740991.0 /* 2^53 - 1: survives JSON */
+#define CLI_ONLY true               /* is_cli_only */
+
+/* clang-format off */
+const struct option tr_options[] = {
+    { .name = "config", .group = "run", .aliases = "", .type = OPTION_STR, .at = AT(config, const char *),
+      .verbs = ALL_VERBS & ~VERB(INIT), .arg = "FILE", .is_cli_only = true, .help = "run file (YAML) with these options as keys" },
+    { .name = "config", .group = "run", .aliases = "model_config", .type = OPTION_STR, .at = AT(model_config, const char *),
+      .verbs = VERB(INIT), .arg = "FILE", .is_cli_only = true, .help = "the model's config.json" },
+    { .name = "set", .group = "run", .aliases = "", .type = OPTION_SET, .verbs = ALL_VERBS, .arg = "KEY=VALUE",
+      .is_cli_only = true, .help = "any option as group.name=value or name=value; repeatable" },
+    STR(output, "run", "output_dir out", RUN | VERB(INIT) | VERB(DATA) | VERB(CKPT) | VERB(WATCH), NULL, "DIR", "directory to write"),
+    INT(seed, "run", "", MODEL | VERB(INIT) | VERB(DATA) | VERB(BENCH), "42", 0, SEEDS, "seed of every random number"),
+    { .name = "data_seed", .group = "run", .aliases = "", .type = OPTION_INT, .at = AT(data_seed, int64_t), .verbs = RUN | VERB(DATA),
+      .def = "auto", .word = "auto", .lo = 0, .hi = SEEDS, .arg = "N", .help = "seed of the data order; auto = seed" },
+    { .name = "resume_from_checkpoint", .group = "run", .aliases = "resume", .type = OPTION_STR,
+      .at = AT(resume_from_checkpoint, const char *), .verbs = RUN, .def = "none", .bare = "auto", .arg = "auto|none|DIR",
+      .help = "auto = newest verified checkpoint under output, when there is one" },
+    CHOICE(reproducible, "run", "", RUN, "config", reproducibles, "bits: same run to run; same on any layout; fastest kernels"),
+    CHOICE(show, "run", "", VERB(PLAN), "none", shows, "what to print beside the totals"),
+    FLAG(json, "run", "", ALL_VERBS, "machine output on stdout; the last line is one JSON object", false),
+    FLAG(quiet, "run", "", ALL_VERBS, "no progress, no curve", false),
+    FLAG(help, "run", "", ALL_VERBS, "this text", CLI_ONLY),
+
+    STR(model, "model", "model_name_or_path base_model model.path", MODEL | VERB(DATA) | VERB(BENCH), NULL, "DIR", "HF model directory"),
+    FLAG(from_scratch, "model", "", RUN, "random weights from the model's config.json", false),
+    STR(tokenizer, "model", "", VERB(INIT), NULL, "bytes", "bytes: write a byte-level tokenizer (256 bytes and <|endoftext|>)"),
+    { .name = "ignore_config_keys", .group = "model", .aliases = "", .type = OPTION_WORDS, .at = AT(ignore_config_keys, struct tr_words),
+      .verbs = MODEL | VERB(INIT), .arg = "A,B", .help = "keys of config.json that may be ignored" },
+    { .name = "dropout", .group = "model", .aliases = "", .type = OPTION_REAL, .at = AT(dropout, double), .verbs = RUN, .def = "auto",
+      .word = "auto", .lo = 0, .hi = 1, .is_open = true, .arg = "P", .help = "dropout share; auto = as config.json says" },
+
+    { .name = "data", .group = "data", .aliases = "data.train", .type = OPTION_DATA, .at = AT(data, struct tr_data_list),
+      .verbs = RUN | VERB(EVAL) | VERB(DATA) | VERB(BENCH), .arg = "PATH[:WEIGHT]", .help = "training text; repeatable, weights mix the sources" },
+    { .name = "eval_data", .group = "data", .aliases = "data.eval", .type = OPTION_DATA, .at = AT(eval_data, struct tr_data_list),
+      .verbs = RUN | VERB(EVAL), .arg = "PATH[:WEIGHT]", .help = "text for the evaluation loss; repeatable" },
+    INT(sequence_length, "data", "max_length max_seq_length cutoff_len sequence_len seq_len", RUN | VERB(EVAL) | VERB(DATA) | VERB(BENCH), "0", 0, 1 << 24,
+        "tokens per row; 0 = what the model allows"),
+
+    INT(per_device_train_batch_size, "train", "micro_batch_size", RUN | VERB(BENCH), "8", 1, ROWS, "rows per device and micro-batch"),
+    INT(gradient_accumulation_steps, "train", "", RUN, "1", 1, ROWS, "micro-batches per update"),
+    INT(train_batch_size, "train", "global_batch_size", RUN, "0", 0, MANY,
+        "rows per update over all devices; 0 = the product. Any two of the three batch options give the third"),
+    INT(per_device_eval_batch_size, "train", "eval_batch_size", RUN | VERB(EVAL), "8", 1, ROWS, "rows per device in evaluation"),
+    INT(max_steps, "train", "", RUN, "-1", -1, MANY, "updates to make; -1 = num_train_epochs decides"),
+    REAL(num_train_epochs, "train", "num_epochs epochs", RUN, "3.0", 1e-9, 1e9, false, "passes over the data, when max_steps is -1"),
+
+    CHOICE(optim, "optim", "optimizer optim.name", RUN, "adamw", optims, "optimizer"),
+    REAL(learning_rate, "optim", "lr", RUN, "5e-5", 0, 1e3, false, "peak learning rate"),
+    REAL(weight_decay, "optim", "", RUN, "0", 0, 1e3, false, "decoupled weight decay"),
+    REAL(adam_beta1, "optim", "beta1", RUN, "0.9", 0, 1, true, "decay of the first moment (adamw, lion)"),
+    REAL(adam_beta2, "optim", "beta2", RUN, "0.999", 0, 1, true, "decay of the second moment (adamw, lion)"),
+    REAL(adam_epsilon, "optim", "adam_eps optim.eps", RUN, "1e-8", 1e-30, 1, false, "added to the root of the second moment"),
+    REAL(momentum, "optim", "", RUN, "0", 0, 1, true, "momentum (sgd)"),
+    REAL(max_grad_norm, "optim", "gradient_clipping", RUN, "1.0", 0, 1e30, false, "clip the global gradient norm; 0 = off"),
+    CHOICE(lr_scheduler_type, "optim", "lr_scheduler optim.schedule", RUN, "linear", lr_schedules, "shape of the learning rate"),
+    REAL(warmup_steps, "optim", "", RUN, "0", 0, MANY, false, "steps of linear warm-up; below 1 = share of all steps"),
+    REAL(decay_steps, "optim", "", RUN, "0.1", 0, MANY, false, "steps of the final decay (wsd); below 1 = share of all steps"),
+    REAL(min_lr_ratio, "optim", "", RUN, "0", 0, 1, false, "the decay ends at this share of the peak"),
+
+    INT(logging_steps, "log", "", RUN, "10", 0, MANY, "a log line every N steps; 0 = only the last"),
+    INT(eval_steps, "log", "", RUN, "0", 0, MANY, "evaluate every N steps; 0 = only at the end"),
+    INT(save_steps, "log", "", RUN, "500", 0, MANY, "checkpoint every N steps; 0 = only at the end"),
+    INT(save_total_limit, "log", "", RUN | VERB(CKPT), "0", 0, MANY, "checkpoints to keep; 0 = all"),
+
+    CHOICE(dtype, "precision", "torch_dtype", ENGINE | VERB(INIT), "float32", dtypes, "type of weights and activations in compute"),
+    CHOICE(master_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the weights the optimizer updates"),
+    CHOICE(grad_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients are summed in"),
+    CHOICE(moment_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the optimizer's moments"),
+    CHOICE(reduce_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients travel in between ranks"),
+
+    CHOICE(device, "engine", "", ENGINE, "auto", devices, "where to compute"),
+    INT(threads, "engine", "num_threads", ENGINE | VERB(DATA) | VERB(INIT), "0", 0, 4096, "CPU threads; 0 = all this process may use"),
+    CHOICE(gemm, "engine", "", ENGINE, "auto", gemms, "matrix multiplication on the CPU"),
+    CHOICE(recompute, "engine", "", RUN, "none", recomputes, "what backward computes again instead of keeping"),
+    { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
+      .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
+
+    INT(dp, "mesh", "data_parallel_size", RUN, "1", 1, RANKS, "data-parallel ranks"),
+    INT(zero, "mesh", "zero_stage", RUN, "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),
+    INT(hybrid_shard, "mesh", "data_parallel_shard_degree dp_shard_size", RUN, "0", 0, RANKS, "ranks that hold one full copy between them; 0 = all dp ranks"),
+    INT(tp, "mesh", "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size", RUN, "1", 1, RANKS, "tensor-parallel ranks"),
+    FLAG(sp, "mesh", "sequence_parallel", RUN, "sequence parallel: norms on split rows", false),
+    INT(pp, "mesh", "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size", RUN, "1", 1, RANKS, "pipeline stages"),
+    STR(pp_schedule, "mesh", "pipeline_parallel_schedule", RUN, "1f1b", "gpipe|1f1b|interleaved|zb|FILE", "order of the pipeline's actions"),
+    INT(pp_chunks, "mesh", "", RUN, "1", 1, RANKS, "model chunks per stage (interleaved)"),
+    INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN, "1", 1, RANKS, "context-parallel ranks"),
+    CHOICE(cp_mode, "mesh", "", RUN, "ring", cp_modes, "how context-parallel ranks share attention"),
+
+    STR(prompt, "generate", "", VERB(GENERATE), NULL, "TEXT", "text to continue"),
+    INT(max_new_tokens, "generate", "", VERB(GENERATE), "128", 1, 1 << 24, "tokens to write"),
+    REAL(temperature, "generate", "", VERB(GENERATE), "0", 0, 100, false, "0 = greedy"),
+    INT(top_k, "generate", "", VERB(GENERATE), "0", 0, 1 << 24, "choose among the k likeliest; 0 = all"),
+    REAL(top_p, "generate", "", VERB(GENERATE), "1.0", 1e-9, 1, false, "choose among the likeliest that hold this probability"),
+};
+
+const struct rewrite tr_rewrites[] = {
+    { "bf16", "dtype", "bfloat16", NULL, false, NULL },
+    { "fp16", "dtype", "float16", NULL, false, NULL },
+    { "gradient_checkpointing", "recompute", "block", "none", false, NULL },
+    { "use_cpu", "device", "cpu", NULL, false, NULL },
+    { "warmup_ratio", "warmup_steps", NULL, NULL, true, "an old name: write warmup_steps with a share below 1" },
+    { "overwrite_output_dir", NULL, NULL, NULL, false, "ignored: resume_from_checkpoint says what happens to an old output" },
+    { NULL, NULL, NULL, NULL, false, NULL },
+};
+/* clang-format on */
+
+const char *const tr_groups[] = { "run",       "model",  "data", "train",    "optim", "log",
+                                  "precision", "engine", "mesh", "generate", NULL };
+
+_Static_assert(TR_COUNT_OF(tr_options) <= N_OPTIONS_MAX, "raise N_OPTIONS_MAX");
+_Static_assert(TR_VERB_COUNT <= 32, "verbs are bits of an unsigned");
+
+size_t tr_option_count(void)
+{
+    return TR_COUNT_OF(tr_options);
+}
+
+bool tr_option_is_for(const struct option *opt, enum tr_verb verb)
+{
+    return (opt->verbs >> verb & 1u) != 0;
+}
+
+bool tr_word_at(const char *list, size_t i, char *buf, size_t n_buf)
+{
+    for (;; i--) {
+        list += strspn(list, " ");
+        size_t n = strcspn(list, " ");
+        if (n == 0 || n >= n_buf)
+            return false;
+        if (i == 0) {
+            memcpy(buf, list, n);
+            buf[n] = '\0';
+            return true;
+        }
+        list += n;
+    }
+}
+
+static bool has_key(const struct option *opt, const char *key)
+{
+    if (strcmp(opt->name, key) == 0)
+        return true;
+    size_t n_group = strlen(opt->group);
+    const char *tail = strncmp(key, opt->group, n_group) == 0 && key[n_group] == '.' ? key + n_group + 1 : NULL;
+    if (tail != NULL && strcmp(opt->name, tail) == 0)
+        return true;
+    char word[64];
+    for (size_t i = 0; tr_word_at(opt->aliases, i, word, sizeof word); i++)
+        if (strcmp(word, key) == 0 || (tail != NULL && strcmp(word, tail) == 0))
+            return true;
+    return false;
+}
+
+const struct option *tr_option_find(enum tr_verb verb, const char *key)
+{
+    for (size_t i = 0; i < tr_option_count(); i++)
+        if (tr_option_is_for(&tr_options[i], verb) && has_key(&tr_options[i], key))
+            return &tr_options[i];
+    return NULL;
+}
+
+const struct option *tr_option_find_any(const char *key)
+{
+    for (size_t i = 0; i < tr_option_count(); i++)
+        if (has_key(&tr_options[i], key))
+            return &tr_options[i];
+    return NULL;
+}
+
+const struct rewrite *tr_rewrite_find(const char *key)
+{
+    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++) {
+        if (strcmp(r->name, key) == 0)
+            return r;
+        const struct option *opt = r->target != NULL ? tr_option_find_any(r->target) : NULL;
+        size_t n_group = opt != NULL ? strlen(opt->group) : 0;
+        if (n_group != 0 && strncmp(key, opt->group, n_group) == 0 && key[n_group] == '.' &&
+            strcmp(r->name, key + n_group + 1) == 0)
+            return r;
+    }
+    return NULL;
+}

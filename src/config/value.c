@@ -1,0 +1,268 @@
+/* value.c - one value: text -> field and field -> text.
+ *
+ * Invariant: tr_value_print of a field, parsed again, gives the same field (reals print the fewest digits that do).
+ * A cause written here names the value; the caller puts the place in front.
+ */
+#include "config/config_impl.h"
+
+#include <strings.h>
+
+enum { LIST_MAX = 4096 };
+
+static void *field_of(struct tr_config *cfg, const struct option *opt)
+{
+    return (char *)cfg + opt->at;
+}
+
+bool tr_bool_parse(const char *text, bool *out)
+{
+    static const char *const words[][2] = { { "false", "true" }, { "no", "yes" }, { "off", "on" }, { "0", "1" } };
+    for (size_t i = 0; i < TR_COUNT_OF(words); i++)
+        for (int v = 0; v < 2; v++)
+            if (strcasecmp(text, words[i][v]) == 0) {
+                *out = v != 0;
+                return true;
+            }
+    return false;
+}
+
+static enum tr_status parse_real(const struct option *opt, const char *text, double *out)
+{
+    double v = 0;
+    enum tr_status st = tr_parse_real(text, &v);
+    if (st != TR_OK)
+        return st;
+    if (v < opt->lo || v > opt->hi || (opt->is_open && v == opt->hi))
+        return tr_fail(TR_USAGE, "%s is outside %g to %g%s", text, opt->lo, opt->hi,
+                       opt->is_open ? " (the end excluded)" : "");
+    *out = v;
+    return TR_OK;
+}
+
+static enum tr_status parse_choice(const struct option *opt, const char *text, int *out)
+{
+    struct tr_str legal = { 0 };
+    int last = -1;
+    for (const struct choice *c = opt->choices; c->word != NULL; c++) {
+        if (strcmp(c->word, text) == 0) {
+            *out = c->value;
+            tr_str_release(&legal);
+            return TR_OK;
+        }
+        if (c->value > last) /* canonical words come first, in the order of their values, so this skips aliases */
+            tr_str_addf(&legal, "%s%s", last < 0 ? "" : ", ", c->word);
+        last = c->value > last ? c->value : last;
+    }
+    char shown[64];
+    tr_fail(TR_USAGE, "\"%s\" is none of %s", tr_escape(text, shown, sizeof shown), legal.p != NULL ? legal.p : "");
+    tr_str_release(&legal);
+    return TR_USAGE;
+}
+
+/* A copy of the array with room for one more, made when n is a power of two or 0. */
+static void *grow(struct loader *l, const void *item, size_t n, size_t n_item_bytes)
+{
+    if (n != 0 && (n & (n - 1)) != 0)
+        return (void *)(uintptr_t)item;
+    void *p = tr_loader_keep(l, NULL, (n == 0 ? 1 : 2 * n) * n_item_bytes);
+    if (p != NULL && n != 0)
+        memcpy(p, item, n * n_item_bytes);
+    return p;
+}
+
+/* The colon that starts a weight: the last one, when what follows looks like a number. */
+static const char *weight_of(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    if (colon == NULL || colon[1] == '\0' || strchr("0123456789.+-", colon[1]) == NULL || strchr(colon, '/') != NULL)
+        return NULL;
+    return colon;
+}
+
+static enum tr_status parse_data(struct loader *l, const char *text, struct tr_data_list *list)
+{
+    struct tr_data_source src = { NULL, 1.0 };
+    const char *colon = weight_of(text);
+    size_t n_path = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    if (n_path == 0)
+        return tr_fail(TR_USAGE, "no path is given");
+    if (colon != NULL && (tr_parse_real(colon + 1, &src.weight) != TR_OK || !(src.weight > 0))) {
+        char shown[64];
+        return tr_fail(TR_USAGE, "weight \"%s\" is not a number above 0; for a path that ends so, add :1",
+                       tr_escape(colon + 1, shown, sizeof shown));
+    }
+    if (list->n >= LIST_MAX)
+        return tr_fail(TR_USAGE, "more than %d sources", LIST_MAX);
+    char *path = tr_loader_keep(l, NULL, n_path + 1);
+    struct tr_data_source *item = grow(l, list->item, list->n, sizeof *item);
+    if (path == NULL || item == NULL)
+        return TR_NOMEM;
+    memcpy(path, text, n_path);
+    path[n_path] = '\0';
+    src.path = path;
+    item[list->n] = src;
+    *list = (struct tr_data_list){ item, list->n + 1 };
+    return TR_OK;
+}
+
+static enum tr_status parse_words(struct loader *l, const char *text, struct tr_words *list)
+{
+    for (;;) {
+        size_t n = strcspn(text, ",");
+        if (n == 0)
+            return tr_fail(TR_USAGE, "an item of the list is empty");
+        if (list->n >= LIST_MAX)
+            return tr_fail(TR_USAGE, "more than %d items", LIST_MAX);
+        char *word = tr_loader_keep(l, NULL, n + 1);
+        const char **item = grow(l, list->item, list->n, sizeof *item);
+        if (word == NULL || item == NULL)
+            return TR_NOMEM;
+        memcpy(word, text, n);
+        word[n] = '\0';
+        item[list->n] = word;
+        *list = (struct tr_words){ item, list->n + 1 };
+        if (text[n] == '\0')
+            return TR_OK;
+        text += n + 1;
+    }
+}
+
+enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg)
+{
+    void *at = field_of(cfg, opt);
+    bool is_word = opt->word != NULL && strcmp(opt->word, text) == 0;
+    switch (opt->type) {
+    case OPTION_BOOL:
+        if (tr_bool_parse(text, at))
+            return TR_OK;
+        char shown[64];
+        return tr_fail(TR_USAGE, "\"%s\" is neither true nor false", tr_escape(text, shown, sizeof shown));
+    case OPTION_INT:
+        if (is_word)
+            *(int64_t *)at = -1;
+        return is_word ? TR_OK : tr_parse_int(text, (int64_t)opt->lo, (int64_t)opt->hi, at);
+    case OPTION_REAL:
+        if (is_word)
+            *(double *)at = -1;
+        return is_word ? TR_OK : parse_real(opt, text, at);
+    case OPTION_BYTES:
+        return tr_parse_bytes(text, at);
+    case OPTION_STR:
+        if (text[0] == '\0')
+            return tr_fail(TR_USAGE, "the value is empty");
+        char *copy = tr_loader_keep(l, text, strlen(text) + 1);
+        if (copy != NULL)
+            *(const char **)at = copy;
+        return copy != NULL ? TR_OK : TR_NOMEM;
+    case OPTION_CHOICE:
+        return parse_choice(opt, text, at);
+    case OPTION_DATA:
+        return parse_data(l, text, at);
+    case OPTION_WORDS:
+        return parse_words(l, text, at);
+    case OPTION_SET:
+        break;
+    }
+    TR_BUG_ON(true);
+}
+
+static void print_real(double x, struct tr_str *out)
+{
+    char buf[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, x);
+        if (strtod(buf, NULL) == x)
+            break;
+    }
+    tr_str_addf(out, "%s", buf);
+}
+
+static void print_text(const char *text, bool as_json, struct tr_str *out)
+{
+    if (as_json)
+        tr_str_json(out, text);
+    else
+        tr_str_addf(out, "%s", text);
+}
+
+static void print_data(const struct tr_data_list *list, bool as_json, struct tr_str *out)
+{
+    struct tr_str one = { 0 };
+    for (size_t i = 0; i < list->n; i++) {
+        tr_str_clear(&one);
+        tr_str_addf(&one, "%s", list->item[i].path);
+        if (list->item[i].weight != 1.0 || weight_of(list->item[i].path) != NULL) {
+            tr_str_addf(&one, ":");
+            print_real(list->item[i].weight, &one);
+        }
+        tr_str_addf(out, "%s", i != 0 ? "," : "");
+        print_text(one.p != NULL ? one.p : "", as_json, out);
+    }
+    tr_str_release(&one);
+}
+
+static const char *choice_word(const struct option *opt, int value)
+{
+    for (const struct choice *c = opt->choices; c->word != NULL; c++)
+        if (c->value == value)
+            return c->word;
+    return "?";
+}
+
+const char *tr_config_word(const char *name, int value)
+{
+    const struct option *opt = tr_option_find_any(name);
+    TR_BUG_ON(opt == NULL || opt->type != OPTION_CHOICE);
+    return choice_word(opt, value);
+}
+
+static void print_list(const void *at, const struct option *opt, bool as_json, struct tr_str *out)
+{
+    tr_str_addf(out, "%s", as_json ? "[" : "");
+    if (opt->type == OPTION_DATA)
+        print_data(at, as_json, out);
+    const struct tr_words *words = at;
+    for (size_t i = 0; opt->type == OPTION_WORDS && i < words->n; i++) {
+        tr_str_addf(out, "%s", i != 0 ? "," : "");
+        print_text(words->item[i], as_json, out);
+    }
+    tr_str_addf(out, "%s", as_json ? "]" : "");
+}
+
+void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool as_json, struct tr_str *out)
+{
+    const void *at = (const char *)cfg + opt->at;
+    switch (opt->type) {
+    case OPTION_BOOL:
+        tr_str_addf(out, "%s", *(const bool *)at ? "true" : "false");
+        break;
+    case OPTION_INT:
+    case OPTION_BYTES:
+        if (opt->word != NULL && *(const int64_t *)at < 0)
+            print_text(opt->word, as_json, out);
+        else
+            tr_str_addf(out, "%" PRId64, *(const int64_t *)at);
+        break;
+    case OPTION_REAL:
+        if (opt->word != NULL && *(const double *)at < 0)
+            print_text(opt->word, as_json, out);
+        else
+            print_real(*(const double *)at, out);
+        break;
+    case OPTION_STR:
+        if (*(const char *const *)at != NULL)
+            print_text(*(const char *const *)at, as_json, out);
+        else
+            tr_str_addf(out, "%s", as_json ? "null" : "");
+        break;
+    case OPTION_CHOICE:
+        print_text(choice_word(opt, *(const int *)at), as_json, out);
+        break;
+    case OPTION_DATA:
+    case OPTION_WORDS:
+        print_list(at, opt, as_json, out);
+        break;
+    case OPTION_SET:
+        break;
+    }
+}

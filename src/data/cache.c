@@ -1,0 +1,77 @@
+/* cache.c - see cache.h. The kernel drops the lock of a dead process, so that nobody waits for one. */
+#include "data/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { POLL_MS = 20 };
+
+enum tr_status tr_cache_path(const struct tr_cache *c, struct tr_hash128 key, uint32_t part, char out[TR_PATH_MAX])
+{
+    char hex[33], name[64];
+    tr_hash_hex(key, hex);
+    enum tr_status st = tr_format(name, sizeof name, "%s-%05" PRIu32 ".trtok", hex, part);
+    return st == TR_OK ? tr_path_join(out, c->dir, name) : st;
+}
+
+/* Only under the lock: whoever wrote these is gone. */
+static void sweep(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *e;
+    while (dir && (e = readdir(dir)) != NULL)
+        if (strstr(e->d_name, ".trtok.tmp-"))
+            unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+static enum tr_status wait_lock(const struct tr_cache *c, int fd, bool *is_held)
+{
+    int64_t start_us = tr_clock_us();
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            *is_held = false;
+            return TR_OK;
+        }
+        if (tr_clock_us() - start_us >= c->wait_us)
+            return tr_fail(TR_TIMEOUT, "%s: another process has been filling this cache for %" PRId64 " s", c->dir,
+                           c->wait_us / 1000000);
+        nanosleep(&(struct timespec){ .tv_nsec = POLL_MS * 1000000 }, NULL);
+    }
+    *is_held = true;
+    return TR_OK;
+}
+
+enum tr_status tr_cache_lock(struct tr_cache *c)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    bool is_held;
+    if (c->lock_fd >= 0)
+        return TR_OK;
+    TR_TRY(tr_mkdirs(c->dir));
+    TR_TRY(tr_path_join(path, c->dir, "lock"));
+    c->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (c->lock_fd < 0)
+        TR_TRY(tr_fail(TR_IO, "%s: cannot be opened: %s", path, strerror(errno)));
+    TR_TRY(wait_lock(c, c->lock_fd, &is_held));
+    if (is_held)
+        sweep(c->dir);
+out:
+    if (st != TR_OK)
+        tr_cache_unlock(c);
+    return st;
+}
+
+void tr_cache_unlock(struct tr_cache *c)
+{
+    if (c->lock_fd >= 0)
+        close(c->lock_fd);
+    c->lock_fd = -1;
+}

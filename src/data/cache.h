@@ -1,0 +1,20 @@
+/* cache.h - the directory of token shards made from text, and the lock that lets one process fill it at a time. */
+#ifndef TR_DATA_CACHE_H
+#define TR_DATA_CACHE_H
+
+#include "base/base.h"
+
+struct tr_cache {
+    const char *dir;
+    int64_t wait_us;
+    int lock_fd; /* -1: not taken */
+};
+
+/* Makes the directory, takes the lock and sweeps temporary files of dead writers. Waits at most wait_us. Does nothing
+ * when it is already held. A file system without locks is used without: writers there repeat work and agree on the
+ * bytes. */
+enum tr_status tr_cache_lock(struct tr_cache *c);
+void tr_cache_unlock(struct tr_cache *c);
+enum tr_status tr_cache_path(const struct tr_cache *c, struct tr_hash128 key, uint32_t part, char out[TR_PATH_MAX]);
+
+#endif

@@ -1,0 +1,114 @@
+/* data.h - room header of data: a data set as rows of T tokens, one global sample index, and a loader thread.
+ *
+ * All documents of all sources, in source order, are one stream of tokens; row i is tokens [i*T, (i+1)*T) of it. Sample
+ * g is position g % n_rows of epoch g / n_rows, and each epoch is a keyed permutation of the rows: what a sample holds
+ * depends on (data, T, seed, g) and on nothing else, so any rank can ask for any slice and a resume is a number.
+ * Rejected: per-rank samplers (repeat or drop samples when the world changes) and a stored shuffle (memory per row).
+ */
+#ifndef TR_DATA_DATA_H
+#define TR_DATA_DATA_H
+
+#include "base/base.h"
+#include "data/tokenizer.h"
+
+enum { TR_TARGET_NONE = -100 }; /* a token without a loss, as in HF */
+
+enum { TR_DATA_MAX_SKIPPED = 1000 }; /* the customary skip budget */
+
+/* Told of each record that is dropped; line counts from 1 (0: the whole file). */
+typedef void tr_skip_fn(void *ctx, const char *path, int64_t line, const char *why);
+
+struct tr_data_options {
+    int64_t row_tokens;    /* T */
+    uint64_t seed;         /* of the shuffle */
+    bool shuffle;          /* false: rows in stream order, every epoch */
+    int64_t vocab_size;    /* of the model: ids at or above it are refused at open */
+    const char *cache_dir; /* token shards of text sources; made when absent; NULL: only .trtok sources */
+    const char *text_key;  /* of JSONL records; NULL: "text" */
+    int64_t max_skipped;   /* records dropped before the run is refused; 0: none may be */
+    int64_t shard_tokens;  /* a cache shard is cut after the document that reaches this; 0: 2^26 */
+    int64_t cache_wait_us; /* for another process that fills the cache; 0: one hour */
+    tr_skip_fn *on_skip;   /* may be NULL; called at first tokenising, not when the cache is reused */
+    void *on_skip_ctx;
+};
+
+struct tr_data;
+
+/* paths: files (.trtok .txt .jsonl), directories, globs, each optionally with ":1" as weight. tokenizer may be NULL
+ * when all are .trtok. Text is tokenised here, once, into cache_dir; every shard is verified whole. Several processes
+ * may open the same cache at once: they do the work twice and get the same bytes. */
+enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
+                            const struct tr_data_options *options, struct tr_data **out);
+void tr_data_close(struct tr_data *d);
+
+struct tr_data_info {
+    uint64_t n_tokens, n_docs, n_shards;
+    uint64_t n_skipped;     /* records dropped when the shards were made */
+    uint64_t n_rows;        /* samples of one epoch: ceil(n_tokens / T) */
+    struct tr_hash128 hash; /* of content, T, seed and shuffle: equal hash = equal samples */
+};
+void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out);
+uint64_t tr_data_rows(const struct tr_data *d);
+int64_t tr_data_row_tokens(const struct tr_data *d);
+
+/* Optimizer steps that cover total_samples, the last one perhaps partly: nothing repeated, nothing dropped. */
+static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows)
+{
+    return total_samples / batch_rows + (total_samples % batch_rows != 0);
+}
+
+/* Arrays of n_rows * T elements, owned by the caller. Token t of row r is element r * T + t. */
+struct tr_batch {
+    int32_t *tokens;
+    int32_t *targets;   /* the next token of the same document, else TR_TARGET_NONE */
+    int32_t *positions; /* from 0 at each document, and at the start of a row that continues one: element - begin */
+    int32_t *begin;     /* element where the token's document starts in this batch: attention sees begin .. itself */
+    int64_t *sample;    /* g * T + offset of the document in its row: (sample, position) never repeats within a run */
+};
+
+/* Samples [first_sample, first_sample + n_rows); those at or above total_samples become padding rows (token 0, no
+ * targets). Counts the valid targets. Allocates nothing; any number of threads may fill at once. */
+enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                            const struct tr_batch *out, int64_t *n_targets);
+/* The same count without reading the tokens. */
+enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                             int64_t *n_targets);
+
+/* ---- Loader: one thread that keeps `depth` steps ready. ---- */
+
+struct tr_loader_shape {
+    int64_t row_tokens; /* T, as in the data set */
+    int64_t batch_rows; /* B: rows of one step, all ranks together; step s is samples [s*B, (s+1)*B) */
+    int64_t first_row;  /* this rank's slice of them */
+    int64_t n_rows;     /* a multiple of micro_rows */
+    int64_t micro_rows; /* rows of one micro-batch */
+    int64_t depth;      /* steps kept ready, >= 2 (one of them is in the caller's hands) */
+};
+
+struct tr_step_batch {
+    uint64_t step;
+    uint64_t first_sample;    /* of the whole global batch: s * B */
+    uint64_t n_samples;       /* of the whole global batch, padding rows not counted: B, less in the last step */
+    int64_t n_targets;        /* valid targets of the whole global batch: the divisor of the loss */
+    int64_t n_targets_local;  /* of this slice */
+    int64_t n_micro;          /* n_rows / micro_rows */
+    struct tr_batch *micro;   /* `begin` counts from the start of each micro-batch */
+    int64_t *n_micro_targets; /* valid targets of each micro-batch */
+};
+
+struct tr_loader;
+
+/* Host bytes a loader of this shape holds, a pure function of the shape. 0: the shape is not legal. */
+size_t tr_loader_bytes(const struct tr_loader_shape *shape);
+
+/* Steps [first_step, last_step) of total_samples samples. mem: tr_loader_bytes() bytes, aligned to 64, of the caller,
+ * until tr_loader_close() returns; nothing else is allocated. data must outlive the loader. */
+enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_shape *shape, uint64_t first_step,
+                              uint64_t last_step, uint64_t total_samples, void *mem, size_t n_mem,
+                              struct tr_loader **out);
+/* The next step, in order; valid until the next call. *out = NULL after the last one. TR_TIMEOUT when it is not ready
+ * within wait_us (call again to go on waiting); an error of the loader thread comes out here and stays. */
+enum tr_status tr_loader_next(struct tr_loader *l, struct tr_step_batch **out, int64_t wait_us);
+void tr_loader_close(struct tr_loader *l);
+
+#endif

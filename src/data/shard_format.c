@@ -1,0 +1,90 @@
+/* shard_format.c - the 128-byte header of a token shard, in and out. Normative: docs/formats/token-shard.md. */
+#include "data/shard.h"
+#include "data/le.h"
+
+#include <string.h>
+
+static const unsigned char magic[8] = { 0x89, 'T', 'R', 'T', 'O', 'K', '\r', '\n' };
+
+enum { FLAG_MASK = 1, FLAG_LAST = 2, HASHED_BYTES = TR_SHARD_HEADER_BYTES - 16 };
+
+static void put_hash(unsigned char *p, struct tr_hash128 h)
+{
+    tr_put_u64(p, h.lo);
+    tr_put_u64(p + 8, h.hi);
+}
+
+static struct tr_hash128 get_hash(const unsigned char *p)
+{
+    return (struct tr_hash128){ .lo = tr_get_u64(p), .hi = tr_get_u64(p + 8) };
+}
+
+bool tr_shard_layout(const struct tr_shard_info *info, uint64_t *docs_at, uint64_t *mask_at, uint64_t *end)
+{
+    /* 2^56 of anything times 8 stays far inside 63 bits, so that nothing below can wrap. */
+    if (info->n_tokens >> 56 || info->n_docs >> 56)
+        return false;
+    *docs_at = TR_SHARD_HEADER_BYTES + (info->n_tokens * info->token_bytes + 7) / 8 * 8;
+    *mask_at = *docs_at + (info->n_docs + 1) * 8;
+    *end = *mask_at + (info->has_mask ? (info->n_tokens + 7) / 8 : 0);
+    return true;
+}
+
+void tr_shard_format(const struct tr_shard_info *info, unsigned char h[TR_SHARD_HEADER_BYTES])
+{
+    memset(h, 0, TR_SHARD_HEADER_BYTES);
+    memcpy(h, magic, sizeof magic);
+    tr_put_u32(h + 8, TR_SHARD_VERSION);
+    tr_put_u32(h + 12, TR_SHARD_HEADER_BYTES);
+    tr_put_u32(h + 16, info->token_bytes);
+    tr_put_u32(h + 20, (info->has_mask ? FLAG_MASK : 0u) | (info->is_last ? FLAG_LAST : 0u));
+    tr_put_u64(h + 24, info->n_tokens);
+    tr_put_u64(h + 32, info->n_docs);
+    tr_put_u64(h + 40, info->vocab_size);
+    tr_put_u64(h + 48, info->n_skipped);
+    tr_put_u32(h + 56, info->part);
+    put_hash(h + 64, info->tokenizer);
+    put_hash(h + 80, info->source);
+    put_hash(h + 96, info->payload);
+    put_hash(h + HASHED_BYTES, tr_hash(h, HASHED_BYTES));
+}
+
+enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint64_t n_file, struct tr_shard_info *out)
+{
+    uint32_t version = tr_get_u32(h + 8), n_header = tr_get_u32(h + 12), flags = tr_get_u32(h + 20);
+    struct tr_shard_info i = {
+        .token_bytes = tr_get_u32(h + 16),
+        .part = tr_get_u32(h + 56),
+        .has_mask = flags & FLAG_MASK,
+        .is_last = flags & FLAG_LAST,
+        .n_tokens = tr_get_u64(h + 24),
+        .n_docs = tr_get_u64(h + 32),
+        .n_skipped = tr_get_u64(h + 48),
+        .vocab_size = tr_get_u64(h + 40),
+        .tokenizer = get_hash(h + 64),
+        .source = get_hash(h + 80),
+        .payload = get_hash(h + 96),
+    };
+    uint64_t docs_at, mask_at, end;
+    if (memcmp(h, magic, sizeof magic) != 0)
+        return tr_fail(TR_USAGE, "not a token shard (bad magic)");
+    if (version != TR_SHARD_VERSION || n_header != TR_SHARD_HEADER_BYTES)
+        return tr_fail(TR_USAGE,
+                       "token shard version %" PRIu32 " with a header of %" PRIu32 " bytes; %d and %d are read",
+                       version, n_header, TR_SHARD_VERSION, TR_SHARD_HEADER_BYTES);
+    if (!tr_hash_eq(tr_hash(h, HASHED_BYTES), get_hash(h + HASHED_BYTES)))
+        return tr_fail(TR_IO, "the header does not match its checksum");
+    if (i.token_bytes != 2 && i.token_bytes != 4)
+        return tr_fail(TR_USAGE, "token_bytes %" PRIu32 " at offset 16 is not 2 or 4", i.token_bytes);
+    if (flags & ~(uint32_t)(FLAG_MASK | FLAG_LAST) || tr_get_u32(h + 60) != 0)
+        return tr_fail(TR_USAGE, "unknown flags 0x%" PRIx32 " or a reserved field in use", flags);
+    if (i.n_tokens == 0 || i.n_docs == 0 || i.n_docs > i.n_tokens)
+        return tr_fail(TR_USAGE, "%" PRIu64 " documents of %" PRIu64 " tokens", i.n_docs, i.n_tokens);
+    if (i.vocab_size == 0 || i.vocab_size > INT32_MAX || (i.token_bytes == 2 && i.vocab_size > 65536))
+        return tr_fail(TR_USAGE, "vocab_size %" PRIu64 " does not fit %" PRIu32 "-byte tokens", i.vocab_size,
+                       i.token_bytes);
+    if (!tr_shard_layout(&i, &docs_at, &mask_at, &end) || end != n_file)
+        return tr_fail(TR_IO, "the file has %" PRIu64 " bytes, not what its header says: cut short or grown", n_file);
+    *out = i;
+    return TR_OK;
+}

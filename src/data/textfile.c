@@ -1,0 +1,120 @@
+/* textfile.c - see textfile.h. Memory: one chunk, or the longest line so far, at most max_line + one chunk. */
+#include "data/textfile.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum tr_status tr_textfile_open(struct tr_textfile *f, const char *path, size_t max_line)
+{
+    enum tr_status st = TR_OK;
+    *f = (struct tr_textfile){ .path = path, .fd = -1, .max_line = max_line };
+    TR_TRY(tr_file_open_read(path, &f->fd, &f->n_bytes));
+    TR_TRY(tr_hasher_open(&f->hasher));
+out:
+    if (st != TR_OK)
+        tr_textfile_release(f);
+    return st;
+}
+
+void tr_textfile_release(struct tr_textfile *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    tr_hasher_close(f->hasher);
+    free(f->buf);
+    *f = (struct tr_textfile){ .fd = -1 };
+}
+
+static enum tr_status make_room(struct tr_textfile *f, size_t n)
+{
+    if (f->begin > 0) {
+        memmove(f->buf, f->buf + f->begin, f->end - f->begin);
+        f->end -= f->begin;
+        f->begin = 0;
+    }
+    if (f->n_cap - f->end >= n)
+        return TR_OK;
+    size_t cap = f->end + f->end / 2 + n;
+    char *p = realloc(f->buf, cap);
+    if (!p)
+        return tr_fail(TR_NOMEM, "%s: no memory for a line of %zu bytes", f->path, cap);
+    f->buf = p;
+    f->n_cap = cap;
+    return TR_OK;
+}
+
+enum tr_status tr_textfile_more(struct tr_textfile *f, size_t *n)
+{
+    enum tr_status st = TR_OK;
+    uint64_t left = f->n_bytes - f->at;
+    size_t k = left < TR_TEXT_CHUNK ? (size_t)left : TR_TEXT_CHUNK;
+    *n = k;
+    if (k == 0)
+        return TR_OK;
+    TR_TRY(make_room(f, k));
+    TR_TRY(tr_pread_all(f->fd, f->path, f->buf + f->end, k, f->at));
+    tr_hasher_add(f->hasher, f->buf + f->end, k);
+    f->end += k;
+    f->at += k;
+out:
+    return st;
+}
+
+/* Gives out [begin, end) as a line; rest is where the next one starts. */
+static void give(struct tr_textfile *f, size_t end, size_t rest, bool is_long, enum tr_line *kind, const char **text,
+                 size_t *n)
+{
+    *kind = is_long || end - f->begin > f->max_line ? TR_LINE_TOO_LONG : TR_LINE_TEXT;
+    *text = f->buf + f->begin;
+    *n = end - f->begin;
+    f->begin = rest;
+    f->line++;
+}
+
+enum tr_status tr_textfile_line(struct tr_textfile *f, enum tr_line *kind, const char **text, size_t *n)
+{
+    bool is_long = false;
+    size_t n_seen = 0; /* bytes from begin that hold no newline */
+    for (;;) {
+        size_t n_new = f->end - f->begin - n_seen, n_more;
+        const char *nl = n_new ? memchr(f->buf + f->begin + n_seen, '\n', n_new) : NULL;
+        if (nl) {
+            size_t at = (size_t)(nl - f->buf);
+            give(f, at, at + 1, is_long, kind, text, n);
+            return TR_OK;
+        }
+        n_seen = f->end - f->begin;
+        if (n_seen > f->max_line) {
+            is_long = true;
+            n_seen = f->begin = f->end = 0;
+        }
+        enum tr_status st = tr_textfile_more(f, &n_more);
+        if (st != TR_OK)
+            return st;
+        if (n_more > 0)
+            continue;
+        if (n_seen > 0 || is_long)
+            give(f, f->end, f->end, is_long, kind, text, n);
+        else
+            *kind = TR_LINE_END;
+        return TR_OK;
+    }
+}
+
+enum tr_status tr_textfile_hash(const char *path, struct tr_hash128 *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_textfile f;
+    size_t n;
+    TR_TRY(tr_textfile_open(&f, path, 0));
+    do {
+        f.begin = f.end = 0;
+        st = tr_textfile_more(&f, &n);
+    } while (st == TR_OK && n > 0);
+    if (st == TR_OK)
+        *out = tr_hasher_get(f.hasher);
+    tr_textfile_release(&f);
+out:
+    return st;
+}

@@ -1,0 +1,312 @@
+/* blocks.c - the vocabulary model files are written in: each function adds one op (or two) and returns its value.
+ *
+ * Parameters come into being by being named; asking twice for one name gives the same parameter. Shapes are checked here,
+ * so a model file that does not fit together stops at build time with our bug message, not in a kernel.
+ */
+#include "model/model_impl.h"
+#include <stdlib.h>
+
+const struct tr_hparams *tr_build_hparams(const struct tr_build *b)
+{
+    return b->hp;
+}
+
+static tr_val temp(struct tr_build *b, int64_t cols, const char *name)
+{
+    return tr_value_add(b->p, TR_V_TEMP, TR_F32, b->n_tokens, cols, name);
+}
+
+static tr_val fixed_f32(struct tr_build *b, int64_t cols, const char *name)
+{
+    tr_val v = temp(b, cols, name);
+    b->p->value[v].dtype_is_fixed = true;
+    return v;
+}
+
+static int64_t cols_of(const struct tr_build *b, tr_val v)
+{
+    return b->p->value[v].cols;
+}
+
+static tr_val batch(struct tr_build *b, enum tr_batch_slot slot)
+{
+    static const char *const names[] = { "tokens", "targets", "positions", "begin", "sample" };
+    if (b->batch[slot] == TR_NONE) {
+        enum tr_dtype dtype = slot == TR_B_SAMPLE ? TR_I64 : TR_I32;
+        tr_val v = tr_value_add(b->p, TR_V_BATCH, dtype, b->n_tokens, 1, names[slot]);
+        b->p->value[v].slot = (int32_t)slot;
+        b->p->value[v].dtype_is_fixed = true;
+        b->batch[slot] = v;
+    }
+    return b->batch[slot];
+}
+
+static tr_val step_buffer(struct tr_build *b)
+{
+    if (b->step == TR_NONE) {
+        b->step = tr_value_add(b->p, TR_V_STEP, TR_F32, 1, TR_STEP_COUNT, "step");
+        b->p->value[b->step].dtype_is_fixed = true;
+    }
+    return b->step;
+}
+
+static tr_val rope_table(struct tr_build *b, int slot)
+{
+    if (b->constant[slot] == TR_NONE) {
+        tr_val v = tr_value_add(b->p, TR_V_CONST, TR_F32, b->n_positions, b->hp->rope[slot].dim,
+                                slot == TR_C_ROPE ? "rope" : "rope_local");
+        b->p->value[v].slot = slot;
+        b->p->value[v].dtype_is_fixed = true;
+        b->constant[slot] = v;
+    }
+    return b->constant[slot];
+}
+
+/* The value of parameter <name><suffix>; std 0 = the model's initializer_range. */
+static tr_val param(struct tr_build *b, const char *name, const char *suffix, int n_dims, int64_t rows, int64_t cols,
+                    enum tr_init init, double std)
+{
+    struct tr_program *p = b->p;
+    char full[TR_NAME_MAX];
+    if (tr_format(full, sizeof full, "%s%s", name, suffix) != TR_OK)
+        p->failed = TR_USAGE;
+    for (int i = 0; i < p->n_values; i++)
+        if (p->value[i].kind == TR_V_PARAM && strcmp(p->value[i].name, full) == 0) {
+            TR_BUG_ON(p->value[i].rows != rows || p->value[i].cols != cols);
+            return i;
+        }
+    if (p->n_params == p->n_params_cap) {
+        int cap = p->n_params_cap ? 2 * p->n_params_cap : 16;
+        struct tr_local_param *mem = realloc(p->param, (size_t)cap * sizeof *mem);
+        if (!mem) {
+            p->failed = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+            return 0;
+        }
+        p->param = mem;
+        p->n_params_cap = cap;
+    }
+    struct tr_local_param *l = &p->param[p->n_params];
+    *l = (struct tr_local_param){
+        .is_global = b->kind < 0, .n_dims = n_dims, .rows = rows, .cols = cols, .init = init,
+        .init_std = (float)(std > 0 ? std : b->hp->init_std),
+    };
+    memcpy(l->name, full, sizeof full);
+    tr_val v = tr_value_add(p, TR_V_PARAM, TR_F32, rows, cols, full);
+    p->value[v].slot = p->n_params++;
+    return v;
+}
+
+static tr_val op1(struct tr_build *b, enum tr_opcode op, tr_val x, tr_val y, struct tr_attr attr)
+{
+    struct tr_node *n = tr_node_add(b->p, op, TR_FORWARD);
+    n->in[0] = x;
+    n->out[0] = y;
+    n->attr = attr;
+    return y;
+}
+
+tr_val tr_embed(struct tr_build *b, enum tr_batch_slot index, const char *name, int64_t rows, int index_offset)
+{
+    tr_val i = batch(b, index), w = param(b, name, ".weight", 2, rows, b->hp->hidden, TR_INIT_NORMAL, 0);
+    tr_val y = temp(b, b->hp->hidden, index == TR_B_TOKENS ? "embed" : "embed_pos");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_EMBED, TR_FORWARD);
+    n->in[0] = i;
+    n->in[1] = w;
+    n->out[0] = y;
+    n->attr.index_offset = index_offset;
+    n->attr.scale = 1.0f;
+    return y;
+}
+
+static tr_val linear(struct tr_build *b, tr_val x, const char *name, int64_t n_out, bool has_bias, bool is_in_out,
+                     double std)
+{
+    int64_t n_in = cols_of(b, x);
+    tr_val w = is_in_out ? param(b, name, ".weight", 2, n_in, n_out, TR_INIT_NORMAL, std)
+                         : param(b, name, ".weight", 2, n_out, n_in, TR_INIT_NORMAL, std);
+    tr_val bias = has_bias ? param(b, name, ".bias", 1, 1, n_out, TR_INIT_ZEROS, 0) : TR_NONE;
+    b->p->param[b->p->value[w].slot].out_dim = is_in_out;
+    if (has_bias)
+        b->p->param[b->p->value[bias].slot].out_dim = is_in_out;
+    tr_val y = temp(b, n_out, name);
+    struct tr_node *n = tr_node_add(b->p, TR_OP_LINEAR, TR_FORWARD);
+    n->in[0] = x;
+    n->in[1] = w;
+    n->in[2] = bias;
+    n->out[0] = y;
+    n->attr.weight_is_in_out = is_in_out;
+    return y;
+}
+
+tr_val tr_linear(struct tr_build *b, tr_val x, const char *name, int64_t n_out, bool has_bias)
+{
+    return linear(b, x, name, n_out, has_bias, false, 0);
+}
+
+tr_val tr_conv1d(struct tr_build *b, tr_val x, const char *name, int64_t n_out, double init_std)
+{
+    return linear(b, x, name, n_out, true, true, init_std);
+}
+
+tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *name)
+{
+    int64_t d = cols_of(b, x);
+    tr_val w = param(b, name, ".weight", 1, 1, d, TR_INIT_ONES, 0), bias = param(b, name, ".bias", 1, 1, d, TR_INIT_ZEROS, 0);
+    tr_val y = temp(b, d, name), stats = fixed_f32(b, 2, "stats");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_LAYERNORM, TR_FORWARD);
+    n->in[0] = x;
+    n->in[1] = w;
+    n->in[2] = bias;
+    n->out[0] = y;
+    n->out[1] = stats;
+    n->attr.eps = (float)b->hp->norm_eps;
+    return y;
+}
+
+static tr_val rmsnorm(struct tr_build *b, tr_val x, const char *name, double weight_offset, int64_t group)
+{
+    int64_t d = cols_of(b, x);
+    tr_val w = param(b, name, ".weight", 1, 1, group, weight_offset > 0 ? TR_INIT_ZEROS : TR_INIT_ONES, 0);
+    tr_val y = temp(b, d, name), rstd = fixed_f32(b, d / group, "rstd");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_RMSNORM, TR_FORWARD);
+    n->in[0] = x;
+    n->in[1] = w;
+    n->out[0] = y;
+    n->out[1] = rstd;
+    n->attr = (struct tr_attr){
+        .eps = (float)b->hp->norm_eps, .weight_offset = (float)weight_offset, .group = (int32_t)group
+    };
+    return y;
+}
+
+tr_val tr_rmsnorm(struct tr_build *b, tr_val x, const char *name, double weight_offset)
+{
+    return rmsnorm(b, x, name, weight_offset, cols_of(b, x));
+}
+
+tr_val tr_headnorm(struct tr_build *b, tr_val x, const char *name, double weight_offset)
+{
+    return rmsnorm(b, x, name, weight_offset, b->hp->head_dim);
+}
+
+tr_val tr_rope(struct tr_build *b, tr_val x)
+{
+    tr_val pos = batch(b, TR_B_POSITIONS), table = rope_table(b, b->hp->kind[b->kind].rope);
+    tr_val y = temp(b, cols_of(b, x), "rope");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_ROPE, TR_FORWARD);
+    n->in[0] = x;
+    n->in[1] = pos;
+    n->in[2] = table;
+    n->out[0] = y;
+    n->attr.head_dim = (int32_t)b->hp->head_dim;
+    return y;
+}
+
+/* Random streams of one program: site 1, 2, ...; the executor mixes in seed and layer. */
+static void set_dropout(struct tr_build *b, struct tr_node *n, int first_in, double p)
+{
+    n->in[first_in] = batch(b, TR_B_SAMPLE);
+    n->in[first_in + 1] = batch(b, TR_B_POSITIONS);
+    n->in[first_in + 2] = step_buffer(b);
+    n->attr.dropout_p = (float)p;
+    n->attr.key = (uint64_t)++b->n_dropouts;
+}
+
+tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v)
+{
+    const struct tr_hparams *hp = b->hp;
+    TR_BUG_ON(cols_of(b, q) != hp->n_heads_q * hp->head_dim || cols_of(b, k) != hp->n_heads_kv * hp->head_dim);
+    tr_val begin = batch(b, TR_B_BEGIN), o = temp(b, cols_of(b, q), "attn"), lse = fixed_f32(b, hp->n_heads_q, "lse");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_ATTENTION, TR_FORWARD);
+    n->in[0] = q;
+    n->in[1] = k;
+    n->in[2] = v;
+    n->in[3] = begin;
+    n->out[0] = o;
+    n->out[1] = lse;
+    n->attr = (struct tr_attr){
+        .n_heads_q = (int32_t)hp->n_heads_q,
+        .n_heads_kv = (int32_t)hp->n_heads_kv,
+        .head_dim = (int32_t)hp->head_dim,
+        .window = (int32_t)hp->kind[b->kind].window,
+        .scale = (float)hp->attn_scale,
+        .softcap = (float)hp->attn_softcap,
+    };
+    if (hp->dropout_attn > 0)
+        set_dropout(b, n, 4, hp->dropout_attn);
+    return o;
+}
+
+tr_val tr_act(struct tr_build *b, tr_val x)
+{
+    return op1(b, TR_OP_ACT, x, temp(b, cols_of(b, x), "act"), (struct tr_attr){ .act = b->hp->act });
+}
+
+tr_val tr_glu(struct tr_build *b, tr_val g, tr_val u)
+{
+    tr_val y = temp(b, cols_of(b, g), "glu");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_GLU, TR_FORWARD);
+    n->in[0] = g;
+    n->in[1] = u;
+    n->out[0] = y;
+    n->attr.act = b->hp->act;
+    return y;
+}
+
+tr_val tr_add(struct tr_build *b, tr_val x, tr_val y)
+{
+    TR_BUG_ON(cols_of(b, x) != cols_of(b, y));
+    tr_val z = temp(b, cols_of(b, x), "x");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_ADD, TR_FORWARD);
+    n->in[0] = x;
+    n->in[1] = y;
+    n->out[0] = z;
+    return z;
+}
+
+tr_val tr_scale(struct tr_build *b, tr_val x, double factor)
+{
+    return op1(b, TR_OP_SCALE, x, temp(b, cols_of(b, x), "scaled"), (struct tr_attr){ .scale = (float)factor });
+}
+
+tr_val tr_dropout(struct tr_build *b, tr_val x, double p)
+{
+    if (p <= 0)
+        return x;
+    tr_val y = temp(b, cols_of(b, x), "dropout");
+    struct tr_node *n = tr_node_add(b->p, TR_OP_DROPOUT, TR_FORWARD);
+    n->in[0] = x;
+    n->out[0] = y;
+    set_dropout(b, n, 1, p);
+    return y;
+}
+
+tr_val tr_slice(struct tr_build *b, tr_val x, int64_t col, int64_t n_cols)
+{
+    return tr_value_view(b->p, x, col, n_cols, "slice");
+}
+
+void tr_head(struct tr_build *b, tr_val x, const char *name)
+{
+    tr_val w = param(b, name, ".weight", 2, b->hp->vocab, b->hp->hidden, TR_INIT_NORMAL, 0);
+    if (b->wants_logits) {
+        struct tr_node *n = tr_node_add(b->p, TR_OP_LINEAR, TR_FORWARD);
+        n->in[0] = x;
+        n->in[1] = w;
+        n->out[0] = b->p->out = fixed_f32(b, b->hp->vocab, "logits");
+        return;
+    }
+    tr_val target = batch(b, TR_B_TARGETS), loss = fixed_f32(b, 1, "loss");
+    tr_val sum = tr_value_add(b->p, TR_V_LOSS, TR_F64, 1, 1, "loss_sum");
+    b->p->value[sum].dtype_is_fixed = true;
+    tr_val step = step_buffer(b); /* read by the gradient */
+    struct tr_node *n = tr_node_add(b->p, TR_OP_HEAD_LOSS, TR_FORWARD);
+    n->in[0] = x;
+    n->in[1] = w;
+    n->in[3] = target;
+    n->in[4] = step;
+    n->out[0] = loss;
+    n->attr.scale = 1.0f;
+    n->attr.softcap = (float)b->hp->final_softcap;
+    op1(b, TR_OP_SUM, loss, sum, (struct tr_attr){ 0 });
+}

@@ -1,0 +1,162 @@
+/* config.c - config.json -> struct tr_hparams, the parts that architectures share.
+ *
+ * Every key of config.json is accounted for: understood by the architecture, known to say nothing about the arithmetic,
+ * or refused by name. A feature we do not implement is never ignored silently (reliability F27).
+ */
+#include "model/model_impl.h"
+#include <math.h>
+
+/* Keys that never change what a causal language model computes in training. */
+static const char *const inert_keys[] = {
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "bos_token_id",
+    "eos_token_id", "pad_token_id", "_name_or_path", "initializer_range", "return_dict", "output_hidden_states",
+    "output_attentions", "torchscript", "use_bfloat16", "pruned_heads", "is_encoder_decoder", "is_decoder",
+    "cross_attention_hidden_size", "add_cross_attention", "tie_encoder_decoder", "max_length", "min_length", "do_sample",
+    "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
+    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+    "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
+    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "id2label",
+    "label2id", "finetuning_task", "tokenizer_class", "prefix", "sep_token_id", "decoder_start_token_id",
+    "task_specific_params", "problem_type", "tf_legacy_loss", "_attn_implementation_autoset", "attn_implementation",
+    "_attn_implementation", "cache_implementation", "unsloth_version", "unsloth_fixed", "gradient_checkpointing",
+    "chunk_size_feed_forward",
+};
+
+static bool in_list(const char *key, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n && list[i]; i++)
+        if (strcmp(list[i], key) == 0)
+            return true;
+    return false;
+}
+
+enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch, struct tr_words ignore)
+{
+    struct tr_str bad = { 0 };
+    char esc[80];
+    int n_bad = 0;
+    for (const cJSON *k = config->child; k; k = k->next) {
+        if (in_list(k->string, inert_keys, TR_COUNT_OF(inert_keys)) ||
+            in_list(k->string, arch->config_keys, SIZE_MAX) || in_list(k->string, ignore.item, ignore.n))
+            continue;
+        if (n_bad++ < 20)
+            tr_str_addf(&bad, "%s%s", n_bad > 1 ? ", " : "", tr_escape(k->string, esc, sizeof esc));
+    }
+    enum tr_status st = TR_OK;
+    if (n_bad)
+        st = tr_fail(TR_USAGE,
+                     "config.json: %d key%s not implemented for model_type %s: %s; a key that does not change the "
+                     "arithmetic can be passed with --ignore_config_keys",
+                     n_bad, n_bad > 1 ? "s" : "", arch->model_type, bad.p ? bad.p : "");
+    tr_str_release(&bad);
+    return st;
+}
+
+enum tr_status tr_hp_must_be(const cJSON *config, const char *key, bool value)
+{
+    bool got = value;
+    enum tr_status st = tr_json_bool(config, key, false, &got);
+    if (st == TR_OK && got != value)
+        st = tr_fail(TR_USAGE, "config.json: %s = %s is not implemented", key, got ? "true" : "false");
+    return st;
+}
+
+enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp)
+{
+    enum tr_status st = TR_OK;
+    const int64_t big = 1 << 24;
+    TR_TRY(tr_json_int(config, "vocab_size", true, 1, big, &hp->vocab));
+    TR_TRY(tr_json_int(config, "hidden_size", true, 1, 1 << 20, &hp->hidden));
+    TR_TRY(tr_json_int(config, "num_hidden_layers", true, 1, TR_MAX_LAYERS, &hp->layers));
+    TR_TRY(tr_json_int(config, "num_attention_heads", true, 1, 1 << 16, &hp->n_heads_q));
+    hp->n_heads_kv = hp->n_heads_q;
+    TR_TRY(tr_json_int(config, "num_key_value_heads", false, 1, hp->n_heads_q, &hp->n_heads_kv));
+    if (hp->n_heads_q % hp->n_heads_kv != 0)
+        TR_TRY(tr_fail(TR_USAGE, "config.json: num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64,
+                       hp->n_heads_kv, hp->n_heads_q));
+    hp->head_dim = hp->hidden / hp->n_heads_q;
+    TR_TRY(tr_json_int(config, "head_dim", false, 1, 1024, &hp->head_dim));
+    if (hp->head_dim < 1 || hp->head_dim > 1024)
+        TR_TRY(tr_fail(TR_USAGE, "config.json: head size %" PRId64 " is outside 1..1024", hp->head_dim));
+    TR_TRY(tr_json_int(config, "intermediate_size", false, 1, 1 << 24, &hp->ffn));
+    hp->max_positions = 2048;
+    TR_TRY(tr_json_int(config, "max_position_embeddings", false, 1, INT32_MAX, &hp->max_positions));
+    hp->norm_eps = 1e-6;
+    TR_TRY(tr_json_real(config, "rms_norm_eps", false, &hp->norm_eps));
+    TR_TRY(tr_json_real(config, "attention_dropout", false, &hp->dropout_attn));
+    TR_TRY(tr_json_bool(config, "tie_word_embeddings", false, &hp->is_tied));
+    hp->attn_scale = 1.0 / sqrt((double)hp->head_dim);
+out:
+    return st;
+}
+
+enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallback, struct tr_hparams *hp)
+{
+    static const struct {
+        const char *name;
+        enum tr_act act;
+    } acts[] = {
+        { "relu", TR_ACT_RELU },           { "gelu", TR_ACT_GELU },
+        { "gelu_new", TR_ACT_GELU_TANH },  { "gelu_pytorch_tanh", TR_ACT_GELU_TANH },
+        { "gelu_fast", TR_ACT_GELU_TANH }, { "silu", TR_ACT_SILU },
+        { "swish", TR_ACT_SILU },
+    };
+    const char *name = fallback;
+    enum tr_status st = tr_json_str(config, key, false, &name);
+    if (st != TR_OK)
+        return st;
+    for (size_t i = 0; i < TR_COUNT_OF(acts); i++)
+        if (strcmp(acts[i].name, name) == 0) {
+            hp->act = acts[i].act;
+            return TR_OK;
+        }
+    char esc[80];
+    return tr_fail(TR_USAGE, "config.json: %s \"%s\" is not implemented; known: relu gelu gelu_new gelu_pytorch_tanh silu",
+                   key, tr_escape(name, esc, sizeof esc));
+}
+
+enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp)
+{
+    struct tr_rope *r = &hp->rope[TR_C_ROPE];
+    enum tr_status st = TR_OK;
+    const cJSON *old = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
+    const cJSON *now = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
+    const cJSON *obj = cJSON_IsObject(old) ? old : cJSON_IsObject(now) ? now : NULL;
+    *r = (struct tr_rope){ .type = TR_ROPE_DEFAULT, .theta = default_theta, .original_max = hp->max_positions };
+    double partial = 1.0;
+    TR_TRY(tr_json_real(config, "rope_theta", false, &r->theta));
+    TR_TRY(tr_json_real(config, "partial_rotary_factor", false, &partial));
+    if (obj) {
+        TR_TRY(tr_json_real(obj, "partial_rotary_factor", false, &partial));
+        TR_TRY(tr_rope_parse(obj, config, r));
+    }
+    r->dim = (int64_t)((double)hp->head_dim * partial);
+    if (r->dim < 2 || r->dim % 2 || r->dim > hp->head_dim)
+        st = tr_fail(TR_USAGE, "config.json: %" PRId64 " rotary columns of a head of %" PRId64 "; must be even and fit",
+                     r->dim, hp->head_dim);
+out:
+    return st;
+}
+
+enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hparams *hp)
+{
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(config, "layer_types");
+    hp->kind[0] = (struct tr_layer_kind){ .window = 0, .rope = TR_C_ROPE };
+    hp->kind[1] = (struct tr_layer_kind){ .window = window, .rope = TR_C_ROPE };
+    if (!types || cJSON_IsNull(types))
+        return TR_OK;
+    if (!cJSON_IsArray(types) || cJSON_GetArraySize(types) != hp->layers)
+        return tr_fail(TR_USAGE, "config.json: layer_types must be a list of num_hidden_layers = %" PRId64 " names", hp->layers);
+    int i = 0;
+    for (const cJSON *t = types->child; t; t = t->next, i++) {
+        char esc[80];
+        if (cJSON_IsString(t) && strcmp(t->valuestring, "full_attention") == 0)
+            hp->kind_of[i] = 0;
+        else if (cJSON_IsString(t) && strcmp(t->valuestring, "sliding_attention") == 0)
+            hp->kind_of[i] = 1;
+        else
+            return tr_fail(TR_USAGE, "config.json: layer_types[%d] \"%s\" is not implemented", i,
+                           cJSON_IsString(t) ? tr_escape(t->valuestring, esc, sizeof esc) : "?");
+    }
+    return TR_OK;
+}

@@ -1,0 +1,138 @@
+/* model.h - room header of model: architectures by HF model_type, and the vocabulary they are written in.
+ *
+ * A model is a row of segments: embed, block x L, head. Each architecture writes each segment once, for one whole
+ * device; equal layers share one program. Nothing here knows about ranks.
+ */
+#ifndef TR_MODEL_MODEL_H
+#define TR_MODEL_MODEL_H
+
+#include "config/config.h"
+#include "model/program.h"
+
+enum { TR_MAX_LAYERS = 1024, TR_LAYER_KINDS = 2 };
+
+enum tr_rope_type { TR_ROPE_NONE, TR_ROPE_DEFAULT, TR_ROPE_LINEAR, TR_ROPE_DYNAMIC, TR_ROPE_YARN, TR_ROPE_LLAMA3 };
+
+struct tr_rope {
+    enum tr_rope_type type;
+    double theta, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double attention_factor, mscale, mscale_all_dim; /* 0 = derive */
+    int64_t original_max; /* positions the model was first trained on */
+    int64_t dim;          /* columns of a head that rotate */
+    bool truncate;        /* yarn: round the correction range to whole dimensions */
+};
+
+/* What differs between the layers of one model. */
+struct tr_layer_kind {
+    int64_t window; /* 0 = full attention */
+    int rope;       /* enum tr_const_slot */
+};
+
+struct tr_hparams {
+    int64_t vocab, hidden, layers, n_heads_q, n_heads_kv, head_dim, ffn, max_positions;
+    double norm_eps, init_std, attn_scale, attn_softcap, final_softcap, embed_scale;
+    int32_t act;
+    bool is_tied, qkv_bias, o_bias, mlp_bias, has_qk_norm, is_post_norm, has_no_final_norm;
+    double dropout_embed, dropout_attn, dropout_resid;
+    struct tr_rope rope[TR_C_COUNT];
+    struct tr_layer_kind kind[TR_LAYER_KINDS];
+    uint8_t kind_of[TR_MAX_LAYERS];
+};
+
+struct tr_build; /* one segment under construction */
+
+/* Which dim of a parameter the tensor axis splits (TR_WHOLE: none), by local name without .weight/.bias. A bias follows
+ * its weight when that splits its outputs, and stays whole when it splits its inputs. */
+enum { TR_WHOLE = -1 };
+struct tr_param_rule {
+    const char *name;
+    int split_dim;
+};
+
+struct tr_arch {
+    const char *model_type, *class_name;      /* "llama", "LlamaForCausalLM" */
+    const char *base_prefix, *layer_prefix;   /* "model.", "model.layers.%d." */
+    enum tr_status (*configure)(const cJSON *config, struct tr_hparams *hp);
+    tr_val (*embed)(struct tr_build *b);
+    tr_val (*block)(struct tr_build *b, tr_val x);
+    void (*head)(struct tr_build *b, tr_val x);
+    const struct tr_param_rule *rules;
+    size_t n_rules;
+    const char *const *config_keys; /* keys of config.json that configure() understands, NULL-terminated */
+};
+const struct tr_arch *tr_arch_find(const char *model_type); /* NULL: unknown */
+void tr_arch_list(struct tr_str *out);
+
+/* A parameter of the whole model, by its HF name. */
+struct tr_param {
+    char name[TR_NAME_MAX];
+    int n_dims;
+    int64_t dim[2];
+    int64_t rows, cols, n; /* matrix form, and the number of elements */
+    enum tr_init init;
+    float init_std;
+    int split_dim;
+    bool has_decay;
+};
+
+struct tr_segment {
+    int program, layer; /* layer < 0: embed or head */
+    int *param;         /* local parameter -> global */
+};
+
+struct tr_model {
+    const struct tr_arch *arch;
+    struct tr_hparams hp;
+    cJSON *config; /* as read; written back with only our changes */
+    int64_t n_tokens, sequence_length; /* of one micro-batch: rows * T, and T */
+    struct tr_program **program;
+    int n_programs;
+    struct tr_segment *segment;
+    int n_segments;
+    struct tr_param *param;
+    int n_params;
+    int64_t n_elements;
+    float *constant[TR_C_COUNT]; /* (const_rows, const_cols): rope tables */
+    int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT];
+};
+
+struct tr_model_options {
+    int64_t rows, sequence_length; /* micro-batch */
+    double dropout;                /* < 0: as config.json says */
+    struct tr_words ignore_keys;   /* config.json keys the user vouches for */
+    bool wants_logits;             /* head ends in logits (generate) instead of the loss */
+};
+
+/* Reads <dir>/config.json or a config.json itself; builds programs; needs no weights. */
+enum tr_status tr_model_open(const char *path, const struct tr_model_options *opt, struct tr_model **out);
+enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
+                                  struct tr_model **out);
+void tr_model_close(struct tr_model *m);
+/* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. */
+void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, float *out);
+/* 6 N + 12 L D T style count from the program itself: forward + backward flops of one token, recompute excluded. */
+double tr_model_flops_per_token(const struct tr_model *m);
+
+/* ---- the vocabulary model files are written in (blocks.c) ---- */
+
+const struct tr_hparams *tr_build_hparams(const struct tr_build *b);
+tr_val tr_embed(struct tr_build *b, enum tr_batch_slot index, const char *param, int64_t rows, int index_offset);
+/* y = x W^T + b with W = <param>.weight (n_out, n_in), b = <param>.bias when has_bias */
+tr_val tr_linear(struct tr_build *b, tr_val x, const char *param, int64_t n_out, bool has_bias);
+/* the same with W stored (n_in, n_out), as GPT-2's Conv1D; init_std 0 = the model's */
+tr_val tr_conv1d(struct tr_build *b, tr_val x, const char *param, int64_t n_out, double init_std);
+tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *param);
+tr_val tr_rmsnorm(struct tr_build *b, tr_val x, const char *param, double weight_offset);
+tr_val tr_headnorm(struct tr_build *b, tr_val x, const char *param, double weight_offset); /* per head: qk-norm */
+tr_val tr_rope(struct tr_build *b, tr_val x);
+tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v);
+tr_val tr_act(struct tr_build *b, tr_val x);
+tr_val tr_glu(struct tr_build *b, tr_val g, tr_val u); /* act(g) * u */
+tr_val tr_add(struct tr_build *b, tr_val x, tr_val y);
+tr_val tr_scale(struct tr_build *b, tr_val x, double factor);
+tr_val tr_dropout(struct tr_build *b, tr_val x, double p);
+tr_val tr_slice(struct tr_build *b, tr_val x, int64_t col, int64_t n_cols); /* a view */
+/* Loss of the next token through <param>.weight (V, D): the end of every head. */
+void tr_head(struct tr_build *b, tr_val x, const char *param);
+
+#endif

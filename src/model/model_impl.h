@@ -1,0 +1,34 @@
+/* model_impl.h - private to the model room. */
+#ifndef TR_MODEL_IMPL_H
+#define TR_MODEL_IMPL_H
+
+#include "model/model.h"
+
+struct tr_build {
+    struct tr_program *p;
+    const struct tr_hparams *hp;
+    int64_t n_tokens, n_positions; /* N, and rows of the rope table */
+    int kind;                      /* which tr_layer_kind; -1 outside blocks */
+    bool wants_logits;
+    int n_dropouts;
+    tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* made on first use */
+};
+
+/* config.c: reading of config.json, shared by the architectures' configure(). */
+enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp);
+enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallback, struct tr_hparams *hp);
+enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp);
+/* Layer kinds from `layer_types`, or full attention everywhere; window for "sliding_attention" layers. */
+enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hparams *hp);
+/* TR_USAGE by name when the key is present with any other value. */
+enum tr_status tr_hp_must_be(const cJSON *config, const char *key, bool value);
+enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch, struct tr_words ignore);
+
+/* rope.c: n_pos rows of cos[dim/2], sin[dim/2]. */
+enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_rope *out);
+enum tr_status tr_rope_table(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float **out);
+
+extern const struct tr_arch tr_arch_gpt2, tr_arch_opt, tr_arch_llama, tr_arch_mistral, tr_arch_qwen2, tr_arch_qwen3,
+    tr_arch_gemma2, tr_arch_gemma3;
+
+#endif

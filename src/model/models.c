@@ -1,0 +1,269 @@
+/* models.c - the table of architectures, and a config.json turned into segments, programs and named parameters. */
+#include "model/model_impl.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const struct tr_arch *const archs[] = {
+    &tr_arch_gpt2,  &tr_arch_opt,   &tr_arch_llama,  &tr_arch_mistral,
+    &tr_arch_qwen2, &tr_arch_qwen3, &tr_arch_gemma2, &tr_arch_gemma3,
+};
+
+const struct tr_arch *tr_arch_find(const char *model_type)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(archs); i++)
+        if (strcmp(archs[i]->model_type, model_type) == 0)
+            return archs[i];
+    return NULL;
+}
+
+void tr_arch_list(struct tr_str *out)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(archs); i++)
+        tr_str_addf(out, "%s%s", i ? " " : "", archs[i]->model_type);
+}
+
+static enum tr_status build_segment(struct tr_model *m, const struct tr_model_options *opt, const char *name, int kind,
+                                    struct tr_program **out)
+{
+    struct tr_build b = { .hp = &m->hp, .n_tokens = m->n_tokens, .n_positions = m->sequence_length, .kind = kind,
+                          .wants_logits = opt->wants_logits, .step = TR_NONE };
+    for (int i = 0; i < TR_B_COUNT; i++)
+        b.batch[i] = TR_NONE;
+    for (int i = 0; i < TR_C_COUNT; i++)
+        b.constant[i] = TR_NONE;
+    enum tr_status st = tr_program_open(name, &b.p);
+    if (st != TR_OK)
+        return st;
+    bool is_embed = strcmp(name, "embed") == 0, is_head = strcmp(name, "head") == 0;
+    if (!is_embed)
+        b.p->in = tr_value_add(b.p, TR_V_IN, TR_F32, m->n_tokens, m->hp.hidden, "in");
+    if (is_embed)
+        b.p->out = m->arch->embed(&b);
+    else if (is_head)
+        m->arch->head(&b, b.p->in);
+    else
+        b.p->out = m->arch->block(&b, b.p->in);
+    st = b.p->failed;
+    if (st == TR_OK)
+        *out = b.p;
+    else
+        tr_program_close(b.p);
+    return st;
+}
+
+/* "self_attn.q_proj.weight" -> rule "self_attn.q_proj"; a bias splits with its weight's outputs, else stays whole. */
+static int split_of(const struct tr_arch *arch, const struct tr_local_param *l)
+{
+    const char *dot = strrchr(l->name, '.');
+    size_t n = dot ? (size_t)(dot - l->name) : strlen(l->name);
+    for (size_t i = 0; i < arch->n_rules; i++) {
+        const struct tr_param_rule *r = &arch->rules[i];
+        if (strlen(r->name) != n || memcmp(r->name, l->name, n) != 0)
+            continue;
+        if (l->n_dims == 2)
+            return r->split_dim;
+        return r->split_dim == l->out_dim ? 0 : TR_WHOLE;
+    }
+    return TR_WHOLE;
+}
+
+static enum tr_status global_param(struct tr_model *m, const struct tr_local_param *l, int layer, int *out)
+{
+    struct tr_param q = { .n_dims = l->n_dims, .rows = l->rows, .cols = l->cols, .n = l->rows * l->cols,
+                          .init = l->init, .init_std = l->init_std, .split_dim = split_of(m->arch, l),
+                          .has_decay = l->n_dims > 1 };
+    char prefix[64] = "";
+    if (!l->is_global) { /* the format is a constant of ours with one %d */
+        const char *f = m->arch->layer_prefix, *at = strstr(f, "%d");
+        (void)tr_format(prefix, sizeof prefix, "%.*s%d%s", (int)(at - f), f, layer, at + 2);
+    }
+    enum tr_status st = tr_format(q.name, sizeof q.name, "%s%s", prefix, l->name);
+    if (st != TR_OK)
+        return st;
+    q.dim[0] = l->n_dims == 2 ? l->rows : l->cols;
+    q.dim[1] = l->n_dims == 2 ? l->cols : 0;
+    /* Only embed and head name global parameters, so only a handful are ever compared: tied weights. */
+    for (int i = 0; l->is_global && i < m->n_params; i++)
+        if (strcmp(m->param[i].name, q.name) == 0) {
+            *out = i;
+            return TR_OK;
+        }
+    m->param[m->n_params] = q;
+    m->n_elements += q.n;
+    *out = m->n_params++;
+    return TR_OK;
+}
+
+static enum tr_status build_segments(struct tr_model *m, const struct tr_model_options *opt)
+{
+    enum tr_status st = TR_OK;
+    int n_kinds = 1, n_params = 0;
+    for (int64_t i = 0; i < m->hp.layers; i++)
+        if (m->hp.kind_of[i] >= n_kinds)
+            n_kinds = m->hp.kind_of[i] + 1;
+    m->program = calloc((size_t)n_kinds + 2, sizeof *m->program);
+    m->segment = calloc((size_t)m->hp.layers + 2, sizeof *m->segment);
+    if (!m->program || !m->segment)
+        TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+    TR_TRY(build_segment(m, opt, "embed", -1, &m->program[m->n_programs]));
+    m->n_programs++;
+    for (int k = 0; k < n_kinds; k++, m->n_programs++)
+        TR_TRY(build_segment(m, opt, k == 0 ? "block" : "block-sliding", k, &m->program[m->n_programs]));
+    TR_TRY(build_segment(m, opt, "head", -1, &m->program[m->n_programs]));
+    m->n_programs++;
+
+    m->n_segments = (int)m->hp.layers + 2;
+    for (int s = 0; s < m->n_segments; s++) {
+        struct tr_segment *g = &m->segment[s];
+        bool is_block = s > 0 && s < m->n_segments - 1;
+        g->layer = is_block ? s - 1 : -1;
+        g->program = s == 0 ? 0 : is_block ? 1 + m->hp.kind_of[g->layer] : m->n_programs - 1;
+        n_params += m->program[g->program]->n_params;
+    }
+    m->param = calloc((size_t)n_params, sizeof *m->param);
+    if (!m->param)
+        TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+    for (int s = 0; s < m->n_segments; s++) {
+        struct tr_segment *g = &m->segment[s];
+        const struct tr_program *p = m->program[g->program];
+        g->param = calloc((size_t)p->n_params + 1, sizeof *g->param);
+        if (!g->param)
+            TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+        for (int i = 0; i < p->n_params; i++)
+            TR_TRY(global_param(m, &p->param[i], g->layer, &g->param[i]));
+    }
+out:
+    return st;
+}
+
+static enum tr_status make_constants(struct tr_model *m)
+{
+    for (int i = 0; i < TR_C_COUNT; i++) {
+        const struct tr_rope *r = &m->hp.rope[i];
+        if (r->type == TR_ROPE_NONE)
+            continue;
+        enum tr_status st = tr_rope_table(r, m->hp.max_positions, m->sequence_length, &m->constant[i]);
+        if (st != TR_OK)
+            return st;
+        m->const_rows[i] = m->sequence_length;
+        m->const_cols[i] = r->dim;
+    }
+    return TR_OK;
+}
+
+static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
+{
+    enum tr_status st = TR_OK;
+    const char *type = NULL;
+    char esc[80];
+    TR_TRY(tr_json_str(m->config, "model_type", true, &type));
+    m->arch = tr_arch_find(type);
+    if (!m->arch) {
+        struct tr_str known = { 0 };
+        tr_arch_list(&known);
+        st = tr_fail(TR_USAGE, "config.json: model_type \"%s\" is not implemented; known: %s",
+                     tr_escape(type, esc, sizeof esc), known.p ? known.p : "");
+        tr_str_release(&known);
+        goto out;
+    }
+    TR_TRY(tr_hp_check_keys(m->config, m->arch, opt->ignore_keys));
+    m->hp.init_std = 0.02;
+    TR_TRY(tr_json_real(m->config, "initializer_range", false, &m->hp.init_std));
+    TR_TRY(tr_json_real(m->config, "init_std", false, &m->hp.init_std));
+    TR_TRY(m->arch->configure(m->config, &m->hp));
+    if (opt->dropout >= 0)
+        m->hp.dropout_embed = m->hp.dropout_attn = m->hp.dropout_resid = opt->dropout;
+    double worst = fmax(m->hp.dropout_embed, fmax(m->hp.dropout_attn, m->hp.dropout_resid));
+    double least = fmin(m->hp.dropout_embed, fmin(m->hp.dropout_attn, m->hp.dropout_resid));
+    if (least < 0 || worst >= 1)
+        TR_TRY(tr_fail(TR_USAGE, "config.json: dropout %g is outside [0, 1)", least < 0 ? least : worst));
+    if (!(m->hp.norm_eps >= 0) || !(m->hp.init_std >= 0))
+        TR_TRY(tr_fail(TR_USAGE, "config.json: norm epsilon %g and initializer_range %g must not be negative",
+                       m->hp.norm_eps, m->hp.init_std));
+    bool has_table = m->hp.rope[TR_C_ROPE].type != TR_ROPE_NONE;
+    if (!has_table && m->sequence_length > m->hp.max_positions)
+        st = tr_fail(TR_USAGE, "sequence_length %" PRId64 " is above the model's %" PRId64 " learned positions",
+                     m->sequence_length, m->hp.max_positions);
+out:
+    return st;
+}
+
+enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *opt, struct tr_model **out)
+{
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(opt->rows < 1 || opt->sequence_length < 1);
+    struct tr_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return tr_fail(TR_NOMEM, "model: out of memory");
+    m->config = config;
+    m->sequence_length = opt->sequence_length;
+    m->n_tokens = opt->rows * opt->sequence_length;
+    TR_TRY(configure(m, opt));
+    TR_TRY(build_segments(m, opt));
+    TR_TRY(make_constants(m));
+out:
+    if (st == TR_OK) {
+        *out = m;
+    } else {
+        m->config = NULL;
+        tr_model_close(m);
+    }
+    return st;
+}
+
+enum tr_status tr_model_open(const char *path, const struct tr_model_options *opt, struct tr_model **out)
+{
+    char file[TR_PATH_MAX];
+    cJSON *config = NULL;
+    enum tr_status st = TR_OK;
+    if (tr_dir_exists(path))
+        TR_TRY(tr_path_join(file, path, "config.json"));
+    else
+        TR_TRY(tr_format(file, sizeof file, "%s", path));
+    TR_TRY(tr_json_load(file, 1 << 20, &config));
+    if (!cJSON_IsObject(config))
+        TR_TRY(tr_fail(TR_USAGE, "%s: not a JSON object", file));
+    st = tr_model_from_json(config, opt, out);
+    if (st == TR_OK)
+        config = NULL;
+    else
+        (void)tr_fail_at(st, "%s: ", path);
+out:
+    cJSON_Delete(config);
+    return st;
+}
+
+void tr_model_close(struct tr_model *m)
+{
+    if (!m)
+        return;
+    for (int i = 0; m->program && i < m->n_programs; i++)
+        tr_program_close(m->program[i]);
+    for (int i = 0; m->segment && i < m->n_segments; i++)
+        free(m->segment[i].param);
+    for (int i = 0; i < TR_C_COUNT; i++)
+        free(m->constant[i]);
+    free(m->program);
+    free(m->segment);
+    free(m->param);
+    cJSON_Delete(m->config);
+    free(m);
+}
+
+void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, float *out)
+{
+    const struct tr_param *p = &m->param[i];
+    if (p->init == TR_INIT_NORMAL)
+        tr_normal_fill(tr_rng_key(seed, p->name, 0), (uint64_t)first, p->init_std, out, (size_t)n);
+    else
+        for (int64_t k = 0; k < n; k++)
+            out[k] = p->init == TR_INIT_ONES ? 1.0f : 0.0f;
+}
+
+double tr_model_flops_per_token(const struct tr_model *m)
+{
+    double sum = 0;
+    for (int s = 0; s < m->n_segments; s++)
+        sum += tr_program_flops(m->program[m->segment[s].program], TR_FORWARD);
+    return 3 * sum / (double)m->n_tokens; /* backward of a matrix product is two of its size */
+}

@@ -1,0 +1,184 @@
+/* program.c - storage, copying and printing of programs. */
+#include "model/program.h"
+#include <stdlib.h>
+
+enum tr_status tr_program_open(const char *name, struct tr_program **out)
+{
+    struct tr_program *p = calloc(1, sizeof *p);
+    if (!p)
+        return tr_fail(TR_NOMEM, "program %s: out of memory", name);
+    (void)tr_format(p->name, sizeof p->name, "%s", name);
+    p->in = p->out = p->dout = p->din = TR_NONE;
+    *out = p;
+    return TR_OK;
+}
+
+void tr_program_close(struct tr_program *p)
+{
+    if (!p)
+        return;
+    free(p->value);
+    free(p->node);
+    free(p->param);
+    free(p);
+}
+
+static bool copy_array(void *dst, const void *src, size_t n, size_t size)
+{
+    void *mem = malloc(n ? n * size : 1);
+    if (mem && n)
+        memcpy(mem, src, n * size);
+    memcpy(dst, &mem, sizeof mem);
+    return mem != NULL;
+}
+
+enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **out)
+{
+    struct tr_program *q = malloc(sizeof *q);
+    if (!q)
+        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    *q = *p;
+    q->n_values_cap = p->n_values;
+    q->n_nodes_cap = p->n_nodes;
+    q->n_params_cap = p->n_params;
+    q->value = NULL;
+    q->node = NULL;
+    q->param = NULL;
+    if (!copy_array(&q->value, p->value, (size_t)p->n_values, sizeof *p->value) ||
+        !copy_array(&q->node, p->node, (size_t)p->n_nodes, sizeof *p->node) ||
+        !copy_array(&q->param, p->param, (size_t)p->n_params, sizeof *p->param)) {
+        tr_program_close(q);
+        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    }
+    *out = q;
+    return TR_OK;
+}
+
+/* Room for one more element. On failure the program keeps its last element as a place to write to harmlessly. */
+static bool grow(struct tr_program *p, void *array, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return true;
+    int want = *cap ? *cap * 2 : 32;
+    void *old, *mem;
+    memcpy(&old, array, sizeof old);
+    mem = realloc(old, (size_t)want * size);
+    if (!mem) {
+        p->failed = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+        return false;
+    }
+    memcpy(array, &mem, sizeof mem);
+    *cap = want;
+    return true;
+}
+
+tr_val tr_value_add(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
+                    const char *name)
+{
+    if (!grow(p, &p->value, p->n_values, &p->n_values_cap, sizeof *p->value))
+        return p->n_values - 1;
+    struct tr_value *v = &p->value[p->n_values];
+    *v = (struct tr_value){ .kind = kind, .dtype = dtype, .rows = rows, .cols = cols, .base = TR_NONE };
+    (void)tr_format(v->name, sizeof v->name, "%s", name);
+    return p->n_values++;
+}
+
+tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t cols, const char *name)
+{
+    struct tr_value b = p->value[base];
+    TR_BUG_ON(col < 0 || col + cols > b.cols);
+    tr_val v = tr_value_add(p, b.kind, b.dtype, b.rows, cols, name);
+    p->value[v].base = base;
+    p->value[v].col = col;
+    p->value[v].slot = b.slot;
+    p->value[v].dtype_is_fixed = b.dtype_is_fixed;
+    return v;
+}
+
+tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name)
+{
+    struct tr_value a = p->value[v];
+    tr_val out = tr_value_add(p, TR_V_TEMP, a.dtype, a.rows, a.cols, name);
+    p->value[out].dtype_is_fixed = a.dtype_is_fixed;
+    return out;
+}
+
+struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_phase phase)
+{
+    static struct tr_node sink; /* written only when memory ran out; p->failed says so */
+    struct tr_node *n = &sink;
+    if (grow(p, &p->node, p->n_nodes, &p->n_nodes_cap, sizeof *p->node))
+        n = &p->node[p->n_nodes++];
+    *n = (struct tr_node){ .op = op, .phase = phase };
+    for (int i = 0; i < TR_MAX_IN; i++)
+        n->in[i] = TR_NONE;
+    for (int i = 0; i < TR_MAX_OUT; i++)
+        n->out[i] = TR_NONE;
+    return n;
+}
+
+tr_val tr_value_root(const struct tr_program *p, tr_val v)
+{
+    while (v != TR_NONE && p->value[v].base != TR_NONE)
+        v = p->value[v].base;
+    return v;
+}
+
+static struct tr_view shape_of(const struct tr_program *p, tr_val v)
+{
+    if (v == TR_NONE)
+        return (struct tr_view){ 0 };
+    const struct tr_value *x = &p->value[v];
+    return (struct tr_view){
+        .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = p->value[tr_value_root(p, v)].cols
+    };
+}
+
+void tr_node_call(const struct tr_program *p, const struct tr_node *n, struct tr_call *out)
+{
+    *out = (struct tr_call){ .op = n->op, .attr = n->attr };
+    for (int i = 0; i < TR_MAX_IN; i++)
+        out->in[i] = shape_of(p, n->in[i]);
+    for (int i = 0; i < TR_MAX_OUT; i++)
+        out->out[i] = shape_of(p, n->out[i]);
+}
+
+double tr_program_flops(const struct tr_program *p, enum tr_phase phase)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_nodes; i++) {
+        struct tr_call c;
+        if (p->node[i].phase != phase)
+            continue;
+        tr_node_call(p, &p->node[i], &c);
+        sum += tr_op_flops(&c);
+    }
+    return sum;
+}
+
+static void print_values(const struct tr_program *p, const tr_val *v, int n, struct tr_str *out)
+{
+    const char *sep = "";
+    while (n > 0 && v[n - 1] == TR_NONE)
+        n--;
+    for (int i = 0; i < n; i++) {
+        tr_str_addf(out, "%s%s", sep, v[i] == TR_NONE ? "-" : p->value[v[i]].name);
+        sep = ", ";
+    }
+}
+
+void tr_program_print(const struct tr_program *p, struct tr_str *out)
+{
+    static const char *const phase[] = { "forward", "backward", "weight" };
+    tr_str_addf(out, "segment %s: %d ops, %d values\n", p->name, p->n_nodes, p->n_values);
+    for (int i = 0; i < p->n_nodes; i++) {
+        const struct tr_node *n = &p->node[i];
+        const struct tr_value *o = &p->value[n->out[0] == TR_NONE ? 0 : n->out[0]];
+        tr_str_addf(out, "  %-8s ", phase[n->phase]);
+        print_values(p, n->out, TR_MAX_OUT, out);
+        tr_str_addf(out, " = %s(", tr_op_row(n->op)->name);
+        print_values(p, n->in, TR_MAX_IN, out);
+        tr_str_addf(out, ")  %s (%" PRId64 ", %" PRId64 ")%s\n", tr_dtype_name(o->dtype), o->rows, o->cols,
+                    o->is_saved ? " saved" : "");
+    }
+}

@@ -1,0 +1,98 @@
+/* program.h - level 1: what one segment computes, as a straight list of ops over named values.
+ *
+ * A program is static: no control flow, all shapes known, so it can be printed, rewritten by passes, laid out in memory
+ * and played on any device. Values are matrices; a column slice of a value is a view of it and owns no storage.
+ * Model files build the forward half for one whole device; passes (parallel/) add the rest. Values are written once.
+ */
+#ifndef TR_MODEL_PROGRAM_H
+#define TR_MODEL_PROGRAM_H
+
+#include "ops/ops.h"
+
+typedef int32_t tr_val;
+enum { TR_NONE = -1, TR_NAME_MAX = 96 };
+
+enum tr_value_kind {
+    TR_V_TEMP,  /* made by an op of this program */
+    TR_V_PARAM, /* slot = local parameter */
+    TR_V_GRAD,  /* gradient accumulator of a parameter; slot = local parameter */
+    TR_V_CONST, /* table filled before step 0; slot = enum tr_const_slot */
+    TR_V_BATCH, /* part of the micro-batch; slot = enum tr_batch_slot */
+    TR_V_STEP,  /* the step buffer (enum tr_step_slot) */
+    TR_V_IN,    /* activation from the segment before */
+    TR_V_DOUT,  /* gradient from the segment after */
+    TR_V_LOSS,  /* running sum of token losses of this step, F64 */
+};
+
+enum tr_batch_slot { TR_B_TOKENS, TR_B_TARGETS, TR_B_POSITIONS, TR_B_BEGIN, TR_B_SAMPLE, TR_B_COUNT };
+enum tr_const_slot { TR_C_ROPE, TR_C_ROPE_LOCAL, TR_C_COUNT };
+
+struct tr_value {
+    char name[TR_NAME_MAX];
+    enum tr_value_kind kind;
+    enum tr_dtype dtype;
+    bool dtype_is_fixed; /* statistics, losses, tables: `precision` leaves them alone */
+    int64_t rows, cols;
+    tr_val base; /* view: columns [col, col + cols) of base; TR_NONE = own storage */
+    int64_t col;
+    int32_t slot;
+    bool is_saved;   /* memory: lives from forward to backward */
+    size_t offset;   /* memory: inside the saved slab or the work arena */
+};
+
+enum tr_phase { TR_FORWARD, TR_BACKWARD_INPUT, TR_BACKWARD_WEIGHT };
+
+struct tr_node {
+    enum tr_opcode op;
+    enum tr_phase phase;
+    tr_val in[TR_MAX_IN], out[TR_MAX_OUT];
+    struct tr_attr attr;
+};
+
+/* A parameter as one segment knows it; `name` is local ("self_attn.q_proj.weight") or global when is_global. */
+enum tr_init { TR_INIT_NORMAL, TR_INIT_ONES, TR_INIT_ZEROS };
+struct tr_local_param {
+    char name[TR_NAME_MAX];
+    bool is_global;
+    int n_dims;
+    int64_t rows, cols; /* one-dimensional parameters: rows = 1 */
+    int out_dim;        /* which dim of the weight is its outputs: 1 for Conv1D; a bias carries its weight's */
+    enum tr_init init;
+    float init_std;
+};
+
+struct tr_program {
+    char name[32]; /* "embed", "block", "head" */
+    struct tr_value *value;
+    int n_values, n_values_cap;
+    struct tr_node *node; /* forward nodes first, then backward */
+    int n_nodes, n_nodes_cap;
+    struct tr_local_param *param;
+    int n_params, n_params_cap;
+    tr_val in, out;    /* TR_NONE where the segment has none */
+    tr_val dout, din;  /* after `grad` */
+    size_t saved_bytes, work_bytes, scratch_bytes; /* after `memory` */
+    enum tr_status failed;                         /* first allocation failure while building */
+};
+
+enum tr_status tr_program_open(const char *name, struct tr_program **out);
+void tr_program_close(struct tr_program *p);
+enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **out);
+
+/* Building blocks for passes and for blocks.c. Never fail visibly: p->failed holds the first failure. */
+tr_val tr_value_add(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
+                    const char *name);
+tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t cols, const char *name);
+/* A value like v (kind TEMP, same shape and dtype) with its own storage. */
+tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name);
+struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_phase phase);
+tr_val tr_value_root(const struct tr_program *p, tr_val v);
+
+/* The call of one node with shapes filled and data NULL: for flops and scratch. */
+void tr_node_call(const struct tr_program *p, const struct tr_node *n, struct tr_call *out);
+double tr_program_flops(const struct tr_program *p, enum tr_phase phase);
+
+/* One line per op: "h = rmsnorm(x, input_layernorm.weight)  bfloat16 (1024, 768)". */
+void tr_program_print(const struct tr_program *p, struct tr_str *out);
+
+#endif

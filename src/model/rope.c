@@ -1,0 +1,153 @@
+/* rope.c - rotary position tables: default, linear, dynamic NTK, YaRN and Llama 3 scaling.
+ *
+ * Frequencies follow transformers' arithmetic, float where it is float, so that tables agree with it to the last digits.
+ * The table is a constant of the run: "dynamic" takes the run's sequence length, which is what a batch of full rows sees.
+ */
+#include "model/model_impl.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *name;
+    enum tr_rope_type type;
+} types[] = {
+    { "default", TR_ROPE_DEFAULT }, { "linear", TR_ROPE_LINEAR }, { "dynamic", TR_ROPE_DYNAMIC },
+    { "yarn", TR_ROPE_YARN },       { "llama3", TR_ROPE_LLAMA3 },
+};
+
+enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_rope *r)
+{
+    enum tr_status st = TR_OK;
+    const char *name = "default";
+    char esc[80];
+    size_t i;
+    TR_TRY(tr_json_str(obj, "type", false, &name));
+    TR_TRY(tr_json_str(obj, "rope_type", false, &name));
+    for (i = 0; i < TR_COUNT_OF(types) && strcmp(types[i].name, name) != 0; i++)
+        ;
+    if (i == TR_COUNT_OF(types))
+        TR_TRY(tr_fail(TR_USAGE, "config.json: rope type \"%s\" is not implemented; known: default linear dynamic yarn llama3",
+                       tr_escape(name, esc, sizeof esc)));
+    r->type = types[i].type;
+    r->factor = 0;
+    r->truncate = true;
+    bool needs_factor = r->type != TR_ROPE_DEFAULT;
+    bool is_llama3 = r->type == TR_ROPE_LLAMA3;
+    TR_TRY(tr_json_real(obj, "rope_theta", false, &r->theta));
+    TR_TRY(tr_json_real(obj, "factor", needs_factor && r->type != TR_ROPE_YARN, &r->factor));
+    TR_TRY(tr_json_real(obj, "low_freq_factor", is_llama3, &r->low_freq_factor));
+    TR_TRY(tr_json_real(obj, "high_freq_factor", is_llama3, &r->high_freq_factor));
+    TR_TRY(tr_json_real(obj, "beta_fast", false, &r->beta_fast));
+    TR_TRY(tr_json_real(obj, "beta_slow", false, &r->beta_slow));
+    TR_TRY(tr_json_real(obj, "attention_factor", false, &r->attention_factor));
+    TR_TRY(tr_json_real(obj, "mscale", false, &r->mscale));
+    TR_TRY(tr_json_real(obj, "mscale_all_dim", false, &r->mscale_all_dim));
+    TR_TRY(tr_json_bool(obj, "truncate", false, &r->truncate));
+    TR_TRY(tr_json_int(obj, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
+    TR_TRY(tr_json_int(config, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
+    if (!(r->theta > 0) || (needs_factor && r->factor != 0 && !(r->factor > 0)))
+        st = tr_fail(TR_USAGE, "config.json: rope_theta %g and factor %g must be positive", r->theta, r->factor);
+out:
+    return st;
+}
+
+static double mscale_of(double scale, double mscale)
+{
+    return scale <= 1 ? 1.0 : 0.1 * mscale * log(scale) + 1.0;
+}
+
+static float inv_freq(double theta, int64_t i, int64_t dim)
+{
+    return 1.0f / (float)pow(theta, (double)((float)(2 * i) / (float)dim));
+}
+
+static void fill_llama3(const struct tr_rope *r, float *f)
+{
+    const float pi = 3.14159265358979323846f;
+    float low = (float)r->low_freq_factor, high = (float)r->high_freq_factor, factor = (float)r->factor;
+    float old = (float)r->original_max;
+    for (int64_t i = 0; i < r->dim / 2; i++) {
+        float base = inv_freq(r->theta, i, r->dim), wavelen = 2 * pi / base;
+        f[i] = wavelen > old / low ? base / factor : base;
+        if (wavelen >= old / high && wavelen <= old / low) {
+            float smooth = (old / wavelen - low) / (high - low);
+            f[i] = (1 - smooth) * base / factor + smooth * base;
+        }
+    }
+}
+
+static double correction_dim(const struct tr_rope *r, double rotations)
+{
+    return (double)r->dim * log((double)r->original_max / (rotations * 2 * acos(-1.0))) / (2 * log(r->theta));
+}
+
+static void fill_yarn(const struct tr_rope *r, double factor, float *f)
+{
+    double low = correction_dim(r, r->beta_fast > 0 ? r->beta_fast : 32);
+    double high = correction_dim(r, r->beta_slow > 0 ? r->beta_slow : 1);
+    if (r->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)r->dim - 1);
+    if (low == high)
+        high += 0.001;
+    for (int64_t i = 0; i < r->dim / 2; i++) {
+        float pos = (float)pow(r->theta, (double)((float)(2 * i) / (float)r->dim));
+        float ramp = ((float)i - (float)low) / (float)(high - low);
+        float keep = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
+        f[i] = 1.0f / ((float)factor * pos) * (1 - keep) + 1.0f / pos * keep;
+    }
+}
+
+/* Frequencies into f[dim/2]; returns the factor on cos and sin. */
+static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *f)
+{
+    double theta = r->theta, factor = r->factor, attention = 1.0;
+    switch (r->type) {
+    case TR_ROPE_LLAMA3:
+        fill_llama3(r, f);
+        return 1.0;
+    case TR_ROPE_YARN:
+        if (factor <= 0)
+            factor = (double)max_positions / (double)r->original_max;
+        if (r->attention_factor > 0)
+            attention = r->attention_factor;
+        else if (r->mscale > 0 && r->mscale_all_dim > 0)
+            attention = mscale_of(factor, r->mscale) / mscale_of(factor, r->mscale_all_dim);
+        else
+            attention = mscale_of(factor, 1);
+        fill_yarn(r, factor, f);
+        return attention;
+    case TR_ROPE_DYNAMIC: {
+        double len = (double)tr_max64(n_pos, max_positions), d = (double)r->dim;
+        theta *= pow(factor * len / (double)max_positions - (factor - 1), d / (d - 2));
+        break;
+    }
+    default:
+        break;
+    }
+    for (int64_t i = 0; i < r->dim / 2; i++)
+        f[i] = inv_freq(theta, i, r->dim) / (r->type == TR_ROPE_LINEAR ? (float)factor : 1.0f);
+    return 1.0;
+}
+
+enum tr_status tr_rope_table(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float **out)
+{
+    int64_t half = r->dim / 2;
+    float freq[512];
+    TR_BUG_ON(half > 512);
+    float *t = malloc((size_t)(n_pos * r->dim) * sizeof *t);
+    if (!t)
+        return tr_fail(TR_NOMEM, "rope table of %" PRId64 " positions: out of memory", n_pos);
+    double attention = frequencies(r, max_positions, n_pos, freq);
+    for (int64_t p = 0; p < n_pos; p++)
+        for (int64_t i = 0; i < half; i++) {
+            float angle = (float)p * freq[i];
+            t[p * r->dim + i] = (float)cos((double)angle) * (float)attention;
+            t[p * r->dim + half + i] = (float)sin((double)angle) * (float)attention;
+        }
+    *out = t;
+    return TR_OK;
+}

@@ -1,0 +1,243 @@
+/* events.c - the events.jsonl writer and the handle.
+ *
+ * Invariant: one event = one line = one write() to an O_APPEND file, so lines of several processes never mix and a
+ * crash tears at most the last one; a torn line is closed by a newline before the next. Loss, gradient norm and
+ * learning rate carry 17 digits: the log holds their exact bits. Rejected: stdio (its buffer would die with the
+ * process).
+ */
+#include "observe/observe_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EXACT = 17, ROUGH = 9 };
+
+static enum tr_status open_events(const char *path, int *out_fd, bool *is_torn)
+{
+    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    struct stat info;
+    if (fd < 0)
+        return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
+    char last = '\n';
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) ||
+        (info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) != 1)) {
+        close(fd);
+        return tr_fail(TR_IO, "%s: not a readable regular file", path);
+    }
+    *out_fd = fd;
+    *is_torn = last != '\n';
+    return TR_OK;
+}
+
+enum tr_status tr_observe_open(const struct tr_observe_options *opt, struct tr_observe **out)
+{
+    struct tr_observe *o = calloc(1, sizeof *o);
+    if (o == NULL)
+        return tr_fail(TR_NOMEM, "no memory for the event log");
+    o->opt = *opt;
+    o->events_fd = -1;
+    snprintf(o->run, sizeof o->run, "%s", opt->run != NULL ? opt->run : "");
+    if (opt->events_path != NULL) {
+        enum tr_status st = open_events(opt->events_path, &o->events_fd, &o->is_torn);
+        if (st != TR_OK) {
+            free(o);
+            return st;
+        }
+    }
+    o->opt.events_path = NULL; /* the caller's strings are not kept */
+    o->opt.run = NULL;
+    *out = o;
+    return TR_OK;
+}
+
+void tr_observe_close(struct tr_observe *o)
+{
+    if (o != NULL && o->events_fd >= 0)
+        close(o->events_fd);
+    free(o);
+}
+
+struct tr_observe_lost tr_observe_lost(const struct tr_observe *o)
+{
+    return o->lost;
+}
+
+/* The first byte stays free for the newline that ends a torn line; the last ones for the end of this one. */
+static struct line begin(struct tr_observe *o, const char *event)
+{
+    struct line s = { o->buffer + 1, 0, sizeof o->buffer - 4, false };
+    tr_line_addf(&s, "{\"event\":\"%s\",\"time\":%.6f,\"run\":", event, tr_clock_wall());
+    tr_line_json(&s, o->run);
+    tr_line_addf(&s, ",\"schema\":%d", TR_EVENT_SCHEMA);
+    return s;
+}
+
+static void lose(struct tr_observe *o, const char *why)
+{
+    o->lost.n_events++;
+    if (o->was_reported)
+        return;
+    o->was_reported = true;
+    char text[256];
+    snprintf(text, sizeof text, "events.jsonl: %s; training goes on, lost lines are counted", why);
+    tr_view_say(o, text);
+}
+
+static void finish(struct tr_observe *o, struct line *s)
+{
+    if (o->events_fd < 0)
+        return;
+    if (s->is_cut) {
+        lose(o, "a line is longer than its buffer");
+        return;
+    }
+    memcpy(s->p + s->n, "}\n", 2);
+    o->buffer[0] = '\n';
+    const char *from = o->is_torn ? o->buffer : o->buffer + 1;
+    size_t n_left = (size_t)(s->p + s->n + 2 - from);
+    size_t n_written = 0;
+    while (n_left > 0) { /* the second turn only after a short write: it learns why */
+        ssize_t n = tr_guarded_write(o->events_fd, from, n_left);
+        if (n <= 0) {
+            lose(o, n < 0 ? strerror(errno) : "nothing was written");
+            o->is_torn = o->is_torn || n_written > 0;
+            return;
+        }
+        from += n;
+        n_left -= (size_t)n;
+        n_written += (size_t)n;
+    }
+    o->is_torn = false;
+}
+
+void tr_observe_plan(struct tr_observe *o, const struct tr_event_plan *e)
+{
+    struct line s = begin(o, "plan");
+    tr_line_addf(&s, ",\"rank\":%d,\"total_bytes\":%" PRIu64 ",\"reserved_bytes\":%" PRIu64 ",\"arenas\":[", e->rank,
+                 e->total_bytes, e->reserved_bytes);
+    for (size_t i = 0; i < e->n_arenas; i++) {
+        tr_line_addf(&s, "%s{\"name\":", i != 0 ? "," : "");
+        tr_line_json(&s, e->arenas[i].name);
+        tr_line_addf(&s, ",\"bytes\":%" PRIu64 "}", e->arenas[i].bytes);
+    }
+    tr_line_addf(&s, "]");
+    finish(o, &s);
+
+    char total[32], part[32];
+    struct line view = { o->text, 0, sizeof o->text, false };
+    tr_line_addf(&view, "memory: rank %d holds %s", e->rank, tr_human_bytes(e->total_bytes, total, sizeof total));
+    for (size_t i = 0; i < e->n_arenas; i++)
+        tr_line_addf(&view, "%s%.32s %s", i != 0 ? ", " : ": ", e->arenas[i].name,
+                     tr_human_bytes(e->arenas[i].bytes, part, sizeof part));
+    if (!o->opt.quiet)
+        tr_view_say(o, o->text);
+}
+
+/* A sample is an id, a run of samples [first,last]. What does not fit is counted in the line. */
+static void add_samples(struct line *s, const struct tr_event_range *samples, size_t n_samples)
+{
+    enum { ROOM = 128 }; /* the longest range and the closing part */
+    size_t i = 0;
+    tr_line_addf(s, ",\"samples\":[");
+    for (; i < n_samples && s->n + ROOM < s->n_cap; i++) {
+        const char *comma = i != 0 ? "," : "";
+        if (samples[i].first == samples[i].last)
+            tr_line_addf(s, "%s%" PRId64, comma, samples[i].first);
+        else
+            tr_line_addf(s, "%s[%" PRId64 ",%" PRId64 "]", comma, samples[i].first, samples[i].last);
+    }
+    tr_line_addf(s, "]");
+    if (i < n_samples)
+        tr_line_addf(s, ",\"samples_left_out\":%zu", n_samples - i);
+}
+
+void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
+{
+    struct line s = begin(o, "step");
+    tr_line_addf(&s, ",\"step\":%" PRId64, e->step);
+    tr_line_real(&s, "loss", e->loss, EXACT);
+    tr_line_real(&s, "grad_norm", e->grad_norm, EXACT);
+    tr_line_real(&s, "lr", e->lr, EXACT);
+    tr_line_addf(&s, ",\"tokens\":%" PRId64, e->tokens);
+    tr_line_real(&s, "tokens_per_s", e->tokens_per_s, ROUGH);
+    if (e->mfu >= 0)
+        tr_line_real(&s, "mfu", e->mfu, ROUGH);
+    else
+        tr_line_addf(&s, ",\"mfu\":null");
+    tr_line_real(&s, "data_wait_s", e->data_wait_s, ROUGH);
+    tr_line_real(&s, "comm_exposed_s", e->comm_exposed_s, ROUGH);
+    add_samples(&s, e->samples, e->n_samples);
+    finish(o, &s);
+    tr_view_step(o, e);
+}
+
+void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
+{
+    struct line s = begin(o, "eval");
+    tr_line_addf(&s, ",\"step\":%" PRId64, e->step);
+    tr_line_real(&s, "loss", e->loss, EXACT);
+    tr_line_real(&s, "perplexity", e->perplexity, EXACT);
+    tr_line_addf(&s, ",\"tokens\":%" PRId64, e->tokens);
+    finish(o, &s);
+
+    char text[160];
+    snprintf(text, sizeof text, "eval at step %" PRId64 ": loss %.4f perplexity %.4g over %" PRId64 " tokens", e->step,
+             e->loss, e->perplexity, e->tokens);
+    if (!o->opt.quiet)
+        tr_view_say(o, text);
+}
+
+void tr_observe_checkpoint(struct tr_observe *o, const struct tr_event_checkpoint *e)
+{
+    struct line s = begin(o, "checkpoint");
+    tr_line_addf(&s, ",\"step\":%" PRId64 ",\"path\":", e->step);
+    tr_line_json(&s, e->path);
+    tr_line_real(&s, "stall_s", e->stall_s, ROUGH);
+    tr_line_real(&s, "write_s", e->write_s, ROUGH);
+    tr_line_addf(&s, ",\"bytes\":%" PRIu64 ",\"verified\":%s", e->bytes, e->verified ? "true" : "false");
+    finish(o, &s);
+
+    char text[512], path[320], size[32];
+    snprintf(text, sizeof text, "saved %s: %s in %.2f s, stalled %.3f s%s", tr_escape(e->path, path, sizeof path),
+             tr_human_bytes(e->bytes, size, sizeof size), e->write_s, e->stall_s, e->verified ? ", verified" : "");
+    if (!o->opt.quiet)
+        tr_view_say(o, text);
+}
+
+void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e)
+{
+    struct line s = begin(o, "fault");
+    tr_line_addf(&s, ",\"rank\":%d,\"host\":", e->rank);
+    tr_line_json(&s, e->host);
+    tr_line_addf(&s, ",\"phase\":");
+    tr_line_json(&s, e->phase);
+    tr_line_addf(&s, ",\"action\":");
+    tr_line_json(&s, e->action);
+    tr_line_addf(&s, ",\"cause\":");
+    tr_line_json(&s, e->cause);
+    finish(o, &s);
+
+    char cause[1024];
+    struct line view = { o->text, 0, sizeof o->text, false };
+    tr_line_addf(&view, "fault: rank %d on %.64s in %.64s: %s; %.64s", e->rank, e->host, e->phase,
+                 tr_escape(e->cause, cause, sizeof cause), e->action);
+    tr_view_say(o, o->text);
+}
+
+void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e)
+{
+    struct line s = begin(o, "end");
+    tr_line_addf(&s, ",\"status\":");
+    tr_line_json(&s, e->status);
+    tr_line_addf(&s, ",\"steps\":%" PRId64 ",\"tokens\":%" PRId64, e->steps, e->tokens);
+    tr_line_real(&s, "seconds", e->seconds, ROUGH);
+    finish(o, &s);
+    tr_view_end(o, e);
+}
+
+void tr_observe_say(struct tr_observe *o, const char *text)
+{
+    tr_view_say(o, text);
+}

@@ -1,0 +1,55 @@
+/* observe_impl.h - the handle, and what the files of this room share. */
+#ifndef TR_OBSERVE_OBSERVE_IMPL_H
+#define TR_OBSERVE_OBSERVE_IMPL_H
+
+#include "observe/observe.h"
+
+#include <sys/types.h>
+
+/* Bounded text in memory that is already there. A text that does not fit is cut and says so. */
+struct line {
+    char *p;
+    size_t n, n_cap;
+    bool is_cut;
+};
+void tr_line_addf(struct line *s, const char *fmt, ...) TR_PRINTF(2, 3);
+void tr_line_json(struct line *s, const char *text);                        /* quoted and escaped */
+void tr_line_real(struct line *s, const char *key, double x, int n_digits); /* ,"key":x; not finite = null */
+
+/* Loss history for the curve: bins of equal width; when all are used, neighbours merge and the width doubles. */
+enum { N_BINS = 1024 };
+struct history {
+    double sum[N_BINS];
+    int64_t count[N_BINS];
+    int64_t first_step, last_step, bin_steps;
+};
+void tr_history_add(struct history *h, int64_t step, double loss);
+size_t tr_history_get(const struct history *h, double out[N_BINS]);
+
+struct tr_observe {
+    struct tr_observe_options opt;
+    char run[128];
+    int events_fd; /* -1 = none */
+    bool is_torn;  /* the file ends inside a line */
+    bool is_bar_drawn;
+    bool is_view_blocked, is_view_closed;
+    bool was_reported; /* the first lost event line */
+    int64_t last_draw_us;
+    double step_s;             /* moving average, for the ETA */
+    struct tr_event_step last; /* samples not kept */
+    bool has_step, is_last_printed;
+    struct tr_observe_lost lost;
+    struct history history;
+    char text[4096];                 /* one view text */
+    char buffer[TR_EVENT_MAX_BYTES]; /* one event line */
+};
+
+/* view.c */
+void tr_view_step(struct tr_observe *o, const struct tr_event_step *e);
+void tr_view_end(struct tr_observe *o, const struct tr_event_end *e);
+void tr_view_say(struct tr_observe *o, const char *text);
+/* term.c: write() whose signals become errno; and a bounded wait, false when the text was not written. */
+ssize_t tr_guarded_write(int fd, const void *p, size_t n);
+bool tr_term_write(struct tr_observe *o, const char *text, size_t n, int wait_ms);
+
+#endif

@@ -1,0 +1,211 @@
+/* attention_bwd.c - gradients of attention: scores are recomputed tile by tile from q, k and lse.
+ *
+ * For each pair of tiles: p, dp = do.v, ds = p (dp - do.o); then dv += p do, dk += ds q, dq += ds k. dk and dv add the
+ * query heads, then the query tiles in order; dq adds the key tiles in order: no atomics, and two ways to cut the work
+ * that give the same bits. By document: a task is one key head of one document and does five products a pair. By tile:
+ * tasks of one key tile (dk, dv) and then of one query tile (dq) do seven, but there are enough of them when threads
+ * are many and documents few. Rejected: partial dq per key tile (memory of several dq, and a sum at the end).
+ */
+#include "ops/cpu/attention.h"
+#include "ops/cpu/fast.h"
+
+struct backward {
+    struct attention t;
+    const struct tr_view *d_o, *o, *lse, *dq, *dk, *dv;
+    float *work; /* per worker */
+    int64_t n_work;
+};
+
+/* One worker's buffers; lane matrices have rows TR_TILE floats apart. */
+struct buffers {
+    float *q_rows, *do_rows, *rows;       /* (TR_TILE, n_cols); rows: o, then dq */
+    float *q_lanes, *do_lanes, *dq_lanes; /* (n_cols, TR_TILE) */
+    float *s, *dp, *keep;                 /* (TR_TILE, TR_TILE) */
+    float *lse, *dots;                    /* (TR_TILE) */
+    float *dk, *dv;                       /* (n_held, n_cols) */
+    struct held keys;
+};
+
+static int64_t work_floats(int64_t n_cols, int64_t n_held)
+{
+    return 6 * TR_TILE * n_cols + 3 * TR_TILE * TR_TILE + 2 * TR_TILE + 4 * n_held * n_cols;
+}
+
+static float *take(float **p, int64_t n)
+{
+    float *at = *p;
+    *p += n;
+    return at;
+}
+
+static struct buffers buffers_at(const struct backward *f, int worker)
+{
+    float *p = f->work + worker * f->n_work;
+    int64_t rows = TR_TILE * f->t.n_cols, square = TR_TILE * TR_TILE;
+    struct buffers b = { 0 };
+    b.q_rows = take(&p, rows), b.do_rows = take(&p, rows), b.rows = take(&p, rows);
+    b.q_lanes = take(&p, rows), b.do_lanes = take(&p, rows), b.dq_lanes = take(&p, rows);
+    b.s = take(&p, square), b.dp = take(&p, square), b.keep = take(&p, square);
+    b.lse = take(&p, TR_TILE), b.dots = take(&p, TR_TILE);
+    rows = f->t.n_held * f->t.n_cols;
+    b.dk = take(&p, rows), b.dv = take(&p, rows), b.keys.k = take(&p, rows), b.keys.v = take(&p, rows);
+    return b;
+}
+
+/* Everything of a query tile that does not depend on the keys. */
+static void open_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct buffers *b)
+{
+    const struct attention *t = &f->t;
+    int64_t n_lanes = tr_step_up(q->n);
+    tr_attention_load(t, t->q, q->row, q->n, h, t->scale, b->q_rows);
+    tr_attention_load(t, f->d_o, q->row, q->n, h, 1.0f, b->do_rows);
+    tr_attention_load(t, f->o, q->row, q->n, h, 1.0f, b->rows);
+    t->ops->transpose(b->q_rows, t->n_cols, n_lanes, t->n_cols, b->q_lanes, TR_TILE);
+    t->ops->transpose(b->do_rows, t->n_cols, n_lanes, t->n_cols, b->do_lanes, TR_TILE);
+    t->ops->transpose(b->rows, t->n_cols, n_lanes, t->n_cols, b->dq_lanes, TR_TILE);
+    for (int64_t lane = 0; lane < n_lanes; lane += TR_TILE_STEP)
+        t->ops->dot(b->do_lanes + lane, b->dq_lanes + lane, t->n_cols, b->dots + lane);
+    const float *lse = (const float *)f->lse->data + q->row * f->lse->ld + h;
+    for (int64_t lane = 0; lane < n_lanes; lane++) /* lanes behind the end: p = exp(-huge) = 0 */
+        b->lse[lane] = lane < q->n ? lse[lane * f->lse->ld] : 1e30f;
+    memset(b->dq_lanes, 0, (size_t)(TR_TILE * t->n_cols) * sizeof(float));
+}
+
+static void close_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct buffers *b)
+{
+    const struct attention *t = &f->t;
+    float scale[TR_TILE_STEP];
+    for (int i = 0; i < TR_TILE_STEP; i++)
+        scale[i] = t->scale;
+    for (int64_t lane = 0; lane < q->n; lane += TR_TILE_STEP)
+        t->ops->fade(b->dq_lanes + lane, t->n_cols, scale);
+    t->ops->transpose(b->dq_lanes, TR_TILE, t->n_cols, tr_step_up(q->n), b->rows, t->n_cols);
+    tr_attention_store(t, b->rows, f->dq, q->row, q->n, h);
+}
+
+/* One pair of tiles; adds to dk and dv (rows of the key tile) where they are not NULL, to dq_lanes if want_dq. */
+static void one_pair(const struct backward *f, const struct q_tile *q, int64_t h, int64_t key, struct buffers *b,
+                     float *dk, float *dv, bool want_dq)
+{
+    const struct attention *t = &f->t;
+    struct pair p = tr_attention_pair(t, q, key);
+    const float *k = b->keys.k + (key - b->keys.row) * t->n_cols, *v = b->keys.v + (k - b->keys.k);
+    const float *keep = t->attr.dropout_p > 0 ? b->keep : NULL;
+    if (keep)
+        tr_attention_keep(t, q, &p, h, b->keep);
+    tr_attention_scores(t, q, &p, k, b->q_lanes, b->s);
+    tr_attention_dots(t, &p, v, b->do_lanes, b->dp);
+    for (int64_t lane = 0, row, row_end; lane < TR_TILE; lane += TR_TILE_STEP) {
+        if (!tr_attention_rows(&p, lane, &row, &row_end))
+            continue;
+        int64_t at = row * TR_TILE + lane;
+        t->ops->softmax_bwd(b->s + at, b->dp + at, keep ? keep + at : NULL, row_end - row, b->lse + lane,
+                            b->dots + lane, t->attr.softcap);
+    }
+    if (dv)
+        tr_attention_to_keys(t, &p, b->do_rows, b->s, dv);
+    if (dk)
+        tr_attention_to_keys(t, &p, b->q_rows, b->dp, dk);
+    if (want_dq)
+        tr_attention_to_queries(t, &p, k, b->dp, b->dq_lanes);
+}
+
+static void store_keys(const struct backward *f, int64_t row, int64_t n, int64_t h_kv, const struct buffers *b)
+{
+    const struct attention *t = &f->t;
+    tr_attention_store(t, b->dk, f->dk, row, n, h_kv);
+    tr_attention_store(t, b->dv, f->dv, row, n, h_kv);
+}
+
+static void clear_keys(const struct backward *f, int64_t n, struct buffers *b)
+{
+    memset(b->dk, 0, (size_t)(tr_step_up(n) * f->t.n_cols) * sizeof(float));
+    memset(b->dv, 0, (size_t)(tr_step_up(n) * f->t.n_cols) * sizeof(float));
+}
+
+static void document_task(void *ctx, int64_t task, int worker)
+{
+    const struct backward *f = ctx;
+    const struct attention *t = &f->t;
+    int64_t document = task / t->attr.n_heads_kv, h_kv = task % t->attr.n_heads_kv;
+    const struct q_tile *first = &t->tiles[t->documents[document]];
+    const struct q_tile *last = &t->tiles[t->documents[document + 1] - 1];
+    struct buffers b = buffers_at(f, worker);
+    int64_t n = last->row + last->n - first->row;
+    tr_attention_hold(t, h_kv, first->row, n, &b.keys);
+    clear_keys(f, n, &b);
+    for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++) {
+        for (const struct q_tile *q = first; q <= last; q++) {
+            open_queries(f, q, h, &b);
+            for (int64_t key = tr_attention_first(t, q); key < q->row + q->n; key += TR_TILE) {
+                int64_t at = (key - q->begin) * t->n_cols;
+                one_pair(f, q, h, key, &b, b.dk + at, b.dv + at, true);
+            }
+            close_queries(f, q, h, &b);
+        }
+    }
+    store_keys(f, first->row, n, h_kv, &b);
+}
+
+static void key_task(void *ctx, int64_t task, int worker)
+{
+    const struct backward *f = ctx;
+    const struct attention *t = &f->t;
+    /* Tiles of keys are the tiles of queries; the first tile of a document is the longest task. */
+    const struct q_tile *keys = &t->tiles[task % t->n_tiles], *end = t->tiles + t->n_tiles;
+    int64_t h_kv = task / t->n_tiles;
+    struct buffers b = buffers_at(f, worker);
+    tr_attention_hold(t, h_kv, keys->row, keys->n, &b.keys);
+    clear_keys(f, keys->n, &b);
+    for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++) {
+        for (const struct q_tile *q = keys; q < end && q->begin == keys->begin; q++) {
+            if (tr_attention_first(t, q) > keys->row)
+                break;
+            open_queries(f, q, h, &b);
+            one_pair(f, q, h, keys->row, &b, b.dk, b.dv, false);
+        }
+    }
+    store_keys(f, keys->row, keys->n, h_kv, &b);
+}
+
+static void query_task(void *ctx, int64_t task, int worker)
+{
+    const struct backward *f = ctx;
+    const struct attention *t = &f->t;
+    const struct q_tile *q = &t->tiles[t->n_tiles - 1 - task % t->n_tiles];
+    int64_t h = task / t->n_tiles;
+    struct buffers b = buffers_at(f, worker);
+    open_queries(f, q, h, &b);
+    for (int64_t key = tr_attention_first(t, q); key < q->row + q->n; key += TR_TILE) {
+        tr_attention_hold(t, h / t->group, key, tr_min64(TR_TILE, q->row + q->n - key), &b.keys);
+        one_pair(f, q, h, key, &b, NULL, NULL, true);
+    }
+    close_queries(f, q, h, &b);
+}
+
+size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads)
+{
+    int64_t n_rows = c->in[1].rows, n_held = tr_attention_held_rows(c, n_rows, n_threads);
+    int64_t n_work = work_floats(tr_step_up(c->attr.head_dim), n_held);
+    return tr_attention_scratch(n_rows) + (size_t)n_threads * (size_t)n_work * sizeof(float);
+}
+
+void tr_fast_attention_bwd(const struct tr_call *c)
+{
+    struct backward f = { .t = tr_attention_open(c, 1, 6),
+                          .d_o = &c->in[0],
+                          .o = &c->in[4],
+                          .lse = &c->in[5],
+                          .dq = &c->out[0],
+                          .dk = &c->out[1],
+                          .dv = &c->out[2],
+                          .work = (float *)((char *)c->scratch + tr_attention_scratch(c->in[1].rows)) };
+    const struct attention *t = &f.t;
+    f.n_work = work_floats(t->n_cols, t->n_held);
+    if (t->is_by_document) {
+        tr_pool_run(c->pool, t->n_documents * t->attr.n_heads_kv, document_task, &f);
+    } else {
+        tr_pool_run(c->pool, t->n_tiles * t->attr.n_heads_kv, key_task, &f);
+        tr_pool_run(c->pool, t->n_tiles * t->attr.n_heads_q, query_task, &f);
+    }
+}

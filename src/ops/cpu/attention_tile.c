@@ -1,0 +1,219 @@
+/* attention_tile.c - cut of a micro-batch into tiles, the masked scores of a tile, dropout's factors. */
+#include "ops/cpu/attention.h"
+#include "ops/cpu/fast.h"
+#include <math.h>
+
+const struct tr_tile_ops *tr_tile_ops(void)
+{
+#if defined(__x86_64__)
+    enum tr_isa isa = tr_fast_isa();
+    if (isa == TR_ISA_AVX512)
+        return &tr_fast_tile_ops_avx512;
+    if (isa == TR_ISA_AVX2 && __builtin_cpu_supports("fma"))
+        return &tr_fast_tile_ops_avx2;
+#endif
+    return &tr_fast_tile_ops_base;
+}
+
+/* Fills tiles and documents; returns the rows of the longest document. */
+static int64_t cut(struct attention *t, const struct tr_view *begin, struct q_tile *tiles, int64_t *documents)
+{
+    const int32_t *first = begin->data;
+    int64_t n_max = 0;
+    for (int64_t row = 0, end; row < begin->rows; row = end) {
+        for (end = row + 1; end < begin->rows && first[end * begin->ld] == first[row * begin->ld]; end++)
+            ;
+        TR_BUG_ON(first[row * begin->ld] != row);
+        documents[t->n_documents++] = t->n_tiles;
+        for (int64_t at = row; at < end; at += TR_TILE)
+            tiles[t->n_tiles++] = (struct q_tile){ .begin = row, .row = at, .n = tr_min64(TR_TILE, end - at) };
+        n_max = tr_max64(n_max, end - row);
+    }
+    documents[t->n_documents] = t->n_tiles;
+    return n_max;
+}
+
+static size_t tiles_bytes(int64_t n_rows)
+{
+    return tr_round_up((size_t)n_rows * sizeof(struct q_tile), 64);
+}
+
+size_t tr_attention_scratch(int64_t n_rows)
+{
+    return tiles_bytes(n_rows) + tr_round_up((size_t)(n_rows + 1) * sizeof(int64_t), 64);
+}
+
+int64_t tr_attention_held_rows(const struct tr_call *c, int64_t n_rows, int n_threads)
+{
+    int64_t share = (n_rows * c->attr.n_heads_kv + n_threads - 1) / n_threads;
+    return tr_max64(TR_TILE, tr_step_up(tr_min64(n_rows, share)));
+}
+
+struct attention tr_attention_open(const struct tr_call *c, int q, int begin)
+{
+    const struct tr_attr *a = &c->attr;
+    struct q_tile *tiles = c->scratch;
+    int64_t n_rows = c->in[q].rows, *documents = (int64_t *)((char *)c->scratch + tiles_bytes(n_rows));
+    struct attention t = { .ops = tr_tile_ops(),
+                           .attr = *a,
+                           .q = &c->in[q],
+                           .k = &c->in[q + 1],
+                           .v = &c->in[q + 2],
+                           .sample = &c->in[begin + 1],
+                           .position = &c->in[begin + 2],
+                           .dropout = tr_dropout_init(a, c->in[begin + 3].data),
+                           .scale = a->scale == 0.0f ? 1.0f : a->scale,
+                           .window = a->window > 0 ? a->window : INT32_MAX,
+                           .n_cols = tr_step_up(a->head_dim),
+                           .group = a->n_heads_q / a->n_heads_kv,
+                           .tiles = tiles,
+                           .documents = documents,
+                           .n_held = tr_attention_held_rows(c, n_rows, tr_pool_threads(c->pool)) };
+    TR_BUG_ON(a->n_heads_q % a->n_heads_kv != 0);
+    t.is_by_document = cut(&t, &c->in[begin], tiles, documents) <= t.n_held;
+    return t;
+}
+
+void tr_attention_hold(const struct attention *t, int64_t h_kv, int64_t row, int64_t n, struct held *out)
+{
+    tr_attention_load(t, t->k, row, n, h_kv, 1.0f, out->k);
+    tr_attention_load(t, t->v, row, n, h_kv, 1.0f, out->v);
+    out->row = row;
+}
+
+int64_t tr_attention_first(const struct attention *t, const struct q_tile *q)
+{
+    int64_t seen = tr_max64(q->begin, q->row - t->window + 1);
+    return q->begin + (seen - q->begin) / TR_TILE * TR_TILE;
+}
+
+struct pair tr_attention_pair(const struct attention *t, const struct q_tile *q, int64_t key)
+{
+    struct pair p = { .key = key, .n_keys = tr_min64(TR_TILE, q->row + q->n - key) };
+    for (int64_t row = 0; row < p.n_keys; row += TR_TILE_STEP) {
+        int64_t last = key + row + TR_TILE_STEP - 1;
+        struct strip s = { .row = row,
+                           .row_end = row + TR_TILE_STEP,
+                           .lane = tr_max64(0, key + row - q->row) / TR_TILE_STEP * TR_TILE_STEP,
+                           .lane_end = tr_step_up(tr_min64(q->n, last + t->window - q->row)) };
+        struct strip *before = p.n_strips > 0 ? &p.strips[p.n_strips - 1] : NULL;
+        if (s.lane >= s.lane_end)
+            continue;
+        if (before && before->lane == s.lane && before->lane_end == s.lane_end)
+            before->row_end = s.row_end;
+        else
+            p.strips[p.n_strips++] = s;
+    }
+    return p;
+}
+
+bool tr_attention_rows(const struct pair *p, int64_t lane, int64_t *row, int64_t *row_end)
+{
+    bool any = false;
+    for (int i = 0; i < p->n_strips; i++) {
+        const struct strip *st = &p->strips[i];
+        if (lane < st->lane || lane >= st->lane_end)
+            continue;
+        *row = any ? *row : st->row;
+        *row_end = st->row_end;
+        any = true;
+    }
+    return any;
+}
+
+void tr_attention_dots(const struct attention *t, const struct pair *p, const float *x, const float *lanes, float *s)
+{
+    for (int i = 0; i < p->n_strips; i++) {
+        const struct strip *st = &p->strips[i];
+        struct tr_tile_mm g = { .m = st->row_end - st->row, .n = st->lane_end - st->lane, .k = t->n_cols };
+        g.a = x + st->row * t->n_cols, g.a_row = t->n_cols, g.a_k = 1;
+        g.b = lanes + st->lane, g.ldb = TR_TILE;
+        g.c = s + st->row * TR_TILE + st->lane, g.ldc = TR_TILE;
+        t->ops->mm(&g);
+    }
+}
+
+void tr_attention_to_queries(const struct attention *t, const struct pair *p, const float *x, const float *s,
+                             float *lanes)
+{
+    for (int i = 0; i < p->n_strips; i++) {
+        const struct strip *st = &p->strips[i];
+        struct tr_tile_mm g = { .m = t->n_cols, .n = st->lane_end - st->lane, .k = st->row_end - st->row, .add = true };
+        g.a = x + st->row * t->n_cols, g.a_row = 1, g.a_k = t->n_cols;
+        g.b = s + st->row * TR_TILE + st->lane, g.ldb = TR_TILE;
+        g.c = lanes + st->lane, g.ldc = TR_TILE;
+        t->ops->mm(&g);
+    }
+}
+
+void tr_attention_to_keys(const struct attention *t, const struct pair *p, const float *x, const float *s, float *out)
+{
+    for (int i = 0; i < p->n_strips; i++) {
+        const struct strip *st = &p->strips[i];
+        struct tr_tile_mm g = { .m = st->row_end - st->row, .n = t->n_cols, .k = st->lane_end - st->lane, .add = true };
+        g.a = s + st->row * TR_TILE + st->lane, g.a_row = TR_TILE, g.a_k = 1;
+        g.b = x + st->lane * t->n_cols, g.ldb = t->n_cols;
+        g.c = out + st->row * t->n_cols, g.ldc = t->n_cols;
+        t->ops->mm(&g);
+    }
+}
+
+/* Key row j is seen by the lanes of rows j .. j + window - 1. */
+static void mask(const struct attention *t, const struct q_tile *q, int64_t key, const struct strip *st, float *s)
+{
+    for (int64_t row = st->row; row < st->row_end; row++) {
+        int64_t seen = key + row - q->row;
+        for (int64_t lane = st->lane; lane < tr_min64(seen, st->lane_end); lane++)
+            s[row * TR_TILE + lane] = -INFINITY;
+        for (int64_t lane = tr_max64(seen + t->window, st->lane); lane < st->lane_end; lane++)
+            s[row * TR_TILE + lane] = -INFINITY;
+    }
+}
+
+void tr_attention_scores(const struct attention *t, const struct q_tile *q, const struct pair *p, const float *k,
+                         const float *q_lanes, float *s)
+{
+    bool is_edge = p->key + TR_TILE > q->row + 1 || p->key + t->window < q->row + TR_TILE;
+    tr_attention_dots(t, p, k, q_lanes, s);
+    for (int i = 0; i < p->n_strips; i++) {
+        const struct strip *st = &p->strips[i];
+        for (int64_t lane = st->lane; t->attr.softcap != 0 && lane < st->lane_end; lane += TR_TILE_STEP)
+            t->ops->softcap(s + st->row * TR_TILE + lane, st->row_end - st->row, t->attr.softcap);
+        if (is_edge)
+            mask(t, q, p->key, st, s);
+    }
+}
+
+static int64_t position_of(const struct attention *t, int64_t row)
+{
+    return ((const int32_t *)t->position->data)[row * t->position->ld];
+}
+
+void tr_attention_keep(const struct attention *t, const struct q_tile *q, const struct pair *p, int64_t h, float *keep)
+{
+    memset(keep, 0, TR_TILE * TR_TILE * sizeof *keep);
+    for (int64_t lane = 0; lane < q->n; lane++) {
+        int64_t i = q->row + lane, sample = ((const int64_t *)t->sample->data)[i * t->sample->ld], drawn = -1;
+        struct tr_philox four = { { 0 } };
+        for (int64_t row = 0; row < p->n_keys && p->key + row <= i; row++) {
+            int64_t at = position_of(t, p->key + row);
+            if (at >> 2 != drawn)
+                four = tr_dropout_pair4(&t->dropout, sample, t->attr.first + h, position_of(t, i), at);
+            drawn = at >> 2;
+            keep[row * TR_TILE + lane] = tr_dropout_keep(&t->dropout, &four, at);
+        }
+    }
+}
+
+void tr_attention_load(const struct attention *t, const struct tr_view *v, int64_t row, int64_t n, int64_t head,
+                       float scale, float *dst)
+{
+    t->ops->load(v, row, head * t->attr.head_dim, n, t->attr.head_dim, scale, dst, t->n_cols);
+    memset(dst + n * t->n_cols, 0, (size_t)((tr_step_up(n) - n) * t->n_cols) * sizeof *dst);
+}
+
+void tr_attention_store(const struct attention *t, const float *src, const struct tr_view *v, int64_t row, int64_t n,
+                        int64_t head)
+{
+    t->ops->store(src, t->n_cols, n, t->attr.head_dim, v, row, head * t->attr.head_dim);
+}

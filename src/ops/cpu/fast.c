@@ -1,0 +1,118 @@
+/* fast.c - the fast CPU column: which kernel, how much scratch, how work is cut. */
+#include "ops/cpu/fast.h"
+#include "ops/cpu/gemm.h"
+#include <assert.h>
+
+#if defined(__x86_64__)
+#define ALL_SETS(name)                                                                                                 \
+    {                                                                                                                  \
+        tr_fast_##name##_base, tr_fast_##name##_avx2, tr_fast_##name##_avx512                                          \
+    }
+#else
+#define ALL_SETS(name)                                                                                                 \
+    {                                                                                                                  \
+        tr_fast_##name##_base, NULL, NULL                                                                              \
+    }
+#endif
+
+static const tr_kernel kernels[][TR_ISA_COUNT] = {
+#define X(id, name) [TR_OP_##id] = ALL_SETS(name),
+    TR_FAST_LIST(X)
+#undef X
+#define X(id, name) [TR_OP_##id] = { tr_fast_##name, tr_fast_##name, tr_fast_##name },
+        X(ATTENTION, attention) X(ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss)
+            X(HEAD_LOSS_GRAD, head_loss_grad)
+#undef X
+};
+static_assert(TR_COUNT_OF(kernels) == TR_OP_COUNT, "one row per op");
+
+static bool has_isa(enum tr_isa isa)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (isa == TR_ISA_AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (isa == TR_ISA_AVX2)
+        return __builtin_cpu_supports("avx2");
+#endif
+    return isa == TR_ISA_BASE;
+}
+
+enum tr_isa tr_fast_isa(void)
+{
+    enum tr_isa isa = TR_ISA_AVX512;
+    while (!has_isa(isa))
+        isa--;
+    return isa;
+}
+
+tr_kernel tr_fast_kernel(enum tr_opcode op, enum tr_isa isa)
+{
+    TR_BUG_ON((unsigned)op >= TR_OP_COUNT || (unsigned)isa >= TR_ISA_COUNT);
+    return has_isa(isa) ? kernels[op][isa] : NULL;
+}
+
+tr_kernel tr_op_cpu_fast(enum tr_opcode op)
+{
+    return tr_fast_kernel(op, tr_fast_isa());
+}
+
+size_t tr_op_scratch(const struct tr_call *c, int n_threads)
+{
+    const struct tr_view *a = &c->in[0], *b = &c->in[1];
+    switch (c->op) {
+    case TR_OP_LINEAR:
+    case TR_OP_LINEAR_DX:
+        return tr_gemm_scratch(a->rows, c->out[0].cols, a->cols, n_threads);
+    case TR_OP_LINEAR_DW:
+        return c->attr.weight_is_in_out ? tr_gemm_scratch(b->cols, a->cols, a->rows, n_threads)
+                                        : tr_gemm_scratch(a->cols, b->cols, a->rows, n_threads);
+    case TR_OP_ATTENTION:
+        return tr_fast_attention_scratch(c, n_threads);
+    case TR_OP_ATTENTION_BWD:
+        return tr_fast_attention_bwd_scratch(c, n_threads);
+    case TR_OP_HEAD_LOSS:
+    case TR_OP_HEAD_LOSS_GRAD:
+        return tr_fast_head_scratch(c, n_threads);
+    case TR_OP_EMBED_DW: /* lists of tokens */
+        return (size_t)(c->out[0].rows + b->rows) * sizeof(int32_t);
+    case TR_OP_SUMSQ: /* one partial sum per chunk */
+        return (size_t)((a->cols + TR_SUMSQ_CHUNK - 1) / TR_SUMSQ_CHUNK) * sizeof(double);
+    default:
+        return 0;
+    }
+}
+
+struct cut {
+    const struct tr_call *c;
+    tr_piece_fn *fn;
+    int64_t rows, cols, width, rows_a_task, pieces_a_row;
+};
+
+static void run_task(void *ctx, int64_t task, int worker)
+{
+    const struct cut *cut = ctx;
+    int64_t row = task / cut->pieces_a_row * cut->rows_a_task, col = task % cut->pieces_a_row * cut->width;
+    int64_t last = tr_min64(row + cut->rows_a_task, cut->rows), end = tr_min64(col + cut->width, cut->cols);
+    (void)worker;
+    for (; row < last; row++)
+        cut->fn(cut->c, row, col, end);
+}
+
+void tr_fast_run(const struct tr_call *c, int64_t rows, int64_t cols, int64_t width, tr_piece_fn *fn)
+{
+    struct cut cut = { c, fn, rows, cols, .width = tr_min64(width, cols) };
+    if (rows == 0 || cols == 0)
+        return;
+    cut.rows_a_task = tr_max64(1, TR_PIECE / cut.width);
+    cut.pieces_a_row = (cols + cut.width - 1) / cut.width;
+    tr_pool_run(c->pool, (rows + cut.rows_a_task - 1) / cut.rows_a_task * cut.pieces_a_row, run_task, &cut);
+}
+
+void tr_fast_run_stripes(const struct tr_call *c, int64_t cols, tr_piece_fn *fn)
+{
+    enum { STEP = 64 }; /* below this, threads would share cache lines and waste most of each page they open */
+    size_t share = (size_t)(cols / tr_pool_threads(c->pool) + 1);
+    tr_fast_run(c, 1, cols, tr_min64((int64_t)tr_round_up(share, STEP), TR_STRIPE), fn);
+}

@@ -1,0 +1,75 @@
+/* fast.h - the fast CPU kernels, private to ops/cpu.
+ *
+ * The kernels of TR_FAST_LIST are compiled once per instruction set from the same source (TR_FAST(name) carries the
+ * set's suffix) and give the same bits on each; the others choose their instructions themselves.
+ */
+#ifndef TR_OPS_CPU_FAST_H
+#define TR_OPS_CPU_FAST_H
+
+#include "ops/ops.h"
+
+enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
+
+#define TR_FAST_LIST(X)                                                                                                \
+    X(EMBED, embed)                                                                                                    \
+    X(EMBED_DW, embed_dw)                                                                                              \
+    X(LINEAR, linear)                                                                                                  \
+    X(LINEAR_DX, linear_dx)                                                                                            \
+    X(LINEAR_DW, linear_dw)                                                                                            \
+    X(LAYERNORM, layernorm)                                                                                            \
+    X(LAYERNORM_BWD, layernorm_bwd)                                                                                    \
+    X(RMSNORM, rmsnorm)                                                                                                \
+    X(RMSNORM_BWD, rmsnorm_bwd)                                                                                        \
+    X(ROPE, rope)                                                                                                      \
+    X(ACT, act)                                                                                                        \
+    X(ACT_BWD, act_bwd)                                                                                                \
+    X(GLU, glu)                                                                                                        \
+    X(GLU_BWD, glu_bwd)                                                                                                \
+    X(ADD, add)                                                                                                        \
+    X(SCALE, scale)                                                                                                    \
+    X(DROPOUT, dropout)                                                                                                \
+    X(SUM, sum)                                                                                                        \
+    X(SUMSQ, sumsq)                                                                                                    \
+    X(ADAMW, adamw)                                                                                                    \
+    X(LION, lion)                                                                                                      \
+    X(SGD, sgd)                                                                                                        \
+    X(CAST, cast)
+
+#define X(id, name)                                                                                                    \
+    void tr_fast_##name##_base(const struct tr_call *c);                                                               \
+    void tr_fast_##name##_avx2(const struct tr_call *c);                                                               \
+    void tr_fast_##name##_avx512(const struct tr_call *c);
+TR_FAST_LIST(X)
+#undef X
+
+#ifndef TR_ISA
+#define TR_ISA base
+#endif
+#define TR_FAST_CAT(name, isa)  tr_fast_##name##_##isa
+#define TR_FAST_NAME(name, isa) TR_FAST_CAT(name, isa)
+#define TR_FAST(name)           TR_FAST_NAME(name, TR_ISA)
+
+void tr_fast_attention(const struct tr_call *c);
+void tr_fast_attention_bwd(const struct tr_call *c);
+void tr_fast_head_loss(const struct tr_call *c);
+void tr_fast_head_loss_grad(const struct tr_call *c);
+size_t tr_fast_attention_scratch(const struct tr_call *c, int n_threads);
+size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads);
+size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads);
+
+/* The best set this machine has, and the kernel for a set (NULL where the build or the machine lacks it). */
+enum tr_isa tr_fast_isa(void);
+tr_kernel tr_fast_kernel(enum tr_opcode op, enum tr_isa isa);
+
+/* Runs fn on every piece of a (rows, cols) problem, rows cut into pieces of `width` columns, on the call's pool. The
+ * cut depends on the shape only. TR_PIECE suits elementwise work; width = cols keeps rows whole. */
+enum { TR_PIECE = 16384, TR_SUMSQ_CHUNK = 65536 };
+typedef void tr_piece_fn(const struct tr_call *c, int64_t row, int64_t col, int64_t end);
+void tr_fast_run(const struct tr_call *c, int64_t rows, int64_t cols, int64_t width, tr_piece_fn *fn);
+
+/* Runs fn on stripes of at most TR_STRIPE columns, with row = 0: sums over rows, where fn walks all rows in order. A
+ * column's sum does not see where the stripe ends, so here the cut may follow the number of threads. */
+enum { TR_STRIPE = 512 };
+void tr_fast_run_stripes(const struct tr_call *c, int64_t cols, tr_piece_fn *fn);
+
+#endif

@@ -1,0 +1,27 @@
+/* fast_avx512.c - the kernel files compiled once more, for AVX-512. Included, not listed in the build with flags of
+ * their own, so that the file says all there is to say; headers that others share come first and keep the base
+ * instructions. */
+#if defined(__x86_64__)
+#define TR_ISA   avx512
+#define TR_LANES 16
+#include "ops/cpu/dropout.h"
+#include "ops/cpu/fast.h"
+#include "ops/cpu/gemm.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+
+#include "ops/cpu/fast_elementwise.c"
+#include "ops/cpu/fast_linear.c"
+#include "ops/cpu/fast_norm.c"
+#include "ops/cpu/fast_optim.c"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int tr_not_x86; /* a translation unit is never empty */
+#endif

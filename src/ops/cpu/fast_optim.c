@@ -1,0 +1,138 @@
+/* fast_optim.c - the optimizers: gradient, weight and moments in one pass over memory.
+ *
+ * Factors that do not depend on the element are formed in double, once per piece. Random numbers are drawn only when a
+ * state is BF16.
+ */
+#include "ops/cpu/fast.h"
+#include "ops/cpu/simd.h"
+#include <math.h>
+
+struct optim {
+    struct run g, state[3], copy; /* state: p, m, v */
+    float lr, clip, keep;         /* keep: what decay leaves of p */
+    float beta1, rest1, beta2, rest2, eps;
+    float lr_bias1, inv_root_bias2;
+    bool is_random; /* some state is BF16 */
+    uint64_t key, step;
+    int64_t first;
+};
+
+static struct optim optim_init(const struct tr_call *c)
+{
+    const float *s = c->in[1].data;
+    double lr = (double)s[TR_STEP_LR], decay = c->attr.decay ? (double)s[TR_STEP_DECAY] : 0.0;
+    struct optim o = { .g = run_at(&c->in[0], 0, 0),
+                       .copy = run_at(&c->out[3], 0, 0),
+                       .lr = s[TR_STEP_LR],
+                       .clip = s[TR_STEP_CLIP],
+                       .keep = (float)(1.0 - lr * decay),
+                       .beta1 = s[TR_STEP_BETA1],
+                       .rest1 = (float)(1.0 - (double)s[TR_STEP_BETA1]),
+                       .beta2 = s[TR_STEP_BETA2],
+                       .rest2 = (float)(1.0 - (double)s[TR_STEP_BETA2]),
+                       .eps = s[TR_STEP_EPS],
+                       .lr_bias1 = (float)(lr / (double)s[TR_STEP_BIAS1]),
+                       .inv_root_bias2 = (float)(1.0 / sqrt((double)s[TR_STEP_BIAS2])),
+                       .key = c->attr.key,
+                       .step = tr_step_number(s),
+                       .first = c->attr.first };
+    for (int k = 0; k < 3; k++) {
+        o.state[k] = run_at(&c->out[k], 0, 0);
+        o.is_random |= o.state[k].p && o.state[k].is_bf16;
+    }
+    return o;
+}
+
+/* 16 random bits are added below those that stay, the rest is cut: the expected value is x. Inf and NaN stay. */
+static inline vf round_randomly(vf x, vu random)
+{
+    vu u = (vu)x;
+    vi is_special = (vi)(u & 0x7f800000u) == 0x7f800000;
+    return v_select(is_special, x, (vf)((u + (random & 0xffffu)) & 0xffff0000u));
+}
+
+/* The first three words of TR_LANES elements from i. */
+static inline void draw(const struct optim *o, int64_t i, vu random[3])
+{
+    uint32_t lane[3][2][TR_LANES / 2];
+    for (int h = 0; h < 2; h++) {
+        typedef uint32_t half __attribute__((vector_size(TR_LANES * 2)));
+        vl w[4];
+        v_philox(o->key, o->step, v_count_from((uint64_t)(o->first + i + h * TR_LANES / 2)), w);
+        for (int k = 0; k < 3; k++) {
+            half narrow = __builtin_convertvector(w[k], half);
+            memcpy(lane[k][h], &narrow, sizeof narrow);
+        }
+    }
+    memcpy(random, lane, sizeof lane);
+}
+
+/* Stores new state at i: p and its copy, m, v; v only where the optimizer has it. */
+static inline void put(const struct optim *o, int64_t i, int64_t end, const vf *new_state, int n_states)
+{
+    vu random[3] = { 0 };
+    if (o->is_random)
+        draw(o, i, random);
+#pragma GCC unroll 16
+    for (int k = 0; k < n_states; k++) {
+        vf x = o->state[k].is_bf16 ? round_randomly(new_state[k], random[k]) : new_state[k];
+        v_store(o->state[k], i, end, x);
+        if (k == 0 && o->copy.p)
+            v_store(o->copy, i, end, x);
+    }
+}
+
+static void adamw_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    (void)row;
+    for (int64_t i = col; i < end; i += TR_LANES) {
+        vf g = v_load(o.g, i, end) * o.clip;
+        vf p = v_load(o.state[0], i, end) * o.keep;
+        vf m = v_load(o.state[1], i, end) * o.beta1 + g * o.rest1;
+        vf v = v_load(o.state[2], i, end) * o.beta2 + g * g * o.rest2;
+        p -= m * o.lr_bias1 / (v_sqrt(v) * o.inv_root_bias2 + o.eps);
+        put(&o, i, end, (vf[]){ p, m, v }, 3);
+    }
+}
+
+void TR_FAST(adamw)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, adamw_piece);
+}
+
+static void lion_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    (void)row;
+    for (int64_t i = col; i < end; i += TR_LANES) {
+        vf g = v_load(o.g, i, end) * o.clip, m = v_load(o.state[1], i, end);
+        vf u = m * o.beta1 + g * o.rest1, zero = v_set(0.0f);
+        vf move = v_select(u > 0.0f, v_set(o.lr), v_select(u < 0.0f, v_set(-o.lr), zero));
+        vf p = v_load(o.state[0], i, end) * o.keep - move;
+        put(&o, i, end, (vf[]){ p, m * o.beta2 + g * o.rest2 }, 2);
+    }
+}
+
+void TR_FAST(lion)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, lion_piece);
+}
+
+static void sgd_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    int n_states = o.state[1].p ? 2 : 1;
+    (void)row;
+    for (int64_t i = col; i < end; i += TR_LANES) {
+        vf m = v_load(o.g, i, end) * o.clip;
+        if (n_states == 2)
+            m += v_load(o.state[1], i, end) * o.beta1;
+        put(&o, i, end, (vf[]){ v_load(o.state[0], i, end) * o.keep - m * o.lr, m }, n_states);
+    }
+}
+
+void TR_FAST(sgd)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, sgd_piece);
+}

@@ -1,0 +1,29 @@
+/* gemm.h - C = A B (+ C) (+ bias) on the CPU, all operands as views, fp32 or bf16 in, fp32 or bf16 out.
+ *
+ * The built-in kernel adds every output element in the same K order whatever M, N, tile position, ISA-independent split
+ * or thread count, so bits depend only on the element's own row, column and K.
+ */
+#ifndef TR_OPS_CPU_GEMM_H
+#define TR_OPS_CPU_GEMM_H
+
+#include "ops/ops.h"
+
+struct tr_gemm {
+    int64_t m, n, k;
+    const void *a; /* (m, k), or (k, m) when a_t */
+    const void *b; /* (k, n), or (n, k) when b_t */
+    void *c;       /* (m, n) */
+    int64_t lda, ldb, ldc;
+    enum tr_dtype a_dtype, b_dtype, c_dtype;
+    bool a_t, b_t;
+    bool accumulate;       /* C += A B; with bf16 C the sum is formed in fp32 and rounded once */
+    const void *bias;      /* (n) added to every row, or NULL; dtype of bias_dtype */
+    enum tr_dtype bias_dtype;
+};
+
+size_t tr_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads);
+void tr_gemm(const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
+/* One thread, inside a task that is already parallel (attention tiles, head blocks); scratch for n_threads = 1. */
+void tr_gemm_serial(const struct tr_gemm *g, void *scratch);
+
+#endif

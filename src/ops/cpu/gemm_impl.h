@@ -1,0 +1,68 @@
+/* gemm_impl.h - what the files of the matrix product share: one row per instruction set, and the fixed cut of K.
+ *
+ * Packed form of an operand block: panels of `width` columns (of B) or rows (of A), each stored k-major: [panel][k][width].
+ */
+#ifndef TR_OPS_CPU_GEMM_IMPL_H
+#define TR_OPS_CPU_GEMM_IMPL_H
+
+#include "ops/cpu/gemm.h"
+
+#if defined(__clang__)
+#define TR_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TR_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define TR_FORCE_INLINE static inline __attribute__((always_inline))
+
+enum {
+    TR_GEMM_KC = 384, /* K is cut here on every machine: one cut, one order of additions */
+    TR_GEMM_MAX_MR = 14,
+    TR_GEMM_MAX_NR = 32,
+    TR_GEMM_SLACK = 16, /* floats a packer may write past its last panel */
+};
+
+/* One tile of C: c (+)= a b (+ bias) for n_rows <= mr rows and n_cols <= nr columns. Each element is one chain of fused
+ * multiply-adds over k from zero, then + c when load_c, then + bias; n_rows and n_cols never change that chain. */
+struct tr_gemm_tile {
+    int64_t k;
+    const float *a, *b, *bias; /* element (r, k) of A is a[r * a_row + k * a_step], row k of B is b + k * b_step */
+    float *c;
+    int64_t a_row, a_step, b_step, ldc;
+    int n_rows, n_cols;
+    bool load_c; /* bias (n_cols) may be NULL */
+};
+
+/* n lines (rows of A, columns of B) of k elements into panels of `width` lines. */
+struct tr_gemm_pack {
+    const void *src;
+    int64_t ld;
+    bool is_bf16;
+    int64_t n, k;
+    int width;
+    float *dst;
+};
+
+struct tr_gemm_isa {
+    const char *name;
+    int mr, nr;
+    void (*tile)(const struct tr_gemm_tile *t);
+    void (*pack_rows)(const struct tr_gemm_pack *p);  /* src (k, n): a line is a column of src */
+    void (*pack_lines)(const struct tr_gemm_pack *p); /* src (n, k): a line is a row of src: transposes */
+    void (*widen)(const uint16_t *src, float *dst, int64_t n);
+    void (*narrow)(const float *src, uint16_t *dst, int64_t n); /* round to nearest even */
+};
+
+extern const struct tr_gemm_isa tr_gemm_portable;
+#if defined(__x86_64__)
+extern const struct tr_gemm_isa tr_gemm_avx2, tr_gemm_avx512;
+#endif
+
+/* Instruction sets this CPU runs, fastest first; returns how many. */
+int tr_gemm_isas(const struct tr_gemm_isa *out[3]);
+/* The built-in product. pool may be NULL; scratch as tr_gemm_scratch(). */
+void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
+
+/* The chosen library's product; false = it does not take this call (bf16, or no library chosen). */
+bool tr_gemm_external(const struct tr_gemm *g, int n_threads);
+
+#endif

@@ -1,0 +1,212 @@
+/* gemm_kernel_avx512.c - the AVX-512 column of the matrix product: a 14 x 32 tile in 28 registers.
+ *
+ * 28 chains of fused multiply-adds hide the latency, two vectors of B and 14 broadcasts of A a step leave the load ports
+ * half idle. Tiles of fewer rows are the same code with fewer registers, so edges waste nothing and change no bits.
+ * Rejected: 8 x 48 (B panel of 48 KiB fills the first-level cache), memory operands for broadcasts (28 loads a step).
+ */
+#include "ops/cpu/gemm_impl.h"
+
+#if defined(__x86_64__)
+#include <assert.h>
+#include <immintrin.h>
+
+#define ISA TR_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")
+
+enum { MR = 14, HALF = 7, NR = 32, LANES = 16, ROWS_AT_ONCE = 8 };
+
+static inline __mmask16 first_lanes(int64_t n)
+{
+    return n >= LANES ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows)
+{
+    __m512 lo[MR], hi[MR];
+    TR_UNROLL
+    for (int r = 0; r < n_rows; r++) {
+        lo[r] = hi[r] = _mm512_setzero_ps();
+        /* The tile of C is touched only at the end: fetch it behind the arithmetic. */
+        _mm_prefetch((const char *)(t->c + r * t->ldc), _MM_HINT_T0);
+        _mm_prefetch((const char *)(t->c + r * t->ldc + LANES), _MM_HINT_T0);
+    }
+    const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
+    const float *a = t->a, *b = t->b, *a_low = a + HALF * a_row; /* two bases: 14 row offsets do not fit in registers */
+    for (int64_t k = t->k; k > 0; k--, a += a_step, a_low += a_step, b += b_step) {
+        __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
+        TR_UNROLL
+        for (int r = 0; r < n_rows; r++) {
+            __m512 x = _mm512_set1_ps(r < HALF ? a[r * a_row] : a_low[(r - HALF) * a_row]);
+            lo[r] = _mm512_fmadd_ps(x, b_lo, lo[r]);
+            hi[r] = _mm512_fmadd_ps(x, b_hi, hi[r]);
+        }
+    }
+    __mmask16 in_lo = first_lanes(t->n_cols), in_hi = first_lanes(t->n_cols - LANES);
+    if (t->load_c) {
+        TR_UNROLL
+        for (int r = 0; r < n_rows; r++) {
+            lo[r] = _mm512_add_ps(lo[r], _mm512_maskz_loadu_ps(in_lo, t->c + r * t->ldc));
+            hi[r] = _mm512_add_ps(hi[r], _mm512_maskz_loadu_ps(in_hi, t->c + r * t->ldc + LANES));
+        }
+    }
+    if (t->bias) {
+        __m512 bias_lo = _mm512_maskz_loadu_ps(in_lo, t->bias), bias_hi = _mm512_maskz_loadu_ps(in_hi, t->bias + LANES);
+        TR_UNROLL
+        for (int r = 0; r < n_rows; r++) {
+            lo[r] = _mm512_add_ps(lo[r], bias_lo);
+            hi[r] = _mm512_add_ps(hi[r], bias_hi);
+        }
+    }
+    TR_UNROLL
+    for (int r = 0; r < n_rows; r++) {
+        _mm512_mask_storeu_ps(t->c + r * t->ldc, in_lo, lo[r]);
+        _mm512_mask_storeu_ps(t->c + r * t->ldc + LANES, in_hi, hi[r]);
+    }
+}
+
+#define ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#define X(n)                                                                                                           \
+    ISA static void tile_##n(const struct tr_gemm_tile *t)                                                             \
+    {                                                                                                                  \
+        tile_of(t, n);                                                                                                 \
+    }
+ROWS(X)
+#undef X
+
+static void tile(const struct tr_gemm_tile *t)
+{
+#define X(n) tile_##n,
+    static void (*const of_rows[])(const struct tr_gemm_tile *) = { ROWS(X) };
+#undef X
+    static_assert(TR_COUNT_OF(of_rows) == MR, "one tile function for every number of rows");
+    of_rows[t->n_rows - 1](t);
+}
+
+ISA TR_FORCE_INLINE __m512 load_bf16(const uint16_t *p, __mmask16 lanes)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, p)), 16));
+}
+
+ISA TR_FORCE_INLINE __m512 load_lanes(const void *src, bool is_bf16, int64_t at, __mmask16 lanes)
+{
+    return is_bf16 ? load_bf16((const uint16_t *)src + at, lanes)
+                   : _mm512_maskz_loadu_ps(lanes, (const float *)src + at);
+}
+
+/* Rows [k, k_end) of one panel of n <= width lines that starts at line `first`. */
+ISA TR_FORCE_INLINE void copy_rows(const struct tr_gemm_pack *p, bool is_bf16, int64_t first, int64_t n, int64_t k,
+                                   int64_t k_end)
+{
+    const __mmask16 in_lo = first_lanes(n), in_hi = first_lanes(n - LANES);
+    const __mmask16 out_lo = first_lanes(p->width), out_hi = first_lanes(p->width - LANES);
+    float *dst = p->dst + first * p->k + k * p->width;
+    for (; k < k_end; k++, dst += p->width) {
+        _mm512_mask_storeu_ps(dst, out_lo, load_lanes(p->src, is_bf16, k * p->ld + first, in_lo));
+        if (out_hi)
+            _mm512_mask_storeu_ps(dst + LANES, out_hi, load_lanes(p->src, is_bf16, k * p->ld + first + LANES, in_hi));
+    }
+}
+
+/* A few rows of all panels, then the next few: reads follow whole rows of src, writes fill whole cache lines. */
+ISA static void pack_rows(const struct tr_gemm_pack *p)
+{
+    static_assert(NR <= 2 * LANES, "copy_rows moves two vectors a row");
+    for (int64_t k = 0; k < p->k; k += ROWS_AT_ONCE) {
+        int64_t k_end = tr_min64(k + ROWS_AT_ONCE, p->k);
+        for (int64_t first = 0; first < p->n; first += p->width) {
+            int64_t n = tr_min64(p->width, p->n - first);
+            if (p->is_bf16)
+                copy_rows(p, true, first, n, k, k_end);
+            else
+                copy_rows(p, false, first, n, k, k_end);
+        }
+    }
+}
+
+/* Columns 4q..4q+3 of 16 rows: lane L of z[s] is row 4L+s, brought there by the load ports; then four 4x4 transposes in
+ * place. Half the shuffles of a transpose that loads whole rows. */
+ISA TR_FORCE_INLINE void transpose_16x4(const float *const row[LANES], int64_t k, float *dst, int64_t step)
+{
+    __m512 z[4];
+    TR_UNROLL
+    for (int s = 0; s < 4; s++) {
+        z[s] = _mm512_castps128_ps512(_mm_loadu_ps(row[s] + k));
+        z[s] = _mm512_mask_broadcast_f32x4(z[s], 0x00f0, _mm_loadu_ps(row[4 + s] + k));
+        z[s] = _mm512_mask_broadcast_f32x4(z[s], 0x0f00, _mm_loadu_ps(row[8 + s] + k));
+        z[s] = _mm512_mask_broadcast_f32x4(z[s], 0xf000, _mm_loadu_ps(row[12 + s] + k));
+    }
+    __m512d ab_lo = _mm512_castps_pd(_mm512_unpacklo_ps(z[0], z[1])), ab_hi = _mm512_castps_pd(_mm512_unpackhi_ps(z[0], z[1]));
+    __m512d cd_lo = _mm512_castps_pd(_mm512_unpacklo_ps(z[2], z[3])), cd_hi = _mm512_castps_pd(_mm512_unpackhi_ps(z[2], z[3]));
+    _mm512_storeu_pd(dst, _mm512_unpacklo_pd(ab_lo, cd_lo));
+    _mm512_storeu_pd(dst + step, _mm512_unpackhi_pd(ab_lo, cd_lo));
+    _mm512_storeu_pd(dst + 2 * step, _mm512_unpacklo_pd(ab_hi, cd_hi));
+    _mm512_storeu_pd(dst + 3 * step, _mm512_unpackhi_pd(ab_hi, cd_hi));
+}
+
+/* 16 lines starting at `first`; lines past the end repeat the last one (their products are never stored). */
+ISA static void pack_16_lines(const struct tr_gemm_pack *p, int64_t first, float *dst)
+{
+    const int64_t step = p->width;
+    int64_t k = 0;
+    if (p->is_bf16) {
+        float block[LANES][LANES];
+        const uint16_t *h[LANES];
+        const float *row[LANES];
+        for (int i = 0; i < LANES; i++) {
+            h[i] = (const uint16_t *)p->src + tr_min64(first + i, p->n - 1) * p->ld;
+            row[i] = block[i];
+        }
+        for (; k < p->k; k += LANES) {
+            int64_t n = tr_min64(LANES, p->k - k);
+            for (int i = 0; i < LANES; i++)
+                _mm512_storeu_ps(block[i], load_bf16(h[i] + k, first_lanes(n)));
+            if (n == LANES) {
+                for (int q = 0; q < LANES; q += 4)
+                    transpose_16x4(row, q, dst + (k + q) * step, step);
+            } else {
+                for (int64_t j = 0; j < n; j++)
+                    for (int i = 0; i < LANES && i < step; i++)
+                        dst[(k + j) * step + i] = block[i][j];
+            }
+        }
+        return;
+    }
+    const float *row[LANES];
+    for (int i = 0; i < LANES; i++)
+        row[i] = (const float *)p->src + tr_min64(first + i, p->n - 1) * p->ld;
+    for (; k + 4 <= p->k; k += 4) {
+        transpose_16x4(row, k, dst + k * step, step);
+    }
+    for (; k < p->k; k++)
+        for (int i = 0; i < LANES && i < step; i++)
+            dst[k * step + i] = row[i][k];
+}
+
+ISA static void pack_lines(const struct tr_gemm_pack *p)
+{
+    for (int64_t first = 0; first < p->n; first += p->width)
+        for (int64_t g = 0; g < p->width; g += LANES)
+            pack_16_lines(p, first + g, p->dst + first * p->k + g);
+}
+
+ISA static void widen(const uint16_t *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES)
+        _mm512_mask_storeu_ps(dst + i, first_lanes(n - i), load_bf16(src + i, first_lanes(n - i)));
+}
+
+ISA static void narrow(const float *src, uint16_t *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        __mmask16 lanes = first_lanes(n - i);
+        __m512 v = _mm512_maskz_loadu_ps(lanes, src + i);
+        __m512i u = _mm512_castps_si512(v), top = _mm512_srli_epi32(u, 16);
+        __m512i half = _mm512_add_epi32(_mm512_and_si512(top, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
+        __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, half), 16);
+        __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+        rounded = _mm512_mask_or_epi32(rounded, is_nan, top, _mm512_set1_epi32(0x40));
+        _mm512_mask_cvtepi32_storeu_epi16(dst + i, lanes, rounded);
+    }
+}
+
+const struct tr_gemm_isa tr_gemm_avx512 = { "avx512", MR, NR, tile, pack_rows, pack_lines, widen, narrow };
+#endif

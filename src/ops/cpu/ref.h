@@ -1,0 +1,31 @@
+/* ref.h - the reference kernels and how they touch memory: any element type in, double inside, one rounding out. */
+#ifndef TR_OPS_CPU_REF_H
+#define TR_OPS_CPU_REF_H
+
+#include "ops/ops.h"
+
+#define X(id, name, n_in, n_out, acc) void tr_ref_##id(const struct tr_call *c);
+TR_OP_LIST(X)
+#undef X
+
+double tr_ref_get(const struct tr_view *v, int64_t row, int64_t col);
+int64_t tr_ref_int(const struct tr_view *v, int64_t row); /* first column of an I32 or I64 view */
+void tr_ref_put(const struct tr_view *v, int64_t row, int64_t col, double x);
+/* An acc output: x on top of what is there when c->accumulate[out], else x alone. Absent outputs are skipped. */
+void tr_ref_put_acc(const struct tr_call *c, int out, int64_t row, int64_t col, double x);
+
+/* Zero for an absent view: optional bias, addend. */
+static inline double tr_ref_opt(const struct tr_view *v, int64_t row, int64_t col)
+{
+    return v->data ? tr_ref_get(v, row, col) : 0.0;
+}
+
+static inline double tr_ref_factor(const struct tr_call *c)
+{
+    return c->attr.scale == 0.0f ? 1.0 : (double)c->attr.scale;
+}
+
+double tr_ref_softcap(double s, float cap);
+double tr_ref_softcap_slope(double capped, float cap); /* derivative, from the capped value */
+
+#endif

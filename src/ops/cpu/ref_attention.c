@@ -1,0 +1,153 @@
+/* ref_attention.c - the definition of causal attention over packed documents, and of its backward.
+ *
+ * Scores are recomputed wherever they are needed: no (N, N) matrix, no buffer beyond one head.
+ */
+#include "ops/cpu/dropout.h"
+#include "ops/cpu/ref.h"
+#include <math.h>
+
+enum { MAX_HEAD_DIM = 1024 };
+
+/* Where both directions find the shared inputs. */
+struct attn {
+    const struct tr_attr *a;
+    const struct tr_view *q, *k, *v, *begin, *sample, *position;
+    struct tr_dropout dropout;
+    double scale;
+    int64_t n, d, group; /* group: query heads per key head */
+};
+
+static struct attn attn_init(const struct tr_call *c, int q, int begin)
+{
+    const struct tr_attr *a = &c->attr;
+    TR_BUG_ON(a->head_dim > MAX_HEAD_DIM || a->n_heads_q % a->n_heads_kv != 0);
+    return (struct attn){ .a = a,
+                          .q = &c->in[q],
+                          .k = &c->in[q + 1],
+                          .v = &c->in[q + 2],
+                          .begin = &c->in[begin],
+                          .sample = &c->in[begin + 1],
+                          .position = &c->in[begin + 2],
+                          .dropout = tr_dropout_init(a, c->in[begin + 3].data),
+                          .scale = tr_ref_factor(c),
+                          .n = c->in[q].rows,
+                          .d = a->head_dim,
+                          .group = a->n_heads_q / a->n_heads_kv };
+}
+
+/* First row that row i sees. */
+static int64_t first_seen(const struct attn *t, int64_t i)
+{
+    int64_t begin = tr_ref_int(t->begin, i);
+    return t->a->window > 0 ? tr_max64(begin, i - t->a->window + 1) : begin;
+}
+
+static double dot(const struct tr_view *a, int64_t row_a, int64_t col_a, const struct tr_view *b, int64_t row_b,
+                  int64_t col_b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t e = 0; e < n; e++)
+        sum += tr_ref_get(a, row_a, col_a + e) * tr_ref_get(b, row_b, col_b + e);
+    return sum;
+}
+
+/* Score of query row i, head h, against key row j; capped. */
+static double score(const struct attn *t, int64_t h, int64_t i, int64_t j)
+{
+    double s = t->scale * dot(t->q, i, h * t->d, t->k, j, h / t->group * t->d, t->d);
+    return tr_ref_softcap(s, t->a->softcap);
+}
+
+/* Dropout factor on the probability of (i, j): 1 without dropout. */
+static double keep(const struct attn *t, int64_t h, int64_t i, int64_t j)
+{
+    if (t->a->dropout_p <= 0)
+        return 1.0;
+    int64_t at = tr_ref_int(t->position, j);
+    struct tr_philox four =
+        tr_dropout_pair4(&t->dropout, tr_ref_int(t->sample, i), t->a->first + h, tr_ref_int(t->position, i), at);
+    return (double)tr_dropout_keep(&t->dropout, &four, at);
+}
+
+static double row_lse(const struct attn *t, int64_t h, int64_t i)
+{
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = first_seen(t, i); j <= i; j++)
+        max = fmax(max, score(t, h, i, j));
+    for (int64_t j = first_seen(t, i); j <= i; j++)
+        sum += exp(score(t, h, i, j) - max);
+    return max + log(sum);
+}
+
+void tr_ref_ATTENTION(const struct tr_call *c)
+{
+    struct attn t = attn_init(c, 0, 3);
+    for (int64_t h = 0; h < t.a->n_heads_q; h++) {
+        for (int64_t i = 0; i < t.n; i++) {
+            double o[MAX_HEAD_DIM] = { 0 }, lse = row_lse(&t, h, i);
+            for (int64_t j = first_seen(&t, i); j <= i; j++) {
+                double p = exp(score(&t, h, i, j) - lse) * keep(&t, h, i, j);
+                for (int64_t e = 0; e < t.d; e++)
+                    o[e] += p * tr_ref_get(t.v, j, h / t.group * t.d + e);
+            }
+            for (int64_t e = 0; e < t.d; e++)
+                tr_ref_put(&c->out[0], i, h * t.d + e, o[e]);
+            tr_ref_put(&c->out[1], i, h, lse);
+        }
+    }
+}
+
+/* For one pair: *p = dropped probability (what multiplies v), *ds = derivative of the loss by scale * q.k.
+ * ds = P * (keep * do.v - do.o) * slope: do.o is the sum over j of P_j * keep_j * do.v_j. */
+static void pair(const struct tr_call *c, const struct attn *t, int64_t h, int64_t i, int64_t j, double *p, double *ds)
+{
+    const struct tr_view *d_o = &c->in[0], *o = &c->in[4], *lse = &c->in[5];
+    double s = score(t, h, i, j), prob = exp(s - tr_ref_get(lse, i, h)), factor = keep(t, h, i, j);
+    double do_v = dot(d_o, i, h * t->d, t->v, j, h / t->group * t->d, t->d);
+    double do_o = dot(d_o, i, h * t->d, o, i, h * t->d, t->d);
+    *p = prob * factor;
+    *ds = prob * (factor * do_v - do_o) * tr_ref_softcap_slope(s, t->a->softcap);
+}
+
+static void backward_q(const struct tr_call *c, const struct attn *t, int64_t h, int64_t i)
+{
+    double dq[MAX_HEAD_DIM] = { 0 }, p, ds;
+    for (int64_t j = first_seen(t, i); j <= i; j++) {
+        pair(c, t, h, i, j, &p, &ds);
+        for (int64_t e = 0; e < t->d; e++)
+            dq[e] += t->scale * ds * tr_ref_get(t->k, j, h / t->group * t->d + e);
+    }
+    for (int64_t e = 0; e < t->d; e++)
+        tr_ref_put(&c->out[0], i, h * t->d + e, dq[e]);
+}
+
+static void backward_kv(const struct tr_call *c, const struct attn *t, int64_t h_kv, int64_t j)
+{
+    double dk[MAX_HEAD_DIM] = { 0 }, dv[MAX_HEAD_DIM] = { 0 }, p, ds;
+    for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++) {
+        for (int64_t i = j; i < t->n; i++) {
+            if (j < first_seen(t, i))
+                continue;
+            pair(c, t, h, i, j, &p, &ds);
+            for (int64_t e = 0; e < t->d; e++) {
+                dk[e] += t->scale * ds * tr_ref_get(t->q, i, h * t->d + e);
+                dv[e] += p * tr_ref_get(&c->in[0], i, h * t->d + e);
+            }
+        }
+    }
+    for (int64_t e = 0; e < t->d; e++) {
+        tr_ref_put(&c->out[1], j, h_kv * t->d + e, dk[e]);
+        tr_ref_put(&c->out[2], j, h_kv * t->d + e, dv[e]);
+    }
+}
+
+void tr_ref_ATTENTION_BWD(const struct tr_call *c)
+{
+    struct attn t = attn_init(c, 1, 6);
+    for (int64_t h = 0; h < t.a->n_heads_q; h++)
+        for (int64_t i = 0; i < t.n; i++)
+            backward_q(c, &t, h, i);
+    for (int64_t h = 0; h < t.a->n_heads_kv; h++)
+        for (int64_t j = 0; j < t.n; j++)
+            backward_kv(c, &t, h, j);
+}

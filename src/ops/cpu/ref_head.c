@@ -1,0 +1,98 @@
+/* ref_head.c - the definition of the output head with its cross entropy, with and without gradients.
+ *
+ * The gradient holds d loss / d logit as one (N, V) matrix of doubles: obvious, and the only reference that allocates.
+ */
+#include "ops/cpu/ref.h"
+#include <math.h>
+#include <stdlib.h>
+
+static double logit(const struct tr_call *c, int64_t n, int64_t v)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < c->in[0].cols; i++)
+        sum += tr_ref_get(&c->in[0], n, i) * tr_ref_get(&c->in[1], v, i);
+    return tr_ref_softcap(tr_ref_factor(c) * sum + tr_ref_opt(&c->in[2], 0, v), c->attr.softcap);
+}
+
+/* Loss of row n; its log-sum-exp in *lse. Online: each logit is computed once. */
+static double row_loss(const struct tr_call *c, int64_t n, double *lse)
+{
+    int64_t target = tr_ref_int(&c->in[3], n);
+    double max = -INFINITY, sum = 0, at_target = 0;
+    if (target < 0)
+        return 0;
+    for (int64_t v = 0; v < c->in[1].rows; v++) {
+        double l = logit(c, n, v), new_max = fmax(max, l);
+        sum = sum * exp(max - new_max) + exp(l - new_max);
+        max = new_max;
+        if (v == target)
+            at_target = l;
+    }
+    *lse = max + log(sum);
+    return *lse - at_target;
+}
+
+void tr_ref_HEAD_LOSS(const struct tr_call *c)
+{
+    double lse;
+    for (int64_t n = 0; n < c->in[0].rows; n++)
+        tr_ref_put(&c->out[0], n, 0, row_loss(c, n, &lse));
+}
+
+/* Row n of d(sum of losses * INV_TOKENS) / d(scale * x.w + bias): (softmax - one at the target) * slope of the cap. */
+static void row_dlogits(const struct tr_call *c, int64_t n, double lse, double *dz)
+{
+    int64_t target = tr_ref_int(&c->in[3], n);
+    double inv_tokens = (double)((const float *)c->in[4].data)[TR_STEP_INV_TOKENS];
+    for (int64_t v = 0; v < c->in[1].rows; v++) {
+        double l = target < 0 ? 0 : logit(c, n, v);
+        double p = target < 0 ? 0 : exp(l - lse) - (v == target ? 1.0 : 0.0);
+        dz[v] = p * inv_tokens * tr_ref_softcap_slope(l, c->attr.softcap);
+    }
+}
+
+static void head_dx(const struct tr_call *c, const double *dz)
+{
+    const struct tr_view *w = &c->in[1], *dx = &c->out[1];
+    for (int64_t n = 0; n < dx->rows; n++) {
+        for (int64_t i = 0; i < dx->cols; i++) {
+            double sum = 0;
+            for (int64_t v = 0; v < w->rows; v++)
+                sum += dz[n * w->rows + v] * tr_ref_get(w, v, i);
+            tr_ref_put(dx, n, i, tr_ref_factor(c) * sum);
+        }
+    }
+}
+
+static void head_dw(const struct tr_call *c, const double *dz)
+{
+    const struct tr_view *x = &c->in[0];
+    int64_t n_vocab = c->in[1].rows;
+    for (int64_t v = 0; v < n_vocab; v++) {
+        for (int64_t i = 0; i < x->cols; i++) {
+            double sum = 0;
+            for (int64_t n = 0; n < x->rows; n++)
+                sum += dz[n * n_vocab + v] * tr_ref_get(x, n, i);
+            tr_ref_put_acc(c, 2, v, i, tr_ref_factor(c) * sum);
+        }
+        double sum = 0;
+        for (int64_t n = 0; n < x->rows; n++)
+            sum += dz[n * n_vocab + v];
+        tr_ref_put_acc(c, 3, 0, v, sum);
+    }
+}
+
+void tr_ref_HEAD_LOSS_GRAD(const struct tr_call *c)
+{
+    int64_t n_rows = c->in[0].rows, n_vocab = c->in[1].rows;
+    double *dz = calloc((size_t)(n_rows * n_vocab), sizeof *dz);
+    TR_BUG_ON(dz == NULL);
+    for (int64_t n = 0; n < n_rows; n++) {
+        double lse = 0;
+        tr_ref_put(&c->out[0], n, 0, row_loss(c, n, &lse));
+        row_dlogits(c, n, lse, dz + n * n_vocab);
+    }
+    head_dx(c, dz);
+    head_dw(c, dz);
+    free(dz);
+}

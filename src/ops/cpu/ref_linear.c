@@ -1,0 +1,83 @@
+/* ref_linear.c - the definition of embed and linear. */
+#include "ops/cpu/ref.h"
+
+/* Row of W that token n reads, or -1: outside this shard of the vocabulary. */
+static int64_t embed_row(const struct tr_call *c, int64_t n, int64_t n_rows)
+{
+    int64_t row = tr_ref_int(&c->in[0], n) + c->attr.index_offset;
+    return row >= 0 && row < n_rows ? row : -1;
+}
+
+void tr_ref_EMBED(const struct tr_call *c)
+{
+    const struct tr_view *w = &c->in[1], *y = &c->out[0];
+    for (int64_t n = 0; n < y->rows; n++) {
+        int64_t row = embed_row(c, n, w->rows);
+        for (int64_t j = 0; j < y->cols; j++)
+            tr_ref_put(y, n, j, row < 0 ? 0.0 : tr_ref_factor(c) * tr_ref_get(w, row, j));
+    }
+}
+
+void tr_ref_EMBED_DW(const struct tr_call *c)
+{
+    const struct tr_view *dy = &c->in[1], *dw = &c->out[0];
+    for (int64_t row = 0; row < dw->rows; row++) {
+        for (int64_t j = 0; j < dw->cols; j++) {
+            double sum = 0;
+            for (int64_t n = 0; n < dy->rows; n++)
+                if (embed_row(c, n, dw->rows) == row)
+                    sum += tr_ref_get(dy, n, j);
+            tr_ref_put_acc(c, 0, row, j, tr_ref_factor(c) * sum);
+        }
+    }
+}
+
+/* Weight of input i in output o, in either storage order. */
+static double weight(const struct tr_call *c, const struct tr_view *w, int64_t o, int64_t i)
+{
+    return c->attr.weight_is_in_out ? tr_ref_get(w, i, o) : tr_ref_get(w, o, i);
+}
+
+void tr_ref_LINEAR(const struct tr_call *c)
+{
+    const struct tr_view *x = &c->in[0], *w = &c->in[1], *bias = &c->in[2], *y = &c->out[0];
+    for (int64_t n = 0; n < y->rows; n++) {
+        for (int64_t o = 0; o < y->cols; o++) {
+            double sum = tr_ref_opt(bias, 0, o);
+            for (int64_t i = 0; i < x->cols; i++)
+                sum += tr_ref_get(x, n, i) * weight(c, w, o, i);
+            tr_ref_put(y, n, o, sum);
+        }
+    }
+}
+
+void tr_ref_LINEAR_DX(const struct tr_call *c)
+{
+    const struct tr_view *dy = &c->in[0], *w = &c->in[1], *addend = &c->in[2], *dx = &c->out[0];
+    for (int64_t n = 0; n < dx->rows; n++) {
+        for (int64_t i = 0; i < dx->cols; i++) {
+            double sum = tr_ref_opt(addend, n, i);
+            for (int64_t o = 0; o < dy->cols; o++)
+                sum += tr_ref_get(dy, n, o) * weight(c, w, o, i);
+            tr_ref_put(dx, n, i, sum);
+        }
+    }
+}
+
+void tr_ref_LINEAR_DW(const struct tr_call *c)
+{
+    const struct tr_view *dy = &c->in[0], *x = &c->in[1];
+    bool in_out = c->attr.weight_is_in_out;
+    for (int64_t o = 0; o < dy->cols; o++) {
+        for (int64_t i = 0; i < x->cols; i++) {
+            double sum = 0;
+            for (int64_t n = 0; n < x->rows; n++)
+                sum += tr_ref_get(dy, n, o) * tr_ref_get(x, n, i);
+            tr_ref_put_acc(c, 0, in_out ? i : o, in_out ? o : i, sum);
+        }
+        double sum = 0;
+        for (int64_t n = 0; n < x->rows; n++)
+            sum += tr_ref_get(dy, n, o);
+        tr_ref_put_acc(c, 1, 0, o, sum);
+    }
+}

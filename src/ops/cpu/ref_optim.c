@@ -1,0 +1,93 @@
+/* ref_optim.c - the definition of the optimizers. One element at a time; state in F32 or BF16.
+ *
+ * BF16 state is rounded stochastically: rounding to nearest would drop every update below 2^-9 of the value, and
+ * (1 - beta2) is below that.
+ */
+#include "ops/cpu/ref.h"
+#include <math.h>
+
+struct optim {
+    double lr, clip, beta1, beta2, eps, keep, bias1, bias2; /* keep: what decay leaves of p */
+    uint64_t step;
+};
+
+static struct optim optim_init(const struct tr_call *c)
+{
+    const float *s = c->in[1].data;
+    double decay = c->attr.decay ? (double)s[TR_STEP_DECAY] : 0.0;
+    return (struct optim){ .lr = (double)s[TR_STEP_LR],
+                           .clip = (double)s[TR_STEP_CLIP],
+                           .beta1 = (double)s[TR_STEP_BETA1],
+                           .beta2 = (double)s[TR_STEP_BETA2],
+                           .eps = (double)s[TR_STEP_EPS],
+                           .keep = 1.0 - (double)s[TR_STEP_LR] * decay,
+                           .bias1 = (double)s[TR_STEP_BIAS1],
+                           .bias2 = (double)s[TR_STEP_BIAS2],
+                           .step = tr_step_number(s) };
+}
+
+/* Adds 16 random bits below the ones that stay, then cuts: the expected value is x. Inf and NaN stay. */
+static uint16_t bf16_stochastic(float x, uint32_t random)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if ((u & 0x7f800000u) == 0x7f800000u)
+        return tr_bf16_of_f32(x);
+    return (uint16_t)((u + (random & 0xffffu)) >> 16);
+}
+
+/* Stores element i of out[k]; word k of the element's random numbers rounds it. */
+static void put_state(const struct tr_call *c, const struct optim *o, int k, int64_t i, double x)
+{
+    const struct tr_view *v = &c->out[k];
+    if (v->dtype == TR_BF16) {
+        struct tr_philox r = tr_philox(c->attr.key, o->step, (uint64_t)(c->attr.first + i));
+        ((uint16_t *)v->data)[i] = bf16_stochastic((float)x, r.v[k]);
+    } else {
+        tr_ref_put(v, 0, i, x);
+    }
+}
+
+/* New p, and its copy in the compute dtype. */
+static void put_p(const struct tr_call *c, const struct optim *o, int64_t i, double x)
+{
+    put_state(c, o, 0, i, x);
+    if (c->out[3].data)
+        tr_ref_put(&c->out[3], 0, i, tr_ref_get(&c->out[0], 0, i));
+}
+
+void tr_ref_ADAMW(const struct tr_call *c)
+{
+    struct optim o = optim_init(c);
+    for (int64_t i = 0; i < c->out[0].cols; i++) {
+        double g = tr_ref_get(&c->in[0], 0, i) * o.clip, p = tr_ref_get(&c->out[0], 0, i) * o.keep;
+        double m = o.beta1 * tr_ref_get(&c->out[1], 0, i) + (1.0 - o.beta1) * g;
+        double v = o.beta2 * tr_ref_get(&c->out[2], 0, i) + (1.0 - o.beta2) * g * g;
+        put_p(c, &o, i, p - o.lr / o.bias1 * m / (sqrt(v) / sqrt(o.bias2) + o.eps));
+        put_state(c, &o, 1, i, m);
+        put_state(c, &o, 2, i, v);
+    }
+}
+
+void tr_ref_LION(const struct tr_call *c)
+{
+    struct optim o = optim_init(c);
+    for (int64_t i = 0; i < c->out[0].cols; i++) {
+        double g = tr_ref_get(&c->in[0], 0, i) * o.clip, p = tr_ref_get(&c->out[0], 0, i) * o.keep;
+        double m = tr_ref_get(&c->out[1], 0, i), u = o.beta1 * m + (1.0 - o.beta1) * g;
+        put_p(c, &o, i, p - o.lr * (double)((u > 0) - (u < 0)));
+        put_state(c, &o, 1, i, o.beta2 * m + (1.0 - o.beta2) * g);
+    }
+}
+
+void tr_ref_SGD(const struct tr_call *c)
+{
+    struct optim o = optim_init(c);
+    for (int64_t i = 0; i < c->out[0].cols; i++) {
+        double g = tr_ref_get(&c->in[0], 0, i) * o.clip, p = tr_ref_get(&c->out[0], 0, i) * o.keep;
+        double m = c->out[1].data ? o.beta1 * tr_ref_get(&c->out[1], 0, i) + g : g;
+        put_p(c, &o, i, p - o.lr * m);
+        if (c->out[1].data)
+            put_state(c, &o, 1, i, m);
+    }
+}

@@ -1,0 +1,22 @@
+/* tile_avx2.c - tile.c compiled once more, for AVX2 and FMA. */
+#if defined(__x86_64__)
+#define TR_ISA   avx2
+#define TR_LANES 8
+#include "ops/cpu/fast.h"
+#include "ops/cpu/tile.h"
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+
+#include "ops/cpu/tile.c"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int tr_not_x86; /* a translation unit is never empty */
+#endif

@@ -1,0 +1,22 @@
+/* tile_avx512.c - tile.c compiled once more, for AVX-512. */
+#if defined(__x86_64__)
+#define TR_ISA   avx512
+#define TR_LANES 16
+#include "ops/cpu/fast.h"
+#include "ops/cpu/tile.h"
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+
+#include "ops/cpu/tile.c"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int tr_not_x86; /* a translation unit is never empty */
+#endif

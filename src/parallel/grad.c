@@ -1,0 +1,276 @@
+/* grad.c - pass: emit the backward of a segment. Each op has one row that knows its own.
+ *
+ * Forward nodes are walked in reverse; a value's gradient is a value like any other, written once. Where an op can add
+ * to a gradient that is already there (its addend), the sum costs no pass of its own. Gradients of column slices are
+ * slices of one gradient, so q/k/v need no concatenation. The head computes loss and gradient in one op: its forward is
+ * dropped. Rejected: a tape at run time (the plan must know every byte before step 0).
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+struct grads {
+    struct tr_program *p;
+    const struct tr_pass_ctx *ctx;
+    tr_val *of; /* gradient of each forward value, or TR_NONE */
+    int n_of;
+    bool *is_dead; /* forward nodes replaced by their gradient */
+};
+
+static bool wants_grad(const struct grads *g, tr_val v)
+{
+    return v != TR_NONE && (g->p->value[v].kind == TR_V_TEMP || g->p->value[v].kind == TR_V_IN);
+}
+
+static tr_val like(struct grads *g, tr_val v)
+{
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "d_%.80s", g->p->value[v].name);
+    return tr_value_like(g->p, v, name);
+}
+
+static tr_val fresh(struct grads *g, tr_val v)
+{
+    struct tr_value x = g->p->value[v];
+    if (x.base == TR_NONE)
+        return like(g, v);
+    if (g->of[x.base] == TR_NONE)
+        g->of[x.base] = like(g, x.base);
+    return tr_value_view(g->p, g->of[x.base], x.col, x.cols, "d_slice");
+}
+
+/* Where an op writes the gradient of v; *addend is what must be added to it (TR_NONE at the first contribution). */
+static tr_val begin(struct grads *g, tr_val v, tr_val *addend)
+{
+    *addend = g->of[v];
+    TR_BUG_ON(*addend != TR_NONE && g->p->value[v].base != TR_NONE);
+    return fresh(g, v);
+}
+
+/* v has no gradient yet, or the op at hand cannot add: sum in a node of its own. */
+static void finish(struct grads *g, tr_val v, tr_val got, tr_val addend)
+{
+    if (addend != TR_NONE) {
+        tr_val sum = like(g, v);
+        struct tr_node *n = tr_node_add(g->p, TR_OP_ADD, TR_BACKWARD_INPUT);
+        n->in[0] = addend;
+        n->in[1] = got;
+        n->out[0] = sum;
+        got = sum;
+    }
+    g->of[v] = got;
+}
+
+static tr_val param_grad(struct grads *g, tr_val v)
+{
+    if (v == TR_NONE)
+        return TR_NONE;
+    struct tr_value x = g->p->value[v];
+    for (int i = 0; i < g->p->n_values; i++)
+        if (g->p->value[i].kind == TR_V_GRAD && g->p->value[i].slot == x.slot)
+            return i;
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "d_%.80s", x.name);
+    tr_val out = tr_value_add(g->p, TR_V_GRAD, g->ctx->grad_dtype, x.rows, x.cols, name);
+    g->p->value[out].slot = x.slot;
+    g->p->value[out].dtype_is_fixed = true;
+    return out;
+}
+
+static void grad_embed(struct grads *g, const struct tr_node *f)
+{
+    tr_val dw = param_grad(g, f->in[1]);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_EMBED_DW, TR_BACKWARD_WEIGHT);
+    n->in[0] = f->in[0];
+    n->in[1] = g->of[f->out[0]];
+    n->out[0] = dw;
+    n->attr = f->attr;
+}
+
+static void grad_linear(struct grads *g, const struct tr_node *f)
+{
+    tr_val dy = g->of[f->out[0]], addend;
+    if (wants_grad(g, f->in[0])) {
+        tr_val dx = begin(g, f->in[0], &addend);
+        struct tr_node *n = tr_node_add(g->p, TR_OP_LINEAR_DX, TR_BACKWARD_INPUT);
+        n->in[0] = dy;
+        n->in[1] = f->in[1];
+        n->in[2] = addend;
+        n->out[0] = dx;
+        n->attr = f->attr;
+        g->of[f->in[0]] = dx;
+    }
+    tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_LINEAR_DW, TR_BACKWARD_WEIGHT);
+    n->in[0] = dy;
+    n->in[1] = f->in[0];
+    n->out[0] = dw;
+    n->out[1] = db;
+    n->attr = f->attr;
+}
+
+static void grad_norm(struct grads *g, const struct tr_node *f)
+{
+    bool is_layer = f->op == TR_OP_LAYERNORM;
+    tr_val addend, dx = begin(g, f->in[0], &addend);
+    tr_val dw = param_grad(g, f->in[1]), db = is_layer ? param_grad(g, f->in[2]) : TR_NONE;
+    struct tr_node *n = tr_node_add(g->p, is_layer ? TR_OP_LAYERNORM_BWD : TR_OP_RMSNORM_BWD, TR_BACKWARD_INPUT);
+    n->in[0] = g->of[f->out[0]];
+    n->in[1] = f->in[0];
+    n->in[2] = f->in[1];
+    n->in[3] = f->out[1];
+    n->in[4] = addend;
+    n->out[0] = dx;
+    n->out[1] = dw;
+    n->out[2] = db;
+    n->attr = f->attr;
+    g->of[f->in[0]] = dx;
+}
+
+/* Ops whose backward is themselves on the gradient: rope (rotating back), scale, dropout (same mask). */
+static void grad_self(struct grads *g, const struct tr_node *f)
+{
+    tr_val addend, dx = begin(g, f->in[0], &addend);
+    struct tr_node *n = tr_node_add(g->p, f->op, TR_BACKWARD_INPUT);
+    memcpy(n->in, f->in, sizeof n->in);
+    n->in[0] = g->of[f->out[0]];
+    n->out[0] = dx;
+    n->attr = f->attr;
+    n->attr.inverse = !f->attr.inverse;
+    finish(g, f->in[0], dx, addend);
+}
+
+static void grad_attention(struct grads *g, const struct tr_node *f)
+{
+    tr_val addend[3], d[3];
+    for (int i = 0; i < 3; i++)
+        d[i] = begin(g, f->in[i], &addend[i]);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_ATTENTION_BWD, TR_BACKWARD_INPUT);
+    n->in[0] = g->of[f->out[0]];
+    for (int i = 0; i < 3; i++)
+        n->in[1 + i] = f->in[i];
+    n->in[4] = f->out[0];
+    n->in[5] = f->out[1];
+    for (int i = 3; i < 7; i++) /* begin, then sample, position and step when there is dropout */
+        n->in[3 + i] = f->in[i];
+    n->attr = f->attr;
+    for (int i = 0; i < 3; i++)
+        n->out[i] = d[i];
+    for (int i = 0; i < 3; i++)
+        finish(g, f->in[i], d[i], addend[i]);
+}
+
+static void grad_act(struct grads *g, const struct tr_node *f)
+{
+    tr_val addend, dx = begin(g, f->in[0], &addend);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_ACT_BWD, TR_BACKWARD_INPUT);
+    n->in[0] = g->of[f->out[0]];
+    n->in[1] = f->in[0];
+    n->out[0] = dx;
+    n->attr = f->attr;
+    finish(g, f->in[0], dx, addend);
+}
+
+static void grad_glu(struct grads *g, const struct tr_node *f)
+{
+    tr_val add_g, add_u, dg = begin(g, f->in[0], &add_g), du = begin(g, f->in[1], &add_u);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_GLU_BWD, TR_BACKWARD_INPUT);
+    n->in[0] = g->of[f->out[0]];
+    n->in[1] = f->in[0];
+    n->in[2] = f->in[1];
+    n->out[0] = dg;
+    n->out[1] = du;
+    n->attr = f->attr;
+    finish(g, f->in[0], dg, add_g);
+    finish(g, f->in[1], du, add_u);
+}
+
+static void grad_add(struct grads *g, const struct tr_node *f)
+{
+    for (int i = 0; i < 2; i++) {
+        TR_BUG_ON(g->p->value[f->in[i]].base != TR_NONE);
+        finish(g, f->in[i], g->of[f->out[0]], g->of[f->in[i]]);
+    }
+}
+
+static void grad_head(struct grads *g, const struct tr_node *f)
+{
+    tr_val addend, dx = begin(g, f->in[0], &addend);
+    tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]), sum = TR_NONE;
+    TR_BUG_ON(addend != TR_NONE);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_LOSS_GRAD, TR_BACKWARD_INPUT);
+    memcpy(n->in, f->in, sizeof n->in);
+    n->out[0] = f->out[0];
+    n->out[1] = dx;
+    n->out[2] = dw;
+    n->out[3] = db;
+    n->attr = f->attr;
+    g->of[f->in[0]] = dx;
+    for (int i = 0; i < g->p->n_values; i++)
+        if (g->p->value[i].kind == TR_V_LOSS)
+            sum = i;
+    n = tr_node_add(g->p, TR_OP_SUM, TR_BACKWARD_INPUT);
+    n->in[0] = f->out[0];
+    n->out[0] = sum;
+}
+
+/* The row of each op. replaces: the backward does the forward's work too, so the forward node goes. */
+static const struct {
+    void (*emit)(struct grads *g, const struct tr_node *f);
+    bool replaces;
+} rules[TR_OP_COUNT] = {
+    [TR_OP_EMBED] = { grad_embed, false },         [TR_OP_LINEAR] = { grad_linear, false },
+    [TR_OP_LAYERNORM] = { grad_norm, false },      [TR_OP_RMSNORM] = { grad_norm, false },
+    [TR_OP_ROPE] = { grad_self, false },           [TR_OP_SCALE] = { grad_self, false },
+    [TR_OP_DROPOUT] = { grad_self, false },        [TR_OP_ATTENTION] = { grad_attention, false },
+    [TR_OP_ACT] = { grad_act, false },             [TR_OP_GLU] = { grad_glu, false },
+    [TR_OP_ADD] = { grad_add, false },             [TR_OP_HEAD_LOSS] = { grad_head, true },
+};
+
+static void drop_dead(struct grads *g, int n_forward)
+{
+    int kept = 0;
+    for (int i = 0; i < g->p->n_nodes; i++)
+        if (i >= n_forward || !g->is_dead[i])
+            g->p->node[kept++] = g->p->node[i];
+    g->p->n_nodes = kept;
+}
+
+enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    if (!ctx->is_training)
+        return TR_OK;
+    struct grads g = { .p = p, .ctx = ctx, .n_of = p->n_values };
+    int n_forward = p->n_nodes;
+    g.of = malloc((size_t)p->n_values * sizeof *g.of);
+    g.is_dead = calloc((size_t)n_forward + 1, sizeof *g.is_dead);
+    if (!g.of || !g.is_dead) {
+        free(g.of);
+        free(g.is_dead);
+        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    }
+    for (int i = 0; i < g.n_of; i++)
+        g.of[i] = TR_NONE;
+    if (p->out != TR_NONE) {
+        struct tr_value y = p->value[p->out];
+        p->dout = tr_value_add(p, TR_V_DOUT, y.dtype, y.rows, y.cols, "dout");
+        g.of[p->out] = p->dout;
+    }
+    for (int i = n_forward - 1; i >= 0; i--) {
+        struct tr_node f = p->node[i];
+        if (f.op == TR_OP_SUM) {
+            g.is_dead[i] = true;
+            continue;
+        }
+        TR_BUG_ON(!rules[f.op].emit);
+        if (g.of[f.out[0]] == TR_NONE && !rules[f.op].replaces)
+            continue;
+        rules[f.op].emit(&g, &f);
+        g.is_dead[i] = rules[f.op].replaces;
+    }
+    p->din = p->in == TR_NONE ? TR_NONE : g.of[p->in];
+    TR_BUG_ON(p->din != TR_NONE && p->din == p->dout);
+    drop_dead(&g, n_forward);
+    free(g.of);
+    free(g.is_dead);
+    return p->failed;
+}

@@ -1,0 +1,186 @@
+/* layout.c - pass: lifetimes inside a segment -> offsets.
+ *
+ * A value the forward makes and the backward reads goes into the saved slab (one per micro-batch in flight); every other
+ * value lives in the work arena, which all actions share since one stream runs one action at a time. Where an op may
+ * write over an input that nobody reads afterwards, the output takes the input's place.
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+size_t tr_sim_alloc(struct tr_sim *s, size_t bytes)
+{
+    size_t at = 0;
+    int i = 0;
+    bytes = tr_round_up(bytes ? bytes : 1, TR_ALIGN);
+    for (; i < s->n_live && s->live[i].offset - at < bytes; i++)
+        at = s->live[i].offset + s->live[i].bytes;
+    if (s->n_live == s->n_cap) {
+        int cap = s->n_cap ? 2 * s->n_cap : 64;
+        struct tr_sim_block *mem = realloc(s->live, (size_t)cap * sizeof *mem);
+        if (!mem) {
+            s->failed = tr_fail(TR_NOMEM, "memory planning: out of memory");
+            return 0;
+        }
+        s->live = mem;
+        s->n_cap = cap;
+    }
+    memmove(&s->live[i + 1], &s->live[i], (size_t)(s->n_live - i) * sizeof *s->live);
+    s->live[i] = (struct tr_sim_block){ at, bytes };
+    s->n_live++;
+    if (at + bytes > s->peak)
+        s->peak = at + bytes;
+    return at;
+}
+
+void tr_sim_free(struct tr_sim *s, size_t offset)
+{
+    for (int i = 0; i < s->n_live; i++)
+        if (s->live[i].offset == offset) {
+            memmove(&s->live[i], &s->live[i + 1], (size_t)(s->n_live - i - 1) * sizeof *s->live);
+            s->n_live--;
+            return;
+        }
+    TR_BUG_ON(s->failed == TR_OK);
+}
+
+void tr_sim_release(struct tr_sim *s)
+{
+    free(s->live);
+    *s = (struct tr_sim){ 0 };
+}
+
+size_t tr_value_bytes(const struct tr_program *p, tr_val v)
+{
+    const struct tr_value *x = &p->value[v];
+    return (size_t)(x->rows * x->cols) * tr_dtype_bytes(x->dtype);
+}
+
+/* Which input an op's first output may overwrite, or -1. The kernels promise it (ops.h). */
+static int overwrites(enum tr_opcode op)
+{
+    switch (op) {
+    case TR_OP_ADD:
+        return 0;
+    case TR_OP_LINEAR_DX:
+        return 2;
+    case TR_OP_LAYERNORM_BWD:
+    case TR_OP_RMSNORM_BWD:
+        return 4;
+    default:
+        return -1;
+    }
+}
+
+struct span {
+    int first, last; /* nodes */
+    bool in_forward, in_backward;
+    bool is_owner; /* holds its place until `last`; false after the place went to another value */
+};
+
+/* Boundary values (segment input, output and their gradients) belong to the schedule. */
+static bool is_local(const struct tr_program *p, tr_val root)
+{
+    return p->value[root].kind == TR_V_TEMP && root != p->out && root != p->din;
+}
+
+static void touch(const struct tr_program *p, struct span *span, tr_val v, int node)
+{
+    if (v == TR_NONE)
+        return;
+    struct span *s = &span[tr_value_root(p, v)];
+    if (s->first < 0)
+        s->first = node;
+    s->last = node;
+    if (p->node[node].phase == TR_FORWARD)
+        s->in_forward = true;
+    else
+        s->in_backward = true;
+}
+
+static bool takes_place(const struct tr_program *p, const struct span *span, const struct tr_node *n, int node, tr_val out)
+{
+    int k = overwrites(n->op);
+    if (k < 0 || out != n->out[0] || n->in[k] == TR_NONE)
+        return false;
+    tr_val in = n->in[k];
+    const struct tr_value *a = &p->value[in], *b = &p->value[out];
+    if (a->base != TR_NONE || b->base != TR_NONE || !is_local(p, in) || a->is_saved || b->is_saved)
+        return false;
+    for (int j = 0; j < TR_MAX_IN; j++)
+        if (j != k && n->in[j] != TR_NONE && tr_value_root(p, n->in[j]) == in)
+            return false;
+    return span[in].last == node && span[in].is_owner && a->rows == b->rows && a->cols == b->cols && a->dtype == b->dtype;
+}
+
+static size_t place_work(struct tr_program *p, struct span *span, bool is_forward, struct tr_sim *sim)
+{
+    for (int i = 0; i < p->n_nodes; i++) {
+        const struct tr_node *n = &p->node[i];
+        if ((n->phase == TR_FORWARD) != is_forward)
+            continue;
+        for (int k = 0; k < TR_MAX_OUT; k++) {
+            tr_val v = tr_value_root(p, n->out[k]);
+            if (v == TR_NONE || !is_local(p, v) || p->value[v].is_saved || span[v].first != i)
+                continue;
+            if (takes_place(p, span, n, i, v)) {
+                tr_val in = n->in[overwrites(n->op)];
+                p->value[v].offset = p->value[in].offset;
+                span[in].is_owner = false;
+            } else {
+                p->value[v].offset = tr_sim_alloc(sim, tr_value_bytes(p, v));
+            }
+            span[v].is_owner = true;
+        }
+        for (int v = 0; v < p->n_values; v++)
+            if (span[v].is_owner && span[v].last == i) {
+                tr_sim_free(sim, p->value[v].offset);
+                span[v].is_owner = false;
+            }
+    }
+    return sim->peak;
+}
+
+static size_t scratch_of(const struct tr_program *p, int n_threads)
+{
+    size_t most = 0;
+    for (int i = 0; i < p->n_nodes; i++) {
+        struct tr_call c;
+        tr_node_call(p, &p->node[i], &c);
+        size_t bytes = tr_op_scratch(&c, n_threads);
+        if (bytes > most)
+            most = bytes;
+    }
+    return tr_round_up(most, TR_ALIGN);
+}
+
+enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    struct span *span = malloc((size_t)p->n_values * sizeof *span);
+    struct tr_sim sim = { 0 };
+    if (!span)
+        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    for (int i = 0; i < p->n_values; i++)
+        span[i] = (struct span){ .first = -1, .last = -1 };
+    for (int i = 0; i < p->n_nodes; i++) {
+        for (int k = 0; k < TR_MAX_IN; k++)
+            touch(p, span, p->node[i].in[k], i);
+        for (int k = 0; k < TR_MAX_OUT; k++)
+            touch(p, span, p->node[i].out[k], i);
+    }
+    p->saved_bytes = 0;
+    for (int v = 0; v < p->n_values; v++)
+        if (p->value[v].base == TR_NONE && is_local(p, v) && span[v].in_forward && span[v].in_backward) {
+            p->value[v].is_saved = true;
+            p->value[v].offset = p->saved_bytes;
+            p->saved_bytes += tr_round_up(tr_value_bytes(p, v), TR_ALIGN);
+        }
+    place_work(p, span, true, &sim);
+    TR_BUG_ON(sim.n_live != 0 && sim.failed == TR_OK);
+    place_work(p, span, false, &sim);
+    p->work_bytes = sim.peak;
+    p->scratch_bytes = scratch_of(p, ctx->n_threads);
+    enum tr_status st = sim.failed;
+    tr_sim_release(&sim);
+    free(span);
+    return st;
+}

@@ -1,0 +1,114 @@
+/* parallel.h - room header of parallel: passes over programs (level 1) and the schedule of a rank (level 2).
+ *
+ * tr_compile() turns a model and a few numbers into everything a step needs to know: rewritten programs, the list of
+ * actions, and an offset for every byte. `train` runs the result, `plan` prints it; there is no other way to either.
+ */
+#ifndef TR_PARALLEL_PARALLEL_H
+#define TR_PARALLEL_PARALLEL_H
+
+#include "config/config.h"
+#include "model/model.h"
+
+/* ---- level 1 ---- */
+
+struct tr_pass_ctx {
+    enum tr_dtype compute_dtype, grad_dtype;
+    bool is_training;
+    enum tr_recompute recompute;
+    int n_threads;
+};
+
+/* Passes rewrite in place, in the order of this table. A pass with nothing to do leaves the program as it was. */
+struct tr_pass {
+    const char *name;
+    enum tr_status (*run)(struct tr_program *p, const struct tr_pass_ctx *ctx);
+};
+extern const struct tr_pass tr_passes[];
+extern const size_t tr_n_passes;
+enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx);
+
+enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_recompute(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx); /* lifetimes -> offsets */
+
+/* ---- level 2 ---- */
+
+enum tr_action_kind {
+    TR_DO_FORWARD,  /* segment, micro-batch */
+    TR_DO_BACKWARD, /* segment, micro-batch: input and weight parts */
+    TR_DO_CLIP,     /* norm of all gradients, and the factor that clips them */
+    TR_DO_UPDATE,   /* optimizer on the parameters whose home is this segment */
+    TR_ACTION_KINDS
+};
+
+struct tr_action {
+    enum tr_action_kind kind;
+    int segment, micro;
+    size_t in, out, dout, din, saved; /* offsets in the acts arena */
+};
+
+/* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
+struct tr_schedule {
+    struct tr_program **program;
+    int n_programs;
+    int *program_of; /* by segment */
+    struct tr_action *action;
+    int n_actions;
+    size_t acts_bytes, work_bytes, scratch_bytes;
+    double flops, recompute_flops; /* of all micro-batches */
+};
+
+enum tr_arena_id { TR_A_PARAMS, TR_A_GRADS, TR_A_OPTIM, TR_A_ACTS, TR_A_WORK, TR_A_DATA, TR_A_SAVE, TR_A_COUNT };
+const char *tr_arena_name(enum tr_arena_id a);
+
+struct tr_slice {
+    char name[TR_NAME_MAX];
+    enum tr_arena_id arena;
+    size_t offset, bytes;
+};
+
+/* What is held of one parameter. */
+enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COUNT };
+
+/* Where a parameter lives. The optimizer works on ranges of elements, so that a rank may own a part of each. */
+enum { TR_MAX_MOMENTS = 2 };
+struct tr_param_place {
+    size_t value, grad;                     /* compute copy and gradient: params and grads arena */
+    size_t master, moment[TR_MAX_MOMENTS];  /* optim arena; master == SIZE_MAX: the compute copy is the master */
+    int64_t first, n;                       /* elements [first, first + n) are updated here */
+    int home;                               /* segment that updates it */
+};
+
+struct tr_compile_options {
+    enum tr_dtype compute_dtype, grad_dtype, master_dtype, moment_dtype;
+    int n_moments;
+    int n_micro;
+    enum tr_recompute recompute; /* AUTO: the cheapest set that fits memory_budget */
+    uint64_t memory_budget;      /* 0 = none */
+    int n_threads;
+    size_t data_bytes, save_bytes; /* held by the loader and by saving */
+    bool is_inference;             /* eval and generate: no gradients, no optimizer state */
+};
+
+struct tr_compiled {
+    struct tr_compile_options opt;
+    const struct tr_model *model, *eval_model; /* model for training, eval_model for the eval schedule; may be NULL */
+    struct tr_schedule train, eval;
+    enum tr_recompute *recompute_of; /* by segment */
+    struct tr_param_place *place;    /* by parameter */
+    size_t constant[TR_C_COUNT];     /* params arena */
+    size_t step, loss, norm, temps, scratch; /* work arena */
+    size_t bytes[TR_A_COUNT];
+    struct tr_slice *slice; /* every byte of every arena, by arena and offset */
+    int n_slices, n_slices_cap;
+};
+
+/* eval_model: the same architecture without dropout and with its own batch; NULL = no evaluation. */
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+                          const struct tr_compile_options *opt, struct tr_compiled **out);
+void tr_compiled_close(struct tr_compiled *c);
+size_t tr_compiled_bytes(const struct tr_compiled *c);
+void tr_schedule_print(const struct tr_schedule *s, const struct tr_model *m, struct tr_str *out);
+
+#endif

@@ -1,0 +1,29 @@
+/* parallel_impl.h - private to the parallel room. */
+#ifndef TR_PARALLEL_IMPL_H
+#define TR_PARALLEL_IMPL_H
+
+#include "parallel/parallel.h"
+
+/* A first-fit allocator that is only played, never run: offsets for blocks whose lifetimes are known. */
+struct tr_sim_block {
+    size_t offset, bytes;
+};
+struct tr_sim {
+    struct tr_sim_block *live; /* sorted by offset */
+    int n_live, n_cap;
+    size_t peak;
+    enum tr_status failed;
+};
+enum { TR_ALIGN = 64 };
+size_t tr_sim_alloc(struct tr_sim *s, size_t bytes);
+void tr_sim_free(struct tr_sim *s, size_t offset);
+void tr_sim_release(struct tr_sim *s);
+
+size_t tr_value_bytes(const struct tr_program *p, tr_val v);
+
+/* schedule.c */
+enum tr_status tr_schedule_build(const struct tr_model *m, const struct tr_compile_options *opt, bool is_training,
+                                 const enum tr_recompute *recompute_of, struct tr_schedule *out);
+void tr_schedule_release(struct tr_schedule *s);
+
+#endif

@@ -1,0 +1,241 @@
+/* passes.c - the table of level-1 passes, and tr_compile(): model + numbers -> programs, schedule, an offset for every
+ * byte. The recompute set under a memory budget is found here too: the cheapest in flops that fits. */
+#include "parallel/parallel_impl.h"
+#include <assert.h>
+#include <stdlib.h>
+
+const struct tr_pass tr_passes[] = {
+    { "precision", tr_pass_precision },
+    { "grad", tr_pass_grad },
+    { "recompute", tr_pass_recompute },
+    { "layout", tr_pass_layout },
+};
+const size_t tr_n_passes = TR_COUNT_OF(tr_passes);
+
+enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    for (size_t i = 0; i < tr_n_passes; i++) {
+        enum tr_status st = tr_passes[i].run(p, ctx);
+        if (st != TR_OK)
+            return tr_fail_at(st, "pass %s on %s: ", tr_passes[i].name, p->name);
+    }
+    return TR_OK;
+}
+
+static const char *const arena_names[] = { "params", "grads", "optim", "acts", "work", "data", "save" };
+static_assert(TR_COUNT_OF(arena_names) == TR_A_COUNT, "one name per arena");
+
+const char *tr_arena_name(enum tr_arena_id a)
+{
+    return arena_names[a];
+}
+
+/* Adds a named slice at the end of its arena and returns its offset. */
+static size_t slice(struct tr_compiled *c, enum tr_arena_id arena, size_t bytes, const char *what, const char *name)
+{
+    size_t at = c->bytes[arena];
+    if (bytes == 0)
+        return at;
+    if (c->n_slices == c->n_slices_cap) {
+        int cap = c->n_slices_cap ? 2 * c->n_slices_cap : 256;
+        struct tr_slice *mem = realloc(c->slice, (size_t)cap * sizeof *mem);
+        if (!mem)
+            return SIZE_MAX;
+        c->slice = mem;
+        c->n_slices_cap = cap;
+    }
+    struct tr_slice *s = &c->slice[c->n_slices++];
+    *s = (struct tr_slice){ .arena = arena, .offset = at, .bytes = tr_round_up(bytes, TR_ALIGN) };
+    (void)tr_format(s->name, sizeof s->name, "%s%.80s", what, name);
+    c->bytes[arena] += s->bytes;
+    return at;
+}
+
+/* A table serves training and evaluation, whichever has the longer rows. */
+static size_t const_bytes(const struct tr_compiled *c, int i)
+{
+    size_t a = (size_t)(c->model->const_rows[i] * c->model->const_cols[i]) * sizeof(float), b = 0;
+    if (c->eval_model)
+        b = (size_t)(c->eval_model->const_rows[i] * c->eval_model->const_cols[i]) * sizeof(float);
+    return a > b ? a : b;
+}
+
+/* Parameters and their optimizer state; home = the segment that uses a parameter first. */
+static void place_params(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    const struct tr_compile_options *o = &c->opt;
+    bool has_master = o->master_dtype != o->compute_dtype;
+    for (int i = 0; i < m->n_params; i++)
+        c->place[i].home = -1;
+    for (int g = 0; g < m->n_segments; g++)
+        for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++)
+            if (c->place[m->segment[g].param[k]].home < 0)
+                c->place[m->segment[g].param[k]].home = g;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct tr_param *p = &m->param[i];
+        struct tr_param_place *at = &c->place[i];
+        size_t n = (size_t)p->n;
+        at->first = 0;
+        at->n = p->n;
+        at->value = slice(c, TR_A_PARAMS, n * tr_dtype_bytes(o->compute_dtype), "", p->name);
+        at->master = SIZE_MAX;
+        if (o->is_inference)
+            continue;
+        at->grad = slice(c, TR_A_GRADS, n * tr_dtype_bytes(o->grad_dtype), "", p->name);
+        if (has_master)
+            at->master = slice(c, TR_A_OPTIM, n * tr_dtype_bytes(o->master_dtype), "master ", p->name);
+        for (int k = 0; k < o->n_moments; k++)
+            at->moment[k] = slice(c, TR_A_OPTIM, n * tr_dtype_bytes(o->moment_dtype), k ? "v " : "m ", p->name);
+    }
+    static const char *const names[TR_C_COUNT] = { "rope", "rope_local" };
+    for (int i = 0; i < TR_C_COUNT; i++)
+        c->constant[i] = slice(c, TR_A_PARAMS, const_bytes(c, i), "table ", names[i]);
+}
+
+/* Scratch of the optimizer's and clip's own kernels, which no program holds. */
+static size_t update_scratch(const struct tr_model *m, int n_threads)
+{
+    size_t most = 0;
+    for (int i = 0; i < m->n_params; i++) {
+        struct tr_call c = { .op = TR_OP_SUMSQ };
+        c.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = m->param[i].n, .ld = m->param[i].n };
+        c.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
+        size_t bytes = tr_op_scratch(&c, n_threads);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static void place_rest(struct tr_compiled *c)
+{
+    size_t acts = c->train.acts_bytes > c->eval.acts_bytes ? c->train.acts_bytes : c->eval.acts_bytes;
+    size_t temps = c->train.work_bytes > c->eval.work_bytes ? c->train.work_bytes : c->eval.work_bytes;
+    size_t scratch = c->train.scratch_bytes > c->eval.scratch_bytes ? c->train.scratch_bytes : c->eval.scratch_bytes;
+    size_t update = c->opt.is_inference ? 0 : update_scratch(c->model, c->opt.n_threads);
+    slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
+    c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
+    c->loss = slice(c, TR_A_WORK, sizeof(double), "", "loss");
+    c->norm = slice(c, TR_A_WORK, sizeof(double), "", "gradient norm");
+    c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
+    c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
+    slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
+    slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
+}
+
+static enum tr_status build(struct tr_compiled *c)
+{
+    enum tr_status st = TR_OK;
+    tr_schedule_release(&c->train);
+    memset(c->bytes, 0, sizeof c->bytes);
+    c->n_slices = 0;
+    if (!c->opt.is_inference)
+        TR_TRY(tr_schedule_build(c->model, &c->opt, true, c->recompute_of, &c->train));
+    place_params(c);
+    place_rest(c);
+    if (!c->slice)
+        st = tr_fail(TR_NOMEM, "plan: out of memory");
+out:
+    return st;
+}
+
+static bool fits(const struct tr_compiled *c)
+{
+    return tr_compiled_bytes(c) <= c->opt.memory_budget;
+}
+
+/* The first n segments recompute by `more`, the others by `less`. Earlier segments hold their values longest. */
+static enum tr_status try_set(struct tr_compiled *c, enum tr_recompute less, enum tr_recompute more, int n)
+{
+    for (int g = 0; g < c->model->n_segments; g++)
+        c->recompute_of[g] = g < n ? more : less;
+    return build(c);
+}
+
+/* none -> op in some -> op in all -> block in some -> block in all: more flops and fewer bytes at every step. */
+static enum tr_status fit_budget(struct tr_compiled *c)
+{
+    static const enum tr_recompute ladder[][2] = { { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP },
+                                                   { TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK } };
+    enum tr_status st = TR_OK;
+    int n = c->model->n_segments;
+    for (size_t i = 0; i < TR_COUNT_OF(ladder); i++) {
+        TR_TRY(try_set(c, ladder[i][0], ladder[i][1], n));
+        if (!fits(c))
+            continue;
+        int lo = 0, hi = n; /* hi fits; find the least that does */
+        while (lo < hi) {
+            int mid = (lo + hi) / 2;
+            TR_TRY(try_set(c, ladder[i][0], ladder[i][1], mid));
+            if (fits(c))
+                hi = mid;
+            else
+                lo = mid + 1;
+        }
+        TR_TRY(try_set(c, ladder[i][0], ladder[i][1], hi));
+        return TR_OK;
+    }
+    char need[32], have[32];
+    st = tr_fail(TR_USAGE,
+                 "memory_budget %s: the run needs %s even with every block recomputed; lower "
+                 "per_device_train_batch_size or sequence_length",
+                 tr_human_bytes(c->opt.memory_budget, have, sizeof have),
+                 tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
+out:
+    return st;
+}
+
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+                          const struct tr_compile_options *opt, struct tr_compiled **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_compiled *c = calloc(1, sizeof *c);
+    if (!c)
+        return tr_fail(TR_NOMEM, "plan: out of memory");
+    c->opt = *opt;
+    c->model = m;
+    c->eval_model = eval_model;
+    c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
+    c->place = calloc((size_t)m->n_params, sizeof *c->place);
+    if (!c->recompute_of || !c->place)
+        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    if (eval_model)
+        TR_TRY(tr_schedule_build(eval_model, opt, false, NULL, &c->eval));
+    if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
+        TR_TRY(fit_budget(c));
+    } else {
+        bool is_auto = opt->recompute == TR_RECOMPUTE_AUTO; /* no budget: nothing to save for */
+        TR_TRY(try_set(c, TR_RECOMPUTE_NONE, is_auto ? TR_RECOMPUTE_NONE : opt->recompute, m->n_segments));
+        char need[32], have[32];
+        if (opt->memory_budget && !fits(c))
+            st = tr_fail(TR_USAGE, "memory_budget %s: the run needs %s; try --recompute auto",
+                         tr_human_bytes(opt->memory_budget, have, sizeof have),
+                         tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
+    }
+out:
+    if (st == TR_OK)
+        *out = c;
+    else
+        tr_compiled_close(c);
+    return st;
+}
+
+void tr_compiled_close(struct tr_compiled *c)
+{
+    if (!c)
+        return;
+    tr_schedule_release(&c->train);
+    tr_schedule_release(&c->eval);
+    free(c->recompute_of);
+    free(c->place);
+    free(c->slice);
+    free(c);
+}
+
+size_t tr_compiled_bytes(const struct tr_compiled *c)
+{
+    size_t sum = 0;
+    for (int i = 0; i < TR_A_COUNT; i++)
+        sum += c->bytes[i];
+    return sum;
+}

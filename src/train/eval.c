@@ -1,0 +1,60 @@
+/* eval.c - loss over a data set: sum over valid targets divided by their count, whatever the batch size. */
+#include "train/train.h"
+#include <math.h>
+
+enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem, struct tr_eval_result *out)
+{
+    uint64_t n_rows = tr_data_rows(d);
+    struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
+    double sum = 0;
+    int64_t count = 0;
+    for (uint64_t at = 0; at < n_rows; at += (uint64_t)rows) {
+        double loss = 0;
+        int64_t n = 0;
+        enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
+        if (st == TR_OK && n > 0)
+            st = tr_exec_eval(e, &b, &loss, NULL);
+        if (st == TR_OK && tr_stop_wanted())
+            st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
+        if (st != TR_OK)
+            return st;
+        sum += loss;
+        count += n;
+    }
+    if (count == 0)
+        return tr_fail(TR_USAGE, "evaluation data has no target tokens");
+    *out = (struct tr_eval_result){ .loss = sum / (double)count, .perplexity = exp(sum / (double)count), .tokens = count };
+    return TR_OK;
+}
+
+enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_setup *s = NULL;
+    struct tr_pool *pool = NULL;
+    struct tr_exec *e = NULL;
+    struct tr_tokenizer *tok = NULL;
+    struct tr_data *data = NULL;
+    struct tr_device dev;
+    enum tr_gemm_choice got;
+    char cache[TR_PATH_MAX];
+    const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
+    TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
+    TR_TRY(tr_gemm_select(cfg->gemm, &got));
+    TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
+    TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
+    TR_TRY(tr_pool_open((int)cfg->threads, &pool));
+    TR_TRY(tr_device_open("cpu", &dev));
+    TR_TRY(tr_exec_open(s->compiled, &dev, pool, 0, &e));
+    struct tr_store store = tr_exec_store(e);
+    TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)e->base[TR_A_SAVE], NULL));
+    tr_stop_on_signals();
+    TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, e->base[TR_A_DATA], out));
+out:
+    tr_exec_close(e);
+    tr_pool_close(pool);
+    tr_data_close(data);
+    tr_tokenizer_close(tok);
+    tr_setup_close(s);
+    return st;
+}

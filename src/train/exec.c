@@ -1,0 +1,365 @@
+/* exec.c - runs a schedule: for each action, each op of its program phase, views resolved from planned offsets.
+ *
+ * There is one loop for training, evaluation and generation, on any device; which kernel column runs is decided once at
+ * open. Whether a gradient is stored or added to is known by whether this step has touched it before, so no gradient
+ * is ever cleared.
+ */
+#include "train/exec.h"
+#include <math.h>
+#include <stdlib.h>
+
+static void no_arithmetic(const struct tr_call *c)
+{
+    (void)c;
+}
+
+enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool, uint64_t seed,
+                            struct tr_exec **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_exec *e = calloc(1, sizeof *e);
+    if (!e)
+        return tr_fail(TR_NOMEM, "executor: out of memory");
+    e->c = c;
+    e->dev = dev;
+    e->pool = pool;
+    e->seed = seed;
+    bool is_phantom = strcmp(dev->ops->name, "phantom") == 0;
+    for (int i = 0; i < TR_OP_COUNT; i++)
+        e->kernel[i] = is_phantom ? no_arithmetic : tr_op_cpu_fast((enum tr_opcode)i);
+    e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
+    if (!e->is_touched)
+        TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
+    for (int a = 0; a < TR_A_COUNT; a++) {
+        void *base = NULL;
+        TR_TRY(dev->ops->reserve(dev, c->bytes[a], tr_arena_name((enum tr_arena_id)a), &base));
+        e->base[a] = base;
+    }
+    for (int i = 0; i < TR_C_COUNT; i++) {
+        const struct tr_model *m = c->model;
+        if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
+            m = c->eval_model;
+        if (m->constant[i])
+            dev->ops->upload(dev, e->base[TR_A_PARAMS] + c->constant[i], m->constant[i],
+                             (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float));
+    }
+    if (c->bytes[TR_A_OPTIM])
+        dev->ops->clear(dev, e->base[TR_A_OPTIM], c->bytes[TR_A_OPTIM]);
+out:
+    if (st == TR_OK)
+        *out = e;
+    else
+        tr_exec_close(e);
+    return st;
+}
+
+void tr_exec_close(struct tr_exec *e)
+{
+    if (!e)
+        return;
+    for (int a = 0; a < TR_A_COUNT; a++)
+        if (e->base[a])
+            e->dev->ops->release(e->dev, e->base[a], e->c->bytes[a]);
+    free(e->is_touched);
+    free(e);
+}
+
+/* ---- one action ---- */
+
+struct frame {
+    struct tr_exec *e;
+    const struct tr_model *m;
+    const struct tr_program *p;
+    const struct tr_action *a;
+    const struct tr_batch *batch;
+};
+
+static void *batch_ptr(const struct tr_batch *b, int32_t slot)
+{
+    switch (slot) {
+    case TR_B_TOKENS:
+        return b->tokens;
+    case TR_B_TARGETS:
+        return b->targets;
+    case TR_B_POSITIONS:
+        return b->positions;
+    case TR_B_BEGIN:
+        return b->begin;
+    default:
+        return b->sample;
+    }
+}
+
+static char *root_ptr(const struct frame *f, tr_val root)
+{
+    const struct tr_exec *e = f->e;
+    const struct tr_value *v = &f->p->value[root];
+    const struct tr_segment *seg = &f->m->segment[f->a->segment];
+    char *acts = e->base[TR_A_ACTS], *work = e->base[TR_A_WORK];
+    switch (v->kind) {
+    case TR_V_PARAM:
+        return e->base[TR_A_PARAMS] + e->c->place[seg->param[v->slot]].value;
+    case TR_V_GRAD:
+        return e->base[TR_A_GRADS] + e->c->place[seg->param[v->slot]].grad;
+    case TR_V_CONST:
+        return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
+    case TR_V_BATCH:
+        return batch_ptr(f->batch, v->slot);
+    case TR_V_STEP:
+        return work + e->c->step;
+    case TR_V_LOSS:
+        return work + e->c->loss;
+    case TR_V_IN:
+        return acts + f->a->in;
+    case TR_V_DOUT:
+        return acts + f->a->dout;
+    case TR_V_TEMP:
+        break;
+    }
+    if (root == f->p->out)
+        return acts + f->a->out;
+    if (root == f->p->din)
+        return acts + f->a->din;
+    return v->is_saved ? acts + f->a->saved + v->offset : work + e->c->temps + v->offset;
+}
+
+static struct tr_view view_of(const struct frame *f, tr_val v)
+{
+    if (v == TR_NONE)
+        return (struct tr_view){ 0 };
+    tr_val root = tr_value_root(f->p, v);
+    const struct tr_value *x = &f->p->value[v];
+    int64_t col = 0;
+    for (tr_val w = v; f->p->value[w].base != TR_NONE; w = f->p->value[w].base)
+        col += f->p->value[w].col;
+    char *at = root_ptr(f, root) + (size_t)col * tr_dtype_bytes(x->dtype);
+    return (struct tr_view){ .data = at, .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = f->p->value[root].cols };
+}
+
+/* Sets accumulate for gradients and running sums: the first touch of a step stores, later ones add. */
+static void mark_touches(const struct frame *f, const struct tr_node *n, struct tr_call *c)
+{
+    for (int i = 0; i < TR_MAX_OUT; i++) {
+        if (n->out[i] == TR_NONE)
+            continue;
+        const struct tr_value *v = &f->p->value[n->out[i]];
+        bool *touched = NULL;
+        if (v->kind == TR_V_GRAD)
+            touched = &f->e->is_touched[f->m->segment[f->a->segment].param[v->slot]];
+        else if (v->kind == TR_V_LOSS)
+            touched = &f->e->loss_is_touched;
+        if (touched) {
+            c->accumulate[i] = *touched;
+            *touched = true;
+        }
+    }
+}
+
+static void run_nodes(const struct frame *f)
+{
+    bool is_forward = f->a->kind == TR_DO_FORWARD;
+    for (int i = 0; i < f->p->n_nodes; i++) {
+        const struct tr_node *n = &f->p->node[i];
+        if ((n->phase == TR_FORWARD) != is_forward)
+            continue;
+        struct tr_call c = { .op = n->op, .attr = n->attr, .pool = f->e->pool,
+                             .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch };
+        for (int k = 0; k < TR_MAX_IN; k++)
+            c.in[k] = view_of(f, n->in[k]);
+        for (int k = 0; k < TR_MAX_OUT; k++)
+            c.out[k] = view_of(f, n->out[k]);
+        if (n->attr.dropout_p > 0) /* one stream per site and layer, the same forward and backward */
+            c.attr.key = tr_rng_key(f->e->seed, "dropout",
+                                    (uint64_t)(f->m->segment[f->a->segment].layer + 1) * 64 + n->attr.key);
+        mark_touches(f, n, &c);
+        f->e->kernel[n->op](&c);
+    }
+}
+
+static struct tr_view flat(char *base, enum tr_dtype dtype, int64_t n)
+{
+    return (struct tr_view){ .data = base, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
+}
+
+static struct tr_view step_view(struct tr_exec *e)
+{
+    return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
+}
+
+/* Norm over all gradients in parameter order, then the clip factor into the step buffer. */
+static double run_clip(struct tr_exec *e, double max_norm)
+{
+    char *norm_at = e->base[TR_A_WORK] + e->c->norm;
+    for (int i = 0; i < e->c->model->n_params; i++) {
+        const struct tr_param_place *at = &e->c->place[i];
+        struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+        size_t first = (size_t)at->first * tr_dtype_bytes(e->c->opt.grad_dtype);
+        c.in[0] = flat(e->base[TR_A_GRADS] + at->grad + first, e->c->opt.grad_dtype, at->n);
+        c.out[0] = flat(norm_at, TR_F64, 1);
+        c.accumulate[0] = i > 0;
+        e->kernel[TR_OP_SUMSQ](&c);
+    }
+    double sum = 0;
+    e->dev->ops->download(e->dev, &sum, norm_at, sizeof sum);
+    double norm = sqrt(sum);
+    float clip = tr_clip_factor(norm, max_norm);
+    e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
+    return norm;
+}
+
+static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
+{
+    const struct tr_optim *o = tr_optim_row(kind);
+    for (int i = 0; i < e->c->model->n_params; i++) {
+        const struct tr_param_place *at = &e->c->place[i];
+        if (at->home != segment)
+            continue;
+        const struct tr_param *p = &e->c->model->param[i];
+        struct tr_call c = { .op = o->op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+        size_t first = (size_t)at->first;
+        const struct tr_compile_options *opt = &e->c->opt;
+        struct tr_view value = flat(e->base[TR_A_PARAMS] + at->value + first * tr_dtype_bytes(opt->compute_dtype),
+                                    opt->compute_dtype, at->n);
+        c.in[0] = flat(e->base[TR_A_GRADS] + at->grad + first * tr_dtype_bytes(opt->grad_dtype), opt->grad_dtype, at->n);
+        c.in[1] = step_view(e);
+        c.out[0] = value;
+        if (at->master != SIZE_MAX) {
+            c.out[0] = flat(e->base[TR_A_OPTIM] + at->master, opt->master_dtype, at->n);
+            c.out[3] = value;
+        }
+        for (int k = 0; k < opt->n_moments; k++)
+            c.out[1 + k] = flat(e->base[TR_A_OPTIM] + at->moment[k], opt->moment_dtype, at->n);
+        c.attr.decay = p->has_decay;
+        c.attr.first = at->first;
+        c.attr.key = tr_rng_key(e->seed, p->name, 1);
+        e->kernel[o->op](&c);
+    }
+}
+
+/* ---- steps ---- */
+
+static void begin_step(struct tr_exec *e, const float *values)
+{
+    memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
+    e->loss_is_touched = false;
+    if (values)
+        e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
+}
+
+static void run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s, const struct tr_action *a,
+                       const struct tr_batch *micro)
+{
+    struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &micro[a->micro] };
+    run_nodes(&f);
+}
+
+static double read_loss(struct tr_exec *e)
+{
+    double loss = 0;
+    e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
+    return loss;
+}
+
+enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
+                                 double *loss_sum)
+{
+    const struct tr_schedule *s = &e->c->train;
+    begin_step(e, values);
+    for (int i = 0; i < s->n_actions; i++)
+        if (s->action[i].kind == TR_DO_FORWARD || s->action[i].kind == TR_DO_BACKWARD)
+            run_action(e, e->c->model, s, &s->action[i], micro);
+    *loss_sum = read_loss(e);
+    return e->dev->ops->sync(e->dev);
+}
+
+enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
+                            const float values[TR_STEP_COUNT], struct tr_step_result *out)
+{
+    const struct tr_schedule *s = &e->c->train;
+    struct tr_step_result r = { 0 };
+    begin_step(e, values);
+    for (int i = 0; i < s->n_actions; i++) {
+        const struct tr_action *a = &s->action[i];
+        switch (a->kind) {
+        case TR_DO_FORWARD:
+        case TR_DO_BACKWARD:
+            run_action(e, e->c->model, s, a, micro);
+            break;
+        case TR_DO_CLIP:
+            r.loss_sum = read_loss(e);
+            r.grad_norm = run_clip(e, cfg->max_grad_norm);
+            if (!isfinite(r.loss_sum) || !isfinite(r.grad_norm))
+                return tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
+                               r.loss_sum, r.grad_norm);
+            break;
+        case TR_DO_UPDATE:
+            run_update(e, cfg->optim, a->segment);
+            break;
+        default:
+            TR_BUG_ON(true);
+        }
+    }
+    *out = r;
+    return e->dev->ops->sync(e->dev);
+}
+
+enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum, const float **logits)
+{
+    const struct tr_schedule *s = &e->c->eval;
+    begin_step(e, NULL);
+    for (int i = 0; i < s->n_actions; i++)
+        run_action(e, e->c->eval_model, s, &s->action[i], batch);
+    enum tr_status st = e->dev->ops->sync(e->dev);
+    if (loss_sum)
+        *loss_sum = read_loss(e);
+    if (logits)
+        *logits = (const float *)(const void *)(e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out);
+    return st;
+}
+
+/* ---- state in and out ---- */
+
+bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
+{
+    const struct tr_compile_options *o = &e->c->opt;
+    switch (what) {
+    case TR_S_VALUE:
+        return true;
+    case TR_S_GRAD:
+        return !o->is_inference;
+    case TR_S_MASTER:
+        return !o->is_inference && o->master_dtype != o->compute_dtype;
+    default:
+        return !o->is_inference && o->n_moments > (int)what - TR_S_M;
+    }
+}
+
+enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
+{
+    const struct tr_compile_options *o = &e->c->opt;
+    switch (what) {
+    case TR_S_VALUE:
+        return o->compute_dtype;
+    case TR_S_GRAD:
+        return o->grad_dtype;
+    case TR_S_MASTER:
+        return o->master_dtype;
+    default:
+        return o->moment_dtype;
+    }
+}
+
+void *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param)
+{
+    const struct tr_param_place *at = &e->c->place[param];
+    switch (what) {
+    case TR_S_VALUE:
+        return e->base[TR_A_PARAMS] + at->value;
+    case TR_S_GRAD:
+        return e->base[TR_A_GRADS] + at->grad;
+    case TR_S_MASTER:
+        return e->base[TR_A_OPTIM] + at->master;
+    default:
+        return e->base[TR_A_OPTIM] + at->moment[what - TR_S_M];
+    }
+}

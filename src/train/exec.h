@@ -1,0 +1,44 @@
+/* exec.h - the executor: runs a schedule on a device. Everything is reserved at open; nothing allocates afterwards. */
+#ifndef TR_TRAIN_EXEC_H
+#define TR_TRAIN_EXEC_H
+
+#include "config/config.h"
+#include "data/data.h"
+#include "device/device.h"
+#include "optim/optim.h"
+#include "parallel/parallel.h"
+
+struct tr_exec {
+    const struct tr_compiled *c;
+    struct tr_device *dev;
+    struct tr_pool *pool;
+    tr_kernel kernel[TR_OP_COUNT];
+    char *base[TR_A_COUNT];
+    bool *is_touched; /* by parameter: its gradient holds something of this step */
+    bool loss_is_touched;
+    uint64_t seed;
+};
+
+/* Reserves the arenas (exactly c->bytes), uploads constants, clears optimizer state. Parameters are the caller's. */
+enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool, uint64_t seed,
+                            struct tr_exec **out);
+void tr_exec_close(struct tr_exec *e);
+
+struct tr_step_result {
+    double loss_sum, grad_norm; /* loss_sum: over the valid targets of the micro-batches given */
+};
+/* One optimizer step: n_micro micro-batches in host memory; values = the step buffer (clip is filled in here). */
+enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
+                            const float values[TR_STEP_COUNT], struct tr_step_result *out);
+/* Gradients only: no clip, no update (tests, and evaluation of gradients). */
+enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
+                                 double *loss_sum);
+/* The eval schedule on one batch: sum of token losses; with a logits model *logits points at (N, V) F32 until the next
+ * call. Either may be NULL. */
+enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum, const float **logits);
+
+/* Bytes of one kind of state of one parameter, in its own dtype (see tr_exec_dtype). */
+bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
+enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
+void *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param);
+#endif

@@ -1,0 +1,330 @@
+/* train.c - the training loop: data in, steps, evaluation, checkpoints, resume, signals.
+ *
+ * A run is a function of its configuration, data and seed. What a checkpoint holds is enough to go on with the same
+ * bits: weights, optimizer state, the step number, and from that the sample cursor and every random counter.
+ */
+#include "train/train.h"
+#include "train/state.h"
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int sig)
+{
+    stop_signal = sig;
+}
+
+void tr_stop_on_signals(void)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    sigaction(SIGPIPE, &ignore, NULL); /* a closed terminal never stops a training */
+}
+
+bool tr_stop_wanted(void)
+{
+    return stop_signal != 0;
+}
+
+struct trainer {
+    const struct tr_config *cfg;
+    struct tr_setup *s;
+    struct tr_pool *pool;
+    struct tr_device dev;
+    struct tr_exec *e;
+    struct tr_tokenizer *tok;
+    struct tr_data *data, *eval_data;
+    struct tr_ckpt_lock *lock;
+    struct tr_saver *saver;
+    struct tr_loader *loader;
+    struct tr_observe *ob;
+    struct tr_run_state state;
+    struct tr_ckpt_info checkpoint; /* to resume from */
+    bool has_checkpoint;
+    int64_t total_steps, first_step;
+    uint64_t total_samples;
+    double flops_per_token, peak_flops;
+    int64_t tokens_done, saved_step;
+    char events_path[TR_PATH_MAX];
+};
+
+/* How many samples and steps: max_steps, or epochs over the data, nothing repeated and nothing dropped. */
+static enum tr_status count_steps(struct trainer *t)
+{
+    const struct tr_config *cfg = t->cfg;
+    uint64_t rows = tr_data_rows(t->data), batch = (uint64_t)cfg->train_batch_size;
+    if (cfg->max_steps > 0) {
+        t->total_steps = cfg->max_steps;
+        t->total_samples = (uint64_t)cfg->max_steps * batch;
+        return TR_OK;
+    }
+    t->total_samples = (uint64_t)ceil((double)rows * cfg->num_train_epochs);
+    t->total_steps = (int64_t)tr_data_steps(t->total_samples, batch);
+    if (t->total_steps < 1)
+        return tr_fail(TR_USAGE, "nothing to train: %" PRIu64 " rows for %g epochs", rows, cfg->num_train_epochs);
+    return TR_OK;
+}
+
+static enum tr_status open_data(struct trainer *t)
+{
+    enum tr_status st = TR_OK;
+    char cache[TR_PATH_MAX];
+    TR_TRY(tr_path_join(cache, t->cfg->output, ".cache"));
+    TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
+    if (t->cfg->eval_data.n)
+        TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->eval_data, false, cache, &t->tok, &t->eval_data));
+    TR_TRY(count_steps(t));
+out:
+    return st;
+}
+
+/* The checkpoint to go on from: the newest that verifies, the one named, or none. */
+static enum tr_status find_checkpoint(struct trainer *t, struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    const char *resume = t->cfg->resume_from_checkpoint;
+    if (strcmp(resume, "auto") == 0) {
+        TR_TRY(tr_ckpt_scan(t->cfg->output, NULL, &t->has_checkpoint, &t->checkpoint, notes));
+    } else if (strcmp(resume, "none") != 0) {
+        TR_TRY(tr_ckpt_verify(resume, NULL, &t->checkpoint));
+        t->has_checkpoint = true;
+    }
+    if (t->has_checkpoint) {
+        TR_TRY(tr_state_load(t->checkpoint.path, &t->state, t->cfg, t->data, t->total_steps));
+        t->first_step = t->saved_step = t->state.step;
+        t->tokens_done = t->state.tokens;
+    }
+out:
+    return st;
+}
+
+static enum tr_status load(struct trainer *t, enum tr_dtype *save_dtype)
+{
+    enum tr_status st = TR_OK;
+    struct tr_store store = tr_exec_store(t->e);
+    float *buf = (float *)(void *)t->e->base[TR_A_SAVE];
+    *save_dtype = tr_config_dtype(t->s->model->config);
+    if (t->has_checkpoint) {
+        TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, save_dtype));
+        TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf));
+    } else if (t->cfg->from_scratch) {
+        TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, buf));
+    } else {
+        TR_TRY(tr_load_weights(&store, t->cfg->model, buf, save_dtype));
+    }
+out:
+    return st;
+}
+
+static enum tr_status open_run(struct trainer *t)
+{
+    const struct tr_config *cfg = t->cfg;
+    enum tr_status st = TR_OK;
+    enum tr_dtype save_dtype;
+    enum tr_gemm_choice got;
+    char text[256], human[32];
+    struct tr_str notes = { 0 };
+    TR_TRY(tr_gemm_select(cfg->gemm, &got));
+    TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
+    TR_TRY(tr_state_new(&t->state));
+    TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
+    TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
+    TR_TRY(open_data(t));
+    TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
+    TR_TRY(tr_device_open("cpu", &t->dev));
+    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, (uint64_t)cfg->seed, &t->e));
+    TR_TRY(find_checkpoint(t, &notes));
+    TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
+    TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
+    struct tr_observe_options opt = { .run = t->state.run_id, .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
+                                      .quiet = cfg->quiet, .total_steps = t->total_steps, .logging_steps = cfg->logging_steps,
+                                      .events_path = t->events_path };
+    TR_TRY(tr_observe_open(&opt, &t->ob));
+    if (notes.n)
+        tr_observe_say(t->ob, notes.p);
+    TR_TRY(load(t, &save_dtype));
+    struct tr_store store = tr_exec_store(t->e);
+    TR_TRY(tr_saver_open(&store, cfg->model, save_dtype, &t->saver));
+    TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
+                          t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
+    t->flops_per_token = tr_model_flops_per_token(t->s->model);
+    t->peak_flops = tr_measure_peak(t->pool);
+    struct tr_data_info info;
+    tr_data_get_info(t->data, &info);
+    TR_TRY(tr_format(text, sizeof text, "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64 " tokens, %d threads, gemm %s",
+                     t->s->model->arch->model_type, tr_human_count((double)t->s->model->n_elements, human, sizeof human),
+                     info.n_tokens, t->total_steps, cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(got)));
+    tr_observe_say(t->ob, text);
+    if (t->first_step > 0) {
+        TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
+        tr_observe_say(t->ob, text);
+    }
+out:
+    tr_str_release(&notes);
+    return st;
+}
+
+static void tell_plan(struct trainer *t)
+{
+    struct tr_event_arena arenas[TR_A_COUNT];
+    const struct tr_compiled *c = t->s->compiled;
+    for (int i = 0; i < TR_A_COUNT; i++)
+        arenas[i] = (struct tr_event_arena){ tr_arena_name((enum tr_arena_id)i), c->bytes[i] };
+    struct tr_event_plan e = { .rank = 0, .total_bytes = tr_compiled_bytes(c), .reserved_bytes = t->dev.reserved_bytes,
+                               .arenas = arenas, .n_arenas = TR_A_COUNT };
+    tr_observe_plan(t->ob, &e);
+}
+
+static enum tr_status save(struct trainer *t, int64_t step)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str state = { 0 }, hf = { 0 };
+    uint64_t bytes = 0;
+    char path[TR_PATH_MAX], name[64];
+    int64_t start = tr_clock_us();
+    t->state.step = step;
+    t->state.tokens = t->tokens_done;
+    TR_TRY(tr_state_write(&t->state, t->cfg, t->data, t->total_steps, &state));
+    TR_TRY(tr_trainer_state_write(t->cfg, t->data, t->events_path, step, t->total_steps, t->tokens_done, t->flops_per_token, &hf));
+    TR_TRY(tr_saver_checkpoint(t->saver, t->cfg->output, t->state.run_id, step, t->state.generation, state.p, hf.p, &bytes));
+    TR_TRY(tr_ckpt_retain(t->cfg->output, step, t->state.generation, t->cfg->save_total_limit, -1, NULL));
+    t->saved_step = step;
+    (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
+    TR_TRY(tr_path_join(path, t->cfg->output, name));
+    double s = (double)(tr_clock_us() - start) * 1e-6;
+    struct tr_event_checkpoint e = { .step = step, .path = path, .stall_s = s, .write_s = s, .bytes = bytes, .verified = true };
+    tr_observe_checkpoint(t->ob, &e);
+out:
+    tr_str_release(&state);
+    tr_str_release(&hf);
+    return st;
+}
+
+/* A failed save costs a checkpoint, never the training (reliability C1). */
+static void try_save(struct trainer *t, int64_t step)
+{
+    if (save(t, step) == TR_OK)
+        return;
+    struct tr_event_fault f = { .rank = 0, .host = "", .phase = "checkpoint", .action = "save", .cause = tr_error_text() };
+    tr_observe_fault(t->ob, &f);
+    tr_error_clear();
+}
+
+static enum tr_status evaluate(struct trainer *t, int64_t step)
+{
+    struct tr_eval_result r;
+    void *mem = t->e->base[TR_A_DATA] + t->s->loader_bytes;
+    enum tr_status st = tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, &r);
+    if (st != TR_OK)
+        return st;
+    struct tr_event_eval e = { .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens };
+    tr_observe_eval(t->ob, &e);
+    return TR_OK;
+}
+
+static enum tr_status next_batch(struct trainer *t, struct tr_step_batch **out, double *wait_s)
+{
+    int64_t start = tr_clock_us();
+    enum tr_status st = TR_TIMEOUT;
+    for (int tries = 0; st == TR_TIMEOUT && tries < 600 && !tr_stop_wanted(); tries++)
+        st = tr_loader_next(t->loader, out, 1000000);
+    *wait_s = (double)(tr_clock_us() - start) * 1e-6;
+    if (st == TR_TIMEOUT && tr_stop_wanted())
+        return tr_fail(TR_STOPPED, "stopped by a signal while waiting for data");
+    return st;
+}
+
+static enum tr_status one_step(struct trainer *t, int64_t step)
+{
+    enum tr_status st = TR_OK;
+    struct tr_step_batch *b = NULL;
+    struct tr_step_result r;
+    float values[TR_STEP_COUNT];
+    double wait_s = 0;
+    int64_t start = tr_clock_us();
+    TR_TRY(next_batch(t, &b, &wait_s));
+    TR_BUG_ON(!b || b->step != (uint64_t)step);
+    tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
+    st = tr_exec_step(t->e, t->cfg, b->micro, values, &r);
+    if (st != TR_OK)
+        return tr_fail_at(st, "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64 ": ", step + 1, b->first_sample,
+                          b->first_sample + b->n_samples - 1);
+    double seconds = (double)(tr_clock_us() - start) * 1e-6;
+    int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
+    t->tokens_done += tokens;
+    struct tr_event_range range = { (int64_t)b->first_sample, (int64_t)(b->first_sample + b->n_samples) - 1 };
+    struct tr_event_step e = { .step = step + 1, .loss = b->n_targets ? r.loss_sum / (double)b->n_targets : 0,
+                               .grad_norm = r.grad_norm, .lr = (double)values[TR_STEP_LR], .tokens = tokens,
+                               .tokens_per_s = (double)tokens / seconds, .data_wait_s = wait_s, .samples = &range, .n_samples = 1 };
+    e.mfu = t->peak_flops > 0 ? e.tokens_per_s * t->flops_per_token / t->peak_flops : -1;
+    tr_observe_step(t->ob, &e);
+out:
+    return st;
+}
+
+static bool is_due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+static enum tr_status loop(struct trainer *t)
+{
+    enum tr_status st = TR_OK;
+    for (int64_t step = t->first_step; step < t->total_steps; step++) {
+        TR_TRY(tr_failpoint("train.before_step"));
+        TR_TRY(one_step(t, step));
+        int64_t done = step + 1;
+        if (t->eval_data && (is_due(done, t->cfg->eval_steps) || done == t->total_steps))
+            TR_TRY(evaluate(t, done));
+        if (is_due(done, t->cfg->save_steps) && done < t->total_steps)
+            try_save(t, done);
+        if (tr_stop_wanted() && done < t->total_steps) {
+            if (t->saved_step != done)
+                try_save(t, done);
+            TR_TRY(tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done));
+        }
+    }
+    try_save(t, t->total_steps);
+    TR_TRY(tr_saver_model(t->saver, t->cfg->output));
+out:
+    return st;
+}
+
+static void close_run(struct trainer *t)
+{
+    tr_loader_close(t->loader);
+    tr_saver_close(t->saver);
+    tr_observe_close(t->ob);
+    tr_exec_close(t->e);
+    tr_pool_close(t->pool);
+    tr_data_close(t->data);
+    tr_data_close(t->eval_data);
+    tr_tokenizer_close(t->tok);
+    tr_ckpt_unlock(t->lock);
+    tr_setup_close(t->s);
+}
+
+enum tr_status tr_train(const struct tr_config *cfg)
+{
+    struct trainer t = { .cfg = cfg, .saved_step = -1 };
+    int64_t start = tr_clock_us();
+    tr_stop_on_signals();
+    enum tr_status st = open_run(&t);
+    if (st == TR_OK) {
+        tell_plan(&t);
+        st = loop(&t);
+        struct tr_event_end e = { .status = st == TR_OK ? "done" : st == TR_STOPPED ? "stopped" : "failed",
+                                  .steps = t.total_steps, .tokens = t.tokens_done,
+                                  .seconds = (double)(tr_clock_us() - start) * 1e-6 };
+        tr_observe_end(t.ob, &e);
+    }
+    close_run(&t);
+    return st;
+}

@@ -1,0 +1,56 @@
+/* train.h - room header of train: a configuration turned into a plan, a plan run. */
+#ifndef TR_TRAIN_TRAIN_H
+#define TR_TRAIN_TRAIN_H
+
+#include "ckpt/ckpt.h"
+#include "observe/observe.h"
+#include "train/exec.h"
+
+/* Everything decided before step 0 that needs no data and no weights. `plan` stops here; `train` goes on from here. */
+struct tr_setup {
+    const struct tr_config *cfg;
+    int64_t sequence_length;
+    int n_threads;
+    struct tr_model *model, *eval_model;
+    struct tr_loader_shape loader;
+    size_t loader_bytes, eval_batch_bytes;
+    struct tr_compiled *compiled;
+};
+
+enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_GENERATE };
+enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
+void tr_setup_close(struct tr_setup *s);
+
+/* Arrays of one batch of n tokens inside mem (tr_batch_bytes(n) bytes, 64-byte aligned). */
+size_t tr_batch_bytes(int64_t n_tokens);
+struct tr_batch tr_batch_in(void *mem, int64_t n_tokens);
+
+/* The store that ckpt reads and writes, over an executor whose arenas are host memory. */
+struct tr_store tr_exec_store(struct tr_exec *e);
+
+/* Opens the data of cfg->data or cfg->eval_data; the tokenizer is opened from the model directory when text needs it. */
+enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
+                            bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer, struct tr_data **out);
+
+struct tr_eval_result {
+    double loss, perplexity;
+    int64_t tokens;
+};
+/* Mean loss over all of the data; `batch` is eval_batch_bytes of memory. */
+enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
+                           struct tr_eval_result *out);
+
+/* Verbs. Each returns with nothing printed but what observe shows. */
+enum tr_status tr_train(const struct tr_config *cfg);
+enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out);
+/* Appends what the model adds to the prompt; on_text (may be NULL) gets it piece by piece. */
+typedef void tr_text_fn(void *ctx, const char *text, size_t n);
+enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx);
+/* An HF directory with random weights from a config.json. */
+enum tr_status tr_init_model(const struct tr_config *cfg);
+
+/* First SIGINT or SIGTERM: finish the step, save, return TR_STOPPED. Second: the default action. */
+void tr_stop_on_signals(void);
+bool tr_stop_wanted(void);
+
+#endif

@@ -1,0 +1,137 @@
+/* Conversions are exact one way and round to nearest even the other way: checked at every representable 16-bit value
+ * and at every midpoint between two neighbours, which is where rounding decides. No tolerances. */
+#include "base/base.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <math.h>
+#include <cmocka.h>
+
+static void names_parse_both_ways(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < TR_DTYPE_COUNT; i++) {
+        enum tr_dtype d = (enum tr_dtype)i, got = TR_DTYPE_COUNT;
+        assert_int_equal(tr_dtype_parse(tr_dtype_name(d), &got), TR_OK);
+        assert_int_equal(got, d);
+        assert_int_equal(tr_dtype_parse(tr_dtype_safetensors(d), &got), TR_OK);
+        assert_int_equal(got, d);
+    }
+    enum tr_dtype got = TR_U8;
+    assert_int_equal(tr_dtype_parse("float12", &got), TR_USAGE);
+    assert_int_equal(got, TR_U8);
+    assert_non_null(strstr(tr_error_text(), "bfloat16"));
+    assert_int_equal(tr_dtype_bytes(TR_BF16), 2);
+    assert_int_equal(tr_dtype_bytes(TR_F64), 8);
+}
+
+typedef float widen_fn(uint16_t);
+typedef uint16_t narrow_fn(float);
+
+static void check_rounding(widen_fn *widen, narrow_fn *narrow, uint16_t infinity)
+{
+    for (uint32_t i = 0; i < infinity; i++) {
+        uint16_t h = (uint16_t)i, next = (uint16_t)(i + 1), even = h & 1 ? next : h;
+        float a = widen(h);
+        assert_int_equal(narrow(a), h);
+        assert_int_equal(narrow(-a), h | 0x8000);
+        /* Beyond the largest finite value the next step would be as wide as the one before it. */
+        double b = next == infinity ? 2 * (double)a - (double)widen((uint16_t)(i - 1)) : (double)widen(next);
+        float middle = (float)(((double)a + b) / 2); /* exact: one more bit than the 16-bit type has */
+        assert_int_equal(narrow(middle), even);
+        assert_int_equal(narrow(-middle), even | 0x8000);
+        assert_int_equal(narrow(nextafterf(middle, INFINITY)), next);
+        assert_int_equal(narrow(nextafterf(middle, 0)), h);
+    }
+    assert_int_equal(narrow(INFINITY), infinity);
+    assert_int_equal(narrow(-INFINITY), infinity | 0x8000);
+    assert_true(isnan(widen(narrow(NAN))));
+    for (uint32_t i = infinity + 1u; i < 0x8000; i++)
+        assert_true(isnan(widen((uint16_t)i)) && isnan(widen(narrow(widen((uint16_t)i)))));
+}
+
+/* Inline functions of the header need an address. */
+static float widen_bf16(uint16_t h)
+{
+    return tr_f32_of_bf16(h);
+}
+
+static uint16_t narrow_bf16(float f)
+{
+    return tr_bf16_of_f32(f);
+}
+
+static void bf16_rounds_to_nearest_even_everywhere(void **state)
+{
+    (void)state;
+    check_rounding(widen_bf16, narrow_bf16, 0x7f80);
+    uint32_t bits = 0x7f800001u; /* a NaN whose payload would be cut to infinity */
+    float nan;
+    memcpy(&nan, &bits, sizeof nan);
+    assert_true(isnan(widen_bf16(narrow_bf16(nan))));
+}
+
+static void f16_rounds_to_nearest_even_everywhere(void **state)
+{
+    (void)state;
+    check_rounding(tr_f32_of_f16, tr_f16_of_f32, 0x7c00);
+    assert_true(tr_f32_of_f16(0x3c00) == 1.0f && tr_f32_of_f16(0x0001) == 0x1p-24f && tr_f32_of_f16(0x7bff) == 65504);
+}
+
+static void f64_to_16_bits_rounds_once(void **state)
+{
+    (void)state;
+    /* Just above a midpoint by less than a float can hold: a float in between would fall on the tie and go to even. */
+    double above[2] = { 1 + 0x1p-8 + 0x1p-40, -(1 + 0x1p-8 + 0x1p-40) };
+    uint16_t h[2];
+    tr_convert(above, TR_F64, h, TR_BF16, 2);
+    assert_int_equal(h[0], 0x3f81);
+    assert_int_equal(h[1], 0xbf81);
+    double below[2] = { 1 + 3 * 0x1p-8 - 0x1p-40, 1e300 };
+    tr_convert(below, TR_F64, h, TR_BF16, 2);
+    assert_int_equal(h[0], 0x3f81);
+    assert_int_equal(h[1], 0x7f80);
+    double half[2] = { 1 + 0x1p-11 + 0x1p-40, 65520 - 0x1p-20 };
+    tr_convert(half, TR_F64, h, TR_F16, 2);
+    assert_int_equal(h[0], 0x3c01);
+    assert_int_equal(h[1], 0x7bff);
+}
+
+static void convert_agrees_with_the_scalar_functions_for_every_pair(void **state)
+{
+    (void)state;
+    enum { N = 700 }; /* more than two blocks and a rest */
+    static float f32[N], f32_back[N];
+    static double f64[N];
+    static uint16_t bf16[N], f16[N], other[N];
+    for (int i = 0; i < N; i++)
+        f32[i] = (float)(i - 350) * 0.37f;
+    tr_convert(f32, TR_F32, bf16, TR_BF16, N);
+    tr_convert(f32, TR_F32, f16, TR_F16, N);
+    tr_convert(f32, TR_F32, f64, TR_F64, N);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(bf16[i], tr_bf16_of_f32(f32[i]));
+        assert_int_equal(f16[i], tr_f16_of_f32(f32[i]));
+        assert_true(f64[i] == (double)f32[i]);
+    }
+    tr_convert(f64, TR_F64, f32_back, TR_F32, N);
+    assert_memory_equal(f32, f32_back, sizeof f32);
+    tr_convert(f64, TR_F64, other, TR_BF16, N);
+    assert_memory_equal(other, bf16, sizeof bf16);
+    tr_convert(bf16, TR_BF16, other, TR_F16, N);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(other[i], tr_f16_of_f32(tr_f32_of_bf16(bf16[i])));
+    tr_convert(bf16, TR_BF16, bf16, TR_BF16, N); /* in place, same type */
+    tr_convert(NULL, TR_F32, NULL, TR_BF16, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_parse_both_ways),
+        cmocka_unit_test(bf16_rounds_to_nearest_even_everywhere),
+        cmocka_unit_test(f16_rounds_to_nearest_even_everywhere),
+        cmocka_unit_test(f64_to_16_bits_rounds_once),
+        cmocka_unit_test(convert_agrees_with_the_scalar_functions_for_every_pair),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* Hash, clock, failpoints. */
+#include "base/base.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static void hash_gives_the_reference_values(void **state)
+{
+    (void)state;
+    char hex[33];
+    tr_hash_hex(tr_hash("", 0), hex); /* XXH3-128 of nothing, seed 0 */
+    assert_string_equal(hex, "99aa06d3014798d86001c324468d497f");
+    tr_hash_hex(tr_hash(NULL, 0), hex);
+    assert_string_equal(hex, "99aa06d3014798d86001c324468d497f");
+}
+
+static void streaming_equals_one_shot_for_any_cut(void **state)
+{
+    (void)state;
+    unsigned char data[3000];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * 7 + i / 256);
+    struct tr_hasher *h = NULL;
+    assert_int_equal(tr_hasher_open(&h), TR_OK);
+    struct tr_hash128 whole = tr_hash(data, sizeof data);
+    for (size_t cut = 0; cut <= sizeof data; cut += 61) {
+        tr_hasher_clear(h);
+        tr_hasher_add(h, data, cut);
+        tr_hasher_add(h, data + cut, sizeof data - cut);
+        assert_true(tr_hash_eq(tr_hasher_get(h), whole));
+    }
+    data[1234] ^= 1;
+    assert_false(tr_hash_eq(tr_hash(data, sizeof data), whole));
+    tr_hasher_close(h);
+    tr_hasher_close(NULL);
+}
+
+static void clocks_move_forward(void **state)
+{
+    (void)state;
+    int64_t a = tr_clock_us();
+    usleep(2000);
+    assert_true(tr_clock_us() - a >= 2000);
+    assert_true(tr_clock_wall() > 1.6e9);
+}
+
+static void only_the_armed_hit_of_the_armed_rank_fails(void **state)
+{
+    (void)state;
+    assert_int_equal(tr_failpoint("a"), TR_OK);
+    assert_int_equal(tr_failpoint_setup("a:error:2,b:error:1:3,c:error:1:4", 3), TR_OK);
+    assert_int_equal(tr_failpoint("a"), TR_OK);
+    assert_int_equal(tr_failpoint("a"), TR_IO);
+    assert_non_null(strstr(tr_error_text(), "failpoint a"));
+    assert_int_equal(tr_failpoint("a"), TR_OK);
+    assert_int_equal(tr_failpoint("b"), TR_IO);
+    assert_int_equal(tr_failpoint("c"), TR_OK);
+    assert_int_equal(tr_failpoint_setup("", 3), TR_OK);
+    assert_int_equal(tr_failpoint("b"), TR_OK);
+}
+
+static void delay_waits(void **state)
+{
+    (void)state;
+    assert_int_equal(tr_failpoint_setup("slow:delay20", 0), TR_OK);
+    int64_t a = tr_clock_us();
+    assert_int_equal(tr_failpoint("slow"), TR_OK);
+    assert_true(tr_clock_us() - a >= 20000);
+    assert_int_equal(tr_failpoint_setup("", 0), TR_OK);
+}
+
+/* The child arms TR_FAIL itself, so the environment path is the one that is tested. */
+static pid_t hit_in_child(const char *spec)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        setenv("TR_FAIL", spec, 1);
+        if (tr_failpoint_setup(NULL, 0) != TR_OK)
+            _exit(9);
+        (void)tr_failpoint("here");
+        _exit(0);
+    }
+    return pid;
+}
+
+static void kill_and_stop_hit_the_process(void **state)
+{
+    (void)state;
+    int status = 0;
+    pid_t pid = hit_in_child("here:kill");
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    pid = hit_in_child("here:stop");
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    kill(pid, SIGCONT);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void bad_specs_are_refused_and_arm_nothing(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "a",         "a:",           ":kill",   "a:explode", "a:error:0",
+                                       "a:error:x", "a:error:1:-1", "a:delay", "a:delay-5", "a:error:1:0:0",
+                                       "a:error,",  "a:error,b" };
+    for (size_t i = 0; i < TR_COUNT_OF(bad); i++) {
+        assert_int_equal(tr_failpoint_setup(bad[i], 0), TR_USAGE);
+        assert_non_null(strstr(tr_error_text(), "TR_FAIL="));
+        assert_int_equal(tr_failpoint("a"), TR_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hash_gives_the_reference_values),
+        cmocka_unit_test(streaming_equals_one_shot_for_any_cut),
+        cmocka_unit_test(clocks_move_forward),
+        cmocka_unit_test(only_the_armed_hit_of_the_armed_rank_fails),
+        cmocka_unit_test(delay_waits),
+        cmocka_unit_test(kill_and_stop_hit_the_process),
+        cmocka_unit_test(bad_specs_are_refused_and_arm_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,278 @@
+/* case_call.h - turns a row of cases.h into a tr_call with data.
+ *
+ * Every buffer starts as 0xff bytes: a NaN in each float type, so a kernel that reads padding or an output it should
+ * overwrite shows it, and bytes around a view that are no longer 0xff were written by mistake.
+ */
+#ifndef TR_TESTS_OPS_CASE_CALL_H
+#define TR_TESTS_OPS_CASE_CALL_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/cases.h"
+#include "ops/cpu/ref.h"
+
+enum { N_VIEWS = TR_MAX_IN + TR_MAX_OUT, GUARD = 64, DOCUMENT_SAMPLE = (1 << 24) - 1 };
+
+struct mode {
+    const char *name;
+    enum tr_dtype act, grad, state, stat;
+    bool is_padded;  /* views are column slices of wider values */
+    bool accumulate; /* acc outputs start with numbers */
+};
+
+struct built {
+    const struct op_case *row;
+    struct tr_call c;
+    char label[96];
+    char row_dim[N_VIEWS]; /* size letter of each view's rows; inputs first, outputs from TR_MAX_IN */
+    unsigned char *base[N_VIEWS];
+    size_t n_bytes[N_VIEWS];
+};
+
+static inline struct tr_view *view_of(struct built *b, int i)
+{
+    return i < TR_MAX_IN ? &b->c.in[i] : &b->c.out[i - TR_MAX_IN];
+}
+
+static const struct op_shape *shape_of(enum tr_opcode op)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(shapes); i++)
+        if (shapes[i].op == op)
+            return &shapes[i];
+    fail_msg("op %d has no row in shapes", (int)op);
+    return NULL;
+}
+
+static inline int64_t size_of(const struct op_case *r, char letter)
+{
+    const struct tr_attr *a = &r->attr;
+    int64_t group = a->group ? a->group : r->d;
+    switch (letter) {
+    case 'N':
+        return r->n;
+    case 'D':
+        return r->d;
+    case 'O':
+        return r->o;
+    case 'V':
+        return r->v;
+    case 'W':
+        return a->weight_is_in_out ? r->d : r->o;
+    case 'w':
+        return a->weight_is_in_out ? r->o : r->d;
+    case 'g':
+        return group;
+    case 'G':
+        return r->d / group;
+    case 'Q':
+        return (int64_t)a->n_heads_q * a->head_dim;
+    case 'K':
+        return (int64_t)a->n_heads_kv * a->head_dim;
+    case 'H':
+        return a->n_heads_q;
+    case 'R':
+        return r->rope_cols;
+    case 'S':
+        return TR_STEP_COUNT;
+    default:
+        return letter - '0';
+    }
+}
+
+static inline enum tr_dtype dtype_of(const struct mode *m, char kind)
+{
+    switch (kind) {
+    case 'a':
+        return m->act;
+    case 'f':
+    case 'r':
+        return m->stat;
+    case 'g':
+        return m->grad;
+    case 'P':
+    case 'm':
+    case 'v':
+        return m->state;
+    case 'c':
+        return m->act == TR_F32 ? TR_BF16 : TR_F32;
+    case 'D':
+        return TR_F64;
+    case 'z':
+        return TR_F32;
+    case 's':
+        return TR_I64;
+    default:
+        return TR_I32;
+    }
+}
+
+/* Uniform in (-1, 1): a function of view and element. */
+static inline double number(uint64_t stream, int64_t row, int64_t col)
+{
+    struct tr_philox r = tr_philox(stream, (uint64_t)row, (uint64_t)col);
+    return 2.0 * (double)tr_u01(r.v[0]) - 1.0;
+}
+
+static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream, int64_t row)
+{
+    int64_t len = r->pack ? r->pack : r->n;
+    int64_t span = r->v + 2 * r->index_spread;
+    int64_t random = span > 0 ? (int64_t)(tr_philox(stream, 0, (uint64_t)row).v[1] % (uint64_t)span) : 0;
+    switch (kind) {
+    case 'i':
+        return random - r->index_spread - r->attr.index_offset;
+    case 't':
+        return row % 4 == 3 ? -1 : random; /* every fourth row has no target */
+    case 'b':
+        return row / len * len;
+    case 's':
+        return DOCUMENT_SAMPLE + row / len; /* crosses the 24 bits that dropout keeps */
+    default:
+        return row % len;
+    }
+}
+
+#define INV_TOKENS 0.5f
+
+static inline void fill_step(float *s)
+{
+    static const float values[TR_STEP_COUNT] = {
+        [TR_STEP_LR] = 0.01f,        [TR_STEP_INV_TOKENS] = INV_TOKENS, [TR_STEP_CLIP] = 0.75f,
+        [TR_STEP_BETA1] = 0.9f,      [TR_STEP_BETA2] = 0.95f,           [TR_STEP_EPS] = 1e-8f,
+        [TR_STEP_DECAY] = 0.1f,      [TR_STEP_BIAS1] = 0.271f,          [TR_STEP_BIAS2] = 0.143f,
+        [TR_STEP_NUMBER_LO] = 70001, [TR_STEP_NUMBER_HI] = 3,
+    };
+    memcpy(s, values, sizeof values);
+}
+
+static inline void fill(const struct built *b, const struct tr_view *v, char kind, uint64_t stream)
+{
+    if (kind == 'z') {
+        fill_step(v->data);
+        return;
+    }
+    for (int64_t row = 0; row < v->rows; row++) {
+        for (int64_t col = 0; col < v->cols; col++) {
+            double angle = (double)row * pow(10.0, -2.0 * (double)(col % (v->cols / 2 + 1)) / (double)v->cols);
+            if (v->dtype == TR_I32)
+                ((int32_t *)v->data)[row * v->ld] = (int32_t)whole(b->row, kind, stream, row);
+            else if (v->dtype == TR_I64)
+                ((int64_t *)v->data)[row * v->ld] = whole(b->row, kind, stream, row);
+            else if (kind == 'r')
+                tr_ref_put(v, row, col, col < v->cols / 2 ? cos(angle) : sin(angle));
+            else if (kind == 'v')
+                tr_ref_put(v, row, col, 0.01 + fabs(number(stream, row, col)));
+            else
+                tr_ref_put(v, row, col, number(stream, row, col));
+        }
+    }
+}
+
+static inline void add_view(struct built *b, const struct mode *m, int i, char kind, char rows, char cols)
+{
+    struct tr_view *v = view_of(b, i);
+    *v = (struct tr_view){ .dtype = dtype_of(m, kind), .rows = size_of(b->row, rows), .cols = size_of(b->row, cols) };
+    v->ld = v->cols + (m->is_padded ? 3 : 0);
+    size_t elem = tr_dtype_bytes(v->dtype), skip = m->is_padded ? elem : 0;
+    b->row_dim[i] = rows;
+    b->n_bytes[i] = tr_round_up((size_t)(v->rows * v->ld) * elem + skip, 64) + 64;
+    b->base[i] = aligned_alloc(64, b->n_bytes[i]);
+    assert_non_null(b->base[i]);
+    memset(b->base[i], 0xff, b->n_bytes[i]);
+    v->data = b->base[i] + skip;
+    /* Outputs: optimizer state is read; acc outputs are read when they accumulate; the rest starts as NaN. */
+    bool is_state = strchr("Pmv", kind) != NULL;
+    bool is_acc = i >= TR_MAX_IN && b->c.accumulate[i - TR_MAX_IN];
+    if (i < TR_MAX_IN || is_state || is_acc)
+        fill(b, v, kind, (uint64_t)b->c.op * N_VIEWS + (uint64_t)i); /* dy must not equal x: some errors cancel then */
+}
+
+static inline void add_views(struct built *b, const struct mode *m, const char *spec, int first)
+{
+    for (int i = first; *spec; i++) {
+        bool is_optional = *spec == '?', needs_dropout = *spec == '%';
+        spec += is_optional || needs_dropout;
+        bool is_absent =
+            *spec == '-' || (is_optional && b->row->is_bare) || (needs_dropout && b->row->attr.dropout_p <= 0);
+        if (!is_absent)
+            add_view(b, m, i, spec[0], spec[1], spec[2]);
+        spec += *spec == '-' ? 1 : 3;
+        spec += *spec == ' ';
+    }
+}
+
+/* Random inputs, NaN outputs. */
+static inline void build(struct built *b, const struct op_case *row, enum tr_opcode op, const struct mode *m)
+{
+    const struct op_shape *s = shape_of(op);
+    *b = (struct built){ .row = row, .c = { .op = op, .attr = row->attr } };
+    snprintf(b->label, sizeof b->label, "%s (%s, %s)", tr_op_row(op)->name, row->label, m->name);
+    for (int i = 0; i < TR_MAX_OUT; i++)
+        b->c.accumulate[i] = m->accumulate && (tr_op_row(op)->acc_mask >> i & 1);
+    add_views(b, m, s->in, 0);
+    add_views(b, m, s->out, TR_MAX_IN);
+}
+
+static inline void copy_view(const struct tr_view *from, const struct tr_view *to)
+{
+    size_t elem = tr_dtype_bytes(to->dtype);
+    if (!from->data || !to->data)
+        return;
+    assert_int_equal(from->dtype, to->dtype);
+    for (int64_t row = 0; row < to->rows; row++)
+        memcpy((char *)to->data + (size_t)(row * to->ld) * elem,
+               (const char *)from->data + (size_t)(row * from->ld) * elem, (size_t)to->cols * elem);
+}
+
+/* A backward call whose inputs come from a forward call that has run. */
+static inline void build_backward(struct built *b, struct built *forward, const struct op_grad *g, const struct mode *m)
+{
+    build(b, forward->row, g->backward, m);
+    if (g->backward == TR_OP_ROPE)
+        b->c.attr.inverse = !b->c.attr.inverse;
+    for (int i = 0; g->in[i]; i++) {
+        char from = g->in[i];
+        if (from >= '0' && from <= '9')
+            copy_view(&forward->c.in[from - '0'], &b->c.in[i]);
+        else if (from == 'A' || from == 'B')
+            copy_view(&forward->c.out[from - 'A'], &b->c.in[i]);
+    }
+}
+
+static inline void release(struct built *b)
+{
+    for (int i = 0; i < N_VIEWS; i++)
+        free(b->base[i]);
+    free(b->c.scratch);
+    *b = (struct built){ 0 };
+}
+
+static inline void run_kernel(struct built *b, tr_kernel kernel, struct tr_pool *pool)
+{
+    size_t bytes = tr_op_scratch(&b->c, tr_pool_threads(pool));
+    unsigned char *scratch = aligned_alloc(64, tr_round_up(bytes, 64) + GUARD);
+    assert_non_null(scratch);
+    memset(scratch, 0xff, bytes + GUARD);
+    b->c.scratch = scratch;
+    b->c.pool = pool;
+    kernel(&b->c);
+    for (size_t i = 0; i < GUARD; i++)
+        if (scratch[bytes + i] != 0xff)
+            fail_msg("%s writes past its %zu scratch bytes", b->label, bytes);
+    free(scratch);
+    b->c.scratch = NULL;
+}
+
+static inline void run_fast(struct built *b, struct tr_pool *pool)
+{
+    run_kernel(b, tr_op_cpu_fast(b->c.op), pool);
+}
+
+#endif

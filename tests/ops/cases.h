@@ -1,0 +1,187 @@
+/* cases.h - the one table of op cases: it drives derivatives, parity, bit identity and speed.
+ *
+ * `shapes` says what each op's views look like, `grads` how a backward op is fed from its forward op, and `cases` holds
+ * sizes and attributes of forward and stand-alone ops; every case also drives the backward ops of its forward op.
+ */
+#ifndef TR_TESTS_OPS_CASES_H
+#define TR_TESTS_OPS_CASES_H
+
+#include "ops/ops.h"
+
+/* A view is kind, rows, columns; views are separated by blanks. In front: `?` optional, `%` only with dropout.
+ * Kinds: a activation or weight, f statistics (F32), g gradient, D F64 sum, c the other float type,
+ *        i index, t target, b begin, s sample, p position, r rope table, z step,
+ *        P parameter, m and v optimizer state, - absent.
+ * Sizes: N D O V as in ops.h, Ww weight in either order, Gg groups and columns per group, Q K H query columns, key
+ *        columns, query heads, R rope columns, S step slots, digits. */
+static const struct op_shape {
+    enum tr_opcode op;
+    const char *in, *out;
+    bool rounds_inside; /* may hold an intermediate in the activation type, as tensor cores want it */
+} shapes[] = {
+    { TR_OP_EMBED, "iN1 aVD", "aND", false },
+    { TR_OP_EMBED_DW, "iN1 aND", "gVD", false },
+    { TR_OP_LINEAR, "aND aWw ?a1O", "aNO", false },
+    { TR_OP_LINEAR_DX, "aNO aWw ?aND", "aND", false },
+    { TR_OP_LINEAR_DW, "aNO aND", "gWw ?g1O", false },
+    { TR_OP_LAYERNORM, "aND a1D a1D", "aND fN2", false },
+    { TR_OP_LAYERNORM_BWD, "aND aND a1D fN2 ?aND", "aND g1D g1D", false },
+    { TR_OP_RMSNORM, "aND a1g", "aND fNG", false },
+    { TR_OP_RMSNORM_BWD, "aND aND a1g fNG ?aND", "aND g1g", false },
+    { TR_OP_ROPE, "aND pN1 rVR", "aND", false },
+    { TR_OP_ATTENTION, "aNQ aNK aNK bN1 %sN1 %pN1 %z1S", "aNQ fNH", false },
+    { TR_OP_ATTENTION_BWD, "aNQ aNQ aNK aNK aNQ fNH bN1 %sN1 %pN1 %z1S", "aNQ aNK aNK", false },
+    { TR_OP_ACT, "aND", "aND", false },
+    { TR_OP_ACT_BWD, "aND aND", "aND", false },
+    { TR_OP_GLU, "aND aND", "aND", false },
+    { TR_OP_GLU_BWD, "aND aND aND", "aND aND", false },
+    { TR_OP_ADD, "aND aND", "aND", false },
+    { TR_OP_SCALE, "aND", "aND", false },
+    { TR_OP_DROPOUT, "aND sN1 pN1 z1S", "aND", false },
+    { TR_OP_HEAD_LOSS, "aND aVD ?a1V tN1", "fN1", false },
+    { TR_OP_HEAD_LOSS_GRAD, "aND aVD ?a1V tN1 z1S", "fN1 aND gVD ?g1V", true },
+    { TR_OP_SUM, "fN1", "D11", false },
+    { TR_OP_SUMSQ, "g1D", "D11", false },
+    { TR_OP_ADAMW, "g1D z1S", "P1D m1D v1D ?a1D", false },
+    { TR_OP_LION, "g1D z1S", "P1D m1D - ?a1D", false },
+    { TR_OP_SGD, "g1D z1S", "P1D ?m1D - ?a1D", false },
+    { TR_OP_CAST, "aND", "cND", false },
+};
+
+/* `in` names the source of each backward input: digit = forward input, A B = forward output 0 1, y = gradient of
+ * forward output 0, n = random addend, z = step. `out` names the forward input whose gradient each output is; - = none.
+ */
+static const struct op_grad {
+    enum tr_opcode forward, backward;
+    const char *in, *out;
+} grads[] = {
+    { TR_OP_EMBED, TR_OP_EMBED_DW, "0y", "1" },
+    { TR_OP_LINEAR, TR_OP_LINEAR_DX, "y1n", "0" },
+    { TR_OP_LINEAR, TR_OP_LINEAR_DW, "y0", "12" },
+    { TR_OP_LAYERNORM, TR_OP_LAYERNORM_BWD, "y01Bn", "012" },
+    { TR_OP_RMSNORM, TR_OP_RMSNORM_BWD, "y01Bn", "01" },
+    { TR_OP_ROPE, TR_OP_ROPE, "y12", "0" },
+    { TR_OP_ATTENTION, TR_OP_ATTENTION_BWD, "y012AB3456", "012" },
+    { TR_OP_ACT, TR_OP_ACT_BWD, "y0", "0" },
+    { TR_OP_GLU, TR_OP_GLU_BWD, "y01", "01" },
+    { TR_OP_SCALE, TR_OP_SCALE, "y", "0" },
+    { TR_OP_DROPOUT, TR_OP_DROPOUT, "y123", "0" },
+    { TR_OP_HEAD_LOSS, TR_OP_HEAD_LOSS_GRAD, "0123z", "-012" },
+};
+
+struct op_case {
+    enum tr_opcode op;
+    const char *label;
+    int64_t n, d, o, v;
+    int64_t rope_cols, pack; /* pack: rows per document, 0 = one document */
+    int64_t index_spread;    /* embed: indices reach this far outside the table */
+    bool is_bare;            /* optional views absent */
+    bool is_speed;           /* a real size: only --speed runs it */
+    struct tr_attr attr;
+};
+
+#define HEADS(q, kv, d) .n_heads_q = (q), .n_heads_kv = (kv), .head_dim = (d)
+
+static const struct op_case cases[] = {
+    { TR_OP_EMBED, "one row", .n = 1, .d = 7, .v = 5 },
+    { TR_OP_EMBED, "repeated tokens, scaled", .n = 33, .d = 24, .v = 6, .attr = { .scale = 4.5f } },
+    { TR_OP_EMBED, "offset", .n = 9, .d = 16, .v = 11, .attr = { .index_offset = 2 } },
+    { TR_OP_EMBED, "shard of rows", .n = 40, .d = 8, .v = 5, .index_spread = 4, .attr = { .index_offset = -5 } },
+
+    { TR_OP_LINEAR, "1x1x1", .n = 1, .d = 1, .o = 1 },
+    { TR_OP_LINEAR, "one row", .n = 1, .d = 7, .o = 9 },
+    { TR_OP_LINEAR, "odd", .n = 17, .d = 33, .o = 29 },
+    { TR_OP_LINEAR, "bare", .n = 5, .d = 64, .o = 48, .is_bare = true },
+    { TR_OP_LINEAR, "tall", .n = 131, .d = 12, .o = 5 },
+    { TR_OP_LINEAR, "deep", .n = 6, .d = 700, .o = 40 },
+    { TR_OP_LINEAR, "in,out", .n = 13, .d = 31, .o = 21, .attr = { .weight_is_in_out = true } },
+    { TR_OP_LINEAR, "in,out bare", .n = 70, .d = 64, .o = 96, .is_bare = true, .attr = { .weight_is_in_out = true } },
+
+    { TR_OP_LAYERNORM, "one row", .n = 1, .d = 7, .attr = { .eps = 1e-5f } },
+    { TR_OP_LAYERNORM, "odd", .n = 37, .d = 45, .attr = { .eps = 1e-5f } },
+    { TR_OP_LAYERNORM, "bare", .n = 6, .d = 128, .is_bare = true, .attr = { .eps = 1e-5f } },
+
+    { TR_OP_RMSNORM, "one row", .n = 1, .d = 7, .attr = { .eps = 1e-6f } },
+    { TR_OP_RMSNORM, "offset", .n = 37, .d = 45, .attr = { .eps = 1e-6f, .weight_offset = 1 } },
+    { TR_OP_RMSNORM, "bare", .n = 6, .d = 128, .is_bare = true, .attr = { .eps = 1e-6f } },
+    { TR_OP_RMSNORM, "heads of 8", .n = 11, .d = 24, .attr = { .eps = 1e-6f, .group = 8 } },
+    { TR_OP_RMSNORM, "heads of 80", .n = 5, .d = 240, .is_bare = true, .attr = { .eps = 1e-6f, .group = 80 } },
+
+    { TR_OP_ROPE, "full", .n = 9, .d = 24, .v = 9, .rope_cols = 8, .attr = { .head_dim = 8 } },
+    { TR_OP_ROPE, "part of a head", .n = 7, .d = 160, .v = 7, .rope_cols = 32, .attr = { .head_dim = 80 } },
+    { TR_OP_ROPE, "packed", .n = 13, .d = 128, .v = 5, .rope_cols = 64, .pack = 5, .attr = { .head_dim = 64 } },
+    { TR_OP_ROPE, "back", .n = 3, .d = 12, .v = 3, .rope_cols = 6, .attr = { .head_dim = 6, .inverse = true } },
+
+    { TR_OP_ATTENTION, "one row", .n = 1, .attr = { HEADS(1, 1, 8), .scale = 0.35f } },
+    { TR_OP_ATTENTION, "heads of 8", .n = 19, .attr = { HEADS(2, 2, 8), .scale = 0.35f } },
+    { TR_OP_ATTENTION, "heads of 7", .n = 12, .attr = { HEADS(2, 1, 7) } },
+    { TR_OP_ATTENTION, "long", .n = 150, .attr = { HEADS(1, 1, 16), .scale = 0.25f } },
+    { TR_OP_ATTENTION, "grouped 64", .n = 21, .pack = 9, .attr = { HEADS(4, 2, 64), .scale = 0.125f } },
+    { TR_OP_ATTENTION, "one key head, 80", .n = 14, .attr = { HEADS(3, 1, 80), .scale = 0.11f } },
+    { TR_OP_ATTENTION, "window, 128", .n = 23, .attr = { HEADS(2, 1, 128), .scale = 0.09f, .window = 5 } },
+    { TR_OP_ATTENTION, "capped, 256", .n = 10, .attr = { HEADS(2, 2, 256), .scale = 0.3f, .softcap = 1.5f } },
+    { TR_OP_ATTENTION, "packs and window", .n = 90, .pack = 33,
+      .attr = { HEADS(2, 1, 16), .scale = 0.25f, .window = 9 } },
+    { TR_OP_ATTENTION, "window of one", .n = 6, .attr = { HEADS(1, 1, 8), .scale = 0.3f, .window = 1 } },
+    { TR_OP_ATTENTION, "dropout", .n = 26, .pack = 11,
+      .attr = { HEADS(4, 2, 16), .scale = 0.25f, .dropout_p = 0.3f, .key = 77, .first = 4, .softcap = 3 } },
+
+    { TR_OP_ACT, "none", .n = 3, .d = 7, .attr = { .act = TR_ACT_NONE } },
+    { TR_OP_ACT, "relu", .n = 3, .d = 37, .attr = { .act = TR_ACT_RELU } },
+    { TR_OP_ACT, "gelu", .n = 5, .d = 37, .attr = { .act = TR_ACT_GELU } },
+    { TR_OP_ACT, "gelu_tanh", .n = 1, .d = 70, .attr = { .act = TR_ACT_GELU_TANH } },
+    { TR_OP_ACT, "silu", .n = 40, .d = 9, .attr = { .act = TR_ACT_SILU } },
+    { TR_OP_GLU, "silu", .n = 6, .d = 39, .attr = { .act = TR_ACT_SILU } },
+    { TR_OP_GLU, "gelu_tanh", .n = 1, .d = 7, .attr = { .act = TR_ACT_GELU_TANH } },
+    { TR_OP_GLU, "gelu", .n = 33, .d = 16, .attr = { .act = TR_ACT_GELU } },
+    { TR_OP_GLU, "relu", .n = 2, .d = 64, .attr = { .act = TR_ACT_RELU } },
+
+    { TR_OP_ADD, "odd", .n = 5, .d = 37 },
+    { TR_OP_SCALE, "0.3", .n = 5, .d = 37, .attr = { .scale = 0.3f } },
+    { TR_OP_SCALE, "unset", .n = 1, .d = 7 },
+    { TR_OP_DROPOUT, "packed", .n = 21, .d = 45, .pack = 8, .attr = { .dropout_p = 0.25f, .key = 5 } },
+    { TR_OP_DROPOUT, "column shard", .n = 4, .d = 7, .attr = { .dropout_p = 0.5f, .key = 5, .first = 1026 } },
+    { TR_OP_DROPOUT, "off", .n = 2, .d = 9, .attr = { .key = 5 } },
+
+    { TR_OP_HEAD_LOSS, "one row", .n = 1, .d = 7, .v = 11 },
+    { TR_OP_HEAD_LOSS, "odd", .n = 19, .d = 33, .v = 101 },
+    { TR_OP_HEAD_LOSS, "bare", .n = 66, .d = 16, .v = 40, .is_bare = true },
+    { TR_OP_HEAD_LOSS, "wide", .n = 3, .d = 8, .v = 1500 },
+    { TR_OP_HEAD_LOSS, "capped and scaled", .n = 9, .d = 24, .v = 50, .attr = { .softcap = 2, .scale = 0.7f } },
+
+    { TR_OP_SUM, "odd", .n = 1001 },
+    { TR_OP_SUM, "one", .n = 1 },
+    { TR_OP_SUMSQ, "odd", .n = 1, .d = 1003 },
+    { TR_OP_SUMSQ, "over two chunks", .n = 1, .d = 140001 },
+
+    { TR_OP_ADAMW, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
+    { TR_OP_ADAMW, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 1LL << 33 } },
+    { TR_OP_LION, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
+    { TR_OP_LION, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 123 } },
+    { TR_OP_SGD, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9, .first = 4 } },
+    { TR_OP_SGD, "bare: no momentum", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9 } },
+    { TR_OP_CAST, "odd", .n = 5, .d = 37 },
+
+    { TR_OP_EMBED, "speed", .n = 1024, .d = 768, .v = 50257, .is_speed = true },
+    { TR_OP_LINEAR, "speed qkv", .n = 1024, .d = 768, .o = 2304, .is_speed = true },
+    { TR_OP_LINEAR, "speed qkv in,out", .n = 1024, .d = 768, .o = 2304, .is_speed = true,
+      .attr = { .weight_is_in_out = true } },
+    { TR_OP_LAYERNORM, "speed", .n = 1024, .d = 768, .is_speed = true, .attr = { .eps = 1e-5f } },
+    { TR_OP_RMSNORM, "speed", .n = 1024, .d = 1024, .is_speed = true, .attr = { .eps = 1e-6f } },
+    { TR_OP_RMSNORM, "speed heads", .n = 1024, .d = 1024, .is_speed = true, .attr = { .eps = 1e-6f, .group = 128 } },
+    { TR_OP_ROPE, "speed", .n = 1024, .d = 1024, .v = 1024, .rope_cols = 128, .is_speed = true,
+      .attr = { .head_dim = 128 } },
+    { TR_OP_ATTENTION, "speed 12x64", .n = 1024, .is_speed = true, .attr = { HEADS(12, 12, 64), .scale = 0.125f } },
+    { TR_OP_ATTENTION, "speed 8/2x128", .n = 1024, .is_speed = true, .attr = { HEADS(8, 2, 128), .scale = 0.09f } },
+    { TR_OP_ACT, "speed gelu_tanh", .n = 1024, .d = 3072, .is_speed = true, .attr = { .act = TR_ACT_GELU_TANH } },
+    { TR_OP_ACT, "speed gelu", .n = 1024, .d = 3072, .is_speed = true, .attr = { .act = TR_ACT_GELU } },
+    { TR_OP_GLU, "speed silu", .n = 1024, .d = 3072, .is_speed = true, .attr = { .act = TR_ACT_SILU } },
+    { TR_OP_ADD, "speed", .n = 1024, .d = 1024, .is_speed = true },
+    { TR_OP_DROPOUT, "speed", .n = 1024, .d = 1024, .is_speed = true, .attr = { .dropout_p = 0.1f } },
+    { TR_OP_HEAD_LOSS, "speed", .n = 256, .d = 768, .v = 50257, .is_bare = true, .is_speed = true },
+    { TR_OP_SUMSQ, "speed", .n = 1, .d = 1 << 22, .is_speed = true },
+    { TR_OP_ADAMW, "speed", .n = 1, .d = 1 << 22, .is_speed = true, .attr = { .decay = true } },
+    { TR_OP_CAST, "speed", .n = 1024, .d = 4096, .is_speed = true },
+};
+
+#endif
