@@ -50,6 +50,7 @@ static void a_damaged_file_is_named_and_the_one_before_is_used(void **state)
         assert_int_equal(toy_newest(*state), 1);
         put_file(in_dir(dir, members[i]), text, n - 1); /* torn */
         assert_fails_with(tr_ckpt_verify(dir, NULL, NULL), TR_IO, members[i]);
+        assert_non_null(strstr(tr_error_text(), "bytes, the manifest says"));
         put_file(in_dir(dir, members[i]), text, 0);
         assert_fails_with(tr_ckpt_verify(dir, NULL, NULL), TR_IO, members[i]);
         assert_int_equal(unlink(in_dir(dir, members[i])), 0);

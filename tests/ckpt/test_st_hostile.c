@@ -27,6 +27,9 @@ static const struct refused {
 } refused[] = {
     { "F5 not utf-8", "{\"a\xff\":" ONE "}", 8, "utf-8" },
     { "F5 overlong utf-8", "{\"a\xc0\x80\":" ONE "}", 8, "utf-8" },
+    { "F5 overlong utf-8, three bytes", "{\"a\xe0\x80\x80\":" ONE "}", 8, "utf-8" },
+    { "F5 overlong utf-8, four bytes", "{\"a\xf0\x80\x80\x80\":" ONE "}", 8, "utf-8" },
+    { "F5 beyond U+10FFFF", "{\"a\xf4\x90\x80\x80\":" ONE "}", 8, "utf-8" },
     { "F5 encoded surrogate", "{\"a\xed\xa0\x80\":" ONE "}", 8, "utf-8" },
     { "F5 cut utf-8", "{\"a\xe2\x82\":" ONE "}", 8, "utf-8" },
     { "F6 not an object", "[]", 0, "begin with '{'" },
@@ -72,6 +75,7 @@ static const struct refused {
     { "F20 nine dims", "{\"a\":" T("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, "more than 8" },
     { "F21 size is not shape x dtype", "{\"a\":" T("F32", "[3]", "[0,8]") "}", 8, "do not fill" },
     { "F21 sub-byte misaligned", "{\"a\":" T("F4", "[3]", "[0,2]") "}", 2, "do not fill" },
+    { "F21 sub-byte rounded down", "{\"a\":" T("F4", "[3]", "[0,1]") "}", 1, "do not fill" },
     { "F21 unknown dtype", "{\"a\":" T("Q4\\u001b", "[1]", "[0,1]") "}", 1, "unknown dtype \"Q4\\x1b\"" },
     { "F22 name with ..", "{\"../a\":" ONE "}", 8, "\"..\"" },
     { "F22 escaped control byte in a name", "{\"a\\u001b\":" ONE "}", 8, "control byte" },

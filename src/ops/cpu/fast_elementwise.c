@@ -6,15 +6,17 @@
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"
 
-static inline vf sigmoid(vf x)
+static inline vf sigmoid(vf x, vf *rest) /* rest: 1 - sigmoid, without cancellation */
 {
-    return 1.0f / (v_exp(-x) + 1.0f);
+    vf e = v_exp(-x), s = 1.0f / (e + 1.0f);
+    *rest = e * s;
+    return s;
 }
 
 /* Value and derivative; a caller that drops one does not pay for it. */
 static inline vf act(int32_t kind, vf x, vf *slope)
 {
-    vf s, bell, inner;
+    vf s, rest, bell, inner;
     switch (kind) {
     case TR_ACT_RELU:
         *slope = v_select(x > 0.0f, v_set(1.0f), v_set(0.0f));
@@ -24,13 +26,13 @@ static inline vf act(int32_t kind, vf x, vf *slope)
         *slope = s + x * bell * 0.398942280f;
         return x * s;
     case TR_ACT_GELU_TANH: /* 2 sqrt(2 / pi) (x + 0.044715 x^3) and its derivative */
-        s = sigmoid(x * (x * x * 0.0713548163f + 1.59576912f));
+        s = sigmoid(x * (x * x * 0.0713548163f + 1.59576912f), &rest);
         inner = x * x * 0.214064449f + 1.59576912f;
-        *slope = s + x * (s * (1.0f - s)) * inner;
+        *slope = s + x * (s * rest) * inner;
         return x * s;
     case TR_ACT_SILU:
-        s = sigmoid(x);
-        *slope = s * (x * (1.0f - s) + 1.0f);
+        s = sigmoid(x, &rest);
+        *slope = s * (x * rest + 1.0f);
         return x * s;
     default:
         *slope = v_set(1.0f);

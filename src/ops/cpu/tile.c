@@ -6,6 +6,7 @@
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"
 #include "ops/cpu/tile.h"
+#include <math.h>
 
 #if TR_LANES > 4
 #include <immintrin.h>
@@ -253,6 +254,57 @@ static void softmax_bwd(float *s, float *dp, const float *keep, int64_t n_rows, 
     }
 }
 
+/* z becomes the capped logits; returns their maximum. */
+static float logits(const struct tr_logit_row *row)
+{
+    struct run z = { (char *)row->z, false }, bias = run_at(row->bias, 0, 0);
+    float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0, lane[TR_LANES];
+    vf top = v_set(-INFINITY);
+    for (int64_t j = 0; j < row->n; j += TR_LANES) {
+        vf l = v_load_or(z, j, row->n, -INFINITY) * row->scale;
+        if (bias.p)
+            l += v_load(bias, j, row->n);
+        if (row->softcap != 0)
+            l = v_tanh(l * inv_cap) * row->softcap;
+        top = v_max(l, top);
+        v_store(z, j, row->n, l);
+    }
+    memcpy(lane, &top, sizeof lane);
+    for (int i = 1; i < TR_LANES; i++)
+        lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
+    return lane[0];
+}
+
+/* z becomes exp(z - max), times the slope of the cap; returns the sum of the exponentials. */
+static float exponentials(const struct tr_logit_row *row, float max)
+{
+    struct run z = { (char *)row->z, false };
+    float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0;
+    vf sum[TR_SUM_VECS] = { { 0 } };
+    for (int64_t j = 0; j < row->n; j += TR_SUM_LANES) {
+        for (int i = 0; i < TR_SUM_VECS && j + i * TR_LANES < row->n; i++) {
+            vf l = v_load_or(z, j + i * TR_LANES, row->n, -INFINITY), p = v_exp_fma(l - max), t = l * inv_cap;
+            sum[i] += p;
+            if (row->want_grad)
+                v_store(z, j + i * TR_LANES, row->n, row->softcap != 0 ? p * (1.0f - t * t) : p);
+        }
+    }
+    return v_sum(sum);
+}
+
+static float cross_entropy(const struct tr_logit_row *row)
+{
+    struct run z = { (char *)row->z, false };
+    float max = logits(row), at_target = row->z[row->target], sum = exponentials(row, max);
+    float t = row->softcap != 0 ? at_target / row->softcap : 0, factor = row->grad_scale / sum;
+    if (row->want_grad) {
+        for (int64_t j = 0; j < row->n; j += TR_LANES)
+            v_store(z, j, row->n, v_load(z, j, row->n) * factor);
+        row->z[row->target] -= row->grad_scale * (1.0f - t * t);
+    }
+    return logf(sum) + (max - at_target);
+}
+
 const struct tr_tile_ops TR_FAST(tile_ops) = { .mm = mm,
                                                .load = load,
                                                .store = store,
@@ -261,4 +313,5 @@ const struct tr_tile_ops TR_FAST(tile_ops) = { .mm = mm,
                                                .softmax = softmax,
                                                .fade = fade,
                                                .dot = dot,
-                                               .softmax_bwd = softmax_bwd };
+                                               .softmax_bwd = softmax_bwd,
+                                               .cross_entropy = cross_entropy };

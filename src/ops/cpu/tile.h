@@ -1,4 +1,4 @@
-/* tile.h - dense fp32 kernels on the tiles of attention, one row of pointers per instruction set.
+/* tile.h - fp32 kernels on the tiles of attention and the rows of the head, one set of pointers per instruction set.
  *
  * A tile holds up to TR_TILE query rows as vector lanes and up to TR_TILE key rows; both and the head columns are
  * padded to TR_TILE_STEP, so no product has a remainder loop. Scores are kept transposed, (key, query): then q.k and
@@ -26,6 +26,8 @@ struct tr_tile_mm {
     bool add;
 };
 
+struct tr_logit_row;
+
 /* `lanes` below means TR_TILE_STEP query lanes; matrices of lanes have rows TR_TILE floats apart. */
 struct tr_tile_ops {
     void (*mm)(const struct tr_tile_mm *p);
@@ -50,6 +52,17 @@ struct tr_tile_ops {
      */
     void (*softmax_bwd)(float *s, float *dp, const float *keep, int64_t n_rows, const float *lse, const float *dot,
                         float cap);
+    float (*cross_entropy)(const struct tr_logit_row *r);
+};
+
+/* One row of logits: z = x.w on entry; softmax cross entropy against `target`. */
+struct tr_logit_row {
+    float *z;
+    int64_t n, target;
+    const struct tr_view *bias; /* data NULL: none */
+    float scale, softcap;
+    bool want_grad;
+    float grad_scale; /* z becomes grad_scale * d loss / d (scale * x.w + bias) */
 };
 
 extern const struct tr_tile_ops tr_fast_tile_ops_base, tr_fast_tile_ops_avx2, tr_fast_tile_ops_avx512;

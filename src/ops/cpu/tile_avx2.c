@@ -5,6 +5,7 @@
 #include "ops/cpu/fast.h"
 #include "ops/cpu/tile.h"
 #include <immintrin.h>
+#include <math.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

@@ -5,6 +5,7 @@
 #include "ops/cpu/fast.h"
 #include "ops/cpu/tile.h"
 #include <immintrin.h>
+#include <math.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)

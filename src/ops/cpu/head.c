@@ -1,0 +1,204 @@
+/* head.c - output head fused with its cross entropy, in one pass over blocks of rows.
+ *
+ * A block's logits (rows, V) live in scratch: x W^T by tr_gemm, softmax and loss in place, then the same buffer holds
+ * their gradient for dx and dW. A block is as many rows as fit in BLOCK_BYTES, because each one reads W twice and reads
+ * and writes dW; it is a power of two, so blocks end where tr_gemm cuts K and dW has the bits of one product over all
+ * rows. Rejected: blocks of the vocabulary (logits would be computed twice).
+ */
+#include "ops/cpu/fast.h"
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/tile.h"
+
+enum { BLOCK_BYTES = 128 << 20, MIN_ROWS = 32, MAX_ROWS = 1024 };
+
+struct head {
+    const struct tr_call *c;
+    const struct tr_tile_ops *ops;
+    const struct tr_view *x, *w, *bias, *target, *loss;
+    bool want_grad;
+    float scale, grad_scale;
+    int64_t row, n_rows; /* the block */
+    float *z;            /* (n_rows, ld_z) */
+    int64_t ld_z;
+    void *gemm_scratch;
+};
+
+static int64_t row_floats(int64_t n_vocab)
+{
+    return (int64_t)tr_round_up((size_t)n_vocab, 16);
+}
+
+static int64_t block_rows(const struct tr_call *c)
+{
+    int64_t row_bytes = row_floats(c->in[1].rows) * (int64_t)sizeof(float), n = MAX_ROWS;
+    while (n > MIN_ROWS && n * row_bytes > BLOCK_BYTES)
+        n /= 2;
+    return tr_min64(n, c->in[0].rows);
+}
+
+/* After the logits: one factor per row, for the bias gradient. */
+static size_t z_bytes(const struct tr_call *c)
+{
+    return tr_round_up((size_t)(block_rows(c) * (row_floats(c->in[1].rows) + 1)) * sizeof(float), 64);
+}
+
+size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads)
+{
+    int64_t n = block_rows(c), d = c->in[0].cols, n_vocab = c->in[1].rows;
+    size_t parts[] = { tr_gemm_scratch(n, n_vocab, d, n_threads), tr_gemm_scratch(n, d, n_vocab, n_threads),
+                       tr_gemm_scratch(n_vocab, d, n, n_threads), tr_gemm_scratch(1, n_vocab, n, n_threads) };
+    size_t most = 0;
+    for (size_t i = 0; i < (c->op == TR_OP_HEAD_LOSS ? 1 : TR_COUNT_OF(parts)); i++)
+        most = parts[i] > most ? parts[i] : most;
+    return z_bytes(c) + most;
+}
+
+static int32_t target_of(const struct head *h, int64_t row)
+{
+    return ((const int32_t *)h->target->data)[row * h->target->ld];
+}
+
+static void row_task(void *ctx, int64_t task, int worker)
+{
+    const struct head *h = ctx;
+    int64_t row = h->row + task, target = target_of(h, row);
+    float *loss = (float *)h->loss->data + row * h->loss->ld;
+    struct tr_logit_row r = { .z = h->z + task * h->ld_z,
+                              .n = h->w->rows,
+                              .target = target,
+                              .bias = h->bias,
+                              .scale = h->scale,
+                              .softcap = h->c->attr.softcap,
+                              .want_grad = h->want_grad,
+                              .grad_scale = h->grad_scale };
+    (void)worker;
+    TR_BUG_ON(target >= r.n);
+    *loss = target < 0 ? 0 : h->ops->cross_entropy(&r);
+    if (target < 0 && h->want_grad)
+        memset(r.z, 0, (size_t)r.n * sizeof(float));
+}
+
+/* A product with the block: a factor is a view from `row` on, the other is z. */
+static struct tr_gemm gemm_of(const struct head *h, const struct tr_view *v, int64_t row)
+{
+    return (struct tr_gemm){ .b = (const char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype),
+                             .ldb = v->ld,
+                             .b_dtype = v->dtype,
+                             .a = h->z,
+                             .lda = h->ld_z,
+                             .a_dtype = TR_F32 };
+}
+
+static void set_out(struct tr_gemm *g, const struct tr_view *v, int64_t row)
+{
+    g->c = (char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype);
+    g->ldc = v->ld;
+    g->c_dtype = v->dtype;
+}
+
+static void block_logits(struct head *h)
+{
+    struct tr_gemm g = gemm_of(h, h->w, 0);
+    g.m = h->n_rows, g.n = h->w->rows, g.k = h->x->cols, g.b_t = true;
+    g.a = (const char *)h->x->data + (size_t)(h->row * h->x->ld) * tr_dtype_bytes(h->x->dtype);
+    g.lda = h->x->ld, g.a_dtype = h->x->dtype;
+    g.c = h->z, g.ldc = h->ld_z, g.c_dtype = TR_F32;
+    tr_gemm(&g, h->c->pool, h->gemm_scratch);
+    tr_pool_run(h->c->pool, h->n_rows, row_task, h);
+}
+
+/* dx = z W; dW (+)= z^T x; db (+)= 1^T z, where z carries `scale`, which db must not. */
+static void block_grads(const struct head *h, bool is_first)
+{
+    const struct tr_call *c = h->c;
+    const struct tr_view *dx = &c->out[1], *dw = &c->out[2], *db = &c->out[3];
+    struct tr_gemm g = gemm_of(h, h->w, 0);
+    g.m = h->n_rows, g.n = h->x->cols, g.k = h->w->rows;
+    set_out(&g, dx, h->row);
+    tr_gemm(&g, c->pool, h->gemm_scratch);
+
+    g = gemm_of(h, h->x, h->row);
+    g.m = h->w->rows, g.n = h->x->cols, g.k = h->n_rows, g.a_t = true;
+    g.accumulate = c->accumulate[2] || !is_first;
+    set_out(&g, dw, 0);
+    if (dw->data)
+        tr_gemm(&g, c->pool, h->gemm_scratch);
+
+    float *ones = h->z + h->n_rows * h->ld_z;
+    for (int64_t i = 0; i < h->n_rows; i++)
+        ones[i] = 1.0f / h->scale;
+    g = (struct tr_gemm){ .m = 1, .n = h->w->rows, .k = h->n_rows, .a = ones, .lda = h->n_rows, .a_dtype = TR_F32 };
+    g.b = h->z, g.ldb = h->ld_z, g.b_dtype = TR_F32;
+    g.accumulate = c->accumulate[3] || !is_first;
+    set_out(&g, db, 0);
+    if (db->data)
+        tr_gemm(&g, c->pool, h->gemm_scratch);
+}
+
+static void clear(const struct tr_view *v, int64_t row, int64_t n)
+{
+    size_t bytes = tr_dtype_bytes(v->dtype);
+    for (int64_t r = row; v->data && r < row + n; r++)
+        memset((char *)v->data + (size_t)(r * v->ld) * bytes, 0, (size_t)v->cols * bytes);
+}
+
+static bool has_target(const struct head *h)
+{
+    for (int64_t r = 0; r < h->n_rows; r++)
+        if (target_of(h, h->row + r) >= 0)
+            return true;
+    return false;
+}
+
+/* Blocks without a target (the prompt of a long sample) cost nothing. */
+static void run_blocks(struct head *h)
+{
+    const struct tr_call *c = h->c;
+    int64_t n_block = block_rows(c);
+    bool is_first = true;
+    for (h->row = 0; h->row < h->x->rows; h->row += n_block) {
+        h->n_rows = tr_min64(n_block, h->x->rows - h->row);
+        if (has_target(h)) {
+            block_logits(h);
+            if (h->want_grad)
+                block_grads(h, is_first);
+            is_first = false;
+        } else {
+            clear(h->loss, h->row, h->n_rows);
+            if (h->want_grad)
+                clear(&c->out[1], h->row, h->n_rows);
+        }
+    }
+    for (int i = 2; i < 4 && h->want_grad && is_first; i++)
+        if (!c->accumulate[i])
+            clear(&c->out[i], 0, c->out[i].rows);
+}
+
+static struct head head_of(const struct tr_call *c)
+{
+    return (struct head){ .c = c,
+                          .ops = tr_tile_ops(),
+                          .x = &c->in[0],
+                          .w = &c->in[1],
+                          .bias = &c->in[2],
+                          .target = &c->in[3],
+                          .loss = &c->out[0],
+                          .scale = c->attr.scale == 0.0f ? 1.0f : c->attr.scale,
+                          .z = c->scratch,
+                          .ld_z = row_floats(c->in[1].rows),
+                          .gemm_scratch = (char *)c->scratch + z_bytes(c) };
+}
+
+void tr_fast_head_loss(const struct tr_call *c)
+{
+    struct head h = head_of(c);
+    run_blocks(&h);
+}
+
+void tr_fast_head_loss_grad(const struct tr_call *c)
+{
+    struct head h = head_of(c);
+    h.want_grad = true;
+    h.grad_scale = ((const float *)c->in[4].data)[TR_STEP_INV_TOKENS] * h.scale;
+    run_blocks(&h);
+}

@@ -1,0 +1,143 @@
+/* config.json is accounted for key by key: what is not implemented is refused by name, hostile values never reach a size. */
+#include "base/base.h"
+#include "model/model.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define LLAMA "\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4"
+
+static enum tr_status open_text(const char *text, struct tr_model **out)
+{
+    cJSON *j = NULL;
+    struct tr_model_options opt = { .rows = 2, .sequence_length = 8, .dropout = -1 };
+    enum tr_status st = tr_json_parse(text, strlen(text), "config.json", &j);
+    if (st == TR_OK)
+        st = tr_model_from_json(j, &opt, out);
+    if (st != TR_OK)
+        cJSON_Delete(j);
+    return st;
+}
+
+static const struct {
+    const char *text, *says;
+} refused[] = {
+    { "{}", "model_type" },
+    { "{\"model_type\":\"mamba\"}", "\"mamba\" is not implemented" },
+    { "{\"model_type\":\"llama\"}", "vocab_size" },
+    { "{" LLAMA ",\"attention_sinks\":true}", "attention_sinks" },
+    { "{" LLAMA ",\"auto_map\":{}}", "auto_map" },
+    { "{" LLAMA ",\"quantization_config\":{}}", "quantization_config" },
+    { "{" LLAMA ",\"num_key_value_heads\":3}", "does not divide" },
+    { "{" LLAMA ",\"head_dim\":0}", "head_dim" },
+    { "{" LLAMA ",\"hidden_act\":\"mish\"}", "mish" },
+    { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "longrope" },
+    { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor" },
+    { "{" LLAMA ",\"rope_theta\":-1,\"rope_scaling\":{\"type\":\"default\"}}", "positive" },
+    { "{" LLAMA ",\"layer_types\":[\"full_attention\"]}", "layer_types" },
+    { "{" LLAMA ",\"layer_types\":[\"full_attention\",\"chunked_attention\"]}", "chunked_attention" },
+    { "{" LLAMA ",\"attention_dropout\":1.5}", "dropout" },
+    { "{\"model_type\":\"llama\",\"vocab_size\":1099511627776,\"hidden_size\":32,\"intermediate_size\":48,"
+      "\"num_hidden_layers\":2,\"num_attention_heads\":4}",
+      "vocab_size" },
+    { "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":0,\"intermediate_size\":48,\"num_hidden_layers\":2,"
+      "\"num_attention_heads\":4}",
+      "hidden_size" },
+    { "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+      "\"num_hidden_layers\":1000000000,\"num_attention_heads\":4}",
+      "num_hidden_layers" },
+    { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":5}", "n_head 5" },
+    { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,\"n_positions\":4}", "learned positions" },
+    { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,"
+      "\"scale_attn_by_inverse_layer_idx\":true}",
+      "scale_attn_by_inverse_layer_idx" },
+    { "{\"model_type\":\"opt\",\"vocab_size\":64,\"hidden_size\":32,\"ffn_dim\":64,\"num_hidden_layers\":2,"
+      "\"num_attention_heads\":4,\"word_embed_proj_dim\":16}",
+      "word_embed_proj_dim" },
+};
+
+static void what_is_not_implemented_is_refused_by_name(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(refused); i++) {
+        struct tr_model *m = NULL;
+        assert_int_equal(open_text(refused[i].text, &m), TR_USAGE);
+        if (!strstr(tr_error_text(), refused[i].says))
+            fail_msg("case %zu: \"%s\" does not name \"%s\"", i, tr_error_text(), refused[i].says);
+    }
+}
+
+static void unknown_key_passes_when_the_user_vouches(void **state)
+{
+    (void)state;
+    static const char text[] = "{" LLAMA ",\"my_note\":1}";
+    static const char *const words[] = { "my_note" };
+    cJSON *j = NULL;
+    struct tr_model *m = NULL;
+    struct tr_model_options opt = { .rows = 1, .sequence_length = 4, .ignore_keys = { words, 1 } };
+    assert_int_equal(tr_json_parse(text, sizeof text - 1, "config.json", &j), TR_OK);
+    assert_int_equal(tr_model_from_json(j, &opt, &m), TR_OK);
+    tr_model_close(m);
+}
+
+static void tied_head_is_the_embedding(void **state)
+{
+    (void)state;
+    struct tr_model *tied = NULL, *untied = NULL;
+    assert_int_equal(open_text("{" LLAMA ",\"tie_word_embeddings\":true}", &tied), TR_OK);
+    assert_int_equal(open_text("{" LLAMA "}", &untied), TR_OK);
+    assert_int_equal(untied->n_params, tied->n_params + 1);
+    assert_int_equal(untied->n_elements, tied->n_elements + 64 * 32);
+    assert_int_equal(tied->segment[0].param[0], tied->segment[tied->n_segments - 1].param[1]);
+    tr_model_close(tied);
+    tr_model_close(untied);
+}
+
+static void parameters_have_rules_and_decay(void **state)
+{
+    (void)state;
+    struct tr_model *m = NULL;
+    assert_int_equal(open_text("{" LLAMA ",\"attention_bias\":true}", &m), TR_OK);
+    int seen = 0;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct tr_param *p = &m->param[i];
+        assert_int_equal(p->has_decay, p->n_dims == 2);
+        if (strcmp(p->name, "model.layers.1.self_attn.q_proj.weight") == 0)
+            assert_int_equal(p->split_dim, 0), seen++;
+        if (strcmp(p->name, "model.layers.1.self_attn.q_proj.bias") == 0)
+            assert_int_equal(p->split_dim, 0), seen++;
+        if (strcmp(p->name, "model.layers.0.self_attn.o_proj.weight") == 0)
+            assert_int_equal(p->split_dim, 1), seen++;
+        if (strcmp(p->name, "model.layers.0.self_attn.o_proj.bias") == 0)
+            assert_int_equal(p->split_dim, TR_WHOLE), seen++;
+        if (strcmp(p->name, "model.norm.weight") == 0)
+            assert_int_equal(p->split_dim, TR_WHOLE), seen++;
+    }
+    assert_int_equal(seen, 5);
+    tr_model_close(m);
+}
+
+static void random_weights_do_not_depend_on_the_cut(void **state)
+{
+    (void)state;
+    struct tr_model *m = NULL;
+    float whole[64 * 32], parts[64 * 32];
+    assert_int_equal(open_text("{" LLAMA "}", &m), TR_OK);
+    tr_model_init_param(m, 0, 7, 0, 64 * 32, whole);
+    for (int64_t at = 0; at < 64 * 32; at += 100)
+        tr_model_init_param(m, 0, 7, at, tr_min64(100, 64 * 32 - at), parts + at);
+    assert_memory_equal(whole, parts, sizeof whole);
+    tr_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
+        cmocka_unit_test(unknown_key_passes_when_the_user_vouches),
+        cmocka_unit_test(tied_head_is_the_embedding),
+        cmocka_unit_test(parameters_have_rules_and_decay),
+        cmocka_unit_test(random_weights_do_not_depend_on_the_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

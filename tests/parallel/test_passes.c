@@ -1,0 +1,184 @@
+/* Passes and the memory plan: identity where there is nothing to do, no two live values share a byte, recompute trades
+ * bytes for flops, the budget search finds a set that fits. */
+#include "base/base.h"
+#include "parallel/parallel.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static const char *const configs[] = {
+    "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2}",
+    "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
+    "{\"model_type\":\"opt\",\"vocab_size\":64,\"hidden_size\":32,\"ffn_dim\":64,\"num_hidden_layers\":3,"
+    "\"num_attention_heads\":4,\"do_layer_norm_before\":false}",
+    "{\"model_type\":\"gemma3_text\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"sliding_window\":4,\"sliding_window_pattern\":2}",
+};
+
+static struct tr_model *open_model(size_t i)
+{
+    cJSON *j = NULL;
+    struct tr_model *m = NULL;
+    struct tr_model_options opt = { .rows = 2, .sequence_length = 16, .dropout = 0.1 };
+    assert_int_equal(tr_json_parse(configs[i], strlen(configs[i]), "config.json", &j), TR_OK);
+    assert_int_equal(tr_model_from_json(j, &opt, &m), TR_OK);
+    return m;
+}
+
+static struct tr_compile_options options(enum tr_recompute r)
+{
+    return (struct tr_compile_options){ .compute_dtype = TR_BF16, .n_moments = 2, .n_micro = 2, .recompute = r, .n_threads = 2 };
+}
+
+static char *print(const struct tr_program *p)
+{
+    struct tr_str s = { 0 };
+    tr_program_print(p, &s);
+    assert_true(tr_str_ok(&s));
+    return s.p;
+}
+
+static void passes_with_nothing_to_do_change_nothing(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0);
+    struct tr_pass_ctx ctx = { .compute_dtype = TR_F32, .is_training = false, .n_threads = 1 };
+    for (int i = 0; i < m->n_programs; i++) {
+        char *before = print(m->program[i]);
+        assert_int_equal(tr_pass_precision(m->program[i], &ctx), TR_OK);
+        assert_int_equal(tr_pass_grad(m->program[i], &ctx), TR_OK);
+        assert_int_equal(tr_pass_recompute(m->program[i], &ctx), TR_OK);
+        char *after = print(m->program[i]);
+        assert_string_equal(before, after);
+        free(before);
+        free(after);
+    }
+    tr_model_close(m);
+}
+
+/* Plays the nodes and checks that what a node writes overlaps no value that somebody still reads later. */
+static void check_overlap(const struct tr_program *p)
+{
+    int *last = calloc((size_t)p->n_values, sizeof *last), *first = calloc((size_t)p->n_values, sizeof *first);
+    for (int v = 0; v < p->n_values; v++)
+        first[v] = last[v] = -1;
+    for (int i = 0; i < p->n_nodes; i++)
+        for (int k = 0; k < TR_MAX_IN + TR_MAX_OUT; k++) {
+            tr_val v = tr_value_root(p, k < TR_MAX_IN ? p->node[i].in[k] : p->node[i].out[k - TR_MAX_IN]);
+            if (v == TR_NONE)
+                continue;
+            if (first[v] < 0)
+                first[v] = i;
+            last[v] = i;
+        }
+    for (int a = 0; a < p->n_values; a++)
+        for (int b = a + 1; b < p->n_values; b++) {
+            const struct tr_value *x = &p->value[a], *y = &p->value[b];
+            bool are_local = x->kind == TR_V_TEMP && y->kind == TR_V_TEMP && x->base == TR_NONE && y->base == TR_NONE &&
+                             a != p->out && b != p->out && a != p->din && b != p->din;
+            if (!are_local || first[a] < 0 || first[b] < 0 || x->is_saved != y->is_saved)
+                continue;
+            size_t nx = (size_t)(x->rows * x->cols) * tr_dtype_bytes(x->dtype);
+            size_t ny = (size_t)(y->rows * y->cols) * tr_dtype_bytes(y->dtype);
+            bool share = x->offset < y->offset + ny && y->offset < x->offset + nx;
+            bool together = x->is_saved || (first[a] < last[b] && first[b] < last[a]); /* touching ends: written in place */
+            if (share && together)
+                fail_msg("%s: %s and %s share bytes while both are alive", p->name, x->name, y->name);
+        }
+    free(first);
+    free(last);
+}
+
+static void live_values_never_share_a_byte(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(configs); i++)
+        for (int r = TR_RECOMPUTE_NONE; r <= TR_RECOMPUTE_BLOCK; r++) {
+            struct tr_model *m = open_model(i);
+            struct tr_compile_options opt = options((enum tr_recompute)r);
+            struct tr_compiled *c = NULL;
+            assert_int_equal(tr_compile(m, NULL, &opt, &c), TR_OK);
+            for (int k = 0; k < c->train.n_programs; k++)
+                check_overlap(c->train.program[k]);
+            tr_compiled_close(c);
+            tr_model_close(m);
+        }
+}
+
+static void recompute_trades_bytes_for_flops(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(configs); i++) {
+        struct tr_model *m = open_model(i);
+        size_t acts[3];
+        double flops[3];
+        for (int r = TR_RECOMPUTE_NONE; r <= TR_RECOMPUTE_BLOCK; r++) {
+            struct tr_compile_options opt = options((enum tr_recompute)r);
+            struct tr_compiled *c = NULL;
+            assert_int_equal(tr_compile(m, NULL, &opt, &c), TR_OK);
+            acts[r] = c->bytes[TR_A_ACTS];
+            flops[r] = c->train.flops;
+            tr_compiled_close(c);
+        }
+        assert_true(acts[1] < acts[0] && acts[2] < acts[1]);
+        assert_true(flops[1] == flops[0] && flops[2] > flops[0]);
+        tr_model_close(m);
+    }
+}
+
+static void budget_picks_the_least_recompute_that_fits(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0);
+    struct tr_compile_options none = options(TR_RECOMPUTE_NONE), block = options(TR_RECOMPUTE_BLOCK), auto_ = options(TR_RECOMPUTE_AUTO);
+    struct tr_compiled *a = NULL, *b = NULL, *c = NULL;
+    assert_int_equal(tr_compile(m, NULL, &none, &a), TR_OK);
+    assert_int_equal(tr_compile(m, NULL, &block, &b), TR_OK);
+    size_t most = tr_compiled_bytes(a), least = tr_compiled_bytes(b);
+    auto_.memory_budget = most;
+    assert_int_equal(tr_compile(m, NULL, &auto_, &c), TR_OK);
+    assert_int_equal(tr_compiled_bytes(c), most); /* all of it fits: nothing is recomputed */
+    tr_compiled_close(c);
+    double flops = a->train.flops;
+    for (uint64_t budget = most; budget >= least; budget -= (most - least) / 8) {
+        auto_.memory_budget = budget;
+        assert_int_equal(tr_compile(m, NULL, &auto_, &c), TR_OK);
+        assert_true(tr_compiled_bytes(c) <= budget);
+        assert_true(c->train.flops >= flops); /* a smaller budget never computes less */
+        flops = c->train.flops;
+        tr_compiled_close(c);
+    }
+    auto_.memory_budget = least / 2;
+    assert_int_equal(tr_compile(m, NULL, &auto_, &c), TR_USAGE);
+    tr_compiled_close(a);
+    tr_compiled_close(b);
+    tr_model_close(m);
+}
+
+static void slices_cover_every_byte_of_every_arena(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(1);
+    struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
+    struct tr_compiled *c = NULL;
+    assert_int_equal(tr_compile(m, NULL, &opt, &c), TR_OK);
+    size_t at[TR_A_COUNT] = { 0 };
+    for (int i = 0; i < c->n_slices; i++) {
+        assert_int_equal(c->slice[i].offset, at[c->slice[i].arena]);
+        at[c->slice[i].arena] += c->slice[i].bytes;
+    }
+    assert_memory_equal(at, c->bytes, sizeof at);
+    tr_compiled_close(c);
+    tr_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(passes_with_nothing_to_do_change_nothing), cmocka_unit_test(live_values_never_share_a_byte),
+        cmocka_unit_test(recompute_trades_bytes_for_flops),         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),
+        cmocka_unit_test(slices_cover_every_byte_of_every_arena),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/* golden_rig.h - one golden case opened for a test: its batch, and an executor with its weights loaded.
+ *
+ * A golden directory (tests/golden/README.md) holds config.json, model.safetensors and golden.safetensors. The rig is
+ * built by the same calls that `train` makes, so what is compared is what runs. */
+#ifndef TR_TESTS_TRAIN_GOLDEN_RIG_H
+#define TR_TESTS_TRAIN_GOLDEN_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "train/train.h"
+
+enum { MAX_MICRO = 2 };
+
+struct golden {
+    struct tr_st *st;
+    int64_t rows, length, n_targets;
+    int32_t *tokens, *targets, *positions, *begin;
+};
+
+/* How to run it: rows per micro-batch follow from n_micro. */
+struct rig_shape {
+    int n_micro, n_threads;
+    enum tr_recompute recompute;
+};
+
+struct rig {
+    struct golden g;
+    struct tr_model *model, *logits_model;
+    struct tr_compiled *compiled;
+    struct tr_device dev;
+    struct tr_pool *pool;
+    struct tr_exec *exec;
+    struct tr_batch whole, micro[MAX_MICRO];
+    int32_t *micro_begin;
+    int64_t *sample;
+    struct tr_config cfg;
+};
+
+static inline void must(enum tr_status st)
+{
+    if (st != TR_OK)
+        fail_msg("%s", tr_error());
+}
+
+/* All of tensor `name`, as dtype; *n gets its elements. */
+static inline void *golden_read(const struct golden *g, const char *name, enum tr_dtype dtype, int64_t *n)
+{
+    size_t i;
+    if (!tr_st_find(g->st, name, &i))
+        fail_msg("%s: no tensor %s", tr_st_path(g->st), name);
+    const struct tr_st_tensor *t = tr_st_tensor(g->st, i);
+    void *p = malloc((size_t)t->n_elems * tr_dtype_bytes(dtype));
+    assert_non_null(p);
+    must(tr_st_read(g->st, i, 0, (size_t)t->n_elems, p, dtype));
+    if (n)
+        *n = (int64_t)t->n_elems;
+    return p;
+}
+
+static inline double *golden_param(const struct golden *g, const char *what, const struct tr_param *p)
+{
+    char name[TR_NAME_MAX + 16];
+    int64_t n = 0;
+    must(tr_format(name, sizeof name, "%s.%s", what, p->name));
+    double *x = golden_read(g, name, TR_F64, &n);
+    assert_int_equal(n, p->n);
+    return x;
+}
+
+static inline double golden_number(const struct golden *g, const char *name)
+{
+    double *p = golden_read(g, name, TR_F64, NULL), x = *p;
+    free(p);
+    return x;
+}
+
+static inline void golden_open(struct golden *g, const char *dir)
+{
+    char path[TR_PATH_MAX];
+    size_t i;
+    must(tr_path_join(path, dir, "golden.safetensors"));
+    must(tr_st_open(path, &g->st));
+    assert_true(tr_st_find(g->st, "tokens", &i));
+    g->rows = tr_st_tensor(g->st, i)->dims[0];
+    g->length = tr_st_tensor(g->st, i)->dims[1];
+    g->tokens = golden_read(g, "tokens", TR_I32, NULL);
+    g->targets = golden_read(g, "targets", TR_I32, NULL);
+    g->positions = golden_read(g, "positions", TR_I32, NULL);
+    g->begin = golden_read(g, "begin", TR_I32, NULL);
+    g->n_targets = 0;
+    for (int64_t k = 0; k < g->rows * g->length; k++)
+        g->n_targets += g->targets[k] >= 0;
+}
+
+/* Micro-batch i is rows [i, i + 1) * rows / n_micro; its begin counts from its own first token. */
+static inline void rig_cut(struct rig *r, int n_micro)
+{
+    const struct golden *g = &r->g;
+    int64_t n = g->rows * g->length, each = n / n_micro;
+    r->sample = calloc((size_t)n, sizeof *r->sample);
+    r->micro_begin = malloc((size_t)n * sizeof *r->micro_begin);
+    assert_true(r->sample && r->micro_begin);
+    for (int64_t k = 0; k < n; k++)
+        r->micro_begin[k] = (int32_t)(g->begin[k] - k / each * each);
+    r->whole = (struct tr_batch){ g->tokens, g->targets, g->positions, g->begin, r->sample };
+    for (int i = 0; i < n_micro; i++) {
+        int64_t at = i * each;
+        r->micro[i] = (struct tr_batch){ g->tokens + at, g->targets + at, g->positions + at, r->micro_begin + at,
+                                         r->sample + at };
+    }
+}
+
+static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
+{
+    *r = (struct rig){ 0 };
+    golden_open(&r->g, dir);
+    rig_cut(r, shape.n_micro);
+    r->cfg = (struct tr_config){ .optim = TR_OPTIM_ADAMW,
+                                 .learning_rate = 1e-3,
+                                 .weight_decay = 0.1,
+                                 .adam_beta1 = 0.9,
+                                 .adam_beta2 = 0.999,
+                                 .adam_epsilon = 1e-8,
+                                 .max_grad_norm = 1.0,
+                                 .lr_scheduler_type = TR_LR_CONSTANT };
+    struct tr_model_options opt = { .rows = r->g.rows / shape.n_micro, .sequence_length = r->g.length, .dropout = -1 };
+    must(tr_model_open(dir, &opt, &r->model));
+    opt.rows = r->g.rows;
+    opt.wants_logits = true;
+    must(tr_model_open(dir, &opt, &r->logits_model));
+    struct tr_compile_options c = { .compute_dtype = TR_F32,
+                                    .grad_dtype = TR_F32,
+                                    .master_dtype = TR_F32,
+                                    .moment_dtype = TR_F32,
+                                    .n_moments = tr_optim_row(r->cfg.optim)->n_moments,
+                                    .n_micro = shape.n_micro,
+                                    .recompute = shape.recompute,
+                                    .n_threads = shape.n_threads,
+                                    .save_bytes = TR_IO_CHUNK * sizeof(float) };
+    must(tr_compile(r->model, r->logits_model, &c, &r->compiled));
+    must(tr_pool_open(shape.n_threads, &r->pool));
+    must(tr_device_open("cpu", &r->dev));
+    must(tr_exec_open(r->compiled, &r->dev, r->pool, 0, &r->exec));
+    struct tr_store store = tr_exec_store(r->exec);
+    must(tr_load_weights(&store, dir, (float *)(void *)r->exec->base[TR_A_SAVE], NULL));
+}
+
+static inline void rig_close(struct rig *r)
+{
+    tr_exec_close(r->exec);
+    tr_pool_close(r->pool);
+    tr_compiled_close(r->compiled);
+    tr_model_close(r->logits_model);
+    tr_model_close(r->model);
+    tr_st_close(r->g.st);
+    free(r->g.tokens);
+    free(r->g.targets);
+    free(r->g.positions);
+    free(r->g.begin);
+    free(r->micro_begin);
+    free(r->sample);
+}
+
+/* Mean loss; gradients stay in the executor. */
+static inline double rig_gradients(struct rig *r)
+{
+    float values[TR_STEP_COUNT];
+    double sum = 0;
+    tr_step_values(&r->cfg, 0, 1, r->g.n_targets, values);
+    must(tr_exec_gradients(r->exec, r->micro, values, &sum));
+    return sum / (double)r->g.n_targets;
+}
+
+static inline const float *rig_grad(const struct rig *r, int param)
+{
+    return tr_exec_at(r->exec, TR_S_GRAD, param);
+}
+
+#endif
