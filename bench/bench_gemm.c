@@ -201,15 +201,16 @@ static void report(const struct shape *s, int n_threads, const struct rates *pea
 {
     printf("{\"shape\":\"%s\",\"m\":%" PRId64 ",\"n\":%" PRId64 ",\"k\":%" PRId64 ",\"dtype\":\"%s\",\"threads\":%d,"
            "\"peak\":%.1f,\"peak_median\":%.1f",
-           s->name, s->m, s->n, s->k, tr_dtype_name(s->dtype), n_threads, peak->wall[peak->n - 1], peak->wall[peak->n / 2]);
+           s->name, s->m, s->n, s->k, tr_dtype_name(s->dtype), n_threads, peak->wall[peak->n - 1],
+           peak->wall[peak->n / 2]);
     for (int e = TR_GEMM_BUILTIN; e <= TR_GEMM_CBLAS; e++) {
         const struct rates *r = &rate[e];
         if (r->n == 0)
             continue;
         double best = r->wall[r->n - 1];
         printf(",\"%s\":{\"low\":%.1f,\"median\":%.1f,\"best\":%.1f,\"of_peak\":%.3f,\"cpu_of_peak\":%.3f}",
-               tr_gemm_name((enum tr_gemm_choice)e), r->wall[0], r->wall[r->n / 2], best, best / peak->wall[peak->n - 1],
-               r->cpu[r->n / 2] / peak->cpu[peak->n / 2]);
+               tr_gemm_name((enum tr_gemm_choice)e), r->wall[0], r->wall[r->n / 2], best,
+               best / peak->wall[peak->n - 1], r->cpu[r->n / 2] / peak->cpu[peak->n / 2]);
     }
     printf("}\n");
     fflush(stdout);
@@ -267,7 +268,8 @@ int main(int argc, char **argv)
 {
     for (int i = 1; i < (argc > 1 ? argc : 3); i++) {
         int64_t n_threads = i;
-        if ((argc > 1 && tr_parse_int(argv[i], 1, 1024, &n_threads) != TR_OK) || bench_threads((int)n_threads) != TR_OK) {
+        if ((argc > 1 && tr_parse_int(argv[i], 1, 1024, &n_threads) != TR_OK) ||
+            bench_threads((int)n_threads) != TR_OK) {
             fprintf(stderr, "bench_gemm: %s\n", tr_error_text());
             return 2;
         }

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include "base/banned.h"
 
-enum { TEXT_MAX = 1024 };
+enum { TEXT_MAX = 8192 };
 
 static _Thread_local char error_text[TEXT_MAX];
 

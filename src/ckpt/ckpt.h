@@ -29,7 +29,7 @@ enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one
  * non-finite values. buf: TR_IO_CHUNK floats. out_dtype: dtype of the first tensor. */
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype);
 /* Random weights by the model's own rules. */
-enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, float *buf);
+enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. */
 enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf);
 /* dtype of a directory's weights, from config.json ("dtype" or "torch_dtype"); F32 when it does not say. */

@@ -167,10 +167,11 @@ enum tr_status tr_commit_add(struct tr_commit *c, const char *name, uint64_t byt
         c->files = grown;
         c->n_cap = n_cap;
     }
-    char *copy = strdup(name);
-    if (!copy)
+    struct tr_ckpt_file *f = &c->files[c->n_files];
+    *f = (struct tr_ckpt_file){ strdup(name), bytes, hash };
+    if (!f->name)
         return tr_fail(TR_NOMEM, "no memory for a file name");
-    c->files[c->n_files++] = (struct tr_ckpt_file){ copy, bytes, hash };
+    c->n_files++;
     return TR_OK;
 }
 

@@ -42,13 +42,13 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
     return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf) : st;
 }
 
-enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, float *buf)
+enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
         for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, s->model->param[i].n - at);
-            tr_model_init_param(s->model, i, seed, at, n, buf);
+            tr_model_init_param(s->model, i, seed, at, n, pool, buf);
             st = put_weights(s, i, at, n, buf);
         }
     return st;

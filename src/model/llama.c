@@ -78,12 +78,19 @@ out:
     return st;
 }
 
+/* transformers' default is 4096 when the key is absent; null says no window. */
+static enum tr_status read_window(const cJSON *c, int64_t *out)
+{
+    *out = cJSON_GetObjectItemCaseSensitive(c, "sliding_window") ? 0 : 4096;
+    return tr_json_int(c, "sliding_window", false, 1, INT32_MAX, out);
+}
+
 static enum tr_status configure_mistral(const cJSON *c, struct tr_hparams *hp)
 {
     enum tr_status st = TR_OK;
     int64_t window = 0;
     TR_TRY(configure_shared(c, hp));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
+    TR_TRY(read_window(c, &window));
     TR_TRY(tr_hp_layers(c, window, hp));
     hp->kind[0].window = window; /* every layer slides, or none */
 out:
@@ -94,11 +101,11 @@ out:
 static enum tr_status configure_qwen(const cJSON *c, struct tr_hparams *hp)
 {
     enum tr_status st = TR_OK;
-    int64_t window = 4096, first = 28;
+    int64_t window = 0, first = 28;
     bool has_window = false;
     TR_TRY(configure_shared(c, hp));
     TR_TRY(tr_json_bool(c, "use_sliding_window", false, &has_window));
-    TR_TRY(tr_json_int(c, "sliding_window", false, 1, INT32_MAX, &window));
+    TR_TRY(read_window(c, &window));
     TR_TRY(tr_json_int(c, "max_window_layers", false, 0, TR_MAX_LAYERS, &first));
     for (int64_t i = first; has_window && i < hp->layers; i++)
         hp->kind_of[i] = 1;

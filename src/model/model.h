@@ -108,8 +108,9 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
                                   struct tr_model **out);
 void tr_model_close(struct tr_model *m);
-/* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. */
-void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, float *out);
+/* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. pool: or NULL */
+void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
+                         float *out);
 /* 6 N + 12 L D T style count from the program itself: forward + backward flops of one token, recompute excluded. */
 double tr_model_flops_per_token(const struct tr_model *m);
 

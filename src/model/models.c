@@ -250,11 +250,29 @@ void tr_model_close(struct tr_model *m)
     free(m);
 }
 
-void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, float *out)
+struct filling {
+    uint64_t key;
+    int64_t first, n;
+    float std, *out;
+};
+
+enum { FILL_TASK = 1 << 14 };
+
+static void fill_task(void *ctx, int64_t task, int worker)
+{
+    const struct filling *f = ctx;
+    int64_t at = task * FILL_TASK;
+    (void)worker;
+    tr_normal_fill(f->key, (uint64_t)(f->first + at), f->std, f->out + at, (size_t)tr_min64(FILL_TASK, f->n - at));
+}
+
+void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
+                         float *out)
 {
     const struct tr_param *p = &m->param[i];
+    struct filling f = { tr_rng_key(seed, p->name, 0), first, n, p->init_std, out };
     if (p->init == TR_INIT_NORMAL)
-        tr_normal_fill(tr_rng_key(seed, p->name, 0), (uint64_t)first, p->init_std, out, (size_t)n);
+        tr_pool_run(pool, (n + FILL_TASK - 1) / FILL_TASK, fill_task, &f);
     else
         for (int64_t k = 0; k < n; k++)
             out[k] = p->init == TR_INIT_ONES ? 1.0f : 0.0f;

@@ -56,6 +56,9 @@ static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
     double layerdrop = 0;
     hp->is_tied = true;
     TR_TRY(tr_hp_common(c, hp));
+    if (hp->hidden % hp->n_heads_q != 0)
+        TR_TRY(tr_fail(TR_USAGE, "config.json: num_attention_heads %" PRId64 " does not divide hidden_size %" PRId64,
+                       hp->n_heads_q, hp->hidden));
     TR_TRY(tr_json_int(c, "ffn_dim", true, 1, 1 << 24, &hp->ffn));
     TR_TRY(tr_hp_act(c, "activation_function", "relu", hp));
     hp->norm_eps = 1e-5;

@@ -5,6 +5,7 @@
 struct maker {
     const struct tr_model *m;
     uint64_t seed;
+    struct tr_pool *pool;
     float *buf;
 };
 
@@ -12,7 +13,7 @@ static enum tr_status make(void *ctx, enum tr_state what, int param, int64_t fir
 {
     struct maker *k = ctx;
     TR_BUG_ON(what != TR_S_VALUE || n > TR_IO_CHUNK);
-    tr_model_init_param(k->m, param, k->seed, first, n, k->buf);
+    tr_model_init_param(k->m, param, k->seed, first, n, k->pool, k->buf);
     *out = k->buf;
     return TR_OK;
 }
@@ -29,6 +30,7 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "init: out of memory"));
     TR_TRY(tr_model_open(cfg->model_config, &opt, &m));
     k.m = m;
+    TR_TRY(tr_pool_open(0, &k.pool));
     if (cfg->tokenizer && strcmp(cfg->tokenizer, "bytes") != 0)
         TR_TRY(tr_fail(TR_USAGE, "--tokenizer %s is not known; use bytes, or copy a tokenizer.json into the directory",
                        cfg->tokenizer));
@@ -46,6 +48,7 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
 out:
     tr_saver_close(sv);
     tr_model_close(m);
+    tr_pool_close(k.pool);
     free(k.buf);
     return st;
 }

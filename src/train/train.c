@@ -115,7 +115,7 @@ static enum tr_status load(struct trainer *t, enum tr_dtype *save_dtype)
         TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, save_dtype));
         TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf));
     } else if (t->cfg->from_scratch) {
-        TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, buf));
+        TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {
         TR_TRY(tr_load_weights(&store, t->cfg->model, buf, save_dtype));
     }

@@ -190,8 +190,8 @@ def cases():
     opt = lambda **kw: t.OPTConfig(vocab_size=48, hidden_size=16, num_hidden_layers=2, ffn_dim=24,
                                    max_position_embeddings=32, num_attention_heads=4, dropout=0.0,
                                    word_embed_proj_dim=16, bos_token_id=2, eos_token_id=2, pad_token_id=1, **kw)
-    # 16 wide heads of 8 spread their frequencies over three decades: each rope type treats them differently
-    rope = lambda **p: llama(hidden_size=16, num_attention_heads=2, rope_parameters={"rope_theta": 1000.0} | p)
+    # heads of 8 columns: four frequencies over three decades, which each rope type treats differently
+    rope = lambda **p: llama(max_position_embeddings=632, rope_parameters={"rope_theta": 1000.0} | p)
     return {
         "gpt2_tied": dict(config=gpt2(), documents=[[20], [7, 12, 1]]),
         "gpt2_inner_untied": dict(config=gpt2(n_layer=3, n_inner=24, activation_function="gelu",
@@ -206,10 +206,12 @@ def cases():
         "llama_linear": dict(config=rope(rope_type="linear", factor=4.0)),
         "llama_dynamic": dict(config=llama(max_position_embeddings=10, rope_parameters={
             "rope_type": "dynamic", "factor": 3.0, "rope_theta": 1000.0}), length=24),
-        "llama_yarn": dict(config=rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16,
-                                       beta_fast=4.0, beta_slow=0.5)),
+        # ramps that begin and end between two frequencies, so that rounding its ends shows
+        "llama_yarn": dict(config=rope(rope_theta=100.0, rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=0.6,
+                                       original_max_position_embeddings=158)),
         "llama_yarn_old": dict(config=rope(), edit=old_form(100.0, {
-            "type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8})),
+            "type": "yarn", "factor": 8.0, "original_max_position_embeddings": 79, "truncate": False,
+            "mscale": 1.2, "mscale_all_dim": 0.7})),
         "llama_llama3": dict(config=rope(**LLAMA3)),
         "llama_llama3_old": dict(config=rope(), edit=old_form(500.0, LLAMA3)),
         "mistral_window": dict(config=small(t.MistralConfig, sliding_window=6, num_key_value_heads=1, head_dim=12),

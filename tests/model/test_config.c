@@ -123,9 +123,9 @@ static void random_weights_do_not_depend_on_the_cut(void **state)
     struct tr_model *m = NULL;
     float whole[64 * 32], parts[64 * 32];
     assert_int_equal(open_text("{" LLAMA "}", &m), TR_OK);
-    tr_model_init_param(m, 0, 7, 0, 64 * 32, whole);
+    tr_model_init_param(m, 0, 7, 0, 64 * 32, NULL, whole);
     for (int64_t at = 0; at < 64 * 32; at += 100)
-        tr_model_init_param(m, 0, 7, at, tr_min64(100, 64 * 32 - at), parts + at);
+        tr_model_init_param(m, 0, 7, at, tr_min64(100, 64 * 32 - at), NULL, parts + at);
     assert_memory_equal(whole, parts, sizeof whole);
     tr_model_close(m);
 }

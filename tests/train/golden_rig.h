@@ -44,7 +44,7 @@ struct rig {
 static inline void must(enum tr_status st)
 {
     if (st != TR_OK)
-        fail_msg("%s", tr_error());
+        fail_msg("%s", tr_error_text());
 }
 
 /* All of tensor `name`, as dtype; *n gets its elements. */

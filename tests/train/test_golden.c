@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum { OPS_PER_BLOCK = 14, OPS_OUTSIDE = 6, STEPS = 10, MIN_CASES = 20 };
-static const double UNIT = 0x1p-24, GROWTH = 8;
+static const double UNIT = 0x1p-24, GROWTH = 4;
 
 /* ---- cases ---- */
 
@@ -173,15 +173,13 @@ static void gradients_are_those_of_autograd(void **state)
 /* How far a weight may be off after STEPS steps of AdamW. Adam divides the mean gradient by its root mean square, so
  * what counts is the error of a gradient element, d, against that element itself: at step t the update changes by at
  * most lr (1 + C) d / sqrt(v), where C = 1.25 bounds |m| / sqrt(v), and sqrt(v) >= |g_0| / sqrt(t) as v averages the
- * squares of t gradients. Summed over ten steps: lr 2.25 d / |g_0| * 22.5 = 51 lr d / |g_0|. An element of a size with
- * its error may go either way: no two runs are further apart than 2 C lr a step. The float32 weight itself rounds twice
- * a step. An element whose gradient is exactly zero (a token that does not occur) only decays. */
+ * squares of t gradients. Summed over ten steps: lr 2.25 d / |g_0| * 22.5 = 51 lr d / |g_0|. An element no larger than
+ * its error may go either way (a key bias without rope is nothing but rounding): two runs part by at most 2 C lr a
+ * step. The float32 weight itself rounds twice a step. */
 static double after_bound(double weight, double grad, double grad_error, double lr)
 {
-    double rounding = 2 * STEPS * UNIT * fabs(weight);
-    if (grad == 0)
-        return rounding;
-    return rounding + lr * fmin(2.5 * STEPS, 51 * grad_error / fabs(grad));
+    double part = fmin(2.5 * STEPS, 51 * grad_error / fmax(fabs(grad), 0x1p-1000));
+    return 2 * STEPS * UNIT * fabs(weight) + lr * part;
 }
 
 static void run_steps(struct rig *r, double *first_norm)
@@ -210,10 +208,13 @@ static void compare_training(const char *dir, const char *name)
         const struct tr_param *p = &r.model->param[i];
         const float *got = tr_exec_at(r.exec, TR_S_VALUE, i);
         double *want = golden_param(&r.g, "after", p), *grad = golden_param(&r.g, "grad", p);
-        double error_of_grad = limit * grad_scale(&r, i);
+        double scale = grad_scale(&r, i);
         struct worst *w = worst_of(p->name);
         for (int64_t k = 0; k < p->n; k++) {
-            double allowed = after_bound(want[k], grad[k], error_of_grad, lr), off = fabs((double)got[k] - want[k]);
+            /* a token that does not occur, or a relu that wakes later: what it gets then is of ordinary size */
+            double size = grad[k] == 0 && p->n_dims == 2 ? scale : grad[k];
+            double allowed = after_bound(want[k], size, limit * scale, lr);
+            double off = fabs((double)got[k] - want[k]);
             if (!(off <= allowed))
                 fail_msg("%s: %s[%" PRId64 "] is %.9g after %d steps, expected %.9g, allowed %.3g", name, p->name, k,
                          (double)got[k], STEPS, want[k], allowed);

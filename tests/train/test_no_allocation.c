@@ -82,7 +82,7 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         assert_int_equal(tr_exec_open(c, &dev, pool, 1, &e), TR_OK);
         struct tr_store store = tr_exec_store(e);
         float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
-        assert_int_equal(tr_load_random(&store, 1, buf), TR_OK);
+        assert_int_equal(tr_load_random(&store, 1, pool, buf), TR_OK);
         void *mem = aligned_alloc(64, 2 * tr_batch_bytes(32));
         struct tr_batch b[2] = { tr_batch_in(mem, 32), tr_batch_in((char *)mem + tr_batch_bytes(32), 32) };
         fill(&b[0], 32);

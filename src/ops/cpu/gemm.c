@@ -1,10 +1,11 @@
-/* gemm.c - the built-in matrix product: packing, blocking and the split over threads, in the structure of GotoBLAS/BLIS.
+/* gemm.c - the built-in matrix product: packing, blocking and the split over threads, in the structure of
+ * GotoBLAS/BLIS.
  *
- * For each chunk of N (and of K, where B's packed chunk would outgrow its buffer) all threads pack B into shared panels,
- * then each task packs its own block of A and multiplies. Invariant: an element is the sum, in order of K, of chains of
- * TR_GEMM_KC fused multiply-adds; chunks, blocks and tasks decide only who computes it and when. Partial sums are fp32:
- * in C itself, or in scratch where C is bf16. Rejected: splitting K over threads (order would follow the thread count),
- * private copies of B (packs the larger operand once a thread).
+ * For each chunk of N (and of K, where B's packed chunk would outgrow its buffer) all threads pack B into shared
+ * panels, then each task packs its own block of A and multiplies. Invariant: an element is the sum, in order of K, of
+ * chains of TR_GEMM_KC fused multiply-adds; chunks, blocks and tasks decide only who computes it and when. Partial sums
+ * are fp32: in C itself, or in scratch where C is bf16. Rejected: splitting K over threads (order would follow the
+ * thread count), private copies of B (packs the larger operand once a thread).
  */
 #include "ops/cpu/gemm_impl.h"
 #include "base/banned.h"
@@ -13,14 +14,14 @@ enum {
     KC = TR_GEMM_KC,
     MC = 168,                    /* rows of A a task packs at once: 252 KiB, well inside a second-level cache */
     NC_SERIAL = 768,             /* columns of B packed at once */
-    NC_SHARED = 2048,            /* columns and floats of B packed at once for many threads (16 MiB) */
-    B_FLOATS_SHARED = 4 << 20,   /* */
+    NC_SHARED = 2048,            /* the same for many threads, */
+    B_FLOATS_SHARED = 4 << 20,   /* of as much K as 16 MiB hold */
     SUM_FLOATS_SERIAL = 1 << 17, /* partial sums of a bf16 C */
     SUM_FLOATS_SHARED = 2 << 20,
     /* Packing an operand does not pay when few tiles read it. */
-    N_IN_PLACE = 512,   /* A, rows along k */
-    N_IN_PLACE_T = 128, /* A, rows along m: a new page at every k */
-    M_IN_PLACE = 128,   /* B, rows along n */
+    N_IN_PLACE = 512,           /* A, rows along k */
+    N_IN_PLACE_T = 128,         /* A, rows along m: a new page at every k */
+    M_IN_PLACE = 128,           /* B, rows along n */
     MIN_FLOPS_SHARED = 1 << 20, /* below, waking threads costs more than it brings */
     LINE_FLOATS = 16,
 };
@@ -71,7 +72,8 @@ static int64_t a_block_floats(int64_t m, int64_t k)
     return round_up((tr_min64(m, MC) + TR_GEMM_MAX_MR) * tr_min64(k, KC) + TR_GEMM_SLACK, LINE_FLOATS);
 }
 
-/* Floats of packed B, packed A, partial sums and bias. Upper bounds, so that scratch for a shape serves smaller ones. */
+/* Floats of packed B, packed A, partial sums and bias. Upper bounds, so that scratch for a shape serves smaller ones.
+ */
 static void scratch_parts(int64_t m, int64_t n, int64_t k, int n_threads, int64_t part[4])
 {
     bool is_serial = n_threads == 1;
@@ -212,19 +214,21 @@ static void multiply_task(void *ctx, int64_t task, int worker)
         narrow_block(job, i, m, j, n);
 }
 
-/* Row blocks of at most MC rows. One block: columns are cut instead and every panel of B has one reader, its packer.
- * More: a whole number of blocks a thread, and columns cut too while there are fewer than two tasks a thread. */
+/* Row blocks of at most MC rows. One block: columns are cut instead, and every panel of B has one reader, its packer.
+ * More: a whole number of blocks a thread; columns are cut only where rows run out, since each cut packs A again. */
 static void cut_tasks(struct job *job)
 {
-    int64_t n_panels = div_up(job->n, job->isa->nr), n_threads = job->n_threads;
+    const int64_t n_panels = div_up(job->n, job->isa->nr), n_threads = job->n_threads;
     job->n_row_blocks = div_up(job->m, MC);
     job->n_col_groups = 1;
-    job->panels_at_once = job->g->b_t ? 1 : 4;
-    if (n_threads > 1 && job->n_row_blocks > 1)
-        job->n_row_blocks = tr_min64(round_up(job->n_row_blocks, n_threads), div_up(job->m, job->isa->mr));
-    if (n_threads > 1)
-        job->n_col_groups = tr_min64(div_up(2 * n_threads, job->n_row_blocks), n_panels);
+    if (n_threads > 1 && job->n_row_blocks == 1) {
+        job->n_col_groups = tr_min64(4 * n_threads, n_panels);
+    } else if (n_threads > 1) {
+        job->n_row_blocks = tr_min64(round_up(job->n_row_blocks, n_threads), div_up(job->m, 2 * job->isa->mr));
+        job->n_col_groups = tr_min64(div_up(n_threads, job->n_row_blocks), n_panels);
+    }
     job->packs_on_use = !job->b_in_place && (n_threads == 1 || job->n_row_blocks == 1);
+    job->panels_at_once = job->g->b_t ? 1 : 8; /* rows of B are read a KiB at a time */
 }
 
 static void run_chunks(struct job *job, struct tr_pool *pool)

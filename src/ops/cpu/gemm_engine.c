@@ -1,8 +1,8 @@
 /* gemm_engine.c - the choice of matrix-product engine: built in, or a library loaded at run time.
  *
- * Nothing is linked: oneDNN's dnnl_sgemm (one C function, the same in 2.x and 3.x) or a CBLAS's cblas_sgemm are looked up
- * with dlopen. The choice is made once, before step 0, and read-only afterwards. Libraries take fp32 products only; bf16
- * and products inside a task stay built in. AUTO takes the built-in kernel on CPUs with AVX2 or AVX-512.
+ * Nothing is linked: oneDNN's dnnl_sgemm (one C function, the same in 2.x and 3.x) or a CBLAS's cblas_sgemm are looked
+ * up with dlopen. The choice is made once, before step 0, and read-only afterwards. Libraries take fp32 products only;
+ * bf16 and products inside a task stay built in. AUTO takes the built-in kernel on CPUs with AVX2 or AVX-512.
  */
 #include "ops/cpu/gemm_impl.h"
 #include <dlfcn.h>
@@ -10,8 +10,8 @@
 
 typedef int dnnl_sgemm_fn(char transa, char transb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                           int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-typedef void cblas_sgemm_fn(int order, int transa, int transb, int m, int n, int k, float alpha, const float *a, int lda,
-                            const float *b, int ldb, float beta, float *c, int ldc);
+typedef void cblas_sgemm_fn(int order, int transa, int transb, int m, int n, int k, float alpha, const float *a,
+                            int lda, const float *b, int ldb, float beta, float *c, int ldc);
 typedef void set_threads_fn(int n);
 
 enum { CBLAS_ROW_MAJOR = 101, CBLAS_NO_TRANS = 111, CBLAS_TRANS = 112 };
@@ -58,7 +58,8 @@ static enum tr_status load_cblas(void)
             return TR_OK;
         }
     }
-    return tr_fail(TR_USAGE, "gemm engine cblas: no library with cblas_sgemm found; install libopenblas0 (Debian, Ubuntu)");
+    return tr_fail(TR_USAGE,
+                   "gemm engine cblas: no library with cblas_sgemm found; install libopenblas0 (Debian, Ubuntu)");
 }
 
 static enum tr_status load(enum tr_gemm_choice e)
@@ -93,12 +94,12 @@ const char *tr_gemm_name(enum tr_gemm_choice e)
 
 static void add_bias(const struct tr_gemm *g)
 {
-    float *c = g->c;
-    for (int64_t j = 0; j < g->n; j++) {
-        float bias;
-        tr_convert((const char *)g->bias + (size_t)j * tr_dtype_bytes(g->bias_dtype), g->bias_dtype, &bias, TR_F32, 1);
-        for (int64_t i = 0; i < g->m; i++)
-            c[i * g->ldc + j] += bias;
+    const float *f = g->bias;
+    const uint16_t *h = g->bias;
+    for (int64_t i = 0; i < g->m; i++) {
+        float *c = (float *)g->c + i * g->ldc;
+        for (int64_t j = 0; j < g->n; j++)
+            c[j] += g->bias_dtype == TR_BF16 ? tr_f32_of_bf16(h[j]) : f[j];
     }
 }
 
@@ -116,8 +117,8 @@ bool tr_gemm_external(const struct tr_gemm *g, int n_threads)
     if (chosen.set_threads)
         chosen.set_threads(n_threads);
     if (chosen.engine == TR_GEMM_ONEDNN) {
-        if (chosen.dnnl(g->a_t ? 'T' : 'N', g->b_t ? 'T' : 'N', g->m, g->n, g->k, 1.0f, g->a, g->lda, g->b, g->ldb, beta,
-                        g->c, g->ldc) != 0)
+        if (chosen.dnnl(g->a_t ? 'T' : 'N', g->b_t ? 'T' : 'N', g->m, g->n, g->k, 1.0f, g->a, g->lda, g->b, g->ldb,
+                        beta, g->c, g->ldc) != 0)
             return false;
     } else {
         chosen.cblas(CBLAS_ROW_MAJOR, g->a_t ? CBLAS_TRANS : CBLAS_NO_TRANS, g->b_t ? CBLAS_TRANS : CBLAS_NO_TRANS,

@@ -1,6 +1,7 @@
 /* gemm_impl.h - what the files of the matrix product share: one row per instruction set, and the fixed cut of K.
  *
- * Packed form of an operand block: panels of `width` columns (of B) or rows (of A), each stored k-major: [panel][k][width].
+ * Packed form of an operand block: panels of `width` columns (of B) or rows (of A), each stored k-major:
+ * [panel][k][width].
  */
 #ifndef TR_OPS_CPU_GEMM_IMPL_H
 #define TR_OPS_CPU_GEMM_IMPL_H

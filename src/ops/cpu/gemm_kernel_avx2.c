@@ -1,7 +1,7 @@
 /* gemm_kernel_avx2.c - the AVX2 + FMA column of the matrix product: a 6 x 16 tile in 12 of 16 registers.
  *
- * The same chain of fused multiply-adds as the AVX-512 tile, so both give the same bits. bf16 operands are widened while
- * packing; columns past the edge are loaded and stored through masks.
+ * The same chain of fused multiply-adds as the AVX-512 tile, so both give the same bits. bf16 operands are widened
+ * while packing; columns past the edge are loaded and stored through masks.
  */
 #include "ops/cpu/gemm_impl.h"
 
@@ -156,8 +156,8 @@ ISA static void pack_8_lines(const struct tr_gemm_pack *p, int64_t first, float 
     }
     for (; k < p->k; k++)
         for (int i = 0; i < LANES && i < step; i++)
-            dst[k * step + i] =
-                p->is_bf16 ? tr_f32_of_bf16(((const uint16_t *)p->src)[line[i] + k]) : ((const float *)p->src)[line[i] + k];
+            dst[k * step + i] = p->is_bf16 ? tr_f32_of_bf16(((const uint16_t *)p->src)[line[i] + k])
+                                           : ((const float *)p->src)[line[i] + k];
 }
 
 ISA static void pack_lines(const struct tr_gemm_pack *p)

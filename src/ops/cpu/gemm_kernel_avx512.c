@@ -1,8 +1,10 @@
 /* gemm_kernel_avx512.c - the AVX-512 column of the matrix product: a 14 x 32 tile in 28 registers.
  *
- * 28 chains of fused multiply-adds hide the latency, two vectors of B and 14 broadcasts of A a step leave the load ports
- * half idle. Tiles of fewer rows are the same code with fewer registers, so edges waste nothing and change no bits.
- * Rejected: 8 x 48 (B panel of 48 KiB fills the first-level cache), memory operands for broadcasts (28 loads a step).
+ * 28 chains of fused multiply-adds hide the latency, two vectors of B and 14 broadcasts of A a step leave the load
+ * ports half idle. Tiles of fewer rows are the same code with fewer registers, so edges waste nothing and change no
+ * bits. Rejected: 8 x 48 (the wider panel of B comes from the second-level cache at every step), broadcasts as memory
+ * operands (28 loads a step), software prefetch in the packers (slower: they wait for line fill buffers, not for
+ * addresses).
  */
 #include "ops/cpu/gemm_impl.h"
 
@@ -134,8 +136,10 @@ ISA TR_FORCE_INLINE void transpose_16x4(const float *const row[LANES], int64_t k
         z[s] = _mm512_mask_broadcast_f32x4(z[s], 0x0f00, _mm_loadu_ps(row[8 + s] + k));
         z[s] = _mm512_mask_broadcast_f32x4(z[s], 0xf000, _mm_loadu_ps(row[12 + s] + k));
     }
-    __m512d ab_lo = _mm512_castps_pd(_mm512_unpacklo_ps(z[0], z[1])), ab_hi = _mm512_castps_pd(_mm512_unpackhi_ps(z[0], z[1]));
-    __m512d cd_lo = _mm512_castps_pd(_mm512_unpacklo_ps(z[2], z[3])), cd_hi = _mm512_castps_pd(_mm512_unpackhi_ps(z[2], z[3]));
+    __m512d ab_lo = _mm512_castps_pd(_mm512_unpacklo_ps(z[0], z[1])),
+            ab_hi = _mm512_castps_pd(_mm512_unpackhi_ps(z[0], z[1]));
+    __m512d cd_lo = _mm512_castps_pd(_mm512_unpacklo_ps(z[2], z[3])),
+            cd_hi = _mm512_castps_pd(_mm512_unpackhi_ps(z[2], z[3]));
     _mm512_storeu_pd(dst, _mm512_unpacklo_pd(ab_lo, cd_lo));
     _mm512_storeu_pd(dst + step, _mm512_unpackhi_pd(ab_lo, cd_lo));
     _mm512_storeu_pd(dst + 2 * step, _mm512_unpacklo_pd(ab_hi, cd_hi));
@@ -173,9 +177,8 @@ ISA static void pack_16_lines(const struct tr_gemm_pack *p, int64_t first, float
     const float *row[LANES];
     for (int i = 0; i < LANES; i++)
         row[i] = (const float *)p->src + tr_min64(first + i, p->n - 1) * p->ld;
-    for (; k + 4 <= p->k; k += 4) {
+    for (; k + 4 <= p->k; k += 4)
         transpose_16x4(row, k, dst + k * step, step);
-    }
     for (; k < p->k; k++)
         for (int i = 0; i < LANES && i < step; i++)
             dst[k * step + i] = row[i][k];

@@ -6,7 +6,7 @@
 #include "ops/cpu/gemm_impl.h"
 #include <math.h>
 
-enum { MR = 4, NR = 16 };
+enum { MR = 4, NR = 8 };
 
 static inline float multiply_add(float a, float b, float c)
 {
@@ -20,12 +20,16 @@ static inline float multiply_add(float a, float b, float c)
 static void tile(const struct tr_gemm_tile *t)
 {
     float acc[MR][NR] = { { 0 } };
+    int64_t row[MR];
+    for (int r = 0; r < MR; r++)
+        row[r] = tr_min64(r, t->n_rows - 1) * t->a_row; /* always MR rows: loops the compiler can unroll */
     for (int64_t k = 0; k < t->k; k++) {
-        const float *b = t->b + k * t->b_step;
-        for (int r = 0; r < t->n_rows; r++) {
-            float a = t->a[r * t->a_row + k * t->a_step];
+        const float *a = t->a + k * t->a_step, *b = t->b + k * t->b_step;
+        TR_UNROLL
+        for (int r = 0; r < MR; r++) {
+            float x = a[row[r]];
             for (int j = 0; j < NR; j++)
-                acc[r][j] = multiply_add(a, b[j], acc[r][j]);
+                acc[r][j] = multiply_add(x, b[j], acc[r][j]);
         }
     }
     for (int r = 0; r < t->n_rows; r++) {

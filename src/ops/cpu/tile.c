@@ -69,7 +69,7 @@ FORCE_INLINE vf v_exp_fma(vf x)
     y = v_fma(y, r, v_set(2.40222424e-1f));
     y = v_fma(y, r, v_set(6.93147004e-1f));
     y = v_fma(y, r, v_set(1.0f));
-    return (vf)(~(x < -87.336540f) & ((vi)y + ((vi)shifted << 23)));
+    return (vf)(~(x < -87.336540f) & (vi)((vu)y + ((vu)shifted << 23)));
 #endif
 }
 

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Bad input: exit 2, one clear line a mistake, nothing written.
+. "$(dirname "$0")/common.sh"
+tiny_text train.jsonl
+tiny_model model
+echo '{bad' >broken.json
+echo '{"model_type": "bert", "vocab_size": 300}' >bert.json
+echo 'learning_rat: 3' >wrong.yaml
+printf 'notes' >train.doc
+mkdir empty
+cp -r model torn
+truncate -s 5000 torn/model.safetensors
+before=$(find . -type f -o -type d | grep -vE '/(stdout|stderr)$' | sort)
+
+# refused LINES WORDS ARGUMENT...: exit 2, that many lines on stderr, the first holds the words, nothing new on disk.
+refused() {
+    local lines=$1 words=$2 now
+    shift 2
+    expect 2 "$TRIREME" "$@"
+    [ "$(wc -l <stderr)" = "$lines" ] || fail "$*: $(wc -l <stderr) lines on stderr, want $lines: $(cat stderr)"
+    [ ! -s stdout ] || fail "$*: wrote to stdout: $(cat stdout)"
+    grep -q -- "$words" stderr || fail "$*: no \"$words\" in: $(cat stderr)"
+    now=$(find . -type f -o -type d | grep -vE '/(stdout|stderr)$' | sort)
+    [ "$now" = "$before" ] || fail "$*: wrote $(diff <(echo "$before") <(echo "$now") | grep '^[<>]' | tr '\n' ' ')"
+}
+train=(train --model model --data train.jsonl --output out --sequence_length 32 --max_steps 2)
+
+refused 1 'did you mean train' trian --model model
+refused 1 '--learning_rat: unknown option; did you mean learning_rate' "${train[@]}" --learning_rat 3
+refused 1 'wrong.yaml:1:1.*learning_rate' "${train[@]}" --config wrong.yaml
+refused 2 'abc' "${train[@]}" --learning_rate abc --seed -1
+refused 3 '--model is required' train
+refused 1 'nowhere' train --model nowhere --data train.jsonl --output out
+refused 1 'broken.json:1:2' init --config broken.json --out new
+refused 1 'bert' init --config bert.json --out new
+refused 1 'a model is there already' init --config tiny.json --out model
+refused 1 'tp 2' "${train[@]}" --tp 2
+refused 1 'cuda' "${train[@]}" --device cuda
+refused 1 'memory_budget' "${train[@]}" --memory_budget 1MiB
+refused 1 'sequence_length' "${train[@]}" --sequence_length 99999999
+refused 1 'max_steps' "${train[@]}" --max_steps 0
+refused 1 'nowhere' eval --model model --data nowhere.txt
+refused 1 'temperature' generate --model model --temperature -1
+# The binary must look at its data, its weights and its checkpoint before it makes the output directory.
+refused 1 'nowhere.txt' train --model model --data nowhere.txt --output out
+refused 1 'train.doc' train --model model --data train.doc --output out
+refused 1 'empty' train --model model --data empty --output out
+refused 1 'safetensors' train --model torn --data train.jsonl --output out
+refused 1 'nowhere' "${train[@]}" --resume nowhere
