@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #endif
 
-enum { N_REPS_MIN = 5, N_REPS_MAX = 60, SHAPE_US = 350000, PEAK_STEPS = 400000, N_CHAINS = 16 };
+enum { N_REPS_MIN = 3, N_REPS_MAX = 60, SHAPE_US = 350000, PEAK_STEPS = 400000, N_CHAINS = 16 };
 
 struct shape {
     const char *name;

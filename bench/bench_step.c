@@ -60,7 +60,7 @@ int main(int argc, char **argv)
     TR_TRY(tr_model_from_json(json, &mo, &m));
     TR_TRY(tr_pool_open((int)number(argc, argv, 4, 2), &pool));
     co.n_threads = tr_pool_threads(pool);
-    TR_TRY(tr_compile(m, NULL, &co, &c));
+    TR_TRY(tr_compile(m, NULL, NULL, &co, &c));
     TR_TRY(tr_device_open("cpu", &dev));
     TR_TRY(tr_exec_open(c, &dev, pool, 1, &e));
     struct tr_store store = tr_exec_store(e);

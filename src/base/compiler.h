@@ -34,6 +34,13 @@ static inline void tr_cpu_pause(void)
 #endif
 }
 
+#if defined(__clang__)
+#define TR_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TR_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define TR_FORCE_INLINE static inline __attribute__((always_inline))
+
 #define TR_COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 static inline int64_t tr_min64(int64_t a, int64_t b)

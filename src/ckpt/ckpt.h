@@ -28,6 +28,8 @@ enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one
  * prefix ("h.0..." for "transformer.h.0..."). Refuses missing, extra and wrongly shaped tensors, all listed at once, and
  * non-finite values. buf: TR_IO_CHUNK floats. out_dtype: dtype of the first tensor. */
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype);
+/* The same checks of names and shapes, reading headers only. */
+enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
 /* Random weights by the model's own rules. */
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. */

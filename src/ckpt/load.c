@@ -98,6 +98,17 @@ static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
     return st;
 }
 
+enum tr_status tr_check_weights(const struct tr_model *m, const char *dir)
+{
+    struct tr_hf *hf = NULL;
+    struct naming nm = { .m = m };
+    enum tr_status st = tr_hf_open(dir, &hf);
+    if (st == TR_OK)
+        st = check_names(hf, &nm);
+    tr_hf_close(hf);
+    return st;
+}
+
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype)
 {
     enum tr_status st = TR_OK;

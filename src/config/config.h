@@ -118,7 +118,7 @@ struct tr_config {
     /* generate */
     const char *prompt;
     int64_t max_new_tokens, top_k; /* top_k 0 = all */
-    double temperature, top_p;     /* temperature 0 = greedy */
+    double temperature, top_p, repetition_penalty; /* temperature 0 = greedy */
 };
 
 /* argv holds what follows the verb. envp may be NULL. TR_USAGE: the error text has one line per error.

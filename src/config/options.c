@@ -192,6 +192,7 @@ const struct option tr_options[] = {
     REAL(temperature, "generate", "", VERB(GENERATE), "0", 0, 100, false, "0 = greedy"),
     INT(top_k, "generate", "", VERB(GENERATE), "0", 0, 1 << 24, "choose among the k likeliest; 0 = all"),
     REAL(top_p, "generate", "", VERB(GENERATE), "1.0", 1e-9, 1, false, "choose among the likeliest that hold this probability"),
+    REAL(repetition_penalty, "generate", "", VERB(GENERATE), "1.0", 0.01, 100, false, "above 1: tokens seen before are less likely"),
 };
 
 const struct rewrite tr_rewrites[] = {

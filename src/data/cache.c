@@ -25,7 +25,7 @@ static void sweep(const char *path)
     DIR *dir = opendir(path);
     const struct dirent *e;
     while (dir && (e = readdir(dir)) != NULL)
-        if (strstr(e->d_name, ".trtok.tmp-"))
+        if (strstr(e->d_name, ".tmp-"))
             unlinkat(dirfd(dir), e->d_name, 0);
     if (dir)
         closedir(dir);

@@ -1,42 +1,87 @@
 /* data.h - room header of data: a data set as rows of T tokens, one global sample index, and a loader thread.
  *
- * All documents of all sources, in source order, are one stream of tokens; row i is tokens [i*T, (i+1)*T) of it. Sample
- * g is position g % n_rows of epoch g / n_rows, and each epoch is a keyed permutation of the rows: what a sample holds
- * depends on (data, T, seed, g) and on nothing else, so any rank can ask for any slice and a resume is a number.
- * Rejected: per-rank samplers (repeat or drop samples when the world changes) and a stored shuffle (memory per row).
+ * Rows are fixed once (docs/formats/token-shard.md, "Rows"): tokens [i*T, (i+1)*T) of the stream of all documents, or
+ * whole documents packed together. Without weights, sample g is position g % n_rows of epoch g / n_rows, and each epoch
+ * is a keyed permutation of the rows; with weights, a fixed table says which source sample g comes from, and each
+ * source has epochs of its own. What a sample holds depends on (data, T, seed, g) and on nothing else, so any rank can
+ * ask for any slice and a resume is a number. Rejected: per-rank samplers (repeat or drop samples when the world
+ * changes) and a stored shuffle (memory per row).
  */
 #ifndef TR_DATA_DATA_H
 #define TR_DATA_DATA_H
 
 #include "base/base.h"
+#include "data/chat.h"
 #include "data/tokenizer.h"
 
 enum { TR_TARGET_NONE = -100 }; /* a token without a loss, as in HF */
 
 enum { TR_DATA_MAX_SKIPPED = 1000 }; /* the customary skip budget */
 
+/* What one JSONL record is. */
+#define TR_SHAPE_LIST(X)                                                                                               \
+    X(AUTO, "auto")             /* by the first record of each file */                                                 \
+    X(TEXT, "text")             /* {"text"} */                                                                         \
+    X(COMPLETION, "completion") /* {"prompt", "completion"} */                                                         \
+    X(ALPACA, "alpaca")         /* {"instruction", "input", "output", "system", "history"} */                          \
+    X(MESSAGES, "messages")     /* {"messages": [{"role", "content"}], "tools"} */                                     \
+    X(SHAREGPT, "sharegpt")     /* {"conversations": [{"from", "value"}], "system", "tools"} */                        \
+    X(TOKENS, "tokens")         /* {"input_ids", "labels"} */
+
+enum tr_shape {
+#define X(name, text) TR_SHAPE_##name,
+    TR_SHAPE_LIST(X)
+#undef X
+        TR_SHAPE_COUNT
+};
+const char *tr_shape_name(enum tr_shape shape);
+
+/* How documents become rows. */
+#define TR_PACK_LIST(X)                                                                                                \
+    X(AUTO, "auto")       /* stream for text, bestfit for records that are kept whole */                               \
+    X(STREAM, "stream")   /* one stream of tokens, cut every T */                                                      \
+    X(BESTFIT, "bestfit") /* whole documents, several a row */                                                         \
+    X(NONE, "none")       /* one document a row */
+
+enum tr_packing {
+#define X(name, text) TR_PACK_##name,
+    TR_PACK_LIST(X)
+#undef X
+        TR_PACK_COUNT
+};
+const char *tr_packing_name(enum tr_packing packing);
+
 /* Told of each record that is dropped; line counts from 1 (0: the whole file). */
 typedef void tr_skip_fn(void *ctx, const char *path, int64_t line, const char *why);
 
 struct tr_data_options {
-    int64_t row_tokens;    /* T */
-    uint64_t seed;         /* of the shuffle */
-    bool shuffle;          /* false: rows in stream order, every epoch */
-    int64_t vocab_size;    /* of the model: ids at or above it are refused at open */
+    int64_t row_tokens;         /* T */
+    uint64_t seed;              /* of the shuffle */
+    bool shuffle;               /* false: rows in order, every epoch */
+    int64_t vocab_size;         /* of the model: ids at or above it are refused at open */
+    const double *weights;      /* one a path; NULL or all 1: every row once an epoch */
+    enum tr_shape shape;        /* of JSONL records */
+    const char *text_key;       /* of records that are text; NULL: "text"; given: records are text */
+    const struct tr_chat *chat; /* for conversations; NULL: they are refused, and alpaca uses its own wording */
+    enum tr_chat_mask mask;     /* of conversations; TR_MASK_ALL: prompts are trained on, too */
+    enum tr_packing packing;
+    bool cuts_long;        /* packed documents longer than a row: true: cut off; false: go on in further rows */
     const char *cache_dir; /* token shards of text sources; made when absent; NULL: only .trtok sources */
-    const char *text_key;  /* of JSONL records; NULL: "text" */
     int64_t max_skipped;   /* records dropped before the run is refused; 0: none may be */
     int64_t shard_tokens;  /* a cache shard is cut after the document that reaches this; 0: 2^26 */
     int64_t cache_wait_us; /* for another process that fills the cache; 0: one hour */
+    int n_threads;         /* that tokenise; 0: one a core. Never changes the result */
+    bool recheck;          /* read and verify everything, also files that are sealed in the cache as unchanged */
     tr_skip_fn *on_skip;   /* may be NULL; called at first tokenising, not when the cache is reused */
     void *on_skip_ctx;
 };
 
 struct tr_data;
 
-/* paths: files (.trtok .txt .jsonl), directories, globs, each optionally with ":1" as weight. tokenizer may be NULL
- * when all are .trtok. Text is tokenised here, once, into cache_dir; every shard is verified whole. Several processes
- * may open the same cache at once: they do the work twice and get the same bytes. */
+/* paths: files (.txt .jsonl, both also with .gz or .zst; .trtok), directories, globs. tokenizer may be NULL when
+ * nothing is text. Text is tokenised here, once, into cache_dir; a shard is verified whole when it is new to the cache.
+ * Several processes may open the same cache at once: one does the work and the others wait. options->chat and
+ * tokenizer are not used after this returns. */
 enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
                             const struct tr_data_options *options, struct tr_data **out);
 void tr_data_close(struct tr_data *d);
@@ -44,12 +89,60 @@ void tr_data_close(struct tr_data *d);
 struct tr_data_info {
     uint64_t n_tokens, n_docs, n_shards;
     uint64_t n_skipped;     /* records dropped when the shards were made */
-    uint64_t n_rows;        /* samples of one epoch: ceil(n_tokens / T) */
-    struct tr_hash128 hash; /* of content, T, seed and shuffle: equal hash = equal samples */
+    uint64_t n_rows;        /* all rows of all sources: samples of one epoch */
+    uint64_t n_row_tokens;  /* tokens in them; efficiency = n_row_tokens / (n_rows * T) */
+    uint64_t n_split;       /* packed documents that are longer than a row and go on in further rows */
+    uint64_t n_cut;         /* packed documents whose end was cut off, */
+    uint64_t n_tokens_lost; /* and how many tokens that cost */
+    struct tr_hash128 hash; /* of content, T, seed, shuffle, packing and weights: equal hash = equal samples */
 };
 void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out);
 uint64_t tr_data_rows(const struct tr_data *d);
 int64_t tr_data_row_tokens(const struct tr_data *d);
+
+/* ---- what was found, for people ---- */
+
+struct tr_data_file {
+    const char *path;
+    enum tr_shape shape;     /* as detected or given; AUTO: a token shard, which does not say */
+    enum tr_packing packing; /* as used */
+    double weight;
+    uint64_t n_tokens, n_docs, n_skipped;
+    bool was_cached; /* nothing was tokenised */
+};
+const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n);
+
+enum { TR_DATA_KEPT_SKIPS = 20 };
+struct tr_data_skip {
+    const char *path;
+    int64_t line;
+    const char *why;
+};
+/* The first TR_DATA_KEPT_SKIPS of them, also when the shards came from the cache. */
+const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n);
+
+/* One sample as a person reads it. Targets are where they are trained: token i is_target when it is the target of the
+ * token before it. */
+struct tr_proof_token {
+    int32_t id;
+    int32_t position; /* in its document, or in the part of it that stands in this row */
+    bool is_target, is_pad;
+    const char *text; /* its bytes, made valid UTF-8; in row->text */
+    size_t n_text;
+};
+struct tr_proof_row {
+    uint64_t sample, epoch; /* epoch of its source */
+    size_t i_source;        /* with weights: number of the path; without: 0 */
+    int64_t n_tokens, n_targets, n_docs;
+    struct tr_proof_token *tokens; /* row_tokens of them */
+    struct tr_str text;
+};
+/* tokenizer may be NULL: texts are empty. */
+enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer *t, uint64_t sample,
+                             struct tr_proof_row *out);
+void tr_proof_row_release(struct tr_proof_row *row);
+
+/* ---- samples ---- */
 
 /* Optimizer steps that cover total_samples, the last one perhaps partly: nothing repeated, nothing dropped. */
 static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows)

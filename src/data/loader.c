@@ -155,7 +155,8 @@ static void *run(void *arg)
 /* ---- open, next, close ---- */
 
 static enum tr_status check_open(const struct tr_data *d, const struct tr_loader_shape *shape, uint64_t first_step,
-                                 uint64_t last_step, const void *mem, size_t n_mem, size_t n_need)
+                                 uint64_t last_step, uint64_t total_samples, const void *mem, size_t n_mem,
+                                 size_t n_need)
 {
     if (n_need == 0 || shape->row_tokens != tr_data_row_tokens(d))
         return tr_fail(TR_USAGE,
@@ -165,6 +166,10 @@ static enum tr_status check_open(const struct tr_data *d, const struct tr_loader
                        shape->depth);
     if (last_step < first_step || last_step > (uint64_t)INT64_MAX / (uint64_t)shape->batch_rows)
         return tr_fail(TR_USAGE, "loader: steps %" PRIu64 " to %" PRIu64 " are out of range", first_step, last_step);
+    if (total_samples < (uint64_t)(shape->batch_rows / shape->n_rows))
+        return tr_fail(TR_USAGE,
+                       "%" PRIu64 " samples are fewer than the %" PRId64 " ranks that share them; give more data",
+                       total_samples, shape->batch_rows / shape->n_rows);
     if (!mem || n_mem < n_need || (uintptr_t)mem % ALIGN != 0)
         return tr_fail(TR_USAGE, "loader: %zu bytes of memory aligned to %d needed, %zu given", n_need, ALIGN, n_mem);
     return TR_OK;
@@ -175,7 +180,7 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
                               struct tr_loader **out)
 {
     size_t n_need = tr_loader_bytes(shape);
-    enum tr_status st = check_open(d, shape, first_step, last_step, mem, n_mem, n_need);
+    enum tr_status st = check_open(d, shape, first_step, last_step, total_samples, mem, n_mem, n_need);
     if (st != TR_OK)
         return st;
     memset(mem, 0, n_need); /* touched here, not in the first steps */

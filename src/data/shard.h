@@ -9,6 +9,7 @@
 #define TR_DATA_SHARD_H
 
 #include "base/base.h"
+#include "data/seal.h"
 
 enum { TR_SHARD_HEADER_BYTES = 128, TR_SHARD_VERSION = 1 };
 
@@ -17,6 +18,7 @@ struct tr_shard_info {
     uint32_t part;        /* number among the shards of one source, from 0 */
     bool has_mask;        /* one bit a token: is it a target? */
     bool is_last;         /* the last part of its source */
+    bool keeps_whole;     /* documents are records (prompts, conversations) to be packed whole, not a stream of text */
     uint64_t n_tokens, n_docs;
     uint64_t n_skipped;          /* records of the source that were dropped on the way here */
     uint64_t vocab_size;         /* every id is below it */
@@ -38,6 +40,9 @@ struct tr_shard;
 
 /* Reads and verifies everything once. Ids at or above vocab_size are refused. */
 enum tr_status tr_shard_open(const char *path, uint64_t vocab_size, struct tr_shard **out);
+/* The same, but a file that these seals (data/seal.h) know as verified and unchanged is not read again. */
+enum tr_status tr_shard_open_sealed(const char *path, uint64_t vocab_size, const struct tr_seals *seals,
+                                    struct tr_shard **out);
 void tr_shard_close(struct tr_shard *s);
 const struct tr_shard_info *tr_shard_get_info(const struct tr_shard *s);
 const char *tr_shard_path(const struct tr_shard *s);
@@ -58,7 +63,7 @@ enum tr_status tr_shard_mask(const struct tr_shard *s, int fd, uint64_t first, u
 
 struct tr_shard_writer;
 
-/* Of info: part, has_mask, vocab_size, tokenizer, source. */
+/* Of info: part, has_mask, keeps_whole, vocab_size, tokenizer, source. */
 enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info *info, struct tr_shard_writer **out);
 /* Appends to the current document. mask: n bytes, 0 = no target; NULL = all are. */
 enum tr_status tr_shard_writer_add(struct tr_shard_writer *w, const int32_t *ids, const uint8_t *mask, size_t n);

@@ -117,7 +117,22 @@ out:
 
 /* ---- open, close ---- */
 
-enum tr_status tr_shard_open(const char *path, uint64_t vocab_size, struct tr_shard **out)
+/* A seal holds for the ids that were allowed then, so that the limit is part of its name. */
+static enum tr_status verify_once(const struct tr_shard *s, uint64_t vocab_size, const struct tr_seals *seals)
+{
+    char what[64];
+    struct tr_hash128 payload;
+    enum tr_status st = tr_format(what, sizeof what, "shard below %" PRIu64, vocab_size);
+    if (st != TR_OK || (tr_seal_find(seals, &s->seal, what, &payload) && tr_hash_eq(payload, s->info.payload)))
+        return st;
+    st = verify(s, vocab_size);
+    if (st == TR_OK)
+        tr_seal_save(seals, &s->seal, 0, what, s->info.payload); /* whoever makes shards gives each a file of its own */
+    return st;
+}
+
+enum tr_status tr_shard_open_sealed(const char *path, uint64_t vocab_size, const struct tr_seals *seals,
+                                    struct tr_shard **out)
 {
     enum tr_status st = TR_OK;
     unsigned char header[TR_SHARD_HEADER_BYTES];
@@ -136,7 +151,7 @@ enum tr_status tr_shard_open(const char *path, uint64_t vocab_size, struct tr_sh
     TR_TRY(tr_pread_all(s->fd, path, header, sizeof header, 0));
     st = tr_shard_parse(header, n_file, &s->info);
     if (st == TR_OK && tr_shard_layout(&s->info, &s->docs_at, &s->mask_at, &s->end))
-        st = verify(s, vocab_size);
+        st = verify_once(s, vocab_size, seals);
     if (st != TR_OK)
         TR_TRY(tr_fail_at(st, "%s: ", path));
     *out = s;
@@ -144,6 +159,12 @@ enum tr_status tr_shard_open(const char *path, uint64_t vocab_size, struct tr_sh
 out:
     tr_shard_close(s);
     return st;
+}
+
+enum tr_status tr_shard_open(const char *path, uint64_t vocab_size, struct tr_shard **out)
+{
+    static const struct tr_seals none;
+    return tr_shard_open_sealed(path, vocab_size, &none, out);
 }
 
 void tr_shard_park(struct tr_shard *s)

@@ -1,5 +1,4 @@
-/* sources.c - see sources.h. A name that exists is taken as it stands before ":weight" or glob characters are looked
- * at. */
+/* sources.c - see sources.h. A name that exists is taken as it stands before glob characters are looked at. */
 #include "data/sources.h"
 
 #include <dirent.h>
@@ -16,22 +15,46 @@ void tr_sources_release(struct tr_sources *s)
     *s = (struct tr_sources){ 0 };
 }
 
+static bool ends_with(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), k = strlen(suffix);
+    return n > k && strcmp(path + n - k, suffix) == 0;
+}
+
+/* Formats that are not read, with the one line that makes one that is. */
+static enum tr_status refuse_kind(const char *path)
+{
+    if (ends_with(path, ".parquet"))
+        return tr_fail(TR_USAGE,
+                       "%s: parquet is not read; convert it: python3 -c \"import pandas as p; p.read_parquet('%s')"
+                       ".to_json('data.jsonl', orient='records', lines=True, force_ascii=False)\"",
+                       path, path);
+    if (ends_with(path, ".json"))
+        return tr_fail(TR_USAGE,
+                       "%s: one record a line is read (.jsonl); convert an array: jq -c '.[]' %s > data.jsonl", path,
+                       path);
+    return tr_fail(TR_USAGE,
+                   "%s: not .txt, .jsonl (also with .gz or .zst) or .trtok; name the files to read, or a glob such as "
+                   "DIR/*.jsonl",
+                   path);
+}
+
 static enum tr_status kind_of(const char *path, enum tr_source_kind *out)
 {
     static const struct {
         const char *suffix;
         enum tr_source_kind kind;
-    } kinds[] = { { ".trtok", TR_SOURCE_SHARD }, { ".txt", TR_SOURCE_TEXT }, { ".jsonl", TR_SOURCE_JSONL } };
-    size_t n = strlen(path);
-    for (size_t i = 0; i < TR_COUNT_OF(kinds); i++) {
-        size_t k = strlen(kinds[i].suffix);
-        if (n > k && strcmp(path + n - k, kinds[i].suffix) == 0) {
+    } kinds[] = {
+        { ".trtok", TR_SOURCE_SHARD },     { ".txt", TR_SOURCE_TEXT },    { ".txt.gz", TR_SOURCE_TEXT },
+        { ".txt.zst", TR_SOURCE_TEXT },    { ".jsonl", TR_SOURCE_JSONL }, { ".jsonl.gz", TR_SOURCE_JSONL },
+        { ".jsonl.zst", TR_SOURCE_JSONL },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(kinds); i++)
+        if (ends_with(path, kinds[i].suffix)) {
             *out = kinds[i].kind;
             return TR_OK;
         }
-    }
-    return tr_fail(TR_USAGE, "%s: not .txt, .jsonl or .trtok; name the files to read, or a glob such as DIR/*.jsonl",
-                   path);
+    return refuse_kind(path);
 }
 
 static enum tr_status add_file(struct tr_sources *s, const char *path)
@@ -53,7 +76,7 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
     char *copy = strdup(path);
     if (!copy)
         return tr_fail(TR_NOMEM, "no memory for a data path");
-    s->p[s->n++] = (struct tr_source){ copy, kind };
+    s->p[s->n++] = (struct tr_source){ copy, kind, 0 };
     return TR_OK;
 }
 
@@ -105,33 +128,20 @@ out:
     return st;
 }
 
-/* Cuts ":weight" off a name that does not exist with it. Mixing by weight is refused, not ignored. */
-static enum tr_status cut_weight(char *path)
-{
-    char *colon = strrchr(path, ':');
-    double weight;
-    if (!colon || tr_file_exists(path) || tr_dir_exists(path) || tr_parse_real(colon + 1, &weight) != TR_OK)
-        return TR_OK;
-    if (weight < 1 || weight > 1)
-        return tr_fail(TR_USAGE, "%s: weight %g is not supported; every source has weight 1", path, weight);
-    *colon = 0;
-    return TR_OK;
-}
-
 enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, struct tr_sources *out)
 {
     enum tr_status st = TR_OK;
     struct tr_sources s = { 0 };
-    char path[TR_PATH_MAX];
     for (size_t i = 0; i < n_paths; i++) {
-        TR_TRY(tr_format(path, sizeof path, "%s", paths[i]));
-        TR_TRY(cut_weight(path));
-        if (tr_dir_exists(path))
-            TR_TRY(add_dir(&s, path));
-        else if (tr_file_exists(path))
-            TR_TRY(add_file(&s, path));
+        size_t n_before = s.n;
+        if (tr_dir_exists(paths[i]))
+            TR_TRY(add_dir(&s, paths[i]));
+        else if (tr_file_exists(paths[i]))
+            TR_TRY(add_file(&s, paths[i]));
         else
-            TR_TRY(add_glob(&s, path));
+            TR_TRY(add_glob(&s, paths[i]));
+        for (size_t k = n_before; k < s.n; k++)
+            s.p[k].i_path = i;
     }
     if (s.n == 0)
         TR_TRY(tr_fail(TR_USAGE, "no data: give --data at least one file, directory or glob"));

@@ -9,6 +9,7 @@ enum tr_source_kind { TR_SOURCE_SHARD, TR_SOURCE_TEXT, TR_SOURCE_JSONL };
 struct tr_source {
     char *path;
     enum tr_source_kind kind;
+    size_t i_path; /* the path it came from */
 };
 
 struct tr_sources {

@@ -11,6 +11,12 @@ enum tr_status tr_textfile_open(struct tr_textfile *f, const char *path, size_t 
     *f = (struct tr_textfile){ .path = path, .fd = -1, .max_line = max_line };
     TR_TRY(tr_file_open_read(path, &f->fd, &f->n_bytes));
     TR_TRY(tr_hasher_open(&f->hasher));
+    if (tr_zip_of(path) != TR_ZIP_NONE) {
+        TR_TRY(tr_unzip_open(tr_zip_of(path), &f->unzip));
+        f->raw = malloc(TR_TEXT_CHUNK);
+        if (!f->raw)
+            TR_TRY(tr_fail(TR_NOMEM, "%s: no memory to decompress", path));
+    }
 out:
     if (st != TR_OK)
         tr_textfile_release(f);
@@ -22,6 +28,8 @@ void tr_textfile_release(struct tr_textfile *f)
     if (f->fd >= 0)
         close(f->fd);
     tr_hasher_close(f->hasher);
+    tr_unzip_close(f->unzip);
+    free(f->raw);
     free(f->buf);
     *f = (struct tr_textfile){ .fd = -1 };
 }
@@ -44,20 +52,51 @@ static enum tr_status make_room(struct tr_textfile *f, size_t n)
     return TR_OK;
 }
 
-enum tr_status tr_textfile_more(struct tr_textfile *f, size_t *n)
+/* The next bytes of the file, at most TR_TEXT_CHUNK; *n = 0 at its end. */
+static enum tr_status read_raw(struct tr_textfile *f, char *out, size_t *n)
 {
-    enum tr_status st = TR_OK;
     uint64_t left = f->n_bytes - f->at;
     size_t k = left < TR_TEXT_CHUNK ? (size_t)left : TR_TEXT_CHUNK;
-    *n = k;
-    if (k == 0)
-        return TR_OK;
-    TR_TRY(make_room(f, k));
-    TR_TRY(tr_pread_all(f->fd, f->path, f->buf + f->end, k, f->at));
-    tr_hasher_add(f->hasher, f->buf + f->end, k);
-    f->end += k;
+    enum tr_status st = k ? tr_pread_all(f->fd, f->path, out, k, f->at) : TR_OK;
+    if (st != TR_OK)
+        return st;
+    tr_hasher_add(f->hasher, out, k);
     f->at += k;
-out:
+    *n = k;
+    return TR_OK;
+}
+
+static enum tr_status read_zipped(struct tr_textfile *f, char *out, size_t *n)
+{
+    for (;;) {
+        enum tr_status st = TR_OK;
+        if (f->raw_begin == f->raw_end) {
+            f->raw_begin = 0;
+            st = read_raw(f, f->raw, &f->raw_end);
+            if (st != TR_OK)
+                return st;
+        }
+        size_t n_in = f->raw_end - f->raw_begin;
+        bool is_end = n_in == 0;
+        *n = TR_TEXT_CHUNK;
+        st = tr_unzip_run(f->unzip, f->raw + f->raw_begin, &n_in, out, n);
+        f->raw_begin += n_in;
+        if (st == TR_OK && *n == 0 && is_end)
+            st = tr_unzip_end(f->unzip);
+        if (st != TR_OK)
+            return tr_fail_at(st, "%s: ", f->path);
+        if (*n > 0 || is_end)
+            return TR_OK;
+    }
+}
+
+enum tr_status tr_textfile_more(struct tr_textfile *f, size_t *n)
+{
+    enum tr_status st = make_room(f, TR_TEXT_CHUNK);
+    if (st == TR_OK)
+        st = f->unzip ? read_zipped(f, f->buf + f->end, n) : read_raw(f, f->buf + f->end, n);
+    if (st == TR_OK)
+        f->end += *n;
     return st;
 }
 
@@ -106,12 +145,11 @@ enum tr_status tr_textfile_hash(const char *path, struct tr_hash128 *out)
 {
     enum tr_status st = TR_OK;
     struct tr_textfile f;
-    size_t n;
+    size_t n = 1;
     TR_TRY(tr_textfile_open(&f, path, 0));
-    do {
-        f.begin = f.end = 0;
-        st = tr_textfile_more(&f, &n);
-    } while (st == TR_OK && n > 0);
+    st = make_room(&f, TR_TEXT_CHUNK);
+    while (st == TR_OK && n > 0)
+        st = read_raw(&f, f.buf, &n);
     if (st == TR_OK)
         *out = tr_hasher_get(f.hasher);
     tr_textfile_release(&f);

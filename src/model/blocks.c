@@ -231,7 +231,7 @@ tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v)
         .window = (int32_t)hp->kind[b->kind].window,
         .scale = (float)hp->attn_scale,
         .softcap = (float)hp->attn_softcap,
-        .seq_len = b->n_positions,
+        .seq_len = b->sequence_length,
     };
     if (hp->dropout_attn > 0)
         set_dropout(b, n, 4, hp->dropout_attn);

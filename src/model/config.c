@@ -94,7 +94,7 @@ enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallb
 {
     static const struct {
         const char *name;
-        enum tr_act act;
+        int32_t act; /* enum tr_act */
     } acts[] = {
         { "relu", TR_ACT_RELU },           { "gelu", TR_ACT_GELU },
         { "gelu_new", TR_ACT_GELU_TANH },  { "gelu_pytorch_tanh", TR_ACT_GELU_TANH },

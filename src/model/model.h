@@ -83,8 +83,10 @@ struct tr_segment {
 struct tr_model {
     const struct tr_arch *arch;
     struct tr_hparams hp;
-    cJSON *config; /* as read; written back with only our changes */
+    cJSON *config;     /* as read */
+    char *config_text; /* the file itself (NULL when there was none): written back with only our changes */
     int64_t n_tokens, sequence_length; /* of one micro-batch: rows * T, and T */
+    int64_t n_positions;               /* rows of the rope tables */
     struct tr_program **program;
     int n_programs;
     struct tr_segment *segment;
@@ -98,6 +100,7 @@ struct tr_model {
 
 struct tr_model_options {
     int64_t rows, sequence_length; /* micro-batch */
+    int64_t n_positions;           /* positions that may occur; 0 = sequence_length */
     double dropout;                /* < 0: as config.json says */
     struct tr_words ignore_keys;   /* config.json keys the user vouches for */
     bool wants_logits;             /* head ends in logits (generate) instead of the loss */

@@ -7,7 +7,7 @@
 struct tr_build {
     struct tr_program *p;
     const struct tr_hparams *hp;
-    int64_t n_tokens, n_positions; /* N, and rows of the rope table */
+    int64_t n_tokens, sequence_length, n_positions; /* N, T, and rows of the rope table */
     int kind;                      /* which tr_layer_kind; -1 outside blocks */
     bool wants_logits;
     int n_dropouts;

@@ -25,7 +25,8 @@ void tr_arch_list(struct tr_str *out)
 static enum tr_status build_segment(struct tr_model *m, const struct tr_model_options *opt, const char *name, int kind,
                                     struct tr_program **out)
 {
-    struct tr_build b = { .hp = &m->hp, .n_tokens = m->n_tokens, .n_positions = m->sequence_length, .kind = kind,
+    struct tr_build b = { .hp = &m->hp, .n_tokens = m->n_tokens, .sequence_length = m->sequence_length,
+                          .n_positions = m->n_positions, .kind = kind,
                           .wants_logits = opt->wants_logits, .step = TR_NONE };
     for (int i = 0; i < TR_B_COUNT; i++)
         b.batch[i] = TR_NONE;
@@ -142,10 +143,10 @@ static enum tr_status make_constants(struct tr_model *m)
         const struct tr_rope *r = &m->hp.rope[i];
         if (r->type == TR_ROPE_NONE)
             continue;
-        enum tr_status st = tr_rope_table(r, m->hp.max_positions, m->sequence_length, &m->constant[i]);
+        enum tr_status st = tr_rope_table(r, m->hp.max_positions, m->n_positions, &m->constant[i]);
         if (st != TR_OK)
             return st;
-        m->const_rows[i] = m->sequence_length;
+        m->const_rows[i] = m->n_positions;
         m->const_cols[i] = r->dim;
     }
     return TR_OK;
@@ -198,6 +199,7 @@ enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *
     m->config = config;
     m->sequence_length = opt->sequence_length;
     m->n_tokens = opt->rows * opt->sequence_length;
+    m->n_positions = opt->n_positions ? opt->n_positions : opt->sequence_length;
     TR_TRY(configure(m, opt));
     TR_TRY(build_segments(m, opt));
     TR_TRY(make_constants(m));
@@ -213,23 +215,29 @@ out:
 
 enum tr_status tr_model_open(const char *path, const struct tr_model_options *opt, struct tr_model **out)
 {
-    char file[TR_PATH_MAX];
+    char file[TR_PATH_MAX], *text = NULL;
+    size_t n = 0;
     cJSON *config = NULL;
     enum tr_status st = TR_OK;
     if (tr_dir_exists(path))
         TR_TRY(tr_path_join(file, path, "config.json"));
     else
         TR_TRY(tr_format(file, sizeof file, "%s", path));
-    TR_TRY(tr_json_load(file, 1 << 20, &config));
+    TR_TRY(tr_file_read(file, 1 << 20, &text, &n));
+    TR_TRY(tr_json_parse(text, n, file, &config));
     if (!cJSON_IsObject(config))
         TR_TRY(tr_fail(TR_USAGE, "%s: not a JSON object", file));
     st = tr_model_from_json(config, opt, out);
-    if (st == TR_OK)
+    if (st == TR_OK) {
         config = NULL;
-    else
+        (*out)->config_text = text;
+        text = NULL;
+    } else {
         (void)tr_fail_at(st, "%s: ", path);
+    }
 out:
     cJSON_Delete(config);
+    free(text);
     return st;
 }
 
@@ -247,6 +255,7 @@ void tr_model_close(struct tr_model *m)
     free(m->segment);
     free(m->param);
     cJSON_Delete(m->config);
+    free(m->config_text);
     free(m);
 }
 

@@ -22,6 +22,8 @@ enum tr_value_kind {
     TR_V_IN,    /* activation from the segment before */
     TR_V_DOUT,  /* gradient from the segment after */
     TR_V_LOSS,  /* running sum of token losses of this step, F64 */
+    TR_V_CACHE, /* keys (slot 0) or values (1) of all positions so far: inference only */
+    TR_V_CACHE_NEW, /* the rows of the cache that this micro-batch fills */
 };
 
 enum tr_batch_slot { TR_B_TOKENS, TR_B_TARGETS, TR_B_POSITIONS, TR_B_BEGIN, TR_B_SAMPLE, TR_B_COUNT };

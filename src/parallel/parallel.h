@@ -15,6 +15,7 @@ struct tr_pass_ctx {
     enum tr_dtype compute_dtype, grad_dtype;
     bool is_training;
     enum tr_recompute recompute;
+    int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
 };
 
@@ -28,6 +29,7 @@ extern const size_t tr_n_passes;
 enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx);
 
 enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_recompute(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx); /* lifetimes -> offsets */
@@ -59,7 +61,7 @@ struct tr_schedule {
     double flops, recompute_flops; /* of all micro-batches */
 };
 
-enum tr_arena_id { TR_A_PARAMS, TR_A_GRADS, TR_A_OPTIM, TR_A_ACTS, TR_A_WORK, TR_A_DATA, TR_A_SAVE, TR_A_COUNT };
+enum tr_arena_id { TR_A_PARAMS, TR_A_GRADS, TR_A_OPTIM, TR_A_ACTS, TR_A_WORK, TR_A_CACHE, TR_A_DATA, TR_A_SAVE, TR_A_COUNT };
 const char *tr_arena_name(enum tr_arena_id a);
 
 struct tr_slice {
@@ -89,23 +91,26 @@ struct tr_compile_options {
     int n_threads;
     size_t data_bytes, save_bytes; /* held by the loader and by saving */
     bool is_inference;             /* eval and generate: no gradients, no optimizer state */
+    int64_t cache_rows;            /* generate: positions the key/value cache holds; 0 = no cache */
 };
 
 struct tr_compiled {
     struct tr_compile_options opt;
-    const struct tr_model *model, *eval_model; /* model for training, eval_model for the eval schedule; may be NULL */
-    struct tr_schedule train, eval;
+    const struct tr_model *model, *eval_model, *decode_model; /* of each schedule; the last two may be NULL */
+    struct tr_schedule train, eval, decode; /* decode: generate's single token */
     enum tr_recompute *recompute_of; /* by segment */
     struct tr_param_place *place;    /* by parameter */
     size_t constant[TR_C_COUNT];     /* params arena */
+    size_t *cache, cache_bytes;      /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;
 };
 
-/* eval_model: the same architecture without dropout and with its own batch; NULL = no evaluation. */
-enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+/* eval_model: the same architecture without dropout and with its own batch; decode_model: the same for one token with the
+ * cache; NULL = not wanted. */
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model, const struct tr_model *decode_model,
                           const struct tr_compile_options *opt, struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
 size_t tr_compiled_bytes(const struct tr_compiled *c);

@@ -6,6 +6,7 @@
 
 const struct tr_pass tr_passes[] = {
     { "precision", tr_pass_precision },
+    { "cache", tr_pass_cache },
     { "grad", tr_pass_grad },
     { "recompute", tr_pass_recompute },
     { "layout", tr_pass_layout },
@@ -22,7 +23,7 @@ enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx
     return TR_OK;
 }
 
-static const char *const arena_names[] = { "params", "grads", "optim", "acts", "work", "data", "save" };
+static const char *const arena_names[] = { "params", "grads", "optim", "acts", "work", "cache", "data", "save" };
 static_assert(TR_COUNT_OF(arena_names) == TR_A_COUNT, "one name per arena");
 
 const char *tr_arena_name(enum tr_arena_id a)
@@ -107,11 +108,31 @@ static size_t update_scratch(const struct tr_model *m, int n_threads)
     return most;
 }
 
+static size_t most(size_t a, size_t b, size_t c)
+{
+    size_t ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
+
+/* Keys and values of every block, all positions. */
+static void place_cache(struct tr_compiled *c)
+{
+    const struct tr_hparams *hp = &c->model->hp;
+    c->cache_bytes = tr_round_up((size_t)(c->opt.cache_rows * hp->n_heads_kv * hp->head_dim) * tr_dtype_bytes(c->opt.compute_dtype),
+                                 TR_ALIGN);
+    for (int g = 0; c->opt.cache_rows && g < c->model->n_segments; g++)
+        if (c->model->segment[g].layer >= 0) {
+            char name[32];
+            (void)tr_format(name, sizeof name, "keys and values %d", c->model->segment[g].layer);
+            c->cache[g] = slice(c, TR_A_CACHE, 2 * c->cache_bytes, "", name);
+        }
+}
+
 static void place_rest(struct tr_compiled *c)
 {
-    size_t acts = c->train.acts_bytes > c->eval.acts_bytes ? c->train.acts_bytes : c->eval.acts_bytes;
-    size_t temps = c->train.work_bytes > c->eval.work_bytes ? c->train.work_bytes : c->eval.work_bytes;
-    size_t scratch = c->train.scratch_bytes > c->eval.scratch_bytes ? c->train.scratch_bytes : c->eval.scratch_bytes;
+    const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
+    size_t acts = most(a->acts_bytes, b->acts_bytes, d->acts_bytes), temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
+    size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
     size_t update = c->opt.is_inference ? 0 : update_scratch(c->model, c->opt.n_threads);
     slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
     c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
@@ -119,6 +140,7 @@ static void place_rest(struct tr_compiled *c)
     c->norm = slice(c, TR_A_WORK, sizeof(double), "", "gradient norm");
     c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
+    place_cache(c);
     slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
 }
@@ -185,7 +207,7 @@ out:
     return st;
 }
 
-enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model, const struct tr_model *decode_model,
                           const struct tr_compile_options *opt, struct tr_compiled **out)
 {
     enum tr_status st = TR_OK;
@@ -195,12 +217,16 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->opt = *opt;
     c->model = m;
     c->eval_model = eval_model;
+    c->decode_model = decode_model;
+    c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
-    if (!c->recompute_of || !c->place)
+    if (!c->recompute_of || !c->place || !c->cache)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     if (eval_model)
         TR_TRY(tr_schedule_build(eval_model, opt, false, NULL, &c->eval));
+    if (decode_model)
+        TR_TRY(tr_schedule_build(decode_model, opt, false, NULL, &c->decode));
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
     } else {
@@ -226,6 +252,8 @@ void tr_compiled_close(struct tr_compiled *c)
         return;
     tr_schedule_release(&c->train);
     tr_schedule_release(&c->eval);
+    tr_schedule_release(&c->decode);
+    free(c->cache);
     free(c->recompute_of);
     free(c->place);
     free(c->slice);

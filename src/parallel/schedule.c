@@ -36,7 +36,8 @@ static enum tr_status build_programs(const struct tr_model *m, const struct tr_c
         int *at = &index[m->segment[g].program * N_MODES + (int)mode];
         if (*at < 0) {
             struct tr_pass_ctx ctx = { .compute_dtype = opt->compute_dtype, .grad_dtype = opt->grad_dtype,
-                                       .is_training = is_training, .recompute = mode, .n_threads = opt->n_threads };
+                                       .is_training = is_training, .recompute = mode,
+                                       .cache_rows = is_training ? 0 : opt->cache_rows, .n_threads = opt->n_threads };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));

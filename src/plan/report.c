@@ -3,7 +3,7 @@
 
 static const char *const what[TR_A_COUNT] = {
     "parameters as the kernels read them", "gradients", "optimizer state and master weights", "activations kept for backward",
-    "values inside one action, kernel scratch", "batches read ahead", "checkpoint write buffer",
+    "values inside one action, kernel scratch", "keys and values of past tokens", "batches read ahead", "checkpoint write buffer",
 };
 
 static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t n)

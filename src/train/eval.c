@@ -13,7 +13,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
         int64_t n = 0;
         enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
         if (st == TR_OK && n > 0)
-            st = tr_exec_eval(e, &b, &loss, NULL);
+            st = tr_exec_eval(e, &b, &loss);
         if (st == TR_OK && tr_stop_wanted())
             st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
         if (st != TR_OK)

@@ -113,6 +113,12 @@ static char *root_ptr(const struct frame *f, tr_val root)
         return acts + f->a->in;
     case TR_V_DOUT:
         return acts + f->a->dout;
+    case TR_V_CACHE:
+    case TR_V_CACHE_NEW: {
+        int64_t row = v->kind == TR_V_CACHE ? 0 : e->cache_row;
+        size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->cache_bytes : 0);
+        return e->base[TR_A_CACHE] + e->c->cache[f->a->segment] + skip;
+    }
     case TR_V_TEMP:
         break;
     }
@@ -303,18 +309,26 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
     return e->dev->ops->sync(e->dev);
 }
 
-enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum, const float **logits)
+enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum)
 {
     const struct tr_schedule *s = &e->c->eval;
     begin_step(e, NULL);
     for (int i = 0; i < s->n_actions; i++)
         run_action(e, e->c->eval_model, s, &s->action[i], batch);
-    enum tr_status st = e->dev->ops->sync(e->dev);
-    if (loss_sum)
-        *loss_sum = read_loss(e);
-    if (logits)
-        *logits = (const float *)(const void *)(e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out);
-    return st;
+    *loss_sum = read_loss(e);
+    return e->dev->ops->sync(e->dev);
+}
+
+enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
+                              const float **logits)
+{
+    const struct tr_schedule *s = is_decode ? &e->c->decode : &e->c->eval;
+    TR_BUG_ON(s->n_actions == 0);
+    e->cache_row = first_position;
+    for (int i = 0; i < s->n_actions; i++)
+        run_action(e, is_decode ? e->c->decode_model : e->c->eval_model, s, &s->action[i], batch);
+    *logits = (const float *)(const void *)(e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out);
+    return e->dev->ops->sync(e->dev);
 }
 
 /* ---- state in and out ---- */

@@ -16,6 +16,7 @@ struct tr_exec {
     char *base[TR_A_COUNT];
     bool *is_touched; /* by parameter: its gradient holds something of this step */
     bool loss_is_touched;
+    int64_t cache_row; /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
 };
 
@@ -33,9 +34,12 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
 /* Gradients only: no clip, no update (tests, and evaluation of gradients). */
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum);
-/* The eval schedule on one batch: sum of token losses; with a logits model *logits points at (N, V) F32 until the next
- * call. Either may be NULL. */
-enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum, const float **logits);
+/* The eval schedule on one batch: sum of token losses. */
+enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum);
+/* The eval schedule (or, is_decode, the one of a single token) of a model that ends in logits: (N, V) F32, valid until the
+ * next call. With a cache the batch holds positions first_position, first_position + 1, ... */
+enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
+                              const float **logits);
 
 /* Bytes of one kind of state of one parameter, in its own dtype (see tr_exec_dtype). */
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);

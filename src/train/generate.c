@@ -1,130 +1,207 @@
-/* generate.c - sampling from a model as a sanity check: the eval schedule on one row, one token at a time.
+/* generate.c - a model that continues text: prompt in chunks, then one token at a time, over a key/value cache.
  *
- * Every token runs the whole row again: no cache to keep right, and a sanity check is short. Random numbers are counter
- * based, so the same seed gives the same text.
+ * Two schedules of one plan share parameters and cache: a chunk of tokens for the prompt, one for each new token. A last chunk
+ * that is not full runs on; the rows it fills too many are overwritten before anybody looks at them. Random numbers are
+ * counter based, so the same seed gives the same text.
  */
 #include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
 
-static int by_score(const void *a, const void *b)
+enum { MAX_CHUNK = 32 };
+
+struct tr_generator {
+    const struct tr_config *cfg;
+    struct tr_model *chunk, *one;
+    struct tr_compiled *compiled;
+    struct tr_pool *pool;
+    struct tr_device dev;
+    struct tr_exec *e;
+    struct tr_batch batch;
+    int64_t n_context, n_read, n_chunk, n_ids;
+    uint64_t key, n_picked;
+    float (*pair)[2]; /* (score, id), vocabulary many */
+};
+
+static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
 {
-    float x = ((const float *)a)[0], y = ((const float *)b)[0];
-    return x < y ? 1 : x > y ? -1 : 0;
+    struct tr_model_options opt = { .rows = 1, .sequence_length = g->n_chunk, .n_positions = n_positions, .dropout = 0,
+                                    .ignore_keys = g->cfg->ignore_config_keys, .wants_logits = true };
+    enum tr_status st = tr_model_open(g->cfg->model, &opt, &g->chunk);
+    opt.sequence_length = 1;
+    return st == TR_OK ? tr_model_open(g->cfg->model, &opt, &g->one) : st;
 }
 
-/* A token from logits under temperature, top-k and top-p. `pair` holds vocab (score, id) pairs. */
-static int32_t sample(const struct tr_config *cfg, const struct tr_hparams *hp, const float *logits, float (*pair)[2], float u)
-{
-    int64_t best = 0, n = hp->vocab;
-    for (int64_t i = 0; i < n; i++) {
-        pair[i][0] = hp->final_softcap > 0 ? (float)(hp->final_softcap * tanh((double)logits[i] / hp->final_softcap)) : logits[i];
-        pair[i][1] = (float)i; /* exact below 2^24, and vocabularies are */
-        if (pair[i][0] > pair[best][0])
-            best = i;
-    }
-    if (cfg->temperature <= 0)
-        return (int32_t)best;
-    float top = pair[best][0];
-    qsort(pair, (size_t)n, sizeof *pair, by_score);
-    if (cfg->top_k > 0 && cfg->top_k < n)
-        n = cfg->top_k;
-    double sum = 0, kept = 0, at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        pair[i][0] = (float)exp((double)(pair[i][0] - top) / cfg->temperature);
-        sum += (double)pair[i][0];
-    }
-    int64_t n_kept = 0;
-    while (n_kept < n && (n_kept == 0 || kept < cfg->top_p * sum))
-        kept += (double)pair[n_kept++][0];
-    for (int64_t i = 0; i < n_kept; i++) {
-        at += (double)pair[i][0];
-        if (at >= (double)u * kept)
-            return (int32_t)pair[i][1];
-    }
-    return (int32_t)pair[n_kept - 1][1];
-}
-
-/* The last T ids of the text as one document. */
-static int64_t fill_row(const struct tr_ids *ids, int64_t length, const struct tr_batch *b)
-{
-    int64_t n = tr_min64((int64_t)ids->n, length), first = (int64_t)ids->n - n;
-    for (int64_t i = 0; i < length; i++) {
-        b->tokens[i] = i < n ? ids->p[first + i] : 0;
-        b->targets[i] = TR_TARGET_NONE;
-        b->positions[i] = (int32_t)(i < n ? i : 0);
-        b->begin[i] = (int32_t)(i < n ? 0 : i); /* padding sees itself alone */
-        b->sample[i] = 0;
-    }
-    return n;
-}
-
-static enum tr_status emit(const struct tr_tokenizer *tok, int32_t id, tr_text_fn *on_text, void *ctx)
-{
-    struct tr_str text = { 0 };
-    enum tr_status st = tr_tokenizer_decode(tok, &id, 1, &text);
-    if (st == TR_OK && text.n && on_text)
-        on_text(ctx, text.p, text.n);
-    tr_str_release(&text);
-    return st;
-}
-
-static enum tr_status go_on(const struct tr_config *cfg, const struct tr_setup *s, struct tr_exec *e, const struct tr_tokenizer *tok,
-                            struct tr_ids *ids, tr_text_fn *on_text, void *ctx)
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids, struct tr_generator **out)
 {
     enum tr_status st = TR_OK;
-    const struct tr_hparams *hp = &s->eval_model->hp;
-    struct tr_batch b = tr_batch_in(e->base[TR_A_DATA], s->sequence_length);
-    float(*pair)[2] = malloc((size_t)hp->vocab * sizeof *pair);
-    uint64_t key = tr_rng_key((uint64_t)cfg->seed, "generate", 0);
-    if (!pair)
+    enum tr_gemm_choice got;
+    struct tr_generator *g = calloc(1, sizeof *g);
+    float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
+    if (!g || !buf)
         TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
-    for (int64_t i = 0; i < cfg->max_new_tokens && !tr_stop_wanted(); i++) {
-        const float *logits = NULL;
-        int64_t n = fill_row(ids, s->sequence_length, &b);
-        TR_TRY(tr_exec_eval(e, &b, NULL, &logits));
-        int32_t id = sample(cfg, hp, logits + (n - 1) * hp->vocab, pair, tr_u01(tr_philox(key, 0, (uint64_t)i).v[0]));
-        if (id == tr_tokenizer_eos(tok))
-            break;
-        TR_TRY(tr_ids_add(ids, id));
-        TR_TRY(emit(tok, id, on_text, ctx));
-    }
+    g->cfg = cfg;
+    g->n_context = n_context;
+    g->key = tr_rng_key((uint64_t)cfg->seed, "generate", 0);
+    g->n_chunk = tr_min64(MAX_CHUNK, n_context);
+    int64_t n_rows = (int64_t)tr_round_up((size_t)n_context, (size_t)g->n_chunk);
+    TR_TRY(tr_gemm_select(cfg->gemm, &got));
+    TR_TRY(open_models(g, n_rows));
+    bool is_learned = g->one->hp.rope[TR_C_ROPE].type == TR_ROPE_NONE;
+    if (is_learned && n_context > g->one->hp.max_positions)
+        TR_TRY(tr_fail(TR_USAGE, "prompt and max_new_tokens need %" PRId64 " positions; the model has %" PRId64, n_context,
+                       g->one->hp.max_positions));
+    TR_TRY(tr_pool_open((int)cfg->threads, &g->pool));
+    struct tr_compile_options opt = { .compute_dtype = cfg->dtype, .n_micro = 1, .n_threads = tr_pool_threads(g->pool),
+                                      .data_bytes = tr_batch_bytes(g->n_chunk), .is_inference = true, .cache_rows = n_rows };
+    TR_TRY(tr_compile(g->chunk, g->chunk, g->one, &opt, &g->compiled));
+    TR_TRY(tr_device_open("cpu", &g->dev));
+    TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, 0, &g->e));
+    struct tr_store store = tr_exec_store(g->e);
+    TR_TRY(tr_load_weights(&store, cfg->model, buf, NULL));
+    g->n_ids = tr_min64(n_ids, g->one->hp.vocab);
+    g->batch = tr_batch_in(g->e->base[TR_A_DATA], g->n_chunk);
+    g->pair = malloc((size_t)g->one->hp.vocab * sizeof *g->pair);
+    if (!g->pair)
+        TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
 out:
-    free(pair);
+    free(buf);
+    if (st == TR_OK)
+        *out = g;
+    else
+        tr_generator_close(g);
     return st;
 }
+
+void tr_generator_close(struct tr_generator *g)
+{
+    if (!g)
+        return;
+    tr_exec_close(g->e);
+    tr_pool_close(g->pool);
+    tr_compiled_close(g->compiled);
+    tr_model_close(g->chunk);
+    tr_model_close(g->one);
+    free(g->pair);
+    free(g);
+}
+
+enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits)
+{
+    if ((int64_t)n > g->n_context - g->n_read)
+        return tr_fail(TR_USAGE, "%zu more tokens do not fit: %" PRId64 " of %" PRId64 " positions are taken", n, g->n_read,
+                       g->n_context);
+    for (size_t at = 0; at < n;) {
+        bool is_decode = n - at == 1;
+        int64_t rows = is_decode ? 1 : g->n_chunk, here = tr_min64(rows, (int64_t)(n - at));
+        for (int64_t i = 0; i < rows; i++) {
+            g->batch.tokens[i] = i < here ? ids[at + (size_t)i] : 0;
+            g->batch.targets[i] = TR_TARGET_NONE;
+            g->batch.positions[i] = (int32_t)(g->n_read + i);
+            g->batch.begin[i] = 0;
+            g->batch.sample[i] = 0;
+        }
+        enum tr_status st = tr_exec_logits(g->e, is_decode, g->n_read, &g->batch, logits);
+        if (st != TR_OK)
+            return st;
+        g->n_read += here;
+        at += (size_t)here;
+        *logits += (here - 1) * g->one->hp.vocab;
+    }
+    return TR_OK;
+}
+
+static int by_score(const void *a, const void *b)
+{
+    const float *x = a, *y = b;
+    if (x[0] != y[0])
+        return x[0] < y[0] ? 1 : -1;
+    return x[1] > y[1] ? 1 : -1; /* equal scores: the lower id first, whatever qsort does */
+}
+
+/* As transformers: a token seen before has its score divided (if positive) or multiplied by the penalty. */
+static void penalise(struct tr_generator *g, const int32_t *seen, size_t n_seen)
+{
+    float p = (float)g->cfg->repetition_penalty;
+    for (size_t i = 0; p != 1.0f && i < n_seen; i++) {
+        if (seen[i] >= g->n_ids)
+            continue;
+        float *s = &g->pair[seen[i]][0];
+        if (g->pair[seen[i]][1] >= 0) {
+            *s = *s > 0 ? *s / p : *s * p;
+            g->pair[seen[i]][1] = -1; /* once each */
+        }
+    }
+    for (int64_t i = 0; i < g->n_ids; i++)
+        g->pair[i][1] = (float)i; /* exact: vocabularies are below 2^24 */
+}
+
+int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int32_t *seen, size_t n_seen)
+{
+    const struct tr_config *cfg = g->cfg;
+    const struct tr_hparams *hp = &g->one->hp;
+    int64_t n = g->n_ids, best = 0, n_kept = 0;
+    double sum = 0, kept = 0, at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        g->pair[i][0] = hp->final_softcap > 0 ? (float)(hp->final_softcap * tanh((double)logits[i] / hp->final_softcap)) : logits[i];
+        g->pair[i][1] = (float)i;
+    }
+    penalise(g, seen, n_seen);
+    for (int64_t i = 0; i < n; i++)
+        best = g->pair[i][0] > g->pair[best][0] ? i : best;
+    if (cfg->temperature <= 0)
+        return (int32_t)best;
+    float u = tr_u01(tr_philox(g->key, 0, g->n_picked++).v[0]), top = g->pair[best][0];
+    qsort(g->pair, (size_t)n, sizeof *g->pair, by_score);
+    if (cfg->top_k > 0 && cfg->top_k < n)
+        n = cfg->top_k;
+    for (int64_t i = 0; i < n; i++) {
+        g->pair[i][0] = (float)exp((double)(g->pair[i][0] - top) / cfg->temperature);
+        sum += (double)g->pair[i][0];
+    }
+    while (n_kept < n && (n_kept == 0 || kept < cfg->top_p * sum))
+        kept += (double)g->pair[n_kept++][0];
+    for (int64_t i = 0; i < n_kept; i++) {
+        at += (double)g->pair[i][0];
+        if (at >= (double)u * kept)
+            return (int32_t)g->pair[i][1];
+    }
+    return (int32_t)g->pair[n_kept - 1][1];
+}
+
+/* ---- trireme generate ---- */
 
 enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx)
 {
     enum tr_status st = TR_OK;
-    struct tr_setup *s = NULL;
-    struct tr_pool *pool = NULL;
-    struct tr_exec *e = NULL;
+    struct tr_generator *g = NULL;
     struct tr_tokenizer *tok = NULL;
     struct tr_ids ids = { 0 };
-    struct tr_device dev;
-    float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
-    if (!buf)
-        TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
-    TR_TRY(tr_setup_open(cfg, TR_USE_GENERATE, &s));
+    struct tr_str text = { 0 };
+    const float *logits = NULL;
     TR_TRY(tr_tokenizer_open(cfg->model, &tok));
     if (cfg->prompt)
         TR_TRY(tr_tokenizer_encode(tok, cfg->prompt, strlen(cfg->prompt), &ids));
     if (ids.n == 0)
         TR_TRY(tr_ids_add(&ids, tr_tokenizer_eos(tok) >= 0 ? tr_tokenizer_eos(tok) : 0));
-    TR_TRY(tr_pool_open((int)cfg->threads, &pool));
-    TR_TRY(tr_device_open("cpu", &dev));
-    TR_TRY(tr_exec_open(s->compiled, &dev, pool, 0, &e));
-    struct tr_store store = tr_exec_store(e);
-    TR_TRY(tr_load_weights(&store, cfg->model, buf, NULL));
+    TR_TRY(tr_generator_open(cfg, (int64_t)ids.n + cfg->max_new_tokens, tr_tokenizer_vocab_size(tok), &g));
     tr_stop_on_signals();
-    TR_TRY(go_on(cfg, s, e, tok, &ids, on_text, ctx));
+    TR_TRY(tr_generator_feed(g, ids.p, ids.n, &logits));
+    for (int64_t i = 0; i < cfg->max_new_tokens && !tr_stop_wanted(); i++) {
+        int32_t id = tr_generator_pick(g, logits, ids.p, ids.n);
+        if (id == tr_tokenizer_eos(tok))
+            break;
+        TR_TRY(tr_ids_add(&ids, id));
+        tr_str_clear(&text);
+        TR_TRY(tr_tokenizer_decode(tok, &id, 1, &text));
+        on_text(ctx, text.p ? text.p : "", text.n);
+        if (i + 1 < cfg->max_new_tokens)
+            TR_TRY(tr_generator_feed(g, &id, 1, &logits));
+    }
 out:
-    tr_exec_close(e);
-    tr_pool_close(pool);
-    tr_ids_release(&ids);
+    tr_generator_close(g);
     tr_tokenizer_close(tok);
-    tr_setup_close(s);
-    free(buf);
+    tr_ids_release(&ids);
+    tr_str_release(&text);
     return st;
 }

@@ -93,7 +93,7 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }
     struct tr_compile_options opt = compile_options(s, use);
-    TR_TRY(tr_compile(is_training ? s->model : s->eval_model, s->eval_model, &opt, &s->compiled));
+    TR_TRY(tr_compile(is_training ? s->model : s->eval_model, s->eval_model, NULL, &opt, &s->compiled));
 out:
     tr_pool_close(pool);
     if (st == TR_OK)

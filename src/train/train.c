@@ -123,6 +123,17 @@ out:
     return st;
 }
 
+/* What can be refused before anything is written. */
+static enum tr_status check_inputs(const struct trainer *t)
+{
+    const char *resume = t->cfg->resume_from_checkpoint;
+    if (strcmp(resume, "auto") == 0)
+        return TR_OK;
+    if (strcmp(resume, "none") != 0)
+        return tr_dir_exists(resume) ? TR_OK : tr_fail(TR_USAGE, "resume_from_checkpoint %s: no such directory", resume);
+    return t->cfg->from_scratch ? TR_OK : tr_check_weights(t->s->model, t->cfg->model);
+}
+
 static enum tr_status open_run(struct trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
@@ -134,9 +145,10 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
     TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
+    TR_TRY(check_inputs(t));
+    TR_TRY(open_data(t));
     TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
     TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
-    TR_TRY(open_data(t));
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
     TR_TRY(tr_device_open("cpu", &t->dev));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, (uint64_t)cfg->seed, &t->e));
@@ -274,22 +286,33 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
+/* A signal came: save what is done, then leave. */
+static enum tr_status stop_after(struct trainer *t, int64_t done)
+{
+    if (done > t->first_step && t->saved_step != done)
+        try_save(t, done);
+    return tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
+}
+
 static enum tr_status loop(struct trainer *t)
 {
     enum tr_status st = TR_OK;
     for (int64_t step = t->first_step; step < t->total_steps; step++) {
         TR_TRY(tr_failpoint("train.before_step"));
-        TR_TRY(one_step(t, step));
+        st = one_step(t, step);
+        if (st == TR_STOPPED)
+            return stop_after(t, step);
+        TR_TRY(st);
         int64_t done = step + 1;
         if (t->eval_data && (is_due(done, t->cfg->eval_steps) || done == t->total_steps))
-            TR_TRY(evaluate(t, done));
+            st = evaluate(t, done);
+        if (st == TR_STOPPED)
+            return stop_after(t, done);
+        TR_TRY(st);
         if (is_due(done, t->cfg->save_steps) && done < t->total_steps)
             try_save(t, done);
-        if (tr_stop_wanted() && done < t->total_steps) {
-            if (t->saved_step != done)
-                try_save(t, done);
-            TR_TRY(tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done));
-        }
+        if (tr_stop_wanted() && done < t->total_steps)
+            return stop_after(t, done);
     }
     try_save(t, t->total_steps);
     TR_TRY(tr_saver_model(t->saver, t->cfg->output));

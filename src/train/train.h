@@ -43,7 +43,18 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
 /* Verbs. Each returns with nothing printed but what observe shows. */
 enum tr_status tr_train(const struct tr_config *cfg);
 enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out);
-/* Appends what the model adds to the prompt; on_text (may be NULL) gets it piece by piece. */
+/* A model that continues token ids, with its key/value cache. */
+struct tr_generator;
+/* n_ids: ids at or above are never picked (a vocabulary padded beyond the tokenizer's). */
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids, struct tr_generator **out);
+void tr_generator_close(struct tr_generator *g);
+/* Appends ids to what the model has read; *logits (V) of the next token, valid until the next call. TR_USAGE when the
+ * context is full. */
+enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits);
+/* The next token under cfg's temperature, top_k, top_p and repetition_penalty; `seen` are the ids so far. */
+int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int32_t *seen, size_t n_seen);
+
+/* Continues cfg->prompt; on_text gets whole characters, piece by piece. */
 typedef void tr_text_fn(void *ctx, const char *text, size_t n);
 enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx);
 /* An HF directory with random weights from a config.json. */

@@ -3,7 +3,7 @@
 set -euo pipefail
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 TRIREME=$(realpath "${TRIREME:?set it to the binary under test}")
-work=$(mktemp -d)
+work=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # hundreds of fsyncs, and no test here is about a real disk
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 unset TR_FAIL

@@ -7,10 +7,10 @@ verbs=$("$TRIREME" --help | sed -nE 's/^  ([a-z]+)  +.*/\1/p')
 for verb in $verbs; do
     page=man/trireme-$verb.1
     [ -s "$page" ] || fail "no page for $verb"
-    "$TRIREME" $verb --help | sed -nE 's/^  --([a-z_0-9]+).*/\1/p' | while read -r option; do
-        sed 's/\\-/-/g; s/\\_/_/g' "$page" | grep -q -- "$option" || fail "$page does not know --$option"
+    for option in $("$TRIREME" $verb --help | sed -nE 's/^  --([a-z_0-9]+).*/\1/p'); do
+        grep -q "^.fB.*$option" "$page" || fail "$page does not know --$option"
     done
-    if command -v mandoc >/dev/null; then
-        mandoc -T lint -W warning "$page" || fail "$page: mandoc complains"
+    if command -v mandoc >/dev/null; then # a page made from a table has no date
+        ! mandoc -T lint -W warning "$page" | grep -v 'missing date' || fail "$page: mandoc complains"
     fi
 done

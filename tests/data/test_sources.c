@@ -183,7 +183,6 @@ static void directories_and_globs_are_read_in_name_order(void **state)
     put_text(s, "d/.hidden", "x");
     assert_stream(&u, in_scratch(s, "d"), "0$/1$/2$/");
     assert_stream(&u, in_scratch(s, "d/*.txt"), "0$/2$/");
-    assert_stream(&u, in_scratch(s, "d/*.txt:1"), "0$/2$/");
     put_text(s, "d/weird:2.txt", "w");
     assert_stream(&u, in_scratch(s, "d/weird:2.txt"), "w$/");
     tr_tokenizer_close(u.tokenizer);
@@ -199,7 +198,12 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
     assert_ok(tr_mkdirs(in_scratch(s, "mixed")));
     assert_ok(tr_mkdirs(in_scratch(s, "nested/inner")));
     put_text(s, "mixed/a.txt", "a");
-    put_text(s, "mixed/b.jsonl.gz", "b");
+    put_text(s, "mixed/b.csv", "b");
+    put_text(s, "a.parquet", "PAR1");
+    put_text(s, "a.json", "[]");
+    put_text(s, "other.jsonl", "{\"id\": 1, \"body\": \"x\"}\n");
+    put_text(s, "pairs.jsonl", "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n");
+    put_text(s, "chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}\n");
     put_text(s, "a.txt", "a");
     put_text(s, "none.txt", "");
     put_text(s, "none.jsonl", "");
@@ -212,9 +216,13 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
         const char *name, *says;
     } cases[] = {
         { "absent.txt", "absent.txt: no such file" },
-        { "a.txt:0.5", "weight 0.5 is not supported" },
         { "empty", "no data files" },
-        { "mixed", "b.jsonl.gz: not .txt" },
+        { "mixed", "b.csv: not .txt" },
+        { "a.parquet", "import pandas" },
+        { "a.json", "jq -c" },
+        { "other.jsonl", "other.jsonl:1: members (id, body) are no known record" },
+        { "pairs.jsonl", "pairs.jsonl:1: a record with \"chosen\"" },
+        { "chat.jsonl", "need a chat template" },
         { "nested", "nested/inner: a directory" },
         { "none.txt", "none.txt: no document" },
         { "none.jsonl", "none.jsonl: no document" },

@@ -98,7 +98,7 @@ static void live_values_never_share_a_byte(void **state)
             struct tr_model *m = open_model(i);
             struct tr_compile_options opt = options((enum tr_recompute)r);
             struct tr_compiled *c = NULL;
-            assert_int_equal(tr_compile(m, NULL, &opt, &c), TR_OK);
+            assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
             for (int k = 0; k < c->train.n_programs; k++)
                 check_overlap(c->train.program[k]);
             tr_compiled_close(c);
@@ -116,7 +116,7 @@ static void recompute_trades_bytes_for_flops(void **state)
         for (int r = TR_RECOMPUTE_NONE; r <= TR_RECOMPUTE_BLOCK; r++) {
             struct tr_compile_options opt = options((enum tr_recompute)r);
             struct tr_compiled *c = NULL;
-            assert_int_equal(tr_compile(m, NULL, &opt, &c), TR_OK);
+            assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
             acts[r] = c->bytes[TR_A_ACTS];
             flops[r] = c->train.flops;
             tr_compiled_close(c);
@@ -133,24 +133,24 @@ static void budget_picks_the_least_recompute_that_fits(void **state)
     struct tr_model *m = open_model(0);
     struct tr_compile_options none = options(TR_RECOMPUTE_NONE), block = options(TR_RECOMPUTE_BLOCK), auto_ = options(TR_RECOMPUTE_AUTO);
     struct tr_compiled *a = NULL, *b = NULL, *c = NULL;
-    assert_int_equal(tr_compile(m, NULL, &none, &a), TR_OK);
-    assert_int_equal(tr_compile(m, NULL, &block, &b), TR_OK);
+    assert_int_equal(tr_compile(m, NULL, NULL, &none, &a), TR_OK);
+    assert_int_equal(tr_compile(m, NULL, NULL, &block, &b), TR_OK);
     size_t most = tr_compiled_bytes(a), least = tr_compiled_bytes(b);
     auto_.memory_budget = most;
-    assert_int_equal(tr_compile(m, NULL, &auto_, &c), TR_OK);
+    assert_int_equal(tr_compile(m, NULL, NULL, &auto_, &c), TR_OK);
     assert_int_equal(tr_compiled_bytes(c), most); /* all of it fits: nothing is recomputed */
     tr_compiled_close(c);
     double flops = a->train.flops;
     for (uint64_t budget = most; budget >= least; budget -= (most - least) / 8) {
         auto_.memory_budget = budget;
-        assert_int_equal(tr_compile(m, NULL, &auto_, &c), TR_OK);
+        assert_int_equal(tr_compile(m, NULL, NULL, &auto_, &c), TR_OK);
         assert_true(tr_compiled_bytes(c) <= budget);
         assert_true(c->train.flops >= flops); /* a smaller budget never computes less */
         flops = c->train.flops;
         tr_compiled_close(c);
     }
     auto_.memory_budget = least / 2;
-    assert_int_equal(tr_compile(m, NULL, &auto_, &c), TR_USAGE);
+    assert_int_equal(tr_compile(m, NULL, NULL, &auto_, &c), TR_USAGE);
     tr_compiled_close(a);
     tr_compiled_close(b);
     tr_model_close(m);
@@ -162,7 +162,7 @@ static void slices_cover_every_byte_of_every_arena(void **state)
     struct tr_model *m = open_model(1);
     struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
     struct tr_compiled *c = NULL;
-    assert_int_equal(tr_compile(m, NULL, &opt, &c), TR_OK);
+    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
     size_t at[TR_A_COUNT] = { 0 };
     for (int i = 0; i < c->n_slices; i++) {
         assert_int_equal(c->slice[i].offset, at[c->slice[i].arena]);

@@ -101,11 +101,12 @@ static inline void golden_open(struct golden *g, const char *dir)
 static inline void rig_cut(struct rig *r, int n_micro)
 {
     const struct golden *g = &r->g;
-    int64_t n = g->rows * g->length, each = n / n_micro;
-    r->sample = calloc((size_t)n, sizeof *r->sample);
-    r->micro_begin = malloc((size_t)n * sizeof *r->micro_begin);
+    size_t n = (size_t)g->rows * (size_t)g->length;
+    int64_t each = (int64_t)n / n_micro;
+    r->sample = calloc(n, sizeof *r->sample);
+    r->micro_begin = calloc(n, sizeof *r->micro_begin);
     assert_true(r->sample && r->micro_begin);
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < (int64_t)n; k++)
         r->micro_begin[k] = (int32_t)(g->begin[k] - k / each * each);
     r->whole = (struct tr_batch){ g->tokens, g->targets, g->positions, g->begin, r->sample };
     for (int i = 0; i < n_micro; i++) {
@@ -142,7 +143,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .recompute = shape.recompute,
                                     .n_threads = shape.n_threads,
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
-    must(tr_compile(r->model, r->logits_model, &c, &r->compiled));
+    must(tr_compile(r->model, r->logits_model, NULL, &c, &r->compiled));
     must(tr_pool_open(shape.n_threads, &r->pool));
     must(tr_device_open("cpu", &r->dev));
     must(tr_exec_open(r->compiled, &r->dev, r->pool, 0, &r->exec));

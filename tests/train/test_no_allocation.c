@@ -76,7 +76,7 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         struct tr_exec *e = NULL;
         struct tr_pool *pool = NULL;
         struct tr_device dev;
-        assert_int_equal(tr_compile(m, ev, &opt, &c), TR_OK);
+        assert_int_equal(tr_compile(m, ev, NULL, &opt, &c), TR_OK);
         assert_int_equal(tr_pool_open(2, &pool), TR_OK);
         assert_int_equal(tr_device_open("cpu", &dev), TR_OK);
         assert_int_equal(tr_exec_open(c, &dev, pool, 1, &e), TR_OK);
@@ -101,7 +101,7 @@ static void steps_and_evaluation_allocate_nothing(void **state)
                 assert_true(r.loss_sum != first); /* it does train */
         }
         double loss = 0;
-        (void)tr_exec_eval(e, &b[0], &loss, NULL);
+        (void)tr_exec_eval(e, &b[0], &loss);
         assert_int_equal(atomic_load(&n_allocations) - before, 0);
         assert_int_equal(dev.n_reserves, reserves);
         assert_int_equal(dev.reserved_bytes, tr_compiled_bytes(c));

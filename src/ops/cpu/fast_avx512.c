@@ -14,6 +14,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 #endif
 
+#include "ops/cpu/fast_decode.c"
 #include "ops/cpu/fast_elementwise.c"
 #include "ops/cpu/fast_linear.c"
 #include "ops/cpu/fast_norm.c"

@@ -22,6 +22,7 @@ enum {
     N_IN_PLACE = 512,           /* A, rows along k */
     N_IN_PLACE_T = 128,         /* A, rows along m: a new page at every k */
     M_IN_PLACE = 128,           /* B, rows along n */
+    B_IN_PLACE = 1 << 16,       /* and only what the caches hold: its strides defeat the prefetchers */
     MIN_FLOPS_SHARED = 1 << 20, /* below, waking threads costs more than it brings */
     LINE_FLOATS = 16,
 };
@@ -293,7 +294,8 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
     if (g->c_dtype != TR_BF16)
         job.max.m = g->m; /* no partial sums to hold */
     job.a_in_place = g->a_dtype == TR_F32 && g->n <= (g->a_t ? N_IN_PLACE_T : N_IN_PLACE);
-    job.b_in_place = g->b_dtype == TR_F32 && !g->b_t && g->n % isa->nr == 0 && g->m <= M_IN_PLACE;
+    job.b_in_place =
+        g->b_dtype == TR_F32 && !g->b_t && g->n % isa->nr == 0 && g->m <= M_IN_PLACE && g->n * g->k <= B_IN_PLACE;
     run_chunks(&job, pool);
 }
 

@@ -8,13 +8,6 @@
 
 #include "ops/cpu/gemm.h"
 
-#if defined(__clang__)
-#define TR_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define TR_UNROLL _Pragma("GCC unroll 16")
-#endif
-#define TR_FORCE_INLINE static inline __attribute__((always_inline))
-
 enum {
     TR_GEMM_KC = 384, /* K is cut here on every machine: one cut, one order of additions */
     TR_GEMM_MAX_MR = 14,

@@ -2,9 +2,8 @@
  *
  * 28 chains of fused multiply-adds hide the latency, two vectors of B and 14 broadcasts of A a step leave the load
  * ports half idle. Tiles of fewer rows are the same code with fewer registers, so edges waste nothing and change no
- * bits. Rejected: 8 x 48 (the wider panel of B comes from the second-level cache at every step), broadcasts as memory
- * operands (28 loads a step), software prefetch in the packers (slower: they wait for line fill buffers, not for
- * addresses).
+ * bits. Rejected: broadcasts as memory operands (28 loads a step); 8 x 48, by reckoning only (its panel of B fills the
+ * first-level cache); software prefetch in the packers or the tile (measured: slower, or under 3 % better).
  */
 #include "ops/cpu/gemm_impl.h"
 

@@ -89,11 +89,15 @@ static struct tr_gemm gemm_of(const struct head *h, const struct tr_view *v, int
                              .a_dtype = TR_F32 };
 }
 
-static void set_out(struct tr_gemm *g, const struct tr_view *v, int64_t row)
+/* Runs a product into the rows of v from `row` on; an absent output costs nothing. */
+static void run_into(const struct head *h, struct tr_gemm *g, const struct tr_view *v, int64_t row)
 {
+    if (!v->data)
+        return;
     g->c = (char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype);
     g->ldc = v->ld;
     g->c_dtype = v->dtype;
+    tr_gemm(g, h->c->pool, h->gemm_scratch);
 }
 
 static void block_logits(struct head *h)
@@ -114,15 +118,12 @@ static void block_grads(const struct head *h, bool is_first)
     const struct tr_view *dx = &c->out[1], *dw = &c->out[2], *db = &c->out[3];
     struct tr_gemm g = gemm_of(h, h->w, 0);
     g.m = h->n_rows, g.n = h->x->cols, g.k = h->w->rows;
-    set_out(&g, dx, h->row);
-    tr_gemm(&g, c->pool, h->gemm_scratch);
+    run_into(h, &g, dx, h->row);
 
     g = gemm_of(h, h->x, h->row);
     g.m = h->w->rows, g.n = h->x->cols, g.k = h->n_rows, g.a_t = true;
     g.accumulate = c->accumulate[2] || !is_first;
-    set_out(&g, dw, 0);
-    if (dw->data)
-        tr_gemm(&g, c->pool, h->gemm_scratch);
+    run_into(h, &g, dw, 0);
 
     float *ones = h->z + h->n_rows * h->ld_z;
     for (int64_t i = 0; i < h->n_rows; i++)
@@ -130,9 +131,7 @@ static void block_grads(const struct head *h, bool is_first)
     g = (struct tr_gemm){ .m = 1, .n = h->w->rows, .k = h->n_rows, .a = ones, .lda = h->n_rows, .a_dtype = TR_F32 };
     g.b = h->z, g.ldb = h->ld_z, g.b_dtype = TR_F32;
     g.accumulate = c->accumulate[3] || !is_first;
-    set_out(&g, db, 0);
-    if (db->data)
-        tr_gemm(&g, c->pool, h->gemm_scratch);
+    run_into(h, &g, db, 0);
 }
 
 static void clear(const struct tr_view *v, int64_t row, int64_t n)

@@ -151,3 +151,25 @@ void tr_ref_ATTENTION_BWD(const struct tr_call *c)
         for (int64_t j = 0; j < t.n; j++)
             backward_kv(c, &t, h, j);
 }
+
+void tr_ref_ATTENTION_CACHED(const struct tr_call *c)
+{
+    const struct tr_attr *a = &c->attr;
+    struct attn t = { .a = a, .q = &c->in[0], .k = &c->in[1], .v = &c->in[2], .scale = tr_ref_factor(c), .d = a->head_dim,
+                      .group = a->n_heads_q / a->n_heads_kv };
+    for (int64_t i = 0; i < c->in[0].rows; i++)
+        for (int64_t h = 0; h < a->n_heads_q; h++) {
+            int64_t last = tr_ref_int(&c->in[3], i), first = a->window > 0 ? tr_max64(0, last - a->window + 1) : 0;
+            double top = -INFINITY, sum = 0;
+            for (int64_t j = first; j <= last; j++)
+                top = fmax(top, score(&t, h, i, j));
+            for (int64_t j = first; j <= last; j++)
+                sum += exp(score(&t, h, i, j) - top);
+            for (int64_t e = 0; e < t.d; e++) {
+                double o = 0;
+                for (int64_t j = first; j <= last; j++)
+                    o += exp(score(&t, h, i, j) - top) / sum * tr_ref_get(t.v, j, h / t.group * t.d + e);
+                tr_ref_put(&c->out[0], i, h * t.d + e, o);
+            }
+        }
+}

@@ -1,0 +1,127 @@
+/* lines.c - see lines.h. */
+#include "data/lines.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH_BYTES = 8 << 20, BATCH_ROWS = 1 << 16, TASK_BYTES = 64 << 10 };
+
+void tr_lines_release(struct tr_lines *l)
+{
+    for (size_t i = 0; i < l->n_rows; i++)
+        free(l->rows[i].why);
+    for (size_t i = 0; i < l->n_tasks_cap; i++)
+        tr_doc_release(&l->tasks[i].doc);
+    free(l->rows);
+    free(l->tasks);
+    tr_str_release(&l->text);
+    *l = (struct tr_lines){ 0 };
+}
+
+bool tr_lines_is_full(const struct tr_lines *l)
+{
+    return l->text.n >= BATCH_BYTES || l->n_rows >= BATCH_ROWS;
+}
+
+static enum tr_status no_memory(void)
+{
+    return tr_fail(TR_NOMEM, "no memory for a batch of lines");
+}
+
+static enum tr_status add_task(struct tr_lines *l)
+{
+    if (l->n_tasks == l->n_tasks_cap) {
+        size_t cap = l->n_tasks_cap * 2 + 16;
+        struct tr_line_task *p = realloc(l->tasks, cap * sizeof *p);
+        if (!p)
+            return no_memory();
+        memset(p + l->n_tasks_cap, 0, (cap - l->n_tasks_cap) * sizeof *p);
+        l->tasks = p;
+        l->n_tasks_cap = cap;
+    }
+    l->tasks[l->n_tasks].first = l->tasks[l->n_tasks].end = l->n_rows;
+    l->n_tasks++;
+    return TR_OK;
+}
+
+enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why)
+{
+    enum tr_status st = TR_OK;
+    if (l->n_rows == l->n_rows_cap) {
+        size_t cap = l->n_rows_cap * 2 + 256;
+        struct tr_line_row *p = realloc(l->rows, cap * sizeof *p);
+        if (!p)
+            return no_memory();
+        l->rows = p;
+        l->n_rows_cap = cap;
+    }
+    if (l->n_tasks == 0 || l->text.n - l->rows[l->tasks[l->n_tasks - 1].first].at >= TASK_BYTES)
+        TR_TRY(add_task(l));
+    struct tr_line_row row = { .at = l->text.n, .n = why ? 0 : n, .number = number, .why = why ? strdup(why) : NULL };
+    if (why && !row.why)
+        TR_TRY(no_memory());
+    l->rows[l->n_rows++] = row;
+    l->tasks[l->n_tasks - 1].end = l->n_rows;
+    tr_str_add(&l->text, line, row.n);
+    if (!tr_str_ok(&l->text))
+        TR_TRY(no_memory());
+out:
+    return st;
+}
+
+static void encode_task(void *ctx, int64_t i_task, int worker)
+{
+    struct tr_lines *l = ctx;
+    struct tr_line_task *t = &l->tasks[i_task];
+    (void)worker;
+    t->doc.ids.n = 0;
+    tr_str_clear(&t->doc.mask);
+    t->failed = TR_OK;
+    for (size_t i = t->first; i < t->end && t->failed == TR_OK; i++) {
+        struct tr_line_row *row = &l->rows[i];
+        size_t n_before = t->doc.ids.n;
+        if (row->why)
+            continue;
+        enum tr_status st = tr_record_encode(l->rules, l->text.p + row->at, row->n, &t->doc);
+        row->n_ids = t->doc.ids.n - n_before;
+        if (st == TR_USAGE && (row->why = strdup(tr_error_text())) == NULL)
+            st = no_memory();
+        if (st != TR_OK && st != TR_USAGE) {
+            t->failed = st;
+            (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* may be cut */
+        }
+    }
+}
+
+static enum tr_status give_task(struct tr_lines *l, const struct tr_line_task *t, tr_give_fn *give, void *ctx)
+{
+    enum tr_status st = TR_OK;
+    size_t at = 0;
+    for (size_t i = t->first; i < t->end; i++) {
+        const struct tr_line_row *row = &l->rows[i];
+        const uint8_t *mask = t->doc.mask.n ? (const uint8_t *)t->doc.mask.p + at : NULL;
+        TR_TRY(give(ctx, row->number, t->doc.ids.p + at, mask, row->n_ids, row->why));
+        at += row->n_ids;
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_lines_encode(struct tr_lines *l, const struct tr_record_rules *rules, struct tr_pool *pool,
+                               tr_give_fn *give, void *ctx)
+{
+    enum tr_status st = TR_OK;
+    l->rules = rules;
+    tr_pool_run(pool, (int64_t)l->n_tasks, encode_task, l);
+    for (size_t i = 0; i < l->n_tasks; i++) {
+        if (l->tasks[i].failed != TR_OK)
+            TR_TRY(tr_fail(l->tasks[i].failed, "%s", l->tasks[i].why));
+        TR_TRY(give_task(l, &l->tasks[i], give, ctx));
+    }
+out:
+    for (size_t i = 0; i < l->n_rows; i++)
+        free(l->rows[i].why);
+    l->n_rows = l->n_tasks = 0;
+    tr_str_clear(&l->text);
+    return st;
+}

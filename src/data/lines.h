@@ -1,0 +1,42 @@
+/* lines.h - lines of a JSONL file, encoded by several threads and given out in order.
+ *
+ * Lines are collected into a batch of bounded size, cut into tasks by bytes alone, encoded, and handed over one by one:
+ * the result does not depend on the number of threads, and memory does not depend on the file.
+ */
+#ifndef TR_DATA_LINES_H
+#define TR_DATA_LINES_H
+
+#include "data/record.h"
+
+struct tr_lines {
+    struct tr_str text; /* all lines of the batch */
+    struct tr_line_row {
+        size_t at, n;
+        int64_t number;
+        size_t n_ids;
+        char *why; /* it is skipped, and why */
+    } * rows;
+    size_t n_rows, n_rows_cap;
+    struct tr_line_task {
+        size_t first, end; /* rows */
+        struct tr_doc doc;
+        enum tr_status failed;
+        char why[512];
+    } * tasks;
+    size_t n_tasks, n_tasks_cap;
+    const struct tr_record_rules *rules;
+};
+
+void tr_lines_release(struct tr_lines *l); /* safe on zeroes */
+/* why: NULL, or the line is skipped for this reason. */
+enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why);
+bool tr_lines_is_full(const struct tr_lines *l);
+
+/* One record: its ids and mask (NULL: all are targets), or n_ids = 0 and why it is skipped. */
+typedef enum tr_status tr_give_fn(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask, size_t n_ids,
+                                  const char *why);
+/* Encodes the batch, gives it out, empties it. */
+enum tr_status tr_lines_encode(struct tr_lines *l, const struct tr_record_rules *rules, struct tr_pool *pool,
+                               tr_give_fn *give, void *ctx);
+
+#endif

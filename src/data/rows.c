@@ -1,0 +1,204 @@
+/* rows.c - see rows.h. What a file says is checked again here where memory safety needs it: it may have changed. */
+#include "data/rows.h"
+
+#include <stdlib.h>
+
+enum { N_STARTS = 4096 };
+
+/* ---- open ---- */
+
+static enum tr_status plan_shard(struct tr_part *p, const struct tr_shard *s)
+{
+    enum tr_status st = TR_OK;
+    uint64_t starts[N_STARTS], n_docs = tr_shard_get_info(s)->n_docs;
+    int fd = -1;
+    TR_TRY(tr_shard_begin(s, &fd));
+    for (uint64_t doc = 0; doc < n_docs;) {
+        uint64_t n = n_docs - doc < N_STARTS - 1 ? n_docs - doc : N_STARTS - 1;
+        TR_TRY(tr_shard_doc_starts(s, fd, doc, n + 1, starts));
+        for (uint64_t i = 0; i < n; i++)
+            TR_TRY(tr_plan_add(&p->plan, starts[i + 1] - starts[i]));
+        doc += n;
+    }
+out:
+    tr_shard_end(s, fd);
+    return st;
+}
+
+enum tr_status tr_part_open(struct tr_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
+                            const struct tr_data_options *o, uint64_t seed)
+{
+    enum tr_status st = TR_OK;
+    *p = (struct tr_part){ .packing = how, .row_tokens = o->row_tokens, .n_shards = n };
+    p->shards = calloc(n, sizeof(struct tr_shard *));
+    p->first_token = calloc(n + 1, sizeof *p->first_token);
+    p->first_doc = calloc(n + 1, sizeof *p->first_doc);
+    if (!p->shards || !p->first_token || !p->first_doc)
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu token shards", n));
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_shard_info *info = tr_shard_get_info(shards[i]);
+        p->shards[i] = shards[i];
+        p->first_token[i + 1] = p->first_token[i] + info->n_tokens; /* below 2^56 each, and on disk: no overflow */
+        p->first_doc[i + 1] = p->first_doc[i] + info->n_docs;
+    }
+    if (how == TR_PACK_STREAM) {
+        p->n_row_tokens = p->first_token[n];
+        p->n_rows = tr_data_steps(p->first_token[n], (uint64_t)o->row_tokens);
+        return TR_OK;
+    }
+    TR_TRY(tr_plan_init(&p->plan, o->row_tokens, o->cuts_long, p->first_doc[n]));
+    for (size_t i = 0; i < n; i++)
+        TR_TRY(plan_shard(p, shards[i]));
+    TR_TRY(tr_plan_finish(&p->plan, how, o->shuffle, seed));
+    p->n_rows = p->plan.n_rows;
+    p->n_row_tokens = p->plan.n_row_tokens;
+out:
+    if (st != TR_OK)
+        tr_part_release(p);
+    return st;
+}
+
+void tr_part_release(struct tr_part *p)
+{
+    tr_plan_release(&p->plan);
+    free(p->shards);
+    free(p->first_token);
+    free(p->first_doc);
+    *p = (struct tr_part){ 0 };
+}
+
+/* ---- the walk ---- */
+
+/* The shard i with first[i] <= at < first[i + 1]. */
+static size_t find_shard(const uint64_t *first, size_t n, uint64_t at)
+{
+    size_t lo = 0, hi = n;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (first[mid] <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static enum tr_status to_shard(struct tr_walk *w, size_t i_shard)
+{
+    if (w->shard && w->i_shard == i_shard)
+        return TR_OK;
+    tr_walk_end(w);
+    w->i_shard = i_shard;
+    w->n_bounds = 0;
+    w->doc = 0;
+    enum tr_status st = tr_shard_begin(w->part->shards[i_shard], &w->fd);
+    if (st == TR_OK)
+        w->shard = w->part->shards[i_shard];
+    return st;
+}
+
+void tr_walk_end(struct tr_walk *w)
+{
+    if (w->shard)
+        tr_shard_end(w->shard, w->fd);
+    w->shard = NULL;
+}
+
+enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_part *p, uint64_t row)
+{
+    const struct tr_plan *plan = &p->plan;
+    w->part = p;
+    w->shard = NULL;
+    w->room = (uint64_t)p->row_tokens;
+    w->is_tail = row < plan->n_tail_rows;
+    if (p->packing != TR_PACK_STREAM) {
+        w->at = w->is_tail ? plan->row_first[row] : row;
+        w->end = w->is_tail ? plan->row_first[row + 1] : row + 1;
+        return TR_OK;
+    }
+    uint64_t row_tokens = (uint64_t)p->row_tokens, n_tokens = p->first_token[p->n_shards];
+    w->at = row * row_tokens;
+    w->end = n_tokens - w->at < row_tokens ? n_tokens : w->at + row_tokens;
+    size_t i = find_shard(p->first_token, p->n_shards, w->at);
+    enum tr_status st = to_shard(w, i);
+    return st == TR_OK ? tr_shard_find_doc(w->shard, w->fd, w->at - p->first_token[i], &w->doc) : st;
+}
+
+static enum tr_status moved(const struct tr_walk *w, uint64_t doc)
+{
+    return tr_fail(TR_IO, "%s: document %" PRIu64 " moved after verification", tr_shard_path(w->shard), doc);
+}
+
+static enum tr_status doc_end(struct tr_walk *w, uint64_t *out)
+{
+    if (w->doc < w->bounds_first || w->doc - w->bounds_first >= w->n_bounds || w->n_bounds == 0) {
+        uint64_t left = tr_shard_get_info(w->shard)->n_docs - w->doc;
+        w->bounds_first = w->doc;
+        w->n_bounds = left < TR_WALK_BOUNDS ? left : TR_WALK_BOUNDS;
+        enum tr_status st = tr_shard_doc_starts(w->shard, w->fd, w->doc + 1, w->n_bounds, w->bounds);
+        if (st != TR_OK)
+            return st;
+    }
+    *out = w->bounds[w->doc - w->bounds_first];
+    return TR_OK;
+}
+
+static enum tr_status next_of_stream(struct tr_walk *w, struct tr_piece *p)
+{
+    enum tr_status st = TR_OK;
+    const uint64_t *first = w->part->first_token;
+    uint64_t stop;
+    if (w->at == first[w->i_shard + 1])
+        TR_TRY(to_shard(w, w->i_shard + 1));
+    uint64_t base = first[w->i_shard];
+    TR_TRY(doc_end(w, &stop));
+    if (stop <= w->at - base || stop > first[w->i_shard + 1] - base)
+        TR_TRY(moved(w, w->doc));
+    p->first = w->at - base;
+    p->goes_on = base + stop > w->end;
+    p->n = (int64_t)((p->goes_on ? w->end : base + stop) - w->at);
+    w->at += (uint64_t)p->n;
+    w->doc++;
+out:
+    return st;
+}
+
+static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_plan *plan = &w->part->plan;
+    struct tr_chunk c = { 0 };
+    uint64_t bounds[2], skip, n;
+    if (!w->is_tail)
+        c = plan->chunks[w->at - plan->n_tail_rows];
+    uint64_t doc = w->is_tail ? plan->doc[w->at] : c.doc;
+    size_t i = find_shard(w->part->first_doc, w->part->n_shards, doc);
+    TR_TRY(to_shard(w, i));
+    doc -= w->part->first_doc[i];
+    TR_TRY(tr_shard_doc_starts(w->shard, w->fd, doc, 2, bounds));
+    if (bounds[1] <= bounds[0] || bounds[1] > tr_shard_get_info(w->shard)->n_tokens)
+        TR_TRY(moved(w, doc));
+    uint64_t n_doc = bounds[1] - bounds[0];
+    tr_plan_tail(plan, n_doc, &skip, &n);
+    if (!w->is_tail) {
+        skip = c.chunk * plan->row_tokens;
+        n = plan->row_tokens;
+    }
+    if (n == 0 || skip + n > n_doc || n > w->room)
+        TR_TRY(moved(w, doc));
+    p->first = bounds[0] + skip;
+    p->n = (int64_t)n;
+    p->goes_on = skip + n < n_doc && !plan->cuts_long;
+    w->room -= n;
+    w->at++;
+out:
+    return st;
+}
+
+enum tr_status tr_walk_next(struct tr_walk *w, struct tr_piece *p)
+{
+    p->n = 0;
+    if (w->at == w->end)
+        return TR_OK;
+    return w->part->packing == TR_PACK_STREAM ? next_of_stream(w, p) : next_of_plan(w, p);
+}

@@ -1,0 +1,53 @@
+/* rows.h - the rows of one part of a data set: shards with one way of packing, and the walk over the pieces of a row.
+ *
+ * A piece is what a row holds of one document. Documents never span shards, so a piece and the token behind it are in
+ * one shard. Nothing allocates after open; all state of a walk is the caller's.
+ */
+#ifndef TR_DATA_ROWS_H
+#define TR_DATA_ROWS_H
+
+#include "data/data.h"
+#include "data/pack.h"
+#include "data/shard.h"
+
+struct tr_part {
+    enum tr_packing packing; /* not AUTO */
+    int64_t row_tokens;
+    struct tr_shard **shards; /* not owned; the array is */
+    size_t n_shards;
+    uint64_t *first_token, *first_doc; /* of shard i; [n_shards]: all */
+    struct tr_plan plan;               /* of packing BESTFIT and NONE */
+    uint64_t n_rows, n_row_tokens;
+};
+
+/* Keeps the order of the shards. Of o: row_tokens, shuffle, cuts_long. */
+enum tr_status tr_part_open(struct tr_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
+                            const struct tr_data_options *o, uint64_t seed);
+void tr_part_release(struct tr_part *p); /* safe on zeroes */
+
+enum { TR_WALK_BOUNDS = 128 };
+
+struct tr_walk {
+    const struct tr_part *part;
+    const struct tr_shard *shard;
+    size_t i_shard;
+    int fd;
+    uint64_t at, end; /* stream: in its tokens; tails: in plan.doc; a chunk: its row */
+    bool is_tail;
+    uint64_t room; /* tokens left in the row: what is read again must not overflow it */
+    uint64_t doc;  /* stream: of this shard */
+    uint64_t bounds[TR_WALK_BOUNDS], bounds_first, n_bounds;
+};
+
+struct tr_piece {
+    uint64_t first; /* token in walk->shard */
+    int64_t n;      /* 0: the row has ended */
+    bool goes_on;   /* the token behind the piece is a target of it */
+};
+
+/* tr_walk_end also after a failed begin. */
+enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_part *p, uint64_t row);
+enum tr_status tr_walk_next(struct tr_walk *w, struct tr_piece *out);
+void tr_walk_end(struct tr_walk *w);
+
+#endif

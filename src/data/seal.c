@@ -1,0 +1,75 @@
+/* seal.c - see seal.h. The content of a seal is the 32 hex digits of the value and those of their hash. */
+#include "data/seal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { N_HEX = 32 };
+
+static enum tr_status seal_path(const struct tr_seals *s, const struct stat *f, const char *what, char out[TR_PATH_MAX])
+{
+    char text[256], hex[N_HEX + 1], name[64];
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_format(text, sizeof text, "%ju %ju %jd %jd.%09ld %jd.%09ld %s", (uintmax_t)f->st_dev,
+                     (uintmax_t)f->st_ino, (intmax_t)f->st_size, (intmax_t)f->st_mtim.tv_sec, f->st_mtim.tv_nsec,
+                     (intmax_t)f->st_ctim.tv_sec, f->st_ctim.tv_nsec, what));
+    tr_hash_hex(tr_hash(text, strlen(text)), hex);
+    TR_TRY(tr_format(name, sizeof name, "seals/%s", hex));
+    TR_TRY(tr_path_join(out, s->cache_dir, name));
+out:
+    return st;
+}
+
+/* value + hash of value, as text; sealed says whether `text` is exactly that. */
+static void format_seal(struct tr_hash128 value, char text[2 * N_HEX + 1])
+{
+    tr_hash_hex(value, text);
+    tr_hash_hex(tr_hash(text, N_HEX), text + N_HEX);
+}
+
+static bool parse_seal(const char *text, size_t n, struct tr_hash128 *out)
+{
+    char half[17], again[2 * N_HEX + 1];
+    struct tr_hash128 value;
+    if (n != 2 * N_HEX)
+        return false;
+    memcpy(half, text, 16);
+    half[16] = 0;
+    value.hi = strtoull(half, NULL, 16);
+    memcpy(half, text + 16, 16);
+    value.lo = strtoull(half, NULL, 16);
+    format_seal(value, again);
+    if (memcmp(again, text, n) != 0)
+        return false;
+    *out = value;
+    return true;
+}
+
+bool tr_seal_find(const struct tr_seals *s, const struct stat *file, const char *what, struct tr_hash128 *out)
+{
+    char path[TR_PATH_MAX], *text = NULL;
+    size_t n = 0;
+    if (!s->cache_dir || s->is_ignored || seal_path(s, file, what, path) != TR_OK ||
+        tr_file_read(path, 2 * N_HEX, &text, &n) != TR_OK) {
+        tr_error_clear();
+        return false;
+    }
+    bool is_found = parse_seal(text, n, out);
+    free(text);
+    return is_found;
+}
+
+void tr_seal_save(const struct tr_seals *s, const struct stat *file, int min_age_s, const char *what,
+                  struct tr_hash128 value)
+{
+    char path[TR_PATH_MAX], dir[TR_PATH_MAX], text[2 * N_HEX + 1];
+    struct timespec now;
+    if (!s->cache_dir || clock_gettime(CLOCK_REALTIME, &now) != 0 ||
+        (min_age_s > 0 && file->st_ctim.tv_sec > now.tv_sec - min_age_s))
+        return;
+    format_seal(value, text);
+    if (seal_path(s, file, what, path) != TR_OK || tr_path_join(dir, s->cache_dir, "seals") != TR_OK ||
+        tr_mkdirs(dir) != TR_OK || tr_file_write_atomic(path, text, 2 * N_HEX) != TR_OK)
+        tr_error_clear();
+}

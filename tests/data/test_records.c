@@ -1,0 +1,198 @@
+/* test_records.c - every record shape becomes the right tokens with the right loss mask; wrong records are skipped with
+ * their line. Targets are shown in upper case, a trained end of text as '!'. */
+#include "data/data_files.h"
+
+static void shapes_are_detected_and_masked(void **state)
+{
+    static const struct {
+        const char *text, *want;
+        enum tr_shape shape;
+        enum tr_packing packing; /* automatic */
+    } cases[] = {
+        { "{\"text\": \"abc\"}\n{\"text\": \"d\"}\n", "aBC!|d!|", TR_SHAPE_TEXT, TR_PACK_STREAM },
+        { "{\"prompt\": \"ask\", \"completion\": \"say\"}\n{\"prompt\": \"\", \"completion\": \"xy\"}\n",
+          "askSAY!|xY!|", TR_SHAPE_COMPLETION, TR_PACK_BESTFIT },
+        { "{\"text\": \"zz\", \"prompt\": \"ask\", \"completion\": \"say\"}\n", "askSAY!|", TR_SHAPE_COMPLETION,
+          TR_PACK_BESTFIT },
+        { "{\"input_ids\": [97, 98, 99, 256], \"labels\": [-100, -100, 99, 256]}\n{\"input_ids\": [97, 98]}\n",
+          "abC!|aB|", TR_SHAPE_TOKENS, TR_PACK_BESTFIT },
+        { "{\"input_ids\": [97, 98], \"labels\": null, \"attention_mask\": [1, 1]}\n", "aB|", TR_SHAPE_TOKENS,
+          TR_PACK_BESTFIT },
+    };
+    struct bench b;
+    bench_init(&b, *state);
+    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
+        size_t n;
+        assert_documents(&b, put_text(*state, "a.jsonl", cases[i].text), true, cases[i].want);
+        b.options.packing = TR_PACK_AUTO;
+        struct tr_data *d = bench_open(&b, in_scratch(*state, "a.jsonl"));
+        const struct tr_data_file *f = tr_data_files(d, &n);
+        assert_int_equal(n, 1);
+        assert_int_equal(f->shape, cases[i].shape);
+        assert_int_equal(f->packing, cases[i].packing);
+        assert_true(f->was_cached);
+        tr_data_close(d);
+    }
+    assert_int_equal(b.n_skips, 0);
+    bench_release(&b);
+}
+
+static void alpaca_without_a_template_uses_the_stanford_wording(void **state)
+{
+    struct bench b;
+    bench_init(&b, *state);
+    b.options.row_tokens = 400;
+    assert_documents(&b,
+                     put_text(*state, "a.jsonl",
+                              "{\"instruction\": \"Q\", \"input\": \"\", \"output\": \"ok\", \"text\": \"no\"}\n"
+                              "{\"instruction\": \"Q\", \"input\": \"I\", \"output\": \"ok\"}\n"
+                              "{\"instruction\": \"Q\", \"output\": \"ok\", \"system\": \"S\", \"history\": "
+                              "[[\"A\", \"B\"]]}\n"),
+                     true,
+                     "Below is an instruction that describes a task. Write a response that appropriately completes the "
+                     "request.\n\n### Instruction:\nQ\n\n### Response:\nOK!|"
+                     "Below is an instruction that describes a task, paired with an input that provides further "
+                     "context. Write a response that appropriately completes the request.\n\n### "
+                     "Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nOK!|"
+                     "S\n\n### Instruction:\nA\n\n### Response:\nB\n\n### Instruction:\nQ\n\n### Response:\nOK!|");
+    bench_release(&b);
+}
+
+static void mask_all_trains_on_prompts_too_and_has_its_own_cache_entry(void **state)
+{
+    struct bench b;
+    bench_init(&b, *state);
+    const char *text = "{\"prompt\": \"ask\", \"completion\": \"say\"}\n";
+    assert_documents(&b, put_text(*state, "a.jsonl", text), true, "askSAY!|");
+    b.options.mask = TR_MASK_ALL;
+    assert_documents(&b, in_scratch(*state, "a.jsonl"), true, "aSKSAY!|");
+    b.options.mask = TR_MASK_ASSISTANT;
+    assert_documents(&b, in_scratch(*state, "a.jsonl"), true, "askSAY!|");
+    bench_release(&b);
+}
+
+/* Each record must have the shape of the first; what has not is skipped, and the reason names the member. */
+static void records_of_another_shape_are_skipped_with_line_and_reason(void **state)
+{
+    static const struct {
+        const char *line, *why;
+        const char *first; /* of the file */
+    } cases[] = {
+        { "{\"text\": \"x\"}", "\"prompt\" is missing", "{\"prompt\": \"a\", \"completion\": \"b\"}" },
+        { "{\"prompt\": \"x\", \"completion\": 5}", "\"completion\" is not a string",
+          "{\"prompt\": \"a\", \"completion\": \"b\"}" },
+        { "{\"prompt\": \"x\", \"completion\": \"\"}", "\"completion\" is empty",
+          "{\"prompt\": \"a\", \"completion\": \"b\"}" },
+        { "{\"instruction\": \"x\"}", "\"output\" is missing", "{\"instruction\": \"a\", \"output\": \"b\"}" },
+        { "{\"instruction\": \"x\", \"output\": \"y\", \"history\": [[\"a\"]]}", "\"history\"",
+          "{\"instruction\": \"a\", \"output\": \"b\"}" },
+        { "{\"input_ids\": []}", "\"input_ids\" is empty", "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": 7}", "\"input_ids\" is not a list", "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1.5, 2]}", "something else than a token id at 0", "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, -2]}", "something else than a token id at 1", "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, 2], \"labels\": [1]}", "not as long as the 2", "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, 2], \"labels\": [1, 9]}", "\"labels\" at 1", "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, 2], \"labels\": [1, -100]}", "no token of the record is trained on",
+          "{\"input_ids\": [1, 2]}" },
+        { "{\"input_ids\": [1, 2], \"attention_mask\": [1, 0]}", "without padding", "{\"input_ids\": [1, 2]}" },
+    };
+    struct bench b;
+    bench_init(&b, *state);
+    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
+        char text[512];
+        size_t n;
+        snprintf(text, sizeof text, "%s\n%s\n", cases[i].first, cases[i].line);
+        put_text(*state, "a.jsonl", text);
+        for (int again = 0; again < 2; again++) { /* also from the cache */
+            struct tr_data *d = bench_open(&b, b.s->path);
+            const struct tr_data_skip *skips = tr_data_skips(d, &n);
+            assert_int_equal(n, 1);
+            assert_int_equal(skips[0].line, 2);
+            assert_string_equal(skips[0].path, b.s->path);
+            if (!strstr(skips[0].why, cases[i].why))
+                fail_msg("%s: says %s, not %s", cases[i].line, skips[0].why, cases[i].why);
+            assert_int_equal(tr_data_files(d, &n)->n_skipped, 1);
+            tr_data_close(d);
+        }
+    }
+    assert_int_equal(b.n_skips, TR_COUNT_OF(cases));
+    bench_release(&b);
+}
+
+static void a_given_shape_wins_over_detection(void **state)
+{
+    struct bench b;
+    bench_init(&b, *state);
+    const char *text = "{\"prompt\": \"ask\", \"completion\": \"say\", \"text\": \"tt\", \"body\": \"bb\"}\n";
+    b.options.shape = TR_SHAPE_TEXT;
+    assert_documents(&b, put_text(*state, "a.jsonl", text), true, "tT!|");
+    b.options.shape = TR_SHAPE_AUTO;
+    b.options.text_key = "body";
+    assert_documents(&b, in_scratch(*state, "a.jsonl"), true, "bB!|");
+    b.options.shape = TR_SHAPE_ALPACA;
+    struct tr_data *d = NULL;
+    const char *path = b.s->path;
+    assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE, "text_key body");
+    bench_release(&b);
+}
+
+/* The first 20 are kept, all are counted, and the order is that of the lines whatever the threads do. */
+static void the_first_skips_are_kept_in_order(void **state)
+{
+    struct bench b;
+    struct tr_str text = { 0 };
+    size_t n;
+    bench_init(&b, *state);
+    for (int i = 1; i <= 3000; i++)
+        tr_str_addf(&text, i % 50 == 0 ? "bad %d\n" : "{\"text\": \"document %d\"}\n", i);
+    struct tr_data *d = bench_open(&b, put_file(*state, "a.jsonl", text.p, text.n));
+    const struct tr_data_skip *skips = tr_data_skips(d, &n);
+    assert_int_equal(n, TR_DATA_KEPT_SKIPS);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(skips[i].line, 50 * (int64_t)(i + 1));
+    assert_int_equal(b.n_skips, 60);
+    tr_data_close(d);
+    tr_str_release(&text);
+    bench_release(&b);
+}
+
+static void the_number_of_threads_does_not_change_a_byte(void **state)
+{
+    struct bench b;
+    struct tr_str text = { 0 };
+    struct tr_hash128 first = { 0 };
+    bench_init(&b, *state);
+    for (int i = 0; i < 20000; i++) /* more than one task, less than one batch; then more than one batch */
+        tr_str_addf(&text, i % 777 == 5 ? "x\n" : "{\"prompt\": \"p%d\", \"completion\": \"c%0*d\"}\n", i,
+                    i % 97 + 1, i);
+    assert_true(text.n > 1 << 20);
+    put_file(*state, "a.jsonl", text.p, text.n);
+    static const int threads[] = { 1, 2, 5 };
+    for (size_t i = 0; i < TR_COUNT_OF(threads); i++) {
+        struct tr_data_info info;
+        b.options.n_threads = threads[i];
+        assert_ok(tr_remove_tree(b.cache));
+        struct tr_data *d = bench_open(&b, in_scratch(*state, "a.jsonl"));
+        tr_data_get_info(d, &info);
+        if (i == 0)
+            first = info.hash;
+        assert_true(tr_hash_eq(first, info.hash)); /* it covers the bytes of every shard */
+        tr_data_close(d);
+    }
+    tr_str_release(&text);
+    bench_release(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(shapes_are_detected_and_masked),
+        TEST(alpaca_without_a_template_uses_the_stanford_wording),
+        TEST(mask_all_trains_on_prompts_too_and_has_its_own_cache_entry),
+        TEST(records_of_another_shape_are_skipped_with_line_and_reason),
+        TEST(a_given_shape_wins_over_detection),
+        TEST(the_first_skips_are_kept_in_order),
+        TEST(the_number_of_threads_does_not_change_a_byte),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
