@@ -1,5 +1,6 @@
-/* bench_step.c - whole optimizer steps on random tokens: tokens/s, and model flops beside the matrix peak measured in the
- * same run. Usage: bench_step [CONFIG.json|gpt2] [rows] [length] [threads] [steps] [dtype]. Prints one JSON line. */
+/* bench_step.c - whole optimizer steps on random tokens: tokens/s, and model flops beside the matrix peak measured in
+ * the same run. Usage: bench_step [CONFIG.json|gpt2] [rows] [length] [threads] [steps] [dtype]. Prints one JSON line.
+ */
 #include "base/base.h"
 #include "train/train.h"
 #include "train/state.h"
@@ -45,12 +46,19 @@ int main(int argc, char **argv)
     struct tr_device dev;
     double seconds[64];
     int64_t start = tr_clock_us();
-    int64_t rows = number(argc, argv, 2, 4), length = number(argc, argv, 3, 256), steps = tr_min64(64, number(argc, argv, 5, 8));
+    int64_t rows = number(argc, argv, 2, 4), length = number(argc, argv, 3, 256),
+            steps = tr_min64(64, number(argc, argv, 5, 8));
     struct tr_model_options mo = { .rows = rows, .sequence_length = length };
     struct tr_compile_options co = { .n_moments = 2, .n_micro = 1 };
     float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
-    struct tr_config cfg = { .optim = TR_OPTIM_ADAMW, .learning_rate = 1e-4, .adam_beta1 = 0.9, .adam_beta2 = 0.999,
-                             .adam_epsilon = 1e-8, .max_grad_norm = 1, .weight_decay = 0.01, .lr_scheduler_type = TR_LR_CONSTANT };
+    struct tr_config cfg = { .optim = TR_OPTIM_ADAMW,
+                             .learning_rate = 1e-4,
+                             .adam_beta1 = 0.9,
+                             .adam_beta2 = 0.999,
+                             .adam_epsilon = 1e-8,
+                             .max_grad_norm = 1,
+                             .weight_decay = 0.01,
+                             .lr_scheduler_type = TR_LR_CONSTANT };
     if (argc > 6)
         TR_TRY(tr_dtype_parse(argv[6], &co.compute_dtype));
     if (argc > 1 && strcmp(argv[1], "gpt2") != 0)
@@ -84,10 +92,12 @@ int main(int argc, char **argv)
     qsort(seconds, (size_t)steps, sizeof *seconds, by_value);
     double tok = (double)(rows * length), median = seconds[steps / 2], flops = tr_model_flops_per_token(m) * tok;
     printf("{\"bench\":\"step\",\"model\":\"%s\",\"parameters\":%" PRId64 ",\"rows\":%" PRId64 ",\"length\":%" PRId64
-           ",\"threads\":%d,\"dtype\":\"%s\",\"steps\":%" PRId64 ",\"median_s\":%.4f,\"best_s\":%.4f,\"tokens_per_s\":%.1f,"
+           ",\"threads\":%d,\"dtype\":\"%s\",\"steps\":%" PRId64
+           ",\"median_s\":%.4f,\"best_s\":%.4f,\"tokens_per_s\":%.1f,"
            "\"gflops\":%.1f,\"peak_gflops\":%.1f,\"of_peak\":%.3f,\"bytes\":%zu,\"ready_s\":%.3f,\"loss\":%.6f}\n",
-           m->arch->model_type, m->n_elements, rows, length, co.n_threads, tr_dtype_name(co.compute_dtype), steps, median,
-           seconds[0], tok / median, flops / median * 1e-9, peak * 1e-9, flops / median / peak, tr_compiled_bytes(c), ready, loss);
+           m->arch->model_type, m->n_elements, rows, length, co.n_threads, tr_dtype_name(co.compute_dtype), steps,
+           median, seconds[0], tok / median, flops / median * 1e-9, peak * 1e-9, flops / median / peak,
+           tr_compiled_bytes(c), ready, loss);
     free(mem);
 out:
     if (st != TR_OK)

@@ -1,8 +1,8 @@
 /* ckpt.h - room header of ckpt: what survives the process. Every checkpoint is an HF model directory with the optimizer
  * state beside it; no second format exists.
  *
- * This room moves named tensors between files and a store; it does not know where the store keeps them. A store hands out
- * and takes ranges of elements, so that a rank may hold a part of a tensor and a device may need a copy on the way.
+ * This room moves named tensors between files and a store; it does not know where the store keeps them. A store hands
+ * out and takes ranges of elements, so that a rank may hold a part of a tensor and a device may need a copy on the way.
  */
 #ifndef TR_CKPT_CKPT_H
 #define TR_CKPT_CKPT_H
@@ -17,7 +17,8 @@ struct tr_store {
     const struct tr_model *model;
     bool has[TR_STATE_COUNT];
     enum tr_dtype dtype[TR_STATE_COUNT];
-    /* Elements [first, first + n) of one state of one parameter as host memory in dtype[what], valid until the next call. */
+    /* Elements [first, first + n) of one state of one parameter as host memory in dtype[what], valid until the next
+     * call. */
     enum tr_status (*get)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
 };
@@ -25,8 +26,8 @@ struct tr_store {
 enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one such buffer of F32 */
 
 /* Weights of an HF directory into VALUE (and MASTER when the store has it). Names may lack the architecture's base
- * prefix ("h.0..." for "transformer.h.0..."). Refuses missing, extra and wrongly shaped tensors, all listed at once, and
- * non-finite values. buf: TR_IO_CHUNK floats. out_dtype: dtype of the first tensor. */
+ * prefix ("h.0..." for "transformer.h.0..."). Refuses missing, extra and wrongly shaped tensors, all listed at once,
+ * and non-finite values. buf: TR_IO_CHUNK floats. out_dtype: dtype of the first tensor. */
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype);
 /* The same checks of names and shapes, reading headers only. */
 enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
@@ -45,7 +46,8 @@ enum tr_status tr_saver_open(const struct tr_store *s, const char *source_dir, e
 void tr_saver_close(struct tr_saver *sv);
 /* output/checkpoint-<step>/ by the commit protocol; state and trainer_state are JSON texts. */
 enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,
-                                   int64_t generation, const char *state, const char *trainer_state, uint64_t *out_bytes);
+                                   int64_t generation, const char *state, const char *trainer_state,
+                                   uint64_t *out_bytes);
 /* The HF directory itself, without optimizer state: each file under a temporary name, fsynced, renamed, index last. */
 enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir);
 

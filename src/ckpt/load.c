@@ -179,15 +179,18 @@ static enum tr_status load_optim_file(const struct tr_store *s, const char *path
         int64_t first = 0;
         int param = -1;
         char esc[160];
-        if (!parse_entry(s->model, t->name, &what, &first, &param) || (int64_t)t->n_elems > s->model->param[param].n - first)
-            TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s does not belong to this model", path, tr_escape(t->name, esc, sizeof esc)));
+        if (!parse_entry(s->model, t->name, &what, &first, &param) ||
+            (int64_t)t->n_elems > s->model->param[param].n - first)
+            TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s does not belong to this model", path,
+                           tr_escape(t->name, esc, sizeof esc)));
         bool is_value = what == TR_S_MASTER && !s->has[TR_S_MASTER]; /* saved with a master, resumed without */
         if (!s->has[what] && !is_value)
             continue;
         for (int64_t at = 0; at < (int64_t)t->n_elems; at += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, (int64_t)t->n_elems - at);
             TR_TRY(tr_st_read(f, i, (uint64_t)at, (size_t)n, buf, TR_F32));
-            TR_TRY(what == TR_S_MASTER ? put_weights(s, param, first + at, n, buf) : put(s, what, param, first + at, n, buf));
+            TR_TRY(what == TR_S_MASTER ? put_weights(s, param, first + at, n, buf)
+                                       : put(s, what, param, first + at, n, buf));
         }
         n_seen[what] += (int64_t)t->n_elems;
     }
@@ -216,7 +219,9 @@ enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *b
     }
     for (int i = TR_S_M; i <= TR_S_V; i++)
         if (s->has[i] && n_seen[i] != s->model->n_elements)
-            TR_TRY(tr_fail(TR_USAGE, "%s: optimizer state %s covers %" PRId64 " of %" PRId64 " elements; was it saved by another --optim?",
+            TR_TRY(tr_fail(TR_USAGE,
+                           "%s: optimizer state %s covers %" PRId64 " of %" PRId64
+                           " elements; was it saved by another --optim?",
                            dir, state_names[i], n_seen[i], s->model->n_elements));
 out:
     if (d)

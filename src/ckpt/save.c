@@ -1,5 +1,5 @@
-/* save.c - a store out to an HF directory: weights in HF names, config, tokenizer files, and for checkpoints the optimizer
- * state beside them. Headers, file plan and texts are made once at open; saving streams. */
+/* save.c - a store out to an HF directory: weights in HF names, config, tokenizer files, and for checkpoints the
+ * optimizer state beside them. Headers, file plan and texts are made once at open; saving streams. */
 #include "ckpt/ckpt.h"
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 static const char *const copied_files[] = {
-    "generation_config.json", "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-    "merges.txt",             "added_tokens.json", "tokenizer.model",       "chat_template.jinja",     "chat_template.json",
+    "generation_config.json",  "tokenizer.json",  "tokenizer_config.json",
+    "special_tokens_map.json", "vocab.json",      "merges.txt",
+    "added_tokens.json",       "tokenizer.model", "chat_template.jinja",
+    "chat_template.json",
 };
 
 struct tr_saver {
@@ -74,7 +76,8 @@ static enum tr_status config_text(const struct tr_model *m, enum tr_dtype dtype,
     const char *at = m->config_text;
     bool ok = c != NULL && (!at || keep_spelling(c->child, &at));
     if (ok)
-        ok = set_string(c, cJSON_GetObjectItemCaseSensitive(c, "torch_dtype") ? "torch_dtype" : "dtype", tr_dtype_name(dtype));
+        ok = set_string(c, cJSON_GetObjectItemCaseSensitive(c, "torch_dtype") ? "torch_dtype" : "dtype",
+                        tr_dtype_name(dtype));
     if (ok && !cJSON_GetObjectItemCaseSensitive(c, "architectures")) {
         cJSON *arch = cJSON_AddArrayToObject(c, "architectures");
         ok = arch && cJSON_AddItemToArray(arch, cJSON_CreateString(m->arch->class_name));
@@ -97,11 +100,13 @@ static bool is_saved(const struct tr_saver *sv, enum tr_state what)
 /* The weights file holds the compute copy in save_dtype; when that loses bits and no master exists, keep them here. */
 static bool saves_value(const struct tr_saver *sv)
 {
-    return !sv->s.has[TR_S_MASTER] && sv->s.has[TR_S_M] && tr_dtype_bytes(sv->dtype) < tr_dtype_bytes(sv->s.dtype[TR_S_VALUE]);
+    return !sv->s.has[TR_S_MASTER] && sv->s.has[TR_S_M] &&
+           tr_dtype_bytes(sv->dtype) < tr_dtype_bytes(sv->s.dtype[TR_S_VALUE]);
 }
 
 /* Calls fn for every optimizer entry, in file order: wider dtypes first. */
-static enum tr_status each_entry(struct tr_saver *sv, enum tr_status (*fn)(struct tr_saver *, enum tr_state, const char *, int, void *),
+static enum tr_status each_entry(struct tr_saver *sv,
+                                 enum tr_status (*fn)(struct tr_saver *, enum tr_state, const char *, int, void *),
                                  void *ctx)
 {
     enum tr_status st = TR_OK;
@@ -162,7 +167,8 @@ static enum tr_status prepare_weights(struct tr_saver *sv)
     return st;
 }
 
-enum tr_status tr_saver_open(const struct tr_store *s, const char *source_dir, enum tr_dtype save_dtype, struct tr_saver **out)
+enum tr_status tr_saver_open(const struct tr_store *s, const char *source_dir, enum tr_dtype save_dtype,
+                             struct tr_saver **out)
 {
     enum tr_status st = TR_OK;
     struct tr_saver *sv = calloc(1, sizeof *sv);
@@ -215,7 +221,8 @@ static enum tr_status stream_entry(struct tr_saver *sv, enum tr_state what, cons
     return stream(sv, sv->optim, what, i);
 }
 
-static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *path, uint64_t *bytes, struct tr_hash128 *hash)
+static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *path, uint64_t *bytes,
+                                  struct tr_hash128 *hash)
 {
     enum tr_status st = TR_OK;
     struct tr_st_writer *w = tr_hf_plan_writer(sv->plan, k);
@@ -265,7 +272,8 @@ out:
 }
 
 enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,
-                                   int64_t generation, const char *state, const char *trainer_state, uint64_t *out_bytes)
+                                   int64_t generation, const char *state, const char *trainer_state,
+                                   uint64_t *out_bytes)
 {
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;

@@ -21,10 +21,12 @@ static enum tr_status data_check(const struct tr_config *cfg)
     TR_TRY(tr_open_data(cfg, s, &cfg->data, true, cache, &tok, &d));
     tr_data_get_info(d, &info);
     if (cfg->json)
-        printf("{\"tokens\": %" PRIu64 ", \"documents\": %" PRIu64 ", \"rows\": %" PRIu64 ", \"skipped\": %" PRIu64 "}\n",
+        printf("{\"tokens\": %" PRIu64 ", \"documents\": %" PRIu64 ", \"rows\": %" PRIu64 ", \"skipped\": %" PRIu64
+               "}\n",
                info.n_tokens, info.n_docs, info.n_rows, info.n_skipped);
     else
-        printf("%" PRIu64 " tokens in %" PRIu64 " documents, %" PRIu64 " rows of %" PRId64 ", %" PRIu64 " records skipped\n",
+        printf("%" PRIu64 " tokens in %" PRIu64 " documents, %" PRIu64 " rows of %" PRId64 ", %" PRIu64
+               " records skipped\n",
                info.n_tokens, info.n_docs, info.n_rows, s->sequence_length, info.n_skipped);
 out:
     tr_data_close(d);

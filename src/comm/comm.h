@@ -1,10 +1,13 @@
-/* comm.h - room header of comm: bytes between ranks. An engine is a row of the table: self, shm, phantom; MPI and NCCL add
- * rows. A communicator is an ordered group of ranks; every axis of the mesh has one, of size 1 too (self).
+/* comm.h - room header of comm: bytes between ranks. An engine is a row of the table: self, shm, phantom; MPI and NCCL
+ * add rows. A communicator is an ordered group of ranks; every axis of the mesh has one, of size 1 too (self).
  *
- * Collectives are posted and complete later, in the order they were posted on their communicator; all ranks post the same
- * ones in the same order. Each carries (sequence, kind, count, dtype) and a call site: a mismatch between ranks is
- * reported with both call sites before data moves. Sums run in rank order, so all ranks hold the same bits, every time.
- * Nothing waits for ever: every wait has a bound, and what is reported names the rank that is missing and the collective.
+ * Collectives are posted and complete later, in the order they were posted on their communicator; all ranks post the
+ * same ones in the same order. Each carries (sequence, kind, op, dtype, count, root) and a call site: a mismatch
+ * between ranks is reported with both call sites before data moves. Sums run in rank order: all ranks hold the same
+ * bits, every time. A send pairs with the receive of the same number between the same two ranks and waits for nothing
+ * else, so a ring may post all of its sends and receives and then wait. Nothing waits for ever: every wait has a bound,
+ * and what is reported names the rank that is missing and the collective. After a failure the world is done: every call
+ * returns that failure.
  */
 #ifndef TR_COMM_COMM_H
 #define TR_COMM_COMM_H
@@ -13,29 +16,31 @@
 
 enum tr_coll_kind {
     TR_ALL_REDUCE,     /* in, out: count; out = op over ranks of in (in == out allowed) */
-    TR_REDUCE_SCATTER, /* in: count, out: this rank's shard of it (tr_shard) */
+    TR_REDUCE_SCATTER, /* in: count, out: this rank's shard of it (tr_shard); out may be its place inside in */
     TR_ALL_GATHER,     /* in: this rank's shard, out: count; in may be its place inside out */
-    TR_BROADCAST,      /* in at root, out everywhere: count */
-    TR_ALL_TO_ALL,     /* in, out: count; piece p of in (tr_shard) goes to rank p, piece p of out comes from rank p */
-    TR_SEND,           /* in: count to rank `root` */
-    TR_RECV,           /* out: count from rank `root` */
+    TR_BROADCAST,      /* in at root, out everywhere: count (in == out allowed; in is not read elsewhere) */
+    TR_ALL_TO_ALL, /* in, out: count, a multiple of the size; piece p of in goes to rank p, piece p of out is from p */
+    TR_SEND,       /* in: count to rank `root` */
+    TR_RECV,       /* out: count from rank `root` */
     TR_BARRIER,
     TR_COLL_KINDS
 };
-enum tr_reduce_op { TR_SUM, TR_AVG, TR_MAX };
+enum tr_reduce_op { TR_SUM, TR_AVG, TR_MAX, TR_REDUCE_OPS }; /* a NaN wins every max; I64 averages round towards 0 */
 
 struct tr_coll {
     enum tr_coll_kind kind;
-    enum tr_dtype dtype; /* F32, BF16, F64 or I64; BF16 is summed in F32 and rounded once */
+    enum tr_dtype dtype; /* sums: F32, BF16, F64 or I64, BF16 in F32 and rounded once; copies: any */
     enum tr_reduce_op op;
     const void *in;
     void *out;
     size_t count; /* elements, of the whole: see each kind */
     int root;
-    const char *site; /* "grads block.3": appears in reports; must outlive the collective */
+    const char
+        *site; /* "grads block.3": in reports, and compared between ranks (not of send and receive); outlives it */
 };
 
-/* Elements [first, first + n) of `count` that belong to `rank` of `size`: as even as it goes, the first ranks one more. */
+/* Elements [first, first + n) of `count` that belong to `rank` of `size`: as even as it goes, the first ranks one more.
+ */
 static inline void tr_shard(size_t count, int size, int rank, size_t *first, size_t *n)
 {
     size_t each = count / (size_t)size, rest = count % (size_t)size, r = (size_t)rank;
@@ -45,26 +50,28 @@ static inline void tr_shard(size_t count, int size, int rank, size_t *first, siz
 
 /* How this process was started. */
 struct tr_comm_env {
-    int rank, size;             /* in the world */
-    const char *job;            /* names the shared segment; unique per job and generation */
-    int64_t generation;         /* in every header: messages of an older one are ignored */
-    int64_t timeout_us;         /* bound of every wait */
-    size_t arena_bytes;         /* of shared memory this rank will reserve through tr_comm_reserve */
+    int rank, size;     /* in the world */
+    const char *job;    /* where the ranks of one host meet; unique per job */
+    int64_t generation; /* part of that place: ranks of an older generation never meet ranks of a newer one */
+    int64_t timeout_us; /* bound of every wait, from the last time anything moved */
+    size_t arena_bytes; /* of memory this rank will reserve through tr_comm_reserve */
 };
 
 struct tr_comm;
 typedef uint64_t tr_ticket; /* of a posted collective; tickets of one communicator grow */
 
+/* What an engine is. Callers use the functions below. */
 struct tr_comm_ops {
     const char *name;
     const char *(*can_use)(const struct tr_comm_env *env); /* NULL = yes, else why not */
     enum tr_status (*open)(const struct tr_comm_env *env, struct tr_comm **world);
-    enum tr_status (*split)(struct tr_comm *c, int color, int key, struct tr_comm **out); /* as MPI_Comm_split */
-    enum tr_status (*reserve)(struct tr_comm *world, size_t bytes, void **base); /* memory that collectives use without a copy */
+    enum tr_status (*split)(struct tr_comm *c, int color, int key, int n, struct tr_comm **out);
+    enum tr_status (*reserve)(struct tr_comm *c, size_t bytes, void **base);
     enum tr_status (*post)(struct tr_comm *c, const struct tr_coll *coll, tr_ticket *out);
+    enum tr_status (*run)(struct tr_comm *c, const struct tr_coll *coll); /* post and wait in one */
     enum tr_status (*wait)(struct tr_comm *c, tr_ticket t);
-    enum tr_status (*check)(struct tr_comm *c); /* errors that arrived meanwhile; names the peer */
-    void (*abort)(struct tr_comm *c, const char *cause); /* every rank's waits return TR_PEER with this cause */
+    enum tr_status (*check)(struct tr_comm *c);
+    void (*abort)(struct tr_comm *c, const char *cause);
     void (*close)(struct tr_comm *c);
 };
 
@@ -73,12 +80,38 @@ struct tr_comm {
     int rank, size;
 };
 
-/* By name, or NULL: the first row that can be used. */
+/* By name, or NULL: the first row that can be used (never phantom). */
 enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, struct tr_comm **world);
-void tr_comm_close(struct tr_comm *c); /* NULL is fine */
+/* NULL is fine. A split communicator may outlive the one it came from; the last one to close ends the world. */
+void tr_comm_close(struct tr_comm *c);
 
-/* post + wait */
-enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll);
-const char *tr_coll_name(enum tr_coll_kind kind);
+/* As MPI_Comm_split: ranks of one color, ordered by (key, rank); color < 0 takes part and gets NULL. n is how many
+ * ranks of that color the caller expects: a disagreement is TR_USAGE, and phantom, which hears nobody, makes rank `key`
+ * of n. */
+enum tr_status tr_comm_split(struct tr_comm *c, int color, int key, int n, struct tr_comm **out);
+
+/* Memory for buffers that collectives use without a copy; lives until the world ends. Taken from env.arena_bytes, for
+ * which each reservation counts tr_round_up(bytes, TR_COMM_ALIGN). */
+enum { TR_COMM_ALIGN = 4096 };
+enum tr_status tr_comm_reserve(struct tr_comm *c, size_t bytes, void **base);
+
+/* Returns at once; buffers belong to the collective until it was waited for. Tickets may be waited for in any order. */
+enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ticket *out);
+enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t);
+enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll); /* post + wait, the quickest form */
+
+/* Has anything failed meanwhile? Does not wait; names the peer. */
+enum tr_status tr_comm_check(struct tr_comm *c);
+/* Every rank's waits, in every communicator of this world, return TR_PEER with this cause. From any thread. */
+void tr_comm_abort(struct tr_comm *c, const char *cause);
+
+const char *tr_coll_name(enum tr_coll_kind kind); /* "all_reduce" */
+
+/* What a phantom communicator was asked for, per kind; bytes are those of `count`. NULL for other engines. */
+struct tr_comm_counts {
+    uint64_t n_calls[TR_COLL_KINDS], bytes[TR_COLL_KINDS];
+    size_t reserved_bytes;
+};
+const struct tr_comm_counts *tr_comm_counts(const struct tr_comm *c);
 
 #endif

@@ -1,7 +1,7 @@
 /* device.c - the table of devices, with the two that need no library: cpu and phantom.
  *
- * The CPU reserves anonymous memory and asks for huge pages: step kernels stream through gigabytes, and 4 KiB pages cost
- * them 5-10 % in TLB misses. Phantom hands out addresses from a range that nobody may touch.
+ * The CPU reserves anonymous memory and asks for huge pages: step kernels stream through gigabytes, and 4 KiB pages
+ * cost them 5-10 % in TLB misses. Phantom hands out addresses from a range that nobody may touch.
  */
 #include "device/device.h"
 #include <errno.h>

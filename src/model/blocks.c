@@ -1,7 +1,7 @@
 /* blocks.c - the vocabulary model files are written in: each function adds one op (or two) and returns its value.
  *
- * Parameters come into being by being named; asking twice for one name gives the same parameter. Shapes are checked here,
- * so a model file that does not fit together stops at build time with our bug message, not in a kernel.
+ * Parameters come into being by being named; asking twice for one name gives the same parameter. Shapes are checked
+ * here, so a model file that does not fit together stops at build time with our bug message, not in a kernel.
  */
 #include "model/model_impl.h"
 #include <stdlib.h>
@@ -87,7 +87,11 @@ static tr_val param(struct tr_build *b, const char *name, const char *suffix, in
     }
     struct tr_local_param *l = &p->param[p->n_params];
     *l = (struct tr_local_param){
-        .is_global = b->kind < 0, .n_dims = n_dims, .rows = rows, .cols = cols, .init = init,
+        .is_global = b->kind < 0,
+        .n_dims = n_dims,
+        .rows = rows,
+        .cols = cols,
+        .init = init,
         .init_std = (float)(std > 0 ? std : b->hp->init_std),
     };
     memcpy(l->name, full, sizeof full);
@@ -151,7 +155,8 @@ tr_val tr_conv1d(struct tr_build *b, tr_val x, const char *name, int64_t n_out, 
 tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *name)
 {
     int64_t d = cols_of(b, x);
-    tr_val w = param(b, name, ".weight", 1, 1, d, TR_INIT_ONES, 0), bias = param(b, name, ".bias", 1, 1, d, TR_INIT_ZEROS, 0);
+    tr_val w = param(b, name, ".weight", 1, 1, d, TR_INIT_ONES, 0),
+           bias = param(b, name, ".bias", 1, 1, d, TR_INIT_ZEROS, 0);
     tr_val y = temp(b, d, name), stats = fixed_f32(b, 2, "stats");
     struct tr_node *n = tr_node_add(b->p, TR_OP_LAYERNORM, TR_FORWARD);
     n->in[0] = x;
@@ -173,9 +178,9 @@ static tr_val rmsnorm(struct tr_build *b, tr_val x, const char *name, double wei
     n->in[1] = w;
     n->out[0] = y;
     n->out[1] = rstd;
-    n->attr = (struct tr_attr){
-        .eps = (float)b->hp->norm_eps, .weight_offset = (float)weight_offset, .group = (int32_t)group
-    };
+    n->attr = (struct tr_attr){ .eps = (float)b->hp->norm_eps,
+                                .weight_offset = (float)weight_offset,
+                                .group = (int32_t)group };
     return y;
 }
 

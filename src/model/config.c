@@ -7,25 +7,33 @@
 #include <math.h>
 
 /* Keys that never change what a causal language model computes in training. */
-static const char *const inert_keys[] = {
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "bos_token_id",
-    "eos_token_id", "pad_token_id", "_name_or_path", "initializer_range", "return_dict", "output_hidden_states",
-    "output_attentions", "torchscript", "use_bfloat16", "pruned_heads", "is_encoder_decoder", "is_decoder",
-    "cross_attention_hidden_size", "add_cross_attention", "tie_encoder_decoder", "max_length", "min_length", "do_sample",
-    "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
-    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
-    "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
-    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "id2label",
-    "label2id", "finetuning_task", "tokenizer_class", "prefix", "sep_token_id", "decoder_start_token_id",
-    "task_specific_params", "problem_type", "tf_legacy_loss", "_attn_implementation_autoset", "attn_implementation",
-    "_attn_implementation", "cache_implementation", "unsloth_version", "unsloth_fixed", "gradient_checkpointing",
-    "chunk_size_feed_forward",
-};
+static const char inert_keys[] =
+    "architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id "
+    "pad_token_id _name_or_path initializer_range return_dict output_hidden_states output_attentions "
+    "torchscript use_bfloat16 pruned_heads is_encoder_decoder is_decoder cross_attention_hidden_size "
+    "add_cross_attention tie_encoder_decoder max_length min_length do_sample early_stopping num_beams "
+    "num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty "
+    "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
+    "output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values "
+    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens id2label label2id "
+    "finetuning_task tokenizer_class prefix sep_token_id decoder_start_token_id task_specific_params "
+    "problem_type tf_legacy_loss _attn_implementation_autoset attn_implementation _attn_implementation "
+    "cache_implementation unsloth_version unsloth_fixed gradient_checkpointing chunk_size_feed_forward";
 
-static bool in_list(const char *key, const char *const *list, size_t n)
+/* Is key a word of the blank-separated list? */
+static bool in_list(const char *key, const char *list)
 {
-    for (size_t i = 0; i < n && list[i]; i++)
-        if (strcmp(list[i], key) == 0)
+    size_t n = strlen(key);
+    for (const char *at = strstr(list, key); n && at; at = strstr(at + 1, key))
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == 0))
+            return true;
+    return false;
+}
+
+static bool is_vouched(const char *key, struct tr_words words)
+{
+    for (size_t i = 0; i < words.n; i++)
+        if (strcmp(words.item[i], key) == 0)
             return true;
     return false;
 }
@@ -36,8 +44,7 @@ enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch,
     char esc[80];
     int n_bad = 0;
     for (const cJSON *k = config->child; k; k = k->next) {
-        if (in_list(k->string, inert_keys, TR_COUNT_OF(inert_keys)) ||
-            in_list(k->string, arch->config_keys, SIZE_MAX) || in_list(k->string, ignore.item, ignore.n))
+        if (in_list(k->string, inert_keys) || in_list(k->string, arch->config_keys) || is_vouched(k->string, ignore))
             continue;
         if (n_bad++ < 20)
             tr_str_addf(&bad, "%s%s", n_bad > 1 ? ", " : "", tr_escape(k->string, esc, sizeof esc));
@@ -72,7 +79,8 @@ enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp)
     hp->n_heads_kv = hp->n_heads_q;
     TR_TRY(tr_json_int(config, "num_key_value_heads", false, 1, hp->n_heads_q, &hp->n_heads_kv));
     if (hp->n_heads_q % hp->n_heads_kv != 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64,
+        TR_TRY(tr_fail(TR_USAGE,
+                       "config.json: num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64,
                        hp->n_heads_kv, hp->n_heads_q));
     hp->head_dim = hp->hidden / hp->n_heads_q;
     TR_TRY(tr_json_int(config, "head_dim", false, 1, 1024, &hp->head_dim));
@@ -111,8 +119,9 @@ enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallb
             return TR_OK;
         }
     char esc[80];
-    return tr_fail(TR_USAGE, "config.json: %s \"%s\" is not implemented; known: relu gelu gelu_new gelu_pytorch_tanh silu",
-                   key, tr_escape(name, esc, sizeof esc));
+    return tr_fail(TR_USAGE,
+                   "config.json: %s \"%s\" is not implemented; known: relu gelu gelu_new gelu_pytorch_tanh silu", key,
+                   tr_escape(name, esc, sizeof esc));
 }
 
 enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp)
@@ -146,7 +155,8 @@ enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hpara
     if (!types || cJSON_IsNull(types))
         return TR_OK;
     if (!cJSON_IsArray(types) || cJSON_GetArraySize(types) != hp->layers)
-        return tr_fail(TR_USAGE, "config.json: layer_types must be a list of num_hidden_layers = %" PRId64 " names", hp->layers);
+        return tr_fail(TR_USAGE, "config.json: layer_types must be a list of num_hidden_layers = %" PRId64 " names",
+                       hp->layers);
     int i = 0;
     for (const cJSON *t = types->child; t; t = t->next, i++) {
         char esc[80];

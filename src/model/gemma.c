@@ -38,18 +38,17 @@ static void head(struct tr_build *b, tr_val x)
 }
 
 static const struct tr_param_rule rules[] = {
-    { "model.embed_tokens", 0 }, { "lm_head", 0 },
-    { "self_attn.q_proj", 0 },   { "self_attn.k_proj", 0 },  { "self_attn.v_proj", 0 }, { "self_attn.o_proj", 1 },
-    { "mlp.gate_proj", 0 },      { "mlp.up_proj", 0 },       { "mlp.down_proj", 1 },
+    { "model.embed_tokens", 0 }, { "lm_head", 0 },          { "self_attn.q_proj", 0 },
+    { "self_attn.k_proj", 0 },   { "self_attn.v_proj", 0 }, { "self_attn.o_proj", 1 },
+    { "mlp.gate_proj", 0 },      { "mlp.up_proj", 0 },      { "mlp.down_proj", 1 },
 };
 
-static const char *const keys[] = {
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-    "head_dim", "hidden_activation", "hidden_act", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling",
-    "rope_parameters", "rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern", "attention_bias",
-    "attention_dropout", "tie_word_embeddings", "query_pre_attn_scalar", "sliding_window", "layer_types",
-    "final_logit_softcapping", "attn_logit_softcapping", "use_bidirectional_attention", NULL,
-};
+static const char keys[] =
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "head_dim hidden_activation hidden_act max_position_embeddings rms_norm_eps rope_theta rope_scaling "
+    "rope_parameters rope_local_base_freq sliding_window_pattern _sliding_window_pattern attention_bias "
+    "attention_dropout tie_word_embeddings query_pre_attn_scalar sliding_window layer_types "
+    "final_logit_softcapping attn_logit_softcapping use_bidirectional_attention";
 
 static enum tr_status configure_shared(const cJSON *c, int64_t pattern, struct tr_hparams *hp)
 {

@@ -30,16 +30,15 @@ static void head(struct tr_build *b, tr_val x)
 }
 
 static const struct tr_param_rule rules[] = {
-    { "transformer.wte", 0 }, { "lm_head", 0 },     { "attn.c_attn", 1 },
-    { "attn.c_proj", 0 },     { "mlp.c_fc", 1 },    { "mlp.c_proj", 0 },
+    { "transformer.wte", 0 }, { "lm_head", 0 },  { "attn.c_attn", 1 },
+    { "attn.c_proj", 0 },     { "mlp.c_fc", 1 }, { "mlp.c_proj", 0 },
 };
 
-static const char *const keys[] = {
-    "vocab_size", "n_positions", "n_ctx", "n_embd", "n_layer", "n_head", "n_inner", "activation_function", "resid_pdrop",
-    "embd_pdrop", "attn_pdrop", "layer_norm_epsilon", "summary_type", "summary_use_proj", "summary_activation",
-    "summary_proj_to_labels", "summary_first_dropout", "scale_attn_weights", "scale_attn_by_inverse_layer_idx",
-    "reorder_and_upcast_attn", "tie_word_embeddings", NULL,
-};
+static const char keys[] =
+    "vocab_size n_positions n_ctx n_embd n_layer n_head n_inner activation_function resid_pdrop "
+    "embd_pdrop attn_pdrop layer_norm_epsilon summary_type summary_use_proj summary_activation "
+    "summary_proj_to_labels summary_first_dropout scale_attn_weights scale_attn_by_inverse_layer_idx "
+    "reorder_and_upcast_attn tie_word_embeddings";
 
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
@@ -51,7 +50,8 @@ static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
     TR_TRY(tr_json_int(c, "n_layer", true, 1, TR_MAX_LAYERS, &hp->layers));
     TR_TRY(tr_json_int(c, "n_head", true, 1, 1 << 16, &hp->n_heads_q));
     if (hp->hidden % hp->n_heads_q != 0)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: n_head %" PRId64 " does not divide n_embd %" PRId64, hp->n_heads_q, hp->hidden));
+        TR_TRY(tr_fail(TR_USAGE, "config.json: n_head %" PRId64 " does not divide n_embd %" PRId64, hp->n_heads_q,
+                       hp->hidden));
     hp->n_heads_kv = hp->n_heads_q;
     hp->head_dim = hp->hidden / hp->n_heads_q;
     hp->ffn = 4 * hp->hidden;
@@ -74,7 +74,15 @@ out:
 }
 
 const struct tr_arch tr_arch_gpt2 = {
-    .model_type = "gpt2", .class_name = "GPT2LMHeadModel", .base_prefix = "transformer.",
-    .layer_prefix = "transformer.h.%d.", .configure = configure, .embed = embed, .block = block, .head = head,
-    .rules = rules, .n_rules = TR_COUNT_OF(rules), .config_keys = keys,
+    .model_type = "gpt2",
+    .class_name = "GPT2LMHeadModel",
+    .base_prefix = "transformer.",
+    .layer_prefix = "transformer.h.%d.",
+    .configure = configure,
+    .embed = embed,
+    .block = block,
+    .head = head,
+    .rules = rules,
+    .n_rules = TR_COUNT_OF(rules),
+    .config_keys = keys,
 };

@@ -17,9 +17,9 @@ struct tr_rope {
     enum tr_rope_type type;
     double theta, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double attention_factor, mscale, mscale_all_dim; /* 0 = derive */
-    int64_t original_max; /* positions the model was first trained on */
-    int64_t dim;          /* columns of a head that rotate */
-    bool truncate;        /* yarn: round the correction range to whole dimensions */
+    int64_t original_max;                            /* positions the model was first trained on */
+    int64_t dim;                                     /* columns of a head that rotate */
+    bool truncate;                                   /* yarn: round the correction range to whole dimensions */
 };
 
 /* What differs between the layers of one model. */
@@ -50,15 +50,15 @@ struct tr_param_rule {
 };
 
 struct tr_arch {
-    const char *model_type, *class_name;      /* "llama", "LlamaForCausalLM" */
-    const char *base_prefix, *layer_prefix;   /* "model.", "model.layers.%d." */
+    const char *model_type, *class_name;    /* "llama", "LlamaForCausalLM" */
+    const char *base_prefix, *layer_prefix; /* "model.", "model.layers.%d." */
     enum tr_status (*configure)(const cJSON *config, struct tr_hparams *hp);
     tr_val (*embed)(struct tr_build *b);
     tr_val (*block)(struct tr_build *b, tr_val x);
     void (*head)(struct tr_build *b, tr_val x);
     const struct tr_param_rule *rules;
     size_t n_rules;
-    const char *const *config_keys; /* keys of config.json that configure() understands, NULL-terminated */
+    const char *config_keys; /* keys of config.json that configure() understands, blank-separated */
 };
 const struct tr_arch *tr_arch_find(const char *model_type); /* NULL: unknown */
 void tr_arch_list(struct tr_str *out);
@@ -111,7 +111,8 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
                                   struct tr_model **out);
 void tr_model_close(struct tr_model *m);
-/* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. pool: or NULL */
+/* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. pool: or NULL
+ */
 void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
                          float *out);
 /* 6 N + 12 L D T style count from the program itself: forward + backward flops of one token, recompute excluded. */

@@ -8,7 +8,7 @@ struct tr_build {
     struct tr_program *p;
     const struct tr_hparams *hp;
     int64_t n_tokens, sequence_length, n_positions; /* N, T, and rows of the rope table */
-    int kind;                      /* which tr_layer_kind; -1 outside blocks */
+    int kind;                                       /* which tr_layer_kind; -1 outside blocks */
     bool wants_logits;
     int n_dropouts;
     tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* made on first use */

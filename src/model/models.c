@@ -25,9 +25,13 @@ void tr_arch_list(struct tr_str *out)
 static enum tr_status build_segment(struct tr_model *m, const struct tr_model_options *opt, const char *name, int kind,
                                     struct tr_program **out)
 {
-    struct tr_build b = { .hp = &m->hp, .n_tokens = m->n_tokens, .sequence_length = m->sequence_length,
-                          .n_positions = m->n_positions, .kind = kind,
-                          .wants_logits = opt->wants_logits, .step = TR_NONE };
+    struct tr_build b = { .hp = &m->hp,
+                          .n_tokens = m->n_tokens,
+                          .sequence_length = m->sequence_length,
+                          .n_positions = m->n_positions,
+                          .kind = kind,
+                          .wants_logits = opt->wants_logits,
+                          .step = TR_NONE };
     for (int i = 0; i < TR_B_COUNT; i++)
         b.batch[i] = TR_NONE;
     for (int i = 0; i < TR_C_COUNT; i++)
@@ -70,8 +74,13 @@ static int split_of(const struct tr_arch *arch, const struct tr_local_param *l)
 
 static enum tr_status global_param(struct tr_model *m, const struct tr_local_param *l, int layer, int *out)
 {
-    struct tr_param q = { .n_dims = l->n_dims, .rows = l->rows, .cols = l->cols, .n = l->rows * l->cols,
-                          .init = l->init, .init_std = l->init_std, .split_dim = split_of(m->arch, l),
+    struct tr_param q = { .n_dims = l->n_dims,
+                          .rows = l->rows,
+                          .cols = l->cols,
+                          .n = l->rows * l->cols,
+                          .init = l->init,
+                          .init_std = l->init_std,
+                          .split_dim = split_of(m->arch, l),
                           .has_decay = l->n_dims > 1 };
     char prefix[64] = "";
     if (!l->is_global) { /* the format is a constant of ours with one %d */

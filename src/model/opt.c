@@ -37,17 +37,21 @@ static void head(struct tr_build *b, tr_val x)
 }
 
 static const struct tr_param_rule rules[] = {
-    { "model.decoder.embed_tokens", 0 }, { "lm_head", 0 },
-    { "self_attn.q_proj", 0 },           { "self_attn.k_proj", 0 }, { "self_attn.v_proj", 0 },
-    { "self_attn.out_proj", 1 },         { "fc1", 0 },              { "fc2", 1 },
+    { "model.decoder.embed_tokens", 0 },
+    { "lm_head", 0 },
+    { "self_attn.q_proj", 0 },
+    { "self_attn.k_proj", 0 },
+    { "self_attn.v_proj", 0 },
+    { "self_attn.out_proj", 1 },
+    { "fc1", 0 },
+    { "fc2", 1 },
 };
 
-static const char *const keys[] = {
-    "vocab_size", "hidden_size", "num_hidden_layers", "ffn_dim", "max_position_embeddings", "do_layer_norm_before",
-    "_remove_final_layer_norm", "word_embed_proj_dim", "dropout", "attention_dropout", "num_attention_heads",
-    "activation_function", "layerdrop", "init_std", "enable_bias", "layer_norm_elementwise_affine", "tie_word_embeddings",
-    "activation_dropout", NULL,
-};
+static const char keys[] =
+    "vocab_size hidden_size num_hidden_layers ffn_dim max_position_embeddings do_layer_norm_before "
+    "_remove_final_layer_norm word_embed_proj_dim dropout attention_dropout num_attention_heads "
+    "activation_function layerdrop init_std enable_bias layer_norm_elementwise_affine "
+    "tie_word_embeddings activation_dropout";
 
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
@@ -77,14 +81,24 @@ static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
     int64_t proj = hp->hidden;
     TR_TRY(tr_json_int(c, "word_embed_proj_dim", false, 1, 1 << 20, &proj));
     if (proj != hp->hidden)
-        st = tr_fail(TR_USAGE, "config.json: word_embed_proj_dim %" PRId64 " other than hidden_size %" PRId64 " is not implemented",
+        st = tr_fail(TR_USAGE,
+                     "config.json: word_embed_proj_dim %" PRId64 " other than hidden_size %" PRId64
+                     " is not implemented",
                      proj, hp->hidden);
 out:
     return st;
 }
 
 const struct tr_arch tr_arch_opt = {
-    .model_type = "opt", .class_name = "OPTForCausalLM", .base_prefix = "model.",
-    .layer_prefix = "model.decoder.layers.%d.", .configure = configure, .embed = embed, .block = block, .head = head,
-    .rules = rules, .n_rules = TR_COUNT_OF(rules), .config_keys = keys,
+    .model_type = "opt",
+    .class_name = "OPTForCausalLM",
+    .base_prefix = "model.",
+    .layer_prefix = "model.decoder.layers.%d.",
+    .configure = configure,
+    .embed = embed,
+    .block = block,
+    .head = head,
+    .rules = rules,
+    .n_rules = TR_COUNT_OF(rules),
+    .config_keys = keys,
 };

@@ -13,16 +13,16 @@ typedef int32_t tr_val;
 enum { TR_NONE = -1, TR_NAME_MAX = 96 };
 
 enum tr_value_kind {
-    TR_V_TEMP,  /* made by an op of this program */
-    TR_V_PARAM, /* slot = local parameter */
-    TR_V_GRAD,  /* gradient accumulator of a parameter; slot = local parameter */
-    TR_V_CONST, /* table filled before step 0; slot = enum tr_const_slot */
-    TR_V_BATCH, /* part of the micro-batch; slot = enum tr_batch_slot */
-    TR_V_STEP,  /* the step buffer (enum tr_step_slot) */
-    TR_V_IN,    /* activation from the segment before */
-    TR_V_DOUT,  /* gradient from the segment after */
-    TR_V_LOSS,  /* running sum of token losses of this step, F64 */
-    TR_V_CACHE, /* keys (slot 0) or values (1) of all positions so far: inference only */
+    TR_V_TEMP,      /* made by an op of this program */
+    TR_V_PARAM,     /* slot = local parameter */
+    TR_V_GRAD,      /* gradient accumulator of a parameter; slot = local parameter */
+    TR_V_CONST,     /* table filled before step 0; slot = enum tr_const_slot */
+    TR_V_BATCH,     /* part of the micro-batch; slot = enum tr_batch_slot */
+    TR_V_STEP,      /* the step buffer (enum tr_step_slot) */
+    TR_V_IN,        /* activation from the segment before */
+    TR_V_DOUT,      /* gradient from the segment after */
+    TR_V_LOSS,      /* running sum of token losses of this step, F64 */
+    TR_V_CACHE,     /* keys (slot 0) or values (1) of all positions so far: inference only */
     TR_V_CACHE_NEW, /* the rows of the cache that this micro-batch fills */
 };
 
@@ -38,8 +38,8 @@ struct tr_value {
     tr_val base; /* view: columns [col, col + cols) of base; TR_NONE = own storage */
     int64_t col;
     int32_t slot;
-    bool is_saved;   /* memory: lives from forward to backward */
-    size_t offset;   /* memory: inside the saved slab or the work arena */
+    bool is_saved; /* memory: lives from forward to backward */
+    size_t offset; /* memory: inside the saved slab or the work arena */
 };
 
 enum tr_phase { TR_FORWARD, TR_BACKWARD_INPUT, TR_BACKWARD_WEIGHT };
@@ -71,8 +71,8 @@ struct tr_program {
     int n_nodes, n_nodes_cap;
     struct tr_local_param *param;
     int n_params, n_params_cap;
-    tr_val in, out;    /* TR_NONE where the segment has none */
-    tr_val dout, din;  /* after `grad` */
+    tr_val in, out;                                /* TR_NONE where the segment has none */
+    tr_val dout, din;                              /* after `grad` */
     size_t saved_bytes, work_bytes, scratch_bytes; /* after `memory` */
     enum tr_status failed;                         /* first allocation failure while building */
 };

@@ -1,7 +1,8 @@
 /* rope.c - rotary position tables: default, linear, dynamic NTK, YaRN and Llama 3 scaling.
  *
- * Frequencies follow transformers' arithmetic, float where it is float, so that tables agree with it to the last digits.
- * The table is a constant of the run: "dynamic" takes the run's sequence length, which is what a batch of full rows sees.
+ * Frequencies follow transformers' arithmetic, float where it is float, so that tables agree with it to the last
+ * digits. The table is a constant of the run: "dynamic" takes the run's sequence length, which is what a batch of full
+ * rows sees.
  */
 #include "model/model_impl.h"
 #include <math.h>
@@ -26,7 +27,8 @@ enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_ro
     for (i = 0; i < TR_COUNT_OF(types) && strcmp(types[i].name, name) != 0; i++)
         ;
     if (i == TR_COUNT_OF(types))
-        TR_TRY(tr_fail(TR_USAGE, "config.json: rope type \"%s\" is not implemented; known: default linear dynamic yarn llama3",
+        TR_TRY(tr_fail(TR_USAGE,
+                       "config.json: rope type \"%s\" is not implemented; known: default linear dynamic yarn llama3",
                        tr_escape(name, esc, sizeof esc)));
     r->type = types[i].type;
     r->factor = 0;

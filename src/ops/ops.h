@@ -98,8 +98,9 @@ static inline uint64_t tr_step_number(const float *step)
     X(ATTENTION, "attention", 7, 2, 0)                                                                                 \
     /* in: do, q, k, v, o, lse, begin, [sample, position, step]; out: dq, dk, dv */                                    \
     X(ATTENTION_BWD, "attention_bwd", 10, 3, 0)                                                                        \
-    /* in: q (N,Hq*d), k (C,Hkv*d), v (C,Hkv*d), position (N,1) I32; out: o. Row i sees rows max(0, p-window+1) .. p of    \
-     * k and v with p = position[i]: decoding from a cache.                                     attr as ATTENTION */     \
+    /* in: q (N,Hq*d), k (C,Hkv*d), v (C,Hkv*d), position (N,1) I32; out: o. Row i sees rows max(0, p-window+1) .. p   \
+     * of k and v with p = position[i]: decoding from a cache.                                     attr as ATTENTION            \
+     */                                                                                                                \
     X(ATTENTION_CACHED, "attention_cached", 4, 1, 0)                                                                   \
     /* in: x; out: y = act(x); in: dy, x; out: dx                                                        attr: act */  \
     X(ACT, "act", 1, 1, 0)                                                                                             \

@@ -1,5 +1,5 @@
-/* optim.c - learning-rate schedules and per-step values. Formulas are transformers' and torch's, so that a run moved over
- * keeps its curve: warm-up is linear from 0, step 0 of a warm-up of n uses lr * 0 / n. */
+/* optim.c - learning-rate schedules and per-step values. Formulas are transformers' and torch's, so that a run moved
+ * over keeps its curve: warm-up is linear from 0, step 0 of a warm-up of n uses lr * 0 / n. */
 #include "optim/optim.h"
 #include <assert.h>
 #include <math.h>
@@ -34,7 +34,8 @@ double tr_lr_at(const struct tr_config *cfg, int64_t step, int64_t total)
     switch (cfg->lr_scheduler_type) {
     case TR_LR_LINEAR:
     case TR_LR_COSINE:
-        factor = decayed(cfg->lr_scheduler_type, (double)(step - warmup), (double)tr_max64(1, total - warmup), cfg->min_lr_ratio);
+        factor = decayed(cfg->lr_scheduler_type, (double)(step - warmup), (double)tr_max64(1, total - warmup),
+                         cfg->min_lr_ratio);
         break;
     case TR_LR_WSD: {
         int64_t n = tr_config_steps(cfg->decay_steps, total), start = total - n;
@@ -55,7 +56,8 @@ void tr_step_values(const struct tr_config *cfg, int64_t step, int64_t total, in
     for (int i = 0; i < TR_STEP_COUNT; i++)
         out[i] = 0;
     out[TR_STEP_LR] = (float)tr_lr_at(cfg, step, total);
-    out[TR_STEP_INV_TOKENS] = n_targets > 0 ? (float)(1.0 / (double)n_targets) : 0; /* an all-masked batch changes nothing */
+    out[TR_STEP_INV_TOKENS] =
+        n_targets > 0 ? (float)(1.0 / (double)n_targets) : 0; /* an all-masked batch changes nothing */
     out[TR_STEP_CLIP] = 1;
     out[TR_STEP_BETA1] = (float)beta1;
     out[TR_STEP_BETA2] = (float)cfg->adam_beta2;

@@ -1,5 +1,5 @@
-/* cache.c - pass: for generation, attention reads keys and values of all positions so far from a cache. New rows are put
- * there first; the rest of the program does not change. */
+/* cache.c - pass: for generation, attention reads keys and values of all positions so far from a cache. New rows are
+ * put there first; the rest of the program does not change. */
 #include "parallel/parallel_impl.h"
 
 static tr_val cache_value(struct tr_program *p, enum tr_value_kind kind, tr_val like, int64_t rows, int slot)

@@ -218,12 +218,12 @@ static const struct {
     void (*emit)(struct grads *g, const struct tr_node *f);
     bool replaces;
 } rules[TR_OP_COUNT] = {
-    [TR_OP_EMBED] = { grad_embed, false },         [TR_OP_LINEAR] = { grad_linear, false },
-    [TR_OP_LAYERNORM] = { grad_norm, false },      [TR_OP_RMSNORM] = { grad_norm, false },
-    [TR_OP_ROPE] = { grad_self, false },           [TR_OP_SCALE] = { grad_self, false },
-    [TR_OP_DROPOUT] = { grad_self, false },        [TR_OP_ATTENTION] = { grad_attention, false },
-    [TR_OP_ACT] = { grad_act, false },             [TR_OP_GLU] = { grad_glu, false },
-    [TR_OP_ADD] = { grad_add, false },             [TR_OP_HEAD_LOSS] = { grad_head, true },
+    [TR_OP_EMBED] = { grad_embed, false },    [TR_OP_LINEAR] = { grad_linear, false },
+    [TR_OP_LAYERNORM] = { grad_norm, false }, [TR_OP_RMSNORM] = { grad_norm, false },
+    [TR_OP_ROPE] = { grad_self, false },      [TR_OP_SCALE] = { grad_self, false },
+    [TR_OP_DROPOUT] = { grad_self, false },   [TR_OP_ATTENTION] = { grad_attention, false },
+    [TR_OP_ACT] = { grad_act, false },        [TR_OP_GLU] = { grad_glu, false },
+    [TR_OP_ADD] = { grad_add, false },        [TR_OP_HEAD_LOSS] = { grad_head, true },
 };
 
 static void drop_dead(struct grads *g, int n_forward)

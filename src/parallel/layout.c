@@ -1,8 +1,8 @@
 /* layout.c - pass: lifetimes inside a segment -> offsets.
  *
- * A value the forward makes and the backward reads goes into the saved slab (one per micro-batch in flight); every other
- * value lives in the work arena, which all actions share since one stream runs one action at a time. Where an op may
- * write over an input that nobody reads afterwards, the output takes the input's place.
+ * A value the forward makes and the backward reads goes into the saved slab (one per micro-batch in flight); every
+ * other value lives in the work arena, which all actions share since one stream runs one action at a time. Where an op
+ * may write over an input that nobody reads afterwards, the output takes the input's place.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -97,7 +97,8 @@ static void touch(const struct tr_program *p, struct span *span, tr_val v, int n
         s->in_backward = true;
 }
 
-static bool takes_place(const struct tr_program *p, const struct span *span, const struct tr_node *n, int node, tr_val out)
+static bool takes_place(const struct tr_program *p, const struct span *span, const struct tr_node *n, int node,
+                        tr_val out)
 {
     int k = overwrites(n->op);
     if (k < 0 || out != n->out[0] || n->in[k] == TR_NONE)
@@ -109,7 +110,8 @@ static bool takes_place(const struct tr_program *p, const struct span *span, con
     for (int j = 0; j < TR_MAX_IN; j++)
         if (j != k && n->in[j] != TR_NONE && tr_value_root(p, n->in[j]) == in)
             return false;
-    return span[in].last == node && span[in].is_owner && a->rows == b->rows && a->cols == b->cols && a->dtype == b->dtype;
+    return span[in].last == node && span[in].is_owner && a->rows == b->rows && a->cols == b->cols &&
+           a->dtype == b->dtype;
 }
 
 static size_t place_work(struct tr_program *p, struct span *span, bool is_forward, struct tr_sim *sim)

@@ -61,7 +61,17 @@ struct tr_schedule {
     double flops, recompute_flops; /* of all micro-batches */
 };
 
-enum tr_arena_id { TR_A_PARAMS, TR_A_GRADS, TR_A_OPTIM, TR_A_ACTS, TR_A_WORK, TR_A_CACHE, TR_A_DATA, TR_A_SAVE, TR_A_COUNT };
+enum tr_arena_id {
+    TR_A_PARAMS,
+    TR_A_GRADS,
+    TR_A_OPTIM,
+    TR_A_ACTS,
+    TR_A_WORK,
+    TR_A_CACHE,
+    TR_A_DATA,
+    TR_A_SAVE,
+    TR_A_COUNT
+};
 const char *tr_arena_name(enum tr_arena_id a);
 
 struct tr_slice {
@@ -76,10 +86,10 @@ enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COU
 /* Where a parameter lives. The optimizer works on ranges of elements, so that a rank may own a part of each. */
 enum { TR_MAX_MOMENTS = 2 };
 struct tr_param_place {
-    size_t value, grad;                     /* compute copy and gradient: params and grads arena */
-    size_t master, moment[TR_MAX_MOMENTS];  /* optim arena; master == SIZE_MAX: the compute copy is the master */
-    int64_t first, n;                       /* elements [first, first + n) are updated here */
-    int home;                               /* segment that updates it */
+    size_t value, grad;                    /* compute copy and gradient: params and grads arena */
+    size_t master, moment[TR_MAX_MOMENTS]; /* optim arena; master == SIZE_MAX: the compute copy is the master */
+    int64_t first, n;                      /* elements [first, first + n) are updated here */
+    int home;                              /* segment that updates it */
 };
 
 struct tr_compile_options {
@@ -97,21 +107,22 @@ struct tr_compile_options {
 struct tr_compiled {
     struct tr_compile_options opt;
     const struct tr_model *model, *eval_model, *decode_model; /* of each schedule; the last two may be NULL */
-    struct tr_schedule train, eval, decode; /* decode: generate's single token */
-    enum tr_recompute *recompute_of; /* by segment */
-    struct tr_param_place *place;    /* by parameter */
-    size_t constant[TR_C_COUNT];     /* params arena */
-    size_t *cache, cache_bytes;      /* by segment; bytes of the keys alone, values follow */
-    size_t step, loss, norm, temps, scratch; /* work arena */
+    struct tr_schedule train, eval, decode;                   /* decode: generate's single token */
+    enum tr_recompute *recompute_of;                          /* by segment */
+    struct tr_param_place *place;                             /* by parameter */
+    size_t constant[TR_C_COUNT];                              /* params arena */
+    size_t *cache, cache_bytes;                               /* by segment; bytes of the keys alone, values follow */
+    size_t step, loss, norm, temps, scratch;                  /* work arena */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;
 };
 
-/* eval_model: the same architecture without dropout and with its own batch; decode_model: the same for one token with the
- * cache; NULL = not wanted. */
-enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model, const struct tr_model *decode_model,
-                          const struct tr_compile_options *opt, struct tr_compiled **out);
+/* eval_model: the same architecture without dropout and with its own batch; decode_model: the same for one token with
+ * the cache; NULL = not wanted. */
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+                          const struct tr_model *decode_model, const struct tr_compile_options *opt,
+                          struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
 size_t tr_compiled_bytes(const struct tr_compiled *c);
 void tr_schedule_print(const struct tr_schedule *s, const struct tr_model *m, struct tr_str *out);

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 
 const struct tr_pass tr_passes[] = {
-    { "precision", tr_pass_precision },
-    { "cache", tr_pass_cache },
-    { "grad", tr_pass_grad },
-    { "recompute", tr_pass_recompute },
-    { "layout", tr_pass_layout },
+    { "precision", tr_pass_precision }, { "cache", tr_pass_cache },   { "grad", tr_pass_grad },
+    { "recompute", tr_pass_recompute }, { "layout", tr_pass_layout },
 };
 const size_t tr_n_passes = TR_COUNT_OF(tr_passes);
 
@@ -118,8 +115,8 @@ static size_t most(size_t a, size_t b, size_t c)
 static void place_cache(struct tr_compiled *c)
 {
     const struct tr_hparams *hp = &c->model->hp;
-    c->cache_bytes = tr_round_up((size_t)(c->opt.cache_rows * hp->n_heads_kv * hp->head_dim) * tr_dtype_bytes(c->opt.compute_dtype),
-                                 TR_ALIGN);
+    c->cache_bytes = tr_round_up(
+        (size_t)(c->opt.cache_rows * hp->n_heads_kv * hp->head_dim) * tr_dtype_bytes(c->opt.compute_dtype), TR_ALIGN);
     for (int g = 0; c->opt.cache_rows && g < c->model->n_segments; g++)
         if (c->model->segment[g].layer >= 0) {
             char name[32];
@@ -131,7 +128,8 @@ static void place_cache(struct tr_compiled *c)
 static void place_rest(struct tr_compiled *c)
 {
     const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
-    size_t acts = most(a->acts_bytes, b->acts_bytes, d->acts_bytes), temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
+    size_t acts = most(a->acts_bytes, b->acts_bytes, d->acts_bytes),
+           temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
     size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
     size_t update = c->opt.is_inference ? 0 : update_scratch(c->model, c->opt.n_threads);
     slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
@@ -207,8 +205,9 @@ out:
     return st;
 }
 
-enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model, const struct tr_model *decode_model,
-                          const struct tr_compile_options *opt, struct tr_compiled **out)
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+                          const struct tr_model *decode_model, const struct tr_compile_options *opt,
+                          struct tr_compiled **out)
 {
     enum tr_status st = TR_OK;
     struct tr_compiled *c = calloc(1, sizeof *c);

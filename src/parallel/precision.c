@@ -1,4 +1,5 @@
-/* precision.c - pass: activations and parameters in the compute dtype; statistics, losses and tables stay as they are. */
+/* precision.c - pass: activations and parameters in the compute dtype; statistics, losses and tables stay as they are.
+ */
 #include "parallel/parallel_impl.h"
 
 enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx *ctx)

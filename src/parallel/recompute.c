@@ -1,8 +1,8 @@
 /* recompute.c - pass: forward values that the backward would keep are dropped and made again when it needs them.
  *
- * none: everything the backward reads is kept. op: values of cheap ops (norms, activations) are remade from what is kept
- * anyway. block: only the segment's input is kept. The backward asks for a dropped value; its forward node is copied in
- * front of the asker, and so on down. Kernels give the same bits twice, so recompute never changes a result.
+ * none: everything the backward reads is kept. op: values of cheap ops (norms, activations) are remade from what is
+ * kept anyway. block: only the segment's input is kept. The backward asks for a dropped value; its forward node is
+ * copied in front of the asker, and so on down. Kernels give the same bits twice, so recompute never changes a result.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -26,8 +26,8 @@ struct remake {
     const struct tr_program *from; /* forward nodes and old values */
     struct tr_program *to;
     enum tr_recompute mode;
-    tr_val *copy;  /* of each root value: its remade copy, or TR_NONE */
-    int *maker;    /* of each root value: forward node that makes it, or -1 */
+    tr_val *copy; /* of each root value: its remade copy, or TR_NONE */
+    int *maker;   /* of each root value: forward node that makes it, or -1 */
 };
 
 static bool is_dropped(const struct remake *r, tr_val root)

@@ -35,9 +35,12 @@ static enum tr_status build_programs(const struct tr_model *m, const struct tr_c
         enum tr_recompute mode = is_training ? recompute_of[g] : TR_RECOMPUTE_NONE;
         int *at = &index[m->segment[g].program * N_MODES + (int)mode];
         if (*at < 0) {
-            struct tr_pass_ctx ctx = { .compute_dtype = opt->compute_dtype, .grad_dtype = opt->grad_dtype,
-                                       .is_training = is_training, .recompute = mode,
-                                       .cache_rows = is_training ? 0 : opt->cache_rows, .n_threads = opt->n_threads };
+            struct tr_pass_ctx ctx = { .compute_dtype = opt->compute_dtype,
+                                       .grad_dtype = opt->grad_dtype,
+                                       .is_training = is_training,
+                                       .recompute = mode,
+                                       .cache_rows = is_training ? 0 : opt->cache_rows,
+                                       .n_threads = opt->n_threads };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));
@@ -143,7 +146,8 @@ enum tr_status tr_schedule_build(const struct tr_model *m, const struct tr_compi
     TR_TRY(play(m, opt->n_micro, is_training, s));
     for (int i = 0; i < s->n_programs; i++) {
         s->work_bytes = s->program[i]->work_bytes > s->work_bytes ? s->program[i]->work_bytes : s->work_bytes;
-        s->scratch_bytes = s->program[i]->scratch_bytes > s->scratch_bytes ? s->program[i]->scratch_bytes : s->scratch_bytes;
+        s->scratch_bytes =
+            s->program[i]->scratch_bytes > s->scratch_bytes ? s->program[i]->scratch_bytes : s->scratch_bytes;
     }
     for (int g = 0; g < m->n_segments; g++) {
         const struct tr_program *p = s->program[s->program_of[g]];

@@ -2,8 +2,14 @@
 #include "plan/plan.h"
 
 static const char *const what[TR_A_COUNT] = {
-    "parameters as the kernels read them", "gradients", "optimizer state and master weights", "activations kept for backward",
-    "values inside one action, kernel scratch", "keys and values of past tokens", "batches read ahead", "checkpoint write buffer",
+    "parameters as the kernels read them",
+    "gradients",
+    "optimizer state and master weights",
+    "activations kept for backward",
+    "values inside one action, kernel scratch",
+    "keys and values of past tokens",
+    "batches read ahead",
+    "checkpoint write buffer",
 };
 
 static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t n)
@@ -26,8 +32,8 @@ static void add_slices(const struct tr_compiled *c, enum tr_arena_id a, struct t
     char human[32];
     for (int i = 0; i < c->n_slices; i++)
         if (c->slice[i].arena == a)
-            tr_str_addf(out, "      %14zu  %10s  %s\n", c->slice[i].bytes, tr_human_bytes(c->slice[i].bytes, human, sizeof human),
-                        c->slice[i].name);
+            tr_str_addf(out, "      %14zu  %10s  %s\n", c->slice[i].bytes,
+                        tr_human_bytes(c->slice[i].bytes, human, sizeof human), c->slice[i].name);
 }
 
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out)
@@ -37,12 +43,15 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     size_t total = tr_compiled_bytes(c);
     tr_str_addf(out, "%s: %s parameters in %d tensors, %d segments\n", m->arch->model_type,
                 tr_human_count((double)m->n_elements, a, sizeof a), m->n_params, m->n_segments);
-    tr_str_addf(out, "micro-batch %" PRId64 " rows x %" PRId64 " tokens, %d per step; compute %s, gradients %s, master %s, moments %s\n",
-                m->n_tokens / m->sequence_length, m->sequence_length, c->opt.n_micro, tr_dtype_name(c->opt.compute_dtype),
-                tr_dtype_name(c->opt.grad_dtype), tr_dtype_name(c->opt.master_dtype), tr_dtype_name(c->opt.moment_dtype));
+    tr_str_addf(out,
+                "micro-batch %" PRId64 " rows x %" PRId64
+                " tokens, %d per step; compute %s, gradients %s, master %s, moments %s\n",
+                m->n_tokens / m->sequence_length, m->sequence_length, c->opt.n_micro,
+                tr_dtype_name(c->opt.compute_dtype), tr_dtype_name(c->opt.grad_dtype),
+                tr_dtype_name(c->opt.master_dtype), tr_dtype_name(c->opt.moment_dtype));
     tr_str_addf(out, "recompute: %s segments\n", recompute_name(c, modes, sizeof modes));
-    tr_str_addf(out, "%sflop per token, %sflop per step",
-                tr_human_count(tr_model_flops_per_token(m), a, sizeof a), tr_human_count(c->train.flops, b, sizeof b));
+    tr_str_addf(out, "%sflop per token, %sflop per step", tr_human_count(tr_model_flops_per_token(m), a, sizeof a),
+                tr_human_count(c->train.flops, b, sizeof b));
     if (c->train.recompute_flops > 0.5)
         tr_str_addf(out, " (%.1f %% of it recompute)", 100 * c->train.recompute_flops / c->train.flops);
     tr_str_addf(out, "\n\n  arena            bytes       human\n");
@@ -63,7 +72,8 @@ void tr_plan_json(const struct tr_compiled *c, bool with_slices, struct tr_str *
     size_t total = tr_compiled_bytes(c);
     tr_str_addf(out, "{\"ranks\": [{\"rank\": 0, \"total_bytes\": %zu, \"arenas\": [", total);
     for (int i = 0; i < TR_A_COUNT; i++) {
-        tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i), c->bytes[i]);
+        tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i),
+                    c->bytes[i]);
         const char *sep = "";
         if (with_slices) {
             tr_str_addf(out, ", \"slices\": [");
@@ -78,6 +88,8 @@ void tr_plan_json(const struct tr_compiled *c, bool with_slices, struct tr_str *
         }
         tr_str_addf(out, "}");
     }
-    tr_str_addf(out, "]}], \"flops_per_token\": %.17g, \"parameters\": %" PRId64 ", \"recompute_flops\": %.17g, \"total_bytes\": %zu}\n",
+    tr_str_addf(out,
+                "]}], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
+                ", \"recompute_flops\": %.17g, \"total_bytes\": %zu}\n",
                 tr_model_flops_per_token(c->model), c->model->n_elements, c->train.recompute_flops, total);
 }

@@ -2,7 +2,8 @@
 #include "train/train.h"
 #include <math.h>
 
-enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem, struct tr_eval_result *out)
+enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
+                           struct tr_eval_result *out)
 {
     uint64_t n_rows = tr_data_rows(d);
     struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
@@ -23,7 +24,8 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     }
     if (count == 0)
         return tr_fail(TR_USAGE, "evaluation data has no target tokens");
-    *out = (struct tr_eval_result){ .loss = sum / (double)count, .perplexity = exp(sum / (double)count), .tokens = count };
+    *out =
+        (struct tr_eval_result){ .loss = sum / (double)count, .perplexity = exp(sum / (double)count), .tokens = count };
     return TR_OK;
 }
 

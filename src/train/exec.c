@@ -139,7 +139,9 @@ static struct tr_view view_of(const struct frame *f, tr_val v)
     for (tr_val w = v; f->p->value[w].base != TR_NONE; w = f->p->value[w].base)
         col += f->p->value[w].col;
     char *at = root_ptr(f, root) + (size_t)col * tr_dtype_bytes(x->dtype);
-    return (struct tr_view){ .data = at, .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = f->p->value[root].cols };
+    return (struct tr_view){
+        .data = at, .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = f->p->value[root].cols
+    };
 }
 
 /* Sets accumulate for gradients and running sums: the first touch of a step stores, later ones add. */
@@ -168,8 +170,9 @@ static void run_nodes(const struct frame *f)
         const struct tr_node *n = &f->p->node[i];
         if ((n->phase == TR_FORWARD) != is_forward)
             continue;
-        struct tr_call c = { .op = n->op, .attr = n->attr, .pool = f->e->pool,
-                             .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch };
+        struct tr_call c = {
+            .op = n->op, .attr = n->attr, .pool = f->e->pool, .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch
+        };
         for (int k = 0; k < TR_MAX_IN; k++)
             c.in[k] = view_of(f, n->in[k]);
         for (int k = 0; k < TR_MAX_OUT; k++)
@@ -226,7 +229,8 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
         const struct tr_compile_options *opt = &e->c->opt;
         struct tr_view value = flat(e->base[TR_A_PARAMS] + at->value + first * tr_dtype_bytes(opt->compute_dtype),
                                     opt->compute_dtype, at->n);
-        c.in[0] = flat(e->base[TR_A_GRADS] + at->grad + first * tr_dtype_bytes(opt->grad_dtype), opt->grad_dtype, at->n);
+        c.in[0] =
+            flat(e->base[TR_A_GRADS] + at->grad + first * tr_dtype_bytes(opt->grad_dtype), opt->grad_dtype, at->n);
         c.in[1] = step_view(e);
         c.out[0] = value;
         if (at->master != SIZE_MAX) {
@@ -252,8 +256,8 @@ static void begin_step(struct tr_exec *e, const float *values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
 }
 
-static void run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s, const struct tr_action *a,
-                       const struct tr_batch *micro)
+static void run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
+                       const struct tr_action *a, const struct tr_batch *micro)
 {
     struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &micro[a->micro] };
     run_nodes(&f);

@@ -36,8 +36,8 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
                                  double *loss_sum);
 /* The eval schedule on one batch: sum of token losses. */
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum);
-/* The eval schedule (or, is_decode, the one of a single token) of a model that ends in logits: (N, V) F32, valid until the
- * next call. With a cache the batch holds positions first_position, first_position + 1, ... */
+/* The eval schedule (or, is_decode, the one of a single token) of a model that ends in logits: (N, V) F32, valid until
+ * the next call. With a cache the batch holds positions first_position, first_position + 1, ... */
 enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
                               const float **logits);
 

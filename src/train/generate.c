@@ -1,8 +1,8 @@
 /* generate.c - a model that continues text: prompt in chunks, then one token at a time, over a key/value cache.
  *
- * Two schedules of one plan share parameters and cache: a chunk of tokens for the prompt, one for each new token. A last chunk
- * that is not full runs on; the rows it fills too many are overwritten before anybody looks at them. Random numbers are
- * counter based, so the same seed gives the same text.
+ * Two schedules of one plan share parameters and cache: a chunk of tokens for the prompt, one for each new token. A
+ * last chunk that is not full runs on; the rows it fills too many are overwritten before anybody looks at them. Random
+ * numbers are counter based, so the same seed gives the same text.
  */
 #include "train/train.h"
 #include <math.h>
@@ -25,14 +25,19 @@ struct tr_generator {
 
 static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
 {
-    struct tr_model_options opt = { .rows = 1, .sequence_length = g->n_chunk, .n_positions = n_positions, .dropout = 0,
-                                    .ignore_keys = g->cfg->ignore_config_keys, .wants_logits = true };
+    struct tr_model_options opt = { .rows = 1,
+                                    .sequence_length = g->n_chunk,
+                                    .n_positions = n_positions,
+                                    .dropout = 0,
+                                    .ignore_keys = g->cfg->ignore_config_keys,
+                                    .wants_logits = true };
     enum tr_status st = tr_model_open(g->cfg->model, &opt, &g->chunk);
     opt.sequence_length = 1;
     return st == TR_OK ? tr_model_open(g->cfg->model, &opt, &g->one) : st;
 }
 
-enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids, struct tr_generator **out)
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids,
+                                 struct tr_generator **out)
 {
     enum tr_status st = TR_OK;
     enum tr_gemm_choice got;
@@ -49,11 +54,15 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     TR_TRY(open_models(g, n_rows));
     bool is_learned = g->one->hp.rope[TR_C_ROPE].type == TR_ROPE_NONE;
     if (is_learned && n_context > g->one->hp.max_positions)
-        TR_TRY(tr_fail(TR_USAGE, "prompt and max_new_tokens need %" PRId64 " positions; the model has %" PRId64, n_context,
-                       g->one->hp.max_positions));
+        TR_TRY(tr_fail(TR_USAGE, "prompt and max_new_tokens need %" PRId64 " positions; the model has %" PRId64,
+                       n_context, g->one->hp.max_positions));
     TR_TRY(tr_pool_open((int)cfg->threads, &g->pool));
-    struct tr_compile_options opt = { .compute_dtype = cfg->dtype, .n_micro = 1, .n_threads = tr_pool_threads(g->pool),
-                                      .data_bytes = tr_batch_bytes(g->n_chunk), .is_inference = true, .cache_rows = n_rows };
+    struct tr_compile_options opt = { .compute_dtype = cfg->dtype,
+                                      .n_micro = 1,
+                                      .n_threads = tr_pool_threads(g->pool),
+                                      .data_bytes = tr_batch_bytes(g->n_chunk),
+                                      .is_inference = true,
+                                      .cache_rows = n_rows };
     TR_TRY(tr_compile(g->chunk, g->chunk, g->one, &opt, &g->compiled));
     TR_TRY(tr_device_open("cpu", &g->dev));
     TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, 0, &g->e));
@@ -89,8 +98,8 @@ void tr_generator_close(struct tr_generator *g)
 enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits)
 {
     if ((int64_t)n > g->n_context - g->n_read)
-        return tr_fail(TR_USAGE, "%zu more tokens do not fit: %" PRId64 " of %" PRId64 " positions are taken", n, g->n_read,
-                       g->n_context);
+        return tr_fail(TR_USAGE, "%zu more tokens do not fit: %" PRId64 " of %" PRId64 " positions are taken", n,
+                       g->n_read, g->n_context);
     for (size_t at = 0; at < n;) {
         bool is_decode = n - at == 1;
         int64_t rows = is_decode ? 1 : g->n_chunk, here = tr_min64(rows, (int64_t)(n - at));
@@ -143,7 +152,8 @@ int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int
     int64_t n = g->n_ids, best = 0, n_kept = 0;
     double sum = 0, kept = 0, at = 0;
     for (int64_t i = 0; i < n; i++) {
-        g->pair[i][0] = hp->final_softcap > 0 ? (float)(hp->final_softcap * tanh((double)logits[i] / hp->final_softcap)) : logits[i];
+        g->pair[i][0] = hp->final_softcap > 0 ? (float)(hp->final_softcap * tanh((double)logits[i] / hp->final_softcap))
+                                              : logits[i];
         g->pair[i][1] = (float)i;
     }
     penalise(g, seen, n_seen);

@@ -1,4 +1,5 @@
-/* init.c - an HF directory with random weights. The store makes each range when it is asked for: no weights in memory. */
+/* init.c - an HF directory with random weights. The store makes each range when it is asked for: no weights in memory.
+ */
 #include "train/train.h"
 #include <stdlib.h>
 
@@ -25,7 +26,9 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
     struct tr_saver *sv = NULL;
     char weights[TR_PATH_MAX];
     struct maker k = { .seed = (uint64_t)cfg->seed, .buf = malloc(TR_IO_CHUNK * sizeof *k.buf) };
-    struct tr_model_options opt = { .rows = 1, .sequence_length = 1, .dropout = 0, .ignore_keys = cfg->ignore_config_keys };
+    struct tr_model_options opt = {
+        .rows = 1, .sequence_length = 1, .dropout = 0, .ignore_keys = cfg->ignore_config_keys
+    };
     if (!k.buf)
         TR_TRY(tr_fail(TR_NOMEM, "init: out of memory"));
     TR_TRY(tr_model_open(cfg->model_config, &opt, &m));
@@ -35,7 +38,8 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_USAGE, "--tokenizer %s is not known; use bytes, or copy a tokenizer.json into the directory",
                        cfg->tokenizer));
     if (cfg->tokenizer && m->hp.vocab < 257)
-        TR_TRY(tr_fail(TR_USAGE, "--tokenizer bytes needs vocab_size of at least 257; config.json has %" PRId64, m->hp.vocab));
+        TR_TRY(tr_fail(TR_USAGE, "--tokenizer bytes needs vocab_size of at least 257; config.json has %" PRId64,
+                       m->hp.vocab));
     TR_TRY(tr_path_join(weights, cfg->output, "config.json"));
     if (tr_file_exists(weights))
         TR_TRY(tr_fail(TR_USAGE, "%s: a model is there already; choose another --out", cfg->output));

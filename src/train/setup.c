@@ -21,15 +21,19 @@ static enum tr_status check_mesh(const struct tr_config *cfg)
     if (cfg->device == TR_DEVICE_CHOICE_CUDA)
         return tr_fail(TR_USAGE, "device cuda is not in this build; use --device cpu");
     if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
-        return tr_fail(TR_USAGE, "dtype %s is not computed on the cpu; use bfloat16 or float32", tr_dtype_name(cfg->dtype));
+        return tr_fail(TR_USAGE, "dtype %s is not computed on the cpu; use bfloat16 or float32",
+                       tr_dtype_name(cfg->dtype));
     return TR_OK;
 }
 
-static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int64_t length, double dropout, bool wants_logits,
-                                 struct tr_model **out)
+static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int64_t length, double dropout,
+                                 bool wants_logits, struct tr_model **out)
 {
-    struct tr_model_options opt = { .rows = rows, .sequence_length = length, .dropout = dropout,
-                                    .ignore_keys = cfg->ignore_config_keys, .wants_logits = wants_logits };
+    struct tr_model_options opt = { .rows = rows,
+                                    .sequence_length = length,
+                                    .dropout = dropout,
+                                    .ignore_keys = cfg->ignore_config_keys,
+                                    .wants_logits = wants_logits };
     return tr_model_open(cfg->model, &opt, out);
 }
 
@@ -78,13 +82,15 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
     TR_TRY(choose_length(cfg, &s->sequence_length));
     bool is_training = use == TR_USE_TRAIN;
     if (is_training) {
-        s->loader = (struct tr_loader_shape){ .row_tokens = s->sequence_length, .batch_rows = cfg->train_batch_size,
+        s->loader = (struct tr_loader_shape){ .row_tokens = s->sequence_length,
+                                              .batch_rows = cfg->train_batch_size,
                                               .n_rows = cfg->train_batch_size,
-                                              .micro_rows = cfg->per_device_train_batch_size, .depth = LOADER_DEPTH };
+                                              .micro_rows = cfg->per_device_train_batch_size,
+                                              .depth = LOADER_DEPTH };
         s->loader_bytes = tr_round_up(tr_loader_bytes(&s->loader), 64);
         if (s->loader_bytes == 0)
-            TR_TRY(tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible", cfg->train_batch_size,
-                           s->sequence_length));
+            TR_TRY(tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible",
+                           cfg->train_batch_size, s->sequence_length));
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
     }
     if (!is_training || cfg->eval_data.n) {
@@ -117,15 +123,19 @@ void tr_setup_close(struct tr_setup *s)
 
 size_t tr_batch_bytes(int64_t n_tokens)
 {
-    return 4 * tr_round_up((size_t)n_tokens * sizeof(int32_t), 64) + tr_round_up((size_t)n_tokens * sizeof(int64_t), 64);
+    return 4 * tr_round_up((size_t)n_tokens * sizeof(int32_t), 64) +
+           tr_round_up((size_t)n_tokens * sizeof(int64_t), 64);
 }
 
 struct tr_batch tr_batch_in(void *mem, int64_t n_tokens)
 {
     size_t one = tr_round_up((size_t)n_tokens * sizeof(int32_t), 64);
     char *p = mem;
-    return (struct tr_batch){ .tokens = (void *)p, .targets = (void *)(p + one), .positions = (void *)(p + 2 * one),
-                              .begin = (void *)(p + 3 * one), .sample = (void *)(p + 4 * one) };
+    return (struct tr_batch){ .tokens = (void *)p,
+                              .targets = (void *)(p + one),
+                              .positions = (void *)(p + 2 * one),
+                              .begin = (void *)(p + 3 * one),
+                              .sample = (void *)(p + 4 * one) };
 }
 
 static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
@@ -165,7 +175,8 @@ static bool needs_tokenizer(const struct tr_data_list *list)
 }
 
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
-                            bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer, struct tr_data **out)
+                            bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
+                            struct tr_data **out)
 {
     enum tr_status st = TR_OK;
     const struct tr_model *m = s->model ? s->model : s->eval_model;
@@ -180,8 +191,11 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     }
     if (!*tokenizer && needs_tokenizer(list))
         TR_TRY(tr_tokenizer_open(cfg->model, tokenizer));
-    struct tr_data_options opt = { .row_tokens = s->sequence_length, .seed = (uint64_t)cfg->data_seed,
-                                   .shuffle = is_training, .vocab_size = m->hp.vocab, .cache_dir = cache_dir,
+    struct tr_data_options opt = { .row_tokens = s->sequence_length,
+                                   .seed = (uint64_t)cfg->data_seed,
+                                   .shuffle = is_training,
+                                   .vocab_size = m->hp.vocab,
+                                   .cache_dir = cache_dir,
                                    .max_skipped = TR_DATA_MAX_SKIPPED };
     TR_TRY(tr_data_open(paths, list->n, *tokenizer, &opt, out));
 out:

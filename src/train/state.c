@@ -23,17 +23,20 @@ static void add_inputs(const struct tr_config *cfg, const struct tr_data *data, 
     char hex[33];
     tr_data_get_info(data, &info);
     tr_hash_hex(info.hash, hex);
-    tr_str_addf(out, "{\"data_hash\": \"%s\", \"train_batch_size\": %" PRId64 ", \"seed\": %" PRId64
-                     ", \"optim\": \"%s\", \"sequence_length\": %" PRId64 "}",
+    tr_str_addf(out,
+                "{\"data_hash\": \"%s\", \"train_batch_size\": %" PRId64 ", \"seed\": %" PRId64
+                ", \"optim\": \"%s\", \"sequence_length\": %" PRId64 "}",
                 hex, cfg->train_batch_size, cfg->seed, tr_optim_row(cfg->optim)->name, tr_data_row_tokens(data));
 }
 
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_config *cfg, const struct tr_data *data,
                               int64_t total_steps, struct tr_str *out)
 {
-    tr_str_addf(out, "{\"schema\": %d, \"run\": \"%s\", \"generation\": %" PRId64 ", \"step\": %" PRId64 ", \"total_steps\": %" PRId64
-                     ", \"tokens\": %" PRId64 ", \"samples\": %" PRId64 ", \"inputs\": ",
-                STATE_SCHEMA, s->run_id, s->generation, s->step, total_steps, s->tokens, s->step * cfg->train_batch_size);
+    tr_str_addf(out,
+                "{\"schema\": %d, \"run\": \"%s\", \"generation\": %" PRId64 ", \"step\": %" PRId64
+                ", \"total_steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"samples\": %" PRId64 ", \"inputs\": ",
+                STATE_SCHEMA, s->run_id, s->generation, s->step, total_steps, s->tokens,
+                s->step * cfg->train_batch_size);
     add_inputs(cfg, data, out);
     tr_str_addf(out, ", \"config\": ");
     tr_config_json(cfg, false, out);
@@ -63,8 +66,10 @@ static enum tr_status compare_inputs(const cJSON *saved, const struct tr_config 
         cJSON_free(is);
     }
     if (diff.n)
-        st = tr_fail(TR_USAGE, "resume: inputs changed: %s; restore them, or start a new --output from this checkpoint with --model",
-                     diff.p);
+        st = tr_fail(
+            TR_USAGE,
+            "resume: inputs changed: %s; restore them, or start a new --output from this checkpoint with --model",
+            diff.p);
 out:
     cJSON_Delete(now);
     tr_str_release(&text);
@@ -72,8 +77,8 @@ out:
     return st;
 }
 
-enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_config *cfg, const struct tr_data *data,
-                             int64_t total_steps)
+enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_config *cfg,
+                             const struct tr_data *data, int64_t total_steps)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
@@ -84,14 +89,17 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     TR_TRY(tr_json_load(path, 1 << 20, &j));
     TR_TRY(tr_json_int(j, "schema", true, 1, INT64_C(1) << 52, &schema));
     if (schema > STATE_SCHEMA)
-        TR_TRY(tr_fail(TR_USAGE, "%s: format %" PRId64 " is newer than this build's %d; use a newer trireme", path, schema, STATE_SCHEMA));
+        TR_TRY(tr_fail(TR_USAGE, "%s: format %" PRId64 " is newer than this build's %d; use a newer trireme", path,
+                       schema, STATE_SCHEMA));
     TR_TRY(tr_json_str(j, "run", true, &run));
     TR_TRY(tr_json_int(j, "generation", true, 0, INT64_C(1) << 52, &generation));
     TR_TRY(tr_json_int(j, "step", true, 0, INT64_C(1) << 52, &step));
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), cfg, data));
     if (step > total_steps)
-        TR_TRY(tr_fail(TR_USAGE, "%s: step %" PRId64 " is past the %" PRId64 " steps of this run; raise --max_steps or --num_train_epochs",
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s: step %" PRId64 " is past the %" PRId64
+                       " steps of this run; raise --max_steps or --num_train_epochs",
                        dir, step, total_steps));
     TR_TRY(tr_format(s->run_id, sizeof s->run_id, "%s", run));
     s->generation = generation + 1;
@@ -104,27 +112,31 @@ out:
 
 /* ---- trainer_state.json: what HF's tools plot ---- */
 
-static void add_history_line(const char *line, size_t n, int64_t logging_steps, int64_t rows_per_epoch_steps, bool *is_first,
-                             struct tr_str *out)
+static void add_history_line(const char *line, size_t n, int64_t logging_steps, int64_t rows_per_epoch_steps,
+                             bool *is_first, struct tr_str *out)
 {
     cJSON *j = NULL;
     if (tr_json_parse(line, n, "events", &j) != TR_OK) {
         tr_error_clear();
         return;
     }
-    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(j, "event"), *step = cJSON_GetObjectItemCaseSensitive(j, "step");
-    const cJSON *loss = cJSON_GetObjectItemCaseSensitive(j, "loss"), *norm = cJSON_GetObjectItemCaseSensitive(j, "grad_norm");
+    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(j, "event"),
+                *step = cJSON_GetObjectItemCaseSensitive(j, "step");
+    const cJSON *loss = cJSON_GetObjectItemCaseSensitive(j, "loss"),
+                *norm = cJSON_GetObjectItemCaseSensitive(j, "grad_norm");
     const cJSON *lr = cJSON_GetObjectItemCaseSensitive(j, "lr");
     if (cJSON_IsString(kind) && cJSON_IsNumber(step) && cJSON_IsNumber(loss)) {
         bool is_step = strcmp(kind->valuestring, "step") == 0, is_eval = strcmp(kind->valuestring, "eval") == 0;
         int64_t at = (int64_t)step->valuedouble;
         double epoch = rows_per_epoch_steps > 0 ? (double)at / (double)rows_per_epoch_steps : 0;
         if (is_step && logging_steps > 0 && at % logging_steps == 0 && cJSON_IsNumber(norm) && cJSON_IsNumber(lr))
-            tr_str_addf(out, "%s\n    {\"epoch\": %.6g, \"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g, \"step\": %" PRId64 "}",
+            tr_str_addf(out,
+                        "%s\n    {\"epoch\": %.6g, \"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g, "
+                        "\"step\": %" PRId64 "}",
                         *is_first ? "" : ",", epoch, norm->valuedouble, lr->valuedouble, loss->valuedouble, at);
         else if (is_eval)
-            tr_str_addf(out, "%s\n    {\"epoch\": %.6g, \"eval_loss\": %.9g, \"step\": %" PRId64 "}", *is_first ? "" : ",", epoch,
-                        loss->valuedouble, at);
+            tr_str_addf(out, "%s\n    {\"epoch\": %.6g, \"eval_loss\": %.9g, \"step\": %" PRId64 "}",
+                        *is_first ? "" : ",", epoch, loss->valuedouble, at);
         else
             is_step = false;
         if (is_step || is_eval)
@@ -142,14 +154,18 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
-    tr_str_addf(out, "{\n  \"epoch\": %.6g,\n  \"global_step\": %" PRId64 ",\n  \"max_steps\": %" PRId64 ",\n  \"logging_steps\": %" PRId64
-                     ",\n  \"eval_steps\": %" PRId64 ",\n  \"save_steps\": %" PRId64 ",\n  \"train_batch_size\": %" PRId64
-                     ",\n  \"num_train_epochs\": %.6g,\n  \"num_input_tokens_seen\": %" PRId64 ",\n  \"total_flos\": %.9g,\n"
-                     "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n"
-                     "  \"is_hyper_param_search\": false,\n  \"is_local_process_zero\": true,\n  \"is_world_process_zero\": true,\n"
-                     "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n  \"log_history\": [",
-                (double)step / (double)tr_max64(1, epoch_steps), step, total_steps, cfg->logging_steps, cfg->eval_steps, cfg->save_steps,
-                cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens, flops_per_token * (double)tokens);
+    tr_str_addf(
+        out,
+        "{\n  \"epoch\": %.6g,\n  \"global_step\": %" PRId64 ",\n  \"max_steps\": %" PRId64
+        ",\n  \"logging_steps\": %" PRId64 ",\n  \"eval_steps\": %" PRId64 ",\n  \"save_steps\": %" PRId64
+        ",\n  \"train_batch_size\": %" PRId64 ",\n  \"num_train_epochs\": %.6g,\n  \"num_input_tokens_seen\": %" PRId64
+        ",\n  \"total_flos\": %.9g,\n"
+        "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n"
+        "  \"is_hyper_param_search\": false,\n  \"is_local_process_zero\": true,\n  \"is_world_process_zero\": true,\n"
+        "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n  \"log_history\": [",
+        (double)step / (double)tr_max64(1, epoch_steps), step, total_steps, cfg->logging_steps, cfg->eval_steps,
+        cfg->save_steps, cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens,
+        flops_per_token * (double)tokens);
     FILE *f = fopen(events_path, "re");
     while (f && (n = getline(&line, &cap, f)) > 0)
         add_history_line(line, (size_t)n, cfg->logging_steps, epoch_steps, &is_first, out);
@@ -171,7 +187,9 @@ double tr_measure_peak(struct tr_pool *pool)
     float *a = (float *)(void *)mem;
     for (int i = 0; i < 2 * N * N; i++)
         a[i] = (float)(i % 251) * 0.01f - 1.0f; /* zeroes run faster than data */
-    struct tr_gemm g = { .m = N, .n = N, .k = N, .a = a, .b = a + N * N, .c = a + 2 * N * N, .lda = N, .ldb = N, .ldc = N, .b_t = true };
+    struct tr_gemm g = {
+        .m = N, .n = N, .k = N, .a = a, .b = a + N * N, .c = a + 2 * N * N, .lda = N, .ldb = N, .ldc = N, .b_t = true
+    };
     for (int i = 0; i < 5; i++) {
         int64_t start = tr_clock_us();
         tr_gemm(&g, pool, mem + 3 * matrix);

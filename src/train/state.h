@@ -13,8 +13,8 @@ enum tr_status tr_state_new(struct tr_run_state *s); /* a fresh run id */
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_config *cfg, const struct tr_data *data,
                               int64_t total_steps, struct tr_str *out);
 /* Refuses a checkpoint of another data set, batch, length or seed, naming every difference (reliability C14). */
-enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_config *cfg, const struct tr_data *data,
-                             int64_t total_steps);
+enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_config *cfg,
+                             const struct tr_data *data, int64_t total_steps);
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,
                                       int64_t step, int64_t total_steps, int64_t tokens, double flops_per_token,
                                       struct tr_str *out);

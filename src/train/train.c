@@ -130,7 +130,8 @@ static enum tr_status check_inputs(const struct trainer *t)
     if (strcmp(resume, "auto") == 0)
         return TR_OK;
     if (strcmp(resume, "none") != 0)
-        return tr_dir_exists(resume) ? TR_OK : tr_fail(TR_USAGE, "resume_from_checkpoint %s: no such directory", resume);
+        return tr_dir_exists(resume) ? TR_OK
+                                     : tr_fail(TR_USAGE, "resume_from_checkpoint %s: no such directory", resume);
     return t->cfg->from_scratch ? TR_OK : tr_check_weights(t->s->model, t->cfg->model);
 }
 
@@ -155,8 +156,11 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(find_checkpoint(t, &notes));
     TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
     TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
-    struct tr_observe_options opt = { .run = t->state.run_id, .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
-                                      .quiet = cfg->quiet, .total_steps = t->total_steps, .logging_steps = cfg->logging_steps,
+    struct tr_observe_options opt = { .run = t->state.run_id,
+                                      .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
+                                      .quiet = cfg->quiet,
+                                      .total_steps = t->total_steps,
+                                      .logging_steps = cfg->logging_steps,
                                       .events_path = t->events_path };
     TR_TRY(tr_observe_open(&opt, &t->ob));
     if (notes.n)
@@ -170,9 +174,12 @@ static enum tr_status open_run(struct trainer *t)
     t->peak_flops = tr_measure_peak(t->pool);
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
-    TR_TRY(tr_format(text, sizeof text, "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64 " tokens, %d threads, gemm %s",
-                     t->s->model->arch->model_type, tr_human_count((double)t->s->model->n_elements, human, sizeof human),
-                     info.n_tokens, t->total_steps, cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(got)));
+    TR_TRY(tr_format(text, sizeof text,
+                     "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64
+                     " tokens, %d threads, gemm %s",
+                     t->s->model->arch->model_type,
+                     tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
+                     t->total_steps, cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(got)));
     tr_observe_say(t->ob, text);
     if (t->first_step > 0) {
         TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
@@ -189,8 +196,11 @@ static void tell_plan(struct trainer *t)
     const struct tr_compiled *c = t->s->compiled;
     for (int i = 0; i < TR_A_COUNT; i++)
         arenas[i] = (struct tr_event_arena){ tr_arena_name((enum tr_arena_id)i), c->bytes[i] };
-    struct tr_event_plan e = { .rank = 0, .total_bytes = tr_compiled_bytes(c), .reserved_bytes = t->dev.reserved_bytes,
-                               .arenas = arenas, .n_arenas = TR_A_COUNT };
+    struct tr_event_plan e = { .rank = 0,
+                               .total_bytes = tr_compiled_bytes(c),
+                               .reserved_bytes = t->dev.reserved_bytes,
+                               .arenas = arenas,
+                               .n_arenas = TR_A_COUNT };
     tr_observe_plan(t->ob, &e);
 }
 
@@ -204,14 +214,18 @@ static enum tr_status save(struct trainer *t, int64_t step)
     t->state.step = step;
     t->state.tokens = t->tokens_done;
     TR_TRY(tr_state_write(&t->state, t->cfg, t->data, t->total_steps, &state));
-    TR_TRY(tr_trainer_state_write(t->cfg, t->data, t->events_path, step, t->total_steps, t->tokens_done, t->flops_per_token, &hf));
-    TR_TRY(tr_saver_checkpoint(t->saver, t->cfg->output, t->state.run_id, step, t->state.generation, state.p, hf.p, &bytes));
+    TR_TRY(tr_trainer_state_write(t->cfg, t->data, t->events_path, step, t->total_steps, t->tokens_done,
+                                  t->flops_per_token, &hf));
+    TR_TRY(tr_saver_checkpoint(t->saver, t->cfg->output, t->state.run_id, step, t->state.generation, state.p, hf.p,
+                               &bytes));
     TR_TRY(tr_ckpt_retain(t->cfg->output, step, t->state.generation, t->cfg->save_total_limit, -1, NULL));
     t->saved_step = step;
     (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
     TR_TRY(tr_path_join(path, t->cfg->output, name));
     double s = (double)(tr_clock_us() - start) * 1e-6;
-    struct tr_event_checkpoint e = { .step = step, .path = path, .stall_s = s, .write_s = s, .bytes = bytes, .verified = true };
+    struct tr_event_checkpoint e = {
+        .step = step, .path = path, .stall_s = s, .write_s = s, .bytes = bytes, .verified = true
+    };
     tr_observe_checkpoint(t->ob, &e);
 out:
     tr_str_release(&state);
@@ -224,7 +238,9 @@ static void try_save(struct trainer *t, int64_t step)
 {
     if (save(t, step) == TR_OK)
         return;
-    struct tr_event_fault f = { .rank = 0, .host = "", .phase = "checkpoint", .action = "save", .cause = tr_error_text() };
+    struct tr_event_fault f = {
+        .rank = 0, .host = "", .phase = "checkpoint", .action = "save", .cause = tr_error_text()
+    };
     tr_observe_fault(t->ob, &f);
     tr_error_clear();
 }
@@ -272,9 +288,15 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
     t->tokens_done += tokens;
     struct tr_event_range range = { (int64_t)b->first_sample, (int64_t)(b->first_sample + b->n_samples) - 1 };
-    struct tr_event_step e = { .step = step + 1, .loss = b->n_targets ? r.loss_sum / (double)b->n_targets : 0,
-                               .grad_norm = r.grad_norm, .lr = (double)values[TR_STEP_LR], .tokens = tokens,
-                               .tokens_per_s = (double)tokens / seconds, .data_wait_s = wait_s, .samples = &range, .n_samples = 1 };
+    struct tr_event_step e = { .step = step + 1,
+                               .loss = b->n_targets ? r.loss_sum / (double)b->n_targets : 0,
+                               .grad_norm = r.grad_norm,
+                               .lr = (double)values[TR_STEP_LR],
+                               .tokens = tokens,
+                               .tokens_per_s = (double)tokens / seconds,
+                               .data_wait_s = wait_s,
+                               .samples = &range,
+                               .n_samples = 1 };
     e.mfu = t->peak_flops > 0 ? e.tokens_per_s * t->flops_per_token / t->peak_flops : -1;
     tr_observe_step(t->ob, &e);
 out:
@@ -343,8 +365,11 @@ enum tr_status tr_train(const struct tr_config *cfg)
     if (st == TR_OK) {
         tell_plan(&t);
         st = loop(&t);
-        struct tr_event_end e = { .status = st == TR_OK ? "done" : st == TR_STOPPED ? "stopped" : "failed",
-                                  .steps = t.total_steps, .tokens = t.tokens_done,
+        struct tr_event_end e = { .status = st == TR_OK        ? "done"
+                                            : st == TR_STOPPED ? "stopped"
+                                                               : "failed",
+                                  .steps = t.total_steps,
+                                  .tokens = t.tokens_done,
                                   .seconds = (double)(tr_clock_us() - start) * 1e-6 };
         tr_observe_end(t.ob, &e);
     }

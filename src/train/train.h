@@ -28,9 +28,11 @@ struct tr_batch tr_batch_in(void *mem, int64_t n_tokens);
 /* The store that ckpt reads and writes, over an executor whose arenas are host memory. */
 struct tr_store tr_exec_store(struct tr_exec *e);
 
-/* Opens the data of cfg->data or cfg->eval_data; the tokenizer is opened from the model directory when text needs it. */
+/* Opens the data of cfg->data or cfg->eval_data; the tokenizer is opened from the model directory when text needs it.
+ */
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
-                            bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer, struct tr_data **out);
+                            bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
+                            struct tr_data **out);
 
 struct tr_eval_result {
     double loss, perplexity;
@@ -46,7 +48,8 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out);
 /* A model that continues token ids, with its key/value cache. */
 struct tr_generator;
 /* n_ids: ids at or above are never picked (a vocabulary padded beyond the tokenizer's). */
-enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids, struct tr_generator **out);
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids,
+                                 struct tr_generator **out);
 void tr_generator_close(struct tr_generator *g);
 /* Appends ids to what the model has read; *logits (V) of the next token, valid until the next call. TR_USAGE when the
  * context is full. */

@@ -2,7 +2,7 @@
 """Makes the golden files: tiny random models, and what PyTorch + transformers compute with them.
 
 Every case is a directory: config.json and model.safetensors as transformers saves them, and golden.safetensors with one
-packed batch, its logits, loss and gradients, and the weights after ten AdamW steps. The reference runs in float64, so a
+packed batch, its logits, loss and gradients, the weights after ten AdamW steps, and a greedy continuation. The reference runs in float64, so a
 golden has no rounding of its own; only the rotary tables stay in float32, because there float32 is the definition that
 models were trained with. Documents run one at a time, so packing is defined by not packing.
 """
@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import save_file
 
 FLOAT, TO_FLOAT = torch.float32, torch.Tensor.float
-ROWS, STEPS, NO_TARGET = 2, 10, -100
+ROWS, STEPS, PROMPT, NO_TARGET = 2, 10, 7, -100
 LR, BETAS, EPS, DECAY, MAX_NORM = 1e-3, (0.9, 0.999), 1e-8, 0.1, 1.0
 
 
@@ -118,6 +118,16 @@ def check_float32(directory, batch, documents, loss):
     assert abs(plain.item() - loss) < 1e-5 * loss, (directory, plain.item(), loss)
 
 
+def generated(directory, tokens):
+    """Greedy continuation of the first tokens, by transformers as it is; no token ends it."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager")
+    limit = getattr(model.config, "max_position_embeddings", None) or model.config.n_positions
+    model.generation_config.eos_token_id = None
+    ids = model.generate(tokens[:1, :PROMPT], do_sample=False, max_length=min(tokens.shape[1] + 20, limit),
+                         attention_mask=torch.ones(1, PROMPT, dtype=torch.long))
+    return ids[0].to(torch.int32)
+
+
 def make_case(root, name, case, seed):
     directory = root / name
     directory.mkdir(parents=True, exist_ok=True)
@@ -140,6 +150,7 @@ def make_case(root, name, case, seed):
         golden = reference(model, batch, documents)
     loss = golden["loss"].item()
     check_float32(directory, batch, documents, loss)
+    golden["generated"] = generated(directory, batch[0])
     save_file(golden, directory / "golden.safetensors")
     for file in directory.iterdir():
         file.chmod(0o644)

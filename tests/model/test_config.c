@@ -1,11 +1,14 @@
-/* config.json is accounted for key by key: what is not implemented is refused by name, hostile values never reach a size. */
+/* config.json is accounted for key by key: what is not implemented is refused by name, hostile values never reach a
+ * size. */
 #include "base/base.h"
 #include "model/model.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define LLAMA "\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4"
+#define LLAMA                                                                                                          \
+    "\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"  \
+    "\"num_attention_heads\":4"
 
 static enum tr_status open_text(const char *text, struct tr_model **out)
 {
@@ -47,7 +50,8 @@ static const struct {
       "\"num_hidden_layers\":1000000000,\"num_attention_heads\":4}",
       "num_hidden_layers" },
     { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":5}", "n_head 5" },
-    { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,\"n_positions\":4}", "learned positions" },
+    { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,\"n_positions\":4}",
+      "learned positions" },
     { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,"
       "\"scale_attn_by_inverse_layer_idx\":true}",
       "scale_attn_by_inverse_layer_idx" },

@@ -12,8 +12,10 @@ static const char *const configs[] = {
     "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
     "{\"model_type\":\"opt\",\"vocab_size\":64,\"hidden_size\":32,\"ffn_dim\":64,\"num_hidden_layers\":3,"
     "\"num_attention_heads\":4,\"do_layer_norm_before\":false}",
-    "{\"model_type\":\"gemma3_text\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"sliding_window\":4,\"sliding_window_pattern\":2}",
+    "{\"model_type\":\"gemma3_text\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_"
+    "layers\":3,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"sliding_window\":4,\"sliding_window_"
+    "pattern\":2}",
 };
 
 static struct tr_model *open_model(size_t i)
@@ -28,7 +30,9 @@ static struct tr_model *open_model(size_t i)
 
 static struct tr_compile_options options(enum tr_recompute r)
 {
-    return (struct tr_compile_options){ .compute_dtype = TR_BF16, .n_moments = 2, .n_micro = 2, .recompute = r, .n_threads = 2 };
+    return (struct tr_compile_options){
+        .compute_dtype = TR_BF16, .n_moments = 2, .n_micro = 2, .recompute = r, .n_threads = 2
+    };
 }
 
 static char *print(const struct tr_program *p)
@@ -82,7 +86,8 @@ static void check_overlap(const struct tr_program *p)
             size_t nx = (size_t)(x->rows * x->cols) * tr_dtype_bytes(x->dtype);
             size_t ny = (size_t)(y->rows * y->cols) * tr_dtype_bytes(y->dtype);
             bool share = x->offset < y->offset + ny && y->offset < x->offset + nx;
-            bool together = x->is_saved || (first[a] < last[b] && first[b] < last[a]); /* touching ends: written in place */
+            bool together =
+                x->is_saved || (first[a] < last[b] && first[b] < last[a]); /* touching ends: written in place */
             if (share && together)
                 fail_msg("%s: %s and %s share bytes while both are alive", p->name, x->name, y->name);
         }
@@ -131,7 +136,8 @@ static void budget_picks_the_least_recompute_that_fits(void **state)
 {
     (void)state;
     struct tr_model *m = open_model(0);
-    struct tr_compile_options none = options(TR_RECOMPUTE_NONE), block = options(TR_RECOMPUTE_BLOCK), auto_ = options(TR_RECOMPUTE_AUTO);
+    struct tr_compile_options none = options(TR_RECOMPUTE_NONE), block = options(TR_RECOMPUTE_BLOCK),
+                              auto_ = options(TR_RECOMPUTE_AUTO);
     struct tr_compiled *a = NULL, *b = NULL, *c = NULL;
     assert_int_equal(tr_compile(m, NULL, NULL, &none, &a), TR_OK);
     assert_int_equal(tr_compile(m, NULL, NULL, &block, &b), TR_OK);
@@ -176,8 +182,10 @@ static void slices_cover_every_byte_of_every_arena(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(passes_with_nothing_to_do_change_nothing), cmocka_unit_test(live_values_never_share_a_byte),
-        cmocka_unit_test(recompute_trades_bytes_for_flops),         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),
+        cmocka_unit_test(passes_with_nothing_to_do_change_nothing),
+        cmocka_unit_test(live_values_never_share_a_byte),
+        cmocka_unit_test(recompute_trades_bytes_for_flops),
+        cmocka_unit_test(budget_picks_the_least_recompute_that_fits),
         cmocka_unit_test(slices_cover_every_byte_of_every_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

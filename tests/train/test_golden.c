@@ -304,6 +304,36 @@ static void micro_batches_add_up_to_the_batch(void **state)
     for_each_case(compare_micro);
 }
 
+/* The first 7 tokens of a golden's continuation are its prompt; greedy decoding must give the rest. */
+static void compare_generated(const char *dir, const char *name)
+{
+    struct rig r;
+    struct tr_generator *g = NULL;
+    const float *logits = NULL;
+    int64_t n = 0;
+    rig_open(&r, dir, plain());
+    int32_t *want = golden_read(&r.g, "generated", TR_I32, &n);
+    struct tr_config cfg = { .model = dir, .threads = 2, .repetition_penalty = 1 };
+    must(tr_generator_open(&cfg, n, r.model->hp.vocab, &g));
+    must(tr_generator_feed(g, want, 7, &logits));
+    for (int64_t i = 7; i < n; i++) {
+        int32_t id = tr_generator_pick(g, logits, want, (size_t)i);
+        if (id != want[i])
+            fail_msg("%s: token %" PRId64 " is %d, transformers has %d", name, i, id, want[i]);
+        if (i + 1 < n)
+            must(tr_generator_feed(g, &id, 1, &logits));
+    }
+    tr_generator_close(g);
+    free(want);
+    rig_close(&r);
+}
+
+static void greedy_generation_is_that_of_transformers(void **state)
+{
+    (void)state;
+    for_each_case(compare_generated);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +342,7 @@ int main(void)
         cmocka_unit_test(weights_after_ten_adamw_steps_are_those_of_torch),
         cmocka_unit_test(recompute_and_threads_keep_every_bit),
         cmocka_unit_test(micro_batches_add_up_to_the_batch),
+        cmocka_unit_test(greedy_generation_is_that_of_transformers),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

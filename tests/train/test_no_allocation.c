@@ -34,9 +34,10 @@ void *realloc(void *p, size_t n)
 #define CAN_COUNT 0
 #endif
 
-static const char config[] = "{\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
-                             "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
-                             "\"max_position_embeddings\":64,\"tie_word_embeddings\":true}";
+static const char config[] =
+    "{\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
+    "\"max_position_embeddings\":64,\"tie_word_embeddings\":true}";
 
 static struct tr_model *open_model(int64_t rows, int64_t length)
 {
@@ -66,11 +67,21 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         skip();
     const char *dtypes[] = { "float32", "bfloat16" };
     for (size_t d = 0; d < 2; d++) {
-        const struct tr_config cfg = { .optim = TR_OPTIM_ADAMW, .learning_rate = 1e-2, .adam_beta1 = 0.9, .adam_beta2 = 0.999,
-                                       .adam_epsilon = 1e-8, .max_grad_norm = 1, .lr_scheduler_type = TR_LR_CONSTANT };
+        const struct tr_config cfg = { .optim = TR_OPTIM_ADAMW,
+                                       .learning_rate = 1e-2,
+                                       .adam_beta1 = 0.9,
+                                       .adam_beta2 = 0.999,
+                                       .adam_epsilon = 1e-8,
+                                       .max_grad_norm = 1,
+                                       .lr_scheduler_type = TR_LR_CONSTANT };
         struct tr_model *m = open_model(2, 16), *ev = open_model(2, 16);
-        struct tr_compile_options opt = { .grad_dtype = TR_F32, .master_dtype = TR_F32, .moment_dtype = TR_F32, .n_moments = 2,
-                                          .n_micro = 2, .n_threads = 2, .recompute = d ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE };
+        struct tr_compile_options opt = { .grad_dtype = TR_F32,
+                                          .master_dtype = TR_F32,
+                                          .moment_dtype = TR_F32,
+                                          .n_moments = 2,
+                                          .n_micro = 2,
+                                          .n_threads = 2,
+                                          .recompute = d ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE };
         assert_int_equal(tr_dtype_parse(dtypes[d], &opt.compute_dtype), TR_OK);
         struct tr_compiled *c = NULL;
         struct tr_exec *e = NULL;

@@ -1,7 +1,7 @@
 /* fast_decode.c - attention of a few new rows over a cache of keys and values: what generation runs per token.
  *
- * One task per (row, head), keys in blocks with a running maximum, so the cache is read once and nothing is stored between
- * blocks but one head of output. Bound by the cache's bytes; the blocks only keep exp off the critical path.
+ * One task per (row, head), keys in blocks with a running maximum, so the cache is read once and nothing is stored
+ * between blocks but one head of output. Bound by the cache's bytes; the blocks only keep exp off the critical path.
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"

@@ -16,8 +16,8 @@ struct tr_gemm {
     int64_t lda, ldb, ldc;
     enum tr_dtype a_dtype, b_dtype, c_dtype;
     bool a_t, b_t;
-    bool accumulate;       /* C += A B; with bf16 C the sum is formed in fp32 and rounded once */
-    const void *bias;      /* (n) added to every row, or NULL; dtype of bias_dtype */
+    bool accumulate;  /* C += A B; with bf16 C the sum is formed in fp32 and rounded once */
+    const void *bias; /* (n) added to every row, or NULL; dtype of bias_dtype */
     enum tr_dtype bias_dtype;
 };
 

@@ -155,7 +155,12 @@ void tr_ref_ATTENTION_BWD(const struct tr_call *c)
 void tr_ref_ATTENTION_CACHED(const struct tr_call *c)
 {
     const struct tr_attr *a = &c->attr;
-    struct attn t = { .a = a, .q = &c->in[0], .k = &c->in[1], .v = &c->in[2], .scale = tr_ref_factor(c), .d = a->head_dim,
+    struct attn t = { .a = a,
+                      .q = &c->in[0],
+                      .k = &c->in[1],
+                      .v = &c->in[2],
+                      .scale = tr_ref_factor(c),
+                      .d = a->head_dim,
                       .group = a->n_heads_q / a->n_heads_kv };
     for (int64_t i = 0; i < c->in[0].rows; i++)
         for (int64_t h = 0; h < a->n_heads_q; h++) {

@@ -1,0 +1,114 @@
+/* comm.c - the table of engines, and the checks that every collective passes before an engine sees it. */
+#include "comm/comm_impl.h"
+
+static const struct tr_comm_ops *const engines[] = { &tr_comm_self, &tr_comm_shm, &tr_comm_phantom };
+
+const char *tr_coll_name(enum tr_coll_kind kind)
+{
+    static const char *const names[] = { "all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                         "all_to_all", "send",           "recv",       "barrier" };
+    _Static_assert(TR_COUNT_OF(names) == TR_COLL_KINDS, "one name a kind");
+    return (unsigned)kind < TR_COLL_KINDS ? names[kind] : "unknown collective";
+}
+
+static enum tr_status check_env(const struct tr_comm_env *env)
+{
+    if (env->size < 1 || env->rank < 0 || env->rank >= env->size)
+        return tr_fail(TR_USAGE, "rank %d of %d ranks: ranks count from 0 to the size less 1", env->rank, env->size);
+    if (env->timeout_us <= 0)
+        return tr_fail(TR_USAGE, "a communication timeout of %" PRId64 " us: give more than 0", env->timeout_us);
+    return TR_OK;
+}
+
+enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, struct tr_comm **world)
+{
+    enum tr_status st = check_env(env);
+    for (size_t i = 0; st == TR_OK && i < TR_COUNT_OF(engines); i++) {
+        const struct tr_comm_ops *row = engines[i];
+        if (engine ? strcmp(engine, row->name) != 0 : row == &tr_comm_phantom)
+            continue;
+        const char *why_not = row->can_use(env);
+        if (!why_not)
+            return row->open(env, world);
+        if (engine)
+            return tr_fail(TR_USAGE, "communication engine %s: %s", engine, why_not);
+    }
+    if (st != TR_OK)
+        return st;
+    return tr_fail(TR_USAGE, "communication engine \"%s\" is not one of self, shm, phantom", engine ? engine : "auto");
+}
+
+void tr_comm_close(struct tr_comm *c)
+{
+    if (c)
+        c->ops->close(c);
+}
+
+static const char *what_is_wrong(const struct tr_comm *c, const struct tr_coll *coll)
+{
+    size_t bytes;
+    bool is_pair = coll->kind == TR_SEND || coll->kind == TR_RECV;
+    if ((unsigned)coll->kind >= TR_COLL_KINDS || (unsigned)coll->dtype >= TR_DTYPE_COUNT ||
+        (unsigned)coll->op >= TR_REDUCE_OPS)
+        return "kind, dtype or op is not in the list";
+    if (!tr_mul_size(coll->count, tr_dtype_bytes(coll->dtype), &bytes) || bytes > SIZE_MAX / 4)
+        return "more bytes than memory can hold";
+    if (tr_coll_reduces(coll->kind) && coll->dtype != TR_F32 && coll->dtype != TR_BF16 && coll->dtype != TR_F64 &&
+        coll->dtype != TR_I64)
+        return "sums are of float32, bfloat16, float64 or int64";
+    if ((is_pair || coll->kind == TR_BROADCAST) && (coll->root < 0 || coll->root >= c->size))
+        return "root is not a rank of the communicator";
+    if (is_pair && coll->root == c->rank)
+        return "a rank does not send to itself";
+    if (coll->kind == TR_ALL_TO_ALL && coll->count % (size_t)c->size != 0)
+        return "count is not a multiple of the number of ranks";
+    if (coll->kind == TR_ALL_TO_ALL && c->size > 1 && coll->count && coll->in == coll->out)
+        return "in and out must be two buffers";
+    return NULL;
+}
+
+static enum tr_status check_coll(const struct tr_comm *c, const struct tr_coll *coll)
+{
+    const char *wrong = what_is_wrong(c, coll);
+    if (!wrong)
+        return TR_OK;
+    return tr_fail(TR_USAGE, "%s %s (%zu elements, root %d, %d ranks): %s", tr_coll_name(coll->kind),
+                   coll->site ? coll->site : "", coll->count, coll->root, c->size, wrong);
+}
+
+enum tr_status tr_comm_split(struct tr_comm *c, int color, int key, int n, struct tr_comm **out)
+{
+    return c->ops->split(c, color, key, n, out);
+}
+
+enum tr_status tr_comm_reserve(struct tr_comm *c, size_t bytes, void **base)
+{
+    return c->ops->reserve(c, bytes, base);
+}
+
+enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ticket *out)
+{
+    enum tr_status st = check_coll(c, coll);
+    return st == TR_OK ? c->ops->post(c, coll, out) : st;
+}
+
+enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
+{
+    return c->ops->wait(c, t);
+}
+
+enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll)
+{
+    enum tr_status st = check_coll(c, coll);
+    return st == TR_OK ? c->ops->run(c, coll) : st;
+}
+
+enum tr_status tr_comm_check(struct tr_comm *c)
+{
+    return c->ops->check(c);
+}
+
+void tr_comm_abort(struct tr_comm *c, const char *cause)
+{
+    c->ops->abort(c, cause);
+}

@@ -1,0 +1,59 @@
+/* reduce.c - sum, average or maximum of the same elements of several ranks, once per instruction set.
+ *
+ * The best set the processor has is asked for on every call (a load and two branches), so there is no state to set up.
+ * Rejected: pairwise trees (shorter error bound, but the order would depend on the number of ranks present).
+ */
+#include "comm/comm_impl.h"
+
+enum { BLOCK = 512 };
+
+#define NAME(x) x##_base
+#include "comm/reduce_kernel.h"
+#undef NAME
+
+#if defined(__x86_64__)
+
+#define NAME(x) x##_avx2
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2")
+#endif
+#include "comm/reduce_kernel.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef NAME
+
+#define NAME(x) x##_avx512
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#endif
+#include "comm/reduce_kernel.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef NAME
+
+#endif
+
+void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in, int n_in, void *const *out, int n_out,
+               size_t count)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        reduce_avx512(dtype, op, in, n_in, out, n_out, count);
+    else if (__builtin_cpu_supports("avx2"))
+        reduce_avx2(dtype, op, in, n_in, out, n_out, count);
+    else
+#endif
+        reduce_base(dtype, op, in, n_in, out, n_out, count);
+}
