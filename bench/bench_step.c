@@ -70,7 +70,7 @@ int main(int argc, char **argv)
     co.n_threads = tr_pool_threads(pool);
     TR_TRY(tr_compile(m, NULL, NULL, &co, &c));
     TR_TRY(tr_device_open("cpu", &dev));
-    TR_TRY(tr_exec_open(c, &dev, pool, 1, &e));
+    TR_TRY(tr_exec_open(c, &dev, pool, NULL, 1, &e));
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_random(&store, 1, pool, buf));
     void *mem = aligned_alloc(64, tr_batch_bytes(rows * length));

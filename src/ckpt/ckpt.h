@@ -10,6 +10,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/hfdir.h"
 #include "ckpt/safetensors.h"
+#include "mesh/mesh.h"
 #include "parallel/parallel.h"
 
 struct tr_store {
@@ -21,6 +22,8 @@ struct tr_store {
      * call. */
     enum tr_status (*get)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
+    /* Elements of that state that are here; `get` of a whole VALUE is collective when they are not all. */
+    void (*range)(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n);
 };
 
 enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one such buffer of F32 */
@@ -40,9 +43,10 @@ enum tr_dtype tr_config_dtype(const cJSON *config);
 
 /* Saving. All headers and texts are made at open. */
 struct tr_saver;
-/* source_dir: where tokenizer and generation files are copied from (NULL: none). */
-enum tr_status tr_saver_open(const struct tr_store *s, const char *source_dir, enum tr_dtype save_dtype,
-                             struct tr_saver **out);
+/* source_dir: where tokenizer and generation files are copied from (NULL: none). mesh: or NULL. Saving is collective:
+ * rank 0 writes the weights, every rank its ranges of optimizer state, and all succeed or all fail. */
+enum tr_status tr_saver_open(const struct tr_store *s, struct tr_mesh *mesh, const char *source_dir,
+                             enum tr_dtype save_dtype, struct tr_saver **out);
 void tr_saver_close(struct tr_saver *sv);
 /* output/checkpoint-<step>/ by the commit protocol; state and trainer_state are JSON texts. */
 enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,

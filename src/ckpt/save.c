@@ -13,8 +13,11 @@ static const char *const copied_files[] = {
     "chat_template.json",
 };
 
+enum { TR_MAX_WRITERS = 1024 };
+
 struct tr_saver {
     struct tr_store s;
+    struct tr_mesh *mesh; /* NULL: alone */
     char source[TR_PATH_MAX];
     bool has_source;
     enum tr_dtype dtype;
@@ -131,9 +134,14 @@ struct entries {
 static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
 {
     struct entries *x = ctx;
-    enum tr_status st = tr_format(x->name[x->n], sizeof x->name[0], "%s/0/%s", state, sv->s.model->param[i].name);
+    int64_t first = 0, n = 0;
+    sv->s.range(sv->s.ctx, what, i, &first, &n);
+    if (n == 0)
+        return TR_OK;
+    enum tr_status st =
+        tr_format(x->name[x->n], sizeof x->name[0], "%s/%" PRId64 "/%s", state, first, sv->s.model->param[i].name);
     x->e[x->n] = (struct tr_st_entry){ .name = x->name[x->n], .dtype = sv->s.dtype[what], .n_dims = 1 };
-    x->e[x->n++].dims[0] = sv->s.model->param[i].n;
+    x->e[x->n++].dims[0] = n;
     return st;
 }
 
@@ -167,14 +175,15 @@ static enum tr_status prepare_weights(struct tr_saver *sv)
     return st;
 }
 
-enum tr_status tr_saver_open(const struct tr_store *s, const char *source_dir, enum tr_dtype save_dtype,
-                             struct tr_saver **out)
+enum tr_status tr_saver_open(const struct tr_store *s, struct tr_mesh *mesh, const char *source_dir,
+                             enum tr_dtype save_dtype, struct tr_saver **out)
 {
     enum tr_status st = TR_OK;
     struct tr_saver *sv = calloc(1, sizeof *sv);
     if (!sv)
         return tr_fail(TR_NOMEM, "save: out of memory");
     sv->s = *s;
+    sv->mesh = mesh;
     sv->dtype = save_dtype;
     sv->has_source = source_dir && tr_dir_exists(source_dir);
     if (sv->has_source)
@@ -200,15 +209,16 @@ void tr_saver_close(struct tr_saver *sv)
     free(sv);
 }
 
-static enum tr_status stream(struct tr_saver *sv, struct tr_st_writer *w, enum tr_state what, int param)
+/* Elements [first, first + n_all) of a state; w NULL: only take part in gathering them. */
+static enum tr_status stream(struct tr_saver *sv, struct tr_st_writer *w, enum tr_state what, int param, int64_t first,
+                             int64_t n_all)
 {
     enum tr_status st = TR_OK;
-    int64_t n_all = sv->s.model->param[param].n;
     for (int64_t at = 0; at < n_all && st == TR_OK; at += TR_IO_CHUNK) {
         int64_t n = tr_min64(TR_IO_CHUNK, n_all - at);
         const void *src = NULL;
-        st = sv->s.get(sv->s.ctx, what, param, at, n, &src);
-        if (st == TR_OK)
+        st = sv->s.get(sv->s.ctx, what, param, first + at, n, &src);
+        if (st == TR_OK && w)
             st = tr_st_writer_add(w, src, sv->s.dtype[what], (size_t)n);
     }
     return st;
@@ -216,42 +226,116 @@ static enum tr_status stream(struct tr_saver *sv, struct tr_st_writer *w, enum t
 
 static enum tr_status stream_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
 {
+    int64_t first = 0, n = 0;
     (void)state;
     (void)ctx;
-    return stream(sv, sv->optim, what, i);
+    sv->s.range(sv->s.ctx, what, i, &first, &n);
+    return stream(sv, sv->optim, what, i, first, n);
+}
+
+static bool is_writer(const struct tr_saver *sv)
+{
+    return !sv->mesh || sv->mesh->rank == 0;
+}
+
+/* The master weights when this rank has all of them, else the compute copy. */
+static enum tr_state weights_of(const struct tr_saver *sv, int param)
+{
+    int64_t first = 0, n = 0;
+    if (sv->s.has[TR_S_MASTER])
+        sv->s.range(sv->s.ctx, TR_S_MASTER, param, &first, &n);
+    return n == sv->s.model->param[param].n ? TR_S_MASTER : TR_S_VALUE;
 }
 
 static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *path, uint64_t *bytes,
                                   struct tr_hash128 *hash)
 {
     enum tr_status st = TR_OK;
-    struct tr_st_writer *w = tr_hf_plan_writer(sv->plan, k);
+    struct tr_st_writer *w = is_writer(sv) ? tr_hf_plan_writer(sv->plan, k) : NULL;
     size_t first = 0, n = 0;
     tr_hf_plan_range(sv->plan, k, &first, &n);
-    TR_TRY(tr_st_writer_begin(w, path));
+    if (w)
+        TR_TRY(tr_st_writer_begin(w, path));
     for (size_t i = first; i < first + n; i++)
-        TR_TRY(stream(sv, w, sv->s.has[TR_S_MASTER] ? TR_S_MASTER : TR_S_VALUE, (int)i));
-    TR_TRY(tr_st_writer_finish(w, bytes, hash));
+        TR_TRY(stream(sv, w, weights_of(sv, (int)i), (int)i, 0, sv->s.model->param[i].n));
+    if (w)
+        TR_TRY(tr_st_writer_finish(w, bytes, hash));
 out:
-    if (st != TR_OK)
+    if (st != TR_OK && w)
         tr_st_writer_abort(w);
     return st;
 }
 
-static enum tr_status write_optim(struct tr_saver *sv, struct tr_commit *c, uint64_t *bytes)
+/* All ranks learn whether all of them got here well. */
+static enum tr_status agree(struct tr_saver *sv, enum tr_status st)
 {
-    static const char name[] = "trireme/optim-0000-of-0001.safetensors";
+    int64_t worst = st;
+    struct tr_coll c = { .kind = TR_ALL_REDUCE,
+                         .dtype = TR_I64,
+                         .op = TR_MAX,
+                         .in = &worst,
+                         .out = &worst,
+                         .count = 1,
+                         .site = "save: all well?" };
+    if (!sv->mesh)
+        return st;
+    enum tr_status sent = tr_comm_run(sv->mesh->all, &c);
+    if (st != TR_OK || sent != TR_OK)
+        return st != TR_OK ? st : sent;
+    return worst == TR_OK ? TR_OK : tr_fail(TR_PEER, "checkpoint abandoned: another rank could not write its part");
+}
+
+struct written {
+    int64_t bytes, lo, hi;
+};
+
+static enum tr_status optim_name(int rank, int size, char *out, size_t n)
+{
+    return tr_format(out, n, "trireme/optim-%04d-of-%04d.safetensors", rank, size);
+}
+
+/* Every rank its own file; rank 0 hears sizes and hashes, as the writers had them in memory, and registers them all. */
+static enum tr_status write_optim(struct tr_saver *sv, struct tr_commit *c, const char *dir, uint64_t *total)
+{
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
-    struct tr_hash128 hash;
-    TR_TRY(tr_path_join(path, tr_commit_dir(c), name));
-    TR_TRY(tr_st_writer_begin(sv->optim, path));
-    TR_TRY(each_entry(sv, stream_entry, NULL));
-    TR_TRY(tr_st_writer_finish(sv->optim, bytes, &hash));
-    TR_TRY(tr_commit_add(c, name, *bytes, hash));
+    int rank = sv->mesh ? sv->mesh->rank : 0, size = sv->mesh ? sv->mesh->world : 1;
+    char path[TR_PATH_MAX], name[64];
+    struct written mine = { 0 }, all[TR_MAX_WRITERS];
+    struct tr_hash128 hash = { 0 };
+    uint64_t bytes = 0;
+    if (size > TR_MAX_WRITERS)
+        return tr_fail(TR_USAGE, "checkpoints of more than %d ranks are not possible", TR_MAX_WRITERS);
+    if (sv->optim) {
+        TR_TRY(optim_name(rank, size, name, sizeof name));
+        TR_TRY(tr_path_join(path, dir, name));
+        TR_TRY(tr_st_writer_begin(sv->optim, path));
+        TR_TRY(each_entry(sv, stream_entry, NULL));
+        TR_TRY(tr_st_writer_finish(sv->optim, &bytes, &hash));
+        mine = (struct written){ (int64_t)bytes, (int64_t)hash.lo, (int64_t)hash.hi };
+    }
 out:
     if (st != TR_OK)
         tr_st_writer_abort(sv->optim);
+    st = agree(sv, st);
+    if (st != TR_OK)
+        return st;
+    all[rank] = mine;
+    struct tr_coll g = { .kind = TR_ALL_GATHER,
+                         .dtype = TR_I64,
+                         .in = &mine,
+                         .out = all,
+                         .count = 3 * (size_t)size,
+                         .site = "save: sizes and hashes" };
+    st = sv->mesh ? tr_comm_run(sv->mesh->all, &g) : TR_OK;
+    for (int r = 0; c && r < size && st == TR_OK; r++) {
+        struct tr_hash128 h = { (uint64_t)all[r].lo, (uint64_t)all[r].hi };
+        if (all[r].bytes == 0) /* nothing of this model is that rank's */
+            continue;
+        st = optim_name(r, size, name, sizeof name);
+        if (st == TR_OK)
+            st = tr_commit_add(c, name, (uint64_t)all[r].bytes, h);
+        *total += (uint64_t)all[r].bytes;
+    }
     return st;
 }
 
@@ -271,6 +355,18 @@ out:
     return st;
 }
 
+/* Rank 0 alone: everything that is not a tensor, then the commit itself. */
+static enum tr_status finish(struct tr_saver *sv, struct tr_commit *c, const char *state, const char *trainer_state)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(put_texts(sv, c));
+    TR_TRY(tr_commit_put(c, "trainer_state.json", trainer_state, strlen(trainer_state)));
+    TR_TRY(tr_commit_put(c, "trireme/state.json", state, strlen(state)));
+    TR_TRY(tr_commit_finish(c));
+out:
+    return st;
+}
+
 enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,
                                    int64_t generation, const char *state, const char *trainer_state,
                                    uint64_t *out_bytes)
@@ -278,23 +374,20 @@ enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, cons
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;
     uint64_t bytes = 0, total = 0;
-    TR_TRY(tr_commit_begin(output, run_id, step, generation, &c));
+    char dir[TR_PATH_MAX], path[TR_PATH_MAX];
+    TR_TRY(agree(sv, is_writer(sv) ? tr_commit_begin(output, run_id, step, generation, &c) : TR_OK));
+    TR_TRY(tr_commit_dir_of(output, step, generation, dir));
     for (size_t k = 0; k < tr_hf_plan_shards(sv->plan); k++) {
-        char path[TR_PATH_MAX];
         struct tr_hash128 hash;
-        TR_TRY(tr_path_join(path, tr_commit_dir(c), tr_hf_plan_name(sv->plan, k)));
-        TR_TRY(write_shard(sv, k, path, &bytes, &hash));
-        TR_TRY(tr_commit_add(c, tr_hf_plan_name(sv->plan, k), bytes, hash));
+        TR_TRY(tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k)));
+        st = write_shard(sv, k, path, &bytes, &hash);
+        if (st == TR_OK && c)
+            st = tr_commit_add(c, tr_hf_plan_name(sv->plan, k), bytes, hash);
+        TR_TRY(agree(sv, st));
         total += bytes;
     }
-    if (sv->optim) {
-        TR_TRY(write_optim(sv, c, &bytes));
-        total += bytes;
-    }
-    TR_TRY(put_texts(sv, c));
-    TR_TRY(tr_commit_put(c, "trainer_state.json", trainer_state, strlen(trainer_state)));
-    TR_TRY(tr_commit_put(c, "trireme/state.json", state, strlen(state)));
-    TR_TRY(tr_commit_finish(c));
+    TR_TRY(write_optim(sv, c, dir, &total));
+    TR_TRY(agree(sv, c ? finish(sv, c, state, trainer_state) : TR_OK));
     *out_bytes = total;
 out:
     tr_commit_close(c);
@@ -311,13 +404,17 @@ enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir)
         struct tr_hash128 hash;
         TR_TRY(tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k)));
         TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid()));
-        TR_TRY(write_shard(sv, k, temp, &bytes, &hash));
+        TR_TRY(agree(sv, write_shard(sv, k, temp, &bytes, &hash)));
+        if (!is_writer(sv))
+            continue;
         if (rename(temp, path) != 0) {
             st = tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno));
             (void)unlink(temp);
             goto out;
         }
     }
+    if (!is_writer(sv))
+        goto out;
     if (tr_hf_plan_index(sv->plan)) {
         TR_TRY(tr_path_join(path, dir, TR_HF_INDEX_NAME));
         TR_TRY(tr_file_write_atomic(path, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));

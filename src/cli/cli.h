@@ -9,6 +9,7 @@ enum tr_status cmd_train(const struct tr_config *cfg);
 enum tr_status cmd_plan(const struct tr_config *cfg);
 enum tr_status cmd_eval(const struct tr_config *cfg);
 enum tr_status cmd_generate(const struct tr_config *cfg);
+enum tr_status cmd_chat(const struct tr_config *cfg);
 enum tr_status cmd_data(const struct tr_config *cfg);
 enum tr_status cmd_ckpt(const struct tr_config *cfg);
 enum tr_status cmd_config(const struct tr_config *cfg);

@@ -1,46 +1,10 @@
-/* cmd_files.c - data, ckpt, config: the verbs that look at files and settings. */
+/* cmd_files.c - ckpt and config: the verbs that look at files and settings. */
 #include "cli/cli.h"
 #include <stdio.h>
 
 static const char *word(const struct tr_config *cfg, size_t i)
 {
     return i < cfg->args.n ? cfg->args.item[i] : NULL;
-}
-
-/* Tokenises into the cache and says what is there: the same code path as training's first minute. */
-static enum tr_status data_check(const struct tr_config *cfg)
-{
-    enum tr_status st = TR_OK;
-    struct tr_setup *s = NULL;
-    struct tr_tokenizer *tok = NULL;
-    struct tr_data *d = NULL;
-    struct tr_data_info info;
-    char cache[TR_PATH_MAX];
-    TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
-    TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
-    TR_TRY(tr_open_data(cfg, s, &cfg->data, true, cache, &tok, &d));
-    tr_data_get_info(d, &info);
-    if (cfg->json)
-        printf("{\"tokens\": %" PRIu64 ", \"documents\": %" PRIu64 ", \"rows\": %" PRIu64 ", \"skipped\": %" PRIu64
-               "}\n",
-               info.n_tokens, info.n_docs, info.n_rows, info.n_skipped);
-    else
-        printf("%" PRIu64 " tokens in %" PRIu64 " documents, %" PRIu64 " rows of %" PRId64 ", %" PRIu64
-               " records skipped\n",
-               info.n_tokens, info.n_docs, info.n_rows, s->sequence_length, info.n_skipped);
-out:
-    tr_data_close(d);
-    tr_tokenizer_close(tok);
-    tr_setup_close(s);
-    return st;
-}
-
-enum tr_status cmd_data(const struct tr_config *cfg)
-{
-    const char *sub = word(cfg, 0);
-    if (sub && strcmp(sub, "check") == 0 && cfg->model && cfg->data.n)
-        return data_check(cfg);
-    return tr_fail(TR_USAGE, "usage: trireme data check --model DIR --data PATH");
 }
 
 static enum tr_status ckpt_verify(const char *dir)

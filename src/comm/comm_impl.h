@@ -6,8 +6,8 @@
 
 extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_phantom;
 
-/* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may be
- * one of the inputs. Same bits for any instruction set, any n_out and any cut of [0, count). */
+/* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may
+ * be one of the inputs. Same bits for any instruction set, any n_out and any cut of [0, count). */
 void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in, int n_in, void *const *out, int n_out,
                size_t count);
 

@@ -99,5 +99,5 @@ static void close_self(struct tr_comm *c)
     free(s);
 }
 
-const struct tr_comm_ops tr_comm_self = { "self", can_use, open_self, split,      reserve,   post,
-                                          run,    wait_for, check,    abort_self, close_self };
+const struct tr_comm_ops tr_comm_self = { "self", can_use,  open_self, split,      reserve,   post,
+                                          run,    wait_for, check,     abort_self, close_self };

@@ -58,8 +58,8 @@ struct seat {
 struct group {
     atomic_int n_open; /* members that did not close it; 0: free for reuse */
     int32_t n;
-    uint64_t seats_at;         /* n seats */
-    uint64_t pairs_at;         /* n * n offsets of channels [sender][receiver], 0 = none yet; the sender makes them */
+    uint64_t seats_at; /* n seats */
+    uint64_t pairs_at; /* n * n offsets of channels [sender][receiver], 0 = none yet; the sender makes them */
 };
 
 /* World rank r's own line(s). Written by r, except `bell`. */
@@ -80,7 +80,7 @@ struct header {
     uint64_t magic, total_bytes;
     int64_t generation;
     int32_t size, pid;
-    void *base;         /* in process `pid`: ranks that are threads of it share the mapping, so that TSan sees them meet */
+    void *base; /* in process `pid`: ranks that are threads of it share the mapping, so that TSan sees them meet */
     atomic_int n_local; /* users of that mapping */
     atomic_int fault;   /* rank + 1 of the first to report; set once */
     atomic_uint_fast64_t heap_next;
@@ -99,24 +99,24 @@ struct op {
     uint64_t seq;
     uint64_t first_round, n_rounds, done[N_PHASES];
     size_t n_parts, part; /* a direct operation's middle is cut in parts */
+    struct channel *channel;
     struct op *next;
 };
 
 struct channel {
     struct shm_comm *comm;
-    struct seat *seats; /* NULL: a receiver's whose sender did not come yet */
-    atomic_uint_fast64_t *pair_at;
+    struct seat *seats;            /* NULL: a pair's, whose sender did not come yet */
+    atomic_uint_fast64_t *pair_at; /* where it will be */
     int n, me;
-    int world_rank[2]; /* of a pair */
-    const int *ranks;  /* world rank of each seat */
+    int pair[2];      /* world ranks of a pair: sender, receiver */
+    const int *ranks; /* world rank of each seat */
     uint64_t seq, n_rounds;
     struct op *first, *last;
-    bool is_active;
-    struct channel *next_active;
-    /* What it waits for: value of *word; NULL word: the channel itself. */
+    struct channel *next_active; /* while it has operations */
+    /* What it waits for: *word to reach value, which seat `missing` will write. */
     const atomic_uint_fast64_t *word;
     uint64_t value;
-    int missing; /* seat */
+    int missing;
 };
 
 struct shm_comm {
@@ -125,7 +125,7 @@ struct shm_comm {
     struct group *group;
     int *ranks; /* world ranks */
     struct channel all;
-    struct channel **to, **from; /* pairs, made on first use */
+    struct channel *to, *from; /* pairs: to and from each rank of the group */
     tr_ticket n_posted;
     struct op ops[N_OPS_MAX];
 };
@@ -183,9 +183,10 @@ void tr_shm_plan_rounds(struct channel *ch, struct op *op); /* after everybody e
 void tr_shm_phase(struct channel *ch, struct op *op, enum phase phase, uint64_t round);
 
 /* shm_engine.c: the queue of each channel. With the lock held unless said. */
-enum tr_status tr_shm_enqueue(struct channel *ch, struct op *op);
-enum tr_status tr_shm_advance(struct world *w, bool *has_moved);
-enum tr_status tr_shm_finish(struct world *w, struct channel *ch, const struct op *op, tr_ticket t);
+uint64_t tr_shm_alloc(struct world *w, size_t bytes); /* offset of zeroes on the heap, or 0; without or with the lock */
+void tr_shm_enqueue(struct op *op);
+void tr_shm_forget(struct world *w, const struct shm_comm *c);  /* operations nobody waits for any more */
+enum tr_status tr_shm_finish(const struct op *op, tr_ticket t); /* waits, unless t is over and op another's */
 enum tr_status tr_shm_start_helper(struct world *w);
 void tr_shm_stop_helper(struct world *w); /* without the lock */
 void tr_shm_enter(struct world *w);       /* takes the lock; the helper steps aside */

@@ -146,6 +146,7 @@ static void check_required(struct loader *l)
         require(l, c->model != NULL, "model", "an HF model directory");
         break;
     case TR_VERB_GENERATE:
+    case TR_VERB_CHAT:
     case TR_VERB_PLAN:
         require(l, c->model != NULL, "model", "an HF model directory");
         break;
@@ -154,9 +155,22 @@ static void check_required(struct loader *l)
     }
 }
 
+/* dp is what the other axes leave of the ranks that were started (RANK and WORLD_SIZE, as torchrun sets them). */
+static void default_dp(struct loader *l)
+{
+    struct tr_config *c = &l->c->pub;
+    const char *text = getenv("WORLD_SIZE");
+    int64_t world = 1, rest = c->tp * c->pp * c->cp;
+    if (tr_config_is_set(c, "dp") || !text || tr_parse_int(text, 1, 1 << 20, &world) != TR_OK || world % rest != 0)
+        return;
+    c->dp = world / rest;
+    mark_derived(l, "dp", "WORLD_SIZE / (tp x pp x cp)");
+}
+
 void tr_loader_check(struct loader *l)
 {
     struct tr_config *c = &l->c->pub;
+    default_dp(l);
     check_required(l);
     if (c->data_seed < 0)
         c->data_seed = c->seed;

@@ -15,6 +15,7 @@
     X(PLAN, "plan", "bytes, flops and time of a run, without running it")                                              \
     X(EVAL, "eval", "loss and perplexity of a model on data")                                                          \
     X(GENERATE, "generate", "continue a prompt")                                                                       \
+    X(CHAT, "chat", "talk with a model in the terminal")                                                               \
     X(DATA, "data", "check, show, tokenize or pack data")                                                              \
     X(CKPT, "ckpt", "list, show, verify, export or prune checkpoints")                                                 \
     X(CHECK, "check", "preflight: is this machine ready")                                                              \
@@ -42,6 +43,18 @@ enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBL
 enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };
 enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPRODUCIBLE_OFF };
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
+enum tr_data_format {
+    TR_FORMAT_AUTO,
+    TR_FORMAT_TEXT,
+    TR_FORMAT_COMPLETION,
+    TR_FORMAT_ALPACA,
+    TR_FORMAT_MESSAGES,
+    TR_FORMAT_SHAREGPT,
+    TR_FORMAT_TOKENS
+};
+enum tr_train_on { TR_TRAIN_ON_ASSISTANT, TR_TRAIN_ON_LAST, TR_TRAIN_ON_COMPLETION, TR_TRAIN_ON_ALL };
+enum tr_packing_choice { TR_PACKING_AUTO, TR_PACKING_STREAM, TR_PACKING_BESTFIT, TR_PACKING_NONE };
+enum tr_long_documents { TR_LONG_SPLIT, TR_LONG_CUT };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -81,6 +94,14 @@ struct tr_config {
     double dropout; /* < 0: as the model's config says */
     struct tr_data_list data, eval_data;
     int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
+    enum tr_data_format data_format;
+    const char *text_key, *chat_template; /* NULL: "text"; the model's own */
+    enum tr_train_on train_on;
+    enum tr_packing_choice packing;
+    enum tr_long_documents long_documents;
+    int64_t max_skipped;
+    double eval_split; /* share of the rows held out for evaluation */
+    int64_t step;      /* data show */
 
     /* batch and length: per_device * accumulation * dp == train_batch_size holds after load */
     int64_t per_device_train_batch_size, gradient_accumulation_steps, train_batch_size;
@@ -116,7 +137,7 @@ struct tr_config {
     enum tr_cp_mode cp_mode;
 
     /* generate */
-    const char *prompt;
+    const char *prompt, *system;
     int64_t max_new_tokens, top_k; /* top_k 0 = all */
     double temperature, top_p, repetition_penalty; /* temperature 0 = greedy */
 };

@@ -12,7 +12,7 @@
 #define ALL_VERBS ((1u << TR_VERB_COUNT) - 1u)
 /* Verbs that describe a training, that touch a model, that compute. */
 #define RUN    (VERB(TRAIN) | VERB(PLAN) | VERB(CONFIG))
-#define MODEL  (RUN | VERB(EVAL) | VERB(GENERATE))
+#define MODEL  (RUN | VERB(EVAL) | VERB(GENERATE) | VERB(CHAT))
 #define ENGINE (MODEL | VERB(BENCH) | VERB(CHECK))
 
 /* Offset of a field whose type must be `type`. */
@@ -89,6 +89,22 @@ static const struct choice reproducibles[] = { { "config", TR_REPRODUCIBLE_CONFI
                                                { "off", TR_REPRODUCIBLE_OFF },
                                                { NULL, 0 } };
 static const struct choice cp_modes[] = { { "ring", TR_CP_RING }, { "ulysses", TR_CP_ULYSSES }, { NULL, 0 } };
+static const struct choice formats[] = {
+    { "auto", TR_FORMAT_AUTO },         { "text", TR_FORMAT_TEXT },         { "completion", TR_FORMAT_COMPLETION },
+    { "alpaca", TR_FORMAT_ALPACA },     { "messages", TR_FORMAT_MESSAGES }, { "sharegpt", TR_FORMAT_SHAREGPT },
+    { "tokens", TR_FORMAT_TOKENS },     { NULL, 0 },
+};
+static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT },
+                                           { "last", TR_TRAIN_ON_LAST },
+                                           { "completion", TR_TRAIN_ON_COMPLETION },
+                                           { "all", TR_TRAIN_ON_ALL },
+                                           { NULL, 0 } };
+static const struct choice packings[] = { { "auto", TR_PACKING_AUTO },
+                                          { "stream", TR_PACKING_STREAM },
+                                          { "bestfit", TR_PACKING_BESTFIT },
+                                          { "none", TR_PACKING_NONE },
+                                          { NULL, 0 } };
+static const struct choice longs[] = { { "split", TR_LONG_SPLIT }, { "cut", TR_LONG_CUT }, { NULL, 0 } };
 static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "program", TR_SHOW_PROGRAM },
                                        { "schedule", TR_SHOW_SCHEDULE },
@@ -136,6 +152,15 @@ const struct option tr_options[] = {
       .verbs = RUN | VERB(EVAL), .arg = "PATH[:WEIGHT]", .help = "text for the evaluation loss; repeatable" },
     INT(sequence_length, "data", "max_length max_seq_length cutoff_len sequence_len seq_len", RUN | VERB(EVAL) | VERB(DATA) | VERB(BENCH), "0", 0, 1 << 24,
         "tokens per row; 0 = what the model allows"),
+    CHOICE(data_format, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", formats, "what a JSONL record is; auto = by the first record of a file"),
+    STR(text_key, "data", "text_column dataset_text_field", RUN | VERB(EVAL) | VERB(DATA), NULL, "KEY", "key of the text in a record"),
+    STR(chat_template, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), NULL, "NAME", "chatml, llama3, ... or a .jinja file; default: the model's own"),
+    CHOICE(train_on, "data", "loss_mask", RUN | VERB(EVAL) | VERB(DATA), "assistant", train_ons, "which tokens of a conversation have a loss"),
+    CHOICE(packing, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", packings, "how documents become rows; auto = stream for text, bestfit for records"),
+    CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "split", longs, "packed documents longer than a row: go on in further rows, or lose their end"),
+    INT(max_skipped, "data", "", RUN | VERB(EVAL) | VERB(DATA), "1000", 0, 1e15, "records that may be dropped as unreadable before the run is refused"),
+    REAL(eval_split, "data", "val_set_size", RUN, "0", 0, 0.5, false, "share of the rows held out for evaluation"),
+    INT(step, "data", "", VERB(DATA), "0", 0, MANY, "data show: the step whose samples are shown"),
 
     INT(per_device_train_batch_size, "train", "micro_batch_size", RUN | VERB(BENCH), "8", 1, ROWS, "rows per device and micro-batch"),
     INT(gradient_accumulation_steps, "train", "", RUN, "1", 1, ROWS, "micro-batches per update"),
@@ -187,12 +212,13 @@ const struct option tr_options[] = {
     INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN, "1", 1, RANKS, "context-parallel ranks"),
     CHOICE(cp_mode, "mesh", "", RUN, "ring", cp_modes, "how context-parallel ranks share attention"),
 
+    STR(system, "generate", "system_prompt", VERB(CHAT), NULL, "TEXT", "system message"),
     STR(prompt, "generate", "", VERB(GENERATE), NULL, "TEXT", "text to continue"),
-    INT(max_new_tokens, "generate", "", VERB(GENERATE), "128", 1, 1 << 24, "tokens to write"),
-    REAL(temperature, "generate", "", VERB(GENERATE), "0", 0, 100, false, "0 = greedy"),
-    INT(top_k, "generate", "", VERB(GENERATE), "0", 0, 1 << 24, "choose among the k likeliest; 0 = all"),
-    REAL(top_p, "generate", "", VERB(GENERATE), "1.0", 1e-9, 1, false, "choose among the likeliest that hold this probability"),
-    REAL(repetition_penalty, "generate", "", VERB(GENERATE), "1.0", 0.01, 100, false, "above 1: tokens seen before are less likely"),
+    INT(max_new_tokens, "generate", "", VERB(GENERATE) | VERB(CHAT), "128", 1, 1 << 24, "tokens to write"),
+    REAL(temperature, "generate", "", VERB(GENERATE) | VERB(CHAT), "0", 0, 100, false, "0 = greedy"),
+    INT(top_k, "generate", "", VERB(GENERATE) | VERB(CHAT), "0", 0, 1 << 24, "choose among the k likeliest; 0 = all"),
+    REAL(top_p, "generate", "", VERB(GENERATE) | VERB(CHAT), "1.0", 1e-9, 1, false, "choose among the likeliest that hold this probability"),
+    REAL(repetition_penalty, "generate", "", VERB(GENERATE) | VERB(CHAT), "1.0", 0.01, 100, false, "above 1: tokens seen before are less likely"),
 };
 
 const struct rewrite tr_rewrites[] = {

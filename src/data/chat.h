@@ -30,6 +30,10 @@ enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *val
 /* The clock of strftime_now, in UTC seconds; without it, the time of tr_chat_open. */
 void tr_chat_set_clock(struct tr_chat *c, int64_t now_s);
 
+/* Of everything that a rendering depends on besides the conversation: templates, variables, and the clock where a
+ * template asks for it. Equal hash = equal text for every conversation. */
+enum tr_status tr_chat_hash(const struct tr_chat *c, struct tr_hash128 *out);
+
 const char *const *tr_chat_builtin_names(size_t *n);
 const char *tr_chat_builtin(const char *name); /* NULL: there is none */
 

@@ -78,6 +78,7 @@ enum tr_status tr_jinja_open(const char *text, size_t n, const char *what, struc
         TR_TRY(tr_fail(TR_NOMEM, "no memory for template %s", what));
     memcpy(copy, text, n);
     memcpy(t->what, what, strlen(what));
+    t->hash = tr_hash(text, n);
     TR_TRY(tr_j_lex(t, copy, n));
     TR_TRY(tr_j_parse(t));
     t->name_loop = tr_j_intern(t, "loop", 4, false);

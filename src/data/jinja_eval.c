@@ -33,14 +33,24 @@ static struct val eval_slice(struct eval *e, const struct node *n)
 static struct args eval_args(struct eval *e, const struct node *n)
 {
     struct args args = { 0 };
+    const struct seq *star = NULL;
     struct val *pos = tr_j_get(e, n->n_args * sizeof *pos);
     struct kwarg *kw = tr_j_get(e, n->n_args * sizeof *kw);
     for (size_t i = 0; i < n->n_args && kw && e->st == TR_OK; i++) {
         struct val v = tr_j_eval(e, n->args[i].value);
-        if (n->args[i].name)
+        if (n->args[i].is_star)
+            star = tr_j_iter(e, v);
+        else if (n->args[i].name)
             kw[args.n_kw++] = (struct kwarg){ n->args[i].name, v };
         else
             pos[args.n_pos++] = v;
+    }
+    struct val *more = star && star->n ? tr_j_get(e, (args.n_pos + star->n) * sizeof *more) : NULL;
+    if (more) {
+        memcpy(more, pos, args.n_pos * sizeof *more);
+        memcpy(more + args.n_pos, star->v, star->n * sizeof *more);
+        args.n_pos += star->n;
+        pos = more;
     }
     args.pos = pos;
     args.kw = kw;

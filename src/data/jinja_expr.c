@@ -183,8 +183,8 @@ void tr_j_call_args(struct parser *p, struct node *n)
             tr_j_expect_op(p, ",");
         if (tr_j_is_op(p, ")"))
             break;
-        if (tr_j_is_op(p, "*") || tr_j_is_op(p, "**"))
-            tr_j_syntax(p, "%s in a call is not supported", tr_j_cur(p)->op);
+        if (tr_j_is_op(p, "**"))
+            tr_j_syntax(p, "** in a call is not supported");
         if (n_args == TR_COUNT_OF(args)) {
             tr_j_syntax(p, "more than %zu arguments", n_args);
             return;
@@ -192,10 +192,11 @@ void tr_j_call_args(struct parser *p, struct node *n)
         const struct token *next = tr_j_cur(p)->kind == T_NAME ? tr_j_cur(p) + 1 : NULL;
         bool is_named = next && next->kind == T_OP && strcmp(next->op, "=") == 0;
         args[n_args].name = is_named ? tr_j_expect_name(p) : NULL;
+        args[n_args].is_star = !is_named && tr_j_skip_op(p, "*");
         if (is_named)
             tr_j_next(p);
-        else if (n_args > 0 && args[n_args - 1].name)
-            tr_j_syntax(p, "a plain argument follows a named one");
+        else if (n_args > 0 && (args[n_args - 1].name || args[n_args - 1].is_star))
+            tr_j_syntax(p, "a plain argument follows a named one or *");
         args[n_args].value = tr_j_expr(p, true);
         tr_j_adopt(p, n, args[n_args].value);
         n_args++;

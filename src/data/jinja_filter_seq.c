@@ -136,6 +136,13 @@ static const struct kwarg *kwarg(const struct args *raw, const char *name)
     return NULL;
 }
 
+/* map, select and their kin take anything that is not true for an empty list. */
+static const struct seq *items_if_true(struct eval *e, struct val v)
+{
+    static const struct seq empty;
+    return tr_j_truth(v) ? tr_j_iter(e, v) : &empty;
+}
+
 /* The filter or test that argument i names; its own arguments follow. */
 static const struct builtin *named(struct eval *e, const struct args *raw, size_t i,
                                    const struct builtin *(*find)(const char *), struct args *rest)
@@ -165,7 +172,7 @@ static struct val call_nested(struct eval *e, const struct builtin *fn, struct v
 FN(f_map)
 {
     UNUSED(e, a, raw);
-    const struct seq *in = tr_j_iter(e, v);
+    const struct seq *in = items_if_true(e, v);
     const struct kwarg *attr = raw->n_pos == 0 ? kwarg(raw, "attribute") : NULL, *other = kwarg(raw, "default");
     const struct builtin *fn = NULL;
     struct args rest = { 0 };
@@ -186,7 +193,7 @@ FN(f_map)
 /* select, reject, selectattr, rejectattr: items (or their attribute) that pass a test, truth without one. */
 static struct val pick(struct eval *e, struct val v, const struct args *raw, bool has_attr, bool wanted)
 {
-    const struct seq *in = tr_j_iter(e, v);
+    const struct seq *in = items_if_true(e, v);
     size_t n_first = has_attr ? 1 : 0, n = 0;
     struct args rest = { 0 };
     const struct builtin *fn = NULL;

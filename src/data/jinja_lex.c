@@ -295,7 +295,7 @@ static enum tr_status lex_tag(struct lexer *x, bool is_var)
     char sign;
     enum tr_status st = push(x, is_var ? T_VAR_BEGIN : T_BLOCK_BEGIN, "", 0);
     x->n_open = 0;
-    x->at += 2 + (sign_at(x, x->at + 2) != 0);
+    x->at += sign_at(x, x->at + 2) ? 3 : 2;
     while (st == TR_OK) {
         size_t at = skip_blanks(x, x->at);
         count_lines(x, x->p + x->at, x->p + at);

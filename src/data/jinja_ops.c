@@ -61,6 +61,8 @@ struct val tr_j_attr(struct eval *e, struct val obj, struct val name)
     if (name.s->n > 1 && memcmp(name.s->p, "__", 2) == 0)
         return tr_j_fail(e, "names with two leading underscores are not allowed");
     const struct builtin *fn = tr_j_method(obj.kind, name.s->p, name.s->n);
+    if (fn && obj.kind == K_STR && obj.s->is_safe)
+        return tr_j_fail(e, "methods of a |safe or |escape string are not supported");
     if (fn) {
         struct method *m = tr_j_get(e, sizeof *m);
         if (m)
@@ -176,7 +178,7 @@ static struct val repeat(struct eval *e, struct val v, int64_t times)
 {
     size_t n = v.kind == K_STR ? v.s->n : v.seq->n, n_all;
     size_t n_times = times > 0 ? (size_t)times : 0;
-    if (!tr_mul_size(n, n_times, &n_all) || !tr_j_step(e, n_all / 16) || n_all > TR_J_MAX_OUTPUT)
+    if (!tr_mul_size(n, n_times, &n_all) || n_all > TR_J_MAX_OUTPUT || !tr_j_step(e, n_all / 16))
         return tr_j_fail(e, "a repetition of %zu times %zu is too large", n_times, n);
     if (v.kind == K_STR) {
         char *p = tr_j_get(e, n_all);

@@ -305,7 +305,7 @@ static void signature(struct parser *p, struct node *n)
             tr_j_syntax(p, "more than %zu parameters", n_args);
             return;
         }
-        args[n_args].name = tr_j_expect_name(p);
+        args[n_args] = (struct arg){ .name = tr_j_expect_name(p) };
         args[n_args].value = tr_j_skip_op(p, "=") ? tr_j_expr(p, true) : NULL;
         if (n_args > 0 && args[n_args - 1].value && !args[n_args].value)
             tr_j_syntax(p, "a parameter without default follows one with default");

@@ -46,6 +46,7 @@ enum node_kind {
 struct arg {
     const char *name; /* NULL: positional */
     struct node *value;
+    bool is_star; /* *value: its items are positional arguments */
 };
 
 /* a, b, c and list by kind; see the parser where each is made. */
@@ -97,6 +98,7 @@ struct tr_jinja {
     const char *name_loop, *name_caller; /* NULL: the template does not hold them */
     struct node *body;
     bool has_generation;
+    struct tr_hash128 hash; /* of the text */
 };
 
 enum tr_status tr_j_lex(struct tr_jinja *t, char *text, size_t n);

@@ -74,8 +74,10 @@ enum tr_status tr_mix_open(struct tr_mix *m, const double *weights, size_t n)
     for (size_t i = 0; i < n; i++)
         if (!(weights[i] > 0) || !isfinite(weights[i]))
             TR_TRY(tr_fail(TR_USAGE, "data weight %g is not a number above 0", weights[i]));
-    for (int d = 0; d <= MAX_DECIMALS && !is_whole; d++, scale *= 10)
+    for (int d = 0; d <= MAX_DECIMALS && !is_whole; d++) {
         is_whole = to_shares(m, weights, scale);
+        scale *= 10;
+    }
     if (!is_whole || m->period > MAX_PERIOD)
         TR_TRY(
             tr_fail(TR_USAGE,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = UINT32_MAX };
+static const uint32_t no_room = UINT32_MAX;
 
 /* ---- long documents ---- */
 
@@ -74,8 +74,10 @@ struct packer {
     uint32_t n_leaves;
     uint32_t *head, *next; /* head[r]: a row with room r; next[row]: the next one */
     uint32_t *room;        /* of each row */
-    uint64_t *keys;        /* the window: longest first, then by order */
-    uint32_t *docs, *row_of, *end;
+    uint32_t *docs;        /* the window */
+    uint32_t *sorted;      /* of docs: longest first, then by order */
+    uint32_t *count;       /* of each length, for the sort */
+    uint32_t *row_of, *end;
     uint32_t n_docs, n_rows; /* in the window */
 };
 
@@ -85,8 +87,9 @@ static void packer_release(struct packer *k)
     free(k->head);
     free(k->next);
     free(k->room);
-    free(k->keys);
     free(k->docs);
+    free(k->sorted);
+    free(k->count);
     free(k->row_of);
     free(k->end);
 }
@@ -101,11 +104,12 @@ static enum tr_status packer_init(struct packer *k, uint64_t row_tokens, uint64_
     k->head = malloc(((size_t)row_tokens + 1) * sizeof *k->head);
     k->next = calloc(n, sizeof *k->next);
     k->room = calloc(n, sizeof *k->room);
-    k->keys = calloc(n, sizeof *k->keys);
     k->docs = calloc(n, sizeof *k->docs);
+    k->sorted = calloc(n, sizeof *k->sorted);
+    k->count = calloc((size_t)row_tokens, sizeof *k->count);
     k->row_of = calloc(n, sizeof *k->row_of);
     k->end = calloc(n, sizeof *k->end);
-    if (!k->tree || !k->head || !k->next || !k->room || !k->keys || !k->docs || !k->row_of || !k->end) {
+    if (!k->tree || !k->head || !k->next || !k->room || !k->docs || !k->sorted || !k->count || !k->row_of || !k->end) {
         packer_release(k);
         return tr_fail(TR_NOMEM, "no memory to pack rows of %" PRIu64 " tokens", row_tokens);
     }
@@ -131,7 +135,8 @@ static uint32_t take_row(struct packer *k, uint32_t r)
     return row;
 }
 
-/* The smallest room of any row that is at least `need`, or NONE: up to the first right neighbour with rows, then down.
+/* The smallest room of any row that is at least `need`, or no_room: up to the first right neighbour with rows, then
+ * down.
  */
 static uint32_t find_room(const struct packer *k, uint32_t need)
 {
@@ -141,17 +146,26 @@ static uint32_t find_room(const struct packer *k, uint32_t need)
     while (i > 1 && (i % 2 == 1 || !k->tree[i + 1]))
         i /= 2;
     if (i <= 1)
-        return NONE;
+        return no_room;
     i++;
     while (i < k->n_leaves)
         i = k->tree[2 * i] ? 2 * i : 2 * i + 1;
     return i - k->n_leaves;
 }
 
-static int compare_keys(const void *a, const void *b)
+static void sort_window(struct packer *k, const struct tr_plan *p)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < k->n_docs; i++)
+        k->count[p->tail[k->docs[i]]]++;
+    for (uint64_t n_tokens = p->row_tokens; n_tokens-- > 1;) {
+        uint32_t n = k->count[n_tokens];
+        k->count[n_tokens] = at;
+        at += n;
+    }
+    for (uint32_t i = 0; i < k->n_docs; i++)
+        k->sorted[k->count[p->tail[k->docs[i]]]++] = k->docs[i];
+    memset(k->count, 0, (size_t)p->row_tokens * sizeof *k->count);
 }
 
 /* Moves the rows of the window into the plan, in the order they were opened. */
@@ -168,19 +182,17 @@ static void emit_rows(struct packer *k, struct tr_plan *p, uint64_t *n_placed)
         at += n;
     }
     for (uint32_t i = 0; i < k->n_docs; i++) /* in the order they were placed */
-        p->doc[k->end[k->row_of[i]]++] = k->docs[(uint32_t)k->keys[i]];
+        p->doc[k->end[k->row_of[i]]++] = k->sorted[i];
     *n_placed = at;
 }
 
 static void pack_window(struct packer *k, struct tr_plan *p, uint64_t *n_placed)
 {
-    for (uint32_t i = 0; i < k->n_docs; i++)
-        k->keys[i] = (uint64_t)(UINT32_MAX - p->tail[k->docs[i]]) << 32 | i;
-    qsort(k->keys, k->n_docs, sizeof *k->keys, compare_keys);
+    sort_window(k, p);
     k->n_rows = 0;
     for (uint32_t i = 0; i < k->n_docs; i++) {
-        uint32_t need = p->tail[k->docs[(uint32_t)k->keys[i]]], r = find_room(k, need), row;
-        if (r == NONE) {
+        uint32_t need = p->tail[k->sorted[i]], r = find_room(k, need), row;
+        if (r == no_room) {
             row = k->n_rows++;
             k->room[row] = (uint32_t)p->row_tokens;
         } else {

@@ -115,10 +115,19 @@ static enum tr_status add_mask(struct tr_doc *doc, bool is_target)
     return tr_str_ok(&doc->mask) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a loss mask");
 }
 
-static enum tr_status add_eos(const struct tr_record_rules *r, struct tr_doc *doc)
+enum tr_status tr_doc_begin(const struct tr_tokenizer *t, struct tr_ids *ids)
 {
-    int32_t eos = tr_tokenizer_eos(r->tokenizer);
-    return eos < 0 ? TR_OK : tr_ids_add(&doc->ids, eos);
+    enum tr_status st = TR_OK;
+    const struct tr_ids *before = tr_tokenizer_before(t);
+    for (size_t i = 0; i < before->n && st == TR_OK; i++)
+        st = tr_ids_add(ids, before->p[i]);
+    return st;
+}
+
+enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids)
+{
+    int32_t eos = tr_tokenizer_eos(t);
+    return eos < 0 ? TR_OK : tr_ids_add(ids, eos);
 }
 
 static enum tr_status encode_text(const struct tr_record_rules *r, const cJSON *record, struct tr_doc *doc)
@@ -128,8 +137,9 @@ static enum tr_status encode_text(const struct tr_record_rules *r, const cJSON *
     TR_TRY(tr_json_str(record, r->text_key, true, &text));
     if (!*text)
         TR_TRY(tr_fail(TR_USAGE, "\"%s\" is empty", r->text_key));
+    TR_TRY(tr_doc_begin(r->tokenizer, &doc->ids));
     TR_TRY(tr_tokenizer_encode(r->tokenizer, text, strlen(text), &doc->ids));
-    TR_TRY(add_eos(r, doc));
+    TR_TRY(tr_doc_end(r->tokenizer, &doc->ids));
 out:
     return st;
 }
@@ -138,10 +148,11 @@ static enum tr_status encode_pair(const struct tr_record_rules *r, const char *p
                                   struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
+    TR_TRY(tr_doc_begin(r->tokenizer, &doc->ids));
     TR_TRY(tr_tokenizer_encode(r->tokenizer, prompt, strlen(prompt), &doc->ids));
     TR_TRY(add_mask(doc, r->mask == TR_MASK_ALL));
     TR_TRY(tr_tokenizer_encode(r->tokenizer, answer, strlen(answer), &doc->ids));
-    TR_TRY(add_eos(r, doc));
+    TR_TRY(tr_doc_end(r->tokenizer, &doc->ids));
     TR_TRY(add_mask(doc, true));
 out:
     return st;

@@ -29,6 +29,11 @@ enum tr_status tr_record_detect(const char *line, size_t n, bool *is_object, enu
  * compared with any vocabulary here. Any number of threads may call this with a doc each. */
 enum tr_status tr_record_encode(const struct tr_record_rules *r, const char *line, size_t n, struct tr_doc *doc);
 
+/* What stands around a document that is text: what the tokenizer puts in front of any text (<bos>, or nothing), and
+ * <eos> behind it. */
+enum tr_status tr_doc_begin(const struct tr_tokenizer *t, struct tr_ids *ids);
+enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids);
+
 /* ---- inside: conversations ---- */
 
 /* A prompt and an answer as text, or messages (and tools, perhaps NULL) for the chat template. */

@@ -1,21 +1,14 @@
-/* tokenize.c - see tokenize.h.
- *
- * The file is hashed first (the key), and hashed again while it is tokenised: one that changes in between is refused,
- * so that a cache entry always holds what its key says. A shard is cut between documents, so no document spans two.
- * Memory: one line (.jsonl) or one chunk (.txt) and its ids, and 8 bytes for each of at most 2^20 documents of the open
- * shard.
- */
+/* tokenize.c - see tokenize.h: which shape a source has, under which key its
+ * shards are, and whether they are there. */
 #include "data/tokenize.h"
-#include "data/jsonl.h"
 #include "data/textfile.h"
-#include "data/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARD_TOKENS = 1 << 26, SHARD_DOCS = 1 << 20 };
+enum { DETECT_LINES = 100, SETTLED_S = 2 };
 
-/* ---- a list of open shards ---- */
+/* ---- lists ---- */
 
 enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s)
 {
@@ -46,197 +39,150 @@ void tr_shard_list_release(struct tr_shard_list *l)
     *l = (struct tr_shard_list){ 0 };
 }
 
-/* ---- making shards ---- */
-
-struct make {
-    struct tr_tokenize *t;
-    struct tr_hash128 key;
-    struct tr_textfile file;
-    struct tr_shard_writer *writer; /* NULL: no part open */
-    uint32_t part;                  /* number of the next part */
-    uint64_t n_skipped;             /* since the last part was committed */
-    struct tr_str text;
-    struct tr_ids ids;
-};
-
-/* A writer for the next document: the open part unless it is full. */
-static enum tr_status begin_doc(struct make *m)
+enum tr_status tr_skip_list_add(struct tr_skip_list *l, const char *path, int64_t line, const char *why)
 {
-    enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
-    const struct tr_data_options *o = m->t->options;
-    if (m->writer) {
-        uint64_t n_tokens, n_docs;
-        tr_shard_writer_counts(m->writer, &n_tokens, &n_docs);
-        if (n_tokens < (o->shard_tokens ? (uint64_t)o->shard_tokens : SHARD_TOKENS) && n_docs < SHARD_DOCS)
-            return TR_OK;
-        struct tr_shard_writer *full = m->writer;
-        m->writer = NULL;
-        TR_TRY(tr_shard_writer_commit(full, false, m->n_skipped));
-        m->n_skipped = 0;
+    if (l->n == TR_DATA_KEPT_SKIPS)
+        return TR_OK;
+    struct tr_data_skip s = { strdup(path), line, strdup(why) };
+    l->p[l->n++] = s;
+    return s.path && s.why ? TR_OK : tr_fail(TR_NOMEM, "no memory for a list of skipped records");
+}
+
+void tr_skip_list_release(struct tr_skip_list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        free((char *)(uintptr_t)l->p[i].path);
+        free((char *)(uintptr_t)l->p[i].why);
     }
-    TR_TRY(tr_cache_path(&m->t->cache, m->key, m->part, path));
-    struct tr_shard_info info = {
-        .part = m->part++,
-        .vocab_size = (uint64_t)tr_tokenizer_vocab_size(m->t->tokenizer),
-        .tokenizer = tr_tokenizer_hash(m->t->tokenizer),
-        .source = m->key,
-    };
-    TR_TRY(tr_shard_writer_open(path, &info, &m->writer));
-out:
-    return st;
+    l->n = 0;
 }
 
-static enum tr_status add_ids(struct make *m)
-{
-    enum tr_status st = tr_shard_writer_add(m->writer, m->ids.p, NULL, m->ids.n);
-    m->ids.n = 0;
-    return st;
-}
+/* ---- shape ---- */
 
-static enum tr_status end_doc(struct make *m)
+/* The first record decides. Lines that are no JSON object are left to be
+ * skipped; with nothing but those, the shape does not matter. */
+static enum tr_status detect(const char *path, enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
-    int32_t eos = tr_tokenizer_eos(m->t->tokenizer);
-    if (eos >= 0)
-        TR_TRY(tr_ids_add(&m->ids, eos));
-    TR_TRY(add_ids(m));
-    TR_TRY(tr_shard_writer_end_doc(m->writer));
-out:
-    return st;
-}
-
-/* Drops the record at hand; over budget the data set is refused. */
-static enum tr_status skip(struct make *m, const char *cause)
-{
-    const struct tr_data_options *o = m->t->options;
-    char why[256];
-    (void)tr_format(why, sizeof why, "%s", cause); /* a copy: the text may be the error text, and may be cut */
-    m->n_skipped++;
-    m->t->n_skipped++;
-    if (o->on_skip)
-        o->on_skip(o->on_skip_ctx, m->file.path, m->file.line, why);
-    if (m->t->n_skipped > (uint64_t)o->max_skipped)
-        return tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; that is more than the %" PRId64 " records that may be skipped",
-                       m->file.path, m->file.line, why, o->max_skipped);
-    return TR_OK;
-}
-
-/* One document a line. A byte order mark at the start of the file is dropped. */
-static enum tr_status make_jsonl(struct make *m)
-{
-    enum tr_status st = TR_OK;
-    const char *key = m->t->options->text_key ? m->t->options->text_key : "text", *line;
-    enum tr_line kind;
-    size_t n;
-    for (;;) {
-        TR_TRY(tr_textfile_line(&m->file, &kind, &line, &n));
+    struct tr_textfile f = { .fd = -1 };
+    TR_TRY(tr_textfile_open(&f, path, TR_LINE_MAX));
+    *out = TR_SHAPE_TEXT;
+    for (int i = 0; i < DETECT_LINES; i++) {
+        enum tr_line kind;
+        const char *line;
+        size_t n;
+        bool is_object = false;
+        TR_TRY(tr_textfile_line(&f, &kind, &line, &n));
         if (kind == TR_LINE_END)
             break;
-        if (kind == TR_LINE_TOO_LONG) {
-            TR_TRY(skip(m, "the line is longer than 16 MiB"));
+        if (kind == TR_LINE_TOO_LONG)
             continue;
-        }
-        bool has_bom = m->file.line == 1 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0;
-        st = tr_jsonl_text(has_bom ? line + 3 : line, has_bom ? n - 3 : n, key, &m->text);
-        if (st == TR_USAGE) {
-            TR_TRY(skip(m, tr_error_text()));
-            continue;
-        }
-        TR_TRY(st);
-        TR_TRY(begin_doc(m));
-        TR_TRY(tr_tokenizer_encode(m->t->tokenizer, m->text.p, m->text.n, &m->ids));
-        TR_TRY(end_doc(m));
+        bool has_bom = i == 0 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0;
+        st = tr_record_detect(has_bom ? line + 3 : line, has_bom ? n - 3 : n, &is_object, out);
+        if (st == TR_USAGE && is_object)
+            TR_TRY(tr_fail_at(st, "%s:%d: ", path, i + 1));
+        if (st != TR_USAGE)
+            goto out;
     }
+    st = TR_OK;
 out:
+    tr_textfile_release(&f);
     return st;
 }
 
-/* Cleans what the file buffer holds and encodes what is certain; the rest stays in the buffer or in m->text. */
-static enum tr_status encode_chunk(struct make *m, bool is_last)
+static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_source *source,
+                                   struct tr_record_rules *r)
 {
     enum tr_status st = TR_OK;
-    size_t n_used;
-    tr_utf8_clean(m->file.buf + m->file.begin, m->file.end - m->file.begin, is_last, &m->text, &n_used);
-    m->file.begin += n_used;
-    if (!tr_str_ok(&m->text))
-        TR_TRY(tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->file.path));
-    TR_TRY(tr_tokenizer_encode_part(m->t->tokenizer, m->text.p, m->text.n, is_last, &m->ids, &n_used));
-    memmove(m->text.p, m->text.p + n_used, m->text.n - n_used);
-    m->text.n -= n_used;
-    TR_TRY(add_ids(m));
-out:
-    return st;
-}
-
-/* The whole file is one document, of any size. */
-static enum tr_status make_text(struct make *m)
-{
-    enum tr_status st = TR_OK;
-    size_t n;
-    TR_TRY(tr_textfile_more(&m->file, &n));
-    if (n >= 3 && memcmp(m->file.buf, "\xEF\xBB\xBF", 3) == 0)
-        m->file.begin = 3;
-    if (m->file.begin == m->file.end)
+    const struct tr_data_options *o = t->options;
+    *r = (struct tr_record_rules){
+        .shape = o->text_key ? TR_SHAPE_TEXT : o->shape,
+        .text_key = o->text_key ? o->text_key : "text",
+        .tokenizer = t->tokenizer,
+        .chat = o->chat,
+        .mask = o->mask,
+    };
+    if (source->kind == TR_SOURCE_TEXT)
+        r->shape = TR_SHAPE_TEXT;
+    else if (r->shape == TR_SHAPE_AUTO)
+        TR_TRY(detect(source->path, &r->shape));
+    if (!o->cache_dir)
+        TR_TRY(tr_fail(TR_USAGE, "%s: text needs a cache directory for its tokens", source->path));
+    if (r->shape == TR_SHAPE_TOKENS)
         return TR_OK;
-    TR_TRY(begin_doc(m));
-    while (n > 0) {
-        TR_TRY(encode_chunk(m, false));
-        TR_TRY(tr_textfile_more(&m->file, &n));
-    }
-    TR_TRY(encode_chunk(m, true));
-    TR_TRY(end_doc(m));
+    if (!t->tokenizer)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s: text needs a tokenizer; give a model with "
+                       "tokenizer.json, or .trtok files",
+                       source->path));
+    if (tr_tokenizer_vocab_size(t->tokenizer) > o->vocab_size)
+        TR_TRY(tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 " and the model a vocab_size of %" PRId64,
+                       tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size));
+    if (!o->chat && (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT))
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s: conversations need a chat template and the model has "
+                       "none; name one",
+                       source->path));
 out:
     return st;
 }
 
-static enum tr_status make_shards(struct tr_tokenize *t, const struct tr_source *source, struct tr_hash128 key,
-                                  struct tr_hash128 content)
+/* ---- the key ---- */
+
+/* The hash of the file as it is on disk: sealed from an earlier start, or by
+ * reading it. */
+static enum tr_status content_hash(const struct tr_tokenize *t, const char *path, struct tr_hash128 *out)
+{
+    struct stat before;
+    bool is_known = stat(path, &before) == 0;
+    if (is_known && tr_seal_find(&t->seals, &before, "content", out))
+        return TR_OK;
+    enum tr_status st = tr_textfile_hash(path, out);
+    if (st == TR_OK && is_known)
+        tr_seal_save(&t->seals, &before, SETTLED_S, "content", *out);
+    return st;
+}
+
+static enum tr_status cache_key(struct tr_make *m)
 {
     enum tr_status st = TR_OK;
-    struct make m = { .t = t, .key = key };
-    TR_TRY(tr_textfile_open(&m.file, source->path, TR_LINE_MAX));
-    TR_TRY(source->kind == TR_SOURCE_JSONL ? make_jsonl(&m) : make_text(&m));
-    if (!tr_hash_eq(tr_hasher_get(m.file.hasher), content))
-        TR_TRY(tr_fail(TR_IO, "%s: changed while it was being read", source->path));
-    if (!m.writer)
-        TR_TRY(
-            tr_fail(TR_USAGE, "%s: no document in this file (%" PRIu64 " records skipped)", source->path, m.n_skipped));
-    struct tr_shard_writer *last = m.writer;
-    m.writer = NULL;
-    TR_TRY(tr_shard_writer_commit(last, true, m.n_skipped));
+    char hex[33];
+    struct tr_str s = { 0 };
+    const struct tr_data_options *o = m->t->options;
+    const struct tr_record_rules *r = &m->rules;
+    tr_hash_hex(m->content, hex);
+    tr_str_addf(&s, "trtok %d content %s zip %d shard_tokens %" PRId64 " shape %s", TR_SHARD_VERSION, hex,
+                (int)tr_zip_of(m->source->path), o->shard_tokens, tr_shape_name(r->shape));
+    if (m->source->kind == TR_SOURCE_JSONL)
+        tr_str_addf(&s, " key %s", r->shape == TR_SHAPE_TEXT ? r->text_key : "");
+    if (r->shape == TR_SHAPE_TOKENS) {
+        tr_str_addf(&s, " vocab_size %" PRId64, o->vocab_size);
+    } else {
+        tr_hash_hex(tr_tokenizer_hash(m->t->tokenizer), hex);
+        tr_str_addf(&s, " tokenizer %s", hex);
+    }
+    if (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT || (r->shape == TR_SHAPE_ALPACA && r->chat)) {
+        struct tr_hash128 chat;
+        TR_TRY(tr_chat_hash(r->chat, &chat));
+        tr_hash_hex(chat, hex);
+        tr_str_addf(&s, " chat %s mask %d", hex, (int)r->mask);
+    } else if (r->shape == TR_SHAPE_COMPLETION || r->shape == TR_SHAPE_ALPACA) {
+        tr_str_addf(&s, " prompts %d", r->mask == TR_MASK_ALL);
+    }
+    if (!tr_str_ok(&s))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a cache key"));
+    m->key = tr_hash(s.p, s.n);
 out:
-    tr_shard_writer_abort(m.writer);
-    tr_textfile_release(&m.file);
-    tr_str_release(&m.text);
-    tr_ids_release(&m.ids);
+    tr_str_release(&s);
     return st;
 }
 
 /* ---- the cache ---- */
 
-static enum tr_status cache_key(const struct tr_tokenize *t, const struct tr_source *source, struct tr_hash128 content,
-                                struct tr_hash128 *out)
-{
-    char tok[33], text[33];
-    struct tr_str s = { 0 };
-    const struct tr_data_options *o = t->options;
-    tr_hash_hex(tr_tokenizer_hash(t->tokenizer), tok);
-    tr_hash_hex(content, text);
-    tr_str_addf(&s, "trtok %d tokenizer %s content %s shard_tokens %" PRId64, TR_SHARD_VERSION, tok, text,
-                o->shard_tokens);
-    if (source->kind == TR_SOURCE_JSONL)
-        tr_str_addf(&s, " jsonl %s", o->text_key ? o->text_key : "text");
-    bool is_ok = tr_str_ok(&s);
-    if (is_ok)
-        *out = tr_hash(s.p, s.n);
-    tr_str_release(&s);
-    return is_ok ? TR_OK : tr_fail(TR_NOMEM, "no memory for a cache key");
-}
-
-/* Opens part 0, 1, ... up to the one marked last. *is_absent: the cache has not begun to hold this source. */
-static enum tr_status open_parts(const struct tr_tokenize *t, struct tr_hash128 key, struct tr_shard_list *out,
-                                 bool *is_absent, uint64_t *n_skipped)
+/* Opens part 0, 1, ... up to the one marked last. *is_absent: the cache has not
+ * begun to hold this source. */
+static enum tr_status open_parts(const struct tr_make *m, struct tr_shard_list *out, bool *is_absent,
+                                 uint64_t *n_skipped)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
@@ -244,14 +190,14 @@ static enum tr_status open_parts(const struct tr_tokenize *t, struct tr_hash128 
     *is_absent = false;
     for (uint32_t part = 0;; part++) {
         struct tr_shard *s = NULL;
-        TR_TRY(tr_cache_path(&t->cache, key, part, path));
+        TR_TRY(tr_cache_path(&m->t->cache, m->key, part, path));
         if (!tr_file_exists(path)) {
             *is_absent = true;
             return TR_OK;
         }
-        TR_TRY(tr_shard_open(path, (uint64_t)t->options->vocab_size, &s));
+        TR_TRY(tr_shard_open_sealed(path, (uint64_t)m->t->options->vocab_size, &m->t->seals, &s));
         const struct tr_shard_info *i = tr_shard_get_info(s);
-        bool is_last = i->is_last, is_ours = tr_hash_eq(i->source, key) && i->part == part;
+        bool is_last = i->is_last, is_ours = tr_hash_eq(i->source, m->key) && i->part == part;
         *n_skipped += i->n_skipped;
         TR_TRY(tr_shard_list_add(out, s));
         if (!is_ours)
@@ -263,32 +209,86 @@ out:
     return st;
 }
 
-enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out)
+/* What write_skips left; an absent or odd file only costs the list. */
+static enum tr_status read_skips(const struct tr_make *m, struct tr_skip_list *out)
+{
+    enum { MAX_BYTES = 1 << 16 };
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], *text = NULL;
+    size_t n;
+    TR_TRY(tr_skips_path(&m->t->cache, m->key, path));
+    if (tr_file_read(path, MAX_BYTES, &text, &n) != TR_OK) {
+        tr_error_clear();
+        return TR_OK;
+    }
+    for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        char *why = strchr(at, ' ');
+        int64_t line;
+        *end = 0;
+        if (!why || why > end)
+            break;
+        *why = 0;
+        if (tr_parse_int(at, 0, INT64_MAX, &line) != TR_OK)
+            break;
+        TR_TRY(tr_skip_list_add(out, m->source->path, line, why + 1));
+    }
+out:
+    free(text);
+    return st;
+}
+
+static enum tr_status make_once(const struct tr_make *m)
 {
     enum tr_status st = TR_OK;
-    struct tr_hash128 content, key;
+    struct tr_tokenize *t = m->t;
+    uint64_t before = t->n_skipped;
+    if (!t->pool)
+        TR_TRY(tr_pool_open(t->options->n_threads, &t->pool));
+    TR_TRY(tr_make_shards(m));
+    t->n_skipped = before; /* counted when the shards are opened, made or found */
+out:
+    return st;
+}
+
+static enum tr_status open_or_make(const struct tr_make *m, struct tr_shard_list *out, struct tr_data_file *file)
+{
+    enum tr_status st = TR_OK;
     size_t n_before = out->n;
-    bool is_absent;
-    uint64_t n_skipped;
-    TR_TRY(tr_textfile_hash(source->path, &content));
-    TR_TRY(cache_key(t, source, content, &key));
     for (int attempt = 0;; attempt++) {
-        /* 0: as it is; 1: again under the lock, another process may have made it; 2: what we made ourselves. A damaged
-         * entry counts as absent until it is our own. */
-        st = open_parts(t, key, out, &is_absent, &n_skipped);
+        /* 0: as it is; 1: again under the lock, another process may have made it;
+         * 2: what we made ourselves. A damaged entry counts as absent until it is
+         * our own. */
+        bool is_absent;
+        st = open_parts(m, out, &is_absent, &file->n_skipped);
         if (st == TR_OK && !is_absent)
-            break;
+            return TR_OK;
         tr_shard_list_cut(out, n_before);
         if (attempt == 2)
-            return st == TR_OK ? tr_fail(TR_IO, "%s: its shards vanished from %s", source->path, t->cache.dir) : st;
-        TR_TRY(tr_cache_lock(&t->cache));
+            return st == TR_OK ? tr_fail(TR_IO, "%s: its shards vanished from %s", m->source->path, m->t->cache.dir)
+                               : st;
+        TR_TRY(tr_cache_lock(&m->t->cache));
         if (attempt == 1) {
-            uint64_t before = t->n_skipped;
-            TR_TRY(make_shards(t, source, key, content));
-            t->n_skipped = before; /* counted below, made or found */
+            TR_TRY(make_once(m));
+            file->was_cached = false;
         }
     }
-    t->n_skipped += n_skipped;
+out:
+    return st;
+}
+
+enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,
+                                  struct tr_data_file *file)
+{
+    enum tr_status st = TR_OK;
+    struct tr_make m = { .t = t, .source = source };
+    file->was_cached = true;
+    TR_TRY(choose_rules(t, source, &m.rules));
+    file->shape = m.rules.shape;
+    TR_TRY(content_hash(t, source->path, &m.content));
+    TR_TRY(cache_key(&m));
+    TR_TRY(open_or_make(&m, out, file));
+    TR_TRY(read_skips(&m, &t->skips));
+    t->n_skipped += file->n_skipped;
     if (t->n_skipped > (uint64_t)t->options->max_skipped)
         st = tr_fail(TR_USAGE, "%s: %" PRIu64 " records were skipped when it was tokenised; at most %" PRId64 " may be",
                      source->path, t->n_skipped, t->options->max_skipped);

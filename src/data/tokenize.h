@@ -4,6 +4,7 @@
 
 #include "data/cache.h"
 #include "data/data.h"
+#include "data/record.h"
 #include "data/shard.h"
 #include "data/sources.h"
 
@@ -15,15 +16,42 @@ enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s); /
 void tr_shard_list_release(struct tr_shard_list *l);
 void tr_shard_list_cut(struct tr_shard_list *l, size_t n); /* closes those from n on */
 
+/* The first records that were skipped; texts are copies. */
+struct tr_skip_list {
+    struct tr_data_skip p[TR_DATA_KEPT_SKIPS];
+    size_t n;
+};
+enum tr_status tr_skip_list_add(struct tr_skip_list *l, const char *path, int64_t line, const char *why);
+void tr_skip_list_release(struct tr_skip_list *l);
+
 struct tr_tokenize {
-    const struct tr_tokenizer *tokenizer;
+    const struct tr_tokenizer *tokenizer; /* may be NULL: only ids are read */
     const struct tr_data_options *options;
     struct tr_cache cache;
-    uint64_t n_skipped; /* so far, over all sources */
+    struct tr_seals seals;
+    struct tr_pool *pool; /* opened when first needed */
+    uint64_t n_skipped;   /* so far, over all sources */
+    struct tr_skip_list skips;
 };
 
-/* Appends the shards of a .txt or .jsonl source, from the cache or newly made. The key is the content of the file, what
- * the tokenizer does, and the options that change tokens; names and times do not matter. */
-enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out);
+/* Appends the shards of a text or JSONL source, from the cache or newly made.
+ * The key is the content of the file, what the tokenizer does, and the options
+ * that change tokens; names and times do not matter. file: shape, n_skipped and
+ * was_cached are set. */
+enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,
+                                  struct tr_data_file *file);
+
+/* ---- inside ---- */
+
+struct tr_make {
+    struct tr_tokenize *t;
+    const struct tr_source *source;
+    struct tr_record_rules rules;
+    struct tr_hash128 content, key;
+};
+/* Reads the source, writes its shards and its list of skipped records into the
+ * cache. */
+enum tr_status tr_make_shards(const struct tr_make *m);
+enum tr_status tr_skips_path(const struct tr_cache *c, struct tr_hash128 key, char out[TR_PATH_MAX]);
 
 #endif

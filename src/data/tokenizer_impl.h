@@ -13,6 +13,7 @@ enum {
     TR_BYTES = 256,
     TR_STEPS_MAX = 32,        /* of one stage */
     TR_VOCAB_MAX = 4 << 20,   /* ids are below this */
+    TR_ADDED_MAX = 1 << 16,
     TR_PIECE_MAX = INT32_MAX, /* bytes between two added tokens */
 };
 
@@ -167,6 +168,7 @@ static inline const struct tr_trie_node *tr_trie_step(const struct tr_trie *t, c
 struct tr_scan; /* one of the well-known patterns, matched by hand */
 const struct tr_scan *tr_scan_of(const char *pattern);
 /* The next match at or after *i, or false. */
+bool tr_scan_ends_words(const struct tr_scan *s); /* a space between two letters begins a match */
 bool tr_scan_next(const struct tr_scan *s, const uint16_t *table, const char *p, size_t n, size_t *i, size_t *end);
 
 struct tr_regex {
@@ -267,7 +269,8 @@ struct tr_tokenizer {
     int32_t unk;           /* -1: none */
     double *scores, unk_score; /* unigram */
     struct tr_trie pieces;
-    int64_t word_max_chars; /* wordpiece */
+    int64_t word_max_chars;    /* wordpiece */
+    size_t n_longest;          /* bytes of the longest token */
     /* pipeline */
     struct tr_norm norms[TR_STEPS_MAX];
     struct tr_split splits[TR_STEPS_MAX];
@@ -279,6 +282,7 @@ struct tr_tokenizer {
     /* added tokens */
     struct tr_added *added;
     size_t n_added;
+    struct tr_vocab added_vocab;            /* their texts */
     struct tr_trie added_raw, added_normal; /* value: index into added */
     int32_t *added_of_id;                   /* index into added, -1 */
     size_t n_ids;                           /* largest id + 1 */
@@ -297,9 +301,9 @@ struct tr_encoder {
     struct tr_str clean, norm[2], text[2];
     struct tr_spans spans[2], matches;
     struct tr_word *cache;
-    uint64_t *heap; /* BPE of long words */
-    uint32_t *symbols, *links;
-    size_t n_symbols_cap, n_heap_cap;
+    uint32_t *symbols, *links; /* BPE: the word and its neighbours; normalisation: code points */
+    uint64_t *heap;            /* BPE of long words */
+    size_t n_symbols_cap, n_links_cap, n_heap_cap;
     struct tr_str scratch;
     struct tr_path *path; /* unigram */
     size_t n_path_cap;
@@ -322,10 +326,16 @@ enum tr_status tr_split_text(struct tr_encoder *e, const char *p, size_t n, bool
 enum tr_status tr_model_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out);
 enum tr_status tr_bpe_text(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out);
 enum tr_status tr_bpe_prepare(struct tr_tokenizer *t); /* tables that follow from vocabulary and merges */
+/* No merge joins an ASCII letter and the first character of `mark`. */
+bool tr_bpe_never_joins(const struct tr_tokenizer *t, const char *mark);
+void tr_find_cuts(struct tr_tokenizer *t);
 enum tr_status tr_cached_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out);
 enum tr_status tr_unigram_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out);
 enum tr_status tr_wordpiece_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out);
 enum tr_status tr_bpe_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out);
+enum tr_status tr_word_cache_new(struct tr_word **out);
+enum tr_status tr_pool_list_open(struct tr_pool_list **out);
+void tr_pool_list_close(struct tr_pool_list *l);
 enum { TR_WORD_CACHE_BITS = 15, TR_WORD_KEY_MAX = 47, TR_WORD_IDS_MAX = 18 };
 
 /* The next added token in text at or after *i: its index, and where it begins and ends (strips included). */

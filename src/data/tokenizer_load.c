@@ -1,341 +1,281 @@
-/* tokenizer_load.c - reads tokenizer.json, tokenizer_config.json and config.json into a tokenizer.
+/* tokenizer_load.c - opens the tokenizer of a model directory.
  *
- * Every part of the HF pipeline that would change an id is checked and refused by name when it is not the identity.
- * Parts that cannot matter without merges (the word-splitting regex, ignore_merges, offsets) are allowed to differ.
+ * Order: tokenizer.json (or vocab.json and merges.txt put into the same shape), tokenizer_config.json,
+ * special_tokens_map.json, config.json. Of the last three only the special tokens are read, and add_prefix_space, with
+ * which transformers overrides a byte-level pre-tokenizer.
  */
 #include "data/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENIZER_MAX_BYTES = 64 << 20, CONFIG_MAX_BYTES = 16 << 20, ID_MAX = (1 << 28) - 1 };
-
-uint32_t tr_byte_char(unsigned b)
-{
-    if ((b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255))
-        return b;
-    if (b <= 32)
-        return 256 + b;
-    return b == 173 ? 256 + 67 : 256 + 33 + (b - 127); /* 127..160 follow 0..32; 173 is the last */
-}
-
-/* The byte that a one-character vocabulary entry stands for, or -1. All these characters are below U+0800. */
-static int byte_of_entry(const char *s)
-{
-    const unsigned char *u = (const unsigned char *)s;
-    uint32_t c = u[0];
-    if (c >= 0x80 && (u[1] & 0xC0) == 0x80 && u[2] == 0)
-        c = (c & 0x1Fu) << 6 | (u[1] & 0x3Fu);
-    else if (c == 0 || c >= 0x80 || u[1] != 0)
-        return -1;
-    for (unsigned b = 0; b < TR_BYTES; b++)
-        if (tr_byte_char(b) == c)
-            return (int)b;
-    return -1;
-}
-
-static enum tr_status unsupported(const char *what, const char *value)
-{
-    char buf[96];
-    return tr_fail(TR_USAGE, "%s \"%s\" is not supported; byte-level BPE without merges is", what,
-                   tr_escape(value, buf, sizeof buf));
-}
+enum { TOKENIZER_MAX_BYTES = 256 << 20, CONFIG_MAX_BYTES = 16 << 20 };
 
 static bool is_absent(const cJSON *x)
 {
     return !x || cJSON_IsNull(x);
 }
 
-/* A pipeline stage: absent (where that is allowed) or of the one type we know. */
-static enum tr_status check_stage(const cJSON *root, const char *key, const char *type, bool may_be_absent)
+/* The file's object; *out stays NULL when the file may be absent and is. */
+static enum tr_status load_object(const char *dir, const char *name, size_t max_bytes, bool required, cJSON **out)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    TR_TRY(tr_path_join(path, dir, name));
+    if (!required && !tr_file_exists(path))
+        return TR_OK;
+    TR_TRY(tr_json_load(path, max_bytes, out));
+    if (!cJSON_IsObject(*out)) {
+        cJSON_Delete(*out);
+        *out = NULL;
+        st = tr_fail(TR_USAGE, "%s: not a JSON object", path);
+    }
+out:
+    return st;
+}
+
+/* ---- special tokens ---- */
+
+/* "eos_token": "<x>" or {"content": "<x>"}; NULL: not said. */
+static enum tr_status special_text(const cJSON *root, const char *key, const char **out)
 {
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, key);
-    if (is_absent(x))
-        return may_be_absent ? TR_OK : tr_fail(TR_USAGE, "%s is missing; %s is needed", key, type);
-    const char *got = NULL;
-    enum tr_status st = tr_json_str(x, "type", true, &got);
-    if (st != TR_OK)
-        return tr_fail_at(st, "%s: ", key);
-    return type && strcmp(got, type) == 0 ? TR_OK : unsupported(key, got);
-}
-
-static enum tr_status check_no(const cJSON *obj, const char *key)
-{
-    bool on = false;
-    enum tr_status st = tr_json_bool(obj, key, false, &on);
-    if (st != TR_OK)
-        return st;
-    return on ? unsupported(key, "true") : TR_OK;
-}
-
-static enum tr_status check_empty_str(const cJSON *obj, const char *key)
-{
-    const char *s = "";
-    enum tr_status st = tr_json_str(obj, key, false, &s);
-    if (st != TR_OK)
-        return st;
-    return *s ? unsupported(key, s) : TR_OK;
-}
-
-static enum tr_status check_pipeline(const cJSON *root)
-{
-    static const char *const must_be_null[] = { "normalizer", "truncation", "padding" };
-    enum tr_status st = TR_OK;
-    for (size_t i = 0; i < TR_COUNT_OF(must_be_null); i++)
-        if (!is_absent(cJSON_GetObjectItemCaseSensitive(root, must_be_null[i])))
-            return tr_fail(TR_USAGE, "a %s is not supported; it must be null", must_be_null[i]);
-    TR_TRY(check_stage(root, "pre_tokenizer", "ByteLevel", false));
-    TR_TRY(check_no(cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer"), "add_prefix_space"));
-    TR_TRY(check_stage(root, "post_processor", "ByteLevel", true));
-    TR_TRY(check_stage(root, "decoder", "ByteLevel", false));
-out:
-    return st;
-}
-
-static enum tr_status check_model(const cJSON *model)
-{
-    enum tr_status st = TR_OK;
-    const char *type = NULL;
-    TR_TRY(tr_json_str(model, "type", true, &type));
-    if (strcmp(type, "BPE") != 0)
-        return unsupported("model.type", type);
-    const cJSON *merges = cJSON_GetObjectItemCaseSensitive(model, "merges");
-    int n_merges = cJSON_IsArray(merges) ? cJSON_GetArraySize(merges) : 0;
-    if (n_merges > 0)
-        return tr_fail(TR_USAGE, "model.merges has %d entries; byte-level BPE without merges is supported", n_merges);
-    double dropout = 0;
-    TR_TRY(tr_json_real(model, "dropout", false, &dropout));
-    if (dropout > 0)
-        return tr_fail(TR_USAGE, "model.dropout %g is not supported", dropout);
-    TR_TRY(check_empty_str(model, "continuing_subword_prefix"));
-    TR_TRY(check_empty_str(model, "end_of_word_suffix"));
-out:
-    return st;
-}
-
-static enum tr_status get_id(const cJSON *x, const char *name, int32_t *out)
-{
-    if (!cJSON_IsNumber(x) || !(x->valuedouble >= 0 && x->valuedouble <= ID_MAX) ||
-        x->valuedouble != (double)(int32_t)x->valuedouble) {
-        char buf[96];
-        return tr_fail(TR_USAGE, "the id of \"%s\" is not a whole number in [0, %d]", tr_escape(name, buf, sizeof buf),
-                       ID_MAX);
-    }
-    *out = (int32_t)x->valuedouble;
-    return TR_OK;
-}
-
-static enum tr_status load_added_one(struct tr_tokenizer *t, const cJSON *x)
-{
-    static const char *const flags[] = { "single_word", "lstrip", "rstrip" };
-    enum tr_status st = TR_OK;
-    const char *text = NULL;
-    struct tr_added *a = &t->added[t->n_added];
-    TR_TRY(tr_json_str(x, "content", true, &text));
-    if (!*text)
-        return tr_fail(TR_USAGE, "an added token has an empty content");
-    TR_TRY(get_id(cJSON_GetObjectItemCaseSensitive(x, "id"), text, &a->id));
-    for (size_t i = 0; i < TR_COUNT_OF(flags); i++)
-        TR_TRY(check_no(x, flags[i]));
-    a->n = strlen(text);
-    a->text = strdup(text);
-    if (!a->text)
-        return tr_fail(TR_NOMEM, "no memory for an added token");
-    t->n_added++;
-out:
-    return st;
-}
-
-/* By first byte, then longest first, then text. */
-static int compare_texts(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    unsigned char first_a = (unsigned char)a[0], first_b = (unsigned char)b[0];
-    if (first_a != first_b)
-        return first_a < first_b ? -1 : 1;
-    if (n_a != n_b)
-        return n_a > n_b ? -1 : 1;
-    return memcmp(a, b, n_a);
-}
-
-static int compare_added(const void *pa, const void *pb)
-{
-    const struct tr_added *a = pa, *b = pb;
-    return compare_texts(a->text, a->n, b->text, b->n);
-}
-
-static int compare_key(const void *key, const void *pb)
-{
-    const struct tr_added *b = pb;
-    return compare_texts(key, strlen(key), b->text, b->n);
-}
-
-/* HF matches tokens with normalized = false first, then the others; one pass is the same only when all agree. */
-static enum tr_status load_added(struct tr_tokenizer *t, const cJSON *root)
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "added_tokens"), *x;
-    if (is_absent(list))
-        return TR_OK;
-    if (!cJSON_IsArray(list))
-        return tr_fail(TR_USAGE, "added_tokens is not an array");
-    t->added = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *t->added);
-    if (!t->added)
-        return tr_fail(TR_NOMEM, "no memory for added tokens");
-    bool first = false, normalized = false;
-    cJSON_ArrayForEach(x, list)
-    {
-        enum tr_status st = load_added_one(t, x);
-        if (st == TR_OK)
-            st = tr_json_bool(x, "normalized", false, &normalized);
-        if (st != TR_OK)
-            return tr_fail_at(st, "added_tokens: ");
-        if (t->n_added == 1)
-            first = normalized;
-        if (normalized != first)
-            return tr_fail(TR_USAGE, "added_tokens mix normalized true and false, which is not supported");
-    }
-    qsort(t->added, t->n_added, sizeof *t->added, compare_added);
-    for (size_t i = 0, b = 0; b < TR_BYTES; b++) {
-        t->added_first[b] = i;
-        while (i < t->n_added && (unsigned char)t->added[i].text[0] == b)
-            i++;
-        t->added_first[b + 1] = i;
-    }
-    return TR_OK;
-}
-
-static const struct tr_added *find_added(const struct tr_tokenizer *t, const char *text)
-{
-    return t->n_added ? bsearch(text, t->added, t->n_added, sizeof *t->added, compare_key) : NULL;
-}
-
-static enum tr_status load_vocab(struct tr_tokenizer *t, const cJSON *model)
-{
-    const cJSON *vocab = cJSON_GetObjectItemCaseSensitive(model, "vocab"), *x;
-    char buf[96];
-    if (!cJSON_IsObject(vocab))
-        return tr_fail(TR_USAGE, "model.vocab is missing or not an object");
-    for (int b = 0; b < TR_BYTES; b++)
-        t->id_of_byte[b] = -1;
-    cJSON_ArrayForEach(x, vocab)
-    {
-        int32_t id;
-        enum tr_status st = get_id(x, x->string, &id);
-        if (st != TR_OK)
-            return tr_fail_at(st, "model.vocab: ");
-        int b = byte_of_entry(x->string);
-        const struct tr_added *a = b < 0 ? find_added(t, x->string) : NULL;
-        if (b < 0 && (!a || a->id != id))
-            return tr_fail(
-                TR_USAGE,
-                "model.vocab entry \"%s\" is neither a byte character nor an added token of the same id; only "
-                "byte-level vocabularies without merges are supported",
-                tr_escape(x->string, buf, sizeof buf));
-        if (b >= 0)
-            t->id_of_byte[b] = id;
-    }
-    for (int b = 0; b < TR_BYTES; b++)
-        if (t->id_of_byte[b] < 0)
-            return tr_fail(TR_USAGE, "model.vocab has no entry for byte %d (U+%04X)", b, tr_byte_char((unsigned)b));
-    return TR_OK;
-}
-
-static int compare_rows(const void *a, const void *b)
-{
-    int32_t x = ((const struct tr_id_row *)a)->id, y = ((const struct tr_id_row *)b)->id;
-    return (x > y) - (x < y);
-}
-
-static enum tr_status build_rows(struct tr_tokenizer *t)
-{
-    t->n_rows = TR_BYTES + t->n_added;
-    t->rows = calloc(t->n_rows, sizeof *t->rows);
-    if (!t->rows)
-        return tr_fail(TR_NOMEM, "no memory for %zu vocabulary rows", t->n_rows);
-    for (size_t i = 0; i < TR_BYTES; i++)
-        t->rows[i] = (struct tr_id_row){ t->id_of_byte[i], -1, (uint8_t)i };
-    for (size_t i = 0; i < t->n_added; i++)
-        t->rows[TR_BYTES + i] = (struct tr_id_row){ t->added[i].id, (int32_t)i, 0 };
-    qsort(t->rows, t->n_rows, sizeof *t->rows, compare_rows);
-    for (size_t i = 1; i < t->n_rows; i++)
-        if (t->rows[i].id == t->rows[i - 1].id)
-            return tr_fail(TR_USAGE, "token id %d is given twice", t->rows[i].id);
-    return TR_OK;
-}
-
-/* "eos_token": "<x>" or {"content": "<x>"}; options that make transformers add tokens around a text are refused. */
-static enum tr_status load_tokenizer_config(struct tr_tokenizer *t, const cJSON *root)
-{
-    static const char *const flags[] = { "add_bos_token", "add_eos_token", "add_prefix_space" };
-    enum tr_status st = TR_OK;
-    const char *eos = NULL;
-    for (size_t i = 0; i < TR_COUNT_OF(flags); i++)
-        TR_TRY(check_no(root, flags[i]));
-    const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "eos_token");
+    *out = NULL;
     if (cJSON_IsObject(x))
-        TR_TRY(tr_json_str(x, "content", true, &eos));
-    else
-        TR_TRY(tr_json_str(root, "eos_token", false, &eos));
-    if (eos) {
-        const struct tr_added *a = find_added(t, eos);
-        char buf[96];
-        if (!a)
-            return tr_fail(TR_USAGE, "eos_token \"%s\" is not an added token", tr_escape(eos, buf, sizeof buf));
-        t->eos = a->id;
-    }
-out:
-    return st;
+        return tr_json_str(x, "content", true, out);
+    return root ? tr_json_str(root, key, false, out) : TR_OK;
+}
+
+static enum tr_status load_special(const struct tr_tokenizer *t, const cJSON *root, const char *key, int32_t *out)
+{
+    const char *text;
+    char buf[96];
+    enum tr_status st = special_text(root, key, &text);
+    if (st != TR_OK || !text || *out >= 0)
+        return st;
+    *out = tr_tokenizer_find(t, text);
+    return *out >= 0 ? TR_OK : tr_fail(TR_USAGE, "%s \"%s\" is not in the vocabulary", key, tr_escape(text, buf, sizeof buf));
 }
 
 /* The fallback: eos_token_id of the model's config, a number or a list whose first entry ends a document. */
 static enum tr_status load_model_config(struct tr_tokenizer *t, const cJSON *root)
 {
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "eos_token_id");
+    int32_t id = 0;
     if (cJSON_IsArray(x))
         x = cJSON_GetArrayItem(x, 0);
-    int32_t id = 0;
     if (is_absent(x))
         return TR_OK;
-    enum tr_status st = get_id(x, "eos_token_id", &id);
+    enum tr_status st = tr_load_id(x, "eos_token_id", &id);
     if (st != TR_OK)
         return st;
-    for (size_t i = 0; i < t->n_rows; i++)
-        if (t->rows[i].id == id)
-            t->eos = id;
-    return t->eos == id ? TR_OK : tr_fail(TR_USAGE, "eos_token_id %d is not in the vocabulary", id);
+    size_t n;
+    bool is_known = (size_t)id < t->n_ids && (t->added_of_id[id] >= 0 || tr_vocab_text(&t->vocab, id, &n));
+    if (!is_known)
+        return tr_fail(TR_USAGE, "eos_token_id %d is not in the vocabulary", id);
+    t->eos = id;
+    return TR_OK;
 }
 
-typedef enum tr_status load_fn(struct tr_tokenizer *t, const cJSON *root);
+/* ---- vocab.json and merges.txt ---- */
 
-static enum tr_status load_file(struct tr_tokenizer *t, const char *dir, const char *name, size_t max_bytes,
-                                bool required, load_fn *fn)
+static enum tr_status merges_of_text(const char *text, cJSON *list)
 {
-    enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
-    cJSON *root = NULL;
-    TR_TRY(tr_path_join(path, dir, name));
-    if (!required && !tr_file_exists(path))
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "\n"), n_line = n && p[n - 1] == '\r' ? n - 1 : n;
+        bool is_comment = strncmp(p, "#version", 8) == 0;
+        if (n_line && !is_comment) {
+            char *line = strndup(p, n_line);
+            cJSON *x = line ? cJSON_CreateString(line) : NULL;
+            free(line);
+            if (!x || !cJSON_AddItemToArray(list, x)) {
+                cJSON_Delete(x);
+                return tr_fail(TR_NOMEM, "no memory for merges");
+            }
+        }
+        p += n + (p[n] == '\n');
+    }
+    return TR_OK;
+}
+
+static bool has_added(const cJSON *list, const char *text)
+{
+    const cJSON *x;
+    cJSON_ArrayForEach(x, list)
+    {
+        const cJSON *content = cJSON_GetObjectItemCaseSensitive(x, "content");
+        if (cJSON_IsString(content) && strcmp(content->valuestring, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A special token becomes an added token; its id is the vocabulary's or the next. */
+static enum tr_status add_added(cJSON *list, const cJSON *vocab, const char *text, size_t *n_new)
+{
+    const cJSON *known = cJSON_GetObjectItemCaseSensitive(vocab, text);
+    if (has_added(list, text))
         return TR_OK;
-    TR_TRY(tr_json_load(path, max_bytes, &root));
-    st = cJSON_IsObject(root) ? fn(t, root) : tr_fail(TR_USAGE, "not a JSON object");
-    if (st != TR_OK)
-        tr_fail_at(st, "%s: ", path);
+    cJSON *x = cJSON_CreateObject();
+    double id = cJSON_IsNumber(known) ? known->valuedouble : (double)cJSON_GetArraySize(vocab) + (double)(*n_new)++;
+    bool is_ok = x && cJSON_AddStringToObject(x, "content", text) && cJSON_AddNumberToObject(x, "id", id) &&
+                 cJSON_AddBoolToObject(x, "special", true) && cJSON_AddItemToArray(list, x);
+    if (!is_ok)
+        cJSON_Delete(x);
+    return is_ok ? TR_OK : tr_fail(TR_NOMEM, "no memory for special tokens");
+}
+
+static enum tr_status add_specials(cJSON *list, const cJSON *vocab, const cJSON *config, const cJSON *map)
+{
+    static const char *const keys[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
+    enum tr_status st = TR_OK;
+    size_t n_new = 0;
+    for (size_t i = 0; i < TR_COUNT_OF(keys); i++) {
+        const char *text = NULL;
+        TR_TRY(special_text(map, keys[i], &text));
+        if (!text)
+            TR_TRY(special_text(config, keys[i], &text));
+        if (text && *text)
+            TR_TRY(add_added(list, vocab, text, &n_new));
+    }
 out:
+    return st;
+}
+
+/* GPT-2's and OPT's files as the tokenizer.json they stand for. */
+static enum tr_status from_vocab_and_merges(const char *dir, const cJSON *config, const cJSON *map, cJSON **out)
+{
+    static const char shape[] =
+        "{\"added_tokens\": [], \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+        " \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"merges\": []}}";
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], *text = NULL;
+    size_t n;
+    cJSON *root = NULL, *vocab = NULL;
+    TR_TRY(load_object(dir, "vocab.json", TOKENIZER_MAX_BYTES, true, &vocab));
+    TR_TRY(tr_path_join(path, dir, "merges.txt"));
+    TR_TRY(tr_file_read(path, TOKENIZER_MAX_BYTES, &text, &n));
+    if (strlen(text) != n || !tr_utf8_is_valid(text, n))
+        TR_TRY(tr_fail(TR_USAGE, "%s: not UTF-8 text", path));
+    TR_TRY(tr_json_parse(shape, sizeof shape - 1, "vocab.json and merges.txt", &root));
+    cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
+    TR_TRY(merges_of_text(text, cJSON_GetObjectItemCaseSensitive(model, "merges")));
+    TR_TRY(add_specials(cJSON_GetObjectItemCaseSensitive(root, "added_tokens"), vocab, config, map));
+    if (!cJSON_AddItemToObject(model, "vocab", vocab))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a vocabulary"));
+    vocab = NULL;
+    *out = root;
+    root = NULL;
+out:
+    free(text);
     cJSON_Delete(root);
+    cJSON_Delete(vocab);
+    return st;
+}
+
+/* OPT: the beginning-of-text token goes in front, which a tokenizer.json says in its post-processor. */
+static enum tr_status load_add_bos(struct tr_tokenizer *t, const cJSON *config)
+{
+    bool add_bos = false;
+    enum tr_status st = config ? tr_json_bool(config, "add_bos_token", false, &add_bos) : TR_OK;
+    return st == TR_OK && add_bos && t->bos >= 0 ? tr_ids_add(&t->before, t->bos) : st;
+}
+
+/* ---- the whole ---- */
+
+/* transformers: tokenizer_config.json decides over a byte-level pre_tokenizer that stands alone. */
+static enum tr_status override_prefix(cJSON *root, const cJSON *config)
+{
+    cJSON *pre = cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer");
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(pre, "type");
+    const cJSON *want = cJSON_GetObjectItemCaseSensitive(config, "add_prefix_space");
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "ByteLevel") != 0 || is_absent(want))
+        return TR_OK;
+    if (!cJSON_IsBool(want))
+        return tr_fail(TR_USAGE, "add_prefix_space is not true or false");
+    cJSON *x = cJSON_CreateBool(cJSON_IsTrue(want));
+    if (!x || !cJSON_ReplaceItemInObjectCaseSensitive(pre, "add_prefix_space", x)) {
+        cJSON_Delete(x);
+        return tr_fail(TR_USAGE, "pre_tokenizer has no add_prefix_space to override");
+    }
+    return TR_OK;
+}
+
+static enum tr_status hash_all(struct tr_tokenizer *t, const cJSON *root)
+{
+    static const char *const stages[] = { "normalizer", "pre_tokenizer", "post_processor", "decoder", "model", "added_tokens" };
+    struct tr_hasher *h = NULL;
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_hasher_open(&h));
+    for (size_t i = 0; i < TR_COUNT_OF(stages); i++) {
+        const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, stages[i]);
+        char *text = x ? cJSON_PrintUnformatted(x) : NULL;
+        if (x && !text)
+            TR_TRY(tr_fail(TR_NOMEM, "no memory for the hash of a tokenizer"));
+        tr_hasher_add(h, stages[i], strlen(stages[i]) + 1);
+        if (text)
+            tr_hasher_add(h, text, strlen(text) + 1);
+        cJSON_free(text);
+    }
+    int32_t ends[2] = { t->eos, t->bos };
+    tr_hasher_add(h, ends, sizeof ends);
+    t->hash = tr_hasher_get(h);
+out:
+    tr_hasher_close(h);
     return st;
 }
 
 static enum tr_status load_tokenizer(struct tr_tokenizer *t, const cJSON *root)
 {
     enum tr_status st = TR_OK;
-    const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
-    if (!cJSON_IsObject(model))
-        return tr_fail(TR_USAGE, "model is missing or not an object");
-    TR_TRY(check_model(model));
-    TR_TRY(check_pipeline(root));
-    TR_TRY(load_added(t, root));
-    TR_TRY(load_vocab(t, model));
-    TR_TRY(build_rows(t));
+    TR_TRY(tr_load_pipeline(t, root));
+    TR_TRY(tr_load_model(t, root));
+    t->takes_bytes = t->is_raw && t->n_norms == 0;
+    for (size_t i = 0; i < t->n_splits; i++)
+        if (t->splits[i].kind == TR_SPLIT_PATTERN && t->splits[i].pattern.re.code)
+            t->takes_bytes = false;
+    TR_TRY(tr_load_added(t, root));
+    tr_find_cuts(t);
 out:
+    return st;
+}
+
+static enum tr_status load_all(struct tr_tokenizer *t, const char *dir)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    cJSON *root = NULL, *config = NULL, *map = NULL, *model = NULL;
+    TR_TRY(load_object(dir, "tokenizer_config.json", CONFIG_MAX_BYTES, false, &config));
+    TR_TRY(load_object(dir, "special_tokens_map.json", CONFIG_MAX_BYTES, false, &map));
+    TR_TRY(tr_path_join(path, dir, "vocab.json"));
+    bool is_old = tr_file_exists(path);
+    TR_TRY(tr_path_join(path, dir, "tokenizer.json"));
+    is_old = is_old && !tr_file_exists(path);
+    if (is_old)
+        TR_TRY(from_vocab_and_merges(dir, config, map, &root));
+    else
+        TR_TRY(load_object(dir, "tokenizer.json", TOKENIZER_MAX_BYTES, true, &root));
+    TR_TRY(override_prefix(root, config));
+    st = load_tokenizer(t, root);
+    if (st != TR_OK)
+        TR_TRY(tr_fail_at(st, "%s: ", path));
+    TR_TRY(load_special(t, config, "eos_token", &t->eos));
+    TR_TRY(load_special(t, config, "bos_token", &t->bos));
+    TR_TRY(load_special(t, map, "eos_token", &t->eos));
+    TR_TRY(load_special(t, map, "bos_token", &t->bos));
+    if (is_old)
+        TR_TRY(load_add_bos(t, config));
+    if (t->eos < 0) {
+        TR_TRY(load_object(dir, "config.json", CONFIG_MAX_BYTES, false, &model));
+        if (model)
+            TR_TRY(load_model_config(t, model));
+    }
+    TR_TRY(hash_all(t, root));
+out:
+    cJSON_Delete(root);
+    cJSON_Delete(config);
+    cJSON_Delete(map);
+    cJSON_Delete(model);
     return st;
 }
 
@@ -345,11 +285,12 @@ enum tr_status tr_tokenizer_open(const char *model_dir, struct tr_tokenizer **ou
     struct tr_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
         return tr_fail(TR_NOMEM, "no memory for a tokenizer");
-    t->eos = -1;
-    TR_TRY(load_file(t, model_dir, "tokenizer.json", TOKENIZER_MAX_BYTES, true, load_tokenizer));
-    TR_TRY(load_file(t, model_dir, "tokenizer_config.json", CONFIG_MAX_BYTES, false, load_tokenizer_config));
-    if (t->eos < 0)
-        TR_TRY(load_file(t, model_dir, "config.json", CONFIG_MAX_BYTES, false, load_model_config));
+    t->eos = t->bos = -1;
+    t->table = tr_unicode_new();
+    if (!t->table)
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a Unicode table"));
+    TR_TRY(tr_pool_list_open(&t->pool));
+    TR_TRY(load_all(t, model_dir));
     *out = t;
     t = NULL;
 out:

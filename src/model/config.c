@@ -8,17 +8,24 @@
 
 /* Keys that never change what a causal language model computes in training. */
 static const char inert_keys[] =
-    "architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id "
-    "pad_token_id _name_or_path initializer_range return_dict output_hidden_states output_attentions "
+    "architectures model_type torch_dtype dtype transformers_version use_cache "
+    "_name_or_path _model_name_or_path initializer_range return_dict output_hidden_states output_attentions "
     "torchscript use_bfloat16 pruned_heads is_encoder_decoder is_decoder cross_attention_hidden_size "
     "add_cross_attention tie_encoder_decoder max_length min_length do_sample early_stopping num_beams "
     "num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty "
     "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
-    "output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values "
+    "output_scores return_dict_in_generate remove_invalid_values "
     "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens id2label label2id "
-    "finetuning_task tokenizer_class prefix sep_token_id decoder_start_token_id task_specific_params "
+    "finetuning_task tokenizer_class prefix task_specific_params "
     "problem_type tf_legacy_loss _attn_implementation_autoset attn_implementation _attn_implementation "
     "cache_implementation unsloth_version unsloth_fixed gradient_checkpointing chunk_size_feed_forward";
+
+/* Token ids (bos_token_id, unk_token_id, ...) say what texts look like, not what is computed. */
+static bool is_token_id(const char *key)
+{
+    size_t n = strlen(key), n_end = strlen("_token_id");
+    return n > n_end && strcmp(key + n - n_end, "_token_id") == 0;
+}
 
 /* Is key a word of the blank-separated list? */
 static bool in_list(const char *key, const char *list)
@@ -44,7 +51,8 @@ enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch,
     char esc[80];
     int n_bad = 0;
     for (const cJSON *k = config->child; k; k = k->next) {
-        if (in_list(k->string, inert_keys) || in_list(k->string, arch->config_keys) || is_vouched(k->string, ignore))
+        if (in_list(k->string, inert_keys) || is_token_id(k->string) || in_list(k->string, arch->config_keys) ||
+            is_vouched(k->string, ignore))
             continue;
         if (n_bad++ < 20)
             tr_str_addf(&bad, "%s%s", n_bad > 1 ? ", " : "", tr_escape(k->string, esc, sizeof esc));

@@ -69,6 +69,7 @@ static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
     TR_TRY(tr_json_bool(c, "scale_attn_weights", false, &is_scaled));
     hp->attn_scale = is_scaled ? 1.0 / sqrt((double)hp->head_dim) : 1.0;
     TR_TRY(tr_hp_must_be(c, "scale_attn_by_inverse_layer_idx", false));
+    TR_TRY(tr_hp_must_be(c, "add_cross_attention", false));
 out:
     return st;
 }

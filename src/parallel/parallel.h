@@ -41,13 +41,20 @@ enum tr_action_kind {
     TR_DO_BACKWARD, /* segment, micro-batch: input and weight parts */
     TR_DO_CLIP,     /* norm of all gradients, and the factor that clips them */
     TR_DO_UPDATE,   /* optimizer on the parameters whose home is this segment */
+    TR_DO_GATHER,   /* parameters of a home: every rank's shard to all */
+    TR_DO_REDUCE,   /* gradients of a home: sum over the ranks that saw other tokens, each rank keeps its shard */
     TR_ACTION_KINDS
 };
 
+/* A segment reads parameters of its own home, and a tied head those of the embedding's. */
+enum { TR_MAX_HOMES = 2 };
+
 struct tr_action {
     enum tr_action_kind kind;
-    int segment, micro;
+    int segment, micro;               /* gather and reduce: segment = the home */
     size_t in, out, dout, din, saved; /* offsets in the acts arena */
+    int n_homes, home[TR_MAX_HOMES];
+    size_t value[TR_MAX_HOMES], grad[TR_MAX_HOMES]; /* where whole parameters and gradients of each home are now */
 };
 
 /* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
@@ -58,7 +65,8 @@ struct tr_schedule {
     struct tr_action *action;
     int n_actions;
     size_t acts_bytes, work_bytes, scratch_bytes;
-    double flops, recompute_flops; /* of all micro-batches */
+    size_t value_bytes, grad_bytes; /* whole parameters and gradients that come and go: zero 3, and 2 */
+    double flops, recompute_flops;  /* of all micro-batches */
 };
 
 enum tr_arena_id {
@@ -83,18 +91,33 @@ struct tr_slice {
 /* What is held of one parameter. */
 enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COUNT };
 
-/* Where a parameter lives. The optimizer works on ranges of elements, so that a rank may own a part of each. */
-enum { TR_MAX_MOMENTS = 2 };
+/* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
+struct tr_layout {
+    int data_size, data_rank;   /* ranks that see different tokens */
+    int shard_size, shard_rank; /* of them, the ranks that share one copy of what `zero` shards */
+    int zero;                   /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
+};
+
+/* The parameters whose home is one segment, side by side: what is gathered, reduced and sharded at once. Every arena
+ * holds them in the same order, so an element has one index. */
+struct tr_flat {
+    int64_t n;                    /* elements, padded so that shards are equal */
+    int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
+    size_t value, grad;           /* whole, or the shard: params and grads arena */
+    size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
+};
+
+/* Where a parameter is in its home's flat, and which of its elements this rank updates. */
 struct tr_param_place {
-    size_t value, grad;                    /* compute copy and gradient: params and grads arena */
-    size_t master, moment[TR_MAX_MOMENTS]; /* optim arena; master == SIZE_MAX: the compute copy is the master */
-    int64_t first, n;                      /* elements [first, first + n) are updated here */
-    int home;                              /* segment that updates it */
+    int home;
+    int64_t at;       /* in the flat */
+    int64_t first, n; /* elements [first, first + n) of the parameter; n may be 0 */
 };
 
 struct tr_compile_options {
     enum tr_dtype compute_dtype, grad_dtype, master_dtype, moment_dtype;
     int n_moments;
+    struct tr_layout layout;
     int n_micro;
     enum tr_recompute recompute; /* AUTO: the cheapest set that fits memory_budget */
     uint64_t memory_budget;      /* 0 = none */
@@ -110,9 +133,11 @@ struct tr_compiled {
     struct tr_schedule train, eval, decode;                   /* decode: generate's single token */
     enum tr_recompute *recompute_of;                          /* by segment */
     struct tr_param_place *place;                             /* by parameter */
-    size_t constant[TR_C_COUNT];                              /* params arena */
-    size_t *cache, cache_bytes;                               /* by segment; bytes of the keys alone, values follow */
-    size_t step, loss, norm, temps, scratch;                  /* work arena */
+    struct tr_flat *flat;                                     /* by segment */
+    size_t staging;                          /* grads arena: a shard on its way to the sum (zero 2 and 3) */
+    size_t constant[TR_C_COUNT];             /* params arena */
+    size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
+    size_t step, loss, norm, temps, scratch; /* work arena */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;

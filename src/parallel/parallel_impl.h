@@ -21,6 +21,11 @@ void tr_sim_release(struct tr_sim *s);
 
 size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
+/* shard.c: homes and flats, then the level-2 pass that gathers and reduces them. */
+enum { TR_FLAT_ALIGN = 32 }; /* elements: 64 bytes of the narrowest dtype */
+void tr_flats_measure(struct tr_compiled *c);
+enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
+
 /* schedule.c */
 enum tr_status tr_schedule_build(const struct tr_model *m, const struct tr_compile_options *opt, bool is_training,
                                  const enum tr_recompute *recompute_of, struct tr_schedule *out);

@@ -49,6 +49,12 @@ static size_t slice(struct tr_compiled *c, enum tr_arena_id arena, size_t bytes,
     return at;
 }
 
+static size_t most(size_t a, size_t b, size_t c)
+{
+    size_t ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
+
 /* A table serves training and evaluation, whichever has the longer rows. */
 static size_t const_bytes(const struct tr_compiled *c, int i)
 {
@@ -58,37 +64,81 @@ static size_t const_bytes(const struct tr_compiled *c, int i)
     return a > b ? a : b;
 }
 
-/* Parameters and their optimizer state; home = the segment that uses a parameter first. */
-static void place_params(struct tr_compiled *c)
+static const char *segment_name(const struct tr_model *m, int g, char *buf, size_t n)
+{
+    const struct tr_segment *seg = &m->segment[g];
+    if (seg->layer >= 0)
+        (void)tr_format(buf, n, "%s.%d", m->program[seg->program]->name, seg->layer);
+    else
+        (void)tr_format(buf, n, "%s", m->program[seg->program]->name);
+    return buf;
+}
+
+/* A flat in one arena: a slice a parameter when it is whole, one slice when it is a shard. */
+static size_t place_flat(struct tr_compiled *c, enum tr_arena_id arena, int g, bool is_shard, enum tr_dtype dtype,
+                         const char *what)
 {
     const struct tr_model *m = c->model;
+    const struct tr_flat *f = &c->flat[g];
+    size_t start = c->bytes[arena], size = tr_dtype_bytes(dtype);
+    char name[48];
+    if (is_shard) {
+        (void)slice(c, arena, (size_t)f->shard_n * size, what, segment_name(m, g, name, sizeof name));
+        return start;
+    }
+    for (int i = 0; i < m->n_params; i++)
+        if (c->place[i].home == g) /* as long as it takes up in the flat */
+            (void)slice(c, arena, tr_round_up((size_t)m->param[i].n, TR_FLAT_ALIGN) * size, what, m->param[i].name);
+    size_t end = start + tr_round_up((size_t)f->n * size, TR_ALIGN);
+    if (end > c->bytes[arena])
+        (void)slice(c, arena, end - c->bytes[arena], what, "padding");
+    return start;
+}
+
+/* Parameters, gradients and optimizer state, whole or sharded as `zero` says. */
+static void place_params(struct tr_compiled *c)
+{
     const struct tr_compile_options *o = &c->opt;
     bool has_master = o->master_dtype != o->compute_dtype;
-    for (int i = 0; i < m->n_params; i++)
-        c->place[i].home = -1;
-    for (int g = 0; g < m->n_segments; g++)
-        for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++)
-            if (c->place[m->segment[g].param[k]].home < 0)
-                c->place[m->segment[g].param[k]].home = g;
-    for (int i = 0; i < m->n_params; i++) {
-        const struct tr_param *p = &m->param[i];
-        struct tr_param_place *at = &c->place[i];
-        size_t n = (size_t)p->n;
-        at->first = 0;
-        at->n = p->n;
-        at->value = slice(c, TR_A_PARAMS, n * tr_dtype_bytes(o->compute_dtype), "", p->name);
-        at->master = SIZE_MAX;
+    int zero = o->layout.zero;
+    for (int g = 0; g < c->model->n_segments; g++) {
+        struct tr_flat *f = &c->flat[g];
+        if (f->n == 0)
+            continue;
+        f->value = place_flat(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
         if (o->is_inference)
             continue;
-        at->grad = slice(c, TR_A_GRADS, n * tr_dtype_bytes(o->grad_dtype), "", p->name);
+        f->grad = place_flat(c, TR_A_GRADS, g, zero >= 2, o->grad_dtype, "");
         if (has_master)
-            at->master = slice(c, TR_A_OPTIM, n * tr_dtype_bytes(o->master_dtype), "master ", p->name);
+            f->state[TR_S_MASTER] = place_flat(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
         for (int k = 0; k < o->n_moments; k++)
-            at->moment[k] = slice(c, TR_A_OPTIM, n * tr_dtype_bytes(o->moment_dtype), k ? "v " : "m ", p->name);
+            f->state[TR_S_M + k] = place_flat(c, TR_A_OPTIM, g, zero >= 1, o->moment_dtype, k ? "v " : "m ");
     }
     static const char *const names[TR_C_COUNT] = { "rope", "rope_local" };
     for (int i = 0; i < TR_C_COUNT; i++)
         c->constant[i] = slice(c, TR_A_PARAMS, const_bytes(c, i), "table ", names[i]);
+}
+
+/* Buffers for what zero 2 and 3 hold whole for a moment; offsets inside them become offsets in the arena. */
+static void place_moving(struct tr_compiled *c)
+{
+    size_t values = most(c->train.value_bytes, c->eval.value_bytes, 0), shard = 0;
+    size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
+    size_t grad_at = slice(c, TR_A_GRADS, c->train.grad_bytes, "", "gradients before they are reduced");
+    for (int g = 0; g < c->model->n_segments; g++)
+        shard = most(shard, (size_t)c->flat[g].shard_n * tr_dtype_bytes(c->opt.grad_dtype), 0);
+    if (c->opt.layout.zero >= 2 && !c->opt.is_inference)
+        c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
+    struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
+    for (size_t k = 0; k < TR_COUNT_OF(all); k++)
+        for (int i = 0; i < all[k]->n_actions; i++) {
+            struct tr_action *a = &all[k]->action[i];
+            for (int h = 0; h < a->n_homes; h++) {
+                const struct tr_flat *f = &c->flat[a->home[h]];
+                a->value[h] = c->opt.layout.zero >= 3 ? value_at + a->value[h] : f->value;
+                a->grad[h] = c->opt.layout.zero >= 2 ? grad_at + a->grad[h] : f->grad;
+            }
+        }
 }
 
 /* Scratch of the optimizer's and clip's own kernels, which no program holds. */
@@ -103,12 +153,6 @@ static size_t update_scratch(const struct tr_model *m, int n_threads)
         most = bytes > most ? bytes : most;
     }
     return most;
-}
-
-static size_t most(size_t a, size_t b, size_t c)
-{
-    size_t ab = a > b ? a : b;
-    return ab > c ? ab : c;
 }
 
 /* Keys and values of every block, all positions. */
@@ -143,15 +187,26 @@ static void place_rest(struct tr_compiled *c)
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
 }
 
+static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m, bool is_training,
+                                struct tr_schedule *out)
+{
+    tr_schedule_release(out);
+    if (!m)
+        return TR_OK;
+    enum tr_status st = tr_schedule_build(m, &c->opt, is_training, c->recompute_of, out);
+    return st == TR_OK ? tr_pass_shard(c, m, out) : st;
+}
+
 static enum tr_status build(struct tr_compiled *c)
 {
     enum tr_status st = TR_OK;
-    tr_schedule_release(&c->train);
     memset(c->bytes, 0, sizeof c->bytes);
     c->n_slices = 0;
-    if (!c->opt.is_inference)
-        TR_TRY(tr_schedule_build(c->model, &c->opt, true, c->recompute_of, &c->train));
+    TR_TRY(build_one(c, c->opt.is_inference ? NULL : c->model, true, &c->train));
+    TR_TRY(build_one(c, c->eval_model, false, &c->eval));
+    TR_TRY(build_one(c, c->decode_model, false, &c->decode));
     place_params(c);
+    place_moving(c);
     place_rest(c);
     if (!c->slice)
         st = tr_fail(TR_NOMEM, "plan: out of memory");
@@ -220,12 +275,14 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
-    if (!c->recompute_of || !c->place || !c->cache)
+    c->flat = calloc((size_t)m->n_segments, sizeof *c->flat);
+    if (c->opt.layout.data_size == 0) /* one rank */
+        c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
+    if (c->opt.layout.shard_size == 1) /* nobody to share with */
+        c->opt.layout.zero = 0;
+    if (!c->recompute_of || !c->place || !c->cache || !c->flat)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
-    if (eval_model)
-        TR_TRY(tr_schedule_build(eval_model, opt, false, NULL, &c->eval));
-    if (decode_model)
-        TR_TRY(tr_schedule_build(decode_model, opt, false, NULL, &c->decode));
+    tr_flats_measure(c);
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
     } else {
@@ -255,6 +312,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->cache);
     free(c->recompute_of);
     free(c->place);
+    free(c->flat);
     free(c->slice);
     free(c);
 }

@@ -175,7 +175,7 @@ void tr_schedule_release(struct tr_schedule *s)
 
 void tr_schedule_print(const struct tr_schedule *s, const struct tr_model *m, struct tr_str *out)
 {
-    static const char *const names[TR_ACTION_KINDS] = { "forward", "backward", "clip", "update" };
+    static const char *const names[TR_ACTION_KINDS] = { "forward", "backward", "clip", "update", "gather", "reduce" };
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
         const struct tr_program *p = s->program[s->program_of[a->segment]];

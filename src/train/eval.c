@@ -9,19 +9,29 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
     double sum = 0;
     int64_t count = 0;
-    for (uint64_t at = 0; at < n_rows; at += (uint64_t)rows) {
+    uint64_t n_ranks = e->mesh ? (uint64_t)e->mesh->data->size : 1, rank = e->mesh ? (uint64_t)e->mesh->data->rank : 0;
+    uint64_t n_batches = tr_data_steps(n_rows, (uint64_t)rows);
+    for (uint64_t k = 0; k < n_batches; k += n_ranks) { /* every rank as often: gathers are collective */
         double loss = 0;
         int64_t n = 0;
+        uint64_t at = (k + rank) * (uint64_t)rows; /* past the end: padding */
         enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
-        if (st == TR_OK && n > 0)
+        if (st == TR_OK)
             st = tr_exec_eval(e, &b, &loss);
-        if (st == TR_OK && tr_stop_wanted())
+        if (st == TR_OK && !e->mesh && tr_stop_wanted())
             st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
         if (st != TR_OK)
             return st;
         sum += loss;
         count += n;
     }
+    double n_all = (double)count;
+    enum tr_status st = tr_exec_total(e, "evaluation loss", &sum);
+    if (st == TR_OK)
+        st = tr_exec_total(e, "evaluation tokens", &n_all);
+    if (st != TR_OK)
+        return st;
+    count = (int64_t)n_all;
     if (count == 0)
         return tr_fail(TR_USAGE, "evaluation data has no target tokens");
     *out =
@@ -47,7 +57,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
     TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     TR_TRY(tr_device_open("cpu", &dev));
-    TR_TRY(tr_exec_open(s->compiled, &dev, pool, 0, &e));
+    TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)e->base[TR_A_SAVE], NULL));
     tr_stop_on_signals();

@@ -4,7 +4,7 @@
  * open. Whether a gradient is stored or added to is known by whether this step has touched it before, so no gradient
  * is ever cleared.
  */
-#include "train/exec.h"
+#include "train/exec_impl.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,8 +13,35 @@ static void no_arithmetic(const struct tr_call *c)
     (void)c;
 }
 
-enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool, uint64_t seed,
-                            struct tr_exec **out)
+/* Arenas that collectives read and write: shared with the peers, so that nothing is copied on the way. */
+static bool is_shared(int arena)
+{
+    return arena == TR_A_PARAMS || arena == TR_A_GRADS;
+}
+
+size_t tr_exec_shared_bytes(const struct tr_compiled *c)
+{
+    return tr_round_up(c->bytes[TR_A_PARAMS], TR_COMM_ALIGN) + tr_round_up(c->bytes[TR_A_GRADS], TR_COMM_ALIGN);
+}
+
+static enum tr_status reserve(struct tr_exec *e, int arena)
+{
+    void *base = NULL;
+    size_t bytes = e->c->bytes[arena];
+    enum tr_status st = TR_OK;
+    if (e->mesh && is_shared(arena) && bytes) {
+        st = tr_comm_reserve(e->mesh->all, bytes, &base);
+        e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
+        e->dev->n_reserves++;
+    } else {
+        st = e->dev->ops->reserve(e->dev, bytes, tr_arena_name((enum tr_arena_id)arena), &base);
+    }
+    e->base[arena] = base;
+    return st;
+}
+
+enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,
+                            struct tr_mesh *mesh, uint64_t seed, struct tr_exec **out)
 {
     enum tr_status st = TR_OK;
     struct tr_exec *e = calloc(1, sizeof *e);
@@ -23,18 +50,19 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->c = c;
     e->dev = dev;
     e->pool = pool;
+    e->mesh = mesh;
     e->seed = seed;
+    e->gathered = -1;
     bool is_phantom = strcmp(dev->ops->name, "phantom") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic : tr_op_cpu_fast((enum tr_opcode)i);
     e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
-    if (!e->is_touched)
+    e->is_summed = calloc((size_t)c->model->n_segments, sizeof *e->is_summed);
+    e->pending = calloc((size_t)c->model->n_segments, sizeof *e->pending);
+    if (!e->is_touched || !e->is_summed || !e->pending)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
-    for (int a = 0; a < TR_A_COUNT; a++) {
-        void *base = NULL;
-        TR_TRY(dev->ops->reserve(dev, c->bytes[a], tr_arena_name((enum tr_arena_id)a), &base));
-        e->base[a] = base;
-    }
+    for (int a = 0; a < TR_A_COUNT; a++)
+        TR_TRY(reserve(e, a));
     for (int i = 0; i < TR_C_COUNT; i++) {
         const struct tr_model *m = c->model;
         if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
@@ -58,9 +86,13 @@ void tr_exec_close(struct tr_exec *e)
     if (!e)
         return;
     for (int a = 0; a < TR_A_COUNT; a++)
-        if (e->base[a])
+        if (e->base[a] && e->mesh && is_shared(a))
+            e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
+        else if (e->base[a])
             e->dev->ops->release(e->dev, e->base[a], e->c->bytes[a]);
     free(e->is_touched);
+    free(e->is_summed);
+    free(e->pending);
     free(e);
 }
 
@@ -90,6 +122,14 @@ static void *batch_ptr(const struct tr_batch *b, int32_t slot)
     }
 }
 
+static size_t home_offset(const struct tr_action *a, int home, bool is_param)
+{
+    int i = 0;
+    while (a->home[i] != home)
+        TR_BUG_ON(++i >= a->n_homes);
+    return is_param ? a->value[i] : a->grad[i];
+}
+
 static char *root_ptr(const struct frame *f, tr_val root)
 {
     const struct tr_exec *e = f->e;
@@ -98,9 +138,12 @@ static char *root_ptr(const struct frame *f, tr_val root)
     char *acts = e->base[TR_A_ACTS], *work = e->base[TR_A_WORK];
     switch (v->kind) {
     case TR_V_PARAM:
-        return e->base[TR_A_PARAMS] + e->c->place[seg->param[v->slot]].value;
-    case TR_V_GRAD:
-        return e->base[TR_A_GRADS] + e->c->place[seg->param[v->slot]].grad;
+    case TR_V_GRAD: {
+        const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
+        bool is_param = v->kind == TR_V_PARAM;
+        char *flat = e->base[is_param ? TR_A_PARAMS : TR_A_GRADS] + home_offset(f->a, at->home, is_param);
+        return flat + (size_t)at->at * tr_dtype_bytes(v->dtype);
+    }
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
     case TR_V_BATCH:
@@ -195,53 +238,59 @@ static struct tr_view step_view(struct tr_exec *e)
     return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
 }
 
-/* Norm over all gradients in parameter order, then the clip factor into the step buffer. */
-static double run_clip(struct tr_exec *e, double max_norm)
+/* Norm over all gradients in parameter order, each rank its own elements; then the clip factor into the step buffer. */
+static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
 {
     char *norm_at = e->base[TR_A_WORK] + e->c->norm;
-    for (int i = 0; i < e->c->model->n_params; i++) {
-        const struct tr_param_place *at = &e->c->place[i];
-        struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
-        size_t first = (size_t)at->first * tr_dtype_bytes(e->c->opt.grad_dtype);
-        c.in[0] = flat(e->base[TR_A_GRADS] + at->grad + first, e->c->opt.grad_dtype, at->n);
-        c.out[0] = flat(norm_at, TR_F64, 1);
-        c.accumulate[0] = i > 0;
-        e->kernel[TR_OP_SUMSQ](&c);
-    }
     double sum = 0;
+    e->dev->ops->upload(e->dev, norm_at, &sum, sizeof sum);
+    for (int i = 0; i < e->c->model->n_params; i++) {
+        int64_t first = 0, n = 0;
+        char *at = tr_exec_at(e, TR_S_GRAD, i, &first, &n) +
+                   (size_t)e->c->place[i].first * tr_dtype_bytes(e->c->opt.grad_dtype);
+        struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+        c.in[0] = flat(at, e->c->opt.grad_dtype, e->c->place[i].n);
+        c.out[0] = flat(norm_at, TR_F64, 1);
+        c.accumulate[0] = true;
+        if (e->c->place[i].n > 0)
+            e->kernel[TR_OP_SUMSQ](&c);
+    }
     e->dev->ops->download(e->dev, &sum, norm_at, sizeof sum);
-    double norm = sqrt(sum);
-    float clip = tr_clip_factor(norm, max_norm);
+    bool is_part = e->c->opt.layout.zero >= 1; /* else every rank has summed everything */
+    enum tr_status st = is_part ? tr_exec_sum(e, true, "gradient norm", &sum) : TR_OK;
+    *norm = sqrt(sum);
+    float clip = tr_clip_factor(*norm, max_norm);
     e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
-    return norm;
+    return st;
 }
 
 static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
 {
     const struct tr_optim *o = tr_optim_row(kind);
     for (int i = 0; i < e->c->model->n_params; i++) {
-        const struct tr_param_place *at = &e->c->place[i];
-        if (at->home != segment)
+        const struct tr_param_place *p = &e->c->place[i];
+        if (p->home != segment || p->n == 0)
             continue;
-        const struct tr_param *p = &e->c->model->param[i];
         struct tr_call c = { .op = o->op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
-        size_t first = (size_t)at->first;
-        const struct tr_compile_options *opt = &e->c->opt;
-        struct tr_view value = flat(e->base[TR_A_PARAMS] + at->value + first * tr_dtype_bytes(opt->compute_dtype),
-                                    opt->compute_dtype, at->n);
-        c.in[0] =
-            flat(e->base[TR_A_GRADS] + at->grad + first * tr_dtype_bytes(opt->grad_dtype), opt->grad_dtype, at->n);
-        c.in[1] = step_view(e);
-        c.out[0] = value;
-        if (at->master != SIZE_MAX) {
-            c.out[0] = flat(e->base[TR_A_OPTIM] + at->master, opt->master_dtype, at->n);
-            c.out[3] = value;
+        struct tr_view v[TR_STATE_COUNT] = { 0 };
+        for (int what = 0; what < TR_STATE_COUNT; what++) {
+            if (!tr_exec_has(e, (enum tr_state)what))
+                continue;
+            int64_t first = 0, n = 0;
+            enum tr_dtype dtype = tr_exec_dtype(e, (enum tr_state)what);
+            char *at = tr_exec_at(e, (enum tr_state)what, i, &first, &n);
+            v[what] = flat(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
         }
-        for (int k = 0; k < opt->n_moments; k++)
-            c.out[1 + k] = flat(e->base[TR_A_OPTIM] + at->moment[k], opt->moment_dtype, at->n);
-        c.attr.decay = p->has_decay;
-        c.attr.first = at->first;
-        c.attr.key = tr_rng_key(e->seed, p->name, 1);
+        bool has_master = v[TR_S_MASTER].data != NULL;
+        c.in[0] = v[TR_S_GRAD];
+        c.in[1] = step_view(e);
+        c.out[0] = has_master ? v[TR_S_MASTER] : v[TR_S_VALUE];
+        c.out[1] = v[TR_S_M];
+        c.out[2] = v[TR_S_V];
+        c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
+        c.attr.decay = e->c->model->param[i].has_decay;
+        c.attr.first = p->first;
+        c.attr.key = tr_rng_key(e->seed, e->c->model->param[i].name, 1);
         e->kernel[o->op](&c);
     }
 }
@@ -251,16 +300,28 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
 static void begin_step(struct tr_exec *e, const float *values)
 {
     memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
+    memset(e->is_summed, 0, (size_t)e->c->model->n_segments * sizeof *e->is_summed);
     e->loss_is_touched = false;
+    e->gathered = -1;
     if (values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
 }
 
-static void run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
-                       const struct tr_action *a, const struct tr_batch *micro)
+/* Forward, backward, gather, reduce: what train, eval and generate share. */
+static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
+                                 const struct tr_action *a, const struct tr_batch *micro)
 {
+    if (a->kind == TR_DO_GATHER)
+        return tr_exec_post_gather(e, a);
+    if (a->kind == TR_DO_REDUCE)
+        return tr_exec_post_reduce(e, a);
     struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &micro[a->micro] };
-    run_nodes(&f);
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < a->n_homes && st == TR_OK; i++)
+        st = tr_exec_settle(e, a->home[i]);
+    if (st == TR_OK)
+        run_nodes(&f);
+    return st;
 }
 
 static double read_loss(struct tr_exec *e)
@@ -270,16 +331,28 @@ static double read_loss(struct tr_exec *e)
     return loss;
 }
 
+static enum tr_status settle_all(struct tr_exec *e)
+{
+    enum tr_status st = TR_OK;
+    for (int h = 0; h < e->c->model->n_segments && st == TR_OK; h++)
+        st = tr_exec_settle(e, h);
+    return st;
+}
+
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum)
 {
     const struct tr_schedule *s = &e->c->train;
+    enum tr_status st = TR_OK;
     begin_step(e, values);
-    for (int i = 0; i < s->n_actions; i++)
-        if (s->action[i].kind == TR_DO_FORWARD || s->action[i].kind == TR_DO_BACKWARD)
-            run_action(e, e->c->model, s, &s->action[i], micro);
+    for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++)
+        TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
+    TR_TRY(settle_all(e));
     *loss_sum = read_loss(e);
-    return e->dev->ops->sync(e->dev);
+    TR_TRY(tr_exec_sum(e, false, "loss", loss_sum));
+    TR_TRY(e->dev->ops->sync(e->dev));
+out:
+    return st;
 }
 
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
@@ -287,52 +360,60 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
 {
     const struct tr_schedule *s = &e->c->train;
     struct tr_step_result r = { 0 };
+    enum tr_status st = TR_OK;
     begin_step(e, values);
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
         switch (a->kind) {
-        case TR_DO_FORWARD:
-        case TR_DO_BACKWARD:
-            run_action(e, e->c->model, s, a, micro);
-            break;
         case TR_DO_CLIP:
+            TR_TRY(settle_all(e));
             r.loss_sum = read_loss(e);
-            r.grad_norm = run_clip(e, cfg->max_grad_norm);
+            TR_TRY(tr_exec_sum(e, false, "loss", &r.loss_sum));
+            TR_TRY(run_clip(e, cfg->max_grad_norm, &r.grad_norm));
             if (!isfinite(r.loss_sum) || !isfinite(r.grad_norm))
-                return tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
-                               r.loss_sum, r.grad_norm);
+                TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
+                               r.loss_sum, r.grad_norm));
             break;
         case TR_DO_UPDATE:
             run_update(e, cfg->optim, a->segment);
             break;
         default:
-            TR_BUG_ON(true);
+            TR_TRY(run_action(e, e->c->model, s, a, micro));
         }
     }
+    TR_TRY(settle_all(e));
     *out = r;
-    return e->dev->ops->sync(e->dev);
+    TR_TRY(e->dev->ops->sync(e->dev));
+out:
+    return st;
 }
 
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum)
 {
     const struct tr_schedule *s = &e->c->eval;
+    enum tr_status st = TR_OK;
     begin_step(e, NULL);
     for (int i = 0; i < s->n_actions; i++)
-        run_action(e, e->c->eval_model, s, &s->action[i], batch);
+        TR_TRY(run_action(e, e->c->eval_model, s, &s->action[i], batch));
     *loss_sum = read_loss(e);
-    return e->dev->ops->sync(e->dev);
+    TR_TRY(e->dev->ops->sync(e->dev));
+out:
+    return st;
 }
 
 enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
                               const float **logits)
 {
     const struct tr_schedule *s = is_decode ? &e->c->decode : &e->c->eval;
+    enum tr_status st = TR_OK;
     TR_BUG_ON(s->n_actions == 0);
     e->cache_row = first_position;
     for (int i = 0; i < s->n_actions; i++)
-        run_action(e, is_decode ? e->c->decode_model : e->c->eval_model, s, &s->action[i], batch);
+        TR_TRY(run_action(e, is_decode ? e->c->decode_model : e->c->eval_model, s, &s->action[i], batch));
     *logits = (const float *)(const void *)(e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out);
-    return e->dev->ops->sync(e->dev);
+    TR_TRY(e->dev->ops->sync(e->dev));
+out:
+    return st;
 }
 
 /* ---- state in and out ---- */
@@ -367,17 +448,21 @@ enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
     }
 }
 
-void *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param)
+static bool is_sharded(const struct tr_exec *e, enum tr_state what)
 {
-    const struct tr_param_place *at = &e->c->place[param];
-    switch (what) {
-    case TR_S_VALUE:
-        return e->base[TR_A_PARAMS] + at->value;
-    case TR_S_GRAD:
-        return e->base[TR_A_GRADS] + at->grad;
-    case TR_S_MASTER:
-        return e->base[TR_A_OPTIM] + at->master;
-    default:
-        return e->base[TR_A_OPTIM] + at->moment[what - TR_S_M];
-    }
+    int zero = e->c->opt.layout.zero;
+    return what == TR_S_VALUE ? zero >= 3 : what == TR_S_GRAD ? zero >= 2 : zero >= 1;
+}
+
+char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    const struct tr_flat *f = &e->c->flat[p->home];
+    int64_t at = p->at - (is_sharded(e, what) ? f->shard_first : 0);
+    char *flat_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value
+                    : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
+                                        : e->base[TR_A_OPTIM] + f->state[what];
+    *first = is_sharded(e, what) ? p->first : 0;
+    *n = is_sharded(e, what) ? p->n : e->c->model->param[param].n;
+    return flat_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
 }

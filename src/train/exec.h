@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "device/device.h"
+#include "mesh/mesh.h"
 #include "optim/optim.h"
 #include "parallel/parallel.h"
 
@@ -14,15 +15,21 @@ struct tr_exec {
     struct tr_pool *pool;
     tr_kernel kernel[TR_OP_COUNT];
     char *base[TR_A_COUNT];
-    bool *is_touched; /* by parameter: its gradient holds something of this step */
+    struct tr_mesh *mesh;       /* NULL: this rank is alone */
+    bool *is_touched;           /* by parameter: its gradient holds something of this step */
+    bool *is_summed;            /* by home: its shard of gradients holds something of this step */
+    struct tr_pending *pending; /* by home: a collective on its way */
     bool loss_is_touched;
+    int gathered; /* home that tr_exec_gather last put in place; -1: none */
     int64_t cache_row; /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
 };
 
 /* Reserves the arenas (exactly c->bytes), uploads constants, clears optimizer state. Parameters are the caller's. */
-enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool, uint64_t seed,
-                            struct tr_exec **out);
+enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,
+                            struct tr_mesh *mesh, uint64_t seed, struct tr_exec **out);
+/* Bytes of shared memory the mesh must be opened with for this plan. */
+size_t tr_exec_shared_bytes(const struct tr_compiled *c);
 void tr_exec_close(struct tr_exec *e);
 
 struct tr_step_result {
@@ -41,8 +48,12 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
 enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
                               const float **logits);
 
-/* Bytes of one kind of state of one parameter, in its own dtype (see tr_exec_dtype). */
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
-void *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param);
+/* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's. */
+char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
+/* Sum of one number over the ranks with other tokens. */
+enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
+/* Collective: the whole value of a home's parameters, when they are sharded; *out = element 0 of the flat. */
+enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out);
 #endif

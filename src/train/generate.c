@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_CHUNK = 32 };
+enum { MAX_CHUNK = 32, MAX_STOPS = 16 };
 
 struct tr_generator {
     const struct tr_config *cfg;
@@ -19,6 +19,8 @@ struct tr_generator {
     struct tr_exec *e;
     struct tr_batch batch;
     int64_t n_context, n_read, n_chunk, n_ids;
+    int32_t stop[MAX_STOPS];
+    int n_stops;
     uint64_t key, n_picked;
     float (*pair)[2]; /* (score, id), vocabulary many */
 };
@@ -36,7 +38,44 @@ static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
     return st == TR_OK ? tr_model_open(g->cfg->model, &opt, &g->one) : st;
 }
 
-enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids,
+static void add_stops(struct tr_generator *g, const cJSON *j)
+{
+    const cJSON *eos = cJSON_GetObjectItemCaseSensitive(j, "eos_token_id");
+    for (const cJSON *k = cJSON_IsArray(eos) ? eos->child : eos; k; k = cJSON_IsArray(eos) ? k->next : NULL)
+        if (cJSON_IsNumber(k) && g->n_stops < MAX_STOPS)
+            g->stop[g->n_stops++] = (int32_t)k->valuedouble;
+}
+
+static void read_stops(struct tr_generator *g, const struct tr_tokenizer *tok)
+{
+    char path[TR_PATH_MAX];
+    cJSON *j = NULL;
+    if (!tok)
+        return;
+    if (tr_tokenizer_eos(tok) >= 0)
+        g->stop[g->n_stops++] = tr_tokenizer_eos(tok);
+    add_stops(g, g->one->config);
+    if (tr_path_join(path, g->cfg->model, "generation_config.json") == TR_OK && tr_file_exists(path) &&
+        tr_json_load(path, 1 << 20, &j) == TR_OK)
+        add_stops(g, j);
+    tr_error_clear(); /* a broken generation_config.json only costs its stop tokens */
+    cJSON_Delete(j);
+}
+
+bool tr_generator_is_stop(const struct tr_generator *g, int32_t id)
+{
+    for (int i = 0; i < g->n_stops; i++)
+        if (g->stop[i] == id)
+            return true;
+    return false;
+}
+
+void tr_generator_rewind(struct tr_generator *g, int64_t n)
+{
+    g->n_read = tr_min64(n, g->n_read);
+}
+
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
                                  struct tr_generator **out)
 {
     enum tr_status st = TR_OK;
@@ -65,10 +104,11 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
                                       .cache_rows = n_rows };
     TR_TRY(tr_compile(g->chunk, g->chunk, g->one, &opt, &g->compiled));
     TR_TRY(tr_device_open("cpu", &g->dev));
-    TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, 0, &g->e));
+    TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, NULL, 0, &g->e));
     struct tr_store store = tr_exec_store(g->e);
     TR_TRY(tr_load_weights(&store, cfg->model, buf, NULL));
-    g->n_ids = tr_min64(n_ids, g->one->hp.vocab);
+    g->n_ids = tok ? tr_min64(tr_tokenizer_vocab_size(tok), g->one->hp.vocab) : g->one->hp.vocab;
+    read_stops(g, tok);
     g->batch = tr_batch_in(g->e->base[TR_A_DATA], g->n_chunk);
     g->pair = malloc((size_t)g->one->hp.vocab * sizeof *g->pair);
     if (!g->pair)
@@ -194,12 +234,12 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
         TR_TRY(tr_tokenizer_encode(tok, cfg->prompt, strlen(cfg->prompt), &ids));
     if (ids.n == 0)
         TR_TRY(tr_ids_add(&ids, tr_tokenizer_eos(tok) >= 0 ? tr_tokenizer_eos(tok) : 0));
-    TR_TRY(tr_generator_open(cfg, (int64_t)ids.n + cfg->max_new_tokens, tr_tokenizer_vocab_size(tok), &g));
+    TR_TRY(tr_generator_open(cfg, (int64_t)ids.n + cfg->max_new_tokens, tok, &g));
     tr_stop_on_signals();
     TR_TRY(tr_generator_feed(g, ids.p, ids.n, &logits));
     for (int64_t i = 0; i < cfg->max_new_tokens && !tr_stop_wanted(); i++) {
         int32_t id = tr_generator_pick(g, logits, ids.p, ids.n);
-        if (id == tr_tokenizer_eos(tok))
+        if (tr_generator_is_stop(g, id))
             break;
         TR_TRY(tr_ids_add(&ids, id));
         tr_str_clear(&text);

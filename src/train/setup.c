@@ -2,28 +2,57 @@
  * bytes cannot differ. */
 #include "train/train.h"
 #include "optim/optim.h"
+#include <assert.h>
 #include <stdlib.h>
 
 enum { DEFAULT_LENGTH = 1024, LOADER_DEPTH = 3 };
 
-/* One rank: an axis other than 1 is refused by name rather than ignored. */
-static enum tr_status check_mesh(const struct tr_config *cfg)
+/* What this build does not do is refused by name, not ignored. */
+static enum tr_status check_support(const struct tr_config *cfg)
 {
     const struct {
         const char *name;
-        int64_t value, only;
-    } axes[] = { { "dp", cfg->dp, 1 }, { "zero", cfg->zero, 0 }, { "hybrid_shard", cfg->hybrid_shard, 0 },
-                 { "tp", cfg->tp, 1 }, { "pp", cfg->pp, 1 },     { "cp", cfg->cp, 1 } };
+        int64_t value;
+    } axes[] = { { "tp", cfg->tp }, { "pp", cfg->pp }, { "cp", cfg->cp } };
     for (size_t i = 0; i < TR_COUNT_OF(axes); i++)
-        if (axes[i].value != axes[i].only)
-            return tr_fail(TR_USAGE, "%s %" PRId64 " needs more than one rank; this build runs one, use %s %" PRId64,
-                           axes[i].name, axes[i].value, axes[i].name, axes[i].only);
+        if (axes[i].value != 1)
+            return tr_fail(TR_USAGE, "%s %" PRId64 " is not in this build; data parallel (--dp, --zero) is",
+                           axes[i].name, axes[i].value);
+    if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT && cfg->dp > 1)
+        return tr_fail(TR_USAGE,
+                       "reproducible layout is not in this build for dp %" PRId64 "; use --reproducible config",
+                       cfg->dp);
     if (cfg->device == TR_DEVICE_CHOICE_CUDA)
         return tr_fail(TR_USAGE, "device cuda is not in this build; use --device cpu");
     if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
         return tr_fail(TR_USAGE, "dtype %s is not computed on the cpu; use bfloat16 or float32",
                        tr_dtype_name(cfg->dtype));
     return TR_OK;
+}
+
+/* Sizes of the axes: zero shards over all data-parallel ranks, or over hybrid_shard of them with replicas of that. */
+static enum tr_status size_axes(const struct tr_config *cfg, int axis[TR_AXES])
+{
+    int64_t shard = cfg->zero == 0 ? 1 : cfg->hybrid_shard > 0 ? cfg->hybrid_shard : cfg->dp;
+    if (cfg->dp % shard != 0)
+        return tr_fail(TR_USAGE, "hybrid_shard %" PRId64 " does not divide dp %" PRId64, shard, cfg->dp);
+    axis[TR_AXIS_PP] = (int)cfg->pp;
+    axis[TR_AXIS_DP] = (int)(cfg->dp / shard);
+    axis[TR_AXIS_SHARD] = (int)shard;
+    axis[TR_AXIS_CP] = (int)cfg->cp;
+    axis[TR_AXIS_TP] = (int)cfg->tp;
+    return TR_OK;
+}
+
+static struct tr_layout layout_of(const struct tr_setup *s)
+{
+    int coord[TR_AXES];
+    tr_mesh_coords(s->env.rank, s->axis, coord);
+    return (struct tr_layout){ .data_size = s->axis[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD],
+                               .data_rank = coord[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD] + coord[TR_AXIS_SHARD],
+                               .shard_size = s->axis[TR_AXIS_SHARD],
+                               .shard_rank = coord[TR_AXIS_SHARD],
+                               .zero = (int)s->cfg->zero };
 }
 
 static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int64_t length, double dropout,
@@ -58,6 +87,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .master_dtype = cfg->master_dtype,
         .moment_dtype = cfg->moment_dtype,
         .n_moments = tr_optim_row(cfg->optim)->n_moments,
+        .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .n_micro = (int)cfg->gradient_accumulation_steps,
         .recompute = cfg->recompute,
         .memory_budget = (uint64_t)cfg->memory_budget,
@@ -76,15 +106,19 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
     if (!s)
         return tr_fail(TR_NOMEM, "setup: out of memory");
     s->cfg = cfg;
-    TR_TRY(check_mesh(cfg));
+    TR_TRY(check_support(cfg));
+    TR_TRY(size_axes(cfg, s->axis));
+    TR_TRY(tr_mesh_env(&s->env));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(choose_length(cfg, &s->sequence_length));
     bool is_training = use == TR_USE_TRAIN;
     if (is_training) {
+        int64_t rows = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps;
         s->loader = (struct tr_loader_shape){ .row_tokens = s->sequence_length,
                                               .batch_rows = cfg->train_batch_size,
-                                              .n_rows = cfg->train_batch_size,
+                                              .first_row = layout_of(s).data_rank * rows,
+                                              .n_rows = rows,
                                               .micro_rows = cfg->per_device_train_batch_size,
                                               .depth = LOADER_DEPTH };
         s->loader_bytes = tr_round_up(tr_loader_bytes(&s->loader), 64);
@@ -138,25 +172,48 @@ struct tr_batch tr_batch_in(void *mem, int64_t n_tokens)
                               .sample = (void *)(p + 4 * one) };
 }
 
+/* Saving asks for whole parameters, in order: a sharded home is gathered when its first parameter is asked for. */
 static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
 {
     struct tr_exec *e = ctx;
-    (void)n;
-    *out = (const char *)tr_exec_at(e, what, param) + (size_t)first * tr_dtype_bytes(tr_exec_dtype(e, what));
+    const struct tr_param_place *p = &e->c->place[param];
+    int64_t own_first = 0, own_n = 0;
+    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
+    const char *at = tr_exec_at(e, what, param, &own_first, &own_n);
+    if (what == TR_S_VALUE && e->c->opt.layout.zero >= 3) { /* all ranks alike, whatever each holds of it */
+        char *flat = NULL;
+        enum tr_status st = tr_exec_gather(e, p->home, &flat);
+        if (st != TR_OK)
+            return st;
+        at = flat + (size_t)p->at * size;
+    } else {
+        TR_BUG_ON(first < own_first || first + n > own_first + own_n);
+    }
+    *out = at + first * (int64_t)size;
     return TR_OK;
 }
 
+/* Loading offers everything; a rank keeps what is its own. */
 static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     struct tr_exec *e = ctx;
-    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
-    e->dev->ops->upload(e->dev, (char *)tr_exec_at(e, what, param) + (size_t)first * size, src, (size_t)n * size);
+    int64_t own_first = 0, own_n = 0, size = (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
+    char *at = tr_exec_at(e, what, param, &own_first, &own_n);
+    int64_t begin = tr_max64(first, own_first), end = tr_min64(first + n, own_first + own_n);
+    if (begin < end)
+        e->dev->ops->upload(e->dev, at + begin * size, (const char *)src + (begin - first) * size,
+                            (size_t)((end - begin) * size));
     return TR_OK;
+}
+
+static void store_range(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n)
+{
+    (void)tr_exec_at(ctx, what, param, first, n);
 }
 
 struct tr_store tr_exec_store(struct tr_exec *e)
 {
-    struct tr_store s = { .ctx = e, .model = e->c->model, .get = store_get, .put = store_put };
+    struct tr_store s = { .ctx = e, .model = e->c->model, .get = store_get, .put = store_put, .range = store_range };
     for (int i = 0; i < TR_STATE_COUNT; i++) {
         s.has[i] = tr_exec_has(e, (enum tr_state)i);
         s.dtype[i] = tr_exec_dtype(e, (enum tr_state)i);
@@ -174,31 +231,57 @@ static bool needs_tokenizer(const struct tr_data_list *list)
     return false;
 }
 
+/* The options' words are the data room's, in its order. */
+static_assert((int)TR_FORMAT_TOKENS == (int)TR_SHAPE_TOKENS && (int)TR_TRAIN_ON_ALL == (int)TR_MASK_ALL &&
+                  (int)TR_PACKING_NONE == (int)TR_PACK_NONE,
+              "same order");
+
+static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s, bool is_training)
+{
+    const struct tr_model *m = s->model ? s->model : s->eval_model;
+    return (struct tr_data_options){
+        .row_tokens = s->sequence_length,
+        .seed = (uint64_t)cfg->data_seed,
+        .shuffle = is_training,
+        .vocab_size = m->hp.vocab,
+        .shape = (enum tr_shape)cfg->data_format,
+        .text_key = cfg->text_key,
+        .mask = (enum tr_chat_mask)cfg->train_on,
+        .packing = (enum tr_packing)cfg->packing,
+        .cuts_long = cfg->long_documents == TR_LONG_CUT,
+        .max_skipped = cfg->max_skipped,
+        .n_threads = s->n_threads,
+    };
+}
+
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
                             bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
                             struct tr_data **out)
 {
     enum tr_status st = TR_OK;
-    const struct tr_model *m = s->model ? s->model : s->eval_model;
+    struct tr_chat *chat = NULL;
+    struct tr_data_options opt = data_options(cfg, s, is_training);
     const char **paths = calloc(list->n, sizeof *paths);
-    if (!paths)
+    double *weights = calloc(list->n, sizeof *weights);
+    if (!paths || !weights)
         TR_TRY(tr_fail(TR_NOMEM, "data: out of memory"));
     for (size_t i = 0; i < list->n; i++) {
         paths[i] = list->item[i].path;
-        if (list->item[i].weight != 1)
-            TR_TRY(tr_fail(TR_USAGE, "data %s: weight %g; sources are read once each, only weight 1", paths[i],
-                           list->item[i].weight));
+        weights[i] = list->item[i].weight;
     }
     if (!*tokenizer && needs_tokenizer(list))
         TR_TRY(tr_tokenizer_open(cfg->model, tokenizer));
-    struct tr_data_options opt = { .row_tokens = s->sequence_length,
-                                   .seed = (uint64_t)cfg->data_seed,
-                                   .shuffle = is_training,
-                                   .vocab_size = m->hp.vocab,
-                                   .cache_dir = cache_dir,
-                                   .max_skipped = TR_DATA_MAX_SKIPPED };
+    st = tr_chat_open(cfg->model, cfg->chat_template, &chat);
+    if (st != TR_OK && cfg->chat_template)
+        goto out;
+    tr_error_clear(); /* a model without a template trains on everything but conversations */
+    opt.weights = weights;
+    opt.chat = chat;
+    opt.cache_dir = cache_dir;
     TR_TRY(tr_data_open(paths, list->n, *tokenizer, &opt, out));
 out:
+    tr_chat_close(chat);
     free(paths);
+    free(weights);
     return st;
 }

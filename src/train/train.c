@@ -38,6 +38,7 @@ struct trainer {
     struct tr_setup *s;
     struct tr_pool *pool;
     struct tr_device dev;
+    struct tr_mesh *mesh; /* NULL: alone */
     struct tr_exec *e;
     struct tr_tokenizer *tok;
     struct tr_data *data, *eval_data;
@@ -123,6 +124,41 @@ out:
     return st;
 }
 
+static bool is_first(const struct trainer *t)
+{
+    return !t->mesh || t->mesh->rank == 0;
+}
+
+/* All ranks pass together. */
+static enum tr_status meet(struct trainer *t, const char *site)
+{
+    struct tr_coll c = { .kind = TR_BARRIER, .site = site };
+    return t->mesh ? tr_comm_run(t->mesh->all, &c) : TR_OK;
+}
+
+static enum tr_status open_mesh(struct trainer *t)
+{
+    enum tr_status st = TR_OK;
+    struct tr_comm_env env = t->s->env;
+    static const char *const names[] = {
+        "steps", "train_batch_size", "seed", "sequence_length", "parameters", "bytes"
+    };
+    const int64_t values[] = {
+        t->total_steps,        t->cfg->train_batch_size, t->cfg->seed,
+        t->s->sequence_length, t->s->model->n_elements,  (int64_t)tr_compiled_bytes(t->s->compiled)
+    };
+    int64_t n_ranks = 1;
+    for (int a = 0; a < TR_AXES; a++)
+        n_ranks *= t->s->axis[a];
+    if (env.size == 1 && n_ranks == 1)
+        return TR_OK;
+    env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
+    TR_TRY(tr_mesh_open(NULL, &env, t->s->axis, &t->mesh));
+    TR_TRY(tr_mesh_agree(t->mesh, names, values, (int)TR_COUNT_OF(names)));
+out:
+    return st;
+}
+
 /* What can be refused before anything is written. */
 static enum tr_status check_inputs(const struct trainer *t)
 {
@@ -148,26 +184,33 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_state_new(&t->state));
     TR_TRY(check_inputs(t));
     TR_TRY(open_data(t));
-    TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
-    TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
+    TR_TRY(open_mesh(t));
+    if (is_first(t)) {
+        TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
+        TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
+    }
+    TR_TRY(meet(t, "output directory is ready"));
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
     TR_TRY(tr_device_open("cpu", &t->dev));
-    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, (uint64_t)cfg->seed, &t->e));
+    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
     TR_TRY(find_checkpoint(t, &notes));
     TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
-    TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
+    if (is_first(t))
+        TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
     struct tr_observe_options opt = { .run = t->state.run_id,
                                       .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
                                       .quiet = cfg->quiet,
                                       .total_steps = t->total_steps,
                                       .logging_steps = cfg->logging_steps,
-                                      .events_path = t->events_path };
+                                      .events_path = is_first(t) ? t->events_path : NULL };
+    if (!is_first(t))
+        opt.term.fd = -1; /* one rank speaks */
     TR_TRY(tr_observe_open(&opt, &t->ob));
     if (notes.n)
         tr_observe_say(t->ob, notes.p);
     TR_TRY(load(t, &save_dtype));
     struct tr_store store = tr_exec_store(t->e);
-    TR_TRY(tr_saver_open(&store, cfg->model, save_dtype, &t->saver));
+    TR_TRY(tr_saver_open(&store, t->mesh, cfg->model, save_dtype, &t->saver));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
@@ -218,7 +261,8 @@ static enum tr_status save(struct trainer *t, int64_t step)
                                   t->flops_per_token, &hf));
     TR_TRY(tr_saver_checkpoint(t->saver, t->cfg->output, t->state.run_id, step, t->state.generation, state.p, hf.p,
                                &bytes));
-    TR_TRY(tr_ckpt_retain(t->cfg->output, step, t->state.generation, t->cfg->save_total_limit, -1, NULL));
+    if (is_first(t))
+        TR_TRY(tr_ckpt_retain(t->cfg->output, step, t->state.generation, t->cfg->save_total_limit, -1, NULL));
     t->saved_step = step;
     (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
     TR_TRY(tr_path_join(path, t->cfg->output, name));
@@ -261,10 +305,11 @@ static enum tr_status next_batch(struct trainer *t, struct tr_step_batch **out, 
 {
     int64_t start = tr_clock_us();
     enum tr_status st = TR_TIMEOUT;
-    for (int tries = 0; st == TR_TIMEOUT && tries < 600 && !tr_stop_wanted(); tries++)
+    bool may_stop = !t->mesh; /* together with the others, or not at all */
+    for (int tries = 0; st == TR_TIMEOUT && tries < 600 && !(may_stop && tr_stop_wanted()); tries++)
         st = tr_loader_next(t->loader, out, 1000000);
     *wait_s = (double)(tr_clock_us() - start) * 1e-6;
-    if (st == TR_TIMEOUT && tr_stop_wanted())
+    if (st == TR_TIMEOUT && may_stop && tr_stop_wanted())
         return tr_fail(TR_STOPPED, "stopped by a signal while waiting for data");
     return st;
 }
@@ -308,6 +353,15 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
+/* Has any rank been asked to stop? All of them get the same answer. */
+static enum tr_status ask_stop(struct trainer *t, bool *out)
+{
+    double n = tr_stop_wanted() ? 1 : 0;
+    enum tr_status st = tr_exec_total(t->e, "stop?", &n);
+    *out = n > 0;
+    return st;
+}
+
 /* A signal came: save what is done, then leave. */
 static enum tr_status stop_after(struct trainer *t, int64_t done)
 {
@@ -333,7 +387,9 @@ static enum tr_status loop(struct trainer *t)
         TR_TRY(st);
         if (is_due(done, t->cfg->save_steps) && done < t->total_steps)
             try_save(t, done);
-        if (tr_stop_wanted() && done < t->total_steps)
+        bool is_stop = false;
+        TR_TRY(ask_stop(t, &is_stop));
+        if (is_stop && done < t->total_steps)
             return stop_after(t, done);
     }
     try_save(t, t->total_steps);
@@ -348,6 +404,7 @@ static void close_run(struct trainer *t)
     tr_saver_close(t->saver);
     tr_observe_close(t->ob);
     tr_exec_close(t->e);
+    tr_mesh_close(t->mesh);
     tr_pool_close(t->pool);
     tr_data_close(t->data);
     tr_data_close(t->eval_data);

@@ -12,6 +12,8 @@ struct tr_setup {
     int64_t sequence_length;
     int n_threads;
     struct tr_model *model, *eval_model;
+    int axis[TR_AXES];      /* sizes of the mesh */
+    struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
     struct tr_loader_shape loader;
     size_t loader_bytes, eval_batch_bytes;
     struct tr_compiled *compiled;
@@ -38,22 +40,36 @@ struct tr_eval_result {
     double loss, perplexity;
     int64_t tokens;
 };
-/* Mean loss over all of the data; `batch` is eval_batch_bytes of memory. */
+/* Mean loss over all of the data, the batches shared out over the ranks; `batch_mem` is eval_batch_bytes of memory. */
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
                            struct tr_eval_result *out);
+
+/* Two properties shown on the data at hand: changing one document of a row changes nothing in another (bit for bit),
+ * and the loss of a batch is the sum over its rows however they are split. */
+struct tr_proof {
+    int64_t n_rows, n_pairs; /* rows looked at; neighbouring documents perturbed */
+    bool is_isolated;
+    double split_error; /* relative */
+};
+enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
+                        struct tr_proof *out);
 
 /* Verbs. Each returns with nothing printed but what observe shows. */
 enum tr_status tr_train(const struct tr_config *cfg);
 enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out);
 /* A model that continues token ids, with its key/value cache. */
 struct tr_generator;
-/* n_ids: ids at or above are never picked (a vocabulary padded beyond the tokenizer's). */
-enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, int64_t n_ids,
+/* tok bounds what can be picked (a vocabulary may be padded) and ends texts; NULL: neither. */
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
                                  struct tr_generator **out);
 void tr_generator_close(struct tr_generator *g);
 /* Appends ids to what the model has read; *logits (V) of the next token, valid until the next call. TR_USAGE when the
  * context is full. */
 enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits);
+/* Forgets everything after the first n tokens. */
+void tr_generator_rewind(struct tr_generator *g, int64_t n);
+/* An id that ends a text: eos_token_id of generation_config.json and config.json, and the tokenizer's. */
+bool tr_generator_is_stop(const struct tr_generator *g, int32_t id);
 /* The next token under cfg's temperature, top_k, top_p and repetition_penalty; `seen` are the ids so far. */
 int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int32_t *seen, size_t n_seen);
 

@@ -3,6 +3,7 @@
 # reserves, to the byte, and every arena agrees.
 . "$(dirname "$0")/common.sh"
 tiny_text train.jsonl
+head -n 3 train.jsonl >valid.jsonl
 
 # The models of tests/golden with a vocabulary that holds bytes.
 configs=()
@@ -20,7 +21,7 @@ n=0
 for name in "${configs[@]}"; do
     "$TRIREME" init --config "$name.json" --tokenizer bytes --out "$name" --quiet
     for recompute in none op block; do
-        run=(--model "$name" --data train.jsonl --eval_data train.jsonl --sequence_length 24 --per_device_train_batch_size 2
+        run=(--model "$name" --data train.jsonl --eval_data valid.jsonl --sequence_length 24 --per_device_train_batch_size 2
             --per_device_eval_batch_size 3 --gradient_accumulation_steps 2 --max_steps 1 --recompute $recompute --threads 2 --logging_steps 0)
         "$TRIREME" plan "${run[@]}" --json >plan.json
         "$TRIREME" train "${run[@]}" --output out --quiet >/dev/null

@@ -58,6 +58,37 @@ static void alpaca_without_a_template_uses_the_stanford_wording(void **state)
     bench_release(&b);
 }
 
+/* A tokenizer whose post-processor puts a token in front, as Llama's does: every text has it, once, never as a target.
+ */
+static void what_the_tokenizer_puts_in_front_begins_each_document(void **state)
+{
+    static const char slot[] = "\"post_processor\"";
+    static const char with[] = "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+                               "{\"id\": \"<|endoftext|>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+                               "\"type_id\": 0}}], \"pair\": [], \"special_tokens\": {\"<|endoftext|>\": {\"id\": "
+                               "\"<|endoftext|>\", \"ids\": [256], \"tokens\": [\"<|endoftext|>\"]}}}";
+    struct bench b;
+    struct tr_str json = { 0 };
+    char *text = NULL;
+    size_t n;
+    bench_init(&b, *state);
+    assert_ok(tr_file_read(in_scratch(*state, "tokenizer.json"), 1 << 20, &text, &n));
+    const char *at = strstr(text, slot), *end = at ? strchr(at, '}') : NULL; /* a flat object */
+    assert_non_null(end);
+    tr_str_add(&json, text, (size_t)(at - text));
+    tr_str_add(&json, with, sizeof with - 1);
+    tr_str_add(&json, end + 1, strlen(end + 1));
+    put_file(*state, "tokenizer.json", json.p, json.n);
+    tr_tokenizer_close(b.tokenizer);
+    assert_ok(tr_tokenizer_open(b.s->dir, &b.tokenizer));
+    assert_documents(&b, put_text(*state, "a.jsonl", "{\"text\": \"ab\"}\n"), true, "$AB!|");
+    assert_documents(&b, put_text(*state, "b.jsonl", "{\"prompt\": \"ab\", \"completion\": \"c\"}\n"), true, "$abC!|");
+    assert_documents(&b, put_text(*state, "c.txt", "ab"), true, "$AB!|");
+    free(text);
+    tr_str_release(&json);
+    bench_release(&b);
+}
+
 static void mask_all_trains_on_prompts_too_and_has_its_own_cache_entry(void **state)
 {
     struct bench b;
@@ -68,6 +99,91 @@ static void mask_all_trains_on_prompts_too_and_has_its_own_cache_entry(void **st
     assert_documents(&b, in_scratch(*state, "a.jsonl"), true, "aSKSAY!|");
     b.options.mask = TR_MASK_ASSISTANT;
     assert_documents(&b, in_scratch(*state, "a.jsonl"), true, "askSAY!|");
+    bench_release(&b);
+}
+
+#define U    "<|im_start|>user\n"
+#define A    "<|im_start|>assistant\n"
+#define E    "<|im_end|>\n"
+#define E_ON "<|IM_END|>\n" /* trained */
+
+static void conversations_go_through_the_chat_template(void **state)
+{
+    static const struct {
+        const char *text, *want;
+        enum tr_shape shape;
+        enum tr_chat_mask mask;
+    } cases[] = {
+        { "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+          "\"yo\"}]}\n",
+          U "hi" E A "YO" E_ON "|", TR_SHAPE_MESSAGES, TR_MASK_ASSISTANT },
+        { "{\"conversations\": [{\"from\": \"human\", \"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"yo\"}, "
+          "{\"from\": \"human\", \"value\": \"ok\"}, {\"from\": \"gpt\", \"value\": \"by\"}], \"system\": \"sys\"}\n",
+          "<|im_start|>system\nsys" E U "hi" E A "YO" E_ON U "ok" E A "BY" E_ON "|", TR_SHAPE_SHAREGPT,
+          TR_MASK_ASSISTANT },
+        { "{\"conversations\": [{\"from\": \"human\", \"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"yo\"}, "
+          "{\"from\": \"human\", \"value\": \"ok\"}, {\"from\": \"gpt\", \"value\": \"by\"}]}\n",
+          U "hi" E A "yo" E U "ok" E A "BY" E_ON "|", TR_SHAPE_SHAREGPT, TR_MASK_LAST },
+        { "{\"instruction\": \"do\", \"input\": \"it\", \"output\": \"yo\", \"history\": [[\"a\", \"b\"]]}\n",
+          U "a" E A "B" E_ON U "do\nit" E A "YO" E_ON "|", TR_SHAPE_ALPACA, TR_MASK_ASSISTANT },
+    };
+    struct bench b;
+    struct tr_chat *chat = NULL;
+    bench_init(&b, *state);
+    assert_ok(tr_chat_open(NULL, "chatml", &chat));
+    b.options.chat = chat;
+    b.options.row_tokens = 300;
+    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
+        size_t n;
+        b.options.mask = cases[i].mask;
+        assert_documents(&b, put_text(*state, "a.jsonl", cases[i].text), true, cases[i].want);
+        struct tr_data *d = bench_open(&b, b.s->path);
+        assert_int_equal(tr_data_files(d, &n)->shape, cases[i].shape);
+        tr_data_close(d);
+    }
+    b.options.mask = TR_MASK_ASSISTANT;
+    static const char *const bad[] = {
+        "{\"conversations\": [{\"from\": \"alien\", \"value\": \"x\"}]}",
+        "{\"conversations\": []}",
+        "{\"conversations\": [5]}",
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"only asks\"}]}",
+        "{\"conversations\": {}, \"tools\": 4}",
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(bad); i++) {
+        char text[512];
+        size_t n;
+        snprintf(text, sizeof text, "%s%s\n", cases[1].text, bad[i]);
+        struct tr_data *d = bench_open(&b, put_text(*state, "b.jsonl", text));
+        assert_int_equal(tr_data_files(d, &n)->n_skipped, 1);
+        tr_data_close(d);
+    }
+    tr_chat_close(chat);
+    bench_release(&b);
+}
+
+/* Another template or variable is another text, so its tokens are not taken from the cache of this one. */
+static void the_cache_knows_the_template(void **state)
+{
+    struct bench b;
+    struct tr_data_info info[3];
+    static const char *const names[] = { "chatml", "chatml", "llama3" };
+    bench_init(&b, *state);
+    put_text(*state, "a.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+             "\"yo\"}]}\n");
+    for (int i = 0; i < 3; i++) {
+        struct tr_chat *chat = NULL;
+        size_t n;
+        assert_ok(tr_chat_open(b.s->dir, names[i], &chat));
+        b.options.chat = chat;
+        struct tr_data *d = bench_open(&b, in_scratch(*state, "a.jsonl"));
+        tr_data_get_info(d, &info[i]);
+        assert_int_equal(tr_data_files(d, &n)->was_cached, i == 1);
+        tr_data_close(d);
+        tr_chat_close(chat);
+    }
+    assert_true(tr_hash_eq(info[0].hash, info[1].hash));
+    assert_false(tr_hash_eq(info[0].hash, info[2].hash));
     bench_release(&b);
 }
 
@@ -156,6 +272,26 @@ static void the_first_skips_are_kept_in_order(void **state)
     bench_release(&b);
 }
 
+/* Every record of the file below is where it belongs. */
+static void check_documents(const struct tr_data *d, int n_lines)
+{
+    struct rows r = rows_new(1, tr_data_row_tokens(d));
+    uint64_t g = 0;
+    for (int i = 0; i < n_lines; i++) {
+        char want[256];
+        int64_t n_targets;
+        if (i % 777 == 5)
+            continue;
+        int n = snprintf(want, sizeof want, "p%dc%0*d", i, i % 97 + 1, i);
+        assert_ok(tr_data_fill(d, g++, 1, UINT64_MAX, &r.b, &n_targets));
+        for (int k = 0; k < n; k++)
+            assert_int_equal(r.b.tokens[k], want[k]);
+        assert_int_equal(r.b.tokens[n], 256);
+    }
+    assert_int_equal(g, tr_data_rows(d));
+    rows_free(&r);
+}
+
 static void the_number_of_threads_does_not_change_a_byte(void **state)
 {
     struct bench b;
@@ -163,19 +299,23 @@ static void the_number_of_threads_does_not_change_a_byte(void **state)
     struct tr_hash128 first = { 0 };
     bench_init(&b, *state);
     for (int i = 0; i < 20000; i++) /* more than one task, less than one batch; then more than one batch */
-        tr_str_addf(&text, i % 777 == 5 ? "x\n" : "{\"prompt\": \"p%d\", \"completion\": \"c%0*d\"}\n", i,
-                    i % 97 + 1, i);
+        tr_str_addf(&text, i % 777 == 5 ? "x\n" : "{\"prompt\": \"p%d\", \"completion\": \"c%0*d\"}\n", i, i % 97 + 1,
+                    i);
     assert_true(text.n > 1 << 20);
     put_file(*state, "a.jsonl", text.p, text.n);
     static const int threads[] = { 1, 2, 5 };
+    b.options.packing = TR_PACK_NONE;
+    b.options.row_tokens = 128;
     for (size_t i = 0; i < TR_COUNT_OF(threads); i++) {
         struct tr_data_info info;
         b.options.n_threads = threads[i];
         assert_ok(tr_remove_tree(b.cache));
         struct tr_data *d = bench_open(&b, in_scratch(*state, "a.jsonl"));
         tr_data_get_info(d, &info);
-        if (i == 0)
+        if (i == 0) {
             first = info.hash;
+            check_documents(d, 20000);
+        }
         assert_true(tr_hash_eq(first, info.hash)); /* it covers the bytes of every shard */
         tr_data_close(d);
     }
@@ -188,7 +328,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(shapes_are_detected_and_masked),
         TEST(alpaca_without_a_template_uses_the_stanford_wording),
+        TEST(what_the_tokenizer_puts_in_front_begins_each_document),
         TEST(mask_all_trains_on_prompts_too_and_has_its_own_cache_entry),
+        TEST(conversations_go_through_the_chat_template),
+        TEST(the_cache_knows_the_template),
         TEST(records_of_another_shape_are_skipped_with_line_and_reason),
         TEST(a_given_shape_wins_over_detection),
         TEST(the_first_skips_are_kept_in_order),

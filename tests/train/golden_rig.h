@@ -146,7 +146,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     must(tr_compile(r->model, r->logits_model, NULL, &c, &r->compiled));
     must(tr_pool_open(shape.n_threads, &r->pool));
     must(tr_device_open("cpu", &r->dev));
-    must(tr_exec_open(r->compiled, &r->dev, r->pool, 0, &r->exec));
+    must(tr_exec_open(r->compiled, &r->dev, r->pool, NULL, 0, &r->exec));
     struct tr_store store = tr_exec_store(r->exec);
     must(tr_load_weights(&store, dir, (float *)(void *)r->exec->base[TR_A_SAVE], NULL));
 }
@@ -179,7 +179,8 @@ static inline double rig_gradients(struct rig *r)
 
 static inline const float *rig_grad(const struct rig *r, int param)
 {
-    return tr_exec_at(r->exec, TR_S_GRAD, param);
+    int64_t first, n;
+    return (const float *)(const void *)tr_exec_at(r->exec, TR_S_GRAD, param, &first, &n);
 }
 
 #endif

@@ -90,7 +90,7 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         assert_int_equal(tr_compile(m, ev, NULL, &opt, &c), TR_OK);
         assert_int_equal(tr_pool_open(2, &pool), TR_OK);
         assert_int_equal(tr_device_open("cpu", &dev), TR_OK);
-        assert_int_equal(tr_exec_open(c, &dev, pool, 1, &e), TR_OK);
+        assert_int_equal(tr_exec_open(c, &dev, pool, NULL, 1, &e), TR_OK);
         struct tr_store store = tr_exec_store(e);
         float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
         assert_int_equal(tr_load_random(&store, 1, pool, buf), TR_OK);

@@ -17,7 +17,7 @@ enum { MR = 14, HALF = 7, NR = 32, LANES = 16, ROWS_AT_ONCE = 8 };
 
 static inline __mmask16 first_lanes(int64_t n)
 {
-    return n >= LANES ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= LANES ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
 ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows)

@@ -71,6 +71,7 @@ SNIPPETS = r"""
 {% for m in msgs %}{% for c in m.content %}{{ loop.index }}{{ c }}{% endfor %}{{ loop.index }}{% endfor %}{% for x in missing %}{% endfor %}
 {% if s.split("</think>")[-1].lstrip("\n") == s %}same{% endif %}{% set parts = "<think>a</think>b".split("</think>") %}{{ parts[0].split("<think>")[-1] }}{{ parts | length }}
 {{ msgs | selectattr("role", "equalto", "user") | length }}
+{{ none | selectattr("x") | list }}{{ none | map("upper") | list }}{{ 0 | reject("odd") | list }}{{ dict(*[{"a": 1}]) }}{% macro sp(a, b, c=3) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ sp(*[1, 2]) }}{{ sp(1, *[2], c=5) }}
 {{ missing.foo }}
 {{ missing["foo"] }}
 {{ missing + 1 }}

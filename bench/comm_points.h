@@ -1,0 +1,83 @@
+/* comm_points.h - how a collective is timed, the same for Trireme and its peers: float32 sums, all-reduce in place.
+ *
+ * A point is (kind, bytes of the whole). Some runs to warm up, then rounds: barrier, n back-to-back runs, time of the
+ * slowest rank divided by n. One JSON line a point, with median, low and high over the rounds.
+ */
+#ifndef TR_BENCH_COMM_POINTS_H
+#define TR_BENCH_COMM_POINTS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum points_kind { POINT_ALL_REDUCE, POINT_ALL_GATHER, POINT_REDUCE_SCATTER, POINT_KINDS };
+enum { POINT_ROUNDS_MAX = 25, POINT_BYTES_MAX = 256 << 20 };
+
+struct points {
+    const char *engine;
+    int rank, size;
+    double (*max)(void *ctx, double x); /* over the ranks; is a barrier too */
+    void (*run)(void *ctx, enum points_kind kind, float *in, float *out, size_t count);
+    void *ctx;
+    float *in, *out; /* POINT_BYTES_MAX each */
+};
+
+static double points_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int points_order(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double points_round(const struct points *p, enum points_kind kind, size_t count, int n)
+{
+    p->max(p->ctx, 0);
+    double start = points_now();
+    for (int i = 0; i < n; i++)
+        p->run(p->ctx, kind, p->in, kind == POINT_ALL_REDUCE ? p->in : p->out, count);
+    return p->max(p->ctx, points_now() - start) / n;
+}
+
+static void points_one(const struct points *p, enum points_kind kind, size_t bytes, double budget_s)
+{
+    static const char *const names[] = { "all_reduce", "all_gather", "reduce_scatter" };
+    double times[POINT_ROUNDS_MAX];
+    size_t count = bytes / sizeof(float);
+    (void)points_round(p, kind, count, 1);
+    double first = points_round(p, kind, count, bytes < 1 << 20 ? 50 : 1);
+    double each = budget_s / POINT_ROUNDS_MAX;
+    int n = first > each ? 1 : (int)(each / first) + 1;
+    int n_rounds = (int)(budget_s / (first * n));
+    n_rounds = n_rounds < 3 ? 3 : n_rounds > POINT_ROUNDS_MAX ? POINT_ROUNDS_MAX : n_rounds;
+    for (int i = 0; i < n_rounds; i++)
+        times[i] = points_round(p, kind, count, n);
+    qsort(times, (size_t)n_rounds, sizeof times[0], points_order);
+    double median = times[n_rounds / 2];
+    if (p->rank == 0) {
+        printf("{\"bench\":\"comm\",\"engine\":\"%s\",\"kind\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"median_us\":%.2f,"
+               "\"low_us\":%.2f,\"high_us\":%.2f,\"gb_per_s\":%.3f,\"rounds\":%d}\n",
+               p->engine, names[kind], p->size, bytes, median * 1e6, times[0] * 1e6, times[n_rounds - 1] * 1e6,
+               (double)bytes / median * 1e-9, n_rounds);
+        fflush(stdout);
+    }
+}
+
+static void points_all(const struct points *p, size_t bytes_max, double budget_s)
+{
+    static const size_t sizes[] = { 1 << 10, 4 << 10,  16 << 10, 64 << 10, 256 << 10,
+                                    1 << 20, 16 << 20, 64 << 20, 256 << 20 };
+    for (size_t i = 0; i < POINT_BYTES_MAX / sizeof(float); i++)
+        p->in[i] = p->out[i] = 0; /* sums of zeroes stay zeroes: no infinities after a thousand rounds */
+    for (int kind = 0; kind < POINT_KINDS; kind++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && sizes[i] <= bytes_max; i++)
+            points_one(p, (enum points_kind)kind, sizes[i], budget_s);
+}
+
+#endif

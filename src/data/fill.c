@@ -1,0 +1,160 @@
+/* fill.c - samples: where sample g is, its tokens and targets, and how many
+ * targets it has.
+ *
+ * Filling and counting walk the same pieces, so that they cannot disagree.
+ * Nothing allocates; all state is on the stack.
+ */
+#include "data/data_impl.h"
+
+#include <string.h>
+
+struct tr_place tr_data_place(const struct tr_data *d, uint64_t g)
+{
+    struct tr_place at = { 0 };
+    uint64_t k;
+    tr_mix_at(&d->mix, g, &at.i_group, &k);
+    const struct tr_group *group = &d->groups[at.i_group];
+    at.epoch = k / group->n_rows;
+    at.row = k % group->n_rows;
+    if (d->shuffle)
+        at.row = tr_permute(tr_rng_key(group->seed, "shuffle", at.epoch), group->n_rows, at.row);
+    at.part = group->parts;
+    while (at.row >= at.part->n_rows) {
+        at.row -= at.part->n_rows;
+        at.part++;
+    }
+    return at;
+}
+
+static enum tr_status begin_row(struct tr_walk *w, const struct tr_data *d, uint64_t g)
+{
+    struct tr_place at = tr_data_place(d, g);
+    return tr_walk_begin(w, at.part, at.row);
+}
+
+/* Elements [at, at + n) of the batch: one document, or padding, that starts in
+ * column `col` of sample g. */
+static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
+{
+    for (int64_t i = 0; i < n; i++) {
+        b->positions[at + i] = (int32_t)i;
+        b->begin[at + i] = (int32_t)at;
+        b->sample[at + i] = id;
+    }
+}
+
+static void fill_padding(const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
+{
+    fill_place(b, at, n, id);
+    for (int64_t i = 0; i < n; i++) {
+        b->tokens[at + i] = 0;
+        b->targets[at + i] = TR_TARGET_NONE;
+    }
+}
+
+static enum tr_status fill_piece(const struct tr_walk *w, const struct tr_piece *p, const struct tr_batch *b,
+                                 int64_t at, int64_t *n_targets)
+{
+    enum tr_status st = TR_OK;
+    uint64_t n_known = (uint64_t)p->n - !p->goes_on; /* tokens with a next one in the document */
+    int32_t next = TR_TARGET_NONE;
+    TR_TRY(tr_shard_read(w->shard, w->fd, p->first, (uint64_t)p->n, b->tokens + at));
+    if (p->goes_on)
+        TR_TRY(tr_shard_read(w->shard, w->fd, p->first + (uint64_t)p->n, 1, &next));
+    memcpy(b->targets + at, b->tokens + at + 1, (size_t)(p->n - 1) * sizeof *b->targets);
+    b->targets[at + p->n - 1] = next;
+    TR_TRY(tr_shard_mask(w->shard, w->fd, p->first + 1, n_known, b->targets + at, n_targets));
+out:
+    return st;
+}
+
+static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
+                               int64_t *count)
+{
+    enum tr_status st = TR_OK;
+    struct tr_walk w;
+    int64_t col = 0, first_id = (int64_t)g * d->row_tokens;
+    *count = 0;
+    TR_TRY(begin_row(&w, d, g));
+    for (;;) {
+        struct tr_piece p;
+        int64_t n_targets;
+        TR_TRY(tr_walk_next(&w, &p));
+        if (p.n == 0)
+            break;
+        TR_TRY(fill_piece(&w, &p, b, at + col, &n_targets));
+        fill_place(b, at + col, p.n, first_id + col);
+        *count += n_targets;
+        col += p.n;
+    }
+    fill_padding(b, at + col, d->row_tokens - col, first_id + col);
+out:
+    tr_walk_end(&w);
+    return st;
+}
+
+static enum tr_status count_row(const struct tr_data *d, uint64_t g, int64_t *count)
+{
+    enum tr_status st = TR_OK;
+    struct tr_walk w;
+    *count = 0;
+    TR_TRY(begin_row(&w, d, g));
+    for (;;) {
+        struct tr_piece p;
+        int64_t n;
+        TR_TRY(tr_walk_next(&w, &p));
+        if (p.n == 0)
+            break;
+        TR_TRY(tr_shard_mask(w.shard, w.fd, p.first + 1, (uint64_t)p.n - !p.goes_on, NULL, &n));
+        *count += n;
+    }
+out:
+    tr_walk_end(&w);
+    return st;
+}
+
+/* Every number made from a sample index stays in 63 bits. */
+static enum tr_status check_range(const struct tr_data *d, uint64_t first_sample, int64_t n_rows)
+{
+    uint64_t limit = (uint64_t)INT64_MAX / (uint64_t)d->row_tokens;
+    if (n_rows < 1 || n_rows > INT32_MAX / d->row_tokens)
+        return tr_fail(TR_USAGE, "%" PRId64 " rows of %" PRId64 " tokens are not a batch of 1 to 2^31 tokens", n_rows,
+                       d->row_tokens);
+    if (first_sample > limit - (uint64_t)n_rows - 1)
+        return tr_fail(TR_USAGE, "sample %" PRIu64 " is beyond %" PRIu64, first_sample, limit);
+    return TR_OK;
+}
+
+enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                            const struct tr_batch *out, int64_t *n_targets)
+{
+    enum tr_status st = check_range(d, first_sample, n_rows);
+    int64_t sum = 0;
+    for (int64_t r = 0; r < n_rows && st == TR_OK; r++) {
+        uint64_t g = first_sample + (uint64_t)r;
+        int64_t count = 0;
+        if (g < total_samples)
+            st = fill_row(d, g, out, r * d->row_tokens, &count);
+        else
+            fill_padding(out, r * d->row_tokens, d->row_tokens, (int64_t)g * d->row_tokens);
+        sum += count;
+    }
+    if (st == TR_OK)
+        *n_targets = sum;
+    return st;
+}
+
+enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                             int64_t *n_targets)
+{
+    enum tr_status st = TR_OK;
+    int64_t sum = 0;
+    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++) {
+        int64_t count = 0;
+        st = count_row(d, first_sample + (uint64_t)r, &count);
+        sum += count;
+    }
+    if (st == TR_OK)
+        *n_targets = sum;
+    return st;
+}

@@ -1,0 +1,235 @@
+/* make.c - one text or JSONL file to token shards.
+ *
+ * The file was hashed for the key and is hashed again while it is read: one
+ * that changes in between is refused, so that a cache entry always holds what
+ * its key says. A shard is cut between documents, so no document spans two.
+ * Memory: one batch of lines or one chunk of text with its ids, and 8 bytes for
+ * each of at most 2^20 documents of the open shard.
+ */
+#include "data/lines.h"
+#include "data/textfile.h"
+#include "data/tokenize.h"
+#include "data/utf8.h"
+
+#include <string.h>
+
+enum { SHARD_TOKENS = 1 << 26, SHARD_DOCS = 1 << 20 };
+
+struct make {
+    const struct tr_make *m;
+    struct tr_tokenize *t;
+    struct tr_textfile file;
+    struct tr_shard_writer *writer; /* NULL: no part open */
+    uint32_t part;                  /* number of the next part */
+    uint64_t n_skipped;             /* since the last part was committed */
+    struct tr_skip_list skips;
+    struct tr_lines lines;
+    struct tr_str text; /* of a text file: clean and not yet encoded */
+    struct tr_ids ids;
+    struct tr_encoder *encoder; /* of a text file */
+};
+
+/* A writer for the next document: the open part unless it is full. */
+static enum tr_status begin_doc(struct make *m)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    const struct tr_data_options *o = m->t->options;
+    bool is_ids = m->m->rules.shape == TR_SHAPE_TOKENS, is_text = m->m->rules.shape == TR_SHAPE_TEXT;
+    if (m->writer) {
+        uint64_t n_tokens, n_docs;
+        tr_shard_writer_counts(m->writer, &n_tokens, &n_docs);
+        if (n_tokens < (o->shard_tokens ? (uint64_t)o->shard_tokens : SHARD_TOKENS) && n_docs < SHARD_DOCS)
+            return TR_OK;
+        struct tr_shard_writer *full = m->writer;
+        m->writer = NULL;
+        TR_TRY(tr_shard_writer_commit(full, false, m->n_skipped));
+        m->n_skipped = 0;
+    }
+    TR_TRY(tr_cache_path(&m->t->cache, m->m->key, m->part, path));
+    struct tr_shard_info info = {
+        .part = m->part++,
+        .has_mask = !is_text,
+        .keeps_whole = !is_text,
+        .vocab_size = (uint64_t)(is_ids ? o->vocab_size : tr_tokenizer_vocab_size(m->t->tokenizer)),
+        .source = m->m->key,
+    };
+    if (!is_ids)
+        info.tokenizer = tr_tokenizer_hash(m->t->tokenizer);
+    TR_TRY(tr_shard_writer_open(path, &info, &m->writer));
+out:
+    return st;
+}
+
+/* Drops a record; over budget the data set is refused. */
+static enum tr_status skip(struct make *m, int64_t line, const char *cause)
+{
+    const struct tr_data_options *o = m->t->options;
+    char why[256];
+    enum tr_status st = TR_OK;
+    (void)tr_format(why, sizeof why, "%s", cause); /* may be cut */
+    for (char *c = why; *c; c++)
+        if ((unsigned char)*c < ' ')
+            *c = ' '; /* one line each in the list of skipped records */
+    m->n_skipped++;
+    m->t->n_skipped++;
+    TR_TRY(tr_skip_list_add(&m->skips, m->file.path, line, why));
+    if (o->on_skip)
+        o->on_skip(o->on_skip_ctx, m->file.path, line, why);
+    if (m->t->n_skipped > (uint64_t)o->max_skipped)
+        TR_TRY(tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; that is more than the %" PRId64 " records that may be skipped",
+                       m->file.path, line, why, o->max_skipped));
+out:
+    return st;
+}
+
+/* ---- JSONL ---- */
+
+static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, const uint8_t *mask, size_t n_ids,
+                                  const char *why)
+{
+    struct make *m = ctx;
+    enum tr_status st = TR_OK;
+    if (why)
+        return skip(m, line, why);
+    TR_TRY(begin_doc(m));
+    st = tr_shard_writer_add(m->writer, ids, mask, n_ids);
+    if (st == TR_USAGE) /* an id beyond the vocabulary: the data was made for
+                           another model */
+        TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->file.path, line));
+    TR_TRY(st);
+    TR_TRY(tr_shard_writer_end_doc(m->writer));
+out:
+    return st;
+}
+
+/* One document a line. A byte order mark at the start of the file is dropped.
+ */
+static enum tr_status make_jsonl(struct make *m)
+{
+    enum tr_status st = TR_OK;
+    enum tr_line kind = TR_LINE_TEXT;
+    while (kind != TR_LINE_END) {
+        const char *line = NULL;
+        size_t n = 0;
+        TR_TRY(tr_textfile_line(&m->file, &kind, &line, &n));
+        bool has_bom = kind == TR_LINE_TEXT && m->file.line == 1 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0;
+        if (kind != TR_LINE_END)
+            TR_TRY(tr_lines_add(&m->lines, has_bom ? line + 3 : line, has_bom ? n - 3 : n, m->file.line,
+                                kind == TR_LINE_TOO_LONG ? "the line is longer than 16 MiB" : NULL));
+        if (kind == TR_LINE_END || tr_lines_is_full(&m->lines))
+            TR_TRY(tr_lines_encode(&m->lines, &m->m->rules, m->t->pool, take_record, m));
+    }
+out:
+    return st;
+}
+
+/* ---- text ---- */
+
+/* Cleans what the file buffer holds and encodes what is certain; the rest stays
+ * in the buffer or in m->text. */
+static enum tr_status encode_chunk(struct make *m, bool is_last)
+{
+    enum tr_status st = TR_OK;
+    size_t n_used;
+    tr_utf8_clean(m->file.buf + m->file.begin, m->file.end - m->file.begin, is_last, &m->text, &n_used);
+    m->file.begin += n_used;
+    if (!tr_str_ok(&m->text))
+        TR_TRY(tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->file.path));
+    TR_TRY(tr_encoder_part(m->encoder, m->text.p, m->text.n, is_last, &m->ids, &n_used));
+    memmove(m->text.p, m->text.p + n_used, m->text.n - n_used);
+    m->text.n -= n_used;
+    if (is_last)
+        TR_TRY(tr_doc_end(m->t->tokenizer, &m->ids));
+    TR_TRY(tr_shard_writer_add(m->writer, m->ids.p, NULL, m->ids.n));
+    m->ids.n = 0;
+out:
+    return st;
+}
+
+/* The whole file is one document, of any size. */
+static enum tr_status make_text(struct make *m)
+{
+    enum tr_status st = TR_OK;
+    size_t n;
+    do
+        TR_TRY(tr_textfile_more(&m->file, &n));
+    while (n > 0 && m->file.end < 3);
+    if (m->file.end >= 3 && memcmp(m->file.buf, "\xEF\xBB\xBF", 3) == 0)
+        m->file.begin = 3;
+    if (m->file.begin == m->file.end)
+        return TR_OK;
+    TR_TRY(begin_doc(m));
+    TR_TRY(tr_encoder_open(m->t->tokenizer, &m->encoder));
+    TR_TRY(tr_doc_begin(m->t->tokenizer, &m->ids));
+    while (n > 0) {
+        TR_TRY(encode_chunk(m, false));
+        TR_TRY(tr_textfile_more(&m->file, &n));
+    }
+    TR_TRY(encode_chunk(m, true));
+    TR_TRY(tr_shard_writer_end_doc(m->writer));
+out:
+    return st;
+}
+
+/* ---- both ---- */
+
+enum tr_status tr_skips_path(const struct tr_cache *c, struct tr_hash128 key, char out[TR_PATH_MAX])
+{
+    char hex[33], name[64];
+    tr_hash_hex(key, hex);
+    enum tr_status st = tr_format(name, sizeof name, "%s.skips", hex);
+    return st == TR_OK ? tr_path_join(out, c->dir, name) : st;
+}
+
+/* "LINE REASON" a line, for later starts that find the shards made. */
+static enum tr_status write_skips(const struct make *m)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str s = { 0 };
+    char path[TR_PATH_MAX];
+    TR_TRY(tr_skips_path(&m->t->cache, m->m->key, path));
+    for (size_t i = 0; i < m->skips.n; i++)
+        tr_str_addf(&s, "%" PRId64 " %s\n", m->skips.p[i].line, m->skips.p[i].why);
+    if (!tr_str_ok(&s))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a list of skipped records"));
+    if (s.n > 0)
+        TR_TRY(tr_file_write_atomic(path, s.p, s.n));
+out:
+    tr_str_release(&s);
+    return st;
+}
+
+static enum tr_status finish(struct make *m)
+{
+    enum tr_status st = TR_OK;
+    if (!tr_hash_eq(tr_hasher_get(m->file.hasher), m->m->content))
+        TR_TRY(tr_fail(TR_IO, "%s: changed while it was being read", m->file.path));
+    if (!m->writer)
+        TR_TRY(tr_fail(TR_USAGE, "%s: no document in this file (%" PRIu64 " records skipped)", m->file.path,
+                       m->n_skipped));
+    TR_TRY(write_skips(m));
+    struct tr_shard_writer *last = m->writer;
+    m->writer = NULL;
+    TR_TRY(tr_shard_writer_commit(last, true, m->n_skipped));
+out:
+    return st;
+}
+
+enum tr_status tr_make_shards(const struct tr_make *what)
+{
+    enum tr_status st = TR_OK;
+    struct make m = { .m = what, .t = what->t };
+    TR_TRY(tr_textfile_open(&m.file, what->source->path, TR_LINE_MAX));
+    TR_TRY(what->source->kind == TR_SOURCE_JSONL ? make_jsonl(&m) : make_text(&m));
+    TR_TRY(finish(&m));
+out:
+    tr_shard_writer_abort(m.writer);
+    tr_textfile_release(&m.file);
+    tr_skip_list_release(&m.skips);
+    tr_lines_release(&m.lines);
+    tr_str_release(&m.text);
+    tr_ids_release(&m.ids);
+    tr_encoder_close(m.encoder);
+    return st;
+}

@@ -1,0 +1,132 @@
+/* mesh.c - the grid of ranks and its communicators. */
+#include "mesh/mesh.h"
+#include <assert.h>
+#include <stdlib.h>
+
+static const char *const names[] = { "pp", "dp", "shard", "cp", "tp" };
+static_assert(TR_COUNT_OF(names) == TR_AXES, "one name per axis");
+
+const char *tr_axis_name(enum tr_axis a)
+{
+    return names[a];
+}
+
+/* The first of these variables that is set. */
+static enum tr_status env_int(const char *const *vars, int64_t lo, int64_t hi, int64_t *out)
+{
+    for (; *vars; vars++) {
+        const char *text = getenv(*vars);
+        if (text && *text) {
+            enum tr_status st = tr_parse_int(text, lo, hi, out);
+            return st == TR_OK ? st : tr_fail_at(st, "environment %s: ", *vars);
+        }
+    }
+    return TR_OK;
+}
+
+enum tr_status tr_mesh_env(struct tr_comm_env *out)
+{
+    static const char *const rank_vars[] = { "RANK", NULL }, *const size_vars[] = { "WORLD_SIZE", NULL };
+    static const char *const generation_vars[] = { "TR_GENERATION", "TORCHELASTIC_RESTART_COUNT", NULL };
+    enum tr_status st = TR_OK;
+    int64_t rank = 0, size = 1, generation = 0;
+    TR_TRY(env_int(size_vars, 1, 1 << 20, &size));
+    TR_TRY(env_int(rank_vars, 0, size - 1, &rank));
+    TR_TRY(env_int(generation_vars, 0, INT64_C(1) << 40, &generation));
+    const char *job = getenv("TR_JOB");
+    if (!job)
+        job = getenv("TORCHELASTIC_RUN_ID");
+    if (size > 1 && !job)
+        TR_TRY(tr_fail(TR_USAGE, "WORLD_SIZE is %" PRId64 " but no job id is set (TR_JOB); start with trireme launch",
+                       size));
+    *out = (struct tr_comm_env){ .rank = (int)rank,
+                                 .size = (int)size,
+                                 .job = job ? job : "alone",
+                                 .generation = generation,
+                                 .timeout_us = INT64_C(300) * 1000000 };
+out:
+    return st;
+}
+
+void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES])
+{
+    for (int a = TR_AXES - 1; a >= 0; a--) {
+        coord[a] = rank % size[a];
+        rank /= size[a];
+    }
+}
+
+static enum tr_status open_axes(struct tr_mesh *m)
+{
+    enum tr_status st = TR_OK;
+    tr_mesh_coords(m->rank, m->size, m->coord);
+    for (int a = 0; a < TR_AXES; a++) {
+        int color = 0; /* the ranks that share every other coordinate */
+        for (int b = 0; b < TR_AXES; b++)
+            color = b == a ? color : color * m->size[b] + m->coord[b];
+        TR_TRY(tr_comm_split(m->all, color, m->coord[a], m->size[a], &m->axis[a]));
+    }
+    int color = (m->coord[TR_AXIS_PP] * m->size[TR_AXIS_CP] + m->coord[TR_AXIS_CP]) * m->size[TR_AXIS_TP] +
+                m->coord[TR_AXIS_TP];
+    int key = m->coord[TR_AXIS_DP] * m->size[TR_AXIS_SHARD] + m->coord[TR_AXIS_SHARD];
+    TR_TRY(tr_comm_split(m->all, color, key, m->size[TR_AXIS_DP] * m->size[TR_AXIS_SHARD], &m->data));
+out:
+    return st;
+}
+
+enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, const int size[TR_AXES],
+                            struct tr_mesh **out)
+{
+    enum tr_status st = TR_OK;
+    int64_t product = 1;
+    struct tr_mesh *m = calloc(1, sizeof *m);
+    if (!m)
+        return tr_fail(TR_NOMEM, "mesh: out of memory");
+    m->rank = env->rank;
+    m->world = env->size;
+    for (int a = 0; a < TR_AXES; a++) {
+        m->size[a] = size[a];
+        product *= size[a];
+    }
+    if (product != env->size)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "mesh pp %d x dp %d x shard %d x cp %d x tp %d = %" PRId64 " ranks, but %d were started",
+                       size[0], size[1], size[2], size[3], size[4], product, env->size));
+    TR_TRY(tr_comm_open(engine, env, &m->all));
+    TR_TRY(open_axes(m));
+out:
+    if (st == TR_OK)
+        *out = m;
+    else
+        tr_mesh_close(m);
+    return st;
+}
+
+void tr_mesh_close(struct tr_mesh *m)
+{
+    if (!m)
+        return;
+    tr_comm_close(m->data);
+    for (int a = TR_AXES - 1; a >= 0; a--)
+        tr_comm_close(m->axis[a]);
+    tr_comm_close(m->all);
+    free(m);
+}
+
+enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *what, const int64_t *values, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int64_t range[2] = { values[i], -values[i] }; /* both maxima equal means one value everywhere */
+        struct tr_coll c = {
+            .kind = TR_ALL_REDUCE, .dtype = TR_I64, .op = TR_MAX, .in = range, .out = range, .count = 2, .site = what[i]
+        };
+        enum tr_status st = tr_comm_run(m->all, &c);
+        if (st != TR_OK)
+            return st;
+        if (range[0] != -range[1])
+            return tr_fail(TR_USAGE,
+                           "ranks disagree on %s: this one has %" PRId64 ", others from %" PRId64 " to %" PRId64,
+                           what[i], values[i], -range[1], range[0]);
+    }
+    return TR_OK;
+}

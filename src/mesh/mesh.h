@@ -1,0 +1,33 @@
+/* mesh.h - room header of mesh: who the peers are. Ranks are points on the axes pp, dp, shard, cp, tp; the last axis
+ * varies fastest, so tp sits on the nearest links. Groups are slices of the grid; an axis of size 1 has the self
+ * communicator. */
+#ifndef TR_MESH_MESH_H
+#define TR_MESH_MESH_H
+
+#include "comm/comm.h"
+
+enum tr_axis { TR_AXIS_PP, TR_AXIS_DP, TR_AXIS_SHARD, TR_AXIS_CP, TR_AXIS_TP, TR_AXES };
+const char *tr_axis_name(enum tr_axis a);
+
+struct tr_mesh {
+    int rank, world;
+    int size[TR_AXES], coord[TR_AXES];
+    struct tr_comm *all, *axis[TR_AXES];
+    struct tr_comm *data; /* dp x shard: the ranks that see different tokens */
+};
+
+/* What the environment says of this process: RANK and WORLD_SIZE (torchrun, trireme launch), else one rank alone. */
+enum tr_status tr_mesh_env(struct tr_comm_env *out);
+
+/* Coordinates of a rank: the last axis varies fastest. */
+void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES]);
+
+/* Sizes must multiply to env->size; TR_USAGE names both. Collective: every rank calls it. */
+enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, const int size[TR_AXES],
+                            struct tr_mesh **out);
+void tr_mesh_close(struct tr_mesh *m);
+
+/* The first of `n` named numbers on which ranks disagree is an error that names it (reliability E1). */
+enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *names, const int64_t *values, int n);
+
+#endif

@@ -1,0 +1,206 @@
+/* shard.c - level-2 pass: data parallel and ZeRO. Which elements a rank owns, and when parameters are gathered and
+ * gradients reduced.
+ *
+ * zero 0: gradients are summed after the last micro-batch; everything is whole. 1: each rank keeps the sum of its
+ * shard, updates it, and the new parameters are gathered. 2: gradients of a segment exist whole only from its first
+ * backward to its reduction, micro-batch by micro-batch. 3: parameters exist whole only around the actions that read
+ * them, and the next action's are gathered one action ahead. One rank: nothing to do, nothing is added.
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+/* Homes, places in flats, and this rank's part of each. */
+void tr_flats_measure(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    const struct tr_layout *l = &c->opt.layout;
+    for (int i = 0; i < m->n_params; i++)
+        c->place[i].home = -1;
+    for (int g = 0; g < m->n_segments; g++) /* the segment that uses a parameter first */
+        for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++)
+            if (c->place[m->segment[g].param[k]].home < 0)
+                c->place[m->segment[g].param[k]].home = g;
+    for (int i = 0; i < m->n_params; i++) {
+        struct tr_flat *f = &c->flat[c->place[i].home];
+        c->place[i].at = f->n;
+        f->n += (int64_t)tr_round_up((size_t)m->param[i].n, TR_FLAT_ALIGN);
+    }
+    int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
+    for (int g = 0; g < m->n_segments; g++) {
+        struct tr_flat *f = &c->flat[g];
+        f->shard_n = (int64_t)tr_round_up((size_t)(f->n + n_shards - 1) / (size_t)n_shards, TR_FLAT_ALIGN);
+        f->n = f->shard_n * n_shards;
+        f->shard_first = f->shard_n * rank;
+    }
+    for (int i = 0; i < m->n_params; i++) {
+        struct tr_param_place *p = &c->place[i];
+        const struct tr_flat *f = &c->flat[p->home];
+        int64_t first = tr_max64(f->shard_first - p->at, 0),
+                end = tr_min64(f->shard_first + f->shard_n - p->at, m->param[i].n);
+        p->first = first < end ? first : 0;
+        p->n = tr_max64(end - first, 0);
+    }
+}
+
+struct pass {
+    struct tr_compiled *c;
+    const struct tr_model *m;
+    struct tr_schedule *s;
+    struct tr_action *from; /* as the pipeline left it */
+    int n_from, n_cap;
+    struct tr_sim values, grads;
+    size_t *value_at, *grad_at; /* by home; SIZE_MAX: not here */
+    enum tr_status st;
+};
+
+static void emit(struct pass *p, const struct tr_action *a)
+{
+    if (p->s->n_actions == p->n_cap) {
+        int cap = p->n_cap ? 2 * p->n_cap : 256;
+        struct tr_action *mem = realloc(p->s->action, (size_t)cap * sizeof *mem);
+        if (!mem) {
+            p->st = tr_fail(TR_NOMEM, "schedule: out of memory");
+            return;
+        }
+        p->s->action = mem;
+        p->n_cap = cap;
+    }
+    p->s->action[p->s->n_actions++] = *a;
+}
+
+static void emit_home(struct pass *p, enum tr_action_kind kind, int home, int micro)
+{
+    struct tr_action a = { .kind = kind, .segment = home, .micro = micro, .n_homes = 1, .home = { home } };
+    a.value[0] = p->value_at[home];
+    a.grad[0] = p->grad_at[home];
+    emit(p, &a);
+}
+
+static bool is_compute(const struct tr_action *a)
+{
+    return a->kind == TR_DO_FORWARD || a->kind == TR_DO_BACKWARD;
+}
+
+/* Homes of the parameters a segment reads. */
+static void find_homes(const struct pass *p, struct tr_action *a)
+{
+    const struct tr_segment *seg = &p->m->segment[a->segment];
+    a->n_homes = 0;
+    for (int k = 0; k < p->m->program[seg->program]->n_params; k++) {
+        int home = p->c->place[seg->param[k]].home, i = 0;
+        while (i < a->n_homes && a->home[i] != home)
+            i++;
+        TR_BUG_ON(i == TR_MAX_HOMES);
+        if (i == a->n_homes)
+            a->home[a->n_homes++] = home;
+    }
+}
+
+static bool has_home(const struct tr_action *a, int home)
+{
+    for (int i = 0; i < a->n_homes; i++)
+        if (a->home[i] == home)
+            return true;
+    return false;
+}
+
+static const struct tr_action *next_compute(const struct pass *p, int i)
+{
+    for (i++; i < p->n_from; i++)
+        if (is_compute(&p->from[i]))
+            return &p->from[i];
+    return NULL;
+}
+
+/* The last backward that adds to this home's gradients: of the micro-batch, or (whole_step) of the step. */
+static bool is_last_touch(const struct pass *p, int i, int home, bool whole_step)
+{
+    for (int k = i + 1; k < p->n_from; k++)
+        if (p->from[k].kind == TR_DO_BACKWARD && has_home(&p->from[k], home) &&
+            (whole_step || p->from[k].micro == p->from[i].micro))
+            return false;
+    return true;
+}
+
+static void gather_for(struct pass *p, const struct tr_action *a, int micro)
+{
+    size_t size = tr_dtype_bytes(p->c->opt.compute_dtype);
+    for (int i = 0; a && i < a->n_homes; i++)
+        if (p->value_at[a->home[i]] == SIZE_MAX) {
+            p->value_at[a->home[i]] = tr_sim_alloc(&p->values, (size_t)p->c->flat[a->home[i]].n * size);
+            emit_home(p, TR_DO_GATHER, a->home[i], micro);
+        }
+}
+
+static void release_after(struct pass *p, const struct tr_action *a, const struct tr_action *next)
+{
+    for (int i = 0; i < a->n_homes; i++)
+        if (!next || !has_home(next, a->home[i])) {
+            tr_sim_free(&p->values, p->value_at[a->home[i]]);
+            p->value_at[a->home[i]] = SIZE_MAX;
+        }
+}
+
+static void pass_compute(struct pass *p, int i, int zero)
+{
+    struct tr_action a = p->from[i];
+    const struct tr_action *next = next_compute(p, i);
+    size_t size = tr_dtype_bytes(p->c->opt.grad_dtype);
+    if (zero >= 3) {
+        gather_for(p, &a, a.micro);
+        gather_for(p, next, a.micro); /* one ahead: it travels while this action computes */
+    }
+    for (int h = 0; h < a.n_homes; h++) {
+        if (zero >= 2 && a.kind == TR_DO_BACKWARD && p->grad_at[a.home[h]] == SIZE_MAX)
+            p->grad_at[a.home[h]] = tr_sim_alloc(&p->grads, (size_t)p->c->flat[a.home[h]].n * size);
+        a.value[h] = p->value_at[a.home[h]];
+        a.grad[h] = p->grad_at[a.home[h]];
+    }
+    emit(p, &a);
+    for (int h = 0; h < a.n_homes && a.kind == TR_DO_BACKWARD; h++)
+        if (p->c->opt.layout.data_size > 1 && is_last_touch(p, i, a.home[h], zero < 2)) {
+            emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
+            if (zero >= 2) {
+                tr_sim_free(&p->grads, p->grad_at[a.home[h]]);
+                p->grad_at[a.home[h]] = SIZE_MAX;
+            }
+        }
+    if (zero >= 3)
+        release_after(p, &a, next);
+}
+
+enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s)
+{
+    int zero = c->opt.layout.zero, n = m->n_segments;
+    struct pass p = { .c = c, .m = m, .s = s, .from = s->action, .n_from = s->n_actions };
+    size_t *mem = malloc(2 * (size_t)n * sizeof *mem);
+    if (!mem)
+        return tr_fail(TR_NOMEM, "schedule: out of memory");
+    p.value_at = mem;
+    p.grad_at = mem + n;
+    for (int i = 0; i < 2 * n; i++)
+        mem[i] = SIZE_MAX;
+    s->action = NULL;
+    s->n_actions = 0;
+    for (int i = 0; i < p.n_from; i++)
+        if (is_compute(&p.from[i]))
+            find_homes(&p, &p.from[i]);
+    for (int i = 0; i < p.n_from && p.st == TR_OK; i++) {
+        if (is_compute(&p.from[i])) {
+            pass_compute(&p, i, zero);
+            continue;
+        }
+        emit(&p, &p.from[i]);
+        if (p.from[i].kind == TR_DO_UPDATE && (zero == 1 || zero == 2) && c->flat[p.from[i].segment].n > 0)
+            emit_home(&p, TR_DO_GATHER, p.from[i].segment, 0);
+    }
+    s->value_bytes = p.values.peak;
+    s->grad_bytes = p.grads.peak;
+    if (p.st == TR_OK)
+        p.st = p.values.failed != TR_OK ? p.values.failed : p.grads.failed;
+    tr_sim_release(&p.values);
+    tr_sim_release(&p.grads);
+    free(p.from);
+    free(mem);
+    return p.st;
+}

@@ -1,0 +1,126 @@
+/* exec_comm.c - the executor's gathers and reductions. Collectives are posted and waited for when their result is next
+ * needed, so that they travel while other segments compute. A rank without a mesh has nothing to say to anybody. */
+#include "train/exec_impl.h"
+
+enum tr_status tr_exec_settle(struct tr_exec *e, int home)
+{
+    struct tr_pending *p = &e->pending[home];
+    struct tr_comm *comm = p->comm;
+    p->comm = NULL;
+    return comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
+}
+
+static enum tr_status post(struct tr_exec *e, int home, struct tr_comm *comm, const struct tr_coll *c)
+{
+    enum tr_status st = tr_exec_settle(e, home); /* one at a time for a home */
+    if (st == TR_OK)
+        st = tr_comm_post(comm, c, &e->pending[home].ticket);
+    if (st == TR_OK)
+        e->pending[home].comm = comm;
+    return st;
+}
+
+enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a)
+{
+    const struct tr_flat *f = &e->c->flat[a->segment];
+    size_t size = tr_dtype_bytes(e->c->opt.compute_dtype);
+    char *whole = e->base[TR_A_PARAMS] + a->value[0];
+    bool is_moved = e->c->opt.layout.zero >= 3; /* else this rank's shard is already in its place */
+    struct tr_coll c = { .kind = TR_ALL_GATHER,
+                         .dtype = e->c->opt.compute_dtype,
+                         .out = whole,
+                         .count = (size_t)f->n,
+                         .in = is_moved ? e->base[TR_A_PARAMS] + f->value : whole + (size_t)f->shard_first * size,
+                         .site = "gather parameters" };
+    return e->mesh ? post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c) : TR_OK;
+}
+
+/* staging -> added to the shard that earlier micro-batches left. */
+static void add_shard(struct tr_exec *e, char *sum, int64_t n)
+{
+    struct tr_view s = { .data = sum, .dtype = e->c->opt.grad_dtype, .rows = 1, .cols = n, .ld = n };
+    struct tr_call c = { .op = TR_OP_ADD, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+    c.in[0] = c.out[0] = s;
+    c.in[1] = s;
+    c.in[1].data = e->base[TR_A_GRADS] + e->c->staging;
+    e->kernel[TR_OP_ADD](&c);
+}
+
+/* Shards are summed over their own axis first, then over the replicas of the shard. */
+enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_layout *l = &e->c->opt.layout;
+    const struct tr_flat *f = &e->c->flat[a->segment];
+    struct tr_coll c = { .dtype = e->c->opt.grad_dtype, .op = TR_SUM, .site = "reduce gradients" };
+    char *whole = e->base[TR_A_GRADS] + a->grad[0];
+    if (!e->mesh)
+        return TR_OK;
+    if (l->zero == 0) {
+        c.kind = TR_ALL_REDUCE;
+        c.in = c.out = whole;
+        c.count = (size_t)f->n;
+        return post(e, a->segment, e->mesh->data, &c);
+    }
+    bool is_first = !e->is_summed[a->segment];
+    char *shard =
+        l->zero >= 2 ? e->base[TR_A_GRADS] + f->grad : whole + (size_t)f->shard_first * tr_dtype_bytes(c.dtype);
+    c.kind = TR_REDUCE_SCATTER;
+    c.in = whole;
+    c.out = is_first ? shard : e->base[TR_A_GRADS] + e->c->staging;
+    c.count = (size_t)f->n;
+    TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_SHARD], &c));
+    if (e->mesh->size[TR_AXIS_DP] > 1) {
+        struct tr_coll r = { .kind = TR_ALL_REDUCE,
+                             .dtype = c.dtype,
+                             .op = TR_SUM,
+                             .in = c.out,
+                             .out = c.out,
+                             .count = (size_t)f->shard_n,
+                             .site = "reduce shards over replicas" };
+        TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_DP], &r));
+    }
+    if (!is_first)
+        add_shard(e, shard, f->shard_n);
+    e->is_summed[a->segment] = true;
+    for (int i = 0; l->zero >= 2 && i < e->c->model->n_params; i++) /* the buffer is another's now */
+        if (e->c->place[i].home == a->segment)
+            e->is_touched[i] = false;
+out:
+    return st;
+}
+
+enum tr_status tr_exec_sum(struct tr_exec *e, bool is_shard, const char *site, double *x)
+{
+    struct tr_coll c = {
+        .kind = TR_ALL_REDUCE, .dtype = TR_F64, .op = TR_SUM, .in = x, .out = x, .count = 1, .site = site
+    };
+    if (!e->mesh)
+        return TR_OK;
+    return tr_comm_run(is_shard ? e->mesh->axis[TR_AXIS_SHARD] : e->mesh->data, &c);
+}
+
+enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out)
+{
+    const struct tr_action *a = NULL;
+    for (int i = 0; i < e->c->train.n_actions && !a; i++)
+        if (e->c->train.action[i].kind == TR_DO_GATHER && e->c->train.action[i].segment == home)
+            a = &e->c->train.action[i];
+    if (!a || e->c->opt.layout.zero < 3) { /* whole already */
+        *out = e->base[TR_A_PARAMS] + e->c->flat[home].value;
+        return TR_OK;
+    }
+    *out = e->base[TR_A_PARAMS] + a->value[0];
+    if (e->gathered == home)
+        return TR_OK;
+    enum tr_status st = tr_exec_post_gather(e, a);
+    if (st == TR_OK)
+        st = tr_exec_settle(e, home);
+    e->gathered = st == TR_OK ? home : -1;
+    return st;
+}
+
+enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x)
+{
+    return tr_exec_sum(e, false, site, x);
+}

@@ -1,0 +1,427 @@
+/* Faults: a rank that dies or stops anywhere is named by every other rank, in time, and nothing is left behind. */
+#include "comm/serial.h"
+#include <dirent.h>
+#include <sys/mman.h>
+
+enum {
+    N_KILLS = 80,
+    N_STOPS = 20,
+    N_JOIN_KILLS = 30,
+    BOUND_US = 1000 * 1000,
+    STOP_TIMEOUT_US = 400 * 1000,
+    N_X = 30000
+};
+
+/* What ranks tell the test, in memory that survives them. */
+struct board {
+    struct {
+        enum tr_status st;
+        char text[1024];
+        int64_t at_us;
+        int n_done;
+    } rank[N_RANKS_MAX];
+    int64_t timeout_us;
+};
+
+static struct board *new_board(int64_t timeout_us)
+{
+    struct board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(b != MAP_FAILED);
+    b->timeout_us = timeout_us;
+    return b;
+}
+
+static void report(struct board *b, int rank, enum tr_status st)
+{
+    (void)snprintf(b->rank[rank].text, sizeof b->rank[rank].text, "%s", tr_error_text());
+    b->rank[rank].st = st;
+    b->rank[rank].at_us = tr_clock_us();
+}
+
+/* One of everything: small, staged, direct, a pair, an axis. */
+static enum tr_status work(struct tr_comm *w, struct tr_comm *axis, float *plain, float *shared, int i)
+{
+    enum tr_status st = TR_OK;
+    struct tr_coll small = {
+        .kind = TR_ALL_REDUCE, .dtype = TR_F32, .in = plain, .out = plain, .count = 7, .site = "small"
+    };
+    struct tr_coll staged = { .kind = TR_ALL_REDUCE, .dtype = TR_F32, .in = plain, .out = plain, .site = "staged" };
+    struct tr_coll direct = { .kind = TR_ALL_REDUCE, .dtype = TR_F32, .in = shared, .out = shared, .site = "direct" };
+    struct tr_coll give = { .kind = TR_SEND, .dtype = TR_F32, .in = plain, .count = N_X, .site = "give" };
+    struct tr_coll take = { .kind = TR_RECV, .dtype = TR_F32, .out = shared, .count = N_X, .site = "take" };
+    tr_ticket t[2];
+    staged.count = direct.count = N_X;
+    give.root = (w->rank + 1) % w->size;
+    take.root = (w->rank + w->size - 1) % w->size;
+    memset(plain, i, N_X * sizeof *plain);
+    TR_TRY(tr_comm_run(w, &small));
+    TR_TRY(tr_comm_run(i & 1 ? w : axis, &staged));
+    TR_TRY(tr_comm_run(w, &direct));
+    TR_TRY(tr_comm_post(w, &give, &t[0]));
+    TR_TRY(tr_comm_post(w, &take, &t[1]));
+    TR_TRY(tr_comm_wait(w, t[0]));
+    TR_TRY(tr_comm_wait(w, t[1]));
+out:
+    return st;
+}
+
+static void loop_for_ever(const struct tr_comm_env *given, void *ctx)
+{
+    struct board *b = ctx;
+    struct tr_comm_env env = *given;
+    struct tr_comm *w, *axis;
+    void *shared;
+    float *plain = calloc(N_X, sizeof *plain);
+    env.timeout_us = b->timeout_us;
+    CHECK(plain);
+    enum tr_status st = tr_failpoint_setup(NULL, env.rank);
+    if (st == TR_OK)
+        st = tr_comm_open("shm", &env, &w);
+    if (st == TR_OK)
+        st = tr_comm_reserve(w, N_X * sizeof(float), &shared);
+    if (st == TR_OK)
+        st = tr_comm_split(w, env.rank / 2, 0, 2, &axis);
+    for (int i = 0; st == TR_OK; i++) {
+        st = work(w, axis, plain, shared, i);
+        b->rank[env.rank].n_done++;
+    }
+    report(b, env.rank, st);
+}
+
+static void start_all(int size, rank_fn *fn, struct board *b, pid_t *pids)
+{
+    char job[64];
+    for (int r = 0; r < size; r++) {
+        struct tr_comm_env env = env_of(r, size, job, sizeof job);
+        pids[r] = start_rank(&env, fn, b);
+        assert_true(pids[r] > 0);
+    }
+}
+
+/* All but the victim must end by themselves; then the victim is swept away. */
+static void reap(int size, const pid_t *pids, int victim)
+{
+    for (int r = 0; r < size; r++) {
+        if (r == victim)
+            continue;
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("rank %d ended with wait status %#x", r, (unsigned)status);
+    }
+    kill(pids[victim], SIGKILL);
+    assert_int_equal(waitpid(pids[victim], NULL, 0), pids[victim]);
+}
+
+static void check_reports(const struct board *b, int size, int victim, pid_t pid, int64_t hit_us, int64_t bound_us,
+                          enum tr_status want)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "rank %d (pid %d,", victim, (int)pid);
+    for (int r = 0; r < size; r++) {
+        if (r == victim)
+            continue;
+        if (b->rank[r].st != want || !strstr(b->rank[r].text, name) || !strstr(b->rank[r].text, " #"))
+            fail_msg("rank %d of victim %d: %s: %s", r, victim, tr_status_str(b->rank[r].st), b->rank[r].text);
+        if (b->rank[r].at_us - hit_us > bound_us)
+            fail_msg("rank %d knew after %d ms", r, (int)((b->rank[r].at_us - hit_us) / 1000));
+    }
+}
+
+static bool all_work(const struct board *b, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (b->rank[r].n_done == 0)
+            return false;
+    return true;
+}
+
+static void hit_random_ranks(int n_times, int sig, int64_t timeout_us, int64_t bound_us, enum tr_status want)
+{
+    int64_t worst_us = 0;
+    for (int i = 0; i < n_times; i++) {
+        struct tr_philox dice = tr_philox(tr_rng_key(1, "hit", (uint64_t)sig), 0, (uint64_t)i);
+        int size = 2 + 2 * (int)(dice.v[0] % 2), victim = (int)(dice.v[1] % (unsigned)size);
+        struct board *b = new_board(timeout_us);
+        pid_t pids[N_RANKS_MAX];
+        start_all(size, loop_for_ever, b, pids);
+        for (int64_t t = tr_clock_us(); !all_work(b, size) && tr_clock_us() - t < 10000000;)
+            usleep(200);
+        usleep(dice.v[2] % 5000);
+        int64_t hit_us = tr_clock_us();
+        kill(pids[victim], sig);
+        reap(size, pids, victim);
+        check_reports(b, size, victim, pids[victim], hit_us, bound_us, want);
+        for (int r = 0; r < size; r++)
+            if (r != victim && b->rank[r].at_us - hit_us > worst_us)
+                worst_us = b->rank[r].at_us - hit_us;
+        munmap(b, sizeof *b);
+    }
+    print_message("worst %d ms of %d\n", (int)(worst_us / 1000), (int)(bound_us / 1000));
+}
+
+static void a_killed_rank_is_named_within_a_second(void **state)
+{
+    (void)state;
+    hit_random_ranks(N_KILLS, SIGKILL, 30 * 1000000, BOUND_US, TR_PEER);
+}
+
+static void a_stopped_rank_is_named_when_the_bound_runs_out(void **state)
+{
+    (void)state;
+    hit_random_ranks(N_STOPS, SIGSTOP, STOP_TIMEOUT_US, STOP_TIMEOUT_US + BOUND_US, TR_TIMEOUT);
+}
+
+/* At any instant of the start: before it connects the others can only miss it, afterwards they hear of it. */
+static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_JOIN_KILLS; i++) {
+        struct tr_philox dice = tr_philox(3, 0, (uint64_t)i);
+        int victim = (int)(dice.v[0] % 4);
+        struct board *b = new_board(STOP_TIMEOUT_US);
+        pid_t pids[N_RANKS_MAX];
+        start_all(4, loop_for_ever, b, pids);
+        usleep(dice.v[1] % 6000);
+        int64_t hit_us = tr_clock_us();
+        kill(pids[victim], SIGKILL);
+        reap(4, pids, victim);
+        for (int r = 0; r < 4; r++)
+            if (r != victim) {
+                char name[16];
+                (void)snprintf(name, sizeof name, "rank %d", victim);
+                if ((b->rank[r].st != TR_PEER && b->rank[r].st != TR_TIMEOUT) || !strstr(b->rank[r].text, name))
+                    fail_msg("rank %d of victim %d: %s", r, victim, b->rank[r].text);
+                assert_true(b->rank[r].at_us - hit_us < STOP_TIMEOUT_US + 2 * BOUND_US);
+            }
+        munmap(b, sizeof *b);
+    }
+}
+
+/* Each failpoint, armed to kill: the instants that random times seldom hit. */
+static void a_rank_killed_at_a_failpoint_is_named(void **state)
+{
+    (void)state;
+    static const char *const points[] = { "comm.post", "comm.wait", "comm.in_reduce" };
+    for (int i = 0; i < 12; i++) {
+        char spec[64];
+        int victim = i % 4;
+        (void)snprintf(spec, sizeof spec, "%s:kill:%d:%d", points[i % 3], 5 + 7 * i, victim);
+        setenv("TR_FAIL", spec, 1);
+        struct board *b = new_board(30 * 1000000);
+        pid_t pids[N_RANKS_MAX];
+        int64_t start_us = tr_clock_us();
+        start_all(4, loop_for_ever, b, pids);
+        reap(4, pids, victim);
+        check_reports(b, 4, victim, pids[victim], start_us, 5 * BOUND_US, TR_PEER);
+        munmap(b, sizeof *b);
+    }
+    setenv("TR_FAIL", "comm.in_reduce:error:3:1", 1);
+    struct board *b = new_board(30 * 1000000);
+    pid_t pids[N_RANKS_MAX];
+    start_all(4, loop_for_ever, b, pids);
+    reap(4, pids, 1);
+    for (int r = 0; r < 4; r++)
+        assert_non_null(strstr(b->rank[r].text, "rank 1: failpoint comm.in_reduce"));
+    munmap(b, sizeof *b);
+    unsetenv("TR_FAIL");
+}
+
+/* Rank 0 waits for 1, which waits for 2, which does nothing: 2 is to blame. */
+static void chain(const struct tr_comm_env *given, void *ctx)
+{
+    struct board *b = ctx;
+    struct tr_comm_env env = *given;
+    struct tr_comm *w, *axis;
+    float x = 0;
+    env.timeout_us = b->timeout_us;
+    CHECK_OK(tr_comm_open("shm", &env, &w));
+    CHECK_OK(tr_comm_split(w, env.rank == 2 ? -1 : 0, 0, 2, &axis));
+    struct tr_coll take = { .kind = TR_RECV, .dtype = TR_F32, .out = &x, .count = 1, .root = 2, .site = "late" };
+    struct tr_coll sum = { .kind = TR_ALL_REDUCE, .dtype = TR_F32, .in = &x, .out = &x, .count = 1, .site = "grads" };
+    enum tr_status st = TR_OK;
+    if (env.rank == 0)
+        st = tr_comm_run(axis, &sum);
+    if (env.rank == 1)
+        st = tr_comm_run(w, &take);
+    if (env.rank == 2)
+        usleep((useconds_t)(b->timeout_us + BOUND_US / 2));
+    report(b, env.rank, st);
+}
+
+static void blame_goes_to_the_end_of_the_chain(void **state)
+{
+    (void)state;
+    struct board *b = new_board(STOP_TIMEOUT_US);
+    pid_t pids[N_RANKS_MAX];
+    start_all(3, chain, b, pids);
+    reap(3, pids, 2);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(b->rank[r].st, TR_TIMEOUT);
+        assert_non_null(strstr(b->rank[r].text, "rank 2 (pid"));
+        assert_non_null(strstr(b->rank[r].text, "it is in no collective"));
+    }
+    munmap(b, sizeof *b);
+}
+
+static void disagree(const struct tr_comm_env *env, void *ctx)
+{
+    const struct tr_coll *two = ctx;
+    struct tr_comm *w;
+    char before[8192] = { 1 };
+    static char buf[65536];
+    memset(buf, env->rank + 1, sizeof buf);
+    CHECK_OK(tr_comm_open("shm", env, &w));
+    struct tr_coll c = two[env->rank == 1];
+    c.in = c.out = buf;
+    memcpy(before, buf, sizeof before);
+    CHECK(tr_comm_run(w, &c) == TR_USAGE);
+    CHECK(strstr(tr_error_text(), "\"here\"") && strstr(tr_error_text(), "\"there\""));
+    CHECK(strstr(tr_error_text(), "rank 1 posted"));
+    CHECK(memcmp(before, buf, sizeof before) == 0); /* no data moved */
+    CHECK(tr_comm_run(w, &c) == TR_USAGE);          /* and none will */
+    tr_comm_close(w);
+}
+
+static void collectives_that_differ_are_reported_on_all_ranks_with_both_sites(void **state)
+{
+    (void)state;
+    struct tr_coll a = { .kind = TR_ALL_REDUCE, .dtype = TR_F32, .count = 10, .site = "here" };
+    struct tr_coll b[5] = { a, a, a, a, a };
+    for (int i = 0; i < 5; i++)
+        b[i].site = "there"; /* b[4]: the order was swapped, and only the site shows it */
+    b[0].count = 11;
+    b[1].kind = TR_REDUCE_SCATTER;
+    b[2].dtype = TR_BF16;
+    b[3].op = TR_MAX;
+    for (int i = 0; i < 5; i++)
+        for (int n = 2; n < 5; n += 2) {
+            struct tr_coll two[2] = { a, b[i] };
+            if (n == 4)
+                two[0].count = two[1].count = 10000;
+            if (n == 4 && i == 0)
+                two[1].count++;
+            run_ranks(n, disagree, two);
+        }
+}
+
+static void abort_frees(const struct tr_comm_env *env, void *ctx)
+{
+    (void)ctx;
+    struct tr_comm *w;
+    int64_t start = tr_clock_us();
+    CHECK_OK(tr_comm_open("shm", env, &w));
+    if (env->rank == 1) {
+        usleep(50000);
+        tr_comm_abort(w, "the disk is on fire");
+    }
+    struct tr_coll c = { .kind = TR_BARRIER };
+    CHECK(tr_comm_run(w, &c) == TR_PEER);
+    CHECK(strstr(tr_error_text(), "rank 1 aborted: the disk is on fire"));
+    CHECK(tr_comm_check(w) == TR_PEER);
+    CHECK(tr_clock_us() - start < 5 * BOUND_US);
+    tr_comm_close(w);
+}
+
+static void abort_frees_every_rank(void **state)
+{
+    (void)state;
+    run_ranks(4, abort_frees, NULL);
+    run_threads(3, abort_frees, NULL);
+}
+
+static void leave_early(const struct tr_comm_env *env, void *ctx)
+{
+    (void)ctx;
+    struct tr_comm *w;
+    CHECK_OK(tr_comm_open("shm", env, &w));
+    if (env->rank != 2) {
+        CHECK(tr_comm_run(w, &(struct tr_coll){ .kind = TR_BARRIER, .site = "end" }) == TR_PEER);
+        CHECK(strstr(tr_error_text(), "rank 2 (pid") && strstr(tr_error_text(), "closed its communicators"));
+    }
+    tr_comm_close(w);
+}
+
+static void a_rank_that_closed_is_named_by_who_waits_for_it(void **state)
+{
+    (void)state;
+    run_ranks(3, leave_early, NULL);
+}
+
+static void open_wrongly(const struct tr_comm_env *given, void *ctx)
+{
+    struct board *b = ctx;
+    struct tr_comm_env env = *given;
+    struct tr_comm *w;
+    if (env.rank == 2) { /* comes as a second rank 1, or with another size */
+        env.rank = 1;
+        env.size += b->timeout_us == 1;
+    }
+    CHECK(tr_comm_open("shm", &env, &w) == TR_USAGE);
+    CHECK(strstr(tr_error_text(), b->timeout_us == 1 ? "was started for 3 ranks" : "rank 1 was started twice"));
+}
+
+static void two_ranks_of_one_number_and_other_sizes_are_refused(void **state)
+{
+    (void)state;
+    struct board b = { .timeout_us = 0 };
+    run_ranks(3, open_wrongly, &b);
+    b.timeout_us = 1;
+    run_ranks(3, open_wrongly, &b);
+}
+
+static int n_entries(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static int n_shm, n_fds;
+
+static int note_what_is_there(void **state)
+{
+    (void)state;
+    n_shm = n_entries("/dev/shm");
+    n_fds = n_entries("/proc/self/fd");
+    return 0;
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    (void)state;
+    char line[512], mine[32];
+    (void)snprintf(mine, sizeof mine, "@trireme-%u-", (unsigned)geteuid());
+    assert_int_equal(n_entries("/dev/shm"), n_shm);
+    assert_int_equal(n_entries("/proc/self/fd"), n_fds);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child */
+    FILE *f = fopen("/proc/net/unix", "r");
+    int n_places = 0;
+    while (f && fgets(line, sizeof line, f))
+        n_places += strstr(line, mine) != NULL;
+    if (f)
+        fclose(f);
+    if (n_places) /* another test run's may be among them */
+        print_message("%d meeting places of this user are open\n", n_places);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_that_differ_are_reported_on_all_ranks_with_both_sites),
+        cmocka_unit_test(abort_frees_every_rank),
+        cmocka_unit_test(a_rank_that_closed_is_named_by_who_waits_for_it),
+        cmocka_unit_test(two_ranks_of_one_number_and_other_sizes_are_refused),
+        cmocka_unit_test(blame_goes_to_the_end_of_the_chain),
+        cmocka_unit_test(a_rank_killed_at_a_failpoint_is_named),
+        cmocka_unit_test(a_killed_rank_is_named_within_a_second),
+        cmocka_unit_test(a_stopped_rank_is_named_when_the_bound_runs_out),
+        cmocka_unit_test(a_rank_killed_while_they_join_does_not_hold_the_others),
+        cmocka_unit_test(nothing_is_left_behind),
+    };
+    return cmocka_run_group_tests(tests, note_what_is_there, NULL);
+}
