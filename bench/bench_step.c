@@ -3,7 +3,6 @@
  */
 #include "base/base.h"
 #include "train/train.h"
-#include "train/state.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -76,7 +75,7 @@ int main(int argc, char **argv)
     void *mem = aligned_alloc(64, tr_batch_bytes(rows * length));
     struct tr_batch b = tr_batch_in(mem, rows * length);
     fill(&b, rows, length, m->hp.vocab);
-    double ready = (double)(tr_clock_us() - start) * 1e-6, loss = 0, peak = tr_measure_peak(pool);
+    double ready = (double)(tr_clock_us() - start) * 1e-6, loss = 0, peak = tr_gemm_peak(pool);
     for (int64_t i = 0; i < steps + 2; i++) { /* two to warm up */
         float values[TR_STEP_COUNT];
         struct tr_step_result r;
@@ -86,7 +85,7 @@ int main(int argc, char **argv)
         loss = r.loss_sum / (double)(rows * length);
         if (i >= 2)
             seconds[i - 2] = (double)(tr_clock_us() - at) * 1e-6;
-        double now = tr_measure_peak(pool); /* the machine's best in this very run */
+        double now = tr_gemm_peak(pool); /* the machine's best in this very run */
         peak = now > peak ? now : peak;
     }
     qsort(seconds, (size_t)steps, sizeof *seconds, by_value);

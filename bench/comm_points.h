@@ -1,15 +1,18 @@
 /* comm_points.h - how a collective is timed, the same for Trireme and its peers: float32 sums, all-reduce in place.
  *
- * A point is (kind, bytes of the whole). Some runs to warm up, then rounds: barrier, n back-to-back runs, time of the
- * slowest rank divided by n. One JSON line a point, with median, low and high over the rounds.
+ * A point is (kind, bytes of the whole). Some runs to warm up, then rounds: barrier, then n times: the rank writes its
+ * input (as a backward pass would: it is new in this core's cache and in nobody else's), and runs the collective. Timed
+ * are the collectives alone, the sum of the slowest rank divided by n. One JSON line a point: median, low and high.
  */
 #ifndef TR_BENCH_COMM_POINTS_H
 #define TR_BENCH_COMM_POINTS_H
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum points_kind { POINT_ALL_REDUCE, POINT_ALL_GATHER, POINT_REDUCE_SCATTER, POINT_KINDS };
 enum { POINT_ROUNDS_MAX = 25, POINT_BYTES_MAX = 256 << 20 };
@@ -38,11 +41,17 @@ static int points_order(const void *a, const void *b)
 
 static double points_round(const struct points *p, enum points_kind kind, size_t count, int n)
 {
+    double sum = 0;
+    size_t n_in = kind == POINT_ALL_GATHER ? count / (size_t)p->size : count;
     p->max(p->ctx, 0);
-    double start = points_now();
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        for (size_t j = 0; j < n_in; j++)
+            p->in[j] = 1.0f;
+        double start = points_now();
         p->run(p->ctx, kind, p->in, kind == POINT_ALL_REDUCE ? p->in : p->out, count);
-    return p->max(p->ctx, points_now() - start) / n;
+        sum += points_now() - start;
+    }
+    return p->max(p->ctx, sum) / n;
 }
 
 static void points_one(const struct points *p, enum points_kind kind, size_t bytes, double budget_s)
@@ -69,12 +78,22 @@ static void points_one(const struct points *p, enum points_kind kind, size_t byt
     }
 }
 
+/* Rank r on core r: the question is the speed of the engine, not where the scheduler puts its ranks. */
+static void points_pin(int rank)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)rank % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &set);
+    (void)sched_setaffinity(0, sizeof set, &set);
+}
+
 static void points_all(const struct points *p, size_t bytes_max, double budget_s)
 {
     static const size_t sizes[] = { 1 << 10, 4 << 10,  16 << 10, 64 << 10, 256 << 10,
                                     1 << 20, 16 << 20, 64 << 20, 256 << 20 };
+    points_pin(p->rank);
     for (size_t i = 0; i < POINT_BYTES_MAX / sizeof(float); i++)
-        p->in[i] = p->out[i] = 0; /* sums of zeroes stay zeroes: no infinities after a thousand rounds */
+        p->in[i] = p->out[i] = 0;
     for (int kind = 0; kind < POINT_KINDS; kind++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && sizes[i] <= bytes_max; i++)
             points_one(p, (enum points_kind)kind, sizes[i], budget_s);

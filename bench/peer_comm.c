@@ -2,6 +2,7 @@
  *
  * usage: mpirun -n N peer_comm name [bytes_max [seconds a point]]
  */
+#define _GNU_SOURCE
 #include <mpi.h>
 #include "comm_points.h"
 

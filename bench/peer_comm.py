@@ -3,7 +3,8 @@
 
 usage: peer_comm.py BENCH_COMM [--ranks 2 4] [--repeats 3] [--bytes-max N] [--seconds 0.3] [--only name ...]
 Engines take turns, so that a busy machine slows all alike. Prints every JSON line as it comes, then one line a point
-with the median over the repeats of each engine and Trireme's speed over the best peer's.
+with each engine's median over the repeats, its lowest time (what a busy machine disturbs least), and Trireme's speed
+over the best peer's in both.
 """
 import argparse
 import json
@@ -24,6 +25,7 @@ def gloo_rank(rank, size, port, bytes_max, budget):
     import torch
     import torch.distributed as dist
     torch.set_num_threads(1)
+    os.sched_setaffinity(0, {rank % os.cpu_count()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
     dist.init_process_group("gloo")
 
@@ -32,30 +34,34 @@ def gloo_rank(rank, size, port, bytes_max, budget):
         dist.all_reduce(t, op=dist.ReduceOp.MAX)
         return t.item()
 
-    def one_round(call, n):
+    def one_round(call, given, n):
         longest(0.0)
-        start = time.perf_counter()
+        total = 0.0
         for _ in range(n):
+            given.fill_(1.0)
+            start = time.perf_counter()
             call()
-        return longest(time.perf_counter() - start) / n
+            total += time.perf_counter() - start
+        return longest(total) / n
 
     whole_in, whole_out = torch.zeros(bytes_max // 4), torch.zeros(bytes_max // 4)
     for kind in ("all_reduce", "all_gather", "reduce_scatter"):
         for n_bytes in (s for s in SIZES if s <= bytes_max):
             count = n_bytes // 4
+            given = whole_in[: count // size if kind == "all_gather" else count]
             part, whole, out = whole_in[: count // size], whole_in[:count], whole_out[:count]
             call = {"all_reduce": lambda: dist.all_reduce(whole),
                     "all_gather": lambda: dist.all_gather_into_tensor(out, part),
                     "reduce_scatter": lambda: dist.reduce_scatter_tensor(out[: count // size], whole)}[kind]
             try:
-                one_round(call, 1)
+                one_round(call, given, 1)
             except RuntimeError as error:
                 if rank == 0:
                     print(json.dumps({"engine": "gloo", "kind": kind, "error": str(error)[:100]}), flush=True)
                 break
-            first = one_round(call, 10 if n_bytes < 1 << 20 else 1)
+            first = one_round(call, given, 10 if n_bytes < 1 << 20 else 1)
             n = max(1, int(budget / 25 / first))
-            times = sorted(one_round(call, n) for _ in range(min(25, max(3, int(budget / (first * n))))))
+            times = sorted(one_round(call, given, n) for _ in range(min(25, max(3, int(budget / (first * n))))))
             median = times[len(times) // 2]
             if rank == 0:
                 print(json.dumps({"bench": "comm", "engine": "gloo", "kind": kind, "ranks": size, "bytes": n_bytes,
@@ -95,22 +101,28 @@ def run(argv):
     return lines
 
 
+def speed(us):
+    """Trireme's times -> the best peer, and how many times faster than it each is."""
+    peers = {name: t for name, t in us.items() if not name.startswith("trireme")}
+    if not peers:
+        return None, {}
+    best = min(peers, key=peers.get)
+    return best, {name: round(peers[best] / t, 2) for name, t in us.items() if name not in peers}
+
+
 def summary(lines):
     points = {}
     for x in lines:
         if "median_us" in x:
             key = (x["ranks"], x["kind"], x["bytes"])
-            points.setdefault(key, {}).setdefault(x["engine"], []).append(x["median_us"])
+            points.setdefault(key, {}).setdefault(x["engine"], []).append(x)
     for (ranks, kind, n_bytes), engines in sorted(points.items()):
-        us = {name: statistics.median(times) for name, times in engines.items()}
-        peers = {name: t for name, t in us.items() if not name.startswith("trireme")}
-        row = {"bench": "comm-summary", "ranks": ranks, "kind": kind, "bytes": n_bytes,
-               "us": {name: round(t, 2) for name, t in us.items()}}
-        if peers:
-            best = min(peers, key=peers.get)
-            row["best_peer"] = best
-            row.update({f"{name}_speed": round(peers[best] / t, 2) for name, t in us.items() if name not in peers})
-        print(json.dumps(row), flush=True)
+        median = {name: round(statistics.median(x["median_us"] for x in runs), 2) for name, runs in engines.items()}
+        low = {name: min(x["low_us"] for x in runs) for name, runs in engines.items()}
+        best, ratio = speed(median)
+        _, low_ratio = speed(low)
+        print(json.dumps({"bench": "comm-summary", "ranks": ranks, "kind": kind, "bytes": n_bytes, "median_us": median,
+                          "low_us": low, "best_peer": best, "speed": ratio, "low_speed": low_ratio}), flush=True)
 
 
 def main():

@@ -145,8 +145,16 @@ static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const c
     return st;
 }
 
+/* Replicas of a shard hold the same; the first of them saves it. */
+static bool is_replica(const struct tr_saver *sv)
+{
+    return sv->mesh && sv->mesh->coord[TR_AXIS_DP] > 0;
+}
+
 static enum tr_status prepare_optim(struct tr_saver *sv)
 {
+    if (is_replica(sv))
+        return TR_OK;
     size_t n_max = 4 * (size_t)sv->s.model->n_params;
     struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
     enum tr_status st = x.e && x.name ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");

@@ -14,6 +14,9 @@ enum tr_status cmd_data(const struct tr_config *cfg);
 enum tr_status cmd_ckpt(const struct tr_config *cfg);
 enum tr_status cmd_config(const struct tr_config *cfg);
 
+/* launch has flags of its own and then another verb; *code is the exit code of a job that ran. */
+enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
+
 /* Writes all of it to stdout; a closed pipe is the reader's business. */
 void cli_print(const char *text);
 

@@ -100,7 +100,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     else if (cfg->show == TR_SHOW_SCHEDULE)
         tr_schedule_print(&s->compiled->train, s->model, &out);
     if (cfg->json)
-        tr_plan_json(s->compiled, cfg->show == TR_SHOW_MEMORY, &out);
+        tr_plan_json(s->compiled, s->compiled->opt.layout.data_size, cfg->show == TR_SHOW_MEMORY, &out);
     else if (cfg->show == TR_SHOW_NONE || cfg->show == TR_SHOW_MEMORY)
         tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, &out);
     if (tr_str_ok(&out))

@@ -29,7 +29,8 @@ static int usage(FILE *to)
                 "  trireme init  --config config.json --seed 1 --out model/\n"
                 "  trireme train --model model/ --data train.jsonl --output out/\n"
                 "  trireme plan  --model model/ --sequence_length 1024\n"
-                "  trireme eval  --model out/ --data valid.jsonl --json\n");
+                "  trireme eval  --model out/ --data valid.jsonl --json\n"
+                "\n  trireme launch [flags] VERB [options] starts several ranks of a verb; trireme launch --help.\n");
     return to == stdout ? 0 : 2;
 }
 
@@ -76,6 +77,21 @@ static int run(enum tr_verb verb, int argc, char **argv)
     return code;
 }
 
+/* Failpoints may name a rank; whoever started us said which one this is. */
+static int world_rank(void)
+{
+    const char *text = getenv("RANK");
+    int64_t rank = 0;
+    return text && tr_parse_int(text, 0, INT_MAX, &rank) == TR_OK ? (int)rank : 0;
+}
+
+static int launch(int argc, char **argv)
+{
+    int code = 0;
+    enum tr_status st = cmd_launch(argc, argv, environ, &code);
+    return st != TR_OK ? report(st) : code;
+}
+
 int main(int argc, char **argv)
 {
     enum tr_verb verb;
@@ -85,6 +101,8 @@ int main(int argc, char **argv)
         printf("trireme %s\n", TR_VERSION);
         return 0;
     }
+    if (strcmp(argv[1], "launch") == 0)
+        return launch(argc - 2, argv + 2);
     if (!tr_verb_parse(argv[1], &verb) || !commands[verb]) {
         const char *words[TR_VERB_COUNT];
         for (int v = 0; v < TR_VERB_COUNT; v++)
@@ -95,6 +113,6 @@ int main(int argc, char **argv)
                 near ? "; did you mean " : "", near ? near : "");
         return 2;
     }
-    enum tr_status st = tr_failpoint_setup(NULL, 0);
+    enum tr_status st = tr_failpoint_setup(NULL, world_rank());
     return st != TR_OK ? report(st) : run(verb, argc - 2, argv + 2);
 }

@@ -5,7 +5,7 @@
  */
 #include "comm/comm_impl.h"
 
-enum { BLOCK = 512 };
+enum { BLOCK = 512, RUN = 64 };
 
 #define NAME(x) x##_base
 #include "comm/reduce_kernel.h"

@@ -1,24 +1,19 @@
 /* reduce_kernel.h - the reduction loops, for the instruction set of whoever includes this: NAME(x) names its functions.
  *
  * Work goes in blocks of BLOCK elements that stay in L1: read the block of every input in rank order into an
- * accumulator, then write it to every output. Whole blocks have a constant trip count, so they vectorise at -O2; lanes
- * never mix, hence the same bits at any width. The tail runs the same statements, one by one.
+ * accumulator, then write it to every output. Inner loops have a constant trip count (RUN), so they vectorise at -O2;
+ * lanes never mix, hence the same bits at any width. The tail runs the same statements, one by one.
  */
 
-/* acc[i] = f(acc[i], x[i]) over one block or a tail, where ACC is the type sums are held in. */
+/* acc[i] = folded(acc[i], x[i]), where ACC is the type sums are held in. */
 #define FOLD(name, ACC, ELEM, FOLDED)                                                                                  \
-    static void NAME(name##_block)(ACC *restrict acc, const ELEM *restrict x)                                          \
-    {                                                                                                                  \
-        for (int i = 0; i < BLOCK; i++)                                                                                \
-            acc[i] = FOLDED(acc[i], x[i]);                                                                             \
-    }                                                                                                                  \
     static void NAME(name)(ACC *restrict acc, const ELEM *restrict x, size_t n)                                        \
     {                                                                                                                  \
-        if (n == BLOCK) {                                                                                              \
-            NAME(name##_block)(acc, x);                                                                                \
-            return;                                                                                                    \
-        }                                                                                                              \
-        for (size_t i = 0; i < n; i++)                                                                                 \
+        size_t i = 0;                                                                                                  \
+        for (; i + RUN <= n; i += RUN)                                                                                 \
+            for (size_t j = 0; j < RUN; j++)                                                                           \
+                acc[i + j] = FOLDED(acc[i + j], x[i + j]);                                                             \
+        for (; i < n; i++)                                                                                             \
             acc[i] = FOLDED(acc[i], x[i]);                                                                             \
     }
 
@@ -66,7 +61,7 @@ REDUCE(bf16, float, uint16_t)
 
 static void NAME(round_bf16)(const float *restrict acc, uint16_t *restrict out)
 {
-    for (int i = 0; i < BLOCK; i++) { /* as tr_bf16_of_f32, without its branch */
+    for (size_t i = 0; i < BLOCK; i++) { /* as tr_bf16_of_f32, without its branch */
         uint32_t u;
         memcpy(&u, &acc[i], sizeof u);
         uint32_t quiet = (u >> 16) | 0x40u, rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;

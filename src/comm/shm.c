@@ -5,7 +5,6 @@
  */
 #include "comm/shm_impl.h"
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,8 +15,6 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-enum { N_SPINS = 200 }; /* some 10 us */
 
 static const char *can_use(const struct tr_comm_env *env)
 {
@@ -102,15 +99,6 @@ static enum tr_status fill_arena(struct world *w)
     return TR_OK;
 }
 
-static int count_spins(int n_ranks)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 0;
-    return n_ranks <= CPU_COUNT(&set) ? N_SPINS : 0;
-}
-
 static enum tr_status start_world(struct world *w, struct tr_comm **world)
 {
     enum tr_status st = TR_OK;
@@ -139,7 +127,6 @@ static enum tr_status open_shm(const struct tr_comm_env *env, struct tr_comm **w
     w->rank = env->rank;
     w->size = env->size;
     w->timeout_us = env->timeout_us;
-    w->n_spins = count_spins(env->size);
     if (gethostname(w->host, sizeof w->host - 1) != 0)
         w->host[0] = '?';
     pthread_mutex_init(&w->lock, NULL);

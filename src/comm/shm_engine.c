@@ -3,9 +3,9 @@
  * Whoever waits turns the crank: advance() moves every channel with work as far as its peers allow, so collectives of
  * several communicators and both directions of a ring make progress together. When nobody waits, a helper thread turns
  * it, which gives overlap where there is a spare core; it never spins, keeps away while a caller is inside, and sleeps
- * on the same bell as a waiter. A waiter spins a few microseconds if every rank can have a core, else gives way, and
- * then sleeps on its bell in slices, looking after its peers between them. Rejected: a thread per communicator (cores
- * are for arithmetic); the helper alone (two context switches on every small collective).
+ * on the same bell as a waiter. A waiter spins a microsecond or two, then gives way a few times, then sleeps on its
+ * bell in slices, looking after its peers between them. Rejected: a thread per communicator (cores are for arithmetic);
+ * the helper alone (two context switches on every small collective).
  */
 #include "comm/shm_impl.h"
 #include <linux/futex.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { N_YIELDS = 50, HELPER_SLICE_US = 1000 * 1000 };
+enum { N_SPINS = 40, N_YIELDS = 50, HELPER_SLICE_US = 1000 * 1000 };
 
 uint64_t tr_shm_alloc(struct world *w, size_t bytes)
 {
@@ -263,13 +263,13 @@ void tr_shm_forget(struct world *w, const struct shm_comm *c)
     }
 }
 
-/* Looks again for a while before sleeping, which costs more than most peers are late by: first without leaving the core
- * if every rank can have one, then giving way to whoever shares it, which may be the very peer. */
+/* Looks again for a while before sleeping, which costs more than most peers are late by: a microsecond or two without
+ * leaving the core, then giving way to whoever shares it, which may be the very peer. */
 static enum tr_status spin(struct world *w, bool *has_moved)
 {
     enum tr_status st = TR_OK;
-    for (int i = 0; i < w->n_spins + N_YIELDS && st == TR_OK && !*has_moved; i++) {
-        if (i < w->n_spins)
+    for (int i = 0; i < N_SPINS + N_YIELDS && st == TR_OK && !*has_moved; i++) {
+        if (i < N_SPINS)
             tr_cpu_pause();
         else
             sched_yield();

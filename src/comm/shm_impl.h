@@ -139,7 +139,7 @@ struct world {
     size_t reserved_bytes;
     bool is_local; /* the mapping is shared with rank 0 of this process */
     bool is_closing;
-    int n_comms, n_spins;
+    int n_comms;
     struct pollfd *peers; /* pidfds; -1: this process */
     char host[64];
     pthread_mutex_t lock;

@@ -159,7 +159,7 @@ static void check_required(struct loader *l)
 static void default_dp(struct loader *l)
 {
     struct tr_config *c = &l->c->pub;
-    const char *text = getenv("WORLD_SIZE");
+    const char *text = l->world_size;
     int64_t world = 1, rest = c->tp * c->pp * c->cp;
     if (tr_config_is_set(c, "dp") || !text || tr_parse_int(text, 1, 1 << 20, &world) != TR_OK || world % rest != 0)
         return;
@@ -182,8 +182,8 @@ void tr_loader_check(struct loader *l)
     check_batch(l);
     check_schedule(l);
     check_mesh(l);
-    if (c->eval_steps > 0 && c->eval_data.n == 0)
-        tr_loader_error(l, "eval_steps %" PRId64 " needs eval_data", c->eval_steps);
+    if (c->eval_steps > 0 && c->eval_data.n == 0 && c->eval_split == 0)
+        tr_loader_error(l, "eval_steps %" PRId64 " needs eval_data or eval_split", c->eval_steps);
 }
 
 int64_t tr_config_steps(double steps_or_share, int64_t total_steps)

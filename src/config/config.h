@@ -88,7 +88,7 @@ struct tr_config {
 
     /* model and data */
     const char *model;
-    bool from_scratch; /* random weights for model's config.json */
+    bool from_scratch;     /* random weights for model's config.json */
     const char *tokenizer; /* init: "bytes" or NULL */
     struct tr_words ignore_config_keys;
     double dropout; /* < 0: as the model's config says */
@@ -138,7 +138,7 @@ struct tr_config {
 
     /* generate */
     const char *prompt, *system;
-    int64_t max_new_tokens, top_k; /* top_k 0 = all */
+    int64_t max_new_tokens, top_k;                 /* top_k 0 = all */
     double temperature, top_p, repetition_penalty; /* temperature 0 = greedy */
 };
 

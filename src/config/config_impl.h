@@ -78,6 +78,7 @@ struct config_full {
 };
 
 struct loader {
+    const char *world_size; /* WORLD_SIZE of the environment, or NULL */
     struct config_full *c;
     struct tr_config scratch;                     /* where a value goes that a higher level has already given */
     const char *seen[LEVEL_COUNT][N_OPTIONS_MAX]; /* the spelling a level used */

@@ -90,9 +90,14 @@ static const struct choice reproducibles[] = { { "config", TR_REPRODUCIBLE_CONFI
                                                { NULL, 0 } };
 static const struct choice cp_modes[] = { { "ring", TR_CP_RING }, { "ulysses", TR_CP_ULYSSES }, { NULL, 0 } };
 static const struct choice formats[] = {
-    { "auto", TR_FORMAT_AUTO },         { "text", TR_FORMAT_TEXT },         { "completion", TR_FORMAT_COMPLETION },
-    { "alpaca", TR_FORMAT_ALPACA },     { "messages", TR_FORMAT_MESSAGES }, { "sharegpt", TR_FORMAT_SHAREGPT },
-    { "tokens", TR_FORMAT_TOKENS },     { NULL, 0 },
+    { "auto", TR_FORMAT_AUTO },
+    { "text", TR_FORMAT_TEXT },
+    { "completion", TR_FORMAT_COMPLETION },
+    { "alpaca", TR_FORMAT_ALPACA },
+    { "messages", TR_FORMAT_MESSAGES },
+    { "sharegpt", TR_FORMAT_SHAREGPT },
+    { "tokens", TR_FORMAT_TOKENS },
+    { NULL, 0 },
 };
 static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT },
                                            { "last", TR_TRAIN_ON_LAST },

@@ -7,6 +7,7 @@
  */
 #include "data/data_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +93,22 @@ out:
 
 /* ---- groups ---- */
 
+/* Rows in one keyed order, the last of them held out: both sides of a split see the same order. */
+static enum tr_status split_off(struct tr_group *g, const struct tr_data_options *o)
+{
+    uint64_t n_held = (uint64_t)ceil((double)g->n_all * o->held_out);
+    g->n_rows = g->n_all;
+    if (o->held_out <= 0)
+        return TR_OK;
+    if (n_held >= g->n_all)
+        return tr_fail(TR_USAGE, "%" PRIu64 " rows are too few to hold out a share of %g for evaluation", g->n_all,
+                       o->held_out);
+    g->n_rows = o->is_held_out_side ? n_held : g->n_all - n_held;
+    g->i_first = o->is_held_out_side ? g->n_all - n_held : 0;
+    g->is_split = true;
+    return TR_OK;
+}
+
 /* Shards [first, end) of d->shards, by packing: a stream part and a packed
  * part, either of which may be empty. */
 static enum tr_status open_group(struct tr_data *d, struct tr_group *g, size_t first, size_t end,
@@ -111,12 +128,13 @@ static enum tr_status open_group(struct tr_data *d, struct tr_group *g, size_t f
         struct tr_part *part = &g->parts[g->n_parts];
         TR_TRY(tr_part_open(part, some, n, (enum tr_packing)how, o, g->seed));
         g->n_parts++;
-        g->n_rows += part->n_rows;
+        g->n_all += part->n_rows;
         d->info.n_row_tokens += part->n_row_tokens;
         d->info.n_split += part->plan.n_split;
         d->info.n_cut += part->plan.n_cut;
         d->info.n_tokens_lost += part->plan.n_tokens_lost;
     }
+    TR_TRY(split_off(g, o));
 out:
     free(some);
     return st;
@@ -169,7 +187,7 @@ static enum tr_status sum_up(struct tr_data *d)
     tr_hasher_add(h, shape, sizeof shape);
     for (size_t i = 0; i < d->n_groups; i++) {
         struct tr_group *g = &d->groups[i];
-        uint64_t row[2] = { d->mix.share[i], g->n_parts };
+        uint64_t row[4] = { d->mix.share[i], g->n_parts, g->n_rows, g->i_first };
         tr_hasher_add(h, row, sizeof row);
         d->info.n_rows += g->n_rows;
         for (size_t p = 0; p < g->n_parts; p++) {

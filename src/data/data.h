@@ -65,6 +65,8 @@ struct tr_data_options {
     const struct tr_chat *chat; /* for conversations; NULL: they are refused, and alpaca uses its own wording */
     enum tr_chat_mask mask;     /* of conversations; TR_MASK_ALL: prompts are trained on, too */
     enum tr_packing packing;
+    double held_out;       /* share of the rows of each source that evaluation has for itself */
+    bool is_held_out_side; /* true: only those; false: all but those */
     bool cuts_long;        /* packed documents longer than a row: true: cut off; false: go on in further rows */
     const char *cache_dir; /* token shards of text sources; made when absent; NULL: only .trtok sources */
     int64_t max_skipped;   /* records dropped before the run is refused; 0: none may be */

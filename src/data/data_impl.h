@@ -12,7 +12,9 @@ struct tr_group {
     uint64_t seed; /* of its shuffle */
     struct tr_part parts[TR_PACK_COUNT];
     size_t n_parts;
-    uint64_t n_rows; /* of all parts */
+    bool is_split;
+    uint64_t n_rows;         /* that are samples here: all, or one side of the held-out split */
+    uint64_t n_all, i_first; /* rows of all parts; with a split, where this side begins in its keyed order */
 };
 
 struct tr_data {

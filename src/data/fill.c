@@ -18,6 +18,8 @@ struct tr_place tr_data_place(const struct tr_data *d, uint64_t g)
     at.row = k % group->n_rows;
     if (d->shuffle)
         at.row = tr_permute(tr_rng_key(group->seed, "shuffle", at.epoch), group->n_rows, at.row);
+    if (group->is_split)
+        at.row = tr_permute(tr_rng_key(group->seed, "held out", 0), group->n_all, group->i_first + at.row);
     at.part = group->parts;
     while (at.row >= at.part->n_rows) {
         at.row -= at.part->n_rows;

@@ -8,23 +8,23 @@
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
-void tr_spans_release(struct tr_spans *s)
+void tr_marks_release(struct tr_marks *s)
 {
     free(s->p);
-    *s = (struct tr_spans){ 0 };
+    *s = (struct tr_marks){ 0 };
 }
 
-enum tr_status tr_spans_add(struct tr_spans *s, size_t begin, size_t end)
+enum tr_status tr_marks_add(struct tr_marks *s, size_t begin, size_t end)
 {
     if (s->n == s->n_cap) {
         size_t n_cap = s->n_cap ? s->n_cap * 2 : 8;
-        struct tr_span *p = realloc(s->p, n_cap * sizeof *p);
+        struct tr_mark *p = realloc(s->p, n_cap * sizeof *p);
         if (!p)
             return tr_fail(TR_NOMEM, "no memory for %zu spans", n_cap);
         s->p = p;
         s->n_cap = n_cap;
     }
-    s->p[s->n++] = (struct tr_span){ begin, end };
+    s->p[s->n++] = (struct tr_mark){ begin, end };
     return TR_OK;
 }
 
@@ -343,7 +343,7 @@ static void exec_generation(struct eval *e, const struct node *n)
     if (e->n_captures > 0)
         tr_j_fail(e, "a generation block inside of a macro or set block has no place in the text");
     else
-        e->st = tr_spans_add(e->spans, begin, e->out->n);
+        e->st = tr_marks_add(e->spans, begin, e->out->n);
 }
 
 static enum flow exec_list(struct eval *e, const struct node *n)
@@ -476,7 +476,7 @@ struct val tr_j_call_macro(struct eval *e, struct macro *m, const struct args *a
 }
 
 enum tr_status tr_jinja_render(const struct tr_jinja *t, const struct tr_jinja_var *vars, size_t n_vars, int64_t now_s,
-                               struct tr_str *out, struct tr_spans *spans)
+                               struct tr_str *out, struct tr_marks *spans)
 {
     struct tr_str text = { 0 };
     struct scope root = { 0 };

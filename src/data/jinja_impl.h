@@ -179,7 +179,7 @@ struct eval {
     struct scope *scope;
     struct tr_str *out;
     int n_captures; /* output goes to a set block or macro, not to the text */
-    struct tr_spans *spans;
+    struct tr_marks *spans;
 };
 
 /* Always returns K_UNDEF, so that a function can end with it. */

@@ -132,16 +132,20 @@ out:
 
 /* ---- a word's first symbols ---- */
 
-static enum tr_status symbols_of_bytes(struct tr_encoder *e, const char *p, size_t n, size_t *n_out)
+/* A byte without a token is unknown, or nothing, as in the library; which bytes may lack one: tr_bpe_prepare(). */
+static size_t symbols_of_bytes(const struct tr_tokenizer *t, const char *p, size_t n, uint32_t *sym)
 {
+    size_t k = 0;
+    bool was_unk = false;
     for (size_t i = 0; i < n; i++) {
-        int32_t id = e->t->id_of_byte[(unsigned char)p[i]];
-        if (id < 0)
-            return tr_fail(TR_USAGE, "the vocabulary has no token for byte 0x%02x", (unsigned)(unsigned char)p[i]);
-        e->symbols[i] = (uint32_t)id;
+        int32_t id = t->id_of_byte[(unsigned char)p[i]];
+        if (id >= 0)
+            sym[k++] = (uint32_t)id;
+        else if (t->unk >= 0 && !(was_unk && t->fuse_unk))
+            sym[k++] = (uint32_t)t->unk;
+        was_unk = id < 0;
     }
-    *n_out = n;
-    return TR_OK;
+    return k;
 }
 
 static int32_t id_of_char(const struct tr_tokenizer *t, const char *p, size_t len, uint32_t c)
@@ -165,7 +169,7 @@ static const char *affixed(struct tr_encoder *e, const char *p, size_t *len, boo
 
 /* Characters the vocabulary has, <0x..> tokens or the unknown token for the others. As in the library, an unknown
  * waits for the next known character, also while byte tokens go in front of it. */
-static enum tr_status symbols_of_chars(struct tr_encoder *e, const char *p, size_t n, size_t *n_out)
+static size_t symbols_of_chars(struct tr_encoder *e, const char *p, size_t n)
 {
     const struct tr_tokenizer *t = e->t;
     size_t k = 0, len;
@@ -196,8 +200,7 @@ static enum tr_status symbols_of_chars(struct tr_encoder *e, const char *p, size
     }
     if (is_waiting)
         e->symbols[k++] = (uint32_t)t->unk;
-    *n_out = k;
-    return TR_OK;
+    return k;
 }
 
 /* The id of a whole word, for ignore_merges; -1: not in the vocabulary. */
@@ -223,7 +226,7 @@ enum tr_status tr_bpe_word(struct tr_encoder *e, const char *p, size_t n, struct
             return tr_ids_add(out, id);
     }
     TR_TRY(tr_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
-    TR_TRY(t->is_raw ? symbols_of_bytes(e, p, n, &k) : symbols_of_chars(e, p, n, &k));
+    k = t->is_raw ? symbols_of_bytes(t, p, n, e->symbols) : symbols_of_chars(e, p, n);
     TR_TRY(merge_all(e, k, &k));
     TR_TRY(tr_ids_reserve(out, k));
     for (size_t i = 0; i < k; i++)
@@ -378,8 +381,9 @@ enum tr_status tr_bpe_prepare(struct tr_tokenizer *t)
         char u[8];
         size_t n = t->is_raw ? tr_utf8_put(tr_byte_char(b), u) : (size_t)snprintf(u, sizeof u, "<0x%02X>", b);
         t->id_of_byte[b] = tr_vocab_find(&t->vocab, u, n);
-        bool is_in_utf8 = b < 0xC0 || (b >= 0xC2 && b <= 0xF4);
-        if (t->is_raw && t->id_of_byte[b] < 0 && is_in_utf8)
+        bool is_needed = b == '\t' || b == '\n' || b == '\r' || (b >= 0x20 && b < 0xC0 && b != 0x7F) ||
+                         (b >= 0xC2 && b <= 0xF0); /* SmolLM2 lacks some control characters and F1, F2 */
+        if (t->is_raw && t->id_of_byte[b] < 0 && is_needed)
             return tr_fail(TR_USAGE, "model.vocab has no entry for byte %u (U+%04X)", b, tr_byte_char(b));
     }
     if (t->model != TR_MODEL_BPE || t->is_raw || *t->prefix || *t->suffix)

@@ -235,8 +235,8 @@ static const char *token_text(const struct tr_tokenizer *t, int64_t id, size_t *
     if (id >= 0 && (size_t)id < t->n_ids && t->added_of_id[id] >= 0) {
         const struct tr_added *a = &t->added[t->added_of_id[id]];
         *is_special = a->is_special;
-        *n = a->n;
-        return a->text;
+        *n = a->n_normal; /* the normalised form, which the decoder can turn back */
+        return a->normal;
     }
     return tr_vocab_text(&t->vocab, id, n);
 }

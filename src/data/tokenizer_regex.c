@@ -31,6 +31,9 @@ struct tr_matcher {
 /* ---- Ruby syntax to PCRE2's ---- */
 
 #define WS_CLASS   "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define NOT_WS_CLASS                                                                                                   \
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"     \
+    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define WORD_CLASS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"              \
                    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 
@@ -54,15 +57,19 @@ static enum tr_status rewrite_escape(const char *pattern, const char **pp, bool 
     *pp = p + 2;
     if (c == 's' || c == 'w') {
         tr_str_addf(out, in_class ? "%s" : "[%s]", c == 's' ? WS_CLASS : WORD_CLASS);
-    } else if ((c == 'S' || c == 'W') && !in_class) {
-        tr_str_addf(out, "[^%s]", c == 'S' ? WS_CLASS : WORD_CLASS);
+    } else if (c == 'S') {
+        tr_str_addf(out, in_class ? "%s" : "[%s]", NOT_WS_CLASS);
+    } else if (c == 'W' && !in_class) {
+        tr_str_addf(out, "[^%s]", WORD_CLASS);
     } else if (c == 'u' && strspn(p + 2, "0123456789abcdefABCDEF") >= 4) {
         tr_str_addf(out, "\\x{%.4s}", p + 2);
         *pp = p + 6;
     } else if (is_letter_or_digit(c) ? !strchr("pPdDrntfaexAzZ", c) : c == 0) {
         return refuse(pattern, name);
     } else {
-        tr_str_add(out, p, 2);
+        const char *brace = strchr("pPx", c) && p[2] == '{' ? strchr(p, '}') : NULL; /* \p{L}, \x{20} */
+        *pp = brace ? brace + 1 : p + 2;
+        tr_str_add(out, p, (size_t)(*pp - p));
     }
     return TR_OK;
 }

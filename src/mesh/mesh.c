@@ -33,9 +33,12 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
     TR_TRY(env_int(size_vars, 1, 1 << 20, &size));
     TR_TRY(env_int(rank_vars, 0, size - 1, &rank));
     TR_TRY(env_int(generation_vars, 0, INT64_C(1) << 40, &generation));
-    const char *job = getenv("TR_JOB");
-    if (!job)
-        job = getenv("TORCHELASTIC_RUN_ID");
+    static char torch_job[96]; /* of this process, for its lifetime: run ids alone repeat, with the port they do not */
+    const char *job = getenv("TR_JOB"), *id = getenv("TORCHELASTIC_RUN_ID"), *port = getenv("MASTER_PORT");
+    if (!job && id && port) {
+        TR_TRY(tr_format(torch_job, sizeof torch_job, "torch-%s-%s", id, port));
+        job = torch_job;
+    }
     if (size > 1 && !job)
         TR_TRY(tr_fail(TR_USAGE, "WORLD_SIZE is %" PRId64 " but no job id is set (TR_JOB); start with trireme launch",
                        size));

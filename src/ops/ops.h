@@ -99,7 +99,7 @@ static inline uint64_t tr_step_number(const float *step)
     /* in: do, q, k, v, o, lse, begin, [sample, position, step]; out: dq, dk, dv */                                    \
     X(ATTENTION_BWD, "attention_bwd", 10, 3, 0)                                                                        \
     /* in: q (N,Hq*d), k (C,Hkv*d), v (C,Hkv*d), position (N,1) I32; out: o. Row i sees rows max(0, p-window+1) .. p   \
-     * of k and v with p = position[i]: decoding from a cache.                                     attr as ATTENTION            \
+     * of k and v with p = position[i]: decoding from a cache.                                     attr as ATTENTION   \
      */                                                                                                                \
     X(ATTENTION_CACHED, "attention_cached", 4, 1, 0)                                                                   \
     /* in: x; out: y = act(x); in: dy, x; out: dx                                                        attr: act */  \
@@ -174,6 +174,8 @@ double tr_op_flops(const struct tr_call *c);
 
 /* CPU engine for matrix products, chosen once before step 0. */
 enum tr_status tr_gemm_select(enum tr_gemm_choice want, enum tr_gemm_choice *got);
+/* Flops per second of a matrix product here, now, with this pool: what "share of peak" is a share of. */
+double tr_gemm_peak(struct tr_pool *pool);
 const char *tr_gemm_name(enum tr_gemm_choice e);
 
 #endif

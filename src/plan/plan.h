@@ -7,6 +7,6 @@
 /* Bytes per arena; with_slices: every named slice too. */
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out);
 /* {ranks: [{rank, total_bytes, arenas: [{name, bytes, slices: [...]}]}], flops_per_token, parameters, total_bytes} */
-void tr_plan_json(const struct tr_compiled *c, bool with_slices, struct tr_str *out);
+void tr_plan_json(const struct tr_compiled *c, int n_ranks, bool with_slices, struct tr_str *out);
 
 #endif

@@ -12,6 +12,16 @@ static const char *const what[TR_A_COUNT] = {
     "checkpoint write buffer",
 };
 
+static const char *human_flops(double x, char *buf, size_t n)
+{
+    static const char *const units[] = { "", " k", " M", " G", " T", " P", " E" };
+    size_t u = 0;
+    for (; x >= 1000 && u + 1 < TR_COUNT_OF(units); u++)
+        x /= 1000;
+    (void)tr_format(buf, n, "%.1f%s", x, units[u]);
+    return buf;
+}
+
 static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t n)
 {
     static const char *const names[] = { "none", "op", "block" };
@@ -49,9 +59,12 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
                 m->n_tokens / m->sequence_length, m->sequence_length, c->opt.n_micro,
                 tr_dtype_name(c->opt.compute_dtype), tr_dtype_name(c->opt.grad_dtype),
                 tr_dtype_name(c->opt.master_dtype), tr_dtype_name(c->opt.moment_dtype));
+    if (c->opt.layout.data_size > 1)
+        tr_str_addf(out, "each of %d ranks: zero %d, state in %d shards\n", c->opt.layout.data_size, c->opt.layout.zero,
+                    c->opt.layout.shard_size);
     tr_str_addf(out, "recompute: %s segments\n", recompute_name(c, modes, sizeof modes));
-    tr_str_addf(out, "%sflop per token, %sflop per step", tr_human_count(tr_model_flops_per_token(m), a, sizeof a),
-                tr_human_count(c->train.flops, b, sizeof b));
+    tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_model_flops_per_token(m), a, sizeof a),
+                human_flops(c->train.flops, b, sizeof b));
     if (c->train.recompute_flops > 0.5)
         tr_str_addf(out, " (%.1f %% of it recompute)", 100 * c->train.recompute_flops / c->train.flops);
     tr_str_addf(out, "\n\n  arena            bytes       human\n");
@@ -67,29 +80,37 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
                 tr_human_bytes(total, a, sizeof a));
 }
 
-void tr_plan_json(const struct tr_compiled *c, bool with_slices, struct tr_str *out)
+static void json_slices(const struct tr_compiled *c, enum tr_arena_id a, struct tr_str *out)
+{
+    const char *sep = "";
+    tr_str_addf(out, ", \"slices\": [");
+    for (int k = 0; k < c->n_slices; k++)
+        if (c->slice[k].arena == a) {
+            tr_str_addf(out, "%s{\"name\": ", sep);
+            tr_str_json(out, c->slice[k].name);
+            tr_str_addf(out, ", \"offset\": %zu, \"bytes\": %zu}", c->slice[k].offset, c->slice[k].bytes);
+            sep = ", ";
+        }
+    tr_str_addf(out, "]");
+}
+
+void tr_plan_json(const struct tr_compiled *c, int n_ranks, bool with_slices, struct tr_str *out)
 {
     size_t total = tr_compiled_bytes(c);
-    tr_str_addf(out, "{\"ranks\": [{\"rank\": 0, \"total_bytes\": %zu, \"arenas\": [", total);
-    for (int i = 0; i < TR_A_COUNT; i++) {
-        tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i),
-                    c->bytes[i]);
-        const char *sep = "";
-        if (with_slices) {
-            tr_str_addf(out, ", \"slices\": [");
-            for (int k = 0; k < c->n_slices; k++)
-                if (c->slice[k].arena == (enum tr_arena_id)i) {
-                    tr_str_addf(out, "%s{\"name\": ", sep);
-                    tr_str_json(out, c->slice[k].name);
-                    tr_str_addf(out, ", \"offset\": %zu, \"bytes\": %zu}", c->slice[k].offset, c->slice[k].bytes);
-                    sep = ", ";
-                }
-            tr_str_addf(out, "]");
+    tr_str_addf(out, "{\"ranks\": [");
+    for (int r = 0; r < n_ranks; r++) { /* shards are equal, so ranks are */
+        tr_str_addf(out, "%s{\"rank\": %d, \"total_bytes\": %zu, \"arenas\": [", r ? ", " : "", r, total);
+        for (int i = 0; i < TR_A_COUNT; i++) {
+            tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i),
+                        c->bytes[i]);
+            if (with_slices && r == 0)
+                json_slices(c, (enum tr_arena_id)i, out);
+            tr_str_addf(out, "}");
         }
-        tr_str_addf(out, "}");
+        tr_str_addf(out, "]}");
     }
     tr_str_addf(out,
-                "]}], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
+                "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
                 ", \"recompute_flops\": %.17g, \"total_bytes\": %zu}\n",
                 tr_model_flops_per_token(c->model), c->model->n_elements, c->train.recompute_flops, total);
 }

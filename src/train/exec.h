@@ -20,7 +20,7 @@ struct tr_exec {
     bool *is_summed;            /* by home: its shard of gradients holds something of this step */
     struct tr_pending *pending; /* by home: a collective on its way */
     bool loss_is_touched;
-    int gathered; /* home that tr_exec_gather last put in place; -1: none */
+    int gathered;      /* home that tr_exec_gather last put in place; -1: none */
     int64_t cache_row; /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
 };

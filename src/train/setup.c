@@ -31,17 +31,14 @@ static enum tr_status check_support(const struct tr_config *cfg)
 }
 
 /* Sizes of the axes: zero shards over all data-parallel ranks, or over hybrid_shard of them with replicas of that. */
-static enum tr_status size_axes(const struct tr_config *cfg, int axis[TR_AXES])
+static void size_axes(const struct tr_config *cfg, int axis[TR_AXES])
 {
     int64_t shard = cfg->zero == 0 ? 1 : cfg->hybrid_shard > 0 ? cfg->hybrid_shard : cfg->dp;
-    if (cfg->dp % shard != 0)
-        return tr_fail(TR_USAGE, "hybrid_shard %" PRId64 " does not divide dp %" PRId64, shard, cfg->dp);
     axis[TR_AXIS_PP] = (int)cfg->pp;
     axis[TR_AXIS_DP] = (int)(cfg->dp / shard);
     axis[TR_AXIS_SHARD] = (int)shard;
     axis[TR_AXIS_CP] = (int)cfg->cp;
     axis[TR_AXIS_TP] = (int)cfg->tp;
-    return TR_OK;
 }
 
 static struct tr_layout layout_of(const struct tr_setup *s)
@@ -107,7 +104,7 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
         return tr_fail(TR_NOMEM, "setup: out of memory");
     s->cfg = cfg;
     TR_TRY(check_support(cfg));
-    TR_TRY(size_axes(cfg, s->axis));
+    size_axes(cfg, s->axis);
     TR_TRY(tr_mesh_env(&s->env));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
@@ -127,7 +124,7 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
                            cfg->train_batch_size, s->sequence_length));
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
     }
-    if (!is_training || cfg->eval_data.n) {
+    if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_GENERATE ? 1 : cfg->per_device_eval_batch_size;
         TR_TRY(open_model(cfg, rows, s->sequence_length, 0, use == TR_USE_GENERATE, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
@@ -236,7 +233,8 @@ static_assert((int)TR_FORMAT_TOKENS == (int)TR_SHAPE_TOKENS && (int)TR_TRAIN_ON_
                   (int)TR_PACKING_NONE == (int)TR_PACK_NONE,
               "same order");
 
-static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s, bool is_training)
+static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,
+                                           const struct tr_data_list *list, bool is_training)
 {
     const struct tr_model *m = s->model ? s->model : s->eval_model;
     return (struct tr_data_options){
@@ -251,6 +249,8 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .cuts_long = cfg->long_documents == TR_LONG_CUT,
         .max_skipped = cfg->max_skipped,
         .n_threads = s->n_threads,
+        .held_out = list == &cfg->data ? cfg->eval_split : 0,
+        .is_held_out_side = !is_training,
     };
 }
 
@@ -260,7 +260,7 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
 {
     enum tr_status st = TR_OK;
     struct tr_chat *chat = NULL;
-    struct tr_data_options opt = data_options(cfg, s, is_training);
+    struct tr_data_options opt = data_options(cfg, s, list, is_training);
     const char **paths = calloc(list->n, sizeof *paths);
     double *weights = calloc(list->n, sizeof *weights);
     if (!paths || !weights)

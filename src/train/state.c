@@ -1,6 +1,5 @@
 /* state.c - state.json and trainer_state.json: written at each checkpoint, read on resume. */
 #include "train/state.h"
-#include "ops/cpu/gemm.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -174,28 +173,4 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
     free(line);
     tr_str_addf(out, "%s]\n}\n", is_first ? "" : "\n  ");
     return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "trainer_state.json: out of memory");
-}
-
-double tr_measure_peak(struct tr_pool *pool)
-{
-    enum { N = 768 };
-    size_t matrix = N * N * sizeof(float), scratch = tr_gemm_scratch(N, N, N, tr_pool_threads(pool));
-    char *mem = aligned_alloc(64, tr_round_up(3 * matrix + scratch, 64));
-    double best = 0;
-    if (!mem)
-        return 0;
-    float *a = (float *)(void *)mem;
-    for (int i = 0; i < 2 * N * N; i++)
-        a[i] = (float)(i % 251) * 0.01f - 1.0f; /* zeroes run faster than data */
-    struct tr_gemm g = {
-        .m = N, .n = N, .k = N, .a = a, .b = a + N * N, .c = a + 2 * N * N, .lda = N, .ldb = N, .ldc = N, .b_t = true
-    };
-    for (int i = 0; i < 5; i++) {
-        int64_t start = tr_clock_us();
-        tr_gemm(&g, pool, mem + 3 * matrix);
-        double rate = 2.0 * N * N * N / ((double)(tr_clock_us() - start + 1) * 1e-6);
-        best = rate > best ? rate : best;
-    }
-    free(mem);
-    return best;
 }

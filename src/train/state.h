@@ -18,7 +18,4 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,
                                       int64_t step, int64_t total_steps, int64_t tokens, double flops_per_token,
                                       struct tr_str *out);
-/* Flops per second of a matrix product here, now, with this pool: what "share of peak" is a share of. */
-double tr_measure_peak(struct tr_pool *pool);
-
 #endif

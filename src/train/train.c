@@ -52,7 +52,7 @@ struct trainer {
     int64_t total_steps, first_step;
     uint64_t total_samples;
     double flops_per_token, peak_flops;
-    int64_t tokens_done, saved_step;
+    int64_t tokens_done, steps_done, saved_step;
     char events_path[TR_PATH_MAX];
 };
 
@@ -79,8 +79,9 @@ static enum tr_status open_data(struct trainer *t)
     char cache[TR_PATH_MAX];
     TR_TRY(tr_path_join(cache, t->cfg->output, ".cache"));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
-    if (t->cfg->eval_data.n)
-        TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->eval_data, false, cache, &t->tok, &t->eval_data));
+    if (t->cfg->eval_data.n || t->cfg->eval_split > 0)
+        TR_TRY(tr_open_data(t->cfg, t->s, t->cfg->eval_data.n ? &t->cfg->eval_data : &t->cfg->data, false, cache,
+                            &t->tok, &t->eval_data));
     TR_TRY(count_steps(t));
 out:
     return st;
@@ -99,7 +100,7 @@ static enum tr_status find_checkpoint(struct trainer *t, struct tr_str *notes)
     }
     if (t->has_checkpoint) {
         TR_TRY(tr_state_load(t->checkpoint.path, &t->state, t->cfg, t->data, t->total_steps));
-        t->first_step = t->saved_step = t->state.step;
+        t->first_step = t->saved_step = t->steps_done = t->state.step;
         t->tokens_done = t->state.tokens;
     }
 out:
@@ -214,7 +215,7 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
-    t->peak_flops = tr_measure_peak(t->pool);
+    t->peak_flops = tr_gemm_peak(t->pool);
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
     TR_TRY(tr_format(text, sizeof text,
@@ -332,6 +333,7 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     double seconds = (double)(tr_clock_us() - start) * 1e-6;
     int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
     t->tokens_done += tokens;
+    t->steps_done = step + 1;
     struct tr_event_range range = { (int64_t)b->first_sample, (int64_t)(b->first_sample + b->n_samples) - 1 };
     struct tr_event_step e = { .step = step + 1,
                                .loss = b->n_targets ? r.loss_sum / (double)b->n_targets : 0,
@@ -394,6 +396,7 @@ static enum tr_status loop(struct trainer *t)
     }
     try_save(t, t->total_steps);
     TR_TRY(tr_saver_model(t->saver, t->cfg->output));
+    TR_TRY(meet(t, "the model is written")); /* nobody leaves before */
 out:
     return st;
 }
@@ -425,7 +428,7 @@ enum tr_status tr_train(const struct tr_config *cfg)
         struct tr_event_end e = { .status = st == TR_OK        ? "done"
                                             : st == TR_STOPPED ? "stopped"
                                                                : "failed",
-                                  .steps = t.total_steps,
+                                  .steps = t.steps_done,
                                   .tokens = t.tokens_done,
                                   .seconds = (double)(tr_clock_us() - start) * 1e-6 };
         tr_observe_end(t.ob, &e);

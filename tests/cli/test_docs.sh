@@ -9,7 +9,8 @@ for page in "$source_dir"/README.md "$source_dir"/docs/guide/*.md; do
     mkdir "$name"
     ln -s "$source_dir/examples" "$name/examples"
     awk '/^```/ { inside = !inside && $0 == "```sh"; next } inside' "$page" >"$name.sh"
-    [ -s "$name.sh" ] || fail "$page: no sh block"
+    if grep -qE '^    trireme ' "$page"; then fail "$page: put commands into a block marked sh, so that they are run"; fi
+    [ -s "$name.sh" ] || continue
     (cd "$name" && bash -euo pipefail -x ../"$name.sh" >../"$name.log" 2>&1) || {
         tail -n 20 "$name.log"
         fail "$page: the last command above"

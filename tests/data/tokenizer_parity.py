@@ -197,9 +197,11 @@ def build(d, out):
                          {"type": "Digits", "individual_digits": False}, split("[0-9][0-9][0-9]")), tokens=eot))
     save("roberta", shape(gpt2, dict(BYTE_LEVEL, add_prefix_space=True), tokens=eot + [added("<mask>", 50257, lstrip=True)],
                           post={"type": "RobertaProcessing", "sep": ["<|endoftext|>", 50256], "cls": ["<mask>", 50257], "trim_offsets": True, "add_prefix_space": True}))
-    save("flags", shape(gpt2, dict(BYTE_LEVEL), {"type": "Lowercase"}, tokens=eot + [
-        added("<L>", 50257, lstrip=True), added("<R>", 50258, rstrip=True), added("and", 50259, single_word=True, special=False),
-        added("THE", 50260, normalized=True, special=False), added("New York", 50261, special=False), added("ing", 50262, normalized=True, single_word=True)]))
+    flags = [("<L>", dict(lstrip=True)), ("<R>", dict(rstrip=True)), ("and", dict(single_word=True, special=False)),
+             ("THE", dict(normalized=True, special=False)), ("New York", dict(special=False)), ("ing", dict(normalized=True, single_word=True))]
+    new = [t for t, _ in flags if t not in vocab]
+    save("flags", shape(gpt2, dict(BYTE_LEVEL), {"type": "Lowercase"},
+                        tokens=eot + [added(t, vocab[t] if t in vocab else 50257 + new.index(t), **f) for t, f in flags]))
     save("pcre", shape(gpt2, sequence("pretokenizers", split(r"[\r\n]"), split(r"\s?\p{L}+"), split(r"(?<=\d)\w+|[^\S\n]{2,}", "MergedWithPrevious"), NO_REGEX), tokens=eot))
 
 

@@ -130,7 +130,8 @@ static const struct op_case cases[] = {
     { TR_OP_ATTENTION_CACHED, "one row", .n = 1, .v = 1, .attr = { HEADS(1, 1, 8), .scale = 0.35f } },
     { TR_OP_ATTENTION_CACHED, "grouped 64", .n = 9, .v = 70, .attr = { HEADS(4, 2, 64), .scale = 0.125f } },
     { TR_OP_ATTENTION_CACHED, "window, 80", .n = 5, .v = 41, .attr = { HEADS(3, 1, 80), .scale = 0.11f, .window = 7 } },
-    { TR_OP_ATTENTION_CACHED, "capped, 7", .n = 6, .v = 40, .attr = { HEADS(2, 2, 7), .scale = 0.3f, .softcap = 1.5f } },
+    { TR_OP_ATTENTION_CACHED, "capped, 7", .n = 6, .v = 40,
+      .attr = { HEADS(2, 2, 7), .scale = 0.3f, .softcap = 1.5f } },
 
     { TR_OP_ACT, "none", .n = 3, .d = 7, .attr = { .act = TR_ACT_NONE } },
     { TR_OP_ACT, "relu", .n = 3, .d = 37, .attr = { .act = TR_ACT_RELU } },

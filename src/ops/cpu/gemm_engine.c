@@ -8,6 +8,7 @@
  * of a run (libraries change bits with M, N or threads).
  */
 #include "ops/cpu/gemm_impl.h"
+#include <stdlib.h>
 #include <dlfcn.h>
 #include "base/banned.h"
 
@@ -131,4 +132,28 @@ bool tr_gemm_external(const struct tr_gemm *g, int n_threads)
     if (g->bias)
         add_bias(g);
     return true;
+}
+
+double tr_gemm_peak(struct tr_pool *pool)
+{
+    enum { N = 768 };
+    size_t matrix = N * N * sizeof(float), scratch = tr_gemm_scratch(N, N, N, tr_pool_threads(pool));
+    char *mem = aligned_alloc(64, tr_round_up(3 * matrix + scratch, 64));
+    double best = 0;
+    if (!mem)
+        return 0;
+    float *a = (float *)(void *)mem;
+    for (int i = 0; i < 2 * N * N; i++)
+        a[i] = (float)(i % 251) * 0.01f - 1.0f; /* zeroes run faster than data */
+    struct tr_gemm g = {
+        .m = N, .n = N, .k = N, .a = a, .b = a + N * N, .c = a + 2 * N * N, .lda = N, .ldb = N, .ldc = N, .b_t = true
+    };
+    for (int i = 0; i < 5; i++) {
+        int64_t start = tr_clock_us();
+        tr_gemm(&g, pool, mem + 3 * matrix);
+        double rate = 2.0 * N * N * N / ((double)(tr_clock_us() - start + 1) * 1e-6);
+        best = rate > best ? rate : best;
+    }
+    free(mem);
+    return best;
 }

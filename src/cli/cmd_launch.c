@@ -1,0 +1,102 @@
+/* cmd_launch.c - launch: its own flags, then another verb. The verb's options are checked here, once and before any
+ * rank starts; the ranks are this program again.
+ */
+#include "cli/cli.h"
+#include "launch/launch.h"
+#include <stdio.h>
+#include <unistd.h>
+
+static enum tr_status parse_verb(int argc, char **argv, enum tr_verb *verb)
+{
+    char esc[80];
+    if (argc < 1)
+        return tr_fail(TR_USAGE, "launch needs a verb: trireme launch --nproc-per-node 2 train ...");
+    if (!tr_verb_parse(argv[0], verb))
+        return tr_fail(TR_USAGE, "launch starts no verb \"%s\"; trireme --help lists them",
+                       tr_escape(argv[0], esc, sizeof esc));
+    return TR_OK;
+}
+
+/* What a restart adds: --resume_from_checkpoint auto, under the name the user chose if he gave one, because two names
+ * for one option are refused. */
+static const char *resume_flag(const struct tr_config *cfg)
+{
+    static const char cli[] = "command line ";
+    const char *origin = tr_config_origin(cfg, "resume_from_checkpoint");
+    return strncmp(origin, cli, sizeof cli - 1) == 0 ? origin + sizeof cli - 1 : "--resume_from_checkpoint";
+}
+
+/* {"trireme", words..., flag, "auto", NULL}; without flag only the words. */
+static char **rank_argv(int argc, char **argv, const char *flag)
+{
+    char **v = calloc((size_t)argc + 4, sizeof *v);
+    if (!v)
+        return NULL;
+    v[0] = "trireme";
+    memcpy(v + 1, argv, (size_t)argc * sizeof *v);
+    if (flag) {
+        v[argc + 1] = (char *)(uintptr_t)flag; /* execve's argv is not const, and nobody writes to it */
+        v[argc + 2] = "auto";
+    }
+    return v;
+}
+
+static enum tr_status start(const struct tr_launch_flags *f, const struct tr_config *cfg, int argc, char **argv,
+                            char **envp, int *code)
+{
+    struct tr_launch_end end = { 0 };
+    char **first = rank_argv(argc, argv, NULL);
+    char **again = rank_argv(argc, argv, cfg->verb == TR_VERB_TRAIN ? resume_flag(cfg) : NULL);
+    struct tr_launch l = { .program = "/proc/self/exe",
+                           .argv = first,
+                           .restart_argv = again,
+                           .envp = envp,
+                           .n_ranks = f->n_ranks,
+                           .max_restarts = f->max_restarts,
+                           .log_rank = f->log_rank,
+                           .threads = cfg->threads,
+                           .output = cfg->output,
+                           .log_dir = f->log_dir,
+                           .out_fd = STDOUT_FILENO,
+                           .err_fd = STDERR_FILENO };
+    enum tr_status st = first && again ? tr_launch_run(&l, &end) : tr_fail(TR_NOMEM, "no memory to start ranks");
+    *code = end.exit_code;
+    free(first);
+    free(again);
+    return st;
+}
+
+enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
+{
+    enum tr_status st = TR_OK;
+    struct tr_launch_flags f = { 0 };
+    const struct tr_config *cfg = NULL;
+    struct tr_str help = { 0 };
+    char **env = NULL;
+    enum tr_verb verb = TR_VERB_TRAIN;
+    TR_TRY(tr_launch_flags_init(argc, argv, envp, &f));
+    if (f.help) {
+        tr_launch_help(&help);
+        cli_print(tr_str_ok(&help) ? help.p : "");
+        goto out;
+    }
+    fputs(f.notices.p ? f.notices.p : "", stderr);
+    argc -= f.n_words;
+    argv += f.n_words;
+    TR_TRY(parse_verb(argc, argv, &verb));
+    /* As rank 0 will read it: the size of the world decides what a mesh may be. */
+    TR_TRY(tr_launch_env(envp, 0, f.n_ranks, "", 0, 0, &env));
+    TR_TRY(tr_config_load(verb, argc - 1, argv + 1, env, &cfg));
+    if (cfg->help) {
+        tr_config_help(verb, &help);
+        cli_print(tr_str_ok(&help) ? help.p : "");
+        goto out;
+    }
+    TR_TRY(start(&f, cfg, argc, argv, envp, code));
+out:
+    tr_str_release(&help);
+    tr_config_close(cfg);
+    tr_launch_env_free(env);
+    tr_launch_flags_release(&f);
+    return st;
+}

@@ -1,0 +1,253 @@
+/* flags.c - the flags of `trireme launch`: one flag = one row -> parse, PET_ default, help.
+ *
+ * They are torchrun's, so that a command line or a Kubernetes manifest made for it starts us too. A flag that has no
+ * meaning on one host is accepted with a notice; one that would mean something else than the user expects is refused
+ * by name.
+ */
+#include "launch/launch.h"
+#include <ctype.h>
+#include <sched.h>
+#include "base/banned.h"
+
+enum kind { NPROC, NNODES, NODE_RANK, RESTARTS, LOG_DIR, LOG_RANK, UNUSED, UNUSED_SWITCH, REFUSED, HELP };
+
+struct flag {
+    const char *name, *alias;
+    enum kind kind;
+    const char *arg, *help;
+};
+
+static const struct flag flags[] = {
+    { "nproc_per_node", "nproc", NPROC, "N|auto|cpu", "ranks to start (also --nproc); auto, cpu: one a core [1]" },
+    { "nnodes", "", NNODES, "1", "hosts; more than one is refused" },
+    { "node_rank", "", NODE_RANK, "0", "which of them this is" },
+    { "max_restarts", "", RESTARTS, "N", "times the group is restarted after a failure [0]" },
+    { "log_dir", "", LOG_DIR, "DIR", "where rank-NNNN.log go [OUTPUT/logs]" },
+    { "log_rank", "local_ranks_filter", LOG_RANK, "K", "rank whose output is shown [0]" },
+    { "help", "", HELP, NULL, "this text" },
+    { "standalone", "", UNUSED_SWITCH, NULL, NULL },
+    { "no_python", "", UNUSED_SWITCH, NULL, NULL },
+    { "tee", "", UNUSED, NULL, NULL },
+    { "redirects", "", UNUSED, NULL, NULL },
+    { "rdzv_backend", "", UNUSED, NULL, NULL },
+    { "rdzv_endpoint", "", UNUSED, NULL, NULL },
+    { "rdzv_id", "", UNUSED, NULL, NULL },
+    { "rdzv_conf", "", UNUSED, NULL, NULL },
+    { "master_addr", "", UNUSED, NULL, NULL },
+    { "master_port", "", UNUSED, NULL, NULL },
+    { "local_addr", "", UNUSED, NULL, NULL },
+    { "role", "", UNUSED, NULL, NULL },
+    { "monitor_interval", "", UNUSED, NULL, NULL },
+    { "start_method", "", UNUSED, NULL, NULL },
+    { "module", "", REFUSED, NULL, NULL },
+    { "run_path", "", REFUSED, NULL, NULL },
+};
+
+static bool is_switch(const struct flag *f)
+{
+    return f->kind == UNUSED_SWITCH || f->kind == REFUSED || f->kind == HELP;
+}
+
+/* --a-b and --a_b are one name. */
+static void dashed(const char *name, size_t n_name, char *out, size_t n_out)
+{
+    size_t n = n_name < n_out ? n_name : n_out - 1;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (char)(name[i] == '_' ? '-' : name[i]);
+    out[n] = 0;
+}
+
+static const struct flag *find(const char *key)
+{
+    char name[64];
+    for (size_t i = 0; i < TR_COUNT_OF(flags); i++) {
+        dashed(flags[i].name, strlen(flags[i].name), name, sizeof name);
+        if (strcmp(name, key) == 0)
+            return &flags[i];
+        dashed(flags[i].alias, strlen(flags[i].alias), name, sizeof name);
+        if (name[0] && strcmp(name, key) == 0)
+            return &flags[i];
+    }
+    return NULL;
+}
+
+static enum tr_status fail_unknown(const char *key)
+{
+    const char *names[TR_COUNT_OF(flags)];
+    char shown[64], esc[128], name[64];
+    for (size_t i = 0; i < TR_COUNT_OF(flags); i++)
+        names[i] = flags[i].name;
+    snprintf(name, sizeof name, "%s", key);
+    for (char *p = name; *p; p++)
+        *p = (char)(*p == '-' ? '_' : *p);
+    const char *near = tr_nearest(name, names, TR_COUNT_OF(flags));
+    dashed(near ? near : "", near ? strlen(near) : 0, shown, sizeof shown);
+    return tr_fail(TR_USAGE, "--%s is no flag of launch%s%s; options of the verb stand after the verb",
+                   tr_escape(key, esc, sizeof esc), near ? "; did you mean --" : "", shown);
+}
+
+static enum tr_status parse_int(const char *text, int lo, int hi, int *out)
+{
+    int64_t v = 0;
+    enum tr_status st = tr_parse_int(text, lo, hi, &v);
+    if (st == TR_OK)
+        *out = (int)v;
+    return st;
+}
+
+static enum tr_status parse_nproc(const char *text, int *out)
+{
+    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
+        cpu_set_t set;
+        int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+        *out = (int)tr_min64(n, TR_LAUNCH_RANKS_MAX);
+        return TR_OK;
+    }
+    if (strcmp(text, "gpu") == 0 || strcmp(text, "cuda") == 0)
+        return tr_fail(TR_USAGE, "%s: give the number of ranks, auto or cpu", text);
+    return parse_int(text, 1, TR_LAUNCH_RANKS_MAX, out);
+}
+
+static enum tr_status give(const struct flag *f, const char *value, struct tr_launch_flags *out)
+{
+    char esc[128];
+    int unused = 0;
+    switch (f->kind) {
+    case NPROC:
+        return parse_nproc(value, &out->n_ranks);
+    case NNODES:
+        if (strcmp(value, "1") == 0 || strcmp(value, "1:1") == 0)
+            return TR_OK;
+        return tr_fail(TR_USAGE, "\"%s\": launch starts the ranks of one host; give 1",
+                       tr_escape(value, esc, sizeof esc));
+    case NODE_RANK:
+        return parse_int(value, 0, 0, &unused);
+    case RESTARTS:
+        return parse_int(value, 0, 1000000, &out->max_restarts);
+    case LOG_DIR:
+        out->log_dir = value;
+        return value[0] ? TR_OK : tr_fail(TR_USAGE, "a directory needs a name");
+    case LOG_RANK:
+        return parse_int(value, 0, TR_LAUNCH_RANKS_MAX - 1, &out->log_rank);
+    case REFUSED:
+        return tr_fail(TR_USAGE, "launch starts verbs of trireme, no other programs");
+    case HELP:
+        out->help = true;
+        return TR_OK;
+    case UNUSED:
+    case UNUSED_SWITCH:
+        break;
+    }
+    return TR_OK;
+}
+
+static enum tr_status give_environment(char *const *envp, struct tr_launch_flags *out)
+{
+    static const char prefix[] = "PET_";
+    size_t n_prefix = sizeof prefix - 1;
+    for (; envp && *envp; envp++) {
+        const char *eq = strchr(*envp, '=');
+        if (strncmp(*envp, prefix, n_prefix) != 0 || !eq || !eq[1])
+            continue;
+        char key[64];
+        dashed(*envp + n_prefix, (size_t)(eq - *envp) - n_prefix, key, sizeof key);
+        for (char *p = key; *p; p++)
+            *p = (char)tolower((unsigned char)*p);
+        const struct flag *f = find(key);
+        enum tr_status st = f && !is_switch(f) ? give(f, eq + 1, out) : TR_OK;
+        if (st != TR_OK)
+            return tr_fail_at(st, "environment %.*s: ", (int)(eq - *envp), *envp);
+    }
+    return TR_OK;
+}
+
+/* One flag at argv[0], `--name value`, `--name=value` or `--switch`; *n_used says how many words that was. */
+static enum tr_status give_word(int argc, char *const *argv, struct tr_launch_flags *out, int *n_used)
+{
+    const char *word = argv[0] + 2, *eq = strchr(word, '=');
+    char key[64];
+    dashed(word, eq ? (size_t)(eq - word) : strlen(word), key, sizeof key);
+    const struct flag *f = find(key);
+    *n_used = 1;
+    if (!f)
+        return fail_unknown(key);
+    const char *value = eq ? eq + 1 : NULL;
+    if (is_switch(f)) {
+        if (eq)
+            return tr_fail(TR_USAGE, "--%s takes no value", key);
+        value = "";
+    } else if (!value) {
+        if (argc < 2)
+            return tr_fail(TR_USAGE, "--%s: a value is missing", key);
+        value = argv[1];
+        *n_used = 2;
+    }
+    if (f->kind == UNUSED || f->kind == UNUSED_SWITCH)
+        tr_str_addf(&out->notices, "--%s has no effect on one host\n", key);
+    enum tr_status st = give(f, value, out);
+    return st == TR_OK ? TR_OK : tr_fail_at(st, "--%s: ", key);
+}
+
+enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *envp, struct tr_launch_flags *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_launch_flags f = { .n_ranks = 1 };
+    TR_TRY(give_environment(envp, &f));
+    while (f.n_words < argc && argv[f.n_words][0] == '-' && !f.help) {
+        const char *word = argv[f.n_words];
+        int n_used = 1;
+        if (strcmp(word, "-h") == 0)
+            f.help = true;
+        else if (strcmp(word, "-m") == 0 || strncmp(word, "--", 2) != 0)
+            st = tr_fail(TR_USAGE, "%s: launch starts verbs of trireme; see trireme launch --help", word);
+        else if (strcmp(word, "--") != 0)
+            st = give_word(argc - f.n_words, argv + f.n_words, &f, &n_used);
+        TR_TRY(st);
+        f.n_words += n_used;
+        if (strcmp(word, "--") == 0)
+            break;
+    }
+    if (!f.help && f.log_rank >= f.n_ranks) {
+        st = tr_fail(TR_USAGE, "--log-rank %d: the ranks are 0 to %d", f.log_rank, f.n_ranks - 1);
+        goto out;
+    }
+    *out = f;
+    f.notices = (struct tr_str){ 0 };
+out:
+    tr_launch_flags_release(&f);
+    return st;
+}
+
+void tr_launch_flags_release(struct tr_launch_flags *f)
+{
+    tr_str_release(&f->notices);
+}
+
+void tr_launch_help(struct tr_str *out)
+{
+    tr_str_addf(out, "trireme launch - start the ranks of a run on this host and watch them\n\n"
+                     "usage: trireme launch [flags] VERB [options of the verb]\n\n");
+    for (size_t i = 0; i < TR_COUNT_OF(flags); i++) {
+        char name[64], left[96];
+        if (!flags[i].help)
+            continue;
+        dashed(flags[i].name, strlen(flags[i].name), name, sizeof name);
+        snprintf(left, sizeof left, "--%s %s", name, flags[i].arg ? flags[i].arg : "");
+        tr_str_addf(out, "  %-32s %s\n", left, flags[i].help);
+    }
+    tr_str_addf(out, "\nOther flags of torchrun are accepted and have no effect:");
+    for (size_t i = 0, n = 0; i < TR_COUNT_OF(flags); i++) {
+        char name[64];
+        if (flags[i].kind != UNUSED && flags[i].kind != UNUSED_SWITCH)
+            continue;
+        dashed(flags[i].name, strlen(flags[i].name), name, sizeof name);
+        tr_str_addf(out, "%s--%s", n++ % 6 == 0 ? "\n  " : " ", name);
+    }
+    tr_str_addf(out,
+                "\nPET_NPROC_PER_NODE and so on are defaults, as with torchrun.\n\n"
+                "The ranks share this process's cores evenly. The first rank to fail ends all; a restart resumes\n"
+                "from the newest checkpoint. Ctrl-C or SIGTERM: all save and stop; a second one: they are killed.\n"
+                "Exit codes: 0 done, 2 bad input, 70 a rank failed, 75 retry me, 78 do not requeue.\n\n"
+                "  trireme launch --nproc-per-node 4 --max-restarts 3 train --model model/ --data train.jsonl "
+                "--output out/\n");
+}

@@ -1,0 +1,200 @@
+/* launch.c - a job: generations of ranks until one ends well, may not be repeated, or the restarts are used up.
+ *
+ * Bad input (2) and "do not requeue" (78) are never repeated. A job whose newest checkpoint does not move over
+ * STUCK_RESTARTS restarts ends with 78 whatever is left: it would fail for ever.
+ */
+#include "launch/launch_impl.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include "base/banned.h"
+
+enum { STUCK_RESTARTS = 3, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000, DRAIN_US = 2 * 1000 * 1000 };
+
+static enum tr_status check(const struct tr_launch *l)
+{
+    if (l->n_ranks < 1 || l->n_ranks > TR_LAUNCH_RANKS_MAX)
+        return tr_fail(TR_USAGE, "%d ranks: give 1 to %d", l->n_ranks, TR_LAUNCH_RANKS_MAX);
+    if (l->log_rank < 0 || l->log_rank >= l->n_ranks)
+        return tr_fail(TR_USAGE, "log rank %d: the ranks are 0 to %d", l->log_rank, l->n_ranks - 1);
+    return TR_OK;
+}
+
+static enum tr_status name_job(struct job *j)
+{
+    unsigned char bits[16];
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        return tr_fail(TR_IO, "no random job id: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(j->id + 2 * i, 3, "%02x", bits[i]);
+    if (gethostname(j->host, sizeof j->host) != 0)
+        snprintf(j->host, sizeof j->host, "localhost");
+    j->host[sizeof j->host - 1] = 0;
+    return TR_OK;
+}
+
+/* A directory that was asked for by name is made, and refused, before anything starts. */
+static enum tr_status place_logs(struct job *j)
+{
+    if (!j->l->log_dir)
+        return j->l->output ? tr_path_join(j->log_dir, j->l->output, "logs") : TR_OK;
+    enum tr_status st = tr_format(j->log_dir, sizeof j->log_dir, "%s", j->l->log_dir);
+    j->has_log_dir = true;
+    return st != TR_OK ? st : tr_mkdirs(j->log_dir);
+}
+
+/* One rank is shown as it is; without log files the others' complaints are shown too, under their names. */
+static enum tr_status make_ranks(struct job *j)
+{
+    size_t n = (size_t)j->l->n_ranks;
+    j->ranks = calloc(n, sizeof *j->ranks);
+    j->polls = calloc(N_POLLS_FIXED + N_POLLS_RANK * n, sizeof *j->polls);
+    if (!j->ranks || !j->polls)
+        return tr_fail(TR_NOMEM, "no memory for %d ranks", j->l->n_ranks);
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        struct rank *r = &j->ranks[i];
+        bool is_shown = i == j->l->log_rank;
+        r->rank = i;
+        r->pidfd = r->out.fd = r->err.fd = r->log.fd = -1;
+        r->err.is_err = true;
+        r->out.sink = is_shown ? &j->out : NULL;
+        r->err.sink = is_shown || !j->log_dir[0] ? &j->err : NULL;
+        r->err.is_prefixed = !is_shown;
+    }
+    return TR_OK;
+}
+
+/* A descriptor below 3 that the caller left closed must not become a pipe of ours. */
+static void fill_standard_fds(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd < 3);
+    if (fd >= 3)
+        close(fd);
+}
+
+static enum tr_status take_signals(struct job *j)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    j->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (j->signal_fd < 0)
+        return tr_fail(TR_IO, "no signal descriptor: %s", strerror(errno));
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    sigaction(SIGPIPE, &ignore, &j->old_pipe); /* a reader that left is no reason to leave ranks alone */
+    sigprocmask(SIG_BLOCK, &set, &j->old_mask);
+    return TR_OK;
+}
+
+static void give_signals_back(const struct job *j)
+{
+    close(j->signal_fd);
+    sigprocmask(SIG_SETMASK, &j->old_mask, NULL);
+    sigaction(SIGPIPE, &j->old_pipe, NULL);
+}
+
+/* The largest N of output/checkpoint-N; -1: none. */
+static int64_t newest_checkpoint(const char *output)
+{
+    static const char prefix[] = "checkpoint-";
+    int64_t newest = -1, step;
+    DIR *d = output ? opendir(output) : NULL;
+    const struct dirent *e;
+    while (d && (e = readdir(d)) != NULL)
+        if (strncmp(e->d_name, prefix, sizeof prefix - 1) == 0 &&
+            tr_parse_int(e->d_name + sizeof prefix - 1, 0, INT64_MAX, &step) == TR_OK)
+            newest = tr_max64(newest, step);
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+static int exit_code_of(const struct rank *r)
+{
+    bool is_known = r->sig == 0 && (r->code == TR_EXIT_USAGE || r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP);
+    return is_known ? r->code : TR_EXIT_BUG;
+}
+
+/* Nothing failed: done, or stopped because somebody asked. */
+static int quiet_exit_code(const struct job *j)
+{
+    for (int i = 0; i < j->l->n_ranks; i++)
+        if (j->ranks[i].code != 0 || j->ranks[i].sig != 0)
+            return TR_EXIT_RETRY;
+    return 0;
+}
+
+static enum tr_status run_generations(struct job *j, struct tr_launch_end *end)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_launch *l = j->l;
+    int n_stuck = 0;
+    int64_t reached = newest_checkpoint(l->output);
+    for (;; j->generation++) {
+        TR_TRY(tr_group_run(j));
+        end->n_restarts = j->generation;
+        end->rank = j->root ? j->root->rank : -1;
+        end->code = j->root ? j->root->code : 0;
+        end->sig = j->root ? j->root->sig : 0;
+        end->exit_code = j->root ? exit_code_of(j->root) : quiet_exit_code(j);
+        if (!j->root)
+            break;
+        tr_record_root(j, end->exit_code);
+        if (end->exit_code == TR_EXIT_USAGE || end->exit_code == TR_EXIT_STOP || j->n_signals > 0)
+            break;
+        int64_t newest = newest_checkpoint(l->output);
+        n_stuck = newest > reached ? 0 : n_stuck;
+        reached = tr_max64(newest, reached);
+        if (l->output && n_stuck == STUCK_RESTARTS) {
+            tr_say(j, "%d restarts without a new checkpoint: not restarted again, and no use to requeue", n_stuck);
+            end->exit_code = TR_EXIT_STOP;
+            break;
+        }
+        if (j->generation >= l->max_restarts)
+            break;
+        n_stuck++;
+        tr_say(j, "restart %d of at most %d", j->generation + 1, l->max_restarts);
+        if (tr_signals_take(j, tr_min64((int64_t)BACK_OFF_US << tr_min64(j->generation, 10), BACK_OFF_MAX_US))) {
+            end->exit_code = TR_EXIT_RETRY;
+            break;
+        }
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *end)
+{
+    enum tr_status st = check(l);
+    if (st != TR_OK)
+        return st;
+    struct tr_launch_end how = { .exit_code = TR_EXIT_BUG, .rank = -1 };
+    struct job j = { .l = l, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
+    TR_TRY(name_job(&j));
+    TR_TRY(place_logs(&j));
+    TR_TRY(make_ranks(&j));
+    tr_cores_find(&j);
+    fill_standard_fds();
+    TR_TRY(take_signals(&j));
+    st = run_generations(&j, &how);
+    tr_logs_close(&j, how.exit_code != TR_EXIT_USAGE);
+    tr_sink_drain(&j.out, DRAIN_US);
+    tr_sink_drain(&j.err, DRAIN_US);
+    give_signals_back(&j);
+    if (st == TR_OK)
+        *end = how;
+out:
+    tr_str_release(&j.out.held);
+    tr_str_release(&j.err.held);
+    free(j.ranks);
+    free(j.polls);
+    return st;
+}

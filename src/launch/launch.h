@@ -1,0 +1,64 @@
+/* launch.h - room header of launch: starts the ranks of one host, watches them, and ends them together.
+ *
+ * A group of ranks lives and dies as one. The first rank that fails is the root cause: it is reported once, the others
+ * are stopped, and with restarts left the next generation starts from the newest checkpoint. Whatever ends the launcher
+ * ends the ranks, kill -9 included.
+ */
+#ifndef TR_LAUNCH_LAUNCH_H
+#define TR_LAUNCH_LAUNCH_H
+
+#include "base/base.h"
+
+enum { TR_LAUNCH_RANKS_MAX = 1024 };
+
+/* Exit codes of a rank and of the job; any other code of a rank counts as TR_EXIT_BUG. */
+enum { TR_EXIT_USAGE = 2, TR_EXIT_BUG = 70, TR_EXIT_RETRY = 75, TR_EXIT_STOP = 78 };
+
+/* `trireme launch` flags: torchrun's names, dashes and underscores alike, with defaults from PET_NAME. */
+struct tr_launch_flags {
+    int n_ranks, max_restarts, log_rank;
+    const char *log_dir;   /* NULL: not given */
+    bool help;             /* nothing else was checked */
+    int n_words;           /* of argv that were flags; the verb is argv[n_words] */
+    struct tr_str notices; /* flags that have no effect here, one a line */
+};
+enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *envp, struct tr_launch_flags *out);
+void tr_launch_flags_release(struct tr_launch_flags *f);
+void tr_launch_help(struct tr_str *out);
+
+struct tr_launch {
+    const char *program;       /* started as it is: no search, no shell */
+    char *const *argv;         /* of every rank, NULL at the end */
+    char *const *restart_argv; /* of later generations; NULL: argv */
+    char *const *envp;
+    int n_ranks, max_restarts;
+    int log_rank;        /* whose output is shown as it is */
+    int64_t threads;     /* that a rank was told to use; 0: its share of the cores, and TRIREME_THREADS tells it */
+    const char *output;  /* of the run: errors/, events.jsonl, checkpoint-N; NULL: none */
+    const char *log_dir; /* rank-NNNN.log; NULL: output/logs, made once the run has made output */
+    int out_fd, err_fd;  /* where the shown rank's output and the launcher's own lines go */
+    /* 0: 5 s, 5 s, 300 s. */
+    int64_t exit_grace_us; /* a rank ended with 0: how long the others may still run */
+    int64_t kill_grace_us; /* after a failure: from SIGTERM to SIGKILL */
+    int64_t stop_grace_us; /* after SIGINT, SIGTERM or SIGHUP to the launcher: until SIGKILL */
+};
+
+struct tr_launch_end {
+    int exit_code;  /* of the job */
+    int rank;       /* root cause of the last generation; -1: none */
+    int code, sig;  /* its exit code, or its signal */
+    int n_restarts; /* that were used */
+};
+
+/* Returns when every rank is gone and reaped. TR_OK says that the job was started and watched to its end, however it
+ * ended; *end says how. SIGINT, SIGTERM and SIGHUP are taken while it runs: the first is passed on to all ranks, the
+ * second kills them. Call it from a process with one thread. */
+enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *end);
+
+/* The environment of a rank: envp with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, TR_JOB and TR_GENERATION, and
+ * without the address of another launcher. threads > 0 adds TRIREME_THREADS. */
+enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const char *job, int generation, int threads,
+                             char ***out);
+void tr_launch_env_free(char **env);
+
+#endif

@@ -1,0 +1,101 @@
+/* launch_impl.h - private to launch: a job, its ranks, and where their output goes. */
+#ifndef TR_LAUNCH_LAUNCH_IMPL_H
+#define TR_LAUNCH_LAUNCH_IMPL_H
+
+#include "launch/launch.h"
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/types.h>
+
+enum { TAIL_BYTES = 4096, LINE_BYTES = 4096 };
+
+/* A terminal, pipe or file of the caller. Text waits here while its reader is slow, so that the launcher never does. */
+struct sink {
+    int fd;
+    bool is_dead; /* the reader left: what comes is dropped */
+    struct tr_str held;
+};
+
+/* rank-NNNN.log: both streams of a rank in the order they were read, over all generations. */
+struct rank_log {
+    int fd; /* -1: not open yet, or given up */
+    bool is_lost;
+    struct tr_str held; /* until the directory may be made */
+};
+
+/* The reading end of one stream of one rank. */
+struct tap {
+    int fd; /* -1: closed */
+    bool is_err, is_prefixed;
+    struct sink *sink; /* NULL: not shown */
+    char line[LINE_BYTES];
+    size_t n_line; /* of an unfinished line; prefixed streams only */
+};
+
+struct rank {
+    int rank;
+    pid_t pid;
+    int pidfd; /* -1: not running */
+    int order; /* of its end among the ranks of its generation, from 1 */
+    int code, sig;
+    bool is_killed; /* by us: no news */
+    struct tap out, err;
+    char tail[2 * TAIL_BYTES]; /* of stderr */
+    size_t n_tail;
+    struct rank_log log;
+};
+
+struct job {
+    const struct tr_launch *l;
+    char id[33], host[64];
+    int generation, n_running, n_ended;
+    struct rank *ranks;
+    struct pollfd *polls;
+    struct sink out, err;
+    char log_dir[TR_PATH_MAX]; /* "" = no logs */
+    bool has_log_dir;          /* it exists, or may be made */
+    cpu_set_t cores;
+    int n_cores; /* 0: unknown */
+
+    int signal_fd;
+    sigset_t old_mask;
+    struct sigaction old_pipe;
+    int n_signals, stop_sig; /* that came to the launcher; what was passed on */
+
+    /* One generation. Times are 0 until set. */
+    const struct rank *root; /* NULL: nothing failed */
+    bool is_early;           /* root ended with 0 before the others */
+    int64_t settle_us;       /* until when a better root cause may turn up */
+    int64_t early_us;        /* when exit 0 of some becomes a failure */
+    int64_t kill_us, give_up_us;
+};
+
+/* logs.c */
+void tr_sink_flush(struct sink *s);                 /* what can be written without waiting */
+void tr_sink_drain(struct sink *s, int64_t max_us); /* all of it, unless nothing moves for so long */
+bool tr_tap_is_open(const struct tap *t);           /* and its text has somewhere to go */
+void tr_tap_read(struct job *j, struct rank *r, struct tap *t);
+void tr_tap_finish(struct job *j, struct rank *r, struct tap *t); /* what is left, then closed */
+void tr_logs_begin(struct job *j, struct rank *r);                /* a heading for this generation */
+void tr_logs_retry(struct job *j);                                /* is the directory there by now? */
+void tr_logs_close(struct job *j, bool may_make_dir);
+void tr_say(struct job *j, const char *fmt, ...) TR_PRINTF(2, 3); /* "trireme: ..." in the order of things */
+const char *tr_tail(const struct rank *r);                        /* whole lines where possible */
+
+/* spawn.c */
+void tr_cores_find(struct job *j);
+enum tr_status tr_rank_spawn(struct job *j, struct rank *r);
+void tr_rank_signal(const struct rank *r, int sig);
+
+enum { N_POLLS_FIXED = 3, N_POLLS_RANK = 3 };
+
+/* watch.c: one generation, from the first rank's start to the last one's end. */
+enum tr_status tr_group_run(struct job *j);
+bool tr_signals_take(struct job *j, int64_t wait_us); /* true: the launcher was asked to stop, now or before */
+
+/* record.c */
+const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, size_t n_buf);
+void tr_record_root(struct job *j, int exit_code);
+
+#endif

@@ -1,0 +1,252 @@
+/* logs.c - where the output of ranks goes: the terminal, a log file a rank, and the last lines kept for a report.
+ *
+ * Invariant: the launcher never waits for a reader. A terminal that does not read fills its sink; then the taps of that
+ * sink are left alone, and the rank waits in its own write as it would without a launcher. Log files take everything.
+ * Rejected: inheriting the terminal (the last lines of a dead rank would be lost), a thread per stream.
+ */
+#include "launch/launch_impl.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <unistd.h>
+#include "base/banned.h"
+
+enum { SINK_BYTES = 64 << 10, READ_BYTES = 16 << 10, HELD_LOG_BYTES = 1 << 20, LAST_READS = 256 };
+
+void tr_sink_flush(struct sink *s)
+{
+    while (s->held.n && !s->is_dead) {
+        struct pollfd p = { .fd = s->fd, .events = POLLOUT };
+        if (poll(&p, 1, 0) <= 0)
+            return;
+        size_t n = s->held.n < PIPE_BUF ? s->held.n : PIPE_BUF; /* a pipe that is ready takes this much at once */
+        ssize_t put = write(s->fd, s->held.p, n);
+        if (put < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (put < 0) {
+            s->is_dead = true;
+            tr_str_clear(&s->held);
+            return;
+        }
+        s->held.n -= (size_t)put;
+        memmove(s->held.p, s->held.p + put, s->held.n + 1);
+    }
+}
+
+void tr_sink_drain(struct sink *s, int64_t max_us)
+{
+    int64_t moved_us = tr_clock_us();
+    while (s->held.n && !s->is_dead && tr_clock_us() - moved_us < max_us) {
+        size_t n = s->held.n;
+        struct pollfd p = { .fd = s->fd, .events = POLLOUT };
+        poll(&p, 1, 50);
+        tr_sink_flush(s);
+        if (s->held.n != n)
+            moved_us = tr_clock_us();
+    }
+}
+
+static void sink_add(struct sink *s, const char *text, size_t n)
+{
+    if (s->is_dead)
+        return;
+    tr_str_add(&s->held, text, n);
+    if (!tr_str_ok(&s->held)) /* no memory: this text is lost, the next may not be */
+        tr_str_clear(&s->held);
+}
+
+void tr_say(struct job *j, const char *fmt, ...)
+{
+    char text[2048], shown[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    if (vsnprintf(text, sizeof text, fmt, ap) < 0)
+        text[0] = 0;
+    va_end(ap);
+    tr_escape(text, shown, sizeof shown);
+    sink_add(&j->err, "trireme: ", 9);
+    sink_add(&j->err, shown, strlen(shown));
+    sink_add(&j->err, "\n", 1);
+    tr_sink_flush(&j->err);
+}
+
+static void log_lost(struct job *j, struct rank *r, const char *why)
+{
+    r->log.is_lost = true;
+    tr_str_release(&r->log.held);
+    tr_say(j, "rank %d: its output is no longer logged: %s", r->rank, why);
+}
+
+/* Not before the run itself made its output directory: a run that is refused writes nothing. */
+static bool may_open(struct job *j)
+{
+    if (!j->has_log_dir && tr_dir_exists(j->l->output))
+        j->has_log_dir = true;
+    return j->has_log_dir;
+}
+
+static void log_open(struct job *j, struct rank *r)
+{
+    char path[TR_PATH_MAX], name[32];
+    snprintf(name, sizeof name, "rank-%04d.log", r->rank);
+    if (tr_mkdirs(j->log_dir) != TR_OK || tr_path_join(path, j->log_dir, name) != TR_OK) {
+        log_lost(j, r, tr_error_text());
+        return;
+    }
+    r->log.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (r->log.fd < 0) {
+        snprintf(name, sizeof name, "%s", strerror(errno));
+        log_lost(j, r, name);
+    }
+}
+
+static void log_put(struct job *j, struct rank *r, const char *text, size_t n)
+{
+    struct rank_log *log = &r->log;
+    if (!j->log_dir[0] || log->is_lost)
+        return;
+    if (log->held.n + n <= HELD_LOG_BYTES) {
+        tr_str_add(&log->held, text, n);
+        if (!tr_str_ok(&log->held)) {
+            log_lost(j, r, "out of memory");
+            return;
+        }
+    }
+    if (log->fd < 0 && may_open(j))
+        log_open(j, r);
+    if (log->fd < 0 || log->is_lost)
+        return;
+    if (tr_write_all(log->fd, "the log", log->held.p, log->held.n) != TR_OK)
+        log_lost(j, r, tr_error_text());
+    tr_str_clear(&log->held);
+}
+
+void tr_logs_begin(struct job *j, struct rank *r)
+{
+    char text[160];
+    int n = snprintf(text, sizeof text, "== rank %d of %d, pid %d, job %s, generation %d\n", r->rank, j->l->n_ranks,
+                     (int)r->pid, j->id, j->generation);
+    log_put(j, r, text, (size_t)n);
+    r->n_tail = 0;
+}
+
+void tr_logs_retry(struct job *j)
+{
+    if (!j->log_dir[0] || j->has_log_dir || !may_open(j))
+        return;
+    for (int i = 0; i < j->l->n_ranks; i++)
+        log_put(j, &j->ranks[i], "", 0);
+}
+
+void tr_logs_close(struct job *j, bool may_make_dir)
+{
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        struct rank *r = &j->ranks[i];
+        j->has_log_dir |= may_make_dir;
+        if (r->log.held.n && j->has_log_dir)
+            log_put(j, r, "", 0);
+        if (r->log.fd >= 0)
+            close(r->log.fd);
+        tr_str_release(&r->log.held);
+    }
+}
+
+static void show_line(struct rank *r, struct tap *t)
+{
+    char prefix[32];
+    int n = snprintf(prefix, sizeof prefix, "[rank %d] ", r->rank);
+    sink_add(t->sink, prefix, (size_t)n);
+    sink_add(t->sink, t->line, t->n_line);
+    sink_add(t->sink, "\n", 1);
+    t->n_line = 0;
+}
+
+static void show(struct rank *r, struct tap *t, const char *text, size_t n)
+{
+    if (!t->sink)
+        return;
+    if (!t->is_prefixed) {
+        sink_add(t->sink, text, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] != '\n')
+            t->line[t->n_line++] = text[i];
+        if (text[i] == '\n' || t->n_line == sizeof t->line)
+            show_line(r, t);
+    }
+}
+
+static void keep_tail(struct rank *r, const char *text, size_t n)
+{
+    if (n > TAIL_BYTES) {
+        text += n - TAIL_BYTES;
+        n = TAIL_BYTES;
+    }
+    if (r->n_tail + n >= sizeof r->tail) {
+        size_t keep = r->n_tail < TAIL_BYTES ? r->n_tail : TAIL_BYTES - 1;
+        memmove(r->tail, r->tail + r->n_tail - keep, keep);
+        r->n_tail = keep;
+    }
+    memcpy(r->tail + r->n_tail, text, n);
+    r->n_tail += n;
+    r->tail[r->n_tail] = 0;
+}
+
+const char *tr_tail(const struct rank *r)
+{
+    enum { LINES = 12 };
+    if (r->n_tail == 0)
+        return "";
+    size_t at = r->n_tail - 1; /* the newline at the end closes a line, it does not begin one */
+    for (int n = 0; at > 0; at--)
+        if (r->tail[at - 1] == '\n' && ++n == LINES)
+            break;
+    return r->tail + at;
+}
+
+bool tr_tap_is_open(const struct tap *t)
+{
+    return t->fd >= 0 && (!t->sink || t->sink->is_dead || t->sink->held.n < SINK_BYTES);
+}
+
+/* One read; false: nothing there now, or the end. */
+static bool read_some(struct job *j, struct rank *r, struct tap *t)
+{
+    char text[READ_BYTES];
+    ssize_t n = read(t->fd, text, sizeof text);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        close(t->fd);
+        t->fd = -1;
+        if (t->n_line)
+            show_line(r, t);
+        return false;
+    }
+    log_put(j, r, text, (size_t)n);
+    if (t->is_err)
+        keep_tail(r, text, (size_t)n);
+    show(r, t, text, (size_t)n);
+    return true;
+}
+
+void tr_tap_read(struct job *j, struct rank *r, struct tap *t)
+{
+    if (t->fd >= 0)
+        read_some(j, r, t);
+}
+
+/* Bounded: a process that escaped from the rank's group may hold the other end and write for ever. */
+void tr_tap_finish(struct job *j, struct rank *r, struct tap *t)
+{
+    for (int i = 0; i < LAST_READS && t->fd >= 0; i++)
+        if (!read_some(j, r, t))
+            break;
+    if (t->fd < 0)
+        return;
+    close(t->fd);
+    t->fd = -1;
+    if (t->n_line)
+        show_line(r, t);
+}

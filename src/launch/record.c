@@ -1,0 +1,98 @@
+/* record.c - one record of a root cause: errors/rank-NNNN.json, a fault event, and torchrun's error file when we run
+ * below it. Written when the whole group is down. None of it can fail the job: what cannot be written is said.
+ */
+#include "launch/launch_impl.h"
+#include "observe/observe.h"
+#include "base/banned.h"
+
+const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, size_t n_buf)
+{
+    if (r->sig)
+        snprintf(buf, n_buf, "was ended by SIG%s", sigabbrev_np(r->sig) ? sigabbrev_np(r->sig) : "?");
+    else if (r->code == 0 && j->is_early)
+        snprintf(buf, n_buf, "ended with exit code 0 while other ranks still ran");
+    else
+        snprintf(buf, n_buf, "ended with exit code %d", r->code);
+    return buf;
+}
+
+static void write_or_say(struct job *j, const char *path, const struct tr_str *text)
+{
+    if (!tr_str_ok(text))
+        tr_say(j, "no memory to write %s", path);
+    else if (tr_file_write_atomic(path, text->p, text->n) != TR_OK)
+        tr_say(j, "%s", tr_error_text());
+}
+
+static void write_error(struct job *j, const char *how)
+{
+    const struct rank *r = j->root;
+    char dir[TR_PATH_MAX], path[TR_PATH_MAX], name[32];
+    struct tr_str s = { 0 };
+    snprintf(name, sizeof name, "rank-%04d.json", r->rank);
+    if (tr_path_join(dir, j->l->output, "errors") != TR_OK || tr_mkdirs(dir) != TR_OK ||
+        tr_path_join(path, dir, name) != TR_OK) {
+        tr_say(j, "%s", tr_error_text());
+        return;
+    }
+    tr_str_addf(&s, "{\"rank\": %d, \"host\": ", r->rank);
+    tr_str_json(&s, j->host);
+    tr_str_addf(&s, ", \"pid\": %d, \"phase\": \"run\", ", (int)r->pid);
+    if (r->sig)
+        tr_str_addf(&s, "\"code\": null, \"signal\": \"SIG%s\"", sigabbrev_np(r->sig) ? sigabbrev_np(r->sig) : "?");
+    else
+        tr_str_addf(&s, "\"code\": %d, \"signal\": null", r->code);
+    tr_str_addf(&s, ", \"cause\": ");
+    tr_str_json(&s, how);
+    tr_str_addf(&s, ", \"job\": \"%s\", \"generation\": %d, \"time\": %.3f, \"stderr_tail\": ", j->id, j->generation,
+                tr_clock_wall());
+    tr_str_json(&s, tr_tail(r));
+    tr_str_addf(&s, "}\n");
+    write_or_say(j, path, &s);
+    tr_str_release(&s);
+}
+
+/* Only into a log that the run began; its own lines go on after a restart. */
+static void add_event(struct job *j, const char *how)
+{
+    char path[TR_PATH_MAX];
+    struct tr_observe *o = NULL;
+    if (tr_path_join(path, j->l->output, "events.jsonl") != TR_OK || !tr_file_exists(path))
+        return;
+    struct tr_observe_options opt = { .events_path = path, .run = j->id, .term = { .fd = -1 }, .quiet = true };
+    if (tr_observe_open(&opt, &o) != TR_OK) {
+        tr_say(j, "%s", tr_error_text());
+        return;
+    }
+    tr_observe_fault(o, &(struct tr_event_fault){
+                            .rank = j->root->rank, .host = j->host, .phase = "run", .action = "launch", .cause = how });
+    tr_observe_close(o);
+}
+
+/* The shape torchrun reads: {"message": {"message": ..., "extraInfo": {..., "timestamp": ...}}}. */
+static void write_torchelastic(struct job *j, const char *path, const char *how)
+{
+    struct tr_str text = { 0 }, s = { 0 };
+    tr_str_addf(&text, "rank %d %s\n%s", j->root->rank, how, tr_tail(j->root));
+    tr_str_addf(&s, "{\"message\": {\"message\": ");
+    tr_str_json(&s, tr_str_ok(&text) ? text.p : how);
+    tr_str_addf(&s, ", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%.0f\"}}}\n", tr_clock_wall());
+    write_or_say(j, path, &s);
+    tr_str_release(&text);
+    tr_str_release(&s);
+}
+
+void tr_record_root(struct job *j, int exit_code)
+{
+    char how[128];
+    static const char name[] = "TORCHELASTIC_ERROR_FILE=";
+    tr_ended_how(j, j->root, how, sizeof how);
+    /* A run that was refused before it made its output directory leaves none. */
+    if (j->l->output && (exit_code != TR_EXIT_USAGE || tr_dir_exists(j->l->output))) {
+        write_error(j, how);
+        add_event(j, how);
+    }
+    for (char *const *e = j->l->envp; e && *e; e++)
+        if (strncmp(*e, name, sizeof name - 1) == 0 && (*e)[sizeof name - 1])
+            write_torchelastic(j, *e + sizeof name - 1, how);
+}

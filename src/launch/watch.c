@@ -1,0 +1,248 @@
+/* watch.c - one generation of ranks: started together, watched by pidfd, ended together.
+ *
+ * Invariant: tr_group_run returns only when every rank it started is dead and reaped; each wait on the way has a bound
+ * but the one for healthy ranks. A rank that leaves with "retry me" usually echoes another one's failure, so such an
+ * exit becomes the root cause only when nothing better turns up within SETTLE.
+ */
+#include "launch/launch_impl.h"
+#include <errno.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/banned.h"
+
+enum { SECOND = 1000000, SETTLE_US = SECOND, GIVE_UP_US = 10 * SECOND, LOOK_US = SECOND };
+
+static int64_t grace(int64_t us, int64_t seconds)
+{
+    return us > 0 ? us : seconds * SECOND;
+}
+
+static void signal_all(struct job *j, int sig)
+{
+    for (int i = 0; i < j->l->n_ranks; i++)
+        tr_rank_signal(&j->ranks[i], sig);
+}
+
+/* Stopped ranks must hear it too. */
+static void ask_all(struct job *j, int sig)
+{
+    signal_all(j, sig);
+    signal_all(j, SIGCONT);
+}
+
+static void on_signal(struct job *j, int sig)
+{
+    int64_t now = tr_clock_us();
+    if (j->n_signals++ > 0) {
+        j->kill_us = now;
+        return;
+    }
+    j->stop_sig = sig == SIGINT ? SIGINT : SIGTERM;
+    tr_say(j, "SIG%s: the ranks save and stop; once more kills them", sigabbrev_np(sig));
+    if (j->root) /* they are being stopped already */
+        return;
+    ask_all(j, j->stop_sig);
+    j->kill_us = now + grace(j->l->stop_grace_us, 300);
+}
+
+bool tr_signals_take(struct job *j, int64_t wait_us)
+{
+    struct signalfd_siginfo si;
+    struct pollfd p = { .fd = j->signal_fd, .events = POLLIN };
+    if (wait_us > 0)
+        poll(&p, 1, (int)(wait_us / 1000));
+    while (read(j->signal_fd, &si, sizeof si) == (ssize_t)sizeof si)
+        on_signal(j, (int)si.ssi_signo);
+    return j->n_signals > 0;
+}
+
+static void reap(struct job *j, struct rank *r)
+{
+    kill(-r->pid, SIGKILL); /* what it left behind; safe because the number is taken until the wait */
+    siginfo_t si = { 0 };
+    while (waitid(P_PID, (id_t)r->pid, &si, WEXITED) != 0 && errno == EINTR)
+        ;
+    r->code = si.si_code == CLD_EXITED ? si.si_status : 0;
+    r->sig = si.si_code == CLD_EXITED ? 0 : si.si_status;
+    r->order = ++j->n_ended;
+    close(r->pidfd);
+    r->pidfd = -1;
+    j->n_running--;
+    tr_tap_finish(j, r, &r->out);
+    tr_tap_finish(j, r, &r->err);
+    if (r->code == 0 && r->sig == 0 && !j->early_us)
+        j->early_us = tr_clock_us() + grace(j->l->exit_grace_us, 5);
+}
+
+static bool is_failure(const struct job *j, const struct rank *r)
+{
+    if (r->order == 0 || r->is_killed)
+        return false;
+    if (j->stop_sig && (r->code == TR_EXIT_RETRY || r->sig == j->stop_sig))
+        return false;
+    return r->code != 0 || r->sig != 0;
+}
+
+static bool is_echo(const struct rank *r)
+{
+    return r->sig == 0 && r->code == TR_EXIT_RETRY;
+}
+
+/* The first to fail, those that only followed coming last. */
+static const struct rank *first_failure(const struct job *j)
+{
+    const struct rank *best = NULL;
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        const struct rank *r = &j->ranks[i];
+        if (!is_failure(j, r))
+            continue;
+        if (!best || is_echo(best) > is_echo(r) || (is_echo(best) == is_echo(r) && r->order < best->order))
+            best = r;
+    }
+    return best;
+}
+
+static const struct rank *first_done(const struct job *j)
+{
+    const struct rank *best = NULL;
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        const struct rank *r = &j->ranks[i];
+        if (r->order && r->code == 0 && r->sig == 0 && (!best || r->order < best->order))
+            best = r;
+    }
+    return best;
+}
+
+static void report(struct job *j)
+{
+    char how[128], log[TR_PATH_MAX + 64] = "";
+    const struct rank *r = j->root;
+    if (r->log.fd >= 0 || (j->log_dir[0] && r->code != TR_EXIT_USAGE)) /* a refused run may leave no log */
+        snprintf(log, sizeof log, "; its output is in %s/rank-%04d.log", j->log_dir, r->rank);
+    tr_say(j, "rank %d (pid %d) %s%s", r->rank, (int)r->pid, tr_ended_how(j, r, how, sizeof how), log);
+    if (r->err.sink) /* its last words were shown as they came */
+        return;
+    char line[1024];
+    for (const char *p = tr_tail(r); *p;) {
+        size_t n = strcspn(p, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)tr_min64((int64_t)n, 1000), p);
+        tr_say(j, "  | %s", line);
+        p += n + (p[n] == '\n');
+    }
+}
+
+static void blame(struct job *j, const struct rank *r)
+{
+    j->root = r;
+    report(j);
+    if (j->n_running == 0)
+        return;
+    ask_all(j, SIGTERM);
+    j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 5);
+}
+
+/* What is due at this time. */
+static void decide(struct job *j, int64_t now)
+{
+    if (!j->root) {
+        const struct rank *r = first_failure(j);
+        if (r && is_echo(r) && !j->settle_us)
+            j->settle_us = now + SETTLE_US;
+        if (r && (!is_echo(r) || now >= j->settle_us || j->n_running == 0)) {
+            blame(j, r);
+        } else if (!r && !j->stop_sig && j->n_running > 0 && j->early_us && now >= j->early_us) {
+            j->is_early = true;
+            blame(j, first_done(j));
+        }
+    }
+    if (!j->kill_us || now < j->kill_us || j->n_running == 0 || j->give_up_us)
+        return;
+    for (int i = 0; i < j->l->n_ranks; i++)
+        j->ranks[i].is_killed = j->ranks[i].pidfd >= 0;
+    tr_say(j, "killing the %d ranks that did not stop", j->n_running);
+    signal_all(j, SIGKILL);
+    j->give_up_us = now + GIVE_UP_US;
+}
+
+/* Until the next thing that is due, in ms for poll; -1: only news matters. */
+static int patience(const struct job *j, int64_t now)
+{
+    int64_t until = INT64_MAX;
+    const int64_t due[] = { j->root ? 0 : j->settle_us, j->root || j->stop_sig ? 0 : j->early_us,
+                            j->give_up_us ? 0 : j->kill_us, j->give_up_us,
+                            j->log_dir[0] && !j->has_log_dir ? now + LOOK_US : 0 };
+    for (size_t i = 0; i < TR_COUNT_OF(due); i++)
+        if (due[i])
+            until = tr_min64(until, due[i]);
+    return until == INT64_MAX ? -1 : (int)tr_max64(0, (until - now + 999) / 1000);
+}
+
+static void wait_for_news(struct job *j)
+{
+    int n = N_POLLS_FIXED;
+    struct pollfd *p = j->polls;
+    p[0] = (struct pollfd){ .fd = j->signal_fd, .events = POLLIN };
+    p[1] = (struct pollfd){ .fd = j->out.held.n ? j->out.fd : -1, .events = POLLOUT };
+    p[2] = (struct pollfd){ .fd = j->err.held.n ? j->err.fd : -1, .events = POLLOUT };
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        const struct rank *r = &j->ranks[i];
+        p[n++] = (struct pollfd){ .fd = r->pidfd, .events = POLLIN };
+        p[n++] = (struct pollfd){ .fd = tr_tap_is_open(&r->out) ? r->out.fd : -1, .events = POLLIN };
+        p[n++] = (struct pollfd){ .fd = tr_tap_is_open(&r->err) ? r->err.fd : -1, .events = POLLIN };
+    }
+    if (poll(p, (nfds_t)n, patience(j, tr_clock_us())) <= 0)
+        return;
+    tr_signals_take(j, 0);
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        struct rank *r = &j->ranks[i];
+        const struct pollfd *q = &p[N_POLLS_FIXED + i * N_POLLS_RANK];
+        if (q[1].revents)
+            tr_tap_read(j, r, &r->out);
+        if (q[2].revents)
+            tr_tap_read(j, r, &r->err);
+        if (q[0].revents)
+            reap(j, r);
+    }
+    tr_sink_flush(&j->out);
+    tr_sink_flush(&j->err);
+}
+
+/* Ranks of a group that could not be started whole. */
+static void end_all_now(struct job *j)
+{
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        tr_rank_signal(&j->ranks[i], SIGKILL);
+        if (j->ranks[i].pidfd >= 0)
+            reap(j, &j->ranks[i]);
+    }
+}
+
+enum tr_status tr_group_run(struct job *j)
+{
+    j->root = NULL;
+    j->is_early = false;
+    j->n_ended = 0;
+    j->settle_us = j->early_us = j->kill_us = j->give_up_us = 0;
+    for (int i = 0; i < j->l->n_ranks; i++)
+        j->ranks[i].order = 0;
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        enum tr_status st = tr_rank_spawn(j, &j->ranks[i]);
+        if (st != TR_OK) {
+            end_all_now(j);
+            return st;
+        }
+    }
+    while (j->n_running > 0) {
+        wait_for_news(j);
+        tr_logs_retry(j);
+        int64_t now = tr_clock_us();
+        decide(j, now);
+        if (j->give_up_us && now >= j->give_up_us && j->n_running > 0)
+            return tr_fail(TR_TIMEOUT,
+                           "%d ranks survive SIGKILL; the kernel holds them, most likely in a disk or "
+                           "device that does not answer",
+                           j->n_running);
+    }
+    return TR_OK;
+}

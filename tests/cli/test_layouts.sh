@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Any layout trains the same model: data parallel with every ZeRO stage, hybrid sharding and accumulation give the losses of
+# one rank, hold what the plan says, and resume into each other.
+. "$(dirname "$0")/common.sh"
+tiny_text train.jsonl
+tiny_model model
+options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 8 --max_steps 8 --learning_rate 1e-2
+    --weight_decay 0.1 --save_steps 4 --quiet)
+"$TRIREME" train "${options[@]}" --per_device_train_batch_size 8 --output one >run.log
+
+# alike DIR: every loss and gradient norm within 2e-5 of one rank's. Sums over ranks are other sums over the same 256 tokens:
+# 256 x 2^-24 = 1.5e-5 is the most that their order can change. The final weights are compared through their loss.
+alike() {
+    python3 - one "$1" <<'PY'
+import json, sys
+def steps(d):
+    return [(e["step"], e["loss"], e["grad_norm"]) for e in map(json.loads, open(d + "/events.jsonl")) if e["event"] == "step"]
+a, b = steps(sys.argv[1]), steps(sys.argv[2])
+assert [x[0] for x in a] == [x[0] for x in b], f"steps {[x[0] for x in b]}"
+worst = max(abs(x[i] - y[i]) / x[i] for x, y in zip(a, b) for i in (1, 2))
+assert worst < 2e-5, f"{sys.argv[2]}: losses or norms differ by {worst:.2e}"
+plan = [e for e in map(json.loads, open(sys.argv[2] + "/events.jsonl")) if e["event"] == "plan"][-1]
+assert plan["total_bytes"] == plan["reserved_bytes"], plan
+print(f"{sys.argv[2]}: within {worst:.1e}, {plan['total_bytes']} bytes a rank")
+PY
+}
+
+layouts=0
+layout() { # NAME RANKS OPTIONS...
+    local name=$1 ranks=$2
+    shift 2
+    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${options[@]}" "$@" --output "$name" >run.log 2>&1 || {
+        cat run.log >&2
+        fail "$name: exit $?"
+    }
+    alike "$name"
+    layouts=$((layouts + 1))
+}
+for zero in 0 1 2 3; do
+    layout "dp2-zero$zero" 2 --zero $zero --per_device_train_batch_size 4
+    layout "dp2-zero$zero-acc" 2 --zero $zero --per_device_train_batch_size 2
+    layout "dp4-zero$zero" 4 --zero $zero --per_device_train_batch_size 1
+done
+layout dp4-hybrid2 4 --zero 3 --hybrid_shard 2 --per_device_train_batch_size 2
+layout dp2-zero3-block 2 --zero 3 --per_device_train_batch_size 2 --recompute block
+
+# What is sharded shrinks: optimizer state with zero 1, gradients with 2, parameters with 3.
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 24/' tiny.json >deep.json
+bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "$1" --json | python3 -c \
+    "import json, sys; print(*[a['bytes'] for a in json.load(sys.stdin)['ranks'][5]['arenas'] if a['name'] in ('params', 'grads', 'optim')])"; }
+[ "$(bytes 1 | cut -d' ' -f3)" -le $(($(bytes 0 | cut -d' ' -f3) / 7)) ] || fail "zero 1 does not shard the optimizer"
+[ "$(bytes 2 | cut -d' ' -f2)" -lt "$(bytes 1 | cut -d' ' -f2)" ] || fail "zero 2 does not shard gradients"
+[ "$(bytes 3 | cut -d' ' -f1)" -lt "$(bytes 2 | cut -d' ' -f1)" ] || fail "zero 3 does not shard parameters"
+
+# A checkpoint of any layout resumes in any other.
+move() { # FROM RANKS OPTIONS...
+    local from=$1 ranks=$2
+    shift 2
+    rm -rf moved && cp -r "$from" moved && rm -rf moved/checkpoint-8 moved/model.safetensors
+    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${options[@]}" "$@" --resume --output moved >run.log 2>&1 ||
+        { cat run.log >&2; fail "resume of $from on $ranks ranks"; }
+    grep -q "resuming after step 4" run.log || fail "did not resume: $(cat run.log)"
+    alike moved
+}
+move dp2-zero0 2 --zero 0 --per_device_train_batch_size 4
+move dp4-hybrid2 1 --per_device_train_batch_size 8
+move dp4-zero3 1 --per_device_train_batch_size 8
+move one 2 --zero 3 --per_device_train_batch_size 4
+move dp2-zero1 4 --zero 2 --per_device_train_batch_size 2
+
+# A rank that dies ends the job, which names it; the next start goes on.
+code=0
+TR_FAIL=train.before_step:kill:6:1 timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --zero 2 \
+    --per_device_train_batch_size 4 --output dead >run.log 2>&1 || code=$?
+[ "$code" != 0 ] && [ "$code" != 124 ] || fail "exit $code after a rank was killed"
+grep -q "rank 1" run.log || fail "the dead rank is not named: $(cat run.log)"
+TR_FAIL='' timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --zero 2 --per_device_train_batch_size 4 \
+    --resume --output dead >run.log 2>&1 || fail "did not resume: $(cat run.log)"
+same dp2-zero2/model.safetensors dead/model.safetensors
+[ -z "$(ls /dev/shm | grep trireme || true)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
+echo "$layouts layouts agree with one rank"
