@@ -22,7 +22,7 @@ with open(path, encoding="utf-8") as f:
         text = tokenizer.decode(out, skip_special_tokens=True).strip()
         n += 1
         right += text == answer["content"]
-        if n <= 4:
+        if n <= 2:
             print(f"  {asked[-1]['content']}\n    -> {text}")
         if trireme:
             got = subprocess.run([trireme, "generate", "--model", directory, "--prompt", prompt, "--max_new_tokens", "40", "--json"],

@@ -19,7 +19,7 @@ static enum tr_status open_view(const struct tr_config *cfg, bool is_training, s
     enum tr_status st = TR_OK;
     char cache[TR_PATH_MAX];
     *v = (struct view){ .cfg = cfg, .has_color = tr_term_detect(STDOUT_FILENO).has_color };
-    TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &v->s));
+    TR_TRY(tr_setup_open(cfg, TR_USE_PROOF, &v->s));
     TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
     TR_TRY(tr_open_data(cfg, v->s, &cfg->data, is_training, cache, &v->tok, &v->d));
 out:
@@ -121,7 +121,7 @@ static enum tr_status prove(const struct view *v, struct tr_proof *out)
         tr_error_clear();
         TR_TRY(tr_load_random(&store, 1, pool, buf));
     }
-    TR_TRY(tr_prove(e, v->d, v->cfg->per_device_eval_batch_size, e->base[TR_A_DATA], out));
+    TR_TRY(tr_prove(e, v->d, e->base[TR_A_DATA], out));
 out:
     tr_exec_close(e);
     tr_pool_close(pool);

@@ -25,11 +25,10 @@ uint64_t tr_shm_alloc(struct world *w, size_t bytes)
     return at < w->h->heap_end && w->h->heap_end - at >= bytes ? at : 0;
 }
 
-/* After a store that peers wait for. The fence pairs with the one in nap(): either we see that they sleep, or they see
- * the store. */
+/* After a store that peers wait for. That store, the count of sleepers and the loads of both are sequentially
+ * consistent: either we see that they sleep, or they see the store. */
 static void tell(struct channel *ch)
 {
-    atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < ch->n; i++)
         if (i != ch->me)
             tr_shm_ring(ch->comm->w, ch->ranks[i]);
@@ -37,7 +36,7 @@ static void tell(struct channel *ch)
 
 static bool has_reached(struct channel *ch, const atomic_uint_fast64_t *word, uint64_t value, int seat)
 {
-    if (atomic_load_explicit(word, memory_order_acquire) >= value)
+    if (atomic_load(word) >= value)
         return true;
     ch->word = word;
     ch->value = value;
@@ -108,7 +107,7 @@ static void enter(struct channel *ch, struct op *op)
         h->in_at = offset_of(ch->comm->w, c->in, c->kind == TR_ALL_GATHER ? n * tr_dtype_bytes(c->dtype) : bytes);
         h->out_at = c->kind == TR_ALL_REDUCE ? offset_of(ch->comm->w, c->out, bytes) : NOT_SHARED;
     }
-    atomic_store_explicit(&h->seq, op->seq, memory_order_release);
+    atomic_store(&h->seq, op->seq);
     op->state = OP_ENTERED;
     tell(ch);
 }
@@ -187,7 +186,7 @@ static enum tr_status step(struct channel *ch, struct op *op, bool *has_moved)
         if (phase == MIDDLE && ++op->part < op->n_parts && op->is_direct)
             return TR_OK;
         op->done[phase]++;
-        atomic_store_explicit(&ch->seats[ch->me].did[phase], op->first_round + op->done[phase], memory_order_release);
+        atomic_store(&ch->seats[ch->me].did[phase], op->first_round + op->done[phase]);
         if (!(op->is_direct && phase == STAGE)) /* nobody waits for that */
             tell(ch);
         break;
@@ -285,7 +284,6 @@ static enum tr_status nap(struct world *w, int64_t us)
     bool has_moved = false;
     atomic_fetch_add(&s->n_asleep, 1);
     unsigned bell = atomic_load(&s->bell);
-    atomic_thread_fence(memory_order_seq_cst);
     enum tr_status st = advance(w, &has_moved);
     if (st == TR_OK && !has_moved && atomic_load(&w->h->fault) == 0) {
         pthread_mutex_unlock(&w->lock);
@@ -297,13 +295,13 @@ static enum tr_status nap(struct world *w, int64_t us)
 }
 
 /* Nothing moves: is everybody well, and is there time left? */
-static enum tr_status look_around(struct world *w, const struct channel *ch, int64_t quiet_us, int64_t now_us)
+static enum tr_status look_around(struct world *w, const struct channel *ch, int64_t waited_us, int64_t now_us)
 {
     enum tr_status st = tr_shm_fault(w);
     if (st == TR_OK && now_us - w->checked_us >= SLICE_US)
         st = tr_shm_dead_peer(w, ch);
-    if (st == TR_OK && now_us - quiet_us >= w->timeout_us && ch->word)
-        st = tr_shm_timed_out(w, ch, now_us - quiet_us);
+    if (st == TR_OK && waited_us >= w->timeout_us && ch->word)
+        st = tr_shm_timed_out(w, ch, waited_us);
     tr_shm_here(w, ch);
     return st;
 }
@@ -311,7 +309,7 @@ static enum tr_status look_around(struct world *w, const struct channel *ch, int
 enum tr_status tr_shm_finish(const struct op *op, tr_ticket t)
 {
     enum tr_status st = TR_OK;
-    int64_t quiet_us = 0;
+    int64_t waited_us = 0, last_us = 0; /* since something moved */
     bool is_published = false;
     if (op->ticket != t || op->state == OP_FREE)
         return TR_OK;
@@ -323,14 +321,16 @@ enum tr_status tr_shm_finish(const struct op *op, tr_ticket t)
         if (!has_moved)
             TR_TRY(spin(w, &has_moved));
         if (has_moved) {
-            quiet_us = 0;
+            waited_us = last_us = 0;
             continue;
         }
         int64_t now_us = tr_clock_us();
-        quiet_us = quiet_us ? quiet_us : now_us;
+        if (last_us) /* a gap longer than our sleeps: this rank itself was stopped, which is nobody else's fault */
+            waited_us += tr_min64(now_us - last_us, 2 * SLICE_US);
+        last_us = now_us;
         is_published = true;
-        TR_TRY(look_around(w, ch, quiet_us, now_us));
-        TR_TRY(nap(w, tr_min64(SLICE_US, tr_max64(quiet_us + w->timeout_us - now_us, 1000))));
+        TR_TRY(look_around(w, ch, waited_us, now_us));
+        TR_TRY(nap(w, tr_min64(SLICE_US, tr_max64(w->timeout_us - waited_us, 1000))));
     }
 out:
     if (is_published)

@@ -17,7 +17,7 @@
 void tr_shm_ring(struct world *w, int world_rank)
 {
     struct slot *s = &w->h->slots[world_rank];
-    if (atomic_load_explicit(&s->n_asleep, memory_order_relaxed) == 0)
+    if (atomic_load(&s->n_asleep) == 0)
         return;
     atomic_fetch_add(&s->bell, 1);
     (void)syscall(SYS_futex, &s->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

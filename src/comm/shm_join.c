@@ -184,7 +184,7 @@ static bool admit(int fd, const struct tr_comm_env *env, struct guest *guests, e
     else
         guests[he.rank] = (struct guest){ .fd = fd, .pid = pid, .arena_bytes = he.arena_bytes };
     if (*st != TR_OK) { /* the newcomer is told too */
-        struct welcome no = { .magic = MAGIC, .status = *st };
+        struct welcome no = { .magic = MAGIC, .status = (int32_t)*st };
         (void)tr_format(no.text, sizeof no.text, "%s", tr_error_text());
         send_welcome(fd, &no, -1);
         close(fd);
@@ -267,7 +267,7 @@ static enum tr_status host_all(const struct tr_comm_env *env, struct header **se
     TR_TRY(make_segment(env, guests, &memory, seg));
 out:
     if (guests) {
-        struct welcome hi = { .magic = MAGIC, .status = st };
+        struct welcome hi = { .magic = MAGIC, .status = (int32_t)st };
         if (st == TR_OK)
             hi.total_bytes = (*seg)->total_bytes;
         else

@@ -73,7 +73,7 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n)
     return top;
 }
 
-enum { GONE = UINT32_MAX };
+static const uint32_t GONE = UINT32_MAX;
 
 static void push_pair(const struct tr_merges *m, const uint32_t *sym, uint32_t left, uint32_t right, uint64_t *heap,
                       size_t *n_heap)

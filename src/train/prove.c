@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PROVE_ROWS = 8 }; /* batches looked at */
+enum { LOOKED_AT = 64 }; /* batches, in search of rows with two documents */
 
 struct prover {
     struct tr_exec *e;
@@ -67,23 +67,33 @@ out:
     return st;
 }
 
-enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem, struct tr_proof *out)
+static bool has_pair(const struct prover *p)
+{
+    for (int64_t at = 0; at < p->n; at += p->length)
+        if (document_end(p, at) < at + p->length)
+            return true;
+    return false;
+}
+
+/* One batch is enough: the first that has neighbours, else the first. */
+enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, void *batch_mem, struct tr_proof *out)
 {
     enum tr_status st = TR_OK;
-    int64_t length = tr_data_row_tokens(d);
-    uint64_t n_rows = tr_data_rows(d);
-    struct prover p = { .e = e, .b = tr_batch_in(batch_mem, rows * length), .n = rows * length, .length = length };
+    int64_t length = tr_data_row_tokens(d), n_targets = 0;
+    uint64_t n_rows = tr_data_rows(d), n_batches = tr_data_steps(n_rows, TR_PROOF_ROWS), k = 0;
+    struct prover p = {
+        .e = e, .b = tr_batch_in(batch_mem, TR_PROOF_ROWS * length), .n = TR_PROOF_ROWS * length, .length = length
+    };
     p.targets = malloc((size_t)p.n * sizeof *p.targets);
     p.tokens = malloc((size_t)p.n * sizeof *p.tokens);
     *out = (struct tr_proof){ .is_isolated = true };
     if (!p.targets || !p.tokens)
         TR_TRY(tr_fail(TR_NOMEM, "data check: out of memory"));
-    for (uint64_t at = 0; at < n_rows && out->n_rows < PROVE_ROWS; at += (uint64_t)rows) {
-        int64_t n_targets = 0;
-        TR_TRY(tr_data_fill(d, at, rows, n_rows, &p.b, &n_targets));
-        TR_TRY(prove_batch(&p, out));
-        out->n_rows += tr_min64(rows, (int64_t)(n_rows - at));
-    }
+    do
+        TR_TRY(tr_data_fill(d, k * TR_PROOF_ROWS, TR_PROOF_ROWS, n_rows, &p.b, &n_targets));
+    while (!has_pair(&p) && ++k < n_batches && k < LOOKED_AT);
+    TR_TRY(prove_batch(&p, out));
+    out->n_rows = TR_PROOF_ROWS;
 out:
     free(p.targets);
     free(p.tokens);

@@ -90,7 +90,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .memory_budget = (uint64_t)cfg->memory_budget,
         .n_threads = s->n_threads,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
-        .save_bytes = use == TR_USE_GENERATE ? 0 : TR_IO_CHUNK * sizeof(float),
+        .save_bytes = TR_IO_CHUNK * sizeof(float),
         .is_inference = use != TR_USE_TRAIN,
     };
 }
@@ -125,8 +125,8 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
-        int64_t rows = use == TR_USE_GENERATE ? 1 : cfg->per_device_eval_batch_size;
-        TR_TRY(open_model(cfg, rows, s->sequence_length, 0, use == TR_USE_GENERATE, &s->eval_model));
+        int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
+        TR_TRY(open_model(cfg, rows, s->sequence_length, 0, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }
     struct tr_compile_options opt = compile_options(s, use);

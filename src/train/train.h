@@ -19,7 +19,8 @@ struct tr_setup {
     struct tr_compiled *compiled;
 };
 
-enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_GENERATE };
+enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };
+enum { TR_PROOF_ROWS = 2 }; /* of a proof's batch */
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
 void tr_setup_close(struct tr_setup *s);
 
@@ -51,8 +52,7 @@ struct tr_proof {
     bool is_isolated;
     double split_error; /* relative */
 };
-enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
-                        struct tr_proof *out);
+enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, void *batch_mem, struct tr_proof *out);
 
 /* Verbs. Each returns with nothing printed but what observe shows. */
 enum tr_status tr_train(const struct tr_config *cfg);

@@ -86,10 +86,10 @@ static inline void run_threads(int size, rank_fn *fn, void *ctx)
     char job[64];
     pthread_t threads[N_RANKS_MAX];
     struct thread_rank ranks[N_RANKS_MAX];
-    for (int r = 0; r < size; r++) {
+    for (int r = 0; r < size; r++)
         ranks[r] = (struct thread_rank){ env_of(r, size, job, sizeof job), fn, ctx };
+    for (int r = 0; r < size; r++)
         assert_int_equal(pthread_create(&threads[r], NULL, run_thread_rank, &ranks[r]), 0);
-    }
     for (int r = 0; r < size; r++)
         pthread_join(threads[r], NULL);
 }

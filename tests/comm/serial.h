@@ -44,7 +44,7 @@ static inline void serial_reduce(enum tr_dtype dtype, enum tr_reduce_op op, uint
         float f = 0, fx;
         int64_t l = 0, lx;
         for (int r = 0; r < size; r++) {
-            char x[8];
+            char x[8] = { 0 };
             fill(dtype, seed, r, first + i, 1, x);
             memcpy(&dx, x, 8);
             memcpy(&lx, x, 8);
@@ -57,7 +57,7 @@ static inline void serial_reduce(enum tr_dtype dtype, enum tr_reduce_op op, uint
             bool is_max = op == TR_MAX;
             d = r == 0 ? dx : is_max ? (d > dx ? d : dx) : d + dx;
             f = r == 0 ? fx : is_max ? (f > fx ? f : fx) : f + fx;
-            l = r == 0 ? lx : is_max ? (l > lx ? l : lx) : l + lx;
+            l = r == 0 ? lx : is_max ? (l > lx ? l : lx) : (int64_t)((uint64_t)l + (uint64_t)lx);
         }
         if (op == TR_AVG) {
             d /= size;

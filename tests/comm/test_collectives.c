@@ -85,6 +85,8 @@ static void check_all(const struct tr_comm_env *env, void *ctx)
         for (size_t d = 0; d < TR_COUNT_OF(dtypes); d++)
             for (size_t i = 0; i < TR_COUNT_OF(counts); i++) {
                 struct tr_coll c = { .kind = (enum tr_coll_kind)kind, .dtype = dtypes[d], .count = counts[i] };
+                if (counts[i] > 3000 && d > 1)
+                    continue; /* what is new at this size does not depend on the type */
                 if (kind == TR_ALL_TO_ALL)
                     c.count -= c.count % size;
                 c.root = (int)(i % size);
@@ -132,6 +134,7 @@ static void large_buffers_get_the_serial_bits(void **state)
     for (int size = 2; size <= 3; size++)
         run_ranks(size, check_large, NULL);
     run_ranks(7, check_large, NULL);
+    run_threads(3, check_large, (void *)(uintptr_t) "shm"); /* TSan sees both ends */
 }
 
 static void nan_wins_a_maximum_of(const struct tr_comm_env *env, void *ctx)
