@@ -11,6 +11,9 @@ extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_phantom;
 void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in, int n_in, void *const *out, int n_out,
                size_t count);
 
+/* memcpy whose stores go past the caches: of buffers too large to stay there, it spares reading what it overwrites. */
+void tr_copy_past_cache(void *restrict dst, const void *restrict src, size_t bytes);
+
 static inline bool tr_coll_reduces(enum tr_coll_kind kind)
 {
     return kind == TR_ALL_REDUCE || kind == TR_REDUCE_SCATTER;

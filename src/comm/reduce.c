@@ -1,9 +1,12 @@
-/* reduce.c - sum, average or maximum of the same elements of several ranks, once per instruction set.
+/* reduce.c - sum, average or maximum of the same elements of several ranks, once per instruction set; a copy.
  *
  * The best set the processor has is asked for on every call (a load and two branches), so there is no state to set up.
  * Rejected: pairwise trees (shorter error bound, but the order would depend on the number of ranks present).
  */
 #include "comm/comm_impl.h"
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 enum { BLOCK = 512, RUN = 64 };
 
@@ -56,4 +59,25 @@ void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in,
     else
 #endif
         reduce_base(dtype, op, in, n_in, out, n_out, count);
+}
+
+void tr_copy_past_cache(void *restrict dst, const void *restrict src, size_t bytes)
+{
+#if defined(__SSE2__)
+    char *to = dst;
+    const char *from = src;
+    size_t head = (64 - (uintptr_t)to % 64) % 64;
+    if (bytes > 4096) {
+        memcpy(to, from, head);
+        size_t end = head + (bytes - head) / 64 * 64;
+        for (size_t i = head; i < end; i += 64)
+            for (size_t j = 0; j < 64; j += 16)
+                _mm_stream_si128((__m128i *)(void *)(to + i + j),
+                                 _mm_loadu_si128((const __m128i *)(const void *)(from + i + j)));
+        _mm_sfence(); /* such stores are not ordered otherwise */
+        memcpy(to + end, from + end, bytes - end);
+        return;
+    }
+#endif
+    memcpy(dst, src, bytes);
 }

@@ -23,10 +23,11 @@ enum {
     N_OPS_MAX = 128,    /* posted and not complete, per communicator; a post beyond waits for the oldest */
     SITE_MAX = 64,
     TEXT_MAX = 1024,
-    SMALL_BYTES = 4096,      /* a collective up to here travels with its description */
-    HALF_BYTES = 256 << 10,  /* of staging; two halves, so that one fills while the other is read */
-    PIECE_BYTES = 256 << 10, /* of work between two looks at who else wants the engine */
-    SLICE_US = 50 * 1000,    /* longest sleep between two looks at the health of the peers */
+    SMALL_BYTES = 4096,          /* a collective up to here travels with its description */
+    HALF_BYTES = 256 << 10,      /* of staging; two halves, so that one fills while the other is read */
+    PIECE_BYTES = 256 << 10,     /* of work between two looks at who else wants the engine */
+    PAST_CACHE_BYTES = 32 << 20, /* copies of whole buffers from here on do not go through the caches */
+    SLICE_US = 50 * 1000,        /* longest sleep between two looks at the health of the peers */
     WAIT_SITE_WORDS = SITE_MAX / 8,
 };
 #define NOT_SHARED UINT64_MAX /* offset of a buffer outside the arenas */

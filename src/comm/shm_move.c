@@ -164,6 +164,14 @@ static void reduce_chunk(struct channel *ch, const struct op *op, size_t k, unsi
     tr_reduce(c->dtype, c->op, in, ch->n, out, n_out, n);
 }
 
+static void put(const struct tr_coll *c, char *to, const char *from, size_t bytes)
+{
+    if (c->count >= PAST_CACHE_BYTES / tr_dtype_bytes(c->dtype))
+        tr_copy_past_cache(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
 static void copy_chunk(struct channel *ch, const struct op *op, size_t k, unsigned half)
 {
     const struct tr_coll *c = &op->coll;
@@ -175,7 +183,7 @@ static void copy_chunk(struct channel *ch, const struct op *op, size_t k, unsign
         const char *from = gift_of(ch, op, i, k, half);
         char *to = (char *)c->out + (first + at) * elem;
         if (from != to)
-            memcpy(to, from, n * elem);
+            put(c, to, from, n * elem);
     }
 }
 
@@ -185,7 +193,7 @@ static void collect(struct channel *ch, const struct op *op, size_t k, unsigned 
     for (int i = 0; i < ch->n; i++) {
         span_of(ch, op, i, k, &first, &at, &n);
         if (i != ch->me)
-            memcpy((char *)op->coll.out + (first + at) * elem, ch->seats[i].result[half], n * elem);
+            put(&op->coll, (char *)op->coll.out + (first + at) * elem, ch->seats[i].result[half], n * elem);
     }
 }
 

@@ -25,9 +25,9 @@ struct tr_tokenizer;
 enum tr_status tr_tokenizer_open(const char *model_dir, struct tr_tokenizer **out);
 void tr_tokenizer_close(struct tr_tokenizer *t);
 
-int32_t tr_tokenizer_eos(const struct tr_tokenizer *t);        /* -1: the model has none */
-int32_t tr_tokenizer_bos(const struct tr_tokenizer *t);        /* -1: the model has none */
-int64_t tr_tokenizer_vocab_size(const struct tr_tokenizer *t); /* largest id + 1 */
+int32_t tr_tokenizer_eos(const struct tr_tokenizer *t);                     /* -1: the model has none */
+int32_t tr_tokenizer_bos(const struct tr_tokenizer *t);                     /* -1: the model has none */
+int64_t tr_tokenizer_vocab_size(const struct tr_tokenizer *t);              /* largest id + 1 */
 int32_t tr_tokenizer_find(const struct tr_tokenizer *t, const char *token); /* the id of a token's text, or -1 */
 bool tr_tokenizer_is_special(const struct tr_tokenizer *t, int32_t id);
 /* Of what the tokenizer does, not of its file's bytes: equal hash = equal ids for every text. */
@@ -50,7 +50,8 @@ enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char
 struct tr_encoder;
 enum tr_status tr_encoder_open(const struct tr_tokenizer *t, struct tr_encoder **out);
 void tr_encoder_close(struct tr_encoder *e);
-enum tr_status tr_encoder_encode(struct tr_encoder *e, const char *text, size_t n, bool add_special, struct tr_ids *out);
+enum tr_status tr_encoder_encode(struct tr_encoder *e, const char *text, size_t n, bool add_special,
+                                 struct tr_ids *out);
 /* As tr_tokenizer_encode_part, and knows whether a text begins or goes on: is_last ends it. */
 enum tr_status tr_encoder_part(struct tr_encoder *e, const char *text, size_t n, bool is_last, struct tr_ids *out,
                                size_t *n_used);

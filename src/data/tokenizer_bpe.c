@@ -88,14 +88,14 @@ static size_t merge_long(const struct tr_merges *m, uint32_t *sym, size_t n, uin
 {
     size_t n_heap = 0, n_out = 0;
     for (uint32_t i = 0; i < n; i++) {
-        links[2 * i] = i + 1 < n ? i + 1 : (uint32_t)GONE;
-        links[2 * i + 1] = i ? i - 1 : (uint32_t)GONE;
+        links[2 * i] = i + 1 < n ? i + 1 : GONE;
+        links[2 * i + 1] = i ? i - 1 : GONE;
         if (i + 1 < n)
             push_pair(m, sym, i, i + 1, heap, &n_heap);
     }
     while (n_heap) {
         uint64_t top = heap_pop(heap, &n_heap);
-        uint32_t i = (uint32_t)top, next = sym[i] == GONE ? (uint32_t)GONE : links[2 * i];
+        uint32_t i = (uint32_t)top, next = sym[i] == GONE ? GONE : links[2 * i];
         const struct tr_merge *x = next == GONE ? NULL : tr_merges_find(m, sym[i], sym[next]);
         if (!x || x->rank != top >> 32)
             continue;

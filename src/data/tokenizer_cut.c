@@ -40,7 +40,8 @@ static bool charsmap_keeps_ascii(const struct tr_norm *x)
 static const char *space_text(const struct tr_tokenizer *t)
 {
     for (size_t i = 0; i < t->n_norms; i++)
-        if (t->norms[i].kind == TR_NORM_REPLACE && !t->norms[i].pattern.is_regex && strcmp(t->norms[i].pattern.text, " ") == 0)
+        if (t->norms[i].kind == TR_NORM_REPLACE && !t->norms[i].pattern.is_regex &&
+            strcmp(t->norms[i].pattern.text, " ") == 0)
             return t->norms[i].text;
     return " ";
 }
@@ -49,17 +50,21 @@ enum effect { BREAKS, HARMLESS, ENDS_WORD };
 
 static enum effect effect_of(const struct tr_tokenizer *t, const struct tr_split *x)
 {
-    static const char cjk[] = "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"; /* DeepSeek */
+    static const char cjk[] =
+        "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"; /* DeepSeek */
     switch (x->kind) {
     case TR_SPLIT_PATTERN:
         if (!x->pattern.is_regex) /* a literal that is no longer in the text */
             return strcmp(x->pattern.text, " ") == 0 && !strchr(space_text(t), ' ') ? HARMLESS : BREAKS;
         if (x->pattern.re.scan)
-            return x->behavior == TR_ISOLATED && !x->invert ? tr_scan_ends_words(x->pattern.re.scan) ? ENDS_WORD : HARMLESS
-                                                            : BREAKS;
+            return x->behavior == TR_ISOLATED && !x->invert
+                       ? tr_scan_ends_words(x->pattern.re.scan) ? ENDS_WORD : HARMLESS
+                       : BREAKS;
         return strcmp(x->pattern.text, cjk) == 0 && x->behavior == TR_ISOLATED ? HARMLESS : BREAKS;
     case TR_SPLIT_CLASS:
-        return x->flag == 0 ? ENDS_WORD : x->behavior == TR_ISOLATED || x->behavior == TR_CONTIGUOUS ? HARMLESS : BREAKS;
+        return x->flag == 0                                                 ? ENDS_WORD
+               : x->behavior == TR_ISOLATED || x->behavior == TR_CONTIGUOUS ? HARMLESS
+                                                                            : BREAKS;
     case TR_SPLIT_WORDS:
         return ENDS_WORD;
     case TR_SPLIT_METASPACE:

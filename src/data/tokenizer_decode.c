@@ -85,8 +85,9 @@ static void put_stripped(const struct tr_decode *x, const char *p, size_t n, str
 static void clean_up(struct tr_str *out, size_t begin)
 {
     static const char *const pairs[][2] = {
-        { " .", "." },   { " ?", "?" },   { " !", "!" },           { " ,", "," },   { " ' ", "'" },   { " n't", "n't" },
-        { " 'm", "'m" }, { " do not", " don't" }, { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
+        { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
+        { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
+        { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(pairs); i++) {
         struct tr_str s = { 0 };
@@ -155,7 +156,9 @@ static int fallback_byte(const char *p, size_t n)
         return -1;
     int v = 0;
     for (int i = 3; i < 5; i++) {
-        int d = p[i] >= '0' && p[i] <= '9' ? p[i] - '0' : (p[i] | 32) >= 'a' && (p[i] | 32) <= 'f' ? (p[i] | 32) - 'a' + 10 : -1;
+        int d = p[i] >= '0' && p[i] <= '9'                 ? p[i] - '0'
+                : (p[i] | 32) >= 'a' && (p[i] | 32) <= 'f' ? (p[i] | 32) - 'a' + 10
+                                                           : -1;
         if (d < 0)
             return -1;
         v = v * 16 + d;

@@ -4,7 +4,7 @@
  * special_tokens_map.json, config.json. Of the last three only the special tokens are read, and add_prefix_space, with
  * which transformers overrides a byte-level pre-tokenizer.
  */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_load.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,8 @@ static enum tr_status load_special(const struct tr_tokenizer *t, const cJSON *ro
     if (st != TR_OK || !text || *out >= 0)
         return st;
     *out = tr_tokenizer_find(t, text);
-    return *out >= 0 ? TR_OK : tr_fail(TR_USAGE, "%s \"%s\" is not in the vocabulary", key, tr_escape(text, buf, sizeof buf));
+    return *out >= 0 ? TR_OK
+                     : tr_fail(TR_USAGE, "%s \"%s\" is not in the vocabulary", key, tr_escape(text, buf, sizeof buf));
 }
 
 /* The fallback: eos_token_id of the model's config, a number or a list whose first entry ends a document. */
@@ -203,7 +204,8 @@ static enum tr_status override_prefix(cJSON *root, const cJSON *config)
 
 static enum tr_status hash_all(struct tr_tokenizer *t, const cJSON *root)
 {
-    static const char *const stages[] = { "normalizer", "pre_tokenizer", "post_processor", "decoder", "model", "added_tokens" };
+    static const char *const stages[] = { "normalizer", "pre_tokenizer", "post_processor",
+                                          "decoder",    "model",         "added_tokens" };
     struct tr_hasher *h = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(tr_hasher_open(&h));
@@ -228,7 +230,8 @@ out:
 static enum tr_status load_tokenizer(struct tr_tokenizer *t, const cJSON *root)
 {
     enum tr_status st = TR_OK;
-    TR_TRY(tr_load_pipeline(t, root));
+    TR_TRY(tr_load_input(t, root));
+    TR_TRY(tr_load_output(t, root));
     TR_TRY(tr_load_model(t, root));
     t->takes_bytes = t->is_raw && t->n_norms == 0;
     for (size_t i = 0; i < t->n_splits; i++)
@@ -261,8 +264,10 @@ static enum tr_status load_all(struct tr_tokenizer *t, const char *dir)
         TR_TRY(tr_fail_at(st, "%s: ", path));
     TR_TRY(load_special(t, config, "eos_token", &t->eos));
     TR_TRY(load_special(t, config, "bos_token", &t->bos));
-    TR_TRY(load_special(t, map, "eos_token", &t->eos));
-    TR_TRY(load_special(t, map, "bos_token", &t->bos));
+    if (!cJSON_GetObjectItemCaseSensitive(config, "eos_token")) /* null there means none */
+        TR_TRY(load_special(t, map, "eos_token", &t->eos));
+    if (!cJSON_GetObjectItemCaseSensitive(config, "bos_token"))
+        TR_TRY(load_special(t, map, "bos_token", &t->bos));
     if (is_old)
         TR_TRY(load_add_bos(t, config));
     if (t->eos < 0) {

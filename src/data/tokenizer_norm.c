@@ -28,7 +28,8 @@ static const struct form forms[] = {
     [TR_NORM_NFC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE, TR_CP_CANON, true, 0xCC },
     [TR_NORM_NFD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, TR_CP_CANON, false, 0xC3 },
     [TR_NORM_NFKC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, TR_CP_CANON | TR_CP_COMPAT, true, 0xC2 },
-    [TR_NORM_NFKD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, TR_CP_CANON | TR_CP_COMPAT, false, 0xC2 },
+    [TR_NORM_NFKD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, TR_CP_CANON | TR_CP_COMPAT, false,
+                       0xC2 },
 };
 
 static bool has_byte_from(const char *p, size_t n, unsigned char from)
@@ -47,9 +48,9 @@ static bool is_stable(const struct form *f, unsigned row, uint32_t c)
     if (!(row & f->unstable))
         return true;
     /* composed letters of these blocks stay composed; the decomposed ones are rebuilt to the same */
-    bool is_composed = f->composes && !(row & TR_CP_COMPAT) &&
-                       (c < 0x300 || (c >= 0x1E00 && c <= 0x1E99) || (c >= 0x1EA0 && c <= 0x1EFF) ||
-                        (c >= 0xAC00 && c <= 0xD7A3));
+    bool is_composed =
+        f->composes && !(row & TR_CP_COMPAT) &&
+        (c < 0x300 || (c >= 0x1E00 && c <= 0x1E99) || (c >= 0x1EA0 && c <= 0x1EFF) || (c >= 0xAC00 && c <= 0xD7A3));
     return is_composed;
 }
 
@@ -84,7 +85,8 @@ static void order_marks(uint32_t *p, size_t n, uint32_t *work)
 }
 
 /* Decomposes, orders and (if the form does) composes again. */
-static enum tr_status map_region(struct tr_encoder *e, const struct form *f, const char *p, size_t n, struct tr_str *out)
+static enum tr_status map_region(struct tr_encoder *e, const struct form *f, const char *p, size_t n,
+                                 struct tr_str *out)
 {
     enum { EXPANDS_TO = 32 }; /* more code points than any one becomes */
     enum tr_status st = TR_OK;
@@ -93,8 +95,9 @@ static enum tr_status map_region(struct tr_encoder *e, const struct form *f, con
         int bound = 0;
         TR_TRY(tr_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, k + EXPANDS_TO, sizeof *e->symbols));
         uint32_t c = tr_utf8_get(p + i, n - i, &len);
-        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, (utf8proc_int32_t *)e->symbols + k, EXPANDS_TO,
-                                                       (utf8proc_option_t)(f->options | UTF8PROC_DECOMPOSE), &bound);
+        utf8proc_ssize_t got =
+            utf8proc_decompose_char((utf8proc_int32_t)c, (utf8proc_int32_t *)e->symbols + k, EXPANDS_TO,
+                                    (utf8proc_option_t)(f->options | UTF8PROC_DECOMPOSE), &bound);
         if (got < 0 || got > EXPANDS_TO)
             return tr_fail(TR_USAGE, "normalisation of U+%04X: %s", c, utf8proc_errmsg(got));
         k += (size_t)got;

@@ -1,12 +1,12 @@
 /* tokenizer_regex.c - patterns of a tokenizer.json: literal texts, scanners by hand, or PCRE2 under limits.
  *
  * The library's engine is Oniguruma in Ruby syntax. A pattern is rewritten for PCRE2 where the two spell a thing
- * differently (\s, \w, \uXXXX), and refused by name where they mean different things (\h, \b, }+, nested classes, &&), since
- * nearly the same ids are wrong ids. A pattern that backtracks without end fails with an error: PCRE2's match limit
- * bounds one match, and a time budget that grows with the text bounds all of them.
+ * differently (\s, \w, \uXXXX), and refused by name where they mean different things (\h, \b, }+, nested classes, &&),
+ * since nearly the same ids are wrong ids. A pattern that backtracks without end fails with an error: PCRE2's match
+ * limit bounds one match, and a time budget that grows with the text bounds all of them.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_text.h"
 
 #include <pcre2.h>
 #include <stdlib.h>
@@ -30,12 +30,14 @@ struct tr_matcher {
 
 /* ---- Ruby syntax to PCRE2's ---- */
 
-#define WS_CLASS   "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define WS_CLASS                                                                                                       \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define NOT_WS_CLASS                                                                                                   \
-    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"     \
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}" \
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-#define WORD_CLASS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"              \
-                   "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define WORD_CLASS                                                                                                     \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"                         \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 
 static enum tr_status refuse(const char *pattern, const char *what)
 {
@@ -124,8 +126,8 @@ static enum tr_status compile(const char *pattern, struct tr_regex *out)
     PCRE2_SIZE where = 0;
     TR_TRY(rewrite(pattern, &s));
     /* Ruby's ^ and $ match at every line; case folding and classes are Unicode's */
-    out->code = pcre2_compile((PCRE2_SPTR)s.p, s.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error,
-                              &where, NULL);
+    out->code = pcre2_compile((PCRE2_SPTR)s.p, s.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK,
+                              &error, &where, NULL);
     if (!out->code) {
         char why[128], buf[128];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);

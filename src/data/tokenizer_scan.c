@@ -4,7 +4,7 @@
  * each is a row of a table. Only the exact text of a pattern selects its row; any other pattern goes to PCRE2. Every
  * alternative reads its run once, so the time is linear in the text whatever it holds.
  */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_text.h"
 
 #include <string.h>
 #include <utf8proc.h>
@@ -25,15 +25,15 @@ enum { UNLIMITED = 255 };
 
 struct tr_scan {
     const char *pattern;
-    uint32_t lead, letter;      /* [lead]?[letter]+ ; letter 0: none */
-    bool is_cased;              /* [lead]?[UPPER]*[LOWER]+ | [lead]?[UPPER]+[LOWER]* instead */
-    bool has_ascii_words;       /* one ASCII punctuation mark and [A-Za-z]+ */
+    uint32_t lead, letter; /* [lead]?[letter]+ ; letter 0: none */
+    bool is_cased;         /* [lead]?[UPPER]*[LOWER]+ | [lead]?[UPPER]+[LOWER]* instead */
+    bool has_ascii_words;  /* one ASCII punctuation mark and [A-Za-z]+ */
     enum contraction contraction;
-    uint8_t n_digits;           /* at most this many; UNLIMITED: with an optional space in front; 0: none */
-    uint32_t punct;             /* ` ?[punct]+` ; 0: none */
-    const char *tail;           /* and any of these behind it */
-    bool has_newlines;          /* \s*[\r\n]+ ; \s*[\r\n] matches the same */
-    bool has_spaces;            /* \s+(?!\S)|\s+ */
+    uint8_t n_digits;  /* at most this many; UNLIMITED: with an optional space in front; 0: none */
+    uint32_t punct;    /* ` ?[punct]+` ; 0: none */
+    const char *tail;  /* and any of these behind it */
+    bool has_newlines; /* \s*[\r\n]+ ; \s*[\r\n] matches the same */
+    bool has_spaces;   /* \s+(?!\S)|\s+ */
 };
 
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
@@ -45,11 +45,13 @@ struct tr_scan {
 static const struct tr_scan scans[] = {
     { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" SPACES, SPACE, L, false, false, FIRST,
       UNLIMITED, ~(TR_WS | L | N), "", false, true }, /* GPT-2 */
-    { "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES,
+    { "(?i:" CONTRACTIONS
+      ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES,
       ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 3, ~(TR_WS | L | N), "\r\n", true, true }, /* Llama 3 */
     { "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES,
       ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 1, ~(TR_WS | L | N), "\r\n", true, true }, /* Qwen 2 */
-    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]" SPACES,
+    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| "
+      "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]" SPACES,
       ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 3, ~(TR_WS | L | N), "\r\n", true, true }, /* cl100k */
     { CASED("(?i:" CONTRACTIONS ")?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+" SPACES,
       ~(NEWLINE | L | N), L, true, false, AFTER_WORD, 3, ~(TR_WS | L | N), "\r\n/", true, true }, /* o200k */

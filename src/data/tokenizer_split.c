@@ -118,8 +118,8 @@ out:
     return st;
 }
 
-static enum tr_status split_spans(struct tr_encoder *e, const struct tr_split *x, const char *p, const struct tr_spans *in,
-                                  struct tr_spans *out)
+static enum tr_status split_spans(struct tr_encoder *e, const struct tr_split *x, const char *p,
+                                  const struct tr_spans *in, struct tr_spans *out)
 {
     enum tr_status st = TR_OK;
     const uint16_t *table = e->t->table;
@@ -156,8 +156,8 @@ static void put_byte_chars(const char *p, size_t n, struct tr_str *out)
 }
 
 /* One span of Metaspace: spaces become the replacement, one may be put in front, and each begins a word. */
-static enum tr_status put_metaspace(const struct tr_split *x, const char *p, size_t n, bool is_first, struct tr_str *out,
-                                    struct tr_spans *words)
+static enum tr_status put_metaspace(const struct tr_split *x, const char *p, size_t n, bool is_first,
+                                    struct tr_str *out, struct tr_spans *words)
 {
     enum tr_status st = TR_OK;
     const char *mark = x->pattern.text;

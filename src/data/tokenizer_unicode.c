@@ -4,7 +4,7 @@
  * ids must be equal to the ones a model was trained on, not to the newest Unicode. The table ends where assigned
  * characters thin out; the few rows beyond are computed.
  */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_text.h"
 
 #include <assert.h>
 #include <stdlib.h>

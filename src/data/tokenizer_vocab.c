@@ -4,7 +4,7 @@
  * sizes come from files, so every one is checked. Rejected: a double array trie (fast to walk, but building one of
  * a quarter of a million keys needs more code than the rest of this file).
  */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,8 +93,8 @@ enum tr_status tr_vocab_add(struct tr_vocab *v, const char *text, size_t n, int6
     char buf[96];
     enum tr_status st = TR_OK;
     if (id < 0 || id >= TR_VOCAB_MAX)
-        return tr_fail(TR_USAGE, "token \"%s\" has id %" PRId64 "; ids are 0 to %d", tr_escape(text, buf, sizeof buf), id,
-                       TR_VOCAB_MAX - 1);
+        return tr_fail(TR_USAGE, "token \"%s\" has id %" PRId64 "; ids are 0 to %d", tr_escape(text, buf, sizeof buf),
+                       id, TR_VOCAB_MAX - 1);
     if ((size_t)id >= v->n_cap)
         TR_TRY(grow_ids(v, (size_t)id));
     if (v->len[id] != UINT32_MAX)

@@ -128,9 +128,14 @@ void tr_observe_plan(struct tr_observe *o, const struct tr_event_plan *e)
     char total[32], part[32];
     struct line view = { o->text, 0, sizeof o->text, false };
     tr_line_addf(&view, "memory: rank %d holds %s", e->rank, tr_human_bytes(e->total_bytes, total, sizeof total));
-    for (size_t i = 0; i < e->n_arenas; i++)
-        tr_line_addf(&view, "%s%.32s %s", i != 0 ? ", " : ": ", e->arenas[i].name,
+    const char *sep = ": ";
+    for (size_t i = 0; i < e->n_arenas; i++) {
+        if (e->arenas[i].bytes == 0)
+            continue;
+        tr_line_addf(&view, "%s%.32s %s", sep, e->arenas[i].name,
                      tr_human_bytes(e->arenas[i].bytes, part, sizeof part));
+        sep = ", ";
+    }
     if (!o->opt.quiet)
         tr_view_say(o, o->text);
 }

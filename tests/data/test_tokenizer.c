@@ -1,6 +1,8 @@
-/* test_tokenizer.c - the byte tokenizer, added tokens, and files that must be refused by the name of the feature. */
+/* test_tokenizer.c - the byte tokenizer, added tokens, special tokens, old files (vocab.json, merges.txt), threads. */
 #include "data/data_test.h"
 #include "data/tokenizer_impl.h"
+
+#include <pthread.h>
 
 static void bytes_to_unicode_table_is_gpt2s(void **state)
 {
@@ -59,15 +61,15 @@ static void edit(struct scratch *s, const char *file, const char *from, const ch
 }
 
 static const char more_tokens[] =
-    "\"added_tokens\": [{\"id\": 300, \"content\": \"<a>\", \"normalized\": false}, {\"id\": 301, \"content\": "
+    "\"added_tokens\": [{\"id\": 257, \"content\": \"<a>\", \"normalized\": false}, {\"id\": 258, \"content\": "
     "\"<a><b\", "
-    "\"normalized\": false}, {\"id\": 302, \"content\": \"b<a\", \"normalized\": false}, ";
+    "\"normalized\": false}, {\"id\": 259, \"content\": \"b<a\", \"normalized\": false}, ";
 
 static void added_tokens_match_leftmost_longest_however_the_text_is_cut(void **state)
 {
     static const char text[] = "x<a>b<a><b<a>b<|endoftext|><|endoftext";
     /* x, <a>, b<a, >, <, b<a, >, b, eos, then bytes */
-    static const int32_t want[] = { 'x', 300, 302, '>', '<', 302, '>', 'b', 256, '<', '|', 'e' };
+    static const int32_t want[] = { 'x', 257, 259, '>', '<', 259, '>', 'b', 256, '<', '|', 'e' };
     struct scratch *s = *state;
     struct tr_tokenizer *t = NULL;
     struct tr_ids whole = { 0 };
@@ -89,47 +91,6 @@ static void added_tokens_match_leftmost_longest_however_the_text_is_cut(void **s
     }
     tr_ids_release(&whole);
     tr_tokenizer_close(t);
-}
-
-static void unsupported_features_are_refused_by_name(void **state)
-{
-    static const struct {
-        const char *file, *from, *to, *says;
-    } cases[] = {
-        { "tokenizer.json", "\"merges\": []", "\"merges\": [\"a b\", \"c d\"]", "model.merges has 2 entries" },
-        { "tokenizer.json", "\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model.type \"Unigram\"" },
-        { "tokenizer.json", "\"type\": \"BPE\", ", "", "\"type\" is missing" },
-        { "tokenizer.json", "\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "a normalizer" },
-        { "tokenizer.json", "\"padding\": null", "\"padding\": {}", "a padding" },
-        { "tokenizer.json", "\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-          "\"pre_tokenizer\": {\"type\": \"Metaspace\"", "pre_tokenizer \"Metaspace\"" },
-        { "tokenizer.json", "\"add_prefix_space\": false", "\"add_prefix_space\": true", "add_prefix_space" },
-        { "tokenizer.json", "\"post_processor\": {\"type\": \"ByteLevel\"",
-          "\"post_processor\": {\"type\": \"TemplateProcessing\"", "post_processor \"TemplateProcessing\"" },
-        { "tokenizer.json", "\"dropout\": null", "\"dropout\": 0.1", "model.dropout 0.1" },
-        { "tokenizer.json", "\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "end_of_word_suffix" },
-        { "tokenizer.json", "\"a\": 97, ", "\"a\": 97, \"ab\": 300, ", "entry \"ab\"" },
-        { "tokenizer.json", "\"a\": 97, ", "", "no entry for byte 97" },
-        { "tokenizer.json", "\"a\": 97, ", "\"a\": 98, ", "id 98 is given twice" },
-        { "tokenizer.json", "\"a\": 97, ", "\"a\": 97.5, ", "not a whole number" },
-        { "tokenizer.json", "\"a\": 97, ", "\"a\": -1, ", "not a whole number" },
-        { "tokenizer.json", "\"a\": 97, ", "\"a\": 1e300, ", "not a whole number" },
-        { "tokenizer.json", "\"lstrip\": false", "\"lstrip\": true", "lstrip" },
-        { "tokenizer.json", "\"added_tokens\": [",
-          "\"added_tokens\": [{\"id\": 300, \"content\": \"<a>\", \"normalized\": true}, ", "mix normalized" },
-        { "tokenizer.json", "{\"id\": 256", "{\"id\": 299", "neither a byte character nor an added token" },
-        { "tokenizer_config.json", "\"eos_token\": \"<|endoftext|>\"", "\"eos_token\": \"</s>\"",
-          "eos_token \"</s>\"" },
-        { "tokenizer_config.json", "{", "{\"add_bos_token\": true, ", "add_bos_token" },
-    };
-    struct scratch *s = *state;
-    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
-        struct tr_tokenizer *t = NULL;
-        assert_ok(tr_tokenizer_write_bytes(s->dir));
-        edit(s, cases[i].file, cases[i].from, cases[i].to);
-        assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, cases[i].says);
-        assert_null(t);
-    }
 }
 
 static void eos_comes_from_tokenizer_config_then_model_config(void **state)
@@ -169,6 +130,142 @@ static void hash_follows_what_the_tokenizer_does(void **state)
     tr_tokenizer_close(c);
 }
 
+static const char small_vocab[] = "{\"<s>\": 0, \"ab\": 1, \"abc\": 2, \"</s>\": 3";
+
+/* vocab.json with every byte character and a few more, as GPT-2's and OPT's directories have it. */
+static void put_old_files(struct scratch *s, const char *merges)
+{
+    struct tr_str v = { 0 };
+    tr_str_addf(&v, "%s", small_vocab);
+    for (unsigned b = 0; b < 256; b++) {
+        char u[5] = { 0 };
+        tr_utf8_put(tr_byte_char(b), u);
+        tr_str_addf(&v, ", ");
+        tr_str_json(&v, u);
+        tr_str_addf(&v, ": %u", b + 10);
+    }
+    tr_str_addf(&v, "}");
+    put_file(s, "vocab.json", v.p, v.n);
+    put_text(s, "merges.txt", merges);
+    tr_str_release(&v);
+}
+
+static void vocab_and_merges_are_read_where_there_is_no_tokenizer_json(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_tokenizer *t = NULL;
+    struct tr_encoder *e = NULL;
+    struct tr_ids ids = { 0 };
+    put_old_files(s, "#version: 0.2\na b\r\nab c\n");
+    put_text(s, "special_tokens_map.json", "{\"eos_token\": \"</s>\", \"pad_token\": {\"content\": \"<pad>\"}}");
+    put_text(s, "tokenizer_config.json", "{\"bos_token\": \"<s>\", \"add_bos_token\": true}");
+    assert_ok(tr_tokenizer_open(s->dir, &t));
+    assert_int_equal(tr_tokenizer_eos(t), 3);
+    assert_int_equal(tr_tokenizer_bos(t), 0);
+    assert_int_equal(tr_tokenizer_find(t, "<pad>"), 260); /* the next free one */
+    assert_true(tr_tokenizer_is_special(t, 260));
+    assert_ok(tr_encoder_open(t, &e));
+    assert_ok(tr_encoder_encode(e, "abcab</s>a<pad>", 15, true, &ids));
+    static const int32_t want[] = { 0, 2, 1, 3, 'a' + 10, 260 };
+    assert_int_equal(ids.n, TR_COUNT_OF(want));
+    assert_memory_equal(ids.p, want, sizeof want);
+    tr_ids_release(&ids);
+    tr_encoder_close(e);
+    tr_tokenizer_close(t);
+    put_old_files(s, "a b\nab z q\n");
+    assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, "merge 1 is not two tokens");
+    put_old_files(s, "a b\nab z\n");
+    assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, "\"abz\" is not in model.vocab");
+}
+
+static void config_overrides_the_prefix_space_of_a_byte_level_pre_tokenizer(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_tokenizer *t = NULL;
+    struct tr_ids ids = { 0 };
+    assert_ok(tr_tokenizer_write_bytes(s->dir));
+    edit(s, "tokenizer_config.json", "{", "{\"add_prefix_space\": true, ");
+    assert_ok(tr_tokenizer_open(s->dir, &t));
+    assert_ok(tr_tokenizer_encode(t, "a", 1, &ids));
+    assert_int_equal(ids.n, 2);
+    assert_int_equal(ids.p[0], ' ');
+    tr_ids_release(&ids);
+    tr_tokenizer_close(t);
+}
+
+enum { N_THREADS = 4, N_TEXTS = 200 };
+
+struct job {
+    const struct tr_tokenizer *t;
+    uint64_t sum;
+};
+
+/* Texts that no two threads meet in the same order; the sum must not know. */
+static void *encode_many(void *arg)
+{
+    struct job *job = arg;
+    for (uint64_t k = 0; k < N_TEXTS; k++) {
+        struct tr_ids ids = { 0 };
+        char text[64];
+        int n = snprintf(text, sizeof text, "abcab %d aabbcc\n<s>x%d", (int)(k * 7919 % 1000), (int)k);
+        if (tr_tokenizer_encode(job->t, text, (size_t)n, &ids) != TR_OK)
+            return "encode failed";
+        for (size_t i = 0; i < ids.n; i++)
+            job->sum = job->sum * 31 + (uint64_t)ids.p[i];
+        tr_ids_release(&ids);
+    }
+    return NULL;
+}
+
+static void threads_share_one_tokenizer(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_tokenizer *t = NULL;
+    pthread_t threads[N_THREADS];
+    struct job jobs[N_THREADS + 1] = { 0 };
+    void *failed = NULL;
+    put_old_files(s, "a b\nab c\n");
+    put_text(s, "special_tokens_map.json", "{\"bos_token\": \"<s>\"}");
+    assert_ok(tr_tokenizer_open(s->dir, &t));
+    for (int i = 0; i <= N_THREADS; i++)
+        jobs[i].t = t;
+    for (int i = 0; i < N_THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_many, &jobs[i]), 0);
+    assert_null(encode_many(&jobs[N_THREADS]));
+    for (int i = 0; i < N_THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+        assert_true(jobs[i].sum == jobs[N_THREADS].sum);
+    }
+    tr_tokenizer_close(t);
+}
+
+static void a_stream_waits_for_the_rest_of_a_character(void **state)
+{
+    struct tr_tokenizer *t = byte_tokenizer(*state);
+    struct tr_stream *s = NULL;
+    struct tr_str out = { 0 };
+    static const char text[] = "a\xE4\xB8\xAD\xF0\x9F\x98\x80";
+    static const size_t n_out[] = { 1, 1, 1, 4, 4, 4, 4, 8 };
+    assert_ok(tr_stream_open(t, false, &s));
+    for (size_t i = 0; i < sizeof text - 1; i++) {
+        assert_ok(tr_stream_add(s, (unsigned char)text[i], &out));
+        assert_int_equal(out.n, n_out[i]);
+    }
+    assert_string_equal(out.p, text);
+    assert_ok(tr_stream_add(s, 0xE4, &out)); /* the other half never comes */
+    assert_int_equal(out.n, 8);
+    assert_ok(tr_stream_end(s, &out));
+    assert_int_equal(out.n, 9);
+    for (int i = 0; i < 100; i++) /* and bytes that are none do not pile up */
+        assert_ok(tr_stream_add(s, 0x80, &out));
+    assert_true(out.n >= 9 + 90);
+    assert_refused(tr_stream_add(s, 999, &out), TR_USAGE, "999");
+    tr_stream_close(s);
+    tr_str_release(&out);
+    tr_tokenizer_close(t);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -177,9 +274,12 @@ int main(void)
         cmocka_unit_test(bytes_to_unicode_table_is_gpt2s),
         T(byte_tokenizer_round_trips_every_byte),
         T(added_tokens_match_leftmost_longest_however_the_text_is_cut),
-        T(unsupported_features_are_refused_by_name),
         T(eos_comes_from_tokenizer_config_then_model_config),
         T(hash_follows_what_the_tokenizer_does),
+        T(vocab_and_merges_are_read_where_there_is_no_tokenizer_json),
+        T(config_overrides_the_prefix_space_of_a_byte_level_pre_tokenizer),
+        T(threads_share_one_tokenizer),
+        T(a_stream_waits_for_the_rest_of_a_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

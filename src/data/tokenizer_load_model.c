@@ -1,4 +1,4 @@
-/* tokenizer_model.c - the model and the added tokens of a tokenizer.json.
+/* tokenizer_load_model.c - the model and the added tokens of a tokenizer.json.
  *
  * Files are not trusted: ids are bounded, an id or a text given twice is refused, a merge must be of known tokens and
  * make a known one (so it cannot be cyclic: texts only grow), and an added token must have the id the library would
@@ -21,8 +21,8 @@ enum tr_status tr_load_id(const cJSON *x, const char *what, int32_t *out)
     char buf[96];
     double v = x ? x->valuedouble : -1;
     if (!cJSON_IsNumber(x) || !(v >= 0 && v < TR_VOCAB_MAX) || v != floor(v))
-        return tr_fail(TR_USAGE, "the id of \"%s\" is not a whole number from 0 to %d", tr_escape(what, buf, sizeof buf),
-                       TR_VOCAB_MAX - 1);
+        return tr_fail(TR_USAGE, "the id of \"%s\" is not a whole number from 0 to %d",
+                       tr_escape(what, buf, sizeof buf), TR_VOCAB_MAX - 1);
     *out = (int32_t)v;
     return TR_OK;
 }
@@ -314,7 +314,8 @@ static enum tr_status load_added_one(struct tr_tokenizer *t, const cJSON *x)
     a.n = strlen(text);
     int64_t id = library_id(t, text, a.n);
     if (id != a.id && tr_vocab_find(&t->added_vocab, text, a.n) < 0)
-        return tr_fail(TR_USAGE, "\"%s\" has id %d, but the tokenizers library would give it %" PRId64 "; write that id",
+        return tr_fail(TR_USAGE,
+                       "\"%s\" has id %d, but the tokenizers library would give it %" PRId64 "; write that id",
                        tr_escape(text, buf, sizeof buf), a.id, id);
     TR_TRY(tr_vocab_add(&t->added_vocab, text, a.n, a.id, false));
     a.text = strdup(text);
