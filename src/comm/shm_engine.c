@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { N_SPINS = 40, N_YIELDS = 50, HELPER_SLICE_US = 1000 * 1000 };
+enum { N_SPINS_MIN = 10, N_SPINS_MAX = 2560, N_YIELDS = 8, HELPER_SLICE_US = 1000 * 1000 };
 
 uint64_t tr_shm_alloc(struct world *w, size_t bytes)
 {
@@ -262,16 +262,20 @@ void tr_shm_forget(struct world *w, const struct shm_comm *c)
     }
 }
 
-/* Looks again for a while before sleeping, which costs more than most peers are late by: a microsecond or two without
- * leaving the core, then giving way to whoever shares it, which may be the very peer. */
+/* Looks again for a while before sleeping, which costs more than most peers are late by. How long without leaving the
+ * core is learnt: longer when that was worth it, shorter when it was not (the peer may need this very core). Then it
+ * gives way to whoever shares the core. */
 static enum tr_status spin(struct world *w, bool *has_moved)
 {
     enum tr_status st = TR_OK;
-    for (int i = 0; i < N_SPINS + N_YIELDS && st == TR_OK && !*has_moved; i++) {
-        if (i < N_SPINS)
-            tr_cpu_pause();
-        else
-            sched_yield();
+    for (int i = 0; i < w->n_spins && st == TR_OK && !*has_moved; i++) {
+        tr_cpu_pause();
+        st = advance(w, has_moved);
+    }
+    w->n_spins = *has_moved ? (w->n_spins < N_SPINS_MAX ? w->n_spins * 2 : w->n_spins)
+                            : (w->n_spins > N_SPINS_MIN ? w->n_spins / 2 : w->n_spins);
+    for (int i = 0; i < N_YIELDS && st == TR_OK && !*has_moved; i++) {
+        sched_yield();
         st = advance(w, has_moved);
     }
     return st;

@@ -141,6 +141,7 @@ struct world {
     bool is_local; /* the mapping is shared with rank 0 of this process */
     bool is_closing;
     int n_comms;
+    int n_spins;          /* learnt */
     struct pollfd *peers; /* pidfds; -1: this process */
     char host[64];
     pthread_mutex_t lock;

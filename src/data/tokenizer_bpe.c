@@ -304,18 +304,17 @@ out:
     return st;
 }
 
+/* An unknown letter joins nothing: the mark is known, and no merge takes byte or unknown tokens where may_merge is. */
 bool tr_bpe_never_joins(const struct tr_tokenizer *t, const char *mark)
 {
     size_t len;
     uint32_t c = tr_utf8_get(mark, strlen(mark) + 1, &len);
     int32_t right = t->may_merge ? id_of_char(t, mark, len, c) : -1;
     for (uint32_t a = 'A'; a <= 'z' && right >= 0; a++) {
-        size_t bit = t->id_of_cp[a] < 0 ? 0 : merge_bit((uint32_t)t->id_of_cp[a], (uint32_t)right);
-        bool is_known = t->id_of_cp[a] >= 0 && ((a | 32) >= 'a' && (a | 32) <= 'z');
-        if (is_known && t->may_merge[bit / 8] >> bit % 8 & 1)
-            right = -1;
-        if (!is_known && (a | 32) >= 'a' && (a | 32) <= 'z')
-            right = -1; /* an unknown letter may fuse with its neighbour */
+        int32_t left = t->id_of_cp[a];
+        size_t bit = left >= 0 ? merge_bit((uint32_t)left, (uint32_t)right) : 0;
+        if (left >= 0 && t->may_merge[bit / 8] >> bit % 8 & 1)
+            return false;
     }
     return right >= 0;
 }

@@ -9,20 +9,9 @@
 
 #include <string.h>
 
-/* Steps that look at one character, or at marks behind their letter. A replacement of one character is such a step. */
-static bool is_local(const struct tr_norm *x)
+static bool is_letter(char c)
 {
-    switch (x->kind) {
-    case TR_NORM_STRIP:
-    case TR_NORM_BYTES:
-        return false;
-    case TR_NORM_REPLACE:
-        if (x->pattern.is_regex)
-            return strcmp(x->pattern.text, " {2,}") == 0;
-        return x->pattern.n > 0 && tr_utf8_len(x->pattern.text, x->pattern.n) == x->pattern.n;
-    default:
-        return true;
-    }
+    return ((unsigned char)c | 32) >= 'a' && ((unsigned char)c | 32) <= 'z';
 }
 
 static bool charsmap_keeps_ascii(const struct tr_norm *x)
@@ -36,47 +25,69 @@ static bool charsmap_keeps_ascii(const struct tr_norm *x)
     return is_same;
 }
 
-/* What a space has become before the splits. */
-static const char *space_text(const struct tr_tokenizer *t)
+/* Follows what a space becomes in *space. False: the step looks at more than one character, or changes letters. */
+static bool is_local(const struct tr_norm *x, const char **space)
 {
-    for (size_t i = 0; i < t->n_norms; i++)
-        if (t->norms[i].kind == TR_NORM_REPLACE && !t->norms[i].pattern.is_regex &&
-            strcmp(t->norms[i].pattern.text, " ") == 0)
-            return t->norms[i].text;
-    return " ";
+    switch (x->kind) {
+    case TR_NORM_STRIP:
+    case TR_NORM_BYTES:
+        return false;
+    case TR_NORM_CHARSMAP:
+        return charsmap_keeps_ascii(x);
+    case TR_NORM_REPLACE:
+        if (x->pattern.is_regex)
+            return strcmp(x->pattern.text, " {2,}") == 0 && strcmp(*space, " ") == 0;
+        if (x->pattern.n == 0 || tr_utf8_len(x->pattern.text, x->pattern.n) != x->pattern.n ||
+            is_letter(*x->pattern.text))
+            return false;
+        if (strcmp(x->pattern.text, *space) == 0)
+            *space = x->text;
+        return **space && tr_utf8_len(*space, strlen(*space)) == strlen(*space) && !is_letter(**space);
+    default:
+        return true;
+    }
 }
 
 enum effect { BREAKS, HARMLESS, ENDS_WORD };
 
-static enum effect effect_of(const struct tr_tokenizer *t, const struct tr_split *x)
+static enum effect effect_of_pattern(const struct tr_split *x, bool is_space)
 {
     static const char cjk[] =
         "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"; /* DeepSeek */
-    switch (x->kind) {
-    case TR_SPLIT_PATTERN:
-        if (!x->pattern.is_regex) /* a literal that is no longer in the text */
-            return strcmp(x->pattern.text, " ") == 0 && !strchr(space_text(t), ' ') ? HARMLESS : BREAKS;
-        if (x->pattern.re.scan)
-            return x->behavior == TR_ISOLATED && !x->invert
-                       ? tr_scan_ends_words(x->pattern.re.scan) ? ENDS_WORD : HARMLESS
-                       : BREAKS;
-        return strcmp(x->pattern.text, cjk) == 0 && x->behavior == TR_ISOLATED ? HARMLESS : BREAKS;
-    case TR_SPLIT_CLASS:
-        return x->flag == 0                                                 ? ENDS_WORD
-               : x->behavior == TR_ISOLATED || x->behavior == TR_CONTIGUOUS ? HARMLESS
-                                                                            : BREAKS;
-    case TR_SPLIT_WORDS:
-        return ENDS_WORD;
-    case TR_SPLIT_METASPACE:
-        return x->has_split ? ENDS_WORD : HARMLESS;
-    default:
-        return HARMLESS;
-    }
+    if (!x->pattern.is_regex) /* a literal space that is no longer in the text */
+        return strcmp(x->pattern.text, " ") == 0 && !is_space ? HARMLESS : BREAKS;
+    if (x->behavior != TR_ISOLATED || x->invert)
+        return BREAKS;
+    if (x->pattern.re.scan && !tr_scan_ends_words(x->pattern.re.scan))
+        return HARMLESS; /* digits only */
+    if (x->pattern.re.scan)
+        return is_space ? ENDS_WORD : BREAKS;
+    return strcmp(x->pattern.text, cjk) == 0 ? HARMLESS : BREAKS;
 }
 
-static bool is_letter(char c)
+/* What a step does at a space between letters, which is *space by now. */
+static enum effect effect_of(const struct tr_split *x, const char **space)
 {
-    return ((unsigned char)c | 32) >= 'a' && ((unsigned char)c | 32) <= 'z';
+    bool is_space = strcmp(*space, " ") == 0;
+    switch (x->kind) {
+    case TR_SPLIT_PATTERN:
+        return effect_of_pattern(x, is_space);
+    case TR_SPLIT_CLASS: /* digits and punctuation do not reach the cut */
+        return x->flag == 0 && is_space ? ENDS_WORD : HARMLESS;
+    case TR_SPLIT_WORDS:
+        return is_space ? ENDS_WORD : BREAKS;
+    case TR_SPLIT_METASPACE:
+        if (!is_space && strcmp(*space, x->pattern.text) != 0)
+            return BREAKS;
+        *space = x->pattern.text;
+        return x->has_split ? ENDS_WORD : HARMLESS;
+    case TR_SPLIT_PREFIX:
+        return is_space ? HARMLESS : BREAKS;
+    case TR_SPLIT_BYTES:
+        *space = "\xC4\xA0"; /* its byte character */
+        return HARMLESS;
+    }
+    return BREAKS;
 }
 
 /* Whether a token could reach across a cut at a space (or what it becomes), or take the space with it. */
@@ -98,30 +109,27 @@ static bool crosses_newline(const struct tr_added *a)
 
 void tr_find_cuts(struct tr_tokenizer *t)
 {
-    bool space = true, newline = true, ends_word = false;
+    bool at_space = true, at_newline = true, ends_word = false;
+    const char *space = " ";
     for (size_t i = 0; i < t->n_norms; i++) {
-        const struct tr_norm *x = &t->norms[i];
-        newline = newline && x->kind == TR_NORM_NFC;
-        space = space && is_local(x) && (x->kind != TR_NORM_CHARSMAP || charsmap_keeps_ascii(x));
+        at_space = at_space && is_local(&t->norms[i], &space);
+        at_newline = at_newline && t->norms[i].kind == TR_NORM_NFC;
     }
     for (size_t i = 0; i < t->n_splits; i++) {
         const struct tr_split *x = &t->splits[i];
-        enum effect effect = effect_of(t, x);
-        space = space && effect != BREAKS;
+        enum effect effect = effect_of(x, &space);
+        bool is_digits = x->kind == TR_SPLIT_CLASS && x->flag == TR_CP_NUMERIC;
+        at_space = at_space && effect != BREAKS;
+        at_newline = at_newline && effect != BREAKS && (x->kind == TR_SPLIT_PATTERN || is_digits);
         ends_word = ends_word || effect == ENDS_WORD;
-        newline = newline && (x->kind == TR_SPLIT_PATTERN || (x->kind == TR_SPLIT_CLASS && x->flag == TR_CP_NUMERIC));
-        newline = newline && effect != BREAKS;
     }
-    newline = newline && ends_word;
-    const char *mark = t->n_splits && t->splits[t->n_splits - 1].kind == TR_SPLIT_METASPACE
-                           ? t->splits[t->n_splits - 1].pattern.text
-                           : space_text(t);
+    at_newline = at_newline && ends_word;
     if (!ends_word)
-        space = space && t->model == TR_MODEL_BPE && tr_bpe_never_joins(t, mark);
+        at_space = at_space && t->model == TR_MODEL_BPE && tr_bpe_never_joins(t, space);
     for (size_t i = 0; i < t->n_added; i++) {
-        space = space && !crosses_space(&t->added[i], mark);
-        newline = newline && !crosses_newline(&t->added[i]);
+        at_space = at_space && !crosses_space(&t->added[i], space);
+        at_newline = at_newline && !crosses_newline(&t->added[i]);
     }
-    t->cuts_at_space = space;
-    t->cuts_at_newline = newline;
+    t->cuts_at_space = at_space;
+    t->cuts_at_newline = at_newline;
 }

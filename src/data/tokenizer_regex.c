@@ -14,18 +14,19 @@
 
 enum {
     PATTERN_MAX = 1 << 16,
-    MATCH_LIMIT = 10 * 1000 * 1000,
+    MATCH_LIMIT = 1000 * 1000, /* backtracks from one start */
+    WINDOW = 512,              /* starts that are tried between two looks at the clock */
     HEAP_LIMIT_KIB = 64 << 10,
     JIT_STACK_MIN = 32 << 10,
     JIT_STACK_MAX = 4 << 20,
-    BUDGET_US = 2 * 1000 * 1000, /* and 2 microseconds a byte */
-    CLOCK_EVERY = 256            /* matches between two looks at the clock */
+    BUDGET_US = 2 * 1000 * 1000 /* and 2 microseconds a byte */
 };
 
 struct tr_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
+    int64_t stop_us; /* when the text at hand must be done */
 };
 
 /* ---- Ruby syntax to PCRE2's ---- */
@@ -126,7 +127,8 @@ static enum tr_status compile(const char *pattern, struct tr_regex *out)
     PCRE2_SIZE where = 0;
     TR_TRY(rewrite(pattern, &s));
     /* Ruby's ^ and $ match at every line; case folding and classes are Unicode's */
-    out->code = pcre2_compile((PCRE2_SPTR)s.p, s.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK,
+    out->code = pcre2_compile((PCRE2_SPTR)s.p, s.n,
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK | PCRE2_USE_OFFSET_LIMIT,
                               &error, &where, NULL);
     if (!out->code) {
         char why[128], buf[128];
@@ -193,28 +195,40 @@ static enum tr_status match_failed(int rc)
     return tr_fail(TR_USAGE, "a pattern of the tokenizer gave up on this text: %s", why);
 }
 
-/* The next match at or after `from`; *found false: none. An empty match where the last one ended does not count. */
+static size_t next_char(const char *p, size_t n, size_t i)
+{
+    size_t len = 1;
+    if (i < n)
+        (void)tr_utf8_get(p + i, n - i, &len);
+    return i + len;
+}
+
+/* The next match at or after `from`; *found false: none. An empty match where the last one ended does not count. PCRE2
+ * bounds the work of one start only, so it gets a window of starts at a time. */
 static enum tr_status next_match(const struct tr_regex *r, struct tr_matcher *m, const char *p, size_t n, size_t from,
                                  size_t last_end, size_t *begin, size_t *end, bool *found)
 {
     *found = false;
     while (from <= n) {
+        size_t limit = n - from > WINDOW ? tr_utf8_before(p, from + WINDOW) : n;
+        pcre2_set_offset_limit(m->context, limit);
         int rc = pcre2_match(r->code, (PCRE2_SPTR)p, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
-        if (rc == PCRE2_ERROR_NOMATCH)
-            return TR_OK;
-        if (rc < 0)
+        if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
             return match_failed(rc);
+        if (tr_clock_us() > m->stop_us)
+            return tr_fail(TR_USAGE, "a pattern of the tokenizer gave up on this text: too slow on %zu bytes", n);
+        if (rc == PCRE2_ERROR_NOMATCH) {
+            from = next_char(p, n, limit);
+            continue;
+        }
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
-        *begin = at[0];
-        *end = at[1];
-        if (*end > *begin || *end != last_end) {
-            *found = *end >= *begin;
+        if (at[1] > at[0] || at[1] != last_end) {
+            *begin = at[0];
+            *end = at[1];
+            *found = true; /* \K, which could turn them round, is refused */
             return TR_OK;
         }
-        size_t len = 1;
-        if (from < n)
-            (void)tr_utf8_get(p + from, n - from, &len);
-        from += len;
+        from = next_char(p, n, from);
     }
     return TR_OK;
 }
@@ -223,10 +237,10 @@ static enum tr_status split_pcre2(const struct tr_regex *r, struct tr_matcher *m
                                   struct tr_spans *out)
 {
     enum tr_status st = TR_OK;
-    size_t prev = 0, last_end = SIZE_MAX, begin, end;
-    int64_t stop_us = tr_clock_us() + BUDGET_US + 2 * (int64_t)n;
+    size_t prev = 0, last_end = SIZE_MAX, begin = 0, end = 0;
     bool found = true;
-    for (unsigned k = 1;; k++) {
+    m->stop_us = tr_clock_us() + BUDGET_US + 2 * (int64_t)n;
+    while (true) {
         TR_TRY(next_match(r, m, p, n, last_end == SIZE_MAX ? 0 : last_end, last_end, &begin, &end, &found));
         if (!found)
             break;
@@ -234,8 +248,6 @@ static enum tr_status split_pcre2(const struct tr_regex *r, struct tr_matcher *m
             TR_TRY(tr_spans_add(out, base + prev, base + begin, false));
         TR_TRY(tr_spans_add(out, base + begin, base + end, true));
         prev = last_end = end;
-        if (k % CLOCK_EVERY == 0 && tr_clock_us() > stop_us)
-            TR_TRY(tr_fail(TR_USAGE, "a pattern of the tokenizer is too slow on this text (%zu bytes)", n));
     }
     if (prev != n)
         TR_TRY(tr_spans_add(out, base + prev, base + n, false));

@@ -372,9 +372,38 @@ static enum tr_status stop_after(struct trainer *t, int64_t done)
     return tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
 }
 
+/* Does the log already hold the evaluation of this step? */
+static bool is_evaluated(const struct trainer *t, int64_t step)
+{
+    char *line = NULL, want[40];
+    size_t cap = 0;
+    bool found = false;
+    FILE *f = fopen(t->events_path, "re");
+    (void)tr_format(want, sizeof want, "\"step\":%" PRId64 ",", step);
+    while (f && !found && getline(&line, &cap, f) > 0)
+        found = strstr(line, "\"event\":\"eval\"") && strstr(line, want);
+    if (f)
+        fclose(f);
+    free(line);
+    return found;
+}
+
+/* A signal may have cut off the evaluation of the step we resume after: its line belongs in the log. */
+static enum tr_status make_up(struct trainer *t)
+{
+    double n_missing = 0;
+    if (!t->eval_data || t->first_step == 0 || !is_due(t->first_step, t->cfg->eval_steps))
+        return TR_OK;
+    if (is_first(t) && !is_evaluated(t, t->first_step))
+        n_missing = 1;
+    enum tr_status st = tr_exec_total(t->e, "evaluation missing?", &n_missing);
+    return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step) : st;
+}
+
 static enum tr_status loop(struct trainer *t)
 {
     enum tr_status st = TR_OK;
+    TR_TRY(make_up(t));
     for (int64_t step = t->first_step; step < t->total_steps; step++) {
         TR_TRY(tr_failpoint("train.before_step"));
         st = one_step(t, step);

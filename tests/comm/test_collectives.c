@@ -1,5 +1,6 @@
 /* Every collective gives the bits of its serial definition: any kind, type, count, place of its buffers, rank count. */
 #include "comm/serial.h"
+#include "comm/comm_impl.h"
 
 enum { BUF_BYTES = 4 << 20 };
 
@@ -181,6 +182,21 @@ static void phantom_counts_and_touches_nothing(void **state)
     tr_comm_close(world);
 }
 
+static void a_copy_past_the_cache_copies_every_byte_and_no_more(void **state)
+{
+    (void)state;
+    static char from[20000], to[20000];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (char)(i * 7 + i / 256);
+    for (size_t at = 0; at < 130; at += 13)
+        for (size_t n = 0; n < 19000; n += n < 200 ? 1 : 977) {
+            memset(to, 0x55, sizeof to);
+            tr_copy_past_cache(to + at, from + 3, n);
+            assert_memory_equal(to + at, from + 3, n);
+            assert_true(to[at + n] == 0x55 && (at == 0 || to[at - 1] == 0x55));
+        }
+}
+
 static void wrong_calls_are_refused(void **state)
 {
     (void)state;
@@ -209,9 +225,13 @@ static void wrong_calls_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_copies_in_to_out),          cmocka_unit_test(processes_get_the_serial_bits),
-        cmocka_unit_test(large_buffers_get_the_serial_bits),  cmocka_unit_test(a_nan_of_any_rank_wins_a_maximum),
-        cmocka_unit_test(phantom_counts_and_touches_nothing), cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(one_rank_copies_in_to_out),
+        cmocka_unit_test(processes_get_the_serial_bits),
+        cmocka_unit_test(large_buffers_get_the_serial_bits),
+        cmocka_unit_test(a_nan_of_any_rank_wins_a_maximum),
+        cmocka_unit_test(phantom_counts_and_touches_nothing),
+        cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(a_copy_past_the_cache_copies_every_byte_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

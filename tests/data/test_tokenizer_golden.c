@@ -159,6 +159,16 @@ static void a_stream_gives_the_same_text_in_whole_characters(void **state)
     for_every_case(check_stream);
 }
 
+/* Those whose patterns, strips or merges across spaces leave no place to cut. */
+static bool is_never_cut(const char *name)
+{
+    static const char *const whole[] = { "clip", "falcon", "flags", "pcre", "unigram" };
+    for (size_t i = 0; i < TR_COUNT_OF(whole); i++)
+        if (strcmp(whole[i], name) == 0)
+            return true;
+    return false;
+}
+
 static void long_texts_are_cut_into_chunks_without_changing_ids(void **state)
 {
     (void)state;
@@ -178,6 +188,8 @@ static void long_texts_are_cut_into_chunks_without_changing_ids(void **state)
         assert_ok(tr_tokenizer_encode(t, all.p, all.n, &whole));
         for (size_t end = 5000; end < all.n; end += 5000, from += n_used)
             assert_ok(tr_encoder_part(e, all.p + from, end - from, false, &parts, &n_used));
+        if ((from == 0) != is_never_cut(names[i]))
+            fail_msg("%s: %zu bytes were taken before the end", names[i], from);
         assert_ok(tr_encoder_part(e, all.p + from, all.n - from, true, &parts, &n_used));
         if (whole.n != parts.n || memcmp(whole.p, parts.p, whole.n * sizeof *whole.p) != 0)
             fail_msg("%s: %zu ids whole, %zu in parts", names[i], whole.n, parts.n);

@@ -15,7 +15,7 @@ Der schnelle braune Fuchs springt über den faulen Hund; größer, früher, Stra
 Быстрая коричневая лиса прыгает через ленивую собаку. Γρήγορη καφέ αλεπού. השועל החום המהיר. الثعلب البني السريع يقفز.
 敏捷的棕色狐狸跳过懒狗。すばやい茶色の狐はのろまな犬を飛び越える。빠른 갈색 여우가 게으른 개를 뛰어넘습니다. สุนัขจิ้งจอกสีน้ำตาล
 तेज भूरी लोमड़ी आलसी कुत्ते के ऊपर कूदती है। দ্রুত বাদামী শিয়াল। விரைவான பழுப்பு நரி. మేఘాలు. ქართული ენა. հայերեն. አማርኛ. ភាសាខ្មែរ བོད་ཡིག
-def main(argc, argv):\n    if argc != 2:\n        return -1  # HelloWorld camelCase HTTPServer\n\tprint("x += 0x1F;")
+See /usr/bin.\n/etc/x.\n/var.\n//tmp/y.\n/opt\ndef main(argc, argv):\n    if argc != 2:\n        return -1  # HelloWorld camelCase HTTPServer\n\tprint("x += 0x1F;")
 """.replace("\\n", "\n").replace("\\t", "\t")
 SPACES = r"|\s+(?!\S)|\s+"
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+" + SPACES
@@ -63,16 +63,20 @@ def splits(*patterns):
 
 def char_bpe(norm, pre, decoder, **model):
     tok = Tokenizer(M.BPE(**model))
-    if norm:
-        tok.normalizer = norm
-    if pre:
-        tok.pre_tokenizer = pre
-    tok.decoder = decoder
+    tok.pre_tokenizer = P.Metaspace() if model.get("byte_fallback") else pre  # SentencePiece's merges keep words apart
     alphabet = sorted(set(c for c in CORPUS if ord(c) < 0x500) | {"▁"})
     special = ["<unk>", "<s>", "</s>"] + (["<0x%02X>" % b for b in range(256)] if model.get("byte_fallback") else [])
     trainer = T.BpeTrainer(vocab_size=len(special) + len(alphabet) + 120, initial_alphabet=alphabet, limit_alphabet=len(alphabet), special_tokens=special, show_progress=False,
                            **({"end_of_word_suffix": model["end_of_word_suffix"]} if "end_of_word_suffix" in model else {}))
     train(tok, trainer)
+    tok.decoder = decoder
+    if norm:
+        tok.normalizer = norm
+    if not pre:
+        d = json.loads(tok.to_str())
+        d["pre_tokenizer"] = None
+        return Tokenizer.from_str(json.dumps(d))
+    tok.pre_tokenizer = pre
     return tok
 
 
