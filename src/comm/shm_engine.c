@@ -3,9 +3,9 @@
  * Whoever waits turns the crank: advance() moves every channel with work as far as its peers allow, so collectives of
  * several communicators and both directions of a ring make progress together. When nobody waits, a helper thread turns
  * it, which gives overlap where there is a spare core; it never spins, keeps away while a caller is inside, and sleeps
- * on the same bell as a waiter. A waiter spins a microsecond or two, then gives way a few times, then sleeps on its
- * bell in slices, looking after its peers between them. Rejected: a thread per communicator (cores are for arithmetic);
- * the helper alone (two context switches on every small collective).
+ * on the same bell as a waiter. A waiter spins (100 us at most, less when that did not pay), gives way a few times,
+ * then sleeps on its bell in slices, looking after its peers between them. Rejected: a thread per communicator (cores
+ * are for arithmetic); the helper alone (two context switches on every small collective).
  */
 #include "comm/shm_impl.h"
 #include <linux/futex.h>

@@ -163,33 +163,64 @@ static enum tr_status make_segment(const struct tr_comm_env *env, const struct g
     return st;
 }
 
-/* A connection: false, and closed, when it is none of ours; *st tells when it is one of ours that does not fit. */
-static bool admit(int fd, const struct tr_comm_env *env, struct guest *guests, enum tr_status *st)
+/* The next connection's hello; -1: it is none of ours, and closed. */
+static int hear(int listener, struct hello *he, int32_t *pid)
 {
-    struct hello he;
-    int32_t pid = 0;
     struct timeval second = { .tv_sec = 1 };
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return -1;
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
-    if (!is_ours(fd, &pid) || recv(fd, &he, sizeof he, 0) != (ssize_t)sizeof he || he.magic != MAGIC) {
-        close(fd);
-        return false;
+    if (is_ours(fd, pid) && recv(fd, he, sizeof *he, 0) == (ssize_t)sizeof *he && he->magic == MAGIC)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static struct welcome refusal(enum tr_status st)
+{
+    struct welcome no = { .magic = MAGIC, .status = (int32_t)st };
+    (void)snprintf(no.text, sizeof no.text, "%s", tr_error_text());
+    return no;
+}
+
+/* Seats the guest, or refuses it, which ends the round for all. */
+static enum tr_status admit(int fd, const struct hello *he, int32_t pid, const struct tr_comm_env *env,
+                            struct guest *guests)
+{
+    enum tr_status st = TR_OK;
+    if (he->size != env->size || he->generation != env->generation || he->rank < 0 || he->rank >= env->size)
+        st = tr_fail(TR_USAGE,
+                     "pid %d came as rank %d of %d (generation %" PRId64 "), rank 0 (pid %d) was started for %d ranks "
+                     "(generation %" PRId64 ")",
+                     pid, he->rank, he->size, he->generation, getpid(), env->size, env->generation);
+    else if (he->rank == 0 || guests[he->rank].fd >= 0)
+        st = tr_fail(TR_USAGE, "rank %d was started twice: pid %d and pid %d", he->rank, guests[he->rank].pid, pid);
+    if (st == TR_OK) {
+        guests[he->rank] = (struct guest){ .fd = fd, .pid = pid, .arena_bytes = he->arena_bytes };
+        return TR_OK;
     }
-    if (he.size != env->size || he.generation != env->generation || he.rank < 0 || he.rank >= env->size)
-        *st = tr_fail(TR_USAGE,
-                      "pid %d came as rank %d of %d (generation %" PRId64 "), rank 0 (pid %d) was started for %d ranks "
-                      "(generation %" PRId64 ")",
-                      pid, he.rank, he.size, he.generation, getpid(), env->size, env->generation);
-    else if (he.rank == 0 || guests[he.rank].fd >= 0)
-        *st = tr_fail(TR_USAGE, "rank %d was started twice: pid %d and pid %d", he.rank, guests[he.rank].pid, pid);
-    else
-        guests[he.rank] = (struct guest){ .fd = fd, .pid = pid, .arena_bytes = he.arena_bytes };
-    if (*st != TR_OK) { /* the newcomer is told too */
-        struct welcome no = { .magic = MAGIC, .status = (int32_t)*st };
-        (void)tr_format(no.text, sizeof no.text, "%s", tr_error_text());
-        send_welcome(fd, &no, -1);
+    struct welcome no = refusal(st);
+    send_welcome(fd, &no, -1);
+    close(fd);
+    return st;
+}
+
+/* The round failed: those who come now are told why, rather than left to find nobody. */
+static void turn_away(const struct tr_comm_env *env, int listener, const struct welcome *no, int n_told)
+{
+    int64_t until = tr_clock_us() + GRACE_US;
+    while (n_told < env->size - 1 && tr_clock_us() < until) {
+        struct pollfd p = { .fd = listener, .events = POLLIN };
+        struct hello he;
+        int32_t pid;
+        int fd = poll(&p, 1, 100) > 0 ? hear(listener, &he, &pid) : -1;
+        if (fd < 0)
+            continue;
+        send_welcome(fd, no, -1);
         close(fd);
+        n_told++;
     }
-    return true;
 }
 
 static enum tr_status not_here(const struct tr_comm_env *env, const struct guest *guests)
@@ -219,13 +250,13 @@ static enum tr_status receive_guests(const struct tr_comm_env *env, struct guest
         for (int r = 1; r < env->size; r++)
             if (fds[r].revents) /* they have nothing to say until we answer: this one is gone */
                 return tr_fail(TR_PEER, "rank %d (pid %d) left before all ranks had joined", r, guests[r].pid);
-        int fd = fds[0].revents ? accept4(fds[0].fd, NULL, NULL, SOCK_CLOEXEC) : -1;
-        enum tr_status st = TR_OK;
-        if (fd >= 0 && admit(fd, env, guests, &st)) {
-            if (st != TR_OK)
-                return st;
-            n_here++;
-        }
+        struct hello he;
+        int32_t pid;
+        int fd = fds[0].revents ? hear(fds[0].fd, &he, &pid) : -1;
+        enum tr_status st = fd >= 0 ? admit(fd, &he, pid, env, guests) : TR_OK;
+        if (st != TR_OK)
+            return st;
+        n_here += fd >= 0;
     }
     return TR_OK;
 }
@@ -266,17 +297,18 @@ static enum tr_status host_all(const struct tr_comm_env *env, struct header **se
     TR_TRY(receive_guests(env, guests, fds));
     TR_TRY(make_segment(env, guests, &memory, seg));
 out:
-    if (guests) {
-        struct welcome hi = { .magic = MAGIC, .status = (int32_t)st };
-        if (st == TR_OK)
-            hi.total_bytes = (*seg)->total_bytes;
-        else
-            (void)snprintf(hi.text, sizeof hi.text, "%s", tr_error_text());
+    if (guests && fds) {
+        struct welcome hi = st == TR_OK ? (struct welcome){ .magic = MAGIC } : refusal(st);
+        int n_told = st == TR_USAGE; /* the one that did not fit */
+        hi.total_bytes = st == TR_OK ? (*seg)->total_bytes : 0;
         for (size_t r = 1; r < n; r++)
             if (guests[r].fd >= 0) {
                 send_welcome(guests[r].fd, &hi, memory);
                 close(guests[r].fd);
+                n_told++;
             }
+        if (st != TR_OK && fds[0].fd >= 0)
+            turn_away(env, fds[0].fd, &hi, n_told);
     }
     if (memory >= 0)
         close(memory);

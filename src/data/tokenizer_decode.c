@@ -89,16 +89,19 @@ static void clean_up(struct tr_str *out, size_t begin)
         { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
         { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
-    for (size_t i = 0; i < TR_COUNT_OF(pairs); i++) {
+    for (size_t i = 0; i < TR_COUNT_OF(pairs) && tr_str_ok(out); i++) {
         struct tr_str s = { 0 };
-        if (!tr_str_ok(out) || out->n == begin)
-            return;
-        put_replaced(&s, out->p + begin, out->n - begin, pairs[i][0], strlen(pairs[i][0]), pairs[i][1]);
+        const char *from = pairs[i][0];
+        if (!memmem(out->p + begin, out->n - begin, from, strlen(from)))
+            continue;
+        put_replaced(&s, out->p + begin, out->n - begin, from, strlen(from), pairs[i][1]);
         out->n = begin;
-        if (tr_str_ok(&s))
+        if (tr_str_ok(&s)) {
             tr_str_add(out, s.p, s.n);
-        else
-            tr_str_add(out, NULL, SIZE_MAX / 2); /* fails it */
+        } else {
+            tr_str_release(out);
+            out->n_cap = SIZE_MAX; /* failed, as str.h has it */
+        }
         tr_str_release(&s);
     }
 }

@@ -192,7 +192,30 @@ static enum tr_status build_pieces(struct tr_tokenizer *t)
     }
     enum tr_status st = tr_trie_build(&t->pieces, keys, n);
     free(keys);
+    if (st == TR_OK && !t->pieces.nodes)
+        return tr_fail(TR_USAGE, "model.vocab holds no text");
     return st;
+}
+
+/* The score as the library reads it: all digits as one 64 bit number, divided by a power of ten, which may be the last
+ * bit away from the nearest double. Equal paths are common ("---" and "-" in a row of them), and that bit decides. The
+ * digits are the shortest that give v, as all writers of these files print them. */
+static double library_score(double v)
+{
+    char text[40], power[16];
+    int n_digits = 15;
+    do
+        snprintf(text, sizeof text, "%.*e", n_digits - 1, fabs(v));
+    while (strtod(text, NULL) != fabs(v) && ++n_digits <= 17);
+    const char *e = strchr(text, 'e');
+    int exponent = e ? (int)strtol(e + 1, NULL, 10) - (n_digits - 1) : 0;
+    if (n_digits == 15 || exponent >= 0 || exponent < -300)
+        return v; /* exact either way; or no score of a model */
+    uint64_t digits = (uint64_t)(text[0] - '0');
+    for (const char *p = text + 2; p < e; p++)
+        digits = digits * 10 + (uint64_t)(*p - '0');
+    snprintf(power, sizeof power, "1e%d", -exponent);
+    return copysign((double)digits / strtod(power, NULL), v);
 }
 
 /* [["piece", score], ...] */
@@ -214,8 +237,8 @@ static enum tr_status load_unigram(struct tr_tokenizer *t, const cJSON *model)
         if (!cJSON_IsString(piece) || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
             return tr_fail(TR_USAGE, "model.vocab entry %" PRId64 " is not [\"piece\", score]", id);
         TR_TRY(tr_vocab_add(&t->vocab, piece->valuestring, strlen(piece->valuestring), id, true));
-        t->scores[id++] = score->valuedouble;
-        lowest = score->valuedouble < lowest ? score->valuedouble : lowest;
+        t->scores[id] = library_score(score->valuedouble);
+        lowest = fmin(lowest, t->scores[id++]);
     }
     TR_TRY(tr_json_int(model, "unk_id", false, 0, n - 1, &unk));
     TR_TRY(tr_json_bool(model, "byte_fallback", false, &t->byte_fallback));

@@ -30,7 +30,7 @@ static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, si
         bool has_char = false;
         const struct tr_trie_node *node = t->pieces.nodes;
         (void)tr_utf8_get(p + i, n - i, &len);
-        for (size_t k = i; k < n && node && (node = tr_trie_step(&t->pieces, node, (uint8_t)p[k])); k++) {
+        for (size_t k = i; k < n && (node = tr_trie_step(&t->pieces, node, (uint8_t)p[k])); k++) {
             if (node->value < 0)
                 continue;
             offer(&path[k + 1], t->scores[node->value] + path[i].score, i, node->value);

@@ -97,7 +97,8 @@ uint16_t *tr_unicode_new(void)
         for (uint32_t c = class_ranges[i].first; c <= class_ranges[i].last; c++)
             table[c] = (uint16_t)class_ranges[i].value;
     for (uint32_t c = 0; c < TR_CP_TABLE; c++)
-        table[c] = (uint16_t)(class_of(c, table[c]) | properties_of(c, table[c]));
+        if (table[c] != UTF8PROC_CATEGORY_CN) /* unassigned: no property */
+            table[c] = (uint16_t)(class_of(c, table[c]) | properties_of(c, table[c]));
 #define CORRECT(ranges, flag) correct(table, ranges, TR_COUNT_OF(ranges), flag)
     CORRECT(numeric_ranges, TR_CP_NUMERIC);
     CORRECT(punct_ranges, TR_CP_PUNCT);

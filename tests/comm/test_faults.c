@@ -4,14 +4,20 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-enum {
-    N_KILLS = 80,
-    N_STOPS = 20,
-    N_JOIN_KILLS = 20,
-    BOUND_US = 1000 * 1000,
-    STOP_TIMEOUT_US = 400 * 1000,
-    N_X = 30000
-};
+enum { N_KILLS = 80, N_STOPS = 20, N_JOIN_KILLS = 20, N_X = 30000 };
+
+/* Bounds in time hold for ranks that get to run: on a busy machine they stretch with the work that waits for each core.
+ */
+static int64_t stretched(int64_t us)
+{
+    double load = 0;
+    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (getloadavg(&load, 1) != 1 || n_cores < 1)
+        return us;
+    return (int64_t)((double)us * (1 + 2 * load / (double)n_cores));
+}
+
+static int64_t second_us, stop_timeout_us; /* set once in main */
 
 /* What ranks tell the test, in memory that survives them. */
 struct board {
@@ -165,27 +171,27 @@ static void hit_random_ranks(int n_times, int sig, int64_t timeout_us, int64_t b
 static void a_killed_rank_is_named_within_a_second(void **state)
 {
     (void)state;
-    hit_random_ranks(N_KILLS, SIGKILL, 30 * 1000000, BOUND_US, TR_PEER);
+    hit_random_ranks(N_KILLS, SIGKILL, 30 * 1000000, second_us, TR_PEER);
 }
 
 static void a_stopped_rank_is_named_when_the_bound_runs_out(void **state)
 {
     (void)state;
-    hit_random_ranks(N_STOPS, SIGSTOP, STOP_TIMEOUT_US, STOP_TIMEOUT_US + BOUND_US, TR_TIMEOUT);
+    hit_random_ranks(N_STOPS, SIGSTOP, stop_timeout_us, stop_timeout_us + second_us, TR_TIMEOUT);
 }
 
 /* All ranks stopped together for longer than the bound, as a scheduler may do: nobody is to blame. */
 static void a_job_stopped_as_a_whole_goes_on(void **state)
 {
     (void)state;
-    struct board *b = new_board(STOP_TIMEOUT_US);
+    struct board *b = new_board(stop_timeout_us);
     pid_t pids[N_RANKS_MAX];
     start_all(2, loop_for_ever, b, pids);
     for (int64_t t = tr_clock_us(); !all_work(b, 2) && tr_clock_us() - t < 10000000;)
         usleep(200);
     kill(pids[0], SIGSTOP);
     kill(pids[1], SIGSTOP);
-    usleep(2 * STOP_TIMEOUT_US);
+    usleep((useconds_t)(2 * stop_timeout_us));
     int n_done = b->rank[0].n_done;
     kill(pids[0], SIGCONT);
     kill(pids[1], SIGCONT);
@@ -204,7 +210,7 @@ static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
     for (int i = 0; i < N_JOIN_KILLS; i++) {
         struct tr_philox dice = tr_philox(3, 0, (uint64_t)i);
         int victim = (int)(dice.v[0] % 4);
-        struct board *b = new_board(STOP_TIMEOUT_US);
+        struct board *b = new_board(stop_timeout_us);
         pid_t pids[N_RANKS_MAX];
         start_all(4, loop_for_ever, b, pids);
         usleep(dice.v[1] % 6000);
@@ -216,10 +222,11 @@ static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
                 char name[16];
                 (void)snprintf(name, sizeof name, "rank %d", victim);
                 bool is_named =
-                    strstr(b->rank[r].text, name) || strstr(b->rank[r].text, "rank 0 of job"); /* came too late */
+                    strstr(b->rank[r].text, name) || strstr(b->rank[r].text, "rank 0 of job") ||
+                    strstr(b->rank[r].text, "left before all ranks had joined"); /* came too late, or heard it second */
                 if ((b->rank[r].st != TR_PEER && b->rank[r].st != TR_TIMEOUT) || !is_named)
                     fail_msg("rank %d of victim %d: %s", r, victim, b->rank[r].text);
-                assert_true(b->rank[r].at_us - hit_us < STOP_TIMEOUT_US + 2 * BOUND_US);
+                assert_true(b->rank[r].at_us - hit_us < stop_timeout_us + 2 * second_us);
             }
         munmap(b, sizeof *b);
     }
@@ -240,7 +247,7 @@ static void a_rank_killed_at_a_failpoint_is_named(void **state)
         int64_t start_us = tr_clock_us();
         start_all(4, loop_for_ever, b, pids);
         reap(4, pids, victim);
-        check_reports(b, 4, victim, pids[victim], start_us, 5 * BOUND_US, TR_PEER);
+        check_reports(b, 4, victim, pids[victim], start_us, 5 * second_us, TR_PEER);
         munmap(b, sizeof *b);
     }
     setenv("TR_FAIL", "comm.in_reduce:error:3:1", 1);
@@ -272,14 +279,14 @@ static void chain(const struct tr_comm_env *given, void *ctx)
     if (env.rank == 1)
         st = tr_comm_run(w, &take);
     if (env.rank == 2)
-        usleep((useconds_t)(b->timeout_us + BOUND_US / 2));
+        usleep((useconds_t)(b->timeout_us + second_us / 2));
     report(b, env.rank, st);
 }
 
 static void blame_goes_to_the_end_of_the_chain(void **state)
 {
     (void)state;
-    struct board *b = new_board(STOP_TIMEOUT_US);
+    struct board *b = new_board(stop_timeout_us);
     pid_t pids[N_RANKS_MAX];
     start_all(3, chain, b, pids);
     reap(3, pids, 2);
@@ -346,7 +353,7 @@ static void abort_frees(const struct tr_comm_env *env, void *ctx)
     CHECK(tr_comm_run(w, &c) == TR_PEER);
     CHECK(strstr(tr_error_text(), "rank 1 aborted: the disk is on fire"));
     CHECK(tr_comm_check(w) == TR_PEER);
-    CHECK(tr_clock_us() - start < 5 * BOUND_US);
+    CHECK(tr_clock_us() - start < 5 * second_us);
     tr_comm_close(w);
 }
 
@@ -384,8 +391,10 @@ static void open_wrongly(const struct tr_comm_env *given, void *ctx)
         env.rank = 1;
         env.size += b->timeout_us == 1;
     }
-    CHECK(tr_comm_open("shm", &env, &w) == TR_USAGE);
-    CHECK(strstr(tr_error_text(), b->timeout_us == 1 ? "was started for 3 ranks" : "rank 1 was started twice"));
+    enum tr_status st = tr_comm_open("shm", &env, &w);
+    CHECK(st == TR_USAGE || st == TR_PEER); /* who hears last hears that the others have left */
+    if (st == TR_USAGE)
+        CHECK(strstr(tr_error_text(), b->timeout_us == 1 ? "was started for 3 ranks" : "rank 1 was started twice"));
 }
 
 static void two_ranks_of_one_number_and_other_sizes_are_refused(void **state)
@@ -437,6 +446,8 @@ static void nothing_is_left_behind(void **state)
 
 int main(void)
 {
+    second_us = stretched(1000 * 1000);
+    stop_timeout_us = stretched(400 * 1000);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_that_differ_are_reported_on_all_ranks_with_both_sites),
         cmocka_unit_test(abort_frees_every_rank),
