@@ -85,10 +85,22 @@ enum tr_status cmd_generate(const struct tr_config *cfg)
     return st;
 }
 
+static enum tr_status print_legal(const struct tr_config *cfg)
+{
+    struct tr_str out = { 0 };
+    enum tr_status st = tr_setup_legal(cfg, &out);
+    if (st == TR_OK && tr_str_ok(&out))
+        cli_print(out.p);
+    tr_str_release(&out);
+    return st;
+}
+
 enum tr_status cmd_plan(const struct tr_config *cfg)
 {
     struct tr_setup *s = NULL;
     struct tr_str out = { 0 };
+    if (cfg->legal)
+        return print_legal(cfg);
     enum tr_status st = need(cfg->model, "--model DIR or config.json", "plan");
     if (st == TR_OK)
         st = tr_setup_open(cfg, TR_USE_TRAIN, &s);

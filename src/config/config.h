@@ -85,6 +85,7 @@ struct tr_config {
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
     enum tr_reproducible reproducible;
     enum tr_show show; /* plan */
+    bool legal;        /* plan: print the rules of what can be combined */
 
     /* model and data */
     const char *model;

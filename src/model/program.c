@@ -95,6 +95,13 @@ tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t col
     return v;
 }
 
+tr_val tr_value_alias(struct tr_program *p, tr_val base, const char *name)
+{
+    tr_val v = tr_value_view(p, base, 0, p->value[base].cols, name);
+    p->value[v].is_alias = true;
+    return v;
+}
+
 tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name)
 {
     struct tr_value a = p->value[v];

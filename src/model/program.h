@@ -37,6 +37,7 @@ struct tr_value {
     int64_t rows, cols;
     tr_val base; /* view: columns [col, col + cols) of base; TR_NONE = own storage */
     int64_t col;
+    bool is_alias; /* view of all of base that has a gradient of its own */
     int32_t slot;
     bool is_saved; /* memory: lives from forward to backward */
     size_t offset; /* memory: inside the saved slab or the work arena */
@@ -85,6 +86,8 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
 tr_val tr_value_add(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
                     const char *name);
 tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t cols, const char *name);
+/* All of base under another name: no storage of its own, but a gradient of its own (what `copy` returns). */
+tr_val tr_value_alias(struct tr_program *p, tr_val base, const char *name);
 /* A value like v (kind TEMP, same shape and dtype) with its own storage. */
 tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name);
 struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_phase phase);

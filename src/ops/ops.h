@@ -43,6 +43,7 @@ struct tr_attr {
     int64_t first;   /* place of this slice in the whole: optimizers: first element; dropout: first column; attention:
                         first query head. Random numbers count from here, so they do not depend on the layout */
     int64_t seq_len; /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
+    int32_t axis;    /* collectives: which group of ranks; a number that only the executor understands */
 };
 
 /* The step buffer: one row of F32, written by the host before each step; what changes per step is read from here. */
@@ -135,7 +136,18 @@ static inline uint64_t tr_step_number(const float *step)
     X(LION, "lion", 2, 4, 0)                                                                                           \
     X(SGD, "sgd", 2, 4, 0)                                                                                             \
     /* in: x; out: y = x in y's dtype */                                                                               \
-    X(CAST, "cast", 1, 1, 0)
+    X(CAST, "cast", 1, 1, 0)                                                                                           \
+    /* out: y = 0 */                                                                                                   \
+    X(ZERO, "zero", 0, 1, 0)                                                                                           \
+    /* Collectives over the ranks of attr.axis; with one rank they copy, which is what the kernels do, and the         \
+     * executor talks to peers. in: x; out: y = sum over ranks of x (y may be x). Backward: the gradient as it is. */  \
+    X(ALL_REDUCE, "all_reduce", 1, 1, 0)                                                                               \
+    /* in: x (N/ranks, D); out: y (N, D), rows in rank order. Backward: reduce_scatter, since ranks use y in parts. */ \
+    X(ALL_GATHER, "all_gather", 1, 1, 0)                                                                               \
+    /* in: x (N, D); out: y (N/ranks, D), this rank's rows of the sum over ranks. Backward: all_gather. */             \
+    X(REDUCE_SCATTER, "reduce_scatter", 1, 1, 0)                                                                       \
+    /* in: x; out: y, an alias of x (tr_value_alias) that ranks use in parts. Backward: all_reduce. */                 \
+    X(COPY, "copy", 1, 1, 0)
 
 enum tr_opcode {
 #define X(id, name, n_in, n_out, acc) TR_OP_##id,
@@ -143,6 +155,11 @@ enum tr_opcode {
 #undef X
         TR_OP_COUNT
 };
+
+static inline bool tr_op_is_collective(enum tr_opcode op)
+{
+    return op >= TR_OP_ALL_REDUCE && op <= TR_OP_COPY;
+}
 
 struct tr_call {
     enum tr_opcode op;

@@ -28,10 +28,16 @@ static tr_val like(struct grads *g, tr_val v)
     return tr_value_like(g->p, v, name);
 }
 
+/* Part of another value, and so is its gradient. */
+static bool is_slice(const struct grads *g, tr_val v)
+{
+    return g->p->value[v].base != TR_NONE && !g->p->value[v].is_alias;
+}
+
 static tr_val fresh(struct grads *g, tr_val v)
 {
     struct tr_value x = g->p->value[v];
-    if (x.base == TR_NONE)
+    if (!is_slice(g, v))
         return like(g, v);
     if (g->of[x.base] == TR_NONE)
         g->of[x.base] = like(g, x.base);
@@ -42,7 +48,7 @@ static tr_val fresh(struct grads *g, tr_val v)
 static tr_val begin(struct grads *g, tr_val v, tr_val *addend)
 {
     *addend = g->of[v];
-    TR_BUG_ON(*addend != TR_NONE && g->p->value[v].base != TR_NONE);
+    TR_BUG_ON(*addend != TR_NONE && is_slice(g, v));
     return fresh(g, v);
 }
 
@@ -187,7 +193,7 @@ static void grad_glu(struct grads *g, const struct tr_node *f)
 static void grad_add(struct grads *g, const struct tr_node *f)
 {
     for (int i = 0; i < 2; i++) {
-        TR_BUG_ON(g->p->value[f->in[i]].base != TR_NONE);
+        TR_BUG_ON(is_slice(g, f->in[i]));
         finish(g, f->in[i], g->of[f->out[0]], g->of[f->in[i]]);
     }
 }
@@ -213,17 +219,47 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     n->out[0] = sum;
 }
 
+/* Ranks that sum parts get the gradient of the sum as it is; the others get back what they gave. */
+static void grad_collective(struct grads *g, const struct tr_node *f)
+{
+    tr_val dy = g->of[f->out[0]], addend = g->of[f->in[0]];
+    if (f->op == TR_OP_ALL_REDUCE) {
+        finish(g, f->in[0], dy, addend);
+        return;
+    }
+    tr_val dx = begin(g, f->in[0], &addend);
+    struct tr_node *n = tr_node_add(g->p,
+                                    f->op == TR_OP_ALL_GATHER       ? TR_OP_REDUCE_SCATTER
+                                    : f->op == TR_OP_REDUCE_SCATTER ? TR_OP_ALL_GATHER
+                                                                    : TR_OP_ALL_REDUCE,
+                                    TR_BACKWARD_INPUT);
+    n->in[0] = dy;
+    n->out[0] = dx;
+    n->attr = f->attr;
+    finish(g, f->in[0], dx, addend);
+}
+
 /* The row of each op. replaces: the backward does the forward's work too, so the forward node goes. */
 static const struct {
     void (*emit)(struct grads *g, const struct tr_node *f);
     bool replaces;
 } rules[TR_OP_COUNT] = {
-    [TR_OP_EMBED] = { grad_embed, false },    [TR_OP_LINEAR] = { grad_linear, false },
-    [TR_OP_LAYERNORM] = { grad_norm, false }, [TR_OP_RMSNORM] = { grad_norm, false },
-    [TR_OP_ROPE] = { grad_self, false },      [TR_OP_SCALE] = { grad_self, false },
-    [TR_OP_DROPOUT] = { grad_self, false },   [TR_OP_ATTENTION] = { grad_attention, false },
-    [TR_OP_ACT] = { grad_act, false },        [TR_OP_GLU] = { grad_glu, false },
-    [TR_OP_ADD] = { grad_add, false },        [TR_OP_HEAD_LOSS] = { grad_head, true },
+    [TR_OP_EMBED] = { grad_embed, false },
+    [TR_OP_LINEAR] = { grad_linear, false },
+    [TR_OP_LAYERNORM] = { grad_norm, false },
+    [TR_OP_RMSNORM] = { grad_norm, false },
+    [TR_OP_ROPE] = { grad_self, false },
+    [TR_OP_SCALE] = { grad_self, false },
+    [TR_OP_DROPOUT] = { grad_self, false },
+    [TR_OP_ATTENTION] = { grad_attention, false },
+    [TR_OP_ACT] = { grad_act, false },
+    [TR_OP_GLU] = { grad_glu, false },
+    [TR_OP_ADD] = { grad_add, false },
+    [TR_OP_HEAD_LOSS] = { grad_head, true },
+    [TR_OP_ALL_REDUCE] = { grad_collective, false },
+    [TR_OP_ALL_GATHER] = { grad_collective, false },
+    [TR_OP_REDUCE_SCATTER] = { grad_collective, false },
+    [TR_OP_COPY] = { grad_collective, false },
 };
 
 static void drop_dead(struct grads *g, int n_forward)

@@ -60,6 +60,7 @@ static int overwrites(enum tr_opcode op)
 {
     switch (op) {
     case TR_OP_ADD:
+    case TR_OP_ALL_REDUCE:
         return 0;
     case TR_OP_LINEAR_DX:
         return 2;

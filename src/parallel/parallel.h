@@ -7,7 +7,17 @@
 #define TR_PARALLEL_PARALLEL_H
 
 #include "config/config.h"
+#include "mesh/mesh.h"
 #include "model/model.h"
+
+/* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
+struct tr_layout {
+    int data_size, data_rank;          /* ranks that see different tokens */
+    int shard_size, shard_rank;        /* of them, the ranks that share one copy of what `zero` shards */
+    int size[TR_AXES], coord[TR_AXES]; /* the mesh, and this rank's place in it */
+    bool sp;                           /* tensor-parallel ranks split the rows between their products */
+    int zero;                          /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
+};
 
 /* ---- level 1 ---- */
 
@@ -17,6 +27,7 @@ struct tr_pass_ctx {
     enum tr_recompute recompute;
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
+    struct tr_layout layout;
 };
 
 /* Passes rewrite in place, in the order of this table. A pass with nothing to do leaves the program as it was. */
@@ -91,13 +102,6 @@ struct tr_slice {
 /* What is held of one parameter. */
 enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COUNT };
 
-/* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
-struct tr_layout {
-    int data_size, data_rank;   /* ranks that see different tokens */
-    int shard_size, shard_rank; /* of them, the ranks that share one copy of what `zero` shards */
-    int zero;                   /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
-};
-
 /* The parameters whose home is one segment, side by side: what is gathered, reduced and sharded at once. Every arena
  * holds them in the same order, so an element has one index. */
 struct tr_flat {
@@ -142,6 +146,29 @@ struct tr_compiled {
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;
 };
+
+/* ---- which meshes are legal ---- */
+
+struct tr_legal_ask {
+    const struct tr_model *model; /* of one micro-batch */
+    int size[TR_AXES];
+    bool sp;
+};
+/* A rule about one axis; an axis of size 1 keeps every rule. text: what must hold of `value`, as a sentence. */
+struct tr_legal_rule {
+    enum tr_axis axis;
+    const char *text;
+    int64_t (*value)(const struct tr_legal_ask *a);
+    bool (*holds)(const struct tr_legal_ask *a, int64_t size, int64_t value);
+};
+extern const struct tr_legal_rule tr_legal_rules[];
+extern const size_t tr_n_legal_rules;
+/* TR_USAGE with a line for every broken rule: the value, and the nearest legal sizes. */
+enum tr_status tr_legal_check(const struct tr_legal_ask *a);
+/* The rules; with `a`, what each says of it. */
+void tr_legal_print(const struct tr_legal_ask *a, struct tr_str *out);
+
+/* ---- compiling ---- */
 
 /* eval_model: the same architecture without dropout and with its own batch; decode_model: the same for one token with
  * the cache; NULL = not wanted. */

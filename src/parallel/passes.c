@@ -278,6 +278,8 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->flat = calloc((size_t)m->n_segments, sizeof *c->flat);
     if (c->opt.layout.data_size == 0) /* one rank */
         c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
+    for (int a = 0; a < TR_AXES; a++)
+        c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
     if (c->opt.layout.shard_size == 1) /* nobody to share with */
         c->opt.layout.zero = 0;
     if (!c->recompute_of || !c->place || !c->cache || !c->flat)

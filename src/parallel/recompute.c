@@ -16,6 +16,7 @@ static bool is_cheap(enum tr_opcode op)
     case TR_OP_GLU:
     case TR_OP_SCALE:
     case TR_OP_DROPOUT:
+    case TR_OP_ALL_GATHER: /* kept as the rows of one rank */
         return true;
     default:
         return false;

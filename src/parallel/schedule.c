@@ -40,7 +40,8 @@ static enum tr_status build_programs(const struct tr_model *m, const struct tr_c
                                        .is_training = is_training,
                                        .recompute = mode,
                                        .cache_rows = is_training ? 0 : opt->cache_rows,
-                                       .n_threads = opt->n_threads };
+                                       .n_threads = opt->n_threads,
+                                       .layout = opt->layout };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));

@@ -206,10 +206,11 @@ static void mark_touches(const struct frame *f, const struct tr_node *n, struct 
     }
 }
 
-static void run_nodes(const struct frame *f)
+static enum tr_status run_nodes(const struct frame *f)
 {
+    enum tr_status st = TR_OK;
     bool is_forward = f->a->kind == TR_DO_FORWARD;
-    for (int i = 0; i < f->p->n_nodes; i++) {
+    for (int i = 0; i < f->p->n_nodes && st == TR_OK; i++) {
         const struct tr_node *n = &f->p->node[i];
         if ((n->phase == TR_FORWARD) != is_forward)
             continue;
@@ -224,8 +225,12 @@ static void run_nodes(const struct frame *f)
             c.attr.key = tr_rng_key(f->e->seed, "dropout",
                                     (uint64_t)(f->m->segment[f->a->segment].layer + 1) * 64 + n->attr.key);
         mark_touches(f, n, &c);
-        f->e->kernel[n->op](&c);
+        if (tr_op_is_collective(n->op))
+            st = tr_exec_collective(f->e, &c);
+        else
+            f->e->kernel[n->op](&c);
     }
+    return st;
 }
 
 static struct tr_view flat(char *base, enum tr_dtype dtype, int64_t n)
@@ -319,9 +324,7 @@ static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, co
     enum tr_status st = TR_OK;
     for (int i = 0; i < a->n_homes && st == TR_OK; i++)
         st = tr_exec_settle(e, a->home[i]);
-    if (st == TR_OK)
-        run_nodes(&f);
-    return st;
+    return st == TR_OK ? run_nodes(&f) : st;
 }
 
 static double read_loss(struct tr_exec *e)

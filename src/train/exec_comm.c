@@ -90,6 +90,27 @@ out:
     return st;
 }
 
+enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
+{
+    static const enum tr_coll_kind kinds[] = { TR_ALL_REDUCE, TR_ALL_GATHER, TR_REDUCE_SCATTER };
+    const struct tr_view *x = &c->in[0], *y = &c->out[0];
+    if (c->op == TR_OP_COPY) /* y is x */
+        return TR_OK;
+    if (!e->mesh || e->mesh->size[c->attr.axis] == 1) {
+        e->kernel[c->op](c);
+        return TR_OK;
+    }
+    TR_BUG_ON(x->ld != x->cols || y->ld != y->cols || x->dtype != y->dtype);
+    struct tr_coll coll = { .kind = kinds[c->op - TR_OP_ALL_REDUCE],
+                            .dtype = x->dtype,
+                            .op = TR_SUM,
+                            .in = x->data,
+                            .out = y->data,
+                            .count = (size_t)(tr_max64(x->rows, y->rows) * x->cols),
+                            .site = tr_op_row(c->op)->name };
+    return tr_comm_run(e->mesh->axis[c->attr.axis], &coll);
+}
+
 enum tr_status tr_exec_sum(struct tr_exec *e, bool is_shard, const char *site, double *x)
 {
     struct tr_coll c = {

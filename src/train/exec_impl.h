@@ -11,6 +11,8 @@ struct tr_pending {
 
 enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a);
+/* An op that talks to peers. */
+enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c);
 /* Waits for what is on its way for this home. */
 enum tr_status tr_exec_settle(struct tr_exec *e, int home);
 /* Sum of one number over the ranks with other tokens, or (is_shard) over those with other shards. */

@@ -45,11 +45,15 @@ static struct tr_layout layout_of(const struct tr_setup *s)
 {
     int coord[TR_AXES];
     tr_mesh_coords(s->env.rank, s->axis, coord);
-    return (struct tr_layout){ .data_size = s->axis[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD],
-                               .data_rank = coord[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD] + coord[TR_AXIS_SHARD],
-                               .shard_size = s->axis[TR_AXIS_SHARD],
-                               .shard_rank = coord[TR_AXIS_SHARD],
-                               .zero = (int)s->cfg->zero };
+    struct tr_layout l = { .data_size = s->axis[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD],
+                           .data_rank = coord[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD] + coord[TR_AXIS_SHARD],
+                           .shard_size = s->axis[TR_AXIS_SHARD],
+                           .shard_rank = coord[TR_AXIS_SHARD],
+                           .sp = s->cfg->sp && s->cfg->tp > 1,
+                           .zero = (int)s->cfg->zero };
+    memcpy(l.size, s->axis, sizeof l.size);
+    memcpy(l.coord, coord, sizeof l.coord);
+    return l;
 }
 
 static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int64_t length, double dropout,
@@ -95,6 +99,31 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
     };
 }
 
+static struct tr_legal_ask legal_ask(const struct tr_config *cfg, const struct tr_model *m)
+{
+    struct tr_legal_ask a = { .model = m, .sp = cfg->sp };
+    size_axes(cfg, a.size);
+    return a;
+}
+
+enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
+{
+    struct tr_model *m = NULL;
+    int64_t length = 0;
+    enum tr_status st = TR_OK;
+    if (!cfg->model) {
+        tr_legal_print(NULL, out);
+        return TR_OK;
+    }
+    TR_TRY(choose_length(cfg, &length));
+    TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, length, 0, false, &m));
+    struct tr_legal_ask ask = legal_ask(cfg, m);
+    tr_legal_print(&ask, out);
+out:
+    tr_model_close(m);
+    return st;
+}
+
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out)
 {
     enum tr_status st = TR_OK;
@@ -123,6 +152,8 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
             TR_TRY(tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible",
                            cfg->train_batch_size, s->sequence_length));
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
+        struct tr_legal_ask ask = legal_ask(cfg, s->model);
+        TR_TRY(tr_legal_check(&ask));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

@@ -47,6 +47,11 @@ static const struct op_shape {
     { TR_OP_LION, "g1D z1S", "P1D m1D - ?a1D", false },
     { TR_OP_SGD, "g1D z1S", "P1D ?m1D - ?a1D", false },
     { TR_OP_CAST, "aND", "cND", false },
+    { TR_OP_ZERO, "", "aND", false },
+    { TR_OP_ALL_REDUCE, "aND", "aND", false },
+    { TR_OP_ALL_GATHER, "aND", "aND", false },
+    { TR_OP_REDUCE_SCATTER, "aND", "aND", false },
+    { TR_OP_COPY, "aND", "aND", false },
 };
 
 /* `in` names the source of each backward input: digit = forward input, A B = forward output 0 1, y = gradient of
@@ -168,6 +173,11 @@ static const struct op_case cases[] = {
     { TR_OP_SGD, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9, .first = 4 } },
     { TR_OP_SGD, "bare: no momentum", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9 } },
     { TR_OP_CAST, "odd", .n = 5, .d = 37 },
+    { TR_OP_ZERO, "odd", .n = 5, .d = 37 },
+    { TR_OP_ALL_REDUCE, "one rank", .n = 5, .d = 37 },
+    { TR_OP_ALL_GATHER, "one rank", .n = 5, .d = 37 },
+    { TR_OP_REDUCE_SCATTER, "one rank", .n = 5, .d = 37 },
+    { TR_OP_COPY, "one rank", .n = 5, .d = 37 },
 
     { TR_OP_EMBED, "speed", .n = 1024, .d = 768, .v = 50257, .is_speed = true },
     { TR_OP_LINEAR, "speed qkv", .n = 1024, .d = 768, .o = 2304, .is_speed = true },

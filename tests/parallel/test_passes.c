@@ -179,10 +179,79 @@ static void slices_cover_every_byte_of_every_arena(void **state)
     tr_model_close(m);
 }
 
+/* x -> copy -> w -> all_reduce -> reduce_scatter -> all_gather: each backward is the other's. */
+static void collectives_know_their_backward(void **state)
+{
+    (void)state;
+    static const enum tr_opcode ops[] = { TR_OP_COPY, TR_OP_LINEAR, TR_OP_ALL_REDUCE, TR_OP_REDUCE_SCATTER,
+                                          TR_OP_ALL_GATHER };
+    static const char *const want[] = { "d_y3 = reduce_scatter(dout)", "d_y2 = all_gather(d_y3)",
+                                        "d_y0 = linear_dx(d_y2, w)", "d_in = all_reduce(d_y0)" };
+    struct tr_program *p = NULL;
+    assert_int_equal(tr_program_open("block", &p), TR_OK);
+    tr_val x = p->in = tr_value_add(p, TR_V_IN, TR_F32, 8, 4, "in");
+    tr_val w = tr_value_add(p, TR_V_PARAM, TR_F32, 4, 4, "w");
+    for (size_t i = 0; i < TR_COUNT_OF(ops); i++) {
+        char name[8];
+        (void)tr_format(name, sizeof name, "y%zu", i);
+        tr_val y = i == 0 ? tr_value_alias(p, x, name)
+                          : tr_value_add(p, TR_V_TEMP, TR_F32, ops[i] == TR_OP_REDUCE_SCATTER ? 4 : 8, 4, name);
+        struct tr_node *n = tr_node_add(p, ops[i], TR_FORWARD);
+        n->in[0] = x;
+        n->in[1] = ops[i] == TR_OP_LINEAR ? w : TR_NONE;
+        n->out[0] = y;
+        n->attr.axis = TR_AXIS_TP;
+        x = y;
+    }
+    p->out = x;
+    struct tr_pass_ctx ctx = { .is_training = true, .n_threads = 1 };
+    assert_int_equal(tr_pass_grad(p, &ctx), TR_OK);
+    assert_int_equal(tr_pass_layout(p, &ctx), TR_OK);
+    check_overlap(p);
+    char *text = print(p), *at = text;
+    for (size_t i = 0; i < TR_COUNT_OF(want); i++) { /* in this order */
+        at = strstr(at, want[i]);
+        if (!at)
+            fail_msg("no %s in\n%s", want[i], text);
+    }
+    for (int i = 0; i < p->n_nodes; i++)
+        if (tr_op_is_collective(p->node[i].op))
+            assert_int_equal(p->node[i].attr.axis, TR_AXIS_TP);
+    free(text);
+    tr_program_close(p);
+}
+
+static void an_illegal_mesh_is_refused_with_the_nearest_legal_ones(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0); /* 4 heads, 2 key heads, ffn 48, 32 tokens */
+    static const struct {
+        int tp;
+        bool sp;
+        const char *why; /* NULL: legal */
+    } asks[] = {
+        { 1, false, NULL },
+        { 2, true, NULL },
+        { 4, true, NULL },
+        { 3, false, "tp 3: tp divides num_attention_heads, which is 4; try 2 or 4" },
+        { 8, false, "tp 8: tp divides num_attention_heads, which is 4; try 4" },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
+        struct tr_legal_ask a = { .model = m, .size = { 1, 1, 1, 1, asks[i].tp }, .sp = asks[i].sp };
+        tr_error_clear();
+        assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
+        if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)
+            fail_msg("said: %s", tr_error_text());
+    }
+    tr_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_with_nothing_to_do_change_nothing),
+        cmocka_unit_test(collectives_know_their_backward),
+        cmocka_unit_test(an_illegal_mesh_is_refused_with_the_nearest_legal_ones),
         cmocka_unit_test(live_values_never_share_a_byte),
         cmocka_unit_test(recompute_trades_bytes_for_flops),
         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),

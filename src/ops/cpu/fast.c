@@ -23,6 +23,10 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
         X(ATTENTION, attention) X(ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss)
             X(HEAD_LOSS_GRAD, head_loss_grad)
 #undef X
+                [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
+    [TR_OP_ALL_GATHER] = ALL_SETS(cast),
+    [TR_OP_REDUCE_SCATTER] = ALL_SETS(cast),
+    [TR_OP_COPY] = ALL_SETS(cast),
 };
 static_assert(TR_COUNT_OF(kernels) == TR_OP_COUNT, "one row per op");
 

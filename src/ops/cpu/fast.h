@@ -34,7 +34,8 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(ADAMW, adamw)                                                                                                    \
     X(LION, lion)                                                                                                      \
     X(SGD, sgd)                                                                                                        \
-    X(CAST, cast)
+    X(CAST, cast)                                                                                                      \
+    X(ZERO, zero)
 
 #define X(id, name)                                                                                                    \
     void tr_fast_##name##_base(const struct tr_call *c);                                                               \

@@ -149,6 +149,18 @@ void TR_FAST(cast)(const struct tr_call *c)
     tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, is_fast ? copy_piece : cast_piece);
 }
 
+static void zero_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    const struct tr_view *y = &c->out[0];
+    size_t size = tr_dtype_bytes(y->dtype);
+    memset((char *)y->data + (size_t)(row * y->ld + col) * size, 0, (size_t)(end - col) * size);
+}
+
+void TR_FAST(zero)(const struct tr_call *c)
+{
+    tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, zero_piece);
+}
+
 /* Words of n columns from `column` of one token, n <= DRAW; those of column itself stand at word[column & 3]. */
 enum { DRAW = 256 };
 static void dropout_words(const struct tr_dropout *d, int64_t sample, int64_t position, int64_t column, int64_t n,

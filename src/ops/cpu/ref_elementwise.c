@@ -119,6 +119,35 @@ void tr_ref_CAST(const struct tr_call *c)
             tr_ref_put(y, n, j, tr_ref_get(&c->in[0], n, j));
 }
 
+void tr_ref_ZERO(const struct tr_call *c)
+{
+    const struct tr_view *y = &c->out[0];
+    for (int64_t n = 0; n < y->rows; n++)
+        for (int64_t j = 0; j < y->cols; j++)
+            tr_ref_put(y, n, j, 0);
+}
+
+/* Collectives among one rank. */
+void tr_ref_ALL_REDUCE(const struct tr_call *c)
+{
+    tr_ref_CAST(c);
+}
+
+void tr_ref_ALL_GATHER(const struct tr_call *c)
+{
+    tr_ref_CAST(c);
+}
+
+void tr_ref_REDUCE_SCATTER(const struct tr_call *c)
+{
+    tr_ref_CAST(c);
+}
+
+void tr_ref_COPY(const struct tr_call *c)
+{
+    tr_ref_CAST(c);
+}
+
 void tr_ref_SUM(const struct tr_call *c)
 {
     double sum = 0;
