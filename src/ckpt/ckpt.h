@@ -24,6 +24,8 @@ struct tr_store {
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
     /* Elements of that state that are here; `get` of a whole VALUE is collective when they are not all. */
     void (*range)(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n);
+    /* The pipeline stage that saves it (NULL: one has all); stage k is rank k % size on the pp axis. */
+    int (*stage)(void *ctx, int param);
 };
 
 enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one such buffer of F32 */
@@ -44,7 +46,8 @@ enum tr_dtype tr_config_dtype(const cJSON *config);
 /* Saving. All headers and texts are made at open. */
 struct tr_saver;
 /* source_dir: where tokenizer and generation files are copied from (NULL: none). mesh: or NULL. Saving is collective:
- * rank 0 writes the weights, every rank its ranges of optimizer state, and all succeed or all fail. */
+ * the first rank of each pipeline stage writes that stage's weights into files of their own, every rank its ranges of
+ * optimizer state, rank 0 the rest, and all succeed or all fail. */
 enum tr_status tr_saver_open(const struct tr_store *s, struct tr_mesh *mesh, const char *source_dir,
                              enum tr_dtype save_dtype, struct tr_saver **out);
 void tr_saver_close(struct tr_saver *sv);

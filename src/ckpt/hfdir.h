@@ -43,13 +43,14 @@ struct tr_hf_index {
 enum tr_status tr_hf_parse_index(const char *json, size_t n, struct tr_hf_index *out);
 void tr_hf_index_release(struct tr_hf_index *ix);
 
-/* How a model is cut into files: greedy in the order given, one file when it fits. Every rank computes the same plan.
+/* How a model is cut into files: greedy in the order given, one file when it fits, and a new one wherever part_of (by
+ * entry; NULL: one part) changes. Every rank computes the same plan.
  * All texts (headers, index) are built here, once; saving only streams:
  *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), dir/tr_hf_plan_name(p, k)), add entries [first, first + n),
  * finish then the index text, when there is one, as model.safetensors.index.json. */
 struct tr_hf_plan;
-enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, uint64_t max_shard_bytes,
-                               struct tr_hf_plan **out);
+enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, const int *part_of,
+                               uint64_t max_shard_bytes, struct tr_hf_plan **out);
 void tr_hf_plan_close(struct tr_hf_plan *p);
 size_t tr_hf_plan_shards(const struct tr_hf_plan *p);
 const char *tr_hf_plan_name(const struct tr_hf_plan *p, size_t k); /* "model-00001-of-00002.safetensors" */

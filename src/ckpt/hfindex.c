@@ -103,8 +103,8 @@ struct tr_hf_plan {
 };
 
 /* Greedy, in order; a tensor larger than the limit gets a file of its own. shards NULL: only counts. */
-static enum tr_status cut(const struct tr_st_entry *entries, size_t n, uint64_t max_bytes, struct shard *shards,
-                          size_t *out_n)
+static enum tr_status cut(const struct tr_st_entry *entries, size_t n, const int *part_of, uint64_t max_bytes,
+                          struct shard *shards, size_t *out_n)
 {
     enum tr_status st = TR_OK;
     size_t n_shards = 0;
@@ -112,7 +112,8 @@ static enum tr_status cut(const struct tr_st_entry *entries, size_t n, uint64_t 
     for (size_t i = 0; i < n; i++) {
         uint64_t n_elems, n_bytes;
         TR_TRY(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
-        if (n_shards == 0 || (used > 0 && (n_bytes > max_bytes || used > max_bytes - n_bytes))) {
+        bool is_border = part_of && i > 0 && part_of[i] != part_of[i - 1];
+        if (n_shards == 0 || is_border || (used > 0 && (n_bytes > max_bytes || used > max_bytes - n_bytes))) {
             if (shards)
                 shards[n_shards].first = i;
             n_shards++;
@@ -157,15 +158,15 @@ out:
     return st;
 }
 
-enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, uint64_t max_shard_bytes,
-                               struct tr_hf_plan **out)
+enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, const int *part_of,
+                               uint64_t max_shard_bytes, struct tr_hf_plan **out)
 {
     enum tr_status st = TR_OK;
     struct tr_hf_plan *p = calloc(1, sizeof *p);
     size_t n_shards = 0;
     if (!p)
         return tr_fail(TR_NOMEM, "no memory for a shard plan");
-    TR_TRY(cut(entries, n_entries, max_shard_bytes, NULL, &n_shards));
+    TR_TRY(cut(entries, n_entries, part_of, max_shard_bytes, NULL, &n_shards));
     if (n_shards == 0 || n_shards > TR_HF_MAX_SHARDS)
         TR_TRY(tr_fail(TR_USAGE, "%zu tensors in files of %" PRIu64 " bytes make %zu files; 1..%d are allowed",
                        n_entries, max_shard_bytes, n_shards, TR_HF_MAX_SHARDS));
@@ -173,7 +174,7 @@ enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entri
     if (!p->shards)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu shards", n_shards));
     p->n_shards = n_shards;
-    TR_TRY(cut(entries, n_entries, max_shard_bytes, p->shards, &n_shards));
+    TR_TRY(cut(entries, n_entries, part_of, max_shard_bytes, p->shards, &n_shards));
     for (size_t k = 0; k < n_shards; k++) {
         struct shard *s = &p->shards[k];
         if (n_shards == 1)

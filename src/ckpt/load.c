@@ -42,12 +42,28 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
     return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf) : st;
 }
 
+/* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
+static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n)
+{
+    int64_t own_first = 0, own_n = 0;
+    s->range(s->ctx, what, param, &own_first, &own_n);
+    return tr_max64(first, own_first) < tr_min64(first + n, own_first + own_n);
+}
+
+static bool wants_weights(const struct tr_store *s, int param, int64_t first, int64_t n)
+{
+    return is_wanted(s, TR_S_VALUE, param, first, n) ||
+           (s->has[TR_S_MASTER] && is_wanted(s, TR_S_MASTER, param, first, n));
+}
+
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
         for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, s->model->param[i].n - at);
+            if (!wants_weights(s, i, at, n))
+                continue;
             tr_model_init_param(s->model, i, seed, at, n, pool, buf);
             st = put_weights(s, i, at, n, buf);
         }
@@ -124,6 +140,8 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
         for (int64_t first = 0; first < p->n; first += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, p->n - first);
+            if (!wants_weights(s, i, first, n))
+                continue;
             TR_TRY(tr_hf_read(hf, at, (uint64_t)first, (size_t)n, buf, TR_F32));
             for (int64_t k = 0; k < n; k++)
                 if (!isfinite(buf[k]))
@@ -188,6 +206,9 @@ static enum tr_status load_optim_file(const struct tr_store *s, const char *path
             continue;
         for (int64_t at = 0; at < (int64_t)t->n_elems; at += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, (int64_t)t->n_elems - at);
+            if (what == TR_S_MASTER ? !wants_weights(s, param, first + at, n)
+                                    : !is_wanted(s, what, param, first + at, n))
+                continue;
             TR_TRY(tr_st_read(f, i, (uint64_t)at, (size_t)n, buf, TR_F32));
             TR_TRY(what == TR_S_MASTER ? put_weights(s, param, first + at, n, buf)
                                        : put(s, what, param, first + at, n, buf));

@@ -1,6 +1,7 @@
 /* save.c - a store out to an HF directory: weights in HF names, config, tokenizer files, and for checkpoints the
  * optimizer state beside them. Headers, file plan and texts are made once at open; saving streams. */
 #include "ckpt/ckpt.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,10 @@ static const char *const copied_files[] = {
 
 enum { TR_MAX_WRITERS = 1024 };
 
+struct written {
+    int64_t bytes, lo, hi;
+};
+
 struct tr_saver {
     struct tr_store s;
     struct tr_mesh *mesh; /* NULL: alone */
@@ -22,6 +27,7 @@ struct tr_saver {
     bool has_source;
     enum tr_dtype dtype;
     struct tr_hf_plan *plan;
+    struct written *files;      /* of the plan: what was written, as the writers had it in memory */
     struct tr_st_writer *optim; /* NULL: no optimizer state */
     char *config;               /* text of config.json */
 };
@@ -125,6 +131,25 @@ static enum tr_status each_entry(struct tr_saver *sv,
     return st;
 }
 
+static int stage_of(const struct tr_saver *sv, int param)
+{
+    return sv->s.stage ? sv->s.stage(sv->s.ctx, param) : 0;
+}
+
+/* Is the stage that saves a parameter this rank's? */
+static bool is_mine(const struct tr_saver *sv, int param)
+{
+    return !sv->mesh || stage_of(sv, param) % sv->mesh->size[TR_AXIS_PP] == sv->mesh->coord[TR_AXIS_PP];
+}
+
+/* Elements of a state that this rank saves. */
+static void saved_range(const struct tr_saver *sv, enum tr_state what, int param, int64_t *first, int64_t *n)
+{
+    *first = *n = 0;
+    if (is_mine(sv, param))
+        sv->s.range(sv->s.ctx, what, param, first, n);
+}
+
 struct entries {
     struct tr_st_entry *e;
     char (*name)[TR_NAME_MAX + 32];
@@ -135,7 +160,7 @@ static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const c
 {
     struct entries *x = ctx;
     int64_t first = 0, n = 0;
-    sv->s.range(sv->s.ctx, what, i, &first, &n);
+    saved_range(sv, what, i, &first, &n);
     if (n == 0)
         return TR_OK;
     enum tr_status st =
@@ -171,14 +196,19 @@ static enum tr_status prepare_weights(struct tr_saver *sv)
 {
     const struct tr_model *m = sv->s.model;
     struct tr_st_entry *e = calloc((size_t)m->n_params, sizeof *e);
-    if (!e)
-        return tr_fail(TR_NOMEM, "save: out of memory");
-    for (int i = 0; i < m->n_params; i++) {
+    int *part_of = calloc((size_t)m->n_params, sizeof *part_of);
+    enum tr_status st = e && part_of ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
+    for (int i = 0; i < m->n_params && st == TR_OK; i++) {
+        part_of[i] = stage_of(sv, i);
         e[i] = (struct tr_st_entry){ .name = m->param[i].name, .dtype = sv->dtype, .n_dims = m->param[i].n_dims };
         e[i].dims[0] = m->param[i].dim[0];
         e[i].dims[1] = m->param[i].dim[1];
     }
-    enum tr_status st = tr_hf_plan_open(e, (size_t)m->n_params, TR_HF_SHARD_BYTES, &sv->plan);
+    if (st == TR_OK)
+        st = tr_hf_plan_open(e, (size_t)m->n_params, part_of, TR_HF_SHARD_BYTES, &sv->plan);
+    if (st == TR_OK && !(sv->files = calloc(tr_hf_plan_shards(sv->plan), sizeof *sv->files)))
+        st = tr_fail(TR_NOMEM, "save: out of memory");
+    free(part_of);
     free(e);
     return st;
 }
@@ -213,23 +243,25 @@ void tr_saver_close(struct tr_saver *sv)
         return;
     tr_hf_plan_close(sv->plan);
     tr_st_writer_close(sv->optim);
+    free(sv->files);
     cJSON_free(sv->config);
     free(sv);
 }
 
-/* Elements [first, first + n_all) of a state; w NULL: only take part in gathering them. */
+/* Elements [first, first + n_all) of a state; w NULL: only take part in gathering them. Peers gather what this rank
+ * gathers, so a failed write is remembered and the gathering goes on. */
 static enum tr_status stream(struct tr_saver *sv, struct tr_st_writer *w, enum tr_state what, int param, int64_t first,
                              int64_t n_all)
 {
-    enum tr_status st = TR_OK;
+    enum tr_status st = TR_OK, written = TR_OK;
     for (int64_t at = 0; at < n_all && st == TR_OK; at += TR_IO_CHUNK) {
         int64_t n = tr_min64(TR_IO_CHUNK, n_all - at);
         const void *src = NULL;
         st = sv->s.get(sv->s.ctx, what, param, first + at, n, &src);
-        if (st == TR_OK && w)
-            st = tr_st_writer_add(w, src, sv->s.dtype[what], (size_t)n);
+        if (st == TR_OK && w && written == TR_OK)
+            written = tr_st_writer_add(w, src, sv->s.dtype[what], (size_t)n);
     }
-    return st;
+    return st != TR_OK ? st : written;
 }
 
 static enum tr_status stream_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
@@ -237,13 +269,22 @@ static enum tr_status stream_entry(struct tr_saver *sv, enum tr_state what, cons
     int64_t first = 0, n = 0;
     (void)state;
     (void)ctx;
-    sv->s.range(sv->s.ctx, what, i, &first, &n);
+    saved_range(sv, what, i, &first, &n);
     return stream(sv, sv->optim, what, i, first, n);
 }
 
 static bool is_writer(const struct tr_saver *sv)
 {
     return !sv->mesh || sv->mesh->rank == 0;
+}
+
+/* The rank of a stage that writes its weights. */
+static bool is_leader(const struct tr_saver *sv)
+{
+    for (int a = TR_AXIS_PP + 1; sv->mesh && a < TR_AXES; a++)
+        if (sv->mesh->coord[a] > 0)
+            return false;
+    return true;
 }
 
 /* The master weights when this rank has all of them, else the compute copy. */
@@ -255,23 +296,31 @@ static enum tr_state weights_of(const struct tr_saver *sv, int param)
     return n == sv->s.model->param[param].n ? TR_S_MASTER : TR_S_VALUE;
 }
 
-static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *path, uint64_t *bytes,
-                                  struct tr_hash128 *hash)
+/* File k, when it is of this rank's stage. */
+static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *path)
 {
-    enum tr_status st = TR_OK;
-    struct tr_st_writer *w = is_writer(sv) ? tr_hf_plan_writer(sv->plan, k) : NULL;
+    enum tr_status st = TR_OK, failed = TR_OK;
     size_t first = 0, n = 0;
+    uint64_t bytes = 0;
+    struct tr_hash128 hash = { 0 };
     tr_hf_plan_range(sv->plan, k, &first, &n);
+    sv->files[k] = (struct written){ 0 };
+    if (!is_mine(sv, (int)first))
+        return TR_OK;
+    struct tr_st_writer *w = is_leader(sv) ? tr_hf_plan_writer(sv->plan, k) : NULL;
     if (w)
-        TR_TRY(tr_st_writer_begin(w, path));
-    for (size_t i = first; i < first + n; i++)
-        TR_TRY(stream(sv, w, weights_of(sv, (int)i), (int)i, 0, sv->s.model->param[i].n));
-    if (w)
-        TR_TRY(tr_st_writer_finish(w, bytes, hash));
-out:
-    if (st != TR_OK && w)
+        failed = tr_st_writer_begin(w, path);
+    for (size_t i = first; i < first + n; i++) {
+        st = stream(sv, failed == TR_OK ? w : NULL, weights_of(sv, (int)i), (int)i, 0, sv->s.model->param[i].n);
+        failed = failed == TR_OK ? st : failed;
+    }
+    if (w && failed == TR_OK)
+        failed = tr_st_writer_finish(w, &bytes, &hash);
+    if (w && failed != TR_OK)
         tr_st_writer_abort(w);
-    return st;
+    else
+        sv->files[k] = (struct written){ (int64_t)bytes, (int64_t)hash.lo, (int64_t)hash.hi };
+    return failed;
 }
 
 /* All ranks learn whether all of them got here well. */
@@ -292,10 +341,6 @@ static enum tr_status agree(struct tr_saver *sv, enum tr_status st)
         return st != TR_OK ? st : sent;
     return worst == TR_OK ? TR_OK : tr_fail(TR_PEER, "checkpoint abandoned: another rank could not write its part");
 }
-
-struct written {
-    int64_t bytes, lo, hi;
-};
 
 static enum tr_status optim_name(int rank, int size, char *out, size_t n)
 {
@@ -375,25 +420,50 @@ out:
     return st;
 }
 
+/* All files of weights, each by its stage at the same time; rank 0 hears sizes and hashes and registers them. */
+static enum tr_status write_weights(struct tr_saver *sv, struct tr_commit *c, const char *dir, uint64_t *total)
+{
+    enum tr_status st = TR_OK, failed = TR_OK;
+    size_t n = tr_hf_plan_shards(sv->plan);
+    char path[TR_PATH_MAX];
+    for (size_t k = 0; k < n; k++) {
+        st = tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k));
+        if (st == TR_OK)
+            st = write_shard(sv, k, path);
+        failed = failed == TR_OK ? st : failed;
+    }
+    TR_TRY(agree(sv, failed));
+    struct tr_coll g = { .kind = TR_ALL_REDUCE, /* one rank has each, the others 0 */
+                         .dtype = TR_I64,
+                         .op = TR_SUM,
+                         .in = sv->files,
+                         .out = sv->files,
+                         .count = 3 * n,
+                         .site = "save: sizes and hashes of weights" };
+    if (sv->mesh)
+        TR_TRY(tr_comm_run(sv->mesh->all, &g));
+    for (size_t k = 0; k < n; k++) {
+        const struct written *f = &sv->files[k];
+        if (c)
+            TR_TRY(tr_commit_add(c, tr_hf_plan_name(sv->plan, k), (uint64_t)f->bytes,
+                                 (struct tr_hash128){ (uint64_t)f->lo, (uint64_t)f->hi }));
+        *total += (uint64_t)f->bytes;
+    }
+out:
+    return st;
+}
+
 enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,
                                    int64_t generation, const char *state, const char *trainer_state,
                                    uint64_t *out_bytes)
 {
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;
-    uint64_t bytes = 0, total = 0;
-    char dir[TR_PATH_MAX], path[TR_PATH_MAX];
+    uint64_t total = 0;
+    char dir[TR_PATH_MAX];
     TR_TRY(agree(sv, is_writer(sv) ? tr_commit_begin(output, run_id, step, generation, &c) : TR_OK));
     TR_TRY(tr_commit_dir_of(output, step, generation, dir));
-    for (size_t k = 0; k < tr_hf_plan_shards(sv->plan); k++) {
-        struct tr_hash128 hash;
-        TR_TRY(tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k)));
-        st = write_shard(sv, k, path, &bytes, &hash);
-        if (st == TR_OK && c)
-            st = tr_commit_add(c, tr_hf_plan_name(sv->plan, k), bytes, hash);
-        TR_TRY(agree(sv, st));
-        total += bytes;
-    }
+    TR_TRY(agree(sv, write_weights(sv, c, dir, &total)));
     TR_TRY(write_optim(sv, c, dir, &total));
     TR_TRY(agree(sv, c ? finish(sv, c, state, trainer_state) : TR_OK));
     *out_bytes = total;
@@ -402,31 +472,68 @@ out:
     return st;
 }
 
-enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir)
+/* ---- the model itself, without a commit ---- */
+
+static enum tr_status temp_name(const struct tr_saver *sv, const char *dir, size_t k, char *path, char *temp)
+{
+    enum tr_status st = tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k));
+    return st == TR_OK ? tr_format(temp, TR_PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) : st;
+}
+
+/* The files of this rank's stage under temporary names, and, once all ranks have theirs, under their own. */
+static enum tr_status put_weights(struct tr_saver *sv, const char *dir)
+{
+    enum tr_status st = TR_OK, failed = TR_OK;
+    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    size_t n = tr_hf_plan_shards(sv->plan);
+    for (size_t k = 0; k < n; k++) {
+        st = temp_name(sv, dir, k, path, temp);
+        if (st == TR_OK)
+            st = write_shard(sv, k, temp);
+        failed = failed == TR_OK ? st : failed;
+    }
+    st = agree(sv, failed);
+    for (size_t k = 0; k < n; k++) {
+        if (sv->files[k].bytes == 0 || temp_name(sv, dir, k, path, temp) != TR_OK)
+            continue;
+        if (st != TR_OK)
+            (void)unlink(temp);
+        else if (rename(temp, path) != 0)
+            failed = tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno));
+    }
+    return st == TR_OK ? agree(sv, failed) : st;
+}
+
+/* Weights under other names, of another cut: transformers would prefer some of them. */
+static void remove_stale(const struct tr_saver *sv, const char *dir)
+{
+    char path[TR_PATH_MAX];
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name), k = 0;
+        bool is_shard = n == strlen("model-00001-of-00002.safetensors") && strncmp(e->d_name, "model-", 6) == 0 &&
+                        strncmp(e->d_name + 11, "-of-", 4) == 0 && strcmp(e->d_name + 20, ".safetensors") == 0;
+        bool is_index = strcmp(e->d_name, TR_HF_INDEX_NAME) == 0;
+        while (k < tr_hf_plan_shards(sv->plan) && strcmp(e->d_name, tr_hf_plan_name(sv->plan, k)) != 0)
+            k++;
+        bool is_ours = k < tr_hf_plan_shards(sv->plan) || (is_index && tr_hf_plan_index(sv->plan));
+        if (!is_ours && (is_shard || is_index || strcmp(e->d_name, "model.safetensors") == 0) &&
+            tr_path_join(path, dir, e->d_name) == TR_OK)
+            (void)unlink(path);
+    }
+    if (d)
+        closedir(d);
+}
+
+static enum tr_status put_files(struct tr_saver *sv, const char *dir)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX], temp[TR_PATH_MAX];
-    TR_TRY(tr_mkdirs(dir));
-    for (size_t k = 0; k < tr_hf_plan_shards(sv->plan); k++) {
-        uint64_t bytes;
-        struct tr_hash128 hash;
-        TR_TRY(tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k)));
-        TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid()));
-        TR_TRY(agree(sv, write_shard(sv, k, temp, &bytes, &hash)));
-        if (!is_writer(sv))
-            continue;
-        if (rename(temp, path) != 0) {
-            st = tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno));
-            (void)unlink(temp);
-            goto out;
-        }
-    }
-    if (!is_writer(sv))
-        goto out;
     if (tr_hf_plan_index(sv->plan)) {
         TR_TRY(tr_path_join(path, dir, TR_HF_INDEX_NAME));
         TR_TRY(tr_file_write_atomic(path, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
     }
+    remove_stale(sv, dir);
     for (size_t i = 0; sv->has_source && i < TR_COUNT_OF(copied_files); i++) {
         char *text = NULL;
         size_t n = 0;
@@ -442,6 +549,16 @@ enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir)
     TR_TRY(tr_path_join(path, dir, "config.json"));
     TR_TRY(tr_file_write_atomic(path, sv->config, strlen(sv->config)));
     TR_TRY(tr_fsync_dir(dir));
+out:
+    return st;
+}
+
+enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(agree(sv, is_writer(sv) ? tr_mkdirs(dir) : TR_OK));
+    TR_TRY(put_weights(sv, dir));
+    TR_TRY(agree(sv, is_writer(sv) ? put_files(sv, dir) : TR_OK));
 out:
     return st;
 }

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include <stdio.h>
+#include <stdlib.h>
 
 static enum tr_status need(const char *what, const char *option, const char *verb)
 {
@@ -95,29 +96,48 @@ static enum tr_status print_legal(const struct tr_config *cfg)
     return st;
 }
 
+static void show(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
+{
+    if (cfg->show == TR_SHOW_PROGRAM)
+        for (int i = 0; i < s->compiled->train.n_programs; i++)
+            tr_program_print(s->compiled->train.program[i], out);
+    else if (cfg->show == TR_SHOW_SCHEDULE)
+        tr_schedule_print(s->compiled, out);
+    else if (!cfg->json)
+        tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
+}
+
 enum tr_status cmd_plan(const struct tr_config *cfg)
 {
-    struct tr_setup *s = NULL;
+    struct tr_setup **s = NULL; /* one for each pipeline rank */
+    const struct tr_compiled **c = NULL;
     struct tr_str out = { 0 };
+    int n = (int)cfg->pp, n_ranks = 1;
     if (cfg->legal)
         return print_legal(cfg);
     enum tr_status st = need(cfg->model, "--model DIR or config.json", "plan");
-    if (st == TR_OK)
-        st = tr_setup_open(cfg, TR_USE_TRAIN, &s);
     if (st != TR_OK)
         return st;
-    if (cfg->show == TR_SHOW_PROGRAM)
-        for (int i = 0; i < s->compiled->train.n_programs; i++)
-            tr_program_print(s->compiled->train.program[i], &out);
-    else if (cfg->show == TR_SHOW_SCHEDULE)
-        tr_schedule_print(&s->compiled->train, s->model, &out);
+    s = calloc((size_t)n, sizeof *s);
+    c = calloc((size_t)n, sizeof *c);
+    if (!s || !c)
+        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    for (int k = 0; k < n; k++) {
+        TR_TRY(tr_setup_open_rank(cfg, TR_USE_TRAIN, k * (n_ranks / n), &s[k]));
+        c[k] = s[k]->compiled;
+        for (int a = 0; k == 0 && a < TR_AXES; a++)
+            n_ranks *= s[0]->axis[a];
+        show(cfg, s[k], &out);
+    }
     if (cfg->json)
-        tr_plan_json(s->compiled, s->compiled->opt.layout.data_size, cfg->show == TR_SHOW_MEMORY, &out);
-    else if (cfg->show == TR_SHOW_NONE || cfg->show == TR_SHOW_MEMORY)
-        tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, &out);
+        tr_plan_json(c, n, n_ranks, cfg->show == TR_SHOW_MEMORY, &out);
     if (tr_str_ok(&out))
         cli_print(out.p);
+out:
+    for (int k = 0; s && k < n; k++)
+        tr_setup_close(s[k]);
+    free(s);
+    free(c);
     tr_str_release(&out);
-    tr_setup_close(s);
-    return TR_OK;
+    return st;
 }

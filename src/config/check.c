@@ -118,7 +118,9 @@ static void check_mesh(struct loader *l)
         tr_loader_error(l, "hybrid_shard %" PRId64 " does not divide dp %" PRId64, c->hybrid_shard, c->dp);
     if (c->sp && c->tp == 1)
         tr_loader_notice(l, "sp has no effect with tp 1");
-    if (c->pp_chunks > 1 && strcmp(c->pp_schedule, "interleaved") != 0)
+    bool has_chunks = strcmp(c->pp_schedule, "gpipe") != 0 && strcmp(c->pp_schedule, "1f1b") != 0 &&
+                      strcmp(c->pp_schedule, "zb") != 0; /* interleaved, or a file */
+    if (c->pp_chunks > 1 && !has_chunks)
         tr_loader_error(l, "pp_chunks %" PRId64 " needs pp_schedule interleaved, not %s", c->pp_chunks, c->pp_schedule);
 }
 

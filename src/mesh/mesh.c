@@ -73,6 +73,9 @@ static enum tr_status open_axes(struct tr_mesh *m)
                 m->coord[TR_AXIS_TP];
     int key = m->coord[TR_AXIS_DP] * m->size[TR_AXIS_SHARD] + m->coord[TR_AXIS_SHARD];
     TR_TRY(tr_comm_split(m->all, color, key, m->size[TR_AXIS_DP] * m->size[TR_AXIS_SHARD], &m->data));
+    int stage = m->coord[TR_AXIS_PP], last = m->size[TR_AXIS_PP] - 1;
+    color = stage == 0 || stage == last ? m->rank % (m->world / m->size[TR_AXIS_PP]) : -1; /* pp varies slowest */
+    TR_TRY(tr_comm_split(m->all, color, stage > 0, last > 0 ? 2 : 1, &m->ends));
 out:
     return st;
 }
@@ -109,6 +112,7 @@ void tr_mesh_close(struct tr_mesh *m)
 {
     if (!m)
         return;
+    tr_comm_close(m->ends);
     tr_comm_close(m->data);
     for (int a = TR_AXES - 1; a >= 0; a--)
         tr_comm_close(m->axis[a]);

@@ -14,6 +14,7 @@ struct tr_mesh {
     int size[TR_AXES], coord[TR_AXES];
     struct tr_comm *all, *axis[TR_AXES];
     struct tr_comm *data; /* dp x shard: the ranks that see different tokens */
+    struct tr_comm *ends; /* the first and the last pipeline stage; NULL in between */
 };
 
 /* What the environment says of this process: RANK and WORLD_SIZE (torchrun, trireme launch), else one rank alone. */

@@ -40,7 +40,8 @@ struct tr_value {
     bool is_alias; /* view of all of base that has a gradient of its own */
     int32_t slot;
     bool is_saved; /* memory: lives from forward to backward */
-    size_t offset; /* memory: inside the saved slab or the work arena */
+    bool is_kept;  /* memory: lives from the input part of the backward to the weight part, when they are apart */
+    size_t offset; /* memory: inside the saved or kept slab, or the work arena */
 };
 
 enum tr_phase { TR_FORWARD, TR_BACKWARD_INPUT, TR_BACKWARD_WEIGHT };
@@ -74,7 +75,7 @@ struct tr_program {
     int n_params, n_params_cap;
     tr_val in, out;                                /* TR_NONE where the segment has none */
     tr_val dout, din;                              /* after `grad` */
-    size_t saved_bytes, work_bytes, scratch_bytes; /* after `memory` */
+    size_t saved_bytes, kept_bytes, work_bytes, scratch_bytes; /* after `memory` */
     enum tr_status failed;                         /* first allocation failure while building */
 };
 

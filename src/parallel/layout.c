@@ -72,9 +72,17 @@ static int overwrites(enum tr_opcode op)
     }
 }
 
+/* Parts of a program that run at different times. */
+enum part { FORWARD, BACKWARD, LATER, N_PARTS };
+
+static enum part part_of(const struct tr_node *n, bool splits_backward)
+{
+    return n->phase == TR_FORWARD ? FORWARD : n->phase == TR_BACKWARD_WEIGHT && splits_backward ? LATER : BACKWARD;
+}
+
 struct span {
     int first, last; /* nodes */
-    bool in_forward, in_backward;
+    bool in[N_PARTS];
     bool is_owner; /* holds its place until `last`; false after the place went to another value */
 };
 
@@ -84,7 +92,7 @@ static bool is_local(const struct tr_program *p, tr_val root)
     return p->value[root].kind == TR_V_TEMP && root != p->out && root != p->din;
 }
 
-static void touch(const struct tr_program *p, struct span *span, tr_val v, int node)
+static void touch(const struct tr_program *p, struct span *span, tr_val v, int node, enum part part)
 {
     if (v == TR_NONE)
         return;
@@ -92,10 +100,13 @@ static void touch(const struct tr_program *p, struct span *span, tr_val v, int n
     if (s->first < 0)
         s->first = node;
     s->last = node;
-    if (p->node[node].phase == TR_FORWARD)
-        s->in_forward = true;
-    else
-        s->in_backward = true;
+    s->in[part] = true;
+}
+
+/* Lives in the work arena: for the time of one action. */
+static bool is_passing(const struct tr_program *p, tr_val root)
+{
+    return is_local(p, root) && !p->value[root].is_saved && !p->value[root].is_kept;
 }
 
 static bool takes_place(const struct tr_program *p, const struct span *span, const struct tr_node *n, int node,
@@ -106,7 +117,7 @@ static bool takes_place(const struct tr_program *p, const struct span *span, con
         return false;
     tr_val in = n->in[k];
     const struct tr_value *a = &p->value[in], *b = &p->value[out];
-    if (a->base != TR_NONE || b->base != TR_NONE || !is_local(p, in) || a->is_saved || b->is_saved)
+    if (a->base != TR_NONE || b->base != TR_NONE || !is_passing(p, in) || !is_passing(p, out))
         return false;
     for (int j = 0; j < TR_MAX_IN; j++)
         if (j != k && n->in[j] != TR_NONE && tr_value_root(p, n->in[j]) == in)
@@ -115,15 +126,16 @@ static bool takes_place(const struct tr_program *p, const struct span *span, con
            a->dtype == b->dtype;
 }
 
-static size_t place_work(struct tr_program *p, struct span *span, bool is_forward, struct tr_sim *sim)
+static void place_work(struct tr_program *p, struct span *span, enum part part, bool splits_backward,
+                       struct tr_sim *sim)
 {
     for (int i = 0; i < p->n_nodes; i++) {
         const struct tr_node *n = &p->node[i];
-        if ((n->phase == TR_FORWARD) != is_forward)
+        if (part_of(n, splits_backward) != part)
             continue;
         for (int k = 0; k < TR_MAX_OUT; k++) {
             tr_val v = tr_value_root(p, n->out[k]);
-            if (v == TR_NONE || !is_local(p, v) || p->value[v].is_saved || span[v].first != i)
+            if (v == TR_NONE || !is_passing(p, v) || span[v].first != i || span[v].is_owner)
                 continue;
             if (takes_place(p, span, n, i, v)) {
                 tr_val in = n->in[overwrites(n->op)];
@@ -140,7 +152,33 @@ static size_t place_work(struct tr_program *p, struct span *span, bool is_forwar
                 span[v].is_owner = false;
             }
     }
-    return sim->peak;
+    TR_BUG_ON(sim->n_live != 0 && sim->failed == TR_OK);
+}
+
+/* Weight parts behind all input parts: no input part reads what a weight part makes, which is gradients of parameters.
+ */
+static enum tr_status move_weights(struct tr_program *p)
+{
+    struct tr_node *later = malloc((size_t)p->n_nodes * sizeof *later);
+    int n = 0, n_later = 0;
+    if (!later)
+        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    for (int i = 0; i < p->n_nodes; i++)
+        if (p->node[i].phase == TR_BACKWARD_WEIGHT)
+            later[n_later++] = p->node[i];
+        else
+            p->node[n++] = p->node[i];
+    memcpy(p->node + n, later, (size_t)n_later * sizeof *later);
+    free(later);
+    return TR_OK;
+}
+
+/* A slab for the values that live from one part to a later one. */
+static size_t slab_offset(const struct tr_program *p, tr_val v, size_t *slab)
+{
+    size_t at = *slab;
+    *slab += tr_round_up(tr_value_bytes(p, v), TR_ALIGN);
+    return at;
 }
 
 static size_t scratch_of(const struct tr_program *p, int n_threads)
@@ -158,31 +196,38 @@ static size_t scratch_of(const struct tr_program *p, int n_threads)
 
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
+    bool splits = ctx->splits_backward;
+    enum tr_status st = splits ? move_weights(p) : TR_OK;
     struct span *span = malloc((size_t)p->n_values * sizeof *span);
     struct tr_sim sim = { 0 };
-    if (!span)
-        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    if (st == TR_OK && !span)
+        st = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    if (st != TR_OK)
+        goto out;
     for (int i = 0; i < p->n_values; i++)
         span[i] = (struct span){ .first = -1, .last = -1 };
     for (int i = 0; i < p->n_nodes; i++) {
         for (int k = 0; k < TR_MAX_IN; k++)
-            touch(p, span, p->node[i].in[k], i);
+            touch(p, span, p->node[i].in[k], i, part_of(&p->node[i], splits));
         for (int k = 0; k < TR_MAX_OUT; k++)
-            touch(p, span, p->node[i].out[k], i);
+            touch(p, span, p->node[i].out[k], i, part_of(&p->node[i], splits));
     }
-    p->saved_bytes = 0;
-    for (int v = 0; v < p->n_values; v++)
-        if (p->value[v].base == TR_NONE && is_local(p, v) && span[v].in_forward && span[v].in_backward) {
-            p->value[v].is_saved = true;
-            p->value[v].offset = p->saved_bytes;
-            p->saved_bytes += tr_round_up(tr_value_bytes(p, v), TR_ALIGN);
-        }
-    place_work(p, span, true, &sim);
-    TR_BUG_ON(sim.n_live != 0 && sim.failed == TR_OK);
-    place_work(p, span, false, &sim);
+    p->saved_bytes = p->kept_bytes = 0;
+    for (int v = 0; v < p->n_values; v++) {
+        const bool *in = span[v].in;
+        if (p->value[v].base != TR_NONE || !is_local(p, v))
+            continue;
+        p->value[v].is_saved = in[FORWARD] && (in[BACKWARD] || in[LATER]);
+        p->value[v].is_kept = !in[FORWARD] && in[BACKWARD] && in[LATER];
+        if (p->value[v].is_saved || p->value[v].is_kept)
+            p->value[v].offset = slab_offset(p, v, p->value[v].is_saved ? &p->saved_bytes : &p->kept_bytes);
+    }
+    for (int part = FORWARD; part < N_PARTS; part++)
+        place_work(p, span, (enum part)part, splits, &sim);
     p->work_bytes = sim.peak;
     p->scratch_bytes = scratch_of(p, ctx->n_threads);
-    enum tr_status st = sim.failed;
+    st = sim.failed;
+out:
     tr_sim_release(&sim);
     free(span);
     return st;

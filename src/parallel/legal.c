@@ -28,6 +28,16 @@ static int64_t micro_tokens(const struct tr_legal_ask *a)
     return a->model->n_tokens;
 }
 
+static int64_t segments_a_chunk(const struct tr_legal_ask *a)
+{
+    return a->model->n_segments / (a->pp_chunks > 1 ? a->pp_chunks : 1);
+}
+
+static int64_t micro_batches(const struct tr_legal_ask *a)
+{
+    return a->n_micro;
+}
+
 static bool divides(const struct tr_legal_ask *a, int64_t size, int64_t value)
 {
     (void)a;
@@ -47,12 +57,20 @@ static bool at_most(const struct tr_legal_ask *a, int64_t size, int64_t value)
     return size <= value;
 }
 
+static bool divides_with_chunks(const struct tr_legal_ask *a, int64_t size, int64_t value)
+{
+    return a->pp_chunks <= 1 || value % size == 0;
+}
+
 static bool divides_with_sp(const struct tr_legal_ask *a, int64_t size, int64_t value)
 {
     return !a->sp || value % size == 0;
 }
 
 const struct tr_legal_rule tr_legal_rules[] = {
+    { TR_AXIS_PP, "pp x pp_chunks is at most the segments (layers, embedding, head); segments a chunk",
+      segments_a_chunk, at_most },
+    { TR_AXIS_PP, "interleaved, pp divides gradient_accumulation_steps", micro_batches, divides_with_chunks },
     { TR_AXIS_TP, "tp divides num_attention_heads", heads, divides },
     { TR_AXIS_TP, "tp divides num_key_value_heads or is a multiple of it", heads_kv, divides_either_way },
     { TR_AXIS_TP, "tp divides intermediate_size", ffn, divides },

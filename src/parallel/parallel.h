@@ -23,7 +23,7 @@ struct tr_layout {
 
 struct tr_pass_ctx {
     enum tr_dtype compute_dtype, grad_dtype;
-    bool is_training;
+    bool is_training, splits_backward; /* input and weight parts of the backward run at different times */
     enum tr_recompute recompute;
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
@@ -48,22 +48,34 @@ enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ct
 /* ---- level 2 ---- */
 
 enum tr_action_kind {
-    TR_DO_FORWARD,  /* segment, micro-batch */
-    TR_DO_BACKWARD, /* segment, micro-batch: input and weight parts */
-    TR_DO_CLIP,     /* norm of all gradients, and the factor that clips them */
-    TR_DO_UPDATE,   /* optimizer on the parameters whose home is this segment */
-    TR_DO_GATHER,   /* parameters of a home: every rank's shard to all */
-    TR_DO_REDUCE,   /* gradients of a home: sum over the ranks that saw other tokens, each rank keeps its shard */
+    TR_DO_FORWARD,         /* segment, micro-batch */
+    TR_DO_BACKWARD,        /* segment, micro-batch: input and weight parts */
+    TR_DO_BACKWARD_INPUT,  /* what the stage before waits for */
+    TR_DO_BACKWARD_WEIGHT, /* what nobody waits for */
+    TR_DO_CLIP,            /* norm of all gradients, and the factor that clips them */
+    TR_DO_UPDATE,          /* optimizer on the parameters of a home */
+    TR_DO_GATHER,          /* parameters of a home: every rank's shard to all */
+    TR_DO_REDUCE, /* gradients of a home: sum over the ranks that saw other tokens, each rank keeps its shard */
+    TR_DO_SEND,   /* an activation, or its gradient, to another stage: posted */
+    TR_DO_RECV,   /* the same from another stage: posted */
+    TR_DO_WAIT,   /* until a send or receive is over */
+    TR_DO_TIE,    /* gradients of parameters that two stages hold: summed over both */
     TR_ACTION_KINDS
 };
 
-/* A segment reads parameters of its own home, and a tied head those of the embedding's. */
+/* Parameters live with the first segment of their rank that uses them; those that several stages hold have a home of
+ * their own, after the last segment. A segment reads at most its own home and one other. */
 enum { TR_MAX_HOMES = 2 };
 
 struct tr_action {
     enum tr_action_kind kind;
-    int segment, micro;               /* gather and reduce: segment = the home */
-    size_t in, out, dout, din, saved; /* offsets in the acts arena */
+    int segment,
+        micro; /* update, gather, reduce: segment = the home; send and receive: the segment that makes or reads */
+    size_t in, out, dout, din, saved,
+        kept;          /* offsets in the acts arena; a message is at `in` (send) or `out` (receive) */
+    int peer, message; /* pipeline rank; number of the send or receive that a wait is for */
+    size_t count;      /* elements of a message */
+    enum tr_dtype dtype;
     int n_homes, home[TR_MAX_HOMES];
     size_t value[TR_MAX_HOMES], grad[TR_MAX_HOMES]; /* where whole parameters and gradients of each home are now */
 };
@@ -74,7 +86,7 @@ struct tr_schedule {
     int n_programs;
     int *program_of; /* by segment */
     struct tr_action *action;
-    int n_actions;
+    int n_actions, n_messages;
     size_t acts_bytes, work_bytes, scratch_bytes;
     size_t value_bytes, grad_bytes; /* whole parameters and gradients that come and go: zero 3, and 2 */
     double flops, recompute_flops;  /* of all micro-batches */
@@ -113,7 +125,8 @@ struct tr_flat {
 
 /* Where a parameter is in its home's flat, and which of its elements this rank updates. */
 struct tr_param_place {
-    int home;
+    int home;         /* -1: another stage's */
+    int stage;        /* the first that uses it: its rank saves it and counts it in norms */
     int64_t at;       /* in the flat */
     int64_t first, n; /* elements [first, first + n) of the parameter; n may be 0 */
 };
@@ -122,6 +135,8 @@ struct tr_compile_options {
     enum tr_dtype compute_dtype, grad_dtype, master_dtype, moment_dtype;
     int n_moments;
     struct tr_layout layout;
+    const char *pp_schedule; /* NULL: 1f1b */
+    int pp_chunks;           /* stages a rank holds; 0: one */
     int n_micro;
     enum tr_recompute recompute; /* AUTO: the cheapest set that fits memory_budget */
     uint64_t memory_budget;      /* 0 = none */
@@ -137,7 +152,11 @@ struct tr_compiled {
     struct tr_schedule train, eval, decode;                   /* decode: generate's single token */
     enum tr_recompute *recompute_of;                          /* by segment */
     struct tr_param_place *place;                             /* by parameter */
-    struct tr_flat *flat;                                     /* by segment */
+    struct tr_flat *flat;                                     /* by home */
+    int n_homes;                                              /* segments + 1 */
+    int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
+    struct tr_order *order;                                   /* of the pipeline (order.h); NULL: no training */
+    double bubble;                                            /* of that order, by the formula */
     size_t staging;                          /* grads arena: a shard on its way to the sum (zero 2 and 3) */
     size_t constant[TR_C_COUNT];             /* params arena */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
@@ -153,6 +172,7 @@ struct tr_legal_ask {
     const struct tr_model *model; /* of one micro-batch */
     int size[TR_AXES];
     bool sp;
+    int pp_chunks, n_micro;
 };
 /* A rule about one axis; an axis of size 1 keeps every rule. text: what must hold of `value`, as a sentence. */
 struct tr_legal_rule {
@@ -177,6 +197,11 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
                           struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
 size_t tr_compiled_bytes(const struct tr_compiled *c);
-void tr_schedule_print(const struct tr_schedule *s, const struct tr_model *m, struct tr_str *out);
+/* The order of the pipeline, then this rank's actions. */
+void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);
+/* Does this rank hold the segment? */
+bool tr_segment_is_here(const struct tr_compiled *c, int segment);
+/* Does the stage that saves and counts a parameter belong to this rank? */
+bool tr_param_is_first(const struct tr_compiled *c, int param);
 
 #endif

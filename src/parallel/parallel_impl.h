@@ -26,9 +26,14 @@ enum { TR_FLAT_ALIGN = 32 }; /* elements: 64 bytes of the narrowest dtype */
 void tr_flats_measure(struct tr_compiled *c);
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
 
+/* pipeline.c: which segments make a stage, then the level-2 pass that plays the turns of a rank. */
+enum tr_status tr_pipeline_cut(struct tr_compiled *c);
+enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m, bool is_training,
+                                struct tr_schedule *s);
+
 /* schedule.c */
-enum tr_status tr_schedule_build(const struct tr_model *m, const struct tr_compile_options *opt, bool is_training,
-                                 const enum tr_recompute *recompute_of, struct tr_schedule *out);
+enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
+                                 struct tr_schedule *out);
 void tr_schedule_release(struct tr_schedule *s);
 
 #endif

@@ -1,5 +1,6 @@
 /* passes.c - the table of level-1 passes, and tr_compile(): model + numbers -> programs, schedule, an offset for every
  * byte. The recompute set under a memory budget is found here too: the cheapest in flops that fits. */
+#include "parallel/order.h"
 #include "parallel/parallel_impl.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -66,11 +67,11 @@ static size_t const_bytes(const struct tr_compiled *c, int i)
 
 static const char *segment_name(const struct tr_model *m, int g, char *buf, size_t n)
 {
-    const struct tr_segment *seg = &m->segment[g];
-    if (seg->layer >= 0)
+    const struct tr_segment *seg = g < m->n_segments ? &m->segment[g] : NULL;
+    if (seg && seg->layer >= 0)
         (void)tr_format(buf, n, "%s.%d", m->program[seg->program]->name, seg->layer);
     else
-        (void)tr_format(buf, n, "%s", m->program[seg->program]->name);
+        (void)tr_format(buf, n, "%s", seg ? m->program[seg->program]->name : "shared by stages");
     return buf;
 }
 
@@ -101,7 +102,7 @@ static void place_params(struct tr_compiled *c)
     const struct tr_compile_options *o = &c->opt;
     bool has_master = o->master_dtype != o->compute_dtype;
     int zero = o->layout.zero;
-    for (int g = 0; g < c->model->n_segments; g++) {
+    for (int g = 0; g < c->n_homes; g++) {
         struct tr_flat *f = &c->flat[g];
         if (f->n == 0)
             continue;
@@ -125,7 +126,7 @@ static void place_moving(struct tr_compiled *c)
     size_t values = most(c->train.value_bytes, c->eval.value_bytes, 0), shard = 0;
     size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
     size_t grad_at = slice(c, TR_A_GRADS, c->train.grad_bytes, "", "gradients before they are reduced");
-    for (int g = 0; g < c->model->n_segments; g++)
+    for (int g = 0; g < c->n_homes; g++)
         shard = most(shard, (size_t)c->flat[g].shard_n * tr_dtype_bytes(c->opt.grad_dtype), 0);
     if (c->opt.layout.zero >= 2 && !c->opt.is_inference)
         c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
@@ -179,7 +180,7 @@ static void place_rest(struct tr_compiled *c)
     slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
     c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
     c->loss = slice(c, TR_A_WORK, sizeof(double), "", "loss");
-    c->norm = slice(c, TR_A_WORK, sizeof(double), "", "gradient norm");
+    c->norm = slice(c, TR_A_WORK, (size_t)c->model->n_params * sizeof(double), "", "gradient norms");
     c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
     place_cache(c);
@@ -193,7 +194,7 @@ static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m,
     tr_schedule_release(out);
     if (!m)
         return TR_OK;
-    enum tr_status st = tr_schedule_build(m, &c->opt, is_training, c->recompute_of, out);
+    enum tr_status st = tr_schedule_build(c, m, is_training, out);
     return st == TR_OK ? tr_pass_shard(c, m, out) : st;
 }
 
@@ -275,15 +276,18 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
-    c->flat = calloc((size_t)m->n_segments, sizeof *c->flat);
+    c->n_homes = m->n_segments + 1;
+    c->flat = calloc((size_t)c->n_homes, sizeof *c->flat);
+    c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
     if (c->opt.layout.data_size == 0) /* one rank */
         c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
     for (int a = 0; a < TR_AXES; a++)
         c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
     if (c->opt.layout.shard_size == 1) /* nobody to share with */
         c->opt.layout.zero = 0;
-    if (!c->recompute_of || !c->place || !c->cache || !c->flat)
+    if (!c->recompute_of || !c->place || !c->cache || !c->flat || !c->stage_of)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    TR_TRY(tr_pipeline_cut(c));
     tr_flats_measure(c);
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
@@ -315,6 +319,8 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->recompute_of);
     free(c->place);
     free(c->flat);
+    free(c->stage_of);
+    tr_order_close(c->order);
     free(c->slice);
     free(c);
 }

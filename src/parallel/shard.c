@@ -9,24 +9,43 @@
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
+/* Where each parameter lives: with the first segment of this rank that uses it, nowhere, or, when another stage's rank
+ * uses it too, in the home after the last segment. Both ranks cut that home into the same shards. */
+static void find_places(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    int shared = m->n_segments, n_ranks = c->opt.layout.size[TR_AXIS_PP];
+    for (int i = 0; i < m->n_params; i++)
+        c->place[i] = (struct tr_param_place){ .home = -1, .stage = -1 };
+    for (int g = 0; g < m->n_segments; g++)
+        for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++) {
+            struct tr_param_place *p = &c->place[m->segment[g].param[k]];
+            bool is_elsewhere = p->stage >= 0 && p->stage % n_ranks != c->stage_of[g] % n_ranks;
+            TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1)); /* only these meet */
+            if (p->stage < 0)
+                p->stage = c->stage_of[g];
+            if (is_elsewhere && (p->home >= 0 || tr_segment_is_here(c, g)))
+                p->home = shared;
+            else if (p->home < 0 && tr_segment_is_here(c, g))
+                p->home = g;
+        }
+}
+
 /* Homes, places in flats, and this rank's part of each. */
 void tr_flats_measure(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
     const struct tr_layout *l = &c->opt.layout;
-    for (int i = 0; i < m->n_params; i++)
-        c->place[i].home = -1;
-    for (int g = 0; g < m->n_segments; g++) /* the segment that uses a parameter first */
-        for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++)
-            if (c->place[m->segment[g].param[k]].home < 0)
-                c->place[m->segment[g].param[k]].home = g;
+    find_places(c);
     for (int i = 0; i < m->n_params; i++) {
+        if (c->place[i].home < 0)
+            continue;
         struct tr_flat *f = &c->flat[c->place[i].home];
         c->place[i].at = f->n;
         f->n += (int64_t)tr_round_up((size_t)m->param[i].n, TR_FLAT_ALIGN);
     }
     int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
-    for (int g = 0; g < m->n_segments; g++) {
+    for (int g = 0; g < c->n_homes; g++) {
         struct tr_flat *f = &c->flat[g];
         f->shard_n = (int64_t)tr_round_up((size_t)(f->n + n_shards - 1) / (size_t)n_shards, TR_FLAT_ALIGN);
         f->n = f->shard_n * n_shards;
@@ -34,6 +53,8 @@ void tr_flats_measure(struct tr_compiled *c)
     }
     for (int i = 0; i < m->n_params; i++) {
         struct tr_param_place *p = &c->place[i];
+        if (p->home < 0)
+            continue;
         const struct tr_flat *f = &c->flat[p->home];
         int64_t first = tr_max64(f->shard_first - p->at, 0),
                 end = tr_min64(f->shard_first + f->shard_n - p->at, m->param[i].n);
@@ -50,6 +71,7 @@ struct pass {
     int n_from, n_cap;
     struct tr_sim values, grads;
     size_t *value_at, *grad_at; /* by home; SIZE_MAX: not here */
+    int *n_torn;                /* by home: backwards whose input part is done and whose weight part is not */
     enum tr_status st;
 };
 
@@ -78,7 +100,18 @@ static void emit_home(struct pass *p, enum tr_action_kind kind, int home, int mi
 
 static bool is_compute(const struct tr_action *a)
 {
-    return a->kind == TR_DO_FORWARD || a->kind == TR_DO_BACKWARD;
+    return a->kind <= TR_DO_BACKWARD_WEIGHT;
+}
+
+static bool is_backward(const struct tr_action *a)
+{
+    return is_compute(a) && a->kind != TR_DO_FORWARD;
+}
+
+/* The weight part of a backward reads activations and gradients only. */
+static bool reads_params(const struct tr_action *a)
+{
+    return is_compute(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
 /* Homes of the parameters a segment reads. */
@@ -104,10 +137,10 @@ static bool has_home(const struct tr_action *a, int home)
     return false;
 }
 
-static const struct tr_action *next_compute(const struct pass *p, int i)
+static const struct tr_action *next_reader(const struct pass *p, int i)
 {
     for (i++; i < p->n_from; i++)
-        if (is_compute(&p->from[i]))
+        if (reads_params(&p->from[i]))
             return &p->from[i];
     return NULL;
 }
@@ -116,7 +149,7 @@ static const struct tr_action *next_compute(const struct pass *p, int i)
 static bool is_last_touch(const struct pass *p, int i, int home, bool whole_step)
 {
     for (int k = i + 1; k < p->n_from; k++)
-        if (p->from[k].kind == TR_DO_BACKWARD && has_home(&p->from[k], home) &&
+        if (is_backward(&p->from[k]) && has_home(&p->from[k], home) &&
             (whole_step || p->from[k].micro == p->from[i].micro))
             return false;
     return true;
@@ -144,38 +177,47 @@ static void release_after(struct pass *p, const struct tr_action *a, const struc
 static void pass_compute(struct pass *p, int i, int zero)
 {
     struct tr_action a = p->from[i];
-    const struct tr_action *next = next_compute(p, i);
+    const struct tr_action *next = next_reader(p, i);
     size_t size = tr_dtype_bytes(p->c->opt.grad_dtype);
-    if (zero >= 3) {
+    if (zero >= 3 && reads_params(&a)) {
         gather_for(p, &a, a.micro);
         gather_for(p, next, a.micro); /* one ahead: it travels while this action computes */
     }
     for (int h = 0; h < a.n_homes; h++) {
-        if (zero >= 2 && a.kind == TR_DO_BACKWARD && p->grad_at[a.home[h]] == SIZE_MAX)
+        if (zero >= 2 && is_backward(&a) && p->grad_at[a.home[h]] == SIZE_MAX)
             p->grad_at[a.home[h]] = tr_sim_alloc(&p->grads, (size_t)p->c->flat[a.home[h]].n * size);
         a.value[h] = p->value_at[a.home[h]];
         a.grad[h] = p->grad_at[a.home[h]];
     }
     emit(p, &a);
-    for (int h = 0; h < a.n_homes && a.kind == TR_DO_BACKWARD; h++)
-        if (p->c->opt.layout.data_size > 1 && is_last_touch(p, i, a.home[h], zero < 2)) {
+    for (int h = 0; h < a.n_homes && is_backward(&a); h++) {
+        int *n_torn = &p->n_torn[a.home[h]];
+        *n_torn += a.kind == TR_DO_BACKWARD_INPUT ? 1 : a.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
+        /* A torn buffer holds some parameters' share of a micro-batch and not others': it is not done. */
+        bool is_done = is_last_touch(p, i, a.home[h], zero < 2) && *n_torn == 0;
+        if (p->c->opt.layout.data_size > 1 && is_done) {
             emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
             if (zero >= 2) {
                 tr_sim_free(&p->grads, p->grad_at[a.home[h]]);
                 p->grad_at[a.home[h]] = SIZE_MAX;
             }
         }
-    if (zero >= 3)
+    }
+    if (zero >= 3 && reads_params(&a))
         release_after(p, &a, next);
 }
 
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s)
 {
-    int zero = c->opt.layout.zero, n = m->n_segments;
+    int zero = c->opt.layout.zero, n = c->n_homes;
     struct pass p = { .c = c, .m = m, .s = s, .from = s->action, .n_from = s->n_actions };
     size_t *mem = malloc(2 * (size_t)n * sizeof *mem);
-    if (!mem)
+    p.n_torn = calloc((size_t)n, sizeof *p.n_torn);
+    if (!mem || !p.n_torn) {
+        free(mem);
+        free(p.n_torn);
         return tr_fail(TR_NOMEM, "schedule: out of memory");
+    }
     p.value_at = mem;
     p.grad_at = mem + n;
     for (int i = 0; i < 2 * n; i++)
@@ -201,6 +243,7 @@ enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, st
     tr_sim_release(&p.values);
     tr_sim_release(&p.grads);
     free(p.from);
+    free(p.n_torn);
     free(mem);
     return p.st;
 }

@@ -37,6 +37,23 @@ static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t
     return buf;
 }
 
+/* The stages of the pipeline, this rank's marked. */
+static void add_stages(const struct tr_compiled *c, struct tr_str *out)
+{
+    if (c->n_stages == 1)
+        return;
+    int n_ranks = c->opt.layout.size[TR_AXIS_PP];
+    tr_str_addf(out, "pipeline rank %d of %d; stages of segments", c->opt.layout.coord[TR_AXIS_PP], n_ranks);
+    for (int g = 0, first = 0; g < c->model->n_segments; g++)
+        if (g + 1 == c->model->n_segments || c->stage_of[g + 1] != c->stage_of[g]) {
+            bool is_here = tr_segment_is_here(c, g);
+            tr_str_addf(out, is_here ? " [%d-%d]" : " %d-%d", first, g);
+            first = g + 1;
+        }
+    tr_str_addf(out, "; bubble of the %s order %.1f %%\n", c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b",
+                100 * c->bubble);
+}
+
 static void add_slices(const struct tr_compiled *c, enum tr_arena_id a, struct tr_str *out)
 {
     char human[32];
@@ -62,6 +79,7 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     if (c->opt.layout.data_size > 1)
         tr_str_addf(out, "each of %d ranks: zero %d, state in %d shards\n", c->opt.layout.data_size, c->opt.layout.zero,
                     c->opt.layout.shard_size);
+    add_stages(c, out);
     tr_str_addf(out, "recompute: %s segments\n", recompute_name(c, modes, sizeof modes));
     tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_model_flops_per_token(m), a, sizeof a),
                 human_flops(c->train.flops, b, sizeof b));
@@ -94,23 +112,28 @@ static void json_slices(const struct tr_compiled *c, enum tr_arena_id a, struct 
     tr_str_addf(out, "]");
 }
 
-void tr_plan_json(const struct tr_compiled *c, int n_ranks, bool with_slices, struct tr_str *out)
+void tr_plan_json(const struct tr_compiled *const *c, int n, int n_ranks, bool with_slices, struct tr_str *out)
 {
-    size_t total = tr_compiled_bytes(c);
+    size_t most = 0;
+    double recompute = 0;
     tr_str_addf(out, "{\"ranks\": [");
-    for (int r = 0; r < n_ranks; r++) { /* shards are equal, so ranks are */
+    for (int r = 0; r < n_ranks; r++) { /* the pipeline axis varies slowest; shards are equal, so ranks are */
+        const struct tr_compiled *one = c[r / (n_ranks / n)];
+        size_t total = tr_compiled_bytes(one);
+        most = total > most ? total : most;
+        recompute += r % (n_ranks / n) == 0 ? one->train.recompute_flops : 0;
         tr_str_addf(out, "%s{\"rank\": %d, \"total_bytes\": %zu, \"arenas\": [", r ? ", " : "", r, total);
         for (int i = 0; i < TR_A_COUNT; i++) {
             tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i),
-                        c->bytes[i]);
-            if (with_slices && r == 0)
-                json_slices(c, (enum tr_arena_id)i, out);
+                        one->bytes[i]);
+            if (with_slices && r % (n_ranks / n) == 0)
+                json_slices(one, (enum tr_arena_id)i, out);
             tr_str_addf(out, "}");
         }
         tr_str_addf(out, "]}");
     }
     tr_str_addf(out,
                 "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
-                ", \"recompute_flops\": %.17g, \"total_bytes\": %zu}\n",
-                tr_model_flops_per_token(c->model), c->model->n_elements, c->train.recompute_flops, total);
+                ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu}\n",
+                tr_model_flops_per_token(c[0]->model), c[0]->model->n_elements, recompute, c[0]->bubble, most);
 }

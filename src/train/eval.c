@@ -26,7 +26,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
         count += n;
     }
     double n_all = (double)count;
-    enum tr_status st = tr_exec_total(e, "evaluation loss", &sum);
+    enum tr_status st = tr_exec_total_loss(e, "evaluation loss", &sum);
     if (st == TR_OK)
         st = tr_exec_total(e, "evaluation tokens", &n_all);
     if (st != TR_OK)

@@ -14,14 +14,17 @@ static void no_arithmetic(const struct tr_call *c)
 }
 
 /* Arenas that collectives read and write: shared with the peers, so that nothing is copied on the way. */
-static bool is_shared(int arena)
+static bool is_shared(const struct tr_compiled *c, int arena)
 {
-    return arena == TR_A_PARAMS || arena == TR_A_GRADS;
+    return arena == TR_A_PARAMS || arena == TR_A_GRADS || (arena == TR_A_ACTS && c->n_stages > 1);
 }
 
 size_t tr_exec_shared_bytes(const struct tr_compiled *c)
 {
-    return tr_round_up(c->bytes[TR_A_PARAMS], TR_COMM_ALIGN) + tr_round_up(c->bytes[TR_A_GRADS], TR_COMM_ALIGN);
+    size_t sum = 0;
+    for (int a = 0; a < TR_A_COUNT; a++)
+        sum += is_shared(c, a) ? tr_round_up(c->bytes[a], TR_COMM_ALIGN) : 0;
+    return sum;
 }
 
 static enum tr_status reserve(struct tr_exec *e, int arena)
@@ -29,7 +32,7 @@ static enum tr_status reserve(struct tr_exec *e, int arena)
     void *base = NULL;
     size_t bytes = e->c->bytes[arena];
     enum tr_status st = TR_OK;
-    if (e->mesh && is_shared(arena) && bytes) {
+    if (e->mesh && is_shared(e->c, arena) && bytes) {
         st = tr_comm_reserve(e->mesh->all, bytes, &base);
         e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
         e->dev->n_reserves++;
@@ -57,9 +60,11 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic : tr_op_cpu_fast((enum tr_opcode)i);
     e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
-    e->is_summed = calloc((size_t)c->model->n_segments, sizeof *e->is_summed);
-    e->pending = calloc((size_t)c->model->n_segments, sizeof *e->pending);
-    if (!e->is_touched || !e->is_summed || !e->pending)
+    e->is_summed = calloc((size_t)c->n_homes, sizeof *e->is_summed);
+    e->pending = calloc((size_t)c->n_homes, sizeof *e->pending);
+    e->norms = calloc((size_t)c->model->n_params, sizeof *e->norms);
+    e->message = calloc((size_t)(c->train.n_messages + c->eval.n_messages) + 1, sizeof *e->message);
+    if (!e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->message)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     for (int a = 0; a < TR_A_COUNT; a++)
         TR_TRY(reserve(e, a));
@@ -86,13 +91,15 @@ void tr_exec_close(struct tr_exec *e)
     if (!e)
         return;
     for (int a = 0; a < TR_A_COUNT; a++)
-        if (e->base[a] && e->mesh && is_shared(a))
+        if (e->base[a] && e->mesh && is_shared(e->c, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
         else if (e->base[a])
             e->dev->ops->release(e->dev, e->base[a], e->c->bytes[a]);
     free(e->is_touched);
     free(e->is_summed);
     free(e->pending);
+    free(e->norms);
+    free(e->message);
     free(e);
 }
 
@@ -169,7 +176,9 @@ static char *root_ptr(const struct frame *f, tr_val root)
         return acts + f->a->out;
     if (root == f->p->din)
         return acts + f->a->din;
-    return v->is_saved ? acts + f->a->saved + v->offset : work + e->c->temps + v->offset;
+    return v->is_saved  ? acts + f->a->saved + v->offset
+           : v->is_kept ? acts + f->a->kept + v->offset
+                        : work + e->c->temps + v->offset;
 }
 
 static struct tr_view view_of(const struct frame *f, tr_val v)
@@ -206,13 +215,24 @@ static void mark_touches(const struct frame *f, const struct tr_node *n, struct 
     }
 }
 
+static bool is_of(enum tr_phase phase, enum tr_action_kind kind)
+{
+    switch (phase) {
+    case TR_FORWARD:
+        return kind == TR_DO_FORWARD;
+    case TR_BACKWARD_INPUT:
+        return kind == TR_DO_BACKWARD || kind == TR_DO_BACKWARD_INPUT;
+    default:
+        return kind == TR_DO_BACKWARD || kind == TR_DO_BACKWARD_WEIGHT;
+    }
+}
+
 static enum tr_status run_nodes(const struct frame *f)
 {
     enum tr_status st = TR_OK;
-    bool is_forward = f->a->kind == TR_DO_FORWARD;
     for (int i = 0; i < f->p->n_nodes && st == TR_OK; i++) {
         const struct tr_node *n = &f->p->node[i];
-        if ((n->phase == TR_FORWARD) != is_forward)
+        if (!is_of(n->phase, f->a->kind))
             continue;
         struct tr_call c = {
             .op = n->op, .attr = n->attr, .pool = f->e->pool, .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch
@@ -243,29 +263,37 @@ static struct tr_view step_view(struct tr_exec *e)
     return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
 }
 
-/* Norm over all gradients in parameter order, each rank its own elements; then the clip factor into the step buffer. */
+/* Norm over all gradients, each rank its own elements, each parameter once; summed in the order of parameters, so that
+ * no split of them over stages changes a bit. Then the clip factor into the step buffer. */
 static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
 {
     char *norm_at = e->base[TR_A_WORK] + e->c->norm;
-    double sum = 0;
-    e->dev->ops->upload(e->dev, norm_at, &sum, sizeof sum);
-    for (int i = 0; i < e->c->model->n_params; i++) {
+    int n_params = e->c->model->n_params;
+    enum tr_status st = TR_OK;
+    e->dev->ops->clear(e->dev, norm_at, (size_t)n_params * sizeof(double));
+    for (int i = 0; i < n_params; i++) {
         int64_t first = 0, n = 0;
+        if (e->c->place[i].n == 0 || !tr_param_is_first(e->c, i))
+            continue;
         char *at = tr_exec_at(e, TR_S_GRAD, i, &first, &n) +
                    (size_t)e->c->place[i].first * tr_dtype_bytes(e->c->opt.grad_dtype);
         struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
         c.in[0] = flat(at, e->c->opt.grad_dtype, e->c->place[i].n);
-        c.out[0] = flat(norm_at, TR_F64, 1);
-        c.accumulate[0] = true;
-        if (e->c->place[i].n > 0)
-            e->kernel[TR_OP_SUMSQ](&c);
+        c.out[0] = flat(norm_at + (size_t)i * sizeof(double), TR_F64, 1);
+        e->kernel[TR_OP_SUMSQ](&c);
     }
-    e->dev->ops->download(e->dev, &sum, norm_at, sizeof sum);
-    bool is_part = e->c->opt.layout.zero >= 1; /* else every rank has summed everything */
-    enum tr_status st = is_part ? tr_exec_sum(e, true, "gradient norm", &sum) : TR_OK;
+    e->dev->ops->download(e->dev, e->norms, norm_at, (size_t)n_params * sizeof(double));
+    if (e->mesh && e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, (size_t)n_params));
+    if (e->mesh)
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, (size_t)n_params));
+    double sum = 0;
+    for (int i = 0; i < n_params; i++)
+        sum += e->norms[i];
     *norm = sqrt(sum);
     float clip = tr_clip_factor(*norm, max_norm);
     e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
+out:
     return st;
 }
 
@@ -305,21 +333,32 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
 static void begin_step(struct tr_exec *e, const float *values)
 {
     memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
-    memset(e->is_summed, 0, (size_t)e->c->model->n_segments * sizeof *e->is_summed);
+    memset(e->is_summed, 0, (size_t)e->c->n_homes * sizeof *e->is_summed);
     e->loss_is_touched = false;
     e->gathered = -1;
+    e->wait_us = 0;
     if (values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
 }
 
-/* Forward, backward, gather, reduce: what train, eval and generate share. */
+/* Everything but clip and update: what train, eval and generate share. */
 static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
                                  const struct tr_action *a, const struct tr_batch *micro)
 {
-    if (a->kind == TR_DO_GATHER)
+    switch (a->kind) {
+    case TR_DO_GATHER:
         return tr_exec_post_gather(e, a);
-    if (a->kind == TR_DO_REDUCE)
+    case TR_DO_REDUCE:
         return tr_exec_post_reduce(e, a);
+    case TR_DO_SEND:
+    case TR_DO_RECV:
+    case TR_DO_WAIT:
+        return tr_exec_message(e, a);
+    case TR_DO_TIE:
+        return tr_exec_tie(e, a);
+    default:
+        break;
+    }
     struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &micro[a->micro] };
     enum tr_status st = TR_OK;
     for (int i = 0; i < a->n_homes && st == TR_OK; i++)
@@ -330,14 +369,15 @@ static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, co
 static double read_loss(struct tr_exec *e)
 {
     double loss = 0;
-    e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
+    if (e->loss_is_touched) /* else another stage has it */
+        e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
     return loss;
 }
 
 static enum tr_status settle_all(struct tr_exec *e)
 {
     enum tr_status st = TR_OK;
-    for (int h = 0; h < e->c->model->n_segments && st == TR_OK; h++)
+    for (int h = 0; h < e->c->n_homes && st == TR_OK; h++)
         st = tr_exec_settle(e, h);
     return st;
 }
@@ -352,7 +392,7 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
         TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
     TR_TRY(settle_all(e));
     *loss_sum = read_loss(e);
-    TR_TRY(tr_exec_sum(e, false, "loss", loss_sum));
+    TR_TRY(tr_exec_total_loss(e, "loss", loss_sum));
     TR_TRY(e->dev->ops->sync(e->dev));
 out:
     return st;
@@ -371,7 +411,7 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
         case TR_DO_CLIP:
             TR_TRY(settle_all(e));
             r.loss_sum = read_loss(e);
-            TR_TRY(tr_exec_sum(e, false, "loss", &r.loss_sum));
+            TR_TRY(tr_exec_total_loss(e, "loss", &r.loss_sum));
             TR_TRY(run_clip(e, cfg->max_grad_norm, &r.grad_norm));
             if (!isfinite(r.loss_sum) || !isfinite(r.grad_norm))
                 TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
@@ -385,6 +425,7 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
         }
     }
     TR_TRY(settle_all(e));
+    r.wait_s = (double)e->wait_us * 1e-6;
     *out = r;
     TR_TRY(e->dev->ops->sync(e->dev));
 out:
@@ -460,6 +501,9 @@ static bool is_sharded(const struct tr_exec *e, enum tr_state what)
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
 {
     const struct tr_param_place *p = &e->c->place[param];
+    *first = *n = 0;
+    if (p->home < 0)
+        return NULL;
     const struct tr_flat *f = &e->c->flat[p->home];
     int64_t at = p->at - (is_sharded(e, what) ? f->shard_first : 0);
     char *flat_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value

@@ -19,6 +19,9 @@ struct tr_exec {
     bool *is_touched;           /* by parameter: its gradient holds something of this step */
     bool *is_summed;            /* by home: its shard of gradients holds something of this step */
     struct tr_pending *pending; /* by home: a collective on its way */
+    tr_ticket *message;         /* by message of a schedule: its send or receive */
+    double *norms;              /* by parameter: sum of squares of its gradient */
+    int64_t wait_us;            /* of this step: spent waiting for other stages */
     bool loss_is_touched;
     int gathered;      /* home that tr_exec_gather last put in place; -1: none */
     int64_t cache_row; /* position of the first token of the batch at hand, when there is a cache */
@@ -34,6 +37,7 @@ void tr_exec_close(struct tr_exec *e);
 
 struct tr_step_result {
     double loss_sum, grad_norm; /* loss_sum: over the valid targets of the micro-batches given */
+    double wait_s;              /* for other pipeline stages */
 };
 /* One optimizer step: n_micro micro-batches in host memory; values = the step buffer (clip is filled in here). */
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
@@ -41,7 +45,7 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
 /* Gradients only: no clip, no update (tests, and evaluation of gradients). */
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum);
-/* The eval schedule on one batch: sum of token losses. */
+/* The eval schedule on one batch: sum of token losses, 0 on ranks without the last stage. */
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum);
 /* The eval schedule (or, is_decode, the one of a single token) of a model that ends in logits: (N, V) F32, valid until
  * the next call. With a cache the batch holds positions first_position, first_position + 1, ... */
@@ -50,10 +54,14 @@ enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_p
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
-/* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's. */
+/* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
+ * for a parameter of another stage. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
-/* Sum of one number over the ranks with other tokens. */
+/* Sum of one number over the ranks with other tokens; of a loss, which the last stage has, for all stages. */
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
+enum tr_status tr_exec_total_loss(struct tr_exec *e, const char *site, double *x);
+/* Sum over all ranks. */
+enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Collective: the whole value of a home's parameters, when they are sharded; *out = element 0 of the flat. */
 enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out);
 #endif

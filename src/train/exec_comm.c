@@ -111,14 +111,12 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
     return tr_comm_run(e->mesh->axis[c->attr.axis], &coll);
 }
 
-enum tr_status tr_exec_sum(struct tr_exec *e, bool is_shard, const char *site, double *x)
+enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n)
 {
     struct tr_coll c = {
-        .kind = TR_ALL_REDUCE, .dtype = TR_F64, .op = TR_SUM, .in = x, .out = x, .count = 1, .site = site
+        .kind = TR_ALL_REDUCE, .dtype = TR_F64, .op = TR_SUM, .in = x, .out = x, .count = n, .site = site
     };
-    if (!e->mesh)
-        return TR_OK;
-    return tr_comm_run(is_shard ? e->mesh->axis[TR_AXIS_SHARD] : e->mesh->data, &c);
+    return tr_comm_run(comm, &c);
 }
 
 enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out)
@@ -143,5 +141,10 @@ enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out)
 
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x)
 {
-    return tr_exec_sum(e, false, site, x);
+    return e->mesh ? tr_exec_sum(e->mesh->data, site, x, 1) : TR_OK;
+}
+
+enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n)
+{
+    return e->mesh ? tr_exec_sum(e->mesh->all, site, x, n) : TR_OK;
 }

@@ -15,7 +15,11 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c);
 /* Waits for what is on its way for this home. */
 enum tr_status tr_exec_settle(struct tr_exec *e, int home);
-/* Sum of one number over the ranks with other tokens, or (is_shard) over those with other shards. */
-enum tr_status tr_exec_sum(struct tr_exec *e, bool is_shard, const char *site, double *x);
+/* Sums n numbers over the ranks of one of the mesh's communicators. */
+enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n);
+
+/* exec_pipe.c: what stages say to each other. */
+enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
+enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);
 
 #endif

@@ -13,10 +13,10 @@ static enum tr_status check_support(const struct tr_config *cfg)
     const struct {
         const char *name;
         int64_t value;
-    } axes[] = { { "tp", cfg->tp }, { "pp", cfg->pp }, { "cp", cfg->cp } };
+    } axes[] = { { "tp", cfg->tp }, { "cp", cfg->cp } };
     for (size_t i = 0; i < TR_COUNT_OF(axes); i++)
         if (axes[i].value != 1)
-            return tr_fail(TR_USAGE, "%s %" PRId64 " is not in this build; data parallel (--dp, --zero) is",
+            return tr_fail(TR_USAGE, "%s %" PRId64 " is not in this build; data parallel (--dp, --zero) and --pp are",
                            axes[i].name, axes[i].value);
     if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT && cfg->dp > 1)
         return tr_fail(TR_USAGE,
@@ -89,6 +89,8 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .moment_dtype = cfg->moment_dtype,
         .n_moments = tr_optim_row(cfg->optim)->n_moments,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
+        .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
+        .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,
         .n_micro = (int)cfg->gradient_accumulation_steps,
         .recompute = cfg->recompute,
         .memory_budget = (uint64_t)cfg->memory_budget,
@@ -101,7 +103,9 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
 
 static struct tr_legal_ask legal_ask(const struct tr_config *cfg, const struct tr_model *m)
 {
-    struct tr_legal_ask a = { .model = m, .sp = cfg->sp };
+    struct tr_legal_ask a = {
+        .model = m, .sp = cfg->sp, .pp_chunks = (int)cfg->pp_chunks, .n_micro = (int)cfg->gradient_accumulation_steps
+    };
     size_axes(cfg, a.size);
     return a;
 }
@@ -126,6 +130,11 @@ out:
 
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out)
 {
+    return tr_setup_open_rank(cfg, use, -1, out);
+}
+
+enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out)
+{
     enum tr_status st = TR_OK;
     struct tr_pool *pool = NULL;
     struct tr_setup *s = calloc(1, sizeof *s);
@@ -135,6 +144,8 @@ enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struc
     TR_TRY(check_support(cfg));
     size_axes(cfg, s->axis);
     TR_TRY(tr_mesh_env(&s->env));
+    if (rank >= 0)
+        s->env.rank = rank;
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(choose_length(cfg, &s->sequence_length));
@@ -234,6 +245,12 @@ static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_
     return TR_OK;
 }
 
+static int store_stage(void *ctx, int param)
+{
+    const struct tr_exec *e = ctx;
+    return e->c->place[param].stage;
+}
+
 static void store_range(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n)
 {
     (void)tr_exec_at(ctx, what, param, first, n);
@@ -241,7 +258,9 @@ static void store_range(void *ctx, enum tr_state what, int param, int64_t *first
 
 struct tr_store tr_exec_store(struct tr_exec *e)
 {
-    struct tr_store s = { .ctx = e, .model = e->c->model, .get = store_get, .put = store_put, .range = store_range };
+    struct tr_store s = {
+        .ctx = e, .model = e->c->model, .get = store_get, .put = store_put, .range = store_range, .stage = store_stage
+    };
     for (int i = 0; i < TR_STATE_COUNT; i++) {
         s.has[i] = tr_exec_has(e, (enum tr_state)i);
         s.dtype[i] = tr_exec_dtype(e, (enum tr_state)i);

@@ -141,13 +141,11 @@ static enum tr_status open_mesh(struct trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
-    static const char *const names[] = {
-        "steps", "train_batch_size", "seed", "sequence_length", "parameters", "bytes"
-    };
-    const int64_t values[] = {
-        t->total_steps,        t->cfg->train_batch_size, t->cfg->seed,
-        t->s->sequence_length, t->s->model->n_elements,  (int64_t)tr_compiled_bytes(t->s->compiled)
-    };
+    static const char *const names[] = { "steps", "train_batch_size", "seed", "sequence_length", "parameters", "pp",
+                                         "zero" };
+    const int64_t values[] = { t->total_steps,        t->cfg->train_batch_size, t->cfg->seed,
+                               t->s->sequence_length, t->s->model->n_elements,  t->cfg->pp,
+                               t->cfg->zero };
     int64_t n_ranks = 1;
     for (int a = 0; a < TR_AXES; a++)
         n_ranks *= t->s->axis[a];
@@ -234,18 +232,42 @@ out:
     return st;
 }
 
-static void tell_plan(struct trainer *t)
+/* What each rank plans and has reserved; rank 0 tells all of it. */
+static enum tr_status tell_plan(struct trainer *t)
 {
-    struct tr_event_arena arenas[TR_A_COUNT];
+    enum { N = TR_A_COUNT + 2 };
+    enum tr_status st = TR_OK;
     const struct tr_compiled *c = t->s->compiled;
+    int n = t->mesh ? t->mesh->world : 1, rank = t->mesh ? t->mesh->rank : 0;
+    int64_t(*all)[N] = calloc((size_t)n, sizeof *all);
+    if (!all)
+        return tr_fail(TR_NOMEM, "plan: out of memory");
     for (int i = 0; i < TR_A_COUNT; i++)
-        arenas[i] = (struct tr_event_arena){ tr_arena_name((enum tr_arena_id)i), c->bytes[i] };
-    struct tr_event_plan e = { .rank = 0,
-                               .total_bytes = tr_compiled_bytes(c),
-                               .reserved_bytes = t->dev.reserved_bytes,
-                               .arenas = arenas,
-                               .n_arenas = TR_A_COUNT };
-    tr_observe_plan(t->ob, &e);
+        all[rank][i] = (int64_t)c->bytes[i];
+    all[rank][TR_A_COUNT] = (int64_t)tr_compiled_bytes(c);
+    all[rank][TR_A_COUNT + 1] = (int64_t)t->dev.reserved_bytes;
+    struct tr_coll g = { .kind = TR_ALL_GATHER,
+                         .dtype = TR_I64,
+                         .in = all[rank],
+                         .out = all,
+                         .count = (size_t)n * N,
+                         .site = "plans of all ranks" };
+    if (t->mesh)
+        TR_TRY(tr_comm_run(t->mesh->all, &g));
+    for (int r = 0; r < n; r++) {
+        struct tr_event_arena arenas[TR_A_COUNT];
+        for (int i = 0; i < TR_A_COUNT; i++)
+            arenas[i] = (struct tr_event_arena){ tr_arena_name((enum tr_arena_id)i), (uint64_t)all[r][i] };
+        struct tr_event_plan e = { .rank = r,
+                                   .total_bytes = (uint64_t)all[r][TR_A_COUNT],
+                                   .reserved_bytes = (uint64_t)all[r][TR_A_COUNT + 1],
+                                   .arenas = arenas,
+                                   .n_arenas = TR_A_COUNT };
+        tr_observe_plan(t->ob, &e);
+    }
+out:
+    free(all);
+    return st;
 }
 
 static enum tr_status save(struct trainer *t, int64_t step)
@@ -359,7 +381,7 @@ static bool is_due(int64_t step, int64_t every)
 static enum tr_status ask_stop(struct trainer *t, bool *out)
 {
     double n = tr_stop_wanted() ? 1 : 0;
-    enum tr_status st = tr_exec_total(t->e, "stop?", &n);
+    enum tr_status st = tr_exec_total_ranks(t->e, "stop?", &n, 1);
     *out = n > 0;
     return st;
 }
@@ -396,7 +418,7 @@ static enum tr_status make_up(struct trainer *t)
         return TR_OK;
     if (is_first(t) && !is_evaluated(t, t->first_step))
         n_missing = 1;
-    enum tr_status st = tr_exec_total(t->e, "evaluation missing?", &n_missing);
+    enum tr_status st = tr_exec_total_ranks(t->e, "evaluation missing?", &n_missing, 1);
     return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step) : st;
 }
 
@@ -452,8 +474,9 @@ enum tr_status tr_train(const struct tr_config *cfg)
     tr_stop_on_signals();
     enum tr_status st = open_run(&t);
     if (st == TR_OK) {
-        tell_plan(&t);
-        st = loop(&t);
+        st = tell_plan(&t);
+        if (st == TR_OK)
+            st = loop(&t);
         struct tr_event_end e = { .status = st == TR_OK        ? "done"
                                             : st == TR_STOPPED ? "stopped"
                                                                : "failed",

@@ -22,6 +22,8 @@ struct tr_setup {
 enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };
 enum { TR_PROOF_ROWS = 2 }; /* of a proof's batch */
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
+/* The same for another rank than this process: for plans. */
+enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
 /* The legality rules, and with a model what they say of the mesh that was asked for. */
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
 void tr_setup_close(struct tr_setup *s);

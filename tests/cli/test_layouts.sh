@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Any layout trains the same model: data parallel with every ZeRO stage, hybrid sharding and accumulation give the losses of
-# one rank, hold what the plan says, and resume into each other.
+# Any layout trains the same model: data parallel with every ZeRO stage, hybrid sharding, accumulation and pipelines give the
+# losses of one rank, hold what the plan says, and resume into each other.
 . "$(dirname "$0")/common.sh"
 tiny_text train.jsonl
+head -n 7 train.jsonl >valid.jsonl
 tiny_model model
-options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 8 --max_steps 8 --learning_rate 1e-2
+options=(--model model --data train.jsonl --eval_data valid.jsonl --sequence_length 32 --train_batch_size 8 --max_steps 8 --learning_rate 1e-2
     --weight_decay 0.1 --save_steps 4 --quiet)
 "$TRIREME" train "${options[@]}" --per_device_train_batch_size 8 --output one >run.log
 
@@ -14,14 +15,16 @@ alike() {
     python3 - one "$1" <<'PY'
 import json, sys
 def steps(d):
-    return [(e["step"], e["loss"], e["grad_norm"]) for e in map(json.loads, open(d + "/events.jsonl")) if e["event"] == "step"]
+    events = [e for e in map(json.loads, open(d + "/events.jsonl")) if e["event"] in ("step", "eval")]
+    return [(e["step"], e["loss"], e.get("grad_norm", 1)) for e in events]
 a, b = steps(sys.argv[1]), steps(sys.argv[2])
 assert [x[0] for x in a] == [x[0] for x in b], f"steps {[x[0] for x in b]}"
 worst = max(abs(x[i] - y[i]) / x[i] for x, y in zip(a, b) for i in (1, 2))
 assert worst < 2e-5, f"{sys.argv[2]}: losses or norms differ by {worst:.2e}"
-plan = [e for e in map(json.loads, open(sys.argv[2] + "/events.jsonl")) if e["event"] == "plan"][-1]
-assert plan["total_bytes"] == plan["reserved_bytes"], plan
-print(f"{sys.argv[2]}: within {worst:.1e}, {plan['total_bytes']} bytes a rank")
+plans = [e for e in map(json.loads, open(sys.argv[2] + "/events.jsonl")) if e["event"] == "plan"]
+for plan in plans:
+    assert plan["total_bytes"] == plan["reserved_bytes"], plan
+print(f"{sys.argv[2]}: within {worst:.1e}, {', '.join(str(p['total_bytes']) for p in plans)} bytes")
 PY
 }
 
@@ -44,6 +47,45 @@ done
 layout dp4-hybrid2 4 --zero 3 --hybrid_shard 2 --per_device_train_batch_size 2
 layout dp2-zero3-block 2 --zero 3 --per_device_train_batch_size 2 --recompute block
 
+# Pipelines: every schedule, alone and with what the stages' ranks share.
+for schedule in gpipe 1f1b zb; do
+    layout "pp2-$schedule" 2 --pp 2 --pp_schedule $schedule --per_device_train_batch_size 2
+    layout "pp4-$schedule" 4 --pp 4 --pp_schedule $schedule --per_device_train_batch_size 1
+done
+layout pp2-interleaved 2 --pp 2 --pp_schedule interleaved --pp_chunks 2 --per_device_train_batch_size 2
+for zero in 0 1 2 3; do
+    layout "pp2-dp2-zero$zero" 4 --pp 2 --zero $zero --per_device_train_batch_size 2
+done
+"$TRIREME" plan "${options[@]}" --pp 2 --pp_schedule zb --per_device_train_batch_size 2 --show schedule >zb.txt
+grep -E '^(#|rank)' zb.txt | sort -u >order.txt
+layout pp2-file 2 --pp 2 --pp_schedule order.txt --per_device_train_batch_size 2
+for file in $(cd pp2-zb && ls model*); do same "pp2-zb/$file" "pp2-file/$file"; done
+
+# The plan of every pipeline rank is what it reserved.
+"$TRIREME" plan "${options[@]}" --pp 2 --dp 2 --zero 3 --per_device_train_batch_size 2 --json --threads 1 >plan.json
+python3 - <<'PY'
+import json
+plan = {r["rank"]: r["total_bytes"] for r in json.load(open("plan.json"))["ranks"]}
+run = {e["rank"]: e["reserved_bytes"] for e in map(json.loads, open("pp2-dp2-zero3/events.jsonl")) if e["event"] == "plan"}
+assert len(run) == 4 and run == plan, (run, plan)
+PY
+
+# What stages write is one model: each tensor in one file, each file from one stage, and its loss is the run's.
+python3 - <<'PY'
+import json, struct
+index = json.load(open("pp2-1f1b/model.safetensors.index.json"))["weight_map"]
+assert len(set(index.values())) == 2
+found = {}
+for name in set(index.values()):
+    f = open("pp2-1f1b/" + name, "rb")
+    for t in json.loads(f.read(struct.unpack("<Q", f.read(8))[0])):
+        assert t == "__metadata__" or found.setdefault(t, name) == name == index[t]
+assert set(found) - {"__metadata__"} == set(index)
+PY
+want=$(python3 -c 'import json; print([e["loss"] for e in map(json.loads, open("pp2-1f1b/events.jsonl")) if e["event"] == "eval"][-1])')
+got=$("$TRIREME" eval --model pp2-1f1b --data valid.jsonl --sequence_length 32 --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["loss"])')
+python3 -c "assert abs($want - $got) < 2e-5 * $want, ($want, $got)"
+
 # What is sharded shrinks: optimizer state with zero 1, gradients with 2, parameters with 3.
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 24/' tiny.json >deep.json
 bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "$1" --json | python3 -c \
@@ -56,7 +98,7 @@ bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "
 move() { # FROM RANKS OPTIONS...
     local from=$1 ranks=$2
     shift 2
-    rm -rf moved && cp -r "$from" moved && rm -rf moved/checkpoint-8 moved/model.safetensors
+    rm -rf moved && cp -r "$from" moved && rm -rf moved/checkpoint-8 moved/model*
     timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${options[@]}" "$@" --resume --output moved >run.log 2>&1 ||
         { cat run.log >&2; fail "resume of $from on $ranks ranks"; }
     grep -q "resuming after step 4" run.log || fail "did not resume: $(cat run.log)"
@@ -67,6 +109,9 @@ move dp4-hybrid2 1 --per_device_train_batch_size 8
 move dp4-zero3 1 --per_device_train_batch_size 8
 move one 2 --zero 3 --per_device_train_batch_size 4
 move dp2-zero1 4 --zero 2 --per_device_train_batch_size 2
+move pp2-dp2-zero2 1 --per_device_train_batch_size 8
+move dp4-zero3 2 --pp 2 --per_device_train_batch_size 2
+move pp4-zb 4 --pp 2 --zero 3 --pp_schedule interleaved --pp_chunks 2 --per_device_train_batch_size 2
 
 # A rank that dies ends the job, which names it; the next start goes on.
 code=0

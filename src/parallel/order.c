@@ -1,0 +1,387 @@
+/* order.c - pipeline orders by name: gpipe, 1f1b, interleaved, zb; their check, and their play against an ideal clock.
+ *
+ * Backwards of a stage always run in the order of their micro-batches, so that gradients are summed in the order of one
+ * rank: a pipeline changes no bit of them. One rank is the pipeline of one stage, whose 1f1b is forward and backward of
+ * one micro-batch after the other. Rejected: searching orders by cost (a file says any order that a search finds).
+ */
+#include "parallel/order.h"
+#include <assert.h>
+#include <stdlib.h>
+
+enum tr_status tr_order_new(int n_ranks, int n_chunks, int n_micro, struct tr_order **out)
+{
+    size_t n_cells = 0, n_turns = 0;
+    struct tr_order *o = calloc(1, sizeof *o);
+    bool fits = tr_mul_size((size_t)n_ranks * (size_t)n_chunks, (size_t)n_micro, &n_cells) &&
+                tr_mul_size(n_cells, 3, &n_turns) && n_turns < INT32_MAX;
+    if (o && fits) {
+        *o = (struct tr_order){ .n_ranks = n_ranks, .n_chunks = n_chunks, .n_micro = n_micro };
+        o->turn = calloc(n_turns, sizeof *o->turn);
+        o->first = calloc((size_t)n_ranks + 1, sizeof *o->first);
+        o->maker = malloc(2 * n_cells * sizeof *o->maker);
+    }
+    if (!o || !o->turn || !o->first || !o->maker) {
+        tr_order_close(o);
+        return tr_fail(TR_NOMEM, "pipeline of %d ranks, %d chunks, %d micro-batches: out of memory", n_ranks, n_chunks,
+                       n_micro);
+    }
+    *out = o;
+    return TR_OK;
+}
+
+void tr_order_close(struct tr_order *o)
+{
+    if (!o)
+        return;
+    free(o->turn);
+    free(o->first);
+    free(o->maker);
+    free(o);
+}
+
+/* Ranks come in order: a turn of rank r ends the lists of those before it. */
+void tr_order_add(struct tr_order *o, int rank, struct tr_turn t)
+{
+    o->turn[o->first[rank + 1]] = t;
+    for (int r = rank + 1; r <= o->n_ranks; r++)
+        o->first[r]++;
+    o->splits_backward |= t.kind == TR_DO_BACKWARD_WEIGHT;
+}
+
+static void add(struct tr_order *o, int rank, enum tr_action_kind kind, int chunk, int micro)
+{
+    tr_order_add(o, rank, (struct tr_turn){ .kind = kind, .stage = chunk * o->n_ranks + rank, .micro = micro });
+}
+
+/* ---- the orders ---- */
+
+static enum tr_status gpipe(struct tr_order *o)
+{
+    for (int r = 0; r < o->n_ranks; r++) {
+        for (int i = 0; i < o->n_micro; i++)
+            add(o, r, TR_DO_FORWARD, 0, i);
+        for (int i = 0; i < o->n_micro; i++)
+            add(o, r, TR_DO_BACKWARD, 0, i);
+    }
+    return TR_OK;
+}
+
+/* Item j of a rank with chunks: groups of n_ranks micro-batches go through a chunk together, then through the next. */
+static void add_item(struct tr_order *o, int r, enum tr_action_kind kind, int j)
+{
+    int p = o->n_ranks, v = o->n_chunks, chunk = j % (p * v) / p, micro = j / (p * v) * p + j % p;
+    add(o, r, kind, kind == TR_DO_FORWARD ? chunk : v - 1 - chunk, micro);
+}
+
+/* As many forwards as it takes until the first backward arrives, then one of each, then the rest of the backwards.
+ * With chunks this is Megatron's interleaved order, which needs whole groups of n_ranks micro-batches. */
+static enum tr_status one_f_one_b(struct tr_order *o)
+{
+    int p = o->n_ranks, v = o->n_chunks, n = o->n_micro * v;
+    if (v > 1 && o->n_micro % p != 0)
+        return tr_fail(TR_USAGE,
+                       "interleaved needs micro-batches in multiples of pp %d, not %d; set "
+                       "gradient_accumulation_steps to %d or %d",
+                       p, o->n_micro, tr_max64(o->n_micro / p, 1) > 1 ? o->n_micro / p * p : p,
+                       (o->n_micro / p + 1) * p);
+    for (int r = 0; r < p; r++) {
+        int warm = v > 1 ? 2 * (p - r - 1) + (v - 1) * p : p - r - 1;
+        warm = warm < n ? warm : n;
+        for (int j = 0; j < warm; j++)
+            add_item(o, r, TR_DO_FORWARD, j);
+        for (int j = warm; j < n; j++) {
+            add_item(o, r, TR_DO_FORWARD, j);
+            add_item(o, r, TR_DO_BACKWARD, j - warm);
+        }
+        for (int j = n - warm; j < n; j++)
+            add_item(o, r, TR_DO_BACKWARD, j);
+    }
+    return TR_OK;
+}
+
+/* Zero-bubble H1 (Qi et al. 2023): 1f1b whose backwards are in two parts. Rank r does a weight part r micro-batches
+ * after its input part: later ranks fill with them the time in which their last input parts travel to the front. No
+ * rank holds more than the first does in 1f1b. */
+static enum tr_status zero_bubble(struct tr_order *o)
+{
+    int p = o->n_ranks, m = o->n_micro;
+    for (int r = 0; r < p; r++) {
+        int warm = p - r - 1 < m ? p - r - 1 : m, weight = 0;
+        for (int i = 0; i < warm; i++)
+            add(o, r, TR_DO_FORWARD, 0, i);
+        for (int i = 0; i < m; i++) {
+            if (warm + i < m)
+                add(o, r, TR_DO_FORWARD, 0, warm + i);
+            add(o, r, TR_DO_BACKWARD_INPUT, 0, i);
+            if (i >= r)
+                add(o, r, TR_DO_BACKWARD_WEIGHT, 0, weight++);
+        }
+        while (weight < m)
+            add(o, r, TR_DO_BACKWARD_WEIGHT, 0, weight++);
+    }
+    return TR_OK;
+}
+
+static enum tr_status forward_only(struct tr_order *o)
+{
+    for (int r = 0; r < o->n_ranks; r++)
+        for (int chunk = 0; chunk < o->n_chunks; chunk++)
+            for (int i = 0; i < o->n_micro; i++)
+                add(o, r, TR_DO_FORWARD, chunk, i);
+    return TR_OK;
+}
+
+static const struct {
+    const char *name;
+    enum tr_status (*make)(struct tr_order *o);
+} makers[] = {
+    { "gpipe", gpipe },
+    { "1f1b", one_f_one_b },
+    { "interleaved", one_f_one_b },
+    { "zb", zero_bubble },
+};
+
+bool tr_order_is_named(const char *schedule)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(makers); i++)
+        if (strcmp(makers[i].name, schedule) == 0)
+            return true;
+    return false;
+}
+
+static enum tr_status read_file(const char *path, int n_ranks, int n_chunks, int n_micro, struct tr_order **out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum tr_status st = tr_file_read(path, 64 << 20, &text, &n);
+    if (st != TR_OK)
+        return tr_fail_at(st, "pp_schedule is gpipe, 1f1b, interleaved, zb or a file: ");
+    st = tr_order_read(path, text, n_ranks, n_chunks, n_micro, out);
+    free(text);
+    return st;
+}
+
+enum tr_status tr_order_open(const char *schedule, int n_ranks, int n_chunks, int n_micro, struct tr_order **out)
+{
+    enum tr_status (*make)(struct tr_order *) = schedule ? NULL : forward_only;
+    if (schedule && n_ranks == 1) /* nobody to wait for: nothing but 1f1b makes sense */
+        schedule = "1f1b";
+    for (size_t i = 0; schedule && i < TR_COUNT_OF(makers); i++)
+        if (strcmp(makers[i].name, schedule) == 0)
+            make = makers[i].make;
+    if (!make)
+        return read_file(schedule, n_ranks, n_chunks, n_micro, out);
+    struct tr_order *o = NULL;
+    enum tr_status st = tr_order_new(n_ranks, n_chunks, n_micro, &o);
+    if (st == TR_OK)
+        st = make(o);
+    if (st == TR_OK)
+        st = tr_order_check(o);
+    if (st == TR_OK)
+        *out = o;
+    else
+        tr_order_close(o);
+    return st;
+}
+
+/* ---- what a turn needs, and whether an order can run ---- */
+
+int tr_turn_source(const struct tr_order *o, const struct tr_turn *t)
+{
+    int last = o->n_ranks * o->n_chunks - 1;
+    switch (t->kind) {
+    case TR_DO_FORWARD:
+        return t->stage - 1; /* -1: the data */
+    case TR_DO_BACKWARD:
+    case TR_DO_BACKWARD_INPUT:
+        return t->stage < last ? t->stage + 1 : -1;
+    default:
+        return -1;
+    }
+}
+
+int tr_turn_target(const struct tr_order *o, const struct tr_turn *t)
+{
+    int last = o->n_ranks * o->n_chunks - 1;
+    switch (t->kind) {
+    case TR_DO_FORWARD:
+        return t->stage < last ? t->stage + 1 : -1;
+    case TR_DO_BACKWARD:
+    case TR_DO_BACKWARD_INPUT:
+        return t->stage - 1;
+    default:
+        return -1;
+    }
+}
+
+int *tr_order_maker(const struct tr_order *o, bool is_backward, int stage, int micro)
+{
+    return &o->maker[((is_backward ? o->n_ranks * o->n_chunks : 0) + stage) * o->n_micro + micro];
+}
+
+static_assert(TR_DO_FORWARD == 0 && TR_DO_BACKWARD == 1 && TR_DO_BACKWARD_INPUT == 2 && TR_DO_BACKWARD_WEIGHT == 3,
+              "kinds of turns index tables");
+
+static const char *turn_text(const struct tr_turn *t, char *buf, size_t n)
+{
+    static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight" };
+    (void)tr_format(buf, n, "%s of stage %d, micro-batch %d", names[t->kind], t->stage, t->micro);
+    return buf;
+}
+
+static enum tr_status fail_turn(const struct tr_turn *t, int rank, const char *what)
+{
+    char text[96], line[32] = "";
+    if (t->line)
+        (void)tr_format(line, sizeof line, "line %d: ", t->line);
+    return tr_fail(TR_USAGE, "%spipeline rank %d: %s %s", line, rank, turn_text(t, text, sizeof text), what);
+}
+
+/* Every turn once, on its rank, weight parts with their input parts. Fills `maker`. */
+static enum tr_status check_complete(struct tr_order *o)
+{
+    int n_stages = o->n_ranks * o->n_chunks, n_cells = n_stages * o->n_micro;
+    enum tr_status st = TR_OK;
+    uint8_t *seen = calloc((size_t)n_cells, 1); /* a bit for each kind */
+    if (!seen)
+        return tr_fail(TR_NOMEM, "pipeline order: out of memory");
+    for (int i = 0; i < 2 * n_cells; i++)
+        o->maker[i] = -1;
+    for (int r = 0; r < o->n_ranks; r++)
+        for (int i = o->first[r]; i < o->first[r + 1]; i++) {
+            const struct tr_turn *t = &o->turn[i];
+            if (t->stage < 0 || t->stage >= n_stages || t->micro < 0 || t->micro >= o->n_micro)
+                TR_TRY(fail_turn(t, r, "does not exist"));
+            if (tr_order_rank(o, t->stage) != r)
+                TR_TRY(fail_turn(t, r, "is another rank's"));
+            uint8_t *s = &seen[t->stage * o->n_micro + t->micro];
+            static const uint8_t clash[] = { 1, 2 + 4 + 8, 2 + 4, 2 + 8 }; /* a backward is its two parts */
+            if (*s & clash[t->kind])
+                TR_TRY(fail_turn(t, r, "is there twice"));
+            *s |= (uint8_t)(1 << t->kind);
+            if (t->kind != TR_DO_BACKWARD_WEIGHT)
+                *tr_order_maker(o, t->kind != TR_DO_FORWARD, t->stage, t->micro) = i;
+        }
+    bool is_training = false;
+    for (int c = 0; c < n_cells; c++)
+        is_training |= (seen[c] & ~1) != 0;
+    for (int c = 0; c < n_cells; c++) {
+        struct tr_turn t = { .stage = c / o->n_micro, .micro = c % o->n_micro };
+        t.kind = !(seen[c] & 1) ? TR_DO_FORWARD : seen[c] & 8 ? TR_DO_BACKWARD_INPUT : TR_DO_BACKWARD_WEIGHT;
+        bool is_whole = seen[c] == (is_training ? 1 + 2 : 1) || (is_training && seen[c] == 1 + 4 + 8);
+        if (!is_whole && (seen[c] & 1) && !(seen[c] & (4 + 8)))
+            t.kind = TR_DO_BACKWARD;
+        if (!is_whole)
+            TR_TRY(fail_turn(&t, tr_order_rank(o, t.stage), "is missing"));
+    }
+out:
+    free(seen);
+    return st;
+}
+
+enum tr_status tr_order_check(struct tr_order *o)
+{
+    struct tr_order_times ignored;
+    enum tr_status st = check_complete(o);
+    return st == TR_OK ? tr_order_play(o, &ignored, NULL) : st;
+}
+
+/* ---- played ---- */
+
+struct play {
+    const struct tr_order *o;
+    double *end;  /* of each turn; < 0: not yet */
+    double *rank; /* when each rank is free */
+    int *next;    /* turn of each rank */
+    int *held;
+};
+
+/* Turns that must be over before this one: of another stage, and of its own (the forward, or the input part). */
+static void find_needs(const struct tr_order *o, const struct tr_turn *t, int need[2])
+{
+    int source = tr_turn_source(o, t);
+    need[0] = source < 0 ? -1 : *tr_order_maker(o, t->kind != TR_DO_FORWARD, source, t->micro);
+    need[1] = t->kind == TR_DO_FORWARD ? -1 : *tr_order_maker(o, t->kind == TR_DO_BACKWARD_WEIGHT, t->stage, t->micro);
+}
+
+static bool waits_for_own(const struct play *p, int turn)
+{
+    int need[2];
+    find_needs(p->o, &p->o->turn[turn], need);
+    return need[1] >= 0 && p->end[need[1]] < 0;
+}
+
+/* When a turn may start, or -1 while something it needs is not done. */
+static double ready_at(const struct play *p, int turn)
+{
+    int need[2];
+    double at = 0;
+    find_needs(p->o, &p->o->turn[turn], need);
+    for (int k = 0; k < 2; k++) {
+        if (need[k] >= 0 && p->end[need[k]] < 0)
+            return -1;
+        if (need[k] >= 0 && p->end[need[k]] > at)
+            at = p->end[need[k]];
+    }
+    return at;
+}
+
+static bool advance(struct play *p, int r, int *peak)
+{
+    int i = p->next[r];
+    double at = i < p->o->first[r + 1] ? ready_at(p, i) : -1;
+    if (at < 0)
+        return false;
+    enum tr_action_kind kind = p->o->turn[i].kind;
+    p->rank[r] = (at > p->rank[r] ? at : p->rank[r]) + (kind == TR_DO_BACKWARD ? 2 : 1);
+    p->end[i] = p->rank[r];
+    p->held[r] += kind == TR_DO_FORWARD ? 1 : kind == TR_DO_BACKWARD_INPUT ? 0 : -1;
+    if (peak && p->held[r] > peak[r])
+        peak[r] = p->held[r];
+    p->next[r]++;
+    return true;
+}
+
+enum tr_status tr_order_play(const struct tr_order *o, struct tr_order_times *out, int *peak)
+{
+    enum tr_status st = TR_OK;
+    size_t n = (size_t)o->first[o->n_ranks], n_ranks = (size_t)o->n_ranks;
+    struct play p = { .o = o };
+    double work = 0, length = 0, *times = malloc((n + n_ranks) * sizeof *times);
+    int *counts = calloc(2 * n_ranks, sizeof *counts);
+    if (!times || !counts)
+        TR_TRY(tr_fail(TR_NOMEM, "pipeline order: out of memory"));
+    p.end = times;
+    p.rank = times + n;
+    p.next = counts;
+    p.held = counts + n_ranks;
+    for (size_t i = 0; i < n; i++) {
+        times[i] = -1;
+        work += o->turn[i].kind == TR_DO_BACKWARD ? 2 : 1;
+    }
+    for (int r = 0; r < o->n_ranks; r++) {
+        p.rank[r] = 0;
+        p.next[r] = o->first[r];
+        if (peak)
+            peak[r] = 0;
+    }
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < o->n_ranks; r++)
+            while (advance(&p, r, peak))
+                moved = true;
+    }
+    int stuck = -1;
+    for (int r = 0; r < o->n_ranks; r++) {
+        length = p.rank[r] > length ? p.rank[r] : length;
+        if (p.next[r] < o->first[r + 1] && (stuck < 0 || waits_for_own(&p, p.next[r])))
+            stuck = r;
+    }
+    if (stuck >= 0)
+        TR_TRY(fail_turn(&o->turn[p.next[stuck]], stuck, "waits for a turn that can only come after it"));
+    *out = (struct tr_order_times){ .length = length, .bubble = 1 - work / (length * o->n_ranks) };
+out:
+    free(times);
+    free(counts);
+    return st;
+}

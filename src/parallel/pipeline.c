@@ -1,0 +1,365 @@
+/* pipeline.c - level-2 pass: segments cut into stages, the turns of one rank played, and where activations live
+ * between them.
+ *
+ * Gradient accumulation is the pipeline with one stage; there is no other path. Activations between segments, their
+ * gradients, saved and kept slabs are blocks that live until their last user: a segment of this rank, or a message. A
+ * played first-fit allocator turns lifetimes into offsets, so that the bytes of every micro-batch in flight are exact.
+ */
+#include "parallel/order.h"
+#include "parallel/parallel_impl.h"
+#include <math.h>
+#include <stdlib.h>
+
+bool tr_segment_is_here(const struct tr_compiled *c, int segment)
+{
+    const struct tr_layout *l = &c->opt.layout;
+    return c->stage_of[segment] % l->size[TR_AXIS_PP] == l->coord[TR_AXIS_PP];
+}
+
+bool tr_param_is_first(const struct tr_compiled *c, int param)
+{
+    const struct tr_layout *l = &c->opt.layout;
+    return c->place[param].stage % l->size[TR_AXIS_PP] == l->coord[TR_AXIS_PP];
+}
+
+/* ---- the cut ---- */
+
+struct cut {
+    double worst, squares; /* of the stages so far */
+    int begin;             /* of the last one */
+};
+
+static bool is_better(const struct cut *a, const struct cut *b)
+{
+    return a->worst < b->worst || (a->worst <= b->worst && a->squares < b->squares);
+}
+
+/* Runs of segments whose most expensive one is cheapest; among those, the most even. Cost is flops, so that the head
+ * weighs what it weighs. Every stage has a segment. */
+static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
+{
+    const struct tr_model *m = c->model;
+    int n = m->n_segments;
+    struct cut *best = calloc(((size_t)n_stages + 1) * ((size_t)n + 1), sizeof *best);
+    double *sum = calloc((size_t)n + 1, sizeof *sum);
+    if (!best || !sum) {
+        free(best);
+        free(sum);
+        return tr_fail(TR_NOMEM, "pipeline: out of memory");
+    }
+    for (int g = 0; g < n; g++)
+        sum[g + 1] = sum[g] + tr_program_flops(m->program[m->segment[g].program], TR_FORWARD);
+    for (int k = 0; k <= n_stages; k++) /* the first k stages hold the first g segments */
+        for (int g = 0; g <= n; g++) {
+            struct cut *to = &best[k * (n + 1) + g];
+            *to = (struct cut){ .worst = k == 0 && g == 0 ? 0 : INFINITY };
+            for (int begin = k - 1; k > 0 && begin < g; begin++) {
+                const struct cut *from = &best[(k - 1) * (n + 1) + begin];
+                double cost = sum[g] - sum[begin];
+                struct cut now = { fmax(from->worst, cost), from->squares + cost * cost, begin };
+                if (is_better(&now, to))
+                    *to = now;
+            }
+        }
+    for (int k = n_stages, end = n; k > 0; k--) {
+        int begin = best[k * (n + 1) + end].begin;
+        for (int g = begin; g < end; g++)
+            c->stage_of[g] = k - 1;
+        end = begin;
+    }
+    c->n_stages = n_stages;
+    free(best);
+    free(sum);
+    return TR_OK;
+}
+
+enum tr_status tr_pipeline_cut(struct tr_compiled *c)
+{
+    enum tr_status st = TR_OK;
+    int n_ranks = c->opt.layout.size[TR_AXIS_PP], n_chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1;
+    int n = c->model->n_segments;
+    struct tr_order_times times;
+    if ((int64_t)n_ranks * n_chunks > n)
+        TR_TRY(tr_fail(TR_USAGE, "pp %d x pp_chunks %d stages need as many segments; this model has %d", n_ranks,
+                       n_chunks, n));
+    TR_TRY(cut_stages(c, n_ranks * n_chunks));
+    if (c->opt.is_inference)
+        goto out;
+    TR_TRY(
+        tr_order_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->order));
+    TR_TRY(tr_order_play(c->order, &times, NULL));
+    c->bubble = times.bubble;
+out:
+    return st;
+}
+
+/* ---- blocks ---- */
+
+struct block {
+    size_t at;
+    int n_uses; /* left; at 0 it is freed */
+};
+
+struct player {
+    const struct tr_compiled *c;
+    const struct tr_model *m;
+    struct tr_schedule *s;
+    const struct tr_order *order;
+    struct tr_sim sim;
+    int *first;               /* segment of each stage, and one past the last */
+    int *message;             /* by turn */
+    struct block *out, *dout; /* by (segment, micro-batch): what it makes, and the gradient of that */
+    size_t *saved, *kept;
+    int n_cap;
+    enum tr_status st;
+    struct tr_action nowhere; /* written to after a failure */
+};
+
+static const struct tr_program *program_of(const struct player *pl, int g)
+{
+    return pl->s->program[pl->s->program_of[g]];
+}
+
+static size_t cell(const struct player *pl, int g, int micro)
+{
+    return (size_t)g * (size_t)pl->order->n_micro + (size_t)micro;
+}
+
+static int reads(const struct tr_program *p, tr_val v, enum tr_phase phase)
+{
+    for (int i = 0; v != TR_NONE && i < p->n_nodes; i++)
+        if (p->node[i].phase == phase)
+            for (int k = 0; k < TR_MAX_IN; k++)
+                if (p->node[i].in[k] != TR_NONE && tr_value_root(p, p->node[i].in[k]) == v)
+                    return 1;
+    return 0;
+}
+
+static int reads_back(const struct tr_program *p, tr_val v)
+{
+    return reads(p, v, TR_BACKWARD_INPUT) + reads(p, v, TR_BACKWARD_WEIGHT);
+}
+
+static size_t hold(struct player *pl, struct block *b, size_t bytes, int n_uses)
+{
+    *b = (struct block){ tr_sim_alloc(&pl->sim, bytes), n_uses };
+    return b->at;
+}
+
+static void let_go(struct player *pl, struct block *b, int n_uses)
+{
+    if (n_uses == 0)
+        return;
+    b->n_uses -= n_uses;
+    TR_BUG_ON(b->n_uses < 0);
+    if (b->n_uses == 0)
+        tr_sim_free(&pl->sim, b->at);
+}
+
+static struct tr_action *add_action(struct player *pl, enum tr_action_kind kind, int segment, int micro)
+{
+    struct tr_schedule *s = pl->s;
+    if (s->n_actions == pl->n_cap) {
+        int cap = pl->n_cap ? 2 * pl->n_cap : 256;
+        struct tr_action *mem = realloc(s->action, (size_t)cap * sizeof *mem);
+        if (!mem) {
+            pl->st = tr_fail(TR_NOMEM, "schedule: out of memory");
+            return &pl->nowhere;
+        }
+        s->action = mem;
+        pl->n_cap = cap;
+    }
+    struct tr_action *a = &s->action[s->n_actions++];
+    *a = (struct tr_action){ .kind = kind, .segment = segment, .micro = micro };
+    return a;
+}
+
+/* ---- turns ---- */
+
+/* Does this rank hold the segment, if there is one? */
+static bool is_here(const struct player *pl, int g)
+{
+    return g >= 0 && g < pl->m->n_segments && tr_segment_is_here(pl->c, g);
+}
+
+static void play_forward(struct player *pl, int g, int micro)
+{
+    const struct tr_program *p = program_of(pl, g);
+    struct block *in = g > 0 ? &pl->out[cell(pl, g - 1, micro)] : NULL, *out = &pl->out[cell(pl, g, micro)];
+    struct tr_action *a = add_action(pl, TR_DO_FORWARD, g, micro);
+    a->in = in ? in->at : 0;
+    if (p->out != TR_NONE) {
+        int n_uses = 1 + reads_back(p, p->out); /* 1: until this action is over */
+        if (g + 1 < pl->m->n_segments)
+            n_uses++; /* the next segment's forward, or the send */
+        if (is_here(pl, g + 1))
+            n_uses += reads_back(program_of(pl, g + 1), program_of(pl, g + 1)->in);
+        a->out = hold(pl, out, tr_value_bytes(p, p->out), n_uses);
+    }
+    if (p->saved_bytes)
+        a->saved = pl->saved[cell(pl, g, micro)] = tr_sim_alloc(&pl->sim, p->saved_bytes);
+    if (in)
+        let_go(pl, in, 1);
+    if (p->out != TR_NONE)
+        let_go(pl, out, 1);
+}
+
+/* What a part of the backward of g has read for the last time. */
+static void end_part(struct player *pl, int g, int micro, enum tr_phase phase)
+{
+    const struct tr_program *p = program_of(pl, g);
+    bool is_weight = phase == TR_BACKWARD_WEIGHT;
+    if (g > 0)
+        let_go(pl, &pl->out[cell(pl, g - 1, micro)], reads(p, p->in, phase));
+    if (p->din != TR_NONE) /* the input part has made it */
+        let_go(pl, &pl->dout[cell(pl, g - 1, micro)], is_weight ? reads(p, p->din, phase) : 1);
+    if (p->out != TR_NONE) {
+        let_go(pl, &pl->out[cell(pl, g, micro)], reads(p, p->out, phase));
+        let_go(pl, &pl->dout[cell(pl, g, micro)], is_weight ? reads(p, p->dout, phase) : 1);
+    }
+    if (is_weight && p->kept_bytes)
+        tr_sim_free(&pl->sim, pl->kept[cell(pl, g, micro)]);
+    if (is_weight && p->saved_bytes)
+        tr_sim_free(&pl->sim, pl->saved[cell(pl, g, micro)]);
+}
+
+static void play_backward(struct player *pl, enum tr_action_kind kind, int g, int micro)
+{
+    const struct tr_program *p = program_of(pl, g);
+    size_t at = cell(pl, g, micro);
+    struct tr_action *a = add_action(pl, kind, g, micro);
+    a->in = g > 0 ? pl->out[cell(pl, g - 1, micro)].at : 0;
+    a->out = p->out != TR_NONE ? pl->out[at].at : 0;
+    a->dout = p->out != TR_NONE ? pl->dout[at].at : 0;
+    a->saved = pl->saved[at];
+    if (kind != TR_DO_BACKWARD_WEIGHT) {
+        if (p->din != TR_NONE) { /* until this part is over, for the segment before or the send, for the weight part */
+            const struct tr_program *before = is_here(pl, g - 1) ? program_of(pl, g - 1) : NULL;
+            int n_uses = 2 + reads(p, p->din, TR_BACKWARD_WEIGHT) +
+                         (before ? reads(before, before->dout, TR_BACKWARD_WEIGHT) : 0);
+            a->din = hold(pl, &pl->dout[cell(pl, g - 1, micro)], tr_value_bytes(p, p->din), n_uses);
+        }
+        if (p->kept_bytes)
+            pl->kept[at] = tr_sim_alloc(&pl->sim, p->kept_bytes);
+    } else if (p->din != TR_NONE) {
+        a->din = pl->dout[cell(pl, g - 1, micro)].at;
+    }
+    a->kept = pl->kept[at];
+    if (kind != TR_DO_BACKWARD_WEIGHT)
+        end_part(pl, g, micro, TR_BACKWARD_INPUT);
+    if (kind != TR_DO_BACKWARD_INPUT)
+        end_part(pl, g, micro, TR_BACKWARD_WEIGHT);
+}
+
+static void play_turn(struct player *pl, const struct tr_turn *t)
+{
+    int first = pl->first[t->stage], end = pl->first[t->stage + 1];
+    if (t->kind == TR_DO_FORWARD)
+        for (int g = first; g < end; g++)
+            play_forward(pl, g, t->micro);
+    else
+        for (int g = end - 1; g >= first; g--)
+            play_backward(pl, t->kind, g, t->micro);
+}
+
+/* ---- messages ---- */
+
+static void play_message(struct player *pl, const struct tr_pipe_step *step)
+{
+    const struct tr_turn *t = &pl->order->turn[step->turn];
+    bool is_forward = t->kind == TR_DO_FORWARD, is_send = step->kind == TR_STEP_SEND || step->kind == TR_STEP_WAIT_SEND;
+    int border = is_forward ? pl->first[t->stage + 1] : pl->first[t->stage]; /* the first segment behind it */
+    int g = is_send == is_forward ? border - 1 : border;                     /* this rank's segment at the border */
+    const struct tr_program *p = program_of(pl, g);
+    tr_val v = is_send ? (is_forward ? p->out : p->din) : is_forward ? p->in : p->dout;
+    struct block *b = (is_forward ? pl->out : pl->dout) + cell(pl, border - 1, t->micro);
+    struct tr_action *a = NULL;
+    switch (step->kind) {
+    case TR_STEP_SEND:
+    case TR_STEP_RECV:
+        a = add_action(pl, is_send ? TR_DO_SEND : TR_DO_RECV, g, t->micro);
+        if (is_send)
+            a->in = b->at;
+        else if (is_forward) /* for the forward, and what reads it after */
+            a->out = hold(pl, b, tr_value_bytes(p, v), 1 + reads_back(p, v));
+        else
+            a->out = hold(pl, b, tr_value_bytes(p, v), 1 + reads(p, v, TR_BACKWARD_WEIGHT));
+        a->dtype = p->value[v].dtype;
+        a->count = (size_t)(p->value[v].rows * p->value[v].cols);
+        a->peer = step->peer;
+        a->message = pl->message[step->turn] = pl->s->n_messages++;
+        break;
+    default:
+        a = add_action(pl, TR_DO_WAIT, g, t->micro);
+        a->peer = step->peer;
+        a->message = pl->message[step->turn];
+        if (is_send)
+            let_go(pl, b, 1);
+    }
+}
+
+static enum tr_status play(struct player *pl, bool is_training)
+{
+    const struct tr_compiled *c = pl->c;
+    struct tr_pipe_steps steps = { 0 };
+    int window = 1;
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_order_window(pl->order, &window));
+    TR_TRY(tr_order_steps(pl->order, c->opt.layout.coord[TR_AXIS_PP], window, &steps));
+    for (int i = 0; i < steps.n; i++)
+        if (steps.step[i].kind == TR_STEP_TURN)
+            play_turn(pl, &pl->order->turn[steps.step[i].turn]);
+        else
+            play_message(pl, &steps.step[i]);
+    if (is_training) {
+        if (c->flat[c->n_homes - 1].n > 0)
+            add_action(pl, TR_DO_TIE, c->n_homes - 1, 0);
+        add_action(pl, TR_DO_CLIP, 0, 0);
+        for (int g = 0; g < c->n_homes; g++)
+            if (g < pl->m->n_segments ? tr_segment_is_here(c, g) : c->flat[g].n > 0)
+                add_action(pl, TR_DO_UPDATE, g, 0);
+    }
+    st = pl->st != TR_OK ? pl->st : pl->sim.failed;
+out:
+    tr_pipe_steps_release(&steps);
+    return st;
+}
+
+enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m, bool is_training,
+                                struct tr_schedule *s)
+{
+    enum tr_status st = TR_OK;
+    struct tr_order *forward = NULL;
+    struct player pl = { .c = c, .m = m, .s = s };
+    int n_ranks = c->opt.layout.size[TR_AXIS_PP];
+    if (!is_training)
+        TR_TRY(tr_order_open(NULL, n_ranks, c->n_stages / n_ranks, 1, &forward));
+    const struct tr_order *order = is_training ? c->order : forward;
+    pl.order = order;
+    size_t n = (size_t)m->n_segments * (size_t)order->n_micro;
+    struct block *blocks = calloc(2 * n, sizeof *blocks);
+    size_t *slabs = calloc(2 * n, sizeof *slabs);
+    pl.first = calloc((size_t)c->n_stages + 1, sizeof *pl.first);
+    pl.message = calloc((size_t)order->first[n_ranks], sizeof *pl.message);
+    if (blocks && slabs && pl.first && pl.message) {
+        pl.out = blocks;
+        pl.dout = blocks + n;
+        pl.saved = slabs;
+        pl.kept = slabs + n;
+        for (int g = m->n_segments - 1; g >= 0; g--)
+            pl.first[c->stage_of[g]] = g;
+        pl.first[c->n_stages] = m->n_segments;
+        st = play(&pl, is_training);
+    } else {
+        st = tr_fail(TR_NOMEM, "schedule: out of memory");
+    }
+    s->acts_bytes = pl.sim.peak;
+    free(blocks);
+    free(slabs);
+    free(pl.first);
+    free(pl.message);
+out:
+    tr_sim_release(&pl.sim);
+    tr_order_close(forward);
+    return st;
+}

@@ -1,0 +1,58 @@
+/* exec_pipe.c - the executor's part of the pipeline: messages between stages, parameters that two stages hold, and
+ * the time spent waiting for other stages. */
+#include "train/exec_impl.h"
+
+static enum tr_status wait_for(struct tr_exec *e, tr_ticket t)
+{
+    int64_t start = tr_clock_us();
+    enum tr_status st = tr_comm_wait(e->mesh->axis[TR_AXIS_PP], t);
+    e->wait_us += tr_clock_us() - start;
+    return st;
+}
+
+enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
+{
+    struct tr_coll c = { .dtype = a->dtype, .count = a->count, .root = a->peer };
+    if (a->kind == TR_DO_WAIT)
+        return wait_for(e, e->message[a->message]);
+    c.kind = a->kind == TR_DO_SEND ? TR_SEND : TR_RECV;
+    c.site = a->kind == TR_DO_SEND ? "send to a stage" : "receive from a stage";
+    if (c.kind == TR_SEND)
+        c.in = e->base[TR_A_ACTS] + a->in;
+    else
+        c.out = e->base[TR_A_ACTS] + a->out;
+    return tr_comm_post(e->mesh->axis[TR_AXIS_PP], &c, &e->message[a->message]);
+}
+
+/* Both stages get the same sum, bit for bit, so that both copies of the parameters stay the same. */
+enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
+{
+    const struct tr_flat *f = &e->c->flat[a->segment];
+    int zero = e->c->opt.layout.zero;
+    enum tr_dtype dtype = e->c->opt.grad_dtype;
+    size_t skip = zero == 1 ? (size_t)f->shard_first * tr_dtype_bytes(dtype) : 0;
+    char *at = e->base[TR_A_GRADS] + f->grad + skip;
+    struct tr_coll c = { .kind = TR_ALL_REDUCE,
+                         .dtype = dtype,
+                         .op = TR_SUM,
+                         .in = at,
+                         .out = at,
+                         .count = (size_t)f->shard_n,
+                         .site = "gradients of shared parameters" };
+    enum tr_status st = tr_exec_settle(e, a->segment);
+    int64_t start = tr_clock_us();
+    if (st == TR_OK)
+        st = tr_comm_run(e->mesh->ends, &c);
+    e->wait_us += tr_clock_us() - start;
+    return st;
+}
+
+enum tr_status tr_exec_total_loss(struct tr_exec *e, const char *site, double *x)
+{
+    enum tr_status st = tr_exec_total(e, site, x);
+    int64_t start = tr_clock_us();
+    if (st == TR_OK && e->mesh)
+        st = tr_exec_sum(e->mesh->axis[TR_AXIS_PP], site, x, 1); /* one stage has it, the others 0 */
+    e->wait_us += tr_clock_us() - start;
+    return st;
+}
