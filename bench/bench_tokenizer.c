@@ -90,17 +90,17 @@ static void put(FILE *f, const void *p, size_t n_items, size_t width)
     fwrite(p ? p : "", width, n_items, f);
 }
 
-/* Encodes each document through tr_tokenizer_encode(), and through parts cut at odd places: both must agree. */
-static enum tr_status write_one(const struct tr_tokenizer *t, struct tr_encoder *e, const char *p, size_t n, FILE *f)
+/* Encodes each document as a whole and in four parts or so: both must agree. */
+static enum tr_status write_one(const struct tr_tokenizer *t, const char *p, size_t n, FILE *f)
 {
     enum tr_status st = TR_OK;
     struct tr_ids ids = { 0 }, parts = { 0 };
     struct tr_str text = { 0 };
-    size_t from = 0, n_used = 0;
     TR_TRY(tr_tokenizer_encode(t, p, n, &ids));
-    for (size_t end = n / 3; end < n; end += 1 + n / 4, from += n_used)
-        TR_TRY(tr_encoder_part(e, p + from, end - from, false, &parts, &n_used));
-    TR_TRY(tr_encoder_part(e, p + from, n - from, true, &parts, &n_used));
+    for (size_t from = 0, end; from < n; from = end) {
+        end = tr_tokenizer_cut(t, p, n, from + n / 4 + 1);
+        TR_TRY(tr_tokenizer_encode_part(t, p + from, end - from, from == 0, &parts));
+    }
     if (parts.n != ids.n || (ids.n && memcmp(parts.p, ids.p, ids.n * sizeof *ids.p) != 0))
         TR_TRY(tr_fail(TR_USAGE, "a document of %zu bytes has other ids in parts: %zu and %zu", n, ids.n, parts.n));
     TR_TRY(tr_tokenizer_decode(t, ids.p, ids.n, &text));
@@ -116,17 +116,14 @@ out:
 static enum tr_status write_ids(const struct tr_tokenizer *t, const struct docs *d, const char *path)
 {
     enum tr_status st = TR_OK;
-    struct tr_encoder *e = NULL;
     const char *p;
     size_t n, at = 0;
     FILE *f = fopen(path, "wb");
     if (!f)
         return tr_fail(TR_IO, "%s cannot be written", path);
-    TR_TRY(tr_encoder_open(t, &e));
     while (next_doc(d, &at, &p, &n))
-        TR_TRY(write_one(t, e, p, n, f));
+        TR_TRY(write_one(t, p, n, f));
 out:
-    tr_encoder_close(e);
     if (fclose(f) != 0 && st == TR_OK)
         st = tr_fail(TR_IO, "%s cannot be written", path);
     return st;

@@ -3,9 +3,10 @@
  * The file was hashed for the key and is hashed again while it is read: one
  * that changes in between is refused, so that a cache entry always holds what
  * its key says. A shard is cut between documents, so no document spans two.
- * Memory: one batch of lines or one chunk of text with its ids, and 8 bytes for
+ * Memory: one batch of lines or of text with its ids, and 8 bytes for
  * each of at most 2^20 documents of the open shard.
  */
+#include "data/chunks.h"
 #include "data/lines.h"
 #include "data/textfile.h"
 #include "data/tokenize.h"
@@ -24,9 +25,7 @@ struct make {
     uint64_t n_skipped;             /* since the last part was committed */
     struct tr_skip_list skips;
     struct tr_lines lines;
-    struct tr_str text; /* of a text file: clean and not yet encoded */
-    struct tr_ids ids;
-    struct tr_encoder *encoder; /* of a text file */
+    struct tr_chunks chunks; /* of a text file */
 };
 
 /* A writer for the next document: the open part unless it is full. */
@@ -126,25 +125,33 @@ out:
 
 /* ---- text ---- */
 
-/* Cleans what the file buffer holds and encodes what is certain; the rest stays
- * in the buffer or in m->text. */
-static enum tr_status encode_chunk(struct make *m, bool is_last)
+static enum tr_status take_ids(void *ctx, const int32_t *ids, size_t n)
 {
-    enum tr_status st = TR_OK;
-    size_t n_used;
-    tr_utf8_clean(m->file.buf + m->file.begin, m->file.end - m->file.begin, is_last, &m->text, &n_used);
-    m->file.begin += n_used;
-    if (!tr_str_ok(&m->text))
-        TR_TRY(tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->file.path));
-    TR_TRY(tr_encoder_part(m->encoder, m->text.p, m->text.n, is_last, &m->ids, &n_used));
-    memmove(m->text.p, m->text.p + n_used, m->text.n - n_used);
-    m->text.n -= n_used;
-    if (is_last)
-        TR_TRY(tr_doc_end(m->t->tokenizer, &m->ids));
-    TR_TRY(tr_shard_writer_add(m->writer, m->ids.p, NULL, m->ids.n));
-    m->ids.n = 0;
-out:
+    struct make *m = ctx;
+    return tr_shard_writer_add(m->writer, ids, NULL, n);
+}
+
+/* What stands around the text. */
+static enum tr_status add_edge(struct make *m, enum tr_status (*edge)(const struct tr_tokenizer *, struct tr_ids *))
+{
+    struct tr_ids ids = { 0 };
+    enum tr_status st = edge(m->t->tokenizer, &ids);
+    if (st == TR_OK)
+        st = take_ids(m, ids.p, ids.n);
+    tr_ids_release(&ids);
     return st;
+}
+
+/* Cleans what the file buffer holds; encodes it when there is enough for all threads. */
+static enum tr_status add_text(struct make *m, bool is_last)
+{
+    size_t n_used;
+    tr_utf8_clean(m->file.buf + m->file.begin, m->file.end - m->file.begin, is_last, &m->chunks.text, &n_used);
+    m->file.begin += n_used;
+    if (!tr_str_ok(&m->chunks.text))
+        return tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->file.path);
+    return is_last || tr_chunks_is_full(&m->chunks) ? tr_chunks_encode(&m->chunks, is_last, m->t->pool, take_ids, m)
+                                                    : TR_OK;
 }
 
 /* The whole file is one document, of any size. */
@@ -159,14 +166,15 @@ static enum tr_status make_text(struct make *m)
         m->file.begin = 3;
     if (m->file.begin == m->file.end)
         return TR_OK;
+    m->chunks.tokenizer = m->t->tokenizer;
     TR_TRY(begin_doc(m));
-    TR_TRY(tr_encoder_open(m->t->tokenizer, &m->encoder));
-    TR_TRY(tr_doc_begin(m->t->tokenizer, &m->ids));
+    TR_TRY(add_edge(m, tr_doc_begin));
     while (n > 0) {
-        TR_TRY(encode_chunk(m, false));
+        TR_TRY(add_text(m, false));
         TR_TRY(tr_textfile_more(&m->file, &n));
     }
-    TR_TRY(encode_chunk(m, true));
+    TR_TRY(add_text(m, true));
+    TR_TRY(add_edge(m, tr_doc_end));
     TR_TRY(tr_shard_writer_end_doc(m->writer));
 out:
     return st;
@@ -228,8 +236,6 @@ out:
     tr_textfile_release(&m.file);
     tr_skip_list_release(&m.skips);
     tr_lines_release(&m.lines);
-    tr_str_release(&m.text);
-    tr_ids_release(&m.ids);
-    tr_encoder_close(m.encoder);
+    tr_chunks_release(&m.chunks);
     return st;
 }

@@ -40,11 +40,12 @@ const struct tr_ids *tr_tokenizer_after(const struct tr_tokenizer *t);
  * transformers' tok(text, add_special_tokens=False). Bytes that are not UTF-8 count as U+FFFD, except that a byte-level
  * tokenizer without a normalizer takes them as they are. */
 enum tr_status tr_tokenizer_encode(const struct tr_tokenizer *t, const char *text, size_t n, struct tr_ids *out);
-/* A text that comes in parts: takes as much of this part as no later part can change, and says how much in *n_used; the
- * caller puts the rest in front of the next part. With is_last all of it is taken. It may be that nothing is taken
- * before that: where a tokenizer's pattern allows no cut, or (until tr_encoder_part) where it puts a space in front. */
-enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_last,
-                                        struct tr_ids *out, size_t *n_used);
+/* The first place at or after `from`, inside the text, where it may be cut; n: there is none. The ids of the parts
+ * between such places, put together, are those of the whole text, also when it goes on behind n. */
+size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n, size_t from);
+/* A part that ends at such a place or with the text. is_first: the text begins here. */
+enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_first,
+                                        struct tr_ids *out);
 
 /* One thread's working memory and cache of words, for whom encodes much; tr_tokenizer_encode() borrows one. */
 struct tr_encoder;
@@ -52,9 +53,6 @@ enum tr_status tr_encoder_open(const struct tr_tokenizer *t, struct tr_encoder *
 void tr_encoder_close(struct tr_encoder *e);
 enum tr_status tr_encoder_encode(struct tr_encoder *e, const char *text, size_t n, bool add_special,
                                  struct tr_ids *out);
-/* As tr_tokenizer_encode_part, and knows whether a text begins or goes on: is_last ends it. */
-enum tr_status tr_encoder_part(struct tr_encoder *e, const char *text, size_t n, bool is_last, struct tr_ids *out,
-                               size_t *n_used);
 
 /* Appends the text of the ids. A byte-level decoder gives bytes: they need not be valid UTF-8 when a character was cut.
  * TR_USAGE on an unknown id. tr_tokenizer_decode() keeps special tokens. */

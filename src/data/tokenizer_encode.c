@@ -159,12 +159,11 @@ static bool is_cut(const struct tr_tokenizer *t, const char *p, size_t i)
     return !tr_cp_in(t->table, tr_utf8_get(p + before, i - 1 - before, &len), TR_WS);
 }
 
-/* Where the next chunk ends. */
-static size_t next_cut(const struct tr_tokenizer *t, const char *p, size_t n)
+size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n, size_t from)
 {
-    if (n > CHUNK_BYTES && (t->cuts_at_space || t->cuts_at_newline))
-        for (size_t i = CHUNK_BYTES; i + 1 < n; i++)
-            if (is_cut(t, p, i))
+    if (t->cuts_at_space || t->cuts_at_newline)
+        for (size_t i = from ? from : 1; i + 1 < n; i++)
+            if (is_cut(t, text, i))
                 return i;
     return n;
 }
@@ -182,7 +181,7 @@ static enum tr_status encode_text(struct tr_encoder *e, const char *p, size_t n,
         n = e->clean.n;
     }
     while (n > 0) {
-        size_t k = next_cut(e->t, p, n);
+        size_t k = n > CHUNK_BYTES ? tr_tokenizer_cut(e->t, p, n, CHUNK_BYTES) : n;
         TR_TRY(encode_chunk(e, p, k, is_first, out));
         is_first = false;
         p += k;
@@ -213,29 +212,6 @@ out:
     if (st != TR_OK)
         out->n = before;
     return st;
-}
-
-enum tr_status tr_encoder_part(struct tr_encoder *e, const char *text, size_t n, bool is_last, struct tr_ids *out,
-                               size_t *n_used)
-{
-    size_t k = n, before = out->n;
-    if (!is_last) {
-        bool has_cuts = e->t->cuts_at_space || e->t->cuts_at_newline;
-        for (k = has_cuts && n > 1 ? n - 2 : 0; k > e->n_no_cut && !is_cut(e->t, text, k); k--)
-            ;
-        k = k > e->n_no_cut ? k : 0;
-        e->n_no_cut = k ? 0 : n > 2 ? n - 2 : 0; /* not looked at again when the text grows */
-    }
-    enum tr_status st = encode_text(e, text, k, !e->is_inside, out);
-    if (st != TR_OK) {
-        out->n = before;
-        return st;
-    }
-    e->is_inside = !is_last && (e->is_inside || k > 0);
-    if (is_last)
-        e->n_no_cut = 0;
-    *n_used = k;
-    return TR_OK;
 }
 
 /* ---- without an encoder of one's own ---- */
@@ -273,8 +249,6 @@ static enum tr_status borrow(const struct tr_tokenizer *t, struct tr_encoder **o
     pthread_mutex_unlock(&t->pool->lock);
     if (!e)
         return tr_encoder_open(t, out);
-    e->is_inside = false;
-    e->n_no_cut = 0;
     *out = e;
     return TR_OK;
 }
@@ -287,28 +261,22 @@ static void give_back(const struct tr_tokenizer *t, struct tr_encoder *e)
     pthread_mutex_unlock(&t->pool->lock);
 }
 
-enum tr_status tr_tokenizer_encode(const struct tr_tokenizer *t, const char *text, size_t n, struct tr_ids *out)
+enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_first,
+                                        struct tr_ids *out)
 {
     struct tr_encoder *e;
+    size_t before = out->n;
     enum tr_status st = borrow(t, &e);
     if (st != TR_OK)
         return st;
-    st = tr_encoder_encode(e, text, n, false, out);
+    st = encode_text(e, text, n, is_first, out);
+    if (st != TR_OK)
+        out->n = before;
     give_back(t, e);
     return st;
 }
 
-enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_last,
-                                        struct tr_ids *out, size_t *n_used)
+enum tr_status tr_tokenizer_encode(const struct tr_tokenizer *t, const char *text, size_t n, struct tr_ids *out)
 {
-    struct tr_encoder *e;
-    *n_used = 0;
-    if (!is_last && t->has_prepend)
-        return TR_OK; /* without memory of the parts before, the next one would get a space in front */
-    enum tr_status st = borrow(t, &e);
-    if (st != TR_OK)
-        return st;
-    st = tr_encoder_part(e, text, n, is_last, out, n_used);
-    give_back(t, e);
-    return st;
+    return tr_tokenizer_encode_part(t, text, n, true, out);
 }

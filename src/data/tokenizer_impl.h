@@ -115,7 +115,7 @@ struct tr_tokenizer {
     struct tr_split splits[TR_STEPS_MAX];
     struct tr_decode decodes[TR_STEPS_MAX];
     size_t n_norms, n_splits, n_decodes;
-    bool has_decoder, takes_bytes, has_prepend;
+    bool has_decoder, takes_bytes;
     bool cuts_at_space, cuts_at_newline; /* a text may be encoded in parts there */
     struct tr_ids before, after;         /* the post-processor: around every text */
     /* added tokens */
@@ -146,8 +146,6 @@ struct tr_encoder {
     struct tr_str scratch;
     struct tr_path *path; /* unigram */
     size_t n_path_cap;
-    bool is_inside; /* tr_encoder_part: a part was taken before */
-    size_t n_no_cut;
 };
 
 enum tr_status tr_ids_reserve(struct tr_ids *v, size_t n_more);

@@ -67,7 +67,6 @@ static enum tr_status norm_prepend(struct tr_tokenizer *t, const cJSON *x)
     TR_TRY(add_norm(t, TR_NORM_PREPEND, &step));
     TR_TRY(tr_json_str(x, "prepend", true, &text));
     TR_TRY(tr_load_text(text, &step->text, &step->n));
-    t->has_prepend = true;
 out:
     return st;
 }

@@ -78,13 +78,11 @@ static void added_tokens_match_leftmost_longest_however_the_text_is_cut(void **s
     assert_ok(tr_tokenizer_open(s->dir, &t));
     assert_ok(tr_tokenizer_encode(t, text, sizeof text - 1, &whole));
     assert_memory_equal(whole.p, want, sizeof want);
-    for (size_t cut = 0; cut < sizeof text; cut++) {
+    for (size_t from = 0; from < sizeof text; from++) {
         struct tr_ids parts = { 0 };
-        size_t n_used = 0, n_rest = 0;
-        assert_ok(tr_tokenizer_encode_part(t, text, cut, false, &parts, &n_used));
-        assert_true(n_used <= cut);
-        assert_ok(tr_tokenizer_encode_part(t, text + n_used, sizeof text - 1 - n_used, true, &parts, &n_rest));
-        assert_int_equal(n_used + n_rest, sizeof text - 1);
+        size_t cut = tr_tokenizer_cut(t, text, sizeof text - 1, from);
+        assert_ok(tr_tokenizer_encode_part(t, text, cut, true, &parts));
+        assert_ok(tr_tokenizer_encode_part(t, text + cut, sizeof text - 1 - cut, false, &parts));
         assert_int_equal(parts.n, whole.n);
         assert_memory_equal(parts.p, whole.p, whole.n * sizeof *whole.p);
         tr_ids_release(&parts);

@@ -102,23 +102,16 @@ static void ids_and_texts_are_the_librarys(void **state)
 
 static void check_parts(const struct tr_tokenizer *t, const char *name, const char *text, const cJSON *one)
 {
-    size_t n = strlen(text), n_used, n_rest;
-    struct tr_encoder *e = NULL;
-    assert_ok(tr_encoder_open(t, &e));
-    for (size_t cut = 0; cut <= n; cut += n > 300 ? 7 : 1) {
-        struct tr_ids a = { 0 }, b = { 0 };
-        assert_ok(tr_tokenizer_encode_part(t, text, cut, false, &a, &n_used));
-        assert_true(n_used <= cut);
-        assert_ok(tr_tokenizer_encode_part(t, text + n_used, n - n_used, true, &a, &n_rest));
-        assert_int_equal(n_used + n_rest, n);
-        assert_ids(name, text, &a, one->child);
-        assert_ok(tr_encoder_part(e, text, cut, false, &b, &n_used));
-        assert_ok(tr_encoder_part(e, text + n_used, n - n_used, true, &b, &n_rest));
-        assert_ids(name, text, &b, one->child);
-        tr_ids_release(&a);
-        tr_ids_release(&b);
+    size_t n = strlen(text);
+    for (size_t from = 0; from <= n; from += n > 300 ? 7 : 1) {
+        struct tr_ids ids = { 0 };
+        size_t cut = tr_tokenizer_cut(t, text, n, from);
+        assert_in_range(cut, from, n);
+        assert_ok(tr_tokenizer_encode_part(t, text, cut, true, &ids));
+        assert_ok(tr_tokenizer_encode_part(t, text + cut, n - cut, false, &ids));
+        assert_ids(name, text, &ids, one->child);
+        tr_ids_release(&ids);
     }
-    tr_encoder_close(e);
 }
 
 static void a_text_in_two_parts_has_the_ids_of_the_whole(void **state)
@@ -181,21 +174,19 @@ static void long_texts_are_cut_into_chunks_without_changing_ids(void **state)
     for (size_t i = 0; i < TR_COUNT_OF(names); i++) {
         /* the parts of this size go through one chunk each, the whole through many */
         struct tr_tokenizer *t = open_golden(names[i]);
-        struct tr_encoder *e = NULL;
         struct tr_ids whole = { 0 }, parts = { 0 };
-        size_t from = 0, n_used;
-        assert_ok(tr_encoder_open(t, &e));
+        size_t n_parts = 0;
         assert_ok(tr_tokenizer_encode(t, all.p, all.n, &whole));
-        for (size_t end = 5000; end < all.n; end += 5000, from += n_used)
-            assert_ok(tr_encoder_part(e, all.p + from, end - from, false, &parts, &n_used));
-        if ((from == 0) != is_never_cut(names[i]))
-            fail_msg("%s: %zu bytes were taken before the end", names[i], from);
-        assert_ok(tr_encoder_part(e, all.p + from, all.n - from, true, &parts, &n_used));
+        for (size_t from = 0, end; from < all.n; from = end, n_parts++) {
+            end = tr_tokenizer_cut(t, all.p, all.n, from + 5000);
+            assert_ok(tr_tokenizer_encode_part(t, all.p + from, end - from, from == 0, &parts));
+        }
+        if ((n_parts == 1) != is_never_cut(names[i]))
+            fail_msg("%s: the text came in %zu parts", names[i], n_parts);
         if (whole.n != parts.n || memcmp(whole.p, parts.p, whole.n * sizeof *whole.p) != 0)
             fail_msg("%s: %zu ids whole, %zu in parts", names[i], whole.n, parts.n);
         tr_ids_release(&whole);
         tr_ids_release(&parts);
-        tr_encoder_close(e);
         tr_tokenizer_close(t);
     }
     tr_str_release(&all);

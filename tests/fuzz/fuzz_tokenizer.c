@@ -36,15 +36,12 @@ static struct tr_tokenizer *open_json(const char *text, size_t n)
 
 static void check_parts(const struct tr_tokenizer *t, const char *p, size_t n, const struct tr_ids *whole)
 {
-    struct tr_encoder *e = NULL;
     struct tr_ids ids = { 0 };
-    size_t n_used, n_rest, cut = n / 2;
-    TR_BUG_ON(tr_encoder_open(t, &e) != TR_OK);
-    TR_BUG_ON(tr_encoder_part(e, p, cut, false, &ids, &n_used) != TR_OK || n_used > cut);
-    TR_BUG_ON(tr_encoder_part(e, p + n_used, n - n_used, true, &ids, &n_rest) != TR_OK || n_used + n_rest != n);
+    size_t cut = tr_tokenizer_cut(t, p, n, n / 2);
+    TR_BUG_ON(tr_tokenizer_encode_part(t, p, cut, true, &ids) != TR_OK || cut > n);
+    TR_BUG_ON(tr_tokenizer_encode_part(t, p + cut, n - cut, false, &ids) != TR_OK);
     TR_BUG_ON(ids.n != whole->n || (ids.n && memcmp(ids.p, whole->p, ids.n * sizeof *ids.p) != 0));
     tr_ids_release(&ids);
-    tr_encoder_close(e);
 }
 
 static void check_stream(const struct tr_tokenizer *t, const struct tr_ids *ids)

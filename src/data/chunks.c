@@ -1,0 +1,90 @@
+/* chunks.c - see chunks.h. */
+#include "data/chunks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH_BYTES = 8 << 20, TASK_BYTES = 128 << 10 };
+
+void tr_chunks_release(struct tr_chunks *c)
+{
+    for (size_t i = 0; i < c->n_tasks_cap; i++)
+        tr_ids_release(&c->tasks[i].ids);
+    free(c->tasks);
+    tr_str_release(&c->text);
+    *c = (struct tr_chunks){ 0 };
+}
+
+bool tr_chunks_is_full(const struct tr_chunks *c)
+{
+    return c->text.n - c->n_left >= BATCH_BYTES;
+}
+
+static enum tr_status add_task(struct tr_chunks *c, size_t begin, size_t end)
+{
+    if (c->n_tasks == c->n_tasks_cap) {
+        size_t cap = c->n_tasks_cap * 2 + 16;
+        struct tr_chunk *p = realloc(c->tasks, cap * sizeof *p);
+        if (!p)
+            return tr_fail(TR_NOMEM, "no memory for a batch of text");
+        memset(p + c->n_tasks_cap, 0, (cap - c->n_tasks_cap) * sizeof *p);
+        c->tasks = p;
+        c->n_tasks_cap = cap;
+    }
+    struct tr_chunk *t = &c->tasks[c->n_tasks++];
+    t->begin = begin;
+    t->end = end;
+    return TR_OK;
+}
+
+/* *n_used: how far the tasks reach. */
+static enum tr_status cut(struct tr_chunks *c, bool is_last, size_t *n_used)
+{
+    enum tr_status st = TR_OK;
+    size_t n = c->text.n, begin = 0, end = 0;
+    size_t seen = c->n_left ? c->n_left - 1 : 0; /* a cut needs to see the character behind it */
+    c->n_tasks = 0;
+    for (;; begin = end) {
+        end = tr_tokenizer_cut(c->tokenizer, c->text.p, n, begin + TASK_BYTES > seen ? begin + TASK_BYTES : seen);
+        if (end == n && !is_last)
+            break;
+        TR_TRY(add_task(c, begin, end));
+        if (end == n)
+            break;
+    }
+    *n_used = is_last ? n : begin;
+out:
+    return st;
+}
+
+static void encode_task(void *ctx, int64_t i_task, int worker)
+{
+    struct tr_chunks *c = ctx;
+    struct tr_chunk *t = &c->tasks[i_task];
+    (void)worker;
+    t->ids.n = 0;
+    t->failed = tr_tokenizer_encode_part(c->tokenizer, c->text.p + t->begin, t->end - t->begin,
+                                         i_task == 0 && !c->is_inside, &t->ids);
+    if (t->failed != TR_OK)
+        (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* may be cut */
+}
+
+enum tr_status tr_chunks_encode(struct tr_chunks *c, bool is_last, struct tr_pool *pool, tr_take_fn *take, void *ctx)
+{
+    enum tr_status st = TR_OK;
+    size_t n_used = 0;
+    TR_TRY(cut(c, is_last, &n_used));
+    tr_pool_run(pool, (int64_t)c->n_tasks, encode_task, c);
+    for (size_t i = 0; i < c->n_tasks; i++) {
+        if (c->tasks[i].failed != TR_OK)
+            TR_TRY(tr_fail(c->tasks[i].failed, "%s", c->tasks[i].why));
+        TR_TRY(take(ctx, c->tasks[i].ids.p, c->tasks[i].ids.n));
+    }
+    c->is_inside = !is_last && (c->is_inside || n_used > 0);
+    c->n_left = c->text.n - n_used;
+    if (n_used > 0)
+        memmove(c->text.p, c->text.p + n_used, c->n_left);
+    c->text.n = c->n_left;
+out:
+    return st;
+}
