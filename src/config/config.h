@@ -55,6 +55,7 @@ enum tr_data_format {
 enum tr_train_on { TR_TRAIN_ON_ASSISTANT, TR_TRAIN_ON_LAST, TR_TRAIN_ON_COMPLETION, TR_TRAIN_ON_ALL };
 enum tr_packing_choice { TR_PACKING_AUTO, TR_PACKING_STREAM, TR_PACKING_BESTFIT, TR_PACKING_NONE };
 enum tr_long_documents { TR_LONG_SPLIT, TR_LONG_CUT };
+enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROOF_NONE };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -97,9 +98,11 @@ struct tr_config {
     int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
     enum tr_data_format data_format;
     const char *text_key, *chat_template; /* NULL: "text"; the model's own */
+    const char *chat_date;                /* for templates that ask; NULL: that of the run's first start */
     enum tr_train_on train_on;
     enum tr_packing_choice packing;
     enum tr_long_documents long_documents;
+    enum tr_data_proof_choice data_proof;
     int64_t max_skipped;
     double eval_split; /* share of the rows held out for evaluation */
     int64_t step;      /* data show */

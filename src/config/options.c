@@ -110,6 +110,10 @@ static const struct choice packings[] = { { "auto", TR_PACKING_AUTO },
                                           { "none", TR_PACKING_NONE },
                                           { NULL, 0 } };
 static const struct choice longs[] = { { "split", TR_LONG_SPLIT }, { "cut", TR_LONG_CUT }, { NULL, 0 } };
+static const struct choice proofs[] = { { "auto", TR_DATA_PROOF_AUTO },
+                                        { "full", TR_DATA_PROOF_FULL },
+                                        { "none", TR_DATA_PROOF_NONE },
+                                        { NULL, 0 } };
 static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "program", TR_SHOW_PROGRAM },
                                        { "schedule", TR_SHOW_SCHEDULE },
@@ -161,11 +165,13 @@ const struct option tr_options[] = {
     CHOICE(data_format, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", formats, "what a JSONL record is; auto = by the first record of a file"),
     STR(text_key, "data", "text_column dataset_text_field", RUN | VERB(EVAL) | VERB(DATA), NULL, "KEY", "key of the text in a record"),
     STR(chat_template, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), NULL, "NAME", "chatml, llama3, ... or a .jinja file; default: the model's own"),
+    STR(chat_date, "data", "", RUN | VERB(EVAL) | VERB(DATA), NULL, "DATE", "2026-01-31: what a template that asks for the date is told; default: the day of the run's first start"),
     CHOICE(train_on, "data", "loss_mask", RUN | VERB(EVAL) | VERB(DATA), "assistant", train_ons, "which tokens of a conversation have a loss"),
     CHOICE(packing, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", packings, "how documents become rows; auto = stream for text, bestfit for records"),
     CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "split", longs, "packed documents longer than a row: go on in further rows, or lose their end"),
     INT(max_skipped, "data", "", RUN | VERB(EVAL) | VERB(DATA), "1000", 0, 1e15, "records that may be dropped as unreadable before the run is refused"),
     REAL(eval_split, "data", "val_set_size", RUN, "0", 0, 0.5, false, "share of the rows held out for evaluation"),
+    CHOICE(data_proof, "data", "", RUN, "auto", proofs, "before step 0: counts, skips, masks, a sample, isolation where it is cheap; full = at any cost"),
     INT(step, "data", "", VERB(DATA), "0", 0, MANY, "data show: the step whose samples are shown"),
 
     INT(per_device_train_batch_size, "train", "micro_batch_size", RUN | VERB(BENCH), "8", 1, ROWS, "rows per device and micro-batch"),

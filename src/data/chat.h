@@ -29,6 +29,11 @@ void tr_chat_close(struct tr_chat *c);
 enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *value);
 /* The clock of strftime_now, in UTC seconds; without it, the time of tr_chat_open. */
 void tr_chat_set_clock(struct tr_chat *c, int64_t now_s);
+/* One date for a whole run, where a template asks for it: `date` (2026-01-31), or when NULL that of the first call with
+ * this directory, which keeps it in a file. The day begins at 00:00 UTC. */
+enum tr_status tr_chat_fix_date(struct tr_chat *c, const char *date, const char *dir);
+enum { TR_DATE_MAX = 16 };
+void tr_chat_get_date(const struct tr_chat *c, char out[TR_DATE_MAX]); /* "": no template asks for it */
 
 /* Of everything that a rendering depends on besides the conversation: templates, variables, and the clock where a
  * template asks for it. Equal hash = equal text for every conversation. */

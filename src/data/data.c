@@ -232,6 +232,10 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->shuffle = o->shuffle;
     d->cuts_long = o->cuts_long;
     TR_TRY(tr_sources_expand(paths, n_paths, &sources));
+    if (o->chat && o->cache_dir)
+        TR_TRY(tr_chat_fix_date(o->chat, o->chat_date, o->cache_dir));
+    if (o->chat)
+        tr_chat_get_date(o->chat, d->date);
     TR_TRY(open_groups(d, &t, &sources, n_paths));
     TR_TRY(sum_up(d));
     d->skips = t.skips;

@@ -12,58 +12,26 @@
 
 #include "base/base.h"
 #include "data/chat.h"
-#include "data/tokenizer.h"
+#include "data/proof.h"
 
 enum { TR_TARGET_NONE = -100 }; /* a token without a loss, as in HF */
 
 enum { TR_DATA_MAX_SKIPPED = 1000 }; /* the customary skip budget */
 
-/* What one JSONL record is. */
-#define TR_SHAPE_LIST(X)                                                                                               \
-    X(AUTO, "auto")             /* by the first record of each file */                                                 \
-    X(TEXT, "text")             /* {"text"} */                                                                         \
-    X(COMPLETION, "completion") /* {"prompt", "completion"} */                                                         \
-    X(ALPACA, "alpaca")         /* {"instruction", "input", "output", "system", "history"} */                          \
-    X(MESSAGES, "messages")     /* {"messages": [{"role", "content"}], "tools"} */                                     \
-    X(SHAREGPT, "sharegpt")     /* {"conversations": [{"from", "value"}], "system", "tools"} */                        \
-    X(TOKENS, "tokens")         /* {"input_ids", "labels"} */
-
-enum tr_shape {
-#define X(name, text) TR_SHAPE_##name,
-    TR_SHAPE_LIST(X)
-#undef X
-        TR_SHAPE_COUNT
-};
-const char *tr_shape_name(enum tr_shape shape);
-
-/* How documents become rows. */
-#define TR_PACK_LIST(X)                                                                                                \
-    X(AUTO, "auto")       /* stream for text, bestfit for records that are kept whole */                               \
-    X(STREAM, "stream")   /* one stream of tokens, cut every T */                                                      \
-    X(BESTFIT, "bestfit") /* whole documents, several a row */                                                         \
-    X(NONE, "none")       /* one document a row */
-
-enum tr_packing {
-#define X(name, text) TR_PACK_##name,
-    TR_PACK_LIST(X)
-#undef X
-        TR_PACK_COUNT
-};
-const char *tr_packing_name(enum tr_packing packing);
-
 /* Told of each record that is dropped; line counts from 1 (0: the whole file). */
 typedef void tr_skip_fn(void *ctx, const char *path, int64_t line, const char *why);
 
 struct tr_data_options {
-    int64_t row_tokens;         /* T */
-    uint64_t seed;              /* of the shuffle */
-    bool shuffle;               /* false: rows in order, every epoch */
-    int64_t vocab_size;         /* of the model: ids at or above it are refused at open */
-    const double *weights;      /* one a path; NULL or all 1: every row once an epoch */
-    enum tr_shape shape;        /* of JSONL records */
-    const char *text_key;       /* of records that are text; NULL: "text"; given: records are text */
-    const struct tr_chat *chat; /* for conversations; NULL: they are refused, and alpaca uses its own wording */
-    enum tr_chat_mask mask;     /* of conversations; TR_MASK_ALL: prompts are trained on, too */
+    int64_t row_tokens;     /* T */
+    uint64_t seed;          /* of the shuffle */
+    bool shuffle;           /* false: rows in order, every epoch */
+    int64_t vocab_size;     /* of the model: ids at or above it are refused at open */
+    const double *weights;  /* one a path; NULL or all 1: every row once an epoch */
+    enum tr_shape shape;    /* of JSONL records */
+    const char *text_key;   /* of records that are text; NULL: "text"; given: records are text */
+    struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca uses its own wording */
+    const char *chat_date;  /* for tr_chat_fix_date, with cache_dir */
+    enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts are trained on, too */
     enum tr_packing packing;
     double held_out;       /* share of the rows of each source that evaluation has for itself */
     bool is_held_out_side; /* true: only those; false: all but those */
@@ -101,48 +69,6 @@ struct tr_data_info {
 void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out);
 uint64_t tr_data_rows(const struct tr_data *d);
 int64_t tr_data_row_tokens(const struct tr_data *d);
-
-/* ---- what was found, for people ---- */
-
-struct tr_data_file {
-    const char *path;
-    enum tr_shape shape;     /* as detected or given; AUTO: a token shard, which does not say */
-    enum tr_packing packing; /* as used */
-    double weight;
-    uint64_t n_tokens, n_docs, n_skipped;
-    bool was_cached; /* nothing was tokenised */
-};
-const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n);
-
-enum { TR_DATA_KEPT_SKIPS = 20 };
-struct tr_data_skip {
-    const char *path;
-    int64_t line;
-    const char *why;
-};
-/* The first TR_DATA_KEPT_SKIPS of them, also when the shards came from the cache. */
-const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n);
-
-/* One sample as a person reads it. Targets are where they are trained: token i is_target when it is the target of the
- * token before it. */
-struct tr_proof_token {
-    int32_t id;
-    int32_t position; /* in its document, or in the part of it that stands in this row */
-    bool is_target, is_pad;
-    const char *text; /* its bytes, made valid UTF-8; in row->text */
-    size_t n_text;
-};
-struct tr_proof_row {
-    uint64_t sample, epoch; /* epoch of its source */
-    size_t i_source;        /* with weights: number of the path; without: 0 */
-    int64_t n_tokens, n_targets, n_docs;
-    struct tr_proof_token *tokens; /* row_tokens of them */
-    struct tr_str text;
-};
-/* tokenizer may be NULL: texts are empty. */
-enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer *t, uint64_t sample,
-                             struct tr_proof_row *out);
-void tr_proof_row_release(struct tr_proof_row *row);
 
 /* ---- samples ---- */
 

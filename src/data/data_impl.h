@@ -29,6 +29,7 @@ struct tr_data {
     size_t n_files;
     struct tr_skip_list skips;
     struct tr_data_info info;
+    char date[TR_DATE_MAX]; /* that conversations were told; "": none */
 };
 
 struct tr_place {

@@ -1,11 +1,10 @@
-/* proof.c - one sample as a person reads it, taken from the very arrays that
- * are trained on. */
+/* proof.c - what a data set holds, for people. Samples are taken from the very arrays that are trained on. */
 #include "data/data_impl.h"
 #include "data/utf8.h"
 
 #include <stdlib.h>
 
-enum { N_ARRAYS = 4 };
+enum { N_ARRAYS = 4, SHOWN_FILES = 5, LISTED_FILES = 32 };
 
 void tr_proof_row_release(struct tr_proof_row *row)
 {
@@ -92,4 +91,122 @@ out:
     free(ints);
     free(samples);
     return st;
+}
+
+void tr_proof_row_show(const struct tr_proof_row *row, bool has_color, int64_t n_max, struct tr_str *out)
+{
+    bool was_target = false;
+    tr_str_addf(out,
+                "sample %" PRIu64 " (epoch %" PRIu64 "): %" PRId64 " tokens in %" PRId64 " documents, %" PRId64
+                " trained\n",
+                row->sample, row->epoch, row->n_tokens, row->n_docs, row->n_targets);
+    for (int64_t i = 0; i < row->n_tokens && i < n_max; i++) {
+        const struct tr_proof_token *t = &row->tokens[i];
+        char text[200], esc[256];
+        (void)tr_format(text, sizeof text, "%.*s", (int)(t->n_text < 199 ? t->n_text : 199), t->text);
+        bool is_new = t->position == 0 && i > 0;
+        if (is_new)
+            tr_str_addf(out, "%s", has_color ? "\x1b[0m\x1b[1;34m|" : was_target ? "]|" : "|");
+        was_target = was_target && !is_new;
+        if (has_color)
+            tr_str_addf(out, "%s", t->is_target ? "\x1b[0;32m" : "\x1b[0;2m");
+        else if (t->is_target != was_target)
+            tr_str_addf(out, "%s", t->is_target ? "[" : "]");
+        was_target = t->is_target;
+        tr_str_addf(out, "%s", tr_escape(text, esc, sizeof esc));
+    }
+    tr_str_addf(out, "%s%s\n", has_color ? "\x1b[0m" : was_target ? "]" : "", row->n_tokens > n_max ? " ..." : "");
+}
+
+/* ---- counts ---- */
+
+enum tr_status tr_data_get_masks(const struct tr_data *d, struct tr_data_masks *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_data_masks m = { .n_rows = (int64_t)(d->info.n_rows < TR_MASKS_ROWS ? d->info.n_rows : TR_MASKS_ROWS) };
+    for (int64_t g = 0; g < m.n_rows; g++) {
+        int64_t n_tokens = 0, n_targets = 0;
+        TR_TRY(count_tokens(d, (uint64_t)g, &n_tokens));
+        TR_TRY(tr_data_count(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_targets));
+        m.n_tokens += n_tokens;
+        m.n_targets += n_targets;
+        m.n_idle += n_targets == 0;
+    }
+    *out = m;
+out:
+    return st;
+}
+
+static void list_files(const struct tr_data *d, struct tr_str *text, struct tr_str *json)
+{
+    char esc[400];
+    tr_str_addf(json, "\"sources\":[");
+    for (size_t i = 0; i < d->n_files && i < LISTED_FILES; i++) {
+        const struct tr_data_file *f = &d->files[i];
+        if (i < SHOWN_FILES)
+            tr_str_addf(text,
+                        "%s: %s records, %s packing, %" PRIu64 " tokens in %" PRIu64 " documents, %" PRIu64
+                        " skipped%s\n",
+                        tr_escape(f->path, esc, sizeof esc), tr_shape_name(f->shape), tr_packing_name(f->packing),
+                        f->n_tokens, f->n_docs, f->n_skipped, f->was_cached ? " (cached)" : "");
+        tr_str_addf(json, "%s{\"path\":", i ? "," : "");
+        tr_str_json(json, f->path);
+        tr_str_addf(json,
+                    ",\"format\":\"%s\",\"packing\":\"%s\",\"tokens\":%" PRIu64 ",\"documents\":%" PRIu64
+                    ",\"skipped\":%" PRIu64 "}",
+                    tr_shape_name(f->shape), tr_packing_name(f->packing), f->n_tokens, f->n_docs, f->n_skipped);
+    }
+    if (d->n_files > SHOWN_FILES)
+        tr_str_addf(text, "and %zu more files: %" PRIu64 " tokens in all, %" PRIu64 " skipped\n",
+                    d->n_files - SHOWN_FILES, d->info.n_tokens, d->info.n_skipped);
+    tr_str_addf(json, "],\"files\":%zu", d->n_files);
+}
+
+static void list_skips(const struct tr_data *d, struct tr_str *text, struct tr_str *json)
+{
+    char esc[400], why[300];
+    tr_str_addf(json, ",\"skips\":[");
+    for (size_t i = 0; i < d->skips.n; i++) {
+        const struct tr_data_skip *k = &d->skips.p[i];
+        tr_str_addf(text, "  skipped %s:%" PRId64 ": %s\n", tr_escape(k->path, esc, sizeof esc), k->line,
+                    tr_escape(k->why, why, sizeof why));
+        tr_str_addf(json, "%s{\"path\":", i ? "," : "");
+        tr_str_json(json, k->path);
+        tr_str_addf(json, ",\"line\":%" PRId64 ",\"why\":", k->line);
+        tr_str_json(json, k->why);
+        tr_str_addf(json, "}");
+    }
+    if (d->info.n_skipped > d->skips.n)
+        tr_str_addf(text, "  and %" PRIu64 " more\n", d->info.n_skipped - d->skips.n);
+    tr_str_addf(json, "]");
+}
+
+enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, struct tr_str *json)
+{
+    const struct tr_data_info *i = &d->info;
+    struct tr_data_masks m;
+    enum tr_status st = tr_data_get_masks(d, &m);
+    if (st != TR_OK)
+        return st;
+    double trained = m.n_tokens ? (double)m.n_targets / (double)m.n_tokens : 0;
+    list_files(d, text, json);
+    list_skips(d, text, json);
+    tr_str_addf(text,
+                "%" PRIu64 " rows of %" PRId64 " tokens, %.1f %% filled; %" PRIu64
+                " documents go on in further rows, %" PRIu64 " lost their end (%" PRIu64 " tokens)\n",
+                i->n_rows, d->row_tokens, 100.0 * (double)i->n_row_tokens / ((double)i->n_rows * (double)d->row_tokens),
+                i->n_split, i->n_cut, i->n_tokens_lost);
+    tr_str_addf(text, "%.1f %% of the tokens in the first %" PRId64 " rows have a loss; %" PRId64 " rows have none\n",
+                100 * trained, m.n_rows, m.n_idle);
+    if (*d->date) {
+        tr_str_addf(text, "the chat template is told that it is %s\n", d->date);
+        tr_str_addf(json, ",\"chat_date\":\"%s\"", d->date);
+    }
+    tr_str_addf(json,
+                ",\"tokens\":%" PRIu64 ",\"documents\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"row_tokens\":%" PRIu64
+                ",\"skipped\":%" PRIu64 ",\"split\":%" PRIu64 ",\"cut\":%" PRIu64 ",\"tokens_lost\":%" PRIu64
+                ",\"trained\":%.6f,\"rows_without_target\":%" PRId64,
+                i->n_tokens, i->n_docs, i->n_rows, i->n_row_tokens, i->n_skipped, i->n_split, i->n_cut,
+                i->n_tokens_lost, trained, m.n_idle);
+    return tr_str_ok(text) && tr_str_ok(json) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a summary of the data");
 }

@@ -238,8 +238,18 @@ void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e)
     tr_line_json(&s, e->status);
     tr_line_addf(&s, ",\"steps\":%" PRId64 ",\"tokens\":%" PRId64, e->steps, e->tokens);
     tr_line_real(&s, "seconds", e->seconds, ROUGH);
+    tr_line_real(&s, "data_wait", e->data_wait, ROUGH);
     finish(o, &s);
     tr_view_end(o, e);
+}
+
+void tr_observe_note(struct tr_observe *o, const char *event, const char *fields, const char *text)
+{
+    struct line s = begin(o, event);
+    tr_line_addf(&s, ",%s", fields);
+    finish(o, &s);
+    if (!o->opt.quiet)
+        tr_view_say(o, text);
 }
 
 void tr_observe_say(struct tr_observe *o, const char *text)

@@ -186,8 +186,9 @@ void tr_view_end(struct tr_observe *o, const struct tr_event_end *e)
     }
     if (!o->opt.quiet)
         draw_curve(o);
-    snprintf(text, sizeof text, "%.64s: %" PRId64 " steps, %s tokens, %s", e->status, e->steps,
-             tr_human_count((double)e->tokens, tokens, sizeof tokens), print_seconds(e->seconds, time, sizeof time));
+    snprintf(text, sizeof text, "%.64s: %" PRId64 " steps, %s tokens, %s, %.2f %% of it waiting for data", e->status,
+             e->steps, tr_human_count((double)e->tokens, tokens, sizeof tokens),
+             print_seconds(e->seconds, time, sizeof time), 100 * e->data_wait);
     tr_view_say(o, text);
     if (o->lost.n_events > 0) {
         snprintf(text, sizeof text, "%" PRIu64 " event lines could not be written", o->lost.n_events);

@@ -1,101 +1,189 @@
-/* prove.c - the data proof that needs a model: packed documents do not see each other, and losses add up. */
+/* prove.c - the data proof that needs a model: documents do not see each other, and losses add up.
+ *
+ * The documents of a batch are numbered along its rows, so that neighbours are of different parity. The loss of the odd
+ * ones must keep its bits when every even one is changed; and the loss of the whole batch is that of the odd ones plus
+ * that of the even ones, taken while the odd ones are changed. Rejected: one run a pair (a batch has many).
+ */
 #include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { LOOKED_AT = 64 }; /* batches, in search of rows with two documents */
+enum part { EVEN, ODD, ALL };
 
 struct prover {
-    struct tr_exec *e;
-    struct tr_batch b;
-    int64_t n, length; /* elements of the batch, and of a row */
-    int32_t *targets, *tokens;
+    const struct tr_proof_batch *b;
+    int32_t *tokens, *targets; /* as they were */
+    uint8_t *is_odd;
+    int64_t vocab;
 };
 
-/* Loss over the elements of one document only. */
-static enum tr_status document_loss(struct prover *p, int64_t first, int64_t end, double *loss)
+/* Numbers the documents; counts those with a loss and another one before them in their row. */
+static int64_t number_documents(const struct tr_proof_batch *b, uint8_t *is_odd)
 {
-    for (int64_t i = 0; i < p->n; i++)
-        p->b.targets[i] = i >= first && i < end ? p->targets[i] : TR_TARGET_NONE;
-    return tr_exec_eval(p->e, &p->b, loss);
+    int64_t n_pairs = 0, n_docs = 0;
+    bool is_counted = false;
+    for (int64_t i = 0; i < b->n_micro * b->n_tokens; i++) {
+        const struct tr_batch *m = &b->micro[i / b->n_tokens];
+        int64_t at = i % b->n_tokens;
+        if (m->begin[at] == at) {
+            n_docs++;
+            is_counted = at % b->row_tokens == 0;
+        }
+        is_odd[i] = (uint8_t)(n_docs & 1);
+        if (m->targets[at] != TR_TARGET_NONE && m->begin[at] % b->row_tokens != 0 && !is_counted) {
+            is_counted = true;
+            n_pairs++;
+        }
+    }
+    return n_pairs;
 }
 
-/* The document that starts at `first` against its neighbour in the same row. */
-static enum tr_status check_pair(struct prover *p, int64_t first, int64_t end, int64_t other, struct tr_proof *out)
+/* Only documents of this part have a loss; the others may be changed. */
+static enum tr_status loss_of(struct prover *p, enum part part, bool changes_others, double *loss)
 {
-    double before = 0, after = 0;
-    enum tr_status st = document_loss(p, first, end, &before);
-    int64_t vocab = p->e->c->eval_model->hp.vocab;
-    for (int64_t i = other; i < p->n && p->b.begin[i] == other; i++)
-        p->b.tokens[i] = (int32_t)((p->tokens[i] + 1) % vocab);
-    if (st == TR_OK)
-        st = document_loss(p, first, end, &after);
-    memcpy(p->b.tokens, p->tokens, (size_t)p->n * sizeof *p->tokens);
-    out->n_pairs++;
-    if (before != after)
-        out->is_isolated = false;
-    return st;
+    const struct tr_proof_batch *b = p->b;
+    for (int64_t i = 0; i < b->n_micro * b->n_tokens; i++) {
+        struct tr_batch *m = &b->micro[i / b->n_tokens];
+        int64_t at = i % b->n_tokens;
+        bool is_in = part == ALL || p->is_odd[i] == part;
+        m->targets[at] = is_in ? p->targets[i] : TR_TARGET_NONE;
+        m->tokens[at] = is_in || !changes_others ? p->tokens[i] : (int32_t)((p->tokens[i] + 1) % p->vocab);
+    }
+    return b->values ? tr_exec_gradients(b->e, b->micro, b->values, loss) : tr_exec_eval(b->e, b->micro, loss);
 }
 
-static int64_t document_end(const struct prover *p, int64_t first)
-{
-    int64_t end = first;
-    while (end < p->n && p->b.begin[end] == first)
-        end++;
-    return end;
-}
-
-static enum tr_status prove_batch(struct prover *p, struct tr_proof *out)
+static enum tr_status prove(struct prover *p, struct tr_proof *out)
 {
     enum tr_status st = TR_OK;
-    double whole = 0, sum = 0, row = 0;
-    memcpy(p->targets, p->b.targets, (size_t)p->n * sizeof *p->targets);
-    memcpy(p->tokens, p->b.tokens, (size_t)p->n * sizeof *p->tokens);
-    TR_TRY(document_loss(p, 0, p->n, &whole));
-    for (int64_t at = 0; at < p->n; at += p->length) {
-        TR_TRY(document_loss(p, at, at + p->length, &row));
-        sum += row;
-        int64_t end = document_end(p, at), row_end = at + p->length;
-        if (end >= row_end)
-            continue; /* one document fills the row */
-        TR_TRY(check_pair(p, at, end, end, out));
-        TR_TRY(check_pair(p, end, document_end(p, end), at, out));
-    }
-    if (whole > 0)
-        out->split_error = fmax(out->split_error, fabs(sum - whole) / whole);
+    double whole = 0, odd = 0, odd_again = 0, even = 0, n_pairs = (double)number_documents(p->b, p->is_odd);
+    TR_TRY(loss_of(p, ODD, false, &odd));
+    TR_TRY(loss_of(p, ODD, true, &odd_again));
+    TR_TRY(loss_of(p, EVEN, true, &even));
+    TR_TRY(loss_of(p, ALL, false, &whole));
+    if (p->b->values) /* every rank has rows of its own */
+        TR_TRY(tr_exec_total(p->b->e, "documents compared", &n_pairs));
+    *out = (struct tr_proof){ .n_pairs = (int64_t)n_pairs,
+                              .is_isolated = odd == odd_again,
+                              .split_error = whole > 0 ? fabs(odd + even - whole) / whole : 0 };
+    if (!out->is_isolated)
+        return tr_fail(TR_NUMBERS, "data proof: a document changed the loss of its neighbour: %.17g became %.17g", odd,
+                       odd_again);
+    /* the same numbers in another order: 2^-53 each time, and float partial sums of an accelerator at worst */
+    if (!(out->split_error < 1e-5))
+        return tr_fail(TR_NUMBERS, "data proof: the loss of a batch is %.17g, but that of its documents %.17g", whole,
+                       odd + even);
 out:
     return st;
 }
 
-static bool has_pair(const struct prover *p)
+enum tr_status tr_prove(const struct tr_proof_batch *b, struct tr_proof *out)
 {
-    for (int64_t at = 0; at < p->n; at += p->length)
-        if (document_end(p, at) < at + p->length)
+    enum tr_status st = TR_OK;
+    size_t n = (size_t)(b->n_micro * b->n_tokens);
+    struct prover p = { .b = b,
+                        .tokens = malloc(n * sizeof *p.tokens),
+                        .targets = malloc(n * sizeof *p.targets),
+                        .is_odd = malloc(n),
+                        .vocab = b->e->c->model->hp.vocab };
+    if (!p.tokens || !p.targets || !p.is_odd)
+        TR_TRY(tr_fail(TR_NOMEM, "data proof: out of memory"));
+    for (int64_t k = 0; k < b->n_micro; k++) {
+        memcpy(p.tokens + k * b->n_tokens, b->micro[k].tokens, (size_t)b->n_tokens * sizeof *p.tokens);
+        memcpy(p.targets + k * b->n_tokens, b->micro[k].targets, (size_t)b->n_tokens * sizeof *p.targets);
+    }
+    TR_TRY(prove(&p, out));
+out:
+    free(p.tokens);
+    free(p.targets);
+    free(p.is_odd);
+    return st;
+}
+
+bool tr_proof_has_pair(const struct tr_batch *b, int64_t n_tokens, int64_t row_tokens)
+{
+    for (int64_t i = 0; i < n_tokens; i++)
+        if (b->begin[i] % row_tokens != 0 && b->targets[i] != TR_TARGET_NONE)
             return true;
     return false;
 }
 
-/* One batch is enough: the first that has neighbours, else the first. */
-enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, void *batch_mem, struct tr_proof *out)
+void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
+{
+    if (p->n_pairs)
+        tr_str_addf(out, "isolation: %" PRId64 " documents beside changed neighbours, no loss moved by a bit; ",
+                    p->n_pairs);
+    else
+        tr_str_addf(out, "isolation: no row at hand holds two documents; ");
+    tr_str_addf(out, "batch and documents %.1e apart\n", p->split_error);
+}
+
+/* ---- before step 0 ---- */
+
+enum { SHOWN_TOKENS = 48 };
+static const double cheap_flops =
+    2e10; /* of a step on this rank: below it the whole proof takes a fraction of a second */
+
+/* The batch of the next step, in the memory that the loader will have. */
+static enum tr_status prove_step(const struct tr_data_proof *p, struct tr_proof *out)
 {
     enum tr_status st = TR_OK;
-    int64_t length = tr_data_row_tokens(d), n_targets = 0;
-    uint64_t n_rows = tr_data_rows(d), n_batches = tr_data_steps(n_rows, TR_PROOF_ROWS), k = 0;
-    struct prover p = {
-        .e = e, .b = tr_batch_in(batch_mem, TR_PROOF_ROWS * length), .n = TR_PROOF_ROWS * length, .length = length
-    };
-    p.targets = malloc((size_t)p.n * sizeof *p.targets);
-    p.tokens = malloc((size_t)p.n * sizeof *p.tokens);
-    *out = (struct tr_proof){ .is_isolated = true };
-    if (!p.targets || !p.tokens)
-        TR_TRY(tr_fail(TR_NOMEM, "data check: out of memory"));
-    do
-        TR_TRY(tr_data_fill(d, k * TR_PROOF_ROWS, TR_PROOF_ROWS, n_rows, &p.b, &n_targets));
-    while (!has_pair(&p) && ++k < n_batches && k < LOOKED_AT);
-    TR_TRY(prove_batch(&p, out));
-    out->n_rows = TR_PROOF_ROWS;
+    const struct tr_loader_shape *l = &p->s->loader;
+    int64_t n_micro = l->n_rows / l->micro_rows, n_tokens = l->micro_rows * l->row_tokens, n_targets;
+    float values[TR_STEP_COUNT];
+    struct tr_batch *micro = calloc((size_t)n_micro, sizeof *micro);
+    if (!micro)
+        return tr_fail(TR_NOMEM, "data proof: out of memory");
+    for (int64_t k = 0; k < n_micro; k++) {
+        uint64_t first = (uint64_t)(p->first_step * l->batch_rows + l->first_row + k * l->micro_rows);
+        micro[k] = tr_batch_in(p->e->base[TR_A_DATA] + (size_t)k * tr_batch_bytes(n_tokens), n_tokens);
+        TR_TRY(tr_data_fill(p->data, first, l->micro_rows, p->total_samples, &micro[k], &n_targets));
+    }
+    tr_step_values(p->s->cfg, p->first_step, p->total_steps, l->batch_rows * l->row_tokens, values);
+    struct tr_proof_batch b = { p->e, micro, n_micro, n_tokens, l->row_tokens, values };
+    TR_TRY(tr_prove(&b, out));
 out:
-    free(p.targets);
-    free(p.tokens);
+    free(micro);
+    return st;
+}
+
+static enum tr_status show_first(const struct tr_data_proof *p, struct tr_str *text)
+{
+    struct tr_proof_row row;
+    enum tr_status st = tr_data_prove(p->data, p->tok, (uint64_t)(p->first_step * p->s->loader.batch_rows), &row);
+    if (st != TR_OK)
+        return st;
+    tr_proof_row_show(&row, p->has_color, SHOWN_TOKENS, text);
+    tr_proof_row_release(&row);
+    return TR_OK;
+}
+
+enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *ob)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_config *cfg = p->s->cfg;
+    struct tr_str text = { 0 }, json = { 0 };
+    struct tr_proof proof;
+    double step_flops = tr_model_flops_per_token(p->s->model) * (double)(p->s->loader.n_rows * p->s->loader.row_tokens);
+    if (cfg->data_proof == TR_DATA_PROOF_NONE)
+        return TR_OK;
+    TR_TRY(tr_data_summary(p->data, &text, &json));
+    if (p->tok)
+        TR_TRY(show_first(p, &text));
+    if (cfg->data_proof == TR_DATA_PROOF_FULL || step_flops <= cheap_flops) {
+        TR_TRY(prove_step(p, &proof));
+        tr_proof_show(&proof, &text);
+        tr_str_addf(&json, ",\"isolated\":true,\"pairs\":%" PRId64 ",\"split_error\":%.3g", proof.n_pairs,
+                    proof.split_error);
+    } else {
+        tr_str_addf(&text, "isolation: not tried, it costs four steps; trireme data check or --data_proof full does\n");
+        tr_str_addf(&json, ",\"isolated\":null");
+    }
+    if (!tr_str_ok(&text) || !tr_str_ok(&json))
+        TR_TRY(tr_fail(TR_NOMEM, "data proof: out of memory"));
+    text.p[--text.n] = 0; /* a line ends where it is shown */
+    tr_observe_note(ob, "data", json.p, text.p);
+out:
+    tr_str_release(&text);
+    tr_str_release(&json);
     return st;
 }

@@ -327,6 +327,7 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     tr_error_clear(); /* a model without a template trains on everything but conversations */
     opt.weights = weights;
     opt.chat = chat;
+    opt.chat_date = cfg->chat_date;
     opt.cache_dir = cache_dir;
     TR_TRY(tr_data_open(paths, list->n, *tokenizer, &opt, out));
 out:

@@ -51,7 +51,7 @@ struct trainer {
     bool has_checkpoint;
     int64_t total_steps, first_step;
     uint64_t total_samples;
-    double flops_per_token, peak_flops;
+    double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done, saved_step;
     char events_path[TR_PATH_MAX];
 };
@@ -210,6 +210,9 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(load(t, &save_dtype));
     struct tr_store store = tr_exec_store(t->e);
     TR_TRY(tr_saver_open(&store, t->mesh, cfg->model, save_dtype, &t->saver));
+    struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
+                                   t->first_step, t->total_steps, t->total_samples, opt.term.has_color };
+    TR_TRY(tr_prove_data(&proof, t->ob));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
@@ -355,6 +358,8 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     double seconds = (double)(tr_clock_us() - start) * 1e-6;
     int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
     t->tokens_done += tokens;
+    t->wait_s += wait_s;
+    t->step_s += seconds;
     t->steps_done = step + 1;
     struct tr_event_range range = { (int64_t)b->first_sample, (int64_t)(b->first_sample + b->n_samples) - 1 };
     struct tr_event_step e = { .step = step + 1,
@@ -482,7 +487,8 @@ enum tr_status tr_train(const struct tr_config *cfg)
                                                                : "failed",
                                   .steps = t.steps_done,
                                   .tokens = t.tokens_done,
-                                  .seconds = (double)(tr_clock_us() - start) * 1e-6 };
+                                  .seconds = (double)(tr_clock_us() - start) * 1e-6,
+                                  .data_wait = t.step_s > 0 ? t.wait_s / t.step_s : 0 };
         tr_observe_end(t.ob, &e);
     }
     close_run(&t);

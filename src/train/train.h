@@ -49,14 +49,36 @@ struct tr_eval_result {
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
                            struct tr_eval_result *out);
 
-/* Two properties shown on the data at hand: changing one document of a row changes nothing in another (bit for bit),
- * and the loss of a batch is the sum over its rows however they are split. */
+/* Two properties shown on a batch at hand: changing one document changes nothing in its neighbours (bit for bit), and
+ * the loss of the batch is the sum over its documents. TR_NUMBERS with both values when one does not hold. */
+struct tr_proof_batch {
+    struct tr_exec *e;
+    struct tr_batch *micro; /* filled; tokens and targets come back changed */
+    int64_t n_micro, n_tokens, row_tokens;
+    const float
+        *values; /* the step buffer: the training schedule runs, on all ranks together; NULL: the eval schedule */
+};
 struct tr_proof {
-    int64_t n_rows, n_pairs; /* rows looked at; neighbouring documents perturbed */
+    int64_t n_pairs; /* documents that stand behind another one in their row */
     bool is_isolated;
     double split_error; /* relative */
 };
-enum tr_status tr_prove(struct tr_exec *e, const struct tr_data *d, void *batch_mem, struct tr_proof *out);
+enum tr_status tr_prove(const struct tr_proof_batch *b, struct tr_proof *out);
+bool tr_proof_has_pair(const struct tr_batch *b, int64_t n_tokens, int64_t row_tokens);
+void tr_proof_show(const struct tr_proof *p, struct tr_str *out); /* a line for people */
+
+/* What a run says of its data before its first step (cfg->data_proof): counts, skips, masks, a sample, and where it is
+ * cheap the proof above, on the step's own batch, program and layout. Uses the loader's memory; all ranks together. */
+struct tr_data_proof {
+    const struct tr_setup *s;
+    struct tr_exec *e;
+    const struct tr_data *data;
+    const struct tr_tokenizer *tok; /* may be NULL */
+    int64_t first_step, total_steps;
+    uint64_t total_samples;
+    bool has_color;
+};
+enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *ob);
 
 /* Verbs. Each returns with nothing printed but what observe shows. */
 enum tr_status tr_train(const struct tr_config *cfg);

@@ -32,7 +32,7 @@ import json
 events = [json.loads(l) for l in open("out/events.jsonl")]
 assert all(e["schema"] == 1 and e["run"] and e["time"] > 0 for e in events)
 kinds = [e["event"] for e in events]
-assert kinds[0] == "plan" and kinds[-1] == "end" and events[-1]["status"] == "done", kinds
+assert kinds[:2] == ["data", "plan"] and kinds[-1] == "end" and events[-1]["status"] == "done", kinds
 steps = [e for e in events if e["event"] == "step"]
 assert [e["step"] for e in steps] == list(range(1, 31))
 for key in "loss grad_norm lr tokens tokens_per_s mfu data_wait_s comm_exposed_s samples".split():

@@ -1,0 +1,38 @@
+/* shape.h - the words for what a record is and how documents become rows. */
+#ifndef TR_DATA_SHAPE_H
+#define TR_DATA_SHAPE_H
+
+/* What one JSONL record is. */
+#define TR_SHAPE_LIST(X)                                                                                               \
+    X(AUTO, "auto")             /* by the first record of each file */                                                 \
+    X(TEXT, "text")             /* {"text"} */                                                                         \
+    X(COMPLETION, "completion") /* {"prompt", "completion"} */                                                         \
+    X(ALPACA, "alpaca")         /* {"instruction", "input", "output", "system", "history"} */                          \
+    X(MESSAGES, "messages")     /* {"messages": [{"role", "content"}], "tools"} */                                     \
+    X(SHAREGPT, "sharegpt")     /* {"conversations": [{"from", "value"}], "system", "tools"} */                        \
+    X(TOKENS, "tokens")         /* {"input_ids", "labels"} */
+
+enum tr_shape {
+#define X(name, text) TR_SHAPE_##name,
+    TR_SHAPE_LIST(X)
+#undef X
+        TR_SHAPE_COUNT
+};
+const char *tr_shape_name(enum tr_shape shape);
+
+/* How documents become rows. */
+#define TR_PACK_LIST(X)                                                                                                \
+    X(AUTO, "auto")       /* stream for text, bestfit for records that are kept whole */                               \
+    X(STREAM, "stream")   /* one stream of tokens, cut every T */                                                      \
+    X(BESTFIT, "bestfit") /* whole documents, several a row */                                                         \
+    X(NONE, "none")       /* one document a row */
+
+enum tr_packing {
+#define X(name, text) TR_PACK_##name,
+    TR_PACK_LIST(X)
+#undef X
+        TR_PACK_COUNT
+};
+const char *tr_packing_name(enum tr_packing packing);
+
+#endif
