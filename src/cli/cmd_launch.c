@@ -55,6 +55,7 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
                            .max_restarts = f->max_restarts,
                            .log_rank = f->log_rank,
                            .threads = cfg->threads,
+                           .has_mpi = cfg->comm == TR_COMM_MPI,
                            .output = cfg->output,
                            .log_dir = f->log_dir,
                            .out_fd = STDOUT_FILENO,
@@ -85,7 +86,7 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
     argv += f.n_words;
     TR_TRY(parse_verb(argc, argv, &verb));
     /* As rank 0 will read it: the size of the world decides what a mesh may be. */
-    TR_TRY(tr_launch_env(envp, 0, f.n_ranks, "", 0, 0, &env));
+    TR_TRY(tr_launch_env(envp, 0, f.n_ranks, "", 0, 0, false, &env));
     TR_TRY(tr_config_load(verb, argc - 1, argv + 1, env, &cfg));
     if (cfg->help) {
         tr_config_help(verb, &help);

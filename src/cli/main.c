@@ -1,5 +1,6 @@
 /* main.c - the command table. Exit codes: 0 done, 2 bad input, 70 bug or the world's fault, 75 retry me. */
 #include "cli/cli.h"
+#include "launch/launch.h"
 #include <stdio.h>
 
 extern char **environ;
@@ -113,6 +114,7 @@ int main(int argc, char **argv)
                 near ? "; did you mean " : "", near ? near : "");
         return 2;
     }
+    tr_launch_adopt();
     enum tr_status st = tr_failpoint_setup(NULL, world_rank());
     return st != TR_OK ? report(st) : run(verb, argc - 2, argv + 2);
 }

@@ -1,7 +1,7 @@
 /* comm.c - the table of engines, and the checks that every collective passes before an engine sees it. */
 #include "comm/comm_impl.h"
 
-static const struct tr_comm_ops *const engines[] = { &tr_comm_self, &tr_comm_shm, &tr_comm_phantom };
+static const struct tr_comm_ops *const engines[] = { &tr_comm_self, &tr_comm_shm, &tr_comm_mpi, &tr_comm_phantom };
 
 const char *tr_coll_name(enum tr_coll_kind kind)
 {
@@ -35,7 +35,8 @@ enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, s
     }
     if (st != TR_OK)
         return st;
-    return tr_fail(TR_USAGE, "communication engine \"%s\" is not one of self, shm, phantom", engine ? engine : "auto");
+    return tr_fail(TR_USAGE, "communication engine \"%s\" is not one of self, shm, mpi, phantom",
+                   engine ? engine : "auto");
 }
 
 void tr_comm_close(struct tr_comm *c)

@@ -1,5 +1,5 @@
-/* comm.h - room header of comm: bytes between ranks. An engine is a row of the table: self, shm, phantom; MPI and NCCL
- * add rows. A communicator is an ordered group of ranks; every axis of the mesh has one, of size 1 too (self).
+/* comm.h - room header of comm: bytes between ranks. An engine is a row of the table: self, shm, mpi, phantom; NCCL
+ * adds a row. A communicator is an ordered group of ranks; every axis of the mesh has one, of size 1 too (self).
  *
  * Collectives are posted and complete later, in the order they were posted on their communicator; all ranks post the
  * same ones in the same order. Each carries (sequence, kind, op, dtype, count, root) and a call site: a mismatch
@@ -51,6 +51,7 @@ static inline void tr_shard(size_t count, int size, int rank, size_t *first, siz
 /* How this process was started. */
 struct tr_comm_env {
     int rank, size;     /* in the world */
+    int n_local;        /* ranks of this host; 0: all of them */
     const char *job;    /* where the ranks of one host meet; unique per job */
     int64_t generation; /* part of that place: ranks of an older generation never meet ranks of a newer one */
     int64_t timeout_us; /* bound of every wait, from the last time anything moved */

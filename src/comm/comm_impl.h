@@ -4,7 +4,7 @@
 
 #include "comm/comm.h"
 
-extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_phantom;
+extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_mpi, tr_comm_phantom;
 
 /* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may
  * be one of the inputs. Same bits for any instruction set, any n_out and any cut of [0, count). */
@@ -18,5 +18,31 @@ static inline bool tr_coll_reduces(enum tr_coll_kind kind)
 {
     return kind == TR_ALL_REDUCE || kind == TR_REDUCE_SCATTER;
 }
+
+static inline bool tr_coll_is_pieced(enum tr_coll_kind kind) /* something else for everybody */
+{
+    return tr_coll_reduces(kind) || kind == TR_ALL_TO_ALL;
+}
+
+/* Elements of the whole that `owner` gives or gets; a broadcast has one shard. */
+void tr_coll_shard(const struct tr_coll *c, int n, int owner, size_t *first, size_t *n_elems);
+
+/* What ranks tell each other of a collective before data moves; with its number and site. */
+enum { TR_SITE_MAX = 64 };
+struct tr_card {
+    uint64_t count, site_hash;
+    uint8_t kind, dtype, op, unused;
+    int32_t root;
+};
+struct tr_card tr_card_of(const struct tr_coll *c, bool is_pair); /* a pair: send on one side, receive on the other */
+bool tr_card_agrees(const struct tr_card *a, const struct tr_card *b); /* sites are compared where both gave one */
+/* "rank 1 posted all_reduce #17 (sum 10 of float32, root 0) at "here""; name NULL: the kind's. */
+const char *tr_card_text(const struct tr_card *card, const char *name, int rank, uint64_t seq, const char *site,
+                         char *buf, size_t n_buf);
+
+/* Collectives whose data of each rank fits in `bytes` beside the card. */
+bool tr_small_fits(const struct tr_coll *c, int n, size_t bytes);
+void tr_small_put(const struct tr_coll *c, int n, int me, void *small);
+void tr_small_take(const struct tr_coll *c, int n, int me, const void **small); /* changes the pointers */
 
 #endif

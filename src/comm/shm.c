@@ -20,6 +20,8 @@ static const char *can_use(const struct tr_comm_env *env)
 {
     if (env->size > SHM_RANKS_MAX)
         return "it is for at most 1024 ranks of one host";
+    if (env->n_local && env->n_local != env->size)
+        return "its ranks are on one host, these on several; use mpi";
     return env->job && env->job[0] ? NULL : "the job has no name for its ranks to meet at";
 }
 

@@ -92,16 +92,11 @@ static void enter(struct channel *ch, struct op *op)
     struct seat *mine = &ch->seats[ch->me];
     struct head *h = &mine->head[op->seq & 1];
     size_t bytes = c->count * tr_dtype_bytes(c->dtype), first, n, n_site = c->site ? strnlen(c->site, SITE_MAX) : 0;
-    h->count = c->count;
-    h->kind = (uint8_t)c->kind;
-    h->dtype = (uint8_t)c->dtype;
-    h->op = tr_coll_reduces(c->kind) ? (uint8_t)c->op : 0;
-    h->root = c->kind == TR_BROADCAST ? c->root : 0;
-    h->site_hash = ch->pair_at || !c->site ? 0 : tr_hash(c->site, n_site).lo | 1;
+    h->card = tr_card_of(c, ch->pair_at != NULL);
     memcpy(mine->site[op->seq & 1], c->site ? c->site : "", n_site);
     memset(mine->site[op->seq & 1] + n_site, 0, SITE_MAX - n_site);
     if (op->is_small) {
-        tr_shm_put_small(ch, op);
+        tr_small_put(c, ch->n, ch->me, mine->small[op->seq & 1]);
     } else {
         tr_shard(c->count, ch->n, ch->me, &first, &n);
         h->in_at = offset_of(ch->comm->w, c->in, c->kind == TR_ALL_GATHER ? n * tr_dtype_bytes(c->dtype) : bytes);
@@ -114,29 +109,21 @@ static void enter(struct channel *ch, struct op *op)
 
 static const char *describe(const struct channel *ch, int seat, uint64_t seq, char *buf, size_t n)
 {
-    static const char *const ops[] = { "sum ", "average ", "maximum " };
-    const struct head *h = &ch->seats[seat].head[seq & 1];
-    bool is_sum = tr_coll_reduces((enum tr_coll_kind)h->kind) && h->op < TR_COUNT_OF(ops);
-    (void)snprintf(buf, n, "rank %d posted %s #%" PRIu64 " (%s%" PRIu64 " of %s, root %d) at \"%.*s\"", ch->ranks[seat],
-                   ch->pair_at ? (seat == 0 ? "send" : "recv") : tr_coll_name((enum tr_coll_kind)h->kind), seq,
-                   is_sum ? ops[h->op] : "", h->count, tr_dtype_name((enum tr_dtype)h->dtype), h->root, SITE_MAX,
-                   ch->seats[seat].site[seq & 1]);
-    return buf;
+    const char *name = !ch->pair_at ? NULL : seat == 0 ? "send" : "recv";
+    return tr_card_text(&ch->seats[seat].head[seq & 1].card, name, ch->ranks[seat], seq, ch->seats[seat].site[seq & 1],
+                        buf, n);
 }
 
-/* All ranks must mean the same collective. A site is compared where both gave one. */
+/* All ranks must mean the same collective. */
 static enum tr_status compare(struct channel *ch, const struct op *op)
 {
     char mine[TEXT_MAX / 3], theirs[TEXT_MAX / 3];
-    const struct head *a = &ch->seats[ch->me].head[op->seq & 1];
-    for (int i = 0; i < ch->n; i++) {
-        const struct head *b = &ch->seats[i].head[op->seq & 1];
-        if (a->count != b->count || a->kind != b->kind || a->dtype != b->dtype || a->op != b->op ||
-            a->root != b->root || (a->site_hash != b->site_hash && a->site_hash && b->site_hash))
+    const struct tr_card *card = &ch->seats[ch->me].head[op->seq & 1].card;
+    for (int i = 0; i < ch->n; i++)
+        if (!tr_card_agrees(card, &ch->seats[i].head[op->seq & 1].card))
             return tr_shm_raise(ch->comm->w, TR_USAGE, "ranks disagree: %s, but %s",
                                 describe(ch, ch->me, op->seq, mine, sizeof mine),
                                 describe(ch, i, op->seq, theirs, sizeof theirs));
-    }
     return TR_OK;
 }
 
@@ -238,7 +225,7 @@ void tr_shm_enqueue(struct op *op)
     struct channel *ch = op->channel;
     struct world *w = ch->comm->w;
     op->seq = ++ch->seq;
-    op->is_small = tr_shm_is_small(&op->coll, ch->n);
+    op->is_small = tr_small_fits(&op->coll, ch->n, SMALL_BYTES);
     op->state = OP_QUEUED;
     if (ch->first) {
         ch->last->next = op;

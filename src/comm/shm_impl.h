@@ -21,7 +21,7 @@ enum {
     SHM_RANKS_MAX = 1024,
     N_GROUPS_MAX = 256, /* open at once, all splits of all ranks together */
     N_OPS_MAX = 128,    /* posted and not complete, per communicator; a post beyond waits for the oldest */
-    SITE_MAX = 64,
+    SITE_MAX = TR_SITE_MAX,
     TEXT_MAX = 1024,
     SMALL_BYTES = 4096,          /* a collective up to here travels with its description */
     HALF_BYTES = 256 << 10,      /* of staging; two halves, so that one fills while the other is read */
@@ -37,10 +37,7 @@ enum phase { STAGE, MIDDLE, LAST, N_PHASES };
 /* What a rank is about to do: one cache line, so that one miss brings both the news and the content. */
 struct head {
     _Alignas(64) atomic_uint_fast64_t seq; /* stamped last */
-    uint64_t count;
-    uint64_t site_hash;
-    uint8_t kind, dtype, op, unused;
-    int32_t root;
+    struct tr_card card;
     uint64_t in_at, out_at; /* offset in the segment, or NOT_SHARED */
 };
 _Static_assert(sizeof(struct head) == 64, "one cache line");
@@ -178,8 +175,6 @@ enum tr_status tr_shm_timed_out(struct world *w, const struct channel *ch, int64
 void tr_shm_here(struct world *w, const struct channel *ch); /* publishes what this rank waits in; NULL = nothing */
 
 /* shm_move.c: the data. */
-bool tr_shm_is_small(const struct tr_coll *c, int n);
-void tr_shm_put_small(struct channel *ch, const struct op *op);
 void tr_shm_take_small(struct channel *ch, const struct op *op);
 void tr_shm_plan_rounds(struct channel *ch, struct op *op); /* after everybody entered */
 void tr_shm_phase(struct channel *ch, struct op *op, enum phase phase, uint64_t round);

@@ -8,25 +8,12 @@
  */
 #include "comm/shm_impl.h"
 
-static bool is_pieced(enum tr_coll_kind kind) /* something else for everybody */
-{
-    return kind == TR_ALL_REDUCE || kind == TR_REDUCE_SCATTER || kind == TR_ALL_TO_ALL;
-}
-
 static size_t chunk_of(const struct channel *ch, const struct op *op)
 {
     size_t elem = tr_dtype_bytes(op->coll.dtype);
     if (op->is_direct)
         return PIECE_BYTES / elem;
-    return (is_pieced(op->coll.kind) ? HALF_BYTES / (size_t)ch->n / 64 * 64 : HALF_BYTES) / elem;
-}
-
-static void shard_of(const struct channel *ch, const struct op *op, int owner, size_t *first, size_t *n)
-{
-    *first = 0;
-    *n = op->coll.count;
-    if (op->coll.kind != TR_BROADCAST)
-        tr_shard(op->coll.count, ch->n, owner, first, n);
+    return (tr_coll_is_pieced(op->coll.kind) ? HALF_BYTES / (size_t)ch->n / 64 * 64 : HALF_BYTES) / elem;
 }
 
 /* Elements of chunk k of owner's shard: [*at, *at + *n) counted inside the shard, which starts at *first. */
@@ -34,52 +21,17 @@ static void span_of(const struct channel *ch, const struct op *op, int owner, si
                     size_t *n)
 {
     size_t chunk = chunk_of(ch, op), whole;
-    shard_of(ch, op, owner, first, &whole);
+    tr_coll_shard(&op->coll, ch->n, owner, first, &whole);
     *at = k * chunk < whole ? k * chunk : whole;
     *n = whole - *at < chunk ? whole - *at : chunk;
 }
 
-bool tr_shm_is_small(const struct tr_coll *c, int n)
-{
-    size_t elem = tr_dtype_bytes(c->dtype), each = c->count;
-    if (c->kind == TR_ALL_GATHER)
-        each = c->count / (size_t)n + (c->count % (size_t)n != 0);
-    return c->kind == TR_BARRIER || each <= SMALL_BYTES / elem;
-}
-
-void tr_shm_put_small(struct channel *ch, const struct op *op)
-{
-    const struct tr_coll *c = &op->coll;
-    size_t first = 0, n = c->count;
-    if (c->kind == TR_BARRIER || (c->kind == TR_BROADCAST && c->root != ch->me))
-        return;
-    if (c->kind == TR_ALL_GATHER)
-        tr_shard(c->count, ch->n, ch->me, &first, &n);
-    memcpy(ch->seats[ch->me].small[op->seq & 1], c->in, n * tr_dtype_bytes(c->dtype));
-}
-
 void tr_shm_take_small(struct channel *ch, const struct op *op)
 {
-    const struct tr_coll *c = &op->coll;
-    size_t elem = tr_dtype_bytes(c->dtype), first, n, mine, n_mine;
-    const void *in[SHM_RANKS_MAX];
-    char *out = c->out;
-    shard_of(ch, op, ch->me, &mine, &n_mine);
-    if (c->kind == TR_ALL_REDUCE) {
-        mine = 0;
-        n_mine = c->count;
-    }
+    const void *small[SHM_RANKS_MAX];
     for (int i = 0; i < ch->n; i++)
-        in[i] = ch->seats[i].small[op->seq & 1] + (is_pieced(c->kind) ? mine * elem : 0);
-    if (tr_coll_reduces(c->kind))
-        tr_reduce(c->dtype, c->op, in, ch->n, &c->out, 1, n_mine);
-    else if (c->kind == TR_BROADCAST && out && !(c->root == ch->me && c->in == out))
-        memcpy(out, in[c->root], c->count * elem);
-    else if (c->kind == TR_ALL_GATHER || c->kind == TR_ALL_TO_ALL)
-        for (int i = 0; i < ch->n; i++) {
-            shard_of(ch, op, i, &first, &n);
-            memcpy(out + first * elem, in[i], n * elem);
-        }
+        small[i] = ch->seats[i].small[op->seq & 1];
+    tr_small_take(&op->coll, ch->n, ch->me, small);
 }
 
 /* Do all that others must read, or write, lie in arenas? Everybody comes to the same answer. */
@@ -100,7 +52,7 @@ void tr_shm_plan_rounds(struct channel *ch, struct op *op)
 {
     size_t first, longest;
     op->is_direct = can_be_direct(ch, op);
-    shard_of(ch, op, 0, &first, &longest); /* no shard is longer than the first */
+    tr_coll_shard(&op->coll, ch->n, 0, &first, &longest); /* no shard is longer than the first */
     size_t chunk = chunk_of(ch, op), n_chunks = longest / chunk + (longest % chunk != 0);
     op->n_parts = op->is_direct ? n_chunks : 1;
     op->n_rounds = op->is_direct ? 1 : n_chunks;
@@ -114,7 +66,7 @@ static void stage(struct channel *ch, const struct op *op, size_t k, unsigned ha
     size_t elem = tr_dtype_bytes(c->dtype), chunk = chunk_of(ch, op), first, at, n;
     char *to = ch->seats[ch->me].stage[half];
     const char *in = c->in;
-    if (is_pieced(c->kind)) {
+    if (tr_coll_is_pieced(c->kind)) {
         for (int i = 0; i < ch->n; i++) {
             span_of(ch, op, i, k, &first, &at, &n);
             if (i != ch->me)
@@ -132,12 +84,12 @@ static const char *gift_of(const struct channel *ch, const struct op *op, int i,
     const struct tr_coll *c = &op->coll;
     size_t elem = tr_dtype_bytes(c->dtype), first, at, n;
     if (i != ch->me && !op->is_direct)
-        return ch->seats[i].stage[half] + (is_pieced(c->kind) ? (size_t)ch->me * chunk_of(ch, op) * elem : 0);
+        return ch->seats[i].stage[half] + (tr_coll_is_pieced(c->kind) ? (size_t)ch->me * chunk_of(ch, op) * elem : 0);
     const char *in = c->in;
     if (i != ch->me)
         in = at_offset(ch->comm->w, ch->seats[i].head[op->seq & 1].in_at);
-    span_of(ch, op, is_pieced(c->kind) ? ch->me : i, k, &first, &at, &n);
-    return in + (is_pieced(c->kind) ? first + at : at) * elem;
+    span_of(ch, op, tr_coll_is_pieced(c->kind) ? ch->me : i, k, &first, &at, &n);
+    return in + (tr_coll_is_pieced(c->kind) ? first + at : at) * elem;
 }
 
 static void reduce_chunk(struct channel *ch, const struct op *op, size_t k, unsigned half)

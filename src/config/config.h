@@ -42,6 +42,7 @@ enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_C
 enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBLAS };
 enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };
 enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPRODUCIBLE_OFF };
+enum tr_comm_choice { TR_COMM_AUTO, TR_COMM_SHM, TR_COMM_MPI };
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
 enum tr_data_format {
     TR_FORMAT_AUTO,
@@ -139,6 +140,8 @@ struct tr_config {
     bool sp;
     const char *pp_schedule;
     enum tr_cp_mode cp_mode;
+    enum tr_comm_choice comm;
+    double ddp_timeout; /* seconds */
 
     /* generate */
     const char *prompt, *system;

@@ -182,6 +182,8 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     TR_TRY(place_logs(&j));
     TR_TRY(make_ranks(&j));
     tr_cores_find(&j);
+    if (l->has_mpi)
+        TR_TRY(tr_pmi_open(l->n_ranks, j.id, &j.pmi));
     fill_standard_fds();
     TR_TRY(take_signals(&j));
     st = run_generations(&j, &how);
@@ -194,6 +196,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
 out:
     tr_str_release(&j.out.held);
     tr_str_release(&j.err.held);
+    tr_pmi_close(j.pmi);
     free(j.ranks);
     free(j.polls);
     return st;

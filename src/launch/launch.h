@@ -34,6 +34,7 @@ struct tr_launch {
     int n_ranks, max_restarts;
     int log_rank;        /* whose output is shown as it is */
     int64_t threads;     /* that a rank was told to use; 0: its share of the cores, and TRIREME_THREADS tells it */
+    bool has_mpi;        /* the ranks speak MPI: serve them PMI-1 (MPICH) */
     const char *output;  /* of the run: errors/, events.jsonl, checkpoint-N; NULL: none */
     const char *log_dir; /* rank-NNNN.log; NULL: output/logs, made once the run has made output */
     int out_fd, err_fd;  /* where the shown rank's output and the launcher's own lines go */
@@ -56,9 +57,14 @@ struct tr_launch_end {
 enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *end);
 
 /* The environment of a rank: envp with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, TR_JOB and TR_GENERATION, and
- * without the address of another launcher. threads > 0 adds TRIREME_THREADS. */
+ * without the address of another launcher. threads > 0 adds TRIREME_THREADS, has_mpi adds PMI_FD, PMI_RANK, PMI_SIZE.
+ */
 enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const char *job, int generation, int threads,
-                             char ***out);
+                             bool has_mpi, char ***out);
 void tr_launch_env_free(char **env);
+
+/* In a rank, before anything else: what mpirun (MPICH, Open MPI) or srun told it, in the variables above. Does nothing
+ * where RANK or WORLD_SIZE is set. */
+void tr_launch_adopt(void);
 
 #endif

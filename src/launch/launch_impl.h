@@ -55,6 +55,7 @@ struct job {
     struct sink out, err;
     char log_dir[TR_PATH_MAX]; /* "" = no logs */
     bool has_log_dir;          /* it exists, or may be made */
+    struct pmi *pmi;           /* NULL: the ranks do not speak MPI */
     cpu_set_t cores;
     int n_cores; /* 0: unknown */
 
@@ -88,7 +89,16 @@ void tr_cores_find(struct job *j);
 enum tr_status tr_rank_spawn(struct job *j, struct rank *r);
 void tr_rank_signal(const struct rank *r, int sig);
 
-enum { N_POLLS_FIXED = 3, N_POLLS_RANK = 3 };
+enum { N_POLLS_FIXED = 3, N_POLLS_RANK = 4 };
+
+/* pmi.c: through which MPICH ranks of this host find each other. */
+struct pmi;
+enum tr_status tr_pmi_open(int n_ranks, const char *job, struct pmi **out);
+void tr_pmi_close(struct pmi *p);             /* NULL is fine */
+void tr_pmi_clear(struct pmi *p);             /* a new generation knows nothing of the last */
+int tr_pmi_connect(struct pmi *p, int rank);  /* the rank's end, the caller's to close; -1: errno says why */
+int tr_pmi_fd(const struct pmi *p, int rank); /* to poll; -1: none */
+void tr_pmi_serve(struct pmi *p, int rank);   /* reads what is there, and answers */
 
 /* watch.c: one generation, from the first rank's start to the last one's end. */
 enum tr_status tr_group_run(struct job *j);

@@ -13,10 +13,25 @@
 #include <unistd.h>
 #include "base/banned.h"
 
+enum { PMI_FD = 3 }; /* in a rank */
+
 /* Names that a rank must have from us or not at all. */
 static const char *const own_names[] = {
-    "RANK",        "LOCAL_RANK", "WORLD_SIZE",    "LOCAL_WORLD_SIZE",        "MASTER_ADDR",
-    "MASTER_PORT", "TR_JOB",     "TR_GENERATION", "TORCHELASTIC_ERROR_FILE",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TR_JOB",
+    "TR_GENERATION",
+    "TORCHELASTIC_ERROR_FILE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_ID",
+    "OMPI_COMM_WORLD_RANK",
 };
 
 static bool is_own(const char *entry)
@@ -39,7 +54,7 @@ static char *entry_of(const char *name, const char *value)
 }
 
 enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const char *job, int generation, int threads,
-                             char ***out)
+                             bool has_mpi, char ***out)
 {
     char text[5][16];
     const struct {
@@ -53,21 +68,26 @@ enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const cha
         { "LOCAL_WORLD_SIZE", text[1] },
         { "TRIREME_THREADS", text[3] },
     };
+    static const char *const pmi_names[] = { "PMI_FD", "PMI_RANK", "PMI_SIZE" };
+    const char *const pmi_values[] = { text[4], text[0], text[1] };
     snprintf(text[0], sizeof text[0], "%d", rank);
     snprintf(text[1], sizeof text[1], "%d", n_ranks);
     snprintf(text[2], sizeof text[2], "%d", generation);
     snprintf(text[3], sizeof text[3], "%d", threads);
+    snprintf(text[4], sizeof text[4], "%d", PMI_FD);
 
     size_t n = 0, n_envp = 0, n_added = TR_COUNT_OF(added) - (threads > 0 ? 0 : 1);
     while (envp && envp[n_envp])
         n_envp++;
-    char **env = calloc(n_envp + n_added + 1, sizeof *env);
+    char **env = calloc(n_envp + n_added + TR_COUNT_OF(pmi_names) + 1, sizeof *env);
     bool is_ok = env != NULL;
     for (size_t i = 0; is_ok && i < n_envp; i++)
         if (!is_own(envp[i]) && !(threads > 0 && strncmp(envp[i], "TRIREME_THREADS=", 16) == 0))
             is_ok = (env[n++] = strdup(envp[i])) != NULL;
     for (size_t i = 0; is_ok && i < n_added; i++)
         is_ok = (env[n++] = entry_of(added[i].name, added[i].value)) != NULL;
+    for (size_t i = 0; is_ok && has_mpi && i < TR_COUNT_OF(pmi_names); i++)
+        is_ok = (env[n++] = entry_of(pmi_names[i], pmi_values[i])) != NULL;
     if (!is_ok) {
         tr_launch_env_free(env);
         return tr_fail(TR_NOMEM, "no memory for the environment of rank %d", rank);
@@ -108,7 +128,7 @@ static int share_of(const struct job *j, int r, cpu_set_t *out)
 }
 
 /* In the child. Ends in another program or in _exit. */
-static TR_NORETURN void become_rank(const struct job *j, pid_t parent, const int fds[3], char **env,
+static TR_NORETURN void become_rank(const struct job *j, pid_t parent, const int fds[3], int pmi, char **env,
                                     const cpu_set_t *cores)
 {
     const struct tr_launch *l = j->l;
@@ -120,6 +140,8 @@ static TR_NORETURN void become_rank(const struct job *j, pid_t parent, const int
     for (int i = 0; i < 3; i++)
         if (dup2(fds[i], i) < 0)
             _exit(TR_EXIT_BUG);
+    if (pmi >= 0 && (dup2(pmi, PMI_FD) < 0 || fcntl(PMI_FD, F_SETFD, 0) != 0)) /* the same number stays close-on-exec */
+        _exit(TR_EXIT_BUG);
     if (cores)
         sched_setaffinity(0, sizeof *cores, cores); /* without it the rank is slower, not wrong */
     sigaction(SIGPIPE, &j->old_pipe, NULL);
@@ -160,16 +182,20 @@ static enum tr_status fail_start(const struct rank *r, const char *what)
 enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
 {
     enum tr_status st = TR_OK;
-    int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 };
+    int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, pmi = -1;
     char **env = NULL;
     cpu_set_t cores;
     int n_cores = share_of(j, r->rank, &cores);
     int threads = j->l->threads > 0 ? 0 : n_cores > 0 ? n_cores : 1;
     bool is_pinned = n_cores > 0 && j->l->threads <= n_cores; /* more threads than that: the user knows better */
-    TR_TRY(tr_launch_env(j->l->envp, r->rank, j->l->n_ranks, j->id, j->generation, threads, &env));
+    TR_TRY(tr_launch_env(j->l->envp, r->rank, j->l->n_ranks, j->id, j->generation, threads, j->pmi != NULL, &env));
     in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
         st = fail_start(r, "no pipe for its output");
+        goto out;
+    }
+    if (j->pmi && (pmi = tr_pmi_connect(j->pmi, r->rank)) < 0) {
+        st = fail_start(r, "no socket for PMI");
         goto out;
     }
     fcntl(out[0], F_SETFL, O_NONBLOCK);
@@ -181,7 +207,7 @@ enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
         goto out;
     }
     if (pid == 0)
-        become_rank(j, parent, (const int[3]){ in, out[1], err[1] }, env, is_pinned ? &cores : NULL);
+        become_rank(j, parent, (const int[3]){ in, out[1], err[1] }, pmi, env, is_pinned ? &cores : NULL);
     r->pid = pid;
     r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (r->pidfd < 0) {
@@ -199,6 +225,7 @@ enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
     tr_logs_begin(j, r);
 out:
     close_if_open(&in);
+    close_if_open(&pmi);
     for (int i = 0; i < 2; i++) {
         close_if_open(&out[i]);
         close_if_open(&err[i]);

@@ -190,6 +190,7 @@ static void wait_for_news(struct job *j)
         p[n++] = (struct pollfd){ .fd = r->pidfd, .events = POLLIN };
         p[n++] = (struct pollfd){ .fd = tr_tap_is_open(&r->out) ? r->out.fd : -1, .events = POLLIN };
         p[n++] = (struct pollfd){ .fd = tr_tap_is_open(&r->err) ? r->err.fd : -1, .events = POLLIN };
+        p[n++] = (struct pollfd){ .fd = tr_pmi_fd(j->pmi, i), .events = POLLIN };
     }
     if (poll(p, (nfds_t)n, patience(j, tr_clock_us())) <= 0)
         return;
@@ -201,6 +202,8 @@ static void wait_for_news(struct job *j)
             tr_tap_read(j, r, &r->out);
         if (q[2].revents)
             tr_tap_read(j, r, &r->err);
+        if (q[3].revents)
+            tr_pmi_serve(j->pmi, i);
         if (q[0].revents)
             reap(j, r);
     }
@@ -226,6 +229,8 @@ enum tr_status tr_group_run(struct job *j)
     j->settle_us = j->early_us = j->kill_us = j->give_up_us = 0;
     for (int i = 0; i < j->l->n_ranks; i++)
         j->ranks[i].order = 0;
+    if (j->pmi)
+        tr_pmi_clear(j->pmi);
     for (int i = 0; i < j->l->n_ranks; i++) {
         enum tr_status st = tr_rank_spawn(j, &j->ranks[i]);
         if (st != TR_OK) {

@@ -29,9 +29,11 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
     static const char *const rank_vars[] = { "RANK", NULL }, *const size_vars[] = { "WORLD_SIZE", NULL };
     static const char *const generation_vars[] = { "TR_GENERATION", "TORCHELASTIC_RESTART_COUNT", NULL };
     enum tr_status st = TR_OK;
-    int64_t rank = 0, size = 1, generation = 0;
+    static const char *const local_vars[] = { "LOCAL_WORLD_SIZE", NULL };
+    int64_t rank = 0, size = 1, generation = 0, n_local = 0;
     TR_TRY(env_int(size_vars, 1, 1 << 20, &size));
     TR_TRY(env_int(rank_vars, 0, size - 1, &rank));
+    TR_TRY(env_int(local_vars, 1, size, &n_local));
     TR_TRY(env_int(generation_vars, 0, INT64_C(1) << 40, &generation));
     static char torch_job[96]; /* of this process, for its lifetime: run ids alone repeat, with the port they do not */
     const char *job = getenv("TR_JOB"), *id = getenv("TORCHELASTIC_RUN_ID"), *port = getenv("MASTER_PORT");
@@ -44,6 +46,7 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
                        size));
     *out = (struct tr_comm_env){ .rank = (int)rank,
                                  .size = (int)size,
+                                 .n_local = (int)n_local,
                                  .job = job ? job : "alone",
                                  .generation = generation,
                                  .timeout_us = INT64_C(300) * 1000000 };

@@ -17,7 +17,8 @@ struct tr_mesh {
     struct tr_comm *ends; /* the first and the last pipeline stage; NULL in between */
 };
 
-/* What the environment says of this process: RANK and WORLD_SIZE (torchrun, trireme launch), else one rank alone. */
+/* What the environment says of this process: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE (trireme launch, torchrun; cli puts
+ * those of mpirun and srun in their place), else one rank alone. */
 enum tr_status tr_mesh_env(struct tr_comm_env *out);
 
 /* Coordinates of a rank: the last axis varies fastest. */

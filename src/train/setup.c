@@ -146,6 +146,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     TR_TRY(tr_mesh_env(&s->env));
     if (rank >= 0)
         s->env.rank = rank;
+    s->env.timeout_us = (int64_t)(cfg->ddp_timeout * 1e6);
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(choose_length(cfg, &s->sequence_length));

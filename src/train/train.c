@@ -152,7 +152,8 @@ static enum tr_status open_mesh(struct trainer *t)
     if (env.size == 1 && n_ranks == 1)
         return TR_OK;
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
-    TR_TRY(tr_mesh_open(NULL, &env, t->s->axis, &t->mesh));
+    TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
+                        t->s->axis, &t->mesh));
     TR_TRY(tr_mesh_agree(t->mesh, names, values, (int)TR_COUNT_OF(names)));
 out:
     return st;
