@@ -56,6 +56,8 @@ struct tr_event_end {
     int64_t steps, tokens;
     double seconds;
     double data_wait; /* share of the steps' time that was spent waiting for data */
+    bool has_bubble;  /* a pipeline: share of the steps in which a rank waited for other stages, and by the formula */
+    double bubble, bubble_formula;
 };
 
 /* What the terminal can do. tr_term_detect asks isatty, COLUMNS, TERM, NO_COLOR and the locale. */

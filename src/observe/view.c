@@ -190,6 +190,12 @@ void tr_view_end(struct tr_observe *o, const struct tr_event_end *e)
              e->steps, tr_human_count((double)e->tokens, tokens, sizeof tokens),
              print_seconds(e->seconds, time, sizeof time), 100 * e->data_wait);
     tr_view_say(o, text);
+    if (e->has_bubble) {
+        snprintf(text, sizeof text,
+                 "pipeline: ranks waited for other stages %.1f %% of the time, by the formula %.1f %%", 100 * e->bubble,
+                 100 * e->bubble_formula);
+        tr_view_say(o, text);
+    }
     if (o->lost.n_events > 0) {
         snprintf(text, sizeof text, "%" PRIu64 " event lines could not be written", o->lost.n_events);
         tr_view_say(o, text);

@@ -68,9 +68,8 @@ static bool divides_with_sp(const struct tr_legal_ask *a, int64_t size, int64_t 
 }
 
 const struct tr_legal_rule tr_legal_rules[] = {
-    { TR_AXIS_PP, "pp x pp_chunks is at most the segments (layers, embedding, head); segments a chunk",
-      segments_a_chunk, at_most },
-    { TR_AXIS_PP, "interleaved, pp divides gradient_accumulation_steps", micro_batches, divides_with_chunks },
+    { TR_AXIS_PP, "pp is at most segments / pp_chunks (layers + 2 segments)", segments_a_chunk, at_most },
+    { TR_AXIS_PP, "interleaved: pp divides gradient_accumulation_steps", micro_batches, divides_with_chunks },
     { TR_AXIS_TP, "tp divides num_attention_heads", heads, divides },
     { TR_AXIS_TP, "tp divides num_key_value_heads or is a multiple of it", heads_kv, divides_either_way },
     { TR_AXIS_TP, "tp divides intermediate_size", ffn, divides },

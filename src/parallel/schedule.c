@@ -97,7 +97,7 @@ static void print_action(const struct tr_compiled *c, const struct tr_action *a,
     const struct tr_model *m = c->model;
     bool is_shared = a->segment == m->n_segments;
     const struct tr_program *p = is_shared ? NULL : m->program[m->segment[a->segment].program];
-    tr_str_addf(out, "%-15s", names[a->kind]);
+    tr_str_addf(out, a->kind == TR_DO_CLIP ? "%s" : "%-15s", names[a->kind]);
     if (a->kind != TR_DO_CLIP)
         tr_str_addf(out, " %s", is_shared ? "shared" : p->name);
     if (a->kind != TR_DO_CLIP && !is_shared && m->segment[a->segment].layer >= 0)
@@ -105,7 +105,7 @@ static void print_action(const struct tr_compiled *c, const struct tr_action *a,
     if (a->kind <= TR_DO_BACKWARD_WEIGHT || a->kind == TR_DO_SEND || a->kind == TR_DO_RECV || a->kind == TR_DO_WAIT)
         tr_str_addf(out, " micro %d", a->micro);
     if (a->kind == TR_DO_SEND || a->kind == TR_DO_RECV)
-        tr_str_addf(out, "  %s stage rank %d, message %d, %zu x %s", a->kind == TR_DO_SEND ? "to" : "from", a->peer,
+        tr_str_addf(out, "  %s rank %d, message %d, %zu x %s", a->kind == TR_DO_SEND ? "to" : "from", a->peer,
                     a->message, a->count, tr_dtype_name(a->dtype));
     if (a->kind == TR_DO_WAIT)
         tr_str_addf(out, "  for message %d", a->message);
@@ -116,8 +116,11 @@ static void print_action(const struct tr_compiled *c, const struct tr_action *a,
 
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out)
 {
-    if (c->n_stages > 1)
+    int rank = c->opt.layout.coord[TR_AXIS_PP];
+    if (c->n_stages > 1 && rank == 0)
         tr_order_print(c->order, out);
+    if (c->n_stages > 1)
+        tr_str_addf(out, "# actions of pipeline rank %d\n", rank);
     for (int i = 0; i < c->train.n_actions; i++) {
         tr_str_addf(out, "%5d  ", i);
         print_action(c, &c->train.action[i], out);

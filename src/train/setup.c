@@ -166,6 +166,11 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
         struct tr_legal_ask ask = legal_ask(cfg, s->model);
         TR_TRY(tr_legal_check(&ask));
+        if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT && cfg->pp > 1 && s->model->hp.is_tied)
+            TR_TRY(tr_fail(TR_USAGE,
+                           "reproducible layout with pp %" PRId64
+                           ": a tied embedding is summed in another order on two stages; use --reproducible config",
+                           cfg->pp));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

@@ -53,6 +53,9 @@ struct trainer {
     uint64_t total_samples;
     double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done, saved_step;
+    double stage_wait_s,
+        warm_s; /* for other stages, and all of it; after the first step, which finds everything cold */
+    struct tr_event_end end;
     char events_path[TR_PATH_MAX];
 };
 
@@ -352,11 +355,16 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     TR_TRY(next_batch(t, &b, &wait_s));
     TR_BUG_ON(!b || b->step != (uint64_t)step);
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
+    int64_t begin = tr_clock_us();
     st = tr_exec_step(t->e, t->cfg, b->micro, values, &r);
     if (st != TR_OK)
         return tr_fail_at(st, "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64 ": ", step + 1, b->first_sample,
                           b->first_sample + b->n_samples - 1);
     double seconds = (double)(tr_clock_us() - start) * 1e-6;
+    if (step > t->first_step) {
+        t->stage_wait_s += r.wait_s;
+        t->warm_s += (double)(tr_clock_us() - begin) * 1e-6;
+    }
     int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
     t->tokens_done += tokens;
     t->wait_s += wait_s;
@@ -370,6 +378,7 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
                                .tokens = tokens,
                                .tokens_per_s = (double)tokens / seconds,
                                .data_wait_s = wait_s,
+                               .comm_exposed_s = r.wait_s,
                                .samples = &range,
                                .n_samples = 1 };
     e.mfu = t->peak_flops > 0 ? e.tokens_per_s * t->flops_per_token / t->peak_flops : -1;
@@ -428,6 +437,17 @@ static enum tr_status make_up(struct trainer *t)
     return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step) : st;
 }
 
+/* What the pipeline cost, over all ranks, beside what its order costs by itself. */
+static enum tr_status measure_bubble(struct trainer *t)
+{
+    double x[2] = { t->stage_wait_s, t->warm_s };
+    enum tr_status st = tr_exec_total_ranks(t->e, "bubble", x, 2);
+    t->end.has_bubble = t->s->compiled->n_stages > 1 && x[1] > 0;
+    t->end.bubble = t->end.has_bubble ? x[0] / x[1] : 0;
+    t->end.bubble_formula = t->s->compiled->bubble;
+    return st;
+}
+
 static enum tr_status loop(struct trainer *t)
 {
     enum tr_status st = TR_OK;
@@ -451,6 +471,7 @@ static enum tr_status loop(struct trainer *t)
         if (is_stop && done < t->total_steps)
             return stop_after(t, done);
     }
+    TR_TRY(measure_bubble(t));
     try_save(t, t->total_steps);
     TR_TRY(tr_saver_model(t->saver, t->cfg->output));
     TR_TRY(meet(t, "the model is written")); /* nobody leaves before */
@@ -483,14 +504,12 @@ enum tr_status tr_train(const struct tr_config *cfg)
         st = tell_plan(&t);
         if (st == TR_OK)
             st = loop(&t);
-        struct tr_event_end e = { .status = st == TR_OK        ? "done"
-                                            : st == TR_STOPPED ? "stopped"
-                                                               : "failed",
-                                  .steps = t.steps_done,
-                                  .tokens = t.tokens_done,
-                                  .seconds = (double)(tr_clock_us() - start) * 1e-6,
-                                  .data_wait = t.step_s > 0 ? t.wait_s / t.step_s : 0 };
-        tr_observe_end(t.ob, &e);
+        t.end.status = st == TR_OK ? "done" : st == TR_STOPPED ? "stopped" : "failed";
+        t.end.steps = t.steps_done;
+        t.end.tokens = t.tokens_done;
+        t.end.seconds = (double)(tr_clock_us() - start) * 1e-6;
+        t.end.data_wait = t.step_s > 0 ? t.wait_s / t.step_s : 0;
+        tr_observe_end(t.ob, &t.end);
     }
     close_run(&t);
     return st;

@@ -122,5 +122,12 @@ grep -q "rank 1" run.log || fail "the dead rank is not named: $(cat run.log)"
 TR_FAIL='' timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --zero 2 --per_device_train_batch_size 4 \
     --resume --output dead >run.log 2>&1 || fail "did not resume: $(cat run.log)"
 same dp2-zero2/model.safetensors dead/model.safetensors
+code=0
+TR_FAIL=train.before_step:kill:6:1 timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --pp 2 \
+    --per_device_train_batch_size 2 --output dead-pp >run.log 2>&1 || code=$?
+[ "$code" != 0 ] && [ "$code" != 124 ] || fail "exit $code after a stage was killed"
+TR_FAIL='' timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --pp 2 --per_device_train_batch_size 2 \
+    --resume --output dead-pp >run.log 2>&1 || fail "did not resume: $(cat run.log)"
+for file in $(cd pp2-1f1b && ls model*); do same "pp2-1f1b/$file" "dead-pp/$file"; done
 [ -z "$(ls /dev/shm | grep trireme || true)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
 echo "$layouts layouts agree with one rank"

@@ -132,6 +132,106 @@ static void recompute_trades_bytes_for_flops(void **state)
     }
 }
 
+/* Accumulation is the pipeline with one stage: forward and back, micro-batch by micro-batch, whatever the schedule. */
+static void one_stage_is_accumulation(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = { NULL, "gpipe", "1f1b", "zb" };
+    struct tr_model *m = open_model(0);
+    size_t bytes = 0;
+    for (size_t k = 0; k < TR_COUNT_OF(schedules); k++) {
+        struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
+        struct tr_compiled *c = NULL;
+        opt.pp_schedule = schedules[k];
+        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+        int n = m->n_segments, at = 0;
+        for (int micro = 0; micro < opt.n_micro; micro++)
+            for (int i = 0; i < 2 * n; i++) {
+                const struct tr_action *a = &c->train.action[at++];
+                assert_int_equal(a->kind, i < n ? TR_DO_FORWARD : TR_DO_BACKWARD);
+                assert_int_equal(a->segment, i < n ? i : 2 * n - 1 - i);
+                assert_int_equal(a->micro, micro);
+            }
+        assert_int_equal(c->train.action[at++].kind, TR_DO_CLIP);
+        for (int g = 0; g < n; g++)
+            assert_int_equal(c->train.action[at++].kind, TR_DO_UPDATE);
+        assert_int_equal(c->train.n_actions, at);
+        assert_true(bytes == 0 || bytes == tr_compiled_bytes(c));
+        bytes = tr_compiled_bytes(c);
+        tr_compiled_close(c);
+    }
+    tr_model_close(m);
+}
+
+static struct tr_compiled *compile_stage(const struct tr_model *m, int pp, int rank, const char *schedule, int n_micro)
+{
+    struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
+    struct tr_compiled *c = NULL;
+    opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
+    opt.layout.size[TR_AXIS_PP] = pp;
+    opt.layout.coord[TR_AXIS_PP] = rank;
+    opt.pp_schedule = schedule;
+    opt.n_micro = n_micro;
+    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+    return c;
+}
+
+/* Every segment and every parameter is some rank's, shared ones are two ranks', and one of the two saves and counts it.
+ */
+static void stages_share_out_the_model(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(configs); i++)
+        for (int pp = 2; pp <= 4; pp++) {
+            struct tr_model *m = open_model(i);
+            int n_segments = 0, n_first = 0, n_homes = 0, n_shared = 0;
+            double worst = 0, all = 0;
+            for (int r = 0; r < pp; r++) {
+                struct tr_compiled *c = compile_stage(m, pp, r, "1f1b", 4);
+                for (int g = 0; g < m->n_segments; g++)
+                    n_segments += tr_segment_is_here(c, g);
+                for (int k = 0; k < m->n_params; k++) {
+                    n_first += tr_param_is_first(c, k);
+                    n_homes += c->place[k].home >= 0;
+                    n_shared += c->place[k].home == m->n_segments;
+                    assert_true(!tr_param_is_first(c, k) || c->place[k].home >= 0);
+                }
+                worst = c->train.flops > worst ? c->train.flops : worst;
+                all += c->train.flops;
+                tr_compiled_close(c);
+            }
+            assert_int_equal(n_segments, m->n_segments);
+            assert_int_equal(n_first, m->n_params);
+            assert_int_equal(n_shared, m->hp.is_tied ? 2 : 0);
+            assert_int_equal(n_homes, m->n_params + (m->hp.is_tied ? 1 : 0));
+            /* Three layers and a small head: no rank has more than its share rounded up to a whole layer. */
+            assert_true(worst <= all / pp + all / 3);
+            tr_model_close(m);
+        }
+}
+
+/* 1f1b holds as many micro-batches as there are stages to come, gpipe all of them. */
+static void activations_are_those_in_flight(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0);
+    size_t acts[3][2];
+    for (int r = 0; r < 3; r++)
+        for (int k = 0; k < 2; k++) {
+            struct tr_compiled *few = compile_stage(m, 3, r, "1f1b", 4), *many = compile_stage(m, 3, r, "1f1b", 12);
+            struct tr_compiled *gpipe = compile_stage(m, 3, r, "gpipe", k ? 12 : 4);
+            assert_int_equal(few->bytes[TR_A_ACTS], many->bytes[TR_A_ACTS]);
+            assert_true(gpipe->bytes[TR_A_ACTS] > few->bytes[TR_A_ACTS]);
+            acts[r][k] = gpipe->bytes[TR_A_ACTS];
+            tr_compiled_close(few);
+            tr_compiled_close(many);
+            tr_compiled_close(gpipe);
+        }
+    for (int r = 0; r < 3; r++)
+        assert_true(acts[r][1] > 2 * acts[r][0] && acts[r][1] <= 3 * acts[r][0]);
+    tr_model_close(m);
+}
+
 static void budget_picks_the_least_recompute_that_fits(void **state)
 {
     (void)state;
@@ -246,14 +346,43 @@ static void an_illegal_mesh_is_refused_with_the_nearest_legal_ones(void **state)
     tr_model_close(m);
 }
 
+static void an_illegal_pipeline_is_refused_with_the_nearest_legal_ones(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0); /* 3 layers */
+    static const struct {
+        int pp, chunks, n_micro;
+        const char *why; /* NULL: legal */
+    } asks[] = {
+        { 5, 1, 1, NULL },
+        { 2, 2, 4, NULL },
+        { 6, 1, 1, "pp 6: pp is at most segments / pp_chunks (layers + 2 segments), which is 5; try 5" },
+        { 2, 2, 3, "pp 2: interleaved: pp divides gradient_accumulation_steps, which is 3; try 1" },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
+        struct tr_legal_ask a = {
+            .model = m, .size = { asks[i].pp, 1, 1, 1, 1 }, .pp_chunks = asks[i].chunks, .n_micro = asks[i].n_micro
+        };
+        tr_error_clear();
+        assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
+        if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)
+            fail_msg("said: %s", tr_error_text());
+    }
+    tr_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_with_nothing_to_do_change_nothing),
         cmocka_unit_test(collectives_know_their_backward),
         cmocka_unit_test(an_illegal_mesh_is_refused_with_the_nearest_legal_ones),
+        cmocka_unit_test(an_illegal_pipeline_is_refused_with_the_nearest_legal_ones),
         cmocka_unit_test(live_values_never_share_a_byte),
         cmocka_unit_test(recompute_trades_bytes_for_flops),
+        cmocka_unit_test(one_stage_is_accumulation),
+        cmocka_unit_test(stages_share_out_the_model),
+        cmocka_unit_test(activations_are_those_in_flight),
         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),
         cmocka_unit_test(slices_cover_every_byte_of_every_arena),
     };
