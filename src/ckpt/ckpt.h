@@ -19,11 +19,15 @@ struct tr_store {
     bool has[TR_STATE_COUNT];
     enum tr_dtype dtype[TR_STATE_COUNT];
     /* Elements [first, first + n) of one state of one parameter as host memory in dtype[what], valid until the next
-     * call. */
+     * call: get: this rank's own, that lie side by side; whole: collective, at most TR_IO_CHUNK of them, in order. */
     enum tr_status (*get)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
+    enum tr_status (*whole)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
+    enum tr_state weights; /* what `whole` is asked for: MASTER where ranks have all of it between them, else VALUE */
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
-    /* Elements of that state that are here; `get` of a whole VALUE is collective when they are not all. */
-    void (*range)(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n);
+    /* Would `put` keep any of these? */
+    bool (*wants)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n);
+    /* What this rank holds of a state and saves, as boxes of the whole matrix. */
+    int (*boxes)(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES]);
     /* The pipeline stage that saves it (NULL: one has all); stage k is rank k % size on the pp axis. */
     int (*stage)(void *ctx, int param);
 };

@@ -45,15 +45,10 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
 /* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
 static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n)
 {
-    int64_t own_first = 0, own_n = 0;
-    s->range(s->ctx, what, param, &own_first, &own_n);
-    return tr_max64(first, own_first) < tr_min64(first + n, own_first + own_n);
-}
-
-static bool wants_weights(const struct tr_store *s, int param, int64_t first, int64_t n)
-{
-    return is_wanted(s, TR_S_VALUE, param, first, n) ||
-           (s->has[TR_S_MASTER] && is_wanted(s, TR_S_MASTER, param, first, n));
+    if (what != TR_S_MASTER)
+        return s->wants(s->ctx, what, param, first, n);
+    return s->wants(s->ctx, TR_S_VALUE, param, first, n) ||
+           (s->has[TR_S_MASTER] && s->wants(s->ctx, TR_S_MASTER, param, first, n));
 }
 
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
@@ -62,7 +57,7 @@ enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr
     for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
         for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, s->model->param[i].n - at);
-            if (!wants_weights(s, i, at, n))
+            if (!is_wanted(s, TR_S_MASTER, i, at, n))
                 continue;
             tr_model_init_param(s->model, i, seed, at, n, pool, buf);
             st = put_weights(s, i, at, n, buf);
@@ -140,7 +135,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
         for (int64_t first = 0; first < p->n; first += TR_IO_CHUNK) {
             int64_t n = tr_min64(TR_IO_CHUNK, p->n - first);
-            if (!wants_weights(s, i, first, n))
+            if (!is_wanted(s, TR_S_MASTER, i, first, n))
                 continue;
             TR_TRY(tr_hf_read(hf, at, (uint64_t)first, (size_t)n, buf, TR_F32));
             for (int64_t k = 0; k < n; k++)
@@ -186,6 +181,46 @@ static bool parse_entry(const struct tr_model *m, const char *name, enum tr_stat
     return false;
 }
 
+/* One dim: a run of elements from `first` on. Two: a box of the matrix with its corner there. */
+static bool is_inside(const struct tr_param *p, const struct tr_st_tensor *t, int64_t first)
+{
+    if (t->n_dims != 2)
+        return (int64_t)t->n_elems <= p->n - first;
+    return t->dims[0] > 0 && t->dims[1] > 0 && t->dims[1] <= p->cols - first % p->cols &&
+           t->dims[0] <= p->rows - first / p->cols;
+}
+
+static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, size_t i, enum tr_state what, int param,
+                               int64_t first, float *buf)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_st_tensor *t = tr_st_tensor(f, i);
+    bool is_box = t->n_dims == 2;
+    int64_t width = is_box ? t->dims[1] : (int64_t)t->n_elems;
+    for (int64_t at = 0; at < (int64_t)t->n_elems && st == TR_OK;) {
+        int64_t n = tr_min64(TR_IO_CHUNK, (int64_t)t->n_elems - at), row = at / width;
+        if (is_box && n >= width)
+            n -= n % width; /* whole rows */
+        else if (is_box)
+            n = tr_min64(n, width - at % width);
+        int64_t from = first + (is_box ? row * s->model->param[param].cols : at),
+                to_end = is_box ? from + ((at + n - 1) / width - row) * s->model->param[param].cols + width : from + n;
+        if (!is_wanted(s, what, param, from, to_end - from)) {
+            at += n;
+            continue;
+        }
+        st = tr_st_read(f, i, (uint64_t)at, (size_t)n, buf, TR_F32);
+        for (int64_t k = 0; k < n && st == TR_OK; row++) {
+            int64_t col = (at + k) % width, len = tr_min64(n - k, width - col),
+                    to = first + col + (is_box ? row * s->model->param[param].cols : 0);
+            st = what == TR_S_MASTER ? put_weights(s, param, to, len, buf + k) : put(s, what, param, to, len, buf + k);
+            k += len;
+        }
+        at += n;
+    }
+    return st;
+}
+
 static enum tr_status load_optim_file(const struct tr_store *s, const char *path, float *buf, int64_t *n_seen)
 {
     enum tr_status st = TR_OK;
@@ -197,22 +232,13 @@ static enum tr_status load_optim_file(const struct tr_store *s, const char *path
         int64_t first = 0;
         int param = -1;
         char esc[160];
-        if (!parse_entry(s->model, t->name, &what, &first, &param) ||
-            (int64_t)t->n_elems > s->model->param[param].n - first)
+        if (!parse_entry(s->model, t->name, &what, &first, &param) || !is_inside(&s->model->param[param], t, first))
             TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s does not belong to this model", path,
                            tr_escape(t->name, esc, sizeof esc)));
         bool is_value = what == TR_S_MASTER && !s->has[TR_S_MASTER]; /* saved with a master, resumed without */
         if (!s->has[what] && !is_value)
             continue;
-        for (int64_t at = 0; at < (int64_t)t->n_elems; at += TR_IO_CHUNK) {
-            int64_t n = tr_min64(TR_IO_CHUNK, (int64_t)t->n_elems - at);
-            if (what == TR_S_MASTER ? !wants_weights(s, param, first + at, n)
-                                    : !is_wanted(s, what, param, first + at, n))
-                continue;
-            TR_TRY(tr_st_read(f, i, (uint64_t)at, (size_t)n, buf, TR_F32));
-            TR_TRY(what == TR_S_MASTER ? put_weights(s, param, first + at, n, buf)
-                                       : put(s, what, param, first + at, n, buf));
-        }
+        TR_TRY(load_box(s, f, i, what, param, first, buf));
         n_seen[what] += (int64_t)t->n_elems;
     }
 out:

@@ -142,12 +142,10 @@ static bool is_mine(const struct tr_saver *sv, int param)
     return !sv->mesh || stage_of(sv, param) % sv->mesh->size[TR_AXIS_PP] == sv->mesh->coord[TR_AXIS_PP];
 }
 
-/* Elements of a state that this rank saves. */
-static void saved_range(const struct tr_saver *sv, enum tr_state what, int param, int64_t *first, int64_t *n)
+/* What this rank saves of a state. */
+static int saved_boxes(const struct tr_saver *sv, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES])
 {
-    *first = *n = 0;
-    if (is_mine(sv, param))
-        sv->s.range(sv->s.ctx, what, param, first, n);
+    return is_mine(sv, param) ? sv->s.boxes(sv->s.ctx, what, param, out) : 0;
 }
 
 struct entries {
@@ -159,14 +157,19 @@ struct entries {
 static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
 {
     struct entries *x = ctx;
-    int64_t first = 0, n = 0;
-    saved_range(sv, what, i, &first, &n);
-    if (n == 0)
-        return TR_OK;
-    enum tr_status st =
-        tr_format(x->name[x->n], sizeof x->name[0], "%s/%" PRId64 "/%s", state, first, sv->s.model->param[i].name);
-    x->e[x->n] = (struct tr_st_entry){ .name = x->name[x->n], .dtype = sv->s.dtype[what], .n_dims = 1 };
-    x->e[x->n++].dims[0] = n;
+    struct tr_box box[TR_MAX_BOXES];
+    enum tr_status st = TR_OK;
+    int n = saved_boxes(sv, what, i, box);
+    for (int b = 0; b < n && st == TR_OK; b++) {
+        struct tr_st_entry *e = &x->e[x->n];
+        *e = (struct tr_st_entry){ .name = x->name[x->n],
+                                   .dtype = sv->s.dtype[what],
+                                   .n_dims = box[b].rows > 1 ? 2 : 1 };
+        e->dims[0] = box[b].rows > 1 ? box[b].rows : box[b].cols;
+        e->dims[1] = box[b].rows > 1 ? box[b].cols : 0;
+        st = tr_format(x->name[x->n++], sizeof x->name[0], "%s/%" PRId64 "/%s", state, box[b].first,
+                       sv->s.model->param[i].name);
+    }
     return st;
 }
 
@@ -180,7 +183,7 @@ static enum tr_status prepare_optim(struct tr_saver *sv)
 {
     if (is_replica(sv))
         return TR_OK;
-    size_t n_max = 4 * (size_t)sv->s.model->n_params;
+    size_t n_max = 4 * TR_MAX_BOXES * (size_t)sv->s.model->n_params;
     struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
     enum tr_status st = x.e && x.name ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
     if (st == TR_OK)
@@ -248,29 +251,46 @@ void tr_saver_close(struct tr_saver *sv)
     free(sv);
 }
 
-/* Elements [first, first + n_all) of a state; w NULL: only take part in gathering them. Peers gather what this rank
- * gathers, so a failed write is remembered and the gathering goes on. */
-static enum tr_status stream(struct tr_saver *sv, struct tr_st_writer *w, enum tr_state what, int param, int64_t first,
-                             int64_t n_all)
+/* A whole tensor; w NULL: only take part in gathering it. Peers gather what this rank gathers, so a failed write is
+ * remembered and the gathering goes on. */
+static enum tr_status stream_whole(struct tr_saver *sv, struct tr_st_writer *w, int param)
 {
     enum tr_status st = TR_OK, written = TR_OK;
+    int64_t n_all = sv->s.model->param[param].n;
     for (int64_t at = 0; at < n_all && st == TR_OK; at += TR_IO_CHUNK) {
         int64_t n = tr_min64(TR_IO_CHUNK, n_all - at);
         const void *src = NULL;
-        st = sv->s.get(sv->s.ctx, what, param, first + at, n, &src);
+        st = sv->s.whole(sv->s.ctx, sv->s.weights, param, at, n, &src);
         if (st == TR_OK && w && written == TR_OK)
-            written = tr_st_writer_add(w, src, sv->s.dtype[what], (size_t)n);
+            written = tr_st_writer_add(w, src, sv->s.dtype[sv->s.weights], (size_t)n);
     }
     return st != TR_OK ? st : written;
 }
 
+static enum tr_status stream_run(struct tr_saver *sv, enum tr_state what, int param, int64_t first, int64_t n_all)
+{
+    enum tr_status st = TR_OK;
+    for (int64_t at = 0; at < n_all && st == TR_OK; at += TR_IO_CHUNK) {
+        int64_t n = tr_min64(TR_IO_CHUNK, n_all - at);
+        const void *src = NULL;
+        st = sv->s.get(sv->s.ctx, what, param, first + at, n, &src);
+        if (st == TR_OK)
+            st = tr_st_writer_add(sv->optim, src, sv->s.dtype[what], (size_t)n);
+    }
+    return st;
+}
+
 static enum tr_status stream_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
 {
-    int64_t first = 0, n = 0;
+    struct tr_box box[TR_MAX_BOXES];
+    enum tr_status st = TR_OK;
+    int n = saved_boxes(sv, what, i, box);
     (void)state;
     (void)ctx;
-    saved_range(sv, what, i, &first, &n);
-    return stream(sv, sv->optim, what, i, first, n);
+    for (int b = 0; b < n; b++)
+        for (int64_t r = 0; r < box[b].rows && st == TR_OK; r++)
+            st = stream_run(sv, what, i, box[b].first + r * sv->s.model->param[i].cols, box[b].cols);
+    return st;
 }
 
 static bool is_writer(const struct tr_saver *sv)
@@ -285,15 +305,6 @@ static bool is_leader(const struct tr_saver *sv)
         if (sv->mesh->coord[a] > 0)
             return false;
     return true;
-}
-
-/* The master weights when this rank has all of them, else the compute copy. */
-static enum tr_state weights_of(const struct tr_saver *sv, int param)
-{
-    int64_t first = 0, n = 0;
-    if (sv->s.has[TR_S_MASTER])
-        sv->s.range(sv->s.ctx, TR_S_MASTER, param, &first, &n);
-    return n == sv->s.model->param[param].n ? TR_S_MASTER : TR_S_VALUE;
 }
 
 /* File k, when it is of this rank's stage. */
@@ -311,7 +322,7 @@ static enum tr_status write_shard(struct tr_saver *sv, size_t k, const char *pat
     if (w)
         failed = tr_st_writer_begin(w, path);
     for (size_t i = first; i < first + n; i++) {
-        st = stream(sv, failed == TR_OK ? w : NULL, weights_of(sv, (int)i), (int)i, 0, sv->s.model->param[i].n);
+        st = stream_whole(sv, failed == TR_OK ? w : NULL, (int)i);
         failed = failed == TR_OK ? st : failed;
     }
     if (w && failed == TR_OK)

@@ -83,24 +83,28 @@ out:
     return st;
 }
 
+enum tr_status tr_mesh_fits(const struct tr_comm_env *env, const int size[TR_AXES])
+{
+    int64_t product = 1;
+    for (int a = 0; a < TR_AXES; a++)
+        product *= size[a];
+    if (product == env->size)
+        return TR_OK;
+    return tr_fail(TR_USAGE, "mesh pp %d x dp %d x shard %d x cp %d x tp %d = %" PRId64 " ranks, but %d were started",
+                   size[0], size[1], size[2], size[3], size[4], product, env->size);
+}
+
 enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, const int size[TR_AXES],
                             struct tr_mesh **out)
 {
     enum tr_status st = TR_OK;
-    int64_t product = 1;
     struct tr_mesh *m = calloc(1, sizeof *m);
     if (!m)
         return tr_fail(TR_NOMEM, "mesh: out of memory");
     m->rank = env->rank;
     m->world = env->size;
-    for (int a = 0; a < TR_AXES; a++) {
-        m->size[a] = size[a];
-        product *= size[a];
-    }
-    if (product != env->size)
-        TR_TRY(tr_fail(TR_USAGE,
-                       "mesh pp %d x dp %d x shard %d x cp %d x tp %d = %" PRId64 " ranks, but %d were started",
-                       size[0], size[1], size[2], size[3], size[4], product, env->size));
+    memcpy(m->size, size, sizeof m->size);
+    TR_TRY(tr_mesh_fits(env, size));
     TR_TRY(tr_comm_open(engine, env, &m->all));
     TR_TRY(open_axes(m));
 out:

@@ -24,7 +24,9 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out);
 /* Coordinates of a rank: the last axis varies fastest. */
 void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES]);
 
-/* Sizes must multiply to env->size; TR_USAGE names both. Collective: every rank calls it. */
+/* Sizes must multiply to env->size; TR_USAGE names both. */
+enum tr_status tr_mesh_fits(const struct tr_comm_env *env, const int size[TR_AXES]);
+/* Collective: every rank calls it. */
 enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, const int size[TR_AXES],
                             struct tr_mesh **out);
 void tr_mesh_close(struct tr_mesh *m);

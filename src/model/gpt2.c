@@ -30,8 +30,10 @@ static void head(struct tr_build *b, tr_val x)
 }
 
 static const struct tr_param_rule rules[] = {
-    { "transformer.wte", 0 }, { "lm_head", 0 },  { "attn.c_attn", 1 },
-    { "attn.c_proj", 0 },     { "mlp.c_fc", 1 }, { "mlp.c_proj", 0 },
+    { "transformer.wte", 0, TR_BY_ANY, 1 }, { "lm_head", 0, TR_BY_ANY, 1 },
+    { "attn.c_attn", 1, TR_BY_HEAD, 3 }, /* q | k | v */
+    { "attn.c_proj", 0, TR_BY_HEAD, 1 },    { "mlp.c_fc", 1, TR_BY_ANY, 1 },
+    { "mlp.c_proj", 0, TR_BY_ANY, 1 },
 };
 
 static const char keys[] =

@@ -38,9 +38,11 @@ void tr_llama_head(struct tr_build *b, tr_val x)
 }
 
 const struct tr_param_rule tr_llama_rules[TR_LLAMA_RULES] = {
-    { "model.embed_tokens", 0 }, { "lm_head", 0 },          { "self_attn.q_proj", 0 },
-    { "self_attn.k_proj", 0 },   { "self_attn.v_proj", 0 }, { "self_attn.o_proj", 1 },
-    { "mlp.gate_proj", 0 },      { "mlp.up_proj", 0 },      { "mlp.down_proj", 1 },
+    { "model.embed_tokens", 0, TR_BY_ANY, 1 },   { "lm_head", 0, TR_BY_ANY, 1 },
+    { "self_attn.q_proj", 0, TR_BY_HEAD, 1 },    { "self_attn.k_proj", 0, TR_BY_HEAD_KV, 1 },
+    { "self_attn.v_proj", 0, TR_BY_HEAD_KV, 1 }, { "self_attn.o_proj", 1, TR_BY_HEAD, 1 },
+    { "mlp.gate_proj", 0, TR_BY_ANY, 1 },        { "mlp.up_proj", 0, TR_BY_ANY, 1 },
+    { "mlp.down_proj", 1, TR_BY_ANY, 1 },
 };
 
 const char tr_llama_keys[] =

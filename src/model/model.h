@@ -41,12 +41,14 @@ struct tr_hparams {
 
 struct tr_build; /* one segment under construction */
 
-/* Which dim of a parameter the tensor axis splits (TR_WHOLE: none), by local name without .weight/.bias. A bias follows
- * its weight when that splits its outputs, and stays whole when it splits its inputs. */
-enum { TR_WHOLE = -1 };
+/* Which dim of a parameter the tensor axis splits, by local name without .weight/.bias; parameters without a row stay
+ * whole. A bias follows its weight when that splits its outputs, and stays whole when it splits its inputs. */
+enum tr_split_unit { TR_BY_ANY, TR_BY_HEAD, TR_BY_HEAD_KV };
 struct tr_param_rule {
     const char *name;
     int split_dim;
+    enum tr_split_unit unit;
+    int n_parts; /* side by side in that dim, each split on its own: q | k | v */
 };
 
 struct tr_arch {
@@ -71,7 +73,7 @@ struct tr_param {
     int64_t rows, cols, n; /* matrix form, and the number of elements */
     enum tr_init init;
     float init_std;
-    int split_dim;
+    struct tr_split split;
     bool has_decay;
 };
 

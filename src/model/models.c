@@ -22,6 +22,22 @@ void tr_arch_list(struct tr_str *out)
         tr_str_addf(out, "%s%s", i ? " " : "", archs[i]->model_type);
 }
 
+/* "self_attn.q_proj.weight" -> rule "self_attn.q_proj"; a bias splits with its weight's outputs, else stays whole. */
+static struct tr_split split_of(const struct tr_model *m, const struct tr_local_param *l)
+{
+    const char *dot = strrchr(l->name, '.');
+    size_t n = dot ? (size_t)(dot - l->name) : strlen(l->name);
+    const int64_t heads[] = { [TR_BY_HEAD] = m->hp.n_heads_q, [TR_BY_HEAD_KV] = m->hp.n_heads_kv };
+    for (size_t i = 0; i < m->arch->n_rules; i++) {
+        const struct tr_param_rule *r = &m->arch->rules[i];
+        if (strlen(r->name) != n || memcmp(r->name, l->name, n) != 0)
+            continue;
+        int dim = l->n_dims == 2 ? r->split_dim : r->split_dim == l->out_dim ? 0 : TR_WHOLE;
+        return (struct tr_split){ dim, r->n_parts, heads[r->unit] };
+    }
+    return (struct tr_split){ TR_WHOLE, 1, 0 };
+}
+
 static enum tr_status build_segment(struct tr_model *m, const struct tr_model_options *opt, const char *name, int kind,
                                     struct tr_program **out)
 {
@@ -48,28 +64,14 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
         m->arch->head(&b, b.p->in);
     else
         b.p->out = m->arch->block(&b, b.p->in);
+    for (int i = 0; i < b.p->n_params; i++)
+        b.p->param[i].split = split_of(m, &b.p->param[i]);
     st = b.p->failed;
     if (st == TR_OK)
         *out = b.p;
     else
         tr_program_close(b.p);
     return st;
-}
-
-/* "self_attn.q_proj.weight" -> rule "self_attn.q_proj"; a bias splits with its weight's outputs, else stays whole. */
-static int split_of(const struct tr_arch *arch, const struct tr_local_param *l)
-{
-    const char *dot = strrchr(l->name, '.');
-    size_t n = dot ? (size_t)(dot - l->name) : strlen(l->name);
-    for (size_t i = 0; i < arch->n_rules; i++) {
-        const struct tr_param_rule *r = &arch->rules[i];
-        if (strlen(r->name) != n || memcmp(r->name, l->name, n) != 0)
-            continue;
-        if (l->n_dims == 2)
-            return r->split_dim;
-        return r->split_dim == l->out_dim ? 0 : TR_WHOLE;
-    }
-    return TR_WHOLE;
 }
 
 static enum tr_status global_param(struct tr_model *m, const struct tr_local_param *l, int layer, int *out)
@@ -80,7 +82,7 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
                           .n = l->rows * l->cols,
                           .init = l->init,
                           .init_std = l->init_std,
-                          .split_dim = split_of(m->arch, l),
+                          .split = l->split,
                           .has_decay = l->n_dims > 1 };
     char prefix[64] = "";
     if (!l->is_global) { /* the format is a constant of ours with one %d */

@@ -37,14 +37,14 @@ static void head(struct tr_build *b, tr_val x)
 }
 
 static const struct tr_param_rule rules[] = {
-    { "model.decoder.embed_tokens", 0 },
-    { "lm_head", 0 },
-    { "self_attn.q_proj", 0 },
-    { "self_attn.k_proj", 0 },
-    { "self_attn.v_proj", 0 },
-    { "self_attn.out_proj", 1 },
-    { "fc1", 0 },
-    { "fc2", 1 },
+    { "model.decoder.embed_tokens", 0, TR_BY_ANY, 1 },
+    { "lm_head", 0, TR_BY_ANY, 1 },
+    { "self_attn.q_proj", 0, TR_BY_HEAD, 1 },
+    { "self_attn.k_proj", 0, TR_BY_HEAD, 1 },
+    { "self_attn.v_proj", 0, TR_BY_HEAD, 1 },
+    { "self_attn.out_proj", 1, TR_BY_HEAD, 1 },
+    { "fc1", 0, TR_BY_ANY, 1 },
+    { "fc2", 1, TR_BY_ANY, 1 },
 };
 
 static const char keys[] =

@@ -39,6 +39,7 @@ struct tr_value {
     int64_t col;
     bool is_alias; /* view of all of base that has a gradient of its own */
     int32_t slot;
+    int64_t row;   /* BATCH: its first row in the micro-batch */
     bool is_saved; /* memory: lives from forward to backward */
     bool is_kept;  /* memory: lives from the input part of the backward to the weight part, when they are apart */
     size_t offset; /* memory: inside the saved or kept slab, or the work arena */
@@ -53,6 +54,14 @@ struct tr_node {
     struct tr_attr attr;
 };
 
+/* How the tensor axis splits a parameter: which dim (TR_WHOLE: none), how many equal parts lie side by side in it, each
+ * of which is split (q | k | v in one matrix: 3), and how many heads a part holds (0: not heads; any number splits). */
+enum { TR_WHOLE = -1 };
+struct tr_split {
+    int dim, n_parts;
+    int64_t n_heads;
+};
+
 /* A parameter as one segment knows it; `name` is local ("self_attn.q_proj.weight") or global when is_global. */
 enum tr_init { TR_INIT_NORMAL, TR_INIT_ONES, TR_INIT_ZEROS };
 struct tr_local_param {
@@ -63,6 +72,8 @@ struct tr_local_param {
     int out_dim;        /* which dim of the weight is its outputs: 1 for Conv1D; a bias carries its weight's */
     enum tr_init init;
     float init_std;
+    struct tr_split split;
+    bool is_partial; /* `tensor`: whole on every rank, but each rank's gradient is only a part of the sum */
 };
 
 struct tr_program {
@@ -73,10 +84,10 @@ struct tr_program {
     int n_nodes, n_nodes_cap;
     struct tr_local_param *param;
     int n_params, n_params_cap;
-    tr_val in, out;                                /* TR_NONE where the segment has none */
-    tr_val dout, din;                              /* after `grad` */
+    tr_val in, out;                                            /* TR_NONE where the segment has none */
+    tr_val dout, din;                                          /* after `grad` */
     size_t saved_bytes, kept_bytes, work_bytes, scratch_bytes; /* after `memory` */
-    enum tr_status failed;                         /* first allocation failure while building */
+    enum tr_status failed;                                     /* first allocation failure while building */
 };
 
 enum tr_status tr_program_open(const char *name, struct tr_program **out);

@@ -58,7 +58,10 @@ double tr_op_flops(const struct tr_call *c)
     case TR_OP_ATTENTION_BWD: /* dv, do.v, dq, dk */
         return 4.0 * heads * visible_pairs(&c->attr, a->rows);
     case TR_OP_HEAD_LOSS:
+    case TR_OP_HEAD_STATS:
         return 2.0 * rows_cols * (double)b->rows;
+    case TR_OP_HEAD_GRAD: /* logits are computed again */
+        return 4.0 * rows_cols * (double)b->rows;
     case TR_OP_HEAD_LOSS_GRAD:
         return 6.0 * rows_cols * (double)b->rows;
     default:

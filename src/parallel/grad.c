@@ -34,13 +34,24 @@ static bool is_slice(const struct grads *g, tr_val v)
     return g->p->value[v].base != TR_NONE && !g->p->value[v].is_alias;
 }
 
+static bool is_covered(const struct grads *g, tr_val base)
+{
+    int64_t cols = 0;
+    for (tr_val v = 0; v < g->n_of; v++)
+        cols += g->p->value[v].base == base && is_slice(g, v) ? g->p->value[v].cols : 0;
+    return cols == g->p->value[base].cols;
+}
+
 static tr_val fresh(struct grads *g, tr_val v)
 {
     struct tr_value x = g->p->value[v];
     if (!is_slice(g, v))
         return like(g, v);
-    if (g->of[x.base] == TR_NONE)
+    if (g->of[x.base] == TR_NONE) {
         g->of[x.base] = like(g, x.base);
+        if (!is_covered(g, x.base)) /* columns that nobody reads have no gradient */
+            tr_node_add(g->p, TR_OP_ZERO, TR_BACKWARD_INPUT)->out[0] = g->of[x.base];
+    }
     return tr_value_view(g->p, g->of[x.base], x.col, x.cols, "d_slice");
 }
 
@@ -105,7 +116,7 @@ static void grad_linear(struct grads *g, const struct tr_node *f)
         n->attr = f->attr;
         g->of[f->in[0]] = dx;
     }
-    tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]);
+    tr_val dw = param_grad(g, f->in[1]), bias = f->in[2] != TR_NONE ? f->in[2] : f->in[3], db = param_grad(g, bias);
     struct tr_node *n = tr_node_add(g->p, TR_OP_LINEAR_DW, TR_BACKWARD_WEIGHT);
     n->in[0] = dy;
     n->in[1] = f->in[0];
@@ -198,10 +209,22 @@ static void grad_add(struct grads *g, const struct tr_node *f)
     }
 }
 
+/* Losses of tokens -> the running sum. */
+static void add_losses(struct grads *g, tr_val loss)
+{
+    tr_val sum = TR_NONE;
+    for (int i = 0; i < g->p->n_values; i++)
+        if (g->p->value[i].kind == TR_V_LOSS)
+            sum = i;
+    struct tr_node *n = tr_node_add(g->p, TR_OP_SUM, TR_BACKWARD_INPUT);
+    n->in[0] = loss;
+    n->out[0] = sum;
+}
+
 static void grad_head(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);
-    tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]), sum = TR_NONE;
+    tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]);
     TR_BUG_ON(addend != TR_NONE);
     struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_LOSS_GRAD, TR_BACKWARD_INPUT);
     memcpy(n->in, f->in, sizeof n->in);
@@ -211,12 +234,23 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     n->out[3] = db;
     n->attr = f->attr;
     g->of[f->in[0]] = dx;
-    for (int i = 0; i < g->p->n_values; i++)
-        if (g->p->value[i].kind == TR_V_LOSS)
-            sum = i;
-    n = tr_node_add(g->p, TR_OP_SUM, TR_BACKWARD_INPUT);
-    n->in[0] = f->out[0];
-    n->out[0] = sum;
+    add_losses(g, f->out[0]);
+}
+
+/* The head of ranks with a part of the vocabulary each: inputs 1 to 5 are x, W, bias, target and step. */
+static void grad_head_combine(struct grads *g, const struct tr_node *f)
+{
+    tr_val addend, dx = begin(g, f->in[1], &addend), dw = param_grad(g, f->in[2]), db = param_grad(g, f->in[3]);
+    TR_BUG_ON(addend != TR_NONE);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_GRAD, TR_BACKWARD_INPUT);
+    memcpy(n->in, f->in + 1, 5 * sizeof *n->in);
+    n->in[5] = f->out[1];
+    n->out[0] = dx;
+    n->out[1] = dw;
+    n->out[2] = db;
+    n->attr = f->attr;
+    g->of[f->in[1]] = dx;
+    add_losses(g, f->out[0]);
 }
 
 /* Ranks that sum parts get the gradient of the sum as it is; the others get back what they gave. */
@@ -239,27 +273,30 @@ static void grad_collective(struct grads *g, const struct tr_node *f)
     finish(g, f->in[0], dx, addend);
 }
 
-/* The row of each op. replaces: the backward does the forward's work too, so the forward node goes. */
+/* The row of each op. END: where gradients begin. REPLACES: so is this, and as its backward does the forward's work
+ * too, the forward node goes. */
+enum where { INSIDE, END, REPLACES };
 static const struct {
     void (*emit)(struct grads *g, const struct tr_node *f);
-    bool replaces;
+    enum where where;
 } rules[TR_OP_COUNT] = {
-    [TR_OP_EMBED] = { grad_embed, false },
-    [TR_OP_LINEAR] = { grad_linear, false },
-    [TR_OP_LAYERNORM] = { grad_norm, false },
-    [TR_OP_RMSNORM] = { grad_norm, false },
-    [TR_OP_ROPE] = { grad_self, false },
-    [TR_OP_SCALE] = { grad_self, false },
-    [TR_OP_DROPOUT] = { grad_self, false },
-    [TR_OP_ATTENTION] = { grad_attention, false },
-    [TR_OP_ACT] = { grad_act, false },
-    [TR_OP_GLU] = { grad_glu, false },
-    [TR_OP_ADD] = { grad_add, false },
-    [TR_OP_HEAD_LOSS] = { grad_head, true },
-    [TR_OP_ALL_REDUCE] = { grad_collective, false },
-    [TR_OP_ALL_GATHER] = { grad_collective, false },
-    [TR_OP_REDUCE_SCATTER] = { grad_collective, false },
-    [TR_OP_COPY] = { grad_collective, false },
+    [TR_OP_EMBED] = { grad_embed, INSIDE },
+    [TR_OP_LINEAR] = { grad_linear, INSIDE },
+    [TR_OP_LAYERNORM] = { grad_norm, INSIDE },
+    [TR_OP_RMSNORM] = { grad_norm, INSIDE },
+    [TR_OP_ROPE] = { grad_self, INSIDE },
+    [TR_OP_SCALE] = { grad_self, INSIDE },
+    [TR_OP_DROPOUT] = { grad_self, INSIDE },
+    [TR_OP_ATTENTION] = { grad_attention, INSIDE },
+    [TR_OP_ACT] = { grad_act, INSIDE },
+    [TR_OP_GLU] = { grad_glu, INSIDE },
+    [TR_OP_ADD] = { grad_add, INSIDE },
+    [TR_OP_HEAD_LOSS] = { grad_head, REPLACES },
+    [TR_OP_HEAD_COMBINE] = { grad_head_combine, END },
+    [TR_OP_ALL_REDUCE] = { grad_collective, INSIDE },
+    [TR_OP_ALL_GATHER] = { grad_collective, INSIDE },
+    [TR_OP_REDUCE_SCATTER] = { grad_collective, INSIDE },
+    [TR_OP_COPY] = { grad_collective, INSIDE },
 };
 
 static void drop_dead(struct grads *g, int n_forward)
@@ -297,11 +334,11 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
             g.is_dead[i] = true;
             continue;
         }
-        TR_BUG_ON(!rules[f.op].emit);
-        if (g.of[f.out[0]] == TR_NONE && !rules[f.op].replaces)
+        if (g.of[f.out[0]] == TR_NONE && rules[f.op].where == INSIDE)
             continue;
+        TR_BUG_ON(!rules[f.op].emit);
         rules[f.op].emit(&g, &f);
-        g.is_dead[i] = rules[f.op].replaces;
+        g.is_dead[i] = rules[f.op].where == REPLACES;
     }
     p->din = p->in == TR_NONE ? TR_NONE : g.of[p->in];
     TR_BUG_ON(p->din != TR_NONE && p->din == p->dout);

@@ -19,6 +19,31 @@ struct tr_layout {
     int zero;                          /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
 };
 
+/* ---- cut.c: which part of a parameter a tensor-parallel rank holds ---- */
+
+/* One dim: of each of n_parts parts of `part` elements, [first, first + n) are here, side by side. */
+struct tr_cut_dim {
+    int64_t part, n_parts, first, n;
+};
+struct tr_cut {
+    struct tr_cut_dim row, col;
+    int64_t rows, cols, n; /* of what is here: the local matrix */
+    int64_t n_held;        /* what every rank reserves for it: the largest n */
+    bool is_split;
+};
+struct tr_cut tr_cut_of(int n_dims, int64_t rows, int64_t cols, struct tr_split split, int size, int rank);
+
+/* A box of the whole matrix: `rows` runs of `cols` elements, the first at element `first`. */
+struct tr_box {
+    int64_t first, rows, cols;
+};
+enum { TR_MAX_BOXES = 9 };
+/* Local elements [first, first + n) as boxes, in an order that both sides of a checkpoint know; a run is one row. */
+int tr_cut_boxes(const struct tr_cut *c, int64_t first, int64_t n, struct tr_box out[TR_MAX_BOXES]);
+/* The longest run of local elements that begins at or after element *at of the whole matrix and before `end`: moves *at
+ * there, gives its place here, and its length (0: none). */
+int64_t tr_cut_run(const struct tr_cut *c, int64_t *at, int64_t end, int64_t *local);
+
 /* ---- level 1 ---- */
 
 struct tr_pass_ctx {
@@ -39,6 +64,7 @@ extern const struct tr_pass tr_passes[];
 extern const size_t tr_n_passes;
 enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx);
 
+enum tr_status tr_pass_tensor(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx);
@@ -55,11 +81,12 @@ enum tr_action_kind {
     TR_DO_CLIP,            /* norm of all gradients, and the factor that clips them */
     TR_DO_UPDATE,          /* optimizer on the parameters of a home */
     TR_DO_GATHER,          /* parameters of a home: every rank's shard to all */
-    TR_DO_REDUCE, /* gradients of a home: sum over the ranks that saw other tokens, each rank keeps its shard */
-    TR_DO_SEND,   /* an activation, or its gradient, to another stage: posted */
-    TR_DO_RECV,   /* the same from another stage: posted */
-    TR_DO_WAIT,   /* until a send or receive is over */
-    TR_DO_TIE,    /* gradients of parameters that two stages hold: summed over both */
+    TR_DO_REDUCE,    /* gradients of a home: sum over the ranks that saw other tokens, each rank keeps its shard */
+    TR_DO_SEND,      /* an activation, or its gradient, to another stage: posted */
+    TR_DO_RECV,      /* the same from another stage: posted */
+    TR_DO_WAIT,      /* until a send or receive is over */
+    TR_DO_TIE,       /* gradients of parameters that two stages hold: summed over both */
+    TR_DO_REDUCE_TP, /* gradients of whole parameters that saw split data: sum over the tensor axis */
     TR_ACTION_KINDS
 };
 
@@ -118,15 +145,19 @@ enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COU
  * holds them in the same order, so an element has one index. */
 struct tr_flat {
     int64_t n;                    /* elements, padded so that shards are equal */
+    int64_t n_partial;            /* the first of them: gradients that are sums over the tensor axis */
     int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
     size_t value, grad;           /* whole, or the shard: params and grads arena */
     size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
 };
 
-/* Where a parameter is in its home's flat, and which of its elements this rank updates. */
+/* Where a parameter is in its home's flat, and which of its elements this rank updates. Elements are those of the local
+ * matrix: the part that the tensor axis leaves here. */
 struct tr_param_place {
-    int home;         /* -1: another stage's */
-    int stage;        /* the first that uses it: its rank saves it and counts it in norms */
+    int home;  /* -1: another stage's */
+    int stage; /* the first that uses it: its rank saves it and counts it in norms */
+    struct tr_cut cut;
+    bool is_partial;  /* its gradient is summed over the tensor axis */
     int64_t at;       /* in the flat */
     int64_t first, n; /* elements [first, first + n) of the parameter; n may be 0 */
 };

@@ -23,7 +23,7 @@ size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
 /* shard.c: homes and flats, then the level-2 pass that gathers and reduces them. */
 enum { TR_FLAT_ALIGN = 32 }; /* elements: 64 bytes of the narrowest dtype */
-void tr_flats_measure(struct tr_compiled *c);
+enum tr_status tr_flats_measure(struct tr_compiled *c);
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
 
 /* pipeline.c: which segments make a stage, then the level-2 pass that plays the turns of a rank. */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 const struct tr_pass tr_passes[] = {
-    { "precision", tr_pass_precision }, { "cache", tr_pass_cache },   { "grad", tr_pass_grad },
-    { "recompute", tr_pass_recompute }, { "layout", tr_pass_layout },
+    { "tensor", tr_pass_tensor }, { "precision", tr_pass_precision }, { "cache", tr_pass_cache },
+    { "grad", tr_pass_grad },     { "recompute", tr_pass_recompute }, { "layout", tr_pass_layout },
 };
 const size_t tr_n_passes = TR_COUNT_OF(tr_passes);
 
@@ -87,9 +87,12 @@ static size_t place_flat(struct tr_compiled *c, enum tr_arena_id arena, int g, b
         (void)slice(c, arena, (size_t)f->shard_n * size, what, segment_name(m, g, name, sizeof name));
         return start;
     }
-    for (int i = 0; i < m->n_params; i++)
-        if (c->place[i].home == g) /* as long as it takes up in the flat */
-            (void)slice(c, arena, tr_round_up((size_t)m->param[i].n, TR_FLAT_ALIGN) * size, what, m->param[i].name);
+    for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the flat, as long as it is there */
+        for (int i = 0; i < m->n_params; i++) {
+            const struct tr_param_place *p = &c->place[i];
+            if (p->home == g && p->is_partial == is_partial)
+                (void)slice(c, arena, tr_round_up((size_t)p->cut.n_held, TR_FLAT_ALIGN) * size, what, m->param[i].name);
+        }
     size_t end = start + tr_round_up((size_t)f->n * size, TR_ALIGN);
     if (end > c->bytes[arena])
         (void)slice(c, arena, end - c->bytes[arena], what, "padding");
@@ -143,14 +146,15 @@ static void place_moving(struct tr_compiled *c)
 }
 
 /* Scratch of the optimizer's and clip's own kernels, which no program holds. */
-static size_t update_scratch(const struct tr_model *m, int n_threads)
+static size_t update_scratch(const struct tr_compiled *c)
 {
     size_t most = 0;
-    for (int i = 0; i < m->n_params; i++) {
-        struct tr_call c = { .op = TR_OP_SUMSQ };
-        c.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = m->param[i].n, .ld = m->param[i].n };
-        c.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-        size_t bytes = tr_op_scratch(&c, n_threads);
+    for (int i = 0; i < c->model->n_params; i++) {
+        int64_t n = c->place[i].cut.n_held;
+        struct tr_call call = { .op = TR_OP_SUMSQ };
+        call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
+        call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
+        size_t bytes = tr_op_scratch(&call, c->opt.n_threads);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -176,7 +180,7 @@ static void place_rest(struct tr_compiled *c)
     size_t acts = most(a->acts_bytes, b->acts_bytes, d->acts_bytes),
            temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
     size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
-    size_t update = c->opt.is_inference ? 0 : update_scratch(c->model, c->opt.n_threads);
+    size_t update = c->opt.is_inference ? 0 : update_scratch(c);
     slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
     c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
     c->loss = slice(c, TR_A_WORK, sizeof(double), "", "loss");
@@ -288,7 +292,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     if (!c->recompute_of || !c->place || !c->cache || !c->flat || !c->stage_of)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     TR_TRY(tr_pipeline_cut(c));
-    tr_flats_measure(c);
+    TR_TRY(tr_flats_measure(c));
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
     } else {

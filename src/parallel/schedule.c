@@ -46,6 +46,20 @@ out:
     return st;
 }
 
+/* Forward ops that the backward runs. */
+static double recompute_flops(const struct tr_program *p)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_nodes; i++) {
+        enum tr_opcode op = p->node[i].op;
+        struct tr_call c;
+        tr_node_call(p, &p->node[i], &c);
+        bool is_forward = op == TR_OP_LINEAR || op == TR_OP_ATTENTION;
+        sum += is_forward && p->node[i].phase != TR_FORWARD ? tr_op_flops(&c) : 0;
+    }
+    return sum;
+}
+
 enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                  struct tr_schedule *s)
 {
@@ -59,7 +73,6 @@ enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m
         s->scratch_bytes =
             s->program[i]->scratch_bytes > s->scratch_bytes ? s->program[i]->scratch_bytes : s->scratch_bytes;
     }
-    double once = 0; /* without recompute: backward of a matrix product is two of its size */
     for (int g = 0; g < m->n_segments; g++) {
         if (!tr_segment_is_here(c, g))
             continue;
@@ -67,10 +80,8 @@ enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m
         double all = tr_program_flops(p, TR_FORWARD) + tr_program_flops(p, TR_BACKWARD_INPUT) +
                      tr_program_flops(p, TR_BACKWARD_WEIGHT);
         s->flops += all * n_micro;
-        once += 3 * tr_program_flops(m->program[m->segment[g].program], TR_FORWARD) * n_micro;
+        s->recompute_flops += recompute_flops(p) * n_micro;
     }
-    if (is_training)
-        s->recompute_flops = s->flops - once;
 out:
     if (st != TR_OK)
         tr_schedule_release(s);
@@ -89,9 +100,10 @@ void tr_schedule_release(struct tr_schedule *s)
 
 static void print_action(const struct tr_compiled *c, const struct tr_action *a, struct tr_str *out)
 {
-    static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight",
-                                         "clip",    "update",   "gather",         "reduce",
-                                         "send",    "recv",     "wait",           "tie" };
+    static const char *const names[] = { "forward",  "backward", "backward-input", "backward-weight",
+                                         "clip",     "update",   "gather",         "reduce",
+                                         "send",     "recv",     "wait",           "tie",
+                                         "reduce-tp" };
     static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
     const struct tr_schedule *s = &c->train;
     const struct tr_model *m = c->model;

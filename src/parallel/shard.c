@@ -31,19 +31,49 @@ static void find_places(struct tr_compiled *c)
         }
 }
 
+/* What the tensor axis leaves of each parameter, and whose gradients are sums over it: the pass knows. */
+static enum tr_status cut_params(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    const struct tr_layout *l = &c->opt.layout;
+    struct tr_pass_ctx ctx = { .layout = *l };
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct tr_param *p = &m->param[i];
+        c->place[i].cut = tr_cut_of(p->n_dims, p->rows, p->cols, p->split, l->size[TR_AXIS_TP], l->coord[TR_AXIS_TP]);
+    }
+    for (int k = 0; k < m->n_programs && st == TR_OK; k++) {
+        struct tr_program *p = NULL;
+        st = tr_program_copy(m->program[k], &p);
+        if (st == TR_OK)
+            st = tr_pass_tensor(p, &ctx);
+        for (int g = 0; g < m->n_segments && st == TR_OK; g++)
+            for (int i = 0; m->segment[g].program == k && i < p->n_params; i++)
+                c->place[m->segment[g].param[i]].is_partial |= p->param[i].is_partial;
+        tr_program_close(p);
+    }
+    return st;
+}
+
 /* Homes, places in flats, and this rank's part of each. */
-void tr_flats_measure(struct tr_compiled *c)
+enum tr_status tr_flats_measure(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
     const struct tr_layout *l = &c->opt.layout;
     find_places(c);
-    for (int i = 0; i < m->n_params; i++) {
-        if (c->place[i].home < 0)
-            continue;
-        struct tr_flat *f = &c->flat[c->place[i].home];
-        c->place[i].at = f->n;
-        f->n += (int64_t)tr_round_up((size_t)m->param[i].n, TR_FLAT_ALIGN);
-    }
+    enum tr_status st = cut_params(c);
+    if (st != TR_OK)
+        return st;
+    for (int is_partial = 1; is_partial >= 0; is_partial--) /* those first, to be reduced at once */
+        for (int i = 0; i < m->n_params; i++) {
+            struct tr_param_place *p = &c->place[i];
+            if (p->home < 0 || p->is_partial != is_partial)
+                continue;
+            struct tr_flat *f = &c->flat[p->home];
+            p->at = f->n;
+            f->n += (int64_t)tr_round_up((size_t)p->cut.n_held, TR_FLAT_ALIGN);
+            f->n_partial = is_partial ? f->n : f->n_partial;
+        }
     int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
     for (int g = 0; g < c->n_homes; g++) {
         struct tr_flat *f = &c->flat[g];
@@ -57,10 +87,11 @@ void tr_flats_measure(struct tr_compiled *c)
             continue;
         const struct tr_flat *f = &c->flat[p->home];
         int64_t first = tr_max64(f->shard_first - p->at, 0),
-                end = tr_min64(f->shard_first + f->shard_n - p->at, m->param[i].n);
+                end = tr_min64(f->shard_first + f->shard_n - p->at, p->cut.n);
         p->first = first < end ? first : 0;
         p->n = tr_max64(end - first, 0);
     }
+    return TR_OK;
 }
 
 struct pass {
@@ -232,6 +263,9 @@ enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, st
             pass_compute(&p, i, zero);
             continue;
         }
+        for (int h = 0; h < n && p.from[i].kind == TR_DO_CLIP; h++)
+            if (c->flat[h].n_partial > 0)
+                emit_home(&p, TR_DO_REDUCE_TP, h, 0);
         emit(&p, &p.from[i]);
         if (p.from[i].kind == TR_DO_UPDATE && (zero == 1 || zero == 2) && c->flat[p.from[i].segment].n > 0)
             emit_home(&p, TR_DO_GATHER, p.from[i].segment, 0);

@@ -16,7 +16,16 @@ static void no_arithmetic(const struct tr_call *c)
 /* Arenas that collectives read and write: shared with the peers, so that nothing is copied on the way. */
 static bool is_shared(const struct tr_compiled *c, int arena)
 {
-    return arena == TR_A_PARAMS || arena == TR_A_GRADS || (arena == TR_A_ACTS && c->n_stages > 1);
+    bool is_split = c->opt.layout.size[TR_AXIS_TP] > 1;
+    switch (arena) {
+    case TR_A_PARAMS:
+    case TR_A_GRADS:
+        return true;
+    case TR_A_ACTS:
+        return c->n_stages > 1 || is_split;
+    default:
+        return arena == TR_A_WORK && is_split;
+    }
 }
 
 size_t tr_exec_shared_bytes(const struct tr_compiled *c)
@@ -154,7 +163,7 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
     case TR_V_BATCH:
-        return batch_ptr(f->batch, v->slot);
+        return (char *)batch_ptr(f->batch, v->slot) + (size_t)v->row * tr_dtype_bytes(v->dtype);
     case TR_V_STEP:
         return work + e->c->step;
     case TR_V_LOSS:
@@ -263,6 +272,14 @@ static struct tr_view step_view(struct tr_exec *e)
     return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
 }
 
+/* Of what all ranks of an axis hold, the first counts. */
+static bool is_counted(const struct tr_exec *e, int param)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    bool is_first = p->cut.is_split || e->c->opt.layout.coord[TR_AXIS_TP] == 0;
+    return p->n > 0 && is_first && tr_param_is_first(e->c, param);
+}
+
 /* Norm over all gradients, each rank its own elements, each parameter once; summed in the order of parameters, so that
  * no split of them over stages changes a bit. Then the clip factor into the step buffer. */
 static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
@@ -273,7 +290,7 @@ static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
     e->dev->ops->clear(e->dev, norm_at, (size_t)n_params * sizeof(double));
     for (int i = 0; i < n_params; i++) {
         int64_t first = 0, n = 0;
-        if (e->c->place[i].n == 0 || !tr_param_is_first(e->c, i))
+        if (!is_counted(e, i))
             continue;
         char *at = tr_exec_at(e, TR_S_GRAD, i, &first, &n) +
                    (size_t)e->c->place[i].first * tr_dtype_bytes(e->c->opt.grad_dtype);
@@ -285,6 +302,8 @@ static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
     e->dev->ops->download(e->dev, e->norms, norm_at, (size_t)n_params * sizeof(double));
     if (e->mesh && e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
         TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, (size_t)n_params));
+    if (e->mesh)
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_TP], "gradient norms over parts", e->norms, (size_t)n_params));
     if (e->mesh)
         TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, (size_t)n_params));
     double sum = 0;
@@ -322,7 +341,7 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
         c.out[2] = v[TR_S_V];
         c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
         c.attr.decay = e->c->model->param[i].has_decay;
-        c.attr.first = p->first;
+        c.attr.first = p->first + (p->cut.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->cut.n_held : 0);
         c.attr.key = tr_rng_key(e->seed, e->c->model->param[i].name, 1);
         e->kernel[o->op](&c);
     }
@@ -350,6 +369,8 @@ static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, co
         return tr_exec_post_gather(e, a);
     case TR_DO_REDUCE:
         return tr_exec_post_reduce(e, a);
+    case TR_DO_REDUCE_TP:
+        return tr_exec_post_reduce_tp(e, a);
     case TR_DO_SEND:
     case TR_DO_RECV:
     case TR_DO_WAIT:
@@ -510,6 +531,6 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
                     : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
                                         : e->base[TR_A_OPTIM] + f->state[what];
     *first = is_sharded(e, what) ? p->first : 0;
-    *n = is_sharded(e, what) ? p->n : e->c->model->param[param].n;
+    *n = is_sharded(e, what) ? p->n : p->cut.n;
     return flat_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
 }

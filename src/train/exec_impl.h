@@ -11,6 +11,7 @@ struct tr_pending {
 
 enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a);
+enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action *a);
 /* An op that talks to peers. */
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c);
 /* Waits for what is on its way for this home. */

@@ -19,14 +19,6 @@ static enum tr_status make(void *ctx, enum tr_state what, int param, int64_t fir
     return TR_OK;
 }
 
-static void whole(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n)
-{
-    const struct maker *k = ctx;
-    (void)what;
-    *first = 0;
-    *n = k->m->param[param].n;
-}
-
 enum tr_status tr_init_model(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
@@ -51,9 +43,8 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
     TR_TRY(tr_path_join(weights, cfg->output, "config.json"));
     if (tr_file_exists(weights))
         TR_TRY(tr_fail(TR_USAGE, "%s: a model is there already; choose another --out", cfg->output));
-    struct tr_store store = { .ctx = &k, .model = m, .get = make };
+    struct tr_store store = { .ctx = &k, .model = m, .whole = make, .weights = TR_S_VALUE };
     store.has[TR_S_VALUE] = true;
-    store.range = whole;
     TR_TRY(tr_saver_open(&store, NULL, NULL, tr_config_dtype(m->config), &sv));
     TR_TRY(tr_saver_model(sv, cfg->output));
     if (cfg->tokenizer)

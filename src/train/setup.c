@@ -13,10 +13,12 @@ static enum tr_status check_support(const struct tr_config *cfg)
     const struct {
         const char *name;
         int64_t value;
-    } axes[] = { { "tp", cfg->tp }, { "cp", cfg->cp } };
+    } axes[] = { { "cp", cfg->cp } };
     for (size_t i = 0; i < TR_COUNT_OF(axes); i++)
         if (axes[i].value != 1)
-            return tr_fail(TR_USAGE, "%s %" PRId64 " is not in this build; data parallel (--dp, --zero) and --pp are",
+            return tr_fail(TR_USAGE,
+                           "%s %" PRId64
+                           " is not in this build; data, tensor and pipeline parallel (--dp, --zero, --tp, --pp) are",
                            axes[i].name, axes[i].value);
     if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT && cfg->dp > 1)
         return tr_fail(TR_USAGE,
@@ -215,63 +217,6 @@ struct tr_batch tr_batch_in(void *mem, int64_t n_tokens)
                               .positions = (void *)(p + 2 * one),
                               .begin = (void *)(p + 3 * one),
                               .sample = (void *)(p + 4 * one) };
-}
-
-/* Saving asks for whole parameters, in order: a sharded home is gathered when its first parameter is asked for. */
-static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
-{
-    struct tr_exec *e = ctx;
-    const struct tr_param_place *p = &e->c->place[param];
-    int64_t own_first = 0, own_n = 0;
-    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
-    const char *at = tr_exec_at(e, what, param, &own_first, &own_n);
-    if (what == TR_S_VALUE && e->c->opt.layout.zero >= 3) { /* all ranks alike, whatever each holds of it */
-        char *flat = NULL;
-        enum tr_status st = tr_exec_gather(e, p->home, &flat);
-        if (st != TR_OK)
-            return st;
-        at = flat + (size_t)p->at * size;
-    } else {
-        TR_BUG_ON(first < own_first || first + n > own_first + own_n);
-    }
-    *out = at + first * (int64_t)size;
-    return TR_OK;
-}
-
-/* Loading offers everything; a rank keeps what is its own. */
-static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
-{
-    struct tr_exec *e = ctx;
-    int64_t own_first = 0, own_n = 0, size = (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
-    char *at = tr_exec_at(e, what, param, &own_first, &own_n);
-    int64_t begin = tr_max64(first, own_first), end = tr_min64(first + n, own_first + own_n);
-    if (begin < end)
-        e->dev->ops->upload(e->dev, at + begin * size, (const char *)src + (begin - first) * size,
-                            (size_t)((end - begin) * size));
-    return TR_OK;
-}
-
-static int store_stage(void *ctx, int param)
-{
-    const struct tr_exec *e = ctx;
-    return e->c->place[param].stage;
-}
-
-static void store_range(void *ctx, enum tr_state what, int param, int64_t *first, int64_t *n)
-{
-    (void)tr_exec_at(ctx, what, param, first, n);
-}
-
-struct tr_store tr_exec_store(struct tr_exec *e)
-{
-    struct tr_store s = {
-        .ctx = e, .model = e->c->model, .get = store_get, .put = store_put, .range = store_range, .stage = store_stage
-    };
-    for (int i = 0; i < TR_STATE_COUNT; i++) {
-        s.has[i] = tr_exec_has(e, (enum tr_state)i);
-        s.dtype[i] = tr_exec_dtype(e, (enum tr_state)i);
-    }
-    return s;
 }
 
 static bool needs_tokenizer(const struct tr_data_list *list)

@@ -144,15 +144,19 @@ static enum tr_status open_mesh(struct trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
-    static const char *const names[] = { "steps", "train_batch_size", "seed", "sequence_length", "parameters", "pp",
-                                         "zero" };
-    const int64_t values[] = { t->total_steps,        t->cfg->train_batch_size, t->cfg->seed,
-                               t->s->sequence_length, t->s->model->n_elements,  t->cfg->pp,
+    static const char *const names[] = {
+        "steps", "train_batch_size", "seed", "sequence_length", "parameters", "pp", "tp", "sp", "zero"
+    };
+    const int64_t values[] = { t->total_steps,
+                               t->cfg->train_batch_size,
+                               t->cfg->seed,
+                               t->s->sequence_length,
+                               t->s->model->n_elements,
+                               t->cfg->pp,
+                               t->cfg->tp,
+                               t->cfg->sp,
                                t->cfg->zero };
-    int64_t n_ranks = 1;
-    for (int a = 0; a < TR_AXES; a++)
-        n_ranks *= t->s->axis[a];
-    if (env.size == 1 && n_ranks == 1)
+    if (env.size == 1)
         return TR_OK;
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
@@ -166,8 +170,9 @@ out:
 static enum tr_status check_inputs(const struct trainer *t)
 {
     const char *resume = t->cfg->resume_from_checkpoint;
-    if (strcmp(resume, "auto") == 0)
-        return TR_OK;
+    enum tr_status st = tr_mesh_fits(&t->s->env, t->s->axis);
+    if (st != TR_OK || strcmp(resume, "auto") == 0)
+        return st;
     if (strcmp(resume, "none") != 0)
         return tr_dir_exists(resume) ? TR_OK
                                      : tr_fail(TR_USAGE, "resume_from_checkpoint %s: no such directory", resume);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Any layout trains the same model: data parallel with every ZeRO stage, hybrid sharding, accumulation and pipelines give the
-# losses of one rank, hold what the plan says, and resume into each other.
+# Any layout trains the same model: data parallel with every ZeRO stage, hybrid sharding, tensor and sequence parallel, accumulation
+# and pipelines give the losses of one rank, hold what the plan says, and resume into each other.
 . "$(dirname "$0")/common.sh"
 tiny_text train.jsonl
 head -n 7 train.jsonl >valid.jsonl
@@ -11,8 +11,8 @@ options=(--model model --data train.jsonl --eval_data valid.jsonl --sequence_len
 
 # alike DIR: every loss and gradient norm within 2e-5 of one rank's. Sums over ranks are other sums over the same 256 tokens:
 # 256 x 2^-24 = 1.5e-5 is the most that their order can change. The final weights are compared through their loss.
-alike() {
-    python3 - one "$1" <<'PY'
+alike() { # DIR [REFERENCE]
+    python3 - "${2:-one}" "$1" <<'PY'
 import json, sys
 def steps(d):
     events = [e for e in map(json.loads, open(d + "/events.jsonl")) if e["event"] in ("step", "eval")]
@@ -86,6 +86,39 @@ want=$(python3 -c 'import json; print([e["loss"] for e in map(json.loads, open("
 got=$("$TRIREME" eval --model pp2-1f1b --data valid.jsonl --sequence_length 32 --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["loss"])')
 python3 -c "assert abs($want - $got) < 2e-5 * $want, ($want, $got)"
 
+# Tensor and sequence parallel, alone and with the rest.
+layout tp2 2 --tp 2 --per_device_train_batch_size 8
+layout tp4-sp 4 --tp 4 --sp --per_device_train_batch_size 4 --recompute op
+layout tp2-sp-zero3 4 --tp 2 --sp --zero 3 --per_device_train_batch_size 2
+layout tp2-zero1 4 --tp 2 --zero 1 --per_device_train_batch_size 4
+
+layout pp2-tp2 4 --pp 2 --tp 2 --per_device_train_batch_size 2
+layout pp2-tp2-sp-zb 4 --pp 2 --tp 2 --sp --pp_schedule zb --per_device_train_batch_size 2 --recompute op
+
+# What was written is the whole model again: evaluated by one rank it has the loss of one rank's.
+loss_of() { "$TRIREME" eval --model "$1" --data valid.jsonl --sequence_length 32 --json | python3 -c \
+    "import json, sys; print(json.load(sys.stdin)['loss'])"; }
+for name in tp2 tp4-sp tp2-sp-zero3 pp2-tp2; do
+    python3 -c "a, b = $(loss_of one), $(loss_of $name); assert abs(a - b) < 2e-5 * a, (a, b)" || fail "$name: its model has another loss"
+done
+
+# GPT-2 keeps q, k and v in one matrix and its vocabulary is odd: parts of unequal height.
+cat >odd.json <<'JSON'
+{ "model_type": "gpt2", "vocab_size": 267, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 64,
+  "embd_pdrop": 0.1, "attn_pdrop": 0.1, "resid_pdrop": 0.1, "bos_token_id": 256, "eos_token_id": 256 }
+JSON
+"$TRIREME" init --config odd.json --tokenizer bytes --seed 7 --out odd --quiet
+odd=("${options[@]}" --model odd --max_steps 4)
+"$TRIREME" train "${odd[@]}" --per_device_train_batch_size 8 --output odd-one >run.log
+for tp in "2" "4 --sp"; do
+    rm -rf odd-tp
+    # shellcheck disable=SC2086
+    timeout 120 "$TRIREME" launch --nproc-per-node "${tp%% *}" train "${odd[@]}" --tp $tp --per_device_train_batch_size 8 \
+        --output odd-tp >run.log 2>&1 || { cat run.log >&2; fail "gpt2 with tp $tp"; }
+    alike odd-tp odd-one
+    layouts=$((layouts + 1))
+done
+
 # What is sharded shrinks: optimizer state with zero 1, gradients with 2, parameters with 3.
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 24/' tiny.json >deep.json
 bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "$1" --json | python3 -c \
@@ -109,6 +142,13 @@ move dp4-hybrid2 1 --per_device_train_batch_size 8
 move dp4-zero3 1 --per_device_train_batch_size 8
 move one 2 --zero 3 --per_device_train_batch_size 4
 move dp2-zero1 4 --zero 2 --per_device_train_batch_size 2
+move tp2 1 --per_device_train_batch_size 8
+move one 4 --tp 4 --sp --per_device_train_batch_size 8
+move tp2-sp-zero3 2 --zero 1 --per_device_train_batch_size 4
+move tp4-sp 4 --tp 2 --zero 2 --per_device_train_batch_size 4
+move dp4-zero3 2 --tp 2 --per_device_train_batch_size 8
+move pp2-tp2 2 --tp 2 --sp --per_device_train_batch_size 8
+move tp2-zero1 4 --pp 2 --tp 2 --per_device_train_batch_size 2
 move pp2-dp2-zero2 1 --per_device_train_batch_size 8
 move dp4-zero3 2 --pp 2 --per_device_train_batch_size 2
 move pp4-zb 4 --pp 2 --zero 3 --pp_schedule interleaved --pp_chunks 2 --per_device_train_batch_size 2

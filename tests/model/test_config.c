@@ -107,15 +107,15 @@ static void parameters_have_rules_and_decay(void **state)
         const struct tr_param *p = &m->param[i];
         assert_int_equal(p->has_decay, p->n_dims == 2);
         if (strcmp(p->name, "model.layers.1.self_attn.q_proj.weight") == 0)
-            assert_int_equal(p->split_dim, 0), seen++;
+            assert_int_equal(p->split.dim, 0), seen++;
         if (strcmp(p->name, "model.layers.1.self_attn.q_proj.bias") == 0)
-            assert_int_equal(p->split_dim, 0), seen++;
+            assert_int_equal(p->split.dim, 0), seen++;
         if (strcmp(p->name, "model.layers.0.self_attn.o_proj.weight") == 0)
-            assert_int_equal(p->split_dim, 1), seen++;
+            assert_int_equal(p->split.dim, 1), seen++;
         if (strcmp(p->name, "model.layers.0.self_attn.o_proj.bias") == 0)
-            assert_int_equal(p->split_dim, TR_WHOLE), seen++;
+            assert_int_equal(p->split.dim, TR_WHOLE), seen++;
         if (strcmp(p->name, "model.norm.weight") == 0)
-            assert_int_equal(p->split_dim, TR_WHOLE), seen++;
+            assert_int_equal(p->split.dim, TR_WHOLE), seen++;
     }
     assert_int_equal(seen, 5);
     tr_model_close(m);

@@ -277,7 +277,7 @@ static void check_split(struct built *whole_batch, struct built *parts)
     bool is_attention = whole_batch->c.op == TR_OP_ATTENTION || whole_batch->c.op == TR_OP_ATTENTION_BWD;
     if (is_attention)
         cut = whole_batch->row->pack ? whole_batch->row->pack : n; /* documents stay whole */
-    if (cut >= n)
+    if (cut >= n || whole_batch->c.op == TR_OP_HEAD_COMBINE)       /* whose rows are ranks' one below the other */
         return;
     run_fast(whole_batch, NULL);
     run_rows(parts, 0, cut);

@@ -48,8 +48,11 @@ static void passes_with_nothing_to_do_change_nothing(void **state)
     (void)state;
     struct tr_model *m = open_model(0);
     struct tr_pass_ctx ctx = { .compute_dtype = TR_F32, .is_training = false, .n_threads = 1 };
+    for (int a = 0; a < TR_AXES; a++)
+        ctx.layout.size[a] = 1;
     for (int i = 0; i < m->n_programs; i++) {
         char *before = print(m->program[i]);
+        assert_int_equal(tr_pass_tensor(m->program[i], &ctx), TR_OK);
         assert_int_equal(tr_pass_precision(m->program[i], &ctx), TR_OK);
         assert_int_equal(tr_pass_grad(m->program[i], &ctx), TR_OK);
         assert_int_equal(tr_pass_recompute(m->program[i], &ctx), TR_OK);
@@ -99,16 +102,20 @@ static void live_values_never_share_a_byte(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TR_COUNT_OF(configs); i++)
-        for (int r = TR_RECOMPUTE_NONE; r <= TR_RECOMPUTE_BLOCK; r++) {
-            struct tr_model *m = open_model(i);
-            struct tr_compile_options opt = options((enum tr_recompute)r);
-            struct tr_compiled *c = NULL;
-            assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
-            for (int k = 0; k < c->train.n_programs; k++)
-                check_overlap(c->train.program[k]);
-            tr_compiled_close(c);
-            tr_model_close(m);
-        }
+        for (int r = TR_RECOMPUTE_NONE; r <= TR_RECOMPUTE_BLOCK; r++)
+            for (int tp = 0; tp < 3; tp++) { /* one rank; the second of two; the third of four with split rows */
+                struct tr_model *m = open_model(i);
+                struct tr_compile_options opt = options((enum tr_recompute)r);
+                struct tr_compiled *c = NULL;
+                opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .sp = tp == 2 };
+                opt.layout.size[TR_AXIS_TP] = 1 << tp;
+                opt.layout.coord[TR_AXIS_TP] = tp;
+                assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+                for (int k = 0; k < c->train.n_programs; k++)
+                    check_overlap(c->train.program[k]);
+                tr_compiled_close(c);
+                tr_model_close(m);
+            }
 }
 
 static void recompute_trades_bytes_for_flops(void **state)
@@ -371,6 +378,57 @@ static void an_illegal_pipeline_is_refused_with_the_nearest_legal_ones(void **st
     tr_model_close(m);
 }
 
+/* Ranks' parts cover every element once; runs and boxes name the same elements in the same order. */
+static void check_cut(int64_t rows, int64_t cols, struct tr_split split, int size)
+{
+    int64_t n = rows * cols, n_seen = 0;
+    int *seen = calloc((size_t)n, sizeof *seen);
+    for (int rank = 0; rank < size; rank++) {
+        struct tr_cut c = tr_cut_of(rows == 1 ? 1 : 2, rows, cols, split, size, rank);
+        assert_true(c.n == c.rows * c.cols && c.n <= c.n_held);
+        int64_t *global = malloc((size_t)c.n * sizeof *global), local, len;
+        for (int64_t at = 0; at < n && (len = tr_cut_run(&c, &at, n, &local)) > 0; at += len)
+            for (int64_t k = 0; k < len; k++, n_seen++) {
+                seen[at + k]++;
+                global[local + k] = at + k;
+            }
+        for (int64_t first = 0; first < c.n; first += 5)
+            for (int64_t count = 1; first + count <= c.n; count += 7) {
+                struct tr_box box[TR_MAX_BOXES];
+                int n_boxes = tr_cut_boxes(&c, first, count, box), *hit = calloc((size_t)n, sizeof *hit);
+                int64_t sum = 0;
+                for (int b = 0; b < n_boxes; b++)
+                    for (int64_t r = 0; r < box[b].rows; r++)
+                        for (int64_t k = 0; k < box[b].cols; k++, sum++)
+                            hit[box[b].first + r * cols + k]++;
+                assert_int_equal(sum, count);
+                for (int64_t k = first; k < first + count; k++)
+                    assert_int_equal(hit[global[k]], 1);
+                free(hit);
+            }
+        free(global);
+    }
+    bool is_split = tr_cut_of(rows == 1 ? 1 : 2, rows, cols, split, size, 0).is_split;
+    assert_int_equal(n_seen, is_split ? n : n * size);
+    for (int64_t k = 0; k < n; k++)
+        assert_int_equal(seen[k], is_split ? 1 : size);
+    free(seen);
+}
+
+static void a_cut_gives_every_element_to_one_rank(void **state)
+{
+    (void)state;
+    check_cut(11, 4, (struct tr_split){ 0, 1, 0 }, 3); /* uneven vocabulary */
+    check_cut(8, 6, (struct tr_split){ 1, 1, 0 }, 2);  /* inputs of a row-parallel product */
+    check_cut(8, 6, (struct tr_split){ 0, 1, 4 }, 2);  /* heads */
+    check_cut(8, 6, (struct tr_split){ 0, 1, 2 }, 4);  /* heads that stay whole */
+    check_cut(4, 24, (struct tr_split){ 1, 3, 4 }, 2); /* q | k | v, stored (in, out) */
+    check_cut(24, 4, (struct tr_split){ 0, 3, 4 }, 4); /* the same, stored (out, in) */
+    check_cut(1, 24, (struct tr_split){ 0, 3, 4 }, 2); /* and their bias */
+    check_cut(5, 7, (struct tr_split){ TR_WHOLE, 1, 0 }, 2);
+    check_cut(8, 6, (struct tr_split){ 0, 1, 0 }, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +436,7 @@ int main(void)
         cmocka_unit_test(collectives_know_their_backward),
         cmocka_unit_test(an_illegal_mesh_is_refused_with_the_nearest_legal_ones),
         cmocka_unit_test(an_illegal_pipeline_is_refused_with_the_nearest_legal_ones),
+        cmocka_unit_test(a_cut_gives_every_element_to_one_rank),
         cmocka_unit_test(live_values_never_share_a_byte),
         cmocka_unit_test(recompute_trades_bytes_for_flops),
         cmocka_unit_test(one_stage_is_accumulation),

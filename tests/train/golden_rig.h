@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "train/train.h"
 
@@ -22,10 +23,13 @@ struct golden {
     int32_t *tokens, *targets, *positions, *begin;
 };
 
-/* How to run it: rows per micro-batch follow from n_micro. */
+/* How to run it: rows per micro-batch follow from n_micro and the data-parallel ranks. */
 struct rig_shape {
     int n_micro, n_threads;
     enum tr_recompute recompute;
+    const struct tr_comm_env *env; /* NULL: one rank alone; else this rank of a mesh of these sizes */
+    int axis[TR_AXES], zero;
+    bool sp;
 };
 
 struct rig {
@@ -34,6 +38,7 @@ struct rig {
     struct tr_compiled *compiled;
     struct tr_device dev;
     struct tr_pool *pool;
+    struct tr_mesh *mesh;
     struct tr_exec *exec;
     struct tr_batch whole, micro[MAX_MICRO];
     int32_t *micro_begin;
@@ -41,10 +46,16 @@ struct rig {
     struct tr_config cfg;
 };
 
+static bool is_rank; /* a process of its own, in which cmocka must not jump */
+
 static inline void must(enum tr_status st)
 {
-    if (st != TR_OK)
+    if (st == TR_OK)
+        return;
+    if (!is_rank)
         fail_msg("%s", tr_error_text());
+    fprintf(stderr, "%s\n", tr_error_text());
+    _exit(1);
 }
 
 /* All of tensor `name`, as dtype; *n gets its elements. */
@@ -97,12 +108,12 @@ static inline void golden_open(struct golden *g, const char *dir)
         g->n_targets += g->targets[k] >= 0;
 }
 
-/* Micro-batch i is rows [i, i + 1) * rows / n_micro; its begin counts from its own first token. */
-static inline void rig_cut(struct rig *r, int n_micro)
+/* Micro-batch i of data rank `rank` is piece rank * n_micro + i of the rows; begin counts from its own first token. */
+static inline void rig_cut(struct rig *r, int n_micro, int n_ranks, int rank)
 {
     const struct golden *g = &r->g;
     size_t n = (size_t)g->rows * (size_t)g->length;
-    int64_t each = (int64_t)n / n_micro;
+    int64_t each = (int64_t)n / n_micro / n_ranks;
     r->sample = calloc(n, sizeof *r->sample);
     r->micro_begin = calloc(n, sizeof *r->micro_begin);
     assert_true(r->sample && r->micro_begin);
@@ -110,17 +121,41 @@ static inline void rig_cut(struct rig *r, int n_micro)
         r->micro_begin[k] = (int32_t)(g->begin[k] - k / each * each);
     r->whole = (struct tr_batch){ g->tokens, g->targets, g->positions, g->begin, r->sample };
     for (int i = 0; i < n_micro; i++) {
-        int64_t at = i * each;
+        int64_t at = (rank * n_micro + i) * each;
         r->micro[i] = (struct tr_batch){ g->tokens + at, g->targets + at, g->positions + at, r->micro_begin + at,
                                          r->sample + at };
     }
+}
+
+static inline struct tr_layout rig_layout(const struct rig_shape *s)
+{
+    struct tr_layout l = { .data_size = 1, .shard_size = 1, .sp = s->sp, .zero = s->zero };
+    if (!s->env)
+        return l;
+    memcpy(l.size, s->axis, sizeof l.size);
+    tr_mesh_coords(s->env->rank, s->axis, l.coord);
+    l.shard_size = l.size[TR_AXIS_SHARD];
+    l.shard_rank = l.coord[TR_AXIS_SHARD];
+    l.data_size = l.size[TR_AXIS_DP] * l.shard_size;
+    l.data_rank = l.coord[TR_AXIS_DP] * l.shard_size + l.shard_rank;
+    return l;
+}
+
+static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
+{
+    if (!s->env)
+        return;
+    struct tr_comm_env env = *s->env;
+    env.arena_bytes = tr_exec_shared_bytes(r->compiled);
+    must(tr_mesh_open("shm", &env, s->axis, &r->mesh));
 }
 
 static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
 {
     *r = (struct rig){ 0 };
     golden_open(&r->g, dir);
-    rig_cut(r, shape.n_micro);
+    struct tr_layout layout = rig_layout(&shape);
+    rig_cut(r, shape.n_micro, layout.data_size, layout.data_rank);
     r->cfg = (struct tr_config){ .optim = TR_OPTIM_ADAMW,
                                  .learning_rate = 1e-3,
                                  .weight_decay = 0.1,
@@ -129,7 +164,9 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                  .adam_epsilon = 1e-8,
                                  .max_grad_norm = 1.0,
                                  .lr_scheduler_type = TR_LR_CONSTANT };
-    struct tr_model_options opt = { .rows = r->g.rows / shape.n_micro, .sequence_length = r->g.length, .dropout = -1 };
+    struct tr_model_options opt = { .rows = r->g.rows / shape.n_micro / layout.data_size,
+                                    .sequence_length = r->g.length,
+                                    .dropout = -1 };
     must(tr_model_open(dir, &opt, &r->model));
     opt.rows = r->g.rows;
     opt.wants_logits = true;
@@ -139,14 +176,17 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .master_dtype = TR_F32,
                                     .moment_dtype = TR_F32,
                                     .n_moments = tr_optim_row(r->cfg.optim)->n_moments,
+                                    .layout = layout,
                                     .n_micro = shape.n_micro,
                                     .recompute = shape.recompute,
                                     .n_threads = shape.n_threads,
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
-    must(tr_compile(r->model, r->logits_model, NULL, &c, &r->compiled));
+    bool is_whole = layout.size[TR_AXIS_TP] <= 1; /* logits are not split */
+    must(tr_compile(r->model, is_whole ? r->logits_model : NULL, NULL, &c, &r->compiled));
+    rig_open_mesh(r, &shape);
     must(tr_pool_open(shape.n_threads, &r->pool));
     must(tr_device_open("cpu", &r->dev));
-    must(tr_exec_open(r->compiled, &r->dev, r->pool, NULL, 0, &r->exec));
+    must(tr_exec_open(r->compiled, &r->dev, r->pool, r->mesh, 0, &r->exec));
     struct tr_store store = tr_exec_store(r->exec);
     must(tr_load_weights(&store, dir, (float *)(void *)r->exec->base[TR_A_SAVE], NULL));
 }
@@ -154,6 +194,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
 static inline void rig_close(struct rig *r)
 {
     tr_exec_close(r->exec);
+    tr_mesh_close(r->mesh);
     tr_pool_close(r->pool);
     tr_compiled_close(r->compiled);
     tr_model_close(r->logits_model);

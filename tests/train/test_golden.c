@@ -1,91 +1,11 @@
 /* test_golden.c - Trireme against PyTorch: logits, loss, gradients and ten AdamW steps of every case in tests/golden.
- *
- * The reference was computed in float64, so all error is ours, and all of it is rounding in float32. How much is right?
- * A sum of n products rounds by about u sqrt(n) of its largest term (u = 2^-24; Higham and Mary 2019: independent
- * roundings add as square roots), and a result that passed through k such ops by about u sqrt(k n). Ops amplify what
- * they are given: softmax and norms of spread weights do so by a small factor. GROWTH allows for that, and is the only
- * number here that was chosen: a wrong formula, index or missing term is an error of 1e-3 and more.
+ * How close is close enough is golden_bounds.h.
  */
-#include "golden_rig.h"
-#include <glob.h>
-#include <math.h>
-
-enum { OPS_PER_BLOCK = 14, OPS_OUTSIDE = 6, STEPS = 10, MIN_CASES = 20 };
-static const double UNIT = 0x1p-24, GROWTH = 4;
-
-/* ---- cases ---- */
-
-typedef void case_fn(const char *dir, const char *name);
-
-static void for_each_case(case_fn *fn)
-{
-    glob_t found;
-    assert_int_equal(glob(TR_SOURCE_DIR "/tests/golden/*/golden.safetensors", 0, NULL, &found), 0);
-    assert_true(found.gl_pathc >= MIN_CASES);
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        char *dir = found.gl_pathv[i];
-        *strrchr(dir, '/') = 0;
-        fn(dir, strrchr(dir, '/') + 1);
-    }
-    globfree(&found);
-}
+#include "golden_bounds.h"
 
 static struct rig_shape plain(void)
 {
     return (struct rig_shape){ .n_micro = 1, .n_threads = 1, .recompute = TR_RECOMPUTE_NONE };
-}
-
-/* ---- bounds ---- */
-
-/* Relative to the largest element of a tensor, after `passes` passes of the network: 1 forward, 3 with backward (the
- * backward has two products for each of the forward). */
-static double bound(const struct rig *r, int passes)
-{
-    const struct tr_hparams *hp = &r->model->hp;
-    double ops = passes * (OPS_PER_BLOCK * (double)hp->layers + OPS_OUTSIDE);
-    double sizes[] = { (double)hp->hidden, (double)hp->ffn, (double)hp->vocab, (double)(r->g.rows * r->g.length) };
-    double longest = 0;
-    for (size_t i = 0; i < TR_COUNT_OF(sizes); i++)
-        longest = fmax(longest, sizes[i]);
-    return GROWTH * UNIT * sqrt(ops * longest);
-}
-
-static double max_abs(const double *x, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs(x[i]));
-    return most;
-}
-
-static double max_diff(const float *a, const double *b, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double d = fabs((double)a[i] - b[i]);
-        most = d > most || isnan(d) ? d : most;
-    }
-    return most;
-}
-
-/* What a gradient's error is measured against. A bias gradient sums the rows that, times the inputs, make its weight's
- * gradient, so it rounds like that one; its own sum may cancel (a key bias moves all scores of a query alike: its true
- * gradient is 0 without rope). */
-static double grad_scale(const struct rig *r, int param)
-{
-    const struct tr_param *p = &r->model->param[param];
-    double *g = golden_param(&r->g, "grad", p), scale = max_abs(g, p->n);
-    free(g);
-    size_t n = strlen(p->name);
-    for (int i = 0; n > 5 && strcmp(p->name + n - 5, ".bias") == 0 && i < r->model->n_params; i++) {
-        const struct tr_param *w = &r->model->param[i];
-        if (strncmp(w->name, p->name, n - 4) != 0 || strcmp(w->name + n - 4, "weight") != 0)
-            continue;
-        double *gw = golden_param(&r->g, "grad", w);
-        scale = fmax(scale, max_abs(gw, w->n));
-        free(gw);
-    }
-    return scale;
 }
 
 /* ---- the worst error by kind of tensor, over all cases ---- */
@@ -170,18 +90,6 @@ static void gradients_are_those_of_autograd(void **state)
     for_each_case(compare_gradients);
 }
 
-/* How far a weight may be off after STEPS steps of AdamW. Adam divides the mean gradient by its root mean square, so
- * what counts is the error of a gradient element, d, against that element itself: at step t the update changes by at
- * most lr (1 + C) d / sqrt(v), where C = 1.25 bounds |m| / sqrt(v), and sqrt(v) >= |g_0| / sqrt(t) as v averages the
- * squares of t gradients. Summed over ten steps: lr 2.25 d / |g_0| * 22.5 = 51 lr d / |g_0|. An element no larger than
- * its error may go either way (a key bias without rope is nothing but rounding): two runs part by at most 2 C lr a
- * step. The float32 weight itself rounds twice a step. */
-static double after_bound(double weight, double grad, double grad_error, double lr)
-{
-    double part = fmin(2.5 * STEPS, 51 * grad_error / fmax(fabs(grad), 0x1p-1000));
-    return 2 * STEPS * UNIT * fabs(weight) + lr * part;
-}
-
 static void run_steps(struct rig *r, double *first_norm)
 {
     for (int step = 0; step < STEPS; step++) {
@@ -252,9 +160,9 @@ static void weights_after_ten_adamw_steps_are_those_of_torch(void **state)
 
 static void compare_bits(const char *dir, const char *name)
 {
-    const struct rig_shape shapes[] = { { 1, 1, TR_RECOMPUTE_OP },
-                                        { 1, 1, TR_RECOMPUTE_BLOCK },
-                                        { 1, 2, TR_RECOMPUTE_NONE } };
+    const struct rig_shape shapes[] = { { .n_micro = 1, .n_threads = 1, .recompute = TR_RECOMPUTE_OP },
+                                        { .n_micro = 1, .n_threads = 1, .recompute = TR_RECOMPUTE_BLOCK },
+                                        { .n_micro = 1, .n_threads = 2, .recompute = TR_RECOMPUTE_NONE } };
     struct rig a;
     rig_open(&a, dir, plain());
     double loss = rig_gradients(&a);

@@ -21,9 +21,10 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
 #undef X
 #define X(id, name) [TR_OP_##id] = { tr_fast_##name, tr_fast_##name, tr_fast_##name },
         X(ATTENTION, attention) X(ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss)
-            X(HEAD_LOSS_GRAD, head_loss_grad)
+            X(HEAD_LOSS_GRAD, head_loss_grad) X(HEAD_STATS, head_stats) X(HEAD_COMBINE, head_combine)
+                X(HEAD_GRAD, head_grad)
 #undef X
-                [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
+                    [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),
     [TR_OP_REDUCE_SCATTER] = ALL_SETS(cast),
     [TR_OP_COPY] = ALL_SETS(cast),
@@ -78,6 +79,8 @@ size_t tr_op_scratch(const struct tr_call *c, int n_threads)
         return tr_fast_attention_bwd_scratch(c, n_threads);
     case TR_OP_HEAD_LOSS:
     case TR_OP_HEAD_LOSS_GRAD:
+    case TR_OP_HEAD_STATS:
+    case TR_OP_HEAD_GRAD:
         return tr_fast_head_scratch(c, n_threads);
     case TR_OP_EMBED_DW: /* lists of tokens */
         return (size_t)(c->out[0].rows + b->rows) * sizeof(int32_t);

@@ -3,19 +3,26 @@
  * A block's logits (rows, V) live in scratch: x W^T by tr_gemm, softmax and loss in place, then the same buffer holds
  * their gradient for dx and dW. A block is as many rows as fit in BLOCK_BYTES, because each one reads W twice and reads
  * and writes dW; it is a power of two, so blocks end where tr_gemm cuts K and dW has the bits of one product over all
- * rows. Rejected: blocks of the vocabulary (logits would be computed twice).
+ * rows. Rejected: blocks of the vocabulary (logits would be computed twice). A rank with a part of the vocabulary does
+ * the same in two calls: HEAD_STATS, and with what all ranks found, HEAD_GRAD.
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/tile.h"
+#include <float.h>
+#include <math.h>
 
 enum { BLOCK_BYTES = 128 << 20, MIN_ROWS = 32, MAX_ROWS = 1024 };
 
 struct head {
     const struct tr_call *c;
     const struct tr_tile_ops *ops;
-    const struct tr_view *x, *w, *bias, *target, *loss;
+    const struct tr_view *x, *w, *bias, *target;
+    const struct tr_view *loss; /* NULL: HEAD_GRAD */
+    const struct tr_view *lse;  /* HEAD_GRAD: of all ranks' logits */
+    const struct tr_view *dx;   /* then dW and db */
     bool want_grad;
+    bool is_stats;
     float scale, grad_scale;
     int64_t row, n_rows; /* the block */
     float *z;            /* (n_rows, ld_z) */
@@ -48,7 +55,8 @@ size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads)
     size_t parts[] = { tr_gemm_scratch(n, n_vocab, d, n_threads), tr_gemm_scratch(n, d, n_vocab, n_threads),
                        tr_gemm_scratch(n_vocab, d, n, n_threads), tr_gemm_scratch(1, n_vocab, n, n_threads) };
     size_t most = 0;
-    for (size_t i = 0; i < (c->op == TR_OP_HEAD_LOSS ? 1 : TR_COUNT_OF(parts)); i++)
+    bool has_grad = c->op == TR_OP_HEAD_LOSS_GRAD || c->op == TR_OP_HEAD_GRAD;
+    for (size_t i = 0; i < (has_grad ? TR_COUNT_OF(parts) : 1); i++)
         most = parts[i] > most ? parts[i] : most;
     return z_bytes(c) + most;
 }
@@ -58,24 +66,34 @@ static int32_t target_of(const struct head *h, int64_t row)
     return ((const int32_t *)h->target->data)[row * h->target->ld];
 }
 
+static float *row_of(const struct tr_view *v, int64_t row)
+{
+    return (float *)v->data + row * v->ld;
+}
+
 static void row_task(void *ctx, int64_t task, int worker)
 {
     const struct head *h = ctx;
-    int64_t row = h->row + task, target = target_of(h, row);
-    float *loss = (float *)h->loss->data + row * h->loss->ld;
+    int64_t row = h->row + task, target = target_of(h, row), local = target - h->c->attr.first;
+    bool is_here = target >= 0 && local >= 0 && local < h->w->rows;
     struct tr_logit_row r = { .z = h->z + task * h->ld_z,
                               .n = h->w->rows,
-                              .target = target,
+                              .target = is_here && !h->is_stats ? local : -1,
                               .bias = h->bias,
                               .scale = h->scale,
                               .softcap = h->c->attr.softcap,
                               .want_grad = h->want_grad,
-                              .grad_scale = h->grad_scale };
+                              .grad_scale = h->grad_scale,
+                              .lse = h->lse ? row_of(h->lse, row) : NULL };
     (void)worker;
-    TR_BUG_ON(target >= r.n);
-    *loss = target < 0 ? 0 : h->ops->cross_entropy(&r);
+    TR_BUG_ON(!h->is_stats && !h->lse && target >= r.n);
+    float loss = target < 0 ? 0 : h->ops->cross_entropy(&r);
     if (target < 0 && h->want_grad)
         memset(r.z, 0, (size_t)r.n * sizeof(float));
+    if (h->loss)
+        *row_of(h->loss, row) = h->is_stats && target < 0 ? -FLT_MAX : loss;
+    if (h->is_stats)
+        row_of(h->loss, row)[1] = is_here ? r.z[local] : 0; /* without a gradient z stays the logits */
 }
 
 /* A product with the block: a factor is a view from `row` on, the other is z. */
@@ -115,14 +133,14 @@ static void block_logits(struct head *h)
 static void block_grads(const struct head *h, bool is_first)
 {
     const struct tr_call *c = h->c;
-    const struct tr_view *dx = &c->out[1], *dw = &c->out[2], *db = &c->out[3];
+    const struct tr_view *dx = h->dx, *dw = dx + 1, *db = dx + 2;
     struct tr_gemm g = gemm_of(h, h->w, 0);
     g.m = h->n_rows, g.n = h->x->cols, g.k = h->w->rows;
     run_into(h, &g, dx, h->row);
 
     g = gemm_of(h, h->x, h->row);
     g.m = h->w->rows, g.n = h->x->cols, g.k = h->n_rows, g.a_t = true;
-    g.accumulate = c->accumulate[2] || !is_first;
+    g.accumulate = c->accumulate[dw - c->out] || !is_first;
     run_into(h, &g, dw, 0);
 
     float *ones = h->z + h->n_rows * h->ld_z;
@@ -130,7 +148,7 @@ static void block_grads(const struct head *h, bool is_first)
         ones[i] = 1.0f / h->scale;
     g = (struct tr_gemm){ .m = 1, .n = h->w->rows, .k = h->n_rows, .a = ones, .lda = h->n_rows, .a_dtype = TR_F32 };
     g.b = h->z, g.ldb = h->ld_z, g.b_dtype = TR_F32;
-    g.accumulate = c->accumulate[3] || !is_first;
+    g.accumulate = c->accumulate[db - c->out] || !is_first;
     run_into(h, &g, db, 0);
 }
 
@@ -150,6 +168,16 @@ static bool has_target(const struct head *h)
 }
 
 /* Blocks without a target (the prompt of a long sample) cost nothing. */
+static void skip_block(const struct head *h)
+{
+    if (h->loss)
+        clear(h->loss, h->row, h->n_rows);
+    for (int64_t i = 0; h->is_stats && i < h->n_rows; i++)
+        *row_of(h->loss, h->row + i) = -FLT_MAX;
+    if (h->want_grad)
+        clear(h->dx, h->row, h->n_rows);
+}
+
 static void run_blocks(struct head *h)
 {
     const struct tr_call *c = h->c;
@@ -157,20 +185,18 @@ static void run_blocks(struct head *h)
     bool is_first = true;
     for (h->row = 0; h->row < h->x->rows; h->row += n_block) {
         h->n_rows = tr_min64(n_block, h->x->rows - h->row);
-        if (has_target(h)) {
-            block_logits(h);
-            if (h->want_grad)
-                block_grads(h, is_first);
-            is_first = false;
-        } else {
-            clear(h->loss, h->row, h->n_rows);
-            if (h->want_grad)
-                clear(&c->out[1], h->row, h->n_rows);
+        if (!has_target(h)) {
+            skip_block(h);
+            continue;
         }
+        block_logits(h);
+        if (h->want_grad)
+            block_grads(h, is_first);
+        is_first = false;
     }
-    for (int i = 2; i < 4 && h->want_grad && is_first; i++)
-        if (!c->accumulate[i])
-            clear(&c->out[i], 0, c->out[i].rows);
+    for (const struct tr_view *dw = h->dx + 1; h->want_grad && is_first && dw < h->dx + 3; dw++)
+        if (!c->accumulate[dw - c->out])
+            clear(dw, 0, dw->rows);
 }
 
 static struct head head_of(const struct tr_call *c)
@@ -198,6 +224,43 @@ void tr_fast_head_loss_grad(const struct tr_call *c)
 {
     struct head h = head_of(c);
     h.want_grad = true;
+    h.dx = &c->out[1];
     h.grad_scale = ((const float *)c->in[4].data)[TR_STEP_INV_TOKENS] * h.scale;
     run_blocks(&h);
+}
+
+void tr_fast_head_stats(const struct tr_call *c)
+{
+    struct head h = head_of(c);
+    h.is_stats = true;
+    run_blocks(&h);
+}
+
+void tr_fast_head_grad(const struct tr_call *c)
+{
+    struct head h = head_of(c);
+    h.want_grad = true;
+    h.loss = NULL;
+    h.lse = &c->in[5];
+    h.dx = &c->out[0];
+    h.grad_scale = ((const float *)c->in[4].data)[TR_STEP_INV_TOKENS] * h.scale;
+    run_blocks(&h);
+}
+
+void tr_fast_head_combine(const struct tr_call *c)
+{
+    const struct tr_view *stats = &c->in[0];
+    int64_t n = c->out[0].rows, n_ranks = stats->rows / n;
+    for (int64_t row = 0; row < n; row++) {
+        float max = -FLT_MAX, sum = 0, at_target = 0;
+        for (int64_t r = 0; r < n_ranks; r++)
+            max = fmaxf(max, *row_of(stats, r * n + row));
+        for (int64_t r = 0; r < n_ranks; r++) {
+            sum += expf(*row_of(stats, r * n + row) - max);
+            at_target += row_of(stats, r * n + row)[1];
+        }
+        bool is_masked = max == -FLT_MAX;
+        *row_of(&c->out[1], row) = is_masked ? 0 : max + logf(sum);
+        *row_of(&c->out[0], row) = is_masked ? 0 : logf(sum) + (max - at_target);
+    }
 }

@@ -3,6 +3,7 @@
  * The gradient holds d loss / d logit as one (N, V) matrix of doubles: obvious, and the only reference that allocates.
  */
 #include "ops/cpu/ref.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -46,14 +47,14 @@ static void row_dlogits(const struct tr_call *c, int64_t n, double lse, double *
     double inv_tokens = (double)((const float *)c->in[4].data)[TR_STEP_INV_TOKENS];
     for (int64_t v = 0; v < c->in[1].rows; v++) {
         double l = target < 0 ? 0 : logit(c, n, v);
-        double p = target < 0 ? 0 : exp(l - lse) - (v == target ? 1.0 : 0.0);
+        double p = target < 0 ? 0 : exp(l - lse) - (v + c->attr.first == target ? 1.0 : 0.0);
         dz[v] = p * inv_tokens * tr_ref_softcap_slope(l, c->attr.softcap);
     }
 }
 
-static void head_dx(const struct tr_call *c, const double *dz)
+static void head_dx(const struct tr_call *c, int out, const double *dz)
 {
-    const struct tr_view *w = &c->in[1], *dx = &c->out[1];
+    const struct tr_view *w = &c->in[1], *dx = &c->out[out];
     for (int64_t n = 0; n < dx->rows; n++) {
         for (int64_t i = 0; i < dx->cols; i++) {
             double sum = 0;
@@ -64,7 +65,7 @@ static void head_dx(const struct tr_call *c, const double *dz)
     }
 }
 
-static void head_dw(const struct tr_call *c, const double *dz)
+static void head_dw(const struct tr_call *c, int out, const double *dz)
 {
     const struct tr_view *x = &c->in[0];
     int64_t n_vocab = c->in[1].rows;
@@ -73,12 +74,12 @@ static void head_dw(const struct tr_call *c, const double *dz)
             double sum = 0;
             for (int64_t n = 0; n < x->rows; n++)
                 sum += dz[n * n_vocab + v] * tr_ref_get(x, n, i);
-            tr_ref_put_acc(c, 2, v, i, tr_ref_factor(c) * sum);
+            tr_ref_put_acc(c, out, v, i, tr_ref_factor(c) * sum);
         }
         double sum = 0;
         for (int64_t n = 0; n < x->rows; n++)
             sum += dz[n * n_vocab + v];
-        tr_ref_put_acc(c, 3, 0, v, sum);
+        tr_ref_put_acc(c, out + 1, 0, v, sum);
     }
 }
 
@@ -92,7 +93,49 @@ void tr_ref_HEAD_LOSS_GRAD(const struct tr_call *c)
         tr_ref_put(&c->out[0], n, 0, row_loss(c, n, &lse));
         row_dlogits(c, n, lse, dz + n * n_vocab);
     }
-    head_dx(c, dz);
-    head_dw(c, dz);
+    head_dx(c, 1, dz);
+    head_dw(c, 2, dz);
+    free(dz);
+}
+
+/* ---- the same by ranks with a part of the vocabulary each ---- */
+
+void tr_ref_HEAD_STATS(const struct tr_call *c)
+{
+    for (int64_t n = 0; n < c->in[0].rows; n++) {
+        int64_t target = tr_ref_int(&c->in[3], n);
+        double sum = 0, at_target = 0;
+        for (int64_t v = 0; v < c->in[1].rows && target >= 0; v++) {
+            sum += exp(logit(c, n, v));
+            at_target += v + c->attr.first == target ? logit(c, n, v) : 0;
+        }
+        tr_ref_put(&c->out[0], n, 0, target < 0 ? (double)-FLT_MAX : log(sum));
+        tr_ref_put(&c->out[0], n, 1, at_target);
+    }
+}
+
+void tr_ref_HEAD_COMBINE(const struct tr_call *c)
+{
+    int64_t n_rows = c->out[0].rows;
+    for (int64_t n = 0; n < n_rows; n++) {
+        double sum = 0, at_target = 0;
+        for (int64_t i = n; i < c->in[0].rows; i += n_rows) {
+            sum += exp(tr_ref_get(&c->in[0], i, 0)); /* 0 where masked */
+            at_target += tr_ref_get(&c->in[0], i, 1);
+        }
+        tr_ref_put(&c->out[0], n, 0, sum > 0 ? log(sum) - at_target : 0);
+        tr_ref_put(&c->out[1], n, 0, sum > 0 ? log(sum) : 0);
+    }
+}
+
+void tr_ref_HEAD_GRAD(const struct tr_call *c)
+{
+    int64_t n_rows = c->in[0].rows, n_vocab = c->in[1].rows;
+    double *dz = calloc((size_t)(n_rows * n_vocab), sizeof *dz);
+    TR_BUG_ON(dz == NULL);
+    for (int64_t n = 0; n < n_rows; n++)
+        row_dlogits(c, n, tr_ref_get(&c->in[5], n, 0), dz + n * n_vocab);
+    head_dx(c, 0, dz);
+    head_dw(c, 1, dz);
     free(dz);
 }

@@ -303,12 +303,14 @@ static float exponentials(const struct tr_logit_row *row, float max)
 static float cross_entropy(const struct tr_logit_row *row)
 {
     struct run z = { (char *)row->z, false };
-    float max = logits(row), at_target = row->z[row->target], sum = exponentials(row, max);
-    float t = row->softcap != 0 ? at_target / row->softcap : 0, factor = row->grad_scale / sum;
+    float max = logits(row), at_target = row->target < 0 ? 0 : row->z[row->target], sum = exponentials(row, max);
+    float t = row->softcap != 0 ? at_target / row->softcap : 0;
+    float factor = row->lse ? row->grad_scale * expf(max - *row->lse) : row->grad_scale / sum;
     if (row->want_grad) {
         for (int64_t j = 0; j < row->n; j += TR_LANES)
             v_store(z, j, row->n, v_load(z, j, row->n) * factor);
-        row->z[row->target] -= row->grad_scale * (1.0f - t * t);
+        if (row->target >= 0)
+            row->z[row->target] -= row->grad_scale * (1.0f - t * t);
     }
     return logf(sum) + (max - at_target);
 }

@@ -58,11 +58,12 @@ struct tr_tile_ops {
 /* One row of logits: z = x.w on entry; softmax cross entropy against `target`. */
 struct tr_logit_row {
     float *z;
-    int64_t n, target;
+    int64_t n, target;          /* target < 0: not one of these */
     const struct tr_view *bias; /* data NULL: none */
     float scale, softcap;
     bool want_grad;
     float grad_scale; /* z becomes grad_scale * d loss / d (scale * x.w + bias) */
+    const float *lse; /* NULL: these are all logits; else the log-sum-exp of all of them */
 };
 
 extern const struct tr_tile_ops tr_fast_tile_ops_base, tr_fast_tile_ops_avx2, tr_fast_tile_ops_avx512;

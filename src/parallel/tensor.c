@@ -1,0 +1,317 @@
+/* tensor.c - pass: a segment for one rank of the tensor axis (Megatron's column and row parallel, sequence parallel).
+ *
+ * Every value has a layout: whole, rows (split between products: sequence parallel), cols (heads, ffn columns), shared
+ * (computed alike on every rank, but each uses its own heads, so gradients are parts of a sum). Parameters start from
+ * the model's split rules. A product with split outputs takes its input whole and makes cols; one with split inputs
+ * takes cols and makes partial sums, which are reduced at once. The bias of those is rank 0's to add. Parameters that
+ * stay whole but see split data are marked: their gradients are summed over this axis too.
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+enum layout { WHOLE, ROWS, COLS, SHARED };
+
+struct tensor {
+    struct tr_program *p;
+    int size, rank;
+    enum layout between; /* of values between products: whole, or rows with sequence parallel */
+    int n_values;        /* of the program as it came */
+    enum layout *layout; /* of each of those */
+    tr_val *now;         /* what stands for it */
+    tr_val *all;         /* what products with split outputs read instead, or TR_NONE */
+    tr_val *rows;        /* of a batch value: this rank's rows, or TR_NONE */
+};
+
+static struct tr_value *value(const struct tensor *t, tr_val v)
+{
+    return &t->p->value[v];
+}
+
+static struct tr_cut cut_of(const struct tensor *t, tr_val param)
+{
+    const struct tr_local_param *l = &t->p->param[value(t, param)->slot];
+    return tr_cut_of(l->n_dims, l->rows, l->cols, l->split, t->size, t->rank);
+}
+
+static void add(struct tensor *t, const struct tr_node *n)
+{
+    *tr_node_add(t->p, n->op, n->phase) = *n;
+}
+
+static void add_collective(struct tensor *t, enum tr_opcode op, tr_val in, tr_val out)
+{
+    struct tr_node *n = tr_node_add(t->p, op, TR_FORWARD);
+    n->in[0] = in;
+    n->out[0] = out;
+    n->attr.axis = TR_AXIS_TP;
+}
+
+/* A new value of another height. */
+static tr_val resized(struct tensor *t, tr_val v, int64_t rows, const char *what)
+{
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "%.80s%s", value(t, v)->name, what);
+    tr_val out = tr_value_like(t->p, v, name);
+    value(t, out)->rows = rows;
+    return out;
+}
+
+/* v whole on every rank, to be used in parts: its gradient is a sum over ranks. */
+static tr_val all_of(struct tensor *t, tr_val v)
+{
+    TR_BUG_ON(t->layout[v] != WHOLE && t->layout[v] != ROWS);
+    if (t->all[v] == TR_NONE) {
+        tr_val x = t->now[v];
+        bool is_rows = t->layout[v] == ROWS;
+        t->all[v] = is_rows ? resized(t, x, value(t, x)->rows * t->size, ".all") : tr_value_alias(t->p, x, "all");
+        add_collective(t, is_rows ? TR_OP_ALL_GATHER : TR_OP_COPY, x, t->all[v]);
+    }
+    return t->all[v];
+}
+
+/* The node before this made partial sums of v. */
+static void reduce(struct tensor *t, tr_val v)
+{
+    bool is_rows = t->between == ROWS;
+    tr_val sum = resized(t, v, value(t, v)->rows / (is_rows ? t->size : 1), ".sum");
+    add_collective(t, is_rows ? TR_OP_REDUCE_SCATTER : TR_OP_ALL_REDUCE, v, sum);
+    t->now[v] = sum;
+    t->layout[v] = t->between;
+}
+
+/* v and its slices have the columns that the cut leaves. */
+static void make_cols(struct tensor *t, tr_val v, const struct tr_cut_dim *d)
+{
+    value(t, v)->cols = d->n * d->n_parts;
+    t->layout[v] = COLS;
+    for (tr_val w = 0; w < t->n_values; w++) {
+        struct tr_value *s = value(t, w);
+        if (s->base != v)
+            continue;
+        TR_BUG_ON(s->col % d->part || s->cols % d->part);
+        s->col = s->col / d->part * d->n;
+        s->cols = s->cols / d->part * d->n;
+        t->layout[w] = COLS;
+    }
+}
+
+static void mark_partial(struct tensor *t, tr_val param)
+{
+    if (param != TR_NONE)
+        t->p->param[value(t, param)->slot].is_partial = true;
+}
+
+/* What an op on data of this layout reads: parameters see a part of the sum, batch values lose the rows of others. */
+static tr_val read(struct tensor *t, tr_val v, enum layout l)
+{
+    if (v == TR_NONE)
+        return v;
+    struct tr_value x = *value(t, v);
+    if (x.kind == TR_V_PARAM && l != WHOLE)
+        mark_partial(t, v);
+    if (x.kind != TR_V_BATCH || l != ROWS)
+        return t->now[v];
+    if (t->rows[v] == TR_NONE) {
+        int64_t rows = x.rows / t->size;
+        tr_val part = tr_value_add(t->p, TR_V_BATCH, x.dtype, rows, x.cols, x.name);
+        value(t, part)->slot = x.slot;
+        value(t, part)->row = t->rank * rows;
+        value(t, part)->dtype_is_fixed = true;
+        t->rows[v] = part;
+    }
+    return t->rows[v];
+}
+
+/* Ops that work row by row, column by column or head by head: outputs are laid out as the first input is. */
+static void rule_same(struct tensor *t, struct tr_node n)
+{
+    enum layout l = t->layout[n.in[0]];
+    int64_t cols_was = value(t, n.out[0])->cols, cols = value(t, t->now[n.in[0]])->cols;
+    for (int k = 0; k < TR_MAX_OUT; k++) {
+        if (n.out[k] == TR_NONE)
+            continue;
+        struct tr_value *y = value(t, n.out[k]);
+        y->rows /= l == ROWS ? t->size : 1;
+        y->cols = l == COLS ? y->cols * cols / cols_was : y->cols;
+        t->layout[n.out[k]] = l;
+    }
+    if (n.op == TR_OP_DROPOUT && l == COLS)
+        n.attr.first += t->rank * cols;
+    for (int k = 0; k < TR_MAX_IN; k++)
+        n.in[k] = read(t, n.in[k], l);
+    add(t, &n);
+}
+
+/* Only norms of whole heads can be taken of split columns. */
+static void rule_norm(struct tensor *t, struct tr_node n)
+{
+    TR_BUG_ON(t->layout[n.in[0]] == COLS && (n.attr.group == 0 || value(t, n.in[0])->cols % n.attr.group != 0));
+    rule_same(t, n);
+}
+
+static void rule_add(struct tensor *t, struct tr_node n)
+{
+    TR_BUG_ON(t->layout[n.in[0]] != t->layout[n.in[1]]);
+    rule_same(t, n);
+}
+
+/* A table split by rows gives zeros for what others hold. */
+static void rule_embed(struct tensor *t, struct tr_node n)
+{
+    struct tr_cut c = cut_of(t, n.in[1]);
+    if (c.is_split) {
+        n.attr.index_offset -= (int32_t)c.row.first;
+        add(t, &n);
+        reduce(t, n.out[0]);
+        return;
+    }
+    n.in[0] = read(t, n.in[0], t->between);
+    n.in[1] = read(t, n.in[1], t->between);
+    value(t, n.out[0])->rows = value(t, n.in[0])->rows;
+    t->layout[n.out[0]] = t->between;
+    add(t, &n);
+}
+
+static void rule_linear(struct tensor *t, struct tr_node n)
+{
+    const struct tr_local_param *w = &t->p->param[value(t, n.in[1])->slot];
+    struct tr_cut c = cut_of(t, n.in[1]);
+    if (w->split.dim == TR_WHOLE) {
+        rule_same(t, n);
+    } else if (!c.is_split) { /* heads that cannot be divided */
+        mark_partial(t, n.in[1]);
+        mark_partial(t, n.in[2]);
+        t->layout[n.out[0]] = SHARED;
+        n.in[0] = all_of(t, n.in[0]);
+        add(t, &n);
+    } else if (w->split.dim == w->out_dim) {
+        make_cols(t, n.out[0], w->split.dim == 1 ? &c.col : &c.row);
+        n.in[0] = all_of(t, n.in[0]);
+        add(t, &n);
+    } else {
+        TR_BUG_ON(t->layout[n.in[0]] != COLS);
+        n.in[0] = t->now[n.in[0]];
+        if (t->rank > 0) { /* listed for its gradient, which every rank has whole; not added again */
+            n.in[3] = n.in[2];
+            n.in[2] = TR_NONE;
+        }
+        add(t, &n);
+        reduce(t, n.out[0]);
+    }
+}
+
+static void rule_attention(struct tensor *t, struct tr_node n)
+{
+    struct tr_attr *a = &n.attr;
+    int32_t group = a->n_heads_q / a->n_heads_kv, n_q = a->n_heads_q / t->size, first = t->rank * n_q;
+    TR_BUG_ON(t->layout[n.in[0]] != COLS);
+    bool is_shared = t->layout[n.in[1]] == SHARED;
+    int32_t first_kv = first / group,
+            n_kv = is_shared ? (first + n_q - 1) / group - first_kv + 1 : a->n_heads_kv / t->size;
+    for (int k = 0; k < 3; k++)
+        n.in[k] = t->now[n.in[k]];
+    for (int k = 1; k < 3 && is_shared; k++)
+        n.in[k] = tr_value_view(t->p, n.in[k], (int64_t)first_kv * a->head_dim, (int64_t)n_kv * a->head_dim, "heads");
+    a->n_heads_q = n_q;
+    a->n_heads_kv = n_kv;
+    a->first += first;
+    value(t, n.out[0])->cols = (int64_t)n_q * a->head_dim;
+    value(t, n.out[1])->cols = n_q;
+    t->layout[n.out[0]] = t->layout[n.out[1]] = COLS;
+    add(t, &n);
+}
+
+/* Log-sum-exp and target logit of each rank's part of the vocabulary, then of all of it; the gradient follows from it.
+ */
+static void rule_head(struct tensor *t, struct tr_node n)
+{
+    tr_val x = all_of(t, n.in[0]), parts[2];
+    int64_t rows = value(t, x)->rows;
+    struct tr_cut c = cut_of(t, n.in[1]);
+    TR_BUG_ON(!c.is_split);
+    for (int i = 0; i < 2; i++) {
+        parts[i] = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
+        value(t, parts[i])->dtype_is_fixed = true;
+    }
+    struct tr_node *stats = tr_node_add(t->p, TR_OP_HEAD_STATS, TR_FORWARD);
+    stats->in[0] = x;
+    memcpy(stats->in + 1, n.in + 1, 3 * sizeof *n.in);
+    stats->out[0] = parts[0];
+    stats->attr = n.attr;
+    stats->attr.first = c.row.first;
+    add_collective(t, TR_OP_ALL_GATHER, parts[0], parts[1]);
+    tr_val lse = tr_value_like(t->p, n.out[0], "lse");
+    struct tr_node *loss = tr_node_add(t->p, TR_OP_HEAD_COMBINE, TR_FORWARD);
+    loss->in[0] = parts[1];
+    loss->in[1] = x; /* from here on: what the gradient reads */
+    memcpy(loss->in + 2, n.in + 1, 4 * sizeof *n.in);
+    loss->out[0] = n.out[0];
+    loss->out[1] = lse;
+    loss->attr = n.attr;
+    loss->attr.first = c.row.first;
+}
+
+static void rule_sum(struct tensor *t, struct tr_node n)
+{
+    add(t, &n);
+}
+
+static void (*const rules[TR_OP_COUNT])(struct tensor *t, struct tr_node n) = {
+    [TR_OP_EMBED] = rule_embed,  [TR_OP_LINEAR] = rule_linear, [TR_OP_LAYERNORM] = rule_norm,
+    [TR_OP_RMSNORM] = rule_norm, [TR_OP_ROPE] = rule_same,     [TR_OP_ATTENTION] = rule_attention,
+    [TR_OP_ACT] = rule_same,     [TR_OP_GLU] = rule_add,       [TR_OP_ADD] = rule_add,
+    [TR_OP_SCALE] = rule_same,   [TR_OP_DROPOUT] = rule_same,  [TR_OP_HEAD_LOSS] = rule_head,
+    [TR_OP_SUM] = rule_sum,
+};
+
+static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
+{
+    for (int v = 0; v < t->n_values; v++) {
+        t->now[v] = v;
+        t->all[v] = t->rows[v] = TR_NONE;
+        if (value(t, v)->kind == TR_V_PARAM) {
+            struct tr_cut c = cut_of(t, v);
+            value(t, v)->rows = c.rows;
+            value(t, v)->cols = c.cols;
+        }
+    }
+    if (t->p->in != TR_NONE) {
+        t->layout[t->p->in] = t->between;
+        value(t, t->p->in)->rows /= t->between == ROWS ? t->size : 1;
+    }
+    t->p->n_nodes = 0;
+    for (int i = 0; i < from->n_nodes; i++) {
+        TR_BUG_ON(!rules[from->node[i].op]);
+        rules[from->node[i].op](t, from->node[i]);
+    }
+    if (t->p->out != TR_NONE)
+        t->p->out = t->now[t->p->out];
+    return t->p->failed;
+}
+
+enum tr_status tr_pass_tensor(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    struct tensor t = { .p = p,
+                        .size = ctx->layout.size[TR_AXIS_TP],
+                        .rank = ctx->layout.coord[TR_AXIS_TP],
+                        .between = ctx->layout.sp ? ROWS : WHOLE,
+                        .n_values = p->n_values };
+    if (t.size <= 1)
+        return TR_OK;
+    struct tr_program *from = NULL;
+    enum tr_status st = tr_program_copy(p, &from);
+    t.layout = calloc((size_t)p->n_values, sizeof *t.layout);
+    t.now = malloc((size_t)p->n_values * sizeof *t.now);
+    t.all = malloc((size_t)p->n_values * sizeof *t.all);
+    t.rows = malloc((size_t)p->n_values * sizeof *t.rows);
+    if (st == TR_OK && !(t.layout && t.now && t.all && t.rows))
+        st = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    if (st == TR_OK)
+        st = rewrite(&t, from);
+    tr_program_close(from);
+    free(t.layout);
+    free(t.now);
+    free(t.all);
+    free(t.rows);
+    return st;
+}

@@ -1,0 +1,128 @@
+/* store.c - the executor's parameters and optimizer state as ckpt sees them: named global tensors, whoever holds what.
+ *
+ * Loading offers everything and a rank keeps its own. Saving asks for a rank's own elements (optimizer state), or for
+ * whole tensors in order, a chunk at a time (weights): all ranks take part, and no rank ever holds a whole model.
+ */
+#include "train/train.h"
+
+static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
+{
+    return &e->c->place[param];
+}
+
+/* Elements [first, first + n), which this rank holds side by side. */
+static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
+{
+    struct tr_exec *e = ctx;
+    int64_t own_first = 0, own_n = 0, at = first, local = 0;
+    const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
+    TR_BUG_ON(tr_cut_run(&place_of(e, param)->cut, &at, first + n, &local) != n || at != first);
+    TR_BUG_ON(local < own_first || local + n > own_first + own_n);
+    *out = base + local * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
+    return TR_OK;
+}
+
+static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
+{
+    struct tr_exec *e = ctx;
+    int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what)), len;
+    char *base = tr_exec_at(e, what, param, &own_first, &own_n);
+    const struct tr_cut *cut = &place_of(e, param)->cut;
+    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len) {
+        int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
+        if (begin < end)
+            e->dev->ops->upload(e->dev, base + begin * size, (const char *)src + (at - first + begin - local) * size,
+                                (size_t)((end - begin) * size));
+    }
+    return TR_OK;
+}
+
+static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first, int64_t n)
+{
+    const struct tr_exec *e = ctx;
+    const struct tr_cut *cut = &place_of(e, param)->cut;
+    int64_t own_first = 0, own_n = 0, local = 0, len;
+    (void)tr_exec_at(e, what, param, &own_first, &own_n);
+    for (int64_t at = first; own_n && at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len)
+        if (tr_max64(local, own_first) < tr_min64(local + len, own_first + own_n))
+            return true;
+    return false;
+}
+
+static int store_stage(void *ctx, int param)
+{
+    const struct tr_exec *e = ctx;
+    return e->c->place[param].stage;
+}
+
+/* Every tensor rank puts its elements into zeros, and the bits are added up as integers: exact for any dtype. */
+static enum tr_status join_parts(struct tr_exec *e, const char *base, const struct tr_cut *cut, size_t size,
+                                 int64_t first, int64_t n, void *out)
+{
+    size_t words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
+    int64_t local = 0, len;
+    memset(out, 0, words * sizeof(int64_t));
+    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len)
+        e->dev->ops->download(e->dev, (char *)out + (size_t)(at - first) * size, base + (size_t)local * size,
+                              (size_t)len * size);
+    struct tr_coll c = { .kind = TR_ALL_REDUCE,
+                         .dtype = TR_I64,
+                         .op = TR_SUM,
+                         .in = out,
+                         .out = out,
+                         .count = words,
+                         .site = "join the parts of a tensor" };
+    return tr_comm_run(e->mesh->axis[TR_AXIS_TP], &c);
+}
+
+static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
+{
+    struct tr_exec *e = ctx;
+    const struct tr_param_place *p = place_of(e, param);
+    int64_t own_first = 0, own_n = 0;
+    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
+    char *at = tr_exec_at(e, what, param, &own_first, &own_n), *flat = NULL;
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(n > TR_IO_CHUNK);
+    if (what == TR_S_VALUE && e->c->opt.layout.zero >= 3) { /* all ranks alike, whatever each holds of it */
+        st = tr_exec_gather(e, p->home, &flat);
+        at = flat + (size_t)p->at * size;
+    }
+    *out = at + first * (int64_t)size;
+    if (st == TR_OK && p->cut.is_split) {
+        *out = e->base[TR_A_SAVE];
+        st = join_parts(e, at, &p->cut, size, first, n, e->base[TR_A_SAVE]);
+    }
+    return st;
+}
+
+/* Of what all tensor ranks hold, the first saves. */
+static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES])
+{
+    const struct tr_exec *e = ctx;
+    const struct tr_param_place *p = place_of(e, param);
+    int64_t first = 0, n = 0;
+    (void)tr_exec_at(e, what, param, &first, &n);
+    if (!p->cut.is_split && e->c->opt.layout.coord[TR_AXIS_TP] > 0)
+        return 0;
+    return tr_cut_boxes(&p->cut, first, n, out);
+}
+
+struct tr_store tr_exec_store(struct tr_exec *e)
+{
+    struct tr_store s = { .ctx = e,
+                          .model = e->c->model,
+                          .get = store_get,
+                          .put = store_put,
+                          .whole = store_whole,
+                          .wants = store_wants,
+                          .boxes = store_boxes,
+                          .stage = store_stage,
+                          .weights =
+                              tr_exec_has(e, TR_S_MASTER) && e->c->opt.layout.zero == 0 ? TR_S_MASTER : TR_S_VALUE };
+    for (int i = 0; i < TR_STATE_COUNT; i++) {
+        s.has[i] = tr_exec_has(e, (enum tr_state)i);
+        s.dtype[i] = tr_exec_dtype(e, (enum tr_state)i);
+    }
+    return s;
+}

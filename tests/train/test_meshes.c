@@ -1,0 +1,197 @@
+/* test_meshes.c - any layout trains the same model: every golden case on every mesh below that is legal for it, as real
+ * ranks over shared memory, against PyTorch's gradients and weights. A sum over ranks is another order of the same
+ * terms, so the bounds are those of one rank. */
+#include "comm/ranks.h"
+#include "golden_bounds.h"
+
+/* Rows of a table: sizes of pp, dp, shard, cp, tp. The golden batch has two rows, so dp x shard x n_micro divides 2. */
+static const struct layout {
+    int axis[TR_AXES];
+    bool sp;
+    int zero, n_micro;
+    enum tr_recompute recompute;
+} layouts[] = {
+    { { 1, 1, 1, 1, 2 }, false, 0, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 1, 1, 2 }, true, 0, 1, TR_RECOMPUTE_NONE },
+    { { 1, 1, 1, 1, 2 }, false, 0, 2, TR_RECOMPUTE_OP },    { { 1, 1, 1, 1, 2 }, true, 0, 2, TR_RECOMPUTE_OP },
+    { { 1, 1, 1, 1, 2 }, false, 0, 1, TR_RECOMPUTE_BLOCK }, { { 1, 1, 1, 1, 2 }, true, 0, 2, TR_RECOMPUTE_BLOCK },
+    { { 1, 1, 1, 1, 4 }, false, 0, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 1, 1, 4 }, true, 0, 2, TR_RECOMPUTE_BLOCK },
+    { { 1, 2, 1, 1, 2 }, false, 0, 1, TR_RECOMPUTE_NONE },  { { 1, 2, 1, 1, 2 }, true, 0, 1, TR_RECOMPUTE_OP },
+    { { 1, 1, 2, 1, 2 }, false, 1, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 2, 1, 2 }, true, 1, 1, TR_RECOMPUTE_NONE },
+    { { 1, 1, 2, 1, 2 }, false, 2, 1, TR_RECOMPUTE_BLOCK }, { { 1, 1, 2, 1, 2 }, true, 2, 1, TR_RECOMPUTE_NONE },
+    { { 1, 1, 2, 1, 2 }, false, 3, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 2, 1, 2 }, true, 3, 1, TR_RECOMPUTE_BLOCK },
+};
+
+struct run {
+    const struct tr_comm_env *env;
+    int n_cases;
+    bool is_broken; /* a planted bug must show */
+};
+static struct run run;
+
+static struct rig_shape shape_of(const struct layout *l, struct tr_comm_env *env)
+{
+    struct rig_shape s = { .n_micro = l->n_micro, .n_threads = 1, .recompute = l->recompute, .env = env };
+    memcpy(s.axis, l->axis, sizeof s.axis);
+    s.sp = l->sp;
+    s.zero = l->zero;
+    env->generation++; /* a meeting place of its own */
+    return s;
+}
+
+static int ranks_of(const struct layout *l)
+{
+    int n = 1;
+    for (int a = 0; a < TR_AXES; a++)
+        n *= l->axis[a];
+    return n;
+}
+
+static bool is_legal(const char *dir, const struct layout *l)
+{
+    struct tr_model *m = NULL;
+    struct tr_model_options opt = { .rows = 1, .sequence_length = 24, .dropout = -1 };
+    must(tr_model_open(dir, &opt, &m));
+    struct tr_legal_ask ask = { .model = m, .sp = l->sp };
+    memcpy(ask.size, l->axis, sizeof ask.size);
+    bool is_good = tr_legal_check(&ask) == TR_OK;
+    tr_error_clear();
+    tr_model_close(m);
+    return is_good;
+}
+
+/* The worst error of this rank's elements of a state, as a share of what is allowed. */
+typedef double allowed_fn(double want, double grad, double limit, double scale, bool is_matrix);
+
+static double allowed_grad(double want, double grad, double limit, double scale, bool is_matrix)
+{
+    (void)want;
+    (void)grad;
+    (void)is_matrix;
+    return limit * scale;
+}
+
+static double allowed_after(double want, double grad, double limit, double scale, bool is_matrix)
+{
+    return after_bound(want, grad == 0 && is_matrix ? scale : grad, limit * scale, 1e-3);
+}
+
+static double worst_of(const struct rig *r, enum tr_state what, const char *golden, allowed_fn *allowed)
+{
+    double most = 0, limit = bound(r, 3);
+    for (int i = 0; i < r->model->n_params; i++) {
+        const struct tr_param *p = &r->model->param[i];
+        double *want = golden_param(&r->g, golden, p), *grad = golden_param(&r->g, "grad", p), scale = grad_scale(r, i);
+        int64_t first, n, local, len;
+        const float *got = (const float *)(const void *)tr_exec_at(r->exec, what, i, &first, &n);
+        if (what == TR_S_GRAD) { /* the sum is its owner's */
+            first = r->compiled->place[i].first;
+            n = r->compiled->place[i].n;
+        }
+        for (int64_t at = 0; at < p->n && (len = tr_cut_run(&r->compiled->place[i].cut, &at, p->n, &local)) > 0;
+             at += len)
+            for (int64_t k = 0; k < len; k++) {
+                if (local + k < first || local + k >= first + n)
+                    continue;
+                double off = fabs((double)got[local + k] - want[at + k]);
+                double share = off / allowed(want[at + k], grad[at + k], limit, scale, p->n_dims == 2);
+                most = share > most || isnan(share) ? share : most;
+            }
+        free(want);
+        free(grad);
+    }
+    return most;
+}
+
+static double run_layout(const char *dir, struct rig_shape shape)
+{
+    struct rig r;
+    rig_open(&r, dir, shape);
+    double want = golden_number(&r.g, "loss"), limit = bound(&r, 3), norm = 0;
+    double most = fabs(rig_gradients(&r) - want) / want / limit;
+    most = fmax(most, worst_of(&r, TR_S_GRAD, "grad", allowed_grad));
+    CHECK(r.dev.reserved_bytes == tr_compiled_bytes(r.compiled));
+    for (int step = 0; step < STEPS; step++) {
+        float values[TR_STEP_COUNT];
+        struct tr_step_result out;
+        tr_step_values(&r.cfg, step, STEPS, r.g.n_targets, values);
+        must(tr_exec_step(r.exec, &r.cfg, r.micro, values, &out));
+        norm = step == 0 ? out.grad_norm : norm;
+    }
+    want = golden_number(&r.g, "grad_norm");
+    most = fmax(most, fabs(norm - want) / want / limit);
+    most = fmax(most, worst_of(&r, TR_S_VALUE, "after", allowed_after));
+    rig_close(&r);
+    return most;
+}
+
+static void each_layout(const char *dir, const char *name)
+{
+    struct tr_comm_env env = *run.env;
+    env.generation = run.n_cases + 1;
+    for (size_t i = 0; i < TR_COUNT_OF(layouts); i++) {
+        const struct layout *l = &layouts[i];
+        if (ranks_of(l) != env.size || !is_legal(dir, l))
+            continue;
+        double share = run_layout(dir, shape_of(l, &env));
+        run.n_cases++;
+        if (!(share <= 1))
+            fprintf(stderr,
+                    "%s: dp %d shard %d tp %d%s zero %d micro %d recompute %d: off by %.3g of what is allowed\n", name,
+                    l->axis[1], l->axis[2], l->axis[4], l->sp ? " sp" : "", l->zero, l->n_micro, (int)l->recompute,
+                    share);
+        CHECK(share <= 1);
+    }
+}
+
+static void as_rank(const struct tr_comm_env *env, void *ctx)
+{
+    (void)ctx;
+    is_rank = true;
+    run.env = env;
+    for_each_case(each_layout);
+    if (env->rank == 0)
+        printf("%d runs on %d ranks agree with PyTorch\n", run.n_cases, env->size);
+    fflush(stdout);
+}
+
+static void every_golden_case_trains_alike_on_two_ranks(void **state)
+{
+    (void)state;
+    run_ranks(2, as_rank, NULL);
+}
+
+static void every_golden_case_trains_alike_on_four_ranks(void **state)
+{
+    (void)state;
+    run_ranks(4, as_rank, NULL);
+}
+
+/* One reduction in thousands is not taken: forward, backward or of a gradient, whichever hit it is. */
+static void as_broken_rank(const struct tr_comm_env *env, void *ctx)
+{
+    const char *dir = TR_SOURCE_DIR "/tests/golden/qwen3";
+    is_rank = true;
+    CHECK_OK(tr_failpoint_setup(ctx, env->rank));
+    struct tr_comm_env e = *env;
+    double share = run_layout(dir, shape_of(&layouts[0], &e));
+    CHECK(!(share <= 1));
+}
+
+static void a_skipped_reduction_is_seen(void **state)
+{
+    static const char *const hits[] = { "tp.skip_reduce:error:1", "tp.skip_reduce:error:4", "tp.skip_reduce:error:8",
+                                        "tp.skip_reduce:error:11" };
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(hits); i++)
+        run_ranks(2, as_broken_rank, (void *)(uintptr_t)hits[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_golden_case_trains_alike_on_two_ranks),
+        cmocka_unit_test(every_golden_case_trains_alike_on_four_ranks),
+        cmocka_unit_test(a_skipped_reduction_is_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
