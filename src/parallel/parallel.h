@@ -17,7 +17,17 @@ struct tr_layout {
     int size[TR_AXES], coord[TR_AXES]; /* the mesh, and this rank's place in it */
     bool sp;                           /* tensor-parallel ranks split the rows between their products */
     int zero;                          /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
+    bool
+        in_order; /* gradients are summed along one tree over the micro-batches of all ranks: same bits on any layout */
 };
+
+enum { TR_NORM_PIECE = 4096 }; /* in_order: elements of a parameter that are one term of the gradient norm */
+
+/* What of `zero` the gradients follow: a tree is climbed by whole ones. */
+static inline int tr_grad_zero(const struct tr_layout *l)
+{
+    return l->in_order && l->zero > 1 ? 1 : l->zero;
+}
 
 /* ---- cut.c: which part of a parameter a tensor-parallel rank holds ---- */
 
@@ -86,6 +96,7 @@ enum tr_action_kind {
     TR_DO_RECV,      /* the same from another stage: posted */
     TR_DO_WAIT,      /* until a send or receive is over */
     TR_DO_TIE,       /* gradients of parameters that two stages hold: summed over both */
+    TR_DO_FOLD,      /* gradients of a home, of one micro-batch: added along the tree */
     TR_DO_REDUCE_TP, /* gradients of whole parameters that saw split data: sum over the tensor axis */
     TR_ACTION_KINDS
 };
@@ -148,6 +159,7 @@ struct tr_flat {
     int64_t n_partial;            /* the first of them: gradients that are sums over the tensor axis */
     int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
     size_t value, grad;           /* whole, or the shard: params and grads arena */
+    size_t levels;                /* in_order, grads arena: n_levels sums of 1, 2, 4 ... micro-batches, whole */
     size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
 };
 
@@ -188,7 +200,9 @@ struct tr_compiled {
     int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
     struct tr_order *order;                                   /* of the pipeline (order.h); NULL: no training */
     double bubble;                                            /* of that order, by the formula */
-    size_t staging;                          /* grads arena: a shard on its way to the sum (zero 2 and 3) */
+    size_t staging;  /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
+    int n_levels;    /* in_order: of the tree over this rank's micro-batches */
+    int *norm_first; /* by parameter: its first slot of `norm`; one past the last parameter: how many there are */
     size_t constant[TR_C_COUNT];             /* params arena */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */

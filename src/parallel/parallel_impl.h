@@ -22,7 +22,12 @@ void tr_sim_release(struct tr_sim *s);
 size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
 /* shard.c: homes and flats, then the level-2 pass that gathers and reduces them. */
-enum { TR_FLAT_ALIGN = 32 }; /* elements: 64 bytes of the narrowest dtype */
+/* Elements: 64 bytes of the narrowest dtype; in_order, so many that no shard's border cuts a term of the norm. */
+enum { TR_FLAT_ALIGN = 32 };
+static inline int64_t tr_flat_align(const struct tr_layout *l)
+{
+    return l->in_order ? TR_NORM_PIECE : TR_FLAT_ALIGN;
+}
 enum tr_status tr_flats_measure(struct tr_compiled *c);
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
 

@@ -91,7 +91,8 @@ static size_t place_flat(struct tr_compiled *c, enum tr_arena_id arena, int g, b
         for (int i = 0; i < m->n_params; i++) {
             const struct tr_param_place *p = &c->place[i];
             if (p->home == g && p->is_partial == is_partial)
-                (void)slice(c, arena, tr_round_up((size_t)p->cut.n_held, TR_FLAT_ALIGN) * size, what, m->param[i].name);
+                (void)slice(c, arena, tr_round_up((size_t)p->cut.n_held, (size_t)tr_flat_align(&c->opt.layout)) * size,
+                            what, m->param[i].name);
         }
     size_t end = start + tr_round_up((size_t)f->n * size, TR_ALIGN);
     if (end > c->bytes[arena])
@@ -112,7 +113,9 @@ static void place_params(struct tr_compiled *c)
         f->value = place_flat(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
         if (o->is_inference)
             continue;
-        f->grad = place_flat(c, TR_A_GRADS, g, zero >= 2, o->grad_dtype, "");
+        f->grad = place_flat(c, TR_A_GRADS, g, tr_grad_zero(&o->layout) >= 2, o->grad_dtype, "");
+        f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
+                          "sums of earlier micro-batches");
         if (has_master)
             f->state[TR_S_MASTER] = place_flat(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
         for (int k = 0; k < o->n_moments; k++)
@@ -129,9 +132,12 @@ static void place_moving(struct tr_compiled *c)
     size_t values = most(c->train.value_bytes, c->eval.value_bytes, 0), shard = 0;
     size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
     size_t grad_at = slice(c, TR_A_GRADS, c->train.grad_bytes, "", "gradients before they are reduced");
+    const struct tr_layout *l = &c->opt.layout;
     for (int g = 0; g < c->n_homes; g++)
-        shard = most(shard, (size_t)c->flat[g].shard_n * tr_dtype_bytes(c->opt.grad_dtype), 0);
-    if (c->opt.layout.zero >= 2 && !c->opt.is_inference)
+        shard = most(shard,
+                     (size_t)(l->in_order ? c->flat[g].n : c->flat[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
+    bool is_staged = l->in_order ? l->data_size > 1 : l->zero >= 2;
+    if (is_staged && !c->opt.is_inference)
         c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
     struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
     for (size_t k = 0; k < TR_COUNT_OF(all); k++)
@@ -140,7 +146,7 @@ static void place_moving(struct tr_compiled *c)
             for (int h = 0; h < a->n_homes; h++) {
                 const struct tr_flat *f = &c->flat[a->home[h]];
                 a->value[h] = c->opt.layout.zero >= 3 ? value_at + a->value[h] : f->value;
-                a->grad[h] = c->opt.layout.zero >= 2 ? grad_at + a->grad[h] : f->grad;
+                a->grad[h] = tr_grad_zero(l) >= 2 ? grad_at + a->grad[h] : f->grad;
             }
         }
 }
@@ -183,8 +189,8 @@ static void place_rest(struct tr_compiled *c)
     size_t update = c->opt.is_inference ? 0 : update_scratch(c);
     slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
     c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
-    c->loss = slice(c, TR_A_WORK, sizeof(double), "", "loss");
-    c->norm = slice(c, TR_A_WORK, (size_t)c->model->n_params * sizeof(double), "", "gradient norms");
+    c->loss = slice(c, TR_A_WORK, (size_t)(c->opt.n_micro > 1 ? c->opt.n_micro : 1) * sizeof(double), "", "losses");
+    c->norm = slice(c, TR_A_WORK, (size_t)c->norm_first[c->model->n_params] * sizeof(double), "", "gradient norms");
     c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
     place_cache(c);
@@ -265,6 +271,18 @@ out:
     return st;
 }
 
+/* Where each parameter's part of the norm is summed; in_order in pieces that every layout has. */
+static void count_norms(struct tr_compiled *c)
+{
+    c->norm_first[0] = 0;
+    for (int i = 0; i < c->model->n_params; i++) {
+        int64_t n_pieces = (c->place[i].cut.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
+        c->norm_first[i + 1] = c->norm_first[i] + (c->opt.layout.in_order ? (int)n_pieces : 1);
+    }
+    for (c->n_levels = 0; c->opt.layout.in_order && 1 << c->n_levels < c->opt.n_micro;)
+        c->n_levels++;
+}
+
 enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
                           const struct tr_model *decode_model, const struct tr_compile_options *opt,
                           struct tr_compiled **out)
@@ -283,16 +301,18 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->n_homes = m->n_segments + 1;
     c->flat = calloc((size_t)c->n_homes, sizeof *c->flat);
     c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
+    c->norm_first = calloc((size_t)m->n_params + 1, sizeof *c->norm_first);
     if (c->opt.layout.data_size == 0) /* one rank */
         c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
     for (int a = 0; a < TR_AXES; a++)
         c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
     if (c->opt.layout.shard_size == 1) /* nobody to share with */
         c->opt.layout.zero = 0;
-    if (!c->recompute_of || !c->place || !c->cache || !c->flat || !c->stage_of)
+    if (!c->recompute_of || !c->place || !c->cache || !c->flat || !c->stage_of || !c->norm_first)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     TR_TRY(tr_pipeline_cut(c));
     TR_TRY(tr_flats_measure(c));
+    count_norms(c);
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
     } else {
@@ -324,6 +344,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->place);
     free(c->flat);
     free(c->stage_of);
+    free(c->norm_first);
     tr_order_close(c->order);
     free(c->slice);
     free(c);

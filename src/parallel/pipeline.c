@@ -73,6 +73,18 @@ static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
     return TR_OK;
 }
 
+/* Whole backwards, those of a stage in the order of their micro-batches? */
+static bool is_in_order(const struct tr_order *o)
+{
+    for (int r = 0; r < o->n_ranks; r++)
+        for (int i = o->first[r]; i < o->first[r + 1]; i++)
+            for (int k = o->first[r]; k < i && o->turn[i].kind == TR_DO_BACKWARD; k++)
+                if (o->turn[k].kind == TR_DO_BACKWARD && o->turn[k].stage == o->turn[i].stage &&
+                    o->turn[k].micro > o->turn[i].micro)
+                    return false;
+    return !o->splits_backward;
+}
+
 enum tr_status tr_pipeline_cut(struct tr_compiled *c)
 {
     enum tr_status st = TR_OK;
@@ -87,6 +99,11 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c)
         goto out;
     TR_TRY(
         tr_order_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->order));
+    if (c->opt.layout.in_order && !is_in_order(c->order))
+        TR_TRY(tr_fail(TR_USAGE,
+                       "reproducible layout needs whole backwards in the order of micro-batches, which "
+                       "pp_schedule %s has not; use 1f1b",
+                       c->opt.pp_schedule));
     TR_TRY(tr_order_play(c->order, &times, NULL));
     c->bubble = times.bubble;
 out:

@@ -100,10 +100,10 @@ void tr_schedule_release(struct tr_schedule *s)
 
 static void print_action(const struct tr_compiled *c, const struct tr_action *a, struct tr_str *out)
 {
-    static const char *const names[] = { "forward",  "backward", "backward-input", "backward-weight",
-                                         "clip",     "update",   "gather",         "reduce",
-                                         "send",     "recv",     "wait",           "tie",
-                                         "reduce-tp" };
+    static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight",
+                                         "clip",    "update",   "gather",         "reduce",
+                                         "send",    "recv",     "wait",           "tie",
+                                         "fold",    "reduce-tp" };
     static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
     const struct tr_schedule *s = &c->train;
     const struct tr_model *m = c->model;

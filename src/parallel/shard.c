@@ -71,14 +71,16 @@ enum tr_status tr_flats_measure(struct tr_compiled *c)
                 continue;
             struct tr_flat *f = &c->flat[p->home];
             p->at = f->n;
-            f->n += (int64_t)tr_round_up((size_t)p->cut.n_held, TR_FLAT_ALIGN);
+            f->n += (int64_t)tr_round_up((size_t)p->cut.n_held, (size_t)tr_flat_align(l));
             f->n_partial = is_partial ? f->n : f->n_partial;
         }
     int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
     for (int g = 0; g < c->n_homes; g++) {
         struct tr_flat *f = &c->flat[g];
-        f->shard_n = (int64_t)tr_round_up((size_t)(f->n + n_shards - 1) / (size_t)n_shards, TR_FLAT_ALIGN);
-        f->n = f->shard_n * n_shards;
+        size_t n_equal =
+            (size_t)(l->in_order ? l->data_size : n_shards); /* trees over the ranks have equal parts too */
+        f->n = (int64_t)tr_round_up((size_t)f->n, (size_t)tr_flat_align(l) * n_equal);
+        f->shard_n = f->n / n_shards;
         f->shard_first = f->shard_n * rank;
     }
     for (int i = 0; i < m->n_params; i++) {
@@ -208,6 +210,8 @@ static void release_after(struct pass *p, const struct tr_action *a, const struc
 static void pass_compute(struct pass *p, int i, int zero)
 {
     struct tr_action a = p->from[i];
+    const struct tr_layout *l = &p->c->opt.layout;
+    int grad_zero = tr_grad_zero(l);
     const struct tr_action *next = next_reader(p, i);
     size_t size = tr_dtype_bytes(p->c->opt.grad_dtype);
     if (zero >= 3 && reads_params(&a)) {
@@ -215,7 +219,7 @@ static void pass_compute(struct pass *p, int i, int zero)
         gather_for(p, next, a.micro); /* one ahead: it travels while this action computes */
     }
     for (int h = 0; h < a.n_homes; h++) {
-        if (zero >= 2 && is_backward(&a) && p->grad_at[a.home[h]] == SIZE_MAX)
+        if (grad_zero >= 2 && is_backward(&a) && p->grad_at[a.home[h]] == SIZE_MAX)
             p->grad_at[a.home[h]] = tr_sim_alloc(&p->grads, (size_t)p->c->flat[a.home[h]].n * size);
         a.value[h] = p->value_at[a.home[h]];
         a.grad[h] = p->grad_at[a.home[h]];
@@ -225,10 +229,12 @@ static void pass_compute(struct pass *p, int i, int zero)
         int *n_torn = &p->n_torn[a.home[h]];
         *n_torn += a.kind == TR_DO_BACKWARD_INPUT ? 1 : a.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
         /* A torn buffer holds some parameters' share of a micro-batch and not others': it is not done. */
-        bool is_done = is_last_touch(p, i, a.home[h], zero < 2) && *n_torn == 0;
-        if (p->c->opt.layout.data_size > 1 && is_done) {
+        bool is_done = is_last_touch(p, i, a.home[h], grad_zero < 2) && *n_torn == 0;
+        if (l->in_order && p->c->opt.n_micro > 1 && is_last_touch(p, i, a.home[h], false))
+            emit_home(p, TR_DO_FOLD, a.home[h], a.micro);
+        if (l->data_size > 1 && is_done) {
             emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
-            if (zero >= 2) {
+            if (grad_zero >= 2) {
                 tr_sim_free(&p->grads, p->grad_at[a.home[h]]);
                 p->grad_at[a.home[h]] = SIZE_MAX;
             }

@@ -22,11 +22,13 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
             st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
         if (st != TR_OK)
             return st;
-        sum += loss;
+        st = tr_exec_add_in_order(e, "evaluation loss", loss, &sum);
+        if (st != TR_OK)
+            return st;
         count += n;
     }
     double n_all = (double)count;
-    enum tr_status st = tr_exec_total_loss(e, "evaluation loss", &sum);
+    enum tr_status st = tr_exec_from_last_stage(e, "evaluation loss", &sum, 1);
     if (st == TR_OK)
         st = tr_exec_total(e, "evaluation tokens", &n_all);
     if (st != TR_OK)

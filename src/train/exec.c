@@ -71,9 +71,10 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
     e->is_summed = calloc((size_t)c->n_homes, sizeof *e->is_summed);
     e->pending = calloc((size_t)c->n_homes, sizeof *e->pending);
-    e->norms = calloc((size_t)c->model->n_params, sizeof *e->norms);
+    e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
+    e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
     e->message = calloc((size_t)(c->train.n_messages + c->eval.n_messages) + 1, sizeof *e->message);
-    if (!e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->message)
+    if (!e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     for (int a = 0; a < TR_A_COUNT; a++)
         TR_TRY(reserve(e, a));
@@ -108,6 +109,7 @@ void tr_exec_close(struct tr_exec *e)
     free(e->is_summed);
     free(e->pending);
     free(e->norms);
+    free(e->losses);
     free(e->message);
     free(e);
 }
@@ -167,7 +169,7 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_STEP:
         return work + e->c->step;
     case TR_V_LOSS:
-        return work + e->c->loss;
+        return work + e->c->loss + (size_t)f->a->micro * sizeof(double);
     case TR_V_IN:
         return acts + f->a->in;
     case TR_V_DOUT:
@@ -215,8 +217,8 @@ static void mark_touches(const struct frame *f, const struct tr_node *n, struct 
         bool *touched = NULL;
         if (v->kind == TR_V_GRAD)
             touched = &f->e->is_touched[f->m->segment[f->a->segment].param[v->slot]];
-        else if (v->kind == TR_V_LOSS)
-            touched = &f->e->loss_is_touched;
+        else if (v->kind == TR_V_LOSS) /* each micro-batch has its own */
+            f->e->loss_is_touched = true;
         if (touched) {
             c->accumulate[i] = *touched;
             *touched = true;
@@ -282,32 +284,40 @@ static bool is_counted(const struct tr_exec *e, int param)
 
 /* Norm over all gradients, each rank its own elements, each parameter once; summed in the order of parameters, so that
  * no split of them over stages changes a bit. Then the clip factor into the step buffer. */
+static void sum_squares(struct tr_exec *e, int param, char *norms)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    int first_slot = e->c->norm_first[param];
+    int64_t first = 0, n = 0, end = p->first + p->n,
+            piece = e->c->opt.layout.in_order ? TR_NORM_PIECE : tr_max64(end, 1);
+    const char *grad = tr_exec_at(e, TR_S_GRAD, param, &first, &n);
+    for (int64_t at = p->first; at < end; at += piece) {
+        struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+        c.in[0] = flat((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
+                       e->c->opt.grad_dtype, tr_min64(piece, end - at));
+        c.out[0] = flat(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
+        e->kernel[TR_OP_SUMSQ](&c);
+    }
+}
+
 static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
 {
     char *norm_at = e->base[TR_A_WORK] + e->c->norm;
-    int n_params = e->c->model->n_params;
+    size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
     enum tr_status st = TR_OK;
-    e->dev->ops->clear(e->dev, norm_at, (size_t)n_params * sizeof(double));
-    for (int i = 0; i < n_params; i++) {
-        int64_t first = 0, n = 0;
-        if (!is_counted(e, i))
-            continue;
-        char *at = tr_exec_at(e, TR_S_GRAD, i, &first, &n) +
-                   (size_t)e->c->place[i].first * tr_dtype_bytes(e->c->opt.grad_dtype);
-        struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
-        c.in[0] = flat(at, e->c->opt.grad_dtype, e->c->place[i].n);
-        c.out[0] = flat(norm_at + (size_t)i * sizeof(double), TR_F64, 1);
-        e->kernel[TR_OP_SUMSQ](&c);
-    }
-    e->dev->ops->download(e->dev, e->norms, norm_at, (size_t)n_params * sizeof(double));
+    e->dev->ops->clear(e->dev, norm_at, n * sizeof(double));
+    for (int i = 0; i < e->c->model->n_params; i++)
+        if (is_counted(e, i))
+            sum_squares(e, i, norm_at);
+    e->dev->ops->download(e->dev, e->norms, norm_at, n * sizeof(double));
     if (e->mesh && e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
-        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, (size_t)n_params));
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, n));
     if (e->mesh)
-        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_TP], "gradient norms over parts", e->norms, (size_t)n_params));
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_TP], "gradient norms over parts", e->norms, n));
     if (e->mesh)
-        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, (size_t)n_params));
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, n));
     double sum = 0;
-    for (int i = 0; i < n_params; i++)
+    for (size_t i = 0; i < n; i++)
         sum += e->norms[i];
     *norm = sqrt(sum);
     float clip = tr_clip_factor(*norm, max_norm);
@@ -377,6 +387,9 @@ static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, co
         return tr_exec_message(e, a);
     case TR_DO_TIE:
         return tr_exec_tie(e, a);
+    case TR_DO_FOLD:
+        tr_exec_fold(e, a);
+        return TR_OK;
     default:
         break;
     }
@@ -412,8 +425,7 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
     for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++)
         TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
     TR_TRY(settle_all(e));
-    *loss_sum = read_loss(e);
-    TR_TRY(tr_exec_total_loss(e, "loss", loss_sum));
+    TR_TRY(tr_exec_read_losses(e, loss_sum));
     TR_TRY(e->dev->ops->sync(e->dev));
 out:
     return st;
@@ -431,8 +443,7 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
         switch (a->kind) {
         case TR_DO_CLIP:
             TR_TRY(settle_all(e));
-            r.loss_sum = read_loss(e);
-            TR_TRY(tr_exec_total_loss(e, "loss", &r.loss_sum));
+            TR_TRY(tr_exec_read_losses(e, &r.loss_sum));
             TR_TRY(run_clip(e, cfg->max_grad_norm, &r.grad_norm));
             if (!isfinite(r.loss_sum) || !isfinite(r.grad_norm))
                 TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
@@ -516,7 +527,7 @@ enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
 static bool is_sharded(const struct tr_exec *e, enum tr_state what)
 {
     int zero = e->c->opt.layout.zero;
-    return what == TR_S_VALUE ? zero >= 3 : what == TR_S_GRAD ? zero >= 2 : zero >= 1;
+    return what == TR_S_VALUE ? zero >= 3 : what == TR_S_GRAD ? tr_grad_zero(&e->c->opt.layout) >= 2 : zero >= 1;
 }
 
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)

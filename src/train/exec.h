@@ -20,7 +20,8 @@ struct tr_exec {
     bool *is_summed;            /* by home: its shard of gradients holds something of this step */
     struct tr_pending *pending; /* by home: a collective on its way */
     tr_ticket *message;         /* by message of a schedule: its send or receive */
-    double *norms;              /* by parameter: sum of squares of its gradient */
+    double *norms;              /* sums of squares of gradients (tr_compiled.norm_first) */
+    double *losses;             /* by micro-batch, of all ranks with other tokens */
     int64_t wait_us;            /* of this step: spent waiting for other stages */
     bool loss_is_touched;
     int gathered;      /* home that tr_exec_gather last put in place; -1: none */
@@ -57,9 +58,12 @@ enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
 /* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
  * for a parameter of another stage. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
-/* Sum of one number over the ranks with other tokens; of a loss, which the last stage has, for all stages. */
+/* Sum of one number over the ranks with other tokens. */
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
-enum tr_status tr_exec_total_loss(struct tr_exec *e, const char *site, double *x);
+/* Adds x of every such rank to *sum, rank by rank: how many they are does not change the sum of all. */
+enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double x, double *sum);
+/* Numbers that the last stage has and the others hold as 0. */
+enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Sum over all ranks. */
 enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Collective: the whole value of a home's parameters, when they are sharded; *out = element 0 of the flat. */

@@ -56,6 +56,8 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
     if (!e->mesh)
         return TR_OK;
+    if (l->in_order)
+        return tr_exec_reduce_in_order(e, a);
     if (l->zero == 0) {
         c.kind = TR_ALL_REDUCE;
         c.in = c.out = whole;
@@ -103,7 +105,7 @@ static bool is_skipped(void)
 enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action *a)
 {
     const struct tr_flat *f = &e->c->flat[a->segment];
-    int zero = e->c->opt.layout.zero;
+    int zero = tr_grad_zero(&e->c->opt.layout);
     int64_t first = zero >= 1 ? f->shard_first : 0, end = zero >= 1 ? first + f->shard_n : f->n;
     end = tr_min64(end, f->n_partial);
     if (!e->mesh || first >= end || is_skipped())

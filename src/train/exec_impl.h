@@ -19,6 +19,11 @@ enum tr_status tr_exec_settle(struct tr_exec *e, int home);
 /* Sums n numbers over the ranks of one of the mesh's communicators. */
 enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n);
 
+/* exec_order.c: sums whose order no layout changes. */
+void tr_exec_fold(struct tr_exec *e, const struct tr_action *a);
+enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
+enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
+
 /* exec_pipe.c: what stages say to each other. */
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);

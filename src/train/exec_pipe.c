@@ -28,7 +28,7 @@ enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
 {
     const struct tr_flat *f = &e->c->flat[a->segment];
-    int zero = e->c->opt.layout.zero;
+    int zero = tr_grad_zero(&e->c->opt.layout);
     enum tr_dtype dtype = e->c->opt.grad_dtype;
     size_t skip = zero == 1 ? (size_t)f->shard_first * tr_dtype_bytes(dtype) : 0;
     char *at = e->base[TR_A_GRADS] + f->grad + skip;
@@ -47,12 +47,10 @@ enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
     return st;
 }
 
-enum tr_status tr_exec_total_loss(struct tr_exec *e, const char *site, double *x)
+enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n)
 {
-    enum tr_status st = tr_exec_total(e, site, x);
     int64_t start = tr_clock_us();
-    if (st == TR_OK && e->mesh)
-        st = tr_exec_sum(e->mesh->axis[TR_AXIS_PP], site, x, 1); /* one stage has it, the others 0 */
+    enum tr_status st = e->mesh ? tr_exec_sum(e->mesh->axis[TR_AXIS_PP], site, x, n) : TR_OK; /* the others have 0 */
     e->wait_us += tr_clock_us() - start;
     return st;
 }

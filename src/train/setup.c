@@ -20,10 +20,6 @@ static enum tr_status check_support(const struct tr_config *cfg)
                            "%s %" PRId64
                            " is not in this build; data, tensor and pipeline parallel (--dp, --zero, --tp, --pp) are",
                            axes[i].name, axes[i].value);
-    if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT && cfg->dp > 1)
-        return tr_fail(TR_USAGE,
-                       "reproducible layout is not in this build for dp %" PRId64 "; use --reproducible config",
-                       cfg->dp);
     if (cfg->device == TR_DEVICE_CHOICE_CUDA)
         return tr_fail(TR_USAGE, "device cuda is not in this build; use --device cpu");
     if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
@@ -43,6 +39,31 @@ static void size_axes(const struct tr_config *cfg, int axis[TR_AXES])
     axis[TR_AXIS_TP] = (int)cfg->tp;
 }
 
+static bool is_power_of_2(int64_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* Ranks can climb one tree over all micro-batches where each holds a whole branch of it. */
+static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR_AXES], const struct tr_model *m)
+{
+    if (cfg->reproducible != TR_REPRODUCIBLE_LAYOUT)
+        return TR_OK;
+    if (cfg->dp > 1 && !is_power_of_2(cfg->gradient_accumulation_steps))
+        return tr_fail(TR_USAGE,
+                       "reproducible layout: gradient_accumulation_steps %" PRId64
+                       " is not a power of 2, as dp %" PRId64 " needs; use --reproducible config or another batch",
+                       cfg->gradient_accumulation_steps, cfg->dp);
+    if (axis[TR_AXIS_DP] > 1 && !is_power_of_2(axis[TR_AXIS_SHARD]))
+        return tr_fail(TR_USAGE, "reproducible layout: hybrid_shard %d is not a power of 2", axis[TR_AXIS_SHARD]);
+    if (cfg->pp > 1 && m->hp.is_tied)
+        return tr_fail(TR_USAGE,
+                       "reproducible layout with pp %" PRId64
+                       ": a tied embedding is summed in another order on two stages; use --reproducible config",
+                       cfg->pp);
+    return TR_OK;
+}
+
 static struct tr_layout layout_of(const struct tr_setup *s)
 {
     int coord[TR_AXES];
@@ -52,7 +73,8 @@ static struct tr_layout layout_of(const struct tr_setup *s)
                            .shard_size = s->axis[TR_AXIS_SHARD],
                            .shard_rank = coord[TR_AXIS_SHARD],
                            .sp = s->cfg->sp && s->cfg->tp > 1,
-                           .zero = (int)s->cfg->zero };
+                           .zero = (int)s->cfg->zero,
+                           .in_order = s->cfg->reproducible == TR_REPRODUCIBLE_LAYOUT };
     memcpy(l.size, s->axis, sizeof l.size);
     memcpy(l.coord, coord, sizeof l.coord);
     return l;
@@ -168,11 +190,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
         struct tr_legal_ask ask = legal_ask(cfg, s->model);
         TR_TRY(tr_legal_check(&ask));
-        if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT && cfg->pp > 1 && s->model->hp.is_tied)
-            TR_TRY(tr_fail(TR_USAGE,
-                           "reproducible layout with pp %" PRId64
-                           ": a tied embedding is summed in another order on two stages; use --reproducible config",
-                           cfg->pp));
+        TR_TRY(check_order(cfg, s->axis, s->model));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

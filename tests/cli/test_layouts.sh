@@ -127,6 +127,47 @@ bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "
 [ "$(bytes 2 | cut -d' ' -f2)" -lt "$(bytes 1 | cut -d' ' -f2)" ] || fail "zero 2 does not shard gradients"
 [ "$(bytes 3 | cut -d' ' -f1)" -lt "$(bytes 2 | cut -d' ' -f1)" ] || fail "zero 3 does not shard parameters"
 
+# reproducible layout: the same bits in weights, optimizer state, losses and norms, whatever the layout.
+sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' tiny.json >untied.json
+"$TRIREME" init --config untied.json --tokenizer bytes --seed 7 --out untied --quiet
+ordered=("${options[@]}" --model untied --reproducible layout --per_device_train_batch_size 1)
+"$TRIREME" train "${ordered[@]}" --output o-one >run.log
+bits() { # DIR: tensors of the model and of the optimizer by name, and the log, as one hash
+    { step_lines "$1/events.jsonl"; python3 - "$1" <<'PY'; } | sha256sum
+import glob, hashlib, json, struct, sys
+parts = {}
+for path in glob.glob(sys.argv[1] + "/model*.safetensors") + glob.glob(sys.argv[1] + "/checkpoint-8/trireme/optim-*"):
+    f = open(path, "rb")
+    head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    base = f.tell()
+    for name, t in head.items():
+        if name != "__metadata__":
+            state, first, tensor = name.split("/") if "optim-" in path else ("w", "0", name)
+            f.seek(base + t["data_offsets"][0])
+            parts[(state, tensor, int(first))] = f.read(t["data_offsets"][1] - t["data_offsets"][0])
+whole = {}
+for key in sorted(parts):
+    whole[key[:2]] = whole.get(key[:2], b"") + parts[key]
+for key in sorted(whole):
+    print(*key, hashlib.sha256(whole[key]).hexdigest())
+PY
+}
+want=$(bits o-one)
+[ "$want" != "$(bits one)" ] || fail "bits are not compared"
+ordered_layout() { # NAME RANKS OPTIONS...
+    local name=$1 ranks=$2
+    shift 2
+    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${ordered[@]}" "$@" --output "$name" >run.log 2>&1 ||
+        { cat run.log >&2; fail "$name"; }
+    [ "$(bits "$name")" = "$want" ] || { diff <(step_lines o-one/events.jsonl) <(step_lines "$name/events.jsonl"); fail "$name: other bits than one rank"; }
+    layouts=$((layouts + 1))
+}
+ordered_layout o-dp2 2
+ordered_layout o-dp4-zero3 4 --zero 3
+ordered_layout o-dp4-hybrid 4 --zero 2 --hybrid_shard 2
+ordered_layout o-pp2 2 --pp 2
+ordered_layout o-pp2-dp2-zero1 4 --pp 2 --zero 1 --pp_schedule gpipe
+
 # A checkpoint of any layout resumes in any other.
 move() { # FROM RANKS OPTIONS...
     local from=$1 ranks=$2

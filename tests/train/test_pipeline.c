@@ -8,9 +8,9 @@
 enum { ROWS = 2, LENGTH = 16, N_TOKENS = ROWS * LENGTH, VOCAB = 64, N_STEPS = 3, MAX_MICRO = 8 };
 
 static const char *const configs[] = {
-    "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":4,"
+    "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":4,"
     "\"num_attention_heads\":4,\"num_key_value_heads\":2}",
-    "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
+    "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
     "{\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"tie_word_embeddings\":true}",
 };
@@ -22,9 +22,10 @@ struct layout {
     int chunks, n_micro;
     enum tr_recompute recompute;
     enum tr_dtype dtype;
+    bool in_order;
 };
 
-enum plant { NOTHING, NO_TIE, NO_REDUCE, EARLY_RECV };
+enum plant { NOTHING, NO_TIE, NO_REDUCE, NO_FOLD, EARLY_RECV };
 
 /* ---- one rank ---- */
 
@@ -160,7 +161,11 @@ static double bound(const struct layout *l)
 static void plant_bug(struct tr_compiled *c, enum plant plant)
 {
     int n = 0;
-    enum tr_action_kind gone = plant == NO_TIE ? TR_DO_TIE : plant == NO_REDUCE ? TR_DO_REDUCE : TR_ACTION_KINDS;
+    static const enum tr_action_kind kinds[] = {
+        [NOTHING] = TR_ACTION_KINDS, [NO_TIE] = TR_DO_TIE,           [NO_REDUCE] = TR_DO_REDUCE,
+        [NO_FOLD] = TR_DO_FOLD,      [EARLY_RECV] = TR_ACTION_KINDS,
+    };
+    enum tr_action_kind gone = kinds[plant];
     for (int i = 0; i < c->train.n_actions; i++) {
         c->train.action[n] = c->train.action[i];
         n += c->train.action[i].kind != gone;
@@ -186,7 +191,8 @@ static void rank_main(const struct tr_comm_env *env, void *ctx)
                                      .data_rank = data_rank,
                                      .shard_size = shard,
                                      .shard_rank = coord[TR_AXIS_SHARD],
-                                     .zero = l->zero };
+                                     .zero = l->zero,
+                                     .in_order = l->in_order };
     memcpy(opt.layout.size, size, sizeof size);
     memcpy(opt.layout.coord, coord, sizeof coord);
     opt.pp_schedule = l->schedule;
@@ -221,6 +227,7 @@ static void train_one(struct job *j)
     l.n_micro *= l.dp;
     l.recompute = TR_RECOMPUTE_NONE;
     struct tr_compile_options opt = options(&l);
+    opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .in_order = l.in_order };
     open_run(&j->one, &l, NULL, &opt);
     j->start = calloc((size_t)j->one.m->n_elements, sizeof *j->start);
     assert_non_null(j->start);
@@ -337,6 +344,42 @@ static void zero_and_replicas_work_inside_stages(void **state)
         false);
 }
 
+/* Micro-batches of 8 on one rank, shared out over ranks, stages and shards: the same bits. */
+static void in_order_no_layout_changes_a_bit(void **state)
+{
+    (void)state;
+    static const struct layout rows[] = {
+        { .dp = 1, .pp = 2, .n_micro = 8 },
+        { .dp = 2, .pp = 1, .n_micro = 4 },
+        { .dp = 2, .pp = 1, .n_micro = 4, .zero = 1 },
+        { .dp = 2, .pp = 2, .n_micro = 4, .zero = 2 },
+        { .dp = 4, .pp = 1, .n_micro = 2 },
+        { .dp = 4, .pp = 1, .n_micro = 2, .zero = 2 },
+        { .dp = 4, .pp = 2, .n_micro = 2, .zero = 3, .recompute = TR_RECOMPUTE_BLOCK },
+        { .dp = 4, .pp = 1, .n_micro = 2, .zero = 3, .shard = 2 },
+        { .dp = 8, .pp = 1, .n_micro = 1, .zero = 1 },
+        { .dp = 8, .pp = 1, .n_micro = 1, .zero = 3, .shard = 4 },
+        { .dp = 3, .pp = 1, .n_micro = 2, .zero = 3 }, /* a tree of 6 */
+        { .dp = 5, .pp = 1, .n_micro = 1 },
+        { .dp = 1, .pp = 4, .n_micro = 7 },
+        { .dp = 2, .pp = 2, .n_micro = 4, .zero = 1, .schedule = "interleaved", .chunks = 2 },
+        { .dp = 4, .pp = 2, .n_micro = 2, .zero = 2, .schedule = "gpipe", .dtype = TR_BF16 },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+        for (int model = LLAMA; model <= (rows[i].pp == 1 ? GPT2 : LLAMA); model++) {
+            struct layout l = rows[i];
+            l.model = model;
+            l.in_order = true;
+            l.schedule = l.schedule ? l.schedule : "1f1b";
+            expect_same(l, true);
+        }
+    struct layout l = {
+        .model = GPT2, .pp = 1, .dp = 2, .schedule = "1f1b", .chunks = 1, .n_micro = 2, .in_order = true
+    };
+    assert_int_equal(run_layout(l, true, NO_REDUCE), 3);
+    assert_int_equal(run_layout(l, true, NO_FOLD), 3);
+}
+
 static void planted_bugs_are_seen(void **state)
 {
     (void)state;
@@ -354,6 +397,7 @@ int main(void)
         cmocka_unit_test(a_pipeline_alone_changes_no_bit),
         cmocka_unit_test(tied_embeddings_live_on_two_stages),
         cmocka_unit_test(zero_and_replicas_work_inside_stages),
+        cmocka_unit_test(in_order_no_layout_changes_a_bit),
         cmocka_unit_test(planted_bugs_are_seen),
     };
     int code = cmocka_run_group_tests(tests, NULL, NULL);

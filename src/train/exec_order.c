@@ -1,0 +1,123 @@
+/* exec_order.c - sums whose order no layout changes ("reproducible layout").
+ *
+ * Gradients of all micro-batches of a step are added along one balanced binary tree over their numbers. A rank holds an
+ * aligned run of them and climbs its part as a binary counter counts: level k holds the sum of 2^k micro-batches. Ranks
+ * then exchange parts, all to all, and every rank climbs the rest of the tree for its part: the bytes of a
+ * reduce-scatter, and the same additions for any number of ranks. Losses are added one by one in the order of
+ * micro-batches: there are few. Rejected: sums in an order that the engine likes, rounded until they agree.
+ */
+#include "train/exec_impl.h"
+
+static struct tr_view row(char *at, enum tr_dtype dtype, int64_t n)
+{
+    return (struct tr_view){ .data = at, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
+}
+
+static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char *out, int64_t n)
+{
+    enum tr_dtype d = e->c->opt.grad_dtype;
+    struct tr_call c = { .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+    c.in[0] = row(a, d, n);
+    if (b)
+        c.in[1] = row(b, d, n);
+    c.out[0] = row(out, d, n);
+    e->kernel[op](&c);
+}
+
+void tr_exec_fold(struct tr_exec *e, const struct tr_action *a)
+{
+    const struct tr_flat *f = &e->c->flat[a->segment];
+    size_t bytes = (size_t)f->n * tr_dtype_bytes(e->c->opt.grad_dtype);
+    char *sum = e->base[TR_A_GRADS] + a->grad[0], *levels = e->base[TR_A_GRADS] + f->levels;
+    bool is_last = a->micro == e->c->opt.n_micro - 1;
+    int k = 0;
+    for (; a->micro >> k != 0; k++) /* level k holds something where bit k of the count is set */
+        if (a->micro >> k & 1)
+            run_op(e, TR_OP_ADD, sum, levels + (size_t)k * bytes, sum, f->n);
+        else if (!is_last)
+            break;
+    if (is_last)
+        return;
+    run_op(e, TR_OP_CAST, sum, NULL, levels + (size_t)k * bytes, f->n);
+    for (int i = 0; i < e->c->model->n_params; i++)
+        if (e->c->place[i].home == a->segment)
+            e->is_touched[i] = false;
+}
+
+/* Part `rank` of n elements, summed over the ranks of a group in the order of the tree. */
+static enum tr_status sum_part(struct tr_exec *e, struct tr_comm *comm, char *in, int64_t n, char *out)
+{
+    char *parts = e->base[TR_A_GRADS] + e->c->staging;
+    int64_t each = n / comm->size;
+    size_t bytes = (size_t)each * tr_dtype_bytes(e->c->opt.grad_dtype);
+    struct tr_coll c = { .kind = TR_ALL_TO_ALL,
+                         .dtype = e->c->opt.grad_dtype,
+                         .in = in,
+                         .out = parts,
+                         .count = (size_t)n,
+                         .site = "gradients, every rank's part" };
+    if (comm->size == 1)
+        return TR_OK;
+    enum tr_status st = tr_comm_run(comm, &c);
+    for (int stride = 1; stride < comm->size && st == TR_OK; stride *= 2)
+        for (int r = 0; r + stride < comm->size; r += 2 * stride) {
+            char *to = r == 0 && 2 * stride >= comm->size ? out : parts + (size_t)r * bytes;
+            run_op(e, TR_OP_ADD, parts + (size_t)r * bytes, parts + (size_t)(r + stride) * bytes, to, each);
+        }
+    return st;
+}
+
+static enum tr_status sum_all(struct tr_exec *e, struct tr_comm *comm, char *at, int64_t n)
+{
+    char *part = at + (size_t)(n / comm->size * comm->rank) * tr_dtype_bytes(e->c->opt.grad_dtype);
+    struct tr_coll c = { .kind = TR_ALL_GATHER,
+                         .dtype = e->c->opt.grad_dtype,
+                         .in = part,
+                         .out = at,
+                         .count = (size_t)n,
+                         .site = "gradients, all parts" };
+    enum tr_status st = sum_part(e, comm, at, n, part);
+    return st == TR_OK && comm->size > 1 ? tr_comm_run(comm, &c) : st;
+}
+
+/* Shards first, then their replicas: shard ranks are neighbours in the order of data, so that this is the same tree. */
+enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a)
+{
+    const struct tr_flat *f = &e->c->flat[a->segment];
+    char *whole = e->base[TR_A_GRADS] + a->grad[0];
+    if (e->c->opt.layout.zero == 0)
+        return sum_all(e, e->mesh->data, whole, f->n);
+    char *shard = whole + (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype);
+    enum tr_status st = sum_part(e, e->mesh->axis[TR_AXIS_SHARD], whole, f->n, shard);
+    return st == TR_OK ? sum_all(e, e->mesh->axis[TR_AXIS_DP], shard, f->shard_n) : st;
+}
+
+enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
+{
+    const struct tr_layout *l = &e->c->opt.layout;
+    size_t n = (size_t)e->c->opt.n_micro, n_all = (size_t)l->data_size * n;
+    enum tr_status st = TR_OK;
+    memset(e->losses, 0, n_all * sizeof *e->losses);
+    if (e->loss_is_touched) /* else another stage has them */
+        e->dev->ops->download(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
+                              n * sizeof *e->losses);
+    if (e->mesh)
+        TR_TRY(tr_exec_sum(e->mesh->data, "losses", e->losses, n_all));
+    TR_TRY(tr_exec_from_last_stage(e, "losses over stages", e->losses, n_all));
+    *sum = 0;
+    for (size_t i = 0; i < n_all; i++)
+        *sum += e->losses[i];
+out:
+    return st;
+}
+
+enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double x, double *sum)
+{
+    int size = e->mesh ? e->mesh->data->size : 1;
+    memset(e->losses, 0, (size_t)size * sizeof *e->losses);
+    e->losses[e->mesh ? e->mesh->data->rank : 0] = x;
+    enum tr_status st = e->mesh ? tr_exec_sum(e->mesh->data, site, e->losses, (size_t)size) : TR_OK;
+    for (int r = 0; r < size && st == TR_OK; r++)
+        *sum += e->losses[r];
+    return st;
+}
