@@ -1,23 +1,23 @@
 /* gemm.c - the built-in matrix product: packing, blocking and the split over threads, in the structure of
  * GotoBLAS/BLIS.
  *
- * For each chunk of N (and of K, where B's packed chunk would outgrow its buffer) all threads pack B into shared
- * panels, then each task packs its own block of A and multiplies. Invariant: an element is the sum, in order of K, of
- * chains of TR_GEMM_KC fused multiply-adds; chunks, blocks and tasks decide only who computes it and when. Partial sums
- * are fp32: in C itself, or in scratch where C is bf16. Rejected: splitting K over threads (order would follow the
- * thread count), private copies of B (packs the larger operand once a thread).
+ * C is cut into rectangles of at most NC columns; a task owns one and shares nothing: it packs a block of B (KC x NC,
+ * which stays in its second-level cache), then block after block of A, and multiplies. Invariant: an element is the
+ * sum, in order of K, of chains of TR_GEMM_KC fused multiply-adds; rectangles, blocks and threads decide only who
+ * computes it and when. Partial sums are fp32: in C itself, or in scratch where C is bf16. Rejected: splitting K over
+ * threads (order would follow the thread count); panels of B packed once for all threads (they come back from another
+ * core's cache and every chunk ends in a barrier: up to 20 % slower where K is long); software prefetch of the next
+ * block of A or panel of B (0 to 4 % slower).
  */
 #include "ops/cpu/gemm_impl.h"
 #include "base/banned.h"
 
 enum {
     KC = TR_GEMM_KC,
-    MC = 168,                    /* rows of A a task packs at once: 252 KiB, well inside a second-level cache */
-    NC_SERIAL = 768,             /* columns of B packed at once */
-    NC_SHARED = 2048,            /* the same for many threads, */
-    B_FLOATS_SHARED = 4 << 20,   /* of as much K as 16 MiB hold */
-    SUM_FLOATS_SERIAL = 1 << 17, /* partial sums of a bf16 C */
-    SUM_FLOATS_SHARED = 2 << 20,
+    MC = 392,             /* rows of A packed at once: 588 KiB, half a second-level cache */
+    NC = 768,             /* columns of a task: its packed B is 1.2 MiB */
+    SUM_FLOATS = 1 << 18, /* partial sums of a bf16 C */
+    TASKS_A_THREAD = 4,   /* at most: uneven cores even out */
     /* Packing an operand does not pay when few tiles read it. */
     N_IN_PLACE = 512,           /* A, rows along k */
     N_IN_PLACE_T = 128,         /* A, rows along m: a new page at every k */
@@ -27,23 +27,13 @@ enum {
     LINE_FLOATS = 16,
 };
 
-/* Largest chunk held at once. */
-struct chunk {
-    int64_t m, n, k;
-};
-
+/* One rectangle of C and the worker's buffers. */
 struct job {
     const struct tr_gemm *g;
     const struct tr_gemm_isa *isa;
     float *packed_b, *packed_a, *sums, *bias;
-    struct chunk max;
-    int n_threads;
-    bool a_in_place, b_in_place;        /* the tile reads the operand where it lies */
-    int64_t i0, j0, p0;                 /* the chunk in work: first row, column, k */
-    int64_t m, n, k;                    /* and its size */
-    int64_t n_row_blocks, n_col_groups; /* its tasks */
-    bool packs_on_use;                  /* a panel of B is packed by the one task that reads it first */
-    int64_t panels_at_once;             /* of B, in one call of the packer */
+    bool a_in_place, b_in_place; /* the tile reads the operand where it lies */
+    int64_t i0, j0, m, n;        /* the rectangle; where C is bf16, rows whose sums fit */
 };
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -56,42 +46,24 @@ static int64_t div_up(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-static struct chunk chunk_max(int64_t m, int64_t n, int64_t k, int n_threads)
+/* Floats of one worker's packed B, packed A, partial sums and bias. Upper bounds, so that scratch for a shape serves
+ * smaller ones. */
+static int64_t scratch_parts(int64_t m, int64_t n, int64_t k, int64_t part[4])
 {
-    bool is_serial = n_threads == 1;
-    struct chunk c;
-    int64_t n_chunks = div_up(n, is_serial ? NC_SERIAL : NC_SHARED); /* of even width */
-    c.n = round_up(div_up(n, n_chunks), TR_GEMM_MAX_NR);
-    c.k = tr_min64(round_up(k, KC), is_serial ? KC : B_FLOATS_SHARED / c.n / KC * KC);
-    c.m = tr_min64(m, (is_serial ? SUM_FLOATS_SERIAL : SUM_FLOATS_SHARED) / c.n);
-    return c;
-}
-
-/* Floats of one worker's packed block of A. */
-static int64_t a_block_floats(int64_t m, int64_t k)
-{
-    return round_up((tr_min64(m, MC) + TR_GEMM_MAX_MR) * tr_min64(k, KC) + TR_GEMM_SLACK, LINE_FLOATS);
-}
-
-/* Floats of packed B, packed A, partial sums and bias. Upper bounds, so that scratch for a shape serves smaller ones.
- */
-static void scratch_parts(int64_t m, int64_t n, int64_t k, int n_threads, int64_t part[4])
-{
-    bool is_serial = n_threads == 1;
-    int64_t nc = tr_min64(round_up(n, TR_GEMM_MAX_NR), is_serial ? NC_SERIAL : NC_SHARED);
-    part[0] = tr_min64(nc * k, is_serial ? NC_SERIAL * KC : B_FLOATS_SHARED);
-    part[1] = n_threads * a_block_floats(m, k);
-    part[2] = tr_min64(m * nc, is_serial ? SUM_FLOATS_SERIAL : SUM_FLOATS_SHARED);
+    int64_t nc = tr_min64(round_up(n, TR_GEMM_MAX_NR), NC), kc = tr_min64(k, KC);
+    part[0] = nc * kc;
+    part[1] = round_up((tr_min64(m, MC) + TR_GEMM_MAX_MR) * kc + TR_GEMM_SLACK, LINE_FLOATS);
+    part[2] = tr_min64(m * nc, SUM_FLOATS);
     part[3] = nc;
+    return round_up(part[0] + part[1] + part[2] + part[3], LINE_FLOATS);
 }
 
 size_t tr_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
 {
+    int64_t part[4];
     if (m <= 0 || n <= 0 || k <= 0)
         return 0;
-    int64_t part[4];
-    scratch_parts(m, n, k, n_threads, part);
-    return (size_t)(part[0] + part[1] + part[2] + part[3] + LINE_FLOATS) * sizeof(float);
+    return (size_t)(n_threads * scratch_parts(m, n, k, part) + LINE_FLOATS) * sizeof(float);
 }
 
 static void *at(const void *base, enum tr_dtype dtype, int64_t index)
@@ -99,26 +71,16 @@ static void *at(const void *base, enum tr_dtype dtype, int64_t index)
     return (char *)(uintptr_t)base + index * (dtype == TR_BF16 ? 2 : 4);
 }
 
-/* Columns [j, j + n) of the chunk of B and K block p, into their panels. */
-static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t p)
+/* Columns [j, j + n) of the rectangle and K block k of B, into their panels. */
+static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t k, int64_t kc)
 {
     const struct tr_gemm *g = job->g;
-    const int nr = job->isa->nr;
-    int64_t col = job->j0 + j, k = job->p0 + p;
-    struct tr_gemm_pack pack = { .ld = g->ldb, .is_bf16 = g->b_dtype == TR_BF16, .n = n, .width = nr };
+    int64_t col = job->j0 + j;
+    struct tr_gemm_pack pack = { .ld = g->ldb, .is_bf16 = g->b_dtype == TR_BF16, .n = n, .k = kc };
+    pack.width = job->isa->nr;
     pack.src = at(g->b, g->b_dtype, g->b_t ? col * g->ldb + k : k * g->ldb + col);
-    pack.k = tr_min64(KC, job->k - p);
-    pack.dst = job->packed_b + p * round_up(job->n, nr) + j * pack.k;
+    pack.dst = job->packed_b + j * kc;
     (g->b_t ? job->isa->pack_lines : job->isa->pack_rows)(&pack);
-}
-
-static void pack_b_task(void *ctx, int64_t task, int worker)
-{
-    (void)worker;
-    const struct job *job = ctx;
-    int64_t width = job->panels_at_once * job->isa->nr, j = task * width;
-    for (int64_t p = 0; p < job->k; p += KC)
-        pack_b(job, j, tr_min64(width, job->n - j), p);
 }
 
 /* Where the tiles find a block of A: tile row ir starts at a + ir * line. */
@@ -141,117 +103,131 @@ static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64
     return (struct a_block){ dst, kc, 1, mr, mr };
 }
 
-/* The block's fp32 home: C itself, or the partial sums when C is bf16. */
+/* fp32 home of element (i, j): C itself, or the partial sums when C is bf16. */
 static float *sum_at(const struct job *job, int64_t i, int64_t j, int64_t *ld)
 {
     bool is_bf16 = job->g->c_dtype == TR_BF16;
-    *ld = is_bf16 ? job->max.n : job->g->ldc;
+    *ld = is_bf16 ? job->n : job->g->ldc;
     return is_bf16 ? job->sums + (i - job->i0) * *ld + (j - job->j0) : (float *)job->g->c + i * *ld + j;
 }
 
-/* A block of m rows at i times the columns [j, j + n) of the chunk, over one K block. */
-static void multiply_block(const struct job *job, const struct a_block *a, int64_t i, int64_t m, int64_t j, int64_t n,
-                           int64_t p)
+/* Rows [i, i + m) of A times the packed columns of the rectangle, over K block k. The first block of rows packs B as it
+ * goes. */
+static void multiply_block(const struct job *job, const struct a_block *a, int64_t i, int64_t m, int64_t k)
 {
     const struct tr_gemm *g = job->g;
     const int nr = job->isa->nr;
-    int64_t kc = tr_min64(KC, job->k - p), k = job->p0 + p;
+    int64_t kc = tr_min64(KC, g->k - k);
+    int64_t width = g->b_t ? nr : 8 * nr; /* packed at once: rows of B are read a KiB at a time */
     struct tr_gemm_tile t = { .k = kc, .a_row = a->row, .a_step = a->step, .b_step = job->b_in_place ? g->ldb : nr };
     t.load_c = g->accumulate || k > 0;
     float *c = sum_at(job, i, job->j0, &t.ldc);
-    const float *b = job->packed_b + p * round_up(job->n, nr);
-    if (job->b_in_place)
-        b = (const float *)g->b + k * g->ldb + job->j0;
-    for (int64_t jr = j; jr < j + n; jr += nr) {
-        int64_t width = job->panels_at_once * nr;
-        if (job->packs_on_use && i == job->i0 && (jr - j) % width == 0)
-            pack_b(job, jr, tr_min64(width, j + n - jr), p);
-        t.b = b + jr * (job->b_in_place ? 1 : kc);
-        t.n_cols = (int)tr_min64(nr, j + n - jr);
-        t.bias = g->bias && k + kc == g->k ? job->bias + jr : NULL;
+    for (int64_t j = 0; j < job->n; j += nr) {
+        if (!job->b_in_place && i == job->i0 && j % width == 0)
+            pack_b(job, j, tr_min64(width, job->n - j), k, kc);
+        t.b = job->b_in_place ? (const float *)g->b + k * g->ldb + job->j0 + j : job->packed_b + j * kc;
+        t.n_cols = (int)tr_min64(nr, job->n - j);
+        t.bias = g->bias && k + kc == g->k ? job->bias + j : NULL;
         for (int64_t ir = 0; ir < m; ir += a->mr) {
             t.a = a->a + ir * a->line;
             t.n_rows = (int)tr_min64(a->mr, m - ir);
-            t.c = c + ir * t.ldc + jr;
+            t.c = c + ir * t.ldc + j;
             job->isa->tile(&t);
         }
     }
 }
 
-static void widen_block(const struct job *job, int64_t i, int64_t m, int64_t j, int64_t n)
+static void widen_sums(const struct job *job)
 {
-    int64_t ld;
-    float *sum = sum_at(job, i, job->j0 + j, &ld);
-    for (int64_t r = 0; r < m; r++)
-        job->isa->widen((const uint16_t *)job->g->c + (i + r) * job->g->ldc + job->j0 + j, sum + r * ld, n);
+    for (int64_t r = 0; r < job->m; r++)
+        job->isa->widen((const uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0, job->sums + r * job->n,
+                        job->n);
 }
 
-static void narrow_block(const struct job *job, int64_t i, int64_t m, int64_t j, int64_t n)
+static void narrow_sums(const struct job *job)
 {
-    int64_t ld;
-    const float *sum = sum_at(job, i, job->j0 + j, &ld);
-    for (int64_t r = 0; r < m; r++)
-        job->isa->narrow(sum + r * ld, (uint16_t *)job->g->c + (i + r) * job->g->ldc + job->j0 + j, n);
+    for (int64_t r = 0; r < job->m; r++)
+        job->isa->narrow(job->sums + r * job->n, (uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0, job->n);
+}
+
+static void multiply_rectangle(struct job *job)
+{
+    const struct tr_gemm *g = job->g;
+    int64_t n_blocks = div_up(job->m, MC);
+    if (g->c_dtype == TR_BF16 && g->accumulate)
+        widen_sums(job);
+    for (int64_t k = 0; k < g->k; k += KC) {
+        for (int64_t b = 0; b < n_blocks; b++) {
+            int64_t i = job->m * b / n_blocks, m = job->m * (b + 1) / n_blocks - i;
+            i += job->i0;
+            struct a_block a = bring_a(job, i, m, k, tr_min64(KC, g->k - k), job->packed_a);
+            multiply_block(job, &a, i, m, k);
+        }
+    }
+    if (g->c_dtype == TR_BF16)
+        narrow_sums(job);
+}
+
+/* How C is cut: tasks are (row part, column part). */
+struct cut {
+    const struct tr_gemm *g;
+    const struct tr_gemm_isa *isa;
+    float *scratch;
+    int64_t n_rows, n_cols; /* parts */
+};
+
+/* Bounds of part p of n along `size`, whole tiles but for the last. */
+static int64_t part_start(int64_t size, int64_t tile, int64_t p, int64_t n)
+{
+    return tr_min64(div_up(size, tile) * p / n * tile, size);
 }
 
 static void multiply_task(void *ctx, int64_t task, int worker)
 {
-    const struct job *job = ctx;
-    const struct tr_gemm *g = job->g;
-    const int nr = job->isa->nr;
-    int64_t block = task / job->n_col_groups, group = task % job->n_col_groups, n_panels = div_up(job->n, nr);
-    int64_t i = job->m * block / job->n_row_blocks, m = job->m * (block + 1) / job->n_row_blocks - i;
-    int64_t j = n_panels * group / job->n_col_groups * nr;
-    int64_t n = tr_min64(n_panels * (group + 1) / job->n_col_groups * nr, job->n) - j;
-    float *packed_a = job->packed_a + worker * a_block_floats(g->m, g->k);
-    i += job->i0;
-    if (g->c_dtype == TR_BF16 && g->accumulate && job->p0 == 0)
-        widen_block(job, i, m, j, n);
-    for (int64_t p = 0; p < job->k; p += KC) {
-        struct a_block a = bring_a(job, i, m, job->p0 + p, tr_min64(KC, job->k - p), packed_a);
-        multiply_block(job, &a, i, m, j, n, p);
+    const struct cut *cut = ctx;
+    const struct tr_gemm *g = cut->g;
+    int64_t row = task / cut->n_cols, col = task % cut->n_cols, part[4];
+    struct job job = { .g = g, .isa = cut->isa };
+    job.packed_b = cut->scratch + worker * scratch_parts(g->m, g->n, g->k, part);
+    job.packed_a = job.packed_b + part[0];
+    job.sums = job.packed_a + part[1];
+    job.bias = job.sums + part[2];
+    job.j0 = part_start(g->n, job.isa->nr, col, cut->n_cols);
+    job.n = part_start(g->n, job.isa->nr, col + 1, cut->n_cols) - job.j0;
+    if (g->bias && g->bias_dtype == TR_BF16)
+        job.isa->widen((const uint16_t *)g->bias + job.j0, job.bias, job.n);
+    else if (g->bias)
+        job.bias = (float *)at(g->bias, TR_F32, job.j0);
+    job.a_in_place = g->a_dtype == TR_F32 && g->n <= (g->a_t ? N_IN_PLACE_T : N_IN_PLACE);
+    job.b_in_place =
+        g->b_dtype == TR_F32 && !g->b_t && g->n % job.isa->nr == 0 && g->m <= M_IN_PLACE && g->n * g->k <= B_IN_PLACE;
+    int64_t i = part_start(g->m, job.isa->mr, row, cut->n_rows),
+            end = part_start(g->m, job.isa->mr, row + 1, cut->n_rows);
+    int64_t rows = g->c_dtype == TR_BF16 ? tr_max64(SUM_FLOATS / tr_max64(job.n, 1), 1) : end - i;
+    for (; i < end && job.n > 0; i += job.m) {
+        job.i0 = i;
+        job.m = tr_min64(rows, end - i);
+        multiply_rectangle(&job);
     }
-    if (g->c_dtype == TR_BF16 && job->p0 + job->k == g->k)
-        narrow_block(job, i, m, j, n);
 }
 
-/* Row blocks of at most MC rows. One block: columns are cut instead, and every panel of B has one reader, its packer.
- * More: a whole number of blocks a thread; columns are cut only where rows run out, since each cut packs A again. */
-static void cut_tasks(struct job *job)
+/* Each task packs its rows of A and its columns of B: of the cuts that keep every thread busy, the one that packs
+ * least. Long products get more parts than threads while each still has a block of rows. */
+static void cut_tasks(struct cut *cut, int n_threads)
 {
-    const int64_t n_panels = div_up(job->n, job->isa->nr), n_threads = job->n_threads;
-    job->n_row_blocks = div_up(job->m, MC);
-    job->n_col_groups = 1;
-    if (n_threads > 1 && job->n_row_blocks == 1) {
-        job->n_col_groups = tr_min64(4 * n_threads, n_panels);
-    } else if (n_threads > 1) {
-        job->n_row_blocks = tr_min64(round_up(job->n_row_blocks, n_threads), div_up(job->m, 2 * job->isa->mr));
-        job->n_col_groups = tr_min64(div_up(n_threads, job->n_row_blocks), n_panels);
-    }
-    job->packs_on_use = !job->b_in_place && (n_threads == 1 || job->n_row_blocks == 1);
-    job->panels_at_once = job->g->b_t ? 1 : 8; /* rows of B are read a KiB at a time */
-}
-
-static void run_chunks(struct job *job, struct tr_pool *pool)
-{
-    const struct tr_gemm *g = job->g;
-    for (job->j0 = 0; job->j0 < g->n; job->j0 += job->max.n) {
-        job->n = tr_min64(job->max.n, g->n - job->j0);
-        if (g->bias && g->bias_dtype == TR_BF16)
-            job->isa->widen((const uint16_t *)g->bias + job->j0, job->bias, job->n);
-        else if (g->bias)
-            job->bias = (float *)at(g->bias, TR_F32, job->j0);
-        for (job->i0 = 0; job->i0 < g->m; job->i0 += job->max.m) {
-            job->m = tr_min64(job->max.m, g->m - job->i0);
-            for (job->p0 = 0; job->p0 < g->k; job->p0 += job->max.k) {
-                job->k = tr_min64(job->max.k, g->k - job->p0);
-                cut_tasks(job);
-                if (!job->packs_on_use && !job->b_in_place)
-                    tr_pool_run(pool, div_up(job->n, job->panels_at_once * job->isa->nr), pack_b_task, job);
-                tr_pool_run(pool, job->n_row_blocks * job->n_col_groups, multiply_task, job);
-            }
+    const struct tr_gemm *g = cut->g;
+    int64_t min_cols = div_up(g->n, NC), best = INT64_MAX;
+    for (int64_t rows = 1; rows <= n_threads; rows++) {
+        int64_t cols = round_up(min_cols, n_threads / rows * rows == n_threads ? n_threads / rows : n_threads);
+        int64_t packed = cols * g->m + rows * g->n;
+        if (packed < best) {
+            best = packed;
+            cut->n_rows = rows;
+            cut->n_cols = cols;
         }
     }
+    while (n_threads > 1 && cut->n_rows * cut->n_cols < TASKS_A_THREAD * n_threads && g->m / cut->n_rows >= 4 * MC)
+        cut->n_rows *= 2;
 }
 
 /* K = 0: the empty sum, in plain C. */
@@ -280,23 +256,12 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
         store_empty_sum(g);
         return;
     }
-    /* A product too small to share takes the chunks of one thread: its scratch is never larger. */
     if (2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS_SHARED)
         pool = NULL;
-    struct job job = { .g = g, .isa = isa, .n_threads = tr_pool_threads(pool) };
-    job.max = chunk_max(g->m, g->n, g->k, job.n_threads);
-    int64_t part[4];
-    scratch_parts(g->m, g->n, g->k, job.n_threads, part);
-    job.packed_b = (float *)tr_round_up((uintptr_t)scratch, LINE_FLOATS * sizeof(float));
-    job.packed_a = job.packed_b + part[0];
-    job.sums = job.packed_a + part[1];
-    job.bias = job.sums + part[2];
-    if (g->c_dtype != TR_BF16)
-        job.max.m = g->m; /* no partial sums to hold */
-    job.a_in_place = g->a_dtype == TR_F32 && g->n <= (g->a_t ? N_IN_PLACE_T : N_IN_PLACE);
-    job.b_in_place =
-        g->b_dtype == TR_F32 && !g->b_t && g->n % isa->nr == 0 && g->m <= M_IN_PLACE && g->n * g->k <= B_IN_PLACE;
-    run_chunks(&job, pool);
+    struct cut cut = { .g = g, .isa = isa };
+    cut.scratch = (float *)tr_round_up((uintptr_t)scratch, LINE_FLOATS * sizeof(float));
+    cut_tasks(&cut, tr_pool_threads(pool));
+    tr_pool_run(pool, cut.n_rows * cut.n_cols, multiply_task, &cut);
 }
 
 int tr_gemm_isas(const struct tr_gemm_isa *out[3])

@@ -13,14 +13,26 @@
 
 #define ISA TR_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")
 
-enum { MR = 14, HALF = 7, NR = 32, LANES = 16, ROWS_AT_ONCE = 8 };
+enum { MR = 14, HALF = 7, NR = 32, LANES = 16, ROWS_AT_ONCE = 8, STEPS = 4 };
 
 static inline __mmask16 first_lanes(int64_t n)
 {
     return (__mmask16)(n >= LANES ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
-ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows)
+/* One k of both vectors of every row, operands packed. */
+ISA TR_FORCE_INLINE void step_of(__m512 *lo, __m512 *hi, const float *a, const float *b, const int n_rows)
+{
+    __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
+    TR_UNROLL
+    for (int r = 0; r < n_rows; r++) {
+        __m512 x = _mm512_set1_ps(a[r]);
+        lo[r] = _mm512_fmadd_ps(x, b_lo, lo[r]);
+        hi[r] = _mm512_fmadd_ps(x, b_hi, hi[r]);
+    }
+}
+
+ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows, const bool is_packed)
 {
     __m512 lo[MR], hi[MR];
     TR_UNROLL
@@ -30,15 +42,26 @@ ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows)
         _mm_prefetch((const char *)(t->c + r * t->ldc), _MM_HINT_T0);
         _mm_prefetch((const char *)(t->c + r * t->ldc + LANES), _MM_HINT_T0);
     }
-    const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
-    const float *a = t->a, *b = t->b, *a_low = a + HALF * a_row; /* two bases: 14 row offsets do not fit in registers */
-    for (int64_t k = t->k; k > 0; k--, a += a_step, a_low += a_step, b += b_step) {
-        __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
-        TR_UNROLL
-        for (int r = 0; r < n_rows; r++) {
-            __m512 x = _mm512_set1_ps(r < HALF ? a[r * a_row] : a_low[(r - HALF) * a_row]);
-            lo[r] = _mm512_fmadd_ps(x, b_lo, lo[r]);
-            hi[r] = _mm512_fmadd_ps(x, b_hi, hi[r]);
+    const float *a = t->a, *b = t->b;
+    int64_t k = t->k;
+    if (is_packed) { /* strides are constants: no address arithmetic between the multiplications */
+        for (; k >= STEPS; k -= STEPS, a += STEPS * n_rows, b += STEPS * NR)
+            TR_UNROLL
+        for (int s = 0; s < STEPS; s++)
+            step_of(lo, hi, a + s * n_rows, b + s * NR, n_rows);
+        for (; k > 0; k--, a += n_rows, b += NR)
+            step_of(lo, hi, a, b, n_rows);
+    } else {
+        const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
+        const float *a_low = a + HALF * a_row; /* two bases: 14 row offsets do not fit in registers */
+        for (; k > 0; k--, a += a_step, a_low += a_step, b += b_step) {
+            __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
+            TR_UNROLL
+            for (int r = 0; r < n_rows; r++) {
+                __m512 x = _mm512_set1_ps(r < HALF ? a[r * a_row] : a_low[(r - HALF) * a_row]);
+                lo[r] = _mm512_fmadd_ps(x, b_lo, lo[r]);
+                hi[r] = _mm512_fmadd_ps(x, b_hi, hi[r]);
+            }
         }
     }
     __mmask16 in_lo = first_lanes(t->n_cols), in_hi = first_lanes(t->n_cols - LANES);
@@ -68,7 +91,10 @@ ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows)
 #define X(n)                                                                                                           \
     ISA static void tile_##n(const struct tr_gemm_tile *t)                                                             \
     {                                                                                                                  \
-        tile_of(t, n);                                                                                                 \
+        if (t->a_row == 1 && t->a_step == n && t->b_step == NR)                                                        \
+            tile_of(t, n, true);                                                                                       \
+        else                                                                                                           \
+            tile_of(t, n, false);                                                                                      \
     }
 ROWS(X)
 #undef X
