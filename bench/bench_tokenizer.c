@@ -1,8 +1,9 @@
 /* bench_tokenizer.c - speed of the tokenizer on a set of documents, and its ids for tests/data/tokenizer_parity.py.
  *
  * usage: bench_tokenizer MODEL_DIR DOCS        one JSON line: MB/s of encoding (best, median) and decoding, one thread
- *        bench_tokenizer MODEL_DIR DOCS OUT    writes, for every document: n_ids, ids, n_bytes, decoded bytes
- * DOCS holds records of a 32 bit length (little endian) and that many bytes; OUT is 32 bit numbers likewise.
+ *        bench_tokenizer MODEL_DIR --hostile   one JSON line: the slowest of 16 endless runs, and how time grows with
+ * length bench_tokenizer MODEL_DIR DOCS OUT    writes, for every document: n_ids, ids, n_bytes, decoded bytes DOCS
+ * holds records of a 32 bit length (little endian) and that many bytes; OUT is 32 bit numbers likewise.
  * bench/peer_tokenizers.py times the `tokenizers` library on the same file.
  */
 #include "data/tokenizer.h"
@@ -83,6 +84,69 @@ out:
     return st;
 }
 
+/* ---- endless runs ---- */
+
+static enum tr_status time_run(struct tr_encoder *e, const char *unit, size_t n, struct tr_ids *ids, double *ns_a_byte)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str text = { 0 };
+    int64_t best = INT64_MAX;
+    while (text.n < n)
+        tr_str_add(&text, unit, strlen(unit));
+    for (int i = 0; i < 3; i++) {
+        int64_t start = tr_clock_us();
+        ids->n = 0;
+        TR_TRY(tr_encoder_encode(e, text.p, text.n, false, ids));
+        best = tr_min64(best, tr_clock_us() - start);
+    }
+    *ns_a_byte = 1e3 * (double)best / (double)text.n;
+out:
+    tr_str_release(&text);
+    return st;
+}
+
+static enum tr_status measure_hostile(const struct tr_tokenizer *t, const char *dir)
+{
+    enum { SHORT = 1 << 16, FACTOR = 32 };
+    static const char *const units[] = { "a",
+                                         " ",
+                                         "\n",
+                                         "\r\n",
+                                         "\t",
+                                         "1",
+                                         "'",
+                                         "aA",
+                                         "!",
+                                         "\xC3\xA9",
+                                         "e\xCC\x81",
+                                         "\xCC\x81",
+                                         " a",
+                                         "<|",
+                                         "\xE4\xB8\xAD",
+                                         "\xF0\x9F\x91\xA9\xE2\x80\x8D" };
+    enum tr_status st = TR_OK;
+    struct tr_encoder *e = NULL;
+    struct tr_ids ids = { 0 };
+    double slowest = 0, growth = 0;
+    TR_TRY(tr_encoder_open(t, &e));
+    for (size_t i = 0; i < TR_COUNT_OF(units); i++) {
+        double a = 0, b = 0;
+        TR_TRY(time_run(e, units[i], SHORT, &ids, &a));
+        TR_TRY(time_run(e, units[i], SHORT * FACTOR, &ids, &b));
+        slowest = b > slowest ? b : slowest;
+        growth = b / a > growth ? b / a : growth;
+    }
+    printf("{\"bench\": \"tokenizer_hostile\", \"model\": \"%s\", \"bytes\": [%d, %d], \"slowest_ns_a_byte\": %.1f, "
+           "\"largest_growth_a_byte\": %.2f}\n",
+           dir, SHORT, SHORT * FACTOR, slowest, growth);
+out:
+    tr_encoder_close(e);
+    tr_ids_release(&ids);
+    return st;
+}
+
+/* ---- ids for the comparison ---- */
+
 static void put(FILE *f, const void *p, size_t n_items, size_t width)
 {
     uint32_t n = (uint32_t)n_items;
@@ -135,8 +199,13 @@ int main(int argc, char **argv)
     struct tr_tokenizer *t = NULL;
     struct docs d = { 0 };
     if (argc != 3 && argc != 4) {
-        fprintf(stderr, "usage: bench_tokenizer MODEL_DIR DOCS [OUT]\n");
+        fprintf(stderr, "usage: bench_tokenizer MODEL_DIR --hostile | DOCS [OUT]\n");
         return 2;
+    }
+    if (strcmp(argv[2], "--hostile") == 0) {
+        TR_TRY(tr_tokenizer_open(argv[1], &t));
+        TR_TRY(measure_hostile(t, argv[1]));
+        goto out;
     }
     TR_TRY(tr_file_read(argv[2], DOCS_MAX_BYTES, &d.bytes, &d.n));
     TR_TRY(tr_tokenizer_open(argv[1], &t));

@@ -87,39 +87,25 @@ static struct val read_number(struct parser *p)
     return v;
 }
 
-static struct node *list_literal(struct parser *p, int line)
+/* [a, b] or {k: v}; list: items, or key, value, key, value, ... */
+static struct node *literal(struct parser *p, int line, bool is_dict)
 {
-    struct node *n = tr_j_node(p, N_LIST, line);
+    struct node *n = tr_j_node(p, is_dict ? N_DICT : N_LIST, line);
     struct list list = { 0 };
+    const char *close = is_dict ? "}" : "]";
     tr_j_next(p);
-    while (p->st == TR_OK && !tr_j_is_op(p, "]")) {
+    while (p->st == TR_OK && !tr_j_is_op(p, close)) {
         if (list.n > 0)
             tr_j_expect_op(p, ",");
-        if (tr_j_is_op(p, "]"))
+        if (tr_j_is_op(p, close))
             break;
         tr_j_list_add(p, &list, tr_j_expr(p, true));
+        if (is_dict) {
+            tr_j_expect_op(p, ":");
+            tr_j_list_add(p, &list, tr_j_expr(p, true));
+        }
     }
-    tr_j_expect_op(p, "]");
-    tr_j_set_list(p, n, &list);
-    return n;
-}
-
-/* list: key, value, key, value, ... */
-static struct node *dict_literal(struct parser *p, int line)
-{
-    struct node *n = tr_j_node(p, N_DICT, line);
-    struct list list = { 0 };
-    tr_j_next(p);
-    while (p->st == TR_OK && !tr_j_is_op(p, "}")) {
-        if (list.n > 0)
-            tr_j_expect_op(p, ",");
-        if (tr_j_is_op(p, "}"))
-            break;
-        tr_j_list_add(p, &list, tr_j_expr(p, true));
-        tr_j_expect_op(p, ":");
-        tr_j_list_add(p, &list, tr_j_expr(p, true));
-    }
-    tr_j_expect_op(p, "}");
+    tr_j_expect_op(p, close);
     tr_j_set_list(p, n, &list);
     return n;
 }
@@ -166,9 +152,9 @@ static struct node *primary(struct parser *p)
     if (tr_j_is_op(p, "("))
         return parenthesis(p, line);
     if (tr_j_is_op(p, "["))
-        return list_literal(p, line);
+        return literal(p, line, false);
     if (tr_j_is_op(p, "{"))
-        return dict_literal(p, line);
+        return literal(p, line, true);
     tr_j_syntax(p, "expected an expression, found \"%.*s\"", (int)(t->n < 40 ? t->n : 40), t->p);
     return tr_j_node(p, N_CONST, line);
 }
@@ -202,15 +188,7 @@ void tr_j_call_args(struct parser *p, struct node *n)
         n_args++;
     }
     tr_j_expect_op(p, ")");
-    if (p->st != TR_OK || n_args == 0)
-        return;
-    n->args = tr_j_alloc(&p->t->mem, n_args * sizeof args[0]);
-    if (!n->args) {
-        p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
-        return;
-    }
-    memcpy(n->args, args, n_args * sizeof args[0]);
-    n->n_args = n_args;
+    tr_j_set_args(p, n, args, n_args);
 }
 
 /* `[...]` behind a: an item (b) or a slice (b:c:d, each may be NULL). */

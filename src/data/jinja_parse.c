@@ -152,6 +152,19 @@ void tr_j_set_list(struct parser *p, struct node *n, const struct list *l)
         tr_j_adopt(p, n, l->p[i]);
 }
 
+void tr_j_set_args(struct parser *p, struct node *n, const struct arg *args, size_t n_args)
+{
+    if (p->st != TR_OK || n_args == 0)
+        return;
+    n->args = tr_j_alloc(&p->t->mem, n_args * sizeof *args);
+    if (!n->args) {
+        p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
+        return;
+    }
+    memcpy(n->args, args, n_args * sizeof *args);
+    n->n_args = n_args;
+}
+
 static struct node *statement(struct parser *p);
 
 /* Statements up to one of the names in `ends` ("" ends the list); the name itself is left. No ends: to the end. */
@@ -313,15 +326,7 @@ static void signature(struct parser *p, struct node *n)
         n_args++;
     }
     tr_j_expect_op(p, ")");
-    if (p->st != TR_OK || n_args == 0)
-        return;
-    n->args = tr_j_alloc(&p->t->mem, n_args * sizeof args[0]);
-    if (!n->args) {
-        p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
-        return;
-    }
-    memcpy(n->args, args, n_args * sizeof args[0]);
-    n->n_args = n_args;
+    tr_j_set_args(p, n, args, n_args);
 }
 
 /* name, args; b: body. */

@@ -129,6 +129,7 @@ struct list {                                                                /* 
 };
 void tr_j_list_add(struct parser *p, struct list *l, struct node *n);
 void tr_j_set_list(struct parser *p, struct node *n, const struct list *l);
+void tr_j_set_args(struct parser *p, struct node *n, const struct arg *args, size_t n_args); /* copies */
 struct node *tr_j_expr(struct parser *p, bool with_cond);
 struct node *tr_j_tuple(struct parser *p, bool with_cond, const char *end_name); /* also `a, b` */
 struct node *tr_j_target(struct parser *p, bool with_ns);

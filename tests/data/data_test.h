@@ -143,4 +143,14 @@ static inline void assert_same_rows(const struct tr_batch *a, size_t at, const s
         assert_int_equal(a->begin[at + i], b->begin[i] + shift);
 }
 
+/* One of tests/golden/tokenizers. */
+static inline struct tr_tokenizer *open_golden(const char *name)
+{
+    char path[TR_PATH_MAX];
+    struct tr_tokenizer *t = NULL;
+    assert_ok(tr_format(path, sizeof path, "%s/tests/golden/tokenizers/%s", TR_SOURCE_DIR, name));
+    assert_ok(tr_tokenizer_open(path, &t));
+    return t;
+}
+
 #endif

@@ -2,15 +2,6 @@
 #include "data/chunks.h"
 #include "data/data_files.h"
 
-static struct tr_tokenizer *open_golden(const char *name)
-{
-    char path[TR_PATH_MAX];
-    struct tr_tokenizer *t = NULL;
-    assert_ok(tr_format(path, sizeof path, "%s/tests/golden/tokenizers/%s", TR_SOURCE_DIR, name));
-    assert_ok(tr_tokenizer_open(path, &t));
-    return t;
-}
-
 /* Words, numbers, line ends and other scripts; one stretch has no place for a cut that is longer than a task. */
 static void make_text(struct tr_str *out, size_t n)
 {

@@ -21,15 +21,6 @@ static cJSON *load(const char *a, const char *b)
     return x;
 }
 
-static struct tr_tokenizer *open_golden(const char *name)
-{
-    char path[TR_PATH_MAX];
-    struct tr_tokenizer *t = NULL;
-    assert_ok(tr_format(path, sizeof path, "%s/tests/golden/tokenizers/%s", TR_SOURCE_DIR, name));
-    assert_ok(tr_tokenizer_open(path, &t));
-    return t;
-}
-
 static void assert_ids(const char *what, const char *text, const struct tr_ids *got, const cJSON *want)
 {
     size_t i = 0;

@@ -1,4 +1,11 @@
-/* test_tokenizer_hostile.c - tokenizer files that lie, ask for what is not there, or try to cost time or memory. */
+/* test_tokenizer_hostile.c - tokenizer files that lie, ask for what is not there, or try to cost time or memory.
+ *
+ * Case F28 of the reliability list, part by part: merge of an unknown token, merge whose result is no token (so none is
+ * longer than all tokens, and none is cyclic: a result is longer than its sides), ids twice, negative or over 2^22,
+ * empty sides: models_that_lie_are_refused. Gaps between ids: bytes_that_are_not_utf8... (harmless, as in the library).
+ * Missing bytes: what_is_not_supported... Nested quantifiers: a_pattern_that_backtracks... Known patterns in linear
+ * time: long_runs... More ids than embedding rows: test_sources.c, what_cannot_be_read_is_refused_by_name.
+ */
 #include "data/data_test.h"
 #include "data/tokenizer_impl.h"
 
