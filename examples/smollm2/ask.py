@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Asks a model the held-out questions through transformers and counts the right answers; with --greedy TRIREME it also
-checks that `trireme generate` writes the same tokens. Usage: ask.py DIR valid.jsonl [--greedy TRIREME]"""
+checks that `trireme generate` writes the same tokens, id by id. Usage: ask.py DIR valid.jsonl [--greedy TRIREME]"""
 import json
 import subprocess
 import sys
@@ -27,8 +27,8 @@ with open(path, encoding="utf-8") as f:
         if trireme:
             got = subprocess.run([trireme, "generate", "--model", directory, "--prompt", prompt, "--max_new_tokens", "40", "--json"],
                                  capture_output=True, text=True, check=True).stdout
-            same += json.loads(got)["text"] == tokenizer.decode(out, skip_special_tokens=True)
+            same += json.loads(got)["ids"] == [i for i in out.tolist() if i != tokenizer.eos_token_id]
 print(f"{right} of {n} held-out questions answered word for word")
 if trireme:
-    print(f"{same} of {n} greedy continuations are those of transformers")
+    print(f"{same} of {n} greedy continuations are those of transformers, token for token")
     sys.exit(same != n)

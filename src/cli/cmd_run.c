@@ -50,20 +50,27 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
     return TR_OK;
 }
 
-static void print_piece(void *ctx, const char *text, size_t n)
+struct written {
+    struct tr_str text, ids;
+};
+
+static void print_piece(void *ctx, int32_t id, const char *text, size_t n)
 {
-    struct tr_str *all = ctx;
-    if (all) {
-        tr_str_add(all, text, n);
+    struct written *w = ctx;
+    if (!w) {
+        fwrite(text, 1, n, stdout);
+        fflush(stdout);
         return;
     }
-    fwrite(text, 1, n, stdout);
-    fflush(stdout);
+    tr_str_add(&w->text, text, n);
+    if (id >= 0)
+        tr_str_addf(&w->ids, "%s%d", w->ids.n ? ", " : "", id);
 }
 
 enum tr_status cmd_generate(const struct tr_config *cfg)
 {
-    struct tr_str all = { 0 }, line = { 0 };
+    struct written w = { 0 };
+    struct tr_str line = { 0 };
     enum tr_status st = need(cfg->model, "--model DIR", "generate");
     if (st != TR_OK)
         return st;
@@ -74,14 +81,15 @@ enum tr_status cmd_generate(const struct tr_config *cfg)
         cli_print("\n");
         return st;
     }
-    st = tr_generate(cfg, print_piece, &all);
+    st = tr_generate(cfg, print_piece, &w);
     if (st == TR_OK) {
         tr_str_addf(&line, "{\"text\": ");
-        tr_str_json(&line, all.p ? all.p : "");
-        tr_str_addf(&line, "}\n");
+        tr_str_json(&line, w.text.p ? w.text.p : "");
+        tr_str_addf(&line, ", \"ids\": [%s]}\n", w.ids.p ? w.ids.p : "");
         cli_print(tr_str_ok(&line) ? line.p : "");
     }
-    tr_str_release(&all);
+    tr_str_release(&w.text);
+    tr_str_release(&w.ids);
     tr_str_release(&line);
     return st;
 }

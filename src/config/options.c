@@ -113,10 +113,9 @@ static const struct choice packings[] = { { "auto", TR_PACKING_AUTO },
                                           { "none", TR_PACKING_NONE },
                                           { NULL, 0 } };
 static const struct choice longs[] = { { "split", TR_LONG_SPLIT }, { "cut", TR_LONG_CUT }, { NULL, 0 } };
-static const struct choice proofs[] = { { "auto", TR_DATA_PROOF_AUTO },
-                                        { "full", TR_DATA_PROOF_FULL },
-                                        { "none", TR_DATA_PROOF_NONE },
-                                        { NULL, 0 } };
+static const struct choice proofs[] = {
+    { "auto", TR_DATA_PROOF_AUTO }, { "full", TR_DATA_PROOF_FULL }, { "none", TR_DATA_PROOF_NONE }, { NULL, 0 }
+};
 static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "program", TR_SHOW_PROGRAM },
                                        { "schedule", TR_SHOW_SCHEDULE },

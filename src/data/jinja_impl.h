@@ -1,7 +1,7 @@
 /* jinja_impl.h - the evaluator of templates, as its parts share it.
  *
- * Errors are sticky: the first one is kept in eval.st, later work is a no-op on harmless values, and every loop stops at
- * tr_j_step(). That keeps the evaluator free of cleanup paths.
+ * Errors are sticky: the first one is kept in eval.st, later work is a no-op on harmless values, and every loop stops
+ * at tr_j_step(). That keeps the evaluator free of cleanup paths.
  */
 #ifndef TR_DATA_JINJA_IMPL_H
 #define TR_DATA_JINJA_IMPL_H

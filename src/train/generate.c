@@ -246,13 +246,13 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
         TR_TRY(tr_ids_add(&ids, id));
         tr_str_clear(&text);
         TR_TRY(tr_stream_add(stream, id, &text));
-        on_text(ctx, text.p ? text.p : "", text.n);
+        on_text(ctx, id, text.p ? text.p : "", text.n);
         if (i + 1 < cfg->max_new_tokens)
             TR_TRY(tr_generator_feed(g, &id, 1, &logits));
     }
     tr_str_clear(&text);
     TR_TRY(tr_stream_end(stream, &text));
-    on_text(ctx, text.p ? text.p : "", text.n);
+    on_text(ctx, -1, text.p ? text.p : "", text.n);
 out:
     tr_stream_close(stream);
     tr_generator_close(g);

@@ -100,7 +100,7 @@ bool tr_generator_is_stop(const struct tr_generator *g, int32_t id);
 int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int32_t *seen, size_t n_seen);
 
 /* Continues cfg->prompt; on_text gets whole characters, piece by piece. */
-typedef void tr_text_fn(void *ctx, const char *text, size_t n);
+typedef void tr_text_fn(void *ctx, int32_t id, const char *text, size_t n); /* id: -1 behind the last token */
 enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx);
 /* An HF directory with random weights from a config.json. */
 enum tr_status tr_init_model(const struct tr_config *cfg);

@@ -65,6 +65,9 @@ expect 0 "$TRIREME" generate --model out --prompt "Line 1: " --max_new_tokens 12
 same stdout first
 grep -q '^Line 1: ' first || fail "generate does not begin with the prompt"
 
+expect 0 "$TRIREME" generate --model out --prompt "Line 1: " --max_new_tokens 12 --json
+python3 -c 'import json; d = json.load(open("stdout")); assert bytes(i for i in d["ids"] if i < 256).decode("utf-8", "replace") == d["text"], d'
+
 # Ids that pad the vocabulary have no text: an untrained model picks them as often as any other.
 expect 0 "$TRIREME" generate --model model --prompt "x" --max_new_tokens 100 --temperature 1 --seed 1
 
