@@ -67,7 +67,7 @@ static void threads_give_the_ids_of_the_whole_text(void **state)
 {
     (void)state;
     check("llama3", 9 << 20, 777777, 3, true);
-    check("mistral", 9 << 20, 1 << 20, 2, true); /* a space in front of the first piece only */
+    check("llama2", 9 << 20, 1 << 20, 2, true); /* a space in front of the first piece only */
 }
 
 static void a_tokenizer_without_cuts_gets_its_text_whole(void **state)

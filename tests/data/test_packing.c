@@ -102,6 +102,7 @@ static void every_document_is_in_every_epoch_once(void **state)
 static void targets_cross_rows_only_where_the_document_goes_on(void **state)
 {
     static const int64_t lengths[] = { 20, 3 };
+    struct tr_data_info info[2];
     for (int cut = 0; cut < 2; cut++) {
         struct tr_data_options o = {
             .row_tokens = 8, .vocab_size = VOCAB, .packing = TR_PACK_BESTFIT, .cuts_long = cut
@@ -114,9 +115,11 @@ static void targets_cross_rows_only_where_the_document_goes_on(void **state)
         assert_ok(tr_data_count(d, 0, n, (uint64_t)n, &count));
         assert_int_equal(n_targets, cut ? 7 + 2 : 19 + 2);
         assert_int_equal(count, n_targets);
+        tr_data_get_info(d, &info[cut]);
         rows_free(&r);
         tr_data_close(d);
     }
+    assert_false(tr_hash_eq(info[0].hash, info[1].hash)); /* a resume must notice */
 }
 
 /* Against a search through all rows for the least room that is enough, longest document first. */

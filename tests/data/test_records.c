@@ -161,21 +161,28 @@ static void conversations_go_through_the_chat_template(void **state)
     bench_release(&b);
 }
 
-/* Another template or variable is another text, so its tokens are not taken from the cache of this one. */
-static void the_cache_knows_the_template(void **state)
+/* Another template or mask is another document, so its tokens are not taken from the cache of this one. */
+static void the_cache_knows_the_template_and_the_mask(void **state)
 {
     struct bench b;
-    struct tr_data_info info[3];
-    static const char *const names[] = { "chatml", "chatml", "llama3" };
+    struct tr_data_info info[4];
+    static const struct {
+        const char *name;
+        enum tr_chat_mask mask;
+    } cases[] = { { "chatml", TR_MASK_ASSISTANT },
+                  { "chatml", TR_MASK_ASSISTANT },
+                  { "llama3", TR_MASK_ASSISTANT },
+                  { "chatml", TR_MASK_LAST } };
     bench_init(&b, *state);
     put_text(*state, "a.jsonl",
              "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
              "\"yo\"}]}\n");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct tr_chat *chat = NULL;
         size_t n;
-        assert_ok(tr_chat_open(b.s->dir, names[i], &chat));
+        assert_ok(tr_chat_open(b.s->dir, cases[i].name, &chat));
         b.options.chat = chat;
+        b.options.mask = cases[i].mask;
         struct tr_data *d = bench_open(&b, in_scratch(*state, "a.jsonl"));
         tr_data_get_info(d, &info[i]);
         assert_int_equal(tr_data_files(d, &n)->was_cached, i == 1);
@@ -331,7 +338,7 @@ int main(void)
         TEST(what_the_tokenizer_puts_in_front_begins_each_document),
         TEST(mask_all_trains_on_prompts_too_and_has_its_own_cache_entry),
         TEST(conversations_go_through_the_chat_template),
-        TEST(the_cache_knows_the_template),
+        TEST(the_cache_knows_the_template_and_the_mask),
         TEST(records_of_another_shape_are_skipped_with_line_and_reason),
         TEST(a_given_shape_wins_over_detection),
         TEST(the_first_skips_are_kept_in_order),

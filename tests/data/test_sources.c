@@ -1,6 +1,8 @@
 /* test_sources.c - from files to tokens: order, skipped records, refusals, and the cache. */
 #include "data/data_test.h"
 #include "data/sources.h"
+#include "data/textfile.h"
+#include "data/tokenize.h"
 
 #include <dirent.h>
 #include <sys/file.h>
@@ -312,6 +314,24 @@ static void a_second_start_reuses_the_cache_and_changed_content_does_not(void **
     tr_tokenizer_close(u.tokenizer);
 }
 
+/* The key was made of other bytes than those that are read now. */
+static void a_file_that_changes_before_it_is_read_leaves_no_shard(void **state)
+{
+    struct scratch *s = *state;
+    struct setup u;
+    uint64_t sum;
+    setup_init(&u, s);
+    struct tr_tokenize t = { .tokenizer = u.tokenizer, .options = &u.options, .cache = { u.cache, 0, -1 } };
+    struct tr_source source = { .path = (char *)(uintptr_t)put_text(s, "a.txt", "text"), .kind = TR_SOURCE_TEXT };
+    struct tr_make make = { .t = &t, .source = &source, .rules = { .shape = TR_SHAPE_TEXT, .tokenizer = u.tokenizer } };
+    assert_ok(tr_mkdirs(u.cache));
+    assert_ok(tr_textfile_hash(source.path, &make.content));
+    put_text(s, "a.txt", "next");
+    assert_refused(tr_make_shards(&make), TR_IO, "changed while it was being read");
+    assert_int_equal(cache_files(&u, ".trtok", &sum), 0);
+    tr_tokenizer_close(u.tokenizer);
+}
+
 static void a_damaged_or_incomplete_cache_is_made_again(void **state)
 {
     struct scratch *s = *state;
@@ -377,6 +397,7 @@ int main(void)
         T(what_cannot_be_read_is_refused_by_name),
         T(shards_of_another_tokenizer_are_refused),
         T(a_second_start_reuses_the_cache_and_changed_content_does_not),
+        T(a_file_that_changes_before_it_is_read_leaves_no_shard),
         T(a_damaged_or_incomplete_cache_is_made_again),
         T(the_wait_for_a_cache_that_another_process_fills_is_bounded),
     };
