@@ -117,10 +117,10 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
 
 enum tr_status cmd_plan(const struct tr_config *cfg)
 {
-    struct tr_setup **s = NULL; /* one for each pipeline rank */
+    struct tr_setup **s = NULL; /* one for each pipeline rank, or two: of its first and last tensor rank */
     const struct tr_compiled **c = NULL;
     struct tr_str out = { 0 };
-    int n = (int)cfg->pp, n_ranks = 1;
+    int n_each = cfg->tp > 1 ? 2 : 1, n = (int)cfg->pp * n_each, n_ranks = 1;
     if (cfg->legal)
         return print_legal(cfg);
     enum tr_status st = need(cfg->model, "--model DIR or config.json", "plan");
@@ -131,14 +131,16 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     if (!s || !c)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     for (int k = 0; k < n; k++) {
-        TR_TRY(tr_setup_open_rank(cfg, TR_USE_TRAIN, k * (n_ranks / n), &s[k]));
+        int first = k / n_each * (n_ranks / (int)cfg->pp), last = first + (int)cfg->tp - 1;
+        TR_TRY(tr_setup_open_rank(cfg, TR_USE_TRAIN, k % n_each ? last : first, &s[k]));
         c[k] = s[k]->compiled;
         for (int a = 0; k == 0 && a < TR_AXES; a++)
             n_ranks *= s[0]->axis[a];
-        show(cfg, s[k], &out);
+        if (k % n_each == 0)
+            show(cfg, s[k], &out);
     }
     if (cfg->json)
-        tr_plan_json(c, n, n_ranks, cfg->show == TR_SHOW_MEMORY, &out);
+        tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, &out);
     if (tr_str_ok(&out))
         cli_print(out.p);
 out:

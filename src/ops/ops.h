@@ -125,13 +125,14 @@ static inline uint64_t tr_step_number(const float *step)
     X(HEAD_LOSS_GRAD, "head_loss_grad", 5, 4, 12)                                                                      \
     /* The head of ranks that hold rows [first, first + V) of W each. in: x, W, [bias], target (of the whole           \
      * vocabulary); out: stats (N,2) F32 = log-sum-exp of these rows' logits, logit of the target where it is one of   \
-     * them, else 0; (-FLT_MAX, 0) where masked. attr: softcap, scale, first */                                        \
-    X(HEAD_STATS, "head_stats", 4, 1, 0)                                                                               \
+     * them, else 0; (-FLT_MAX, 0) where masked; [logits (N,V) F32: kept for head_grad]. attr: softcap, scale, first   \
+     */                                                                                                                \
+    X(HEAD_STATS, "head_stats", 4, 2, 0)                                                                               \
     /* in: stats of all ranks (ranks * N, 2), one rank below the other; out: loss (N,1), lse (N,1): 0 where masked */  \
     X(HEAD_COMBINE, "head_combine", 1, 2, 0)                                                                           \
-    /* in: x, W, [bias], target, step, lse; out: dx (N,D): these rows' part of it, dW acc, [db acc]                    \
-     * attr: softcap, scale, first */                                                                                  \
-    X(HEAD_GRAD, "head_grad", 6, 3, 6)                                                                                 \
+    /* in: x, W, [bias], target, step, lse, [logits, which are overwritten]; out: dx (N,D): these rows' part of it,    \
+     * dW acc, [db acc]. attr: softcap, scale, first */                                                                \
+    X(HEAD_GRAD, "head_grad", 7, 3, 6)                                                                                 \
     /* in: x (N,1) F32; out: sum (1,1) F64 acc, in row order */                                                        \
     X(SUM, "sum", 1, 1, 1)                                                                                             \
     /* in: g (1,n); out: sum of squares (1,1) F64 acc: fixed chunks of 64 Ki elements, chunks added in order */        \

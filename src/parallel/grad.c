@@ -14,6 +14,7 @@ struct grads {
     tr_val *of; /* gradient of each forward value, or TR_NONE */
     int n_of;
     bool *is_dead; /* forward nodes replaced by their gradient */
+    int n_forward;
 };
 
 static bool wants_grad(const struct grads *g, tr_val v)
@@ -237,14 +238,34 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     add_losses(g, f->out[0]);
 }
 
-/* The head of ranks with a part of the vocabulary each: inputs 1 to 5 are x, W, bias, target and step. */
+/* The forward node that made v, and those it reads from in turn, run in the backward. */
+static void defer(struct grads *g, tr_val v)
+{
+    for (int i = 0; i < g->n_forward; i++) {
+        struct tr_node f = g->p->node[i];
+        if (f.out[0] != v)
+            continue;
+        if (f.op != TR_OP_HEAD_STATS)
+            defer(g, f.in[0]);
+        struct tr_node *n = tr_node_add(g->p, f.op, TR_BACKWARD_INPUT);
+        *n = f;
+        n->phase = TR_BACKWARD_INPUT;
+        g->is_dead[i] = true;
+        return;
+    }
+}
+
+/* The head of ranks with a part of the vocabulary each: inputs 1 to 6 are x, W, bias, target, step and logits. All of
+ * it runs in the backward, so that logits never outlive it. */
 static void grad_head_combine(struct grads *g, const struct tr_node *f)
 {
+    defer(g, f->out[0]);
     tr_val addend, dx = begin(g, f->in[1], &addend), dw = param_grad(g, f->in[2]), db = param_grad(g, f->in[3]);
     TR_BUG_ON(addend != TR_NONE);
     struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_GRAD, TR_BACKWARD_INPUT);
     memcpy(n->in, f->in + 1, 5 * sizeof *n->in);
     n->in[5] = f->out[1];
+    n->in[6] = f->in[6];
     n->out[0] = dx;
     n->out[1] = dw;
     n->out[2] = db;
@@ -273,30 +294,29 @@ static void grad_collective(struct grads *g, const struct tr_node *f)
     finish(g, f->in[0], dx, addend);
 }
 
-/* The row of each op. END: where gradients begin. REPLACES: so is this, and as its backward does the forward's work
- * too, the forward node goes. */
-enum where { INSIDE, END, REPLACES };
+/* The row of each op. is_end: gradients begin here; the backward does the forward's work too, so the forward node goes.
+ */
 static const struct {
     void (*emit)(struct grads *g, const struct tr_node *f);
-    enum where where;
+    bool is_end;
 } rules[TR_OP_COUNT] = {
-    [TR_OP_EMBED] = { grad_embed, INSIDE },
-    [TR_OP_LINEAR] = { grad_linear, INSIDE },
-    [TR_OP_LAYERNORM] = { grad_norm, INSIDE },
-    [TR_OP_RMSNORM] = { grad_norm, INSIDE },
-    [TR_OP_ROPE] = { grad_self, INSIDE },
-    [TR_OP_SCALE] = { grad_self, INSIDE },
-    [TR_OP_DROPOUT] = { grad_self, INSIDE },
-    [TR_OP_ATTENTION] = { grad_attention, INSIDE },
-    [TR_OP_ACT] = { grad_act, INSIDE },
-    [TR_OP_GLU] = { grad_glu, INSIDE },
-    [TR_OP_ADD] = { grad_add, INSIDE },
-    [TR_OP_HEAD_LOSS] = { grad_head, REPLACES },
-    [TR_OP_HEAD_COMBINE] = { grad_head_combine, END },
-    [TR_OP_ALL_REDUCE] = { grad_collective, INSIDE },
-    [TR_OP_ALL_GATHER] = { grad_collective, INSIDE },
-    [TR_OP_REDUCE_SCATTER] = { grad_collective, INSIDE },
-    [TR_OP_COPY] = { grad_collective, INSIDE },
+    [TR_OP_EMBED] = { grad_embed, false },
+    [TR_OP_LINEAR] = { grad_linear, false },
+    [TR_OP_LAYERNORM] = { grad_norm, false },
+    [TR_OP_RMSNORM] = { grad_norm, false },
+    [TR_OP_ROPE] = { grad_self, false },
+    [TR_OP_SCALE] = { grad_self, false },
+    [TR_OP_DROPOUT] = { grad_self, false },
+    [TR_OP_ATTENTION] = { grad_attention, false },
+    [TR_OP_ACT] = { grad_act, false },
+    [TR_OP_GLU] = { grad_glu, false },
+    [TR_OP_ADD] = { grad_add, false },
+    [TR_OP_HEAD_LOSS] = { grad_head, true },
+    [TR_OP_HEAD_COMBINE] = { grad_head_combine, true },
+    [TR_OP_ALL_REDUCE] = { grad_collective, false },
+    [TR_OP_ALL_GATHER] = { grad_collective, false },
+    [TR_OP_REDUCE_SCATTER] = { grad_collective, false },
+    [TR_OP_COPY] = { grad_collective, false },
 };
 
 static void drop_dead(struct grads *g, int n_forward)
@@ -313,7 +333,7 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
     if (!ctx->is_training)
         return TR_OK;
     struct grads g = { .p = p, .ctx = ctx, .n_of = p->n_values };
-    int n_forward = p->n_nodes;
+    int n_forward = g.n_forward = p->n_nodes;
     g.of = malloc((size_t)p->n_values * sizeof *g.of);
     g.is_dead = calloc((size_t)n_forward + 1, sizeof *g.is_dead);
     if (!g.of || !g.is_dead) {
@@ -334,11 +354,11 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
             g.is_dead[i] = true;
             continue;
         }
-        if (g.of[f.out[0]] == TR_NONE && rules[f.op].where == INSIDE)
+        if (g.of[f.out[0]] == TR_NONE && !rules[f.op].is_end)
             continue;
         TR_BUG_ON(!rules[f.op].emit);
         rules[f.op].emit(&g, &f);
-        g.is_dead[i] = rules[f.op].where == REPLACES;
+        g.is_dead[i] |= rules[f.op].is_end;
     }
     p->din = p->in == TR_NONE ? TR_NONE : g.of[p->in];
     TR_BUG_ON(p->din != TR_NONE && p->din == p->dout);

@@ -36,8 +36,6 @@ static bool is_dropped(const struct remake *r, tr_val root)
     if (r->maker[root] < 0)
         return false;
     const struct tr_node *n = &r->from->node[r->maker[root]];
-    if (n->op == TR_OP_HEAD_COMBINE) /* two numbers a row that cost all logits */
-        return false;
     if (r->mode == TR_RECOMPUTE_BLOCK)
         return true;
     return is_cheap(n->op) && n->out[0] == root; /* statistics are small: kept */

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 
 enum layout { WHOLE, ROWS, COLS, SHARED };
+enum { KEPT_LOGITS = 32 << 20 }; /* elements: what the head of one rank takes as scratch */
 
 struct tensor {
     struct tr_program *p;
     int size, rank;
+    bool is_training;
     enum layout between; /* of values between products: whole, or rows with sequence parallel */
     int n_values;        /* of the program as it came */
     enum layout *layout; /* of each of those */
@@ -233,10 +235,16 @@ static void rule_head(struct tensor *t, struct tr_node n)
         parts[i] = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
         value(t, parts[i])->dtype_is_fixed = true;
     }
+    tr_val logits = TR_NONE; /* from the forward to the gradient; computed again where they are too many */
+    if (t->is_training && rows * c.rows <= KEPT_LOGITS) {
+        logits = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows, c.rows, "logits");
+        value(t, logits)->dtype_is_fixed = true;
+    }
     struct tr_node *stats = tr_node_add(t->p, TR_OP_HEAD_STATS, TR_FORWARD);
     stats->in[0] = x;
     memcpy(stats->in + 1, n.in + 1, 3 * sizeof *n.in);
     stats->out[0] = parts[0];
+    stats->out[1] = logits;
     stats->attr = n.attr;
     stats->attr.first = c.row.first;
     add_collective(t, TR_OP_ALL_GATHER, parts[0], parts[1]);
@@ -245,6 +253,7 @@ static void rule_head(struct tensor *t, struct tr_node n)
     loss->in[0] = parts[1];
     loss->in[1] = x; /* from here on: what the gradient reads */
     memcpy(loss->in + 2, n.in + 1, 4 * sizeof *n.in);
+    loss->in[6] = logits;
     loss->out[0] = n.out[0];
     loss->out[1] = lse;
     loss->attr = n.attr;
@@ -294,6 +303,7 @@ enum tr_status tr_pass_tensor(struct tr_program *p, const struct tr_pass_ctx *ct
     struct tensor t = { .p = p,
                         .size = ctx->layout.size[TR_AXIS_TP],
                         .rank = ctx->layout.coord[TR_AXIS_TP],
+                        .is_training = ctx->is_training,
                         .between = ctx->layout.sp ? ROWS : WHOLE,
                         .n_values = p->n_values };
     if (t.size <= 1)

@@ -79,6 +79,9 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     if (c->opt.layout.data_size > 1)
         tr_str_addf(out, "each of %d ranks: zero %d, state in %d shards\n", c->opt.layout.data_size, c->opt.layout.zero,
                     c->opt.layout.shard_size);
+    if (c->opt.layout.size[TR_AXIS_TP] > 1)
+        tr_str_addf(out, "tensor rank %d of %d%s\n", c->opt.layout.coord[TR_AXIS_TP], c->opt.layout.size[TR_AXIS_TP],
+                    c->opt.layout.sp ? "; rows are split between products" : "");
     add_stages(c, out);
     tr_str_addf(out, "recompute: %s segments\n", recompute_name(c, modes, sizeof modes));
     tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_model_flops_per_token(m), a, sizeof a),
@@ -112,21 +115,32 @@ static void json_slices(const struct tr_compiled *c, enum tr_arena_id a, struct 
     tr_str_addf(out, "]");
 }
 
-void tr_plan_json(const struct tr_compiled *const *c, int n, int n_ranks, bool with_slices, struct tr_str *out)
+/* Which of the plans is that of a rank: pipeline ranks vary slowest; of tensor ranks the first hold one more row of an
+ * uneven vocabulary, the others one less; all else is equal. */
+static const struct tr_compiled *plan_of(const struct tr_compiled *const *c, int n_ranks, int rank)
 {
+    const int *size = c[0]->opt.layout.size;
+    int stage = rank / (n_ranks / size[TR_AXIS_PP]), tp = size[TR_AXIS_TP];
+    bool is_less = rank % tp >= c[0]->model->hp.vocab % tp;
+    return tp == 1 ? c[stage] : c[2 * stage + is_less];
+}
+
+void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, struct tr_str *out)
+{
+    int n_alike = n_ranks / c[0]->opt.layout.size[TR_AXIS_PP];
     size_t most = 0;
     double recompute = 0;
     tr_str_addf(out, "{\"ranks\": [");
-    for (int r = 0; r < n_ranks; r++) { /* the pipeline axis varies slowest; shards are equal, so ranks are */
-        const struct tr_compiled *one = c[r / (n_ranks / n)];
+    for (int r = 0; r < n_ranks; r++) {
+        const struct tr_compiled *one = plan_of(c, n_ranks, r);
         size_t total = tr_compiled_bytes(one);
         most = total > most ? total : most;
-        recompute += r % (n_ranks / n) == 0 ? one->train.recompute_flops : 0;
+        recompute += r % n_alike == 0 ? one->train.recompute_flops : 0;
         tr_str_addf(out, "%s{\"rank\": %d, \"total_bytes\": %zu, \"arenas\": [", r ? ", " : "", r, total);
         for (int i = 0; i < TR_A_COUNT; i++) {
             tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i),
                         one->bytes[i]);
-            if (with_slices && r % (n_ranks / n) == 0)
+            if (with_slices && r % n_alike == 0)
                 json_slices(one, (enum tr_arena_id)i, out);
             tr_str_addf(out, "}");
         }

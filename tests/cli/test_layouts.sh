@@ -118,6 +118,13 @@ for tp in "2" "4 --sp"; do
     alike odd-tp odd-one
     layouts=$((layouts + 1))
 done
+"$TRIREME" plan "${odd[@]}" --tp 4 --sp --dp 1 --per_device_train_batch_size 8 --json --threads 1 >plan.json
+python3 - <<'PY'
+import json
+plan = {r["rank"]: r["total_bytes"] for r in json.load(open("plan.json"))["ranks"]}
+run = {e["rank"]: e["reserved_bytes"] for e in map(json.loads, open("odd-tp/events.jsonl")) if e["event"] == "plan"}
+assert len(run) == 4 and run == plan, (run, plan)
+PY
 
 # What is sharded shrinks: optimizer state with zero 1, gradients with 2, parameters with 3.
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 24/' tiny.json >deep.json

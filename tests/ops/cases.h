@@ -41,9 +41,9 @@ static const struct op_shape {
     { TR_OP_DROPOUT, "aND sN1 pN1 z1S", "aND", false },
     { TR_OP_HEAD_LOSS, "aND aVD ?a1V tN1", "fN1", false },
     { TR_OP_HEAD_LOSS_GRAD, "aND aVD ?a1V tN1 z1S", "fN1 aND gVD ?g1V", true },
-    { TR_OP_HEAD_STATS, "aND aVD ?a1V tN1", "fN2", false },
+    { TR_OP_HEAD_STATS, "aND aVD ?a1V tN1", "fN2", false }, /* logits: of rows with a target only */
     { TR_OP_HEAD_COMBINE, "fV2", "fN1 fN1", false },
-    { TR_OP_HEAD_GRAD, "aND aVD ?a1V tN1 z1S fN1", "aND gVD ?g1V", true },
+    { TR_OP_HEAD_GRAD, "aND aVD ?a1V tN1 z1S fN1 ?fNV", "aND gVD ?g1V", true },
     { TR_OP_SUM, "fN1", "D11", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
     { TR_OP_ADAMW, "g1D z1S", "P1D m1D v1D ?a1D", false },

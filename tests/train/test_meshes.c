@@ -19,6 +19,10 @@ static const struct layout {
     { { 1, 1, 2, 1, 2 }, false, 1, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 2, 1, 2 }, true, 1, 1, TR_RECOMPUTE_NONE },
     { { 1, 1, 2, 1, 2 }, false, 2, 1, TR_RECOMPUTE_BLOCK }, { { 1, 1, 2, 1, 2 }, true, 2, 1, TR_RECOMPUTE_NONE },
     { { 1, 1, 2, 1, 2 }, false, 3, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 2, 1, 2 }, true, 3, 1, TR_RECOMPUTE_BLOCK },
+    { { 2, 1, 1, 1, 2 }, false, 0, 2, TR_RECOMPUTE_NONE },  { { 2, 1, 1, 1, 2 }, true, 0, 2, TR_RECOMPUTE_BLOCK },
+    { { 2, 2, 1, 1, 2 }, true, 0, 1, TR_RECOMPUTE_NONE },   { { 2, 1, 2, 1, 2 }, false, 3, 1, TR_RECOMPUTE_OP },
+    { { 2, 1, 2, 1, 2 }, true, 2, 1, TR_RECOMPUTE_BLOCK },  { { 2, 1, 1, 1, 4 }, true, 0, 2, TR_RECOMPUTE_NONE },
+    { { 1, 1, 2, 1, 4 }, true, 3, 1, TR_RECOMPUTE_OP },
 };
 
 struct run {
@@ -51,7 +55,7 @@ static bool is_legal(const char *dir, const struct layout *l)
     struct tr_model *m = NULL;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 24, .dropout = -1 };
     must(tr_model_open(dir, &opt, &m));
-    struct tr_legal_ask ask = { .model = m, .sp = l->sp };
+    struct tr_legal_ask ask = { .model = m, .sp = l->sp, .pp_chunks = 1, .n_micro = l->n_micro };
     memcpy(ask.size, l->axis, sizeof ask.size);
     bool is_good = tr_legal_check(&ask) == TR_OK;
     tr_error_clear();
@@ -136,9 +140,9 @@ static void each_layout(const char *dir, const char *name)
         run.n_cases++;
         if (!(share <= 1))
             fprintf(stderr,
-                    "%s: dp %d shard %d tp %d%s zero %d micro %d recompute %d: off by %.3g of what is allowed\n", name,
-                    l->axis[1], l->axis[2], l->axis[4], l->sp ? " sp" : "", l->zero, l->n_micro, (int)l->recompute,
-                    share);
+                    "%s: pp %d dp %d shard %d tp %d%s zero %d micro %d recompute %d: off by %.3g of what is allowed\n",
+                    name, l->axis[0], l->axis[1], l->axis[2], l->axis[4], l->sp ? " sp" : "", l->zero, l->n_micro,
+                    (int)l->recompute, share);
         CHECK(share <= 1);
     }
 }
@@ -166,6 +170,12 @@ static void every_golden_case_trains_alike_on_four_ranks(void **state)
     run_ranks(4, as_rank, NULL);
 }
 
+static void every_golden_case_trains_alike_on_eight_ranks(void **state)
+{
+    (void)state;
+    run_ranks(8, as_rank, NULL);
+}
+
 /* One reduction in thousands is not taken: forward, backward or of a gradient, whichever hit it is. */
 static void as_broken_rank(const struct tr_comm_env *env, void *ctx)
 {
@@ -191,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_golden_case_trains_alike_on_two_ranks),
         cmocka_unit_test(every_golden_case_trains_alike_on_four_ranks),
+        cmocka_unit_test(every_golden_case_trains_alike_on_eight_ranks),
         cmocka_unit_test(a_skipped_reduction_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

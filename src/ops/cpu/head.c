@@ -4,7 +4,8 @@
  * their gradient for dx and dW. A block is as many rows as fit in BLOCK_BYTES, because each one reads W twice and reads
  * and writes dW; it is a power of two, so blocks end where tr_gemm cuts K and dW has the bits of one product over all
  * rows. Rejected: blocks of the vocabulary (logits would be computed twice). A rank with a part of the vocabulary does
- * the same in two calls: HEAD_STATS, and with what all ranks found, HEAD_GRAD.
+ * the same in two calls: HEAD_STATS, and with what all ranks found, HEAD_GRAD; the logits wait in a value between them,
+ * or are computed again where they would be too many.
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
@@ -21,6 +22,7 @@ struct head {
     const struct tr_view *loss; /* NULL: HEAD_GRAD */
     const struct tr_view *lse;  /* HEAD_GRAD: of all ranks' logits */
     const struct tr_view *dx;   /* then dW and db */
+    const struct tr_view *kept; /* all logits, when they wait between two calls; else NULL */
     bool want_grad;
     bool is_stats;
     float scale, grad_scale;
@@ -43,10 +45,23 @@ static int64_t block_rows(const struct tr_call *c)
     return tr_min64(n, c->in[0].rows);
 }
 
-/* After the logits: one factor per row, for the bias gradient. */
+/* Scratch begins with one factor per row, for the bias gradient; then the logits. */
+static size_t ones_bytes(const struct tr_call *c)
+{
+    return tr_round_up((size_t)block_rows(c) * sizeof(float), 64);
+}
+
+/* By rows: kernels know absence by data, plans by shape. */
+static const struct tr_view *kept_of(const struct tr_call *c)
+{
+    const struct tr_view *v = c->op == TR_OP_HEAD_STATS ? &c->out[1] : &c->in[6];
+    return (c->op == TR_OP_HEAD_STATS || c->op == TR_OP_HEAD_GRAD) && v->rows > 0 ? v : NULL;
+}
+
 static size_t z_bytes(const struct tr_call *c)
 {
-    return tr_round_up((size_t)(block_rows(c) * (row_floats(c->in[1].rows) + 1)) * sizeof(float), 64);
+    size_t own = kept_of(c) ? 0 : (size_t)(block_rows(c) * row_floats(c->in[1].rows)) * sizeof(float);
+    return ones_bytes(c) + tr_round_up(own, 64);
 }
 
 size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads)
@@ -83,12 +98,17 @@ static void row_task(void *ctx, int64_t task, int worker)
                               .scale = h->scale,
                               .softcap = h->c->attr.softcap,
                               .want_grad = h->want_grad,
-                              .grad_scale = h->grad_scale,
-                              .lse = h->lse ? row_of(h->lse, row) : NULL };
+                              .grad_scale = h->grad_scale };
     (void)worker;
     TR_BUG_ON(!h->is_stats && !h->lse && target >= r.n);
-    float loss = target < 0 ? 0 : h->ops->cross_entropy(&r);
-    if (target < 0 && h->want_grad)
+    float loss = 0;
+    if (target >= 0 && h->lse && !h->kept)
+        (void)h->ops->logits(&r);
+    if (target >= 0 && h->lse)
+        h->ops->logit_grad(&r, *row_of(h->lse, row));
+    else if (target >= 0)
+        loss = h->ops->cross_entropy(&r);
+    else if (h->want_grad)
         memset(r.z, 0, (size_t)r.n * sizeof(float));
     if (h->loss)
         *row_of(h->loss, row) = h->is_stats && target < 0 ? -FLT_MAX : loss;
@@ -125,7 +145,8 @@ static void block_logits(struct head *h)
     g.a = (const char *)h->x->data + (size_t)(h->row * h->x->ld) * tr_dtype_bytes(h->x->dtype);
     g.lda = h->x->ld, g.a_dtype = h->x->dtype;
     g.c = h->z, g.ldc = h->ld_z, g.c_dtype = TR_F32;
-    tr_gemm(&g, h->c->pool, h->gemm_scratch);
+    if (!h->lse || !h->kept)
+        tr_gemm(&g, h->c->pool, h->gemm_scratch);
     tr_pool_run(h->c->pool, h->n_rows, row_task, h);
 }
 
@@ -143,7 +164,7 @@ static void block_grads(const struct head *h, bool is_first)
     g.accumulate = c->accumulate[dw - c->out] || !is_first;
     run_into(h, &g, dw, 0);
 
-    float *ones = h->z + h->n_rows * h->ld_z;
+    float *ones = c->scratch;
     for (int64_t i = 0; i < h->n_rows; i++)
         ones[i] = 1.0f / h->scale;
     g = (struct tr_gemm){ .m = 1, .n = h->w->rows, .k = h->n_rows, .a = ones, .lda = h->n_rows, .a_dtype = TR_F32 };
@@ -185,6 +206,7 @@ static void run_blocks(struct head *h)
     bool is_first = true;
     for (h->row = 0; h->row < h->x->rows; h->row += n_block) {
         h->n_rows = tr_min64(n_block, h->x->rows - h->row);
+        h->z = h->kept ? row_of(h->kept, h->row) : h->z;
         if (!has_target(h)) {
             skip_block(h);
             continue;
@@ -209,8 +231,9 @@ static struct head head_of(const struct tr_call *c)
                           .target = &c->in[3],
                           .loss = &c->out[0],
                           .scale = c->attr.scale == 0.0f ? 1.0f : c->attr.scale,
-                          .z = c->scratch,
-                          .ld_z = row_floats(c->in[1].rows),
+                          .kept = kept_of(c),
+                          .z = (float *)(void *)((char *)c->scratch + ones_bytes(c)),
+                          .ld_z = kept_of(c) ? kept_of(c)->ld : row_floats(c->in[1].rows),
                           .gemm_scratch = (char *)c->scratch + z_bytes(c) };
 }
 

@@ -46,7 +46,8 @@ static void row_dlogits(const struct tr_call *c, int64_t n, double lse, double *
     int64_t target = tr_ref_int(&c->in[3], n);
     double inv_tokens = (double)((const float *)c->in[4].data)[TR_STEP_INV_TOKENS];
     for (int64_t v = 0; v < c->in[1].rows; v++) {
-        double l = target < 0 ? 0 : logit(c, n, v);
+        bool is_kept = c->op == TR_OP_HEAD_GRAD && c->in[6].data;
+        double l = target < 0 ? 0 : is_kept ? tr_ref_get(&c->in[6], n, v) : logit(c, n, v);
         double p = target < 0 ? 0 : exp(l - lse) - (v + c->attr.first == target ? 1.0 : 0.0);
         dz[v] = p * inv_tokens * tr_ref_softcap_slope(l, c->attr.softcap);
     }
@@ -106,8 +107,11 @@ void tr_ref_HEAD_STATS(const struct tr_call *c)
         int64_t target = tr_ref_int(&c->in[3], n);
         double sum = 0, at_target = 0;
         for (int64_t v = 0; v < c->in[1].rows && target >= 0; v++) {
-            sum += exp(logit(c, n, v));
-            at_target += v + c->attr.first == target ? logit(c, n, v) : 0;
+            double l = logit(c, n, v);
+            sum += exp(l);
+            at_target += v + c->attr.first == target ? l : 0;
+            if (c->out[1].data)
+                tr_ref_put(&c->out[1], n, v, l);
         }
         tr_ref_put(&c->out[0], n, 0, target < 0 ? (double)-FLT_MAX : log(sum));
         tr_ref_put(&c->out[0], n, 1, at_target);

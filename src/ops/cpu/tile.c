@@ -304,8 +304,7 @@ static float cross_entropy(const struct tr_logit_row *row)
 {
     struct run z = { (char *)row->z, false };
     float max = logits(row), at_target = row->target < 0 ? 0 : row->z[row->target], sum = exponentials(row, max);
-    float t = row->softcap != 0 ? at_target / row->softcap : 0;
-    float factor = row->lse ? row->grad_scale * expf(max - *row->lse) : row->grad_scale / sum;
+    float t = row->softcap != 0 ? at_target / row->softcap : 0, factor = row->grad_scale / sum;
     if (row->want_grad) {
         for (int64_t j = 0; j < row->n; j += TR_LANES)
             v_store(z, j, row->n, v_load(z, j, row->n) * factor);
@@ -313,6 +312,19 @@ static float cross_entropy(const struct tr_logit_row *row)
             row->z[row->target] -= row->grad_scale * (1.0f - t * t);
     }
     return logf(sum) + (max - at_target);
+}
+
+static void logit_grad(const struct tr_logit_row *row, float lse)
+{
+    struct run z = { (char *)row->z, false };
+    float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0;
+    float at_target = row->target < 0 ? 0 : row->z[row->target] * inv_cap;
+    for (int64_t j = 0; j < row->n; j += TR_LANES) {
+        vf l = v_load_or(z, j, row->n, -INFINITY), p = v_exp_fma(l - lse) * row->grad_scale, t = l * inv_cap;
+        v_store(z, j, row->n, row->softcap != 0 ? p * (1.0f - t * t) : p);
+    }
+    if (row->target >= 0)
+        row->z[row->target] -= row->grad_scale * (1.0f - at_target * at_target);
 }
 
 const struct tr_tile_ops TR_FAST(tile_ops) = { .mm = mm,
@@ -324,4 +336,6 @@ const struct tr_tile_ops TR_FAST(tile_ops) = { .mm = mm,
                                                .fade = fade,
                                                .dot = dot,
                                                .softmax_bwd = softmax_bwd,
-                                               .cross_entropy = cross_entropy };
+                                               .cross_entropy = cross_entropy,
+                                               .logits = logits,
+                                               .logit_grad = logit_grad };

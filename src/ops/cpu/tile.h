@@ -53,6 +53,10 @@ struct tr_tile_ops {
     void (*softmax_bwd)(float *s, float *dp, const float *keep, int64_t n_rows, const float *lse, const float *dot,
                         float cap);
     float (*cross_entropy)(const struct tr_logit_row *r);
+    /* The same in two: z becomes the capped logits, their maximum is returned; then, with the log-sum-exp of these and
+     * others' logits, their gradient. */
+    float (*logits)(const struct tr_logit_row *r);
+    void (*logit_grad)(const struct tr_logit_row *r, float lse);
 };
 
 /* One row of logits: z = x.w on entry; softmax cross entropy against `target`. */
@@ -63,7 +67,6 @@ struct tr_logit_row {
     float scale, softcap;
     bool want_grad;
     float grad_scale; /* z becomes grad_scale * d loss / d (scale * x.w + bias) */
-    const float *lse; /* NULL: these are all logits; else the log-sum-exp of all of them */
 };
 
 extern const struct tr_tile_ops tr_fast_tile_ops_base, tr_fast_tile_ops_avx2, tr_fast_tile_ops_avx512;
