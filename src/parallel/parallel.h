@@ -102,7 +102,8 @@ enum tr_action_kind {
 };
 
 /* Parameters live with the first segment of their rank that uses them; those that several stages hold have a home of
- * their own, after the last segment. A segment reads at most its own home and one other. */
+ * their own, after the last segment. A segment reads at most its own home and one other. In order (tr_layout) one rank
+ * sums the gradients of the two uses apart, as two stages would: the later use's in the home after that, its twin. */
 enum { TR_MAX_HOMES = 2 };
 
 struct tr_action {
@@ -196,7 +197,7 @@ struct tr_compiled {
     enum tr_recompute *recompute_of;                          /* by segment */
     struct tr_param_place *place;                             /* by parameter */
     struct tr_flat *flat;                                     /* by home */
-    int n_homes;                                              /* segments + 1 */
+    int n_homes;                                              /* segments, the shared one, its twin */
     int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
     struct tr_order *order;                                   /* of the pipeline (order.h); NULL: no training */
     double bubble;                                            /* of that order, by the formula */

@@ -110,12 +110,16 @@ static void place_params(struct tr_compiled *c)
         struct tr_flat *f = &c->flat[g];
         if (f->n == 0)
             continue;
-        f->value = place_flat(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
+        bool is_twin = g == c->model->n_segments + 1;
+        if (!is_twin)
+            f->value = place_flat(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
         if (o->is_inference)
             continue;
         f->grad = place_flat(c, TR_A_GRADS, g, tr_grad_zero(&o->layout) >= 2, o->grad_dtype, "");
         f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
                           "sums of earlier micro-batches");
+        if (is_twin)
+            continue;
         if (has_master)
             f->state[TR_S_MASTER] = place_flat(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
         for (int k = 0; k < o->n_moments; k++)
@@ -298,7 +302,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
-    c->n_homes = m->n_segments + 1;
+    c->n_homes = m->n_segments + 2;
     c->flat = calloc((size_t)c->n_homes, sizeof *c->flat);
     c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
     c->norm_first = calloc((size_t)m->n_params + 1, sizeof *c->norm_first);

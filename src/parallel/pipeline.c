@@ -329,11 +329,12 @@ static enum tr_status play(struct player *pl, bool is_training)
         else
             play_message(pl, &steps.step[i]);
     if (is_training) {
-        if (c->flat[c->n_homes - 1].n > 0)
-            add_action(pl, TR_DO_TIE, c->n_homes - 1, 0);
+        int shared = pl->m->n_segments;
+        if (c->flat[shared].n > 0)
+            add_action(pl, TR_DO_TIE, shared, 0);
         add_action(pl, TR_DO_CLIP, 0, 0);
-        for (int g = 0; g < c->n_homes; g++)
-            if (g < pl->m->n_segments ? tr_segment_is_here(c, g) : c->flat[g].n > 0)
+        for (int g = 0; g <= shared; g++)
+            if (g < shared ? tr_segment_is_here(c, g) : c->flat[g].n > 0)
                 add_action(pl, TR_DO_UPDATE, g, 0);
     }
     st = pl->st != TR_OK ? pl->st : pl->sim.failed;

@@ -107,11 +107,11 @@ static void print_action(const struct tr_compiled *c, const struct tr_action *a,
     static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
     const struct tr_schedule *s = &c->train;
     const struct tr_model *m = c->model;
-    bool is_shared = a->segment == m->n_segments;
+    bool is_shared = a->segment >= m->n_segments;
     const struct tr_program *p = is_shared ? NULL : m->program[m->segment[a->segment].program];
     tr_str_addf(out, a->kind == TR_DO_CLIP ? "%s" : "%-15s", names[a->kind]);
     if (a->kind != TR_DO_CLIP)
-        tr_str_addf(out, " %s", is_shared ? "shared" : p->name);
+        tr_str_addf(out, " %s", is_shared ? (a->segment == m->n_segments ? "shared" : "twin") : p->name);
     if (a->kind != TR_DO_CLIP && !is_shared && m->segment[a->segment].layer >= 0)
         tr_str_addf(out, ".%d", m->segment[a->segment].layer);
     if (a->kind <= TR_DO_BACKWARD_WEIGHT || a->kind == TR_DO_SEND || a->kind == TR_DO_RECV || a->kind == TR_DO_WAIT)

@@ -20,7 +20,8 @@ static void find_places(struct tr_compiled *c)
     for (int g = 0; g < m->n_segments; g++)
         for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++) {
             struct tr_param_place *p = &c->place[m->segment[g].param[k]];
-            bool is_elsewhere = p->stage >= 0 && p->stage % n_ranks != c->stage_of[g] % n_ranks;
+            bool is_elsewhere =
+                p->stage >= 0 && (p->stage % n_ranks != c->stage_of[g] % n_ranks || c->opt.layout.in_order);
             TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1)); /* only these meet */
             if (p->stage < 0)
                 p->stage = c->stage_of[g];
@@ -83,6 +84,10 @@ enum tr_status tr_flats_measure(struct tr_compiled *c)
         f->shard_n = f->n / n_shards;
         f->shard_first = f->shard_n * rank;
     }
+    if (l->in_order && l->size[TR_AXIS_PP] == 1) { /* the twin: gradients only, cut as the shared home is */
+        c->flat[m->n_segments + 1] = c->flat[m->n_segments];
+        c->flat[m->n_segments + 1].n_partial = 0;
+    }
     for (int i = 0; i < m->n_params; i++) {
         struct tr_param_place *p = &c->place[i];
         if (p->home < 0)
@@ -123,12 +128,28 @@ static void emit(struct pass *p, const struct tr_action *a)
     p->s->action[p->s->n_actions++] = *a;
 }
 
-static void emit_home(struct pass *p, enum tr_action_kind kind, int home, int micro)
+/* What happens to home `to`, in the place where the values and gradients of `home` are. */
+static void emit_to(struct pass *p, enum tr_action_kind kind, int to, int home, int micro)
 {
-    struct tr_action a = { .kind = kind, .segment = home, .micro = micro, .n_homes = 1, .home = { home } };
+    struct tr_action a = { .kind = kind, .segment = to, .micro = micro, .n_homes = 1, .home = { home } };
     a.value[0] = p->value_at[home];
     a.grad[0] = p->grad_at[home];
     emit(p, &a);
+}
+
+static void emit_home(struct pass *p, enum tr_action_kind kind, int home, int micro)
+{
+    emit_to(p, kind, home, home, micro);
+}
+
+/* The gradients of the later use make room for those of the earlier one; the last time they are complete. */
+static void emit_twin(struct pass *p, int shared, int micro)
+{
+    int twin = p->m->n_segments + 1;
+    TR_BUG_ON(shared != p->m->n_segments);
+    emit_to(p, TR_DO_FOLD, twin, shared, micro);
+    if (p->c->opt.layout.data_size > 1 && micro == p->c->opt.n_micro - 1)
+        emit_home(p, TR_DO_REDUCE, twin, micro);
 }
 
 static bool is_compute(const struct tr_action *a)
@@ -230,8 +251,11 @@ static void pass_compute(struct pass *p, int i, int zero)
         *n_torn += a.kind == TR_DO_BACKWARD_INPUT ? 1 : a.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
         /* A torn buffer holds some parameters' share of a micro-batch and not others': it is not done. */
         bool is_done = is_last_touch(p, i, a.home[h], grad_zero < 2) && *n_torn == 0;
-        if (l->in_order && p->c->opt.n_micro > 1 && is_last_touch(p, i, a.home[h], false))
+        bool is_last_of_micro = is_last_touch(p, i, a.home[h], false);
+        if (l->in_order && p->c->opt.n_micro > 1 && is_last_of_micro)
             emit_home(p, TR_DO_FOLD, a.home[h], a.micro);
+        if (l->in_order && !is_last_of_micro)
+            emit_twin(p, a.home[h], a.micro);
         if (l->data_size > 1 && is_done) {
             emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
             if (grad_zero >= 2) {

@@ -21,6 +21,7 @@ enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, si
 
 /* exec_order.c: sums whose order no layout changes. */
 void tr_exec_fold(struct tr_exec *e, const struct tr_action *a);
+void tr_exec_add_twin(struct tr_exec *e, int shared, char *at); /* to this rank's part of the shared gradients */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
 

@@ -36,12 +36,20 @@ void tr_exec_fold(struct tr_exec *e, const struct tr_action *a)
             run_op(e, TR_OP_ADD, sum, levels + (size_t)k * bytes, sum, f->n);
         else if (!is_last)
             break;
-    if (is_last)
+    bool is_twin = a->segment != a->home[0];
+    if (is_last && !is_twin)
         return;
-    run_op(e, TR_OP_CAST, sum, NULL, levels + (size_t)k * bytes, f->n);
+    run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->grad : levels + (size_t)k * bytes, f->n);
     for (int i = 0; i < e->c->model->n_params; i++)
-        if (e->c->place[i].home == a->segment)
+        if (e->c->place[i].home == a->home[0])
             e->is_touched[i] = false;
+}
+
+void tr_exec_add_twin(struct tr_exec *e, int shared, char *at)
+{
+    const struct tr_flat *f = &e->c->flat[shared], *twin = &e->c->flat[shared + 1];
+    size_t skip = e->c->opt.layout.zero >= 1 ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0;
+    run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + twin->grad + skip, at, f->shard_n);
 }
 
 /* Part `rank` of n elements, summed over the ranks of a group in the order of the tree. */

@@ -40,6 +40,10 @@ enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
                          .count = (size_t)f->shard_n,
                          .site = "gradients of shared parameters" };
     enum tr_status st = tr_exec_settle(e, a->segment);
+    if (e->c->flat[a->segment + 1].n > 0) { /* both uses are here */
+        tr_exec_add_twin(e, a->segment, at);
+        return st;
+    }
     int64_t start = tr_clock_us();
     if (st == TR_OK)
         st = tr_comm_run(e->mesh->ends, &c);

@@ -45,7 +45,7 @@ static bool is_power_of_2(int64_t n)
 }
 
 /* Ranks can climb one tree over all micro-batches where each holds a whole branch of it. */
-static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR_AXES], const struct tr_model *m)
+static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR_AXES])
 {
     if (cfg->reproducible != TR_REPRODUCIBLE_LAYOUT)
         return TR_OK;
@@ -56,11 +56,6 @@ static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR
                        cfg->gradient_accumulation_steps, cfg->dp);
     if (axis[TR_AXIS_DP] > 1 && !is_power_of_2(axis[TR_AXIS_SHARD]))
         return tr_fail(TR_USAGE, "reproducible layout: hybrid_shard %d is not a power of 2", axis[TR_AXIS_SHARD]);
-    if (cfg->pp > 1 && m->hp.is_tied)
-        return tr_fail(TR_USAGE,
-                       "reproducible layout with pp %" PRId64
-                       ": a tied embedding is summed in another order on two stages; use --reproducible config",
-                       cfg->pp);
     return TR_OK;
 }
 
@@ -190,7 +185,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
         struct tr_legal_ask ask = legal_ask(cfg, s->model);
         TR_TRY(tr_legal_check(&ask));
-        TR_TRY(check_order(cfg, s->axis, s->model));
+        TR_TRY(check_order(cfg, s->axis));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
