@@ -40,6 +40,16 @@ bool tr_card_agrees(const struct tr_card *a, const struct tr_card *b); /* sites 
 const char *tr_card_text(const struct tr_card *card, const char *name, int rank, uint64_t seq, const char *site,
                          char *buf, size_t n_buf);
 
+/* A rank of this host that a signal stopped is given up after TR_STOPPED_US, however long waits may be: a short stop is
+ * survived, a long one is a hang. Time counts while the one who looks runs itself. */
+enum { TR_STOPPED_US = 4300 * 1000, TR_STOPPED_STEP_US = 200 * 1000 };
+struct tr_stopped {
+    int pid;
+    int64_t us, last_us;
+};
+bool tr_is_stopped(int pid);
+bool tr_stopped_too_long(struct tr_stopped *s, int pid, int64_t now_us); /* call it often while waiting for pid */
+
 /* Collectives whose data of each rank fits in `bytes` beside the card. */
 bool tr_small_fits(const struct tr_coll *c, int n, size_t bytes);
 void tr_small_put(const struct tr_coll *c, int n, int me, void *small);

@@ -246,17 +246,35 @@ static enum tr_status blame(struct mpi_world *w, const struct mpi_channel *ch, i
                         p->host, mine, s, p->answer.text[0] ? p->answer.text : "no collective");
 }
 
+/* Somebody this channel needs is stopped, on this host, and was so for too long. */
+static enum tr_status look_for_stopped(struct mpi_world *w, const struct mpi_channel *ch, int64_t now_us)
+{
+    char mine[MPI_TEXT_MAX / 4];
+    for (int i = 0; i < ch->comm->base.size; i++) {
+        int r = ch->comm->ranks[i];
+        const struct mpi_peer *p = &w->peers[r];
+        if (p->fd < 0 || (ch->peer >= 0 && ch->peer != i) || !tr_is_stopped(p->pid))
+            continue;
+        if (!tr_stopped_too_long(&w->stopped, p->pid, now_us))
+            return TR_OK;
+        return tr_mpi_raise(w, TR_TIMEOUT, "rank %d (pid %d, %s) holds up %s: it is stopped by a signal", r, p->pid,
+                            p->host, place_text(ch, mine, sizeof mine));
+    }
+    return TR_OK;
+}
+
 enum tr_status tr_mpi_look_around(struct mpi_world *w, const struct mpi_channel *ch, int64_t waited_us)
 {
-    enum tr_status st = TR_OK;
+    enum tr_status st;
     int64_t now_us = tr_clock_us();
     if (now_us - w->checked_us < MPI_SLICE_US)
         return TR_OK;
     w->checked_us = now_us;
-    if (st == TR_OK)
-        st = look_for_dead(w, ch);
+    st = look_for_dead(w, ch);
     if (st == TR_OK && waited_us >= CLOSED_US)
         st = look_for_closed(w, ch);
+    if (st == TR_OK && ch)
+        st = look_for_stopped(w, ch, now_us);
     if (st != TR_OK || waited_us < w->timeout_us)
         return st;
     if (!w->asked_us) {

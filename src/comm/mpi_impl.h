@@ -118,7 +118,8 @@ struct mpi_world {
     struct control heard;
     struct letter fault, closed, question;
     const struct mpi_channel *waits_in; /* what this rank's caller waits for; NULL: nothing */
-    int64_t checked_us, asked_us;       /* asked_us: of the question that is open; 0: none */
+    struct tr_stopped stopped;
+    int64_t checked_us, asked_us; /* asked_us: of the question that is open; 0: none */
 };
 
 /* mpi.c */

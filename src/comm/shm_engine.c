@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { N_SPINS_MIN = 10, N_SPINS_MAX = 2560, N_YIELDS = 8, HELPER_SLICE_US = 1000 * 1000 };
+enum { N_SPINS_MIN = 10, N_SPINS_MAX = 2560, N_YIELDS = 8, HELPER_SLICE_US = 1000 * 1000, STOP_LOOK_US = 100 * 1000 };
 
 uint64_t tr_shm_alloc(struct world *w, size_t bytes)
 {
@@ -289,9 +289,12 @@ static enum tr_status nap(struct world *w, int64_t us)
 static enum tr_status look_around(struct world *w, const struct channel *ch, int64_t waited_us, int64_t now_us)
 {
     enum tr_status st = tr_shm_fault(w);
-    if (st == TR_OK && now_us - w->checked_us >= SLICE_US)
+    bool is_held_up = false;
+    if (st == TR_OK && now_us - w->checked_us >= SLICE_US) {
         st = tr_shm_dead_peer(w, ch);
-    if (st == TR_OK && waited_us >= w->timeout_us && ch->word)
+        is_held_up = waited_us >= STOP_LOOK_US && tr_shm_is_held_up(w, ch, now_us);
+    }
+    if (st == TR_OK && (waited_us >= w->timeout_us || is_held_up) && ch->word)
         st = tr_shm_timed_out(w, ch, waited_us);
     tr_shm_here(w, ch);
     return st;

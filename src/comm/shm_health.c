@@ -6,7 +6,6 @@
  */
 #include "comm/shm_impl.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
@@ -113,25 +112,9 @@ enum tr_status tr_shm_dead_peer(struct world *w, const struct channel *ch)
     return TR_OK;
 }
 
-/* 'R', 'S', 'D', 'T' ... of a process, or '?'. */
-static char state_of(int pid)
-{
-    char path[64], text[512];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return '?';
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
-    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
-    return p && p[1] == ' ' && p[2] ? p[2] : '?';
-}
-
 static bool is_stopped(const struct world *w, int r)
 {
-    char c = state_of(w->h->slots[r].pid);
-    return c == 'T' || c == 't';
+    return tr_is_stopped(w->h->slots[r].pid);
 }
 
 /* Who is behind in ch, and is it only waiting itself? Then the one it waits for, and so on. */
@@ -148,6 +131,11 @@ static int culprit_of(struct world *w, const struct channel *ch)
         r = next;
     }
     return r;
+}
+
+bool tr_shm_is_held_up(struct world *w, const struct channel *ch, int64_t now_us)
+{
+    return ch->word && tr_stopped_too_long(&w->stopped, w->h->slots[culprit_of(w, ch)].pid, now_us);
 }
 
 enum tr_status tr_shm_timed_out(struct world *w, const struct channel *ch, int64_t waited_us)

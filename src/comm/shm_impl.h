@@ -148,6 +148,7 @@ struct world {
     atomic_int n_callers; /* threads inside wait or post: the helper keeps away */
     struct channel *active;
     int64_t checked_us; /* health of the peers */
+    struct tr_stopped stopped;
 };
 
 static inline void *at_offset(const struct world *w, uint64_t at)
@@ -172,6 +173,7 @@ enum tr_status tr_shm_fault(const struct world *w); /* TR_OK, or what was raised
 enum tr_status tr_shm_raise(struct world *w, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
 enum tr_status tr_shm_dead_peer(struct world *w, const struct channel *ch); /* raises if one died; ch may be NULL */
 enum tr_status tr_shm_timed_out(struct world *w, const struct channel *ch, int64_t waited_us); /* always raises */
+bool tr_shm_is_held_up(struct world *w, const struct channel *ch, int64_t now_us); /* by a stopped rank, too long */
 void tr_shm_here(struct world *w, const struct channel *ch); /* publishes what this rank waits in; NULL = nothing */
 
 /* shm_move.c: the data. */

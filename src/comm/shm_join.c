@@ -307,7 +307,7 @@ out:
                 close(guests[r].fd);
                 n_told++;
             }
-        if (st != TR_OK && fds[0].fd >= 0)
+        if (st != TR_OK && st != TR_TIMEOUT && fds[0].fd >= 0) /* who is later than the bound finds out by himself */
             turn_away(env, fds[0].fd, &hi, n_told);
     }
     if (memory >= 0)

@@ -139,7 +139,7 @@ static void blame(struct job *j, const struct rank *r)
     if (j->n_running == 0)
         return;
     ask_all(j, SIGTERM);
-    j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 5);
+    j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 4);
 }
 
 /* What is due at this time. */

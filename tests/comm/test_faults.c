@@ -4,7 +4,13 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-enum { N_KILLS = 80, N_STOPS = 20, N_JOIN_KILLS = 20, N_X = 30000 };
+/* Instrumented ranks start ten times slower: there a few of each are enough to see races, and the plain build finds the
+ * rare instants. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { N_KILLS = 12, N_STOPS = 4, N_JOIN_KILLS = 5, N_X = 30000 };
+#else
+enum { N_KILLS = 80, N_STOPS = 10, N_JOIN_KILLS = 12, N_X = 30000 };
+#endif
 
 /* Bounds in time hold for ranks that get to run: on a busy machine they stretch with the work that waits for each core.
  */
@@ -180,6 +186,22 @@ static void a_stopped_rank_is_named_when_the_bound_runs_out(void **state)
     hit_random_ranks(N_STOPS, SIGSTOP, stop_timeout_us, stop_timeout_us + second_us, TR_TIMEOUT);
 }
 
+/* Without waiting for a long bound: the kernel says that it is stopped. */
+static void a_stopped_rank_is_named_within_five_seconds_whatever_the_bound(void **state)
+{
+    (void)state;
+    struct board *b = new_board(300 * INT64_C(1000000));
+    pid_t pids[N_RANKS_MAX];
+    start_all(4, loop_for_ever, b, pids);
+    for (int64_t t = tr_clock_us(); !all_work(b, 4) && tr_clock_us() - t < 10000000;)
+        usleep(200);
+    int64_t hit_us = tr_clock_us();
+    kill(pids[2], SIGSTOP);
+    reap(4, pids, 2);
+    check_reports(b, 4, 2, pids[2], hit_us, 4 * second_us + second_us, TR_TIMEOUT);
+    munmap(b, sizeof *b);
+}
+
 /* All ranks stopped together for longer than the bound, as a scheduler may do: nobody is to blame. */
 static void a_job_stopped_as_a_whole_goes_on(void **state)
 {
@@ -221,9 +243,7 @@ static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
             if (r != victim) {
                 char name[16];
                 (void)snprintf(name, sizeof name, "rank %d", victim);
-                bool is_named =
-                    strstr(b->rank[r].text, name) || strstr(b->rank[r].text, "rank 0 of job") ||
-                    strstr(b->rank[r].text, "left before all ranks had joined"); /* came too late, or heard it second */
+                bool is_named = strstr(b->rank[r].text, name) || strstr(b->rank[r].text, "rank 0 of job");
                 if ((b->rank[r].st != TR_PEER && b->rank[r].st != TR_TIMEOUT) || !is_named)
                     fail_msg("rank %d of victim %d: %s", r, victim, b->rank[r].text);
                 assert_true(b->rank[r].at_us - hit_us < stop_timeout_us + 2 * second_us);
@@ -391,10 +411,8 @@ static void open_wrongly(const struct tr_comm_env *given, void *ctx)
         env.rank = 1;
         env.size += b->timeout_us == 1;
     }
-    enum tr_status st = tr_comm_open("shm", &env, &w);
-    CHECK(st == TR_USAGE || st == TR_PEER); /* who hears last hears that the others have left */
-    if (st == TR_USAGE)
-        CHECK(strstr(tr_error_text(), b->timeout_us == 1 ? "was started for 3 ranks" : "rank 1 was started twice"));
+    CHECK(tr_comm_open("shm", &env, &w) == TR_USAGE);
+    CHECK(strstr(tr_error_text(), b->timeout_us == 1 ? "was started for 3 ranks" : "rank 1 was started twice"));
 }
 
 static void two_ranks_of_one_number_and_other_sizes_are_refused(void **state)
@@ -444,8 +462,10 @@ static void nothing_is_left_behind(void **state)
         print_message("%d meeting places of this user are open\n", n_places);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) /* one of them, to run it many times */
+        cmocka_set_test_filter(argv[1]);
     second_us = stretched(1000 * 1000);
     stop_timeout_us = stretched(400 * 1000);
     const struct CMUnitTest tests[] = {
@@ -457,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_rank_killed_at_a_failpoint_is_named),
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),
         cmocka_unit_test(a_stopped_rank_is_named_when_the_bound_runs_out),
+        cmocka_unit_test(a_stopped_rank_is_named_within_five_seconds_whatever_the_bound),
         cmocka_unit_test(a_job_stopped_as_a_whole_goes_on),
         cmocka_unit_test(a_rank_killed_while_they_join_does_not_hold_the_others),
         cmocka_unit_test(nothing_is_left_behind),

@@ -54,6 +54,8 @@ static void one_aborts(const struct tr_comm_env *env, void *ctx)
 {
     struct tr_comm *w;
     CHECK_OK(tr_comm_open(ctx, env, &w));
+    CHECK_OK(tr_comm_run(w, &(struct tr_coll){ .kind = TR_BARRIER, .site = "all are open" }));
+    usleep(20000);
     if (env->rank == 1)
         tr_comm_abort(w, "the disk is on fire");
     expect(w, TR_PEER, "rank 1 aborted: the disk is on fire", 5000000);
