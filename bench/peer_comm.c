@@ -1,10 +1,10 @@
-/* peer_comm.c - the points of bench_comm on an MPI library; built and run by peer_comm.py.
+/* peer_comm.c - the points of `trireme bench comm` on an MPI library; built and run by peer_comm.py.
  *
  * usage: mpirun -n N peer_comm name [bytes_max [seconds a point]]
  */
 #define _GNU_SOURCE
 #include <mpi.h>
-#include "comm_points.h"
+#include "cli/comm_points.h"
 
 static double max_of(void *ctx, double x)
 {
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    struct points p = { argc > 1 ? argv[1] : "mpi", rank, size, max_of, run, &size, NULL, NULL };
+    struct points p = { argc > 1 ? argv[1] : "mpi", rank, size, max_of, run, &size, NULL, NULL, points_json };
     p.in = aligned_alloc(2 << 20, POINT_BYTES_MAX);
     p.out = aligned_alloc(2 << 20, POINT_BYTES_MAX);
     if (!p.in || !p.out)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Collectives of Trireme beside MPICH, Open MPI and PyTorch's gloo, on one host, in one run.
 
-usage: peer_comm.py BENCH_COMM [--ranks 2 4] [--repeats 3] [--bytes-max N] [--seconds 0.3] [--only name ...]
+usage: peer_comm.py TRIREME [--ranks 2 4] [--repeats 3] [--bytes-max N] [--seconds 0.3] [--only name ...]
 Engines take turns, so that a busy machine slows all alike. Prints every JSON line as it comes, then one line a point
 with each engine's median over the repeats, its lowest time (what a busy machine disturbs least), and Trireme's speed
 over the best peer's in both.
@@ -74,13 +74,16 @@ def gloo_rank(rank, size, port, bytes_max, budget):
 def commands(args, size, folder):
     """Engine name -> argv, for those that are here."""
     more = [str(args.bytes_max), str(args.seconds)]
-    found = {"trireme": [args.bench, str(size), "arena", *more], "trireme-plain": [args.bench, str(size), "plain", *more]}
+    own = [args.trireme, "launch", "--nproc-per-node", str(size), "bench", "comm", "--json", "--bytes_max", more[0],
+           "--seconds", more[1]]
+    found = {"trireme": own, "trireme-plain": [*own, "--heap"]}
     for name, flags in (("mpich", []), ("openmpi", ["--allow-run-as-root", "--oversubscribe"])):
         cc, launch = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
         program = os.path.join(folder, f"peer_{name}")
         if cc and launch:
             if not os.path.exists(program):
-                subprocess.run([cc, "-O2", "-o", program, os.path.join(HERE, "peer_comm.c")], check=True)
+                subprocess.run([cc, "-O2", "-I", os.path.join(HERE, "../src"), "-o", program,
+                                os.path.join(HERE, "peer_comm.c")], check=True)
             found[name] = [launch, *flags, "-n", str(size), program, name, *more]
     try:
         import torch.distributed as dist
@@ -132,7 +135,7 @@ def main():
         mp.spawn(gloo_rank, args=(size, port, int(sys.argv[3]), float(sys.argv[4])), nprocs=size)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bench")
+    parser.add_argument("trireme")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--bytes-max", type=int, default=SIZES[-1])

@@ -41,6 +41,17 @@ static char **rank_argv(int argc, char **argv, const char *flag)
     return v;
 }
 
+/* The rank that is shown writes to a pipe of ours, and we to the terminal: it may draw as if that were its own. */
+static void pass_terminal_on(void)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", tr_term_detect(STDOUT_FILENO).columns);
+    if (tr_term_detect(STDOUT_FILENO).is_live)
+        setenv("TR_LIVE_COLUMNS", text, 1);
+    else
+        unsetenv("TR_LIVE_COLUMNS");
+}
+
 static enum tr_status start(const struct tr_launch_flags *f, const struct tr_config *cfg, int argc, char **argv,
                             char **envp, int *code)
 {
@@ -93,7 +104,8 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
         cli_print(tr_str_ok(&help) ? help.p : "");
         goto out;
     }
-    TR_TRY(start(&f, cfg, argc, argv, envp, code));
+    pass_terminal_on();
+    TR_TRY(start(&f, cfg, argc, argv, environ, code));
 out:
     tr_str_release(&help);
     tr_config_close(cfg);

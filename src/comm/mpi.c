@@ -6,9 +6,12 @@
  */
 #include "comm/mpi_impl.h"
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { CLOSE_US = 10 * 1000 * 1000, LINGER_US = 50 * 1000 };
 
 static const char *library_name(void)
 {
@@ -183,15 +186,35 @@ static bool stop_hearing(struct mpi_world *w)
     return is_done || !w->hearing;
 }
 
+/* A PMI-1 server is told that this process is through, in MPI's place. MPICH's own finalize may never end over TCP: a
+ * rank that has closed its connections waits for the others without serving those who still close theirs. */
+static bool leave_pmi(const struct mpi_world *w)
+{
+    static const char bye[] = "cmd=finalize\n";
+    const char *text = getenv("PMI_FD");
+    char answer[64];
+    int64_t fd;
+    if (strcmp(w->api->name, "mpich") != 0 || !text || tr_parse_int(text, 0, INT_MAX, &fd) != TR_OK)
+        return false;
+    struct pollfd p = { .fd = (int)fd, .events = POLLIN };
+    if (write((int)fd, bye, sizeof bye - 1) == (ssize_t)sizeof bye - 1 && poll(&p, 1, 2000) > 0)
+        (void)!read((int)fd, answer, sizeof answer);
+    return true;
+}
+
 static void close_world(struct mpi_world *w)
 {
     struct start end = { .api = w->api };
     tr_mpi_stop_helper(w);
     if (w->has_started && !w->is_stuck && w->fault_status == TR_OK) { /* together, or MPI would wait for the others */
-        int64_t until = tr_clock_us() + w->timeout_us;
-        while (!tr_mpi_all_closed(w) && tr_mpi_listen(w) == TR_OK && tr_clock_us() < until)
+        int64_t now_us = tr_clock_us(), until = now_us + tr_min64(w->timeout_us, CLOSE_US), heard_us = 0;
+        while (now_us < until && !(heard_us && now_us - heard_us > LINGER_US) && tr_mpi_listen(w) == TR_OK) {
             usleep(50);
-        if (w->fault_status == TR_OK && tr_mpi_all_closed(w) && stop_hearing(w))
+            now_us = tr_clock_us();
+            if (!heard_us && tr_mpi_all_closed(w))
+                heard_us = now_us; /* what we said ourselves may still be on its way */
+        }
+        if (w->fault_status == TR_OK && !leave_pmi(w) && stop_hearing(w))
             (void)tr_mpi_blocking(w, "finalize", call_finalize, &end);
     }
     for (int r = 0; w->peers && r < w->size; r++) {

@@ -163,7 +163,8 @@ static void default_dp(struct loader *l)
     struct tr_config *c = &l->c->pub;
     const char *text = l->world_size;
     int64_t world = 1, rest = c->tp * c->pp * c->cp;
-    if (tr_config_is_set(c, "dp") || !text || tr_parse_int(text, 1, 1 << 20, &world) != TR_OK || world % rest != 0)
+    if (!tr_option_find(c->verb, "dp") || tr_config_is_set(c, "dp") || !text ||
+        tr_parse_int(text, 1, 1 << 20, &world) != TR_OK || world % rest != 0)
         return;
     c->dp = world / rest;
     mark_derived(l, "dp", "WORLD_SIZE / (tp x pp x cp)");

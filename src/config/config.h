@@ -18,8 +18,8 @@
     X(CHAT, "chat", "talk with a model in the terminal")                                                               \
     X(DATA, "data", "check, show, tokenize or pack data")                                                              \
     X(CKPT, "ckpt", "list, show, verify, export or prune checkpoints")                                                 \
-    X(CHECK, "check", "preflight: is this machine ready")                                                              \
-    X(BENCH, "bench", "measure an op, a gemm, a step, the data path or the disk")                                      \
+    X(CHECK, "check", "preflight: do the ranks, their links and the disk work")                                        \
+    X(BENCH, "bench", "measure the collectives between ranks")                                                         \
     X(WATCH, "watch", "live view of a run")                                                                            \
     X(CONFIG, "config", "show every option with its value and origin")
 
@@ -123,7 +123,7 @@ struct tr_config {
     double min_lr_ratio;
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
-    int64_t logging_steps, eval_steps, save_steps, save_total_limit;
+    int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
 
     /* precision */
     enum tr_dtype dtype, master_dtype, grad_dtype, moment_dtype, reduce_dtype;
@@ -142,6 +142,11 @@ struct tr_config {
     enum tr_cp_mode cp_mode;
     enum tr_comm_choice comm;
     double ddp_timeout; /* seconds */
+
+    /* bench */
+    int64_t bytes_max;
+    double seconds;
+    bool heap;
 
     /* generate */
     const char *prompt, *system;

@@ -136,7 +136,7 @@ const struct option tr_options[] = {
       .verbs = VERB(INIT), .arg = "FILE", .is_cli_only = true, .help = "the model's config.json" },
     { .name = "set", .group = "run", .aliases = "", .type = OPTION_SET, .verbs = ALL_VERBS, .arg = "KEY=VALUE",
       .is_cli_only = true, .help = "any option as group.name=value or name=value; repeatable" },
-    STR(output, "run", "output_dir out", RUN | VERB(INIT) | VERB(DATA) | VERB(CKPT) | VERB(WATCH), NULL, "DIR", "directory to write"),
+    STR(output, "run", "output_dir out", RUN | VERB(CHECK) | VERB(INIT) | VERB(DATA) | VERB(CKPT) | VERB(WATCH), NULL, "DIR", "directory to write"),
     INT(seed, "run", "", MODEL | VERB(INIT) | VERB(DATA) | VERB(BENCH), "42", 0, SEEDS, "seed of every random number"),
     { .name = "data_seed", .group = "run", .aliases = "", .type = OPTION_INT, .at = AT(data_seed, int64_t), .verbs = RUN | VERB(DATA),
       .def = "auto", .word = "auto", .lo = 0, .hi = SEEDS, .arg = "N", .help = "seed of the data order; auto = seed" },
@@ -201,6 +201,8 @@ const struct option tr_options[] = {
     INT(eval_steps, "log", "", RUN, "0", 0, MANY, "evaluate every N steps; 0 = only at the end"),
     INT(save_steps, "log", "", RUN, "500", 0, MANY, "checkpoint every N steps; 0 = only at the end"),
     INT(save_total_limit, "log", "", RUN | VERB(CKPT), "0", 0, MANY, "checkpoints to keep; 0 = all"),
+    INT(replica_check_steps, "log", "", RUN, "0", 0, MANY, "compare the bits of replicas every N steps; 0 = never"),
+    INT(grad_norm_steps, "log", "", RUN, "0", 0, MANY, "every parameter's gradient norm into grad_norms.jsonl every N steps; 0 = never"),
 
     CHOICE(dtype, "precision", "torch_dtype", ENGINE | VERB(INIT), "float32", dtypes, "type of weights and activations in compute"),
     CHOICE(master_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the weights the optimizer updates"),
@@ -215,18 +217,23 @@ const struct option tr_options[] = {
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
 
-    INT(dp, "mesh", "data_parallel_size", RUN, "1", 1, RANKS, "data-parallel ranks"),
-    INT(zero, "mesh", "zero_stage", RUN, "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),
-    INT(hybrid_shard, "mesh", "data_parallel_shard_degree dp_shard_size", RUN, "0", 0, RANKS, "ranks that hold one full copy between them; 0 = all dp ranks"),
-    INT(tp, "mesh", "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size", RUN, "1", 1, RANKS, "tensor-parallel ranks"),
+    INT(dp, "mesh", "data_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks"),
+    INT(zero, "mesh", "zero_stage", RUN | VERB(CHECK), "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),
+    INT(hybrid_shard, "mesh", "data_parallel_shard_degree dp_shard_size", RUN | VERB(CHECK), "0", 0, RANKS, "ranks that hold one full copy between them; 0 = all dp ranks"),
+    INT(tp, "mesh", "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "tensor-parallel ranks"),
     FLAG(sp, "mesh", "sequence_parallel", RUN, "sequence parallel: norms on split rows", false),
-    INT(pp, "mesh", "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size", RUN, "1", 1, RANKS, "pipeline stages"),
+    INT(pp, "mesh", "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "pipeline stages"),
     STR(pp_schedule, "mesh", "pipeline_parallel_schedule", RUN, "1f1b", "gpipe|1f1b|interleaved|zb|FILE", "order of the pipeline's actions"),
     INT(pp_chunks, "mesh", "", RUN, "1", 1, RANKS, "model chunks per stage (interleaved)"),
-    INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN, "1", 1, RANKS, "context-parallel ranks"),
+    INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "context-parallel ranks"),
     CHOICE(cp_mode, "mesh", "", RUN, "ring", cp_modes, "how context-parallel ranks share attention"),
     CHOICE(comm, "mesh", "", RUN | VERB(BENCH) | VERB(CHECK), "auto", comms, "what ranks talk through; auto = shm on one host, mpi on several"),
     REAL(ddp_timeout, "mesh", "comm_timeout", RUN | VERB(BENCH) | VERB(CHECK), "300", 0.1, 1e6, false, "seconds without any progress after which a wait for other ranks ends"),
+
+    { .name = "bytes_max", .group = "bench", .aliases = "", .type = OPTION_BYTES, .at = AT(bytes_max, int64_t), .verbs = VERB(BENCH),
+      .def = "256MiB", .arg = "SIZE", .help = "bench comm: largest message" },
+    REAL(seconds, "bench", "", VERB(BENCH), "0.3", 0.001, 1e4, false, "time of one point"),
+    FLAG(heap, "bench", "", VERB(BENCH), "bench comm: buffers from the heap, not from the ranks' shared arenas", false),
 
     STR(system, "generate", "system_prompt", VERB(CHAT), NULL, "TEXT", "system message"),
     STR(prompt, "generate", "", VERB(GENERATE), NULL, "TEXT", "text to continue"),
@@ -248,8 +255,8 @@ const struct rewrite tr_rewrites[] = {
 };
 /* clang-format on */
 
-const char *const tr_groups[] = { "run",       "model",  "data", "train",    "optim", "log",
-                                  "precision", "engine", "mesh", "generate", NULL };
+const char *const tr_groups[] = { "run",       "model",  "data", "train", "optim",    "log",
+                                  "precision", "engine", "mesh", "bench", "generate", NULL };
 
 _Static_assert(TR_COUNT_OF(tr_options) <= N_OPTIONS_MAX, "raise N_OPTIONS_MAX");
 _Static_assert(TR_VERB_COUNT <= 32, "verbs are bits of an unsigned");

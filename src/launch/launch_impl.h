@@ -28,6 +28,8 @@ struct rank_log {
 struct tap {
     int fd; /* -1: closed */
     bool is_err, is_prefixed;
+    bool is_in_bar; /* inside a line that a terminal overwrites: no business of the log */
+    char last;
     struct sink *sink; /* NULL: not shown */
     char line[LINE_BYTES];
     size_t n_line; /* of an unfinished line; prefixed streams only */

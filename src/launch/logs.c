@@ -210,10 +210,24 @@ bool tr_tap_is_open(const struct tap *t)
     return t->fd >= 0 && (!t->sink || t->sink->is_dead || t->sink->held.n < SINK_BYTES);
 }
 
+/* What a log keeps of text for a terminal: not the progress line, from its carriage return to "erase to the end". */
+static size_t without_bars(struct tap *t, const char *text, size_t n, char *out)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        t->is_in_bar = t->is_in_bar || text[i] == '\r';
+        if (!t->is_in_bar)
+            out[kept++] = text[i];
+        t->is_in_bar = t->is_in_bar && text[i] != '\n' && !(text[i] == 'K' && t->last == '[');
+        t->last = text[i];
+    }
+    return kept;
+}
+
 /* One read; false: nothing there now, or the end. */
 static bool read_some(struct job *j, struct rank *r, struct tap *t)
 {
-    char text[READ_BYTES];
+    char text[READ_BYTES], lines[READ_BYTES];
     ssize_t n = read(t->fd, text, sizeof text);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
@@ -224,9 +238,10 @@ static bool read_some(struct job *j, struct rank *r, struct tap *t)
             show_line(r, t);
         return false;
     }
-    log_put(j, r, text, (size_t)n);
+    size_t n_lines = without_bars(t, text, (size_t)n, lines);
+    log_put(j, r, lines, n_lines);
     if (t->is_err)
-        keep_tail(r, text, (size_t)n);
+        keep_tail(r, lines, n_lines);
     show(r, t, text, (size_t)n);
     return true;
 }

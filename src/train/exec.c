@@ -524,7 +524,7 @@ enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
     }
 }
 
-static bool is_sharded(const struct tr_exec *e, enum tr_state what)
+bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what)
 {
     int zero = e->c->opt.layout.zero;
     return what == TR_S_VALUE ? zero >= 3 : what == TR_S_GRAD ? tr_grad_zero(&e->c->opt.layout) >= 2 : zero >= 1;
@@ -537,11 +537,11 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     if (p->home < 0)
         return NULL;
     const struct tr_flat *f = &e->c->flat[p->home];
-    int64_t at = p->at - (is_sharded(e, what) ? f->shard_first : 0);
+    int64_t at = p->at - (tr_exec_is_sharded(e, what) ? f->shard_first : 0);
     char *flat_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value
                     : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
                                         : e->base[TR_A_OPTIM] + f->state[what];
-    *first = is_sharded(e, what) ? p->first : 0;
-    *n = is_sharded(e, what) ? p->n : p->cut.n;
+    *first = tr_exec_is_sharded(e, what) ? p->first : 0;
+    *n = tr_exec_is_sharded(e, what) ? p->n : p->cut.n;
     return flat_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
 }

@@ -54,6 +54,7 @@ enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_p
                               const float **logits);
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
+bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what); /* over the shard axis */
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
 /* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
  * for a parameter of another stage. */

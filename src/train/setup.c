@@ -29,7 +29,7 @@ static enum tr_status check_support(const struct tr_config *cfg)
 }
 
 /* Sizes of the axes: zero shards over all data-parallel ranks, or over hybrid_shard of them with replicas of that. */
-static void size_axes(const struct tr_config *cfg, int axis[TR_AXES])
+void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES])
 {
     int64_t shard = cfg->zero == 0 ? 1 : cfg->hybrid_shard > 0 ? cfg->hybrid_shard : cfg->dp;
     axis[TR_AXIS_PP] = (int)cfg->pp;
@@ -125,7 +125,7 @@ static struct tr_legal_ask legal_ask(const struct tr_config *cfg, const struct t
     struct tr_legal_ask a = {
         .model = m, .sp = cfg->sp, .pp_chunks = (int)cfg->pp_chunks, .n_micro = (int)cfg->gradient_accumulation_steps
     };
-    size_axes(cfg, a.size);
+    tr_setup_axes(cfg, a.size);
     return a;
 }
 
@@ -161,7 +161,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         return tr_fail(TR_NOMEM, "setup: out of memory");
     s->cfg = cfg;
     TR_TRY(check_support(cfg));
-    size_axes(cfg, s->axis);
+    tr_setup_axes(cfg, s->axis);
     TR_TRY(tr_mesh_env(&s->env));
     if (rank >= 0)
         s->env.rank = rank;

@@ -4,6 +4,7 @@
  * bits: weights, optimizer state, the step number, and from that the sample cursor and every random counter.
  */
 #include "train/train.h"
+#include "train/debug.h"
 #include "train/state.h"
 #include <math.h>
 #include <signal.h>
@@ -40,6 +41,7 @@ struct trainer {
     struct tr_device dev;
     struct tr_mesh *mesh; /* NULL: alone */
     struct tr_exec *e;
+    struct tr_debug *debug; /* NULL: nobody asked */
     struct tr_tokenizer *tok;
     struct tr_data *data, *eval_data;
     struct tr_ckpt_lock *lock;
@@ -201,6 +203,8 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
     TR_TRY(tr_device_open("cpu", &t->dev));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
+    if (cfg->replica_check_steps || cfg->grad_norm_steps)
+        TR_TRY(tr_debug_open(t->e, &t->debug));
     TR_TRY(find_checkpoint(t, &notes));
     TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
     if (is_first(t))
@@ -469,6 +473,10 @@ static enum tr_status loop(struct trainer *t)
         if (st == TR_STOPPED)
             return stop_after(t, done);
         TR_TRY(st);
+        if (is_due(done, t->cfg->replica_check_steps)) /* before a bad replica is saved */
+            TR_TRY(tr_debug_replicas(t->debug, done));
+        if (is_due(done, t->cfg->grad_norm_steps) && is_first(t))
+            TR_TRY(tr_debug_norms(t->debug, t->cfg->output, done));
         if (is_due(done, t->cfg->save_steps) && done < t->total_steps)
             try_save(t, done);
         bool is_stop = false;
@@ -489,6 +497,7 @@ static void close_run(struct trainer *t)
     tr_loader_close(t->loader);
     tr_saver_close(t->saver);
     tr_observe_close(t->ob);
+    tr_debug_close(t->debug);
     tr_exec_close(t->e);
     tr_mesh_close(t->mesh);
     tr_pool_close(t->pool);

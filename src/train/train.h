@@ -24,6 +24,7 @@ enum { TR_PROOF_ROWS = 2 }; /* of a proof's batch */
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
 /* The same for another rank than this process: for plans. */
 enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
+void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of the mesh that the options ask for */
 /* The legality rules, and with a model what they say of the mesh that was asked for. */
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
 void tr_setup_close(struct tr_setup *s);

@@ -77,3 +77,12 @@ for _ in $(seq 20); do
     case $state in "" | Z) exit 0 ;; esac
 done
 fail "rank 0 outlived its launcher"
+
+# On a terminal rank 0 draws its progress line through the launcher; the log has the lines, not the drawing.
+if command -v script >/dev/null; then
+    TERM=xterm COLUMNS=70 script -qec "'$TRIREME' launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
+        --per_device_train_batch_size 2 --max_steps 300 --output live" /dev/null </dev/null >live.txt
+    [ "$(grep -c $'\r[0-9]' live.txt)" -ge 1 ] || fail "no progress line on the terminal: $(head -c 600 live.txt)"
+    grep -q 'done: 300 steps' live/logs/rank-0000.log || fail "the log misses the end: $(tail -3 live/logs/rank-0000.log)"
+    [ "$(grep -c $'\r' live/logs/rank-0000.log)" = 0 ] || fail "the log has the drawing"
+fi

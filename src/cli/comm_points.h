@@ -1,11 +1,12 @@
-/* comm_points.h - how a collective is timed, the same for Trireme and its peers: float32 sums, all-reduce in place.
+/* comm_points.h - how a collective is timed, the same for `trireme bench comm` and for its peers (bench/peer_comm.c,
+ * which is why this file needs nothing else of Trireme): float32 sums, all-reduce in place.
  *
  * A point is (kind, bytes of the whole). Some runs to warm up, then rounds: barrier, then n times: the rank writes its
  * input (as a backward pass would: it is new in this core's cache and in nobody else's), and runs the collective. Timed
- * are the collectives alone, the sum of the slowest rank divided by n. One JSON line a point: median, low and high.
+ * are the collectives alone, the sum of the slowest rank divided by n: median, low and high over the rounds.
  */
-#ifndef TR_BENCH_COMM_POINTS_H
-#define TR_BENCH_COMM_POINTS_H
+#ifndef TR_CLI_COMM_POINTS_H
+#define TR_CLI_COMM_POINTS_H
 
 #include <sched.h>
 #include <stdio.h>
@@ -17,13 +18,21 @@
 enum points_kind { POINT_ALL_REDUCE, POINT_ALL_GATHER, POINT_REDUCE_SCATTER, POINT_KINDS };
 enum { POINT_ROUNDS_MAX = 25, POINT_BYTES_MAX = 256 << 20 };
 
+struct point {
+    const char *kind;
+    size_t bytes;
+    double median_s, low_s, high_s;
+    int n_rounds;
+};
+
 struct points {
     const char *engine;
     int rank, size;
     double (*max)(void *ctx, double x); /* over the ranks; is a barrier too */
     void (*run)(void *ctx, enum points_kind kind, float *in, float *out, size_t count);
     void *ctx;
-    float *in, *out; /* POINT_BYTES_MAX each */
+    float *in, *out;                                            /* bytes_max each */
+    void (*say)(const struct points *p, const struct point *x); /* at rank 0 */
 };
 
 static double points_now(void)
@@ -68,14 +77,18 @@ static void points_one(const struct points *p, enum points_kind kind, size_t byt
     for (int i = 0; i < n_rounds; i++)
         times[i] = points_round(p, kind, count, n);
     qsort(times, (size_t)n_rounds, sizeof times[0], points_order);
-    double median = times[n_rounds / 2];
-    if (p->rank == 0) {
-        printf("{\"bench\":\"comm\",\"engine\":\"%s\",\"kind\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"median_us\":%.2f,"
-               "\"low_us\":%.2f,\"high_us\":%.2f,\"gb_per_s\":%.3f,\"rounds\":%d}\n",
-               p->engine, names[kind], p->size, bytes, median * 1e6, times[0] * 1e6, times[n_rounds - 1] * 1e6,
-               (double)bytes / median * 1e-9, n_rounds);
-        fflush(stdout);
-    }
+    struct point x = { names[kind], bytes, times[n_rounds / 2], times[0], times[n_rounds - 1], n_rounds };
+    if (p->rank == 0)
+        p->say(p, &x);
+}
+
+static void points_json(const struct points *p, const struct point *x)
+{
+    printf("{\"bench\":\"comm\",\"engine\":\"%s\",\"kind\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"median_us\":%.2f,"
+           "\"low_us\":%.2f,\"high_us\":%.2f,\"gb_per_s\":%.3f,\"rounds\":%d}\n",
+           p->engine, x->kind, p->size, x->bytes, x->median_s * 1e6, x->low_s * 1e6, x->high_s * 1e6,
+           (double)x->bytes / x->median_s * 1e-9, x->n_rounds);
+    fflush(stdout);
 }
 
 /* Rank r on core r: the question is the speed of the engine, not where the scheduler puts its ranks. */
@@ -92,7 +105,7 @@ static void points_all(const struct points *p, size_t bytes_max, double budget_s
     static const size_t sizes[] = { 1 << 10, 4 << 10,  16 << 10, 64 << 10, 256 << 10,
                                     1 << 20, 16 << 20, 64 << 20, 256 << 20 };
     points_pin(p->rank);
-    for (size_t i = 0; i < POINT_BYTES_MAX / sizeof(float); i++)
+    for (size_t i = 0; i < bytes_max / sizeof(float); i++)
         p->in[i] = p->out[i] = 0;
     for (int kind = 0; kind < POINT_KINDS; kind++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && sizes[i] <= bytes_max; i++)

@@ -1,0 +1,158 @@
+/* debug.c - two looks at a training over several ranks: do replicas still hold the same bits, and which parameter has
+ * which gradient?
+ *
+ * Ranks that differ in their tokens only must hold equal weights and equal optimizer state, bit for bit. The check
+ * hashes every tensor where it lies and compares the hashes, so it costs one read of the memory and a few bytes of
+ * traffic; the one to blame is in the minority. All memory is taken at open.
+ */
+#include "train/debug.h"
+#include "train/exec_impl.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct tr_debug {
+    struct tr_exec *e;
+    int n_hashes;         /* of this rank: world rank, then one for each state of each parameter */
+    uint64_t *mine, *all; /* all: of every rank of the data group */
+};
+
+enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
+{
+    struct tr_debug *d = calloc(1, sizeof *d);
+    size_t n = 1 + TR_STATE_COUNT * (size_t)e->c->model->n_params, size = e->mesh ? (size_t)e->mesh->data->size : 1;
+    if (d) {
+        *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
+        d->mine = calloc(n, sizeof *d->mine);
+        d->all = calloc(n * size, sizeof *d->all);
+    }
+    if (!d || !d->mine || !d->all) {
+        tr_debug_close(d);
+        return tr_fail(TR_NOMEM, "no memory to compare %zu tensors of %zu replicas", n - 1, size);
+    }
+    *out = d;
+    return TR_OK;
+}
+
+void tr_debug_close(struct tr_debug *d)
+{
+    if (!d)
+        return;
+    free(d->mine);
+    free(d->all);
+    free(d);
+}
+
+static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
+{
+    int64_t first, n;
+    if (what == TR_S_GRAD || !tr_exec_has(e, what)) /* gradients are whatever the last step left */
+        return 0;
+    const char *at = tr_exec_at(e, what, param, &first, &n);
+    size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what));
+    return n > 0 ? tr_hash(at + (size_t)first * elem, (size_t)n * elem).lo : 0;
+}
+
+/* The rank that most others differ from in entry i, or -1: all agree. */
+static int odd_one(const struct tr_debug *d, int size, int i)
+{
+    int odd = -1, fewest = size;
+    for (int r = 0; r < size; r++) {
+        int n_same = 0;
+        for (int q = 0; q < size; q++)
+            n_same += d->all[(size_t)r * (size_t)d->n_hashes + (size_t)i] ==
+                      d->all[(size_t)q * (size_t)d->n_hashes + (size_t)i];
+        if (n_same <= fewest && n_same < size) { /* of two, the later */
+            fewest = n_same;
+            odd = r;
+        }
+    }
+    return odd;
+}
+
+static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_state what, int64_t step)
+{
+    static const char *const names[] = { "weights", "gradient", "master weights", "first moment", "second moment" };
+    _Static_assert(TR_COUNT_OF(names) == TR_STATE_COUNT, "one name a state");
+    int n_params = d->e->c->model->n_params;
+    for (int p = 0; p < n_params; p++) {
+        int r = odd_one(d, c->size, 1 + (int)what * n_params + p);
+        if (r < 0)
+            continue;
+        char text[512];
+        (void)snprintf(text, sizeof text, "replica check after step %" PRId64 ": %s of %s on rank %d %s", step,
+                       names[what], d->e->c->model->param[p].name, (int)d->all[(size_t)r * (size_t)d->n_hashes],
+                       c->size > 2 ? "are not those of its replicas" : "are not those of its only replica");
+        tr_comm_abort(d->e->mesh->all, text);
+        return tr_fail(TR_PEER, "%s", text);
+    }
+    return TR_OK;
+}
+
+static enum tr_status exchange(struct tr_debug *d, struct tr_comm *c)
+{
+    return tr_comm_run(c, &(struct tr_coll){ .kind = TR_ALL_GATHER,
+                                             .dtype = TR_I64,
+                                             .in = d->mine,
+                                             .out = d->all,
+                                             .count = (size_t)d->n_hashes * (size_t)c->size,
+                                             .site = "replica check" });
+}
+
+/* A bit flips in the middle of the model: what the check is for, and how it is tested. */
+static void flip(struct tr_exec *e)
+{
+    int n_params = e->c->model->n_params;
+    for (int i = 0; i < n_params; i++) {
+        int64_t first, n;
+        char *at = tr_exec_at(e, TR_S_VALUE, (n_params / 2 + i) % n_params, &first, &n);
+        if (n == 0)
+            continue;
+        at[(size_t)(first + n / 2) * tr_dtype_bytes(tr_exec_dtype(e, TR_S_VALUE))] ^= 1;
+        return;
+    }
+}
+
+enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
+{
+    enum tr_status st = TR_OK;
+    struct tr_exec *e = d->e;
+    int n_params = e->c->model->n_params;
+    if (!e->mesh)
+        return TR_OK;
+    for (int home = 0; home < e->c->n_homes; home++)
+        TR_TRY(tr_exec_settle(e, home));
+    if (tr_failpoint("train.flip") != TR_OK)
+        flip(e);
+    d->mine[0] = (uint64_t)e->mesh->rank;
+    for (int s = 0; s < TR_STATE_COUNT; s++)
+        for (int p = 0; p < n_params; p++)
+            d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
+    /* What is sharded has its replicas on the dp axis only. */
+    for (int pass = 0; pass < 2; pass++) {
+        struct tr_comm *c = pass == 0 ? e->mesh->data : e->mesh->axis[TR_AXIS_DP];
+        if (c->size == 1)
+            continue;
+        TR_TRY(exchange(d, c));
+        for (int s = 0; s < TR_STATE_COUNT; s++)
+            if (tr_exec_is_sharded(e, (enum tr_state)s) == (pass == 1))
+                TR_TRY(compare(d, c, (enum tr_state)s, step));
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_debug_norms(const struct tr_debug *d, const char *dir, int64_t step)
+{
+    char path[TR_PATH_MAX], esc[2 * TR_NAME_MAX];
+    enum tr_status st = tr_path_join(path, dir, "grad_norms.jsonl");
+    FILE *f = st == TR_OK ? fopen(path, "ae") : NULL;
+    const struct tr_model *m = d->e->c->model;
+    if (!f)
+        return st != TR_OK ? st : tr_fail(TR_IO, "cannot write %s", path);
+    fprintf(f, "{\"step\":%" PRId64 ",\"norms\":{", step);
+    for (int i = 0; i < m->n_params; i++)
+        fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc), sqrt(d->e->norms[i]));
+    fprintf(f, "}}\n");
+    return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s", path);
+}

@@ -1,0 +1,16 @@
+/* debug.h - private to train: looks at a training over several ranks. */
+#ifndef TR_TRAIN_DEBUG_H
+#define TR_TRAIN_DEBUG_H
+
+#include "train/exec.h"
+
+struct tr_debug;
+enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out);
+void tr_debug_close(struct tr_debug *d); /* NULL is fine */
+
+/* Between steps, on all ranks: TR_PEER names the first tensor whose bits differ between replicas, and the rank. */
+enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step);
+/* Appends a line to dir/grad_norms.jsonl: the norm of every parameter's gradient over all ranks in the last step. */
+enum tr_status tr_debug_norms(const struct tr_debug *d, const char *dir, int64_t step);
+
+#endif

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# trireme check: all well on a healthy machine, over every axis of the mesh; a broken link, collective or disk is found and
+# named, on every rank. trireme bench comm measures, alone and launched.
+. "$(dirname "$0")/common.sh"
+unset RANK WORLD_SIZE
+expect 0 "$TRIREME" launch --nproc-per-node 4 check --zero 1 --hybrid_shard 2 --output out
+for part in 'links, each pair' 'collectives, all ranks' 'collectives, dp' 'collectives, shard' 'output file system'; do
+    grep -q "^$part *ok " stdout || fail "no \"$part ok\" in: $(cat stdout)"
+done
+[ -z "$(find . -name '.trireme-check*')" ] || fail "left behind: $(find . -name '.trireme-check*')"
+expect 0 "$TRIREME" check --json
+python3 -c 'import json, sys; r = json.load(open("stdout")); sys.exit(not (r["is_ok"] and r["ranks"] == 1))' || fail "$(cat stdout)"
+
+bad() { # FAILPOINT TEXT
+    TR_FAIL=$1 expect 70 "$TRIREME" launch --nproc-per-node 3 check
+    grep -q "BAD.*$2" stdout || fail "the table does not say \"$2\": $(cat stdout)"
+    [ "$(grep -c "check: $2" stderr)" -ge 1 ] || fail "no rank says \"$2\": $(cat stderr)"
+}
+bad check.link:error:1:2 'link of rank 2 and rank 1: what arrives is not what was sent'
+bad check.collective:error:3:1 'reduce_scatter of 17 on 3 ranks: rank 1 of the group got a wrong answer'
+bad check.file:error:1:0 'rank 0: write of ./.trireme-check-0 fails'
+expect 2 "$TRIREME" launch --nproc-per-node 2 check --dp 3
+grep -q '3 ranks, but 2 were started' stderr || fail "$(cat stderr)"
+
+expect 0 "$TRIREME" bench comm --bytes_max 4KiB --seconds 0.01
+[ "$(grep -c '^all_reduce\|^all_gather\|^reduce_scatter' stdout)" = 12 ] || fail "$(cat stdout)"
+expect 0 "$TRIREME" launch --nproc-per-node 2 bench comm --bytes_max 4KiB --seconds 0.01 --json --heap
+[ "$(grep -c '"engine":"trireme-plain"' stdout)" = 6 ] || fail "$(cat stdout)"
+expect 2 "$TRIREME" bench chairs
