@@ -57,15 +57,13 @@ static void fill(struct run *r, int i, int step, int number)
     }
 }
 
-/* Random weights through the store, as `train --from_scratch` does. */
-static void open_run(struct run *r, const struct layout *l, struct tr_mesh *mesh, const struct tr_compile_options *opt)
+static void open_run(struct run *r, const struct layout *l, const struct tr_compile_options *opt)
 {
     cJSON *j = NULL;
     struct tr_model_options mo = { .rows = ROWS, .sequence_length = LENGTH, .dropout = 0.1 };
     CHECK_OK(tr_json_parse(configs[l->model], strlen(configs[l->model]), "config.json", &j));
     CHECK_OK(tr_model_from_json(j, &mo, &r->m));
     CHECK_OK(tr_compile(r->m, NULL, NULL, opt, &r->c));
-    (void)mesh;
 }
 
 static struct tr_compile_options options(const struct layout *l)
@@ -80,7 +78,8 @@ static struct tr_compile_options options(const struct layout *l)
                                         .save_bytes = TR_IO_CHUNK * sizeof(float) };
 }
 
-/* Plain gradient descent: what a gradient is off by, a weight is off by as much, whatever its size. */
+/* Random weights through the store, as `train --from_scratch` does; plain gradient descent: what a gradient is off by,
+ * a weight is off by as much, whatever its size. */
 static void train(struct run *r, struct tr_mesh *mesh, int first_micro, int n_micro, int n_global)
 {
     const struct tr_config cfg = {
@@ -197,7 +196,7 @@ static void rank_main(const struct tr_comm_env *env, void *ctx)
     memcpy(opt.layout.coord, coord, sizeof coord);
     opt.pp_schedule = l->schedule;
     opt.pp_chunks = l->chunks;
-    open_run(r, l, NULL, &opt);
+    open_run(r, l, &opt);
     plant_bug(r->c, j->plant);
     struct tr_comm_env with_arena = *env;
     struct tr_mesh *mesh = NULL;
@@ -228,7 +227,7 @@ static void train_one(struct job *j)
     l.recompute = TR_RECOMPUTE_NONE;
     struct tr_compile_options opt = options(&l);
     opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .in_order = l.in_order };
-    open_run(&j->one, &l, NULL, &opt);
+    open_run(&j->one, &l, &opt);
     j->start = calloc((size_t)j->one.m->n_elements, sizeof *j->start);
     assert_non_null(j->start);
     int64_t at = 0;
