@@ -3,8 +3,10 @@
  * The CPU reserves anonymous memory and asks for huge pages: step kernels stream through gigabytes, and 4 KiB pages
  * cost them 5-10 % in TLB misses. Phantom hands out addresses from a range that nobody may touch.
  */
-#include "device/device.h"
+#include "device/device_impl.h"
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 static enum tr_status cpu_reserve(struct tr_device *d, size_t bytes, const char *what, void **base)
@@ -79,16 +81,57 @@ static void phantom_clear(struct tr_device *d, void *dst, size_t bytes)
 }
 
 static const struct tr_device_ops devices[] = {
-    { "cpu", cpu_reserve, cpu_release, cpu_copy, cpu_copy, cpu_clear, nothing_failed },
-    { "phantom", phantom_reserve, phantom_release, phantom_copy, phantom_copy, phantom_clear, nothing_failed },
+    { "cpu", true, cpu_reserve, cpu_release, cpu_reserve, cpu_release, cpu_copy, cpu_copy, cpu_copy, cpu_clear,
+      nothing_failed },
+    { "phantom", true, phantom_reserve, phantom_release, phantom_reserve, phantom_release, phantom_copy, phantom_copy,
+      phantom_copy, phantom_clear, nothing_failed },
 };
 
 enum tr_status tr_device_open(const char *name, struct tr_device *out)
 {
+    *out = (struct tr_device){ 0 };
     for (size_t i = 0; i < TR_COUNT_OF(devices); i++)
         if (strcmp(devices[i].name, name) == 0) {
-            *out = (struct tr_device){ .ops = &devices[i] };
+            out->ops = &devices[i];
             return TR_OK;
         }
-    return tr_fail(TR_USAGE, "device \"%s\" is not built in; this build has: cpu", name);
+#ifdef TR_HAS_CUDA
+    if (strcmp(name, "cuda") == 0) {
+        out->ops = &tr_cuda_ops;
+        return tr_cuda_open(out);
+    }
+    return tr_fail(TR_USAGE, "device \"%s\" is not built in; this build has: cpu, cuda", name);
+#else
+    return tr_fail(TR_USAGE, "device \"%s\" is not in this build, which has: cpu; build with cmake --preset cuda",
+                   name);
+#endif
+}
+
+void tr_device_close(struct tr_device *d)
+{
+#ifdef TR_HAS_CUDA
+    if (d->ops == &tr_cuda_ops)
+        tr_cuda_close(d);
+#endif
+    *d = (struct tr_device){ 0 };
+}
+
+bool tr_device_is_present(const char *name)
+{
+#ifdef TR_HAS_CUDA
+    if (strcmp(name, "cuda") == 0)
+        return tr_cuda_count() > 0;
+#endif
+    return strcmp(name, "cpu") == 0;
+}
+
+void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...)
+{
+    if (d->failed != TR_OK)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(d->cause, sizeof d->cause, fmt, ap);
+    va_end(ap);
+    d->failed = st;
 }

@@ -1,4 +1,4 @@
-/* device.h - room header of device: bytes on one device. A device is a row of this table: cpu, phantom; a GPU adds one.
+/* device.h - room header of device: bytes on one device. A device is a row of this table: cpu, phantom, cuda.
  *
  * Memory is reserved once, before step 0, exactly as planned; nothing here allocates later. The phantom device has no
  * memory and no arithmetic: it counts, so that a plan for any cluster can be made on a laptop.
@@ -12,9 +12,14 @@ struct tr_device;
 
 struct tr_device_ops {
     const char *name;
+    bool is_host; /* what is reserved can be read and written by the host as it is */
     enum tr_status (*reserve)(struct tr_device *d, size_t bytes, const char *what, void **base);
     void (*release)(struct tr_device *d, void *base, size_t bytes);
-    void (*upload)(struct tr_device *d, void *dst, const void *src, size_t bytes);   /* host -> device */
+    /* Host memory that the device reads and writes fastest: batches and buffers for files. */
+    enum tr_status (*reserve_host)(struct tr_device *d, size_t bytes, const char *what, void **base);
+    void (*release_host)(struct tr_device *d, void *base, size_t bytes);
+    void (*upload)(struct tr_device *d, void *dst, const void *src, size_t bytes); /* host -> device */
+    void (*send)(struct tr_device *d, void *dst, const void *src, size_t bytes);   /* the same; src stays until sync */
     void (*download)(struct tr_device *d, void *dst, const void *src, size_t bytes); /* device -> host */
     void (*clear)(struct tr_device *d, void *dst, size_t bytes);                     /* zeroes */
     enum tr_status (*sync)(struct tr_device *d); /* waits; reports what failed since the last sync */
@@ -24,9 +29,21 @@ struct tr_device {
     const struct tr_device_ops *ops;
     size_t reserved_bytes; /* now */
     int n_reserves;        /* ever: must not grow after step 0 */
+    /* cuda only: the stream everything runs on, the chip, and what the ops keep (handles, plans). */
+    void *stream, *library;
+    int n_units, capability; /* multiprocessors; 90 = compute capability 9.0 */
+    double peak_flops;       /* dense bf16, by the datasheet; 0 = unknown */
+    bool may_choose;         /* kernels may be chosen by timing them: other bits from start to start */
+    enum tr_status failed;   /* first failure since the last sync, its text in `cause` */
+    char cause[256];
 };
 
-/* "cpu" or "phantom"; TR_USAGE names what there is. */
+/* "cpu", "phantom" or "cuda"; TR_USAGE names what there is. tr_device_close is safe on zeroes. */
 enum tr_status tr_device_open(const char *name, struct tr_device *out);
+void tr_device_close(struct tr_device *d);
+/* Is there a device of this name that could be opened here? */
+bool tr_device_is_present(const char *name);
+/* Remembers a failure of something that was only started; the first one is kept until the next sync. */
+void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
 
 #endif

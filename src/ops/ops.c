@@ -50,6 +50,9 @@ double tr_op_flops(const struct tr_call *c)
     switch (c->op) {
     case TR_OP_LINEAR:
     case TR_OP_LINEAR_DX:
+    case TR_OP_LINEAR_ADD:
+    case TR_OP_LINEAR_ACT:
+    case TR_OP_LINEAR_DX_ACT:
         return 2.0 * rows_cols * (double)c->out[0].cols;
     case TR_OP_LINEAR_DW:
         return 2.0 * rows_cols * (double)b->cols;

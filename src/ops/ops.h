@@ -13,6 +13,7 @@
 #define TR_OPS_OPS_H
 
 #include "config/config.h"
+#include "device/device.h"
 
 struct tr_view {
     void *data;
@@ -34,6 +35,7 @@ struct tr_attr {
     bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in) */
     bool inverse;                            /* rope: rotate back */
     bool decay;                              /* optimizers: apply weight decay */
+    bool any_order;                          /* attention_bwd: sums may be in another order every time */
     float eps;
     float scale;         /* 0 = 1 in every op that reads it */
     float softcap;       /* softcap(s) = c * tanh(s / c); 0 = off */
@@ -146,6 +148,12 @@ static inline uint64_t tr_step_number(const float *step)
      * sgd: m = beta1 m + g, p -= lr * m; no m: p -= lr * g */                                                         \
     X(LION, "lion", 2, 4, 0)                                                                                           \
     X(SGD, "sgd", 2, 4, 0)                                                                                             \
+    /* What `fuse` makes of two ops where one kernel does both. linear_add: in: x, W, [bias], addend (N,O); out: y =   \
+     * addend + x W^T + b (y may be addend). linear_act: in: x, W, [bias]; out: y = act(pre), pre = x W^T + b.         \
+     * linear_dx_act: in: dy, W, pre; out: dx = (dy W) * act'(pre).                    attr: weight_is_in_out, act */  \
+    X(LINEAR_ADD, "linear_add", 4, 1, 0)                                                                               \
+    X(LINEAR_ACT, "linear_act", 3, 2, 0)                                                                               \
+    X(LINEAR_DX_ACT, "linear_dx_act", 3, 1, 0)                                                                         \
     /* in: x; out: y = x in y's dtype */                                                                               \
     X(CAST, "cast", 1, 1, 0)                                                                                           \
     /* out: y = 0 */                                                                                                   \
@@ -178,7 +186,10 @@ struct tr_call {
     struct tr_attr attr;
     bool accumulate[TR_MAX_OUT];
     struct tr_pool *pool;
-    void *scratch; /* at least tr_op_scratch() bytes, 64-byte aligned */
+    void *scratch; /* at least tr_op_scratch() bytes, 64-byte aligned; on cuda tr_op_cuda_scratch(), device memory */
+    struct tr_device *dev; /* cuda: where it runs */
+    int64_t n_documents; /* attention on cuda: documents in `begin`, when none goes over the end of a row of seq_len; 0
+                            = unknown. Chooses a way, never a result */
 };
 
 typedef void (*tr_kernel)(const struct tr_call *c);
@@ -193,6 +204,14 @@ const struct tr_op_row *tr_op_row(enum tr_opcode op);
 /* CPU kernels. Both columns cover every op. */
 tr_kernel tr_op_cpu_ref(enum tr_opcode op);
 tr_kernel tr_op_cpu_fast(enum tr_opcode op);
+
+/* CUDA kernels: every op but those of a head split over ranks, which refuse; data and scratch are device memory, the
+ * work is started on c->dev's stream and failures are noted there. NULL when the build has no CUDA. The libraries
+ * (cuBLASLt, cuDNN) are opened per device. */
+tr_kernel tr_op_cuda(enum tr_opcode op);
+size_t tr_op_cuda_scratch(const struct tr_call *c); /* in every build: a plan needs no GPU */
+enum tr_status tr_op_cuda_open(struct tr_device *d);
+void tr_op_cuda_close(struct tr_device *d);
 
 /* Scratch bytes of the fast CPU kernel for these shapes (data pointers are not read) and so many threads. */
 size_t tr_op_scratch(const struct tr_call *c, int n_threads);

@@ -64,6 +64,8 @@ static int overwrites(enum tr_opcode op)
         return 0;
     case TR_OP_LINEAR_DX:
         return 2;
+    case TR_OP_LINEAR_ADD:
+        return 3;
     case TR_OP_LAYERNORM_BWD:
     case TR_OP_RMSNORM_BWD:
         return 4;
@@ -181,13 +183,13 @@ static size_t slab_offset(const struct tr_program *p, tr_val v, size_t *slab)
     return at;
 }
 
-static size_t scratch_of(const struct tr_program *p, int n_threads)
+static size_t scratch_of(const struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     size_t most = 0;
     for (int i = 0; i < p->n_nodes; i++) {
         struct tr_call c;
         tr_node_call(p, &p->node[i], &c);
-        size_t bytes = tr_op_scratch(&c, n_threads);
+        size_t bytes = ctx->is_cuda ? tr_op_cuda_scratch(&c) : tr_op_scratch(&c, ctx->n_threads);
         if (bytes > most)
             most = bytes;
     }
@@ -225,7 +227,7 @@ enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ct
     for (int part = FORWARD; part < N_PARTS; part++)
         place_work(p, span, (enum part)part, splits, &sim);
     p->work_bytes = sim.peak;
-    p->scratch_bytes = scratch_of(p, ctx->n_threads);
+    p->scratch_bytes = scratch_of(p, ctx);
     st = sim.failed;
 out:
     tr_sim_release(&sim);

@@ -63,6 +63,7 @@ struct tr_pass_ctx {
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
     struct tr_layout layout;
+    bool is_cuda, fuses, any_order;
 };
 
 /* Passes rewrite in place, in the order of this table. A pass with nothing to do leaves the program as it was. */
@@ -79,6 +80,8 @@ enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx 
 enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_recompute(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_fuse(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx); /* lifetimes -> offsets */
 
 /* ---- level 2 ---- */
@@ -185,7 +188,11 @@ struct tr_compile_options {
     enum tr_recompute recompute; /* AUTO: the cheapest set that fits memory_budget */
     uint64_t memory_budget;      /* 0 = none */
     int n_threads;
-    size_t data_bytes, save_bytes; /* held by the loader and by saving */
+    bool is_cuda;                  /* kernels and their scratch are the GPU's */
+    bool fuses;                    /* its kernels do several ops at once: passes side and fuse */
+    bool any_order;                /* cuda: the same bits from run to run are not asked for */
+    size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
+    size_t batch_bytes;            /* one micro-batch on a device that does not see host memory; else 0 */
     bool is_inference;             /* eval and generate: no gradients, no optimizer state */
     int64_t cache_rows;            /* generate: positions the key/value cache holds; 0 = no cache */
 };
@@ -207,6 +214,8 @@ struct tr_compiled {
     size_t constant[TR_C_COUNT];             /* params arena */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
+    size_t batch;                            /* work arena: micro-batches on the device */
+    size_t logits, get;                      /* save arena: copies of device memory for the host */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 
 const struct tr_pass tr_passes[] = {
-    { "tensor", tr_pass_tensor }, { "precision", tr_pass_precision }, { "cache", tr_pass_cache },
-    { "grad", tr_pass_grad },     { "recompute", tr_pass_recompute }, { "layout", tr_pass_layout },
+    { "tensor", tr_pass_tensor }, { "precision", tr_pass_precision }, { "side", tr_pass_side },
+    { "cache", tr_pass_cache },   { "grad", tr_pass_grad },           { "recompute", tr_pass_recompute },
+    { "fuse", tr_pass_fuse },     { "layout", tr_pass_layout },
 };
 const size_t tr_n_passes = TR_COUNT_OF(tr_passes);
 
@@ -88,7 +89,8 @@ static size_t place_flat(struct tr_compiled *c, enum tr_arena_id arena, int g, b
         return start;
     }
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the flat, as long as it is there */
-        for (int i = 0; i < m->n_params; i++) {
+        for (int k = 0; k < m->n_params; k++) {
+            int i = tr_flat_order(c, k);
             const struct tr_param_place *p = &c->place[i];
             if (p->home == g && p->is_partial == is_partial)
                 (void)slice(c, arena, tr_round_up((size_t)p->cut.n_held, (size_t)tr_flat_align(&c->opt.layout)) * size,
@@ -159,12 +161,14 @@ static void place_moving(struct tr_compiled *c)
 static size_t update_scratch(const struct tr_compiled *c)
 {
     size_t most = 0;
+    int64_t all = 0; /* a GPU sums all of them at once, with the padding between */
     for (int i = 0; i < c->model->n_params; i++) {
-        int64_t n = c->place[i].cut.n_held;
+        all += c->place[i].cut.n_held + 2 * tr_flat_align(&c->opt.layout);
+        int64_t n = c->opt.is_cuda ? all : c->place[i].cut.n_held;
         struct tr_call call = { .op = TR_OP_SUMSQ };
         call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
         call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-        size_t bytes = tr_op_scratch(&call, c->opt.n_threads);
+        size_t bytes = c->opt.is_cuda ? tr_op_cuda_scratch(&call) : tr_op_scratch(&call, c->opt.n_threads);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -184,6 +188,19 @@ static void place_cache(struct tr_compiled *c)
         }
 }
 
+/* Where the host sees what a device holds: logits that a model ends in, ranges of parameters on their way to a file. */
+static void place_copies(struct tr_compiled *c)
+{
+    if (c->opt.batch_bytes == 0)
+        return;
+    const struct tr_schedule *s = &c->eval;
+    const struct tr_program *last =
+        s->n_actions ? s->program[s->program_of[s->action[s->n_actions - 1].segment]] : NULL;
+    if (last && last->out != TR_NONE)
+        c->logits = slice(c, TR_A_SAVE, tr_value_bytes(last, last->out), "", "logits for the host");
+    c->get = slice(c, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
+}
+
 static void place_rest(struct tr_compiled *c)
 {
     const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
@@ -197,9 +214,12 @@ static void place_rest(struct tr_compiled *c)
     c->norm = slice(c, TR_A_WORK, (size_t)c->norm_first[c->model->n_params] * sizeof(double), "", "gradient norms");
     c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
+    size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;
+    c->batch = slice(c, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
     place_cache(c);
     slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
+    place_copies(c);
 }
 
 static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m, bool is_training,

@@ -34,7 +34,10 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .recompute = mode,
                                        .cache_rows = is_training ? 0 : opt->cache_rows,
                                        .n_threads = opt->n_threads,
-                                       .layout = opt->layout };
+                                       .layout = opt->layout,
+                                       .is_cuda = opt->is_cuda,
+                                       .fuses = opt->fuses,
+                                       .any_order = opt->any_order };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));

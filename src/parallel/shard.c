@@ -32,6 +32,21 @@ static void find_places(struct tr_compiled *c)
         }
 }
 
+int tr_flat_order(const struct tr_compiled *c, int k)
+{
+    const struct tr_model *m = c->model;
+    int n_matrices = 0, seen = 0;
+    if (!c->opt.fuses)
+        return k;
+    for (int i = 0; i < m->n_params; i++)
+        n_matrices += m->param[i].n_dims == 2;
+    bool is_matrix = k < n_matrices;
+    for (int i = 0; i < m->n_params; i++)
+        if ((m->param[i].n_dims == 2) == is_matrix && seen++ == k - (is_matrix ? 0 : n_matrices))
+            return i;
+    return k;
+}
+
 /* What the tensor axis leaves of each parameter, and whose gradients are sums over it: the pass knows. */
 static enum tr_status cut_params(struct tr_compiled *c)
 {
@@ -66,7 +81,8 @@ enum tr_status tr_flats_measure(struct tr_compiled *c)
     if (st != TR_OK)
         return st;
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* those first, to be reduced at once */
-        for (int i = 0; i < m->n_params; i++) {
+        for (int k = 0; k < m->n_params; k++) {
+            int i = tr_flat_order(c, k);
             struct tr_param_place *p = &c->place[i];
             if (p->home < 0 || p->is_partial != is_partial)
                 continue;

@@ -49,7 +49,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
     struct tr_exec *e = NULL;
     struct tr_tokenizer *tok = NULL;
     struct tr_data *data = NULL;
-    struct tr_device dev;
+    struct tr_device dev = { 0 };
     enum tr_gemm_choice got;
     char cache[TR_PATH_MAX];
     const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
@@ -58,7 +58,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
     TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
     TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
-    TR_TRY(tr_device_open("cpu", &dev));
+    TR_TRY(tr_device_open(s->device, &dev));
     TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)e->base[TR_A_SAVE], NULL));
@@ -66,6 +66,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
     TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, e->base[TR_A_DATA], out));
 out:
     tr_exec_close(e);
+    tr_device_close(&dev);
     tr_pool_close(pool);
     tr_data_close(data);
     tr_tokenizer_close(tok);

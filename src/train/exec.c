@@ -36,6 +36,12 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
     return sum;
 }
 
+/* Arenas of the host, whatever the device. */
+static bool is_host(int arena)
+{
+    return arena == TR_A_DATA || arena == TR_A_SAVE;
+}
+
 static enum tr_status reserve(struct tr_exec *e, int arena)
 {
     void *base = NULL;
@@ -46,7 +52,9 @@ static enum tr_status reserve(struct tr_exec *e, int arena)
         e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
         e->dev->n_reserves++;
     } else {
-        st = e->dev->ops->reserve(e->dev, bytes, tr_arena_name((enum tr_arena_id)arena), &base);
+        const struct tr_device_ops *ops = e->dev->ops;
+        st = (is_host(arena) ? ops->reserve_host : ops->reserve)(e->dev, bytes, tr_arena_name((enum tr_arena_id)arena),
+                                                                 &base);
     }
     e->base[arena] = base;
     return st;
@@ -65,17 +73,23 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->mesh = mesh;
     e->seed = seed;
     e->gathered = -1;
-    bool is_phantom = strcmp(dev->ops->name, "phantom") == 0;
+    bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
-        e->kernel[i] = is_phantom ? no_arithmetic : tr_op_cpu_fast((enum tr_opcode)i);
+        e->kernel[i] = is_phantom ? no_arithmetic
+                       : is_cuda  ? tr_op_cuda((enum tr_opcode)i)
+                                  : tr_op_cpu_fast((enum tr_opcode)i);
     e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
     e->is_summed = calloc((size_t)c->n_homes, sizeof *e->is_summed);
     e->pending = calloc((size_t)c->n_homes, sizeof *e->pending);
     e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
     e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
     e->message = calloc((size_t)(c->train.n_messages + c->eval.n_messages) + 1, sizeof *e->message);
-    if (!e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
+    e->n_documents = calloc((size_t)tr_max64(1, c->opt.n_micro), sizeof *e->n_documents);
+    if (!e->n_documents || !e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
+    dev->may_choose = c->opt.any_order;
+    if (is_cuda)
+        TR_TRY(tr_op_cuda_open(dev));
     for (int a = 0; a < TR_A_COUNT; a++)
         TR_TRY(reserve(e, a));
     for (int i = 0; i < TR_C_COUNT; i++) {
@@ -88,6 +102,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     }
     if (c->bytes[TR_A_OPTIM])
         dev->ops->clear(dev, e->base[TR_A_OPTIM], c->bytes[TR_A_OPTIM]);
+    if (!dev->ops->is_host && c->bytes[TR_A_GRADS])
+        dev->ops->clear(dev, e->base[TR_A_GRADS], c->bytes[TR_A_GRADS]);
 out:
     if (st == TR_OK)
         *out = e;
@@ -104,7 +120,10 @@ void tr_exec_close(struct tr_exec *e)
         if (e->base[a] && e->mesh && is_shared(e->c, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
         else if (e->base[a])
-            e->dev->ops->release(e->dev, e->base[a], e->c->bytes[a]);
+            (is_host(a) ? e->dev->ops->release_host : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
+    if (e->dev->library)
+        tr_op_cuda_close(e->dev);
+    free(e->n_documents);
     free(e->is_touched);
     free(e->is_summed);
     free(e->pending);
@@ -121,7 +140,7 @@ struct frame {
     const struct tr_model *m;
     const struct tr_program *p;
     const struct tr_action *a;
-    const struct tr_batch *batch;
+    const struct tr_batch *batch; /* as the device sees it */
 };
 
 static void *batch_ptr(const struct tr_batch *b, int32_t slot)
@@ -245,9 +264,12 @@ static enum tr_status run_nodes(const struct frame *f)
         const struct tr_node *n = &f->p->node[i];
         if (!is_of(n->phase, f->a->kind))
             continue;
-        struct tr_call c = {
-            .op = n->op, .attr = n->attr, .pool = f->e->pool, .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch
-        };
+        struct tr_call c = { .op = n->op,
+                             .attr = n->attr,
+                             .pool = f->e->pool,
+                             .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch,
+                             .dev = f->e->dev,
+                             .n_documents = f->e->n_documents[f->a->micro] };
         for (int k = 0; k < TR_MAX_IN; k++)
             c.in[k] = view_of(f, n->in[k]);
         for (int k = 0; k < TR_MAX_OUT; k++)
@@ -269,6 +291,11 @@ static struct tr_view flat(char *base, enum tr_dtype dtype, int64_t n)
     return (struct tr_view){ .data = base, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
 }
 
+static struct tr_call call_of(struct tr_exec *e, enum tr_opcode op)
+{
+    return (struct tr_call){ .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev };
+}
+
 static struct tr_view step_view(struct tr_exec *e)
 {
     return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
@@ -282,8 +309,6 @@ static bool is_counted(const struct tr_exec *e, int param)
     return p->n > 0 && is_first && tr_param_is_first(e->c, param);
 }
 
-/* Norm over all gradients, each rank its own elements, each parameter once; summed in the order of parameters, so that
- * no split of them over stages changes a bit. Then the clip factor into the step buffer. */
 static void sum_squares(struct tr_exec *e, int param, char *norms)
 {
     const struct tr_param_place *p = &e->c->place[param];
@@ -292,7 +317,7 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
             piece = e->c->opt.layout.in_order ? TR_NORM_PIECE : tr_max64(end, 1);
     const char *grad = tr_exec_at(e, TR_S_GRAD, param, &first, &n);
     for (int64_t at = p->first; at < end; at += piece) {
-        struct tr_call c = { .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+        struct tr_call c = call_of(e, TR_OP_SUMSQ);
         c.in[0] = flat((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
                        e->c->opt.grad_dtype, tr_min64(piece, end - at));
         c.out[0] = flat(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
@@ -300,16 +325,31 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
     }
 }
 
-static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
+/* Squares of all gradients, each rank its own elements, each parameter once. */
+static void run_norm(struct tr_exec *e)
 {
     char *norm_at = e->base[TR_A_WORK] + e->c->norm;
-    size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
-    enum tr_status st = TR_OK;
-    e->dev->ops->clear(e->dev, norm_at, n * sizeof(double));
+    e->dev->ops->clear(e->dev, norm_at, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
+    if (!e->dev->ops->is_host) { /* one sum over the arena, whose padding is zero: a launch a parameter costs more */
+        struct tr_call c = call_of(e, TR_OP_SUMSQ);
+        c.in[0] = flat(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
+                       (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
+        c.out[0] = flat(norm_at, TR_F64, 1);
+        e->kernel[TR_OP_SUMSQ](&c);
+        return;
+    }
     for (int i = 0; i < e->c->model->n_params; i++)
         if (is_counted(e, i))
             sum_squares(e, i, norm_at);
-    e->dev->ops->download(e->dev, e->norms, norm_at, n * sizeof(double));
+}
+
+/* The norm, summed in the order of parameters, so that no split of them over stages changes a bit; then the clip factor
+ * into the step buffer. */
+static enum tr_status run_clip(struct tr_exec *e, double max_norm, double *norm)
+{
+    size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
+    enum tr_status st = TR_OK;
+    e->dev->ops->download(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
     if (e->mesh && e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
         TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, n));
     if (e->mesh)
@@ -333,7 +373,7 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
         const struct tr_param_place *p = &e->c->place[i];
         if (p->home != segment || p->n == 0)
             continue;
-        struct tr_call c = { .op = o->op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+        struct tr_call c = call_of(e, o->op);
         struct tr_view v[TR_STATE_COUNT] = { 0 };
         for (int what = 0; what < TR_STATE_COUNT; what++) {
             if (!tr_exec_has(e, (enum tr_state)what))
@@ -370,6 +410,37 @@ static void begin_step(struct tr_exec *e, const float *values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
 }
 
+/* Micro-batch i as the device sees it: in place, or its copy in the work arena. */
+static struct tr_batch batch_on_device(const struct tr_exec *e, const struct tr_batch *host, int64_t n, int i)
+{
+    return e->dev->ops->is_host ? *host
+                                : tr_batch_in(e->base[TR_A_WORK] + e->c->batch + (size_t)i * e->c->opt.batch_bytes, n);
+}
+
+/* 0 when one goes over the end of a row of tokens. */
+static int64_t count_documents(const struct tr_batch *b, int64_t n, int64_t length)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % length == 0 && b->begin[i] != i)
+            return 0;
+        sum += b->begin[i] == i;
+    }
+    return sum;
+}
+
+/* Copies batches to a device that does not see host memory. They must stay as they are until the step is done. */
+static void send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n)
+{
+    for (int i = 0; !e->dev->ops->is_host && i < n; i++) {
+        struct tr_batch to = batch_on_device(e, &micro[i], m->n_tokens, i);
+        for (int slot = 0; slot < TR_B_COUNT; slot++)
+            e->dev->ops->send(e->dev, batch_ptr(&to, slot), batch_ptr(&micro[i], slot),
+                              (size_t)m->n_tokens * (slot == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t)));
+        e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
+    }
+}
+
 /* Everything but clip and update: what train, eval and generate share. */
 static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
                                  const struct tr_action *a, const struct tr_batch *micro)
@@ -393,7 +464,8 @@ static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, co
     default:
         break;
     }
-    struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &micro[a->micro] };
+    struct tr_batch batch = batch_on_device(e, &micro[a->micro], m->n_tokens, a->micro);
+    struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &batch };
     enum tr_status st = TR_OK;
     for (int i = 0; i < a->n_homes && st == TR_OK; i++)
         st = tr_exec_settle(e, a->home[i]);
@@ -422,6 +494,7 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
     const struct tr_schedule *s = &e->c->train;
     enum tr_status st = TR_OK;
     begin_step(e, values);
+    send_batches(e, e->c->model, micro, e->c->opt.n_micro);
     for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++)
         TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
     TR_TRY(settle_all(e));
@@ -438,11 +511,13 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
     struct tr_step_result r = { 0 };
     enum tr_status st = TR_OK;
     begin_step(e, values);
+    send_batches(e, e->c->model, micro, e->c->opt.n_micro);
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
         switch (a->kind) {
         case TR_DO_CLIP:
             TR_TRY(settle_all(e));
+            run_norm(e);
             TR_TRY(tr_exec_read_losses(e, &r.loss_sum));
             TR_TRY(run_clip(e, cfg->max_grad_norm, &r.grad_norm));
             if (!isfinite(r.loss_sum) || !isfinite(r.grad_norm))
@@ -469,6 +544,7 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
     const struct tr_schedule *s = &e->c->eval;
     enum tr_status st = TR_OK;
     begin_step(e, NULL);
+    send_batches(e, e->c->eval_model, batch, 1);
     for (int i = 0; i < s->n_actions; i++)
         TR_TRY(run_action(e, e->c->eval_model, s, &s->action[i], batch));
     *loss_sum = read_loss(e);
@@ -483,10 +559,18 @@ enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_p
     const struct tr_schedule *s = is_decode ? &e->c->decode : &e->c->eval;
     enum tr_status st = TR_OK;
     TR_BUG_ON(s->n_actions == 0);
+    const struct tr_model *m = is_decode ? e->c->decode_model : e->c->eval_model;
     e->cache_row = first_position;
+    send_batches(e, m, batch, 1);
     for (int i = 0; i < s->n_actions; i++)
-        TR_TRY(run_action(e, is_decode ? e->c->decode_model : e->c->eval_model, s, &s->action[i], batch));
-    *logits = (const float *)(const void *)(e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out);
+        TR_TRY(run_action(e, m, s, &s->action[i], batch));
+    char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
+    if (!e->dev->ops->is_host) {
+        char *copy = e->base[TR_A_SAVE] + e->c->logits;
+        e->dev->ops->download(e->dev, copy, at, (size_t)(m->n_tokens * m->hp.vocab) * sizeof(float));
+        at = copy;
+    }
+    *logits = (const float *)(const void *)at;
     TR_TRY(e->dev->ops->sync(e->dev));
 out:
     return st;

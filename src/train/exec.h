@@ -24,10 +24,15 @@ struct tr_exec {
     double *losses;             /* by micro-batch, of all ranks with other tokens */
     int64_t wait_us;            /* of this step: spent waiting for other stages */
     bool loss_is_touched;
-    int gathered;      /* home that tr_exec_gather last put in place; -1: none */
-    int64_t cache_row; /* position of the first token of the batch at hand, when there is a cache */
+    int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
+    int gathered;         /* home that tr_exec_gather last put in place; -1: none */
+    int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
 };
+
+/* Arrays of one batch of n tokens inside mem (tr_batch_bytes(n) bytes, 64-byte aligned). */
+size_t tr_batch_bytes(int64_t n_tokens);
+struct tr_batch tr_batch_in(void *mem, int64_t n_tokens);
 
 /* Reserves the arenas (exactly c->bytes), uploads constants, clears optimizer state. Parameters are the caller's. */
 enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,

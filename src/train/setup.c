@@ -20,12 +20,16 @@ static enum tr_status check_support(const struct tr_config *cfg)
                            "%s %" PRId64
                            " is not in this build; data, tensor and pipeline parallel (--dp, --zero, --tp, --pp) are",
                            axes[i].name, axes[i].value);
-    if (cfg->device == TR_DEVICE_CHOICE_CUDA)
-        return tr_fail(TR_USAGE, "device cuda is not in this build; use --device cpu");
     if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
-        return tr_fail(TR_USAGE, "dtype %s is not computed on the cpu; use bfloat16 or float32",
-                       tr_dtype_name(cfg->dtype));
+        return tr_fail(TR_USAGE, "dtype %s is not computed; use bfloat16 or float32", tr_dtype_name(cfg->dtype));
     return TR_OK;
+}
+
+const char *tr_choose_device(const struct tr_config *cfg, int n_ranks)
+{
+    bool may_guess = cfg->device == TR_DEVICE_CHOICE_AUTO && n_ranks == 1 && cfg->dp * cfg->tp * cfg->pp * cfg->cp == 1;
+    bool is_cuda = cfg->device == TR_DEVICE_CHOICE_CUDA || (may_guess && tr_device_is_present("cuda"));
+    return is_cuda ? "cuda" : "cpu";
 }
 
 /* Sizes of the axes: zero shards over all data-parallel ranks, or over hybrid_shard of them with replicas of that. */
@@ -101,6 +105,7 @@ static enum tr_status choose_length(const struct tr_config *cfg, int64_t *out)
 static struct tr_compile_options compile_options(const struct tr_setup *s, enum tr_use use)
 {
     const struct tr_config *cfg = s->cfg;
+    int64_t n_train = s->model ? s->model->n_tokens : 0, n_eval = s->eval_model ? s->eval_model->n_tokens : 0;
     return (struct tr_compile_options){
         .compute_dtype = cfg->dtype,
         .grad_dtype = cfg->grad_dtype,
@@ -114,8 +119,12 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .recompute = cfg->recompute,
         .memory_budget = (uint64_t)cfg->memory_budget,
         .n_threads = s->n_threads,
+        .is_cuda = strcmp(s->device, "cuda") == 0,
+        .fuses = strcmp(s->device, "cuda") == 0,
+        .any_order = cfg->reproducible == TR_REPRODUCIBLE_OFF,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
+        .batch_bytes = strcmp(s->device, "cuda") == 0 ? tr_batch_bytes(tr_max64(n_train, n_eval)) : 0,
         .is_inference = use != TR_USE_TRAIN,
     };
 }
@@ -166,6 +175,11 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     if (rank >= 0)
         s->env.rank = rank;
     s->env.timeout_us = (int64_t)(cfg->ddp_timeout * 1e6);
+    s->device = use == TR_USE_PROOF ? "cpu" : tr_choose_device(cfg, s->env.size);
+    int64_t n_ranks = tr_max64(s->env.size, cfg->dp * cfg->tp * cfg->pp * cfg->cp);
+    if (strcmp(s->device, "cuda") == 0 && n_ranks > 1)
+        TR_TRY(tr_fail(TR_USAGE, "device cuda runs one rank in this build; use --device cpu for %" PRId64 " ranks",
+                       n_ranks));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(choose_length(cfg, &s->sequence_length));

@@ -10,6 +10,18 @@ static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
     return &e->c->place[param];
 }
 
+/* What a device holds, in the buffer for it: valid until the next call. */
+static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
+{
+    if (e->dev->ops->is_host)
+        return TR_OK;
+    char *copy = e->base[TR_A_SAVE] + e->c->get;
+    TR_BUG_ON(bytes > e->c->opt.save_bytes);
+    e->dev->ops->download(e->dev, copy, *p, bytes);
+    *p = copy;
+    return e->dev->ops->sync(e->dev);
+}
+
 /* Elements [first, first + n), which this rank holds side by side. */
 static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
 {
@@ -19,7 +31,7 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
     TR_BUG_ON(tr_cut_run(&place_of(e, param)->cut, &at, first + n, &local) != n || at != first);
     TR_BUG_ON(local < own_first || local + n > own_first + own_n);
     *out = base + local * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
-    return TR_OK;
+    return on_host(e, out, (size_t)n * tr_dtype_bytes(tr_exec_dtype(e, what)));
 }
 
 static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
@@ -92,6 +104,8 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     if (st == TR_OK && p->cut.is_split) {
         *out = e->base[TR_A_SAVE];
         st = join_parts(e, at, &p->cut, size, first, n, e->base[TR_A_SAVE]);
+    } else if (st == TR_OK) {
+        st = on_host(e, out, (size_t)n * size);
     }
     return st;
 }

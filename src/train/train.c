@@ -193,6 +193,7 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
     TR_TRY(check_inputs(t));
+    TR_TRY(tr_device_open(t->s->device, &t->dev));
     TR_TRY(open_data(t));
     TR_TRY(open_mesh(t));
     if (is_first(t)) {
@@ -201,7 +202,6 @@ static enum tr_status open_run(struct trainer *t)
     }
     TR_TRY(meet(t, "output directory is ready"));
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
-    TR_TRY(tr_device_open("cpu", &t->dev));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
@@ -229,7 +229,7 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
-    t->peak_flops = tr_gemm_peak(t->pool);
+    t->peak_flops = t->dev.ops->is_host ? tr_gemm_peak(t->pool) : t->dev.peak_flops;
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
     TR_TRY(tr_format(text, sizeof text,
@@ -499,6 +499,7 @@ static void close_run(struct trainer *t)
     tr_observe_close(t->ob);
     tr_debug_close(t->debug);
     tr_exec_close(t->e);
+    tr_device_close(&t->dev);
     tr_mesh_close(t->mesh);
     tr_pool_close(t->pool);
     tr_data_close(t->data);

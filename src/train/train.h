@@ -13,6 +13,7 @@ struct tr_setup {
     int n_threads;
     struct tr_model *model, *eval_model;
     int axis[TR_AXES];      /* sizes of the mesh */
+    const char *device;     /* "cpu" or "cuda" */
     struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
     struct tr_loader_shape loader;
     size_t loader_bytes, eval_batch_bytes;
@@ -28,12 +29,10 @@ void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of 
 /* The legality rules, and with a model what they say of the mesh that was asked for. */
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
 void tr_setup_close(struct tr_setup *s);
+/* "cuda" when asked for, or when nothing is asked for, the run has one rank and there is a GPU; else "cpu". */
+const char *tr_choose_device(const struct tr_config *cfg, int n_ranks);
 
-/* Arrays of one batch of n tokens inside mem (tr_batch_bytes(n) bytes, 64-byte aligned). */
-size_t tr_batch_bytes(int64_t n_tokens);
-struct tr_batch tr_batch_in(void *mem, int64_t n_tokens);
-
-/* The store that ckpt reads and writes, over an executor whose arenas are host memory. */
+/* The store that ckpt reads and writes, over an executor. */
 struct tr_store tr_exec_store(struct tr_exec *e);
 
 /* Opens the data of cfg->data or cfg->eval_data; the tokenizer is opened from the model directory when text needs it.

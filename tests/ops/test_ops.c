@@ -3,51 +3,11 @@
  * Derivatives run the reference on F64 views, so central differences are good to seven digits and a wrong term cannot
  * hide. Parity tolerances come from the stored type and the reduction length, see close_enough().
  */
-#include "ops/case_call.h"
+#include "ops/case_check.h"
 #include "ops/cpu/fast.h"
 #include <stdio.h>
 
 static const struct mode DOUBLE = { "f64", TR_F64, TR_F64, TR_F64, TR_F64, .is_padded = false };
-
-static const struct mode modes[] = {
-    { "f32", TR_F32, TR_F32, TR_F32, TR_F32, .is_padded = false, .accumulate = false },
-    { "f32 padded acc", TR_F32, TR_F32, TR_F32, TR_F32, .is_padded = true, .accumulate = true },
-    { "bf16", TR_BF16, TR_F32, TR_F32, TR_F32, .is_padded = false, .accumulate = true },
-    { "bf16 padded", TR_BF16, TR_F32, TR_F32, TR_F32, .is_padded = true, .accumulate = false },
-    { "bf16 all", TR_BF16, TR_BF16, TR_BF16, TR_F32, .is_padded = false, .accumulate = true },
-};
-
-/* Every op of the table, forward and backward, with the inputs it would see in training: fn(call, its twin). */
-typedef void check_fn(struct built *a, struct built *b);
-
-static void each_call_of(const struct op_case *row, const struct mode *m, check_fn *check)
-{
-    struct built a, b, forward;
-    build(&a, row, row->op, m);
-    build(&b, row, row->op, m);
-    check(&a, &b);
-    release(&a);
-    release(&b);
-    build(&forward, row, row->op, m);
-    for (size_t g = 0; g < TR_COUNT_OF(grads); g++) {
-        if (grads[g].forward != row->op)
-            continue;
-        tr_op_cpu_ref(row->op)(&forward.c);
-        build_backward(&a, &forward, &grads[g], m);
-        build_backward(&b, &forward, &grads[g], m);
-        check(&a, &b);
-        release(&a);
-        release(&b);
-    }
-    release(&forward);
-}
-
-static void each_call(check_fn *check)
-{
-    for (size_t i = 0; i < TR_COUNT_OF(cases); i++)
-        for (size_t m = 0; m < TR_COUNT_OF(modes) && !cases[i].is_speed; m++)
-            each_call_of(&cases[i], &modes[m], check);
-}
 
 /* ---- derivatives ---- */
 
@@ -120,73 +80,6 @@ static void reference_gradients_match_central_differences(void **state)
 }
 
 /* ---- parity ---- */
-
-/* Spacing of neighbouring numbers near x, relative: two correct results round to neighbours at worst. */
-static double spacing(enum tr_dtype d)
-{
-    return d == TR_BF16 ? 0x1p-7 : d == TR_F64 ? 0x1p-52 : 0x1p-23;
-}
-
-static int64_t longest_side(struct built *b)
-{
-    int64_t n = 1;
-    for (int i = 0; i < TR_MAX_IN; i++)
-        if (b->c.in[i].data)
-            n = tr_max64(n, tr_max64(b->c.in[i].rows, b->c.in[i].cols));
-    return n;
-}
-
-/* |fast - ref| may reach one spacing of the stored type, plus what summing k terms in fp32 costs: rounding errors are
- * independent, so sqrt(k) * 2^-24 of the largest partial sum, times 4 for the tail and for exp, tanh and erf good to a
- * few ulp. The largest partial sum is at least 1 (all inputs fill (-1, 1)) and at least the largest result. Kernels
- * that keep an intermediate in bf16 add 2^-8 of the largest result: half a spacing on each term of a sum of both signs.
- */
-static double tolerance(struct built *b, const struct tr_view *ref, double x)
-{
-    double largest = 0;
-    for (int64_t row = 0; row < ref->rows; row++)
-        for (int64_t col = 0; col < ref->cols; col++)
-            largest = fmax(largest, fabs(tr_ref_get(ref, row, col)));
-    bool rounds = b->c.in[0].dtype == TR_BF16 && shape_of(b->c.op)->rounds_inside;
-    return spacing(ref->dtype) * fabs(x) + 4.0 * sqrt((double)longest_side(b)) * 0x1p-24 * fmax(1.0, largest) +
-           (rounds ? 0x1p-8 * largest : 0.0);
-}
-
-/* A tolerance of one bf16 spacing would accept a wrong rounding, so exact results are counted as well: fp32 arithmetic
- * lands on the other side of a bf16 boundary for one element in thousands; 2 % (and 2 in tiny views) is generous. */
-static void compare_view(struct built *fast, struct built *ref, int k)
-{
-    const struct tr_view *f = &fast->c.out[k], *r = &ref->c.out[k];
-    double slack = tolerance(ref, r, 0.0);
-    int64_t n_different = 0;
-    for (int64_t row = 0; row < r->rows; row++) {
-        for (int64_t col = 0; col < r->cols; col++) {
-            double x = tr_ref_get(f, row, col), want = tr_ref_get(r, row, col);
-            n_different += x != want;
-            if (!(fabs(x - want) <= slack + spacing(r->dtype) * fabs(want)))
-                fail_msg("%s: out[%d][%d, %d] is %.9g, reference %.9g, tolerance %.3g", fast->label, k, (int)row,
-                         (int)col, x, want, slack + spacing(r->dtype) * fabs(want));
-        }
-    }
-    bool is_exact = r->dtype == TR_BF16 && !shape_of(ref->c.op)->rounds_inside;
-    if (is_exact && n_different > 2 + r->rows * r->cols / 50)
-        fail_msg("%s: out[%d]: %d of %d bf16 results differ from the reference", fast->label, k, (int)n_different,
-                 (int)(r->rows * r->cols));
-}
-
-/* Bytes of the buffer outside the view. */
-static void check_padding(struct built *b, int k)
-{
-    const struct tr_view *v = &b->c.out[k];
-    const unsigned char *base = b->base[TR_MAX_IN + k], *data = v->data;
-    size_t elem = tr_dtype_bytes(v->dtype), start = (size_t)(data - base), pitch = (size_t)v->ld * elem;
-    for (size_t i = 0; i < b->n_bytes[TR_MAX_IN + k]; i++) {
-        size_t in = i - start;
-        bool is_inside = i >= start && in / pitch < (size_t)v->rows && in % pitch < (size_t)v->cols * elem;
-        if (!is_inside && base[i] != 0xff)
-            fail_msg("%s: writes byte %zu, outside out[%d]", b->label, i, k);
-    }
-}
 
 static void check_parity(struct built *fast, struct built *ref)
 {

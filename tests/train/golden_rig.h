@@ -30,6 +30,7 @@ struct rig_shape {
     const struct tr_comm_env *env; /* NULL: one rank alone; else this rank of a mesh of these sizes */
     int axis[TR_AXES], zero;
     bool sp;
+    bool fuses;
 };
 
 struct rig {
@@ -127,6 +128,13 @@ static inline void rig_cut(struct rig *r, int n_micro, int n_ranks, int rank)
     }
 }
 
+/* TR_TEST_DEVICE=cuda runs every golden case on a GPU. */
+static inline const char *rig_device(void)
+{
+    const char *name = getenv("TR_TEST_DEVICE");
+    return name ? name : "cpu";
+}
+
 static inline struct tr_layout rig_layout(const struct rig_shape *s)
 {
     struct tr_layout l = { .data_size = 1, .shard_size = 1, .sp = s->sp, .zero = s->zero };
@@ -153,6 +161,7 @@ static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
 static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
 {
     *r = (struct rig){ 0 };
+    bool is_cuda = strcmp(rig_device(), "cuda") == 0;
     golden_open(&r->g, dir);
     struct tr_layout layout = rig_layout(&shape);
     rig_cut(r, shape.n_micro, layout.data_size, layout.data_rank);
@@ -180,20 +189,33 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .n_micro = shape.n_micro,
                                     .recompute = shape.recompute,
                                     .n_threads = shape.n_threads,
+                                    .is_cuda = is_cuda,
+                                    .fuses = is_cuda || shape.fuses,
+                                    .batch_bytes = is_cuda ? tr_batch_bytes(r->g.rows * r->g.length) : 0,
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
     bool is_whole = layout.size[TR_AXIS_TP] <= 1; /* logits are not split */
     must(tr_compile(r->model, is_whole ? r->logits_model : NULL, NULL, &c, &r->compiled));
     rig_open_mesh(r, &shape);
     must(tr_pool_open(shape.n_threads, &r->pool));
-    must(tr_device_open("cpu", &r->dev));
+    must(tr_device_open(rig_device(), &r->dev));
     must(tr_exec_open(r->compiled, &r->dev, r->pool, r->mesh, 0, &r->exec));
     struct tr_store store = tr_exec_store(r->exec);
     must(tr_load_weights(&store, dir, (float *)(void *)r->exec->base[TR_A_SAVE], NULL));
 }
 
+/* All of one state of a parameter, as the store gives it: valid until the next call. */
+static inline const void *rig_state(struct rig *r, enum tr_state what, int param)
+{
+    struct tr_store store = tr_exec_store(r->exec);
+    const void *p = NULL;
+    must(store.get(store.ctx, what, param, 0, r->model->param[param].n, &p));
+    return p;
+}
+
 static inline void rig_close(struct rig *r)
 {
     tr_exec_close(r->exec);
+    tr_device_close(&r->dev);
     tr_mesh_close(r->mesh);
     tr_pool_close(r->pool);
     tr_compiled_close(r->compiled);
@@ -218,10 +240,9 @@ static inline double rig_gradients(struct rig *r)
     return sum / (double)r->g.n_targets;
 }
 
-static inline const float *rig_grad(const struct rig *r, int param)
+static inline const float *rig_grad(struct rig *r, int param)
 {
-    int64_t first, n;
-    return (const float *)(const void *)tr_exec_at(r->exec, TR_S_GRAD, param, &first, &n);
+    return rig_state(r, TR_S_GRAD, param);
 }
 
 #endif

@@ -22,9 +22,10 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
 #define X(id, name) [TR_OP_##id] = { tr_fast_##name, tr_fast_##name, tr_fast_##name },
         X(ATTENTION, attention) X(ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss)
             X(HEAD_LOSS_GRAD, head_loss_grad) X(HEAD_STATS, head_stats) X(HEAD_COMBINE, head_combine)
-                X(HEAD_GRAD, head_grad)
+                X(HEAD_GRAD, head_grad) X(LINEAR_ADD, linear_add) X(LINEAR_ACT, linear_act)
+                    X(LINEAR_DX_ACT, linear_dx_act)
 #undef X
-                    [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
+                        [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),
     [TR_OP_REDUCE_SCATTER] = ALL_SETS(cast),
     [TR_OP_COPY] = ALL_SETS(cast),
@@ -69,6 +70,9 @@ size_t tr_op_scratch(const struct tr_call *c, int n_threads)
     switch (c->op) {
     case TR_OP_LINEAR:
     case TR_OP_LINEAR_DX:
+    case TR_OP_LINEAR_ADD:
+    case TR_OP_LINEAR_ACT:
+    case TR_OP_LINEAR_DX_ACT:
         return tr_gemm_scratch(a->rows, c->out[0].cols, a->cols, n_threads);
     case TR_OP_LINEAR_DW:
         return c->attr.weight_is_in_out ? tr_gemm_scratch(b->cols, a->cols, a->rows, n_threads)

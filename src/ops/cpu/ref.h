@@ -25,6 +25,7 @@ static inline double tr_ref_factor(const struct tr_call *c)
     return c->attr.scale == 0.0f ? 1.0 : (double)c->attr.scale;
 }
 
+double tr_ref_act_slope(int32_t kind, double x); /* derivative of enum tr_act */
 double tr_ref_softcap(double s, float cap);
 double tr_ref_softcap_slope(double capped, float cap); /* derivative, from the capped value */
 

@@ -27,7 +27,7 @@ static double act(int32_t kind, double x)
     }
 }
 
-static double act_slope(int32_t kind, double x)
+double tr_ref_act_slope(int32_t kind, double x)
 {
     double t;
     switch (kind) {
@@ -58,7 +58,8 @@ void tr_ref_ACT_BWD(const struct tr_call *c)
     const struct tr_view *dx = &c->out[0];
     for (int64_t n = 0; n < dx->rows; n++)
         for (int64_t j = 0; j < dx->cols; j++)
-            tr_ref_put(dx, n, j, tr_ref_get(&c->in[0], n, j) * act_slope(c->attr.act, tr_ref_get(&c->in[1], n, j)));
+            tr_ref_put(dx, n, j,
+                       tr_ref_get(&c->in[0], n, j) * tr_ref_act_slope(c->attr.act, tr_ref_get(&c->in[1], n, j)));
 }
 
 void tr_ref_GLU(const struct tr_call *c)
@@ -75,7 +76,7 @@ void tr_ref_GLU_BWD(const struct tr_call *c)
     for (int64_t n = 0; n < dg->rows; n++) {
         for (int64_t j = 0; j < dg->cols; j++) {
             double dy = tr_ref_get(&c->in[0], n, j), g = tr_ref_get(&c->in[1], n, j), u = tr_ref_get(&c->in[2], n, j);
-            tr_ref_put(dg, n, j, dy * u * act_slope(c->attr.act, g));
+            tr_ref_put(dg, n, j, dy * u * tr_ref_act_slope(c->attr.act, g));
             tr_ref_put(du, n, j, dy * act(c->attr.act, g));
         }
     }

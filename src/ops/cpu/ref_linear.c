@@ -64,6 +64,42 @@ void tr_ref_LINEAR_DX(const struct tr_call *c)
     }
 }
 
+void tr_ref_LINEAR_ADD(const struct tr_call *c)
+{
+    const struct tr_view *x = &c->in[0], *w = &c->in[1], *bias = &c->in[2], *addend = &c->in[3], *y = &c->out[0];
+    for (int64_t n = 0; n < y->rows; n++) {
+        for (int64_t o = 0; o < y->cols; o++) {
+            double sum = tr_ref_opt(bias, 0, o) + tr_ref_get(addend, n, o);
+            for (int64_t i = 0; i < x->cols; i++)
+                sum += tr_ref_get(x, n, i) * weight(c, w, o, i);
+            tr_ref_put(y, n, o, sum);
+        }
+    }
+}
+
+/* The activation sees what is stored, so that the backward, which reads it, is that of this forward. */
+void tr_ref_LINEAR_ACT(const struct tr_call *c)
+{
+    struct tr_call linear = *c, act = *c;
+    linear.out[0] = c->out[1];
+    tr_ref_LINEAR(&linear);
+    act.in[0] = c->out[1];
+    tr_ref_ACT(&act);
+}
+
+void tr_ref_LINEAR_DX_ACT(const struct tr_call *c)
+{
+    const struct tr_view *dy = &c->in[0], *w = &c->in[1], *pre = &c->in[2], *dx = &c->out[0];
+    for (int64_t n = 0; n < dx->rows; n++) {
+        for (int64_t i = 0; i < dx->cols; i++) {
+            double sum = 0;
+            for (int64_t o = 0; o < dy->cols; o++)
+                sum += tr_ref_get(dy, n, o) * weight(c, w, o, i);
+            tr_ref_put(dx, n, i, sum * tr_ref_act_slope(c->attr.act, tr_ref_get(pre, n, i)));
+        }
+    }
+}
+
 void tr_ref_LINEAR_DW(const struct tr_call *c)
 {
     const struct tr_view *dy = &c->in[0], *x = &c->in[1];

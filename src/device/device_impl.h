@@ -1,0 +1,13 @@
+/* device_impl.h - private to the device room: the row that needs a library. */
+#ifndef TR_DEVICE_IMPL_H
+#define TR_DEVICE_IMPL_H
+
+#include "device/device.h"
+
+/* cuda.cu, when the build has it. open fills `out` but for ops. */
+extern const struct tr_device_ops tr_cuda_ops;
+enum tr_status tr_cuda_open(struct tr_device *out);
+void tr_cuda_close(struct tr_device *d);
+int tr_cuda_count(void); /* GPUs this process can use; 0 without a driver */
+
+#endif

@@ -1,0 +1,289 @@
+/* attention.cu - attention for every case: any head size, type, window, cap and dropout, packed documents, a cache.
+ *
+ * A warp owns one query row and head (for dk and dv: one key row and key head) and takes 32 rows of the other side at a
+ * time, a lane each; sums run in row order, without atomics. It is the way for what cuDNN does not do; what cuDNN does,
+ * it does on tensor cores (attention_cudnn.cu).
+ */
+#include "ops/cuda/cuda.cuh"
+
+enum { WARPS = 4, MAX_D = 1024 };
+
+template <typename T> struct attn {
+    mat<const T> q, k, v;
+    mat<const int32_t> begin, position; /* begin: absent with a cache, where position is the last row seen */
+    mat<const int64_t> sample;
+    const float *step;
+    struct tr_attr a;
+    float scale;
+    int64_t n, group;
+    bool is_cached;
+};
+
+template <typename T> __device__ static int64_t first_seen(const attn<T> &t, int64_t i, int64_t last)
+{
+    int64_t begin = t.is_cached ? 0 : *t.begin.at(i, 0);
+    return t.a.window > 0 ? max(begin, last - t.a.window + 1) : begin;
+}
+
+template <typename T> __device__ static float cap(const attn<T> &t, float s)
+{
+    return t.a.softcap > 0 ? t.a.softcap * tanhf(s / t.a.softcap) : s;
+}
+
+template <typename T> __device__ static float cap_slope(const attn<T> &t, float capped)
+{
+    float x = t.a.softcap > 0 ? capped / t.a.softcap : 0.0f;
+    return 1.0f - x * x;
+}
+
+/* Dropout's factor on the probability of (i, j): cpu/dropout.h. */
+template <typename T> __device__ static float keep(const attn<T> &t, int64_t h, int64_t i, int64_t j)
+{
+    if (t.a.dropout_p <= 0)
+        return 1.0f;
+    int64_t at = *t.position.at(j, 0), from = *t.position.at(i, 0);
+    uint64_t hi = step_number(t.step) << 24 | ((uint64_t)*t.sample.at(i, 0) & 0xffffffu);
+    uint4 w = philox(t.a.key, hi, (uint64_t)(t.a.first + h) << 52 | (uint64_t)from << 26 | (uint64_t)at >> 2);
+    uint32_t threshold = (uint32_t)((double)t.a.dropout_p * 4294967296.0);
+    return word_of(w, at) >= threshold ? 1.0f / (1.0f - t.a.dropout_p) : 0.0f;
+}
+
+template <typename T> __device__ static float dot(const float *shared, const T *row, int d)
+{
+    float sum = 0;
+    for (int e = 0; e < d; e++)
+        sum += shared[e] * to_f32(row[e]);
+    return sum;
+}
+
+/* E: columns a lane owns. */
+template <typename T, int E>
+__global__ void __launch_bounds__(WARPS * 32) forward_kernel(attn<T> t, mat<T> o, mat<float> lse)
+{
+    extern __shared__ float shared[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = t.a.head_dim;
+    int64_t i = (int64_t)blockIdx.x * WARPS + warp, h = blockIdx.y;
+    float *q = shared + warp * d;
+    if (i >= t.n)
+        return;
+    for (int e = lane; e < d; e += 32)
+        q[e] = t.scale * to_f32(*t.q.at(i, h * d + e));
+    __syncwarp();
+    int64_t last = t.is_cached ? *t.position.at(i, 0) : i, kv = h / t.group * d;
+    float max = -INFINITY, sum = 0, acc[E];
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        acc[e] = 0;
+    for (int64_t j0 = first_seen(t, i, last); j0 <= last; j0 += 32) {
+        int64_t j = j0 + lane;
+        bool is_in = j <= last;
+        float s = is_in ? cap(t, dot(q, t.k.at(j, kv), d)) : -INFINITY;
+        float top = fmaxf(max, warp_max(s)), fade = expf(max - top), p = is_in ? expf(s - top) : 0.0f;
+        max = top;
+        sum = sum * fade + warp_sum(p);
+        p *= is_in ? keep(t, h, i, j) : 0.0f;
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            acc[e] *= fade;
+        int n = (int)min((int64_t)32, last - j0 + 1);
+        for (int k = 0; k < n; k++) {
+            float pk = __shfl_sync(0xffffffffu, p, k);
+#pragma unroll
+            for (int e = 0; e < E; e++)
+                if (e * 32 + lane < d)
+                    acc[e] += pk * to_f32(*t.v.at(j0 + k, kv + e * 32 + lane));
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        if (e * 32 + lane < d)
+            *o.at(i, h * d + e * 32 + lane) = from_f32<T>(acc[e] / sum);
+    if (lane == 0 && lse)
+        *lse.at(i, h) = max + logf(sum);
+}
+
+template <typename T> struct attn_bwd {
+    mat<const T> d_o, o;
+    mat<const float> lse;
+    mat<T> dq, dk, dv;
+    float *delta; /* (N, H): do.o */
+};
+
+/* dq of one row, and the row's do.o for the other kernel. */
+template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dq_kernel(attn<T> t, attn_bwd<T> b)
+{
+    extern __shared__ float shared[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = t.a.head_dim;
+    int64_t i = (int64_t)blockIdx.x * WARPS + warp, h = blockIdx.y, kv = h / t.group * d;
+    float *q = shared + warp * 2 * d, *d_o = q + d, acc[E];
+    if (i >= t.n)
+        return;
+    for (int e = lane; e < d; e += 32) {
+        q[e] = t.scale * to_f32(*t.q.at(i, h * d + e));
+        d_o[e] = to_f32(*b.d_o.at(i, h * d + e));
+    }
+    __syncwarp();
+    float delta = dot(d_o, b.o.at(i, h * d), d); /* in the order of do.v: a row that sees one key gets exactly 0 */
+    if (lane == 0)
+        b.delta[i * t.a.n_heads_q + h] = delta;
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        acc[e] = 0;
+    float lse = *b.lse.at(i, h);
+    for (int64_t j0 = first_seen(t, i, i); j0 <= i; j0 += 32) {
+        int64_t j = j0 + lane;
+        float ds = 0;
+        if (j <= i) {
+            float s = cap(t, dot(q, t.k.at(j, kv), d)), p = expf(s - lse);
+            ds = p * (keep(t, h, i, j) * dot(d_o, t.v.at(j, kv), d) - delta) * cap_slope(t, s);
+        }
+        int n = (int)min((int64_t)32, i - j0 + 1);
+        for (int k = 0; k < n; k++) {
+            float dk = __shfl_sync(0xffffffffu, ds, k);
+#pragma unroll
+            for (int e = 0; e < E; e++)
+                if (e * 32 + lane < d)
+                    acc[e] += dk * to_f32(*t.k.at(j0 + k, kv + e * 32 + lane));
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        if (e * 32 + lane < d)
+            *b.dq.at(i, h * d + e * 32 + lane) = from_f32<T>(t.scale * acc[e]);
+}
+
+/* dk and dv of one row and key head: all query heads of the group, all later rows that see it. */
+template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dkv_kernel(attn<T> t, attn_bwd<T> b)
+{
+    extern __shared__ float shared[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = t.a.head_dim;
+    int64_t j = (int64_t)blockIdx.x * WARPS + warp, h_kv = blockIdx.y;
+    float *k = shared + warp * 2 * d, *v = k + d, dk[E], dv[E];
+    if (j >= t.n)
+        return;
+    for (int e = lane; e < d; e += 32) {
+        k[e] = t.scale * to_f32(*t.k.at(j, h_kv * d + e));
+        v[e] = to_f32(*t.v.at(j, h_kv * d + e));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        dk[e] = dv[e] = 0;
+    for (int64_t h = h_kv * t.group; h < (h_kv + 1) * t.group; h++) {
+        bool is_more = true;
+        for (int64_t i0 = j; is_more && i0 < t.n; i0 += 32) {
+            int64_t i = i0 + lane;
+            bool sees = i < t.n && first_seen(t, i, i) <= j;
+            is_more = __all_sync(0xffffffffu, sees); /* later rows see ever less of j */
+            float p = 0, ds = 0;
+            if (sees) {
+                float s = cap(t, dot(k, t.q.at(i, h * d), d)), prob = expf(s - *b.lse.at(i, h)), f = keep(t, h, i, j);
+                p = prob * f;
+                ds = prob * (f * dot(v, b.d_o.at(i, h * d), d) - b.delta[i * t.a.n_heads_q + h]) * cap_slope(t, s);
+            }
+            int n = (int)min((int64_t)32, t.n - i0);
+            for (int x = 0; x < n; x++) {
+                float px = __shfl_sync(0xffffffffu, p, x), dx = __shfl_sync(0xffffffffu, ds, x);
+#pragma unroll
+                for (int e = 0; e < E; e++)
+                    if (e * 32 + lane < d) {
+                        dk[e] += dx * to_f32(*t.q.at(i0 + x, h * d + e * 32 + lane));
+                        dv[e] += px * to_f32(*b.d_o.at(i0 + x, h * d + e * 32 + lane));
+                    }
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        if (e * 32 + lane < d) {
+            *b.dk.at(j, h_kv * d + e * 32 + lane) = from_f32<T>(t.scale * dk[e]);
+            *b.dv.at(j, h_kv * d + e * 32 + lane) = from_f32<T>(dv[e]);
+        }
+}
+
+template <typename T> static attn<T> attn_of(const struct tr_call *c, int q, int begin)
+{
+    attn<T> t = {};
+    TR_BUG_ON(c->attr.head_dim > MAX_D || c->attr.n_heads_q % c->attr.n_heads_kv != 0);
+    t.q = mat_of<const T>(c->in[q]), t.k = mat_of<const T>(c->in[q + 1]), t.v = mat_of<const T>(c->in[q + 2]);
+    t.a = c->attr;
+    t.scale = factor_of(c);
+    t.n = c->in[q].rows;
+    t.group = c->attr.n_heads_q / c->attr.n_heads_kv;
+    t.is_cached = c->op == TR_OP_ATTENTION_CACHED;
+    if (t.is_cached) {
+        t.position = mat_of<const int32_t>(c->in[begin]);
+        t.a.dropout_p = 0;
+        return t;
+    }
+    t.begin = mat_of<const int32_t>(c->in[begin]);
+    t.sample = mat_of<const int64_t>(c->in[begin + 1]);
+    t.position = mat_of<const int32_t>(c->in[begin + 2]);
+    t.step = (const float *)c->in[begin + 3].data;
+    return t;
+}
+
+/* Columns a lane owns, at compile time. */
+#define FOR_HEAD_DIM(d, run)                                                                                           \
+    do {                                                                                                               \
+        if ((d) <= 64)                                                                                                 \
+            run(2);                                                                                                    \
+        else if ((d) <= 128)                                                                                           \
+            run(4);                                                                                                    \
+        else if ((d) <= 256)                                                                                           \
+            run(8);                                                                                                    \
+        else                                                                                                           \
+            run(32);                                                                                                   \
+    } while (0)
+
+template <typename T> static void forward(const struct tr_call *c)
+{
+    attn<T> t = attn_of<T>(c, 0, 3);
+    int d = c->attr.head_dim;
+    mat<float> lse = c->op == TR_OP_ATTENTION_CACHED ? mat<float>{} : mat_of<float>(c->out[1]);
+    dim3 grid((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_q);
+    size_t bytes = (size_t)(WARPS * d) * sizeof(float);
+#define RUN(e) forward_kernel<T, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, mat_of<T>(c->out[0]), lse)
+    FOR_HEAD_DIM(d, RUN);
+#undef RUN
+    check_launch(c);
+}
+
+template <typename T> static void backward(const struct tr_call *c)
+{
+    attn<T> t = attn_of<T>(c, 1, 6);
+    int d = c->attr.head_dim;
+    attn_bwd<T> b = { mat_of<const T>(c->in[0]), mat_of<const T>(c->in[4]), mat_of<const float>(c->in[5]),
+                      mat_of<T>(c->out[0]),      mat_of<T>(c->out[1]),      mat_of<T>(c->out[2]),
+                      (float *)c->scratch };
+    dim3 grid((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_q);
+    dim3 grid_kv((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_kv);
+    size_t bytes = (size_t)(2 * WARPS * d) * sizeof(float);
+#define RUN(e)                                                                                                         \
+    do {                                                                                                               \
+        dq_kernel<T, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                              \
+        dkv_kernel<T, e><<<grid_kv, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                          \
+    } while (0)
+    FOR_HEAD_DIM(d, RUN);
+#undef RUN
+    check_launch(c);
+}
+
+void tr_cuda_ATTENTION(const struct tr_call *c)
+{
+    if (tr_cudnn_attention(c))
+        return;
+    is_bf16(c->in[0]) ? forward<bf16>(c) : forward<float>(c);
+}
+
+void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
+{
+    if (tr_cudnn_attention_bwd(c))
+        return;
+    is_bf16(c->in[0]) ? backward<bf16>(c) : backward<float>(c);
+}
+
+void tr_cuda_ATTENTION_CACHED(const struct tr_call *c)
+{
+    is_bf16(c->in[0]) ? forward<bf16>(c) : forward<float>(c);
+}

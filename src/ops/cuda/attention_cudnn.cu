@@ -1,0 +1,345 @@
+/* attention_cudnn.cu - attention on tensor cores: the forward and backward graphs of cuDNN's fused kernels.
+ *
+ * A micro-batch is a batch of N / seq_len rows of tokens. Where every row is one document the mask is the diagonal;
+ * where rows hold several, scores of pairs from different documents get -inf from a (rows, seq_len, seq_len) table made
+ * from `begin`, the same for all heads. The logarithms of the sums are read by the backward only and are kept (row,
+ * head, token), as the library wants them. What is not covered (fp32, cap, dropout, odd sizes, documents across rows)
+ * says false and takes the own kernel. The backward sums dq over blocks of keys in the order they finish when
+ * attr.any_order allows it, which saves a pass over the scores. Rejected: ragged batches (9.14 and 9.19 stop in their
+ * backward with an illegal instruction for rows of 1024 tokens).
+ */
+#include "ops/cuda/dnn_graph.cuh"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A call of either direction, in the library's terms. */
+struct sdpa {
+    int64_t b, s, h, h_kv, d, window, n; /* n: tokens in all */
+    bool has_table, any_order;
+    float scale;
+    const struct tr_view *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv, *begin;
+};
+
+/* The tensors outside, in the order of sdpa's views. */
+enum name { T_Q, T_K, T_V, T_O, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
+
+static const struct tr_view *view_of(const struct sdpa *a, int t)
+{
+    const struct tr_view *all[T_COUNT] = { a->q, a->k, a->v, a->o, a->d_o, a->dq, a->dk, a->dv };
+    return all[t];
+}
+
+static bool is_plain_bf16(const struct tr_view *v)
+{
+    return !v || (v->dtype == TR_BF16 && v->ld % 8 == 0 && (uintptr_t)v->data % 16 == 0);
+}
+
+static bool is_covered(const struct tr_call *c, const struct sdpa *a)
+{
+    const struct tr_view *all[] = { a->q, a->k, a->v, a->o, a->d_o, a->dq, a->dk, a->dv };
+    for (size_t i = 0; i < TR_COUNT_OF(all); i++)
+        if (!is_plain_bf16(all[i]))
+            return false;
+    return library_of(c)->dnn && c->n_documents > 0 && c->attr.softcap == 0.0f && c->attr.dropout_p == 0.0f &&
+           a->d % 8 == 0 && a->d <= 128 && a->n % a->s == 0 && (!a->has_table || a->s <= TR_CUDA_MASK_LENGTH) &&
+           a->lse->ld == a->h && a->begin->ld == 1;
+}
+
+static struct sdpa sdpa_of(const struct tr_call *c)
+{
+    bool is_bwd = c->op == TR_OP_ATTENTION_BWD;
+    const struct tr_view *in = is_bwd ? &c->in[1] : &c->in[0];
+    struct sdpa a = {};
+    a.q = &in[0], a.k = &in[1], a.v = &in[2];
+    a.o = is_bwd ? &c->in[4] : &c->out[0];
+    a.lse = is_bwd ? &c->in[5] : &c->out[1];
+    a.begin = is_bwd ? &c->in[6] : &c->in[3];
+    if (is_bwd)
+        a.d_o = &c->in[0], a.dq = &c->out[0], a.dk = &c->out[1], a.dv = &c->out[2];
+    a.n = a.q->rows;
+    a.h = c->attr.n_heads_q, a.h_kv = c->attr.n_heads_kv, a.d = c->attr.head_dim;
+    a.s = c->attr.seq_len > 0 ? c->attr.seq_len : a.n;
+    a.window = c->attr.window > 0 && c->attr.window < a.s ? c->attr.window : 0;
+    a.scale = factor_of(c);
+    a.any_order = c->attr.any_order;
+    a.b = a.n / a.s;
+    a.has_table = c->n_documents != a.b;
+    return a;
+}
+
+/* ---- the table of documents ---- */
+
+/* Row i of token row b: 0 from its document's first token on, -inf before. What is behind i is the diagonal's. */
+__global__ void table_kernel(const int32_t *begin, int64_t s, bf16 *table)
+{
+    int64_t token = blockIdx.x, first = begin[token] - token / s * s;
+    for (int64_t j = threadIdx.x * 8; j < s; j += blockDim.x * 8) {
+        float t[8];
+#pragma unroll
+        for (int v = 0; v < 8; v++)
+            t[v] = j + v < first ? -INFINITY : 0.0f;
+        store<8>(table + token * s + j, t);
+    }
+}
+
+/* ---- what both graphs are made of ---- */
+
+struct sdpa_graph {
+    struct dnn_graph g;
+    const struct sdpa *a;
+    struct dnn_tensor table;
+};
+
+static const cudnnDataType_t F32 = CUDNN_DATA_FLOAT, BF16 = CUDNN_DATA_BFLOAT16, I32 = CUDNN_DATA_INT32,
+                             BOOL = CUDNN_DATA_BOOLEAN;
+
+/* Rows of a view as (batch, head, row, column), or with the last two swapped. */
+static struct dnn_tensor rows_of(struct sdpa_graph *x, int t, int64_t heads, bool is_turned)
+{
+    const struct sdpa *a = x->a;
+    int64_t ld = view_of(a, t)->ld;
+    struct dnn_shape s = is_turned ? shape4(a->b, heads, a->d, a->s, a->s * ld, a->d, 1, ld)
+                                   : shape4(a->b, heads, a->s, a->d, a->s * ld, a->d, ld, 1);
+    struct dnn_tensor y = dnn_tensor_of(&x->g, s, BF16, false);
+    dnn_bind(x->g.p, y);
+    return y;
+}
+
+/* One number a row and head: lse, do.o, or what is between. */
+static struct dnn_tensor stats_of(struct sdpa_graph *x, bool is_virtual)
+{
+    const struct sdpa *a = x->a;
+    struct dnn_tensor y = dnn_tensor_of(&x->g, packed4(a->b, a->h, a->s, 1), F32, is_virtual);
+    if (!is_virtual)
+        dnn_bind(x->g.p, y);
+    return y;
+}
+
+static struct dnn_tensor scores(struct sdpa_graph *x, cudnnDataType_t type)
+{
+    return dnn_tensor_of(&x->g, packed4(x->a->b, x->a->h, x->a->s, x->a->s), type, true);
+}
+
+static struct dnn_tensor op2(struct sdpa_graph *x, cudnnPointwiseMode_t mode, const struct dnn_tensor &a,
+                             const struct dnn_tensor &b)
+{
+    return dnn_pointwise(&x->g, mode, F32, a, &b, NULL, F32, -1);
+}
+
+static struct dnn_tensor select(struct sdpa_graph *x, const struct dnn_tensor &s, const struct dnn_tensor &mask)
+{
+    struct dnn_tensor none = dnn_scalar(&x->g, -INFINITY);
+    return dnn_pointwise(&x->g, CUDNN_POINTWISE_BINARY_SELECT, F32, s, &none, &mask, F32, -1);
+}
+
+static struct dnn_tensor compare(struct sdpa_graph *x, cudnnPointwiseMode_t mode, const struct dnn_tensor &a,
+                                 const struct dnn_tensor &b)
+{
+    return dnn_pointwise(&x->g, mode, BOOL, a, &b, NULL, BOOL, -1);
+}
+
+static struct dnn_tensor index_of(struct sdpa_graph *x, const struct dnn_tensor &s, int axis, cudnnDataType_t math,
+                                  cudnnDataType_t type)
+{
+    return dnn_pointwise(&x->g, CUDNN_POINTWISE_GEN_INDEX, math, s, NULL, NULL, type, axis);
+}
+
+/* Scores as they are in, scaled, and out: the table of documents, the diagonal, the window. */
+static struct dnn_tensor masked(struct sdpa_graph *x, struct dnn_tensor s)
+{
+    struct dnn_tensor row = index_of(x, s, 2, F32, I32), col = index_of(x, s, 3, F32, I32);
+    s = select(x, s, compare(x, CUDNN_POINTWISE_CMP_GE, row, col));
+    if (x->a->window) {
+        struct dnn_tensor width = dnn_scalar(&x->g, (float)x->a->window), r = index_of(x, s, 2, F32, F32);
+        struct dnn_tensor c =
+            dnn_pointwise(&x->g, CUDNN_POINTWISE_ADD, F32, index_of(x, s, 3, F32, F32), &width, NULL, F32, 3);
+        s = select(x, s, compare(x, CUDNN_POINTWISE_CMP_GT, c, r));
+    }
+    return s;
+}
+
+/* scale * q.k, with the table of documents. */
+static struct dnn_tensor scaled(struct sdpa_graph *x, const struct dnn_tensor &s, const struct dnn_tensor &scale)
+{
+    struct dnn_tensor y = op2(x, CUDNN_POINTWISE_MUL, s, scale);
+    return x->a->has_table ? op2(x, CUDNN_POINTWISE_ADD, y, x->table) : y;
+}
+
+static void open_table(struct sdpa_graph *x)
+{
+    const struct sdpa *a = x->a;
+    if (!a->has_table)
+        return;
+    x->table = dnn_tensor_of(&x->g, packed4(a->b, 1, a->s, a->s), BF16, false);
+    dnn_bind(x->g.p, x->table);
+}
+
+/* ---- the graphs; the order of dnn_bind is the order of pointers below ---- */
+
+static void build_forward(struct sdpa_graph *x)
+{
+    struct dnn_graph *g = &x->g;
+    const struct sdpa *a = x->a;
+    struct dnn_tensor q = rows_of(x, T_Q, a->h, false), k = rows_of(x, T_K, a->h_kv, true),
+                      v = rows_of(x, T_V, a->h_kv, false), o = rows_of(x, T_O, a->h, false), lse = stats_of(x, false);
+    struct dnn_tensor s = scores(x, F32), max = stats_of(x, true), sum = stats_of(x, true);
+    dnn_matmul_to(g, q, k, s);
+    s = masked(x, scaled(x, s, dnn_scalar(g, a->scale)));
+    dnn_reduce_to(g, CUDNN_REDUCE_TENSOR_MAX, s, max);
+    struct dnn_tensor e =
+        dnn_pointwise(g, CUDNN_POINTWISE_EXP, F32, op2(x, CUDNN_POINTWISE_SUB, s, max), NULL, NULL, F32, -1);
+    dnn_reduce_to(g, CUDNN_REDUCE_TENSOR_ADD, e, sum);
+    struct dnn_tensor log = dnn_pointwise(g, CUDNN_POINTWISE_LOG, F32, sum, NULL, NULL, F32, -1);
+    dnn_pointwise_to(g, CUDNN_POINTWISE_ADD, max, &log, lse);
+    struct dnn_tensor p = scores(x, BF16);
+    dnn_pointwise_to(g, CUDNN_POINTWISE_DIV, e, &sum, p);
+    dnn_matmul_to(g, p, v, o);
+}
+
+/* x^T as the left factor of dk or dv: bf16, rows and columns swapped. */
+static struct dnn_tensor turned(struct sdpa_graph *x, const struct dnn_tensor &s)
+{
+    const struct sdpa *a = x->a;
+    struct dnn_tensor y =
+        dnn_tensor_of(&x->g, shape4(a->b, a->h, a->s, a->s, a->h * a->s * a->s, a->s * a->s, 1, a->s), BF16, true);
+    dnn_reshape_to(&x->g, s, y);
+    return y;
+}
+
+/* dk or dv = left * right; with fewer key heads, of every query head first, then summed over each group. */
+static void to_keys(struct sdpa_graph *x, const struct dnn_tensor &left, const struct dnn_tensor &right, int t)
+{
+    const struct sdpa *a = x->a;
+    struct dnn_tensor out = rows_of(x, t, a->h_kv, false);
+    if (a->h == a->h_kv) {
+        dnn_matmul_to(&x->g, left, right, out);
+        return;
+    }
+    struct dnn_tensor all = dnn_tensor_of(&x->g, packed4(a->b, a->h, a->s, a->d), BF16, true);
+    dnn_matmul_to(&x->g, left, right, all);
+    dnn_reduce_to(&x->g, CUDNN_REDUCE_TENSOR_ADD, all, out);
+}
+
+static void build_backward(struct sdpa_graph *x)
+{
+    struct dnn_graph *g = &x->g;
+    const struct sdpa *a = x->a;
+    struct dnn_tensor q = rows_of(x, T_Q, a->h, false), k = rows_of(x, T_K, a->h_kv, true),
+                      v = rows_of(x, T_V, a->h_kv, true), o = rows_of(x, T_O, a->h, false),
+                      d_o = rows_of(x, T_DO, a->h, false), lse = stats_of(x, false), delta = stats_of(x, false),
+                      one = dnn_scalar(g, 1.0f), scale = dnn_scalar(g, a->scale);
+    /* delta = sum over columns of do * o */
+    struct dnn_tensor product = dnn_tensor_of(g, packed4(a->b, a->h, a->s, a->d), F32, true), sum = stats_of(x, true);
+    dnn_pointwise_to(g, CUDNN_POINTWISE_MUL, d_o, &o, product);
+    dnn_reduce_to(g, CUDNN_REDUCE_TENSOR_ADD, product, sum);
+    dnn_pointwise_to(g, CUDNN_POINTWISE_MUL, sum, &one, delta);
+    /* p = exp(scale * q.k - lse); dv = p^T do */
+    struct dnn_tensor s = scores(x, F32), dp = scores(x, F32);
+    dnn_matmul_to(g, q, k, s);
+    s = masked(x, op2(x, CUDNN_POINTWISE_SUB, scaled(x, s, scale), lse));
+    struct dnn_tensor p = dnn_pointwise(g, CUDNN_POINTWISE_EXP, F32, s, NULL, NULL, F32, -1);
+    to_keys(x, turned(x, p), d_o, T_DV);
+    /* ds = scale * p * (do.v - delta); dk = ds^T q; dq = ds k */
+    dnn_matmul_to(g, d_o, v, dp);
+    struct dnn_tensor ds = op2(x, CUDNN_POINTWISE_MUL, op2(x, CUDNN_POINTWISE_SUB, dp, delta), p);
+    ds = op2(x, CUDNN_POINTWISE_MUL, ds, scale);
+    to_keys(x, turned(x, ds), q, T_DK);
+    int64_t ld = a->k->ld;
+    struct dnn_tensor keys = dnn_tensor_of(g, shape4(a->b, a->h_kv, a->s, a->d, a->s * ld, a->d, ld, 1), BF16, true);
+    dnn_reshape_to(g, k, keys);
+    if (!a->any_order) { /* one product over all keys: the same bits every time, and slower */
+        dnn_matmul_to(g, ds, keys, rows_of(x, T_DQ, a->h, false));
+        return;
+    }
+    struct dnn_tensor dq_sum = dnn_tensor_of(g, packed4(a->b, a->h, a->s, a->d), F32, false);
+    dnn_bind(g->p, dq_sum);
+    struct dnn_tensor dq = rows_of(x, T_DQ, a->h, false);
+    dnn_matmul_to(g, ds, keys, dq_sum);
+    dnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, dq_sum, NULL, dq);
+}
+
+/* ---- plans and calls ---- */
+
+static void key_of(const struct sdpa *a, bool is_bwd, uint64_t key[20])
+{
+    uint32_t scale;
+    memcpy(&scale, &a->scale, sizeof scale);
+    const int64_t head[] = {
+        is_bwd, a->b, a->s, a->h, a->h_kv, a->d, a->window, a->has_table | a->any_order << 1, scale
+    };
+    memset(key, 0, 20 * sizeof *key);
+    for (size_t i = 0; i < TR_COUNT_OF(head); i++)
+        key[i] = (uint64_t)head[i];
+    for (int t = 0; t < T_COUNT; t++)
+        key[TR_COUNT_OF(head) + (size_t)t] = view_of(a, t) ? (uint64_t)view_of(a, t)->ld : 0;
+}
+
+static struct dnn_plan *plan_of(const struct tr_call *c, const struct sdpa *a, bool is_bwd, size_t workspace)
+{
+    struct tr_cuda_library *l = library_of(c);
+    uint64_t key[20];
+    key_of(a, is_bwd, key);
+    for (int i = 0; i < l->n_attentions; i++)
+        if (memcmp(l->attention[i]->key, key, sizeof key) == 0)
+            return l->attention[i];
+    struct dnn_plan *p = l->n_attentions < MAX_ATTENTIONS ? (struct dnn_plan *)calloc(1, sizeof *p) : NULL;
+    if (!p)
+        return NULL;
+    memcpy(p->key, key, sizeof key);
+    p->is_ok = true;
+    struct sdpa_graph x = {};
+    x.g.l = l, x.g.p = p, x.a = a;
+    open_table(&x);
+    is_bwd ? build_backward(&x) : build_forward(&x);
+    dnn_finish(&x.g, workspace);
+    l->attention[l->n_attentions++] = p;
+    return p;
+}
+
+/* Cuts the scratch, as scratch.c counted it: the table, do.o, dq in fp32, and what the library wants. */
+static bool run(const struct tr_call *c, bool is_bwd)
+{
+    struct sdpa a = sdpa_of(c);
+    if (!is_covered(c, &a))
+        return false;
+    size_t heads = (size_t)(a.n * a.h);
+    char *end = (char *)c->scratch + tr_op_cuda_scratch(c), *table = (char *)tr_round_up((size_t)c->scratch, 256);
+    char *delta = table + (a.has_table ? tr_round_up((size_t)(a.n * a.s) * 2, 256) : 0);
+    char *dq_sum = delta + (is_bwd ? tr_round_up(heads * 4, 256) : 0);
+    char *workspace = dq_sum + (is_bwd && a.any_order ? tr_round_up(heads * (size_t)a.d * 4, 256) : 0);
+    if (workspace > end)
+        return false;
+    struct dnn_plan *p = plan_of(c, &a, is_bwd, (size_t)(end - workspace));
+    if (!p || !p->is_ok)
+        return false;
+    void *ptr[MAX_BOUND];
+    int n = 0;
+    if (a.has_table) {
+        unsigned threads = (unsigned)tr_min64(128, (int64_t)tr_round_up((size_t)ceil_div(a.s, 8), 32));
+        table_kernel<<<(unsigned)a.n, threads, 0, stream_of(c)>>>((const int32_t *)a.begin->data, a.s, (bf16 *)table);
+        check_launch(c);
+        ptr[n++] = table;
+    }
+    ptr[n++] = a.q->data, ptr[n++] = a.k->data, ptr[n++] = a.v->data, ptr[n++] = a.o->data;
+    if (is_bwd)
+        ptr[n++] = a.d_o->data;
+    ptr[n++] = a.lse->data;
+    if (is_bwd) {
+        ptr[n++] = delta, ptr[n++] = a.dv->data, ptr[n++] = a.dk->data;
+        if (a.any_order)
+            ptr[n++] = dq_sum;
+        ptr[n++] = a.dq->data;
+    }
+    return dnn_run(c, p, ptr, n, workspace);
+}
+
+bool tr_cudnn_attention(const struct tr_call *c)
+{
+    return run(c, false);
+}
+
+bool tr_cudnn_attention_bwd(const struct tr_call *c)
+{
+    return run(c, true);
+}

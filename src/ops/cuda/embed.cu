@@ -1,0 +1,267 @@
+/* embed.cu - rows of a table by index, its gradient, and rope.
+ *
+ * The gradient adds up, for every row of the table, the tokens that read it, in token order. The order comes from a
+ * counting sort in three small kernels: ranks inside chunks of tokens, a walk over the chunks of each row, a scan over
+ * the rows. Rejected: atomics (other bits every run), a general radix sort (more passes for the same 64 Ki tokens).
+ */
+#include "ops/cuda/cuda.cuh"
+
+template <typename T, int V>
+__global__ void embed_kernel(mat<const int32_t> index, mat<const T> w, mat<T> y, int64_t n_rows, int64_t cols,
+                             int32_t offset, float scale)
+{
+    int64_t n = blockIdx.x, row = (int64_t)*index.at(n, 0) + offset;
+    for (int64_t j = threadIdx.x * V; j < cols; j += blockDim.x * V) {
+        float t[V];
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            t[v] = 0;
+        if (row >= 0 && row < n_rows)
+            load<V>(w.at(row, j), t);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            t[v] *= scale;
+        store<V>(y.at(n, j), t);
+    }
+}
+
+template <typename T, int V> static void embed(const struct tr_call *c)
+{
+    int64_t cols = c->out[0].cols;
+    unsigned threads = (unsigned)tr_min64(256, (int64_t)tr_round_up((size_t)ceil_div(cols, V), 32));
+    embed_kernel<T, V><<<(unsigned)c->out[0].rows, threads, 0, stream_of(c)>>>(
+        mat_of<const int32_t>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<T>(c->out[0]), c->in[1].rows, cols,
+        c->attr.index_offset, factor_of(c));
+    check_launch(c);
+}
+
+void tr_cuda_EMBED(const struct tr_call *c)
+{
+    const struct tr_view *views[] = { &c->in[1], &c->out[0] };
+    bool bf = is_bf16(c->out[0]);
+    if (is_wide(views, 2, bf ? 8 : 4))
+        bf ? embed<bf16, 8>(c) : embed<float, 4>(c);
+    else
+        bf ? embed<bf16, 1>(c) : embed<float, 1>(c);
+}
+
+/* ---- gradient ---- */
+
+struct sorted {
+    int32_t *count; /* (chunks, rows): tokens of the chunk that read the row; then: those of earlier chunks */
+    int32_t *start; /* (rows + 1): first place of the row's tokens in order */
+    int32_t *order; /* tokens by row, then by place */
+    int32_t *rank;  /* of a token among those of its chunk and row */
+    int64_t n_tokens, n_rows, n_chunks;
+};
+
+__device__ static int64_t row_of(const mat<const int32_t> &index, int64_t n, int32_t offset, int64_t n_rows)
+{
+    int64_t row = (int64_t)*index.at(n, 0) + offset;
+    return row >= 0 && row < n_rows ? row : -1;
+}
+
+/* One block a chunk: everybody looks at everybody. */
+__global__ void __launch_bounds__(1024) rank_kernel(mat<const int32_t> index, int32_t offset, sorted s)
+{
+    __shared__ int32_t row[TR_CUDA_SORT];
+    int64_t first = (int64_t)blockIdx.x * TR_CUDA_SORT;
+    int n = (int)min((int64_t)TR_CUDA_SORT, s.n_tokens - first);
+    for (int i = threadIdx.x; i < n; i += 1024)
+        row[i] = (int32_t)row_of(index, first + i, offset, s.n_rows);
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += 1024) {
+        int before = 0, all = 0, mine = row[i];
+        for (int k = 0; k < n; k++) {
+            all += row[k] == mine;
+            before += k < i && row[k] == mine;
+        }
+        s.rank[first + i] = before;
+        if (before == 0 && mine >= 0)
+            s.count[blockIdx.x * s.n_rows + mine] = all;
+    }
+}
+
+/* Counts become the number of earlier tokens of the same row; start gets the row's total. */
+__global__ void walk_kernel(sorted s)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    int32_t sum = 0;
+    if (row >= s.n_rows)
+        return;
+    for (int64_t k = 0; k < s.n_chunks; k++) {
+        int32_t here = s.count[k * s.n_rows + row];
+        s.count[k * s.n_rows + row] = sum;
+        sum += here;
+    }
+    s.start[row] = sum;
+}
+
+/* Exclusive scan of start by one block; start[n_rows] = all. */
+__global__ void __launch_bounds__(1024) scan_kernel(sorted s)
+{
+    __shared__ int32_t part[1024];
+    int64_t each = (s.n_rows + 1023) / 1024, first = threadIdx.x * each, end = min(first + each, s.n_rows);
+    int32_t sum = 0;
+    for (int64_t i = first; i < end; i++)
+        sum += s.start[i];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int d = 1; d < 1024; d *= 2) {
+        int32_t add = (int)threadIdx.x >= d ? part[threadIdx.x - d] : 0;
+        __syncthreads();
+        part[threadIdx.x] += add;
+        __syncthreads();
+    }
+    sum = part[threadIdx.x] - sum;
+    for (int64_t i = first; i < end; i++) {
+        int32_t here = s.start[i];
+        s.start[i] = sum;
+        sum += here;
+    }
+    if (threadIdx.x == 1023)
+        s.start[s.n_rows] = part[1023];
+}
+
+__global__ void place_kernel(mat<const int32_t> index, int32_t offset, sorted s)
+{
+    int64_t n = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    int64_t row = n < s.n_tokens ? row_of(index, n, offset, s.n_rows) : -1;
+    if (row >= 0)
+        s.order[s.start[row] + s.count[n / TR_CUDA_SORT * s.n_rows + row] + s.rank[n]] = (int32_t)n;
+}
+
+template <typename T, typename G, int V>
+__global__ void embed_dw_kernel(mat<const T> dy, mat<G> dw, sorted s, int64_t cols, float scale, bool accumulate)
+{
+    int64_t row = blockIdx.x;
+    int32_t first = s.start[row], end = s.start[row + 1];
+    if (first == end && accumulate)
+        return;
+    for (int64_t j = threadIdx.x * V; j < cols; j += blockDim.x * V) {
+        float sum[V], t[V];
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            sum[v] = 0;
+        for (int32_t i = first; i < end; i++) {
+            load<V>(dy.at(s.order[i], j), t);
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                sum[v] += t[v];
+        }
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            t[v] = 0;
+        if (accumulate)
+            load<V>(dw.at(row, j), t);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            t[v] += scale * sum[v];
+        store<V>(dw.at(row, j), t);
+    }
+}
+
+template <typename T, typename G> static void embed_dw(const struct tr_call *c, const sorted &s)
+{
+    const struct tr_view *views[] = { &c->in[1], &c->out[0] };
+    int64_t cols = c->out[0].cols;
+    bool wide = is_wide(views, 2, 4);
+    unsigned threads = (unsigned)tr_min64(256, (int64_t)tr_round_up((size_t)ceil_div(cols, wide ? 4 : 1), 32));
+    mat<const T> dy = mat_of<const T>(c->in[1]);
+    mat<G> dw = mat_of<G>(c->out[0]);
+    if (wide)
+        embed_dw_kernel<T, G, 4>
+            <<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c), c->accumulate[0]);
+    else
+        embed_dw_kernel<T, G, 1>
+            <<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c), c->accumulate[0]);
+    check_launch(c);
+}
+
+void tr_cuda_EMBED_DW(const struct tr_call *c)
+{
+    sorted s = {};
+    s.n_tokens = c->in[0].rows, s.n_rows = c->out[0].rows, s.n_chunks = ceil_div(s.n_tokens, TR_CUDA_SORT);
+    s.count = (int32_t *)c->scratch;
+    s.start = s.count + s.n_chunks * s.n_rows;
+    s.order = s.start + s.n_rows + 1;
+    s.rank = s.order + s.n_tokens;
+    mat<const int32_t> index = mat_of<const int32_t>(c->in[0]);
+    cudaStream_t stream = stream_of(c);
+    (void)cudaMemsetAsync(s.count, 0, (size_t)(s.n_chunks * s.n_rows) * sizeof(int32_t), stream);
+    rank_kernel<<<(unsigned)s.n_chunks, 1024, 0, stream>>>(index, c->attr.index_offset, s);
+    walk_kernel<<<(unsigned)ceil_div(s.n_rows, 256), 256, 0, stream>>>(s);
+    scan_kernel<<<1, 1024, 0, stream>>>(s);
+    place_kernel<<<(unsigned)ceil_div(s.n_tokens, 256), 256, 0, stream>>>(index, c->attr.index_offset, s);
+    if (is_bf16(c->in[1]))
+        is_bf16(c->out[0]) ? embed_dw<bf16, bf16>(c, s) : embed_dw<bf16, float>(c, s);
+    else
+        is_bf16(c->out[0]) ? embed_dw<float, bf16>(c, s) : embed_dw<float, float>(c, s);
+}
+
+/* ---- rope ---- */
+
+/* A thread turns V neighbouring pairs (i, i + half) of one head. */
+template <typename T, int V>
+__global__ void rope_kernel(mat<const T> x, mat<const int32_t> position, mat<const float> table, mat<T> y, int64_t rows,
+                            int64_t heads, int64_t d, int64_t half, float sign)
+{
+    int64_t per_head = half / V, k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, h = k / per_head,
+            i = k % per_head * V;
+    for (int64_t n = blockIdx.y; h < heads && n < rows; n += gridDim.y) {
+        int64_t p = *position.at(n, 0);
+        float a[V], b[V], cosp[V], sinp[V];
+        load<V>(x.at(n, h * d + i), a);
+        load<V>(x.at(n, h * d + half + i), b);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            cosp[v] = *table.at(p, i + v), sinp[v] = sign * *table.at(p, half + i + v);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            float turned = a[v] * cosp[v] - b[v] * sinp[v];
+            b[v] = b[v] * cosp[v] + a[v] * sinp[v];
+            a[v] = turned;
+        }
+        store<V>(y.at(n, h * d + i), a);
+        store<V>(y.at(n, h * d + half + i), b);
+    }
+}
+
+/* Columns behind the turned ones pass as they are. */
+template <typename T>
+__global__ void rope_rest(mat<const T> x, mat<T> y, int64_t rows, int64_t heads, int64_t d, int64_t turned)
+{
+    int64_t rest = d - turned, k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, h = k / rest, i = turned + k % rest;
+    for (int64_t n = blockIdx.y; h < heads && n < rows; n += gridDim.y)
+        *y.at(n, h * d + i) = *x.at(n, h * d + i);
+}
+
+template <typename T> static void rope(const struct tr_call *c)
+{
+    const struct tr_view *views[] = { &c->in[0], &c->out[0] };
+    int64_t d = c->attr.head_dim, half = c->in[2].cols / 2, rows = c->in[0].rows, heads = c->in[0].cols / d;
+    int width = is_bf16(c->in[0]) ? 8 : 4;
+    bool wide = is_wide(views, 2, width) && half % width == 0 && d % width == 0;
+    float sign = c->attr.inverse ? -1.0f : 1.0f;
+    int64_t threads = heads * half / (wide ? width : 1);
+    dim3 grid((unsigned)ceil_div(threads, 128), (unsigned)tr_min64(rows, 65535));
+    mat<const T> x = mat_of<const T>(c->in[0]);
+    mat<const int32_t> p = mat_of<const int32_t>(c->in[1]);
+    mat<const float> table = mat_of<const float>(c->in[2]);
+    mat<T> y = mat_of<T>(c->out[0]);
+    if (wide)
+        rope_kernel<T, 16 / sizeof(T)><<<grid, 128, 0, stream_of(c)>>>(x, p, table, y, rows, heads, d, half, sign);
+    else
+        rope_kernel<T, 1><<<grid, 128, 0, stream_of(c)>>>(x, p, table, y, rows, heads, d, half, sign);
+    check_launch(c);
+    if (d > 2 * half) {
+        dim3 rest((unsigned)ceil_div(heads * (d - 2 * half), 128), grid.y);
+        rope_rest<T><<<rest, 128, 0, stream_of(c)>>>(x, y, rows, heads, d, 2 * half);
+        check_launch(c);
+    }
+}
+
+void tr_cuda_ROPE(const struct tr_call *c)
+{
+    is_bf16(c->in[0]) ? rope<bf16>(c) : rope<float>(c);
+}

@@ -1,0 +1,385 @@
+/* gemm.cu - matrix products by cuBLASLt, fp32 accumulation, and the three ops of a linear layer.
+ *
+ * A shape's plan (descriptors and algorithm) is made at its first call and kept. The algorithm is chosen by timing the
+ * best few of the library's list on the real operands: its ranking alone costs 3 % of a step. The choice is remembered
+ * on disk (gemm_memory.h), so that the next start has the same bits; where it cannot be, and the same bits are asked
+ * for, the first of the list is taken. Only calls that overwrite their output can be timed; one that adds to it uses
+ * what was found for the overwriting one. cuBLASLt is column-major: a row-major C = A B is its C^T = B^T A^T. fp32
+ * stays fp32 (no tf32). What it has no algorithm for (odd pitches and addresses) runs on a plain kernel.
+ */
+#include "ops/cuda/library.cuh"
+#include <string.h>
+
+enum { MAX_TRIED = 8, TIMED_RUNS = 3, WORKSPACE_ALIGN = 256 };
+
+static const size_t WORKSPACE_BYTES = TR_CUDA_WORKSPACE - WORKSPACE_ALIGN;
+
+static cudaDataType_t type_of(enum tr_dtype d)
+{
+    return d == TR_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static uint32_t alignment_of(const void *p)
+{
+    uint32_t a = 256;
+    while ((uintptr_t)p % a != 0)
+        a /= 2;
+    return a;
+}
+
+/* One output a thread: for shapes cuBLASLt refuses, which are small. */
+template <typename T, typename U> __global__ void plain_kernel(struct cuda_gemm g)
+{
+    int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x, row = (int64_t)blockIdx.y * 8 + threadIdx.y;
+    const T *a = (const T *)g.a, *b = (const T *)g.b;
+    float sum = 0;
+    if (row >= g.m || col >= g.n)
+        return;
+    for (int64_t k = 0; k < g.k; k++)
+        sum +=
+            to_f32(a[g.a_t ? k * g.lda + row : row * g.lda + k]) * to_f32(b[g.b_t ? col * g.ldb + k : k * g.ldb + col]);
+    if (g.beta != 0.0f)
+        sum += g.beta * to_f32(((const U *)(g.d ? g.d : g.c))[row * g.ldd + col]);
+    if (g.bias)
+        sum += to_f32(((const U *)g.bias)[col]);
+    ((U *)g.c)[row * g.ldc + col] = from_f32<U>(sum);
+}
+
+static void run_plain(const struct tr_call *c, const struct cuda_gemm *g)
+{
+    dim3 grid((unsigned)ceil_div(g->n, 32), (unsigned)ceil_div(g->m, 8)), block(32, 8);
+    bool is_a = g->a_dtype == TR_BF16, is_c = g->c_dtype == TR_BF16;
+    TR_BUG_ON(g->gelu_aux != NULL);
+    if (is_a)
+        is_c ? plain_kernel<bf16, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
+             : plain_kernel<bf16, float><<<grid, block, 0, stream_of(c)>>>(*g);
+    else
+        is_c ? plain_kernel<float, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
+             : plain_kernel<float, float><<<grid, block, 0, stream_of(c)>>>(*g);
+    check_launch(c);
+}
+
+struct gemm_call {
+    const struct tr_call *c;
+    struct tr_cuda_library *l;
+    const struct cuda_gemm *g;
+    void *workspace;
+    bool is_ok;
+};
+
+static void fail(struct gemm_call *x, cublasStatus_t st, const char *what)
+{
+    const struct cuda_gemm *g = x->g;
+    if (st == CUBLAS_STATUS_SUCCESS)
+        return;
+    x->is_ok = false;
+    tr_device_note(x->c->dev, TR_IO, "device cuda: op %s: %s of a %" PRId64 " x %" PRId64 " x %" PRId64 " product: %s",
+                   tr_op_row(x->c->op)->name, what, g->m, g->n, g->k, x->l->fn.cublasLtGetStatusString(st));
+}
+
+static void set(struct gemm_call *x, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, const void *v, size_t n)
+{
+    fail(x, x->l->fn.cublasLtMatmulDescSetAttribute(d, a, v, n), "describing");
+}
+
+/* Everything a plan depends on; pointers count by their alignment. */
+static void key_of(const struct cuda_gemm *g, uint64_t key[6])
+{
+    const void *all[] = { g->a, g->b, g->c, g->d, g->bias, g->gelu_aux };
+    uint64_t bits = 0;
+    for (size_t i = 0; i < TR_COUNT_OF(all); i++)
+        bits = bits * 512 + (all[i] ? alignment_of(all[i]) : 0);
+    uint64_t flags = (uint64_t)g->a_t | (uint64_t)g->b_t << 1 | (uint64_t)(g->a_dtype == TR_BF16) << 2 |
+                     (uint64_t)(g->c_dtype == TR_BF16) << 3 | (uint64_t)(g->bias != NULL) << 4 |
+                     (uint64_t)(g->gelu_aux != NULL) << 5 | (uint64_t)g->is_dgelu << 6;
+    key[0] = (uint64_t)g->m << 32 | (uint64_t)g->n;
+    key[1] = (uint64_t)g->k << 8 | flags;
+    key[2] = (uint64_t)g->lda << 32 | (uint64_t)g->ldb;
+    key[3] = (uint64_t)g->ldc << 32 | (uint64_t)g->ldd;
+    key[4] = bits;
+    key[5] = (uint64_t)g->ld_aux;
+}
+
+static cublasLtMatrixLayout_t layout(struct gemm_call *x, enum tr_dtype t, int64_t rows, int64_t cols, int64_t ld)
+{
+    cublasLtMatrixLayout_t m = NULL;
+    fail(x, x->l->fn.cublasLtMatrixLayoutCreate(&m, type_of(t), (uint64_t)rows, (uint64_t)cols, ld), "describing");
+    return m;
+}
+
+static void set_epilogue(struct gemm_call *x, cublasLtMatmulDesc_t desc)
+{
+    const struct cuda_gemm *g = x->g;
+    cublasLtEpilogue_t e = CUBLASLT_EPILOGUE_DEFAULT;
+    if (g->gelu_aux && g->is_dgelu)
+        e = CUBLASLT_EPILOGUE_DGELU;
+    else if (g->gelu_aux)
+        e = g->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    else if (g->bias)
+        e = CUBLASLT_EPILOGUE_BIAS;
+    cudaDataType_t t = type_of(g->c_dtype);
+    set(x, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
+    if (g->bias) {
+        set(x, desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &t, sizeof t);
+        set(x, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    }
+    if (g->gelu_aux) {
+        set(x, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &g->gelu_aux, sizeof g->gelu_aux);
+        set(x, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &g->ld_aux, sizeof g->ld_aux);
+    }
+}
+
+static void describe(struct gemm_call *x, struct lt_plan *p)
+{
+    const struct cuda_gemm *g = x->g;
+    cublasOperation_t op_a = g->b_t ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = g->a_t ? CUBLAS_OP_T : CUBLAS_OP_N;
+    fail(x, x->l->fn.cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
+    set(x, p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
+    set(x, p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
+    p->a = layout(x, g->a_dtype, g->b_t ? g->k : g->n, g->b_t ? g->n : g->k, g->ldb);
+    p->b = layout(x, g->a_dtype, g->a_t ? g->m : g->k, g->a_t ? g->k : g->m, g->lda);
+    p->c = layout(x, g->c_dtype, g->n, g->m, g->ldd);
+    p->d = layout(x, g->c_dtype, g->n, g->m, g->ldc);
+}
+
+static cublasStatus_t run(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo)
+{
+    const struct cuda_gemm *g = x->g;
+    const float one = 1.0f;
+    return x->l->fn.cublasLtMatmul(x->l->lt, p->desc, &one, g->b, p->a, g->a, p->b, &g->beta, g->d ? g->d : g->c, p->c,
+                                   g->c, p->d, algo, x->workspace, WORKSPACE_BYTES, stream_of(x->c));
+}
+
+static int candidates(struct gemm_call *x, const struct lt_plan *p, cublasLtMatmulHeuristicResult_t *out)
+{
+    const struct cuda_gemm *g = x->g;
+    cublasLtMatmulPreference_t pref = NULL;
+    size_t bytes = WORKSPACE_BYTES;
+    uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* parts of K are added in fp32 */
+    int n = 0;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *p;
+    } align[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g->b },
+                  { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g->a },
+                  { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, g->d ? g->d : g->c },
+                  { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, g->c } };
+    fail(x, x->l->fn.cublasLtMatmulPreferenceCreate(&pref), "ranking");
+    fail(x,
+         x->l->fn.cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                                       sizeof bytes),
+         "ranking");
+    fail(x,
+         x->l->fn.cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums,
+                                                       sizeof sums),
+         "ranking");
+    for (size_t i = 0; i < TR_COUNT_OF(align); i++) {
+        uint32_t a = alignment_of(align[i].p);
+        fail(x, x->l->fn.cublasLtMatmulPreferenceSetAttribute(pref, align[i].name, &a, sizeof a), "ranking");
+    }
+    cublasStatus_t st =
+        x->l->fn.cublasLtMatmulAlgoGetHeuristic(x->l->lt, p->desc, p->a, p->b, p->c, p->d, pref, MAX_TRIED, out, &n);
+    if (pref)
+        (void)x->l->fn.cublasLtMatmulPreferenceDestroy(pref);
+    return st == CUBLAS_STATUS_SUCCESS ? n : 0;
+}
+
+/* Fastest of a few runs. */
+static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo)
+{
+    float best = 1e30f;
+    for (int i = 0; i <= TIMED_RUNS; i++) { /* the first warms up */
+        float ms = 1e30f;
+        (void)cudaEventRecord(x->l->start, stream_of(x->c));
+        if (run(x, p, algo) != CUBLAS_STATUS_SUCCESS)
+            return 1e30f;
+        (void)cudaEventRecord(x->l->stop, stream_of(x->c));
+        if (cudaEventSynchronize(x->l->stop) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, x->l->start, x->l->stop) != cudaSuccess)
+            return 1e30f;
+        if (i > 0 && ms < best)
+            best = ms;
+    }
+    return best;
+}
+
+static void choose(struct gemm_call *x, struct lt_plan *p)
+{
+    const struct tr_gemm_record *known = tr_gemm_memory_find(&x->l->memory, p->key);
+    static_assert(sizeof known->algo == sizeof p->algo, "an algorithm is eight words");
+    if (known) {
+        memcpy(&p->algo, known->algo, sizeof p->algo);
+        p->is_tuned = true;
+        return;
+    }
+    cublasLtMatmulHeuristicResult_t found[MAX_TRIED];
+    int n = candidates(x, p, found), best = -1;
+    bool may_choose = x->c->dev->may_choose || tr_gemm_memory_is_open(&x->l->memory);
+    bool may_time = may_choose && x->g->beta == 0.0f && x->g->m * x->g->n * x->g->k >= (int64_t)1 << 24;
+    float best_ms = 1e30f;
+    for (int i = 0; i < n; i++) {
+        if (found[i].state != CUBLAS_STATUS_SUCCESS)
+            continue;
+        float ms = may_time ? time_of(x, p, &found[i].algo) : (float)i;
+        if (best < 0 || ms < best_ms)
+            best = i, best_ms = ms;
+    }
+    p->is_plain = best < 0 || (may_time && best_ms >= 1e30f);
+    if (!p->is_plain)
+        p->algo = found[best].algo;
+    p->is_tuned = x->g->beta == 0.0f;
+    if (may_time && !p->is_plain) {
+        uint64_t algo[TR_GEMM_ALGO];
+        memcpy(algo, &p->algo, sizeof algo);
+        tr_gemm_memory_add(&x->l->memory, p->key, algo);
+    }
+}
+
+static struct lt_plan *find(struct gemm_call *x)
+{
+    uint64_t key[6];
+    struct tr_cuda_library *l = x->l;
+    key_of(x->g, key);
+    for (int i = 0; i < l->n_gemms; i++)
+        if (memcmp(l->gemm[i].key, key, sizeof key) == 0) {
+            if (!l->gemm[i].is_tuned && x->g->beta == 0.0f)
+                choose(x, &l->gemm[i]);
+            return &l->gemm[i];
+        }
+    if (l->n_gemms == MAX_GEMMS) {
+        fail(x, CUBLAS_STATUS_ALLOC_FAILED, "remembering");
+        return NULL;
+    }
+    struct lt_plan *p = &l->gemm[l->n_gemms++];
+    memcpy(p->key, key, sizeof key);
+    describe(x, p);
+    if (x->is_ok)
+        set_epilogue(x, p->desc);
+    if (x->is_ok)
+        choose(x, p);
+    return p;
+}
+
+bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *workspace)
+{
+    void *aligned = (void *)tr_round_up((size_t)workspace, WORKSPACE_ALIGN);
+    struct gemm_call x = { c, library_of(c), g, aligned, true };
+    if (g->m == 0 || g->n == 0 || g->k == 0)
+        return true;
+    struct lt_plan *p = find(&x);
+    if (x.is_ok && p->is_plain) {
+        if (!g->gelu_aux)
+            run_plain(c, g);
+        return !g->gelu_aux;
+    }
+    if (x.is_ok && (g->bias || g->gelu_aux))
+        set_epilogue(&x, p->desc); /* pointers differ from call to call */
+    cublasStatus_t st = x.is_ok ? run(&x, p, &p->algo) : CUBLAS_STATUS_SUCCESS;
+    if (st == CUBLAS_STATUS_NOT_SUPPORTED || st == CUBLAS_STATUS_INVALID_VALUE) { /* nothing was started */
+        p->is_plain = true;
+        if (!g->gelu_aux)
+            run_plain(c, g);
+        return !g->gelu_aux;
+    }
+    fail(&x, st, "running");
+    return true;
+}
+
+/* ---- the linear layer ---- */
+
+/* y (N,O) = x (N,I) W^T + b; W is (O,I), or (I,O) when stored so. */
+static struct cuda_gemm forward_of(const struct tr_call *c, const struct tr_view &y)
+{
+    const struct tr_view &x = c->in[0], &w = c->in[1];
+    struct cuda_gemm g = {};
+    g.m = y.rows, g.n = y.cols, g.k = x.cols;
+    g.a = x.data, g.lda = x.ld, g.a_dtype = x.dtype;
+    g.b = w.data, g.ldb = w.ld, g.b_t = !c->attr.weight_is_in_out;
+    g.c = y.data, g.ldc = g.ldd = y.ld, g.c_dtype = y.dtype;
+    g.bias = c->in[2].data;
+    return g;
+}
+
+static struct cuda_gemm dx_of(const struct tr_call *c)
+{
+    const struct tr_view &dy = c->in[0], &w = c->in[1], &dx = c->out[0];
+    struct cuda_gemm g = {};
+    g.m = dx.rows, g.n = dx.cols, g.k = dy.cols;
+    g.a = dy.data, g.lda = dy.ld, g.a_dtype = dy.dtype;
+    g.b = w.data, g.ldb = w.ld, g.b_t = c->attr.weight_is_in_out;
+    g.c = dx.data, g.ldc = g.ldd = dx.ld, g.c_dtype = dx.dtype;
+    return g;
+}
+
+static void set_addend(struct cuda_gemm *g, const struct tr_view &addend)
+{
+    if (addend.data)
+        g->d = addend.data, g->ldd = addend.ld, g->beta = 1.0f;
+}
+
+void tr_cuda_LINEAR(const struct tr_call *c)
+{
+    struct cuda_gemm g = forward_of(c, c->out[0]);
+    (void)tr_cuda_gemm(c, &g, c->scratch);
+}
+
+void tr_cuda_LINEAR_ADD(const struct tr_call *c)
+{
+    struct cuda_gemm g = forward_of(c, c->out[0]);
+    set_addend(&g, c->in[3]);
+    (void)tr_cuda_gemm(c, &g, c->scratch);
+}
+
+void tr_cuda_LINEAR_DX(const struct tr_call *c)
+{
+    struct cuda_gemm g = dx_of(c);
+    set_addend(&g, c->in[2]);
+    (void)tr_cuda_gemm(c, &g, c->scratch);
+}
+
+/* The product's own epilogue knows gelu by tanh, in bf16, on rows of whole 16 bytes. */
+static bool has_epilogue(const struct tr_call *c, const struct tr_view &aux)
+{
+    return c->attr.act == TR_ACT_GELU_TANH && is_bf16(aux) && aux.ld % 8 == 0 && aux.cols % 8 == 0 &&
+           (uintptr_t)aux.data % 16 == 0;
+}
+
+void tr_cuda_LINEAR_ACT(const struct tr_call *c)
+{
+    struct cuda_gemm g = forward_of(c, c->out[0]);
+    g.gelu_aux = c->out[1].data, g.ld_aux = c->out[1].ld;
+    if (has_epilogue(c, c->out[1]) && tr_cuda_gemm(c, &g, c->scratch))
+        return;
+    g = forward_of(c, c->out[1]);
+    (void)tr_cuda_gemm(c, &g, c->scratch);
+    struct tr_call act = *c;
+    act.in[0] = c->out[1];
+    tr_cuda_ACT(&act);
+}
+
+void tr_cuda_LINEAR_DX_ACT(const struct tr_call *c)
+{
+    struct cuda_gemm g = dx_of(c);
+    g.gelu_aux = c->in[2].data, g.ld_aux = c->in[2].ld, g.is_dgelu = true;
+    if (has_epilogue(c, c->in[2]) && tr_cuda_gemm(c, &g, c->scratch))
+        return;
+    g = dx_of(c);
+    (void)tr_cuda_gemm(c, &g, c->scratch);
+    struct tr_call act = *c;
+    act.in[0] = c->out[0], act.in[1] = c->in[2];
+    tr_cuda_ACT_BWD(&act);
+}
+
+void tr_cuda_LINEAR_DW(const struct tr_call *c)
+{
+    const struct tr_view &dy = c->in[0], &x = c->in[1], &dw = c->out[0];
+    const struct tr_view &a = c->attr.weight_is_in_out ? x : dy, &b = c->attr.weight_is_in_out ? dy : x;
+    struct cuda_gemm g = {};
+    g.m = dw.rows, g.n = dw.cols, g.k = x.rows;
+    g.a = a.data, g.lda = a.ld, g.a_dtype = a.dtype, g.a_t = true;
+    g.b = b.data, g.ldb = b.ld;
+    g.c = dw.data, g.ldc = g.ldd = dw.ld, g.c_dtype = dw.dtype, g.beta = c->accumulate[0] ? 1.0f : 0.0f;
+    (void)tr_cuda_gemm(c, &g, c->scratch);
+    if (c->out[1].data)
+        tr_cuda_colsum(c, dy, c->out[1], c->accumulate[1], 1.0f, (char *)c->scratch + TR_CUDA_WORKSPACE);
+}

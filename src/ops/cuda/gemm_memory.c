@@ -1,0 +1,78 @@
+/* gemm_memory.c - records of chosen algorithms in a file (gemm_memory.h). */
+#include "ops/cuda/gemm_memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t check_of(const struct tr_gemm_record *r)
+{
+    return tr_hash(r, offsetof(struct tr_gemm_record, check)).lo;
+}
+
+/* $XDG_CACHE_HOME/trireme, or ~/.cache/trireme. */
+static enum tr_status directory(char path[TR_PATH_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char base[TR_PATH_MAX];
+    enum tr_status st = TR_USAGE;
+    if (cache && cache[0] == '/')
+        st = tr_format(base, sizeof base, "%s", cache);
+    else if (home && home[0] == '/')
+        st = tr_format(base, sizeof base, "%s/.cache", home);
+    if (st != TR_OK)
+        return st;
+    (void)mkdir(base, 0777);
+    st = tr_path_join(path, base, "trireme");
+    return st == TR_OK && (mkdir(path, 0777) == 0 || errno == EEXIST) ? TR_OK : TR_IO;
+}
+
+void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int capability, int n_units)
+{
+    char dir[TR_PATH_MAX], name[96], path[TR_PATH_MAX];
+    m->fd = -1;
+    m->n = 0;
+    if (directory(dir) == TR_OK &&
+        tr_format(name, sizeof name, "gemm-%zu-%d-%d", library_version, capability, n_units) == TR_OK &&
+        tr_path_join(path, dir, name) == TR_OK)
+        m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    tr_error_clear(); /* no memory is no error */
+    struct tr_gemm_record r;
+    while (m->fd >= 0 && m->n < TR_GEMM_RECORDS && read(m->fd, &r, sizeof r) == (ssize_t)sizeof r)
+        if (r.check == check_of(&r) && !tr_gemm_memory_find(m, r.key))
+            m->record[m->n++] = r;
+}
+
+void tr_gemm_memory_close(struct tr_gemm_memory *m)
+{
+    if (m->fd >= 0)
+        close(m->fd);
+    m->fd = -1;
+}
+
+bool tr_gemm_memory_is_open(const struct tr_gemm_memory *m)
+{
+    return m->fd >= 0 && m->n < TR_GEMM_RECORDS;
+}
+
+const struct tr_gemm_record *tr_gemm_memory_find(const struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY])
+{
+    for (int i = 0; i < m->n; i++)
+        if (memcmp(m->record[i].key, key, sizeof m->record[i].key) == 0)
+            return &m->record[i];
+    return NULL;
+}
+
+void tr_gemm_memory_add(struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY], const uint64_t algo[TR_GEMM_ALGO])
+{
+    struct tr_gemm_record r;
+    if (!tr_gemm_memory_is_open(m) || tr_gemm_memory_find(m, key))
+        return;
+    memcpy(r.key, key, sizeof r.key);
+    memcpy(r.algo, algo, sizeof r.algo);
+    r.check = check_of(&r);
+    m->record[m->n++] = r;
+    if (write(m->fd, &r, sizeof r) != (ssize_t)sizeof r) /* a torn record is skipped by its check; stop adding */
+        tr_gemm_memory_close(m);
+}

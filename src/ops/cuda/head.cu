@@ -1,0 +1,278 @@
+/* head.cu - output head with its cross entropy, over blocks of rows.
+ *
+ * Logits of a block of rows by one matrix product; one pass over them makes the loss and turns them into their gradient
+ * in place; two more products give dx and dW. A block is as large as its bytes allow (tr_cuda_head_rows): each one
+ * reads W twice and dW once, and large products run fastest. In bf16 the logits and their gradient are held in bf16;
+ * without gradients in fp32.
+ */
+#include "ops/cuda/cuda.cuh"
+
+enum { THREADS = 1024 }; /* two blocks a multiprocessor: their rows fit the L2 cache for the second pass */
+
+#define LOG2E 1.44269504088896340736f
+
+struct logits {
+    int64_t n_vocab, ld;
+    const int32_t *target;
+    int64_t ld_target;
+    float *loss;
+    int64_t ld_loss;
+    const float *step; /* NULL: no gradient */
+    const void *bias;  /* or NULL */
+    bool bias_is_bf16;
+    float scale, softcap;
+};
+
+__device__ static float bias_at(const logits &l, int64_t j)
+{
+    if (!l.bias)
+        return 0.0f;
+    return l.bias_is_bf16 ? to_f32(((const bf16 *)l.bias)[j]) : ((const float *)l.bias)[j];
+}
+
+__device__ static float cap(float s, float c)
+{
+    return c > 0 ? c * tanhf(s / c) : s;
+}
+
+/* A running maximum and the sum of exp(x - max). */
+struct peak {
+    float max, sum;
+};
+
+__device__ static peak join(peak a, peak b)
+{
+    float m = fmaxf(a.max, b.max);
+    if (m == -INFINITY)
+        return peak{ m, 0.0f };
+    return peak{ m, a.sum * __expf(a.max - m) + b.sum * __expf(b.max - m) };
+}
+
+__device__ static peak block_peak(peak p)
+{
+    __shared__ peak part[32];
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2)
+        p = join(p, peak{ __shfl_xor_sync(0xffffffffu, p.max, d), __shfl_xor_sync(0xffffffffu, p.sum, d) });
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = p;
+    __syncthreads();
+    int lane = threadIdx.x % 32;
+    p = lane < THREADS / 32 ? part[lane] : peak{ -INFINITY, 0.0f };
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2)
+        p = join(p, peak{ __shfl_xor_sync(0xffffffffu, p.max, d), __shfl_xor_sync(0xffffffffu, p.sum, d) });
+    return p;
+}
+
+/* V logits from j on, scaled, with bias and cap; what lies behind the end is -inf. PLAIN: as they are, all inside. */
+template <bool PLAIN, typename T, int V>
+__device__ static void logits_at(const T *z, const logits &l, int64_t j, float out[V])
+{
+    load<V>(z + j, out);
+#pragma unroll
+    for (int v = 0; v < V && !PLAIN; v++)
+        out[v] = j + v < l.n_vocab ? cap(l.scale * out[v] + bias_at(l, j + v), l.softcap) : -INFINITY;
+}
+
+template <bool PLAIN, typename T, int V>
+__device__ static peak peak_from(const T *z, const logits &l, int64_t j, peak p)
+{
+    float t[V];
+    logits_at<PLAIN, T, V>(z, l, j, t);
+    float m = p.max;
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        m = fmaxf(m, t[v]);
+    float sum = p.sum * __expf(p.max - m), less = m * LOG2E;
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        sum += exp2f(t[v] * LOG2E - less);
+    return peak{ m, m == -INFINITY ? 0.0f : sum };
+}
+
+/* The gradient of V logits, in their place. */
+template <bool PLAIN, typename T, int V>
+__device__ static void turn(T *z, const logits &l, int64_t j, float lse, float by)
+{
+    float t[V], less = lse * LOG2E;
+    logits_at<PLAIN, T, V>(z, l, j, t);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        float capped = !PLAIN && l.softcap > 0 ? t[v] / l.softcap : 0.0f;
+        float slope = !PLAIN && j + v < l.n_vocab ? 1.0f - capped * capped : 1.0f;
+        t[v] = exp2f(t[v] * LOG2E - less) * by * slope;
+    }
+    store<V>(z + j, t);
+}
+
+/* One block a row. z (rows, ld), ld a multiple of 64: wide access is always right, the padding is never used. The row's
+ * second pass finds it in the L2 cache. PLAIN: no bias, cap or scale, which leaves six instructions an element. */
+template <typename T, int V, bool PLAIN> __global__ void __launch_bounds__(THREADS) loss_kernel(T *z_all, logits l)
+{
+    int64_t row = blockIdx.x, target = l.target[row * l.ld_target], whole = PLAIN ? l.n_vocab / V * V : 0;
+    T *z = z_all + row * l.ld;
+    if (target < 0) {
+        float t[V];
+        for (int v = 0; v < V; v++)
+            t[v] = 0;
+        for (int64_t j = threadIdx.x * V; l.step && j < l.n_vocab; j += THREADS * V)
+            store<V>(z + j, t);
+        if (threadIdx.x == 0)
+            l.loss[row * l.ld_loss] = 0;
+        return;
+    }
+    peak p = { -INFINITY, 0.0f };
+    int64_t j = threadIdx.x * V;
+#pragma unroll 4
+    for (; j < whole; j += THREADS * V)
+        p = peak_from<true, T, V>(z, l, j, p);
+    for (; j < l.n_vocab; j += THREADS * V)
+        p = peak_from<false, T, V>(z, l, j, p);
+    p = block_peak(p);
+    float lse = p.max + logf(p.sum), at = 0;
+    if (threadIdx.x == 0) {
+        at = cap(l.scale * to_f32(z[target]) + bias_at(l, target), l.softcap);
+        l.loss[row * l.ld_loss] = lse - at;
+    }
+    if (!l.step)
+        return;
+    float by = l.step[TR_STEP_INV_TOKENS] * l.scale;
+    __syncthreads(); /* thread 0 has read the target's logit */
+    j = threadIdx.x * V;
+#pragma unroll 4
+    for (; j < whole; j += THREADS * V)
+        turn<true, T, V>(z, l, j, lse, by);
+    for (; j < l.n_vocab; j += THREADS * V)
+        turn<false, T, V>(z, l, j, lse, by);
+    __syncthreads();
+    if (threadIdx.x == 0) { /* the target's own: softmax - 1 */
+        float x = l.softcap > 0 ? at / l.softcap : 0.0f;
+        z[target] = from_f32<T>((expf(at - lse) - 1.0f) * by * (1.0f - x * x));
+    }
+}
+
+struct head {
+    const struct tr_call *c;
+    enum tr_dtype dtype; /* of the logits */
+    void *z, *workspace, *colsum;
+    int64_t ld, block;
+    bool want_grad;
+};
+
+static void *row_at(const struct tr_view &v, int64_t row)
+{
+    return (char *)v.data + (size_t)(row * v.ld) * tr_dtype_bytes(v.dtype);
+}
+
+template <typename T> static void run_loss(const struct head *h, int64_t row, int64_t n)
+{
+    const struct tr_call *c = h->c;
+    logits l = { c->in[1].rows,
+                 h->ld,
+                 (const int32_t *)row_at(c->in[3], row),
+                 c->in[3].ld,
+                 (float *)row_at(c->out[0], row),
+                 c->out[0].ld,
+                 h->want_grad ? (const float *)c->in[4].data : NULL,
+                 c->in[2].data,
+                 is_bf16(c->in[2]),
+                 factor_of(c),
+                 c->attr.softcap };
+    if (!l.bias && l.softcap == 0.0f && l.scale == 1.0f)
+        loss_kernel<T, 16 / sizeof(T), true><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
+    else
+        loss_kernel<T, 16 / sizeof(T), false><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
+    check_launch(c);
+}
+
+static void block_logits(const struct head *h, int64_t row, int64_t n)
+{
+    const struct tr_view &x = h->c->in[0], &w = h->c->in[1];
+    struct cuda_gemm g = {};
+    g.m = n, g.n = w.rows, g.k = x.cols;
+    g.a = row_at(x, row), g.lda = x.ld, g.a_dtype = x.dtype;
+    g.b = w.data, g.ldb = w.ld, g.b_t = true;
+    g.c = h->z, g.ldc = g.ldd = h->ld, g.c_dtype = h->dtype;
+    (void)tr_cuda_gemm(h->c, &g, h->workspace);
+    h->dtype == TR_BF16 ? run_loss<bf16>(h, row, n) : run_loss<float>(h, row, n);
+}
+
+static void block_grads(const struct head *h, int64_t row, int64_t n)
+{
+    const struct tr_call *c = h->c;
+    const struct tr_view &x = c->in[0], &w = c->in[1], &dx = c->out[1], &dw = c->out[2], &db = c->out[3];
+    struct cuda_gemm g = {};
+    if (dx.data) {
+        g.m = n, g.n = x.cols, g.k = w.rows;
+        g.a = h->z, g.lda = h->ld, g.a_dtype = h->dtype;
+        g.b = w.data, g.ldb = w.ld;
+        g.c = row_at(dx, row), g.ldc = g.ldd = dx.ld, g.c_dtype = dx.dtype;
+        (void)tr_cuda_gemm(c, &g, h->workspace);
+    }
+    if (dw.data) {
+        g = cuda_gemm{};
+        g.m = w.rows, g.n = x.cols, g.k = n;
+        g.a = h->z, g.lda = h->ld, g.a_dtype = h->dtype, g.a_t = true;
+        g.b = row_at(x, row), g.ldb = x.ld;
+        g.c = dw.data, g.ldc = g.ldd = dw.ld, g.c_dtype = dw.dtype;
+        g.beta = c->accumulate[2] || row > 0 ? 1.0f : 0.0f;
+        (void)tr_cuda_gemm(c, &g, h->workspace);
+    }
+    if (db.data) { /* z carries `scale`, which db must not */
+        struct tr_view z = {};
+        z.data = h->z, z.dtype = h->dtype, z.rows = n, z.cols = w.rows, z.ld = h->ld;
+        tr_cuda_colsum(c, z, db, c->accumulate[3] || row > 0, 1.0f / factor_of(c), h->colsum);
+    }
+}
+
+static void run_head(const struct tr_call *c, bool want_grad)
+{
+    struct head h = {};
+    h.c = c;
+    h.want_grad = want_grad;
+    h.dtype = want_grad ? c->in[0].dtype : TR_F32;
+    h.ld = tr_cuda_head_ld(c->in[1].rows);
+    h.block = tr_cuda_head_rows(c->in[0].rows, c->in[1].rows, tr_dtype_bytes(h.dtype));
+    h.z = c->scratch;
+    h.workspace = (char *)c->scratch + (size_t)(h.block * h.ld) * tr_dtype_bytes(h.dtype);
+    h.colsum = (char *)h.workspace + TR_CUDA_WORKSPACE;
+    for (int64_t row = 0; row < c->in[0].rows; row += h.block) {
+        int64_t n = tr_min64(h.block, c->in[0].rows - row);
+        block_logits(&h, row, n);
+        if (want_grad)
+            block_grads(&h, row, n);
+    }
+}
+
+/* The head of several ranks: a GPU runs one. */
+static void refuse(const struct tr_call *c)
+{
+    tr_device_note(c->dev, TR_USAGE, "device cuda: op %s is for several ranks; use --device cpu",
+                   tr_op_row(c->op)->name);
+}
+
+void tr_cuda_HEAD_STATS(const struct tr_call *c)
+{
+    refuse(c);
+}
+
+void tr_cuda_HEAD_COMBINE(const struct tr_call *c)
+{
+    refuse(c);
+}
+
+void tr_cuda_HEAD_GRAD(const struct tr_call *c)
+{
+    refuse(c);
+}
+
+void tr_cuda_HEAD_LOSS(const struct tr_call *c)
+{
+    run_head(c, false);
+}
+
+void tr_cuda_HEAD_LOSS_GRAD(const struct tr_call *c)
+{
+    run_head(c, true);
+}

@@ -1,0 +1,370 @@
+/* norm.cu - layernorm and rmsnorm, whole rows or groups of columns.
+ *
+ * A warp owns a row (or a group of one) and reads it from memory once: what it read stays in registers. The backward is
+ * two kernels: dx like the forward, and dw with db like sums of columns, whose partial rows a third adds up in order.
+ * Rejected: one kernel for all (it reads less, but holds so much that too few warps fit).
+ */
+#include "ops/cuda/cuda.cuh"
+
+enum { WARPS = 4 };
+
+struct norm_shape {
+    int64_t n_rows; /* groups of all rows */
+    int64_t groups; /* per row */
+    int64_t cols;   /* of a group */
+    float eps, offset;
+};
+
+/* Row r of n_rows = group r % groups of row r / groups. */
+template <typename T> __device__ static T *group_at(const mat<T> &x, const norm_shape &s, int64_t r)
+{
+    if (s.groups == 1) /* a 64-bit division costs as much as the row */
+        return x.at(r, 0);
+    return x.at(r / s.groups, r % s.groups * s.cols);
+}
+
+template <typename T> __device__ static T *rstd_at(const mat<T> &x, const norm_shape &s, int64_t r)
+{
+    return s.groups == 1 ? x.at(r, 0) : x.at(r / s.groups, r % s.groups);
+}
+
+/* LN: mean and rstd, else rstd alone. H: packs of V a lane holds; 0 = as many as there are, read twice. */
+template <typename T, int V, int H, bool LN>
+__global__ void __launch_bounds__(WARPS * 32)
+    norm_kernel(mat<const T> x, const T *w, const T *b, mat<T> y, mat<float> stats, norm_shape s)
+{
+    int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    if (r >= s.n_rows)
+        return;
+    const T *row = group_at(x, s, r);
+    T *out = group_at(y, s, r);
+    float held[H > 0 ? H : 1][V], sum = 0, sq = 0;
+#pragma unroll
+    for (int h = 0; h < (H > 0 ? H : 1); h++)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            held[h][v] = 0;
+    for (int64_t j = lane * V, h = 0; H == 0 && j < s.cols; j += 32 * V, h++) {
+        float t[V];
+        load<V>(row + j, t);
+        for (int v = 0; v < V; v++)
+            sum += t[v];
+    }
+#pragma unroll
+    for (int h = 0; h < H; h++)
+        if ((h * 32 + lane) * V < s.cols) {
+            load<V>(row + (h * 32 + lane) * V, held[h]);
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                sum += held[h][v];
+        }
+    float mean = LN ? warp_sum(sum) / (float)s.cols : 0.0f;
+    for (int64_t j = lane * V; H == 0 && j < s.cols; j += 32 * V) {
+        float t[V];
+        load<V>(row + j, t);
+        for (int v = 0; v < V; v++)
+            sq += (t[v] - mean) * (t[v] - mean);
+    }
+#pragma unroll
+    for (int h = 0; h < H; h++)
+        if ((h * 32 + lane) * V < s.cols)
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                sq += (held[h][v] - mean) * (held[h][v] - mean);
+    float rstd = rsqrtf(warp_sum(sq) / (float)s.cols + s.eps);
+    if (lane == 0 && LN) {
+        *stats.at(r, 0) = mean;
+        *stats.at(r, 1) = rstd;
+    } else if (lane == 0) {
+        *rstd_at(stats, s, r) = rstd;
+    }
+#pragma unroll
+    for (int h = 0; h < (H > 0 ? H : 1); h++)
+        for (int64_t j = (h * 32 + lane) * V; j<s.cols; j += H> 0 ? s.cols : 32 * V) {
+            float t[V], wv[V], bv[V];
+            load<V>(w + j, wv);
+            if (LN)
+                load<V>(b + j, bv);
+            if (H == 0)
+                load<V>(row + j, t);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                float xv = H == 0 ? t[v] : held[h][v];
+                t[v] = (xv - mean) * rstd * (s.offset + wv[v]) + (LN ? bv[v] : 0.0f);
+            }
+            store<V>(out + j, t);
+        }
+}
+
+static struct norm_shape shape_of(const struct tr_call *c, const struct tr_view &x, bool is_layer)
+{
+    int64_t cols = !is_layer && c->attr.group ? c->attr.group : x.cols, groups = x.cols / cols;
+    return norm_shape{ x.rows * groups, groups, cols, c->attr.eps, is_layer ? 0.0f : c->attr.weight_offset };
+}
+
+static bool groups_are_wide(const struct norm_shape &s, const struct tr_view *const *views, int n, int width)
+{
+    return s.cols % width == 0 && is_wide(views, n, width);
+}
+
+template <typename T, int V, bool LN> static void norm_wide(const struct tr_call *c, const norm_shape &s)
+{
+    unsigned grid = (unsigned)ceil_div(s.n_rows, WARPS);
+    int64_t packs = ceil_div(s.cols, 32 * V);
+    mat<const T> x = mat_of<const T>(c->in[0]);
+    const T *w = (const T *)c->in[1].data, *b = (const T *)c->in[2].data;
+    mat<T> y = mat_of<T>(c->out[0]);
+    mat<float> st = mat_of<float>(c->out[1]);
+#define RUN(h) norm_kernel<T, V, h, LN><<<grid, WARPS * 32, 0, stream_of(c)>>>(x, w, b, y, st, s)
+    if (packs <= 1)
+        RUN(1);
+    else if (packs <= 3)
+        RUN(3);
+    else if (packs <= 4)
+        RUN(4);
+    else if (packs <= 8)
+        RUN(8);
+    else if (packs <= 16 && V * 16 <= 128)
+        RUN(16);
+    else
+        RUN(0);
+#undef RUN
+    check_launch(c);
+}
+
+template <bool LN> static void norm(const struct tr_call *c)
+{
+    const struct tr_view *views[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
+    struct tr_view none = {};
+    if (!LN)
+        views[2] = &none;
+    bool bf = is_bf16(c->in[0]);
+    norm_shape s = shape_of(c, c->in[0], LN);
+    if (!groups_are_wide(s, views, 4, bf ? 8 : 4))
+        bf ? norm_wide<bf16, 1, LN>(c, s) : norm_wide<float, 1, LN>(c, s);
+    else
+        bf ? norm_wide<bf16, 8, LN>(c, s) : norm_wide<float, 4, LN>(c, s);
+}
+
+void tr_cuda_LAYERNORM(const struct tr_call *c)
+{
+    norm<true>(c);
+}
+
+void tr_cuda_RMSNORM(const struct tr_call *c)
+{
+    norm<false>(c);
+}
+
+/* ---- backward ---- */
+
+template <typename T> struct norm_bwd {
+    mat<const T> dy, x, addend;
+    const T *w;
+    mat<const float> stats;
+    mat<T> dx;
+    float *part_w, *part_b; /* (parts, cols) */
+};
+
+/* V elements as they are in memory. */
+template <typename T, int V> __device__ static pack<T, V> raw(const T *p)
+{
+    return *(const pack<T, V> *)p;
+}
+
+/* dx alone, a warp a row, everything a row needs asked for at once. H: packs of V a lane holds. */
+template <typename T, int V, int H, bool LN>
+__global__ void __launch_bounds__(WARPS * 32) norm_dx_kernel(norm_bwd<T> p, norm_shape s)
+{
+    int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    if (r >= s.n_rows)
+        return;
+    const T *dy_at = group_at(p.dy, s, r), *x_at = group_at(p.x, s, r);
+    pack<T, V> dy[H], x[H], w[H], add[H];
+#pragma unroll
+    for (int h = 0; h < H; h++) {
+        int64_t j = (h * 32 + lane) * V;
+        if (j < s.cols) {
+            dy[h] = raw<T, V>(dy_at + j);
+            x[h] = raw<T, V>(x_at + j);
+            w[h] = raw<T, V>(p.w + j);
+            if (p.addend)
+                add[h] = raw<T, V>(group_at(p.addend, s, r) + j);
+        }
+    }
+    float mean = LN ? *p.stats.at(r, 0) : 0.0f, rstd = LN ? *p.stats.at(r, 1) : *rstd_at(p.stats, s, r);
+    float m1 = 0, m2 = 0;
+#pragma unroll
+    for (int h = 0; h < H; h++)
+        if ((h * 32 + lane) * V < s.cols)
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                float g = to_f32(dy[h].v[v]) * (s.offset + to_f32(w[h].v[v]));
+                m1 += g;
+                m2 += g * (to_f32(x[h].v[v]) - mean) * rstd;
+            }
+    m1 = LN ? warp_sum(m1) / (float)s.cols : 0.0f;
+    m2 = warp_sum(m2) / (float)s.cols;
+#pragma unroll
+    for (int h = 0; h < H; h++) {
+        int64_t j = (h * 32 + lane) * V;
+        if (j < s.cols) {
+            float out[V];
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                float g = to_f32(dy[h].v[v]) * (s.offset + to_f32(w[h].v[v]));
+                out[v] =
+                    (p.addend ? to_f32(add[h].v[v]) : 0.0f) + rstd * (g - m1 - (to_f32(x[h].v[v]) - mean) * rstd * m2);
+            }
+            store<V>(group_at(p.dx, s, r) + j, out);
+        }
+    }
+}
+
+/* dw and db of 32 * V columns over a share of the rows: 8 warps take every eighth row, then are added in order. */
+template <typename T, int V, bool LN> __global__ void __launch_bounds__(256) norm_dw_kernel(norm_bwd<T> p, norm_shape s)
+{
+    __shared__ float shared[8][32 * V];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t col = ((int64_t)blockIdx.x * 32 + lane) * V, each = (s.n_rows + gridDim.y - 1) / gridDim.y,
+            r = blockIdx.y * each + warp, end = min(blockIdx.y * each + each, s.n_rows);
+    float dw[V], db[V];
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        dw[v] = db[v] = 0;
+#pragma unroll 4
+    for (; col < s.cols && r < end; r += 8) {
+        pack<T, V> dy = raw<T, V>(group_at(p.dy, s, r) + col), x = raw<T, V>(group_at(p.x, s, r) + col);
+        float mean = LN ? *p.stats.at(r, 0) : 0.0f, rstd = LN ? *p.stats.at(r, 1) : *rstd_at(p.stats, s, r);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            float d = to_f32(dy.v[v]);
+            dw[v] += d * (to_f32(x.v[v]) - mean) * rstd;
+            db[v] += d;
+        }
+    }
+    for (int pass = 0; pass < (LN ? 2 : 1); pass++) {
+        __syncthreads();
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            shared[warp][lane * V + v] = pass ? db[v] : dw[v];
+        __syncthreads();
+        float *out = (pass ? p.part_b : p.part_w) + (int64_t)blockIdx.y * s.cols;
+        for (int j = threadIdx.x; j < 32 * V; j += 256) {
+            int64_t at = (int64_t)blockIdx.x * 32 * V + j;
+            float sum = 0;
+            for (int k = 0; k < 8; k++)
+                sum += shared[k][j];
+            if (at < s.cols)
+                out[at] = sum;
+        }
+    }
+}
+
+/* The same with a block per row and columns over all threads: rows too long for a warp's registers. */
+template <typename T, bool LN> __global__ void __launch_bounds__(256) norm_bwd_long(norm_bwd<T> p, norm_shape s)
+{
+    for (int64_t j = threadIdx.x; j < s.cols; j += 256) {
+        p.part_w[(int64_t)blockIdx.x * s.cols + j] = 0;
+        if (LN)
+            p.part_b[(int64_t)blockIdx.x * s.cols + j] = 0;
+    }
+    for (int64_t r = blockIdx.x; r < s.n_rows; r += gridDim.x) {
+        const T *dy = group_at(p.dy, s, r), *x = group_at(p.x, s, r);
+        float mean = LN ? *p.stats.at(r, 0) : 0.0f;
+        float rstd = LN ? *p.stats.at(r, 1) : *p.stats.at(r / s.groups, r % s.groups), m1 = 0, m2 = 0;
+        for (int64_t j = threadIdx.x; j < s.cols; j += 256) {
+            float g = to_f32(dy[j]), hat = (to_f32(x[j]) - mean) * rstd;
+            p.part_w[(int64_t)blockIdx.x * s.cols + j] += g * hat;
+            if (LN)
+                p.part_b[(int64_t)blockIdx.x * s.cols + j] += g;
+            g *= s.offset + to_f32(p.w[j]);
+            m1 += g, m2 += g * hat;
+        }
+        float2 m = block_sum2(m1, m2);
+        m1 = LN ? m.x / (float)s.cols : 0.0f, m2 = m.y / (float)s.cols;
+        for (int64_t j = threadIdx.x; j < s.cols; j += 256) {
+            float g = to_f32(dy[j]) * (s.offset + to_f32(p.w[j])), hat = (to_f32(x[j]) - mean) * rstd;
+            float a = p.addend ? to_f32(group_at(p.addend, s, r)[j]) : 0.0f;
+            group_at(p.dx, s, r)[j] = from_f32<T>(a + rstd * (g - m1 - hat * m2));
+        }
+    }
+}
+
+/* out (+)= the partial rows: eight threads a column, each every eighth row in order, then added in order. */
+template <typename G>
+__global__ void __launch_bounds__(256) add_parts(const float *part, int n_parts, int64_t cols, G *out, bool accumulate)
+{
+    __shared__ float shared[8][32];
+    int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    float sum = 0;
+    for (int k = threadIdx.y; j < cols && k < n_parts; k += 8)
+        sum += part[k * cols + j];
+    shared[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || j >= cols)
+        return;
+    for (int k = 1; k < 8; k++)
+        sum += shared[k][threadIdx.x];
+    out[j] = from_f32<G>(sum + (accumulate ? to_f32(out[j]) : 0.0f));
+}
+
+static void add_up(const struct tr_call *c, int k, const float *part, int n_parts)
+{
+    const struct tr_view &v = c->out[k];
+    dim3 grid((unsigned)ceil_div(v.cols, 32)), block(32, 8);
+    if (!v.data)
+        return;
+    if (is_bf16(v))
+        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, v.cols, (bf16 *)v.data, c->accumulate[k]);
+    else
+        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, v.cols, (float *)v.data, c->accumulate[k]);
+    check_launch(c);
+}
+
+template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_call *c, const norm_shape &s)
+{
+    norm_bwd<T> p = { mat_of<const T>(c->in[0]),     mat_of<const T>(c->in[1]),
+                      mat_of<const T>(c->in[4]),     (const T *)c->in[2].data,
+                      mat_of<const float>(c->in[3]), mat_of<T>(c->out[0]),
+                      (float *)c->scratch,           (float *)c->scratch + (int64_t)TR_CUDA_PARTS * s.cols };
+    int64_t packs = ceil_div(s.cols, 32 * V), tiles = packs;
+    int n_parts = (int)tr_min64(tr_min64(TR_CUDA_PARTS, ceil_div(8 * c->dev->n_units, tiles)), ceil_div(s.n_rows, 8));
+    if (packs > 8) { /* too long for a warp's registers */
+        n_parts = (int)tr_min64(TR_CUDA_PARTS, s.n_rows);
+        norm_bwd_long<T, LN><<<n_parts, 256, 0, stream_of(c)>>>(p, s);
+    } else {
+        unsigned grid = (unsigned)ceil_div(s.n_rows, WARPS);
+        norm_dw_kernel<T, V, LN><<<dim3((unsigned)tiles, (unsigned)n_parts), 256, 0, stream_of(c)>>>(p, s);
+#define RUN(h) norm_dx_kernel<T, V, h, LN><<<grid, WARPS * 32, 0, stream_of(c)>>>(p, s)
+        packs <= 1 ? RUN(1) : packs <= 3 ? RUN(3) : packs <= 4 ? RUN(4) : RUN(8);
+#undef RUN
+    }
+    check_launch(c);
+    add_up(c, 1, p.part_w, n_parts);
+    if (LN)
+        add_up(c, 2, p.part_b, n_parts);
+}
+
+template <bool LN> static void norm_backward(const struct tr_call *c)
+{
+    const struct tr_view *views[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[4], &c->out[0] };
+    bool bf = is_bf16(c->in[0]);
+    norm_shape s = shape_of(c, c->in[1], LN);
+    if (!groups_are_wide(s, views, 5, bf ? 8 : 4))
+        bf ? norm_bwd_of<bf16, 1, LN>(c, s) : norm_bwd_of<float, 1, LN>(c, s);
+    else
+        bf ? norm_bwd_of<bf16, 8, LN>(c, s) : norm_bwd_of<float, 4, LN>(c, s);
+}
+
+void tr_cuda_LAYERNORM_BWD(const struct tr_call *c)
+{
+    norm_backward<true>(c);
+}
+
+void tr_cuda_RMSNORM_BWD(const struct tr_call *c)
+{
+    norm_backward<false>(c);
+}

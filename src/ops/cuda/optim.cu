@@ -1,0 +1,298 @@
+/* optim.cu - optimizers, sums and sums of squares, sums of columns. */
+#include "ops/cuda/cuda.cuh"
+
+enum { THREADS = 256 };
+
+/* ---- optimizers ---- */
+
+struct optim {
+    const float *step;
+    bool decay;
+    uint64_t key;
+    int64_t first;
+};
+
+struct update {
+    float lr, clip, beta1, beta2, eps, keep, bias1, root_bias2;
+};
+
+__device__ static update update_of(const optim &o)
+{
+    const float *s = o.step;
+    return update{ s[TR_STEP_LR],    s[TR_STEP_CLIP],        s[TR_STEP_BETA1],
+                   s[TR_STEP_BETA2], s[TR_STEP_EPS],         1.0f - s[TR_STEP_LR] * (o.decay ? s[TR_STEP_DECAY] : 0.0f),
+                   s[TR_STEP_BIAS1], sqrtf(s[TR_STEP_BIAS2]) };
+}
+
+__device__ static float put(float *p, float x, uint32_t)
+{
+    *p = x;
+    return x;
+}
+/* Stochastic: 16 random bits below the ones that stay, then cut. Inf and NaN stay. */
+__device__ static float put(bf16 *p, float x, uint32_t random)
+{
+    uint32_t u = __float_as_uint(x);
+    if ((u & 0x7f800000u) == 0x7f800000u)
+        u = __float_as_uint(__bfloat162float(__float2bfloat16_rn(x)));
+    else
+        u += random & 0xffffu;
+    u &= 0xffff0000u;
+    *p = __float2bfloat16_rn(__uint_as_float(u)); /* exact */
+    return __uint_as_float(u);
+}
+
+/* G gradient, S state (master and moments), C copy. V elements a thread. KIND as the opcode. */
+template <typename G, typename S, typename C, int V, int KIND>
+__global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, S *v, C *copy, int64_t n, optim o)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
+    if (i >= n)
+        return;
+    update u = update_of(o);
+    float gv[V], pv[V], mv[V], vv[V];
+    load<V>(g + i, gv);
+    load<V>(p + i, pv);
+    if (m)
+        load<V>(m + i, mv);
+    if (KIND == TR_OP_ADAMW)
+        load<V>(v + i, vv);
+    bool is_random = sizeof(S) == 2;
+    uint64_t number = is_random ? step_number(o.step) : 0;
+    pack<S, V> sp, sm, sv;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        float gk = gv[k] * u.clip, pk = pv[k] * u.keep, mk = m ? mv[k] : 0.0f;
+        uint4 w = is_random ? philox(o.key, number, (uint64_t)(o.first + i + k)) : make_uint4(0, 0, 0, 0);
+        if (KIND == TR_OP_ADAMW) {
+            mk = u.beta1 * mk + (1.0f - u.beta1) * gk;
+            float vk = u.beta2 * vv[k] + (1.0f - u.beta2) * gk * gk;
+            pk -= u.lr / u.bias1 * mk / (sqrtf(vk) / u.root_bias2 + u.eps);
+            put(&sv.v[k], vk, w.z);
+        } else if (KIND == TR_OP_LION) {
+            float d = u.beta1 * mk + (1.0f - u.beta1) * gk;
+            pk -= u.lr * (float)((d > 0) - (d < 0));
+            mk = u.beta2 * mk + (1.0f - u.beta2) * gk;
+        } else {
+            mk = m ? u.beta1 * mk + gk : gk;
+            pk -= u.lr * mk;
+        }
+        pv[k] = put(&sp.v[k], pk, w.x);
+        put(&sm.v[k], mk, w.y);
+    }
+    *(pack<S, V> *)(p + i) = sp;
+    if (m)
+        *(pack<S, V> *)(m + i) = sm;
+    if (KIND == TR_OP_ADAMW)
+        *(pack<S, V> *)(v + i) = sv;
+    if (copy)
+        store<V>(copy + i, pv);
+}
+
+template <typename G, typename S, typename C, int KIND> static void optimize(const struct tr_call *c)
+{
+    const struct tr_view *views[] = { &c->in[0], &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
+    int64_t n = c->out[0].cols;
+    optim o = { (const float *)c->in[1].data, c->attr.decay, c->attr.key, c->attr.first };
+    const G *g = (const G *)c->in[0].data;
+    S *p = (S *)c->out[0].data, *m = (S *)c->out[1].data, *v = (S *)c->out[2].data;
+    C *copy = (C *)c->out[3].data;
+    if (is_wide(views, 5, 4))
+        optim_kernel<G, S, C, 4, KIND>
+            <<<(unsigned)ceil_div(n, THREADS * 4), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
+    else
+        optim_kernel<G, S, C, 1, KIND>
+            <<<(unsigned)ceil_div(n, THREADS), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
+    check_launch(c);
+}
+
+template <typename G, typename S, int KIND> static void optimize_to(const struct tr_call *c)
+{
+    is_bf16(c->out[3]) ? optimize<G, S, bf16, KIND>(c) : optimize<G, S, float, KIND>(c);
+}
+
+template <int KIND> static void optimize_any(const struct tr_call *c)
+{
+    if (is_bf16(c->in[0]))
+        is_bf16(c->out[0]) ? optimize_to<bf16, bf16, KIND>(c) : optimize_to<bf16, float, KIND>(c);
+    else
+        is_bf16(c->out[0]) ? optimize_to<float, bf16, KIND>(c) : optimize_to<float, float, KIND>(c);
+}
+
+void tr_cuda_ADAMW(const struct tr_call *c)
+{
+    optimize_any<TR_OP_ADAMW>(c);
+}
+
+void tr_cuda_LION(const struct tr_call *c)
+{
+    optimize_any<TR_OP_LION>(c);
+}
+
+void tr_cuda_SGD(const struct tr_call *c)
+{
+    optimize_any<TR_OP_SGD>(c);
+}
+
+/* ---- sums ---- */
+
+__device__ static double block_sum(double x)
+{
+    __shared__ double part[1024];
+    part[threadIdx.x] = x;
+    __syncthreads();
+    for (int d = (int)blockDim.x / 2; d > 0; d /= 2) {
+        if ((int)threadIdx.x < d)
+            part[threadIdx.x] += part[threadIdx.x + d];
+        __syncthreads();
+    }
+    return part[0];
+}
+
+__global__ void __launch_bounds__(1024) sum_kernel(mat<const float> x, int64_t n, double *out, bool accumulate)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += 1024)
+        sum += *x.at(i, 0);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *out = sum + (accumulate ? *out : 0.0);
+}
+
+void tr_cuda_SUM(const struct tr_call *c)
+{
+    sum_kernel<<<1, 1024, 0, stream_of(c)>>>(mat_of<const float>(c->in[0]), c->in[0].rows, (double *)c->out[0].data,
+                                             c->accumulate[0]);
+    check_launch(c);
+}
+
+template <typename G, int V> __global__ void __launch_bounds__(512) sumsq_kernel(const G *g, int64_t n, double *part)
+{
+    int64_t first = (int64_t)blockIdx.x * TR_CUDA_CHUNK, end = min(first + TR_CUDA_CHUNK, n);
+    double sum = 0;
+    for (int64_t i = first + threadIdx.x * V; i < end; i += 512 * V) {
+        float t[V], sq = 0;
+        load<V>(g + i, t);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            sq += t[v] * t[v];
+        sum += sq;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(256) sumsq_end(const double *part, int64_t n, double *out, bool accumulate)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += 256)
+        sum += part[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *out = sum + (accumulate ? *out : 0.0);
+}
+
+template <typename G> static void sumsq(const struct tr_call *c)
+{
+    const struct tr_view *view = &c->in[0];
+    int64_t n = view->cols, n_parts = ceil_div(n, TR_CUDA_CHUNK);
+    double *part = (double *)c->scratch;
+    if (is_wide(&view, 1, 4))
+        sumsq_kernel<G, 4><<<(unsigned)n_parts, 512, 0, stream_of(c)>>>((const G *)view->data, n, part);
+    else
+        sumsq_kernel<G, 1><<<(unsigned)n_parts, 512, 0, stream_of(c)>>>((const G *)view->data, n, part);
+    sumsq_end<<<1, 256, 0, stream_of(c)>>>(part, n_parts, (double *)c->out[0].data, c->accumulate[0]);
+    check_launch(c);
+}
+
+void tr_cuda_SUMSQ(const struct tr_call *c)
+{
+    is_bf16(c->in[0]) ? sumsq<bf16>(c) : sumsq<float>(c);
+}
+
+/* ---- sums of columns ---- */
+
+/* A block sums V * 32 columns over its share of the rows: 8 warps take every eighth row, then are added in order. */
+template <typename T, int V>
+__global__ void __launch_bounds__(256) colsum_kernel(mat<const T> x, int64_t rows, int64_t cols, float *part)
+{
+    __shared__ float shared[8][32 * V];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t col = ((int64_t)blockIdx.x * 32 + lane) * V, each = (rows + gridDim.y - 1) / gridDim.y,
+            first = blockIdx.y * each, end = min(first + each, rows);
+    float sum[V];
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        sum[v] = 0;
+    int64_t r = first + warp;
+    for (; col < cols && r + 24 < end; r += 32) { /* four rows asked for at once */
+        pack<T, V> t[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            t[k] = *(const pack<T, V> *)x.at(r + 8 * k, col);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                sum[v] += to_f32(t[k].v[v]);
+    }
+    for (; col < cols && r < end; r += 8) {
+        float t[V];
+        load<V>(x.at(r, col), t);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            sum[v] += t[v];
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        shared[warp][lane * V + v] = sum[v];
+    __syncthreads();
+    for (int j = threadIdx.x; j < 32 * V; j += 256) {
+        int64_t at = (int64_t)blockIdx.x * 32 * V + j;
+        float all = 0;
+        for (int k = 0; k < 8; k++)
+            all += shared[k][j];
+        if (at < cols)
+            part[blockIdx.y * cols + at] = all;
+    }
+}
+
+template <typename G>
+__global__ void colsum_end(const float *part, int n_parts, int64_t cols, G *out, bool accumulate, float scale)
+{
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    if (j >= cols)
+        return;
+    for (int k = 0; k < n_parts; k++)
+        sum += part[k * cols + j];
+    out[j] = from_f32<G>(sum * scale + (accumulate ? to_f32(out[j]) : 0.0f));
+}
+
+void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const struct tr_view &out, bool accumulate,
+                    float scale, void *scratch)
+{
+    const struct tr_view *view = &x;
+    bool bf = is_bf16(x), wide = is_wide(&view, 1, bf ? 8 : 4);
+    int64_t tiles = ceil_div(x.cols, 32 * (wide ? (bf ? 8 : 4) : 1));
+    int n_parts =
+        (int)tr_max64(1, tr_min64(TR_CUDA_PARTS, tr_min64(ceil_div(x.rows, 64), ceil_div(8 * c->dev->n_units, tiles))));
+    dim3 grid((unsigned)tiles, (unsigned)n_parts);
+    float *part = (float *)scratch;
+    cudaStream_t s = stream_of(c);
+    if (bf && wide)
+        colsum_kernel<bf16, 8><<<grid, 256, 0, s>>>(mat_of<const bf16>(x), x.rows, x.cols, part);
+    else if (bf)
+        colsum_kernel<bf16, 1><<<grid, 256, 0, s>>>(mat_of<const bf16>(x), x.rows, x.cols, part);
+    else if (wide)
+        colsum_kernel<float, 4><<<grid, 256, 0, s>>>(mat_of<const float>(x), x.rows, x.cols, part);
+    else
+        colsum_kernel<float, 1><<<grid, 256, 0, s>>>(mat_of<const float>(x), x.rows, x.cols, part);
+    unsigned end = (unsigned)ceil_div(x.cols, 128);
+    if (is_bf16(out))
+        colsum_end<<<end, 128, 0, s>>>(part, n_parts, x.cols, (bf16 *)out.data, accumulate, scale);
+    else
+        colsum_end<<<end, 128, 0, s>>>(part, n_parts, x.cols, (float *)out.data, accumulate, scale);
+    check_launch(c);
+}

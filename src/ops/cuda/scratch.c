@@ -1,0 +1,71 @@
+/* scratch.c - scratch bytes of the CUDA kernels. Compiled into every build. */
+#include "ops/cuda/scratch.h"
+
+static size_t attention_bytes(const struct tr_call *c)
+{
+    const struct tr_attr *a = &c->attr;
+    size_t n = (size_t)(c->op == TR_OP_ATTENTION ? c->in[0].rows : c->in[1].rows), heads = (size_t)a->n_heads_q;
+    size_t s = tr_round_up((size_t)(a->seq_len > 0 ? a->seq_len : (int64_t)n), 128);
+    size_t table = s <= TR_CUDA_MASK_LENGTH ? n * s * 2 + 4096 : 4096; /* which tokens are of one document */
+    if (c->op == TR_OP_ATTENTION)
+        return table + (32 << 20);
+    /* sums of do.o; dq in fp32, or the gradients of the scores; dk and dv of every query head */
+    size_t wide = n * heads * (size_t)a->head_dim, dq = a->any_order ? wide * 4 : n * heads * s * 2 * 9 / 8;
+    return table + n * heads * 4 + dq + 2 * wide * 4 + (64 << 20);
+}
+
+size_t tr_op_cuda_scratch(const struct tr_call *c)
+{
+    size_t n_vocab = (size_t)c->in[1].rows, elem = c->in[0].dtype == TR_BF16 ? 2 : 4;
+    switch (c->op) {
+    case TR_OP_LINEAR:
+    case TR_OP_LINEAR_DX:
+    case TR_OP_LINEAR_ADD:
+    case TR_OP_LINEAR_ACT:
+    case TR_OP_LINEAR_DX_ACT:
+        return TR_CUDA_WORKSPACE;
+    case TR_OP_LINEAR_DW:
+        return TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[0].cols);
+    case TR_OP_LAYERNORM_BWD:
+        return 2 * tr_cuda_colsum_bytes(c->in[1].cols);
+    case TR_OP_RMSNORM_BWD:
+        return tr_cuda_colsum_bytes(c->in[1].cols);
+    case TR_OP_EMBED_DW:
+        return tr_cuda_embed_bytes(c->in[0].rows, c->out[0].rows);
+    case TR_OP_HEAD_LOSS: /* logits in fp32: nothing is rounded inside */
+        elem = 4;
+        return (size_t)tr_cuda_head_rows(c->in[0].rows, (int64_t)n_vocab, elem) *
+                   (size_t)tr_cuda_head_ld((int64_t)n_vocab) * elem +
+               TR_CUDA_WORKSPACE;
+    case TR_OP_HEAD_LOSS_GRAD:
+        return (size_t)tr_cuda_head_rows(c->in[0].rows, (int64_t)n_vocab, elem) *
+                   (size_t)tr_cuda_head_ld((int64_t)n_vocab) * elem +
+               TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes((int64_t)n_vocab);
+    case TR_OP_SUMSQ:
+        return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
+    case TR_OP_ATTENTION:
+    case TR_OP_ATTENTION_BWD:
+        return attention_bytes(c);
+    default:
+        return 0;
+    }
+}
+
+#ifndef TR_HAS_CUDA
+tr_kernel tr_op_cuda(enum tr_opcode op)
+{
+    (void)op;
+    return NULL;
+}
+
+enum tr_status tr_op_cuda_open(struct tr_device *d)
+{
+    (void)d;
+    return tr_fail(TR_USAGE, "device cuda is not in this build; build with cmake --preset cuda");
+}
+
+void tr_op_cuda_close(struct tr_device *d)
+{
+    (void)d;
+}
+#endif

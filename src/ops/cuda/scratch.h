@@ -1,0 +1,38 @@
+/* scratch.h - how the CUDA kernels cut their scratch; pure functions of shapes, so that a plan needs no GPU. */
+#ifndef TR_OPS_CUDA_SCRATCH_H
+#define TR_OPS_CUDA_SCRATCH_H
+
+#include "ops/ops.h"
+
+enum {
+    TR_CUDA_WORKSPACE = 64 << 20, /* of a matrix product: more never made one faster on Hopper */
+    TR_CUDA_PARTS = 528,          /* blocks of rows of a sum over rows; each leaves one partial row */
+    TR_CUDA_CHUNK = 65536,        /* elements of one partial sum of squares */
+    TR_CUDA_MASK_LENGTH = 32768,  /* longest row of tokens with a table of its documents */
+    TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
+};
+
+/* Rows of logits held at once: as many as fit 2 GiB, a power of two. */
+static inline int64_t tr_cuda_head_rows(int64_t n_rows, int64_t n_vocab, size_t elem)
+{
+    int64_t n = 65536;
+    while (n > 128 && (size_t)n * (size_t)n_vocab * elem > (size_t)2 << 30)
+        n /= 2;
+    return tr_min64(n, n_rows);
+}
+static inline int64_t tr_cuda_head_ld(int64_t n_vocab)
+{
+    return (int64_t)tr_round_up((size_t)n_vocab, 64);
+}
+static inline size_t tr_cuda_colsum_bytes(int64_t cols)
+{
+    return tr_round_up((size_t)TR_CUDA_PARTS * (size_t)cols * sizeof(float), 256);
+}
+/* embed_dw: counts by (chunk of tokens, row), first place of each row, the order of the tokens, their ranks. */
+static inline size_t tr_cuda_embed_bytes(int64_t n_tokens, int64_t n_rows)
+{
+    size_t n_chunks = ((size_t)n_tokens + TR_CUDA_SORT - 1) / TR_CUDA_SORT;
+    return tr_round_up((n_chunks + 1) * (size_t)n_rows * 4 + (size_t)n_tokens * 8 + 4096, 256);
+}
+
+#endif

@@ -1,0 +1,198 @@
+/* test_cuda.c - the CUDA column against the reference, on the one case table; then attention as training calls it.
+ *
+ * Skipped where there is no GPU. Inputs, outputs and the bytes around them are copied to the device as they are, so a
+ * kernel that reads padding or writes outside its views shows it here too.
+ */
+#include "ops/case_check.h"
+#include <stdio.h>
+
+static struct tr_device dev;
+
+struct on_device {
+    void *base[N_VIEWS];
+    struct tr_call c;
+    size_t scratch_bytes;
+};
+
+/* The call with every buffer copied to the device. */
+static void to_device(struct built *b, struct on_device *d)
+{
+    *d = (struct on_device){ .c = b->c };
+    for (int i = 0; i < N_VIEWS; i++) {
+        if (!b->base[i])
+            continue;
+        assert_int_equal(dev.ops->reserve(&dev, b->n_bytes[i], "case", &d->base[i]), TR_OK);
+        dev.ops->upload(&dev, d->base[i], b->base[i], b->n_bytes[i]);
+        struct tr_view *v = i < TR_MAX_IN ? &d->c.in[i] : &d->c.out[i - TR_MAX_IN];
+        v->data = (char *)d->base[i] + ((unsigned char *)view_of(b, i)->data - b->base[i]);
+    }
+    d->scratch_bytes = tr_round_up(tr_op_cuda_scratch(&b->c), 256) + 256;
+    assert_int_equal(dev.ops->reserve(&dev, d->scratch_bytes, "scratch", &d->c.scratch), TR_OK);
+    d->c.dev = &dev;
+}
+
+static void from_device(struct on_device *d, struct built *b)
+{
+    for (int i = TR_MAX_IN; i < N_VIEWS; i++)
+        if (b->base[i])
+            dev.ops->download(&dev, b->base[i], d->base[i], b->n_bytes[i]);
+    if (dev.ops->sync(&dev) != TR_OK)
+        fail_msg("%s: %s", b->label, tr_error_text());
+}
+
+static void release_device(struct on_device *d, struct built *b)
+{
+    for (int i = 0; i < N_VIEWS; i++)
+        if (d->base[i])
+            dev.ops->release(&dev, d->base[i], b->n_bytes[i]);
+    dev.ops->release(&dev, d->c.scratch, d->scratch_bytes);
+}
+
+static enum tr_opcode only; /* one test an op: each names its own first failure */
+
+static void check_parity(struct built *cuda, struct built *ref)
+{
+    struct on_device d;
+    if (cuda->c.op != only)
+        return;
+    to_device(cuda, &d);
+    tr_op_cuda(cuda->c.op)(&d.c);
+    from_device(&d, cuda);
+    tr_op_cpu_ref(ref->c.op)(&ref->c);
+    for (int k = 0; k < tr_op_row(ref->c.op)->n_out; k++) {
+        if (!ref->c.out[k].data)
+            continue;
+        compare_view(cuda, ref, k);
+        check_padding(cuda, k);
+    }
+    release_device(&d, cuda);
+}
+
+static void check_twice(struct built *one, struct built *two)
+{
+    struct on_device a, b;
+    if (one->c.op != only)
+        return;
+    to_device(one, &a);
+    to_device(two, &b);
+    tr_op_cuda(one->c.op)(&a.c);
+    tr_op_cuda(two->c.op)(&b.c);
+    from_device(&a, one);
+    from_device(&b, two);
+    for (int k = 0; k < TR_MAX_OUT; k++)
+        if (one->base[TR_MAX_IN + k] &&
+            memcmp(one->base[TR_MAX_IN + k], two->base[TR_MAX_IN + k], one->n_bytes[TR_MAX_IN + k]) != 0)
+            fail_msg("%s: out[%d] differs between two runs", one->label, k);
+    release_device(&a, one);
+    release_device(&b, two);
+}
+
+static void matches_reference_and_itself(void **state)
+{
+    only = *(const enum tr_opcode *)*state;
+    if (only == TR_OP_HEAD_STATS || only == TR_OP_HEAD_COMBINE || only == TR_OP_HEAD_GRAD)
+        skip(); /* for several ranks, which a GPU does not run */
+    each_call(check_parity);
+    each_call(check_twice);
+}
+
+/* ---- attention as training calls it: bf16, the number of documents known ---- */
+
+static const struct op_case attentions[] = {
+    { TR_OP_ATTENTION, "whole rows", .n = 512, .pack = 128,
+      .attr = { HEADS(3, 3, 64), .scale = 0.125f, .seq_len = 128 } },
+    { TR_OP_ATTENTION, "whole rows, grouped 128", .n = 512, .pack = 256,
+      .attr = { HEADS(4, 2, 128), .scale = 0.09f, .seq_len = 256 } },
+    { TR_OP_ATTENTION, "whole rows, window", .n = 512, .pack = 256,
+      .attr = { HEADS(2, 2, 64), .scale = 0.125f, .seq_len = 256, .window = 100 } },
+    { TR_OP_ATTENTION, "documents", .n = 512, .pack = 64,
+      .attr = { HEADS(3, 3, 64), .scale = 0.125f, .seq_len = 256 } },
+    { TR_OP_ATTENTION, "documents, grouped", .n = 512, .pack = 32,
+      .attr = { HEADS(4, 2, 64), .scale = 0.125f, .seq_len = 256 } },
+    { TR_OP_ATTENTION, "documents, window", .n = 512, .pack = 128,
+      .attr = { HEADS(2, 1, 128), .scale = 0.09f, .seq_len = 256, .window = 64 } },
+};
+
+/* |x - ref| / |ref|. Probabilities are rounded to bf16 inside, once, and results once more: 2^-9 each, of both signs;
+ * 1e-2 is 2.5 times their sum, and a wrong mask or scale is off by 1e-1 or more. */
+static void assert_near(struct built *got, const struct tr_view *x, const struct tr_view *ref, const char *what)
+{
+    double diff = 0, size = 0;
+    for (int64_t row = 0; row < ref->rows; row++)
+        for (int64_t col = 0; col < ref->cols; col++) {
+            double a = tr_ref_get(x, row, col), b = tr_ref_get(ref, row, col);
+            diff += (a - b) * (a - b);
+            size += b * b;
+        }
+    double error = sqrt(diff / size);
+    printf("    %-44s %-3s %.2e\n", got->label, what, error);
+    if (!(error <= 1e-2))
+        fail_msg("%s: %s is off by %.3g of its size", got->label, what, error);
+}
+
+static int64_t documents_of(const struct op_case *row)
+{
+    return (row->n + row->pack - 1) / row->pack;
+}
+
+static void attention_of_training_matches_reference(void **state)
+{
+    static const char *const names[] = { "dq", "dk", "dv" };
+    const struct mode *bf16 = &modes[2];
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(attentions); i++) {
+        struct built f, f_ref, b, b_ref;
+        struct on_device df, db;
+        build(&f, &attentions[i], TR_OP_ATTENTION, bf16);
+        build(&f_ref, &attentions[i], TR_OP_ATTENTION, bf16);
+        to_device(&f, &df);
+        df.c.n_documents = documents_of(&attentions[i]);
+        tr_op_cuda(TR_OP_ATTENTION)(&df.c);
+        from_device(&df, &f);
+        tr_op_cpu_ref(TR_OP_ATTENTION)(&f_ref.c);
+        assert_near(&f, &f.c.out[0], &f_ref.c.out[0], "o");
+        const struct op_grad *g = grads;
+        while (g->backward != TR_OP_ATTENTION_BWD)
+            g++;
+        build_backward(&b_ref, &f_ref, g, bf16);
+        build_backward(&b, &f, g, bf16); /* o and lse of this column: their layout is its own */
+        to_device(&b, &db);
+        db.c.n_documents = documents_of(&attentions[i]);
+        tr_op_cuda(TR_OP_ATTENTION_BWD)(&db.c);
+        from_device(&db, &b);
+        tr_op_cpu_ref(TR_OP_ATTENTION_BWD)(&b_ref.c);
+        for (int k = 0; k < 3; k++)
+            assert_near(&b, &b.c.out[k], &b_ref.c.out[k], names[k]);
+        release_device(&df, &f);
+        release_device(&db, &b);
+        release(&f);
+        release(&f_ref);
+        release(&b);
+        release(&b_ref);
+    }
+}
+
+int main(void)
+{
+    static enum tr_opcode ops[TR_OP_COUNT];
+    struct CMUnitTest tests[TR_OP_COUNT + 1] = { cmocka_unit_test(attention_of_training_matches_reference) };
+    for (int i = 0; i < TR_OP_COUNT; i++) {
+        ops[i] = (enum tr_opcode)i;
+        tests[i + 1] = (struct CMUnitTest){ .name = tr_op_row(ops[i])->name,
+                                            .test_func = matches_reference_and_itself,
+                                            .initial_state = &ops[i] };
+    }
+    if (!tr_device_is_present("cuda")) {
+        printf("no CUDA build or no GPU here: skipped\n");
+        return 77;
+    }
+    if (tr_device_open("cuda", &dev) != TR_OK || tr_op_cuda_open(&dev) != TR_OK) {
+        printf("%s\n", tr_error_text());
+        return 1;
+    }
+    products_round = true;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tr_op_cuda_close(&dev);
+    tr_device_close(&dev);
+    return failed;
+}
