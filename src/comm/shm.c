@@ -129,6 +129,7 @@ static enum tr_status open_shm(const struct tr_comm_env *env, struct tr_comm **w
     w->rank = env->rank;
     w->size = env->size;
     w->timeout_us = env->timeout_us;
+    w->has_cores = env->size <= sysconf(_SC_NPROCESSORS_ONLN);
     w->n_spins = 40;
     if (gethostname(w->host, sizeof w->host - 1) != 0)
         w->host[0] = '?';

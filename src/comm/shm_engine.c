@@ -3,9 +3,11 @@
  * Whoever waits turns the crank: advance() moves every channel with work as far as its peers allow, so collectives of
  * several communicators and both directions of a ring make progress together. When nobody waits, a helper thread turns
  * it, which gives overlap where there is a spare core; it never spins, keeps away while a caller is inside, and sleeps
- * on the same bell as a waiter. A waiter spins (100 us at most, less when that did not pay), gives way a few times,
- * then sleeps on its bell in slices, looking after its peers between them. Rejected: a thread per communicator (cores
- * are for arithmetic); the helper alone (two context switches on every small collective).
+ * on the same bell as a waiter. A waiter spins (100 us at most, 1 ms where every rank has a core; less when that did
+ * not pay), gives way a few times, then sleeps on its bell in slices, looking after its peers between them. With a core
+ * each, a sleep that was short shows that spinning would have paid: else two ranks can keep each other asleep.
+ * Rejected: a thread per communicator (cores are for arithmetic); the helper alone (two switches on every small
+ * collective).
  */
 #include "comm/shm_impl.h"
 #include <linux/futex.h>
@@ -16,7 +18,15 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { N_SPINS_MIN = 10, N_SPINS_MAX = 2560, N_YIELDS = 8, HELPER_SLICE_US = 1000 * 1000, STOP_LOOK_US = 100 * 1000 };
+enum {
+    N_SPINS_MIN = 10,
+    N_SPINS_MAX = 2560,
+    N_SPINS_ALONE_MAX = 25600,
+    SHORT_NAP_US = 500,
+    N_YIELDS = 8,
+    HELPER_SLICE_US = 1000 * 1000,
+    STOP_LOOK_US = 100 * 1000
+};
 
 uint64_t tr_shm_alloc(struct world *w, size_t bytes)
 {
@@ -255,11 +265,12 @@ void tr_shm_forget(struct world *w, const struct shm_comm *c)
 static enum tr_status spin(struct world *w, bool *has_moved)
 {
     enum tr_status st = TR_OK;
+    int n_max = w->has_cores ? N_SPINS_ALONE_MAX : N_SPINS_MAX;
     for (int i = 0; i < w->n_spins && st == TR_OK && !*has_moved; i++) {
         tr_cpu_pause();
         st = advance(w, has_moved);
     }
-    w->n_spins = *has_moved ? (w->n_spins < N_SPINS_MAX ? w->n_spins * 2 : w->n_spins)
+    w->n_spins = *has_moved ? (w->n_spins < n_max ? w->n_spins * 2 : w->n_spins)
                             : (w->n_spins > N_SPINS_MIN ? w->n_spins / 2 : w->n_spins);
     for (int i = 0; i < N_YIELDS && st == TR_OK && !*has_moved; i++) {
         sched_yield();
@@ -325,6 +336,8 @@ enum tr_status tr_shm_finish(const struct op *op, tr_ticket t)
         is_published = true;
         TR_TRY(look_around(w, ch, waited_us, now_us));
         TR_TRY(nap(w, tr_min64(SLICE_US, tr_max64(w->timeout_us - waited_us, 1000))));
+        if (w->has_cores && tr_clock_us() - now_us < SHORT_NAP_US) /* spinning on would have been quicker */
+            w->n_spins = N_SPINS_ALONE_MAX;
     }
 out:
     if (is_published)

@@ -139,6 +139,7 @@ struct world {
     bool is_closing;
     int n_comms;
     int n_spins;          /* learnt */
+    bool has_cores;       /* one for every rank */
     struct pollfd *peers; /* pidfds; -1: this process */
     char host[64];
     pthread_mutex_t lock;
