@@ -9,6 +9,8 @@
 #include "config/config.h"
 #include "mesh/mesh.h"
 #include "model/model.h"
+#include "parallel/cut.h"
+#include "parallel/legal.h"
 
 /* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
 struct tr_layout {
@@ -28,31 +30,6 @@ static inline int tr_grad_zero(const struct tr_layout *l)
 {
     return l->in_order && l->zero > 1 ? 1 : l->zero;
 }
-
-/* ---- cut.c: which part of a parameter a tensor-parallel rank holds ---- */
-
-/* One dim: of each of n_parts parts of `part` elements, [first, first + n) are here, side by side. */
-struct tr_cut_dim {
-    int64_t part, n_parts, first, n;
-};
-struct tr_cut {
-    struct tr_cut_dim row, col;
-    int64_t rows, cols, n; /* of what is here: the local matrix */
-    int64_t n_held;        /* what every rank reserves for it: the largest n */
-    bool is_split;
-};
-struct tr_cut tr_cut_of(int n_dims, int64_t rows, int64_t cols, struct tr_split split, int size, int rank);
-
-/* A box of the whole matrix: `rows` runs of `cols` elements, the first at element `first`. */
-struct tr_box {
-    int64_t first, rows, cols;
-};
-enum { TR_MAX_BOXES = 9 };
-/* Local elements [first, first + n) as boxes, in an order that both sides of a checkpoint know; a run is one row. */
-int tr_cut_boxes(const struct tr_cut *c, int64_t first, int64_t n, struct tr_box out[TR_MAX_BOXES]);
-/* The longest run of local elements that begins at or after element *at of the whole matrix and before `end`: moves *at
- * there, gives its place here, and its length (0: none). */
-int64_t tr_cut_run(const struct tr_cut *c, int64_t *at, int64_t end, int64_t *local);
 
 /* ---- level 1 ---- */
 
@@ -220,28 +197,6 @@ struct tr_compiled {
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;
 };
-
-/* ---- which meshes are legal ---- */
-
-struct tr_legal_ask {
-    const struct tr_model *model; /* of one micro-batch */
-    int size[TR_AXES];
-    bool sp;
-    int pp_chunks, n_micro;
-};
-/* A rule about one axis; an axis of size 1 keeps every rule. text: what must hold of `value`, as a sentence. */
-struct tr_legal_rule {
-    enum tr_axis axis;
-    const char *text;
-    int64_t (*value)(const struct tr_legal_ask *a);
-    bool (*holds)(const struct tr_legal_ask *a, int64_t size, int64_t value);
-};
-extern const struct tr_legal_rule tr_legal_rules[];
-extern const size_t tr_n_legal_rules;
-/* TR_USAGE with a line for every broken rule: the value, and the nearest legal sizes. */
-enum tr_status tr_legal_check(const struct tr_legal_ask *a);
-/* The rules; with `a`, what each says of it. */
-void tr_legal_print(const struct tr_legal_ask *a, struct tr_str *out);
 
 /* ---- compiling ---- */
 
