@@ -14,13 +14,15 @@
 struct tr_debug {
     struct tr_exec *e;
     int n_hashes;         /* of this rank: world rank, then one for each state of each parameter */
-    uint64_t *mine, *all; /* all: of every rank of the data group */
+    uint64_t *mine, *all; /* all: of every rank of a group */
 };
 
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
 {
     struct tr_debug *d = calloc(1, sizeof *d);
-    size_t n = 1 + TR_STATE_COUNT * (size_t)e->c->model->n_params, size = e->mesh ? (size_t)e->mesh->data->size : 1;
+    size_t n = 1 + TR_STATE_COUNT * (size_t)e->c->model->n_params, size = 1;
+    if (e->mesh)
+        size = (size_t)tr_max64(e->mesh->data->size, e->mesh->size[TR_AXIS_TP]);
     if (d) {
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
         d->mine = calloc(n, sizeof *d->mine);
@@ -72,10 +74,13 @@ static int odd_one(const struct tr_debug *d, int size, int i)
 
 static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_state what, int64_t step)
 {
+    bool is_tensor = c == d->e->mesh->axis[TR_AXIS_TP];
     static const char *const names[] = { "weights", "gradient", "master weights", "first moment", "second moment" };
     _Static_assert(TR_COUNT_OF(names) == TR_STATE_COUNT, "one name a state");
     int n_params = d->e->c->model->n_params;
     for (int p = 0; p < n_params; p++) {
+        if (is_tensor && d->e->c->place[p].cut.is_split) /* each has a part of its own */
+            continue;
         int r = odd_one(d, c->size, 1 + (int)what * n_params + p);
         if (r < 0)
             continue;
@@ -128,15 +133,15 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
     for (int s = 0; s < TR_STATE_COUNT; s++)
         for (int p = 0; p < n_params; p++)
             d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
-    /* What is sharded has its replicas on the dp axis only. */
-    for (int pass = 0; pass < 2; pass++) {
-        struct tr_comm *c = pass == 0 ? e->mesh->data : e->mesh->axis[TR_AXIS_DP];
-        if (c->size == 1)
+    /* What is sharded has its replicas on the dp axis only; what the tensor axis leaves whole, on that. */
+    struct tr_comm *const over[] = { e->mesh->data, e->mesh->axis[TR_AXIS_DP], e->mesh->axis[TR_AXIS_TP] };
+    for (int pass = 0; pass < 3; pass++) {
+        if (over[pass]->size == 1)
             continue;
-        TR_TRY(exchange(d, c));
+        TR_TRY(exchange(d, over[pass]));
         for (int s = 0; s < TR_STATE_COUNT; s++)
-            if (tr_exec_is_sharded(e, (enum tr_state)s) == (pass == 1))
-                TR_TRY(compare(d, c, (enum tr_state)s, step));
+            if (pass == 2 || tr_exec_is_sharded(e, (enum tr_state)s) == (pass == 1))
+                TR_TRY(compare(d, over[pass], (enum tr_state)s, step));
     }
 out:
     return st;

@@ -13,6 +13,11 @@ for zero in 0 1 2 3; do
     same plain-$zero/model.safetensors checked-$zero/model.safetensors
 done
 expect 0 "$TRIREME" launch --nproc-per-node 4 train "${options[@]}" --zero 3 --hybrid_shard 2 --output hybrid --replica_check_steps 2
+expect 0 "$TRIREME" launch --nproc-per-node 4 train "${options[@]}" --tp 2 --sp --zero 1 --output split --replica_check_steps 1
+# A gradient that tensor ranks forget to sum makes their copies of a norm part (the first hits are the data proof's).
+TR_FAIL=tp.skip_reduce:error:14 expect 75 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --tp 2 --sp --output parted \
+    --replica_check_steps 1
+grep -q "replica check after step [1-4]: .*norm.weight on rank 1" parted/logs/rank-0001.log || fail "not seen: $(cat stdout stderr)"
 
 found() { # RANK OPTIONS...: the flip at the second check is found there, by every rank
     local rank=$1
