@@ -176,7 +176,7 @@ static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const c
 /* Replicas of a shard hold the same; the first of them saves it. */
 static bool is_replica(const struct tr_saver *sv)
 {
-    return sv->mesh && sv->mesh->coord[TR_AXIS_DP] > 0;
+    return sv->mesh && sv->mesh->replicas->rank > 0;
 }
 
 static enum tr_status prepare_optim(struct tr_saver *sv)

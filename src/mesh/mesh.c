@@ -62,22 +62,31 @@ void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES])
     }
 }
 
+/* The ranks that share every coordinate but those on `axes`. */
+static enum tr_status open_group(struct tr_mesh *m, unsigned axes, struct tr_comm **out)
+{
+    int color = 0, key = 0, n = 1;
+    for (int a = 0; a < TR_AXES; a++) {
+        bool is_inside = axes >> a & 1;
+        color = is_inside ? color : color * m->size[a] + m->coord[a];
+        key = is_inside ? key * m->size[a] + m->coord[a] : key;
+        n *= is_inside ? m->size[a] : 1;
+    }
+    return tr_comm_split(m->all, color, key, n, out);
+}
+
 static enum tr_status open_axes(struct tr_mesh *m)
 {
     enum tr_status st = TR_OK;
+    const unsigned dp = 1u << TR_AXIS_DP, shard = 1u << TR_AXIS_SHARD, cp = 1u << TR_AXIS_CP;
     tr_mesh_coords(m->rank, m->size, m->coord);
-    for (int a = 0; a < TR_AXES; a++) {
-        int color = 0; /* the ranks that share every other coordinate */
-        for (int b = 0; b < TR_AXES; b++)
-            color = b == a ? color : color * m->size[b] + m->coord[b];
-        TR_TRY(tr_comm_split(m->all, color, m->coord[a], m->size[a], &m->axis[a]));
-    }
-    int color = (m->coord[TR_AXIS_PP] * m->size[TR_AXIS_CP] + m->coord[TR_AXIS_CP]) * m->size[TR_AXIS_TP] +
-                m->coord[TR_AXIS_TP];
-    int key = m->coord[TR_AXIS_DP] * m->size[TR_AXIS_SHARD] + m->coord[TR_AXIS_SHARD];
-    TR_TRY(tr_comm_split(m->all, color, key, m->size[TR_AXIS_DP] * m->size[TR_AXIS_SHARD], &m->data));
+    for (int a = 0; a < TR_AXES; a++)
+        TR_TRY(open_group(m, 1u << a, &m->axis[a]));
+    TR_TRY(open_group(m, dp | shard, &m->data));
+    TR_TRY(open_group(m, dp | shard | cp, &m->tokens));
+    TR_TRY(open_group(m, dp | cp, &m->replicas));
     int stage = m->coord[TR_AXIS_PP], last = m->size[TR_AXIS_PP] - 1;
-    color = stage == 0 || stage == last ? m->rank % (m->world / m->size[TR_AXIS_PP]) : -1; /* pp varies slowest */
+    int color = stage == 0 || stage == last ? m->rank % (m->world / m->size[TR_AXIS_PP]) : -1; /* pp varies slowest */
     TR_TRY(tr_comm_split(m->all, color, stage > 0, last > 0 ? 2 : 1, &m->ends));
 out:
     return st;
@@ -120,6 +129,8 @@ void tr_mesh_close(struct tr_mesh *m)
     if (!m)
         return;
     tr_comm_close(m->ends);
+    tr_comm_close(m->replicas);
+    tr_comm_close(m->tokens);
     tr_comm_close(m->data);
     for (int a = TR_AXES - 1; a >= 0; a--)
         tr_comm_close(m->axis[a]);

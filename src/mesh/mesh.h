@@ -13,8 +13,10 @@ struct tr_mesh {
     int rank, world;
     int size[TR_AXES], coord[TR_AXES];
     struct tr_comm *all, *axis[TR_AXES];
-    struct tr_comm *data; /* dp x shard: the ranks that see different tokens */
-    struct tr_comm *ends; /* the first and the last pipeline stage; NULL in between */
+    struct tr_comm *data;     /* dp x shard: the ranks that read different rows */
+    struct tr_comm *tokens;   /* dp x shard x cp: the ranks that see different tokens */
+    struct tr_comm *replicas; /* dp x cp: of them, those that hold the same shard */
+    struct tr_comm *ends;     /* the first and the last pipeline stage; NULL in between */
 };
 
 /* What the environment says of this process: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE (trireme launch, torchrun; cli puts

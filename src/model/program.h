@@ -40,6 +40,7 @@ struct tr_value {
     bool is_alias; /* view of all of base that has a gradient of its own */
     int32_t slot;
     int64_t row;   /* BATCH: its first row in the micro-batch */
+    bool is_whole; /* BATCH: of all tokens, whoever holds them; else of this rank's (context parallel) */
     bool is_saved; /* memory: lives from forward to backward */
     bool is_kept;  /* memory: lives from the input part of the backward to the weight part, when they are apart */
     size_t offset; /* memory: inside the saved or kept slab, or the work arena */

@@ -165,6 +165,10 @@ static inline uint64_t tr_step_number(const float *step)
     X(ALL_GATHER, "all_gather", 1, 1, 0)                                                                               \
     /* in: x (N, D); out: y (N/ranks, D), this rank's rows of the sum over ranks. Backward: all_gather. */             \
     X(REDUCE_SCATTER, "reduce_scatter", 1, 1, 0)                                                                       \
+    /* in: x (N/ranks, H*d), this rank's tokens of every row; out: y (N, h*d), all tokens of this rank's heads: h =    \
+     * max(1, H/ranks) from head rank*H/ranks on. inverse: y to x, summing heads that ranks share. Its own backward.   \
+     * attr: n_heads_q = H, head_dim, seq_len = tokens of a row, inverse */                                            \
+    X(ALL_TO_ALL, "all_to_all", 1, 1, 0)                                                                               \
     /* in: x; out: y, an alias of x (tr_value_alias) that ranks use in parts. Backward: all_reduce. */                 \
     X(COPY, "copy", 1, 1, 0)
 
@@ -215,6 +219,12 @@ void tr_op_cuda_close(struct tr_device *d);
 
 /* Scratch bytes of the fast CPU kernel for these shapes (data pointers are not read) and so many threads. */
 size_t tr_op_scratch(const struct tr_call *c, int n_threads);
+/* Bytes that all_to_all sends, a piece for each rank; a multiple of 64. */
+static inline size_t tr_exchange_bytes(const struct tr_call *c)
+{
+    const struct tr_view *tall = &(c->attr.inverse ? c->in : c->out)[0];
+    return tr_round_up((size_t)(tall->rows * tall->cols) * tr_dtype_bytes(tall->dtype), 64);
+}
 /* Multiply-adds counted as 2; elementwise and recomputed work counts 0: what "model flops" means. Reads no data:
  * attention counts the pairs of full documents of seq_len rows. */
 double tr_op_flops(const struct tr_call *c);

@@ -144,7 +144,8 @@ static void grad_norm(struct grads *g, const struct tr_node *f)
     g->of[f->in[0]] = dx;
 }
 
-/* Ops whose backward is themselves on the gradient: rope (rotating back), scale, dropout (same mask). */
+/* Ops whose backward is themselves on the gradient: rope (rotating back), scale, dropout (same mask), all_to_all (the
+ * way back). */
 static void grad_self(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);
@@ -316,6 +317,7 @@ static const struct {
     [TR_OP_ALL_REDUCE] = { grad_collective, false },
     [TR_OP_ALL_GATHER] = { grad_collective, false },
     [TR_OP_REDUCE_SCATTER] = { grad_collective, false },
+    [TR_OP_ALL_TO_ALL] = { grad_self, false },
     [TR_OP_COPY] = { grad_collective, false },
 };
 

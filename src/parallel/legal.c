@@ -25,7 +25,22 @@ static int64_t vocab(const struct tr_legal_ask *a)
 
 static int64_t micro_tokens(const struct tr_legal_ask *a)
 {
-    return a->model->n_tokens;
+    return a->model->n_tokens / a->size[TR_AXIS_CP];
+}
+
+static int64_t row_tokens(const struct tr_legal_ask *a)
+{
+    return a->model->sequence_length;
+}
+
+static int64_t heads_of_tp(const struct tr_legal_ask *a)
+{
+    return heads(a) / a->size[TR_AXIS_TP];
+}
+
+static int64_t heads_kv_of_tp(const struct tr_legal_ask *a)
+{
+    return tr_max64(1, heads_kv(a) / a->size[TR_AXIS_TP]);
 }
 
 static int64_t segments_a_chunk(const struct tr_legal_ask *a)
@@ -62,6 +77,16 @@ static bool divides_with_chunks(const struct tr_legal_ask *a, int64_t size, int6
     return a->pp_chunks <= 1 || value % size == 0;
 }
 
+static bool divides_with_ulysses(const struct tr_legal_ask *a, int64_t size, int64_t value)
+{
+    return a->cp_mode != TR_CP_ULYSSES || value % size == 0;
+}
+
+static bool divides_either_way_with_ulysses(const struct tr_legal_ask *a, int64_t size, int64_t value)
+{
+    return a->cp_mode != TR_CP_ULYSSES || divides_either_way(a, size, value);
+}
+
 static bool divides_with_sp(const struct tr_legal_ask *a, int64_t size, int64_t value)
 {
     return !a->sp || value % size == 0;
@@ -70,11 +95,15 @@ static bool divides_with_sp(const struct tr_legal_ask *a, int64_t size, int64_t 
 const struct tr_legal_rule tr_legal_rules[] = {
     { TR_AXIS_PP, "pp is at most segments / pp_chunks (layers + 2 segments)", segments_a_chunk, at_most },
     { TR_AXIS_PP, "interleaved: pp divides gradient_accumulation_steps", micro_batches, divides_with_chunks },
+    { TR_AXIS_CP, "cp divides sequence_length", row_tokens, divides },
+    { TR_AXIS_CP, "ulysses: cp divides num_attention_heads / tp", heads_of_tp, divides_with_ulysses },
+    { TR_AXIS_CP, "ulysses: cp divides num_key_value_heads / tp or is a multiple of it", heads_kv_of_tp,
+      divides_either_way_with_ulysses },
     { TR_AXIS_TP, "tp divides num_attention_heads", heads, divides },
     { TR_AXIS_TP, "tp divides num_key_value_heads or is a multiple of it", heads_kv, divides_either_way },
     { TR_AXIS_TP, "tp divides intermediate_size", ffn, divides },
     { TR_AXIS_TP, "tp is at most vocab_size", vocab, at_most },
-    { TR_AXIS_TP, "with sp, tp divides the tokens of a micro-batch", micro_tokens, divides_with_sp },
+    { TR_AXIS_TP, "with sp, tp divides the tokens of a micro-batch / cp", micro_tokens, divides_with_sp },
 };
 const size_t tr_n_legal_rules = TR_COUNT_OF(tr_legal_rules);
 

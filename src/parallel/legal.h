@@ -9,6 +9,7 @@ struct tr_legal_ask {
     const struct tr_model *model; /* of one micro-batch */
     int size[TR_AXES];
     bool sp;
+    enum tr_cp_mode cp_mode;
     int pp_chunks, n_micro;
 };
 /* A rule about one axis; an axis of size 1 keeps every rule. text: what must hold of `value`, as a sentence. */

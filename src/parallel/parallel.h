@@ -14,11 +14,12 @@
 
 /* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
 struct tr_layout {
-    int data_size, data_rank;          /* ranks that see different tokens */
+    int data_size, data_rank;          /* ranks that read different rows */
     int shard_size, shard_rank;        /* of them, the ranks that share one copy of what `zero` shards */
     int size[TR_AXES], coord[TR_AXES]; /* the mesh, and this rank's place in it */
-    bool sp;                           /* tensor-parallel ranks split the rows between their products */
-    int zero;                          /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
+    enum tr_cp_mode cp_mode; /* how context-parallel ranks, which split the tokens of a row, share attention */
+    bool sp;                 /* tensor-parallel ranks split the rows between their products */
+    int zero;                /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
     bool
         in_order; /* gradients are summed along one tree over the micro-batches of all ranks: same bits on any layout */
 };
@@ -53,6 +54,7 @@ extern const size_t tr_n_passes;
 enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx);
 
 enum tr_status tr_pass_tensor(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx);
@@ -193,6 +195,7 @@ struct tr_compiled {
     size_t step, loss, norm, temps, scratch; /* work arena */
     size_t batch;                            /* work arena: micro-batches on the device */
     size_t logits, get;                      /* save arena: copies of device memory for the host */
+    size_t local, local_bytes;               /* work arena: this rank's tokens of a micro-batch; bytes of each part */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 const struct tr_pass tr_passes[] = {
-    { "tensor", tr_pass_tensor }, { "precision", tr_pass_precision }, { "side", tr_pass_side },
-    { "cache", tr_pass_cache },   { "grad", tr_pass_grad },           { "recompute", tr_pass_recompute },
-    { "fuse", tr_pass_fuse },     { "layout", tr_pass_layout },
+    { "tensor", tr_pass_tensor },       { "context", tr_pass_context }, { "precision", tr_pass_precision },
+    { "side", tr_pass_side },           { "cache", tr_pass_cache },     { "grad", tr_pass_grad },
+    { "recompute", tr_pass_recompute }, { "fuse", tr_pass_fuse },       { "layout", tr_pass_layout },
 };
 const size_t tr_n_passes = TR_COUNT_OF(tr_passes);
 
@@ -201,6 +201,14 @@ static void place_copies(struct tr_compiled *c)
     c->get = slice(c, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
 }
 
+/* Bytes of one part (tokens, targets, ...) of the largest micro-batch, of which this rank takes its tokens. */
+static size_t local_bytes(const struct tr_compiled *c)
+{
+    int size = c->opt.layout.size[TR_AXIS_CP];
+    int64_t a = c->opt.is_inference ? 0 : c->model->n_tokens, b = c->eval_model ? c->eval_model->n_tokens : 0;
+    return size > 1 ? tr_round_up((size_t)(tr_max64(a, b) / size) * sizeof(int64_t), TR_ALIGN) : 0;
+}
+
 static void place_rest(struct tr_compiled *c)
 {
     const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
@@ -212,6 +220,8 @@ static void place_rest(struct tr_compiled *c)
     c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
     c->loss = slice(c, TR_A_WORK, (size_t)(c->opt.n_micro > 1 ? c->opt.n_micro : 1) * sizeof(double), "", "losses");
     c->norm = slice(c, TR_A_WORK, (size_t)c->norm_first[c->model->n_params] * sizeof(double), "", "gradient norms");
+    c->local_bytes = local_bytes(c);
+    c->local = slice(c, TR_A_WORK, TR_B_COUNT * c->local_bytes, "", "tokens of this context rank");
     c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
     size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;

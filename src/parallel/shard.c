@@ -272,7 +272,7 @@ static void pass_compute(struct pass *p, int i, int zero)
             emit_home(p, TR_DO_FOLD, a.home[h], a.micro);
         if (l->in_order && !is_last_of_micro)
             emit_twin(p, a.home[h], a.micro);
-        if (l->data_size > 1 && is_done) {
+        if (l->data_size * l->size[TR_AXIS_CP] > 1 && is_done) {
             emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
             if (grad_zero >= 2) {
                 tr_sim_free(&p->grads, p->grad_at[a.home[h]]);

@@ -16,7 +16,7 @@ static void no_arithmetic(const struct tr_call *c)
 /* Arenas that collectives read and write: shared with the peers, so that nothing is copied on the way. */
 static bool is_shared(const struct tr_compiled *c, int arena)
 {
-    bool is_split = c->opt.layout.size[TR_AXIS_TP] > 1;
+    bool is_split = c->opt.layout.size[TR_AXIS_TP] > 1 || c->opt.layout.size[TR_AXIS_CP] > 1;
     switch (arena) {
     case TR_A_PARAMS:
     case TR_A_GRADS:
@@ -141,6 +141,7 @@ struct frame {
     const struct tr_program *p;
     const struct tr_action *a;
     const struct tr_batch *batch; /* as the device sees it */
+    struct tr_batch local;        /* this rank's tokens of it */
 };
 
 static void *batch_ptr(const struct tr_batch *b, int32_t slot)
@@ -184,7 +185,8 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
     case TR_V_BATCH:
-        return (char *)batch_ptr(f->batch, v->slot) + (size_t)v->row * tr_dtype_bytes(v->dtype);
+        return (char *)batch_ptr(v->is_whole ? f->batch : &f->local, v->slot) +
+               (size_t)v->row * tr_dtype_bytes(v->dtype);
     case TR_V_STEP:
         return work + e->c->step;
     case TR_V_LOSS:
@@ -467,6 +469,7 @@ static enum tr_status run_action(struct tr_exec *e, const struct tr_model *m, co
     struct tr_batch batch = batch_on_device(e, &micro[a->micro], m->n_tokens, a->micro);
     struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &batch };
     enum tr_status st = TR_OK;
+    f.local = e->c->opt.layout.size[TR_AXIS_CP] > 1 ? tr_exec_local(e, m, &micro[a->micro]) : batch;
     for (int i = 0; i < a->n_homes && st == TR_OK; i++)
         st = tr_exec_settle(e, a->home[i]);
     return st == TR_OK ? run_nodes(&f) : st;

@@ -64,9 +64,10 @@ enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
 /* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
  * for a parameter of another stage. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
-/* Sum of one number over the ranks with other tokens. */
+/* Sum of one number over the ranks with other rows. */
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
-/* Adds x of every such rank to *sum, rank by rank: how many they are does not change the sum of all. */
+/* Adds x of every such rank (a sum over the ranks with its rows) to *sum, rank by rank: how many they are does not
+ * change the sum of all. */
 enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double x, double *sum);
 /* Numbers that the last stage has and the others hold as 0. */
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n);

@@ -62,7 +62,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
         c.kind = TR_ALL_REDUCE;
         c.in = c.out = whole;
         c.count = (size_t)f->n;
-        return post(e, a->segment, e->mesh->data, &c);
+        return post(e, a->segment, e->mesh->tokens, &c);
     }
     bool is_first = !e->is_summed[a->segment];
     char *shard =
@@ -72,7 +72,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     c.out = is_first ? shard : e->base[TR_A_GRADS] + e->c->staging;
     c.count = (size_t)f->n;
     TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_SHARD], &c));
-    if (e->mesh->size[TR_AXIS_DP] > 1) {
+    if (e->mesh->replicas->size > 1) {
         struct tr_coll r = { .kind = TR_ALL_REDUCE,
                              .dtype = c.dtype,
                              .op = TR_SUM,
@@ -80,7 +80,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
                              .out = c.out,
                              .count = (size_t)f->shard_n,
                              .site = "reduce shards over replicas" };
-        TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_DP], &r));
+        TR_TRY(tr_comm_run(e->mesh->replicas, &r));
     }
     if (!is_first)
         add_shard(e, shard, f->shard_n);
@@ -131,6 +131,8 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
         e->kernel[c->op](c);
         return TR_OK;
     }
+    if (c->op == TR_OP_ALL_TO_ALL)
+        return tr_exec_exchange(e, c);
     TR_BUG_ON(x->ld != x->cols || y->ld != y->cols || x->dtype != y->dtype);
     struct tr_coll coll = { .kind = kinds[c->op - TR_OP_ALL_REDUCE],
                             .dtype = x->dtype,

@@ -25,6 +25,10 @@ void tr_exec_add_twin(struct tr_exec *e, int shared, char *at); /* to this rank'
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
 
+/* exec_context.c: what context-parallel ranks hold, and say to each other. */
+struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole);
+enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c); /* all_to_all */
+
 /* exec_pipe.c: what stages say to each other. */
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);

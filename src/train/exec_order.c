@@ -110,7 +110,7 @@ enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
         e->dev->ops->download(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
                               n * sizeof *e->losses);
     if (e->mesh)
-        TR_TRY(tr_exec_sum(e->mesh->data, "losses", e->losses, n_all));
+        TR_TRY(tr_exec_sum(e->mesh->tokens, "losses", e->losses, n_all));
     TR_TRY(tr_exec_from_last_stage(e, "losses over stages", e->losses, n_all));
     *sum = 0;
     for (size_t i = 0; i < n_all; i++)
@@ -124,7 +124,7 @@ enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double 
     int size = e->mesh ? e->mesh->data->size : 1;
     memset(e->losses, 0, (size_t)size * sizeof *e->losses);
     e->losses[e->mesh ? e->mesh->data->rank : 0] = x;
-    enum tr_status st = e->mesh ? tr_exec_sum(e->mesh->data, site, e->losses, (size_t)size) : TR_OK;
+    enum tr_status st = e->mesh ? tr_exec_sum(e->mesh->tokens, site, e->losses, (size_t)size) : TR_OK;
     for (int r = 0; r < size && st == TR_OK; r++)
         *sum += e->losses[r];
     return st;

@@ -10,16 +10,8 @@ enum { DEFAULT_LENGTH = 1024, LOADER_DEPTH = 3 };
 /* What this build does not do is refused by name, not ignored. */
 static enum tr_status check_support(const struct tr_config *cfg)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } axes[] = { { "cp", cfg->cp } };
-    for (size_t i = 0; i < TR_COUNT_OF(axes); i++)
-        if (axes[i].value != 1)
-            return tr_fail(TR_USAGE,
-                           "%s %" PRId64
-                           " is not in this build; data, tensor and pipeline parallel (--dp, --zero, --tp, --pp) are",
-                           axes[i].name, axes[i].value);
+    if (cfg->cp > 1 && cfg->cp_mode != TR_CP_ULYSSES)
+        return tr_fail(TR_USAGE, "cp %" PRId64 ": cp_mode ring is not in this build; use --cp_mode ulysses", cfg->cp);
     if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
         return tr_fail(TR_USAGE, "dtype %s is not computed; use bfloat16 or float32", tr_dtype_name(cfg->dtype));
     return TR_OK;
@@ -53,6 +45,11 @@ static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR
 {
     if (cfg->reproducible != TR_REPRODUCIBLE_LAYOUT)
         return TR_OK;
+    if (cfg->cp > 1)
+        return tr_fail(TR_USAGE,
+                       "reproducible layout with cp %" PRId64
+                       ": sums over the tokens of a row are cut in other places; use --reproducible config",
+                       cfg->cp);
     if (cfg->dp > 1 && !is_power_of_2(cfg->gradient_accumulation_steps))
         return tr_fail(TR_USAGE,
                        "reproducible layout: gradient_accumulation_steps %" PRId64
@@ -71,6 +68,7 @@ static struct tr_layout layout_of(const struct tr_setup *s)
                            .data_rank = coord[TR_AXIS_DP] * s->axis[TR_AXIS_SHARD] + coord[TR_AXIS_SHARD],
                            .shard_size = s->axis[TR_AXIS_SHARD],
                            .shard_rank = coord[TR_AXIS_SHARD],
+                           .cp_mode = s->cfg->cp_mode,
                            .sp = s->cfg->sp && s->cfg->tp > 1,
                            .zero = (int)s->cfg->zero,
                            .in_order = s->cfg->reproducible == TR_REPRODUCIBLE_LAYOUT };
@@ -131,9 +129,11 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
 
 static struct tr_legal_ask legal_ask(const struct tr_config *cfg, const struct tr_model *m)
 {
-    struct tr_legal_ask a = {
-        .model = m, .sp = cfg->sp, .pp_chunks = (int)cfg->pp_chunks, .n_micro = (int)cfg->gradient_accumulation_steps
-    };
+    struct tr_legal_ask a = { .model = m,
+                              .sp = cfg->sp,
+                              .cp_mode = cfg->cp_mode,
+                              .pp_chunks = (int)cfg->pp_chunks,
+                              .n_micro = (int)cfg->gradient_accumulation_steps };
     tr_setup_axes(cfg, a.size);
     return a;
 }

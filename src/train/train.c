@@ -147,7 +147,7 @@ static enum tr_status open_mesh(struct trainer *t)
     enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
     static const char *const names[] = {
-        "steps", "train_batch_size", "seed", "sequence_length", "parameters", "pp", "tp", "sp", "zero"
+        "steps", "train_batch_size", "seed", "sequence_length", "parameters", "pp", "tp", "sp", "cp", "cp_mode", "zero"
     };
     const int64_t values[] = { t->total_steps,
                                t->cfg->train_batch_size,
@@ -157,6 +157,8 @@ static enum tr_status open_mesh(struct trainer *t)
                                t->cfg->pp,
                                t->cfg->tp,
                                t->cfg->sp,
+                               t->cfg->cp,
+                               (int64_t)t->cfg->cp_mode,
                                t->cfg->zero };
     if (env.size == 1)
         return TR_OK;

@@ -57,6 +57,7 @@ static const struct op_shape {
     { TR_OP_ALL_REDUCE, "aND", "aND", false },
     { TR_OP_ALL_GATHER, "aND", "aND", false },
     { TR_OP_REDUCE_SCATTER, "aND", "aND", false },
+    { TR_OP_ALL_TO_ALL, "aND", "aND", false },
     { TR_OP_COPY, "aND", "aND", false },
 };
 
@@ -202,6 +203,7 @@ static const struct op_case cases[] = {
     { TR_OP_ALL_REDUCE, "one rank", .n = 5, .d = 37 },
     { TR_OP_ALL_GATHER, "one rank", .n = 5, .d = 37 },
     { TR_OP_REDUCE_SCATTER, "one rank", .n = 5, .d = 37 },
+    { TR_OP_ALL_TO_ALL, "one rank", .n = 5, .d = 37 },
     { TR_OP_COPY, "one rank", .n = 5, .d = 37 },
 
     { TR_OP_EMBED, "speed", .n = 1024, .d = 768, .v = 50257, .is_speed = true },

@@ -53,6 +53,7 @@ static void passes_with_nothing_to_do_change_nothing(void **state)
     for (int i = 0; i < m->n_programs; i++) {
         char *before = print(m->program[i]);
         assert_int_equal(tr_pass_tensor(m->program[i], &ctx), TR_OK);
+        assert_int_equal(tr_pass_context(m->program[i], &ctx), TR_OK);
         assert_int_equal(tr_pass_precision(m->program[i], &ctx), TR_OK);
         assert_int_equal(tr_pass_grad(m->program[i], &ctx), TR_OK);
         assert_int_equal(tr_pass_recompute(m->program[i], &ctx), TR_OK);
@@ -353,6 +354,31 @@ static void an_illegal_mesh_is_refused_with_the_nearest_legal_ones(void **state)
     tr_model_close(m);
 }
 
+static void an_illegal_context_is_refused_with_the_nearest_legal_ones(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0); /* 4 heads, 2 key heads, rows of 16 tokens */
+    static const struct {
+        int cp, tp;
+        const char *why; /* NULL: legal */
+    } asks[] = {
+        { 2, 1, NULL },
+        { 4, 1, NULL }, /* two ranks a key head */
+        { 2, 2, NULL },
+        { 3, 1, "cp 3: cp divides sequence_length, which is 16; try 2 or 4" },
+        { 8, 1, "cp 8: ulysses: cp divides num_attention_heads / tp, which is 4; try 4" },
+        { 4, 2, "cp 4: ulysses: cp divides num_attention_heads / tp, which is 2; try 2" },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
+        struct tr_legal_ask a = { .model = m, .size = { 1, 1, 1, asks[i].cp, asks[i].tp }, .cp_mode = TR_CP_ULYSSES };
+        tr_error_clear();
+        assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
+        if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)
+            fail_msg("said: %s", tr_error_text());
+    }
+    tr_model_close(m);
+}
+
 static void an_illegal_pipeline_is_refused_with_the_nearest_legal_ones(void **state)
 {
     (void)state;
@@ -435,6 +461,7 @@ int main(void)
         cmocka_unit_test(passes_with_nothing_to_do_change_nothing),
         cmocka_unit_test(collectives_know_their_backward),
         cmocka_unit_test(an_illegal_mesh_is_refused_with_the_nearest_legal_ones),
+        cmocka_unit_test(an_illegal_context_is_refused_with_the_nearest_legal_ones),
         cmocka_unit_test(an_illegal_pipeline_is_refused_with_the_nearest_legal_ones),
         cmocka_unit_test(a_cut_gives_every_element_to_one_rank),
         cmocka_unit_test(live_values_never_share_a_byte),

@@ -31,6 +31,7 @@ struct rig_shape {
     int axis[TR_AXES], zero;
     bool sp;
     bool fuses;
+    enum tr_cp_mode cp_mode;
 };
 
 struct rig {
@@ -137,7 +138,7 @@ static inline const char *rig_device(void)
 
 static inline struct tr_layout rig_layout(const struct rig_shape *s)
 {
-    struct tr_layout l = { .data_size = 1, .shard_size = 1, .sp = s->sp, .zero = s->zero };
+    struct tr_layout l = { .data_size = 1, .shard_size = 1, .cp_mode = s->cp_mode, .sp = s->sp, .zero = s->zero };
     if (!s->env)
         return l;
     memcpy(l.size, s->axis, sizeof l.size);
@@ -193,7 +194,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .fuses = is_cuda || shape.fuses,
                                     .batch_bytes = is_cuda ? tr_batch_bytes(r->g.rows * r->g.length) : 0,
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
-    bool is_whole = layout.size[TR_AXIS_TP] <= 1; /* logits are not split */
+    bool is_whole = layout.size[TR_AXIS_TP] <= 1 && layout.size[TR_AXIS_CP] <= 1; /* logits are not split */
     must(tr_compile(r->model, is_whole ? r->logits_model : NULL, NULL, &c, &r->compiled));
     rig_open_mesh(r, &shape);
     must(tr_pool_open(shape.n_threads, &r->pool));

@@ -4,7 +4,8 @@
 #include "comm/ranks.h"
 #include "golden_bounds.h"
 
-/* Rows of a table: sizes of pp, dp, shard, cp, tp. The golden batch has two rows, so dp x shard x n_micro divides 2. */
+/* Rows of a table: sizes of pp, dp, shard, cp, tp. The golden batch has two rows, so dp x shard x n_micro divides 2.
+ * Rows with cp run in every mode. */
 static const struct layout {
     int axis[TR_AXES];
     bool sp;
@@ -22,7 +23,11 @@ static const struct layout {
     { { 2, 1, 1, 1, 2 }, false, 0, 2, TR_RECOMPUTE_NONE },  { { 2, 1, 1, 1, 2 }, true, 0, 2, TR_RECOMPUTE_BLOCK },
     { { 2, 2, 1, 1, 2 }, true, 0, 1, TR_RECOMPUTE_NONE },   { { 2, 1, 2, 1, 2 }, false, 3, 1, TR_RECOMPUTE_OP },
     { { 2, 1, 2, 1, 2 }, true, 2, 1, TR_RECOMPUTE_BLOCK },  { { 2, 1, 1, 1, 4 }, true, 0, 2, TR_RECOMPUTE_NONE },
-    { { 1, 1, 2, 1, 4 }, true, 3, 1, TR_RECOMPUTE_OP },
+    { { 1, 1, 2, 1, 4 }, true, 3, 1, TR_RECOMPUTE_OP },     { { 1, 1, 1, 2, 1 }, false, 0, 1, TR_RECOMPUTE_NONE },
+    { { 1, 1, 1, 2, 1 }, false, 0, 2, TR_RECOMPUTE_BLOCK }, { { 1, 1, 1, 4, 1 }, false, 0, 1, TR_RECOMPUTE_OP },
+    { { 1, 2, 1, 2, 1 }, false, 0, 1, TR_RECOMPUTE_NONE },  { { 1, 1, 2, 2, 1 }, false, 1, 1, TR_RECOMPUTE_NONE },
+    { { 1, 1, 2, 2, 1 }, false, 2, 1, TR_RECOMPUTE_OP },    { { 1, 1, 2, 2, 1 }, false, 3, 1, TR_RECOMPUTE_BLOCK },
+    { { 1, 1, 1, 2, 2 }, true, 0, 2, TR_RECOMPUTE_NONE },   { { 2, 1, 1, 2, 1 }, false, 0, 2, TR_RECOMPUTE_NONE },
 };
 
 struct run {
@@ -32,11 +37,12 @@ struct run {
 };
 static struct run run;
 
-static struct rig_shape shape_of(const struct layout *l, struct tr_comm_env *env)
+static struct rig_shape shape_of(const struct layout *l, enum tr_cp_mode mode, struct tr_comm_env *env)
 {
     struct rig_shape s = { .n_micro = l->n_micro, .n_threads = 1, .recompute = l->recompute, .env = env };
     memcpy(s.axis, l->axis, sizeof s.axis);
     s.sp = l->sp;
+    s.cp_mode = mode;
     s.zero = l->zero;
     env->generation++; /* a meeting place of its own */
     return s;
@@ -50,12 +56,12 @@ static int ranks_of(const struct layout *l)
     return n;
 }
 
-static bool is_legal(const char *dir, const struct layout *l)
+static bool is_legal(const char *dir, const struct layout *l, enum tr_cp_mode mode)
 {
     struct tr_model *m = NULL;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 24, .dropout = -1 };
     must(tr_model_open(dir, &opt, &m));
-    struct tr_legal_ask ask = { .model = m, .sp = l->sp, .pp_chunks = 1, .n_micro = l->n_micro };
+    struct tr_legal_ask ask = { .model = m, .sp = l->sp, .cp_mode = mode, .pp_chunks = 1, .n_micro = l->n_micro };
     memcpy(ask.size, l->axis, sizeof ask.size);
     bool is_good = tr_legal_check(&ask) == TR_OK;
     tr_error_clear();
@@ -128,22 +134,28 @@ static double run_layout(const char *dir, struct rig_shape shape)
     return most;
 }
 
+static void one_layout(const char *dir, const char *name, const struct layout *l, enum tr_cp_mode mode,
+                       struct tr_comm_env *env)
+{
+    if (ranks_of(l) != env->size || !is_legal(dir, l, mode))
+        return;
+    double share = run_layout(dir, shape_of(l, mode, env));
+    run.n_cases++;
+    if (!(share <= 1))
+        fprintf(stderr,
+                "%s: pp %d dp %d shard %d cp %d (%s) tp %d%s zero %d micro %d recompute %d: off by %.3g of what is "
+                "allowed\n",
+                name, l->axis[0], l->axis[1], l->axis[2], l->axis[3], mode == TR_CP_RING ? "ring" : "ulysses",
+                l->axis[4], l->sp ? " sp" : "", l->zero, l->n_micro, (int)l->recompute, share);
+    CHECK(share <= 1);
+}
+
 static void each_layout(const char *dir, const char *name)
 {
     struct tr_comm_env env = *run.env;
     env.generation = run.n_cases + 1;
     for (size_t i = 0; i < TR_COUNT_OF(layouts); i++) {
-        const struct layout *l = &layouts[i];
-        if (ranks_of(l) != env.size || !is_legal(dir, l))
-            continue;
-        double share = run_layout(dir, shape_of(l, &env));
-        run.n_cases++;
-        if (!(share <= 1))
-            fprintf(stderr,
-                    "%s: pp %d dp %d shard %d tp %d%s zero %d micro %d recompute %d: off by %.3g of what is allowed\n",
-                    name, l->axis[0], l->axis[1], l->axis[2], l->axis[4], l->sp ? " sp" : "", l->zero, l->n_micro,
-                    (int)l->recompute, share);
-        CHECK(share <= 1);
+        one_layout(dir, name, &layouts[i], TR_CP_ULYSSES, &env);
     }
 }
 
@@ -176,24 +188,40 @@ static void every_golden_case_trains_alike_on_eight_ranks(void **state)
     run_ranks(8, as_rank, NULL);
 }
 
-/* One reduction in thousands is not taken: forward, backward or of a gradient, whichever hit it is. */
+/* One reduction in thousands is not taken: forward, backward or of a gradient, whichever hit it is; or one exchange. */
+struct broken {
+    const char *fail;
+    struct layout layout;
+    enum tr_cp_mode mode;
+};
+
 static void as_broken_rank(const struct tr_comm_env *env, void *ctx)
 {
     const char *dir = TR_SOURCE_DIR "/tests/golden/qwen3";
+    const struct broken *b = ctx;
     is_rank = true;
-    CHECK_OK(tr_failpoint_setup(ctx, env->rank));
+    CHECK_OK(tr_failpoint_setup(b->fail, env->rank));
     struct tr_comm_env e = *env;
-    double share = run_layout(dir, shape_of(&layouts[0], &e));
+    double share = run_layout(dir, shape_of(&b->layout, b->mode, &e));
     CHECK(!(share <= 1));
 }
 
-static void a_skipped_reduction_is_seen(void **state)
+static void a_skipped_collective_is_seen(void **state)
 {
-    static const char *const hits[] = { "tp.skip_reduce:error:1", "tp.skip_reduce:error:4", "tp.skip_reduce:error:8",
-                                        "tp.skip_reduce:error:11" };
+    static const struct layout tp2 = { { 1, 1, 1, 1, 2 }, false, 0, 1, TR_RECOMPUTE_NONE },
+                               cp2 = { { 1, 1, 1, 2, 1 }, false, 0, 1, TR_RECOMPUTE_NONE };
+    struct broken hits[] = {
+        { "tp.skip_reduce:error:1", tp2, 0 },
+        { "tp.skip_reduce:error:4", tp2, 0 },
+        { "tp.skip_reduce:error:8", tp2, 0 },
+        { "tp.skip_reduce:error:11", tp2, 0 },
+        { "cp.skip_exchange:error:1", cp2, TR_CP_ULYSSES },
+        { "cp.skip_exchange:error:4", cp2, TR_CP_ULYSSES },
+        { "cp.skip_exchange:error:9", cp2, TR_CP_ULYSSES },
+    };
     (void)state;
     for (size_t i = 0; i < TR_COUNT_OF(hits); i++)
-        run_ranks(2, as_broken_rank, (void *)(uintptr_t)hits[i]);
+        run_ranks(2, as_broken_rank, &hits[i]);
 }
 
 int main(void)
@@ -202,7 +230,7 @@ int main(void)
         cmocka_unit_test(every_golden_case_trains_alike_on_two_ranks),
         cmocka_unit_test(every_golden_case_trains_alike_on_four_ranks),
         cmocka_unit_test(every_golden_case_trains_alike_on_eight_ranks),
-        cmocka_unit_test(a_skipped_reduction_is_seen),
+        cmocka_unit_test(a_skipped_collective_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

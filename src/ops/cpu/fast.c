@@ -28,6 +28,7 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
                         [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),
     [TR_OP_REDUCE_SCATTER] = ALL_SETS(cast),
+    [TR_OP_ALL_TO_ALL] = ALL_SETS(cast),
     [TR_OP_COPY] = ALL_SETS(cast),
 };
 static_assert(TR_COUNT_OF(kernels) == TR_OP_COUNT, "one row per op");
@@ -86,6 +87,8 @@ size_t tr_op_scratch(const struct tr_call *c, int n_threads)
     case TR_OP_HEAD_STATS:
     case TR_OP_HEAD_GRAD:
         return tr_fast_head_scratch(c, n_threads);
+    case TR_OP_ALL_TO_ALL: /* what is sent and what came */
+        return 2 * tr_exchange_bytes(c);
     case TR_OP_EMBED_DW: /* lists of tokens */
         return (size_t)(c->out[0].rows + b->rows) * sizeof(int32_t);
     case TR_OP_SUMSQ: /* one partial sum per chunk */

@@ -144,6 +144,11 @@ void tr_ref_REDUCE_SCATTER(const struct tr_call *c)
     tr_ref_CAST(c);
 }
 
+void tr_ref_ALL_TO_ALL(const struct tr_call *c)
+{
+    tr_ref_CAST(c);
+}
+
 void tr_ref_COPY(const struct tr_call *c)
 {
     tr_ref_CAST(c);

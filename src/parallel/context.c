@@ -1,0 +1,100 @@
+/* context.c - pass: the tokens of each row are split over the context axis.
+ *
+ * Every op but attention works token by token, so it only loses the rows of others. Attention needs whole rows: before
+ * it, an exchange trades this rank's tokens of all heads for all tokens of this rank's heads (Ulysses), and after it
+ * one trades back; what names tokens (begin, and with dropout sample and position) it reads whole. Heads of keys that
+ * are fewer than the ranks go to several of them. Rejected: gathering keys and values on every rank, which holds all
+ * heads of a whole row and leaves the causal work uneven.
+ */
+#include "parallel/parallel_impl.h"
+
+struct context {
+    struct tr_program *p;
+    int size, rank;
+};
+
+/* Made of tokens: loses the rows of others. */
+static bool has_tokens(const struct tr_value *v)
+{
+    return v->kind == TR_V_TEMP || v->kind == TR_V_IN || v->kind == TR_V_BATCH;
+}
+
+/* The same part of the micro-batch, of all tokens. */
+static tr_val whole_batch(struct context *c, tr_val v)
+{
+    if (v == TR_NONE || c->p->value[v].kind != TR_V_BATCH)
+        return v;
+    struct tr_value x = c->p->value[v];
+    tr_val out = tr_value_add(c->p, TR_V_BATCH, x.dtype, x.rows * c->size, x.cols, x.name);
+    c->p->value[out].slot = x.slot;
+    c->p->value[out].dtype_is_fixed = c->p->value[out].is_whole = true;
+    return out;
+}
+
+static void exchange(struct context *c, const struct tr_attr *a, int32_t n_heads, bool inverse, tr_val in, tr_val out)
+{
+    struct tr_node *n = tr_node_add(c->p, TR_OP_ALL_TO_ALL, TR_FORWARD);
+    n->in[0] = in;
+    n->out[0] = out;
+    n->attr = (struct tr_attr){
+        .axis = TR_AXIS_CP, .n_heads_q = n_heads, .head_dim = a->head_dim, .seq_len = a->seq_len, .inverse = inverse
+    };
+}
+
+/* All tokens of this rank's share of v's heads. */
+static tr_val heads_of(struct context *c, tr_val v, int32_t n_heads, int32_t head_dim)
+{
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "%.80s.heads", c->p->value[v].name);
+    tr_val out = tr_value_like(c->p, v, name);
+    c->p->value[out].rows *= c->size;
+    c->p->value[out].cols = (int64_t)n_heads * head_dim;
+    return out;
+}
+
+static void attention(struct context *c, struct tr_node n)
+{
+    const struct tr_attr a = n.attr;
+    int32_t n_q = a.n_heads_q / c->size, n_kv = a.n_heads_kv >= c->size ? a.n_heads_kv / c->size : 1;
+    tr_val o = n.out[0];
+    for (int k = 0; k < 3; k++) {
+        tr_val all = heads_of(c, n.in[k], k ? n_kv : n_q, a.head_dim);
+        exchange(c, &a, k ? a.n_heads_kv : a.n_heads_q, false, n.in[k], all);
+        n.in[k] = all;
+    }
+    for (int k = 3; k < TR_MAX_IN; k++)
+        n.in[k] = whole_batch(c, n.in[k]);
+    n.out[0] = heads_of(c, o, n_q, a.head_dim);
+    c->p->value[n.out[1]].rows *= c->size;
+    c->p->value[n.out[1]].cols = n_q;
+    n.attr.n_heads_q = n_q;
+    n.attr.n_heads_kv = n_kv;
+    n.attr.first += (int64_t)c->rank * n_q;
+    *tr_node_add(c->p, n.op, n.phase) = n;
+    exchange(c, &a, a.n_heads_q, true, n.out[0], o);
+}
+
+enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    struct context c = { .p = p, .size = ctx->layout.size[TR_AXIS_CP], .rank = ctx->layout.coord[TR_AXIS_CP] };
+    struct tr_program *from = NULL;
+    if (c.size <= 1)
+        return TR_OK;
+    enum tr_status st = tr_program_copy(p, &from);
+    if (st != TR_OK)
+        return st;
+    for (int v = 0; v < p->n_values; v++)
+        if (has_tokens(&p->value[v])) {
+            TR_BUG_ON(p->value[v].rows % c.size || p->value[v].row % c.size);
+            p->value[v].rows /= c.size;
+            p->value[v].row /= c.size;
+        }
+    p->n_nodes = 0;
+    for (int i = 0; i < from->n_nodes; i++)
+        if (from->node[i].op == TR_OP_ATTENTION)
+            attention(&c, from->node[i]);
+        else
+            *tr_node_add(p, from->node[i].op, from->node[i].phase) = from->node[i];
+    tr_program_close(from);
+    return p->failed;
+}

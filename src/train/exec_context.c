@@ -1,0 +1,132 @@
+/* exec_context.c - the executor's part of context parallel: this rank's tokens of a micro-batch, and the exchange that
+ * trades tokens for heads and back.
+ *
+ * Rank r of n holds tokens [r, r + 1) * row / n of every row: heads share attention evenly whatever the order of
+ * tokens.
+ */
+#include "train/exec_impl.h"
+
+struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole)
+{
+    const struct tr_layout *l = &e->c->opt.layout;
+    int64_t n = m->sequence_length / l->size[TR_AXIS_CP];
+    if (l->size[TR_AXIS_CP] == 1)
+        return *whole;
+    char *at[TR_B_COUNT];
+    for (int i = 0; i < TR_B_COUNT; i++)
+        at[i] = e->base[TR_A_WORK] + e->c->local + (size_t)i * e->c->local_bytes;
+    const void *from[] = { whole->tokens, whole->targets, whole->positions, whole->begin, whole->sample };
+    for (int64_t row = 0; row < m->n_tokens / m->sequence_length; row++)
+        for (int i = 0; i < TR_B_COUNT; i++) {
+            size_t size = i == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t);
+            int64_t first = row * m->sequence_length + l->coord[TR_AXIS_CP] * n;
+            e->dev->ops->upload(e->dev, at[i] + (size_t)(row * n) * size, (const char *)from[i] + (size_t)first * size,
+                                (size_t)n * size);
+        }
+    return (struct tr_batch){ .tokens = (void *)at[TR_B_TOKENS],
+                              .targets = (void *)at[TR_B_TARGETS],
+                              .positions = (void *)at[TR_B_POSITIONS],
+                              .begin = (void *)at[TR_B_BEGIN],
+                              .sample = (void *)at[TR_B_SAMPLE] };
+}
+
+/* A bug that tests plant: pieces that are not exchanged. */
+static bool is_skipped(void)
+{
+    bool skips = tr_failpoint("cp.skip_exchange") != TR_OK;
+    if (skips)
+        tr_error_clear();
+    return skips;
+}
+
+/* rows x cols of v, from there on. */
+static struct tr_view part(const struct tr_view *v, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    struct tr_view p = *v;
+    p.data = (char *)v->data + (size_t)(row * v->ld + col) * tr_dtype_bytes(v->dtype);
+    p.rows = rows;
+    p.cols = cols;
+    return p;
+}
+
+/* to = from, or to += from. */
+static void move(struct tr_exec *e, struct tr_view from, struct tr_view to, bool adds)
+{
+    struct tr_call c = { .op = adds ? TR_OP_ADD : TR_OP_CAST, .pool = e->pool };
+    c.in[adds] = from;
+    if (adds)
+        c.in[0] = to;
+    c.out[0] = to;
+    e->kernel[c.op](&c);
+}
+
+/* Piece p of a buffer is what rank p sends or gets: its heads of this rank's tokens (to or from `wide`), or this rank's
+ * heads of its tokens (to or from `tall`), in the order of rows. */
+struct pieces {
+    const struct tr_view *wide, *tall;
+    struct tr_view buffer;
+    int n_ranks;
+    int64_t n_heads, row_tokens;
+};
+
+static struct tr_view piece(const struct pieces *x, int p)
+{
+    return part(&x->buffer, p * x->wide->rows, x->wide->rows, 0, x->tall->cols);
+}
+
+static void move_wide(struct tr_exec *e, const struct pieces *x, int64_t head_dim, bool is_back)
+{
+    int64_t before = -1;
+    for (int p = 0; p < x->n_ranks; p++) {
+        int64_t head = p * x->n_heads / x->n_ranks;
+        struct tr_view cols = part(x->wide, 0, x->wide->rows, head * head_dim, x->tall->cols);
+        if (is_back)
+            move(e, piece(x, p), cols, head == before);
+        else
+            move(e, cols, piece(x, p), false);
+        before = head;
+    }
+}
+
+static void move_tall(struct tr_exec *e, const struct pieces *x, bool is_back)
+{
+    int64_t n = x->row_tokens / x->n_ranks;
+    for (int p = 0; p < x->n_ranks; p++)
+        for (int64_t row = 0; row < x->tall->rows / x->row_tokens; row++) {
+            struct tr_view mine = piece(x, p), rows = part(&mine, row * n, n, 0, x->tall->cols);
+            struct tr_view all = part(x->tall, row * x->row_tokens + p * n, n, 0, x->tall->cols);
+            move(e, is_back ? all : rows, is_back ? rows : all, false);
+        }
+}
+
+enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c)
+{
+    bool is_back = c->attr.inverse;
+    struct pieces x = { .wide = is_back ? &c->out[0] : &c->in[0],
+                        .tall = is_back ? &c->in[0] : &c->out[0],
+                        .n_ranks = e->mesh->size[c->attr.axis],
+                        .n_heads = c->attr.n_heads_q,
+                        .row_tokens = c->attr.seq_len };
+    struct tr_view sent = *x.tall, got = *x.tall; /* as large, without gaps */
+    sent.data = c->scratch;
+    got.data = (char *)c->scratch + tr_exchange_bytes(c);
+    sent.ld = got.ld = x.tall->cols;
+    x.buffer = sent;
+    if (is_back)
+        move_tall(e, &x, true);
+    else
+        move_wide(e, &x, c->attr.head_dim, false);
+    struct tr_coll coll = { .kind = TR_ALL_TO_ALL,
+                            .dtype = x.tall->dtype,
+                            .in = sent.data,
+                            .out = got.data,
+                            .count = (size_t)(x.tall->rows * x.tall->cols),
+                            .site = "exchange of tokens and heads" };
+    enum tr_status st = is_skipped() ? TR_OK : tr_comm_run(e->mesh->axis[c->attr.axis], &coll);
+    x.buffer = got;
+    if (st == TR_OK && is_back)
+        move_wide(e, &x, c->attr.head_dim, true);
+    else if (st == TR_OK)
+        move_tall(e, &x, false);
+    return st;
+}
