@@ -56,8 +56,10 @@ double tr_op_flops(const struct tr_call *c)
         return 2.0 * rows_cols * (double)c->out[0].cols;
     case TR_OP_LINEAR_DW:
         return 2.0 * rows_cols * (double)b->cols;
+    case TR_OP_RING_ATTENTION:
     case TR_OP_ATTENTION: /* q.k and p.v */
         return 2.0 * heads * visible_pairs(&c->attr, a->rows);
+    case TR_OP_RING_ATTENTION_BWD:
     case TR_OP_ATTENTION_BWD: /* dv, do.v, dq, dk */
         return 4.0 * heads * visible_pairs(&c->attr, a->rows);
     case TR_OP_HEAD_LOSS:

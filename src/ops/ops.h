@@ -46,7 +46,8 @@ struct tr_attr {
                         first query head; head: first row of the vocabulary. Random numbers count from here, so they do
                         not depend on the layout */
     int64_t seq_len; /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
-    int32_t axis;    /* collectives: which group of ranks; a number that only the executor understands */
+    int64_t row_q, row_k; /* attention: rows of the micro-batch that q and k begin with, when they are blocks of it */
+    int32_t axis;         /* collectives: which group of ranks; a number that only the executor understands */
 };
 
 /* The step buffer: one row of F32, written by the host before each step; what changes per step is read from here. */
@@ -98,9 +99,11 @@ static inline uint64_t tr_step_number(const float *step)
      * out: o (N,Hq*d), lse (N,Hq) F32. Row i sees rows max(begin[i], i-window+1) .. i.                                \
      * s = softcap(scale * q.k), o = sum_j dropout(softmax(s))_j v_j, lse = log sum exp s (before dropout).            \
      * Query head h reads key head h / (Hq / Hkv).                                                                     \
-     * attr: n_heads_q, n_heads_kv, head_dim, scale, window, softcap, dropout_p, key, first */                         \
+     * A block: q (and o, lse) are rows row_q on of the N that begin, sample and position name, k and v rows row_k on; \
+     * a row that sees none has o = 0, lse = -inf; accumulate merges o and lse with those of other keys.               \
+     * attr: n_heads_q, n_heads_kv, head_dim, scale, window, softcap, dropout_p, key, first, row_q, row_k */           \
     X(ATTENTION, "attention", 7, 2, 0)                                                                                 \
-    /* in: do, q, k, v, o, lse, begin, [sample, position, step]; out: dq, dk, dv */                                    \
+    /* in: do, q, k, v, o, lse, begin, [sample, position, step]; out: dq, dk, dv. Blocks as above; accumulate adds. */ \
     X(ATTENTION_BWD, "attention_bwd", 10, 3, 0)                                                                        \
     /* in: q (N,Hq*d), k (C,Hkv*d), v (C,Hkv*d), position (N,1) I32; out: o. Row i sees rows max(0, p-window+1) .. p   \
      * of k and v with p = position[i]: decoding from a cache.                                     attr as ATTENTION   \
@@ -169,6 +172,11 @@ static inline uint64_t tr_step_number(const float *step)
      * max(1, H/ranks) from head rank*H/ranks on. inverse: y to x, summing heads that ranks share. Its own backward.   \
      * attr: n_heads_q = H, head_dim, seq_len = tokens of a row, inverse */                                            \
     X(ALL_TO_ALL, "all_to_all", 1, 1, 0)                                                                               \
+    /* As attention and its backward, of this rank's tokens; begin, sample, position are of all. Keys and values       \
+     * travel around the ring of ranks; rank r holds pieces r and 2 * ranks - 1 - r of the 2 * ranks pieces of a row.  \
+     */                                                                                                                \
+    X(RING_ATTENTION, "ring_attention", 7, 2, 0)                                                                       \
+    X(RING_ATTENTION_BWD, "ring_attention_bwd", 10, 3, 0)                                                              \
     /* in: x; out: y, an alias of x (tr_value_alias) that ranks use in parts. Backward: all_reduce. */                 \
     X(COPY, "copy", 1, 1, 0)
 
@@ -219,6 +227,12 @@ void tr_op_cuda_close(struct tr_device *d);
 
 /* Scratch bytes of the fast CPU kernel for these shapes (data pointers are not read) and so many threads. */
 size_t tr_op_scratch(const struct tr_call *c, int n_threads);
+/* What ring attention keeps in its scratch beside that of its kernel: two blocks of keys and values, one on its way; in
+ * F32 what this rank's rows add up to (o, or dq), and in the backward two blocks of gradients of keys and values. */
+struct tr_ring_scratch {
+    size_t block[2], sum, grad[2], kernel; /* offsets */
+};
+struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c);
 /* Bytes that all_to_all sends, a piece for each rank; a multiple of 64. */
 static inline size_t tr_exchange_bytes(const struct tr_call *c)
 {

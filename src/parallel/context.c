@@ -1,10 +1,11 @@
 /* context.c - pass: the tokens of each row are split over the context axis.
  *
- * Every op but attention works token by token, so it only loses the rows of others. Attention needs whole rows: before
- * it, an exchange trades this rank's tokens of all heads for all tokens of this rank's heads (Ulysses), and after it
- * one trades back; what names tokens (begin, and with dropout sample and position) it reads whole. Heads of keys that
- * are fewer than the ranks go to several of them. Rejected: gathering keys and values on every rank, which holds all
- * heads of a whole row and leaves the causal work uneven.
+ * Every op but attention works token by token, so it only loses the rows of others. Attention needs the keys of whole
+ * rows. Ulysses: an exchange before it trades this rank's tokens of all heads for all tokens of this rank's heads, and
+ * one after it trades back; key heads fewer than the ranks go to several of them. Ring: keys and values travel from
+ * rank to rank; each holds a piece from the front and one from the back of a row, so that causal work is even. What
+ * names tokens (begin, and with dropout sample and position) attention reads whole. Rejected: gathering keys and values
+ * on every rank, which holds all heads of a whole row.
  */
 #include "parallel/parallel_impl.h"
 
@@ -12,6 +13,15 @@ struct context {
     struct tr_program *p;
     int size, rank;
 };
+
+int tr_context_runs(const struct tr_layout *l, int64_t row_tokens, int64_t first[TR_MAX_RUNS], int64_t *n)
+{
+    int size = l->size[TR_AXIS_CP], rank = l->coord[TR_AXIS_CP], n_runs = l->cp_mode == TR_CP_RING ? 2 : 1;
+    *n = row_tokens / (size * n_runs);
+    first[0] = rank * *n;
+    first[1] = (2 * size - 1 - rank) * *n;
+    return n_runs;
+}
 
 /* Made of tokens: loses the rows of others. */
 static bool has_tokens(const struct tr_value *v)
@@ -52,7 +62,16 @@ static tr_val heads_of(struct context *c, tr_val v, int32_t n_heads, int32_t hea
     return out;
 }
 
-static void attention(struct context *c, struct tr_node n)
+static void ring(struct context *c, struct tr_node n)
+{
+    for (int k = 3; k < TR_MAX_IN; k++)
+        n.in[k] = whole_batch(c, n.in[k]);
+    n.op = TR_OP_RING_ATTENTION;
+    n.attr.axis = TR_AXIS_CP;
+    *tr_node_add(c->p, n.op, n.phase) = n;
+}
+
+static void ulysses(struct context *c, struct tr_node n)
 {
     const struct tr_attr a = n.attr;
     int32_t n_q = a.n_heads_q / c->size, n_kv = a.n_heads_kv >= c->size ? a.n_heads_kv / c->size : 1;
@@ -92,7 +111,7 @@ enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *c
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++)
         if (from->node[i].op == TR_OP_ATTENTION)
-            attention(&c, from->node[i]);
+            (ctx->layout.cp_mode == TR_CP_RING ? ring : ulysses)(&c, from->node[i]);
         else
             *tr_node_add(p, from->node[i].op, from->node[i].phase) = from->node[i];
     tr_program_close(from);

@@ -163,7 +163,8 @@ static void grad_attention(struct grads *g, const struct tr_node *f)
     tr_val addend[3], d[3];
     for (int i = 0; i < 3; i++)
         d[i] = begin(g, f->in[i], &addend[i]);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_ATTENTION_BWD, TR_BACKWARD_INPUT);
+    bool is_ring = f->op == TR_OP_RING_ATTENTION;
+    struct tr_node *n = tr_node_add(g->p, is_ring ? TR_OP_RING_ATTENTION_BWD : TR_OP_ATTENTION_BWD, TR_BACKWARD_INPUT);
     n->in[0] = g->of[f->out[0]];
     for (int i = 0; i < 3; i++)
         n->in[1 + i] = f->in[i];
@@ -309,6 +310,7 @@ static const struct {
     [TR_OP_SCALE] = { grad_self, false },
     [TR_OP_DROPOUT] = { grad_self, false },
     [TR_OP_ATTENTION] = { grad_attention, false },
+    [TR_OP_RING_ATTENTION] = { grad_attention, false },
     [TR_OP_ACT] = { grad_act, false },
     [TR_OP_GLU] = { grad_glu, false },
     [TR_OP_ADD] = { grad_add, false },

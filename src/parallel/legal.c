@@ -87,6 +87,11 @@ static bool divides_either_way_with_ulysses(const struct tr_legal_ask *a, int64_
     return a->cp_mode != TR_CP_ULYSSES || divides_either_way(a, size, value);
 }
 
+static bool twice_divides_with_ring(const struct tr_legal_ask *a, int64_t size, int64_t value)
+{
+    return a->cp_mode != TR_CP_RING || value % (2 * size) == 0;
+}
+
 static bool divides_with_sp(const struct tr_legal_ask *a, int64_t size, int64_t value)
 {
     return !a->sp || value % size == 0;
@@ -96,6 +101,7 @@ const struct tr_legal_rule tr_legal_rules[] = {
     { TR_AXIS_PP, "pp is at most segments / pp_chunks (layers + 2 segments)", segments_a_chunk, at_most },
     { TR_AXIS_PP, "interleaved: pp divides gradient_accumulation_steps", micro_batches, divides_with_chunks },
     { TR_AXIS_CP, "cp divides sequence_length", row_tokens, divides },
+    { TR_AXIS_CP, "ring: 2 x cp divides sequence_length", row_tokens, twice_divides_with_ring },
     { TR_AXIS_CP, "ulysses: cp divides num_attention_heads / tp", heads_of_tp, divides_with_ulysses },
     { TR_AXIS_CP, "ulysses: cp divides num_key_value_heads / tp or is a multiple of it", heads_kv_of_tp,
       divides_either_way_with_ulysses },

@@ -44,6 +44,10 @@ struct tr_pass_ctx {
     bool is_cuda, fuses, any_order;
 };
 
+/* context.c: where in a row this rank's runs of tokens begin, and how long each is; returns their number. */
+enum { TR_MAX_RUNS = 2 };
+int tr_context_runs(const struct tr_layout *l, int64_t row_tokens, int64_t first[TR_MAX_RUNS], int64_t *n);
+
 /* Passes rewrite in place, in the order of this table. A pass with nothing to do leaves the program as it was. */
 struct tr_pass {
     const char *name;

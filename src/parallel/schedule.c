@@ -57,7 +57,7 @@ static double recompute_flops(const struct tr_program *p)
         enum tr_opcode op = p->node[i].op;
         struct tr_call c;
         tr_node_call(p, &p->node[i], &c);
-        bool is_forward = op == TR_OP_LINEAR || op == TR_OP_ATTENTION;
+        bool is_forward = op == TR_OP_LINEAR || op == TR_OP_ATTENTION || op == TR_OP_RING_ATTENTION;
         sum += is_forward && p->node[i].phase != TR_FORWARD ? tr_op_flops(&c) : 0;
     }
     return sum;

@@ -22,7 +22,7 @@ enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
     struct tr_debug *d = calloc(1, sizeof *d);
     size_t n = 1 + TR_STATE_COUNT * (size_t)e->c->model->n_params, size = 1;
     if (e->mesh)
-        size = (size_t)tr_max64(e->mesh->data->size, e->mesh->size[TR_AXIS_TP]);
+        size = (size_t)tr_max64(e->mesh->tokens->size, e->mesh->size[TR_AXIS_TP]);
     if (d) {
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
         d->mine = calloc(n, sizeof *d->mine);
@@ -134,7 +134,7 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
         for (int p = 0; p < n_params; p++)
             d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
     /* What is sharded has its replicas on the dp axis only; what the tensor axis leaves whole, on that. */
-    struct tr_comm *const over[] = { e->mesh->data, e->mesh->axis[TR_AXIS_DP], e->mesh->axis[TR_AXIS_TP] };
+    struct tr_comm *const over[] = { e->mesh->tokens, e->mesh->replicas, e->mesh->axis[TR_AXIS_TP] };
     for (int pass = 0; pass < 3; pass++) {
         if (over[pass]->size == 1)
             continue;

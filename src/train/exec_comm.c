@@ -133,6 +133,8 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
     }
     if (c->op == TR_OP_ALL_TO_ALL)
         return tr_exec_exchange(e, c);
+    if (c->op == TR_OP_RING_ATTENTION || c->op == TR_OP_RING_ATTENTION_BWD)
+        return tr_exec_ring(e, c);
     TR_BUG_ON(x->ld != x->cols || y->ld != y->cols || x->dtype != y->dtype);
     struct tr_coll coll = { .kind = kinds[c->op - TR_OP_ALL_REDUCE],
                             .dtype = x->dtype,

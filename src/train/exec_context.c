@@ -9,20 +9,19 @@
 struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole)
 {
     const struct tr_layout *l = &e->c->opt.layout;
-    int64_t n = m->sequence_length / l->size[TR_AXIS_CP];
-    if (l->size[TR_AXIS_CP] == 1)
-        return *whole;
+    int64_t first[TR_MAX_RUNS], n, done = 0;
+    int n_runs = tr_context_runs(l, m->sequence_length, first, &n);
     char *at[TR_B_COUNT];
     for (int i = 0; i < TR_B_COUNT; i++)
         at[i] = e->base[TR_A_WORK] + e->c->local + (size_t)i * e->c->local_bytes;
     const void *from[] = { whole->tokens, whole->targets, whole->positions, whole->begin, whole->sample };
-    for (int64_t row = 0; row < m->n_tokens / m->sequence_length; row++)
-        for (int i = 0; i < TR_B_COUNT; i++) {
-            size_t size = i == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t);
-            int64_t first = row * m->sequence_length + l->coord[TR_AXIS_CP] * n;
-            e->dev->ops->upload(e->dev, at[i] + (size_t)(row * n) * size, (const char *)from[i] + (size_t)first * size,
-                                (size_t)n * size);
-        }
+    for (int64_t row = 0; row < m->n_tokens; row += m->sequence_length)
+        for (int k = 0; k < n_runs; k++, done += n)
+            for (int i = 0; i < TR_B_COUNT; i++) {
+                size_t size = i == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t);
+                e->dev->ops->upload(e->dev, at[i] + (size_t)done * size,
+                                    (const char *)from[i] + (size_t)(row + first[k]) * size, (size_t)n * size);
+            }
     return (struct tr_batch){ .tokens = (void *)at[TR_B_TOKENS],
                               .targets = (void *)at[TR_B_TARGETS],
                               .positions = (void *)at[TR_B_POSITIONS],
@@ -40,7 +39,7 @@ static bool is_skipped(void)
 }
 
 /* rows x cols of v, from there on. */
-static struct tr_view part(const struct tr_view *v, int64_t row, int64_t rows, int64_t col, int64_t cols)
+struct tr_view tr_view_part(const struct tr_view *v, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     struct tr_view p = *v;
     p.data = (char *)v->data + (size_t)(row * v->ld + col) * tr_dtype_bytes(v->dtype);
@@ -49,8 +48,7 @@ static struct tr_view part(const struct tr_view *v, int64_t row, int64_t rows, i
     return p;
 }
 
-/* to = from, or to += from. */
-static void move(struct tr_exec *e, struct tr_view from, struct tr_view to, bool adds)
+void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, bool adds)
 {
     struct tr_call c = { .op = adds ? TR_OP_ADD : TR_OP_CAST, .pool = e->pool };
     c.in[adds] = from;
@@ -71,7 +69,7 @@ struct pieces {
 
 static struct tr_view piece(const struct pieces *x, int p)
 {
-    return part(&x->buffer, p * x->wide->rows, x->wide->rows, 0, x->tall->cols);
+    return tr_view_part(&x->buffer, p * x->wide->rows, x->wide->rows, 0, x->tall->cols);
 }
 
 static void move_wide(struct tr_exec *e, const struct pieces *x, int64_t head_dim, bool is_back)
@@ -79,11 +77,11 @@ static void move_wide(struct tr_exec *e, const struct pieces *x, int64_t head_di
     int64_t before = -1;
     for (int p = 0; p < x->n_ranks; p++) {
         int64_t head = p * x->n_heads / x->n_ranks;
-        struct tr_view cols = part(x->wide, 0, x->wide->rows, head * head_dim, x->tall->cols);
+        struct tr_view cols = tr_view_part(x->wide, 0, x->wide->rows, head * head_dim, x->tall->cols);
         if (is_back)
-            move(e, piece(x, p), cols, head == before);
+            tr_exec_move(e, piece(x, p), cols, head == before);
         else
-            move(e, cols, piece(x, p), false);
+            tr_exec_move(e, cols, piece(x, p), false);
         before = head;
     }
 }
@@ -93,9 +91,9 @@ static void move_tall(struct tr_exec *e, const struct pieces *x, bool is_back)
     int64_t n = x->row_tokens / x->n_ranks;
     for (int p = 0; p < x->n_ranks; p++)
         for (int64_t row = 0; row < x->tall->rows / x->row_tokens; row++) {
-            struct tr_view mine = piece(x, p), rows = part(&mine, row * n, n, 0, x->tall->cols);
-            struct tr_view all = part(x->tall, row * x->row_tokens + p * n, n, 0, x->tall->cols);
-            move(e, is_back ? all : rows, is_back ? rows : all, false);
+            struct tr_view mine = piece(x, p), rows = tr_view_part(&mine, row * n, n, 0, x->tall->cols);
+            struct tr_view all = tr_view_part(x->tall, row * x->row_tokens + p * n, n, 0, x->tall->cols);
+            tr_exec_move(e, is_back ? all : rows, is_back ? rows : all, false);
         }
 }
 

@@ -27,7 +27,10 @@ enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
 
 /* exec_context.c: what context-parallel ranks hold, and say to each other. */
 struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole);
-enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c); /* all_to_all */
+struct tr_view tr_view_part(const struct tr_view *v, int64_t row, int64_t rows, int64_t col, int64_t cols);
+void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, bool adds); /* to = from, or to += from */
+enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c);                 /* exec_ring.c */
+enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c);             /* all_to_all */
 
 /* exec_pipe.c: what stages say to each other. */
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */

@@ -10,8 +10,6 @@ enum { DEFAULT_LENGTH = 1024, LOADER_DEPTH = 3 };
 /* What this build does not do is refused by name, not ignored. */
 static enum tr_status check_support(const struct tr_config *cfg)
 {
-    if (cfg->cp > 1 && cfg->cp_mode != TR_CP_ULYSSES)
-        return tr_fail(TR_USAGE, "cp %" PRId64 ": cp_mode ring is not in this build; use --cp_mode ulysses", cfg->cp);
     if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
         return tr_fail(TR_USAGE, "dtype %s is not computed; use bfloat16 or float32", tr_dtype_name(cfg->dtype));
     return TR_OK;

@@ -99,12 +99,15 @@ layout pp2-tp2-sp-zb 4 --pp 2 --tp 2 --sp --pp_schedule zb --per_device_train_ba
 layout cp2-ulysses 2 --cp 2 --cp_mode ulysses --per_device_train_batch_size 4
 layout cp4-ulysses 4 --cp 4 --cp_mode ulysses --per_device_train_batch_size 8 --recompute block
 layout cp2-ulysses-zero3 4 --cp 2 --cp_mode ulysses --zero 3 --per_device_train_batch_size 2
+layout cp2-ring 2 --cp 2 --per_device_train_batch_size 4
+layout cp4-ring 4 --cp 4 --cp_mode ring --per_device_train_batch_size 8 --recompute op
+layout cp2-ring-zero3 4 --cp 2 --zero 3 --per_device_train_batch_size 2 --recompute block
 layout cp2-ulysses-pp2 4 --cp 2 --cp_mode ulysses --pp 2 --per_device_train_batch_size 2
 
 # What was written is the whole model again: evaluated by one rank it has the loss of one rank's.
 loss_of() { "$TRIREME" eval --model "$1" --data valid.jsonl --sequence_length 32 --json | python3 -c \
     "import json, sys; print(json.load(sys.stdin)['loss'])"; }
-for name in tp2 tp4-sp tp2-sp-zero3 pp2-tp2 cp2-ulysses cp2-ulysses-zero3; do
+for name in tp2 tp4-sp tp2-sp-zero3 pp2-tp2 cp2-ulysses cp2-ulysses-zero3 cp4-ring cp2-ring-zero3; do
     python3 -c "a, b = $(loss_of one), $(loss_of $name); assert abs(a - b) < 2e-5 * a, (a, b)" || fail "$name: its model has another loss"
 done
 
@@ -124,10 +127,10 @@ for tp in "2" "4 --sp"; do
     alike odd-tp odd-one
     layouts=$((layouts + 1))
 done
-for cp in "4 --cp 4" "4 --tp 2 --sp --cp 2"; do
+for cp in "4 --cp 4 --cp_mode ulysses" "4 --tp 2 --sp --cp 2 --cp_mode ulysses" "4 --cp 4" "4 --tp 2 --sp --cp 2"; do
     rm -rf odd-cp
     # shellcheck disable=SC2086
-    timeout 120 "$TRIREME" launch --nproc-per-node "${cp%% *}" train "${odd[@]}" ${cp#* } --cp_mode ulysses \
+    timeout 120 "$TRIREME" launch --nproc-per-node "${cp%% *}" train "${odd[@]}" ${cp#* } \
         --per_device_train_batch_size 8 --output odd-cp >run.log 2>&1 || { cat run.log >&2; fail "gpt2 with $cp"; }
     alike odd-cp odd-one
     layouts=$((layouts + 1))
@@ -208,6 +211,7 @@ move tp2-sp-zero3 2 --zero 1 --per_device_train_batch_size 4
 move tp4-sp 4 --tp 2 --zero 2 --per_device_train_batch_size 4
 move dp4-zero3 2 --tp 2 --per_device_train_batch_size 8
 move pp2-tp2 2 --tp 2 --sp --per_device_train_batch_size 8
+move cp2-ring-zero3 2 --cp 2 --cp_mode ulysses --per_device_train_batch_size 8
 move cp2-ulysses-zero3 1 --per_device_train_batch_size 8
 move tp2 4 --cp 2 --cp_mode ulysses --zero 2 --per_device_train_batch_size 4
 move tp2-zero1 4 --pp 2 --tp 2 --per_device_train_batch_size 2

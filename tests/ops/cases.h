@@ -58,6 +58,8 @@ static const struct op_shape {
     { TR_OP_ALL_GATHER, "aND", "aND", false },
     { TR_OP_REDUCE_SCATTER, "aND", "aND", false },
     { TR_OP_ALL_TO_ALL, "aND", "aND", false },
+    { TR_OP_RING_ATTENTION, "aNQ aNK aNK bN1 %sN1 %pN1 %z1S", "aNQ fNH", false },
+    { TR_OP_RING_ATTENTION_BWD, "aNQ aNQ aNK aNK aNQ fNH bN1 %sN1 %pN1 %z1S", "aNQ aNK aNK", false },
     { TR_OP_COPY, "aND", "aND", false },
 };
 
@@ -75,6 +77,7 @@ static const struct op_grad {
     { TR_OP_RMSNORM, TR_OP_RMSNORM_BWD, "y01Bn", "01" },
     { TR_OP_ROPE, TR_OP_ROPE, "y12", "0" },
     { TR_OP_ATTENTION, TR_OP_ATTENTION_BWD, "y012AB3456", "012" },
+    { TR_OP_RING_ATTENTION, TR_OP_RING_ATTENTION_BWD, "y012AB3456", "012" },
     { TR_OP_ACT, TR_OP_ACT_BWD, "y0", "0" },
     { TR_OP_GLU, TR_OP_GLU_BWD, "y01", "01" },
     { TR_OP_SCALE, TR_OP_SCALE, "y", "0" },
@@ -204,6 +207,7 @@ static const struct op_case cases[] = {
     { TR_OP_ALL_GATHER, "one rank", .n = 5, .d = 37 },
     { TR_OP_REDUCE_SCATTER, "one rank", .n = 5, .d = 37 },
     { TR_OP_ALL_TO_ALL, "one rank", .n = 5, .d = 37 },
+    { TR_OP_RING_ATTENTION, "one rank", .n = 21, .pack = 9, .attr = { HEADS(4, 2, 16), .scale = 0.25f } },
     { TR_OP_COPY, "one rank", .n = 5, .d = 37 },
 
     { TR_OP_EMBED, "speed", .n = 1024, .d = 768, .v = 50257, .is_speed = true },

@@ -156,7 +156,8 @@ static void run_rows(struct built *b, int64_t first, int64_t n)
         v->data = (char *)v->data + (size_t)(first * v->ld) * tr_dtype_bytes(v->dtype);
         v->rows = n;
     }
-    bool is_forward = b->c.op == TR_OP_ATTENTION, is_backward = b->c.op == TR_OP_ATTENTION_BWD;
+    bool is_forward = b->c.op == TR_OP_ATTENTION || b->c.op == TR_OP_RING_ATTENTION;
+    bool is_backward = b->c.op == TR_OP_ATTENTION_BWD || b->c.op == TR_OP_RING_ATTENTION_BWD;
     struct tr_view *begin = is_forward ? &b->c.in[3] : is_backward ? &b->c.in[6] : NULL;
     for (int64_t i = 0; begin && i < n; i++)
         ((int32_t *)begin->data)[i * begin->ld] -= (int32_t)first;
@@ -167,7 +168,9 @@ static void run_rows(struct built *b, int64_t first, int64_t n)
 static void check_split(struct built *whole_batch, struct built *parts)
 {
     int64_t n = whole_batch->row->n, cut = n / 3 + 1;
-    bool is_attention = whole_batch->c.op == TR_OP_ATTENTION || whole_batch->c.op == TR_OP_ATTENTION_BWD;
+    enum tr_opcode op = whole_batch->c.op;
+    bool is_attention = op == TR_OP_ATTENTION || op == TR_OP_ATTENTION_BWD || op == TR_OP_RING_ATTENTION ||
+                        op == TR_OP_RING_ATTENTION_BWD;
     if (is_attention)
         cut = whole_batch->row->pack ? whole_batch->row->pack : n; /* documents stay whole */
     if (cut >= n || whole_batch->c.op == TR_OP_HEAD_COMBINE)       /* whose rows are ranks' one below the other */

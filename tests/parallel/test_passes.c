@@ -361,16 +361,19 @@ static void an_illegal_context_is_refused_with_the_nearest_legal_ones(void **sta
     static const struct {
         int cp, tp;
         const char *why; /* NULL: legal */
+        enum tr_cp_mode mode;
     } asks[] = {
-        { 2, 1, NULL },
-        { 4, 1, NULL }, /* two ranks a key head */
-        { 2, 2, NULL },
-        { 3, 1, "cp 3: cp divides sequence_length, which is 16; try 2 or 4" },
-        { 8, 1, "cp 8: ulysses: cp divides num_attention_heads / tp, which is 4; try 4" },
-        { 4, 2, "cp 4: ulysses: cp divides num_attention_heads / tp, which is 2; try 2" },
+        { 2, 1, NULL, TR_CP_ULYSSES },
+        { 4, 1, NULL, TR_CP_ULYSSES }, /* two ranks a key head */
+        { 2, 2, NULL, TR_CP_ULYSSES },
+        { 8, 4, NULL, TR_CP_RING },
+        { 16, 1, "cp 16: ring: 2 x cp divides sequence_length, which is 16; try 8", TR_CP_RING },
+        { 3, 1, "cp 3: cp divides sequence_length, which is 16; try 2 or 4", TR_CP_ULYSSES },
+        { 8, 1, "cp 8: ulysses: cp divides num_attention_heads / tp, which is 4; try 4", TR_CP_ULYSSES },
+        { 4, 2, "cp 4: ulysses: cp divides num_attention_heads / tp, which is 2; try 2", TR_CP_ULYSSES },
     };
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
-        struct tr_legal_ask a = { .model = m, .size = { 1, 1, 1, asks[i].cp, asks[i].tp }, .cp_mode = TR_CP_ULYSSES };
+        struct tr_legal_ask a = { .model = m, .size = { 1, 1, 1, asks[i].cp, asks[i].tp }, .cp_mode = asks[i].mode };
         tr_error_clear();
         assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
         if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)

@@ -13,6 +13,7 @@ static const float LOWEST = -1e30f; /* finite, so that (nothing seen) - (nothing
 struct forward {
     struct attention t;
     const struct tr_view *o, *lse;
+    bool merges; /* with o and lse of other keys */
     float *work; /* per worker */
     int64_t n_work;
 };
@@ -81,34 +82,63 @@ static void key_tile(const struct attention *t, const struct q_tile *q, int64_t 
     tr_attention_to_queries(t, &p, b->keys.v + at, b->s, b->o_lanes);
 }
 
+/* What is there and what came are parts of one softmax: *old and the result are what each counts for. */
+static float merge(float *lse, float came, float *old)
+{
+    float top = fmaxf(*lse, came);
+    if (came == -INFINITY || *lse == -INFINITY) { /* one of them saw nothing */
+        *old = came == -INFINITY ? 1.0f : 0.0f;
+        *lse = top;
+        return 1.0f - *old;
+    }
+    float both = top + logf(expf(*lse - top) + expf(came - top));
+    *old = expf(*lse - both);
+    *lse = both;
+    return expf(came - both);
+}
+
+static void add_old(const struct forward *f, const struct q_tile *q, int64_t h, struct buffers *b)
+{
+    float *old = b->q_lanes; /* done with */
+    tr_attention_load(&f->t, f->o, q->row - f->t.row_q, q->n, h, 1.0f, old);
+    for (int64_t lane = 0; lane < q->n; lane++)
+        for (int64_t i = lane * f->t.n_cols; i < (lane + 1) * f->t.n_cols; i++)
+            b->tile[i] += b->max[lane] * old[i];
+}
+
 static void finish(const struct forward *f, const struct q_tile *q, int64_t h, struct buffers *b)
 {
     const struct attention *t = &f->t;
     int64_t n_lanes = tr_step_up(q->n);
-    float *lse = (float *)f->lse->data + q->row * f->lse->ld + h;
+    float *lse = (float *)f->lse->data + (q->row - t->row_q) * f->lse->ld + h;
     for (int64_t lane = 0; lane < n_lanes; lane++) {
-        if (lane < q->n)
-            lse[lane * f->lse->ld] = b->max[lane] + logf(b->sum[lane]);
-        b->fade[lane] = 1.0f / b->sum[lane];
+        float came = b->sum[lane] > 0 ? b->max[lane] + logf(b->sum[lane]) : -INFINITY, weight = 1.0f;
+        if (lane < q->n && f->merges)
+            weight = merge(&lse[lane * f->lse->ld], came, &b->max[lane]);
+        else if (lane < q->n)
+            lse[lane * f->lse->ld] = came;
+        b->fade[lane] = b->sum[lane] > 0 ? weight / b->sum[lane] : 0;
     }
     for (int64_t lane = 0; lane < n_lanes; lane += TR_TILE_STEP)
         t->ops->fade(b->o_lanes + lane, t->n_cols, b->fade + lane);
     t->ops->transpose(b->o_lanes, TR_TILE, t->n_cols, n_lanes, b->tile, t->n_cols);
-    tr_attention_store(t, b->tile, f->o, q->row, q->n, h);
+    if (f->merges)
+        add_old(f, q, h, b);
+    tr_attention_store(t, b->tile, f->o, q->row - t->row_q, q->n, h);
 }
 
 static void query_tile(const struct forward *f, const struct q_tile *q, int64_t h, struct buffers *b)
 {
     const struct attention *t = &f->t;
     int64_t n_lanes = tr_step_up(q->n);
-    tr_attention_load(t, t->q, q->row, q->n, h, t->scale, b->tile);
+    tr_attention_load(t, t->q, q->row - t->row_q, q->n, h, t->scale, b->tile);
     t->ops->transpose(b->tile, t->n_cols, n_lanes, t->n_cols, b->q_lanes, TR_TILE);
     memset(b->o_lanes, 0, (size_t)(TR_TILE * t->n_cols) * sizeof(float));
     for (int64_t lane = 0; lane < n_lanes; lane++) {
         b->max[lane] = LOWEST;
         b->sum[lane] = 0;
     }
-    for (int64_t key = tr_attention_first(t, q); key < q->row + q->n; key += TR_TILE)
+    for (int64_t key = tr_attention_first(t, q); key < tr_min64(q->row + q->n, t->end_k); key += TR_TILE)
         key_tile(t, q, h, key, b);
     finish(f, q, h, b);
 }
@@ -141,14 +171,16 @@ size_t tr_fast_attention_scratch(const struct tr_call *c, int n_threads)
 {
     int64_t n_rows = c->in[0].rows, n_held = tr_attention_held_rows(c, n_rows, n_threads);
     int64_t n_work = work_floats(tr_step_up(c->attr.head_dim), n_held);
-    return tr_attention_scratch(n_rows) + (size_t)n_threads * (size_t)n_work * sizeof(float);
+    return tr_attention_scratch(c, 0, 3) + (size_t)n_threads * (size_t)n_work * sizeof(float);
 }
 
 void tr_fast_attention(const struct tr_call *c)
 {
-    struct forward f = { .t = tr_attention_open(c, 0, 3), .o = &c->out[0], .lse = &c->out[1] };
+    struct forward f = {
+        .t = tr_attention_open(c, 0, 3), .o = &c->out[0], .lse = &c->out[1], .merges = c->accumulate[0]
+    };
     const struct attention *t = &f.t;
-    f.work = (float *)((char *)c->scratch + tr_attention_scratch(c->in[0].rows));
+    f.work = (float *)((char *)c->scratch + tr_attention_scratch(c, 0, 3));
     f.n_work = work_floats(t->n_cols, t->n_held);
     if (t->is_by_document)
         tr_pool_run(c->pool, t->n_documents * t->attr.n_heads_kv, document_task, &f);

@@ -30,9 +30,12 @@ struct attention {
     const struct tr_view *sample, *position;
     struct tr_dropout dropout;
     float scale;
-    int64_t window;        /* INT32_MAX when there is none */
-    int64_t n_cols, group; /* head columns padded to a step; query heads per key head */
+    int64_t window;              /* INT32_MAX when there is none */
+    int64_t n_cols, group;       /* head columns padded to a step; query heads per key head */
+    int64_t row_q, row_k, end_k; /* q starts with row_q of the micro-batch, k and v hold rows [row_k, end_k) */
     const struct q_tile *tiles;
+    const struct q_tile *key_tiles; /* the same, of the rows of k: tiles, unless q and k are blocks */
+    int64_t n_key_tiles;
     const int64_t *documents; /* index of each document's first tile; one more for the end */
     int64_t n_tiles, n_documents;
     /* How the work is cut; both ways give the same bits. A task is one key head of one document when the longest
@@ -42,7 +45,7 @@ struct attention {
 };
 
 /* q is the index of q among the inputs, begin that of begin. The scratch is the shared part; workers' follow it. */
-size_t tr_attention_scratch(int64_t n_rows);
+size_t tr_attention_scratch(const struct tr_call *c, int q, int begin);
 struct attention tr_attention_open(const struct tr_call *c, int q, int begin);
 
 /* Rows of k and v a worker holds: its share. A longer document would keep one worker busy after all others are done. */
@@ -56,7 +59,7 @@ struct held {
 };
 void tr_attention_hold(const struct attention *t, int64_t h_kv, int64_t row, int64_t n, struct held *out);
 
-/* First key row of the tile that holds the first row a query tile sees. */
+/* First key row of the tile that holds the first row a query tile sees, or of the block. */
 int64_t tr_attention_first(const struct attention *t, const struct q_tile *q);
 
 /* One key tile against one query tile. */
@@ -90,6 +93,9 @@ void tr_attention_load(const struct attention *t, const struct tr_view *v, int64
                        float scale, float *dst);
 void tr_attention_store(const struct attention *t, const float *src, const struct tr_view *v, int64_t row, int64_t n,
                         int64_t head);
+/* The same, adding what is there when `adds`; src has the sum, old (TR_TILE, n_cols) is overwritten. */
+void tr_attention_store_sum(const struct attention *t, float *src, const struct tr_view *v, int64_t row, int64_t n,
+                            int64_t head, bool adds, float *old);
 
 static inline int64_t tr_step_up(int64_t n)
 {

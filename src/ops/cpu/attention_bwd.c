@@ -12,6 +12,7 @@
 struct backward {
     struct attention t;
     const struct tr_view *d_o, *o, *lse, *dq, *dk, *dv;
+    bool adds;   /* to what is there */
     float *work; /* per worker */
     int64_t n_work;
 };
@@ -57,15 +58,16 @@ static void open_queries(const struct backward *f, const struct q_tile *q, int64
 {
     const struct attention *t = &f->t;
     int64_t n_lanes = tr_step_up(q->n);
-    tr_attention_load(t, t->q, q->row, q->n, h, t->scale, b->q_rows);
-    tr_attention_load(t, f->d_o, q->row, q->n, h, 1.0f, b->do_rows);
-    tr_attention_load(t, f->o, q->row, q->n, h, 1.0f, b->rows);
+    int64_t at = q->row - t->row_q;
+    tr_attention_load(t, t->q, at, q->n, h, t->scale, b->q_rows);
+    tr_attention_load(t, f->d_o, at, q->n, h, 1.0f, b->do_rows);
+    tr_attention_load(t, f->o, at, q->n, h, 1.0f, b->rows);
     t->ops->transpose(b->q_rows, t->n_cols, n_lanes, t->n_cols, b->q_lanes, TR_TILE);
     t->ops->transpose(b->do_rows, t->n_cols, n_lanes, t->n_cols, b->do_lanes, TR_TILE);
     t->ops->transpose(b->rows, t->n_cols, n_lanes, t->n_cols, b->dq_lanes, TR_TILE);
     for (int64_t lane = 0; lane < n_lanes; lane += TR_TILE_STEP)
         t->ops->dot(b->do_lanes + lane, b->dq_lanes + lane, t->n_cols, b->dots + lane);
-    const float *lse = (const float *)f->lse->data + q->row * f->lse->ld + h;
+    const float *lse = (const float *)f->lse->data + at * f->lse->ld + h;
     for (int64_t lane = 0; lane < n_lanes; lane++) /* lanes behind the end: p = exp(-huge) = 0 */
         b->lse[lane] = lane < q->n ? lse[lane * f->lse->ld] : 1e30f;
     memset(b->dq_lanes, 0, (size_t)(TR_TILE * t->n_cols) * sizeof(float));
@@ -80,7 +82,7 @@ static void close_queries(const struct backward *f, const struct q_tile *q, int6
     for (int64_t lane = 0; lane < q->n; lane += TR_TILE_STEP)
         t->ops->fade(b->dq_lanes + lane, t->n_cols, scale);
     t->ops->transpose(b->dq_lanes, TR_TILE, t->n_cols, tr_step_up(q->n), b->rows, t->n_cols);
-    tr_attention_store(t, b->rows, f->dq, q->row, q->n, h);
+    tr_attention_store_sum(t, b->rows, f->dq, q->row - t->row_q, q->n, h, f->adds, b->q_rows);
 }
 
 /* One pair of tiles; adds to dk and dv (rows of the key tile) where they are not NULL, to dq_lanes if want_dq. */
@@ -113,8 +115,8 @@ static void one_pair(const struct backward *f, const struct q_tile *q, int64_t h
 static void store_keys(const struct backward *f, int64_t row, int64_t n, int64_t h_kv, const struct buffers *b)
 {
     const struct attention *t = &f->t;
-    tr_attention_store(t, b->dk, f->dk, row, n, h_kv);
-    tr_attention_store(t, b->dv, f->dv, row, n, h_kv);
+    tr_attention_store_sum(t, b->dk, f->dk, row - t->row_k, n, h_kv, f->adds, b->rows);
+    tr_attention_store_sum(t, b->dv, f->dv, row - t->row_k, n, h_kv, f->adds, b->rows);
 }
 
 static void clear_keys(const struct backward *f, int64_t n, struct buffers *b)
@@ -151,15 +153,17 @@ static void key_task(void *ctx, int64_t task, int worker)
 {
     const struct backward *f = ctx;
     const struct attention *t = &f->t;
-    /* Tiles of keys are the tiles of queries; the first tile of a document is the longest task. */
-    const struct q_tile *keys = &t->tiles[task % t->n_tiles], *end = t->tiles + t->n_tiles;
-    int64_t h_kv = task / t->n_tiles;
+    /* The first tile of a document is the longest task. */
+    const struct q_tile *keys = &t->key_tiles[task % t->n_key_tiles], *end = t->tiles + t->n_tiles, *first = t->tiles;
+    int64_t h_kv = task / t->n_key_tiles;
+    while (first < end && (first->begin < keys->begin || first->row + first->n <= keys->row))
+        first++;
     struct buffers b = buffers_at(f, worker);
     tr_attention_hold(t, h_kv, keys->row, keys->n, &b.keys);
     clear_keys(f, keys->n, &b);
     for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++) {
-        for (const struct q_tile *q = keys; q < end && q->begin == keys->begin; q++) {
-            if (tr_attention_first(t, q) > keys->row)
+        for (const struct q_tile *q = first; q < end && q->begin == keys->begin; q++) {
+            if (q->row - t->window + 1 >= keys->row + keys->n)
                 break;
             open_queries(f, q, h, &b);
             one_pair(f, q, h, keys->row, &b, b.dk, b.dv, false);
@@ -176,8 +180,9 @@ static void query_task(void *ctx, int64_t task, int worker)
     int64_t h = task / t->n_tiles;
     struct buffers b = buffers_at(f, worker);
     open_queries(f, q, h, &b);
-    for (int64_t key = tr_attention_first(t, q); key < q->row + q->n; key += TR_TILE) {
-        tr_attention_hold(t, h / t->group, key, tr_min64(TR_TILE, q->row + q->n - key), &b.keys);
+    int64_t end = tr_min64(q->row + q->n, t->end_k);
+    for (int64_t key = tr_attention_first(t, q); key < end; key += TR_TILE) {
+        tr_attention_hold(t, h / t->group, key, tr_min64(TR_TILE, end - key), &b.keys);
         one_pair(f, q, h, key, &b, NULL, NULL, true);
     }
     close_queries(f, q, h, &b);
@@ -187,7 +192,7 @@ size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads)
 {
     int64_t n_rows = c->in[1].rows, n_held = tr_attention_held_rows(c, n_rows, n_threads);
     int64_t n_work = work_floats(tr_step_up(c->attr.head_dim), n_held);
-    return tr_attention_scratch(n_rows) + (size_t)n_threads * (size_t)n_work * sizeof(float);
+    return tr_attention_scratch(c, 1, 6) + (size_t)n_threads * (size_t)n_work * sizeof(float);
 }
 
 void tr_fast_attention_bwd(const struct tr_call *c)
@@ -199,13 +204,14 @@ void tr_fast_attention_bwd(const struct tr_call *c)
                           .dq = &c->out[0],
                           .dk = &c->out[1],
                           .dv = &c->out[2],
-                          .work = (float *)((char *)c->scratch + tr_attention_scratch(c->in[1].rows)) };
+                          .adds = c->accumulate[0],
+                          .work = (float *)((char *)c->scratch + tr_attention_scratch(c, 1, 6)) };
     const struct attention *t = &f.t;
     f.n_work = work_floats(t->n_cols, t->n_held);
     if (t->is_by_document) {
         tr_pool_run(c->pool, t->n_documents * t->attr.n_heads_kv, document_task, &f);
     } else {
-        tr_pool_run(c->pool, t->n_tiles * t->attr.n_heads_kv, key_task, &f);
+        tr_pool_run(c->pool, t->n_key_tiles * t->attr.n_heads_kv, key_task, &f);
         tr_pool_run(c->pool, t->n_tiles * t->attr.n_heads_q, query_task, &f);
     }
 }

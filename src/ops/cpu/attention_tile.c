@@ -15,19 +15,31 @@ const struct tr_tile_ops *tr_tile_ops(void)
     return &tr_fast_tile_ops_base;
 }
 
-/* Fills tiles and documents; returns the rows of the longest document. */
-static int64_t cut(struct attention *t, const struct tr_view *begin, struct q_tile *tiles, int64_t *documents)
+/* Tiles of rows [row, row_end), none of two documents; returns their number. */
+static int64_t cut(const struct tr_view *begin, int64_t row, int64_t row_end, struct q_tile *tiles)
 {
     const int32_t *first = begin->data;
-    int64_t n_max = 0;
-    for (int64_t row = 0, end; row < begin->rows; row = end) {
-        for (end = row + 1; end < begin->rows && first[end * begin->ld] == first[row * begin->ld]; end++)
+    int64_t n_tiles = 0;
+    for (int64_t end; row < row_end; row = end) {
+        int64_t document = first[row * begin->ld];
+        for (end = row + 1; end < row_end && first[end * begin->ld] == document; end++)
             ;
-        TR_BUG_ON(first[row * begin->ld] != row);
-        documents[t->n_documents++] = t->n_tiles;
+        TR_BUG_ON(document > row);
         for (int64_t at = row; at < end; at += TR_TILE)
-            tiles[t->n_tiles++] = (struct q_tile){ .begin = row, .row = at, .n = tr_min64(TR_TILE, end - at) };
-        n_max = tr_max64(n_max, end - row);
+            tiles[n_tiles++] = (struct q_tile){ .begin = document, .row = at, .n = tr_min64(TR_TILE, end - at) };
+    }
+    return n_tiles;
+}
+
+/* Fills documents; returns the rows of the longest. */
+static int64_t find_documents(struct attention *t, int64_t *documents)
+{
+    int64_t n_max = 0;
+    for (int64_t i = 0; i < t->n_tiles; i++) {
+        const struct q_tile *q = &t->tiles[i];
+        if (q->row == q->begin)
+            documents[t->n_documents++] = i;
+        n_max = tr_max64(n_max, q->row + q->n - q->begin);
     }
     documents[t->n_documents] = t->n_tiles;
     return n_max;
@@ -38,9 +50,18 @@ static size_t tiles_bytes(int64_t n_rows)
     return tr_round_up((size_t)n_rows * sizeof(struct q_tile), 64);
 }
 
-size_t tr_attention_scratch(int64_t n_rows)
+/* q and k are parts of the rows that begin names. */
+static bool is_block(const struct tr_call *c, int q, int begin)
 {
-    return tiles_bytes(n_rows) + tr_round_up((size_t)(n_rows + 1) * sizeof(int64_t), 64);
+    return c->in[q].rows != c->in[begin].rows;
+}
+
+size_t tr_attention_scratch(const struct tr_call *c, int q, int begin)
+{
+    int64_t n_rows = c->in[q].rows;
+    size_t second = is_block(c, q, begin) ? tiles_bytes(c->in[q + 1].rows)
+                                          : tr_round_up((size_t)(n_rows + 1) * sizeof(int64_t), 64);
+    return tiles_bytes(n_rows) + second;
 }
 
 int64_t tr_attention_held_rows(const struct tr_call *c, int64_t n_rows, int n_threads)
@@ -53,7 +74,8 @@ struct attention tr_attention_open(const struct tr_call *c, int q, int begin)
 {
     const struct tr_attr *a = &c->attr;
     struct q_tile *tiles = c->scratch;
-    int64_t n_rows = c->in[q].rows, *documents = (int64_t *)((char *)c->scratch + tiles_bytes(n_rows));
+    int64_t n_rows = c->in[q].rows;
+    void *second = (char *)c->scratch + tiles_bytes(n_rows); /* documents, or tiles of keys */
     struct attention t = { .ops = tr_tile_ops(),
                            .attr = *a,
                            .q = &c->in[q],
@@ -66,30 +88,40 @@ struct attention tr_attention_open(const struct tr_call *c, int q, int begin)
                            .window = a->window > 0 ? a->window : INT32_MAX,
                            .n_cols = tr_step_up(a->head_dim),
                            .group = a->n_heads_q / a->n_heads_kv,
+                           .row_q = a->row_q,
+                           .row_k = a->row_k,
+                           .end_k = a->row_k + c->in[q + 1].rows,
                            .tiles = tiles,
-                           .documents = documents,
+                           .key_tiles = tiles,
                            .n_held = tr_attention_held_rows(c, n_rows, tr_pool_threads(c->pool)) };
     TR_BUG_ON(a->n_heads_q % a->n_heads_kv != 0);
-    t.is_by_document = cut(&t, &c->in[begin], tiles, documents) <= t.n_held;
+    t.n_tiles = t.n_key_tiles = cut(&c->in[begin], t.row_q, t.row_q + n_rows, tiles);
+    if (is_block(c, q, begin)) {
+        t.key_tiles = second;
+        t.n_key_tiles = cut(&c->in[begin], t.row_k, t.end_k, second);
+    } else {
+        t.documents = second;
+        t.is_by_document = find_documents(&t, second) <= t.n_held;
+    }
     return t;
 }
 
 void tr_attention_hold(const struct attention *t, int64_t h_kv, int64_t row, int64_t n, struct held *out)
 {
-    tr_attention_load(t, t->k, row, n, h_kv, 1.0f, out->k);
-    tr_attention_load(t, t->v, row, n, h_kv, 1.0f, out->v);
+    tr_attention_load(t, t->k, row - t->row_k, n, h_kv, 1.0f, out->k);
+    tr_attention_load(t, t->v, row - t->row_k, n, h_kv, 1.0f, out->v);
     out->row = row;
 }
 
 int64_t tr_attention_first(const struct attention *t, const struct q_tile *q)
 {
     int64_t seen = tr_max64(q->begin, q->row - t->window + 1);
-    return q->begin + (seen - q->begin) / TR_TILE * TR_TILE;
+    return tr_max64(t->row_k, q->begin + (seen - q->begin) / TR_TILE * TR_TILE);
 }
 
 struct pair tr_attention_pair(const struct attention *t, const struct q_tile *q, int64_t key)
 {
-    struct pair p = { .key = key, .n_keys = tr_min64(TR_TILE, q->row + q->n - key) };
+    struct pair p = { .key = key, .n_keys = tr_min64(TR_TILE, tr_min64(q->row + q->n, t->end_k) - key) };
     for (int64_t row = 0; row < p.n_keys; row += TR_TILE_STEP) {
         int64_t last = key + row + TR_TILE_STEP - 1;
         struct strip s = { .row = row,
@@ -181,6 +213,9 @@ void tr_attention_scores(const struct attention *t, const struct q_tile *q, cons
             t->ops->softcap(s + st->row * TR_TILE + lane, st->row_end - st->row, t->attr.softcap);
         if (is_edge)
             mask(t, q, p->key, st, s);
+        for (int64_t row = tr_max64(p->n_keys, st->row); row < st->row_end; row++) /* behind the end of a block */
+            for (int64_t lane = st->lane; lane < st->lane_end; lane++)
+                s[row * TR_TILE + lane] = -INFINITY;
     }
 }
 
@@ -216,4 +251,16 @@ void tr_attention_store(const struct attention *t, const float *src, const struc
                         int64_t head)
 {
     t->ops->store(src, t->n_cols, n, t->attr.head_dim, v, row, head * t->attr.head_dim);
+}
+
+void tr_attention_store_sum(const struct attention *t, float *src, const struct tr_view *v, int64_t row, int64_t n,
+                            int64_t head, bool adds, float *old)
+{
+    for (int64_t at = 0; adds && at < n; at += TR_TILE) {
+        int64_t rows = tr_min64(TR_TILE, n - at);
+        tr_attention_load(t, v, row + at, rows, head, 1.0f, old);
+        for (int64_t i = 0; i < rows * t->n_cols; i++)
+            src[at * t->n_cols + i] += old[i];
+    }
+    tr_attention_store(t, src, v, row, n, head);
 }

@@ -20,10 +20,10 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
     TR_FAST_LIST(X)
 #undef X
 #define X(id, name) [TR_OP_##id] = { tr_fast_##name, tr_fast_##name, tr_fast_##name },
-        X(ATTENTION, attention) X(ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss)
-            X(HEAD_LOSS_GRAD, head_loss_grad) X(HEAD_STATS, head_stats) X(HEAD_COMBINE, head_combine)
-                X(HEAD_GRAD, head_grad) X(LINEAR_ADD, linear_add) X(LINEAR_ACT, linear_act)
-                    X(LINEAR_DX_ACT, linear_dx_act)
+        X(ATTENTION, attention) X(ATTENTION_BWD, attention_bwd) X(RING_ATTENTION, attention)
+            X(RING_ATTENTION_BWD, attention_bwd) X(HEAD_LOSS, head_loss) X(HEAD_LOSS_GRAD, head_loss_grad)
+                X(HEAD_STATS, head_stats) X(HEAD_COMBINE, head_combine) X(HEAD_GRAD, head_grad)
+                    X(LINEAR_ADD, linear_add) X(LINEAR_ACT, linear_act) X(LINEAR_DX_ACT, linear_dx_act)
 #undef X
                         [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),
@@ -65,6 +65,23 @@ tr_kernel tr_op_cpu_fast(enum tr_opcode op)
     return tr_fast_kernel(op, tr_fast_isa());
 }
 
+struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c)
+{
+    bool is_backward = c->op == TR_OP_RING_ATTENTION_BWD;
+    const struct tr_view *q = &c->in[is_backward], *k = q + 1, *v = q + 2;
+    size_t n_kv = (size_t)(k->rows * (k->cols + v->cols)), at = 0;
+    size_t block = tr_round_up(n_kv * tr_dtype_bytes(k->dtype), 64), grad = tr_round_up(n_kv * sizeof(float), 64);
+    struct tr_ring_scratch s = { 0 };
+    for (int i = 0; i < 2; i++, at += block)
+        s.block[i] = at;
+    s.sum = at;
+    at += tr_round_up((size_t)(q->rows * q->cols) * sizeof(float), 64);
+    for (int i = 0; is_backward && i < 2; i++, at += grad)
+        s.grad[i] = at;
+    s.kernel = at;
+    return s;
+}
+
 size_t tr_op_scratch(const struct tr_call *c, int n_threads)
 {
     const struct tr_view *a = &c->in[0], *b = &c->in[1];
@@ -87,6 +104,10 @@ size_t tr_op_scratch(const struct tr_call *c, int n_threads)
     case TR_OP_HEAD_STATS:
     case TR_OP_HEAD_GRAD:
         return tr_fast_head_scratch(c, n_threads);
+    case TR_OP_RING_ATTENTION: /* blocks need less than all rows */
+        return tr_ring_scratch(c).kernel + tr_fast_attention_scratch(c, n_threads);
+    case TR_OP_RING_ATTENTION_BWD:
+        return tr_ring_scratch(c).kernel + tr_fast_attention_bwd_scratch(c, n_threads);
     case TR_OP_ALL_TO_ALL: /* what is sent and what came */
         return 2 * tr_exchange_bytes(c);
     case TR_OP_EMBED_DW: /* lists of tokens */

@@ -14,7 +14,8 @@ struct attn {
     const struct tr_view *q, *k, *v, *begin, *sample, *position;
     struct tr_dropout dropout;
     double scale;
-    int64_t n, d, group; /* group: query heads per key head */
+    int64_t n, d, group;         /* group: query heads per key head */
+    int64_t row_q, row_k, end_k; /* q and k are rows [row_q, ..) and [row_k, end_k) of the micro-batch */
 };
 
 static struct attn attn_init(const struct tr_call *c, int q, int begin)
@@ -32,14 +33,23 @@ static struct attn attn_init(const struct tr_call *c, int q, int begin)
                           .scale = tr_ref_factor(c),
                           .n = c->in[q].rows,
                           .d = a->head_dim,
-                          .group = a->n_heads_q / a->n_heads_kv };
+                          .group = a->n_heads_q / a->n_heads_kv,
+                          .row_q = a->row_q,
+                          .row_k = a->row_k,
+                          .end_k = a->row_k + c->in[q + 1].rows };
 }
 
-/* First row that row i sees. */
+/* First row of k that row i of q sees; i and j count from the first rows of q and k, which may be blocks. */
 static int64_t first_seen(const struct attn *t, int64_t i)
 {
-    int64_t begin = tr_ref_int(t->begin, i);
-    return t->a->window > 0 ? tr_max64(begin, i - t->a->window + 1) : begin;
+    int64_t row = t->row_q + i, begin = tr_max64(tr_ref_int(t->begin, row), t->row_k);
+    return (t->a->window > 0 ? tr_max64(begin, row - t->a->window + 1) : begin) - t->row_k;
+}
+
+/* One behind the last. */
+static int64_t seen_end(const struct attn *t, int64_t i)
+{
+    return tr_min64(t->row_q + i + 1, t->end_k) - t->row_k;
 }
 
 static double dot(const struct tr_view *a, int64_t row_a, int64_t col_a, const struct tr_view *b, int64_t row_b,
@@ -63,20 +73,20 @@ static double keep(const struct attn *t, int64_t h, int64_t i, int64_t j)
 {
     if (t->a->dropout_p <= 0)
         return 1.0;
-    int64_t at = tr_ref_int(t->position, j);
+    int64_t at = tr_ref_int(t->position, t->row_k + j), row = t->row_q + i;
     struct tr_philox four =
-        tr_dropout_pair4(&t->dropout, tr_ref_int(t->sample, i), t->a->first + h, tr_ref_int(t->position, i), at);
+        tr_dropout_pair4(&t->dropout, tr_ref_int(t->sample, row), t->a->first + h, tr_ref_int(t->position, row), at);
     return (double)tr_dropout_keep(&t->dropout, &four, at);
 }
 
 static double row_lse(const struct attn *t, int64_t h, int64_t i)
 {
     double max = -INFINITY, sum = 0;
-    for (int64_t j = first_seen(t, i); j <= i; j++)
+    for (int64_t j = first_seen(t, i); j < seen_end(t, i); j++)
         max = fmax(max, score(t, h, i, j));
-    for (int64_t j = first_seen(t, i); j <= i; j++)
+    for (int64_t j = first_seen(t, i); j < seen_end(t, i); j++)
         sum += exp(score(t, h, i, j) - max);
-    return max + log(sum);
+    return sum > 0 ? max + log(sum) : -INFINITY;
 }
 
 void tr_ref_ATTENTION(const struct tr_call *c)
@@ -84,14 +94,20 @@ void tr_ref_ATTENTION(const struct tr_call *c)
     struct attn t = attn_init(c, 0, 3);
     for (int64_t h = 0; h < t.a->n_heads_q; h++) {
         for (int64_t i = 0; i < t.n; i++) {
-            double o[MAX_HEAD_DIM] = { 0 }, lse = row_lse(&t, h, i);
-            for (int64_t j = first_seen(&t, i); j <= i; j++) {
+            double o[MAX_HEAD_DIM] = { 0 }, lse = row_lse(&t, h, i), old = 0;
+            if (c->accumulate[0]) {
+                double was = tr_ref_get(&c->out[1], i, h), top = fmax(was, lse);
+                lse = top > -INFINITY ? top + log(exp(was - top) + exp(lse - top)) : top;
+                old = was > -INFINITY ? exp(was - lse) : 0;
+            }
+            for (int64_t j = first_seen(&t, i); j < seen_end(&t, i); j++) {
                 double p = exp(score(&t, h, i, j) - lse) * keep(&t, h, i, j);
                 for (int64_t e = 0; e < t.d; e++)
                     o[e] += p * tr_ref_get(t.v, j, h / t.group * t.d + e);
             }
             for (int64_t e = 0; e < t.d; e++)
-                tr_ref_put(&c->out[0], i, h * t.d + e, o[e]);
+                tr_ref_put(&c->out[0], i, h * t.d + e,
+                           o[e] + (old > 0 ? old * tr_ref_get(&c->out[0], i, h * t.d + e) : 0));
             tr_ref_put(&c->out[1], i, h, lse);
         }
     }
@@ -112,21 +128,21 @@ static void pair(const struct tr_call *c, const struct attn *t, int64_t h, int64
 static void backward_q(const struct tr_call *c, const struct attn *t, int64_t h, int64_t i)
 {
     double dq[MAX_HEAD_DIM] = { 0 }, p, ds;
-    for (int64_t j = first_seen(t, i); j <= i; j++) {
+    for (int64_t j = first_seen(t, i); j < seen_end(t, i); j++) {
         pair(c, t, h, i, j, &p, &ds);
         for (int64_t e = 0; e < t->d; e++)
             dq[e] += t->scale * ds * tr_ref_get(t->k, j, h / t->group * t->d + e);
     }
     for (int64_t e = 0; e < t->d; e++)
-        tr_ref_put(&c->out[0], i, h * t->d + e, dq[e]);
+        tr_ref_put_acc(c, 0, i, h * t->d + e, dq[e]);
 }
 
 static void backward_kv(const struct tr_call *c, const struct attn *t, int64_t h_kv, int64_t j)
 {
     double dk[MAX_HEAD_DIM] = { 0 }, dv[MAX_HEAD_DIM] = { 0 }, p, ds;
     for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++) {
-        for (int64_t i = j; i < t->n; i++) {
-            if (j < first_seen(t, i))
+        for (int64_t i = 0; i < t->n; i++) {
+            if (j < first_seen(t, i) || j >= seen_end(t, i))
                 continue;
             pair(c, t, h, i, j, &p, &ds);
             for (int64_t e = 0; e < t->d; e++) {
@@ -136,8 +152,8 @@ static void backward_kv(const struct tr_call *c, const struct attn *t, int64_t h
         }
     }
     for (int64_t e = 0; e < t->d; e++) {
-        tr_ref_put(&c->out[1], j, h_kv * t->d + e, dk[e]);
-        tr_ref_put(&c->out[2], j, h_kv * t->d + e, dv[e]);
+        tr_ref_put_acc(c, 1, j, h_kv * t->d + e, dk[e]);
+        tr_ref_put_acc(c, 2, j, h_kv * t->d + e, dv[e]);
     }
 }
 
@@ -148,8 +164,19 @@ void tr_ref_ATTENTION_BWD(const struct tr_call *c)
         for (int64_t i = 0; i < t.n; i++)
             backward_q(c, &t, h, i);
     for (int64_t h = 0; h < t.a->n_heads_kv; h++)
-        for (int64_t j = 0; j < t.n; j++)
+        for (int64_t j = 0; j < c->in[2].rows; j++)
             backward_kv(c, &t, h, j);
+}
+
+/* Among one rank. */
+void tr_ref_RING_ATTENTION(const struct tr_call *c)
+{
+    tr_ref_ATTENTION(c);
+}
+
+void tr_ref_RING_ATTENTION_BWD(const struct tr_call *c)
+{
+    tr_ref_ATTENTION_BWD(c);
 }
 
 void tr_ref_ATTENTION_CACHED(const struct tr_call *c)

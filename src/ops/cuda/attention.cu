@@ -283,6 +283,21 @@ void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
     is_bf16(c->in[0]) ? backward<bf16>(c) : backward<float>(c);
 }
 
+/* Among one rank. */
+void tr_cuda_RING_ATTENTION(const struct tr_call *c)
+{
+    struct tr_call alone = *c;
+    alone.op = TR_OP_ATTENTION;
+    tr_cuda_ATTENTION(&alone);
+}
+
+void tr_cuda_RING_ATTENTION_BWD(const struct tr_call *c)
+{
+    struct tr_call alone = *c;
+    alone.op = TR_OP_ATTENTION_BWD;
+    tr_cuda_ATTENTION_BWD(&alone);
+}
+
 void tr_cuda_ATTENTION_CACHED(const struct tr_call *c)
 {
     is_bf16(c->in[0]) ? forward<bf16>(c) : forward<float>(c);

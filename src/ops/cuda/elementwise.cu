@@ -253,6 +253,11 @@ void tr_cuda_REDUCE_SCATTER(const struct tr_call *c)
     tr_cuda_ALL_REDUCE(c);
 }
 
+void tr_cuda_ALL_TO_ALL(const struct tr_call *c)
+{
+    tr_cuda_CAST(c);
+}
+
 void tr_cuda_COPY(const struct tr_call *c)
 {
     tr_cuda_ALL_REDUCE(c);

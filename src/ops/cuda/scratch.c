@@ -4,10 +4,11 @@
 static size_t attention_bytes(const struct tr_call *c)
 {
     const struct tr_attr *a = &c->attr;
-    size_t n = (size_t)(c->op == TR_OP_ATTENTION ? c->in[0].rows : c->in[1].rows), heads = (size_t)a->n_heads_q;
+    bool is_forward = c->op == TR_OP_ATTENTION || c->op == TR_OP_RING_ATTENTION;
+    size_t n = (size_t)(is_forward ? c->in[0].rows : c->in[1].rows), heads = (size_t)a->n_heads_q;
     size_t s = tr_round_up((size_t)(a->seq_len > 0 ? a->seq_len : (int64_t)n), 128);
     size_t table = s <= TR_CUDA_MASK_LENGTH ? n * s * 2 + 4096 : 4096; /* which tokens are of one document */
-    if (c->op == TR_OP_ATTENTION)
+    if (is_forward)
         return table + (32 << 20);
     /* sums of do.o; dq in fp32, or the gradients of the scores; dk and dv of every query head */
     size_t wide = n * heads * (size_t)a->head_dim, dq = a->any_order ? wide * 4 : n * heads * s * 2 * 9 / 8;
@@ -45,6 +46,8 @@ size_t tr_op_cuda_scratch(const struct tr_call *c)
         return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
     case TR_OP_ATTENTION:
     case TR_OP_ATTENTION_BWD:
+    case TR_OP_RING_ATTENTION:
+    case TR_OP_RING_ATTENTION_BWD:
         return attention_bytes(c);
     default:
         return 0;

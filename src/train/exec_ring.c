@@ -1,0 +1,190 @@
+/* exec_ring.c - ring attention: keys and values travel from rank to rank while the block at hand is computed.
+ *
+ * A row is cut into 2n pieces; rank r holds pieces r and 2n - 1 - r. In every step but the first each rank has two
+ * pairs of pieces to compute, whichever block it holds. Blocks are merged by log-sum-exp in F32 (the kernel does it).
+ * In the backward the gradients of keys and values travel with their block and are home after a whole round.
+ */
+#include "train/exec_impl.h"
+
+struct ring {
+    struct tr_exec *e;
+    const struct tr_call *c;
+    struct tr_comm *comm;
+    bool is_backward;
+    int size, rank;
+    int64_t row_tokens, n;                  /* tokens of a row, and of a piece */
+    struct tr_view q, k, v;                 /* this rank's */
+    struct tr_view sum;                     /* o or dq, F32 */
+    struct tr_view block[2][2], grad[2][2]; /* keys and values: here, and coming; gradients of them, F32 */
+    struct tr_ring_scratch at;
+};
+
+/* Keys and values side by side in one buffer, which travels whole. */
+static void lay_out(const struct ring *r, size_t at, enum tr_dtype dtype, struct tr_view out[2])
+{
+    char *p = (char *)r->c->scratch + at;
+    for (int i = 0; i < 2; i++) {
+        const struct tr_view *like = i ? &r->v : &r->k;
+        out[i] =
+            (struct tr_view){ .data = p, .dtype = dtype, .rows = like->rows, .cols = like->cols, .ld = like->cols };
+        p += (size_t)(like->rows * like->cols) * tr_dtype_bytes(dtype);
+    }
+}
+
+static struct ring ring_init(struct tr_exec *e, const struct tr_call *c)
+{
+    bool is_backward = c->op == TR_OP_RING_ATTENTION_BWD;
+    const struct tr_view *q = &c->in[is_backward];
+    struct tr_comm *comm = e->mesh->axis[c->attr.axis];
+    struct ring r = { .e = e,
+                      .c = c,
+                      .comm = comm,
+                      .is_backward = is_backward,
+                      .size = comm->size,
+                      .rank = comm->rank,
+                      .row_tokens = c->attr.seq_len,
+                      .n = c->attr.seq_len / (2 * comm->size),
+                      .q = q[0],
+                      .k = q[1],
+                      .v = q[2],
+                      .at = tr_ring_scratch(c) };
+    r.sum = (struct tr_view){
+        .data = (char *)c->scratch + r.at.sum, .dtype = TR_F32, .rows = r.q.rows, .cols = r.q.cols, .ld = r.q.cols
+    };
+    for (int i = 0; i < 2; i++) {
+        lay_out(&r, r.at.block[i], r.k.dtype, r.block[i]);
+        lay_out(&r, r.at.grad[i], TR_F32, r.grad[i]);
+    }
+    return r;
+}
+
+static int piece_of(const struct ring *r, int rank, int i)
+{
+    return i ? 2 * r->size - 1 - rank : rank;
+}
+
+/* Rows of piece i of row `row` in a view of this rank's, or of a block's, tokens. */
+static struct tr_view rows_of(const struct ring *r, const struct tr_view *v, int64_t row, int i)
+{
+    return tr_view_part(v, (2 * row + i) * r->n, r->n, 0, v->cols);
+}
+
+/* One piece of queries against one piece of keys. */
+static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner, bool is_first)
+{
+    const struct tr_call *from = r->c;
+    struct tr_call c = { .op = r->is_backward ? TR_OP_ATTENTION_BWD : TR_OP_ATTENTION,
+                         .attr = from->attr,
+                         .pool = from->pool,
+                         .scratch = (char *)from->scratch + r->at.kernel };
+    int q = r->is_backward;
+    c.attr.row_q = row * r->row_tokens + piece_of(r, r->rank, i_q) * r->n;
+    c.attr.row_k = row * r->row_tokens + piece_of(r, owner, i_k) * r->n;
+    memcpy(c.in, from->in, sizeof c.in); /* begin, sample, position: of all tokens */
+    c.in[q] = rows_of(r, &r->q, row, i_q);
+    c.in[q + 1] = rows_of(r, &r->block[0][0], row, i_k);
+    c.in[q + 2] = rows_of(r, &r->block[0][1], row, i_k);
+    c.out[0] = rows_of(r, &r->sum, row, i_q);
+    c.accumulate[0] = r->is_backward || !is_first;
+    if (r->is_backward) {
+        c.in[0] = rows_of(r, &from->in[0], row, i_q);
+        c.in[4] = rows_of(r, &from->in[4], row, i_q);
+        c.in[5] = rows_of(r, &from->in[5], row, i_q);
+        c.out[1] = rows_of(r, &r->grad[0][0], row, i_k);
+        c.out[2] = rows_of(r, &r->grad[0][1], row, i_k);
+        c.accumulate[1] = c.accumulate[2] = true;
+    } else {
+        c.out[1] = rows_of(r, &from->out[1], row, i_q);
+    }
+    r->e->kernel[c.op](&c);
+}
+
+/* All that this rank's queries see of the block that `owner` sent on its way. */
+static void compute(const struct ring *r, int owner)
+{
+    for (int64_t row = 0; row < r->q.rows / (2 * r->n); row++)
+        for (int i_q = 0; i_q < 2; i_q++)
+            for (int i_k = 0; i_k < 2; i_k++)
+                if (piece_of(r, owner, i_k) <= piece_of(r, r->rank, i_q))
+                    pair(r, row, i_q, i_k, owner, owner == r->rank && i_k == 0);
+}
+
+struct passing {
+    tr_ticket sent, coming;
+};
+
+/* here[] to the next rank, coming[] from the one before. */
+static enum tr_status pass_on(const struct ring *r, struct tr_view two[2][2], const char *site, struct passing *out)
+{
+    struct tr_coll c = { .kind = TR_SEND,
+                         .dtype = two[0][0].dtype,
+                         .in = two[0][0].data,
+                         .count = (size_t)(two[0][0].rows * (two[0][0].cols + two[0][1].cols)),
+                         .root = (r->rank + 1) % r->size,
+                         .site = site };
+    enum tr_status st = tr_comm_post(r->comm, &c, &out->sent);
+    c.kind = TR_RECV;
+    c.in = NULL;
+    c.out = two[1][0].data;
+    c.root = (r->rank + r->size - 1) % r->size;
+    return st == TR_OK ? tr_comm_post(r->comm, &c, &out->coming) : st;
+}
+
+static enum tr_status wait_for(const struct ring *r, struct tr_view two[2][2], const struct passing *p)
+{
+    enum tr_status st = tr_comm_wait(r->comm, p->coming);
+    for (int i = 0; i < 2; i++) {
+        struct tr_view here = two[0][i];
+        two[0][i] = two[1][i];
+        two[1][i] = here;
+    }
+    return st == TR_OK ? tr_comm_wait(r->comm, p->sent) : st;
+}
+
+static void clear(struct tr_exec *e, struct tr_view v)
+{
+    e->dev->ops->clear(e->dev, v.data, (size_t)(v.rows * v.cols) * tr_dtype_bytes(v.dtype));
+}
+
+/* A bug that tests plant: a block that is not computed. */
+static bool is_skipped(void)
+{
+    bool skips = tr_failpoint("cp.skip_block") != TR_OK;
+    if (skips)
+        tr_error_clear();
+    return skips;
+}
+
+enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c)
+{
+    enum tr_status st = TR_OK;
+    struct ring r = ring_init(e, c);
+    struct passing p, g;
+    tr_exec_move(e, r.k, r.block[0][0], false);
+    tr_exec_move(e, r.v, r.block[0][1], false);
+    if (r.is_backward) {
+        clear(e, r.sum);
+        clear(e, r.grad[0][0]);
+        clear(e, r.grad[0][1]);
+    }
+    for (int step = 0; step < r.size; step++) {
+        bool is_last = step == r.size - 1;
+        if (!is_last)
+            TR_TRY(pass_on(&r, r.block, "pass on keys and values", &p));
+        if (!is_skipped())
+            compute(&r, (r.rank + r.size - step) % r.size);
+        if (!is_last)
+            TR_TRY(wait_for(&r, r.block, &p));
+        if (r.is_backward) {
+            TR_TRY(pass_on(&r, r.grad, "pass on gradients of keys and values", &g));
+            TR_TRY(wait_for(&r, r.grad, &g));
+        }
+    }
+    tr_exec_move(e, r.sum, c->out[0], false);
+    if (r.is_backward) {
+        tr_exec_move(e, r.grad[0][0], c->out[1], false);
+        tr_exec_move(e, r.grad[0][1], c->out[2], false);
+    }
+out:
+    return st;
+}
