@@ -1,0 +1,54 @@
+/* exec_state.c - where the executor keeps each state of a parameter: what ckpt saves and loads, and kernels update. */
+#include "train/exec_impl.h"
+
+bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
+{
+    const struct tr_compile_options *o = &e->c->opt;
+    switch (what) {
+    case TR_S_VALUE:
+        return true;
+    case TR_S_GRAD:
+        return !o->is_inference;
+    case TR_S_MASTER:
+        return !o->is_inference && o->master_dtype != o->compute_dtype;
+    default:
+        return !o->is_inference && o->n_moments > (int)what - TR_S_M;
+    }
+}
+
+enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
+{
+    const struct tr_compile_options *o = &e->c->opt;
+    switch (what) {
+    case TR_S_VALUE:
+        return o->compute_dtype;
+    case TR_S_GRAD:
+        return o->grad_dtype;
+    case TR_S_MASTER:
+        return o->master_dtype;
+    default:
+        return o->moment_dtype;
+    }
+}
+
+bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what)
+{
+    int zero = e->c->opt.layout.zero;
+    return what == TR_S_VALUE ? zero >= 3 : what == TR_S_GRAD ? tr_grad_zero(&e->c->opt.layout) >= 2 : zero >= 1;
+}
+
+char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    *first = *n = 0;
+    if (p->home < 0)
+        return NULL;
+    const struct tr_flat *f = &e->c->flat[p->home];
+    int64_t at = p->at - (tr_exec_is_sharded(e, what) ? f->shard_first : 0);
+    char *flat_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value
+                    : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
+                                        : e->base[TR_A_OPTIM] + f->state[what];
+    *first = tr_exec_is_sharded(e, what) ? p->first : 0;
+    *n = tr_exec_is_sharded(e, what) ? p->n : p->cut.n;
+    return flat_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
+}
