@@ -186,19 +186,25 @@ static int n_cores(void)
 }
 
 /* Signals are for the caller's threads: workers start with all of them blocked. */
-static enum tr_status start_workers(struct tr_pool *p)
+int tr_thread_start(pthread_t *out, void *(*body)(void *), void *ctx)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = pthread_create(out, NULL, body, ctx);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return err;
+}
+
+static enum tr_status start_workers(struct tr_pool *p)
+{
     int err = 0;
     while (p->n_started < p->n_threads - 1 && err == 0) {
         struct worker *w = &p->workers[p->n_started];
         *w = (struct worker){ .pool = p, .id = p->n_started + 1 };
-        err = pthread_create(&w->thread, NULL, worker_main, w);
+        err = tr_thread_start(&w->thread, worker_main, w);
         p->n_started += err == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return err == 0
                ? TR_OK
                : tr_fail(TR_NOMEM, "thread %d of %d did not start: %s", p->n_started + 2, p->n_threads, strerror(err));

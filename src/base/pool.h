@@ -4,6 +4,7 @@
 #define TR_BASE_POOL_H
 
 #include "base/status.h"
+#include <pthread.h>
 
 struct tr_pool;
 
@@ -16,5 +17,8 @@ int tr_pool_threads(const struct tr_pool *p); /* NULL pool = 1 */
  * p may be NULL (runs here). Never allocates. Not reentrant. */
 typedef void tr_task_fn(void *ctx, int64_t task, int worker);
 void tr_pool_run(struct tr_pool *p, int64_t n_tasks, tr_task_fn *fn, void *ctx);
+
+/* A thread of the library's own: signals are for the program's threads. 0, or errno. */
+int tr_thread_start(pthread_t *out, void *(*body)(void *), void *ctx);
 
 #endif

@@ -8,7 +8,6 @@
  */
 #include "comm/mpi_impl.h"
 #include <sched.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/banned.h"
@@ -383,11 +382,7 @@ static void *help(void *arg)
 
 enum tr_status tr_mpi_start_helper(struct mpi_world *w)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the program's own threads */
-    w->has_helper = pthread_create(&w->helper, NULL, help, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    w->has_helper = tr_thread_start(&w->helper, help, w) == 0;
     return w->has_helper ? TR_OK : tr_fail(TR_NOMEM, "no thread for communication in the background");
 }
 

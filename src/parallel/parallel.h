@@ -20,8 +20,7 @@ struct tr_layout {
     enum tr_cp_mode cp_mode; /* how context-parallel ranks, which split the tokens of a row, share attention */
     bool sp;                 /* tensor-parallel ranks split the rows between their products */
     int zero;                /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
-    bool
-        in_order; /* gradients are summed along one tree over the micro-batches of all ranks: same bits on any layout */
+    bool in_order; /* gradients summed along one tree over all ranks' micro-batches: same bits on any layout */
 };
 
 enum { TR_NORM_PIECE = 4096 }; /* in_order: elements of a parameter that are one term of the gradient norm */
