@@ -1,7 +1,8 @@
 /* failpoint.c - named places where a test makes the process die, stop, wait or fail.
  *
  * Always compiled in: what is tested is what is shipped. Invariant: rows change only in tr_failpoint_setup(), which
- * runs before threads start; after that only the hit counters move. A row for another rank is dropped at setup.
+ * runs before threads start; after that only the hit counters move. A row for another rank or generation is dropped at
+ * setup.
  */
 #include "base/misc.h"
 #include <signal.h>
@@ -41,21 +42,29 @@ static enum tr_status parse_action(const char *text, struct failpoint *row)
     return tr_fail(TR_USAGE, "action \"%s\" is not kill, stop, delay<ms> or error", text);
 }
 
-/* point:action[:n[:rank]] in `text`, which is cut up; *is_ours is false when it names another rank. */
+/* TR_GENERATION of this process, 0 without one. */
+static int64_t own_generation(void)
+{
+    int64_t n = 0;
+    const char *text = getenv("TR_GENERATION");
+    return text && tr_parse_int(text, 0, INT64_MAX, &n) == TR_OK ? n : 0;
+}
+
+/* point:action[:n[:rank[:generation]]] in `text`, which is cut up; *is_ours is false when it names another process. */
 static enum tr_status parse_row(char *text, int rank, struct failpoint *row, bool *is_ours)
 {
     enum tr_status st = TR_OK;
-    char *fields[4] = { text };
+    char *fields[5] = { text };
     size_t n_fields = 1;
     for (char *p = text; (p = strchr(p, ':')) != NULL; n_fields++) {
         if (n_fields == TR_COUNT_OF(fields))
-            return tr_fail(TR_USAGE, "more than four fields");
+            return tr_fail(TR_USAGE, "more than five fields");
         *p++ = 0;
         fields[n_fields] = p;
     }
     if (n_fields < 2 || !fields[0][0])
-        return tr_fail(TR_USAGE, "write point:action[:n[:rank]]");
-    int64_t only_rank = rank;
+        return tr_fail(TR_USAGE, "write point:action[:n[:rank[:generation]]]");
+    int64_t only_rank = rank, only_generation = own_generation();
     row->at_hit = 1;
     atomic_init(&row->n_hits, 0);
     TR_TRY(tr_format(row->point, sizeof row->point, "%s", fields[0]));
@@ -63,8 +72,10 @@ static enum tr_status parse_row(char *text, int rank, struct failpoint *row, boo
     if (n_fields > 2)
         TR_TRY(tr_parse_int(fields[2], 1, INT64_MAX, &row->at_hit));
     if (n_fields > 3)
-        TR_TRY(tr_parse_int(fields[3], 0, INT_MAX, &only_rank));
-    *is_ours = only_rank == rank;
+        TR_TRY(tr_parse_int(fields[3], -1, INT_MAX, &only_rank));
+    if (n_fields > 4)
+        TR_TRY(tr_parse_int(fields[4], 0, INT64_MAX, &only_generation));
+    *is_ours = only_rank == rank && only_generation == own_generation();
 out:
     return st;
 }

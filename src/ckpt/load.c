@@ -130,6 +130,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
     for (int i = 0; i < s->model->n_params; i++) {
         const struct tr_param *p = &s->model->param[i];
         size_t at = 0;
+        TR_TRY(tr_failpoint("load.weights"));
         TR_BUG_ON(!tr_hf_find(hf, file_name(&nm, p->name), &at));
         if (i == 0 && out_dtype)
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
@@ -238,6 +239,7 @@ static enum tr_status load_optim_file(const struct tr_store *s, const char *path
         bool is_value = what == TR_S_MASTER && !s->has[TR_S_MASTER]; /* saved with a master, resumed without */
         if (!s->has[what] && !is_value)
             continue;
+        TR_TRY(tr_failpoint("load.optim"));
         TR_TRY(load_box(s, f, i, what, param, first, buf));
         n_seen[what] += (int64_t)t->n_elems;
     }

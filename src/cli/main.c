@@ -90,7 +90,9 @@ static int world_rank(void)
 static int launch(int argc, char **argv)
 {
     int code = 0;
-    enum tr_status st = cmd_launch(argc, argv, environ, &code);
+    enum tr_status st = tr_failpoint_setup(NULL, -1); /* an agent is no rank */
+    if (st == TR_OK)
+        st = cmd_launch(argc, argv, environ, &code);
     return st != TR_OK ? report(st) : code;
 }
 

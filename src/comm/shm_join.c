@@ -293,9 +293,13 @@ static enum tr_status host_all(const struct tr_comm_env *env, struct header **se
     fds[0] = (struct pollfd){ .fd = -1, .events = POLLIN };
     for (size_t r = 0; r < n; r++)
         guests[r] = (struct guest){ .fd = -1, .pid = getpid(), .arena_bytes = env->arena_bytes };
+    TR_TRY(tr_failpoint("join.before_listen"));
     TR_TRY(listen_at(env, &fds[0].fd));
+    TR_TRY(tr_failpoint("join.after_listen"));
     TR_TRY(receive_guests(env, guests, fds));
+    TR_TRY(tr_failpoint("join.all_here"));
     TR_TRY(make_segment(env, guests, &memory, seg));
+    TR_TRY(tr_failpoint("join.has_segment"));
 out:
     if (guests && fds) {
         struct welcome hi = st == TR_OK ? (struct welcome){ .magic = MAGIC } : refusal(st);
@@ -352,6 +356,7 @@ static enum tr_status join_rank_0(const struct tr_comm_env *env, struct header *
                         .generation = env->generation,
                         .arena_bytes = env->arena_bytes };
     TR_TRY(reach_rank_0(env, &fd));
+    TR_TRY(tr_failpoint("join.before_hello"));
     (void)!send(fd, &me, sizeof me, MSG_NOSIGNAL); /* if rank 0 left, the next call says so */
     struct pollfd p = { .fd = fd, .events = POLLIN };
     int64_t until = tr_clock_us() + env->timeout_us + GRACE_US; /* rank 0 runs out of patience first, and says why */
@@ -360,7 +365,9 @@ static enum tr_status join_rank_0(const struct tr_comm_env *env, struct header *
             st = tr_fail(TR_TIMEOUT, "rank 0 of job %s did not answer", env->job);
             goto out;
         }
+    TR_TRY(tr_failpoint("join.after_hello"));
     TR_TRY(receive_welcome(fd, &hi, &memory));
+    TR_TRY(tr_failpoint("join.welcomed"));
     TR_TRY(map_segment(memory, hi.total_bytes, seg));
     if ((*seg)->pid == getpid()) { /* a thread beside rank 0 */
         struct header *shared = (*seg)->base;

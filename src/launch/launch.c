@@ -1,10 +1,5 @@
-/* launch.c - a job: generations of ranks until one ends well, may not be repeated, or the restarts are used up.
- *
- * Bad input (2) and "do not requeue" (78) are never repeated. A job whose newest checkpoint does not move over
- * STUCK_RESTARTS restarts ends with 78 whatever is left: it would fail for ever.
- */
+/* launch.c - a job: generations of ranks until one ends well, may not be repeated, or the restarts are used up. */
 #include "launch/launch_impl.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/random.h>
@@ -12,7 +7,7 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { STUCK_RESTARTS = 3, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000, DRAIN_US = 2 * 1000 * 1000 };
+enum { DRAIN_US = 2 * 1000 * 1000 };
 
 static enum tr_status check(const struct tr_launch *l)
 {
@@ -101,22 +96,6 @@ static void give_signals_back(const struct job *j)
     sigaction(SIGPIPE, &j->old_pipe, NULL);
 }
 
-/* The largest N of output/checkpoint-N; -1: none. */
-static int64_t newest_checkpoint(const char *output)
-{
-    static const char prefix[] = "checkpoint-";
-    int64_t newest = -1, step;
-    DIR *d = output ? opendir(output) : NULL;
-    const struct dirent *e;
-    while (d && (e = readdir(d)) != NULL)
-        if (strncmp(e->d_name, prefix, sizeof prefix - 1) == 0 &&
-            tr_parse_int(e->d_name + sizeof prefix - 1, 0, INT64_MAX, &step) == TR_OK)
-            newest = tr_max64(newest, step);
-    if (d)
-        closedir(d);
-    return newest;
-}
-
 static int exit_code_of(const struct rank *r)
 {
     bool is_known = r->sig == 0 && (r->code == TR_EXIT_USAGE || r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP);
@@ -132,15 +111,37 @@ static int quiet_exit_code(const struct job *j)
     return 0;
 }
 
+/* What the end of a generation means: true when another one follows. */
+static bool is_repeated(struct job *j, struct policy *p, struct tr_launch_end *end)
+{
+    const struct tr_launch *l = j->l;
+    struct progress now = tr_progress_of(l->output);
+    struct verdict v = tr_policy_judge(p, end->exit_code, end->sig, l->output != NULL, now);
+    end->exit_code = v.exit_code;
+    if (v.is_crash_loop)
+        tr_say(j, "%d restarts without progress after step %" PRId64 ": not restarted again, and no use to requeue",
+               p->n_stuck, tr_max64(now.step, 0));
+    if (!v.restart)
+        return false;
+    tr_say(j, "restart %d of at most %d, %.2f s after the failure; step %" PRId64 ", checkpoint %" PRId64,
+           p->n_restarts, l->max_restarts, (double)(tr_clock_us() - j->blamed_us) * 1e-6, tr_max64(now.step, 0),
+           tr_max64(now.checkpoint, 0));
+    if (j->n_signals == 0 && !tr_signals_take(j, v.wait_us))
+        return true;
+    end->exit_code = TR_EXIT_RETRY;
+    return false;
+}
+
 static enum tr_status run_generations(struct job *j, struct tr_launch_end *end)
 {
     enum tr_status st = TR_OK;
-    const struct tr_launch *l = j->l;
-    int n_stuck = 0;
-    int64_t reached = newest_checkpoint(l->output);
+    struct policy policy;
+    tr_policy_init(&policy, j->l->max_restarts, tr_progress_of(j->l->output));
     for (;; j->generation++) {
+        TR_TRY(tr_failpoint("launch.before_start"));
         TR_TRY(tr_group_run(j));
-        end->n_restarts = j->generation;
+        TR_TRY(tr_failpoint("launch.after_end"));
+        end->n_restarts = policy.n_restarts;
         end->rank = j->root ? j->root->rank : -1;
         end->code = j->root ? j->root->code : 0;
         end->sig = j->root ? j->root->sig : 0;
@@ -148,24 +149,9 @@ static enum tr_status run_generations(struct job *j, struct tr_launch_end *end)
         if (!j->root)
             break;
         tr_record_root(j, end->exit_code);
-        if (end->exit_code == TR_EXIT_USAGE || end->exit_code == TR_EXIT_STOP || j->n_signals > 0)
+        if (!is_repeated(j, &policy, end))
             break;
-        int64_t newest = newest_checkpoint(l->output);
-        n_stuck = newest > reached ? 0 : n_stuck;
-        reached = tr_max64(newest, reached);
-        if (l->output && n_stuck == STUCK_RESTARTS) {
-            tr_say(j, "%d restarts without a new checkpoint: not restarted again, and no use to requeue", n_stuck);
-            end->exit_code = TR_EXIT_STOP;
-            break;
-        }
-        if (j->generation >= l->max_restarts)
-            break;
-        n_stuck++;
-        tr_say(j, "restart %d of at most %d", j->generation + 1, l->max_restarts);
-        if (tr_signals_take(j, tr_min64((int64_t)BACK_OFF_US << tr_min64(j->generation, 10), BACK_OFF_MAX_US))) {
-            end->exit_code = TR_EXIT_RETRY;
-            break;
-        }
+        end->n_restarts = policy.n_restarts;
     }
 out:
     return st;

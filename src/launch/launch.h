@@ -38,7 +38,7 @@ struct tr_launch {
     const char *output;  /* of the run: errors/, events.jsonl, checkpoint-N; NULL: none */
     const char *log_dir; /* rank-NNNN.log; NULL: output/logs, made once the run has made output */
     int out_fd, err_fd;  /* where the shown rank's output and the launcher's own lines go */
-    /* 0: 5 s, 4 s, 300 s. */
+    /* 0: 5 s, 2 s, 300 s. */
     int64_t exit_grace_us; /* a rank ended with 0: how long the others may still run */
     int64_t kill_grace_us; /* after a failure: from SIGTERM to SIGKILL */
     int64_t stop_grace_us; /* after SIGINT, SIGTERM or SIGHUP to the launcher: until SIGKILL */

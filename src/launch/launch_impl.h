@@ -2,7 +2,7 @@
 #ifndef TR_LAUNCH_LAUNCH_IMPL_H
 #define TR_LAUNCH_LAUNCH_IMPL_H
 
-#include "launch/launch.h"
+#include "launch/agent.h"
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -72,6 +72,7 @@ struct job {
     int64_t settle_us;       /* until when a better root cause may turn up */
     int64_t early_us;        /* when exit 0 of some becomes a failure */
     int64_t kill_us, give_up_us;
+    int64_t blamed_us; /* when the root cause was known */
 };
 
 /* logs.c */
@@ -109,5 +110,8 @@ bool tr_signals_take(struct job *j, int64_t wait_us); /* true: the launcher was 
 /* record.c */
 const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, size_t n_buf);
 void tr_record_root(struct job *j, int exit_code);
+
+/* progress.c */
+struct progress tr_progress_of(const char *output); /* NULL: none */
 
 #endif

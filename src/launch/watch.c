@@ -59,6 +59,7 @@ bool tr_signals_take(struct job *j, int64_t wait_us)
 
 static void reap(struct job *j, struct rank *r)
 {
+    (void)tr_failpoint("launch.before_reap");
     kill(-r->pid, SIGKILL); /* what it left behind; safe because the number is taken until the wait */
     siginfo_t si = { 0 };
     while (waitid(P_PID, (id_t)r->pid, &si, WEXITED) != 0 && errno == EINTR)
@@ -135,11 +136,12 @@ static void report(struct job *j)
 static void blame(struct job *j, const struct rank *r)
 {
     j->root = r;
+    j->blamed_us = tr_clock_us();
     report(j);
     if (j->n_running == 0)
         return;
     ask_all(j, SIGTERM);
-    j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 4);
+    j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 2);
 }
 
 /* What is due at this time. */
@@ -233,6 +235,7 @@ enum tr_status tr_group_run(struct job *j)
         tr_pmi_clear(j->pmi);
     for (int i = 0; i < j->l->n_ranks; i++) {
         enum tr_status st = tr_rank_spawn(j, &j->ranks[i]);
+        st = st == TR_OK ? tr_failpoint("launch.spawned") : st;
         if (st != TR_OK) {
             end_all_now(j);
             return st;

@@ -507,6 +507,26 @@ out:
     return st;
 }
 
+/* Where a test may end a rank in a step (T1), one place for each kind of action. */
+static enum tr_status pass_action(enum tr_action_kind kind)
+{
+    static const char *const points[] = { [TR_DO_FORWARD] = "step.forward",
+                                          [TR_DO_BACKWARD] = "step.backward",
+                                          [TR_DO_BACKWARD_INPUT] = "step.backward_input",
+                                          [TR_DO_BACKWARD_WEIGHT] = "step.backward_weight",
+                                          [TR_DO_CLIP] = "step.clip",
+                                          [TR_DO_UPDATE] = "step.update",
+                                          [TR_DO_GATHER] = "step.gather",
+                                          [TR_DO_REDUCE] = "step.reduce",
+                                          [TR_DO_SEND] = "step.send",
+                                          [TR_DO_RECV] = "step.recv",
+                                          [TR_DO_WAIT] = "step.wait",
+                                          [TR_DO_TIE] = "step.tie",
+                                          [TR_DO_FOLD] = "step.fold",
+                                          [TR_DO_REDUCE_TP] = "step.reduce_tp" };
+    return tr_failpoint(points[kind]);
+}
+
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                             const float values[TR_STEP_COUNT], struct tr_step_result *out)
 {
@@ -517,6 +537,7 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
     send_batches(e, e->c->model, micro, e->c->opt.n_micro);
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
+        TR_TRY(pass_action(a->kind));
         switch (a->kind) {
         case TR_DO_CLIP:
             TR_TRY(settle_all(e));

@@ -191,13 +191,16 @@ static enum tr_status open_run(struct trainer *t)
     enum tr_gemm_choice got;
     char text[256], human[32];
     struct tr_str notes = { 0 };
+    TR_TRY(tr_failpoint("train.start"));
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
     TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
     TR_TRY(check_inputs(t));
     TR_TRY(tr_device_open(t->s->device, &t->dev));
     TR_TRY(open_data(t));
+    TR_TRY(tr_failpoint("train.has_data"));
     TR_TRY(open_mesh(t));
+    TR_TRY(tr_failpoint("train.has_joined"));
     if (is_first(t)) {
         TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
         TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
@@ -208,6 +211,7 @@ static enum tr_status open_run(struct trainer *t)
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
     TR_TRY(find_checkpoint(t, &notes));
+    TR_TRY(tr_failpoint("train.has_checkpoint"));
     TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
     if (is_first(t))
         TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
@@ -223,6 +227,7 @@ static enum tr_status open_run(struct trainer *t)
     if (notes.n)
         tr_observe_say(t->ob, notes.p);
     TR_TRY(load(t, &save_dtype));
+    TR_TRY(tr_failpoint("train.has_loaded"));
     struct tr_store store = tr_exec_store(t->e);
     TR_TRY(tr_saver_open(&store, t->mesh, cfg->model, save_dtype, &t->saver));
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
@@ -470,6 +475,7 @@ static enum tr_status loop(struct trainer *t)
             return stop_after(t, step);
         TR_TRY(st);
         int64_t done = step + 1;
+        TR_TRY(tr_failpoint("train.after_step"));
         if (t->eval_data && (is_due(done, t->cfg->eval_steps) || done == t->total_steps))
             st = evaluate(t, done);
         if (st == TR_STOPPED)
@@ -488,7 +494,9 @@ static enum tr_status loop(struct trainer *t)
     }
     TR_TRY(measure_bubble(t));
     try_save(t, t->total_steps);
+    TR_TRY(tr_failpoint("train.before_model"));
     TR_TRY(tr_saver_model(t->saver, t->cfg->output));
+    TR_TRY(tr_failpoint("train.after_model"));
     TR_TRY(meet(t, "the model is written")); /* nobody leaves before */
 out:
     return st;

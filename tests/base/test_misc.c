@@ -58,6 +58,11 @@ static void only_the_armed_hit_of_the_armed_rank_fails(void **state)
     assert_int_equal(tr_failpoint("a"), TR_OK);
     assert_int_equal(tr_failpoint("b"), TR_IO);
     assert_int_equal(tr_failpoint("c"), TR_OK);
+    setenv("TR_GENERATION", "2", 1);
+    assert_int_equal(tr_failpoint_setup("a:error:1:3:2,b:error:1:3:1", 3), TR_OK);
+    unsetenv("TR_GENERATION");
+    assert_int_equal(tr_failpoint("a"), TR_IO);
+    assert_int_equal(tr_failpoint("b"), TR_OK); /* armed for another generation */
     assert_int_equal(tr_failpoint_setup("", 3), TR_OK);
     assert_int_equal(tr_failpoint("b"), TR_OK);
 }
@@ -105,7 +110,7 @@ static void bad_specs_are_refused_and_arm_nothing(void **state)
 {
     (void)state;
     static const char *const bad[] = { "a",         "a:",           ":kill",   "a:explode", "a:error:0",
-                                       "a:error:x", "a:error:1:-1", "a:delay", "a:delay-5", "a:error:1:0:0",
+                                       "a:error:x", "a:error:1:-2", "a:delay", "a:delay-5", "a:error:1:0:0:0",
                                        "a:error,",  "a:error,b" };
     for (size_t i = 0; i < TR_COUNT_OF(bad); i++) {
         assert_int_equal(tr_failpoint_setup(bad[i], 0), TR_USAGE);

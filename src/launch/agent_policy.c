@@ -1,0 +1,43 @@
+/* agent_policy.c - what follows a failed generation: another one, after how long, or which exit code.
+ *
+ * Pure: the agent and the simulator (T7) run the same lines. Bad input (2) and "do not requeue" (78) are never
+ * repeated. A job that fails at the same step with the same newest checkpoint STUCK_LIMIT times over would do so for
+ * ever and ends with 78 (A21); ranks that somebody killed from outside say less about the program, hence KILLED_LIMIT.
+ * Waiting grows only while nothing moves. Rejected: a limit of restarts an hour (says nothing about progress).
+ */
+#include "launch/agent.h"
+#include <signal.h>
+
+enum { STUCK_LIMIT = 3, KILLED_LIMIT = 10, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000 };
+
+void tr_policy_init(struct policy *p, int max_restarts, struct progress now)
+{
+    *p = (struct policy){ .max_restarts = max_restarts, .reached = now };
+}
+
+static bool has_moved(const struct progress *from, const struct progress *to)
+{
+    return to->checkpoint > from->checkpoint || to->step != from->step;
+}
+
+struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool has_output, struct progress now)
+{
+    struct verdict v = { .exit_code = exit_code };
+    if (exit_code == TR_EXIT_USAGE || exit_code == TR_EXIT_STOP)
+        return v;
+    if (has_moved(&p->reached, &now))
+        p->n_stuck = 0;
+    p->reached = now;
+    if (has_output && p->n_stuck >= (sig == SIGKILL ? KILLED_LIMIT : STUCK_LIMIT)) {
+        v.exit_code = TR_EXIT_STOP;
+        v.is_crash_loop = true;
+        return v;
+    }
+    if (p->n_restarts >= p->max_restarts)
+        return v;
+    v.restart = true;
+    v.wait_us = tr_min64((int64_t)BACK_OFF_US << tr_min64(p->n_stuck, 10), BACK_OFF_MAX_US);
+    p->n_stuck++;
+    p->n_restarts++;
+    return v;
+}

@@ -1,0 +1,116 @@
+"""What the kill campaigns T1 and T2 share: a small training of four ranks, its undisturbed result, and the oracle.
+
+Every run must end with the bits of the undisturbed one (weights, optimizer state, loss log), resume from the newest
+checkpoint that was committed, and leave no process, segment, socket or temporary file behind.
+"""
+import glob, hashlib, json, os, re, subprocess, time
+
+TRIREME = os.environ["TRIREME"]
+STEPS, INTERVAL = 12, 3
+RESTART = re.compile(r"restart (\d+) of at most \d+, ([\d.]+) s after the failure; step (\d+), checkpoint (\d+)")
+LAYOUTS = {
+    "zero2": ["--zero", "2"],
+    "zero3": ["--zero", "3", "--reproducible", "layout"],
+    "pp2": ["--pp", "2", "--zero", "1"],
+    "tp2": ["--tp", "2", "--sp"],
+}
+if os.environ.get("TR_SHORT"):  # what ctest has time for
+    LAYOUTS = {k: LAYOUTS[k] for k in ("zero2", "pp2")}
+elif os.path.exists(os.path.join(os.path.dirname(TRIREME), "libtrireme_mpich.so")):
+    LAYOUTS["mpi"] = ["--zero", "2", "--comm", "mpi"]
+
+
+def command(layout, out, steps=STEPS, restarts=1000):
+    return [TRIREME, "launch", "--nproc-per-node", "4", "--max-restarts", str(restarts), "train", "--model", "model",
+            "--data", "train.jsonl", "--eval_data", "train.jsonl", "--eval_steps", "6", "--sequence_length", "32",
+            "--train_batch_size", "8", "--per_device_train_batch_size", "1", "--max_steps", str(steps), "--save_steps",
+            str(INTERVAL), "--learning_rate", "1e-2", "--threads", "1", "--ddp_timeout", "20", "--resume", "auto",
+            *LAYOUTS[layout], "--output", out]
+
+
+def bits(out, steps=STEPS):
+    """name -> hash of everything that must not change: weights, optimizer shards, the loss log."""
+    files = sorted(glob.glob(f"{out}/*.safetensors") + glob.glob(f"{out}/checkpoint-{steps}/**/*.safetensors", recursive=True))
+    assert files, f"no model in {out}"
+    found = {os.path.relpath(f, out): hashlib.sha256(open(f, "rb").read()).hexdigest() for f in files}
+    log = []
+    for line in open(f"{out}/events.jsonl"):
+        e = json.loads(line)
+        if e["event"] in ("step", "eval"):
+            log.append([e.get(k) for k in ("event", "step", "loss", "grad_norm", "lr", "tokens", "samples")])
+    found["log"] = hashlib.sha256(json.dumps(log).encode()).hexdigest()
+    return found
+
+
+def reference(layout, steps=STEPS):
+    out = f"clean-{layout}-{steps}"
+    if not os.path.exists(out):
+        start = time.monotonic()
+        subprocess.run(command(layout, out, steps), check=True, stdout=subprocess.DEVNULL)
+        with open(f"{out}/seconds", "w") as f:
+            f.write(str(time.monotonic() - start))
+    return bits(out, steps)
+
+
+def of_run(tag):
+    """Live processes of the run that has this tag in its environment."""
+    found, want = [], f"TR_CAMPAIGN={tag}".encode()
+    for d in glob.glob("/proc/[0-9]*"):
+        try:
+            if want in open(d + "/environ", "rb").read().split(b"\0") and \
+               open(d + "/stat").read().rsplit(")", 1)[1].split()[0] not in "ZX":
+                found.append(int(d[6:]))
+        except OSError:
+            pass
+    return found
+
+
+def leftovers(tag, out):
+    left = [f"process {p}" for p in of_run(tag)]
+    if left:  # the parent-death signal is on its way
+        time.sleep(1)
+        left = [f"process {p}" for p in of_run(tag)]
+    jobs = set(re.findall(r"job ([0-9a-f]{32})", " ".join(open(f).read() for f in glob.glob(f"{out}/logs/*"))))
+    left += [f for f in glob.glob("/dev/shm/trireme*") if any(j in f for j in jobs)]
+    return left + glob.glob(f"{out}/**/*.tmp*", recursive=True)
+
+
+def judge(layout, out, tag, said, steps=STEPS):
+    """Raises with the reason when a finished run breaks a promise; else (restarts, lost steps, recovery times)."""
+    want, got = reference(layout, steps), bits(out, steps)
+    wrong = [k for k in want if got.get(k) != want[k]]
+    assert not wrong, f"bits differ in {wrong}"
+    left = leftovers(tag, out)
+    assert not left, f"left behind: {left}"
+    parts = RESTART.split(said)  # before the first restart, then for each: number, seconds, step, checkpoint, what followed
+    restarts = [parts[i:i + 4] for i in range(1, len(parts), 5) if parts[i] != "0"]
+    for i in range(1, len(parts), 5):
+        committed, after, is_last = int(parts[i + 3]), parts[i + 4], i + 5 >= len(parts)
+        resumed = [int(n) for n in re.findall(r"resuming after step (\d+)", after)]
+        assert all(r >= committed for r in resumed) and (resumed or not committed or not is_last), \
+            f"a committed checkpoint was lost: {committed} was there, resumed from {resumed}"
+    lost = [max(0, int(s) - int(c)) for _, _, s, c in restarts]
+    assert all(n <= INTERVAL for n in lost), f"steps lost at the restarts: {lost}, {INTERVAL} at most"
+    return len(restarts), lost, recovery_times(out, restarts)
+
+
+def recovery_times(out, restarts):
+    """From the failure to the first step after it, for faults that a step follows."""
+    times, fault, k = [], None, 0
+    for line in open(f"{out}/events.jsonl"):
+        e = json.loads(line)
+        if e["event"] == "fault" and e.get("action") == "launch" and k < len(restarts):
+            fault, k = e["time"] - float(restarts[k][1]), k + 1
+        elif e["event"] in ("step", "eval", "checkpoint") and fault:
+            times.append(e["time"] - fault)
+            fault = None
+    return times
+
+
+def quantile(xs, q):
+    xs = sorted(xs)
+    return xs[min(len(xs) - 1, int(q * len(xs)))] if xs else 0.0
+
+
+def histogram(xs):
+    return " ".join(f"{v}:{xs.count(v)}" for v in sorted(set(xs)))
