@@ -1,6 +1,5 @@
 /* cmd_run.c - init, train, eval, generate: the verbs that compute. */
 #include "cli/cli.h"
-#include "plan/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -91,63 +90,5 @@ enum tr_status cmd_generate(const struct tr_config *cfg)
     tr_str_release(&w.text);
     tr_str_release(&w.ids);
     tr_str_release(&line);
-    return st;
-}
-
-static enum tr_status print_legal(const struct tr_config *cfg)
-{
-    struct tr_str out = { 0 };
-    enum tr_status st = tr_setup_legal(cfg, &out);
-    if (st == TR_OK && tr_str_ok(&out))
-        cli_print(out.p);
-    tr_str_release(&out);
-    return st;
-}
-
-static void show(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
-{
-    if (cfg->show == TR_SHOW_PROGRAM)
-        for (int i = 0; i < s->compiled->train.n_programs; i++)
-            tr_program_print(s->compiled->train.program[i], out);
-    else if (cfg->show == TR_SHOW_SCHEDULE)
-        tr_schedule_print(s->compiled, out);
-    else if (!cfg->json)
-        tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
-}
-
-enum tr_status cmd_plan(const struct tr_config *cfg)
-{
-    struct tr_setup **s = NULL; /* one for each pipeline rank, or two: of its first and last tensor rank */
-    const struct tr_compiled **c = NULL;
-    struct tr_str out = { 0 };
-    int n_each = cfg->tp > 1 ? 2 : 1, n = (int)cfg->pp * n_each, n_ranks = 1;
-    if (cfg->legal)
-        return print_legal(cfg);
-    enum tr_status st = need(cfg->model, "--model DIR or config.json", "plan");
-    if (st != TR_OK)
-        return st;
-    s = calloc((size_t)n, sizeof *s);
-    c = calloc((size_t)n, sizeof *c);
-    if (!s || !c)
-        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
-    for (int k = 0; k < n; k++) {
-        int first = k / n_each * (n_ranks / (int)cfg->pp), last = first + (int)cfg->tp - 1;
-        TR_TRY(tr_setup_open_rank(cfg, TR_USE_TRAIN, k % n_each ? last : first, &s[k]));
-        c[k] = s[k]->compiled;
-        for (int a = 0; k == 0 && a < TR_AXES; a++)
-            n_ranks *= s[0]->axis[a];
-        if (k % n_each == 0)
-            show(cfg, s[k], &out);
-    }
-    if (cfg->json)
-        tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, &out);
-    if (tr_str_ok(&out))
-        cli_print(out.p);
-out:
-    for (int k = 0; s && k < n; k++)
-        tr_setup_close(s[k]);
-    free(s);
-    free(c);
-    tr_str_release(&out);
     return st;
 }

@@ -149,8 +149,11 @@ static void check_required(struct loader *l)
         break;
     case TR_VERB_GENERATE:
     case TR_VERB_CHAT:
-    case TR_VERB_PLAN:
         require(l, c->model != NULL, "model", "an HF model directory");
+        break;
+    case TR_VERB_PLAN: /* rows of a file, and lists, are of no one model */
+        require(l, c->model != NULL || c->cases != NULL || c->machine != NULL || c->legal, "model",
+                "an HF model directory");
         break;
     default:
         break;

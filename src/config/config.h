@@ -86,8 +86,9 @@ struct tr_config {
     bool json, quiet;
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
     enum tr_reproducible reproducible;
-    enum tr_show show; /* plan */
-    bool legal;        /* plan: print the rules of what can be combined */
+    enum tr_show show;           /* plan */
+    bool legal;                  /* plan: print the rules of what can be combined */
+    const char *machine, *cases; /* plan */
 
     /* model and data */
     const char *model;

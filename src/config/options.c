@@ -145,6 +145,8 @@ const struct option tr_options[] = {
       .help = "auto = newest verified checkpoint under output, when there is one" },
     CHOICE(reproducible, "run", "", RUN, "config", reproducibles, "bits: same run to run; same on any layout; fastest kernels"),
     CHOICE(show, "run", "", VERB(PLAN), "none", shows, "what to print beside the totals"),
+    STR(machine, "run", "", VERB(PLAN), NULL, "NAME|FILE", "plan: the cluster, as CHIP@CLUSTER, a file, or list"),
+    STR(cases, "run", "", VERB(PLAN), NULL, "FILE.csv", "plan: predict published results, one a row"),
     FLAG(legal, "run", "", VERB(PLAN), "print which sizes of the mesh are legal, for --model when given", false),
     FLAG(json, "run", "", ALL_VERBS, "machine output on stdout; the last line is one JSON object", false),
     FLAG(quiet, "run", "", ALL_VERBS, "no progress, no curve", false),

@@ -290,6 +290,7 @@ enum tr_status tr_order_check(struct tr_order *o)
 
 struct play {
     const struct tr_order *o;
+    const struct tr_order_costs *costs;
     double *end;  /* of each turn; < 0: not yet */
     double *rank; /* when each rank is free */
     int *next;    /* turn of each rank */
@@ -320,10 +321,16 @@ static double ready_at(const struct play *p, int turn)
     for (int k = 0; k < 2; k++) {
         if (need[k] >= 0 && p->end[need[k]] < 0)
             return -1;
-        if (need[k] >= 0 && p->end[need[k]] > at)
-            at = p->end[need[k]];
+        double travel = k == 0 && p->costs && p->o->n_ranks > 1 ? p->costs->message : 0;
+        if (need[k] >= 0 && p->end[need[k]] + travel > at)
+            at = p->end[need[k]] + travel;
     }
     return at;
+}
+
+static double duration(const struct play *p, const struct tr_turn *t)
+{
+    return p->costs ? p->costs->turn[t->stage][t->kind] : t->kind == TR_DO_BACKWARD ? 2 : 1;
 }
 
 static bool advance(struct play *p, int r, int *peak)
@@ -333,7 +340,7 @@ static bool advance(struct play *p, int r, int *peak)
     if (at < 0)
         return false;
     enum tr_action_kind kind = p->o->turn[i].kind;
-    p->rank[r] = (at > p->rank[r] ? at : p->rank[r]) + (kind == TR_DO_BACKWARD ? 2 : 1);
+    p->rank[r] = (at > p->rank[r] ? at : p->rank[r]) + duration(p, &p->o->turn[i]);
     p->end[i] = p->rank[r];
     p->held[r] += kind == TR_DO_FORWARD ? 1 : kind == TR_DO_BACKWARD_INPUT ? 0 : -1;
     if (peak && p->held[r] > peak[r])
@@ -344,9 +351,15 @@ static bool advance(struct play *p, int r, int *peak)
 
 enum tr_status tr_order_play(const struct tr_order *o, struct tr_order_times *out, int *peak)
 {
+    return tr_order_play_costs(o, NULL, out, peak, NULL);
+}
+
+enum tr_status tr_order_play_costs(const struct tr_order *o, const struct tr_order_costs *costs,
+                                   struct tr_order_times *out, int *peak, double *end)
+{
     enum tr_status st = TR_OK;
     size_t n = (size_t)o->first[o->n_ranks], n_ranks = (size_t)o->n_ranks;
-    struct play p = { .o = o };
+    struct play p = { .o = o, .costs = costs };
     double work = 0, length = 0, *times = malloc((n + n_ranks) * sizeof *times);
     int *counts = calloc(2 * n_ranks, sizeof *counts);
     if (!times || !counts)
@@ -357,7 +370,7 @@ enum tr_status tr_order_play(const struct tr_order *o, struct tr_order_times *ou
     p.held = counts + n_ranks;
     for (size_t i = 0; i < n; i++) {
         times[i] = -1;
-        work += o->turn[i].kind == TR_DO_BACKWARD ? 2 : 1;
+        work += duration(&p, &o->turn[i]);
     }
     for (int r = 0; r < o->n_ranks; r++) {
         p.rank[r] = 0;
@@ -380,6 +393,8 @@ enum tr_status tr_order_play(const struct tr_order *o, struct tr_order_times *ou
     if (stuck >= 0)
         TR_TRY(fail_turn(&o->turn[p.next[stuck]], stuck, "waits for a turn that can only come after it"));
     *out = (struct tr_order_times){ .length = length, .bubble = 1 - work / (length * o->n_ranks) };
+    if (end)
+        memcpy(end, p.end, n * sizeof *end);
 out:
     free(times);
     free(counts);

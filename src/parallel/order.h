@@ -37,12 +37,19 @@ enum tr_status tr_order_new(int n_ranks, int n_chunks, int n_micro, struct tr_or
 void tr_order_add(struct tr_order *o, int rank, struct tr_turn t);
 enum tr_status tr_order_check(struct tr_order *o);
 
-/* An order played with forward taking 1, backward 2 (1 a part), and messages nothing. */
+/* What turns and messages take when an order is played; seconds, or any unit. */
+struct tr_order_costs {
+    const double (*turn)[4]; /* by stage and kind: forward, backward, its input part, its weight part */
+    double message;          /* from a turn's end until the stage that needs it can start */
+};
 struct tr_order_times {
     double length; /* of the step */
     double bubble; /* share of it in which a rank has nothing to do, mean over the ranks */
 };
-/* peak: by rank, or NULL: the most (chunk, micro-batch) pairs it holds at once, from forward to the end of backward. */
+/* costs NULL: forward takes 1, backward 2 (1 a part), messages nothing. peak: by rank, or NULL: the most (chunk,
+ * micro-batch) pairs it holds at once, from forward to the end of backward. end: by turn, or NULL: when it is over. */
+enum tr_status tr_order_play_costs(const struct tr_order *o, const struct tr_order_costs *costs,
+                                   struct tr_order_times *out, int *peak, double *end);
 enum tr_status tr_order_play(const struct tr_order *o, struct tr_order_times *out, int *peak);
 
 /* ---- with its messages (messages.c) ---- */

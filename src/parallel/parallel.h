@@ -220,4 +220,6 @@ bool tr_segment_is_here(const struct tr_compiled *c, int segment);
 /* Does the stage that saves and counts a parameter belong to this rank? */
 bool tr_param_is_first(const struct tr_compiled *c, int param);
 
+#include "parallel/order.h"
+
 #endif

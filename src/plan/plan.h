@@ -1,13 +1,23 @@
-/* plan.h - room header of plan: what a compiled run holds and does, as tables and as JSON. */
+/* plan.h - room header of plan: what a compiled run holds and does, as tables and as JSON; what it will take. */
 #ifndef TR_PLAN_PLAN_H
 #define TR_PLAN_PLAN_H
 
 #include "parallel/parallel.h"
+#include "plan/cases.h"
+#include "plan/forecast.h"
 
 /* Bytes per arena; with_slices: every named slice too. */
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out);
 /* {ranks: [{rank, total_bytes, arenas: [{name, bytes, slices: [...]}]}], flops_per_token, parameters, total_bytes}
- * c: one for each pipeline rank, or with tensor ranks two: of the first and of the last of them. */
-void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, struct tr_str *out);
+ * c: one for each pipeline rank, or with tensor ranks two: of the first and of the last of them. forecast: an object
+ * that joins them, or NULL. */
+void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, const char *forecast,
+                  struct tr_str *out);
+
+void tr_shape_of_model(const struct tr_model *m, struct tr_shape_cost *out);
+/* What a compiled run asks of a machine. */
+void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *machine, struct tr_ask *out);
+void tr_forecast_text(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out);
+void tr_forecast_json(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out);
 
 #endif

@@ -125,7 +125,8 @@ static const struct tr_compiled *plan_of(const struct tr_compiled *const *c, int
     return tp == 1 ? c[stage] : c[2 * stage + is_less];
 }
 
-void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, struct tr_str *out)
+void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, const char *forecast,
+                  struct tr_str *out)
 {
     int n_alike = n_ranks / c[0]->opt.layout.size[TR_AXIS_PP];
     size_t most = 0;
@@ -148,6 +149,9 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
     }
     tr_str_addf(out,
                 "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
-                ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu}\n",
+                ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu",
                 tr_model_flops_per_token(c[0]->model), c[0]->model->n_elements, recompute, c[0]->bubble, most);
+    if (forecast)
+        tr_str_addf(out, ", \"forecast\": %s", forecast);
+    tr_str_addf(out, "}\n");
 }

@@ -1,0 +1,133 @@
+/* forecast.h - a step before it is run: seconds and bytes of any layout on any machine.
+ *
+ * One function, tr_forecast(), turns (shape, layout, batch, precision, machine, implementation) into a forecast. It
+ * prices the operations of one layer, of the embedding and of the head, lays them into pipeline stages, and plays the
+ * order of the stages; it allocates little and takes well under a millisecond, so a search may call it thousands of
+ * times. What differs between trainers (fused attention, which traffic hides behind compute) is one row each of
+ * tr_impls; Trireme is a row like the others. See docs/adr/0005-forecast.md.
+ */
+#ifndef TR_PLAN_FORECAST_H
+#define TR_PLAN_FORECAST_H
+
+#include "plan/machine.h"
+
+/* A transformer, as far as cost goes. Counts are doubles: products of them go past 2^63. */
+struct tr_shape_cost {
+    double layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    bool is_gated, is_tied;
+    double experts, top_k, shared_ffn; /* mixture: ffn is one expert's; shared_ffn: what every token passes too */
+    double dense_layers, dense_ffn;    /* of `layers`, the first without experts */
+    double q_rank, kv_rank, rope_dim;  /* latent attention (DeepSeek); q_rank 0: none */
+};
+
+enum tr_keep { /* what backward computes again */
+               TR_KEEP_ALL,
+               TR_KEEP_CORE,  /* the core of attention again: Korthikanti's selective */
+               TR_KEEP_OP,    /* half of the products and what is cheap: torchtitan's selective op */
+               TR_KEEP_HALF,  /* every second layer again */
+               TR_KEEP_INPUT, /* the whole layer again */
+               TR_KEEP_AUTO,  /* not stated: all when it fits the chip, else the input */
+};
+
+enum tr_attention { TR_ATTENTION_PLAIN, TR_ATTENTION_FLASH1, TR_ATTENTION_FLASH2, TR_ATTENTION_FUSED };
+
+/* How a trainer works, not how fast its chips are. Shares are of the traffic's time. */
+struct tr_impl {
+    const char *name, *words; /* words of a published source that mean it, separated by | */
+    enum tr_attention attention;
+    double fusion; /* bytes of what is not a product, over those of a fully fused layer */
+    double tp_hidden, tp_hidden_bwd, cp_hidden, ep_hidden, pp_hidden, dp_hidden; /* behind compute */
+    double dp_share;      /* of the slow link, when the ranks of a node each drive a ring of their own */
+    double grad_bytes;    /* of a gradient on its way */
+    double fixed_s;       /* a step: loader, logging, norm, scaler */
+    double kernel_s;      /* a kernel: what the host adds when it cannot keep ahead */
+    double cast_bytes;    /* fp8 and fp4: moved for each element that is cast */
+    double product;       /* share of the chip's gemm_share that products inside a training step reach */
+    double library_bytes; /* context, NCCL, allocator */
+    bool is_balanced;     /* stages are cut so that embedding and head count as layers */
+    bool has_sp;          /* with tensor ranks, rows are split between products */
+};
+extern const struct tr_impl tr_impls[];
+extern const size_t tr_n_impls;
+const struct tr_impl *tr_impl_find(const char *name);      /* NULL: none of that name */
+const struct tr_impl *tr_impl_of_source(const char *text); /* by its words; never NULL */
+
+struct tr_ask {
+    struct tr_shape_cost shape;
+    const struct tr_machine *machine;
+    const struct tr_impl *impl;
+    int tp, pp, chunks, cp, dp, ep; /* chips: tp * pp * cp * dp */
+    int zero, shard;                /* shard: ranks that hold one copy between them; 0: all of dp (x cp) */
+    bool has_sp;
+    const char *schedule;                        /* NULL: 1f1b, or interleaved when chunks > 1 */
+    double seq, micro, global;                   /* tokens of a row; rows of a micro-batch; rows of a step */
+    enum tr_number number;                       /* of the products */
+    double param_bytes, grad_bytes, state_bytes; /* of a parameter: compute copy, gradient, master and moments */
+    enum tr_keep keep;
+};
+
+enum tr_axis_cost { TR_TIME_TP, TR_TIME_CP, TR_TIME_EP, TR_TIME_PP, TR_TIME_DP, TR_TIME_AXES };
+enum tr_bytes_kind {
+    TR_BYTES_PARAMS,
+    TR_BYTES_GRADS,
+    TR_BYTES_STATE,
+    TR_BYTES_ACTS,
+    TR_BYTES_WORK, /* logits, gathered weights, one layer's temporaries */
+    TR_BYTES_LIBRARY,
+    TR_BYTES_KINDS
+};
+const char *tr_axis_cost_name(enum tr_axis_cost a);
+const char *tr_bytes_kind_name(enum tr_bytes_kind k);
+
+struct tr_forecast {
+    double step_s, tokens_per_s; /* of all chips */
+    double chips, n_micro;
+    double compute_s;                                     /* busy with kernels: the busiest rank */
+    double comm_s[TR_TIME_AXES], exposed_s[TR_TIME_AXES]; /* traffic, and what of it nothing hides */
+    double bubble_s, optimizer_s, fixed_s;
+    double layer_forward_s, layer_backward_s;  /* of one layer, traffic and recompute included */
+    double flops, hardware_flops;              /* of a step, all chips: needed (causal), and done */
+    double parameters, rank_parameters;        /* of the model; of the fullest rank */
+    double bytes[TR_BYTES_KINDS], total_bytes; /* of the fullest rank */
+    enum tr_keep keep;                         /* what AUTO became */
+};
+
+/* TR_USAGE names the number that cannot be, and the nearest that can. */
+enum tr_status tr_forecast_check(const struct tr_ask *a);
+enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out);
+
+double tr_shape_layer_params(const struct tr_shape_cost *s, bool is_dense); /* weights of one layer */
+double tr_shape_active_params(const struct tr_shape_cost *s);               /* a token passes: no embedding, no head */
+double tr_shape_params(const struct tr_shape_cost *s);
+
+/* ---- what a layer costs (layer.c) ---- */
+
+struct tr_layer_cost {
+    double forward_s, backward_s, again_s; /* kernels; again: recompute, forward of what is not kept */
+    double tp_s[2], cp_s[2], ep_s[2];      /* traffic forward and backward, hidden or not */
+    double tp_again_s, ep_again_s;
+    double flops;                 /* forward, done on this rank, causal where the kernel is */
+    double kept_bytes, one_bytes; /* activations of one micro-batch: kept; while the layer runs */
+};
+void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out);
+void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out);
+
+/* ---- model flops of a step in the words of a source (conventions.c) ---- */
+
+enum tr_convention {
+    TR_FLOPS_CAUSAL,            /* 6 (L W + V h) + 6 L h s: Megatron-Bridge, AutoModel */
+    TR_FLOPS_FULL,              /* 6 (L W + V h) + 12 L h s: NeMo 24.07, dgxc */
+    TR_FLOPS_SC21,              /* 96 B s L h^2 (1 + s/6h + V/16Lh): recompute counted */
+    TR_FLOPS_8N,                /* 8 N without embedding: BLOOM before its change of formula */
+    TR_FLOPS_MEGATRON,          /* 72 B s L h^2 (1 + s/6h + V/12Lh): Korthikanti, MegaScale */
+    TR_FLOPS_MEGATRON_HARDWARE, /* the same with the core of attention twice */
+    TR_FLOPS_6N,                /* 6 N + 12 L h s with all parameters: MosaicML, torchtitan, fms */
+    TR_FLOPS_GPT_DGXC,          /* 72 L h^2 + 12 L h s + 6 V h whatever the kv heads: dgxc's GPT and Nemotron */
+};
+double tr_convention_flops(const struct tr_ask *a, enum tr_convention c); /* of one token */
+double tr_zero_bytes(int stage, double dp);                               /* of a parameter: Rajbhandari 2020 */
+double tr_megatron_bytes(bool is_distributed, double dp); /* the same: Megatron, bf16 with fp32 gradients */
+double tr_korthikanti_bytes(const struct tr_ask *a);      /* activations of the first stage: Korthikanti 2022 */
+double tr_korthikanti_share(const struct tr_ask *a);      /* of tensor parallel alone with everything kept */
+
+#endif

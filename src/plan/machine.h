@@ -1,0 +1,77 @@
+/* machine.h - what a cluster can do, as few numbers as decide a step: chip, the links that join chips, price.
+ *
+ * A machine comes from a preset ("H100-80GB@nv-ndr": chip @ cluster; "H100-80GB": that chip in its usual node) or from
+ * a file of `key: value` lines (docs/formats/machine.md), which `trireme bench machine` writes. Shares are measured
+ * numbers over data sheet numbers, so that a row can be read beside the data sheet.
+ */
+#ifndef TR_PLAN_MACHINE_H
+#define TR_PLAN_MACHINE_H
+
+#include "base/base.h"
+
+enum tr_number { TR_NUMBER_FP32, TR_NUMBER_16, TR_NUMBER_FP8, TR_NUMBER_FP4, TR_NUMBERS_COUNT };
+
+enum { TR_CURVE_MAX = 12 };
+struct tr_curve { /* measured: rate at sizes, sizes ascending; between them log-log straight */
+    int n;
+    double at[TR_CURVE_MAX], rate[TR_CURVE_MAX];
+};
+
+struct tr_chip {
+    char name[40];
+    double peak[TR_NUMBERS_COUNT];    /* dense flop/s by the data sheet; 0: it has no such units */
+    double memory_bytes, memory_rate; /* bytes; bytes/s */
+    int n_units;                      /* multiprocessors: tiles of a product come in waves of so many */
+    int generation;                   /* compute capability x 10: 70, 80, 89, 90, 100; 0: not NVIDIA's */
+    double gemm_share, stream_share;  /* what a large product, and a kernel that streams, reach of the above */
+    double launch_s;                  /* from one kernel's end to the next one's start */
+    struct tr_curve gemm;             /* measured flop/s by flops of a product, instead of the shares; n 0: none */
+    double price;                     /* dollars an hour, on demand, rounded: for comparing, not for budgets */
+};
+
+/* time of a message of n bytes = latency + n / (rate * share) + ramp * n / (n + 64 MiB): pipelines fill slowly. */
+struct tr_link {
+    double rate, share; /* bytes/s, one direction, of one chip; what the best collective gets of it */
+    double latency_s, ramp_s;
+};
+
+struct tr_machine {
+    char name[64];
+    struct tr_chip chip;
+    int domain; /* chips that the fast link joins */
+    int node;   /* chips of a host */
+    struct tr_link fast, slow;
+    bool is_shared;              /* CPU ranks: those of one host divide its chip between them */
+    double host_rate, disk_rate; /* bytes/s of a chip's link to its host; of a host's storage */
+    double mttf_hours; /* of one chip with its part of the host: Llama 3's 419 failures in 54 days of 16,384 */
+};
+
+/* By name. An unknown chip or cluster is TR_USAGE and names the nearest; a chip without @cluster gets its usual node.
+ */
+enum tr_status tr_machine_find(const char *name, struct tr_machine *out);
+/* A file's text: starts from `base: NAME` when it says so. `path` is for messages. */
+enum tr_status tr_machine_read(const char *path, const char *text, struct tr_machine *out);
+/* A file when there is one of this name, else a preset. */
+enum tr_status tr_machine_open(const char *name_or_path, struct tr_machine *out);
+void tr_machine_write(const struct tr_machine *m, struct tr_str *out); /* as such a file */
+void tr_machine_list(struct tr_str *out);
+
+double tr_curve_at(const struct tr_curve *c, double x);
+
+/* ---- what it takes (cost.c); seconds ---- */
+
+/* A product (m, k) x (k, n), `count` of them at once. bytes: of one element of the operands. */
+double tr_cost_gemm(const struct tr_chip *c, enum tr_number number, double count, double m, double n, double k);
+double tr_cost_stream(const struct tr_chip *c, double bytes); /* one kernel that moves so many bytes */
+
+/* A group: n ranks, `in` of them joined by the fast link with each other. */
+struct tr_group {
+    double n, in;
+};
+/* The ranks r, r + stride, ... of a machine whose ranks fill it in order. */
+struct tr_group tr_group_of(const struct tr_machine *m, double n, double stride);
+enum tr_collective { TR_COST_ALL_REDUCE, TR_COST_ALL_GATHER, TR_COST_REDUCE_SCATTER, TR_COST_ALL_TO_ALL, TR_COST_SEND };
+/* bytes: of the whole vector (all_gather: gathered; all_to_all: what a rank holds; send: the message). */
+double tr_cost_collective(const struct tr_machine *m, enum tr_collective kind, struct tr_group g, double bytes);
+
+#endif

@@ -1,0 +1,257 @@
+/* machine_file.c - a machine as a file: lines of `key: value`, a subset of YAML that a person can write and a bench can
+ * measure. Lists are [a, b, c]. Unknown keys are errors: a misspelt number would otherwise be a preset's. At most 64
+ * KiB.
+ */
+#include "plan/machine.h"
+#include <stdlib.h>
+
+enum { FILE_MAX = 64 << 10 };
+
+enum key_kind { KEY_REAL, KEY_INT, KEY_BOOL, KEY_LIST_AT, KEY_LIST_RATE };
+struct key {
+    const char *name;
+    enum key_kind kind;
+    size_t at;
+    double scale, lo, hi; /* file unit -> SI; range in the file's unit */
+};
+#define AT(field) offsetof(struct tr_machine, field)
+static const struct key keys[] = {
+    { "fp32_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP32]), 1e12, 0, 1e9 },
+    { "tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_16]), 1e12, 1e-6, 1e9 },
+    { "fp8_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP8]), 1e12, 0, 1e9 },
+    { "fp4_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP4]), 1e12, 0, 1e9 },
+    { "memory_gib", KEY_REAL, AT(chip.memory_bytes), 1073741824.0, 1e-3, 1e9 },
+    { "memory_gbps", KEY_REAL, AT(chip.memory_rate), 1e9, 1e-3, 1e9 },
+    { "units", KEY_INT, AT(chip.n_units), 1, 1, 100000 },
+    { "generation", KEY_INT, AT(chip.generation), 1, 0, 10000 },
+    { "gemm_share", KEY_REAL, AT(chip.gemm_share), 1, 1e-3, 1.5 },
+    { "stream_share", KEY_REAL, AT(chip.stream_share), 1, 1e-3, 1.5 },
+    { "launch_us", KEY_REAL, AT(chip.launch_s), 1e-6, 0, 1e6 },
+    { "gemm_flop", KEY_LIST_AT, AT(chip.gemm), 1, 1, 1e18 },
+    { "gemm_gflops", KEY_LIST_RATE, AT(chip.gemm), 1e9, 1e-3, 1e9 },
+    { "price", KEY_REAL, AT(chip.price), 1, 0, 1e6 },
+    { "chips_per_link", KEY_INT, AT(domain), 1, 1, 1000000 },
+    { "chips_per_host", KEY_INT, AT(node), 1, 1, 1000000 },
+    { "ranks_share_a_chip", KEY_BOOL, AT(is_shared), 1, 0, 1 },
+    { "fast_gbps", KEY_REAL, AT(fast.rate), 1e9, 1e-6, 1e9 },
+    { "fast_share", KEY_REAL, AT(fast.share), 1, 1e-3, 1.5 },
+    { "fast_latency_us", KEY_REAL, AT(fast.latency_s), 1e-6, 0, 1e9 },
+    { "fast_ramp_us", KEY_REAL, AT(fast.ramp_s), 1e-6, 0, 1e9 },
+    { "slow_gbps", KEY_REAL, AT(slow.rate), 1e9, 1e-6, 1e9 },
+    { "slow_share", KEY_REAL, AT(slow.share), 1, 1e-3, 1.5 },
+    { "slow_latency_us", KEY_REAL, AT(slow.latency_s), 1e-6, 0, 1e9 },
+    { "slow_ramp_us", KEY_REAL, AT(slow.ramp_s), 1e-6, 0, 1e9 },
+    { "host_gbps", KEY_REAL, AT(host_rate), 1e9, 1e-6, 1e9 },
+    { "disk_gbps", KEY_REAL, AT(disk_rate), 1e9, 1e-6, 1e9 },
+    { "mttf_hours", KEY_REAL, AT(mttf_hours), 1, 1e-3, 1e12 },
+};
+
+static enum tr_status fail_line(const char *path, int line, const char *what, const char *value)
+{
+    char esc[80];
+    return tr_fail(TR_USAGE, "%s:%d: %s \"%s\"", path, line, what, tr_escape(value, esc, sizeof esc));
+}
+
+static const struct key *key_find(const char *name)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(keys); i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+static const char *key_near(const char *name)
+{
+    const char *names[TR_COUNT_OF(keys)];
+    for (size_t i = 0; i < TR_COUNT_OF(keys); i++)
+        names[i] = keys[i].name;
+    return tr_nearest(name, names, TR_COUNT_OF(keys));
+}
+
+static bool read_real(const struct key *k, const char *text, double *out)
+{
+    double x;
+    if (tr_parse_real(text, &x) != TR_OK || !(x >= k->lo && x <= k->hi))
+        return false;
+    *out = x * k->scale;
+    return true;
+}
+
+/* [1, 2, 3]: in place. */
+static bool read_list(const struct key *k, char *text, struct tr_curve *c)
+{
+    double *to = k->kind == KEY_LIST_AT ? c->at : c->rate;
+    size_t n_text = strlen(text);
+    int n = 0;
+    if (n_text < 3 || text[0] != '[' || text[n_text - 1] != ']')
+        return false;
+    text[n_text - 1] = '\0';
+    for (char *p = text + 1;;) {
+        p += strspn(p, " ");
+        size_t len = strcspn(p, ", ");
+        char *next = p + len + strspn(p + len, " ");
+        bool has_more = *next == ',';
+        if (len == 0 || n == TR_CURVE_MAX || (*next && !has_more))
+            return false;
+        p[len] = '\0';
+        if (!read_real(k, p, &to[n++]))
+            return false;
+        if (!has_more)
+            break;
+        p = next + 1;
+    }
+    for (int i = 1; k->kind == KEY_LIST_AT && i < n; i++)
+        if (to[i] <= to[i - 1])
+            return false;
+    if (c->n > 0 && c->n != n)
+        return false;
+    c->n = n;
+    return true;
+}
+
+static bool set_key(const struct key *k, char *value, struct tr_machine *m)
+{
+    char *field = (char *)m + k->at;
+    double x = 0;
+    if (k->kind == KEY_LIST_AT || k->kind == KEY_LIST_RATE)
+        return read_list(k, value, (struct tr_curve *)(void *)field);
+    if (k->kind == KEY_BOOL) {
+        bool is_true = strcmp(value, "true") == 0;
+        memcpy(field, &is_true, sizeof is_true);
+        return is_true || strcmp(value, "false") == 0;
+    }
+    if (!read_real(k, value, &x))
+        return false;
+    int whole = (int)x;
+    if (k->kind == KEY_INT)
+        memcpy(field, &whole, sizeof whole);
+    else
+        memcpy(field, &x, sizeof x);
+    return k->kind != KEY_INT || whole == x;
+}
+
+static enum tr_status read_line(const char *path, int line, char *key, char *value, struct tr_machine *m)
+{
+    const struct key *k = key_find(key);
+    if (strcmp(key, "base") == 0)
+        return line > 1 && m->domain ? fail_line(path, line, "base must come first:", value)
+                                     : tr_machine_find(value, m);
+    if (!k) {
+        const char *near = key_near(key);
+        char esc[80];
+        return tr_fail(TR_USAGE, "%s:%d: no key \"%s\"%s%s", path, line, tr_escape(key, esc, sizeof esc),
+                       near ? "; did you mean " : "", near ? near : "");
+    }
+    if (!set_key(k, value, m))
+        return fail_line(path, line, k->name, value);
+    return TR_OK;
+}
+
+static enum tr_status check(const char *path, const struct tr_machine *m)
+{
+    if (m->chip.gemm.n > 0 && (m->chip.gemm.at[0] <= 0 || m->chip.gemm.rate[0] <= 0))
+        return tr_fail(TR_USAGE, "%s: gemm_flop and gemm_gflops go together", path);
+    if (m->chip.peak[TR_NUMBER_16] <= 0 || m->chip.memory_bytes <= 0 || m->chip.memory_rate <= 0)
+        return tr_fail(TR_USAGE, "%s: needs base: NAME, or at least tflops, memory_gib and memory_gbps", path);
+    return TR_OK;
+}
+
+enum tr_status tr_machine_read(const char *path, const char *text, struct tr_machine *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_machine m = { .domain = 0 };
+    char line[512], name[sizeof m.name] = "";
+    int n_line = 0;
+    bool is_set = false;
+    for (const char *p = text; *p; p += *p == '\n') {
+        size_t n = strcspn(p, "\n");
+        n_line++;
+        if (n >= sizeof line)
+            return fail_line(path, n_line, "a line of more than 511 bytes", "");
+        memcpy(line, p, n);
+        line[n] = '\0';
+        p += n;
+        line[strcspn(line, "#\r")] = '\0';
+        for (n = strlen(line); n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t'); n--)
+            line[n - 1] = '\0';
+        if (!line[0])
+            continue;
+        char *colon = strchr(line, ':');
+        if (!colon || line[0] == ' ' || (colon[1] != ' ' && colon[1] != '\0'))
+            return fail_line(path, n_line, "not `key: value`:", line);
+        *colon = '\0';
+        char *value = colon + 1 + strspn(colon + 1, " ");
+        if (strcmp(line, "name") == 0) {
+            if (tr_format(name, sizeof name, "%s", value) != TR_OK)
+                return fail_line(path, n_line, "too long a name", value);
+            continue;
+        }
+        if (!is_set && strcmp(line, "base") != 0) {
+            st = tr_machine_find("A100-80GB", &m); /* links and life of a usual box, until the file says otherwise */
+            m.chip = (struct tr_chip){ .n_units = 1, .gemm_share = 1, .stream_share = 1, .price = 0 };
+        }
+        is_set = true;
+        if (st == TR_OK)
+            st = read_line(path, n_line, line, value, &m);
+        if (st != TR_OK)
+            return st;
+    }
+    TR_TRY(check(path, &m));
+    (void)tr_format(m.name, sizeof m.name, "%.60s", name[0] ? name : path);
+    *out = m;
+out:
+    return st;
+}
+
+enum tr_status tr_machine_open(const char *name_or_path, struct tr_machine *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    if (!tr_file_exists(name_or_path))
+        return tr_machine_find(name_or_path, out);
+    enum tr_status st = tr_file_read(name_or_path, FILE_MAX, &text, &n);
+    if (st == TR_OK && strlen(text) != n)
+        st = tr_fail(TR_USAGE, "%s: a zero byte; this is no text", name_or_path);
+    if (st == TR_OK)
+        st = tr_machine_read(name_or_path, text, out);
+    free(text);
+    return st;
+}
+
+static void write_list(const struct key *k, const struct tr_curve *c, struct tr_str *out)
+{
+    const double *from = k->kind == KEY_LIST_AT ? c->at : c->rate;
+    if (c->n == 0)
+        return;
+    tr_str_addf(out, "%s: [", k->name);
+    for (int i = 0; i < c->n; i++)
+        tr_str_addf(out, "%s%.6g", i ? ", " : "", from[i] / k->scale);
+    tr_str_addf(out, "]\n");
+}
+
+void tr_machine_write(const struct tr_machine *m, struct tr_str *out)
+{
+    tr_str_addf(out, "name: %s\n", m->name);
+    for (size_t i = 0; i < TR_COUNT_OF(keys); i++) {
+        const struct key *k = &keys[i];
+        const char *field = (const char *)m + k->at;
+        double x = 0;
+        int whole = 0;
+        bool flag = false;
+        if (k->kind == KEY_LIST_AT || k->kind == KEY_LIST_RATE) {
+            write_list(k, (const struct tr_curve *)(const void *)field, out);
+            continue;
+        }
+        if (k->kind == KEY_BOOL) {
+            memcpy(&flag, field, sizeof flag);
+            tr_str_addf(out, "%s: %s\n", k->name, flag ? "true" : "false");
+            continue;
+        }
+        if (k->kind == KEY_INT)
+            memcpy(&whole, field, sizeof whole);
+        else
+            memcpy(&x, field, sizeof x);
+        x = k->kind == KEY_INT ? whole : x / k->scale;
+        tr_str_addf(out, "%s: %.6g\n", k->name, x);
+    }
+}

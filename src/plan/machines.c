@@ -1,0 +1,199 @@
+/* machines.c - presets: chips by data sheet with measured shares, and the clusters that published results come from.
+ *
+ * Shares of products are the best rates people measured on long runs of large ones (ml-engineering's MAMF), links those
+ * of nccl-tests. What tools/fit-plan changes is in the columns `gemm`, `stream` and `share`; all else is a data sheet.
+ */
+#include "plan/machine.h"
+#include <assert.h>
+#include <stdlib.h>
+
+struct chip_row {
+    const char *name;
+    double fp32, half, fp8, fp4; /* Tflop/s */
+    double gib, tbps;
+    int n_units, generation;
+    double gemm, stream;
+    const char *node; /* its usual one */
+    double price;
+};
+
+static const struct chip_row chips[] = {
+    { "V100-16GB", 15.7, 125, 0, 0, 16, 0.9, 80, 70, 0.75, 0.80, "dgx1", 1.0 },
+    { "V100-32GB", 15.7, 125, 0, 0, 32, 0.9, 80, 70, 0.75, 0.80, "dgx2", 1.2 },
+    { "T4-16GB", 8.1, 65, 0, 0, 15, 0.32, 40, 75, 0.60, 0.80, "pcie3", 0.4 },
+    { "A10-24GB", 31.2, 125, 0, 0, 24, 0.6, 72, 86, 0.75, 0.80, "pcie4", 0.8 },
+    { "A100-40GB", 19.5, 312, 0, 0, 40, 1.555, 108, 80, 0.87, 0.82, "hdr", 1.5 },
+    { "A100-80GB", 19.5, 312, 0, 0, 80, 2.039, 108, 80, 0.87, 0.82, "hdr", 1.8 },
+    { "A100-80GB-PCIe", 19.5, 312, 0, 0, 80, 1.935, 108, 80, 0.75, 0.82, "pcie4", 1.6 },
+    { "H100-80GB", 66.9, 989.4, 1978.9, 0, 80, 3.352, 132, 90, 0.76, 0.85, "ndr", 2.9 },
+    { "H100-80GB-PCIe", 51.2, 756.4, 1512.9, 0, 80, 2.039, 114, 90, 0.65, 0.85, "pcie5", 2.4 },
+    { "H100-96GB-500W", 66.9, 989.4, 1978.9, 0, 96, 2.4, 132, 90, 0.62, 0.85, "ndr", 2.7 },
+    { "H200-141GB", 66.9, 989.4, 1978.9, 0, 141, 4.8, 132, 90, 0.79, 0.85, "ndr", 3.6 },
+    { "GH200-96GB", 66.9, 989.4, 1978.9, 0, 96, 4.0, 132, 90, 0.80, 0.85, "ndr", 3.2 },
+    { "H800-80GB", 66.9, 989.4, 1978.9, 0, 80, 3.352, 132, 90, 0.76, 0.85, "ib50", 2.5 },
+    { "B200-180GB", 80, 2250, 4500, 9000, 180, 7.7, 148, 100, 0.74, 0.85, "dgx-b200", 5.5 },
+    { "B300-288GB", 80, 2250, 4500, 13500, 288, 8.0, 148, 103, 0.75, 0.85, "dgx-b300", 6.5 },
+    { "GB200-186GB", 80, 2450, 4900, 9800, 186, 8.0, 148, 100, 0.72, 0.85, "nvl72", 6.0 },
+    { "GB300-288GB", 80, 2500, 5000, 15000, 288, 8.0, 148, 103, 0.73, 0.85, "nvl72", 7.0 },
+    { "L40S-48GB", 91.6, 362, 733, 0, 48, 0.864, 142, 89, 0.65, 0.82, "pcie4", 0.9 },
+    { "RTX3090-24GB", 35.6, 71, 0, 0, 24, 0.936, 82, 86, 0.85, 0.85, "pcie4", 0.25 },
+    { "RTX4090-24GB", 82.6, 165.2, 330.3, 0, 24, 1.008, 128, 89, 0.90, 0.88, "pcie4", 0.4 },
+    { "RTX5090-32GB", 104.8, 209.5, 419, 838, 32, 1.792, 170, 120, 0.90, 0.88, "pcie5", 0.6 },
+    { "MI300X-192GB", 163.4, 1307.4, 2614.9, 0, 192, 5.3, 304, 0, 0.51, 0.80, "infinity", 2.2 },
+};
+
+struct cluster_row {
+    const char *name;
+    int domain, node;        /* chips that the fast link joins; chips of a host */
+    double fast, fast_share; /* GB/s, one direction, of one chip; 0: by the chip */
+    double slow, slow_share;
+    double slow_us; /* latency */
+};
+
+/* fast 0: NVLink of the chip's generation. */
+static const struct cluster_row clusters[] = {
+    { "dgx1", 8, 8, 0, 0, 6.25, 0.85, 20 },
+    { "dgx2", 16, 16, 0, 0, 6.25, 0.85, 20 },
+    { "hdr", 8, 8, 0, 0, 25, 0.92, 15 },
+    { "ndr", 8, 8, 0, 0, 50, 0.90, 15 },
+    { "xdr", 8, 8, 0, 0, 100, 0.88, 15 },
+    { "roce200", 8, 8, 0, 0, 25, 0.80, 20 },
+    { "roce400", 8, 8, 0, 0, 50, 0.80, 20 },
+    { "ethernet100", 8, 8, 0, 0, 1.56, 0.70, 50 },
+    { "efa", 8, 8, 0, 0, 50, 0.72, 30 },
+    { "pcie3", 1, 8, 12, 0.8, 1.5, 0.8, 30 },
+    { "pcie4", 1, 8, 24, 0.8, 3.1, 0.8, 30 },
+    { "pcie5", 1, 8, 48, 0.8, 6.2, 0.8, 30 },
+    { "selene", 8, 8, 0, 0, 25, 0.92, 15 },
+    { "superpod", 8, 8, 0, 0, 25, 0.92, 15 },
+    { "jeanzay-opa", 8, 8, 0, 0, 6.25, 0.81, 25 },
+    { "megascale", 8, 8, 0, 0, 25, 0.88, 20 },
+    { "mosaic-roce1600", 8, 8, 0, 0, 25, 0.80, 20 },
+    { "meta", 8, 8, 0, 0, 25, 0.80, 20 },
+    { "azure", 8, 8, 0, 0, 25, 0.85, 20 },
+    { "ibm-400g", 8, 8, 0, 0, 6.25, 0.85, 20 },
+    { "ibm-800g", 8, 8, 0, 0, 12.5, 0.85, 20 },
+    { "meta-roce2000", 8, 8, 0, 0, 31.25, 0.80, 20 },
+    { "sea-roce", 8, 8, 0, 0, 25, 0.80, 20 },
+    { "nv-ndr", 8, 8, 0, 0, 50, 0.92, 15 },
+    { "eos-ndr", 8, 8, 0, 0, 50, 0.92, 15 },
+    { "meta-roce", 8, 8, 0, 0, 50, 0.85, 20 },
+    { "grandteton", 8, 8, 0, 0, 50, 0.80, 20 },
+    { "mosaic", 8, 8, 0, 0, 50, 0.80, 20 },
+    { "hf-efa", 8, 8, 0, 0, 50, 0.60, 30 },
+    { "cx7-400", 8, 8, 0, 0, 50, 0.85, 15 },
+    { "ib50", 8, 8, 200, 0.8, 50, 0.80, 15 },
+    { "dgx", 8, 8, 0, 0, 50, 0.90, 15 },
+    { "node", 8, 8, 0, 0, 50, 0.90, 15 },
+    { "dgx-b200", 8, 8, 0, 0, 50, 0.90, 15 },
+    { "dgx-b300", 8, 8, 0, 0, 100, 0.88, 15 },
+    { "nvl72", 72, 4, 0, 0, 50, 0.90, 15 },
+    { "infinity", 8, 8, 448, 0.7, 50, 0.80, 20 },
+};
+
+/* NVLink by generation: GB/s one direction, what collectives get of it, latency and ramp in us (nccl-tests). */
+static struct tr_link nvlink_of(int generation)
+{
+    static const struct {
+        int generation;
+        double rate, share, latency_us, ramp_us;
+    } rows[] = {
+        { 70, 150, 0.80, 25, 200 }, { 80, 300, 0.78, 25, 180 }, { 90, 450, 0.84, 18, 100 }, { 100, 900, 0.80, 18, 100 }
+    };
+    size_t i = TR_COUNT_OF(rows) - 1;
+    while (i > 0 && rows[i].generation > generation)
+        i--;
+    return (struct tr_link){ rows[i].rate * 1e9, rows[i].share, rows[i].latency_us * 1e-6, rows[i].ramp_us * 1e-6 };
+}
+
+static const struct chip_row *chip_find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(chips); i++) /* the whole name, or up to its size: "H100" is the first H100 */
+        if (strncasecmp(chips[i].name, name, n) == 0 && (chips[i].name[n] == '\0' || chips[i].name[n] == '-'))
+            return &chips[i];
+    return NULL;
+}
+
+static const struct cluster_row *cluster_find(const char *name)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(clusters); i++)
+        if (strcasecmp(clusters[i].name, name) == 0)
+            return &clusters[i];
+    return NULL;
+}
+
+static enum tr_status fail_unknown(const char *what, const char *name, bool is_chip)
+{
+    const char *names[TR_COUNT_OF(chips) + TR_COUNT_OF(clusters)];
+    size_t n = 0;
+    char esc[80];
+    for (size_t i = 0; is_chip && i < TR_COUNT_OF(chips); i++)
+        names[n++] = chips[i].name;
+    for (size_t i = 0; !is_chip && i < TR_COUNT_OF(clusters); i++)
+        names[n++] = clusters[i].name;
+    const char *near = tr_nearest(name, names, n);
+    return tr_fail(TR_USAGE, "no %s \"%s\"%s%s; trireme plan --machine list shows what there is", what,
+                   tr_escape(name, esc, sizeof esc), near ? "; did you mean " : "", near ? near : "");
+}
+
+static void fill(const struct chip_row *r, const struct cluster_row *c, struct tr_machine *out)
+{
+    *out = (struct tr_machine){ .domain = c->domain,
+                                .node = c->node,
+                                .slow = { c->slow * 1e9, c->slow_share, c->slow_us * 1e-6, 200e-6 },
+                                .fast = nvlink_of(r->generation),
+                                .host_rate = r->generation >= 90 ? 50e9 : 22e9,
+                                .disk_rate = 2e9,
+                                .mttf_hours = 50e3 };
+    if (c->fast > 0)
+        out->fast = (struct tr_link){ c->fast * 1e9, c->fast_share, 25e-6, 150e-6 };
+    out->chip = (struct tr_chip){ .peak = { r->fp32 * 1e12, r->half * 1e12, r->fp8 * 1e12, r->fp4 * 1e12 },
+                                  .memory_bytes = r->gib * 1024 * 1024 * 1024,
+                                  .memory_rate = r->tbps * 1e12,
+                                  .n_units = r->n_units,
+                                  .generation = r->generation,
+                                  .gemm_share = r->gemm,
+                                  .stream_share = r->stream,
+                                  .launch_s = 3e-6,
+                                  .price = r->price };
+    (void)tr_format(out->chip.name, sizeof out->chip.name, "%s", r->name);
+    (void)tr_format(out->name, sizeof out->name, "%s@%s", r->name, c->name);
+}
+
+enum tr_status tr_machine_find(const char *name, struct tr_machine *out)
+{
+    char chip[64], first[64];
+    const char *at = strchr(name, '@');
+    size_t n = at ? (size_t)(at - name) : strlen(name);
+    if (n == 0 || n >= sizeof chip || strlen(name) > 127)
+        return tr_fail(TR_USAGE, "a machine is CHIP or CHIP@CLUSTER, like H100-80GB@nv-ndr");
+    memcpy(chip, name, n);
+    chip[n] = '\0';
+    const struct chip_row *r = chip_find(chip, n);
+    if (!r) { /* "B200-192GB": another size of a chip we know is not that chip, but its bare name is */
+        memcpy(first, chip, sizeof first);
+        first[strcspn(first, "-")] = '\0';
+        r = strchr(chip, '-') ? NULL : chip_find(first, strlen(first));
+    }
+    if (!r)
+        return fail_unknown("chip", chip, true);
+    const struct cluster_row *c = cluster_find(at ? at + 1 : r->node);
+    if (!c)
+        return fail_unknown("cluster", at + 1, false);
+    if (at && strcasecmp(at + 1, "dgx") == 0 && cluster_find(r->node)) /* NVIDIA's own box of that chip */
+        c = cluster_find(r->node);
+    fill(r, c, out);
+    return TR_OK;
+}
+
+void tr_machine_list(struct tr_str *out)
+{
+    tr_str_addf(out, "chips (CHIP, or CHIP@CLUSTER)\n");
+    for (size_t i = 0; i < TR_COUNT_OF(chips); i++)
+        tr_str_addf(out, "  %-16s %7.1f Tflop/s 16-bit  %4.0f GiB  %5.2f TB/s  usual cluster %-8s  $%.2f/h\n",
+                    chips[i].name, chips[i].half, chips[i].gib, chips[i].tbps, chips[i].node, chips[i].price);
+    tr_str_addf(out, "clusters\n");
+    for (size_t i = 0; i < TR_COUNT_OF(clusters); i++)
+        tr_str_addf(out, "  %-16s %2d chips on a fast link, %6.2f GB/s a chip beyond it\n", clusters[i].name,
+                    clusters[i].domain, clusters[i].slow);
+}

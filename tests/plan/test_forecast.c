@@ -1,0 +1,238 @@
+/* The forecast: published memory tables to their rounding, bubbles as the closed forms, machines by name and by file,
+ * and sizes that cannot be refused with what can. */
+#include "plan/plan.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static void near(double got, double want, double bound, const char *what)
+{
+    if (!(fabs(got - want) <= bound))
+        fail_msg("%s: %.9g is not %.9g +- %.3g", what, got, want, bound);
+}
+
+static void zero_table_1_to_its_printed_rounding(void **state)
+{
+    static const double dp[] = { 1, 4, 16, 64, 256, 1024 }, params[] = { 7.5, 128, 1000 };
+    static const double cell[6][3][3] = { /* dp, model, stage; GB */
+                                          { { 120, 120, 120 }, { 2048, 2048, 2048 }, { 16000, 16000, 16000 } },
+                                          { { 52.5, 41.3, 30 }, { 896, 704, 512 }, { 7000, 5500, 4000 } },
+                                          { { 35.6, 21.6, 7.5 }, { 608, 368, 128 }, { 4750, 2875, 1000 } },
+                                          { { 31.4, 16.6, 1.88 }, { 536, 284, 32 }, { 4187, 2218, 250 } },
+                                          { { 30.4, 15.4, 0.47 }, { 518, 263, 8 }, { 4046, 2054, 62.5 } },
+                                          { { 30.1, 15.1, 0.12 }, { 513, 257, 2 }, { 4011, 2013, 15.6 } }
+    };
+    (void)state;
+    for (int d = 0; d < 6; d++)
+        for (int m = 0; m < 3; m++)
+            for (int z = 0; z < 3; z++) {
+                double got = tr_zero_bytes(z + 1, dp[d]) * params[m], want = cell[d][m][z];
+                /* printed with one decimal below 100 (two below 2), whole above; the paper cuts some and rounds others
+                 */
+                double unit = want < 2 ? 0.01 : want < 100 ? 0.1 : 1;
+                near(got, want, unit, "cell");
+            }
+}
+
+static struct tr_ask gpt(double layers, double hidden, double heads, int pp, int chunks, enum tr_keep keep, bool sp)
+{
+    static struct tr_machine m;
+    assert_int_equal(tr_machine_find("A100-80GB@selene", &m), TR_OK);
+    return (struct tr_ask){ .shape = { .layers = layers,
+                                       .hidden = hidden,
+                                       .heads = heads,
+                                       .kv_heads = heads,
+                                       .head_dim = hidden / heads,
+                                       .ffn = 4 * hidden,
+                                       .vocab = 51200,
+                                       .is_tied = true },
+                            .machine = &m,
+                            .impl = tr_impl_find("megatron-2022"),
+                            .tp = 8,
+                            .pp = pp,
+                            .chunks = chunks,
+                            .cp = 1,
+                            .dp = 1,
+                            .ep = 1,
+                            .has_sp = sp,
+                            .seq = 2048,
+                            .micro = pp == 1 ? 4 : 1,
+                            .global = pp == 1 ? 4 : 8 * pp,
+                            .number = TR_NUMBER_16,
+                            .param_bytes = 2,
+                            .grad_bytes = 4,
+                            .state_bytes = 12,
+                            .keep = keep };
+}
+
+static void korthikanti_figure_1_exactly(void **state)
+{
+    static const struct {
+        double layers, hidden, heads;
+        int pp, chunks;
+        double all, selective; /* GiB */
+    } rows[] = { { 48, 6144, 64, 1, 1, 59.25, 9.5625 },
+                 { 96, 12288, 96, 8, 3, 66.84375, 12.3515625 },
+                 { 105, 20480, 128, 35, 3, 114.0234375, 23.076171875 },
+                 { 128, 25600, 160, 64, 1, 131.25, 26.5625 } };
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        struct tr_ask a =
+            gpt(rows[i].layers, rows[i].hidden, rows[i].heads, rows[i].pp, rows[i].chunks, TR_KEEP_ALL, false);
+        near(tr_korthikanti_bytes(&a) / 1073741824.0, rows[i].all, 1e-6, "all kept");
+        a.keep = TR_KEEP_CORE;
+        a.has_sp = true;
+        near(tr_korthikanti_bytes(&a) / 1073741824.0, rows[i].selective, 1e-6, "selective with sequence parallel");
+    }
+}
+
+/* F, B and W of any size, the same on every stage: what idles is what the papers say. */
+static void bubbles_are_the_closed_forms(void **state)
+{
+    static const struct {
+        const char *name;
+        int p, v, m;
+    } cases[] = { { "gpipe", 4, 1, 8 },        { "1f1b", 4, 1, 8 }, { "1f1b", 8, 1, 32 }, { "interleaved", 4, 3, 8 },
+                  { "interleaved", 8, 2, 16 }, { "zb", 4, 1, 12 },  { "zb", 8, 1, 24 } };
+    double F = 1.25, B = 1.25, W = 1.25;
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
+        int p = cases[i].p, v = cases[i].v, m = cases[i].m;
+        struct tr_order *o = NULL;
+        struct tr_order_times t;
+        double(*turn)[4] = calloc((size_t)(p * v), sizeof *turn);
+        assert_non_null(turn);
+        for (int k = 0; k < p * v; k++) {
+            turn[k][TR_DO_FORWARD] = F / v;
+            turn[k][TR_DO_BACKWARD] = (B + W) / v;
+            turn[k][TR_DO_BACKWARD_INPUT] = B / v;
+            turn[k][TR_DO_BACKWARD_WEIGHT] = W / v;
+        }
+        struct tr_order_costs costs = { .turn = (const double(*)[4])turn };
+        assert_int_equal(tr_order_open(cases[i].name, p, v, m, &o), TR_OK);
+        assert_int_equal(tr_order_play_costs(o, &costs, &t, NULL, NULL), TR_OK);
+        bool is_zb = strcmp(cases[i].name, "zb") == 0;
+        double bubble = is_zb ? (p - 1) * (F + B - W) : (p - 1) * (F + B + W) / v;
+        near(t.length, m * (F + B + W) + bubble, 1e-9, cases[i].name);
+        tr_order_close(o);
+        free(turn);
+    }
+}
+
+/* A long run of micro-batches is played only at its ends: the rest must go on in a straight line. */
+static void many_micro_batches_cost_the_busiest_rank_each(void **state)
+{
+    struct tr_forecast a, b;
+    struct tr_ask ask = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
+    (void)state;
+    ask.global = 200;
+    assert_int_equal(tr_forecast(&ask, &a), TR_OK);
+    ask.global = 400;
+    assert_int_equal(tr_forecast(&ask, &b), TR_OK);
+    near(b.bubble_s / a.bubble_s, 1, 0.5, "the bubble does not grow with micro-batches but for the last stage's head");
+    assert_true(b.step_s > 1.8 * a.step_s && b.step_s < 2 * a.step_s);
+}
+
+static void machines_are_found_by_name_and_misspelt_ones_named(void **state)
+{
+    static const char *const there[] = { "A100-80GB@selene",
+                                         "A100-80GB@jeanzay-opa",
+                                         "A100-40GB@mosaic-roce1600",
+                                         "H100-80GB@nv-ndr",
+                                         "H100-96GB-500W@grandteton",
+                                         "H200-141GB@cx7-400",
+                                         "H800-80GB@ib50",
+                                         "B200-180GB@dgx",
+                                         "B300@dgx",
+                                         "GB200@nvl72",
+                                         "GB300@nvl72",
+                                         "V100-32GB@dgx2",
+                                         "H100",
+                                         "RTX4090-24GB",
+                                         "MI300X-192GB",
+                                         "L40S-48GB" };
+    struct tr_machine m;
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(there); i++)
+        if (tr_machine_find(there[i], &m) != TR_OK)
+            fail_msg("%s: %s", there[i], tr_error_text());
+    assert_int_equal(tr_machine_find("H100-80GB@nv-ndt", &m), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "nv-ndr"));
+    assert_int_equal(tr_machine_find("A100-8GB", &m), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "A100-80GB"));
+    assert_int_equal(tr_machine_find("", &m), TR_USAGE);
+    assert_int_equal(tr_machine_find("@selene", &m), TR_USAGE);
+}
+
+static void a_machine_written_is_the_machine_read(void **state)
+{
+    struct tr_machine a, b;
+    struct tr_str one = { 0 }, two = { 0 };
+    (void)state;
+    assert_int_equal(tr_machine_find("H100-80GB@nv-ndr", &a), TR_OK);
+    a.chip.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 1e11, 4e11 } };
+    tr_machine_write(&a, &one);
+    assert_int_equal(tr_machine_read("file", one.p, &b), TR_OK);
+    tr_machine_write(&b, &two);
+    assert_string_equal(one.p, two.p);
+    tr_str_release(&one);
+    tr_str_release(&two);
+}
+
+static void a_bad_machine_file_is_refused_with_its_line(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } rows[] = { { "base: H100\nmemory_gbbs: 1\n", "file:2: no key \"memory_gbbs\"; did you mean memory_gbps" },
+                 { "base: H100\ntflops: -1\n", "file:2: tflops" },
+                 { "base: H100\ntflops: 1e400\n", "file:2: tflops" },
+                 { "base: H100\ngemm_flop: [1, 2\n", "file:2: gemm_flop" },
+                 { "base: H100\ngemm_flop: [2, 1]\n", "file:2: gemm_flop" },
+                 { "base: H100\ngemm_flop: [1, 2]\n", "go together" },
+                 { "base: H1\n", "no chip" },
+                 { "nonsense\n", "file:1: not `key: value`" },
+                 { "price: 3\n", "needs base" },
+                 { "", "needs base" } };
+    struct tr_machine m;
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        assert_int_equal(tr_machine_read("file", rows[i].text, &m), TR_USAGE);
+        if (!strstr(tr_error_text(), rows[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", tr_error_text(), rows[i].says);
+    }
+}
+
+static void sizes_that_cannot_be_are_refused_with_what_can(void **state)
+{
+    struct tr_forecast f;
+    struct tr_ask a = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
+    (void)state;
+    a.tp = 7;
+    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "try 6"));
+    a.tp = 8;
+    a.pp = 500;
+    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
+    a.pp = 8;
+    a.shape.layers = 1e300;
+    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
+    a.shape.layers = NAN;
+    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(zero_table_1_to_its_printed_rounding),
+        cmocka_unit_test(korthikanti_figure_1_exactly),
+        cmocka_unit_test(bubbles_are_the_closed_forms),
+        cmocka_unit_test(many_micro_batches_cost_the_busiest_rank_each),
+        cmocka_unit_test(machines_are_found_by_name_and_misspelt_ones_named),
+        cmocka_unit_test(a_machine_written_is_the_machine_read),
+        cmocka_unit_test(a_bad_machine_file_is_refused_with_its_line),
+        cmocka_unit_test(sizes_that_cannot_be_are_refused_with_what_can),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
