@@ -57,6 +57,7 @@ enum tr_train_on { TR_TRAIN_ON_ASSISTANT, TR_TRAIN_ON_LAST, TR_TRAIN_ON_COMPLETI
 enum tr_packing_choice { TR_PACKING_AUTO, TR_PACKING_STREAM, TR_PACKING_BESTFIT, TR_PACKING_NONE };
 enum tr_long_documents { TR_LONG_SPLIT, TR_LONG_CUT };
 enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROOF_NONE };
+enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -125,6 +126,11 @@ struct tr_config {
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
+
+    /* faults */
+    enum tr_nonfinite nonfinite;
+    int64_t nonfinite_budget;
+    double spike_zscore; /* 0 = off */
 
     /* precision */
     enum tr_dtype dtype, master_dtype, grad_dtype, moment_dtype, reduce_dtype;

@@ -116,6 +116,7 @@ static const struct choice longs[] = { { "split", TR_LONG_SPLIT }, { "cut", TR_L
 static const struct choice proofs[] = {
     { "auto", TR_DATA_PROOF_AUTO }, { "full", TR_DATA_PROOF_FULL }, { "none", TR_DATA_PROOF_NONE }, { NULL, 0 }
 };
+static const struct choice nonfinites[] = { { "skip", TR_NONFINITE_SKIP }, { "stop", TR_NONFINITE_STOP }, { NULL, 0 } };
 static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "program", TR_SHOW_PROGRAM },
                                        { "schedule", TR_SHOW_SCHEDULE },
@@ -206,6 +207,10 @@ const struct option tr_options[] = {
     INT(replica_check_steps, "log", "", RUN, "0", 0, MANY, "compare the bits of replicas every N steps; 0 = never"),
     INT(grad_norm_steps, "log", "", RUN, "0", 0, MANY, "every parameter's gradient norm into grad_norms.jsonl every N steps; 0 = never"),
 
+    CHOICE(nonfinite, "fault", "", RUN, "skip", nonfinites, "a step whose loss or gradient is not finite: leave the parameters and go on, or stop"),
+    INT(nonfinite_budget, "fault", "", RUN, "3", 0, MANY, "steps of a run that may be skipped before it stops"),
+    REAL(spike_zscore, "fault", "", RUN, "10", 0, 1e6, false, "a loss or gradient norm so many deviations above the last steps is computed twice and reported; 0 = off"),
+
     CHOICE(dtype, "precision", "torch_dtype", ENGINE | VERB(INIT), "float32", dtypes, "type of weights and activations in compute"),
     CHOICE(master_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the weights the optimizer updates"),
     CHOICE(grad_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients are summed in"),
@@ -257,7 +262,7 @@ const struct rewrite tr_rewrites[] = {
 };
 /* clang-format on */
 
-const char *const tr_groups[] = { "run",       "model",  "data", "train", "optim",    "log",
+const char *const tr_groups[] = { "run",       "model",  "data", "train", "optim",    "log", "fault",
                                   "precision", "engine", "mesh", "bench", "generate", NULL };
 
 _Static_assert(TR_COUNT_OF(tr_options) <= N_OPTIONS_MAX, "raise N_OPTIONS_MAX");

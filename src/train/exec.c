@@ -491,22 +491,6 @@ static enum tr_status settle_all(struct tr_exec *e)
     return st;
 }
 
-enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
-                                 double *loss_sum)
-{
-    const struct tr_schedule *s = &e->c->train;
-    enum tr_status st = TR_OK;
-    begin_step(e, values);
-    send_batches(e, e->c->model, micro, e->c->opt.n_micro);
-    for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++)
-        TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
-    TR_TRY(settle_all(e));
-    TR_TRY(tr_exec_read_losses(e, loss_sum));
-    TR_TRY(e->dev->ops->sync(e->dev));
-out:
-    return st;
-}
-
 /* Where a test may end a rank in a step (T1), one place for each kind of action. */
 static enum tr_status pass_action(enum tr_action_kind kind)
 {
@@ -527,38 +511,79 @@ static enum tr_status pass_action(enum tr_action_kind kind)
     return tr_failpoint(points[kind]);
 }
 
-enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
-                            const float values[TR_STEP_COUNT], struct tr_step_result *out)
+/* The actions in front of the clip: forward, backward, and the sums over ranks. */
+static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT])
 {
     const struct tr_schedule *s = &e->c->train;
-    struct tr_step_result r = { 0 };
     enum tr_status st = TR_OK;
     begin_step(e, values);
     send_batches(e, e->c->model, micro, e->c->opt.n_micro);
-    for (int i = 0; i < s->n_actions; i++) {
-        const struct tr_action *a = &s->action[i];
-        TR_TRY(pass_action(a->kind));
-        switch (a->kind) {
-        case TR_DO_CLIP:
-            TR_TRY(settle_all(e));
-            run_norm(e);
-            TR_TRY(tr_exec_read_losses(e, &r.loss_sum));
-            TR_TRY(run_clip(e, cfg->max_grad_norm, &r.grad_norm));
-            if (!isfinite(r.loss_sum) || !isfinite(r.grad_norm))
-                TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
-                               r.loss_sum, r.grad_norm));
-            break;
-        case TR_DO_UPDATE:
-            run_update(e, cfg->optim, a->segment);
-            break;
-        default:
-            TR_TRY(run_action(e, e->c->model, s, a, micro));
-        }
+    for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++) {
+        TR_TRY(pass_action(s->action[i].kind));
+        TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
+        tr_exec_poison(e, &s->action[i]);
+        if (e->on_action)
+            e->on_action(e->on_action_ctx, &s->action[i]);
     }
     TR_TRY(settle_all(e));
-    r.wait_s = (double)e->wait_us * 1e-6;
-    *out = r;
+out:
+    return st;
+}
+
+enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
+                                 double *loss_sum)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(make_gradients(e, micro, values));
+    TR_TRY(tr_exec_read_losses(e, loss_sum));
     TR_TRY(e->dev->ops->sync(e->dev));
+out:
+    return st;
+}
+
+enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
+                               const float values[TR_STEP_COUNT], struct tr_step_result *out)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(make_gradients(e, micro, values));
+    TR_TRY(pass_action(TR_DO_CLIP));
+    run_norm(e);
+    TR_TRY(tr_exec_read_losses(e, &out->loss_sum));
+    TR_TRY(run_clip(e, cfg->max_grad_norm, &out->grad_norm));
+out:
+    return st;
+}
+
+enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out)
+{
+    const struct tr_schedule *s = &e->c->train;
+    enum tr_status st = TR_OK;
+    int i = 0;
+    while (s->action[i].kind != TR_DO_CLIP)
+        i++;
+    for (i++; i < s->n_actions; i++) {
+        TR_TRY(pass_action(s->action[i].kind));
+        if (s->action[i].kind == TR_DO_UPDATE)
+            run_update(e, cfg->optim, s->action[i].segment);
+        else
+            TR_TRY(run_action(e, e->c->model, s, &s->action[i], NULL));
+    }
+    TR_TRY(settle_all(e));
+    out->wait_s = (double)e->wait_us * 1e-6;
+    TR_TRY(e->dev->ops->sync(e->dev));
+out:
+    return st;
+}
+
+enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
+                            const float values[TR_STEP_COUNT], struct tr_step_result *out)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_exec_measure(e, cfg, micro, values, out));
+    if (!isfinite(out->loss_sum) || !isfinite(out->grad_norm))
+        TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
+                       out->loss_sum, out->grad_norm));
+    TR_TRY(tr_exec_update(e, cfg, out));
 out:
     return st;
 }

@@ -28,6 +28,8 @@ struct tr_exec {
     int gathered;         /* home that tr_exec_gather last put in place; -1: none */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
+    void (*on_action)(void *ctx, const struct tr_action *a); /* after each action of gradients; NULL: nobody looks */
+    void *on_action_ctx;
 };
 
 /* Arrays of one batch of n tokens inside mem (tr_batch_bytes(n) bytes, 64-byte aligned). */
@@ -45,6 +47,11 @@ struct tr_step_result {
     double loss_sum, grad_norm; /* loss_sum: over the valid targets of the micro-batches given */
     double wait_s;              /* for other pipeline stages */
 };
+/* A step in two parts. Measure: gradients, loss, norm and clip factor, the same on all ranks and as often as wanted.
+ * Update: the parameters, which nothing changed before. */
+enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
+                               const float values[TR_STEP_COUNT], struct tr_step_result *out);
+enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out);
 /* One optimizer step: n_micro micro-batches in host memory; values = the step buffer (clip is filled in here). */
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                             const float values[TR_STEP_COUNT], struct tr_step_result *out);

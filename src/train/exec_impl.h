@@ -32,6 +32,10 @@ void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, boo
 enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c);                 /* exec_ring.c */
 enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c);             /* all_to_all */
 
+/* Is everything in the view finite? On any device; between the actions of gradients. */
+bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v);
+void tr_exec_poison(struct tr_exec *e, const struct tr_action *a); /* numbers.c: the fault that tests plant */
+
 /* exec_pipe.c: what stages say to each other. */
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);

@@ -33,9 +33,10 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_conf
 {
     tr_str_addf(out,
                 "{\"schema\": %d, \"run\": \"%s\", \"generation\": %" PRId64 ", \"step\": %" PRId64
-                ", \"total_steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"samples\": %" PRId64 ", \"inputs\": ",
+                ", \"total_steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"samples\": %" PRId64
+                ", \"skipped\": %" PRId64 ", \"inputs\": ",
                 STATE_SCHEMA, s->run_id, s->generation, s->step, total_steps, s->tokens,
-                s->step * cfg->train_batch_size);
+                s->step * cfg->train_batch_size, s->skipped);
     add_inputs(cfg, data, out);
     tr_str_addf(out, ", \"config\": ");
     tr_config_json(cfg, false, out);
@@ -83,7 +84,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     char path[TR_PATH_MAX];
     cJSON *j = NULL;
     const char *run = NULL;
-    int64_t schema = 0, generation = 0, step = 0, tokens = 0;
+    int64_t schema = 0, generation = 0, step = 0, tokens = 0, skipped = 0;
     TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
     TR_TRY(tr_json_load(path, 1 << 20, &j));
     TR_TRY(tr_json_int(j, "schema", true, 1, INT64_C(1) << 52, &schema));
@@ -94,6 +95,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     TR_TRY(tr_json_int(j, "generation", true, 0, INT64_C(1) << 52, &generation));
     TR_TRY(tr_json_int(j, "step", true, 0, INT64_C(1) << 52, &step));
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
+    TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), cfg, data));
     if (step > total_steps)
         TR_TRY(tr_fail(TR_USAGE,
@@ -104,6 +106,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     s->generation = generation + 1;
     s->step = step;
     s->tokens = tokens;
+    s->skipped = skipped;
 out:
     cJSON_Delete(j);
     return st;

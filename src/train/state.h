@@ -7,6 +7,7 @@
 struct tr_run_state {
     char run_id[TR_CKPT_RUN_ID_MAX];
     int64_t step, tokens, generation;
+    int64_t skipped; /* steps whose numbers were not finite */
 };
 
 enum tr_status tr_state_new(struct tr_run_state *s); /* a fresh run id */

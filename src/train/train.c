@@ -5,6 +5,7 @@
  */
 #include "train/train.h"
 #include "train/debug.h"
+#include "train/numbers.h"
 #include "train/state.h"
 #include <math.h>
 #include <signal.h>
@@ -42,6 +43,7 @@ struct trainer {
     struct tr_mesh *mesh; /* NULL: alone */
     struct tr_exec *e;
     struct tr_debug *debug; /* NULL: nobody asked */
+    struct tr_numbers *numbers;
     struct tr_tokenizer *tok;
     struct tr_data *data, *eval_data;
     struct tr_ckpt_lock *lock;
@@ -226,6 +228,7 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_observe_open(&opt, &t->ob));
     if (notes.n)
         tr_observe_say(t->ob, notes.p);
+    TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->numbers));
     TR_TRY(load(t, &save_dtype));
     TR_TRY(tr_failpoint("train.has_loaded"));
     struct tr_store store = tr_exec_store(t->e);
@@ -302,6 +305,7 @@ static enum tr_status save(struct trainer *t, int64_t step)
     int64_t start = tr_clock_us();
     t->state.step = step;
     t->state.tokens = t->tokens_done;
+    t->state.skipped = tr_numbers_skipped(t->numbers);
     TR_TRY(tr_state_write(&t->state, t->cfg, t->data, t->total_steps, &state));
     TR_TRY(tr_trainer_state_write(t->cfg, t->data, t->events_path, step, t->total_steps, t->tokens_done,
                                   t->flops_per_token, &hf));
@@ -360,11 +364,24 @@ static enum tr_status next_batch(struct trainer *t, struct tr_step_batch **out, 
     return st;
 }
 
+/* A step whose numbers nobody believed (faults D1, D2). */
+static void tell_odd(struct trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v)
+{
+    char cause[sizeof v->cause + 128];
+    (void)snprintf(cause, sizeof cause, "step %" PRId64 " of samples %" PRIu64 "..%" PRIu64 ": %s", step,
+                   b->first_sample, b->first_sample + b->n_samples - 1, v->cause);
+    struct tr_event_fault f = {
+        .rank = v->rank, .host = "", .phase = "step", .action = v->is_skipped ? "skipped" : "judged", .cause = cause
+    };
+    tr_observe_fault(t->ob, &f);
+}
+
 static enum tr_status one_step(struct trainer *t, int64_t step)
 {
     enum tr_status st = TR_OK;
     struct tr_step_batch *b = NULL;
     struct tr_step_result r;
+    struct tr_verdict verdict;
     float values[TR_STEP_COUNT];
     double wait_s = 0;
     int64_t start = tr_clock_us();
@@ -372,7 +389,9 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     TR_BUG_ON(!b || b->step != (uint64_t)step);
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
     int64_t begin = tr_clock_us();
-    st = tr_exec_step(t->e, t->cfg, b->micro, values, &r);
+    st = tr_numbers_step(t->numbers, b, values, &r, &verdict);
+    if (verdict.is_odd)
+        tell_odd(t, step + 1, b, &verdict);
     if (st != TR_OK)
         return tr_fail_at(st, "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64 ": ", step + 1, b->first_sample,
                           b->first_sample + b->n_samples - 1);
@@ -508,6 +527,7 @@ static void close_run(struct trainer *t)
     tr_saver_close(t->saver);
     tr_observe_close(t->ob);
     tr_debug_close(t->debug);
+    tr_numbers_close(t->numbers);
     tr_exec_close(t->e);
     tr_device_close(&t->dev);
     tr_mesh_close(t->mesh);

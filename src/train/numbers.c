@@ -1,0 +1,397 @@
+/* numbers.c - the judge of each step's loss and gradient norm.
+ *
+ * Losses and norms are the same on all ranks when they are judged, so all decide alike without asking. Looking for the
+ * origin costs nothing while all is well: a step in doubt is run again, and only then is every activation and gradient
+ * looked at, before sums over ranks spread what is wrong. Rejected: checks in every step (a read of all activations),
+ * and asking each rank for its own non-finite flag (it names a rank, not a tensor).
+ */
+#include "train/numbers.h"
+#include "train/exec_impl.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { N_HISTORY = 32, N_HISTORY_MIN = 16 };
+enum { LOSS, NORM, N_SERIES };
+
+/* Where something is not finite, in the order of trust: what comes first is the cause of what comes later. */
+enum kind { NOWHERE, IN_WEIGHTS, IN_OUTPUT, IN_LOSS, IN_GRADIENT, IN_REPLAY };
+struct finding { /* sent as it is */
+    int64_t kind, micro, order, id, sample, rank;
+};
+enum { FINDING_WORDS = sizeof(struct finding) / sizeof(int64_t) };
+
+struct tr_numbers {
+    const struct tr_config *cfg;
+    struct tr_exec *e;
+    int64_t n_skipped, n_seen;
+    double history[N_SERIES][N_HISTORY]; /* logarithms of the last values */
+    size_t n_losses, n_norms;
+    double *losses, *norms; /* of the first run of a step in doubt */
+    struct finding mine, *all;
+    const struct tr_step_batch *batch;
+};
+
+enum tr_status tr_numbers_open(struct tr_exec *e, const struct tr_config *cfg, int64_t n_skipped,
+                               struct tr_numbers **out)
+{
+    struct tr_numbers *n = calloc(1, sizeof *n);
+    if (!n)
+        return tr_fail(TR_NOMEM, "no memory to judge steps");
+    n->cfg = cfg;
+    n->e = e;
+    n->n_skipped = n_skipped;
+    n->n_losses = (size_t)e->c->opt.layout.data_size * (size_t)e->c->opt.n_micro;
+    n->n_norms = (size_t)e->c->norm_first[e->c->model->n_params];
+    n->losses = calloc(n->n_losses + 1, sizeof *n->losses);
+    n->norms = calloc(n->n_norms + 1, sizeof *n->norms);
+    n->all = calloc(e->mesh ? (size_t)e->mesh->world : 1, sizeof *n->all);
+    if (!n->losses || !n->norms || !n->all) {
+        tr_numbers_close(n);
+        return tr_fail(TR_NOMEM, "no memory to judge steps");
+    }
+    *out = n;
+    return TR_OK;
+}
+
+void tr_numbers_close(struct tr_numbers *n)
+{
+    if (!n)
+        return;
+    free(n->losses);
+    free(n->norms);
+    free(n->all);
+    free(n);
+}
+
+int64_t tr_numbers_skipped(const struct tr_numbers *n)
+{
+    return n->n_skipped;
+}
+
+/* ---- looking for the origin ---- */
+
+bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
+{
+    double sum = 0;
+    char *at = e->base[TR_A_WORK] + e->c->norm; /* written anew when the norm is taken */
+    struct tr_call c = {
+        .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
+    };
+    c.in[0] = v;
+    c.out[0] = (struct tr_view){ .data = at, .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
+    e->kernel[TR_OP_SUMSQ](&c);
+    e->dev->ops->download(e->dev, &sum, at, sizeof sum);
+    return isfinite(sum);
+}
+
+static struct tr_view row_of(char *at, enum tr_dtype dtype, int64_t n)
+{
+    return (struct tr_view){ .data = at, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
+}
+
+static void find(struct tr_numbers *n, enum kind kind, int micro, int order, int id)
+{
+    if (n->mine.kind != NOWHERE && n->mine.kind <= (int64_t)kind)
+        return;
+    n->mine =
+        (struct finding){ .kind = kind, .micro = micro, .order = order, .id = id, .sample = -1, .rank = n->mine.rank };
+}
+
+/* What a forward made: (tokens, D), each row one token's. */
+static void look_at_output(struct tr_numbers *n, const struct tr_action *a, const struct tr_program *p)
+{
+    struct tr_exec *e = n->e;
+    if (p->out == TR_NONE || n->mine.kind == IN_WEIGHTS || n->mine.kind == IN_OUTPUT)
+        return;
+    const struct tr_value *v = &p->value[p->out];
+    char *at = e->base[TR_A_ACTS] + a->out;
+    if (tr_exec_is_finite(e, row_of(at, v->dtype, v->rows * v->cols)))
+        return;
+    find(n, IN_OUTPUT, a->micro, a->segment, a->segment);
+    int64_t row = 0, n_tokens = e->c->model->n_tokens;
+    while (tr_exec_is_finite(e, row_of(at + (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype), v->dtype, v->cols)) &&
+           row + 1 < v->rows)
+        row++;
+    if (v->rows == n_tokens) /* else tokens are split over ranks */
+        n->mine.sample = n->batch->micro[a->micro].sample[row] / e->c->model->sequence_length;
+}
+
+static void look_at_gradients(struct tr_numbers *n, const struct tr_action *a, const struct tr_program *p)
+{
+    struct tr_exec *e = n->e;
+    const struct tr_segment *seg = &e->c->model->segment[a->segment];
+    for (int i = 0; i < p->n_values && n->mine.kind == NOWHERE; i++) {
+        const struct tr_value *v = &p->value[i];
+        if (v->kind != TR_V_GRAD || !e->is_touched[seg->param[v->slot]])
+            continue;
+        const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
+        int home = a->home[0] == at->home ? 0 : 1;
+        char *grad = e->base[TR_A_GRADS] + a->grad[home] + (size_t)at->at * tr_dtype_bytes(v->dtype);
+        if (!tr_exec_is_finite(e, row_of(grad, v->dtype, v->rows * v->cols)))
+            find(n, IN_GRADIENT, a->micro, e->c->model->n_segments - a->segment, seg->param[v->slot]);
+    }
+}
+
+static void look(void *ctx, const struct tr_action *a)
+{
+    struct tr_numbers *n = ctx;
+    const struct tr_schedule *s = &n->e->c->train;
+    if (a->kind == TR_DO_FORWARD)
+        look_at_output(n, a, s->program[s->program_of[a->segment]]);
+    else if (a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_WEIGHT)
+        look_at_gradients(n, a, s->program[s->program_of[a->segment]]);
+}
+
+static void look_at_weights(struct tr_numbers *n)
+{
+    struct tr_exec *e = n->e;
+    for (int i = 0; i < e->c->model->n_params && n->mine.kind == NOWHERE; i++) {
+        int64_t first = 0, count = 0;
+        enum tr_dtype dtype = tr_exec_dtype(e, TR_S_VALUE);
+        char *at = tr_exec_at(e, TR_S_VALUE, i, &first, &count);
+        if (count > 0 && !tr_exec_is_finite(e, row_of(at + (size_t)first * tr_dtype_bytes(dtype), dtype, count)))
+            find(n, IN_WEIGHTS, 0, 0, i);
+    }
+}
+
+/* This rank's losses: not finite, or not those of the first run. */
+static void look_at_losses(struct tr_numbers *n, bool is_same)
+{
+    const struct tr_layout *l = &n->e->c->opt.layout;
+    for (int m = 0; n->e->loss_is_touched && m < n->e->c->opt.n_micro; m++) {
+        size_t i = (size_t)(l->data_rank * n->e->c->opt.n_micro + m);
+        if (!isfinite(n->e->losses[i]))
+            find(n, IN_LOSS, m, 0, 0);
+        else if (!is_same && memcmp(&n->e->losses[i], &n->losses[i], sizeof *n->losses) != 0)
+            find(n, IN_REPLAY, m, 0, 0);
+    }
+}
+
+static bool is_before(const struct finding *a, const struct finding *b)
+{
+    if (a->kind == NOWHERE || b->kind == NOWHERE)
+        return b->kind == NOWHERE && a->kind != NOWHERE;
+    return a->kind != b->kind ? a->kind < b->kind : a->micro != b->micro ? a->micro < b->micro : a->order < b->order;
+}
+
+/* All ranks show what they found; the first of it is the origin. */
+static enum tr_status share(struct tr_numbers *n, struct finding *out)
+{
+    struct tr_mesh *mesh = n->e->mesh;
+    int world = mesh ? mesh->world : 1;
+    enum tr_status st = TR_OK;
+    if (n->mine.sample < 0 && n->mine.kind != NOWHERE)
+        n->mine.sample = n->batch->micro[n->mine.micro].sample[0] / n->e->c->model->sequence_length;
+    n->all[0] = n->mine;
+    struct tr_coll c = { .kind = TR_ALL_GATHER,
+                         .dtype = TR_I64,
+                         .in = &n->mine,
+                         .out = n->all,
+                         .count = (size_t)world * FINDING_WORDS,
+                         .site = "where numbers went wrong" };
+    if (mesh)
+        st = tr_comm_run(mesh->all, &c);
+    *out = n->all[0];
+    for (int r = 1; r < world && st == TR_OK; r++)
+        if (is_before(&n->all[r], out))
+            *out = n->all[r];
+    return st;
+}
+
+static void describe(const struct tr_numbers *n, const struct finding *f, struct tr_str *out)
+{
+    const struct tr_model *m = n->e->c->model;
+    const struct tr_segment *seg = f->kind == IN_OUTPUT ? &m->segment[f->id] : NULL;
+    switch ((enum kind)f->kind) {
+    case NOWHERE:
+        return;
+    case IN_WEIGHTS:
+        tr_str_addf(out, "; first in the weights of %s on rank %d", m->param[f->id].name, (int)f->rank);
+        return;
+    case IN_OUTPUT:
+        if (seg->layer >= 0)
+            tr_str_addf(out, "; first in the output of layer %d", seg->layer);
+        else
+            tr_str_addf(out, "; first in the output of %s", m->program[seg->program]->name);
+        break;
+    case IN_LOSS:
+        tr_str_addf(out, "; first in the loss");
+        break;
+    case IN_GRADIENT:
+        tr_str_addf(out, "; first in the gradient of %s", m->param[f->id].name);
+        break;
+    case IN_REPLAY:
+        tr_str_addf(out, "; the loss differs");
+        break;
+    }
+    tr_str_addf(out, " on rank %d, micro-batch %d, sample %" PRId64, (int)f->rank, (int)f->micro, f->sample);
+}
+
+/* ---- judging ---- */
+
+static bool is_finite(const struct tr_step_result *r)
+{
+    return isfinite(r->loss_sum) && isfinite(r->grad_norm);
+}
+
+/* How many deviations x is above the line through the last values of its series: a loss that falls has a trend, which
+ * is no deviation. Logarithms, because norms have a long tail; a floor of 2 %, because a smooth series deviates from
+ * nothing. */
+static double deviations(const struct tr_numbers *n, int series, double x)
+{
+    int64_t count = tr_min64(n->n_seen, N_HISTORY), first = n->n_seen - count;
+    double k = (double)count, middle = (k - 1) / 2, mean = 0, slope = 0, var = 0;
+    if (count < N_HISTORY_MIN || !(x > 0))
+        return 0;
+    for (int64_t i = 0; i < count; i++) {
+        double y = n->history[series][(first + i) % N_HISTORY];
+        mean += y / k;
+        slope += y * ((double)i - middle) * 12 / (k * (k * k - 1));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double off = n->history[series][(first + i) % N_HISTORY] - mean - slope * ((double)i - middle);
+        var += off * off / k;
+    }
+    return (log(x) - mean - slope * (k - middle)) / fmax(sqrt(var), 0.02);
+}
+
+static void remember(struct tr_numbers *n, const struct tr_step_result *r, double loss)
+{
+    if (!(loss > 0) || !(r->grad_norm > 0)) /* a batch without targets says nothing */
+        return;
+    n->history[LOSS][n->n_seen % N_HISTORY] = log(loss);
+    n->history[NORM][n->n_seen % N_HISTORY] = log(r->grad_norm);
+    n->n_seen++;
+}
+
+/* Appends why a result is in doubt; false: it is not. */
+static bool is_in_doubt(const struct tr_numbers *n, const struct tr_step_result *r, double loss, struct tr_str *why)
+{
+    double z[N_SERIES] = { deviations(n, LOSS, loss), deviations(n, NORM, r->grad_norm) };
+    if (!is_finite(r)) {
+        tr_str_addf(why, "loss %g, gradient norm %g", loss, r->grad_norm);
+        return true;
+    }
+    for (int s = 0; n->cfg->spike_zscore > 0 && s < N_SERIES; s++)
+        if (z[s] > n->cfg->spike_zscore) {
+            tr_str_addf(why, "%s %g is %.1f deviations above the last %d steps", s == LOSS ? "loss" : "gradient norm",
+                        s == LOSS ? loss : r->grad_norm, z[s], (int)tr_min64(n->n_seen, N_HISTORY));
+            return true;
+        }
+    return false;
+}
+
+/* The same step once more, looked at closely. */
+static enum tr_status replay(struct tr_numbers *n, const float values[TR_STEP_COUNT], struct tr_step_result *out,
+                             struct finding *origin, bool *is_same)
+{
+    enum tr_status st = TR_OK;
+    struct tr_exec *e = n->e;
+    memcpy(n->losses, e->losses, n->n_losses * sizeof *n->losses);
+    memcpy(n->norms, e->norms, n->n_norms * sizeof *n->norms);
+    n->mine = (struct finding){ .rank = e->mesh ? e->mesh->rank : 0, .sample = -1 };
+    look_at_weights(n);
+    e->on_action = look;
+    e->on_action_ctx = n;
+    st = tr_exec_measure(e, n->cfg, n->batch->micro, values, out);
+    e->on_action = NULL;
+    TR_TRY(st);
+    *is_same = e->c->opt.any_order || (memcmp(n->losses, e->losses, n->n_losses * sizeof *n->losses) == 0 &&
+                                       memcmp(n->norms, e->norms, n->n_norms * sizeof *n->norms) == 0);
+    look_at_losses(n, *is_same);
+    TR_TRY(share(n, origin));
+out:
+    return st;
+}
+
+/* The first parameter whose gradient has another norm than in the first run. */
+static void describe_norms(const struct tr_numbers *n, struct tr_str *out)
+{
+    for (int p = 0; p < n->e->c->model->n_params; p++)
+        for (int i = n->e->c->norm_first[p]; i < n->e->c->norm_first[p + 1]; i++)
+            if (memcmp(&n->norms[i], &n->e->norms[i], sizeof *n->norms) != 0) {
+                tr_str_addf(out, "; the gradient of %s differs", n->e->c->model->param[p].name);
+                return;
+            }
+}
+
+static enum tr_status judge(struct tr_numbers *n, const float values[TR_STEP_COUNT], struct tr_step_result *r,
+                            struct tr_str *text, struct tr_verdict *verdict)
+{
+    enum tr_status st = TR_OK;
+    struct finding origin;
+    bool is_same = true;
+    TR_TRY(replay(n, values, r, &origin, &is_same));
+    describe(n, &origin, text);
+    verdict->rank = origin.kind == NOWHERE ? -1 : (int)origin.rank;
+    if (!is_same && origin.kind == NOWHERE)
+        describe_norms(n, text);
+    tr_str_addf(text, is_same ? "; a replay gave the same bits: data or model"
+                              : "; a replay gave other bits: hardware is suspected, and the replay counts");
+    if (is_finite(r))
+        goto out;
+    verdict->is_skipped = n->cfg->nonfinite == TR_NONFINITE_SKIP && n->n_skipped < n->cfg->nonfinite_budget;
+    n->n_skipped += verdict->is_skipped;
+    if (verdict->is_skipped)
+        tr_str_addf(text, "; no parameter was changed, skip %" PRId64 " of at most %" PRId64, n->n_skipped,
+                    n->cfg->nonfinite_budget);
+    else
+        tr_str_addf(text, "; no parameter was changed, stopped after %" PRId64 " skips (--nonfinite %s)", n->n_skipped,
+                    tr_config_word("nonfinite", (int)n->cfg->nonfinite));
+out:
+    return st;
+}
+
+enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch *b, const float values[TR_STEP_COUNT],
+                               struct tr_step_result *out, struct tr_verdict *verdict)
+{
+    enum tr_status st = TR_OK;
+    struct tr_step_result r = { 0 };
+    struct tr_str text = { 0 };
+    double n_targets = (double)tr_max64(1, b->n_targets);
+    *verdict = (struct tr_verdict){ .rank = -1 };
+    n->batch = b;
+    TR_TRY(tr_exec_measure(n->e, n->cfg, b->micro, values, &r));
+    if (is_in_doubt(n, &r, r.loss_sum / n_targets, &text)) {
+        verdict->is_odd = true;
+        TR_TRY(judge(n, values, &r, &text, verdict));
+        (void)snprintf(verdict->cause, sizeof verdict->cause, "%s", tr_str_ok(&text) ? text.p : "out of memory");
+    }
+    if (is_finite(&r)) {
+        remember(n, &r, r.loss_sum / n_targets);
+        TR_TRY(tr_exec_update(n->e, n->cfg, &r));
+    } else if (!verdict->is_skipped) {
+        TR_TRY(tr_fail(TR_NUMBERS, "%s", verdict->cause));
+    }
+    *out = r;
+out:
+    tr_str_release(&text);
+    return st;
+}
+
+/* ---- the fault that tests plant: a number of one rank is lost ---- */
+
+/* Writes a NaN where a failpoint that is armed says so. */
+static void lose(struct tr_exec *e, const char *point, char *at)
+{
+    const uint32_t nan_bits = 0x7fc07fc0; /* of float32, and of two bfloat16 */
+    if (tr_failpoint(point) == TR_OK)
+        return;
+    tr_error_clear();
+    if (at)
+        e->dev->ops->upload(e->dev, at, &nan_bits, sizeof nan_bits);
+}
+
+void tr_exec_poison(struct tr_exec *e, const struct tr_action *a)
+{
+    const struct tr_schedule *s = &e->c->train;
+    if (a->kind == TR_DO_BACKWARD)
+        lose(e, "exec.lose_gradient", e->base[TR_A_GRADS] + a->grad[0]);
+    if (a->kind != TR_DO_FORWARD)
+        return;
+    const struct tr_program *p = s->program[s->program_of[a->segment]];
+    const struct tr_value *v = p->out == TR_NONE ? NULL : &p->value[p->out];
+    size_t last_row = v ? (size_t)((v->rows - 1) * v->cols) * tr_dtype_bytes(v->dtype) : 0;
+    lose(e, "exec.lose_output", v ? e->base[TR_A_ACTS] + a->out + last_row : NULL);
+    lose(e, "exec.lose_weight", e->base[TR_A_PARAMS] + a->value[0]);
+}
