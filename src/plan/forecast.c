@@ -276,8 +276,11 @@ static enum tr_status forecast_kept(const struct tr_ask *a, struct tr_forecast *
     }
     stages.busiest = rank_most;
     double length = n_micro * rank_most;
-    if (p > 1)
+    if (p > 1 && !a->is_bound)
         TR_TRY(play(a, &stages, n_micro, &length));
+    if (a->turns)
+        memcpy(a->turns, stages.turn, (size_t)n_stages * sizeof *stages.turn);
+    f->message_s = stages.message;
     f->bubble_s = length - n_micro * rank_sum / p;
     f->compute_s = n_micro * (n_dense * td.kernels + n_moe * ts.kernels + th.kernels) / p;
     for (int k = 0; k < TR_TIME_AXES; k++) {

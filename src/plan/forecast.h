@@ -64,6 +64,8 @@ struct tr_ask {
     enum tr_number number;                       /* of the products */
     double param_bytes, grad_bytes, state_bytes; /* of a parameter: compute copy, gradient, master and moments */
     enum tr_keep keep;
+    bool is_bound;      /* no order is played: the busiest rank's work alone, which no schedule beats */
+    double (*turns)[4]; /* pp * chunks rows to fill, or NULL: what each kind of turn of a stage takes */
 };
 
 enum tr_axis_cost { TR_TIME_TP, TR_TIME_CP, TR_TIME_EP, TR_TIME_PP, TR_TIME_DP, TR_TIME_AXES };
@@ -85,6 +87,7 @@ struct tr_forecast {
     double compute_s;                                     /* busy with kernels: the busiest rank */
     double comm_s[TR_TIME_AXES], exposed_s[TR_TIME_AXES]; /* traffic, and what of it nothing hides */
     double bubble_s, optimizer_s, fixed_s;
+    double message_s;                          /* from a turn's end until the next stage can start */
     double layer_forward_s, layer_backward_s;  /* of one layer, traffic and recompute included */
     double flops, hardware_flops;              /* of a step, all chips: needed (causal), and done */
     double parameters, rank_parameters;        /* of the model; of the fullest rank */
