@@ -2,13 +2,14 @@
  *
  * Pure: the agent and the simulator (T7) run the same lines. Bad input (2) and "do not requeue" (78) are never
  * repeated. A job that fails at the same step with the same newest checkpoint STUCK_LIMIT times over would do so for
- * ever and ends with 78 (A21); ranks that somebody killed from outside say less about the program, hence KILLED_LIMIT.
- * Waiting grows only while nothing moves. Rejected: a limit of restarts an hour (says nothing about progress).
+ * ever and ends with 78 (A21); ranks that were killed from outside or lost a peer say less about the program, hence
+ * OUTSIDE_LIMIT. Waiting grows only while nothing moves. Rejected: a limit of restarts an hour (says nothing about
+ * progress).
  */
 #include "launch/agent.h"
 #include <signal.h>
 
-enum { STUCK_LIMIT = 3, KILLED_LIMIT = 10, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000 };
+enum { STUCK_LIMIT = 3, OUTSIDE_LIMIT = 10, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000 };
 
 void tr_policy_init(struct policy *p, int max_restarts, struct progress now)
 {
@@ -28,7 +29,8 @@ struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool ha
     if (has_moved(&p->reached, &now))
         p->n_stuck = 0;
     p->reached = now;
-    if (has_output && p->n_stuck >= (sig == SIGKILL ? KILLED_LIMIT : STUCK_LIMIT)) {
+    bool is_outside = sig == SIGKILL || (sig == 0 && exit_code == TR_EXIT_RETRY);
+    if (has_output && p->n_stuck >= (is_outside ? OUTSIDE_LIMIT : STUCK_LIMIT)) {
         v.exit_code = TR_EXIT_STOP;
         v.is_crash_loop = true;
         return v;
