@@ -18,7 +18,11 @@ check() { # NAME COMMAND...
     [ $rc = 0 ] || bad=1
 }
 check ops timeout 120 "$build/ops_cuda"
+check blocks env TR_TEST_DEVICE=cuda timeout 120 "$build/ops_attention_blocks"
 check golden env TR_TEST_DEVICE=cuda timeout 120 "$build/train_golden"
+# Real ranks by NCCL, all on this GPU: every strategy against one rank.
+check strategies env TR_TEST_DEVICE=cuda timeout 400 "$build/train_strategies"
+grep "layouts of" "$out/strategies.txt"
 
 # name, then bench_gpu's arguments. bf16 compute throughout; state = master weights and moments.
 cases='

@@ -46,13 +46,13 @@ bool tr_small_fits(const struct tr_coll *c, int n, size_t bytes)
     size_t each = c->count;
     if (c->kind == TR_ALL_GATHER)
         each = c->count / (size_t)n + (c->count % (size_t)n != 0);
-    return c->kind == TR_BARRIER || each <= bytes / tr_dtype_bytes(c->dtype);
+    return c->is_elsewhere || c->kind == TR_BARRIER || each <= bytes / tr_dtype_bytes(c->dtype);
 }
 
 void tr_small_put(const struct tr_coll *c, int n, int me, void *small)
 {
     size_t first = 0, n_elems = c->count;
-    if (c->kind == TR_BARRIER || (c->kind == TR_BROADCAST && c->root != me))
+    if (c->is_elsewhere || c->kind == TR_BARRIER || (c->kind == TR_BROADCAST && c->root != me))
         return;
     if (c->kind == TR_ALL_GATHER)
         tr_shard(c->count, n, me, &first, &n_elems);
@@ -63,6 +63,8 @@ void tr_small_take(const struct tr_coll *c, int n, int me, const void **small)
 {
     size_t elem = tr_dtype_bytes(c->dtype), first, n_elems, mine, n_mine;
     char *out = c->out;
+    if (c->is_elsewhere)
+        return;
     tr_coll_shard(c, n, me, &mine, &n_mine);
     if (c->kind == TR_ALL_REDUCE) {
         mine = 0;

@@ -20,10 +20,9 @@ static enum tr_status check_env(const struct tr_comm_env *env)
     return TR_OK;
 }
 
-enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, struct tr_comm **world)
+static enum tr_status open_host(const char *engine, const struct tr_comm_env *env, struct tr_comm **world)
 {
-    enum tr_status st = check_env(env);
-    for (size_t i = 0; st == TR_OK && i < TR_COUNT_OF(engines); i++) {
+    for (size_t i = 0; i < TR_COUNT_OF(engines); i++) {
         const struct tr_comm_ops *row = engines[i];
         if (engine ? strcmp(engine, row->name) != 0 : row == &tr_comm_phantom)
             continue;
@@ -33,10 +32,35 @@ enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, s
         if (engine)
             return tr_fail(TR_USAGE, "communication engine %s: %s", engine, why_not);
     }
-    if (st != TR_OK)
-        return st;
     return tr_fail(TR_USAGE, "communication engine \"%s\" is not one of self, shm, mpi, phantom",
                    engine ? engine : "auto");
+}
+
+#ifndef TR_HAS_CUDA
+enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world)
+{
+    (void)host;
+    (void)world;
+    return tr_fail(TR_USAGE, "device %s is not in this build; build with cmake --preset cuda", env->device->ops->name);
+}
+#endif
+
+enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, struct tr_comm **world)
+{
+    enum tr_status st = check_env(env);
+    if (st != TR_OK)
+        return st;
+    if (!env->device || env->device->ops->is_host)
+        return open_host(engine, env, world);
+    struct tr_comm_env host_env = *env;
+    struct tr_comm *host = NULL;
+    host_env.arena_bytes = 0; /* tensors are on the device */
+    st = open_host(engine, &host_env, &host);
+    if (st == TR_OK)
+        st = tr_comm_nccl_open(host, env, world);
+    if (st != TR_OK)
+        tr_comm_close(host);
+    return st;
 }
 
 void tr_comm_close(struct tr_comm *c)
@@ -95,13 +119,27 @@ enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ti
 
 enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
 {
-    return c->ops->wait(c, t);
+    int64_t start = tr_clock_us();
+    enum tr_status st = c->ops->wait(c, t);
+    c->waited_us += tr_clock_us() - start;
+    return st;
 }
 
 enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll)
 {
+    int64_t start = tr_clock_us();
     enum tr_status st = check_coll(c, coll);
-    return st == TR_OK ? c->ops->run(c, coll) : st;
+    if (st == TR_OK)
+        st = c->ops->run(c, coll);
+    c->waited_us += tr_clock_us() - start;
+    return st;
+}
+
+int64_t tr_comm_waited_us(struct tr_comm *c)
+{
+    int64_t us = c->ops->waited_us ? c->ops->waited_us(c) : c->waited_us;
+    c->waited_us = 0;
+    return us;
 }
 
 enum tr_status tr_comm_check(struct tr_comm *c)

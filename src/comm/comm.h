@@ -1,5 +1,6 @@
-/* comm.h - room header of comm: bytes between ranks. An engine is a row of the table: self, shm, mpi, phantom; NCCL
- * adds a row. A communicator is an ordered group of ranks; every axis of the mesh has one, of size 1 too (self).
+/* comm.h - room header of comm: bytes between ranks. An engine is a row of the table: self, shm, mpi, phantom; on a GPU
+ * nccl lies above one of them and moves what is on the device. A communicator is an ordered group of ranks; every axis
+ * of the mesh has one, of size 1 too (self).
  *
  * Collectives are posted and complete later, in the order they were posted on their communicator; all ranks post the
  * same ones in the same order. Each carries (sequence, kind, op, dtype, count, root) and a call site: a mismatch
@@ -35,6 +36,7 @@ struct tr_coll {
     void *out;
     size_t count; /* elements, of the whole: see each kind */
     int root;
+    bool is_elsewhere; /* another engine moves the data: this one compares what ranks posted and knows who is missing */
     const char
         *site; /* "grads block.3": in reports, and compared between ranks (not of send and receive); outlives it */
 };
@@ -50,12 +52,14 @@ static inline void tr_shard(size_t count, int size, int rank, size_t *first, siz
 
 /* How this process was started. */
 struct tr_comm_env {
-    int rank, size;     /* in the world */
-    int n_local;        /* ranks of this host; 0: all of them */
-    const char *job;    /* where the ranks of one host meet; unique per job */
-    int64_t generation; /* part of that place: ranks of an older generation never meet ranks of a newer one */
-    int64_t timeout_us; /* bound of every wait, from the last time anything moved */
-    size_t arena_bytes; /* of memory this rank will reserve through tr_comm_reserve */
+    int rank, size;           /* in the world */
+    int n_local;              /* ranks of this host; 0: all of them */
+    const char *job;          /* where the ranks of one host meet; unique per job */
+    int64_t generation;       /* part of that place: ranks of an older generation never meet ranks of a newer one */
+    int64_t timeout_us;       /* bound of every wait, from the last time anything moved */
+    size_t arena_bytes;       /* of memory this rank will reserve through tr_comm_reserve */
+    struct tr_device *device; /* NULL: the host. Else reserved memory is on it; a collective on that memory runs there,
+                                 in the order of the device's stream: a wait holds up that stream, not the caller */
 };
 
 struct tr_comm;
@@ -74,11 +78,13 @@ struct tr_comm_ops {
     enum tr_status (*check)(struct tr_comm *c);
     void (*abort)(struct tr_comm *c, const char *cause);
     void (*close)(struct tr_comm *c);
+    int64_t (*waited_us)(struct tr_comm *c); /* NULL: time inside run and wait */
 };
 
 struct tr_comm {
     const struct tr_comm_ops *ops;
     int rank, size;
+    int64_t waited_us; /* in run and wait, since last asked */
 };
 
 /* By name, or NULL: the first row that can be used (never phantom). */
@@ -103,6 +109,8 @@ enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll); /* po
 
 /* Has anything failed meanwhile? Does not wait; names the peer. */
 enum tr_status tr_comm_check(struct tr_comm *c);
+/* How long arithmetic was held up by this communicator since the last call; on a device: ask after it was synced. */
+int64_t tr_comm_waited_us(struct tr_comm *c);
 /* Every rank's waits, in every communicator of this world, return TR_PEER with this cause. From any thread. */
 void tr_comm_abort(struct tr_comm *c, const char *cause);
 

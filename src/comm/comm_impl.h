@@ -6,13 +6,16 @@
 
 extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_mpi, tr_comm_phantom;
 
+/* nccl.cu: a world over an engine of the host, which it closes with itself; on failure that stays the caller's. */
+enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world);
+
 /* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may
  * be one of the inputs. Same bits for any instruction set, any n_out and any cut of [0, count). */
 void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in, int n_in, void *const *out, int n_out,
                size_t count);
 
 /* memcpy whose stores go past the caches: of buffers too large to stay there, it spares reading what it overwrites. */
-void tr_copy_past_cache(void *restrict dst, const void *restrict src, size_t bytes);
+void tr_copy_past_cache(void *dst, const void *src, size_t bytes);
 
 static inline bool tr_coll_reduces(enum tr_coll_kind kind)
 {
@@ -50,7 +53,7 @@ struct tr_stopped {
 bool tr_is_stopped(int pid);
 bool tr_stopped_too_long(struct tr_stopped *s, int pid, int64_t now_us); /* call it often while waiting for pid */
 
-/* Collectives whose data of each rank fits in `bytes` beside the card. */
+/* Collectives whose data of each rank fits in `bytes` beside the card, or is not this engine's to move. */
 bool tr_small_fits(const struct tr_coll *c, int n, size_t bytes);
 void tr_small_put(const struct tr_coll *c, int n, int me, void *small);
 void tr_small_take(const struct tr_coll *c, int n, int me, const void **small); /* changes the pointers */

@@ -435,7 +435,8 @@ static enum tr_status put(struct mpi_comm *c, const struct tr_coll *coll, struct
     enum tr_status st = TR_OK;
     struct mpi_op *op = &c->ops[c->n_posted % MPI_OPS_MAX];
     TR_TRY(tr_mpi_fault(c->w));
-    if (coll->count > INT_MAX && coll->kind != TR_BROADCAST && coll->kind != TR_SEND && coll->kind != TR_RECV)
+    if (coll->count > INT_MAX && !coll->is_elsewhere && coll->kind != TR_BROADCAST && coll->kind != TR_SEND &&
+        coll->kind != TR_RECV)
         TR_TRY(tr_fail(TR_USAGE, "%s %s of %zu elements: mpi takes at most %d", tr_coll_name(coll->kind),
                        coll->site ? coll->site : "", coll->count, INT_MAX));
     st = tr_failpoint("comm.post");
@@ -537,5 +538,5 @@ static void close_mpi(struct tr_comm *base)
         close_world(w);
 }
 
-const struct tr_comm_ops tr_comm_mpi = { "mpi", can_use,  open_mpi, split,     reserve,  post,
-                                         run,   wait_for, check,    abort_mpi, close_mpi };
+const struct tr_comm_ops tr_comm_mpi = { "mpi", can_use,  open_mpi, split,     reserve,   post,
+                                         run,   wait_for, check,    abort_mpi, close_mpi, NULL };

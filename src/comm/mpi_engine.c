@@ -86,7 +86,7 @@ static enum tr_status compare(struct mpi_channel *ch)
 static void take_small(struct mpi_channel *ch, const struct mpi_op *op)
 {
     if (ch->peer >= 0) {
-        if (ch->me == 1)
+        if (ch->me == 1 && !op->coll.is_elsewhere)
             memcpy(op->coll.out, ch->theirs->small, op->coll.count * elem_of(op));
         return;
     }

@@ -87,5 +87,5 @@ const struct tr_comm_counts *tr_comm_counts(const struct tr_comm *c)
     return c->ops == &tr_comm_phantom ? &((const struct phantom *)c)->counts : NULL;
 }
 
-const struct tr_comm_ops tr_comm_phantom = { "phantom", can_use,  open_phantom, split,         reserve,      post,
-                                             run,       wait_for, check,        abort_phantom, close_phantom };
+const struct tr_comm_ops tr_comm_phantom = { "phantom", can_use,  open_phantom, split,         reserve,       post,
+                                             run,       wait_for, check,        abort_phantom, close_phantom, NULL };

@@ -65,7 +65,7 @@ static enum tr_status check(struct tr_comm *c)
 
 static enum tr_status run(struct tr_comm *c, const struct tr_coll *coll)
 {
-    if (coll->out && coll->in && coll->out != coll->in)
+    if (!coll->is_elsewhere && coll->out && coll->in && coll->out != coll->in)
         memmove(coll->out, coll->in, coll->count * tr_dtype_bytes(coll->dtype));
     return check(c);
 }
@@ -99,5 +99,5 @@ static void close_self(struct tr_comm *c)
     free(s);
 }
 
-const struct tr_comm_ops tr_comm_self = { "self", can_use,  open_self, split,      reserve,   post,
-                                          run,    wait_for, check,     abort_self, close_self };
+const struct tr_comm_ops tr_comm_self = { "self", can_use,  open_self, split,      reserve,    post,
+                                          run,    wait_for, check,     abort_self, close_self, NULL };

@@ -400,5 +400,5 @@ static void close_shm(struct tr_comm *base)
         close_world(w);
 }
 
-const struct tr_comm_ops tr_comm_shm = { "shm", can_use,  open_shm, split,     reserve,  post,
-                                         run,   wait_for, check,    abort_shm, close_shm };
+const struct tr_comm_ops tr_comm_shm = { "shm", can_use,  open_shm, split,     reserve,   post,
+                                         run,   wait_for, check,    abort_shm, close_shm, NULL };

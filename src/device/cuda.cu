@@ -127,6 +127,7 @@ extern "C" enum tr_status tr_cuda_open(struct tr_device *d)
 {
     const char *local = getenv("LOCAL_RANK");
     int n = 0;
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share one wait for each other's waits */
     cudaError_t e = cudaGetDeviceCount(&n);
     cudaDeviceProp p;
     cudaStream_t stream = NULL;

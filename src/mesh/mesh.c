@@ -138,6 +138,24 @@ void tr_mesh_close(struct tr_mesh *m)
     free(m);
 }
 
+int64_t tr_mesh_waited_us(struct tr_mesh *m, int64_t *stages)
+{
+    struct tr_comm *const others[] = { m->all,
+                                       m->data,
+                                       m->tokens,
+                                       m->replicas,
+                                       m->axis[TR_AXIS_DP],
+                                       m->axis[TR_AXIS_SHARD],
+                                       m->axis[TR_AXIS_CP],
+                                       m->axis[TR_AXIS_TP] };
+    int64_t pipe_us = tr_comm_waited_us(m->axis[TR_AXIS_PP]) + (m->ends ? tr_comm_waited_us(m->ends) : 0), us = pipe_us;
+    for (size_t i = 0; i < TR_COUNT_OF(others); i++)
+        us += tr_comm_waited_us(others[i]);
+    if (stages)
+        *stages = pipe_us;
+    return us;
+}
+
 enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *what, const int64_t *values, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -33,6 +33,10 @@ enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, c
                             struct tr_mesh **out);
 void tr_mesh_close(struct tr_mesh *m);
 
+/* How long communication held up this rank's arithmetic since the last call; *stages (may be NULL): of it, that of the
+ * pipeline. */
+int64_t tr_mesh_waited_us(struct tr_mesh *m, int64_t *stages);
+
 /* The first of `n` named numbers on which ranks disagree is an error that names it (reliability E1). */
 enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *names, const int64_t *values, int n);
 

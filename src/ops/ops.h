@@ -217,9 +217,8 @@ const struct tr_op_row *tr_op_row(enum tr_opcode op);
 tr_kernel tr_op_cpu_ref(enum tr_opcode op);
 tr_kernel tr_op_cpu_fast(enum tr_opcode op);
 
-/* CUDA kernels: every op but those of a head split over ranks, which refuse; data and scratch are device memory, the
- * work is started on c->dev's stream and failures are noted there. NULL when the build has no CUDA. The libraries
- * (cuBLASLt, cuDNN) are opened per device. */
+/* CUDA kernels, for every op: data and scratch are device memory, the work is started on c->dev's stream and failures
+ * are noted there. NULL when the build has no CUDA. The libraries (cuBLASLt, cuDNN) are opened per device. */
 tr_kernel tr_op_cuda(enum tr_opcode op);
 size_t tr_op_cuda_scratch(const struct tr_call *c); /* in every build: a plan needs no GPU */
 enum tr_status tr_op_cuda_open(struct tr_device *d);

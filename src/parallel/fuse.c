@@ -9,12 +9,15 @@
 
 /* ---- side ---- */
 
-/* Is parameter `b` right behind `a` in the flat? Both are matrices, or both are vectors, of whole alignment units. */
-static bool is_next(const struct tr_program *p, tr_val a, tr_val b)
+/* Is parameter `b` right behind `a` in the flat? Both are matrices, or both are vectors, of whole alignment units.
+ * What is summed over the tensor axis lies in front of the rest: keys and values that ranks share, which stay apart. */
+static bool is_next(const struct tr_program *p, const struct tr_layout *l, tr_val a, tr_val b)
 {
     int first = p->value[a].slot, second = p->value[b].slot;
     const struct tr_local_param *x = &p->param[first], *y = &p->param[second];
-    if (x->n_dims != y->n_dims || x->is_global || y->is_global || x->rows * x->cols % TR_FLAT_ALIGN != 0)
+    int64_t n = p->value[a].rows * p->value[a].cols;
+    if (x->n_dims != y->n_dims || x->is_global || y->is_global || x->is_partial || y->is_partial ||
+        n % tr_flat_align(l) != 0)
         return false;
     for (int i = first + 1; i < second; i++)
         if ((p->param[i].n_dims == 2) == (x->n_dims == 2))
@@ -22,13 +25,13 @@ static bool is_next(const struct tr_program *p, tr_val a, tr_val b)
     return first < second;
 }
 
-static bool is_side_by_side(const struct tr_program *p, const struct tr_node *a, const struct tr_node *last,
-                            const struct tr_node *b)
+static bool is_side_by_side(const struct tr_program *p, const struct tr_layout *l, const struct tr_node *a,
+                            const struct tr_node *last, const struct tr_node *b)
 {
     bool has_bias = a->in[2] != TR_NONE;
     return b->op == TR_OP_LINEAR && b->in[0] == a->in[0] && b->phase == TR_FORWARD && !b->attr.weight_is_in_out &&
-           has_bias == (b->in[2] != TR_NONE) && b->out[0] != p->out && is_next(p, last->in[1], b->in[1]) &&
-           (!has_bias || is_next(p, last->in[2], b->in[2]));
+           has_bias == (b->in[2] != TR_NONE) && b->out[0] != p->out && is_next(p, l, last->in[1], b->in[1]) &&
+           (!has_bias || is_next(p, l, last->in[2], b->in[2]));
 }
 
 /* A parameter value that goes on over the next ones. */
@@ -47,14 +50,14 @@ static void become_columns(struct tr_program *p, tr_val v, tr_val base, int64_t 
     p->value[v].col = col;
 }
 
-static int side_from(struct tr_program *p, int i)
+static int side_from(struct tr_program *p, const struct tr_layout *l, int i)
 {
     struct tr_node a = p->node[i];
     int group[4] = { i }, n = 1;
     if (a.op != TR_OP_LINEAR || a.phase != TR_FORWARD || a.attr.weight_is_in_out || a.out[0] == p->out)
         return 0;
     for (int j = i + 1; j < p->n_nodes && n < (int)TR_COUNT_OF(group); j++)
-        if (is_side_by_side(p, &a, &p->node[group[n - 1]], &p->node[j]))
+        if (is_side_by_side(p, l, &a, &p->node[group[n - 1]], &p->node[j]))
             group[n++] = j;
     if (n == 1)
         return 0;
@@ -84,7 +87,7 @@ static int side_from(struct tr_program *p, int i)
 enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     for (int i = 0; ctx->fuses && i < p->n_nodes; i++)
-        (void)side_from(p, i);
+        (void)side_from(p, &ctx->layout, i);
     return p->failed;
 }
 

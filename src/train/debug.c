@@ -7,6 +7,7 @@
  */
 #include "train/debug.h"
 #include "train/exec_impl.h"
+#include "train/train.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +52,18 @@ static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
     if (what == TR_S_GRAD || !tr_exec_has(e, what)) /* gradients are whatever the last step left */
         return 0;
     const char *at = tr_exec_at(e, what, param, &first, &n);
-    size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what));
-    return n > 0 ? tr_hash(at + (size_t)first * elem, (size_t)n * elem).lo : 0;
+    size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what)), chunk = TR_IO_CHUNK * sizeof(float);
+    at += (size_t)first * elem;
+    if (e->dev->ops->is_host)
+        return n > 0 ? tr_hash(at, (size_t)n * elem).lo : 0;
+    uint64_t pair[2] = { 0 }; /* piece by piece, through the memory that saving uses */
+    for (size_t done = 0; done < (size_t)n * elem; done += chunk) {
+        size_t bytes = (size_t)n * elem - done < chunk ? (size_t)n * elem - done : chunk;
+        e->dev->ops->download(e->dev, e->base[TR_A_SAVE], at + done, bytes);
+        pair[1] = tr_hash(e->base[TR_A_SAVE], bytes).lo;
+        pair[0] = tr_hash(pair, sizeof pair).lo;
+    }
+    return pair[0];
 }
 
 /* The rank that most others differ from in entry i, or -1: all agree. */
@@ -113,7 +124,11 @@ static void flip(struct tr_exec *e)
         char *at = tr_exec_at(e, TR_S_VALUE, (n_params / 2 + i) % n_params, &first, &n);
         if (n == 0)
             continue;
-        at[(size_t)(first + n / 2) * tr_dtype_bytes(tr_exec_dtype(e, TR_S_VALUE))] ^= 1;
+        at += (size_t)(first + n / 2) * tr_dtype_bytes(tr_exec_dtype(e, TR_S_VALUE));
+        char byte = 0;
+        e->dev->ops->download(e->dev, &byte, at, 1);
+        byte ^= 1;
+        e->dev->ops->upload(e->dev, at, &byte, 1);
         return;
     }
 }

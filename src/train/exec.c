@@ -332,7 +332,8 @@ static void run_norm(struct tr_exec *e)
 {
     char *norm_at = e->base[TR_A_WORK] + e->c->norm;
     e->dev->ops->clear(e->dev, norm_at, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
-    if (!e->dev->ops->is_host) { /* one sum over the arena, whose padding is zero: a launch a parameter costs more */
+    if (!e->dev->ops->is_host && !e->mesh && !e->c->opt.layout.in_order) {
+        /* All of the arena is gradients, and padding is zero: one sum. A launch a parameter costs more. */
         struct tr_call c = call_of(e, TR_OP_SUMSQ);
         c.in[0] = flat(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
                        (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
@@ -407,7 +408,8 @@ static void begin_step(struct tr_exec *e, const float *values)
     memset(e->is_summed, 0, (size_t)e->c->n_homes * sizeof *e->is_summed);
     e->loss_is_touched = false;
     e->gathered = -1;
-    e->wait_us = 0;
+    if (e->mesh)
+        (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
     if (values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
 }
@@ -569,8 +571,13 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
             TR_TRY(run_action(e, e->c->model, s, &s->action[i], NULL));
     }
     TR_TRY(settle_all(e));
-    out->wait_s = (double)e->wait_us * 1e-6;
     TR_TRY(e->dev->ops->sync(e->dev));
+    out->exposed_s = out->wait_s = 0;
+    if (e->mesh) {
+        int64_t stages_us = 0;
+        out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
+        out->wait_s = (double)stages_us * 1e-6;
+    }
 out:
     return st;
 }

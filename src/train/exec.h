@@ -22,7 +22,6 @@ struct tr_exec {
     tr_ticket *message;         /* by message of a schedule: its send or receive */
     double *norms;              /* sums of squares of gradients (tr_compiled.norm_first) */
     double *losses;             /* by micro-batch, of all ranks with other tokens */
-    int64_t wait_us;            /* of this step: spent waiting for other stages */
     bool loss_is_touched;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
     int gathered;         /* home that tr_exec_gather last put in place; -1: none */
@@ -45,7 +44,7 @@ void tr_exec_close(struct tr_exec *e);
 
 struct tr_step_result {
     double loss_sum, grad_norm; /* loss_sum: over the valid targets of the micro-batches given */
-    double wait_s;              /* for other pipeline stages */
+    double wait_s, exposed_s;   /* arithmetic held up by other pipeline stages; by communication of any kind */
 };
 /* A step in two parts. Measure: gradients, loss, norm and clip factor, the same on all ranks and as often as wanted.
  * Update: the parameters, which nothing changed before. */

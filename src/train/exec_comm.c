@@ -39,7 +39,9 @@ enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a)
 static void add_shard(struct tr_exec *e, char *sum, int64_t n)
 {
     struct tr_view s = { .data = sum, .dtype = e->c->opt.grad_dtype, .rows = 1, .cols = n, .ld = n };
-    struct tr_call c = { .op = TR_OP_ADD, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+    struct tr_call c = {
+        .op = TR_OP_ADD, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
+    };
     c.in[0] = c.out[0] = s;
     c.in[1] = s;
     c.in[1].data = e->base[TR_A_GRADS] + e->c->staging;

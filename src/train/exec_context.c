@@ -19,8 +19,8 @@ struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const
         for (int k = 0; k < n_runs; k++, done += n)
             for (int i = 0; i < TR_B_COUNT; i++) {
                 size_t size = i == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t);
-                e->dev->ops->upload(e->dev, at[i] + (size_t)done * size,
-                                    (const char *)from[i] + (size_t)(row + first[k]) * size, (size_t)n * size);
+                e->dev->ops->send(e->dev, at[i] + (size_t)done * size,
+                                  (const char *)from[i] + (size_t)(row + first[k]) * size, (size_t)n * size);
             }
     return (struct tr_batch){ .tokens = (void *)at[TR_B_TOKENS],
                               .targets = (void *)at[TR_B_TARGETS],
@@ -50,7 +50,7 @@ struct tr_view tr_view_part(const struct tr_view *v, int64_t row, int64_t rows, 
 
 void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, bool adds)
 {
-    struct tr_call c = { .op = adds ? TR_OP_ADD : TR_OP_CAST, .pool = e->pool };
+    struct tr_call c = { .op = adds ? TR_OP_ADD : TR_OP_CAST, .pool = e->pool, .dev = e->dev };
     c.in[adds] = from;
     if (adds)
         c.in[0] = to;

@@ -16,7 +16,7 @@ static struct tr_view row(char *at, enum tr_dtype dtype, int64_t n)
 static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char *out, int64_t n)
 {
     enum tr_dtype d = e->c->opt.grad_dtype;
-    struct tr_call c = { .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch };
+    struct tr_call c = { .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev };
     c.in[0] = row(a, d, n);
     if (b)
         c.in[1] = row(b, d, n);

@@ -1,20 +1,11 @@
-/* exec_pipe.c - the executor's part of the pipeline: messages between stages, parameters that two stages hold, and
- * the time spent waiting for other stages. */
+/* exec_pipe.c - the executor's part of the pipeline: messages between stages, and parameters that two stages hold. */
 #include "train/exec_impl.h"
-
-static enum tr_status wait_for(struct tr_exec *e, tr_ticket t)
-{
-    int64_t start = tr_clock_us();
-    enum tr_status st = tr_comm_wait(e->mesh->axis[TR_AXIS_PP], t);
-    e->wait_us += tr_clock_us() - start;
-    return st;
-}
 
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
 {
     struct tr_coll c = { .dtype = a->dtype, .count = a->count, .root = a->peer };
     if (a->kind == TR_DO_WAIT)
-        return wait_for(e, e->message[a->message]);
+        return tr_comm_wait(e->mesh->axis[TR_AXIS_PP], e->message[a->message]);
     c.kind = a->kind == TR_DO_SEND ? TR_SEND : TR_RECV;
     c.site = a->kind == TR_DO_SEND ? "send to a stage" : "receive from a stage";
     if (c.kind == TR_SEND)
@@ -44,17 +35,10 @@ enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
         tr_exec_add_twin(e, a->segment, at);
         return st;
     }
-    int64_t start = tr_clock_us();
-    if (st == TR_OK)
-        st = tr_comm_run(e->mesh->ends, &c);
-    e->wait_us += tr_clock_us() - start;
-    return st;
+    return st == TR_OK ? tr_comm_run(e->mesh->ends, &c) : st;
 }
 
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n)
 {
-    int64_t start = tr_clock_us();
-    enum tr_status st = e->mesh ? tr_exec_sum(e->mesh->axis[TR_AXIS_PP], site, x, n) : TR_OK; /* the others have 0 */
-    e->wait_us += tr_clock_us() - start;
-    return st;
+    return e->mesh ? tr_exec_sum(e->mesh->axis[TR_AXIS_PP], site, x, n) : TR_OK; /* the others have 0 */
 }

@@ -76,6 +76,7 @@ static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner,
     struct tr_call c = { .op = r->is_backward ? TR_OP_ATTENTION_BWD : TR_OP_ATTENTION,
                          .attr = from->attr,
                          .pool = from->pool,
+                         .dev = from->dev,
                          .scratch = (char *)from->scratch + r->at.kernel };
     int q = r->is_backward;
     c.attr.row_q = row * r->row_tokens + piece_of(r, r->rank, i_q) * r->n;

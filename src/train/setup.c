@@ -174,10 +174,6 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         s->env.rank = rank;
     s->env.timeout_us = (int64_t)(cfg->ddp_timeout * 1e6);
     s->device = use == TR_USE_PROOF ? "cpu" : tr_choose_device(cfg, s->env.size);
-    int64_t n_ranks = tr_max64(s->env.size, cfg->dp * cfg->tp * cfg->pp * cfg->cp);
-    if (strcmp(s->device, "cuda") == 0 && n_ranks > 1)
-        TR_TRY(tr_fail(TR_USAGE, "device cuda runs one rank in this build; use --device cpu for %" PRId64 " ranks",
-                       n_ranks));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(choose_length(cfg, &s->sequence_length));

@@ -165,6 +165,7 @@ static enum tr_status open_mesh(struct trainer *t)
     if (env.size == 1)
         return TR_OK;
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
+    env.device = &t->dev;
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
                         t->s->axis, &t->mesh));
     TR_TRY(tr_mesh_agree(t->mesh, names, values, (int)TR_COUNT_OF(names)));
@@ -413,7 +414,7 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
                                .tokens = tokens,
                                .tokens_per_s = (double)tokens / seconds,
                                .data_wait_s = wait_s,
-                               .comm_exposed_s = r.wait_s,
+                               .comm_exposed_s = r.exposed_s,
                                .samples = &range,
                                .n_samples = 1 };
     e.mfu = t->peak_flops > 0 ? e.tokens_per_s * t->flops_per_token / t->peak_flops : -1;
@@ -529,8 +530,8 @@ static void close_run(struct trainer *t)
     tr_debug_close(t->debug);
     tr_numbers_close(t->numbers);
     tr_exec_close(t->e);
-    tr_device_close(&t->dev);
     tr_mesh_close(t->mesh);
+    tr_device_close(&t->dev);
     tr_pool_close(t->pool);
     tr_data_close(t->data);
     tr_data_close(t->eval_data);

@@ -68,6 +68,34 @@ static inline void split_often(const struct tr_comm_env *env, void *ctx)
     tr_comm_close(w);
 }
 
+/* What another engine moves: nothing is touched here, but ranks still say what they do, and hear who does another. */
+static inline void elsewhere(const struct tr_comm_env *env, void *ctx)
+{
+    struct tr_comm *w;
+    void *far = (void *)(uintptr_t)64; /* memory of nobody */
+    tr_ticket sent = 0, got = 0;
+    CHECK_OK(tr_comm_open(ctx, env, &w));
+    struct tr_coll sum = { .kind = TR_ALL_REDUCE, .dtype = TR_BF16, .in = far, .out = far, .count = (size_t)1 << 33 };
+    sum.is_elsewhere = true;
+    sum.site = "far away";
+    CHECK_OK(tr_comm_run(w, &sum));
+    struct tr_coll pass = sum;
+    pass.kind = TR_SEND;
+    pass.root = (env->rank + 1) % env->size;
+    CHECK_OK(tr_comm_post(w, &pass, &sent));
+    pass.kind = TR_RECV;
+    pass.root = (env->rank + env->size - 1) % env->size;
+    CHECK_OK(tr_comm_post(w, &pass, &got));
+    CHECK_OK(tr_comm_wait(w, sent));
+    CHECK_OK(tr_comm_wait(w, got));
+    CHECK(tr_comm_waited_us(w) > 0);
+    CHECK(tr_comm_waited_us(w) == 0);
+    sum.count += env->rank == 0;
+    CHECK(tr_comm_run(w, &sum) == TR_USAGE);
+    CHECK(strstr(tr_error_text(), "ranks disagree") && strstr(tr_error_text(), "far away"));
+    tr_comm_close(w);
+}
+
 static inline void wrong_split(const struct tr_comm_env *env, void *ctx)
 {
     struct tr_comm *w, *c;

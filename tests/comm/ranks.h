@@ -44,7 +44,7 @@ static inline pid_t start_rank(const struct tr_comm_env *env, rank_fn *fn, void 
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(LIMIT_S);
+        alarm(getenv("TR_TEST_DEVICE") ? 5 * LIMIT_S : LIMIT_S);
         fn(env, ctx);
         _exit(0);
     }

@@ -20,6 +20,12 @@ static void a_split_that_finds_other_ranks_is_refused_everywhere(void **state)
     run_ranks(3, wrong_split, NULL);
 }
 
+static void what_is_moved_elsewhere_is_compared_here(void **state)
+{
+    (void)state;
+    run_ranks(3, elsewhere, NULL);
+}
+
 static void rings_of_sends_do_not_deadlock(void **state)
 {
     (void)state;
@@ -54,6 +60,7 @@ int main(void)
         cmocka_unit_test(a_grid_of_2x2x2_splits_in_its_axes),
         cmocka_unit_test(closed_communicators_are_used_again),
         cmocka_unit_test(a_split_that_finds_other_ranks_is_refused_everywhere),
+        cmocka_unit_test(what_is_moved_elsewhere_is_compared_here),
         cmocka_unit_test(rings_of_sends_do_not_deadlock),
         cmocka_unit_test(posts_may_run_ahead_of_waits),
         cmocka_unit_test(a_posted_collective_completes_while_its_rank_is_busy),

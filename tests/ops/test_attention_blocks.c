@@ -47,6 +47,29 @@ struct data {
     float step[TR_STEP_COUNT];
 };
 
+enum who { REFERENCE, FAST, CUDA };
+static struct tr_device gpu; /* TR_TEST_DEVICE=cuda: a copy of the data there, and scratch */
+static void *gpu_data, *gpu_scratch;
+enum { GPU_SCRATCH = 128 << 20 };
+
+/* The same call on the GPU: everything goes there and comes back. */
+static void run_on_gpu(struct data *d, struct tr_call *c)
+{
+    for (int i = 0; i < TR_MAX_IN + TR_MAX_OUT; i++) {
+        struct tr_view *v = i < TR_MAX_IN ? &c->in[i] : &c->out[i - TR_MAX_IN];
+        if (v->data)
+            v->data = (char *)gpu_data + ((char *)v->data - (char *)d);
+    }
+    assert_true(tr_op_cuda_scratch(c) <= GPU_SCRATCH);
+    c->scratch = gpu_scratch;
+    c->dev = &gpu;
+    gpu.ops->upload(&gpu, gpu_data, d, sizeof *d);
+    tr_op_cuda(c->op)(c);
+    gpu.ops->download(&gpu, d, gpu_data, sizeof *d);
+    if (gpu.ops->sync(&gpu) != TR_OK)
+        fail_msg("%s", tr_error_text());
+}
+
 static int64_t cols_of(const struct tr_attr *a, int what)
 {
     bool is_kv = what == K || what == V || what == DK || what == DV;
@@ -65,7 +88,7 @@ static struct tr_view vector(void *data, enum tr_dtype dtype, int64_t n)
 }
 
 /* Rows [q, q + n) of queries against rows [k, k + n) of keys. */
-static void run(const struct shape *s, struct data *d, bool is_fast, bool is_backward, int64_t q, int64_t k, int64_t n,
+static void run(const struct shape *s, struct data *d, enum who who, bool is_backward, int64_t q, int64_t k, int64_t n,
                 bool adds, struct tr_pool *pool)
 {
     static const int ins[2][6] = { { Q, K, V }, { DO, Q, K, V, O, LSE } }, outs[2][3] = { { O, LSE }, { DQ, DK, DV } };
@@ -84,9 +107,13 @@ static void run(const struct shape *s, struct data *d, bool is_fast, bool is_bac
     c.in[n_in + 3] = (struct tr_view){ d->step, TR_F32, 1, TR_STEP_COUNT, TR_STEP_COUNT };
     for (int i = 0; i < n_out; i++)
         c.accumulate[i] = adds;
+    if (who == CUDA) {
+        run_on_gpu(d, &c);
+        return;
+    }
     size_t bytes = tr_op_scratch(&c, tr_pool_threads(pool));
     c.scratch = aligned_alloc(64, tr_round_up(bytes ? bytes : 64, 64));
-    (is_fast ? tr_op_cpu_fast : tr_op_cpu_ref)(c.op)(&c);
+    (who == FAST ? tr_op_cpu_fast : tr_op_cpu_ref)(c.op)(&c);
     free(c.scratch);
 }
 
@@ -106,14 +133,14 @@ static void fill(const struct shape *s, struct data *d)
     }
 }
 
-static void by_block(const struct shape *s, struct data *d, bool is_fast, struct tr_pool *pool)
+static void by_block(const struct shape *s, struct data *d, enum who who, struct tr_pool *pool)
 {
     for (int64_t q = 0; q < s->n; q += s->block)
         for (int64_t k = 0; k <= q; k += s->block) /* a first block that sees nothing, too */
-            run(s, d, is_fast, false, q, k, s->block, k > 0, pool);
+            run(s, d, who, false, q, k, s->block, k > 0, pool);
     for (int64_t q = 0; q < s->n; q += s->block)
         for (int64_t k = 0; k <= q; k += s->block)
-            run(s, d, is_fast, true, q, k, s->block, true, pool);
+            run(s, d, who, true, q, k, s->block, true, pool);
 }
 
 static void compare(const struct shape *s, const struct data *want, const struct data *got, const char *who)
@@ -138,15 +165,23 @@ static void blocks_add_up_to_the_whole(void **state)
     struct tr_pool *pool = NULL;
     assert_true(whole && parts);
     assert_int_equal(tr_pool_open(2, &pool), TR_OK);
+    const char *names[] = { "reference", "fast", "cuda" }, *device = getenv("TR_TEST_DEVICE");
+    bool has_gpu = device && strcmp(device, "cuda") == 0;
+    if (has_gpu) {
+        assert_int_equal(tr_device_open("cuda", &gpu), TR_OK);
+        assert_int_equal(tr_op_cuda_open(&gpu), TR_OK);
+        assert_int_equal(gpu.ops->reserve(&gpu, sizeof(struct data), "data", &gpu_data), TR_OK);
+        assert_int_equal(gpu.ops->reserve(&gpu, GPU_SCRATCH, "scratch", &gpu_scratch), TR_OK);
+    }
     for (size_t i = 0; i < TR_COUNT_OF(shapes); i++)
-        for (int is_fast = 0; is_fast < 2; is_fast++) {
+        for (int who = REFERENCE; who <= (has_gpu ? CUDA : FAST); who++) {
             const struct shape *s = &shapes[i];
             fill(s, whole);
             fill(s, parts);
-            run(s, whole, false, false, 0, 0, s->n, false, pool);
-            run(s, whole, false, true, 0, 0, s->n, false, pool);
-            by_block(s, parts, is_fast, pool);
-            compare(s, whole, parts, is_fast ? "fast" : "reference");
+            run(s, whole, REFERENCE, false, 0, 0, s->n, false, pool);
+            run(s, whole, REFERENCE, true, 0, 0, s->n, false, pool);
+            by_block(s, parts, (enum who)who, pool);
+            compare(s, whole, parts, names[who]);
         }
     tr_pool_close(pool);
     free(whole);

@@ -156,6 +156,7 @@ static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
         return;
     struct tr_comm_env env = *s->env;
     env.arena_bytes = tr_exec_shared_bytes(r->compiled);
+    env.device = &r->dev;
     must(tr_mesh_open("shm", &env, s->axis, &r->mesh));
 }
 
@@ -196,9 +197,9 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
     bool is_whole = layout.size[TR_AXIS_TP] <= 1 && layout.size[TR_AXIS_CP] <= 1; /* logits are not split */
     must(tr_compile(r->model, is_whole ? r->logits_model : NULL, NULL, &c, &r->compiled));
+    must(tr_device_open(rig_device(), &r->dev));
     rig_open_mesh(r, &shape);
     must(tr_pool_open(shape.n_threads, &r->pool));
-    must(tr_device_open(rig_device(), &r->dev));
     must(tr_exec_open(r->compiled, &r->dev, r->pool, r->mesh, 0, &r->exec));
     struct tr_store store = tr_exec_store(r->exec);
     must(tr_load_weights(&store, dir, (float *)(void *)r->exec->base[TR_A_SAVE], NULL));
@@ -216,8 +217,8 @@ static inline const void *rig_state(struct rig *r, enum tr_state what, int param
 static inline void rig_close(struct rig *r)
 {
     tr_exec_close(r->exec);
-    tr_device_close(&r->dev);
     tr_mesh_close(r->mesh);
+    tr_device_close(&r->dev);
     tr_pool_close(r->pool);
     tr_compiled_close(r->compiled);
     tr_model_close(r->logits_model);

@@ -1,4 +1,5 @@
-/* attention.cu - attention for every case: any head size, type, window, cap and dropout, packed documents, a cache.
+/* attention.cu - attention for every case: any head size, type, window, cap and dropout, packed documents, a cache,
+ * blocks of a longer row.
  *
  * A warp owns one query row and head (for dk and dv: one key row and key head) and takes 32 rows of the other side at a
  * time, a lane each; sums run in row order, without atomics. It is the way for what cuDNN does not do; what cuDNN does,
@@ -15,14 +16,25 @@ template <typename T> struct attn {
     const float *step;
     struct tr_attr a;
     float scale;
-    int64_t n, group;
+    int64_t n, n_k, group;
     bool is_cached;
 };
 
-template <typename T> __device__ static int64_t first_seen(const attn<T> &t, int64_t i, int64_t last)
+/* Rows of k that row i of q sees; both count from the first of their block. */
+struct seen {
+    int64_t first, last;
+};
+
+template <typename T> __device__ static seen seen_by(const attn<T> &t, int64_t i)
 {
-    int64_t begin = t.is_cached ? 0 : *t.begin.at(i, 0);
-    return t.a.window > 0 ? max(begin, last - t.a.window + 1) : begin;
+    if (t.is_cached) {
+        int64_t last = *t.position.at(i, 0);
+        return seen{ t.a.window > 0 ? max((int64_t)0, last - t.a.window + 1) : 0, last };
+    }
+    int64_t row = t.a.row_q + i, first = max((int64_t)*t.begin.at(row, 0), t.a.row_k);
+    if (t.a.window > 0)
+        first = max(first, row - t.a.window + 1);
+    return seen{ first - t.a.row_k, min(row - t.a.row_k, t.n_k - 1) };
 }
 
 template <typename T> __device__ static float cap(const attn<T> &t, float s)
@@ -41,8 +53,8 @@ template <typename T> __device__ static float keep(const attn<T> &t, int64_t h, 
 {
     if (t.a.dropout_p <= 0)
         return 1.0f;
-    int64_t at = *t.position.at(j, 0), from = *t.position.at(i, 0);
-    uint64_t hi = step_number(t.step) << 24 | ((uint64_t)*t.sample.at(i, 0) & 0xffffffu);
+    int64_t at = *t.position.at(t.a.row_k + j, 0), from = *t.position.at(t.a.row_q + i, 0);
+    uint64_t hi = step_number(t.step) << 24 | ((uint64_t)*t.sample.at(t.a.row_q + i, 0) & 0xffffffu);
     uint4 w = philox(t.a.key, hi, (uint64_t)(t.a.first + h) << 52 | (uint64_t)from << 26 | (uint64_t)at >> 2);
     uint32_t threshold = (uint32_t)((double)t.a.dropout_p * 4294967296.0);
     return word_of(w, at) >= threshold ? 1.0f / (1.0f - t.a.dropout_p) : 0.0f;
@@ -56,9 +68,23 @@ template <typename T> __device__ static float dot(const float *shared, const T *
     return sum;
 }
 
-/* E: columns a lane owns. */
-template <typename T, int E>
-__global__ void __launch_bounds__(WARPS * 32) forward_kernel(attn<T> t, mat<T> o, mat<float> lse)
+/* What a row has from other keys, and how much of it and of the new stays: both are weighed by their log-sum-exp. */
+struct merge {
+    float lse, old, fresh;
+};
+
+__device__ static merge merge_of(float was, float now)
+{
+    float top = fmaxf(was, now);
+    if (top == -INFINITY)
+        return merge{ top, 0.0f, 0.0f };
+    float lse = top + logf(expf(was - top) + expf(now - top));
+    return merge{ lse, expf(was - lse), expf(now - lse) };
+}
+
+/* E: columns a lane owns; O: type of o. */
+template <typename T, typename O, int E>
+__global__ void __launch_bounds__(WARPS * 32) forward_kernel(attn<T> t, mat<O> o, mat<float> lse, bool merges)
 {
     extern __shared__ float shared[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = t.a.head_dim;
@@ -69,12 +95,13 @@ __global__ void __launch_bounds__(WARPS * 32) forward_kernel(attn<T> t, mat<T> o
     for (int e = lane; e < d; e += 32)
         q[e] = t.scale * to_f32(*t.q.at(i, h * d + e));
     __syncwarp();
-    int64_t last = t.is_cached ? *t.position.at(i, 0) : i, kv = h / t.group * d;
+    seen r = seen_by(t, i);
+    int64_t last = r.last, kv = h / t.group * d;
     float max = -INFINITY, sum = 0, acc[E];
 #pragma unroll
     for (int e = 0; e < E; e++)
         acc[e] = 0;
-    for (int64_t j0 = first_seen(t, i, last); j0 <= last; j0 += 32) {
+    for (int64_t j0 = r.first; j0 <= last; j0 += 32) {
         int64_t j = j0 + lane;
         bool is_in = j <= last;
         float s = is_in ? cap(t, dot(q, t.k.at(j, kv), d)) : -INFINITY;
@@ -94,23 +121,37 @@ __global__ void __launch_bounds__(WARPS * 32) forward_kernel(attn<T> t, mat<T> o
                     acc[e] += pk * to_f32(*t.v.at(j0 + k, kv + e * 32 + lane));
         }
     }
+    merge m = { sum > 0 ? max + logf(sum) : -INFINITY, 0.0f, 1.0f };
+    if (merges)
+        m = merge_of(*lse.at(i, h), m.lse);
+    __syncwarp(); /* all lanes have read lse */
 #pragma unroll
     for (int e = 0; e < E; e++)
-        if (e * 32 + lane < d)
-            *o.at(i, h * d + e * 32 + lane) = from_f32<T>(acc[e] / sum);
+        if (e * 32 + lane < d) {
+            O *at = o.at(i, h * d + e * 32 + lane);
+            float x = sum > 0 ? m.fresh * (acc[e] / sum) : 0.0f;
+            *at = from_f32<O>(m.old > 0 ? x + m.old * to_f32(*at) : x);
+        }
     if (lane == 0 && lse)
-        *lse.at(i, h) = max + logf(sum);
+        *lse.at(i, h) = m.lse;
 }
 
-template <typename T> struct attn_bwd {
+template <typename T, typename O> struct attn_bwd {
     mat<const T> d_o, o;
     mat<const float> lse;
-    mat<T> dq, dk, dv;
+    mat<O> dq, dk, dv;
     float *delta; /* (N, H): do.o */
+    bool adds[3]; /* to dq, dk, dv */
 };
 
+template <typename O> __device__ static void put(O *at, float x, bool adds)
+{
+    *at = from_f32<O>(adds ? to_f32(*at) + x : x);
+}
+
 /* dq of one row, and the row's do.o for the other kernel. */
-template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dq_kernel(attn<T> t, attn_bwd<T> b)
+template <typename T, typename O, int E>
+__global__ void __launch_bounds__(WARPS * 32) dq_kernel(attn<T> t, attn_bwd<T, O> b)
 {
     extern __shared__ float shared[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = t.a.head_dim;
@@ -130,14 +171,15 @@ template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dq_ke
     for (int e = 0; e < E; e++)
         acc[e] = 0;
     float lse = *b.lse.at(i, h);
-    for (int64_t j0 = first_seen(t, i, i); j0 <= i; j0 += 32) {
+    seen r = seen_by(t, i);
+    for (int64_t j0 = r.first; j0 <= r.last; j0 += 32) {
         int64_t j = j0 + lane;
         float ds = 0;
-        if (j <= i) {
+        if (j <= r.last) {
             float s = cap(t, dot(q, t.k.at(j, kv), d)), p = expf(s - lse);
             ds = p * (keep(t, h, i, j) * dot(d_o, t.v.at(j, kv), d) - delta) * cap_slope(t, s);
         }
-        int n = (int)min((int64_t)32, i - j0 + 1);
+        int n = (int)min((int64_t)32, r.last - j0 + 1);
         for (int k = 0; k < n; k++) {
             float dk = __shfl_sync(0xffffffffu, ds, k);
 #pragma unroll
@@ -149,17 +191,18 @@ template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dq_ke
 #pragma unroll
     for (int e = 0; e < E; e++)
         if (e * 32 + lane < d)
-            *b.dq.at(i, h * d + e * 32 + lane) = from_f32<T>(t.scale * acc[e]);
+            put(b.dq.at(i, h * d + e * 32 + lane), t.scale * acc[e], b.adds[0]);
 }
 
 /* dk and dv of one row and key head: all query heads of the group, all later rows that see it. */
-template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dkv_kernel(attn<T> t, attn_bwd<T> b)
+template <typename T, typename O, int E>
+__global__ void __launch_bounds__(WARPS * 32) dkv_kernel(attn<T> t, attn_bwd<T, O> b)
 {
     extern __shared__ float shared[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = t.a.head_dim;
     int64_t j = (int64_t)blockIdx.x * WARPS + warp, h_kv = blockIdx.y;
     float *k = shared + warp * 2 * d, *v = k + d, dk[E], dv[E];
-    if (j >= t.n)
+    if (j >= t.n_k)
         return;
     for (int e = lane; e < d; e += 32) {
         k[e] = t.scale * to_f32(*t.k.at(j, h_kv * d + e));
@@ -171,9 +214,9 @@ template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dkv_k
         dk[e] = dv[e] = 0;
     for (int64_t h = h_kv * t.group; h < (h_kv + 1) * t.group; h++) {
         bool is_more = true;
-        for (int64_t i0 = j; is_more && i0 < t.n; i0 += 32) {
+        for (int64_t i0 = max((int64_t)0, t.a.row_k + j - t.a.row_q); is_more && i0 < t.n; i0 += 32) {
             int64_t i = i0 + lane;
-            bool sees = i < t.n && first_seen(t, i, i) <= j;
+            bool sees = i < t.n && seen_by(t, i).first <= j;
             is_more = __all_sync(0xffffffffu, sees); /* later rows see ever less of j */
             float p = 0, ds = 0;
             if (sees) {
@@ -196,8 +239,8 @@ template <typename T, int E> __global__ void __launch_bounds__(WARPS * 32) dkv_k
 #pragma unroll
     for (int e = 0; e < E; e++)
         if (e * 32 + lane < d) {
-            *b.dk.at(j, h_kv * d + e * 32 + lane) = from_f32<T>(t.scale * dk[e]);
-            *b.dv.at(j, h_kv * d + e * 32 + lane) = from_f32<T>(dv[e]);
+            put(b.dk.at(j, h_kv * d + e * 32 + lane), t.scale * dk[e], b.adds[1]);
+            put(b.dv.at(j, h_kv * d + e * 32 + lane), dv[e], b.adds[2]);
         }
 }
 
@@ -208,7 +251,7 @@ template <typename T> static attn<T> attn_of(const struct tr_call *c, int q, int
     t.q = mat_of<const T>(c->in[q]), t.k = mat_of<const T>(c->in[q + 1]), t.v = mat_of<const T>(c->in[q + 2]);
     t.a = c->attr;
     t.scale = factor_of(c);
-    t.n = c->in[q].rows;
+    t.n = c->in[q].rows, t.n_k = c->in[q + 1].rows;
     t.group = c->attr.n_heads_q / c->attr.n_heads_kv;
     t.is_cached = c->op == TR_OP_ATTENTION_CACHED;
     if (t.is_cached) {
@@ -236,33 +279,35 @@ template <typename T> static attn<T> attn_of(const struct tr_call *c, int q, int
             run(32);                                                                                                   \
     } while (0)
 
-template <typename T> static void forward(const struct tr_call *c)
+template <typename T, typename O> static void forward(const struct tr_call *c)
 {
     attn<T> t = attn_of<T>(c, 0, 3);
     int d = c->attr.head_dim;
     mat<float> lse = c->op == TR_OP_ATTENTION_CACHED ? mat<float>{} : mat_of<float>(c->out[1]);
     dim3 grid((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_q);
     size_t bytes = (size_t)(WARPS * d) * sizeof(float);
-#define RUN(e) forward_kernel<T, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, mat_of<T>(c->out[0]), lse)
+#define RUN(e)                                                                                                         \
+    forward_kernel<T, O, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, mat_of<O>(c->out[0]), lse, c->accumulate[0])
     FOR_HEAD_DIM(d, RUN);
 #undef RUN
     check_launch(c);
 }
 
-template <typename T> static void backward(const struct tr_call *c)
+template <typename T, typename O> static void backward(const struct tr_call *c)
 {
     attn<T> t = attn_of<T>(c, 1, 6);
     int d = c->attr.head_dim;
-    attn_bwd<T> b = { mat_of<const T>(c->in[0]), mat_of<const T>(c->in[4]), mat_of<const float>(c->in[5]),
-                      mat_of<T>(c->out[0]),      mat_of<T>(c->out[1]),      mat_of<T>(c->out[2]),
-                      (float *)c->scratch };
+    attn_bwd<T, O> b = { mat_of<const T>(c->in[0]),     mat_of<const T>(c->in[4]),
+                         mat_of<const float>(c->in[5]), mat_of<O>(c->out[0]),
+                         mat_of<O>(c->out[1]),          mat_of<O>(c->out[2]),
+                         (float *)c->scratch,           { c->accumulate[0], c->accumulate[1], c->accumulate[2] } };
     dim3 grid((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_q);
-    dim3 grid_kv((unsigned)ceil_div(t.n, WARPS), (unsigned)c->attr.n_heads_kv);
+    dim3 grid_kv((unsigned)ceil_div(t.n_k, WARPS), (unsigned)c->attr.n_heads_kv);
     size_t bytes = (size_t)(2 * WARPS * d) * sizeof(float);
 #define RUN(e)                                                                                                         \
     do {                                                                                                               \
-        dq_kernel<T, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                              \
-        dkv_kernel<T, e><<<grid_kv, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                          \
+        dq_kernel<T, O, e><<<grid, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                           \
+        dkv_kernel<T, O, e><<<grid_kv, WARPS * 32, bytes, stream_of(c)>>>(t, b);                                       \
     } while (0)
     FOR_HEAD_DIM(d, RUN);
 #undef RUN
@@ -273,14 +318,20 @@ void tr_cuda_ATTENTION(const struct tr_call *c)
 {
     if (tr_cudnn_attention(c))
         return;
-    is_bf16(c->in[0]) ? forward<bf16>(c) : forward<float>(c);
+    if (is_bf16(c->in[0]))
+        is_bf16(c->out[0]) ? forward<bf16, bf16>(c) : forward<bf16, float>(c);
+    else
+        forward<float, float>(c);
 }
 
 void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
 {
     if (tr_cudnn_attention_bwd(c))
         return;
-    is_bf16(c->in[0]) ? backward<bf16>(c) : backward<float>(c);
+    if (is_bf16(c->in[0]))
+        is_bf16(c->out[0]) ? backward<bf16, bf16>(c) : backward<bf16, float>(c);
+    else
+        backward<float, float>(c);
 }
 
 /* Among one rank. */
@@ -300,5 +351,5 @@ void tr_cuda_RING_ATTENTION_BWD(const struct tr_call *c)
 
 void tr_cuda_ATTENTION_CACHED(const struct tr_call *c)
 {
-    is_bf16(c->in[0]) ? forward<bf16>(c) : forward<float>(c);
+    is_bf16(c->in[0]) ? forward<bf16, bf16>(c) : forward<float, float>(c);
 }

@@ -6,6 +6,7 @@
  * without gradients in fp32.
  */
 #include "ops/cuda/cuda.cuh"
+#include <float.h>
 
 enum { THREADS = 1024 }; /* two blocks a multiprocessor: their rows fit the L2 cache for the second pass */
 
@@ -165,20 +166,26 @@ static void *row_at(const struct tr_view &v, int64_t row)
     return (char *)v.data + (size_t)(row * v.ld) * tr_dtype_bytes(v.dtype);
 }
 
+static struct logits logits_of(const struct head *h, int64_t row)
+{
+    const struct tr_call *c = h->c;
+    return logits{ c->in[1].rows,
+                   h->ld,
+                   (const int32_t *)row_at(c->in[3], row),
+                   c->in[3].ld,
+                   (float *)row_at(c->out[0], row),
+                   c->out[0].ld,
+                   h->want_grad ? (const float *)c->in[4].data : NULL,
+                   c->in[2].data,
+                   is_bf16(c->in[2]),
+                   factor_of(c),
+                   c->attr.softcap };
+}
+
 template <typename T> static void run_loss(const struct head *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
-    logits l = { c->in[1].rows,
-                 h->ld,
-                 (const int32_t *)row_at(c->in[3], row),
-                 c->in[3].ld,
-                 (float *)row_at(c->out[0], row),
-                 c->out[0].ld,
-                 h->want_grad ? (const float *)c->in[4].data : NULL,
-                 c->in[2].data,
-                 is_bf16(c->in[2]),
-                 factor_of(c),
-                 c->attr.softcap };
+    logits l = logits_of(h, row);
     if (!l.bias && l.softcap == 0.0f && l.scale == 1.0f)
         loss_kernel<T, 16 / sizeof(T), true><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
     else
@@ -186,7 +193,7 @@ template <typename T> static void run_loss(const struct head *h, int64_t row, in
     check_launch(c);
 }
 
-static void block_logits(const struct head *h, int64_t row, int64_t n)
+static void block_product(const struct head *h, int64_t row, int64_t n)
 {
     const struct tr_view &x = h->c->in[0], &w = h->c->in[1];
     struct cuda_gemm g = {};
@@ -195,13 +202,13 @@ static void block_logits(const struct head *h, int64_t row, int64_t n)
     g.b = w.data, g.ldb = w.ld, g.b_t = true;
     g.c = h->z, g.ldc = g.ldd = h->ld, g.c_dtype = h->dtype;
     (void)tr_cuda_gemm(h->c, &g, h->workspace);
-    h->dtype == TR_BF16 ? run_loss<bf16>(h, row, n) : run_loss<float>(h, row, n);
 }
 
-static void block_grads(const struct head *h, int64_t row, int64_t n)
+/* out: where dx is, before dW and db. */
+static void block_grads(const struct head *h, int64_t row, int64_t n, int out)
 {
     const struct tr_call *c = h->c;
-    const struct tr_view &x = c->in[0], &w = c->in[1], &dx = c->out[1], &dw = c->out[2], &db = c->out[3];
+    const struct tr_view &x = c->in[0], &w = c->in[1], &dx = c->out[out], &dw = c->out[out + 1], &db = c->out[out + 2];
     struct cuda_gemm g = {};
     if (dx.data) {
         g.m = n, g.n = x.cols, g.k = w.rows;
@@ -216,55 +223,153 @@ static void block_grads(const struct head *h, int64_t row, int64_t n)
         g.a = h->z, g.lda = h->ld, g.a_dtype = h->dtype, g.a_t = true;
         g.b = row_at(x, row), g.ldb = x.ld;
         g.c = dw.data, g.ldc = g.ldd = dw.ld, g.c_dtype = dw.dtype;
-        g.beta = c->accumulate[2] || row > 0 ? 1.0f : 0.0f;
+        g.beta = c->accumulate[out + 1] || row > 0 ? 1.0f : 0.0f;
         (void)tr_cuda_gemm(c, &g, h->workspace);
     }
     if (db.data) { /* z carries `scale`, which db must not */
         struct tr_view z = {};
         z.data = h->z, z.dtype = h->dtype, z.rows = n, z.cols = w.rows, z.ld = h->ld;
-        tr_cuda_colsum(c, z, db, c->accumulate[3] || row > 0, 1.0f / factor_of(c), h->colsum);
+        tr_cuda_colsum(c, z, db, c->accumulate[out + 2] || row > 0, 1.0f / factor_of(c), h->colsum);
     }
 }
 
-static void run_head(const struct tr_call *c, bool want_grad)
+static struct head head_of(const struct tr_call *c, enum tr_dtype dtype)
 {
     struct head h = {};
     h.c = c;
-    h.want_grad = want_grad;
-    h.dtype = want_grad ? c->in[0].dtype : TR_F32;
+    h.dtype = dtype;
     h.ld = tr_cuda_head_ld(c->in[1].rows);
     h.block = tr_cuda_head_rows(c->in[0].rows, c->in[1].rows, tr_dtype_bytes(h.dtype));
     h.z = c->scratch;
     h.workspace = (char *)c->scratch + (size_t)(h.block * h.ld) * tr_dtype_bytes(h.dtype);
     h.colsum = (char *)h.workspace + TR_CUDA_WORKSPACE;
+    return h;
+}
+
+static void run_head(const struct tr_call *c, bool want_grad)
+{
+    struct head h = head_of(c, want_grad ? c->in[0].dtype : TR_F32);
+    h.want_grad = want_grad;
     for (int64_t row = 0; row < c->in[0].rows; row += h.block) {
         int64_t n = tr_min64(h.block, c->in[0].rows - row);
-        block_logits(&h, row, n);
+        block_product(&h, row, n);
+        h.dtype == TR_BF16 ? run_loss<bf16>(&h, row, n) : run_loss<float>(&h, row, n);
         if (want_grad)
-            block_grads(&h, row, n);
+            block_grads(&h, row, n, 1);
     }
 }
 
-/* The head of several ranks: a GPU runs one. */
-static void refuse(const struct tr_call *c)
+/* ---- the same by ranks that hold rows [first, first + V) of W each ---- */
+
+/* What ranks tell each other of a row, and its finished logits for the gradient. One block a row. */
+__global__ void __launch_bounds__(THREADS)
+    stats_kernel(const float *logit, logits l, int64_t first, mat<float> stats, mat<float> kept)
 {
-    tr_device_note(c->dev, TR_USAGE, "device cuda: op %s is for several ranks; use --device cpu",
-                   tr_op_row(c->op)->name);
+    int64_t row = blockIdx.x, target = l.target[row * l.ld_target], at = target - first;
+    const float *z = logit + row * l.ld;
+    if (target < 0) {
+        if (threadIdx.x == 0)
+            *stats.at(row, 0) = -FLT_MAX, *stats.at(row, 1) = 0.0f;
+        return;
+    }
+    peak p = { -INFINITY, 0.0f };
+    for (int64_t j = threadIdx.x * 4; j < l.n_vocab; j += THREADS * 4)
+        p = peak_from<false, float, 4>(z, l, j, p);
+    p = block_peak(p);
+    if (threadIdx.x == 0) {
+        *stats.at(row, 0) = p.max + logf(p.sum);
+        *stats.at(row, 1) = at >= 0 && at < l.n_vocab ? cap(l.scale * z[at] + bias_at(l, at), l.softcap) : 0.0f;
+    }
+    for (int64_t j = threadIdx.x; kept && j < l.n_vocab; j += THREADS)
+        *kept.at(row, j) = cap(l.scale * z[j] + bias_at(l, j), l.softcap);
+}
+
+__global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t n, mat<float> loss, mat<float> lse)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float top = -FLT_MAX, sum = 0, at = 0;
+    if (row >= n)
+        return;
+    for (int64_t r = 0; r < n_ranks; r++)
+        top = fmaxf(top, *stats.at(r * n + row, 0));
+    for (int64_t r = 0; r < n_ranks && top > -FLT_MAX; r++) {
+        sum += expf(*stats.at(r * n + row, 0) - top);
+        at += *stats.at(r * n + row, 1);
+    }
+    float all = sum > 0 ? top + logf(sum) : 0.0f; /* 0: the row has no target */
+    *loss.at(row, 0) = sum > 0 ? all - at : 0.0f;
+    *lse.at(row, 0) = all;
+}
+
+/* Logits to their gradient: from z itself, or from those that were kept. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    dlogits_kernel(T *out, logits l, int64_t first, mat<const float> lse, mat<const float> kept)
+{
+    int64_t row = blockIdx.x, target = l.target[row * l.ld_target];
+    T *z = out + row * l.ld;
+    float sum = *lse.at(row, 0), by = l.step[TR_STEP_INV_TOKENS] * l.scale;
+    for (int64_t j = threadIdx.x; j < l.n_vocab; j += THREADS) {
+        float x = kept ? *kept.at(row, j) : cap(l.scale * to_f32(z[j]) + bias_at(l, j), l.softcap);
+        float capped = l.softcap > 0 ? x / l.softcap : 0.0f, p = expf(x - sum) - (j + first == target ? 1.0f : 0.0f);
+        z[j] = from_f32<T>(target < 0 ? 0.0f : p * by * (1.0f - capped * capped));
+    }
+}
+
+static struct tr_view rows_of(const struct tr_view &v, int64_t row, int64_t n)
+{
+    struct tr_view part = v;
+    part.data = v.data ? row_at(v, row) : NULL;
+    part.rows = n;
+    return part;
+}
+
+static void block_stats(const struct head *h, int64_t row, int64_t n)
+{
+    const struct tr_call *c = h->c;
+    block_product(h, row, n);
+    stats_kernel<<<(unsigned)n, THREADS, 0, stream_of(c)>>>((const float *)h->z, logits_of(h, row), c->attr.first,
+                                                            mat_of<float>(rows_of(c->out[0], row, n)),
+                                                            mat_of<float>(rows_of(c->out[1], row, n)));
+    check_launch(c);
+}
+
+template <typename T> static void block_dlogits(const struct head *h, int64_t row, int64_t n)
+{
+    const struct tr_call *c = h->c;
+    dlogits_kernel<T><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, logits_of(h, row), c->attr.first,
+                                                                 mat_of<const float>(rows_of(c->in[5], row, n)),
+                                                                 mat_of<const float>(rows_of(c->in[6], row, n)));
+    check_launch(c);
 }
 
 void tr_cuda_HEAD_STATS(const struct tr_call *c)
 {
-    refuse(c);
+    struct head h = head_of(c, TR_F32);
+    for (int64_t row = 0; row < c->in[0].rows; row += h.block)
+        block_stats(&h, row, tr_min64(h.block, c->in[0].rows - row));
 }
 
 void tr_cuda_HEAD_COMBINE(const struct tr_call *c)
 {
-    refuse(c);
+    int64_t n = c->out[0].rows;
+    combine_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
+        mat_of<const float>(c->in[0]), c->in[0].rows / tr_max64(n, 1), n, mat_of<float>(c->out[0]),
+        mat_of<float>(c->out[1]));
+    check_launch(c);
 }
 
 void tr_cuda_HEAD_GRAD(const struct tr_call *c)
 {
-    refuse(c);
+    struct head h = head_of(c, c->in[0].dtype);
+    h.want_grad = true;
+    for (int64_t row = 0; row < c->in[0].rows; row += h.block) {
+        int64_t n = tr_min64(h.block, c->in[0].rows - row);
+        if (!c->in[6].data)
+            block_product(&h, row, n);
+        h.dtype == TR_BF16 ? block_dlogits<bf16>(&h, row, n) : block_dlogits<float>(&h, row, n);
+        block_grads(&h, row, n, 0);
+    }
 }
 
 void tr_cuda_HEAD_LOSS(const struct tr_call *c)

@@ -34,11 +34,13 @@ size_t tr_op_cuda_scratch(const struct tr_call *c)
     case TR_OP_EMBED_DW:
         return tr_cuda_embed_bytes(c->in[0].rows, c->out[0].rows);
     case TR_OP_HEAD_LOSS: /* logits in fp32: nothing is rounded inside */
+    case TR_OP_HEAD_STATS:
         elem = 4;
         return (size_t)tr_cuda_head_rows(c->in[0].rows, (int64_t)n_vocab, elem) *
                    (size_t)tr_cuda_head_ld((int64_t)n_vocab) * elem +
                TR_CUDA_WORKSPACE;
     case TR_OP_HEAD_LOSS_GRAD:
+    case TR_OP_HEAD_GRAD:
         return (size_t)tr_cuda_head_rows(c->in[0].rows, (int64_t)n_vocab, elem) *
                    (size_t)tr_cuda_head_ld((int64_t)n_vocab) * elem +
                TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes((int64_t)n_vocab);
@@ -46,9 +48,12 @@ size_t tr_op_cuda_scratch(const struct tr_call *c)
         return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
     case TR_OP_ATTENTION:
     case TR_OP_ATTENTION_BWD:
-    case TR_OP_RING_ATTENTION:
-    case TR_OP_RING_ATTENTION_BWD:
         return attention_bytes(c);
+    case TR_OP_RING_ATTENTION:
+    case TR_OP_RING_ATTENTION_BWD: /* blocks need less than all rows */
+        return tr_ring_scratch(c).kernel + attention_bytes(c);
+    case TR_OP_ALL_TO_ALL: /* what is sent and what came */
+        return 2 * tr_exchange_bytes(c);
     default:
         return 0;
     }
