@@ -67,9 +67,24 @@ static void fill(const struct tr_batch *b, int64_t rows, int64_t length, int64_t
 
 static tr_kernel real[TR_OP_COUNT];
 static struct {
-    double seconds, flops;
+    double seconds, flops, bytes;
     int64_t calls;
 } spent[TR_OP_COUNT];
+
+/* What a call must read and write at least: its views, each once. */
+static double bytes_of(const struct tr_call *c)
+{
+    double sum = 0;
+    for (int i = 0; i < TR_MAX_IN + TR_MAX_OUT; i++) {
+        const struct tr_view *v = i < TR_MAX_IN ? &c->in[i] : &c->out[i - TR_MAX_IN];
+        bool adds = i >= TR_MAX_IN && c->accumulate[i - TR_MAX_IN];
+        sum += v->data ? (adds ? 2.0 : 1.0) * (double)(v->rows * v->cols) * (double)tr_dtype_bytes(v->dtype) : 0;
+    }
+    bool is_update = c->op == TR_OP_ADAMW || c->op == TR_OP_LION || c->op == TR_OP_SGD; /* state: read and written */
+    for (int i = 0; is_update && i < 3; i++)
+        sum += c->out[i].data ? (double)c->out[i].cols * (double)tr_dtype_bytes(c->out[i].dtype) : 0;
+    return sum;
+}
 
 static void timed(const struct tr_call *c)
 {
@@ -79,6 +94,7 @@ static void timed(const struct tr_call *c)
     (void)c->dev->ops->sync(c->dev);
     spent[c->op].seconds += (double)(tr_clock_us() - at) * 1e-6;
     spent[c->op].flops += tr_op_flops(c);
+    spent[c->op].bytes += bytes_of(c);
     spent[c->op].calls++;
 }
 
@@ -98,9 +114,10 @@ static enum tr_status profile(struct tr_exec *e, const struct tr_config *cfg, co
     }
     for (int i = 0; i < TR_OP_COUNT; i++)
         if (spent[i].calls)
-            printf("  %-18s %5" PRId64 " calls %9.3f ms %5.1f %% %8.1f TFLOP/s\n", tr_op_row((enum tr_opcode)i)->name,
-                   spent[i].calls, spent[i].seconds * 1e3, 100 * spent[i].seconds / sum,
-                   spent[i].flops / spent[i].seconds * 1e-12);
+            printf("  %-18s %5" PRId64 " calls %9.3f ms %5.1f %% %8.1f TFLOP/s %7.0f GB/s\n",
+                   tr_op_row((enum tr_opcode)i)->name, spent[i].calls, spent[i].seconds * 1e3,
+                   100 * spent[i].seconds / sum, spent[i].flops / spent[i].seconds * 1e-12,
+                   spent[i].bytes / spent[i].seconds * 1e-9);
     printf("  %-18s             %9.3f ms\n", "all, one by one", sum * 1e3);
     return st;
 }

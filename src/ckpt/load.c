@@ -18,28 +18,31 @@ enum tr_dtype tr_config_dtype(const cJSON *config)
     return TR_F32;
 }
 
-/* Puts F32 elements into one state, converted in place to the store's dtype (never wider than F32). */
-static enum tr_status put(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n, float *buf)
+/* Puts F32 elements into one state, converted to the store's dtype (never wider than F32): in place, so that a device
+ * gets them in one piece, or a little at a time when somebody reads them again. */
+static enum tr_status put(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n, float *buf,
+                          bool is_last)
 {
     uint16_t small[4096];
     enum tr_dtype d = s->dtype[what];
     enum tr_status st = TR_OK;
-    if (d == TR_F32)
-        return s->put(s->ctx, what, param, first, n, buf);
-    for (int64_t at = 0; at < n && st == TR_OK; at += (int64_t)TR_COUNT_OF(small)) {
+    for (int64_t at = 0; d != TR_F32 && at < n && st == TR_OK; at += (int64_t)TR_COUNT_OF(small)) {
         int64_t len = tr_min64(n - at, (int64_t)TR_COUNT_OF(small));
         tr_convert(buf + at, TR_F32, small, d, (size_t)len);
-        st = s->put(s->ctx, what, param, first + at, len, small);
+        if (is_last)
+            memcpy((uint16_t *)(void *)buf + at, small, (size_t)len * sizeof *small);
+        else
+            st = s->put(s->ctx, what, param, first + at, len, small);
     }
-    return st;
+    return d == TR_F32 || is_last ? s->put(s->ctx, what, param, first, n, buf) : st;
 }
 
 static enum tr_status put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf)
 {
     enum tr_status st = TR_OK;
     if (s->has[TR_S_MASTER])
-        st = put(s, TR_S_MASTER, param, first, n, buf);
-    return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf) : st;
+        st = put(s, TR_S_MASTER, param, first, n, buf, false);
+    return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, true) : st;
 }
 
 /* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
@@ -214,7 +217,8 @@ static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, 
         for (int64_t k = 0; k < n && st == TR_OK; row++) {
             int64_t col = (at + k) % width, len = tr_min64(n - k, width - col),
                     to = first + col + (is_box ? row * s->model->param[param].cols : 0);
-            st = what == TR_S_MASTER ? put_weights(s, param, to, len, buf + k) : put(s, what, param, to, len, buf + k);
+            st = what == TR_S_MASTER ? put_weights(s, param, to, len, buf + k)
+                                     : put(s, what, param, to, len, buf + k, true);
             k += len;
         }
         at += n;

@@ -144,8 +144,9 @@ static inline uint64_t tr_step_number(const float *step)
     X(SUMSQ, "sumsq", 1, 1, 1)                                                                                         \
     /* in: g (1,n), step; out: p (1,n), m, v, [copy (1,n): p to nearest]                attr: decay, key, first.       \
      * g counts times CLIP; decay is decoupled (p *= 1 - lr * decay). The update uses m, v before they are stored. p,  \
-     * m, v in BF16 are rounded stochastically: u = tr_philox(key, step number, first + column); u.v[0] for p, v[1]    \
-     * for m, v[2] for v: the low 16 bits are added to the float's bits, which are then cut. */                        \
+     * m, v in BF16 are rounded stochastically: element e = first + column has w = tr_philox(key, step number, e /     \
+     * 4).v[e % 4]; the low half of w for p, the high half for m, the high half of 0x9E3779B1 * w for v is added to    \
+     * the float's bits, which are then cut. */                                                                        \
     X(ADAMW, "adamw", 2, 4, 0)                                                                                         \
     /* in: g, step; out: p, m, -, [copy]. lion: p -= lr * sign(beta1 m + (1 - beta1) g), m = beta2 m + (1 - beta2) g;  \
      * sgd: m = beta1 m + g, p -= lr * m; no m: p -= lr * g */                                                         \

@@ -114,6 +114,7 @@ static const struct op_case cases[] = {
     { TR_OP_LINEAR, "in,out bare", .n = 70, .d = 64, .o = 96, .is_bare = true, .attr = { .weight_is_in_out = true } },
 
     { TR_OP_LAYERNORM, "one row", .n = 1, .d = 7, .attr = { .eps = 1e-5f } },
+    { TR_OP_LAYERNORM, "wide", .n = 9, .d = 776, .attr = { .eps = 1e-5f } },
     { TR_OP_LAYERNORM, "odd", .n = 37, .d = 45, .attr = { .eps = 1e-5f } },
     { TR_OP_LAYERNORM, "bare", .n = 6, .d = 128, .is_bare = true, .attr = { .eps = 1e-5f } },
 
@@ -196,6 +197,7 @@ static const struct op_case cases[] = {
     { TR_OP_SUMSQ, "over two chunks", .n = 1, .d = 140001 },
 
     { TR_OP_ADAMW, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
+    { TR_OP_ADAMW, "from an odd element", .n = 1, .d = 37, .attr = { .key = 9, .first = 5 } },
     { TR_OP_ADAMW, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 1LL << 33 } },
     { TR_OP_LION, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
     { TR_OP_LION, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 123 } },

@@ -51,20 +51,27 @@ static inline vf round_randomly(vf x, vu random)
     return v_select(is_special, x, (vf)((u + (random & 0xffffu)) & 0xffff0000u));
 }
 
-/* The first three words of TR_LANES elements from i. */
+/* The random bits of TR_LANES elements from i, for p, m and v. Four neighbours share a counter, a word each. */
 static inline void draw(const struct optim *o, int64_t i, vu random[3])
 {
-    uint32_t lane[3][2][TR_LANES / 2];
-    for (int h = 0; h < 2; h++) {
-        typedef uint32_t half __attribute__((vector_size(TR_LANES * 2)));
-        vl w[4];
-        v_philox(o->key, o->step, v_count_from((uint64_t)(o->first + i + h * TR_LANES / 2)), w);
-        for (int k = 0; k < 3; k++) {
-            half narrow = __builtin_convertvector(w[k], half);
-            memcpy(lane[k][h], &narrow, sizeof narrow);
+    typedef uint32_t words __attribute__((vector_size(TR_LANES * 2))); /* of half as many counters, half of them used */
+    uint64_t first = (uint64_t)(o->first + i);
+    vu w;
+    if (first % 4 == 0) {
+        vl word[4];
+        v_philox(o->key, o->step, v_count_from(first / 4), word);
+        for (int k = 0; k < 4; k++) {
+            words narrow = __builtin_convertvector(word[k], words);
+            for (int j = 0; j < TR_LANES / 4; j++)
+                w[4 * j + k] = narrow[j];
         }
+    } else { /* a part that begins inside of four */
+        for (uint64_t j = 0; j < TR_LANES; j++)
+            w[j] = tr_philox(o->key, o->step, (first + j) / 4).v[(first + j) % 4];
     }
-    memcpy(random, lane, sizeof lane);
+    random[0] = w;
+    random[1] = w >> 16;
+    random[2] = w * 0x9E3779B1u >> 16;
 }
 
 /* Stores new state at i: p and its copy, m, v; v only where the optimizer has it. */

@@ -36,13 +36,15 @@ static uint16_t bf16_stochastic(float x, uint32_t random)
     return (uint16_t)((u + (random & 0xffffu)) >> 16);
 }
 
-/* Stores element i of out[k]; word k of the element's random numbers rounds it. */
+/* Stores element i of out[k], rounded by its half of the element's random word. */
 static void put_state(const struct tr_call *c, const struct optim *o, int k, int64_t i, double x)
 {
     const struct tr_view *v = &c->out[k];
     if (v->dtype == TR_BF16) {
-        struct tr_philox r = tr_philox(c->attr.key, o->step, (uint64_t)(c->attr.first + i));
-        ((uint16_t *)v->data)[i] = bf16_stochastic((float)x, r.v[k]);
+        uint64_t e = (uint64_t)(c->attr.first + i);
+        uint32_t w = tr_philox(c->attr.key, o->step, e / 4).v[e % 4];
+        uint32_t random = k == 0 ? w : k == 1 ? w >> 16 : w * 0x9E3779B1u >> 16;
+        ((uint16_t *)v->data)[i] = bf16_stochastic((float)x, random);
     } else {
         tr_ref_put(v, 0, i, x);
     }

@@ -40,6 +40,11 @@ template <> __device__ inline bf16 from_f32<bf16>(float x)
 template <typename T, int V> struct alignas(sizeof(T) * V) pack {
     T v[V];
 };
+/* V elements as they are in memory. */
+template <typename T, int V> __device__ inline pack<T, V> raw(const T *p)
+{
+    return *(const pack<T, V> *)p;
+}
 template <int V, typename T> __device__ inline void load(const T *p, float out[V])
 {
     pack<T, V> x = *(const pack<T, V> *)p;
@@ -184,6 +189,10 @@ bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *work
 /* out (1, cols) (+)= column sums of x; scratch: tr_cuda_colsum_bytes(cols). */
 void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const struct tr_view &out, bool accumulate,
                     float scale, void *scratch);
+
+/* out (1, cols) (+)= scale * the sum of n_parts rows of fp32, in a fixed order; nothing when out is absent. */
+void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, const struct tr_view &out,
+                       bool accumulate, float scale);
 
 /* ---- attention_cudnn.cu: false when it does not do this call; then the own kernel does ---- */
 

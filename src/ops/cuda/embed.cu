@@ -203,28 +203,32 @@ void tr_cuda_EMBED_DW(const struct tr_call *c)
 
 /* A thread turns V neighbouring pairs (i, i + half) of one head. */
 template <typename T, int V>
-__global__ void rope_kernel(mat<const T> x, mat<const int32_t> position, mat<const float> table, mat<T> y, int64_t rows,
-                            int64_t heads, int64_t d, int64_t half, float sign)
+__global__ void __launch_bounds__(256)
+    rope_kernel(mat<const T> x, mat<const int32_t> position, mat<const float> table, mat<T> y, unsigned n_threads,
+                unsigned heads, unsigned d, unsigned half, float sign)
 {
-    int64_t per_head = half / V, k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, h = k / per_head,
-            i = k % per_head * V;
-    for (int64_t n = blockIdx.y; h < heads && n < rows; n += gridDim.y) {
-        int64_t p = *position.at(n, 0);
-        float a[V], b[V], cosp[V], sinp[V];
-        load<V>(x.at(n, h * d + i), a);
-        load<V>(x.at(n, h * d + half + i), b);
+    enum { W = V % 4 == 0 ? 4 : 1 }; /* of the table at once */
+    unsigned id = blockIdx.x * 256 + threadIdx.x, per_head = half / V, k = id % (heads * per_head),
+             row = id / (heads * per_head), i = k % per_head * V, at = k / per_head * d + i;
+    if (id >= n_threads)
+        return;
+    int64_t p = *position.at(row, 0);
+    float a[V], b[V], cosp[V], sinp[V];
+    load<V>(x.at(row, at), a);
+    load<V>(x.at(row, at + half), b);
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            cosp[v] = *table.at(p, i + v), sinp[v] = sign * *table.at(p, half + i + v);
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            float turned = a[v] * cosp[v] - b[v] * sinp[v];
-            b[v] = b[v] * cosp[v] + a[v] * sinp[v];
-            a[v] = turned;
-        }
-        store<V>(y.at(n, h * d + i), a);
-        store<V>(y.at(n, h * d + half + i), b);
+    for (int v = 0; v < V; v += W) {
+        load<W>(table.at(p, i + v), cosp + v);
+        load<W>(table.at(p, half + i + v), sinp + v);
     }
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        float turned = a[v] * cosp[v] - b[v] * sign * sinp[v];
+        b[v] = b[v] * cosp[v] + a[v] * sign * sinp[v];
+        a[v] = turned;
+    }
+    store<V>(y.at(row, at), a);
+    store<V>(y.at(row, at + half), b);
 }
 
 /* Columns behind the turned ones pass as they are. */
@@ -241,21 +245,23 @@ template <typename T> static void rope(const struct tr_call *c)
     const struct tr_view *views[] = { &c->in[0], &c->out[0] };
     int64_t d = c->attr.head_dim, half = c->in[2].cols / 2, rows = c->in[0].rows, heads = c->in[0].cols / d;
     int width = is_bf16(c->in[0]) ? 8 : 4;
-    bool wide = is_wide(views, 2, width) && half % width == 0 && d % width == 0;
+    bool wide = is_wide(views, 2, width) && half % width == 0 && d % width == 0 && c->in[2].ld % 4 == 0;
     float sign = c->attr.inverse ? -1.0f : 1.0f;
-    int64_t threads = heads * half / (wide ? width : 1);
-    dim3 grid((unsigned)ceil_div(threads, 128), (unsigned)tr_min64(rows, 65535));
+    int64_t threads = rows * heads * half / (wide ? width : 1);
     mat<const T> x = mat_of<const T>(c->in[0]);
     mat<const int32_t> p = mat_of<const int32_t>(c->in[1]);
     mat<const float> table = mat_of<const float>(c->in[2]);
     mat<T> y = mat_of<T>(c->out[0]);
+    TR_BUG_ON(threads > UINT32_MAX - 256);
     if (wide)
-        rope_kernel<T, 16 / sizeof(T)><<<grid, 128, 0, stream_of(c)>>>(x, p, table, y, rows, heads, d, half, sign);
+        rope_kernel<T, 16 / sizeof(T)><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
+            x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
     else
-        rope_kernel<T, 1><<<grid, 128, 0, stream_of(c)>>>(x, p, table, y, rows, heads, d, half, sign);
+        rope_kernel<T, 1><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
+            x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
     check_launch(c);
     if (d > 2 * half) {
-        dim3 rest((unsigned)ceil_div(heads * (d - 2 * half), 128), grid.y);
+        dim3 rest((unsigned)ceil_div(heads * (d - 2 * half), 128), (unsigned)tr_min64(rows, 65535));
         rope_rest<T><<<rest, 128, 0, stream_of(c)>>>(x, y, rows, heads, d, 2 * half);
         check_launch(c);
     }

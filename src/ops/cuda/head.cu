@@ -1,16 +1,23 @@
 /* head.cu - output head with its cross entropy, over blocks of rows.
  *
- * Logits of a block of rows by one matrix product; one pass over them makes the loss and turns them into their gradient
- * in place; two more products give dx and dW. A block is as large as its bytes allow (tr_cuda_head_rows): each one
- * reads W twice and dW once, and large products run fastest. In bf16 the logits and their gradient are held in bf16;
- * without gradients in fp32.
+ * Logits of a block of rows by one matrix product; they become the loss and, in place, their gradient; two more
+ * products give dx and dW. A block is as large as its bytes allow (tr_cuda_head_rows): each one reads W twice and dW
+ * once, and large products run fastest. In bf16 the logits and their gradient are held in bf16; without gradients in
+ * fp32.
  */
 #include "ops/cuda/cuda.cuh"
 #include <float.h>
 
-enum { THREADS = 1024 }; /* two blocks a multiprocessor: their rows fit the L2 cache for the second pass */
+enum { THREADS = 1024 };
 
 #define LOG2E 1.44269504088896340736f
+
+__device__ static float power_of_2(float x) /* in one instruction: exp2f minds denormals, of which a sum has no use */
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 struct logits {
     int64_t n_vocab, ld;
@@ -66,21 +73,23 @@ __device__ static peak block_peak(peak p)
     return p;
 }
 
-/* V logits from j on, scaled, with bias and cap; what lies behind the end is -inf. PLAIN: as they are, all inside. */
+/* V logits that lie at j, scaled, with bias and cap; what is behind the end is -inf. PLAIN: as they are, all inside. */
 template <bool PLAIN, typename T, int V>
-__device__ static void logits_at(const T *z, const logits &l, int64_t j, float out[V])
+__device__ static void capped_of(const pack<T, V> &raw, const logits &l, int64_t j, float out[V])
 {
-    load<V>(z + j, out);
 #pragma unroll
-    for (int v = 0; v < V && !PLAIN; v++)
-        out[v] = j + v < l.n_vocab ? cap(l.scale * out[v] + bias_at(l, j + v), l.softcap) : -INFINITY;
+    for (int v = 0; v < V; v++) {
+        out[v] = to_f32(raw.v[v]);
+        if (!PLAIN)
+            out[v] = j + v < l.n_vocab ? cap(l.scale * out[v] + bias_at(l, j + v), l.softcap) : -INFINITY;
+    }
 }
 
 template <bool PLAIN, typename T, int V>
-__device__ static peak peak_from(const T *z, const logits &l, int64_t j, peak p)
+__device__ static peak peak_with(const pack<T, V> &raw, const logits &l, int64_t j, peak p)
 {
     float t[V];
-    logits_at<PLAIN, T, V>(z, l, j, t);
+    capped_of<PLAIN, T, V>(raw, l, j, t);
     float m = p.max;
 #pragma unroll
     for (int v = 0; v < V; v++)
@@ -88,30 +97,30 @@ __device__ static peak peak_from(const T *z, const logits &l, int64_t j, peak p)
     float sum = p.sum * __expf(p.max - m), less = m * LOG2E;
 #pragma unroll
     for (int v = 0; v < V; v++)
-        sum += exp2f(t[v] * LOG2E - less);
+        sum += power_of_2(t[v] * LOG2E - less);
     return peak{ m, m == -INFINITY ? 0.0f : sum };
 }
 
 /* The gradient of V logits, in their place. */
 template <bool PLAIN, typename T, int V>
-__device__ static void turn(T *z, const logits &l, int64_t j, float lse, float by)
+__device__ static void turn(const pack<T, V> &raw, T *z, const logits &l, int64_t j, float lse, float by)
 {
     float t[V], less = lse * LOG2E;
-    logits_at<PLAIN, T, V>(z, l, j, t);
+    capped_of<PLAIN, T, V>(raw, l, j, t);
 #pragma unroll
     for (int v = 0; v < V; v++) {
         float capped = !PLAIN && l.softcap > 0 ? t[v] / l.softcap : 0.0f;
         float slope = !PLAIN && j + v < l.n_vocab ? 1.0f - capped * capped : 1.0f;
-        t[v] = exp2f(t[v] * LOG2E - less) * by * slope;
+        t[v] = power_of_2(t[v] * LOG2E - less) * by * slope;
     }
     store<V>(z + j, t);
 }
 
-/* One block a row. z (rows, ld), ld a multiple of 64: wide access is always right, the padding is never used. The row's
- * second pass finds it in the L2 cache. PLAIN: no bias, cap or scale, which leaves six instructions an element. */
-template <typename T, int V, bool PLAIN> __global__ void __launch_bounds__(THREADS) loss_kernel(T *z_all, logits l)
+/* One block a row, for any head. z (rows, ld), ld a multiple of 64: wide access is always right, the padding is never
+ * used. The row's second pass finds it in the L2 cache. */
+template <typename T, int V> __global__ void __launch_bounds__(THREADS) loss_kernel(T *z_all, logits l)
 {
-    int64_t row = blockIdx.x, target = l.target[row * l.ld_target], whole = PLAIN ? l.n_vocab / V * V : 0;
+    int64_t row = blockIdx.x, target = l.target[row * l.ld_target];
     T *z = z_all + row * l.ld;
     if (target < 0) {
         float t[V];
@@ -124,12 +133,8 @@ template <typename T, int V, bool PLAIN> __global__ void __launch_bounds__(THREA
         return;
     }
     peak p = { -INFINITY, 0.0f };
-    int64_t j = threadIdx.x * V;
-#pragma unroll 4
-    for (; j < whole; j += THREADS * V)
-        p = peak_from<true, T, V>(z, l, j, p);
-    for (; j < l.n_vocab; j += THREADS * V)
-        p = peak_from<false, T, V>(z, l, j, p);
+    for (int64_t j = threadIdx.x * V; j < l.n_vocab; j += THREADS * V)
+        p = peak_with<false, T, V>(raw<T, V>(z + j), l, j, p);
     p = block_peak(p);
     float lse = p.max + logf(p.sum), at = 0;
     if (threadIdx.x == 0) {
@@ -140,16 +145,76 @@ template <typename T, int V, bool PLAIN> __global__ void __launch_bounds__(THREA
         return;
     float by = l.step[TR_STEP_INV_TOKENS] * l.scale;
     __syncthreads(); /* thread 0 has read the target's logit */
-    j = threadIdx.x * V;
-#pragma unroll 4
-    for (; j < whole; j += THREADS * V)
-        turn<true, T, V>(z, l, j, lse, by);
-    for (; j < l.n_vocab; j += THREADS * V)
-        turn<false, T, V>(z, l, j, lse, by);
+    for (int64_t j = threadIdx.x * V; j < l.n_vocab; j += THREADS * V)
+        turn<false, T, V>(raw<T, V>(z + j), z, l, j, lse, by);
     __syncthreads();
     if (threadIdx.x == 0) { /* the target's own: softmax - 1 */
         float x = l.softcap > 0 ? at / l.softcap : 0.0f;
         z[target] = from_f32<T>((expf(at - lse) - 1.0f) * by * (1.0f - x * x));
+    }
+}
+
+/* Packs [h, end) of a thread: of this row to their gradient, of the next row, when there is one, to its peak; U at a
+ * time. HELD: this row's are in shared memory, where the next row's take their place. */
+template <typename T, int V, int U, bool HELD>
+__device__ static peak turn_and_read(T *z, const T *next, pack<T, V> *held, int h, int end, const logits &l, float lse,
+                                     float by, peak p)
+{
+    for (; h < end; h += U) {
+        pack<T, V> here[U], there[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (next && h + u < end)
+                there[u] = raw<T, V>(next + (h + u) * THREADS * V);
+            if (!HELD && h + u < end)
+                here[u] = raw<T, V>(z + (h + u) * THREADS * V);
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (h + u < end) {
+                turn<true, T, V>(HELD ? held[(h + u) * THREADS] : here[u], z, l, (h + u) * THREADS * V, lse, by);
+                if (next && HELD)
+                    held[(h + u) * THREADS] = there[u];
+                if (next)
+                    p = peak_with<true, T, V>(there[u], l, 0, p);
+            }
+    }
+    return p;
+}
+
+/* No bias, cap or scale, whole packs, gradients wanted: training. A block a multiprocessor goes over its rows; the same
+ * loop turns one row into its gradient and reads the next, so memory works in both directions all the time. Of a row
+ * the first n_held packs of a thread wait in shared memory, the others in the L2 cache. */
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l, int64_t n_rows, int n_held)
+{
+    extern __shared__ uint4 held_bytes[];
+    pack<T, V> *held = (pack<T, V> *)held_bytes + threadIdx.x;
+    int n = (int)((l.n_vocab / V + THREADS - 1 - threadIdx.x) / THREADS), m = min(n, n_held); /* packs of this thread */
+    float inv_tokens = l.step[TR_STEP_INV_TOKENS];
+    peak p = { -INFINITY, 0.0f };
+    T *z = z_all + blockIdx.x * l.ld + threadIdx.x * V;
+    for (int h = 0; h < n; h++) {
+        pack<T, V> first = raw<T, V>(z + h * THREADS * V);
+        p = peak_with<true, T, V>(first, l, 0, p);
+        if (h < m)
+            held[h * THREADS] = first;
+    }
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x, z += gridDim.x * l.ld) {
+        int64_t target = l.target[row * l.ld_target];
+        const T *next = row + gridDim.x < n_rows ? z + gridDim.x * l.ld : NULL;
+        bool is_mine = target >= 0 && target / V % THREADS == threadIdx.x;
+        float at = is_mine ? to_f32(z[target - threadIdx.x * V]) : 0.0f, by = target < 0 ? 0.0f : inv_tokens;
+        p = block_peak(p);
+        float lse = p.max + logf(p.sum);
+        p = peak{ -INFINITY, 0.0f };
+        p = turn_and_read<T, V, 2, true>(z, next, held, 0, m, l, lse, by, p);
+        p = turn_and_read<T, V, 2, false>(z, next, held, m, n, l, lse, by, p);
+        if (is_mine)
+            z[target - threadIdx.x * V] = from_f32<T>((expf(at - lse) - 1.0f) * by);
+        if (is_mine || (target < 0 && threadIdx.x == 0))
+            l.loss[row * l.ld_loss] = is_mine ? lse - at : 0.0f;
+        __syncthreads(); /* everybody has this row's sums before the next one's */
     }
 }
 
@@ -186,10 +251,20 @@ template <typename T> static void run_loss(const struct head *h, int64_t row, in
 {
     const struct tr_call *c = h->c;
     logits l = logits_of(h, row);
-    if (!l.bias && l.softcap == 0.0f && l.scale == 1.0f)
-        loss_kernel<T, 16 / sizeof(T), true><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
-    else
-        loss_kernel<T, 16 / sizeof(T), false><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
+    enum { V = 16 / sizeof(T) };
+    bool is_plain = !l.bias && l.softcap == 0.0f && l.scale == 1.0f && l.n_vocab % V == 0 && l.step;
+    int shared = 0, n_held = 0;
+    if (is_plain) {
+        (void)cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+        n_held = (shared - 1024) / (THREADS * 16);
+        n_held = (int)tr_min64(n_held, ceil_div(l.n_vocab, THREADS * V));
+        shared = n_held * THREADS * 16;
+        (void)cudaFuncSetAttribute(plain_loss_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+        plain_loss_kernel<T, V><<<(unsigned)tr_min64(c->dev->n_units, n), THREADS, (size_t)shared, stream_of(c)>>>(
+            (T *)h->z, l, n, n_held);
+    } else {
+        loss_kernel<T, V><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, l);
+    }
     check_launch(c);
 }
 
@@ -274,7 +349,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     peak p = { -INFINITY, 0.0f };
     for (int64_t j = threadIdx.x * 4; j < l.n_vocab; j += THREADS * 4)
-        p = peak_from<false, float, 4>(z, l, j, p);
+        p = peak_with<false, float, 4>(raw<float, 4>(z + j), l, j, p);
     p = block_peak(p);
     if (threadIdx.x == 0) {
         *stats.at(row, 0) = p.max + logf(p.sum);

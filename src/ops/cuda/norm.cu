@@ -1,12 +1,14 @@
 /* norm.cu - layernorm and rmsnorm, whole rows or groups of columns.
  *
- * A warp owns a row (or a group of one) and reads it from memory once: what it read stays in registers. The backward is
- * two kernels: dx like the forward, and dw with db like sums of columns, whose partial rows a third adds up in order.
- * Rejected: one kernel for all (it reads less, but holds so much that too few warps fit).
+ * Forward: a warp owns a row (or a group of one) and reads it from memory once: what it read stays in registers.
+ * Backward: a block goes over rows, a thread the same columns of each, so dw and db add up on the way and nothing is
+ * read twice; each block's partial rows are then added in order. Groups that one warp holds take a warp each, and dw
+ * like sums of columns. Rejected: a block a row forward (it waits more than it reads), dx and dw in two kernels for
+ * long rows (half as many bytes again).
  */
 #include "ops/cuda/cuda.cuh"
 
-enum { WARPS = 4 };
+enum { WARPS = 4, ROW_THREADS = 512 };
 
 struct norm_shape {
     int64_t n_rows; /* groups of all rows */
@@ -167,60 +169,112 @@ template <typename T> struct norm_bwd {
     float *part_w, *part_b; /* (parts, cols) */
 };
 
-/* V elements as they are in memory. */
-template <typename T, int V> __device__ static pack<T, V> raw(const T *p)
+/* What a thread holds of one row. */
+template <typename T, int V> struct row_part {
+    pack<T, V> dy, x, add;
+    float mean, rstd;
+};
+
+template <typename T, int V, bool LN>
+__device__ static row_part<T, V> read_row(const norm_bwd<T> &p, const norm_shape &s, int64_t r, int64_t col)
 {
-    return *(const pack<T, V> *)p;
+    row_part<T, V> t = {};
+    if (r >= s.n_rows)
+        return t;
+    t.mean = LN ? *p.stats.at(r, 0) : 0.0f;
+    t.rstd = LN ? *p.stats.at(r, 1) : *rstd_at(p.stats, s, r);
+    if (col < s.cols) {
+        t.dy = raw<T, V>(group_at(p.dy, s, r) + col);
+        t.x = raw<T, V>(group_at(p.x, s, r) + col);
+        if (p.addend)
+            t.add = raw<T, V>(group_at(p.addend, s, r) + col);
+    }
+    return t;
 }
 
-/* dx alone, a warp a row, everything a row needs asked for at once. H: packs of V a lane holds. */
-template <typename T, int V, int H, bool LN>
+/* dx, dw and db of whole rows: a block a row at a time, with the next one on its way. */
+template <typename T, int V, bool LN>
+__global__ void __launch_bounds__(ROW_THREADS) norm_bwd_kernel(norm_bwd<T> p, norm_shape s)
+{
+    __shared__ float2 part[2][ROW_THREADS / 32];
+    int64_t col = threadIdx.x * V;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32, turn = 0;
+    float dw[V], db[V], w[V], inv = 1.0f / (float)s.cols;
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        dw[v] = db[v] = w[v] = 0;
+    if (col < s.cols)
+        load<V>(p.w + col, w);
+    row_part<T, V> next = read_row<T, V, LN>(p, s, blockIdx.x, col);
+    for (int64_t r = blockIdx.x; r < s.n_rows; r += gridDim.x, turn ^= 1) {
+        row_part<T, V> t = next;
+        next = read_row<T, V, LN>(p, s, r + gridDim.x, col);
+        float m1 = 0, m2 = 0, hat[V], out[V];
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            float d = to_f32(t.dy.v[v]);
+            hat[v] = (to_f32(t.x.v[v]) - t.mean) * t.rstd;
+            out[v] = d * (s.offset + w[v]);
+            dw[v] += d * hat[v];
+            db[v] += d;
+            m1 += out[v];
+            m2 += out[v] * hat[v];
+        }
+        m1 = LN ? warp_sum(m1) : 0.0f;
+        m2 = warp_sum(m2);
+        if (lane == 0)
+            part[turn][warp] = make_float2(m1, m2);
+        __syncthreads(); /* everybody has read the other half before it is written again */
+        m1 = m2 = 0;
+        for (int i = 0; i < n_warps; i++)
+            m1 += part[turn][i].x, m2 += part[turn][i].y;
+        m1 *= inv, m2 *= inv;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            out[v] = to_f32(t.add.v[v]) + t.rstd * (out[v] - m1 - hat[v] * m2);
+        if (col < s.cols)
+            store<V>(group_at(p.dx, s, r) + col, out);
+    }
+    for (int v = 0; v < V && col < s.cols; v++) {
+        p.part_w[(int64_t)blockIdx.x * s.cols + col + v] = dw[v];
+        if (LN)
+            p.part_b[(int64_t)blockIdx.x * s.cols + col + v] = db[v];
+    }
+}
+
+/* dx of short groups, a warp each. */
+template <typename T, int V, bool LN>
 __global__ void __launch_bounds__(WARPS * 32) norm_dx_kernel(norm_bwd<T> p, norm_shape s)
 {
-    int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    int lane = threadIdx.x % 32;
+    int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, j = threadIdx.x % 32 * V;
     if (r >= s.n_rows)
         return;
-    const T *dy_at = group_at(p.dy, s, r), *x_at = group_at(p.x, s, r);
-    pack<T, V> dy[H], x[H], w[H], add[H];
-#pragma unroll
-    for (int h = 0; h < H; h++) {
-        int64_t j = (h * 32 + lane) * V;
-        if (j < s.cols) {
-            dy[h] = raw<T, V>(dy_at + j);
-            x[h] = raw<T, V>(x_at + j);
-            w[h] = raw<T, V>(p.w + j);
-            if (p.addend)
-                add[h] = raw<T, V>(group_at(p.addend, s, r) + j);
-        }
+    bool is_inside = j < s.cols;
+    pack<T, V> dy = {}, x = {}, w = {}, add = {};
+    if (is_inside) {
+        dy = raw<T, V>(group_at(p.dy, s, r) + j);
+        x = raw<T, V>(group_at(p.x, s, r) + j);
+        w = raw<T, V>(p.w + j);
+        if (p.addend)
+            add = raw<T, V>(group_at(p.addend, s, r) + j);
     }
     float mean = LN ? *p.stats.at(r, 0) : 0.0f, rstd = LN ? *p.stats.at(r, 1) : *rstd_at(p.stats, s, r);
-    float m1 = 0, m2 = 0;
+    float m1 = 0, m2 = 0, out[V];
 #pragma unroll
-    for (int h = 0; h < H; h++)
-        if ((h * 32 + lane) * V < s.cols)
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                float g = to_f32(dy[h].v[v]) * (s.offset + to_f32(w[h].v[v]));
-                m1 += g;
-                m2 += g * (to_f32(x[h].v[v]) - mean) * rstd;
-            }
+    for (int v = 0; v < V; v++) {
+        float g = to_f32(dy.v[v]) * (s.offset + to_f32(w.v[v]));
+        m1 += g;
+        m2 += g * (to_f32(x.v[v]) - mean) * rstd;
+    }
     m1 = LN ? warp_sum(m1) / (float)s.cols : 0.0f;
     m2 = warp_sum(m2) / (float)s.cols;
 #pragma unroll
-    for (int h = 0; h < H; h++) {
-        int64_t j = (h * 32 + lane) * V;
-        if (j < s.cols) {
-            float out[V];
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                float g = to_f32(dy[h].v[v]) * (s.offset + to_f32(w[h].v[v]));
-                out[v] =
-                    (p.addend ? to_f32(add[h].v[v]) : 0.0f) + rstd * (g - m1 - (to_f32(x[h].v[v]) - mean) * rstd * m2);
-            }
-            store<V>(group_at(p.dx, s, r) + j, out);
-        }
+    for (int v = 0; v < V; v++) {
+        float g = to_f32(dy.v[v]) * (s.offset + to_f32(w.v[v]));
+        out[v] = to_f32(add.v[v]) + rstd * (g - m1 - (to_f32(x.v[v]) - mean) * rstd * m2);
     }
+    if (is_inside)
+        store<V>(group_at(p.dx, s, r) + j, out);
 }
 
 /* dw and db of 32 * V columns over a share of the rows: 8 warps take every eighth row, then are added in order. */
@@ -293,35 +347,12 @@ template <typename T, bool LN> __global__ void __launch_bounds__(256) norm_bwd_l
     }
 }
 
-/* out (+)= the partial rows: eight threads a column, each every eighth row in order, then added in order. */
-template <typename G>
-__global__ void __launch_bounds__(256) add_parts(const float *part, int n_parts, int64_t cols, G *out, bool accumulate)
+/* As many blocks as run at once: each goes over its share of the rows. */
+static int blocks_of(const struct tr_call *c, const struct norm_shape &s, const void *kernel, int64_t threads)
 {
-    __shared__ float shared[8][32];
-    int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    float sum = 0;
-    for (int k = threadIdx.y; j < cols && k < n_parts; k += 8)
-        sum += part[k * cols + j];
-    shared[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y != 0 || j >= cols)
-        return;
-    for (int k = 1; k < 8; k++)
-        sum += shared[k][threadIdx.x];
-    out[j] = from_f32<G>(sum + (accumulate ? to_f32(out[j]) : 0.0f));
-}
-
-static void add_up(const struct tr_call *c, int k, const float *part, int n_parts)
-{
-    const struct tr_view &v = c->out[k];
-    dim3 grid((unsigned)ceil_div(v.cols, 32)), block(32, 8);
-    if (!v.data)
-        return;
-    if (is_bf16(v))
-        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, v.cols, (bf16 *)v.data, c->accumulate[k]);
-    else
-        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, v.cols, (float *)v.data, c->accumulate[k]);
-    check_launch(c);
+    int per_unit = 1;
+    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_unit, kernel, (int)threads, 0);
+    return (int)tr_min64(tr_min64(TR_CUDA_PARTS, c->dev->n_units * tr_max64(1, per_unit)), s.n_rows);
 }
 
 template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_call *c, const norm_shape &s)
@@ -330,22 +361,23 @@ template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_ca
                       mat_of<const T>(c->in[4]),     (const T *)c->in[2].data,
                       mat_of<const float>(c->in[3]), mat_of<T>(c->out[0]),
                       (float *)c->scratch,           (float *)c->scratch + (int64_t)TR_CUDA_PARTS * s.cols };
-    int64_t packs = ceil_div(s.cols, 32 * V), tiles = packs;
-    int n_parts = (int)tr_min64(tr_min64(TR_CUDA_PARTS, ceil_div(8 * c->dev->n_units, tiles)), ceil_div(s.n_rows, 8));
-    if (packs > 8) { /* too long for a warp's registers */
+    int64_t threads = (int64_t)tr_round_up((size_t)ceil_div(s.cols, V), 32); /* for whole rows */
+    int n_parts;
+    if (threads == 32) {
+        n_parts = (int)tr_min64(tr_min64(TR_CUDA_PARTS, 8 * c->dev->n_units), ceil_div(s.n_rows, 8));
+        norm_dw_kernel<T, V, LN><<<dim3(1, (unsigned)n_parts), 256, 0, stream_of(c)>>>(p, s);
+        norm_dx_kernel<T, V, LN><<<(unsigned)ceil_div(s.n_rows, WARPS), WARPS * 32, 0, stream_of(c)>>>(p, s);
+    } else if (threads <= ROW_THREADS) {
+        n_parts = blocks_of(c, s, (const void *)norm_bwd_kernel<T, V, LN>, threads);
+        norm_bwd_kernel<T, V, LN><<<(unsigned)n_parts, (unsigned)threads, 0, stream_of(c)>>>(p, s);
+    } else { /* too long for a block's registers */
         n_parts = (int)tr_min64(TR_CUDA_PARTS, s.n_rows);
-        norm_bwd_long<T, LN><<<n_parts, 256, 0, stream_of(c)>>>(p, s);
-    } else {
-        unsigned grid = (unsigned)ceil_div(s.n_rows, WARPS);
-        norm_dw_kernel<T, V, LN><<<dim3((unsigned)tiles, (unsigned)n_parts), 256, 0, stream_of(c)>>>(p, s);
-#define RUN(h) norm_dx_kernel<T, V, h, LN><<<grid, WARPS * 32, 0, stream_of(c)>>>(p, s)
-        packs <= 1 ? RUN(1) : packs <= 3 ? RUN(3) : packs <= 4 ? RUN(4) : RUN(8);
-#undef RUN
+        norm_bwd_long<T, LN><<<(unsigned)n_parts, 256, 0, stream_of(c)>>>(p, s);
     }
     check_launch(c);
-    add_up(c, 1, p.part_w, n_parts);
+    tr_cuda_add_parts(c, p.part_w, n_parts, c->out[1], c->accumulate[1], 1.0f);
     if (LN)
-        add_up(c, 2, p.part_b, n_parts);
+        tr_cuda_add_parts(c, p.part_b, n_parts, c->out[2], c->accumulate[2], 1.0f);
 }
 
 template <bool LN> static void norm_backward(const struct tr_call *c)

@@ -29,20 +29,23 @@ __device__ static float put(float *p, float x, uint32_t)
     *p = x;
     return x;
 }
-/* Stochastic: 16 random bits below the ones that stay, then cut. Inf and NaN stay. */
+/* Stochastic: 16 random bits below the ones that stay, then cut. NaN stays; infinity does by itself. */
 __device__ static float put(bf16 *p, float x, uint32_t random)
 {
-    uint32_t u = __float_as_uint(x);
-    if ((u & 0x7f800000u) == 0x7f800000u)
-        u = __float_as_uint(__bfloat162float(__float2bfloat16_rn(x)));
-    else
-        u += random & 0xffffu;
-    u &= 0xffff0000u;
-    *p = __float2bfloat16_rn(__uint_as_float(u)); /* exact */
+    uint32_t u = (x != x ? 0x7fc00000u : __float_as_uint(x) + (random & 0xffffu)) & 0xffff0000u;
+    *p = __ushort_as_bfloat16((unsigned short)(u >> 16));
     return __uint_as_float(u);
 }
 
-/* G gradient, S state (master and moments), C copy. V elements a thread. KIND as the opcode. */
+__device__ static float root(float x) /* good to 1 ulp, in one instruction */
+{
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* G gradient, S state (master and moments), C copy. V elements a thread; those of V > 1 begin with a multiple of four.
+ * KIND as the opcode. */
 template <typename G, typename S, typename C, int V, int KIND>
 __global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, S *v, C *copy, int64_t n, optim o)
 {
@@ -59,16 +62,21 @@ __global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, 
         load<V>(v + i, vv);
     bool is_random = sizeof(S) == 2;
     uint64_t number = is_random ? step_number(o.step) : 0;
+    float rate = u.lr / u.bias1, grow = 1.0f / u.root_bias2;
+    uint4 words = {};
     pack<S, V> sp, sm, sv;
 #pragma unroll
     for (int k = 0; k < V; k++) {
         float gk = gv[k] * u.clip, pk = pv[k] * u.keep, mk = m ? mv[k] : 0.0f;
-        uint4 w = is_random ? philox(o.key, number, (uint64_t)(o.first + i + k)) : make_uint4(0, 0, 0, 0);
+        int64_t e = o.first + i + k;
+        if (is_random && (V == 1 || k % 4 == 0))
+            words = philox(o.key, number, (uint64_t)e >> 2);
+        uint32_t w = word_of(words, V == 1 ? e : k);
         if (KIND == TR_OP_ADAMW) {
             mk = u.beta1 * mk + (1.0f - u.beta1) * gk;
             float vk = u.beta2 * vv[k] + (1.0f - u.beta2) * gk * gk;
-            pk -= u.lr / u.bias1 * mk / (sqrtf(vk) / u.root_bias2 + u.eps);
-            put(&sv.v[k], vk, w.z);
+            pk -= __fdividef(rate * mk, root(vk) * grow + u.eps);
+            put(&sv.v[k], vk, w * 0x9E3779B1u >> 16);
         } else if (KIND == TR_OP_LION) {
             float d = u.beta1 * mk + (1.0f - u.beta1) * gk;
             pk -= u.lr * (float)((d > 0) - (d < 0));
@@ -77,8 +85,8 @@ __global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, 
             mk = m ? u.beta1 * mk + gk : gk;
             pk -= u.lr * mk;
         }
-        pv[k] = put(&sp.v[k], pk, w.x);
-        put(&sm.v[k], mk, w.y);
+        pv[k] = put(&sp.v[k], pk, w);
+        put(&sm.v[k], mk, w >> 16);
     }
     *(pack<S, V> *)(p + i) = sp;
     if (m)
@@ -97,9 +105,10 @@ template <typename G, typename S, typename C, int KIND> static void optimize(con
     const G *g = (const G *)c->in[0].data;
     S *p = (S *)c->out[0].data, *m = (S *)c->out[1].data, *v = (S *)c->out[2].data;
     C *copy = (C *)c->out[3].data;
-    if (is_wide(views, 5, 4))
-        optim_kernel<G, S, C, 4, KIND>
-            <<<(unsigned)ceil_div(n, THREADS * 4), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
+    enum { V = sizeof(S) == 2 ? 8 : 4 };
+    if (is_wide(views, 5, V) && o.first % 4 == 0)
+        optim_kernel<G, S, C, V, KIND>
+            <<<(unsigned)ceil_div(n, THREADS * V), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
     else
         optim_kernel<G, S, C, 1, KIND>
             <<<(unsigned)ceil_div(n, THREADS), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
@@ -258,16 +267,36 @@ __global__ void __launch_bounds__(256) colsum_kernel(mat<const T> x, int64_t row
     }
 }
 
+/* 32 threads a column, each every 32nd row in order, then added as a tree. */
 template <typename G>
-__global__ void colsum_end(const float *part, int n_parts, int64_t cols, G *out, bool accumulate, float scale)
+__global__ void __launch_bounds__(1024)
+    add_parts(const float *part, int n_parts, int64_t cols, G *out, bool accumulate, float scale)
 {
-    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    __shared__ float shared[32][33];
+    int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;
     float sum = 0;
-    if (j >= cols)
-        return;
-    for (int k = 0; k < n_parts; k++)
+#pragma unroll 4
+    for (int k = threadIdx.y; j < cols && k < n_parts; k += 32)
         sum += part[k * cols + j];
-    out[j] = from_f32<G>(sum * scale + (accumulate ? to_f32(out[j]) : 0.0f));
+    shared[threadIdx.x][threadIdx.y] = sum;
+    __syncthreads();
+    sum = warp_sum(shared[threadIdx.y][threadIdx.x]);
+    j = (int64_t)blockIdx.x * 32 + threadIdx.y;
+    if (threadIdx.x == 0 && j < cols)
+        out[j] = from_f32<G>(sum * scale + (accumulate ? to_f32(out[j]) : 0.0f));
+}
+
+void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, const struct tr_view &out,
+                       bool accumulate, float scale)
+{
+    dim3 grid((unsigned)ceil_div(out.cols, 32)), block(32, 32);
+    if (!out.data)
+        return;
+    if (is_bf16(out))
+        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, out.cols, (bf16 *)out.data, accumulate, scale);
+    else
+        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, out.cols, (float *)out.data, accumulate, scale);
+    check_launch(c);
 }
 
 void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const struct tr_view &out, bool accumulate,
@@ -289,10 +318,6 @@ void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const stru
         colsum_kernel<float, 4><<<grid, 256, 0, s>>>(mat_of<const float>(x), x.rows, x.cols, part);
     else
         colsum_kernel<float, 1><<<grid, 256, 0, s>>>(mat_of<const float>(x), x.rows, x.cols, part);
-    unsigned end = (unsigned)ceil_div(x.cols, 128);
-    if (is_bf16(out))
-        colsum_end<<<end, 128, 0, s>>>(part, n_parts, x.cols, (bf16 *)out.data, accumulate, scale);
-    else
-        colsum_end<<<end, 128, 0, s>>>(part, n_parts, x.cols, (float *)out.data, accumulate, scale);
     check_launch(c);
+    tr_cuda_add_parts(c, part, n_parts, out, accumulate, scale);
 }

@@ -6,17 +6,17 @@
 
 enum {
     TR_CUDA_WORKSPACE = 64 << 20, /* of a matrix product: more never made one faster on Hopper */
-    TR_CUDA_PARTS = 528,          /* blocks of rows of a sum over rows; each leaves one partial row */
+    TR_CUDA_PARTS = 1056,         /* blocks of rows of a sum over rows; each leaves one partial row */
     TR_CUDA_CHUNK = 65536,        /* elements of one partial sum of squares */
     TR_CUDA_MASK_LENGTH = 32768,  /* longest row of tokens with a table of its documents */
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
 };
 
-/* Rows of logits held at once: as many as fit 2 GiB, a power of two. */
+/* Rows of logits held at once: as many as fit 5 GiB, a power of two. Each block of rows reads and writes dW again. */
 static inline int64_t tr_cuda_head_rows(int64_t n_rows, int64_t n_vocab, size_t elem)
 {
     int64_t n = 65536;
-    while (n > 128 && (size_t)n * (size_t)n_vocab * elem > (size_t)2 << 30)
+    while (n > 128 && (size_t)n * (size_t)n_vocab * elem > (size_t)5 << 30)
         n /= 2;
     return tr_min64(n, n_rows);
 }
