@@ -13,7 +13,7 @@
 #include "base/banned.h"
 
 enum { N_ROWS_MAX = 16, POINT_MAX = 64 };
-enum action { KILL, STOP, DELAY, ERROR };
+enum action { KILL, STOP, DELAY, ERROR, SPIN };
 
 struct failpoint {
     char point[POINT_MAX];
@@ -28,7 +28,7 @@ static atomic_int n_rows;
 
 static enum tr_status parse_action(const char *text, struct failpoint *row)
 {
-    static const char *const names[] = { "kill", "stop", "delay", "error" };
+    static const char *const names[] = { "kill", "stop", "delay", "error", "spin" };
     if (strncmp(text, "delay", 5) == 0) {
         row->action = DELAY;
         return tr_parse_int(text + 5, 0, 3600 * 1000, &row->delay_ms);
@@ -39,7 +39,7 @@ static enum tr_status parse_action(const char *text, struct failpoint *row)
             return TR_OK;
         }
     }
-    return tr_fail(TR_USAGE, "action \"%s\" is not kill, stop, delay<ms> or error", text);
+    return tr_fail(TR_USAGE, "action \"%s\" is not kill, stop, delay<ms>, error or spin", text);
 }
 
 /* TR_GENERATION of this process, 0 without one. */
@@ -135,6 +135,10 @@ enum tr_status tr_failpoint(const char *point)
             break;
         case DELAY:
             sleep_ms(row->delay_ms);
+            break;
+        case SPIN: /* for ever: a loop that forgot its end */
+            for (volatile bool is_on = true; is_on;)
+                tr_cpu_pause();
             break;
         case ERROR:
             return tr_fail(TR_IO, "failpoint %s: error asked for by TR_FAIL", point);

@@ -1,4 +1,4 @@
-/* misc.h - hashing, clock, failpoints: three small things that every room uses. */
+/* misc.h - hashing, clock, processes, failpoints: small things that every room uses. */
 #ifndef TR_BASE_MISC_H
 #define TR_BASE_MISC_H
 
@@ -21,7 +21,10 @@ bool tr_hash_eq(struct tr_hash128 a, struct tr_hash128 b);
 int64_t tr_clock_us(void);  /* monotonic: the only clock that decides anything */
 double tr_clock_wall(void); /* seconds since 1970: for people only */
 
-/* TR_FAIL=point:action[:n[:rank]][,...]; action = kill | stop | delay<ms> | error; n-th hit, default 1.
+/* 'R', 'S', 'D', 'T' (stopped by a signal), 'Z' ... of a process of this host; '?': there is none. */
+char tr_process_state(int pid);
+
+/* TR_FAIL=point:action[:n[:rank]][,...]; action = kill | stop | delay<ms> | error | spin; n-th hit, default 1.
  * Returns TR_OK, or TR_IO when armed with "error" (text names the point). Costs one load when nothing is armed. */
 enum tr_status tr_failpoint(const char *point);
 enum tr_status tr_failpoint_setup(const char *spec, int rank); /* spec NULL: read TR_FAIL */

@@ -11,7 +11,7 @@ static command *const commands[TR_VERB_COUNT] = {
     [TR_VERB_CHAT] = cmd_chat,   [TR_VERB_INIT] = cmd_init,     [TR_VERB_TRAIN] = cmd_train,
     [TR_VERB_PLAN] = cmd_plan,   [TR_VERB_EVAL] = cmd_eval,     [TR_VERB_DATA] = cmd_data,
     [TR_VERB_CKPT] = cmd_ckpt,   [TR_VERB_CONFIG] = cmd_config, [TR_VERB_GENERATE] = cmd_generate,
-    [TR_VERB_CHECK] = cmd_check, [TR_VERB_BENCH] = cmd_bench,
+    [TR_VERB_CHECK] = cmd_check, [TR_VERB_BENCH] = cmd_bench,   [TR_VERB_WATCH] = cmd_watch,
 };
 
 void cli_print(const char *text)

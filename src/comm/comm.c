@@ -120,7 +120,11 @@ enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ti
 enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
 {
     int64_t start = tr_clock_us();
+    if (c->size > 1)
+        tr_phase_wait(NULL);
     enum tr_status st = c->ops->wait(c, t);
+    if (c->size > 1)
+        tr_phase_waited();
     c->waited_us += tr_clock_us() - start;
     return st;
 }
@@ -129,8 +133,12 @@ enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll)
 {
     int64_t start = tr_clock_us();
     enum tr_status st = check_coll(c, coll);
+    if (c->size > 1)
+        tr_phase_wait(coll->site);
     if (st == TR_OK)
         st = c->ops->run(c, coll);
+    if (c->size > 1)
+        tr_phase_waited();
     c->waited_us += tr_clock_us() - start;
     return st;
 }

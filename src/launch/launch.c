@@ -146,6 +146,8 @@ static enum tr_status run_generations(struct job *j, struct tr_launch_end *end)
         end->code = j->root ? j->root->code : 0;
         end->sig = j->root ? j->root->sig : 0;
         end->exit_code = j->root ? exit_code_of(j->root) : quiet_exit_code(j);
+        if (j->root && tr_hang_text(j))
+            end->exit_code = TR_EXIT_RETRY;
         if (!j->root)
             break;
         tr_record_root(j, end->exit_code);
@@ -167,6 +169,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     TR_TRY(name_job(&j));
     TR_TRY(place_logs(&j));
     TR_TRY(make_ranks(&j));
+    TR_TRY(tr_hang_open(l->n_ranks, &j.hang));
     tr_cores_find(&j);
     if (l->has_mpi)
         TR_TRY(tr_pmi_open(l->n_ranks, j.id, &j.pmi));
@@ -183,6 +186,7 @@ out:
     tr_str_release(&j.out.held);
     tr_str_release(&j.err.held);
     tr_pmi_close(j.pmi);
+    tr_hang_close(j.hang);
     free(j.ranks);
     free(j.polls);
     return st;

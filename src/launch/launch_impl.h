@@ -57,7 +57,8 @@ struct job {
     struct sink out, err;
     char log_dir[TR_PATH_MAX]; /* "" = no logs */
     bool has_log_dir;          /* it exists, or may be made */
-    struct pmi *pmi;           /* NULL: the ranks do not speak MPI */
+    struct hang *hang;
+    struct pmi *pmi; /* NULL: the ranks do not speak MPI */
     cpu_set_t cores;
     int n_cores; /* 0: unknown */
 
@@ -107,7 +108,19 @@ void tr_pmi_serve(struct pmi *p, int rank);   /* reads what is there, and answer
 enum tr_status tr_group_run(struct job *j);
 bool tr_signals_take(struct job *j, int64_t wait_us); /* true: the launcher was asked to stop, now or before */
 
+/* hang.c: which rank hangs, and where each of them is. */
+struct hang;
+enum { TR_LOOK_US = 100 * 1000 };
+enum tr_status tr_hang_open(int n_ranks, struct hang **out);
+void tr_hang_close(struct hang *h);                                          /* NULL is fine */
+void tr_hang_clear(struct job *j);                                           /* a new generation */
+const struct rank *tr_hang_look(struct job *j, int64_t now);                 /* every TR_LOOK_US; NULL: all move */
+const char *tr_hang_text(const struct job *j);                               /* of what was found; NULL: nothing */
+void tr_hang_where(struct job *j, const struct rank *r, struct tr_str *out); /* JSON members: phase, step, collective */
+void tr_hang_flight(struct job *j, struct tr_str *out); /* the last actions of all ranks, a line each */
+
 /* record.c */
+void tr_record_event(struct job *j, int rank, const char *phase, const char *action, const char *cause);
 const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, size_t n_buf);
 void tr_record_root(struct job *j, int exit_code);
 

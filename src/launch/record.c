@@ -7,7 +7,9 @@
 
 const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, size_t n_buf)
 {
-    if (r->sig)
+    if (r == j->root && tr_hang_text(j))
+        snprintf(buf, n_buf, "%s", tr_hang_text(j));
+    else if (r->sig)
         snprintf(buf, n_buf, "was ended by SIG%s", sigabbrev_np(r->sig) ? sigabbrev_np(r->sig) : "?");
     else if (r->code == 0 && j->is_early)
         snprintf(buf, n_buf, "ended with exit code 0 while other ranks still ran");
@@ -37,7 +39,9 @@ static void write_error(struct job *j, const char *how)
     }
     tr_str_addf(&s, "{\"rank\": %d, \"host\": ", r->rank);
     tr_str_json(&s, j->host);
-    tr_str_addf(&s, ", \"pid\": %d, \"phase\": \"run\", ", (int)r->pid);
+    tr_str_addf(&s, ", \"pid\": %d, ", (int)r->pid);
+    tr_hang_where(j, r, &s);
+    tr_str_addf(&s, ", ");
     if (r->sig)
         tr_str_addf(&s, "\"code\": null, \"signal\": \"SIG%s\"", sigabbrev_np(r->sig) ? sigabbrev_np(r->sig) : "?");
     else
@@ -53,20 +57,31 @@ static void write_error(struct job *j, const char *how)
 }
 
 /* Only into a log that the run began; its own lines go on after a restart. */
-static void add_event(struct job *j, const char *how)
+void tr_record_event(struct job *j, int rank, const char *phase, const char *action, const char *cause)
 {
     char path[TR_PATH_MAX];
     struct tr_observe *o = NULL;
-    if (tr_path_join(path, j->l->output, "events.jsonl") != TR_OK || !tr_file_exists(path))
+    if (!j->l->output || tr_path_join(path, j->l->output, "events.jsonl") != TR_OK || !tr_file_exists(path))
         return;
     struct tr_observe_options opt = { .events_path = path, .run = j->id, .term = { .fd = -1 }, .quiet = true };
     if (tr_observe_open(&opt, &o) != TR_OK) {
         tr_say(j, "%s", tr_error_text());
         return;
     }
-    tr_observe_fault(o, &(struct tr_event_fault){
-                            .rank = j->root->rank, .host = j->host, .phase = "run", .action = "launch", .cause = how });
+    tr_observe_fault(
+        o, &(struct tr_event_fault){ .rank = rank, .host = j->host, .phase = phase, .action = action, .cause = cause });
     tr_observe_close(o);
+}
+
+/* Where every rank was, and what it did last. */
+static void write_flight(struct job *j)
+{
+    char path[TR_PATH_MAX];
+    struct tr_str s = { 0 };
+    tr_hang_flight(j, &s);
+    if (s.n && tr_path_join(path, j->l->output, "errors/flight.jsonl") == TR_OK)
+        write_or_say(j, path, &s);
+    tr_str_release(&s);
 }
 
 /* The shape torchrun reads: {"message": {"message": ..., "extraInfo": {..., "timestamp": ...}}}. */
@@ -84,13 +99,14 @@ static void write_torchelastic(struct job *j, const char *path, const char *how)
 
 void tr_record_root(struct job *j, int exit_code)
 {
-    char how[128];
+    char how[256];
     static const char name[] = "TORCHELASTIC_ERROR_FILE=";
     tr_ended_how(j, j->root, how, sizeof how);
     /* A run that was refused before it made its output directory leaves none. */
     if (j->l->output && (exit_code != TR_EXIT_USAGE || tr_dir_exists(j->l->output))) {
         write_error(j, how);
-        add_event(j, how);
+        write_flight(j);
+        tr_record_event(j, j->root->rank, "run", "launch", how);
     }
     for (char *const *e = j->l->envp; e && *e; e++)
         if (strncmp(*e, name, sizeof name - 1) == 0 && (*e)[sizeof name - 1])

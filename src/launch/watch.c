@@ -117,7 +117,7 @@ static const struct rank *first_done(const struct job *j)
 
 static void report(struct job *j)
 {
-    char how[128], log[TR_PATH_MAX + 64] = "";
+    char how[256], log[TR_PATH_MAX + 64] = "";
     const struct rank *r = j->root;
     if (r->log.fd >= 0 || (j->log_dir[0] && r->code != TR_EXIT_USAGE)) /* a refused run may leave no log */
         snprintf(log, sizeof log, "; its output is in %s/rank-%04d.log", j->log_dir, r->rank);
@@ -147,6 +147,9 @@ static void blame(struct job *j, const struct rank *r)
 /* What is due at this time. */
 static void decide(struct job *j, int64_t now)
 {
+    const struct rank *hung = j->root || j->stop_sig ? NULL : tr_hang_look(j, now);
+    if (hung)
+        blame(j, hung);
     if (!j->root) {
         const struct rank *r = first_failure(j);
         if (r && is_echo(r) && !j->settle_us)
@@ -171,9 +174,12 @@ static void decide(struct job *j, int64_t now)
 static int patience(const struct job *j, int64_t now)
 {
     int64_t until = INT64_MAX;
-    const int64_t due[] = { j->root ? 0 : j->settle_us, j->root || j->stop_sig ? 0 : j->early_us,
-                            j->give_up_us ? 0 : j->kill_us, j->give_up_us,
-                            j->log_dir[0] && !j->has_log_dir ? now + LOOK_US : 0 };
+    const int64_t due[] = { j->root ? 0 : j->settle_us,
+                            j->root || j->stop_sig ? 0 : j->early_us,
+                            j->give_up_us ? 0 : j->kill_us,
+                            j->give_up_us,
+                            j->log_dir[0] && !j->has_log_dir ? now + LOOK_US : 0,
+                            j->l->output && !j->root && !j->stop_sig ? now + TR_LOOK_US : 0 };
     for (size_t i = 0; i < TR_COUNT_OF(due); i++)
         if (due[i])
             until = tr_min64(until, due[i]);
@@ -231,6 +237,7 @@ enum tr_status tr_group_run(struct job *j)
     j->settle_us = j->early_us = j->kill_us = j->give_up_us = 0;
     for (int i = 0; i < j->l->n_ranks; i++)
         j->ranks[i].order = 0;
+    tr_hang_clear(j);
     if (j->pmi)
         tr_pmi_clear(j->pmi);
     for (int i = 0; i < j->l->n_ranks; i++) {

@@ -8,6 +8,7 @@
 #define TR_OBSERVE_OBSERVE_H
 
 #include "base/base.h"
+#include "observe/phase.h"
 
 enum { TR_EVENT_SCHEMA = 1, TR_EVENT_MAX_BYTES = 65536 };
 

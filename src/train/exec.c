@@ -493,26 +493,6 @@ static enum tr_status settle_all(struct tr_exec *e)
     return st;
 }
 
-/* Where a test may end a rank in a step (T1), one place for each kind of action. */
-static enum tr_status pass_action(enum tr_action_kind kind)
-{
-    static const char *const points[] = { [TR_DO_FORWARD] = "step.forward",
-                                          [TR_DO_BACKWARD] = "step.backward",
-                                          [TR_DO_BACKWARD_INPUT] = "step.backward_input",
-                                          [TR_DO_BACKWARD_WEIGHT] = "step.backward_weight",
-                                          [TR_DO_CLIP] = "step.clip",
-                                          [TR_DO_UPDATE] = "step.update",
-                                          [TR_DO_GATHER] = "step.gather",
-                                          [TR_DO_REDUCE] = "step.reduce",
-                                          [TR_DO_SEND] = "step.send",
-                                          [TR_DO_RECV] = "step.recv",
-                                          [TR_DO_WAIT] = "step.wait",
-                                          [TR_DO_TIE] = "step.tie",
-                                          [TR_DO_FOLD] = "step.fold",
-                                          [TR_DO_REDUCE_TP] = "step.reduce_tp" };
-    return tr_failpoint(points[kind]);
-}
-
 /* The actions in front of the clip: forward, backward, and the sums over ranks. */
 static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT])
 {
@@ -521,7 +501,7 @@ static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *m
     begin_step(e, values);
     send_batches(e, e->c->model, micro, e->c->opt.n_micro);
     for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++) {
-        TR_TRY(pass_action(s->action[i].kind));
+        TR_TRY(tr_exec_pass(e, &s->action[i]));
         TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
         tr_exec_poison(e, &s->action[i]);
         if (e->on_action)
@@ -548,7 +528,7 @@ enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, c
 {
     enum tr_status st = TR_OK;
     TR_TRY(make_gradients(e, micro, values));
-    TR_TRY(pass_action(TR_DO_CLIP));
+    TR_TRY(tr_exec_pass(e, &(struct tr_action){ .kind = TR_DO_CLIP }));
     run_norm(e);
     TR_TRY(tr_exec_read_losses(e, &out->loss_sum));
     TR_TRY(run_clip(e, cfg->max_grad_norm, &out->grad_norm));
@@ -564,7 +544,7 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
     while (s->action[i].kind != TR_DO_CLIP)
         i++;
     for (i++; i < s->n_actions; i++) {
-        TR_TRY(pass_action(s->action[i].kind));
+        TR_TRY(tr_exec_pass(e, &s->action[i]));
         if (s->action[i].kind == TR_DO_UPDATE)
             run_update(e, cfg->optim, s->action[i].segment);
         else
@@ -601,8 +581,10 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
     enum tr_status st = TR_OK;
     begin_step(e, NULL);
     send_batches(e, e->c->eval_model, batch, 1);
-    for (int i = 0; i < s->n_actions; i++)
+    for (int i = 0; i < s->n_actions; i++) {
+        tr_phase_enter(TR_PHASE_EVAL, tr_exec_place(e->c->eval_model, s->action[i].segment), 0);
         TR_TRY(run_action(e, e->c->eval_model, s, &s->action[i], batch));
+    }
     *loss_sum = read_loss(e);
     TR_TRY(e->dev->ops->sync(e->dev));
 out:

@@ -36,6 +36,10 @@ enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c);    
 bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v);
 void tr_exec_poison(struct tr_exec *e, const struct tr_action *a); /* numbers.c: the fault that tests plant */
 
+/* exec_pass.c: before an action. Place: where a segment is in the model (base/phase.h). */
+enum tr_status tr_exec_pass(const struct tr_exec *e, const struct tr_action *a);
+int tr_exec_place(const struct tr_model *m, int segment);
+
 /* exec_pipe.c: what stages say to each other. */
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);

@@ -6,34 +6,13 @@
 #include "train/train.h"
 #include "train/debug.h"
 #include "train/numbers.h"
+#include "train/signals.h"
 #include "train/state.h"
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int sig)
-{
-    stop_signal = sig;
-}
-
-void tr_stop_on_signals(void)
-{
-    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
-    struct sigaction ignore = { .sa_handler = SIG_IGN };
-    sigaction(SIGPIPE, &ignore, NULL); /* a closed terminal never stops a training */
-}
-
-bool tr_stop_wanted(void)
-{
-    return stop_signal != 0;
-}
 
 struct trainer {
     const struct tr_config *cfg;
@@ -209,6 +188,9 @@ static enum tr_status open_run(struct trainer *t)
         TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
     }
     TR_TRY(meet(t, "output directory is ready"));
+    if (tr_phase_open(cfg->output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
+        tr_error_clear(); /* it trains unseen */
+    tr_stack_on_signal(cfg->output, t->s->env.rank);
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
@@ -304,6 +286,7 @@ static enum tr_status save(struct trainer *t, int64_t step)
     uint64_t bytes = 0;
     char path[TR_PATH_MAX], name[64];
     int64_t start = tr_clock_us();
+    tr_phase_enter(TR_PHASE_SAVE, TR_PLACE_NONE, 0);
     t->state.step = step;
     t->state.tokens = t->tokens_done;
     t->state.skipped = tr_numbers_skipped(t->numbers);
@@ -386,6 +369,9 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     float values[TR_STEP_COUNT];
     double wait_s = 0;
     int64_t start = tr_clock_us();
+    tr_phase_step(step + 1);
+    tr_phase_enter(TR_PHASE_DATA, TR_PLACE_NONE, 0);
+    TR_TRY(tr_failpoint("train.data"));
     TR_TRY(next_batch(t, &b, &wait_s));
     TR_BUG_ON(!b || b->step != (uint64_t)step);
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
@@ -494,6 +480,7 @@ static enum tr_status loop(struct trainer *t)
         if (st == TR_STOPPED)
             return stop_after(t, step);
         TR_TRY(st);
+        tr_phase_enter(TR_PHASE_BETWEEN, TR_PLACE_NONE, 0);
         int64_t done = step + 1;
         TR_TRY(tr_failpoint("train.after_step"));
         if (t->eval_data && (is_due(done, t->cfg->eval_steps) || done == t->total_steps))
@@ -501,6 +488,8 @@ static enum tr_status loop(struct trainer *t)
         if (st == TR_STOPPED)
             return stop_after(t, done);
         TR_TRY(st);
+        if (is_due(done, t->cfg->replica_check_steps))
+            tr_phase_enter(TR_PHASE_CHECK, TR_PLACE_NONE, 0);
         if (is_due(done, t->cfg->replica_check_steps)) /* before a bad replica is saved */
             TR_TRY(tr_debug_replicas(t->debug, done));
         if (is_due(done, t->cfg->grad_norm_steps) && is_first(t))
@@ -558,5 +547,6 @@ enum tr_status tr_train(const struct tr_config *cfg)
         tr_observe_end(t.ob, &t.end);
     }
     close_run(&t);
+    tr_phase_close(st == TR_OK);
     return st;
 }

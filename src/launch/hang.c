@@ -1,0 +1,173 @@
+/* hang.c - the watchdog: reads the pages of the ranks (base/phase.h) and says which one hangs, and where.
+ *
+ * A rank hangs when it waits for nobody and has not moved within the bound of what it does (tr_phase_bound), or when a
+ * signal stopped it for STOPPED_US. Only time that the launcher itself saw pass counts, in looks of at most
+ * LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. A rank that was stopped for less, or
+ * took far longer than its p99, is told and left alone (faults A16, A18). Rejected: asking the ranks (who hangs does
+ * not answer).
+ */
+#include "launch/launch_impl.h"
+#include "observe/observe.h"
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/banned.h"
+
+enum {
+    SECOND_US = 1000000,
+    LOOK_MAX_US = SECOND_US / 5,
+    STOPPED_US = 4200 * 1000, /* stops of up to 4 s are survived; the ranks' own patience ends 0.1 s later */
+    TELL_US = 10 * SECOND_US, /* at most one straggler line a rank in this time */
+};
+
+struct watched {
+    bool has_page;
+    uint64_t n_moves;
+    int64_t quiet_us, stopped_us; /* as seen */
+    int64_t n_slow, told_us;
+    int kind, place; /* where it was stopped */
+};
+
+struct hang {
+    struct tr_phase_page page; /* of the rank looked at */
+    int64_t looked_us;
+    char text[256];             /* of the rank that hangs */
+    struct tr_phase_page found; /* and its page: once woken it may go on to save */
+    struct watched ranks[];
+};
+
+enum tr_status tr_hang_open(int n_ranks, struct hang **out)
+{
+    *out = calloc(1, sizeof **out + (size_t)n_ranks * sizeof(struct watched));
+    return *out ? TR_OK : tr_fail(TR_NOMEM, "no memory to watch %d ranks", n_ranks);
+}
+
+void tr_hang_close(struct hang *h)
+{
+    free(h);
+}
+
+void tr_hang_clear(struct job *j)
+{
+    j->hang->looked_us = 0;
+    j->hang->text[0] = 0;
+    memset(j->hang->ranks, 0, (size_t)j->l->n_ranks * sizeof *j->hang->ranks);
+}
+
+/* The page of a rank of this generation: of a process that we started. */
+static bool read_page(struct job *j, const struct rank *r)
+{
+    return j->l->output && tr_phase_read(j->l->output, r->rank, &j->hang->page) && j->hang->page.pid == (int)r->pid;
+}
+
+static void tell(struct job *j, const struct rank *r, const char *where, const char *what)
+{
+    char cause[320];
+    snprintf(cause, sizeof cause, "step %" PRId64 ": %s", j->hang->page.step, what);
+    tr_say(j, "rank %d (pid %d) is slow: %s", r->rank, (int)r->pid, cause);
+    tr_record_event(j, r->rank, where, "goes on", cause);
+}
+
+static void look_for_straggler(struct job *j, const struct rank *r, struct watched *w, int64_t was_stopped_us,
+                               int64_t now)
+{
+    char what[192], where[64];
+    const struct tr_phase_page *p = &j->hang->page;
+    bool is_slow = p->n_slow > w->n_slow;
+    if (was_stopped_us >= LOOK_MAX_US / 4)
+        snprintf(what, sizeof what, "a signal stopped it for about %.1f s in %s", (double)was_stopped_us * 1e-6,
+                 tr_phase_text(w->kind, w->place, where, sizeof where));
+    else if (is_slow)
+        snprintf(what, sizeof what, "%s took %.2f s, 99 of 100 take %.3f s",
+                 tr_phase_text(p->slow_kind, p->slow_place, where, sizeof where), (double)p->slow_us * 1e-6,
+                 (double)tr_phase_p99(p, p->slow_kind) * 1e-6);
+    else
+        return;
+    w->n_slow = p->n_slow;
+    if (w->told_us && now - w->told_us < TELL_US && was_stopped_us < LOOK_MAX_US / 4)
+        return;
+    w->told_us = now;
+    tell(j, r, where, what);
+}
+
+static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, int64_t passed_us, int64_t now)
+{
+    struct hang *h = j->hang;
+    bool is_stopped = tr_process_state((int)r->pid) == 'T'; /* not 't': a debugger's stop is nobody's failure */
+    int64_t was_stopped_us = is_stopped ? 0 : w->stopped_us;
+    char where[64];
+    w->stopped_us = is_stopped ? w->stopped_us + passed_us : 0;
+    if (!read_page(j, r))
+        return false;
+    const struct tr_phase_page *p = &h->page;
+    bool is_same = w->has_page && w->n_moves == p->n_moves && !p->is_waiting && !p->is_ended;
+    if (!w->has_page)
+        w->n_slow = p->n_slow;
+    w->has_page = true;
+    w->n_moves = p->n_moves;
+    w->quiet_us = is_same ? w->quiet_us + passed_us : 0;
+    if (is_stopped) {
+        w->kind = p->kind;
+        w->place = p->place;
+    }
+    look_for_straggler(j, r, w, was_stopped_us, now);
+    /* A rank that has left over somebody else's fault waited long enough already. */
+    int64_t most_us = j->n_ended ? SECOND_US : INT64_MAX;
+    tr_phase_text(p->kind, p->place, where, sizeof where);
+    if (w->stopped_us >= tr_min64(STOPPED_US, most_us))
+        snprintf(h->text, sizeof h->text, "hangs: stopped by a signal for %.1f s in %s, step %" PRId64 "%s%s",
+                 (double)w->stopped_us * 1e-6, where, p->step, p->is_waiting ? ", in collective " : "",
+                 p->is_waiting ? p->site : "");
+    else if (w->quiet_us >= tr_min64(tr_phase_bound(p), most_us))
+        snprintf(h->text, sizeof h->text, "hangs: %.1f s in %s, step %" PRId64 ", where 99 of 100 take %.3f s",
+                 (double)w->quiet_us * 1e-6, where, p->step, (double)tr_phase_p99(p, p->kind) * 1e-6);
+    else
+        return false;
+    return true;
+}
+
+const struct rank *tr_hang_look(struct job *j, int64_t now)
+{
+    struct hang *h = j->hang;
+    int64_t passed_us = h->looked_us ? tr_min64(now - h->looked_us, LOOK_MAX_US) : 0;
+    if (!j->l->output || (h->looked_us && passed_us < TR_LOOK_US / 2))
+        return NULL;
+    h->looked_us = now;
+    for (int i = 0; i < j->l->n_ranks; i++) {
+        const struct rank *r = &j->ranks[i];
+        if (r->pidfd < 0 || !is_hanging(j, r, &h->ranks[i], passed_us, now))
+            continue;
+        /* Its stack goes to errors/rank-NNNN.stack; the main thread is the one that moves. */
+        h->found = h->page;
+        (void)syscall(SYS_tgkill, (int)r->pid, (int)r->pid, SIGUSR2);
+        return r;
+    }
+    return NULL;
+}
+
+const char *tr_hang_text(const struct job *j)
+{
+    return j->hang->text[0] ? j->hang->text : NULL;
+}
+
+void tr_hang_where(struct job *j, const struct rank *r, struct tr_str *out)
+{
+    char where[64];
+    bool is_found = r == j->root && j->hang->text[0];
+    if (!is_found && !read_page(j, r)) {
+        tr_str_addf(out, "\"phase\": \"run\", \"step\": null, \"collective\": null");
+        return;
+    }
+    const struct tr_phase_page *p = is_found ? &j->hang->found : &j->hang->page;
+    tr_str_addf(out, "\"phase\": \"%s\", \"step\": %" PRId64 ", \"collective\": ",
+                tr_phase_text(p->kind, p->place, where, sizeof where), p->step);
+    tr_str_json(out, p->site);
+}
+
+void tr_hang_flight(struct job *j, struct tr_str *out)
+{
+    for (int i = 0; i < j->l->n_ranks; i++)
+        if (read_page(j, &j->ranks[i])) {
+            tr_phase_json(&j->hang->page, out);
+            tr_str_addf(out, "\n");
+        }
+}

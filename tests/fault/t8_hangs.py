@@ -1,0 +1,176 @@
+"""T8 driver: TRIREME RUNS STEPS SEED."""
+import concurrent.futures, glob, json, os, random, re, shutil, signal, struct, subprocess, sys, time
+
+trireme, n_runs, n_steps, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+planted = os.environ.get("TR_PLANT") == "1"
+BOUND = 5.0             # seconds; no phase of this model has a p99 over 1.6 s
+PATIENCE = 1.0 + os.getloadavg()[0] / os.cpu_count() * 0.25  # looks, log lines, a busy machine
+# failpoint -> phase; where each is passed many times before the hit, so that its p99 is known
+POINTS = {"step.forward": "forward", "step.backward": "backward", "step.reduce": "reduce", "step.gather": "gather",
+          "step.clip": "clip", "step.update": "update", "train.before_step": "between steps"}
+LAYOUTS = {2: ["--zero", "0"], 3: ["--zero", "2"], 4: ["--zero", "3"]}
+
+
+def start(out, size, env=(), steps=1000000, extra=()):
+    command = [trireme, "launch", "--nproc-per-node", str(size), "train", "--model", "model", "--data", "train.jsonl",
+               "--sequence_length", "32", "--per_device_train_batch_size", "1", "--max_steps", str(steps), "--save_steps", "0",
+               "--threads", "1", "--data_proof", "none", "--quiet", "--output", out, *LAYOUTS[size], *extra]
+    log = open(out + ".log", "wb")
+    return subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ, **dict(env)))
+
+
+def said(out):
+    return open(out + ".log", errors="replace").read()
+
+
+def page(out, rank):
+    """pid, phase name and step of a rank, or None."""
+    try:
+        words = subprocess.run([trireme, "watch", out, "--json"], capture_output=True, check=True).stdout
+        at = json.loads(words)["ranks"][rank]["at"]
+    except (subprocess.CalledProcessError, IndexError, ValueError):
+        return None
+    return at
+
+
+def wait_for_step(out, rank, step, job, seconds=300):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and job.poll() is None:
+        at = page(out, rank)
+        if at and at["step"] >= step:
+            return at
+        time.sleep(0.02)
+    raise AssertionError(f"rank {rank} does not reach step {step}\n{said(out)}")
+
+
+def finish(out, job, seconds):
+    try:
+        return job.wait(seconds)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        raise AssertionError(f"still runs after {seconds:.1f} s\n{said(out)}")
+
+
+def hang(i, dice, out, kind, size, rank):
+    """Stopped for ever by us at a random moment, stopped or looping at a point of a step."""
+    point = dice.choice([p for p in POINTS if p != "step.gather" or size == 4])
+    env, phase = {}, POINTS[point]
+    if kind != "stop":
+        hit = dice.randrange(40, 120) if point in ("step.clip", "train.before_step") else dice.randrange(150, 300)
+        env["TR_FAIL"] = f"{point}:{'stop' if kind == 'stop at' else 'spin'}:{hit}:{rank}"
+    if planted:
+        env["TR_FAIL"] = env["TR_FAIL"].replace(f":{rank}", f":{(rank + 1) % size}")
+    job = start(out, size, env.items())
+    wait_for_step(out, rank, 20, job)
+    if kind == "stop":
+        pid = page(out, rank)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.05)
+        phase = page(out, rank)["phase"]
+        began = time.monotonic()
+    else:
+        moved = None
+        began, end = time.monotonic(), time.monotonic() + 300
+        while time.monotonic() < end:   # until it moves no more
+            at = page(out, rank)
+            now = (at["step"], at["phase"], at["collectives"], len(at["actions"]) and at["actions"][-1]) if at else None
+            if now != moved:
+                moved, began = now, time.monotonic()
+            elif time.monotonic() - began > 0.7:
+                break
+            time.sleep(0.02)
+    text = ""
+    while "hangs" not in text and time.monotonic() - began < BOUND + PATIENCE + 3:
+        text = said(out)
+        time.sleep(0.01)
+    took = time.monotonic() - began
+    code = finish(out, job, 60)
+    found = re.search(r"rank (\d+) \(pid \d+\) hangs: .* in ([a-z ]+?)( of [a-z0-9 ]+)?, step", text)
+    assert found, f"nobody is named\n{said(out)}"
+    assert int(found[1]) == rank, f"rank {found[1]} is named\n{said(out)}"
+    assert found[2] == phase, f"phase {found[2]} is named, it is {phase}\n{said(out)}"
+    assert took <= BOUND + PATIENCE, f"named after {took:.1f} s\n{said(out)}"
+    assert code == 75, f"exit {code}"
+    record = json.load(open(f"{out}/errors/rank-{rank:04d}.json"))
+    assert record["phase"].startswith(phase) and "hangs" in record["cause"], record
+    flight = [json.loads(line) for line in open(f"{out}/errors/flight.jsonl")]
+    assert sorted(f["rank"] for f in flight) == list(range(size)) and len(flight[rank]["actions"]) > 20, "flight record"
+    stack = open(f"{out}/errors/rank-{rank:04d}.stack").read()
+    assert "tr_train" in stack, f"stack: {stack}"
+    return took
+
+
+def pause(i, dice, out, size, rank):
+    """Stopped for 0.1 to 4 s, then continued: the run goes on."""
+    job = start(out, size)
+    at = wait_for_step(out, rank, 20, job)
+    seconds = 0.1 + 3.85 * dice.random()
+    os.kill(at["pid"], signal.SIGSTOP)
+    began = time.monotonic()
+    time.sleep(seconds)
+    os.kill(at["pid"], signal.SIGCONT)
+    really = time.monotonic() - began
+    if really > 4.0:    # the machine was busy: no promise covers this
+        job.kill()
+        job.wait()
+        return None
+    step = (page(out, rank) or at)["step"]
+    wait_for_step(out, rank, step + 20, job)
+    time.sleep(0.3)
+    job.send_signal(signal.SIGTERM)
+    code = finish(out, job, 120)
+    text = said(out)
+    assert code == 75 and "hangs" not in text, f"exit {code} after a stop of {really:.2f} s\n{text}"
+    if seconds >= 0.3:
+        events = [json.loads(line) for line in open(f"{out}/events.jsonl")]
+        told = [e for e in events if e["event"] == "fault" and e["rank"] == rank and e["action"] == "goes on"]
+        assert told, f"a stop of {really:.2f} s is not told\n{text}"
+    return None
+
+
+def one(i):
+    dice = random.Random(seed * 1000003 + i)
+    size = dice.choice((2, 3, 4))
+    rank = dice.randrange(size)
+    kind = dice.choice(("stop", "stop at", "loop at", "pause")) if not planted else "loop at"
+    out = f"run-{i}"
+    try:
+        took = pause(i, dice, out, size, rank) if kind == "pause" else hang(i, dice, out, kind, size, rank)
+    except (AssertionError, OSError, KeyError, TypeError) as e:
+        raise AssertionError(f"T8 seed {seed} run {i} ({kind}, rank {rank} of {size}): {e}") from None
+    left = subprocess.run(["pgrep", "-f", f"--output {out} "], capture_output=True, text=True).stdout.split()
+    assert not left, f"T8 seed {seed} run {i}: left behind {left}"
+    shutil.rmtree(out)
+    os.unlink(out + ".log")
+    return kind, took
+
+
+def clean():
+    """Steps beside hogs: four busy threads a core."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * os.cpu_count() - 4)]
+    try:
+        job = start("clean", 4, steps=n_steps, extra=["--eval_data", "train.jsonl", "--eval_steps", str(max(20, n_steps // 20))])
+        code = job.wait()
+    finally:
+        for h in hogs:
+            h.kill()
+            h.wait()
+    text = said("clean")
+    assert code == 0 and "hangs" not in text, f"T8 clean steps: exit {code}\n{text}"
+    return len(re.findall("is slow", text))
+
+
+start_time = time.monotonic()
+times = {}
+with concurrent.futures.ThreadPoolExecutor(6 if n_runs <= 12 else 4) as pool:
+    for n, (kind, took) in enumerate(pool.map(one, range(n_runs)), 1):
+        times.setdefault(kind, []).append(took)
+        if n % 50 == 0:
+            print(f"T8 so far: {n} runs, {time.monotonic() - start_time:.0f} s", flush=True)
+for kind, took in sorted(times.items()):
+    took = sorted(t for t in took if t is not None)
+    how = f"named after {took[len(took) // 2]:.2f} s, at worst {took[-1]:.2f} s" if took else "all went on"
+    print(f"T8 {kind}: {len(times[kind])} runs, {how}")
+n_slow = clean()
+print(f"T8 seed {seed}: {n_runs} runs, right rank and phase in all, within {BOUND} s and {PATIENCE:.1f} s to say so; {n_steps} clean steps "
+      f"at 4x oversubscription, 0 killed, {n_slow} times slow; {time.monotonic() - start_time:.0f} s")
