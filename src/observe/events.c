@@ -239,6 +239,8 @@ void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e)
     tr_line_addf(&s, ",\"steps\":%" PRId64 ",\"tokens\":%" PRId64, e->steps, e->tokens);
     tr_line_real(&s, "seconds", e->seconds, ROUGH);
     tr_line_real(&s, "data_wait", e->data_wait, ROUGH);
+    if (e->comm_wait >= 0)
+        tr_line_real(&s, "comm_wait", e->comm_wait, ROUGH);
     if (e->has_bubble) {
         tr_line_real(&s, "bubble", e->bubble, ROUGH);
         tr_line_real(&s, "bubble_formula", e->bubble_formula, ROUGH);

@@ -57,6 +57,7 @@ struct tr_event_end {
     int64_t steps, tokens;
     double seconds;
     double data_wait; /* share of the steps' time that was spent waiting for data */
+    double comm_wait; /* the same for other ranks, mean of all; negative: there are none */
     bool has_bubble;  /* a pipeline: share of the steps in which a rank waited for other stages, and by the formula */
     double bubble, bubble_formula;
 };

@@ -190,6 +190,10 @@ void tr_view_end(struct tr_observe *o, const struct tr_event_end *e)
              e->steps, tr_human_count((double)e->tokens, tokens, sizeof tokens),
              print_seconds(e->seconds, time, sizeof time), 100 * e->data_wait);
     tr_view_say(o, text);
+    if (e->comm_wait >= 0) {
+        snprintf(text, sizeof text, "ranks waited for each other %.2f %% of the steps' time", 100 * e->comm_wait);
+        tr_view_say(o, text);
+    }
     if (e->has_bubble) {
         snprintf(text, sizeof text,
                  "pipeline: ranks waited for other stages %.1f %% of the time, by the formula %.1f %%", 100 * e->bubble,

@@ -25,6 +25,14 @@ struct tr_layout {
 
 enum { TR_NORM_PIECE = 4096 }; /* in_order: elements of a parameter that are one term of the gradient norm */
 
+/* Micro-batches that are one leaf of that tree: whole leaves fit in 2^k ranks, however many micro-batches there are. */
+static inline int tr_odd_part(int n)
+{
+    while (n > 1 && n % 2 == 0)
+        n /= 2;
+    return n;
+}
+
 /* What of `zero` the gradients follow: a tree is climbed by whole ones. */
 static inline int tr_grad_zero(const struct tr_layout *l)
 {
@@ -145,7 +153,7 @@ struct tr_flat {
     int64_t n_partial;            /* the first of them: gradients that are sums over the tensor axis */
     int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
     size_t value, grad;           /* whole, or the shard: params and grads arena */
-    size_t levels;                /* in_order, grads arena: n_levels sums of 1, 2, 4 ... micro-batches, whole */
+    size_t levels;                /* in_order, grads arena: n_levels sums of 1, 2, 4 ... leaves, whole */
     size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
 };
 
@@ -190,8 +198,8 @@ struct tr_compiled {
     int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
     struct tr_order *order;                                   /* of the pipeline (order.h); NULL: no training */
     double bubble;                                            /* of that order, by the formula */
-    size_t staging;  /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
-    int n_levels;    /* in_order: of the tree over this rank's micro-batches */
+    size_t staging; /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
+    int n_levels;   /* in_order: of the tree over this rank's micro-batches; the first: the leaf that is being summed */
     int *norm_first; /* by parameter: its first slot of `norm`; one past the last parameter: how many there are */
     size_t constant[TR_C_COUNT];             /* params arena */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */

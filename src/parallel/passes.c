@@ -313,8 +313,10 @@ static void count_norms(struct tr_compiled *c)
         int64_t n_pieces = (c->place[i].cut.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
         c->norm_first[i + 1] = c->norm_first[i] + (c->opt.layout.in_order ? (int)n_pieces : 1);
     }
-    for (c->n_levels = 0; c->opt.layout.in_order && 1 << c->n_levels < c->opt.n_micro;)
+    int odd = tr_odd_part(c->opt.n_micro);
+    for (c->n_levels = 0; c->opt.layout.in_order && odd << c->n_levels < c->opt.n_micro;)
         c->n_levels++;
+    c->n_levels += c->opt.layout.in_order && odd > 1;
 }
 
 enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,

@@ -73,16 +73,23 @@ static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
     return TR_OK;
 }
 
-/* Whole backwards, those of a stage in the order of their micro-batches? */
+/* Does turn b follow a in the same stage, with the same part of a backward, of an earlier micro-batch? */
+static bool turns_back(const struct tr_turn *a, const struct tr_turn *b)
+{
+    bool is_backward = a->kind != TR_DO_FORWARD && b->kind != TR_DO_FORWARD;
+    bool has_same_part = a->kind == b->kind || a->kind == TR_DO_BACKWARD || b->kind == TR_DO_BACKWARD;
+    return is_backward && has_same_part && a->stage == b->stage && a->micro > b->micro;
+}
+
+/* Are the backwards of a stage, and both parts of split ones, in the order of their micro-batches? */
 static bool is_in_order(const struct tr_order *o)
 {
     for (int r = 0; r < o->n_ranks; r++)
         for (int i = o->first[r]; i < o->first[r + 1]; i++)
-            for (int k = o->first[r]; k < i && o->turn[i].kind == TR_DO_BACKWARD; k++)
-                if (o->turn[k].kind == TR_DO_BACKWARD && o->turn[k].stage == o->turn[i].stage &&
-                    o->turn[k].micro > o->turn[i].micro)
+            for (int k = o->first[r]; k < i; k++)
+                if (turns_back(&o->turn[k], &o->turn[i]))
                     return false;
-    return !o->splits_backward;
+    return true;
 }
 
 enum tr_status tr_pipeline_cut(struct tr_compiled *c)
@@ -101,7 +108,7 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c)
         tr_order_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->order));
     if (c->opt.layout.in_order && !is_in_order(c->order))
         TR_TRY(tr_fail(TR_USAGE,
-                       "reproducible layout needs whole backwards in the order of micro-batches, which "
+                       "reproducible layout needs backwards in the order of micro-batches, which "
                        "pp_schedule %s has not; use 1f1b",
                        c->opt.pp_schedule));
     TR_TRY(tr_order_play(c->order, &times, NULL));

@@ -268,9 +268,10 @@ static void pass_compute(struct pass *p, int i, int zero)
         /* A torn buffer holds some parameters' share of a micro-batch and not others': it is not done. */
         bool is_done = is_last_touch(p, i, a.home[h], grad_zero < 2) && *n_torn == 0;
         bool is_last_of_micro = is_last_touch(p, i, a.home[h], false);
-        if (l->in_order && p->c->opt.n_micro > 1 && is_last_of_micro)
+        bool is_part = a.kind == TR_DO_BACKWARD_INPUT; /* its parameters are others than the weight part's */
+        if (l->in_order && p->c->opt.n_micro > 1 && (is_last_of_micro || is_part))
             emit_home(p, TR_DO_FOLD, a.home[h], a.micro);
-        if (l->in_order && !is_last_of_micro)
+        if (l->in_order && !is_last_of_micro && !is_part)
             emit_twin(p, a.home[h], a.micro);
         if (l->data_size * l->size[TR_AXIS_CP] > 1 && is_done) {
             emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);

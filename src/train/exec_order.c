@@ -1,10 +1,11 @@
 /* exec_order.c - sums whose order no layout changes ("reproducible layout").
  *
- * Gradients of all micro-batches of a step are added along one balanced binary tree over their numbers. A rank holds an
- * aligned run of them and climbs its part as a binary counter counts: level k holds the sum of 2^k micro-batches. Ranks
- * then exchange parts, all to all, and every rank climbs the rest of the tree for its part: the bytes of a
- * reduce-scatter, and the same additions for any number of ranks. Losses are added one by one in the order of
- * micro-batches: there are few. Rejected: sums in an order that the engine likes, rounded until they agree.
+ * Gradients of all micro-batches of a step are added along one tree over their numbers: where their number is odd x
+ * 2^k, groups of `odd` neighbours one by one, then groups along a balanced binary tree. A rank of 2^j holds whole
+ * groups and climbs its part as a binary counter counts: level k holds the sum of 2^k groups. Ranks then exchange
+ * parts, all to all, and every rank climbs the rest of the tree for its part: the bytes of a reduce-scatter, and the
+ * same additions for any number of ranks. Losses are added one by one in the order of micro-batches: there are few.
+ * Rejected: sums in an order that the engine likes, rounded until they agree.
  */
 #include "train/exec_impl.h"
 
@@ -24,25 +25,35 @@ static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char 
     e->kernel[op](&c);
 }
 
-void tr_exec_fold(struct tr_exec *e, const struct tr_action *a)
+/* Elements [at, at + n) of a home's gradients, of one micro-batch: added to those of earlier ones. */
+static void fold(struct tr_exec *e, const struct tr_action *a, int64_t at, int64_t n)
 {
     const struct tr_flat *f = &e->c->flat[a->segment];
-    size_t bytes = (size_t)f->n * tr_dtype_bytes(e->c->opt.grad_dtype);
-    char *sum = e->base[TR_A_GRADS] + a->grad[0], *levels = e->base[TR_A_GRADS] + f->levels;
-    bool is_last = a->micro == e->c->opt.n_micro - 1;
-    int k = 0;
-    for (; a->micro >> k != 0; k++) /* level k holds something where bit k of the count is set */
-        if (a->micro >> k & 1)
-            run_op(e, TR_OP_ADD, sum, levels + (size_t)k * bytes, sum, f->n);
-        else if (!is_last)
-            break;
-    bool is_twin = a->segment != a->home[0];
-    if (is_last && !is_twin)
-        return;
-    run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->grad : levels + (size_t)k * bytes, f->n);
-    for (int i = 0; i < e->c->model->n_params; i++)
-        if (e->c->place[i].home == a->home[0])
-            e->is_touched[i] = false;
+    size_t size = tr_dtype_bytes(e->c->opt.grad_dtype), skip = (size_t)at * size, stride = (size_t)f->n * size;
+    char *sum = e->base[TR_A_GRADS] + a->grad[0] + skip, *level = e->base[TR_A_GRADS] + f->levels + skip;
+    int odd = tr_odd_part(e->c->opt.n_micro), group = a->micro / odd, place = a->micro % odd;
+    bool is_last = a->micro == e->c->opt.n_micro - 1, is_twin = a->segment != a->home[0];
+    if (place > 0)
+        run_op(e, TR_OP_ADD, sum, level, sum, n);
+    if (place == odd - 1) {
+        level += odd > 1 ? stride : 0;
+        for (; group & 1; group >>= 1, level += stride) /* level k holds something where bit k is set */
+            run_op(e, TR_OP_ADD, sum, level, sum, n);
+    }
+    if (!is_last || is_twin)
+        run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->grad + skip : level, n);
+}
+
+/* What a backward, or a part of one, has written. */
+void tr_exec_fold(struct tr_exec *e, const struct tr_action *a)
+{
+    for (int i = 0; i < e->c->model->n_params; i++) {
+        const struct tr_param_place *p = &e->c->place[i];
+        if (p->home != a->home[0] || !e->is_touched[i])
+            continue;
+        fold(e, a, p->at, p->cut.n_held);
+        e->is_touched[i] = false;
+    }
 }
 
 void tr_exec_add_twin(struct tr_exec *e, int shared, char *at)

@@ -39,7 +39,7 @@ static bool is_power_of_2(int64_t n)
 }
 
 /* Ranks can climb one tree over all micro-batches where each holds a whole branch of it. */
-static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR_AXES])
+static enum tr_status check_order(const struct tr_config *cfg)
 {
     if (cfg->reproducible != TR_REPRODUCIBLE_LAYOUT)
         return TR_OK;
@@ -48,13 +48,9 @@ static enum tr_status check_order(const struct tr_config *cfg, const int axis[TR
                        "reproducible layout with cp %" PRId64
                        ": sums over the tokens of a row are cut in other places; use --reproducible config",
                        cfg->cp);
-    if (cfg->dp > 1 && !is_power_of_2(cfg->gradient_accumulation_steps))
-        return tr_fail(TR_USAGE,
-                       "reproducible layout: gradient_accumulation_steps %" PRId64
-                       " is not a power of 2, as dp %" PRId64 " needs; use --reproducible config or another batch",
-                       cfg->gradient_accumulation_steps, cfg->dp);
-    if (axis[TR_AXIS_DP] > 1 && !is_power_of_2(axis[TR_AXIS_SHARD]))
-        return tr_fail(TR_USAGE, "reproducible layout: hybrid_shard %d is not a power of 2", axis[TR_AXIS_SHARD]);
+    if (!is_power_of_2(cfg->dp))
+        return tr_fail(TR_USAGE, "reproducible layout: dp %" PRId64 " is not a power of 2; use --reproducible config",
+                       cfg->dp);
     return TR_OK;
 }
 
@@ -193,7 +189,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
         struct tr_legal_ask ask = legal_ask(cfg, s->model);
         TR_TRY(tr_legal_check(&ask));
-        TR_TRY(check_order(cfg, s->axis));
+        TR_TRY(check_order(cfg));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

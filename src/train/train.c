@@ -36,8 +36,8 @@ struct trainer {
     uint64_t total_samples;
     double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done, saved_step;
-    double stage_wait_s,
-        warm_s; /* for other stages, and all of it; after the first step, which finds everything cold */
+    double stage_wait_s, comm_wait_s,
+        warm_s; /* for other stages, for any rank, and all of it; after the cold first step */
     struct tr_event_end end;
     char events_path[TR_PATH_MAX];
 };
@@ -385,6 +385,7 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     double seconds = (double)(tr_clock_us() - start) * 1e-6;
     if (step > t->first_step) {
         t->stage_wait_s += r.wait_s;
+        t->comm_wait_s += r.exposed_s;
         t->warm_s += (double)(tr_clock_us() - begin) * 1e-6;
     }
     int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
@@ -459,13 +460,14 @@ static enum tr_status make_up(struct trainer *t)
     return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step) : st;
 }
 
-/* What the pipeline cost, over all ranks, beside what its order costs by itself. */
-static enum tr_status measure_bubble(struct trainer *t)
+/* What waiting for each other cost, over all ranks; of a pipeline beside what its order costs by itself. */
+static enum tr_status measure_waits(struct trainer *t)
 {
-    double x[2] = { t->stage_wait_s, t->warm_s };
-    enum tr_status st = tr_exec_total_ranks(t->e, "bubble", x, 2);
-    t->end.has_bubble = t->s->compiled->n_stages > 1 && x[1] > 0;
-    t->end.bubble = t->end.has_bubble ? x[0] / x[1] : 0;
+    double x[] = { t->stage_wait_s, t->comm_wait_s, t->warm_s };
+    enum tr_status st = tr_exec_total_ranks(t->e, "waits", x, TR_COUNT_OF(x));
+    t->end.comm_wait = t->mesh && x[2] > 0 ? x[1] / x[2] : -1;
+    t->end.has_bubble = t->s->compiled->n_stages > 1 && x[2] > 0;
+    t->end.bubble = t->end.has_bubble ? x[0] / x[2] : 0;
     t->end.bubble_formula = t->s->compiled->bubble;
     return st;
 }
@@ -501,7 +503,7 @@ static enum tr_status loop(struct trainer *t)
         if (is_stop && done < t->total_steps)
             return stop_after(t, done);
     }
-    TR_TRY(measure_bubble(t));
+    TR_TRY(measure_waits(t));
     try_save(t, t->total_steps);
     TR_TRY(tr_failpoint("train.before_model"));
     TR_TRY(tr_saver_model(t->saver, t->cfg->output));
@@ -531,7 +533,7 @@ static void close_run(struct trainer *t)
 
 enum tr_status tr_train(const struct tr_config *cfg)
 {
-    struct trainer t = { .cfg = cfg, .saved_step = -1 };
+    struct trainer t = { .cfg = cfg, .saved_step = -1, .end.comm_wait = -1 };
     int64_t start = tr_clock_us();
     tr_stop_on_signals();
     enum tr_status st = open_run(&t);

@@ -83,7 +83,7 @@ static void every_event_has_the_promised_names(void **state)
     tr_observe_eval(o, &(struct tr_event_eval){ 1, 2.25, 9.5, 128 });
     tr_observe_checkpoint(o, &(struct tr_event_checkpoint){ 1, "out/checkpoint-1", 0.1, 0.2, 77, true });
     tr_observe_fault(o, &(struct tr_event_fault){ 0, "host", "step", "stop", "bad \x1b \xff byte" });
-    tr_observe_end(o, &(struct tr_event_end){ "done", 1, 64, 1.5, 0.25, true, 0.25, 0.2 });
+    tr_observe_end(o, &(struct tr_event_end){ "done", 1, 64, 1.5, 0.25, 0.125, true, 0.25, 0.2 });
     tr_observe_close(o);
 
     static const char *const keys[6][12] = {
@@ -93,7 +93,7 @@ static void every_event_has_the_promised_names(void **state)
         { "eval", "step", "loss", "perplexity", "tokens" },
         { "checkpoint", "step", "path", "stall_s", "write_s", "bytes", "verified" },
         { "fault", "rank", "host", "phase", "action", "cause" },
-        { "end", "status", "steps", "tokens", "seconds", "data_wait", "bubble", "bubble_formula" },
+        { "end", "status", "steps", "tokens", "seconds", "data_wait", "comm_wait", "bubble", "bubble_formula" },
     };
     cJSON *line[6];
     assert_int_equal(read_lines(line, 6), 6);

@@ -141,7 +141,7 @@ static void quiet_shows_faults_and_the_end_only(void **state)
     }
     tr_observe_eval(o, &(struct tr_event_eval){ .step = 1 });
     tr_observe_fault(o, &(struct tr_event_fault){ 2, "h", "forward", "resume", "killed \x1b[2J" });
-    tr_observe_end(o, &(struct tr_event_end){ "done", 5, 5000, 3725, 0.0025, false, 0, 0 });
+    tr_observe_end(o, &(struct tr_event_end){ "done", 5, 5000, 3725, 0.0025, -1, false, 0, 0 });
     assert_string_equal(close_view(o), "fault: rank 2 on h in forward: killed \\x1b[2J; resume\n"
                                        "done: 5 steps, 5.0 K tokens, 1h02m, 0.25 % of it waiting for data\n");
 }
@@ -156,7 +156,7 @@ static void the_end_draws_the_curve_within_the_width(void **state)
             e.loss = i == 100 ? (double)NAN : 2 + 8 * exp(-i / 800.0);
             tr_observe_step(o, &e);
         }
-        tr_observe_end(o, &(struct tr_event_end){ "done", 5000, 5000000, 10, 0, false, 0, 0 });
+        tr_observe_end(o, &(struct tr_event_end){ "done", 5000, 5000000, 10, 0, -1, false, 0, 0 });
         const char *text = close_view(o);
         const char *end = strstr(text, "done: ");
         assert_non_null(end);

@@ -1,0 +1,130 @@
+/* layout_rig.h - a tiny model trained on any layout, and how far it may end from the same steps on one rank.
+ *
+ * Micro-batches are numbered over the whole step and hold packed documents; what each holds is a function of its number
+ * and of the step, so that every layout sees the same batch. Bugs can be planted in the schedule, the mesh or the
+ * scale.
+ */
+#ifndef TR_TESTS_TRAIN_LAYOUT_RIG_H
+#define TR_TESTS_TRAIN_LAYOUT_RIG_H
+
+#include "comm/ranks.h"
+#include "train/train.h"
+#include <math.h>
+
+enum { ROWS = 2, LENGTH = 16, N_TOKENS = ROWS * LENGTH, VOCAB = 64, WIDEST = 320, N_STEPS = 3, MAX_MICRO = 32 };
+
+static const char *const configs[] = {
+    "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":6,"
+    "\"num_attention_heads\":8,\"num_key_value_heads\":2}",
+    "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
+    "{\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"tie_word_embeddings\":true}",
+};
+enum { LLAMA, GPT2, QWEN, N_MODELS };
+
+/* Sizes of 0 are 1. */
+struct layout {
+    int model, pp, dp, zero, shard; /* shard: ranks that share a copy; 0 = all dp */
+    int cp, tp;
+    enum tr_cp_mode cp_mode;
+    bool sp;
+    const char *schedule;
+    int chunks, n_micro;
+    enum tr_recompute recompute;
+    enum tr_dtype dtype;
+    bool in_order;
+};
+
+struct run {
+    struct tr_model *m;
+    struct tr_compiled *c;
+    struct tr_device dev;
+    struct tr_pool *pool;
+    struct tr_exec *e;
+    int32_t tokens[MAX_MICRO][4][N_TOKENS];
+    int64_t sample[MAX_MICRO][N_TOKENS];
+    struct tr_batch micro[MAX_MICRO];
+    double loss, norm;
+};
+
+/* Micro-batch `number` of a step: two documents a row. */
+static inline void fill(struct run *r, int i, int step, int number)
+{
+    int32_t(*t)[N_TOKENS] = r->tokens[i];
+    r->micro[i] = (struct tr_batch){ t[0], t[1], t[2], t[3], r->sample[i] };
+    for (int k = 0; k < N_TOKENS; k++) {
+        int at = k % LENGTH, begin = at < 9 ? 0 : 9;
+        uint32_t x = (uint32_t)(k + N_TOKENS * (number + MAX_MICRO * step)) * 2654435761u;
+        t[0][k] = (int32_t)(x >> 16) % VOCAB;
+        t[1][k] = at == 8 || at == LENGTH - 1 ? TR_TARGET_NONE : (int32_t)((x >> 8) % VOCAB);
+        t[2][k] = at - begin;
+        t[3][k] = k / LENGTH * LENGTH + begin;
+        r->sample[i][k] = number * ROWS + k / LENGTH;
+    }
+}
+
+static inline struct tr_model *open_model(int model)
+{
+    cJSON *j = NULL;
+    struct tr_model *m = NULL;
+    struct tr_model_options mo = { .rows = ROWS, .sequence_length = LENGTH, .dropout = 0.1 };
+    CHECK_OK(tr_json_parse(configs[model], strlen(configs[model]), "config.json", &j));
+    CHECK_OK(tr_model_from_json(j, &mo, &m));
+    return m;
+}
+
+static inline void open_run(struct run *r, const struct layout *l, const struct tr_compile_options *opt)
+{
+    r->m = open_model(l->model);
+    CHECK_OK(tr_compile(r->m, NULL, NULL, opt, &r->c));
+}
+
+static inline struct tr_compile_options options(const struct layout *l)
+{
+    return (struct tr_compile_options){ .compute_dtype = l->dtype,
+                                        .grad_dtype = TR_F32,
+                                        .master_dtype = TR_F32,
+                                        .moment_dtype = TR_F32,
+                                        .n_micro = l->n_micro,
+                                        .recompute = l->recompute,
+                                        .pp_schedule = l->schedule,
+                                        .pp_chunks = l->chunks,
+                                        .n_threads = 1,
+                                        .save_bytes = TR_IO_CHUNK * sizeof(float) };
+}
+
+/* Random weights through the store, as `train --from_scratch` does; plain gradient descent: what a gradient is off by,
+ * a weight is off by as much, whatever its size. */
+static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, int n_micro, int n_global)
+{
+    const struct tr_config cfg = {
+        .optim = TR_OPTIM_SGD, .learning_rate = 0.05, .max_grad_norm = 0.5, .lr_scheduler_type = TR_LR_CONSTANT
+    };
+    int64_t n_targets = (int64_t)n_global * (N_TOKENS - 2 * ROWS);
+    float values[TR_STEP_COUNT];
+    struct tr_step_result s;
+    CHECK_OK(tr_pool_open(1, &r->pool));
+    CHECK_OK(tr_device_open("cpu", &r->dev));
+    CHECK_OK(tr_exec_open(r->c, &r->dev, r->pool, mesh, 7, &r->e));
+    CHECK(r->dev.reserved_bytes == tr_compiled_bytes(r->c));
+    struct tr_store store = tr_exec_store(r->e);
+    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
+    for (int step = 0; step < N_STEPS; step++) {
+        for (int i = 0; i < n_micro; i++)
+            fill(r, i, step, first_micro + i);
+        tr_step_values(&cfg, step, N_STEPS, n_targets, values);
+        CHECK_OK(tr_exec_step(r->e, &cfg, r->micro, values, &s));
+    }
+    r->loss = s.loss_sum / (double)n_targets;
+    r->norm = s.grad_norm;
+}
+
+static inline void close_run(struct run *r)
+{
+    tr_exec_close(r->e);
+    tr_pool_close(r->pool);
+    tr_compiled_close(r->c);
+    tr_model_close(r->m);
+}
+
+#endif
