@@ -120,8 +120,11 @@ enum tr_status cmd_bench(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
     struct tr_comm_env env;
-    if (cfg->args.n != 1 || strcmp(cfg->args.item[0], "comm") != 0)
-        return tr_fail(TR_USAGE, "bench what? trireme bench comm");
+    const char *what = cfg->args.n == 1 ? cfg->args.item[0] : "";
+    if (strcmp(what, "machine") == 0)
+        return bench_machine(cfg);
+    if (strcmp(what, "comm") != 0)
+        return tr_fail(TR_USAGE, "bench what? trireme bench comm, or trireme bench machine");
     if (cfg->bytes_max < 1024 || cfg->bytes_max > POINT_BYTES_MAX)
         return tr_fail(TR_USAGE, "bytes_max %" PRId64 " is outside 1 KiB to 256 MiB", cfg->bytes_max);
     TR_TRY(tr_mesh_env(&env));

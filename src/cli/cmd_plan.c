@@ -53,20 +53,31 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
         tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
 }
 
-static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_compiled *c, struct tr_str *out)
+/* Time: the schedule itself, played, where it was compiled for that kind of machine; else the layout's forecast. */
+static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_compiled *const *c, int n_each,
+                                   struct tr_str *out)
 {
     struct tr_machine machine;
     struct tr_forecast f;
     struct tr_ask ask;
     enum tr_status st = TR_OK;
+    const struct tr_compiled **stage = calloc((size_t)cfg->pp, sizeof *stage);
+    if (!stage)
+        return tr_fail(TR_NOMEM, "plan: out of memory");
     TR_TRY(tr_machine_open(cfg->machine, &machine));
-    tr_ask_of_compiled(c, &machine, &ask);
-    TR_TRY(tr_forecast(&ask, &f));
+    tr_ask_of_compiled(c[0], &machine, &ask);
+    for (int r = 0; r < (int)cfg->pp; r++)
+        stage[r] = c[r * n_each];
+    if (c[0]->opt.is_cuda == !machine.is_shared)
+        TR_TRY(tr_play_compiled(stage, (int)cfg->pp, &machine, &f));
+    else
+        TR_TRY(tr_forecast(&ask, &f));
     if (cfg->json)
         tr_forecast_json(&ask, &f, out);
     else
         tr_forecast_text(&ask, &f, out);
 out:
+    free(stage);
     return st;
 }
 
@@ -99,7 +110,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
             show(cfg, s[k], &out);
     }
     if (cfg->machine)
-        TR_TRY(add_forecast(cfg, c[0], &time));
+        TR_TRY(add_forecast(cfg, c, n_each, &time));
     if (cfg->json)
         tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, time.p, &out);
     else if (time.n)

@@ -62,10 +62,11 @@ static double tflops(const struct tr_case *c, const struct tr_forecast *f, enum 
 static double hfu(const struct tr_case *c, const struct tr_forecast *f)
 {
     enum tr_convention v = convention_of(c);
-    double again = f->keep == TR_KEEP_INPUT ? 4.0 / 3 : 1;
-    if (v == TR_FLOPS_MEGATRON && f->keep == TR_KEEP_CORE)
+    enum tr_keep keep = c->ask.keep;
+    double again = keep == TR_KEEP_INPUT ? 4.0 / 3 : 1;
+    if (v == TR_FLOPS_MEGATRON && keep == TR_KEEP_CORE)
         v = TR_FLOPS_MEGATRON_HARDWARE;
-    else if (f->keep == TR_KEEP_OP || f->keep == TR_KEEP_HALF || f->keep == TR_KEEP_CORE)
+    else if (keep == TR_KEEP_OP || keep == TR_KEEP_HALF || keep == TR_KEEP_CORE)
         again = 7.0 / 6;
     return 100 * again * tflops(c, f, v) * 1e12 / peak_of(c);
 }

@@ -95,8 +95,10 @@ static bool read_shape(struct tr_case *c)
     }
     if (has(c, TR_CASE_model, "qwen3"))
         s->head_dim = 128;
-    if (has(c, TR_CASE_model, "oss"))
+    if (has(c, TR_CASE_model, "oss")) { /* every second layer sees 128 tokens */
         s->head_dim = 64;
+        s->local_share = 0.5;
+    }
     for (size_t i = 0; i < TR_COUNT_OF(gated); i++)
         s->is_gated |= has(c, TR_CASE_model, gated[i]);
     s->is_gated |= s->experts == 0 && s->ffn != 4 * s->hidden;
@@ -113,6 +115,15 @@ static void read_precision(struct tr_case *c)
                 : has(c, TR_CASE_precision, "fp8") || has(c, TR_CASE_precision, "float8") ? TR_NUMBER_FP8
                 : is_full                                                                 ? TR_NUMBER_FP32
                                                                                           : TR_NUMBER_16;
+    if (has(c, TR_CASE_precision, "rowwise")) { /* kernels at 16-bit speed, and a scale for each row */
+        a->number = TR_NUMBER_16;
+        c->impl.fusion += 0.5;
+    }
+    a->gather_bytes = 2;
+    if (has(c, TR_CASE_precision, "amp")) { /* Composer: weights travel as they are stored, autocast makes the copy */
+        a->gather_bytes = 4;
+        a->cast_bytes = 6;
+    }
     a->param_bytes = is_fsdp || is_full ? 4 : 2;
     a->grad_bytes = is_fsdp || is_full || has(c, TR_CASE_precision, "bf16") || a->number > TR_NUMBER_16 ? 4 : 2;
     a->state_bytes = is_fsdp || is_full ? 8 : 12;
@@ -152,6 +163,7 @@ static void choose_layout(struct tr_case *c, double chips, double *tp, double *p
         b.dp = (int)rest;
         b.chunks = 1;
         b.micro = 1;
+        b.global = rest * 4 * p;
         b.keep = TR_KEEP_CORE;
         if (tr_forecast(&b, &f) == TR_OK && f.total_bytes < 0.9 * c->machine.chip.memory_bytes)
             *pp = p;
@@ -194,15 +206,15 @@ static bool read_layout(struct tr_case *c)
     a->chunks = (int)vpp;
     a->dp = (int)dp;
     a->ep = (int)ep;
+    a->splits_experts = a->shape.ffn > a->shape.hidden; /* few wide experts; many narrow ones stay whole */
     a->has_sp = tp > 1 && (has(c, TR_CASE_recompute, "sp") || c->impl.has_sp);
     return true;
 }
 
-/* Rows of a micro-batch that were not stated: a pipeline gets small ones, else what fits. */
+/* Rows of a micro-batch that were not stated: one, as large models are trained; torchtitan cuts a batch by stages. */
 static bool read_batch(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
-    struct tr_forecast f;
     double local;
     if (!count(c, TR_CASE_global_batch, "global_batch", has(c, TR_CASE_metric, "layer_") ? -1 : 0, &a->global) &&
         !has(c, TR_CASE_metric, "layer_"))
@@ -220,16 +232,29 @@ static bool read_batch(struct tr_case *c)
     a->micro = 1;
     if (strcmp(c->impl.name, "fsdp-compile") == 0 && a->pp > 1)
         a->micro = fmax(1, floor(local / a->pp)); /* torchtitan: as many micro-batches as stages */
-    for (double m = 2; a->pp == 1 && m <= 8 && fmod(local, m) == 0; m *= 2) {
-        a->micro = m;
-        if (tr_forecast(a, &f) != TR_OK || f.keep != (a->keep == TR_KEEP_AUTO ? TR_KEEP_ALL : a->keep) ||
-            f.total_bytes > 0.9 * c->machine.chip.memory_bytes) {
-            a->micro = m / 2;
-            break;
-        }
-    }
-    tr_error_clear();
     return true;
+}
+
+/* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: no release. */
+static double release_of(const struct tr_case *c)
+{
+    const char *at = strstr(c->field[TR_CASE_source], "summary ");
+    return at ? strtod(at + 8, NULL) : 0;
+}
+
+/* What a source says of the trainer beside its name. */
+static void refine_impl(struct tr_case *c)
+{
+    struct tr_impl *im = &c->impl;
+    double release = release_of(c);
+    if (strcmp(im->name, "fsdp-compile") == 0 && !has(c, TR_CASE_source, "compile"))
+        *im = *tr_impl_find("fsdp-eager");
+    if (has(c, TR_CASE_source, "async") || has(c, TR_CASE_precision, "async"))
+        im->tp_hidden = im->tp_hidden_bwd = 0.6;
+    if (release > 0 && release < 26.05)
+        *im = *tr_impl_find("megatron-2025");
+    if (has(c, TR_CASE_model, "oss") && release < 26.08) /* attention with sinks had no fused kernel yet */
+        im->attention = TR_ATTENTION_PLAIN;
 }
 
 static bool is_formula(const struct tr_case *c)
@@ -253,6 +278,7 @@ void tr_case_resolve(struct tr_case *c)
     c->ask = (struct tr_ask){
         .machine = &c->machine, .impl = &c->impl, .cp = 1, .dp = 1, .tp = 1, .pp = 1, .chunks = 1, .ep = 1
     };
+    refine_impl(c);
     c->ask.keep = read_keep(c);
     c->ask.micro = c->ask.global = 1;
     if (!read_shape(c))

@@ -85,7 +85,8 @@ out:
 
 struct stages {
     double (*turn)[4];
-    double message, busiest; /* a micro-batch on the rank with most work */
+    double message;
+    double busiest, mean; /* a micro-batch on the rank with most work, and on all of them */
     int p, v;
 };
 
@@ -115,7 +116,7 @@ out:
     return st;
 }
 
-/* ---- sharded weights: gathered before a layer, its gradients scattered after ---- */
+/* ---- a layer's time with its traffic ---- */
 
 struct layer_time {
     double forward, backward; /* with what is not hidden of every axis */
@@ -123,70 +124,101 @@ struct layer_time {
     double exposed[TR_TIME_AXES], comm[TR_TIME_AXES];
 };
 
-static void add_axis(struct layer_time *t, enum tr_axis_cost axis, double forward, double backward, double hidden_f,
-                     double hidden_b)
+/* While traffic runs behind kernels, it takes some of their multiprocessors and bandwidth (Calculon: 15 % in a node).
+ */
+#define CONTENTION 0.12
+
+static void add_axis(struct layer_time *t, enum tr_axis_cost axis, const double comm[2], const double hidden[2])
 {
-    t->forward += forward * (1 - hidden_f);
-    t->backward += backward * (1 - hidden_b);
-    t->exposed[axis] += forward * (1 - hidden_f) + backward * (1 - hidden_b);
-    t->comm[axis] += forward + backward;
+    double *time[2] = { &t->forward, &t->backward };
+    for (int k = 0; k < 2; k++) {
+        double paid = comm[k] * (1 - hidden[k]) + CONTENTION * comm[k] * hidden[k];
+        *time[k] += paid;
+        t->exposed[axis] += paid;
+        t->comm[axis] += comm[k];
+    }
 }
 
+static double shard_size(const struct tr_ask *a)
+{
+    return a->shard > 0 ? a->shard : (double)a->dp * a->cp;
+}
+
+/* Ranks that hold the same part of the model are a->tp apart. */
 static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double bytes)
 {
-    double n = a->shard > 0 ? a->shard : (double)a->dp * a->cp;
     struct tr_machine m = *a->machine;
-    struct tr_group g = tr_group_of(&m, n, a->tp);
     m.slow.share *= a->impl->dp_share;
-    return tr_cost_collective(&m, kind, g, bytes);
+    double t = tr_cost_collective(&m, kind, tr_group_of(&m, shard_size(a), a->tp), bytes);
+    double replicas = (double)a->dp * a->cp / shard_size(a);
+    if (kind != TR_COST_ALL_GATHER && replicas > 1) /* what shards summed, replicas of them sum too */
+        t += tr_cost_collective(&m, TR_COST_ALL_REDUCE, tr_group_of(&m, replicas, a->tp * shard_size(a)),
+                                bytes / shard_size(a));
+    return t;
+}
+
+/* Weights gathered before a layer, in both directions, its gradients scattered after: behind the layer's own kernels,
+ * which is what prefetching one layer ahead comes to. */
+static void add_shards(const struct tr_ask *a, double params, struct layer_time *t)
+{
+    if (a->zero < 3 || shard_size(a) <= 1)
+        return;
+    double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params), hidden = a->impl->dp_hidden;
+    double scatter = dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
+    double comm[2] = { gather, gather + scatter }, *time[2] = { &t->forward, &t->backward };
+    for (int k = 0; k < 2; k++) {
+        double behind = fmin(hidden * comm[k], *time[k] / (1 + CONTENTION));
+        double paid = comm[k] - behind + CONTENTION * behind;
+        *time[k] += paid;
+        t->exposed[TR_TIME_DP] += paid;
+        t->comm[TR_TIME_DP] += comm[k];
+    }
 }
 
 static struct layer_time layer_time(const struct tr_ask *a, const struct tr_layer_cost *c, double params)
 {
     const struct tr_impl *im = a->impl;
-    struct layer_time t = { .forward = c->forward_s, .backward = c->backward_s + c->again_s };
+    double cast = a->cast_bytes * params / (a->machine->chip.memory_rate * a->machine->chip.stream_share);
+    struct layer_time t = { .forward = c->forward_s + cast, .backward = c->backward_s + c->again_s + cast };
     t.kernels = t.forward + t.backward;
-    add_axis(&t, TR_TIME_TP, c->tp_s[0], c->tp_s[1] + c->tp_again_s, im->tp_hidden, im->tp_hidden_bwd);
-    add_axis(&t, TR_TIME_CP, c->cp_s[0], c->cp_s[1], im->cp_hidden, im->cp_hidden);
-    add_axis(&t, TR_TIME_EP, c->ep_s[0], c->ep_s[1] + c->ep_again_s, im->ep_hidden, im->ep_hidden);
-    if (a->zero == 3 && a->dp * a->cp > 1) {
-        double gather = dp_seconds(a, TR_COST_ALL_GATHER, 2 * params);
-        double scatter = dp_seconds(a, TR_COST_REDUCE_SCATTER, im->grad_bytes * params);
-        double hidden = im->dp_hidden; /* what hides is what the layer's own kernels last */
-        double f = fmax(gather - hidden * t.forward, gather * (1 - hidden));
-        double b = fmax(gather + scatter - hidden * t.backward, (gather + scatter) * (1 - hidden));
-        t.forward += fmax(f, 0);
-        t.backward += fmax(b, 0);
-        t.exposed[TR_TIME_DP] += fmax(f, 0) + fmax(b, 0);
-        t.comm[TR_TIME_DP] += 2 * gather + scatter;
-    }
+    const double tp[2] = { c->tp_s[0], c->tp_s[1] + c->tp_again_s }, ep[2] = { c->ep_s[0], c->ep_s[1] + c->ep_again_s };
+    add_axis(&t, TR_TIME_TP, tp, (const double[]){ im->tp_hidden, im->tp_hidden_bwd });
+    add_axis(&t, TR_TIME_CP, c->cp_s, (const double[]){ im->cp_hidden, im->cp_hidden });
+    add_axis(&t, TR_TIME_EP, ep, (const double[]){ im->ep_hidden, im->ep_hidden });
+    add_shards(a, params, &t);
     return t;
 }
 
 /* ---- bytes ---- */
 
+static double expert_params(const struct tr_shape_cost *s)
+{
+    return s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn;
+}
+
 static double rank_params(const struct tr_ask *a)
 {
     const struct tr_shape_cost *s = &a->shape;
-    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0, dense = s->layers - moe;
-    double sparse = s->experts > 0 ? s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn : 0;
-    double n = dense * tr_shape_layer_params(s, true) + moe * (tr_shape_layer_params(s, false) - sparse);
+    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0, dense = s->layers - moe, sparse = expert_params(s);
+    double n =
+        dense * tr_shape_layer_params(s, true) + (moe > 0 ? moe * (tr_shape_layer_params(s, false) - sparse) : 0);
     double table = s->vocab * s->hidden * (a->pp == 1 && !s->is_tied ? 2 : 1);
     double even = a->impl->is_balanced ? (n + table) / a->pp : n / a->pp + table;
-    return even / a->tp + moe * sparse / a->pp / a->ep;
+    return even / a->tp + moe * sparse / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
 }
 
 static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, const struct tr_layer_cost *head,
-                     double n_micro, struct tr_forecast *f)
+                     struct tr_forecast *f)
 {
-    double d = a->shard > 0 ? a->shard : (double)a->dp * a->cp, n = f->rank_parameters, p = a->pp;
-    double in_flight = fmin(n_micro, p), more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1;
+    double d = shard_size(a), n = f->rank_parameters, p = a->pp;
+    double in_flight = fmin(f->n_micro, p), more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1;
+    bool is_gathered = a->zero >= 3 && d > 1;
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
     f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 ? d : 1);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * n / (a->zero >= 1 ? d : 1);
     f->bytes[TR_BYTES_ACTS] = in_flight * more * a->shape.layers / p * layer->kept_bytes;
-    double gathered = a->zero >= 3 ? 2 * 2 * n / a->shape.layers : 0;
-    f->bytes[TR_BYTES_WORK] = gathered + (a->keep == TR_KEEP_ALL ? 0 : layer->one_bytes) +
+    f->bytes[TR_BYTES_WORK] = (is_gathered ? 2 * a->gather_bytes * n / a->shape.layers : 0) +
+                              (a->keep == TR_KEEP_ALL ? 0 : layer->one_bytes) +
                               (a->pp == 1 ? head->kept_bytes + head->one_bytes : 0);
     f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
     f->total_bytes = 0;
@@ -196,108 +228,161 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
 
 /* ---- the step ---- */
 
-/* Gradients to their owners and weights back, where weights are whole during the step. */
-static void add_reduce(const struct tr_ask *a, double last_backward, struct tr_forecast *f)
+struct parts { /* of a model: layers without experts, with them, and the head */
+    double n_dense, n_sparse;
+    struct tr_layer_cost dense, sparse, head;
+    struct layer_time dense_t, sparse_t, head_t;
+};
+
+/* AUTO: `again` of the layers keep their input, the others all. */
+static void mixed_cost(const struct tr_ask *a, bool is_dense, double again, struct tr_layer_cost *out)
 {
-    double n = (double)a->dp * a->cp;
-    if (n <= 1 || a->zero >= 3)
+    struct tr_layer_cost less;
+    struct tr_ask b = *a;
+    if (a->keep != TR_KEEP_AUTO) {
+        tr_layer_cost(a, is_dense, out);
         return;
-    double bytes = f->rank_parameters, grads = a->impl->grad_bytes * bytes;
+    }
+    b.keep = TR_KEEP_ALL;
+    tr_layer_cost(&b, is_dense, out);
+    b.keep = TR_KEEP_INPUT;
+    tr_layer_cost(&b, is_dense, &less);
+    out->again_s = again * less.again_s;
+    out->tp_again_s = again * less.tp_again_s;
+    out->ep_again_s = again * less.ep_again_s;
+    out->kept_bytes = (1 - again) * out->kept_bytes + again * less.kept_bytes;
+}
+
+static void price_parts(const struct tr_ask *a, double again, struct parts *p)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    *p = (struct parts){ .n_sparse = s->experts > 0 ? s->layers - s->dense_layers : 0 };
+    p->n_dense = s->layers - p->n_sparse;
+    tr_head_cost(a, &p->head);
+    p->head_t = layer_time(a, &p->head, s->vocab * s->hidden / a->tp);
+    if (p->n_dense > 0) {
+        mixed_cost(a, true, again, &p->dense);
+        p->dense_t = layer_time(a, &p->dense, tr_shape_layer_params(s, true) / a->tp);
+    }
+    if (p->n_sparse > 0) {
+        double others = tr_shape_layer_params(s, false) - expert_params(s);
+        mixed_cost(a, false, again, &p->sparse);
+        p->sparse_t = layer_time(a, &p->sparse, others / a->tp + expert_params(s) / a->ep);
+    }
+}
+
+static double of_all(const struct parts *p, double dense, double sparse, double head)
+{
+    return p->n_dense * dense + p->n_sparse * sparse + head;
+}
+
+static double send_seconds(const struct tr_ask *a)
+{
+    bool is_split = a->has_sp || a->impl->splits_sends;
+    double bytes = 2 * a->seq * a->micro / a->cp * a->shape.hidden;
+    struct tr_group pair = tr_group_of(a->machine, 2, (double)a->tp * a->cp * a->dp);
+    if (a->pp == 1)
+        return 0;
+    double t = tr_cost_collective(a->machine, TR_COST_SEND, pair, is_split ? bytes / a->tp : bytes);
+    if (is_split && !a->has_sp)
+        t += tr_cost_collective(a->machine, TR_COST_ALL_GATHER, tr_group_of(a->machine, a->tp, 1), bytes);
+    return t;
+}
+
+/* Layers spread evenly; the head is one of them where the trainer balances, else the last stage's. */
+static void fill_stages(const struct tr_ask *a, const struct parts *p, double send, struct stages *s)
+{
+    int n = s->p * s->v;
+    double paid = send * (1 - a->impl->pp_hidden);
+    bool is_even = a->impl->is_balanced;
+    double forward = of_all(p, p->dense_t.forward, p->sparse_t.forward, is_even ? p->head_t.forward : 0) / n;
+    double backward = of_all(p, p->dense_t.backward, p->sparse_t.backward, is_even ? p->head_t.backward : 0) / n;
+    s->message = send - paid;
+    for (int k = 0; k < n; k++) {
+        bool is_last = k == n - 1, has_head = is_last && !is_even;
+        double *t = s->turn[k];
+        t[TR_DO_FORWARD] = forward + (has_head ? p->head_t.forward : 0) + (is_last ? 0 : paid);
+        t[TR_DO_BACKWARD] = backward + (has_head ? p->head_t.backward : 0) + (k > 0 ? paid : 0);
+        t[TR_DO_BACKWARD_INPUT] = t[TR_DO_BACKWARD_WEIGHT] = t[TR_DO_BACKWARD] / 2;
+    }
+    for (int r = 0; r < s->p; r++) {
+        double busy = 0;
+        for (int c = 0; c < s->v; c++)
+            busy += s->turn[c * s->p + r][TR_DO_FORWARD] + s->turn[c * s->p + r][TR_DO_BACKWARD];
+        s->busiest = fmax(s->busiest, busy);
+        s->mean += busy / s->p;
+    }
+}
+
+/* Gradients to their owners and weights back, where weights are whole during the step: behind the last backward. */
+static double reduce_seconds(const struct tr_ask *a, double last_backward, struct tr_forecast *f)
+{
+    double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
+    if (n <= 1 || a->zero >= 3)
+        return 0;
     double t = a->zero == 0
                    ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
-                   : dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) + dp_seconds(a, TR_COST_ALL_GATHER, 2 * bytes);
-    double hidden = fmin(a->impl->dp_hidden * t, last_backward);
+                   : dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) + dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole);
+    double behind = fmin(a->impl->dp_hidden * t, last_backward), paid = t - behind + CONTENTION * behind;
     f->comm_s[TR_TIME_DP] += t;
-    f->exposed_s[TR_TIME_DP] += t - hidden;
+    f->exposed_s[TR_TIME_DP] += paid;
+    return paid;
 }
 
 static double optimizer_seconds(const struct tr_ask *a, const struct tr_forecast *f)
 {
-    double d = a->shard > 0 ? a->shard : (double)a->dp * a->cp;
-    double n = f->rank_parameters / (a->zero >= 1 ? d : 1);
-    return tr_cost_stream(&a->machine->chip, n * (2 * a->state_bytes + a->grad_bytes * 2 + a->param_bytes));
+    double n = f->rank_parameters / (a->zero >= 1 ? shard_size(a) : 1);
+    return tr_cost_stream(&a->machine->chip, n * (2 * a->state_bytes + 2 * a->grad_bytes + a->param_bytes));
 }
 
-static void set_flops(const struct tr_ask *a, struct tr_forecast *f)
+static void sum_up(const struct tr_ask *a, const struct parts *p, const struct stages *s, double send, double length,
+                   struct tr_forecast *f)
 {
-    double tokens = a->global * a->seq;
-    f->flops = tokens * tr_convention_flops(a, TR_FLOPS_CAUSAL);
-    f->hardware_flops = f->flops * (a->keep == TR_KEEP_INPUT ? 4.0 / 3 : a->keep == TR_KEEP_ALL ? 1 : 7.0 / 6);
-}
-
-static enum tr_status forecast_kept(const struct tr_ask *a, struct tr_forecast *f)
-{
-    enum tr_status st = TR_OK;
-    const struct tr_shape_cost *s = &a->shape;
-    struct tr_layer_cost sparse = { 0 }, dense, head;
-    double n_moe = s->experts > 0 ? s->layers - s->dense_layers : 0, n_dense = s->layers - n_moe;
-    int p = a->pp, v = a->chunks, n_stages = p * v;
-    double n_micro = ceil(a->global / a->dp / a->micro);
-    struct stages stages = { .p = p, .v = v, .turn = calloc((size_t)n_stages, sizeof *stages.turn) };
-    if (!stages.turn)
-        TR_TRY(tr_fail(TR_NOMEM, "forecast: out of memory"));
-    tr_layer_cost(a, true, &dense);
-    if (n_moe > 0)
-        tr_layer_cost(a, false, &sparse);
-    tr_head_cost(a, &head);
-    double per_layer = tr_shape_layer_params(s, true) / a->tp;
-    double per_sparse = n_moe > 0 ? (tr_shape_layer_params(s, false) -
-                                     s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn * (1 - 1.0 / a->ep)) /
-                                        a->tp
-                                  : 0;
-    struct layer_time td = layer_time(a, &dense, per_layer), ts = layer_time(a, &sparse, per_sparse);
-    struct layer_time th = layer_time(a, &head, s->vocab * s->hidden / a->tp);
-
-    *f = (struct tr_forecast){ .chips = (double)a->tp * p * a->cp * a->dp, .n_micro = n_micro, .keep = a->keep };
-    f->parameters = tr_shape_params(s);
-    f->rank_parameters = rank_params(a);
-    double forward = n_dense * td.forward + n_moe * ts.forward, backward = n_dense * td.backward + n_moe * ts.backward;
-    double send =
-        p > 1 ? tr_cost_collective(a->machine, TR_COST_SEND, tr_group_of(a->machine, 2, (double)a->tp * a->cp * a->dp),
-                                   2 * a->seq * a->micro / a->cp * s->hidden / (a->has_sp ? a->tp : 1))
-              : 0;
-    double paid = send * (1 - a->impl->pp_hidden), tail = a->impl->is_balanced ? (th.forward + th.backward) : 0;
-    for (int k = 0; k < n_stages; k++) {
-        double share = 1.0 / n_stages, *t = stages.turn[k];
-        double even_f = (forward + (tail > 0 ? th.forward : 0)) * share,
-               even_b = (backward + (tail > 0 ? th.backward : 0)) * share;
-        t[0] = even_f + (tail == 0 && k == n_stages - 1 ? th.forward : 0) + (k < n_stages - 1 ? paid : 0);
-        t[1] = even_b + (tail == 0 && k == n_stages - 1 ? th.backward : 0) + (k > 0 ? paid : 0);
-        t[2] = t[3] = t[1] / 2;
-    }
-    stages.message = send * a->impl->pp_hidden;
-    double rank_most = 0, rank_sum = 0;
-    for (int r = 0; r < p; r++) {
-        double busy = 0;
-        for (int c = 0; c < v; c++)
-            busy += stages.turn[c * p + r][0] + stages.turn[c * p + r][1];
-        rank_most = fmax(rank_most, busy);
-        rank_sum += busy;
-    }
-    stages.busiest = rank_most;
-    double length = n_micro * rank_most;
-    if (p > 1 && !a->is_bound)
-        TR_TRY(play(a, &stages, n_micro, &length));
-    if (a->turns)
-        memcpy(a->turns, stages.turn, (size_t)n_stages * sizeof *stages.turn);
-    f->message_s = stages.message;
-    f->bubble_s = length - n_micro * rank_sum / p;
-    f->compute_s = n_micro * (n_dense * td.kernels + n_moe * ts.kernels + th.kernels) / p;
+    double m = f->n_micro, each = m / a->pp;
+    f->bubble_s = length - m * s->mean;
+    f->compute_s = each * of_all(p, p->dense_t.kernels, p->sparse_t.kernels, p->head_t.kernels);
     for (int k = 0; k < TR_TIME_AXES; k++) {
-        f->comm_s[k] = n_micro * (n_dense * td.comm[k] + n_moe * ts.comm[k] + th.comm[k]) / p;
-        f->exposed_s[k] = n_micro * (n_dense * td.exposed[k] + n_moe * ts.exposed[k] + th.exposed[k]) / p;
+        f->comm_s[k] = each * of_all(p, p->dense_t.comm[k], p->sparse_t.comm[k], p->head_t.comm[k]);
+        f->exposed_s[k] = each * of_all(p, p->dense_t.exposed[k], p->sparse_t.exposed[k], p->head_t.exposed[k]);
     }
-    f->comm_s[TR_TIME_PP] = n_micro * v * 2 * send;
-    f->exposed_s[TR_TIME_PP] = n_micro * v * 2 * paid;
-    add_reduce(a, stages.turn[0][1] * v, f);
+    f->comm_s[TR_TIME_PP] = m * s->v * 2 * send;
+    f->exposed_s[TR_TIME_PP] = m * s->v * 2 * (send - s->message);
     f->optimizer_s = optimizer_seconds(a, f);
     f->fixed_s = a->impl->fixed_s;
-    f->step_s = length + (a->zero < 3 ? f->exposed_s[TR_TIME_DP] : 0) + f->optimizer_s + f->fixed_s;
+    f->step_s = length + reduce_seconds(a, s->turn[0][TR_DO_BACKWARD] * s->v, f) + f->optimizer_s + f->fixed_s;
     f->tokens_per_s = a->global * a->seq / f->step_s;
-    f->layer_forward_s = n_moe > 0 ? ts.forward : td.forward;
-    f->layer_backward_s = n_moe > 0 ? ts.backward : td.backward;
-    set_flops(a, f);
-    bytes_of(a, n_moe > 0 ? &sparse : &dense, &head, n_micro, f);
+    f->layer_forward_s = p->n_sparse > 0 ? p->sparse_t.forward : p->dense_t.forward;
+    f->layer_backward_s = p->n_sparse > 0 ? p->sparse_t.backward : p->dense_t.backward;
+    f->flops = a->global * a->seq * tr_convention_flops(a, TR_FLOPS_CAUSAL);
+    double whole = of_all(p, p->dense.forward_s, p->sparse.forward_s, 0);
+    f->hardware_flops = f->flops * (1 + of_all(p, p->dense.again_s, p->sparse.again_s, 0) / whole / 3);
+}
+
+static enum tr_status forecast_with(const struct tr_ask *a, double again, struct tr_forecast *f)
+{
+    enum tr_status st = TR_OK;
+    struct parts parts;
+    struct stages stages = { .p = a->pp, .v = a->chunks };
+    stages.turn = calloc((size_t)(a->pp * a->chunks), sizeof *stages.turn);
+    if (!stages.turn)
+        return tr_fail(TR_NOMEM, "forecast: out of memory");
+    *f = (struct tr_forecast){ .chips = (double)a->tp * a->pp * a->cp * a->dp,
+                               .n_micro = ceil(a->global / a->dp / a->micro),
+                               .keep = a->keep,
+                               .again = again,
+                               .parameters = tr_shape_params(&a->shape),
+                               .rank_parameters = rank_params(a) };
+    price_parts(a, again, &parts);
+    double send = send_seconds(a), length;
+    fill_stages(a, &parts, send, &stages);
+    length = f->n_micro * stages.busiest;
+    if (a->pp > 1 && !a->is_bound)
+        TR_TRY(play(a, &stages, f->n_micro, &length));
+    if (a->turns)
+        memcpy(a->turns, stages.turn, (size_t)(a->pp * a->chunks) * sizeof *stages.turn);
+    f->message_s = stages.message;
+    sum_up(a, &parts, &stages, send, length, f);
+    bytes_of(a, parts.n_sparse > 0 ? &parts.sparse : &parts.dense, &parts.head, f);
 out:
     free(stages.turn);
     return st;
@@ -306,14 +391,14 @@ out:
 enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out)
 {
     enum tr_status st = tr_forecast_check(a);
-    struct tr_ask b = *a;
-    if (st != TR_OK)
+    if (st == TR_OK)
+        st = forecast_with(a, 0, out);
+    double room = 0.95 * a->machine->chip.memory_bytes;
+    if (st != TR_OK || a->keep != TR_KEEP_AUTO || out->total_bytes <= room)
         return st;
-    if (a->keep == TR_KEEP_AUTO)
-        b.keep = TR_KEEP_ALL;
-    st = forecast_kept(&b, out);
-    if (st != TR_OK || a->keep != TR_KEEP_AUTO || out->total_bytes <= 0.95 * a->machine->chip.memory_bytes)
+    struct tr_forecast least;
+    st = forecast_with(a, 1, &least);
+    if (st != TR_OK || least.total_bytes >= out->total_bytes)
         return st;
-    b.keep = TR_KEEP_INPUT;
-    return forecast_kept(&b, out);
+    return forecast_with(a, fmin(1, (out->total_bytes - room) / (out->total_bytes - least.total_bytes)), out);
 }

@@ -16,6 +16,7 @@ struct tr_shape_cost {
     double layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     bool is_gated, is_tied;
     double experts, top_k, shared_ffn; /* mixture: ffn is one expert's; shared_ffn: what every token passes too */
+    double local_share;                /* layers whose attention sees a short window */
     double dense_layers, dense_ffn;    /* of `layers`, the first without experts */
     double q_rank, kv_rank, rope_dim;  /* latent attention (DeepSeek); q_rank 0: none */
 };
@@ -26,7 +27,7 @@ enum tr_keep { /* what backward computes again */
                TR_KEEP_OP,    /* half of the products and what is cheap: torchtitan's selective op */
                TR_KEEP_HALF,  /* every second layer again */
                TR_KEEP_INPUT, /* the whole layer again */
-               TR_KEEP_AUTO,  /* not stated: all when it fits the chip, else the input */
+               TR_KEEP_AUTO,  /* not stated: all of as many layers as fit the chip, the input of the others */
 };
 
 enum tr_attention { TR_ATTENTION_PLAIN, TR_ATTENTION_FLASH1, TR_ATTENTION_FLASH2, TR_ATTENTION_FUSED };
@@ -42,10 +43,14 @@ struct tr_impl {
     double fixed_s;       /* a step: loader, logging, norm, scaler */
     double kernel_s;      /* a kernel: what the host adds when it cannot keep ahead */
     double cast_bytes;    /* fp8 and fp4: moved for each element that is cast */
+    double cp_core;       /* attention of context ranks over that of one: blocks that nobody balances */
+    double core;          /* its attention kernels, over those of that kind at their best */
+    double permute;       /* experts: passes over the copies of tokens, there and back */
     double product;       /* share of the chip's gemm_share that products inside a training step reach */
     double library_bytes; /* context, NCCL, allocator */
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
     bool has_sp;          /* with tensor ranks, rows are split between products */
+    bool splits_sends;    /* tensor ranks send a part each to the next stage, which gathers it */
 };
 extern const struct tr_impl tr_impls[];
 extern const size_t tr_n_impls;
@@ -57,12 +62,14 @@ struct tr_ask {
     const struct tr_machine *machine;
     const struct tr_impl *impl;
     int tp, pp, chunks, cp, dp, ep; /* chips: tp * pp * cp * dp */
+    bool splits_experts;            /* tensor ranks hold parts of each expert; else whole experts, and tokens apart */
     int zero, shard;                /* shard: ranks that hold one copy between them; 0: all of dp (x cp) */
     bool has_sp;
     const char *schedule;                        /* NULL: 1f1b, or interleaved when chunks > 1 */
     double seq, micro, global;                   /* tokens of a row; rows of a micro-batch; rows of a step */
     enum tr_number number;                       /* of the products */
     double param_bytes, grad_bytes, state_bytes; /* of a parameter: compute copy, gradient, master and moments */
+    double gather_bytes, cast_bytes;             /* of a parameter on its way (zero 3); moved to cast it for each use */
     enum tr_keep keep;
     bool is_bound;      /* no order is played: the busiest rank's work alone, which no schedule beats */
     double (*turns)[4]; /* pp * chunks rows to fill, or NULL: what each kind of turn of a stage takes */
@@ -92,7 +99,8 @@ struct tr_forecast {
     double flops, hardware_flops;              /* of a step, all chips: needed (causal), and done */
     double parameters, rank_parameters;        /* of the model; of the fullest rank */
     double bytes[TR_BYTES_KINDS], total_bytes; /* of the fullest rank */
-    enum tr_keep keep;                         /* what AUTO became */
+    double again;                              /* share of the layers that AUTO computes again */
+    enum tr_keep keep;                         /* as asked */
 };
 
 /* TR_USAGE names the number that cannot be, and the nearest that can. */
@@ -113,6 +121,8 @@ struct tr_layer_cost {
     double kept_bytes, one_bytes; /* activations of one micro-batch: kept; while the layer runs */
 };
 void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out);
+/* What tensor cores reach in a trainer's attention kernels, of the 16-bit peak. */
+double tr_core_share(int generation, const struct tr_impl *impl, double head_dim, bool is_backward);
 void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out);
 
 /* ---- model flops of a step in the words of a source (conventions.c) ---- */

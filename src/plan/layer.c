@@ -11,15 +11,14 @@ enum { FORWARD, BACKWARD };
 struct core_share {
     double forward, backward;
 };
-static struct core_share core_share(const struct tr_ask *a)
+double tr_core_share(int generation, const struct tr_impl *impl, double head_dim, bool is_backward)
 {
     static const struct core_share ampere[] = { { 0, 0 }, { 0.48, 0.40 }, { 0.60, 0.50 }, { 0.60, 0.52 } };
     static const struct core_share hopper[] = { { 0, 0 }, { 0.28, 0.23 }, { 0.38, 0.32 }, { 0.60, 0.48 } };
     static const struct core_share blackwell[] = { { 0, 0 }, { 0.20, 0.16 }, { 0.28, 0.22 }, { 0.55, 0.42 } };
-    int generation = a->machine->chip.generation;
-    struct core_share c = (generation >= 100 ? blackwell : generation >= 90 ? hopper : ampere)[a->impl->attention];
-    double d = a->shape.head_dim, by_head = d >= 128 ? 1 : 1.25 * d / (d + 32);
-    return (struct core_share){ c.forward * by_head, c.backward * by_head };
+    struct core_share c = (generation >= 100 ? blackwell : generation >= 90 ? hopper : ampere)[impl->attention];
+    double by_head = head_dim >= 128 ? 1 : 1.25 * head_dim / (head_dim + 32);
+    return impl->core * by_head * (is_backward ? c.backward : c.forward);
 }
 
 struct price {
@@ -61,6 +60,8 @@ static void plain_core(struct price *p)
     const struct tr_ask *a = p->a;
     double d = a->shape.head_dim, count = a->micro * a->shape.heads / a->tp, s = a->seq / a->cp, all = a->seq;
     double cells = count * s * all;
+    count *= 1 - a->shape.local_share;
+    cells *= 1 - a->shape.local_share;
     p->time[FORWARD] += tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, all, d) +
                         tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, d, all) + tr_cost_stream(&p->chip, 9 * cells);
     p->time[BACKWARD] += 2 * tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, all, d) +
@@ -74,12 +75,13 @@ static void fused_core(struct price *p)
 {
     const struct tr_ask *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
-    struct core_share share = core_share(a);
+    double forward = tr_core_share(p->chip.generation, a->impl, s->head_dim, false);
+    double backward = tr_core_share(p->chip.generation, a->impl, s->head_dim, true);
     double width = s->q_rank > 0 ? (2 * s->head_dim + s->rope_dim) / 2 : s->head_dim;
-    double flops = 4 * tokens_of(a) * (a->seq / 2) * width * s->heads / a->tp;
-    double peak = p->chip.peak[TR_NUMBER_16];
-    p->time[FORWARD] += flops / (peak * share.forward) + p->chip.launch_s;
-    p->time[BACKWARD] += 2.5 * flops / (peak * share.backward) + 2 * p->chip.launch_s;
+    double flops = 4 * tokens_of(a) * (a->seq / 2) * (1 - s->local_share) * width * s->heads / a->tp;
+    double peak = p->chip.peak[TR_NUMBER_16] / (a->cp > 1 ? a->impl->cp_core : 1);
+    p->time[FORWARD] += flops / (peak * forward) + p->chip.launch_s;
+    p->time[BACKWARD] += 2.5 * flops / (peak * backward) + 2 * p->chip.launch_s;
     p->flops += flops;
 }
 
@@ -114,12 +116,24 @@ static void experts(struct price *p)
 {
     const struct tr_ask *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
-    double T = tokens_of(a) / a->tp, here = s->experts / a->ep, each = T * s->top_k / here;
-    mlp_products(p, s->ffn, here, each, 1);
+    double T = tokens_of(a) / a->tp, parts = a->splits_experts ? a->tp : 1, here = s->experts / a->ep;
+    mlp_products(p, s->ffn, here, T * parts * s->top_k / here, parts);
     product(p, TR_NUMBER_16, 1, T, s->experts, s->hidden);
-    stream(p, 16 * T * s->top_k * s->hidden, 16 * T * s->top_k * s->hidden);
+    double moved = a->impl->permute * 4 * T * s->top_k * s->hidden;
+    p->time[FORWARD] += tr_cost_stream(&p->chip, moved);
+    p->time[BACKWARD] += tr_cost_stream(&p->chip, moved);
     if (s->shared_ffn > 0)
         mlp_products(p, s->shared_ffn, 1, tokens_of(a), a->tp);
+}
+
+/* Tokens to their experts. Inside a domain a copy for each expert; between domains one for each domain that holds any
+ * of them, which passes it on. */
+static double exchange(const struct tr_machine *m, struct tr_group g, double bytes, double top_k)
+{
+    double domains = g.n / g.in, away = (domains - 1) * (1 - pow(1 - 1 / domains, top_k));
+    struct tr_group in = { g.in, g.in };
+    double t = tr_cost_collective(m, TR_COST_ALL_TO_ALL, in, bytes * top_k);
+    return domains > 1 ? t + m->slow.latency_s + bytes * away / (m->slow.rate * m->slow.share) : t;
 }
 
 /* Traffic of the tensor, context and expert axes, all of it. */
@@ -135,6 +149,8 @@ static void traffic(const struct tr_ask *a, bool is_dense, struct tr_layer_cost 
                        : tr_cost_collective(m, TR_COST_ALL_REDUCE, g, bytes);
     bool has_experts = s->experts > 0 && !is_dense;
     double n_pairs = has_experts && s->shared_ffn == 0 ? 1 : 2; /* experts exchange tokens instead */
+    if (has_experts && a->splits_experts)                       /* every copy of a token to all parts of its expert */
+        n_pairs = 1 + s->top_k;
     out->tp_s[FORWARD] = out->tp_s[BACKWARD] = n_pairs * tp;
     if (a->has_sp && a->tp > 1) /* what was split is gathered once more for the weights' gradients */
         out->tp_s[BACKWARD] += n_pairs * tr_cost_collective(m, TR_COST_ALL_GATHER, g, bytes);
@@ -145,11 +161,8 @@ static void traffic(const struct tr_ask *a, bool is_dense, struct tr_layer_cost 
         out->cp_s[BACKWARD] = 2 * out->cp_s[FORWARD];
     }
     if (has_experts && a->ep > 1) {
-        double copies = T / a->tp * s->top_k * s->hidden;
-        /* a chip holds several experts, and a token goes to it once */
         struct tr_group e = tr_group_of(m, a->ep, a->ep * a->tp > m->domain ? a->tp : 1);
-        double there = (a->number == TR_NUMBER_16 ? 2 : 2) * copies;
-        out->ep_s[FORWARD] = out->ep_s[BACKWARD] = 2 * tr_cost_collective(m, TR_COST_ALL_TO_ALL, e, there);
+        out->ep_s[FORWARD] = out->ep_s[BACKWARD] = 2 * exchange(m, e, 2 * T / a->tp * s->hidden, s->top_k);
     }
 }
 
@@ -162,7 +175,8 @@ static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost
     double wide = s->experts > 0 && !is_dense ? s->top_k * s->ffn / t + s->shared_ffn / t
                                               : (s->experts > 0 ? s->dense_ffn : s->ffn) / t;
     double moe = s->experts > 0 && !is_dense ? 4 * s->top_k * h / t : 0;
-    double inner = (4 * q + 4 * kv) / t + (s->is_gated ? 8 : 4) * wide + moe;
+    double small = a->number > TR_NUMBER_16 ? 0.6 : 1; /* inputs of fp8 products are kept in fp8 */
+    double inner = small * ((4 * q + 4 * kv) / t + (s->is_gated ? 8 : 4) * wide + moe);
     double outer = (8 + masks) * h / rows;
     double scores = a->impl->attention == TR_ATTENTION_PLAIN ? 5 * s->heads / t * a->seq : 4 * s->heads / t;
     double full = T * (inner + outer + scores);

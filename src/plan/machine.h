@@ -17,6 +17,21 @@ struct tr_curve { /* measured: rate at sizes, sizes ascending; between them log-
     double at[TR_CURVE_MAX], rate[TR_CURVE_MAX];
 };
 
+/* What is no product and no message, on a CPU: measured seconds of an element; of attention, of a flop. */
+enum tr_op_cost {
+    TR_COST_NORM,
+    TR_COST_NORM_BWD,
+    TR_COST_ACT,
+    TR_COST_ACT_BWD,
+    TR_COST_ROPE,
+    TR_COST_ADD,
+    TR_COST_LOSS, /* a logit, beside its product */
+    TR_COST_UPDATE,
+    TR_COST_ATTENTION,
+    TR_COST_ATTENTION_BWD,
+    TR_OP_COSTS
+};
+
 struct tr_chip {
     char name[40];
     double peak[TR_NUMBERS_COUNT];    /* dense flop/s by the data sheet; 0: it has no such units */
@@ -26,6 +41,7 @@ struct tr_chip {
     double gemm_share, stream_share;  /* what a large product, and a kernel that streams, reach of the above */
     double launch_s;                  /* from one kernel's end to the next one's start */
     struct tr_curve gemm;             /* measured flop/s by flops of a product, instead of the shares; n 0: none */
+    double op_s[TR_OP_COSTS];         /* 0: by bytes (a GPU's kernels stream) */
     double price;                     /* dollars an hour, on demand, rounded: for comparing, not for budgets */
 };
 

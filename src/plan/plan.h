@@ -5,6 +5,7 @@
 #include "parallel/parallel.h"
 #include "plan/cases.h"
 #include "plan/forecast.h"
+#include "plan/price.h"
 
 /* Bytes per arena; with_slices: every named slice too. */
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out);

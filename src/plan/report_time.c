@@ -43,6 +43,7 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
                             .number = c->opt.compute_dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16,
                             .param_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
                             .grad_bytes = (double)tr_dtype_bytes(c->opt.grad_dtype),
+                            .gather_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
                             .state_bytes = state };
     out->global = out->micro * c->opt.n_micro * data;
     out->keep = c->opt.recompute == TR_RECOMPUTE_BLOCK ? TR_KEEP_INPUT

@@ -1,0 +1,277 @@
+/* play.c - the step of a compiled run: the actions of every pipeline rank, each on its own clock, joined by messages.
+ *
+ * This is the schedule that `train` runs, not a model of one: what waits here waits there. Ranks that differ only in
+ * the data they see do the same, so one rank of each pipeline place is played. Traffic inside an action (tensor,
+ * context) is part of its time; a gather or reduce starts when its action is reached and, in this release, nothing runs
+ * behind it.
+ */
+#include "plan/price.h"
+#include <math.h>
+#include <stdlib.h>
+
+struct segment_price {
+    double phase[3], comm[3]; /* forward, backward input, backward weight; of that: collectives */
+};
+
+struct player {
+    const struct tr_compiled *c;
+    struct tr_price price;
+    struct segment_price *program; /* by program */
+    double clock, kernels, waits, comm[TR_AXES];
+    int next;
+    /* messages to a peer are received in the order they were sent in */
+    double *sent;        /* when each is there: those to peer q from first[q] on */
+    int *first, *n_sent; /* by peer */
+    int *n_asked;        /* by peer: receives posted */
+    int *from, *ordinal; /* by message: a receive's peer (-1: a send) and its number */
+};
+
+static bool is_talk(enum tr_opcode op)
+{
+    return tr_op_is_collective(op);
+}
+
+static void price_programs(struct player *p)
+{
+    const struct tr_schedule *s = &p->c->train;
+    for (int i = 0; i < s->n_programs; i++) {
+        const struct tr_program *g = s->program[i];
+        for (int k = 0; k < g->n_nodes; k++) {
+            double t = tr_price_node(&p->price, g, &g->node[k]);
+            p->program[i].phase[g->node[k].phase] += t;
+            p->program[i].comm[g->node[k].phase] += is_talk(g->node[k].op) ? t : 0;
+        }
+    }
+}
+
+static void run_segment(struct player *p, const struct tr_action *a)
+{
+    const struct segment_price *s = &p->program[p->c->train.program_of[a->segment]];
+    bool is_input = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_INPUT;
+    bool is_weight = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_WEIGHT;
+    double t =
+        (a->kind == TR_DO_FORWARD ? s->phase[0] : 0) + (is_input ? s->phase[1] : 0) + (is_weight ? s->phase[2] : 0);
+    double talk =
+        (a->kind == TR_DO_FORWARD ? s->comm[0] : 0) + (is_input ? s->comm[1] : 0) + (is_weight ? s->comm[2] : 0);
+    p->clock += t;
+    p->kernels += t - talk;
+    p->comm[p->price.size[TR_AXIS_TP] > 1 ? TR_AXIS_TP : TR_AXIS_CP] += talk;
+}
+
+static void run_comm(struct player *p, enum tr_axis axis, double t)
+{
+    p->clock += t;
+    p->comm[axis] += t;
+}
+
+static double over_data(const struct player *p, enum tr_collective kind, double bytes)
+{
+    const struct tr_machine *m = p->price.machine;
+    struct tr_group g = tr_price_group(&p->price, TR_AXIS_SHARD);
+    struct tr_group replicas = tr_price_group(&p->price, TR_AXIS_DP);
+    double t = tr_cost_collective(m, kind, g, bytes);
+    if (kind != TR_COST_ALL_GATHER)
+        t += tr_cost_collective(m, TR_COST_ALL_REDUCE, replicas, bytes / g.n);
+    return t + (p->price.size[TR_AXIS_CP] > 1 && kind != TR_COST_ALL_GATHER
+                    ? tr_cost_collective(m, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_CP), bytes / g.n)
+                    : 0);
+}
+
+/* Elements passed over by one kernel: the norm of gradients, or the optimizer. */
+static double pass_over(const struct player *p, double n, double bytes, enum tr_op_cost kind)
+{
+    const struct tr_chip *chip = &p->price.machine->chip;
+    return chip->op_s[kind] > 0 ? n * chip->op_s[kind] / p->price.share : tr_cost_stream(chip, n * bytes);
+}
+
+static double owned(const struct tr_compiled *c)
+{
+    double n = 0;
+    for (int i = 0; i < c->n_homes; i++)
+        n += (double)c->flat[i].shard_n;
+    return n;
+}
+
+/* ---- messages ---- */
+
+static void send(struct player *p, const struct tr_action *a)
+{
+    struct tr_group pair = tr_price_group(&p->price, TR_AXIS_PP);
+    double bytes = (double)a->count * (double)tr_dtype_bytes(a->dtype);
+    pair.n = 2;
+    p->from[a->message] = -1;
+    p->sent[p->first[a->peer] + p->n_sent[a->peer]++] =
+        p->clock + tr_cost_collective(p->price.machine, TR_COST_SEND, pair, bytes);
+}
+
+static void ask(struct player *p, const struct tr_action *a)
+{
+    p->from[a->message] = a->peer;
+    p->ordinal[a->message] = p->n_asked[a->peer]++;
+}
+
+/* False: what it waits for is not sent yet. */
+static bool wait_for(struct player *p, const struct player *all, int rank, const struct tr_action *a)
+{
+    int from = p->from[a->message];
+    if (from < 0)
+        return true;
+    if (p->ordinal[a->message] >= all[from].n_sent[rank])
+        return false;
+    double at = all[from].sent[all[from].first[rank] + p->ordinal[a->message]];
+    if (at > p->clock) {
+        p->waits += at - p->clock;
+        p->clock = at;
+    }
+    return true;
+}
+
+/* ---- one action ---- */
+
+static void update(struct player *p, const struct tr_flat *f)
+{
+    const struct tr_compile_options *o = &p->c->opt;
+    double bytes =
+        2 * ((double)tr_dtype_bytes(o->master_dtype) + o->n_moments * (double)tr_dtype_bytes(o->moment_dtype)) +
+        (double)tr_dtype_bytes(o->grad_dtype) + (double)tr_dtype_bytes(o->compute_dtype);
+    double t = pass_over(p, (double)f->shard_n, bytes, TR_COST_UPDATE);
+    p->clock += t;
+    p->kernels += t;
+}
+
+/* False: it waits for a message that is not sent yet. */
+static bool act(struct player *all, int rank, const struct tr_action *a)
+{
+    struct player *p = &all[rank];
+    const struct tr_compile_options *o = &p->c->opt;
+    double grad = (double)tr_dtype_bytes(o->grad_dtype), value = (double)tr_dtype_bytes(o->compute_dtype);
+    const struct tr_flat *f = a->segment >= 0 && a->segment < p->c->n_homes ? &p->c->flat[a->segment] : NULL;
+    double n = f ? (double)f->n : 0;
+    switch (a->kind) {
+    case TR_DO_GATHER:
+        run_comm(p, TR_AXIS_SHARD, over_data(p, TR_COST_ALL_GATHER, n * value));
+        break;
+    case TR_DO_REDUCE:
+        run_comm(p, TR_AXIS_DP, over_data(p, o->layout.zero ? TR_COST_REDUCE_SCATTER : TR_COST_ALL_REDUCE, n * grad));
+        break;
+    case TR_DO_REDUCE_TP:
+        run_comm(p, TR_AXIS_TP,
+                 tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_TP),
+                                    (double)f->n_partial * grad));
+        break;
+    case TR_DO_CLIP:
+        p->clock += pass_over(p, owned(p->c), grad, TR_COST_ADD);
+        break;
+    case TR_DO_UPDATE:
+        update(p, f);
+        break;
+    case TR_DO_FOLD:
+        p->clock += pass_over(p, n, 3 * grad, TR_COST_ADD);
+        break;
+    case TR_DO_SEND:
+        send(p, a);
+        break;
+    case TR_DO_RECV:
+        ask(p, a);
+        break;
+    case TR_DO_WAIT:
+        return wait_for(p, all, rank, a);
+    case TR_DO_TIE:
+        run_comm(
+            p, TR_AXIS_PP,
+            tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_PP), n * grad));
+        break;
+    default:
+        run_segment(p, a);
+    }
+    return true;
+}
+
+/* ---- the step ---- */
+
+static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, const struct tr_machine *m,
+                                  struct player *p)
+{
+    const struct tr_schedule *s = &c->train;
+    size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
+    *p = (struct player){ .c = c };
+    p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
+    p->sent = calloc(n_messages, sizeof *p->sent);
+    p->first = calloc(3 * n_peers + 2 * n_messages, sizeof *p->first);
+    if (!p->program || !p->sent || !p->first)
+        return tr_fail(TR_NOMEM, "forecast: out of memory");
+    p->n_sent = p->first + n_peers;
+    p->n_asked = p->n_sent + n_peers;
+    p->from = p->n_asked + n_peers;
+    p->ordinal = p->from + n_messages;
+    for (int i = 0; i < s->n_actions; i++)
+        if (s->action[i].kind == TR_DO_SEND)
+            p->first[s->action[i].peer + 1]++;
+    for (int q = 0; q < n_ranks; q++)
+        p->first[q + 1] += p->first[q];
+    tr_price_open(c, m, &p->price);
+    price_programs(p);
+    return TR_OK;
+}
+
+static void player_release(struct player *p)
+{
+    free(p->program);
+    free(p->sent);
+    free(p->first);
+}
+
+static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *out)
+{
+    const struct player *p = &all[0];
+    const struct tr_model *m = p->c->model;
+    *out = (struct tr_forecast){ .n_micro = p->c->opt.n_micro, .chips = 1, .parameters = (double)m->n_elements };
+    for (int a = 0; a < TR_AXES; a++)
+        out->chips *= p->price.size[a];
+    for (int r = 0; r < n_ranks; r++) {
+        out->step_s = fmax(out->step_s, all[r].clock);
+        out->compute_s = fmax(out->compute_s, all[r].kernels);
+    }
+    for (int r = 0; r < n_ranks; r++)
+        out->bubble_s += (all[r].waits + out->step_s - all[r].clock) / n_ranks;
+    out->exposed_s[TR_TIME_TP] = p->comm[TR_AXIS_TP];
+    out->exposed_s[TR_TIME_CP] = p->comm[TR_AXIS_CP];
+    out->exposed_s[TR_TIME_PP] = p->comm[TR_AXIS_PP];
+    out->exposed_s[TR_TIME_DP] = p->comm[TR_AXIS_DP] + p->comm[TR_AXIS_SHARD];
+    memcpy(out->comm_s, out->exposed_s, sizeof out->comm_s);
+    out->fixed_s = p->price.impl->fixed_s;
+    out->step_s += out->fixed_s;
+    double data = (double)p->price.size[TR_AXIS_DP] * p->price.size[TR_AXIS_SHARD];
+    double tokens = (double)m->n_tokens * p->c->opt.n_micro * data;
+    out->tokens_per_s = tokens / out->step_s;
+    out->flops = tokens * tr_model_flops_per_token(m);
+    double again = 0;
+    for (int r = 0; r < n_ranks; r++)
+        again += all[r].c->train.recompute_flops;
+    out->hardware_flops = out->flops + again * data * p->price.size[TR_AXIS_TP] * p->price.size[TR_AXIS_CP];
+}
+
+enum tr_status tr_play_compiled(const struct tr_compiled *const *c, int n_ranks, const struct tr_machine *m,
+                                struct tr_forecast *out)
+{
+    enum tr_status st = TR_OK;
+    struct player *all = calloc((size_t)n_ranks, sizeof *all);
+    if (!all)
+        return tr_fail(TR_NOMEM, "forecast: out of memory");
+    for (int r = 0; r < n_ranks; r++)
+        TR_TRY(player_open(c[r], n_ranks, m, &all[r]));
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < n_ranks; r++)
+            while (all[r].next < c[r]->train.n_actions && act(all, r, &c[r]->train.action[all[r].next])) {
+                all[r].next++;
+                moved = true;
+            }
+    }
+    sum_up(all, n_ranks, out);
+out:
+    for (int r = 0; r < n_ranks; r++)
+        player_release(&all[r]);
+    free(all);
+    return st;
+}

@@ -1,0 +1,26 @@
+/* price.h - what one op of a compiled program takes, and the actions of a whole step played on all pipeline ranks. */
+#ifndef TR_PLAN_PRICE_H
+#define TR_PLAN_PRICE_H
+
+#include "parallel/parallel.h"
+#include "plan/forecast.h"
+
+struct tr_price {
+    const struct tr_machine *machine;
+    const struct tr_impl *impl;
+    int size[TR_AXES];
+    double share;        /* CPU ranks divide a host: the part of it that this rank has */
+    enum tr_dtype dtype; /* of the products */
+};
+
+void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, struct tr_price *out);
+double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
+/* Ranks along an axis, as a group of the machine. */
+struct tr_group tr_price_group(const struct tr_price *p, enum tr_axis axis);
+
+/* The step of compiled runs, one for each pipeline rank: every action in its order on every rank, messages between
+ * them. Fills the times of a forecast; bytes are the compile's own. */
+enum tr_status tr_play_compiled(const struct tr_compiled *const *c, int n_ranks, const struct tr_machine *m,
+                                struct tr_forecast *out);
+
+#endif
