@@ -111,10 +111,21 @@ enum tr_status tr_comm_reserve(struct tr_comm *c, size_t bytes, void **base)
     return c->ops->reserve(c, bytes, base);
 }
 
+/* Engines of a device mark its streams themselves. */
+static void mark(struct tr_comm *c, tr_ticket t, const struct tr_coll *x, enum tr_comm_mark mark)
+{
+    if (c->tracer && !c->ops->waited_us)
+        c->tracer->mark(c->tracer, c, t, x, mark, NULL);
+}
+
 enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ticket *out)
 {
     enum tr_status st = check_coll(c, coll);
-    return st == TR_OK ? c->ops->post(c, coll, out) : st;
+    if (st == TR_OK)
+        st = c->ops->post(c, coll, out);
+    if (st == TR_OK)
+        mark(c, *out, coll, TR_MARK_START);
+    return st;
 }
 
 enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
@@ -122,7 +133,10 @@ enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
     int64_t start = tr_clock_us();
     if (c->size > 1)
         tr_phase_wait(NULL);
+    mark(c, t, NULL, TR_MARK_WAIT);
     enum tr_status st = c->ops->wait(c, t);
+    mark(c, t, NULL, TR_MARK_WAITED);
+    mark(c, t, NULL, TR_MARK_END);
     if (c->size > 1)
         tr_phase_waited();
     c->waited_us += tr_clock_us() - start;
@@ -135,8 +149,12 @@ enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll)
     enum tr_status st = check_coll(c, coll);
     if (c->size > 1)
         tr_phase_wait(coll->site);
+    mark(c, UINT64_MAX, coll, TR_MARK_START);
+    mark(c, UINT64_MAX, NULL, TR_MARK_WAIT);
     if (st == TR_OK)
         st = c->ops->run(c, coll);
+    mark(c, UINT64_MAX, NULL, TR_MARK_WAITED);
+    mark(c, UINT64_MAX, NULL, TR_MARK_END);
     if (c->size > 1)
         tr_phase_waited();
     c->waited_us += tr_clock_us() - start;

@@ -81,10 +81,19 @@ struct tr_comm_ops {
     int64_t (*waited_us)(struct tr_comm *c); /* NULL: time inside run and wait */
 };
 
+/* For profiles: told of every collective as it starts and ends, and of every wait for one: now, or when `stream` of the
+ * device comes to it. x is NULL except at a start; ticket: UINT64_MAX inside tr_comm_run. */
+enum tr_comm_mark { TR_MARK_START, TR_MARK_END, TR_MARK_WAIT, TR_MARK_WAITED };
+struct tr_comm_tracer {
+    void (*mark)(struct tr_comm_tracer *self, const struct tr_comm *c, tr_ticket t, const struct tr_coll *x,
+                 enum tr_comm_mark mark, void *stream);
+};
+
 struct tr_comm {
     const struct tr_comm_ops *ops;
     int rank, size;
-    int64_t waited_us; /* in run and wait, since last asked */
+    struct tr_comm_tracer *tracer; /* NULL: nobody asks */
+    int64_t waited_us;             /* in run and wait, since last asked */
 };
 
 /* By name, or NULL: the first row that can be used (never phantom). */

@@ -116,6 +116,12 @@ static enum tr_status copy(struct nccl_comm *c, const struct tr_coll *x)
     return e == cudaSuccess ? TR_OK : tr_nccl_raise(c, TR_IO, "device cuda: a copy: %s", cudaGetErrorString(e));
 }
 
+static void mark(struct nccl_comm *c, tr_ticket t, const struct tr_coll *x, enum tr_comm_mark mark, cudaStream_t stream)
+{
+    if (c->base.tracer)
+        c->base.tracer->mark(c->base.tracer, &c->base, t, x, mark, stream);
+}
+
 static enum tr_status put_on_device(struct nccl_comm *c, struct nccl_op *op, const struct tr_coll *x)
 {
     struct nccl_world *w = c->w;
@@ -128,7 +134,9 @@ static enum tr_status put_on_device(struct nccl_comm *c, struct nccl_op *op, con
     if (cudaEventRecord(w->ready, w->compute) != cudaSuccess ||
         cudaStreamWaitEvent(l->stream, w->ready, 0) != cudaSuccess)
         return tr_nccl_raise(c, TR_IO, "the gpu's streams do not answer: %s", cudaGetErrorString(cudaGetLastError()));
+    mark(c, op->ticket, x, TR_MARK_START, l->stream);
     st = l->comm ? tr_nccl_said(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(w);
+    mark(c, op->ticket, NULL, TR_MARK_END, l->stream);
     if (st == TR_OK && cudaEventRecord(op->done, l->stream) != cudaSuccess)
         st = tr_nccl_raise(c, TR_IO, "no event after %s", tr_coll_name(x->kind));
     op->on_device = st == TR_OK;
@@ -193,8 +201,11 @@ static enum tr_status wait_for(struct tr_comm *base, tr_ticket t)
     enum tr_status st = tr_nccl_fault(c->w);
     if (st == TR_OK && op->ticket == t && base->size > 1) /* else it was displaced: the later one ends after it */
         st = tr_comm_wait(c->host, op->host);
-    if (st == TR_OK && op->on_device)
+    if (st == TR_OK && op->on_device) {
+        mark(c, t, NULL, TR_MARK_WAIT, c->w->compute);
         st = hold_up(c, op->done);
+        mark(c, t, NULL, TR_MARK_WAITED, c->w->compute);
+    }
     return st;
 }
 

@@ -20,7 +20,7 @@ enum tr_status tr_nccl_fault(const struct nccl_world *w)
 enum tr_status tr_nccl_raise(struct nccl_comm *c, enum tr_status st, const char *fmt, ...)
 {
     struct nccl_world *w = c->w;
-    char text[NCCL_TEXT_MAX];
+    char text[NCCL_TEXT_MAX - 32];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);

@@ -126,6 +126,7 @@ struct tr_config {
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
+    int64_t profile, profile_steps; /* first step of a profile, 0 = none; how many */
 
     /* faults */
     enum tr_nonfinite nonfinite;

@@ -206,6 +206,8 @@ const struct option tr_options[] = {
     INT(save_total_limit, "log", "", RUN | VERB(CKPT), "0", 0, MANY, "checkpoints to keep; 0 = all"),
     INT(replica_check_steps, "log", "", RUN, "0", 0, MANY, "compare the bits of replicas every N steps; 0 = never"),
     INT(grad_norm_steps, "log", "", RUN, "0", 0, MANY, "every parameter's gradient norm into grad_norms.jsonl every N steps; 0 = never"),
+    INT(profile, "log", "", RUN, "0", 0, MANY, "profile from step N on: a timeline of each rank in OUTPUT/profile, and a table; 0 = never"),
+    INT(profile_steps, "log", "", RUN, "2", 1, 100, "steps of a profile"),
 
     CHOICE(nonfinite, "fault", "", RUN, "skip", nonfinites, "a step whose loss or gradient is not finite: leave the parameters and go on, or stop"),
     INT(nonfinite_budget, "fault", "", RUN, "3", 0, MANY, "steps of a run that may be skipped before it stops"),

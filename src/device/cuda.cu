@@ -123,6 +123,16 @@ static double datasheet_flops(const cudaDeviceProp *p)
     return 0;
 }
 
+/* Of the device at hand: two transfers a clock. */
+static double memory_bytes(void)
+{
+    int ordinal = 0, khz = 0, bits = 0;
+    (void)cudaGetDevice(&ordinal);
+    (void)cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, ordinal);
+    (void)cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, ordinal);
+    return 2.0 * khz * 1e3 * bits / 8;
+}
+
 extern "C" enum tr_status tr_cuda_open(struct tr_device *d)
 {
     const char *local = getenv("LOCAL_RANK");
@@ -148,6 +158,7 @@ extern "C" enum tr_status tr_cuda_open(struct tr_device *d)
     d->n_units = p.multiProcessorCount;
     d->capability = p.major * 10 + p.minor;
     d->peak_flops = datasheet_flops(&p);
+    d->peak_bytes = memory_bytes();
     return TR_OK;
 }
 

@@ -33,6 +33,7 @@ struct tr_device {
     void *stream, *library;
     int n_units, capability; /* multiprocessors; 90 = compute capability 9.0 */
     double peak_flops;       /* dense bf16, by the datasheet; 0 = unknown */
+    double peak_bytes;       /* of its memory, a second; 0 = unknown */
     bool may_choose;         /* kernels may be chosen by timing them: other bits from start to start */
     enum tr_status failed;   /* first failure since the last sync, its text in `cause` */
     char cause[256];
@@ -45,5 +46,17 @@ void tr_device_close(struct tr_device *d);
 bool tr_device_is_present(const char *name);
 /* Remembers a failure of something that was only started; the first one is kept until the next sync. */
 void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
+
+/* Marks in time, for profiles: mark i is set when a stream (NULL: the device's own) comes to it; on the host, now. All
+ * are read after a sync, on the clock of tr_clock_us. */
+struct tr_marks;
+enum tr_status tr_marks_open(struct tr_device *d, int n, struct tr_marks **out);
+void tr_marks_close(struct tr_marks *m);           /* NULL is fine */
+enum tr_status tr_marks_start(struct tr_marks *m); /* before the first */
+void tr_mark(struct tr_marks *m, int i, void *stream);
+double tr_mark_us(const struct tr_marks *m, int i);
+/* A named range for the tools of the GPU's vendor; nothing on other devices. Ranges nest. */
+void tr_range_begin(const struct tr_device *d, const char *name);
+void tr_range_end(const struct tr_device *d);
 
 #endif

@@ -10,4 +10,11 @@ enum tr_status tr_cuda_open(struct tr_device *out);
 void tr_cuda_close(struct tr_device *d);
 int tr_cuda_count(void); /* GPUs this process can use; 0 without a driver */
 
+/* marks.cu */
+bool tr_cuda_event_open(void **out);
+void tr_cuda_event_close(void *event);
+void tr_cuda_event_set(struct tr_device *d, void *event, void *stream);
+double tr_cuda_event_us(void *from, void *to);
+void tr_cuda_range(const char *name); /* NULL: ends the last one */
+
 #endif

@@ -138,6 +138,16 @@ void tr_mesh_close(struct tr_mesh *m)
     free(m);
 }
 
+void tr_mesh_trace(struct tr_mesh *m, struct tr_comm_tracer *tracer)
+{
+    struct tr_comm *const others[] = { m->all, m->data, m->tokens, m->replicas, m->ends };
+    for (size_t i = 0; i < TR_COUNT_OF(others); i++)
+        if (others[i])
+            others[i]->tracer = tracer;
+    for (int a = 0; a < TR_AXES; a++)
+        m->axis[a]->tracer = tracer;
+}
+
 int64_t tr_mesh_waited_us(struct tr_mesh *m, int64_t *stages)
 {
     struct tr_comm *const others[] = { m->all,

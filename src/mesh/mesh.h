@@ -33,6 +33,8 @@ enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, c
                             struct tr_mesh **out);
 void tr_mesh_close(struct tr_mesh *m);
 
+/* Every communicator reports to it; NULL: to nobody. */
+void tr_mesh_trace(struct tr_mesh *m, struct tr_comm_tracer *tracer);
 /* How long communication held up this rank's arithmetic since the last call; *stages (may be NULL): of it, that of the
  * pipeline. */
 int64_t tr_mesh_waited_us(struct tr_mesh *m, int64_t *stages);

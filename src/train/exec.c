@@ -133,6 +133,13 @@ void tr_exec_close(struct tr_exec *e)
     free(e);
 }
 
+void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
+{
+    int at = tr_trace_op(e->trace, c);
+    e->kernel[c->op](c);
+    tr_trace_end(e->trace, at);
+}
+
 /* ---- one action ---- */
 
 struct frame {
@@ -283,7 +290,7 @@ static enum tr_status run_nodes(const struct frame *f)
         if (tr_op_is_collective(n->op))
             st = tr_exec_collective(f->e, &c);
         else
-            f->e->kernel[n->op](&c);
+            tr_exec_kernel(f->e, &c);
     }
     return st;
 }
@@ -323,7 +330,7 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
         c.in[0] = flat((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
                        e->c->opt.grad_dtype, tr_min64(piece, end - at));
         c.out[0] = flat(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
-        e->kernel[TR_OP_SUMSQ](&c);
+        tr_exec_kernel(e, &c);
     }
 }
 
@@ -338,7 +345,7 @@ static void run_norm(struct tr_exec *e)
         c.in[0] = flat(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
                        (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
         c.out[0] = flat(norm_at, TR_F64, 1);
-        e->kernel[TR_OP_SUMSQ](&c);
+        tr_exec_kernel(e, &c);
         return;
     }
     for (int i = 0; i < e->c->model->n_params; i++)
@@ -396,7 +403,7 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
         c.attr.decay = e->c->model->param[i].has_decay;
         c.attr.first = p->first + (p->cut.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->cut.n_held : 0);
         c.attr.key = tr_rng_key(e->seed, e->c->model->param[i].name, 1);
-        e->kernel[o->op](&c);
+        tr_exec_kernel(e, &c);
     }
 }
 
@@ -436,6 +443,7 @@ static int64_t count_documents(const struct tr_batch *b, int64_t n, int64_t leng
 /* Copies batches to a device that does not see host memory. They must stay as they are until the step is done. */
 static void send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n)
 {
+    int at = e->dev->ops->is_host ? -1 : tr_trace_copy(e->trace, "batches", (size_t)n * e->c->opt.batch_bytes);
     for (int i = 0; !e->dev->ops->is_host && i < n; i++) {
         struct tr_batch to = batch_on_device(e, &micro[i], m->n_tokens, i);
         for (int slot = 0; slot < TR_B_COUNT; slot++)
@@ -443,6 +451,7 @@ static void send_batches(struct tr_exec *e, const struct tr_model *m, const stru
                               (size_t)m->n_tokens * (slot == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t)));
         e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
     }
+    tr_trace_end(e->trace, at);
 }
 
 /* Everything but clip and update: what train, eval and generate share. */
@@ -502,7 +511,9 @@ static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *m
     send_batches(e, e->c->model, micro, e->c->opt.n_micro);
     for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++) {
         TR_TRY(tr_exec_pass(e, &s->action[i]));
+        int at = tr_trace_action(e->trace, &s->action[i]);
         TR_TRY(run_action(e, e->c->model, s, &s->action[i], micro));
+        tr_trace_end(e->trace, at);
         tr_exec_poison(e, &s->action[i]);
         if (e->on_action)
             e->on_action(e->on_action_ctx, &s->action[i]);
@@ -545,10 +556,12 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
         i++;
     for (i++; i < s->n_actions; i++) {
         TR_TRY(tr_exec_pass(e, &s->action[i]));
+        int at = tr_trace_action(e->trace, &s->action[i]);
         if (s->action[i].kind == TR_DO_UPDATE)
             run_update(e, cfg->optim, s->action[i].segment);
         else
             TR_TRY(run_action(e, e->c->model, s, &s->action[i], NULL));
+        tr_trace_end(e->trace, at);
     }
     TR_TRY(settle_all(e));
     TR_TRY(e->dev->ops->sync(e->dev));

@@ -16,6 +16,7 @@ struct tr_exec {
     tr_kernel kernel[TR_OP_COUNT];
     char *base[TR_A_COUNT];
     struct tr_mesh *mesh;       /* NULL: this rank is alone */
+    struct tr_trace *trace;     /* NULL: nobody profiles */
     bool *is_touched;           /* by parameter: its gradient holds something of this step */
     bool *is_summed;            /* by home: its shard of gradients holds something of this step */
     struct tr_pending *pending; /* by home: a collective on its way */

@@ -45,7 +45,7 @@ static void add_shard(struct tr_exec *e, char *sum, int64_t n)
     c.in[0] = c.out[0] = s;
     c.in[1] = s;
     c.in[1].data = e->base[TR_A_GRADS] + e->c->staging;
-    e->kernel[TR_OP_ADD](&c);
+    tr_exec_kernel(e, &c);
 }
 
 /* Shards are summed over their own axis first, then over the replicas of the shard. */
@@ -130,7 +130,7 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
     if (c->op == TR_OP_COPY) /* y is x */
         return TR_OK;
     if (!e->mesh || e->mesh->size[c->attr.axis] == 1 || (c->op == TR_OP_ALL_REDUCE && is_skipped())) {
-        e->kernel[c->op](c);
+        tr_exec_kernel(e, c);
         return TR_OK;
     }
     if (c->op == TR_OP_ALL_TO_ALL)

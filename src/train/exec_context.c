@@ -55,7 +55,7 @@ void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, boo
     if (adds)
         c.in[0] = to;
     c.out[0] = to;
-    e->kernel[c.op](&c);
+    tr_exec_kernel(e, &c);
 }
 
 /* Piece p of a buffer is what rank p sends or gets: its heads of this rank's tokens (to or from `wide`), or this rank's

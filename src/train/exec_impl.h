@@ -3,6 +3,7 @@
 #define TR_TRAIN_EXEC_IMPL_H
 
 #include "train/exec.h"
+#include "train/trace.h"
 
 struct tr_pending {
     struct tr_comm *comm; /* NULL: nothing on its way */
@@ -14,6 +15,8 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
 enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action *a);
 /* An op that talks to peers. */
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c);
+/* Runs an op's kernel. */
+void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c);
 /* Waits for what is on its way for this home. */
 enum tr_status tr_exec_settle(struct tr_exec *e, int home);
 /* Sums n numbers over the ranks of one of the mesh's communicators. */

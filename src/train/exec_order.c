@@ -22,7 +22,7 @@ static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char 
     if (b)
         c.in[1] = row(b, d, n);
     c.out[0] = row(out, d, n);
-    e->kernel[op](&c);
+    tr_exec_kernel(e, &c);
 }
 
 /* Elements [at, at + n) of a home's gradients, of one micro-batch: added to those of earlier ones. */

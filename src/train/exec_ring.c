@@ -97,7 +97,7 @@ static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner,
     } else {
         c.out[1] = rows_of(r, &from->out[1], row, i_q);
     }
-    r->e->kernel[c.op](&c);
+    tr_exec_kernel(r->e, &c);
 }
 
 /* All that this rank's queries see of the block that `owner` sent on its way. */

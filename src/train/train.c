@@ -8,6 +8,7 @@
 #include "train/numbers.h"
 #include "train/signals.h"
 #include "train/state.h"
+#include "train/trace.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct trainer {
     struct tr_mesh *mesh; /* NULL: alone */
     struct tr_exec *e;
     struct tr_debug *debug; /* NULL: nobody asked */
+    struct tr_trace *trace; /* the same */
     struct tr_numbers *numbers;
     struct tr_tokenizer *tok;
     struct tr_data *data, *eval_data;
@@ -223,6 +225,8 @@ static enum tr_status open_run(struct trainer *t)
                           t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
     t->peak_flops = t->dev.ops->is_host ? tr_gemm_peak(t->pool) : t->dev.peak_flops;
+    if (cfg->profile > 0)
+        TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
     TR_TRY(tr_format(text, sizeof text,
@@ -360,6 +364,16 @@ static void tell_odd(struct trainer *t, int64_t step, const struct tr_step_batch
     tr_observe_fault(t->ob, &f);
 }
 
+/* The table of rank 0, when the last profiled step is done; every rank has written its timeline by then. */
+static enum tr_status tell_profile(struct trainer *t, int64_t step, double step_s, double exposed_s)
+{
+    const char *table = NULL;
+    enum tr_status st = tr_trace_after(t->trace, step, step_s, exposed_s, step == t->total_steps, &table);
+    if (table)
+        tr_observe_say(t->ob, table);
+    return st;
+}
+
 static enum tr_status one_step(struct trainer *t, int64_t step)
 {
     enum tr_status st = TR_OK;
@@ -376,6 +390,7 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
     TR_BUG_ON(!b || b->step != (uint64_t)step);
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
     int64_t begin = tr_clock_us();
+    TR_TRY(tr_trace_before(t->trace, step + 1));
     st = tr_numbers_step(t->numbers, b, values, &r, &verdict);
     if (verdict.is_odd)
         tell_odd(t, step + 1, b, &verdict);
@@ -383,6 +398,7 @@ static enum tr_status one_step(struct trainer *t, int64_t step)
         return tr_fail_at(st, "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64 ": ", step + 1, b->first_sample,
                           b->first_sample + b->n_samples - 1);
     double seconds = (double)(tr_clock_us() - start) * 1e-6;
+    TR_TRY(tell_profile(t, step + 1, (double)(tr_clock_us() - begin) * 1e-6, r.exposed_s));
     if (step > t->first_step) {
         t->stage_wait_s += r.wait_s;
         t->comm_wait_s += r.exposed_s;
@@ -519,6 +535,7 @@ static void close_run(struct trainer *t)
     tr_saver_close(t->saver);
     tr_observe_close(t->ob);
     tr_debug_close(t->debug);
+    tr_trace_close(t->trace);
     tr_numbers_close(t->numbers);
     tr_exec_close(t->e);
     tr_mesh_close(t->mesh);

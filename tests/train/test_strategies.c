@@ -105,6 +105,7 @@ struct reference {
     float start[MAX_ELEMENTS], end[MAX_ELEMENTS];
 };
 static struct reference (*references)[N_KINDS];
+static int only_model = -1;
 
 struct run {
     const struct tr_comm_env *env; /* NULL: alone */
@@ -365,8 +366,8 @@ static void as_rank(const struct tr_comm_env *env, void *ctx)
             int ranks = 1;
             for (int a = 0; a < TR_AXES; a++)
                 ranks *= l->axis[a];
-            if (ranks != env->size || (!getenv("TR_TEST_DEVICE") && (i + (size_t)model) % 4 != 0) ||
-                !is_legal(model, l))
+            if (ranks != env->size || (only_model >= 0 && model != only_model) ||
+                (!getenv("TR_TEST_DEVICE") && (i + (size_t)model) % 4 != 0) || !is_legal(model, l))
                 continue;
             n++;
             n_exact += l->kind == IN_ORDER;
@@ -391,7 +392,8 @@ static void four_ranks_train_as_one(void **state)
     run_ranks(4, as_rank, NULL);
 }
 
-int main(void)
+/* test_strategies [RANKS [MODEL]]: a part of it. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_train_as_one),
@@ -401,5 +403,11 @@ int main(void)
     if (references == MAP_FAILED)
         return 1;
     run_ranks(1, as_one, NULL); /* in a process of its own: a GPU does not survive a fork */
+    if (argc > 2)
+        only_model = (int)strtol(argv[2], NULL, 10);
+    if (argc > 1) {
+        run_ranks((int)strtol(argv[1], NULL, 10), as_rank, NULL);
+        return 0;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,7 +231,9 @@ static void choose(struct gemm_call *x, struct lt_plan *p)
     if (may_time && !p->is_plain) {
         uint64_t algo[TR_GEMM_ALGO];
         memcpy(algo, &p->algo, sizeof algo);
-        tr_gemm_memory_add(&x->l->memory, p->key, algo);
+        const struct tr_gemm_record *holds = tr_gemm_memory_add(&x->l->memory, p->key, algo);
+        if (holds) /* another rank may have been first */
+            memcpy(&p->algo, holds->algo, sizeof p->algo);
     }
 }
 

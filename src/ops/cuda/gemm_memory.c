@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,24 @@ static enum tr_status directory(char path[TR_PATH_MAX])
     return st == TR_OK && (mkdir(path, 0777) == 0 || errno == EEXIST) ? TR_OK : TR_IO;
 }
 
+/* What others have found since. */
+static void read_on(struct tr_gemm_memory *m)
+{
+    struct tr_gemm_record r;
+    while (m->fd >= 0 && m->n < TR_GEMM_RECORDS && read(m->fd, &r, sizeof r) == (ssize_t)sizeof r)
+        if (r.check == check_of(&r) && !tr_gemm_memory_find(m, r.key))
+            m->record[m->n++] = r;
+}
+
+/* One at a time looks and writes; one that was stopped in between is not waited for. */
+static bool take_lock(const struct tr_gemm_memory *m)
+{
+    for (int i = 0; i < 1000; i++, usleep(1000))
+        if (flock(m->fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+    return false;
+}
+
 void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int capability, int n_units)
 {
     char dir[TR_PATH_MAX], name[96], path[TR_PATH_MAX];
@@ -38,10 +57,7 @@ void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int c
         tr_path_join(path, dir, name) == TR_OK)
         m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     tr_error_clear(); /* no memory is no error */
-    struct tr_gemm_record r;
-    while (m->fd >= 0 && m->n < TR_GEMM_RECORDS && read(m->fd, &r, sizeof r) == (ssize_t)sizeof r)
-        if (r.check == check_of(&r) && !tr_gemm_memory_find(m, r.key))
-            m->record[m->n++] = r;
+    read_on(m);
 }
 
 void tr_gemm_memory_close(struct tr_gemm_memory *m)
@@ -64,15 +80,25 @@ const struct tr_gemm_record *tr_gemm_memory_find(const struct tr_gemm_memory *m,
     return NULL;
 }
 
-void tr_gemm_memory_add(struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY], const uint64_t algo[TR_GEMM_ALGO])
+const struct tr_gemm_record *tr_gemm_memory_add(struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY],
+                                                const uint64_t algo[TR_GEMM_ALGO])
 {
     struct tr_gemm_record r;
-    if (!tr_gemm_memory_is_open(m) || tr_gemm_memory_find(m, key))
-        return;
-    memcpy(r.key, key, sizeof r.key);
-    memcpy(r.algo, algo, sizeof r.algo);
-    r.check = check_of(&r);
-    m->record[m->n++] = r;
-    if (write(m->fd, &r, sizeof r) != (ssize_t)sizeof r) /* a torn record is skipped by its check; stop adding */
-        tr_gemm_memory_close(m);
+    if (!tr_gemm_memory_is_open(m))
+        return NULL;
+    bool is_locked = take_lock(m);
+    read_on(m);
+    if (tr_gemm_memory_is_open(m) && !tr_gemm_memory_find(m, key)) {
+        memcpy(r.key, key, sizeof r.key);
+        memcpy(r.algo, algo, sizeof r.algo);
+        r.check = check_of(&r);
+        m->record[m->n++] = r;
+        if (write(m->fd, &r, sizeof r) != (ssize_t)sizeof r) { /* skipped by its check; stop adding */
+            tr_gemm_memory_close(m);
+            is_locked = false;
+        }
+    }
+    if (is_locked)
+        (void)flock(m->fd, LOCK_UN);
+    return tr_gemm_memory_find(m, key);
 }

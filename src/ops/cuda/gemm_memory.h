@@ -2,7 +2,8 @@
  *
  * The choice of an algorithm decides the last bits of a product, and timing decides the choice: without a memory a run
  * that starts again would go on with other bits. One file per library version and chip below the user's cache
- * directory; records are appended whole as they are found, and the first record of a key holds.
+ * directory; records are appended whole as they are found, and the first record of a key holds: for ranks that look for
+ * the same product at the same time too.
  */
 #ifndef TR_OPS_CUDA_GEMM_MEMORY_H
 #define TR_OPS_CUDA_GEMM_MEMORY_H
@@ -27,6 +28,8 @@ void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int c
 void tr_gemm_memory_close(struct tr_gemm_memory *m);
 bool tr_gemm_memory_is_open(const struct tr_gemm_memory *m);
 const struct tr_gemm_record *tr_gemm_memory_find(const struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY]);
-void tr_gemm_memory_add(struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY], const uint64_t algo[TR_GEMM_ALGO]);
+/* The record that holds: this one, or another process's that was first; NULL: nothing is remembered. */
+const struct tr_gemm_record *tr_gemm_memory_add(struct tr_gemm_memory *m, const uint64_t key[TR_GEMM_KEY],
+                                                const uint64_t algo[TR_GEMM_ALGO]);
 
 #endif

@@ -1,0 +1,120 @@
+/* marks.c - marks in time, for profiles: on the host the clock's time, on a GPU events that its streams come to. A mark
+ * on a GPU is read as its distance from a first one, which was set when the host knew the time. */
+#include "device/device_impl.h"
+#include <stdlib.h>
+#include <time.h>
+
+struct tr_marks {
+    struct tr_device *dev;
+    int n;
+    double *us;     /* host */
+    void **event;   /* GPU: n, and the first one */
+    double base_us; /* of that */
+};
+
+static double now_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t); /* tr_clock_us, finer */
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+#ifndef TR_HAS_CUDA
+bool tr_cuda_event_open(void **out)
+{
+    *out = NULL;
+    return false;
+}
+
+void tr_cuda_event_close(void *event)
+{
+    (void)event;
+}
+
+void tr_cuda_event_set(struct tr_device *d, void *event, void *stream)
+{
+    (void)d;
+    (void)event;
+    (void)stream;
+}
+
+double tr_cuda_event_us(void *from, void *to)
+{
+    (void)from;
+    (void)to;
+    return 0;
+}
+
+void tr_cuda_range(const char *name)
+{
+    (void)name;
+}
+#endif
+
+enum tr_status tr_marks_open(struct tr_device *d, int n, struct tr_marks **out)
+{
+    struct tr_marks *m = calloc(1, sizeof *m);
+    bool is_ok = m != NULL;
+    if (is_ok) {
+        *m = (struct tr_marks){ .dev = d, .n = n };
+        m->us = calloc((size_t)n + 1, sizeof *m->us);
+        m->event = calloc((size_t)n + 1, sizeof *m->event);
+        is_ok = m->us && m->event;
+    }
+    for (int i = 0; is_ok && !d->ops->is_host && i <= n; i++)
+        is_ok = tr_cuda_event_open(&m->event[i]);
+    if (!is_ok) {
+        tr_marks_close(m);
+        return tr_fail(TR_NOMEM, "no memory for %d marks of a profile", n);
+    }
+    *out = m;
+    return TR_OK;
+}
+
+void tr_marks_close(struct tr_marks *m)
+{
+    if (!m)
+        return;
+    for (int i = 0; m->event && i <= m->n; i++)
+        if (m->event[i])
+            tr_cuda_event_close(m->event[i]);
+    free(m->event);
+    free(m->us);
+    free(m);
+}
+
+enum tr_status tr_marks_start(struct tr_marks *m)
+{
+    enum tr_status st = TR_OK;
+    if (!m->dev->ops->is_host) {
+        tr_cuda_event_set(m->dev, m->event[m->n], NULL);
+        st = m->dev->ops->sync(m->dev);
+    }
+    m->base_us = now_us();
+    return st;
+}
+
+void tr_mark(struct tr_marks *m, int i, void *stream)
+{
+    if (m->dev->ops->is_host)
+        m->us[i] = now_us();
+    else
+        tr_cuda_event_set(m->dev, m->event[i], stream);
+}
+
+double tr_mark_us(const struct tr_marks *m, int i)
+{
+    return m->dev->ops->is_host ? m->us[i] : m->base_us + tr_cuda_event_us(m->event[m->n], m->event[i]);
+}
+
+void tr_range_begin(const struct tr_device *d, const char *name)
+{
+    if (!d->ops->is_host)
+        tr_cuda_range(name);
+}
+
+void tr_range_end(const struct tr_device *d)
+{
+    if (!d->ops->is_host)
+        tr_cuda_range(NULL);
+}

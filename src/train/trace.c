@@ -1,0 +1,357 @@
+/* trace.c - the timeline and the table of a profile (trace.h).
+ *
+ * An event is two marks of the device: the clock on a CPU, events of the stream it runs on, on a GPU. Communicators
+ * report through their tracer. Flops and bytes of a kernel are those of its contract, each operand once; the roofline
+ * of a call is the longer of its flops at the peak and its bytes at the memory's bandwidth, and a row's share of it is
+ * the sum of those times over the time it took. Rejected: the vendor's profiling library (it is not on a CPU, and what
+ * the program knows of itself, micro-batch, segment and site, would have to be told to it).
+ */
+#include "train/trace.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum track { ACTIONS, COMPUTE, WAITS, COMM, COPIES, N_TRACKS };
+static const char *const track_names[] = { "actions", "compute", "waiting", "communication", "copies" };
+static_assert(TR_COUNT_OF(track_names) == N_TRACKS, "one name per track");
+
+struct event {
+    enum track track;
+    const char *name, *site;
+    const struct tr_action *action;
+    const struct tr_comm *comm; /* of a collective or wait that is not over */
+    tr_ticket ticket;
+    double flops, bytes, floor_us;
+};
+
+struct tr_trace {
+    struct tr_comm_tracer tracer; /* first: communicators get a pointer to it */
+    struct tr_exec *e;
+    struct tr_marks *marks;
+    struct event *event; /* i is between marks 2 i and 2 i + 1 */
+    int n, cap, n_lost;
+    bool is_on;
+    const struct tr_action *action; /* at hand */
+    int64_t first, n_steps, n_done;
+    double step_s, exposed_s, peak_flops;
+    char dir[TR_PATH_MAX];
+    struct tr_str text, table;
+};
+
+/* ---- taking it down ---- */
+
+static int begin(struct tr_trace *t, struct event ev, void *stream)
+{
+    if (t->n == t->cap) {
+        t->n_lost++;
+        return -1;
+    }
+    ev.action = ev.action ? ev.action : t->action;
+    t->event[t->n] = ev;
+    tr_mark(t->marks, 2 * t->n, stream);
+    return t->n++;
+}
+
+static void end(struct tr_trace *t, int i, void *stream)
+{
+    if (i < 0)
+        return;
+    tr_mark(t->marks, 2 * i + 1, stream);
+    t->event[i].comm = NULL;
+}
+
+static double bytes_of(const struct tr_call *c)
+{
+    double sum = 0;
+    for (int i = 0; i < TR_MAX_IN + TR_MAX_OUT; i++) {
+        const struct tr_view *v = i < TR_MAX_IN ? &c->in[i] : &c->out[i - TR_MAX_IN];
+        if (v->data)
+            sum += (double)v->rows * (double)v->cols * (double)tr_dtype_bytes(v->dtype);
+    }
+    return sum;
+}
+
+int tr_trace_op(struct tr_trace *t, const struct tr_call *c)
+{
+    if (!t || !t->is_on)
+        return -1;
+    struct event ev = {
+        .track = COMPUTE, .name = tr_op_row(c->op)->name, .flops = tr_op_flops(c), .bytes = bytes_of(c)
+    };
+    double flops_us = t->peak_flops > 0 ? ev.flops / t->peak_flops * 1e6 : 0;
+    double bytes_us = t->e->dev->peak_bytes > 0 ? ev.bytes / t->e->dev->peak_bytes * 1e6 : 0;
+    ev.floor_us = flops_us > bytes_us ? flops_us : bytes_us;
+    return begin(t, ev, NULL);
+}
+
+static const char *kind_name(enum tr_action_kind kind)
+{
+    static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight",
+                                         "clip",    "update",   "gather",         "reduce",
+                                         "send",    "recv",     "wait",           "tie",
+                                         "fold",    "reduce-tp" };
+    static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
+    return names[kind];
+}
+
+int tr_trace_action(struct tr_trace *t, const struct tr_action *a)
+{
+    if (!t || !t->is_on)
+        return -1;
+    t->action = a;
+    tr_range_begin(t->e->dev, kind_name(a->kind));
+    return begin(t, (struct event){ .track = ACTIONS, .name = kind_name(a->kind), .action = a }, NULL);
+}
+
+int tr_trace_copy(struct tr_trace *t, const char *name, size_t bytes)
+{
+    if (!t || !t->is_on)
+        return -1;
+    return begin(t, (struct event){ .track = COPIES, .name = name, .bytes = (double)bytes }, NULL);
+}
+
+void tr_trace_end(struct tr_trace *t, int i)
+{
+    if (!t || i < 0)
+        return;
+    if (t->event[i].track == ACTIONS) {
+        tr_range_end(t->e->dev);
+        t->action = NULL;
+    }
+    end(t, i, NULL);
+}
+
+/* From a communicator. */
+static void on_mark(struct tr_comm_tracer *self, const struct tr_comm *c, tr_ticket ticket, const struct tr_coll *x,
+                    enum tr_comm_mark mark, void *stream)
+{
+    struct tr_trace *t = (struct tr_trace *)(void *)self;
+    enum track track = mark == TR_MARK_START || mark == TR_MARK_END ? COMM : WAITS;
+    if (mark == TR_MARK_START || mark == TR_MARK_WAIT) {
+        struct event ev = { .track = track, .comm = c, .ticket = ticket, .name = "wait" };
+        if (x) {
+            ev.name = tr_coll_name(x->kind);
+            ev.site = x->site;
+            ev.bytes = (double)x->count * (double)tr_dtype_bytes(x->dtype);
+        }
+        (void)begin(t, ev, stream);
+        return;
+    }
+    for (int i = t->n - 1; i >= 0; i--)
+        if (t->event[i].comm == c && t->event[i].ticket == ticket && t->event[i].track == track) {
+            end(t, i, stream);
+            return;
+        }
+}
+
+/* ---- opening, and the steps ---- */
+
+static int events_of_step(const struct tr_exec *e)
+{
+    const struct tr_schedule *s = &e->c->train;
+    int n = 4 * e->c->model->n_params + e->c->norm_first[e->c->model->n_params] + 8 * e->c->opt.n_micro + 64;
+    for (int i = 0; i < s->n_actions; i++) {
+        const struct tr_action *a = &s->action[i];
+        bool has_program = a->kind <= TR_DO_BACKWARD_WEIGHT;
+        n += 4 + (has_program ? 4 * s->program[s->program_of[a->segment]]->n_nodes : 0);
+    }
+    return n;
+}
+
+enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const char *dir, double peak_flops,
+                             struct tr_trace **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_trace *t = calloc(1, sizeof *t);
+    if (!t)
+        return tr_fail(TR_NOMEM, "profile: out of memory");
+    *t = (struct tr_trace){ .e = e, .first = first, .n_steps = n, .peak_flops = peak_flops };
+    t->tracer.mark = on_mark;
+    t->cap = (int)tr_min64((int64_t)events_of_step(e) * n, 1 << 20);
+    t->event = calloc((size_t)t->cap, sizeof *t->event);
+    if (!t->event)
+        TR_TRY(tr_fail(TR_NOMEM, "profile: no memory for %d events", t->cap));
+    TR_TRY(tr_path_join(t->dir, dir, "profile"));
+    TR_TRY(tr_marks_open(e->dev, 2 * t->cap, &t->marks));
+out:
+    if (st == TR_OK)
+        *out = t;
+    else
+        tr_trace_close(t);
+    return st;
+}
+
+void tr_trace_close(struct tr_trace *t)
+{
+    if (!t)
+        return;
+    tr_marks_close(t->marks);
+    free(t->event);
+    tr_str_release(&t->text);
+    tr_str_release(&t->table);
+    free(t);
+}
+
+enum tr_status tr_trace_before(struct tr_trace *t, int64_t step)
+{
+    enum tr_status st = TR_OK;
+    if (!t || step < t->first || step >= t->first + t->n_steps)
+        return TR_OK;
+    if (step == t->first || t->n == 0)
+        st = tr_marks_start(t->marks);
+    t->is_on = st == TR_OK;
+    t->e->trace = t;
+    if (t->e->mesh)
+        tr_mesh_trace(t->e->mesh, &t->tracer);
+    return st;
+}
+
+/* ---- the timeline ---- */
+
+static double start_us(const struct tr_trace *t, int i)
+{
+    return tr_mark_us(t->marks, 2 * i);
+}
+
+static double length_us(const struct tr_trace *t, int i)
+{
+    double us = tr_mark_us(t->marks, 2 * i + 1) - start_us(t, i);
+    return us > 0 ? us : 0;
+}
+
+static void add_event(struct tr_trace *t, int i, int rank)
+{
+    const struct event *ev = &t->event[i];
+    const struct tr_action *a = ev->action;
+    tr_str_addf(&t->text, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{",
+                ev->name, rank, (int)ev->track, start_us(t, i), length_us(t, i));
+    tr_str_addf(&t->text, "\"bytes\":%.0f", ev->bytes);
+    if (ev->flops > 0)
+        tr_str_addf(&t->text, ",\"flops\":%.0f", ev->flops);
+    if (ev->site)
+        tr_str_addf(&t->text, ",\"site\":\"%s\"", ev->site);
+    if (a)
+        tr_str_addf(&t->text, ",\"segment\":%d,\"micro\":%d,\"action\":\"%s\"", a->segment, a->micro,
+                    kind_name(a->kind));
+    tr_str_addf(&t->text, "}}");
+}
+
+static enum tr_status write_timeline(struct tr_trace *t)
+{
+    enum tr_status st = TR_OK;
+    char name[48], path[TR_PATH_MAX];
+    int rank = t->e->mesh ? t->e->mesh->rank : 0;
+    tr_str_addf(&t->text,
+                "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
+                "\"args\":{\"name\":\"rank %d\"}}",
+                rank, rank);
+    for (int k = 0; k < N_TRACKS; k++)
+        tr_str_addf(&t->text,
+                    ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank,
+                    k, track_names[k]);
+    for (int i = 0; i < t->n; i++)
+        add_event(t, i, rank);
+    tr_str_addf(&t->text, "\n]}\n");
+    TR_TRY(tr_mkdirs(t->dir));
+    TR_TRY(tr_format(name, sizeof name, "rank-%04d.json", rank));
+    TR_TRY(tr_path_join(path, t->dir, name));
+    TR_TRY(tr_file_write_atomic(path, t->text.p, t->text.n));
+out:
+    return st;
+}
+
+/* ---- the table ---- */
+
+struct row {
+    const char *name;
+    enum track track;
+    int n;
+    double us, flops, bytes, floor_us;
+};
+enum { MAX_ROWS = TR_OP_COUNT + TR_COLL_KINDS + 8 };
+
+static int by_time(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    return (x->us < y->us) - (x->us > y->us);
+}
+
+static int add_up(const struct tr_trace *t, struct row rows[MAX_ROWS])
+{
+    int n_rows = 0;
+    for (int i = 0; i < t->n; i++) {
+        const struct event *ev = &t->event[i];
+        int k = 0;
+        if (ev->track == ACTIONS || ev->track == WAITS)
+            continue;
+        while (k < n_rows && (rows[k].name != ev->name || rows[k].track != ev->track))
+            k++;
+        if (k == MAX_ROWS)
+            continue;
+        if (k == n_rows)
+            rows[n_rows++] = (struct row){ .name = ev->name, .track = ev->track };
+        rows[k].n++;
+        rows[k].us += length_us(t, i);
+        rows[k].flops += ev->flops;
+        rows[k].bytes += ev->bytes;
+        rows[k].floor_us += ev->floor_us;
+    }
+    qsort(rows, (size_t)n_rows, sizeof *rows, by_time);
+    return n_rows;
+}
+
+static void add_row(struct tr_trace *t, const struct row *r)
+{
+    double steps = (double)t->n_done, s = r->us * 1e-6;
+    tr_str_addf(&t->table, "%-18s %6.0f %10.3f %6.1f %%", r->name, r->n / steps, r->us * 1e-3 / steps,
+                t->step_s > 0 ? 100 * s / t->step_s : 0);
+    if (r->flops > 0 && s > 0)
+        tr_str_addf(&t->table, " %9.3f", r->flops / s * 1e-12);
+    else
+        tr_str_addf(&t->table, " %9s", "");
+    tr_str_addf(&t->table, " %9.1f", s > 0 ? r->bytes / s * 1e-9 : 0);
+    if (r->track == COMPUTE && r->floor_us > 0 && r->us > 0)
+        tr_str_addf(&t->table, " %7.0f %%", 100 * r->floor_us / r->us);
+    tr_str_addf(&t->table, "\n");
+}
+
+static void make_table(struct tr_trace *t)
+{
+    struct row rows[MAX_ROWS];
+    int n = add_up(t, rows);
+    double busy_s = 0, steps = (double)t->n_done;
+    tr_str_addf(&t->table, "%-18s %6s %10s %8s %9s %9s %9s\n", "a step", "calls", "ms", "share", "TFLOP/s", "GB/s",
+                "roofline");
+    for (int i = 0; i < n; i++) {
+        busy_s += rows[i].track == COMPUTE ? rows[i].us * 1e-6 : 0;
+        add_row(t, &rows[i]);
+    }
+    double idle_s = t->step_s - busy_s - t->exposed_s;
+    tr_str_addf(&t->table,
+                "of %.3f ms a step: %.3f computing, %.3f held up by communication, %.3f idle; timeline in %s",
+                t->step_s * 1e3 / steps, busy_s * 1e3 / steps, t->exposed_s * 1e3 / steps,
+                (idle_s > 0 ? idle_s : 0) * 1e3 / steps, t->dir);
+    if (t->n_lost)
+        tr_str_addf(&t->table, "\n%d events were not taken down", t->n_lost);
+}
+
+enum tr_status tr_trace_after(struct tr_trace *t, int64_t step, double step_s, double exposed_s, bool is_last,
+                              const char **table)
+{
+    *table = NULL;
+    if (!t || !t->is_on)
+        return TR_OK;
+    t->step_s += step_s;
+    t->exposed_s += exposed_s;
+    t->is_on = false;
+    if (t->e->mesh)
+        tr_mesh_trace(t->e->mesh, NULL);
+    t->n_done++;
+    if (step != t->first + t->n_steps - 1 && !is_last)
+        return TR_OK;
+    t->e->trace = NULL;
+    make_table(t);
+    *table = t->table.p;
+    return write_timeline(t);
+}
