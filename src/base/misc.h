@@ -18,14 +18,26 @@ struct tr_hash128 tr_hash(const void *p, size_t n);
 void tr_hash_hex(struct tr_hash128 h, char out[33]);
 bool tr_hash_eq(struct tr_hash128 a, struct tr_hash128 b);
 
+/* SHA-256, and HMAC under a key over parts as if they were one text. */
+enum { TR_SHA256_BYTES = 32 };
+struct tr_bytes {
+    const void *p;
+    size_t n;
+};
+void tr_sha256(const void *p, size_t n, unsigned char out[TR_SHA256_BYTES]);
+void tr_hmac_sha256(const void *key, size_t n_key, const struct tr_bytes *parts, size_t n_parts,
+                    unsigned char out[TR_SHA256_BYTES]);
+bool tr_same_bytes(const void *a, const void *b, size_t n); /* in a time that does not depend on where they differ */
+
 int64_t tr_clock_us(void);  /* monotonic: the only clock that decides anything */
 double tr_clock_wall(void); /* seconds since 1970: for people only */
 
 /* 'R', 'S', 'D', 'T' (stopped by a signal), 'Z' ... of a process of this host; '?': there is none. */
 char tr_process_state(int pid);
 
-/* TR_FAIL=point:action[:n[:rank]][,...]; action = kill | stop | delay<ms> | error | spin; n-th hit, default 1.
- * Returns TR_OK, or TR_IO when armed with "error" (text names the point). Costs one load when nothing is armed. */
+/* TR_FAIL=point:action[:n[:rank[:generation]]][,...]; action = kill | stop | delay<ms> | error | spin; n-th hit,
+ * default 1; rank -1 = the launcher. Returns TR_OK, or TR_IO when armed with "error" (text names the point). Costs one
+ * load when nothing is armed. */
 enum tr_status tr_failpoint(const char *point);
 enum tr_status tr_failpoint_setup(const char *spec, int rank); /* spec NULL: read TR_FAIL */
 

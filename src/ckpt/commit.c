@@ -22,12 +22,17 @@ struct tr_ckpt_lock {
     int fd;
 };
 
+static void read_holder(int fd, char *holder, size_t n_holder)
+{
+    ssize_t n = pread(fd, holder, n_holder - 1, 0);
+    holder[n > 0 ? n : 0] = '\0';
+    holder[strcspn(holder, "\n")] = '\0';
+}
+
 static enum tr_status refuse_locked(int fd, const char *output_dir)
 {
     char holder[256] = "", text[300];
-    ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
-    holder[n > 0 ? n : 0] = '\0';
-    holder[strcspn(holder, "\n")] = '\0';
+    read_holder(fd, holder, sizeof holder);
     return tr_fail(TR_USAGE, "%s is being written by another run (%s); stop it or choose another output_dir",
                    output_dir, tr_escape(holder, text, sizeof text));
 }
@@ -35,16 +40,46 @@ static enum tr_status refuse_locked(int fd, const char *output_dir)
 static enum tr_status write_holder(int fd, const char *path, const char *run_id, int64_t generation)
 {
     enum tr_status st = TR_OK;
-    char host[64] = "", text[256];
+    char host[64] = "", job[128], text[256];
     gethostname(host, sizeof host - 1);
-    TR_TRY(tr_format(text, sizeof text, "pid %d host %s run %s generation %" PRId64 "\n", (int)getpid(), host, run_id,
-                     generation));
+    tr_fence_name(job, sizeof job);
+    TR_TRY(tr_format(text, sizeof text, "pid %d host %s run %s generation %" PRId64 "%s\n", (int)getpid(), host, run_id,
+                     generation, job));
     if (ftruncate(fd, 0) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: truncate: %s", path, strerror(errno)));
     TR_TRY(tr_write_all(fd, path, text, strlen(text)));
     if (fsync(fd) != 0)
         st = tr_fail(TR_IO, "%s: fsync: %s", path, strerror(errno));
 out:
+    return st;
+}
+
+static enum tr_status open_lock(const char *path, int *out)
+{
+    *out = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
+    return *out >= 0 ? TR_OK : tr_fail(TR_USAGE, "output_dir is not writable: %s: %s", path, strerror(errno));
+}
+
+/* A rank of an older generation of this job has it: waited for a while, then left behind with its file (C12). */
+static enum tr_status break_lock(const char *output_dir, const char *path, int *fd)
+{
+    enum { TRIES = 100, TRY_US = 20000 };
+    char holder[256] = "";
+    read_holder(*fd, holder, sizeof holder);
+    if (!tr_fence_is_older(output_dir, holder))
+        return refuse_locked(*fd, output_dir);
+    for (int i = 0; i < TRIES; i++) {
+        usleep(TRY_US);
+        if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
+            return TR_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    if (unlink(path) != 0)
+        return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
+    enum tr_status st = open_lock(path, fd);
+    if (st == TR_OK && flock(*fd, LOCK_EX | LOCK_NB) != 0)
+        st = refuse_locked(*fd, output_dir);
     return st;
 }
 
@@ -57,11 +92,9 @@ enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t 
     TR_TRY(tr_ckpt_check_run_id(run_id));
     TR_TRY(tr_mkdirs(output_dir));
     TR_TRY(tr_path_join(path, output_dir, ".trireme.lock"));
-    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
-    if (fd < 0)
-        TR_TRY(tr_fail(TR_USAGE, "output_dir is not writable: %s: %s", path, strerror(errno)));
+    TR_TRY(open_lock(path, &fd));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        TR_TRY(errno == EWOULDBLOCK ? refuse_locked(fd, output_dir)
+        TR_TRY(errno == EWOULDBLOCK ? break_lock(output_dir, path, &fd)
                                     : tr_fail(TR_IO, "%s: lock: %s", path, strerror(errno)));
     TR_TRY(write_holder(fd, path, run_id, generation));
     l = malloc(sizeof *l);
@@ -139,6 +172,7 @@ enum tr_status tr_commit_begin(const char *output_dir, const char *run_id, int64
     TR_TRY(tr_path_join(state, c->dir, TR_CKPT_STATE_DIR));
     if (mkdir(state, 0777) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: mkdir: %s", state, strerror(errno)));
+    TR_TRY(tr_fence_check(output_dir)); /* after the directory is made: a newer generation sweeps what it finds */
     TR_TRY(tr_failpoint("ckpt.begin"));
     *out = c;
     return TR_OK;

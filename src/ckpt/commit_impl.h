@@ -17,4 +17,9 @@ int64_t tr_ckpt_step_of_name(const char *name);
 /* files must be sorted by name. */
 enum tr_status tr_ckpt_manifest_build(const struct tr_ckpt_manifest *m, struct tr_str *out);
 
+/* fence.c */
+enum tr_status tr_fence_check(const char *output_dir);              /* TR_PEER: a newer generation was claimed */
+void tr_fence_name(char *out, size_t n_out);                        /* this process's job and claim, for a lock */
+bool tr_fence_is_older(const char *output_dir, const char *holder); /* of this job, and followed by our claim */
+
 #endif

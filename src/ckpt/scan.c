@@ -47,10 +47,11 @@ static bool is_temp_dir_name(const char *name)
     return p && !*p;
 }
 
-static bool is_pointer_temp_name(const char *name)
+/* <name>.tmp-<n>: the pointer, or a file of the exported model, before its rename */
+static bool is_temp_file_name(const char *name)
 {
-    const char *p = skip_text(name, TR_CKPT_POINTER ".tmp-");
-    p = p ? skip_number(p) : NULL;
+    const char *p = strstr(name, ".tmp-");
+    p = p && p > name ? skip_number(p + 5) : NULL;
     return p && !*p;
 }
 
@@ -328,7 +329,7 @@ enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat info;
         bool is_dir_name = is_temp_dir_name(e->d_name);
-        if (!is_dir_name && !is_pointer_temp_name(e->d_name))
+        if (!is_dir_name && !is_temp_file_name(e->d_name))
             continue;
         TR_TRY(tr_path_join(path, output_dir, e->d_name));
         if (lstat(path, &info) != 0 || (is_dir_name ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)))

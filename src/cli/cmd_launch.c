@@ -63,6 +63,16 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
                            .restart_argv = again,
                            .envp = envp,
                            .n_ranks = f->n_ranks,
+                           .n_nodes_min = f->n_nodes_min,
+                           .n_nodes_max = f->n_nodes_max,
+                           .node_rank = f->node_rank,
+                           .rdzv = f->rdzv ? f->rdzv : f->endpoint,
+                           .rdzv_id = f->rdzv_id ? f->rdzv_id : "none",
+                           .local_addr = f->local_addr,
+                           .key_file = f->key_file,
+                           .key_fd = f->key_fd,
+                           .any_interface = f->any_interface,
+                           .join_us = f->join_s * 1000000,
                            .max_restarts = f->max_restarts,
                            .log_rank = f->log_rank,
                            .threads = cfg->threads,
@@ -97,7 +107,8 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
     argv += f.n_words;
     TR_TRY(parse_verb(argc, argv, &verb));
     /* As rank 0 will read it: the size of the world decides what a mesh may be. */
-    TR_TRY(tr_launch_env(envp, 0, f.n_ranks, "", 0, 0, false, &env));
+    struct tr_launch_place first = { 0, f.n_ranks * f.n_nodes_max, 0, f.n_ranks };
+    TR_TRY(tr_launch_env(envp, &first, "", 0, 0, false, &env));
     TR_TRY(tr_config_load(verb, argc - 1, argv + 1, env, &cfg));
     if (cfg->help) {
         tr_config_help(verb, &help);

@@ -1,15 +1,35 @@
 /* flags.c - the flags of `trireme launch`: one flag = one row -> parse, PET_ default, help.
  *
  * They are torchrun's, so that a command line or a Kubernetes manifest made for it starts us too. A flag that has no
- * meaning on one host is accepted with a notice; one that would mean something else than the user expects is refused
- * by name.
+ * meaning here is accepted with a notice; one that would mean something else than the user expects is refused by name.
  */
 #include "launch/launch.h"
 #include <ctype.h>
 #include <sched.h>
 #include "base/banned.h"
 
-enum kind { NPROC, NNODES, NODE_RANK, RESTARTS, LOG_DIR, LOG_RANK, UNUSED, UNUSED_SWITCH, REFUSED, HELP };
+enum kind {
+    NPROC,
+    NNODES,
+    NODE_RANK,
+    RDZV,
+    RDZV_ID,
+    RDZV_CONF,
+    MASTER_ADDR,
+    MASTER_PORT,
+    LOCAL_ADDR,
+    KEY_FILE,
+    KEY_FD,
+    ANY_INTERFACE,
+    STANDALONE,
+    RESTARTS,
+    LOG_DIR,
+    LOG_RANK,
+    UNUSED,
+    UNUSED_SWITCH,
+    REFUSED,
+    HELP
+};
 
 struct flag {
     const char *name, *alias;
@@ -19,23 +39,27 @@ struct flag {
 
 static const struct flag flags[] = {
     { "nproc_per_node", "nproc", NPROC, "N|auto|cpu", "ranks to start (also --nproc); auto, cpu: one a core [1]" },
-    { "nnodes", "", NNODES, "1", "hosts; more than one is refused" },
-    { "node_rank", "", NODE_RANK, "0", "which of them this is" },
+    { "nnodes", "", NNODES, "N|MIN:MAX", "nodes; with MIN:MAX they may come and go [1]" },
+    { "node_rank", "", NODE_RANK, "K", "which of them this is [0 at the address of --rdzv, else any]" },
+    { "rdzv", "rdzv_endpoint", RDZV, "HOST:PORT", "where node 0 listens (also --rdzv-endpoint)" },
+    { "rdzv_id", "", RDZV_ID, "NAME", "name of the job [none]" },
+    { "rdzv_key_file", "", KEY_FILE, "FILE",
+      "the job's key, mode 600 [OUTPUT/generations/key, made by the first node]" },
+    { "rdzv_key_fd", "", KEY_FD, "N", "the same, an open descriptor" },
+    { "rdzv_conf", "", RDZV_CONF, "join_timeout=S", "how long to wait for MIN nodes [600]" },
+    { "local_addr", "", LOCAL_ADDR, "HOST[:PORT]", "where this node listens [the way to --rdzv]" },
+    { "any_interface", "", ANY_INTERFACE, NULL, "allow an address that means every interface" },
+    { "master_addr", "", MASTER_ADDR, "HOST", "with --master-port: the same as --rdzv HOST:PORT" },
+    { "master_port", "", MASTER_PORT, "PORT", "[29500]" },
     { "max_restarts", "", RESTARTS, "N", "times the group is restarted after a failure [0]" },
     { "log_dir", "", LOG_DIR, "DIR", "where rank-NNNN.log go [OUTPUT/logs]" },
     { "log_rank", "local_ranks_filter", LOG_RANK, "K", "rank whose output is shown [0]" },
     { "help", "", HELP, NULL, "this text" },
-    { "standalone", "", UNUSED_SWITCH, NULL, NULL },
+    { "standalone", "", STANDALONE, NULL, "one node, whatever the environment says" },
     { "no_python", "", UNUSED_SWITCH, NULL, NULL },
     { "tee", "", UNUSED, NULL, NULL },
     { "redirects", "", UNUSED, NULL, NULL },
     { "rdzv_backend", "", UNUSED, NULL, NULL },
-    { "rdzv_endpoint", "", UNUSED, NULL, NULL },
-    { "rdzv_id", "", UNUSED, NULL, NULL },
-    { "rdzv_conf", "", UNUSED, NULL, NULL },
-    { "master_addr", "", UNUSED, NULL, NULL },
-    { "master_port", "", UNUSED, NULL, NULL },
-    { "local_addr", "", UNUSED, NULL, NULL },
     { "role", "", UNUSED, NULL, NULL },
     { "monitor_interval", "", UNUSED, NULL, NULL },
     { "start_method", "", UNUSED, NULL, NULL },
@@ -45,7 +69,8 @@ static const struct flag flags[] = {
 
 static bool is_switch(const struct flag *f)
 {
-    return f->kind == UNUSED_SWITCH || f->kind == REFUSED || f->kind == HELP;
+    return f->kind == UNUSED_SWITCH || f->kind == REFUSED || f->kind == HELP || f->kind == ANY_INTERFACE ||
+           f->kind == STANDALONE;
 }
 
 /* --a-b and --a_b are one name. */
@@ -108,20 +133,89 @@ static enum tr_status parse_nproc(const char *text, int *out)
     return parse_int(text, 1, TR_LAUNCH_RANKS_MAX, out);
 }
 
+/* N or MIN:MAX */
+static enum tr_status parse_nodes(const char *text, struct tr_launch_flags *out)
+{
+    char min[16];
+    const char *colon = strchr(text, ':');
+    enum tr_status st = tr_format(min, sizeof min, "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
+    if (st == TR_OK)
+        st = parse_int(min, 1, TR_LAUNCH_NODES_MAX, &out->n_nodes_min);
+    if (st == TR_OK)
+        st = parse_int(colon ? colon + 1 : min, out->n_nodes_min, TR_LAUNCH_NODES_MAX, &out->n_nodes_max);
+    return st;
+}
+
+/* torchrun's key=value list, of which we know one. */
+static enum tr_status parse_conf(const char *text, struct tr_launch_flags *out)
+{
+    static const char key[] = "join_timeout=";
+    const char *p = strstr(text, key);
+    char digits[16];
+    if (!p)
+        return TR_OK;
+    p += sizeof key - 1;
+    enum tr_status st = tr_format(digits, sizeof digits, "%.*s", (int)strcspn(p, ","), p);
+    return st == TR_OK ? tr_parse_int(digits, 1, 1000000, &out->join_s) : st;
+}
+
+/* What several nodes need, once all flags are known. */
+static enum tr_status settle(struct tr_launch_flags *f)
+{
+    char host[sizeof f->endpoint];
+    if (f->node_rank >= f->n_nodes_max)
+        return tr_fail(TR_USAGE, "--node-rank %d: the nodes are 0 to %d", f->node_rank, f->n_nodes_max - 1);
+    if (f->is_standalone || f->n_nodes_max <= 1) {
+        bool is_idle = f->rdzv || f->rdzv_id || f->endpoint[0] || f->local_addr;
+        if (is_idle)
+            tr_str_addf(&f->notices, "one node: --rdzv, --rdzv-id, --master-addr and --local-addr have no effect\n");
+        f->n_nodes_min = f->n_nodes_max = 1;
+        return TR_OK;
+    }
+    memcpy(host, f->endpoint, sizeof host);
+    if (!f->rdzv && host[0])
+        return tr_format(f->endpoint, sizeof f->endpoint, "%s:%d", host, f->master_port);
+    if (!f->rdzv)
+        return tr_fail(TR_USAGE, "--nnodes %d: where is node 0? give --rdzv HOST:PORT, the same on every node",
+                       f->n_nodes_max);
+    return TR_OK;
+}
+
 static enum tr_status give(const struct flag *f, const char *value, struct tr_launch_flags *out)
 {
-    char esc[128];
-    int unused = 0;
     switch (f->kind) {
     case NPROC:
         return parse_nproc(value, &out->n_ranks);
     case NNODES:
-        if (strcmp(value, "1") == 0 || strcmp(value, "1:1") == 0)
-            return TR_OK;
-        return tr_fail(TR_USAGE, "\"%s\": launch starts the ranks of one host; give 1",
-                       tr_escape(value, esc, sizeof esc));
+        return parse_nodes(value, out);
     case NODE_RANK:
-        return parse_int(value, 0, 0, &unused);
+        return parse_int(value, 0, TR_LAUNCH_NODES_MAX - 1, &out->node_rank);
+    case RDZV:
+        out->rdzv = value;
+        return TR_OK;
+    case RDZV_ID:
+        out->rdzv_id = value;
+        return TR_OK;
+    case RDZV_CONF:
+        return parse_conf(value, out);
+    case MASTER_ADDR:
+        return tr_format(out->endpoint, sizeof out->endpoint, "%s", value);
+    case MASTER_PORT:
+        return parse_int(value, 1, 65535, &out->master_port);
+    case LOCAL_ADDR:
+        out->local_addr = value;
+        return TR_OK;
+    case KEY_FILE:
+        out->key_file = value;
+        return TR_OK;
+    case KEY_FD:
+        return parse_int(value, 0, 1 << 20, &out->key_fd);
+    case ANY_INTERFACE:
+        out->any_interface = true;
+        return TR_OK;
+    case STANDALONE:
+        out->is_standalone = true;
+        return TR_OK;
     case RESTARTS:
         return parse_int(value, 0, 1000000, &out->max_restarts);
     case LOG_DIR:
@@ -183,7 +277,7 @@ static enum tr_status give_word(int argc, char *const *argv, struct tr_launch_fl
         *n_used = 2;
     }
     if (f->kind == UNUSED || f->kind == UNUSED_SWITCH)
-        tr_str_addf(&out->notices, "--%s has no effect on one host\n", key);
+        tr_str_addf(&out->notices, "--%s has no effect here\n", key);
     enum tr_status st = give(f, value, out);
     return st == TR_OK ? TR_OK : tr_fail_at(st, "--%s: ", key);
 }
@@ -191,7 +285,9 @@ static enum tr_status give_word(int argc, char *const *argv, struct tr_launch_fl
 enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *envp, struct tr_launch_flags *out)
 {
     enum tr_status st = TR_OK;
-    struct tr_launch_flags f = { .n_ranks = 1 };
+    struct tr_launch_flags f = {
+        .n_ranks = 1, .n_nodes_min = 1, .n_nodes_max = 1, .node_rank = -1, .key_fd = -1, .master_port = 29500
+    };
     TR_TRY(give_environment(envp, &f));
     while (f.n_words < argc && argv[f.n_words][0] == '-' && !f.help) {
         const char *word = argv[f.n_words];
@@ -207,7 +303,9 @@ enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *en
         if (strcmp(word, "--") == 0)
             break;
     }
-    if (!f.help && f.log_rank >= f.n_ranks) {
+    if (!f.help)
+        TR_TRY(settle(&f));
+    if (!f.help && f.n_nodes_max <= 1 && f.log_rank >= f.n_ranks) {
         st = tr_fail(TR_USAGE, "--log-rank %d: the ranks are 0 to %d", f.log_rank, f.n_ranks - 1);
         goto out;
     }
@@ -225,7 +323,7 @@ void tr_launch_flags_release(struct tr_launch_flags *f)
 
 void tr_launch_help(struct tr_str *out)
 {
-    tr_str_addf(out, "trireme launch - start the ranks of a run on this host and watch them\n\n"
+    tr_str_addf(out, "trireme launch - start the ranks of a run on this node and watch them\n\n"
                      "usage: trireme launch [flags] VERB [options of the verb]\n\n");
     for (size_t i = 0; i < TR_COUNT_OF(flags); i++) {
         char name[64], left[96];
@@ -243,11 +341,14 @@ void tr_launch_help(struct tr_str *out)
         dashed(flags[i].name, strlen(flags[i].name), name, sizeof name);
         tr_str_addf(out, "%s--%s", n++ % 6 == 0 ? "\n  " : " ", name);
     }
-    tr_str_addf(out,
-                "\nPET_NPROC_PER_NODE and so on are defaults, as with torchrun.\n\n"
-                "The ranks share this process's cores evenly. The first rank to fail ends all; a restart resumes\n"
-                "from the newest checkpoint. Ctrl-C or SIGTERM: all save and stop; a second one: they are killed.\n"
-                "Exit codes: 0 done, 2 bad input, 70 a rank failed, 75 retry me, 78 do not requeue.\n\n"
-                "  trireme launch --nproc-per-node 4 --max-restarts 3 train --model model/ --data train.jsonl "
-                "--output out/\n");
+    tr_str_addf(
+        out, "\nPET_NPROC_PER_NODE and so on are defaults, as with torchrun.\n\n"
+             "The ranks share this process's cores evenly. The first rank to fail ends all; a restart resumes\n"
+             "from the newest checkpoint. Ctrl-C or SIGTERM: all save and stop; a second one: they are killed.\n"
+             "Exit codes: 0 done, 2 bad input, 70 a rank failed, 75 retry me, 78 do not requeue.\n\n"
+             "Several nodes: the same command on each, with --nnodes, --rdzv and a shared --output. Any node may be\n"
+             "lost, the first one too; the others go on if at least MIN are left, or wait for it.\n\n"
+             "  trireme launch --nproc-per-node 4 --max-restarts 3 train --model model/ --data train.jsonl "
+             "--output out/\n"
+             "  trireme launch --nnodes 2 --rdzv node0:29500 --nproc-per-node 4 train ...\n");
 }

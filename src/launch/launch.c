@@ -13,7 +13,7 @@ static enum tr_status check(const struct tr_launch *l)
 {
     if (l->n_ranks < 1 || l->n_ranks > TR_LAUNCH_RANKS_MAX)
         return tr_fail(TR_USAGE, "%d ranks: give 1 to %d", l->n_ranks, TR_LAUNCH_RANKS_MAX);
-    if (l->log_rank < 0 || l->log_rank >= l->n_ranks)
+    if (l->log_rank < 0 || (l->n_nodes_max <= 1 && l->log_rank >= l->n_ranks))
         return tr_fail(TR_USAGE, "log rank %d: the ranks are 0 to %d", l->log_rank, l->n_ranks - 1);
     return TR_OK;
 }
@@ -41,7 +41,6 @@ static enum tr_status place_logs(struct job *j)
     return st != TR_OK ? st : tr_mkdirs(j->log_dir);
 }
 
-/* One rank is shown as it is; without log files the others' complaints are shown too, under their names. */
 static enum tr_status make_ranks(struct job *j)
 {
     size_t n = (size_t)j->l->n_ranks;
@@ -51,13 +50,9 @@ static enum tr_status make_ranks(struct job *j)
         return tr_fail(TR_NOMEM, "no memory for %d ranks", j->l->n_ranks);
     for (int i = 0; i < j->l->n_ranks; i++) {
         struct rank *r = &j->ranks[i];
-        bool is_shown = i == j->l->log_rank;
         r->rank = i;
         r->pidfd = r->out.fd = r->err.fd = r->log.fd = -1;
         r->err.is_err = true;
-        r->out.sink = is_shown ? &j->out : NULL;
-        r->err.sink = is_shown || !j->log_dir[0] ? &j->err : NULL;
-        r->err.is_prefixed = !is_shown;
     }
     return TR_OK;
 }
@@ -165,17 +160,19 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     if (st != TR_OK)
         return st;
     struct tr_launch_end how = { .exit_code = TR_EXIT_BUG, .rank = -1 };
-    struct job j = { .l = l, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
+    struct job j = { .l = l, .n_world = l->n_ranks, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
     TR_TRY(name_job(&j));
     TR_TRY(place_logs(&j));
     TR_TRY(make_ranks(&j));
     TR_TRY(tr_hang_open(l->n_ranks, &j.hang));
     tr_cores_find(&j);
-    if (l->has_mpi)
+    if (l->has_mpi || l->n_nodes_max > 1)
         TR_TRY(tr_pmi_open(l->n_ranks, j.id, &j.pmi));
     fill_standard_fds();
     TR_TRY(take_signals(&j));
-    st = run_generations(&j, &how);
+    st = l->n_nodes_max > 1 ? tr_nodes_open(&j) : TR_OK;
+    if (st == TR_OK)
+        st = j.nodes ? tr_nodes_run(&j, &how) : run_generations(&j, &how);
     tr_logs_close(&j, how.exit_code != TR_EXIT_USAGE);
     tr_sink_drain(&j.out, DRAIN_US);
     tr_sink_drain(&j.err, DRAIN_US);
@@ -185,6 +182,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
 out:
     tr_str_release(&j.out.held);
     tr_str_release(&j.err.held);
+    tr_nodes_close(&j);
     tr_pmi_close(j.pmi);
     tr_hang_close(j.hang);
     free(j.ranks);

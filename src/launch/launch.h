@@ -1,8 +1,9 @@
-/* launch.h - room header of launch: starts the ranks of one host, watches them, and ends them together.
+/* launch.h - room header of launch: starts the ranks of a job, watches them, and ends them together.
  *
  * A group of ranks lives and dies as one. The first rank that fails is the root cause: it is reported once, the others
  * are stopped, and with restarts left the next generation starts from the newest checkpoint. Whatever ends the launcher
- * ends the ranks, kill -9 included.
+ * ends the ranks, kill -9 included. With several nodes there is one launcher a node, and they are agents of one job:
+ * docs/adr/0004-launch-and-generations.md.
  */
 #ifndef TR_LAUNCH_LAUNCH_H
 #define TR_LAUNCH_LAUNCH_H
@@ -17,7 +18,18 @@ enum { TR_EXIT_USAGE = 2, TR_EXIT_BUG = 70, TR_EXIT_RETRY = 75, TR_EXIT_STOP = 7
 /* `trireme launch` flags: torchrun's names, dashes and underscores alike, with defaults from PET_NAME. */
 struct tr_launch_flags {
     int n_ranks, max_restarts, log_rank;
-    const char *log_dir;   /* NULL: not given */
+    int n_nodes_min, n_nodes_max;
+    int node_rank;              /* -1: not given */
+    const char *rdzv, *rdzv_id; /* host:port where the first node listens; NULL: one node */
+    const char *local_addr;     /* NULL: the one a packet to rdzv leaves from */
+    const char *key_file;       /* NULL: the output's */
+    int key_fd;                 /* -1: none */
+    bool any_interface;
+    int64_t join_s;      /* 0: 600 */
+    const char *log_dir; /* NULL: not given */
+    char endpoint[64];   /* of --master-addr and --master-port */
+    int master_port;
+    bool is_standalone;
     bool help;             /* nothing else was checked */
     int n_words;           /* of argv that were flags; the verb is argv[n_words] */
     struct tr_str notices; /* flags that have no effect here, one a line */
@@ -31,7 +43,12 @@ struct tr_launch {
     char *const *argv;         /* of every rank, NULL at the end */
     char *const *restart_argv; /* of later generations; NULL: argv */
     char *const *envp;
-    int n_ranks, max_restarts;
+    int n_ranks, max_restarts;               /* of this node */
+    int n_nodes_min, n_nodes_max, node_rank; /* as in tr_launch_flags; n_nodes_max <= 1: no other nodes */
+    const char *rdzv, *rdzv_id, *local_addr, *key_file;
+    int key_fd;
+    bool any_interface;
+    int64_t join_us;
     int log_rank;        /* whose output is shown as it is */
     int64_t threads;     /* that a rank was told to use; 0: its share of the cores, and TRIREME_THREADS tells it */
     bool has_mpi;        /* the ranks speak MPI: serve them PMI-1 (MPICH) */
@@ -59,8 +76,11 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
 /* The environment of a rank: envp with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, TR_JOB and TR_GENERATION, and
  * without the address of another launcher. threads > 0 adds TRIREME_THREADS, has_mpi adds PMI_FD, PMI_RANK, PMI_SIZE.
  */
-enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const char *job, int generation, int threads,
-                             bool has_mpi, char ***out);
+struct tr_launch_place {
+    int rank, n_ranks, local_rank, n_local;
+};
+enum tr_status tr_launch_env(char *const *envp, const struct tr_launch_place *at, const char *job, int generation,
+                             int threads, bool has_mpi, char ***out);
 void tr_launch_env_free(char **env);
 
 /* In a rank, before anything else: what mpirun (MPICH, Open MPI) or srun told it, in the variables above. Does nothing

@@ -48,10 +48,16 @@ struct rank {
     struct rank_log log;
 };
 
+enum order { ORDER_NONE, ORDER_SAVE, ORDER_STOP };
+
 struct job {
     const struct tr_launch *l;
     char id[33], host[64];
     int generation, n_running, n_ended;
+    int first_rank, n_world; /* of this node's ranks; of all */
+    struct nodes *nodes;     /* NULL: this is the only one */
+    enum order order;        /* of the coordinator to the running group */
+    bool is_ordered;         /* and obeyed: how ranks end is no news */
     struct rank *ranks;
     struct pollfd *polls;
     struct sink out, err;
@@ -82,6 +88,7 @@ void tr_sink_drain(struct sink *s, int64_t max_us); /* all of it, unless nothing
 bool tr_tap_is_open(const struct tap *t);           /* and its text has somewhere to go */
 void tr_tap_read(struct job *j, struct rank *r, struct tap *t);
 void tr_tap_finish(struct job *j, struct rank *r, struct tap *t); /* what is left, then closed */
+void tr_logs_place(struct job *j, struct rank *r, int rank);      /* which rank it is in the next generation */
 void tr_logs_begin(struct job *j, struct rank *r);                /* a heading for this generation */
 void tr_logs_retry(struct job *j);                                /* is the directory there by now? */
 void tr_logs_close(struct job *j, bool may_make_dir);
@@ -93,7 +100,7 @@ void tr_cores_find(struct job *j);
 enum tr_status tr_rank_spawn(struct job *j, struct rank *r);
 void tr_rank_signal(const struct rank *r, int sig);
 
-enum { N_POLLS_FIXED = 3, N_POLLS_RANK = 4 };
+enum { N_POLLS_FIXED = 4, N_POLLS_RANK = 4 };
 
 /* pmi.c: through which MPICH ranks of this host find each other. */
 struct pmi;
@@ -103,6 +110,13 @@ void tr_pmi_clear(struct pmi *p);             /* a new generation knows nothing 
 int tr_pmi_connect(struct pmi *p, int rank);  /* the rank's end, the caller's to close; -1: errno says why */
 int tr_pmi_fd(const struct pmi *p, int rank); /* to poll; -1: none */
 void tr_pmi_serve(struct pmi *p, int rank);   /* reads what is there, and answers */
+
+/* Several nodes: ranks are numbered from first_rank on, and a barrier ends with tr_pmi_release. */
+void tr_pmi_begin(struct pmi *p, int first_rank, const uint16_t *sizes, int n_nodes);
+bool tr_pmi_is_waiting(const struct pmi *p);         /* all ranks of this node are in a barrier, and nobody was told */
+void tr_pmi_news(struct pmi *p, struct tr_str *out); /* what they put since the last one; now somebody is told */
+void tr_pmi_learn(struct pmi *p, const char *text, size_t n); /* what ranks of other nodes put */
+void tr_pmi_release(struct pmi *p);
 
 /* watch.c: one generation, from the first rank's start to the last one's end. */
 enum tr_status tr_group_run(struct job *j);
@@ -118,6 +132,15 @@ const struct rank *tr_hang_look(struct job *j, int64_t now);                 /* 
 const char *tr_hang_text(const struct job *j);                               /* of what was found; NULL: nothing */
 void tr_hang_where(struct job *j, const struct rank *r, struct tr_str *out); /* JSON members: phase, step, collective */
 void tr_hang_flight(struct job *j, struct tr_str *out); /* the last actions of all ranks, a line each */
+
+/* agent_run.c: this launcher as one of several nodes. Without nodes all but tr_nodes_open do nothing. */
+enum tr_status tr_nodes_open(struct job *j);
+void tr_nodes_close(struct job *j);
+enum tr_status tr_nodes_run(struct job *j, struct tr_launch_end *end);
+int tr_nodes_fd(const struct job *j);
+int64_t tr_nodes_due_us(const struct job *j);
+void tr_nodes_pump(struct job *j);
+void tr_nodes_failed(struct job *j);
 
 /* record.c */
 void tr_record_event(struct job *j, int rank, const char *phase, const char *action, const char *cause);

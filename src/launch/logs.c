@@ -121,10 +121,24 @@ static void log_put(struct job *j, struct rank *r, const char *text, size_t n)
     tr_str_clear(&log->held);
 }
 
+/* One rank is shown as it is; without log files the others' complaints are shown too, under their names. */
+void tr_logs_place(struct job *j, struct rank *r, int rank)
+{
+    bool is_shown = rank == j->l->log_rank;
+    if (r->rank != rank && r->log.fd >= 0) { /* another node left or came, and the ranks are counted anew */
+        close(r->log.fd);
+        r->log.fd = -1;
+    }
+    r->rank = rank;
+    r->out.sink = is_shown ? &j->out : NULL;
+    r->err.sink = is_shown || !j->log_dir[0] ? &j->err : NULL;
+    r->err.is_prefixed = !is_shown;
+}
+
 void tr_logs_begin(struct job *j, struct rank *r)
 {
     char text[160];
-    int n = snprintf(text, sizeof text, "== rank %d of %d, pid %d, job %s, generation %d\n", r->rank, j->l->n_ranks,
+    int n = snprintf(text, sizeof text, "== rank %d of %d, pid %d, job %s, generation %d\n", r->rank, j->n_world,
                      (int)r->pid, j->id, j->generation);
     log_put(j, r, text, (size_t)n);
     r->n_tail = 0;

@@ -1,4 +1,5 @@
-/* pmi.c - a small PMI-1 service, through which MPICH ranks find each other: a table of keys and a barrier.
+/* pmi.c - a small PMI-1 service, through which MPICH ranks find each other: a table of keys and a barrier. Over several
+ * nodes each agent serves its own ranks, and agents trade what was put at each barrier (agent_run.c).
  *
  * Each rank inherits one end of a socket pair (PMI_FD) and speaks lines "cmd=put kvsname=K key=A value=B". Nobody else
  * can reach it. The service never waits for a rank, and what a rank sends is bounded before it is read: a line, a key,
@@ -17,6 +18,7 @@ enum { LINE_MAX_BYTES = 2048, KEY_MAX_BYTES = 64, VALUE_MAX_BYTES = 1024, ENTRIE
 
 struct entry {
     char key[KEY_MAX_BYTES + 1], value[VALUE_MAX_BYTES + 1];
+    bool is_foreign; /* of a rank on another node */
 };
 
 struct client {
@@ -27,7 +29,12 @@ struct client {
 };
 
 struct pmi {
-    int n_ranks, n_in_barrier;
+    int n_ranks, n_in_barrier; /* of this node */
+    int n_world;
+    uint16_t sizes[TR_LAUNCH_NODES_MAX];
+    int n_nodes;
+    bool is_waiting;
+    size_t n_told; /* entries that other nodes know of */
     char name[64];
     struct client *clients;
     struct entry *entries;
@@ -49,7 +56,7 @@ enum tr_status tr_pmi_open(int n_ranks, const char *job, struct pmi **out)
     struct pmi *p = calloc(1, sizeof *p);
     size_t n = (size_t)n_ranks;
     if (p) {
-        *p = (struct pmi){ .n_ranks = n_ranks, .max_entries = n * ENTRIES_PER_RANK };
+        *p = (struct pmi){ .n_ranks = n_ranks, .n_world = n_ranks, .n_nodes = 1, .max_entries = n * ENTRIES_PER_RANK };
         p->clients = calloc(n, sizeof *p->clients);
         snprintf(p->name, sizeof p->name, "trireme-%.32s", job);
     }
@@ -77,8 +84,20 @@ void tr_pmi_clear(struct pmi *p)
         hang_up(&p->clients[i]);
         p->clients[i].is_in_barrier = false;
     }
-    p->n_entries = 0;
+    p->n_entries = p->n_told = 0;
     p->n_in_barrier = 0;
+    p->is_waiting = false;
+}
+
+void tr_pmi_begin(struct pmi *p, int first_rank, const uint16_t *sizes, int n_nodes)
+{
+    (void)first_rank;
+    p->n_nodes = n_nodes;
+    p->n_world = 0;
+    memcpy(p->sizes, sizes, sizeof p->sizes);
+    for (int i = 0; i < n_nodes; i++)
+        p->n_world += sizes[i];
+    p->max_entries = (size_t)p->n_world * ENTRIES_PER_RANK;
 }
 
 int tr_pmi_connect(struct pmi *p, int rank)
@@ -139,12 +158,9 @@ static struct entry *find(struct pmi *p, const char *key)
 }
 
 /* Why not, or NULL. */
-static const char *add(struct pmi *p, const char *line)
+static const char *keep(struct pmi *p, const struct entry *e)
 {
-    struct entry e;
-    if (!field(line, "key", e.key, sizeof e.key) || !field(line, "value", e.value, sizeof e.value))
-        return "bad_key_or_value";
-    if (find(p, e.key))
+    if (find(p, e->key))
         return "duplicate_key";
     if (p->n_entries == p->max_entries)
         return "table_is_full";
@@ -155,14 +171,67 @@ static const char *add(struct pmi *p, const char *line)
             return "no_memory";
         p->entries = more;
     }
-    p->entries[p->n_entries++] = e;
+    p->entries[p->n_entries++] = *e;
     return NULL;
+}
+
+static const char *add(struct pmi *p, const char *line)
+{
+    struct entry e = { 0 };
+    if (!field(line, "key", e.key, sizeof e.key) || !field(line, "value", e.value, sizeof e.value))
+        return "bad_key_or_value";
+    return keep(p, &e);
+}
+
+bool tr_pmi_is_waiting(const struct pmi *p)
+{
+    return p->is_waiting;
+}
+
+void tr_pmi_news(struct pmi *p, struct tr_str *out)
+{
+    for (size_t i = p->n_told; i < p->n_entries; i++)
+        if (!p->entries[i].is_foreign)
+            tr_str_addf(out, "key=%s value=%s\n", p->entries[i].key, p->entries[i].value);
+    p->n_told = p->n_entries;
+    p->is_waiting = false;
+}
+
+void tr_pmi_learn(struct pmi *p, const char *text, size_t n)
+{
+    char line[LINE_MAX_BYTES];
+    for (size_t at = 0; at < n;) {
+        const char *end = memchr(text + at, '\n', n - at);
+        size_t len = end ? (size_t)(end - text) - at : n - at;
+        struct entry e = { .is_foreign = true };
+        if (len < sizeof line) {
+            memcpy(line, text + at, len);
+            line[len] = 0;
+            if (field(line, "key", e.key, sizeof e.key) && field(line, "value", e.value, sizeof e.value))
+                (void)keep(p, &e); /* what is known already came back to where it was put */
+        }
+        at += len + 1;
+    }
 }
 
 static void put(struct pmi *p, struct client *c, const char *line)
 {
     const char *why_not = add(p, line);
     say(c, "cmd=put_result rc=%d msg=%s\n", why_not ? -1 : 0, why_not ? why_not : "success");
+}
+
+/* Which ranks share a node: (first node, how many, ranks on each), once for each run of nodes of one size. */
+static void say_mapping(const struct pmi *p, struct client *c)
+{
+    char text[VALUE_MAX_BYTES];
+    size_t n = (size_t)snprintf(text, sizeof text, "(vector");
+    for (int i = 0, end; i < p->n_nodes && n < sizeof text; i = end) {
+        int size = p->n_nodes == 1 ? p->n_ranks : p->sizes[i];
+        for (end = i + 1; end < p->n_nodes && p->sizes[end] == p->sizes[i];)
+            end++;
+        n += (size_t)snprintf(text + n, sizeof text - n, ",(%d,%d,%d)", i, end - i, size);
+    }
+    say(c, "cmd=get_result rc=0 msg=success value=%s)\n", text);
 }
 
 static void get(struct pmi *p, struct client *c, const char *line)
@@ -173,7 +242,7 @@ static void get(struct pmi *p, struct client *c, const char *line)
     if (e)
         say(c, "cmd=get_result rc=0 msg=success value=%s\n", e->value);
     else if (is_key && strcmp(key, "PMI_process_mapping") == 0)
-        say(c, "cmd=get_result rc=0 msg=success value=(vector,(0,1,%d))\n", p->n_ranks);
+        say_mapping(p, c);
     else
         say(c, "cmd=get_result rc=-1 msg=key_not_found value=unknown\n");
 }
@@ -184,6 +253,14 @@ static void barrier(struct pmi *p, struct client *c)
     c->is_in_barrier = true;
     if (p->n_in_barrier < p->n_ranks)
         return;
+    if (p->n_nodes > 1)
+        p->is_waiting = true;
+    else
+        tr_pmi_release(p);
+}
+
+void tr_pmi_release(struct pmi *p)
+{
     p->n_in_barrier = 0;
     for (int i = 0; i < p->n_ranks; i++) {
         p->clients[i].is_in_barrier = false;
@@ -209,7 +286,7 @@ static void obey(struct pmi *p, struct client *c, const char *line)
     else if (strcmp(cmd, "get_my_kvsname") == 0)
         say(c, "cmd=my_kvsname kvsname=%s\n", p->name);
     else if (strcmp(cmd, "get_universe_size") == 0)
-        say(c, "cmd=universe_size size=%d\n", p->n_ranks);
+        say(c, "cmd=universe_size size=%d\n", p->n_world);
     else if (strcmp(cmd, "put") == 0 && is_ours)
         put(p, c, line);
     else if (strcmp(cmd, "get") == 0 && is_ours)

@@ -53,25 +53,27 @@ static char *entry_of(const char *name, const char *value)
     return p;
 }
 
-enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const char *job, int generation, int threads,
-                             bool has_mpi, char ***out)
+enum tr_status tr_launch_env(char *const *envp, const struct tr_launch_place *at, const char *job, int generation,
+                             int threads, bool has_mpi, char ***out)
 {
-    char text[5][16];
+    char text[7][16];
     const struct {
         const char *name, *value;
     } added[] = {
         { "RANK", text[0] },
-        { "LOCAL_RANK", text[0] },
+        { "LOCAL_RANK", text[5] },
         { "WORLD_SIZE", text[1] },
         { "TR_JOB", job },
         { "TR_GENERATION", text[2] },
-        { "LOCAL_WORLD_SIZE", text[1] },
+        { "LOCAL_WORLD_SIZE", text[6] },
         { "TRIREME_THREADS", text[3] },
     };
     static const char *const pmi_names[] = { "PMI_FD", "PMI_RANK", "PMI_SIZE" };
     const char *const pmi_values[] = { text[4], text[0], text[1] };
-    snprintf(text[0], sizeof text[0], "%d", rank);
-    snprintf(text[1], sizeof text[1], "%d", n_ranks);
+    snprintf(text[0], sizeof text[0], "%d", at->rank);
+    snprintf(text[1], sizeof text[1], "%d", at->n_ranks);
+    snprintf(text[5], sizeof text[5], "%d", at->local_rank);
+    snprintf(text[6], sizeof text[6], "%d", at->n_local);
     snprintf(text[2], sizeof text[2], "%d", generation);
     snprintf(text[3], sizeof text[3], "%d", threads);
     snprintf(text[4], sizeof text[4], "%d", PMI_FD);
@@ -90,7 +92,7 @@ enum tr_status tr_launch_env(char *const *envp, int rank, int n_ranks, const cha
         is_ok = (env[n++] = entry_of(pmi_names[i], pmi_values[i])) != NULL;
     if (!is_ok) {
         tr_launch_env_free(env);
-        return tr_fail(TR_NOMEM, "no memory for the environment of rank %d", rank);
+        return tr_fail(TR_NOMEM, "no memory for the environment of rank %d", at->rank);
     }
     *out = env;
     return TR_OK;
@@ -132,7 +134,7 @@ static TR_NORETURN void become_rank(const struct job *j, pid_t parent, const int
                                     const cpu_set_t *cores)
 {
     const struct tr_launch *l = j->l;
-    char *const *argv = j->generation > 0 && l->restart_argv ? l->restart_argv : l->argv;
+    char *const *argv = (j->generation > 0 || j->nodes) && l->restart_argv ? l->restart_argv : l->argv;
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died before the kernel knew of our wish */
@@ -185,16 +187,18 @@ enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
     int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, pmi = -1;
     char **env = NULL;
     cpu_set_t cores;
-    int n_cores = share_of(j, r->rank, &cores);
+    int local = (int)(r - j->ranks);
+    int n_cores = share_of(j, local, &cores);
+    const struct tr_launch_place at = { r->rank, j->n_world, local, j->l->n_ranks };
     int threads = j->l->threads > 0 ? 0 : n_cores > 0 ? n_cores : 1;
     bool is_pinned = n_cores > 0 && j->l->threads <= n_cores; /* more threads than that: the user knows better */
-    TR_TRY(tr_launch_env(j->l->envp, r->rank, j->l->n_ranks, j->id, j->generation, threads, j->pmi != NULL, &env));
+    TR_TRY(tr_launch_env(j->l->envp, &at, j->id, j->generation, threads, j->pmi != NULL, &env));
     in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
         st = fail_start(r, "no pipe for its output");
         goto out;
     }
-    if (j->pmi && (pmi = tr_pmi_connect(j->pmi, r->rank)) < 0) {
+    if (j->pmi && (pmi = tr_pmi_connect(j->pmi, local)) < 0) {
         st = fail_start(r, "no socket for PMI");
         goto out;
     }

@@ -78,7 +78,7 @@ static void reap(struct job *j, struct rank *r)
 
 static bool is_failure(const struct job *j, const struct rank *r)
 {
-    if (r->order == 0 || r->is_killed)
+    if (r->order == 0 || r->is_killed || (j->is_ordered && r->code != TR_EXIT_USAGE && r->code != TR_EXIT_STOP))
         return false;
     if (j->stop_sig && (r->code == TR_EXIT_RETRY || r->sig == j->stop_sig))
         return false;
@@ -138,16 +138,31 @@ static void blame(struct job *j, const struct rank *r)
     j->root = r;
     j->blamed_us = tr_clock_us();
     report(j);
+    tr_nodes_failed(j);
     if (j->n_running == 0)
         return;
     ask_all(j, SIGTERM);
     j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 2);
 }
 
+/* The coordinator ends this generation. */
+static void follow_order(struct job *j, int64_t now)
+{
+    bool may_save = j->order == ORDER_SAVE;
+    j->order = ORDER_NONE;
+    if (j->root || (j->is_ordered && may_save))
+        return;
+    j->is_ordered = true;
+    ask_all(j, SIGTERM);
+    j->kill_us = now + (may_save ? grace(j->l->stop_grace_us, 300) : grace(j->l->kill_grace_us, 2));
+}
+
 /* What is due at this time. */
 static void decide(struct job *j, int64_t now)
 {
-    const struct rank *hung = j->root || j->stop_sig ? NULL : tr_hang_look(j, now);
+    if (j->order != ORDER_NONE)
+        follow_order(j, now);
+    const struct rank *hung = j->root || j->stop_sig || j->is_ordered ? NULL : tr_hang_look(j, now);
     if (hung)
         blame(j, hung);
     if (!j->root) {
@@ -179,7 +194,8 @@ static int patience(const struct job *j, int64_t now)
                             j->give_up_us ? 0 : j->kill_us,
                             j->give_up_us,
                             j->log_dir[0] && !j->has_log_dir ? now + LOOK_US : 0,
-                            j->l->output && !j->root && !j->stop_sig ? now + TR_LOOK_US : 0 };
+                            j->l->output && !j->root && !j->stop_sig ? now + TR_LOOK_US : 0,
+                            tr_nodes_due_us(j) };
     for (size_t i = 0; i < TR_COUNT_OF(due); i++)
         if (due[i])
             until = tr_min64(until, due[i]);
@@ -193,6 +209,7 @@ static void wait_for_news(struct job *j)
     p[0] = (struct pollfd){ .fd = j->signal_fd, .events = POLLIN };
     p[1] = (struct pollfd){ .fd = j->out.held.n ? j->out.fd : -1, .events = POLLOUT };
     p[2] = (struct pollfd){ .fd = j->err.held.n ? j->err.fd : -1, .events = POLLOUT };
+    p[3] = (struct pollfd){ .fd = tr_nodes_fd(j), .events = POLLIN };
     for (int i = 0; i < j->l->n_ranks; i++) {
         const struct rank *r = &j->ranks[i];
         p[n++] = (struct pollfd){ .fd = r->pidfd, .events = POLLIN };
@@ -232,11 +249,14 @@ static void end_all_now(struct job *j)
 enum tr_status tr_group_run(struct job *j)
 {
     j->root = NULL;
-    j->is_early = false;
+    j->is_early = j->is_ordered = false;
+    j->order = ORDER_NONE;
     j->n_ended = 0;
     j->settle_us = j->early_us = j->kill_us = j->give_up_us = 0;
-    for (int i = 0; i < j->l->n_ranks; i++)
+    for (int i = 0; i < j->l->n_ranks; i++) {
         j->ranks[i].order = 0;
+        tr_logs_place(j, &j->ranks[i], j->first_rank + i);
+    }
     tr_hang_clear(j);
     if (j->pmi)
         tr_pmi_clear(j->pmi);
@@ -250,6 +270,7 @@ enum tr_status tr_group_run(struct job *j)
     }
     while (j->n_running > 0) {
         wait_for_news(j);
+        tr_nodes_pump(j);
         tr_logs_retry(j);
         int64_t now = tr_clock_us();
         decide(j, now);

@@ -119,9 +119,42 @@ static void bad_specs_are_refused_and_arm_nothing(void **state)
     }
 }
 
+static void assert_hex(const unsigned char got[TR_SHA256_BYTES], const char *want)
+{
+    char hex[2 * TR_SHA256_BYTES + 1];
+    for (int i = 0; i < TR_SHA256_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", got[i]);
+    assert_string_equal(hex, want);
+}
+
+/* FIPS 180-4 examples; RFC 4231 cases 2 and 6. */
+static void sha256_and_hmac_give_the_published_values(void **state)
+{
+    (void)state;
+    static const char two[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    static const char cases[] = "Test Using Larger Than Block-Size Key - Hash Key First";
+    unsigned char out[TR_SHA256_BYTES], key[131];
+    tr_sha256("", 0, out);
+    assert_hex(out, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    tr_sha256("abc", 3, out);
+    assert_hex(out, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    tr_sha256(two, sizeof two - 1, out);
+    assert_hex(out, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    const struct tr_bytes parts[] = { { "what do ya want ", 16 }, { "for nothing?", 12 } };
+    tr_hmac_sha256("Jefe", 4, parts, 2, out);
+    assert_hex(out, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, sizeof key);
+    const struct tr_bytes one = { cases, sizeof cases - 1 };
+    tr_hmac_sha256(key, sizeof key, &one, 1, out);
+    assert_hex(out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    assert_true(tr_same_bytes("abc", "abd", 2));
+    assert_false(tr_same_bytes("abc", "abd", 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sha256_and_hmac_give_the_published_values),
         cmocka_unit_test(hash_gives_the_reference_values),
         cmocka_unit_test(streaming_equals_one_shot_for_any_cut),
         cmocka_unit_test(clocks_move_forward),

@@ -1,0 +1,174 @@
+/* agent_disk.c - claims on the disk that all nodes share: OUTPUT/generations/.
+ *
+ * 00000007 is the claim of generation 7, made by one link() of a durable file: exactly one agent wins, on NFS too.
+ * "beat" is rewritten by the coordinator, "over" says how the job ended. Claims are never removed while anybody could
+ * look: a slow agent that found an old number free would split the job.
+ */
+#include "launch/agent_disk.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/banned.h"
+
+enum tr_status tr_disk_open(const char *output, struct agent_disk *d)
+{
+    enum tr_status st = tr_path_join(d->dir, output, TR_GENERATIONS_DIR);
+    return st == TR_OK ? tr_mkdirs(d->dir) : st;
+}
+
+static bool read_text(const char *dir, const char *name, char *buf, size_t n_buf)
+{
+    char path[TR_PATH_MAX];
+    int fd = tr_path_join(path, dir, name) == TR_OK ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    ssize_t n = fd >= 0 ? read(fd, buf, n_buf - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    buf[n > 0 ? n : 0] = 0;
+    return n > 0;
+}
+
+enum tr_status tr_disk_claim(struct agent_disk *d, const struct disk_view *claim, bool *won)
+{
+    enum tr_status st = TR_OK;
+    char temp[TR_PATH_MAX], final[TR_PATH_MAX], name[64], text[256];
+    *won = false;
+    snprintf(name, sizeof name, "claim-%016" PRIx64, claim->leader);
+    TR_TRY(tr_path_join(temp, d->dir, name));
+    snprintf(name, sizeof name, "%08" PRId64, claim->generation);
+    TR_TRY(tr_path_join(final, d->dir, name));
+    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %s\n", claim->leader, claim->job, claim->addr);
+    TR_TRY(tr_file_write_atomic(temp, text, strlen(text)));
+    *won = link(temp, final) == 0;
+    int err = errno;
+    unlink(temp);
+    if (*won)
+        TR_TRY(tr_fsync_dir(d->dir));
+    else if (err != EEXIST)
+        st = tr_fail(TR_IO, "%s: cannot be claimed: %s", final, strerror(err));
+out:
+    return st;
+}
+
+void tr_disk_beat(struct agent_disk *d, int64_t beat)
+{
+    char path[TR_PATH_MAX], text[40];
+    int n = snprintf(text, sizeof text, "%20" PRId64 "\n", beat);
+    int fd = tr_path_join(path, d->dir, "beat") == TR_OK ? open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)
+                                                         : -1;
+    if (fd < 0)
+        return;
+    (void)!pwrite(fd, text, (size_t)n, 0);
+    close(fd);
+}
+
+void tr_disk_over(struct agent_disk *d, int64_t generation, int code)
+{
+    char path[TR_PATH_MAX], text[64];
+    snprintf(text, sizeof text, "%" PRId64 " %d\n", generation, code);
+    if (tr_path_join(path, d->dir, "over") == TR_OK)
+        (void)tr_file_write_atomic(path, text, strlen(text));
+}
+
+static int64_t newest(const char *dir)
+{
+    int64_t max = 0, n;
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    while (d && (e = readdir(d)) != NULL)
+        if (e->d_name[0] >= '0' && e->d_name[0] <= '9' && strspn(e->d_name, "0123456789") == strlen(e->d_name) &&
+            sscanf(e->d_name, "%" SCNd64, &n) == 1)
+            max = tr_max64(max, n);
+    if (d)
+        closedir(d);
+    return max;
+}
+
+void tr_disk_read(struct agent_disk *d, struct disk_view *v)
+{
+    char text[256], name[32];
+    int64_t n;
+    int code;
+    v->generation = newest(d->dir);
+    snprintf(name, sizeof name, "%08" PRId64, v->generation);
+    if (v->generation && (!read_text(d->dir, name, text, sizeof text) ||
+                          sscanf(text, "%" SCNu64 " %" SCNu64 " %63s", &v->leader, &v->job, v->addr) != 3))
+        v->leader = v->job = 0;
+    if (read_text(d->dir, "beat", text, sizeof text) && sscanf(text, "%" SCNd64, &n) == 1)
+        v->beat = n;
+    if (read_text(d->dir, "over", text, sizeof text) && sscanf(text, "%" SCNd64 " %d", &n, &code) == 2) {
+        v->over_generation = n;
+        v->over_code = code;
+    }
+}
+
+/* ---- the key ---- */
+
+enum tr_status tr_key_from_fd(int fd, const char *name, unsigned char out[TR_SHA256_BYTES])
+{
+    unsigned char text[4096];
+    size_t n = 0;
+    for (ssize_t k; n < sizeof text && (k = read(fd, text + n, sizeof text - n)) > 0;)
+        n += (size_t)k;
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        n--;
+    if (n < 16)
+        return tr_fail(TR_USAGE, "%s: a key has at least 16 bytes, this one %zu", name, n);
+    tr_sha256(text, n, out);
+    return TR_OK;
+}
+
+enum tr_status tr_key_from_file(const char *path, unsigned char out[TR_SHA256_BYTES])
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return tr_fail(TR_USAGE, "key file %s: %s", path, strerror(errno));
+    enum tr_status st = TR_OK;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        st = tr_fail(TR_USAGE, "key file %s is no regular file", path);
+    else if (info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+        st = tr_fail(TR_USAGE, "key file %s can be read by others (mode %03o); chmod 600 it", path,
+                     (unsigned)info.st_mode & 0777);
+    else
+        st = tr_key_from_fd(fd, path, out);
+    close(fd);
+    return st;
+}
+
+/* OUTPUT/generations/key, made by the first node that comes: who can read the output's 0600 files is one of us. */
+enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA256_BYTES])
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], temp[TR_PATH_MAX], name[64];
+    unsigned char bits[40], hex[2 * TR_SHA256_BYTES + 1];
+    int fd = -1;
+    TR_TRY(tr_path_join(path, d->dir, "key"));
+    if (tr_file_exists(path))
+        return tr_key_from_file(path, out);
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        return tr_fail(TR_IO, "no random key: %s", strerror(errno));
+    for (int i = 0; i < TR_SHA256_BYTES; i++)
+        snprintf((char *)hex + 2 * i, 3, "%02x", bits[i]);
+    snprintf(name, sizeof name, "key-%02x%02x%02x%02x%02x%02x", bits[32], bits[33], bits[34], bits[35], bits[36],
+             bits[37]);
+    TR_TRY(tr_path_join(temp, d->dir, name));
+    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return tr_fail(TR_IO, "%s: %s", temp, strerror(errno));
+    st = tr_write_all(fd, temp, (const char *)hex, 2 * TR_SHA256_BYTES);
+    if (st == TR_OK && fsync(fd) != 0)
+        st = tr_fail(TR_IO, "%s: fsync: %s", temp, strerror(errno));
+    close(fd);
+    if (st == TR_OK && link(temp, path) != 0 && errno != EEXIST) /* another node was faster: its key counts */
+        st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
+    unlink(temp);
+    TR_TRY(st);
+    st = tr_key_from_file(path, out);
+out:
+    return st;
+}

@@ -1,0 +1,24 @@
+/* agent_disk.h - private to launch: claims and the key on the disk that all nodes share. */
+#ifndef TR_LAUNCH_AGENT_DISK_H
+#define TR_LAUNCH_AGENT_DISK_H
+
+#include "launch/agent.h"
+
+#define TR_GENERATIONS_DIR "generations"
+
+struct agent_disk {
+    char dir[TR_PATH_MAX];
+};
+
+enum tr_status tr_disk_open(const char *output, struct agent_disk *d);
+enum tr_status tr_disk_claim(struct agent_disk *d, const struct disk_view *claim, bool *won);
+void tr_disk_beat(struct agent_disk *d, int64_t beat);
+void tr_disk_over(struct agent_disk *d, int64_t generation, int code);
+void tr_disk_read(struct agent_disk *d, struct disk_view *v); /* what cannot be read stays as it was */
+
+/* A key of at least 16 bytes, hashed. Files must be ours and closed to others (H4). */
+enum tr_status tr_key_from_fd(int fd, const char *name, unsigned char out[TR_SHA256_BYTES]);
+enum tr_status tr_key_from_file(const char *path, unsigned char out[TR_SHA256_BYTES]);
+enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA256_BYTES]);
+
+#endif

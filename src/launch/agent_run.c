@@ -1,0 +1,400 @@
+/* agent_run.c - the shell of an agent: carries out what agent.c orders, with sockets, files and processes.
+ *
+ * One thread, one poll: tr_group_run (watch.c) calls tr_nodes_pump while ranks run, tr_nodes_run while none do. It also
+ * relays PMI between nodes: what ranks put before a barrier goes to the coordinator, and comes back to all with its
+ * end.
+ */
+#include "launch/agent_disk.h"
+#include "launch/agent_net.h"
+#include "launch/launch_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include "base/banned.h"
+
+enum { TICK_US = 50 * 1000, LAST_WORDS_US = 1000 * 1000 };
+
+struct nodes {
+    struct job *j;
+    struct agent a;
+    struct net *net;
+    struct agent_disk disk;
+    struct disk_view view;
+    int64_t tick_us, beat;
+    bool wants_spawn;
+    struct msg start;
+    /* PMI of this generation, at the coordinator: whose barrier is in, and what was put before it. */
+    bool is_in[NODES_MAX];
+    struct tr_str puts;
+};
+
+static void obey(struct nodes *n);
+
+static bool is_leader(const struct nodes *n)
+{
+    return n->a.role == ROLE_LEAD;
+}
+
+/* ---- PMI ---- */
+
+static void send_puts(struct nodes *n, int link, const char *text, size_t n_text)
+{
+    for (size_t at = 0; at < n_text;) { /* whole lines, a frame at a time */
+        size_t len = (size_t)tr_min64((int64_t)(n_text - at), NET_FRAME_MAX);
+        if (at + len < n_text)
+            while (len > 0 && text[at + len - 1] != '\n')
+                len--;
+        if (len == 0)
+            return;
+        tr_net_send(n->net, link, NET_KVS, n->a.group_generation, text + at, len);
+        at += len;
+    }
+}
+
+/* All nodes are in the barrier: everybody learns what everybody put, then goes on. */
+static void end_barrier(struct nodes *n)
+{
+    for (int i = 0; i < NODES_MAX; i++)
+        if (n->a.members[i].is_in_roster && !n->is_in[i])
+            return;
+    for (int i = 1; i < NODES_MAX; i++)
+        if (n->a.members[i].is_in_roster) {
+            send_puts(n, n->a.members[i].link, n->puts.p, n->puts.n);
+            tr_net_send(n->net, n->a.members[i].link, NET_RELEASE, n->a.group_generation, "", 0);
+        }
+    memset(n->is_in, 0, sizeof n->is_in);
+    tr_str_clear(&n->puts);
+    tr_pmi_release(n->j->pmi);
+}
+
+static void trade_puts(struct job *j)
+{
+    struct nodes *n = j->nodes;
+    struct tr_str news = { 0 };
+    if (!n || !j->pmi || !tr_pmi_is_waiting(j->pmi))
+        return;
+    tr_pmi_news(j->pmi, &news);
+    if (is_leader(n)) {
+        tr_str_add(&n->puts, news.p, news.n);
+        n->is_in[0] = true;
+        end_barrier(n);
+    } else if (n->a.role == ROLE_FOLLOW) {
+        send_puts(n, n->a.up, news.p, news.n);
+        tr_net_send(n->net, n->a.up, NET_BARRIER, n->a.group_generation, "", 0);
+    }
+    tr_str_release(&news);
+}
+
+static int member_of(const struct nodes *n, int link)
+{
+    for (int i = 1; i < NODES_MAX; i++)
+        if (n->a.members[i].is_used && n->a.members[i].link == link && n->a.members[i].is_in_roster)
+            return i;
+    return -1;
+}
+
+static void relay(struct nodes *n, int link, int kind, int64_t generation, const void *p, size_t n_bytes)
+{
+    struct pmi *pmi = n->j->pmi;
+    if (!pmi || generation != n->a.group_generation || !n->a.group_runs) /* of another generation: fenced (B17) */
+        return;
+    int i = is_leader(n) ? member_of(n, link) : -1;
+    if (kind == NET_KVS && (i > 0 || link == n->a.up)) {
+        tr_pmi_learn(pmi, p, n_bytes);
+        if (i > 0)
+            tr_str_add(&n->puts, p, n_bytes);
+    } else if (kind == NET_BARRIER && i > 0) {
+        n->is_in[i] = true;
+        end_barrier(n);
+    } else if (kind == NET_RELEASE && !is_leader(n) && link == n->a.up) {
+        tr_pmi_release(pmi);
+    }
+}
+
+/* ---- events of the network ---- */
+
+static void on_up(void *ctx, int link)
+{
+    struct nodes *n = ctx;
+    tr_agent_link_up(&n->a, tr_clock_us(), link);
+}
+
+static void on_down(void *ctx, int link)
+{
+    struct nodes *n = ctx;
+    tr_agent_link_down(&n->a, tr_clock_us(), link);
+}
+
+static void on_frame(void *ctx, int link, int kind, int64_t generation, const void *p, size_t n_bytes)
+{
+    struct nodes *n = ctx;
+    struct msg m;
+    if (kind != NET_MSG) {
+        relay(n, link, kind, generation, p, n_bytes);
+        return;
+    }
+    memcpy(&m, p, sizeof m);
+    m.addr[ADDR_BYTES - 1] = m.text[TEXT_BYTES - 1] = 0;
+    if (m.kind <= 0 || m.kind >= MSG_KINDS || m.n_nodes < 0 || m.n_nodes > NODES_MAX || m.generation != generation)
+        return;
+    tr_agent_message(&n->a, tr_clock_us(), link, &m);
+    obey(n);
+}
+
+static void on_refused(void *ctx, const char *who, const char *why, int64_t n_refused)
+{
+    struct nodes *n = ctx;
+    tr_say(n->j, "control plane: refused %s: %s (%" PRId64 " so far)", who, why, n_refused);
+}
+
+/* ---- orders ---- */
+
+static void claim(struct nodes *n, int64_t generation)
+{
+    struct disk_view v = { .generation = generation, .leader = n->a.o.id, .job = n->a.o.job };
+    bool won = !n->a.o.has_disk;
+    memcpy(v.addr, n->a.o.addr, sizeof v.addr);
+    if (n->a.o.has_disk && tr_disk_claim(&n->disk, &v, &won) != TR_OK)
+        tr_say(n->j, "%s", tr_error_text());
+    tr_agent_claimed(&n->a, tr_clock_us(), generation, won);
+}
+
+static void read_disk(struct nodes *n)
+{
+    if (n->a.o.has_disk)
+        tr_disk_read(&n->disk, &n->view);
+    if (!n->a.group_runs || n->a.group_stops)
+        n->view.progress = tr_progress_of(n->j->l->output);
+    tr_agent_disk(&n->a, tr_clock_us(), &n->view);
+}
+
+static void carry_out(struct nodes *n, const struct act *x)
+{
+    switch (x->kind) {
+    case ACT_SEND:
+        tr_net_send(n->net, x->link, NET_MSG, x->msg.generation, &x->msg, sizeof x->msg);
+        break;
+    case ACT_CONNECT:
+        tr_net_connect(n->net, x->msg.addr);
+        break;
+    case ACT_CLOSE:
+        tr_net_close_link(n->net, x->link);
+        break;
+    case ACT_CLAIM:
+        claim(n, x->msg.generation);
+        break;
+    case ACT_BEAT:
+        if (n->a.o.has_disk)
+            tr_disk_beat(&n->disk, ++n->beat);
+        break;
+    case ACT_READ:
+        read_disk(n);
+        break;
+    case ACT_OVER:
+        if (n->a.o.has_disk)
+            tr_disk_over(&n->disk, n->a.generation, x->msg.code);
+        break;
+    case ACT_SPAWN:
+        n->start = x->msg;
+        n->wants_spawn = true;
+        memset(n->is_in, 0, sizeof n->is_in);
+        tr_str_clear(&n->puts);
+        break;
+    case ACT_STOP:
+        n->j->order = x->msg.is_soft ? ORDER_SAVE : ORDER_STOP;
+        break;
+    case ACT_SAY:
+        tr_say(n->j, "%s", x->msg.text);
+        break;
+    }
+}
+
+/* Orders may lead to orders. */
+static void obey(struct nodes *n)
+{
+    while (n->a.n_acts > 0) {
+        struct act x = n->a.acts[0];
+        memmove(n->a.acts, n->a.acts + 1, (size_t)--n->a.n_acts * sizeof x);
+        carry_out(n, &x);
+    }
+}
+
+int tr_nodes_fd(const struct job *j)
+{
+    return j->nodes ? tr_net_fd(j->nodes->net) : -1;
+}
+
+int64_t tr_nodes_due_us(const struct job *j)
+{
+    return j->nodes ? j->nodes->tick_us : 0;
+}
+
+void tr_nodes_pump(struct job *j)
+{
+    struct nodes *n = j->nodes;
+    if (!n)
+        return;
+    int64_t now_us = tr_clock_us();
+    tr_net_serve(n->net);
+    obey(n);
+    if (now_us >= n->tick_us) {
+        n->tick_us = now_us + TICK_US;
+        if (j->n_signals > 0 && !n->a.is_leaving)
+            tr_agent_leave(&n->a, now_us);
+        tr_agent_tick(&n->a, now_us);
+        obey(n);
+    }
+    trade_puts(j);
+}
+
+void tr_nodes_failed(struct job *j)
+{
+    const struct rank *r = j->root;
+    if (!j->nodes)
+        return;
+    tr_agent_failed(&j->nodes->a, tr_clock_us(), r->rank, r->code, r->sig, r->sig == 0 && r->code == TR_EXIT_RETRY);
+    obey(j->nodes);
+}
+
+/* ---- the job ---- */
+
+static enum tr_status run_group(struct nodes *n)
+{
+    struct job *j = n->j;
+    const struct msg *m = &n->start;
+    n->wants_spawn = false;
+    j->generation = (int)m->generation;
+    j->first_rank = m->first_rank;
+    j->n_world = m->n_rank;
+    j->order = ORDER_NONE;
+    if (j->pmi)
+        tr_pmi_begin(j->pmi, m->first_rank, m->sizes, m->n_nodes);
+    enum tr_status st = tr_group_run(j);
+    if (st != TR_OK)
+        return st;
+    const struct rank *r = j->root;
+    if (r)
+        tr_record_root(j, r->sig == 0 ? r->code : TR_EXIT_BUG);
+    tr_agent_ended(&n->a, tr_clock_us(), r ? r->rank : -1, r ? r->code : 0, r ? r->sig : 0,
+                   r && r->sig == 0 && r->code == TR_EXIT_RETRY);
+    obey(n);
+    return TR_OK;
+}
+
+enum tr_status tr_nodes_run(struct job *j, struct tr_launch_end *end)
+{
+    struct nodes *n = j->nodes;
+    enum tr_status st = TR_OK;
+    while (st == TR_OK && (n->a.role != ROLE_OVER || n->wants_spawn)) {
+        if (n->wants_spawn) {
+            st = run_group(n);
+            continue;
+        }
+        struct pollfd p[2] = { { .fd = j->signal_fd, .events = POLLIN },
+                               { .fd = tr_net_fd(n->net), .events = POLLIN } };
+        int64_t wait_us = n->tick_us - tr_clock_us();
+        poll(p, 2, wait_us > 0 ? (int)(wait_us / 1000 + 1) : 0);
+        tr_signals_take(j, 0);
+        tr_nodes_pump(j);
+    }
+    tr_net_drain(n->net, LAST_WORDS_US);
+    end->exit_code = n->a.exit_code;
+    end->n_restarts = n->a.policy.n_restarts;
+    end->rank = j->root ? j->root->rank : -1;
+    return st;
+}
+
+static enum tr_status find_key(struct nodes *n, const struct tr_launch *l, unsigned char key[TR_SHA256_BYTES])
+{
+    if (l->key_fd >= 0)
+        return tr_key_from_fd(l->key_fd, "the key's descriptor", key);
+    if (l->key_file)
+        return tr_key_from_file(l->key_file, key);
+    if (n->a.o.has_disk)
+        return tr_key_from_disk(&n->disk, key);
+    return tr_fail(TR_USAGE, "several nodes without an --output need a key; give --rdzv-key-file FILE (mode 600)");
+}
+
+/* Who this node is, from its flags: where it listens, its place in line, the name of the job. */
+static enum tr_status introduce(struct nodes *n, const struct tr_launch *l, char listen[ADDR_BYTES])
+{
+    struct agent_options *o = &n->a.o;
+    enum tr_status st = TR_OK;
+    bool is_host = false;
+    TR_TRY(tr_format(o->rdzv, sizeof o->rdzv, "%s", l->rdzv));
+    TR_TRY(tr_net_local(l->rdzv, listen, &is_host));
+    if (l->local_addr)
+        TR_TRY(tr_format(listen, ADDR_BYTES, strchr(l->local_addr, ':') ? "%s" : "%s:0", l->local_addr));
+    if (getrandom(&o->id, sizeof o->id, 0) != (ssize_t)sizeof o->id)
+        TR_TRY(tr_fail(TR_IO, "no random node id"));
+    o->order = l->node_rank >= 0 ? l->node_rank : is_host ? 0 : 1 + (int)(o->id % (NODES_MAX - 1));
+    if (o->order != 0 && is_host && !l->local_addr) { /* that port is the first node's, though this host be the same */
+        char *colon = strrchr(listen, ':');
+        snprintf(colon, ADDR_BYTES - (size_t)(colon - listen), ":0");
+    }
+    snprintf(o->name, sizeof o->name, "%s", n->j->host);
+out:
+    return st;
+}
+
+static void digest_of(const struct tr_launch *l, unsigned char out[TR_SHA256_BYTES])
+{
+    struct tr_str s = { 0 };
+    tr_str_addf(&s, "%s", TR_VERSION);
+    for (char *const *w = l->argv; *w; w++)
+        tr_str_add(&s, *w, strlen(*w) + 1);
+    tr_sha256(s.p ? s.p : "", s.n, out);
+    tr_str_release(&s);
+}
+
+enum tr_status tr_nodes_open(struct job *j)
+{
+    const struct tr_launch *l = j->l;
+    enum tr_status st = TR_OK;
+    char listen[ADDR_BYTES];
+    unsigned char key[TR_SHA256_BYTES], hash[TR_SHA256_BYTES];
+    struct nodes *n = calloc(1, sizeof *n);
+    if (!n)
+        return tr_fail(TR_NOMEM, "no memory for an agent");
+    j->nodes = n;
+    n->j = j;
+    n->view.progress = (struct progress){ -1, -1 };
+    struct agent_options *o = &n->a.o;
+    *o = (struct agent_options){ .n_min = l->n_nodes_min,
+                                 .n_max = l->n_nodes_max,
+                                 .n_local = l->n_ranks,
+                                 .has_disk = l->output != NULL,
+                                 .has_output = l->output != NULL,
+                                 .max_restarts = l->max_restarts,
+                                 .join_us = l->join_us > 0 ? l->join_us : INT64_C(600) * 1000000 };
+    if (o->has_disk)
+        TR_TRY(tr_disk_open(l->output, &n->disk));
+    TR_TRY(find_key(n, l, key));
+    TR_TRY(introduce(n, l, listen));
+    digest_of(l, o->digest);
+    const struct tr_bytes parts[] = { { "job", 4 }, { l->rdzv_id, strlen(l->rdzv_id) } };
+    tr_hmac_sha256(key, sizeof key, parts, TR_COUNT_OF(parts), hash);
+    memcpy(&o->job, hash, sizeof o->job);
+    for (int i = 0; i < 16; i++) /* one name for all nodes and generations, told to nobody without the key */
+        snprintf(j->id + 2 * i, 3, "%02x", hash[i]);
+    const struct net_events on = { n, on_up, on_down, on_frame, on_refused };
+    TR_TRY(tr_net_open(listen, l->any_interface, key, &on, &n->net));
+    TR_TRY(tr_format(o->addr, sizeof o->addr, "%s", tr_net_addr(n->net)));
+    struct agent_options copy = *o;
+    tr_agent_init(&n->a, &copy, tr_clock_us());
+    n->beat = tr_clock_us();
+    tr_say(j, "agent of node %d at %s", copy.order, copy.addr);
+out:
+    return st;
+}
+
+void tr_nodes_close(struct job *j)
+{
+    if (!j->nodes)
+        return;
+    tr_net_close(j->nodes->net);
+    tr_str_release(&j->nodes->puts);
+    free(j->nodes);
+    j->nodes = NULL;
+}
