@@ -95,7 +95,7 @@ enum tr_status cmd_chat(const struct tr_config *cfg)
     TR_TRY(tr_generator_open(cfg, CONTEXT, t.tok, &t.g));
     if (cfg->system)
         TR_TRY(say(&t, "system", cfg->system));
-    tr_stop_on_signals();
+    tr_stop_on_signals(0);
     for (;;) {
         cli_print(cfg->quiet ? "" : "> ");
         ssize_t n = getline(&line, &cap, stdin);

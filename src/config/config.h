@@ -131,7 +131,8 @@ struct tr_config {
     /* faults */
     enum tr_nonfinite nonfinite;
     int64_t nonfinite_budget;
-    double spike_zscore; /* 0 = off */
+    double spike_zscore;  /* 0 = off */
+    double preempt_grace; /* seconds; 0 = no limit */
 
     /* precision */
     enum tr_dtype dtype, master_dtype, grad_dtype, moment_dtype, reduce_dtype;

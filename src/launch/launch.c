@@ -75,6 +75,7 @@ static enum tr_status take_signals(struct job *j)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
     j->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (j->signal_fd < 0)
         return tr_fail(TR_IO, "no signal descriptor: %s", strerror(errno));

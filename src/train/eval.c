@@ -62,7 +62,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
     TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)e->base[TR_A_SAVE], NULL));
-    tr_stop_on_signals();
+    tr_stop_on_signals(0);
     TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, e->base[TR_A_DATA], out));
 out:
     tr_exec_close(e);

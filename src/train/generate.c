@@ -243,7 +243,7 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
         TR_TRY(tr_ids_add(&ids, tr_tokenizer_eos(tok) >= 0 ? tr_tokenizer_eos(tok) : 0));
     TR_TRY(tr_generator_open(cfg, (int64_t)ids.n + cfg->max_new_tokens, tok, &g));
     TR_TRY(tr_stream_open(tok, true, &stream));
-    tr_stop_on_signals();
+    tr_stop_on_signals(0);
     TR_TRY(tr_generator_feed(g, ids.p, ids.n, &logits));
     for (int64_t i = 0; i < cfg->max_new_tokens && !tr_stop_wanted(); i++) {
         int32_t id = tr_generator_pick(g, logits, ids.p, ids.n);

@@ -4,23 +4,41 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { N_FRAMES = 64 };
 
+enum { EXIT_RETRY = 75 };
+
 static volatile sig_atomic_t stop_signal;
+static int64_t grace_us, deadline_us; /* 0: none; the second is written by the handler, once */
+static timer_t deadline;
 static char stack_dir[TR_PATH_MAX], stack_path[TR_PATH_MAX];
 
+/* The first asks; the second, and the deadline, end the process as it is: whatever is being saved then is swept by the
+ * next start, and what was saved before is whole. SIGINT is a person's, who has no deadline. */
 static void on_stop(int sig)
 {
+    if (stop_signal || sig == SIGALRM)
+        _exit(EXIT_RETRY);
     stop_signal = sig;
+    if (sig == SIGINT || grace_us == 0)
+        return;
+    struct itimerspec at = { .it_value = { .tv_sec = grace_us / 1000000, .tv_nsec = grace_us % 1000000 * 1000 } };
+    deadline_us = tr_clock_us() + grace_us;
+    timer_settime(deadline, 0, &at, NULL);
 }
 
-void tr_stop_on_signals(void)
+void tr_stop_on_signals(double grace_s)
 {
-    struct sigaction sa = { .sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
+    static const int signals[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGALRM };
+    struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
+    if (grace_us == 0 && grace_s > 0 && timer_create(CLOCK_MONOTONIC, &event, &deadline) == 0)
+        grace_us = (int64_t)(grace_s * 1e6);
+    struct sigaction sa = { .sa_handler = on_stop };
+    for (size_t i = 0; i < TR_COUNT_OF(signals); i++)
+        sigaction(signals[i], &sa, NULL);
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     sigaction(SIGPIPE, &ignore, NULL); /* a closed terminal never stops a training */
 }
@@ -28,6 +46,11 @@ void tr_stop_on_signals(void)
 bool tr_stop_wanted(void)
 {
     return stop_signal != 0;
+}
+
+int64_t tr_stop_left_us(void)
+{
+    return stop_signal && deadline_us ? deadline_us - tr_clock_us() : INT64_MAX;
 }
 
 /* Where this thread is. The launcher asks before it ends a rank that hangs; anybody else may ask with kill -USR2. */

@@ -39,7 +39,8 @@ struct trainer {
     double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done, saved_step;
     double stage_wait_s, comm_wait_s,
-        warm_s; /* for other stages, for any rank, and all of it; after the cold first step */
+        warm_s;    /* for other stages, for any rank, and all of it; after the cold first step */
+    double save_s; /* that the last save took */
     struct tr_event_end end;
     char events_path[TR_PATH_MAX];
 };
@@ -304,7 +305,7 @@ static enum tr_status save(struct trainer *t, int64_t step)
     t->saved_step = step;
     (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
     TR_TRY(tr_path_join(path, t->cfg->output, name));
-    double s = (double)(tr_clock_us() - start) * 1e-6;
+    double s = t->save_s = (double)(tr_clock_us() - start) * 1e-6;
     struct tr_event_checkpoint e = {
         .step = step, .path = path, .stall_s = s, .write_s = s, .bytes = bytes, .verified = true
     };
@@ -431,18 +432,30 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* Has any rank been asked to stop? All of them get the same answer. */
-static enum tr_status ask_stop(struct trainer *t, bool *out)
+/* Would a save end before the deadline that a signal brought? */
+static bool can_save(const struct trainer *t)
 {
-    double n = tr_stop_wanted() ? 1 : 0;
-    enum tr_status st = tr_exec_total_ranks(t->e, "stop?", &n, 1);
-    *out = n > 0;
+    return (double)tr_stop_left_us() >= 1.5e6 * t->save_s;
+}
+
+/* Has any rank been asked to stop, and is there time to save before its deadline? All of them get the same answer. */
+static enum tr_status ask_stop(struct trainer *t, bool *is_stop, bool *has_time)
+{
+    double x[2] = { tr_stop_wanted(), !can_save(t) };
+    enum tr_status st = tr_exec_total_ranks(t->e, "stop?", x, 2);
+    *is_stop = x[0] > 0;
+    *has_time = x[1] == 0;
     return st;
 }
 
-/* A signal came: save what is done, then leave. */
-static enum tr_status stop_after(struct trainer *t, int64_t done)
+/* A signal came: save what is done, when that fits, then leave. */
+static enum tr_status stop_after(struct trainer *t, int64_t done, bool has_time)
 {
+    if (!has_time && t->saved_step != done)
+        return tr_fail(TR_STOPPED,
+                       "stopped by a signal after step %" PRId64 "; the last save took %.1f s, which does not fit the "
+                       "rest of preempt_grace %g s: step %" PRId64 " is the last saved; continue with --resume",
+                       done, t->save_s, t->cfg->preempt_grace, tr_max64(0, t->saved_step));
     if (done > t->first_step && t->saved_step != done)
         try_save(t, done);
     return tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
@@ -496,7 +509,7 @@ static enum tr_status loop(struct trainer *t)
         TR_TRY(tr_failpoint("train.before_step"));
         st = one_step(t, step);
         if (st == TR_STOPPED)
-            return stop_after(t, step);
+            return stop_after(t, step, can_save(t));
         TR_TRY(st);
         tr_phase_enter(TR_PHASE_BETWEEN, TR_PLACE_NONE, 0);
         int64_t done = step + 1;
@@ -504,7 +517,7 @@ static enum tr_status loop(struct trainer *t)
         if (t->eval_data && (is_due(done, t->cfg->eval_steps) || done == t->total_steps))
             st = evaluate(t, done);
         if (st == TR_STOPPED)
-            return stop_after(t, done);
+            return stop_after(t, done, can_save(t));
         TR_TRY(st);
         if (is_due(done, t->cfg->replica_check_steps))
             tr_phase_enter(TR_PHASE_CHECK, TR_PLACE_NONE, 0);
@@ -514,10 +527,10 @@ static enum tr_status loop(struct trainer *t)
             TR_TRY(tr_debug_norms(t->debug, t->cfg->output, done));
         if (is_due(done, t->cfg->save_steps) && done < t->total_steps)
             try_save(t, done);
-        bool is_stop = false;
-        TR_TRY(ask_stop(t, &is_stop));
+        bool is_stop = false, has_time = true;
+        TR_TRY(ask_stop(t, &is_stop, &has_time));
         if (is_stop && done < t->total_steps)
-            return stop_after(t, done);
+            return stop_after(t, done, has_time);
     }
     TR_TRY(measure_waits(t));
     try_save(t, t->total_steps);
@@ -552,7 +565,7 @@ enum tr_status tr_train(const struct tr_config *cfg)
 {
     struct trainer t = { .cfg = cfg, .saved_step = -1, .end.comm_wait = -1 };
     int64_t start = tr_clock_us();
-    tr_stop_on_signals();
+    tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = open_run(&t);
     if (st == TR_OK) {
         st = tell_plan(&t);

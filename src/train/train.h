@@ -105,8 +105,9 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
 /* An HF directory with random weights from a config.json. */
 enum tr_status tr_init_model(const struct tr_config *cfg);
 
-/* First SIGINT or SIGTERM: finish the step, save, return TR_STOPPED. Second: the default action. */
-void tr_stop_on_signals(void);
+/* First SIGINT, SIGTERM, SIGUSR1 or SIGHUP: finish the step, save, return TR_STOPPED. Second, or grace_s seconds after
+ * any but SIGINT (0: no limit): the process ends at once with "retry me". */
+void tr_stop_on_signals(double grace_s);
 bool tr_stop_wanted(void);
 
 #endif
