@@ -7,6 +7,12 @@
 enum tr_status cmd_init(const struct tr_config *cfg);
 enum tr_status cmd_train(const struct tr_config *cfg);
 enum tr_status cmd_plan(const struct tr_config *cfg);
+enum tr_status cmd_plan_search(const struct tr_config *cfg); /* plan --search */
+enum tr_status cmd_plan_scale(const struct tr_config *cfg);  /* plan --scale */
+struct tr_machine;
+struct tr_query;
+enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,
+                               struct tr_query *out); /* what every answer about a cluster starts from */
 enum tr_status cmd_eval(const struct tr_config *cfg);
 enum tr_status cmd_generate(const struct tr_config *cfg);
 enum tr_status cmd_chat(const struct tr_config *cfg);

@@ -53,38 +53,92 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
         tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
 }
 
-/* Time: the schedule itself, played, where it was compiled for that kind of machine; else the layout's forecast. */
-static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_compiled *const *c, int n_each,
-                                   struct tr_str *out)
+/* The layout that was asked for is too large for the chip: what would not be. */
+static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c, const struct tr_ask *ask,
+                              double total, struct tr_str *out)
 {
-    struct tr_machine machine;
+    struct tr_query q;
+    tr_query_of(cfg, c->model, ask->machine, ask->tp * ask->pp * ask->cp * ask->dp, &q);
+    if (total <= q.room_bytes)
+        return TR_OK;
+    tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip\n", total / 1073741824.0,
+                q.room_bytes / 1073741824.0);
+    return tr_fit_text(&q, ask, out);
+}
+
+/* Time: the schedule itself, played, where it was compiled for that kind of machine; else the layout's forecast.
+ * stage: n pipeline ranks. */
+static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_compiled *const *stage, int n,
+                                   const struct tr_machine *machine, struct tr_str *out)
+{
     struct tr_forecast f;
     struct tr_ask ask;
     enum tr_status st = TR_OK;
-    const struct tr_compiled **stage = calloc((size_t)cfg->pp, sizeof *stage);
-    if (!stage)
-        return tr_fail(TR_NOMEM, "plan: out of memory");
-    TR_TRY(tr_machine_open(cfg->machine, &machine));
-    tr_ask_of_compiled(c[0], &machine, &ask);
-    for (int r = 0; r < (int)cfg->pp; r++)
-        stage[r] = c[r * n_each];
-    if (c[0]->opt.is_cuda == !machine.is_shared)
-        TR_TRY(tr_play_compiled(stage, (int)cfg->pp, &machine, &f));
+    double most = 0;
+    tr_ask_of_compiled(stage[0], machine, &ask);
+    if (stage[0]->opt.is_cuda == !machine->is_shared)
+        TR_TRY(tr_play_compiled(stage, n, machine, &f));
     else
         TR_TRY(tr_forecast(&ask, &f));
-    if (cfg->json)
+    for (int k = 0; k < n; k++)
+        most = (double)tr_compiled_bytes(stage[k]) > most ? (double)tr_compiled_bytes(stage[k]) : most;
+    if (cfg->timeline)
+        TR_TRY(tr_timeline_write(cfg->timeline, &ask));
+    if (cfg->json) {
         tr_forecast_json(&ask, &f, out);
-    else
-        tr_forecast_text(&ask, &f, out);
+        return TR_OK;
+    }
+    tr_forecast_text(&ask, &f, out);
+    TR_TRY(add_fit(cfg, stage[0], &ask, most + ask.impl->library_bytes, out));
 out:
-    free(stage);
+    return st;
+}
+
+static enum tr_status write_memory_picture(const char *path, const struct tr_compiled *const *stage, int n,
+                                           double room_bytes)
+{
+    struct tr_str out = { 0 };
+    size_t len = strlen(path);
+    enum tr_status st = TR_OK;
+    if (len < 5 || strcmp(path + len - 4, ".svg") != 0)
+        return tr_fail(TR_USAGE, "memory_picture %s: the name ends in .svg", path);
+    tr_memory_svg(stage, n, room_bytes, &out);
+    if (!tr_str_ok(&out))
+        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    TR_TRY(tr_file_write_atomic(path, out.p, out.n));
+out:
+    tr_str_release(&out);
+    return st;
+}
+
+static enum tr_status print_compare(const struct tr_config *cfg)
+{
+    struct tr_measured m;
+    struct tr_machine machine;
+    struct tr_forecast f;
+    struct tr_str out = { 0 };
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_measured_read(cfg->compare, &m));
+    if (!cfg->machine && !m.machine[0])
+        TR_TRY(tr_fail(TR_USAGE, "compare %s: the run named no machine; give --machine", cfg->compare));
+    TR_TRY(tr_machine_open(cfg->machine ? cfg->machine : m.machine, &machine));
+    m.ask.machine = &machine;
+    TR_TRY(tr_forecast(&m.ask, &f));
+    if (cfg->json)
+        tr_compare_json(&m, &f, &out);
+    else
+        tr_compare_text(&m, &f, &out);
+    if (tr_str_ok(&out))
+        cli_print(out.p);
+out:
+    tr_str_release(&out);
     return st;
 }
 
 enum tr_status cmd_plan(const struct tr_config *cfg)
 {
     struct tr_setup **s = NULL; /* one for each pipeline rank, or two: of its first and last tensor rank */
-    const struct tr_compiled **c = NULL;
+    const struct tr_compiled **c = NULL, **stage = NULL; /* of each; of the first of each stage */
     struct tr_str out = { 0 }, time = { 0 };
     int n_each = cfg->tp > 1 ? 2 : 1, n = (int)cfg->pp * n_each, n_ranks = 1;
     if (cfg->legal)
@@ -93,12 +147,24 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         return print_cases(cfg);
     if (cfg->machine && strcmp(cfg->machine, "list") == 0)
         return print_machines();
+    if (cfg->compare)
+        return print_compare(cfg);
+    if (cfg->timeline && !cfg->machine)
+        return tr_fail(TR_USAGE, "--timeline needs --machine: a step takes its time somewhere");
+    if (cfg->search)
+        return cmd_plan_search(cfg);
+    if (cfg->scale)
+        return cmd_plan_scale(cfg);
     if (!cfg->model)
         return tr_fail(TR_USAGE, "plan needs --model DIR or config.json; see trireme plan --help");
+    struct tr_machine machine = { 0 };
     enum tr_status st = TR_OK;
+    if (cfg->machine)
+        TR_TRY(tr_machine_open(cfg->machine, &machine));
     s = calloc((size_t)n, sizeof *s);
     c = calloc((size_t)n, sizeof *c);
-    if (!s || !c)
+    stage = calloc((size_t)n, sizeof *stage);
+    if (!s || !c || !stage)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     for (int k = 0; k < n; k++) {
         int first = k / n_each * (n_ranks / (int)cfg->pp), last = first + (int)cfg->tp - 1;
@@ -106,11 +172,17 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         c[k] = s[k]->compiled;
         for (int a = 0; k == 0 && a < TR_AXES; a++)
             n_ranks *= s[0]->axis[a];
-        if (k % n_each == 0)
-            show(cfg, s[k], &out);
+        if (k % n_each != 0)
+            continue;
+        stage[k / n_each] = c[k];
+        show(cfg, s[k], &out);
+        if (cfg->show == TR_SHOW_NONE && !cfg->json)
+            tr_memory_bar(c[k], machine.chip.memory_bytes, &out);
     }
     if (cfg->machine)
-        TR_TRY(add_forecast(cfg, c, n_each, &time));
+        TR_TRY(add_forecast(cfg, stage, (int)cfg->pp, &machine, &time));
+    if (cfg->memory_picture)
+        TR_TRY(write_memory_picture(cfg->memory_picture, stage, (int)cfg->pp, machine.chip.memory_bytes));
     if (cfg->json)
         tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, time.p, &out);
     else if (time.n)
@@ -122,6 +194,7 @@ out:
         tr_setup_close(s[k]);
     free(s);
     free(c);
+    free(stage);
     tr_str_release(&out);
     tr_str_release(&time);
     return st;

@@ -152,8 +152,8 @@ static void check_required(struct loader *l)
         require(l, c->model != NULL, "model", "an HF model directory");
         break;
     case TR_VERB_PLAN: /* rows of a file, and lists, are of no one model */
-        require(l, c->model != NULL || c->cases != NULL || c->machine != NULL || c->legal, "model",
-                "an HF model directory");
+        require(l, c->model != NULL || c->cases != NULL || c->machine != NULL || c->legal || c->compare != NULL,
+                "model", "an HF model directory");
         break;
     default:
         break;

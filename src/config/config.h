@@ -58,6 +58,7 @@ enum tr_packing_choice { TR_PACKING_AUTO, TR_PACKING_STREAM, TR_PACKING_BESTFIT,
 enum tr_long_documents { TR_LONG_SPLIT, TR_LONG_CUT };
 enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROOF_NONE };
 enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
+enum tr_objective { TR_OBJECTIVE_FASTEST, TR_OBJECTIVE_CHEAPEST, TR_OBJECTIVE_FEWEST };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -89,7 +90,14 @@ struct tr_config {
     enum tr_reproducible reproducible;
     enum tr_show show;           /* plan */
     bool legal;                  /* plan: print the rules of what can be combined */
-    const char *machine, *cases; /* plan */
+    const char *machine, *cases; /* plan; machine: train too */
+    bool search;
+    int64_t gpus; /* -1: one node */
+    enum tr_objective objective;
+    const char *scale, *tokens;         /* "auto" or counts; a count of tokens */
+    double price, days;                 /* 0: the machine's; no bound */
+    double mttf_hours, restart_minutes; /* 0: the machine's */
+    const char *timeline, *memory_picture, *compare;
 
     /* model and data */
     const char *model;

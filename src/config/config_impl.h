@@ -49,7 +49,7 @@ struct rewrite {
 extern const struct option tr_options[];
 extern const struct rewrite tr_rewrites[];
 extern const char *const tr_groups[]; /* NULL-terminated, in help order */
-enum { N_OPTIONS_MAX = 96 };
+enum { N_OPTIONS_MAX = 160 };
 size_t tr_option_count(void);
 /* key: normalised (no dashes), plain or "group.name". NULL when no row of this verb has it. */
 const struct option *tr_option_find(enum tr_verb verb, const char *key);

@@ -140,6 +140,14 @@ static void add_nearest(const struct tr_legal_ask *a, enum tr_axis axis, struct 
     tr_str_addf(out, above < end ? "%d or %d" : "%d", below < 1 ? 1 : below, above);
 }
 
+bool tr_legal_holds(const struct tr_legal_ask *a)
+{
+    for (size_t i = 0; i < tr_n_legal_rules; i++)
+        if (!holds(&tr_legal_rules[i], a))
+            return false;
+    return true;
+}
+
 enum tr_status tr_legal_check(const struct tr_legal_ask *a)
 {
     struct tr_str why = { 0 };

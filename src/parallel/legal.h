@@ -23,6 +23,7 @@ extern const struct tr_legal_rule tr_legal_rules[];
 extern const size_t tr_n_legal_rules;
 /* TR_USAGE with a line for every broken rule: the value, and the nearest legal sizes. */
 enum tr_status tr_legal_check(const struct tr_legal_ask *a);
+bool tr_legal_holds(const struct tr_legal_ask *a); /* the same in a word, for who asks often */
 /* The rules; with `a`, what each says of it. */
 void tr_legal_print(const struct tr_legal_ask *a, struct tr_str *out);
 

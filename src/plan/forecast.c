@@ -318,11 +318,12 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
 static double reduce_seconds(const struct tr_ask *a, double last_backward, struct tr_forecast *f)
 {
     double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
+    double times = a->zero == 2 ? f->n_micro : 1; /* sharded gradients leave after every micro-batch */
     if (n <= 1 || a->zero >= 3)
         return 0;
-    double t = a->zero == 0
-                   ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
-                   : dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) + dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole);
+    double t = a->zero == 0 ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
+                            : times * dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) +
+                                  dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole);
     double behind = fmin(a->impl->dp_hidden * t, last_backward), paid = t - behind + CONTENTION * behind;
     f->comm_s[TR_TIME_DP] += t;
     f->exposed_s[TR_TIME_DP] += paid;

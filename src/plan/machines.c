@@ -133,6 +133,12 @@ static enum tr_status fail_unknown(const char *what, const char *name, bool is_c
     for (size_t i = 0; !is_chip && i < TR_COUNT_OF(clusters); i++)
         names[n++] = clusters[i].name;
     const char *near = tr_nearest(name, names, n);
+    for (size_t i = 0; !near && i < n; i++) { /* "H10" is not near "H100-80GB", but begins like it */
+        size_t same = 0;
+        while (name[same] && (name[same] | 32) == (names[i][same] | 32))
+            same++;
+        near = same > 1 ? names[i] : NULL;
+    }
     return tr_fail(TR_USAGE, "no %s \"%s\"%s%s; trireme plan --machine list shows what there is", what,
                    tr_escape(name, esc, sizeof esc), near ? "; did you mean " : "", near ? near : "");
 }

@@ -4,8 +4,12 @@
 
 #include "parallel/parallel.h"
 #include "plan/cases.h"
+#include "plan/compare.h"
 #include "plan/forecast.h"
+#include "plan/picture.h"
 #include "plan/price.h"
+#include "plan/search.h"
+#include "plan/whatif.h"
 
 /* Bytes per arena; with_slices: every named slice too. */
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out);

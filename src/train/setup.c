@@ -83,7 +83,7 @@ static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int6
 }
 
 /* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */
-static enum tr_status choose_length(const struct tr_config *cfg, int64_t *out)
+enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 {
     struct tr_model *probe = NULL;
     enum tr_status st = open_model(cfg, 1, 1, 0, false, &probe);
@@ -141,7 +141,7 @@ enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
         tr_legal_print(NULL, out);
         return TR_OK;
     }
-    TR_TRY(choose_length(cfg, &length));
+    TR_TRY(tr_setup_length(cfg, &length));
     TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, length, 0, false, &m));
     struct tr_legal_ask ask = legal_ask(cfg, m);
     tr_legal_print(&ask, out);
@@ -172,7 +172,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     s->device = use == TR_USE_PROOF ? "cpu" : tr_choose_device(cfg, s->env.size);
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
-    TR_TRY(choose_length(cfg, &s->sequence_length));
+    TR_TRY(tr_setup_length(cfg, &s->sequence_length));
     bool is_training = use == TR_USE_TRAIN;
     if (is_training) {
         int64_t rows = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps;

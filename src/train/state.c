@@ -65,6 +65,11 @@ static enum tr_status compare_inputs(const cJSON *saved, const struct tr_config 
         cJSON_free(was);
         cJSON_free(is);
     }
+    const cJSON *batch = cJSON_GetObjectItemCaseSensitive(saved, "train_batch_size");
+    if (diff.n && cJSON_IsNumber(batch) && (int64_t)batch->valuedouble != cfg->train_batch_size)
+        tr_str_addf(
+            &diff, " (%" PRId64 " rows x %" PRId64 " micro-batches x dp %" PRId64 "; --train_batch_size %.0f keeps it)",
+            cfg->per_device_train_batch_size, cfg->gradient_accumulation_steps, cfg->dp, batch->valuedouble);
     if (diff.n)
         st = tr_fail(
             TR_USAGE,

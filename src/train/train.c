@@ -4,6 +4,7 @@
  * bits: weights, optimizer state, the step number, and from that the sample cursor and every random counter.
  */
 #include "train/train.h"
+#include "plan/plan.h"
 #include "train/debug.h"
 #include "train/numbers.h"
 #include "train/signals.h"
@@ -243,6 +244,41 @@ static enum tr_status open_run(struct trainer *t)
     }
 out:
     tr_str_release(&notes);
+    return st;
+}
+
+/* The layout in a line, as an event that plan --compare reads, and with a machine what another would take. */
+static enum tr_status tell_layout(struct trainer *t)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_compiled *c = t->s->compiled;
+    struct tr_str fields = { 0 }, text = { 0 }, advice = { 0 };
+    struct tr_machine machine;
+    struct tr_query q;
+    struct tr_ask ask;
+    bool has_machine = t->cfg->machine != NULL;
+    if (!is_first(t))
+        return TR_OK;
+    if (has_machine)
+        TR_TRY(tr_machine_open(t->cfg->machine, &machine));
+    tr_ask_of_compiled(c, has_machine ? &machine : NULL, &ask);
+    tr_ask_json(&ask, &fields);
+    tr_str_addf(&fields, ", \"machine\": ");
+    tr_str_json(&fields, has_machine ? t->cfg->machine : "");
+    tr_chosen_text(&ask, tr_compiled_bytes(c), &text);
+    if (tr_str_ok(&fields) && tr_str_ok(&text))
+        tr_observe_note(t->ob, "layout", fields.p, text.p);
+    if (has_machine) {
+        tr_query_of(t->cfg, t->s->model, &machine, ask.tp * ask.pp * ask.cp * ask.dp, &q);
+        tr_pins_clear(&q.pins);
+    }
+    TR_TRY(tr_advice_text(has_machine ? &q : NULL, &ask, &advice));
+    if (advice.n && tr_str_ok(&advice))
+        tr_observe_say(t->ob, advice.p);
+out:
+    tr_str_release(&fields);
+    tr_str_release(&text);
+    tr_str_release(&advice);
     return st;
 }
 
@@ -569,6 +605,8 @@ enum tr_status tr_train(const struct tr_config *cfg)
     enum tr_status st = open_run(&t);
     if (st == TR_OK) {
         st = tell_plan(&t);
+        if (st == TR_OK)
+            st = tell_layout(&t);
         if (st == TR_OK)
             st = loop(&t);
         t.end.status = st == TR_OK ? "done" : st == TR_STOPPED ? "stopped" : "failed";

@@ -1,0 +1,314 @@
+/* cmd_plan_search.c - plan --search: the best layout of a cluster. The winner goes through the trainer's own setup as a
+ * command line before it is printed, so what is shown is what `train` takes, and its bytes are those of the compile.
+ */
+#include "cli/cli.h"
+#include "plan/plan.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_ARGS = 64, MAX_TRIES = 16 };
+
+/* ---- the winner as a command line ---- */
+
+/* Options of the run that the layout does not decide, as far as they were given. */
+static void add_given(const struct tr_config *cfg, int64_t length, struct tr_str *out)
+{
+    const struct {
+        const char *name;
+        int value;
+    } words[] = { { "dtype", (int)cfg->dtype },
+                  { "master_dtype", (int)cfg->master_dtype },
+                  { "grad_dtype", (int)cfg->grad_dtype },
+                  { "moment_dtype", (int)cfg->moment_dtype },
+                  { "optim", (int)cfg->optim },
+                  { "cp_mode", (int)cfg->cp_mode },
+                  { "reproducible", (int)cfg->reproducible } };
+    tr_str_addf(out, " --sequence_length %" PRId64, length);
+    for (size_t i = 0; i < TR_COUNT_OF(words); i++)
+        if (tr_config_is_set(cfg, words[i].name))
+            tr_str_addf(out, " --%s %s", words[i].name, tr_config_word(words[i].name, words[i].value));
+}
+
+static void add_command(const struct tr_config *cfg, const struct tr_found *x, struct tr_str *out)
+{
+    int n = (int)x->f.chips, node = x->ask.machine->node;
+    if (n > node)
+        tr_str_addf(out, "trireme launch --nnodes %d --nproc_per_node %d train", (n + node - 1) / node, node);
+    else if (n > 1)
+        tr_str_addf(out, "trireme launch --nproc_per_node %d train", n);
+    else
+        tr_str_addf(out, "trireme train");
+    tr_str_addf(out, " --model %s --data DATA --output OUT", cfg->model);
+    add_given(cfg, (int64_t)x->ask.seq, out);
+    tr_layout_options(&x->ask, out);
+    if (!x->ask.machine->is_shared)
+        tr_str_addf(out, " --device cuda");
+}
+
+/* Bytes of the fullest stage, by the compile; its first tensor rank holds the odd row of a vocabulary. */
+static enum tr_status exact_bytes(const struct tr_config *cfg, const struct tr_found *x, double *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str text = { 0 };
+    char *argv[MAX_ARGS];
+    int argc = 0, each = (int)x->f.chips / x->ask.pp;
+    const struct tr_config *run = NULL;
+    struct tr_setup *s = NULL;
+    argv[argc++] = "--model";
+    argv[argc++] = (char *)(uintptr_t)cfg->model;
+    argv[argc++] = "--device";
+    argv[argc++] = x->ask.machine->is_shared ? "cpu" : "cuda";
+    add_given(cfg, (int64_t)x->ask.seq, &text);
+    tr_layout_options(&x->ask, &text);
+    if (!tr_str_ok(&text))
+        TR_TRY(tr_fail(TR_NOMEM, "search: out of memory"));
+    for (char *p = text.p; *p && argc < MAX_ARGS;) {
+        p += strspn(p, " ");
+        argv[argc++] = p;
+        p += strcspn(p, " ");
+        if (*p)
+            *p++ = '\0';
+    }
+    TR_TRY(tr_config_load(TR_VERB_PLAN, argc, argv, NULL, &run));
+    *out = 0;
+    for (int k = 0; k < x->ask.pp; k++) {
+        TR_TRY(tr_setup_open_rank(run, TR_USE_TRAIN, k * each, &s));
+        double bytes = (double)tr_compiled_bytes(s->compiled);
+        *out = bytes > *out ? bytes : *out;
+        tr_setup_close(s);
+        s = NULL;
+    }
+out:
+    tr_setup_close(s);
+    tr_config_close(run);
+    tr_str_release(&text);
+    return st;
+}
+
+/* ---- the search ---- */
+
+static enum tr_status fail_none(const struct tr_query *q, const struct tr_search *s)
+{
+    int below = 0, above = 0;
+    struct tr_str least = { 0 };
+    char text[32];
+    if (s->n_legal == 0 && tr_search_check_pins(q) != TR_OK)
+        return TR_USAGE;
+    if (s->n_legal == 0) {
+        tr_search_nearest(q, &below, &above);
+        struct tr_str near = { 0 };
+        if (below)
+            tr_str_addf(&near, "%d", below);
+        if (above)
+            tr_str_addf(&near, "%s%d", below ? " or " : "", above);
+        enum tr_status st = tr_fail(
+            TR_USAGE, "no legal layout of %.0f rows on %d gpus%s; try --gpus %s, or a batch that is a multiple of %d",
+            q->base.global, q->gpus, q->pins.tp + q->pins.pp + q->pins.cp + q->pins.dp ? " with the sizes given" : "",
+            near.n ? near.p : "1", q->gpus);
+        tr_str_release(&near);
+        return st;
+    }
+    tr_layout_words(&s->least.ask, &least);
+    enum tr_status st =
+        tr_fail(TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s",
+                s->n_legal, q->gpus, least.p ? least.p : "",
+                tr_human_bytes((uint64_t)s->least.f.total_bytes, text, sizeof text), q->room_bytes / 1073741824.0,
+                "add gpus, shorten --sequence_length, or take chips with more memory");
+    tr_str_release(&least);
+    return st;
+}
+
+/* Where the compile holds more than the forecast said, the search learns it and goes again. */
+static enum tr_status search_exact(const struct tr_config *cfg, struct tr_query *q, struct tr_search *s, double *exact)
+{
+    enum tr_status st = TR_OK;
+    for (int tries = 0;; tries++) {
+        TR_TRY(tr_search_run(q, s));
+        if (s->n == 0)
+            TR_TRY(fail_none(q, s));
+        struct tr_found *first = &s->top[0];
+        double library = first->f.bytes[TR_BYTES_LIBRARY];
+        TR_TRY(exact_bytes(cfg, first, exact));
+        if (*exact + library <= q->room_bytes)
+            break;
+        if (tries == MAX_TRIES)
+            TR_TRY(tr_fail(TR_USAGE, "does not fit: the best layouts hold %.1f GiB a chip when compiled, of %.1f GiB",
+                           (*exact + library) / 1073741824.0, q->room_bytes / 1073741824.0));
+        TR_TRY(tr_forecast(&first->ask, &first->f)); /* as it was before it had learned */
+        tr_search_learn(q, first, *exact);
+    }
+out:
+    return st;
+}
+
+/* cheapest, fewest: 1, 2, 4 ... and all of --gpus. */
+static enum tr_status choose_count(const struct tr_config *cfg, struct tr_query *q, double tokens)
+{
+    enum tr_status st = TR_OK;
+    struct tr_search *s = malloc(sizeof *s);
+    int best = 0, all = q->gpus;
+    double best_chip_s = 0, exact = 0;
+    if (!s)
+        return tr_fail(TR_NOMEM, "search: out of memory");
+    for (int n = 1, is_last = 0; !is_last; n *= 2) {
+        is_last = n >= all;
+        tr_query_of(cfg, q->model, q->base.machine, is_last ? all : n, q);
+        st = search_exact(cfg, q, s, &exact);
+        if (st == TR_USAGE) { /* not with so few */
+            st = TR_OK;
+            continue;
+        }
+        TR_TRY(st);
+        double step = s->top[0].f.step_s, chip_s = step * q->gpus;
+        double days = tokens / (q->base.global * q->base.seq) * step / 86400;
+        if (cfg->days > 0 && tokens > 0 && days > cfg->days)
+            continue;
+        if (best == 0 || chip_s < 0.999 * best_chip_s) {
+            best = q->gpus;
+            best_chip_s = chip_s;
+        }
+        if (best && cfg->objective == TR_OBJECTIVE_FEWEST)
+            break;
+    }
+    tr_query_of(cfg, q->model, q->base.machine, best ? best : all, q);
+    if (best == 0 && cfg->days > 0)
+        TR_TRY(tr_fail(TR_USAGE, "no layout of up to %d gpus ends within %g days; raise --gpus or --days", all,
+                       cfg->days));
+out:
+    free(s);
+    return st;
+}
+
+static enum tr_status answer(const struct tr_config *cfg, struct tr_query *q, struct tr_search *s,
+                             const struct tr_budget *budget, struct tr_str *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str command = { 0 }, bill = { 0 };
+    double exact = 0;
+    TR_TRY(search_exact(cfg, q, s, &exact));
+    add_command(cfg, &s->top[0], &command);
+    if (cfg->timeline)
+        TR_TRY(tr_timeline_write(cfg->timeline, &s->top[0].ask));
+    if (cfg->json) {
+        tr_budget_json(&s->top[0], budget, &bill);
+        tr_search_json(q, s, exact, command.p ? command.p : "", bill.p ? bill.p : "{}", out);
+    } else {
+        tr_search_text(q, s, exact, out);
+        tr_budget_text(&s->top[0], budget, out);
+        tr_str_addf(out, "\nrun it:\n%s\n", command.p ? command.p : "");
+    }
+out:
+    tr_str_release(&command);
+    tr_str_release(&bill);
+    return st;
+}
+
+/* What every answer about a cluster starts from. */
+enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,
+                               struct tr_query *out)
+{
+    enum tr_status st = TR_OK;
+    int64_t length = 0;
+    if (!cfg->model || !cfg->machine)
+        TR_TRY(tr_fail(TR_USAGE, "plan --search needs --model and --machine; --machine list shows what there is"));
+    if (!tr_config_is_set(cfg, "train_batch_size"))
+        TR_TRY(tr_fail(TR_USAGE, "plan --search needs --train_batch_size: rows of a step over all gpus"));
+    TR_TRY(tr_machine_open(cfg->machine, machine));
+    TR_TRY(tr_setup_length(cfg, &length));
+    struct tr_model_options opt = {
+        .rows = 1, .sequence_length = length, .dropout = cfg->dropout, .ignore_keys = cfg->ignore_config_keys
+    };
+    TR_TRY(tr_model_open(cfg->model, &opt, model));
+    tr_query_of(cfg, *model, machine, cfg->gpus > 0 ? (int)cfg->gpus : machine->node, out);
+out:
+    return st;
+}
+
+static enum tr_status budget_of(const struct tr_config *cfg, struct tr_budget *out)
+{
+    *out = (struct tr_budget){ .price = cfg->price,
+                               .mttf_hours = cfg->mttf_hours,
+                               .restart_s = 60 * cfg->restart_minutes };
+    if (cfg->days > 0 && !cfg->tokens)
+        return tr_fail(TR_USAGE, "--days %g needs --tokens: days for how many", cfg->days);
+    return cfg->tokens ? tr_tokens_parse(cfg->tokens, &out->tokens) : TR_OK;
+}
+
+enum tr_status cmd_plan_search(const struct tr_config *cfg)
+{
+    enum tr_status st = TR_OK;
+    struct tr_machine machine;
+    struct tr_model *model = NULL;
+    struct tr_query q;
+    struct tr_budget budget;
+    struct tr_str out = { 0 };
+    struct tr_search *s = malloc(sizeof *s);
+    if (!s)
+        return tr_fail(TR_NOMEM, "search: out of memory");
+    TR_TRY(budget_of(cfg, &budget));
+    TR_TRY(plan_query_open(cfg, &machine, &model, &q));
+    if (cfg->objective != TR_OBJECTIVE_FASTEST)
+        TR_TRY(choose_count(cfg, &q, budget.tokens));
+    TR_TRY(answer(cfg, &q, s, &budget, &out));
+    if (tr_str_ok(&out))
+        cli_print(out.p);
+out:
+    tr_model_close(model);
+    tr_str_release(&out);
+    free(s);
+    return st;
+}
+
+/* ---- the curve ---- */
+
+static enum tr_status find_point(const struct tr_config *cfg, const struct tr_query *q, struct tr_search *s,
+                                 struct tr_scale_point *p)
+{
+    struct tr_query one;
+    tr_query_of(cfg, q->model, q->base.machine, p->gpus, &one);
+    enum tr_status st = tr_search_run(&one, s);
+    p->has_layout = s->n > 0;
+    p->n_legal = s->n_legal;
+    p->least_bytes = s->least.f.total_bytes;
+    if (s->n > 0)
+        p->best = s->top[0];
+    return st;
+}
+
+enum tr_status cmd_plan_scale(const struct tr_config *cfg)
+{
+    enum tr_status st = TR_OK;
+    struct tr_machine machine;
+    struct tr_model *model = NULL;
+    struct tr_scale_point *points = NULL;
+    struct tr_query q;
+    struct tr_budget budget;
+    struct tr_str out = { 0 };
+    int *counts = NULL, n = 0;
+    struct tr_search *s = malloc(sizeof *s);
+    if (!s)
+        return tr_fail(TR_NOMEM, "scale: out of memory");
+    TR_TRY(budget_of(cfg, &budget));
+    TR_TRY(tr_scale_counts(cfg->scale, &counts, &n));
+    TR_TRY(plan_query_open(cfg, &machine, &model, &q));
+    points = calloc((size_t)n, sizeof *points);
+    if (!points)
+        TR_TRY(tr_fail(TR_NOMEM, "scale: out of memory"));
+    for (int i = 0; i < n; i++) {
+        points[i].gpus = counts[i];
+        TR_TRY(find_point(cfg, &q, s, &points[i]));
+    }
+    if (cfg->json)
+        tr_scale_json(points, n, &budget, &out);
+    else
+        tr_scale_text(points, n, &budget, q.room_bytes, &out);
+    if (tr_str_ok(&out))
+        cli_print(out.p);
+out:
+    tr_model_close(model);
+    tr_str_release(&out);
+    free(points);
+    free(counts);
+    free(s);
+    return st;
+}

@@ -1,0 +1,414 @@
+/* search.c - all layouts of a model on a number of chips, the fastest first.
+ *
+ * Two rounds. The first prices every layout without its pipeline order: bytes are known, and the busiest rank's own
+ * work is a time that no order beats. The second plays orders in the sequence of those bounds and stops when the next
+ * bound is behind the last of the list. Legality is the trainer's (tr_legal_holds); nothing here knows a rule of its
+ * own. Rejected: annealing and the like; a few ten thousand bounds take less than a second and miss nothing.
+ */
+#include "plan/plan.h"
+#include "optim/optim.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { MOST_MICRO = 64, MOST_STAGES = 1024 };
+static const enum tr_keep keeps[] = { TR_KEEP_ALL, TR_KEEP_OP, TR_KEEP_INPUT };
+static const int chunk_counts[] = { 2, 3, 4, 5, 6, 8, 10 };
+
+void tr_pins_clear(struct tr_pins *p)
+{
+    *p = (struct tr_pins){ .zero = -1, .sp = -1, .keep = -1 };
+}
+
+static int pin(const struct tr_config *cfg, const char *name, int64_t value, int free_value)
+{
+    return tr_config_is_set(cfg, name) ? (int)value : free_value;
+}
+
+static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
+{
+    static const enum tr_keep keep_of[] = { TR_KEEP_ALL, TR_KEEP_OP, TR_KEEP_INPUT };
+    *p = (struct tr_pins){ .dp = pin(cfg, "dp", cfg->dp, 0),
+                           .tp = pin(cfg, "tp", cfg->tp, 0),
+                           .pp = pin(cfg, "pp", cfg->pp, 0),
+                           .cp = pin(cfg, "cp", cfg->cp, 0),
+                           .chunks = pin(cfg, "pp_chunks", cfg->pp_chunks, 0),
+                           .micro = pin(cfg, "per_device_train_batch_size", cfg->per_device_train_batch_size, 0),
+                           .shard = pin(cfg, "hybrid_shard", cfg->hybrid_shard, 0),
+                           .zero = pin(cfg, "zero", cfg->zero, -1),
+                           .sp = pin(cfg, "sp", cfg->sp, -1),
+                           .keep = -1,
+                           .schedule = tr_config_is_set(cfg, "pp_schedule") ? cfg->pp_schedule : NULL };
+    if (tr_config_is_set(cfg, "recompute") && cfg->recompute != TR_RECOMPUTE_AUTO)
+        p->keep = (int)keep_of[cfg->recompute];
+}
+
+void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine, int gpus,
+                 struct tr_query *out)
+{
+    double state = (cfg->master_dtype != cfg->dtype ? (double)tr_dtype_bytes(cfg->master_dtype) : 0) +
+                   tr_optim_row(cfg->optim)->n_moments * (double)tr_dtype_bytes(cfg->moment_dtype);
+    *out = (struct tr_query){ .model = m,
+                              .cp_mode = cfg->cp_mode,
+                              .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
+                              .gpus = gpus,
+                              .room_bytes = 0.96 * machine->chip.memory_bytes };
+    out->base = (struct tr_ask){ .machine = machine,
+                                 .impl = tr_impl_find("trireme"),
+                                 .tp = 1,
+                                 .pp = 1,
+                                 .cp = 1,
+                                 .dp = 1,
+                                 .ep = 1,
+                                 .chunks = 1,
+                                 .seq = (double)m->sequence_length,
+                                 .micro = 1,
+                                 .global = (double)cfg->train_batch_size,
+                                 .number = cfg->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16,
+                                 .param_bytes = (double)tr_dtype_bytes(cfg->dtype),
+                                 .grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype),
+                                 .gather_bytes = (double)tr_dtype_bytes(cfg->dtype),
+                                 .state_bytes = state };
+    tr_shape_of_model(m, &out->base.shape);
+    if (machine->is_shared) /* ranks of a host divide its memory */
+        out->room_bytes /= gpus < machine->node ? gpus : machine->node;
+    if (cfg->memory_budget > 0)
+        out->room_bytes = fmin(out->room_bytes, (double)cfg->memory_budget);
+    set_pins(cfg, &out->pins);
+}
+
+/* ---- what is legal ---- */
+
+static bool is_power_of_2(double n)
+{
+    return n >= 1 && fmod(log2(n), 1) == 0;
+}
+
+bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a)
+{
+    struct tr_model m = *q->model; /* rules read sizes only */
+    double rows = a->global / a->dp;
+    if (fmod(a->global, a->dp) != 0 || fmod(rows, a->micro) != 0)
+        return false;
+    m.n_tokens = (int64_t)(a->micro * a->seq);
+    int shard = a->zero > 0 && a->shard > 0 ? a->shard : a->zero > 0 ? a->dp : 1;
+    struct tr_legal_ask ask = {
+        .model = &m, .sp = a->has_sp, .cp_mode = q->cp_mode, .pp_chunks = a->chunks, .n_micro = (int)(rows / a->micro)
+    };
+    ask.size[TR_AXIS_PP] = a->pp;
+    ask.size[TR_AXIS_DP] = a->dp / shard;
+    ask.size[TR_AXIS_SHARD] = shard;
+    ask.size[TR_AXIS_CP] = a->cp;
+    ask.size[TR_AXIS_TP] = a->tp;
+    if (a->dp % shard != 0 || !tr_legal_holds(&ask))
+        return false;
+    if (!q->in_order)
+        return true;
+    return a->cp == 1 && (a->dp == 1 || is_power_of_2(rows / a->micro)) && (a->dp == shard || is_power_of_2(shard));
+}
+
+enum tr_status tr_search_check_pins(const struct tr_query *q)
+{
+    const struct tr_pins *p = &q->pins;
+    struct tr_legal_ask ask = { .model = q->model, .cp_mode = q->cp_mode, .pp_chunks = 1, .n_micro = 1 };
+    for (int i = 0; i < TR_AXES; i++)
+        ask.size[i] = 1;
+    ask.size[TR_AXIS_TP] = p->tp ? p->tp : 1;
+    ask.size[TR_AXIS_PP] = p->pp ? p->pp : 1;
+    ask.size[TR_AXIS_CP] = p->cp ? p->cp : 1;
+    return tr_legal_check(&ask);
+}
+
+/* Stages of equal work: layers, or layers with embedding and head, go into them without a rest. Others are legal, but
+ * only taken when nothing else is: the forecast spreads layers evenly, and would flatter them. */
+static bool is_even(const struct tr_query *q, int stages)
+{
+    int layers = (int)q->base.shape.layers;
+    return layers % stages == 0 || (layers + 2) % stages == 0;
+}
+
+static bool is_free(int pinned, int value)
+{
+    return pinned == 0 || pinned == value;
+}
+
+/* ---- bytes, with what the compile has told ---- */
+
+static int kind_of(const struct tr_ask *a)
+{
+    if (a->pp == 1)
+        return 0;
+    return a->schedule && strcmp(a->schedule, "zb") == 0 ? 3 : a->chunks > 1 ? 2 : 1;
+}
+
+static double bytes_of(const struct tr_query *q, const struct tr_ask *a, const struct tr_forecast *f)
+{
+    double grow = q->grow[kind_of(a)][a->keep], library = f->bytes[TR_BYTES_LIBRARY];
+    return grow > 1 ? library + grow * (f->total_bytes - library) : f->total_bytes;
+}
+
+void tr_search_learn(struct tr_query *q, const struct tr_found *x, double compiled_bytes)
+{
+    double forecast = x->f.total_bytes - x->f.bytes[TR_BYTES_LIBRARY];
+    q->grow[kind_of(&x->ask)][x->ask.keep] = compiled_bytes / forecast;
+}
+
+/* ---- first round: bounds ---- */
+
+struct candidate {
+    struct tr_ask ask;
+    double bound;
+};
+
+struct round {
+    bool takes_uneven;
+    const struct tr_query *q;
+    struct tr_search *out;
+    struct candidate *all;
+    size_t n, n_cap;
+};
+
+static enum tr_status keep_candidate(struct round *r, const struct tr_ask *a, double bound)
+{
+    if (r->n == r->n_cap) {
+        size_t cap = r->n_cap ? 2 * r->n_cap : 4096;
+        struct candidate *more = realloc(r->all, cap * sizeof *more);
+        if (!more)
+            return tr_fail(TR_NOMEM, "search: out of memory");
+        r->all = more;
+        r->n_cap = cap;
+    }
+    r->all[r->n++] = (struct candidate){ *a, bound };
+    return TR_OK;
+}
+
+/* From all kept to all computed again: more than the first that fits with room to spare is only slower. */
+static enum tr_status try_keeps(struct round *r, struct tr_ask *a)
+{
+    enum tr_status st = TR_OK;
+    struct tr_search *s = r->out;
+    struct tr_forecast f;
+    for (size_t i = 0; i < TR_COUNT_OF(keeps); i++) {
+        if (r->q->pins.keep >= 0 && (int)keeps[i] != r->q->pins.keep)
+            continue;
+        a->keep = keeps[i];
+        TR_TRY(tr_forecast(a, &f));
+        s->n_legal++;
+        f.total_bytes = bytes_of(r->q, a, &f);
+        if (s->least.f.step_s == 0 || f.total_bytes < s->least.f.total_bytes)
+            s->least = (struct tr_found){ *a, f };
+        if (f.total_bytes > r->q->room_bytes) {
+            s->n_over++;
+            continue;
+        }
+        TR_TRY(keep_candidate(r, a, f.step_s));
+        if (f.total_bytes < 0.7 * r->q->room_bytes)
+            break;
+    }
+out:
+    return st;
+}
+
+/* Shards: none; over all data ranks; over those of one fast domain, of 4, of 16. */
+static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_pins *pins = &r->q->pins;
+    for (int zero = 0; zero <= 3; zero++) {
+        if ((pins->zero >= 0 && zero != pins->zero) || (zero > 0 && a->dp == 1 && pins->zero < 0))
+            continue;
+        a->zero = zero;
+        a->shard = zero > 0 ? a->dp : 0;
+        for (int times = 0; times <= 16; times = times ? 4 * times : 1) {
+            int inside = r->q->base.machine->domain * times / (a->tp * a->cp);
+            if (times > 0)
+                a->shard = inside;
+            if (times > 0 && (zero == 0 || inside <= 1 || inside >= a->dp || a->dp % inside != 0))
+                continue;
+            if (pins->shard > 0 && zero > 0 && a->shard != pins->shard)
+                continue;
+            if (tr_search_is_legal(r->q, a))
+                TR_TRY(try_keeps(r, a));
+        }
+    }
+out:
+    return st;
+}
+
+static enum tr_status try_mesh(struct round *r, struct tr_ask *a)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_pins *pins = &r->q->pins;
+    double rows = a->global / a->dp;
+    for (int micro = 1; micro <= rows && micro <= (pins->micro ? pins->micro : MOST_MICRO); micro++) {
+        if (fmod(rows, micro) != 0 || !is_free(pins->micro, micro))
+            continue;
+        a->micro = micro;
+        for (int sp = 0; sp <= (a->tp > 1); sp++) {
+            if (a->tp > 1 && pins->sp >= 0 && sp != pins->sp)
+                continue;
+            a->has_sp = sp;
+            TR_TRY(try_zeros(r, a));
+        }
+    }
+out:
+    return st;
+}
+
+static enum tr_status first_round(struct round *r)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_query *q = r->q;
+    const struct tr_pins *pins = &q->pins;
+    struct tr_ask a = q->base;
+    a.is_bound = true;
+    for (a.tp = 1; a.tp <= q->gpus && a.tp <= (int)a.shape.heads; a.tp++) {
+        if (q->gpus % a.tp != 0 || !is_free(pins->tp, a.tp))
+            continue;
+        for (a.pp = 1; a.pp <= q->gpus / a.tp && a.pp <= MOST_STAGES; a.pp++) {
+            if (q->gpus % (a.tp * a.pp) != 0 || !is_free(pins->pp, a.pp) ||
+                (!pins->pp && !r->takes_uneven && !is_even(q, a.pp)))
+                continue;
+            for (a.cp = 1; a.cp <= q->gpus / a.tp / a.pp && a.cp <= (int)a.seq; a.cp++) {
+                int rest = q->gpus / a.tp / a.pp;
+                a.dp = rest / a.cp;
+                if (rest % a.cp == 0 && is_free(pins->cp, a.cp) && is_free(pins->dp, a.dp) && fmod(a.global, a.dp) == 0)
+                    TR_TRY(try_mesh(r, &a));
+            }
+        }
+    }
+out:
+    return st;
+}
+
+/* ---- second round: orders ---- */
+
+static bool is_same_mesh(const struct tr_ask *a, const struct tr_ask *b)
+{
+    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp;
+}
+
+static int place_of_mesh(const struct tr_search *s, const struct tr_ask *a)
+{
+    int i = 0;
+    while (i < s->n && !is_same_mesh(&s->top[i].ask, a))
+        i++;
+    return i;
+}
+
+/* Into its place; one entry a mesh. */
+static void rank(struct tr_search *s, const struct tr_ask *a, const struct tr_forecast *f)
+{
+    int at = place_of_mesh(s, a);
+    if (at == TR_SEARCH_TOP) /* full of other meshes: in the place of the last, when it is better */
+        at = TR_SEARCH_TOP - 1;
+    if (at < s->n && s->top[at].f.step_s <= f->step_s)
+        return;
+    s->n += at == s->n;
+    for (; at > 0 && s->top[at - 1].f.step_s > f->step_s; at--)
+        s->top[at] = s->top[at - 1];
+    s->top[at] = (struct tr_found){ *a, *f };
+    s->top[at].ask.is_bound = false;
+}
+
+static enum tr_status play_one(struct round *r, struct tr_ask *a, const char *schedule, int chunks)
+{
+    struct tr_forecast f;
+    a->schedule = schedule;
+    a->chunks = chunks;
+    if (!is_free(r->q->pins.chunks, chunks) || !tr_search_is_legal(r->q, a))
+        return TR_OK;
+    enum tr_status st = tr_forecast(a, &f);
+    r->out->n_played++;
+    f.total_bytes = bytes_of(r->q, a, &f);
+    if (st == TR_OK && f.total_bytes <= r->q->room_bytes)
+        rank(r->out, a, &f);
+    return st;
+}
+
+static enum tr_status play_orders(struct round *r, const struct tr_ask *from)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ask a = *from;
+    const char *said = r->q->pins.schedule;
+    a.is_bound = false;
+    if (a.pp == 1 || (said && strcmp(said, "interleaved") != 0))
+        return play_one(r, &a, said ? said : "1f1b", r->q->pins.chunks && said ? r->q->pins.chunks : 1);
+    if (!said)
+        TR_TRY(play_one(r, &a, "1f1b", 1));
+    if (!said)
+        TR_TRY(play_one(r, &a, "zb", 1));
+    for (size_t i = 0; i < TR_COUNT_OF(chunk_counts); i++)
+        if (is_even(r->q, a.pp * chunk_counts[i]))
+            TR_TRY(play_one(r, &a, "interleaved", chunk_counts[i]));
+out:
+    return st;
+}
+
+static int by_bound(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return (x->bound > y->bound) - (x->bound < y->bound);
+}
+
+static enum tr_status second_round(struct round *r)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_search *s = r->out;
+    if (r->n > 0)
+        qsort(r->all, r->n, sizeof *r->all, by_bound);
+    for (size_t i = 0; i < r->n; i++) {
+        double bound = r->all[i].bound;
+        if (s->n == TR_SEARCH_TOP && bound >= s->top[s->n - 1].f.step_s)
+            break;
+        int at = place_of_mesh(s, &r->all[i].ask);
+        if (at < s->n && bound >= s->top[at].f.step_s)
+            continue;
+        TR_TRY(play_orders(r, &r->all[i].ask));
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_search_run(const struct tr_query *q, struct tr_search *out)
+{
+    struct round r = { .q = q, .out = out };
+    *out = (struct tr_search){ 0 };
+    enum tr_status st = first_round(&r);
+    r.takes_uneven = st == TR_OK && out->n_legal == 0;
+    if (r.takes_uneven)
+        st = first_round(&r);
+    if (st == TR_OK)
+        st = second_round(&r);
+    free(r.all);
+    return st;
+}
+
+/* ---- counts that can be used ---- */
+
+static bool has_mesh(const struct tr_query *q, int gpus)
+{
+    struct tr_ask a = q->base;
+    for (a.tp = 1; a.tp <= gpus && a.tp <= (int)a.shape.heads; a.tp++)
+        for (a.pp = 1; gpus % a.tp == 0 && a.pp <= gpus / a.tp && a.pp <= (int)a.shape.layers + 2; a.pp++)
+            for (a.cp = 1; gpus % (a.tp * a.pp) == 0 && a.cp <= gpus / a.tp / a.pp && a.cp <= (int)a.seq; a.cp++) {
+                if (gpus / a.tp / a.pp % a.cp != 0 || !is_free(q->pins.tp, a.tp) || !is_free(q->pins.pp, a.pp) ||
+                    !is_free(q->pins.cp, a.cp))
+                    continue;
+                a.dp = gpus / a.tp / a.pp / a.cp;
+                if (is_free(q->pins.dp, a.dp) && tr_search_is_legal(q, &a))
+                    return true;
+            }
+    return false;
+}
+
+void tr_search_nearest(const struct tr_query *q, int *below, int *above)
+{
+    enum { REACH = 4096 };
+    int low = q->gpus - 1, high = q->gpus + 1;
+    while (low > 0 && low > q->gpus - REACH && !has_mesh(q, low))
+        low--;
+    while (high < q->gpus + REACH && !has_mesh(q, high))
+        high++;
+    *below = low > 0 && has_mesh(q, low) ? low : 0;
+    *above = high < q->gpus + REACH ? high : 0;
+}

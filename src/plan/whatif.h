@@ -1,0 +1,47 @@
+/* whatif.h - part of the room header: what a cluster of any size makes of a model, and what a token budget takes. */
+#ifndef TR_PLAN_WHATIF_H
+#define TR_PLAN_WHATIF_H
+
+#include "plan/search.h"
+
+/* "15T", "300B", "1e9". */
+enum tr_status tr_tokens_parse(const char *text, double *out);
+
+/* What is reckoned with beside the layout; 0 in price and mttf_hours: the machine's. */
+struct tr_budget {
+    double tokens; /* 0: none was named */
+    double price, mttf_hours, restart_s;
+};
+
+/* Failures come at random with a mean distance, cost the work since the last checkpoint and a restart; checkpoints
+ * cost time whether or not anything fails. */
+struct tr_failures {
+    double between_s;    /* from one failure of the cluster to the next */
+    double checkpoint_s; /* written by all hosts together while training stands */
+    double interval_s;   /* between checkpoints: Daly's optimum (2006) */
+    double share;        /* of the time that makes progress */
+};
+void tr_failures_of(const struct tr_found *x, const struct tr_budget *b, struct tr_failures *out);
+/* The optimum for a checkpoint of `cost` and a failure every `between`. */
+double tr_daly_interval(double cost, double between);
+/* Progress over time, exactly for exponential failures (Daly 2006, equation 20). */
+double tr_daly_share(double interval, double cost, double restart, double between);
+
+/* Days and dollars without and with failures, and how often to save. */
+void tr_budget_text(const struct tr_found *x, const struct tr_budget *b, struct tr_str *out);
+void tr_budget_json(const struct tr_found *x, const struct tr_budget *b, struct tr_str *out); /* an object */
+
+/* One point of a scaling curve; n 0 in `search`: nothing fits or is legal. */
+struct tr_scale_point {
+    int gpus;
+    bool has_layout;
+    struct tr_found best;
+    double n_legal, least_bytes;
+};
+/* Points for counts "1,8,64" or "auto": powers of two to 65,536, and 100,000. *out is freed by the caller. */
+enum tr_status tr_scale_counts(const char *text, int **out, int *n);
+void tr_scale_text(const struct tr_scale_point *p, int n, const struct tr_budget *b, double room_bytes,
+                   struct tr_str *out);
+void tr_scale_json(const struct tr_scale_point *p, int n, const struct tr_budget *b, struct tr_str *out);
+
+#endif

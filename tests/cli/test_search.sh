@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# plan --search: every layout it returns is one that `plan` takes with the same bytes, the winner of a CPU cluster trains,
+# objectives mean what they say, what-if tables add up, and clusters that cannot be are refused in one line.
+. "$(dirname "$0")/common.sh"
+models=$source_dir/bench/models
+tiny_text train.jsonl
+tiny_model model
+
+# All ten layouts of a search, on three shapes of cluster, through the trainer's own setup.
+accepted() { # MODEL ROWS LENGTH GPUS
+    "$TRIREME" plan --search --model "$1" --machine H100 --gpus "$4" --train_batch_size "$2" --sequence_length "$3" --bf16 \
+        --json >search.json
+    python3 - "$1" "$3" >commands <<'PY'
+import json, sys
+s = json.load(open("search.json"))
+assert s["layouts"], "nothing found"
+assert s["exact_bytes"] > 0
+times = [x["forecast"]["step_s"] for x in s["layouts"]]
+assert times == sorted(times), "not ranked"
+for x in s["layouts"]:
+    assert x["dp"] * x["tp"] * x["pp"] * x["cp"] == s["gpus"]
+    print(f"--model {sys.argv[1]} --sequence_length {sys.argv[2]} --bf16{x['options']}")
+PY
+    while read -r line; do
+        # shellcheck disable=SC2086
+        "$TRIREME" plan $line --legal >legal || fail "refused: $line"
+        ! grep -q illegal legal || fail "illegal: $line: $(grep illegal legal)"
+    done <commands
+    # shellcheck disable=SC2046
+    "$TRIREME" plan $(head -n 1 commands) --device cuda --json >plan.json
+    python3 - <<'PY'
+import json
+s, p = json.load(open("search.json")), json.load(open("plan.json"))
+assert p["total_bytes"] == s["exact_bytes"], (p["total_bytes"], s["exact_bytes"])
+PY
+}
+accepted model/config.json 16 64 4
+accepted "$models/llama-8b.json" 96 4096 24
+accepted "$models/llama-70b.json" 256 4096 128
+
+# What is given stays.
+expect 0 "$TRIREME" plan --search --model "$models/llama-8b.json" --machine H100 --gpus 16 --train_batch_size 64 \
+    --sequence_length 4096 --bf16 --tp 2 --zero 1 --json
+python3 - <<'PY'
+import json
+for x in json.load(open("stdout"))["layouts"]:
+    assert x["tp"] == 2 and x["zero"] == 1, x
+PY
+
+# The command of the winner runs: as many ranks as it says.
+expect 0 "$TRIREME" plan --search --model model --machine H100 --gpus 2 --train_batch_size 4 --sequence_length 32 --json
+cmd=$(python3 -c 'import json; print(json.load(open("stdout"))["command"])')
+cmd=${cmd/DATA/train.jsonl}
+cmd=${cmd/--device cuda/--device cpu}
+# shellcheck disable=SC2086
+expect 0 "$TRIREME" ${cmd#trireme } --max_steps 4 --save_steps 0 --logging_steps 1 --machine H100
+grep -q '^plan: .*a step on H100' stdout || fail "no plan at the start: $(cat stdout)"
+grep -q '"event": *"layout"' OUT/events.jsonl || fail "no layout event"
+expect 0 "$TRIREME" plan --compare OUT --json
+python3 -c 'import json; c = json.load(open("stdout")); assert c["steps"] == 3 and c["measured"]["step_s"] > 0 and c["why"], c'
+expect 0 "$TRIREME" plan --compare OUT --machine A100
+grep -q 'predicted *measured' stdout || fail "no table"
+
+# Pictures are well formed, and a trace ends where the forecast does.
+layout=(--model "$models/llama-8b.json" --sequence_length 4096 --bf16 --tp 2 --sp --pp 4 --dp 2 --zero 1 --train_batch_size 32
+    --per_device_train_batch_size 1 --machine H100)
+for schedule in 1f1b zb "interleaved --pp_chunks 2"; do
+    # shellcheck disable=SC2086
+    expect 0 "$TRIREME" plan "${layout[@]}" --pp_schedule $schedule --timeline t.svg --memory_picture m.svg
+    # shellcheck disable=SC2086
+    expect 0 "$TRIREME" plan "${layout[@]}" --pp_schedule $schedule --timeline t.json --json
+    python3 - <<'PY'
+import json, xml.etree.ElementTree as xml
+for name in ("t.svg", "m.svg"):
+    assert len(xml.parse(name).getroot()) > 10, name
+f = json.loads(open("stdout").read().splitlines()[-1])["forecast"]
+spans = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
+end = max(e["ts"] + e["dur"] for e in spans) * 1e-6
+assert abs(end + f["fixed_s"] - f["step_s"]) < 1e-3 * f["step_s"], (end, f["step_s"]) # 16 micro-batches: all are played
+lanes = {}
+for e in sorted(spans, key=lambda e: e["ts"]):
+    if e["tid"] == 0:
+        assert e["ts"] >= lanes.get(e["pid"], 0) - 0.01, "turns overlap" # a trace has three digits of a microsecond
+        lanes[e["pid"]] = e["ts"] + e["dur"]
+PY
+done
+expect 2 "$TRIREME" plan "${layout[@]}" --timeline t.png
+expect 0 "$TRIREME" plan --model "$models/llama-8b.json" --sequence_length 4096 --bf16 --dp 8 --machine H100 \
+    --per_device_train_batch_size 2
+grep -q 'does not fit' stdout && grep -q -- '--zero' stdout || fail "no way to make it fit: $(tail -n 8 stdout)"
+
+# fewest is the smallest power of two that fits; cheapest is no dearer than all of them.
+for objective in fastest fewest cheapest; do
+    expect 0 "$TRIREME" plan --search --objective $objective --model "$models/llama-8b.json" --machine H100 --gpus 16 \
+        --train_batch_size 64 --sequence_length 4096 --bf16 --tokens 1T --json
+    cp stdout $objective.json
+done
+python3 - <<'PY'
+import json
+f, n, c = (json.load(open(x + ".json")) for x in ("fastest", "fewest", "cheapest"))
+assert f["gpus"] == 16 and n["gpus"] < 16, (f["gpus"], n["gpus"])
+assert c["budget"]["dollars"] <= min(f["budget"]["dollars"], n["budget"]["dollars"]) * 1.001
+b = f["budget"]
+tokens_per_s = f["layouts"][0]["forecast"]["tokens_per_s"]
+assert abs(b["days"] * 86400 * tokens_per_s / 1e12 - 1) < 1e-4 # six digits are printed
+assert abs(b["dollars"] / (b["days"] * 24 * 16 * b["price"]) - 1) < 1e-4
+assert b["days_with_failures"] > b["days"]
+PY
+
+expect 0 "$TRIREME" plan --scale 1,8,64 --model "$models/llama-8b.json" --machine H100 --train_batch_size 64 \
+    --sequence_length 4096 --bf16 --tokens 1T --json
+python3 - <<'PY'
+import json
+p = json.load(open("stdout"))["scale"]
+assert [x["gpus"] for x in p] == [1, 8, 64]
+assert "forecast" not in p[0], "8 B with Adam in one chip"
+assert p[2]["forecast"]["tokens_per_s"] > p[1]["forecast"]["tokens_per_s"]
+PY
+
+refused() { # WORDS ARGUMENT...: exit 2 and one line
+    local words=$1
+    shift
+    expect 2 "$TRIREME" plan "$@"
+    [ "$(wc -l <stderr)" = 1 ] || fail "$*: $(cat stderr)"
+    [ ! -s stdout ] || fail "$*: wrote to stdout"
+    grep -q -- "$words" stderr || fail "$*: no \"$words\" in: $(cat stderr)"
+}
+small=(--search --model "$models/llama-8b.json" --train_batch_size 64 --sequence_length 4096 --bf16)
+refused '1 to 1000000' "${small[@]}" --machine H100 --gpus 0
+refused '1 to 1000000' "${small[@]}" --machine H100 --gpus 1000000000
+refused 'try --gpus 36 or 38' "${small[@]}" --machine H100 --gpus 37
+refused 'did you mean H100' "${small[@]}" --machine H10 --gpus 8
+refused 'does not fit' "${small[@]}" --machine H100 --gpus 1
+refused 'tp 3' "${small[@]}" --machine H100 --gpus 6 --tp 3
+refused 'needs --train_batch_size' --search --model "$models/llama-8b.json" --machine H100 --gpus 8
+refused 'like 15T' "${small[@]}" --machine H100 --gpus 16 --tokens lots
+refused 'number of gpus' --scale 8,none "${small[@]:1}" --machine H100
+refused 'days' "${small[@]}" --machine H100 --gpus 16 --tokens 1000T --days 1 --objective cheapest
+expect 0 "$TRIREME" plan "${small[@]}" --machine H100 --gpus 7 # nodes of 8 need not be full

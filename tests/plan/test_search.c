@@ -1,0 +1,163 @@
+/* The search misses nothing that counting everything finds, failures follow Daly, and a question survives its event. */
+#include "plan/plan.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static struct tr_model *model_of(const char *name)
+{
+    char path[TR_PATH_MAX];
+    struct tr_model *m = NULL;
+    struct tr_model_options opt = { .rows = 1, .sequence_length = 4096 };
+    assert_int_equal(tr_format(path, sizeof path, "%s/bench/models/%s.json", TR_SOURCE_DIR, name), TR_OK);
+    assert_int_equal(tr_model_open(path, &opt, &m), TR_OK);
+    return m;
+}
+
+static struct tr_query query_of(const struct tr_model *m, const struct tr_machine *machine, int gpus, double rows)
+{
+    struct tr_query q = { .model = m, .gpus = gpus, .room_bytes = 0.96 * machine->chip.memory_bytes };
+    q.base = (struct tr_ask){ .machine = machine,
+                              .impl = tr_impl_find("trireme"),
+                              .tp = 1,
+                              .pp = 1,
+                              .cp = 1,
+                              .dp = 1,
+                              .ep = 1,
+                              .chunks = 1,
+                              .seq = 4096,
+                              .micro = 1,
+                              .global = rows,
+                              .number = TR_NUMBER_16,
+                              .param_bytes = 2,
+                              .grad_bytes = 4,
+                              .gather_bytes = 2,
+                              .state_bytes = 12 };
+    tr_shape_of_model(m, &q.base.shape);
+    tr_pins_clear(&q.pins);
+    return q;
+}
+
+/* Every layout of a mesh, nothing pruned. */
+static double best_of_mesh(const struct tr_query *q, struct tr_ask a)
+{
+    static const struct {
+        const char *name;
+        int chunks;
+    } orders[] = { { "1f1b", 1 }, { "zb", 1 }, { "interleaved", 2 }, { "interleaved", 4 } };
+    static const enum tr_keep keeps[] = { TR_KEEP_ALL, TR_KEEP_OP, TR_KEEP_INPUT };
+    double best = INFINITY;
+    struct tr_forecast f;
+    for (a.micro = 1; a.micro <= 64; a.micro++)
+        for (int sp = 0; sp <= (a.tp > 1); sp++)
+            for (a.zero = 0; a.zero <= (a.dp > 1 ? 3 : 0); a.zero++)
+                for (size_t k = 0; k < TR_COUNT_OF(keeps); k++)
+                    for (size_t o = 0; o < (a.pp > 1 ? TR_COUNT_OF(orders) : 1); o++) {
+                        a.has_sp = sp;
+                        a.shard = a.zero ? a.dp : 0;
+                        a.keep = keeps[k];
+                        a.schedule = orders[o].name;
+                        a.chunks = orders[o].chunks;
+                        if (tr_search_is_legal(q, &a) && tr_forecast(&a, &f) == TR_OK && f.total_bytes <= q->room_bytes)
+                            best = fmin(best, f.step_s);
+                    }
+    return best;
+}
+
+static void pruning_loses_nothing(void **state)
+{
+    struct tr_model *m = model_of("llama-8b");
+    struct tr_machine machine;
+    struct tr_search *s = malloc(sizeof *s);
+    (void)state;
+    assert_non_null(s);
+    assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
+    struct tr_query q = query_of(m, &machine, 8, 16);
+    double best = INFINITY;
+    struct tr_ask a = q.base;
+    for (a.tp = 1; a.tp <= 8; a.tp *= 2)
+        for (a.pp = 1; a.tp * a.pp <= 8; a.pp *= 2)
+            for (a.cp = 1; a.tp * a.pp * a.cp <= 8; a.cp *= 2) {
+                a.dp = 8 / (a.tp * a.pp * a.cp);
+                best = fmin(best, best_of_mesh(&q, a));
+            }
+    assert_int_equal(tr_search_run(&q, s), TR_OK);
+    assert_true(s->n > 1);
+    assert_true(isfinite(best));
+    assert_true(s->top[0].f.step_s <= best * (1 + 1e-12)); /* hybrid shards may only make it better */
+    for (int i = 0; i < s->n; i++) {
+        assert_true(i == 0 || s->top[i].f.step_s >= s->top[i - 1].f.step_s);
+        assert_true(s->top[i].f.total_bytes <= q.room_bytes);
+        assert_true(tr_search_is_legal(&q, &s->top[i].ask));
+        for (int k = 0; k < i; k++)
+            assert_false(s->top[k].ask.tp == s->top[i].ask.tp && s->top[k].ask.pp == s->top[i].ask.pp &&
+                         s->top[k].ask.cp == s->top[i].ask.cp);
+    }
+    free(s);
+    tr_model_close(m);
+}
+
+/* The interval that the formula names is where the exact share has its maximum, within the series' error. */
+static void dalys_interval_is_the_best(void **state)
+{
+    (void)state;
+    for (double cost = 1; cost <= 1000; cost *= 10) {
+        double between = 10000, at = tr_daly_interval(cost, between), best = tr_daly_share(at, cost, 300, between);
+        for (double t = 0.02 * at; t < 20 * at; t *= 1.05)
+            assert_true(tr_daly_share(t, cost, 300, between) <= best * 1.001);
+    }
+    assert_true(fabs(tr_daly_interval(1, 1e6) / sqrt(2e6) - 1) < 0.01); /* Young */
+}
+
+static void tokens_are_counted_in_thousands(void **state)
+{
+    double x = 0;
+    (void)state;
+    assert_int_equal(tr_tokens_parse("15T", &x), TR_OK);
+    assert_true(x == 15e12);
+    assert_int_equal(tr_tokens_parse("1.5B", &x), TR_OK);
+    assert_true(x == 1.5e9);
+    static const char *const bad[] = { "", "T", "15TB", "-3", "nan", "1e30", "0" };
+    for (size_t i = 0; i < TR_COUNT_OF(bad); i++)
+        assert_int_equal(tr_tokens_parse(bad[i], &x), TR_USAGE);
+}
+
+static void a_question_survives_its_event(void **state)
+{
+    struct tr_model *m = model_of("llama-70b");
+    struct tr_machine machine;
+    struct tr_str text = { 0 };
+    struct tr_ask back;
+    struct tr_forecast f, g;
+    cJSON *o = NULL;
+    (void)state;
+    assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
+    struct tr_query q = query_of(m, &machine, 128, 256);
+    struct tr_ask a = q.base;
+    a.tp = 8, a.pp = 4, a.dp = 4, a.zero = 2, a.shard = 2, a.has_sp = true, a.keep = TR_KEEP_OP, a.schedule = "zb";
+    tr_str_addf(&text, "{");
+    tr_ask_json(&a, &text);
+    tr_str_addf(&text, "}");
+    assert_int_equal(tr_json_parse(text.p, text.n, "event", &o), TR_OK);
+    assert_int_equal(tr_ask_of_json(o, &back), TR_OK);
+    back.machine = &machine;
+    assert_int_equal(tr_forecast(&a, &f), TR_OK);
+    assert_int_equal(tr_forecast(&back, &g), TR_OK);
+    assert_true(f.step_s == g.step_s && f.total_bytes == g.total_bytes);
+    cJSON_Delete(o);
+    tr_str_release(&text);
+    tr_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pruning_loses_nothing),
+        cmocka_unit_test(dalys_interval_is_the_best),
+        cmocka_unit_test(tokens_are_counted_in_thousands),
+        cmocka_unit_test(a_question_survives_its_event),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
