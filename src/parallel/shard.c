@@ -127,6 +127,7 @@ struct pass {
     size_t *value_at, *grad_at; /* by home; SIZE_MAX: not here */
     int *n_torn;                /* by home: backwards whose input part is done and whose weight part is not */
     enum tr_status st;
+    size_t travelling; /* gradients on their way to their shards: SIZE_MAX = none */
 };
 
 static void emit(struct pass *p, const struct tr_action *a)
@@ -275,8 +276,10 @@ static void pass_compute(struct pass *p, int i, int zero)
             emit_twin(p, a.home[h], a.micro);
         if (l->data_size * l->size[TR_AXIS_CP] > 1 && is_done) {
             emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
-            if (grad_zero >= 2) {
-                tr_sim_free(&p->grads, p->grad_at[a.home[h]]);
+            if (grad_zero >= 2) { /* it travels while the next home computes, whose own reduction waits for it */
+                if (p->travelling != SIZE_MAX)
+                    tr_sim_free(&p->grads, p->travelling);
+                p->travelling = p->grad_at[a.home[h]];
                 p->grad_at[a.home[h]] = SIZE_MAX;
             }
         }
@@ -288,7 +291,7 @@ static void pass_compute(struct pass *p, int i, int zero)
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s)
 {
     int zero = c->opt.layout.zero, n = c->n_homes;
-    struct pass p = { .c = c, .m = m, .s = s, .from = s->action, .n_from = s->n_actions };
+    struct pass p = { .c = c, .m = m, .s = s, .from = s->action, .n_from = s->n_actions, .travelling = SIZE_MAX };
     size_t *mem = malloc(2 * (size_t)n * sizeof *mem);
     p.n_torn = calloc((size_t)n, sizeof *p.n_torn);
     if (!mem || !p.n_torn) {

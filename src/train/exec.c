@@ -72,7 +72,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->pool = pool;
     e->mesh = mesh;
     e->seed = seed;
-    e->gathered = -1;
+    e->gathered = e->reducing = -1;
     bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic

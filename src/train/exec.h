@@ -25,6 +25,7 @@ struct tr_exec {
     double *losses;             /* by micro-batch, of all ranks with other tokens */
     bool loss_is_touched;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
+    int reducing;         /* home whose gradients are on their way to their shards; -1: none */
     int gathered;         /* home that tr_exec_gather last put in place; -1: none */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;

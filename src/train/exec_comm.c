@@ -2,12 +2,45 @@
  * needed, so that they travel while other segments compute. A rank without a mesh has nothing to say to anybody. */
 #include "train/exec_impl.h"
 
+/* What came -> added to the shard that earlier micro-batches left. */
+static void add_shard(struct tr_exec *e, char *came, char *sum, int64_t n)
+{
+    struct tr_view s = { .data = sum, .dtype = e->c->opt.grad_dtype, .rows = 1, .cols = n, .ld = n };
+    struct tr_call c = {
+        .op = TR_OP_ADD, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
+    };
+    c.in[0] = c.out[0] = s;
+    c.in[1] = s;
+    c.in[1].data = came;
+    tr_exec_kernel(e, &c);
+}
+
+/* A shard has come: shards are summed over their own axis first, then over their replicas. */
+static enum tr_status take_shard(struct tr_exec *e, int home, struct tr_pending *p)
+{
+    int64_t n = e->c->flat[home].shard_n;
+    struct tr_coll c = { .kind = TR_ALL_REDUCE,
+                         .dtype = e->c->opt.grad_dtype,
+                         .op = TR_SUM,
+                         .in = p->shard,
+                         .out = p->shard,
+                         .count = (size_t)n,
+                         .site = "reduce shards over replicas" };
+    enum tr_status st = e->mesh->replicas->size > 1 ? tr_comm_run(e->mesh->replicas, &c) : TR_OK;
+    if (st == TR_OK && p->sum)
+        add_shard(e, p->shard, p->sum, n);
+    p->shard = p->sum = NULL;
+    e->reducing = -1;
+    return st;
+}
+
 enum tr_status tr_exec_settle(struct tr_exec *e, int home)
 {
     struct tr_pending *p = &e->pending[home];
     struct tr_comm *comm = p->comm;
     p->comm = NULL;
-    return comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
+    enum tr_status st = comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
+    return st == TR_OK && p->shard ? take_shard(e, home, p) : st;
 }
 
 static enum tr_status post(struct tr_exec *e, int home, struct tr_comm *comm, const struct tr_coll *c)
@@ -35,20 +68,8 @@ enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a)
     return e->mesh ? post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c) : TR_OK;
 }
 
-/* staging -> added to the shard that earlier micro-batches left. */
-static void add_shard(struct tr_exec *e, char *sum, int64_t n)
-{
-    struct tr_view s = { .data = sum, .dtype = e->c->opt.grad_dtype, .rows = 1, .cols = n, .ld = n };
-    struct tr_call c = {
-        .op = TR_OP_ADD, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
-    };
-    c.in[0] = c.out[0] = s;
-    c.in[1] = s;
-    c.in[1].data = e->base[TR_A_GRADS] + e->c->staging;
-    tr_exec_kernel(e, &c);
-}
-
-/* Shards are summed over their own axis first, then over the replicas of the shard. */
+/* Gradients travel while the next home computes; before its own travel, what came is taken: buffers and staging are
+ * free again then. */
 enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
 {
     enum tr_status st = TR_OK;
@@ -73,19 +94,12 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     c.in = whole;
     c.out = is_first ? shard : e->base[TR_A_GRADS] + e->c->staging;
     c.count = (size_t)f->n;
-    TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_SHARD], &c));
-    if (e->mesh->replicas->size > 1) {
-        struct tr_coll r = { .kind = TR_ALL_REDUCE,
-                             .dtype = c.dtype,
-                             .op = TR_SUM,
-                             .in = c.out,
-                             .out = c.out,
-                             .count = (size_t)f->shard_n,
-                             .site = "reduce shards over replicas" };
-        TR_TRY(tr_comm_run(e->mesh->replicas, &r));
-    }
-    if (!is_first)
-        add_shard(e, shard, f->shard_n);
+    if (e->reducing >= 0)
+        TR_TRY(tr_exec_settle(e, e->reducing));
+    TR_TRY(post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c));
+    e->pending[a->segment].shard = c.out;
+    e->pending[a->segment].sum = is_first ? NULL : shard;
+    e->reducing = a->segment;
     e->is_summed[a->segment] = true;
     for (int i = 0; l->zero >= 2 && i < e->c->model->n_params; i++) /* the buffer is another's now */
         if (e->c->place[i].home == a->segment)

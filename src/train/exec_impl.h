@@ -8,6 +8,7 @@
 struct tr_pending {
     struct tr_comm *comm; /* NULL: nothing on its way */
     tr_ticket ticket;
+    char *shard, *sum; /* a shard of gradients that is coming; where it is added to, unless it is the first */
 };
 
 enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a);
