@@ -19,17 +19,19 @@ struct tr_store {
     bool has[TR_STATE_COUNT];
     enum tr_dtype dtype[TR_STATE_COUNT];
     /* Elements [first, first + n) of one state of one parameter as host memory in dtype[what], valid until the next
-     * call: get: this rank's own, that lie side by side; whole: collective, at most TR_IO_CHUNK of them, in order. */
+     * call: get: this rank's own, that lie side by side; whole: collective over the ranks that hold parts of what the
+     * writer is to have, at most TR_IO_CHUNK of them, in order; *out is NULL for a rank that has nothing to do with it.
+     */
     enum tr_status (*get)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
     enum tr_status (*whole)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
-    enum tr_state weights; /* what `whole` is asked for: MASTER where ranks have all of it between them, else VALUE */
+    enum tr_state weights; /* what `whole` is asked for: MASTER where it exists, else VALUE */
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
     /* Would `put` keep any of these? */
     bool (*wants)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n);
-    /* What this rank holds of a state and saves, as boxes of the whole matrix. */
+    /* What this rank saves of a state, as boxes of the whole matrix. */
     int (*boxes)(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES]);
-    /* The pipeline stage that saves it (NULL: one has all); stage k is rank k % size on the pp axis. */
-    int (*stage)(void *ctx, int param);
+    /* The rank that writes it, whole (NULL: rank 0 writes all). */
+    int (*writer)(void *ctx, int param);
 };
 
 enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one such buffer of F32 */
@@ -47,19 +49,55 @@ enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *b
 /* dtype of a directory's weights, from config.json ("dtype" or "torch_dtype"); F32 when it does not say. */
 enum tr_dtype tr_config_dtype(const cJSON *config);
 
-/* Saving. All headers and texts are made at open. */
+/* Saving. All headers and texts are made at open.
+ *
+ * A checkpoint is taken in three parts. start, on all ranks together: every rank copies what it is to write into its
+ * staging memory; this is all that a step waits for. Then a thread of each rank writes its files. Then rank 0 commits,
+ * reads back, and removes what is too old, again in its thread. poll, on all ranks together and between steps, moves
+ * from one part to the next. At most one save is in flight. Nothing here stops a training: what failed is told by poll.
+ * Without staging memory the files are written by start itself. */
 struct tr_saver;
-/* source_dir: where tokenizer and generation files are copied from (NULL: none). mesh: or NULL. Saving is collective:
- * the first rank of each pipeline stage writes that stage's weights into files of their own, every rank its ranges of
- * optimizer state, rank 0 the rest, and all succeed or all fail. */
-enum tr_status tr_saver_open(const struct tr_store *s, struct tr_mesh *mesh, const char *source_dir,
-                             enum tr_dtype save_dtype, struct tr_saver **out);
-void tr_saver_close(struct tr_saver *sv);
-/* output/checkpoint-<step>/ by the commit protocol; state and trainer_state are JSON texts. */
-enum tr_status tr_saver_checkpoint(struct tr_saver *sv, const char *output, const char *run_id, int64_t step,
-                                   int64_t generation, const char *state, const char *trainer_state,
-                                   uint64_t *out_bytes);
-/* The HF directory itself, without optimizer state: each file under a temporary name, fsynced, renamed, index last. */
+struct tr_saver_options {
+    struct tr_mesh *mesh;   /* NULL: alone */
+    struct tr_pool *pool;   /* its threads copy; NULL: one */
+    const char *source_dir; /* where tokenizer and generation files are copied from; NULL: none */
+    enum tr_dtype dtype;    /* of the weights */
+    void *staging;          /* NULL: none */
+    size_t staging_bytes;
+};
+enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_options *opt, struct tr_saver **out);
+void tr_saver_close(struct tr_saver *sv); /* a thread that hangs in the disk is left behind */
+
+struct tr_save_job {
+    const char *output, *run_id; /* outlive the save */
+    int64_t step, generation;
+    const char *state; /* text of trireme/state.json; copied */
+    /* text of trainer_state.json, made in the thread of rank 0; ctx outlives the save */
+    enum tr_status (*trainer_state)(void *ctx, int64_t step, struct tr_str *out);
+    void *ctx;
+    struct tr_ckpt_keep keep;
+};
+struct tr_save_result {
+    int64_t step;
+    enum tr_status status; /* the same on all ranks; cause and rank: of the first rank that failed */
+    int rank;
+    char cause[512];
+    double stall_s, write_s; /* of rank 0; write: from the snapshot to the commit, verification not included */
+    uint64_t bytes;
+    bool is_verified;
+    size_t n_removed;
+};
+/* *out_started false: the save before is still in flight, and this one is not made (C4). */
+enum tr_status tr_saver_start(struct tr_saver *sv, const struct tr_save_job *job, bool *out_started);
+bool tr_saver_is_busy(const struct tr_saver *sv); /* the same on all ranks */
+/* Collective while busy. *out_done: that save has ended, and *out tells how. Fails only when ranks cannot talk. */
+enum tr_status tr_saver_poll(struct tr_saver *sv, bool *out_done, struct tr_save_result *out);
+/* Polls until it has ended; TR_TIMEOUT after seconds on rank 0. */
+enum tr_status tr_saver_wait(struct tr_saver *sv, double seconds, bool *out_done, struct tr_save_result *out);
+double tr_saver_age(const struct tr_saver *sv); /* seconds since the start of the save in flight; 0: none */
+
+/* The HF directory itself, without optimizer state: each file under a temporary name, fsynced, renamed, index last.
+ * Collective. */
 enum tr_status tr_saver_model(struct tr_saver *sv, const char *dir);
 
 #endif

@@ -155,25 +155,36 @@ out:
     return st;
 }
 
+static enum tr_status make_dir(const char *path)
+{
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? TR_OK : tr_fail(TR_IO, "%s: mkdir: %s", path, strerror(errno));
+}
+
+enum tr_status tr_commit_make_dir(const char *output_dir, int64_t step, int64_t generation)
+{
+    enum tr_status st = TR_OK;
+    char dir[TR_PATH_MAX], state[TR_PATH_MAX];
+    TR_TRY(tr_commit_dir_of(output_dir, step, generation, dir));
+    TR_TRY(tr_path_join(state, dir, TR_CKPT_STATE_DIR));
+    TR_TRY(tr_mkdirs(output_dir));
+    TR_TRY(make_dir(dir));
+    TR_TRY(make_dir(state));
+    TR_TRY(tr_fence_check(output_dir)); /* after the directory is made: a newer generation sweeps what it finds */
+    TR_TRY(tr_failpoint("ckpt.begin"));
+out:
+    return st;
+}
+
 enum tr_status tr_commit_begin(const char *output_dir, const char *run_id, int64_t step, int64_t generation,
                                struct tr_commit **out)
 {
     enum tr_status st = TR_OK;
-    char state[TR_PATH_MAX];
     struct tr_commit *c = calloc(1, sizeof *c);
     if (!c)
         return tr_fail(TR_NOMEM, "no memory for a checkpoint");
     TR_TRY(fill(c, output_dir, run_id, step, generation));
-    TR_TRY(tr_mkdirs(output_dir));
-    TR_TRY(tr_remove_tree(c->dir)); /* an earlier try of this generation */
-    if (mkdir(c->dir, 0777) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: mkdir: %s", c->dir, strerror(errno)));
     c->owns_dir = true;
-    TR_TRY(tr_path_join(state, c->dir, TR_CKPT_STATE_DIR));
-    if (mkdir(state, 0777) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: mkdir: %s", state, strerror(errno)));
-    TR_TRY(tr_fence_check(output_dir)); /* after the directory is made: a newer generation sweeps what it finds */
-    TR_TRY(tr_failpoint("ckpt.begin"));
+    TR_TRY(tr_commit_make_dir(output_dir, step, generation));
     *out = c;
     return TR_OK;
 out:
@@ -325,7 +336,7 @@ static enum tr_status write_manifest(const struct tr_commit *c)
     TR_TRY(tr_ckpt_manifest_build(&m, &text));
     TR_TRY(tr_path_join(path, c->dir, TR_CKPT_MANIFEST));
     TR_TRY(tr_file_write_atomic(path, text.p, text.n));
-    TR_TRY(tr_failpoint("ckpt.after_manifest"));
+    TR_TRY(tr_failpoint("ckpt.before_rename"));
 out:
     tr_str_release(&text);
     return st;

@@ -15,17 +15,19 @@ enum { TR_CKPT_VERSION = 1, TR_CKPT_RUN_ID_MAX = 64, TR_CKPT_MAX_FILES = 65536, 
 
 /* Every failpoint of the save path, in the order it is reached (tests sweep this list). */
 #define TR_CKPT_FAILPOINTS(X)                                                                                          \
+    X("ckpt.snapshot")     /* copied, nothing written */                                                               \
     X("ckpt.begin")        /* temp directory made */                                                                   \
     X("ckpt.shard_header") /* shard created, header not yet written */                                                 \
-    X("ckpt.shard_data")   /* before each piece of data */                                                             \
+    X("ckpt.shard_write")  /* before each piece of data */                                                             \
     X("ckpt.before_fsync") /* shard written */                                                                         \
     X("ckpt.after_fsync")  /* shard durable */                                                                         \
     X("ckpt.before_manifest")                                                                                          \
-    X("ckpt.after_manifest")                                                                                           \
-    X("ckpt.after_rename") /* renamed, parent not yet synced */                                                        \
+    X("ckpt.before_rename") /* manifest durable */                                                                     \
+    X("ckpt.after_rename")  /* renamed, parent not yet synced */                                                       \
     X("ckpt.before_pointer")                                                                                           \
     X("ckpt.after_pointer")                                                                                            \
-    X("ckpt.in_retention") /* an old checkpoint has lost its name, its files are still there */
+    X("ckpt.before_verify") /* committed, not yet read back */                                                         \
+    X("ckpt.prune")         /* an old checkpoint has lost its name, its files are still there */
 
 /* One writer per output directory (C12): flock on output_dir/.trireme.lock. Creates output_dir; proves it is writable.
  * The kernel drops the lock with the process; a second writer is refused with the holder's pid, host and run id. */
@@ -33,8 +35,10 @@ struct tr_ckpt_lock;
 enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t generation, struct tr_ckpt_lock **out);
 void tr_ckpt_unlock(struct tr_ckpt_lock *l);
 
-/* Saving. One rank begins, registers and finishes; all ranks write files into tr_commit_dir_of(). */
+/* Saving. All ranks make the directory, whoever comes first, and write files into tr_commit_dir_of(); then one rank
+ * begins, registers and finishes. */
 enum tr_status tr_commit_dir_of(const char *output_dir, int64_t step, int64_t generation, char out[TR_PATH_MAX]);
+enum tr_status tr_commit_make_dir(const char *output_dir, int64_t step, int64_t generation);
 struct tr_commit;
 enum tr_status tr_commit_begin(const char *output_dir, const char *run_id, int64_t step, int64_t generation,
                                struct tr_commit **out);
@@ -67,10 +71,25 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
                             struct tr_str *notes);
 /* Removes leftovers of killed saves and deletions: our temp directories and pointer temps only. Hold the lock. */
 enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed);
-/* After a save: verifies checkpoint-<new_step>, and only then removes the oldest below it until `limit` are left (0 =
- * keep all). checkpoint-<protect_step> (best model; -1 = none) is never removed and not counted; newer ones neither. */
-enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation, int64_t limit,
-                              int64_t protect_step, size_t *out_removed);
+/* What is never removed: the newest `limit` (0 = all), steps that `every` divides (0 = none), the best (-1 = none). The
+ * last two are not counted. */
+struct tr_ckpt_keep {
+    int64_t limit, every, best;
+};
+/* After a save: reads checkpoint-<new_step> back, and only when it is good removes what is older and need not be kept.
+ * What somebody reads (a lease) stays until the next time. */
+enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation,
+                              const struct tr_ckpt_keep *keep, size_t *out_removed);
+/* A run goes on from checkpoint-<step>: newer ones are of another future. They lose their names (to
+ * checkpoint-<n>.aside-<generation>), so that no scan takes them for the newest. Hold the lock. */
+enum tr_status tr_ckpt_set_aside(const char *output_dir, int64_t step, int64_t generation, size_t *out_n);
+
+/* A reader's lease (C17): while it is held nothing removes the checkpoint. Goes with the process. */
+struct tr_ckpt_lease {
+    int fd;
+};
+enum tr_status tr_ckpt_lease(const char *dir, struct tr_ckpt_lease *out);
+void tr_ckpt_release(struct tr_ckpt_lease *l);
 
 /* The manifest as a pure function: text -> entries. */
 struct tr_ckpt_file {

@@ -14,6 +14,17 @@ bool tr_ckpt_member_is_legal(const char *name);
 enum tr_status tr_ckpt_check_run_id(const char *run_id);
 /* "checkpoint-500" -> 500; -1 for anything else, "checkpoint-0500" included. */
 int64_t tr_ckpt_step_of_name(const char *name);
+/* Real directories named checkpoint-<step> of output_dir, newest first; free p. */
+struct tr_ckpt_steps {
+    int64_t *p;
+    size_t n, n_cap;
+};
+enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out);
+enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX]);
+enum tr_status tr_ckpt_load_manifest(const char *dir, struct tr_ckpt_manifest *out);
+/* Behind a number without leading zeros, behind a text; NULL: it is not there. */
+const char *tr_ckpt_skip_number(const char *p);
+const char *tr_ckpt_skip_text(const char *p, const char *text);
 /* files must be sorted by name. */
 enum tr_status tr_ckpt_manifest_build(const struct tr_ckpt_manifest *m, struct tr_str *out);
 

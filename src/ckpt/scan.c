@@ -1,8 +1,7 @@
-/* scan.c - checkpoints on disk: is this one whole, which is the newest whole one, which may go.
+/* scan.c - checkpoints on disk: is this one whole, which is the newest whole one.
  *
- * Invariants: no byte counts before its hash was compared; the newest is the largest step, never a file time; nothing
- * is removed before a newer checkpoint was read back and verified. Links are never followed. A deletion begins with a
- * rename to a temp name, so a killed one leaves nothing that looks like a checkpoint.
+ * Invariants: no byte counts before its hash was compared; the newest is the largest step, never a file time. Links are
+ * never followed.
  */
 #include "ckpt/commit_impl.h"
 
@@ -16,13 +15,13 @@
 
 /* ---- names ---- */
 
-static const char *skip_number(const char *p)
+const char *tr_ckpt_skip_number(const char *p)
 {
     size_t n = strspn(p, "0123456789");
     return n == 0 || n > 18 || (n > 1 && *p == '0') ? NULL : p + n;
 }
 
-static const char *skip_text(const char *p, const char *text)
+const char *tr_ckpt_skip_text(const char *p, const char *text)
 {
     size_t n = strlen(text);
     return strncmp(p, text, n) == 0 ? p + n : NULL;
@@ -31,28 +30,10 @@ static const char *skip_text(const char *p, const char *text)
 int64_t tr_ckpt_step_of_name(const char *name)
 {
     int64_t step = -1;
-    const char *number = skip_text(name, "checkpoint-"), *end = number ? skip_number(number) : NULL;
+    const char *number = tr_ckpt_skip_text(name, "checkpoint-"), *end = number ? tr_ckpt_skip_number(number) : NULL;
     if (!end || *end || tr_parse_int(number, 0, INT64_MAX, &step) != TR_OK)
         return -1;
     return step;
-}
-
-/* checkpoint-<n>.tmp-<n> */
-static bool is_temp_dir_name(const char *name)
-{
-    const char *p = skip_text(name, "checkpoint-");
-    p = p ? skip_number(p) : NULL;
-    p = p ? skip_text(p, ".tmp-") : NULL;
-    p = p ? skip_number(p) : NULL;
-    return p && !*p;
-}
-
-/* <name>.tmp-<n>: the pointer, or a file of the exported model, before its rename */
-static bool is_temp_file_name(const char *name)
-{
-    const char *p = strstr(name, ".tmp-");
-    p = p && p > name ? skip_number(p + 5) : NULL;
-    return p && !*p;
 }
 
 static bool is_real_dir(const char *path)
@@ -82,7 +63,7 @@ static enum tr_status open_member(const char *dir, const char *name, int *out_fd
     return TR_OK;
 }
 
-static enum tr_status load_manifest(const char *dir, struct tr_ckpt_manifest *out)
+enum tr_status tr_ckpt_load_manifest(const char *dir, struct tr_ckpt_manifest *out)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX], *text = NULL;
@@ -187,7 +168,7 @@ enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckp
     struct tr_hasher *h = NULL;
     uint64_t n_bytes = 0;
     TR_TRY(tr_hasher_open(&h));
-    TR_TRY(load_manifest(dir, &m));
+    TR_TRY(tr_ckpt_load_manifest(dir, &m));
     TR_TRY(check_identity(dir, run_id, &m));
     TR_TRY(check_extra(dir, "", &m));
     TR_TRY(check_extra(dir, TR_CKPT_STATE_DIR "/", &m));
@@ -209,18 +190,13 @@ out:
 
 /* ---- scan ---- */
 
-struct steps {
-    int64_t *p;
-    size_t n, n_cap;
-};
-
 static int newest_first(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static enum tr_status add_step(struct steps *s, int64_t step)
+static enum tr_status add_step(struct tr_ckpt_steps *s, int64_t step)
 {
     if (s->n == s->n_cap) {
         size_t n_cap = s->n_cap ? s->n_cap * 2 : 64;
@@ -234,8 +210,8 @@ static enum tr_status add_step(struct steps *s, int64_t step)
     return TR_OK;
 }
 
-/* Real directories named checkpoint-<step>, newest first. No output_dir: none. */
-static enum tr_status list_steps(const char *output_dir, struct steps *out)
+/* No output_dir: none. */
+enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
@@ -257,7 +233,7 @@ out:
     return st;
 }
 
-static enum tr_status step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX])
+enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX])
 {
     char name[40];
     enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
@@ -287,15 +263,15 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
                             struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
-    struct steps s = { 0 };
+    struct tr_ckpt_steps s = { 0 };
     struct tr_str own = { 0 };
     char path[TR_PATH_MAX];
     if (!notes)
         notes = &own;
-    TR_TRY(list_steps(output_dir, &s));
+    TR_TRY(tr_ckpt_list(output_dir, &s));
     *out_found = false;
     for (size_t i = 0; i < s.n && !*out_found; i++) {
-        TR_TRY(step_path(output_dir, s.p[i], path));
+        TR_TRY(tr_ckpt_step_path(output_dir, s.p[i], path));
         st = tr_ckpt_verify(path, run_id, out);
         if (st == TR_OK) {
             *out_found = true;
@@ -313,81 +289,5 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
 out:
     tr_str_release(&own);
     free(s.p);
-    return st;
-}
-
-/* ---- removal ---- */
-
-enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
-{
-    enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
-    size_t n = 0;
-    DIR *d = opendir(output_dir);
-    if (!d && errno != ENOENT)
-        return tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        struct stat info;
-        bool is_dir_name = is_temp_dir_name(e->d_name);
-        if (!is_dir_name && !is_temp_file_name(e->d_name))
-            continue;
-        TR_TRY(tr_path_join(path, output_dir, e->d_name));
-        if (lstat(path, &info) != 0 || (is_dir_name ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)))
-            continue;
-        TR_TRY(tr_remove_tree(path));
-        n++;
-    }
-    if (out_removed)
-        *out_removed = n;
-out:
-    if (d)
-        closedir(d);
-    return st;
-}
-
-static enum tr_status remove_step(const char *output_dir, int64_t step, int64_t generation)
-{
-    enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
-    TR_TRY(step_path(output_dir, step, path));
-    TR_TRY(tr_commit_dir_of(output_dir, step, generation, temp));
-    TR_TRY(tr_remove_tree(temp));
-    if (rename(path, temp) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno)));
-    TR_TRY(tr_failpoint("ckpt.in_retention"));
-    TR_TRY(tr_remove_tree(temp));
-out:
-    return st;
-}
-
-enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation, int64_t limit,
-                              int64_t protect_step, size_t *out_removed)
-{
-    enum tr_status st = TR_OK;
-    struct steps s = { 0 };
-    char path[TR_PATH_MAX];
-    int64_t n_kept = 1; /* the new one */
-    size_t n = 0;
-    if (limit <= 0)
-        goto out;
-    TR_TRY(list_steps(output_dir, &s));
-    TR_TRY(step_path(output_dir, new_step, path));
-    TR_TRY(tr_ckpt_verify(path, NULL, NULL));
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] >= new_step || s.p[i] == protect_step)
-            continue;
-        if (n_kept < limit) {
-            n_kept++;
-            continue;
-        }
-        TR_TRY(remove_step(output_dir, s.p[i], generation));
-        n++;
-    }
-    if (n > 0)
-        TR_TRY(tr_fsync_dir(output_dir));
-out:
-    free(s.p);
-    if (st == TR_OK && out_removed)
-        *out_removed = n;
     return st;
 }

@@ -198,7 +198,7 @@ static enum tr_status add_as_is(struct tr_st_writer *w, const char *src, size_t 
     enum tr_status st = TR_OK;
     while (n_bytes > 0) {
         size_t n_now = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        TR_TRY(tr_failpoint("ckpt.shard_data"));
+        TR_TRY(tr_failpoint("ckpt.shard_write"));
         TR_TRY(put(w, src, n_now));
         src += n_now;
         n_bytes -= n_now;
@@ -215,7 +215,7 @@ static enum tr_status add_converting(struct tr_st_writer *w, const char *src, en
     size_t n_per_chunk = CHUNK_BYTES / tr_dtype_bytes(to);
     while (n > 0) {
         size_t n_now = n < n_per_chunk ? n : n_per_chunk;
-        TR_TRY(tr_failpoint("ckpt.shard_data"));
+        TR_TRY(tr_failpoint("ckpt.shard_write"));
         tr_convert(src, from, chunk, to, n_now);
         TR_TRY(put(w, chunk, n_now * tr_dtype_bytes(to)));
         src += n_now * tr_dtype_bytes(from);

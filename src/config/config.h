@@ -59,6 +59,7 @@ enum tr_long_documents { TR_LONG_SPLIT, TR_LONG_CUT };
 enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROOF_NONE };
 enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
 enum tr_objective { TR_OBJECTIVE_FASTEST, TR_OBJECTIVE_CHEAPEST, TR_OBJECTIVE_FEWEST };
+enum tr_save_choice { TR_SAVE_AUTO, TR_SAVE_ASYNC, TR_SAVE_STRAIGHT };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -135,6 +136,10 @@ struct tr_config {
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
     int64_t profile, profile_steps; /* first step of a profile, 0 = none; how many */
+    int64_t save_keep_every, max_save_failures;
+    bool save_best, verify_restore;
+    enum tr_save_choice async_save;
+    double save_wait, save_timeout; /* seconds */
 
     /* faults */
     enum tr_nonfinite nonfinite;

@@ -133,6 +133,7 @@ enum tr_arena_id {
     TR_A_CACHE,
     TR_A_DATA,
     TR_A_SAVE,
+    TR_A_STAGING,
     TR_A_COUNT
 };
 const char *tr_arena_name(enum tr_arena_id a);
@@ -160,8 +161,9 @@ struct tr_flat {
 /* Where a parameter is in its home's flat, and which of its elements this rank updates. Elements are those of the local
  * matrix: the part that the tensor axis leaves here. */
 struct tr_param_place {
-    int home;  /* -1: another stage's */
-    int stage; /* the first that uses it: its rank saves it and counts it in norms */
+    int home;   /* -1: another stage's */
+    int stage;  /* the first that uses it: its rank saves it and counts it in norms */
+    int writer; /* the rank that writes it, whole, into a file of weights */
     struct tr_cut cut;
     bool is_partial;  /* its gradient is summed over the tensor axis */
     int64_t at;       /* in the flat */
@@ -182,6 +184,9 @@ struct tr_compile_options {
     bool fuses;                    /* its kernels do several ops at once: passes side and fuse */
     bool any_order;                /* cuda: the same bits from run to run are not asked for */
     size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
+    bool stages_saves;             /* a checkpoint is copied into the staging arena and written from there */
+    size_t part_bytes;             /* weights that are worth a file and a writer of their own; 0: all of a stage's */
+    enum tr_dtype save_dtype;      /* of the weights in a checkpoint */
     size_t batch_bytes;            /* one micro-batch on a device that does not see host memory; else 0 */
     bool is_inference;             /* eval and generate: no gradients, no optimizer state */
     int64_t cache_rows;            /* generate: positions the key/value cache holds; 0 = no cache */

@@ -39,6 +39,10 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c);
 enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                 struct tr_schedule *s);
 
+/* staging.c: who writes which weights, and what a rank copies before it writes. */
+void tr_place_writers(struct tr_compiled *c);
+size_t tr_staging_bytes(const struct tr_compiled *c);
+
 /* schedule.c */
 enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                  struct tr_schedule *out);

@@ -22,7 +22,8 @@ enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx
     return TR_OK;
 }
 
-static const char *const arena_names[] = { "params", "grads", "optim", "acts", "work", "cache", "data", "save" };
+static const char *const arena_names[] = { "params", "grads", "optim", "acts",   "work",
+                                           "cache",  "data",  "save",  "staging" };
 static_assert(TR_COUNT_OF(arena_names) == TR_A_COUNT, "one name per arena");
 
 const char *tr_arena_name(enum tr_arena_id a)
@@ -229,6 +230,7 @@ static void place_rest(struct tr_compiled *c)
     place_cache(c);
     slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
+    slice(c, TR_A_STAGING, tr_staging_bytes(c), "", "checkpoint on its way to the disk");
     place_copies(c);
 }
 
@@ -348,6 +350,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     TR_TRY(tr_pipeline_cut(c));
     TR_TRY(tr_flats_measure(c));
+    tr_place_writers(c);
     count_norms(c);
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));

@@ -10,6 +10,7 @@ static const char *const what[TR_A_COUNT] = {
     "keys and values of past tokens",
     "batches read ahead",
     "checkpoint write buffer",
+    "a checkpoint while it is written",
 };
 
 static const char *human_flops(double x, char *buf, size_t n)

@@ -39,7 +39,7 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
 /* Arenas of the host, whatever the device. */
 static bool is_host(int arena)
 {
-    return arena == TR_A_DATA || arena == TR_A_SAVE;
+    return arena == TR_A_DATA || arena == TR_A_SAVE || arena == TR_A_STAGING;
 }
 
 static enum tr_status reserve(struct tr_exec *e, int arena)
@@ -72,7 +72,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->pool = pool;
     e->mesh = mesh;
     e->seed = seed;
-    e->gathered = e->reducing = -1;
+    e->reducing = -1;
     bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic
@@ -414,7 +414,6 @@ static void begin_step(struct tr_exec *e, const float *values)
     memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
     memset(e->is_summed, 0, (size_t)e->c->n_homes * sizeof *e->is_summed);
     e->loss_is_touched = false;
-    e->gathered = -1;
     if (e->mesh)
         (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
     if (values)

@@ -26,7 +26,6 @@ struct tr_exec {
     bool loss_is_touched;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
     int reducing;         /* home whose gradients are on their way to their shards; -1: none */
-    int gathered;         /* home that tr_exec_gather last put in place; -1: none */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
     void (*on_action)(void *ctx, const struct tr_action *a); /* after each action of gradients; NULL: nobody looks */
@@ -81,6 +80,4 @@ enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double 
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Sum over all ranks. */
 enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n);
-/* Collective: the whole value of a home's parameters, when they are sharded; *out = element 0 of the flat. */
-enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out);
 #endif

@@ -170,26 +170,6 @@ enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, si
     return tr_comm_run(comm, &c);
 }
 
-enum tr_status tr_exec_gather(struct tr_exec *e, int home, char **out)
-{
-    const struct tr_action *a = NULL;
-    for (int i = 0; i < e->c->train.n_actions && !a; i++)
-        if (e->c->train.action[i].kind == TR_DO_GATHER && e->c->train.action[i].segment == home)
-            a = &e->c->train.action[i];
-    if (!a || e->c->opt.layout.zero < 3) { /* whole already */
-        *out = e->base[TR_A_PARAMS] + e->c->flat[home].value;
-        return TR_OK;
-    }
-    *out = e->base[TR_A_PARAMS] + a->value[0];
-    if (e->gathered == home)
-        return TR_OK;
-    enum tr_status st = tr_exec_post_gather(e, a);
-    if (st == TR_OK)
-        st = tr_exec_settle(e, home);
-    e->gathered = st == TR_OK ? home : -1;
-    return st;
-}
-
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x)
 {
     return e->mesh ? tr_exec_sum(e->mesh->data, site, x, 1) : TR_OK;

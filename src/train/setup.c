@@ -82,6 +82,20 @@ static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int6
     return tr_model_open(cfg->model, &opt, out);
 }
 
+/* The dtype of the weights that came in; where there are none, what config.json says. */
+static void choose_save_dtype(struct tr_setup *s)
+{
+    struct tr_hf *hf = NULL;
+    s->save_dtype = tr_config_dtype(s->model->config);
+    if (s->cfg->from_scratch || !tr_dir_exists(s->cfg->model) || tr_hf_open(s->cfg->model, &hf) != TR_OK) {
+        tr_error_clear(); /* who needs the weights will say so */
+        return;
+    }
+    if (tr_hf_count(hf) > 0 && tr_hf_tensor(hf, 0)->dtype < TR_DTYPE_COUNT)
+        s->save_dtype = tr_hf_tensor(hf, 0)->dtype;
+    tr_hf_close(hf);
+}
+
 /* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 {
@@ -116,6 +130,9 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .any_order = cfg->reproducible == TR_REPRODUCIBLE_OFF,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
+        .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,
+        .part_bytes = TR_SAVE_PART_BYTES,
+        .save_dtype = s->save_dtype,
         .batch_bytes = strcmp(s->device, "cuda") == 0 ? tr_batch_bytes(tr_max64(n_train, n_eval)) : 0,
         .is_inference = use != TR_USE_TRAIN,
     };
@@ -190,6 +207,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         struct tr_legal_ask ask = legal_ask(cfg, s->model);
         TR_TRY(tr_legal_check(&ask));
         TR_TRY(check_order(cfg));
+        choose_save_dtype(s);
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

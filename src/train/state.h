@@ -4,10 +4,16 @@
 
 #include "train/train.h"
 
+struct tr_run_best { /* evaluation of a step that was saved */
+    bool exists;
+    int64_t step;
+    double loss;
+};
 struct tr_run_state {
     char run_id[TR_CKPT_RUN_ID_MAX];
     int64_t step, tokens, generation;
     int64_t skipped; /* steps whose numbers were not finite */
+    struct tr_run_best best;
 };
 
 enum tr_status tr_state_new(struct tr_run_state *s); /* a fresh run id */

@@ -61,22 +61,42 @@ static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first,
     return false;
 }
 
-static int store_stage(void *ctx, int param)
+static int store_writer(void *ctx, int param)
 {
     const struct tr_exec *e = ctx;
-    return e->c->place[param].stage;
+    return e->c->place[param].writer;
 }
 
-/* Every tensor rank puts its elements into zeros, and the bits are added up as integers: exact for any dtype. */
-static enum tr_status join_parts(struct tr_exec *e, const char *base, const struct tr_cut *cut, size_t size,
-                                 int64_t first, int64_t n, void *out)
+/* Does this rank hold a part of what the writer is to have? Peers on the axes that split a tensor do; replicas do not.
+ */
+static bool is_beside(const struct tr_exec *e, int writer)
 {
-    size_t words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
-    int64_t local = 0, len;
+    int coord[TR_AXES];
+    if (!e->mesh)
+        return true;
+    tr_mesh_coords(writer, e->mesh->size, coord);
+    return coord[TR_AXIS_PP] == e->mesh->coord[TR_AXIS_PP] && coord[TR_AXIS_DP] == e->mesh->coord[TR_AXIS_DP] &&
+           coord[TR_AXIS_CP] == e->mesh->coord[TR_AXIS_CP];
+}
+
+/* Each rank puts its elements into zeros, and the bits are added up as integers over the axes that split the tensor:
+ * exact for any dtype. */
+static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int param, int64_t first, int64_t n, void *out)
+{
+    int64_t own_first = 0, own_n = 0, local = 0, len;
+    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what)),
+           words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
+    const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
+    const struct tr_cut *cut = &place_of(e, param)->cut;
+    enum tr_status st = TR_OK;
     memset(out, 0, words * sizeof(int64_t));
-    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len)
-        e->dev->ops->download(e->dev, (char *)out + (size_t)(at - first) * size, base + (size_t)local * size,
-                              (size_t)len * size);
+    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len) {
+        int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
+        if (begin < end)
+            e->dev->ops->download(e->dev, (char *)out + (size_t)(at - first + begin - local) * size,
+                                  base + begin * (int64_t)size, (size_t)(end - begin) * size);
+    }
+    TR_TRY(e->dev->ops->sync(e->dev));
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
                          .dtype = TR_I64,
                          .op = TR_SUM,
@@ -84,7 +104,12 @@ static enum tr_status join_parts(struct tr_exec *e, const char *base, const stru
                          .out = out,
                          .count = words,
                          .site = "join the parts of a tensor" };
-    return tr_comm_run(e->mesh->axis[TR_AXIS_TP], &c);
+    if (tr_exec_is_sharded(e, what))
+        TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_SHARD], &c));
+    if (cut->is_split)
+        TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_TP], &c));
+out:
+    return st;
 }
 
 static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
@@ -93,33 +118,42 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
     size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
-    char *at = tr_exec_at(e, what, param, &own_first, &own_n), *flat = NULL;
-    enum tr_status st = TR_OK;
+    bool is_here = !e->mesh || p->writer == e->mesh->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
-    if (what == TR_S_VALUE && e->c->opt.layout.zero >= 3) { /* all ranks alike, whatever each holds of it */
-        st = tr_exec_gather(e, p->home, &flat);
-        at = flat + (size_t)p->at * size;
-    }
-    *out = at + first * (int64_t)size;
-    if (st == TR_OK && p->cut.is_split) {
+    *out = NULL;
+    if (!is_beside(e, p->writer))
+        return TR_OK;
+    if (p->cut.is_split || tr_exec_is_sharded(e, what)) {
         *out = e->base[TR_A_SAVE];
-        st = join_parts(e, at, &p->cut, size, first, n, e->base[TR_A_SAVE]);
-    } else if (st == TR_OK) {
-        st = on_host(e, out, (size_t)n * size);
+        return join_parts(e, what, param, first, n, e->base[TR_A_SAVE]);
     }
-    return st;
+    if (!is_here)
+        return TR_OK;
+    *out = tr_exec_at(e, what, param, &own_first, &own_n) + first * (int64_t)size;
+    return on_host(e, out, (size_t)n * size);
 }
 
-/* Of what all tensor ranks hold, the first saves. */
+/* Ranks that hold the same elements save a share each; of a parameter that several stages hold, the first's ranks. */
 static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES])
 {
     const struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
-    int64_t first = 0, n = 0;
+    const int *size = e->c->opt.layout.size, *coord = e->c->opt.layout.coord;
+    int64_t first = 0, n = 0, n_shares = 1, share = 0;
+    const bool alike[TR_AXES] = { [TR_AXIS_DP] = true,
+                                  [TR_AXIS_SHARD] = !tr_exec_is_sharded(e, what),
+                                  [TR_AXIS_CP] = true,
+                                  [TR_AXIS_TP] = !p->cut.is_split };
     (void)tr_exec_at(e, what, param, &first, &n);
-    if (!p->cut.is_split && e->c->opt.layout.coord[TR_AXIS_TP] > 0)
+    if (!tr_param_is_first(e->c, param))
         return 0;
-    return tr_cut_boxes(&p->cut, first, n, out);
+    for (int a = 0; a < TR_AXES; a++)
+        if (alike[a]) {
+            share = share * size[a] + coord[a];
+            n_shares *= size[a];
+        }
+    int64_t begin = n * share / n_shares, end = n * (share + 1) / n_shares;
+    return end > begin ? tr_cut_boxes(&p->cut, first + begin, end - begin, out) : 0;
 }
 
 struct tr_store tr_exec_store(struct tr_exec *e)
@@ -131,9 +165,8 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                           .whole = store_whole,
                           .wants = store_wants,
                           .boxes = store_boxes,
-                          .stage = store_stage,
-                          .weights =
-                              tr_exec_has(e, TR_S_MASTER) && e->c->opt.layout.zero == 0 ? TR_S_MASTER : TR_S_VALUE };
+                          .writer = store_writer,
+                          .weights = tr_exec_has(e, TR_S_MASTER) ? TR_S_MASTER : TR_S_VALUE };
     for (int i = 0; i < TR_STATE_COUNT; i++) {
         s.has[i] = tr_exec_has(e, (enum tr_state)i);
         s.dtype[i] = tr_exec_dtype(e, (enum tr_state)i);

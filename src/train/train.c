@@ -7,8 +7,8 @@
 #include "plan/plan.h"
 #include "train/debug.h"
 #include "train/numbers.h"
+#include "train/saving.h"
 #include "train/signals.h"
-#include "train/state.h"
 #include "train/trace.h"
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ struct trainer {
     struct tr_tokenizer *tok;
     struct tr_data *data, *eval_data;
     struct tr_ckpt_lock *lock;
-    struct tr_saver *saver;
+    struct tr_saving *saving;
     struct tr_loader *loader;
     struct tr_observe *ob;
     struct tr_run_state state;
@@ -38,10 +38,9 @@ struct trainer {
     int64_t total_steps, first_step;
     uint64_t total_samples;
     double flops_per_token, peak_flops, wait_s, step_s;
-    int64_t tokens_done, steps_done, saved_step;
+    int64_t tokens_done, steps_done;
     double stage_wait_s, comm_wait_s,
-        warm_s;    /* for other stages, for any rank, and all of it; after the cold first step */
-    double save_s; /* that the last save took */
+        warm_s; /* for other stages, for any rank, and all of it; after the cold first step */
     struct tr_event_end end;
     char events_path[TR_PATH_MAX];
 };
@@ -90,26 +89,25 @@ static enum tr_status find_checkpoint(struct trainer *t, struct tr_str *notes)
     }
     if (t->has_checkpoint) {
         TR_TRY(tr_state_load(t->checkpoint.path, &t->state, t->cfg, t->data, t->total_steps));
-        t->first_step = t->saved_step = t->steps_done = t->state.step;
+        t->first_step = t->steps_done = t->state.step;
         t->tokens_done = t->state.tokens;
     }
 out:
     return st;
 }
 
-static enum tr_status load(struct trainer *t, enum tr_dtype *save_dtype)
+static enum tr_status load(struct trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
     float *buf = (float *)(void *)t->e->base[TR_A_SAVE];
-    *save_dtype = tr_config_dtype(t->s->model->config);
     if (t->has_checkpoint) {
-        TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, save_dtype));
+        TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, NULL));
         TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf));
     } else if (t->cfg->from_scratch) {
         TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {
-        TR_TRY(tr_load_weights(&store, t->cfg->model, buf, save_dtype));
+        TR_TRY(tr_load_weights(&store, t->cfg->model, buf, NULL));
     }
 out:
     return st;
@@ -173,7 +171,6 @@ static enum tr_status open_run(struct trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
     enum tr_status st = TR_OK;
-    enum tr_dtype save_dtype;
     enum tr_gemm_choice got;
     char text[256], human[32];
     struct tr_str notes = { 0 };
@@ -216,10 +213,16 @@ static enum tr_status open_run(struct trainer *t)
     if (notes.n)
         tr_observe_say(t->ob, notes.p);
     TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->numbers));
-    TR_TRY(load(t, &save_dtype));
+    TR_TRY(load(t));
     TR_TRY(tr_failpoint("train.has_loaded"));
-    struct tr_store store = tr_exec_store(t->e);
-    TR_TRY(tr_saver_open(&store, t->mesh, cfg->model, save_dtype, &t->saver));
+    struct tr_saving_options saving = { .s = t->s,
+                                        .e = t->e,
+                                        .data = t->data,
+                                        .ob = t->ob,
+                                        .state = &t->state,
+                                        .events_path = t->events_path,
+                                        .total_steps = t->total_steps };
+    TR_TRY(tr_saving_open(&saving, &t->saving));
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
                                    t->first_step, t->total_steps, t->total_samples, opt.term.has_color };
     TR_TRY(tr_prove_data(&proof, t->ob));
@@ -320,50 +323,6 @@ out:
     return st;
 }
 
-static enum tr_status save(struct trainer *t, int64_t step)
-{
-    enum tr_status st = TR_OK;
-    struct tr_str state = { 0 }, hf = { 0 };
-    uint64_t bytes = 0;
-    char path[TR_PATH_MAX], name[64];
-    int64_t start = tr_clock_us();
-    tr_phase_enter(TR_PHASE_SAVE, TR_PLACE_NONE, 0);
-    t->state.step = step;
-    t->state.tokens = t->tokens_done;
-    t->state.skipped = tr_numbers_skipped(t->numbers);
-    TR_TRY(tr_state_write(&t->state, t->cfg, t->data, t->total_steps, &state));
-    TR_TRY(tr_trainer_state_write(t->cfg, t->data, t->events_path, step, t->total_steps, t->tokens_done,
-                                  t->flops_per_token, &hf));
-    TR_TRY(tr_saver_checkpoint(t->saver, t->cfg->output, t->state.run_id, step, t->state.generation, state.p, hf.p,
-                               &bytes));
-    if (is_first(t))
-        TR_TRY(tr_ckpt_retain(t->cfg->output, step, t->state.generation, t->cfg->save_total_limit, -1, NULL));
-    t->saved_step = step;
-    (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
-    TR_TRY(tr_path_join(path, t->cfg->output, name));
-    double s = t->save_s = (double)(tr_clock_us() - start) * 1e-6;
-    struct tr_event_checkpoint e = {
-        .step = step, .path = path, .stall_s = s, .write_s = s, .bytes = bytes, .verified = true
-    };
-    tr_observe_checkpoint(t->ob, &e);
-out:
-    tr_str_release(&state);
-    tr_str_release(&hf);
-    return st;
-}
-
-/* A failed save costs a checkpoint, never the training (reliability C1). */
-static void try_save(struct trainer *t, int64_t step)
-{
-    if (save(t, step) == TR_OK)
-        return;
-    struct tr_event_fault f = {
-        .rank = 0, .host = "", .phase = "checkpoint", .action = "save", .cause = tr_error_text()
-    };
-    tr_observe_fault(t->ob, &f);
-    tr_error_clear();
-}
-
 static enum tr_status evaluate(struct trainer *t, int64_t step)
 {
     struct tr_eval_result r;
@@ -373,6 +332,7 @@ static enum tr_status evaluate(struct trainer *t, int64_t step)
         return st;
     struct tr_event_eval e = { .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens };
     tr_observe_eval(t->ob, &e);
+    tr_saving_evaluated(t->saving, step, r.loss);
     return TR_OK;
 }
 
@@ -471,7 +431,7 @@ static bool is_due(int64_t step, int64_t every)
 /* Would a save end before the deadline that a signal brought? */
 static bool can_save(const struct trainer *t)
 {
-    return (double)tr_stop_left_us() >= 1.5e6 * t->save_s;
+    return (double)tr_stop_left_us() >= 1.5e6 * tr_saving_seconds(t->saving);
 }
 
 /* Has any rank been asked to stop, and is there time to save before its deadline? All of them get the same answer. */
@@ -487,14 +447,16 @@ static enum tr_status ask_stop(struct trainer *t, bool *is_stop, bool *has_time)
 /* A signal came: save what is done, when that fits, then leave. */
 static enum tr_status stop_after(struct trainer *t, int64_t done, bool has_time)
 {
-    if (!has_time && t->saved_step != done)
+    if (!has_time && tr_saving_last(t->saving) != done)
         return tr_fail(TR_STOPPED,
                        "stopped by a signal after step %" PRId64 "; the last save took %.1f s, which does not fit the "
                        "rest of preempt_grace %g s: step %" PRId64 " is the last saved; continue with --resume",
-                       done, t->save_s, t->cfg->preempt_grace, tr_max64(0, t->saved_step));
-    if (done > t->first_step && t->saved_step != done)
-        try_save(t, done);
-    return tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
+                       done, tr_saving_seconds(t->saving), t->cfg->preempt_grace,
+                       tr_max64(0, tr_saving_last(t->saving)));
+    enum tr_status st = done > t->first_step ? tr_saving_finish(t->saving, done, t->tokens_done) : TR_OK;
+    return st != TR_OK
+               ? st
+               : tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
 }
 
 /* Does the log already hold the evaluation of this step? */
@@ -561,17 +523,18 @@ static enum tr_status loop(struct trainer *t)
             TR_TRY(tr_debug_replicas(t->debug, done));
         if (is_due(done, t->cfg->grad_norm_steps) && is_first(t))
             TR_TRY(tr_debug_norms(t->debug, t->cfg->output, done));
-        if (is_due(done, t->cfg->save_steps) && done < t->total_steps)
-            try_save(t, done);
+        t->state.skipped = tr_numbers_skipped(t->numbers);
+        TR_TRY(
+            tr_saving_step(t->saving, is_due(done, t->cfg->save_steps) && done < t->total_steps, done, t->tokens_done));
         bool is_stop = false, has_time = true;
         TR_TRY(ask_stop(t, &is_stop, &has_time));
         if (is_stop && done < t->total_steps)
             return stop_after(t, done, has_time);
     }
     TR_TRY(measure_waits(t));
-    try_save(t, t->total_steps);
+    TR_TRY(tr_saving_finish(t->saving, t->total_steps, t->tokens_done));
     TR_TRY(tr_failpoint("train.before_model"));
-    TR_TRY(tr_saver_model(t->saver, t->cfg->output));
+    TR_TRY(tr_saving_model(t->saving));
     TR_TRY(tr_failpoint("train.after_model"));
     TR_TRY(meet(t, "the model is written")); /* nobody leaves before */
 out:
@@ -581,7 +544,7 @@ out:
 static void close_run(struct trainer *t)
 {
     tr_loader_close(t->loader);
-    tr_saver_close(t->saver);
+    tr_saving_close(t->saving);
     tr_observe_close(t->ob);
     tr_debug_close(t->debug);
     tr_trace_close(t->trace);
@@ -599,7 +562,7 @@ static void close_run(struct trainer *t)
 
 enum tr_status tr_train(const struct tr_config *cfg)
 {
-    struct trainer t = { .cfg = cfg, .saved_step = -1, .end.comm_wait = -1 };
+    struct trainer t = { .cfg = cfg, .end.comm_wait = -1 };
     int64_t start = tr_clock_us();
     tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = open_run(&t);

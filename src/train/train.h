@@ -17,11 +17,13 @@ struct tr_setup {
     struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
     struct tr_loader_shape loader;
     size_t loader_bytes, eval_batch_bytes;
+    enum tr_dtype save_dtype;
     struct tr_compiled *compiled;
 };
 
 enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };
-enum { TR_PROOF_ROWS = 2 }; /* of a proof's batch */
+enum { TR_PROOF_ROWS = 2 };             /* of a proof's batch */
+enum { TR_SAVE_PART_BYTES = 16 << 20 }; /* weights below this share a file and a writer */
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
 /* The same for another rank than this process: for plans. */
 enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
@@ -36,6 +38,9 @@ const char *tr_choose_device(const struct tr_config *cfg, int n_ranks);
 
 /* The store that ckpt reads and writes, over an executor. */
 struct tr_store tr_exec_store(struct tr_exec *e);
+
+/* Loads a checkpoint into a state that only compares: TR_NUMBERS names the first element that is not the executor's. */
+enum tr_status tr_compare_checkpoint(struct tr_exec *e, const char *dir, enum tr_dtype save_dtype);
 
 /* Opens the data of cfg->data or cfg->eval_data; the tokenizer is opened from the model directory when text needs it.
  */

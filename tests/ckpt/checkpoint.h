@@ -38,10 +38,13 @@ static inline enum tr_status toy_save(const char *dir, const char *run, int64_t 
 {
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;
+    const struct tr_ckpt_keep keep = { limit, 0, -1 };
+    TR_TRY(tr_failpoint("ckpt.snapshot")); /* the saver's */
     TR_TRY(tr_commit_begin(dir, run, step, generation, &c));
     TR_TRY(toy_files(c, step));
     TR_TRY(tr_commit_finish(c));
-    TR_TRY(tr_ckpt_retain(dir, step, generation, limit, -1, NULL));
+    TR_TRY(tr_failpoint("ckpt.before_verify")); /* the saver's */
+    TR_TRY(tr_ckpt_retain(dir, step, generation, &keep, NULL));
 out:
     tr_commit_close(c);
     return st;

@@ -16,8 +16,8 @@ static const char *const points[] = {
 
 static bool is_before_rename(const char *point, int hit)
 {
-    static const char *const after[] = { "ckpt.after_rename", "ckpt.before_pointer", "ckpt.after_pointer",
-                                         "ckpt.in_retention" };
+    static const char *const after[] = { "ckpt.after_rename", "ckpt.before_verify", "ckpt.before_pointer",
+                                         "ckpt.after_pointer", "ckpt.prune" };
     for (size_t i = 0; i < TR_COUNT_OF(after); i++)
         if (strcmp(point, after[i]) == 0)
             return false;
@@ -58,7 +58,7 @@ static int save_in_child(const char *dir, const char *point, const char *action,
 
 static int n_hits(const char *point)
 {
-    return strcmp(point, "ckpt.shard_data") == 0 ? 3 : strncmp(point, "file.", 5) == 0 ? 2 : 1;
+    return strcmp(point, "ckpt.shard_write") == 0 ? 3 : strncmp(point, "file.", 5) == 0 ? 2 : 1;
 }
 
 static void a_kill_at_any_point_leaves_the_previous_or_the_new_one(void **state)
@@ -105,7 +105,7 @@ static void an_error_at_any_point_keeps_the_older_and_cleans_up(void **state)
             assert_true(step_exists(dir, 2));
             if (is_before)
                 assert_true(step_exists(dir, 1)); /* nothing old goes for a save that failed */
-            assert_int_equal(count_temps(dir), strcmp(points[i], "ckpt.in_retention") == 0);
+            assert_int_equal(count_temps(dir), strcmp(points[i], "ckpt.prune") == 0);
             assert_ok(toy_save(dir, "run", 3, 1, 2));
             assert_int_equal(toy_newest(dir), 3);
             assert_ok(tr_remove_tree(dir));
@@ -205,13 +205,32 @@ static void retention_keeps_the_newest_and_the_protected(void **state)
     size_t n_removed = 0;
     for (int64_t step = 1; step <= 6; step++)
         assert_ok(toy_save(*state, "run", step, 0, 0)); /* 0: all stay */
-    assert_ok(tr_ckpt_retain(*state, 5, 0, 2, 1, &n_removed));
+    assert_ok(tr_ckpt_retain(*state, 5, 0, &(struct tr_ckpt_keep){ 2, 0, 1 }, &n_removed));
     assert_int_equal(n_removed, 2); /* 3 and 2: 5 + 4 are kept, 1 is protected, 6 is newer */
     assert_true(step_exists(*state, 6) && step_exists(*state, 5) && step_exists(*state, 4) && step_exists(*state, 1));
     assert_false(step_exists(*state, 3) || step_exists(*state, 2));
-    assert_ok(tr_ckpt_retain(*state, 6, 0, 1, -1, &n_removed));
+    assert_ok(tr_ckpt_retain(*state, 6, 0, &(struct tr_ckpt_keep){ 1, 0, -1 }, &n_removed));
     assert_int_equal(n_removed, 3);
     assert_int_equal(toy_newest(*state), 6);
+}
+
+static void retention_keeps_every_nth_and_what_is_read(void **state)
+{
+    size_t n_removed = 0, n_aside = 0;
+    struct tr_ckpt_lease lease;
+    for (int64_t step = 1; step <= 8; step++)
+        assert_ok(toy_save(*state, "run", step, 0, 0));
+    assert_ok(tr_ckpt_lease(in_dir(*state, "checkpoint-2"), &lease)); /* C17 */
+    assert_ok(tr_ckpt_retain(*state, 8, 0, &(struct tr_ckpt_keep){ 2, 3, 1 }, &n_removed));
+    assert_int_equal(n_removed, 2); /* 5 and 4; 8 + 7 are kept, 6 and 3 are every third, 2 is read, 1 is the best */
+    assert_true(step_exists(*state, 6) && step_exists(*state, 3) && step_exists(*state, 2) && step_exists(*state, 1));
+    tr_ckpt_release(&lease);
+    assert_ok(tr_ckpt_retain(*state, 8, 0, &(struct tr_ckpt_keep){ 2, 3, 1 }, &n_removed));
+    assert_int_equal(n_removed, 1);
+    assert_ok(tr_ckpt_set_aside(*state, 6, 1, &n_aside));
+    assert_int_equal(n_aside, 2);
+    assert_int_equal(toy_newest(*state), 6);
+    assert_ok(tr_ckpt_verify(in_dir(*state, "checkpoint-8.aside-1"), NULL, NULL)); /* nothing is lost */
 }
 
 static void retention_removes_nothing_when_the_new_one_is_bad(void **state)
@@ -219,7 +238,8 @@ static void retention_removes_nothing_when_the_new_one_is_bad(void **state)
     assert_ok(toy_save(*state, "run", 1, 0, 0));
     assert_ok(toy_save(*state, "run", 2, 0, 0));
     assert_int_equal(truncate(in_dir(*state, "checkpoint-2/model.safetensors"), 100), 0);
-    assert_fails_with(tr_ckpt_retain(*state, 2, 0, 1, -1, NULL), TR_IO, "model.safetensors");
+    assert_fails_with(tr_ckpt_retain(*state, 2, 0, &(struct tr_ckpt_keep){ 1, 0, -1 }, NULL), TR_IO,
+                      "model.safetensors");
     assert_true(step_exists(*state, 1));
     assert_int_equal(toy_newest(*state), 1);
 }
@@ -308,6 +328,7 @@ int main(void)
         dir_test(names_that_leave_the_directory_are_refused),
         dir_test(copies_are_registered_with_their_hash),
         dir_test(retention_keeps_the_newest_and_the_protected),
+        dir_test(retention_keeps_every_nth_and_what_is_read),
         dir_test(retention_removes_nothing_when_the_new_one_is_bad),
         dir_test(sweep_takes_only_our_temps),
         dir_test(a_second_writer_is_refused_and_told_who),

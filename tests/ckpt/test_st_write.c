@@ -159,8 +159,9 @@ static void a_writer_serves_many_files_and_piece_size_changes_nothing(void **sta
 
 static void a_failed_file_is_gone_and_the_writer_still_works(void **state)
 {
-    static const char *const points[] = { "ckpt.shard_header:error", "ckpt.shard_data:error", "ckpt.shard_data:error:5",
-                                          "ckpt.before_fsync:error", "ckpt.after_fsync:error" };
+    static const char *const points[] = { "ckpt.shard_header:error", "ckpt.shard_write:error",
+                                          "ckpt.shard_write:error:5", "ckpt.before_fsync:error",
+                                          "ckpt.after_fsync:error" };
     const char *path = in_dir(*state, "x.safetensors");
     float *x = malloc(N * sizeof *x);
     struct tr_st_writer *w;

@@ -1,0 +1,164 @@
+/* retain.c - what may go, and what must not: leftovers of killed saves, checkpoints beyond the limit, those of a future
+ * that was given up.
+ *
+ * Invariants: nothing is removed before a newer checkpoint was read back and verified (V2), nor while somebody holds a
+ * lease on it (C17). A deletion begins with a rename to a temp name, so a killed one leaves nothing that looks like a
+ * checkpoint. A lease is flock on the directory itself: it needs no file and goes with the process.
+ */
+#include "ckpt/commit_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* checkpoint-<n>.tmp-<n> */
+static bool is_temp_dir_name(const char *name)
+{
+    const char *p = tr_ckpt_skip_text(name, "checkpoint-");
+    p = p ? tr_ckpt_skip_number(p) : NULL;
+    p = p ? tr_ckpt_skip_text(p, ".tmp-") : NULL;
+    p = p ? tr_ckpt_skip_number(p) : NULL;
+    return p && !*p;
+}
+
+/* <name>.tmp-<n>: the pointer, or a file of the exported model, before its rename */
+static bool is_temp_file_name(const char *name)
+{
+    const char *p = strstr(name, ".tmp-");
+    p = p && p > name ? tr_ckpt_skip_number(p + 5) : NULL;
+    return p && !*p;
+}
+
+enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    size_t n = 0;
+    DIR *d = opendir(output_dir);
+    if (!d && errno != ENOENT)
+        return tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        struct stat info;
+        bool is_dir_name = is_temp_dir_name(e->d_name);
+        if (!is_dir_name && !is_temp_file_name(e->d_name))
+            continue;
+        TR_TRY(tr_path_join(path, output_dir, e->d_name));
+        if (lstat(path, &info) != 0 || (is_dir_name ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)))
+            continue;
+        TR_TRY(tr_remove_tree(path));
+        n++;
+    }
+    if (out_removed)
+        *out_removed = n;
+out:
+    if (d)
+        closedir(d);
+    return st;
+}
+
+/* ---- leases ---- */
+
+enum tr_status tr_ckpt_lease(const char *dir, struct tr_ckpt_lease *out)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return tr_fail(TR_USAGE, "%s: %s", dir, strerror(errno));
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        return tr_fail(TR_IO, "%s: is being removed", dir);
+    }
+    out->fd = fd; /* a file system without locks: as good as it gets */
+    return TR_OK;
+}
+
+void tr_ckpt_release(struct tr_ckpt_lease *l)
+{
+    if (l->fd > 0)
+        close(l->fd);
+    l->fd = 0;
+}
+
+/* ---- retention ---- */
+
+static enum tr_status remove_step(const char *output_dir, int64_t step, int64_t generation, size_t *n)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    int fd = -1;
+    TR_TRY(tr_ckpt_step_path(output_dir, step, path));
+    TR_TRY(tr_commit_dir_of(output_dir, step, generation, temp));
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        goto out; /* somebody reads it */
+    TR_TRY(tr_remove_tree(temp));
+    if (rename(path, temp) != 0)
+        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno)));
+    TR_TRY(tr_failpoint("ckpt.prune"));
+    TR_TRY(tr_remove_tree(temp));
+    ++*n;
+out:
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static bool is_kept(const struct tr_ckpt_keep *k, int64_t step)
+{
+    return step == k->best || (k->every > 0 && step % k->every == 0);
+}
+
+enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation,
+                              const struct tr_ckpt_keep *keep, size_t *out_removed)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ckpt_steps s = { 0 };
+    char path[TR_PATH_MAX];
+    int64_t n_kept = is_kept(keep, new_step) ? 0 : 1;
+    size_t n = 0;
+    TR_TRY(tr_ckpt_step_path(output_dir, new_step, path));
+    TR_TRY(tr_ckpt_verify(path, NULL, NULL));
+    if (keep->limit <= 0)
+        goto out;
+    TR_TRY(tr_ckpt_list(output_dir, &s));
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] >= new_step || is_kept(keep, s.p[i]))
+            continue;
+        if (n_kept < keep->limit)
+            n_kept++;
+        else
+            TR_TRY(remove_step(output_dir, s.p[i], generation, &n));
+    }
+    if (n > 0)
+        TR_TRY(tr_fsync_dir(output_dir));
+out:
+    free(s.p);
+    if (st == TR_OK && out_removed)
+        *out_removed = n;
+    return st;
+}
+
+enum tr_status tr_ckpt_set_aside(const char *output_dir, int64_t step, int64_t generation, size_t *out_n)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ckpt_steps s = { 0 };
+    char path[TR_PATH_MAX], aside[TR_PATH_MAX];
+    *out_n = 0;
+    TR_TRY(tr_ckpt_list(output_dir, &s));
+    for (size_t i = 0; i < s.n && s.p[i] > step; i++) {
+        TR_TRY(tr_ckpt_step_path(output_dir, s.p[i], path));
+        TR_TRY(tr_format(aside, sizeof aside, "%s.aside-%" PRId64, path, generation));
+        if (rename(path, aside) != 0)
+            TR_TRY(tr_fail(TR_IO, "%s: rename: %s", aside, strerror(errno)));
+        ++*out_n;
+    }
+    if (*out_n)
+        TR_TRY(tr_fsync_dir(output_dir));
+out:
+    free(s.p);
+    return st;
+}

@@ -1,0 +1,63 @@
+/* save_impl.h - private to saving: the saver, and what its files share. */
+#ifndef TR_CKPT_SAVE_IMPL_H
+#define TR_CKPT_SAVE_IMPL_H
+
+#include "ckpt/ckpt.h"
+#include <pthread.h>
+
+/* What a writer tells of a file: size and hash as they were in its memory. */
+struct tr_written {
+    int64_t bytes, lo, hi;
+};
+
+enum tr_save_phase { TR_SAVE_NONE, TR_SAVE_WRITING, TR_SAVE_COMMITTING };
+enum tr_save_task { TR_TASK_NONE, TR_TASK_WRITE, TR_TASK_COMMIT, TR_TASK_CLEAN, TR_TASK_LEAVE };
+
+struct tr_saver {
+    struct tr_store s;
+    struct tr_saver_options opt;
+    char source[TR_PATH_MAX];
+    bool has_source;
+    int rank, world;
+    char *config; /* text of config.json */
+    struct tr_hf_plan *plan;
+    struct tr_written *files; /* of the plan; then of every rank's optimizer file: what was written */
+    size_t n_files;
+    struct tr_st_writer *optim; /* NULL: no optimizer state here */
+
+    /* the save in flight; the fields of the thread's task are its own while `task` is not NONE */
+    struct tr_save_job job;
+    char dir[TR_PATH_MAX];
+    char *state;
+    enum tr_save_phase phase;
+    int64_t start_us, write_us;
+    struct tr_save_result result;
+
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    enum tr_save_task task;     /* asked for and not yet done */
+    enum tr_status task_status; /* of the last one */
+    char task_cause[sizeof((struct tr_save_result *)0)->cause];
+};
+
+extern const char *const tr_copied_files[]; /* NULL at the end */
+
+/* save_config.c: config.json with dtype and architectures as we save them; every other key as it came. */
+enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, char **out);
+
+/* save.c */
+bool tr_saver_writes(const struct tr_saver *sv, size_t file);
+/* All that this rank writes: through `staging` (copied there now, written by tr_save_write_staged) or straight into
+ * files below dir. Every rank calls it: tensors are joined on the way. */
+enum tr_status tr_save_snapshot(struct tr_saver *sv);
+enum tr_status tr_save_write_staged(struct tr_saver *sv);
+/* File k of the weights, straight from the store; all ranks call it for every file. */
+enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t k, const char *path);
+enum tr_status tr_save_stream_optim(struct tr_saver *sv);
+enum tr_status tr_save_optim_name(const struct tr_saver *sv, int rank, char *out, size_t n);
+/* All ranks learn whether all of them got here well. */
+enum tr_status tr_save_agree(struct tr_saver *sv, enum tr_status st);
+
+#endif

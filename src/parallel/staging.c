@@ -1,0 +1,87 @@
+/* staging.c - saving, as far as it is decided before step 0: which rank writes which tensor, and how much a rank
+ * copies.
+ *
+ * Weights are written as whole tensors, because that is what other programs read. The tensors of a stage are cut into
+ * runs of about equal size, one for each of its ranks, so that all ranks write at once; small models are not shredded.
+ * Optimizer state is written in ranges, by replicas in equal shares. The staging bytes are a bound that is the same for
+ * all ranks of a stage: a plan made for one of them is the plan of all.
+ */
+#include "parallel/parallel_impl.h"
+
+static int64_t stage_elements(const struct tr_compiled *c, int stage)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->model->n_params; i++)
+        n += c->place[i].stage == stage ? c->model->param[i].n : 0;
+    return n;
+}
+
+static int ranks_of_a_stage(const struct tr_layout *l)
+{
+    int n = 1;
+    for (int a = TR_AXIS_PP + 1; a < TR_AXES; a++)
+        n *= l->size[a];
+    return n;
+}
+
+static enum tr_dtype weights_dtype(const struct tr_compile_options *o)
+{
+    return o->is_inference ? o->compute_dtype : o->master_dtype;
+}
+
+void tr_place_writers(struct tr_compiled *c)
+{
+    const struct tr_layout *l = &c->opt.layout;
+    int n_ranks = ranks_of_a_stage(l);
+    for (int s = 0; s < c->n_stages; s++) {
+        int64_t total = stage_elements(c, s), before = 0, part = (int64_t)c->opt.part_bytes;
+        int64_t n_worth = part ? total * (int64_t)tr_dtype_bytes(weights_dtype(&c->opt)) / part : 1;
+        int64_t n_writers = tr_max64(1, tr_min64(n_worth, n_ranks));
+        for (int i = 0; i < c->model->n_params; i++) {
+            if (c->place[i].stage != s)
+                continue;
+            int64_t n = c->model->param[i].n, middle = before + n / 2; /* a tensor goes where its middle lies */
+            int64_t k = (int64_t)((double)middle * (double)n_writers / (double)total);
+            c->place[i].writer = s % l->size[TR_AXIS_PP] * n_ranks + (int)tr_min64(k, n_writers - 1);
+            before += n;
+        }
+    }
+}
+
+/* Whole tensors: the largest share of any rank of this stage. */
+static size_t weight_bytes(const struct tr_compiled *c)
+{
+    const struct tr_layout *l = &c->opt.layout;
+    int n_ranks = ranks_of_a_stage(l), first = l->coord[TR_AXIS_PP] * n_ranks;
+    int64_t most = 0;
+    for (int r = first; r < first + n_ranks; r++) {
+        int64_t n = 0;
+        for (int i = 0; i < c->model->n_params; i++)
+            n += c->place[i].writer == r ? c->model->param[i].n : 0;
+        most = tr_max64(most, n);
+    }
+    return (size_t)most * tr_dtype_bytes(weights_dtype(&c->opt));
+}
+
+/* Ranges of state: a share of every flat, and at most one element more of each parameter. */
+static size_t range_bytes(const struct tr_compiled *c)
+{
+    const struct tr_compile_options *o = &c->opt;
+    int64_t n = c->model->n_params, n_replicas = o->layout.size[TR_AXIS_DP] * o->layout.size[TR_AXIS_CP];
+    for (int g = 0; g < c->n_homes; g++)
+        n += c->flat[g].shard_n / n_replicas + 1;
+    bool has_master = o->master_dtype != o->compute_dtype;
+    bool loses_bits = o->n_moments > 0 && tr_dtype_bytes(o->save_dtype) < tr_dtype_bytes(o->compute_dtype);
+    size_t each =
+        (size_t)o->n_moments * tr_dtype_bytes(o->moment_dtype) + (has_master   ? tr_dtype_bytes(o->master_dtype)
+                                                                  : loses_bits ? tr_dtype_bytes(o->compute_dtype)
+                                                                               : 0);
+    return (size_t)n * each;
+}
+
+size_t tr_staging_bytes(const struct tr_compiled *c)
+{
+    if (c->opt.is_inference || !c->opt.stages_saves)
+        return 0;
+    return tr_round_up(weight_bytes(c), TR_ALIGN) + range_bytes(c);
+}

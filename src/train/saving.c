@@ -1,0 +1,245 @@
+/* saving.c - checkpoints of a training: start them, look after the one in flight, tell the world.
+ *
+ * Every save ends in a line of events.jsonl: `checkpoint`, `checkpoint_skipped` or `fault`. A disk that is full, slow
+ * or broken is loud and costs checkpoints; it stops the training only after max_save_failures in a row (C1, C2, C4,
+ * C5).
+ */
+#include "train/saving.h"
+#include <stdlib.h>
+
+struct tr_saving {
+    struct tr_saving_options opt;
+    const struct tr_config *cfg;
+    struct tr_saver *saver;
+    int64_t saved_step; /* on the disk, or on its way there */
+    int64_t tokens;     /* of that */
+    int64_t n_failed, n_skipped, start_us;
+    double last_s; /* that a save took */
+    bool hang_is_told;
+    int64_t eval_step;
+    double eval_loss;
+    struct tr_run_best last_best; /* before the save in flight */
+    double flops_per_token;
+    bool waits; /* for every save: it is asked for, or the state is so small that nobody notices */
+};
+
+enum { SMALL_BYTES = 4 << 20 };
+
+enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_saving **out)
+{
+    struct tr_saving *v = calloc(1, sizeof *v);
+    if (!v)
+        return tr_fail(TR_NOMEM, "save: out of memory");
+    struct tr_store store = tr_exec_store(opt->e);
+    struct tr_saver_options save = { .mesh = opt->e->mesh,
+                                     .pool = opt->e->pool,
+                                     .source_dir = opt->s->cfg->model,
+                                     .dtype = opt->s->save_dtype,
+                                     .staging = opt->e->base[TR_A_STAGING],
+                                     .staging_bytes = opt->e->c->bytes[TR_A_STAGING] };
+    v->opt = *opt;
+    v->cfg = opt->s->cfg;
+    v->saved_step = opt->state->step > 0 ? opt->state->step : -1;
+    v->eval_step = -1;
+    v->waits = v->cfg->async_save == TR_SAVE_STRAIGHT || v->cfg->verify_restore ||
+               (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
+    v->flops_per_token = tr_model_flops_per_token(opt->s->model);
+    enum tr_status st = tr_saver_open(&store, &save, &v->saver);
+    if (st != TR_OK)
+        tr_saving_close(v);
+    else
+        *out = v;
+    return st;
+}
+
+void tr_saving_close(struct tr_saving *v)
+{
+    if (v)
+        tr_saver_close(v->saver);
+    free(v);
+}
+
+int64_t tr_saving_last(const struct tr_saving *v)
+{
+    return v->saved_step;
+}
+
+double tr_saving_seconds(const struct tr_saving *v)
+{
+    return v->last_s;
+}
+
+void tr_saving_evaluated(struct tr_saving *v, int64_t step, double loss)
+{
+    v->eval_step = step;
+    v->eval_loss = loss;
+}
+
+static enum tr_status trainer_state(void *ctx, int64_t step, struct tr_str *out)
+{
+    const struct tr_saving *v = ctx;
+    return tr_trainer_state_write(v->cfg, v->opt.data, v->opt.events_path, step, v->opt.total_steps, v->tokens,
+                                  v->flops_per_token, out);
+}
+
+/* ---- what became of it ---- */
+
+static void tell_fault(struct tr_saving *v, int rank, const char *action, const char *cause)
+{
+    struct tr_event_fault f = { .rank = rank, .host = "", .phase = "checkpoint", .action = action, .cause = cause };
+    tr_observe_fault(v->opt.ob, &f);
+}
+
+static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r)
+{
+    char path[TR_PATH_MAX], name[64];
+    v->hang_is_told = false;
+    v->last_s = (double)(tr_clock_us() - v->start_us) * 1e-6;
+    if (r->status != TR_OK) {
+        tell_fault(v, r->rank, "save", r->cause);
+        v->saved_step = -1;
+        v->opt.state->best = v->last_best;
+        v->n_failed++;
+        if (v->cfg->max_save_failures > 0 && v->n_failed >= v->cfg->max_save_failures)
+            return tr_fail(TR_IO, "%" PRId64 " saves in a row have failed, the last with: %s", v->n_failed, r->cause);
+        return TR_OK;
+    }
+    v->n_failed = 0;
+    (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, r->step);
+    enum tr_status st = tr_path_join(path, v->cfg->output, name);
+    struct tr_event_checkpoint e = { .step = r->step,
+                                     .path = path,
+                                     .stall_s = r->stall_s,
+                                     .write_s = r->write_s,
+                                     .bytes = r->bytes,
+                                     .verified = r->is_verified };
+    if (st == TR_OK)
+        tr_observe_checkpoint(v->opt.ob, &e);
+    return st;
+}
+
+static enum tr_status look_after(struct tr_saving *v)
+{
+    struct tr_save_result r;
+    bool is_done = false;
+    enum tr_status st = tr_saver_poll(v->saver, &is_done, &r);
+    if (st == TR_OK && is_done)
+        return report(v, &r);
+    if (st == TR_OK && !v->hang_is_told && tr_saver_age(v->saver) > v->cfg->save_timeout) {
+        tell_fault(v, 0, "save", "the disk does not answer; training goes on without a new checkpoint");
+        v->hang_is_told = true;
+    }
+    return st;
+}
+
+/* Waits for the save in flight; *is_late when it takes longer. */
+static enum tr_status wait_for(struct tr_saving *v, double seconds, bool *is_late)
+{
+    struct tr_save_result r;
+    bool is_done = false;
+    enum tr_status st = tr_saver_wait(v->saver, seconds, &is_done, &r);
+    *is_late = st == TR_TIMEOUT && tr_saver_is_busy(v->saver);
+    if (st == TR_OK && is_done)
+        st = report(v, &r);
+    return *is_late ? TR_OK : st;
+}
+
+/* ---- when one is taken ---- */
+
+static enum tr_status skip(struct tr_saving *v, int64_t step)
+{
+    char fields[96], text[160];
+    v->n_skipped++;
+    enum tr_status st = tr_format(fields, sizeof fields, "\"step\":%" PRId64 ",\"skipped\":%" PRId64 ",\"age_s\":%.3f",
+                                  step, v->n_skipped, tr_saver_age(v->saver));
+    if (st == TR_OK)
+        st = tr_format(text, sizeof text,
+                       "no checkpoint of step %" PRId64 ": the one before is still being written (%" PRId64
+                       " skipped so far)",
+                       step, v->n_skipped);
+    if (st == TR_OK)
+        tr_observe_note(v->opt.ob, "checkpoint_skipped", fields, text);
+    return st;
+}
+
+static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str text = { 0 };
+    struct tr_run_state *s = v->opt.state;
+    bool is_started = false;
+    tr_phase_enter(TR_PHASE_SAVE, TR_PLACE_NONE, 0);
+    v->start_us = tr_clock_us();
+    v->last_best = s->best;
+    s->step = step;
+    s->tokens = v->tokens = tokens;
+    if (v->eval_step == step && (!s->best.exists || v->eval_loss < s->best.loss))
+        s->best = (struct tr_run_best){ true, step, v->eval_loss };
+    TR_TRY(tr_state_write(s, v->cfg, v->opt.data, v->opt.total_steps, &text));
+    struct tr_save_job job = { .output = v->cfg->output,
+                               .run_id = s->run_id,
+                               .step = step,
+                               .generation = s->generation,
+                               .state = text.p,
+                               .trainer_state = trainer_state,
+                               .ctx = v,
+                               .keep = { v->cfg->save_total_limit, v->cfg->save_keep_every,
+                                         v->cfg->save_best && s->best.exists ? s->best.step : -1 } };
+    TR_TRY(tr_saver_start(v->saver, &job, &is_started));
+    v->saved_step = step;
+out:
+    tr_str_release(&text);
+    return st;
+}
+
+/* Loads what was just saved and compares it with what is in memory: that a restart would begin with the same bits. */
+static enum tr_status restore(struct tr_saving *v, int64_t step)
+{
+    char path[TR_PATH_MAX], name[64];
+    enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
+    if (st == TR_OK)
+        st = tr_path_join(path, v->cfg->output, name);
+    return st == TR_OK ? tr_compare_checkpoint(v->opt.e, path, v->opt.s->save_dtype) : st;
+}
+
+enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
+{
+    enum tr_status st = TR_OK;
+    bool is_late = false;
+    if (tr_saver_is_busy(v->saver))
+        TR_TRY(look_after(v));
+    if (!is_due)
+        return TR_OK;
+    TR_TRY(wait_for(v, v->cfg->save_wait, &is_late));
+    if (is_late)
+        return skip(v, step);
+    TR_TRY(start(v, step, tokens));
+    if (v->waits)
+        TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
+    if (v->cfg->verify_restore && !is_late && v->saved_step == step)
+        TR_TRY(restore(v, step));
+out:
+    return st;
+}
+
+enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t tokens)
+{
+    enum tr_status st = TR_OK;
+    bool is_late = false;
+    TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
+    if (!is_late && v->saved_step != step) {
+        TR_TRY(start(v, step, tokens));
+        TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
+        if (v->cfg->verify_restore && !is_late && v->saved_step == step)
+            TR_TRY(restore(v, step));
+    }
+    if (is_late)
+        tell_fault(v, 0, "save", "the disk does not answer; the last checkpoint is given up");
+out:
+    return st;
+}
+
+enum tr_status tr_saving_model(struct tr_saving *v)
+{
+    return tr_saver_model(v->saver, v->cfg->output);
+}
