@@ -46,6 +46,19 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. */
 enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf);
+/* Which optimizer states a checkpoint holds, from the names in its files. */
+enum tr_status tr_optim_states(const char *dir, bool out[TR_STATE_COUNT]);
+
+/* A store of F32 in host memory, for tools. m outlives it. */
+struct tr_memory;
+enum tr_status tr_memory_open(const struct tr_model *m, const bool has[TR_STATE_COUNT], struct tr_memory **out,
+                              struct tr_store *store);
+void tr_memory_close(struct tr_memory *x);
+
+/* How two HF directories or checkpoints differ: tensors of weights and optimizer state, one line each, at most `most`
+ * of them. *out_n: how many differ. */
+enum tr_status tr_ckpt_diff(const char *a, const char *b, size_t most, struct tr_str *out, size_t *out_n);
+
 /* dtype of a directory's weights, from config.json ("dtype" or "torch_dtype"); F32 when it does not say. */
 enum tr_dtype tr_config_dtype(const cJSON *config);
 

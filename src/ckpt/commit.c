@@ -20,6 +20,7 @@
 
 struct tr_ckpt_lock {
     int fd;
+    char path[TR_PATH_MAX];
 };
 
 static void read_holder(int fd, char *holder, size_t n_holder)
@@ -45,7 +46,7 @@ static enum tr_status write_holder(int fd, const char *path, const char *run_id,
     tr_fence_name(job, sizeof job);
     TR_TRY(tr_format(text, sizeof text, "pid %d host %s run %s generation %" PRId64 "%s\n", (int)getpid(), host, run_id,
                      generation, job));
-    if (ftruncate(fd, 0) != 0)
+    if (ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: truncate: %s", path, strerror(errno)));
     TR_TRY(tr_write_all(fd, path, text, strlen(text)));
     if (fsync(fd) != 0)
@@ -101,12 +102,18 @@ enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t 
     if (!l)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for a lock"));
     l->fd = fd;
+    memcpy(l->path, path, sizeof l->path);
     *out = l;
     return TR_OK;
 out:
     if (fd >= 0)
         close(fd);
     return st;
+}
+
+enum tr_status tr_ckpt_lock_tell(struct tr_ckpt_lock *l, const char *run_id, int64_t generation)
+{
+    return write_holder(l->fd, l->path, run_id, generation);
 }
 
 void tr_ckpt_unlock(struct tr_ckpt_lock *l)
@@ -329,9 +336,7 @@ static enum tr_status write_manifest(const struct tr_commit *c)
     const struct tr_ckpt_manifest m = {
         .run_id = c->run_id, .step = c->step, .generation = c->generation, .files = c->files, .n_files = c->n_files
     };
-    TR_TRY(tr_path_join(path, c->dir, TR_CKPT_STATE_DIR));
-    TR_TRY(tr_fsync_dir(path));
-    TR_TRY(tr_fsync_dir(c->dir));
+    TR_TRY(tr_fsync_dir(c->dir)); /* trireme/ is synced with the manifest */
     TR_TRY(tr_failpoint("ckpt.before_manifest"));
     TR_TRY(tr_ckpt_manifest_build(&m, &text));
     TR_TRY(tr_path_join(path, c->dir, TR_CKPT_MANIFEST));

@@ -33,6 +33,8 @@ enum { TR_CKPT_VERSION = 1, TR_CKPT_RUN_ID_MAX = 64, TR_CKPT_MAX_FILES = 65536, 
  * The kernel drops the lock with the process; a second writer is refused with the holder's pid, host and run id. */
 struct tr_ckpt_lock;
 enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t generation, struct tr_ckpt_lock **out);
+/* Who holds it, once that is known better: the run that is resumed. */
+enum tr_status tr_ckpt_lock_tell(struct tr_ckpt_lock *l, const char *run_id, int64_t generation);
 void tr_ckpt_unlock(struct tr_ckpt_lock *l);
 
 /* Saving. All ranks make the directory, whoever comes first, and write files into tr_commit_dir_of(); then one rank
@@ -64,6 +66,10 @@ struct tr_ckpt_info {
 /* Reads every file of a checkpoint and compares it with the manifest; the text names the first bad file. Extra
  * safetensors files and extra files below trireme/ are errors; run_id NULL: any. out may be NULL. */
 enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out);
+/* The same facts from the manifest alone; no file is read. */
+enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out);
+/* Steps of the checkpoints of an output directory, good or not, newest first; free(*out). */
+enum tr_status tr_ckpt_steps(const char *output_dir, int64_t **out, size_t *out_n);
 /* Newest checkpoint by step that verifies. *out_found false and TR_OK: there is none at all. Some, but all bad: TR_IO
  * (never a silent start from scratch). notes (may be NULL) gets one line per checkpoint passed over, and one when
  * `latest` disagrees. */

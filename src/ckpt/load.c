@@ -1,7 +1,8 @@
 /* load.c - HF directories and optimizer shards into a store. Files are checked whole (names, shapes, ranges) before the
  * first byte is put, so a refused directory leaves the store as it was. */
-#include "ckpt/ckpt.h"
+#include "ckpt/load_impl.h"
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -130,6 +131,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
     struct naming nm = { .m = s->model };
     TR_TRY(tr_hf_open(dir, &hf));
     TR_TRY(check_names(hf, &nm));
+    TR_TRY(tr_failpoint("ckpt.load_weights"));
     for (int i = 0; i < s->model->n_params; i++) {
         const struct tr_param *p = &s->model->param[i];
         size_t at = 0;
@@ -252,24 +254,71 @@ out:
     return st;
 }
 
-enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf)
+enum tr_status tr_each_optim_file(const char *dir, tr_optim_file_fn *fn, void *ctx)
 {
     enum tr_status st = TR_OK;
     char sub[TR_PATH_MAX], path[TR_PATH_MAX];
-    int64_t n_seen[TR_STATE_COUNT] = { 0 };
     struct dirent *e;
     DIR *d = NULL;
     TR_TRY(tr_path_join(sub, dir, "trireme"));
     d = opendir(sub);
     if (!d)
         TR_TRY(tr_fail(TR_USAGE, "%s: no optimizer state; it can be fine-tuned from with --model, not resumed", dir));
-    while ((e = readdir(d)) != NULL) {
+    while ((errno = 0, e = readdir(d)) != NULL) {
         size_t n = strlen(e->d_name);
         if (strncmp(e->d_name, "optim-", 6) != 0 || n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0)
             continue;
         TR_TRY(tr_path_join(path, sub, e->d_name));
-        TR_TRY(load_optim_file(s, path, buf, n_seen));
+        TR_TRY(fn(ctx, path));
     }
+    if (errno)
+        st = tr_fail(TR_IO, "%s: %s", sub, strerror(errno));
+out:
+    if (d)
+        closedir(d);
+    return st;
+}
+
+struct loading {
+    const struct tr_store *s;
+    float *buf;
+    int64_t n_seen[TR_STATE_COUNT];
+};
+
+static enum tr_status load_one(void *ctx, const char *path)
+{
+    struct loading *l = ctx;
+    enum tr_status st = tr_failpoint("ckpt.load_optim");
+    return st == TR_OK ? load_optim_file(l->s, path, l->buf, l->n_seen) : st;
+}
+
+static enum tr_status note_states(void *ctx, const char *path)
+{
+    bool *has = ctx;
+    struct tr_st *f = NULL;
+    enum tr_status st = tr_st_open(path, &f);
+    for (size_t i = 0; st == TR_OK && i < tr_st_count(f); i++)
+        for (int k = 0; k < TR_STATE_COUNT; k++) {
+            size_t n = strlen(state_names[k]);
+            const char *name = tr_st_tensor(f, i)->name;
+            has[k] |= strncmp(name, state_names[k], n) == 0 && name[n] == '/';
+        }
+    tr_st_close(f);
+    return st;
+}
+
+enum tr_status tr_optim_states(const char *dir, bool out[TR_STATE_COUNT])
+{
+    memset(out, 0, TR_STATE_COUNT * sizeof *out);
+    return tr_each_optim_file(dir, note_states, out);
+}
+
+enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf)
+{
+    enum tr_status st = TR_OK;
+    struct loading l = { .s = s, .buf = buf };
+    const int64_t *n_seen = l.n_seen;
+    TR_TRY(tr_each_optim_file(dir, load_one, &l));
     for (int i = TR_S_M; i <= TR_S_V; i++)
         if (s->has[i] && n_seen[i] != s->model->n_elements)
             TR_TRY(tr_fail(TR_USAGE,
@@ -277,7 +326,5 @@ enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *b
                            " elements; was it saved by another --optim?",
                            dir, state_names[i], n_seen[i], s->model->n_elements));
 out:
-    if (d)
-        closedir(d);
     return st;
 }

@@ -98,6 +98,7 @@ static enum tr_status remove_step(const char *output_dir, int64_t step, int64_t 
     TR_TRY(tr_remove_tree(temp));
     if (rename(path, temp) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno)));
+    TR_TRY(tr_fsync_dir(output_dir)); /* before its files go: a name is always a whole checkpoint */
     TR_TRY(tr_failpoint("ckpt.prune"));
     TR_TRY(tr_remove_tree(temp));
     ++*n;
@@ -133,8 +134,6 @@ enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t 
         else
             TR_TRY(remove_step(output_dir, s.p[i], generation, &n));
     }
-    if (n > 0)
-        TR_TRY(tr_fsync_dir(output_dir));
 out:
     free(s.p);
     if (st == TR_OK && out_removed)

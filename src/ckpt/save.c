@@ -147,6 +147,8 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     TR_TRY(tr_saved_config(s->model, opt->dtype, &sv->config));
     TR_TRY(prepare_weights(sv));
     TR_TRY(prepare_optim(sv));
+    if (opt->staging)
+        TR_TRY(tr_save_start_thread(sv));
 out:
     if (st == TR_OK)
         *out = sv;

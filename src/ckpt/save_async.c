@@ -91,6 +91,9 @@ static enum tr_status write_parts(struct tr_saver *sv)
 static enum tr_status do_task(struct tr_saver *sv, enum tr_save_task task)
 {
     switch (task) {
+    case TR_TASK_TOUCH: /* or the first save would wait for the pages */
+        memset(sv->opt.staging, 0, sv->opt.staging_bytes);
+        return TR_OK;
     case TR_TASK_WRITE:
         return write_parts(sv);
     case TR_TASK_COMMIT:
@@ -153,20 +156,24 @@ static void rest(struct tr_saver *sv, int64_t us)
     pthread_mutex_unlock(&sv->mutex);
 }
 
-static enum tr_status start_thread(struct tr_saver *sv)
+enum tr_status tr_save_start_thread(struct tr_saver *sv)
 {
     if (sv->has_thread)
         return TR_OK;
     int err = tr_thread_start(&sv->thread, run_thread, sv);
     sv->has_thread = err == 0;
-    return err ? tr_fail(TR_NOMEM, "save: no thread: %s", strerror(err)) : TR_OK;
+    if (err)
+        return tr_fail(TR_NOMEM, "save: no thread: %s", strerror(err));
+    if (sv->opt.staging)
+        ask(sv, TR_TASK_TOUCH);
+    return TR_OK;
 }
 
 void tr_saver_close(struct tr_saver *sv)
 {
     if (!sv)
         return;
-    bool hangs = sv->has_thread && is_working(sv);
+    bool hangs = sv->has_thread && sv->phase != TR_SAVE_NONE && is_working(sv);
     if (sv->has_thread) {
         ask(sv, TR_TASK_LEAVE);
         if (hangs) { /* in the disk: what it uses must stay */
@@ -339,7 +346,9 @@ static enum tr_status fill_job(struct tr_saver *sv, const struct tr_save_job *jo
     memset(sv->files, 0, sv->n_files * sizeof *sv->files);
     sv->result = (struct tr_save_result){ .step = job->step };
     TR_TRY(tr_commit_dir_of(job->output, job->step, job->generation, sv->dir));
-    TR_TRY(start_thread(sv));
+    TR_TRY(tr_save_start_thread(sv));
+    while (is_working(sv)) /* pages are being touched */
+        rest(sv, 1000);
 out:
     return st;
 }

@@ -11,7 +11,7 @@ struct tr_written {
 };
 
 enum tr_save_phase { TR_SAVE_NONE, TR_SAVE_WRITING, TR_SAVE_COMMITTING };
-enum tr_save_task { TR_TASK_NONE, TR_TASK_WRITE, TR_TASK_COMMIT, TR_TASK_CLEAN, TR_TASK_LEAVE };
+enum tr_save_task { TR_TASK_NONE, TR_TASK_TOUCH, TR_TASK_WRITE, TR_TASK_COMMIT, TR_TASK_CLEAN, TR_TASK_LEAVE };
 
 struct tr_saver {
     struct tr_store s;
@@ -46,6 +46,9 @@ extern const char *const tr_copied_files[]; /* NULL at the end */
 
 /* save_config.c: config.json with dtype and architectures as we save them; every other key as it came. */
 enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, char **out);
+
+/* save_async.c */
+enum tr_status tr_save_start_thread(struct tr_saver *sv);
 
 /* save.c */
 bool tr_saver_writes(const struct tr_saver *sv, size_t file);

@@ -161,27 +161,42 @@ static enum tr_status check_identity(const char *dir, const char *run_id, const 
     return TR_OK;
 }
 
+static enum tr_status fill_info(const char *dir, const struct tr_ckpt_manifest *m, struct tr_ckpt_info *out)
+{
+    enum tr_status st = TR_OK;
+    *out = (struct tr_ckpt_info){ .step = m->step, .generation = m->generation, .n_files = m->n_files };
+    for (size_t i = 0; i < m->n_files; i++)
+        out->n_bytes += m->files[i].bytes;
+    TR_TRY(tr_format(out->path, sizeof out->path, "%s", dir));
+    TR_TRY(tr_format(out->run_id, sizeof out->run_id, "%s", m->run_id));
+out:
+    return st;
+}
+
+enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out)
+{
+    struct tr_ckpt_manifest m = { 0 };
+    enum tr_status st = tr_ckpt_load_manifest(dir, &m);
+    if (st == TR_OK)
+        st = fill_info(dir, &m, out);
+    tr_ckpt_manifest_release(&m);
+    return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: ", dir);
+}
+
 enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out)
 {
     enum tr_status st = TR_OK;
     struct tr_ckpt_manifest m = { 0 };
     struct tr_hasher *h = NULL;
-    uint64_t n_bytes = 0;
     TR_TRY(tr_hasher_open(&h));
     TR_TRY(tr_ckpt_load_manifest(dir, &m));
     TR_TRY(check_identity(dir, run_id, &m));
     TR_TRY(check_extra(dir, "", &m));
     TR_TRY(check_extra(dir, TR_CKPT_STATE_DIR "/", &m));
-    for (size_t i = 0; i < m.n_files; i++) {
+    for (size_t i = 0; i < m.n_files; i++)
         TR_TRY(hash_member(dir, &m.files[i], h));
-        n_bytes += m.files[i].bytes;
-    }
-    if (out) {
-        *out = (struct tr_ckpt_info){ .step = m.step, .generation = m.generation, .n_files = m.n_files };
-        out->n_bytes = n_bytes;
-        TR_TRY(tr_format(out->path, sizeof out->path, "%s", dir));
-        TR_TRY(tr_format(out->run_id, sizeof out->run_id, "%s", m.run_id));
-    }
+    if (out)
+        TR_TRY(fill_info(dir, &m, out));
 out:
     tr_ckpt_manifest_release(&m);
     tr_hasher_close(h);
@@ -218,18 +233,34 @@ enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
     DIR *d = opendir(output_dir);
     if (!d)
         return errno == ENOENT ? TR_OK : tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
-    for (const struct dirent *e; (e = readdir(d));) {
+    for (const struct dirent *e; (errno = 0, e = readdir(d));) {
         int64_t step = tr_ckpt_step_of_name(e->d_name);
+        struct stat info;
         if (step < 0)
             continue;
         TR_TRY(tr_path_join(path, output_dir, e->d_name));
-        if (is_real_dir(path))
+        if (lstat(path, &info) != 0) /* a checkpoint that cannot be looked at is not one that is not there (C10) */
+            TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
+        if (S_ISDIR(info.st_mode))
             TR_TRY(add_step(out, step));
     }
+    if (errno)
+        TR_TRY(tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno)));
     if (out->n)
         qsort(out->p, out->n, sizeof *out->p, newest_first);
 out:
     closedir(d);
+    return st;
+}
+
+enum tr_status tr_ckpt_steps(const char *output_dir, int64_t **out, size_t *out_n)
+{
+    struct tr_ckpt_steps s = { 0 };
+    enum tr_status st = tr_ckpt_list(output_dir, &s);
+    if (st != TR_OK)
+        free(s.p);
+    *out = st == TR_OK ? s.p : NULL;
+    *out_n = st == TR_OK ? s.n : 0;
     return st;
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 65536, PIECE_BYTES = 1 << 20 };
+enum { CHUNK_BYTES = 65536, PIECE_BYTES = 1 << 20, FLUSH_BYTES = 32 << 20 };
 
 struct slot {
     uint64_t n_elems;
@@ -29,7 +29,8 @@ struct tr_st_writer {
     int fd; /* -1: none */
     char path[TR_PATH_MAX];
     size_t slot;
-    uint64_t n_done; /* elements of that slot */
+    uint64_t n_done;           /* elements of that slot */
+    uint64_t n_put, n_flushed; /* bytes written, and on their way to the disk */
 };
 
 enum tr_status tr_st_entry_size(const struct tr_st_entry *e, uint64_t *out_elems, uint64_t *out_bytes)
@@ -173,7 +174,13 @@ static enum tr_status abandon(struct tr_st_writer *w, enum tr_status st)
 static enum tr_status put(struct tr_st_writer *w, const void *p, size_t n)
 {
     tr_hasher_add(w->hasher, p, n);
-    return tr_write_all(w->fd, w->path, p, n);
+    enum tr_status st = tr_write_all(w->fd, w->path, p, n);
+    w->n_put += n;
+    if (st == TR_OK && w->n_put - w->n_flushed >= FLUSH_BYTES) { /* the disk works while we do; fsync still decides */
+        (void)sync_file_range(w->fd, (off_t)w->n_flushed, (off_t)(w->n_put - w->n_flushed), SYNC_FILE_RANGE_WRITE);
+        w->n_flushed = w->n_put;
+    }
+    return st;
 }
 
 enum tr_status tr_st_writer_begin(struct tr_st_writer *w, const char *path)
@@ -186,6 +193,7 @@ enum tr_status tr_st_writer_begin(struct tr_st_writer *w, const char *path)
         return tr_fail(TR_IO, "%s: create: %s", path, strerror(errno));
     w->slot = 0;
     w->n_done = 0;
+    w->n_put = w->n_flushed = 0;
     tr_hasher_clear(w->hasher);
     TR_TRY(tr_failpoint("ckpt.shard_header"));
     TR_TRY(put(w, w->header.p, w->header.n));

@@ -123,8 +123,10 @@ enum tr_status cmd_bench(const struct tr_config *cfg)
     const char *what = cfg->args.n == 1 ? cfg->args.item[0] : "";
     if (strcmp(what, "machine") == 0)
         return bench_machine(cfg);
+    if (strcmp(what, "disk") == 0)
+        return cli_bench_disk(cfg);
     if (strcmp(what, "comm") != 0)
-        return tr_fail(TR_USAGE, "bench what? trireme bench comm, or trireme bench machine");
+        return tr_fail(TR_USAGE, "bench what? trireme bench comm, disk or machine");
     if (cfg->bytes_max < 1024 || cfg->bytes_max > POINT_BYTES_MAX)
         return tr_fail(TR_USAGE, "bytes_max %" PRId64 " is outside 1 KiB to 256 MiB", cfg->bytes_max);
     TR_TRY(tr_mesh_env(&env));

@@ -88,6 +88,7 @@ struct tr_config {
     int64_t seed, data_seed; /* data_seed: seed when not given */
     bool json, quiet;
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
+    struct tr_words allow_change;       /* on resume */
     enum tr_reproducible reproducible;
     enum tr_show show;           /* plan */
     bool legal;                  /* plan: print the rules of what can be combined */

@@ -279,8 +279,8 @@ out:
 static const struct {
     char letter;
     const char *color;
-} arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" },
-               { 'w', "#b07aa1" }, { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" } };
+} arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" }, { 'w', "#b07aa1" },
+               { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" }, { 't', "#edc948" } };
 
 void tr_memory_bar(const struct tr_compiled *c, double room_bytes, struct tr_str *out)
 {

@@ -78,7 +78,7 @@ void tr_saving_evaluated(struct tr_saving *v, int64_t step, double loss)
 static enum tr_status trainer_state(void *ctx, int64_t step, struct tr_str *out)
 {
     const struct tr_saving *v = ctx;
-    return tr_trainer_state_write(v->cfg, v->opt.data, v->opt.events_path, step, v->opt.total_steps, v->tokens,
+    return tr_trainer_state_write(v->cfg, v->opt.in->data, v->opt.events_path, step, v->opt.in->total_steps, v->tokens,
                                   v->flops_per_token, out);
 }
 
@@ -175,7 +175,7 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
     s->tokens = v->tokens = tokens;
     if (v->eval_step == step && (!s->best.exists || v->eval_loss < s->best.loss))
         s->best = (struct tr_run_best){ true, step, v->eval_loss };
-    TR_TRY(tr_state_write(s, v->cfg, v->opt.data, v->opt.total_steps, &text));
+    TR_TRY(tr_state_write(s, v->opt.in, &text));
     struct tr_save_job job = { .output = v->cfg->output,
                                .run_id = s->run_id,
                                .step = step,

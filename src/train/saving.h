@@ -9,11 +9,10 @@ struct tr_saving;
 struct tr_saving_options { /* all of it outlives the saving */
     const struct tr_setup *s;
     struct tr_exec *e;
-    const struct tr_data *data;
+    const struct tr_run_inputs *in;
     struct tr_observe *ob;
     struct tr_run_state *state;
     const char *events_path;
-    int64_t total_steps;
 };
 enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_saving **out);
 void tr_saving_close(struct tr_saving *v);

@@ -15,33 +15,75 @@ enum tr_status tr_state_new(struct tr_run_state *s)
     return tr_format(s->run_id, sizeof s->run_id, "%016" PRIx64 "%08" PRIx64, bits[0], bits[1] & 0xffffffffu);
 }
 
-/* Values that decide which bits a run makes; a resume that changes one is another run. */
-static void add_inputs(const struct tr_config *cfg, const struct tr_data *data, struct tr_str *out)
+/* Options that decide which bits a run makes; a resume that changes one is another run (C14). */
+static const char *const input_options[] = {
+    "train_batch_size", "seed",         "data_seed",    "optim",        "learning_rate",
+    "weight_decay",     "adam_beta1",   "adam_beta2",   "adam_epsilon", "momentum",
+    "max_grad_norm",    "warmup_steps", "decay_steps",  "min_lr_ratio", "lr_scheduler_type",
+    "dropout",          "master_dtype", "moment_dtype", "grad_dtype",   "dtype",
+};
+
+/* The schedule's length counts where the learning rate depends on it. */
+static int64_t schedule_steps(const struct tr_run_inputs *in)
 {
-    struct tr_data_info info;
-    char hex[33];
-    tr_data_get_info(data, &info);
-    tr_hash_hex(info.hash, hex);
-    tr_str_addf(out,
-                "{\"data_hash\": \"%s\", \"train_batch_size\": %" PRId64 ", \"seed\": %" PRId64
-                ", \"optim\": \"%s\", \"sequence_length\": %" PRId64 "}",
-                hex, cfg->train_batch_size, cfg->seed, tr_optim_row(cfg->optim)->name, tr_data_row_tokens(data));
+    enum tr_lr_schedule k = in->cfg->lr_scheduler_type;
+    return k == TR_LR_CONSTANT || k == TR_LR_CONSTANT_WITH_WARMUP ? 0 : in->total_steps;
 }
 
-enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_config *cfg, const struct tr_data *data,
-                              int64_t total_steps, struct tr_str *out)
+static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *out)
 {
+    enum tr_status st = TR_OK;
+    struct tr_data_info info;
+    struct tr_str text = { 0 };
+    cJSON *options = NULL;
+    char hex[33];
+    tr_data_get_info(in->data, &info);
+    tr_hash_hex(info.hash, hex);
+    tr_str_addf(out, "{\"data_hash\": \"%s\", \"sequence_length\": %" PRId64 ", \"schedule_steps\": %" PRId64, hex,
+                tr_data_row_tokens(in->data), schedule_steps(in));
+    if (in->tok) {
+        tr_hash_hex(tr_tokenizer_hash(in->tok), hex);
+        tr_str_addf(out, ", \"tokenizer_hash\": \"%s\"", hex);
+    }
+    tr_config_json(in->cfg, false, &text);
+    TR_TRY(tr_json_parse(text.p ? text.p : "", text.n, "options", &options));
+    for (size_t i = 0; i < TR_COUNT_OF(input_options); i++) {
+        char *value = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(options, input_options[i]));
+        tr_str_addf(out, ", \"%s\": %s", input_options[i], value ? value : "null");
+        cJSON_free(value);
+    }
+    tr_str_addf(out, "}");
+out:
+    cJSON_Delete(options);
+    tr_str_release(&text);
+    return st;
+}
+
+enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out)
+{
+    enum tr_status st = TR_OK;
     tr_str_addf(out,
                 "{\"schema\": %d, \"run\": \"%s\", \"generation\": %" PRId64 ", \"step\": %" PRId64
                 ", \"total_steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"samples\": %" PRId64
-                ", \"skipped\": %" PRId64 ", \"inputs\": ",
-                STATE_SCHEMA, s->run_id, s->generation, s->step, total_steps, s->tokens,
-                s->step * cfg->train_batch_size, s->skipped);
-    add_inputs(cfg, data, out);
-    tr_str_addf(out, ", \"config\": ");
-    tr_config_json(cfg, false, out);
+                ", \"skipped\": %" PRId64,
+                STATE_SCHEMA, s->run_id, s->generation, s->step, in->total_steps, s->tokens,
+                s->step * in->cfg->train_batch_size, s->skipped);
+    tr_str_addf(out,
+                ", \"rng\": {\"kind\": \"philox4x32-10\", \"seed\": %" PRId64 ", \"counter\": %" PRId64
+                "}, \"loss_scale\": null, \"best\": ",
+                in->cfg->seed, s->step);
+    if (s->best.exists)
+        tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
+    else
+        tr_str_addf(out, "null");
+    tr_str_addf(out, ", \"world\": %" PRId64 ", \"inputs\": ", in->cfg->dp * in->cfg->tp * in->cfg->pp * in->cfg->cp);
+    TR_TRY(add_inputs(in, out));
+    tr_str_addf(out, ", \"origin\": %s, \"config\": ", s->origin ? s->origin : "null");
+    tr_config_json(in->cfg, false, out);
     tr_str_addf(out, "}\n");
-    return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "state.json: out of memory");
+    st = tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "state.json: out of memory");
+out:
+    return st;
 }
 
 static bool same_item(const cJSON *a, const cJSON *b)
@@ -49,41 +91,69 @@ static bool same_item(const cJSON *a, const cJSON *b)
     return b && cJSON_Compare(a, b, true);
 }
 
-static enum tr_status compare_inputs(const cJSON *saved, const struct tr_config *cfg, const struct tr_data *data)
+static bool is_allowed(const struct tr_config *cfg, const char *name)
+{
+    for (size_t i = 0; i < cfg->allow_change.n; i++)
+        if (strcmp(cfg->allow_change.item[i], name) == 0)
+            return true;
+    return false;
+}
+
+static enum tr_status compare_inputs(const cJSON *saved, const struct tr_run_inputs *in)
 {
     enum tr_status st = TR_OK;
-    struct tr_str text = { 0 }, diff = { 0 };
+    struct tr_str text = { 0 }, diff = { 0 }, names = { 0 };
     cJSON *now = NULL;
-    add_inputs(cfg, data, &text);
+    TR_TRY(add_inputs(in, &text));
     TR_TRY(tr_json_parse(text.p, text.n, "inputs", &now));
     for (const cJSON *k = now->child; k; k = k->next) {
         const cJSON *old = cJSON_GetObjectItemCaseSensitive(saved, k->string);
-        if (same_item(k, old))
+        if (!old || same_item(k, old) || is_allowed(in->cfg, k->string)) /* absent: an older build did not know it */
             continue;
-        char *was = old ? cJSON_PrintUnformatted(old) : NULL, *is = cJSON_PrintUnformatted(k);
-        tr_str_addf(&diff, "%s%s was %s, is %s", diff.n ? "; " : "", k->string, was ? was : "absent", is ? is : "?");
+        char *was = cJSON_PrintUnformatted(old), *is = cJSON_PrintUnformatted(k);
+        tr_str_addf(&diff, "%s%s was %s, is %s", diff.n ? "; " : "", k->string, was ? was : "?", is ? is : "?");
+        tr_str_addf(&names, "%s%s", names.n ? "," : "", k->string);
         cJSON_free(was);
         cJSON_free(is);
     }
     const cJSON *batch = cJSON_GetObjectItemCaseSensitive(saved, "train_batch_size");
-    if (diff.n && cJSON_IsNumber(batch) && (int64_t)batch->valuedouble != cfg->train_batch_size)
+    if (diff.n && cJSON_IsNumber(batch) && (int64_t)batch->valuedouble != in->cfg->train_batch_size)
         tr_str_addf(
             &diff, " (%" PRId64 " rows x %" PRId64 " micro-batches x dp %" PRId64 "; --train_batch_size %.0f keeps it)",
-            cfg->per_device_train_batch_size, cfg->gradient_accumulation_steps, cfg->dp, batch->valuedouble);
+            in->cfg->per_device_train_batch_size, in->cfg->gradient_accumulation_steps, in->cfg->dp,
+            batch->valuedouble);
+    for (size_t i = 0; i < in->cfg->allow_change.n; i++)
+        if (!cJSON_GetObjectItemCaseSensitive(now, in->cfg->allow_change.item[i]))
+            TR_TRY(tr_fail(TR_USAGE, "allow_change: %s is no input of a run", in->cfg->allow_change.item[i]));
     if (diff.n)
         st = tr_fail(
             TR_USAGE,
-            "resume: inputs changed: %s; restore them, or start a new --output from this checkpoint with --model",
-            diff.p);
+            "resume: inputs changed: %s; restore them, allow it with --allow_change %s, or start a new --output from "
+            "this checkpoint with --model",
+            diff.p, names.p);
 out:
     cJSON_Delete(now);
     tr_str_release(&text);
     tr_str_release(&diff);
+    tr_str_release(&names);
     return st;
 }
 
-enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_config *cfg,
-                             const struct tr_data *data, int64_t total_steps)
+static enum tr_status read_best(const cJSON *j, struct tr_run_best *out)
+{
+    const cJSON *best = cJSON_GetObjectItemCaseSensitive(j, "best");
+    enum tr_status st = TR_OK;
+    if (!cJSON_IsObject(best))
+        return TR_OK;
+    const cJSON *loss = cJSON_GetObjectItemCaseSensitive(best, "loss");
+    TR_TRY(tr_json_int(best, "step", true, 0, INT64_C(1) << 52, &out->step));
+    out->exists = cJSON_IsNumber(loss);
+    out->loss = out->exists ? loss->valuedouble : 0;
+out:
+    return st;
+}
+
+enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
@@ -91,7 +161,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     const char *run = NULL;
     int64_t schema = 0, generation = 0, step = 0, tokens = 0, skipped = 0;
     TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
-    TR_TRY(tr_json_load(path, 1 << 20, &j));
+    TR_TRY(tr_json_load(path, 4 << 20, &j));
     TR_TRY(tr_json_int(j, "schema", true, 1, INT64_C(1) << 52, &schema));
     if (schema > STATE_SCHEMA)
         TR_TRY(tr_fail(TR_USAGE, "%s: format %" PRId64 " is newer than this build's %d; use a newer trireme", path,
@@ -101,12 +171,13 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     TR_TRY(tr_json_int(j, "step", true, 0, INT64_C(1) << 52, &step));
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
-    TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), cfg, data));
-    if (step > total_steps)
+    TR_TRY(read_best(j, &s->best));
+    TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
+    if (step > in->total_steps)
         TR_TRY(tr_fail(TR_USAGE,
                        "%s: step %" PRId64 " is past the %" PRId64
                        " steps of this run; raise --max_steps or --num_train_epochs",
-                       dir, step, total_steps));
+                       dir, step, in->total_steps));
     TR_TRY(tr_format(s->run_id, sizeof s->run_id, "%s", run));
     s->generation = generation + 1;
     s->step = step;
@@ -119,8 +190,8 @@ out:
 
 /* ---- trainer_state.json: what HF's tools plot ---- */
 
-static void add_history_line(const char *line, size_t n, int64_t logging_steps, int64_t rows_per_epoch_steps,
-                             bool *is_first, struct tr_str *out)
+static void add_history_line(const char *line, size_t n, int64_t last_step, int64_t logging_steps,
+                             int64_t rows_per_epoch_steps, bool *is_first, struct tr_str *out)
 {
     cJSON *j = NULL;
     if (tr_json_parse(line, n, "events", &j) != TR_OK) {
@@ -135,6 +206,8 @@ static void add_history_line(const char *line, size_t n, int64_t logging_steps, 
     if (cJSON_IsString(kind) && cJSON_IsNumber(step) && cJSON_IsNumber(loss)) {
         bool is_step = strcmp(kind->valuestring, "step") == 0, is_eval = strcmp(kind->valuestring, "eval") == 0;
         int64_t at = (int64_t)step->valuedouble;
+        is_step = is_step && at <= last_step; /* the log goes on while a checkpoint is written */
+        is_eval = is_eval && at <= last_step;
         double epoch = rows_per_epoch_steps > 0 ? (double)at / (double)rows_per_epoch_steps : 0;
         if (is_step && logging_steps > 0 && at % logging_steps == 0 && cJSON_IsNumber(norm) && cJSON_IsNumber(lr))
             tr_str_addf(out,
@@ -175,7 +248,7 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
         flops_per_token * (double)tokens);
     FILE *f = fopen(events_path, "re");
     while (f && (n = getline(&line, &cap, f)) > 0)
-        add_history_line(line, (size_t)n, cfg->logging_steps, epoch_steps, &is_first, out);
+        add_history_line(line, (size_t)n, step, cfg->logging_steps, epoch_steps, &is_first, out);
     if (f)
         fclose(f);
     free(line);

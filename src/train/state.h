@@ -14,14 +14,23 @@ struct tr_run_state {
     int64_t step, tokens, generation;
     int64_t skipped; /* steps whose numbers were not finite */
     struct tr_run_best best;
+    char *origin; /* JSON: where the run comes from; the trainer's */
 };
 
 enum tr_status tr_state_new(struct tr_run_state *s); /* a fresh run id */
-enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_config *cfg, const struct tr_data *data,
-                              int64_t total_steps, struct tr_str *out);
-/* Refuses a checkpoint of another data set, batch, length or seed, naming every difference (reliability C14). */
-enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_config *cfg,
-                             const struct tr_data *data, int64_t total_steps);
+/* What a run is made of; all of it outlives the run. */
+struct tr_run_inputs {
+    const struct tr_config *cfg;
+    const struct tr_data *data;
+    const struct tr_tokenizer *tok; /* NULL: the data is token ids */
+    int64_t total_steps;
+};
+enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out);
+/* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, schedule, precision), naming
+ * every difference, unless --allow_change names it (C14), and one of a newer format (C15). */
+enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in);
+/* {"command": [...], "directory", "version", "build", "git_commit"}: where a run comes from. */
+void tr_origin_write(struct tr_str *out);
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,
                                       int64_t step, int64_t total_steps, int64_t tokens, double flops_per_token,
                                       struct tr_str *out);

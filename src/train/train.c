@@ -33,6 +33,8 @@ struct trainer {
     struct tr_loader *loader;
     struct tr_observe *ob;
     struct tr_run_state state;
+    struct tr_run_inputs inputs;
+    struct tr_ckpt_lease lease;     /* of the checkpoint that is loaded */
     struct tr_ckpt_info checkpoint; /* to resume from */
     bool has_checkpoint;
     int64_t total_steps, first_step;
@@ -88,7 +90,8 @@ static enum tr_status find_checkpoint(struct trainer *t, struct tr_str *notes)
         t->has_checkpoint = true;
     }
     if (t->has_checkpoint) {
-        TR_TRY(tr_state_load(t->checkpoint.path, &t->state, t->cfg, t->data, t->total_steps));
+        TR_TRY(tr_ckpt_lease(t->checkpoint.path, &t->lease));
+        TR_TRY(tr_state_load(t->checkpoint.path, &t->state, &t->inputs));
         t->first_step = t->steps_done = t->state.step;
         t->tokens_done = t->state.tokens;
     }
@@ -116,6 +119,25 @@ out:
 static bool is_first(const struct trainer *t)
 {
     return !t->mesh || t->mesh->rank == 0;
+}
+
+/* A run that goes on from a step that was named: what is newer there is of a future that was given up. */
+static enum tr_status begin_future(struct trainer *t, struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str origin = { 0 };
+    size_t n = 0;
+    tr_origin_write(&origin);
+    t->state.origin = origin.p; /* freed with the run */
+    TR_TRY(tr_ckpt_lock_tell(t->lock, t->state.run_id, t->state.generation));
+    if (!t->has_checkpoint || strcmp(t->cfg->resume_from_checkpoint, "auto") == 0)
+        return TR_OK;
+    TR_TRY(tr_ckpt_set_aside(t->cfg->output, t->first_step, t->state.generation, &n));
+    if (n)
+        tr_str_addf(notes, "%zu checkpoints after step %" PRId64 " are set aside as checkpoint-*.aside-%" PRId64 "\n",
+                    n, t->first_step, t->state.generation);
+out:
+    return st;
 }
 
 /* All ranks pass together. */
@@ -196,7 +218,10 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
+    t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
     TR_TRY(find_checkpoint(t, &notes));
+    if (is_first(t))
+        TR_TRY(begin_future(t, &notes));
     TR_TRY(tr_failpoint("train.has_checkpoint"));
     TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
     if (is_first(t))
@@ -214,14 +239,11 @@ static enum tr_status open_run(struct trainer *t)
         tr_observe_say(t->ob, notes.p);
     TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->numbers));
     TR_TRY(load(t));
+    tr_ckpt_release(&t->lease);
     TR_TRY(tr_failpoint("train.has_loaded"));
-    struct tr_saving_options saving = { .s = t->s,
-                                        .e = t->e,
-                                        .data = t->data,
-                                        .ob = t->ob,
-                                        .state = &t->state,
-                                        .events_path = t->events_path,
-                                        .total_steps = t->total_steps };
+    struct tr_saving_options saving = {
+        .s = t->s, .e = t->e, .in = &t->inputs, .ob = t->ob, .state = &t->state, .events_path = t->events_path
+    };
     TR_TRY(tr_saving_open(&saving, &t->saving));
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
                                    t->first_step, t->total_steps, t->total_samples, opt.term.has_color };
@@ -557,6 +579,8 @@ static void close_run(struct trainer *t)
     tr_data_close(t->eval_data);
     tr_tokenizer_close(t->tok);
     tr_ckpt_unlock(t->lock);
+    tr_ckpt_release(&t->lease);
+    free(t->state.origin);
     tr_setup_close(t->s);
 }
 

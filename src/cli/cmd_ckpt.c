@@ -1,0 +1,308 @@
+/* cmd_ckpt.c - trireme ckpt: looks at checkpoints, checks, compares, thins out and rewrites them. */
+#include "cli/cli.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static enum tr_status print(struct tr_str *s, enum tr_status st)
+{
+    if (st == TR_OK && tr_str_ok(s) && s->p)
+        cli_print(s->p);
+    tr_str_release(s);
+    return st;
+}
+
+static enum tr_status verify(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    struct tr_ckpt_info info;
+    char human[32];
+    (void)cfg, (void)other;
+    enum tr_status st = tr_ckpt_verify(dir, NULL, &info);
+    if (st == TR_OK)
+        printf("%s: step %" PRId64 ", %zu files, %s, all hashes match\n", dir, info.step, info.n_files,
+               tr_human_bytes(info.n_bytes, human, sizeof human));
+    return st;
+}
+
+static enum tr_status newest(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    struct tr_ckpt_info info;
+    struct tr_str notes = { 0 };
+    bool found = false;
+    (void)cfg, (void)other;
+    enum tr_status st = tr_ckpt_scan(dir, NULL, &found, &info, &notes);
+    if (notes.n)
+        cli_print(notes.p);
+    if (st == TR_OK && found)
+        printf("%s\n", info.path);
+    else if (st == TR_OK)
+        st = tr_fail(TR_USAGE, "%s: no checkpoints", dir);
+    tr_str_release(&notes);
+    return st;
+}
+
+/* What manifests say; no data is read. */
+static enum tr_status list(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    struct tr_str out = { 0 };
+    int64_t *step = NULL;
+    size_t n = 0;
+    (void)other;
+    enum tr_status st = tr_ckpt_steps(dir, &step, &n);
+    if (st == TR_OK && !cfg->json)
+        tr_str_addf(&out, "%10s %6s %10s %6s  %-25s\n", "step", "files", "bytes", "gen", "run");
+    for (size_t i = 0; i < n && st == TR_OK; i++) {
+        struct tr_ckpt_info info;
+        char path[TR_PATH_MAX], name[64], human[32];
+        (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step[i]);
+        st = tr_path_join(path, dir, name);
+        if (st == TR_OK && tr_ckpt_peek(path, &info) != TR_OK)
+            tr_str_addf(&out, cfg->json ? "{\"step\": %" PRId64 ", \"bad\": true}\n" : "%10" PRId64 "  is damaged\n",
+                        step[i]);
+        else if (st == TR_OK && cfg->json)
+            tr_str_addf(&out,
+                        "{\"step\": %" PRId64 ", \"files\": %zu, \"bytes\": %" PRIu64 ", \"generation\": %" PRId64
+                        ", \"run\": \"%s\"}\n",
+                        info.step, info.n_files, info.n_bytes, info.generation, info.run_id);
+        else if (st == TR_OK)
+            tr_str_addf(&out, "%10" PRId64 " %6zu %10s %6" PRId64 "  %-25s\n", info.step, info.n_files,
+                        tr_human_bytes(info.n_bytes, human, sizeof human), info.generation, info.run_id);
+    }
+    tr_error_clear();
+    free(step);
+    return print(&out, st);
+}
+
+/* ---- show ---- */
+
+static void add_item(struct tr_str *out, const char *name, const cJSON *value)
+{
+    char *text = cJSON_IsString(value) ? NULL : cJSON_PrintUnformatted(value);
+    if (value)
+        tr_str_addf(out, "  %-18s %s\n", name, cJSON_IsString(value) ? value->valuestring : text ? text : "?");
+    cJSON_free(text);
+}
+
+/* A word as a shell takes it. */
+static void add_word(struct tr_str *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+    if (*word && word[strspn(word, plain)] == 0) {
+        tr_str_addf(out, " %s", word);
+        return;
+    }
+    tr_str_addf(out, " '");
+    for (const char *p = word; *p; p++)
+        tr_str_addf(out, *p == '\'' ? "'\\''" : "%c", *p);
+    tr_str_addf(out, "'");
+}
+
+static void add_command(struct tr_str *out, const cJSON *state)
+{
+    const cJSON *origin = cJSON_GetObjectItemCaseSensitive(state, "origin"),
+                *world = cJSON_GetObjectItemCaseSensitive(state, "world"),
+                *words = cJSON_GetObjectItemCaseSensitive(origin, "command");
+    int n_ranks = cJSON_IsNumber(world) ? world->valueint : 1, i = 0;
+    tr_str_addf(out, "\nto run it again:\n ");
+    for (const cJSON *w = words ? words->child : NULL; w; w = w->next, i++) {
+        add_word(out, cJSON_IsString(w) ? w->valuestring : "?");
+        if (i == 0 && n_ranks > 1)
+            tr_str_addf(out, " launch --nproc-per-node %d", n_ranks);
+    }
+    tr_str_addf(out, "\n");
+}
+
+static enum tr_status show(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    static const char *const names[] = { "run",     "generation", "step", "total_steps", "tokens",
+                                         "samples", "skipped",    "best", "world" };
+    static const char *const origins[] = { "version", "build", "git_commit", "directory" };
+    enum tr_status st = TR_OK;
+    struct tr_str out = { 0 };
+    struct tr_ckpt_info info;
+    char path[TR_PATH_MAX];
+    cJSON *j = NULL;
+    (void)other;
+    TR_TRY(tr_ckpt_peek(dir, &info));
+    TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
+    TR_TRY(tr_json_load(path, 4 << 20, &j));
+    if (cfg->json) {
+        char *text = cJSON_PrintUnformatted(j);
+        tr_str_addf(&out, "%s\n", text ? text : "{}");
+        cJSON_free(text);
+        goto out;
+    }
+    tr_str_addf(&out, "%s\n", dir);
+    for (size_t i = 0; i < TR_COUNT_OF(names); i++)
+        add_item(&out, names[i], cJSON_GetObjectItemCaseSensitive(j, names[i]));
+    const cJSON *origin = cJSON_GetObjectItemCaseSensitive(j, "origin");
+    for (size_t i = 0; i < TR_COUNT_OF(origins); i++)
+        add_item(&out, origins[i], cJSON_GetObjectItemCaseSensitive(origin, origins[i]));
+    tr_str_addf(&out, "\ninputs (a resume that changes one is refused unless --allow_change names it):\n");
+    const cJSON *inputs = cJSON_GetObjectItemCaseSensitive(j, "inputs");
+    for (const cJSON *k = inputs ? inputs->child : NULL; k; k = k->next)
+        add_item(&out, k->string, k);
+    add_command(&out, j);
+out:
+    cJSON_Delete(j);
+    return print(&out, st);
+}
+
+/* ---- diff, prune ---- */
+
+static enum tr_status diff(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    struct tr_str out = { 0 };
+    size_t n = 0;
+    (void)cfg;
+    if (!other)
+        return tr_fail(TR_USAGE, "usage: trireme ckpt diff CHECKPOINT CHECKPOINT");
+    enum tr_status st = tr_ckpt_diff(dir, other, 40, &out, &n);
+    if (st == TR_OK)
+        tr_str_addf(&out, n ? "%zu tensors differ\n" : "all tensors are the same, bit for bit\n", n);
+    return print(&out, st);
+}
+
+static enum tr_status prune(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ckpt_lock *lock = NULL;
+    struct tr_ckpt_info info;
+    struct tr_ckpt_keep keep = { cfg->save_total_limit, cfg->save_keep_every, -1 };
+    bool found = false;
+    size_t n = 0;
+    (void)other;
+    if (keep.limit < 1)
+        return tr_fail(TR_USAGE, "ckpt prune: say how many to keep: --save_total_limit N");
+    TR_TRY(tr_ckpt_lock(dir, "prune", 0, &lock));
+    TR_TRY(tr_ckpt_scan(dir, NULL, &found, &info, NULL));
+    if (found)
+        TR_TRY(tr_ckpt_retain(dir, info.step, info.generation, &keep, &n));
+    printf("%zu checkpoints removed\n", n);
+out:
+    tr_ckpt_unlock(lock);
+    return st;
+}
+
+/* ---- export, reshard: a checkpoint of any layout, as one rank would have written it ---- */
+
+struct rewrite {
+    struct tr_ckpt_lease lease;
+    struct tr_model *m;
+    struct tr_memory *x;
+    struct tr_store store;
+    struct tr_saver *sv;
+    float *buf;
+    enum tr_dtype dtype;
+};
+
+static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with_optim)
+{
+    enum tr_status st = TR_OK;
+    struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
+    bool has[TR_STATE_COUNT] = { false };
+    TR_TRY(tr_ckpt_lease(dir, &r->lease));
+    TR_TRY(tr_ckpt_verify(dir, NULL, NULL));
+    TR_TRY(tr_model_open(dir, &opt, &r->m));
+    if (with_optim)
+        TR_TRY(tr_optim_states(dir, has));
+    has[TR_S_VALUE] = true;
+    TR_TRY(tr_memory_open(r->m, has, &r->x, &r->store));
+    r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
+    if (!r->buf)
+        TR_TRY(tr_fail(TR_NOMEM, "ckpt: out of memory"));
+    TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
+    if (with_optim)
+        TR_TRY(tr_load_optim(&r->store, dir, r->buf));
+    struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir };
+    TR_TRY(tr_saver_open(&r->store, &save, &r->sv));
+out:
+    return st;
+}
+
+static void close_rewrite(struct rewrite *r)
+{
+    tr_saver_close(r->sv);
+    tr_memory_close(r->x);
+    tr_model_close(r->m);
+    tr_ckpt_release(&r->lease);
+    free(r->buf);
+}
+
+static enum tr_status need_output(const struct tr_config *cfg)
+{
+    return cfg->output ? TR_OK : tr_fail(TR_USAGE, "where to? --output DIR");
+}
+
+static enum tr_status export(const struct tr_config *cfg, const char *dir, const char *other) {
+    enum tr_status st = TR_OK; struct rewrite r = { 0 }; (void)other; TR_TRY(need_output(cfg));
+    TR_TRY(open_rewrite(&r, dir, false));
+    TR_TRY(tr_saver_model(r.sv, cfg->output));
+    printf("%s\n", cfg->output);
+    out : close_rewrite(&r);
+    return st;
+}
+
+static enum tr_status copy_text(void *ctx, int64_t step, struct tr_str *out)
+{
+    char path[TR_PATH_MAX], *text = NULL;
+    size_t n = 0;
+    (void)step;
+    enum tr_status st = tr_path_join(path, ctx, "trainer_state.json");
+    if (st == TR_OK)
+        st = tr_file_read(path, 1 << 30, &text, &n);
+    if (st == TR_OK)
+        tr_str_add(out, text, n);
+    free(text);
+    return st;
+}
+
+static enum tr_status reshard(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    enum tr_status st = TR_OK;
+    struct rewrite r = { 0 };
+    struct tr_ckpt_info info;
+    struct tr_save_result res = { 0 };
+    char path[TR_PATH_MAX], *state = NULL;
+    size_t n = 0;
+    bool is_started = false, is_done = false;
+    (void)other;
+    TR_TRY(need_output(cfg));
+    TR_TRY(open_rewrite(&r, dir, true));
+    TR_TRY(tr_ckpt_peek(dir, &info));
+    TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
+    TR_TRY(tr_file_read(path, 4 << 20, &state, &n));
+    struct tr_save_job job = { .output = cfg->output,
+                               .run_id = info.run_id,
+                               .step = info.step,
+                               .generation = info.generation,
+                               .state = state,
+                               .trainer_state = copy_text,
+                               .ctx = (void *)(uintptr_t)dir,
+                               .keep = { 0, 0, -1 } };
+    TR_TRY(tr_saver_start(r.sv, &job, &is_started));
+    TR_TRY(tr_saver_wait(r.sv, 3600, &is_done, &res));
+    if (res.status != TR_OK)
+        TR_TRY(tr_fail(res.status, "%s", res.cause));
+    printf("%s/checkpoint-%" PRId64 "\n", cfg->output, info.step);
+out:
+    close_rewrite(&r);
+    free(state);
+    return st;
+}
+
+static const struct {
+    const char *name;
+    enum tr_status (*run)(const struct tr_config *cfg, const char *dir, const char *other);
+} subs[] = { { "list", list }, { "show", show },     { "verify", verify },   { "newest", newest },
+             { "diff", diff }, { "export", export }, { "reshard", reshard }, { "prune", prune } };
+
+enum tr_status cmd_ckpt(const struct tr_config *cfg)
+{
+    const char *sub = cfg->args.n > 0 ? cfg->args.item[0] : NULL, *dir = cfg->args.n > 1 ? cfg->args.item[1] : NULL;
+    for (size_t i = 0; sub && dir && i < TR_COUNT_OF(subs); i++)
+        if (strcmp(subs[i].name, sub) == 0)
+            return subs[i].run(cfg, dir, cfg->args.n > 2 ? cfg->args.item[2] : NULL);
+    return tr_fail(TR_USAGE,
+                   "usage: trireme ckpt list|newest OUTPUT, show|verify CHECKPOINT, diff CHECKPOINT CHECKPOINT, "
+                   "export|reshard CHECKPOINT --output DIR, prune OUTPUT --save_total_limit N");
+}
