@@ -175,7 +175,9 @@ static void judge(struct agent *a, int64_t now_us)
     if (root && a->is_budgeted) {
         v = tr_policy_judge(&a->policy, exit_code_of(&root->end), root->end.sig, a->o.has_output, a->disk.progress);
         tr_agent_say(a, "rank %d (%.60s) %s %d%s", root->end.rank, root->join.text,
-                     root->end.sig ? "was ended by signal" : "ended with exit code",
+                     root->end.sig    ? "was ended by signal"
+                     : root->end.code ? "ended with exit code"
+                                      : "hung, or left before the others: exit code",
                      root->end.sig ? root->end.sig : root->end.code,
                      v.is_crash_loop ? "; no progress over the last restarts, no use to requeue" : "");
     }
@@ -199,7 +201,7 @@ static void check_ends(struct agent *a, int64_t now_us)
         if (!m->is_in_roster)
             continue;
         all_ended = all_ended && m->has_ended;
-        all_well = all_well && m->has_ended && m->end.rank < 0;
+        all_well = all_well && m->has_ended && m->end.rank < 0 && m->end.code == 0;
     }
     if (a->phase == LEAD_RUN && all_ended && all_well)
         finish(a, 0);

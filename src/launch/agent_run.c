@@ -276,7 +276,7 @@ static enum tr_status run_group(struct nodes *n)
     const struct rank *r = j->root;
     if (r)
         tr_record_root(j, r->sig == 0 ? r->code : TR_EXIT_BUG);
-    tr_agent_ended(&n->a, tr_clock_us(), r ? r->rank : -1, r ? r->code : 0, r ? r->sig : 0,
+    tr_agent_ended(&n->a, tr_clock_us(), r ? r->rank : -1, r ? r->code : tr_quiet_exit_code(j), r ? r->sig : 0,
                    r && r->sig == 0 && r->code == TR_EXIT_RETRY);
     obey(n);
     return TR_OK;

@@ -99,7 +99,7 @@ static int exit_code_of(const struct rank *r)
 }
 
 /* Nothing failed: done, or stopped because somebody asked. */
-static int quiet_exit_code(const struct job *j)
+int tr_quiet_exit_code(const struct job *j)
 {
     for (int i = 0; i < j->l->n_ranks; i++)
         if (j->ranks[i].code != 0 || j->ranks[i].sig != 0)
@@ -141,7 +141,7 @@ static enum tr_status run_generations(struct job *j, struct tr_launch_end *end)
         end->rank = j->root ? j->root->rank : -1;
         end->code = j->root ? j->root->code : 0;
         end->sig = j->root ? j->root->sig : 0;
-        end->exit_code = j->root ? exit_code_of(j->root) : quiet_exit_code(j);
+        end->exit_code = j->root ? exit_code_of(j->root) : tr_quiet_exit_code(j);
         if (j->root && tr_hang_text(j))
             end->exit_code = TR_EXIT_RETRY;
         if (!j->root)

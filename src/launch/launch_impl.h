@@ -118,6 +118,9 @@ void tr_pmi_news(struct pmi *p, struct tr_str *out); /* what they put since the 
 void tr_pmi_learn(struct pmi *p, const char *text, size_t n); /* what ranks of other nodes put */
 void tr_pmi_release(struct pmi *p);
 
+/* launch.c */
+int tr_quiet_exit_code(const struct job *j); /* of a group in which nothing failed: done, or stopped because asked */
+
 /* watch.c: one generation, from the first rank's start to the last one's end. */
 enum tr_status tr_group_run(struct job *j);
 bool tr_signals_take(struct job *j, int64_t wait_us); /* true: the launcher was asked to stop, now or before */

@@ -8,7 +8,7 @@ trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 tiny_text train.jsonl
 tiny_model model
 options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 8 --per_device_train_batch_size 1
-    --max_steps 12 --save_steps 3 --learning_rate 1e-2 --threads 1 --ddp_timeout 10 --reproducible layout --quiet)
+    --max_steps 12 --save_steps 3 --learning_rate 1e-2 --threads 1 --ddp_timeout 60 --reproducible layout --quiet)
 export UCX_TLS=tcp,self UCX_NET_DEVICES=lo # between hosts there is no shared memory
 port=$((20000 + $$ % 20000))
 expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output clean
@@ -45,7 +45,7 @@ b=$!
 ends 0 $a two
 ends 0 $b two
 grep -q 'rank 1 .* was ended by signal 9' two-0.log || fail "node 0 does not name rank 1: $(cat two-0.log)"
-grep -q 'generation 2: 2 nodes, 2 ranks' two-0.log || fail "no second generation: $(cat two-0.log)"
+grep -q 'generation [2-9]: 2 nodes, 2 ranks' two-0.log || fail "no second generation: $(cat two-0.log)"
 same_bits two
 echo "two nodes, a rank killed: the bits of one node"
 
@@ -58,8 +58,8 @@ await_step lost
 kill -9 $a
 wait $a 2>/dev/null || true
 ends 0 $b lost
-grep -q 'this node coordinates, generation 2' lost-1.log || fail "node 1 did not take over: $(cat lost-1.log)"
-grep -q 'generation 2: 1 nodes, 1 ranks' lost-1.log || fail "node 1 did not go on: $(cat lost-1.log)"
+grep -q 'this node coordinates, generation [2-9]' lost-1.log || fail "node 1 did not take over: $(cat lost-1.log)"
+grep -q 'generation [2-9]: 1 nodes, 1 ranks' lost-1.log || fail "node 1 did not go on: $(cat lost-1.log)"
 same_bits lost
 echo "the coordinator killed: the other node goes on alone, the same bits"
 
@@ -75,6 +75,6 @@ node 0 2 back
 a=$!
 ends 0 $a back
 ends 0 $b back
-grep -q 'generation [23]: 2 nodes, 2 ranks' back-1.log back-0.log || fail "no second generation: $(cat back-*.log)"
+grep -q 'generation [2-9]: 2 nodes, 2 ranks' back-1.log back-0.log || fail "no second generation: $(cat back-*.log)"
 same_bits back
 echo "the coordinator killed and started again: the same bits"

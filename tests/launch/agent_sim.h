@@ -70,13 +70,15 @@ static inline void calm_down(struct world *w)
 /* Closed on both sides, or between lives that are over. */
 static inline void sweep_links(struct world *w)
 {
-    for (int l = 0; l < LINKS; l++) {
+    for (int l = 0; l < w->n_links; l++) {
         struct wire *x = &w->w[l];
         bool from_lives = w->v[x->from].is_up && w->v[x->from].life == x->from_life;
         bool to_lives = w->v[x->to].is_up && w->v[x->to].life == x->to_life;
         if (x->is_open && ((x->fin[0] && x->fin[1]) || (!from_lives && !to_lives)))
             x->is_open = false;
     }
+    while (w->n_links > 0 && !w->w[w->n_links - 1].is_open)
+        w->n_links--;
 }
 
 /* false: w->failed says why. */

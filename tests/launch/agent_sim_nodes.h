@@ -150,13 +150,14 @@ static inline void serve_connect(struct world *w, int i)
     x->n[0] = x->n[1] = 0;
     x->last_us[0] = x->last_us[1] = 0;
     x->is_open = true;
+    w->n_links = l >= w->n_links ? l + 1 : w->n_links;
     tr_agent_link_up(&v->a, w->now, l);
 }
 
 static inline void serve_links(struct world *w, int i)
 {
     struct vnode *v = &w->v[i];
-    for (int l = 0; l < LINKS; l++) {
+    for (int l = 0; l < w->n_links; l++) {
         struct wire *x = &w->w[l];
         if (!x->is_open)
             continue;

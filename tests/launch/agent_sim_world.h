@@ -71,7 +71,7 @@ struct world {
     struct commit commits[1024];
     int n_commits;
     struct vrun runs[GENERATIONS];
-    int n_claims, n_faults;
+    int n_claims, n_faults, n_links; /* n_links: no open one from here on */
     char failed[256];
     struct wire w[LINKS]; /* last: kept from seed to seed but for is_open */
 };
