@@ -3,6 +3,7 @@
  *
  *   bench_plan CASES.csv            fit on all, print the numbers that changed
  *   bench_plan CASES.csv --hold-out fit on every other source, print the errors of the rest
+ *   TR_PASSES=2                     fewer passes than 12
  *
  * No number belongs to a row. A number moves only when all its rows together get better, and a small price holds it
  * where it was; errors above 50 % count as 50 %, so that no outlier bends a table.
@@ -191,6 +192,8 @@ int main(int argc, char **argv)
     struct tr_cases cs;
     bool holds_out = argc > 2 && strcmp(argv[2], "--hold-out") == 0;
     int side = holds_out ? 0 : -1, n = 0;
+    const char *passes = getenv("TR_PASSES");
+    int64_t n_passes = 12;
     if (argc < 2 || tr_cases_read(argv[1], &cs) != TR_OK) {
         fprintf(stderr, "bench_plan CASES.csv [--hold-out]: %s\n", argc < 2 ? "no file" : tr_error_text());
         return 2;
@@ -200,7 +203,9 @@ int main(int argc, char **argv)
     find_knobs(&cs);
     double before = mean_error(&cs, side, &n);
     printf("%zu numbers, %d rows, mean error %.2f %%\n", n_knobs, n, before);
-    for (int pass = 0; pass < 12; pass++) {
+    if (passes && tr_parse_int(passes, 1, 100, &n_passes) != TR_OK)
+        return 2;
+    for (int pass = 0; pass < n_passes; pass++) {
         int moved = 0;
         for (size_t i = 0; i < n_knobs; i++)
             moved += improve(&cs, &knobs[i], side);

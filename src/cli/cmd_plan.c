@@ -135,6 +135,16 @@ out:
     return st;
 }
 
+static void add_conventions(const struct tr_config *cfg, const struct tr_compiled *c, struct tr_str *out)
+{
+    struct tr_machine any;
+    struct tr_ask ask;
+    if (cfg->json || cfg->conventions == TR_COUNT_OWN || tr_machine_find("A100-80GB", &any) != TR_OK)
+        return;
+    tr_ask_of_compiled(c, &any, &ask);
+    tr_conventions_text(&ask, cfg->conventions, out);
+}
+
 enum tr_status cmd_plan(const struct tr_config *cfg)
 {
     struct tr_setup **s = NULL; /* one for each pipeline rank, or two: of its first and last tensor rank */
@@ -187,6 +197,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, time.p, &out);
     else if (time.n)
         tr_str_add(&out, time.p, time.n);
+    add_conventions(cfg, c[0], &out);
     if (tr_str_ok(&out))
         cli_print(out.p);
 out:

@@ -60,6 +60,7 @@ enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROO
 enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
 enum tr_objective { TR_OBJECTIVE_FASTEST, TR_OBJECTIVE_CHEAPEST, TR_OBJECTIVE_FEWEST };
 enum tr_save_choice { TR_SAVE_AUTO, TR_SAVE_ASYNC, TR_SAVE_STRAIGHT };
+enum tr_count_as { TR_COUNT_OWN, TR_COUNT_ZERO, TR_COUNT_MEGATRON, TR_COUNT_KORTHIKANTI };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -100,6 +101,7 @@ struct tr_config {
     double price, days;                 /* 0: the machine's; no bound */
     double mttf_hours, restart_minutes; /* 0: the machine's */
     const char *timeline, *memory_picture, *compare;
+    enum tr_count_as conventions;
 
     /* model and data */
     const char *model;

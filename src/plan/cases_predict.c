@@ -42,7 +42,8 @@ static enum tr_convention convention_of(const struct tr_case *c)
         return TR_FLOPS_6N;
     if (has(c, TR_CASE_source, "dgxc") && has(c, TR_CASE_source, "v25.03") && is_gpt)
         return TR_FLOPS_GPT_DGXC;
-    if (has(c, TR_CASE_source, "Megatron-Bridge") || has(c, TR_CASE_source, "AutoModel"))
+    if (has(c, TR_CASE_source, "Megatron-Bridge") || has(c, TR_CASE_source, "AutoModel") ||
+        strcmp(c->impl.name, "llama-3") == 0)
         return TR_FLOPS_CAUSAL;
     return TR_FLOPS_FULL;
 }

@@ -42,35 +42,44 @@ static bool count(struct tr_case *c, enum tr_case_column k, const char *name, do
     return true;
 }
 
+/* A word, then a whole number of at most nine digits. */
+static bool take(const char **at, const char *word, double *out)
+{
+    size_t n = strlen(word), k = 0;
+    int64_t x = 0;
+    char digits[12] = "";
+    if (strncmp(*at, word, n) != 0)
+        return false;
+    for (; k < 9 && (*at)[n + k] >= '0' && (*at)[n + k] <= '9'; k++)
+        digits[k] = (*at)[n + k];
+    if (tr_parse_int(digits, 0, 999999999, &x) != TR_OK)
+        return false;
+    *out = (double)x;
+    *at += n + k;
+    return true;
+}
+
 /* 11008 | moe8x32768top2 | dense3x18432+moe256x2048top8+shared1x2048 */
 static bool read_ffn(struct tr_case *c)
 {
     struct tr_shape_cost *s = &c->ask.shape;
     const char *f = c->field[TR_CASE_ffn];
-    double a, b, k;
-    int used = 0;
-    if (sscanf(f, "dense%lfx%lf+%n", &a, &b, &used) == 2 && used > 0) {
-        s->dense_layers = a;
-        s->dense_ffn = b;
-        f += used;
-    }
-    used = 0;
-    if (sscanf(f, "moe%lfx%lftop%lf%n", &a, &b, &k, &used) == 3 && used > 0) {
-        s->experts = a;
-        s->ffn = b;
-        s->top_k = k;
-        f += used;
-        used = 0;
-        if (*f && sscanf(f, "+shared%lfx%lf%n", &a, &b, &used) == 2 && f[used] == '\0') {
-            s->shared_ffn = a * b;
-            f += used;
-        }
-        bool is_sane = *f == '\0' && s->experts >= 1 && s->experts <= 1e5 && s->top_k >= 1 && s->top_k <= s->experts &&
-                       s->ffn >= 1 && s->ffn <= 1e7 && s->shared_ffn >= 0 && s->shared_ffn <= 1e7 &&
-                       s->dense_layers >= 0 && s->dense_layers <= 1e4;
-        return is_sane || say(c, "ffn \"%.40s\" is not NUMBER or moeNxWIDTHtopK", c->field[TR_CASE_ffn]);
-    }
-    return count(c, TR_CASE_ffn, "ffn", 0, &s->ffn);
+    double n_shared = 0, width = 0;
+    if (f[0] >= '0' && f[0] <= '9')
+        return count(c, TR_CASE_ffn, "ffn", 0, &s->ffn);
+    if (f[0] == '\0')
+        return say(c, "ffn is not stated");
+    bool is_sane = true;
+    if (take(&f, "dense", &s->dense_layers))
+        is_sane = take(&f, "x", &s->dense_ffn) && *f++ == '+';
+    is_sane = is_sane && take(&f, "moe", &s->experts) && take(&f, "x", &s->ffn) && take(&f, "top", &s->top_k);
+    if (is_sane && *f)
+        is_sane = take(&f, "+shared", &n_shared) && take(&f, "x", &width);
+    s->shared_ffn = n_shared * width;
+    is_sane = is_sane && *f == '\0' && s->experts >= 1 && s->experts <= 1e5 && s->top_k >= 1 &&
+              s->top_k <= s->experts && s->ffn >= 1 && s->ffn <= 1e7 && s->shared_ffn <= 1e7 && s->dense_layers <= 1e4;
+    tr_error_clear();
+    return is_sane || say(c, "ffn \"%.40s\" is not NUMBER or moeNxWIDTHtopK", c->field[TR_CASE_ffn]);
 }
 
 static bool read_shape(struct tr_case *c)
@@ -249,6 +258,8 @@ static void refine_impl(struct tr_case *c)
     double release = release_of(c);
     if (strcmp(im->name, "fsdp-compile") == 0 && !has(c, TR_CASE_source, "compile"))
         *im = *tr_impl_find("fsdp-eager");
+    if (has(c, TR_CASE_source, "2025") || has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
+        im->logits_bytes = 6;
     if (has(c, TR_CASE_source, "async") || has(c, TR_CASE_precision, "async"))
         im->tp_hidden = im->tp_hidden_bwd = 0.6;
     if (release > 0 && release < 26.05)

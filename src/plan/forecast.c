@@ -218,12 +218,11 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
     f->bytes[TR_BYTES_STATE] = a->state_bytes * n / (a->zero >= 1 ? d : 1);
     f->bytes[TR_BYTES_ACTS] = in_flight * more * a->shape.layers / p * layer->kept_bytes;
     f->bytes[TR_BYTES_WORK] = (is_gathered ? 2 * a->gather_bytes * n / a->shape.layers : 0) +
-                              (a->keep == TR_KEEP_ALL ? 0 : layer->one_bytes) +
-                              (a->pp == 1 ? head->kept_bytes + head->one_bytes : 0);
+                              (a->keep == TR_KEEP_ALL ? 0 : layer->one_bytes) + (a->pp == 1 ? head->kept_bytes : 0);
     f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
     f->total_bytes = 0;
     for (int k = 0; k < TR_BYTES_KINDS; k++)
-        f->total_bytes += f->bytes[k];
+        f->total_bytes += f->bytes[k] * (k == TR_BYTES_LIBRARY ? 1 : a->impl->fragments);
 }
 
 /* ---- the step ---- */

@@ -47,6 +47,8 @@ struct tr_impl {
     double core;          /* its attention kernels, over those of that kind at their best */
     double permute;       /* experts: passes over the copies of tokens, there and back */
     double product;       /* share of the chip's gemm_share that products inside a training step reach */
+    double logits_bytes;  /* held of a logit where it is largest */
+    double fragments;     /* what the allocator holds, over what is used */
     double library_bytes; /* context, NCCL, allocator */
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
     bool has_sp;          /* with tensor ranks, rows are split between products */

@@ -266,6 +266,5 @@ void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out)
     out->forward_s = p.time[FORWARD];
     out->backward_s = p.time[BACKWARD];
     out->flops = p.flops;
-    out->kept_bytes = T * (4 * h / (a->has_sp ? a->tp : 1) + 4 * v);
-    out->one_bytes = 2 * T * v;
+    out->kept_bytes = T * (4 * h / (a->has_sp ? a->tp : 1) + a->impl->logits_bytes * v);
 }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# plan --machine: a forecast for chips nobody has here; names that do not exist are answered in one line with the nearest.
+. "$(dirname "$0")/common.sh"
+
+cat >config.json <<'EOF'
+{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":512,"intermediate_size":1408,"num_hidden_layers":4,"num_attention_heads":8,"num_key_value_heads":8,"vocab_size":1024,"max_position_embeddings":512,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":false,"hidden_act":"silu"}
+EOF
+plan=("$TRIREME" plan --model config.json --sequence_length 256 --per_device_train_batch_size 2 --threads 1 --device cpu --bf16)
+
+expect 0 "${plan[@]}" --dp 8 --zero 1 --machine H100-80GB@nv-ndr
+grep -q 's a step' stdout || fail "plan --machine has no step time"
+expect 0 "${plan[@]}" --pp 2 --gradient_accumulation_steps 4 --machine A100 --json
+python3 - <<'EOF' || fail "the forecast is not in the JSON object"
+import json
+f = json.load(open("stdout"))["forecast"]
+assert 0 < f["step_s"] < 10 and f["chips"] == 2 and f["bubble_s"] > 0, f
+EOF
+expect 2 "${plan[@]}" --machine H100-80GB@nv-ndx
+grep -q 'nv-ndr' stderr && [ "$(wc -l <stderr)" = 1 ] || fail "a misspelt cluster is not answered with the nearest"
+expect 0 "$TRIREME" plan --machine list
+grep -q 'GB200' stdout || fail "plan --machine list shows no chips"
+
+expect 0 "${plan[@]}" --dp 4 --zero 2 --conventions zero
+grep -q '> stage 2' stdout || fail "conventions do not mark the stage"
+expect 0 "${plan[@]}" --tp 4 --sp --conventions korthikanti
+grep -q 'selective' stdout || fail "korthikanti's table is missing"
