@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Collectives of Trireme beside MPICH, Open MPI and PyTorch's gloo, on one host, in one run.
 
-usage: peer_comm.py TRIREME [--ranks 2 4] [--repeats 3] [--bytes-max N] [--seconds 0.3] [--only name ...]
+usage: peer_comm.py TRIREME [--ranks 2 4] [--repeats 3] [--bytes-max N] [--seconds 0.3] [--only name ...] [--before COMMAND]
+       [--markdown FILE]
 Engines take turns, so that a busy machine slows all alike. Prints every JSON line as it comes, then one line a point
 with each engine's median over the repeats, its lowest time (what a busy machine disturbs least), and Trireme's speed
-over the best peer's in both.
+over the best peer's in both. --before puts a command in front of every engine's; --markdown writes the lowest times as the
+table of bench/results/comm.md.
 """
 import argparse
 import json
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -94,9 +97,9 @@ def commands(args, size, folder):
     return {name: argv for name, argv in found.items() if not args.only or name in args.only}
 
 
-def run(argv):
+def run(args, argv):
     lines = []
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as p:
+    with subprocess.Popen([*shlex.split(args.before), *argv], stdout=subprocess.PIPE, text=True) as p:
         for line in p.stdout:
             if line.startswith("{"):
                 print(line, end="", flush=True)
@@ -113,8 +116,22 @@ def speed(us):
     return best, {name: round(peers[best] / t, 2) for name, t in us.items() if name not in peers}
 
 
-def summary(lines):
-    points = {}
+def short(n_bytes):
+    return f"{n_bytes >> 20} MiB" if n_bytes >= 1 << 20 else f"{n_bytes >> 10} KiB"
+
+
+def markdown(rows, path):
+    names = ["trireme", "trireme-plain", "mpich", "openmpi", "gloo"]
+    with open(path, "w") as f:
+        f.write("| ranks | collective | bytes | arena | heap | mpich | openmpi | gloo | x | heap x |\n" + "|---" * 10 + "|\n")
+        for ranks, kind, n_bytes, low, ratio in rows:
+            cells = [f"{low[n]:.1f}" if n in low else "-" for n in names]
+            cells += [f"{ratio[n]:.2f}" if n in ratio else "-" for n in names[:2]]
+            f.write(f"| {ranks} | {kind} | {short(n_bytes)} | {' | '.join(cells)} |\n")
+
+
+def summary(lines, table):
+    points, rows = {}, []
     for x in lines:
         if "median_us" in x:
             key = (x["ranks"], x["kind"], x["bytes"])
@@ -126,6 +143,9 @@ def summary(lines):
         _, low_ratio = speed(low)
         print(json.dumps({"bench": "comm-summary", "ranks": ranks, "kind": kind, "bytes": n_bytes, "median_us": median,
                           "low_us": low, "best_peer": best, "speed": ratio, "low_speed": low_ratio}), flush=True)
+        rows.append((ranks, kind, n_bytes, low, low_ratio))
+    if table:
+        markdown(rows, table)
 
 
 def main():
@@ -141,14 +161,16 @@ def main():
     parser.add_argument("--bytes-max", type=int, default=SIZES[-1])
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--before", default="")
+    parser.add_argument("--markdown")
     args = parser.parse_args()
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         for size in args.ranks:
             for _ in range(args.repeats):
                 for argv in commands(args, size, folder).values():
-                    lines += run(argv)
-    summary(lines)
+                    lines += run(args, argv)
+    summary(lines, args.markdown)
 
 
 if __name__ == "__main__":

@@ -200,6 +200,11 @@ bool tr_verb_parse(const char *word, enum tr_verb *out);
 const char *tr_verb_word(enum tr_verb verb);
 const char *tr_verb_what(enum tr_verb verb);
 
+/* Every option that must be the same on all ranks: its name, and a number that differs where values do (an integer
+ * itself). Returns how many there are, at most max. */
+enum { TR_CONFIG_KEYS_MAX = 256 };
+int tr_config_keys(const struct tr_config *cfg, int max, const char **names, int64_t *values);
+
 /* All append; check tr_str_ok(). */
 void tr_config_dump(const struct tr_config *cfg, struct tr_str *out); /* name, value, origin: one line each */
 /* One flat object {"learning_rate": 5e-05, ...}; with_origin: {"learning_rate": {"value": .., "origin": ".."}, ...}. */

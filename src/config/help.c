@@ -195,6 +195,35 @@ void tr_config_dump(const struct tr_config *cfg, struct tr_str *out)
     tr_str_release(&value);
 }
 
+/* What a rank may have of its own: how it computes and what it prints. */
+static bool is_own(const char *name)
+{
+    static const char *const own[] = { "threads", "quiet", "json", "gemm", "logging_steps" };
+    for (size_t i = 0; i < TR_COUNT_OF(own); i++)
+        if (strcmp(own[i], name) == 0)
+            return true;
+    return false;
+}
+
+int tr_config_keys(const struct tr_config *cfg, int max, const char **names, int64_t *values)
+{
+    struct tr_str text = { 0 };
+    int n = 0;
+    for (size_t i = 0; i < tr_option_count() && n < max; i++) {
+        const struct option *opt = &tr_options[i];
+        if (!is_shown(cfg, opt) || is_own(opt->name))
+            continue;
+        tr_str_clear(&text);
+        tr_value_print(cfg, opt, false, &text);
+        names[n] = opt->name;
+        if (opt->type != OPTION_INT || tr_parse_int(text.p, INT64_MIN + 1, INT64_MAX, &values[n]) != TR_OK)
+            values[n] = (int64_t)(tr_hash(text.n ? text.p : "", text.n).lo >> 2);
+        n++;
+    }
+    tr_str_release(&text);
+    return n;
+}
+
 void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str *out)
 {
     const char *comma = "";

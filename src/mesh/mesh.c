@@ -176,6 +176,8 @@ enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *what, const i
         enum tr_status st = tr_comm_run(m->all, &c);
         if (st != TR_OK)
             return st;
+        if (range[0] != -range[1] && (values[i] >> 40 || range[0] >> 40)) /* not a number that says anything */
+            return tr_fail(TR_USAGE, "ranks disagree on %s; start all of them with the same", what[i]);
         if (range[0] != -range[1])
             return tr_fail(TR_USAGE,
                            "ranks disagree on %s: this one has %" PRId64 ", others from %" PRId64 " to %" PRId64,

@@ -172,6 +172,7 @@ struct tr_param_place {
 
 struct tr_compile_options {
     enum tr_dtype compute_dtype, grad_dtype, master_dtype, moment_dtype;
+    enum tr_dtype reduce_dtype; /* of gradients between data ranks, where it is narrower than grad_dtype */
     int n_moments;
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
@@ -204,7 +205,9 @@ struct tr_compiled {
     struct tr_order *order;                                   /* of the pipeline (order.h); NULL: no training */
     double bubble;                                            /* of that order, by the formula */
     size_t staging; /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
-    int n_levels;   /* in_order: of the tree over this rank's micro-batches; the first: the leaf that is being summed */
+    size_t wire;    /* grads arena: a home's gradients in reduce_dtype */
+    bool has_wire;
+    int n_levels; /* in_order: of the tree over this rank's micro-batches; the first: the leaf that is being summed */
     int *norm_first; /* by parameter: its first slot of `norm`; one past the last parameter: how many there are */
     size_t constant[TR_C_COUNT];             /* params arena */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */

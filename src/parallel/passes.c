@@ -146,6 +146,13 @@ static void place_moving(struct tr_compiled *c)
     bool is_staged = l->in_order ? l->data_size > 1 : l->zero >= 2;
     if (is_staged && !c->opt.is_inference)
         c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
+    size_t widest = 0;
+    for (int g = 0; g < c->n_homes; g++)
+        widest = most(widest, (size_t)c->flat[g].n, 0);
+    c->has_wire = tr_dtype_bytes(c->opt.reduce_dtype) < tr_dtype_bytes(c->opt.grad_dtype) && !l->in_order &&
+                  l->data_size * l->size[TR_AXIS_CP] > 1 && !c->opt.is_inference;
+    if (c->has_wire)
+        c->wire = slice(c, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
     struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
     for (size_t k = 0; k < TR_COUNT_OF(all); k++)
         for (int i = 0; i < all[k]->n_actions; i++) {

@@ -68,6 +68,33 @@ enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a)
     return e->mesh ? post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c) : TR_OK;
 }
 
+static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *to, enum tr_dtype to_dtype, int64_t n)
+{
+    struct tr_call c = {
+        .op = TR_OP_CAST, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
+    };
+    c.in[0] = (struct tr_view){ .data = from, .dtype = from_dtype, .rows = 1, .cols = n, .ld = n };
+    c.out[0] = (struct tr_view){ .data = to, .dtype = to_dtype, .rows = 1, .cols = n, .ld = n };
+    tr_exec_kernel(e, &c);
+}
+
+/* As the collective c on gradients, but in reduce_dtype: what a rank gives and the sum are rounded to it. */
+static enum tr_status reduce_narrow(struct tr_exec *e, const struct tr_flat *f, struct tr_coll c)
+{
+    enum tr_dtype narrow = e->c->opt.reduce_dtype, wide = c.dtype;
+    bool is_whole = c.kind == TR_ALL_REDUCE;
+    char *wire = e->base[TR_A_GRADS] + e->c->wire, *to = c.out;
+    int64_t n = is_whole ? f->n : f->shard_n;
+    cast(e, (char *)(uintptr_t)c.in, wide, wire, narrow, f->n);
+    c.dtype = narrow;
+    c.in = wire;
+    c.out = is_whole ? wire : wire + (size_t)f->shard_first * tr_dtype_bytes(narrow);
+    enum tr_status st = tr_comm_run(is_whole ? e->mesh->tokens : e->mesh->axis[TR_AXIS_SHARD], &c);
+    if (st == TR_OK)
+        cast(e, c.out, narrow, to, wide, n);
+    return st;
+}
+
 /* Gradients travel while the next home computes; before its own travel, what came is taken: buffers and staging are
  * free again then. */
 enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
@@ -85,7 +112,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
         c.kind = TR_ALL_REDUCE;
         c.in = c.out = whole;
         c.count = (size_t)f->n;
-        return post(e, a->segment, e->mesh->tokens, &c);
+        return e->c->has_wire ? reduce_narrow(e, f, c) : post(e, a->segment, e->mesh->tokens, &c);
     }
     bool is_first = !e->is_summed[a->segment];
     char *shard =
@@ -96,7 +123,10 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     c.count = (size_t)f->n;
     if (e->reducing >= 0)
         TR_TRY(tr_exec_settle(e, e->reducing));
-    TR_TRY(post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c));
+    if (e->c->has_wire)
+        TR_TRY(reduce_narrow(e, f, c));
+    else
+        TR_TRY(post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c));
     e->pending[a->segment].shard = c.out;
     e->pending[a->segment].sum = is_first ? NULL : shard;
     e->reducing = a->segment;

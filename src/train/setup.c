@@ -48,6 +48,9 @@ static enum tr_status check_order(const struct tr_config *cfg)
                        "reproducible layout with cp %" PRId64
                        ": sums over the tokens of a row are cut in other places; use --reproducible config",
                        cfg->cp);
+    if (cfg->reduce_dtype != TR_F32)
+        return tr_fail(TR_USAGE, "reproducible layout sums in grad_dtype; drop reduce_dtype %s",
+                       tr_dtype_name(cfg->reduce_dtype));
     if (!is_power_of_2(cfg->dp))
         return tr_fail(TR_USAGE, "reproducible layout: dp %" PRId64 " is not a power of 2; use --reproducible config",
                        cfg->dp);
@@ -115,6 +118,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
     return (struct tr_compile_options){
         .compute_dtype = cfg->dtype,
         .grad_dtype = cfg->grad_dtype,
+        .reduce_dtype = cfg->reduce_dtype,
         .master_dtype = cfg->master_dtype,
         .moment_dtype = cfg->moment_dtype,
         .n_moments = tr_optim_row(cfg->optim)->n_moments,

@@ -151,27 +151,16 @@ static enum tr_status open_mesh(struct trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
-    static const char *const names[] = {
-        "steps", "train_batch_size", "seed", "sequence_length", "parameters", "pp", "tp", "sp", "cp", "cp_mode", "zero"
-    };
-    const int64_t values[] = { t->total_steps,
-                               t->cfg->train_batch_size,
-                               t->cfg->seed,
-                               t->s->sequence_length,
-                               t->s->model->n_elements,
-                               t->cfg->pp,
-                               t->cfg->tp,
-                               t->cfg->sp,
-                               t->cfg->cp,
-                               (int64_t)t->cfg->cp_mode,
-                               t->cfg->zero };
+    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters" };
+    int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements };
     if (env.size == 1)
         return TR_OK;
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     env.device = &t->dev;
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
                         t->s->axis, &t->mesh));
-    TR_TRY(tr_mesh_agree(t->mesh, names, values, (int)TR_COUNT_OF(names)));
+    int n = 3 + tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - 3, names + 3, values + 3);
+    TR_TRY(tr_mesh_agree(t->mesh, names, values, n));
 out:
     return st;
 }

@@ -189,6 +189,15 @@ ordered_layout o-dp4-hybrid 4 --zero 2 --hybrid_shard 2
 ordered_layout o-pp2 2 --pp 2
 ordered_layout o-pp2-dp2-zero1 4 --pp 2 --zero 1 --pp_schedule zb
 
+# Ranks with different options: the first that differs is named.
+for rank in 0 1; do
+    schedules=(1f1b gpipe)
+    RANK=$rank WORLD_SIZE=2 TR_JOB=differ-$$ timeout 60 "$TRIREME" train "${options[@]}" --pp 2 --pp_schedule "${schedules[$rank]}" \
+        --per_device_train_batch_size 2 --output differ >"differ-$rank.log" 2>&1 &
+done
+wait
+grep -q "ranks disagree on pp_schedule" differ-0.log || fail "nobody names pp_schedule: $(cat differ-0.log)"
+
 # A checkpoint of any layout resumes in any other.
 move() { # FROM RANKS OPTIONS...
     local from=$1 ranks=$2

@@ -77,7 +77,7 @@ def one(i):
     assert code in (70, 75), f"{what}: the job ended with {code}\n{said}"
     assert re.search(rf"rank {victim}\b", said), f"{what}: nobody names it\n{said}"
     left = [p for p in ranks.values() if is_running(p)]
-    left += glob.glob("/dev/shm/trireme*") + glob.glob(f"{out}/**/*.tmp*", recursive=True)
+    left += [p for p in glob.glob("/dev/shm/trireme*") if not os.path.isdir(p)] + glob.glob(f"{out}/**/*.tmp*", recursive=True)
     assert not left, f"{what}: left behind: {left}"
     subprocess.run(["rm", "-rf", out, f"log-{i}"], check=True)
     return sig, took

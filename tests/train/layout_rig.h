@@ -31,7 +31,7 @@ struct layout {
     const char *schedule;
     int chunks, n_micro;
     enum tr_recompute recompute;
-    enum tr_dtype dtype;
+    enum tr_dtype dtype, reduce_dtype;
     bool in_order;
 };
 
@@ -87,6 +87,7 @@ static inline struct tr_compile_options options(const struct layout *l)
                                         .moment_dtype = TR_F32,
                                         .n_micro = l->n_micro,
                                         .recompute = l->recompute,
+                                        .reduce_dtype = l->reduce_dtype,
                                         .pp_schedule = l->schedule,
                                         .pp_chunks = l->chunks,
                                         .n_threads = 1,

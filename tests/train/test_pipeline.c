@@ -120,6 +120,17 @@ static void zero_and_replicas_work_inside_stages(void **state)
         false);
 }
 
+/* Gradients that travel in bf16: near, and not the same. */
+static void gradients_may_travel_narrow(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero <= 3; zero++) {
+        struct layout l = { .model = zero % N_MODELS, .dp = 4, .zero = zero, .n_micro = 2, .reduce_dtype = TR_BF16 };
+        l.shard = zero == 3 ? 2 : 0;
+        expect_same(l, false);
+    }
+}
+
 /* Micro-batches of 8 on one rank, shared out over ranks, stages and shards: the same bits. */
 static void in_order_no_layout_changes_a_bit(void **state)
 {
@@ -173,11 +184,9 @@ static void planted_bugs_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pipeline_alone_changes_no_bit),
-        cmocka_unit_test(tied_embeddings_live_on_two_stages),
-        cmocka_unit_test(zero_and_replicas_work_inside_stages),
-        cmocka_unit_test(in_order_no_layout_changes_a_bit),
-        cmocka_unit_test(planted_bugs_are_seen),
+        cmocka_unit_test(a_pipeline_alone_changes_no_bit),      cmocka_unit_test(tied_embeddings_live_on_two_stages),
+        cmocka_unit_test(zero_and_replicas_work_inside_stages), cmocka_unit_test(gradients_may_travel_narrow),
+        cmocka_unit_test(in_order_no_layout_changes_a_bit),     cmocka_unit_test(planted_bugs_are_seen),
     };
     int code = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d layouts compared with one rank\n", n_layouts);
