@@ -5,7 +5,8 @@
  *   bench_gpu [CONFIG.json|gpt2] [name=value ...]
  *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
- * profile 0
+ * fp8 0, profile 0, graph 1 (cuda: replay steps), curve 0 (1: all losses). In the result: used, bytes in use on the
+ * GPU; beside, those of no arena.
  */
 #include "base/base.h"
 #include "train/train.h"
@@ -101,6 +102,7 @@ static void timed(const struct tr_call *c)
 static enum tr_status profile(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *b,
                               const float *values)
 {
+    e->may_record = false;
     struct tr_step_result r;
     double sum = 0;
     for (int i = 0; i < TR_OP_COUNT; i++) {
@@ -149,6 +151,7 @@ int main(int argc, char **argv)
                                      .recompute = (enum tr_recompute)number(argc, argv, "recompute", "0"),
                                      .is_cuda = is_cuda,
                                      .fuses = number(argc, argv, "fuse", is_cuda ? "1" : "0") != 0,
+                                     .fp8 = number(argc, argv, "fp8", "0") != 0,
                                      .any_order = number(argc, argv, "any_order", "0") != 0,
                                      .save_bytes = TR_IO_CHUNK * sizeof(float),
                                      .batch_bytes = is_cuda ? tr_batch_bytes(rows * length) : 0,
@@ -171,6 +174,7 @@ int main(int argc, char **argv)
     TR_TRY(tr_compile(m, NULL, NULL, &co, &c));
     TR_TRY(tr_device_open(device, &dev));
     TR_TRY(tr_exec_open(c, &dev, pool, NULL, 1, &e));
+    e->may_record = number(argc, argv, "graph", is_cuda ? "1" : "0") != 0;
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_random(&store, 1, pool, (float *)(void *)e->base[TR_A_SAVE]));
     struct tr_batch b[16];
@@ -192,7 +196,7 @@ int main(int argc, char **argv)
         loss = r.loss_sum / (double)n_tokens;
         if (i == 0)
             first = (double)(tr_clock_us() - start) * 1e-6;
-        if (i < 4)
+        if (i < 4 || number(argc, argv, "curve", "0"))
             fprintf(stderr, "step %" PRId64 ": %.1f ms, loss %.6f\n", i, (double)(tr_clock_us() - at) * 1e-3, loss);
         if (i >= 3)
             seconds[i - 3] = (double)(tr_clock_us() - at) * 1e-6;
@@ -201,17 +205,19 @@ int main(int argc, char **argv)
     }
     qsort(seconds, (size_t)steps, sizeof *seconds, by_value);
     double median = seconds[steps / 2], flops = tr_model_flops_per_token(m) * (double)n_tokens;
+    size_t used = tr_device_used(&dev);
     if (number(argc, argv, "profile", "0"))
         TR_TRY(profile(e, &cfg, b, values));
     printf("{\"bench\":\"gpu\",\"model\":\"%s\",\"parameters\":%" PRId64 ",\"rows\":%" PRId64 ",\"length\":%" PRId64
            ",\"micro\":%" PRId64 ",\"device\":\"%s\",\"threads\":%d,\"dtype\":\"%s\",\"grad\":\"%s\",\"state\":\"%s\","
            "\"steps\":%" PRId64 ",\"median_s\":%.5f,\"best_s\":%.5f,\"tokens_per_s\":%.1f,"
            "\"gflops\":%.1f,\"peak_gflops\":%.1f,\"of_peak\":%.3f,\"bytes\":%zu,\"reserved\":%zu,\"ready_s\":%.3f,"
-           "\"first_step_s\":%.3f,\"grad_norm\":%.6g,\"loss\":%.6f}\n",
+           "\"first_step_s\":%.3f,\"grad_norm\":%.6g,\"loss\":%.6f,\"used\":%zu,\"beside\":%lld}\n",
            m->arch->model_type, m->n_elements, rows, length, n_micro, device, co.n_threads,
            tr_dtype_name(co.compute_dtype), tr_dtype_name(co.grad_dtype), tr_dtype_name(co.master_dtype), steps, median,
            seconds[0], (double)n_tokens / median, flops / median * 1e-9, peak * 1e-9, flops / median / peak,
-           tr_compiled_bytes(c), dev.reserved_bytes, ready, first, r.grad_norm, loss);
+           tr_compiled_bytes(c), dev.reserved_bytes, ready, first, r.grad_norm, loss, used,
+           (long long)used - (long long)(tr_compiled_bytes(c) - c->bytes[TR_A_DATA] - c->bytes[TR_A_SAVE]));
 out:
     if (st != TR_OK)
         fprintf(stderr, "bench_gpu: %s\n", tr_error_text());

@@ -36,6 +36,8 @@ qwen-1.5b-bf16  bench/models/qwen-1.5b.json rows=32 length=1024 micro=2 grad=bfl
 llama-1b        bench/models/llama-1b.json rows=8 length=2048
 qwen-7b-bf16    bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16
 llama-8b-bf16   bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16
+qwen-7b-fp8     bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16 fp8=1
+llama-8b-fp8    bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16 fp8=1
 '
 : >"$out/steps.txt"
 while read -r name args; do

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/str.h"
 #include "base/banned.h"
+#include <math.h>
 
 struct dtype_row {
     size_t bytes;
@@ -169,4 +170,28 @@ void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dty
             to_f32((const char *)src + at * tr_dtype_bytes(src_dtype), src_dtype, block, n_now);
         of_f32(block, dst_dtype, (char *)dst + at * tr_dtype_bytes(dst_dtype), n_now);
     }
+}
+
+float tr_f32_of_e4m3(uint8_t b)
+{
+    int exponent = b >> 3 & 15, mantissa = b & 7;
+    float x = exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
+    if ((b & 0x7f) == 0x7f)
+        x = NAN;
+    return b & 0x80 ? -x : x;
+}
+
+uint8_t tr_e4m3_of_f32(float f)
+{
+    uint8_t sign = signbit(f) ? 0x80 : 0;
+    int exponent = 0;
+    if (isnan(f))
+        return sign | 0x7f;
+    float x = fabsf(f);
+    if (x >= 464.0f) /* halfway to what would be 480 */
+        return sign | 0x7e;
+    (void)frexpf(x, &exponent);                       /* x = 0.1... * 2^exponent */
+    int unit = exponent - 4 < -9 ? -9 : exponent - 4; /* log2 of the spacing there */
+    int n = (int)nearbyintf(ldexpf(x, -unit));        /* 0 .. 16 spacings */
+    return (uint8_t)(sign | (n + (unit + 9) * 8));    /* a carry goes into the exponent by itself */
 }

@@ -47,6 +47,10 @@ static inline uint16_t tr_bf16_of_f32(float f)
 float tr_f32_of_f16(uint16_t h);
 uint16_t tr_f16_of_f32(float f);
 
+/* 8-bit floats as e4m3 without infinity: 4 exponent bits, 3 of the mantissa, at most 448; what is more becomes that. */
+float tr_f32_of_e4m3(uint8_t b);
+uint8_t tr_e4m3_of_f32(float f);
+
 /* n elements between any two float types; src and dst must not overlap unless equal and same type. */
 void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dtype dst_dtype, size_t n);
 

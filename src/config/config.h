@@ -162,6 +162,7 @@ struct tr_config {
 
     /* mesh */
     int64_t dp, zero, hybrid_shard, tp, pp, pp_chunks, cp;
+    bool fp8;
     bool sp;
     const char *pp_schedule;
     enum tr_cp_mode cp_mode;

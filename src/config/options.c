@@ -260,6 +260,7 @@ const struct option tr_options[] = {
     INT(threads, "engine", "num_threads", ENGINE | VERB(DATA) | VERB(INIT), "0", 0, 4096, "CPU threads; 0 = all this process may use"),
     CHOICE(gemm, "engine", "", ENGINE, "auto", gemms, "matrix multiplication on the CPU"),
     CHOICE(recompute, "engine", "", RUN, "none", recomputes, "what backward computes again instead of keeping"),
+    FLAG(fp8, "engine", "", RUN, "products of linear layers in 8-bit floats (e4m3); for GPUs from 8.9 on", false),
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
 

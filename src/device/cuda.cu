@@ -167,3 +167,43 @@ extern "C" void tr_cuda_close(struct tr_device *d)
     if (d->stream)
         (void)cudaStreamDestroy(stream_of(d));
 }
+
+/* ---- a step as one graph ---- */
+
+extern "C" bool tr_cuda_record(struct tr_device *d)
+{
+    return cudaStreamBeginCapture(stream_of(d), cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+}
+
+extern "C" void *tr_cuda_recorded(struct tr_device *d)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    if (cudaStreamEndCapture(stream_of(d), &graph) != cudaSuccess ||
+        cudaGraphInstantiate(&ready, graph, 0) != cudaSuccess)
+        ready = NULL;
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    if (!ready) { /* what was noted while recording came of the recording */
+        (void)cudaGetLastError();
+        d->failed = TR_OK;
+    }
+    return ready;
+}
+
+extern "C" void tr_cuda_replay(struct tr_device *d, void *recording)
+{
+    note(d, cudaGraphLaunch((cudaGraphExec_t)recording, stream_of(d)), "replay of a step");
+}
+
+extern "C" void tr_cuda_forget(void *recording)
+{
+    if (recording)
+        (void)cudaGraphExecDestroy((cudaGraphExec_t)recording);
+}
+
+extern "C" size_t tr_cuda_used(void)
+{
+    size_t free_bytes = 0, all = 0;
+    return cudaMemGetInfo(&free_bytes, &all) == cudaSuccess ? all - free_bytes : 0;
+}

@@ -135,3 +135,66 @@ void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...
     va_end(ap);
     d->failed = st;
 }
+
+static bool is_cuda(const struct tr_device *d)
+{
+    return strcmp(d->ops->name, "cuda") == 0;
+}
+
+#ifdef TR_HAS_CUDA
+bool tr_device_record(struct tr_device *d)
+{
+    return is_cuda(d) && tr_cuda_record(d);
+}
+
+void *tr_device_recorded(struct tr_device *d)
+{
+    return is_cuda(d) ? tr_cuda_recorded(d) : NULL;
+}
+
+void tr_device_replay(struct tr_device *d, void *recording)
+{
+    tr_cuda_replay(d, recording);
+}
+
+void tr_device_forget(struct tr_device *d, void *recording)
+{
+    if (is_cuda(d))
+        tr_cuda_forget(recording);
+}
+
+size_t tr_device_used(struct tr_device *d)
+{
+    return is_cuda(d) ? tr_cuda_used() : 0;
+}
+#else
+bool tr_device_record(struct tr_device *d)
+{
+    TR_BUG_ON(is_cuda(d));
+    return false;
+}
+
+void *tr_device_recorded(struct tr_device *d)
+{
+    (void)d;
+    return NULL;
+}
+
+void tr_device_replay(struct tr_device *d, void *recording)
+{
+    (void)d;
+    TR_BUG_ON(recording != NULL);
+}
+
+void tr_device_forget(struct tr_device *d, void *recording)
+{
+    (void)d;
+    TR_BUG_ON(recording != NULL);
+}
+
+size_t tr_device_used(struct tr_device *d)
+{
+    (void)d;
+    return 0;
+}
+#endif

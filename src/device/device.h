@@ -42,6 +42,14 @@ struct tr_device {
 /* "cpu", "phantom" or "cuda"; TR_USAGE names what there is. tr_device_close is safe on zeroes. */
 enum tr_status tr_device_open(const char *name, struct tr_device *out);
 void tr_device_close(struct tr_device *d);
+/* cuda: what is started after record is noted down instead of run, until recorded gives it back to be replayed as one;
+ * NULL: something in it cannot be, and nothing of it has run. Elsewhere nothing is recorded: false and NULL. */
+bool tr_device_record(struct tr_device *d);
+void *tr_device_recorded(struct tr_device *d);
+void tr_device_replay(struct tr_device *d, void *recording);
+void tr_device_forget(struct tr_device *d, void *recording);
+/* Bytes in use on the device, by whomever; 0 = unknown. */
+size_t tr_device_used(struct tr_device *d);
 /* Is there a device of this name that could be opened here? */
 bool tr_device_is_present(const char *name);
 /* Remembers a failure of something that was only started; the first one is kept until the next sync. */

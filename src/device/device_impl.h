@@ -8,6 +8,11 @@
 extern const struct tr_device_ops tr_cuda_ops;
 enum tr_status tr_cuda_open(struct tr_device *out);
 void tr_cuda_close(struct tr_device *d);
+bool tr_cuda_record(struct tr_device *d);
+void *tr_cuda_recorded(struct tr_device *d);
+void tr_cuda_replay(struct tr_device *d, void *recording);
+void tr_cuda_forget(void *recording);
+size_t tr_cuda_used(void);
 int tr_cuda_count(void); /* GPUs this process can use; 0 without a driver */
 
 /* marks.cu */

@@ -53,6 +53,7 @@ double tr_op_flops(const struct tr_call *c)
     case TR_OP_LINEAR_ADD:
     case TR_OP_LINEAR_ACT:
     case TR_OP_LINEAR_DX_ACT:
+    case TR_OP_MATMUL8:
         return 2.0 * rows_cols * (double)c->out[0].cols;
     case TR_OP_LINEAR_DW:
         return 2.0 * rows_cols * (double)b->cols;

@@ -35,6 +35,7 @@ struct tr_attr {
     bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in) */
     bool inverse;                            /* rope: rotate back */
     bool decay;                              /* optimizers: apply weight decay */
+    bool is_gradient;                        /* matmul8: y is a gradient: sums go to fp32 more often */
     bool any_order;                          /* attention_bwd: sums may be in another order every time */
     float eps;
     float scale;         /* 0 = 1 in every op that reads it */
@@ -158,6 +159,12 @@ static inline uint64_t tr_step_number(const float *step)
     X(LINEAR_ADD, "linear_add", 4, 1, 0)                                                                               \
     X(LINEAR_ACT, "linear_act", 3, 2, 0)                                                                               \
     X(LINEAR_DX_ACT, "linear_dx_act", 3, 1, 0)                                                                         \
+    /* Products of 8-bit floats (`fp8`); U8 holds e4m3. quant: in: x (N,D); out: q (N,D), qt (D,N): q transposed,      \
+     * scale (1,1) F32; q = e4m3(x * (448 / amax)), scale = amax / 448, amax the largest |x|; 1 and 1 when that is 0.  \
+     * matmul8: in: a (N,D), scale, b (O,D), scale, [bias (1,O)], [addend (N,O)]; out: y (N,O) acc = scale * scale *   \
+     * a b^T + bias + addend (y may be addend).                                            attr: is_gradient */        \
+    X(QUANT, "quant", 1, 3, 0)                                                                                         \
+    X(MATMUL8, "matmul8", 6, 1, 1)                                                                                     \
     /* in: x; out: y = x in y's dtype */                                                                               \
     X(CAST, "cast", 1, 1, 0)                                                                                           \
     /* out: y = 0 */                                                                                                   \

@@ -134,6 +134,14 @@ static bool join(struct tr_program *p, int first, int second)
         a->out[0] = b->out[0];
         return true;
     }
+    if (a->op == TR_OP_MATMUL8 && a->in[5] == TR_NONE && b->op == TR_OP_ADD && n_readers(p, between) == 1) {
+        tr_val other = b->in[0] == between ? b->in[1] : b->in[0];
+        if (other == between || !is_ready(p, other, first))
+            return false;
+        a->in[5] = other;
+        a->out[0] = b->out[0];
+        return true;
+    }
     if (a->op == TR_OP_LINEAR && b->op == TR_OP_ACT && b->attr.act == TR_ACT_GELU_TANH) {
         a->op = TR_OP_LINEAR_ACT;
         a->attr.act = b->attr.act;

@@ -69,6 +69,8 @@ static int overwrites(enum tr_opcode op)
     case TR_OP_LAYERNORM_BWD:
     case TR_OP_RMSNORM_BWD:
         return 4;
+    case TR_OP_MATMUL8:
+        return 5;
     default:
         return -1;
     }

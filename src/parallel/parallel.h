@@ -48,7 +48,7 @@ struct tr_pass_ctx {
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
     struct tr_layout layout;
-    bool is_cuda, fuses, any_order;
+    bool is_cuda, fuses, any_order, fp8;
 };
 
 /* context.c: where in a row this rank's runs of tokens begin, and how long each is; returns their number. */
@@ -69,6 +69,7 @@ enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *c
 enum tr_status tr_pass_precision(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_recompute(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_fuse(struct tr_program *p, const struct tr_pass_ctx *ctx);
@@ -183,6 +184,7 @@ struct tr_compile_options {
     int n_threads;
     bool is_cuda;                  /* kernels and their scratch are the GPU's */
     bool fuses;                    /* its kernels do several ops at once: passes side and fuse */
+    bool fp8;                      /* products of linears in 8-bit floats */
     bool any_order;                /* cuda: the same bits from run to run are not asked for */
     size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
     bool stages_saves;             /* a checkpoint is copied into the staging arena and written from there */

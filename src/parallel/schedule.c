@@ -37,7 +37,8 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .layout = opt->layout,
                                        .is_cuda = opt->is_cuda,
                                        .fuses = opt->fuses,
-                                       .any_order = opt->any_order };
+                                       .any_order = opt->any_order,
+                                       .fp8 = opt->fp8 };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));

@@ -87,6 +87,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->n_documents = calloc((size_t)tr_max64(1, c->opt.n_micro), sizeof *e->n_documents);
     if (!e->n_documents || !e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
+    TR_TRY(tr_exec_recordings_open(e));
+    e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
     dev->may_choose = c->opt.any_order;
     if (is_cuda)
         TR_TRY(tr_op_cuda_open(dev));
@@ -123,6 +125,7 @@ void tr_exec_close(struct tr_exec *e)
             (is_host(a) ? e->dev->ops->release_host : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
     if (e->dev->library)
         tr_op_cuda_close(e->dev);
+    tr_exec_recordings_close(e);
     free(e->n_documents);
     free(e->is_touched);
     free(e->is_summed);
@@ -409,11 +412,17 @@ static void run_update(struct tr_exec *e, enum tr_optim_kind kind, int segment)
 
 /* ---- steps ---- */
 
-static void begin_step(struct tr_exec *e, const float *values)
+/* No gradient holds anything of this step. */
+static void forget_touches(struct tr_exec *e)
 {
     memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
     memset(e->is_summed, 0, (size_t)e->c->n_homes * sizeof *e->is_summed);
     e->loss_is_touched = false;
+}
+
+static void begin_step(struct tr_exec *e, const float *values)
+{
+    forget_touches(e);
     if (e->mesh)
         (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
     if (values)
@@ -502,12 +511,11 @@ static enum tr_status settle_all(struct tr_exec *e)
 }
 
 /* The actions in front of the clip: forward, backward, and the sums over ranks. */
-static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT])
+static enum tr_status run_gradients(struct tr_exec *e, const struct tr_batch *micro)
 {
     const struct tr_schedule *s = &e->c->train;
     enum tr_status st = TR_OK;
-    begin_step(e, values);
-    send_batches(e, e->c->model, micro, e->c->opt.n_micro);
+    forget_touches(e);
     for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++) {
         TR_TRY(tr_exec_pass(e, &s->action[i]));
         int at = tr_trace_action(e->trace, &s->action[i]);
@@ -517,6 +525,23 @@ static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *m
         if (e->on_action)
             e->on_action(e->on_action_ctx, &s->action[i]);
     }
+out:
+    return st;
+}
+
+static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT])
+{
+    enum tr_status st = TR_OK;
+    begin_step(e, values);
+    send_batches(e, e->c->model, micro, e->c->opt.n_micro);
+    if (tr_exec_replay(e, TR_HALF_GRADIENTS)) {
+        e->loss_is_touched = true;
+        return TR_OK;
+    }
+    bool is_recording = tr_exec_record(e, TR_HALF_GRADIENTS);
+    TR_TRY(run_gradients(e, micro));
+    if (is_recording && !tr_exec_recorded(e, TR_HALF_GRADIENTS))
+        TR_TRY(run_gradients(e, micro));
     TR_TRY(settle_all(e));
 out:
     return st;
@@ -546,7 +571,8 @@ out:
     return st;
 }
 
-enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out)
+/* The actions behind the clip. */
+static enum tr_status run_updates(struct tr_exec *e, const struct tr_config *cfg)
 {
     const struct tr_schedule *s = &e->c->train;
     enum tr_status st = TR_OK;
@@ -561,6 +587,19 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
         else
             TR_TRY(run_action(e, e->c->model, s, &s->action[i], NULL));
         tr_trace_end(e->trace, at);
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out)
+{
+    enum tr_status st = TR_OK;
+    if (!tr_exec_replay(e, TR_HALF_UPDATE)) {
+        bool is_recording = tr_exec_record(e, TR_HALF_UPDATE);
+        TR_TRY(run_updates(e, cfg));
+        if (is_recording && !tr_exec_recorded(e, TR_HALF_UPDATE))
+            TR_TRY(run_updates(e, cfg));
     }
     TR_TRY(settle_all(e));
     TR_TRY(e->dev->ops->sync(e->dev));

@@ -23,6 +23,15 @@ enum tr_status tr_exec_settle(struct tr_exec *e, int home);
 /* Sums n numbers over the ranks of one of the mesh's communicators. */
 enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n);
 
+/* exec_graph.c: halves of a step that the device replays. record: true: what follows is noted down, until recorded has
+ * run it as one; false from there: nothing has run, and it must be done as it is. */
+enum tr_half { TR_HALF_GRADIENTS, TR_HALF_UPDATE };
+enum tr_status tr_exec_recordings_open(struct tr_exec *e);
+void tr_exec_recordings_close(struct tr_exec *e);
+bool tr_exec_replay(struct tr_exec *e, enum tr_half half);
+bool tr_exec_record(struct tr_exec *e, enum tr_half half);
+bool tr_exec_recorded(struct tr_exec *e, enum tr_half half);
+
 /* exec_order.c: sums whose order no layout changes. */
 void tr_exec_fold(struct tr_exec *e, const struct tr_action *a);
 void tr_exec_add_twin(struct tr_exec *e, int shared, char *at); /* to this rank's part of the shared gradients */

@@ -132,6 +132,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .is_cuda = strcmp(s->device, "cuda") == 0,
         .fuses = strcmp(s->device, "cuda") == 0,
         .any_order = cfg->reproducible == TR_REPRODUCIBLE_OFF,
+        .fp8 = cfg->fp8,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
         .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,

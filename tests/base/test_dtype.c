@@ -124,6 +124,24 @@ static void convert_agrees_with_the_scalar_functions_for_every_pair(void **state
     tr_convert(NULL, TR_F32, NULL, TR_BF16, 0);
 }
 
+static void e4m3_rounds_to_the_nearest_and_keeps_every_code(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 256; b++)
+        if ((b & 0x7f) != 0x7f)
+            assert_int_equal(tr_e4m3_of_f32(tr_f32_of_e4m3((uint8_t)b)), b);
+    assert_true(tr_f32_of_e4m3(0x7e) == 448.0f && tr_f32_of_e4m3(0x01) == 0x1p-9f && tr_f32_of_e4m3(0x38) == 1.0f);
+    assert_int_equal(tr_e4m3_of_f32(1e9f), 0x7e); /* no infinity: the largest */
+    assert_int_equal(tr_e4m3_of_f32(-INFINITY), 0xfe);
+    assert_int_equal(tr_e4m3_of_f32(NAN) & 0x7f, 0x7f);
+    for (int b = 0; b < 0x7e; b++) { /* halfway goes to the even code, a little more to the next */
+        float x = tr_f32_of_e4m3((uint8_t)b), next = tr_f32_of_e4m3((uint8_t)(b + 1)), half = (x + next) / 2;
+        assert_int_equal(tr_e4m3_of_f32(half), b + (b & 1));
+        assert_int_equal(tr_e4m3_of_f32(nextafterf(half, next)), b + 1);
+        assert_int_equal(tr_e4m3_of_f32(nextafterf(half, 0)), b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +150,7 @@ int main(void)
         cmocka_unit_test(f16_rounds_to_nearest_even_everywhere),
         cmocka_unit_test(f64_to_16_bits_rounds_once),
         cmocka_unit_test(convert_agrees_with_the_scalar_functions_for_every_pair),
+        cmocka_unit_test(e4m3_rounds_to_the_nearest_and_keeps_every_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,8 @@ static inline enum tr_dtype dtype_of(const struct mode *m, char kind)
         return TR_F32;
     case 's':
         return TR_I64;
+    case 'q':
+        return TR_U8;
     default:
         return TR_I32;
     }

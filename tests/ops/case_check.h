@@ -48,7 +48,7 @@ static inline void each_call(check_fn *check)
 /* Spacing of neighbouring numbers near x, relative: two correct results round to neighbours at worst. */
 static inline double spacing(enum tr_dtype d)
 {
-    return d == TR_BF16 ? 0x1p-7 : d == TR_F64 ? 0x1p-52 : 0x1p-23;
+    return d == TR_U8 ? 0x1p-3 : d == TR_BF16 ? 0x1p-7 : d == TR_F64 ? 0x1p-52 : 0x1p-23;
 }
 
 static inline int64_t longest_side(struct built *b)
@@ -81,9 +81,11 @@ static inline double tolerance(struct built *b, const struct tr_view *ref, doubl
     for (int64_t row = 0; row < ref->rows; row++)
         for (int64_t col = 0; col < ref->cols; col++)
             largest = fmax(largest, fabs(tr_ref_get(ref, row, col)));
-    bool rounds = b->c.in[0].dtype == TR_BF16 && rounds_inside(b);
+    bool is_bf16 = b->c.in[0].dtype == TR_BF16 || (b->c.op == TR_OP_MATMUL8 && ref->dtype == TR_BF16);
+    bool rounds = is_bf16 && rounds_inside(b);
+    bool is_8bit = b->c.op == TR_OP_MATMUL8 && products_round; /* tensor cores add 8-bit products with 13 bits or so */
     return spacing(ref->dtype) * fabs(x) + 4.0 * sqrt((double)longest_side(b)) * 0x1p-24 * fmax(1.0, largest) +
-           (rounds ? (products_round ? 3 : 1) * 0x1p-8 * largest : 0.0);
+           (rounds ? (products_round ? 3 : 1) * 0x1p-8 * largest : 0.0) + (is_8bit ? 0x1p-10 * largest : 0.0);
 }
 
 /* A tolerance of one bf16 spacing would accept a wrong rounding, so exact results are counted as well: fp32 arithmetic

@@ -11,7 +11,7 @@
 /* A view is kind, rows, columns; views are separated by blanks. In front: `?` optional, `%` only with dropout.
  * Kinds: a activation or weight, f statistics (F32), g gradient, D F64 sum, c the other float type,
  *        i index, t target, b begin, s sample, p position, r rope table, z step,
- *        P parameter, m and v optimizer state, - absent.
+ *        P parameter, m and v optimizer state, q 8-bit float, - absent.
  * Sizes: N D O V as in ops.h, Ww weight in either order, Gg groups and columns per group, Q K H query columns, key
  *        columns, query heads, R rope columns, S step slots, digits. */
 static const struct op_shape {
@@ -47,6 +47,8 @@ static const struct op_shape {
     { TR_OP_LINEAR_ADD, "aND aWw ?a1O aNO", "aNO", true },
     { TR_OP_LINEAR_ACT, "aND aWw ?a1O", "aNO aNO", true },
     { TR_OP_LINEAR_DX_ACT, "aNO aWw aND", "aND", true },
+    { TR_OP_QUANT, "aND", "qND qDN f11", false },
+    { TR_OP_MATMUL8, "qND f11 qOD f11 ?a1O ?aNO", "aNO", true },
     { TR_OP_SUM, "fN1", "D11", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
     { TR_OP_ADAMW, "g1D z1S", "P1D m1D v1D ?a1D", false },
@@ -190,6 +192,13 @@ static const struct op_case cases[] = {
     { TR_OP_LINEAR_DX_ACT, "gelu_tanh", .n = 64, .d = 96, .o = 64, .attr = { .act = TR_ACT_GELU_TANH } },
     { TR_OP_LINEAR_DX_ACT, "gelu_tanh in,out", .n = 64, .d = 96, .o = 64,
       .attr = { .act = TR_ACT_GELU_TANH, .weight_is_in_out = true } },
+
+    { TR_OP_QUANT, "one", .n = 1, .d = 1 },
+    { TR_OP_QUANT, "odd", .n = 37, .d = 45 },
+    { TR_OP_QUANT, "tiles", .n = 272, .d = 144 },
+    { TR_OP_MATMUL8, "odd", .n = 17, .d = 33, .o = 29 },
+    { TR_OP_MATMUL8, "tiles", .n = 64, .d = 96, .o = 48 },
+    { TR_OP_MATMUL8, "gradient", .n = 48, .d = 64, .o = 32, .is_bare = true, .attr = { .is_gradient = true } },
 
     { TR_OP_SUM, "odd", .n = 1001 },
     { TR_OP_SUM, "one", .n = 1 },

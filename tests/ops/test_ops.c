@@ -175,6 +175,8 @@ static void check_split(struct built *whole_batch, struct built *parts)
         cut = whole_batch->row->pack ? whole_batch->row->pack : n; /* documents stay whole */
     if (cut >= n || whole_batch->c.op == TR_OP_HEAD_COMBINE)       /* whose rows are ranks' one below the other */
         return;
+    if (whole_batch->c.op == TR_OP_QUANT) /* one scale for all rows */
+        return;
     run_fast(whole_batch, NULL);
     run_rows(parts, 0, cut);
     run_rows(parts, cut, n - cut);

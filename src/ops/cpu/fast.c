@@ -1,6 +1,7 @@
 /* fast.c - the fast CPU column: which kernel, how much scratch, how work is cut. */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/ref.h"
 #include <assert.h>
 
 #if defined(__x86_64__)
@@ -25,7 +26,10 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
                 X(HEAD_STATS, head_stats) X(HEAD_COMBINE, head_combine) X(HEAD_GRAD, head_grad)
                     X(LINEAR_ADD, linear_add) X(LINEAR_ACT, linear_act) X(LINEAR_DX_ACT, linear_dx_act)
 #undef X
-                        [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
+#define X(id) [TR_OP_##id] = { tr_ref_##id, tr_ref_##id, tr_ref_##id },
+                        X(QUANT) X(MATMUL8)
+#undef X
+                            [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),
     [TR_OP_REDUCE_SCATTER] = ALL_SETS(cast),
     [TR_OP_ALL_TO_ALL] = ALL_SETS(cast),

@@ -23,6 +23,8 @@ double tr_ref_get(const struct tr_view *v, int64_t row, int64_t col)
         return (double)tr_f32_of_f16(((const uint16_t *)v->data)[i]);
     case TR_F64:
         return ((const double *)v->data)[i];
+    case TR_U8:
+        return (double)tr_f32_of_e4m3(((const uint8_t *)v->data)[i]);
     default:
         tr_bug(__FILE__, __LINE__, "view is not of a float type");
     }
@@ -50,6 +52,9 @@ void tr_ref_put(const struct tr_view *v, int64_t row, int64_t col, double x)
         break;
     case TR_F64:
         ((double *)v->data)[i] = x;
+        break;
+    case TR_U8:
+        ((uint8_t *)v->data)[i] = tr_e4m3_of_f32((float)x);
         break;
     default:
         tr_bug(__FILE__, __LINE__, "view is not of a float type");

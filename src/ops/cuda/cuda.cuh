@@ -8,6 +8,7 @@
 #define TR_OPS_CUDA_CUH
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 extern "C" {
 #include "ops/cuda/scratch.h"
@@ -25,6 +26,10 @@ __device__ inline float to_f32(float x)
 __device__ inline float to_f32(bf16 x)
 {
     return __bfloat162float(x);
+}
+__device__ inline float to_f32(__nv_fp8_e4m3 x)
+{
+    return (float)x;
 }
 template <typename T> __device__ inline T from_f32(float x);
 template <> __device__ inline float from_f32<float>(float x)
@@ -179,8 +184,10 @@ struct cuda_gemm {
     enum tr_dtype a_dtype, c_dtype; /* b is of a's type, d and bias of c's */
     bool a_t, b_t;
     float beta;
-    const void *bias; /* (n) on every row */
-    void *gelu_aux;   /* forward: c = gelu(x), aux = x; with is_dgelu: c = (A B) * gelu'(aux) */
+    const void *bias;               /* (n) on every row */
+    const float *scale_a, *scale_b; /* of 8-bit operands */
+    bool is_exact;                  /* 8-bit: sums go to fp32 more often */
+    void *gelu_aux;                 /* forward: c = gelu(x), aux = x; with is_dgelu: c = (A B) * gelu'(aux) */
     int64_t ld_aux;
     bool is_dgelu;
 };

@@ -16,7 +16,7 @@ static const size_t WORKSPACE_BYTES = TR_CUDA_WORKSPACE - WORKSPACE_ALIGN;
 
 static cudaDataType_t type_of(enum tr_dtype d)
 {
-    return d == TR_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return d == TR_BF16 ? CUDA_R_16BF : d == TR_U8 ? CUDA_R_8F_E4M3 : CUDA_R_32F;
 }
 
 static uint32_t alignment_of(const void *p)
@@ -38,6 +38,8 @@ template <typename T, typename U> __global__ void plain_kernel(struct cuda_gemm 
     for (int64_t k = 0; k < g.k; k++)
         sum +=
             to_f32(a[g.a_t ? k * g.lda + row : row * g.lda + k]) * to_f32(b[g.b_t ? col * g.ldb + k : k * g.ldb + col]);
+    if (g.scale_a)
+        sum *= *g.scale_a * *g.scale_b;
     if (g.beta != 0.0f)
         sum += g.beta * to_f32(((const U *)(g.d ? g.d : g.c))[row * g.ldd + col]);
     if (g.bias)
@@ -50,7 +52,10 @@ static void run_plain(const struct tr_call *c, const struct cuda_gemm *g)
     dim3 grid((unsigned)ceil_div(g->n, 32), (unsigned)ceil_div(g->m, 8)), block(32, 8);
     bool is_a = g->a_dtype == TR_BF16, is_c = g->c_dtype == TR_BF16;
     TR_BUG_ON(g->gelu_aux != NULL);
-    if (is_a)
+    if (g->a_dtype == TR_U8)
+        is_c ? plain_kernel<__nv_fp8_e4m3, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
+             : plain_kernel<__nv_fp8_e4m3, float><<<grid, block, 0, stream_of(c)>>>(*g);
+    else if (is_a)
         is_c ? plain_kernel<bf16, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
              : plain_kernel<bf16, float><<<grid, block, 0, stream_of(c)>>>(*g);
     else
@@ -91,13 +96,14 @@ static void key_of(const struct cuda_gemm *g, uint64_t key[6])
         bits = bits * 512 + (all[i] ? alignment_of(all[i]) : 0);
     uint64_t flags = (uint64_t)g->a_t | (uint64_t)g->b_t << 1 | (uint64_t)(g->a_dtype == TR_BF16) << 2 |
                      (uint64_t)(g->c_dtype == TR_BF16) << 3 | (uint64_t)(g->bias != NULL) << 4 |
-                     (uint64_t)(g->gelu_aux != NULL) << 5 | (uint64_t)g->is_dgelu << 6;
+                     (uint64_t)(g->gelu_aux != NULL) << 5 | (uint64_t)g->is_dgelu << 6 |
+                     (uint64_t)(g->a_dtype == TR_U8) << 7;
     key[0] = (uint64_t)g->m << 32 | (uint64_t)g->n;
     key[1] = (uint64_t)g->k << 8 | flags;
     key[2] = (uint64_t)g->lda << 32 | (uint64_t)g->ldb;
     key[3] = (uint64_t)g->ldc << 32 | (uint64_t)g->ldd;
     key[4] = bits;
-    key[5] = (uint64_t)g->ld_aux;
+    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact;
 }
 
 static cublasLtMatrixLayout_t layout(struct gemm_call *x, enum tr_dtype t, int64_t rows, int64_t cols, int64_t ld)
@@ -127,6 +133,10 @@ static void set_epilogue(struct gemm_call *x, cublasLtMatmulDesc_t desc)
         set(x, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &g->gelu_aux, sizeof g->gelu_aux);
         set(x, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &g->ld_aux, sizeof g->ld_aux);
     }
+    if (g->scale_a) {
+        set(x, desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->scale_b, sizeof g->scale_b);
+        set(x, desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->scale_a, sizeof g->scale_a);
+    }
 }
 
 static void describe(struct gemm_call *x, struct lt_plan *p)
@@ -136,6 +146,10 @@ static void describe(struct gemm_call *x, struct lt_plan *p)
     fail(x, x->l->fn.cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
     set(x, p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
     set(x, p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
+    if (g->a_dtype == TR_U8) {
+        int8_t is_fast = !g->is_exact;
+        set(x, p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &is_fast, sizeof is_fast);
+    }
     p->a = layout(x, g->a_dtype, g->b_t ? g->k : g->n, g->b_t ? g->n : g->k, g->ldb);
     p->b = layout(x, g->a_dtype, g->a_t ? g->m : g->k, g->a_t ? g->k : g->m, g->lda);
     p->c = layout(x, g->c_dtype, g->n, g->m, g->ldd);
@@ -274,7 +288,7 @@ bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *work
             run_plain(c, g);
         return !g->gelu_aux;
     }
-    if (x.is_ok && (g->bias || g->gelu_aux))
+    if (x.is_ok && (g->bias || g->gelu_aux || g->scale_a))
         set_epilogue(&x, p->desc); /* pointers differ from call to call */
     cublasStatus_t st = x.is_ok ? run(&x, p, &p->algo) : CUBLAS_STATUS_SUCCESS;
     if (st == CUBLAS_STATUS_NOT_SUPPORTED || st == CUBLAS_STATUS_INVALID_VALUE) { /* nothing was started */
@@ -381,7 +395,8 @@ void tr_cuda_LINEAR_DW(const struct tr_call *c)
     g.a = a.data, g.lda = a.ld, g.a_dtype = a.dtype, g.a_t = true;
     g.b = b.data, g.ldb = b.ld;
     g.c = dw.data, g.ldc = g.ldd = dw.ld, g.c_dtype = dw.dtype, g.beta = c->accumulate[0] ? 1.0f : 0.0f;
-    (void)tr_cuda_gemm(c, &g, c->scratch);
+    if (dw.data)
+        (void)tr_cuda_gemm(c, &g, c->scratch);
     if (c->out[1].data)
         tr_cuda_colsum(c, dy, c->out[1], c->accumulate[1], 1.0f, (char *)c->scratch + TR_CUDA_WORKSPACE);
 }

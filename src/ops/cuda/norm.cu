@@ -1,14 +1,14 @@
 /* norm.cu - layernorm and rmsnorm, whole rows or groups of columns.
  *
  * Forward: a warp owns a row (or a group of one) and reads it from memory once: what it read stays in registers.
- * Backward: a block goes over rows, a thread the same columns of each, so dw and db add up on the way and nothing is
- * read twice; each block's partial rows are then added in order. Groups that one warp holds take a warp each, and dw
- * like sums of columns. Rejected: a block a row forward (it waits more than it reads), dx and dw in two kernels for
- * long rows (half as many bytes again).
+ * Backward: a block goes over rows, two at a time, a thread the same columns of each, so dw and db add up on the way
+ * and nothing is read twice; each block's partial rows are then added in order. Groups that one warp holds take a warp
+ * each, and dw like sums of columns. Rejected: a block a row forward (it waits more than it reads), dx and dw in two
+ * kernels for long rows (half as many bytes again).
  */
 #include "ops/cuda/cuda.cuh"
 
-enum { WARPS = 4, ROW_THREADS = 512 };
+enum { WARPS = 4, ROW_THREADS = 512, BWD_ROWS = 2 };
 
 struct norm_shape {
     int64_t n_rows; /* groups of all rows */
@@ -169,73 +169,87 @@ template <typename T> struct norm_bwd {
     float *part_w, *part_b; /* (parts, cols) */
 };
 
-/* What a thread holds of one row. */
-template <typename T, int V> struct row_part {
-    pack<T, V> dy, x, add;
-    float mean, rstd;
-};
-
-template <typename T, int V, bool LN>
-__device__ static row_part<T, V> read_row(const norm_bwd<T> &p, const norm_shape &s, int64_t r, int64_t col)
+/* Sums of R rows over the block, warps in order. Who calls it again takes the other of two `part`s: then everybody has
+ * read the first when it is written again. */
+template <int R> __device__ static void rows_sum(float x[R], float (*part)[ROW_THREADS / 32])
 {
-    row_part<T, V> t = {};
-    if (r >= s.n_rows)
-        return t;
-    t.mean = LN ? *p.stats.at(r, 0) : 0.0f;
-    t.rstd = LN ? *p.stats.at(r, 1) : *rstd_at(p.stats, s, r);
-    if (col < s.cols) {
-        t.dy = raw<T, V>(group_at(p.dy, s, r) + col);
-        t.x = raw<T, V>(group_at(p.x, s, r) + col);
-        if (p.addend)
-            t.add = raw<T, V>(group_at(p.addend, s, r) + col);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+#pragma unroll
+    for (int k = 0; k < R; k++) {
+        x[k] = warp_sum(x[k]);
+        if (lane == 0)
+            part[k][warp] = x[k];
+        x[k] = 0;
     }
-    return t;
+    __syncthreads();
+    for (int i = 0; i < n_warps; i++)
+#pragma unroll
+        for (int k = 0; k < R; k++)
+            x[k] += part[k][i];
 }
 
-/* dx, dw and db of whole rows: a block a row at a time, with the next one on its way. */
+/* dx, dw and db of whole rows, R of them asked for at once. */
 template <typename T, int V, bool LN>
 __global__ void __launch_bounds__(ROW_THREADS) norm_bwd_kernel(norm_bwd<T> p, norm_shape s)
 {
-    __shared__ float2 part[2][ROW_THREADS / 32];
+    enum { R = BWD_ROWS };
+    __shared__ float part[2][2 * R][ROW_THREADS / 32];
     int64_t col = threadIdx.x * V;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32, turn = 0;
-    float dw[V], db[V], w[V], inv = 1.0f / (float)s.cols;
+    int turn = 0;
+    bool is_inside = col < s.cols;
+    pack<T, V> w = {};
+    float dw[V], db[V];
+    if (is_inside)
+        w = raw<T, V>(p.w + col);
 #pragma unroll
     for (int v = 0; v < V; v++)
-        dw[v] = db[v] = w[v] = 0;
-    if (col < s.cols)
-        load<V>(p.w + col, w);
-    row_part<T, V> next = read_row<T, V, LN>(p, s, blockIdx.x, col);
-    for (int64_t r = blockIdx.x; r < s.n_rows; r += gridDim.x, turn ^= 1) {
-        row_part<T, V> t = next;
-        next = read_row<T, V, LN>(p, s, r + gridDim.x, col);
-        float m1 = 0, m2 = 0, hat[V], out[V];
+        dw[v] = db[v] = 0;
+    for (int64_t r = (int64_t)blockIdx.x * R; r < s.n_rows; r += (int64_t)gridDim.x * R, turn ^= 1) {
+        pack<T, V> dy[R] = {}, x[R] = {}, add[R] = {};
+        float mean[R], rstd[R], m[2 * R];
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            float d = to_f32(t.dy.v[v]);
-            hat[v] = (to_f32(t.x.v[v]) - t.mean) * t.rstd;
-            out[v] = d * (s.offset + w[v]);
-            dw[v] += d * hat[v];
-            db[v] += d;
-            m1 += out[v];
-            m2 += out[v] * hat[v];
+        for (int k = 0; k < R; k++) {
+            mean[k] = rstd[k] = 0;
+            if (r + k >= s.n_rows)
+                continue;
+            mean[k] = LN ? *p.stats.at(r + k, 0) : 0.0f;
+            rstd[k] = LN ? *p.stats.at(r + k, 1) : *rstd_at(p.stats, s, r + k);
+            if (!is_inside)
+                continue;
+            dy[k] = raw<T, V>(group_at(p.dy, s, r + k) + col);
+            x[k] = raw<T, V>(group_at(p.x, s, r + k) + col);
+            if (p.addend)
+                add[k] = raw<T, V>(group_at(p.addend, s, r + k) + col);
         }
-        m1 = LN ? warp_sum(m1) : 0.0f;
-        m2 = warp_sum(m2);
-        if (lane == 0)
-            part[turn][warp] = make_float2(m1, m2);
-        __syncthreads(); /* everybody has read the other half before it is written again */
-        m1 = m2 = 0;
-        for (int i = 0; i < n_warps; i++)
-            m1 += part[turn][i].x, m2 += part[turn][i].y;
-        m1 *= inv, m2 *= inv;
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            out[v] = to_f32(t.add.v[v]) + t.rstd * (out[v] - m1 - hat[v] * m2);
-        if (col < s.cols)
-            store<V>(group_at(p.dx, s, r) + col, out);
+        for (int k = 0; k < R; k++) {
+            float m1 = 0, m2 = 0;
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                float d = to_f32(dy[k].v[v]), hat = (to_f32(x[k].v[v]) - mean[k]) * rstd[k];
+                float g = d * (s.offset + to_f32(w.v[v]));
+                dw[v] += d * hat;
+                db[v] += d;
+                m1 += g;
+                m2 += g * hat;
+            }
+            m[k] = m2, m[R + k] = m1;
+        }
+        rows_sum<LN ? 2 * R : R>(m, part[turn]);
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            float m2 = m[k] / (float)s.cols, m1 = LN ? m[R + k] / (float)s.cols : 0.0f, out[V];
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                float hat = (to_f32(x[k].v[v]) - mean[k]) * rstd[k];
+                float g = to_f32(dy[k].v[v]) * (s.offset + to_f32(w.v[v]));
+                out[v] = to_f32(add[k].v[v]) + rstd[k] * (g - m1 - hat * m2);
+            }
+            if (is_inside && r + k < s.n_rows)
+                store<V>(group_at(p.dx, s, r + k) + col, out);
+        }
     }
-    for (int v = 0; v < V && col < s.cols; v++) {
+    for (int v = 0; v < V && is_inside; v++) {
         p.part_w[(int64_t)blockIdx.x * s.cols + col + v] = dw[v];
         if (LN)
             p.part_b[(int64_t)blockIdx.x * s.cols + col + v] = db[v];
@@ -352,7 +366,8 @@ static int blocks_of(const struct tr_call *c, const struct norm_shape &s, const 
 {
     int per_unit = 1;
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_unit, kernel, (int)threads, 0);
-    return (int)tr_min64(tr_min64(TR_CUDA_PARTS, c->dev->n_units * tr_max64(1, per_unit)), s.n_rows);
+    return (int)tr_min64(tr_min64(TR_CUDA_PARTS, c->dev->n_units * tr_max64(1, per_unit)),
+                         ceil_div(s.n_rows, BWD_ROWS));
 }
 
 template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_call *c, const norm_shape &s)

@@ -24,7 +24,10 @@ size_t tr_op_cuda_scratch(const struct tr_call *c)
     case TR_OP_LINEAR_ADD:
     case TR_OP_LINEAR_ACT:
     case TR_OP_LINEAR_DX_ACT:
+    case TR_OP_MATMUL8:
         return TR_CUDA_WORKSPACE;
+    case TR_OP_QUANT: /* the largest element */
+        return 256;
     case TR_OP_LINEAR_DW:
         return TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[0].cols);
     case TR_OP_LAYERNORM_BWD:

@@ -1,0 +1,124 @@
+/* fp8.c - pass, after grad: products of linears in 8-bit floats, forward and both gradients.
+ *
+ * Every operand (activation, weight, gradient of an output) is quantised once, with the scale of its own largest
+ * element, straight and transposed: a product reads both sides along the summed dim. What the backward wants of a
+ * forward operand is its transposed 8 bits, so less is kept than without. The head, attention and everything that is no
+ * product stay as they are; evaluation does too. Linears with a dim that is not a multiple of 16 are left alone.
+ * Rejected: delayed scales (state to save, and one bad step reaches the next ones).
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+struct quant {
+    tr_val of, q, qt, scale;
+};
+
+struct fp8 {
+    struct tr_program *p;
+    struct quant *quant;
+    int n_quants;
+};
+
+static tr_val add_value(struct tr_program *p, enum tr_dtype dtype, int64_t rows, int64_t cols, const char *what,
+                        tr_val of)
+{
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "%s_%.80s", what, p->value[of].name);
+    tr_val v = tr_value_add(p, TR_V_TEMP, dtype, rows, cols, name);
+    p->value[v].dtype_is_fixed = true;
+    return v;
+}
+
+static const struct quant *find(const struct fp8 *f, tr_val v)
+{
+    for (int i = 0; i < f->n_quants; i++)
+        if (f->quant[i].of == v)
+            return &f->quant[i];
+    return NULL;
+}
+
+/* The 8-bit copies of v, made here when it has none yet. */
+static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
+{
+    const struct quant *known = find(f, v);
+    if (known)
+        return *known;
+    struct tr_program *p = f->p;
+    int64_t rows = p->value[v].rows, cols = p->value[v].cols;
+    struct quant q = { .of = v,
+                       .q = add_value(p, TR_U8, rows, cols, "q", v),
+                       .qt = add_value(p, TR_U8, cols, rows, "qt", v),
+                       .scale = add_value(p, TR_F32, 1, 1, "scale", v) };
+    struct tr_node *n = tr_node_add(p, TR_OP_QUANT, phase);
+    n->in[0] = v;
+    n->out[0] = q.q;
+    n->out[1] = q.qt;
+    n->out[2] = q.scale;
+    f->quant[f->n_quants++] = q;
+    return q;
+}
+
+static bool is_even(const struct tr_program *p, tr_val v)
+{
+    return p->value[v].rows % 16 == 0 && p->value[v].cols % 16 == 0;
+}
+
+/* y (+)= a b^T, with what is added to it. */
+static void product(struct fp8 *f, const struct tr_node *old, tr_val a, tr_val scale_a, tr_val b, tr_val scale_b,
+                    tr_val bias, tr_val addend)
+{
+    struct tr_node *n = tr_node_add(f->p, TR_OP_MATMUL8, old->phase);
+    const tr_val in[] = { a, scale_a, b, scale_b, bias, addend };
+    memcpy(n->in, in, sizeof in);
+    n->out[0] = old->out[0];
+    n->attr.is_gradient = old->phase != TR_FORWARD;
+}
+
+static bool rewrite(struct fp8 *f, const struct tr_node *old)
+{
+    bool in_out = old->attr.weight_is_in_out;
+    if (old->op == TR_OP_LINEAR && is_even(f->p, old->in[0]) && is_even(f->p, old->in[1])) {
+        struct quant x = quant_of(f, old->in[0], old->phase), w = quant_of(f, old->in[1], old->phase);
+        product(f, old, x.q, x.scale, in_out ? w.qt : w.q, w.scale, old->in[2], TR_NONE);
+        return true;
+    }
+    if (old->op == TR_OP_LINEAR_DX && find(f, old->in[1])) {
+        struct quant dy = quant_of(f, old->in[0], old->phase), w = *find(f, old->in[1]);
+        product(f, old, dy.q, dy.scale, in_out ? w.q : w.qt, w.scale, TR_NONE, old->in[2]);
+        return true;
+    }
+    if (old->op == TR_OP_LINEAR_DW && find(f, old->in[1]) && is_even(f->p, old->in[0])) {
+        struct quant dy = quant_of(f, old->in[0], old->phase), x = *find(f, old->in[1]);
+        struct quant a = in_out ? x : dy, b = in_out ? dy : x;
+        product(f, old, a.qt, a.scale, b.qt, b.scale, TR_NONE, TR_NONE);
+        if (old->out[1] != TR_NONE) { /* the sums of columns stay with what they are sums of */
+            struct tr_node *n = tr_node_add(f->p, TR_OP_LINEAR_DW, old->phase);
+            *n = *old;
+            n->out[0] = TR_NONE;
+        }
+        return true;
+    }
+    return false;
+}
+
+enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    enum tr_status st = TR_OK;
+    struct tr_program *from = NULL;
+    struct fp8 f = { .p = p };
+    if (!ctx->fp8 || !ctx->is_training)
+        return TR_OK;
+    TR_TRY(tr_program_copy(p, &from));
+    f.quant = calloc((size_t)p->n_nodes * 2 + 1, sizeof *f.quant);
+    if (!f.quant)
+        TR_TRY(tr_fail(TR_NOMEM, "program %s: out of memory", p->name));
+    p->n_nodes = 0;
+    for (int i = 0; i < from->n_nodes; i++)
+        if (!rewrite(&f, &from->node[i]))
+            *tr_node_add(p, from->node[i].op, from->node[i].phase) = from->node[i];
+    st = p->failed;
+out:
+    tr_program_close(from);
+    free(f.quant);
+    return st;
+}
