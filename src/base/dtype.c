@@ -188,6 +188,8 @@ uint8_t tr_e4m3_of_f32(float f)
     if (isnan(f))
         return sign | 0x7f;
     float x = fabsf(f);
+    if (x == 0.0f)
+        return sign;
     if (x >= 464.0f) /* halfway to what would be 480 */
         return sign | 0x7e;
     (void)frexpf(x, &exponent);                       /* x = 0.1... * 2^exponent */

@@ -10,6 +10,9 @@
 
 struct tr_device;
 
+/* What a process takes of a GPU beside its arenas: context, libraries, graphs. Measured: bench/results/h200.md. */
+#define TR_GPU_BESIDE_BYTES ((size_t)590 * 1000 * 1000)
+
 struct tr_device_ops {
     const char *name;
     bool is_host; /* what is reserved can be read and written by the host as it is */
