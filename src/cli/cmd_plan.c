@@ -124,6 +124,9 @@ static enum tr_status print_compare(const struct tr_config *cfg)
     TR_TRY(tr_machine_open(cfg->machine ? cfg->machine : m.machine, &machine));
     m.ask.machine = &machine;
     TR_TRY(tr_forecast(&m.ask, &f));
+    if (!cfg->machine && m.predicted_s > 0)
+        f.step_s = m.predicted_s; /* by the run's own schedule */
+    f.tokens_per_s = m.tokens / f.step_s;
     if (cfg->json)
         tr_compare_json(&m, &f, &out);
     else

@@ -142,7 +142,8 @@ out:
 }
 
 /* cheapest, fewest: 1, 2, 4 ... and all of --gpus. */
-static enum tr_status choose_count(const struct tr_config *cfg, struct tr_query *q, double tokens)
+static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_machine *machine, struct tr_query *q,
+                                   double tokens)
 {
     enum tr_status st = TR_OK;
     struct tr_search *s = malloc(sizeof *s);
@@ -152,7 +153,7 @@ static enum tr_status choose_count(const struct tr_config *cfg, struct tr_query 
         return tr_fail(TR_NOMEM, "search: out of memory");
     for (int n = 1, is_last = 0; !is_last; n *= 2) {
         is_last = n >= all;
-        tr_query_of(cfg, q->model, q->base.machine, is_last ? all : n, q);
+        tr_query_of(cfg, q->model, machine, is_last ? all : n, q);
         st = search_exact(cfg, q, s, &exact);
         if (st == TR_USAGE) { /* not with so few */
             st = TR_OK;
@@ -170,7 +171,7 @@ static enum tr_status choose_count(const struct tr_config *cfg, struct tr_query 
         if (best && cfg->objective == TR_OBJECTIVE_FEWEST)
             break;
     }
-    tr_query_of(cfg, q->model, q->base.machine, best ? best : all, q);
+    tr_query_of(cfg, q->model, machine, best ? best : all, q);
     if (best == 0 && cfg->days > 0)
         TR_TRY(tr_fail(TR_USAGE, "no layout of up to %d gpus ends within %g days; raise --gpus or --days", all,
                        cfg->days));
@@ -245,10 +246,12 @@ enum tr_status cmd_plan_search(const struct tr_config *cfg)
     struct tr_search *s = malloc(sizeof *s);
     if (!s)
         return tr_fail(TR_NOMEM, "search: out of memory");
+    if (cfg->memory_picture)
+        TR_TRY(tr_fail(TR_USAGE, "--memory_picture draws one layout: give plan the options that --search prints"));
     TR_TRY(budget_of(cfg, &budget));
     TR_TRY(plan_query_open(cfg, &machine, &model, &q));
     if (cfg->objective != TR_OBJECTIVE_FASTEST)
-        TR_TRY(choose_count(cfg, &q, budget.tokens));
+        TR_TRY(choose_count(cfg, &machine, &q, budget.tokens));
     TR_TRY(answer(cfg, &q, s, &budget, &out));
     if (tr_str_ok(&out))
         cli_print(out.p);
@@ -261,17 +264,19 @@ out:
 
 /* ---- the curve ---- */
 
-static enum tr_status find_point(const struct tr_config *cfg, const struct tr_query *q, struct tr_search *s,
-                                 struct tr_scale_point *p)
+static enum tr_status find_point(const struct tr_config *cfg, const struct tr_machine *machine,
+                                 const struct tr_query *q, struct tr_search *s, struct tr_scale_point *p)
 {
     struct tr_query one;
-    tr_query_of(cfg, q->model, q->base.machine, p->gpus, &one);
+    tr_query_of(cfg, q->model, machine, p->gpus, &one);
     enum tr_status st = tr_search_run(&one, s);
     p->has_layout = s->n > 0;
     p->n_legal = s->n_legal;
     p->least_bytes = s->least.f.total_bytes;
-    if (s->n > 0)
+    if (s->n > 0) {
         p->best = s->top[0];
+        p->best.ask.machine = machine; /* that of `one` ends here */
+    }
     return st;
 }
 
@@ -296,7 +301,7 @@ enum tr_status cmd_plan_scale(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "scale: out of memory"));
     for (int i = 0; i < n; i++) {
         points[i].gpus = counts[i];
-        TR_TRY(find_point(cfg, &q, s, &points[i]));
+        TR_TRY(find_point(cfg, &machine, &q, s, &points[i]));
     }
     if (cfg->json)
         tr_scale_json(points, n, &budget, &out);

@@ -6,16 +6,14 @@ enum { FEW = 4 };       /* micro-batches a stage below which the bubble is worth
 #define CLEARLY    0.85 /* of the time: less than the forecast's own error is no advice */
 #define MOST_CHIPS 4096 /* a search beyond takes seconds, which a start should not */
 
-void tr_chosen_text(const struct tr_ask *a, uint64_t bytes, struct tr_str *out)
+void tr_chosen_text(const struct tr_ask *a, uint64_t bytes, double step_s, struct tr_str *out)
 {
     char human[32];
-    struct tr_forecast f;
     tr_str_addf(out, "plan: ");
     tr_layout_words(a, out);
     tr_str_addf(out, "; %s a rank", tr_human_bytes(bytes, human, sizeof human));
-    if (a->machine && tr_forecast(a, &f) == TR_OK)
-        tr_str_addf(out, "; %.4g s a step on %s", f.step_s, a->machine->name);
-    tr_error_clear();
+    if (step_s > 0)
+        tr_str_addf(out, "; %.4g s a step on %s", step_s, a->machine->name);
 }
 
 enum tr_status tr_advice_text(const struct tr_query *q, const struct tr_ask *a, struct tr_str *out)

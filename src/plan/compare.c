@@ -139,6 +139,7 @@ static enum tr_status read_event(const cJSON *o, struct reading *r, struct tr_me
     *has_layout = true;
     r->n = 0; /* a resumed run: the last start counts */
     r->wait = r->comm = r->stall = 0;
+    m->predicted_s = number_of(o, "step_s");
     (void)tr_format(m->machine, sizeof m->machine, "%s", cJSON_IsString(machine) ? machine->valuestring : "");
     return tr_ask_of_json(o, &m->ask);
 }
@@ -209,7 +210,8 @@ static void add_reason(const struct tr_measured *m, const struct tr_forecast *f,
     if (fabs(gap) <= 0.15 * f->step_s)
         tr_str_addf(out, "as planned: within 15 %%");
     else if (gap < 0)
-        tr_str_addf(out, "faster than planned: the machine's description is too modest; measure it with trireme bench");
+        tr_str_addf(
+            out, "faster than planned: the machine's description is too modest; measure it with trireme bench machine");
     else if (most < 0.25 * gap && m->slow_step_s > 1.3 * m->step_s)
         tr_str_addf(out, "steps vary (one in ten takes %.2f x the median): other load on the hosts, or a slow rank",
                     m->slow_step_s / m->step_s);

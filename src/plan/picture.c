@@ -293,7 +293,10 @@ void tr_memory_bar(const struct tr_compiled *c, double room_bytes, struct tr_str
             tr_str_add(out, &arenas[i].letter, 1);
     for (; drawn < COLUMNS; drawn++)
         tr_str_addf(out, ".");
-    tr_str_addf(out, room_bytes > 0 ? "| %.0f %% of %.1f GiB\n" : "|\n", 100 * total / all, all / 1073741824.0);
+    if (room_bytes > 0)
+        tr_str_addf(out, "| %.0f %% of %.1f GiB\n", 100 * total / room_bytes, room_bytes / 1073741824.0);
+    else
+        tr_str_addf(out, "|\n");
     tr_str_addf(out, "   p params  g grads  o optim  a acts  w work  d data  s save%s\n",
                 room_bytes > 0 ? "  . free" : "");
 }

@@ -42,17 +42,28 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
         p->keep = (int)keep_of[cfg->recompute];
 }
 
+/* Ranks of one host divide its cores and its memory's bandwidth. */
+static void divide_chip(struct tr_chip *c, double n)
+{
+    for (int i = 0; i < TR_NUMBERS_COUNT; i++)
+        c->peak[i] /= n;
+    for (int i = 0; i < c->gemm.n; i++)
+        c->gemm.rate[i] /= n;
+    c->memory_rate /= n;
+}
+
 void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine, int gpus,
                  struct tr_query *out)
 {
     double state = (cfg->master_dtype != cfg->dtype ? (double)tr_dtype_bytes(cfg->master_dtype) : 0) +
                    tr_optim_row(cfg->optim)->n_moments * (double)tr_dtype_bytes(cfg->moment_dtype);
-    *out = (struct tr_query){ .model = m,
+    *out = (struct tr_query){ .machine = *machine,
+                              .model = m,
                               .cp_mode = cfg->cp_mode,
                               .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
                               .gpus = gpus,
                               .room_bytes = 0.96 * machine->chip.memory_bytes };
-    out->base = (struct tr_ask){ .machine = machine,
+    out->base = (struct tr_ask){ .machine = &out->machine,
                                  .impl = tr_impl_find("trireme"),
                                  .tp = 1,
                                  .pp = 1,
@@ -69,8 +80,11 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
                                  .gather_bytes = (double)tr_dtype_bytes(cfg->dtype),
                                  .state_bytes = state };
     tr_shape_of_model(m, &out->base.shape);
-    if (machine->is_shared) /* ranks of a host divide its memory */
-        out->room_bytes /= gpus < machine->node ? gpus : machine->node;
+    if (machine->is_shared) {
+        double n = gpus < machine->node ? gpus : machine->node;
+        out->room_bytes /= n;
+        divide_chip(&out->machine.chip, n);
+    }
     if (cfg->memory_budget > 0)
         out->room_bytes = fmin(out->room_bytes, (double)cfg->memory_budget);
     set_pins(cfg, &out->pins);

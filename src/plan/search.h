@@ -17,7 +17,8 @@ struct tr_pins {
 /* Kinds of layout whose bytes the forecast misses by about the same factor: no pipeline, 1f1b, interleaved, zb. */
 enum { TR_ORDER_KINDS = 4 };
 
-struct tr_query {
+struct tr_query {              /* filled once and not moved: base points to machine */
+    struct tr_machine machine; /* as one rank sees it: CPU ranks have a part of their host each */
     struct tr_ask base; /* shape, machine, impl, seq, global, number, bytes of a parameter; the mesh is the search's */
     const struct tr_model *model;
     enum tr_cp_mode cp_mode;

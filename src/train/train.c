@@ -269,6 +269,7 @@ static enum tr_status tell_layout(struct trainer *t)
     struct tr_str fields = { 0 }, text = { 0 }, advice = { 0 };
     struct tr_machine machine;
     struct tr_query q;
+    struct tr_forecast f = { 0 };
     struct tr_ask ask;
     bool has_machine = t->cfg->machine != NULL;
     if (!is_first(t))
@@ -276,10 +277,16 @@ static enum tr_status tell_layout(struct trainer *t)
     if (has_machine)
         TR_TRY(tr_machine_open(t->cfg->machine, &machine));
     tr_ask_of_compiled(c, has_machine ? &machine : NULL, &ask);
+    if (has_machine && ask.pp == 1 &&
+        c->opt.is_cuda == !machine.is_shared) /* the schedule itself; of other stages not here */
+        TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
+    else if (has_machine)
+        TR_TRY(tr_forecast(&ask, &f));
     tr_ask_json(&ask, &fields);
     tr_str_addf(&fields, ", \"machine\": ");
     tr_str_json(&fields, has_machine ? t->cfg->machine : "");
-    tr_chosen_text(&ask, tr_compiled_bytes(c), &text);
+    tr_str_addf(&fields, ", \"step_s\": %.9g", f.step_s);
+    tr_chosen_text(&ask, tr_compiled_bytes(c), f.step_s, &text);
     if (tr_str_ok(&fields) && tr_str_ok(&text))
         tr_observe_note(t->ob, "layout", fields.p, text.p);
     if (has_machine) {
