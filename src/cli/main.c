@@ -1,6 +1,7 @@
 /* main.c - the command table. Exit codes: 0 done, 2 bad input, 70 bug or the world's fault, 75 retry me. */
 #include "cli/cli.h"
 #include "launch/launch.h"
+#include <signal.h>
 #include <stdio.h>
 
 extern char **environ;
@@ -99,6 +100,7 @@ static int launch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     enum tr_verb verb;
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, as a full disk is (I4) */
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
         return usage(argc < 2 ? stderr : stdout);
     if (strcmp(argv[1], "--version") == 0) {

@@ -116,6 +116,11 @@ enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ti
 enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t);
 enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll); /* post + wait, the quickest form */
 
+/* tr_comm_run of a reduction in host memory that finds every single flipped bit on its way (fault D5) and names the
+ * rank of this communicator; other kinds run as ever. memory: tr_comm_checked_bytes(c->size), aligned as malloc's. */
+size_t tr_comm_checked_bytes(int size);
+enum tr_status tr_comm_run_checked(struct tr_comm *c, const struct tr_coll *coll, void *memory);
+
 /* Has anything failed meanwhile? Does not wait; names the peer. */
 enum tr_status tr_comm_check(struct tr_comm *c);
 /* How long arithmetic was held up by this communicator since the last call; on a device: ask after it was synced. */

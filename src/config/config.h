@@ -147,6 +147,7 @@ struct tr_config {
     /* faults */
     enum tr_nonfinite nonfinite;
     int64_t nonfinite_budget;
+    bool sdc_check;
     double spike_zscore;  /* 0 = off */
     double preempt_grace; /* seconds; 0 = no limit */
 

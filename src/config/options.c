@@ -248,6 +248,7 @@ const struct option tr_options[] = {
     CHOICE(nonfinite, "fault", "", RUN, "skip", nonfinites, "a step whose loss or gradient is not finite: leave the parameters and go on, or stop"),
     INT(nonfinite_budget, "fault", "", RUN, "3", 0, MANY, "steps of a run that may be skipped before it stops"),
     REAL(spike_zscore, "fault", "", RUN, "10", 0, 1e6, false, "a loss or gradient norm so many deviations above the last steps is computed twice and reported; 0 = off"),
+    FLAG(sdc_check, "fault", "", RUN, "integer sums around every reduction between ranks: a flipped bit ends the run, and its rank is named", false),
     REAL(preempt_grace, "fault", "", RUN, "0", 0, 1e6, false, "seconds from SIGTERM, SIGUSR1 or SIGHUP to the end, saved when that fits; 0 = as long as a save takes"),
 
     CHOICE(dtype, "precision", "torch_dtype", ENGINE | VERB(INIT), "float32", dtypes, "type of weights and activations in compute"),

@@ -133,6 +133,7 @@ void tr_exec_close(struct tr_exec *e)
     free(e->norms);
     free(e->losses);
     free(e->message);
+    free(e->checked);
     free(e);
 }
 

@@ -30,6 +30,7 @@ struct tr_exec {
     int reducing;         /* home whose gradients are on their way to their shards; -1: none */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
+    void *checked; /* memory for reductions that are checked; NULL: they are not */
     void (*on_action)(void *ctx, const struct tr_action *a); /* after each action of gradients; NULL: nobody looks */
     void *on_action_ctx;
 };
@@ -49,6 +50,8 @@ struct tr_step_result {
     double loss_sum, grad_norm; /* loss_sum: over the valid targets of the micro-batches given */
     double wait_s, exposed_s;   /* arithmetic held up by other pipeline stages; by communication of any kind */
 };
+/* From here on every reduction of gradients and activations is checked for flipped bits. Host memory only. */
+enum tr_status tr_exec_check_sums(struct tr_exec *e);
 /* A step in two parts. Measure: gradients, loss, norm and clip factor, the same on all ranks and as often as wanted.
  * Update: the parameters, which nothing changed before. */
 enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,

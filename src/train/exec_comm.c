@@ -1,6 +1,12 @@
 /* exec_comm.c - the executor's gathers and reductions. Collectives are posted and waited for when their result is next
  * needed, so that they travel while other segments compute. A rank without a mesh has nothing to say to anybody. */
 #include "train/exec_impl.h"
+#include <stdlib.h>
+
+static enum tr_status run(struct tr_exec *e, struct tr_comm *comm, const struct tr_coll *c)
+{
+    return e->checked ? tr_comm_run_checked(comm, c, e->checked) : tr_comm_run(comm, c);
+}
 
 /* What came -> added to the shard that earlier micro-batches left. */
 static void add_shard(struct tr_exec *e, char *came, char *sum, int64_t n)
@@ -26,7 +32,7 @@ static enum tr_status take_shard(struct tr_exec *e, int home, struct tr_pending 
                          .out = p->shard,
                          .count = (size_t)n,
                          .site = "reduce shards over replicas" };
-    enum tr_status st = e->mesh->replicas->size > 1 ? tr_comm_run(e->mesh->replicas, &c) : TR_OK;
+    enum tr_status st = e->mesh->replicas->size > 1 ? run(e, e->mesh->replicas, &c) : TR_OK;
     if (st == TR_OK && p->sum)
         add_shard(e, p->shard, p->sum, n);
     p->shard = p->sum = NULL;
@@ -43,9 +49,20 @@ enum tr_status tr_exec_settle(struct tr_exec *e, int home)
     return st == TR_OK && p->shard ? take_shard(e, home, p) : st;
 }
 
+enum tr_status tr_exec_check_sums(struct tr_exec *e)
+{
+    if (!e->dev->ops->is_host)
+        return tr_fail(TR_USAGE, "sdc_check is for --device cpu");
+    if (e->mesh)
+        e->checked = malloc(tr_comm_checked_bytes(e->mesh->world));
+    return e->checked || !e->mesh ? TR_OK : tr_fail(TR_NOMEM, "no memory to check sums of %d ranks", e->mesh->world);
+}
+
 static enum tr_status post(struct tr_exec *e, int home, struct tr_comm *comm, const struct tr_coll *c)
 {
     enum tr_status st = tr_exec_settle(e, home); /* one at a time for a home */
+    if (e->checked && st == TR_OK && (c->kind == TR_ALL_REDUCE || c->kind == TR_REDUCE_SCATTER))
+        return run(e, comm, c);
     if (st == TR_OK)
         st = tr_comm_post(comm, c, &e->pending[home].ticket);
     if (st == TR_OK)
@@ -189,7 +206,7 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
                             .out = y->data,
                             .count = (size_t)(tr_max64(x->rows, y->rows) * x->cols),
                             .site = tr_op_row(c->op)->name };
-    return tr_comm_run(e->mesh->axis[c->attr.axis], &coll);
+    return run(e, e->mesh->axis[c->attr.axis], &coll);
 }
 
 enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n)

@@ -8,6 +8,7 @@
 #include "train/debug.h"
 #include "train/numbers.h"
 #include "train/saving.h"
+#include "train/selftest.h"
 #include "train/signals.h"
 #include "train/trace.h"
 #include <math.h>
@@ -38,6 +39,7 @@ struct trainer {
     struct tr_ckpt_info checkpoint; /* to resume from */
     bool has_checkpoint;
     int64_t total_steps, first_step;
+    int64_t arithmetic; /* of this process, as a number */
     uint64_t total_samples;
     double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done;
@@ -151,15 +153,17 @@ static enum tr_status open_mesh(struct trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
-    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters" };
-    int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements };
+    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)" };
+    int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements,
+                                           t->arithmetic };
     if (env.size == 1)
         return TR_OK;
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     env.device = &t->dev;
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
                         t->s->axis, &t->mesh));
-    int n = 3 + tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - 3, names + 3, values + 3);
+    int n = 4;
+    n += tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - n, names + n, values + n);
     TR_TRY(tr_mesh_agree(t->mesh, names, values, n));
 out:
     return st;
@@ -190,6 +194,7 @@ static enum tr_status open_run(struct trainer *t)
     TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
     TR_TRY(check_inputs(t));
+    TR_TRY(tr_self_test(&t->arithmetic));
     TR_TRY(tr_device_open(t->s->device, &t->dev));
     TR_TRY(open_data(t));
     TR_TRY(tr_failpoint("train.has_data"));
@@ -205,6 +210,8 @@ static enum tr_status open_run(struct trainer *t)
     tr_stack_on_signal(cfg->output, t->s->env.rank);
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
+    if (cfg->sdc_check)
+        TR_TRY(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
     t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
