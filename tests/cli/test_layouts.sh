@@ -243,5 +243,5 @@ TR_FAIL=train.before_step:kill:6:1 timeout 60 "$TRIREME" launch --nproc-per-node
 TR_FAIL='' timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --pp 2 --per_device_train_batch_size 2 \
     --resume --output dead-pp >run.log 2>&1 || fail "did not resume: $(cat run.log)"
 for file in $(cd pp2-1f1b && ls model*); do same "pp2-1f1b/$file" "dead-pp/$file"; done
-[ -z "$(ls /dev/shm | grep trireme || true)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
+[ -z "$(ls -p /dev/shm | grep -v /$ | grep trireme || true)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
 echo "$layouts layouts agree with one rank"
