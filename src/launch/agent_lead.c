@@ -339,6 +339,8 @@ void tr_lead_tick(struct agent *a, int64_t now_us)
     int n_roster = count(a, true), n = count(a, false);
     if (a->phase == LEAD_GATHER) {
         gather(a, now_us);
+    } else if (a->phase == LEAD_DRAIN) { /* the last one missing may have come again as a new member */
+        check_ends(a, now_us);
     } else if (a->phase == LEAD_RUN && n > n_roster && n_roster < a->o.n_max &&
                now_us - a->since_us >= AGENT_ADMIT_US) {
         tr_agent_say(a, "a node came: the ranks save, and all go on together");
