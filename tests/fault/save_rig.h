@@ -92,7 +92,7 @@ static inline void rig_open(struct save_rig *r)
     struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
     cJSON *j = NULL;
     *r = (struct save_rig){ 0 };
-    snprintf(r->dir, sizeof r->dir, "%s/trireme-fault-XXXXXX",
+    snprintf(r->dir, sizeof r->dir, "%s/fault-XXXXXX",
              base                            ? base
              : access("/dev/shm", W_OK) == 0 ? "/dev/shm"
                                              : "/tmp");
