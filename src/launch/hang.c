@@ -96,8 +96,14 @@ static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, i
     int64_t was_stopped_us = is_stopped ? 0 : w->stopped_us;
     char where[64];
     w->stopped_us = is_stopped ? w->stopped_us + passed_us : 0;
-    if (!read_page(j, r))
-        return false;
+    if (!read_page(j, r)) { /* it has not come so far */
+        if (w->stopped_us < STOPPED_US)
+            return false;
+        h->page = (struct tr_phase_page){ 0 };
+        snprintf(h->text, sizeof h->text, "hangs: stopped by a signal for %.1f s before its first phase",
+                 (double)w->stopped_us * 1e-6);
+        return true;
+    }
     const struct tr_phase_page *p = &h->page;
     bool is_same = w->has_page && w->n_moves == p->n_moves && !p->is_waiting && !p->is_ended;
     if (!w->has_page)

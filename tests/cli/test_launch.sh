@@ -74,9 +74,13 @@ wait $pid 2>/dev/null || true
 for _ in $(seq 20); do
     sleep 0.05
     state=$(sed -nE 's/^State:\t(.).*/\1/p' "/proc/$rank/status" 2>/dev/null || true)
-    case $state in "" | Z) exit 0 ;; esac
+    case $state in "" | Z) break ;; esac
 done
-fail "rank 0 outlived its launcher"
+case $state in "" | Z) ;; *) fail "rank 0 outlived its launcher" ;; esac
+
+# A rank that is stopped before it has a page to say where it is (A17) is named too.
+TR_FAIL=train.start:stop:1:1 expect 75 timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output stopped
+grep -qE 'rank 1 .* hangs: stopped by a signal for .* before its first phase' stderr || fail "$(cat stderr)"
 
 # On a terminal rank 0 draws its progress line through the launcher; the log has the lines, not the drawing.
 if command -v script >/dev/null; then
