@@ -317,7 +317,7 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
 static double reduce_seconds(const struct tr_ask *a, double last_backward, struct tr_forecast *f)
 {
     double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
-    double times = a->zero == 2 ? f->n_micro : 1; /* sharded gradients leave after every micro-batch */
+    double times = a->zero == 2 && a->impl->reduces_each ? f->n_micro : 1;
     if (n <= 1 || a->zero >= 3)
         return 0;
     double t = a->zero == 0 ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)

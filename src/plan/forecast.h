@@ -52,6 +52,7 @@ struct tr_impl {
     double library_bytes; /* context, NCCL, allocator */
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
     bool has_sp;          /* with tensor ranks, rows are split between products */
+    bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
     bool splits_sends;    /* tensor ranks send a part each to the next stage, which gathers it */
 };
 extern const struct tr_impl tr_impls[];

@@ -10,7 +10,7 @@ const struct tr_impl tr_impls[] = {
     { .name = "trireme", .words = "trireme",
       .attention = TR_ATTENTION_FUSED, .fusion = 1.05, .pp_hidden = 0.5,
       .dp_share = 0.7, .grad_bytes = 4, .fixed_s = 0.001, .cast_bytes = 3, .core = 0.93, .cp_core = 1, .permute = 4, .product = 0.78,
-      .logits_bytes = 6, .fragments = 1, .library_bytes = 1.5 * GIB, .is_balanced = true },
+      .logits_bytes = 6, .fragments = 1, .library_bytes = 1.5 * GIB, .is_balanced = true, .reduces_each = true },
     { .name = "megatron-2021", .words = "SC21|Narayanan",
       .attention = TR_ATTENTION_PLAIN,
       .fusion = 2.55, .dp_share = 0.459, .grad_bytes = 2, .fixed_s = 0.028, .tp_hidden = 0.88, .dp_hidden = 0.85, .kernel_s = 1e-05, .core = 1, .cp_core = 1, .permute = 4, .product = 0.841,
