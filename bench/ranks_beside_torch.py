@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--trireme", default=os.path.join(here, "..", "build", "release", "trireme"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--data", default=os.path.join(here, "..", "README.md"))
+    parser.add_argument("--data", help="text to train on; the project's own pages unless given")
     parser.add_argument("--before", default="", help="put in front of every job, e.g. 'chrt -f 1'")
     parser.add_argument("--alone", action="store_true", help="without PyTorch")
     parser.add_argument("--torch", choices=("ddp", "fsdp"), help=argparse.SUPPRESS)
@@ -130,6 +130,9 @@ def main():
             json.dump(CONFIG, f)
         subprocess.run([args.trireme, "init", "--config", f.name, "--tokenizer", "bytes", "--out",
                         os.path.join(folder, "model"), "--quiet"], check=True)
+        if not args.data:
+            args.data = os.path.join(folder, "pages.txt")
+            shutil.copyfile(os.path.join(here, "..", "README.md"), args.data)
         rows = [one_round(args, folder) for _ in range(args.rounds)]
     print(json.dumps({"median": {k: round(statistics.median(r[k] for r in rows), 3) for k in rows[0]}}))
 
