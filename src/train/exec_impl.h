@@ -1,4 +1,4 @@
-/* exec_impl.h - private to the executor: the part that talks to peers (exec_comm.c). */
+/* exec_impl.h - private to the executor: what its files ask of each other. */
 #ifndef TR_TRAIN_EXEC_IMPL_H
 #define TR_TRAIN_EXEC_IMPL_H
 
@@ -11,6 +11,19 @@ struct tr_pending {
     char *shard, *sum; /* a shard of gradients that is coming; where it is added to, unless it is the first */
 };
 
+/* exec_action.c: an action that is neither clip nor update, of any schedule. */
+enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
+                              const struct tr_action *a, const struct tr_batch *micro);
+/* Copies batches to a device that does not see host memory. They must stay as they are until the step is done. */
+void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n);
+
+/* exec_update.c. Norm: squares of all gradients, each rank its own elements, each parameter once. Clip: their sum over
+ * ranks, and the clip factor into the step buffer. Update home: the optimizer, on the parameters that live there. */
+void tr_exec_norm(struct tr_exec *e);
+enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double *norm);
+void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home);
+
+/* exec_comm.c: what is said to peers. */
 enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action *a);

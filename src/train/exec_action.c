@@ -1,0 +1,222 @@
+/* exec_action.c - one action of a schedule: each op of its program phase, views resolved from planned offsets.
+ *
+ * Whether a gradient is stored or added to is known by whether this step has touched it before, so no gradient is ever
+ * cleared.
+ */
+#include "train/exec_impl.h"
+
+struct frame {
+    struct tr_exec *e;
+    const struct tr_model *m;
+    const struct tr_program *p;
+    const struct tr_action *a;
+    const struct tr_batch *batch; /* as the device sees it */
+    struct tr_batch local;        /* this rank's tokens of it */
+};
+
+static void *batch_ptr(const struct tr_batch *b, int32_t slot)
+{
+    switch (slot) {
+    case TR_B_TOKENS:
+        return b->tokens;
+    case TR_B_TARGETS:
+        return b->targets;
+    case TR_B_POSITIONS:
+        return b->positions;
+    case TR_B_BEGIN:
+        return b->begin;
+    default:
+        return b->sample;
+    }
+}
+
+static size_t home_offset(const struct tr_action *a, int home, bool is_param)
+{
+    int i = 0;
+    while (a->home[i] != home)
+        TR_BUG_ON(++i >= a->n_homes);
+    return is_param ? a->value[i] : a->grad[i];
+}
+
+static char *root_ptr(const struct frame *f, tr_val root)
+{
+    const struct tr_exec *e = f->e;
+    const struct tr_value *v = &f->p->value[root];
+    const struct tr_segment *seg = &f->m->segment[f->a->segment];
+    char *acts = e->base[TR_A_ACTS], *work = e->base[TR_A_WORK];
+    switch (v->kind) {
+    case TR_V_PARAM:
+    case TR_V_GRAD: {
+        const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
+        bool is_param = v->kind == TR_V_PARAM;
+        char *flat = e->base[is_param ? TR_A_PARAMS : TR_A_GRADS] + home_offset(f->a, at->home, is_param);
+        return flat + (size_t)at->at * tr_dtype_bytes(v->dtype);
+    }
+    case TR_V_CONST:
+        return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
+    case TR_V_BATCH:
+        return (char *)batch_ptr(v->is_whole ? f->batch : &f->local, v->slot) +
+               (size_t)v->row * tr_dtype_bytes(v->dtype);
+    case TR_V_STEP:
+        return work + e->c->step;
+    case TR_V_LOSS:
+        return work + e->c->loss + (size_t)f->a->micro * sizeof(double);
+    case TR_V_IN:
+        return acts + f->a->in;
+    case TR_V_DOUT:
+        return acts + f->a->dout;
+    case TR_V_CACHE:
+    case TR_V_CACHE_NEW: {
+        int64_t row = v->kind == TR_V_CACHE ? 0 : e->cache_row;
+        size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->cache_bytes : 0);
+        return e->base[TR_A_CACHE] + e->c->cache[f->a->segment] + skip;
+    }
+    case TR_V_TEMP:
+        break;
+    }
+    if (root == f->p->out)
+        return acts + f->a->out;
+    if (root == f->p->din)
+        return acts + f->a->din;
+    return v->is_saved  ? acts + f->a->saved + v->offset
+           : v->is_kept ? acts + f->a->kept + v->offset
+                        : work + e->c->temps + v->offset;
+}
+
+static struct tr_view view_of(const struct frame *f, tr_val v)
+{
+    if (v == TR_NONE)
+        return (struct tr_view){ 0 };
+    tr_val root = tr_value_root(f->p, v);
+    const struct tr_value *x = &f->p->value[v];
+    int64_t col = 0;
+    for (tr_val w = v; f->p->value[w].base != TR_NONE; w = f->p->value[w].base)
+        col += f->p->value[w].col;
+    char *at = root_ptr(f, root) + (size_t)col * tr_dtype_bytes(x->dtype);
+    return (struct tr_view){
+        .data = at, .dtype = x->dtype, .rows = x->rows, .cols = x->cols, .ld = f->p->value[root].cols
+    };
+}
+
+/* Sets accumulate for gradients and running sums: the first touch of a step stores, later ones add. */
+static void mark_touches(const struct frame *f, const struct tr_node *n, struct tr_call *c)
+{
+    for (int i = 0; i < TR_MAX_OUT; i++) {
+        if (n->out[i] == TR_NONE)
+            continue;
+        const struct tr_value *v = &f->p->value[n->out[i]];
+        bool *touched = NULL;
+        if (v->kind == TR_V_GRAD)
+            touched = &f->e->is_touched[f->m->segment[f->a->segment].param[v->slot]];
+        else if (v->kind == TR_V_LOSS) /* each micro-batch has its own */
+            f->e->loss_is_touched = true;
+        if (touched) {
+            c->accumulate[i] = *touched;
+            *touched = true;
+        }
+    }
+}
+
+static bool is_of(enum tr_phase phase, enum tr_action_kind kind)
+{
+    switch (phase) {
+    case TR_FORWARD:
+        return kind == TR_DO_FORWARD;
+    case TR_BACKWARD_INPUT:
+        return kind == TR_DO_BACKWARD || kind == TR_DO_BACKWARD_INPUT;
+    default:
+        return kind == TR_DO_BACKWARD || kind == TR_DO_BACKWARD_WEIGHT;
+    }
+}
+
+static enum tr_status run_nodes(const struct frame *f)
+{
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < f->p->n_nodes && st == TR_OK; i++) {
+        const struct tr_node *n = &f->p->node[i];
+        if (!is_of(n->phase, f->a->kind))
+            continue;
+        struct tr_call c = { .op = n->op,
+                             .attr = n->attr,
+                             .pool = f->e->pool,
+                             .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch,
+                             .dev = f->e->dev,
+                             .n_documents = f->e->n_documents[f->a->micro] };
+        for (int k = 0; k < TR_MAX_IN; k++)
+            c.in[k] = view_of(f, n->in[k]);
+        for (int k = 0; k < TR_MAX_OUT; k++)
+            c.out[k] = view_of(f, n->out[k]);
+        if (n->attr.dropout_p > 0) /* one stream per site and layer, the same forward and backward */
+            c.attr.key = tr_rng_key(f->e->seed, "dropout",
+                                    (uint64_t)(f->m->segment[f->a->segment].layer + 1) * 64 + n->attr.key);
+        mark_touches(f, n, &c);
+        if (tr_op_is_collective(n->op))
+            st = tr_exec_collective(f->e, &c);
+        else
+            tr_exec_kernel(f->e, &c);
+    }
+    return st;
+}
+
+/* Micro-batch i as the device sees it: in place, or its copy in the work arena. */
+static struct tr_batch batch_on_device(const struct tr_exec *e, const struct tr_batch *host, int64_t n, int i)
+{
+    return e->dev->ops->is_host ? *host
+                                : tr_batch_in(e->base[TR_A_WORK] + e->c->batch + (size_t)i * e->c->opt.batch_bytes, n);
+}
+
+/* 0 when one goes over the end of a row of tokens. */
+static int64_t count_documents(const struct tr_batch *b, int64_t n, int64_t length)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % length == 0 && b->begin[i] != i)
+            return 0;
+        sum += b->begin[i] == i;
+    }
+    return sum;
+}
+
+void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n)
+{
+    int at = e->dev->ops->is_host ? -1 : tr_trace_copy(e->trace, "batches", (size_t)n * e->c->opt.batch_bytes);
+    for (int i = 0; !e->dev->ops->is_host && i < n; i++) {
+        struct tr_batch to = batch_on_device(e, &micro[i], m->n_tokens, i);
+        for (int slot = 0; slot < TR_B_COUNT; slot++)
+            e->dev->ops->send(e->dev, batch_ptr(&to, slot), batch_ptr(&micro[i], slot),
+                              (size_t)m->n_tokens * (slot == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t)));
+        e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
+    }
+    tr_trace_end(e->trace, at);
+}
+
+enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
+                              const struct tr_action *a, const struct tr_batch *micro)
+{
+    switch (a->kind) {
+    case TR_DO_GATHER:
+        return tr_exec_post_gather(e, a);
+    case TR_DO_REDUCE:
+        return tr_exec_post_reduce(e, a);
+    case TR_DO_REDUCE_TP:
+        return tr_exec_post_reduce_tp(e, a);
+    case TR_DO_SEND:
+    case TR_DO_RECV:
+    case TR_DO_WAIT:
+        return tr_exec_message(e, a);
+    case TR_DO_TIE:
+        return tr_exec_tie(e, a);
+    case TR_DO_FOLD:
+        tr_exec_fold(e, a);
+        return TR_OK;
+    default:
+        break;
+    }
+    struct tr_batch batch = batch_on_device(e, &micro[a->micro], m->n_tokens, a->micro);
+    struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &batch };
+    enum tr_status st = TR_OK;
+    f.local = e->c->opt.layout.size[TR_AXIS_CP] > 1 ? tr_exec_local(e, m, &micro[a->micro]) : batch;
+    for (int i = 0; i < a->n_homes && st == TR_OK; i++)
+        st = tr_exec_settle(e, a->home[i]);
+    return st == TR_OK ? run_nodes(&f) : st;
+}

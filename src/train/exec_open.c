@@ -1,0 +1,135 @@
+/* exec_open.c - opens an executor: the arenas of the plan, exactly, and the column of kernels that its device runs.
+ *
+ * Arenas that collectives read and write come from the mesh, so that nothing is copied on the way to a peer.
+ */
+#include "train/exec_impl.h"
+#include <stdlib.h>
+
+static void no_arithmetic(const struct tr_call *c)
+{
+    (void)c;
+}
+
+/* Arenas that collectives read and write: shared with the peers, so that nothing is copied on the way. */
+static bool is_shared(const struct tr_compiled *c, int arena)
+{
+    bool is_split = c->opt.layout.size[TR_AXIS_TP] > 1 || c->opt.layout.size[TR_AXIS_CP] > 1;
+    switch (arena) {
+    case TR_A_PARAMS:
+    case TR_A_GRADS:
+        return true;
+    case TR_A_ACTS:
+        return c->n_stages > 1 || is_split;
+    default:
+        return arena == TR_A_WORK && is_split;
+    }
+}
+
+size_t tr_exec_shared_bytes(const struct tr_compiled *c)
+{
+    size_t sum = 0;
+    for (int a = 0; a < TR_A_COUNT; a++)
+        sum += is_shared(c, a) ? tr_round_up(c->bytes[a], TR_COMM_ALIGN) : 0;
+    return sum;
+}
+
+/* Arenas of the host, whatever the device. */
+static bool is_host(int arena)
+{
+    return arena == TR_A_DATA || arena == TR_A_SAVE || arena == TR_A_STAGING;
+}
+
+static enum tr_status reserve(struct tr_exec *e, int arena)
+{
+    void *base = NULL;
+    size_t bytes = e->c->bytes[arena];
+    enum tr_status st = TR_OK;
+    if (e->mesh && is_shared(e->c, arena) && bytes) {
+        st = tr_comm_reserve(e->mesh->all, bytes, &base);
+        e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
+        e->dev->n_reserves++;
+    } else {
+        const struct tr_device_ops *ops = e->dev->ops;
+        st = (is_host(arena) ? ops->reserve_host : ops->reserve)(e->dev, bytes, tr_arena_name((enum tr_arena_id)arena),
+                                                                 &base);
+    }
+    e->base[arena] = base;
+    return st;
+}
+
+enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,
+                            struct tr_mesh *mesh, uint64_t seed, struct tr_exec **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_exec *e = calloc(1, sizeof *e);
+    if (!e)
+        return tr_fail(TR_NOMEM, "executor: out of memory");
+    e->c = c;
+    e->dev = dev;
+    e->pool = pool;
+    e->mesh = mesh;
+    e->seed = seed;
+    e->reducing = -1;
+    bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
+    for (int i = 0; i < TR_OP_COUNT; i++)
+        e->kernel[i] = is_phantom ? no_arithmetic
+                       : is_cuda  ? tr_op_cuda((enum tr_opcode)i)
+                                  : tr_op_cpu_fast((enum tr_opcode)i);
+    e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
+    e->is_summed = calloc((size_t)c->n_homes, sizeof *e->is_summed);
+    e->pending = calloc((size_t)c->n_homes, sizeof *e->pending);
+    e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
+    e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
+    e->message = calloc((size_t)(c->train.n_messages + c->eval.n_messages) + 1, sizeof *e->message);
+    e->n_documents = calloc((size_t)tr_max64(1, c->opt.n_micro), sizeof *e->n_documents);
+    if (!e->n_documents || !e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
+        TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
+    TR_TRY(tr_exec_recordings_open(e));
+    e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
+    dev->may_choose = c->opt.any_order;
+    if (is_cuda)
+        TR_TRY(tr_op_cuda_open(dev));
+    for (int a = 0; a < TR_A_COUNT; a++)
+        TR_TRY(reserve(e, a));
+    for (int i = 0; i < TR_C_COUNT; i++) {
+        const struct tr_model *m = c->model;
+        if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
+            m = c->eval_model;
+        if (m->constant[i])
+            dev->ops->upload(dev, e->base[TR_A_PARAMS] + c->constant[i], m->constant[i],
+                             (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float));
+    }
+    if (c->bytes[TR_A_OPTIM])
+        dev->ops->clear(dev, e->base[TR_A_OPTIM], c->bytes[TR_A_OPTIM]);
+    if (!dev->ops->is_host && c->bytes[TR_A_GRADS])
+        dev->ops->clear(dev, e->base[TR_A_GRADS], c->bytes[TR_A_GRADS]);
+out:
+    if (st == TR_OK)
+        *out = e;
+    else
+        tr_exec_close(e);
+    return st;
+}
+
+void tr_exec_close(struct tr_exec *e)
+{
+    if (!e)
+        return;
+    for (int a = 0; a < TR_A_COUNT; a++)
+        if (e->base[a] && e->mesh && is_shared(e->c, a))
+            e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
+        else if (e->base[a])
+            (is_host(a) ? e->dev->ops->release_host : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
+    if (e->dev->library)
+        tr_op_cuda_close(e->dev);
+    tr_exec_recordings_close(e);
+    free(e->n_documents);
+    free(e->is_touched);
+    free(e->is_summed);
+    free(e->pending);
+    free(e->norms);
+    free(e->losses);
+    free(e->message);
+    free(e->checked);
+    free(e);
+}

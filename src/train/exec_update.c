@@ -1,0 +1,115 @@
+/* exec_update.c - what follows the gradients of a step: their norm, the clip factor, and the optimizer.
+ *
+ * Norms are summed in the order of parameters, so that no split of them over ranks or stages changes a bit.
+ */
+#include "train/exec_impl.h"
+#include <math.h>
+
+static struct tr_view flat(char *base, enum tr_dtype dtype, int64_t n)
+{
+    return (struct tr_view){ .data = base, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
+}
+
+static struct tr_call call_of(struct tr_exec *e, enum tr_opcode op)
+{
+    return (struct tr_call){ .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev };
+}
+
+static struct tr_view step_view(struct tr_exec *e)
+{
+    return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
+}
+
+/* Of what all ranks of an axis hold, the first counts. */
+static bool is_counted(const struct tr_exec *e, int param)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    bool is_first = p->cut.is_split || e->c->opt.layout.coord[TR_AXIS_TP] == 0;
+    return p->n > 0 && is_first && tr_param_is_first(e->c, param);
+}
+
+static void sum_squares(struct tr_exec *e, int param, char *norms)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    int first_slot = e->c->norm_first[param];
+    int64_t first = 0, n = 0, end = p->first + p->n,
+            piece = e->c->opt.layout.in_order ? TR_NORM_PIECE : tr_max64(end, 1);
+    const char *grad = tr_exec_at(e, TR_S_GRAD, param, &first, &n);
+    for (int64_t at = p->first; at < end; at += piece) {
+        struct tr_call c = call_of(e, TR_OP_SUMSQ);
+        c.in[0] = flat((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
+                       e->c->opt.grad_dtype, tr_min64(piece, end - at));
+        c.out[0] = flat(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
+        tr_exec_kernel(e, &c);
+    }
+}
+
+void tr_exec_norm(struct tr_exec *e)
+{
+    char *norm_at = e->base[TR_A_WORK] + e->c->norm;
+    e->dev->ops->clear(e->dev, norm_at, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
+    if (!e->dev->ops->is_host && !e->mesh && !e->c->opt.layout.in_order) {
+        /* All of the arena is gradients, and padding is zero: one sum. A launch a parameter costs more. */
+        struct tr_call c = call_of(e, TR_OP_SUMSQ);
+        c.in[0] = flat(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
+                       (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
+        c.out[0] = flat(norm_at, TR_F64, 1);
+        tr_exec_kernel(e, &c);
+        return;
+    }
+    for (int i = 0; i < e->c->model->n_params; i++)
+        if (is_counted(e, i))
+            sum_squares(e, i, norm_at);
+}
+
+enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double *norm)
+{
+    size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
+    enum tr_status st = TR_OK;
+    e->dev->ops->download(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
+    if (e->mesh && e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, n));
+    if (e->mesh)
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_TP], "gradient norms over parts", e->norms, n));
+    if (e->mesh)
+        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, n));
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += e->norms[i];
+    *norm = sqrt(sum);
+    float clip = tr_clip_factor(*norm, max_norm);
+    e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
+out:
+    return st;
+}
+
+void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home)
+{
+    const struct tr_optim *o = tr_optim_row(kind);
+    for (int i = 0; i < e->c->model->n_params; i++) {
+        const struct tr_param_place *p = &e->c->place[i];
+        if (p->home != home || p->n == 0)
+            continue;
+        struct tr_call c = call_of(e, o->op);
+        struct tr_view v[TR_STATE_COUNT] = { 0 };
+        for (int what = 0; what < TR_STATE_COUNT; what++) {
+            if (!tr_exec_has(e, (enum tr_state)what))
+                continue;
+            int64_t first = 0, n = 0;
+            enum tr_dtype dtype = tr_exec_dtype(e, (enum tr_state)what);
+            char *at = tr_exec_at(e, (enum tr_state)what, i, &first, &n);
+            v[what] = flat(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
+        }
+        bool has_master = v[TR_S_MASTER].data != NULL;
+        c.in[0] = v[TR_S_GRAD];
+        c.in[1] = step_view(e);
+        c.out[0] = has_master ? v[TR_S_MASTER] : v[TR_S_VALUE];
+        c.out[1] = v[TR_S_M];
+        c.out[2] = v[TR_S_V];
+        c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
+        c.attr.decay = e->c->model->param[i].has_decay;
+        c.attr.first = p->first + (p->cut.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->cut.n_held : 0);
+        c.attr.key = tr_rng_key(e->seed, e->c->model->param[i].name, 1);
+        tr_exec_kernel(e, &c);
+    }
+}

@@ -1,0 +1,242 @@
+/* train_open.c - from a configuration to the first step: data, mesh, memory, weights or the checkpoint to go on from.
+ *
+ * What can be refused is refused before anything is written; nothing is written before the output directory is locked.
+ */
+#include "train/selftest.h"
+#include "train/signals.h"
+#include "train/train_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* How many samples and steps: max_steps, or epochs over the data, nothing repeated and nothing dropped. */
+static enum tr_status count_steps(struct tr_trainer *t)
+{
+    const struct tr_config *cfg = t->cfg;
+    uint64_t rows = tr_data_rows(t->data), batch = (uint64_t)cfg->train_batch_size;
+    if (cfg->max_steps > 0) {
+        t->total_steps = cfg->max_steps;
+        t->total_samples = (uint64_t)cfg->max_steps * batch;
+        return TR_OK;
+    }
+    t->total_samples = (uint64_t)ceil((double)rows * cfg->num_train_epochs);
+    t->total_steps = (int64_t)tr_data_steps(t->total_samples, batch);
+    if (t->total_steps < 1)
+        return tr_fail(TR_USAGE, "nothing to train: %" PRIu64 " rows for %g epochs", rows, cfg->num_train_epochs);
+    return TR_OK;
+}
+
+static enum tr_status open_data(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    char cache[TR_PATH_MAX];
+    TR_TRY(tr_path_join(cache, t->cfg->output, ".cache"));
+    TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
+    if (t->cfg->eval_data.n || t->cfg->eval_split > 0)
+        TR_TRY(tr_open_data(t->cfg, t->s, t->cfg->eval_data.n ? &t->cfg->eval_data : &t->cfg->data, false, cache,
+                            &t->tok, &t->eval_data));
+    TR_TRY(count_steps(t));
+out:
+    return st;
+}
+
+/* The checkpoint to go on from: the newest that verifies, the one named, or none. */
+static enum tr_status find_checkpoint(struct tr_trainer *t, struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    const char *resume = t->cfg->resume_from_checkpoint;
+    if (strcmp(resume, "auto") == 0) {
+        TR_TRY(tr_ckpt_scan(t->cfg->output, NULL, &t->has_checkpoint, &t->checkpoint, notes));
+    } else if (strcmp(resume, "none") != 0) {
+        TR_TRY(tr_ckpt_verify(resume, NULL, &t->checkpoint));
+        t->has_checkpoint = true;
+    }
+    if (t->has_checkpoint) {
+        TR_TRY(tr_ckpt_lease(t->checkpoint.path, &t->lease));
+        TR_TRY(tr_state_load(t->checkpoint.path, &t->state, &t->inputs));
+        t->first_step = t->steps_done = t->state.step;
+        t->tokens_done = t->state.tokens;
+    }
+out:
+    return st;
+}
+
+static enum tr_status load(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    struct tr_store store = tr_exec_store(t->e);
+    float *buf = (float *)(void *)t->e->base[TR_A_SAVE];
+    if (t->has_checkpoint) {
+        TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, NULL));
+        TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf));
+    } else if (t->cfg->from_scratch) {
+        TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
+    } else {
+        TR_TRY(tr_load_weights(&store, t->cfg->model, buf, NULL));
+    }
+out:
+    return st;
+}
+/* A run that goes on from a step that was named: what is newer there is of a future that was given up. */
+static enum tr_status begin_future(struct tr_trainer *t, struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str origin = { 0 };
+    size_t n = 0;
+    tr_origin_write(&origin);
+    t->state.origin = origin.p; /* freed with the run */
+    TR_TRY(tr_ckpt_lock_tell(t->lock, t->state.run_id, t->state.generation));
+    if (!t->has_checkpoint || strcmp(t->cfg->resume_from_checkpoint, "auto") == 0)
+        return TR_OK;
+    TR_TRY(tr_ckpt_set_aside(t->cfg->output, t->first_step, t->state.generation, &n));
+    if (n)
+        tr_str_addf(notes, "%zu checkpoints after step %" PRId64 " are set aside as checkpoint-*.aside-%" PRId64 "\n",
+                    n, t->first_step, t->state.generation);
+out:
+    return st;
+}
+
+enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site)
+{
+    struct tr_coll c = { .kind = TR_BARRIER, .site = site };
+    return t->mesh ? tr_comm_run(t->mesh->all, &c) : TR_OK;
+}
+
+static enum tr_status open_mesh(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    struct tr_comm_env env = t->s->env;
+    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)" };
+    int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements,
+                                           t->arithmetic };
+    if (env.size == 1)
+        return TR_OK;
+    env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
+    env.device = &t->dev;
+    TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
+                        t->s->axis, &t->mesh));
+    int n = 4;
+    n += tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - n, names + n, values + n);
+    TR_TRY(tr_mesh_agree(t->mesh, names, values, n));
+out:
+    return st;
+}
+
+/* What can be refused before anything is written. */
+static enum tr_status check_inputs(const struct tr_trainer *t)
+{
+    const char *resume = t->cfg->resume_from_checkpoint;
+    enum tr_status st = tr_mesh_fits(&t->s->env, t->s->axis);
+    if (st != TR_OK || strcmp(resume, "auto") == 0)
+        return st;
+    if (strcmp(resume, "none") != 0)
+        return tr_dir_exists(resume) ? TR_OK
+                                     : tr_fail(TR_USAGE, "resume_from_checkpoint %s: no such directory", resume);
+    return t->cfg->from_scratch ? TR_OK : tr_check_weights(t->s->model, t->cfg->model);
+}
+
+enum tr_status tr_trainer_open(struct tr_trainer *t)
+{
+    const struct tr_config *cfg = t->cfg;
+    enum tr_status st = TR_OK;
+    enum tr_gemm_choice got;
+    char text[256], human[32];
+    struct tr_str notes = { 0 };
+    TR_TRY(tr_failpoint("train.start"));
+    TR_TRY(tr_gemm_select(cfg->gemm, &got));
+    TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
+    TR_TRY(tr_state_new(&t->state));
+    TR_TRY(check_inputs(t));
+    TR_TRY(tr_self_test(&t->arithmetic));
+    TR_TRY(tr_device_open(t->s->device, &t->dev));
+    TR_TRY(open_data(t));
+    TR_TRY(tr_failpoint("train.has_data"));
+    TR_TRY(open_mesh(t));
+    TR_TRY(tr_failpoint("train.has_joined"));
+    if (tr_trainer_is_first(t)) {
+        TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
+        TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
+    }
+    TR_TRY(tr_trainer_meet(t, "output directory is ready"));
+    if (tr_phase_open(cfg->output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
+        tr_error_clear(); /* it trains unseen */
+    tr_stack_on_signal(cfg->output, t->s->env.rank);
+    TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
+    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
+    if (cfg->sdc_check)
+        TR_TRY(tr_exec_check_sums(t->e));
+    if (cfg->replica_check_steps || cfg->grad_norm_steps)
+        TR_TRY(tr_debug_open(t->e, &t->debug));
+    t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
+    TR_TRY(find_checkpoint(t, &notes));
+    if (tr_trainer_is_first(t))
+        TR_TRY(begin_future(t, &notes));
+    TR_TRY(tr_failpoint("train.has_checkpoint"));
+    TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
+    if (tr_trainer_is_first(t))
+        TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
+    struct tr_observe_options opt = { .run = t->state.run_id,
+                                      .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
+                                      .quiet = cfg->quiet,
+                                      .total_steps = t->total_steps,
+                                      .logging_steps = cfg->logging_steps,
+                                      .events_path = tr_trainer_is_first(t) ? t->events_path : NULL };
+    if (!tr_trainer_is_first(t))
+        opt.term.fd = -1; /* one rank speaks */
+    TR_TRY(tr_observe_open(&opt, &t->ob));
+    if (notes.n)
+        tr_observe_say(t->ob, notes.p);
+    TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->numbers));
+    TR_TRY(load(t));
+    tr_ckpt_release(&t->lease);
+    TR_TRY(tr_failpoint("train.has_loaded"));
+    struct tr_saving_options saving = {
+        .s = t->s, .e = t->e, .in = &t->inputs, .ob = t->ob, .state = &t->state, .events_path = t->events_path
+    };
+    TR_TRY(tr_saving_open(&saving, &t->saving));
+    struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
+                                   t->first_step, t->total_steps, t->total_samples, opt.term.has_color };
+    TR_TRY(tr_prove_data(&proof, t->ob));
+    TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
+                          t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
+    t->flops_per_token = tr_model_flops_per_token(t->s->model);
+    t->peak_flops = t->dev.ops->is_host ? tr_gemm_peak(t->pool) : t->dev.peak_flops;
+    if (cfg->profile > 0)
+        TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
+    struct tr_data_info info;
+    tr_data_get_info(t->data, &info);
+    TR_TRY(tr_format(text, sizeof text,
+                     "%s, %s parameters, %" PRIu64 " tokens of data, %" PRId64 " steps of %" PRId64 " x %" PRId64
+                     " tokens, %d threads, gemm %s",
+                     t->s->model->arch->model_type,
+                     tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
+                     t->total_steps, cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(got)));
+    tr_observe_say(t->ob, text);
+    if (t->first_step > 0) {
+        TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
+        tr_observe_say(t->ob, text);
+    }
+out:
+    tr_str_release(&notes);
+    return st;
+}
+void tr_trainer_close(struct tr_trainer *t)
+{
+    tr_loader_close(t->loader);
+    tr_saving_close(t->saving);
+    tr_observe_close(t->ob);
+    tr_debug_close(t->debug);
+    tr_trace_close(t->trace);
+    tr_numbers_close(t->numbers);
+    tr_exec_close(t->e);
+    tr_mesh_close(t->mesh);
+    tr_device_close(&t->dev);
+    tr_pool_close(t->pool);
+    tr_data_close(t->data);
+    tr_data_close(t->eval_data);
+    tr_tokenizer_close(t->tok);
+    tr_ckpt_unlock(t->lock);
+    tr_ckpt_release(&t->lease);
+    free(t->state.origin);
+    tr_setup_close(t->s);
+}

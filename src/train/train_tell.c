@@ -1,0 +1,104 @@
+/* train_tell.c - what a run says of itself beside its steps: plan, layout, odd steps, profile. */
+#include "plan/plan.h"
+#include "train/train_impl.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The layout in a line, as an event that plan --compare reads, and with a machine what another would take. */
+enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_compiled *c = t->s->compiled;
+    struct tr_str fields = { 0 }, text = { 0 }, advice = { 0 };
+    struct tr_machine machine;
+    struct tr_query q;
+    struct tr_forecast f = { 0 };
+    struct tr_ask ask;
+    bool has_machine = t->cfg->machine != NULL;
+    if (!tr_trainer_is_first(t))
+        return TR_OK;
+    if (has_machine)
+        TR_TRY(tr_machine_open(t->cfg->machine, &machine));
+    tr_ask_of_compiled(c, has_machine ? &machine : NULL, &ask);
+    if (has_machine && ask.pp == 1 &&
+        c->opt.is_cuda == !machine.is_shared) /* the schedule itself; of other stages not here */
+        TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
+    else if (has_machine)
+        TR_TRY(tr_forecast(&ask, &f));
+    tr_ask_json(&ask, &fields);
+    tr_str_addf(&fields, ", \"machine\": ");
+    tr_str_json(&fields, has_machine ? t->cfg->machine : "");
+    tr_str_addf(&fields, ", \"step_s\": %.9g", f.step_s);
+    tr_chosen_text(&ask, tr_compiled_bytes(c), f.step_s, &text);
+    if (tr_str_ok(&fields) && tr_str_ok(&text))
+        tr_observe_note(t->ob, "layout", fields.p, text.p);
+    if (has_machine) {
+        tr_query_of(t->cfg, t->s->model, &machine, ask.tp * ask.pp * ask.cp * ask.dp, &q);
+        tr_pins_clear(&q.pins);
+    }
+    TR_TRY(tr_advice_text(has_machine ? &q : NULL, &ask, &advice));
+    if (advice.n && tr_str_ok(&advice))
+        tr_observe_say(t->ob, advice.p);
+out:
+    tr_str_release(&fields);
+    tr_str_release(&text);
+    tr_str_release(&advice);
+    return st;
+}
+
+enum tr_status tr_trainer_tell_plan(struct tr_trainer *t)
+{
+    enum { N = TR_A_COUNT + 2 };
+    enum tr_status st = TR_OK;
+    const struct tr_compiled *c = t->s->compiled;
+    int n = t->mesh ? t->mesh->world : 1, rank = t->mesh ? t->mesh->rank : 0;
+    int64_t(*all)[N] = calloc((size_t)n, sizeof *all);
+    if (!all)
+        return tr_fail(TR_NOMEM, "plan: out of memory");
+    for (int i = 0; i < TR_A_COUNT; i++)
+        all[rank][i] = (int64_t)c->bytes[i];
+    all[rank][TR_A_COUNT] = (int64_t)tr_compiled_bytes(c);
+    all[rank][TR_A_COUNT + 1] = (int64_t)t->dev.reserved_bytes;
+    struct tr_coll g = { .kind = TR_ALL_GATHER,
+                         .dtype = TR_I64,
+                         .in = all[rank],
+                         .out = all,
+                         .count = (size_t)n * N,
+                         .site = "plans of all ranks" };
+    if (t->mesh)
+        TR_TRY(tr_comm_run(t->mesh->all, &g));
+    for (int r = 0; r < n; r++) {
+        struct tr_event_arena arenas[TR_A_COUNT];
+        for (int i = 0; i < TR_A_COUNT; i++)
+            arenas[i] = (struct tr_event_arena){ tr_arena_name((enum tr_arena_id)i), (uint64_t)all[r][i] };
+        struct tr_event_plan e = { .rank = r,
+                                   .total_bytes = (uint64_t)all[r][TR_A_COUNT],
+                                   .reserved_bytes = (uint64_t)all[r][TR_A_COUNT + 1],
+                                   .arenas = arenas,
+                                   .n_arenas = TR_A_COUNT };
+        tr_observe_plan(t->ob, &e);
+    }
+out:
+    free(all);
+    return st;
+}
+
+void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v)
+{
+    char cause[sizeof v->cause + 128];
+    (void)snprintf(cause, sizeof cause, "step %" PRId64 " of samples %" PRIu64 "..%" PRIu64 ": %s", step,
+                   b->first_sample, b->first_sample + b->n_samples - 1, v->cause);
+    struct tr_event_fault f = {
+        .rank = v->rank, .host = "", .phase = "step", .action = v->is_skipped ? "skipped" : "judged", .cause = cause
+    };
+    tr_observe_fault(t->ob, &f);
+}
+
+enum tr_status tr_trainer_tell_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s)
+{
+    const char *table = NULL;
+    enum tr_status st = tr_trace_after(t->trace, step, step_s, exposed_s, step == t->total_steps, &table);
+    if (table)
+        tr_observe_say(t->ob, table);
+    return st;
+}
