@@ -35,6 +35,12 @@ double tr_clock_wall(void); /* seconds since 1970: for people only */
 /* 'R', 'S', 'D', 'T' (stopped by a signal), 'Z' ... of a process of this host; '?': there is none. */
 char tr_process_state(int pid);
 
+/* What all threads of a process had of the cores so far: time run, and time ready to run but without a core. */
+struct tr_cores_us {
+    int64_t ran, queued;
+};
+struct tr_cores_us tr_process_cores(int pid);
+
 /* TR_FAIL=point:action[:n[:rank[:generation]]][,...]; action = kill | stop | delay<ms> | error | spin; n-th hit,
  * default 1; rank -1 = the launcher. Returns TR_OK, or TR_IO when armed with "error" (text names the point). Costs one
  * load when nothing is armed. */

@@ -1,5 +1,6 @@
 /* phase.c - the writer's side of a rank's page, and what its durations say. */
 #include "base/phase.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -11,17 +12,45 @@ enum { N_FEW = 16, N_MANY = 1024, SLOW_MIN_US = 100 * 1000, SLOW_FACTOR = 8 };
 
 static _Thread_local struct tr_phase_page *mine;
 
+/* A small file of the kernel's, as text; empty when it is not there. */
+static void read_small(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+}
+
 char tr_process_state(int pid)
 {
     char path[64], text[512];
     (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = 0;
+    read_small(path, text, sizeof text);
     const char *p = strrchr(text, ')'); /* the name before it may hold anything */
     return p && p[1] == ' ' && p[2] ? p[2] : '?';
+}
+
+struct tr_cores_us tr_process_cores(int pid)
+{
+    char path[320], text[128];
+    struct tr_cores_us sum = { 0 };
+    (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    for (const struct dirent *e; dir && (e = readdir(dir));) {
+        long long ran, queued;
+        (void)snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, e->d_name);
+        if (e->d_name[0] == '.')
+            continue;
+        read_small(path, text, sizeof text);
+        if (sscanf(text, "%lld %lld", &ran, &queued) != 2)
+            continue;
+        sum.ran += ran / 1000;
+        sum.queued += queued / 1000;
+    }
+    if (dir)
+        closedir(dir);
+    return sum;
 }
 
 const char *tr_phase_name(int kind)

@@ -2,9 +2,10 @@
  *
  * A rank hangs when it waits for nobody and has not moved within the bound of what it does (tr_phase_bound), or when a
  * signal stopped it for STOPPED_US. Only time that the launcher itself saw pass counts, in looks of at most
- * LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. A rank that was stopped for less, or
- * took far longer than its p99, is told and left alone (faults A16, A18). Rejected: asking the ranks (who hangs does
- * not answer).
+ * LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on; and what a rank stood in the queue for
+ * a core counts up to three times what it ran, so that one that gets none is not blamed. A rank that was stopped for
+ * less, or took far longer than its p99, is told and left alone (faults A16, A18). Rejected: asking the ranks (who
+ * hangs does not answer).
  */
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
@@ -16,6 +17,7 @@ enum {
     SECOND_US = 1000000,
     LOOK_MAX_US = SECOND_US / 5,
     STOPPED_US = 4200 * 1000, /* stops of up to 4 s are survived; the ranks' own patience ends 0.1 s later */
+    QUIET_US = SECOND_US,     /* from here on it is asked whether a rank gets a core at all */
     TELL_US = 10 * SECOND_US, /* at most one straggler line a rank in this time */
 };
 
@@ -23,6 +25,7 @@ struct watched {
     bool has_page;
     uint64_t n_moves;
     int64_t quiet_us, stopped_us; /* as seen */
+    struct tr_cores_us cores;     /* once it was quiet for QUIET_US */
     int64_t n_slow, told_us;
     int kind, place; /* where it was stopped */
 };
@@ -89,6 +92,19 @@ static void look_for_straggler(struct job *j, const struct rank *r, struct watch
     tell(j, r, where, what);
 }
 
+/* The part of a look that a quiet rank answers for. */
+static int64_t own_time(struct watched *w, int pid, int64_t passed_us)
+{
+    if (w->quiet_us < QUIET_US)
+        return passed_us;
+    struct tr_cores_us was = w->cores;
+    w->cores = tr_process_cores(pid);
+    if (was.ran + was.queued == 0) /* the first time */
+        return passed_us;
+    int64_t ran = tr_max64(w->cores.ran - was.ran, 0), queued = tr_max64(w->cores.queued - was.queued, 0);
+    return tr_min64(passed_us, tr_max64(passed_us - queued, 0) + 3 * ran);
+}
+
 static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, int64_t passed_us, int64_t now)
 {
     struct hang *h = j->hang;
@@ -110,7 +126,9 @@ static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, i
         w->n_slow = p->n_slow;
     w->has_page = true;
     w->n_moves = p->n_moves;
-    w->quiet_us = is_same ? w->quiet_us + passed_us : 0;
+    if (!is_same)
+        w->cores = (struct tr_cores_us){ 0 };
+    w->quiet_us = is_same ? w->quiet_us + own_time(w, (int)r->pid, passed_us) : 0;
     if (is_stopped) {
         w->kind = p->kind;
         w->place = p->place;

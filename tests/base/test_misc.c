@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,6 +107,42 @@ static void kill_and_stop_hit_the_process(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* Two that spin on one core each stand in its queue while the other runs; one that sleeps does neither. */
+static void who_waits_for_a_core_is_told_from_who_sleeps(void **state)
+{
+    (void)state;
+    pid_t pids[3];
+    struct tr_cores_us cores[3];
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    for (int i = 0; i < 3; i++)
+        if ((pids[i] = fork()) == 0) {
+            (void)sched_setaffinity(0, sizeof one, &one);
+            for (volatile int k = 0; i < 2; k = k + 1) {
+            }
+            pause();
+            _exit(0);
+        }
+    for (int tries = 0; tries < 200; tries++) { /* as long as other work on the machine makes it take, 20 s at most */
+        usleep(100 * 1000);
+        for (int i = 0; i < 3; i++)
+            cores[i] = tr_process_cores(pids[i]);
+        if (cores[0].ran > 20000 && cores[0].queued > 20000 && cores[1].queued > 20000)
+            break;
+    }
+    for (int i = 0; i < 3; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+    assert_true(cores[0].ran > 20000 && cores[0].queued > 20000 && cores[1].queued > 20000);
+    assert_true(cores[2].ran < 20000);
+    assert_true(tr_process_cores(pids[0]).ran == 0);
+}
+
 static void bad_specs_are_refused_and_arm_nothing(void **state)
 {
     (void)state;
@@ -161,6 +198,7 @@ int main(void)
         cmocka_unit_test(only_the_armed_hit_of_the_armed_rank_fails),
         cmocka_unit_test(delay_waits),
         cmocka_unit_test(kill_and_stop_hit_the_process),
+        cmocka_unit_test(who_waits_for_a_core_is_told_from_who_sleeps),
         cmocka_unit_test(bad_specs_are_refused_and_arm_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
