@@ -206,6 +206,8 @@ static void close_world(struct mpi_world *w)
 {
     struct start end = { .api = w->api };
     tr_mpi_stop_helper(w);
+    if (w->fault_status != TR_OK) /* who has not heard of it yet would see this rank die, and blame it */
+        tr_mpi_tell_fault(w);
     if (w->has_started && !w->is_stuck && w->fault_status == TR_OK) { /* together, or MPI would wait for the others */
         int64_t now_us = tr_clock_us(), until = now_us + tr_min64(w->timeout_us, CLOSE_US), heard_us = 0;
         while (now_us < until && !(heard_us && now_us - heard_us > LINGER_US) && tr_mpi_listen(w) == TR_OK) {
@@ -280,7 +282,7 @@ static enum tr_status open_mpi(const struct tr_comm_env *env, struct tr_comm **w
     struct mpi_world *w = calloc(1, sizeof *w);
     if (!w)
         return tr_fail(TR_NOMEM, "no memory for a world of %d ranks", env->size);
-    *w = (struct mpi_world){ .rank = env->rank, .size = env->size, .timeout_us = env->timeout_us };
+    *w = (struct mpi_world){ .rank = env->rank, .size = env->size, .timeout_us = env->timeout_us, .n_spins = 40 };
     pthread_mutex_init(&w->lock, NULL);
     w->api = load(library_name(), why, sizeof why);
     w->arena_bytes = tr_round_up(env->arena_bytes, TR_COMM_ALIGN);

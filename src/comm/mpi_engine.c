@@ -7,12 +7,11 @@
  * rank). All calls are under one lock: MPI_THREAD_SERIALIZED is enough.
  */
 #include "comm/mpi_impl.h"
-#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { N_SPINS = 2000, N_YIELDS = 200, NAP_US = 50, POLL_US = 200, IDLE_US = 5000 };
+enum { N_SPINS_MIN = 10, N_SPINS_MAX = 2560, NAP_US = 50, POLL_US = 200, IDLE_US = 5000 };
 
 static size_t elem_of(const struct mpi_op *op)
 {
@@ -304,15 +303,24 @@ static void nap(struct mpi_world *w, int us)
     pthread_mutex_lock(&w->lock);
 }
 
-/* Nothing moved in the last `n` looks: how to pass the time until the next one. */
+/* Nothing moved in the last `n` looks: how to pass the time until the next one. Never sched_yield(): on a busy machine
+ * it gives a whole time slice away, a nap only its own length. */
 static void pass_time(struct mpi_world *w, int n)
 {
-    if (n < N_SPINS)
+    if (n < w->n_spins)
         tr_cpu_pause();
-    else if (n < N_SPINS + N_YIELDS)
-        sched_yield();
     else
         nap(w, NAP_US);
+}
+
+/* How long to look without leaving the core is learnt: longer when that was worth it, shorter when it was not (the peer
+ * may need this very core, and who gives it up only when it must waits longest to get it back). */
+static void learn(struct mpi_world *w, int n_looks)
+{
+    if (n_looks < w->n_spins)
+        w->n_spins = w->n_spins < N_SPINS_MAX ? 2 * w->n_spins : w->n_spins;
+    else
+        w->n_spins = w->n_spins > N_SPINS_MIN ? w->n_spins / 2 : w->n_spins;
 }
 
 enum tr_status tr_mpi_finish(const struct mpi_op *op, tr_ticket t)
@@ -327,12 +335,13 @@ enum tr_status tr_mpi_finish(const struct mpi_op *op, tr_ticket t)
         bool has_moved = false;
         TR_TRY(tr_mpi_advance(w, &has_moved));
         if (has_moved) {
+            learn(w, n_looks);
             n_looks = 0;
             waited_us = last_us = w->asked_us = 0;
             continue;
         }
         pass_time(w, n_looks);
-        if (n_looks < N_SPINS)
+        if (n_looks < w->n_spins)
             continue;
         int64_t now_us = tr_clock_us();
         if (last_us) /* a longer gap: this rank itself was stopped, which is nobody else's fault */

@@ -47,6 +47,20 @@ static void set_fault(struct mpi_world *w, enum tr_status st, const char *text)
     atomic_store(&w->has_fault, true);
 }
 
+void tr_mpi_tell_fault(struct mpi_world *w)
+{
+    struct control *m = &w->fault.m;
+    if (!w->has_started || w->is_stuck || m->status != TR_OK)
+        return;
+    *m = (struct control){ .kind = CONTROL_FAULT, .rank = w->rank, .status = (int32_t)w->fault_status };
+    memcpy(m->text, w->fault_text, sizeof m->text);
+    for (int r = 0; r < w->size; r++)
+        if (r != w->rank && !w->peers[r].is_closed)
+            post_letter(w, &w->fault, r);
+    for (int64_t until = tr_clock_us() + DELIVER_US; !is_delivered(w, &w->fault) && tr_clock_us() < until;)
+        usleep(100);
+}
+
 enum tr_status tr_mpi_raise(struct mpi_world *w, enum tr_status st, const char *fmt, ...)
 {
     char text[MPI_TEXT_MAX];
@@ -57,15 +71,7 @@ enum tr_status tr_mpi_raise(struct mpi_world *w, enum tr_status st, const char *
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     set_fault(w, st, text);
-    if (w->fault.request && !w->is_stuck) {
-        w->fault.m = (struct control){ .kind = CONTROL_FAULT, .rank = w->rank, .status = (int32_t)st };
-        memcpy(w->fault.m.text, text, sizeof text);
-        for (int r = 0; r < w->size; r++)
-            if (r != w->rank)
-                post_letter(w, &w->fault, r);
-        for (int64_t until = tr_clock_us() + DELIVER_US; !is_delivered(w, &w->fault) && tr_clock_us() < until;)
-            usleep(100);
-    }
+    tr_mpi_tell_fault(w);
     return tr_mpi_fault(w);
 }
 

@@ -110,6 +110,7 @@ struct mpi_world {
     bool has_started, has_helper, is_closing;
     bool is_stuck; /* a thread of ours is inside MPI and does not come back: MPI is out of bounds */
     atomic_int n_callers;
+    int n_spins; /* learnt */
     atomic_bool has_fault;
     enum tr_status fault_status;
     char fault_text[MPI_TEXT_MAX];
@@ -137,6 +138,7 @@ void tr_mpi_stop_helper(struct mpi_world *w); /* without the lock */
 /* mpi_health.c; with the lock held. */
 enum tr_status tr_mpi_fault(const struct mpi_world *w); /* TR_OK, or what was raised, as this thread's error */
 enum tr_status tr_mpi_raise(struct mpi_world *w, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
+void tr_mpi_tell_fault(struct mpi_world *w);                                   /* to all, once */
 enum tr_status tr_mpi_failed(struct mpi_world *w, const char *what, int code); /* raises what MPI says */
 enum tr_status tr_mpi_listen(struct mpi_world *w); /* hears one control message, if one is there */
 enum tr_status tr_mpi_look_around(struct mpi_world *w, const struct mpi_channel *ch, int64_t waited_us);

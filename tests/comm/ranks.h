@@ -26,6 +26,17 @@ enum { N_RANKS_MAX = 8, LIMIT_S = 120 };
     } while (0)
 #define CHECK_OK(call) CHECK((call) == TR_OK)
 
+/* Bounds in time hold for ranks that get to run: on a busy machine they stretch with the work that waits for each core.
+ */
+static inline int64_t stretched(int64_t us)
+{
+    double load = 0;
+    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (getloadavg(&load, 1) != 1 || n_cores < 1)
+        return us;
+    return (int64_t)((double)us * (1 + 2 * load / (double)n_cores));
+}
+
 typedef void rank_fn(const struct tr_comm_env *env, void *ctx);
 
 static inline struct tr_comm_env env_of(int rank, int size, char *job, size_t n_job)

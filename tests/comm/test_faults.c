@@ -12,17 +12,6 @@ enum { N_KILLS = 12, N_STOPS = 4, N_JOIN_KILLS = 5, N_X = 30000 };
 enum { N_KILLS = 80, N_STOPS = 10, N_JOIN_KILLS = 12, N_X = 30000 };
 #endif
 
-/* Bounds in time hold for ranks that get to run: on a busy machine they stretch with the work that waits for each core.
- */
-static int64_t stretched(int64_t us)
-{
-    double load = 0;
-    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (getloadavg(&load, 1) != 1 || n_cores < 1)
-        return us;
-    return (int64_t)((double)us * (1 + 2 * load / (double)n_cores));
-}
-
 static int64_t second_us, stop_timeout_us; /* set once in main */
 
 /* What ranks tell the test, in memory that survives them. */
