@@ -113,8 +113,8 @@ static void add_command(struct tr_str *out, const cJSON *state)
 
 static enum tr_status show(const struct tr_config *cfg, const char *dir, const char *other)
 {
-    static const char *const names[] = { "run",     "generation", "step", "total_steps", "tokens",
-                                         "samples", "skipped",    "best", "world" };
+    static const char *const names[] = { "run",     "generation", "step",       "total_steps", "tokens",
+                                         "samples", "skipped",    "loss_scale", "best",        "world" };
     static const char *const origins[] = { "version", "build", "git_commit", "directory" };
     enum tr_status st = TR_OK;
     struct tr_str out = { 0 };

@@ -78,9 +78,8 @@ static const char *what_is_wrong(const struct tr_comm *c, const struct tr_coll *
         return "kind, dtype or op is not in the list";
     if (!tr_mul_size(coll->count, tr_dtype_bytes(coll->dtype), &bytes) || bytes > SIZE_MAX / 4)
         return "more bytes than memory can hold";
-    if (tr_coll_reduces(coll->kind) && coll->dtype != TR_F32 && coll->dtype != TR_BF16 && coll->dtype != TR_F64 &&
-        coll->dtype != TR_I64)
-        return "sums are of float32, bfloat16, float64 or int64";
+    if (tr_coll_reduces(coll->kind) && coll->dtype > TR_F64 && coll->dtype != TR_I64)
+        return "sums are of floats or int64";
     if ((is_pair || coll->kind == TR_BROADCAST) && (coll->root < 0 || coll->root >= c->size))
         return "root is not a rank of the communicator";
     if (is_pair && coll->root == c->rank)

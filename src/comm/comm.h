@@ -30,7 +30,7 @@ enum tr_reduce_op { TR_SUM, TR_AVG, TR_MAX, TR_REDUCE_OPS }; /* a NaN wins every
 
 struct tr_coll {
     enum tr_coll_kind kind;
-    enum tr_dtype dtype; /* sums: F32, BF16, F64 or I64, BF16 in F32 and rounded once; copies: any */
+    enum tr_dtype dtype; /* sums: floats or I64, 16-bit ones in F32 and rounded once; copies: any */
     enum tr_reduce_op op;
     const void *in;
     void *out;

@@ -27,6 +27,8 @@ static ncclDataType_t type_of(enum tr_dtype d)
     switch (d) {
     case TR_BF16:
         return ncclBfloat16;
+    case TR_F16:
+        return ncclFloat16;
     case TR_F64:
         return ncclFloat64;
     case TR_I64:

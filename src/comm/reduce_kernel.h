@@ -24,6 +24,9 @@
 #define BF16_SECOND(a, x) tr_f32_of_bf16(x)
 #define BF16_SUM(a, x)    ((a) + tr_f32_of_bf16(x))
 #define BF16_MAX(a, x)    MAX(a, tr_f32_of_bf16(x))
+#define F16_SECOND(a, x)  tr_f32_of_f16(x)
+#define F16_SUM(a, x)     ((a) + tr_f32_of_f16(x))
+#define F16_MAX(a, x)     MAX(a, tr_f32_of_f16(x))
 
 FOLD(f32_set, float, float, SECOND)
 FOLD(f32_sum, float, float, SUM)
@@ -37,6 +40,9 @@ FOLD(i64_max, int64_t, int64_t, MAX)
 FOLD(bf16_set, float, uint16_t, BF16_SECOND)
 FOLD(bf16_sum, float, uint16_t, BF16_SUM)
 FOLD(bf16_max, float, uint16_t, BF16_MAX)
+FOLD(f16_set, float, uint16_t, F16_SECOND)
+FOLD(f16_sum, float, uint16_t, F16_SUM)
+FOLD(f16_max, float, uint16_t, F16_MAX)
 
 /* The block of all inputs at element `at` into acc; AVG divides the sum. */
 #define REDUCE(type, ACC, ELEM)                                                                                        \
@@ -58,6 +64,7 @@ REDUCE(f32, float, float)
 REDUCE(f64, double, double)
 REDUCE(i64, int64_t, int64_t)
 REDUCE(bf16, float, uint16_t)
+REDUCE(f16, float, uint16_t)
 
 static void NAME(round_bf16)(const float *restrict acc, uint16_t *restrict out)
 {
@@ -80,7 +87,7 @@ static void NAME(reduce)(enum tr_dtype dtype, enum tr_reduce_op op, const void *
     } acc;
     _Alignas(64) uint16_t rounded[BLOCK];
     size_t elem_bytes = tr_dtype_bytes(dtype);
-    const void *result = dtype == TR_BF16 ? (const void *)rounded : (const void *)acc.bytes;
+    const void *result = dtype == TR_BF16 || dtype == TR_F16 ? (const void *)rounded : (const void *)acc.bytes;
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
         switch (dtype) {
@@ -94,6 +101,10 @@ static void NAME(reduce)(enum tr_dtype dtype, enum tr_reduce_op op, const void *
             NAME(reduce_bf16)(op, in, n_in, at, acc.f32, n);
             memset(acc.f32 + n, 0, (BLOCK - n) * sizeof acc.f32[0]);
             NAME(round_bf16)(acc.f32, rounded);
+            break;
+        case TR_F16:
+            NAME(reduce_f16)(op, in, n_in, at, acc.f32, n);
+            tr_convert(acc.f32, TR_F32, rounded, TR_F16, n);
             break;
         default:
             NAME(reduce_f32)(op, in, n_in, at, acc.f32, n);
@@ -113,3 +124,6 @@ static void NAME(reduce)(enum tr_dtype dtype, enum tr_reduce_op op, const void *
 #undef BF16_SECOND
 #undef BF16_SUM
 #undef BF16_MAX
+#undef F16_SECOND
+#undef F16_SUM
+#undef F16_MAX

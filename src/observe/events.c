@@ -165,6 +165,8 @@ void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
     tr_line_real(&s, "loss", e->loss, EXACT);
     tr_line_real(&s, "grad_norm", e->grad_norm, EXACT);
     tr_line_real(&s, "lr", e->lr, EXACT);
+    if (e->loss_scale > 0)
+        tr_line_real(&s, "loss_scale", e->loss_scale, EXACT);
     tr_line_addf(&s, ",\"tokens\":%" PRId64, e->tokens);
     tr_line_real(&s, "tokens_per_s", e->tokens_per_s, ROUGH);
     if (e->mfu >= 0)

@@ -35,6 +35,7 @@ struct tr_event_step {
     double data_wait_s, comm_exposed_s;
     const struct tr_event_range *samples;
     size_t n_samples;
+    double loss_scale; /* of float16; 0 = none */
 };
 struct tr_event_eval {
     int64_t step;

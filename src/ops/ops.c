@@ -47,14 +47,9 @@ double tr_op_flops(const struct tr_call *c)
     const struct tr_view *a = &c->in[0], *b = &c->in[1];
     double rows_cols = (double)a->rows * (double)a->cols;
     double heads = 2.0 * (double)c->attr.n_heads_q * (double)c->attr.head_dim;
-    switch (c->op) {
-    case TR_OP_LINEAR:
-    case TR_OP_LINEAR_DX:
-    case TR_OP_LINEAR_ADD:
-    case TR_OP_LINEAR_ACT:
-    case TR_OP_LINEAR_DX_ACT:
-    case TR_OP_MATMUL8:
+    if (tr_op_is_product(c->op))
         return 2.0 * rows_cols * (double)c->out[0].cols;
+    switch (c->op) {
     case TR_OP_LINEAR_DW:
         return 2.0 * rows_cols * (double)b->cols;
     case TR_OP_RING_ATTENTION:

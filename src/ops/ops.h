@@ -55,7 +55,7 @@ struct tr_attr {
 enum tr_step_slot {
     TR_STEP_LR,
     TR_STEP_INV_TOKENS, /* 1 / valid target tokens of the global batch */
-    TR_STEP_CLIP,       /* factor on gradients: min(1, max_norm / norm) */
+    TR_STEP_CLIP,       /* factor on gradients: min(1, max_norm / norm), over LOSS_SCALE */
     TR_STEP_BETA1,
     TR_STEP_BETA2,
     TR_STEP_EPS,
@@ -64,6 +64,7 @@ enum tr_step_slot {
     TR_STEP_BIAS2,
     TR_STEP_NUMBER_LO, /* step number, two 24-bit halves as exact floats: random counters */
     TR_STEP_NUMBER_HI,
+    TR_STEP_LOSS_SCALE, /* INV_TOKENS holds it too: gradients are so many times too large until CLIP takes it out */
     TR_STEP_COUNT = 16
 };
 
@@ -198,6 +199,13 @@ enum tr_opcode {
 static inline bool tr_op_is_collective(enum tr_opcode op)
 {
     return op >= TR_OP_ALL_REDUCE && op <= TR_OP_COPY;
+}
+
+/* out[0] = in[0] times a matrix: rows of in[0], columns of out[0]. */
+static inline bool tr_op_is_product(enum tr_opcode op)
+{
+    return op == TR_OP_LINEAR || op == TR_OP_LINEAR_DX || (op >= TR_OP_LINEAR_ADD && op <= TR_OP_LINEAR_DX_ACT) ||
+           op == TR_OP_MATMUL8;
 }
 
 struct tr_call {

@@ -49,24 +49,41 @@ double tr_lr_at(const struct tr_config *cfg, int64_t step, int64_t total)
     return cfg->learning_rate * factor;
 }
 
+static double beta1_of(const struct tr_config *cfg)
+{
+    return cfg->optim == TR_OPTIM_SGD ? cfg->momentum : cfg->adam_beta1;
+}
+
+static void set_bias(const struct tr_config *cfg, int64_t n_updates, float out[TR_STEP_COUNT])
+{
+    out[TR_STEP_BIAS1] = (float)(1 - pow(beta1_of(cfg), (double)n_updates));
+    out[TR_STEP_BIAS2] = (float)(1 - pow(cfg->adam_beta2, (double)n_updates));
+}
+
 void tr_step_values(const struct tr_config *cfg, int64_t step, int64_t total, int64_t n_targets,
                     float out[TR_STEP_COUNT])
 {
-    double beta1 = cfg->optim == TR_OPTIM_SGD ? cfg->momentum : cfg->adam_beta1;
     for (int i = 0; i < TR_STEP_COUNT; i++)
         out[i] = 0;
     out[TR_STEP_LR] = (float)tr_lr_at(cfg, step, total);
     out[TR_STEP_INV_TOKENS] =
         n_targets > 0 ? (float)(1.0 / (double)n_targets) : 0; /* an all-masked batch changes nothing */
     out[TR_STEP_CLIP] = 1;
-    out[TR_STEP_BETA1] = (float)beta1;
+    out[TR_STEP_BETA1] = (float)beta1_of(cfg);
     out[TR_STEP_BETA2] = (float)cfg->adam_beta2;
     out[TR_STEP_EPS] = (float)cfg->adam_epsilon;
     out[TR_STEP_DECAY] = (float)cfg->weight_decay;
-    out[TR_STEP_BIAS1] = (float)(1 - pow(beta1, (double)step + 1));
-    out[TR_STEP_BIAS2] = (float)(1 - pow(cfg->adam_beta2, (double)step + 1));
+    set_bias(cfg, step + 1, out);
     out[TR_STEP_NUMBER_LO] = (float)(step & 0xffffff);
     out[TR_STEP_NUMBER_HI] = (float)(step >> 24 & 0xffffff);
+    out[TR_STEP_LOSS_SCALE] = 1;
+}
+
+void tr_step_scale(const struct tr_config *cfg, int64_t step, double scale, int64_t n_skipped, float out[TR_STEP_COUNT])
+{
+    out[TR_STEP_INV_TOKENS] *= (float)scale;
+    out[TR_STEP_LOSS_SCALE] = (float)scale;
+    set_bias(cfg, step + 1 - n_skipped, out);
 }
 
 float tr_clip_factor(double norm, double max_norm)

@@ -19,6 +19,10 @@ double tr_lr_at(const struct tr_config *cfg, int64_t step, int64_t total);
 void tr_step_values(const struct tr_config *cfg, int64_t step, int64_t total, int64_t n_targets,
                     float out[TR_STEP_COUNT]);
 
+/* The same with a loss that counts `scale` times, after n_skipped steps without an update: moments have seen fewer. */
+void tr_step_scale(const struct tr_config *cfg, int64_t step, double scale, int64_t n_skipped,
+                   float out[TR_STEP_COUNT]);
+
 /* Factor on all gradients so that their norm is at most max_norm (0 = off); torch's clip_grad_norm_. */
 float tr_clip_factor(double norm, double max_norm);
 

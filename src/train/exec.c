@@ -101,7 +101,7 @@ enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, c
     TR_TRY(tr_exec_pass(e, &(struct tr_action){ .kind = TR_DO_CLIP }));
     tr_exec_norm(e);
     TR_TRY(tr_exec_read_losses(e, &out->loss_sum));
-    TR_TRY(tr_exec_clip(e, cfg->max_grad_norm, &out->grad_norm));
+    TR_TRY(tr_exec_clip(e, cfg->max_grad_norm, (double)values[TR_STEP_LOSS_SCALE], &out->grad_norm));
 out:
     return st;
 }

@@ -18,9 +18,10 @@ enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const
 void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n);
 
 /* exec_update.c. Norm: squares of all gradients, each rank its own elements, each parameter once. Clip: their sum over
- * ranks, and the clip factor into the step buffer. Update home: the optimizer, on the parameters that live there. */
+ * ranks, without the loss scale, and the clip factor into the step buffer. Update home: the optimizer, on the
+ * parameters that live there. */
 void tr_exec_norm(struct tr_exec *e);
-enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double *norm);
+enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
 void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home);
 
 /* exec_comm.c: what is said to peers. */

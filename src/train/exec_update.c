@@ -62,7 +62,7 @@ void tr_exec_norm(struct tr_exec *e)
             sum_squares(e, i, norm_at);
 }
 
-enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double *norm)
+enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm)
 {
     size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
     enum tr_status st = TR_OK;
@@ -75,9 +75,9 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double *norm)
         TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, n));
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += e->norms[i];
+        sum += e->norms[i] /= loss_scale * loss_scale;
     *norm = sqrt(sum);
-    float clip = tr_clip_factor(*norm, max_norm);
+    float clip = tr_clip_factor(*norm, max_norm) / (float)loss_scale;
     e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
 out:
     return st;

@@ -23,6 +23,7 @@ enum { FINDING_WORDS = sizeof(struct finding) / sizeof(int64_t) };
 struct tr_numbers {
     const struct tr_config *cfg;
     struct tr_exec *e;
+    struct tr_scaler *scaler;
     int64_t n_skipped, n_seen;
     double history[N_SERIES][N_HISTORY]; /* logarithms of the last values */
     size_t n_losses, n_norms;
@@ -32,7 +33,7 @@ struct tr_numbers {
 };
 
 enum tr_status tr_numbers_open(struct tr_exec *e, const struct tr_config *cfg, int64_t n_skipped,
-                               struct tr_numbers **out)
+                               struct tr_scaler *scaler, struct tr_numbers **out)
 {
     struct tr_numbers *n = calloc(1, sizeof *n);
     if (!n)
@@ -40,6 +41,7 @@ enum tr_status tr_numbers_open(struct tr_exec *e, const struct tr_config *cfg, i
     n->cfg = cfg;
     n->e = e;
     n->n_skipped = n_skipped;
+    n->scaler = scaler;
     n->n_losses = (size_t)e->c->opt.layout.data_size * (size_t)e->c->opt.n_micro;
     n->n_norms = (size_t)e->c->norm_first[e->c->model->n_params];
     n->losses = calloc(n->n_losses + 1, sizeof *n->losses);
@@ -352,7 +354,8 @@ enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch 
     *verdict = (struct tr_verdict){ .rank = -1 };
     n->batch = b;
     TR_TRY(tr_exec_measure(n->e, n->cfg, b->micro, values, &r));
-    if (is_in_doubt(n, &r, r.loss_sum / n_targets, &text)) {
+    verdict->is_overflow = tr_scaler_overflows(n->scaler, &r);
+    if (!verdict->is_overflow && is_in_doubt(n, &r, r.loss_sum / n_targets, &text)) {
         verdict->is_odd = true;
         TR_TRY(judge(n, values, &r, &text, verdict));
         (void)snprintf(verdict->cause, sizeof verdict->cause, "%s", tr_str_ok(&text) ? text.p : "out of memory");
@@ -360,9 +363,10 @@ enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch 
     if (is_finite(&r)) {
         remember(n, &r, r.loss_sum / n_targets);
         TR_TRY(tr_exec_update(n->e, n->cfg, &r));
-    } else if (!verdict->is_skipped) {
+    } else if (!verdict->is_skipped && !verdict->is_overflow) {
         TR_TRY(tr_fail(TR_NUMBERS, "%s", verdict->cause));
     }
+    tr_scaler_count(n->scaler, verdict->is_overflow);
     *out = r;
 out:
     tr_str_release(&text);
@@ -374,7 +378,7 @@ out:
 /* Writes a NaN where a failpoint that is armed says so. */
 static void lose(struct tr_exec *e, const char *point, char *at)
 {
-    const uint32_t nan_bits = 0x7fc07fc0; /* of float32, and of two bfloat16 */
+    const uint32_t nan_bits = 0x7fc07fc0; /* of float32, and of two of any 16-bit float */
     if (tr_failpoint(point) == TR_OK)
         return;
     tr_error_clear();

@@ -10,8 +10,12 @@ enum { DEFAULT_LENGTH = 1024, LOADER_DEPTH = 3 };
 /* What this build does not do is refused by name, not ignored. */
 static enum tr_status check_support(const struct tr_config *cfg)
 {
-    if (cfg->dtype != TR_F32 && cfg->dtype != TR_BF16)
-        return tr_fail(TR_USAGE, "dtype %s is not computed; use bfloat16 or float32", tr_dtype_name(cfg->dtype));
+    bool has_masters = cfg->master_dtype == TR_F32 && cfg->grad_dtype == TR_F32 && cfg->moment_dtype == TR_F32;
+    if (cfg->dtype == TR_F16 && !has_masters)
+        return tr_fail(TR_USAGE, "dtype float16 keeps master_dtype, grad_dtype and moment_dtype in float32: its range "
+                                 "is too small for them; drop these options or use --bf16");
+    if (cfg->dtype == TR_F16 && cfg->fp8)
+        return tr_fail(TR_USAGE, "fp8 has no loss scale; use it with --bf16");
     return TR_OK;
 }
 

@@ -70,8 +70,14 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
                 s->step * in->cfg->train_batch_size, s->skipped);
     tr_str_addf(out,
                 ", \"rng\": {\"kind\": \"philox4x32-10\", \"seed\": %" PRId64 ", \"counter\": %" PRId64
-                "}, \"loss_scale\": null, \"best\": ",
+                "}, \"loss_scale\": ",
                 in->cfg->seed, s->step);
+    if (s->scaler.scale > 0)
+        tr_str_addf(out, "{\"scale\": %.0f, \"good_steps\": %" PRId64 ", \"skipped\": %" PRId64 "}", s->scaler.scale,
+                    s->scaler.n_good, s->scaler.n_skipped);
+    else
+        tr_str_addf(out, "null");
+    tr_str_addf(out, ", \"best\": ");
     if (s->best.exists)
         tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
     else
@@ -153,6 +159,24 @@ out:
     return st;
 }
 
+/* Absent or null: as it was set for a new run (another dtype was saved, and --allow_change let it pass). */
+static enum tr_status read_scaler(const cJSON *j, struct tr_scaler *s)
+{
+    const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "loss_scale");
+    enum tr_status st = TR_OK;
+    int64_t scale = 0;
+    if (!cJSON_IsObject(saved) || s->scale == 0)
+        return TR_OK;
+    TR_TRY(tr_json_int(saved, "scale", true, TR_SCALE_LEAST, TR_SCALE_MOST, &scale));
+    TR_TRY(tr_json_int(saved, "good_steps", true, 0, TR_SCALE_GROWS_AFTER, &s->n_good));
+    TR_TRY(tr_json_int(saved, "skipped", true, 0, INT64_C(1) << 52, &s->n_skipped));
+    if ((scale & (scale - 1)) != 0)
+        TR_TRY(tr_fail(TR_USAGE, "state.json: loss_scale %" PRId64 " is not a power of two", scale));
+    s->scale = (double)scale;
+out:
+    return st;
+}
+
 enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in)
 {
     enum tr_status st = TR_OK;
@@ -172,6 +196,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
     TR_TRY(read_best(j, &s->best));
+    TR_TRY(read_scaler(j, &s->scaler));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
     if (step > in->total_steps)
         TR_TRY(tr_fail(TR_USAGE,

@@ -2,6 +2,7 @@
 #ifndef TR_TRAIN_STATE_H
 #define TR_TRAIN_STATE_H
 
+#include "train/scaler.h"
 #include "train/train.h"
 
 struct tr_run_best { /* evaluation of a step that was saved */
@@ -12,7 +13,8 @@ struct tr_run_best { /* evaluation of a step that was saved */
 struct tr_run_state {
     char run_id[TR_CKPT_RUN_ID_MAX];
     int64_t step, tokens, generation;
-    int64_t skipped; /* steps whose numbers were not finite */
+    int64_t skipped;         /* steps whose numbers were not finite */
+    struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
     char *origin; /* JSON: where the run comes from; the trainer's */
 };

@@ -48,12 +48,17 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     TR_TRY(tr_failpoint("train.data"));
     TR_TRY(next_batch(t, &b, &wait_s));
     TR_BUG_ON(!b || b->step != (uint64_t)step);
+    const struct tr_scaler scaler = t->state.scaler; /* as this step has it */
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
+    if (scaler.scale > 0)
+        tr_step_scale(t->cfg, step, scaler.scale, scaler.n_skipped, values);
     int64_t begin = tr_clock_us();
     TR_TRY(tr_trace_before(t->trace, step + 1));
     st = tr_numbers_step(t->numbers, b, values, &r, &verdict);
     if (verdict.is_odd)
         tr_trainer_tell_odd(t, step + 1, b, &verdict);
+    if (verdict.is_overflow)
+        tr_trainer_tell_overflow(t, step + 1);
     if (st != TR_OK)
         return tr_fail_at(st, "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64 ": ", step + 1, b->first_sample,
                           b->first_sample + b->n_samples - 1);
@@ -73,6 +78,7 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     struct tr_event_step e = { .step = step + 1,
                                .loss = b->n_targets ? r.loss_sum / (double)b->n_targets : 0,
                                .grad_norm = r.grad_norm,
+                               .loss_scale = scaler.scale,
                                .lr = (double)values[TR_STEP_LR],
                                .tokens = tokens,
                                .tokens_per_s = (double)tokens / seconds,

@@ -57,6 +57,8 @@ enum tr_status tr_trainer_tell_plan(struct tr_trainer *t);
 enum tr_status tr_trainer_tell_layout(struct tr_trainer *t);
 /* A step whose numbers nobody believed (faults D1, D2). */
 void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v);
+/* A step without an update: its gradients were beyond float16, and the loss scale is smaller now. */
+void tr_trainer_tell_overflow(struct tr_trainer *t, int64_t step);
 /* The table of rank 0, when the last profiled step is done; every rank has written its timeline by then. */
 enum tr_status tr_trainer_tell_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s);
 

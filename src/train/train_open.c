@@ -146,6 +146,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
     TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
+    t->state.scaler = tr_scaler_of(cfg->dtype);
     TR_TRY(check_inputs(t));
     TR_TRY(tr_self_test(&t->arithmetic));
     TR_TRY(tr_device_open(t->s->device, &t->dev));
@@ -186,7 +187,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     TR_TRY(tr_observe_open(&opt, &t->ob));
     if (notes.n)
         tr_observe_say(t->ob, notes.p);
-    TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->numbers));
+    TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers));
     TR_TRY(load(t));
     tr_ckpt_release(&t->lease);
     TR_TRY(tr_failpoint("train.has_loaded"));

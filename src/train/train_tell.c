@@ -94,6 +94,14 @@ void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_ste
     tr_observe_fault(t->ob, &f);
 }
 
+void tr_trainer_tell_overflow(struct tr_trainer *t, int64_t step)
+{
+    char text[128];
+    (void)snprintf(text, sizeof text, "step %" PRId64 ": gradients overflow float16: no update, loss scale now %.0f",
+                   step, t->state.scaler.scale);
+    tr_observe_say(t->ob, text);
+}
+
 enum tr_status tr_trainer_tell_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s)
 {
     const char *table = NULL;

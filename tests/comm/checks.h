@@ -79,7 +79,7 @@ static inline void check_places(struct rank *k, struct tr_coll c, uint64_t *seed
 
 static inline void check_all(const struct tr_comm_env *env, void *ctx)
 {
-    static const enum tr_dtype dtypes[] = { TR_F32, TR_BF16, TR_F64, TR_I64 };
+    static const enum tr_dtype dtypes[] = { TR_F32, TR_BF16, TR_F64, TR_I64, TR_F16 };
     static const size_t counts[] = { 0, 1, 3, 17, 511, 513, 2051, 40009 };
     struct rank k = open_rank(env, ctx);
     size_t size = (size_t)env->size;

@@ -23,6 +23,9 @@ static inline void put_element(enum tr_dtype dtype, void *p, size_t i, double x)
     case TR_BF16:
         ((uint16_t *)p)[i] = tr_bf16_of_f32((float)x);
         break;
+    case TR_F16:
+        ((uint16_t *)p)[i] = tr_f16_of_f32((float)(x * 0x1p-8)); /* else most are infinite */
+        break;
     default:
         ((float *)p)[i] = (float)x;
         break;
@@ -35,7 +38,7 @@ static inline void fill(enum tr_dtype dtype, uint64_t seed, int rank, size_t fir
         put_element(dtype, out, i, element(seed, rank, first + i));
 }
 
-/* The definition of a reduction: element by element, ranks in order, one rounding for bf16. */
+/* The definition of a reduction: element by element, ranks in order, one rounding for 16-bit types. */
 static inline void serial_reduce(enum tr_dtype dtype, enum tr_reduce_op op, uint64_t seed, int size, size_t first,
                                  size_t n, void *out)
 {
@@ -49,11 +52,8 @@ static inline void serial_reduce(enum tr_dtype dtype, enum tr_reduce_op op, uint
             memcpy(&dx, x, 8);
             memcpy(&lx, x, 8);
             memcpy(&fx, x, 4);
-            if (dtype == TR_BF16) {
-                uint16_t h;
-                memcpy(&h, x, 2);
-                fx = tr_f32_of_bf16(h);
-            }
+            if (dtype == TR_BF16 || dtype == TR_F16)
+                tr_convert(x, dtype, &fx, TR_F32, 1);
             bool is_max = op == TR_MAX;
             d = r == 0 ? dx : is_max ? (d > dx ? d : dx) : d + dx;
             f = r == 0 ? fx : is_max ? (f > fx ? f : fx) : f + fx;
@@ -68,10 +68,8 @@ static inline void serial_reduce(enum tr_dtype dtype, enum tr_reduce_op op, uint
             ((double *)out)[i] = d;
         else if (dtype == TR_I64)
             ((int64_t *)out)[i] = l;
-        else if (dtype == TR_BF16)
-            ((uint16_t *)out)[i] = tr_bf16_of_f32(f);
         else
-            ((float *)out)[i] = f;
+            tr_convert(&f, TR_F32, (char *)out + i * tr_dtype_bytes(dtype), dtype, 1);
     }
 }
 

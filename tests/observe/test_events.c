@@ -79,7 +79,7 @@ static void every_event_has_the_promised_names(void **state)
     struct tr_event_arena arenas[] = { { "params", 10 }, { "a\"b", 20 } };
     struct tr_event_range samples[] = { { 5, 5 }, { 8, 11 } };
     tr_observe_plan(o, &(struct tr_event_plan){ 3, 30, 31, arenas, 2 });
-    tr_observe_step(o, &(struct tr_event_step){ 1, 2.5, 0.5, 1e-4, 64, 1000, -1, 0.25, 0, samples, 2 });
+    tr_observe_step(o, &(struct tr_event_step){ 1, 2.5, 0.5, 1e-4, 64, 1000, -1, 0.25, 0, samples, 2, 0 });
     tr_observe_eval(o, &(struct tr_event_eval){ 1, 2.25, 9.5, 128 });
     tr_observe_checkpoint(o, &(struct tr_event_checkpoint){ 1, "out/checkpoint-1", 0.1, 0.2, 77, true });
     tr_observe_fault(o, &(struct tr_event_fault){ 0, "host", "step", "stop", "bad \x1b \xff byte" });

@@ -101,7 +101,7 @@ static inline enum tr_dtype dtype_of(const struct mode *m, char kind)
     case 'v':
         return m->state;
     case 'c':
-        return m->act == TR_F32 ? TR_BF16 : TR_F32;
+        return m->act != TR_F32 ? TR_F32 : m->is_padded ? TR_F16 : TR_BF16;
     case 'D':
         return TR_F64;
     case 'z':

@@ -11,6 +11,7 @@ static const struct mode modes[] = {
     { "bf16", TR_BF16, TR_F32, TR_F32, TR_F32, .is_padded = false, .accumulate = true },
     { "bf16 padded", TR_BF16, TR_F32, TR_F32, TR_F32, .is_padded = true, .accumulate = false },
     { "bf16 all", TR_BF16, TR_BF16, TR_BF16, TR_F32, .is_padded = false, .accumulate = true },
+    { "f16 padded acc", TR_F16, TR_F32, TR_F32, TR_F32, .is_padded = true, .accumulate = true },
 };
 
 /* Every op of the table, forward and backward, with the inputs it would see in training: fn(call, its twin). */
@@ -48,7 +49,7 @@ static inline void each_call(check_fn *check)
 /* Spacing of neighbouring numbers near x, relative: two correct results round to neighbours at worst. */
 static inline double spacing(enum tr_dtype d)
 {
-    return d == TR_U8 ? 0x1p-3 : d == TR_BF16 ? 0x1p-7 : d == TR_F64 ? 0x1p-52 : 0x1p-23;
+    return d == TR_U8 ? 0x1p-3 : d == TR_BF16 ? 0x1p-7 : d == TR_F16 ? 0x1p-10 : d == TR_F64 ? 0x1p-52 : 0x1p-23;
 }
 
 static inline int64_t longest_side(struct built *b)
@@ -73,7 +74,8 @@ static inline bool rounds_inside(struct built *b)
 /* |fast - ref| may reach one spacing of the stored type, plus what summing k terms in fp32 costs: rounding errors are
  * independent, so sqrt(k) * 2^-24 of the largest partial sum, times 4 for the tail and for exp, tanh and erf good to a
  * few ulp. The largest partial sum is at least 1 (all inputs fill (-1, 1)) and at least the largest result. Kernels
- * that keep an intermediate in bf16 add 2^-8 of the largest result: half a spacing on each term of a sum of both signs.
+ * that keep an intermediate in 16 bits add half its spacing (2^-8 in bf16) of the largest result, on each term of a sum
+ * of both signs.
  */
 static inline double tolerance(struct built *b, const struct tr_view *ref, double x)
 {
@@ -81,15 +83,17 @@ static inline double tolerance(struct built *b, const struct tr_view *ref, doubl
     for (int64_t row = 0; row < ref->rows; row++)
         for (int64_t col = 0; col < ref->cols; col++)
             largest = fmax(largest, fabs(tr_ref_get(ref, row, col)));
-    bool is_bf16 = b->c.in[0].dtype == TR_BF16 || (b->c.op == TR_OP_MATMUL8 && ref->dtype == TR_BF16);
-    bool rounds = is_bf16 && rounds_inside(b);
+    enum tr_dtype inside = b->c.op == TR_OP_MATMUL8 ? ref->dtype : b->c.in[0].dtype;
+    double half_spacing = spacing(inside) / 2; /* of an intermediate */
+    bool rounds = (inside == TR_BF16 || inside == TR_F16) && rounds_inside(b);
     bool is_8bit = b->c.op == TR_OP_MATMUL8 && products_round; /* tensor cores add 8-bit products with 13 bits or so */
     return spacing(ref->dtype) * fabs(x) + 4.0 * sqrt((double)longest_side(b)) * 0x1p-24 * fmax(1.0, largest) +
-           (rounds ? (products_round ? 3 : 1) * 0x1p-8 * largest : 0.0) + (is_8bit ? 0x1p-10 * largest : 0.0);
+           (rounds ? (products_round ? 3 : 1) * half_spacing * largest : 0.0) + (is_8bit ? 0x1p-10 * largest : 0.0);
 }
 
-/* A tolerance of one bf16 spacing would accept a wrong rounding, so exact results are counted as well: fp32 arithmetic
- * lands on the other side of a bf16 boundary for one element in thousands; 2 % (and 2 in tiny views) is generous. */
+/* A tolerance of one spacing would accept a wrong rounding, so exact results are counted as well: fp32 arithmetic lands
+ * on the other side of a bf16 boundary for one element in thousands; 2 % (and 2 in tiny views) is generous. Boundaries
+ * of fp16 are eight times as close: 16 %. */
 static inline void compare_view(struct built *fast, struct built *ref, int k)
 {
     const struct tr_view *f = &fast->c.out[k], *r = &ref->c.out[k];
@@ -104,9 +108,10 @@ static inline void compare_view(struct built *fast, struct built *ref, int k)
                          (int)col, x, want, slack + spacing(r->dtype) * fabs(want));
         }
     }
-    bool is_exact = r->dtype == TR_BF16 && !rounds_inside(ref);
-    if (is_exact && n_different > 2 + r->rows * r->cols / 50)
-        fail_msg("%s: out[%d]: %d of %d bf16 results differ from the reference", fast->label, k, (int)n_different,
+    int64_t one_in = r->dtype == TR_BF16 ? 50 : 6;
+    bool is_exact = (r->dtype == TR_BF16 || r->dtype == TR_F16) && !rounds_inside(ref);
+    if (is_exact && n_different > 2 + r->rows * r->cols / one_in)
+        fail_msg("%s: out[%d]: %d of %d 16-bit results differ from the reference", fast->label, k, (int)n_different,
                  (int)(r->rows * r->cols));
 }
 

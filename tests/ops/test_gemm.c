@@ -17,7 +17,7 @@ static void *must_alloc(size_t n)
 
 static size_t bytes_of(enum tr_dtype d)
 {
-    return d == TR_BF16 ? 2 : 4;
+    return d == TR_F32 ? 4 : 2;
 }
 
 /* Exactly rows x ld elements less the tail of the last row, so that a read past the end is seen by ASan. */
@@ -29,17 +29,16 @@ static void *fill(int64_t rows, int64_t cols, int64_t ld, enum tr_dtype dtype, u
     for (size_t i = 0; i < n; i++) {
         x = x * 1664525u + 1013904223u;
         float f = (float)((int32_t)(x >> 8) - (1 << 23)) / (float)(1 << 23);
-        if (dtype == TR_BF16)
-            ((uint16_t *)p)[i] = tr_bf16_of_f32(f);
-        else
-            ((float *)p)[i] = f;
+        tr_convert(&f, TR_F32, (char *)p + i * bytes_of(dtype), dtype, 1);
     }
     return p;
 }
 
 static double get(const void *p, enum tr_dtype dtype, int64_t i)
 {
-    return dtype == TR_BF16 ? (double)tr_f32_of_bf16(((const uint16_t *)p)[i]) : (double)((const float *)p)[i];
+    float f;
+    tr_convert((const char *)p + (size_t)i * bytes_of(dtype), dtype, &f, TR_F32, 1);
+    return (double)f;
 }
 
 struct problem {
@@ -90,9 +89,15 @@ static void run(const struct tr_gemm_isa *isa, const struct tr_gemm *g, struct t
     free(scratch);
 }
 
+static double rounding_of(enum tr_dtype d, double size)
+{
+    return d == TR_BF16 ? ldexp(size, -8) : d == TR_F16 ? ldexp(size, -11) + ldexp(1, -25) : 0;
+}
+
 /* Each element against a double sum. An fp32 chain of L additions of products p_i errs by at most L * 2^-24 * sum|p_i|
  * (Higham, gamma_L, first order; 1.01 covers the rest): L = one K block, then one addition a block, c and bias. A bf16
- * result adds half a unit in the last place, 2^-9 relative (2^-8 after a carry). */
+ * result adds half a unit in the last place, 2^-9 relative (2^-8 after a carry), an fp16 one an eighth of that and,
+ * below 2^-14, 2^-25. */
 static void check_values(const struct problem *p)
 {
     const struct tr_gemm *g = &p->g;
@@ -112,7 +117,7 @@ static void check_values(const struct problem *p)
                 sum += product;
                 size += fabs(product);
             }
-            double bound = unit * size + (g->c_dtype == TR_BF16 ? ldexp(fabs(sum) + unit * size, -8) : 0);
+            double bound = unit * size + rounding_of(g->c_dtype, fabs(sum) + unit * size);
             double err = fabs(get(g->c, g->c_dtype, at) - sum);
             if (!(err <= bound))
                 fail_msg("m %d n %d k %d at (%d, %d): error %g, bound %g", (int)g->m, (int)g->n, (int)g->k, (int)i,
@@ -149,10 +154,11 @@ static void every_form_is_within_the_rounding_bound(void **state)
     int n_isa = tr_gemm_isas(isa);
     for (int s = 0; s < n_isa; s++) {
         for (size_t i = 0; i < TR_COUNT_OF(shapes); i++) {
+            const enum tr_dtype half = i % 2 ? TR_F16 : TR_BF16;
             for (int form = (int)i % FORM_STEP; form < 64; form += FORM_STEP) {
                 struct problem p =
-                    problem_open(shapes[i][0], shapes[i][1], shapes[i][2], form & 1, form & 2,
-                                 form & 4 ? TR_BF16 : TR_F32, form & 8 ? TR_BF16 : TR_F32, form & 16, form & 32);
+                    problem_open(shapes[i][0], shapes[i][1], shapes[i][2], form & 1, form & 2, form & 4 ? half : TR_F32,
+                                 form & 8 ? half : TR_F32, form & 16, form & 32);
                 run(isa[s], &p.g, NULL);
                 check_values(&p);
                 check_gaps(&p);

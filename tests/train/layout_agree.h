@@ -72,12 +72,13 @@ static inline double distance(const struct reference *ref, const struct run *r, 
 /* Sums of the same terms in another order: n terms of relative error 2^-24 each (of a batch's tokens; with tensor and
  * context ranks also of a product's columns and of the vocabulary); a step multiplies what the one before left, and the
  * loss is as smooth as a few layers are: a factor of 8 covers both. bf16 rounds every activation alike on all layouts,
- * so that its error is that of the weights it is given, whose last bit may flip: 2^-8 of a weight's move; gradients
- * that travel in bf16 are rounded to that as well. */
+ * so that its error is that of the weights it is given, whose last bit may flip: 2^-8 of a weight's move (2^-11 in
+ * float16); gradients that travel in bf16 are rounded to that as well. */
 static inline double bound(const struct layout *l)
 {
     double terms = (double)l->dp * l->n_micro * N_TOKENS + (l->tp * l->cp > 1 ? WIDEST : 0);
-    return 8 * N_STEPS * (l->dtype == TR_BF16 || l->reduce_dtype == TR_BF16 ? 0x1p-8 : terms * 0x1p-24);
+    bool is_bf16 = l->dtype == TR_BF16 || l->reduce_dtype == TR_BF16;
+    return 8 * N_STEPS * (is_bf16 ? 0x1p-8 : l->dtype == TR_F16 ? 0x1p-11 : terms * 0x1p-24);
 }
 
 static inline void plant_in_schedule(struct tr_compiled *c, enum plant plant)

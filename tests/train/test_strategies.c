@@ -17,7 +17,8 @@ static const char *const configs[] = {
 };
 enum { N_MODELS = TR_COUNT_OF(configs) };
 
-enum kind { PLAIN, IN_ORDER, BF16, N_KINDS };
+enum kind { PLAIN, IN_ORDER, BF16, F16, N_KINDS };
+enum { LOSS_SCALE = 1 << 12 }; /* of float16 */
 
 #define RING    TR_CP_RING
 #define ULYSSES TR_CP_ULYSSES
@@ -83,6 +84,10 @@ static const struct layout {
     { { 1, 1, 1, 2, 1 }, .cp_mode = RING, .kind = BF16 },
     { { 1, 1, 2, 1, 2 }, .zero = 2, .kind = BF16 },
     { { 2, 1, 2, 1, 1 }, .schedule = "zb", .zero = 1, .kind = BF16 },
+    /* float16 */
+    { { 1, 1, 2, 1, 1 }, .zero = 3, .kind = F16 },
+    { { 1, 1, 1, 1, 2 }, .sp = true, .kind = F16 },
+    { { 2, 1, 2, 1, 1 }, .schedule = "1f1b", .zero = 1, .kind = F16 },
     /* the same bits */
     { { 1, 2, 1, 1, 1 }, .kind = IN_ORDER },
     { { 1, 1, 2, 1, 1 }, .zero = 1, .kind = IN_ORDER },
@@ -165,7 +170,9 @@ static void open_run(struct run *r, int model, const struct layout *l, struct tr
     cJSON *j = NULL;
     struct tr_layout layout = layout_of(l, env ? env->rank : 0);
     struct tr_model_options mo = { .rows = ROWS, .sequence_length = LENGTH, .dropout = 0.1 };
-    struct tr_compile_options opt = { .compute_dtype = l->kind == BF16 ? TR_BF16 : TR_F32,
+    struct tr_compile_options opt = { .compute_dtype = l->kind == BF16  ? TR_BF16
+                                                       : l->kind == F16 ? TR_F16
+                                                                        : TR_F32,
                                       .grad_dtype = TR_F32,
                                       .master_dtype = TR_F32,
                                       .moment_dtype = TR_F32,
@@ -223,6 +230,8 @@ static void train(struct run *r)
         for (int i = 0; i < n_micro; i++)
             fill(r, i, step, first + i);
         tr_step_values(&cfg, step, N_STEPS, n_targets, values);
+        if (r->c->opt.compute_dtype == TR_F16)
+            tr_step_scale(&cfg, step, LOSS_SCALE, 0, values);
         CHECK_OK(tr_exec_step(r->e, &cfg, r->micro, values, &s));
     }
     r->loss = s.loss_sum / (double)n_targets;
@@ -244,10 +253,11 @@ static float *weights_of(struct run *r, int param, int64_t *first, int64_t *n)
 
 /* Sums of the same terms in another order: n terms of relative error 2^-24 each, over tokens or over the columns of a
  * product; a step multiplies what the one before left, and the loss is as smooth as a few layers are: a factor of 8
- * covers both. bf16 rounds activations, and partial sums of ranks once more: 2^-8 of a weight's move. */
+ * covers both. bf16 rounds activations, and partial sums of ranks once more: 2^-8 of a weight's move; float16 2^-11. */
 static double bound(const struct layout *l)
 {
-    return 8 * N_STEPS * (l->kind == BF16 ? 0x1p-8 : (double)N_MICRO * N_TOKENS * 0x1p-24);
+    double rounding = l->kind == BF16 ? 0x1p-8 : l->kind == F16 ? 0x1p-11 : (double)N_MICRO * N_TOKENS * 0x1p-24;
+    return 8 * N_STEPS * rounding;
 }
 
 /* ---- one rank alone ---- */

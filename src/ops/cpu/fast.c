@@ -45,7 +45,7 @@ static bool has_isa(enum tr_isa isa)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (isa == TR_ISA_AVX2)
-        return __builtin_cpu_supports("avx2");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 #endif
     return isa == TR_ISA_BASE;
 }
@@ -89,13 +89,9 @@ struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c)
 size_t tr_op_scratch(const struct tr_call *c, int n_threads)
 {
     const struct tr_view *a = &c->in[0], *b = &c->in[1];
-    switch (c->op) {
-    case TR_OP_LINEAR:
-    case TR_OP_LINEAR_DX:
-    case TR_OP_LINEAR_ADD:
-    case TR_OP_LINEAR_ACT:
-    case TR_OP_LINEAR_DX_ACT:
+    if (tr_op_is_product(c->op) && c->op != TR_OP_MATMUL8) /* which runs the reference */
         return tr_gemm_scratch(a->rows, c->out[0].cols, a->cols, n_threads);
+    switch (c->op) {
     case TR_OP_LINEAR_DW:
         return c->attr.weight_is_in_out ? tr_gemm_scratch(b->cols, a->cols, a->rows, n_threads)
                                         : tr_gemm_scratch(a->cols, b->cols, a->rows, n_threads);

@@ -9,9 +9,9 @@
 #include "ops/cpu/gemm.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,f16c")
 #endif
 
 #include "ops/cpu/fast_decode.c"

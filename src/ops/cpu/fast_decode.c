@@ -27,7 +27,7 @@ static void cached_head(const struct tr_call *c, int64_t row, int64_t col, int64
     int64_t first = a->window > 0 ? tr_max64(0, last - a->window + 1) : 0;
     struct run q = run_at(&c->in[0], row, col), out = run_at(&c->out[0], row, col);
     float o[MAX_HEAD] = { 0 }, score[KEYS], top = -INFINITY, sum = 0, factor = v_factor(c);
-    struct run acc = { (char *)o, false };
+    struct run acc = { .p = (char *)o };
     for (int64_t j = first; j <= last; j += KEYS) {
         int64_t n = tr_min64(KEYS, last + 1 - j);
         float best = top;

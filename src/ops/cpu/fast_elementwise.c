@@ -133,7 +133,7 @@ static void cast_piece(const struct tr_call *c, int64_t row, int64_t col, int64_
 
 static bool is_vector_type(const struct tr_view *v)
 {
-    return v->dtype == TR_F32 || v->dtype == TR_BF16;
+    return v->dtype == TR_F32 || v->dtype == TR_BF16 || v->dtype == TR_F16;
 }
 
 static void copy_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)

@@ -17,6 +17,11 @@ struct optim {
     int64_t first;
 };
 
+static inline bool is_bf16(struct run r)
+{
+    return r.is_half && !r.is_f16;
+}
+
 static struct optim optim_init(const struct tr_call *c)
 {
     const float *s = c->in[1].data;
@@ -38,7 +43,7 @@ static struct optim optim_init(const struct tr_call *c)
                        .first = c->attr.first };
     for (int k = 0; k < 3; k++) {
         o.state[k] = run_at(&c->out[k], 0, 0);
-        o.is_random |= o.state[k].p && o.state[k].is_bf16;
+        o.is_random |= o.state[k].p && is_bf16(o.state[k]);
     }
     return o;
 }
@@ -82,7 +87,7 @@ static inline void put(const struct optim *o, int64_t i, int64_t end, const vf *
         draw(o, i, random);
 #pragma GCC unroll 16
     for (int k = 0; k < n_states; k++) {
-        vf x = o->state[k].is_bf16 ? round_randomly(new_state[k], random[k]) : new_state[k];
+        vf x = is_bf16(o->state[k]) ? round_randomly(new_state[k], random[k]) : new_state[k];
         v_store(o->state[k], i, end, x);
         if (k == 0 && o->copy.p)
             v_store(o->copy, i, end, x);

@@ -4,10 +4,10 @@
  * C is cut into rectangles of at most NC columns; a task owns one and shares nothing: it packs a block of B (KC x NC,
  * which stays in its second-level cache), then block after block of A, and multiplies. Invariant: an element is the
  * sum, in order of K, of chains of TR_GEMM_KC fused multiply-adds; rectangles, blocks and threads decide only who
- * computes it and when. Partial sums are fp32: in C itself, or in scratch where C is bf16. Rejected: splitting K over
- * threads (order would follow the thread count); panels of B packed once for all threads (they come back from another
- * core's cache and every chunk ends in a barrier: up to 20 % slower where K is long); software prefetch of the next
- * block of A or panel of B (0 to 4 % slower).
+ * computes it and when. Partial sums are fp32: in C itself, or in scratch where C has 16 bits. Rejected: splitting K
+ * over threads (order would follow the thread count); panels of B packed once for all threads (they come back from
+ * another core's cache and every chunk ends in a barrier: up to 20 % slower where K is long); software prefetch of the
+ * next block of A or panel of B (0 to 4 % slower).
  */
 #include "ops/cpu/gemm_impl.h"
 #include "base/banned.h"
@@ -16,7 +16,7 @@ enum {
     KC = TR_GEMM_KC,
     MC = 392,             /* rows of A packed at once: 588 KiB, half a second-level cache */
     NC = 768,             /* columns of a task: its packed B is 1.2 MiB */
-    SUM_FLOATS = 1 << 18, /* partial sums of a bf16 C */
+    SUM_FLOATS = 1 << 18, /* partial sums of a 16-bit C */
     TASKS_A_THREAD = 4,   /* at most: uneven cores even out */
     /* Packing an operand does not pay when few tiles read it. */
     N_IN_PLACE = 512,           /* A, rows along k */
@@ -33,7 +33,7 @@ struct job {
     const struct tr_gemm_isa *isa;
     float *packed_b, *packed_a, *sums, *bias;
     bool a_in_place, b_in_place; /* the tile reads the operand where it lies */
-    int64_t i0, j0, m, n;        /* the rectangle; where C is bf16, rows whose sums fit */
+    int64_t i0, j0, m, n;        /* the rectangle; where C has 16 bits, rows whose sums fit */
 };
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -68,7 +68,7 @@ size_t tr_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
 
 static void *at(const void *base, enum tr_dtype dtype, int64_t index)
 {
-    return (char *)(uintptr_t)base + index * (dtype == TR_BF16 ? 2 : 4);
+    return (char *)(uintptr_t)base + index * (dtype == TR_F32 ? 4 : 2);
 }
 
 /* Columns [j, j + n) of the rectangle and K block k of B, into their panels. */
@@ -76,7 +76,7 @@ static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t k, int64
 {
     const struct tr_gemm *g = job->g;
     int64_t col = job->j0 + j;
-    struct tr_gemm_pack pack = { .ld = g->ldb, .is_bf16 = g->b_dtype == TR_BF16, .n = n, .k = kc };
+    struct tr_gemm_pack pack = { .ld = g->ldb, .dtype = g->b_dtype, .n = n, .k = kc };
     pack.width = job->isa->nr;
     pack.src = at(g->b, g->b_dtype, g->b_t ? col * g->ldb + k : k * g->ldb + col);
     pack.dst = job->packed_b + j * kc;
@@ -98,17 +98,17 @@ static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64
     const void *src = at(g->a, g->a_dtype, g->a_t ? k * g->lda + i : i * g->lda + k);
     if (job->a_in_place)
         return g->a_t ? (struct a_block){ src, 1, 1, g->lda, mr } : (struct a_block){ src, g->lda, g->lda, 1, mr };
-    struct tr_gemm_pack pack = { src, g->lda, g->a_dtype == TR_BF16, m, kc, mr, dst };
+    struct tr_gemm_pack pack = { src, g->lda, g->a_dtype, m, kc, mr, dst };
     (g->a_t ? job->isa->pack_rows : job->isa->pack_lines)(&pack);
     return (struct a_block){ dst, kc, 1, mr, mr };
 }
 
-/* fp32 home of element (i, j): C itself, or the partial sums when C is bf16. */
+/* fp32 home of element (i, j): C itself, or the partial sums when C has 16 bits. */
 static float *sum_at(const struct job *job, int64_t i, int64_t j, int64_t *ld)
 {
-    bool is_bf16 = job->g->c_dtype == TR_BF16;
-    *ld = is_bf16 ? job->n : job->g->ldc;
-    return is_bf16 ? job->sums + (i - job->i0) * *ld + (j - job->j0) : (float *)job->g->c + i * *ld + j;
+    bool is_half = job->g->c_dtype != TR_F32;
+    *ld = is_half ? job->n : job->g->ldc;
+    return is_half ? job->sums + (i - job->i0) * *ld + (j - job->j0) : (float *)job->g->c + i * *ld + j;
 }
 
 /* Rows [i, i + m) of A times the packed columns of the rectangle, over K block k. The first block of rows packs B as it
@@ -140,21 +140,22 @@ static void multiply_block(const struct job *job, const struct a_block *a, int64
 static void widen_sums(const struct job *job)
 {
     for (int64_t r = 0; r < job->m; r++)
-        job->isa->widen((const uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0, job->sums + r * job->n,
-                        job->n);
+        job->isa->widen((const uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0, job->g->c_dtype,
+                        job->sums + r * job->n, job->n);
 }
 
 static void narrow_sums(const struct job *job)
 {
     for (int64_t r = 0; r < job->m; r++)
-        job->isa->narrow(job->sums + r * job->n, (uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0, job->n);
+        job->isa->narrow(job->sums + r * job->n, (uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0,
+                         job->g->c_dtype, job->n);
 }
 
 static void multiply_rectangle(struct job *job)
 {
     const struct tr_gemm *g = job->g;
     int64_t n_blocks = div_up(job->m, MC);
-    if (g->c_dtype == TR_BF16 && g->accumulate)
+    if (g->c_dtype != TR_F32 && g->accumulate)
         widen_sums(job);
     for (int64_t k = 0; k < g->k; k += KC) {
         for (int64_t b = 0; b < n_blocks; b++) {
@@ -164,7 +165,7 @@ static void multiply_rectangle(struct job *job)
             multiply_block(job, &a, i, m, k);
         }
     }
-    if (g->c_dtype == TR_BF16)
+    if (g->c_dtype != TR_F32)
         narrow_sums(job);
 }
 
@@ -194,8 +195,8 @@ static void multiply_task(void *ctx, int64_t task, int worker)
     job.bias = job.sums + part[2];
     job.j0 = part_start(g->n, job.isa->nr, col, cut->n_cols);
     job.n = part_start(g->n, job.isa->nr, col + 1, cut->n_cols) - job.j0;
-    if (g->bias && g->bias_dtype == TR_BF16)
-        job.isa->widen((const uint16_t *)g->bias + job.j0, job.bias, job.n);
+    if (g->bias && g->bias_dtype != TR_F32)
+        job.isa->widen((const uint16_t *)g->bias + job.j0, g->bias_dtype, job.bias, job.n);
     else if (g->bias)
         job.bias = (float *)at(g->bias, TR_F32, job.j0);
     job.a_in_place = g->a_dtype == TR_F32 && g->n <= (g->a_t ? N_IN_PLACE_T : N_IN_PLACE);
@@ -203,7 +204,7 @@ static void multiply_task(void *ctx, int64_t task, int worker)
         g->b_dtype == TR_F32 && !g->b_t && g->n % job.isa->nr == 0 && g->m <= M_IN_PLACE && g->n * g->k <= B_IN_PLACE;
     int64_t i = part_start(g->m, job.isa->mr, row, cut->n_rows),
             end = part_start(g->m, job.isa->mr, row + 1, cut->n_rows);
-    int64_t rows = g->c_dtype == TR_BF16 ? tr_max64(SUM_FLOATS / tr_max64(job.n, 1), 1) : end - i;
+    int64_t rows = g->c_dtype != TR_F32 ? tr_max64(SUM_FLOATS / tr_max64(job.n, 1), 1) : end - i;
     for (; i < end && job.n > 0; i += job.m) {
         job.i0 = i;
         job.m = tr_min64(rows, end - i);
@@ -271,7 +272,7 @@ int tr_gemm_isas(const struct tr_gemm_isa *out[3])
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
         out[n++] = &tr_gemm_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
         out[n++] = &tr_gemm_avx2;
 #endif
     out[n++] = &tr_gemm_portable;

@@ -1,4 +1,4 @@
-/* gemm.h - C = A B (+ C) (+ bias) on the CPU, all operands as views, fp32 or bf16 in, fp32 or bf16 out.
+/* gemm.h - C = A B (+ C) (+ bias) on the CPU, all operands as views, fp32, bf16 or fp16 in and out.
  *
  * The built-in kernel adds every output element in the same K order whatever M, N, tile position, ISA-independent split
  * or thread count, so bits depend only on the element's own row, column and K.
@@ -16,7 +16,7 @@ struct tr_gemm {
     int64_t lda, ldb, ldc;
     enum tr_dtype a_dtype, b_dtype, c_dtype;
     bool a_t, b_t;
-    bool accumulate;  /* C += A B; with bf16 C the sum is formed in fp32 and rounded once */
+    bool accumulate;  /* C += A B; with a 16-bit C the sum is formed in fp32 and rounded once */
     const void *bias; /* (n) added to every row, or NULL; dtype of bias_dtype */
     enum tr_dtype bias_dtype;
 };

@@ -2,7 +2,7 @@
  *
  * Nothing is linked: oneDNN's dnnl_sgemm (one C function, the same in 2.x and 3.x) or a CBLAS's cblas_sgemm are looked
  * up with dlopen. The choice is made once, before step 0, and read-only afterwards. Libraries take fp32 products only;
- * bf16 and products inside a task stay built in. AUTO is the built-in kernel wherever it has vectors:
+ * 16-bit operands and products inside a task stay built in. AUTO is the built-in kernel wherever it has vectors:
  * beside oneDNN 2.6 on two AVX-512 cores, call by call in turns, it is 0 to 10 % behind on products of 512 to 3072
  * rows, and a whole training step is as fast or faster (bench/results/cpu.md). Rejected: a timed probe, which would let
  * the load of the machine decide the bits of a run (libraries change bits with M, N or threads).
@@ -103,7 +103,9 @@ static void add_bias(const struct tr_gemm *g)
     for (int64_t i = 0; i < g->m; i++) {
         float *c = (float *)g->c + i * g->ldc;
         for (int64_t j = 0; j < g->n; j++)
-            c[j] += g->bias_dtype == TR_BF16 ? tr_f32_of_bf16(h[j]) : f[j];
+            c[j] += g->bias_dtype == TR_BF16  ? tr_f32_of_bf16(h[j])
+                    : g->bias_dtype == TR_F16 ? tr_f32_of_f16(h[j])
+                                              : f[j];
     }
 }
 

@@ -30,7 +30,7 @@ struct tr_gemm_tile {
 struct tr_gemm_pack {
     const void *src;
     int64_t ld;
-    bool is_bf16;
+    enum tr_dtype dtype; /* F32, BF16, F16 */
     int64_t n, k;
     int width;
     float *dst;
@@ -42,8 +42,8 @@ struct tr_gemm_isa {
     void (*tile)(const struct tr_gemm_tile *t);
     void (*pack_rows)(const struct tr_gemm_pack *p);  /* src (k, n): a line is a column of src */
     void (*pack_lines)(const struct tr_gemm_pack *p); /* src (n, k): a line is a row of src: transposes */
-    void (*widen)(const uint16_t *src, float *dst, int64_t n);
-    void (*narrow)(const float *src, uint16_t *dst, int64_t n); /* round to nearest even */
+    void (*widen)(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n);
+    void (*narrow)(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n); /* round to nearest even */
 };
 
 extern const struct tr_gemm_isa tr_gemm_portable;
@@ -56,7 +56,7 @@ int tr_gemm_isas(const struct tr_gemm_isa *out[3]);
 /* The built-in product. pool may be NULL; scratch as tr_gemm_scratch(). */
 void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
 
-/* The chosen library's product; false = it does not take this call (bf16, or no library chosen). */
+/* The chosen library's product; false = it does not take this call (16-bit operands, or no library chosen). */
 bool tr_gemm_external(const struct tr_gemm *g, int n_threads);
 
 #endif

@@ -1,6 +1,6 @@
 /* gemm_kernel_avx2.c - the AVX2 + FMA column of the matrix product: a 6 x 16 tile in 12 of 16 registers.
  *
- * The same chain of fused multiply-adds as the AVX-512 tile, so both give the same bits. bf16 operands are widened
+ * The same chain of fused multiply-adds as the AVX-512 tile, so both give the same bits. 16-bit operands are widened
  * while packing; columns past the edge are loaded and stored through masks.
  */
 #include "ops/cpu/gemm_impl.h"
@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <immintrin.h>
 
-#define ISA TR_TARGET("avx2,fma")
+#define ISA TR_TARGET("avx2,fma,f16c")
 
 enum { MR = 6, NR = 16, LANES = 8 };
 
@@ -80,25 +80,27 @@ static void tile(const struct tr_gemm_tile *t)
     of_rows[t->n_rows - 1](t);
 }
 
-ISA TR_FORCE_INLINE __m256 load_bf16(const uint16_t *p)
+ISA TR_FORCE_INLINE __m256 load_half(const uint16_t *p, enum tr_dtype dtype)
 {
     __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+    if (dtype == TR_F16)
+        return _mm256_cvtph_ps(h);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
 /* The first n <= 8 of the 8 lanes at p; the rest are zero and not read. */
-ISA TR_FORCE_INLINE __m256 load_some(const void *src, bool is_bf16, int64_t at, int64_t n)
+ISA TR_FORCE_INLINE __m256 load_some(const void *src, enum tr_dtype dtype, int64_t at, int64_t n)
 {
     const float *f = (const float *)src + at;
     const uint16_t *h = (const uint16_t *)src + at;
-    if (!is_bf16)
+    if (dtype == TR_F32)
         return n >= LANES ? _mm256_loadu_ps(f) : _mm256_maskload_ps(f, first_lanes(n));
     if (n >= LANES)
-        return load_bf16(h);
+        return load_half(h, dtype);
     uint16_t edge[LANES] = { 0 };
     for (int64_t i = 0; i < n; i++)
         edge[i] = h[i];
-    return load_bf16(edge);
+    return load_half(edge, dtype);
 }
 
 /* k outside, panels inside: src is read along its rows, whole pages at a time. */
@@ -109,7 +111,7 @@ ISA static void pack_rows(const struct tr_gemm_pack *p)
             float *dst = p->dst + first * p->k + k * p->width;
             int64_t n = tr_min64(p->n - first, p->width);
             for (int64_t g = 0; g < p->width; g += LANES) {
-                __m256 v = load_some(p->src, p->is_bf16, k * p->ld + first + g, n - g);
+                __m256 v = load_some(p->src, p->dtype, k * p->ld + first + g, n - g);
                 if (k + 1 < p->k)
                     _mm256_storeu_ps(dst + g, v); /* may spill into row k + 1, which is written next */
                 else
@@ -138,26 +140,27 @@ ISA TR_FORCE_INLINE void transpose_8x4(const float *const row[LANES], int64_t k,
 ISA static void pack_8_lines(const struct tr_gemm_pack *p, int64_t first, float *dst)
 {
     const int64_t step = p->width;
+    const bool is_half = p->dtype != TR_F32;
     float block[LANES][LANES];
     const float *row[LANES];
     int64_t line[LANES];
     for (int i = 0; i < LANES; i++) {
         line[i] = tr_min64(first + i, p->n - 1) * p->ld;
-        row[i] = p->is_bf16 ? block[i] : (const float *)p->src + line[i];
+        row[i] = is_half ? block[i] : (const float *)p->src + line[i];
     }
     int64_t k = 0;
     for (; k + LANES <= p->k; k += LANES) {
-        if (p->is_bf16)
+        if (is_half)
             for (int i = 0; i < LANES; i++)
-                _mm256_storeu_ps(block[i], load_bf16((const uint16_t *)p->src + line[i] + k));
-        int64_t at = p->is_bf16 ? 0 : k;
+                _mm256_storeu_ps(block[i], load_half((const uint16_t *)p->src + line[i] + k, p->dtype));
+        int64_t at = is_half ? 0 : k;
         transpose_8x4(row, at, dst + k * step, step);
         transpose_8x4(row, at + 4, dst + (k + 4) * step, step);
     }
     for (; k < p->k; k++)
         for (int i = 0; i < LANES && i < step; i++)
-            dst[k * step + i] = p->is_bf16 ? tr_f32_of_bf16(((const uint16_t *)p->src)[line[i] + k])
-                                           : ((const float *)p->src)[line[i] + k];
+            tr_convert((const char *)p->src + (line[i] + k) * (is_half ? 2 : 4), p->dtype, &dst[k * step + i], TR_F32,
+                       1);
 }
 
 ISA static void pack_lines(const struct tr_gemm_pack *p)
@@ -167,30 +170,33 @@ ISA static void pack_lines(const struct tr_gemm_pack *p)
             pack_8_lines(p, first + g, p->dst + first * p->k + g);
 }
 
-ISA static void widen(const uint16_t *src, float *dst, int64_t n)
+ISA static void widen(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        _mm256_storeu_ps(dst + i, load_bf16(src + i));
-    for (; i < n; i++)
-        dst[i] = tr_f32_of_bf16(src[i]);
+        _mm256_storeu_ps(dst + i, load_half(src + i, dtype));
+    tr_convert(src + i, dtype, dst + i, TR_F32, (size_t)(n - i));
 }
 
-ISA static void narrow(const float *src, uint16_t *dst, int64_t n)
+ISA TR_FORCE_INLINE __m128i bf16_of(__m256 v)
+{
+    __m256i u = _mm256_castps_si256(v), top = _mm256_srli_epi32(u, 16);
+    __m256i half = _mm256_add_epi32(_mm256_and_si256(top, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(top, _mm256_set1_epi32(0x40)), is_nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+}
+
+ISA static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         __m256 v = _mm256_loadu_ps(src + i);
-        __m256i u = _mm256_castps_si256(v), top = _mm256_srli_epi32(u, 16);
-        __m256i half = _mm256_add_epi32(_mm256_and_si256(top, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
-        __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
-        __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-        rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(top, _mm256_set1_epi32(0x40)), is_nan);
-        __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+        __m128i h = dtype == TR_F16 ? _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT) : bf16_of(v);
         _mm_storeu_si128((__m128i *)(void *)(dst + i), h);
     }
-    for (; i < n; i++)
-        dst[i] = tr_bf16_of_f32(src[i]);
+    tr_convert(src + i, TR_F32, dst + i, dtype, (size_t)(n - i));
 }
 
 const struct tr_gemm_isa tr_gemm_avx2 = { "avx2", MR, NR, tile, pack_rows, pack_lines, widen, narrow };

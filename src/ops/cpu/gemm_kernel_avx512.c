@@ -108,28 +108,29 @@ static void tile(const struct tr_gemm_tile *t)
     of_rows[t->n_rows - 1](t);
 }
 
-ISA TR_FORCE_INLINE __m512 load_bf16(const uint16_t *p, __mmask16 lanes)
+ISA TR_FORCE_INLINE __m512 load_half(const uint16_t *p, enum tr_dtype dtype, __mmask16 lanes)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, p)), 16));
+    __m256i h = _mm256_maskz_loadu_epi16(lanes, p);
+    return dtype == TR_F16 ? _mm512_cvtph_ps(h) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-ISA TR_FORCE_INLINE __m512 load_lanes(const void *src, bool is_bf16, int64_t at, __mmask16 lanes)
+ISA TR_FORCE_INLINE __m512 load_lanes(const void *src, enum tr_dtype dtype, int64_t at, __mmask16 lanes)
 {
-    return is_bf16 ? load_bf16((const uint16_t *)src + at, lanes)
-                   : _mm512_maskz_loadu_ps(lanes, (const float *)src + at);
+    return dtype == TR_F32 ? _mm512_maskz_loadu_ps(lanes, (const float *)src + at)
+                           : load_half((const uint16_t *)src + at, dtype, lanes);
 }
 
 /* Rows [k, k_end) of one panel of n <= width lines that starts at line `first`. */
-ISA TR_FORCE_INLINE void copy_rows(const struct tr_gemm_pack *p, bool is_bf16, int64_t first, int64_t n, int64_t k,
-                                   int64_t k_end)
+ISA TR_FORCE_INLINE void copy_rows(const struct tr_gemm_pack *p, enum tr_dtype dtype, int64_t first, int64_t n,
+                                   int64_t k, int64_t k_end)
 {
     const __mmask16 in_lo = first_lanes(n), in_hi = first_lanes(n - LANES);
     const __mmask16 out_lo = first_lanes(p->width), out_hi = first_lanes(p->width - LANES);
     float *dst = p->dst + first * p->k + k * p->width;
     for (; k < k_end; k++, dst += p->width) {
-        _mm512_mask_storeu_ps(dst, out_lo, load_lanes(p->src, is_bf16, k * p->ld + first, in_lo));
+        _mm512_mask_storeu_ps(dst, out_lo, load_lanes(p->src, dtype, k * p->ld + first, in_lo));
         if (out_hi)
-            _mm512_mask_storeu_ps(dst + LANES, out_hi, load_lanes(p->src, is_bf16, k * p->ld + first + LANES, in_hi));
+            _mm512_mask_storeu_ps(dst + LANES, out_hi, load_lanes(p->src, dtype, k * p->ld + first + LANES, in_hi));
     }
 }
 
@@ -141,10 +142,12 @@ ISA static void pack_rows(const struct tr_gemm_pack *p)
         int64_t k_end = tr_min64(k + ROWS_AT_ONCE, p->k);
         for (int64_t first = 0; first < p->n; first += p->width) {
             int64_t n = tr_min64(p->width, p->n - first);
-            if (p->is_bf16)
-                copy_rows(p, true, first, n, k, k_end);
+            if (p->dtype == TR_F32) /* a copy of the loop for each: no branch inside */
+                copy_rows(p, TR_F32, first, n, k, k_end);
+            else if (p->dtype == TR_BF16)
+                copy_rows(p, TR_BF16, first, n, k, k_end);
             else
-                copy_rows(p, false, first, n, k, k_end);
+                copy_rows(p, TR_F16, first, n, k, k_end);
         }
     }
 }
@@ -176,7 +179,7 @@ ISA static void pack_16_lines(const struct tr_gemm_pack *p, int64_t first, float
 {
     const int64_t step = p->width;
     int64_t k = 0;
-    if (p->is_bf16) {
+    if (p->dtype != TR_F32) {
         float block[LANES][LANES];
         const uint16_t *h[LANES];
         const float *row[LANES];
@@ -187,7 +190,7 @@ ISA static void pack_16_lines(const struct tr_gemm_pack *p, int64_t first, float
         for (; k < p->k; k += LANES) {
             int64_t n = tr_min64(LANES, p->k - k);
             for (int i = 0; i < LANES; i++)
-                _mm512_storeu_ps(block[i], load_bf16(h[i] + k, first_lanes(n)));
+                _mm512_storeu_ps(block[i], load_half(h[i] + k, p->dtype, first_lanes(n)));
             if (n == LANES) {
                 for (int q = 0; q < LANES; q += 4)
                     transpose_16x4(row, q, dst + (k + q) * step, step);
@@ -216,17 +219,21 @@ ISA static void pack_lines(const struct tr_gemm_pack *p)
             pack_16_lines(p, first + g, p->dst + first * p->k + g);
 }
 
-ISA static void widen(const uint16_t *src, float *dst, int64_t n)
+ISA static void widen(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES)
-        _mm512_mask_storeu_ps(dst + i, first_lanes(n - i), load_bf16(src + i, first_lanes(n - i)));
+        _mm512_mask_storeu_ps(dst + i, first_lanes(n - i), load_half(src + i, dtype, first_lanes(n - i)));
 }
 
-ISA static void narrow(const float *src, uint16_t *dst, int64_t n)
+ISA static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES) {
         __mmask16 lanes = first_lanes(n - i);
         __m512 v = _mm512_maskz_loadu_ps(lanes, src + i);
+        if (dtype == TR_F16) {
+            _mm256_mask_storeu_epi16(dst + i, lanes, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+            continue;
+        }
         __m512i u = _mm512_castps_si512(v), top = _mm512_srli_epi32(u, 16);
         __m512i half = _mm512_add_epi32(_mm512_and_si512(top, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
         __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, half), 16);

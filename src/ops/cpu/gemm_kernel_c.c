@@ -54,7 +54,7 @@ static void pack(const struct tr_gemm_pack *p, int64_t line_step, int64_t k_step
         for (int64_t k = 0; k < p->k; k++) {
             for (int64_t i = first; i < first + p->width; i++) {
                 int64_t at = tr_min64(i, p->n - 1) * line_step + k * k_step; /* padding is never stored in C */
-                *dst++ = p->is_bf16 ? tr_f32_of_bf16(h[at]) : f[at];
+                *dst++ = p->dtype == TR_F32 ? f[at] : p->dtype == TR_F16 ? tr_f32_of_f16(h[at]) : tr_f32_of_bf16(h[at]);
             }
         }
     }
@@ -70,16 +70,14 @@ static void pack_lines(const struct tr_gemm_pack *p)
     pack(p, p->ld, 1);
 }
 
-static void widen(const uint16_t *src, float *dst, int64_t n)
+static void widen(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = tr_f32_of_bf16(src[i]);
+    tr_convert(src, dtype, dst, TR_F32, (size_t)n);
 }
 
-static void narrow(const float *src, uint16_t *dst, int64_t n)
+static void narrow(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = tr_bf16_of_f32(src[i]);
+    tr_convert(src, TR_F32, dst, dtype, (size_t)n);
 }
 
 const struct tr_gemm_isa tr_gemm_portable = { "portable", MR, NR, tile, pack_rows, pack_lines, widen, narrow };

@@ -27,16 +27,17 @@ typedef uint32_t vu __attribute__((vector_size(TR_LANES * 4)));
 typedef uint16_t vh __attribute__((vector_size(TR_LANES * 2)));
 typedef uint64_t vl __attribute__((vector_size(TR_LANES * 4))); /* half as many lanes */
 
-/* A run of F32 or BF16 elements; p NULL: an absent view. */
+/* A run of F32, BF16 or F16 elements; p NULL: an absent view. */
 struct run {
     char *p;
-    bool is_bf16;
+    bool is_half, is_f16; /* two bytes an element; and of those, F16 */
 };
 
 static inline struct run run_at(const struct tr_view *v, int64_t row, int64_t col)
 {
-    bool is_bf16 = v->dtype == TR_BF16;
-    return (struct run){ v->data ? (char *)v->data + (row * v->ld + col) * (is_bf16 ? 2 : 4) : NULL, is_bf16 };
+    bool is_half = v->dtype != TR_F32;
+    return (struct run){ v->data ? (char *)v->data + (row * v->ld + col) * (is_half ? 2 : 4) : NULL, is_half,
+                         v->dtype == TR_F16 };
 }
 
 static inline vf v_set(float f)
@@ -82,6 +83,35 @@ static inline vh v_to_bf16(vf f) /* as tr_bf16_of_f32 */
     return __builtin_convertvector(((vu)is_nan & quiet) | (~(vu)is_nan & rounded), vh);
 }
 
+/* The machine's own conversions where a column has them (every x86 with AVX2); they round as tr_f16_of_f32 does. */
+static inline vf v_of_f16(vh h)
+{
+#if TR_LANES == 16
+    return (vf)_mm512_cvtph_ps((__m256i)h);
+#elif TR_LANES == 8
+    return (vf)_mm256_cvtph_ps((__m128i)h);
+#else
+    vf f;
+    for (int l = 0; l < TR_LANES; l++)
+        f[l] = tr_f32_of_f16(h[l]);
+    return f;
+#endif
+}
+
+static inline vh v_to_f16(vf f)
+{
+#if TR_LANES == 16
+    return (vh)_mm512_cvtps_ph((__m512)f, _MM_FROUND_TO_NEAREST_INT);
+#elif TR_LANES == 8
+    return (vh)_mm256_cvtps_ph((__m256)f, _MM_FROUND_TO_NEAREST_INT);
+#else
+    vh h;
+    for (int l = 0; l < TR_LANES; l++)
+        h[l] = tr_f16_of_f32(f[l]);
+    return h;
+#endif
+}
+
 static inline vf v_load_tail(struct run r, int64_t i, int64_t n, float fill)
 {
     float lane[TR_LANES];
@@ -89,7 +119,9 @@ static inline vf v_load_tail(struct run r, int64_t i, int64_t n, float fill)
     for (int l = 0; l < TR_LANES; l++) {
         lane[l] = fill;
         if (i + l < n)
-            lane[l] = r.is_bf16 ? tr_f32_of_bf16(((const uint16_t *)r.p)[i + l]) : ((const float *)r.p)[i + l];
+            lane[l] = r.is_f16    ? tr_f32_of_f16(((const uint16_t *)r.p)[i + l])
+                      : r.is_half ? tr_f32_of_bf16(((const uint16_t *)r.p)[i + l])
+                                  : ((const float *)r.p)[i + l];
     }
     memcpy(&f, lane, sizeof f);
     return f;
@@ -101,10 +133,10 @@ static inline vf v_load_or(struct run r, int64_t i, int64_t n, float fill)
     vf f;
     if (TR_UNLIKELY(n - i < TR_LANES))
         return v_load_tail(r, i, n, fill);
-    if (r.is_bf16) {
+    if (r.is_half) {
         vh h;
         memcpy(&h, r.p + i * 2, sizeof h);
-        return v_of_bf16(h);
+        return r.is_f16 ? v_of_f16(h) : v_of_bf16(h);
     }
     memcpy(&f, r.p + i * 4, sizeof f);
     return f;
@@ -120,8 +152,8 @@ static inline void v_store_tail(struct run r, int64_t i, int64_t n, vf f)
     float lane[TR_LANES];
     memcpy(lane, &f, sizeof lane);
     for (int l = 0; l < TR_LANES && i + l < n; l++) {
-        if (r.is_bf16)
-            ((uint16_t *)r.p)[i + l] = tr_bf16_of_f32(lane[l]);
+        if (r.is_half)
+            ((uint16_t *)r.p)[i + l] = r.is_f16 ? tr_f16_of_f32(lane[l]) : tr_bf16_of_f32(lane[l]);
         else
             ((float *)r.p)[i + l] = lane[l];
     }
@@ -131,8 +163,8 @@ static inline void v_store(struct run r, int64_t i, int64_t n, vf f)
 {
     if (TR_UNLIKELY(n - i < TR_LANES)) {
         v_store_tail(r, i, n, f);
-    } else if (r.is_bf16) {
-        vh h = v_to_bf16(f);
+    } else if (r.is_half) {
+        vh h = r.is_f16 ? v_to_f16(f) : v_to_bf16(f);
         memcpy(r.p + i * 2, &h, sizeof h);
     } else {
         memcpy(r.p + i * 4, &f, sizeof f);

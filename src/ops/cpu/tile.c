@@ -265,7 +265,7 @@ static void softmax_bwd(float *s, float *dp, const float *keep, int64_t n_rows, 
 /* z becomes the capped logits; returns their maximum. */
 static float logits(const struct tr_logit_row *row)
 {
-    struct run z = { (char *)row->z, false }, bias = run_at(row->bias, 0, 0);
+    struct run z = { .p = (char *)row->z }, bias = run_at(row->bias, 0, 0);
     float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0, lane[TR_LANES];
     vf top = v_set(-INFINITY);
     for (int64_t j = 0; j < row->n; j += TR_LANES) {
@@ -286,7 +286,7 @@ static float logits(const struct tr_logit_row *row)
 /* z becomes exp(z - max), times the slope of the cap; returns the sum of the exponentials. */
 static float exponentials(const struct tr_logit_row *row, float max)
 {
-    struct run z = { (char *)row->z, false };
+    struct run z = { .p = (char *)row->z };
     float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0;
     vf sum[TR_SUM_VECS] = { { 0 } };
     for (int64_t j = 0; j < row->n; j += TR_SUM_LANES) {
@@ -302,7 +302,7 @@ static float exponentials(const struct tr_logit_row *row, float max)
 
 static float cross_entropy(const struct tr_logit_row *row)
 {
-    struct run z = { (char *)row->z, false };
+    struct run z = { .p = (char *)row->z };
     float max = logits(row), at_target = row->target < 0 ? 0 : row->z[row->target], sum = exponentials(row, max);
     float t = row->softcap != 0 ? at_target / row->softcap : 0, factor = row->grad_scale / sum;
     if (row->want_grad) {
@@ -316,7 +316,7 @@ static float cross_entropy(const struct tr_logit_row *row)
 
 static void logit_grad(const struct tr_logit_row *row, float lse)
 {
-    struct run z = { (char *)row->z, false };
+    struct run z = { .p = (char *)row->z };
     float inv_cap = row->softcap != 0 ? 1.0f / row->softcap : 0;
     float at_target = row->target < 0 ? 0 : row->z[row->target] * inv_cap;
     for (int64_t j = 0; j < row->n; j += TR_LANES) {

@@ -318,20 +318,20 @@ void tr_cuda_ATTENTION(const struct tr_call *c)
 {
     if (tr_cudnn_attention(c))
         return;
-    if (is_bf16(c->in[0]))
-        is_bf16(c->out[0]) ? forward<bf16, bf16>(c) : forward<bf16, float>(c);
-    else
-        forward<float, float>(c);
+    with_type(c->in[0], [&](auto t) {
+        typedef decltype(t) T;
+        is_half(c->out[0]) ? forward<T, T>(c) : forward<T, float>(c);
+    });
 }
 
 void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
 {
     if (tr_cudnn_attention_bwd(c))
         return;
-    if (is_bf16(c->in[0]))
-        is_bf16(c->out[0]) ? backward<bf16, bf16>(c) : backward<bf16, float>(c);
-    else
-        backward<float, float>(c);
+    with_type(c->in[0], [&](auto t) {
+        typedef decltype(t) T;
+        is_half(c->out[0]) ? backward<T, T>(c) : backward<T, float>(c);
+    });
 }
 
 /* Among one rank. */
@@ -351,5 +351,5 @@ void tr_cuda_RING_ATTENTION_BWD(const struct tr_call *c)
 
 void tr_cuda_ATTENTION_CACHED(const struct tr_call *c)
 {
-    is_bf16(c->in[0]) ? forward<bf16, bf16>(c) : forward<float, float>(c);
+    with_type(c->in[0], [&](auto t) { forward<decltype(t), decltype(t)>(c); });
 }

@@ -30,20 +30,21 @@ static const struct tr_view *view_of(const struct sdpa *a, int t)
     return all[t];
 }
 
-static bool is_plain_bf16(const struct tr_view *v)
+/* Absent, or of q's type with whole vectors. */
+static bool is_plain(const struct tr_view *v, enum tr_dtype dtype)
 {
-    return !v || (v->dtype == TR_BF16 && v->ld % 8 == 0 && (uintptr_t)v->data % 16 == 0);
+    return !v || (v->dtype == dtype && v->ld % 8 == 0 && (uintptr_t)v->data % 16 == 0);
 }
 
 static bool is_covered(const struct tr_call *c, const struct sdpa *a)
 {
     const struct tr_view *all[] = { a->q, a->k, a->v, a->o, a->d_o, a->dq, a->dk, a->dv };
     for (size_t i = 0; i < TR_COUNT_OF(all); i++)
-        if (!is_plain_bf16(all[i]))
+        if (!is_plain(all[i], a->q->dtype))
             return false;
-    return library_of(c)->dnn && c->n_documents > 0 && c->attr.softcap == 0.0f && c->attr.dropout_p == 0.0f &&
-           a->d % 8 == 0 && a->d <= 128 && a->n % a->s == 0 && (!a->has_table || a->s <= TR_CUDA_MASK_LENGTH) &&
-           a->lse->ld == a->h && a->begin->ld == 1;
+    return library_of(c)->dnn && is_half(*a->q) && c->n_documents > 0 && c->attr.softcap == 0.0f &&
+           c->attr.dropout_p == 0.0f && a->d % 8 == 0 && a->d <= 128 && a->n % a->s == 0 &&
+           (!a->has_table || a->s <= TR_CUDA_MASK_LENGTH) && a->lse->ld == a->h && a->begin->ld == 1;
 }
 
 static struct sdpa sdpa_of(const struct tr_call *c)
@@ -71,7 +72,7 @@ static struct sdpa sdpa_of(const struct tr_call *c)
 /* ---- the table of documents ---- */
 
 /* Row i of token row b: 0 from its document's first token on, -inf before. What is behind i is the diagonal's. */
-__global__ void table_kernel(const int32_t *begin, int64_t s, bf16 *table)
+template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t s, T *table)
 {
     int64_t token = blockIdx.x, first = begin[token] - token / s * s;
     for (int64_t j = threadIdx.x * 8; j < s; j += blockDim.x * 8) {
@@ -91,8 +92,13 @@ struct sdpa_graph {
     struct dnn_tensor table;
 };
 
-static const cudnnDataType_t F32 = CUDNN_DATA_FLOAT, BF16 = CUDNN_DATA_BFLOAT16, I32 = CUDNN_DATA_INT32,
-                             BOOL = CUDNN_DATA_BOOLEAN;
+static const cudnnDataType_t F32 = CUDNN_DATA_FLOAT, I32 = CUDNN_DATA_INT32, BOOL = CUDNN_DATA_BOOLEAN;
+
+/* Of everything outside, and of what goes into a product. */
+static cudnnDataType_t io_of(const struct sdpa_graph *x)
+{
+    return x->a->q->dtype == TR_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+}
 
 /* Rows of a view as (batch, head, row, column), or with the last two swapped. */
 static struct dnn_tensor rows_of(struct sdpa_graph *x, int t, int64_t heads, bool is_turned)
@@ -101,7 +107,7 @@ static struct dnn_tensor rows_of(struct sdpa_graph *x, int t, int64_t heads, boo
     int64_t ld = view_of(a, t)->ld;
     struct dnn_shape s = is_turned ? shape4(a->b, heads, a->d, a->s, a->s * ld, a->d, 1, ld)
                                    : shape4(a->b, heads, a->s, a->d, a->s * ld, a->d, ld, 1);
-    struct dnn_tensor y = dnn_tensor_of(&x->g, s, BF16, false);
+    struct dnn_tensor y = dnn_tensor_of(&x->g, s, io_of(x), false);
     dnn_bind(x->g.p, y);
     return y;
 }
@@ -171,7 +177,7 @@ static void open_table(struct sdpa_graph *x)
     const struct sdpa *a = x->a;
     if (!a->has_table)
         return;
-    x->table = dnn_tensor_of(&x->g, packed4(a->b, 1, a->s, a->s), BF16, false);
+    x->table = dnn_tensor_of(&x->g, packed4(a->b, 1, a->s, a->s), io_of(x), false);
     dnn_bind(x->g.p, x->table);
 }
 
@@ -192,17 +198,17 @@ static void build_forward(struct sdpa_graph *x)
     dnn_reduce_to(g, CUDNN_REDUCE_TENSOR_ADD, e, sum);
     struct dnn_tensor log = dnn_pointwise(g, CUDNN_POINTWISE_LOG, F32, sum, NULL, NULL, F32, -1);
     dnn_pointwise_to(g, CUDNN_POINTWISE_ADD, max, &log, lse);
-    struct dnn_tensor p = scores(x, BF16);
+    struct dnn_tensor p = scores(x, io_of(x));
     dnn_pointwise_to(g, CUDNN_POINTWISE_DIV, e, &sum, p);
     dnn_matmul_to(g, p, v, o);
 }
 
-/* x^T as the left factor of dk or dv: bf16, rows and columns swapped. */
+/* x^T as the left factor of dk or dv: 16 bits, rows and columns swapped. */
 static struct dnn_tensor turned(struct sdpa_graph *x, const struct dnn_tensor &s)
 {
     const struct sdpa *a = x->a;
     struct dnn_tensor y =
-        dnn_tensor_of(&x->g, shape4(a->b, a->h, a->s, a->s, a->h * a->s * a->s, a->s * a->s, 1, a->s), BF16, true);
+        dnn_tensor_of(&x->g, shape4(a->b, a->h, a->s, a->s, a->h * a->s * a->s, a->s * a->s, 1, a->s), io_of(x), true);
     dnn_reshape_to(&x->g, s, y);
     return y;
 }
@@ -216,7 +222,7 @@ static void to_keys(struct sdpa_graph *x, const struct dnn_tensor &left, const s
         dnn_matmul_to(&x->g, left, right, out);
         return;
     }
-    struct dnn_tensor all = dnn_tensor_of(&x->g, packed4(a->b, a->h, a->s, a->d), BF16, true);
+    struct dnn_tensor all = dnn_tensor_of(&x->g, packed4(a->b, a->h, a->s, a->d), io_of(x), true);
     dnn_matmul_to(&x->g, left, right, all);
     dnn_reduce_to(&x->g, CUDNN_REDUCE_TENSOR_ADD, all, out);
 }
@@ -246,7 +252,8 @@ static void build_backward(struct sdpa_graph *x)
     ds = op2(x, CUDNN_POINTWISE_MUL, ds, scale);
     to_keys(x, turned(x, ds), q, T_DK);
     int64_t ld = a->k->ld;
-    struct dnn_tensor keys = dnn_tensor_of(g, shape4(a->b, a->h_kv, a->s, a->d, a->s * ld, a->d, ld, 1), BF16, true);
+    struct dnn_tensor keys =
+        dnn_tensor_of(g, shape4(a->b, a->h_kv, a->s, a->d, a->s * ld, a->d, ld, 1), io_of(x), true);
     dnn_reshape_to(g, k, keys);
     if (!a->any_order) { /* one product over all keys: the same bits every time, and slower */
         dnn_matmul_to(g, ds, keys, rows_of(x, T_DQ, a->h, false));
@@ -265,9 +272,8 @@ static void key_of(const struct sdpa *a, bool is_bwd, uint64_t key[20])
 {
     uint32_t scale;
     memcpy(&scale, &a->scale, sizeof scale);
-    const int64_t head[] = {
-        is_bwd, a->b, a->s, a->h, a->h_kv, a->d, a->window, a->has_table | a->any_order << 1, scale
-    };
+    const int64_t head[] = { is_bwd | (a->q->dtype == TR_F16) << 1, a->b, a->s, a->h, a->h_kv, a->d, a->window,
+                             a->has_table | a->any_order << 1,      scale };
     memset(key, 0, 20 * sizeof *key);
     for (size_t i = 0; i < TR_COUNT_OF(head); i++)
         key[i] = (uint64_t)head[i];
@@ -317,7 +323,10 @@ static bool run(const struct tr_call *c, bool is_bwd)
     int n = 0;
     if (a.has_table) {
         unsigned threads = (unsigned)tr_min64(128, (int64_t)tr_round_up((size_t)ceil_div(a.s, 8), 32));
-        table_kernel<<<(unsigned)a.n, threads, 0, stream_of(c)>>>((const int32_t *)a.begin->data, a.s, (bf16 *)table);
+        with_type(*a.q, [&](auto t) {
+            table_kernel<<<(unsigned)a.n, threads, 0, stream_of(c)>>>((const int32_t *)a.begin->data, a.s,
+                                                                      (decltype(t) *)table);
+        });
         check_launch(c);
         ptr[n++] = table;
     }

@@ -8,6 +8,7 @@
 #define TR_OPS_CUDA_CUH
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 extern "C" {
@@ -16,6 +17,7 @@ extern "C" {
 }
 
 typedef __nv_bfloat16 bf16;
+typedef __half f16;
 
 /* ---- element access ---- */
 
@@ -26,6 +28,10 @@ __device__ inline float to_f32(float x)
 __device__ inline float to_f32(bf16 x)
 {
     return __bfloat162float(x);
+}
+__device__ inline float to_f32(f16 x)
+{
+    return __half2float(x);
 }
 __device__ inline float to_f32(__nv_fp8_e4m3 x)
 {
@@ -39,6 +45,10 @@ template <> __device__ inline float from_f32<float>(float x)
 template <> __device__ inline bf16 from_f32<bf16>(float x)
 {
     return __float2bfloat16_rn(x);
+}
+template <> __device__ inline f16 from_f32<f16>(float x)
+{
+    return __float2half_rn(x); /* infinity above 65504, as the loss scale wants it */
 }
 
 /* V neighbouring elements as floats, one access. */
@@ -157,6 +167,20 @@ static inline float factor_of(const struct tr_call *c) /* attr.scale: 0 = 1 */
 static inline bool is_bf16(const struct tr_view &v)
 {
     return v.dtype == TR_BF16;
+}
+static inline bool is_half(const struct tr_view &v) /* two bytes an element */
+{
+    return v.dtype == TR_BF16 || v.dtype == TR_F16;
+}
+/* Runs f with a value of the view's element type: with_type(v, [&](auto t) { op<decltype(t)>(c); }). */
+template <typename F> static inline void with_type(const struct tr_view &v, F f)
+{
+    if (v.dtype == TR_BF16)
+        f(bf16());
+    else if (v.dtype == TR_F16)
+        f(f16());
+    else
+        f(0.0f);
 }
 static inline int64_t ceil_div(int64_t a, int64_t b)
 {

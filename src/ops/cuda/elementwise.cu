@@ -111,15 +111,13 @@ template <int NI, int NO, typename F> static void map(const struct tr_call *c, F
     const struct tr_view *views[NI + NO];
     for (int i = 0; i < NI + NO; i++)
         views[i] = i < NI ? &c->in[i] : &c->out[i - NI];
-    bool bf = is_bf16(c->out[0]), wide = is_wide(views, NI + NO, bf ? 8 : 4);
-    if (bf && wide)
-        launch<bf16, 8, NI, NO>(c, f);
-    else if (bf)
-        launch<bf16, 1, NI, NO>(c, f);
-    else if (wide)
-        launch<float, 4, NI, NO>(c, f);
-    else
-        launch<float, 1, NI, NO>(c, f);
+    with_type(c->out[0], [&](auto t) {
+        typedef decltype(t) T;
+        if (is_wide(views, NI + NO, 16 / sizeof(T)))
+            launch<T, 16 / sizeof(T), NI, NO>(c, f);
+        else
+            launch<T, 1, NI, NO>(c, f);
+    });
 }
 
 /* ---- functors: f(in0, in1, in2, out0, out1) ---- */
@@ -230,10 +228,7 @@ template <typename T, typename U> static void cast(const struct tr_call *c)
 
 void tr_cuda_CAST(const struct tr_call *c)
 {
-    if (is_bf16(c->in[0]))
-        is_bf16(c->out[0]) ? cast<bf16, bf16>(c) : cast<bf16, float>(c);
-    else
-        is_bf16(c->out[0]) ? cast<float, bf16>(c) : cast<float, float>(c);
+    with_type(c->in[0], [&](auto t) { with_type(c->out[0], [&](auto u) { cast<decltype(t), decltype(u)>(c); }); });
 }
 
 /* Collectives with one rank copy; the executor talks to peers. */
@@ -302,5 +297,5 @@ template <typename T> static void dropout(const struct tr_call *c)
 
 void tr_cuda_DROPOUT(const struct tr_call *c)
 {
-    is_bf16(c->out[0]) ? dropout<bf16>(c) : dropout<float>(c);
+    with_type(c->out[0], [&](auto t) { dropout<decltype(t)>(c); });
 }

@@ -38,11 +38,10 @@ template <typename T, int V> static void embed(const struct tr_call *c)
 void tr_cuda_EMBED(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[1], &c->out[0] };
-    bool bf = is_bf16(c->out[0]);
-    if (is_wide(views, 2, bf ? 8 : 4))
-        bf ? embed<bf16, 8>(c) : embed<float, 4>(c);
-    else
-        bf ? embed<bf16, 1>(c) : embed<float, 1>(c);
+    with_type(c->out[0], [&](auto t) {
+        typedef decltype(t) T;
+        is_wide(views, 2, 16 / sizeof(T)) ? embed<T, 16 / sizeof(T)>(c) : embed<T, 1>(c);
+    });
 }
 
 /* ---- gradient ---- */
@@ -193,10 +192,10 @@ void tr_cuda_EMBED_DW(const struct tr_call *c)
     walk_kernel<<<(unsigned)ceil_div(s.n_rows, 256), 256, 0, stream>>>(s);
     scan_kernel<<<1, 1024, 0, stream>>>(s);
     place_kernel<<<(unsigned)ceil_div(s.n_tokens, 256), 256, 0, stream>>>(index, c->attr.index_offset, s);
-    if (is_bf16(c->in[1]))
-        is_bf16(c->out[0]) ? embed_dw<bf16, bf16>(c, s) : embed_dw<bf16, float>(c, s);
-    else
-        is_bf16(c->out[0]) ? embed_dw<float, bf16>(c, s) : embed_dw<float, float>(c, s);
+    with_type(c->in[1], [&](auto t) {
+        typedef decltype(t) T;
+        is_bf16(c->out[0]) ? embed_dw<T, bf16>(c, s) : embed_dw<T, float>(c, s);
+    });
 }
 
 /* ---- rope ---- */
@@ -244,7 +243,7 @@ template <typename T> static void rope(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[0], &c->out[0] };
     int64_t d = c->attr.head_dim, half = c->in[2].cols / 2, rows = c->in[0].rows, heads = c->in[0].cols / d;
-    int width = is_bf16(c->in[0]) ? 8 : 4;
+    int width = 16 / sizeof(T);
     bool wide = is_wide(views, 2, width) && half % width == 0 && d % width == 0 && c->in[2].ld % 4 == 0;
     float sign = c->attr.inverse ? -1.0f : 1.0f;
     int64_t threads = rows * heads * half / (wide ? width : 1);
@@ -269,5 +268,5 @@ template <typename T> static void rope(const struct tr_call *c)
 
 void tr_cuda_ROPE(const struct tr_call *c)
 {
-    is_bf16(c->in[0]) ? rope<bf16>(c) : rope<float>(c);
+    with_type(c->in[0], [&](auto t) { rope<decltype(t)>(c); });
 }

@@ -89,10 +89,7 @@ void tr_cuda_QUANT(const struct tr_call *c)
     const struct tr_view &x = c->in[0], &qt = c->out[1];
     const struct tr_view *views[] = { &x, &c->out[0] };
     bool wide = is_wide(views, 2, 8) && x.rows % 16 == 0 && qt.ld % 16 == 0 && (uintptr_t)qt.data % 16 == 0;
-    if (is_bf16(x))
-        wide ? quant<bf16, 8>(c) : quant<bf16, 1>(c);
-    else
-        wide ? quant<float, 8>(c) : quant<float, 1>(c);
+    with_type(x, [&](auto t) { wide ? quant<decltype(t), 8>(c) : quant<decltype(t), 1>(c); });
 }
 
 void tr_cuda_MATMUL8(const struct tr_call *c)

@@ -16,7 +16,7 @@ static const size_t WORKSPACE_BYTES = TR_CUDA_WORKSPACE - WORKSPACE_ALIGN;
 
 static cudaDataType_t type_of(enum tr_dtype d)
 {
-    return d == TR_BF16 ? CUDA_R_16BF : d == TR_U8 ? CUDA_R_8F_E4M3 : CUDA_R_32F;
+    return d == TR_BF16 ? CUDA_R_16BF : d == TR_F16 ? CUDA_R_16F : d == TR_U8 ? CUDA_R_8F_E4M3 : CUDA_R_32F;
 }
 
 static uint32_t alignment_of(const void *p)
@@ -47,21 +47,24 @@ template <typename T, typename U> __global__ void plain_kernel(struct cuda_gemm 
     ((U *)g.c)[row * g.ldc + col] = from_f32<U>(sum);
 }
 
-static void run_plain(const struct tr_call *c, const struct cuda_gemm *g)
+template <typename T> static void run_plain_of(const struct tr_call *c, const struct cuda_gemm *g)
 {
     dim3 grid((unsigned)ceil_div(g->n, 32), (unsigned)ceil_div(g->m, 8)), block(32, 8);
-    bool is_a = g->a_dtype == TR_BF16, is_c = g->c_dtype == TR_BF16;
+    struct tr_view out = {};
+    out.dtype = g->c_dtype;
+    with_type(out, [&](auto u) { plain_kernel<T, decltype(u)><<<grid, block, 0, stream_of(c)>>>(*g); });
+    check_launch(c);
+}
+
+static void run_plain(const struct tr_call *c, const struct cuda_gemm *g)
+{
+    struct tr_view a = {};
+    a.dtype = g->a_dtype;
     TR_BUG_ON(g->gelu_aux != NULL);
     if (g->a_dtype == TR_U8)
-        is_c ? plain_kernel<__nv_fp8_e4m3, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
-             : plain_kernel<__nv_fp8_e4m3, float><<<grid, block, 0, stream_of(c)>>>(*g);
-    else if (is_a)
-        is_c ? plain_kernel<bf16, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
-             : plain_kernel<bf16, float><<<grid, block, 0, stream_of(c)>>>(*g);
+        run_plain_of<__nv_fp8_e4m3>(c, g);
     else
-        is_c ? plain_kernel<float, bf16><<<grid, block, 0, stream_of(c)>>>(*g)
-             : plain_kernel<float, float><<<grid, block, 0, stream_of(c)>>>(*g);
-    check_launch(c);
+        with_type(a, [&](auto t) { run_plain_of<decltype(t)>(c, g); });
 }
 
 struct gemm_call {
@@ -103,7 +106,8 @@ static void key_of(const struct cuda_gemm *g, uint64_t key[6])
     key[2] = (uint64_t)g->lda << 32 | (uint64_t)g->ldb;
     key[3] = (uint64_t)g->ldc << 32 | (uint64_t)g->ldd;
     key[4] = bits;
-    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact;
+    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact | (uint64_t)(g->a_dtype == TR_F16) << 62 |
+             (uint64_t)(g->c_dtype == TR_F16) << 63;
 }
 
 static cublasLtMatrixLayout_t layout(struct gemm_call *x, enum tr_dtype t, int64_t rows, int64_t cols, int64_t ld)
@@ -353,10 +357,10 @@ void tr_cuda_LINEAR_DX(const struct tr_call *c)
     (void)tr_cuda_gemm(c, &g, c->scratch);
 }
 
-/* The product's own epilogue knows gelu by tanh, in bf16, on rows of whole 16 bytes. */
+/* The product's own epilogue knows gelu by tanh, in 16 bits, on rows of whole 16 bytes. */
 static bool has_epilogue(const struct tr_call *c, const struct tr_view &aux)
 {
-    return c->attr.act == TR_ACT_GELU_TANH && is_bf16(aux) && aux.ld % 8 == 0 && aux.cols % 8 == 0 &&
+    return c->attr.act == TR_ACT_GELU_TANH && is_half(aux) && aux.ld % 8 == 0 && aux.cols % 8 == 0 &&
            (uintptr_t)aux.data % 16 == 0;
 }
 

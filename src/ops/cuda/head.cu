@@ -2,8 +2,8 @@
  *
  * Logits of a block of rows by one matrix product; they become the loss and, in place, their gradient; two more
  * products give dx and dW. A block is as large as its bytes allow (tr_cuda_head_rows): each one reads W twice and dW
- * once, and large products run fastest. In bf16 the logits and their gradient are held in bf16; without gradients in
- * fp32.
+ * once, and large products run fastest. In 16 bits the logits and their gradient are held in 16 bits; without
+ * gradients in fp32.
  */
 #include "ops/cuda/cuda.cuh"
 #include <float.h>
@@ -27,7 +27,7 @@ struct logits {
     int64_t ld_loss;
     const float *step; /* NULL: no gradient */
     const void *bias;  /* or NULL */
-    bool bias_is_bf16;
+    enum tr_dtype bias_dtype;
     float scale, softcap;
 };
 
@@ -35,7 +35,9 @@ __device__ static float bias_at(const logits &l, int64_t j)
 {
     if (!l.bias)
         return 0.0f;
-    return l.bias_is_bf16 ? to_f32(((const bf16 *)l.bias)[j]) : ((const float *)l.bias)[j];
+    return l.bias_dtype == TR_BF16  ? to_f32(((const bf16 *)l.bias)[j])
+           : l.bias_dtype == TR_F16 ? to_f32(((const f16 *)l.bias)[j])
+                                    : ((const float *)l.bias)[j];
 }
 
 __device__ static float cap(float s, float c)
@@ -231,6 +233,14 @@ static void *row_at(const struct tr_view &v, int64_t row)
     return (char *)v.data + (size_t)(row * v.ld) * tr_dtype_bytes(v.dtype);
 }
 
+/* The logits of n rows as a view. */
+static struct tr_view z_of(const struct head *h, int64_t n)
+{
+    struct tr_view z = {};
+    z.data = h->z, z.dtype = h->dtype, z.rows = n, z.cols = h->c->in[1].rows, z.ld = h->ld;
+    return z;
+}
+
 static struct logits logits_of(const struct head *h, int64_t row)
 {
     const struct tr_call *c = h->c;
@@ -242,7 +252,7 @@ static struct logits logits_of(const struct head *h, int64_t row)
                    c->out[0].ld,
                    h->want_grad ? (const float *)c->in[4].data : NULL,
                    c->in[2].data,
-                   is_bf16(c->in[2]),
+                   c->in[2].dtype,
                    factor_of(c),
                    c->attr.softcap };
 }
@@ -302,9 +312,7 @@ static void block_grads(const struct head *h, int64_t row, int64_t n, int out)
         (void)tr_cuda_gemm(c, &g, h->workspace);
     }
     if (db.data) { /* z carries `scale`, which db must not */
-        struct tr_view z = {};
-        z.data = h->z, z.dtype = h->dtype, z.rows = n, z.cols = w.rows, z.ld = h->ld;
-        tr_cuda_colsum(c, z, db, c->accumulate[out + 2] || row > 0, 1.0f / factor_of(c), h->colsum);
+        tr_cuda_colsum(c, z_of(h, n), db, c->accumulate[out + 2] || row > 0, 1.0f / factor_of(c), h->colsum);
     }
 }
 
@@ -328,7 +336,7 @@ static void run_head(const struct tr_call *c, bool want_grad)
     for (int64_t row = 0; row < c->in[0].rows; row += h.block) {
         int64_t n = tr_min64(h.block, c->in[0].rows - row);
         block_product(&h, row, n);
-        h.dtype == TR_BF16 ? run_loss<bf16>(&h, row, n) : run_loss<float>(&h, row, n);
+        with_type(z_of(&h, n), [&](auto t) { run_loss<decltype(t)>(&h, row, n); });
         if (want_grad)
             block_grads(&h, row, n, 1);
     }
@@ -442,7 +450,7 @@ void tr_cuda_HEAD_GRAD(const struct tr_call *c)
         int64_t n = tr_min64(h.block, c->in[0].rows - row);
         if (!c->in[6].data)
             block_product(&h, row, n);
-        h.dtype == TR_BF16 ? block_dlogits<bf16>(&h, row, n) : block_dlogits<float>(&h, row, n);
+        with_type(z_of(&h, n), [&](auto t) { block_dlogits<decltype(t)>(&h, row, n); });
         block_grads(&h, row, n, 0);
     }
 }

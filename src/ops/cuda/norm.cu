@@ -141,12 +141,14 @@ template <bool LN> static void norm(const struct tr_call *c)
     struct tr_view none = {};
     if (!LN)
         views[2] = &none;
-    bool bf = is_bf16(c->in[0]);
     norm_shape s = shape_of(c, c->in[0], LN);
-    if (!groups_are_wide(s, views, 4, bf ? 8 : 4))
-        bf ? norm_wide<bf16, 1, LN>(c, s) : norm_wide<float, 1, LN>(c, s);
-    else
-        bf ? norm_wide<bf16, 8, LN>(c, s) : norm_wide<float, 4, LN>(c, s);
+    with_type(c->in[0], [&](auto t) {
+        typedef decltype(t) T;
+        if (groups_are_wide(s, views, 4, 16 / sizeof(T)))
+            norm_wide<T, 16 / sizeof(T), LN>(c, s);
+        else
+            norm_wide<T, 1, LN>(c, s);
+    });
 }
 
 void tr_cuda_LAYERNORM(const struct tr_call *c)
@@ -398,12 +400,14 @@ template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_ca
 template <bool LN> static void norm_backward(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[4], &c->out[0] };
-    bool bf = is_bf16(c->in[0]);
     norm_shape s = shape_of(c, c->in[1], LN);
-    if (!groups_are_wide(s, views, 5, bf ? 8 : 4))
-        bf ? norm_bwd_of<bf16, 1, LN>(c, s) : norm_bwd_of<float, 1, LN>(c, s);
-    else
-        bf ? norm_bwd_of<bf16, 8, LN>(c, s) : norm_bwd_of<float, 4, LN>(c, s);
+    with_type(c->in[0], [&](auto t) {
+        typedef decltype(t) T;
+        if (groups_are_wide(s, views, 5, 16 / sizeof(T)))
+            norm_bwd_of<T, 16 / sizeof(T), LN>(c, s);
+        else
+            norm_bwd_of<T, 1, LN>(c, s);
+    });
 }
 
 void tr_cuda_LAYERNORM_BWD(const struct tr_call *c)

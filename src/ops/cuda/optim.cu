@@ -117,7 +117,7 @@ template <typename G, typename S, typename C, int KIND> static void optimize(con
 
 template <typename G, typename S, int KIND> static void optimize_to(const struct tr_call *c)
 {
-    is_bf16(c->out[3]) ? optimize<G, S, bf16, KIND>(c) : optimize<G, S, float, KIND>(c);
+    with_type(c->out[3], [&](auto t) { optimize<G, S, decltype(t), KIND>(c); });
 }
 
 template <int KIND> static void optimize_any(const struct tr_call *c)
@@ -217,7 +217,7 @@ template <typename G> static void sumsq(const struct tr_call *c)
 
 void tr_cuda_SUMSQ(const struct tr_call *c)
 {
-    is_bf16(c->in[0]) ? sumsq<bf16>(c) : sumsq<float>(c);
+    with_type(c->in[0], [&](auto t) { sumsq<decltype(t)>(c); });
 }
 
 /* ---- sums of columns ---- */
@@ -303,21 +303,20 @@ void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const stru
                     float scale, void *scratch)
 {
     const struct tr_view *view = &x;
-    bool bf = is_bf16(x), wide = is_wide(&view, 1, bf ? 8 : 4);
-    int64_t tiles = ceil_div(x.cols, 32 * (wide ? (bf ? 8 : 4) : 1));
+    int width = is_half(x) ? 8 : 4;
+    bool wide = is_wide(&view, 1, width);
+    int64_t tiles = ceil_div(x.cols, 32 * (wide ? width : 1));
     int n_parts =
         (int)tr_max64(1, tr_min64(TR_CUDA_PARTS, tr_min64(ceil_div(x.rows, 64), ceil_div(8 * c->dev->n_units, tiles))));
     dim3 grid((unsigned)tiles, (unsigned)n_parts);
     float *part = (float *)scratch;
-    cudaStream_t s = stream_of(c);
-    if (bf && wide)
-        colsum_kernel<bf16, 8><<<grid, 256, 0, s>>>(mat_of<const bf16>(x), x.rows, x.cols, part);
-    else if (bf)
-        colsum_kernel<bf16, 1><<<grid, 256, 0, s>>>(mat_of<const bf16>(x), x.rows, x.cols, part);
-    else if (wide)
-        colsum_kernel<float, 4><<<grid, 256, 0, s>>>(mat_of<const float>(x), x.rows, x.cols, part);
-    else
-        colsum_kernel<float, 1><<<grid, 256, 0, s>>>(mat_of<const float>(x), x.rows, x.cols, part);
+    with_type(x, [&](auto t) {
+        typedef decltype(t) T;
+        if (wide)
+            colsum_kernel<T, 16 / sizeof(T)><<<grid, 256, 0, stream_of(c)>>>(mat_of<const T>(x), x.rows, x.cols, part);
+        else
+            colsum_kernel<T, 1><<<grid, 256, 0, stream_of(c)>>>(mat_of<const T>(x), x.rows, x.cols, part);
+    });
     check_launch(c);
     tr_cuda_add_parts(c, part, n_parts, out, accumulate, scale);
 }

@@ -17,15 +17,10 @@ static size_t attention_bytes(const struct tr_call *c)
 
 size_t tr_op_cuda_scratch(const struct tr_call *c)
 {
-    size_t n_vocab = (size_t)c->in[1].rows, elem = c->in[0].dtype == TR_BF16 ? 2 : 4;
-    switch (c->op) {
-    case TR_OP_LINEAR:
-    case TR_OP_LINEAR_DX:
-    case TR_OP_LINEAR_ADD:
-    case TR_OP_LINEAR_ACT:
-    case TR_OP_LINEAR_DX_ACT:
-    case TR_OP_MATMUL8:
+    size_t n_vocab = (size_t)c->in[1].rows, elem = tr_dtype_bytes(c->in[0].dtype);
+    if (tr_op_is_product(c->op))
         return TR_CUDA_WORKSPACE;
+    switch (c->op) {
     case TR_OP_QUANT: /* the largest element */
         return 256;
     case TR_OP_LINEAR_DW:
