@@ -48,6 +48,8 @@ void tr_case_resolve(struct tr_case *c);
 void tr_case_predict(struct tr_case *c);
 /* |predicted - published| / published in percent. */
 double tr_case_error(const struct tr_case *c);
+/* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: no release. */
+double tr_case_release(const struct tr_case *c);
 bool tr_case_is_throughput(const struct tr_case *c);
 /* Every row and a summary by source; json: one object a line, the last with the totals. */
 void tr_cases_print(const struct tr_cases *c, bool as_json, struct tr_str *out);

@@ -40,10 +40,13 @@ static enum tr_convention convention_of(const struct tr_case *c)
     if (has(c, TR_CASE_source, "MosaicML") || has(c, TR_CASE_source, "torchtitan") ||
         has(c, TR_CASE_source, "fms-fsdp"))
         return TR_FLOPS_6N;
-    if (has(c, TR_CASE_source, "dgxc") && has(c, TR_CASE_source, "v25.03") && is_gpt)
+    if (has(c, TR_CASE_source, "dgxc") && c->ask.shape.experts > 0)
+        return TR_FLOPS_CAUSAL;
+    if (has(c, TR_CASE_source, "dgxc") && has(c, TR_CASE_source, "v25.05") ? has(c, TR_CASE_model, "llama")
+                                                                           : has(c, TR_CASE_source, "dgxc") && is_gpt)
         return TR_FLOPS_GPT_DGXC;
     if (has(c, TR_CASE_source, "Megatron-Bridge") || has(c, TR_CASE_source, "AutoModel") ||
-        strcmp(c->impl.name, "llama-3") == 0)
+        has(c, TR_CASE_source, "Llama 3") || has(c, TR_CASE_source, "Grattafiori"))
         return TR_FLOPS_CAUSAL;
     return TR_FLOPS_FULL;
 }
@@ -55,9 +58,16 @@ static double peak_of(const struct tr_case *c)
     return peak > 0 ? peak : c->machine.chip.peak[TR_NUMBER_16];
 }
 
+/* Megatron-Bridge before 26.06 counted two of the three matrices of GPT-OSS's experts, and every layer's whole past. */
 static double tflops(const struct tr_case *c, const struct tr_forecast *f, enum tr_convention v)
 {
-    return tr_convention_flops(&c->ask, v) * f->tokens_per_s / f->chips * 1e-12;
+    struct tr_ask a = c->ask;
+    double release = tr_case_release(c);
+    if (release > 0 && release < 26.05 && has(c, TR_CASE_model, "oss")) {
+        a.shape.is_gated = false;
+        a.shape.local_share = 0;
+    }
+    return tr_convention_flops(&a, v) * f->tokens_per_s / f->chips * 1e-12;
 }
 
 static double hfu(const struct tr_case *c, const struct tr_forecast *f)

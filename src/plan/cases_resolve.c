@@ -111,6 +111,8 @@ static bool read_shape(struct tr_case *c)
     for (size_t i = 0; i < TR_COUNT_OF(gated); i++)
         s->is_gated |= has(c, TR_CASE_model, gated[i]);
     s->is_gated |= s->experts == 0 && s->ffn != 4 * s->hidden;
+    if (has(c, TR_CASE_model, "deepseek") && has(c, TR_CASE_model, "V3") && !has(c, TR_CASE_source, "w/o MTP"))
+        s->n_further = 1;
     s->is_tied = !s->is_gated && !has(c, TR_CASE_model, "nemotron");
     return true;
 }
@@ -124,10 +126,9 @@ static void read_precision(struct tr_case *c)
                 : has(c, TR_CASE_precision, "fp8") || has(c, TR_CASE_precision, "float8") ? TR_NUMBER_FP8
                 : is_full                                                                 ? TR_NUMBER_FP32
                                                                                           : TR_NUMBER_16;
-    if (has(c, TR_CASE_precision, "rowwise")) { /* kernels at 16-bit speed, and a scale for each row */
+    a->casts_rows = has(c, TR_CASE_precision, "rowwise");
+    if (a->casts_rows)
         a->number = TR_NUMBER_16;
-        c->impl.fusion += 0.5;
-    }
     a->gather_bytes = 2;
     if (has(c, TR_CASE_precision, "amp")) { /* Composer: weights travel as they are stored, autocast makes the copy */
         a->gather_bytes = 4;
@@ -244,8 +245,7 @@ static bool read_batch(struct tr_case *c)
     return true;
 }
 
-/* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: no release. */
-static double release_of(const struct tr_case *c)
+double tr_case_release(const struct tr_case *c)
 {
     const char *at = strstr(c->field[TR_CASE_source], "summary ");
     return at ? strtod(at + 8, NULL) : 0;
@@ -255,17 +255,32 @@ static double release_of(const struct tr_case *c)
 static void refine_impl(struct tr_case *c)
 {
     struct tr_impl *im = &c->impl;
-    double release = release_of(c);
+    double release = tr_case_release(c);
     if (strcmp(im->name, "fsdp-compile") == 0 && !has(c, TR_CASE_source, "compile"))
         *im = *tr_impl_find("fsdp-eager");
     if (has(c, TR_CASE_source, "2025") || has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
         im->logits_bytes = 6;
     if (has(c, TR_CASE_source, "async") || has(c, TR_CASE_precision, "async"))
-        im->tp_hidden = im->tp_hidden_bwd = 0.6;
-    if (release > 0 && release < 26.05)
-        *im = *tr_impl_find("megatron-2025");
+        im->tp_hidden = 0.6;
+    if (release > 0)
+        *im = *tr_impl_find(release < 26.05 ? "bridge" : "bridge-graphs");
     if (has(c, TR_CASE_model, "oss") && release < 26.08) /* attention with sinks had no fused kernel yet */
         im->attention = TR_ATTENTION_PLAIN;
+}
+
+/* The order of the stages, where the source names one that the columns cannot say. */
+static void read_schedule(struct tr_case *c)
+{
+    struct tr_ask *a = &c->ask;
+    if (a->pp == 1)
+        return;
+    if (has(c, TR_CASE_source, "gpipe"))
+        a->schedule = "gpipe";
+    if (has(c, TR_CASE_source, "ZB-1p") || has(c, TR_CASE_source, "ZB1P") || has(c, TR_CASE_source, "ZB-H1"))
+        a->schedule = "zb";
+    a->is_bound = has(c, TR_CASE_source, "ZB-2p") || has(c, TR_CASE_source, "ZB-H2") || has(c, TR_CASE_source, "ZB-V");
+    if (has(c, TR_CASE_source, "interleaved") && c->field[TR_CASE_vpp][0] == '\0') /* torchtitan's own choice */
+        a->chunks = 2;
 }
 
 static bool is_formula(const struct tr_case *c)
@@ -286,12 +301,10 @@ void tr_case_resolve(struct tr_case *c)
         tr_error_clear();
         return;
     }
-    c->ask = (struct tr_ask){
-        .machine = &c->machine, .impl = &c->impl, .cp = 1, .dp = 1, .tp = 1, .pp = 1, .chunks = 1, .ep = 1
-    };
+    c->ask = tr_ask_of_one(&c->machine);
+    c->ask.impl = &c->impl;
     refine_impl(c);
     c->ask.keep = read_keep(c);
-    c->ask.micro = c->ask.global = 1;
     if (!read_shape(c))
         return;
     read_precision(c);
@@ -300,5 +313,6 @@ void tr_case_resolve(struct tr_case *c)
     read_precision(c);
     if (!read_batch(c))
         return;
+    read_schedule(c);
     c->has_ask = true;
 }

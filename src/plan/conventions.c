@@ -5,12 +5,13 @@ double tr_convention_flops(const struct tr_ask *a, enum tr_convention c)
 {
     const struct tr_shape_cost *s = &a->shape;
     double L = s->layers, h = s->hidden, V = s->vocab, t = a->seq, gpt = L * h * h;
+    double heads = (1 + s->n_further) * V * h, cores = (L + s->n_further) * (1 - s->local_share);
     double width = s->q_rank > 0 ? s->heads * (2 * s->head_dim + s->rope_dim) / 2 : s->heads * s->head_dim;
     switch (c) {
     case TR_FLOPS_CAUSAL:
-        return 6 * (tr_shape_active_params(s) + V * h) + 6 * L * width * t;
+        return 6 * (tr_shape_active_params(s) + heads) + 6 * cores * width * t;
     case TR_FLOPS_FULL:
-        return 6 * (tr_shape_active_params(s) + V * h) + 12 * L * width * t;
+        return 6 * (tr_shape_active_params(s) + heads) + 12 * cores * width * t;
     case TR_FLOPS_SC21:
         return 96 * gpt * (1 + t / (6 * h) + V / (16 * L * h));
     case TR_FLOPS_8N:

@@ -24,6 +24,25 @@ const char *tr_bytes_kind_name(enum tr_bytes_kind k)
 
 /* ---- what may be asked ---- */
 
+struct tr_ask tr_ask_of_one(const struct tr_machine *machine)
+{
+    return (struct tr_ask){ .machine = machine,
+                            .impl = tr_impl_find("trireme"),
+                            .tp = 1,
+                            .pp = 1,
+                            .cp = 1,
+                            .dp = 1,
+                            .ep = 1,
+                            .chunks = 1,
+                            .micro = 1,
+                            .global = 1,
+                            .number = TR_NUMBER_16,
+                            .param_bytes = 2,
+                            .grad_bytes = 4,
+                            .gather_bytes = 2,
+                            .state_bytes = 12 };
+}
+
 static enum tr_status need(bool is_so, const char *what, double value, const char *fix)
 {
     return is_so ? TR_OK : tr_fail(TR_USAGE, "%s %.15g %s", what, value, fix);
@@ -93,7 +112,7 @@ struct stages {
 /* Micro-batches after which another one only adds the busiest rank's time. */
 static int steady_micro(int p, int m)
 {
-    int few = 3 * p + m % p;
+    int few = 2 * p + m % p;
     return m > few + p ? few : m;
 }
 
@@ -149,7 +168,10 @@ static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double
 {
     struct tr_machine m = *a->machine;
     m.slow.share *= a->impl->dp_share;
-    double t = tr_cost_collective(&m, kind, tr_group_of(&m, shard_size(a), a->tp), bytes);
+    struct tr_group g = tr_group_of(&m, shard_size(a), a->tp);
+    if (a->impl->uses_one_card && g.n > g.in)
+        g.in = 1;
+    double t = tr_cost_collective(&m, kind, g, bytes);
     double replicas = (double)a->dp * a->cp / shard_size(a);
     if (kind != TR_COST_ALL_GATHER && replicas > 1) /* what shards summed, replicas of them sum too */
         t += tr_cost_collective(&m, TR_COST_ALL_REDUCE, tr_group_of(&m, replicas, a->tp * shard_size(a)),
@@ -182,7 +204,7 @@ static struct layer_time layer_time(const struct tr_ask *a, const struct tr_laye
     struct layer_time t = { .forward = c->forward_s + cast, .backward = c->backward_s + c->again_s + cast };
     t.kernels = t.forward + t.backward;
     const double tp[2] = { c->tp_s[0], c->tp_s[1] + c->tp_again_s }, ep[2] = { c->ep_s[0], c->ep_s[1] + c->ep_again_s };
-    add_axis(&t, TR_TIME_TP, tp, (const double[]){ im->tp_hidden, im->tp_hidden_bwd });
+    add_axis(&t, TR_TIME_TP, tp, (const double[]){ im->tp_hidden, im->tp_hidden });
     add_axis(&t, TR_TIME_CP, c->cp_s, (const double[]){ im->cp_hidden, im->cp_hidden });
     add_axis(&t, TR_TIME_EP, ep, (const double[]){ im->ep_hidden, im->ep_hidden });
     add_shards(a, params, &t);
@@ -199,7 +221,8 @@ static double expert_params(const struct tr_shape_cost *s)
 static double rank_params(const struct tr_ask *a)
 {
     const struct tr_shape_cost *s = &a->shape;
-    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0, dense = s->layers - moe, sparse = expert_params(s);
+    double moe = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0, sparse = expert_params(s);
+    double dense = s->experts > 0 ? s->dense_layers : s->layers + s->n_further;
     double n =
         dense * tr_shape_layer_params(s, true) + (moe > 0 ? moe * (tr_shape_layer_params(s, false) - sparse) : 0);
     double table = s->vocab * s->hidden * (a->pp == 1 && !s->is_tied ? 2 : 1);
@@ -228,7 +251,7 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
 /* ---- the step ---- */
 
 struct parts { /* of a model: layers without experts, with them, and the head */
-    double n_dense, n_sparse;
+    double n_dense, n_sparse, n_heads;
     struct tr_layer_cost dense, sparse, head;
     struct layer_time dense_t, sparse_t, head_t;
 };
@@ -255,8 +278,9 @@ static void mixed_cost(const struct tr_ask *a, bool is_dense, double again, stru
 static void price_parts(const struct tr_ask *a, double again, struct parts *p)
 {
     const struct tr_shape_cost *s = &a->shape;
-    *p = (struct parts){ .n_sparse = s->experts > 0 ? s->layers - s->dense_layers : 0 };
-    p->n_dense = s->layers - p->n_sparse;
+    *p = (struct parts){ .n_heads = 1 + s->n_further };
+    p->n_sparse = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
+    p->n_dense = s->experts > 0 ? s->dense_layers : s->layers + s->n_further;
     tr_head_cost(a, &p->head);
     p->head_t = layer_time(a, &p->head, s->vocab * s->hidden / a->tp);
     if (p->n_dense > 0) {
@@ -272,7 +296,7 @@ static void price_parts(const struct tr_ask *a, double again, struct parts *p)
 
 static double of_all(const struct parts *p, double dense, double sparse, double head)
 {
-    return p->n_dense * dense + p->n_sparse * sparse + head;
+    return p->n_dense * dense + p->n_sparse * sparse + p->n_heads * head;
 }
 
 static double send_seconds(const struct tr_ask *a)
@@ -300,8 +324,8 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
     for (int k = 0; k < n; k++) {
         bool is_last = k == n - 1, has_head = is_last && !is_even;
         double *t = s->turn[k];
-        t[TR_DO_FORWARD] = forward + (has_head ? p->head_t.forward : 0) + (is_last ? 0 : paid);
-        t[TR_DO_BACKWARD] = backward + (has_head ? p->head_t.backward : 0) + (k > 0 ? paid : 0);
+        t[TR_DO_FORWARD] = forward + (has_head ? p->n_heads * p->head_t.forward : 0) + (is_last ? 0 : paid);
+        t[TR_DO_BACKWARD] = backward + (has_head ? p->n_heads * p->head_t.backward : 0) + (k > 0 ? paid : 0);
         t[TR_DO_BACKWARD_INPUT] = t[TR_DO_BACKWARD_WEIGHT] = t[TR_DO_BACKWARD] / 2;
     }
     for (int r = 0; r < s->p; r++) {

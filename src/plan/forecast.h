@@ -19,6 +19,7 @@ struct tr_shape_cost {
     double local_share;                /* layers whose attention sees a short window */
     double dense_layers, dense_ffn;    /* of `layers`, the first without experts */
     double q_rank, kv_rank, rope_dim;  /* latent attention (DeepSeek); q_rank 0: none */
+    double n_further;                  /* layers that predict a further token, each with the head once more */
 };
 
 enum tr_keep { /* what backward computes again */
@@ -35,24 +36,30 @@ enum tr_attention { TR_ATTENTION_PLAIN, TR_ATTENTION_FLASH1, TR_ATTENTION_FLASH2
 /* How a trainer works, not how fast its chips are. Shares are of the traffic's time. */
 struct tr_impl {
     const char *name, *words; /* words of a published source that mean it, separated by | */
+    /* a trainer may have these of its own; where nothing insists they are the usual ones (impls.c) */
+    double product;   /* share of the chip's gemm_share that products inside a training step reach */
+    double fusion;    /* bytes of what is not a product, over those of a fully fused layer */
+    double tp_hidden; /* behind compute: traffic of tensor ranks */
+    double dp_hidden; /* and of gradients and sharded weights */
+    double kernel_s;  /* a kernel: what the host adds when it cannot keep ahead */
+    /* the same for all but Trireme, which is measured */
+    double cp_hidden, ep_hidden, pp_hidden;
+    double dp_share;   /* of the slow link, when the ranks of a node each drive a ring of their own */
+    double fixed_s;    /* a step: loader, logging, norm, scaler */
+    double cast_bytes; /* fp8 and fp4: moved for each element that is cast */
+    double cp_uneven;  /* attention of context ranks: 0 the same work for all; 1 rows in order, the last sees most */
+    double core;       /* its attention kernels, over those of that kind at their best */
+    double permute;    /* experts: passes over the copies of tokens, there and back */
+    /* facts */
     enum tr_attention attention;
-    double fusion; /* bytes of what is not a product, over those of a fully fused layer */
-    double tp_hidden, tp_hidden_bwd, cp_hidden, ep_hidden, pp_hidden, dp_hidden; /* behind compute */
-    double dp_share;      /* of the slow link, when the ranks of a node each drive a ring of their own */
     double grad_bytes;    /* of a gradient on its way */
-    double fixed_s;       /* a step: loader, logging, norm, scaler */
-    double kernel_s;      /* a kernel: what the host adds when it cannot keep ahead */
-    double cast_bytes;    /* fp8 and fp4: moved for each element that is cast */
-    double cp_core;       /* attention of context ranks over that of one: blocks that nobody balances */
-    double core;          /* its attention kernels, over those of that kind at their best */
-    double permute;       /* experts: passes over the copies of tokens, there and back */
-    double product;       /* share of the chip's gemm_share that products inside a training step reach */
     double logits_bytes;  /* held of a logit where it is largest */
     double fragments;     /* what the allocator holds, over what is used */
     double library_bytes; /* context, NCCL, allocator */
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
     bool has_sp;          /* with tensor ranks, rows are split between products */
     bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
+    bool uses_one_card;   /* shards travel from one owner after the other, by its card alone, not by all of a node's */
     bool splits_sends;    /* tensor ranks send a part each to the next stage, which gathers it */
 };
 extern const struct tr_impl tr_impls[];
@@ -74,6 +81,7 @@ struct tr_ask {
     double param_bytes, grad_bytes, state_bytes; /* of a parameter: compute copy, gradient, master and moments */
     double gather_bytes, cast_bytes;             /* of a parameter on its way (zero 3); moved to cast it for each use */
     enum tr_keep keep;
+    bool casts_rows;    /* float8 with a scale for each row: the casts of 8 bit, products no faster than 16 */
     bool is_bound;      /* no order is played: the busiest rank's work alone, which no schedule beats */
     double (*turns)[4]; /* pp * chunks rows to fill, or NULL: what each kind of turn of a stage takes */
 };
@@ -106,6 +114,8 @@ struct tr_forecast {
     enum tr_keep keep;                         /* as asked */
 };
 
+/* Trireme on one chip: every axis 1, one row, 16-bit products, fp32 gradients, master weights and two moments. */
+struct tr_ask tr_ask_of_one(const struct tr_machine *machine);
 /* TR_USAGE names the number that cannot be, and the nearest that can. */
 enum tr_status tr_forecast_check(const struct tr_ask *a);
 enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out);

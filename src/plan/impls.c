@@ -1,80 +1,78 @@
-/* impls.c - trainers whose results are published, one row each, and Trireme. A row says how a trainer works: which
- * kernels it has and which traffic it hides. It never says how fast one published run was.
+/* impls.c - trainers whose results are published, one row each, Trireme, and the usual one, which stands for all others.
+ *
+ * A row says how a trainer works: which kernels it has and which traffic it hides; it never says how fast one published
+ * run was. Numbers come from bench_plan, which starts at priors, fits the usual row to everything and lets a trainer
+ * have a number of its own only where that pays for itself: of the five that it may have, most rows write a word in
+ * capitals, the usual one. Rejected: a row for each paper (few numbers each, and the next paper has none).
  */
 #include "plan/forecast.h"
 
 #define GIB (1024.0 * 1024 * 1024)
 
 /* clang-format off */
+#define PRODUCT 0.86
+#define FUSION  1.91
+#define TP      0.26
+#define DP      0.8
+#define KERNEL  10e-6
+#define SHARED  .cp_hidden = 0.95, .ep_hidden = 0.3, .pp_hidden = 0.86, .dp_share = 0.84, .fixed_s = 0.05, \
+                .cast_bytes = 3, .cp_uneven = 0.42, .core = 0.77, .permute = 5.7
+#define MODERN  .attention = TR_ATTENTION_FUSED, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB, .is_balanced = true, \
+                .has_sp = true, .splits_sends = true
+
 const struct tr_impl tr_impls[] = {
+    /* measured on one H200: bench/results/h200.md */
     { .name = "trireme", .words = "trireme",
-      .attention = TR_ATTENTION_FUSED, .fusion = 1.05, .pp_hidden = 0.5,
-      .dp_share = 0.7, .grad_bytes = 4, .fixed_s = 0.001, .cast_bytes = 3, .core = 0.93, .cp_core = 1, .permute = 4, .product = 0.78,
-      .logits_bytes = 6, .fragments = 1, .library_bytes = 1.5 * GIB, .is_balanced = true, .reduces_each = true },
+      .product = 0.85, .fusion = 1.05, .tp_hidden = 0, .dp_hidden = 0, .kernel_s = 0,
+      .pp_hidden = 0.5, .dp_share = 0.7, .fixed_s = 0.001, .cast_bytes = 3, .core = 0.93, .permute = 4,
+      .attention = TR_ATTENTION_FUSED, .grad_bytes = 4, .logits_bytes = 6, .fragments = 1, .library_bytes = 1.5 * GIB,
+      .is_balanced = true, .reduces_each = true },
     { .name = "megatron-2021", .words = "SC21|Narayanan",
-      .attention = TR_ATTENTION_PLAIN,
-      .fusion = 2.55, .dp_share = 0.459, .grad_bytes = 2, .fixed_s = 0.028, .tp_hidden = 0.88, .dp_hidden = 0.85, .kernel_s = 1e-05, .core = 1, .cp_core = 1, .permute = 4, .product = 0.841,
-      .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB, .splits_sends = true },
-    {
-      .name = "megatron-2022", .words = "Korthikanti|zero bubble|zero-bubble|Qi 2023",
-      .attention = TR_ATTENTION_PLAIN,
-      .fusion = 0.945, .tp_hidden_bwd = 0.39, .dp_share = 0.245, .grad_bytes = 4, .fixed_s = 0.0655, .tp_hidden = 0.15, .kernel_s = 2e-06, .core = 1, .cp_core = 1,
-      .permute = 4, .product = 0.893, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB, .splits_sends = true },
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB,
+      .splits_sends = true },
+    { .name = "megatron-2022", .words = "Korthikanti|zero bubble|zero-bubble|Qi 2023",
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = 0.7, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_PLAIN, .grad_bytes = 4, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB,
+      .splits_sends = true },
     { .name = "megatron-deepspeed", .words = "BigScience|BLOOM|tr11|MT-NLG|Smith 2022",
-      .attention = TR_ATTENTION_PLAIN,
-      .fusion = 2.57, .dp_share = 0.303, .grad_bytes = 2, .fixed_s = 0.742, .dp_hidden = 0.3, .kernel_s = 1e-05, .core = 1, .cp_core = 1, .permute = 4, .product = 0.793,
-      .logits_bytes = 6, .fragments = 1.12, .library_bytes = 8 * GIB, .is_balanced = true, .splits_sends = true },
+      .product = 0.81, .fusion = 3, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1.12, .library_bytes = 8 * GIB,
+      .is_balanced = true, .splits_sends = true },
     { .name = "deepspeed-zero3", .words = "DeepSpeed ZeRO-3|ZeRO-3",
-      .attention = TR_ATTENTION_PLAIN,
-      .fusion = 1.6, .dp_hidden = 0.85, .dp_share = 0.101, .grad_bytes = 2, .fixed_s = 0.1, .core = 1, .cp_core = 1, .permute = 4,
-      .product = 0.7, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB },
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = 0.64, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB,
+      .uses_one_card = true },
     { .name = "mosaic", .words = "MosaicML|llm-foundry|MPT",
-      .attention = TR_ATTENTION_FLASH1, .fusion = 2.17,
-      .dp_hidden = 0.71, .dp_share = 0.828, .grad_bytes = 2, .fixed_s = 0.0243, .cast_bytes = 2, .kernel_s = 1e-05, .core = 0.767, .cp_core = 1, .permute = 4,
-      .product = 0.921, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB },
+      .product = PRODUCT, .fusion = 1.48, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_FLASH1, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB },
     { .name = "fsdp-eager", .words = "FSDP paper|PyTorch FSDP|Zhao 2023",
-      .attention = TR_ATTENTION_FLASH2,
-      .fusion = 3, .dp_hidden = 0.98, .dp_share = 0.93, .grad_bytes = 4, .fixed_s = 0.0196, .cast_bytes = 2, .tp_hidden = 0.6, .tp_hidden_bwd = 0.82, .kernel_s = 1e-05, .core = 1.05, .cp_core = 1,
-      .permute = 4, .product = 0.856, .logits_bytes = 12, .fragments = 1.08, .library_bytes = 3 * GIB, .has_sp = true },
-    {
-      .name = "fsdp-compile", .words = "fms-fsdp|torchtitan|torch.compile|compile|IBM",
-      .attention = TR_ATTENTION_FLASH2,
-      .fusion = 1.34, .pp_hidden = 0.3, .dp_hidden = 1, .dp_share = 0.951, .grad_bytes = 4, .fixed_s = 0.02,
-      .cast_bytes = 3.27, .tp_hidden_bwd = 0.67, .kernel_s = 1e-05, .core = 0.686, .cp_core = 1.26, .permute = 4, .product = 0.815, .logits_bytes = 12, .fragments = 1.03, .library_bytes = 3 * GIB, .has_sp = true },
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_FLASH2, .grad_bytes = 4, .logits_bytes = 12, .fragments = 1.08, .library_bytes = 3 * GIB,
+      .has_sp = true },
+    { .name = "fsdp-compile", .words = "fms-fsdp|torchtitan|torch.compile|compile|IBM",
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = 1, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_FLASH2, .grad_bytes = 4, .logits_bytes = 12, .fragments = 1.03, .library_bytes = 3 * GIB,
+      .has_sp = true },
     { .name = "nanotron", .words = "nanotron|Ultra-Scale",
-      .attention = TR_ATTENTION_FLASH2, .fusion = 1.78,
-      .dp_share = 0.958, .grad_bytes = 4, .fixed_s = 0.0239, .kernel_s = 9e-06, .cast_bytes = 6, .tp_hidden_bwd = 0.01, .dp_hidden = 0.75, .core = 1.14, .cp_core = 1, .permute = 4,
-      .product = 0.822, .logits_bytes = 6, .fragments = 1.08, .library_bytes = 3 * GIB, .has_sp = true },
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .attention = TR_ATTENTION_FLASH2, .grad_bytes = 4, .logits_bytes = 6, .fragments = 1.08, .library_bytes = 3 * GIB,
+      .has_sp = true },
     { .name = "maxtext", .words = "maxtext|JAX",
-      .attention = TR_ATTENTION_FUSED, .fusion = 1.95,
-      .tp_hidden = 0.8, .tp_hidden_bwd = 0.8, .cp_hidden = 0.8, .ep_hidden = 0.5, .pp_hidden = 0.5, .dp_hidden = 1,
-      .dp_share = 1, .grad_bytes = 2, .fixed_s = 0.02, .cast_bytes = 2, .core = 1.06, .cp_core = 1, .permute = 4, .product = 0.931,
-      .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB, .is_balanced = true, .has_sp = true },
-    /* Trainers of single papers, of which few numbers are public: rows as the papers describe them. */
-    { .name = "megascale", .words = "MegaScale", .attention = TR_ATTENTION_FLASH2, .fusion = 1.2, .tp_hidden = 0.7, .tp_hidden_bwd = 0.7,
-      .pp_hidden = 0.8, .dp_hidden = 0.9, .dp_share = 0.9, .grad_bytes = 4, .fixed_s = 0.05, .core = 1, .cp_core = 1, .permute = 4,
-      .product = 0.93, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB, .has_sp = true, .splits_sends = true },
-    { .name = "megatron-2023", .words = "(MegaScale's baseline)", .attention = TR_ATTENTION_FLASH1, .fusion = 1.4, .tp_hidden_bwd = 0.4, .dp_share = 0.8, .grad_bytes = 4, .fixed_s = 0.05, .core = 1, .cp_core = 1, .permute = 4,
-      .product = 0.88, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB, .has_sp = true, .splits_sends = true },
-    { .name = "llama-3", .words = "Llama 3|Llama3|Llama-3 paper|Grattafiori|Dubey", .attention = TR_ATTENTION_FUSED, .fusion = 1.3,
-      .tp_hidden = 0.3, .tp_hidden_bwd = 0.5, .pp_hidden = 0.5, .dp_hidden = 0.8, .dp_share = 0.8, .grad_bytes = 4, .fixed_s = 0.1, .core = 1,
-      .cp_core = 1, .permute = 4, .product = 0.85, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB, .is_balanced = true,
-      .has_sp = true, .splits_sends = true },
-    { .name = "deepseek", .words = "DeepSeek-V3|DeepSeek-V2|DualPipe", .attention = TR_ATTENTION_FUSED, .fusion = 1.3, .ep_hidden = 0.9,
-      .pp_hidden = 0.9, .dp_hidden = 1, .dp_share = 1, .grad_bytes = 4, .fixed_s = 0.1, .cast_bytes = 3, .core = 1, .cp_core = 1, .permute = 4,
-      .product = 0.85, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB, .is_balanced = true, .splits_sends = true },
-    {
-      .name = "megatron-2025", .words = "(releases of Megatron-Bridge before 26.05)",
-      .attention = TR_ATTENTION_FUSED,
-      .fusion = 0.9, .tp_hidden = 0.9, .tp_hidden_bwd = 0.87, .cp_hidden = 0.9, .pp_hidden = 0.64, .dp_hidden = 1,
-      .dp_share = 1, .grad_bytes = 2, .fixed_s = 0.0196, .cast_bytes = 5, .kernel_s = 1e-05, .core = 0.744, .cp_core = 1, .permute = 10.1, .product = 1,
-      .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB, .is_balanced = true, .has_sp = true, .splits_sends = true },
-    {
-      .name = "megatron-core", .words = "Megatron|NeMo|dgxc|MCore|AutoModel",
-      .attention = TR_ATTENTION_FUSED,
-      .fusion = 1.38, .tp_hidden = 0.55, .tp_hidden_bwd = 0.61, .cp_hidden = 0.85, .ep_hidden = 0.17, .pp_hidden = 0.82,
-      .dp_hidden = 1, .dp_share = 1, .grad_bytes = 2, .fixed_s = 0.0935, .cast_bytes = 2, .kernel_s = 7e-06, .core = 1.14, .cp_core = 1.28, .permute = 2,
-      .product = 0.864, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB, .is_balanced = true, .has_sp = true, .splits_sends = true },
+      .product = 0.93, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .grad_bytes = 2, MODERN },
+    { .name = "bridge", .words = "(releases of Megatron-Bridge before 26.05)",
+      .product = 1, .fusion = 1.56, .tp_hidden = 0.48, .dp_hidden = 1, .kernel_s = 20e-6, SHARED,
+      .grad_bytes = 2, MODERN },
+    { .name = "bridge-graphs", .words = "(later ones: whole steps as CUDA graphs)",
+      .product = 1, .fusion = 0.9, .tp_hidden = 0.45, .dp_hidden = DP, .kernel_s = 0, SHARED,
+      .grad_bytes = 2, MODERN },
+    { .name = "megatron-core", .words = "Megatron|NeMo|dgxc|MCore|AutoModel",
+      .product = PRODUCT, .fusion = 0.9, .tp_hidden = 0.57, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .grad_bytes = 2, MODERN },
+    { .name = "usual", .words = "(any other)",
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .grad_bytes = 4, MODERN },
 };
 /* clang-format on */
 const size_t tr_n_impls = TR_COUNT_OF(tr_impls);
@@ -99,20 +97,15 @@ static bool has_word(const char *text, const char *words)
     return false;
 }
 
-/* The more special rows come first among those that say the same word, but zero 3 of 2021 stands inside SC21's. */
+/* Rows in their order, but a source that names a model's paper beside a trainer means the trainer. */
 const struct tr_impl *tr_impl_of_source(const char *text)
 {
-    const struct tr_impl *zero3 = tr_impl_find("deepspeed-zero3");
-    if (has_word(text, zero3->words))
-        return zero3;
-    if (has_word(text, "maxtext"))
-        return tr_impl_find("maxtext");
-    if (has_word(text, "dgxc|Megatron-Bridge|NeMo|AutoModel")) /* whatever model they name */
-        return tr_impl_find("megatron-core");
-    if (has_word(text, "MegaScale") && has_word(text, "Megatron"))
-        return tr_impl_find("megatron-2023");
+    static const char *const first[] = { "deepspeed-zero3", "maxtext", "megatron-core" };
+    for (size_t i = 0; i < TR_COUNT_OF(first); i++)
+        if (has_word(text, i == 2 ? "dgxc|Megatron-Bridge|NeMo|AutoModel" : tr_impl_find(first[i])->words))
+            return tr_impl_find(first[i]);
     for (size_t i = 0; i < tr_n_impls; i++)
         if (has_word(text, tr_impls[i].words))
             return &tr_impls[i];
-    return tr_impl_find("megatron-core");
+    return tr_impl_find("usual");
 }

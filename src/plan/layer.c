@@ -38,7 +38,7 @@ static void product(struct price *p, enum tr_number number, double count, double
     p->time[BACKWARD] +=
         tr_cost_gemm(&p->chip, number, count, m, k, n) + tr_cost_gemm(&p->chip, number, count, n, k, m);
     p->flops += 2 * count * m * n * k;
-    if (number == TR_NUMBER_FP8 || number == TR_NUMBER_FP4)
+    if (number == TR_NUMBER_FP8 || number == TR_NUMBER_FP4 || p->a->casts_rows)
         p->cast += p->a->impl->cast_bytes * count * (m * k + n * k / 4);
 }
 
@@ -79,7 +79,8 @@ static void fused_core(struct price *p)
     double backward = tr_core_share(p->chip.generation, a->impl, s->head_dim, true);
     double width = s->q_rank > 0 ? (2 * s->head_dim + s->rope_dim) / 2 : s->head_dim;
     double flops = 4 * tokens_of(a) * (a->seq / 2) * (1 - s->local_share) * width * s->heads / a->tp;
-    double peak = p->chip.peak[TR_NUMBER_16] / (a->cp > 1 ? a->impl->cp_core : 1);
+    double uneven = 1 + a->impl->cp_uneven * (1 - 1.0 / a->cp); /* whole: the last rank's rows see twice the mean */
+    double peak = p->chip.peak[TR_NUMBER_16] / uneven;
     p->time[FORWARD] += flops / (peak * forward) + p->chip.launch_s;
     p->time[BACKWARD] += 2.5 * flops / (peak * backward) + 2 * p->chip.launch_s;
     p->flops += flops;
@@ -111,7 +112,9 @@ static void mlp_products(struct price *p, double ffn, double count, double T, do
     stream(p, (s->is_gated ? 6 : 4) * bytes, (s->is_gated ? 10 : 6) * bytes);
 }
 
-/* Experts of this rank, tokens spread evenly; permuting tokens there and back moves each copy four times. */
+/* Experts of this rank, tokens spread evenly; permuting tokens there and back moves each copy `permute` times. Scores,
+ * top k, counts, sorting and the exchanges are small kernels, whose launches are what they cost. */
+enum { ROUTING_KERNELS = 24 };
 static void experts(struct price *p)
 {
     const struct tr_ask *a = p->a;
@@ -120,8 +123,8 @@ static void experts(struct price *p)
     mlp_products(p, s->ffn, here, T * parts * s->top_k / here, parts);
     product(p, TR_NUMBER_16, 1, T, s->experts, s->hidden);
     double moved = a->impl->permute * 4 * T * s->top_k * s->hidden;
-    p->time[FORWARD] += tr_cost_stream(&p->chip, moved);
-    p->time[BACKWARD] += tr_cost_stream(&p->chip, moved);
+    p->time[FORWARD] += tr_cost_stream(&p->chip, moved) + ROUTING_KERNELS * p->chip.launch_s;
+    p->time[BACKWARD] += tr_cost_stream(&p->chip, moved) + ROUTING_KERNELS * p->chip.launch_s;
     if (s->shared_ffn > 0)
         mlp_products(p, s->shared_ffn, 1, tokens_of(a), a->tp);
 }

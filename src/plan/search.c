@@ -63,22 +63,13 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
                               .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
                               .gpus = gpus,
                               .room_bytes = 0.96 * machine->chip.memory_bytes };
-    out->base = (struct tr_ask){ .machine = &out->machine,
-                                 .impl = tr_impl_find("trireme"),
-                                 .tp = 1,
-                                 .pp = 1,
-                                 .cp = 1,
-                                 .dp = 1,
-                                 .ep = 1,
-                                 .chunks = 1,
-                                 .seq = (double)m->sequence_length,
-                                 .micro = 1,
-                                 .global = (double)cfg->train_batch_size,
-                                 .number = cfg->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16,
-                                 .param_bytes = (double)tr_dtype_bytes(cfg->dtype),
-                                 .grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype),
-                                 .gather_bytes = (double)tr_dtype_bytes(cfg->dtype),
-                                 .state_bytes = state };
+    out->base = tr_ask_of_one(&out->machine);
+    out->base.seq = (double)m->sequence_length;
+    out->base.global = (double)cfg->train_batch_size;
+    out->base.number = cfg->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16;
+    out->base.param_bytes = out->base.gather_bytes = (double)tr_dtype_bytes(cfg->dtype);
+    out->base.grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype);
+    out->base.state_bytes = state;
     tr_shape_of_model(m, &out->base.shape);
     if (machine->is_shared) {
         double n = gpus < machine->node ? gpus : machine->node;
@@ -145,6 +136,22 @@ static bool is_free(int pinned, int value)
     return pinned == 0 || pinned == value;
 }
 
+/* ---- near to what was asked ---- */
+
+enum { SMALL_CHANGES = 2, MOST_CHANGES = 3 };
+
+static int mesh_changes(const struct tr_ask *was, const struct tr_ask *a)
+{
+    return (a->tp != was->tp) + (a->pp != was->pp) + (a->cp != was->cp);
+}
+
+static int changes(const struct tr_ask *was, const struct tr_ask *a)
+{
+    bool is_sharded_anew = a->zero > 0 && a->zero == was->zero && a->dp == was->dp && a->shard != was->shard;
+    return mesh_changes(was, a) + (a->zero != was->zero) + is_sharded_anew + (a->keep != was->keep) +
+           (a->micro != was->micro) + (a->has_sp != was->has_sp);
+}
+
 /* ---- bytes, with what the compile has told ---- */
 
 static int kind_of(const struct tr_ask *a)
@@ -205,6 +212,8 @@ static enum tr_status try_keeps(struct round *r, struct tr_ask *a)
         if (r->q->pins.keep >= 0 && (int)keeps[i] != r->q->pins.keep)
             continue;
         a->keep = keeps[i];
+        if (r->q->near && changes(r->q->near, a) > MOST_CHANGES)
+            continue;
         TR_TRY(tr_forecast(a, &f));
         s->n_legal++;
         f.total_bytes = bytes_of(r->q, a, &f);
@@ -285,7 +294,9 @@ static enum tr_status first_round(struct round *r)
             for (a.cp = 1; a.cp <= q->gpus / a.tp / a.pp && a.cp <= (int)a.seq; a.cp++) {
                 int rest = q->gpus / a.tp / a.pp;
                 a.dp = rest / a.cp;
-                if (rest % a.cp == 0 && is_free(pins->cp, a.cp) && is_free(pins->dp, a.dp) && fmod(a.global, a.dp) == 0)
+                bool is_near = !q->near || mesh_changes(q->near, &a) < MOST_CHANGES;
+                if (rest % a.cp == 0 && is_free(pins->cp, a.cp) && is_free(pins->dp, a.dp) &&
+                    fmod(a.global, a.dp) == 0 && is_near)
                     TR_TRY(try_mesh(r, &a));
             }
         }
@@ -301,27 +312,35 @@ static bool is_same_mesh(const struct tr_ask *a, const struct tr_ask *b)
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp;
 }
 
-static int place_of_mesh(const struct tr_search *s, const struct tr_ask *a)
+/* One entry a mesh; near to what was asked every layout is an entry of its own. */
+static int place_of_mesh(const struct tr_query *q, const struct tr_search *s, const struct tr_ask *a)
 {
-    int i = 0;
+    int i = q->near ? s->n : 0;
     while (i < s->n && !is_same_mesh(&s->top[i].ask, a))
         i++;
     return i;
 }
 
-/* Into its place; one entry a mesh. */
-static void rank(struct tr_search *s, const struct tr_ask *a, const struct tr_forecast *f)
+static bool is_before(const struct tr_query *q, const struct tr_found *x, const struct tr_found *y)
 {
-    int at = place_of_mesh(s, a);
-    if (at == TR_SEARCH_TOP) /* full of other meshes: in the place of the last, when it is better */
+    bool is_small[2] = { !q->near || changes(q->near, &x->ask) <= SMALL_CHANGES,
+                         !q->near || changes(q->near, &y->ask) <= SMALL_CHANGES };
+    return is_small[0] != is_small[1] ? is_small[0] : x->f.step_s < y->f.step_s;
+}
+
+static void rank(const struct tr_query *q, struct tr_search *s, const struct tr_ask *a, const struct tr_forecast *f)
+{
+    struct tr_found x = { *a, *f };
+    int at = place_of_mesh(q, s, a);
+    x.ask.is_bound = false;
+    if (at == TR_SEARCH_TOP) /* full of others: in the place of the last, when it is better */
         at = TR_SEARCH_TOP - 1;
-    if (at < s->n && s->top[at].f.step_s <= f->step_s)
+    if (at < s->n && !is_before(q, &x, &s->top[at]))
         return;
     s->n += at == s->n;
-    for (; at > 0 && s->top[at - 1].f.step_s > f->step_s; at--)
+    for (; at > 0 && is_before(q, &x, &s->top[at - 1]); at--)
         s->top[at] = s->top[at - 1];
-    s->top[at] = (struct tr_found){ *a, *f };
-    s->top[at].ask.is_bound = false;
+    s->top[at] = x;
 }
 
 static enum tr_status play_one(struct round *r, struct tr_ask *a, const char *schedule, int chunks)
@@ -335,7 +354,7 @@ static enum tr_status play_one(struct round *r, struct tr_ask *a, const char *sc
     r->out->n_played++;
     f.total_bytes = bytes_of(r->q, a, &f);
     if (st == TR_OK && f.total_bytes <= r->q->room_bytes)
-        rank(r->out, a, &f);
+        rank(r->q, r->out, a, &f);
     return st;
 }
 
@@ -372,9 +391,9 @@ static enum tr_status second_round(struct round *r)
         qsort(r->all, r->n, sizeof *r->all, by_bound);
     for (size_t i = 0; i < r->n; i++) {
         double bound = r->all[i].bound;
-        if (s->n == TR_SEARCH_TOP && bound >= s->top[s->n - 1].f.step_s)
+        if (!r->q->near && s->n == TR_SEARCH_TOP && bound >= s->top[s->n - 1].f.step_s)
             break;
-        int at = place_of_mesh(s, &r->all[i].ask);
+        int at = place_of_mesh(r->q, s, &r->all[i].ask);
         if (at < s->n && bound >= s->top[at].f.step_s)
             continue;
         TR_TRY(play_orders(r, &r->all[i].ask));

@@ -26,6 +26,7 @@ struct tr_query {              /* filled once and not moved: base points to mach
     int gpus;
     double room_bytes; /* of a chip */
     struct tr_pins pins;
+    const struct tr_ask *near; /* only layouts that change three of its options at most, two before three; NULL: all */
     double grow[TR_ORDER_KINDS][TR_KEEP_AUTO]; /* compiled bytes over forecast ones, as far as known; 0: not yet */
 };
 
@@ -85,7 +86,7 @@ void tr_search_json(const struct tr_query *q, const struct tr_search *s, double 
                     const char *budget, struct tr_str *out);
 /* Which part costs most beside kernels, and what would shrink it. */
 void tr_bottleneck_text(const struct tr_found *x, struct tr_str *out);
-/* The asked layout holds more than the room: layouts near it that fit, those that change least first, then by time. */
+/* The asked layout holds more than the room: layouts near it that fit, small changes first, then by time. */
 enum tr_status tr_fit_text(const struct tr_query *q, const struct tr_ask *asked, struct tr_str *out);
 
 #endif

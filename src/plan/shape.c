@@ -27,13 +27,16 @@ double tr_shape_active_params(const struct tr_shape_cost *s)
 {
     double moe = s->experts > 0 ? s->layers - s->dense_layers : 0, dense = s->layers - moe;
     double sparse = s->top_k * mlp_params(s, s->ffn) + mlp_params(s, s->shared_ffn) + s->experts * s->hidden;
+    double further = s->n_further * (2 * s->hidden * s->hidden + attention_params(s) +
+                                     (s->experts > 0 ? sparse : mlp_params(s, s->ffn)));
     return s->layers * attention_params(s) + dense * mlp_params(s, s->experts > 0 ? s->dense_ffn : s->ffn) +
-           moe * sparse;
+           moe * sparse + further;
 }
 
 double tr_shape_params(const struct tr_shape_cost *s)
 {
     double moe = s->experts > 0 ? s->layers - s->dense_layers : 0;
     return moe * tr_shape_layer_params(s, false) + (s->layers - moe) * tr_shape_layer_params(s, true) +
+           s->n_further * (tr_shape_layer_params(s, s->experts == 0) + 2 * s->hidden * s->hidden) +
            (s->is_tied ? 1 : 2) * s->vocab * s->hidden + s->hidden;
 }

@@ -19,22 +19,9 @@ static struct tr_model *model_of(const char *name)
 static struct tr_query query_of(const struct tr_model *m, const struct tr_machine *machine, int gpus, double rows)
 {
     struct tr_query q = { .model = m, .gpus = gpus, .room_bytes = 0.96 * machine->chip.memory_bytes };
-    q.base = (struct tr_ask){ .machine = machine,
-                              .impl = tr_impl_find("trireme"),
-                              .tp = 1,
-                              .pp = 1,
-                              .cp = 1,
-                              .dp = 1,
-                              .ep = 1,
-                              .chunks = 1,
-                              .seq = 4096,
-                              .micro = 1,
-                              .global = rows,
-                              .number = TR_NUMBER_16,
-                              .param_bytes = 2,
-                              .grad_bytes = 4,
-                              .gather_bytes = 2,
-                              .state_bytes = 12 };
+    q.base = tr_ask_of_one(machine);
+    q.base.seq = 4096;
+    q.base.global = rows;
     tr_shape_of_model(m, &q.base.shape);
     tr_pins_clear(&q.pins);
     return q;
