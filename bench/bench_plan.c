@@ -22,7 +22,7 @@
 #define PRICE_USUAL   0.1
 #define PRIOR_LINK    0.85 /* of a slow link */
 #define PRIOR_LIMITED 0.65 /* of the peak, products of chips whose power is limited */
-enum { PASSES = 20, MAX_KNOBS = 200, FOLDS = 5 };
+enum { ROUNDS = 3, PASSES = 16, MAX_KNOBS = 200, FOLDS = 5 };
 
 enum touch { ALL, WITH_TP, WITH_DP, WITH_CP, WITH_PP, WITH_EP, WITH_CAST, WITH_CORE };
 static const struct field {
@@ -261,24 +261,26 @@ static bool improve(struct knob *k, const struct part *p)
     return has_moved || k->step > 0.02;
 }
 
+/* Until nothing moves; then once more from there with large steps. */
 static void fit(const struct part *p, bool is_told)
 {
-    for (int i = 0; i < n_knobs; i++) {
+    for (int i = 0; i < n_knobs; i++)
         knobs[i].delta = 0;
-        knobs[i].step = 0.4;
-    }
-    for (int pass = 0; pass < PASSES; pass++) {
-        int n_moved = 0;
-        play_orders();
-        for (int i = 0; i < n_rows; i++)
-            rows[i].loss = row_loss(&rows[i]);
+    for (int round = 0; round < ROUNDS; round++) {
+        int n_moved = 1;
         for (int i = 0; i < n_knobs; i++)
-            if (knobs[i].step > 0.01)
-                n_moved += improve(&knobs[i], p);
+            knobs[i].step = 0.4;
+        for (int pass = 0; pass < PASSES && n_moved > 0; pass++) {
+            n_moved = 0;
+            play_orders();
+            for (int i = 0; i < n_rows; i++)
+                rows[i].loss = row_loss(&rows[i]);
+            for (int i = 0; i < n_knobs; i++)
+                if (knobs[i].step > 0.01)
+                    n_moved += improve(&knobs[i], p);
+        }
         if (is_told)
-            fprintf(stderr, "pass %d: %d to move\n", pass, n_moved);
-        if (n_moved == 0)
-            break;
+            fprintf(stderr, "round %d\n", round);
     }
 }
 

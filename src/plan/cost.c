@@ -51,8 +51,8 @@ double tr_cost_gemm(const struct tr_chip *c, enum tr_number number, double count
         return flops / tr_curve_at(&c->gemm, flops / count) + c->launch_s;
     double peak = c->peak[number] > 0 ? c->peak[number] : c->peak[TR_NUMBER_16];
     static const double of_share[] = { 1, 1, 0.88, 0.72 }; /* MAMF: H100 0.80 and 0.71, B200 0.78 and 0.76 */
-    double share = c->gemm_share * of_share[number] * tile_share(count, m, n, c->n_units) * k / (k + 64) *
-                   alignment_share(number, n, k);
+    double fill = tile_share(count, m, n, c->n_units) * k / (k + 64) * alignment_share(number, n, k);
+    double share = c->gemm_share * of_share[number] * (c->held > 0 && c->held < fill ? c->held : fill);
     double moved = count * (bytes[number] * (m * k + k * n) + (number == TR_NUMBER_FP32 ? 4 : 2) * m * n);
     double compute = flops / (peak * share), memory = moved / (c->memory_rate * c->stream_share);
     return (compute > memory ? compute : memory) + c->launch_s;

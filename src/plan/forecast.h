@@ -135,7 +135,7 @@ struct tr_layer_cost {
 };
 void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out);
 /* What tensor cores reach in a trainer's attention kernels, of the 16-bit peak. */
-double tr_core_share(int generation, const struct tr_impl *impl, double head_dim, bool is_backward);
+double tr_core_share(int generation, const struct tr_impl *impl, double head_dim, double seq, bool is_backward);
 void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out);
 
 /* ---- model flops of a step in the words of a source (conventions.c) ---- */

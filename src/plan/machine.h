@@ -39,10 +39,11 @@ struct tr_chip {
     int n_units;                      /* multiprocessors: tiles of a product come in waves of so many */
     int generation;                   /* compute capability x 10: 70, 80, 89, 90, 100; 0: not NVIDIA's */
     double gemm_share, stream_share;  /* what a large product, and a kernel that streams, reach of the above */
-    double launch_s;                  /* from one kernel's end to the next one's start */
-    struct tr_curve gemm;             /* measured flop/s by flops of a product, instead of the shares; n 0: none */
-    double op_s[TR_OP_COSTS];         /* 0: by bytes (a GPU's kernels stream) */
-    double price;                     /* dollars an hour, on demand, rounded: for comparing, not for budgets */
+    double held;              /* of gemm_share, what power leaves during a step, however well tiles fill; 0: all */
+    double launch_s;          /* from one kernel's end to the next one's start */
+    struct tr_curve gemm;     /* measured flop/s by flops of a product, instead of the shares; n 0: none */
+    double op_s[TR_OP_COSTS]; /* 0: by bytes (a GPU's kernels stream) */
+    double price;             /* dollars an hour, on demand, rounded: for comparing, not for budgets */
 };
 
 /* time of a message of n bytes = latency + n / (rate * share) + ramp * n / (n + 64 MiB): pipelines fill slowly. */

@@ -48,7 +48,7 @@ static double elements(const struct tr_view *v)
 static double gemm(const struct tr_price *p, double m, double n, double k)
 {
     struct tr_chip chip = p->machine->chip;
-    chip.gemm_share *= p->impl->product;
+    chip.held = p->impl->product;
     return tr_cost_gemm(&chip, p->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16, 1, m, n, k) / p->share;
 }
 
@@ -70,7 +70,8 @@ static double attention(const struct tr_price *p, const struct tr_call *c, bool 
     double per_flop = chip->op_s[is_backward ? TR_COST_ATTENTION_BWD : TR_COST_ATTENTION];
     if (per_flop > 0)
         return flops * per_flop / p->share;
-    double share = tr_core_share(chip->generation, p->impl, c->attr.head_dim, is_backward);
+    double seq = c->attr.seq_len > 0 ? (double)c->attr.seq_len : (double)c->in[0].rows;
+    double share = tr_core_share(chip->generation, p->impl, c->attr.head_dim, seq, is_backward);
     return flops / (chip->peak[TR_NUMBER_16] * share) + chip->launch_s * (is_backward ? 3 : 1);
 }
 
