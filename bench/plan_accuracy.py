@@ -17,11 +17,12 @@ file is one number (step time, tokens/s, MFU, TFLOP/s, memory) of one run of one
 ## What was fitted
 
 Chips are data sheets and the best products that others measured on them; links are data sheets and 0.85. Beyond that there are 37
-fitted numbers for 882 rows of throughput in 68 tables: 14 usual ones for everybody (`src/plan/impls.c`: what traffic hides behind compute,
+fitted numbers for 882 rows of throughput in 135 tables: 14 usual ones for everybody (`src/plan/impls.c`: what traffic hides behind compute,
 bytes of what is not a product, a launch, ...), 17 of trainers (none to four of the five that a trainer may have) and 6 of clusters (four
 shares of a link, two limits of power). A trainer gets a number of its own only when it pays for itself in summed error, and
-pays more the farther it is from the usual one. No number belongs to a row, a model or a layout. Trireme's own seven numbers are measured on one
-H200 and on no row of this file.
+pays more the farther it is from the usual one. No number belongs to a row, a model or a layout. Trireme's own numbers are measured on one
+H200 and on no row of this file. Not counted: what is read from others' measurements (attention kernels by generation, tiles, NCCL's latency),
+and the choice of the terms themselves, which was made by people who had seen the rows.
 
 ## What that is worth on rows that were not fitted
 

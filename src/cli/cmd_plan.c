@@ -81,7 +81,7 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
     else
         TR_TRY(tr_forecast(&ask, &f));
     for (int k = 0; k < n; k++)
-        most = (double)tr_compiled_bytes(stage[k]) > most ? (double)tr_compiled_bytes(stage[k]) : most;
+        most = (double)tr_compiled_chip_bytes(stage[k]) > most ? (double)tr_compiled_chip_bytes(stage[k]) : most;
     if (cfg->timeline)
         TR_TRY(tr_timeline_write(cfg->timeline, &ask));
     if (cfg->json) {

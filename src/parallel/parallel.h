@@ -231,6 +231,8 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
                           struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
 size_t tr_compiled_bytes(const struct tr_compiled *c);
+bool tr_arena_is_host(enum tr_arena_id a);                  /* host memory, whatever the device */
+size_t tr_compiled_chip_bytes(const struct tr_compiled *c); /* what of them must fit the device's own memory */
 /* The order of the pipeline, then this rank's actions. */
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);
 /* Does this rank hold the segment? */

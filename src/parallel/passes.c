@@ -404,3 +404,16 @@ size_t tr_compiled_bytes(const struct tr_compiled *c)
         sum += c->bytes[i];
     return sum;
 }
+
+bool tr_arena_is_host(enum tr_arena_id a)
+{
+    return a == TR_A_DATA || a == TR_A_SAVE || a == TR_A_STAGING;
+}
+
+size_t tr_compiled_chip_bytes(const struct tr_compiled *c)
+{
+    size_t sum = tr_compiled_bytes(c);
+    for (int i = 0; i < TR_A_COUNT && c->opt.is_cuda; i++)
+        sum -= tr_arena_is_host((enum tr_arena_id)i) ? c->bytes[i] : 0;
+    return sum;
+}

@@ -218,6 +218,16 @@ static double expert_params(const struct tr_shape_cost *s)
     return s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn;
 }
 
+/* Layers of the fullest stage. Cut by flops, the head takes the place of some of them, not always evenly. */
+static double stage_layers(const struct tr_ask *a)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double all = s->layers + s->n_further;
+    if (a->pp > 1 && a->impl->cuts_by_flops)
+        all = fmin(all * a->pp, all + s->vocab * s->hidden / tr_shape_layer_params(s, s->experts == 0));
+    return all / a->pp;
+}
+
 static double rank_params(const struct tr_ask *a)
 {
     const struct tr_shape_cost *s = &a->shape;
@@ -226,7 +236,9 @@ static double rank_params(const struct tr_ask *a)
     double n =
         dense * tr_shape_layer_params(s, true) + (moe > 0 ? moe * (tr_shape_layer_params(s, false) - sparse) : 0);
     double table = s->vocab * s->hidden * (a->pp == 1 && !s->is_tied ? 2 : 1);
-    double even = a->impl->is_balanced ? (n + table) / a->pp : n / a->pp + table;
+    double even = a->impl->cuts_by_flops ? n / s->layers * stage_layers(a) + table
+                  : a->impl->is_balanced ? (n + table) / a->pp
+                                         : n / a->pp + table;
     return even / a->tp + moe * sparse / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
 }
 
@@ -235,13 +247,22 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
 {
     double d = shard_size(a), n = f->rank_parameters, p = a->pp;
     double in_flight = fmin(f->n_micro, p), more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1;
+    double held = in_flight * more * layer->kept_bytes;
+    bool is_zb = a->pp > 1 && a->schedule && strcmp(a->schedule, "zb") == 0;
+    if (is_zb) /* the last but one: two micro-batches under way, the weight parts of the others wait with all they need
+                */
+        held = 2 * layer->kept_bytes + fmax(in_flight - 1, 0) * layer->one_bytes;
+    double temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes;
+    double scores = a->machine->chip.generation > 0
+                        ? a->impl->score_bytes * a->micro * a->shape.heads / a->tp * a->seq * a->seq / a->cp
+                        : 0;
     bool is_gathered = a->zero >= 3 && d > 1;
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
     f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 ? d : 1);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * n / (a->zero >= 1 ? d : 1);
-    f->bytes[TR_BYTES_ACTS] = in_flight * more * a->shape.layers / p * layer->kept_bytes;
-    f->bytes[TR_BYTES_WORK] = (is_gathered ? 2 * a->gather_bytes * n / a->shape.layers : 0) +
-                              (a->keep == TR_KEEP_ALL ? 0 : layer->one_bytes) + (a->pp == 1 ? head->kept_bytes : 0);
+    f->bytes[TR_BYTES_ACTS] = held * stage_layers(a);
+    f->bytes[TR_BYTES_WORK] = (is_gathered ? 2 * a->gather_bytes * n / a->shape.layers : 0) + temporary + scores +
+                              (a->pp == 1 ? head->kept_bytes : 0);
     f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
     f->total_bytes = 0;
     for (int k = 0; k < TR_BYTES_KINDS; k++)

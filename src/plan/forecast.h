@@ -56,7 +56,10 @@ struct tr_impl {
     double logits_bytes;  /* held of a logit where it is largest */
     double fragments;     /* what the allocator holds, over what is used */
     double library_bytes; /* context, NCCL, allocator */
+    double score_bytes;   /* of a score while attention's backward runs in a fixed order, on a GPU; 0: no scores, and an
+                             allocator finds room for a layer's temporaries among what is kept */
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
+    bool cuts_by_flops;   /* and an embedding, which has none, comes on top of its stage */
     bool has_sp;          /* with tensor ranks, rows are split between products */
     bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
     bool uses_one_card;   /* shards travel from one owner after the other, by its card alone, not by all of a node's */

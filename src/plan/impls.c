@@ -27,7 +27,7 @@ const struct tr_impl tr_impls[] = {
       .product = 0.86, .fusion = 1.05, .tp_hidden = 0, .dp_hidden = 0, .kernel_s = 0,
       .pp_hidden = 0.5, .dp_share = 0.7, .fixed_s = 0.001, .cast_bytes = 3, .core = 0.79, .permute = 4,
       .attention = TR_ATTENTION_FUSED, .grad_bytes = 4, .logits_bytes = 6, .fragments = 1, .library_bytes = 1.5 * GIB,
-      .is_balanced = true, .reduces_each = true },
+      .score_bytes = 2.5, .is_balanced = true, .cuts_by_flops = true, .reduces_each = true },
     { .name = "megatron-2021", .words = "SC21|Narayanan",
       .product = 0.8, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB,

@@ -33,12 +33,6 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
     return sum;
 }
 
-/* Arenas of the host, whatever the device. */
-static bool is_host(int arena)
-{
-    return arena == TR_A_DATA || arena == TR_A_SAVE || arena == TR_A_STAGING;
-}
-
 static enum tr_status reserve(struct tr_exec *e, int arena)
 {
     void *base = NULL;
@@ -50,8 +44,8 @@ static enum tr_status reserve(struct tr_exec *e, int arena)
         e->dev->n_reserves++;
     } else {
         const struct tr_device_ops *ops = e->dev->ops;
-        st = (is_host(arena) ? ops->reserve_host : ops->reserve)(e->dev, bytes, tr_arena_name((enum tr_arena_id)arena),
-                                                                 &base);
+        st = (tr_arena_is_host((enum tr_arena_id)arena) ? ops->reserve_host : ops->reserve)(
+            e->dev, bytes, tr_arena_name((enum tr_arena_id)arena), &base);
     }
     e->base[arena] = base;
     return st;
@@ -119,7 +113,8 @@ void tr_exec_close(struct tr_exec *e)
         if (e->base[a] && e->mesh && is_shared(e->c, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
         else if (e->base[a])
-            (is_host(a) ? e->dev->ops->release_host : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
+            (tr_arena_is_host((enum tr_arena_id)a) ? e->dev->ops->release_host
+                                                   : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
     if (e->dev->library)
         tr_op_cuda_close(e->dev);
     tr_exec_recordings_close(e);
