@@ -155,7 +155,8 @@ static enum tr_status make_segment(const struct tr_comm_env *env, const struct g
             return tr_fail(TR_USAGE, "the arenas of %zu ranks do not fit in any memory", n);
     *memory = memfd_create("trireme", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*memory < 0 || ftruncate(*memory, (off_t)total) != 0)
-        return tr_fail(TR_NOMEM, "shared segment of %zu bytes: %s", total, strerror(errno));
+        return tr_fail(TR_NOMEM, "shared segment of %zu bytes: %s%s", total, strerror(errno),
+                       errno == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "");
     (void)fcntl(*memory, F_ADD_SEALS, F_SEAL_SHRINK); /* nobody can cut it under the others */
     enum tr_status st = map_segment(*memory, total, out);
     if (st == TR_OK)

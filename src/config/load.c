@@ -227,7 +227,7 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
     tr_loader_environment(l, envp);
     if (c->pub.config != NULL)
         tr_loader_file(l, c->pub.config);
-    if (!c->pub.help)
+    if (!c->pub.help && !l->is_nomem) /* what is missing would be taken for "not given" */
         tr_loader_check(l);
     if (l->is_nomem || !tr_str_ok(&l->errors) || !tr_str_ok(&c->notices))
         st = tr_fail(TR_NOMEM, "no memory for the configuration");

@@ -172,12 +172,11 @@ void tr_agent_disk(struct agent *a, int64_t now_us, const struct disk_view *v)
         a->beat_seen_us = now_us;
     if (!a->has_read) {
         a->found_us = a->beat_seen_us = now_us;
-        a->over_seen = v->over_generation;
         tr_policy_init(&a->policy, a->o.max_restarts, v->progress);
     }
     a->has_read = true;
     a->disk = *v;
-    if (v->over_generation > a->over_seen && v->job == a->o.job) {
+    if (v->over_generation > a->o.over_seen && v->job == a->o.job) {
         tr_agent_over(a, v->over_code);
         return;
     }

@@ -16,7 +16,7 @@ struct progress {
 
 struct policy {
     int max_restarts, n_restarts;
-    int n_stuck; /* restarts since anything moved */
+    int n_stuck, n_own; /* restarts since anything moved, and those of them whose cause was not outside */
     struct progress reached;
 };
 
@@ -101,7 +101,8 @@ struct agent_options {
     bool has_disk; /* else only order 0 coordinates */
     bool has_output;
     int max_restarts;
-    int64_t join_us; /* how long enough nodes may be missing */
+    int64_t join_us;   /* how long enough nodes may be missing */
+    int64_t over_seen; /* the job that had ended when this agent came, which is before it looks at the disk */
     unsigned char digest[DIGEST_BYTES];
     char addr[ADDR_BYTES], rdzv[ADDR_BYTES], name[TEXT_BYTES];
 };
@@ -123,7 +124,6 @@ struct agent {
     enum lead_phase phase;
     struct disk_view disk;
     int64_t generation;   /* newest that this agent knows of */
-    int64_t over_seen;    /* the job that had ended when this agent came */
     int64_t since_us;     /* of role and phase */
     int64_t beat_seen_us; /* when the disk's beat last moved */
     int64_t led_us;       /* when a coordinator last spoke to this agent */

@@ -1,15 +1,15 @@
 /* agent_policy.c - what follows a failed generation: another one, after how long, or which exit code.
  *
  * Pure: the agent and the simulator (T7) run the same lines. Bad input (2) and "do not requeue" (78) are never
- * repeated. A job that fails at the same step with the same newest checkpoint STUCK_LIMIT times over would do so for
- * ever and ends with 78 (A21); ranks that were killed from outside or lost a peer say less about the program, hence
- * OUTSIDE_LIMIT. Waiting grows only while nothing moves. Rejected: a limit of restarts an hour (says nothing about
- * progress).
+ * repeated. A job that fails by itself at the same step with the same newest checkpoint OWN_LIMIT times over would do
+ * so for ever and ends with 78 (A21); ranks that were killed from outside or lost a peer say less about the program:
+ * they count only towards STUCK_LIMIT. Waiting grows only while nothing moves. Rejected: a limit of restarts an hour
+ * (says nothing about progress).
  */
 #include "launch/agent.h"
 #include <signal.h>
 
-enum { STUCK_LIMIT = 3, OUTSIDE_LIMIT = 10, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000 };
+enum { OWN_LIMIT = 3, STUCK_LIMIT = 10, BACK_OFF_US = 100 * 1000, BACK_OFF_MAX_US = 10 * 1000 * 1000 };
 
 void tr_policy_init(struct policy *p, int max_restarts, struct progress now)
 {
@@ -27,10 +27,10 @@ struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool ha
     if (exit_code == TR_EXIT_USAGE || exit_code == TR_EXIT_STOP)
         return v;
     if (has_moved(&p->reached, &now))
-        p->n_stuck = 0;
+        p->n_stuck = p->n_own = 0;
     p->reached = now;
     bool is_outside = sig == SIGKILL || (sig == 0 && exit_code == TR_EXIT_RETRY);
-    if (has_output && p->n_stuck >= (is_outside ? OUTSIDE_LIMIT : STUCK_LIMIT)) {
+    if (has_output && (p->n_stuck >= STUCK_LIMIT || (!is_outside && p->n_own >= OWN_LIMIT))) {
         v.exit_code = TR_EXIT_STOP;
         v.is_crash_loop = true;
         return v;
@@ -40,6 +40,7 @@ struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool ha
     v.restart = true;
     v.wait_us = tr_min64((int64_t)BACK_OFF_US << tr_min64(p->n_stuck, 10), BACK_OFF_MAX_US);
     p->n_stuck++;
+    p->n_own += !is_outside;
     p->n_restarts++;
     return v;
 }

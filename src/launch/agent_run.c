@@ -368,8 +368,11 @@ enum tr_status tr_nodes_open(struct job *j)
                                  .has_output = l->output != NULL,
                                  .max_restarts = l->max_restarts,
                                  .join_us = l->join_us > 0 ? l->join_us : INT64_C(600) * 1000000 };
-    if (o->has_disk)
+    if (o->has_disk) {
         TR_TRY(tr_disk_open(l->output, &n->disk));
+        tr_disk_read(&n->disk, &n->view);
+        o->over_seen = n->view.over_generation;
+    }
     TR_TRY(find_key(n, l, key));
     TR_TRY(introduce(n, l, listen));
     digest_of(l, o->digest);

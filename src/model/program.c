@@ -2,11 +2,22 @@
 #include "model/program.h"
 #include <stdlib.h>
 
+enum { N_FIRST = 32 };
+
+/* The arrays are never without room: whoever builds writes on when memory runs out (see grow), and asks at the end. */
 enum tr_status tr_program_open(const char *name, struct tr_program **out)
 {
     struct tr_program *p = calloc(1, sizeof *p);
-    if (!p)
+    if (p) {
+        p->n_values_cap = p->n_nodes_cap = p->n_params_cap = N_FIRST;
+        p->value = calloc(N_FIRST, sizeof *p->value);
+        p->node = calloc(N_FIRST, sizeof *p->node);
+        p->param = calloc(N_FIRST, sizeof *p->param);
+    }
+    if (!p || !p->value || !p->node || !p->param) {
+        tr_program_close(p);
         return tr_fail(TR_NOMEM, "program %s: out of memory", name);
+    }
     (void)tr_format(p->name, sizeof p->name, "%s", name);
     p->in = p->out = p->dout = p->din = TR_NONE;
     *out = p;
@@ -25,7 +36,7 @@ void tr_program_close(struct tr_program *p)
 
 static bool copy_array(void *dst, const void *src, size_t n, size_t size)
 {
-    void *mem = malloc(n ? n * size : 1);
+    void *mem = calloc(n ? n : 1, size);
     if (mem && n)
         memcpy(mem, src, n * size);
     memcpy(dst, &mem, sizeof mem);
@@ -38,9 +49,9 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
     if (!q)
         return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
     *q = *p;
-    q->n_values_cap = p->n_values;
-    q->n_nodes_cap = p->n_nodes;
-    q->n_params_cap = p->n_params;
+    q->n_values_cap = p->n_values ? p->n_values : 1;
+    q->n_nodes_cap = p->n_nodes ? p->n_nodes : 1;
+    q->n_params_cap = p->n_params ? p->n_params : 1;
     q->value = NULL;
     q->node = NULL;
     q->param = NULL;
@@ -59,7 +70,7 @@ static bool grow(struct tr_program *p, void *array, int n, int *cap, size_t size
 {
     if (n < *cap)
         return true;
-    int want = *cap ? *cap * 2 : 32;
+    int want = *cap * 2;
     void *old, *mem;
     memcpy(&old, array, sizeof old);
     mem = realloc(old, (size_t)want * size);

@@ -228,8 +228,8 @@ void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e)
 
     char cause[1024];
     struct line view = { o->text, 0, sizeof o->text, false };
-    tr_line_addf(&view, "fault: rank %d on %.64s in %.64s: %s; %.64s", e->rank, e->host, e->phase,
-                 tr_escape(e->cause, cause, sizeof cause), e->action);
+    tr_line_addf(&view, "fault: rank %d%s%.64s in %.64s: %s; %.64s", e->rank, e->host[0] ? " on " : "", e->host,
+                 e->phase, tr_escape(e->cause, cause, sizeof cause), e->action);
     tr_view_say(o, o->text);
 }
 

@@ -9,11 +9,12 @@
 
 enum { N_FRAMES = 64 };
 
-enum { EXIT_RETRY = 75 };
+enum { EXIT_RETRY = 75, LAST_WORDS_US = 300 * 1000 };
 
-static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t stop_signal, is_at_once;
 static int64_t grace_us, deadline_us; /* 0: none; the second is written by the handler, once */
 static timer_t deadline;
+static bool has_timer;
 static char stack_dir[TR_PATH_MAX], stack_path[TR_PATH_MAX];
 
 /* The first asks; the second, and the deadline, end the process as it is: whatever is being saved then is swept by the
@@ -23,10 +24,11 @@ static void on_stop(int sig)
     if (stop_signal || sig == SIGALRM)
         _exit(EXIT_RETRY);
     stop_signal = sig;
-    if (sig == SIGINT || grace_us == 0)
+    int64_t us = is_at_once ? LAST_WORDS_US : sig == SIGINT ? 0 : grace_us;
+    if (us == 0 || !has_timer)
         return;
-    struct itimerspec at = { .it_value = { .tv_sec = grace_us / 1000000, .tv_nsec = grace_us % 1000000 * 1000 } };
-    deadline_us = tr_clock_us() + grace_us;
+    struct itimerspec at = { .it_value = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 } };
+    deadline_us = tr_clock_us() + us;
     timer_settime(deadline, 0, &at, NULL);
 }
 
@@ -34,13 +36,18 @@ void tr_stop_on_signals(double grace_s)
 {
     static const int signals[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGALRM };
     struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
-    if (grace_us == 0 && grace_s > 0 && timer_create(CLOCK_MONOTONIC, &event, &deadline) == 0)
-        grace_us = (int64_t)(grace_s * 1e6);
+    has_timer = has_timer || timer_create(CLOCK_MONOTONIC, &event, &deadline) == 0;
+    grace_us = (int64_t)(grace_s * 1e6);
     struct sigaction sa = { .sa_handler = on_stop };
     for (size_t i = 0; i < TR_COUNT_OF(signals); i++)
         sigaction(signals[i], &sa, NULL);
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     sigaction(SIGPIPE, &ignore, NULL); /* a closed terminal never stops a training */
+}
+
+void tr_stop_at_once(bool is_on)
+{
+    is_at_once = is_on;
 }
 
 bool tr_stop_wanted(void)

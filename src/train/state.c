@@ -48,7 +48,10 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
     tr_config_json(in->cfg, false, &text);
     TR_TRY(tr_json_parse(text.p ? text.p : "", text.n, "options", &options));
     for (size_t i = 0; i < TR_COUNT_OF(input_options); i++) {
-        char *value = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(options, input_options[i]));
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(options, input_options[i]);
+        char *value = item ? cJSON_PrintUnformatted(item) : NULL;
+        if (item && !value) /* written as null it would be another run's */
+            TR_TRY(tr_fail(TR_NOMEM, "no memory for the inputs of the run"));
         tr_str_addf(out, ", \"%s\": %s", input_options[i], value ? value : "null");
         cJSON_free(value);
     }

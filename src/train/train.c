@@ -171,6 +171,7 @@ static enum tr_status measure_waits(struct tr_trainer *t)
 static enum tr_status loop(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
+    tr_stop_at_once(false);
     TR_TRY(make_up(t));
     for (int64_t step = t->first_step; step < t->total_steps; step++) {
         TR_TRY(tr_failpoint("train.before_step"));
@@ -214,6 +215,7 @@ enum tr_status tr_train(const struct tr_config *cfg)
 {
     struct tr_trainer t = { .cfg = cfg, .end.comm_wait = -1 };
     int64_t start = tr_clock_us();
+    tr_stop_at_once(true);
     tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = tr_trainer_open(&t);
     if (st == TR_OK) {

@@ -201,7 +201,10 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
-    t->peak_flops = t->dev.ops->is_host ? tr_gemm_peak(t->pool) : t->dev.peak_flops;
+    if (!t->dev.ops->is_host)
+        t->peak_flops = t->dev.peak_flops;
+    else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half the work of a start: only for who tells it */
+        t->peak_flops = tr_gemm_peak(t->pool);
     if (cfg->profile > 0)
         TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
     struct tr_data_info info;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The host says no: files may grow no longer (I4), stdout is closed or full and the log's disk is full (I8), no target in a batch (D9),
+# The host says no: files may grow no longer (I4), shared memory that may not be had (I3), stdout is closed or full and the log's disk is full (I8), no target in a batch (D9),
 # memory that is not there (E5): each a clear message or no effect at all.
 . "$(dirname "$0")/common.sh"
 unset RANK WORLD_SIZE
@@ -14,6 +14,11 @@ expect 0 "$TRIREME" train "${options[@]}" --output clean
 grep -q 'fault: .*checkpoint' limit.log || fail "a save that hits the limit is not told: $(cat limit.log)"
 [ "$(grep -c '"event":"step"' limit/events.jsonl)" = 6 ] || fail "steps after a failed save: $(cat limit.log)"
 [ -z "$(find limit -name '*.tmp-*')" ] || fail "leftovers: $(find limit)"
+
+# I3: refused at the start, with the number needed.
+(ulimit -f 4000 && "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output shared) >shared.log 2>&1 && fail "4 MB are enough for two ranks"
+grep -qE 'shared segment of [0-9]+ bytes: .*ulimit -f' shared.log || fail "shared memory is not named: $(cat shared.log)"
+! grep -q '"event":"step"' shared/events.jsonl 2>/dev/null || fail "it trained without shared memory"
 
 # I8: nobody reads, nobody can read, or nothing can be written: the bits are those of the clean run.
 "$TRIREME" train "${options[@]}" --output closed >&- 2>closed.log || fail "stdout closed: $(cat closed.log)"

@@ -7,6 +7,7 @@ import glob, hashlib, json, os, re, subprocess, time
 
 TRIREME = os.environ["TRIREME"]
 STEPS, INTERVAL = 12, 3
+BOUND = 3.0     # seconds from a fault to the next step, of 99 in 100
 RESTART = re.compile(r"restart (\d+) of at most \d+, ([\d.]+) s after the failure; step (\d+), checkpoint (\d+)")
 LAYOUTS = {
     "zero2": ["--zero", "2"],
@@ -65,6 +66,16 @@ def of_run(tag):
     return found
 
 
+def agent_gone(tag, out):
+    """The agent is gone: within a second so is all of its job. The line that a restart by whoever started it adds to the log."""
+    until = time.monotonic() + 3
+    while of_run(tag) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not of_run(tag), "ranks outlive their agent"
+    newest = max((int(d.rsplit("-", 1)[1]) for d in glob.glob(f"{out}/checkpoint-*") if "." not in d), default=0)
+    return f"restart 0 of at most 0, 0 s after the failure; step 0, checkpoint {newest}\n"
+
+
 def leftovers(tag, out):
     left = [f"process {p}" for p in of_run(tag)]
     if left:  # the parent-death signal is on its way
@@ -78,6 +89,8 @@ def leftovers(tag, out):
 def judge(layout, out, tag, said, steps=STEPS):
     """Raises with the reason when a finished run breaks a promise; else (restarts, lost steps, recovery times)."""
     want, got = reference(layout, steps), bits(out, steps)
+    if "in checkpoint: failpoint" in RESTART.split(said)[-1] and not os.path.exists(f"{out}/checkpoint-{steps}"):
+        want = {k: v for k, v in want.items() if not k.startswith("checkpoint-")}  # the last save was made to fail, and was told
     wrong = [k for k in want if got.get(k) != want[k]]
     assert not wrong, f"bits differ in {wrong}"
     left = leftovers(tag, out)
@@ -90,19 +103,25 @@ def judge(layout, out, tag, said, steps=STEPS):
         assert all(r >= committed for r in resumed) and (resumed or not committed or not is_last), \
             f"a committed checkpoint was lost: {committed} was there, resumed from {resumed}"
     lost = [max(0, int(s) - int(c)) for _, _, s, c in restarts]
-    assert all(n <= INTERVAL for n in lost), f"steps lost at the restarts: {lost}, {INTERVAL} at most"
+    # A save that failed, and was told, costs an interval more.
+    most = [INTERVAL * (1 + parts[i - 1].count(" in checkpoint: ")) for i in range(1, len(parts), 5) if parts[i] != "0"]
+    assert all(n <= m for n, m in zip(lost, most)), f"steps lost at the restarts: {lost}, {most} at most"
     return len(restarts), lost, recovery_times(out, restarts)
 
 
 def recovery_times(out, restarts):
-    """From the failure to the first step after it, for faults that a step follows."""
-    times, fault, k = [], None, 0
+    """From the failure to the first step after it, for faults that a step follows; what happened in one over the bound is shown."""
+    times, fault, k, seen = [], None, 0, []
     for line in open(f"{out}/events.jsonl"):
         e = json.loads(line)
         if e["event"] == "fault" and e.get("action") == "launch" and k < len(restarts):
-            fault, k = e["time"] - float(restarts[k][1]), k + 1
-        elif e["event"] in ("step", "eval", "checkpoint") and fault:
+            fault, k, seen = e["time"] - float(restarts[k][1]), k + 1, []
+        if fault:
+            seen.append(f"{e['time'] - fault:.2f} s {e['event']}")
+        if e["event"] in ("step", "eval", "checkpoint") and fault:
             times.append(e["time"] - fault)
+            if times[-1] > BOUND:
+                print(f"{out}: {times[-1]:.2f} s after restart {k}, load {os.getloadavg()[0]:.0f}: {', '.join(seen)}", flush=True)
             fault = None
     return times
 
@@ -110,6 +129,15 @@ def recovery_times(out, restarts):
 def quantile(xs, q):
     xs = sorted(xs)
     return xs[min(len(xs) - 1, int(q * len(xs)))] if xs else 0.0
+
+
+def tell_times(name, times, n_wanted):
+    """Prints the recovery times of each engine; a campaign fails when they are over the bound."""
+    for comm, took in times.items():
+        if took:
+            print(f"{name} recovery, {comm}: median {quantile(took, .5):.2f} s, p99 {quantile(took, .99):.2f} s, worst {max(took):.2f} s of {len(took)}")
+    everything = sum(times.values(), [])
+    assert n_wanted < 1000 or quantile(everything, .99) <= BOUND, f"{name}: p99 recovery is over {BOUND} s"
 
 
 def histogram(xs):

@@ -1,8 +1,9 @@
 """T8 driver: TRIREME RUNS STEPS SEED."""
-import concurrent.futures, glob, json, os, random, re, shutil, signal, struct, subprocess, sys, time
+import concurrent.futures, json, os, random, re, shutil, signal, subprocess, sys, time
 
 trireme, n_runs, n_steps, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 planted = os.environ.get("TR_PLANT") == "1"
+LOOK = 0.1              # seconds between looks: each is a process, and eight runs share the cores
 BOUND = 5.0             # seconds; no phase of this model has a p99 over 1.6 s
 PATIENCE = 1.0 + os.getloadavg()[0] / os.cpu_count() * 0.25  # looks, log lines, a busy machine
 # failpoint -> phase; where each is passed many times before the hit, so that its p99 is known
@@ -39,7 +40,7 @@ def wait_for_step(out, rank, step, job, seconds=300):
         at = page(out, rank)
         if at and at["step"] >= step:
             return at
-        time.sleep(0.02)
+        time.sleep(LOOK)
     raise AssertionError(f"rank {rank} does not reach step {step}\n{said(out)}")
 
 
@@ -69,20 +70,24 @@ def hang(i, dice, out, kind, size, rank):
         phase = page(out, rank)["phase"]
         began = time.monotonic()
     else:
-        began, end = None, time.monotonic() + 300
+        began, end, before = None, time.monotonic() + 300, time.monotonic()
         while time.monotonic() < end and "hangs" not in said(out):   # until it has not moved for so long
-            at, now = page(out, rank), time.monotonic()
+            now = time.monotonic()
+            at = page(out, rank)
             is_there = at and (at["state"] == "stopped" if kind == "stop at" else at["state"] == "runs" and at["seconds"] > 2)
             if not is_there and "hangs" in said(out):   # named and woken meanwhile
                 break
             if not is_there:
                 began = None
-            elif began is None or kind == "loop at":
-                began = now - (at["seconds"] if kind == "loop at" else 0)
-            time.sleep(0.02)
+            elif kind == "loop at":
+                began = now - at["seconds"]
+            elif began is None:     # since the last look at the earliest
+                began = before
+            before = now
+            time.sleep(LOOK)
         assert began, f"{env['TR_FAIL']} is not reached\n{said(out)}"
     while "hangs" not in said(out) and time.monotonic() - began < BOUND + PATIENCE + 3:
-        time.sleep(0.01)
+        time.sleep(0.02)
     took, text = time.monotonic() - began, said(out)
     code = finish(out, job, 60)
     found = re.search(r"rank (\d+) \(pid \d+\) hangs: .* in ([a-z ]+?)( of [a-z0-9 ]+)?, step", text)
@@ -165,6 +170,8 @@ times = {}
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
     for n, (kind, took) in enumerate(pool.map(one, range(n_runs)), 1):
         times.setdefault(kind, []).append(took)
+        if n_runs >= 100 and n % 50 == 0:
+            print(f"T8 so far: {n} runs, worst {max(t for k in times.values() for t in k if t):.2f} s; {time.monotonic() - start_time:.0f} s", flush=True)
 for kind, took in sorted(times.items()):
     took = sorted(t for t in took if t is not None)
     how = f"named after {took[len(took) // 2]:.2f} s, at worst {took[-1]:.2f} s" if took else "all went on"

@@ -1,8 +1,10 @@
 /* wire.c - a cable between two network namespaces with faults drawn from a seed (T6). Built by t6_wire.sh.
  *
- * usage: wire NS_A NS_B SEED SPEC; SPEC is a list of name=number: loss, dup, reorder, reset (per 10,000 packets),
- * delay, jitter (ms), from, until (ms: all these hold then), cut, cut_ms (ms: when, how long), way (1: only A to B is
- * cut, 2: only B to A, 3: both). It makes tun0 in both namespaces, says "ready", and forwards until killed.
+ * usage: wire NS_A NS_B SEED SPEC[;SPEC...]; SPEC is a list of name=number: loss, dup, reorder, reset (per 10,000
+ * packets), delay, jitter (ms), kbps (of each way), from, until (ms: all these hold then), cut, cut_ms (ms: when, how
+ * long), way (1: only A to B is cut, 2: only B to A, 3: both), for (ms: then comes the next SPEC; after the last the
+ * wire is good). It makes tun0 in both namespaces, says "ready" and the number of each SPEC that begins, and forwards
+ * until killed.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,11 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOSS, DUP, REORDER, RESET, DELAY, JITTER, FROM, UNTIL, CUT, CUT_MS, WAY, N_SPEC, HELD = 512, MTU = 2048 };
+enum { LOSS, DUP, REORDER, RESET, DELAY, JITTER, KBPS, FROM, UNTIL, CUT, CUT_MS, WAY, FOR, N_NUMBERS };
+enum { SPECS_MAX = 64, HELD = 512, MTU = 2048 };
 
-static const char *const names[N_SPEC] = { "loss", "dup",   "reorder", "reset",  "delay", "jitter",
-                                           "from", "until", "cut",     "cut_ms", "way" };
-static long spec[N_SPEC];
+static const char *const names[N_NUMBERS] = { "loss", "dup",   "reorder", "reset",  "delay", "jitter", "kbps",
+                                              "from", "until", "cut",     "cut_ms", "way",   "for" };
+static long specs[SPECS_MAX][N_NUMBERS], *spec = specs[0];
+static int n_specs;
+static int64_t free_us[2]; /* when a slow wire is done with what it has */
 static uint64_t state;
 static int fds[2];
 
@@ -113,6 +118,18 @@ static void hold(int to, const unsigned char *p, size_t n, int64_t due_us)
         }
 }
 
+static void read_specs(const char *w)
+{
+    for (n_specs = 1; *w; w += strcspn(w, ",;")) {
+        if (*w == ';' && n_specs < SPECS_MAX - 1)
+            n_specs++;
+        w += *w == ',' || *w == ';';
+        for (int i = 0; i < N_NUMBERS; i++)
+            if (strncmp(w, names[i], strlen(names[i])) == 0 && w[strlen(names[i])] == '=')
+                specs[n_specs - 1][i] = strtol(w + strlen(names[i]) + 1, NULL, 10);
+    }
+}
+
 static void carry(int from, unsigned char *p, size_t n, int64_t at_us)
 {
     int64_t ms = at_us / 1000, now = now_us();
@@ -128,6 +145,10 @@ static void carry(int from, unsigned char *p, size_t n, int64_t at_us)
         due += spec[DELAY] * 1000 + (spec[JITTER] ? (int64_t)(roll() % (uint64_t)(spec[JITTER] * 1000)) : 0);
     if (bad && chance(REORDER))
         due += 20000;
+    if (bad && spec[KBPS]) {
+        free_us[from] = (free_us[from] > now ? free_us[from] : now) + (int64_t)n * 8000 / spec[KBPS];
+        due += free_us[from] - now;
+    }
     hold(!from, p, n, due);
     if (bad && chance(DUP))
         hold(!from, p, n, due + 1000);
@@ -139,10 +160,7 @@ int main(int argc, char **argv)
     if (argc != 5)
         return 2;
     state = strtoull(argv[3], NULL, 10);
-    for (const char *w = argv[4]; *w; w += strcspn(w, ","), w += *w == ',')
-        for (int i = 0; i < N_SPEC; i++)
-            if (strncmp(w, names[i], strlen(names[i])) == 0 && w[strlen(names[i])] == '=')
-                spec[i] = strtol(w + strlen(names[i]) + 1, NULL, 10);
+    read_specs(argv[4]);
     for (int i = 0; i < 2; i++)
         if ((fds[i] = open_tun(argv[1 + i])) < 0) {
             perror("tun");
@@ -154,6 +172,12 @@ int main(int argc, char **argv)
     for (;;) {
         struct pollfd q[2] = { { .fd = fds[0], .events = POLLIN }, { .fd = fds[1], .events = POLLIN } };
         poll(q, 2, 1);
+        if (spec < specs[n_specs] && spec[FOR] && now_us() - start >= spec[FOR] * 1000) {
+            start += spec[FOR] * 1000;
+            spec += N_NUMBERS;
+            printf("%d\n", (int)((spec - specs[0]) / N_NUMBERS));
+            fflush(stdout);
+        }
         for (int i = 0; i < 2; i++)
             for (ssize_t n; (n = read(fds[i], p, sizeof p)) > 0;)
                 carry(i, p, (size_t)n, now_us() - start);

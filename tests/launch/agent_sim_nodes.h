@@ -94,7 +94,8 @@ static inline void begin_life(struct world *w, int i)
                                .has_disk = true,
                                .has_output = true,
                                .max_restarts = 100000,
-                               .join_us = 3600 * SEC };
+                               .join_us = 3600 * SEC,
+                               .over_seen = w->disk.over_generation };
     o.addr[0] = (char)('0' + i);
     o.rdzv[0] = '0';
     int life = v->life + 1;

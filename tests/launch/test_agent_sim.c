@@ -15,6 +15,14 @@ static void no_seed_splits_or_loses_a_commit(void **state)
             fail_msg("%s; launch_agent_sim replay %" PRIu64, world.failed, seed);
 }
 
+/* Seed 111950: a node comes again, the job ends, and only then the node's slow disk answers for the first time. */
+static void a_node_that_comes_as_the_job_ends_ends_with_it(void **state)
+{
+    (void)state;
+    if (!simulate(&world, 111950, PLANT_NONE, false))
+        fail_msg("%s", world.failed);
+}
+
 /* An oracle that cannot turn red proves nothing. */
 static void every_planted_bug_is_seen(void **state)
 {
@@ -67,6 +75,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_seed_splits_or_loses_a_commit),
+        cmocka_unit_test(a_node_that_comes_as_the_job_ends_ends_with_it),
         cmocka_unit_test(every_planted_bug_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* How a group ends: who is blamed, what the job's exit code is, and that nobody is left. */
+#include "launch/agent.h"
 #include "launch/launch_rig.h"
 
 static void the_first_to_fail_is_the_root_cause(void **state)
@@ -267,6 +268,21 @@ static void what_cannot_succeed_is_not_restarted(void **state)
     }
 }
 
+/* Two ranks killed from outside, then one own failure at the same step: no loop of the program's yet. */
+static void kills_from_outside_are_no_crash_loop(void **state)
+{
+    struct policy p;
+    struct progress same = { 3, 5 };
+    (void)state;
+    tr_policy_init(&p, 100, same);
+    for (int i = 0; i < 6; i++)
+        assert_true(tr_policy_judge(&p, TR_EXIT_BUG, SIGKILL, true, same).restart);
+    for (int i = 0; i < 3; i++)
+        assert_true(tr_policy_judge(&p, TR_EXIT_BUG, 0, true, same).restart);
+    struct verdict v = tr_policy_judge(&p, TR_EXIT_BUG, 0, true, same);
+    assert_true(!v.restart && v.is_crash_loop && v.exit_code == TR_EXIT_STOP);
+}
+
 static void a_crash_loop_ends_with_do_not_requeue(void **state)
 {
     (void)state;
@@ -321,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_restart_is_a_new_generation_of_all),
         cmocka_unit_test(what_cannot_succeed_is_not_restarted),
         cmocka_unit_test(a_crash_loop_ends_with_do_not_requeue),
+        cmocka_unit_test(kills_from_outside_are_no_crash_loop),
         cmocka_unit_test(a_fault_goes_into_the_log_that_the_run_began),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
