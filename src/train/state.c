@@ -163,7 +163,7 @@ out:
 }
 
 /* Absent or null: as it was set for a new run (another dtype was saved, and --allow_change let it pass). */
-static enum tr_status read_scaler(const cJSON *j, struct tr_scaler *s)
+static enum tr_status read_scaler(const cJSON *j, int64_t step, struct tr_scaler *s)
 {
     const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "loss_scale");
     enum tr_status st = TR_OK;
@@ -172,7 +172,7 @@ static enum tr_status read_scaler(const cJSON *j, struct tr_scaler *s)
         return TR_OK;
     TR_TRY(tr_json_int(saved, "scale", true, TR_SCALE_LEAST, TR_SCALE_MOST, &scale));
     TR_TRY(tr_json_int(saved, "good_steps", true, 0, TR_SCALE_GROWS_AFTER, &s->n_good));
-    TR_TRY(tr_json_int(saved, "skipped", true, 0, INT64_C(1) << 52, &s->n_skipped));
+    TR_TRY(tr_json_int(saved, "skipped", true, 0, step, &s->n_skipped));
     if ((scale & (scale - 1)) != 0)
         TR_TRY(tr_fail(TR_USAGE, "state.json: loss_scale %" PRId64 " is not a power of two", scale));
     s->scale = (double)scale;
@@ -199,7 +199,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
     TR_TRY(read_best(j, &s->best));
-    TR_TRY(read_scaler(j, &s->scaler));
+    TR_TRY(read_scaler(j, step, &s->scaler));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
     if (step > in->total_steps)
         TR_TRY(tr_fail(TR_USAGE,
