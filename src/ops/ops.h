@@ -237,6 +237,9 @@ tr_kernel tr_op_cpu_fast(enum tr_opcode op);
  * are noted there. NULL when the build has no CUDA. The libraries (cuBLASLt, cuDNN) are opened per device. */
 tr_kernel tr_op_cuda(enum tr_opcode op);
 size_t tr_op_cuda_scratch(const struct tr_call *c); /* in every build: a plan needs no GPU */
+/* Calls of one optimizer whose views have the same dtypes, as one launch: the bits of one after the other. */
+enum { TR_UPDATES_MAX = 32 };
+void tr_op_cuda_updates(const struct tr_call *c, int n);
 enum tr_status tr_op_cuda_open(struct tr_device *d);
 void tr_op_cuda_close(struct tr_device *d);
 

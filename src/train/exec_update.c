@@ -83,33 +83,52 @@ out:
     return st;
 }
 
+static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    struct tr_call c = call_of(e, op);
+    struct tr_view v[TR_STATE_COUNT] = { 0 };
+    for (int what = 0; what < TR_STATE_COUNT; what++) {
+        if (!tr_exec_has(e, (enum tr_state)what))
+            continue;
+        int64_t first = 0, n = 0;
+        enum tr_dtype dtype = tr_exec_dtype(e, (enum tr_state)what);
+        char *at = tr_exec_at(e, (enum tr_state)what, param, &first, &n);
+        v[what] = flat(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
+    }
+    bool has_master = v[TR_S_MASTER].data != NULL;
+    c.in[0] = v[TR_S_GRAD];
+    c.in[1] = step_view(e);
+    c.out[0] = has_master ? v[TR_S_MASTER] : v[TR_S_VALUE];
+    c.out[1] = v[TR_S_M];
+    c.out[2] = v[TR_S_V];
+    c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
+    c.attr.decay = e->c->model->param[param].has_decay;
+    c.attr.first = p->first + (p->cut.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->cut.n_held : 0);
+    c.attr.key = tr_rng_key(e->seed, e->c->model->param[param].name, 1);
+    return c;
+}
+
+static void run_joined(struct tr_exec *e, const struct tr_call *c, int n)
+{
+    int at = n > 0 ? tr_trace_op(e->trace, c) : -1;
+    tr_op_cuda_updates(c, n);
+    tr_trace_end(e->trace, at);
+}
+
 void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home)
 {
-    const struct tr_optim *o = tr_optim_row(kind);
+    struct tr_call many[TR_UPDATES_MAX];
+    int n = 0;
     for (int i = 0; i < e->c->model->n_params; i++) {
         const struct tr_param_place *p = &e->c->place[i];
         if (p->home != home || p->n == 0)
             continue;
-        struct tr_call c = call_of(e, o->op);
-        struct tr_view v[TR_STATE_COUNT] = { 0 };
-        for (int what = 0; what < TR_STATE_COUNT; what++) {
-            if (!tr_exec_has(e, (enum tr_state)what))
-                continue;
-            int64_t first = 0, n = 0;
-            enum tr_dtype dtype = tr_exec_dtype(e, (enum tr_state)what);
-            char *at = tr_exec_at(e, (enum tr_state)what, i, &first, &n);
-            v[what] = flat(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
-        }
-        bool has_master = v[TR_S_MASTER].data != NULL;
-        c.in[0] = v[TR_S_GRAD];
-        c.in[1] = step_view(e);
-        c.out[0] = has_master ? v[TR_S_MASTER] : v[TR_S_VALUE];
-        c.out[1] = v[TR_S_M];
-        c.out[2] = v[TR_S_V];
-        c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
-        c.attr.decay = e->c->model->param[i].has_decay;
-        c.attr.first = p->first + (p->cut.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->cut.n_held : 0);
-        c.attr.key = tr_rng_key(e->seed, e->c->model->param[i].name, 1);
-        tr_exec_kernel(e, &c);
+        many[n] = update_of(e, tr_optim_row(kind)->op, i);
+        if (!e->joins_updates)
+            tr_exec_kernel(e, &many[n]);
+        else if (++n == TR_UPDATES_MAX)
+            run_joined(e, many, n), n = 0;
     }
+    run_joined(e, many, n);
 }

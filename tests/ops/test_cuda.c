@@ -4,6 +4,7 @@
  * kernel that reads padding or writes outside its views shows it here too.
  */
 #include "ops/case_check.h"
+#include <fnmatch.h>
 #include <stdio.h>
 
 static struct tr_device dev;
@@ -94,7 +95,7 @@ static void matches_reference_and_itself(void **state)
     each_call(check_twice);
 }
 
-/* ---- attention as training calls it: bf16, the number of documents known ---- */
+/* ---- attention as training calls it: 16 bits, the number of documents known ---- */
 
 static const struct op_case attentions[] = {
     { TR_OP_ATTENTION, "whole rows", .n = 512, .pack = 128,
@@ -111,8 +112,9 @@ static const struct op_case attentions[] = {
       .attr = { HEADS(2, 1, 128), .scale = 0.09f, .seq_len = 256, .window = 64 } },
 };
 
-/* |x - ref| / |ref|. Probabilities are rounded to bf16 inside, once, and results once more: 2^-9 each, of both signs;
- * 1e-2 is 2.5 times their sum, and a wrong mask or scale is off by 1e-1 or more. */
+/* |x - ref| / |ref|. Probabilities are rounded to 16 bits inside, once, and results once more: 2^-9 each in bf16, of
+ * both signs; 1e-2 is 2.5 times their sum, and a wrong mask or scale is off by 1e-1 or more. float16 has an eighth of
+ * it. */
 static void assert_near(struct built *got, const struct tr_view *x, const struct tr_view *ref, const char *what)
 {
     double diff = 0, size = 0;
@@ -124,7 +126,7 @@ static void assert_near(struct built *got, const struct tr_view *x, const struct
         }
     double error = sqrt(diff / size);
     printf("    %-44s %-3s %.2e\n", got->label, what, error);
-    if (!(error <= 1e-2))
+    if (!(error <= (x->dtype == TR_F16 ? 1.25e-3 : 1e-2)))
         fail_msg("%s: %s is off by %.3g of its size", got->label, what, error);
 }
 
@@ -133,52 +135,115 @@ static int64_t documents_of(const struct op_case *row)
     return (row->n + row->pack - 1) / row->pack;
 }
 
-static void attention_of_training_matches_reference(void **state)
+static void check_attention(const struct op_case *row, const struct mode *m)
 {
     static const char *const names[] = { "dq", "dk", "dv" };
-    const struct mode *bf16 = &modes[2];
+    struct built f, f_ref, b, b_ref;
+    struct on_device df, db;
+    build(&f, row, TR_OP_ATTENTION, m);
+    build(&f_ref, row, TR_OP_ATTENTION, m);
+    to_device(&f, &df);
+    df.c.n_documents = documents_of(row);
+    tr_op_cuda(TR_OP_ATTENTION)(&df.c);
+    from_device(&df, &f);
+    tr_op_cpu_ref(TR_OP_ATTENTION)(&f_ref.c);
+    assert_near(&f, &f.c.out[0], &f_ref.c.out[0], "o");
+    const struct op_grad *g = grads;
+    while (g->backward != TR_OP_ATTENTION_BWD)
+        g++;
+    build_backward(&b_ref, &f_ref, g, m);
+    build_backward(&b, &f, g, m); /* o and lse of this column: their layout is its own */
+    to_device(&b, &db);
+    db.c.n_documents = documents_of(row);
+    tr_op_cuda(TR_OP_ATTENTION_BWD)(&db.c);
+    from_device(&db, &b);
+    tr_op_cpu_ref(TR_OP_ATTENTION_BWD)(&b_ref.c);
+    for (int k = 0; k < 3; k++)
+        assert_near(&b, &b.c.out[k], &b_ref.c.out[k], names[k]);
+    release_device(&df, &f);
+    release_device(&db, &b);
+    release(&f);
+    release(&f_ref);
+    release(&b);
+    release(&b_ref);
+}
+
+static void attention_of_training_matches_reference(void **state)
+{
+    static const struct mode f16 = { "f16", TR_F16, TR_F32, TR_F32, TR_F32, .accumulate = true };
     (void)state;
     for (size_t i = 0; i < TR_COUNT_OF(attentions); i++) {
-        struct built f, f_ref, b, b_ref;
-        struct on_device df, db;
-        build(&f, &attentions[i], TR_OP_ATTENTION, bf16);
-        build(&f_ref, &attentions[i], TR_OP_ATTENTION, bf16);
-        to_device(&f, &df);
-        df.c.n_documents = documents_of(&attentions[i]);
-        tr_op_cuda(TR_OP_ATTENTION)(&df.c);
-        from_device(&df, &f);
-        tr_op_cpu_ref(TR_OP_ATTENTION)(&f_ref.c);
-        assert_near(&f, &f.c.out[0], &f_ref.c.out[0], "o");
-        const struct op_grad *g = grads;
-        while (g->backward != TR_OP_ATTENTION_BWD)
-            g++;
-        build_backward(&b_ref, &f_ref, g, bf16);
-        build_backward(&b, &f, g, bf16); /* o and lse of this column: their layout is its own */
-        to_device(&b, &db);
-        db.c.n_documents = documents_of(&attentions[i]);
-        tr_op_cuda(TR_OP_ATTENTION_BWD)(&db.c);
-        from_device(&db, &b);
-        tr_op_cpu_ref(TR_OP_ATTENTION_BWD)(&b_ref.c);
-        for (int k = 0; k < 3; k++)
-            assert_near(&b, &b.c.out[k], &b_ref.c.out[k], names[k]);
-        release_device(&df, &f);
-        release_device(&db, &b);
-        release(&f);
-        release(&f_ref);
-        release(&b);
-        release(&b_ref);
+        check_attention(&attentions[i], &modes[2]); /* bf16 */
+        check_attention(&attentions[i], &f16);
     }
 }
 
-int main(void)
+/* ---- several updates in one launch ---- */
+
+static void joined_updates_have_the_bits_of_single_ones(void **state)
+{
+    enum { N = 5 };
+    static const struct op_case sizes[N] = { { .d = 1024, .attr = { .decay = true, .key = 9 } },
+                                             { .d = 520, .attr = { .key = 8, .first = 8 } },
+                                             { .d = 8, .attr = { .decay = true, .key = 7, .first = 4 } },
+                                             { .d = 1031, .attr = { .key = 6 } }, /* no whole vectors: alone */
+                                             { .d = 40000, .attr = { .key = 5, .first = 1LL << 33 } } };
+    static const enum tr_opcode ops[] = { TR_OP_ADAMW, TR_OP_LION, TR_OP_SGD };
+    (void)state;
+    for (size_t x = 0; x < TR_COUNT_OF(ops) * TR_COUNT_OF(modes); x++) {
+        enum tr_opcode op = ops[x / TR_COUNT_OF(modes)];
+        struct mode m = modes[x % TR_COUNT_OF(modes)];
+        struct built one[N], all[N];
+        struct on_device d_one[N], d_all[N];
+        struct tr_call calls[N];
+        struct op_case row[N];
+        m.is_padded = false; /* as in training: whole vectors */
+        for (int i = 0; i < N; i++) {
+            row[i] = sizes[i];
+            row[i].op = op, row[i].label = "joined", row[i].n = 1;
+            build(&one[i], &row[i], op, &m);
+            build(&all[i], &row[i], op, &m);
+            to_device(&one[i], &d_one[i]);
+            to_device(&all[i], &d_all[i]);
+            tr_op_cuda(op)(&d_one[i].c);
+            calls[i] = d_all[i].c;
+        }
+        tr_op_cuda_updates(calls, N);
+        for (int i = 0; i < N; i++) {
+            from_device(&d_one[i], &one[i]);
+            from_device(&d_all[i], &all[i]);
+            for (int k = TR_MAX_IN; k < N_VIEWS; k++)
+                if (one[i].base[k])
+                    assert_memory_equal(one[i].base[k], all[i].base[k], one[i].n_bytes[k]);
+            release_device(&d_one[i], &one[i]);
+            release_device(&d_all[i], &all[i]);
+            release(&one[i]);
+            release(&all[i]);
+        }
+    }
+}
+
+static bool is_wanted(const char *op, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (fnmatch(argv[i], op, 0) == 0)
+            return true;
+    return argc == 1;
+}
+
+/* No argument: all of it. Else the ops that one of these patterns names (under a sanitizer all of it takes long). */
+int main(int argc, char **argv)
 {
     static enum tr_opcode ops[TR_OP_COUNT];
-    struct CMUnitTest tests[TR_OP_COUNT + 1] = { cmocka_unit_test(attention_of_training_matches_reference) };
+    struct CMUnitTest tests[TR_OP_COUNT + 2] = { cmocka_unit_test(attention_of_training_matches_reference),
+                                                 cmocka_unit_test(joined_updates_have_the_bits_of_single_ones) };
+    size_t n = argc == 1 ? 2 : 0;
     for (int i = 0; i < TR_OP_COUNT; i++) {
         ops[i] = (enum tr_opcode)i;
-        tests[i + 1] = (struct CMUnitTest){ .name = tr_op_row(ops[i])->name,
-                                            .test_func = matches_reference_and_itself,
-                                            .initial_state = &ops[i] };
+        if (is_wanted(tr_op_row(ops[i])->name, argc, argv))
+            tests[n++] = (struct CMUnitTest){ .name = tr_op_row(ops[i])->name,
+                                              .test_func = matches_reference_and_itself,
+                                              .initial_state = &ops[i] };
     }
     if (!tr_device_is_present("cuda")) {
         printf("no CUDA build or no GPU here: skipped\n");
@@ -189,7 +254,7 @@ int main(void)
         return 1;
     }
     products_round = true;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = _cmocka_run_group_tests("ops on cuda", tests, n, NULL, NULL);
     tr_op_cuda_close(&dev);
     tr_device_close(&dev);
     return failed;

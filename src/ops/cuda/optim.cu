@@ -44,14 +44,11 @@ __device__ static float root(float x) /* good to 1 ulp, in one instruction */
     return y;
 }
 
-/* G gradient, S state (master and moments), C copy. V elements a thread; those of V > 1 begin with a multiple of four.
+/* Elements i to i + V. G gradient, S state (master and moments), C copy; those of V > 1 begin with a multiple of four.
  * KIND as the opcode. */
 template <typename G, typename S, typename C, int V, int KIND>
-__global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, S *v, C *copy, int64_t n, optim o)
+__device__ static void update_at(const G *g, S *p, S *m, S *v, C *copy, int64_t i, const optim &o)
 {
-    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
-    if (i >= n)
-        return;
     update u = update_of(o);
     float gv[V], pv[V], mv[V], vv[V];
     load<V>(g + i, gv);
@@ -97,6 +94,14 @@ __global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, 
         store<V>(copy + i, pv);
 }
 
+template <typename G, typename S, typename C, int V, int KIND>
+__global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, S *v, C *copy, int64_t n, optim o)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
+    if (i < n)
+        update_at<G, S, C, V, KIND>(g, p, m, v, copy, i, o);
+}
+
 template <typename G, typename S, typename C, int KIND> static void optimize(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[0], &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
@@ -115,32 +120,92 @@ template <typename G, typename S, typename C, int KIND> static void optimize(con
     check_launch(c);
 }
 
-template <typename G, typename S, int KIND> static void optimize_to(const struct tr_call *c)
+/* Several tensors, one launch: small ones alone cost more to start than to do. */
+template <typename G, typename S, typename C> struct joined {
+    struct {
+        const G *g;
+        S *p, *m, *v;
+        C *copy;
+        int64_t n;
+        optim o;
+        unsigned first_block;
+    } t[TR_UPDATES_MAX];
+    int n;
+};
+
+template <typename G, typename S, typename C, int V, int KIND>
+__global__ void __launch_bounds__(THREADS) joined_kernel(const __grid_constant__ joined<G, S, C> j)
 {
-    with_type(c->out[3], [&](auto t) { optimize<G, S, decltype(t), KIND>(c); });
+    int k = 0;
+    while (k + 1 < j.n && blockIdx.x >= j.t[k + 1].first_block)
+        k++;
+    const auto &t = j.t[k];
+    int64_t i = ((int64_t)(blockIdx.x - t.first_block) * THREADS + threadIdx.x) * V;
+    if (i < t.n)
+        update_at<G, S, C, V, KIND>(t.g, t.p, t.m, t.v, t.copy, i, t.o);
 }
 
-template <int KIND> static void optimize_any(const struct tr_call *c)
+/* What cannot be read in whole vectors goes alone. */
+template <typename G, typename S, typename C, int KIND> static void optimize_all(const struct tr_call *c, int n)
+{
+    enum { V = sizeof(S) == 2 ? 8 : 4 };
+    joined<G, S, C> j = {};
+    int64_t n_blocks = 0;
+    static_assert(sizeof j <= 4096, "kernels take 4 KiB of arguments");
+    for (int i = 0; i < n; i++) {
+        const struct tr_view *views[] = { &c[i].in[0], &c[i].out[0], &c[i].out[1], &c[i].out[2], &c[i].out[3] };
+        if (n == 1 || !is_wide(views, 5, V) || c[i].attr.first % 4 != 0) {
+            optimize<G, S, C, KIND>(&c[i]);
+            continue;
+        }
+        auto &t = j.t[j.n++];
+        t.g = (const G *)c[i].in[0].data, t.p = (S *)c[i].out[0].data, t.m = (S *)c[i].out[1].data;
+        t.v = (S *)c[i].out[2].data, t.copy = (C *)c[i].out[3].data, t.n = c[i].out[0].cols;
+        t.o = optim{ (const float *)c[i].in[1].data, c[i].attr.decay, c[i].attr.key, c[i].attr.first };
+        t.first_block = (unsigned)n_blocks;
+        n_blocks += ceil_div(t.n, THREADS * V);
+    }
+    TR_BUG_ON(n_blocks > INT32_MAX);
+    if (j.n > 0)
+        joined_kernel<G, S, C, V, KIND><<<(unsigned)n_blocks, THREADS, 0, stream_of(c)>>>(j);
+    check_launch(c);
+}
+
+template <typename G, typename S, int KIND> static void optimize_to(const struct tr_call *c, int n)
+{
+    with_type(c->out[3], [&](auto t) { optimize_all<G, S, decltype(t), KIND>(c, n); });
+}
+
+template <int KIND> static void optimize_any(const struct tr_call *c, int n)
 {
     if (is_bf16(c->in[0]))
-        is_bf16(c->out[0]) ? optimize_to<bf16, bf16, KIND>(c) : optimize_to<bf16, float, KIND>(c);
+        is_bf16(c->out[0]) ? optimize_to<bf16, bf16, KIND>(c, n) : optimize_to<bf16, float, KIND>(c, n);
     else
-        is_bf16(c->out[0]) ? optimize_to<float, bf16, KIND>(c) : optimize_to<float, float, KIND>(c);
+        is_bf16(c->out[0]) ? optimize_to<float, bf16, KIND>(c, n) : optimize_to<float, float, KIND>(c, n);
+}
+
+void tr_op_cuda_updates(const struct tr_call *c, int n)
+{
+    TR_BUG_ON(n > TR_UPDATES_MAX);
+    if (n > 0)
+        c->op == TR_OP_ADAMW  ? optimize_any<TR_OP_ADAMW>(c, n)
+        : c->op == TR_OP_LION ? optimize_any<TR_OP_LION>(c, n)
+                              : optimize_any<TR_OP_SGD>(c, n);
 }
 
 void tr_cuda_ADAMW(const struct tr_call *c)
 {
-    optimize_any<TR_OP_ADAMW>(c);
+    optimize_any<TR_OP_ADAMW>(c, 1);
 }
 
 void tr_cuda_LION(const struct tr_call *c)
 {
-    optimize_any<TR_OP_LION>(c);
+    optimize_any<TR_OP_LION>(c, 1);
 }
 
 void tr_cuda_SGD(const struct tr_call *c)
 {
-    optimize_any<TR_OP_SGD>(c);
+    optimize_any<TR_OP_SGD>(c, 1);
 }
 
 /* ---- sums ---- */
