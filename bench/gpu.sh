@@ -1,52 +1,261 @@
 #!/usr/bin/env bash
-# gpu.sh [BUILD] - everything about the CUDA column that needs a GPU, in one go: parity of the ops, the golden models, then
-# optimizer steps of the shapes in bench/models. BUILD (default build/cuda) is made with `cmake --preset cuda` when it is
-# not there. TR_GPU_CASES picks rows of the table below by a pattern; logs go to $OUT (default BUILD/gpu).
+# gpu.sh [PART...] - everything about the CUDA column that needs a GPU. Without a PART: `checks` and `speed`, one after the other; on a
+# machine that is lent for minutes, one call each:
+#
+#     bench/gpu_pack.sh build/cuda                       here, after cmake --preset cuda && cmake --build build/cuda
+#     bench/gpu.sh checks                                there, with build/gpu-pack carried along; at most 9 minutes
+#     bench/gpu.sh speed                                 the same
+#
+# PLAN: seconds expected on one H200 with 16 cores, and where a part is ended (`limit` below). A call ends after TR_SECONDS (530; 1060 without a PART): what
+# does not fit is said and left out. What a part finds goes to $OUT/PART.txt (default build/gpu-out), its lines for
+# bench/results/h200.md to stdout and $OUT/results.txt.
+#
+#   part         expected  limit   what
+#   checks            400
+#     ops              30     80   the op case table against the CPU reference, twice for the same bits; attention blocks
+#     golden           30     60   golden models on the GPU
+#     strategies      120    180   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
+#     bits             60     80   20 runs of 8 steps: weights, loss and norm the same
+#     gradients        40     60   per tensor against float32, GPT-2 124M and Llama-1B shapes, bf16, fp16 and fp8
+#     curves          120    170   200 steps on the same data and weights: bf16, fp16, fp8, fp32, PyTorch bf16, CPU fp32
+#   speed             510
+#     limit            70     90   the composite limit of this board, today (limit.py)
+#     steps           130    180   tokens/s of every row, with a table of ops
+#     torch           120    160   the peer's rows (torch_train.py)
+#     start            20     40   from the start of `train` to the end of step 1, Llama-1B shape, weights on disk
+#     memcheck         80    110   compute-sanitizer over the op tests
+#     racecheck        90    120   the same for races, without attention, whose kernels are cuDNN's
+#
+# The CPU's curves run beside the other checks from the beginning, on half of the cores: nothing is timed there. TR_CASES picks rows of
+# `steps` and `torch` by a pattern.
 set -uo pipefail
-cd "$(dirname "$0")/.."
-build=${1:-build/cuda}
-out=${OUT:-$build/gpu}
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD pack=build/gpu-pack out=${OUT:-build/gpu-out} bad=0
+bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
-[ -x "$build/bench_gpu" ] || { cmake --preset cuda -B "$build" && cmake --build "$build" -j; } >"$out/build.log" 2>&1 || exit 1
-bad=0
+began=$SECONDS end=0 # end: of the part at hand
+declare -A limit=([ops]=80 [golden]=60 [strategies]=180 [bits]=80 [gradients]=60 [curves]=170 [limit]=90 [steps]=180 [torch]=160 [start]=40
+    [memcheck]=110 [racecheck]=120)
+# within SECONDS COMMAND...: at most that long, and no longer than the part may take.
+within() {
+    local left=$((end - SECONDS))
+    [ $left -gt 0 ] || return 124
+    timeout -k 5 $((left < $1 ? left : $1)) "${@:2}"
+}
 
-check() { # NAME COMMAND...
-    "${@:2}" >"$out/$1.txt" 2>&1
+# ---- a bare machine: unpack, and find the libraries and the Python that PyTorch came with ----
+if [ -e "$pack/bin.tar.xz" ]; then
+    bin=$pack/bin
+    [ -d "$bin" ] || python3 -W ignore -m tarfile -e "$pack/bin.tar.xz" "$pack" || exit 1
+    chmod +x "$bin"/*
+    source=$(cat "$pack/source")
+    [ -e "$source" ] || { mkdir -p "$(dirname "$source")" && ln -sfn "$root" "$source"; }
+fi
+[ -x "$bin/bench_gpu" ] || { echo "gpu.sh: no $bin/bench_gpu; cmake --preset cuda && cmake --build build/cuda, or carry build/gpu-pack"; exit 1; }
+python=
+for p in ${PYTHON:-} python3 /opt/*/.venv/bin/python /opt/*/bin/python; do
+    "$p" -c 'import torch, transformers' 2>/dev/null && python=$p && break
+done
+libraries=$root/$pack/lib
+if [ -n "$python" ]; then # cuDNN, cuBLAS and NCCL as PyTorch brings them
+    for d in "$("$python" -c 'import os, torch; print(os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia"))')"/*/lib; do
+        [ ! -d "$d" ] || libraries=$libraries:$d
+    done
+fi
+for d in /usr/local/cuda/lib64 /usr/local/cuda-13.0/targets/x86_64-linux/lib; do [ ! -d "$d" ] || libraries=$libraries:$d; done
+export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
+
+say() { echo "$*" | tee -a "$out/results.txt"; }
+# test_of NAME COMMAND...: a cmocka program; one line, and what failed.
+test_of() {
+    local name=$1 start=$SECONDS
+    within 999 "${@:2}" >"$out/$name.txt" 2>&1
     local rc=$?
-    echo "$1: $([ $rc = 0 ] && echo passed || echo "FAILED ($rc)"), $(grep -cE '\[ +OK' "$out/$1.txt") tests"
-    grep -E '^ERROR|\[  FAILED' "$out/$1.txt" | sort -u | head -n 20
+    say "- $name: $([ $rc = 0 ] && echo passed || echo "FAILED ($rc)"), $(grep -cE '\[ +OK' "$out/$name.txt") tests, $((SECONDS - start)) s"
+    grep -E '^ERROR|\[  FAILED|layouts of' "$out/$name.txt" | sort -u | head -n 20
     [ $rc = 0 ] || bad=1
 }
-check ops timeout 120 "$build/ops_cuda"
-check blocks env TR_TEST_DEVICE=cuda timeout 120 "$build/ops_attention_blocks"
-check golden env TR_TEST_DEVICE=cuda timeout 120 "$build/train_golden"
-# Real ranks by NCCL, all on this GPU: every strategy against one rank.
-check strategies env TR_TEST_DEVICE=cuda timeout 400 "$build/train_strategies"
-grep "layouts of" "$out/strategies.txt"
+# value FIELD FILE: of the last JSON line.
+value() { grep '^{' "$2" | tail -n 1 | sed -nE "s/.*\"$1\":\"?([^,\"}]*).*/\1/p"; }
 
-# name, then bench_gpu's arguments. bf16 compute throughout; state = master weights and moments.
-cases='
-gpt2-124m       gpt2 rows=64 length=1024
-gpt2-124m-fast  gpt2 rows=64 length=1024 any_order=1
-gpt2-124m-docs  gpt2 rows=64 length=1024 pack=300
-gpt2-1.5b       bench/models/gpt2-xl.json rows=16 length=1024
-qwen-0.5b       bench/models/qwen-0.5b.json rows=32 length=1024
-qwen-0.5b-bf16  bench/models/qwen-0.5b.json rows=32 length=1024 micro=4 grad=bfloat16 state=bfloat16
-qwen-1.5b-bf16  bench/models/qwen-1.5b.json rows=32 length=1024 micro=2 grad=bfloat16 state=bfloat16
-llama-1b        bench/models/llama-1b.json rows=8 length=2048
-qwen-7b-bf16    bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16
-llama-8b-bf16   bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16
-qwen-7b-fp8     bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16 fp8=1
-llama-8b-fp8    bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16 fp8=1
+# ---- checks ----
+part_ops() {
+    test_of ops "$bin/ops_cuda"
+    test_of blocks env TR_TEST_DEVICE=cuda "$bin/ops_attention_blocks"
+}
+part_golden() { test_of golden env TR_TEST_DEVICE=cuda "$bin/train_golden"; }
+part_strategies() { test_of strategies env TR_TEST_DEVICE=cuda "$bin/train_strategies"; }
+part_bits() {
+    local i n=0
+    : >"$out/bits.txt"
+    for i in $(seq 20); do
+        within 30 "$bin/bench_gpu" gpt2 rows=8 length=1024 steps=5 hash=1 device=cuda dtype=bfloat16 threads=8 >"$out/bit.txt" 2>&1 || break
+        echo "$(value hash "$out/bit.txt") $(value loss "$out/bit.txt") $(value grad_norm "$out/bit.txt")" >>"$out/bits.txt"
+        n=$i
+    done
+    local kinds
+    kinds=$(sort -u "$out/bits.txt" | wc -l)
+    say "- bits: $n runs of 8 steps, GPT-2 124M B8 T1024: $kinds set(s) of weights, loss and norm ($(head -n 1 "$out/bits.txt"))"
+    [ "$n" = 20 ] && [ "$kinds" = 1 ] || bad=1
+}
+part_gradients() {
+    local shape args
+    : >"$out/gradients.txt"
+    for shape in "gpt2 rows=4 length=512" "bench/models/llama-1b.json rows=1 length=512"; do
+        for args in dtype=bfloat16 dtype=float16 "dtype=bfloat16 fp8=1"; do
+            # shellcheck disable=SC2086
+            within 30 "$bin/bench_gradients" $shape $args device=cuda threads=16 >"$out/gradient.txt" 2>&1 || bad=1
+            { echo "== $shape $args"; cat "$out/gradient.txt"; } >>"$out/gradients.txt"
+            say "- gradients, $shape $args: median $(value median "$out/gradient.txt"), worst $(value worst "$out/gradient.txt") of $(value tensors "$out/gradient.txt") tensors, $(value over_1e-2 "$out/gradient.txt") over 1e-2"
+        done
+    done
+}
+sanitize() { # TOOL OPS...
+    local tool=$1 start=$SECONDS
+    [ -n "$sanitizer" ] || { say "- $tool: no compute-sanitizer here"; return; }
+    within 999 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$bin/ops_cuda" "${@:2}" >"$out/$tool.txt" 2>&1
+    local rc=$?
+    say "- $tool: exit $rc, $(grep -cE '\[ +OK' "$out/$tool.txt") ops, $((SECONDS - start)) s: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" | tail -n 1)"
+    [ $rc = 0 ] || bad=1
+}
+part_memcheck() { sanitize memcheck; }
+part_racecheck() { sanitize racecheck embed\* layernorm\* rmsnorm\* head_\* sum\* quant linear_dw adamw glu\* rope attention_cached; }
+
+# ---- speed ----
+# name, the peer's arguments (- : none), then bench_gpu's. Compute is bf16 unless said; state = master weights and moments.
+rows='
+gpt2-124m       gpt2,64,1024,compile      gpt2 rows=64 length=1024
+gpt2-124m-fp16  -                         gpt2 rows=64 length=1024 dtype=float16
+gpt2-124m-any   -                         gpt2 rows=64 length=1024 any_order=1
+gpt2-1.5b       -                         bench/models/gpt2-xl.json rows=16 length=1024 hash=1
+gpt2-1.5b-join  -                         bench/models/gpt2-xl.json rows=16 length=1024 hash=1 joined=1
+qwen-0.5b       qwen-0.5b,32,1024,compile bench/models/qwen-0.5b.json rows=32 length=1024
+qwen-0.5b-bf16  -                         bench/models/qwen-0.5b.json rows=32 length=1024 micro=4 grad=bfloat16 state=bfloat16
+qwen-1.5b-bf16  -                         bench/models/qwen-1.5b.json rows=32 length=1024 micro=2 grad=bfloat16 state=bfloat16
+llama-1b        llama-1b,8,2048,compile   bench/models/llama-1b.json rows=8 length=2048
+llama-1b-fp16   -                         bench/models/llama-1b.json rows=8 length=2048 dtype=float16
+qwen-7b-bf16    -                         bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16
+llama-8b-bf16   -                         bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16
+qwen-7b-fp8     -                         bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16 fp8=1
+llama-8b-fp8    -                         bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16 fp8=1
 '
-: >"$out/steps.txt"
-while read -r name args; do
-    [ -n "$name" ] && [[ $name =~ ${TR_GPU_CASES:-.} ]] || continue
-    echo "== $name: bench_gpu $args device=cuda dtype=bfloat16" >>"$out/steps.txt"
-    # shellcheck disable=SC2086
-    timeout "${TR_GPU_SECONDS:-120}" "$build/bench_gpu" $args device=cuda dtype=bfloat16 threads="$(nproc)" \
-        profile="${TR_GPU_PROFILE:-1}" steps="${TR_GPU_STEPS:-8}" >>"$out/steps.txt" 2>&1 || bad=1
-    tail -n 1 "$out/steps.txt" | sed -nE "s/.*\"median_s\":([^,]*).*\"tokens_per_s\":([^,]*).*\"of_peak\":([^,]*),\"bytes\":([^,]*).*\"first_step_s\":([^,]*).*\"loss\":([^}]*).*/$name: \2 tok\/s, \1 s a step, mfu \3, \4 bytes, first step after \5 s, loss \6/p" |
-        grep . || { echo "$name: FAILED"; tail -n 2 "$out/steps.txt"; }
-done <<<"$cases"
+part_limit() {
+    [ -n "$python" ] && [ -e "$pack/limit.py" ] || { say "- limit: no PyTorch or no limit.py here"; return; }
+    within 90 "$python" "$pack/limit.py" >"$out/limit.txt" 2>&1
+    grep LIMIT "$out/limit.txt" | sed -E 's/LIMIT ([^:]*):.*-> (.*)/- limit \1: \2/' | tee -a "$out/results.txt"
+}
+part_steps() {
+    local name peer args
+    : >"$out/steps.txt"
+    say "| case | arguments | tok/s | s a step | MFU | bytes planned | used beside them | first step after s | loss | skipped | weights |"
+    say "|---|---|---|---|---|---|---|---|---|---|---|"
+    while read -r name peer args; do
+        [ -n "$name" ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
+        [[ $args == *dtype=* ]] || args="$args dtype=bfloat16"
+        # shellcheck disable=SC2086
+        within 40 "$bin/bench_gpu" $args device=cuda threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
+            >"$out/step.txt" 2>&1 || { say "| $name | \`$args\` | FAILED: $(tail -n 1 "$out/step.txt") |"; bad=1; continue; }
+        { echo "== $name: $args"; cat "$out/step.txt"; } >>"$out/steps.txt"
+        v() { value "$1" "$out/step.txt"; }
+        say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v of_peak) | $(v bytes) | $(v beside) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
+    done <<<"$rows"
+}
+part_torch() {
+    local name peer args
+    [ -n "$python" ] && [ -e "$pack/torch_train.py" ] || { say "- torch: no PyTorch or no torch_train.py here"; return; }
+    : >"$out/torch.txt"
+    while read -r name peer args; do
+        [ "${peer:--}" != - ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
+        # shellcheck disable=SC2086
+        within 80 "$python" "$pack/torch_train.py" ${peer//,/ } >>"$out/torch.txt" 2>&1 || say "- torch $peer: failed or over its time"
+    done <<<"$rows"
+    grep PEER "$out/torch.txt" | sed 's/^/- /' | tee -a "$out/results.txt"
+}
+hf_model() { # CONFIG DIR: random weights of seed 1, as bench_gpu has them
+    [ -e "$2/model.safetensors" ] || [ -e "$2/model.safetensors.index.json" ] ||
+        "$bin/trireme" init --config "$1" --tokenizer bytes --seed 1 --out "$2" >"$out/init.txt" 2>&1
+}
+part_start() {
+    local w=${TMPDIR:-/tmp}/trireme-gpu i
+    mkdir -p "$w"
+    [ -e "$w/text.jsonl" ] || python3 -c 'import json
+for i in range(4000): print(json.dumps({"text": " ".join(str(i * k % 9973) for k in range(400))}))' >"$w/text.jsonl"
+    hf_model bench/models/llama-1b.json "$w/llama-1b" || { say "- start: no model: $(tail -n 1 "$out/init.txt")"; bad=1; return; }
+    for i in 1 2 3; do
+        rm -rf "$w/out"
+        local a b
+        a=$(date +%s.%N)
+        within 30 "$bin/trireme" train --device cuda --bf16 --model "$w/llama-1b" --data "$w/text.jsonl" --sequence_length 2048 \
+            --per_device_train_batch_size 8 --max_steps 2 --save_steps 0 --data_proof none --output "$w/out" >"$out/start.txt" 2>&1
+        b=$(sed -nE 's/.*"event":"step","time":([0-9.]+).*/\1/p' "$w/out/events.jsonl" 2>/dev/null | head -n 1)
+        say "- start $i: Llama-1B shape, B8 T2048: end of step 1 after $(awk "BEGIN { printf \"%.2f\", ${b:-0} - $a }") s"
+    done
+}
+losses() { [ ! -e "$1" ] || sed -nE 's/^step ([0-9]+): .*loss ([0-9.eE+-]+).*/\1 \2/p' "$1"; }
+apart() { # NAME A B: largest and mean distance of two curves over the steps they share
+    say "- curve $1: $(join <(losses "$out/curve-$2.txt" | sort) <(losses "$out/curve-$3.txt" | sort) | awk '{ d = $2 > $3 ? $2 - $3 : $3 - $2; s += d
+        if (d > m) { m = d; at = $1 } n++ } END { if (n) printf "%d steps, at most %.4f apart (step %d), mean %.5f", n, m, at, s / n; else print "nothing to compare" }')"
+}
+curve() { # NAME LIMIT ARGS...
+    within "$2" "$bin/bench_gpu" "${@:3}" curve=1 >"$out/curve-$1.txt" 2>&1 || true # the CPU's may end early: what it has counts
+}
+cpu_curves() { # GPT-2 all 200 steps, then as many of Llama as the time allows
+    curve gpt2-cpu 220 gpt2 rows=2 length=256 steps=197 device=cpu threads=$(($(nproc) / 2))
+    curve llama-cpu 200 bench/models/llama-1b.json rows=1 length=128 steps=197 device=cpu threads=$(($(nproc) / 2))
+}
+part_curves() {
+    local name model rows length w=${TMPDIR:-/tmp}/trireme-gpu
+    mkdir -p "$w"
+    echo '{"model_type":"gpt2","vocab_size":50304,"n_embd":768,"n_layer":12,"n_head":12,"n_positions":1024,"resid_pdrop":0,"embd_pdrop":0,"attn_pdrop":0}' >"$w/gpt2.json"
+    for name in gpt2 llama; do
+        model=$w/gpt2.json rows=2 length=256
+        [ $name = gpt2 ] || model=bench/models/llama-1b.json rows=1 length=128
+        # shellcheck disable=SC2086
+        for args in dtype=float32 dtype=bfloat16 dtype=float16 "dtype=bfloat16 fp8=1"; do
+            curve "$name-${args//[^a-z0-9]/}" 40 "$model" rows=$rows length=$length steps=197 device=cuda threads=8 $args
+        done
+        if [ -n "$python" ] && hf_model "$model" "$w/$(basename "$model" .json)"; then
+            within 60 "$python" bench/curve_torch.py "$w/$(basename "$model" .json)" $rows $length 200 >"$out/curve-$name-torch.txt" 2>&1
+        fi
+        apart "$name: GPU bf16 and GPU fp32" $name-dtypebfloat16 $name-dtypefloat32
+        apart "$name: GPU fp16 and GPU fp32" $name-dtypefloat16 $name-dtypefloat32
+        apart "$name: GPU fp8 and GPU bf16" $name-dtypebfloat16fp81 $name-dtypebfloat16
+        apart "$name: PyTorch bf16 and GPU fp32" $name-torch $name-dtypefloat32
+        apart "$name: GPU bf16 and PyTorch bf16" $name-dtypebfloat16 $name-torch
+    done
+    [ -z "${cpu_job:-}" ] || wait "$cpu_job"
+    for name in gpt2 llama; do
+        apart "$name: GPU fp32 and CPU fp32" $name-dtypefloat32 $name-cpu
+        apart "$name: GPU bf16 and CPU fp32" $name-dtypebfloat16 $name-cpu
+    done
+}
+
+# ---- what was asked for ----
+checks="ops golden strategies bits gradients curves" speed="limit steps torch start memcheck racecheck"
+parts=
+for p in "${@:-checks speed}"; do
+    case $p in
+    checks) parts="$parts $checks" ;;
+    speed) parts="$parts $speed" ;;
+    "checks speed") parts="$checks $speed" ;;
+    *) declare -F "part_$p" >/dev/null || { echo "gpu.sh: no part $p; there are: $checks $speed"; exit 2; } && parts="$parts $p" ;;
+    esac
+done
+say "## $(date -u +%Y-%m-%d), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1 || echo no GPU), $(nproc) cores:$parts"
+last=$((began + ${TR_SECONDS:-$(($# ? 530 : 1060))}))
+if [[ $parts == *curves* ]]; then
+    end=$last
+    cpu_curves &
+    cpu_job=$!
+fi
+for p in $parts; do
+    start=$SECONDS end=$((SECONDS + limit[$p] < last ? SECONDS + limit[$p] : last))
+    if [ $((end - start)) -lt 10 ]; then
+        say "- $p: left out, no time"
+        continue
+    fi
+    "part_$p"
+    echo "  ($p: $((SECONDS - start)) s, $((SECONDS - began)) s in all)"
+done
 exit $bad
