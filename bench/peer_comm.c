@@ -20,6 +20,8 @@ static void run(void *ctx, enum points_kind kind, float *in, float *out, size_t 
         MPI_Allreduce(MPI_IN_PLACE, out, whole, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (kind == POINT_ALL_GATHER)
         MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD);
+    else if (kind == POINT_ALL_GATHER_IN_PLACE)
+        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, part, MPI_FLOAT, MPI_COMM_WORLD);
     else
         MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }

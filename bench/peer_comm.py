@@ -48,13 +48,15 @@ def gloo_rank(rank, size, port, bytes_max, budget):
         return longest(total) / n
 
     whole_in, whole_out = torch.zeros(bytes_max // 4), torch.zeros(bytes_max // 4)
-    for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+    for kind in ("all_reduce", "all_gather", "all_gather_in_place", "reduce_scatter"):
         for n_bytes in (s for s in SIZES if s <= bytes_max):
             count = n_bytes // 4
-            given = whole_in[: count // size if kind == "all_gather" else count]
             part, whole, out = whole_in[: count // size], whole_in[:count], whole_out[:count]
+            mine = out[rank * (count // size) : (rank + 1) * (count // size)]
+            given = {"all_gather": part, "all_gather_in_place": mine}.get(kind, whole)
             call = {"all_reduce": lambda: dist.all_reduce(whole),
                     "all_gather": lambda: dist.all_gather_into_tensor(out, part),
+                    "all_gather_in_place": lambda: dist.all_gather_into_tensor(out, mine),
                     "reduce_scatter": lambda: dist.reduce_scatter_tensor(out[: count // size], whole)}[kind]
             try:
                 one_round(call, given, 1)

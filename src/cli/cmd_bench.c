@@ -22,7 +22,8 @@ static double max_of(void *ctx, double x)
 
 static void run(void *ctx, enum points_kind kind, float *in, float *out, size_t count)
 {
-    static const enum tr_coll_kind kinds[] = { TR_ALL_REDUCE, TR_ALL_GATHER, TR_REDUCE_SCATTER };
+    static const enum tr_coll_kind kinds[POINT_KINDS] = { TR_ALL_REDUCE, TR_ALL_GATHER, TR_ALL_GATHER,
+                                                          TR_REDUCE_SCATTER };
     struct bench *b = ctx;
     struct tr_coll c = { .kind = kinds[kind], .dtype = TR_F32, .in = in, .out = out, .count = count, .site = "bench" };
     if (b->st == TR_OK)
@@ -32,7 +33,7 @@ static void run(void *ctx, enum points_kind kind, float *in, float *out, size_t 
 static void say_row(const struct points *p, const struct point *x)
 {
     char bytes[32];
-    printf("%-14s %5d %10s %12.2f %12.2f %12.2f %9.3f\n", x->kind, p->size,
+    printf("%-19s %5d %10s %12.2f %12.2f %12.2f %9.3f\n", x->kind, p->size,
            tr_human_bytes(x->bytes, bytes, sizeof bytes), x->median_s * 1e6, x->low_s * 1e6, x->high_s * 1e6,
            (double)x->bytes / x->median_s * 1e-9);
     fflush(stdout);
@@ -72,7 +73,7 @@ static enum tr_status be_rank(const struct tr_config *cfg, struct tr_comm_env *e
     TR_TRY(buffer(cfg, b.world, &p.in));
     TR_TRY(buffer(cfg, b.world, &p.out));
     if (env->rank == 0 && !cfg->json)
-        printf("%-14s %5s %10s %12s %12s %12s %9s   (%s)\n", "collective", "ranks", "bytes", "median us", "low us",
+        printf("%-19s %5s %10s %12s %12s %12s %9s   (%s)\n", "collective", "ranks", "bytes", "median us", "low us",
                "high us", "GB/s", b.world->ops->name);
     points_all(&p, (size_t)cfg->bytes_max, cfg->seconds);
     st = b.st;

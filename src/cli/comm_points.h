@@ -1,5 +1,5 @@
 /* comm_points.h - how a collective is timed, the same for `trireme bench comm` and for its peers (bench/peer_comm.c,
- * which is why this file needs nothing else of Trireme): float32 sums, all-reduce in place.
+ * which is why this file needs nothing else of Trireme): float32 sums, all-reduce in place, all-gather both ways.
  *
  * A point is (kind, bytes of the whole). Some runs to warm up, then rounds: barrier, then n times: the rank writes its
  * input (as a backward pass would: it is new in this core's cache and in nobody else's), and runs the collective. Timed
@@ -9,13 +9,14 @@
 #define TR_CLI_COMM_POINTS_H
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum points_kind { POINT_ALL_REDUCE, POINT_ALL_GATHER, POINT_REDUCE_SCATTER, POINT_KINDS };
+enum points_kind { POINT_ALL_REDUCE, POINT_ALL_GATHER, POINT_ALL_GATHER_IN_PLACE, POINT_REDUCE_SCATTER, POINT_KINDS };
 enum { POINT_ROUNDS_MAX = 25, POINT_BYTES_MAX = 256 << 20 };
 
 struct point {
@@ -51,13 +52,16 @@ static int points_order(const void *a, const void *b)
 static double points_round(const struct points *p, enum points_kind kind, size_t count, int n)
 {
     double sum = 0;
-    size_t n_in = kind == POINT_ALL_GATHER ? count / (size_t)p->size : count;
+    size_t part = count / (size_t)p->size;
+    bool is_gather = kind == POINT_ALL_GATHER || kind == POINT_ALL_GATHER_IN_PLACE;
+    size_t n_in = is_gather ? part : count;
+    float *in = kind == POINT_ALL_GATHER_IN_PLACE ? p->out + (size_t)p->rank * part : p->in;
     p->max(p->ctx, 0);
     for (int i = 0; i < n; i++) {
         for (size_t j = 0; j < n_in; j++)
-            p->in[j] = 1.0f;
+            in[j] = 1.0f;
         double start = points_now();
-        p->run(p->ctx, kind, p->in, kind == POINT_ALL_REDUCE ? p->in : p->out, count);
+        p->run(p->ctx, kind, in, kind == POINT_ALL_REDUCE ? p->in : p->out, count);
         sum += points_now() - start;
     }
     return p->max(p->ctx, sum) / n;
@@ -65,7 +69,7 @@ static double points_round(const struct points *p, enum points_kind kind, size_t
 
 static void points_one(const struct points *p, enum points_kind kind, size_t bytes, double budget_s)
 {
-    static const char *const names[] = { "all_reduce", "all_gather", "reduce_scatter" };
+    static const char *const names[] = { "all_reduce", "all_gather", "all_gather_in_place", "reduce_scatter" };
     double times[POINT_ROUNDS_MAX];
     size_t count = bytes / sizeof(float);
     (void)points_round(p, kind, count, 1);

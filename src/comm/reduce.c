@@ -61,19 +61,26 @@ void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in,
         reduce_base(dtype, op, in, n_in, out, n_out, count);
 }
 
+#if defined(__SSE2__)
+static void stream_line(char *to, const char *from)
+{
+    for (size_t i = 0; i < 64; i += 16)
+        _mm_stream_si128((__m128i *)(void *)(to + i), _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+}
+#endif
+
+/* Four runs side by side: one alone does not keep the memory busy. */
 void tr_copy_past_cache(void *restrict dst, const void *restrict src, size_t bytes)
 {
 #if defined(__SSE2__)
     char *to = dst;
     const char *from = src;
-    size_t head = (64 - (uintptr_t)to % 64) % 64;
-    if (bytes > 4096) {
+    if (bytes >= 16384) {
+        size_t head = (64 - (uintptr_t)to % 64) % 64, run = (bytes - head) / 256 * 64, end = head + 4 * run;
         memcpy(to, from, head);
-        size_t end = head + (bytes - head) / 64 * 64;
-        for (size_t i = head; i < end; i += 64)
-            for (size_t j = 0; j < 64; j += 16)
-                _mm_stream_si128((__m128i *)(void *)(to + i + j),
-                                 _mm_loadu_si128((const __m128i *)(const void *)(from + i + j)));
+        for (size_t i = head; i < head + run; i += 64)
+            for (size_t r = 0; r < 4; r++)
+                stream_line(to + r * run + i, from + r * run + i);
         _mm_sfence(); /* such stores are not ordered otherwise */
         memcpy(to + end, from + end, bytes - end);
         return;

@@ -24,6 +24,8 @@ enum {
     N_SPINS_ALONE_MAX = 25600,
     SHORT_NAP_US = 500,
     N_YIELDS = 8,
+    YIELD_US = 1000,     /* longer: the core went to a stranger, for a whole time slice */
+    N_WAITS_AFTER = 100, /* that sleep at once when that happened */
     HELPER_SLICE_US = 1000 * 1000,
     STOP_LOOK_US = 100 * 1000
 };
@@ -260,8 +262,8 @@ void tr_shm_forget(struct world *w, const struct shm_comm *c)
 }
 
 /* Looks again for a while before sleeping, which costs more than most peers are late by. How long without leaving the
- * core is learnt: longer when that was worth it, shorter when it was not (the peer may need this very core). Then it
- * gives way to whoever shares the core. */
+ * core is learnt: longer when that was worth it, shorter when it was not (the peer may need this very core). Where
+ * ranks share cores it then gives way. */
 static enum tr_status spin(struct world *w, bool *has_moved)
 {
     enum tr_status st = TR_OK;
@@ -272,8 +274,13 @@ static enum tr_status spin(struct world *w, bool *has_moved)
     }
     w->n_spins = *has_moved ? (w->n_spins < n_max ? w->n_spins * 2 : w->n_spins)
                             : (w->n_spins > N_SPINS_MIN ? w->n_spins / 2 : w->n_spins);
-    for (int i = 0; i < N_YIELDS && st == TR_OK && !*has_moved; i++) {
+    if (w->has_cores || *has_moved || (w->n_sleepy > 0 && w->n_sleepy--))
+        return st;
+    for (int i = 0; i < N_YIELDS && st == TR_OK && !*has_moved && w->n_sleepy == 0; i++) {
+        int64_t start_us = tr_clock_us();
         sched_yield();
+        if (tr_clock_us() - start_us > YIELD_US)
+            w->n_sleepy = N_WAITS_AFTER;
         st = advance(w, has_moved);
     }
     return st;

@@ -23,11 +23,11 @@ enum {
     N_OPS_MAX = 128,    /* posted and not complete, per communicator; a post beyond waits for the oldest */
     SITE_MAX = TR_SITE_MAX,
     TEXT_MAX = 1024,
-    SMALL_BYTES = 4096,          /* a collective up to here travels with its description */
-    HALF_BYTES = 256 << 10,      /* of staging; two halves, so that one fills while the other is read */
-    PIECE_BYTES = 256 << 10,     /* of work between two looks at who else wants the engine */
-    PAST_CACHE_BYTES = 32 << 20, /* copies of whole buffers from here on do not go through the caches */
-    SLICE_US = 50 * 1000,        /* longest sleep between two looks at the health of the peers */
+    SMALL_BYTES = 4096,         /* a collective up to here travels with its description */
+    HALF_BYTES = 256 << 10,     /* of staging; two halves, so that one fills while the other is read */
+    PIECE_BYTES = 256 << 10,    /* of work between two looks at who else wants the engine */
+    PAST_CACHE_BYTES = 8 << 20, /* copies of whole buffers from here on do not go through the caches */
+    SLICE_US = 50 * 1000,       /* longest sleep between two looks at the health of the peers */
     WAIT_SITE_WORDS = SITE_MAX / 8,
 };
 #define NOT_SHARED UINT64_MAX /* offset of a buffer outside the arenas */
@@ -138,9 +138,9 @@ struct world {
     bool is_local; /* the mapping is shared with rank 0 of this process */
     bool is_closing;
     int n_comms;
-    int n_spins;          /* learnt */
-    bool has_cores;       /* one for every rank */
-    struct pollfd *peers; /* pidfds; -1: this process */
+    int n_spins, n_sleepy; /* learnt: looks before leaving the core; waits that do not offer it to others */
+    bool has_cores;        /* one for every rank */
+    struct pollfd *peers;  /* pidfds; -1: this process */
     char host[64];
     pthread_mutex_t lock;
     pthread_t helper;

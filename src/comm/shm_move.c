@@ -128,7 +128,8 @@ static void copy_chunk(struct channel *ch, const struct op *op, size_t k, unsign
 {
     const struct tr_coll *c = &op->coll;
     size_t elem = tr_dtype_bytes(c->dtype), first, at, n;
-    for (int i = 0; c->out && i < ch->n; i++) {
+    for (int j = 0; c->out && j < ch->n; j++) {
+        int i = (ch->me + j) % ch->n; /* not all from the same rank at the same time */
         if (c->kind == TR_BROADCAST && i != c->root)
             continue;
         span_of(ch, op, i, k, &first, &at, &n);
