@@ -44,6 +44,7 @@ enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_R
 enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPRODUCIBLE_OFF };
 enum tr_comm_choice { TR_COMM_AUTO, TR_COMM_SHM, TR_COMM_MPI };
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
+enum tr_sync { TR_SYNC_EACH, TR_SYNC_LAST };
 enum tr_data_format {
     TR_FORMAT_AUTO,
     TR_FORMAT_TEXT,
@@ -167,6 +168,7 @@ struct tr_config {
     bool sp;
     const char *pp_schedule;
     enum tr_cp_mode cp_mode;
+    enum tr_sync sync;
     enum tr_comm_choice comm;
     double ddp_timeout; /* seconds */
 

@@ -92,6 +92,7 @@ static const struct choice comms[] = {
     { "auto", TR_COMM_AUTO }, { "shm", TR_COMM_SHM }, { "mpi", TR_COMM_MPI }, { NULL, 0 }
 };
 static const struct choice cp_modes[] = { { "ring", TR_CP_RING }, { "ulysses", TR_CP_ULYSSES }, { NULL, 0 } };
+static const struct choice syncs[] = { { "each", TR_SYNC_EACH }, { "last", TR_SYNC_LAST }, { NULL, 0 } };
 static const struct choice formats[] = {
     { "auto", TR_FORMAT_AUTO },
     { "text", TR_FORMAT_TEXT },
@@ -275,6 +276,7 @@ const struct option tr_options[] = {
     INT(pp_chunks, "mesh", "", RUN, "1", 1, RANKS, "model chunks per stage (interleaved)"),
     INT(cp, "mesh", "context_parallel_degree context_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "context-parallel ranks"),
     CHOICE(cp_mode, "mesh", "", RUN, "ring", cp_modes, "how context-parallel ranks share attention"),
+    CHOICE(sync, "mesh", "", RUN, "each", syncs, "zero 2 and 3 reduce gradients after each micro-batch, or hold them whole and reduce after the last"),
     CHOICE(comm, "mesh", "", RUN | VERB(BENCH) | VERB(CHECK), "auto", comms, "what ranks talk through; auto = shm on one host, mpi on several"),
     REAL(ddp_timeout, "mesh", "comm_timeout", RUN | VERB(BENCH) | VERB(CHECK), "300", 0.1, 1e6, false, "seconds without any progress after which a wait for other ranks ends"),
 

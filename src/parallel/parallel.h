@@ -20,6 +20,7 @@ struct tr_layout {
     enum tr_cp_mode cp_mode; /* how context-parallel ranks, which split the tokens of a row, share attention */
     bool sp;                 /* tensor-parallel ranks split the rows between their products */
     int zero;                /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
+    bool sync_last;          /* zero 2 and 3: gradients stay whole until the last micro-batch, and travel once */
     bool in_order; /* gradients summed along one tree over all ranks' micro-batches: same bits on any layout */
 };
 
@@ -33,10 +34,10 @@ static inline int tr_odd_part(int n)
     return n;
 }
 
-/* What of `zero` the gradients follow: a tree is climbed by whole ones. */
+/* What of `zero` the gradients follow: a tree is climbed by whole ones, and whole ones wait for the last. */
 static inline int tr_grad_zero(const struct tr_layout *l)
 {
-    return l->in_order && l->zero > 1 ? 1 : l->zero;
+    return (l->in_order || l->sync_last) && l->zero > 1 ? 1 : l->zero;
 }
 
 /* ---- level 1 ---- */

@@ -144,7 +144,7 @@ static void place_moving(struct tr_compiled *c)
     for (int g = 0; g < c->n_homes; g++)
         shard = most(shard,
                      (size_t)(l->in_order ? c->flat[g].n : c->flat[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
-    bool is_staged = l->in_order ? l->data_size > 1 : l->zero >= 2;
+    bool is_staged = l->in_order ? l->data_size > 1 : tr_grad_zero(l) >= 2;
     if (is_staged && !c->opt.is_inference)
         c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
     size_t widest = 0;

@@ -133,7 +133,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     }
     bool is_first = !e->is_summed[a->segment];
     char *shard =
-        l->zero >= 2 ? e->base[TR_A_GRADS] + f->grad : whole + (size_t)f->shard_first * tr_dtype_bytes(c.dtype);
+        tr_grad_zero(l) >= 2 ? e->base[TR_A_GRADS] + f->grad : whole + (size_t)f->shard_first * tr_dtype_bytes(c.dtype);
     c.kind = TR_REDUCE_SCATTER;
     c.in = whole;
     c.out = is_first ? shard : e->base[TR_A_GRADS] + e->c->staging;
@@ -148,7 +148,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     e->pending[a->segment].sum = is_first ? NULL : shard;
     e->reducing = a->segment;
     e->is_summed[a->segment] = true;
-    for (int i = 0; l->zero >= 2 && i < e->c->model->n_params; i++) /* the buffer is another's now */
+    for (int i = 0; tr_grad_zero(l) >= 2 && i < e->c->model->n_params; i++) /* the buffer is another's now */
         if (e->c->place[i].home == a->segment)
             e->is_touched[i] = false;
 out:

@@ -70,6 +70,7 @@ static struct tr_layout layout_of(const struct tr_setup *s)
                            .shard_size = s->axis[TR_AXIS_SHARD],
                            .shard_rank = coord[TR_AXIS_SHARD],
                            .cp_mode = s->cfg->cp_mode,
+                           .sync_last = s->cfg->sync == TR_SYNC_LAST,
                            .sp = s->cfg->sp && s->cfg->tp > 1,
                            .zero = (int)s->cfg->zero,
                            .in_order = s->cfg->reproducible == TR_REPRODUCIBLE_LAYOUT };

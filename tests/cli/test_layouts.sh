@@ -144,10 +144,11 @@ PY
 
 # What is sharded shrinks: optimizer state with zero 1, gradients with 2, parameters with 3.
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 24/' tiny.json >deep.json
-bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "$1" --json | python3 -c \
+bytes() { "$TRIREME" plan --model deep.json --sequence_length 32 --dp 8 --zero "$@" --json | python3 -c \
     "import json, sys; print(*[a['bytes'] for a in json.load(sys.stdin)['ranks'][5]['arenas'] if a['name'] in ('params', 'grads', 'optim')])"; }
 [ "$(bytes 1 | cut -d' ' -f3)" -le $(($(bytes 0 | cut -d' ' -f3) / 7)) ] || fail "zero 1 does not shard the optimizer"
 [ "$(bytes 2 | cut -d' ' -f2)" -lt "$(bytes 1 | cut -d' ' -f2)" ] || fail "zero 2 does not shard gradients"
+[ "$(bytes 2 --sync last | cut -d' ' -f2)" = "$(bytes 1 | cut -d' ' -f2)" ] || fail "sync last does not hold gradients whole"
 [ "$(bytes 3 | cut -d' ' -f1)" -lt "$(bytes 2 | cut -d' ' -f1)" ] || fail "zero 3 does not shard parameters"
 
 # reproducible layout: the same bits in weights, optimizer state, losses and norms, whatever the layout.

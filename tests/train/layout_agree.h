@@ -133,9 +133,12 @@ static inline void axes_of(const struct layout *l, int size[TR_AXES])
 
 static inline struct tr_layout layout_of(const struct layout *l, int rank)
 {
-    struct tr_layout x = {
-        .data_size = l->dp, .zero = l->zero, .sp = l->sp, .cp_mode = l->cp_mode, .in_order = l->in_order
-    };
+    struct tr_layout x = { .data_size = l->dp,
+                           .zero = l->zero,
+                           .sp = l->sp,
+                           .cp_mode = l->cp_mode,
+                           .sync_last = l->sync_last,
+                           .in_order = l->in_order };
     axes_of(l, x.size);
     tr_mesh_coords(rank, x.size, x.coord);
     x.shard_size = x.size[TR_AXIS_SHARD];
@@ -183,7 +186,10 @@ static inline const char *layout_text(const struct layout *l, char *buf, size_t 
         "%s%s",
         l->model, l->pp, l->schedule, l->chunks, l->dp, l->zero, l->shard, l->cp,
         l->cp_mode == TR_CP_RING ? "ring" : "ulysses", l->tp, l->sp ? " sp" : "", l->n_micro, (int)l->recompute,
-        tr_dtype_name(l->dtype), l->in_order ? ", in order" : "");
+        tr_dtype_name(l->dtype),
+        l->in_order    ? ", in order"
+        : l->sync_last ? ", sync last"
+                       : "");
     return buf;
 }
 

@@ -33,7 +33,7 @@ struct layout {
     int chunks, n_micro;
     enum tr_recompute recompute;
     enum tr_dtype dtype, reduce_dtype;
-    bool in_order;
+    bool in_order, sync_last;
 };
 
 struct run {

@@ -12,7 +12,21 @@ enum { EVERY = 16 }; /* of the sample: a layout takes a second there */
 #else
 enum { EVERY = 1 };
 #endif
-enum { N_VALUES_MAX = 40, N_LAYOUTS_MAX = 1 << 16, N_ZERO = 7 };
+enum { N_VALUES_MAX = 40, N_LAYOUTS_MAX = 1 << 16 };
+static const struct {
+    int zero;
+    bool is_hybrid, sync_last; /* over half of the data ranks, with a replica of each; reduced after the last only */
+} zeros[] = {
+    { .zero = 0 },
+    { .zero = 1 },
+    { .zero = 2 },
+    { .zero = 3 },
+    { .zero = 1, .is_hybrid = true },
+    { .zero = 2, .is_hybrid = true },
+    { .zero = 3, .is_hybrid = true },
+    { .zero = 2, .sync_last = true },
+    { .zero = 3, .sync_last = true },
+};
 static const char *const schedules[] = { "1f1b", "gpipe", "interleaved", "zb" };
 
 struct mesh_row {
@@ -30,18 +44,17 @@ static int n_points;
 static struct tr_model *models[N_MODELS];
 static struct reference *refs[2][N_MODELS][MAX_MICRO + 1]; /* by in_order, model, micro-batches of a step */
 
-/* Zero 0 .. 3 over all data ranks, then 1 .. 3 over half of them with a replica of each. */
 static struct layout layout_at(const struct point *p, bool in_order)
 {
     const struct mesh_row *m = &meshes[p->v[MESH]];
-    bool is_hybrid = p->v[ZERO] > 3;
     return (struct layout){ .model = p->v[MODEL],
                             .pp = m->pp,
                             .dp = m->dp,
                             .cp = m->cp,
                             .tp = m->tp,
-                            .zero = is_hybrid ? p->v[ZERO] - 3 : p->v[ZERO],
-                            .shard = is_hybrid ? m->dp / 2 : 0,
+                            .zero = zeros[p->v[ZERO]].zero,
+                            .shard = zeros[p->v[ZERO]].is_hybrid ? m->dp / 2 : 0,
+                            .sync_last = zeros[p->v[ZERO]].sync_last,
                             .sp = p->v[SP],
                             .schedule = schedules[p->v[SCHEDULE]],
                             .chunks = p->v[SCHEDULE] == 2 ? 2 : 1,
@@ -55,7 +68,8 @@ static struct layout layout_at(const struct point *p, bool in_order)
 static bool is_legal(const struct point *p)
 {
     const struct mesh_row *m = &meshes[p->v[MESH]];
-    if ((m->dp == 1 && p->v[ZERO] > 0) || (m->dp < 4 && p->v[ZERO] > 3) || (m->tp == 1 && p->v[SP]) ||
+    if ((m->dp == 1 && p->v[ZERO] > 0) || (m->dp < 4 && zeros[p->v[ZERO]].is_hybrid) ||
+        (p->v[MICRO] == 0 && zeros[p->v[ZERO]].sync_last) || (m->tp == 1 && p->v[SP]) ||
         (m->pp == 1 && p->v[SCHEDULE]) || (m->cp == 1 && p->v[CP_MODE]))
         return false;
     struct layout l = layout_at(p, false);
@@ -98,7 +112,7 @@ static int list_all(void **state)
         models[i] = open_model(i);
     points = calloc(N_LAYOUTS_MAX, sizeof *points);
     assert_non_null(points);
-    const int size[N_DIMS] = { N_MODELS, n_meshes, N_ZERO, 2, (int)TR_COUNT_OF(schedules), 2, 4, 3 };
+    const int size[N_DIMS] = { N_MODELS, n_meshes, (int)TR_COUNT_OF(zeros), 2, (int)TR_COUNT_OF(schedules), 2, 4, 3 };
     struct point p = { 0 };
     do {
         if (is_legal(&p)) {

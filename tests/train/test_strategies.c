@@ -30,6 +30,7 @@ static const struct layout {
     int chunks;
     bool sp;
     enum tr_cp_mode cp_mode;
+    bool sync_last;
     enum tr_recompute recompute;
 } layouts[] = {
     /* data parallel, ZeRO 1 to 3, hybrid */
@@ -43,6 +44,9 @@ static const struct layout {
     { { 1, 1, 4, 1, 1 }, .zero = 3 },
     { { 1, 2, 2, 1, 1 }, .zero = 1 },
     { { 1, 2, 2, 1, 1 }, .zero = 3, .recompute = TR_RECOMPUTE_OP },
+    { { 1, 1, 2, 1, 1 }, .zero = 2, .sync_last = true },
+    { { 1, 1, 2, 1, 1 }, .zero = 3, .sync_last = true },
+    { { 1, 2, 2, 1, 1 }, .zero = 3, .sync_last = true },
     /* tensor and sequence parallel */
     { { 1, 1, 1, 1, 2 }, .zero = 0 },
     { { 1, 1, 1, 1, 2 }, .sp = true },
@@ -70,6 +74,7 @@ static const struct layout {
     { { 2, 1, 2, 1, 1 }, .schedule = "zb", .zero = 1 },
     { { 2, 1, 2, 1, 1 }, .schedule = "interleaved", .chunks = 2, .zero = 2 },
     { { 2, 1, 2, 1, 1 }, .schedule = "1f1b", .zero = 3 },
+    { { 2, 1, 2, 1, 1 }, .schedule = "zb", .zero = 2, .sync_last = true },
     { { 2, 1, 1, 1, 2 }, .schedule = "1f1b" },
     { { 2, 1, 1, 1, 2 }, .schedule = "zb", .sp = true, .recompute = TR_RECOMPUTE_OP },
     { { 1, 1, 2, 2, 1 }, .zero = 3, .cp_mode = ULYSSES },
@@ -155,7 +160,9 @@ static void fill(struct run *r, int i, int step, int number)
 
 static struct tr_layout layout_of(const struct layout *l, int rank)
 {
-    struct tr_layout x = { .cp_mode = l->cp_mode, .sp = l->sp, .zero = l->zero, .in_order = l->kind == IN_ORDER };
+    struct tr_layout x = { .cp_mode = l->cp_mode, .sp = l->sp, .zero = l->zero };
+    x.in_order = l->kind == IN_ORDER;
+    x.sync_last = l->sync_last;
     memcpy(x.size, l->axis, sizeof x.size);
     tr_mesh_coords(rank, l->axis, x.coord);
     x.shard_size = x.size[TR_AXIS_SHARD];
