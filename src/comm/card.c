@@ -79,6 +79,7 @@ void tr_small_take(const struct tr_coll *c, int n, int me, const void **small)
     else if (c->kind == TR_ALL_GATHER || c->kind == TR_ALL_TO_ALL)
         for (int i = 0; i < n; i++) {
             tr_coll_shard(c, n, i, &first, &n_elems);
-            memcpy(out + first * elem, small[i], n_elems * elem);
+            if (i != me || c->in != out + first * elem) /* in place it is there already */
+                memcpy(out + first * elem, small[i], n_elems * elem);
         }
 }

@@ -23,7 +23,7 @@ expect 2 "$TRIREME" launch --nproc-per-node 2 check --dp 3
 grep -q '3 ranks, but 2 were started' stderr || fail "$(cat stderr)"
 
 expect 0 "$TRIREME" bench comm --bytes_max 4KiB --seconds 0.01
-[ "$(grep -c '^all_reduce\|^all_gather\|^reduce_scatter' stdout)" = 12 ] || fail "$(cat stdout)"
+[ "$(grep -c '^all_reduce\|^all_gather\|^reduce_scatter' stdout)" = 16 ] || fail "$(cat stdout)"
 expect 0 "$TRIREME" launch --nproc-per-node 2 bench comm --bytes_max 4KiB --seconds 0.01 --json --heap
-[ "$(grep -c '"engine":"trireme-plain"' stdout)" = 6 ] || fail "$(cat stdout)"
+[ "$(grep -c '"engine":"trireme-plain"' stdout)" = 8 ] || fail "$(cat stdout)"
 expect 2 "$TRIREME" bench chairs
