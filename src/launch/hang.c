@@ -168,11 +168,6 @@ const struct rank *tr_hang_look(struct job *j, int64_t now)
     return NULL;
 }
 
-bool tr_hang_is_early(struct job *j, const struct rank *r)
-{
-    return j->l->output && !read_page(j, r);
-}
-
 const char *tr_hang_text(const struct job *j)
 {
     return j->hang->text[0] ? j->hang->text : NULL;

@@ -129,11 +129,10 @@ bool tr_signals_take(struct job *j, int64_t wait_us); /* true: the launcher was 
 struct hang;
 enum { TR_LOOK_US = 100 * 1000 };
 enum tr_status tr_hang_open(int n_ranks, struct hang **out);
-void tr_hang_close(struct hang *h);                          /* NULL is fine */
-void tr_hang_clear(struct job *j);                           /* a new generation */
-const struct rank *tr_hang_look(struct job *j, int64_t now); /* every TR_LOOK_US; NULL: all move */
-bool tr_hang_is_early(struct job *j, const struct rank *r);  /* it did not come as far as its first phase */
-const char *tr_hang_text(const struct job *j);               /* of what was found; NULL: nothing */
+void tr_hang_close(struct hang *h);                                          /* NULL is fine */
+void tr_hang_clear(struct job *j);                                           /* a new generation */
+const struct rank *tr_hang_look(struct job *j, int64_t now);                 /* every TR_LOOK_US; NULL: all move */
+const char *tr_hang_text(const struct job *j);                               /* of what was found; NULL: nothing */
 void tr_hang_where(struct job *j, const struct rank *r, struct tr_str *out); /* JSON members: phase, step, collective */
 void tr_hang_flight(struct job *j, struct tr_str *out); /* the last actions of all ranks, a line each */
 

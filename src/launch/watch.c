@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { SECOND = 1000000, SETTLE_US = SECOND, GIVE_UP_US = 10 * SECOND, LOOK_US = SECOND, EARLY_US = SECOND * 3 / 10 };
+enum { SECOND = 1000000, SETTLE_US = SECOND, GIVE_UP_US = 10 * SECOND, LOOK_US = SECOND };
 
 static int64_t grace(int64_t us, int64_t seconds)
 {
@@ -141,11 +141,8 @@ static void blame(struct job *j, const struct rank *r)
     tr_nodes_failed(j);
     if (j->n_running == 0)
         return;
-    int64_t patience_us = grace(j->l->kill_grace_us, 2);
-    if (tr_hang_is_early(j, r)) /* the others still join, which no signal interrupts, and have nothing to save */
-        patience_us = tr_min64(patience_us, EARLY_US);
     ask_all(j, SIGTERM);
-    j->kill_us = tr_clock_us() + patience_us;
+    j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 2);
 }
 
 /* The coordinator ends this generation. */
