@@ -27,7 +27,8 @@ and the choice of the terms themselves, which was made by people who had seen th
 ## What that is worth on rows that were not fitted
 
 `bench_plan FILE --hold-out`: five fits from the priors, each without a fifth of the sources (tables), tested on those; then a fit without each
-trainer, whose rows are then forecast with the usual numbers alone, which is what a trainer that nobody has named gets.
+trainer, whose rows are then forecast with the usual numbers alone, which is what a trainer that nobody has named gets. These fits are older
+than the last changes to how rows are read (FSDP inside a pipeline, sequence parallel where no layout is stated), and saw three rows fewer.
 
 ```
 HOLD_OUT```

@@ -175,6 +175,7 @@ static void choose_layout(struct tr_case *c, double chips, double *tp, double *p
         b.micro = 1;
         b.global = rest * 4 * p;
         b.keep = TR_KEEP_CORE;
+        b.has_sp = *tp > 1 && c->impl.has_sp;
         if (tr_forecast(&b, &f) == TR_OK && f.total_bytes < 0.9 * c->machine.chip.memory_bytes)
             *pp = p;
     }
@@ -216,6 +217,8 @@ static bool read_layout(struct tr_case *c)
     a->chunks = (int)vpp;
     a->dp = (int)dp;
     a->ep = (int)ep;
+    if (a->zero == 3 && a->pp > 1 && strncmp(c->impl.name, "fsdp", 4) == 0)
+        a->zero = 1; /* torch: between micro-batches of a pipeline weights and gradients stay whole */
     a->splits_experts = a->shape.ffn > a->shape.hidden; /* few wide experts; many narrow ones stay whole */
     a->has_sp = tp > 1 && (has(c, TR_CASE_recompute, "sp") || c->impl.has_sp);
     return true;

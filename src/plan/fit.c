@@ -18,6 +18,8 @@ static void print_changes(const struct tr_ask *was, const struct tr_ask *a, stru
         tr_str_addf(out, " --dp %d", a->dp);
     if (a->zero != was->zero)
         tr_str_addf(out, " --zero %d", a->zero);
+    if (a->zero > 0 && a->shard > 0 && a->shard < a->dp)
+        tr_str_addf(out, " --hybrid_shard %d", a->shard);
     if (a->has_sp && !was->has_sp)
         tr_str_addf(out, " --sp");
     if (a->micro != was->micro || a->dp != was->dp)

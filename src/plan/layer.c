@@ -72,19 +72,20 @@ static void plain_core(struct price *p)
     p->flops += 4 * cells * d;
 }
 
-/* One kernel, causal: half of the cells; backward does five products for forward's two. */
+/* One kernel, or one for each block that comes round, causal: half of the cells; backward does five products for
+ * forward's two. */
 static void fused_core(struct price *p)
 {
     const struct tr_ask *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
-    double forward = tr_core_share(p->chip.generation, a->impl, s->head_dim, a->seq, false);
-    double backward = tr_core_share(p->chip.generation, a->impl, s->head_dim, a->seq, true);
+    double forward = tr_core_share(p->chip.generation, a->impl, s->head_dim, a->seq / a->cp, false);
+    double backward = tr_core_share(p->chip.generation, a->impl, s->head_dim, a->seq / a->cp, true);
     double width = s->q_rank > 0 ? (2 * s->head_dim + s->rope_dim) / 2 : s->head_dim;
     double flops = 4 * tokens_of(a) * (a->seq / 2) * (1 - s->local_share) * width * s->heads / a->tp;
     double uneven = 1 + a->impl->cp_uneven * (1 - 1.0 / a->cp); /* whole: the last rank's rows see twice the mean */
     double peak = p->chip.peak[TR_NUMBER_16] / uneven;
-    p->time[FORWARD] += flops / (peak * forward) + p->chip.launch_s;
-    p->time[BACKWARD] += 2.5 * flops / (peak * backward) + 2 * p->chip.launch_s;
+    p->time[FORWARD] += flops / (peak * forward) + a->cp * p->chip.launch_s;
+    p->time[BACKWARD] += 2.5 * flops / (peak * backward) + 2 * a->cp * p->chip.launch_s;
     p->flops += flops;
 }
 

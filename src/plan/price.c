@@ -70,7 +70,7 @@ static double attention(const struct tr_price *p, const struct tr_call *c, bool 
     double per_flop = chip->op_s[is_backward ? TR_COST_ATTENTION_BWD : TR_COST_ATTENTION];
     if (per_flop > 0)
         return flops * per_flop / p->share;
-    double seq = c->attr.seq_len > 0 ? (double)c->attr.seq_len : (double)c->in[0].rows;
+    double seq = (c->attr.seq_len > 0 ? (double)c->attr.seq_len : (double)c->in[0].rows) / p->size[TR_AXIS_CP];
     double share = tr_core_share(chip->generation, p->impl, c->attr.head_dim, seq, is_backward);
     return flops / (chip->peak[TR_NUMBER_16] * share) + chip->launch_s * (is_backward ? 3 : 1);
 }

@@ -149,7 +149,8 @@ static int changes(const struct tr_ask *was, const struct tr_ask *a)
 {
     bool is_sharded_anew = a->zero > 0 && a->zero == was->zero && a->dp == was->dp && a->shard != was->shard;
     return mesh_changes(was, a) + (a->zero != was->zero) + is_sharded_anew + (a->keep != was->keep) +
-           (a->micro != was->micro) + (a->has_sp != was->has_sp);
+           (a->micro != was->micro) + (a->has_sp > was->has_sp) +
+           (a->has_sp < was->has_sp && a->tp > 1 ? MOST_CHANGES + 1 : 0);
 }
 
 /* ---- bytes, with what the compile has told ---- */
