@@ -1,6 +1,7 @@
 /* cmd_launch.c - launch: its own flags, then another verb. The verb's options are checked here, once and before any
  * rank starts; the ranks are this program again.
  */
+#include "ckpt/ckpt.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include <stdio.h>
@@ -52,6 +53,17 @@ static void pass_terminal_on(void)
         unsetenv("TR_LIVE_COLUMNS");
 }
 
+/* Ranks that were killed in a save leave a directory that the next start would remove; there may be none.
+ */
+static void tidy(const char *output)
+{
+    struct tr_ckpt_lock *lock = NULL;
+    if (access(output, F_OK) == 0 && tr_ckpt_lock(output, "launch", 0, &lock) == TR_OK)
+        (void)tr_ckpt_sweep(output, NULL);
+    tr_ckpt_unlock(lock);
+    tr_error_clear();
+}
+
 static enum tr_status start(const struct tr_launch_flags *f, const struct tr_config *cfg, int argc, char **argv,
                             char **envp, int *code)
 {
@@ -84,6 +96,8 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
                            .err_fd = STDERR_FILENO };
     enum tr_status st = first && again ? tr_launch_run(&l, &end) : tr_fail(TR_NOMEM, "no memory to start ranks");
     *code = end.exit_code;
+    if (st == TR_OK && end.exit_code != 0 && cfg->verb == TR_VERB_TRAIN && f->n_nodes_max == 1 && cfg->output)
+        tidy(cfg->output); /* ranks of other nodes may still save */
     free(first);
     free(again);
     return st;

@@ -82,6 +82,11 @@ case $state in "" | Z) ;; *) fail "rank 0 outlived its launcher" ;; esac
 TR_FAIL=train.start:stop:1:1 expect 75 timeout 60 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output stopped
 grep -qE 'rank 1 .* hangs: stopped by a signal for .* before its first phase' stderr || fail "$(cat stderr)"
 
+# A rank killed in a save leaves half a checkpoint; when the job is over it is gone (T1's oracle: nothing is left).
+TR_FAIL=ckpt.before_fsync:kill:1:0 expect 70 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output torn
+grep -q 'rank 0 .*SIGKILL' stderr || fail "not killed in the save: $(cat stderr)"
+[ -z "$(ls -d torn/*.tmp* 2>/dev/null)" ] || fail "left behind: $(ls -d torn/*.tmp*)"
+
 # On a terminal rank 0 draws its progress line through the launcher; the log has the lines, not the drawing.
 if command -v script >/dev/null; then
     TERM=xterm COLUMNS=70 script -qec "'$TRIREME' launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
