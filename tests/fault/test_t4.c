@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 enum call {
     OPEN,
@@ -230,10 +231,27 @@ static enum tr_status do_export(void)
     return st;
 }
 
+/* Planted bugs: what must turn this campaign red. */
+static enum tr_status do_leak(void)
+{
+    MUST(syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY, 0) >= 0);
+    return TR_OK;
+}
+
+static enum tr_status do_lose(void)
+{
+    char path[TR_PATH_MAX];
+    MUST(tr_path_join(path, rig.out, "checkpoint-1") == TR_OK);
+    return tr_remove_tree(path);
+}
+
+enum { N_ACTIONS = 3, LEAK = N_ACTIONS, LOSE };
 static const struct {
     const char *name;
     enum tr_status (*run)(void);
-} actions[] = { { "save", do_save }, { "load", do_load }, { "export", do_export } };
+} actions[] = {
+    { "save", do_save }, { "load", do_load }, { "export", do_export }, { "leak", do_leak }, { "lose", do_lose }
+};
 
 /* The world before each run: one good checkpoint. */
 static void reset(void)
@@ -300,17 +318,30 @@ static bool one(size_t a, enum call call, int error, bool is_sticky, int i)
     return inj.n_hits > 0;
 }
 
+static bool is_red(size_t planted)
+{
+    int status = 0;
+    pid_t pid = fork();
+    MUST(pid >= 0);
+    if (pid == 0) {
+        (void)!freopen("/dev/null", "w", stderr);
+        (void)one(planted, OPEN, EIO, false, INT_MAX);
+        _exit(0);
+    }
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 1;
+}
+
 int main(int argc, char **argv)
 {
     int64_t stride = rig_argument(argc, argv, 1, 3), n_points = 0;
     rig_open(&rig);
     MUST(rig_save(&rig, 1, 0) == TR_OK);
     for (int warm = 0; warm < 3; warm++) /* what libc keeps for good */
-        for (size_t a = 0; a < TR_COUNT_OF(actions); a++) {
+        for (size_t a = 0; a < N_ACTIONS; a++) {
             reset();
             MUST(actions[a].run() == TR_OK);
         }
-    for (size_t a = 0; a < TR_COUNT_OF(actions); a++)
+    for (size_t a = 0; a < N_ACTIONS; a++)
         for (int call = 0; call < CALLS; call++)
             for (const int *e = errors[call]; *e; e++)
                 for (int is_sticky = 0; is_sticky < 2; is_sticky++) {
@@ -323,6 +354,7 @@ int main(int argc, char **argv)
                 }
     printf("T4: %d runs, %d points, %d of them ended in an error; 0 crashes, 0 leaks, 0 checkpoints lost\n",
            (int)sum.n_runs, (int)n_points, (int)sum.n_errors);
+    MUST(is_red(LEAK) && is_red(LOSE));
     rig_close(&rig);
     return 0;
 }
