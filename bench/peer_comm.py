@@ -2,11 +2,12 @@
 """Collectives of Trireme beside MPICH, Open MPI and PyTorch's gloo, on one host, in one run.
 
 usage: peer_comm.py TRIREME [--ranks 2 4] [--repeats 3] [--bytes-max N] [--seconds 0.3] [--only name ...] [--before COMMAND]
-       [--markdown FILE]
+       [--lines FILE] [--markdown FILE]
 Engines take turns, so that a busy machine slows all alike. Prints every JSON line as it comes, then one line a point
 with each engine's median over the repeats, its lowest time (what a busy machine disturbs least), and Trireme's speed
-over the best peer's in both. --before puts a command in front of every engine's; --markdown writes the lowest times as the
-table of bench/results/comm.md.
+over the best peer's in both. --lines keeps what is measured in a file and counts what earlier runs left there, so that a figure
+grows from short slices of a quiet machine; --before puts a command in front of every engine's; --markdown writes the lowest
+times as the table of bench/results/comm.md.
 """
 import argparse
 import json
@@ -164,14 +165,22 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--before", default="")
+    parser.add_argument("--lines")
     parser.add_argument("--markdown")
     args = parser.parse_args()
     lines = []
+    if args.lines and os.path.exists(args.lines):
+        with open(args.lines) as f:
+            lines = [json.loads(line) for line in f]
+    n_before = len(lines)
     with tempfile.TemporaryDirectory() as folder:
         for size in args.ranks:
             for _ in range(args.repeats):
                 for argv in commands(args, size, folder).values():
                     lines += run(args, argv)
+    if args.lines:
+        with open(args.lines, "a") as f:
+            f.writelines(json.dumps(x) + "\n" for x in lines[n_before:])
     summary(lines, args.markdown)
 
 

@@ -23,7 +23,7 @@ enum {
     N_OPS_MAX = 128,    /* posted and not complete, per communicator; a post beyond waits for the oldest */
     SITE_MAX = TR_SITE_MAX,
     TEXT_MAX = 1024,
-    SMALL_BYTES = 4096,         /* a collective up to here travels with its description */
+    SMALL_BYTES = 2048,         /* a collective up to here travels with its description */
     HALF_BYTES = 256 << 10,     /* of staging; two halves, so that one fills while the other is read */
     PIECE_BYTES = 256 << 10,    /* of work between two looks at who else wants the engine */
     PAST_CACHE_BYTES = 8 << 20, /* copies of whole buffers from here on do not go through the caches */
