@@ -76,7 +76,7 @@ class Job:
                 # Ten kills in a row that let it come nowhere: it gives up (A21), and somebody starts it again.
                 assert code in (-9, 75) or (code == 78 and "10 restarts without progress" in self.said()), f"exit {code}"
                 self.again()
-            elif time.monotonic() >= self.due and n_done < n_kills:
+            elif time.monotonic() >= self.due and n_done < n_kills and time.monotonic() - self.begin < 300:    # then it may end
                 self.hit()
         raise AssertionError("hangs")
 
