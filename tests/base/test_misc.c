@@ -122,8 +122,9 @@ static void who_waits_for_a_core_is_told_from_who_sleeps(void **state)
     for (int i = 0; i < 3; i++)
         if ((pids[i] = fork()) == 0) {
             (void)sched_setaffinity(0, sizeof one, &one);
-            for (volatile int k = 0; i < 2; k = k + 1) {
-            }
+            volatile bool spins = i < 2;
+            while (spins)
+                ;
             pause();
             _exit(0);
         }

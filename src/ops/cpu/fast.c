@@ -45,7 +45,7 @@ static bool has_isa(enum tr_isa isa)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (isa == TR_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && tr_has_f16c();
 #endif
     return isa == TR_ISA_BASE;
 }

@@ -10,6 +10,9 @@
  * next block of A or panel of B (0 to 4 % slower).
  */
 #include "ops/cpu/gemm_impl.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include "base/banned.h"
 
 enum {
@@ -265,6 +268,16 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
     tr_pool_run(pool, cut.n_rows * cut.n_cols, multiply_task, &cut);
 }
 
+bool tr_has_f16c(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+#else
+    return false;
+#endif
+}
+
 int tr_gemm_isas(const struct tr_gemm_isa *out[3])
 {
     int n = 0;
@@ -272,7 +285,7 @@ int tr_gemm_isas(const struct tr_gemm_isa *out[3])
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
         out[n++] = &tr_gemm_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && tr_has_f16c())
         out[n++] = &tr_gemm_avx2;
 #endif
     out[n++] = &tr_gemm_portable;

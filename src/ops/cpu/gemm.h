@@ -26,4 +26,7 @@ void tr_gemm(const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
 /* One thread, inside a task that is already parallel (attention tiles, head blocks); scratch for n_threads = 1. */
 void tr_gemm_serial(const struct tr_gemm *g, void *scratch);
 
+/* Does this processor convert float16? By cpuid: clang 14's __builtin_cpu_supports does not know the name. */
+bool tr_has_f16c(void);
+
 #endif
