@@ -147,7 +147,6 @@ static enum tr_status fill(struct tr_commit *c, const char *output_dir, const ch
                            int64_t generation)
 {
     enum tr_status st = TR_OK;
-    char name[40];
     if (step < 0 || generation < 0)
         return tr_fail(TR_USAGE, "step %" PRId64 ", generation %" PRId64 ": must not be negative", step, generation);
     c->step = step;
@@ -156,8 +155,7 @@ static enum tr_status fill(struct tr_commit *c, const char *output_dir, const ch
     TR_TRY(tr_format(c->run_id, sizeof c->run_id, "%s", run_id));
     TR_TRY(tr_format(c->output_dir, sizeof c->output_dir, "%s", output_dir));
     TR_TRY(tr_commit_dir_of(output_dir, step, generation, c->dir));
-    TR_TRY(tr_format(name, sizeof name, "checkpoint-%" PRId64, step));
-    TR_TRY(tr_path_join(c->final, output_dir, name));
+    TR_TRY(tr_ckpt_step_path(output_dir, step, c->final));
 out:
     return st;
 }

@@ -68,6 +68,8 @@ struct tr_ckpt_info {
 enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out);
 /* The same facts from the manifest alone; no file is read. */
 enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out);
+/* output_dir/checkpoint-<step> */
+enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX]);
 /* Steps of the checkpoints of an output directory, good or not, newest first; free(*out). */
 enum tr_status tr_ckpt_steps(const char *output_dir, int64_t **out, size_t *out_n);
 /* Newest checkpoint by step that verifies. *out_found false and TR_OK: there is none at all. Some, but all bad: TR_IO

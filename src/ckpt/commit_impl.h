@@ -20,7 +20,6 @@ struct tr_ckpt_steps {
     size_t n, n_cap;
 };
 enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out);
-enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX]);
 enum tr_status tr_ckpt_load_manifest(const char *dir, struct tr_ckpt_manifest *out);
 /* Behind a number without leading zeros, behind a text; NULL: it is not there. */
 const char *tr_ckpt_skip_number(const char *p);

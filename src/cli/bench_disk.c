@@ -9,7 +9,7 @@
 
 enum { PIECE = 8 << 20, SYNC_EVERY = 4 };
 
-static enum tr_status write_all(const char *path, const char *buf, int64_t bytes, double *seconds)
+enum tr_status cli_disk_write(const char *path, const char *buf, int64_t bytes, double *seconds)
 {
     int64_t start = tr_clock_us();
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -56,7 +56,7 @@ enum tr_status cli_bench_disk(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "bench: out of memory"));
     for (size_t i = 0; i < PIECE; i++) /* nothing that a clever disk makes small */
         buf[i] = (char)(i * UINT64_C(0x9e3779b97f4a7c15) >> 56);
-    st = write_all(path, buf, bytes, &write_s);
+    st = cli_disk_write(path, buf, bytes, &write_s);
     if (st == TR_OK)
         st = read_all(path, buf, bytes, &read_s);
     (void)unlink(path);

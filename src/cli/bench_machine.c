@@ -257,18 +257,15 @@ out:
     return st;
 }
 
-static double disk_rate(const void *bytes, size_t n)
+static double disk_rate(const void *buf)
 {
-    char path[] = "./trireme-disk-XXXXXX";
-    int fd = mkstemp(path);
-    if (fd < 0)
-        return 0;
+    static const char path[] = "./.trireme.bench";
+    const int64_t bytes = 64 << 20;
+    double seconds = 0;
+    bool is_ok = cli_disk_write(path, buf, bytes, &seconds) == TR_OK;
     (void)unlink(path);
-    double start = now();
-    bool is_ok = tr_write_all(fd, path, bytes, n) == TR_OK && fsync(fd) == 0;
-    double t = now() - start;
-    close(fd);
-    return is_ok && t > 0 ? (double)n / t : 0;
+    tr_error_clear();
+    return is_ok && seconds > 0 ? (double)bytes / seconds : 0;
 }
 
 enum tr_status bench_machine(const struct tr_config *cfg)
@@ -286,7 +283,7 @@ enum tr_status bench_machine(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "bench machine: out of memory"));
     measure_chip(&m, &machine);
     TR_TRY(measure_ranks(cfg, &machine));
-    machine.disk_rate = disk_rate(m.floats, 64 << 20);
+    machine.disk_rate = disk_rate(m.floats);
     machine.domain = machine.node = tr_pool_threads(m.pool);
     machine.is_shared = true;
     machine.host_rate = machine.chip.memory_rate;

@@ -52,9 +52,8 @@ static enum tr_status list(const struct tr_config *cfg, const char *dir, const c
         tr_str_addf(&out, "%10s %6s %10s %6s  %-25s\n", "step", "files", "bytes", "gen", "run");
     for (size_t i = 0; i < n && st == TR_OK; i++) {
         struct tr_ckpt_info info;
-        char path[TR_PATH_MAX], name[64], human[32];
-        (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, step[i]);
-        st = tr_path_join(path, dir, name);
+        char path[TR_PATH_MAX], human[32];
+        st = tr_ckpt_step_path(dir, step[i], path);
         if (st == TR_OK && tr_ckpt_peek(path, &info) != TR_OK)
             tr_str_addf(&out, cfg->json ? "{\"step\": %" PRId64 ", \"bad\": true}\n" : "%10" PRId64 "  is damaged\n",
                         step[i]);
@@ -233,12 +232,17 @@ static enum tr_status need_output(const struct tr_config *cfg)
     return cfg->output ? TR_OK : tr_fail(TR_USAGE, "where to? --output DIR");
 }
 
-static enum tr_status export(const struct tr_config *cfg, const char *dir, const char *other) {
-    enum tr_status st = TR_OK; struct rewrite r = { 0 }; (void)other; TR_TRY(need_output(cfg));
+static enum tr_status export_model(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    enum tr_status st = TR_OK;
+    struct rewrite r = { 0 };
+    (void)other;
+    TR_TRY(need_output(cfg));
     TR_TRY(open_rewrite(&r, dir, false));
     TR_TRY(tr_saver_model(r.sv, cfg->output));
     printf("%s\n", cfg->output);
-    out : close_rewrite(&r);
+out:
+    close_rewrite(&r);
     return st;
 }
 
@@ -293,8 +297,8 @@ out:
 static const struct {
     const char *name;
     enum tr_status (*run)(const struct tr_config *cfg, const char *dir, const char *other);
-} subs[] = { { "list", list }, { "show", show },     { "verify", verify },   { "newest", newest },
-             { "diff", diff }, { "export", export }, { "reshard", reshard }, { "prune", prune } };
+} subs[] = { { "list", list }, { "show", show },           { "verify", verify },   { "newest", newest },
+             { "diff", diff }, { "export", export_model }, { "reshard", reshard }, { "prune", prune } };
 
 enum tr_status cmd_ckpt(const struct tr_config *cfg)
 {

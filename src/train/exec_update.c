@@ -111,7 +111,9 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
 
 static void run_joined(struct tr_exec *e, const struct tr_call *c, int n)
 {
-    int at = n > 0 ? tr_trace_op(e->trace, c) : -1;
+    if (n == 0)
+        return;
+    int at = tr_trace_op(e->trace, c);
     tr_op_cuda_updates(c, n);
     tr_trace_end(e->trace, at);
 }
@@ -125,10 +127,12 @@ void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home)
         if (p->home != home || p->n == 0)
             continue;
         many[n] = update_of(e, tr_optim_row(kind)->op, i);
-        if (!e->joins_updates)
+        if (!e->joins_updates) {
             tr_exec_kernel(e, &many[n]);
-        else if (++n == TR_UPDATES_MAX)
-            run_joined(e, many, n), n = 0;
+        } else if (++n == TR_UPDATES_MAX) {
+            run_joined(e, many, n);
+            n = 0;
+        }
     }
     run_joined(e, many, n);
 }

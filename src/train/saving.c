@@ -92,7 +92,7 @@ static void tell_fault(struct tr_saving *v, int rank, const char *action, const 
 
 static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r)
 {
-    char path[TR_PATH_MAX], name[64];
+    char path[TR_PATH_MAX];
     v->hang_is_told = false;
     v->last_s = (double)(tr_clock_us() - v->start_us) * 1e-6;
     if (r->status != TR_OK) {
@@ -105,8 +105,7 @@ static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r
         return TR_OK;
     }
     v->n_failed = 0;
-    (void)tr_format(name, sizeof name, "checkpoint-%" PRId64, r->step);
-    enum tr_status st = tr_path_join(path, v->cfg->output, name);
+    enum tr_status st = tr_ckpt_step_path(v->cfg->output, r->step, path);
     struct tr_event_checkpoint e = { .step = r->step,
                                      .path = path,
                                      .stall_s = r->stall_s,
@@ -195,11 +194,22 @@ out:
 /* Loads what was just saved and compares it with what is in memory: that a restart would begin with the same bits. */
 static enum tr_status restore(struct tr_saving *v, int64_t step)
 {
-    char path[TR_PATH_MAX], name[64];
-    enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
-    if (st == TR_OK)
-        st = tr_path_join(path, v->cfg->output, name);
+    char path[TR_PATH_MAX];
+    enum tr_status st = tr_ckpt_step_path(v->cfg->output, step, path);
     return st == TR_OK ? tr_compare_checkpoint(v->opt.e, path, v->opt.s->save_dtype) : st;
+}
+
+/* Starts a save; with `waits` it is on the disk afterwards, or late. */
+static enum tr_status save(struct tr_saving *v, int64_t step, int64_t tokens, bool waits, bool *is_late)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(start(v, step, tokens));
+    if (waits)
+        TR_TRY(wait_for(v, v->cfg->save_timeout, is_late));
+    if (v->cfg->verify_restore && !*is_late && v->saved_step == step)
+        TR_TRY(restore(v, step));
+out:
+    return st;
 }
 
 enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
@@ -213,11 +223,7 @@ enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, in
     TR_TRY(wait_for(v, v->cfg->save_wait, &is_late));
     if (is_late)
         return skip(v, step);
-    TR_TRY(start(v, step, tokens));
-    if (v->waits)
-        TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
-    if (v->cfg->verify_restore && !is_late && v->saved_step == step)
-        TR_TRY(restore(v, step));
+    TR_TRY(save(v, step, tokens, v->waits, &is_late));
 out:
     return st;
 }
@@ -227,12 +233,8 @@ enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t token
     enum tr_status st = TR_OK;
     bool is_late = false;
     TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
-    if (!is_late && v->saved_step != step) {
-        TR_TRY(start(v, step, tokens));
-        TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
-        if (v->cfg->verify_restore && !is_late && v->saved_step == step)
-            TR_TRY(restore(v, step));
-    }
+    if (!is_late && v->saved_step != step)
+        TR_TRY(save(v, step, tokens, true, &is_late));
     if (is_late)
         tell_fault(v, 0, "save", "the disk does not answer; the last checkpoint is given up");
 out:
