@@ -106,7 +106,7 @@ static enum tr_status reduce_narrow(struct tr_exec *e, const struct tr_flat *f, 
     c.dtype = narrow;
     c.in = wire;
     c.out = is_whole ? wire : wire + (size_t)f->shard_first * tr_dtype_bytes(narrow);
-    enum tr_status st = tr_comm_run(is_whole ? e->mesh->tokens : e->mesh->axis[TR_AXIS_SHARD], &c);
+    enum tr_status st = run(e, is_whole ? e->mesh->tokens : e->mesh->axis[TR_AXIS_SHARD], &c);
     if (st == TR_OK)
         cast(e, c.out, narrow, to, wide, n);
     return st;

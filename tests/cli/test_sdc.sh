@@ -8,7 +8,7 @@ tiny_model model
 options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 12 --per_device_train_batch_size 2 --max_steps 3
     --learning_rate 1e-2 --threads 1 --data_proof none --quiet --save_steps 0)
 run3=("$TRIREME" launch --nproc-per-node 3 train "${options[@]}")
-for layout in '--zero 0' '--zero 1' '--zero 3' '--zero 0 --grad_dtype bfloat16'; do
+for layout in '--zero 0' '--zero 1' '--zero 3' '--zero 0 --grad_dtype bfloat16' '--zero 2 --reduce_dtype bfloat16'; do
     rm -rf plain checked
     expect 0 "${run3[@]}" $layout --output plain
     expect 0 "${run3[@]}" $layout --output checked --sdc_check
@@ -34,6 +34,8 @@ for hit in 1 3 7; do
 done
 flipped received 2 2 'on the way from rank 0 of 3, seen by rank 2' --zero 2
 flipped sum 2 0 'in the sum of rank 0 of 3' --zero 3
+flipped sum 2 1 'in the sum of rank 1 of 3' --reduce_dtype bfloat16
+flipped received 2 1 'on the way from rank 0 of 3' --zero 2 --reduce_dtype bfloat16
 TR_FAIL=train.other_cpu:error:1:1 expect 2 "${run3[@]}" --output other
 grep -q 'ranks disagree on arithmetic (self-test)' stderr || fail "not said: $(cat stderr)"
 TR_FAIL=train.rounding:error:1:0 expect 2 "$TRIREME" train "${options[@]}" --output refused
