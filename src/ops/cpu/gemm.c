@@ -13,6 +13,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#include <stdatomic.h>
 #include "base/banned.h"
 
 enum {
@@ -268,11 +269,18 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
     tr_pool_run(pool, cut.n_rows * cut.n_cols, multiply_task, &cut);
 }
 
+/* Asked once: a virtual machine traps cpuid, which then costs 15 us, more than a small product. */
 bool tr_has_f16c(void)
 {
 #if defined(__x86_64__)
+    static _Atomic int known; /* 0: not asked, 1: no, 2: yes; threads that race write the same */
     unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (answer == 0) {
+        answer = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? 2 : 1;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == 2;
 #else
     return false;
 #endif
