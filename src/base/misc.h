@@ -41,9 +41,9 @@ struct tr_cores_us {
 };
 struct tr_cores_us tr_process_cores(int pid);
 
-/* TR_FAIL=point:action[:n[:rank[:generation]]][,...]; action = kill | stop | delay<ms> | error | spin; n-th hit,
- * default 1; rank -1 = the launcher. Returns TR_OK, or TR_IO when armed with "error" (text names the point). Costs one
- * load when nothing is armed. */
+/* TR_FAIL=point:action[:n[:rank[:generation]]][,...]; action = kill | stop | delay<ms> | error | spin | tell; n-th hit,
+ * default 1; rank -1 = the launcher; "*:tell" writes the name of each point that is passed to stderr. Returns TR_OK, or
+ * TR_IO when armed with "error" (text names the point). Costs one load when nothing is armed. */
 enum tr_status tr_failpoint(const char *point);
 enum tr_status tr_failpoint_setup(const char *spec, int rank); /* spec NULL: read TR_FAIL */
 

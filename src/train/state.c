@@ -46,7 +46,9 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
         tr_str_addf(out, ", \"tokenizer_hash\": \"%s\"", hex);
     }
     tr_config_json(in->cfg, false, &text);
-    TR_TRY(tr_json_parse(text.p ? text.p : "", text.n, "options", &options));
+    if (!tr_str_ok(&text))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for the options of the run"));
+    TR_TRY(tr_json_parse(text.p, text.n, "options", &options));
     for (size_t i = 0; i < TR_COUNT_OF(input_options); i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(options, input_options[i]);
         char *value = item ? cJSON_PrintUnformatted(item) : NULL;
@@ -56,6 +58,8 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
         cJSON_free(value);
     }
     tr_str_addf(out, "}");
+    if (!tr_str_ok(out))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for the inputs of the run"));
 out:
     cJSON_Delete(options);
     tr_str_release(&text);

@@ -78,6 +78,25 @@ static void delay_waits(void **state)
     assert_int_equal(tr_failpoint_setup("", 0), TR_OK);
 }
 
+static void what_is_passed_is_told_every_time(void **state)
+{
+    (void)state;
+    char text[64] = "";
+    int pipe_fds[2], old = dup(STDERR_FILENO);
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_int_equal(tr_failpoint_setup("*:tell", 3), TR_OK);
+    assert_int_equal(dup2(pipe_fds[1], STDERR_FILENO), STDERR_FILENO);
+    enum tr_status a = tr_failpoint("a.b"), b = tr_failpoint("c"), c = tr_failpoint("a.b");
+    assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
+    close(old);
+    close(pipe_fds[1]);
+    assert_true(a == TR_OK && b == TR_OK && c == TR_OK);
+    assert_true(read(pipe_fds[0], text, sizeof text - 1) > 0);
+    close(pipe_fds[0]);
+    assert_string_equal(text, "passed a.b\npassed c\npassed a.b\n");
+    assert_int_equal(tr_failpoint_setup("", 3), TR_OK);
+}
+
 /* The child arms TR_FAIL itself, so the environment path is the one that is tested. */
 static pid_t hit_in_child(const char *spec)
 {
@@ -198,6 +217,7 @@ int main(void)
         cmocka_unit_test(clocks_move_forward),
         cmocka_unit_test(only_the_armed_hit_of_the_armed_rank_fails),
         cmocka_unit_test(delay_waits),
+        cmocka_unit_test(what_is_passed_is_told_every_time),
         cmocka_unit_test(kill_and_stop_hit_the_process),
         cmocka_unit_test(who_waits_for_a_core_is_told_from_who_sleeps),
         cmocka_unit_test(bad_specs_are_refused_and_arm_nothing),

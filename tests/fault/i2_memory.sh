@@ -44,7 +44,10 @@ def one(at):
     out = half_done(f"run-{at}")
     p = train(out, at)
     is_hit = MARK in p.stderr
-    code = judge(at, out, p)
+    try:
+        code = judge(at, out, p)
+    except AssertionError as e:
+        code = str(e)
     shutil.rmtree(out)
     return is_hit, code
 
@@ -64,12 +67,16 @@ while high - low > 50:
     low, high = (middle, high) if one(middle)[0] else (low, middle)
 dice = random.Random(seed)
 places = range(1, low + 1) if n_tries == 0 else [dice.randrange(k * low // n_tries, (k + 1) * low // n_tries) + 1 for k in range(n_tries)]
-ends = collections.Counter()
+ends, broken = collections.Counter(), []
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for n, (is_hit, code) in enumerate(pool.map(one, places), 1):
+        if isinstance(code, str):
+            broken.append(code)
         ends[code] += is_hit
         if n % 500 == 0:
             print(f"I2 so far: {n} of {len(places)}, ends {dict(ends)}", flush=True)
+if broken:
+    sys.exit("\n".join(broken))
 killed = subprocess.CompletedProcess([], -11, "", "")
 try:
     judge(0, "clean", killed)

@@ -1,10 +1,10 @@
 """T1 driver: SOURCES HITS SEED. Failpoints are found in the sources, so that none can be forgotten.
 
-A job is hit many times: each generation has a row of its own in TR_FAIL, and a second row on another rank that dies some steps
-later, so that every generation ends and the rank that is blamed tells which of the two fired. What a layout and rank passed
-without a hit is not drawn again. Every third job is hit only when it writes the model.
+A clean run of each layout tells how often each rank passes each point. These places (layout x point x rank) are hit in turn, each
+as often as the others. A job is hit many times: each generation has a row of its own in TR_FAIL, every second one some steps
+further, since a job that stands still rightly gives up. Every fourth round hits jobs only when they write the model.
 """
-import concurrent.futures, glob, os, random, re, shutil, subprocess, sys, threading, time
+import collections, concurrent.futures, glob, os, random, re, shutil, subprocess, sys, threading, time
 sys.path.insert(0, os.path.dirname(__file__))
 import campaign as c
 
@@ -19,63 +19,95 @@ AGENT = [p for p in points if p.startswith("launch.")]
 END = [p for p in points if re.fullmatch(r"train\.(before|after)_model", p)]
 START = [p for p in points if re.match(r"join\.|load\.|ckpt\.load|train\.(start|has_|data)", p)]
 lock = threading.Lock()
-limit = {}      # (layout, point, rank) -> a hit that never comes
-todo = {}       # layout -> (point, rank), shuffled, again and again
-fired, backstops, lost, times, per_point, found_at = 0, 0, [], {"shm": [], "mpi": []}, {}, set()
+passes = {}     # (layout, point, rank) -> how often between two saves, or in a start
+todo = {}       # (layout, is_end) -> [(point, rank)], shuffled, again and again
+fired, missed, lost, times = collections.Counter(), 0, [], {"shm": [], "mpi": []}
+
+
+def passed(out):
+    """(point, rank) -> how often a run that tells has passed it."""
+    counts = collections.Counter()
+    for rank in range(4):
+        counts.update((p, rank) for p in re.findall(r"passed ([\w.]+)$", open(f"{out}/logs/rank-{rank:04}.log").read(), re.M))
+    return counts
+
+
+def look(layout):
+    """A whole run, and one that only resumes: what is passed, and how often."""
+    c.reference(layout, STEPS, fail="*:tell")
+    for place, n in passed(f"clean-{layout}-{STEPS}").items():
+        if place[0] in points and place[0] not in START:
+            passes[layout, *place] = -(-n * c.INTERVAL // STEPS)
+    if short:
+        return
+    out = shutil.copytree(f"clean-{layout}-{STEPS}", f"again-{layout}")
+    for log in glob.glob(f"{out}/logs/*"):
+        os.remove(log)
+    subprocess.run(c.command(layout, out, STEPS), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                   env=dict(os.environ, TR_FAIL="*:tell"))
+    passes.update({(layout, *place): n for place, n in passed(out).items() if place[0] in START})
+    shutil.rmtree(out)
+
+
+def next_place(dice, layout, is_end, may_start):
+    """The next (point, rank) that is due."""
+    due = todo.setdefault((layout, is_end), [])
+    while True:
+        for place in due:
+            if may_start or place[0] not in START:
+                due.remove(place)
+                return place
+        more = [(p, r) for l, p, r in passes if l == layout and (p in END) == is_end]
+        dice.shuffle(more)
+        due += more
 
 
 def draw(dice, layout, generation):
-    """One generation's row. Every second one gets some steps further: a job that stands still rightly gives up."""
-    row = None
-    while not row:
-        if not todo.setdefault(layout, []):
-            todo[layout] += [(p, r) for p in points if p not in AGENT + END for r in range(4)]
-            dice.shuffle(todo[layout])
-        point, rank = next((x for x in todo[layout] if generation % 2 == 0 or x[0] not in START), todo[layout][0])
-        todo[layout].remove((point, rank))
-        top = limit.get((layout, point, rank), 1 << 30)
-        hit = min(top - 1, dice.choice((3, 6, 12, 40, 150)) if generation % 2 and not point.startswith("ckpt.") else dice.choice((1, 1, 1, 2, 3)))
-        if hit > 0:
-            row = point, rank, "kill" if dice.random() < 0.8 else "error", hit
-    return [row, ("train.after_step", (row[1] + dice.randrange(1, 4)) % 4, "kill", dice.randrange(5, 9))]
+    """One generation's rows: a fault that only a save sees has a second one behind it, so that every generation ends."""
+    is_far, rows = generation % 2 == 1, []
+    while len(rows) < 2:
+        point, rank = next_place(dice, layout, False, generation > 0 and not is_far and not rows)
+        n = passes[layout, point, rank]
+        hit = dice.randint(1, n) + (n if is_far and not rows or rows else 0)
+        action = "kill" if rows or dice.random() < 0.8 else "error"
+        rows.append((point, rank, action, hit))
+        if action == "kill" or not re.match(r"ckpt\.|file\.", point):
+            break
+    return rows
 
 
 def rows_of(dice, layout, is_end):
     if planted:
         return {0: [("train.after_step", dice.randrange(4), "kill", 8)]}
     if is_end:  # at the same step three times over: no more, or it counts as a crash loop
-        return {g: [(dice.choice(END), dice.randrange(4), "kill", 1)] for g in range(3)}
+        return {g: [(*next_place(dice, layout, True, False), "kill", 1)] for g in range(3)}
     rows = {g: draw(dice, layout, g) for g in range(N_ROWS)}
     if AGENT and dice.random() < 0.3:
         rows[0].append((dice.choice(AGENT), -1, "kill", dice.randrange(1, 12)))
     return rows
 
 
-def learn(layout, rows, said, ended_well):
-    """Which rows of this life of an agent fired: counted, and what was passed is noted."""
-    global fired, backstops
+def learn(layout, rows, said, is_end):
+    """Which rows of this life of an agent fired; those of generations that did not come are due again."""
+    global missed
     parts = c.RESTART.split(said)[0::5]
-    for g, part in enumerate(parts):
-        is_cut = g == len(parts) - 1    # finished, or the agent died
-        for n, (point, rank, action, hit) in enumerate(r for r in rows.get(g, []) if r[1] >= 0):
-            is_hit = f"failpoint {point}:" in part if action == "error" else \
-                re.search(rf"rank {rank} \(pid \d+\) was ended by SIGKILL", part) is not None
-            if is_hit:
-                fired += 1
-                per_point[point] = per_point.get(point, 0) + 1
-                found_at.add((layout, point, rank))
-                backstops += n
-            elif not is_cut and n == 0:
-                limit[layout, point, rank] = min(limit.get((layout, point, rank), 1 << 30), hit)
+    for g, row in rows.items():
+        for point, rank, action, hit in (r for r in row if r[1] >= 0):
+            part = parts[g] if g < len(parts) else ""
+            if f"failpoint {point}:" in part if action == "error" else re.search(rf"rank {rank} \(pid \d+\) was ended by SIGKILL", part):
+                fired[layout, point, rank] += 1
+            elif g < len(parts) - 1:
+                missed += 1
+            elif not planted:
+                todo[layout, is_end].insert(0, (point, rank))
 
 
 def run(i):
     dice = random.Random(seed * 1000003 + i)
     layouts = list(c.LAYOUTS) if not planted else ["zero2"]
-    layout, is_end = layouts[i % len(layouts)], i % 3 == 2 and bool(END)
+    layout, is_end = layouts[i % len(layouts)], i // len(layouts) % 4 == 3
     out, tag, said, n_agents = f"run-{i}", f"t1-{os.getpid()}-{i}", "", 0
     what = f"seed {seed} job {i}: {layout}"
-    begin = time.monotonic()
     try:
         while True:
             with lock:
@@ -94,7 +126,9 @@ def run(i):
                 raise AssertionError("hangs") from None
             said += life
             with lock:
-                learn(layout, rows, life, job.returncode == 0)
+                learn(layout, rows, life, is_end)
+                if job.returncode == -9:
+                    fired["agent", rows[0][-1][0], -1] += 1
             if job.returncode != -9:
                 break
             n_agents += 1   # the agent itself was hit: whoever started it starts it again
@@ -104,7 +138,7 @@ def run(i):
     except (AssertionError, OSError) as e:
         raise AssertionError(f"{what}: {e}\n{said}") from None
     shutil.rmtree(out)
-    return layout, n_agents, gone, took, time.monotonic() - begin
+    return layout, gone, took
 
 
 def throw_away(out):
@@ -118,26 +152,26 @@ def throw_away(out):
 
 
 for layout in (c.LAYOUTS if not planted else ["zero2"]):
-    c.reference(layout, STEPS)
-start, n_done, n_agents, n_jobs, told = time.monotonic(), 0, 0, 0, 0
+    look(layout)
+start, n_jobs, told = time.monotonic(), 0, 0
 with concurrent.futures.ThreadPoolExecutor(N_JOBS) as pool:
-    while fired + n_agents < n_hits:
-        for layout, agents, gone, took, seconds in pool.map(run, range(n_jobs, n_jobs + N_JOBS)):
-            n_agents += agents
+    while fired.total() < n_hits:
+        for layout, gone, took in pool.map(run, range(n_jobs, n_jobs + N_JOBS)):
             lost += gone
             times["mpi" if layout == "mpi" else "shm"] += took
         n_jobs += N_JOBS
-        assert n_jobs < 20 + 4 * n_hits, f"only {fired} hits in {n_jobs} jobs"
-        if fired // 100 > told:
-            told = fired // 100
-            print(f"T1 so far: {fired} hits and {n_agents} agents in {n_jobs} jobs, {len(found_at)} places, recovery p99 "
+        assert n_jobs < 20 + 4 * n_hits, f"only {fired.total()} hits in {n_jobs} jobs"
+        if fired.total() // 100 > told:
+            told = fired.total() // 100
+            print(f"T1 so far: {fired.total()} hits in {n_jobs} jobs, {len(fired)} places, {missed} missed, recovery p99 "
                   f"{c.quantile(times['shm'], .99):.2f} s shm, {c.quantile(times['mpi'], .99):.2f} s mpi, worst {max(sum(times.values(), [])):.2f} s; "
                   f"{time.monotonic() - start:.0f} s", flush=True)
-print(f"T1 seed {seed}: {fired + n_agents} hits on {n_jobs} jobs, {n_agents} of them agents, {backstops} at the end of a step because the "
-      f"point drawn was not passed; {len(per_point) + len(AGENT if n_agents else [])} of {len(points)} points, {len(found_at)} places (layout x point x rank); "
+never = sorted(set(points) - {point for _, point, _ in fired})
+spread = sorted(fired[p] for p in passes)
+print(f"T1 seed {seed}: {fired.total()} hits on {n_jobs} jobs, {sum(n for (l, *_), n in fired.items() if l == 'agent')} of them agents; "
+      f"{len(points) - len(never)} of {len(points)} points; {sum(n > 0 for n in spread)} of {len(passes)} places (layout x point x rank), each hit "
+      f"{c.quantile(spread, .05)} to {c.quantile(spread, .95)} times (5 and 95 %), {max(spread)} at most; {missed} rows were not passed; "
       f"all ended with the bits of the clean run, 0 checkpoints lost, 0 left behind")
 print(f"T1 steps lost at a restart {c.histogram(lost)} (interval {c.INTERVAL}); {time.monotonic() - start:.0f} s")
-never = [p for p in points if p not in per_point and p not in AGENT]
-if n_hits >= 1000:
-    print(f"T1 points never reached by these layouts: {' '.join(never) if never else 'none'}")
+assert n_hits < 1000 or not never, f"T1: points never reached by these layouts: {' '.join(never)}"
 c.tell_times("T1", times, n_hits)
