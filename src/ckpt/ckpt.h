@@ -16,6 +16,7 @@
 struct tr_store {
     void *ctx;
     const struct tr_model *model;
+    struct tr_pool *pool; /* its threads read files and convert; NULL: one */
     bool has[TR_STATE_COUNT];
     enum tr_dtype dtype[TR_STATE_COUNT];
     /* Elements [first, first + n) of one state of one parameter as host memory in dtype[what], valid until the next

@@ -260,10 +260,18 @@ bool tr_hf_find(const struct tr_hf *hf, const char *name, size_t *out_i)
     return false;
 }
 
+const struct tr_st *tr_hf_file(const struct tr_hf *hf, size_t i, size_t *out_tensor)
+{
+    *out_tensor = ref(hf, i)->tensor;
+    return hf->shards[ref(hf, i)->shard];
+}
+
 enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *dst,
                           enum tr_dtype dst_dtype)
 {
-    return tr_st_read(hf->shards[ref(hf, i)->shard], hf->refs[i].tensor, first, n, dst, dst_dtype);
+    size_t tensor = 0;
+    const struct tr_st *f = tr_hf_file(hf, i, &tensor);
+    return tr_st_read(f, tensor, first, n, dst, dst_dtype);
 }
 
 /* ---- what is there against what is wanted ---- */

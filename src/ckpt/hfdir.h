@@ -19,6 +19,7 @@ size_t tr_hf_count(const struct tr_hf *hf);
 const struct tr_st_tensor *tr_hf_tensor(const struct tr_hf *hf, size_t i);
 const char *tr_hf_shard(const struct tr_hf *hf, size_t i); /* path of the file that holds tensor i */
 bool tr_hf_find(const struct tr_hf *hf, const char *name, size_t *out_i);
+const struct tr_st *tr_hf_file(const struct tr_hf *hf, size_t i, size_t *out_tensor); /* the same, open */
 enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *dst,
                           enum tr_dtype dst_dtype);
 

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum tr_dtype tr_config_dtype(const cJSON *config)
@@ -19,31 +20,109 @@ enum tr_dtype tr_config_dtype(const cJSON *config)
     return TR_F32;
 }
 
-/* Puts F32 elements into one state, converted to the store's dtype (never wider than F32): in place, so that a device
- * gets them in one piece, or a little at a time when somebody reads them again. */
-static enum tr_status put(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n, float *buf,
-                          bool is_last)
+/* ---- a chunk on its way from a file into the store ----
+ *
+ * The store's threads read, look and convert a piece each; `put` is called by one, in order. The buffer holds a chunk
+ * as F32 and behind it once more in 16 bits. */
+
+enum { PIECE = 1 << 15, CHUNK = TR_IO_CHUNK / 3 * 2 / PIECE * PIECE };
+
+struct converting {
+    const float *from;
+    uint16_t *to;
+    enum tr_dtype dtype;
+    int64_t n;
+};
+
+static void convert_piece(void *ctx, int64_t task, int worker)
 {
-    uint16_t small[4096];
-    enum tr_dtype d = s->dtype[what];
-    enum tr_status st = TR_OK;
-    for (int64_t at = 0; d != TR_F32 && at < n && st == TR_OK; at += (int64_t)TR_COUNT_OF(small)) {
-        int64_t len = tr_min64(n - at, (int64_t)TR_COUNT_OF(small));
-        tr_convert(buf + at, TR_F32, small, d, (size_t)len);
-        if (is_last)
-            memcpy((uint16_t *)(void *)buf + at, small, (size_t)len * sizeof *small);
-        else
-            st = s->put(s->ctx, what, param, first + at, len, small);
-    }
-    return d == TR_F32 || is_last ? s->put(s->ctx, what, param, first, n, buf) : st;
+    const struct converting *c = ctx;
+    int64_t at = task * PIECE;
+    (void)worker;
+    tr_convert(c->from + at, TR_F32, c->to + at, c->dtype, (size_t)tr_min64(PIECE, c->n - at));
 }
 
-static enum tr_status put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf)
+static int64_t n_pieces(int64_t n)
+{
+    return (n + PIECE - 1) / PIECE;
+}
+
+/* Elements buf[from, from + n) into one state, in the store's dtype, which is never wider than F32. */
+static enum tr_status put(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n, float *buf,
+                          int64_t from)
+{
+    struct converting c = { buf + from, (uint16_t *)(void *)(buf + CHUNK), s->dtype[what], n };
+    if (c.dtype == TR_F32)
+        return s->put(s->ctx, what, param, first, n, buf + from);
+    tr_pool_run(s->pool, n_pieces(n), convert_piece, &c);
+    return s->put(s->ctx, what, param, first, n, c.to);
+}
+
+static enum tr_status put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf,
+                                  int64_t from)
 {
     enum tr_status st = TR_OK;
     if (s->has[TR_S_MASTER])
-        st = put(s, TR_S_MASTER, param, first, n, buf, false);
-    return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, true) : st;
+        st = put(s, TR_S_MASTER, param, first, n, buf, from);
+    return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, from) : st;
+}
+
+struct reading {
+    const struct tr_st *f;
+    size_t tensor;
+    int64_t first, n;
+    float *to;
+    const char *name; /* of weights, which are finite; NULL: of what need not be */
+    pthread_mutex_t lock;
+    int64_t failed; /* the first piece that did, and why */
+    enum tr_status st;
+    char cause[TR_PATH_MAX + 256];
+};
+
+/* Index of the first element that is not finite, or n. The first loop has no way out, so it is done many at a time. */
+static int64_t first_bad(const float *x, int64_t n)
+{
+    uint32_t any = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], sizeof u);
+        any |= (u & 0x7f800000u) == 0x7f800000u;
+    }
+    int64_t i = any ? 0 : n;
+    while (i < n && isfinite(x[i]))
+        i++;
+    return i;
+}
+
+static void read_piece(void *ctx, int64_t task, int worker)
+{
+    struct reading *r = ctx;
+    int64_t at = task * PIECE, n = tr_min64(PIECE, r->n - at);
+    enum tr_status st = tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, r->to + at, TR_F32);
+    int64_t bad = st == TR_OK && r->name ? first_bad(r->to + at, n) : n;
+    (void)worker;
+    if (bad < n)
+        st = tr_fail(TR_USAGE, "%s: tensor %s holds a non-finite value at element %" PRId64, tr_st_path(r->f), r->name,
+                     r->first + at + bad);
+    if (st == TR_OK)
+        return;
+    pthread_mutex_lock(&r->lock); /* the cause is this thread's */
+    if (r->st == TR_OK || task < r->failed) {
+        r->st = st;
+        r->failed = task;
+        (void)snprintf(r->cause, sizeof r->cause, "%s", tr_error_text());
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static enum tr_status read_chunk(struct tr_pool *pool, const struct tr_st *f, size_t tensor, const char *name,
+                                 int64_t first, int64_t n, float *to)
+{
+    struct reading r = { .f = f, .tensor = tensor, .name = name, .first = first, .n = n, .to = to };
+    pthread_mutex_init(&r.lock, NULL);
+    tr_pool_run(pool, n_pieces(n), read_piece, &r);
+    pthread_mutex_destroy(&r.lock);
+    return r.st == TR_OK ? TR_OK : tr_fail(r.st, "%s", r.cause);
 }
 
 /* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
@@ -59,12 +138,12 @@ enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr
 {
     enum tr_status st = TR_OK;
     for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
-        for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += TR_IO_CHUNK) {
-            int64_t n = tr_min64(TR_IO_CHUNK, s->model->param[i].n - at);
+        for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += CHUNK) {
+            int64_t n = tr_min64(CHUNK, s->model->param[i].n - at);
             if (!is_wanted(s, TR_S_MASTER, i, at, n))
                 continue;
             tr_model_init_param(s->model, i, seed, at, n, pool, buf);
-            st = put_weights(s, i, at, n, buf);
+            st = put_weights(s, i, at, n, buf, 0);
         }
     return st;
 }
@@ -124,21 +203,6 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir)
     return st;
 }
 
-/* Index of the first element that is not finite, or n. The first loop has no way out, so it is done many at a time. */
-static int64_t first_bad(const float *x, int64_t n)
-{
-    uint32_t any = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &x[i], sizeof u);
-        any |= (u & 0x7f800000u) == 0x7f800000u;
-    }
-    int64_t i = any ? 0 : n;
-    while (i < n && isfinite(x[i]))
-        i++;
-    return i;
-}
-
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype)
 {
     enum tr_status st = TR_OK;
@@ -154,16 +218,14 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
         TR_BUG_ON(!tr_hf_find(hf, file_name(&nm, p->name), &at));
         if (i == 0 && out_dtype)
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
-        for (int64_t first = 0; first < p->n; first += TR_IO_CHUNK) {
-            int64_t n = tr_min64(TR_IO_CHUNK, p->n - first);
+        size_t tensor = 0;
+        const struct tr_st *f = tr_hf_file(hf, at, &tensor);
+        for (int64_t first = 0; first < p->n; first += CHUNK) {
+            int64_t n = tr_min64(CHUNK, p->n - first);
             if (!is_wanted(s, TR_S_MASTER, i, first, n))
                 continue;
-            TR_TRY(tr_hf_read(hf, at, (uint64_t)first, (size_t)n, buf, TR_F32));
-            int64_t bad = first_bad(buf, n);
-            if (bad < n)
-                TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s holds a non-finite value at element %" PRId64,
-                               tr_hf_shard(hf, at), p->name, first + bad));
-            TR_TRY(put_weights(s, i, first, n, buf));
+            TR_TRY(read_chunk(s->pool, f, tensor, p->name, first, n, buf));
+            TR_TRY(put_weights(s, i, first, n, buf, 0));
         }
     }
 out:
@@ -219,7 +281,7 @@ static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, 
     bool is_box = t->n_dims == 2;
     int64_t width = is_box ? t->dims[1] : (int64_t)t->n_elems;
     for (int64_t at = 0; at < (int64_t)t->n_elems && st == TR_OK;) {
-        int64_t n = tr_min64(TR_IO_CHUNK, (int64_t)t->n_elems - at), row = at / width;
+        int64_t n = tr_min64(CHUNK, (int64_t)t->n_elems - at), row = at / width;
         if (is_box && n >= width)
             n -= n % width; /* whole rows */
         else if (is_box)
@@ -230,12 +292,11 @@ static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, 
             at += n;
             continue;
         }
-        st = tr_st_read(f, i, (uint64_t)at, (size_t)n, buf, TR_F32);
+        st = read_chunk(s->pool, f, i, NULL, at, n, buf);
         for (int64_t k = 0; k < n && st == TR_OK; row++) {
             int64_t col = (at + k) % width, len = tr_min64(n - k, width - col),
                     to = first + col + (is_box ? row * s->model->param[param].cols : 0);
-            st = what == TR_S_MASTER ? put_weights(s, param, to, len, buf + k)
-                                     : put(s, what, param, to, len, buf + k, true);
+            st = what == TR_S_MASTER ? put_weights(s, param, to, len, buf, k) : put(s, what, param, to, len, buf, k);
             k += len;
         }
         at += n;

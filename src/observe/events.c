@@ -256,7 +256,7 @@ void tr_observe_note(struct tr_observe *o, const char *event, const char *fields
     struct line s = begin(o, event);
     tr_line_addf(&s, ",%s", fields);
     finish(o, &s);
-    if (!o->opt.quiet)
+    if (text && !o->opt.quiet)
         tr_view_say(o, text);
 }
 

@@ -91,7 +91,9 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e);
 void tr_observe_checkpoint(struct tr_observe *o, const struct tr_event_checkpoint *e);
 void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e);
 void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e); /* also draws the loss curve */
-/* An event of the caller's: `fields` are members of a JSON object, `text` is for people and not shown when quiet. */
+/* An event of the caller's: `fields` are members of a JSON object, `text` (NULL: none) is for people and not shown when
+ * quiet.
+ */
 void tr_observe_note(struct tr_observe *o, const char *event, const char *fields, const char *text);
 /* A line for people only (a plan table, a notice); it goes above the progress line. */
 void tr_observe_say(struct tr_observe *o, const char *text);

@@ -5,6 +5,8 @@
  */
 #include "train/train.h"
 
+enum { UPLOAD_BYTES = 1 << 18 };
+
 static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
 {
     return &e->c->place[param];
@@ -34,6 +36,29 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
     return on_host(e, out, (size_t)n * tr_dtype_bytes(tr_exec_dtype(e, what)));
 }
 
+struct upload {
+    struct tr_device *dev;
+    char *to;
+    const char *from;
+    size_t bytes, piece;
+};
+
+static void upload_piece(void *ctx, int64_t task, int worker)
+{
+    const struct upload *u = ctx;
+    size_t at = (size_t)task * u->piece;
+    (void)worker;
+    u->dev->ops->upload(u->dev, u->to + at, u->from + at, u->bytes - at < u->piece ? u->bytes - at : u->piece);
+}
+
+/* In one piece to a device; into this host's memory by all threads: the first touch of a page costs more than a copy.
+ */
+static void upload(struct tr_exec *e, char *to, const char *from, size_t bytes)
+{
+    struct upload u = { e->dev, to, from, bytes, e->dev->ops->is_host ? UPLOAD_BYTES : bytes };
+    tr_pool_run(e->pool, (int64_t)((bytes + u.piece - 1) / u.piece), upload_piece, &u);
+}
+
 static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     struct tr_exec *e = ctx;
@@ -43,8 +68,8 @@ static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_
     for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
-            e->dev->ops->upload(e->dev, base + begin * size, (const char *)src + (at - first + begin - local) * size,
-                                (size_t)((end - begin) * size));
+            upload(e, base + begin * size, (const char *)src + (at - first + begin - local) * size,
+                   (size_t)((end - begin) * size));
     }
     return TR_OK;
 }
@@ -160,6 +185,7 @@ struct tr_store tr_exec_store(struct tr_exec *e)
 {
     struct tr_store s = { .ctx = e,
                           .model = e->c->model,
+                          .pool = e->pool,
                           .get = store_get,
                           .put = store_put,
                           .whole = store_whole,

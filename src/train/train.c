@@ -88,6 +88,8 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                                .n_samples = 1 };
     e.mfu = t->peak_flops > 0 ? e.tokens_per_s * t->flops_per_token / t->peak_flops : -1;
     tr_observe_step(t->ob, &e);
+    if (step == t->first_step)
+        tr_trainer_tell_start(t);
 out:
     return st;
 }
@@ -213,8 +215,8 @@ out:
 
 enum tr_status tr_train(const struct tr_config *cfg)
 {
-    struct tr_trainer t = { .cfg = cfg, .end.comm_wait = -1 };
     int64_t start = tr_clock_us();
+    struct tr_trainer t = { .cfg = cfg, .end.comm_wait = -1, .lap_us = start };
     tr_stop_at_once(true);
     tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = tr_trainer_open(&t);

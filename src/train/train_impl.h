@@ -39,6 +39,8 @@ struct tr_trainer {
         warm_s; /* for other stages, for any rank, and all of it; after the cold first step */
     struct tr_event_end end;
     char events_path[TR_PATH_MAX];
+    int64_t lap_us;  /* when the phase at hand of the start began, */
+    char start[256]; /* and what those before took, as JSON */
 };
 
 static inline bool tr_trainer_is_first(const struct tr_trainer *t)
@@ -55,6 +57,9 @@ enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 /* What each rank plans and has reserved, and the layout with its price; rank 0 tells all of it. */
 enum tr_status tr_trainer_tell_plan(struct tr_trainer *t);
 enum tr_status tr_trainer_tell_layout(struct tr_trainer *t);
+/* A phase of the start ends here, the next begins. The event that holds them all is written after the first step. */
+void tr_trainer_lap(struct tr_trainer *t, const char *phase);
+void tr_trainer_tell_start(struct tr_trainer *t);
 /* A step whose numbers nobody believed (faults D1, D2). */
 void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v);
 /* A step without an update: its gradients were beyond float16, and the loss scale is smaller now. */

@@ -149,9 +149,12 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     t->state.scaler = tr_scaler_of(cfg->dtype);
     TR_TRY(check_inputs(t));
     TR_TRY(tr_self_test(&t->arithmetic));
+    tr_trainer_lap(t, "setup");
     TR_TRY(tr_device_open(t->s->device, &t->dev));
+    tr_trainer_lap(t, "device");
     TR_TRY(open_data(t));
     TR_TRY(tr_failpoint("train.has_data"));
+    tr_trainer_lap(t, "data");
     TR_TRY(open_mesh(t));
     TR_TRY(tr_failpoint("train.has_joined"));
     if (tr_trainer_is_first(t)) {
@@ -162,8 +165,10 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     if (tr_phase_open(cfg->output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
         tr_error_clear(); /* it trains unseen */
     tr_stack_on_signal(cfg->output, t->s->env.rank);
+    tr_trainer_lap(t, "join");
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
+    tr_trainer_lap(t, "memory");
     if (cfg->sdc_check)
         TR_TRY(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
@@ -188,7 +193,9 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     if (notes.n)
         tr_observe_say(t->ob, notes.p);
     TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers));
+    tr_trainer_lap(t, "checkpoint");
     TR_TRY(load(t));
+    tr_trainer_lap(t, "weights");
     tr_ckpt_release(&t->lease);
     TR_TRY(tr_failpoint("train.has_loaded"));
     struct tr_saving_options saving = {
@@ -220,6 +227,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
         TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
         tr_observe_say(t->ob, text);
     }
+    tr_trainer_lap(t, "rest");
 out:
     tr_str_release(&notes);
     return st;

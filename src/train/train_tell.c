@@ -83,6 +83,21 @@ out:
     return st;
 }
 
+void tr_trainer_lap(struct tr_trainer *t, const char *phase)
+{
+    int64_t now = tr_clock_us();
+    size_t n = strlen(t->start);
+    (void)snprintf(t->start + n, sizeof t->start - n, "%s\"%s_s\":%.3f", n ? "," : "", phase,
+                   (double)(now - t->lap_us) * 1e-6);
+    t->lap_us = now;
+}
+
+void tr_trainer_tell_start(struct tr_trainer *t)
+{
+    tr_trainer_lap(t, "first_step");
+    tr_observe_note(t->ob, "start", t->start, NULL);
+}
+
 void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v)
 {
     char cause[sizeof v->cause + 128];
