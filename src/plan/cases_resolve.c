@@ -224,27 +224,52 @@ static bool read_layout(struct tr_case *c)
     return true;
 }
 
-/* Rows of a micro-batch that were not stated: one, as large models are trained; torchtitan cuts a batch by stages. */
+/* Published runs are tuned: of the rows and the chunks that were not stated, the fastest that fit. */
+static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
+{
+    struct tr_ask b = c->ask;
+    double best = 0, local = b.global / b.dp, most = b.shape.layers / b.pp;
+    for (b.chunks = any_chunks ? 1 : b.chunks; b.chunks <= most; b.chunks++) {
+        if (any_chunks && fmod(most, b.chunks) != 0)
+            continue;
+        for (b.micro = any_micro ? 1 : b.micro; b.micro <= local && fmod(local, b.micro) == 0; b.micro *= 2) {
+            struct tr_forecast f;
+            if (tr_forecast(&b, &f) != TR_OK || f.total_bytes > 0.95 * c->machine.chip.memory_bytes)
+                break;
+            if (f.tokens_per_s > best) {
+                best = f.tokens_per_s;
+                c->ask.micro = b.micro;
+                c->ask.chunks = b.chunks;
+            }
+            if (!any_micro)
+                break;
+        }
+        if (!any_chunks)
+            break;
+    }
+    tr_error_clear();
+}
+
+/* What was not stated; torchtitan cuts a batch by stages. */
 static bool read_batch(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
-    double local;
     if (!count(c, TR_CASE_global_batch, "global_batch", has(c, TR_CASE_metric, "layer_") ? -1 : 0, &a->global) &&
         !has(c, TR_CASE_metric, "layer_"))
         return false;
-    if (c->field[TR_CASE_micro_batch][0]) {
-        if (!count(c, TR_CASE_micro_batch, "micro_batch", 0, &a->micro) || a->micro < 1)
-            return say(c, "a micro-batch of no rows");
-        if (has(c, TR_CASE_metric, "layer_")) {
-            c->reason[0] = '\0';
-            a->global = a->micro * a->dp;
-        }
-        return true;
-    }
-    local = a->global / a->dp;
+    bool has_micro = c->field[TR_CASE_micro_batch][0] != '\0', is_layer = has(c, TR_CASE_metric, "layer_");
+    bool any_chunks = a->pp > 1 && c->field[TR_CASE_vpp][0] == '\0' && c->impl.interleaves;
     a->micro = 1;
-    if (strcmp(c->impl.name, "fsdp-compile") == 0 && a->pp > 1)
-        a->micro = fmax(1, floor(local / a->pp)); /* torchtitan: as many micro-batches as stages */
+    if (has_micro && (!count(c, TR_CASE_micro_batch, "micro_batch", 0, &a->micro) || a->micro < 1))
+        return say(c, "a micro-batch of no rows");
+    if (is_layer && has_micro) {
+        c->reason[0] = '\0';
+        a->global = a->micro * a->dp;
+    }
+    if (!has_micro && strcmp(c->impl.name, "fsdp-compile") == 0 && a->pp > 1)
+        a->micro = fmax(1, floor(a->global / a->dp / a->pp)); /* torchtitan: as many micro-batches as stages */
+    else if ((!has_micro || any_chunks) && !is_layer)
+        choose_rest(c, !has_micro, any_chunks);
     return true;
 }
 
@@ -264,9 +289,11 @@ static void refine_impl(struct tr_case *c)
     if (has(c, TR_CASE_source, "2025") || has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
         im->logits_bytes = 6;
     if (has(c, TR_CASE_source, "async") || has(c, TR_CASE_precision, "async"))
-        im->tp_hidden = 0.6;
+        im->tp_hidden = TR_ASYNCHRONOUS;
+    /* graphs of steps with experts need buffers of fixed size, which exchanges inside a rack have */
+    bool has_graphs = release >= 26.05 && (c->machine.domain > 8 || !has(c, TR_CASE_ffn, "moe"));
     if (release > 0)
-        *im = *tr_impl_find(release < 26.05 ? "bridge" : "bridge-graphs");
+        *im = *tr_impl_find(has_graphs ? "bridge-graphs" : "bridge");
     if (has(c, TR_CASE_model, "oss") && release < 26.08) /* attention with sinks had no fused kernel yet */
         im->attention = TR_ATTENTION_PLAIN;
 }

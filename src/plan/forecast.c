@@ -158,6 +158,19 @@ static void add_axis(struct layer_time *t, enum tr_axis_cost axis, const double 
     }
 }
 
+/* As much of it as may hide, but no more than there are kernels to hide behind. */
+static void add_behind(struct layer_time *t, enum tr_axis_cost axis, const double comm[2], double hidden)
+{
+    double *time[2] = { &t->forward, &t->backward };
+    for (int k = 0; k < 2; k++) {
+        double behind = fmin(hidden * comm[k], *time[k] / (1 + CONTENTION));
+        double paid = comm[k] - behind + CONTENTION * behind;
+        *time[k] += paid;
+        t->exposed[axis] += paid;
+        t->comm[axis] += comm[k];
+    }
+}
+
 static double shard_size(const struct tr_ask *a)
 {
     return a->shard > 0 ? a->shard : (double)a->dp * a->cp;
@@ -185,16 +198,9 @@ static void add_shards(const struct tr_ask *a, double params, struct layer_time 
 {
     if (a->zero < 3 || shard_size(a) <= 1)
         return;
-    double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params), hidden = a->impl->dp_hidden;
+    double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params);
     double scatter = dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
-    double comm[2] = { gather, gather + scatter }, *time[2] = { &t->forward, &t->backward };
-    for (int k = 0; k < 2; k++) {
-        double behind = fmin(hidden * comm[k], *time[k] / (1 + CONTENTION));
-        double paid = comm[k] - behind + CONTENTION * behind;
-        *time[k] += paid;
-        t->exposed[TR_TIME_DP] += paid;
-        t->comm[TR_TIME_DP] += comm[k];
-    }
+    add_behind(t, TR_TIME_DP, (const double[]){ gather, gather + scatter }, a->impl->dp_hidden);
 }
 
 static struct layer_time layer_time(const struct tr_ask *a, const struct tr_layer_cost *c, double params)
@@ -206,7 +212,10 @@ static struct layer_time layer_time(const struct tr_ask *a, const struct tr_laye
     const double tp[2] = { c->tp_s[0], c->tp_s[1] + c->tp_again_s }, ep[2] = { c->ep_s[0], c->ep_s[1] + c->ep_again_s };
     add_axis(&t, TR_TIME_TP, tp, (const double[]){ im->tp_hidden, im->tp_hidden });
     add_axis(&t, TR_TIME_CP, c->cp_s, (const double[]){ im->cp_hidden, im->cp_hidden });
-    add_axis(&t, TR_TIME_EP, ep, (const double[]){ im->ep_hidden, im->ep_hidden });
+    if (im->overlaps_experts && a->chunks > 1 && a->ep * a->tp > a->machine->domain)
+        add_behind(&t, TR_TIME_EP, ep, TR_ASYNCHRONOUS);
+    else
+        add_axis(&t, TR_TIME_EP, ep, (const double[]){ im->ep_hidden, im->ep_hidden });
     add_shards(a, params, &t);
     return t;
 }

@@ -63,12 +63,16 @@ struct tr_impl {
     bool has_sp;          /* with tensor ranks, rows are split between products */
     bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
     bool uses_one_card;   /* shards travel from one owner after the other, by its card alone, not by all of a node's */
-    bool splits_sends;    /* tensor ranks send a part each to the next stage, which gathers it */
+    bool overlaps_experts; /* between nodes, interleaved: tokens travel behind the kernels of another micro-batch */
+    bool interleaves;      /* stages hold several chunks where that is faster and nobody says how many */
+    bool splits_sends;     /* tensor ranks send a part each to the next stage, which gathers it */
 };
 extern const struct tr_impl tr_impls[];
 extern const size_t tr_n_impls;
 const struct tr_impl *tr_impl_find(const char *name);      /* NULL: none of that name */
 const struct tr_impl *tr_impl_of_source(const char *text); /* by its words; never NULL */
+
+#define TR_ASYNCHRONOUS 0.6 /* hidden of traffic that a trainer takes apart to run behind kernels */
 
 struct tr_ask {
     struct tr_shape_cost shape;

@@ -12,12 +12,12 @@
 
 /* clang-format off */
 #define PRODUCT 0.86
-#define FUSION  1.8
-#define TP      0.33
-#define DP      0.88
+#define FUSION  1.75
+#define TP      0.01
+#define DP      0.97
 #define KERNEL  10e-6
-#define SHARED  .cp_hidden = 0.95, .ep_hidden = 0.3, .pp_hidden = 0.59, .dp_share = 0.86, .fixed_s = 0.047, \
-                .cast_bytes = 2.1, .cp_uneven = 0.49, .core = 0.78, .permute = 5.6
+#define SHARED  .cp_hidden = 0.95, .ep_hidden = 0.17, .pp_hidden = 0.51, .dp_share = 0.84, .fixed_s = 0.056, \
+                .cast_bytes = 2.3, .cp_uneven = 0.43, .core = 0.77, .permute = 2.9
 #define MODERN  .attention = TR_ATTENTION_FUSED, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB, .is_balanced = true, \
                 .has_sp = true, .splits_sends = true
 
@@ -29,15 +29,15 @@ const struct tr_impl tr_impls[] = {
       .attention = TR_ATTENTION_FUSED, .grad_bytes = 4, .logits_bytes = 6, .fragments = 1, .library_bytes = 1.5 * GIB,
       .score_bytes = 2.5, .is_balanced = true, .cuts_by_flops = true, .reduces_each = true },
     { .name = "megatron-2021", .words = "SC21|Narayanan",
-      .product = 0.8, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .product = 0.84, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB,
       .splits_sends = true },
     { .name = "megatron-2022", .words = "Korthikanti|zero bubble|zero-bubble|Qi 2023",
-      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = 0.36, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_PLAIN, .grad_bytes = 4, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB,
       .splits_sends = true },
     { .name = "megatron-deepspeed", .words = "BigScience|BLOOM|tr11|MT-NLG|Smith 2022",
-      .product = 0.8, .fusion = 3, .tp_hidden = 0, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .product = 0.8, .fusion = 3, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1.12, .library_bytes = 8 * GIB,
       .is_balanced = true, .splits_sends = true },
     { .name = "deepspeed-zero3", .words = "DeepSpeed ZeRO-3|ZeRO-3",
@@ -45,14 +45,14 @@ const struct tr_impl tr_impls[] = {
       .attention = TR_ATTENTION_PLAIN, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 4 * GIB,
       .uses_one_card = true },
     { .name = "mosaic", .words = "MosaicML|llm-foundry|MPT",
-      .product = 0.87, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = 0.68, .kernel_s = KERNEL, SHARED,
+      .product = 0.89, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = 0.63, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_FLASH1, .grad_bytes = 2, .logits_bytes = 6, .fragments = 1, .library_bytes = 3 * GIB },
     { .name = "fsdp-eager", .words = "FSDP paper|PyTorch FSDP|Zhao 2023",
       .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_FLASH2, .grad_bytes = 4, .logits_bytes = 12, .fragments = 1.08, .library_bytes = 3 * GIB,
       .has_sp = true },
     { .name = "fsdp-compile", .words = "fms-fsdp|torchtitan|torch.compile|compile|IBM",
-      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = 1, .kernel_s = KERNEL, SHARED,
+      .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .attention = TR_ATTENTION_FLASH2, .grad_bytes = 4, .logits_bytes = 12, .fragments = 1.03, .library_bytes = 3 * GIB,
       .has_sp = true },
     { .name = "nanotron", .words = "nanotron|Ultra-Scale",
@@ -63,14 +63,14 @@ const struct tr_impl tr_impls[] = {
       .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .grad_bytes = 2, MODERN },
     { .name = "bridge", .words = "(releases of Megatron-Bridge before 26.05)",
-      .product = 1, .fusion = FUSION, .tp_hidden = 0.45, .dp_hidden = 1, .kernel_s = 20e-6, SHARED,
-      .grad_bytes = 2, MODERN },
+      .product = 0.99, .fusion = FUSION, .tp_hidden = 0.46, .dp_hidden = DP, .kernel_s = 19e-6, SHARED,
+      .grad_bytes = 2, .overlaps_experts = true, .interleaves = true, MODERN },
     { .name = "bridge-graphs", .words = "(later ones: whole steps as CUDA graphs)",
-      .product = 0.97, .fusion = 0.9, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = 0, SHARED,
-      .grad_bytes = 2, MODERN },
+      .product = 0.97, .fusion = 1.1, .tp_hidden = 0.49, .dp_hidden = DP, .kernel_s = 0, SHARED,
+      .grad_bytes = 2, .overlaps_experts = true, .interleaves = true, MODERN },
     { .name = "megatron-core", .words = "Megatron|NeMo|dgxc|MCore|AutoModel",
-      .product = PRODUCT, .fusion = 0.94, .tp_hidden = 0.43, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
-      .grad_bytes = 2, MODERN },
+      .product = PRODUCT, .fusion = 0.91, .tp_hidden = 0.33, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
+      .grad_bytes = 2, .interleaves = true, MODERN },
     { .name = "usual", .words = "(any other)",
       .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .grad_bytes = 4, MODERN },

@@ -18,7 +18,12 @@ double tr_core_share(int generation, const struct tr_impl *impl, double head_dim
     static const struct core_share ampere[] = { { 0, 0 }, { 0.48, 0.40 }, { 0.60, 0.50 }, { 0.60, 0.52 } };
     static const struct core_share hopper[] = { { 0, 0 }, { 0.28, 0.23 }, { 0.38, 0.32 }, { 0.60, 0.48 } };
     static const struct core_share blackwell[] = { { 0, 0 }, { 0.20, 0.16 }, { 0.28, 0.22 }, { 0.55, 0.42 } };
-    struct core_share c = (generation >= 100 ? blackwell : generation >= 90 ? hopper : ampere)[impl->attention];
+    static const struct core_share ultra[] = { { 0, 0 }, { 0.20, 0.16 }, { 0.28, 0.22 }, { 0.75, 0.55 } };
+    bool is_large = generation >= 90 && generation < 120; /* data centre; an RTX has no wide tensor units */
+    struct core_share c = (!is_large          ? ampere
+                           : generation < 100 ? hopper
+                           : generation < 103 ? blackwell
+                                              : ultra)[impl->attention];
     double by_head = head_dim >= 128 ? 1 : pow(head_dim / 128, 0.6), by_row = seq / (seq + 256);
     return impl->core * by_head * by_row * (is_backward ? c.backward : c.forward);
 }
@@ -39,6 +44,9 @@ static void product(struct price *p, enum tr_number number, double count, double
     p->time[FORWARD] += tr_cost_gemm(&p->chip, number, count, m, n, k);
     p->time[BACKWARD] +=
         tr_cost_gemm(&p->chip, number, count, m, k, n) + tr_cost_gemm(&p->chip, number, count, n, k, m);
+    /* a group of products is launched one by one */
+    p->time[FORWARD] += (count - 1) * p->chip.launch_s;
+    p->time[BACKWARD] += 2 * (count - 1) * p->chip.launch_s;
     p->flops += 2 * count * m * n * k;
     if (number == TR_NUMBER_FP8 || number == TR_NUMBER_FP4 || p->a->casts_rows)
         p->cast += p->a->impl->cast_bytes * count * (m * k + n * k / 4);
@@ -56,19 +64,20 @@ static double tokens_of(const struct tr_ask *a)
     return a->seq * a->micro / a->cp;
 }
 
-/* Scores written out: batches of small products, softmax and dropout over (heads, s, s). */
+/* Scores written out: batches of small products, softmax over (heads, s, s), and dropout where models have it. */
 static void plain_core(struct price *p)
 {
     const struct tr_ask *a = p->a;
     double d = a->shape.head_dim, count = a->micro * a->shape.heads / a->tp, s = a->seq / a->cp, all = a->seq;
-    double cells = count * s * all;
+    double cells = count * s * all, dropped = a->shape.is_gated ? 0 : 5;
     count *= 1 - a->shape.local_share;
     cells *= 1 - a->shape.local_share;
     p->time[FORWARD] += tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, all, d) +
-                        tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, d, all) + tr_cost_stream(&p->chip, 9 * cells);
+                        tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, d, all) +
+                        tr_cost_stream(&p->chip, (4 + dropped) * cells);
     p->time[BACKWARD] += 2 * tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, all, d) +
                          2 * tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, d, all) +
-                         tr_cost_stream(&p->chip, 11 * cells);
+                         tr_cost_stream(&p->chip, (6 + dropped) * cells);
     p->flops += 4 * cells * d;
 }
 
