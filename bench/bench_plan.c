@@ -354,7 +354,7 @@ static void find_knobs(struct tr_cases *cs)
     for (size_t i = 0; i < cs->n; i++) {
         struct tr_case *c = &cs->row[i];
         struct row r = { .c = c, .impl = -1 };
-        if (!c->has_ask || !tr_case_is_throughput(c))
+        if (!c->has_ask || !tr_case_is_throughput(c) || n_rows == (int)TR_COUNT_OF(rows))
             continue;
         for (size_t k = 0; k < tr_n_impls; k++)
             if (strcmp(tr_impls[k].name, c->impl.name) == 0)

@@ -23,12 +23,14 @@ enum tr_case_column {
 struct tr_case {
     const char *field[TR_CASE_N_COLUMNS];
     int line;
+    char fault[80]; /* of the row itself: no fields can be trusted; "": none */
     double published;
     /* what it was read as, when it could be */
     struct tr_ask ask; /* machine and impl: pointers to those below, set by tr_case_predict */
     struct tr_machine machine;
     struct tr_impl impl;
     bool has_ask;
+    char note[96];    /* what was taken for something that was not stated or not known; "": nothing */
     char reason[160]; /* why there is no prediction; "": there is one */
     double predicted;
 };
@@ -39,7 +41,7 @@ struct tr_cases {
     char *text;
 };
 
-/* At most 16 MiB and 20,000 rows; quoting as in RFC 4180. TR_USAGE names line and column. */
+/* At most 64 MiB and 100,000 rows; quoting as in RFC 4180. TR_USAGE names line and column. */
 enum tr_status tr_cases_read(const char *path, struct tr_cases *out);
 void tr_cases_release(struct tr_cases *c);
 /* Fills ask, machine, impl; or reason. */
@@ -48,8 +50,10 @@ void tr_case_resolve(struct tr_case *c);
 void tr_case_predict(struct tr_case *c);
 /* |predicted - published| / published in percent. */
 double tr_case_error(const struct tr_case *c);
-/* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: no release. */
-double tr_case_release(const struct tr_case *c);
+/* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: another trainer, or no release. */
+double tr_case_release(const struct tr_case *c, const char *trainer);
+/* A column holds a word, in any case. */
+bool tr_case_has(const struct tr_case *c, enum tr_case_column k, const char *word);
 bool tr_case_is_throughput(const struct tr_case *c);
 /* Every row and a summary by source; json: one object a line, the last with the totals. */
 void tr_cases_print(const struct tr_cases *c, bool as_json, struct tr_str *out);

@@ -1,8 +1,12 @@
-/* cases_csv.c - the file of cases: columns by name, in any order, all of them there, nothing else. */
+/* cases_csv.c - the file of cases: columns by name, in any order. Columns that nobody knows are passed over, columns
+ * that are not there are blank in every row, and so are fields that say "nan", "none" or "n/a", as tables that were
+ * written by others do. A row that is not sound has its reason and the next is read; only what makes rows themselves
+ * doubtful (an open quote, a zero byte, no metric or value) refuses the file.
+ */
 #include "plan/cases.h"
 #include <stdlib.h>
 
-enum { FILE_MAX = 16 << 20, ROWS_MAX = 20000, FIELD_MAX = 1024 };
+enum { FILE_MAX = 64 << 20, ROWS_MAX = 100000, FIELD_MAX = 1024, COLUMNS_MAX = 256 };
 
 static const char *const names[TR_CASE_N_COLUMNS] = {
 #define X(name) #name,
@@ -14,12 +18,26 @@ struct reader {
     const char *path;
     char *at; /* next byte */
     int line;
-    int n_columns, column[TR_CASE_N_COLUMNS]; /* of the file -> of the table */
+    int n_columns, column[COLUMNS_MAX]; /* of the file -> of the table; -1: passed over */
 };
 
 static enum tr_status fail_at(const struct reader *r, const char *what)
 {
     return tr_fail(TR_USAGE, "%s:%d: %s", r->path, r->line, what);
+}
+
+/* Spaces around it, and words for nothing ("none" recompute is something). */
+static char *trimmed(char *f, bool is_word)
+{
+    static const char *const blank[] = { "nan", "null", "n/a", "na", "-", "?", "unknown", "none" };
+    size_t n;
+    f += strspn(f, " \t");
+    for (n = strlen(f); n > 0 && (f[n - 1] == ' ' || f[n - 1] == '\t');)
+        f[--n] = '\0';
+    for (size_t i = 0; i < TR_COUNT_OF(blank) - is_word; i++)
+        if (strcasecmp(f, blank[i]) == 0)
+            return f + n;
+    return f;
 }
 
 /* One field, ended in place; *is_last: the line ends after it. */
@@ -35,16 +53,11 @@ static enum tr_status next_field(struct reader *r, char **out, bool *is_last)
                 break;
             *to++ = *from;
         }
-    } else {
-        while (*from && *from != ',' && *from != '\n' && *from != '\r' && *from != '"')
-            *to++ = *from++;
-        if (*from == '"')
-            return fail_at(r, "a quote inside a field; quote the whole field");
     }
+    while (*from && *from != ',' && *from != '\n' && !(*from == '\r' && (from[1] == '\n' || from[1] == '\0')))
+        *to++ = *from++;
     if (*from == '\r')
         from++;
-    if (*from && *from != ',' && *from != '\n')
-        return fail_at(r, "something follows a quoted field");
     if ((size_t)(to - *out) > FIELD_MAX)
         return fail_at(r, "a field of more than 1024 bytes");
     *is_last = *from != ',';
@@ -61,38 +74,47 @@ static enum tr_status read_header(struct reader *r)
         enum tr_status st = next_field(r, &f, &is_last);
         if (st != TR_OK)
             return st;
+        if (r->n_columns == COLUMNS_MAX)
+            return fail_at(r, "more than 256 columns");
         int k = 0;
-        while (k < TR_CASE_N_COLUMNS && strcmp(names[k], f) != 0)
+        for (f = trimmed(f, true); k < TR_CASE_N_COLUMNS && strcasecmp(names[k], f) != 0;)
             k++;
-        if (k == TR_CASE_N_COLUMNS || seen[k] || r->n_columns == TR_CASE_N_COLUMNS)
-            return tr_fail(TR_USAGE, "%s:1: column \"%s\" is %s", r->path, tr_escape(f, esc, sizeof esc),
-                           k < TR_CASE_N_COLUMNS ? "there twice" : "not known");
+        r->column[r->n_columns] = k < TR_CASE_N_COLUMNS ? k : -1;
+        if (k == TR_CASE_N_COLUMNS)
+            continue;
+        if (seen[k])
+            return tr_fail(TR_USAGE, "%s:1: column \"%s\" is there twice", r->path, tr_escape(f, esc, sizeof esc));
         seen[k] = true;
-        r->column[r->n_columns] = k;
     }
-    for (int k = 0; k < TR_CASE_N_COLUMNS; k++)
-        if (!seen[k])
-            return tr_fail(TR_USAGE, "%s:1: column \"%s\" is missing", r->path, names[k]);
+    if (!seen[TR_CASE_metric] || !seen[TR_CASE_value])
+        return tr_fail(TR_USAGE, "%s:1: column \"%s\" is missing", r->path,
+                       names[seen[TR_CASE_metric] ? TR_CASE_value : TR_CASE_metric]);
     return TR_OK;
 }
 
-static enum tr_status read_row(struct reader *r, struct tr_case *c)
+/* *is_row false: an empty line. */
+static enum tr_status read_row(struct reader *r, struct tr_case *c, bool *is_row)
 {
     bool is_last = false;
-    c->line = r->line;
-    for (int i = 0; i < r->n_columns; i++) {
+    int n = 0;
+    *is_row = *r->at != '\n' && strncmp(r->at, "\r\n", 2) != 0;
+    *c = (struct tr_case){ .line = r->line };
+    for (int k = 0; k < TR_CASE_N_COLUMNS; k++)
+        c->field[k] = "";
+    for (; !is_last; n++) {
         char *f;
-        if (is_last)
-            return fail_at(r, "too few fields");
         enum tr_status st = next_field(r, &f, &is_last);
         if (st != TR_OK)
             return st;
-        c->field[r->column[i]] = f;
+        if (n < r->n_columns && r->column[n] >= 0)
+            c->field[r->column[n]] = trimmed(f, r->column[n] == TR_CASE_recompute);
     }
-    if (!is_last)
-        return fail_at(r, "too many fields");
-    if (tr_parse_real(c->field[TR_CASE_value], &c->published) != TR_OK)
-        return fail_at(r, "the value is not a number");
+    if (n != r->n_columns)
+        (void)tr_format(c->fault, sizeof c->fault, "line %d has %d fields, the first line %d", r->line, n,
+                        r->n_columns);
+    else if (tr_parse_real(c->field[TR_CASE_value], &c->published) != TR_OK)
+        (void)tr_format(c->fault, sizeof c->fault, "the value of line %d is not a number", r->line);
+    tr_error_clear();
     return TR_OK;
 }
 
@@ -112,10 +134,13 @@ enum tr_status tr_cases_read(const char *path, struct tr_cases *out)
     c.row = calloc(n_lines + 1, sizeof *c.row);
     if (!c.row)
         TR_TRY(tr_fail(TR_NOMEM, "cases: out of memory"));
-    r.at = c.text;
+    r.at = c.text + (strncmp(c.text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
     TR_TRY(read_header(&r));
-    for (r.line = 2; *r.at; r.line++)
-        TR_TRY(read_row(&r, &c.row[c.n++]));
+    for (r.line = 2; *r.at; r.line++) {
+        bool is_row = true;
+        TR_TRY(read_row(&r, &c.row[c.n], &is_row));
+        c.n += is_row;
+    }
     *out = c;
     return TR_OK;
 out:

@@ -6,47 +6,41 @@
 
 #define GIB (1024.0 * 1024 * 1024)
 
-static bool has(const struct tr_case *c, enum tr_case_column k, const char *word)
-{
-    for (const char *t = c->field[k]; *t; t++)
-        if (strncasecmp(t, word, strlen(word)) == 0)
-            return true;
-    return false;
-}
-
 static bool is(const struct tr_case *c, const char *metric)
 {
-    return strcmp(c->field[TR_CASE_metric], metric) == 0;
+    return strcasecmp(c->field[TR_CASE_metric], metric) == 0;
 }
 
 /* ---- conventions of sources ---- */
 
 static enum tr_convention convention_of(const struct tr_case *c)
 {
-    bool is_gpt = has(c, TR_CASE_model, "GPT") || has(c, TR_CASE_model, "Nemotron");
-    if (has(c, TR_CASE_source, "Korthikanti") || has(c, TR_CASE_source, "MegaScale"))
+    bool is_gpt = tr_case_has(c, TR_CASE_model, "GPT") || tr_case_has(c, TR_CASE_model, "Nemotron");
+    if (tr_case_has(c, TR_CASE_source, "Korthikanti") || tr_case_has(c, TR_CASE_source, "MegaScale"))
         return TR_FLOPS_MEGATRON;
-    if (has(c, TR_CASE_source, "SC21") || has(c, TR_CASE_source, "MT-NLG"))
+    if (tr_case_has(c, TR_CASE_source, "SC21") || tr_case_has(c, TR_CASE_source, "MT-NLG"))
         return TR_FLOPS_SC21;
-    if (has(c, TR_CASE_source, "BigScience") || has(c, TR_CASE_source, "BLOOM")) {
+    if (tr_case_has(c, TR_CASE_source, "BigScience") || tr_case_has(c, TR_CASE_source, "BLOOM")) {
         bool is_early = false; /* the formula changed on 2022-02-21 */
         for (int day = 17; day <= 20; day++) {
             char date[16];
             (void)tr_format(date, sizeof date, "02-%d", day);
-            is_early |= has(c, TR_CASE_source, date);
+            is_early |= tr_case_has(c, TR_CASE_source, date);
         }
         return is_early ? TR_FLOPS_8N : TR_FLOPS_SC21;
     }
-    if (has(c, TR_CASE_source, "MosaicML") || has(c, TR_CASE_source, "torchtitan") ||
-        has(c, TR_CASE_source, "fms-fsdp"))
+    if (tr_case_has(c, TR_CASE_source, "MosaicML") || tr_case_has(c, TR_CASE_source, "torchtitan") ||
+        tr_case_has(c, TR_CASE_source, "fms-fsdp"))
         return TR_FLOPS_6N;
-    if (has(c, TR_CASE_source, "dgxc") && c->ask.shape.experts > 0)
+    if (tr_case_has(c, TR_CASE_source, "dgxc") && c->ask.shape.experts > 0)
         return TR_FLOPS_CAUSAL;
-    if (has(c, TR_CASE_source, "dgxc") && has(c, TR_CASE_source, "v25.05") ? has(c, TR_CASE_model, "llama")
-                                                                           : has(c, TR_CASE_source, "dgxc") && is_gpt)
-        return TR_FLOPS_GPT_DGXC;
-    if (has(c, TR_CASE_source, "Megatron-Bridge") || has(c, TR_CASE_source, "AutoModel") ||
-        has(c, TR_CASE_source, "Llama 3") || has(c, TR_CASE_source, "Grattafiori"))
+    if (tr_case_has(c, TR_CASE_source, "dgxc")) { /* one formula for all from 25.05 on: GPT's, but not for Nemotron */
+        bool is_late = tr_case_release(c, "dgxc") >= 25.05;
+        if (is_late ? tr_case_has(c, TR_CASE_model, "llama") : is_gpt)
+            return TR_FLOPS_GPT_DGXC;
+    }
+    if (tr_case_has(c, TR_CASE_source, "Megatron-Bridge") || tr_case_has(c, TR_CASE_source, "AutoModel") ||
+        tr_case_has(c, TR_CASE_source, "Llama 3") || tr_case_has(c, TR_CASE_source, "Grattafiori"))
         return TR_FLOPS_CAUSAL;
     return TR_FLOPS_FULL;
 }
@@ -62,24 +56,27 @@ static double peak_of(const struct tr_case *c)
 static double tflops(const struct tr_case *c, const struct tr_forecast *f, enum tr_convention v)
 {
     struct tr_ask a = c->ask;
-    double release = tr_case_release(c);
-    if (release > 0 && release < 26.05 && has(c, TR_CASE_model, "oss")) {
+    double release = tr_case_release(c, "Megatron-Bridge");
+    if (release > 0 && release < 26.05 && tr_case_has(c, TR_CASE_model, "oss")) {
         a.shape.is_gated = false;
         a.shape.local_share = 0;
     }
     return tr_convention_flops(&a, v) * f->tokens_per_s / f->chips * 1e-12;
 }
 
-static double hfu(const struct tr_case *c, const struct tr_forecast *f)
+/* What recompute adds; the formulas of SC21 and of BLOOM count it themselves. */
+static double hardware_tflops(const struct tr_case *c, const struct tr_forecast *f)
 {
     enum tr_convention v = convention_of(c);
     enum tr_keep keep = c->ask.keep;
     double again = keep == TR_KEEP_INPUT ? 4.0 / 3 : 1;
-    if (v == TR_FLOPS_MEGATRON && keep == TR_KEEP_CORE)
+    if (v == TR_FLOPS_SC21 || v == TR_FLOPS_8N)
+        again = 1;
+    else if (v == TR_FLOPS_MEGATRON && keep == TR_KEEP_CORE)
         v = TR_FLOPS_MEGATRON_HARDWARE;
     else if (keep == TR_KEEP_OP || keep == TR_KEEP_HALF || keep == TR_KEEP_CORE)
         again = 7.0 / 6;
-    return 100 * again * tflops(c, f, v) * 1e12 / peak_of(c);
+    return again * tflops(c, f, v);
 }
 
 /* ---- formulas of memory ---- */
@@ -119,7 +116,8 @@ static void predict_formula(struct tr_case *c)
             (void)tr_format(c->reason, sizeof c->reason, "the model does not say its parameters");
         return;
     }
-    if (tr_machine_find(c->field[TR_CASE_gpu], &m) != TR_OK) {
+    bool is_guess;
+    if (tr_machine_guess(c->field[TR_CASE_gpu], &m, &is_guess) != TR_OK) {
         (void)tr_format(c->reason, sizeof c->reason, "%s", tr_error_text());
         tr_error_clear();
         return;
@@ -132,27 +130,42 @@ static void predict_formula(struct tr_case *c)
 
 /* ---- the table of metrics ---- */
 
-static double predict_one(const struct tr_case *c, const struct tr_forecast *f)
+static double model_tflops(const struct tr_case *c, const struct tr_forecast *f)
 {
-    double tokens = c->ask.global * c->ask.seq;
+    return tflops(c, f, convention_of(c));
+}
+
+static double predict_time(const struct tr_case *c, const struct tr_forecast *f)
+{
     if (is(c, "step_time_s"))
         return f->step_s;
+    if (is(c, "step_time_ms"))
+        return 1e3 * f->step_s;
     if (is(c, "tokens_per_s_gpu"))
         return f->tokens_per_s / f->chips;
-    if (is(c, "mfu_pct"))
-        return 100 * tflops(c, f, convention_of(c)) * 1e12 / peak_of(c);
-    if (is(c, "pct_peak"))
-        return 100 * tflops(c, f, convention_of(c)) * 1e12 / peak_of(c);
+    if (is(c, "tokens_per_s"))
+        return f->tokens_per_s;
+    if (is(c, "samples_per_s"))
+        return f->tokens_per_s / c->ask.seq;
+    if (is(c, "mfu_pct") || is(c, "pct_peak"))
+        return 100 * model_tflops(c, f) * 1e12 / peak_of(c);
     if (is(c, "hfu_pct"))
-        return hfu(c, f);
-    if (is(c, "hw_tflops_per_gpu") || is(c, "model_tflops_per_gpu"))
-        return tflops(c, f, convention_of(c));
+        return 100 * hardware_tflops(c, f) * 1e12 / peak_of(c);
+    if (is(c, "hw_tflops_per_gpu"))
+        return hardware_tflops(c, f);
+    if (is(c, "model_tflops_per_gpu") || is(c, "tflops_per_gpu"))
+        return model_tflops(c, f);
     if (is(c, "days_300B_tokens"))
-        return 300e9 / tokens * f->step_s / 86400;
+        return 300e9 / (c->ask.global * c->ask.seq) * f->step_s / 86400;
     if (is(c, "layer_fwd_ms"))
         return 1e3 * f->layer_forward_s;
     if (is(c, "layer_bwd_ms"))
         return 1e3 * f->layer_backward_s;
+    return -1;
+}
+
+static double predict_memory(const struct tr_case *c, const struct tr_forecast *f)
+{
     if (is(c, "peak_mem_GiB"))
         return f->total_bytes / GIB;
     if (is(c, "peak_mem_GB") || is(c, "mem_GB_nvidia_smi"))
@@ -186,8 +199,10 @@ void tr_case_predict(struct tr_case *c)
         tr_error_clear();
         return;
     }
-    c->predicted = predict_one(c, &f);
-    if (c->predicted < 0) {
+    c->predicted = predict_time(c, &f);
+    if (c->predicted < 0)
+        c->predicted = predict_memory(c, &f);
+    if (!(c->predicted >= 0) || isinf(c->predicted)) {
         char esc[40];
         (void)tr_format(c->reason, sizeof c->reason, "metric \"%s\" is not one that is forecast",
                         tr_escape(c->field[TR_CASE_metric], esc, sizeof esc));
@@ -200,10 +215,12 @@ double tr_case_error(const struct tr_case *c)
     return 100 * fabs(c->predicted - c->published) / scale;
 }
 
+/* All that predict_time knows. */
 bool tr_case_is_throughput(const struct tr_case *c)
 {
-    static const char *const names[] = { "step_time_s",          "tokens_per_s_gpu", "mfu_pct",      "hfu_pct",
-                                         "hw_tflops_per_gpu",    "pct_peak",         "layer_fwd_ms", "layer_bwd_ms",
+    static const char *const names[] = { "step_time_s",          "step_time_ms",    "tokens_per_s_gpu", "tokens_per_s",
+                                         "samples_per_s",        "mfu_pct",         "pct_peak",         "hfu_pct",
+                                         "hw_tflops_per_gpu",    "tflops_per_gpu",  "layer_fwd_ms",     "layer_bwd_ms",
                                          "model_tflops_per_gpu", "days_300B_tokens" };
     for (size_t i = 0; i < TR_COUNT_OF(names); i++)
         if (is(c, names[i]))

@@ -55,8 +55,8 @@ static void print_row(const struct tr_case *c, bool as_json, struct tr_str *out)
             tr_str_addf(out, "%-52s %12.6g            -         -  %s\n", c->field[TR_CASE_id], c->published,
                         c->reason);
         else
-            tr_str_addf(out, "%-52s %12.6g %12.6g %8.2f %%\n", c->field[TR_CASE_id], c->published, c->predicted,
-                        tr_case_error(c));
+            tr_str_addf(out, "%-52s %12.6g %12.6g %8.2f %%%s%s\n", c->field[TR_CASE_id], c->published, c->predicted,
+                        tr_case_error(c), c->note[0] ? "  taken: " : "", c->note);
         return;
     }
     tr_str_addf(out, "{\"id\": ");
@@ -69,63 +69,98 @@ static void print_row(const struct tr_case *c, bool as_json, struct tr_str *out)
         tr_str_json(out, c->reason);
         tr_str_addf(out, "}\n");
     } else {
-        tr_str_addf(out, ", \"predicted\": %.6g, \"error_pct\": %.4g, \"implementation\": \"%s\"}\n", c->predicted,
+        tr_str_addf(out, ", \"predicted\": %.6g, \"error_pct\": %.4g, \"implementation\": \"%s\"", c->predicted,
                     tr_case_error(c), c->impl.name);
+        if (c->note[0]) {
+            tr_str_addf(out, ", \"taken\": ");
+            tr_str_json(out, c->note);
+        }
+        tr_str_addf(out, "}\n");
     }
 }
 
-static void total_of(const struct tr_cases *c, struct sum *s, const char *name, const char *source, int wanted)
+/* wanted 0: all rows, 1: throughput, 2: the others. */
+static void total_of(const struct tr_cases *c, struct sum *s, const char *name, int wanted)
 {
     *s = (struct sum){ .name = name, .error = s->error };
-    for (size_t i = 0; i < c->n; i++) {
-        bool is_fast = tr_case_is_throughput(&c->row[i]);
-        if ((wanted == 0 || (wanted == 1) == is_fast) &&
-            (!source || strcmp(source, c->row[i].field[TR_CASE_source]) == 0))
+    for (size_t i = 0; i < c->n; i++)
+        if (wanted == 0 || (wanted == 1) == tr_case_is_throughput(&c->row[i]))
             add(s, &c->row[i]);
-    }
 }
 
-static bool is_first_of_source(const struct tr_cases *c, size_t i)
+/* ---- by source, in the order of their first rows ---- */
+
+static int by_source(const void *a, const void *b)
 {
-    for (size_t k = 0; k < i; k++)
-        if (strcmp(c->row[k].field[TR_CASE_source], c->row[i].field[TR_CASE_source]) == 0)
-            return false;
-    return true;
+    const struct tr_case *x = *(const struct tr_case *const *)a, *y = *(const struct tr_case *const *)b;
+    int d = strcmp(x->field[TR_CASE_source], y->field[TR_CASE_source]);
+    return d ? d : (x > y) - (x < y);
+}
+
+static void print_source(struct tr_case *const *row, size_t n, struct sum *s, const char *sep, bool as_json,
+                         struct tr_str *out)
+{
+    *s = (struct sum){ .name = row[0]->field[TR_CASE_source], .error = s->error };
+    for (size_t i = 0; i < n; i++)
+        add(s, row[i]);
+    if (as_json) {
+        tr_str_addf(out, "%s", sep);
+        tr_str_json(out, s->name);
+        tr_str_addf(out, ": {");
+    }
+    print_sum(s, as_json, out);
+    tr_str_addf(out, as_json ? "}" : "");
+}
+
+/* sorted: room for c->n rows; start: for each row, where its source begins among them, of all but the first rows n. */
+static void print_sources(const struct tr_cases *c, struct tr_case **sorted, size_t *start, struct sum *s, bool as_json,
+                          struct tr_str *out)
+{
+    const char *sep = "";
+    for (size_t i = 0; i < c->n; i++) {
+        sorted[i] = &c->row[i];
+        start[i] = c->n;
+    }
+    qsort(sorted, c->n, sizeof *sorted, by_source);
+    for (size_t i = 0; i < c->n; i++)
+        if (i == 0 || strcmp(sorted[i - 1]->field[TR_CASE_source], sorted[i]->field[TR_CASE_source]) != 0)
+            start[sorted[i] - c->row] = i;
+    for (size_t i = 0; i < c->n; i++) {
+        size_t from = start[i], to = from;
+        if (from == c->n)
+            continue;
+        while (to < c->n && strcmp(sorted[to]->field[TR_CASE_source], sorted[from]->field[TR_CASE_source]) == 0)
+            to++;
+        print_source(sorted + from, to - from, s, sep, as_json, out);
+        sep = ", ";
+    }
 }
 
 void tr_cases_print(const struct tr_cases *c, bool as_json, struct tr_str *out)
 {
+    static const char *const kinds[] = { "throughput", "memory" };
     struct sum s = { .error = calloc(c->n + 1, sizeof *s.error) };
-    const char *sep = "";
-    if (!s.error)
-        return;
+    struct tr_case **sorted = calloc(c->n + 1, sizeof *sorted);
+    size_t *start = calloc(c->n + 1, sizeof *start);
+    if (!s.error || !sorted || !start)
+        goto done;
     for (size_t i = 0; i < c->n; i++)
         print_row(&c->row[i], as_json, out);
-    total_of(c, &s, "all", NULL, 0);
+    total_of(c, &s, "all", 0);
     tr_str_addf(out, as_json ? "{" : "\n rows  pred.   mean %%    p90 %%  worst %%\n");
     print_sum(&s, as_json, out);
-    static const char *const kinds[] = { "throughput", "memory" };
     for (int k = 1; k <= 2; k++) {
-        total_of(c, &s, kinds[k - 1], NULL, k);
+        total_of(c, &s, kinds[k - 1], k);
         if (as_json)
             tr_str_addf(out, ", \"%s\": {", kinds[k - 1]);
         print_sum(&s, as_json, out);
         tr_str_addf(out, as_json ? "}" : "");
     }
     tr_str_addf(out, as_json ? ", \"sources\": {" : "");
-    for (size_t i = 0; i < c->n; i++) {
-        if (!is_first_of_source(c, i))
-            continue;
-        total_of(c, &s, c->row[i].field[TR_CASE_source], c->row[i].field[TR_CASE_source], 0);
-        if (as_json) {
-            tr_str_addf(out, "%s", sep);
-            tr_str_json(out, s.name);
-            tr_str_addf(out, ": {");
-        }
-        print_sum(&s, as_json, out);
-        tr_str_addf(out, as_json ? "}" : "");
-        sep = ", ";
-    }
+    print_sources(c, sorted, start, &s, as_json, out);
     tr_str_addf(out, as_json ? "}}\n" : "");
+done:
+    free(start);
+    free(sorted);
     free(s.error);
 }

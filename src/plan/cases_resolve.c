@@ -17,7 +17,13 @@ static bool say(struct tr_case *c, const char *fmt, ...)
     return false;
 }
 
-static bool has(const struct tr_case *c, enum tr_case_column k, const char *word)
+static void note(struct tr_case *c, const char *what)
+{
+    size_t n = strlen(c->note);
+    (void)tr_format(c->note + n, sizeof c->note - n, "%s%s", n > 0 ? "; " : "", what);
+}
+
+bool tr_case_has(const struct tr_case *c, enum tr_case_column k, const char *word)
 {
     for (const char *t = c->field[k]; *t; t++)
         if (strncasecmp(t, word, strlen(word)) == 0)
@@ -25,10 +31,10 @@ static bool has(const struct tr_case *c, enum tr_case_column k, const char *word
     return false;
 }
 
-/* A whole number of a column; empty: the default, 0 = must be there. */
+/* A whole number of a column, also as tables write it ("8.0"); empty: the default, 0 = must be there. */
 static bool count(struct tr_case *c, enum tr_case_column k, const char *name, double def, double *out)
 {
-    int64_t x = 0;
+    double x = 0;
     char esc[40];
     if (c->field[k][0] == '\0' && def > 0) {
         *out = def;
@@ -36,9 +42,11 @@ static bool count(struct tr_case *c, enum tr_case_column k, const char *name, do
     }
     if (c->field[k][0] == '\0')
         return say(c, "%s is not stated", name);
-    if (tr_parse_int(c->field[k], 0, INT64_C(1) << 40, &x) != TR_OK)
-        return say(c, "%s \"%s\" is not a number", name, tr_escape(c->field[k], esc, sizeof esc));
-    *out = (double)x;
+    if (tr_parse_real(c->field[k], &x) != TR_OK || x < 0 || x > 1e12 || x != floor(x)) {
+        tr_error_clear();
+        return say(c, "%s \"%s\" is not a whole number", name, tr_escape(c->field[k], esc, sizeof esc));
+    }
+    *out = x;
     return true;
 }
 
@@ -65,10 +73,8 @@ static bool read_ffn(struct tr_case *c)
     struct tr_shape_cost *s = &c->ask.shape;
     const char *f = c->field[TR_CASE_ffn];
     double n_shared = 0, width = 0;
-    if (f[0] >= '0' && f[0] <= '9')
-        return count(c, TR_CASE_ffn, "ffn", 0, &s->ffn);
-    if (f[0] == '\0')
-        return say(c, "ffn is not stated");
+    if (f[0] == '\0' || (f[0] >= '0' && f[0] <= '9'))
+        return count(c, TR_CASE_ffn, "ffn", 4 * s->hidden, &s->ffn);
     bool is_sane = true;
     if (take(&f, "dense", &s->dense_layers))
         is_sane = take(&f, "x", &s->dense_ffn) && *f++ == '+';
@@ -82,18 +88,49 @@ static bool read_ffn(struct tr_case *c)
     return is_sane || say(c, "ffn \"%.40s\" is not NUMBER or moeNxWIDTHtopK", c->field[TR_CASE_ffn]);
 }
 
-static bool read_shape(struct tr_case *c)
+/* Words of models whose MLP has a gate, and of the few with experts whose MLP has none. */
+static bool is_gated(const struct tr_case *c)
 {
     static const char *const gated[] = { "llama", "qwen", "deepseek", "grok", "oss", "mistral", "mixtral", "gemma" };
+    static const char *const plain[] = { "gpt", "nemotron", "switch", "glam" };
+    const struct tr_shape_cost *s = &c->ask.shape;
+    for (size_t i = 0; i < TR_COUNT_OF(gated); i++)
+        if (tr_case_has(c, TR_CASE_model, gated[i]))
+            return true;
+    for (size_t i = 0; s->experts > 0 && i < TR_COUNT_OF(plain); i++)
+        if (tr_case_has(c, TR_CASE_model, plain[i]))
+            return false;
+    return s->experts > 0 || s->ffn != 4 * s->hidden;
+}
+
+/* What a model's config says beside the columns. */
+static void read_head_size(struct tr_case *c)
+{
+    struct tr_shape_cost *s = &c->ask.shape;
+    s->head_dim = s->hidden / s->heads;
+    if (tr_case_has(c, TR_CASE_model, "oss")) { /* every second layer sees 128 tokens */
+        s->head_dim = 64;
+        s->local_share = 0.5;
+    } else if (tr_case_has(c, TR_CASE_model, "qwen3") ||
+               fmod(s->hidden, s->heads) != 0) { /* the width is not cut into heads */
+        s->head_dim = 128;
+    }
+}
+
+static bool read_shape(struct tr_case *c)
+{
     struct tr_shape_cost *s = &c->ask.shape;
     if (!count(c, TR_CASE_layers, "layers", 0, &s->layers) || !count(c, TR_CASE_hidden, "hidden", 0, &s->hidden) ||
-        !count(c, TR_CASE_heads, "heads", 0, &s->heads) || !count(c, TR_CASE_vocab, "vocab", 0, &s->vocab) ||
-        !count(c, TR_CASE_seq, "seq", 0, &c->ask.seq) || !read_ffn(c))
+        !count(c, TR_CASE_heads, "heads", ceil(s->hidden / 128), &s->heads) ||
+        !count(c, TR_CASE_vocab, "vocab", 50304, &s->vocab) || !count(c, TR_CASE_seq, "seq", 0, &c->ask.seq) ||
+        !read_ffn(c))
         return false;
     if (s->heads < 1 || s->hidden < 1)
         return say(c, "no heads or no width");
-    s->head_dim = s->hidden / s->heads;
-    if (strcmp(c->field[TR_CASE_kv_heads], "MLA") == 0) { /* DeepSeek-V2 and V3 */
+    if (c->field[TR_CASE_heads][0] == '\0' || c->field[TR_CASE_vocab][0] == '\0' || c->field[TR_CASE_ffn][0] == '\0')
+        note(c, "heads, ffn or vocab as usual");
+    read_head_size(c);
+    if (strcasecmp(c->field[TR_CASE_kv_heads], "MLA") == 0) { /* DeepSeek-V2 and V3 */
         s->kv_heads = s->heads;
         s->head_dim = 128;
         s->q_rank = 1536;
@@ -102,56 +139,88 @@ static bool read_shape(struct tr_case *c)
     } else if (!count(c, TR_CASE_kv_heads, "kv_heads", s->heads, &s->kv_heads)) {
         return false;
     }
-    if (has(c, TR_CASE_model, "qwen3"))
-        s->head_dim = 128;
-    if (has(c, TR_CASE_model, "oss")) { /* every second layer sees 128 tokens */
-        s->head_dim = 64;
-        s->local_share = 0.5;
-    }
-    for (size_t i = 0; i < TR_COUNT_OF(gated); i++)
-        s->is_gated |= has(c, TR_CASE_model, gated[i]);
-    s->is_gated |= s->experts == 0 && s->ffn != 4 * s->hidden;
-    if (has(c, TR_CASE_model, "deepseek") && has(c, TR_CASE_model, "V3") && !has(c, TR_CASE_source, "w/o MTP"))
+    s->is_gated = is_gated(c);
+    if (tr_case_has(c, TR_CASE_model, "deepseek") && tr_case_has(c, TR_CASE_model, "V3") &&
+        !tr_case_has(c, TR_CASE_source, "w/o MTP"))
         s->n_further = 1;
-    s->is_tied = !s->is_gated && !has(c, TR_CASE_model, "nemotron");
+    s->is_tied = !s->is_gated && !tr_case_has(c, TR_CASE_model, "nemotron");
     return true;
 }
 
 static void read_precision(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
-    bool is_full = has(c, TR_CASE_precision, "fp32") && !has(c, TR_CASE_precision, "bf16");
-    bool is_fsdp = a->zero == 3 && !has(c, TR_CASE_source, "DeepSpeed");
-    a->number = has(c, TR_CASE_precision, "fp4")                                          ? TR_NUMBER_FP4
-                : has(c, TR_CASE_precision, "fp8") || has(c, TR_CASE_precision, "float8") ? TR_NUMBER_FP8
-                : is_full                                                                 ? TR_NUMBER_FP32
-                                                                                          : TR_NUMBER_16;
-    a->casts_rows = has(c, TR_CASE_precision, "rowwise");
+    bool is_full = (tr_case_has(c, TR_CASE_precision, "fp32") || tr_case_has(c, TR_CASE_precision, "float32")) &&
+                   !tr_case_has(c, TR_CASE_precision, "16");
+    bool is_fsdp = a->zero == 3 && !tr_case_has(c, TR_CASE_source, "DeepSpeed");
+    bool is_byte = tr_case_has(c, TR_CASE_precision, "fp8") || tr_case_has(c, TR_CASE_precision, "float8") ||
+                   tr_case_has(c, TR_CASE_precision, "e4m3") || tr_case_has(c, TR_CASE_precision, "e5m2");
+    a->number = tr_case_has(c, TR_CASE_precision, "fp4") ? TR_NUMBER_FP4
+                : is_byte                                ? TR_NUMBER_FP8
+                : is_full                                ? TR_NUMBER_FP32
+                                                         : TR_NUMBER_16;
+    a->casts_rows = tr_case_has(c, TR_CASE_precision, "rowwise");
     if (a->casts_rows)
         a->number = TR_NUMBER_16;
     a->gather_bytes = 2;
-    if (has(c, TR_CASE_precision, "amp")) { /* Composer: weights travel as they are stored, autocast makes the copy */
+    if (tr_case_has(c, TR_CASE_precision,
+                    "amp")) { /* Composer: weights travel as they are stored, autocast makes the copy */
         a->gather_bytes = 4;
         a->cast_bytes = 6;
     }
     a->param_bytes = is_fsdp || is_full ? 4 : 2;
-    a->grad_bytes = is_fsdp || is_full || has(c, TR_CASE_precision, "bf16") || a->number > TR_NUMBER_16 ? 4 : 2;
+    a->grad_bytes = is_fsdp || is_full || tr_case_has(c, TR_CASE_precision, "bf") || a->number > TR_NUMBER_16 ? 4 : 2;
     a->state_bytes = is_fsdp || is_full ? 8 : 12;
-    if (has(c, TR_CASE_precision, "PURE")) { /* Mosaic: everything bf16 */
+    if (tr_case_has(c, TR_CASE_precision, "PURE")) { /* Mosaic: everything bf16 */
         a->param_bytes = a->grad_bytes = 2;
         a->state_bytes = 4;
     }
 }
 
-static enum tr_keep read_keep(const struct tr_case *c)
+static bool is_one_of(const char *word, const char *const *words, size_t n)
 {
+    for (size_t i = 0; i < n; i++)
+        if (strcasecmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* "selective-op", "Selective op", "selective+sp"; what is no word for it is as if it were not stated. */
+static enum tr_keep read_keep(struct tr_case *c)
+{
+    static const char *const all[] = {
+        "full", "full+sp", "block", "uniform", "true", "yes", "on", "1", "all", "layer"
+    };
+    static const char *const none[] = { "none", "no", "off", "false", "0", "none+sp", "sp", "flash" };
     const char *r = c->field[TR_CASE_recompute];
-    return strcmp(r, "full") == 0              ? TR_KEEP_INPUT
-           : strcmp(r, "selective-op") == 0    ? TR_KEEP_OP
-           : strcmp(r, "selective-layer") == 0 ? TR_KEEP_HALF
-           : strncmp(r, "selective", 9) == 0   ? TR_KEEP_CORE
-           : *r == '\0'                        ? TR_KEEP_AUTO
-                                               : TR_KEEP_ALL;
+    if (is_one_of(r, all, TR_COUNT_OF(all)))
+        return TR_KEEP_INPUT;
+    if (strncasecmp(r, "selective", 9) == 0) {
+        const char *what = r[9] ? r + 10 : "";
+        return strncasecmp(what, "op", 2) == 0      ? TR_KEEP_OP
+               : strncasecmp(what, "layer", 5) == 0 ? TR_KEEP_HALF
+                                                    : TR_KEEP_CORE;
+    }
+    if (*r && !is_one_of(r, none, TR_COUNT_OF(none)))
+        note(c, "recompute as fits");
+    return is_one_of(r, none, TR_COUNT_OF(none)) ? TR_KEEP_ALL : TR_KEEP_AUTO;
+}
+
+/* "1", "1.0", "ZeRO-2", "stage 3", "FSDP": the first digit, or a word. */
+static bool read_zero(struct tr_case *c, double *out)
+{
+    const char *z = c->field[TR_CASE_zero_stage], *digit = strpbrk(z, "0123456789");
+    char esc[40];
+    *out = 0;
+    if (digit && *digit <= '3' && (digit[1] < '0' || digit[1] > '9'))
+        *out = *digit - '0';
+    else if (tr_case_has(c, TR_CASE_zero_stage, "sdp") && !digit)
+        *out = 3;
+    else if (tr_case_has(c, TR_CASE_zero_stage, "dist") && !digit)
+        *out = 1;
+    else if (*z && strcasecmp(z, "ddp") != 0)
+        return say(c, "zero_stage \"%s\" is not 0 to 3", tr_escape(z, esc, sizeof esc));
+    return true;
 }
 
 /* What nobody stated: tensor ranks fill a node, stages as few as fit. */
@@ -182,25 +251,26 @@ static void choose_layout(struct tr_case *c, double chips, double *tp, double *p
     tr_error_clear();
 }
 
+/* A column that may be blank: 0. */
+static bool maybe(struct tr_case *c, enum tr_case_column k, const char *name, double *out)
+{
+    *out = 0;
+    return c->field[k][0] == '\0' || count(c, k, name, 0, out);
+}
+
 static bool read_layout(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
-    double chips, tp = 0, pp = 0, vpp, cp, dp = 0, ep, zero = 0, fit = 0;
-    if (!count(c, TR_CASE_gpus, "gpus", 0, &chips) || !count(c, TR_CASE_cp, "cp", 1, &cp) ||
-        !count(c, TR_CASE_ep, "ep", 1, &ep) || !count(c, TR_CASE_vpp, "vpp", 1, &vpp))
-        return false;
-    if (c->field[TR_CASE_tp][0] && !count(c, TR_CASE_tp, "tp", 0, &tp))
-        return false;
-    if (c->field[TR_CASE_pp][0] && !count(c, TR_CASE_pp, "pp", 0, &pp))
-        return false;
-    if (c->field[TR_CASE_dp][0] && !count(c, TR_CASE_dp, "dp", 0, &dp))
-        return false;
-    if (c->field[TR_CASE_zero_stage][0] && !count(c, TR_CASE_zero_stage, "zero_stage", 0, &zero))
+    double chips, tp, pp, vpp, cp, dp, ep, zero, fit = 0;
+    if (!maybe(c, TR_CASE_tp, "tp", &tp) || !maybe(c, TR_CASE_pp, "pp", &pp) || !maybe(c, TR_CASE_dp, "dp", &dp) ||
+        !count(c, TR_CASE_cp, "cp", 1, &cp) || !count(c, TR_CASE_ep, "ep", 1, &ep) ||
+        !count(c, TR_CASE_vpp, "vpp", 1, &vpp) || !read_zero(c, &zero) ||
+        !count(c, TR_CASE_gpus, "gpus", tp * pp * cp * dp, &chips))
         return false;
     if (chips < 1 || chips > 1e6 || cp < 1 || cp > 1e4 || ep < 1 || ep > 1e5 || vpp < 1 || vpp > 1e4 || tp > 1e5 ||
-        pp > 1e4 || dp > 1e6 || zero > 3)
-        return say(c, "a layout of %.0f gpus: tp %.0f pp %.0f vpp %.0f cp %.0f dp %.0f ep %.0f zero %.0f cannot be",
-                   chips, tp, pp, vpp, cp, dp, ep, zero);
+        pp > 1e4 || dp > 1e6)
+        return say(c, "a layout of %.0f gpus: tp %.0f pp %.0f vpp %.0f cp %.0f dp %.0f ep %.0f cannot be", chips, tp,
+                   pp, vpp, cp, dp, ep);
     a->cp = (int)cp;
     a->zero = (int)zero;
     if (tp == 0 || pp == 0)
@@ -208,6 +278,8 @@ static bool read_layout(struct tr_case *c)
     if (tp == 0 || pp == 0)
         return say(c, "tp and pp are not stated and no layout fits");
     fit = tp * pp * cp;
+    if (dp > 0 && cp > 1 && dp * tp * pp == chips)
+        dp /= cp; /* context ranks counted among the data ranks, as torch does */
     if (dp == 0)
         dp = chips / fit;
     if (dp * fit != chips || dp != floor(dp))
@@ -220,7 +292,7 @@ static bool read_layout(struct tr_case *c)
     if (a->zero == 3 && a->pp > 1 && strncmp(c->impl.name, "fsdp", 4) == 0)
         a->zero = 1; /* torch: between micro-batches of a pipeline weights and gradients stay whole */
     a->splits_experts = a->shape.ffn > a->shape.hidden; /* few wide experts; many narrow ones stay whole */
-    a->has_sp = tp > 1 && (has(c, TR_CASE_recompute, "sp") || c->impl.has_sp);
+    a->has_sp = tp > 1 && (tr_case_has(c, TR_CASE_recompute, "sp") || c->impl.has_sp);
     return true;
 }
 
@@ -254,18 +326,20 @@ static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
 static bool read_batch(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
-    if (!count(c, TR_CASE_global_batch, "global_batch", has(c, TR_CASE_metric, "layer_") ? -1 : 0, &a->global) &&
-        !has(c, TR_CASE_metric, "layer_"))
-        return false;
-    bool has_micro = c->field[TR_CASE_micro_batch][0] != '\0', is_layer = has(c, TR_CASE_metric, "layer_");
+    bool has_micro = c->field[TR_CASE_micro_batch][0] != '\0', is_layer = tr_case_has(c, TR_CASE_metric, "layer_");
     bool any_chunks = a->pp > 1 && c->field[TR_CASE_vpp][0] == '\0' && c->impl.interleaves;
-    a->micro = 1;
-    if (has_micro && (!count(c, TR_CASE_micro_batch, "micro_batch", 0, &a->micro) || a->micro < 1))
+    if (!count(c, TR_CASE_micro_batch, "micro_batch", 1, &a->micro))
+        return false;
+    if (a->micro < 1)
         return say(c, "a micro-batch of no rows");
-    if (is_layer && has_micro) {
-        c->reason[0] = '\0';
-        a->global = a->micro * a->dp;
-    }
+    /* not stated: enough for a pipeline to be full */
+    double full = a->micro * a->dp * (a->pp > 1 && !is_layer ? 4 * a->pp : 1);
+    if (!count(c, TR_CASE_global_batch, "global_batch", has_micro ? full : 0, &a->global))
+        return false;
+    if (c->field[TR_CASE_global_batch][0] == '\0' && !is_layer)
+        note(c, "a batch that fills the pipeline");
+    if (is_layer)
+        a->global = full;
     if (!has_micro && strcmp(c->impl.name, "fsdp-compile") == 0 && a->pp > 1)
         a->micro = fmax(1, floor(a->global / a->dp / a->pp)); /* torchtitan: as many micro-batches as stages */
     else if ((!has_micro || any_chunks) && !is_layer)
@@ -273,28 +347,31 @@ static bool read_batch(struct tr_case *c)
     return true;
 }
 
-double tr_case_release(const struct tr_case *c)
+double tr_case_release(const struct tr_case *c, const char *trainer)
 {
-    const char *at = strstr(c->field[TR_CASE_source], "summary ");
-    return at ? strtod(at + 8, NULL) : 0;
+    const char *t = c->field[TR_CASE_source];
+    for (; tr_case_has(c, TR_CASE_source, trainer) && *t; t++)
+        if (strspn(t, "0123456789") == 2 && t[2] == '.' && strspn(t + 3, "0123456789") == 2)
+            return strtod(t, NULL);
+    return 0;
 }
 
 /* What a source says of the trainer beside its name. */
 static void refine_impl(struct tr_case *c)
 {
     struct tr_impl *im = &c->impl;
-    double release = tr_case_release(c);
-    if (strcmp(im->name, "fsdp-compile") == 0 && !has(c, TR_CASE_source, "compile"))
+    double release = tr_case_release(c, "Megatron-Bridge");
+    if (strcmp(im->name, "fsdp-compile") == 0 && !tr_case_has(c, TR_CASE_source, "compile"))
         *im = *tr_impl_find("fsdp-eager");
-    if (has(c, TR_CASE_source, "2025") || has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
+    if (tr_case_has(c, TR_CASE_source, "2025") || tr_case_has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
         im->logits_bytes = 6;
-    if (has(c, TR_CASE_source, "async") || has(c, TR_CASE_precision, "async"))
+    if (tr_case_has(c, TR_CASE_source, "async") || tr_case_has(c, TR_CASE_precision, "async"))
         im->tp_hidden = TR_ASYNCHRONOUS;
     /* graphs of steps with experts need buffers of fixed size, which exchanges inside a rack have */
-    bool has_graphs = release >= 26.05 && (c->machine.domain > 8 || !has(c, TR_CASE_ffn, "moe"));
+    bool has_graphs = release >= 26.05 && (c->machine.domain > 8 || !tr_case_has(c, TR_CASE_ffn, "moe"));
     if (release > 0)
         *im = *tr_impl_find(has_graphs ? "bridge-graphs" : "bridge");
-    if (has(c, TR_CASE_model, "oss") && release < 26.08) /* attention with sinks had no fused kernel yet */
+    if (tr_case_has(c, TR_CASE_model, "oss") && release < 26.08) /* attention with sinks had no fused kernel yet */
         im->attention = TR_ATTENTION_PLAIN;
 }
 
@@ -304,33 +381,39 @@ static void read_schedule(struct tr_case *c)
     struct tr_ask *a = &c->ask;
     if (a->pp == 1)
         return;
-    if (has(c, TR_CASE_source, "gpipe"))
+    if (tr_case_has(c, TR_CASE_source, "gpipe"))
         a->schedule = "gpipe";
-    if (has(c, TR_CASE_source, "ZB-1p") || has(c, TR_CASE_source, "ZB1P") || has(c, TR_CASE_source, "ZB-H1"))
+    if (tr_case_has(c, TR_CASE_source, "ZB-1p") || tr_case_has(c, TR_CASE_source, "ZB1P") ||
+        tr_case_has(c, TR_CASE_source, "ZB-H1"))
         a->schedule = "zb";
-    a->is_bound = has(c, TR_CASE_source, "ZB-2p") || has(c, TR_CASE_source, "ZB-H2") || has(c, TR_CASE_source, "ZB-V");
-    if (has(c, TR_CASE_source, "interleaved") && c->field[TR_CASE_vpp][0] == '\0') /* torchtitan's own choice */
+    a->is_bound = tr_case_has(c, TR_CASE_source, "ZB-2p") || tr_case_has(c, TR_CASE_source, "ZB-H2") ||
+                  tr_case_has(c, TR_CASE_source, "ZB-V");
+    if (tr_case_has(c, TR_CASE_source, "interleaved") && c->field[TR_CASE_vpp][0] == '\0') /* torchtitan's own choice */
         a->chunks = 2;
 }
 
 static bool is_formula(const struct tr_case *c)
 {
-    return has(c, TR_CASE_metric, "model_state") || has(c, TR_CASE_metric, "max_params") ||
-           has(c, TR_CASE_metric, "busbw");
+    return tr_case_has(c, TR_CASE_metric, "model_state") || tr_case_has(c, TR_CASE_metric, "max_params") ||
+           tr_case_has(c, TR_CASE_metric, "busbw");
 }
 
 void tr_case_resolve(struct tr_case *c)
 {
+    bool is_guess = false;
     c->has_ask = false;
-    c->reason[0] = '\0';
+    c->note[0] = '\0';
+    (void)tr_format(c->reason, sizeof c->reason, "%s", c->fault);
     c->impl = *tr_impl_of_source(c->field[TR_CASE_source]);
-    if (is_formula(c))
+    if (c->fault[0] || is_formula(c))
         return;
-    if (tr_machine_find(c->field[TR_CASE_gpu], &c->machine) != TR_OK) {
+    if (tr_machine_guess(c->field[TR_CASE_gpu], &c->machine, &is_guess) != TR_OK) {
         say(c, "%.150s", tr_error_text());
         tr_error_clear();
         return;
     }
+    if (is_guess)
+        note(c, c->machine.name);
     c->ask = tr_ask_of_one(&c->machine);
     c->ask.impl = &c->impl;
     refine_impl(c);

@@ -66,6 +66,9 @@ struct tr_machine {
 /* By name. An unknown chip or cluster is TR_USAGE and names the nearest; a chip without @cluster gets its usual node.
  */
 enum tr_status tr_machine_find(const char *name, struct tr_machine *out);
+/* The same, for names that others wrote: a chip's family where its size is not known ("NVIDIA H100 SXM"), its usual
+ * node where the cluster is not; *is_guess says so. */
+enum tr_status tr_machine_guess(const char *name, struct tr_machine *out, bool *is_guess);
 /* A file's text: starts from `base: NAME` when it says so. `path` is for messages. */
 enum tr_status tr_machine_read(const char *path, const char *text, struct tr_machine *out);
 /* A file when there is one of this name, else a preset. */

@@ -26,12 +26,14 @@ static const struct chip_row chips[] = {
     { "A100-40GB", 19.5, 312, 0, 0, 40, 1.555, 108, 80, 0.87, 0.82, "hdr", 1.5 },
     { "A100-80GB", 19.5, 312, 0, 0, 80, 2.039, 108, 80, 0.87, 0.82, "hdr", 1.8 },
     { "A100-80GB-PCIe", 19.5, 312, 0, 0, 80, 1.935, 108, 80, 0.75, 0.82, "pcie4", 1.6 },
+    { "A800-80GB", 19.5, 312, 0, 0, 80, 2.039, 108, 80, 0.87, 0.82, "nvlink200", 1.6 },
     { "H100-80GB", 66.9, 989.4, 1978.9, 0, 80, 3.352, 132, 90, 0.80, 0.85, "ndr", 2.9 },
     { "H100-80GB-PCIe", 51.2, 756.4, 1512.9, 0, 80, 2.039, 114, 90, 0.65, 0.85, "pcie5", 2.4 },
     { "H100-96GB-500W", 66.9, 989.4, 1978.9, 0, 96, 2.4, 132, 90, 0.80, 0.85, "ndr", 2.7 },
     { "H200-141GB", 66.9, 989.4, 1978.9, 0, 141, 4.8, 132, 90, 0.80, 0.85, "ndr", 3.6 },
     { "GH200-96GB", 66.9, 989.4, 1978.9, 0, 96, 4.0, 132, 90, 0.84, 0.85, "ndr", 3.2 },
     { "H800-80GB", 66.9, 989.4, 1978.9, 0, 80, 3.352, 132, 90, 0.80, 0.85, "ib50", 2.5 },
+    { "H20-96GB", 44, 148, 296, 0, 96, 4.0, 78, 90, 0.80, 0.85, "ndr", 1.5 },
     { "B200-180GB", 80, 2250, 4500, 9000, 180, 7.7, 148, 100, 0.78, 0.85, "dgx-b200", 5.5 },
     { "B300-288GB", 80, 2250, 4500, 13500, 288, 8.0, 148, 103, 0.79, 0.85, "dgx-b300", 6.5 },
     { "GB200-186GB", 80, 2450, 4900, 9800, 186, 8.0, 148, 100, 0.73, 0.85, "nvl72", 6.0 },
@@ -66,6 +68,7 @@ static const struct cluster_row clusters[] = {
     { "pcie3", 1, 8, 12, 0.8, 1.5, 0.8, 30, 1 },
     { "pcie4", 1, 8, 24, 0.8, 3.1, 0.8, 30, 1 },
     { "pcie5", 1, 8, 48, 0.8, 6.2, 0.8, 30, 1 },
+    { "nvlink200", 8, 8, 200, 0.78, 25, 0.85, 15, 1 },
     { "selene", 8, 8, 0, 0, 25, 0.85, 15, 1 },
     { "superpod", 8, 8, 0, 0, 25, 0.85, 15, 1 },
     { "jeanzay-opa", 8, 8, 0, 0, 6.25, 0.18, 25, 1 },
@@ -191,6 +194,57 @@ enum tr_status tr_machine_find(const char *name, struct tr_machine *out)
     if (at && strcasecmp(at + 1, "dgx") == 0 && cluster_find(r->node)) /* NVIDIA's own box of that chip */
         c = cluster_find(r->node);
     fill(r, c, out);
+    return TR_OK;
+}
+
+static bool holds(const char *text, const char *word, size_t n)
+{
+    for (; *text; text++)
+        if (strncasecmp(text, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* The family is what stands before the first dash, the longest one that the name holds ("GB200" holds "B200"); of its
+ * rows the one whose size and socket it names. */
+static const struct chip_row *chip_guess(const char *name)
+{
+    const struct chip_row *best = NULL;
+    size_t best_n = 0;
+    int best_score = -1;
+    for (size_t i = 0; i < TR_COUNT_OF(chips); i++) {
+        const char *row = chips[i].name, *size = strchr(row, '-') + 1;
+        size_t n = strcspn(row, "-");
+        if (n < best_n || !holds(name, row, n))
+            continue;
+        bool is_card = strstr(row, "PCIe") != NULL;
+        int score = 2 * holds(name, size, strcspn(size, "-")) + (is_card == holds(name, "pcie", 4));
+        if (n > best_n || score > best_score) {
+            best = &chips[i];
+            best_n = n;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+enum tr_status tr_machine_guess(const char *name, struct tr_machine *out, bool *is_guess)
+{
+    enum tr_status st = tr_machine_find(name, out);
+    char text[128];
+    *is_guess = st != TR_OK;
+    if (st == TR_OK || tr_format(text, sizeof text, "%s", name) != TR_OK)
+        return st;
+    char *at = strchr(text, '@');
+    if (at)
+        *at++ = '\0';
+    const struct chip_row *r = chip_find(text, strlen(text));
+    r = r ? r : chip_guess(text);
+    if (!r)
+        return st; /* with the words of tr_machine_find */
+    const struct cluster_row *c = at ? cluster_find(at) : NULL;
+    fill(r, c ? c : cluster_find(r->node), out);
+    tr_error_clear();
     return TR_OK;
 }
 

@@ -95,13 +95,9 @@ static void a_bad_file_is_refused_with_its_line(void **state)
     } rows[] = {
         { "", "column" },
         { "id,id\n", "there twice" },
-        { "id,colour\n", "not known" },
-        { "id,source\n", "is missing" },
-        { HEADER "a,b\n", ":2: too few fields" },
-        { HEADER "a,s,m,2,64,4,4,256,100,128,A100,1,1,1,1,1,1,1,1,1,,bf16,0,step_time_s,x,yes\n", "not a number" },
-        { HEADER "a,s,m,2,64,4,4,256,100,128,A100,1,1,1,1,1,1,1,1,1,,bf16,0,step_time_s,1,yes,no\n", "too many" },
-        { HEADER "\"a,s\n", "not closed" },
-        { HEADER "a\"b,s\n", "quote inside" },
+        { "id,metric\n", "\"value\" is missing" },
+        { "id,value\n", "\"metric\" is missing" },
+        { HEADER "\"a,s\n", ":2: a quote is not closed" },
     };
     struct tr_cases c;
     (void)state;
@@ -112,12 +108,180 @@ static void a_bad_file_is_refused_with_its_line(void **state)
     }
 }
 
+/* ---- rows as others would write them ---- */
+
+static void judge(struct tr_case *c)
+{
+    tr_case_resolve(c);
+    tr_case_predict(c);
+}
+
+static double predicted(const char *text)
+{
+    struct tr_cases c;
+    assert_int_equal(read_text(text, &c), TR_OK);
+    assert_true(c.n >= 1);
+    judge(&c.row[0]);
+    if (c.row[0].reason[0])
+        fail_msg("%s: %s", text, c.row[0].reason);
+    double x = c.row[0].predicted;
+    assert_true(isfinite(x) && x > 0);
+    tr_cases_release(&c);
+    return x;
+}
+
+static void another_spelling_is_the_same_row(void **state)
+{
+    static const char *const same[] = {
+        HEADER
+        "a,s,Llama,32,4096,32,8,14336,128256,8192,H100-80GB@ndr,64,2,2,1,1,16,1,1,256,full,bf16,3,step_time_s,1,yes\n",
+        "\xef\xbb\xbf" HEADER "a,s,llama,32.0, 4096 ,32.0,8.0,14336.0,128256,8192,H100-80GB@ndr,64,2.0,2,1,nan,16,None,"
+        "1,256,Full,BFloat16,ZeRO-3,step_time_s,1,yes\r\n",
+        HEADER "\n\"a\",\"s\",\"Llama\",32,4096,32,8,14336,128256,8192,h100-80gb@NDR,,2,2,,,16,,1,256,TRUE,BF16,FSDP,"
+               "step_time_s,1,yes",
+        "metric,value,colour,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,tp,pp,micro_batch,"
+        "global_batch,recompute,precision,zero_stage\n"
+        "step_time_s,1,\"red, blue\",s,Llama,32,4096,32,8,14336,128256,8192,NVIDIA H100 SXM5 "
+        "80GB,64,2,2,1,256,full,bf16,"
+        "3\n",
+        HEADER "a,s,Llama,32,4096,32,8,14336,128256,8192,H100-80GB@our-own,64,2,2,1,1,16,1,1,256,full,bf16,3,"
+               "Step_Time_s,1,yes\n",
+    };
+    (void)state;
+    for (size_t i = 1; i < TR_COUNT_OF(same); i++)
+        if (predicted(same[i]) != predicted(same[0]))
+            fail_msg("%zu: %.6g, not %.6g", i, predicted(same[i]), predicted(same[0]));
+}
+
+static void an_unsound_row_leaves_the_others(void **state)
+{
+    struct tr_cases c;
+    (void)state;
+    assert_int_equal(read_text(HEADER
+                               "a,b\n"
+                               "b,s,m,2,64,4,4,256,100,128,A100,1,1,1,1,1,1,1,1,1,,bf16,0,step_time_s,x,yes\n"
+                               "c,s,m,2,64,4,4,256,100,128,A100,1,1,1,1,1,1,1,1,1,,bf16,0,step_time_s,1,yes,no\n"
+                               "d,s,m 7\",2,64,4,4,256,100,128,A100,1,1,1,1,1,1,1,1,1,,bf16,0,step_time_s,1,yes\n",
+                               &c),
+                     TR_OK);
+    static const char *const says[] = { "line 2 has 2 fields", "not a number", "27 fields" };
+    assert_int_equal(c.n, 4);
+    for (size_t i = 0; i < c.n; i++)
+        judge(&c.row[i]);
+    for (size_t i = 0; i < 3; i++)
+        if (!strstr(c.row[i].reason, says[i]))
+            fail_msg("\"%s\" does not say \"%s\"", c.row[i].reason, says[i]);
+    assert_string_equal(c.row[3].reason, "");
+    tr_cases_release(&c);
+}
+
+/* ---- what must hold whatever the numbers are ---- */
+
+static double rate(const char *gpu, int gpus, int dp, int global, int seq, const char *keep, const char *precision)
+{
+    char text[1024];
+    assert_int_equal(tr_format(text, sizeof text,
+                               HEADER
+                               "a,some trainer,Some-13B,40,5120,40,8,17920,64000,%d,%s,%d,2,1,1,1,%d,1,1,%d,%s,%s,1,"
+                               "tokens_per_s,1,yes\n",
+                               seq, gpu, gpus, dp, global, keep, precision),
+                     TR_OK);
+    return predicted(text);
+}
+
+static void more_of_a_good_thing_is_not_worse(void **state)
+{
+    static const char *const chips[] = {
+        "V100-32GB", "A100-80GB", "H100-80GB", "H200-141GB", "B200-180GB", "B300-288GB"
+    };
+    (void)state;
+    for (size_t i = 1; i < TR_COUNT_OF(chips); i++)
+        assert_true(rate(chips[i], 16, 8, 64, 4096, "none", "bf16") >
+                    rate(chips[i - 1], 16, 8, 64, 4096, "none", "bf16"));
+    for (int dp = 1; dp < 4096; dp *= 2) { /* weak scaling: more in all; of each only what sharing the update saves */
+        double few = rate("H100-80GB", 2 * dp, dp, 8 * dp, 4096, "none", "bf16");
+        double many = rate("H100-80GB", 4 * dp, 2 * dp, 16 * dp, 4096, "none", "bf16");
+        assert_true(many > few && many < 2.05 * few);
+    }
+    for (int seq = 8192; seq < 262144; seq *= 2) /* shorter ones fill the chip less */
+        assert_true(rate("H100-80GB", 16, 8, 64, 2 * seq, "full", "bf16") <
+                    1.05 * rate("H100-80GB", 16, 8, 64, seq, "full", "bf16"));
+    assert_true(rate("H100-80GB", 16, 8, 64, 4096, "none", "fp8") > rate("H100-80GB", 16, 8, 64, 4096, "none", "bf16"));
+    assert_true(rate("H100-80GB", 16, 8, 64, 4096, "full", "bf16") <
+                rate("H100-80GB", 16, 8, 64, 4096, "none", "bf16"));
+}
+
+/* Sound rows with up to three fields that are not: a number or a reason, never neither. */
+static void any_row_has_a_number_or_a_reason(void **state)
+{
+    static const char *const sound[] = { "a",      "s",    "Llama-3 8B", "32",  "4096", "32",   "8", "14336",
+                                         "128256", "8192", "H100-80GB",  "64",  "2",    "2",    "1", "1",
+                                         "16",     "1",    "1",          "256", "full", "bf16", "1", "tokens_per_s_gpu",
+                                         "1",      "yes" };
+    static const char *const odd[] = { "",
+                                       "nan",
+                                       "-1",
+                                       "0",
+                                       "1.5",
+                                       "3",
+                                       "8.0",
+                                       "1e30",
+                                       "999999999999",
+                                       "-",
+                                       "moe8x1024top2",
+                                       "dense3x9+moe",
+                                       "moe2x2top3",
+                                       "MLA",
+                                       "fp4",
+                                       "e4m3",
+                                       "selective",
+                                       "fsdp",
+                                       "4",
+                                       "B200",
+                                       "GB200@x",
+                                       "@",
+                                       "mfu_pct",
+                                       "oom",
+                                       "peak_mem_GB",
+                                       "layer_fwd_ms",
+                                       "max_params_B",
+                                       "model_state_mem_GB",
+                                       "MTP DeepSeek V3",
+                                       "Megatron-Bridge 99.99",
+                                       "zero bubble ZB-1p",
+                                       "interleaved gpipe torchtitan compile",
+                                       "131072",
+                                       "7" };
+    _Static_assert(TR_COUNT_OF(sound) == TR_CASE_N_COLUMNS, "a field a column");
+    uint64_t seed = 42;
+    int n_numbers = 0;
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        struct tr_case c = { .published = 1 };
+        for (int k = 0; k < TR_CASE_N_COLUMNS; k++)
+            c.field[k] = sound[k];
+        for (int n = 0; n < i % 4; n++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            c.field[(seed >> 33) % TR_CASE_N_COLUMNS] = odd[(seed >> 45) % TR_COUNT_OF(odd)];
+        }
+        judge(&c);
+        n_numbers += c.reason[0] == '\0';
+        if (c.reason[0] == '\0' && !(isfinite(c.predicted) && c.predicted >= 0))
+            fail_msg("row %d: %g", i, c.predicted);
+    }
+    assert_true(n_numbers > 700); /* a quarter of the rows is sound as it stands */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_steps_are_met),
         cmocka_unit_test(what_cannot_be_predicted_says_why),
         cmocka_unit_test(a_bad_file_is_refused_with_its_line),
+        cmocka_unit_test(another_spelling_is_the_same_row),
+        cmocka_unit_test(an_unsound_row_leaves_the_others),
+        cmocka_unit_test(more_of_a_good_thing_is_not_worse),
+        cmocka_unit_test(any_row_has_a_number_or_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
