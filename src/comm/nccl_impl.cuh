@@ -28,9 +28,15 @@ extern "C" {
     X(ncclGroupStart)                                                                                                  \
     X(ncclGroupEnd)
 
+/* Not in every version: without them the library copies through buffers of its own. */
+#define TR_NCCL_MAYBE_LIST(X)                                                                                          \
+    X(ncclCommRegister)                                                                                                \
+    X(ncclCommDeregister)
+
 struct nccl_api {
 #define X(f) decltype(&::f) f;
     TR_NCCL_LIST(X)
+    TR_NCCL_MAYBE_LIST(X)
 #undef X
 };
 
@@ -40,6 +46,7 @@ enum { N_OPS_MAX = 128, N_SPANS_MAX = 256, N_PIECES_MAX = 16, NCCL_TEXT_MAX = 10
 struct nccl_link {
     ncclComm_t comm;
     cudaStream_t stream;
+    void *known[N_PIECES_MAX]; /* reserved memory that the library knows, and may send and receive in place; or NULL */
 };
 
 /* Links of a communicator: all ranks; and its two neighbours, a link for each direction, since a send waits for

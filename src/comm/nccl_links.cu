@@ -24,6 +24,9 @@ enum tr_status tr_nccl_load(struct nccl_api *fn)
 #define X(f) is_whole = is_whole && (fn->f = (decltype(fn->f))dlsym(so, #f)) != NULL;
     TR_NCCL_LIST(X)
 #undef X
+#define X(f) fn->f = so ? (decltype(fn->f))dlsym(so, #f) : NULL;
+    TR_NCCL_MAYBE_LIST(X)
+#undef X
     return is_whole ? TR_OK
                     : tr_fail(TR_USAGE, "several ranks on GPUs need libnccl.so.2 (2.18 or later); put its folder into "
                                         "LD_LIBRARY_PATH, or use --device cpu");
@@ -176,6 +179,28 @@ static bool make_events(struct nccl_comm *c)
     return is_ok;
 }
 
+/* Arenas that collectives read and write, once. What the library refuses it copies, as it does without. */
+static void make_known(const struct nccl_world *w, struct nccl_link *l)
+{
+    if (!l->comm || !w->fn.ncclCommRegister || !w->fn.ncclCommDeregister)
+        return;
+    for (int i = 0; i < w->n_pieces; i++)
+        if (w->fn.ncclCommRegister(l->comm, w->piece[i].base, w->piece[i].bytes, &l->known[i]) != ncclSuccess)
+            l->known[i] = NULL;
+}
+
+/* Before the communicator ends, and not under what is still on its way; an aborted one lets go by itself. */
+static void make_unknown(const struct nccl_world *w, struct nccl_link *l)
+{
+    int64_t until = tr_clock_us() + CLOSE_US;
+    while (l->comm && w->fault == TR_OK && cudaStreamQuery(l->stream) == cudaErrorNotReady && tr_clock_us() < until)
+        usleep(50);
+    bool is_idle = l->comm && w->fault == TR_OK && cudaStreamQuery(l->stream) == cudaSuccess;
+    for (int i = 0; i < w->n_pieces && is_idle; i++)
+        if (l->known[i])
+            (void)w->fn.ncclCommDeregister(l->comm, l->known[i]);
+}
+
 enum tr_status tr_nccl_open_links(struct nccl_comm *c, bool is_pair)
 {
     bool *has = is_pair ? &c->has_pairs : &c->has_all;
@@ -185,6 +210,9 @@ enum tr_status tr_nccl_open_links(struct nccl_comm *c, bool is_pair)
         return tr_nccl_raise(c, TR_NOMEM, "the gpu has no more events");
     c->has_events = true;
     enum tr_status st = is_pair ? open_pairs(c) : open_all(c);
+    for (int i = 0; i < N_LINKS && st == TR_OK; i++)
+        if ((i != LINK_ALL) == is_pair)
+            make_known(c->w, &c->link[i]);
     *has = st == TR_OK;
     return st;
 }
@@ -192,6 +220,7 @@ enum tr_status tr_nccl_open_links(struct nccl_comm *c, bool is_pair)
 /* What is under way is flushed first, within a bound; a rank that is gone ends in an abort. */
 static void close_link(struct nccl_world *w, struct nccl_link *l)
 {
+    make_unknown(w, l);
     ncclResult_t r = l->comm && w->fault == TR_OK ? w->fn.ncclCommFinalize(l->comm) : ncclInternalError;
     for (int64_t until = tr_clock_us() + CLOSE_US; r == ncclInProgress && tr_clock_us() < until; usleep(50))
         if (w->fn.ncclCommGetAsyncError(l->comm, &r) != ncclSuccess)
