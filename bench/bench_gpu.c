@@ -6,8 +6,8 @@
  *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
  * fp8 0, profile 0, graph 1 (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last
- * step), joined 0 (1, cuda: one launch updates several parameters). In the result: used, bytes in use on the GPU;
- * beside, those of no arena; skipped, updates that float16 left out.
+ * step). In the result: used, bytes in use on the GPU; beside, those of no arena; skipped, updates that float16 left
+ * out.
  */
 #include "bench_rig.h"
 
@@ -98,7 +98,6 @@ int main(int argc, char **argv)
     bool is_cuda = s.opt.is_cuda, is_curve = arg_number(argc, argv, "curve", "0") != 0;
     struct tr_step_result result = { 0 };
     TR_TRY(rig_open(&r, &s));
-    r.e->joins_updates = is_cuda && arg_number(argc, argv, "joined", "0") != 0;
     r.e->may_record = arg_number(argc, argv, "graph", is_cuda ? "1" : "0") != 0;
     double ready = seconds_since(start), peak = is_cuda ? r.dev.peak_flops : tr_gemm_peak(r.pool);
     fprintf(stderr, "ready after %.3f s, %.2f GiB\n", ready, (double)r.dev.reserved_bytes / 0x1p30);

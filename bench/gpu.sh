@@ -1,41 +1,39 @@
 #!/usr/bin/env bash
-# gpu.sh [PART...] - everything about the CUDA column that needs a GPU. Without a PART: `checks` and `speed`, one after the other; on a
-# machine that is lent for minutes, one call each:
+# gpu.sh [PART...] - everything about the CUDA column that needs a GPU. Without a PART: `speed`, then `checks`. On a machine that is lent
+# for minutes:
 #
 #     bench/gpu_pack.sh build/cuda                       here, after cmake --preset cuda && cmake --build build/cuda
-#     bench/gpu.sh checks                                there, with build/gpu-pack carried along; at most 9 minutes
-#     bench/gpu.sh speed                                 the same
+#     bench/gpu.sh                                       there, with build/gpu-pack carried along; at most 9 minutes
 #
-# PLAN: seconds expected on one H200 with 16 cores, and where a part is ended (`limit` below). A call ends after TR_SECONDS (530; 1060 without a PART): what
-# does not fit is said and left out. What a part finds goes to $OUT/PART.txt (default build/gpu-out), its lines for
-# bench/results/h200.md to stdout and $OUT/results.txt.
+# What is timed runs alone, one after the other; the checks, which nobody times, run side by side after it. Seconds expected on one H200
+# with 16 cores, and where a part is ended (`limit` below). A call ends after TR_SECONDS (560): what does not fit is said and left out. What
+# a part finds goes to $OUT/PART.txt (default build/gpu-out), its lines for bench/results/h200.md to stdout and $OUT/results.txt.
 #
 #   part         expected  limit   what
-#   checks            400
+#   speed             330
+#     start            30     50   from the start of `train` to the end of step 1, Llama-1B shape, weights on disk
+#     limit            60     80   the composite limit of this board, today (limit.py)
+#     steps           140    200   tokens/s of every row, with a table of ops
+#     torch           100    140   the peer's rows (torch_train.py)
+#   checks            220          side by side
 #     ops              30     80   the op case table against the CPU reference, twice for the same bits; attention blocks
-#     golden           30     60   golden models on the GPU
-#     strategies      120    180   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
-#     bits             60     80   20 runs of 8 steps: weights, loss and norm the same
-#     gradients        40     60   per tensor against float32, GPT-2 124M and Llama-1B shapes, bf16, fp16 and fp8
-#     curves          120    170   200 steps on the same data and weights: bf16, fp16, fp8, fp32, PyTorch bf16, CPU fp32
-#   speed             510
-#     limit            70     90   the composite limit of this board, today (limit.py)
-#     steps           130    180   tokens/s of every row, with a table of ops
-#     torch           120    160   the peer's rows (torch_train.py)
-#     start            20     40   from the start of `train` to the end of step 1, Llama-1B shape, weights on disk
-#     memcheck         80    110   compute-sanitizer over the op tests
-#     racecheck        90    120   the same for races, without attention, whose kernels are cuDNN's
+#     golden           10     60   golden models on the GPU
+#     strategies      220    300   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
+#     bits             60    120   20 runs of 8 steps: weights, loss and norm the same
+#     gradients        60    120   per tensor against float32, GPT-2 124M and Llama-1B shapes, bf16, fp16 and fp8; beside PyTorch's
+#     curves          150    220   200 steps on the same data and weights: bf16, fp16, fp8, fp32, PyTorch bf16, CPU fp32
+#     memcheck        100    200   compute-sanitizer over the op tests
+#     racecheck       100    200   the same for races, without attention, whose kernels are cuDNN's
 #
-# The CPU's curves run beside the other checks from the beginning, on half of the cores: nothing is timed there. TR_CASES picks rows of
-# `steps` and `torch` by a pattern.
+# TR_CASES picks rows of `steps` and `torch` by a pattern.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD pack=build/gpu-pack out=${OUT:-build/gpu-out} bad=0
 bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
 began=$SECONDS end=0 # end: of the part at hand
-declare -A limit=([ops]=80 [golden]=60 [strategies]=180 [bits]=80 [gradients]=60 [curves]=170 [limit]=90 [steps]=180 [torch]=160 [start]=40
-    [memcheck]=110 [racecheck]=120)
+declare -A limit=([ops]=80 [golden]=60 [strategies]=300 [bits]=120 [gradients]=120 [curves]=220 [limit]=80 [steps]=200 [torch]=140 [start]=50
+    [memcheck]=200 [racecheck]=200)
 # within SECONDS COMMAND...: at most that long, and no longer than the part may take.
 within() {
     local left=$((end - SECONDS))
@@ -79,6 +77,13 @@ test_of() {
 # value FIELD FILE: of the last JSON line.
 value() { grep '^{' "$2" | tail -n 1 | sed -nE "s/.*\"$1\":\"?([^,\"}]*).*/\1/p"; }
 
+work=${TMPDIR:-/tmp}/trireme-gpu gpt2=${TMPDIR:-/tmp}/trireme-gpu/gpt2.json
+gpt2_config() { # the shape that bench_gpu calls gpt2
+    mkdir -p "$work"
+    echo '{"model_type":"gpt2","vocab_size":50304,"n_embd":768,"n_layer":12,"n_head":12,"n_positions":1024,"resid_pdrop":0,"embd_pdrop":0,"attn_pdrop":0}' >"$gpt2.new.$BASHPID"
+    mv "$gpt2.new.$BASHPID" "$gpt2"
+}
+
 # ---- checks ----
 part_ops() {
     test_of ops "$bin/ops_cuda"
@@ -90,7 +95,7 @@ part_bits() {
     local i n=0
     : >"$out/bits.txt"
     for i in $(seq 20); do
-        within 30 "$bin/bench_gpu" gpt2 rows=8 length=1024 steps=5 hash=1 device=cuda dtype=bfloat16 threads=8 >"$out/bit.txt" 2>&1 || break
+        within 30 "$bin/bench_gpu" gpt2 rows=8 length=1024 steps=5 hash=1 device=cuda dtype=bfloat16 threads=4 >"$out/bit.txt" 2>&1 || break
         echo "$(value hash "$out/bit.txt") $(value loss "$out/bit.txt") $(value grad_norm "$out/bit.txt")" >>"$out/bits.txt"
         n=$i
     done
@@ -105,11 +110,16 @@ part_gradients() {
     for shape in "gpt2 rows=4 length=512" "bench/models/llama-1b.json rows=1 length=512"; do
         for args in dtype=bfloat16 dtype=float16 "dtype=bfloat16 fp8=1"; do
             # shellcheck disable=SC2086
-            within 30 "$bin/bench_gradients" $shape $args device=cuda threads=16 >"$out/gradient.txt" 2>&1 || bad=1
+            within 60 "$bin/bench_gradients" $shape $args device=cuda threads=4 >"$out/gradient.txt" 2>&1 || bad=1
             { echo "== $shape $args"; cat "$out/gradient.txt"; } >>"$out/gradients.txt"
             say "- gradients, $shape $args: median $(value median "$out/gradient.txt"), worst $(value worst "$out/gradient.txt") of $(value tensors "$out/gradient.txt") tensors, $(value over_1e-2 "$out/gradient.txt") over 1e-2"
         done
     done
+    [ -n "$python" ] || return
+    gpt2_config
+    within 60 "$python" bench/gradients_torch.py "$gpt2" 4 512 >"$out/gradients-torch.txt" 2>&1
+    within 60 "$python" bench/gradients_torch.py bench/models/llama-1b.json 1 512 >>"$out/gradients-torch.txt" 2>&1
+    grep '^PyTorch' "$out/gradients-torch.txt" | sed 's/^/- gradients, /' | tee -a "$out/results.txt"
 }
 sanitize() { # TOOL OPS...
     local tool=$1 start=$SECONDS
@@ -128,8 +138,7 @@ rows='
 gpt2-124m       gpt2,64,1024,compile      gpt2 rows=64 length=1024
 gpt2-124m-fp16  -                         gpt2 rows=64 length=1024 dtype=float16
 gpt2-124m-any   -                         gpt2 rows=64 length=1024 any_order=1
-gpt2-1.5b       -                         bench/models/gpt2-xl.json rows=16 length=1024 hash=1
-gpt2-1.5b-join  -                         bench/models/gpt2-xl.json rows=16 length=1024 hash=1 joined=1
+gpt2-1.5b       -                         bench/models/gpt2-xl.json rows=16 length=1024
 qwen-0.5b       qwen-0.5b,32,1024,compile bench/models/qwen-0.5b.json rows=32 length=1024
 qwen-0.5b-bf16  -                         bench/models/qwen-0.5b.json rows=32 length=1024 micro=4 grad=bfloat16 state=bfloat16
 qwen-1.5b-bf16  -                         bench/models/qwen-1.5b.json rows=32 length=1024 micro=2 grad=bfloat16 state=bfloat16
@@ -177,7 +186,7 @@ hf_model() { # CONFIG DIR: random weights of seed 1, as bench_gpu has them
         "$bin/trireme" init --config "$1" --tokenizer bytes --seed 1 --out "$2" >"$out/init.txt" 2>&1
 }
 part_start() {
-    local w=${TMPDIR:-/tmp}/trireme-gpu i
+    local w=$work i
     mkdir -p "$w"
     [ -e "$w/text.jsonl" ] || python3 -c 'import json
 for i in range(4000): print(json.dumps({"text": " ".join(str(i * k % 9973) for k in range(400))}))' >"$w/text.jsonl"
@@ -192,24 +201,26 @@ for i in range(4000): print(json.dumps({"text": " ".join(str(i * k % 9973) for k
         say "- start $i: Llama-1B shape, B8 T2048: end of step 1 after $(awk "BEGIN { printf \"%.2f\", ${b:-0} - $a }") s"
     done
 }
-losses() { [ ! -e "$1" ] || sed -nE 's/^step ([0-9]+): .*loss ([0-9.eE+-]+).*/\1 \2/p' "$1"; }
+losses() { [ ! -e "$1" ] || sed -nE 's/^step ([0-9]+): .*loss ([0-9.eE+-]+).*/\1 \2/p' "$1" | sort -k 1,1; }
 apart() { # NAME A B: largest and mean distance of two curves over the steps they share
-    say "- curve $1: $(join <(losses "$out/curve-$2.txt" | sort) <(losses "$out/curve-$3.txt" | sort) | awk '{ d = $2 > $3 ? $2 - $3 : $3 - $2; s += d
+    say "- curve $1: $(join <(losses "$out/curve-$2.txt") <(losses "$out/curve-$3.txt") | awk '{ d = $2 > $3 ? $2 - $3 : $3 - $2; s += d
         if (d > m) { m = d; at = $1 } n++ } END { if (n) printf "%d steps, at most %.4f apart (step %d), mean %.5f", n, m, at, s / n; else print "nothing to compare" }')"
 }
 curve() { # NAME LIMIT ARGS...
     within "$2" "$bin/bench_gpu" "${@:3}" curve=1 >"$out/curve-$1.txt" 2>&1 || true # the CPU's may end early: what it has counts
 }
-cpu_curves() { # GPT-2 all 200 steps, then as many of Llama as the time allows
-    curve gpt2-cpu 220 gpt2 rows=2 length=256 steps=197 device=cpu threads=$(($(nproc) / 2))
-    curve llama-cpu 200 bench/models/llama-1b.json rows=1 length=128 steps=197 device=cpu threads=$(($(nproc) / 2))
+cpu_job=
+cpu_curves() { # 200 steps take minutes: from the beginning, on half of the cores, but not beside `start`, which reads weights with all of them
+    [[ $parts == *curves* ]] && [ -z "$cpu_job" ] || return 0
+    (end=$last && curve llama-cpu 999 bench/models/llama-1b.json rows=1 length=128 steps=197 device=cpu threads=$(($(nproc) / 2))) &
+    (end=$last && curve gpt2-cpu 999 gpt2 rows=2 length=256 steps=197 device=cpu threads=2) &
+    cpu_job=started
 }
 part_curves() {
-    local name model rows length w=${TMPDIR:-/tmp}/trireme-gpu
-    mkdir -p "$w"
-    echo '{"model_type":"gpt2","vocab_size":50304,"n_embd":768,"n_layer":12,"n_head":12,"n_positions":1024,"resid_pdrop":0,"embd_pdrop":0,"attn_pdrop":0}' >"$w/gpt2.json"
+    local name model rows length w=$work
+    gpt2_config
     for name in gpt2 llama; do
-        model=$w/gpt2.json rows=2 length=256
+        model=$gpt2 rows=2 length=256
         [ $name = gpt2 ] || model=bench/models/llama-1b.json rows=1 length=128
         # shellcheck disable=SC2086
         for args in dtype=float32 dtype=bfloat16 dtype=float16 "dtype=bfloat16 fp8=1"; do
@@ -224,38 +235,52 @@ part_curves() {
         apart "$name: PyTorch bf16 and GPU fp32" $name-torch $name-dtypefloat32
         apart "$name: GPU bf16 and PyTorch bf16" $name-dtypebfloat16 $name-torch
     done
-    [ -z "${cpu_job:-}" ] || wait "$cpu_job"
+}
+cpu_apart() {
+    local name
     for name in gpt2 llama; do
         apart "$name: GPU fp32 and CPU fp32" $name-dtypefloat32 $name-cpu
         apart "$name: GPU bf16 and CPU fp32" $name-dtypebfloat16 $name-cpu
+        apart "$name: PyTorch bf16 and CPU fp32" $name-torch $name-cpu
     done
 }
 
 # ---- what was asked for ----
-checks="ops golden strategies bits gradients curves" speed="limit steps torch start memcheck racecheck"
+speed="start limit steps torch" checks="ops golden strategies bits gradients curves memcheck racecheck"
 parts=
-for p in "${@:-checks speed}"; do
+for p in "${@:-speed checks}"; do
     case $p in
     checks) parts="$parts $checks" ;;
     speed) parts="$parts $speed" ;;
-    "checks speed") parts="$checks $speed" ;;
-    *) declare -F "part_$p" >/dev/null || { echo "gpu.sh: no part $p; there are: $checks $speed"; exit 2; } && parts="$parts $p" ;;
+    "speed checks") parts="$speed $checks" ;;
+    *) declare -F "part_$p" >/dev/null || { echo "gpu.sh: no part $p; there are: $speed $checks"; exit 2; } && parts="$parts $p" ;;
     esac
 done
 say "## $(date -u +%Y-%m-%d), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1 || echo no GPU), $(nproc) cores:$parts"
-last=$((began + ${TR_SECONDS:-$(($# ? 530 : 1060))}))
-if [[ $parts == *curves* ]]; then
-    end=$last
-    cpu_curves &
-    cpu_job=$!
-fi
-for p in $parts; do
-    start=$SECONDS end=$((SECONDS + limit[$p] < last ? SECONDS + limit[$p] : last))
+last=$((began + ${TR_SECONDS:-560}))
+run() { # PART
+    local start=$SECONDS
+    end=$((SECONDS + limit[$1] < last ? SECONDS + limit[$1] : last))
     if [ $((end - start)) -lt 10 ]; then
-        say "- $p: left out, no time"
-        continue
+        say "- $1: left out, no time"
+        return
     fi
-    "part_$p"
-    echo "  ($p: $((SECONDS - start)) s, $((SECONDS - began)) s in all)"
+    "part_$1"
+    echo "  ($1: $((SECONDS - start)) s, $((SECONDS - began)) s in all)"
+}
+jobs=
+for p in $parts; do
+    [ "$p" = start ] || cpu_curves
+    if [[ " $checks " == *" $p "* ]]; then
+        { run "$p"; exit $bad; } &
+        jobs="$jobs $!"
+    else
+        run "$p"
+    fi
 done
+for j in $jobs; do wait "$j" || bad=1; done
+if [ -n "$cpu_job" ]; then
+    wait
+    cpu_apart
+fi
 exit $bad

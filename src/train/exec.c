@@ -7,7 +7,7 @@
 
 void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
 {
-    int at = tr_trace_op(e->trace, c);
+    int at = tr_trace_op(e->trace, c, 1);
     e->kernel[c->op](c);
     tr_trace_end(e->trace, at);
 }

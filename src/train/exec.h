@@ -24,7 +24,7 @@ struct tr_exec {
     double *norms;              /* sums of squares of gradients (tr_compiled.norm_first) */
     double *losses;             /* by micro-batch, of all ranks with other tokens */
     bool loss_is_touched;
-    bool joins_updates; /* cuda: one launch for several parameters; not by default, until it is measured */
+    bool joins_updates; /* cuda: one launch for several parameters */
     bool may_record;    /* cuda: halves of a step become graphs (exec_graph.c) */
     struct tr_recording *recording;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */

@@ -72,13 +72,15 @@ static double bytes_of(const struct tr_call *c)
     return sum;
 }
 
-int tr_trace_op(struct tr_trace *t, const struct tr_call *c)
+int tr_trace_op(struct tr_trace *t, const struct tr_call *c, int n)
 {
     if (!t || !t->is_on)
         return -1;
-    struct event ev = {
-        .track = COMPUTE, .name = tr_op_row(c->op)->name, .flops = tr_op_flops(c), .bytes = bytes_of(c)
-    };
+    struct event ev = { .track = COMPUTE, .name = tr_op_row(c->op)->name };
+    for (int i = 0; i < n; i++) {
+        ev.flops += tr_op_flops(&c[i]);
+        ev.bytes += bytes_of(&c[i]);
+    }
     double flops_us = t->peak_flops > 0 ? ev.flops / t->peak_flops * 1e6 : 0;
     double bytes_us = t->e->dev->peak_bytes > 0 ? ev.bytes / t->e->dev->peak_bytes * 1e6 : 0;
     ev.floor_us = flops_us > bytes_us ? flops_us : bytes_us;

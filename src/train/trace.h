@@ -18,8 +18,8 @@ enum tr_status tr_trace_before(struct tr_trace *t, int64_t step);
 enum tr_status tr_trace_after(struct tr_trace *t, int64_t step, double step_s, double exposed_s, bool is_last,
                               const char **table);
 
-/* For the executor; t may be NULL. A number to end it by. */
-int tr_trace_op(struct tr_trace *t, const struct tr_call *c);
+/* For the executor; t may be NULL. A number to end it by. n calls of one op: one launch. */
+int tr_trace_op(struct tr_trace *t, const struct tr_call *c, int n);
 int tr_trace_action(struct tr_trace *t, const struct tr_action *a);
 int tr_trace_copy(struct tr_trace *t, const char *name, size_t bytes);
 void tr_trace_end(struct tr_trace *t, int i);

@@ -97,7 +97,7 @@ static void check_parity(struct built *fast, struct built *ref)
 static void fast_matches_reference(void **state)
 {
     (void)state;
-    each_call(check_parity);
+    each_call(TR_OP_COUNT, check_parity);
 }
 
 /* ---- bits ---- */
@@ -122,7 +122,7 @@ static void check_threads(struct built *one, struct built *two)
 static void fast_gives_the_same_bits_for_any_number_of_threads(void **state)
 {
     (void)state;
-    each_call(check_threads);
+    each_call(TR_OP_COUNT, check_threads);
 }
 
 static enum tr_isa other_isa;
@@ -142,7 +142,7 @@ static void fast_gives_the_same_bits_on_every_instruction_set(void **state)
 {
     (void)state;
     for (other_isa = TR_ISA_BASE; other_isa < TR_ISA_COUNT; other_isa++)
-        each_call(check_isa);
+        each_call(TR_OP_COUNT, check_isa);
 }
 
 /* The same buffers, rows first .. first + n only. begin counts rows of the view, so it moves with them. */
@@ -188,7 +188,7 @@ static void check_split(struct built *whole_batch, struct built *parts)
 static void fast_gives_the_same_bits_when_rows_are_split(void **state)
 {
     (void)state;
-    each_call(check_split);
+    each_call(TR_OP_COUNT, check_split);
 }
 
 static void check_add_in_place(struct built *a, struct built *b)
@@ -205,7 +205,7 @@ static void check_add_in_place(struct built *a, struct built *b)
 static void add_may_write_over_its_first_input(void **state)
 {
     (void)state;
-    each_call(check_add_in_place);
+    each_call(TR_OP_COUNT, check_add_in_place);
 }
 
 static void every_op_has_a_case(void **state)

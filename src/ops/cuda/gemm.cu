@@ -3,7 +3,7 @@
  * A shape's plan (descriptors and algorithm) is made at its first call and kept. The algorithm is chosen by timing the
  * best few of the library's list on the real operands: its ranking alone costs 3 % of a step. The choice is remembered
  * on disk (gemm_memory.h), so that the next start has the same bits; where it cannot be, and the same bits are asked
- * for, the first of the list is taken. Only calls that overwrite their output can be timed; one that adds to it uses
+ * for, the first of the list is taken. Only calls that do not read their output can be timed; one that adds to it uses
  * what was found for the overwriting one. cuBLASLt is column-major: a row-major C = A B is its C^T = B^T A^T. fp32
  * stays fp32 (no tf32). What it has no algorithm for (odd pitches and addresses) runs on a plain kernel.
  */
@@ -221,6 +221,12 @@ static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasL
     return best;
 }
 
+/* It can run twice: what it adds to, if anything, is not its output. */
+static bool is_repeatable(const struct cuda_gemm *g)
+{
+    return g->beta == 0.0f || (g->d && g->d != g->c);
+}
+
 static void choose(struct gemm_call *x, struct lt_plan *p)
 {
     const struct tr_gemm_record *known = tr_gemm_memory_find(&x->l->memory, p->key);
@@ -233,7 +239,7 @@ static void choose(struct gemm_call *x, struct lt_plan *p)
     cublasLtMatmulHeuristicResult_t found[MAX_TRIED];
     int n = candidates(x, p, found), best = -1;
     bool may_choose = x->c->dev->may_choose || tr_gemm_memory_is_open(&x->l->memory);
-    bool may_time = may_choose && x->g->beta == 0.0f && x->g->m * x->g->n * x->g->k >= (int64_t)1 << 24;
+    bool may_time = may_choose && is_repeatable(x->g) && x->g->m * x->g->n * x->g->k >= (int64_t)1 << 24;
     float best_ms = 1e30f;
     for (int i = 0; i < n; i++) {
         if (found[i].state != CUBLAS_STATUS_SUCCESS)
@@ -245,7 +251,7 @@ static void choose(struct gemm_call *x, struct lt_plan *p)
     p->is_plain = best < 0 || (may_time && best_ms >= 1e30f);
     if (!p->is_plain)
         p->algo = found[best].algo;
-    p->is_tuned = x->g->beta == 0.0f;
+    p->is_tuned = is_repeatable(x->g);
     if (may_time && !p->is_plain) {
         uint64_t algo[TR_GEMM_ALGO];
         memcpy(algo, &p->algo, sizeof algo);
@@ -262,7 +268,7 @@ static struct lt_plan *find(struct gemm_call *x)
     key_of(x->g, key);
     for (int i = 0; i < l->n_gemms; i++)
         if (memcmp(l->gemm[i].key, key, sizeof key) == 0) {
-            if (!l->gemm[i].is_tuned && x->g->beta == 0.0f)
+            if (!l->gemm[i].is_tuned && is_repeatable(x->g))
                 choose(x, &l->gemm[i]);
             return &l->gemm[i];
         }

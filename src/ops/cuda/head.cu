@@ -156,30 +156,23 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS) loss_ker
     }
 }
 
-/* Packs [h, end) of a thread: of this row to their gradient, of the next row, when there is one, to its peak; U at a
- * time. HELD: this row's are in shared memory, where the next row's take their place. */
-template <typename T, int V, int U, bool HELD>
+/* Packs [h, end) of a thread: of this row to their gradient, of the next row, when there is one, to its peak. HELD:
+ * this row's are in shared memory, where the next row's take their place. One at a time: 32 warps hide what two would.
+ */
+template <typename T, int V, bool HELD>
 __device__ static peak turn_and_read(T *z, const T *next, pack<T, V> *held, int h, int end, const logits &l, float lse,
                                      float by, peak p)
 {
-    for (; h < end; h += U) {
-        pack<T, V> here[U], there[U];
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            if (next && h + u < end)
-                there[u] = raw<T, V>(next + (h + u) * THREADS * V);
-            if (!HELD && h + u < end)
-                here[u] = raw<T, V>(z + (h + u) * THREADS * V);
-        }
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (h + u < end) {
-                turn<true, T, V>(HELD ? held[(h + u) * THREADS] : here[u], z, l, (h + u) * THREADS * V, lse, by);
-                if (next && HELD)
-                    held[(h + u) * THREADS] = there[u];
-                if (next)
-                    p = peak_with<true, T, V>(there[u], l, 0, p);
-            }
+    for (; h < end; h++) {
+        int64_t at = (int64_t)h * THREADS * V;
+        pack<T, V> there = {}, here = HELD ? held[h * THREADS] : raw<T, V>(z + at);
+        if (next)
+            there = raw<T, V>(next + at);
+        turn<true, T, V>(here, z, l, at, lse, by);
+        if (next && HELD)
+            held[h * THREADS] = there;
+        if (next)
+            p = peak_with<true, T, V>(there, l, 0, p);
     }
     return p;
 }
@@ -210,8 +203,8 @@ __global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l,
         p = block_peak(p);
         float lse = p.max + logf(p.sum);
         p = peak{ -INFINITY, 0.0f };
-        p = turn_and_read<T, V, 2, true>(z, next, held, 0, m, l, lse, by, p);
-        p = turn_and_read<T, V, 2, false>(z, next, held, m, n, l, lse, by, p);
+        p = turn_and_read<T, V, true>(z, next, held, 0, m, l, lse, by, p);
+        p = turn_and_read<T, V, false>(z, next, held, m, n, l, lse, by, p);
         if (is_mine)
             z[target - threadIdx.x * V] = from_f32<T>((expf(at - lse) - 1.0f) * by);
         if (is_mine || (target < 0 && threadIdx.x == 0))

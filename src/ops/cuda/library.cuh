@@ -49,7 +49,7 @@ struct lt_plan {
 
 struct dnn_plan;
 
-enum { MAX_GEMMS = 256, MAX_ATTENTIONS = 64 };
+enum { MAX_GEMMS = 1024, MAX_ATTENTIONS = 64 };
 
 struct tr_cuda_library {
     void *lt_so, *dnn_so;

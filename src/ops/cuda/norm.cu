@@ -1,14 +1,14 @@
 /* norm.cu - layernorm and rmsnorm, whole rows or groups of columns.
  *
  * Forward: a warp owns a row (or a group of one) and reads it from memory once: what it read stays in registers.
- * Backward: a block goes over rows, two at a time, a thread the same columns of each, so dw and db add up on the way
+ * Backward: a block goes over rows, a few at a time, a thread the same columns of each, so dw and db add up on the way
  * and nothing is read twice; each block's partial rows are then added in order. Groups that one warp holds take a warp
  * each, and dw like sums of columns. Rejected: a block a row forward (it waits more than it reads), dx and dw in two
  * kernels for long rows (half as many bytes again).
  */
 #include "ops/cuda/cuda.cuh"
 
-enum { WARPS = 4, ROW_THREADS = 512, BWD_ROWS = 2 };
+enum { WARPS = 4, ROW_THREADS = 512 };
 
 struct norm_shape {
     int64_t n_rows; /* groups of all rows */
@@ -190,45 +190,84 @@ template <int R> __device__ static void rows_sum(float x[R], float (*part)[ROW_T
             x[k] += part[k][i];
 }
 
-/* dx, dw and db of whole rows, R of them asked for at once. */
-template <typename T, int V, bool LN>
-__global__ void __launch_bounds__(ROW_THREADS) norm_bwd_kernel(norm_bwd<T> p, norm_shape s)
+/* Asks for a pack of global memory to be put into shared memory; `await` what was asked for before the last n groups.
+ */
+template <typename T, int V> __device__ static void ask(pack<T, V> *to, const T *from)
 {
-    enum { R = BWD_ROWS };
+    if (sizeof *to == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+                     "l"(from)
+                     : "memory");
+    else
+        *to = raw<T, V>(from);
+}
+__device__ static void end_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> __device__ static void await_all_but()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* dx, dw and db of whole rows, R at a time, while the next R are on their way to shared memory. A thread reads only
+ * what it asked for itself, so nothing but the sums waits for others; and reads it again after them, which leaves
+ * registers for more blocks. */
+template <typename T, int V, bool LN, int R, int MAX_THREADS, int BLOCKS>
+__global__ void __launch_bounds__(MAX_THREADS, BLOCKS) norm_bwd_kernel(norm_bwd<T> p, norm_shape s)
+{
+    enum { DY = 0, X = R, ADD = 2 * R };
+    extern __shared__ uint4 ring[];
     __shared__ float part[2][2 * R][ROW_THREADS / 32];
-    int64_t col = threadIdx.x * V;
-    int turn = 0;
+    pack<T, V> *mine = (pack<T, V> *)ring + threadIdx.x, w = {};
+    int64_t col = threadIdx.x * V, step = (int64_t)gridDim.x * R;
+    int n = blockDim.x, turn = 0;
     bool is_inside = col < s.cols;
-    pack<T, V> w = {};
-    float dw[V], db[V];
+    float dw[V], db[V], mean[R], rstd[R];
+    auto slot = [&](int which, int half) { return mine + (half * 3 * R + which) * n; };
+    auto fetch = [&](int64_t r, int half) {
+#pragma unroll
+        for (int k = 0; k < R; k++)
+            if (is_inside && r + k < s.n_rows) {
+                ask<T, V>(slot(DY + k, half), group_at(p.dy, s, r + k) + col);
+                ask<T, V>(slot(X + k, half), group_at(p.x, s, r + k) + col);
+                if (p.addend)
+                    ask<T, V>(slot(ADD + k, half), group_at(p.addend, s, r + k) + col);
+            }
+        end_group();
+    };
+    auto read_stats = [&](int64_t r) {
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            bool is_row = r + k < s.n_rows;
+            mean[k] = LN && is_row ? *p.stats.at(r + k, 0) : 0.0f;
+            rstd[k] = !is_row ? 0.0f : LN ? *p.stats.at(r + k, 1) : *rstd_at(p.stats, s, r + k);
+        }
+    };
     if (is_inside)
         w = raw<T, V>(p.w + col);
 #pragma unroll
     for (int v = 0; v < V; v++)
         dw[v] = db[v] = 0;
-    for (int64_t r = (int64_t)blockIdx.x * R; r < s.n_rows; r += (int64_t)gridDim.x * R, turn ^= 1) {
-        pack<T, V> dy[R] = {}, x[R] = {}, add[R] = {};
-        float mean[R], rstd[R], m[2 * R];
+    fetch((int64_t)blockIdx.x * R, 0);
+    read_stats((int64_t)blockIdx.x * R);
+    for (int64_t r = (int64_t)blockIdx.x * R; r < s.n_rows; r += step, turn ^= 1) {
+        float m[2 * R], mean_now[R], rstd_now[R];
+        fetch(r + step, turn ^ 1);
+#pragma unroll
+        for (int k = 0; k < R; k++)
+            mean_now[k] = mean[k], rstd_now[k] = rstd[k];
+        read_stats(r + step);
+        await_all_but<1>();
 #pragma unroll
         for (int k = 0; k < R; k++) {
-            mean[k] = rstd[k] = 0;
-            if (r + k >= s.n_rows)
-                continue;
-            mean[k] = LN ? *p.stats.at(r + k, 0) : 0.0f;
-            rstd[k] = LN ? *p.stats.at(r + k, 1) : *rstd_at(p.stats, s, r + k);
-            if (!is_inside)
-                continue;
-            dy[k] = raw<T, V>(group_at(p.dy, s, r + k) + col);
-            x[k] = raw<T, V>(group_at(p.x, s, r + k) + col);
-            if (p.addend)
-                add[k] = raw<T, V>(group_at(p.addend, s, r + k) + col);
-        }
-#pragma unroll
-        for (int k = 0; k < R; k++) {
+            pack<T, V> dy = {}, x = {};
             float m1 = 0, m2 = 0;
+            if (is_inside && r + k < s.n_rows)
+                dy = *slot(DY + k, turn), x = *slot(X + k, turn);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                float d = to_f32(dy[k].v[v]), hat = (to_f32(x[k].v[v]) - mean[k]) * rstd[k];
+                float d = to_f32(dy.v[v]), hat = (to_f32(x.v[v]) - mean_now[k]) * rstd_now[k];
                 float g = d * (s.offset + to_f32(w.v[v]));
                 dw[v] += d * hat;
                 db[v] += d;
@@ -241,14 +280,18 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_bwd_kernel(norm_bwd<T> p, no
 #pragma unroll
         for (int k = 0; k < R; k++) {
             float m2 = m[k] / (float)s.cols, m1 = LN ? m[R + k] / (float)s.cols : 0.0f, out[V];
+            if (!is_inside || r + k >= s.n_rows)
+                continue;
+            pack<T, V> dy = *slot(DY + k, turn), x = *slot(X + k, turn), add = {};
+            if (p.addend)
+                add = *slot(ADD + k, turn);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                float hat = (to_f32(x[k].v[v]) - mean[k]) * rstd[k];
-                float g = to_f32(dy[k].v[v]) * (s.offset + to_f32(w.v[v]));
-                out[v] = to_f32(add[k].v[v]) + rstd[k] * (g - m1 - hat * m2);
+                float hat = (to_f32(x.v[v]) - mean_now[k]) * rstd_now[k];
+                float g = to_f32(dy.v[v]) * (s.offset + to_f32(w.v[v]));
+                out[v] = to_f32(add.v[v]) + rstd_now[k] * (g - m1 - hat * m2);
             }
-            if (is_inside && r + k < s.n_rows)
-                store<V>(group_at(p.dx, s, r + k) + col, out);
+            store<V>(group_at(p.dx, s, r + k) + col, out);
         }
     }
     for (int v = 0; v < V && is_inside; v++) {
@@ -363,17 +406,22 @@ template <typename T, bool LN> __global__ void __launch_bounds__(256) norm_bwd_l
     }
 }
 
-/* As many blocks as run at once: each goes over its share of the rows. */
-static int blocks_of(const struct tr_call *c, const struct norm_shape &s, const void *kernel, int64_t threads)
+/* As many blocks as run at once: each goes over its share of the rows. Returns their number. */
+template <typename T, int V, bool LN, int R, int MAX_THREADS, int BLOCKS>
+static int run_rows(const struct tr_call *c, const norm_bwd<T> &p, const norm_shape &s, int64_t threads)
 {
-    int per_unit = 1;
-    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_unit, kernel, (int)threads, 0);
-    return (int)tr_min64(tr_min64(TR_CUDA_PARTS, c->dev->n_units * tr_max64(1, per_unit)),
-                         ceil_div(s.n_rows, BWD_ROWS));
+    auto kernel = norm_bwd_kernel<T, V, LN, R, MAX_THREADS, BLOCKS>;
+    int per_unit = 1, shared = (int)(2 * 3 * R * threads * (int64_t)sizeof(pack<T, V>));
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_unit, kernel, (int)threads, (size_t)shared);
+    int n = (int)tr_min64(tr_min64(TR_CUDA_PARTS, c->dev->n_units * tr_max64(1, per_unit)), ceil_div(s.n_rows, R));
+    kernel<<<(unsigned)n, (unsigned)threads, (size_t)shared, stream_of(c)>>>(p, s);
+    return n;
 }
 
 template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_call *c, const norm_shape &s)
 {
+    enum { ROWS = LN ? 4 : 2, BLOCKS = LN ? 1 : 2 }; /* measured on an H200 */
     norm_bwd<T> p = { mat_of<const T>(c->in[0]),     mat_of<const T>(c->in[1]),
                       mat_of<const T>(c->in[4]),     (const T *)c->in[2].data,
                       mat_of<const float>(c->in[3]), mat_of<T>(c->out[0]),
@@ -384,9 +432,10 @@ template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_ca
         n_parts = (int)tr_min64(tr_min64(TR_CUDA_PARTS, 8 * c->dev->n_units), ceil_div(s.n_rows, 8));
         norm_dw_kernel<T, V, LN><<<dim3(1, (unsigned)n_parts), 256, 0, stream_of(c)>>>(p, s);
         norm_dx_kernel<T, V, LN><<<(unsigned)ceil_div(s.n_rows, WARPS), WARPS * 32, 0, stream_of(c)>>>(p, s);
+    } else if (threads <= ROW_THREADS / 2) {
+        n_parts = run_rows<T, V, LN, ROWS, ROW_THREADS / 2, 3>(c, p, s, threads);
     } else if (threads <= ROW_THREADS) {
-        n_parts = blocks_of(c, s, (const void *)norm_bwd_kernel<T, V, LN>, threads);
-        norm_bwd_kernel<T, V, LN><<<(unsigned)n_parts, (unsigned)threads, 0, stream_of(c)>>>(p, s);
+        n_parts = run_rows<T, V, LN, 2, ROW_THREADS, BLOCKS>(c, p, s, threads);
     } else { /* too long for a block's registers */
         n_parts = (int)tr_min64(TR_CUDA_PARTS, s.n_rows);
         norm_bwd_long<T, LN><<<(unsigned)n_parts, 256, 0, stream_of(c)>>>(p, s);

@@ -94,34 +94,8 @@ __device__ static void update_at(const G *g, S *p, S *m, S *v, C *copy, int64_t 
         store<V>(copy + i, pv);
 }
 
-template <typename G, typename S, typename C, int V, int KIND>
-__global__ void __launch_bounds__(THREADS) optim_kernel(const G *g, S *p, S *m, S *v, C *copy, int64_t n, optim o)
-{
-    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
-    if (i < n)
-        update_at<G, S, C, V, KIND>(g, p, m, v, copy, i, o);
-}
-
-template <typename G, typename S, typename C, int KIND> static void optimize(const struct tr_call *c)
-{
-    const struct tr_view *views[] = { &c->in[0], &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
-    int64_t n = c->out[0].cols;
-    optim o = { (const float *)c->in[1].data, c->attr.decay, c->attr.key, c->attr.first };
-    const G *g = (const G *)c->in[0].data;
-    S *p = (S *)c->out[0].data, *m = (S *)c->out[1].data, *v = (S *)c->out[2].data;
-    C *copy = (C *)c->out[3].data;
-    enum { V = sizeof(S) == 2 ? 8 : 4 };
-    if (is_wide(views, 5, V) && o.first % 4 == 0)
-        optim_kernel<G, S, C, V, KIND>
-            <<<(unsigned)ceil_div(n, THREADS * V), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
-    else
-        optim_kernel<G, S, C, 1, KIND>
-            <<<(unsigned)ceil_div(n, THREADS), THREADS, 0, stream_of(c)>>>(g, p, m, v, copy, n, o);
-    check_launch(c);
-}
-
 /* Several tensors, one launch: small ones alone cost more to start than to do. */
-template <typename G, typename S, typename C> struct joined {
+template <typename G, typename S, typename C> struct updates {
     struct {
         const G *g;
         S *p, *m, *v;
@@ -134,31 +108,29 @@ template <typename G, typename S, typename C> struct joined {
 };
 
 template <typename G, typename S, typename C, int V, int KIND>
-__global__ void __launch_bounds__(THREADS) joined_kernel(const __grid_constant__ joined<G, S, C> j)
+__global__ void __launch_bounds__(THREADS) updates_kernel(const __grid_constant__ updates<G, S, C> u)
 {
     int k = 0;
-    while (k + 1 < j.n && blockIdx.x >= j.t[k + 1].first_block)
+    while (k + 1 < u.n && blockIdx.x >= u.t[k + 1].first_block)
         k++;
-    const auto &t = j.t[k];
+    const auto &t = u.t[k];
     int64_t i = ((int64_t)(blockIdx.x - t.first_block) * THREADS + threadIdx.x) * V;
     if (i < t.n)
         update_at<G, S, C, V, KIND>(t.g, t.p, t.m, t.v, t.copy, i, t.o);
 }
 
-/* What cannot be read in whole vectors goes alone. */
-template <typename G, typename S, typename C, int KIND> static void optimize_all(const struct tr_call *c, int n)
+/* Those of n calls that can (wide) or cannot be read in whole vectors. */
+template <typename G, typename S, typename C, int V, int KIND> static void run_updates(const struct tr_call *c, int n)
 {
-    enum { V = sizeof(S) == 2 ? 8 : 4 };
-    joined<G, S, C> j = {};
+    enum { WIDE = sizeof(S) == 2 ? 8 : 4 };
+    updates<G, S, C> u = {};
     int64_t n_blocks = 0;
-    static_assert(sizeof j <= 4096, "kernels take 4 KiB of arguments");
+    static_assert(sizeof u <= 4096, "kernels take 4 KiB of arguments");
     for (int i = 0; i < n; i++) {
         const struct tr_view *views[] = { &c[i].in[0], &c[i].out[0], &c[i].out[1], &c[i].out[2], &c[i].out[3] };
-        if (n == 1 || !is_wide(views, 5, V) || c[i].attr.first % 4 != 0) {
-            optimize<G, S, C, KIND>(&c[i]);
+        if ((is_wide(views, 5, WIDE) && c[i].attr.first % 4 == 0) != (V == WIDE))
             continue;
-        }
-        auto &t = j.t[j.n++];
+        auto &t = u.t[u.n++];
         t.g = (const G *)c[i].in[0].data, t.p = (S *)c[i].out[0].data, t.m = (S *)c[i].out[1].data;
         t.v = (S *)c[i].out[2].data, t.copy = (C *)c[i].out[3].data, t.n = c[i].out[0].cols;
         t.o = optim{ (const float *)c[i].in[1].data, c[i].attr.decay, c[i].attr.key, c[i].attr.first };
@@ -166,9 +138,15 @@ template <typename G, typename S, typename C, int KIND> static void optimize_all
         n_blocks += ceil_div(t.n, THREADS * V);
     }
     TR_BUG_ON(n_blocks > INT32_MAX);
-    if (j.n > 0)
-        joined_kernel<G, S, C, V, KIND><<<(unsigned)n_blocks, THREADS, 0, stream_of(c)>>>(j);
+    if (n_blocks > 0)
+        updates_kernel<G, S, C, V, KIND><<<(unsigned)n_blocks, THREADS, 0, stream_of(c)>>>(u);
     check_launch(c);
+}
+
+template <typename G, typename S, typename C, int KIND> static void optimize_all(const struct tr_call *c, int n)
+{
+    run_updates<G, S, C, sizeof(S) == 2 ? 8 : 4, KIND>(c, n);
+    run_updates<G, S, C, 1, KIND>(c, n);
 }
 
 template <typename G, typename S, int KIND> static void optimize_to(const struct tr_call *c, int n)
