@@ -178,6 +178,12 @@ enum tr_status tr_pread_all(int fd, const char *what, void *buf, size_t n, uint6
     return TR_OK;
 }
 
+bool tr_file_direct(int fd, bool is_on)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, is_on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
 enum tr_status tr_write_all(int fd, const char *what, const void *buf, size_t n)
 {
     for (size_t done = 0; done < n;) {

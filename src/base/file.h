@@ -23,6 +23,11 @@ enum tr_status tr_file_open_read(const char *path, int *fd, uint64_t *n_bytes);
 enum tr_status tr_pread_all(int fd, const char *what, void *buf, size_t n, uint64_t at);
 enum tr_status tr_write_all(int fd, const char *what, const void *buf, size_t n);
 
+/* Whether reads and writes of fd go past the page cache: buffers, sizes and offsets are then multiples of
+ * TR_DIRECT_BLOCK. False: the file system will not have it, and errno says why. */
+enum { TR_DIRECT_BLOCK = 4096 };
+bool tr_file_direct(int fd, bool is_on);
+
 /* path.tmp-<pid> -> write -> fsync -> rename -> fsync directory. The name holds the old or the new content, never a
  * mix; a link of that name is replaced, not followed. One writer a path and process at a time. Failpoints:
  * file.before_fsync, file.after_fsync, file.after_rename. */

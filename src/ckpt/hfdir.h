@@ -47,8 +47,8 @@ void tr_hf_index_release(struct tr_hf_index *ix);
 /* How a model is cut into files: greedy in the order given, one file when it fits, and a new one wherever part_of (by
  * entry; NULL: one part) changes. Every rank computes the same plan.
  * All texts (headers, index) are built here, once; saving only streams:
- *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), dir/tr_hf_plan_name(p, k)), add entries [first, first + n),
- * finish then the index text, when there is one, as model.safetensors.index.json. */
+ *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), pump, dir/tr_hf_plan_name(p, k)), add entries [first, first +
+ * n), finish then the index text, when there is one, as model.safetensors.index.json. */
 struct tr_hf_plan;
 enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, const int *part_of,
                                uint64_t max_shard_bytes, struct tr_hf_plan **out);

@@ -339,7 +339,10 @@ enum tr_status tr_each_optim_file(const char *dir, tr_optim_file_fn *fn, void *c
     TR_TRY(tr_path_join(sub, dir, "trireme"));
     d = opendir(sub);
     if (!d)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no optimizer state; it can be fine-tuned from with --model, not resumed", dir));
+        TR_TRY(
+            errno == ENOENT || errno == ENOTDIR
+                ? tr_fail(TR_USAGE, "%s: no optimizer state; it can be fine-tuned from with --model, not resumed", dir)
+                : tr_fail(TR_IO, "%s: %s", sub, strerror(errno)));
     while ((errno = 0, e = readdir(d)) != NULL) {
         size_t n = strlen(e->d_name);
         if (strncmp(e->d_name, "optim-", 6) != 0 || n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0)

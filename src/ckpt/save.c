@@ -144,6 +144,7 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     sv->has_source = opt->source_dir && tr_dir_exists(opt->source_dir);
     if (sv->has_source)
         TR_TRY(tr_format(sv->source, sizeof sv->source, "%s", opt->source_dir));
+    TR_TRY(tr_pump_open(&sv->pump));
     TR_TRY(tr_saved_config(s->model, opt->dtype, &sv->config));
     TR_TRY(prepare_weights(sv));
     TR_TRY(prepare_optim(sv));
@@ -279,7 +280,7 @@ enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *pa
     tr_hf_plan_range(sv->plan, f, &first, &n);
     sv->files[f] = (struct tr_written){ 0 };
     if (k.w)
-        k.failed = tr_st_writer_begin(k.w, path);
+        k.failed = tr_st_writer_begin(k.w, sv->pump, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++)
         st = walk_tensor(&k, (int)i);
     if (k.w)
@@ -296,7 +297,7 @@ enum tr_status tr_save_stream_optim(struct tr_saver *sv)
         return TR_OK;
     TR_TRY(tr_save_optim_name(sv, sv->rank, name, sizeof name));
     TR_TRY(tr_path_join(path, sv->dir, name));
-    k.failed = tr_st_writer_begin(k.w, path);
+    k.failed = tr_st_writer_begin(k.w, sv->pump, path);
     st = k.failed == TR_OK ? each_entry(sv, walk_entry, &k) : TR_OK;
     st = finish_file(k.w, st == TR_OK ? k.failed : st, slot_of_optim(sv, sv->rank));
 out:
@@ -331,7 +332,7 @@ static enum tr_status write_optim(struct tr_saver *sv, const char *at)
     if (st == TR_OK)
         st = tr_path_join(path, sv->dir, name);
     if (st == TR_OK)
-        st = tr_st_writer_begin(x.w, path);
+        st = tr_st_writer_begin(x.w, sv->pump, path);
     if (st == TR_OK)
         st = each_entry(sv, write_entry, &x);
     return finish_file(x.w, st, slot_of_optim(sv, sv->rank));
@@ -348,7 +349,7 @@ static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
     tr_hf_plan_range(sv->plan, f, &first, &n);
     st = tr_path_join(path, sv->dir, tr_hf_plan_name(sv->plan, f));
     if (st == TR_OK)
-        st = tr_st_writer_begin(w, path);
+        st = tr_st_writer_begin(w, sv->pump, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++) {
         st = tr_st_writer_add(w, *at, dtype, (size_t)sv->s.model->param[i].n);
         *at += (size_t)sv->s.model->param[i].n * tr_dtype_bytes(dtype);

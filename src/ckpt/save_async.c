@@ -67,7 +67,10 @@ static enum tr_status commit(struct tr_saver *sv)
     struct tr_save_result *r = &sv->result;
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;
-    TR_TRY(tr_commit_begin(j->output, j->run_id, j->step, j->generation, &c));
+    st = tr_commit_begin(j->output, j->run_id, j->step, j->generation, &c);
+    if (st != TR_OK) /* nobody owns the parts yet */
+        (void)tr_remove_tree(sv->dir);
+    TR_TRY(st);
     TR_TRY(add_files(sv, c));
     TR_TRY(put_texts(sv, c));
     TR_TRY(tr_commit_finish(c));
@@ -184,6 +187,7 @@ void tr_saver_close(struct tr_saver *sv)
     }
     tr_hf_plan_close(sv->plan);
     tr_st_writer_close(sv->optim);
+    tr_pump_close(sv->pump);
     pthread_mutex_destroy(&sv->mutex);
     pthread_cond_destroy(&sv->cond);
     free(sv->files);

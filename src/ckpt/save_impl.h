@@ -24,6 +24,7 @@ struct tr_saver {
     struct tr_written *files; /* of the plan; then of every rank's optimizer file: what was written */
     size_t n_files;
     struct tr_st_writer *optim; /* NULL: no optimizer state here */
+    struct tr_pump *pump;       /* of the file that is being written */
 
     /* the save in flight; the fields of the thread's task are its own while `task` is not NONE */
     struct tr_save_job job;

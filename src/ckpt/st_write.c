@@ -2,7 +2,7 @@
  *
  * Invariant: a path either holds a complete, fsynced file or nothing that finish() has blessed; any error abandons the
  * file, because after a failed fsync its pages may be lost and a second fsync would lie. The hash is taken from the
- * bytes in memory before they reach write(), so a bad disk cannot be blessed either.
+ * bytes in memory before they reach the disk, so a bad disk cannot be blessed either.
  */
 #include "ckpt/safetensors.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 65536, PIECE_BYTES = 1 << 20, FLUSH_BYTES = 32 << 20 };
+enum { CHUNK_BYTES = 65536, PIECE_BYTES = 1 << 20 };
 
 struct slot {
     uint64_t n_elems;
@@ -27,10 +27,10 @@ struct tr_st_writer {
     struct tr_hasher *hasher;
     /* the file in progress */
     int fd; /* -1: none */
+    struct tr_pump *pump;
     char path[TR_PATH_MAX];
     size_t slot;
-    uint64_t n_done;           /* elements of that slot */
-    uint64_t n_put, n_flushed; /* bytes written, and on their way to the disk */
+    uint64_t n_done; /* elements of that slot */
 };
 
 enum tr_status tr_st_entry_size(const struct tr_st_entry *e, uint64_t *out_elems, uint64_t *out_bytes)
@@ -159,6 +159,7 @@ void tr_st_writer_abort(struct tr_st_writer *w)
 {
     if (w->fd < 0)
         return;
+    tr_pump_drop(w->pump);
     close(w->fd);
     w->fd = -1;
     unlink(w->path);
@@ -174,16 +175,10 @@ static enum tr_status abandon(struct tr_st_writer *w, enum tr_status st)
 static enum tr_status put(struct tr_st_writer *w, const void *p, size_t n)
 {
     tr_hasher_add(w->hasher, p, n);
-    enum tr_status st = tr_write_all(w->fd, w->path, p, n);
-    w->n_put += n;
-    if (st == TR_OK && w->n_put - w->n_flushed >= FLUSH_BYTES) { /* the disk works while we do; fsync still decides */
-        (void)sync_file_range(w->fd, (off_t)w->n_flushed, (off_t)(w->n_put - w->n_flushed), SYNC_FILE_RANGE_WRITE);
-        w->n_flushed = w->n_put;
-    }
-    return st;
+    return tr_pump_put(w->pump, p, n);
 }
 
-enum tr_status tr_st_writer_begin(struct tr_st_writer *w, const char *path)
+enum tr_status tr_st_writer_begin(struct tr_st_writer *w, struct tr_pump *pump, const char *path)
 {
     enum tr_status st = TR_OK;
     TR_BUG_ON(w->fd >= 0);
@@ -193,7 +188,8 @@ enum tr_status tr_st_writer_begin(struct tr_st_writer *w, const char *path)
         return tr_fail(TR_IO, "%s: create: %s", path, strerror(errno));
     w->slot = 0;
     w->n_done = 0;
-    w->n_put = w->n_flushed = 0;
+    w->pump = pump;
+    tr_pump_begin(pump, w->fd, w->path);
     tr_hasher_clear(w->hasher);
     TR_TRY(tr_failpoint("ckpt.shard_header"));
     TR_TRY(put(w, w->header.p, w->header.n));
@@ -264,6 +260,7 @@ enum tr_status tr_st_writer_finish(struct tr_st_writer *w, uint64_t *out_bytes, 
 {
     enum tr_status st = TR_OK;
     TR_BUG_ON(w->fd < 0 || !is_complete(w));
+    TR_TRY(tr_pump_finish(w->pump));
     TR_TRY(tr_failpoint("ckpt.before_fsync"));
     if (fsync(w->fd) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: fsync: %s", w->path, strerror(errno)));

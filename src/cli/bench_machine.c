@@ -257,12 +257,12 @@ out:
     return st;
 }
 
-static double disk_rate(const void *buf)
+static double disk_rate(void)
 {
     static const char path[] = "./.trireme.bench";
     const int64_t bytes = 64 << 20;
     double seconds = 0;
-    bool is_ok = cli_disk_write(path, buf, bytes, &seconds) == TR_OK;
+    bool is_ok = cli_disk_write(path, bytes, &seconds) == TR_OK;
     (void)unlink(path);
     tr_error_clear();
     return is_ok && seconds > 0 ? (double)bytes / seconds : 0;
@@ -283,7 +283,7 @@ enum tr_status bench_machine(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "bench machine: out of memory"));
     measure_chip(&m, &machine);
     TR_TRY(measure_ranks(cfg, &machine));
-    machine.disk_rate = disk_rate(m.floats);
+    machine.disk_rate = disk_rate();
     machine.domain = machine.node = tr_pool_threads(m.pool);
     machine.is_shared = true;
     machine.host_rate = machine.chip.memory_rate;

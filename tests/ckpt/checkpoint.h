@@ -13,6 +13,7 @@ static inline enum tr_status toy_files(struct tr_commit *c, int64_t step)
 {
     enum tr_status st = TR_OK;
     struct tr_st_writer *w = NULL;
+    struct tr_pump *pump = NULL;
     uint64_t n_bytes;
     struct tr_hash128 hash;
     char path[TR_PATH_MAX], state[64];
@@ -21,7 +22,8 @@ static inline enum tr_status toy_files(struct tr_commit *c, int64_t step)
         x[i] = (float)(step * 10000 + i);
     TR_TRY(tr_st_writer_prepare(&(struct tr_st_entry){ "w", TR_F32, 1, { TOY_ELEMS } }, 1, NULL, 0, &w));
     TR_TRY(tr_path_join(path, tr_commit_dir(c), "model.safetensors"));
-    TR_TRY(tr_st_writer_begin(w, path));
+    TR_TRY(tr_pump_open(&pump));
+    TR_TRY(tr_st_writer_begin(w, pump, path));
     for (int i = 0; i < TOY_ELEMS; i += 1000)
         TR_TRY(tr_st_writer_add(w, x + i, TR_F32, 1000));
     TR_TRY(tr_st_writer_finish(w, &n_bytes, &hash));
@@ -31,6 +33,7 @@ static inline enum tr_status toy_files(struct tr_commit *c, int64_t step)
     TR_TRY(tr_commit_put(c, "config.json", "{}\n", 3));
 out:
     tr_st_writer_close(w);
+    tr_pump_close(pump);
     return st;
 }
 

@@ -13,6 +13,8 @@ static const struct tr_st_entry model[] = {
 static void save(const char *dir, const struct tr_st_entry *entries, size_t n, uint64_t max_shard_bytes)
 {
     struct tr_hf_plan *p;
+    struct tr_pump *pump;
+    assert_ok(tr_pump_open(&pump));
     assert_ok(tr_hf_plan_open(entries, n, NULL, max_shard_bytes, &p));
     for (size_t k = 0; k < tr_hf_plan_shards(p); k++) {
         size_t first, n_in;
@@ -20,7 +22,7 @@ static void save(const char *dir, const struct tr_st_entry *entries, size_t n, u
         struct tr_hash128 hash;
         struct tr_st_writer *w = tr_hf_plan_writer(p, k);
         tr_hf_plan_range(p, k, &first, &n_in);
-        assert_ok(tr_st_writer_begin(w, in_dir(dir, tr_hf_plan_name(p, k))));
+        assert_ok(tr_st_writer_begin(w, pump, in_dir(dir, tr_hf_plan_name(p, k))));
         for (size_t e = first; e < first + n_in; e++) {
             uint64_t n_elems, n_b;
             assert_ok(tr_st_entry_size(&entries[e], &n_elems, &n_b));
@@ -32,6 +34,7 @@ static void save(const char *dir, const struct tr_st_entry *entries, size_t n, u
     if (tr_hf_plan_index(p))
         put_file(in_dir(dir, TR_HF_INDEX_NAME), tr_hf_plan_index(p), strlen(tr_hf_plan_index(p)));
     tr_hf_plan_close(p);
+    tr_pump_close(pump);
 }
 
 static void assert_reads_back(const char *dir)

@@ -55,6 +55,7 @@ static void write_weights(struct rig *r)
 {
     char path[96];
     struct tr_st_writer *w = NULL;
+    struct tr_pump *pump = NULL;
     struct tr_hash128 hash;
     uint64_t bytes = 0;
     struct tr_st_entry e[64] = { { 0 } };
@@ -69,11 +70,13 @@ static void write_weights(struct rig *r)
     must(tr_format(path, sizeof path, "%s/model.safetensors", r->dir));
     (void)unlink(path);
     must(tr_st_writer_prepare(e, (size_t)r->m->n_params, NULL, 0, &w));
-    must(tr_st_writer_begin(w, path));
+    must(tr_pump_open(&pump));
+    must(tr_st_writer_begin(w, pump, path));
     for (int i = 0; i < r->m->n_params; i++)
         must(tr_st_writer_add(w, i == 0 ? r->data : zeroes, TR_F32, (size_t)r->m->param[i].n));
     must(tr_st_writer_finish(w, &bytes, &hash));
     tr_st_writer_close(w);
+    tr_pump_close(pump);
     free(zeroes);
 }
 

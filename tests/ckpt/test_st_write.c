@@ -4,7 +4,8 @@
 #include <sys/resource.h>
 #include "ckpt/safetensors.h"
 
-enum { N = 70001 }; /* more than one conversion chunk of any type, and odd */
+enum { N = 200003 }; /* more than one conversion chunk of any type, more than one piece of the pump, and odd */
+static struct tr_pump *pump;
 
 static void fill(float *x, size_t n)
 {
@@ -27,7 +28,7 @@ static enum tr_status write_all(struct tr_st_writer *w, const char *path, const 
 {
     static const int32_t ids[3] = { -1, 0, INT32_MAX };
     enum tr_status st = TR_OK;
-    TR_TRY(tr_st_writer_begin(w, path));
+    TR_TRY(tr_st_writer_begin(w, pump, path));
     for (size_t e = 0; e < TR_COUNT_OF(entries); e++) {
         if (entries[e].dtype == TR_I32) {
             TR_TRY(tr_st_writer_add(w, ids, TR_I32, 3));
@@ -121,7 +122,7 @@ static void data_begins_aligned_whatever_the_header(void **state)
         uint64_t n_bytes, n_header = 0;
         memset(name, 'x', (size_t)n_name);
         assert_ok(tr_st_writer_prepare(&e, 1, NULL, 0, &w));
-        assert_ok(tr_st_writer_begin(w, in_dir(*state, name)));
+        assert_ok(tr_st_writer_begin(w, pump, in_dir(*state, name)));
         assert_ok(tr_st_writer_add(w, "1", TR_U8, 1));
         assert_ok(tr_st_writer_finish(w, &n_bytes, &hash));
         tr_st_writer_close(w);
@@ -195,13 +196,15 @@ static void a_write_that_stops_half_way_leaves_no_file(void **state)
     assert_ok(tr_st_writer_prepare(entries, TR_COUNT_OF(entries), NULL, 0, &w));
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    small = old;
-    small.rlim_cur = 500000;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    enum tr_status st = write_all(w, path, x, N, &n_bytes, &hash);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_fails_with(st, TR_IO, "x.safetensors");
-    assert_int_not_equal(access(path, F_OK), 0);
+    for (size_t i = 0; i < 3; i++) { /* in the first piece, in the last, in its odd end */
+        small = old;
+        small.rlim_cur = (rlim_t[]){ 500000, 2500000, tr_st_writer_bytes(w) - 1 }[i];
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        enum tr_status st = write_all(w, path, x, N, &n_bytes, &hash);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_fails_with(st, TR_IO, "x.safetensors");
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
     assert_ok(write_all(w, path, x, N, &n_bytes, &hash));
     tr_st_writer_close(w);
     free(x);
@@ -238,5 +241,9 @@ int main(void)
         dir_test(a_write_that_stops_half_way_leaves_no_file),
         cmocka_unit_test(entries_that_no_reader_would_take_are_refused_at_prepare),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (tr_pump_open(&pump) != TR_OK)
+        return 1;
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tr_pump_close(pump);
+    return n_failed;
 }

@@ -17,9 +17,8 @@ points = sorted(set(re.findall(r'tr_failpoint\("([\w.]+)"\)', text)) | set(re.fi
 points = [p for p in points if not re.match(r"check\.|cp\.|tp\.skip|train\.(flip|other_cpu|rounding)|restore\.flip|data\.shard", p)]
 AGENT = [p for p in points if p.startswith("launch.")]
 END = [p for p in points if re.fullmatch(r"train\.(before|after)_model", p)]
-START = [p for p in points if re.match(r"join\.|load\.|ckpt\.load|train\.(start|has_|data)", p)]
 lock = threading.Lock()
-passes = {}     # (layout, point, rank) -> how often between two saves, or in a start
+passes = {}     # (layout, point, rank) -> how often in a start, and how often between two saves
 todo = {}       # (layout, is_end) -> [(point, rank)], shuffled, again and again
 fired, missed, lost, times = collections.Counter(), 0, [], {"shm": [], "mpi": []}
 
@@ -35,18 +34,19 @@ def passed(out):
 def look(layout):
     """A whole run, and one that only resumes: what is passed, and how often."""
     c.reference(layout, STEPS, fail="*:tell")
-    for place, n in passed(f"clean-{layout}-{STEPS}").items():
-        if place[0] in points and place[0] not in START:
-            passes[layout, *place] = -(-n * c.INTERVAL // STEPS)
-    if short:
-        return
-    out = shutil.copytree(f"clean-{layout}-{STEPS}", f"again-{layout}")
-    for log in glob.glob(f"{out}/logs/*"):
-        os.remove(log)
-    subprocess.run(c.command(layout, out, STEPS), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                   env=dict(os.environ, TR_FAIL="*:tell"))
-    passes.update({(layout, *place): n for place, n in passed(out).items() if place[0] in START})
-    shutil.rmtree(out)
+    whole, start = passed(f"clean-{layout}-{STEPS}"), collections.Counter()
+    if not short:
+        out = shutil.copytree(f"clean-{layout}-{STEPS}", f"again-{layout}")
+        for log in glob.glob(f"{out}/logs/*"):
+            os.remove(log)
+        subprocess.run(c.command(layout, out, STEPS), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       env=dict(os.environ, TR_FAIL="*:tell"))
+        start = passed(out)
+        shutil.rmtree(out)
+    for place in {*whole, *start}:
+        each = max(0, whole[place] - start[place]) * c.INTERVAL // STEPS
+        if place[0] in points and (each > 0 or not short):
+            passes[layout, *place] = start[place], each if start[place] else max(1, each)   # 1: the first checkpoints remove none
 
 
 def next_place(dice, layout, is_end, may_start):
@@ -54,7 +54,7 @@ def next_place(dice, layout, is_end, may_start):
     due = todo.setdefault((layout, is_end), [])
     while True:
         for place in due:
-            if may_start or place[0] not in START:
+            if may_start or is_end or passes[layout, *place][1]:
                 due.remove(place)
                 return place
         more = [(p, r) for l, p, r in passes if l == layout and (p in END) == is_end]
@@ -64,11 +64,12 @@ def next_place(dice, layout, is_end, may_start):
 
 def draw(dice, layout, generation):
     """One generation's rows: a fault that only a save sees has a second one behind it, so that every generation ends."""
-    is_far, rows = generation % 2 == 1, []
+    rows = []
     while len(rows) < 2:
-        point, rank = next_place(dice, layout, False, generation > 0 and not is_far and not rows)
-        n = passes[layout, point, rank]
-        hit = dice.randint(1, n) + (n if is_far and not rows or rows else 0)
+        is_far = generation % 2 == 1 or bool(rows)
+        point, rank = next_place(dice, layout, False, generation > 0 and not is_far)
+        start, each = passes[layout, point, rank]
+        hit = start + each + dice.randint(1, each) if is_far else dice.randint(1, start + each)
         action = "kill" if rows or dice.random() < 0.8 else "error"
         rows.append((point, rank, action, hit))
         if action == "kill" or not re.match(r"ckpt\.|file\.", point):
