@@ -49,9 +49,10 @@ void tr_ask_json(const struct tr_ask *a, struct tr_str *out)
         memcpy(&x, (const char *)&a->shape + sizes[i].at, sizeof x);
         tr_str_addf(out, "\"%s\": %.17g, ", sizes[i].name, x);
     }
-    tr_str_addf(out, "\"gated\": %s, \"tied\": %s, \"sp\": %s, \"number\": %d, \"keep\": %d, \"schedule\": ",
-                a->shape.is_gated ? "true" : "false", a->shape.is_tied ? "true" : "false", a->has_sp ? "true" : "false",
-                (int)a->number, (int)a->keep);
+    tr_str_addf(
+        out, "\"gated\": %s, \"tied\": %s, \"sp\": %s, \"sync_last\": %s, \"number\": %d, \"keep\": %d, \"schedule\": ",
+        a->shape.is_gated ? "true" : "false", a->shape.is_tied ? "true" : "false", a->has_sp ? "true" : "false",
+        a->sync_last ? "true" : "false", (int)a->number, (int)a->keep);
     tr_str_json(out, a->schedule ? a->schedule : "1f1b");
 }
 
@@ -77,6 +78,7 @@ enum tr_status tr_ask_of_json(const cJSON *o, struct tr_ask *out)
     TR_TRY(tr_json_bool(o, "gated", true, &out->shape.is_gated));
     TR_TRY(tr_json_bool(o, "tied", true, &out->shape.is_tied));
     TR_TRY(tr_json_bool(o, "sp", true, &out->has_sp));
+    TR_TRY(tr_json_bool(o, "sync_last", false, &out->sync_last)); /* older runs do not say it */
     TR_TRY(tr_json_int(o, "number", true, 0, TR_NUMBERS_COUNT - 1, &n));
     out->number = (enum tr_number)n;
     TR_TRY(tr_json_int(o, "keep", true, 0, TR_KEEP_AUTO, &n));

@@ -58,6 +58,8 @@ void tr_layout_words(const struct tr_ask *a, struct tr_str *out)
     tr_str_addf(out, "dp %d zero %d", a->dp, a->zero);
     if (a->zero > 0 && a->shard > 0 && a->shard < a->dp)
         tr_str_addf(out, " in shards of %d", a->shard);
+    if (a->zero > 1 && a->sync_last)
+        tr_str_addf(out, " sync last");
     tr_str_addf(out, ", %.0f %s x %.0f, recompute %s", a->micro, a->micro > 1 ? "rows" : "row",
                 a->global / a->dp / a->micro, keep_word(a->keep));
 }
@@ -70,6 +72,8 @@ void tr_layout_options(const struct tr_ask *a, struct tr_str *out)
         tr_str_addf(out, " --zero %d", a->zero);
     if (a->zero > 0 && a->shard > 0 && a->shard < a->dp)
         tr_str_addf(out, " --hybrid_shard %d", a->shard);
+    if (a->zero > 1 && a->sync_last)
+        tr_str_addf(out, " --sync last");
     if (a->tp > 1)
         tr_str_addf(out, " --tp %d%s", a->tp, a->has_sp ? " --sp" : "");
     if (a->cp > 1)
@@ -190,6 +194,14 @@ void tr_bottleneck_text(const struct tr_found *x, struct tr_str *out)
     tr_str_addf(out, "next bottleneck (%.0f %%): %s\n", 100 * p[most] / x->f.step_s, parts[most].hint);
 }
 
+static void add_sync(const struct tr_query *q, const struct tr_found *x, struct tr_str *out)
+{
+    if (x->ask.sync_last && q->pins.sync < 0)
+        tr_str_addf(
+            out, "1 holds its gradients whole (%.1f GiB) and reduces them once a step, not %.0f times: --sync last\n",
+            gib(x->f.bytes[TR_BYTES_GRADS]), x->f.n_micro);
+}
+
 void tr_search_text(const struct tr_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out)
 {
     add_head(q, s, out);
@@ -197,6 +209,7 @@ void tr_search_text(const struct tr_query *q, const struct tr_search *s, double 
     add_parts(s, out);
     if (s->n > 1)
         add_reason(&s->top[0], &s->top[1], out);
+    add_sync(q, &s->top[0], out);
     tr_bottleneck_text(&s->top[0], out);
     if (exact_bytes > 0)
         tr_str_addf(out, "memory of 1, compiled: %.2f GiB and %.1f GiB of libraries, of %.1f GiB\n", gib(exact_bytes),
@@ -214,11 +227,13 @@ static void found_json(const struct tr_found *x, struct tr_str *out)
     double p[TR_PARTS];
     tr_parts_of(&x->f, p);
     tr_str_addf(out,
-                "{\"dp\": %d, \"zero\": %d, \"hybrid_shard\": %d, \"tp\": %d, \"sp\": %s, \"pp\": %d, \"pp_schedule\": "
+                "{\"dp\": %d, \"zero\": %d, \"hybrid_shard\": %d, \"sync\": \"%s\", \"tp\": %d, \"sp\": %s, \"pp\": "
+                "%d, \"pp_schedule\": "
                 "\"%s\", \"pp_chunks\": %d, \"cp\": %d, \"per_device_train_batch_size\": %.0f, "
                 "\"gradient_accumulation_steps\": %.0f, \"recompute\": \"%s\", \"options\": \"",
-                a->dp, a->zero, a->zero > 0 && a->shard < a->dp ? a->shard : 0, a->tp, a->has_sp ? "true" : "false",
-                a->pp, a->schedule ? a->schedule : "1f1b", a->chunks, a->cp, a->micro, a->global / a->dp / a->micro,
+                a->dp, a->zero, a->zero > 0 && a->shard < a->dp ? a->shard : 0,
+                a->zero > 1 && a->sync_last ? "last" : "each", a->tp, a->has_sp ? "true" : "false", a->pp,
+                a->schedule ? a->schedule : "1f1b", a->chunks, a->cp, a->micro, a->global / a->dp / a->micro,
                 keep_word(a->keep));
     tr_layout_options(a, out);
     tr_str_addf(out, "\", \"total_bytes\": %.0f, \"parts_s\": {", x->f.total_bytes);
@@ -244,6 +259,7 @@ void tr_search_json(const struct tr_query *q, const struct tr_search *s, double 
     tr_str_addf(out, "], \"exact_bytes\": %.0f, \"why\": ", exact_bytes);
     if (s->n > 1)
         add_reason(&s->top[0], &s->top[1], &text);
+    add_sync(q, &s->top[0], &text);
     tr_bottleneck_text(&s->top[0], &text);
     tr_str_json(out, text.p ? text.p : "");
     tr_str_addf(out, ", \"command\": ");

@@ -20,6 +20,8 @@ static void print_changes(const struct tr_ask *was, const struct tr_ask *a, stru
         tr_str_addf(out, " --zero %d", a->zero);
     if (a->zero > 0 && a->shard > 0 && a->shard < a->dp)
         tr_str_addf(out, " --hybrid_shard %d", a->shard);
+    if (a->sync_last != was->sync_last)
+        tr_str_addf(out, " --sync %s", a->sync_last ? "last" : "each");
     if (a->has_sp && !was->has_sp)
         tr_str_addf(out, " --sp");
     if (a->micro != was->micro || a->dp != was->dp)

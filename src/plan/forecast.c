@@ -199,7 +199,7 @@ static void add_shards(const struct tr_ask *a, double params, struct layer_time 
     if (a->zero < 3 || shard_size(a) <= 1)
         return;
     double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params);
-    double scatter = dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
+    double scatter = a->sync_last ? 0 : dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
     add_behind(t, TR_TIME_DP, (const double[]){ gather, gather + scatter }, a->impl->dp_hidden);
 }
 
@@ -267,7 +267,7 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
                         : 0;
     bool is_gathered = a->zero >= 3 && d > 1;
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
-    f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 ? d : 1);
+    f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * n / (a->zero >= 1 ? d : 1);
     f->bytes[TR_BYTES_ACTS] = held * stage_layers(a);
     f->bytes[TR_BYTES_WORK] = (is_gathered ? 2 * a->gather_bytes * n / a->shape.layers : 0) + temporary + scores +
@@ -371,12 +371,12 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
 static double reduce_seconds(const struct tr_ask *a, double last_backward, struct tr_forecast *f)
 {
     double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
-    double times = a->zero == 2 && a->impl->reduces_each ? f->n_micro : 1;
-    if (n <= 1 || a->zero >= 3)
+    double times = a->zero == 2 && a->impl->reduces_each && !a->sync_last ? f->n_micro : 1;
+    if (n <= 1 || (a->zero >= 3 && !a->sync_last))
         return 0;
     double t = a->zero == 0 ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
                             : times * dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) +
-                                  dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole);
+                                  (a->zero < 3 ? dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole) : 0);
     double behind = fmin(a->impl->dp_hidden * t, last_backward), paid = t - behind + CONTENTION * behind;
     f->comm_s[TR_TIME_DP] += t;
     f->exposed_s[TR_TIME_DP] += paid;

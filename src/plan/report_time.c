@@ -37,6 +37,7 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
                             .zero = l->zero,
                             .shard = shard,
                             .has_sp = l->sp,
+                            .sync_last = tr_grad_zero(l) != l->zero,
                             .schedule = c->opt.pp_schedule,
                             .seq = (double)m->sequence_length,
                             .micro = (double)(m->n_tokens / m->sequence_length),

@@ -16,7 +16,7 @@ static const int chunk_counts[] = { 2, 3, 4, 5, 6, 8, 10 };
 
 void tr_pins_clear(struct tr_pins *p)
 {
-    *p = (struct tr_pins){ .zero = -1, .sp = -1, .keep = -1 };
+    *p = (struct tr_pins){ .zero = -1, .sp = -1, .keep = -1, .sync = -1 };
 }
 
 static int pin(const struct tr_config *cfg, const char *name, int64_t value, int free_value)
@@ -37,7 +37,10 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
                            .zero = pin(cfg, "zero", cfg->zero, -1),
                            .sp = pin(cfg, "sp", cfg->sp, -1),
                            .keep = -1,
+                           .sync = pin(cfg, "sync", cfg->sync == TR_SYNC_LAST, -1),
                            .schedule = tr_config_is_set(cfg, "pp_schedule") ? cfg->pp_schedule : NULL };
+    if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT) /* a tree is climbed by whole gradients */
+        p->sync = 1;
     if (tr_config_is_set(cfg, "recompute") && cfg->recompute != TR_RECOMPUTE_AUTO)
         p->keep = (int)keep_of[cfg->recompute];
 }
@@ -149,7 +152,7 @@ static int changes(const struct tr_ask *was, const struct tr_ask *a)
 {
     bool is_sharded_anew = a->zero > 0 && a->zero == was->zero && a->dp == was->dp && a->shard != was->shard;
     return mesh_changes(was, a) + (a->zero != was->zero) + is_sharded_anew + (a->keep != was->keep) +
-           (a->micro != was->micro) + (a->has_sp > was->has_sp) +
+           (a->micro != was->micro) + (a->sync_last != was->sync_last) + (a->has_sp > was->has_sp) +
            (a->has_sp < was->has_sp && a->tp > 1 ? MOST_CHANGES + 1 : 0);
 }
 
@@ -232,6 +235,23 @@ out:
     return st;
 }
 
+/* Gradients that travel once: with zero 2 that is zero 1, unless somebody insists; with one micro-batch no difference.
+ */
+static enum tr_status try_syncs(struct round *r, struct tr_ask *a)
+{
+    enum tr_status st = TR_OK;
+    int said = r->q->pins.sync;
+    bool has_choice = a->micro < a->global / a->dp && (a->zero == 3 || (a->zero == 2 && r->q->pins.zero == 2));
+    for (int last = 0; last <= 1; last++) {
+        a->sync_last = last;
+        if (said >= 0 ? last == said : last == 0 || has_choice)
+            TR_TRY(try_keeps(r, a));
+    }
+out:
+    a->sync_last = false;
+    return st;
+}
+
 /* Shards: none; over all data ranks; over those of one fast domain, of 4, of 16. */
 static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
 {
@@ -251,7 +271,7 @@ static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
             if (pins->shard > 0 && zero > 0 && a->shard != pins->shard)
                 continue;
             if (tr_search_is_legal(r->q, a))
-                TR_TRY(try_keeps(r, a));
+                TR_TRY(try_syncs(r, a));
         }
     }
 out:

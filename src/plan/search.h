@@ -7,10 +7,10 @@
 #include "parallel/parallel.h"
 #include "plan/forecast.h"
 
-/* What a search may not change; 0 (zero, sp, keep: -1) leaves it free. */
+/* What a search may not change; 0 (zero, sp, keep, sync: -1) leaves it free. */
 struct tr_pins {
     int dp, tp, pp, cp, chunks, micro, shard;
-    int zero, sp, keep;
+    int zero, sp, keep, sync; /* sync: 1 last, 0 each */
     const char *schedule;
 };
 

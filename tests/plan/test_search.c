@@ -39,10 +39,12 @@ static double best_of_mesh(const struct tr_query *q, struct tr_ask a)
     struct tr_forecast f;
     for (a.micro = 1; a.micro <= 64; a.micro++)
         for (int sp = 0; sp <= (a.tp > 1); sp++)
-            for (a.zero = 0; a.zero <= (a.dp > 1 ? 3 : 0); a.zero++)
+            for (int z = 0; z <= (a.dp > 1 ? 7 : 0); z++)
                 for (size_t k = 0; k < TR_COUNT_OF(keeps); k++)
                     for (size_t o = 0; o < (a.pp > 1 ? TR_COUNT_OF(orders) : 1); o++) {
                         a.has_sp = sp;
+                        a.zero = z % 4;
+                        a.sync_last = z > 3;
                         a.shard = a.zero ? a.dp : 0;
                         a.keep = keeps[k];
                         a.schedule = orders[o].name;
@@ -86,6 +88,32 @@ static void pruning_loses_nothing(void **state)
     tr_model_close(m);
 }
 
+/* Cards that take 2 s for the gradients: they travel once where there is room for whole ones, else often. */
+static void gradients_travel_once_where_there_is_room(void **state)
+{
+    struct tr_model *m = model_of("llama-8b");
+    struct tr_machine machine;
+    struct tr_search *s = malloc(sizeof *s);
+    (void)state;
+    assert_non_null(s);
+    assert_int_equal(tr_machine_find("H100-80GB@ethernet100", &machine), TR_OK);
+    struct tr_query q = query_of(m, &machine, 64, 1024);
+    q.pins.keep = TR_KEEP_ALL, q.pins.zero = 3, q.pins.tp = q.pins.pp = q.pins.cp = q.pins.micro = 1;
+    assert_int_equal(tr_search_run(&q, s), TR_OK);
+    assert_true(s->n == 1 && s->top[0].ask.sync_last);
+    double whole = s->top[0].f.bytes[TR_BYTES_GRADS], step = s->top[0].f.step_s;
+    assert_true(whole > 8e9 * q.base.grad_bytes);
+    q.room_bytes -= whole;
+    assert_int_equal(tr_search_run(&q, s), TR_OK);
+    assert_true(s->n == 1 && !s->top[0].ask.sync_last && s->top[0].f.step_s > 1.2 * step);
+    q.room_bytes += whole;
+    q.pins.sync = 0;
+    assert_int_equal(tr_search_run(&q, s), TR_OK);
+    assert_true(s->n == 1 && !s->top[0].ask.sync_last);
+    free(s);
+    tr_model_close(m);
+}
+
 /* The interval that the formula names is where the exact share has its maximum, within the series' error. */
 static void dalys_interval_is_the_best(void **state)
 {
@@ -123,7 +151,8 @@ static void a_question_survives_its_event(void **state)
     assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
     struct tr_query q = query_of(m, &machine, 128, 256);
     struct tr_ask a = q.base;
-    a.tp = 8, a.pp = 4, a.dp = 4, a.zero = 2, a.shard = 2, a.has_sp = true, a.keep = TR_KEEP_OP, a.schedule = "zb";
+    a.tp = 8, a.pp = 4, a.dp = 4, a.zero = 2, a.shard = 2, a.has_sp = true, a.sync_last = true, a.keep = TR_KEEP_OP,
+    a.schedule = "zb";
     tr_str_addf(&text, "{");
     tr_ask_json(&a, &text);
     tr_str_addf(&text, "}");
@@ -141,9 +170,8 @@ static void a_question_survives_its_event(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pruning_loses_nothing),
-        cmocka_unit_test(dalys_interval_is_the_best),
-        cmocka_unit_test(tokens_are_counted_in_thousands),
+        cmocka_unit_test(pruning_loses_nothing),         cmocka_unit_test(gradients_travel_once_where_there_is_room),
+        cmocka_unit_test(dalys_interval_is_the_best),    cmocka_unit_test(tokens_are_counted_in_thousands),
         cmocka_unit_test(a_question_survives_its_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
