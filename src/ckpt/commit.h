@@ -79,10 +79,11 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
                             struct tr_str *notes);
 /* Removes leftovers of killed saves and deletions: our temp directories and pointer temps only. Hold the lock. */
 enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed);
-/* What is never removed: the newest `limit` (0 = all), steps that `every` divides (0 = none), the best (-1 = none). The
- * last two are not counted. */
+/* What is never removed: the newest `limit` (0 = all), steps that `every` divides (0 = none), and the step that the
+ * state of the newest names as the best evaluation. The last two are not counted. */
 struct tr_ckpt_keep {
-    int64_t limit, every, best;
+    int64_t limit, every;
+    bool best;
 };
 /* After a save: reads checkpoint-<new_step> back, and only when it is good removes what is older and need not be kept.
  * What somebody reads (a lease) stays until the next time. */

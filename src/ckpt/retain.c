@@ -108,9 +108,26 @@ out:
     return st;
 }
 
-static bool is_kept(const struct tr_ckpt_keep *k, int64_t step)
+/* -1: it names none. */
+static enum tr_status best_of(const char *checkpoint, int64_t *out)
 {
-    return step == k->best || (k->every > 0 && step % k->every == 0);
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    cJSON *state = NULL;
+    *out = -1;
+    TR_TRY(tr_path_join(path, checkpoint, TR_CKPT_STATE_DIR "/state.json"));
+    TR_TRY(tr_json_load(path, 4 << 20, &state));
+    const cJSON *best = cJSON_GetObjectItemCaseSensitive(state, "best");
+    if (cJSON_IsObject(best))
+        TR_TRY(tr_json_int(best, "step", true, 0, INT64_C(1) << 52, out));
+out:
+    cJSON_Delete(state);
+    return st;
+}
+
+static bool is_kept(const struct tr_ckpt_keep *k, int64_t best, int64_t step)
+{
+    return step == best || (k->every > 0 && step % k->every == 0);
 }
 
 enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation,
@@ -119,15 +136,18 @@ enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t 
     enum tr_status st = TR_OK;
     struct tr_ckpt_steps s = { 0 };
     char path[TR_PATH_MAX];
-    int64_t n_kept = is_kept(keep, new_step) ? 0 : 1;
+    int64_t best = -1;
     size_t n = 0;
     TR_TRY(tr_ckpt_step_path(output_dir, new_step, path));
     TR_TRY(tr_ckpt_verify(path, NULL, NULL));
     if (keep->limit <= 0)
         goto out;
+    if (keep->best)
+        TR_TRY(best_of(path, &best));
     TR_TRY(tr_ckpt_list(output_dir, &s));
+    int64_t n_kept = is_kept(keep, best, new_step) ? 0 : 1;
     for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] >= new_step || is_kept(keep, s.p[i]))
+        if (s.p[i] >= new_step || is_kept(keep, best, s.p[i]))
             continue;
         if (n_kept < keep->limit)
             n_kept++;

@@ -166,7 +166,7 @@ static enum tr_status prune(const struct tr_config *cfg, const char *dir, const 
     enum tr_status st = TR_OK;
     struct tr_ckpt_lock *lock = NULL;
     struct tr_ckpt_info info;
-    struct tr_ckpt_keep keep = { cfg->save_total_limit, cfg->save_keep_every, -1 };
+    struct tr_ckpt_keep keep = { cfg->save_total_limit, cfg->save_keep_every, true };
     bool found = false;
     size_t n = 0;
     (void)other;
@@ -282,7 +282,7 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
                                .state = state,
                                .trainer_state = copy_text,
                                .ctx = (void *)(uintptr_t)dir,
-                               .keep = { 0, 0, -1 } };
+                               .keep = { 0, 0, false } };
     TR_TRY(tr_saver_start(r.sv, &job, &is_started));
     TR_TRY(tr_saver_wait(r.sv, 3600, &is_done, &res));
     if (res.status != TR_OK)

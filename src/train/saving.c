@@ -182,8 +182,7 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
                                .state = text.p,
                                .trainer_state = trainer_state,
                                .ctx = v,
-                               .keep = { v->cfg->save_total_limit, v->cfg->save_keep_every,
-                                         v->cfg->save_best && s->best.exists ? s->best.step : -1 } };
+                               .keep = { v->cfg->save_total_limit, v->cfg->save_keep_every, v->cfg->save_best } };
     TR_TRY(tr_saver_start(v->saver, &job, &is_started));
     v->saved_step = step;
 out:

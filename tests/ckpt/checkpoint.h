@@ -28,7 +28,7 @@ static inline enum tr_status toy_files(struct tr_commit *c, int64_t step)
         TR_TRY(tr_st_writer_add(w, x + i, TR_F32, 1000));
     TR_TRY(tr_st_writer_finish(w, &n_bytes, &hash));
     TR_TRY(tr_commit_add(c, "model.safetensors", n_bytes, hash));
-    TR_TRY(tr_format(state, sizeof state, "{\"step\": %" PRId64 "}\n", step));
+    TR_TRY(tr_format(state, sizeof state, "{\"step\": %" PRId64 ", \"best\": {\"step\": 1}}\n", step));
     TR_TRY(tr_commit_put(c, "trireme/state.json", state, strlen(state)));
     TR_TRY(tr_commit_put(c, "config.json", "{}\n", 3));
 out:
@@ -41,7 +41,7 @@ static inline enum tr_status toy_save(const char *dir, const char *run, int64_t 
 {
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;
-    const struct tr_ckpt_keep keep = { limit, 0, -1 };
+    const struct tr_ckpt_keep keep = { limit, 0, false };
     TR_TRY(tr_failpoint("ckpt.snapshot")); /* the saver's */
     TR_TRY(tr_commit_begin(dir, run, step, generation, &c));
     TR_TRY(toy_files(c, step));

@@ -30,6 +30,13 @@ expect 2 "$TRIREME" ckpt prune one
 expect 0 "$TRIREME" ckpt prune one --save_total_limit 1 --save_keep_every 4 # 4 and 8 by the rule, 6 by the limit
 [ "$(cd one && echo checkpoint-*)" = 'checkpoint-4 checkpoint-6 checkpoint-8' ] || fail "prune left $(cd one && echo checkpoint-*)"
 
+# The best evaluation stays too, as it does beside training: a rate that is too high makes it an early one.
+"$TRIREME" train "${options[@]}" --output best --eval_data train.jsonl --eval_steps 2 --learning_rate 1 --lr_scheduler_type constant >stdout
+best=$("$TRIREME" ckpt show best/checkpoint-8 --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["best"]["step"])')
+[ "$best" -lt 8 ] || fail "the best evaluation is the last one: this test shows nothing"
+expect 0 "$TRIREME" ckpt prune best --save_total_limit 1
+[ "$(cd best && echo checkpoint-*)" = "checkpoint-$best checkpoint-8" ] || fail "prune of $best left $(cd best && echo checkpoint-*)"
+
 # C14.
 resume() { "$TRIREME" train "${options[@]}" --output two-b --resume auto "$@"; }
 cp -r two two-b

@@ -153,7 +153,7 @@ static inline enum tr_status rig_save(struct save_rig *r, int64_t step, int64_t 
                                .step = step,
                                .generation = r->generation,
                                .state = state,
-                               .keep = { limit, 0, -1 } };
+                               .keep = { limit, 0, false } };
     st = tr_saver_start(sv, &job, &is_started);
     if (st == TR_OK)
         st = tr_saver_wait(sv, 60, &is_done, &res);
