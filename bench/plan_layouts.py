@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Predicted beside measured step time for layouts on this host's CPU.
 
-    trireme bench machine > host.yaml
-    bench/plan_layouts.py TRIREME host.yaml DIR [--only N:M] [--seconds 4]   # one JSON line a layout, then a summary
+    bench/plan_layouts.py TRIREME DIR [--rounds 3] [--seconds 2] [--only N:M]   # one JSON line a layout, then a summary
 
-A layout is trained on random text for about --seconds, four steps at least; its time is the median step after the first.
-50 layouts take about six minutes on an idle machine. Models and text are made under DIR.
+A round trains every layout on random text for about --seconds, three steps at least, and measures the host (bench
+machine) before every tenth; a layout's time in a round is the median step after the first. Rounds are spread over time,
+because a shared host is faster at times, and are kept in DIR, so that later calls add to them (--rounds 0 only reports).
+The forecast is that of the median host, key by key, the measured time the median of the rounds. A round takes about five
+minutes on two cores that are otherwise idle. Models and text are made under DIR.
 """
 import argparse
+import glob
 import json
 import os
 import shutil
 import statistics
 import subprocess
+import time
 
 MODELS = {
     "s": dict(hidden_size=256, intermediate_size=704, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4),
@@ -51,53 +55,97 @@ def make(trireme, where):
             subprocess.run([trireme, "init", "--config", path, "--tokenizer", "bytes", "--out", out, "--quiet"], check=True)
 
 
+def options(where, model, rows, length, micro, ranks, flags):
+    threads = max(1, (os.cpu_count() or 1) // ranks)
+    return ["--model", os.path.join(where, model), "--sequence_length", str(length), "--per_device_train_batch_size",
+            str(rows), "--gradient_accumulation_steps", str(micro), "--threads", str(threads)] + flags.split()
+
+
+def predict(trireme, host, common):
+    plan = subprocess.run([trireme, "plan", "--machine", host, "--json", "--device", "cpu"] + common, capture_output=True,
+                          text=True, check=True)
+    return json.loads(plan.stdout.strip().split("\n")[-1])["forecast"]["step_s"]
+
+
+def measure(trireme, where, common, ranks, n_steps):
+    out = os.path.join(where, "out")
+    shutil.rmtree(out, ignore_errors=True)
+    launch = ["launch", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    subprocess.run([trireme] + launch + ["train", "--data", os.path.join(where, "text.jsonl"), "--output", out, "--max_steps",
+                   str(n_steps), "--logging_steps", "1", "--save_steps", "0", "--quiet", "--device", "cpu", "--data_proof",
+                   "none"] + common, stdout=subprocess.DEVNULL, check=True)
+    steps = [json.loads(x) for x in open(os.path.join(out, "events.jsonl"))]
+    return statistics.median(x["tokens"] / x["tokens_per_s"] for x in [x for x in steps if x["event"] == "step"][1:])
+
+
+def one_round(a, number, chosen):
+    for k, (i, layout) in enumerate(chosen):
+        if k % a.host_every == 0:
+            host = os.path.join(a.dir, f"host-{number}-{i}.yaml")
+            with open(host, "w") as f:
+                subprocess.run([a.trireme, "bench", "machine", "--seconds", "0.1"], stdout=f, check=True)
+        common = options(a.dir, *layout)
+        n_steps = max(3, min(20, 1 + int(a.seconds / predict(a.trireme, host, common))))
+        row = dict(layout=i, round=number, step_s=measure(a.trireme, a.dir, common, layout[4], n_steps))
+        with open(os.path.join(a.dir, "measured.jsonl"), "a") as f:
+            f.write(json.dumps(row) + "\n")
+
+
+def median_host(where):
+    hosts = [dict(line.rstrip("\n").split(": ", 1) for line in open(path) if not line.startswith("#"))
+             for path in sorted(glob.glob(os.path.join(where, "host-*.yaml")))]
+
+    def middle(key):
+        values = [h[key] for h in hosts]
+        if values[0].startswith("["):
+            lists = [[float(x) for x in v.strip("[]").split(",")] for v in values]
+            return "[" + ", ".join(repr(statistics.median(x)) for x in zip(*lists)) + "]"
+        try:
+            return repr(statistics.median(float(v) for v in values))
+        except ValueError:
+            return values[0]
+
+    path = os.path.join(where, "host.yaml")
+    with open(path, "w") as f:
+        f.writelines(f"{key}: {middle(key)}\n" for key in hosts[0])
+    return path
+
+
+def report(a, chosen):
+    host, errors = median_host(a.dir), []
+    rows = [json.loads(x) for x in open(os.path.join(a.dir, "measured.jsonl"))]
+    for i, layout in chosen:
+        times = [r["step_s"] for r in rows if r["layout"] == i]
+        if not times:
+            continue
+        predicted, measured = predict(a.trireme, host, options(a.dir, *layout)), statistics.median(times)
+        errors.append(abs(100 * (predicted - measured) / measured))
+        model, rows_, length, micro, ranks, flags = layout
+        print(json.dumps(dict(layout=i, model=model, rows=rows_, length=length, micro=micro, ranks=ranks, flags=flags,
+                              predicted_s=round(predicted, 5), measured_s=round(measured, 5),
+                              low_s=round(min(times), 5), high_s=round(max(times), 5), rounds=len(times),
+                              error_pct=round(100 * (predicted - measured) / measured, 2))), flush=True)
+    errors.sort()
+    print(json.dumps(dict(layouts=len(errors), mean_abs_error_pct=round(sum(errors) / len(errors), 2),
+                          worst=round(errors[-1], 2), within_15=sum(e <= 15 for e in errors))))
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("trireme")
-    p.add_argument("machine")
     p.add_argument("dir")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--host_every", type=int, default=10)
     p.add_argument("--only", default="0:1000")
-    p.add_argument("--seconds", type=float, default=4)
+    p.add_argument("--seconds", type=float, default=2)
     a = p.parse_args()
     os.makedirs(a.dir, exist_ok=True)
     make(a.trireme, a.dir)
     first, last = (int(x) for x in a.only.split(":"))
-    errors = []
-    for i, (model, rows, length, micro, ranks, flags) in enumerate(layouts()):
-        if not first <= i < last:
-            continue
-        threads = max(1, (os.cpu_count() or 1) // ranks)
-        common = ["--model", os.path.join(a.dir, model), "--sequence_length", str(length), "--per_device_train_batch_size",
-                  str(rows), "--gradient_accumulation_steps", str(micro), "--threads", str(threads)] + flags.split()
-        plan = subprocess.run([a.trireme, "plan", "--machine", a.machine, "--json", "--device", "cpu"] + common,
-                              capture_output=True, text=True)
-        if plan.returncode != 0:
-            print(json.dumps(dict(layout=i, model=model, flags=flags, error=plan.stderr.strip())), flush=True)
-            continue
-        predicted = json.loads(plan.stdout.strip().split("\n")[-1])["forecast"]["step_s"]
-        n_steps = max(4, min(20, 1 + int(a.seconds / predicted)))
-        out = os.path.join(a.dir, "out")
-        shutil.rmtree(out, ignore_errors=True)
-        train = [a.trireme]
-        if ranks > 1:
-            train += ["launch", "--nproc-per-node", str(ranks)]
-        train += ["train", "--data", os.path.join(a.dir, "text.jsonl"), "--output", out, "--max_steps", str(n_steps),
-                  "--logging_steps", "1", "--save_steps", "0", "--quiet", "--device", "cpu", "--data_proof", "none"] + common
-        run = subprocess.run(train, capture_output=True, text=True)
-        if run.returncode != 0:
-            print(json.dumps(dict(layout=i, model=model, flags=flags, error=run.stderr.strip()[-300:])), flush=True)
-            continue
-        steps = [json.loads(x) for x in open(os.path.join(out, "events.jsonl"))]
-        steps = [x for x in steps if x["event"] == "step"]
-        measured = statistics.median(x["tokens"] / x["tokens_per_s"] for x in steps[1:])
-        error = 100 * (predicted - measured) / measured
-        errors.append(abs(error))
-        print(json.dumps(dict(layout=i, model=model, rows=rows, length=length, flags=flags, ranks=ranks,
-                              predicted_s=round(predicted, 5), measured_s=round(measured, 5), error_pct=round(error, 2))), flush=True)
-    if errors:
-        errors.sort()
-        print(json.dumps(dict(layouts=len(errors), mean_abs_error_pct=round(sum(errors) / len(errors), 2),
-                              worst=errors[-1], within_15=sum(e <= 15 for e in errors))))
+    chosen = [(i, layout) for i, layout in enumerate(layouts()) if first <= i < last]
+    for _ in range(a.rounds):
+        one_round(a, int(time.time()), chosen)
+    report(a, chosen)
 
 
 main()

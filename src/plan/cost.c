@@ -20,6 +20,34 @@ double tr_curve_at(const struct tr_curve *c, double x)
     return c->rate[i - 1] * pow(c->rate[i] / c->rate[i - 1], share);
 }
 
+/* Ranks with one core each are measured, as is a rank with all of them; between the two, times go with a power of the
+ * number of ranks. Halving what all cores do together is not what a core does alone: small products and short kernels
+ * gain little from a second core. */
+struct tr_chip tr_chip_part(const struct tr_chip *c, double n)
+{
+    struct tr_chip part = *c;
+    bool has_one = c->one.gemm.n > 0 && c->n_units > 1;
+    double to_one = has_one ? fmin(1, log(n) / log(c->n_units)) : 0;
+    double more = has_one ? fmax(1, n / c->n_units) : n;
+    for (int i = 0; i < TR_NUMBERS_COUNT; i++)
+        part.peak[i] /= n;
+    part.memory_rate /= n;
+    if (to_one == 1)
+        part.all.gemm = c->one.gemm;
+    for (int i = 0; i < part.all.gemm.n; i++) {
+        double *rate = &part.all.gemm.rate[i];
+        if (to_one > 0 && to_one < 1)
+            *rate *= pow(tr_curve_at(&c->one.gemm, part.all.gemm.at[i]) / *rate, to_one);
+        *rate /= more;
+    }
+    for (int k = 0; k < TR_OP_COSTS; k++) {
+        if (to_one > 0 && c->all.op_s[k] > 0 && c->one.op_s[k] > 0)
+            part.all.op_s[k] *= pow(c->one.op_s[k] / c->all.op_s[k], to_one);
+        part.all.op_s[k] *= more;
+    }
+    return part;
+}
+
 /* Best of a few tiles: a larger tile reuses more, a smaller one fills the last wave better. */
 static double tile_share(double count, double m, double n, double n_units)
 {
@@ -47,8 +75,8 @@ double tr_cost_gemm(const struct tr_chip *c, enum tr_number number, double count
 {
     static const double bytes[] = { 4, 2, 1, 0.5625 };
     double flops = 2 * count * m * n * k;
-    if (c->gemm.n > 0)
-        return flops / tr_curve_at(&c->gemm, flops / count) + c->launch_s;
+    if (c->all.gemm.n > 0)
+        return flops / tr_curve_at(&c->all.gemm, flops / count) + c->launch_s;
     double peak = c->peak[number] > 0 ? c->peak[number] : c->peak[TR_NUMBER_16];
     static const double of_share[] = { 1, 1, 0.88, 0.72 }; /* MAMF: H100 0.80 and 0.71, B200 0.78 and 0.76 */
     double fill = tile_share(count, m, n, c->n_units) * k / (k + 64) * alignment_share(number, n, k);

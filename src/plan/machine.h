@@ -21,15 +21,29 @@ struct tr_curve { /* measured: rate at sizes, sizes ascending; between them log-
 enum tr_op_cost {
     TR_COST_NORM,
     TR_COST_NORM_BWD,
+    TR_COST_RMSNORM,
+    TR_COST_RMSNORM_BWD,
     TR_COST_ACT,
     TR_COST_ACT_BWD,
+    TR_COST_GLU,
+    TR_COST_GLU_BWD,
     TR_COST_ROPE,
     TR_COST_ADD,
-    TR_COST_LOSS, /* a logit, beside its product */
+    TR_COST_SUMSQ,
+    TR_COST_LOSS,      /* a logit, beside its three products */
+    TR_COST_STATS,     /* where ranks split the vocabulary: beside its first product */
+    TR_COST_STATS_BWD, /* and beside the other two */
     TR_COST_UPDATE,
     TR_COST_ATTENTION,
     TR_COST_ATTENTION_BWD,
+    TR_COST_ATTENTION_ROW, /* an element of q, beside the flops: what short rows cost */
+    TR_COST_ATTENTION_ROW_BWD,
     TR_OP_COSTS
+};
+
+struct tr_speed {             /* measured, of a rank on a CPU */
+    struct tr_curve gemm;     /* flop/s by flops of a product, instead of shares of the peak; n 0: none */
+    double op_s[TR_OP_COSTS]; /* 0: by bytes (a GPU's kernels stream) */
 };
 
 struct tr_chip {
@@ -39,11 +53,11 @@ struct tr_chip {
     int n_units;                      /* multiprocessors: tiles of a product come in waves of so many */
     int generation;                   /* compute capability x 10: 70, 80, 89, 90, 100; 0: not NVIDIA's */
     double gemm_share, stream_share;  /* what a large product, and a kernel that streams, reach of the above */
-    double held;              /* of gemm_share, what power leaves during a step, however well tiles fill; 0: all */
-    double launch_s;          /* from one kernel's end to the next one's start */
-    struct tr_curve gemm;     /* measured flop/s by flops of a product, instead of the shares; n 0: none */
-    double op_s[TR_OP_COSTS]; /* 0: by bytes (a GPU's kernels stream) */
-    double price;             /* dollars an hour, on demand, rounded: for comparing, not for budgets */
+    double held;         /* of gemm_share, what power leaves during a step, however well tiles fill; 0: all */
+    double launch_s;     /* from one kernel's end to the next one's start */
+    struct tr_speed all; /* of one rank that has all units */
+    struct tr_speed one; /* of a rank that has one of them while each of the others has a rank as busy; may be none */
+    double price;        /* dollars an hour, on demand, rounded: for comparing, not for budgets */
 };
 
 /* time of a message of n bytes = latency + n / (rate * share) + ramp * n / (n + 64 MiB): pipelines fill slowly. */
@@ -59,6 +73,7 @@ struct tr_machine {
     int node;   /* chips of a host */
     struct tr_link fast, slow;
     bool is_shared;              /* CPU ranks: those of one host divide its chip between them */
+    double meet_share;           /* CPU ranks that wait for each other all the time: of their time, lost by that */
     double host_rate, disk_rate; /* bytes/s of a chip's link to its host; of a host's storage */
     double mttf_hours; /* of one chip with its part of the host: Llama 3's 419 failures in 54 days of 16,384 */
 };
@@ -77,6 +92,8 @@ void tr_machine_write(const struct tr_machine *m, struct tr_str *out); /* as suc
 void tr_machine_list(struct tr_str *out);
 
 double tr_curve_at(const struct tr_curve *c, double x);
+/* The chip as one of n ranks sees it that divide it between them. */
+struct tr_chip tr_chip_part(const struct tr_chip *c, double n);
 
 /* ---- what it takes (cost.c); seconds ---- */
 

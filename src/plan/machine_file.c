@@ -15,6 +15,31 @@ struct key {
     double scale, lo, hi; /* file unit -> SI; range in the file's unit */
 };
 #define AT(field) offsetof(struct tr_machine, field)
+/* clang-format off */
+#define OP(of, prefix, name, cost) { prefix name "_ns", KEY_REAL, AT(chip.of.op_s[cost]), 1e-9, 0, 1e6 }
+#define SPEED(of, prefix)                                                                                              \
+    { prefix "gemm_flop", KEY_LIST_AT, AT(chip.of.gemm), 1, 1, 1e18 },                                                 \
+    { prefix "gemm_gflops", KEY_LIST_RATE, AT(chip.of.gemm), 1e9, 1e-3, 1e9 },                                         \
+    OP(of, prefix, "norm", TR_COST_NORM), \
+    OP(of, prefix, "norm_bwd", TR_COST_NORM_BWD), \
+    OP(of, prefix, "rmsnorm", TR_COST_RMSNORM), \
+    OP(of, prefix, "rmsnorm_bwd", TR_COST_RMSNORM_BWD), \
+    OP(of, prefix, "act", TR_COST_ACT), \
+    OP(of, prefix, "act_bwd", TR_COST_ACT_BWD), \
+    OP(of, prefix, "glu", TR_COST_GLU), \
+    OP(of, prefix, "glu_bwd", TR_COST_GLU_BWD), \
+    OP(of, prefix, "rope", TR_COST_ROPE), \
+    OP(of, prefix, "add", TR_COST_ADD), \
+    OP(of, prefix, "sumsq", TR_COST_SUMSQ), \
+    OP(of, prefix, "loss", TR_COST_LOSS), \
+    OP(of, prefix, "stats", TR_COST_STATS), \
+    OP(of, prefix, "stats_bwd", TR_COST_STATS_BWD), \
+    OP(of, prefix, "update", TR_COST_UPDATE), \
+    OP(of, prefix, "attention", TR_COST_ATTENTION), \
+    OP(of, prefix, "attention_bwd", TR_COST_ATTENTION_BWD), \
+    OP(of, prefix, "attention_row", TR_COST_ATTENTION_ROW), \
+    OP(of, prefix, "attention_row_bwd", TR_COST_ATTENTION_ROW_BWD)
+/* clang-format on */
 static const struct key keys[] = {
     { "fp32_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP32]), 1e12, 0, 1e9 },
     { "tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_16]), 1e12, 1e-6, 1e9 },
@@ -27,22 +52,13 @@ static const struct key keys[] = {
     { "gemm_share", KEY_REAL, AT(chip.gemm_share), 1, 1e-3, 1.5 },
     { "stream_share", KEY_REAL, AT(chip.stream_share), 1, 1e-3, 1.5 },
     { "launch_us", KEY_REAL, AT(chip.launch_s), 1e-6, 0, 1e6 },
-    { "gemm_flop", KEY_LIST_AT, AT(chip.gemm), 1, 1, 1e18 },
-    { "gemm_gflops", KEY_LIST_RATE, AT(chip.gemm), 1e9, 1e-3, 1e9 },
-    { "norm_ns", KEY_REAL, AT(chip.op_s[TR_COST_NORM]), 1e-9, 0, 1e6 },
-    { "norm_bwd_ns", KEY_REAL, AT(chip.op_s[TR_COST_NORM_BWD]), 1e-9, 0, 1e6 },
-    { "act_ns", KEY_REAL, AT(chip.op_s[TR_COST_ACT]), 1e-9, 0, 1e6 },
-    { "act_bwd_ns", KEY_REAL, AT(chip.op_s[TR_COST_ACT_BWD]), 1e-9, 0, 1e6 },
-    { "rope_ns", KEY_REAL, AT(chip.op_s[TR_COST_ROPE]), 1e-9, 0, 1e6 },
-    { "add_ns", KEY_REAL, AT(chip.op_s[TR_COST_ADD]), 1e-9, 0, 1e6 },
-    { "loss_ns", KEY_REAL, AT(chip.op_s[TR_COST_LOSS]), 1e-9, 0, 1e6 },
-    { "update_ns", KEY_REAL, AT(chip.op_s[TR_COST_UPDATE]), 1e-9, 0, 1e6 },
-    { "attention_ns", KEY_REAL, AT(chip.op_s[TR_COST_ATTENTION]), 1e-9, 0, 1e6 },
-    { "attention_bwd_ns", KEY_REAL, AT(chip.op_s[TR_COST_ATTENTION_BWD]), 1e-9, 0, 1e6 },
+    SPEED(all, ""),
+    SPEED(one, "one_"),
     { "price", KEY_REAL, AT(chip.price), 1, 0, 1e6 },
     { "chips_per_link", KEY_INT, AT(domain), 1, 1, 1000000 },
     { "chips_per_host", KEY_INT, AT(node), 1, 1, 1000000 },
     { "ranks_share_a_chip", KEY_BOOL, AT(is_shared), 1, 0, 1 },
+    { "meet_share", KEY_REAL, AT(meet_share), 1, 0, 10 },
     { "fast_gbps", KEY_REAL, AT(fast.rate), 1e9, 1e-6, 1e9 },
     { "fast_share", KEY_REAL, AT(fast.share), 1, 1e-3, 1.5 },
     { "fast_latency_us", KEY_REAL, AT(fast.latency_s), 1e-6, 0, 1e9 },
@@ -159,8 +175,11 @@ static enum tr_status read_line(const char *path, int line, char *key, char *val
 
 static enum tr_status check(const char *path, const struct tr_machine *m)
 {
-    if (m->chip.gemm.n > 0 && (m->chip.gemm.at[0] <= 0 || m->chip.gemm.rate[0] <= 0))
-        return tr_fail(TR_USAGE, "%s: gemm_flop and gemm_gflops go together", path);
+    const struct tr_curve *curves[] = { &m->chip.all.gemm, &m->chip.one.gemm };
+    for (size_t i = 0; i < TR_COUNT_OF(curves); i++)
+        if (curves[i]->n > 0 && (curves[i]->at[0] <= 0 || curves[i]->rate[0] <= 0))
+            return tr_fail(TR_USAGE, "%s: %sgemm_flop and %sgemm_gflops go together", path, i ? "one_" : "",
+                           i ? "one_" : "");
     if (m->chip.peak[TR_NUMBER_16] <= 0 || m->chip.memory_bytes <= 0 || m->chip.memory_rate <= 0)
         return tr_fail(TR_USAGE, "%s: needs base: NAME, or at least tflops, memory_gib and memory_gbps", path);
     return TR_OK;

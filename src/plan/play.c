@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 struct segment_price {
-    double phase[3], comm[3]; /* forward, backward input, backward weight; of that: collectives */
+    double phase[3], comm[3]; /* forward, backward input, backward weight: kernels; collectives */
 };
 
 struct player {
@@ -18,7 +18,8 @@ struct player {
     struct tr_price price;
     struct segment_price *program; /* by program */
     double clock, kernels, waits, comm[TR_AXES];
-    int next;
+    int next, n_ranks;
+    double norm_at; /* when this rank's part of the gradients' norm was summed; 0: not yet */
     /* messages to a peer are received in the order they were sent in */
     double *sent;        /* when each is there: those to peer q from first[q] on */
     int *first, *n_sent; /* by peer */
@@ -26,20 +27,14 @@ struct player {
     int *from, *ordinal; /* by message: a receive's peer (-1: a send) and its number */
 };
 
-static bool is_talk(enum tr_opcode op)
-{
-    return tr_op_is_collective(op);
-}
-
 static void price_programs(struct player *p)
 {
     const struct tr_schedule *s = &p->c->train;
     for (int i = 0; i < s->n_programs; i++) {
         const struct tr_program *g = s->program[i];
         for (int k = 0; k < g->n_nodes; k++) {
-            double t = tr_price_node(&p->price, g, &g->node[k]);
-            p->program[i].phase[g->node[k].phase] += t;
-            p->program[i].comm[g->node[k].phase] += is_talk(g->node[k].op) ? t : 0;
+            p->program[i].phase[g->node[k].phase] += tr_price_node(&p->price, g, &g->node[k]);
+            p->program[i].comm[g->node[k].phase] += tr_price_traffic(&p->price, g, &g->node[k]);
         }
     }
 }
@@ -53,8 +48,10 @@ static void run_segment(struct player *p, const struct tr_action *a)
         (a->kind == TR_DO_FORWARD ? s->phase[0] : 0) + (is_input ? s->phase[1] : 0) + (is_weight ? s->phase[2] : 0);
     double talk =
         (a->kind == TR_DO_FORWARD ? s->comm[0] : 0) + (is_input ? s->comm[1] : 0) + (is_weight ? s->comm[2] : 0);
-    p->clock += t;
-    p->kernels += t - talk;
+    if (talk > 0) /* after every few kernels the slower rank's time counts */
+        talk += t * p->price.machine->meet_share;
+    p->clock += t + talk;
+    p->kernels += t;
     p->comm[p->price.size[TR_AXIS_TP] > 1 ? TR_AXIS_TP : TR_AXIS_CP] += talk;
 }
 
@@ -80,8 +77,8 @@ static double over_data(const struct player *p, enum tr_collective kind, double 
 /* Elements passed over by one kernel: the norm of gradients, or the optimizer. */
 static double pass_over(const struct player *p, double n, double bytes, enum tr_op_cost kind)
 {
-    const struct tr_chip *chip = &p->price.machine->chip;
-    return chip->op_s[kind] > 0 ? n * chip->op_s[kind] / p->price.share : tr_cost_stream(chip, n * bytes);
+    const struct tr_chip *chip = &p->price.chip;
+    return chip->all.op_s[kind] > 0 ? n * chip->all.op_s[kind] : tr_cost_stream(chip, n * bytes);
 }
 
 static double owned(const struct tr_compiled *c)
@@ -128,15 +125,30 @@ static bool wait_for(struct player *p, const struct player *all, int rank, const
 
 /* ---- one action ---- */
 
-static void update(struct player *p, const struct tr_flat *f)
+static double update_s(const struct player *p, const struct tr_flat *f)
 {
     const struct tr_compile_options *o = &p->c->opt;
     double bytes =
         2 * ((double)tr_dtype_bytes(o->master_dtype) + o->n_moments * (double)tr_dtype_bytes(o->moment_dtype)) +
         (double)tr_dtype_bytes(o->grad_dtype) + (double)tr_dtype_bytes(o->compute_dtype);
-    double t = pass_over(p, (double)f->shard_n, bytes, TR_COST_UPDATE);
-    p->clock += t;
-    p->kernels += t;
+    return pass_over(p, (double)f->shard_n, bytes, TR_COST_UPDATE);
+}
+
+/* The norm is of all gradients: nobody updates before the last rank has its part. False: some have not. */
+static bool clip(struct player *all, int rank)
+{
+    struct player *p = &all[rank];
+    double last = 0;
+    if (p->norm_at == 0)
+        p->norm_at = p->clock += pass_over(p, owned(p->c), (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
+    for (int r = 0; r < p->n_ranks; r++) {
+        if (all[r].norm_at == 0)
+            return false;
+        last = fmax(last, all[r].norm_at);
+    }
+    p->waits += last - p->clock;
+    p->clock = last;
+    return true;
 }
 
 /* False: it waits for a message that is not sent yet. */
@@ -160,10 +172,10 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
                                     (double)f->n_partial * grad));
         break;
     case TR_DO_CLIP:
-        p->clock += pass_over(p, owned(p->c), grad, TR_COST_ADD);
-        break;
+        return clip(all, rank);
     case TR_DO_UPDATE:
-        update(p, f);
+        p->clock += update_s(p, f);
+        p->kernels += update_s(p, f);
         break;
     case TR_DO_FOLD:
         p->clock += pass_over(p, n, 3 * grad, TR_COST_ADD);
@@ -194,7 +206,7 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
 {
     const struct tr_schedule *s = &c->train;
     size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
-    *p = (struct player){ .c = c };
+    *p = (struct player){ .c = c, .n_ranks = n_ranks };
     p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
     p->sent = calloc(n_messages, sizeof *p->sent);
     p->first = calloc(3 * n_peers + 2 * n_messages, sizeof *p->first);
@@ -274,4 +286,40 @@ out:
         player_release(&all[r]);
     free(all);
     return st;
+}
+
+/* ---- by kernel ---- */
+
+static bool is_of(enum tr_phase phase, enum tr_action_kind kind)
+{
+    if (kind == TR_DO_BACKWARD)
+        return phase != TR_FORWARD;
+    return kind == (phase == TR_FORWARD          ? TR_DO_FORWARD
+                    : phase == TR_BACKWARD_INPUT ? TR_DO_BACKWARD_INPUT
+                                                 : TR_DO_BACKWARD_WEIGHT);
+}
+
+static enum tr_opcode kernel_of(enum tr_opcode op)
+{
+    return op == TR_OP_RING_ATTENTION ? TR_OP_ATTENTION : op == TR_OP_RING_ATTENTION_BWD ? TR_OP_ATTENTION_BWD : op;
+}
+
+void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, enum tr_opcode update,
+                      double out[TR_OP_COUNT])
+{
+    const struct tr_schedule *s = &c->train;
+    struct player p = { .c = c };
+    tr_price_open(c, m, &p.price);
+    for (int i = 0; i < TR_OP_COUNT; i++)
+        out[i] = 0;
+    for (int i = 0; i < s->n_actions; i++) {
+        const struct tr_action *a = &s->action[i];
+        const struct tr_program *g = a->kind <= TR_DO_BACKWARD_WEIGHT ? s->program[s->program_of[a->segment]] : NULL;
+        for (int k = 0; g && k < g->n_nodes; k++)
+            if (is_of(g->node[k].phase, a->kind))
+                out[kernel_of(g->node[k].op)] += tr_price_node(&p.price, g, &g->node[k]);
+        if (a->kind == TR_DO_UPDATE)
+            out[update] += update_s(&p, &c->flat[a->segment]);
+    }
+    out[TR_OP_SUMSQ] += pass_over(&p, owned(c), (double)tr_dtype_bytes(c->opt.grad_dtype), TR_COST_SUMSQ);
 }

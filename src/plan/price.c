@@ -12,7 +12,7 @@ void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, stru
         out->size[a] = c->opt.layout.size[a] > 1 ? c->opt.layout.size[a] : 1;
         n *= out->size[a];
     }
-    out->share = m->is_shared ? 1.0 / (n < m->node ? n : m->node) : 1;
+    out->chip = m->is_shared ? tr_chip_part(&m->chip, n < m->node ? n : m->node) : m->chip;
 }
 
 struct tr_group tr_price_group(const struct tr_price *p, enum tr_axis axis)
@@ -47,29 +47,33 @@ static double elements(const struct tr_view *v)
 
 static double gemm(const struct tr_price *p, double m, double n, double k)
 {
-    struct tr_chip chip = p->machine->chip;
+    struct tr_chip chip = p->chip;
     chip.held = p->impl->product;
-    return tr_cost_gemm(&chip, p->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16, 1, m, n, k) / p->share;
+    return tr_cost_gemm(&chip, p->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16, 1, m, n, k);
 }
 
 /* Logits of blocks of rows, each with its loss and, training, its gradient. */
 static double head(const struct tr_price *p, const struct tr_call *c, double n_products)
 {
     double T = (double)c->in[0].rows, D = (double)c->in[0].cols, V = ceil((double)c->in[1].rows / 8) * 8;
-    const struct tr_chip *chip = &p->machine->chip;
+    const struct tr_chip *chip = &p->chip;
     double t = gemm(p, T, V, D) + (n_products > 1 ? gemm(p, T, D, V) : 0) + (n_products > 2 ? gemm(p, V, D, T) : 0);
-    if (chip->op_s[TR_COST_LOSS] > 0)
-        return t + T * V * chip->op_s[TR_COST_LOSS] / p->share;
+    enum tr_op_cost cost = n_products > 2 ? TR_COST_LOSS : n_products > 1 ? TR_COST_STATS_BWD : TR_COST_STATS;
+    if (chip->all.gemm.n > 0)
+        return t + T * V * chip->all.op_s[cost];
     return t + tr_cost_stream(chip, (n_products > 1 ? 6 : 4) * T * V);
 }
 
-static double attention(const struct tr_price *p, const struct tr_call *c, bool is_backward)
+/* n_blocks: kernels that each row of q is in. */
+static double attention(const struct tr_price *p, const struct tr_call *c, bool is_backward, double n_blocks)
 {
-    const struct tr_chip *chip = &p->machine->chip;
+    const struct tr_chip *chip = &p->chip;
+    const double *op_s = chip->all.op_s;
     double flops = tr_op_flops(c) * (is_backward ? 1.25 : 1);
-    double per_flop = chip->op_s[is_backward ? TR_COST_ATTENTION_BWD : TR_COST_ATTENTION];
+    double per_flop = op_s[is_backward ? TR_COST_ATTENTION_BWD : TR_COST_ATTENTION];
     if (per_flop > 0)
-        return flops * per_flop / p->share;
+        return flops * per_flop + n_blocks * elements(&c->in[is_backward]) *
+                                      op_s[is_backward ? TR_COST_ATTENTION_ROW_BWD : TR_COST_ATTENTION_ROW];
     double seq = (c->attr.seq_len > 0 ? (double)c->attr.seq_len : (double)c->in[0].rows) / p->size[TR_AXIS_CP];
     double share = tr_core_share(chip->generation, p->impl, c->attr.head_dim, seq, is_backward);
     return flops / (chip->peak[TR_NUMBER_16] * share) + chip->launch_s * (is_backward ? 3 : 1);
@@ -81,17 +85,21 @@ static enum tr_op_cost class_of(enum tr_opcode op)
 {
     switch (op) {
     case TR_OP_LAYERNORM:
-    case TR_OP_RMSNORM:
         return TR_COST_NORM;
     case TR_OP_LAYERNORM_BWD:
-    case TR_OP_RMSNORM_BWD:
         return TR_COST_NORM_BWD;
+    case TR_OP_RMSNORM:
+        return TR_COST_RMSNORM;
+    case TR_OP_RMSNORM_BWD:
+        return TR_COST_RMSNORM_BWD;
     case TR_OP_ACT:
-    case TR_OP_GLU:
         return TR_COST_ACT;
     case TR_OP_ACT_BWD:
-    case TR_OP_GLU_BWD:
         return TR_COST_ACT_BWD;
+    case TR_OP_GLU:
+        return TR_COST_GLU;
+    case TR_OP_GLU_BWD:
+        return TR_COST_GLU_BWD;
     case TR_OP_ROPE:
         return TR_COST_ROPE;
     case TR_OP_ADAMW:
@@ -105,10 +113,10 @@ static enum tr_op_cost class_of(enum tr_opcode op)
 
 static double other(const struct tr_price *p, const struct tr_call *c)
 {
-    const struct tr_chip *chip = &p->machine->chip;
-    double each = chip->op_s[class_of(c->op)];
+    const struct tr_chip *chip = &p->chip;
+    double each = chip->all.op_s[class_of(c->op)];
     if (each > 0)
-        return elements(&c->out[0]) * each / p->share;
+        return elements(&c->out[0]) * each;
     return tr_cost_stream(chip, p->impl->fusion * moved_bytes(c));
 }
 
@@ -129,13 +137,29 @@ static double collective(const struct tr_price *p, const struct tr_call *c)
     }
 }
 
-/* Keys and values of all ranks pass by: once forward; backward with their gradients. */
-static double ring(const struct tr_price *p, const struct tr_call *c, bool is_backward)
+/* Keys and values of all ranks pass by: once forward; backward with their gradients. A rank has two pieces of a row's
+ * 2 n, which meet 2 n + 1 pieces of keys. */
+static double ring_attention(const struct tr_price *p, const struct tr_call *c, bool is_backward)
+{
+    const struct tr_view *q = &c->in[is_backward];
+    double copied = elements(&q[0]) + (is_backward ? 4 : 2) * elements(&q[1]);
+    return attention(p, c, is_backward, p->size[TR_AXIS_CP] + 0.5) + copied * p->chip.all.op_s[TR_COST_ADD];
+}
+
+static double ring_traffic(const struct tr_price *p, const struct tr_call *c, bool is_backward)
 {
     struct tr_group g = tr_price_group(p, TR_AXIS_CP);
     double kv = view_bytes(&c->in[is_backward ? 2 : 1]) + view_bytes(&c->in[is_backward ? 3 : 2]);
-    return attention(p, c, is_backward) +
-           tr_cost_collective(p->machine, TR_COST_ALL_GATHER, g, g.n * kv * (is_backward ? 3 : 1));
+    return tr_cost_collective(p->machine, TR_COST_ALL_GATHER, g, g.n * kv * (is_backward ? 3 : 1));
+}
+
+double tr_price_traffic(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n)
+{
+    struct tr_call c;
+    tr_node_call(program, n, &c);
+    if (c.op == TR_OP_RING_ATTENTION || c.op == TR_OP_RING_ATTENTION_BWD)
+        return ring_traffic(p, &c, c.op == TR_OP_RING_ATTENTION_BWD);
+    return tr_op_is_collective(c.op) ? collective(p, &c) : 0;
 }
 
 double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n)
@@ -151,8 +175,8 @@ double tr_price_node(const struct tr_price *p, const struct tr_program *program,
     case TR_OP_LINEAR_DX_ACT:
         return gemm(p, m, (double)c.out[0].cols, k);
     case TR_OP_LINEAR_DW: {
-        double bias = c.out[1].rows > 0 && p->machine->chip.op_s[TR_COST_ADD] == 0
-                          ? tr_cost_stream(&p->machine->chip, view_bytes(&c.in[0]))
+        double bias = c.out[1].rows > 0 && p->chip.all.op_s[TR_COST_ADD] == 0
+                          ? tr_cost_stream(&p->chip, view_bytes(&c.in[0]))
                           : 0;
         return gemm(p, k, (double)c.in[1].cols, m) + bias;
     }
@@ -164,14 +188,14 @@ double tr_price_node(const struct tr_price *p, const struct tr_program *program,
     case TR_OP_HEAD_GRAD:
         return head(p, &c, 2);
     case TR_OP_ATTENTION:
-        return attention(p, &c, false);
+        return attention(p, &c, false, 1);
     case TR_OP_ATTENTION_BWD:
-        return attention(p, &c, true);
+        return attention(p, &c, true, 1);
     case TR_OP_RING_ATTENTION:
-        return ring(p, &c, false);
+        return ring_attention(p, &c, false);
     case TR_OP_RING_ATTENTION_BWD:
-        return ring(p, &c, true);
+        return ring_attention(p, &c, true);
     default:
-        return tr_op_is_collective(c.op) ? collective(p, &c) : other(p, &c);
+        return tr_op_is_collective(c.op) ? 0 : other(p, &c);
     }
 }

@@ -45,16 +45,6 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
         p->keep = (int)keep_of[cfg->recompute];
 }
 
-/* Ranks of one host divide its cores and its memory's bandwidth. */
-static void divide_chip(struct tr_chip *c, double n)
-{
-    for (int i = 0; i < TR_NUMBERS_COUNT; i++)
-        c->peak[i] /= n;
-    for (int i = 0; i < c->gemm.n; i++)
-        c->gemm.rate[i] /= n;
-    c->memory_rate /= n;
-}
-
 void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine, int gpus,
                  struct tr_query *out)
 {
@@ -77,7 +67,7 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
     if (machine->is_shared) {
         double n = gpus < machine->node ? gpus : machine->node;
         out->room_bytes /= n;
-        divide_chip(&out->machine.chip, n);
+        out->machine.chip = tr_chip_part(&machine->chip, n);
     }
     if (cfg->memory_budget > 0)
         out->room_bytes = fmin(out->room_bytes, (double)cfg->memory_budget);

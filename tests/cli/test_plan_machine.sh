@@ -24,3 +24,29 @@ expect 0 "${plan[@]}" --dp 4 --zero 2 --conventions zero
 grep -q '> stage 2' stdout || fail "conventions do not mark the stage"
 expect 0 "${plan[@]}" --tp 4 --sp --conventions korthikanti
 grep -q 'selective' stdout || fail "korthikanti's table is missing"
+
+# two ranks on two cores go by what one core does beside another; one rank with both cores does not
+host() {
+    cat <<END
+tflops: 0.2
+fp32_tflops: 0.2
+memory_gib: 8
+memory_gbps: 40
+units: 2
+chips_per_link: 2
+chips_per_host: 2
+ranks_share_a_chip: true
+gemm_flop: [1e6, 1e9]
+gemm_gflops: [100, 200]
+one_gemm_flop: [1e6, 1e9]
+one_gemm_gflops: [$1, $1]
+END
+}
+seconds() { "$TRIREME" plan --model config.json --sequence_length 256 --per_device_train_batch_size 2 --device cpu --json "$@" |
+    python3 -c 'import json, sys; print(json.loads(sys.stdin.read())["forecast"]["step_s"])'; }
+host 90 >fast.yaml
+host 45 >slow.yaml
+[ "$(seconds --threads 2 --machine fast.yaml)" = "$(seconds --threads 2 --machine slow.yaml)" ] || fail "a rank with both cores goes by one core"
+python3 -c "import sys; a, b = map(float, sys.argv[1:]); sys.exit(not 1.7 < b / a < 2.01)" \
+    "$(seconds --threads 1 --dp 2 --machine fast.yaml)" "$(seconds --threads 1 --dp 2 --machine slow.yaml)" ||
+    fail "two ranks on two cores do not go by the curve of one"

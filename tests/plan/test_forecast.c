@@ -177,13 +177,36 @@ static void machines_are_found_by_name_and_misspelt_ones_named(void **state)
     assert_int_equal(tr_machine_find("@selene", &m), TR_USAGE);
 }
 
+/* Two cores of 100 and 300 Gflop/s together at small and large products; a core of its own does 80 and 150. */
+static void ranks_with_a_core_each_go_by_what_one_core_does(void **state)
+{
+    struct tr_chip c = { .n_units = 2, .memory_rate = 20 };
+    (void)state;
+    c.all.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 100e9, 300e9 } };
+    c.all.op_s[TR_COST_ADD] = 1e-9;
+    struct tr_chip halved = tr_chip_part(&c, 2); /* nothing of one core is known */
+    assert_true(fabs(tr_cost_gemm(&halved, TR_NUMBER_FP32, 1, 100, 50, 100) - 1e6 / 50e9) < 1e-12);
+    assert_true(fabs(halved.all.op_s[TR_COST_ADD] - 2e-9) < 1e-15);
+    c.one.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 80e9, 150e9 } };
+    c.one.op_s[TR_COST_ADD] = 1.2e-9;
+    struct tr_chip alone = tr_chip_part(&c, 1), two = tr_chip_part(&c, 2), four = tr_chip_part(&c, 4);
+    assert_true(fabs(tr_cost_gemm(&alone, TR_NUMBER_FP32, 1, 100, 50, 100) - 1e6 / 100e9) < 1e-12);
+    assert_true(fabs(tr_cost_gemm(&two, TR_NUMBER_FP32, 1, 100, 50, 100) - 1e6 / 80e9) < 1e-12);
+    assert_true(fabs(tr_cost_gemm(&four, TR_NUMBER_FP32, 1, 100, 50, 100) - 2 * 1e6 / 80e9) < 1e-12);
+    assert_true(fabs(two.all.op_s[TR_COST_ADD] - 1.2e-9) < 1e-15);
+    c.n_units = 4; /* two ranks of two cores each: between a rank with all and ranks with one */
+    struct tr_chip pair = tr_chip_part(&c, 2);
+    double half = tr_cost_gemm(&pair, TR_NUMBER_FP32, 1, 100, 50, 100);
+    assert_true(fabs(half - 1e6 / sqrt(100e9 * 80e9)) < 1e-12);
+}
+
 static void a_machine_written_is_the_machine_read(void **state)
 {
     struct tr_machine a, b;
     struct tr_str one = { 0 }, two = { 0 };
     (void)state;
     assert_int_equal(tr_machine_find("H100-80GB@nv-ndr", &a), TR_OK);
-    a.chip.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 1e11, 4e11 } };
+    a.chip.all.gemm = a.chip.one.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 1e11, 4e11 } };
     tr_machine_write(&a, &one);
     assert_int_equal(tr_machine_read("file", one.p, &b), TR_OK);
     tr_machine_write(&b, &two);
@@ -241,6 +264,7 @@ int main(void)
         cmocka_unit_test(bubbles_are_the_closed_forms),
         cmocka_unit_test(many_micro_batches_cost_the_busiest_rank_each),
         cmocka_unit_test(machines_are_found_by_name_and_misspelt_ones_named),
+        cmocka_unit_test(ranks_with_a_core_each_go_by_what_one_core_does),
         cmocka_unit_test(a_machine_written_is_the_machine_read),
         cmocka_unit_test(a_bad_machine_file_is_refused_with_its_line),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_with_what_can),
