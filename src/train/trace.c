@@ -35,6 +35,8 @@ struct tr_trace {
     const struct tr_action *action; /* at hand */
     int64_t first, n_steps, n_done;
     double step_s, exposed_s, peak_flops;
+    bool has_plan;
+    double planned_s[TR_OP_COUNT];
     char dir[TR_PATH_MAX];
     struct tr_str text, table;
 };
@@ -184,6 +186,12 @@ out:
     return st;
 }
 
+void tr_trace_plan(struct tr_trace *t, const double planned_s[TR_OP_COUNT])
+{
+    t->has_plan = true;
+    memcpy(t->planned_s, planned_s, sizeof t->planned_s);
+}
+
 void tr_trace_close(struct tr_trace *t)
 {
     if (!t)
@@ -303,11 +311,23 @@ static int add_up(const struct tr_trace *t, struct row rows[MAX_ROWS])
     return n_rows;
 }
 
+static void add_planned(struct tr_trace *t, const struct row *r)
+{
+    int op = 0;
+    while (op < TR_OP_COUNT && tr_op_row((enum tr_opcode)op)->name != r->name)
+        op++;
+    if (t->has_plan && r->track == COMPUTE && op < TR_OP_COUNT)
+        tr_str_addf(&t->table, " %10.3f", t->planned_s[op] * 1e3);
+    else if (t->has_plan)
+        tr_str_addf(&t->table, " %10s", "");
+}
+
 static void add_row(struct tr_trace *t, const struct row *r)
 {
     double steps = (double)t->n_done, s = r->us * 1e-6;
-    tr_str_addf(&t->table, "%-18s %6.0f %10.3f %6.1f %%", r->name, r->n / steps, r->us * 1e-3 / steps,
-                t->step_s > 0 ? 100 * s / t->step_s : 0);
+    tr_str_addf(&t->table, "%-18s %6.0f %10.3f", r->name, r->n / steps, r->us * 1e-3 / steps);
+    add_planned(t, r);
+    tr_str_addf(&t->table, " %6.1f %%", t->step_s > 0 ? 100 * s / t->step_s : 0);
     if (r->flops > 0 && s > 0)
         tr_str_addf(&t->table, " %9.3f", r->flops / s * 1e-12);
     else
@@ -323,8 +343,8 @@ static void make_table(struct tr_trace *t)
     struct row rows[MAX_ROWS];
     int n = add_up(t, rows);
     double busy_s = 0, steps = (double)t->n_done;
-    tr_str_addf(&t->table, "%-18s %6s %10s %8s %9s %9s %9s\n", "a step", "calls", "ms", "share", "TFLOP/s", "GB/s",
-                "roofline");
+    tr_str_addf(&t->table, "%-18s %6s %10s%s %8s %9s %9s %9s\n", "a step", "calls", "ms",
+                t->has_plan ? "    planned" : "", "share", "TFLOP/s", "GB/s", "roofline");
     for (int i = 0; i < n; i++) {
         busy_s += rows[i].track == COMPUTE ? rows[i].us * 1e-6 : 0;
         add_row(t, &rows[i]);

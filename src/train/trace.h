@@ -8,9 +8,12 @@
 struct tr_trace;
 
 /* Steps first .. first + n - 1 (counted from 1) are traced; dir: where DIR/profile/rank-NNNN.json goes. Everything is
- * taken here; a step that holds more than its schedule says loses the rest, which the table tells. */
+ * taken here; a step that holds more than its schedule says loses the rest, which the table tells. planned_s: what a
+ * step should be in each kernel, by opcode; NULL where nobody said. */
 enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const char *dir, double peak_flops,
                              struct tr_trace **out);
+/* What a step should be in each kernel, by opcode: a column of the table. */
+void tr_trace_plan(struct tr_trace *t, const double planned_s[TR_OP_COUNT]);
 void tr_trace_close(struct tr_trace *t); /* NULL is fine */
 /* Around step `step`. After the last one, or the run's last, the file is written and *table is what this rank did; NULL
  * before. */

@@ -25,6 +25,11 @@ enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
         TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
     else if (has_machine)
         TR_TRY(tr_forecast(&ask, &f));
+    if (has_machine && t->trace) {
+        double planned_s[TR_OP_COUNT];
+        tr_price_kernels(c, &machine, tr_optim_row(t->cfg->optim)->op, planned_s);
+        tr_trace_plan(t->trace, planned_s);
+    }
     tr_ask_json(&ask, &fields);
     tr_str_addf(&fields, ", \"machine\": ");
     tr_str_json(&fields, has_machine ? t->cfg->machine : "");

@@ -12,7 +12,11 @@ expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --zero 3 --o
 same plain/model.safetensors seen/model.safetensors
 [ ! -e plain/profile ] || fail "a profile nobody asked for"
 cp stdout table.txt
-expect 0 "$TRIREME" train "${options[@]}" --output one --profile 4 --profile_steps 3 # the last step ends it
+# with a machine the table has what it should take; the optimizer's part is one number times the parameters
+printf 'tflops: 0.1\nmemory_gib: 8\nmemory_gbps: 20\nranks_share_a_chip: true\nupdate_ns: 1000\n' >host.yaml
+expect 0 "$TRIREME" train "${options[@]}" --output one --profile 4 --profile_steps 3 --machine host.yaml # the last step ends it
+cp stdout planned.txt
+"$TRIREME" plan "${options[@]:0:2}" --sequence_length 32 --json >plan.json
 python3 - <<'PY'
 import json, re
 def events(path):
@@ -41,5 +45,7 @@ assert re.search(r"^linear +\d+ +[\d.]+", table, re.M), table
 whole, busy, held, idle = map(float, re.search(
     r"of ([\d.]+) ms a step: ([\d.]+) computing, ([\d.]+) held up by communication, ([\d.]+) idle", table).groups())
 assert busy > 0 and held > 0 and (idle == 0 or abs(busy + held + idle - whole) < 0.01), table
+planned = float(re.search(r"^adamw +\d+ +[\d.]+ +([\d.]+) ", open("planned.txt").read(), re.M).group(1))
+assert abs(planned - json.load(open("plan.json"))["parameters"] * 1e-3) < 0.01, planned
 assert len(events("one/profile/rank-0000.json")["actions"]) > 0
 PY
