@@ -28,7 +28,6 @@ struct rig_shape {
     const char *model, *device;
     int64_t vocab, rows, length, pack; /* pack: tokens of a document; 0 = a row */
     int n_threads;
-    bool tunes_long;
     struct tr_compile_options opt; /* n_micro, dtypes, recompute, is_cuda and the like; sizes are filled in */
 };
 
@@ -96,7 +95,6 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     opt.data_bytes = (size_t)opt.n_micro * batch;
     TR_TRY(tr_compile(r->m, NULL, NULL, &opt, &r->c));
     TR_TRY(tr_device_open(s->device, &r->dev));
-    r->dev.tunes_long = s->tunes_long;
     TR_TRY(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
     struct tr_store store = tr_exec_store(r->e);
     TR_TRY(tr_load_random(&store, 1, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
@@ -185,7 +183,6 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
         .length = arg_number(argc, argv, "length", "256"),
         .pack = arg_number(argc, argv, "pack", "0"),
         .n_threads = (int)arg_number(argc, argv, "threads", "2"),
-        .tunes_long = arg_number(argc, argv, "tune", "0") != 0,
         .opt = { .compute_dtype = arg_dtype(argc, argv, "dtype"),
                  .grad_dtype = arg_dtype(argc, argv, "grad"),
                  .master_dtype = arg_dtype(argc, argv, "state"),

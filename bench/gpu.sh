@@ -163,7 +163,7 @@ part_steps() {
         [ -n "$name" ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
         [[ $args == *dtype=* ]] || args="$args dtype=bfloat16"
         # shellcheck disable=SC2086
-        within 60 "$bin/bench_gpu" $args device=cuda tune="${TR_TUNE:-1}" threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
+        within 40 "$bin/bench_gpu" $args device=cuda threads="$(nproc)" profile="${TR_PROFILE:-1}" steps="${TR_STEPS:-8}" \
             >"$out/step.txt" 2>&1 || { say "| $name | \`$args\` | FAILED: $(tail -n 1 "$out/step.txt") |"; bad=1; continue; }
         { echo "== $name: $args"; cat "$out/step.txt"; } >>"$out/steps.txt"
         v() { value "$1" "$out/step.txt"; }

@@ -42,7 +42,6 @@ enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_C
 enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBLAS };
 enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };
 enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPRODUCIBLE_OFF };
-enum tr_tune { TR_TUNE_AUTO, TR_TUNE_QUICK, TR_TUNE_LONG };
 enum tr_comm_choice { TR_COMM_AUTO, TR_COMM_SHM, TR_COMM_MPI };
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
 enum tr_sync { TR_SYNC_EACH, TR_SYNC_LAST };
@@ -93,7 +92,6 @@ struct tr_config {
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
     struct tr_words allow_change;       /* on resume */
     enum tr_reproducible reproducible;
-    enum tr_tune tune;
     enum tr_show show;           /* plan */
     bool legal;                  /* plan: print the rules of what can be combined */
     const char *machine, *cases; /* plan; machine: train too */

@@ -88,9 +88,6 @@ static const struct choice reproducibles[] = { { "config", TR_REPRODUCIBLE_CONFI
                                                { "layout", TR_REPRODUCIBLE_LAYOUT },
                                                { "off", TR_REPRODUCIBLE_OFF },
                                                { NULL, 0 } };
-static const struct choice tunes[] = {
-    { "auto", TR_TUNE_AUTO }, { "quick", TR_TUNE_QUICK }, { "long", TR_TUNE_LONG }, { NULL, 0 }
-};
 static const struct choice comms[] = {
     { "auto", TR_COMM_AUTO }, { "shm", TR_COMM_SHM }, { "mpi", TR_COMM_MPI }, { NULL, 0 }
 };
@@ -163,7 +160,6 @@ const struct option tr_options[] = {
     { .name = "allow_change", .group = "run", .aliases = "", .type = OPTION_WORDS, .at = AT(allow_change, struct tr_words), .verbs = RUN,
       .arg = "A,B", .help = "inputs that may differ from those of the checkpoint that is resumed" },
     CHOICE(reproducible, "run", "", RUN, "config", reproducibles, "bits: same run to run; same on any layout; fastest kernels"),
-    CHOICE(tune, "run", "", RUN, "auto", tunes, "cuda: how long products are timed before one is chosen and remembered; auto = long from 1000 steps on"),
     CHOICE(show, "run", "", VERB(PLAN), "none", shows, "what to print beside the totals"),
     STR(machine, "run", "", RUN, NULL, "NAME|FILE", "the cluster, as CHIP@CLUSTER, a file, or list: what plan and advice reckon with"),
     CHOICE(conventions, "run", "", VERB(PLAN), "none", conventions, "plan: memory as the literature counts it"),

@@ -38,7 +38,6 @@ struct tr_device {
     double peak_flops;       /* dense bf16, by the datasheet; 0 = unknown */
     double peak_bytes;       /* of its memory, a second; 0 = unknown */
     bool may_choose;         /* kernels may be chosen by timing them: other bits from start to start */
-    bool tunes_long;         /* choosing may take seconds: a long run wins them back */
     enum tr_status failed;   /* first failure since the last sync, its text in `cause` */
     char cause[256];
 };

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LONG_RUN = 1000 }; /* steps: --tune auto takes its time from here on */
-
 /* How many samples and steps: max_steps, or epochs over the data, nothing repeated and nothing dropped. */
 static enum tr_status count_steps(struct tr_trainer *t)
 {
@@ -169,7 +167,6 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     tr_stack_on_signal(cfg->output, t->s->env.rank);
     tr_trainer_lap(t, "join");
     TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
-    t->dev.tunes_long = cfg->tune == TR_TUNE_LONG || (cfg->tune == TR_TUNE_AUTO && t->total_steps >= LONG_RUN);
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
     tr_trainer_lap(t, "memory");
     if (cfg->sdc_check)

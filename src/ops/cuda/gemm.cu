@@ -1,19 +1,17 @@
 /* gemm.cu - matrix products by cuBLASLt, fp32 accumulation, and the three ops of a linear layer.
  *
  * A shape's plan (descriptors and algorithm) is made at its first call and kept. The algorithm is chosen by timing the
- * best few of the library's list on the real operands (for long runs: on a busy board): its ranking alone costs 3 % of
- * a step. The choice is remembered on disk (gemm_memory.h), so that the next start has the same bits; where it cannot
- * be, and the same bits are asked for, the first of the list is taken. Only calls that do not read their output can be
- * timed; one that adds to it uses what was found for the overwriting one. cuBLASLt is column-major: a row-major C = A B
- * is its C^T = B^T A^T. fp32 stays fp32 (no tf32). What it has no algorithm for (odd pitches and addresses) runs on a
- * plain kernel.
+ * best few of the library's list on the real operands: its ranking alone costs 3 % of a step. The choice is remembered
+ * on disk (gemm_memory.h), so that the next start has the same bits; where it cannot be, and the same bits are asked
+ * for, the first of the list is taken. Only calls that do not read their output can be timed; one that adds to it uses
+ * what was found for the overwriting one. cuBLASLt is column-major: a row-major C = A B is its C^T = B^T A^T. fp32
+ * stays fp32 (no tf32). What it has no algorithm for (odd pitches and addresses) runs on a plain kernel.
  */
 #include "ops/cuda/library.cuh"
 #include <string.h>
 
 enum { MAX_TRIED = 8, TIMED_RUNS = 3, WORKSPACE_ALIGN = 256 };
 
-static const float LONG_MS = 2.0f, BUSY_MS = 30.0f, WARM_UP_MS = 400.0f;
 static const size_t WORKSPACE_BYTES = TR_CUDA_WORKSPACE - WORKSPACE_ALIGN;
 
 static cudaDataType_t type_of(enum tr_dtype d)
@@ -93,7 +91,7 @@ static void set(struct gemm_call *x, cublasLtMatmulDesc_t d, cublasLtMatmulDescA
 }
 
 /* Everything a plan depends on; pointers count by their alignment. */
-static void key_of(const struct tr_call *c, const struct cuda_gemm *g, uint64_t key[6])
+static void key_of(const struct cuda_gemm *g, uint64_t key[6])
 {
     const void *all[] = { g->a, g->b, g->c, g->d, g->bias, g->gelu_aux };
     uint64_t bits = 0;
@@ -108,8 +106,8 @@ static void key_of(const struct tr_call *c, const struct cuda_gemm *g, uint64_t 
     key[2] = (uint64_t)g->lda << 32 | (uint64_t)g->ldb;
     key[3] = (uint64_t)g->ldc << 32 | (uint64_t)g->ldd;
     key[4] = bits;
-    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact | (uint64_t)c->dev->tunes_long << 61 |
-             (uint64_t)(g->a_dtype == TR_F16) << 62 | (uint64_t)(g->c_dtype == TR_F16) << 63;
+    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact | (uint64_t)(g->a_dtype == TR_F16) << 62 |
+             (uint64_t)(g->c_dtype == TR_F16) << 63;
 }
 
 static cublasLtMatrixLayout_t layout(struct gemm_call *x, enum tr_dtype t, int64_t rows, int64_t cols, int64_t ld)
@@ -204,8 +202,8 @@ static int candidates(struct gemm_call *x, const struct lt_plan *p, cublasLtMatm
     return st == CUBLAS_STATUS_SUCCESS ? n : 0;
 }
 
-/* Fastest of a few runs; one tells enough where it takes long or is well behind the best one known. */
-static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo, float known_ms)
+/* Fastest of a few runs. */
+static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo)
 {
     float best = 1e30f;
     for (int i = 0; i <= TIMED_RUNS; i++) { /* the first warms up */
@@ -219,48 +217,7 @@ static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasL
             return 1e30f;
         if (i > 0 && ms < best)
             best = ms;
-        if (i > 0 && (ms > LONG_MS || best > 1.1f * known_ms))
-            break;
     }
-    return best;
-}
-
-/* ms of a run where runs follow each other without a pause. */
-static float busy_ms(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo, float about,
-                     float for_ms)
-{
-    int n = (int)(for_ms / about) + 1;
-    float ms = 1e30f;
-    for (int i = 0; i < n / 2; i++) /* the clock follows what the last one drew */
-        (void)run(x, p, algo);
-    (void)cudaEventRecord(x->l->start, stream_of(x->c));
-    for (int i = 0; i < n; i++)
-        (void)run(x, p, algo);
-    (void)cudaEventRecord(x->l->stop, stream_of(x->c));
-    if (cudaEventSynchronize(x->l->stop) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, x->l->start, x->l->stop) != cudaSuccess)
-        return 1e30f;
-    return ms / (float)n;
-}
-
-/* The fastest when the board is as busy as in training, where power and not the clock is short: other algorithms win
- * then, by up to 8 %. ms: of each alone. All near the best have their turn twice, there and back. */
-static int fastest_when_busy(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulHeuristicResult_t *found,
-                             const float *ms, int n, int best)
-{
-    float spent[MAX_TRIED] = { 0 };
-    int first = best;
-    if (!x->l->is_warm)
-        (void)busy_ms(x, p, &found[best].algo, ms[best], WARM_UP_MS);
-    x->l->is_warm = true;
-    for (int turn = 0; turn < 2 * n; turn++) {
-        int i = turn < n ? turn : 2 * n - 1 - turn;
-        if (ms[i] < 1.4f * ms[first])
-            spent[i] += busy_ms(x, p, &found[i].algo, ms[i], BUSY_MS);
-    }
-    for (int i = 0; i < n; i++)
-        if (spent[i] > 0 && spent[i] < spent[best])
-            best = i;
     return best;
 }
 
@@ -283,17 +240,14 @@ static void choose(struct gemm_call *x, struct lt_plan *p)
     int n = candidates(x, p, found), best = -1;
     bool may_choose = x->c->dev->may_choose || tr_gemm_memory_is_open(&x->l->memory);
     bool may_time = may_choose && is_repeatable(x->g) && x->g->m * x->g->n * x->g->k >= (int64_t)1 << 24;
-    float ms[MAX_TRIED], best_ms = 1e30f;
+    float best_ms = 1e30f;
     for (int i = 0; i < n; i++) {
-        ms[i] = 1e30f;
         if (found[i].state != CUBLAS_STATUS_SUCCESS)
             continue;
-        ms[i] = may_time ? time_of(x, p, &found[i].algo, best_ms) : (float)i;
-        if (best < 0 || ms[i] < best_ms)
-            best = i, best_ms = ms[i];
+        float ms = may_time ? time_of(x, p, &found[i].algo) : (float)i;
+        if (best < 0 || ms < best_ms)
+            best = i, best_ms = ms;
     }
-    if (may_time && x->c->dev->tunes_long && best_ms < 1e30f)
-        best = fastest_when_busy(x, p, found, ms, n, best);
     p->is_plain = best < 0 || (may_time && best_ms >= 1e30f);
     if (!p->is_plain)
         p->algo = found[best].algo;
@@ -311,7 +265,7 @@ static struct lt_plan *find(struct gemm_call *x)
 {
     uint64_t key[6];
     struct tr_cuda_library *l = x->l;
-    key_of(x->c, x->g, key);
+    key_of(x->g, key);
     for (int i = 0; i < l->n_gemms; i++)
         if (memcmp(l->gemm[i].key, key, sizeof key) == 0) {
             if (!l->gemm[i].is_tuned && is_repeatable(x->g))

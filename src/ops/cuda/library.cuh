@@ -66,7 +66,6 @@ struct tr_cuda_library {
     struct dnn_plan *attention[MAX_ATTENTIONS];
     int n_attentions;
     cudaEvent_t start, stop; /* for choosing between algorithms */
-    bool is_warm;            /* so is the board: it has been busy for a while */
 };
 
 void tr_cudnn_plan_close(struct tr_cuda_library *l, struct dnn_plan *p);
