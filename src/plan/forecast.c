@@ -251,16 +251,35 @@ static double rank_params(const struct tr_ask *a)
     return even / a->tp + moe * sparse / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
 }
 
+/* Whole for a moment: a layer's, the next one's, and the table's of a rank that has it. */
+static double moving_params(const struct tr_ask *a, double n_tables)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double layer = tr_shape_layer_params(s, s->experts == 0) - expert_params(s) * (1 - 1.0 / a->ep);
+    return (n_tables * s->vocab * s->hidden + 2 * layer) / a->tp;
+}
+
+/* Of one layer and of the head, which Trireme holds one after the other. The stage that has the head holds fewer
+ * micro-batches, unless every stage holds all. */
+static double work_bytes(const struct tr_ask *a, double layer, const struct tr_layer_cost *head,
+                         const struct tr_forecast *f, double in_flight)
+{
+    if (!a->impl->keeps_products)
+        return layer + (a->pp == 1 ? head->kept_bytes : 0);
+    double fewer = in_flight <= a->pp ? f->bytes[TR_BYTES_ACTS] * (1 - 1 / fmax(in_flight, 1)) : 0;
+    return fmax(layer, head->kept_bytes - (a->pp > 1 ? fewer : 0));
+}
+
 static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, const struct tr_layer_cost *head,
                      struct tr_forecast *f)
 {
     double d = shard_size(a), n = f->rank_parameters, p = a->pp;
-    double in_flight = fmin(f->n_micro, p), more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1;
-    double held = in_flight * more * layer->kept_bytes;
-    bool is_zb = a->pp > 1 && a->schedule && strcmp(a->schedule, "zb") == 0;
-    if (is_zb) /* the last but one: two micro-batches under way, the weight parts of the others wait with all they need
-                */
-        held = 2 * layer->kept_bytes + fmax(in_flight - 1, 0) * layer->one_bytes;
+    const char *order = a->pp > 1 && a->schedule ? a->schedule : "";
+    double in_flight = strcmp(order, "gpipe") == 0 ? f->n_micro : fmin(f->n_micro, p);
+    double more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1, held = in_flight * more * layer->kept_bytes;
+    bool is_zb = strcmp(order, "zb") == 0;
+    if (is_zb) /* the second stage: all but one under way, and as many wait for the weight parts of their backward */
+        held = fmin(in_flight, fmax(2, p - 1)) * layer->kept_bytes + fmax(in_flight - 1, 0) * layer->torn_bytes;
     double temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes;
     double scores = a->machine->chip.generation > 0
                         ? a->impl->score_bytes * a->micro * a->shape.heads / a->tp * a->seq * a->seq / a->cp
@@ -268,10 +287,13 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
     bool is_gathered = a->zero >= 3 && d > 1;
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
     f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
+    if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
+        f->bytes[TR_BYTES_GRADS] += a->grad_bytes * ((is_zb ? n : moving_params(a, a->pp == 1 ? 2 : 1)) +
+                                                     a->shape.vocab * a->shape.hidden / a->tp / d);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * n / (a->zero >= 1 ? d : 1);
     f->bytes[TR_BYTES_ACTS] = held * stage_layers(a);
-    f->bytes[TR_BYTES_WORK] = (is_gathered ? 2 * a->gather_bytes * n / a->shape.layers : 0) + temporary + scores +
-                              (a->pp == 1 ? head->kept_bytes : 0);
+    f->bytes[TR_BYTES_WORK] = (is_gathered ? a->gather_bytes * moving_params(a, 1) : 0) +
+                              work_bytes(a, temporary + scores, head, f, in_flight);
     f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
     f->total_bytes = 0;
     for (int k = 0; k < TR_BYTES_KINDS; k++)

@@ -61,6 +61,7 @@ struct tr_impl {
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
     bool cuts_by_flops;   /* and an embedding, which has none, comes on top of its stage */
     bool has_sp;          /* with tensor ranks, rows are split between products */
+    bool keeps_products;  /* recompute op keeps what every product gave; else every second one's */
     bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
     bool uses_one_card;   /* shards travel from one owner after the other, by its card alone, not by all of a node's */
     bool overlaps_experts; /* between nodes, interleaved: tokens travel behind the kernels of another micro-batch */
@@ -139,6 +140,7 @@ struct tr_layer_cost {
     double tp_again_s, ep_again_s;
     double flops;                 /* forward, done on this rank, causal where the kernel is */
     double kept_bytes, one_bytes; /* activations of one micro-batch: kept; while the layer runs */
+    double torn_bytes;            /* kept between the two parts of its backward (zb): products' inputs and gradients */
 };
 void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out);
 /* What tensor cores reach in a trainer's attention kernels, of the 16-bit peak. */

@@ -33,6 +33,7 @@ struct price {
     struct tr_chip chip; /* with this trainer's share of products */
     double time[2];      /* forward, backward */
     double flops;        /* forward */
+    double streamed;     /* forward, of what is no product */
     double cast;         /* bytes moved for casts, forward; backward twice */
 };
 
@@ -55,6 +56,7 @@ static void product(struct price *p, enum tr_number number, double count, double
 static void stream(struct price *p, double forward, double backward)
 {
     double f = p->a->impl->fusion;
+    p->streamed += tr_cost_stream(&p->chip, f * forward);
     p->time[FORWARD] += tr_cost_stream(&p->chip, f * forward);
     p->time[BACKWARD] += tr_cost_stream(&p->chip, f * backward);
 }
@@ -194,8 +196,14 @@ static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost
     double inner = small * ((4 * q + 4 * kv) / t + (s->is_gated ? 8 : 4) * wide + moe);
     double outer = (8 + masks) * h / rows;
     double scores = a->impl->attention == TR_ATTENTION_PLAIN ? 5 * s->heads / t * a->seq : 4 * s->heads / t;
+    double n_wide = s->is_gated ? 2 : 1;
+    double products =
+        (4 * q + 4 * kv) / t + 2 * n_wide * wide + 8 * h / rows; /* what they give, and the rows between */
     double full = T * (inner + outer + scores);
+    if (a->impl->keeps_products) /* and what norms and the activation give */
+        full = T * (products + 4 * h / rows + 2 * wide + scores);
     out->one_bytes = full;
+    out->torn_bytes = T * (2 * (2 * h / rows + q / t + wide) + products - 2 * q / t - 4 * h / rows);
     switch (a->keep) {
     case TR_KEEP_INPUT:
         out->kept_bytes = 2 * T * h / rows;
@@ -203,8 +211,9 @@ static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost
     case TR_KEEP_CORE:
         out->kept_bytes = T * (inner + outer);
         break;
-    case TR_KEEP_OP: /* the input, every second product's output, attention's output */
-        out->kept_bytes = T * (2 * h / rows + (2 * kv + 2 * q) / t + 2 * wide + 2 * h / rows);
+    case TR_KEEP_OP: /* the input, attention's output, products' outputs: all, or every second one's */
+        out->kept_bytes = a->impl->keeps_products ? T * products
+                                                  : T * (2 * h / rows + (2 * kv + 2 * q) / t + 2 * wide + 2 * h / rows);
         break;
     case TR_KEEP_HALF:
         out->kept_bytes = (full + 2 * T * h / rows) / 2;
@@ -214,13 +223,13 @@ static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost
     }
 }
 
-static double again(const struct tr_ask *a, double core, double whole)
+static double again(const struct tr_ask *a, double core, double streamed, double whole)
 {
     switch (a->keep) {
     case TR_KEEP_CORE:
         return core;
     case TR_KEEP_OP:
-        return 0.5 * (whole - core);
+        return a->impl->keeps_products ? streamed : 0.5 * (whole - core);
     case TR_KEEP_HALF:
         return 0.5 * whole;
     case TR_KEEP_INPUT:
@@ -262,13 +271,15 @@ void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *
     p.time[BACKWARD] += 2 * p.cast / (p.chip.memory_rate * p.chip.stream_share);
     out->forward_s = p.time[FORWARD];
     out->backward_s = p.time[BACKWARD];
-    out->again_s = again(a, core, p.time[FORWARD]);
+    out->again_s = again(a, core, p.streamed, p.time[FORWARD]);
     out->flops = p.flops;
     traffic(a, is_dense, out);
-    out->tp_again_s = again(a, 0, out->tp_s[FORWARD]);
-    out->ep_again_s = again(a, 0, out->ep_s[FORWARD]);
+    out->tp_again_s = again(a, 0, 0, out->tp_s[FORWARD]);
+    out->ep_again_s = again(a, 0, 0, out->ep_s[FORWARD]);
     bytes_of(a, is_dense, out);
 }
+
+enum { LOSS_ROWS = 1200 }; /* as compiled steps hold them, a little more or less */
 
 /* The last norm, logits in 16 bit, the loss in float: read, shifted, summed, written as its own gradient. */
 void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out)
@@ -282,4 +293,6 @@ void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out)
     out->backward_s = p.time[BACKWARD];
     out->flops = p.flops;
     out->kept_bytes = T * (4 * h / (a->has_sp ? a->tp : 1) + a->impl->logits_bytes * v);
+    if (a->impl->keeps_products) /* and the loss in float, a block of rows at a time */
+        out->kept_bytes += 4 * LOSS_ROWS * v;
 }
