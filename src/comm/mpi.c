@@ -230,7 +230,8 @@ static void close_world(struct mpi_world *w)
     free(w->closed.request);
     free(w->question.request);
     free(w->peers);
-    free(w->arena);
+    if (!w->is_used)
+        free(w->arena);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }
@@ -524,17 +525,19 @@ static void close_mpi(struct tr_comm *base)
     struct mpi_world *w = c->w;
     tr_mpi_enter(w);
     for (struct mpi_channel **p = &w->active; *p;) /* operations nobody waits for any more */
-        if ((*p)->comm == c)
+        if ((*p)->comm == c) {
             *p = (*p)->next_active;
-        else
+            w->is_used = true;
+        } else {
             p = &(*p)->next_active;
+        }
     struct mpi_comm **at = &w->comms;
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
     bool is_last = w->comms == NULL;
     tr_mpi_leave(w);
-    if (w->fault_status == TR_OK) /* else MPI may still write to its buffers */
+    if (w->fault_status == TR_OK && !w->is_used)
         free_comm(c);
     if (is_last)
         close_world(w);

@@ -109,6 +109,7 @@ struct mpi_world {
     pthread_t helper;
     bool has_started, has_helper, is_closing;
     bool is_stuck; /* a thread of ours is inside MPI and does not come back: MPI is out of bounds */
+    bool is_used;  /* closed in the middle of an operation: MPI reads from its buffers and writes to them to the end */
     atomic_int n_callers;
     int n_spins; /* learnt */
     atomic_bool has_fault;

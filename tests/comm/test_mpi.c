@@ -4,6 +4,7 @@
 #include "comm/checks.h"
 #include "comm/group_checks.h"
 #include "comm/mpi_impl.h"
+#include <malloc.h>
 
 #if defined(__SANITIZE_THREAD__)
 enum { IS_TSAN = 1 }; /* the libraries are not built for it, and it would report them */
@@ -71,6 +72,28 @@ static void one_aborts(const struct tr_comm_env *env, void *ctx)
     tr_comm_close(w);
 }
 
+/* What a rank said before it left in the middle of an operation stays as it was, although MPI passes it on later. */
+static void one_leaves(const struct tr_comm_env *env, void *ctx)
+{
+    struct tr_comm *w;
+    float x = 0;
+    tr_ticket t;
+    CHECK_OK(tr_comm_open(ctx, env, &w));
+    CHECK_OK(tr_comm_run(w, &(struct tr_coll){ .kind = TR_BARRIER, .site = "all are open" }));
+    if (env->rank == 0) {
+        (void)mallopt(M_PERTURB, 0xa5); /* what is freed is filled with this */
+        CHECK_OK(
+            tr_comm_post(w,
+                         &(struct tr_coll){
+                             .kind = TR_ALL_REDUCE, .dtype = TR_F32, .in = &x, .out = &x, .count = 1, .site = "grads" },
+                         &t));
+    } else {
+        usleep(50 * 1000);
+        expect(w, TR_PEER, "rank 0 (pid");
+    }
+    tr_comm_close(w);
+}
+
 /* Computes while its helper answers for it, until the others have given it up. */
 static void one_is_late(const struct tr_comm_env *env, void *ctx)
 {
@@ -117,7 +140,7 @@ static const struct {
 } cases[] = {
     { "all", check_all },    { "large", check_large }, { "grid", split_grid },         { "ring", ring },
     { "many", post_many },   { "overlap", overlap },   { "wrong_split", wrong_split }, { "disagree", one_disagrees },
-    { "abort", one_aborts }, { "late", one_is_late },  { "stopped", one_is_stopped },
+    { "abort", one_aborts }, { "late", one_is_late },  { "stopped", one_is_stopped },  { "leaves", one_leaves },
 };
 
 static int be_rank(const char *name)
@@ -204,6 +227,7 @@ static void differences_and_aborts_reach_every_rank(void **state)
     run_case(MPICH " -disable-auto-cleanup", "disagree", 3, 3);
     run_case(MPICH " -disable-auto-cleanup", "wrong_split", 3, 3);
     run_case(MPICH " -disable-auto-cleanup", "abort", 4, 4);
+    run_case(MPICH " -disable-auto-cleanup", "leaves", 4, 4);
 }
 
 static void a_missing_rank_is_named(void **state)
