@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
+#include <time.h>
 
 enum { TAIL_BYTES = 4096, LINE_BYTES = 4096 };
 
@@ -117,6 +118,9 @@ bool tr_pmi_is_waiting(const struct pmi *p);         /* all ranks of this node a
 void tr_pmi_news(struct pmi *p, struct tr_str *out); /* what they put since the last one; now somebody is told */
 void tr_pmi_learn(struct pmi *p, const char *text, size_t n); /* what ranks of other nodes put */
 void tr_pmi_release(struct pmi *p);
+
+/* shm_files.c: removes what MPI left in /dev/shm since then, of ranks that are dead; how many files. */
+int tr_shm_sweep(const char *dir, struct timespec since);
 
 /* launch.c */
 int tr_quiet_exit_code(const struct job *j); /* of a group in which nothing failed: done, or stopped because asked */

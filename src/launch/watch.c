@@ -248,6 +248,8 @@ static void end_all_now(struct job *j)
 
 enum tr_status tr_group_run(struct job *j)
 {
+    struct timespec begin = { 0 };
+    clock_gettime(CLOCK_REALTIME_COARSE, &begin); /* that of file systems */
     j->root = NULL;
     j->is_early = j->is_ordered = false;
     j->order = ORDER_NONE;
@@ -280,5 +282,7 @@ enum tr_status tr_group_run(struct job *j)
                            "device that does not answer",
                            j->n_running);
     }
+    if (j->pmi && j->root)
+        (void)tr_shm_sweep("/dev/shm", begin);
     return TR_OK;
 }
