@@ -90,7 +90,16 @@ part_ops() {
     test_of blocks env TR_TEST_DEVICE=cuda "$bin/ops_attention_blocks"
 }
 part_golden() { test_of golden env TR_TEST_DEVICE=cuda "$bin/train_golden"; }
-part_strategies() { test_of strategies env TR_TEST_DEVICE=cuda "$bin/train_strategies"; }
+part_strategies() { # all at once: they wait more than they compute
+    local what
+    for what in "2" "4 0" "4 1"; do
+        # shellcheck disable=SC2086
+        { test_of "strategies-${what/ /-}" env TR_TEST_DEVICE=cuda "$bin/train_strategies" $what; exit $bad; } &
+    done
+    wait -n || bad=1
+    wait -n || bad=1
+    wait -n || bad=1
+}
 part_bits() {
     local i n=0
     : >"$out/bits.txt"
@@ -191,14 +200,22 @@ part_start() {
     [ -e "$w/text.jsonl" ] || python3 -c 'import json
 for i in range(4000): print(json.dumps({"text": " ".join(str(i * k % 9973) for k in range(400))}))' >"$w/text.jsonl"
     hf_model bench/models/llama-1b.json "$w/llama-1b" || { say "- start: no model: $(tail -n 1 "$out/init.txt")"; bad=1; return; }
+    say "- start: the first reads weights from the disk, at $(dd if="$w/llama-1b/model.safetensors" of=/dev/null bs=8M count=128 iflag=direct 2>&1 | tail -n 1 | sed 's/.*, //')"
     for i in 1 2 3; do
         rm -rf "$w/out"
-        local a b
-        a=$(date +%s.%N)
+        local a b job
+        a=$(date +%s.%N) b=
         within 30 "$bin/trireme" train --device cuda --bf16 --model "$w/llama-1b" --data "$w/text.jsonl" --sequence_length 2048 \
-            --per_device_train_batch_size 8 --max_steps 2 --save_steps 0 --data_proof none --output "$w/out" >"$out/start.txt" 2>&1
-        b=$(sed -nE 's/.*"event":"step","time":([0-9.]+).*/\1/p' "$w/out/events.jsonl" 2>/dev/null | head -n 1)
-        say "- start $i: Llama-1B shape, B8 T2048: end of step 1 after $(awk "BEGIN { printf \"%.2f\", ${b:-0} - $a }") s"
+            --per_device_train_batch_size 8 --max_steps 200 --save_steps 0 --data_proof none --output "$w/out" >"$out/start.txt" 2>&1 &
+        job=$!
+        while [ -z "$b" ] && kill -0 "$job" 2>/dev/null; do
+            sleep 0.1
+            b=$(sed -nE 's/.*"event":"step","time":([0-9.]+).*/\1/p' "$w/out/events.jsonl" 2>/dev/null | head -n 1)
+        done
+        kill -KILL "$job" 2>/dev/null
+        pkill -KILL -f "$w/out" 2>/dev/null # `within` is its parent
+        wait "$job" 2>/dev/null
+        say "- start $i: Llama-1B shape, B8 T2048: end of step 1 after $(awk "BEGIN { printf \"%.2f\", ${b:-0} - $a }") s; $(grep -h '"event":"start"' "$w/out/events.jsonl" | cut -c 1-400)"
     done
 }
 losses() { [ ! -e "$1" ] || sed -nE 's/^step ([0-9]+): .*loss ([0-9.eE+-]+).*/\1 \2/p' "$1" | sort -k 1,1; }

@@ -12,6 +12,7 @@
 
 enum { MAX_TRIED = 8, TIMED_RUNS = 3, WORKSPACE_ALIGN = 256 };
 
+static const float LONG_MS = 2.0f;
 static const size_t WORKSPACE_BYTES = TR_CUDA_WORKSPACE - WORKSPACE_ALIGN;
 
 static cudaDataType_t type_of(enum tr_dtype d)
@@ -202,8 +203,8 @@ static int candidates(struct gemm_call *x, const struct lt_plan *p, cublasLtMatm
     return st == CUBLAS_STATUS_SUCCESS ? n : 0;
 }
 
-/* Fastest of a few runs. */
-static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo)
+/* Fastest of a few runs; one tells enough where it takes long or is well behind the best one known. */
+static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo, float known_ms)
 {
     float best = 1e30f;
     for (int i = 0; i <= TIMED_RUNS; i++) { /* the first warms up */
@@ -217,6 +218,8 @@ static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasL
             return 1e30f;
         if (i > 0 && ms < best)
             best = ms;
+        if (i > 0 && (ms > LONG_MS || best > 1.1f * known_ms))
+            break;
     }
     return best;
 }
@@ -244,7 +247,7 @@ static void choose(struct gemm_call *x, struct lt_plan *p)
     for (int i = 0; i < n; i++) {
         if (found[i].state != CUBLAS_STATUS_SUCCESS)
             continue;
-        float ms = may_time ? time_of(x, p, &found[i].algo) : (float)i;
+        float ms = may_time ? time_of(x, p, &found[i].algo, best_ms) : (float)i;
         if (best < 0 || ms < best_ms)
             best = i, best_ms = ms;
     }
