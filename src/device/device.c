@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-static enum tr_status cpu_reserve(struct tr_device *d, size_t bytes, const char *what, void **base)
+enum tr_status tr_pages_reserve(struct tr_device *d, size_t bytes, const char *what, void **base)
 {
     void *p = NULL;
     if (bytes) {
@@ -27,7 +27,7 @@ static enum tr_status cpu_reserve(struct tr_device *d, size_t bytes, const char 
     return TR_OK;
 }
 
-static void cpu_release(struct tr_device *d, void *base, size_t bytes)
+void tr_pages_release(struct tr_device *d, void *base, size_t bytes)
 {
     if (base)
         munmap(base, bytes);
@@ -81,8 +81,8 @@ static void phantom_clear(struct tr_device *d, void *dst, size_t bytes)
 }
 
 static const struct tr_device_ops devices[] = {
-    { "cpu", true, cpu_reserve, cpu_release, cpu_reserve, cpu_release, cpu_copy, cpu_copy, cpu_copy, cpu_clear,
-      nothing_failed },
+    { "cpu", true, tr_pages_reserve, tr_pages_release, tr_pages_reserve, tr_pages_release, cpu_copy, cpu_copy, cpu_copy,
+      cpu_clear, nothing_failed },
     { "phantom", true, phantom_reserve, phantom_release, phantom_reserve, phantom_release, phantom_copy, phantom_copy,
       phantom_copy, phantom_clear, nothing_failed },
 };

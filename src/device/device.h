@@ -51,6 +51,10 @@ bool tr_device_record(struct tr_device *d);
 void *tr_device_recorded(struct tr_device *d);
 void tr_device_replay(struct tr_device *d, void *recording);
 void tr_device_forget(struct tr_device *d, void *recording);
+/* Pages of the host that no device copies from or to by itself: made when they are first touched, which takes seconds
+ * for as much as a checkpoint where a device holds on to them at once. */
+enum tr_status tr_pages_reserve(struct tr_device *d, size_t bytes, const char *what, void **base);
+void tr_pages_release(struct tr_device *d, void *base, size_t bytes);
 /* Bytes in use on the device, by whomever; 0 = unknown. */
 size_t tr_device_used(struct tr_device *d);
 /* Is there a device of this name that could be opened here? */

@@ -33,19 +33,28 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
     return sum;
 }
 
+/* Checkpoints are copied there by threads, out of a buffer that the device copied to. */
+static bool is_pages(const struct tr_exec *e, int arena)
+{
+    return arena == TR_A_STAGING && !e->dev->ops->is_host;
+}
+
 static enum tr_status reserve(struct tr_exec *e, int arena)
 {
     void *base = NULL;
     size_t bytes = e->c->bytes[arena];
+    const char *name = tr_arena_name((enum tr_arena_id)arena);
     enum tr_status st = TR_OK;
     if (e->mesh && is_shared(e->c, arena) && bytes) {
         st = tr_comm_reserve(e->mesh->all, bytes, &base);
         e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
         e->dev->n_reserves++;
+    } else if (is_pages(e, arena)) {
+        st = tr_pages_reserve(e->dev, bytes, name, &base);
     } else {
         const struct tr_device_ops *ops = e->dev->ops;
-        st = (tr_arena_is_host((enum tr_arena_id)arena) ? ops->reserve_host : ops->reserve)(
-            e->dev, bytes, tr_arena_name((enum tr_arena_id)arena), &base);
+        bool is_host = tr_arena_is_host((enum tr_arena_id)arena);
+        st = (is_host ? ops->reserve_host : ops->reserve)(e->dev, bytes, name, &base);
     }
     e->base[arena] = base;
     return st;
@@ -94,10 +103,9 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
             dev->ops->upload(dev, e->base[TR_A_PARAMS] + c->constant[i], m->constant[i],
                              (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float));
     }
-    if (c->bytes[TR_A_OPTIM])
-        dev->ops->clear(dev, e->base[TR_A_OPTIM], c->bytes[TR_A_OPTIM]);
-    if (!dev->ops->is_host && c->bytes[TR_A_GRADS])
-        dev->ops->clear(dev, e->base[TR_A_GRADS], c->bytes[TR_A_GRADS]);
+    for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
+        if (!dev->ops->is_host && c->bytes[a])
+            dev->ops->clear(dev, e->base[a], c->bytes[a]);
 out:
     if (st == TR_OK)
         *out = e;
@@ -113,6 +121,8 @@ void tr_exec_close(struct tr_exec *e)
     for (int a = 0; a < TR_A_COUNT; a++)
         if (e->base[a] && e->mesh && is_shared(e->c, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
+        else if (e->base[a] && is_pages(e, a))
+            tr_pages_release(e->dev, e->base[a], e->c->bytes[a]);
         else if (e->base[a])
             (tr_arena_is_host((enum tr_arena_id)a) ? e->dev->ops->release_host
                                                    : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
