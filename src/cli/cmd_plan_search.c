@@ -32,8 +32,11 @@ static void add_given(const struct tr_config *cfg, int64_t length, struct tr_str
 static void add_command(const struct tr_config *cfg, const struct tr_found *x, struct tr_str *out)
 {
     int n = (int)x->f.chips, node = x->ask.machine->node;
-    if (n > node)
-        tr_str_addf(out, "trireme launch --nnodes %d --nproc_per_node %d train", (n + node - 1) / node, node);
+    bool has_nodes = n > node;
+    while (has_nodes && n % node != 0) /* as many of each node as divides them */
+        node--;
+    if (has_nodes)
+        tr_str_addf(out, "trireme launch --nnodes %d --nproc_per_node %d train", n / node, node);
     else if (n > 1)
         tr_str_addf(out, "trireme launch --nproc_per_node %d train", n);
     else
@@ -109,11 +112,12 @@ static enum tr_status fail_none(const struct tr_query *q, const struct tr_search
         return st;
     }
     tr_layout_words(&s->least.ask, &least);
-    enum tr_status st =
-        tr_fail(TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s",
-                s->n_legal, q->gpus, least.p ? least.p : "",
-                tr_human_bytes((uint64_t)s->least.f.total_bytes, text, sizeof text), q->room_bytes / 1073741824.0,
-                "add gpus, shorten --sequence_length, or take chips with more memory");
+    enum tr_status st = tr_fail(
+        TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s",
+        s->n_legal, q->gpus, least.p ? least.p : "",
+        tr_human_bytes((uint64_t)s->least.f.total_bytes, text, sizeof text), q->room_bytes / 1073741824.0,
+        "add gpus (--objective fewest with a larger --gpus says how many), shorten --sequence_length, or take chips "
+        "with more memory");
     tr_str_release(&least);
     return st;
 }

@@ -45,7 +45,8 @@ static void check_batch(struct loader *l)
     }
     int64_t share = total / c->dp;
     if (total % c->dp != 0) {
-        tr_loader_error(l, "train_batch_size %" PRId64 " is not a multiple of dp %" PRId64, total, c->dp);
+        tr_loader_error(l, "train_batch_size %" PRId64 " is not a multiple of dp %" PRId64 "; try %" PRId64, total,
+                        c->dp, (share > 0 ? share : 1) * c->dp);
     } else if (has_rows && has_steps) {
         if (*rows * *steps != share)
             tr_loader_error(l,

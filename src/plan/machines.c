@@ -132,6 +132,8 @@ static enum tr_status fail_unknown(const char *what, const char *name, bool is_c
     const char *names[TR_COUNT_OF(chips) + TR_COUNT_OF(clusters)];
     size_t n = 0;
     char esc[80];
+    if (is_chip && (strchr(name, '/') || strstr(name, ".y")))
+        return tr_fail(TR_USAGE, "no file \"%s\"; trireme bench machine writes one", tr_escape(name, esc, sizeof esc));
     for (size_t i = 0; is_chip && i < TR_COUNT_OF(chips); i++)
         names[n++] = chips[i].name;
     for (size_t i = 0; !is_chip && i < TR_COUNT_OF(clusters); i++)
