@@ -157,6 +157,8 @@ qwen-7b-bf16    -                         bench/models/qwen-7b.json rows=8 lengt
 llama-8b-bf16   -                         bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16
 qwen-7b-fp8     -                         bench/models/qwen-7b.json rows=8 length=1024 micro=4 grad=bfloat16 state=bfloat16 fp8=1
 llama-8b-fp8    -                         bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16 fp8=1
+llama-8b-delay  -                         bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16 fp8=1 delayed=1
+llama-8b-e5m2   -                         bench/models/llama-8b.json rows=2 length=4096 grad=bfloat16 state=bfloat16 fp8=1 e5m2=1
 '
 part_limit() {
     [ -n "$python" ] && [ -e "$pack/limit.py" ] || { say "- limit: no PyTorch or no limit.py here"; return; }

@@ -181,7 +181,13 @@ float tr_f32_of_e4m3(uint8_t b)
     return b & 0x80 ? -x : x;
 }
 
-uint8_t tr_e4m3_of_f32(float f)
+float tr_f32_of_e5m2(uint8_t b)
+{
+    return tr_f32_of_f16((uint16_t)(b << 8));
+}
+
+/* To the nearest of `n_bits` of mantissa, halfway to the even one; least: log2 of the smallest number. */
+static uint8_t float8_of_f32(float f, int n_bits, int least, float most, uint8_t most_code)
 {
     uint8_t sign = signbit(f) ? 0x80 : 0;
     int exponent = 0;
@@ -190,10 +196,20 @@ uint8_t tr_e4m3_of_f32(float f)
     float x = fabsf(f);
     if (x == 0.0f)
         return sign;
-    if (x >= 464.0f) /* halfway to what would be 480 */
-        return sign | 0x7e;
-    (void)frexpf(x, &exponent);                       /* x = 0.1... * 2^exponent */
-    int unit = exponent - 4 < -9 ? -9 : exponent - 4; /* log2 of the spacing there */
-    int n = (int)nearbyintf(ldexpf(x, -unit));        /* 0 .. 16 spacings */
-    return (uint8_t)(sign | (n + (unit + 9) * 8));    /* a carry goes into the exponent by itself */
+    if (x >= most)
+        return sign | most_code;
+    (void)frexpf(x, &exponent);                                               /* x = 0.1... * 2^exponent */
+    int unit = exponent - n_bits - 1 < least ? least : exponent - n_bits - 1; /* log2 of the spacing there */
+    int n = (int)nearbyintf(ldexpf(x, -unit));
+    return (uint8_t)(sign | (n + (unit - least) * (1 << n_bits))); /* a carry goes into the exponent by itself */
+}
+
+uint8_t tr_e4m3_of_f32(float f)
+{
+    return float8_of_f32(f, 3, -9, TR_E4M3_MOST, 0x7e);
+}
+
+uint8_t tr_e5m2_of_f32(float f)
+{
+    return float8_of_f32(f, 2, -16, TR_E5M2_MOST, 0x7b);
 }

@@ -12,7 +12,8 @@
     X(F64, 8, "F64", "float64")                                                                                        \
     X(I32, 4, "I32", "int32")                                                                                          \
     X(I64, 8, "I64", "int64")                                                                                          \
-    X(U8, 1, "U8", "uint8")
+    X(U8, 1, "U8", "uint8")                                                                                            \
+    X(E5M2, 1, "F8_E5M2", "float8_e5m2")
 
 enum tr_dtype {
 #define X(name, bytes, st_name, hf_name) TR_##name,
@@ -47,9 +48,14 @@ static inline uint16_t tr_bf16_of_f32(float f)
 float tr_f32_of_f16(uint16_t h);
 uint16_t tr_f16_of_f32(float f);
 
-/* 8-bit floats as e4m3 without infinity: 4 exponent bits, 3 of the mantissa, at most 448; what is more becomes that. */
+/* 8-bit floats, e4m3: 4 exponent bits, 3 of the mantissa, at most 448; e5m2: 5 and 2, at most 57344, half a float16.
+ * What is more becomes the most: infinity too. */
+#define TR_E4M3_MOST 448.0f
+#define TR_E5M2_MOST 57344.0f
 float tr_f32_of_e4m3(uint8_t b);
 uint8_t tr_e4m3_of_f32(float f);
+float tr_f32_of_e5m2(uint8_t b);
+uint8_t tr_e5m2_of_f32(float f);
 
 /* n elements between any two float types; src and dst must not overlap unless equal and same type. */
 void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dtype dst_dtype, size_t n);

@@ -13,7 +13,7 @@ enum tr_dtype tr_config_dtype(const cJSON *config)
     enum tr_dtype d = TR_F32;
     for (size_t i = 0; i < TR_COUNT_OF(keys); i++) {
         const cJSON *k = cJSON_GetObjectItemCaseSensitive(config, keys[i]);
-        if (cJSON_IsString(k) && tr_dtype_parse(k->valuestring, &d) == TR_OK)
+        if (cJSON_IsString(k) && tr_dtype_parse(k->valuestring, &d) == TR_OK && d <= TR_F64)
             return d;
     }
     tr_error_clear();

@@ -45,6 +45,7 @@ enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPROD
 enum tr_comm_choice { TR_COMM_AUTO, TR_COMM_SHM, TR_COMM_MPI };
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
 enum tr_sync { TR_SYNC_EACH, TR_SYNC_LAST };
+enum tr_fp8_scaling { TR_FP8_CURRENT, TR_FP8_DELAYED };
 enum tr_data_format {
     TR_FORMAT_AUTO,
     TR_FORMAT_TEXT,
@@ -165,6 +166,8 @@ struct tr_config {
     /* mesh */
     int64_t dp, zero, hybrid_shard, tp, pp, pp_chunks, cp;
     bool fp8;
+    enum tr_dtype fp8_gradient; /* U8: e4m3 */
+    enum tr_fp8_scaling fp8_scaling;
     bool sp;
     const char *pp_schedule;
     enum tr_cp_mode cp_mode;

@@ -92,6 +92,10 @@ static const struct choice comms[] = {
     { "auto", TR_COMM_AUTO }, { "shm", TR_COMM_SHM }, { "mpi", TR_COMM_MPI }, { NULL, 0 }
 };
 static const struct choice cp_modes[] = { { "ring", TR_CP_RING }, { "ulysses", TR_CP_ULYSSES }, { NULL, 0 } };
+static const struct choice fp8_gradients[] = { { "e4m3", TR_U8 }, { "e5m2", TR_E5M2 }, { NULL, 0 } };
+static const struct choice fp8_scalings[] = { { "current", TR_FP8_CURRENT },
+                                              { "delayed", TR_FP8_DELAYED },
+                                              { NULL, 0 } };
 static const struct choice syncs[] = { { "each", TR_SYNC_EACH }, { "last", TR_SYNC_LAST }, { NULL, 0 } };
 static const struct choice formats[] = {
     { "auto", TR_FORMAT_AUTO },
@@ -263,6 +267,8 @@ const struct option tr_options[] = {
     CHOICE(gemm, "engine", "", ENGINE, "auto", gemms, "matrix multiplication on the CPU"),
     CHOICE(recompute, "engine", "", RUN, "none", recomputes, "what backward computes again instead of keeping"),
     FLAG(fp8, "engine", "", RUN, "products of linear layers in 8-bit floats (e4m3); for GPUs from 8.9 on", false),
+    CHOICE(fp8_gradient, "engine", "", RUN, "e4m3", fp8_gradients, "8-bit float of gradients: e5m2 has more range and less precision"),
+    CHOICE(fp8_scaling, "engine", "", RUN, "current", fp8_scalings, "scales of 8-bit floats: of the numbers themselves, or of the last 16 steps"),
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
 

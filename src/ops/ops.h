@@ -160,11 +160,13 @@ static inline uint64_t tr_step_number(const float *step)
     X(LINEAR_ADD, "linear_add", 4, 1, 0)                                                                               \
     X(LINEAR_ACT, "linear_act", 3, 2, 0)                                                                               \
     X(LINEAR_DX_ACT, "linear_dx_act", 3, 1, 0)                                                                         \
-    /* Products of 8-bit floats (`fp8`); U8 holds e4m3. quant: in: x (N,D); out: q (N,D), qt (D,N): q transposed,      \
-     * scale (1,1) F32; q = e4m3(x * (448 / amax)), scale = amax / 448, amax the largest |x|; 1 and 1 when that is 0.  \
-     * matmul8: in: a (N,D), scale, b (O,D), scale, [bias (1,O)], [addend (N,O)]; out: y (N,O) acc = scale * scale *   \
-     * a b^T + bias + addend (y may be addend).                                            attr: is_gradient */        \
-    X(QUANT, "quant", 1, 3, 0)                                                                                         \
+    /* Products of 8-bit floats (`fp8`): U8 holds e4m3, whose most is 448, E5M2 e5m2, 57344. quant: in: x (N,D); out:  \
+     * q (N,D), qt (D,N): q transposed, scale (1,1) F32, [past (1,2) F32]; q = 8-bit(x * (most / amax)), infinite x:   \
+     * NaN; scale = amax / most; 1 and 1 when amax is 0. amax is the largest |x|; with a past, past[0] where that is   \
+     * not 0, and past[1] is raised to the largest |x|. matmul8: in: a (N,D), scale, b (O,D), scale, [bias (1,O)],     \
+     * [addend (N,O)]; out: y (N,O) acc = scale * scale * a b^T + bias + addend (y may be addend); a or b may be E5M2, \
+     * not both.                                                                           attr: is_gradient */        \
+    X(QUANT, "quant", 1, 4, 0)                                                                                         \
     X(MATMUL8, "matmul8", 6, 1, 1)                                                                                     \
     /* in: x; out: y = x in y's dtype */                                                                               \
     X(CAST, "cast", 1, 1, 0)                                                                                           \

@@ -1,10 +1,11 @@
 /* fp8.c - pass, after grad: products of linears in 8-bit floats, forward and both gradients.
  *
  * Every operand (activation, weight, gradient of an output) is quantised once, with the scale of its own largest
- * element, straight and transposed: a product reads both sides along the summed dim. What the backward wants of a
- * forward operand is its transposed 8 bits, so less is kept than without. The head, attention and everything that is no
- * product stay as they are; evaluation does too. Linears with a dim that is not a multiple of 16 are left alone.
- * Rejected: delayed scales (state to save, and one bad step reaches the next ones).
+ * element, of now or of the last steps, straight and transposed: a product reads both sides along the summed dim. What
+ * the backward wants of a forward operand is its transposed 8 bits, so less is kept than without. The head, attention
+ * and everything that is no product stay as they are; evaluation does too. Linears with a dim that is not a multiple of
+ * 16 are left alone. Scales of the past are an option, not the rule: one read less, but state to save, and what grows
+ * is cut off.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -15,6 +16,8 @@ struct quant {
 
 struct fp8 {
     struct tr_program *p;
+    enum tr_dtype gradient; /* of a gradient's 8 bits; all else is e4m3 */
+    bool has_past;
     struct quant *quant;
     int n_quants;
 };
@@ -45,15 +48,21 @@ static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
         return *known;
     struct tr_program *p = f->p;
     int64_t rows = p->value[v].rows, cols = p->value[v].cols;
+    enum tr_dtype dtype = phase == TR_FORWARD ? TR_U8 : f->gradient;
     struct quant q = { .of = v,
-                       .q = add_value(p, TR_U8, rows, cols, "q", v),
-                       .qt = add_value(p, TR_U8, cols, rows, "qt", v),
+                       .q = add_value(p, dtype, rows, cols, "q", v),
+                       .qt = add_value(p, dtype, cols, rows, "qt", v),
                        .scale = add_value(p, TR_F32, 1, 1, "scale", v) };
     struct tr_node *n = tr_node_add(p, TR_OP_QUANT, phase);
     n->in[0] = v;
     n->out[0] = q.q;
     n->out[1] = q.qt;
     n->out[2] = q.scale;
+    if (f->has_past) {
+        n->out[3] = add_value(p, TR_F32, 1, 2, "past", v);
+        p->value[n->out[3]].kind = TR_V_PAST;
+        p->value[n->out[3]].slot = f->n_quants;
+    }
     f->quant[f->n_quants++] = q;
     return q;
 }
@@ -105,7 +114,7 @@ enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     enum tr_status st = TR_OK;
     struct tr_program *from = NULL;
-    struct fp8 f = { .p = p };
+    struct fp8 f = { .p = p, .gradient = ctx->fp8_e5m2 ? TR_E5M2 : TR_U8, .has_past = ctx->fp8_past };
     if (!ctx->fp8 || !ctx->is_training)
         return TR_OK;
     TR_TRY(tr_program_copy(p, &from));

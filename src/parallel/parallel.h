@@ -49,7 +49,7 @@ struct tr_pass_ctx {
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
     struct tr_layout layout;
-    bool is_cuda, fuses, any_order, fp8;
+    bool is_cuda, fuses, any_order, fp8, fp8_e5m2, fp8_past;
 };
 
 /* context.c: where in a row this rank's runs of tokens begin, and how long each is; returns their number. */
@@ -185,7 +185,8 @@ struct tr_compile_options {
     int n_threads;
     bool is_cuda;                  /* kernels and their scratch are the GPU's */
     bool fuses;                    /* its kernels do several ops at once: passes side and fuse */
-    bool fp8;                      /* products of linears in 8-bit floats */
+    bool fp8;                      /* products of linears in 8-bit floats: */
+    bool fp8_e5m2, fp8_past;       /* gradients in e5m2, else e4m3; scales of the past steps, else of now */
     bool any_order;                /* cuda: the same bits from run to run are not asked for */
     size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
     bool stages_saves;             /* a checkpoint is copied into the staging arena and written from there */
@@ -216,8 +217,10 @@ struct tr_compiled {
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
     size_t batch;                            /* work arena: micro-batches on the device */
-    size_t logits, get;                      /* save arena: copies of device memory for the host */
-    size_t local, local_bytes;               /* work arena: this rank's tokens of a micro-batch; bytes of each part */
+    size_t past; /* work arena: by segment n_past pairs of F32, largest elements before and in this step (fp8) */
+    int n_past;
+    size_t logits, get;        /* save arena: copies of device memory for the host */
+    size_t local, local_bytes; /* work arena: this rank's tokens of a micro-batch; bytes of each part */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
     int n_slices, n_slices_cap;

@@ -218,6 +218,18 @@ static size_t local_bytes(const struct tr_compiled *c)
     return size > 1 ? tr_round_up((size_t)(tr_max64(a, b) / size) * sizeof(int64_t), TR_ALIGN) : 0;
 }
 
+/* A segment has as many as the program that quantises most. */
+static void place_past(struct tr_compiled *c)
+{
+    c->n_past = 0;
+    for (int i = 0; i < c->train.n_programs; i++)
+        for (int v = 0; v < c->train.program[i]->n_values; v++)
+            if (c->train.program[i]->value[v].kind == TR_V_PAST)
+                c->n_past = (int)tr_max64(c->n_past, c->train.program[i]->value[v].slot + 1);
+    c->past = slice(c, TR_A_WORK, (size_t)c->n_past * (size_t)c->model->n_segments * 2 * sizeof(float), "",
+                    "largest elements of the past");
+}
+
 static void place_rest(struct tr_compiled *c)
 {
     const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
@@ -235,6 +247,7 @@ static void place_rest(struct tr_compiled *c)
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
     size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;
     c->batch = slice(c, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
+    place_past(c);
     place_cache(c);
     slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");

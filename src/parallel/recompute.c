@@ -49,7 +49,7 @@ static void remake_node(struct remake *r, int i)
     for (int k = 0; k < TR_MAX_IN; k++)
         n.in[k] = remade(r, n.in[k]);
     for (int k = 0; k < TR_MAX_OUT; k++) {
-        if (n.out[k] == TR_NONE)
+        if (n.out[k] == TR_NONE || r->from->value[n.out[k]].kind != TR_V_TEMP)
             continue;
         char name[TR_NAME_MAX];
         (void)tr_format(name, sizeof name, "re_%.80s", r->from->value[n.out[k]].name);

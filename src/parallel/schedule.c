@@ -38,7 +38,9 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .is_cuda = opt->is_cuda,
                                        .fuses = opt->fuses,
                                        .any_order = opt->any_order,
-                                       .fp8 = opt->fp8 };
+                                       .fp8 = opt->fp8,
+                                       .fp8_e5m2 = opt->fp8_e5m2,
+                                       .fp8_past = opt->fp8_past };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));

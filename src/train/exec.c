@@ -27,6 +27,8 @@ static void begin_step(struct tr_exec *e, const float *values)
         (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
     if (values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
+    if (values)
+        tr_exec_past_send(e);
 }
 
 static double read_loss(struct tr_exec *e)
@@ -138,6 +140,7 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
     }
     TR_TRY(settle_all(e));
     TR_TRY(e->dev->ops->sync(e->dev));
+    TR_TRY(tr_exec_past_learn(e));
     out->exposed_s = out->wait_s = 0;
     if (e->mesh) {
         int64_t stages_us = 0;

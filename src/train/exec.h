@@ -9,6 +9,17 @@
 #include "optim/optim.h"
 #include "parallel/parallel.h"
 
+/* fp8 with scales of the past: the largest elements that the last updates found, by segment and value; n 0: none. */
+enum { TR_PAST_STEPS = 16 };
+struct tr_past {
+    size_t n;
+    int64_t n_steps; /* update k is in row k % TR_PAST_STEPS */
+    float *found;    /* (TR_PAST_STEPS, n) */
+    struct {
+        float before, now;
+    } * pair; /* (n), as the device has them */
+};
+
 struct tr_exec {
     const struct tr_compiled *c;
     struct tr_device *dev;
@@ -31,6 +42,7 @@ struct tr_exec {
     int reducing;         /* home whose gradients are on their way to their shards; -1: none */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
+    struct tr_past past;
     void *checked; /* memory for reductions that are checked; NULL: they are not */
     void (*on_action)(void *ctx, const struct tr_action *a); /* after each action of gradients; NULL: nobody looks */
     void *on_action_ctx;

@@ -71,6 +71,8 @@ static char *root_ptr(const struct frame *f, tr_val root)
         size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->cache_bytes : 0);
         return e->base[TR_A_CACHE] + e->c->cache[f->a->segment] + skip;
     }
+    case TR_V_PAST:
+        return work + e->c->past + ((size_t)f->a->segment * (size_t)e->c->n_past + (size_t)v->slot) * 2 * sizeof(float);
     case TR_V_TEMP:
         break;
     }

@@ -71,4 +71,10 @@ int tr_exec_place(const struct tr_model *m, int segment);
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);
 
+/* exec_past.c: before a step, and after its update. */
+enum tr_status tr_exec_past_open(struct tr_exec *e);
+void tr_exec_past_close(struct tr_exec *e);
+void tr_exec_past_send(struct tr_exec *e);
+enum tr_status tr_exec_past_learn(struct tr_exec *e);
+
 #endif

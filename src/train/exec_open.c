@@ -88,6 +88,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     if (!e->n_documents || !e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     TR_TRY(tr_exec_recordings_open(e));
+    TR_TRY(tr_exec_past_open(e));
     e->joins_updates = is_cuda;
     e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
     dev->may_choose = c->opt.any_order;
@@ -129,6 +130,7 @@ void tr_exec_close(struct tr_exec *e)
     if (e->dev->library)
         tr_op_cuda_close(e->dev);
     tr_exec_recordings_close(e);
+    tr_exec_past_close(e);
     free(e->n_documents);
     free(e->is_touched);
     free(e->is_summed);

@@ -16,6 +16,8 @@ static enum tr_status check_support(const struct tr_config *cfg)
                                  "is too small for them; drop these options or use --bf16");
     if (cfg->dtype == TR_F16 && cfg->fp8)
         return tr_fail(TR_USAGE, "fp8 has no loss scale; use it with --bf16");
+    if (!cfg->fp8 && (cfg->fp8_gradient == TR_E5M2 || cfg->fp8_scaling == TR_FP8_DELAYED))
+        return tr_fail(TR_USAGE, "fp8_gradient and fp8_scaling are for --fp8; add it or drop them");
     return TR_OK;
 }
 
@@ -138,6 +140,8 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .fuses = strcmp(s->device, "cuda") == 0,
         .any_order = cfg->reproducible == TR_REPRODUCIBLE_OFF,
         .fp8 = cfg->fp8,
+        .fp8_e5m2 = cfg->fp8_gradient == TR_E5M2,
+        .fp8_past = cfg->fp8_scaling == TR_FP8_DELAYED,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
         .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,

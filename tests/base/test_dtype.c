@@ -142,6 +142,25 @@ static void e4m3_rounds_to_the_nearest_and_keeps_every_code(void **state)
     }
 }
 
+static void e5m2_rounds_to_the_nearest_and_keeps_every_code(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 256; b++)
+        if ((b & 0x7f) < 0x7c)
+            assert_int_equal(tr_e5m2_of_f32(tr_f32_of_e5m2((uint8_t)b)), b);
+    assert_true(tr_f32_of_e5m2(0x7b) == TR_E5M2_MOST && tr_f32_of_e5m2(0x01) == 0x1p-16f &&
+                tr_f32_of_e5m2(0x3c) == 1.0f);
+    assert_int_equal(tr_e5m2_of_f32(1e9f), 0x7b);
+    assert_int_equal(tr_e5m2_of_f32(-INFINITY), 0xfb);
+    assert_int_equal(tr_e5m2_of_f32(NAN) & 0x7f, 0x7f);
+    for (int b = 0; b < 0x7b; b++) {
+        float x = tr_f32_of_e5m2((uint8_t)b), next = tr_f32_of_e5m2((uint8_t)(b + 1)), half = (x + next) / 2;
+        assert_int_equal(tr_e5m2_of_f32(half), b + (b & 1));
+        assert_int_equal(tr_e5m2_of_f32(nextafterf(half, next)), b + 1);
+        assert_int_equal(tr_e5m2_of_f32(nextafterf(half, 0)), b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +170,7 @@ int main(void)
         cmocka_unit_test(f64_to_16_bits_rounds_once),
         cmocka_unit_test(convert_agrees_with_the_scalar_functions_for_every_pair),
         cmocka_unit_test(e4m3_rounds_to_the_nearest_and_keeps_every_code),
+        cmocka_unit_test(e5m2_rounds_to_the_nearest_and_keeps_every_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

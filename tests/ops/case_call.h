@@ -86,7 +86,7 @@ static inline int64_t size_of(const struct op_case *r, char letter)
     }
 }
 
-static inline enum tr_dtype dtype_of(const struct mode *m, char kind)
+static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case *r, char kind)
 {
     switch (kind) {
     case 'a':
@@ -94,6 +94,8 @@ static inline enum tr_dtype dtype_of(const struct mode *m, char kind)
     case 'f':
     case 'r':
         return m->stat;
+    case 'k':
+        return TR_F32;
     case 'g':
         return m->grad;
     case 'P':
@@ -109,7 +111,9 @@ static inline enum tr_dtype dtype_of(const struct mode *m, char kind)
     case 's':
         return TR_I64;
     case 'q':
-        return TR_U8;
+        return r->e5m2 == 1 ? TR_E5M2 : TR_U8;
+    case 'h':
+        return r->e5m2 == 2 ? TR_E5M2 : TR_U8;
     default:
         return TR_I32;
     }
@@ -169,7 +173,7 @@ static inline void fill(const struct built *b, const struct tr_view *v, char kin
                 ((int64_t *)v->data)[row * v->ld] = whole(b->row, kind, stream, row);
             else if (kind == 'r')
                 tr_ref_put(v, row, col, col < v->cols / 2 ? cos(angle) : sin(angle));
-            else if (kind == 'v')
+            else if (kind == 'v' || kind == 'k')
                 tr_ref_put(v, row, col, 0.01 + fabs(number(stream, row, col)));
             else
                 tr_ref_put(v, row, col, number(stream, row, col));
@@ -180,7 +184,9 @@ static inline void fill(const struct built *b, const struct tr_view *v, char kin
 static inline void add_view(struct built *b, const struct mode *m, int i, char kind, char rows, char cols)
 {
     struct tr_view *v = view_of(b, i);
-    *v = (struct tr_view){ .dtype = dtype_of(m, kind), .rows = size_of(b->row, rows), .cols = size_of(b->row, cols) };
+    *v = (struct tr_view){ .dtype = dtype_of(m, b->row, kind),
+                           .rows = size_of(b->row, rows),
+                           .cols = size_of(b->row, cols) };
     v->ld = v->cols + (m->is_padded ? 3 : 0);
     size_t elem = tr_dtype_bytes(v->dtype), skip = m->is_padded ? elem : 0;
     b->row_dim[i] = rows;
@@ -190,7 +196,7 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
     memset(b->base[i], 0xff, b->n_bytes[i]);
     v->data = b->base[i] + skip;
     /* Outputs: optimizer state is read; acc outputs are read when they accumulate; the rest starts as NaN. */
-    bool is_state = strchr("Pmv", kind) != NULL;
+    bool is_state = strchr("Pmvk", kind) != NULL;
     bool is_acc = i >= TR_MAX_IN && b->c.accumulate[i - TR_MAX_IN];
     if (i < TR_MAX_IN || is_state || is_acc)
         fill(b, v, kind, (uint64_t)b->c.op * N_VIEWS + (uint64_t)i); /* dy must not equal x: some errors cancel then */
@@ -199,10 +205,10 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
 static inline void add_views(struct built *b, const struct mode *m, const char *spec, int first)
 {
     for (int i = first; *spec; i++) {
-        bool is_optional = *spec == '?', needs_dropout = *spec == '%';
-        spec += is_optional || needs_dropout;
-        bool is_absent =
-            *spec == '-' || (is_optional && b->row->is_bare) || (needs_dropout && b->row->attr.dropout_p <= 0);
+        bool is_optional = *spec == '?', needs_dropout = *spec == '%', needs_past = *spec == '~';
+        spec += is_optional || needs_dropout || needs_past;
+        bool is_absent = *spec == '-' || (is_optional && b->row->is_bare) ||
+                         (needs_dropout && b->row->attr.dropout_p <= 0) || (needs_past && !b->row->has_past);
         if (!is_absent)
             add_view(b, m, i, spec[0], spec[1], spec[2]);
         spec += *spec == '-' ? 1 : 3;

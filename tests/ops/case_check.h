@@ -52,7 +52,12 @@ static inline void each_call(enum tr_opcode only, check_fn *check)
 /* Spacing of neighbouring numbers near x, relative: two correct results round to neighbours at worst. */
 static inline double spacing(enum tr_dtype d)
 {
-    return d == TR_U8 ? 0x1p-3 : d == TR_BF16 ? 0x1p-7 : d == TR_F16 ? 0x1p-10 : d == TR_F64 ? 0x1p-52 : 0x1p-23;
+    return d == TR_E5M2   ? 0x1p-2
+           : d == TR_U8   ? 0x1p-3
+           : d == TR_BF16 ? 0x1p-7
+           : d == TR_F16  ? 0x1p-10
+           : d == TR_F64  ? 0x1p-52
+                          : 0x1p-23;
 }
 
 static inline int64_t longest_side(struct built *b)

@@ -11,9 +11,10 @@
 /* A view is kind, rows, columns; views are separated by blanks. In front: `?` optional, `%` only with dropout.
  * Kinds: a activation or weight, f statistics (F32), g gradient, D F64 sum, c the other float type,
  *        i index, t target, b begin, s sample, p position, r rope table, z step,
- *        P parameter, m and v optimizer state, q 8-bit float, - absent.
- * Sizes: N D O V as in ops.h, Ww weight in either order, Gg groups and columns per group, Q K H query columns, key
- *        columns, query heads, R rope columns, S step slots, digits. */
+ *        P parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product,
+ *        k the largest elements of the past (F32), - absent.
+ * In front of a view that only a case with has_past has: ~. Sizes: N D O V as in ops.h, Ww weight in either order, Gg
+ * groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, digits. */
 static const struct op_shape {
     enum tr_opcode op;
     const char *in, *out;
@@ -47,8 +48,8 @@ static const struct op_shape {
     { TR_OP_LINEAR_ADD, "aND aWw ?a1O aNO", "aNO", true },
     { TR_OP_LINEAR_ACT, "aND aWw ?a1O", "aNO aNO", true },
     { TR_OP_LINEAR_DX_ACT, "aNO aWw aND", "aND", true },
-    { TR_OP_QUANT, "aND", "qND qDN f11", false },
-    { TR_OP_MATMUL8, "qND f11 qOD f11 ?a1O ?aNO", "aNO", true },
+    { TR_OP_QUANT, "aND", "qND qDN f11 ~k12", false },
+    { TR_OP_MATMUL8, "qND f11 hOD f11 ?a1O ?aNO", "aNO", true },
     { TR_OP_SUM, "fN1", "D11", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
     { TR_OP_ADAMW, "g1D z1S", "P1D m1D v1D ?a1D", false },
@@ -94,6 +95,8 @@ struct op_case {
     int64_t rope_cols, pack; /* pack: rows per document, 0 = one document */
     int64_t index_spread;    /* embed: indices reach this far outside the table */
     bool is_bare;            /* optional views absent */
+    bool has_past;           /* quant: with what the past found */
+    int e5m2;                /* which 8-bit float is e5m2 (1, 2), the others are e4m3 */
     bool is_speed;           /* a real size: only --speed runs it */
     struct tr_attr attr;
 };
@@ -196,9 +199,16 @@ static const struct op_case cases[] = {
     { TR_OP_QUANT, "one", .n = 1, .d = 1 },
     { TR_OP_QUANT, "odd", .n = 37, .d = 45 },
     { TR_OP_QUANT, "tiles", .n = 272, .d = 144 },
+    { TR_OP_QUANT, "e5m2, odd", .n = 37, .d = 45, .e5m2 = 1 },
+    { TR_OP_QUANT, "e5m2, tiles", .n = 272, .d = 144, .e5m2 = 1 },
+    { TR_OP_QUANT, "past, odd", .n = 37, .d = 45, .has_past = true },
+    { TR_OP_QUANT, "past, tiles, e5m2", .n = 272, .d = 144, .e5m2 = 1, .has_past = true },
     { TR_OP_MATMUL8, "odd", .n = 17, .d = 33, .o = 29 },
     { TR_OP_MATMUL8, "tiles", .n = 64, .d = 96, .o = 48 },
     { TR_OP_MATMUL8, "gradient", .n = 48, .d = 64, .o = 32, .is_bare = true, .attr = { .is_gradient = true } },
+    { TR_OP_MATMUL8, "e5m2 first", .n = 48, .d = 64, .o = 32, .e5m2 = 1, .attr = { .is_gradient = true } },
+    { TR_OP_MATMUL8, "e5m2 second", .n = 48, .d = 64, .o = 32, .e5m2 = 2, .attr = { .is_gradient = true } },
+    { TR_OP_MATMUL8, "e5m2 second, odd", .n = 17, .d = 33, .o = 29, .e5m2 = 2 },
 
     { TR_OP_SUM, "odd", .n = 1001 },
     { TR_OP_SUM, "one", .n = 1 },

@@ -25,6 +25,8 @@ double tr_ref_get(const struct tr_view *v, int64_t row, int64_t col)
         return ((const double *)v->data)[i];
     case TR_U8:
         return (double)tr_f32_of_e4m3(((const uint8_t *)v->data)[i]);
+    case TR_E5M2:
+        return (double)tr_f32_of_e5m2(((const uint8_t *)v->data)[i]);
     default:
         tr_bug(__FILE__, __LINE__, "view is not of a float type");
     }
@@ -55,6 +57,9 @@ void tr_ref_put(const struct tr_view *v, int64_t row, int64_t col, double x)
         break;
     case TR_U8:
         ((uint8_t *)v->data)[i] = tr_e4m3_of_f32((float)x);
+        break;
+    case TR_E5M2:
+        ((uint8_t *)v->data)[i] = tr_e5m2_of_f32((float)x);
         break;
     default:
         tr_bug(__FILE__, __LINE__, "view is not of a float type");

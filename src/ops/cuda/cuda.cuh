@@ -37,6 +37,10 @@ __device__ inline float to_f32(__nv_fp8_e4m3 x)
 {
     return (float)x;
 }
+__device__ inline float to_f32(__nv_fp8_e5m2 x)
+{
+    return (float)x;
+}
 template <typename T> __device__ inline T from_f32(float x);
 template <> __device__ inline float from_f32<float>(float x)
 {
@@ -205,7 +209,8 @@ struct cuda_gemm {
     const void *a, *b, *d; /* d: what is added times beta; may be c */
     void *c;
     int64_t lda, ldb, ldc, ldd;
-    enum tr_dtype a_dtype, c_dtype; /* b is of a's type, d and bias of c's */
+    enum tr_dtype a_dtype, c_dtype; /* b is of a's type, d and bias of c's; U8: any 8-bit float, e4m3 unless: */
+    bool a_is_e5m2, b_is_e5m2;
     bool a_t, b_t;
     float beta;
     const void *bias;               /* (n) on every row */

@@ -1,17 +1,21 @@
 /* fp8.cu - 8-bit floats: quantising with the tensor's own scale, and their products on the tensor cores.
  *
  * The largest element is found in one pass (a maximum has the same bits in any order), then one more makes both copies:
- * a tile goes out straight from registers and transposed through shared memory.
+ * a tile goes out straight from registers and transposed through shared memory. Where the past has a scale the first
+ * pass ends at once, and the second notes the largest element for the future.
  */
 #include "ops/cuda/cuda.cuh"
 
 enum { TILE_ROWS = 128, TILE_COLS = 64, PITCH = TILE_ROWS + 4 }; /* of a transposed tile; spreads columns over banks */
 
 template <typename T, int V>
-__global__ void __launch_bounds__(512) amax_kernel(mat<const T> x, int64_t rows, int64_t cols, unsigned *amax)
+__global__ void __launch_bounds__(512)
+    amax_kernel(mat<const T> x, int64_t rows, int64_t cols, unsigned *amax, const float *past)
 {
     __shared__ float part[16];
     float most = 0;
+    if (past && past[0] > 0)
+        return;
     for (int64_t row = blockIdx.y; row < rows; row += gridDim.y)
         for (int64_t j = ((int64_t)blockIdx.x * 512 + threadIdx.x) * V; j < cols; j += (int64_t)gridDim.x * 512 * V) {
             float t[V];
@@ -30,16 +34,29 @@ __global__ void __launch_bounds__(512) amax_kernel(mat<const T> x, int64_t rows,
         atomicMax(amax, __float_as_uint(most)); /* of numbers >= 0 the bits are in order */
 }
 
-/* One tile; V columns a thread. */
-template <typename T, int V>
-__global__ void __launch_bounds__(256) quant_kernel(mat<const T> x, int64_t rows, int64_t cols, const float *amax,
-                                                    mat<uint8_t> q, mat<uint8_t> qt, float *scale)
+/* The largest of a block's warps; only a block that found more than the others so far raises what all found. */
+__device__ inline void raise(float *most, const float part[8])
 {
+    float found = part[0];
+    for (int i = 1; i < 8; i++)
+        found = fmaxf(found, part[i]);
+    if (found > *(volatile float *)most)
+        atomicMax((unsigned *)most, __float_as_uint(found));
+}
+
+/* One tile; V columns a thread. */
+template <typename T, int V, __nv_fp8_interpretation_t F, bool HAS_PAST>
+__global__ void __launch_bounds__(256) quant_kernel(mat<const T> x, int64_t rows, int64_t cols, const float *amax,
+                                                    mat<uint8_t> q, mat<uint8_t> qt, float *scale, float *past)
+{
+    const float top = F == __NV_E5M2 ? TR_E5M2_MOST : TR_E4M3_MOST;
+    __shared__ float part[8];
+    float found = 0;
     __shared__ alignas(16) uint8_t tile[TILE_COLS * PITCH];
     int64_t row0 = (int64_t)blockIdx.y * TILE_ROWS, col0 = (int64_t)blockIdx.x * TILE_COLS;
-    float most = *amax, by = most > 0 ? __fdiv_rn(448.0f, most) : 1.0f;
+    float most = HAS_PAST && past[0] > 0 ? past[0] : *amax, by = most > 0 ? __fdiv_rn(top, most) : 1.0f;
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
-        *scale = most > 0 ? __fdiv_rn(most, 448.0f) : 1.0f;
+        *scale = most > 0 ? __fdiv_rn(most, top) : 1.0f;
     for (int i = threadIdx.x; i < TILE_ROWS * (TILE_COLS / V); i += 256) {
         int r = i / (TILE_COLS / V), k = i % (TILE_COLS / V) * V;
         if (row0 + r >= rows || col0 + k >= cols)
@@ -49,12 +66,21 @@ __global__ void __launch_bounds__(256) quant_kernel(mat<const T> x, int64_t rows
         load<V>(x.at(row0 + r, col0 + k), t);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            out.v[v] = __nv_cvt_float_to_fp8(t[v] * by, __NV_SATFINITE, __NV_E4M3);
+            float scaled = HAS_PAST && isinf(t[v]) ? NAN : t[v] * by;
+            out.v[v] = __nv_cvt_float_to_fp8(scaled, __NV_SATFINITE, F);
+            found = HAS_PAST ? fmaxf(found, fabsf(t[v])) : 0.0f;
             tile[(k + v) * PITCH + r] = out.v[v];
         }
         *(pack<uint8_t, V> *)q.at(row0 + r, col0 + k) = out;
     }
+    if (HAS_PAST) {
+        found = warp_max(found);
+        if (threadIdx.x % 32 == 0)
+            part[threadIdx.x / 32] = found;
+    }
     __syncthreads();
+    if (HAS_PAST && threadIdx.x == 0)
+        raise(&past[1], part);
     enum { W = V == 1 ? 1 : 16 }; /* rows a thread writes */
     for (int i = threadIdx.x; i < TILE_COLS * (TILE_ROWS / W); i += 256) {
         int k = i / (TILE_ROWS / W), r = i % (TILE_ROWS / W) * W;
@@ -69,19 +95,28 @@ __global__ void __launch_bounds__(256) quant_kernel(mat<const T> x, int64_t rows
     }
 }
 
-template <typename T, int V> static void quant(const struct tr_call *c)
+template <typename T, int V, __nv_fp8_interpretation_t F> static void quant_as(const struct tr_call *c)
 {
     const struct tr_view &x = c->in[0];
     mat<const T> from = mat_of<const T>(x);
     unsigned *amax = (unsigned *)c->scratch;
+    float *past = (float *)c->out[3].data;
     int64_t wide = tr_max64(1, x.cols / (512 * V)), tall = tr_max64(1, tr_min64(x.rows, 8 * c->dev->n_units / wide));
     (void)cudaMemsetAsync(amax, 0, sizeof *amax, stream_of(c));
-    amax_kernel<T, V><<<dim3((unsigned)wide, (unsigned)tall), 512, 0, stream_of(c)>>>(from, x.rows, x.cols, amax);
+    amax_kernel<T, V><<<dim3((unsigned)wide, (unsigned)tall), 512, 0, stream_of(c)>>>(from, x.rows, x.cols, amax, past);
     dim3 grid((unsigned)ceil_div(x.cols, TILE_COLS), (unsigned)ceil_div(x.rows, TILE_ROWS));
-    quant_kernel<T, V><<<grid, 256, 0, stream_of(c)>>>(from, x.rows, x.cols, (const float *)amax,
-                                                       mat_of<uint8_t>(c->out[0]), mat_of<uint8_t>(c->out[1]),
-                                                       (float *)c->out[2].data);
+    auto kernel = past ? quant_kernel<T, V, F, true> : quant_kernel<T, V, F, false>;
+    kernel<<<grid, 256, 0, stream_of(c)>>>(from, x.rows, x.cols, (const float *)amax, mat_of<uint8_t>(c->out[0]),
+                                           mat_of<uint8_t>(c->out[1]), (float *)c->out[2].data, past);
     check_launch(c);
+}
+
+template <typename T, int V> static void quant(const struct tr_call *c)
+{
+    if (c->out[0].dtype == TR_E5M2)
+        quant_as<T, V, __NV_E5M2>(c);
+    else
+        quant_as<T, V, __NV_E4M3>(c);
 }
 
 void tr_cuda_QUANT(const struct tr_call *c)
@@ -99,6 +134,7 @@ void tr_cuda_MATMUL8(const struct tr_call *c)
     g.m = y.rows, g.n = y.cols, g.k = a.cols;
     g.a = a.data, g.lda = a.ld, g.a_dtype = TR_U8, g.scale_a = (const float *)c->in[1].data;
     g.b = b.data, g.ldb = b.ld, g.b_t = true, g.scale_b = (const float *)c->in[3].data;
+    g.a_is_e5m2 = a.dtype == TR_E5M2, g.b_is_e5m2 = b.dtype == TR_E5M2;
     g.c = y.data, g.ldc = g.ldd = y.ld, g.c_dtype = y.dtype;
     g.bias = c->in[4].data;
     g.is_exact = c->attr.is_gradient;

@@ -17,7 +17,11 @@ static const size_t WORKSPACE_BYTES = TR_CUDA_WORKSPACE - WORKSPACE_ALIGN;
 
 static cudaDataType_t type_of(enum tr_dtype d)
 {
-    return d == TR_BF16 ? CUDA_R_16BF : d == TR_F16 ? CUDA_R_16F : d == TR_U8 ? CUDA_R_8F_E4M3 : CUDA_R_32F;
+    return d == TR_BF16   ? CUDA_R_16BF
+           : d == TR_F16  ? CUDA_R_16F
+           : d == TR_U8   ? CUDA_R_8F_E4M3
+           : d == TR_E5M2 ? CUDA_R_8F_E5M2
+                          : CUDA_R_32F;
 }
 
 static uint32_t alignment_of(const void *p)
@@ -29,10 +33,11 @@ static uint32_t alignment_of(const void *p)
 }
 
 /* One output a thread: for shapes cuBLASLt refuses, which are small. */
-template <typename T, typename U> __global__ void plain_kernel(struct cuda_gemm g)
+template <typename A, typename B, typename U> __global__ void plain_kernel(struct cuda_gemm g)
 {
     int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x, row = (int64_t)blockIdx.y * 8 + threadIdx.y;
-    const T *a = (const T *)g.a, *b = (const T *)g.b;
+    const A *a = (const A *)g.a;
+    const B *b = (const B *)g.b;
     float sum = 0;
     if (row >= g.m || col >= g.n)
         return;
@@ -48,12 +53,12 @@ template <typename T, typename U> __global__ void plain_kernel(struct cuda_gemm 
     ((U *)g.c)[row * g.ldc + col] = from_f32<U>(sum);
 }
 
-template <typename T> static void run_plain_of(const struct tr_call *c, const struct cuda_gemm *g)
+template <typename A, typename B> static void run_plain_of(const struct tr_call *c, const struct cuda_gemm *g)
 {
     dim3 grid((unsigned)ceil_div(g->n, 32), (unsigned)ceil_div(g->m, 8)), block(32, 8);
     struct tr_view out = {};
     out.dtype = g->c_dtype;
-    with_type(out, [&](auto u) { plain_kernel<T, decltype(u)><<<grid, block, 0, stream_of(c)>>>(*g); });
+    with_type(out, [&](auto u) { plain_kernel<A, B, decltype(u)><<<grid, block, 0, stream_of(c)>>>(*g); });
     check_launch(c);
 }
 
@@ -62,10 +67,14 @@ static void run_plain(const struct tr_call *c, const struct cuda_gemm *g)
     struct tr_view a = {};
     a.dtype = g->a_dtype;
     TR_BUG_ON(g->gelu_aux != NULL);
-    if (g->a_dtype == TR_U8)
-        run_plain_of<__nv_fp8_e4m3>(c, g);
+    if (g->a_is_e5m2)
+        run_plain_of<__nv_fp8_e5m2, __nv_fp8_e4m3>(c, g);
+    else if (g->b_is_e5m2)
+        run_plain_of<__nv_fp8_e4m3, __nv_fp8_e5m2>(c, g);
+    else if (g->a_dtype == TR_U8)
+        run_plain_of<__nv_fp8_e4m3, __nv_fp8_e4m3>(c, g);
     else
-        with_type(a, [&](auto t) { run_plain_of<decltype(t)>(c, g); });
+        with_type(a, [&](auto t) { run_plain_of<decltype(t), decltype(t)>(c, g); });
 }
 
 struct gemm_call {
@@ -107,7 +116,8 @@ static void key_of(const struct cuda_gemm *g, uint64_t key[6])
     key[2] = (uint64_t)g->lda << 32 | (uint64_t)g->ldb;
     key[3] = (uint64_t)g->ldc << 32 | (uint64_t)g->ldd;
     key[4] = bits;
-    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact | (uint64_t)(g->a_dtype == TR_F16) << 62 |
+    key[5] = (uint64_t)g->ld_aux << 1 | (uint64_t)g->is_exact | (uint64_t)g->a_is_e5m2 << 60 |
+             (uint64_t)g->b_is_e5m2 << 61 | (uint64_t)(g->a_dtype == TR_F16) << 62 |
              (uint64_t)(g->c_dtype == TR_F16) << 63;
 }
 
@@ -155,8 +165,8 @@ static void describe(struct gemm_call *x, struct lt_plan *p)
         int8_t is_fast = !g->is_exact;
         set(x, p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &is_fast, sizeof is_fast);
     }
-    p->a = layout(x, g->a_dtype, g->b_t ? g->k : g->n, g->b_t ? g->n : g->k, g->ldb);
-    p->b = layout(x, g->a_dtype, g->a_t ? g->m : g->k, g->a_t ? g->k : g->m, g->lda);
+    p->a = layout(x, g->b_is_e5m2 ? TR_E5M2 : g->a_dtype, g->b_t ? g->k : g->n, g->b_t ? g->n : g->k, g->ldb);
+    p->b = layout(x, g->a_is_e5m2 ? TR_E5M2 : g->a_dtype, g->a_t ? g->m : g->k, g->a_t ? g->k : g->m, g->lda);
     p->c = layout(x, g->c_dtype, g->n, g->m, g->ldd);
     p->d = layout(x, g->c_dtype, g->n, g->m, g->ldc);
 }
