@@ -1,12 +1,12 @@
-/* bench_kernels.c - what CPU kernels take, called as a step calls them: operands where a step's would be, medians of
- * short rounds. The same functions time a rank that has all cores and a rank that has one.
+/* bench_kernels.c - what CPU kernels take, called as a step calls them: operands where a step's would be. The same
+ * functions time a rank that has all cores and a rank that has one.
  */
 #include "cli/bench_kernels.h"
 #include "base/base.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 3, POOL_FLOATS = 32 << 20, SMALL = 256 };
+enum { POOL_FLOATS = 32 << 20, SMALL = 256 };
 
 double tr_meter_now(void)
 {
@@ -86,10 +86,10 @@ static void fill(struct tr_meter *m)
     m->n_used = m->n_touched = 0;
 }
 
-/* Seconds of one call: rounds of as many calls as fill a part of the time. */
+/* Seconds of one call: the mean of as many as fill a part of the time. */
 static double time_call(struct tr_meter *m, struct tr_call *c)
 {
-    double t[ROUNDS], each = m->seconds / TR_METER_PASSES / ROUNDS;
+    double each = m->seconds / TR_METER_PASSES;
     void *scratch = NULL;
     size_t bytes = tr_op_scratch(c, tr_pool_threads(m->pool));
     TR_BUG_ON(bytes && posix_memalign(&scratch, 64, bytes) != 0);
@@ -104,14 +104,12 @@ static double time_call(struct tr_meter *m, struct tr_call *c)
         tr_meter_run(m, c, 1);
     }
     int n = (int)fmin(1e6, 1 + each / (tr_meter_now() - start + 1e-6));
-    for (int r = 0; r < ROUNDS; r++) {
-        start = tr_meter_now();
-        tr_meter_run(m, c, n);
-        t[r] = (tr_meter_now() - start) / n;
-    }
+    start = tr_meter_now();
+    tr_meter_run(m, c, n);
+    double seconds = (tr_meter_now() - start) / n;
     free(scratch);
     fill(m);
-    return tr_meter_median(t, ROUNDS);
+    return seconds;
 }
 
 /* The mean of forward and backward. */

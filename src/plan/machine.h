@@ -72,9 +72,10 @@ struct tr_machine {
     int domain; /* chips that the fast link joins */
     int node;   /* chips of a host */
     struct tr_link fast, slow;
-    bool is_shared;              /* CPU ranks: those of one host divide its chip between them */
-    double meet_share;           /* CPU ranks that wait for each other all the time: of their time, lost by that */
-    double host_rate, disk_rate; /* bytes/s of a chip's link to its host; of a host's storage */
+    bool is_shared;                    /* CPU ranks: those of one host divide its chip between them */
+    double meet_share, meet_far_share; /* CPU ranks that wait for each other: of their time, lost by that, when they do
+                                          it after every few kernels, and some ten times a second */
+    double host_rate, disk_rate;       /* bytes/s of a chip's link to its host; of a host's storage */
     double mttf_hours; /* of one chip with its part of the host: Llama 3's 419 failures in 54 days of 16,384 */
 };
 

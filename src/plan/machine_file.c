@@ -59,6 +59,7 @@ static const struct key keys[] = {
     { "chips_per_host", KEY_INT, AT(node), 1, 1, 1000000 },
     { "ranks_share_a_chip", KEY_BOOL, AT(is_shared), 1, 0, 1 },
     { "meet_share", KEY_REAL, AT(meet_share), 1, 0, 10 },
+    { "meet_far_share", KEY_REAL, AT(meet_far_share), 1, 0, 10 },
     { "fast_gbps", KEY_REAL, AT(fast.rate), 1e9, 1e-6, 1e9 },
     { "fast_share", KEY_REAL, AT(fast.share), 1, 1e-3, 1.5 },
     { "fast_latency_us", KEY_REAL, AT(fast.latency_s), 1e-6, 0, 1e9 },

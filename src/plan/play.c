@@ -18,8 +18,10 @@ struct player {
     struct tr_price price;
     struct segment_price *program; /* by program */
     double clock, kernels, waits, comm[TR_AXES];
-    int next, n_ranks;
-    double norm_at; /* when this rank's part of the gradients' norm was summed; 0: not yet */
+    double met;               /* kernels' time when ranks last waited for each other */
+    bool *is_summed;          /* by home: this step's gradients have been there before */
+    int next, n_ranks, n_all; /* ranks of the pipeline, of everything */
+    double norm_at;           /* when this rank's part of the gradients' norm was summed; 0: not yet */
     /* messages to a peer are received in the order they were sent in */
     double *sent;        /* when each is there: those to peer q from first[q] on */
     int *first, *n_sent; /* by peer */
@@ -52,6 +54,8 @@ static void run_segment(struct player *p, const struct tr_action *a)
         talk += t * p->price.machine->meet_share;
     p->clock += t + talk;
     p->kernels += t;
+    if (talk > 0)
+        p->met = p->kernels;
     p->comm[p->price.size[TR_AXIS_TP] > 1 ? TR_AXIS_TP : TR_AXIS_CP] += talk;
 }
 
@@ -59,6 +63,13 @@ static void run_comm(struct player *p, enum tr_axis axis, double t)
 {
     p->clock += t;
     p->comm[axis] += t;
+}
+
+/* Ranks wait for the last of them: what one was held up by since they met counts for all. */
+static void meet(struct player *p, enum tr_axis axis)
+{
+    run_comm(p, axis, p->price.machine->meet_far_share * (p->kernels - p->met));
+    p->met = p->kernels;
 }
 
 static double over_data(const struct player *p, enum tr_collective kind, double bytes)
@@ -87,6 +98,20 @@ static double owned(const struct tr_compiled *c)
     for (int i = 0; i < c->n_homes; i++)
         n += (double)c->flat[i].shard_n;
     return n;
+}
+
+/* Shards of one home are waited for before the next one's start, and added to those of earlier micro-batches. */
+static void reduce(struct player *p, int home)
+{
+    const struct tr_compile_options *o = &p->c->opt;
+    double grad = (double)tr_dtype_bytes(o->grad_dtype), bytes = (double)p->c->flat[home].n * grad;
+    double t = over_data(p, o->layout.zero ? TR_COST_REDUCE_SCATTER : TR_COST_ALL_REDUCE, bytes);
+    if (o->layout.zero && t > 0)
+        meet(p, TR_AXIS_DP);
+    if (o->layout.zero && p->is_summed[home])
+        t += pass_over(p, (double)p->c->flat[home].shard_n, 3 * grad, TR_COST_ADD);
+    p->is_summed[home] = true;
+    run_comm(p, TR_AXIS_DP, t);
 }
 
 /* ---- messages ---- */
@@ -139,6 +164,8 @@ static bool clip(struct player *all, int rank)
 {
     struct player *p = &all[rank];
     double last = 0;
+    if (p->norm_at == 0 && p->n_all > 1)
+        meet(p, TR_AXIS_DP);
     if (p->norm_at == 0)
         p->norm_at = p->clock += pass_over(p, owned(p->c), (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
     for (int r = 0; r < p->n_ranks; r++) {
@@ -164,7 +191,7 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
         run_comm(p, TR_AXIS_SHARD, over_data(p, TR_COST_ALL_GATHER, n * value));
         break;
     case TR_DO_REDUCE:
-        run_comm(p, TR_AXIS_DP, over_data(p, o->layout.zero ? TR_COST_REDUCE_SCATTER : TR_COST_ALL_REDUCE, n * grad));
+        reduce(p, a->segment);
         break;
     case TR_DO_REDUCE_TP:
         run_comm(p, TR_AXIS_TP,
@@ -206,11 +233,12 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
 {
     const struct tr_schedule *s = &c->train;
     size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
-    *p = (struct player){ .c = c, .n_ranks = n_ranks };
+    *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1 };
+    p->is_summed = calloc((size_t)c->n_homes + 1, sizeof *p->is_summed);
     p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
     p->sent = calloc(n_messages, sizeof *p->sent);
     p->first = calloc(3 * n_peers + 2 * n_messages, sizeof *p->first);
-    if (!p->program || !p->sent || !p->first)
+    if (!p->program || !p->sent || !p->first || !p->is_summed)
         return tr_fail(TR_NOMEM, "forecast: out of memory");
     p->n_sent = p->first + n_peers;
     p->n_asked = p->n_sent + n_peers;
@@ -222,12 +250,15 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
     for (int q = 0; q < n_ranks; q++)
         p->first[q + 1] += p->first[q];
     tr_price_open(c, m, &p->price);
+    for (int a = 0; a < TR_AXES; a++)
+        p->n_all *= p->price.size[a];
     price_programs(p);
     return TR_OK;
 }
 
 static void player_release(struct player *p)
 {
+    free(p->is_summed);
     free(p->program);
     free(p->sent);
     free(p->first);
