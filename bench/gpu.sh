@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # gpu.sh [PART...] - everything about the CUDA column that needs a GPU. Without a PART: `speed`, then `checks`. On a machine that is lent
-# for minutes:
+# for minutes, one call each:
 #
 #     bench/gpu_pack.sh build/cuda                       here, after cmake --preset cuda && cmake --build build/cuda
-#     bench/gpu.sh                                       there, with build/gpu-pack carried along; at most 9 minutes
+#     bench/gpu.sh speed                                 there, with build/gpu-pack carried along; at most 9 minutes
+#     bench/gpu.sh checks                                the same
 #
-# What is timed runs alone, one after the other; the checks, which nobody times, run side by side after it. Seconds expected on one H200
-# with 16 cores, and where a part is ended (`limit` below). A call ends after TR_SECONDS (560): what does not fit is said and left out. What
-# a part finds goes to $OUT/PART.txt (default build/gpu-out), its lines for bench/results/h200.md to stdout and $OUT/results.txt.
+# What is timed runs alone, one after the other; checks that nobody times run side by side; the sanitizers, whose kernels hold the GPU for
+# long, run alone again. Seconds expected on one H200 with 16 cores, and where a part is ended (`limit` below). A call ends after
+# TR_SECONDS (560): what does not fit is said and left out. What a part finds goes to $OUT/PART.txt (default build/gpu-out), its lines for
+# bench/results/h200.md to stdout and $OUT/results.txt.
 #
 #   part         expected  limit   what
 #   speed             330
@@ -15,7 +17,7 @@
 #     limit            60     80   the composite limit of this board, today (limit.py)
 #     steps           140    200   tokens/s of every row, with a table of ops
 #     torch           100    140   the peer's rows (torch_train.py)
-#   checks            220          side by side
+#   checks            400          down to curves side by side
 #     ops              30     80   the op case table against the CPU reference, twice for the same bits; attention blocks
 #     golden           10     60   golden models on the GPU
 #     strategies      220    300   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
@@ -214,8 +216,7 @@ for i in range(4000): print(json.dumps({"text": " ".join(str(i * k % 9973) for k
             sleep 0.1
             b=$(sed -nE 's/.*"event":"step","time":([0-9.]+).*/\1/p' "$w/out/events.jsonl" 2>/dev/null | head -n 1)
         done
-        kill -KILL "$job" 2>/dev/null
-        pkill -KILL -f "$w/out" 2>/dev/null # `within` is its parent
+        pkill -KILL -f "$w/out" # the program; `within`, its parent, ends with it
         wait "$job" 2>/dev/null
         say "- start $i: Llama-1B shape, B8 T2048: end of step 1 after $(awk "BEGIN { printf \"%.2f\", ${b:-0} - $a }") s; $(grep -h '"event":"start"' "$w/out/events.jsonl" | cut -c 1-400)"
     done
@@ -288,16 +289,25 @@ run() { # PART
     echo "  ($1: $((SECONDS - start)) s, $((SECONDS - began)) s in all)"
 }
 jobs=
+join_jobs() {
+    local j
+    for j in $jobs; do wait "$j" || bad=1; done
+    jobs=
+}
 for p in $parts; do
     [ "$p" = start ] || cpu_curves
-    if [[ " $checks " == *" $p "* ]]; then
+    case $p in
+    ops | golden | strategies | bits | gradients | curves)
         { run "$p"; exit $bad; } &
         jobs="$jobs $!"
-    else
+        ;;
+    *)
+        join_jobs
         run "$p"
-    fi
+        ;;
+    esac
 done
-for j in $jobs; do wait "$j" || bad=1; done
+join_jobs
 if [ -n "$cpu_job" ]; then
     wait
     cpu_apart
