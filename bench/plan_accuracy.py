@@ -51,11 +51,11 @@ slower than the same model everywhere else, and the smallest and the largest run
 BF16_STATE = "--grad_dtype bfloat16 --master_dtype bfloat16 --moment_dtype bfloat16"
 H200 = [  # bench/results/h200.md: model, rows, tokens of a row, measured tokens/s, options
     ("gpt2", 64, 1024, 599100, ""),
-    ("gpt2-xl", 16, 1024, 52100, ""),
+    ("gpt2-xl", 16, 1024, 52800, ""),
     ("qwen-0.5b", 32, 1024, 161400, ""),
-    ("qwen-0.5b", 32, 1024, 159900, BF16_STATE + " --gradient_accumulation_steps 4"),
-    ("qwen-1.5b", 32, 1024, 60600, BF16_STATE + " --gradient_accumulation_steps 2"),
-    ("llama-1b", 8, 2048, 70700, ""),
+    ("qwen-0.5b", 32, 1024, 162700, BF16_STATE + " --gradient_accumulation_steps 4"),
+    ("qwen-1.5b", 32, 1024, 60900, BF16_STATE + " --gradient_accumulation_steps 2"),
+    ("llama-1b", 8, 2048, 71500, ""),
     ("qwen-7b", 8, 1024, 14260, BF16_STATE + " --gradient_accumulation_steps 4"),
     ("llama-8b", 2, 4096, 11950, BF16_STATE),
 ]
