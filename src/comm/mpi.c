@@ -205,6 +205,8 @@ static bool leave_pmi(const struct mpi_world *w)
 static void close_world(struct mpi_world *w)
 {
     struct start end = { .api = w->api };
+    char cause[MPI_TEXT_MAX]; /* why this rank leaves is its own: what the others say of that comes later */
+    (void)snprintf(cause, sizeof cause, "%s", tr_error_text());
     tr_mpi_stop_helper(w);
     if (w->fault_status != TR_OK) /* who has not heard of it yet would see this rank die, and blame it */
         tr_mpi_tell_fault(w);
@@ -219,6 +221,8 @@ static void close_world(struct mpi_world *w)
         if (w->fault_status == TR_OK && !leave_pmi(w) && stop_hearing(w))
             (void)tr_mpi_blocking(w, "finalize", call_finalize, &end);
     }
+    if (cause[0])
+        (void)tr_fail(TR_PEER, "%s", cause);
     for (int r = 0; w->peers && r < w->size; r++) {
         if (w->peers[r].fd >= 0)
             close(w->peers[r].fd);

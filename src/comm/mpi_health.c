@@ -54,8 +54,8 @@ void tr_mpi_tell_fault(struct mpi_world *w)
         return;
     *m = (struct control){ .kind = CONTROL_FAULT, .rank = w->rank, .status = (int32_t)w->fault_status };
     memcpy(m->text, w->fault_text, sizeof m->text);
-    for (int r = 0; r < w->size; r++)
-        if (r != w->rank && !w->peers[r].is_closed)
+    for (int r = 0; r < w->size; r++) /* who has closed too: it waits for the others to do the same */
+        if (r != w->rank)
             post_letter(w, &w->fault, r);
     for (int64_t until = tr_clock_us() + DELIVER_US; !is_delivered(w, &w->fault) && tr_clock_us() < until;)
         usleep(100);

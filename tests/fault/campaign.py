@@ -119,7 +119,7 @@ def judge(layout, out, tag, said, steps=STEPS):
     return len(restarts), lost, recovery_times(out, restarts)
 
 
-halts, n_halted = [], 0     # when a core had not woken a thread that only sleeps for 0.3 s: somebody with a higher priority has it
+halts, n_halted = [], 0     # when a core had not woken a thread that only sleeps for 0.1 s: somebody with a higher priority has it
 
 
 def pulse(core):
@@ -128,7 +128,7 @@ def pulse(core):
     while True:
         time.sleep(0.02)
         now = time.time()
-        if now - last > 0.3:
+        if now - last > 0.1:
             bisect.insort(halts, now)
         last = now
 
@@ -148,7 +148,7 @@ def recovery_times(out, restarts):
         if fault:
             seen.append(f"{e['time'] - fault:.2f} s {e['event']}")
         if e["event"] in ("step", "eval", "checkpoint") and fault:
-            took, halted = e["time"] - fault, bisect.bisect(halts, e["time"] + 0.3) > bisect.bisect(halts, fault)
+            took, halted = e["time"] - fault, bisect.bisect(halts, e["time"] + 0.1) > bisect.bisect(halts, fault)
             n_halted += halted
             times += [] if halted else [took]
             if took > BOUND:
