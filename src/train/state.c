@@ -17,12 +17,29 @@ enum tr_status tr_state_new(struct tr_run_state *s)
 }
 
 /* Options that decide which bits a run makes; a resume that changes one is another run (C14). */
-static const char *const input_options[] = {
-    "train_batch_size", "seed",         "data_seed",    "optim",        "learning_rate",
-    "weight_decay",     "adam_beta1",   "adam_beta2",   "adam_epsilon", "momentum",
-    "max_grad_norm",    "warmup_steps", "decay_steps",  "min_lr_ratio", "lr_scheduler_type",
-    "dropout",          "master_dtype", "moment_dtype", "grad_dtype",   "dtype",
-};
+static const char *const input_options[] = { "train_batch_size",
+                                             "seed",
+                                             "data_seed",
+                                             "optim",
+                                             "learning_rate",
+                                             "weight_decay",
+                                             "adam_beta1",
+                                             "adam_beta2",
+                                             "adam_epsilon",
+                                             "momentum",
+                                             "max_grad_norm",
+                                             "warmup_steps",
+                                             "decay_steps",
+                                             "min_lr_ratio",
+                                             "lr_scheduler_type",
+                                             "dropout",
+                                             "master_dtype",
+                                             "moment_dtype",
+                                             "grad_dtype",
+                                             "dtype",
+                                             "fp8",
+                                             "fp8_gradient",
+                                             "fp8_scaling" };
 
 /* The schedule's length counts where the learning rate depends on it. */
 static int64_t schedule_steps(const struct tr_run_inputs *in)

@@ -15,5 +15,7 @@ same whole/model.safetensors two/model.safetensors
 python3 -c 'import json
 p = json.load(open("whole/checkpoint-2/trireme/state.json"))["fp8_past"]
 assert p["steps"] == 2 and len(p["largest"]) % 16 == 0 and max(p["largest"]) > 0, p' || fail "no past in the checkpoint"
+expect 2 "$TRIREME" train "${options[@]}" --fp8 --fp8_scaling current --output no --resume_from_checkpoint whole/checkpoint-2
+grep -q 'fp8_scaling was "delayed", is "current"' stderr || fail "not said: $(cat stderr)"
 expect 2 "$TRIREME" train "${options[@]}" --output no
 grep -q 'fp8_gradient and fp8_scaling are for --fp8' stderr || fail "not said: $(cat stderr)"
