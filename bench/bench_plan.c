@@ -362,7 +362,7 @@ static void find_knobs(struct tr_cases *cs)
         for (int f = 0; f < N_FIELDS; f++) {
             double table = *(const double *)(const void *)((const char *)&tr_impls[r.impl] + fields[f].at);
             r.is_fixed[f] = *place(c, &fields[f]) != table;
-            if (fields[f].may_be_own)
+            if (fields[f].may_be_own && strcmp(c->impl.name, "usual") != 0)
                 add_knob((struct knob){ .field = f, .impl = r.impl });
         }
         r.cluster = strchr(c->machine.name, '@');

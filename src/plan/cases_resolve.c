@@ -296,28 +296,34 @@ static bool read_layout(struct tr_case *c)
     return true;
 }
 
-/* Published runs are tuned: of the rows and the chunks that were not stated, the fastest that fit. */
+static bool is_even(const struct tr_ask *a)
+{
+    double n = (double)a->pp * a->chunks;
+    return fmod(a->shape.layers, n) == 0 || fmod(a->shape.layers + 2, n) == 0;
+}
+
+/* Published runs are tuned: of the rows and the chunks that were not stated, the fastest that fit; where the forecast
+ * thinks that none does, it is wrong, and the fastest of all. */
 static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
 {
-    struct tr_ask b = c->ask;
-    double best = 0, local = b.global / b.dp, most = b.shape.layers / b.pp;
-    for (b.chunks = any_chunks ? 1 : b.chunks; b.chunks <= most; b.chunks++) {
-        if (any_chunks && fmod(most, b.chunks) != 0)
-            continue;
-        for (b.micro = any_micro ? 1 : b.micro; b.micro <= local && fmod(local, b.micro) == 0; b.micro *= 2) {
-            struct tr_forecast f;
-            if (tr_forecast(&b, &f) != TR_OK || f.total_bytes > 0.95 * c->machine.chip.memory_bytes)
-                break;
-            if (f.tokens_per_s > best) {
-                best = f.tokens_per_s;
-                c->ask.micro = b.micro;
-                c->ask.chunks = b.chunks;
+    double best = 0, local = c->ask.global / c->ask.dp, room = 0.95 * c->machine.chip.memory_bytes;
+    int most = any_chunks ? (int)fmax(1, c->ask.shape.layers / c->ask.pp) : c->ask.chunks;
+    for (int is_strict = 1; is_strict >= 0 && best == 0; is_strict--) {
+        struct tr_ask b = c->ask;
+        for (b.chunks = any_chunks ? 1 : most; b.chunks <= most; b.chunks++)
+            for (b.micro = any_micro ? 1 : c->ask.micro; b.micro <= local && fmod(local, b.micro) == 0; b.micro *= 2) {
+                struct tr_forecast f;
+                if ((is_strict && any_chunks && !is_even(&b)) || tr_forecast(&b, &f) != TR_OK ||
+                    (is_strict && f.total_bytes > room))
+                    break;
+                if (f.tokens_per_s > best) {
+                    best = f.tokens_per_s;
+                    c->ask.micro = b.micro;
+                    c->ask.chunks = b.chunks;
+                }
+                if (!any_micro)
+                    break;
             }
-            if (!any_micro)
-                break;
-        }
-        if (!any_chunks)
-            break;
     }
     tr_error_clear();
 }
@@ -365,7 +371,8 @@ static void refine_impl(struct tr_case *c)
         *im = *tr_impl_find("fsdp-eager");
     if (tr_case_has(c, TR_CASE_source, "2025") || tr_case_has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
         im->logits_bytes = 6;
-    if (tr_case_has(c, TR_CASE_source, "async") || tr_case_has(c, TR_CASE_precision, "async"))
+    bool is_megascale = tr_case_has(c, TR_CASE_source, "MegaScale") && !tr_case_has(c, TR_CASE_source, "Megatron");
+    if (is_megascale || tr_case_has(c, TR_CASE_source, "async") || tr_case_has(c, TR_CASE_precision, "async"))
         im->tp_hidden = TR_ASYNCHRONOUS;
     /* graphs of steps with experts need buffers of fixed size, which exchanges inside a rack have */
     bool has_graphs = release >= 26.05 && (c->machine.domain > 8 || !tr_case_has(c, TR_CASE_ffn, "moe"));

@@ -68,12 +68,12 @@ const struct tr_impl tr_impls[] = {
     { .name = "bridge-graphs", .words = "(later ones: whole steps as CUDA graphs)",
       .product = 0.97, .fusion = 1.1, .tp_hidden = 0.49, .dp_hidden = DP, .kernel_s = 0, SHARED,
       .grad_bytes = 2, .overlaps_experts = true, .interleaves = true, MODERN },
-    { .name = "megatron-core", .words = "Megatron|NeMo|dgxc|MCore|AutoModel",
+    { .name = "megatron-core", .words = "Megatron-Core|NeMo|dgxc|AutoModel",
       .product = PRODUCT, .fusion = 0.91, .tp_hidden = 0.33, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
       .grad_bytes = 2, .interleaves = true, MODERN },
     { .name = "usual", .words = "(any other)",
       .product = PRODUCT, .fusion = FUSION, .tp_hidden = TP, .dp_hidden = DP, .kernel_s = KERNEL, SHARED,
-      .grad_bytes = 4, MODERN },
+      .grad_bytes = 4, .overlaps_experts = true, .interleaves = true, MODERN },
 };
 /* clang-format on */
 const size_t tr_n_impls = TR_COUNT_OF(tr_impls);

@@ -9,7 +9,8 @@ enum { FORWARD, BACKWARD };
 
 /* What tensor cores reach in attention kernels, forward and backward, of the 16-bit peak, heads of 128 and long rows.
  * Smaller heads leave more exponentials for a product, short rows more of the diagonal, half of which is thrown away
- * (measured on an H200: 0.45 of the peak with heads of 128 and 4096 tokens, 0.29 with 64 and 2048, 0.25 with 1024). */
+ * (measured on an H200: 0.45 of the peak with heads of 128 and 4096 tokens, 0.29 with 64 and 2048, 0.25 with 1024).
+ * On Ampere, whose exponentials keep up, heads of 64 lose a tenth (FlashAttention-2's paper: 171 beside 189). */
 struct core_share {
     double forward, backward;
 };
@@ -24,7 +25,7 @@ double tr_core_share(int generation, const struct tr_impl *impl, double head_dim
                            : generation < 100 ? hopper
                            : generation < 103 ? blackwell
                                               : ultra)[impl->attention];
-    double by_head = head_dim >= 128 ? 1 : pow(head_dim / 128, 0.6), by_row = seq / (seq + 256);
+    double by_head = head_dim >= 128 ? 1 : pow(head_dim / 128, is_large ? 0.6 : 0.15), by_row = seq / (seq + 256);
     return impl->core * by_head * by_row * (is_backward ? c.backward : c.forward);
 }
 

@@ -137,9 +137,9 @@ static void another_spelling_is_the_same_row(void **state)
         "a,s,Llama,32,4096,32,8,14336,128256,8192,H100-80GB@ndr,64,2,2,1,1,16,1,1,256,full,bf16,3,step_time_s,1,yes\n",
         "\xef\xbb\xbf" HEADER "a,s,llama,32.0, 4096 ,32.0,8.0,14336.0,128256,8192,H100-80GB@ndr,64,2.0,2,1,nan,16,None,"
         "1,256,Full,BFloat16,ZeRO-3,step_time_s,1,yes\r\n",
-        HEADER "\n\"a\",\"s\",\"Llama\",32,4096,32,8,14336,128256,8192,h100-80gb@NDR,,2,2,,,16,,1,256,TRUE,BF16,FSDP,"
+        HEADER "\n\"a\",\"s\",\"Llama\",32,4096,32,8,14336,128256,8192,h100-80gb@NDR,,2,2,1,,16,,1,256,TRUE,BF16,FSDP,"
                "step_time_s,1,yes",
-        "metric,value,colour,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,tp,pp,micro_batch,"
+        "metric,value,colour,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,tp,pp,vpp,micro_batch,"
         "global_batch,recompute,precision,zero_stage\n"
         "step_time_s,1,\"red, blue\",s,Llama,32,4096,32,8,14336,128256,8192,NVIDIA H100 SXM5 "
         "80GB,64,2,2,1,256,full,bf16,"
