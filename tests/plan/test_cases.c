@@ -142,7 +142,7 @@ static void another_spelling_is_the_same_row(void **state)
         "metric,value,colour,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,tp,pp,vpp,micro_batch,"
         "global_batch,recompute,precision,zero_stage\n"
         "step_time_s,1,\"red, blue\",s,Llama,32,4096,32,8,14336,128256,8192,NVIDIA H100 SXM5 "
-        "80GB,64,2,2,1,256,full,bf16,"
+        "80GB,64,2,2,1,1,256,full,bf16,"
         "3\n",
         HEADER "a,s,Llama,32,4096,32,8,14336,128256,8192,H100-80GB@our-own,64,2,2,1,1,16,1,1,256,full,bf16,3,"
                "Step_Time_s,1,yes\n",
