@@ -3,11 +3,11 @@
 
     bench/plan_layouts.py TRIREME DIR [--rounds 3] [--seconds 2] [--only N:M]   # one JSON line a layout, then a summary
 
-A round trains every layout on random text for about --seconds, three steps at least, and measures the host (bench
-machine) before every tenth; a layout's time in a round is the median step after the first. Rounds are spread over time,
-because a shared host is faster at times, and are kept in DIR, so that later calls add to them (--rounds 0 only reports).
-The forecast is that of the median host, key by key, the measured time the median of the rounds. A round takes about five
-minutes on two cores that are otherwise idle. Models and text are made under DIR.
+A round goes through all layouts: before every tenth it measures the host (bench machine), and then, for each, makes the
+forecast and trains on random text for about --seconds, three steps at least. A layout's time in a round is the median
+step after the first, its error the median over the rounds, which are spread over time because a shared host is faster at
+times. They are kept in DIR: later calls add to them (--rounds 0 only reports). A round takes five minutes on two cores
+that are otherwise idle. Models and text are made under DIR.
 """
 import argparse
 import glob
@@ -85,46 +85,27 @@ def one_round(a, number, chosen):
             with open(host, "w") as f:
                 subprocess.run([a.trireme, "bench", "machine", "--seconds", "0.1"], stdout=f, check=True)
         common = options(a.dir, *layout)
-        n_steps = max(3, min(20, 1 + int(a.seconds / predict(a.trireme, host, common))))
-        row = dict(layout=i, round=number, step_s=measure(a.trireme, a.dir, common, layout[4], n_steps))
+        predicted = predict(a.trireme, host, common)
+        n_steps = max(3, min(20, 1 + int(a.seconds / predicted)))
+        step_s = measure(a.trireme, a.dir, common, layout[4], n_steps)
+        row = dict(layout=i, round=number, predicted_s=predicted, step_s=step_s)
         with open(os.path.join(a.dir, "measured.jsonl"), "a") as f:
             f.write(json.dumps(row) + "\n")
 
 
-def median_host(where):
-    hosts = [dict(line.rstrip("\n").split(": ", 1) for line in open(path) if not line.startswith("#"))
-             for path in sorted(glob.glob(os.path.join(where, "host-*.yaml")))]
-
-    def middle(key):
-        values = [h[key] for h in hosts]
-        if values[0].startswith("["):
-            lists = [[float(x) for x in v.strip("[]").split(",")] for v in values]
-            return "[" + ", ".join(repr(statistics.median(x)) for x in zip(*lists)) + "]"
-        try:
-            return repr(statistics.median(float(v) for v in values))
-        except ValueError:
-            return values[0]
-
-    path = os.path.join(where, "host.yaml")
-    with open(path, "w") as f:
-        f.writelines(f"{key}: {middle(key)}\n" for key in hosts[0])
-    return path
-
-
 def report(a, chosen):
-    host, errors = median_host(a.dir), []
+    errors = []
     rows = [json.loads(x) for x in open(os.path.join(a.dir, "measured.jsonl"))]
-    for i, layout in chosen:
-        times = [r["step_s"] for r in rows if r["layout"] == i]
-        if not times:
+    for i, (model, rows_, length, micro, ranks, flags) in chosen:
+        mine = [r for r in rows if r["layout"] == i]
+        if not mine:
             continue
-        predicted, measured = predict(a.trireme, host, options(a.dir, *layout)), statistics.median(times)
-        errors.append(abs(100 * (predicted - measured) / measured))
-        model, rows_, length, micro, ranks, flags = layout
+        each = sorted(100 * (r["predicted_s"] / r["step_s"] - 1) for r in mine)
+        errors.append(abs(statistics.median(each)))
         print(json.dumps(dict(layout=i, model=model, rows=rows_, length=length, micro=micro, ranks=ranks, flags=flags,
-                              predicted_s=round(predicted, 5), measured_s=round(measured, 5),
-                              low_s=round(min(times), 5), high_s=round(max(times), 5), rounds=len(times),
-                              error_pct=round(100 * (predicted - measured) / measured, 2))), flush=True)
+                              predicted_s=round(statistics.median(r["predicted_s"] for r in mine), 5),
+                              measured_s=round(statistics.median(r["step_s"] for r in mine), 5),
+                              error_pct=round(statistics.median(each), 2), rounds=[round(e, 1) for e in each])), flush=True)
     errors.sort()
     print(json.dumps(dict(layouts=len(errors), mean_abs_error_pct=round(sum(errors) / len(errors), 2),
                           worst=round(errors[-1], 2), within_15=sum(e <= 15 for e in errors))))
