@@ -7,6 +7,7 @@
  */
 #include "ckpt/commit_impl.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,11 +18,14 @@ static int64_t own_generation(void)
     return text && tr_parse_int(text, 0, INT64_MAX, &n) == TR_OK ? n : 0;
 }
 
+/* -1: they cannot be read, and errno says why. */
 static int64_t newest_claim(const char *output_dir)
 {
     char path[TR_PATH_MAX];
     int64_t newest = 0;
     DIR *d = tr_path_join(path, output_dir, "generations") == TR_OK ? opendir(path) : NULL;
+    if (!d && errno != ENOENT)
+        return -1;
     for (const struct dirent *e; d && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
         if (n > 0 && n < 19 && strspn(e->d_name, "0123456789") == n)
@@ -35,6 +39,9 @@ static int64_t newest_claim(const char *output_dir)
 enum tr_status tr_fence_check(const char *output_dir)
 {
     int64_t own = own_generation(), newest = newest_claim(output_dir);
+    if (newest < 0)
+        return tr_fail(TR_IO, "%s: whether this generation may still write cannot be read: %s", output_dir,
+                       strerror(errno));
     if (newest <= own)
         return TR_OK;
     return tr_fail(TR_PEER, "generation %" PRId64 " of this job was followed by %" PRId64 ": it may not write any more",
