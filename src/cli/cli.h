@@ -32,5 +32,6 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 
 /* Writes all of it to stdout; a closed pipe is the reader's business. */
 void cli_print(const char *text);
+void cli_print_path(const char *path); /* {"path": "..."} */
 
 #endif

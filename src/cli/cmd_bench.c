@@ -127,7 +127,7 @@ enum tr_status cmd_bench(const struct tr_config *cfg)
     if (strcmp(what, "disk") == 0)
         return cli_bench_disk(cfg);
     if (strcmp(what, "comm") != 0)
-        return tr_fail(TR_USAGE, "bench what? trireme bench comm, disk or machine");
+        return tr_verb_misused(TR_VERB_BENCH);
     if (cfg->bytes_max < 1024 || cfg->bytes_max > POINT_BYTES_MAX)
         return tr_fail(TR_USAGE, "bytes_max %" PRId64 " is outside 1 KiB to 256 MiB", cfg->bytes_max);
     TR_TRY(tr_mesh_env(&env));

@@ -11,13 +11,24 @@ static enum tr_status print(struct tr_str *s, enum tr_status st)
     return st;
 }
 
+static void print_path(const struct tr_config *cfg, const char *path)
+{
+    if (cfg->json)
+        cli_print_path(path);
+    else
+        printf("%s\n", path);
+}
+
 static enum tr_status verify(const struct tr_config *cfg, const char *dir, const char *other)
 {
     struct tr_ckpt_info info;
     char human[32];
-    (void)cfg, (void)other;
+    (void)other;
     enum tr_status st = tr_ckpt_verify(dir, NULL, &info);
-    if (st == TR_OK)
+    if (st == TR_OK && cfg->json)
+        printf("{\"step\": %" PRId64 ", \"files\": %zu, \"bytes\": %" PRIu64 ", \"verified\": true}\n", info.step,
+               info.n_files, info.n_bytes);
+    else if (st == TR_OK)
         printf("%s: step %" PRId64 ", %zu files, %s, all hashes match\n", dir, info.step, info.n_files,
                tr_human_bytes(info.n_bytes, human, sizeof human));
     return st;
@@ -28,12 +39,12 @@ static enum tr_status newest(const struct tr_config *cfg, const char *dir, const
     struct tr_ckpt_info info;
     struct tr_str notes = { 0 };
     bool found = false;
-    (void)cfg, (void)other;
+    (void)other;
     enum tr_status st = tr_ckpt_scan(dir, NULL, &found, &info, &notes);
     if (notes.n)
-        cli_print(notes.p);
+        fputs(notes.p, stderr);
     if (st == TR_OK && found)
-        printf("%s\n", info.path);
+        print_path(cfg, info.path);
     else if (st == TR_OK)
         st = tr_fail(TR_USAGE, "%s: no checkpoints", dir);
     tr_str_release(&notes);
@@ -48,6 +59,8 @@ static enum tr_status list(const struct tr_config *cfg, const char *dir, const c
     size_t n = 0;
     (void)other;
     enum tr_status st = tr_ckpt_steps(dir, &step, &n);
+    if (st == TR_OK && n == 0)
+        return tr_fail(TR_USAGE, "%s: no checkpoints", dir);
     if (st == TR_OK && !cfg->json)
         tr_str_addf(&out, "%10s %6s %10s %6s  %-25s\n", "step", "files", "bytes", "gen", "run");
     for (size_t i = 0; i < n && st == TR_OK; i++) {
@@ -152,11 +165,13 @@ static enum tr_status diff(const struct tr_config *cfg, const char *dir, const c
 {
     struct tr_str out = { 0 };
     size_t n = 0;
-    (void)cfg;
     if (!other)
-        return tr_fail(TR_USAGE, "usage: trireme ckpt diff CHECKPOINT CHECKPOINT");
-    enum tr_status st = tr_ckpt_diff(dir, other, 40, &out, &n);
-    if (st == TR_OK)
+        return tr_verb_misused(TR_VERB_CKPT);
+    enum tr_status st = tr_ckpt_diff(dir, other, cfg->json ? 0 : 40, &out, &n);
+    if (cfg->json) {
+        tr_str_clear(&out);
+        tr_str_addf(&out, "{\"differ\": %zu}\n", n);
+    } else if (st == TR_OK)
         tr_str_addf(&out, n ? "%zu tensors differ\n" : "all tensors are the same, bit for bit\n", n);
     return print(&out, st);
 }
@@ -176,7 +191,7 @@ static enum tr_status prune(const struct tr_config *cfg, const char *dir, const 
     TR_TRY(tr_ckpt_scan(dir, NULL, &found, &info, NULL));
     if (found)
         TR_TRY(tr_ckpt_retain(dir, info.step, info.generation, &keep, &n));
-    printf("%zu checkpoints removed\n", n);
+    printf(cfg->json ? "{\"removed\": %zu}\n" : "%zu checkpoints removed\n", n);
 out:
     tr_ckpt_unlock(lock);
     return st;
@@ -240,7 +255,7 @@ static enum tr_status export_model(const struct tr_config *cfg, const char *dir,
     TR_TRY(need_output(cfg));
     TR_TRY(open_rewrite(&r, dir, false));
     TR_TRY(tr_saver_model(r.sv, cfg->output));
-    printf("%s\n", cfg->output);
+    print_path(cfg, cfg->output);
 out:
     close_rewrite(&r);
     return st;
@@ -287,7 +302,8 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
     TR_TRY(tr_saver_wait(r.sv, 3600, &is_done, &res));
     if (res.status != TR_OK)
         TR_TRY(tr_fail(res.status, "%s", res.cause));
-    printf("%s/checkpoint-%" PRId64 "\n", cfg->output, info.step);
+    TR_TRY(tr_ckpt_step_path(cfg->output, info.step, path));
+    print_path(cfg, path);
 out:
     close_rewrite(&r);
     free(state);
@@ -305,8 +321,7 @@ enum tr_status cmd_ckpt(const struct tr_config *cfg)
     const char *sub = cfg->args.n > 0 ? cfg->args.item[0] : NULL, *dir = cfg->args.n > 1 ? cfg->args.item[1] : NULL;
     for (size_t i = 0; sub && dir && i < TR_COUNT_OF(subs); i++)
         if (strcmp(subs[i].name, sub) == 0)
-            return subs[i].run(cfg, dir, cfg->args.n > 2 ? cfg->args.item[2] : NULL);
-    return tr_fail(TR_USAGE,
-                   "usage: trireme ckpt list|newest OUTPUT, show|verify CHECKPOINT, diff CHECKPOINT CHECKPOINT, "
-                   "export|reshard CHECKPOINT --output DIR, prune OUTPUT --save_total_limit N");
+            return !tr_dir_exists(dir) ? tr_fail(TR_USAGE, "%s: no such directory", dir)
+                                       : subs[i].run(cfg, dir, cfg->args.n > 2 ? cfg->args.item[2] : NULL);
+    return tr_verb_misused(TR_VERB_CKPT);
 }

@@ -167,8 +167,12 @@ static enum tr_status data_show(const struct tr_config *cfg)
     uint64_t first = 0, last = 0;
     TR_TRY(find_step(cfg->output, cfg->step, &first, &last));
     TR_TRY(open_view(cfg, true, &v));
-    printf("step %" PRId64 ": samples %" PRIu64 " to %" PRIu64 "\n", cfg->step, first, last);
-    TR_TRY(print_samples(&v, first, last));
+    if (cfg->json)
+        printf("{\"step\": %" PRId64 ", \"samples\": [%" PRIu64 ", %" PRIu64 "]}\n", cfg->step, first, last);
+    else
+        printf("step %" PRId64 ": samples %" PRIu64 " to %" PRIu64 "\n", cfg->step, first, last);
+    if (!cfg->json)
+        TR_TRY(print_samples(&v, first, last));
 out:
     close_view(&v);
     return st;
@@ -181,7 +185,5 @@ enum tr_status cmd_data(const struct tr_config *cfg)
         return data_check(cfg);
     if (strcmp(sub, "show") == 0 && cfg->model && cfg->data.n && cfg->output && cfg->step > 0)
         return data_show(cfg);
-    return tr_fail(TR_USAGE,
-                   "usage: trireme data check --model DIR --data PATH, or trireme data show --step N --output RUN "
-                   "--model DIR --data PATH with the run's options");
+    return tr_verb_misused(TR_VERB_DATA);
 }

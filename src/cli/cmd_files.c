@@ -18,7 +18,9 @@ enum tr_status cmd_config(const struct tr_config *cfg)
         if (!tr_verb_parse(word(cfg, 1), &verb))
             return tr_fail(TR_USAGE, "config man: no verb %s", word(cfg, 1));
         tr_config_man(verb, &out);
-    } else if (cfg->json)
+    } else if (sub && strcmp(sub, "show") != 0)
+        return tr_verb_misused(TR_VERB_CONFIG);
+    else if (cfg->json)
         tr_config_json(cfg, true, &out);
     else
         tr_config_dump(cfg, &out);

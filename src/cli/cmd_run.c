@@ -1,45 +1,27 @@
-/* cmd_run.c - init, train, eval, generate: the verbs that compute. */
+/* cmd_run.c - init, train, eval, generate: the verbs that compute. What each needs, config has checked. */
 #include "cli/cli.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-static enum tr_status need(const char *what, const char *option, const char *verb)
-{
-    return what ? TR_OK : tr_fail(TR_USAGE, "%s needs %s; see trireme %s --help", verb, option, verb);
-}
-
 enum tr_status cmd_init(const struct tr_config *cfg)
 {
-    enum tr_status st = need(cfg->model_config, "--config config.json", "init");
-    if (st == TR_OK)
-        st = need(cfg->output, "--out DIR", "init");
-    if (st == TR_OK)
-        st = tr_init_model(cfg);
-    if (st == TR_OK && !cfg->quiet)
+    enum tr_status st = tr_init_model(cfg);
+    if (st == TR_OK && cfg->json)
+        cli_print_path(cfg->output);
+    else if (st == TR_OK && !cfg->quiet)
         printf("wrote %s with random weights (seed %" PRId64 ")\n", cfg->output, cfg->seed);
     return st;
 }
 
 enum tr_status cmd_train(const struct tr_config *cfg)
 {
-    enum tr_status st = need(cfg->model, "--model DIR", "train");
-    if (st == TR_OK)
-        st = need(cfg->data.n ? "data" : NULL, "--data PATH", "train");
-    if (st == TR_OK)
-        st = need(cfg->output, "--output DIR", "train");
-    if (st == TR_OK)
-        st = tr_train(cfg);
-    return st;
+    return tr_train(cfg);
 }
 
 enum tr_status cmd_eval(const struct tr_config *cfg)
 {
     struct tr_eval_result r;
-    enum tr_status st = need(cfg->model, "--model DIR", "eval");
-    if (st == TR_OK)
-        st = need(cfg->data.n || cfg->eval_data.n ? "data" : NULL, "--data PATH", "eval");
-    if (st == TR_OK)
-        st = tr_eval(cfg, &r);
+    enum tr_status st = tr_eval(cfg, &r);
     if (st != TR_OK)
         return st;
     if (cfg->json)
@@ -50,14 +32,19 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
 }
 
 struct written {
+    const char *prompt; /* goes before the first piece */
+    bool is_text;
     struct tr_str text, ids;
 };
 
 static void print_piece(void *ctx, int32_t id, const char *text, size_t n)
 {
     struct written *w = ctx;
-    if (!w) {
+    if (w->is_text) {
+        fputs(w->prompt ? w->prompt : "", stdout);
+        w->prompt = NULL;
         fwrite(text, 1, n, stdout);
+        fputs(id < 0 ? "\n" : "", stdout);
         fflush(stdout);
         return;
     }
@@ -68,20 +55,10 @@ static void print_piece(void *ctx, int32_t id, const char *text, size_t n)
 
 enum tr_status cmd_generate(const struct tr_config *cfg)
 {
-    struct written w = { 0 };
+    struct written w = { .prompt = cfg->prompt, .is_text = !cfg->json };
     struct tr_str line = { 0 };
-    enum tr_status st = need(cfg->model, "--model DIR", "generate");
-    if (st != TR_OK)
-        return st;
-    if (!cfg->json) {
-        if (cfg->prompt)
-            cli_print(cfg->prompt);
-        st = tr_generate(cfg, print_piece, NULL);
-        cli_print("\n");
-        return st;
-    }
-    st = tr_generate(cfg, print_piece, &w);
-    if (st == TR_OK) {
+    enum tr_status st = tr_generate(cfg, print_piece, &w);
+    if (st == TR_OK && cfg->json) {
         tr_str_addf(&line, "{\"text\": ");
         tr_str_json(&line, w.text.p ? w.text.p : "");
         tr_str_addf(&line, ", \"ids\": [%s]}\n", w.ids.p ? w.ids.p : "");

@@ -168,7 +168,7 @@ enum tr_status cmd_watch(const struct tr_config *cfg)
     struct watch w = { .run = cfg->args.n == 1 ? cfg->args.item[0] : cfg->output };
     struct tr_phase_page first;
     if (!w.run || cfg->args.n > 1)
-        return tr_fail(TR_USAGE, "usage: trireme watch OUTPUT");
+        return tr_verb_misused(TR_VERB_WATCH);
     if (!tr_phase_read(w.run, 0, &first))
         return tr_fail(TR_USAGE, "%s: no run that can be watched: .trireme/phase-0000 is not there", w.run);
     if (first.world < 1 || first.world > RANKS_MAX)

@@ -21,6 +21,16 @@ void cli_print(const char *text)
     fflush(stdout);
 }
 
+void cli_print_path(const char *path)
+{
+    struct tr_str line = { 0 };
+    tr_str_addf(&line, "{\"path\": ");
+    tr_str_json(&line, path);
+    tr_str_addf(&line, "}\n");
+    cli_print(tr_str_ok(&line) ? line.p : "");
+    tr_str_release(&line);
+}
+
 static int usage(FILE *to)
 {
     fprintf(to, "trireme trains transformer language models: HF directory in, HF directory out.\n\nusage: trireme VERB "

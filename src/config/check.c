@@ -127,7 +127,7 @@ static void check_mesh(struct loader *l)
 
 static void require(struct loader *l, bool is_there, const char *name, const char *what)
 {
-    if (!is_there)
+    if (!is_there && !l->is_file_cut)
         tr_loader_error(l, "--%s is required: %s", name, what);
 }
 

@@ -9,22 +9,26 @@
 
 #include "base/base.h"
 
+/* name, word, what it does, the words that follow it */
 #define TR_VERB_LIST(X)                                                                                                \
-    X(TRAIN, "train", "train or fine-tune a model")                                                                    \
-    X(INIT, "init", "write an HF directory with random weights from a config.json")                                    \
-    X(PLAN, "plan", "bytes, flops and time of a run, without running it")                                              \
-    X(EVAL, "eval", "loss and perplexity of a model on data")                                                          \
-    X(GENERATE, "generate", "continue a prompt")                                                                       \
-    X(CHAT, "chat", "talk with a model in the terminal")                                                               \
-    X(DATA, "data", "check, show, tokenize or pack data")                                                              \
-    X(CKPT, "ckpt", "list, show, verify, export or prune checkpoints")                                                 \
-    X(CHECK, "check", "preflight: do the ranks, their links and the disk work")                                        \
-    X(BENCH, "bench", "measure the collectives between ranks")                                                         \
-    X(WATCH, "watch", "live view of a run")                                                                            \
-    X(CONFIG, "config", "show every option with its value and origin")
+    X(TRAIN, "train", "train or fine-tune a model", "")                                                                \
+    X(INIT, "init", "write an HF directory with random weights from a config.json", "")                                \
+    X(PLAN, "plan", "bytes, flops and time of a run, without running it", "")                                          \
+    X(EVAL, "eval", "loss and perplexity of a model on data", "")                                                      \
+    X(GENERATE, "generate", "continue a prompt", "")                                                                   \
+    X(CHAT, "chat", "talk with a model in the terminal", "")                                                           \
+    X(DATA, "data", "what a model will see, and what it saw in a step",                                                \
+      "check --model DIR --data PATH, or show --step N --output RUN --model DIR --data PATH with the run's options")   \
+    X(CKPT, "ckpt", "list, show, verify, compare, export or prune checkpoints",                                        \
+      "list|newest OUTPUT, show|verify CHECKPOINT, diff CHECKPOINT CHECKPOINT, "                                       \
+      "export|reshard CHECKPOINT --output DIR, prune OUTPUT --save_total_limit N")                                     \
+    X(CHECK, "check", "preflight: do the ranks, their links and the disk work", "")                                    \
+    X(BENCH, "bench", "measure collectives between ranks, a disk, or this host for --machine", "comm|disk|machine")    \
+    X(WATCH, "watch", "live view of a run", "OUTPUT")                                                                  \
+    X(CONFIG, "config", "show every option with its value and origin", "show|completion|man VERB")
 
 enum tr_verb {
-#define X(name, word, what) TR_VERB_##name,
+#define X(name, word, what, words) TR_VERB_##name,
     TR_VERB_LIST(X)
 #undef X
         TR_VERB_COUNT
@@ -206,6 +210,7 @@ const char *tr_config_word(const char *name, int value);
 bool tr_verb_parse(const char *word, enum tr_verb *out);
 const char *tr_verb_word(enum tr_verb verb);
 const char *tr_verb_what(enum tr_verb verb);
+enum tr_status tr_verb_misused(enum tr_verb verb); /* fails with the words that may follow it */
 
 /* Every option that must be the same on all ranks: its name, and a number that differs where values do (an integer
  * itself). Returns how many there are, at most max. */

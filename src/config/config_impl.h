@@ -48,6 +48,8 @@ struct rewrite {
 
 extern const struct option tr_options[];
 extern const struct rewrite tr_rewrites[];
+/* Names that other trainers have and this one does not: what to write instead. NULL: no such name. */
+const char *tr_hint_find(const char *key);
 extern const char *const tr_groups[]; /* NULL-terminated, in help order */
 enum { N_OPTIONS_MAX = 160 };
 size_t tr_option_count(void);
@@ -85,6 +87,7 @@ struct loader {
     struct tr_str errors;
     size_t n_errors;
     bool is_nomem;
+    bool is_file_cut; /* not read to its end: what is missing may be there */
 };
 
 /* One value from one place. `where` leads messages and becomes the origin. is_more: next item of the same list. */

@@ -3,9 +3,9 @@
 #include "config/config_impl.h"
 
 static const struct {
-    const char *word, *what;
+    const char *word, *what, *words;
 } verbs[] = {
-#define X(name, word, what) { word, what },
+#define X(name, word, what, words) { word, what, words },
     TR_VERB_LIST(X)
 #undef X
 };
@@ -22,6 +22,11 @@ const char *tr_verb_word(enum tr_verb verb)
 const char *tr_verb_what(enum tr_verb verb)
 {
     return verbs[verb].what;
+}
+
+enum tr_status tr_verb_misused(enum tr_verb verb)
+{
+    return tr_fail(TR_USAGE, "usage: trireme %s %s", verbs[verb].word, verbs[verb].words);
 }
 
 bool tr_verb_parse(const char *word, enum tr_verb *out)
@@ -90,7 +95,8 @@ static void help_row(const struct option *opt, struct tr_str *out)
 
 void tr_config_help(enum tr_verb verb, struct tr_str *out)
 {
-    tr_str_addf(out, "trireme %s - %s\n", tr_verb_word(verb), tr_verb_what(verb));
+    tr_str_addf(out, "trireme %s - %s\n\nusage: trireme %s %s%s[options]\n", tr_verb_word(verb), tr_verb_what(verb),
+                tr_verb_word(verb), verbs[verb].words, verbs[verb].words[0] ? " " : "");
     each_row(verb, "\n", help_row, out);
     tr_str_addf(out, "\n");
     for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)

@@ -83,10 +83,12 @@ static void fail_unknown(struct loader *l, const struct given *g)
 {
     char near[64], place[WHERE_MAX];
     enum tr_verb verb = l->c->pub.verb;
-    const char *dot = strrchr(g->key, '.');
-    const char *best = nearest(verb, dot != NULL ? dot + 1 : g->key, near, sizeof near);
+    const char *dot = strrchr(g->key, '.'), *name = dot != NULL ? dot + 1 : g->key;
+    const char *hint = tr_hint_find(name), *best = nearest(verb, name, near, sizeof near);
     place_of(g, place);
-    if (best != NULL)
+    if (hint != NULL)
+        tr_loader_error(l, "%s: no such option; %s", place, hint);
+    else if (best != NULL)
         tr_loader_error(l, "%s: unknown option; did you mean %s?", place, best);
     else
         tr_loader_error(l, "%s: unknown option; see trireme %s --help", place, tr_verb_word(verb));

@@ -306,8 +306,24 @@ const struct rewrite tr_rewrites[] = {
     { "gradient_checkpointing", "recompute", "block", "none", false, NULL },
     { "use_cpu", "device", "cpu", NULL, false, NULL },
     { "warmup_ratio", "warmup_steps", NULL, NULL, true, "an old name: write warmup_steps with a share below 1" },
-    { "overwrite_output_dir", NULL, NULL, NULL, false, "ignored: resume_from_checkpoint says what happens to an old output" },
+    { "overwrite_output_dir", NULL, NULL, NULL, false, "ignored: an old output is never overwritten; resume_from_checkpoint goes on with it" },
     { NULL, NULL, NULL, NULL, false, NULL },
+};
+static const struct {
+    const char *names, *hint;
+} hints[] = {
+    { "batch_size per_gpu_train_batch_size", "write per_device_train_batch_size (rows of one device) or train_batch_size (of all)" },
+    { "dataset datasets dataset_name dataset_path train_file train_data", "write data: .txt or .jsonl files, a directory or a glob" },
+    { "eval_dataset validation_file test_file", "write eval_data" },
+    { "eval_strategy evaluation_strategy do_eval", "write eval_steps N; 0 = at the end, and only with eval_data" },
+    { "save_strategy", "write save_steps N; 0 = only at the end" },
+    { "logging_strategy", "write logging_steps N" },
+    { "load_best_model_at_end metric_for_best_model", "write save_best: the checkpoint of the best evaluation is kept" },
+    { "deepspeed fsdp fsdp_config", "write zero 0 to 3, and dp, tp, pp, cp (docs/guide/ranks.md)" },
+    { "nproc nproc_per_node num_processes nnodes max_restarts", "it goes before the verb: trireme launch --nproc-per-node N train ..." },
+    { "lora_r lora_alpha lora_dropout lora_target_modules use_peft load_in_4bit load_in_8bit", "there are no adapters here: all weights are trained" },
+    { "report_to logging_dir run_name", "leave it out: OUTPUT/events.jsonl has every step" },
+    { "do_train remove_unused_columns dataloader_num_workers dataloader_pin_memory tf32 torch_compile attn_implementation ddp_find_unused_parameters", "leave it out: there is nothing to choose" },
 };
 /* clang-format on */
 
@@ -371,6 +387,16 @@ const struct option *tr_option_find_any(const char *key)
     for (size_t i = 0; i < tr_option_count(); i++)
         if (has_key(&tr_options[i], key))
             return &tr_options[i];
+    return NULL;
+}
+
+const char *tr_hint_find(const char *key)
+{
+    char word[64];
+    for (size_t h = 0; h < TR_COUNT_OF(hints); h++)
+        for (size_t i = 0; tr_word_at(hints[h].names, i, word, sizeof word); i++)
+            if (strcmp(word, key) == 0)
+                return hints[h].hint;
     return NULL;
 }
 

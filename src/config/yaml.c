@@ -235,6 +235,7 @@ void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t
             break_off(&r, "expected a mapping like learning_rate: 5e-5");
         yaml_event_delete(&e);
     }
+    l->is_file_cut = r.is_broken;
     yaml_parser_delete(&r.parser);
 }
 
@@ -242,7 +243,8 @@ void tr_loader_file(struct loader *l, const char *path)
 {
     char *text = NULL;
     size_t n = 0;
-    if (tr_file_read(path, FILE_MAX, &text, &n) != TR_OK)
+    l->is_file_cut = tr_file_read(path, FILE_MAX, &text, &n) != TR_OK;
+    if (l->is_file_cut)
         tr_loader_error(l, "--config: %s", tr_error_text());
     else
         tr_loader_yaml(l, path, text, n);
