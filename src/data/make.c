@@ -214,8 +214,8 @@ static enum tr_status finish(struct make *m)
     if (!tr_hash_eq(tr_hasher_get(m->file.hasher), m->m->content))
         TR_TRY(tr_fail(TR_IO, "%s: changed while it was being read", m->file.path));
     if (!m->writer)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no document in this file (%" PRIu64 " records skipped)", m->file.path,
-                       m->n_skipped));
+        TR_TRY(tr_fail(TR_USAGE, "%s: no document in this file (%" PRIu64 " records skipped%s%s)", m->file.path,
+                       m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : ""));
     TR_TRY(write_skips(m));
     struct tr_shard_writer *last = m->writer;
     m->writer = NULL;

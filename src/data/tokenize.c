@@ -120,8 +120,8 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
                        tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size));
     if (!o->chat && (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT))
         TR_TRY(tr_fail(TR_USAGE,
-                       "%s: conversations need a chat template and the model has "
-                       "none; name one",
+                       "%s: conversations need a chat template and the model has none; name one: "
+                       "--chat_template chatml, llama3, ... or a .jinja file",
                        source->path));
 out:
     return st;

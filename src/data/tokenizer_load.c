@@ -256,6 +256,11 @@ static enum tr_status load_all(struct tr_tokenizer *t, const char *dir)
     is_old = is_old && !tr_file_exists(path);
     if (is_old)
         TR_TRY(from_vocab_and_merges(dir, config, map, &root));
+    else if (!tr_file_exists(path) && tr_dir_exists(dir))
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s: no tokenizer: neither tokenizer.json nor vocab.json with merges.txt; transformers writes "
+                       "one: AutoTokenizer.from_pretrained(NAME).save_pretrained(\"%s\")",
+                       dir, dir));
     else
         TR_TRY(load_object(dir, "tokenizer.json", TOKENIZER_MAX_BYTES, true, &root));
     TR_TRY(override_prefix(root, config));

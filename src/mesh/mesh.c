@@ -99,8 +99,11 @@ enum tr_status tr_mesh_fits(const struct tr_comm_env *env, const int size[TR_AXE
         product *= size[a];
     if (product == env->size)
         return TR_OK;
-    return tr_fail(TR_USAGE, "mesh pp %d x dp %d x shard %d x cp %d x tp %d = %" PRId64 " ranks, but %d were started",
-                   size[0], size[1], size[2], size[3], size[4], product, env->size);
+    return tr_fail(TR_USAGE,
+                   "mesh pp %d x dp %d x shard %d x cp %d x tp %d = %" PRId64
+                   " ranks, but %d %s started; trireme launch --nproc-per-node %" PRId64 " starts them",
+                   size[0], size[1], size[2], size[3], size[4], product, env->size, env->size == 1 ? "was" : "were",
+                   product);
 }
 
 enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, const int size[TR_AXES],

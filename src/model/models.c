@@ -234,6 +234,10 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
         TR_TRY(tr_path_join(file, path, "config.json"));
     else
         TR_TRY(tr_format(file, sizeof file, "%s", path));
+    if (!tr_file_exists(file) && !tr_dir_exists(path))
+        TR_TRY(tr_fail(TR_USAGE,
+                       "model %s: no such directory; a model of the hub is fetched by: hf download %s --local-dir DIR",
+                       path, path));
     TR_TRY(tr_file_read(file, 1 << 20, &text, &n));
     TR_TRY(tr_json_parse(text, n, file, &config));
     if (!cJSON_IsObject(config))

@@ -177,8 +177,8 @@ static void g11_nothing_to_train_on_is_refused(void **state)
     } cases[] = {
         { "a.txt", "", "no document" },
         { "a.jsonl", "", "no document" },
-        { "b.jsonl", "x\ny\n", "no document in this file (2 records skipped)" },
-        { "c.jsonl", "\n\n\n", "no document in this file (3 records skipped)" },
+        { "b.jsonl", "x\ny\n", "no document in this file (2 records skipped; the first: " },
+        { "c.jsonl", "\n\n\n", "no document in this file (3 records skipped; the first: the line is empty)" },
     };
     bench_init(&b, *state);
     for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {

@@ -228,7 +228,7 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
         { "nested", "nested/inner: a directory" },
         { "none.txt", "none.txt: no document" },
         { "none.jsonl", "none.jsonl: no document" },
-        { "bad.jsonl", "bad.jsonl: no document in this file (2 records skipped)" },
+        { "bad.jsonl", "bad.jsonl: no document in this file (2 records skipped; the first: " },
         { "fake.trtok", "bad magic" },
         { "pipe.txt", "pipe.txt" },
     };
