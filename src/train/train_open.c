@@ -7,6 +7,7 @@
 #include "train/train_impl.h"
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* How many samples and steps: max_steps, or epochs over the data, nothing repeated and nothing dropped. */
@@ -122,11 +123,38 @@ out:
     return st;
 }
 
+/* A run that starts anew beside checkpoints of another would mix with it: a restart takes the newest. Nor may it write
+ * over the model that it starts from. */
+static enum tr_status check_output(const struct tr_config *cfg)
+{
+    enum tr_status st = TR_OK;
+    struct stat out, model;
+    int64_t *step = NULL;
+    size_t n = 0;
+    if (stat(cfg->output, &out) != 0)
+        return TR_OK;
+    if (stat(cfg->model, &model) == 0 && out.st_dev == model.st_dev && out.st_ino == model.st_ino)
+        return tr_fail(TR_USAGE, "output %s is the model's own directory; name another --output", cfg->output);
+    if (strcmp(cfg->resume_from_checkpoint, "none") != 0)
+        return TR_OK;
+    TR_TRY(tr_ckpt_steps(cfg->output, &step, &n));
+    if (n)
+        st = tr_fail(TR_USAGE,
+                     "output %s has checkpoints of an earlier run, the newest of step %" PRId64
+                     "; go on from it with --resume, or name another --output",
+                     cfg->output, step[0]);
+out:
+    free(step);
+    return st;
+}
+
 /* What can be refused before anything is written. */
 static enum tr_status check_inputs(const struct tr_trainer *t)
 {
     const char *resume = t->cfg->resume_from_checkpoint;
     enum tr_status st = tr_mesh_fits(&t->s->env, t->s->axis);
+    if (st == TR_OK)
+        st = check_output(t->cfg);
     if (st != TR_OK || strcmp(resume, "auto") == 0)
         return st;
     if (strcmp(resume, "none") != 0)
@@ -184,6 +212,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
         TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
     struct tr_observe_options opt = { .run = t->state.run_id,
                                       .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
+                                      .json = cfg->json && tr_trainer_is_first(t),
                                       .quiet = cfg->quiet,
                                       .total_steps = t->total_steps,
                                       .logging_steps = cfg->logging_steps,
