@@ -17,7 +17,8 @@
 static enum tr_status fail_errno(const char *verb, const char *path)
 {
     int err = errno;
-    bool is_named_wrong = err == ENOENT || err == ENOTDIR || err == EISDIR || err == EEXIST || err == ENAMETOOLONG;
+    bool is_named_wrong = err == ENOENT || err == ENOTDIR || err == EISDIR || err == EEXIST || err == ENAMETOOLONG ||
+                          err == EACCES || err == EROFS;
     enum tr_status st = is_named_wrong ? TR_USAGE : TR_IO;
     return tr_fail(st, "cannot %s %s: %s", verb, path, strerror(err));
 }

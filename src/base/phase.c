@@ -123,6 +123,7 @@ static void count(int kind, int64_t us)
     if (p99 > 0 && us > SLOW_FACTOR * p99) {
         mine->n_slow++;
         mine->slow_us = us;
+        mine->slow_p99_us = p99;
         mine->slow_kind = kind;
         mine->slow_place = mine->place;
         mine->slow_step = mine->step;

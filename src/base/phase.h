@@ -39,7 +39,7 @@ enum { TR_PLACE_NONE = -1, TR_PLACE_EMBED = -2, TR_PLACE_HEAD = -3, TR_PLACE_SHA
 
 enum {
     TR_PHASE_MAGIC = 0x54525048, /* "TRPH" */
-    TR_PHASE_VERSION = 1,
+    TR_PHASE_VERSION = 2,
     TR_PHASE_BUCKETS = 128, /* of a duration: quarters of an octave from 1 us */
     TR_PHASE_RING = 256,    /* last actions */
     TR_PHASE_SITE = 48,
@@ -68,8 +68,9 @@ struct tr_phase_page {
     uint64_t n_collectives;      /* entered so far */
     char site[TR_PHASE_SITE];    /* of the last one */
     int64_t step_begin_us, step_waited_us;
-    double busy_us;                     /* of a step, without waits: a running mean */
-    int64_t n_slow, slow_us, slow_step; /* actions far over their p99, and the last of them */
+    double busy_us; /* of a step, without waits: a running mean */
+    int64_t n_slow; /* actions far over their p99, and the last of them */
+    int64_t slow_us, slow_p99_us, slow_step;
     int32_t slow_kind, slow_place;
     uint64_t n_marks;
     struct tr_phase_mark ring[TR_PHASE_RING];

@@ -152,11 +152,11 @@ const char *tr_escape(const char *text, char *buf, size_t n_buf)
         bool is_c1 = len == 2 && c == 0xc2 && (unsigned char)text[i + 1] < 0xa0; /* terminals obey these too */
         char one[8];
         size_t n_one;
-        if (len == 0 || c < 0x20 || c == 0x7f || is_c1) {
+        if (c == '\n' || c == '\t' || c == '\\') {
+            n_one = (size_t)snprintf(one, sizeof one, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : c);
+        } else if (len == 0 || c < 0x20 || c == 0x7f || is_c1) {
             n_one = (size_t)snprintf(one, sizeof one, "\\x%02x", (unsigned)c);
             len = 1;
-        } else if (c == '"' || c == '\\') {
-            n_one = (size_t)snprintf(one, sizeof one, "\\%c", c);
         } else {
             memcpy(one, text + i, len);
             n_one = len;

@@ -62,10 +62,10 @@ static bool read_page(struct job *j, const struct rank *r)
     return j->l->output && tr_phase_read(j->l->output, r->rank, &j->hang->page) && j->hang->page.pid == (int)r->pid;
 }
 
-static void tell(struct job *j, const struct rank *r, const char *where, const char *what)
+static void tell(struct job *j, const struct rank *r, int64_t step, const char *where, const char *what)
 {
     char cause[320];
-    snprintf(cause, sizeof cause, "step %" PRId64 ": %s", j->hang->page.step, what);
+    snprintf(cause, sizeof cause, "step %" PRId64 ": %s", step, what);
     tr_say(j, "rank %d (pid %d) is slow: %s", r->rank, (int)r->pid, cause);
     tr_record_event(j, r->rank, where, "goes on", cause);
 }
@@ -82,14 +82,14 @@ static void look_for_straggler(struct job *j, const struct rank *r, struct watch
     else if (is_slow)
         snprintf(what, sizeof what, "%s took %.2f s, 99 of 100 take %.3f s",
                  tr_phase_text(p->slow_kind, p->slow_place, where, sizeof where), (double)p->slow_us * 1e-6,
-                 (double)tr_phase_p99(p, p->slow_kind) * 1e-6);
+                 (double)p->slow_p99_us * 1e-6);
     else
         return;
     w->n_slow = p->n_slow;
     if (w->told_us && now - w->told_us < TELL_US && was_stopped_us < LOOK_MAX_US / 4)
         return;
     w->told_us = now;
-    tell(j, r, where, what);
+    tell(j, r, is_slow ? p->slow_step : p->step, where, what);
 }
 
 /* The part of a look that a quiet rank answers for. */

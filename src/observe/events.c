@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,6 +86,18 @@ static void lose(struct tr_observe *o, const char *why)
     tr_view_say(o, text);
 }
 
+/* The same line for whoever reads stdout; one that does not read in time is given up. */
+static void pass_on(struct tr_observe *o, const char *p, size_t n)
+{
+    struct pollfd ready = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    while (o->opt.json && n > 0) {
+        ssize_t n_written = poll(&ready, 1, 1000) > 0 ? tr_guarded_write(STDOUT_FILENO, p, n < 4096 ? n : 4096) : -1;
+        o->opt.json = n_written > 0;
+        p += n_written > 0 ? n_written : 0;
+        n -= n_written > 0 ? (size_t)n_written : 0;
+    }
+}
+
 static void finish(struct tr_observe *o, struct line *s)
 {
     if (o->events_fd < 0)
@@ -94,6 +107,7 @@ static void finish(struct tr_observe *o, struct line *s)
         return;
     }
     memcpy(s->p + s->n, "}\n", 2);
+    pass_on(o, s->p, s->n + 2);
     o->buffer[0] = '\n';
     const char *from = o->is_torn ? o->buffer : o->buffer + 1;
     size_t n_left = (size_t)(s->p + s->n + 2 - from);

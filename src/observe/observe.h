@@ -76,6 +76,7 @@ struct tr_observe_options {
     const char *events_path; /* NULL = no file; appended to, created when absent */
     const char *run;         /* run id, on every line */
     struct tr_term term;
+    bool json;             /* event lines to stdout too, as long as somebody reads them */
     bool quiet;            /* faults and the end only, no progress, no curve */
     int64_t total_steps;   /* 0 = unknown: no bar, no ETA */
     int64_t logging_steps; /* plain lines: every n-th step, the first and the last; 0 = only the last */

@@ -96,7 +96,7 @@ static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r
     v->hang_is_told = false;
     v->last_s = (double)(tr_clock_us() - v->start_us) * 1e-6;
     if (r->status != TR_OK) {
-        tell_fault(v, r->rank, "save", r->cause);
+        tell_fault(v, r->rank, "goes on without this checkpoint", r->cause);
         v->saved_step = -1;
         v->opt.state->best = v->last_best;
         v->n_failed++;
@@ -125,7 +125,7 @@ static enum tr_status look_after(struct tr_saving *v)
     if (st == TR_OK && is_done)
         return report(v, &r);
     if (st == TR_OK && !v->hang_is_told && tr_saver_age(v->saver) > v->cfg->save_timeout) {
-        tell_fault(v, 0, "save", "the disk does not answer; training goes on without a new checkpoint");
+        tell_fault(v, 0, "goes on without a new checkpoint", "the disk does not answer");
         v->hang_is_told = true;
     }
     return st;
@@ -235,7 +235,7 @@ enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t token
     if (!is_late && v->saved_step != step)
         TR_TRY(save(v, step, tokens, true, &is_late));
     if (is_late)
-        tell_fault(v, 0, "save", "the disk does not answer; the last checkpoint is given up");
+        tell_fault(v, 0, "the last checkpoint is given up", "the disk does not answer");
 out:
     return st;
 }

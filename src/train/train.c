@@ -86,7 +86,10 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                                .comm_exposed_s = r.exposed_s,
                                .samples = &range,
                                .n_samples = 1 };
-    e.mfu = t->peak_flops > 0 ? e.tokens_per_s * t->flops_per_token / t->peak_flops : -1;
+    double flops = e.tokens_per_s * t->flops_per_token / t->s->env.size; /* of one rank a second */
+    if (t->peak_flops > 0 && t->peak_flops < flops)
+        t->peak_flops = flops; /* a CPU that was busy while its peak was measured */
+    e.mfu = t->peak_flops > 0 ? flops / t->peak_flops : -1;
     tr_observe_step(t->ob, &e);
     if (step == t->first_step)
         tr_trainer_tell_start(t);

@@ -208,6 +208,26 @@ static void sha256_and_hmac_give_the_published_values(void **state)
     assert_false(tr_same_bytes("abc", "abd", 3));
 }
 
+static void a_slow_action_is_told_beside_the_p99_of_the_others(void **state)
+{
+    static struct tr_phase_page page;
+    const int64_t slow_us = 100000000;
+    (void)state;
+    tr_phase_use(&page);
+    tr_phase_step(3);
+    for (int i = 0; i < 40; i++)
+        tr_phase_enter(TR_PHASE_FORWARD, i, 0);
+    page.begin_us -= slow_us; /* instead of a sleep */
+    tr_phase_enter(TR_PHASE_BACKWARD, 0, 0);
+    tr_phase_step(4);
+    tr_phase_use(NULL);
+    assert_int_equal(page.n_slow, 1);
+    assert_int_equal(page.slow_step, 3);
+    assert_int_equal(page.slow_place, 39);
+    assert_true(page.slow_us >= slow_us && page.slow_p99_us > 0 && page.slow_p99_us < slow_us / 8);
+    assert_true(tr_phase_p99(&page, TR_PHASE_FORWARD) >= slow_us); /* which counts the slow one too */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +241,7 @@ int main(void)
         cmocka_unit_test(kill_and_stop_hit_the_process),
         cmocka_unit_test(who_waits_for_a_core_is_told_from_who_sleeps),
         cmocka_unit_test(bad_specs_are_refused_and_arm_nothing),
+        cmocka_unit_test(a_slow_action_is_told_beside_the_p99_of_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

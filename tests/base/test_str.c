@@ -59,7 +59,7 @@ static void escape_leaves_nothing_a_terminal_obeys(void **state)
     (void)state;
     char buf[64], tiny[6];
     assert_string_equal(tr_escape("\x1b[2J\"\\\xc2\x9b\xc3\xa9\xff", buf, sizeof buf),
-                        "\\x1b[2J\\\"\\\\\\xc2\\x9b\xc3\xa9\\xff");
+                        "\\x1b[2J\"\\\\\\xc2\\x9b\xc3\xa9\\xff");
     assert_string_equal(tr_escape("ab\x1b", tiny, sizeof tiny), "ab"); /* an escape is whole or absent */
     assert_string_equal(tr_escape("abcdefgh", tiny, sizeof tiny), "abcde");
     assert_string_equal(tr_escape("abc", tiny, 1), "");

@@ -10,6 +10,9 @@ printf 'notes' >train.doc
 mkdir empty
 cp -r model torn
 truncate -s 5000 torn/model.safetensors
+mkdir old old/checkpoint-9 mute
+cp model/config.json model/model.safetensors mute
+printf 'model: model\ndata:\n\t- train.jsonl\n' >tab.yaml
 before=$(find . -type f -o -type d | grep -vE '/(stdout|stderr)$' | sort)
 
 # refused LINES WORDS ARGUMENT...: exit 2, that many lines on stderr, the first holds the words, nothing new on disk.
@@ -35,7 +38,7 @@ refused 1 'broken.json:1:2' init --config broken.json --out new
 refused 1 'bert' init --config bert.json --out new
 refused 1 'a model is there already' init --config tiny.json --out model
 refused 1 'tp 3: tp divides num_attention_heads, which is 4; try 2 or 4' "${train[@]}" --tp 3
-refused 1 '2 ranks, but 1 were started' "${train[@]}" --tp 2
+refused 1 '2 ranks, but 1 was started; trireme launch --nproc-per-node 2 starts them' "${train[@]}" --tp 2
 refused 1 'cuda' "${train[@]}" --device cuda
 refused 1 'memory_budget' "${train[@]}" --memory_budget 1MiB
 refused 1 'sequence_length' "${train[@]}" --sequence_length 99999999
@@ -48,3 +51,19 @@ refused 1 'train.doc' train --model model --data train.doc --output out
 refused 1 'empty' train --model model --data empty --output out
 refused 1 'safetensors' train --model torn --data train.jsonl --output out
 refused 1 'nowhere' "${train[@]}" --resume nowhere
+# What belongs to another run, or to the model itself, is not written over.
+refused 1 'earlier run, the newest of step 9; go on from it with --resume' "${train[@]}" --output old
+refused 1 "is the model's own directory" "${train[@]}" --output ./model/
+# Names that other trainers have; a run file that breaks off says so and nothing else.
+refused 1 '--batch_size: no such option; write per_device_train_batch_size' "${train[@]}" --batch_size 4
+refused 2 '--deepspeed: no such option; write zero' "${train[@]}" --deepspeed ds.json --report_to none
+refused 1 'tab.yaml:3:1' train --config tab.yaml
+refused 1 'cannot open nowhere.yaml' train --config nowhere.yaml
+refused 1 'hf download some/model' train --model some/model --data train.jsonl --output out
+for verb in 'generate --prompt x' 'eval --data train.jsonl' 'train --output out --data train.jsonl'; do
+    refused 1 'no tokenizer: neither tokenizer.json' $verb --model mute
+done
+refused 1 'old/checkpoint-8: no such directory' ckpt verify old/checkpoint-8
+refused 1 'empty: no checkpoints' ckpt list empty
+refused 1 'usage: trireme ckpt list|newest OUTPUT' ckpt lst old
+refused 1 'usage: trireme data check' data tokenize --model model --data train.jsonl

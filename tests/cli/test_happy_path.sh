@@ -34,7 +34,7 @@ assert all(e["schema"] == 1 and e["run"] and e["time"] > 0 for e in events)
 kinds = [e["event"] for e in events]
 assert kinds[:2] == ["data", "plan"] and kinds[-1] == "end" and events[-1]["status"] == "done", kinds
 steps = [e for e in events if e["event"] == "step"]
-assert [e["step"] for e in steps] == list(range(1, 31))
+assert [e["step"] for e in steps] == list(range(1, 31)) and all(0 <= e["mfu"] <= 1 for e in steps)
 for key in "loss grad_norm lr tokens tokens_per_s mfu data_wait_s comm_exposed_s samples".split():
     assert key in steps[0], key
 evals = [e for e in events if e["event"] == "eval"]
@@ -74,6 +74,27 @@ expect 0 "$TRIREME" generate --model model --prompt "x" --max_new_tokens 100 --t
 expect 0 "$TRIREME" data check --model model --data train.jsonl --sequence_length 32 --json
 python3 -c 'import json; d = json.load(open("stdout")); assert d["documents"] == 40 and d["skipped"] == 0, d' || exit 1
 for n in 10 20 30; do expect 0 "$TRIREME" ckpt verify out/checkpoint-$n; done
+
+# --json: JSON and nothing else on stdout, the last line one object; of a training the lines of its event log.
+json_of() { # WORDS COMMAND...
+    expect 0 "$TRIREME" "${@:2}" --json
+    python3 -c 'import json, sys; assert sys.argv[1] in str([json.loads(l) for l in open("stdout")][-1])' "$1" ||
+        fail "${*:2}: $(cat stdout)"
+}
+json_of "'path': 'twin'" init --config tiny.json --tokenizer bytes --out twin
+json_of "'status': 'done'" train "${run[@]}" --data train.jsonl --max_steps 2 --output told
+same stdout told/events.jsonl
+json_of "'path': 'out/checkpoint-30'" ckpt newest out
+json_of "'verified': True" ckpt verify out/checkpoint-30
+json_of "'differ': 0" ckpt diff out/checkpoint-30 out/checkpoint-30
+json_of "'step': 10" ckpt list out
+json_of "'path': 'alone'" ckpt export out/checkpoint-30 --output alone
+json_of "'removed': 0" ckpt prune told --save_total_limit 2
+json_of "'samples': [0, 3]" data show "${run[@]:0:4}" --data train.jsonl --output out --step 1
+for verb in train init plan eval generate chat data ckpt check bench watch config; do
+    expect 0 "$TRIREME" $verb --help
+    grep -q "^usage: trireme $verb " stdout || fail "$verb --help has no usage"
+done
 expect 0 "$TRIREME" ckpt newest out
 grep -qx 'out/checkpoint-30' stdout || fail "newest is $(cat stdout)"
 printf 'x' | dd of=out/checkpoint-30/model.safetensors bs=1 seek=5000 conv=notrunc status=none
