@@ -48,10 +48,14 @@ void tr_cases_release(struct tr_cases *c);
 void tr_case_resolve(struct tr_case *c);
 /* Fills predicted, or reason. */
 void tr_case_predict(struct tr_case *c);
+/* Adds to note. */
+void tr_case_note(struct tr_case *c, const char *what);
 /* |predicted - published| / published in percent. */
 double tr_case_error(const struct tr_case *c);
 /* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: another trainer, or no release. */
 double tr_case_release(const struct tr_case *c, const char *trainer);
+/* Its id, source or model says that a trained model is trained further; *is_frozen: by adapters beside it. */
+bool tr_case_is_tuning(const struct tr_case *c, bool *is_frozen);
 /* A column holds a word, in any case. */
 bool tr_case_has(const struct tr_case *c, enum tr_case_column k, const char *word);
 bool tr_case_is_throughput(const struct tr_case *c);

@@ -15,6 +15,9 @@ static bool is(const struct tr_case *c, const char *metric)
 
 static enum tr_convention convention_of(const struct tr_case *c)
 {
+    bool is_frozen, is_tuning = tr_case_is_tuning(c, &is_frozen);
+    if (is_frozen || (is_tuning && tr_case_has(c, TR_CASE_source, "NeMo")))
+        return TR_FLOPS_TUNED;
     bool is_gpt = tr_case_has(c, TR_CASE_model, "GPT") || tr_case_has(c, TR_CASE_model, "Nemotron");
     if (tr_case_has(c, TR_CASE_source, "Korthikanti") || tr_case_has(c, TR_CASE_source, "MegaScale"))
         return TR_FLOPS_MEGATRON;
@@ -130,56 +133,103 @@ static void predict_formula(struct tr_case *c)
 
 /* ---- the table of metrics ---- */
 
-static double model_tflops(const struct tr_case *c, const struct tr_forecast *f)
+enum metric {
+    STEP,
+    RATE,     /* tokens of all chips */
+    SAMPLES,  /* rows of all chips */
+    TFLOPS,   /* of a chip, as its source counts */
+    HARDWARE, /* with recompute */
+    TRAIN,    /* for a number of tokens */
+    BUBBLE,   /* share of the step */
+    LAYER_FORWARD,
+    LAYER_BACKWARD,
+    TOTAL_BYTES,
+    DOES_NOT_FIT,
+    KORTHIKANTI_ACTS,
+    KORTHIKANTI_STATE,
+    KORTHIKANTI_SHARE,
+};
+
+/* Of what is computed in SI units: times `scale`, for each chip, over the peak. */
+static const struct metric_row {
+    const char *name;
+    enum metric metric;
+    double scale;
+    bool is_each, is_of_peak, is_memory;
+} metrics[] = {
+    { "step_time_s", STEP, 1, false, false, false },
+    { "step_time_ms", STEP, 1e3, false, false, false },
+    { "tokens_per_s", RATE, 1, false, false, false },
+    { "tokens_per_s_gpu", RATE, 1, true, false, false },
+    { "tokens_per_s_per_gpu", RATE, 1, true, false, false },
+    { "tokens_per_day_gpu", RATE, 86400, true, false, false },
+    { "samples_per_s", SAMPLES, 1, false, false, false },
+    { "samples_per_s_gpu", SAMPLES, 1, true, false, false },
+    { "samples_per_s_per_gpu", SAMPLES, 1, true, false, false },
+    { "tflops_per_gpu", TFLOPS, 1, false, false, false },
+    { "model_tflops_per_gpu", TFLOPS, 1, false, false, false },
+    { "mfu_pct", TFLOPS, 100, false, true, false },
+    { "pct_peak", TFLOPS, 100, false, true, false },
+    { "hw_tflops_per_gpu", HARDWARE, 1, false, false, false },
+    { "hfu_pct", HARDWARE, 100, false, true, false },
+    { "bubble_pct", BUBBLE, 100, false, false, false },
+    { "days_300B_tokens", TRAIN, 300e9 / 86400, false, false, false },
+    { "days_450B_tokens", TRAIN, 450e9 / 86400, false, false, false },
+    { "days_1T_tokens", TRAIN, 1e12 / 86400, false, false, false },
+    { "layer_fwd_ms", LAYER_FORWARD, 1e3, false, false, false },
+    { "layer_bwd_ms", LAYER_BACKWARD, 1e3, false, false, false },
+    { "peak_mem_GiB", TOTAL_BYTES, 1 / GIB, false, false, true },
+    { "peak_mem_GB", TOTAL_BYTES, 1e-9, false, false, true },
+    { "mem_GB_nvidia_smi", TOTAL_BYTES, 1e-9, false, false, true },
+    { "oom", DOES_NOT_FIT, 1, false, false, true },
+    { "activation_mem_GiB_analytic", KORTHIKANTI_ACTS, 1 / GIB, false, false, true },
+    { "param+opt_mem_GiB_analytic", KORTHIKANTI_STATE, 1 / GIB, false, false, true },
+    { "activation_mem_pct_of_tp_baseline", KORTHIKANTI_SHARE, 100, false, false, true },
+};
+
+static const struct metric_row *metric_of(const struct tr_case *c)
 {
-    return tflops(c, f, convention_of(c));
+    for (size_t i = 0; i < TR_COUNT_OF(metrics); i++)
+        if (is(c, metrics[i].name))
+            return &metrics[i];
+    return NULL;
 }
 
-static double predict_time(const struct tr_case *c, const struct tr_forecast *f)
+static double measure(const struct tr_case *c, const struct tr_forecast *f, enum metric metric)
 {
-    if (is(c, "step_time_s"))
+    const struct tr_ask *a = &c->ask;
+    switch (metric) {
+    case STEP:
         return f->step_s;
-    if (is(c, "step_time_ms"))
-        return 1e3 * f->step_s;
-    if (is(c, "tokens_per_s_gpu"))
-        return f->tokens_per_s / f->chips;
-    if (is(c, "tokens_per_s"))
+    case RATE:
         return f->tokens_per_s;
-    if (is(c, "samples_per_s"))
-        return f->tokens_per_s / c->ask.seq;
-    if (is(c, "mfu_pct") || is(c, "pct_peak"))
-        return 100 * model_tflops(c, f) * 1e12 / peak_of(c);
-    if (is(c, "hfu_pct"))
-        return 100 * hardware_tflops(c, f) * 1e12 / peak_of(c);
-    if (is(c, "hw_tflops_per_gpu"))
+    case SAMPLES:
+        return f->tokens_per_s / a->seq;
+    case TFLOPS:
+        return tflops(c, f, convention_of(c));
+    case HARDWARE:
         return hardware_tflops(c, f);
-    if (is(c, "model_tflops_per_gpu") || is(c, "tflops_per_gpu"))
-        return model_tflops(c, f);
-    if (is(c, "days_300B_tokens"))
-        return 300e9 / (c->ask.global * c->ask.seq) * f->step_s / 86400;
-    if (is(c, "layer_fwd_ms"))
-        return 1e3 * f->layer_forward_s;
-    if (is(c, "layer_bwd_ms"))
-        return 1e3 * f->layer_backward_s;
-    return -1;
-}
-
-static double predict_memory(const struct tr_case *c, const struct tr_forecast *f)
-{
-    if (is(c, "peak_mem_GiB"))
-        return f->total_bytes / GIB;
-    if (is(c, "peak_mem_GB") || is(c, "mem_GB_nvidia_smi"))
-        return f->total_bytes * 1e-9;
-    if (is(c, "oom"))
+    case TRAIN: /* seconds of a token */
+        return 1 / f->tokens_per_s;
+    case BUBBLE:
+        return f->bubble_s / f->step_s;
+    case LAYER_FORWARD:
+        return f->layer_forward_s;
+    case LAYER_BACKWARD:
+        return f->layer_backward_s;
+    case TOTAL_BYTES:
+        return f->total_bytes;
+    case DOES_NOT_FIT:
         return f->total_bytes > c->machine.chip.memory_bytes;
-    if (is(c, "activation_mem_GiB_analytic"))
-        return tr_korthikanti_bytes(&c->ask) / GIB;
-    if (is(c, "param+opt_mem_GiB_analytic"))
-        return 18 * c->ask.shape.layers * (tr_shape_layer_params(&c->ask.shape, true) - 2 * c->ask.shape.hidden) /
-               ((double)c->ask.tp * c->ask.pp) / GIB;
-    if (is(c, "activation_mem_pct_of_tp_baseline"))
-        return 100 * tr_korthikanti_share(&c->ask);
-    return -1;
+    case KORTHIKANTI_ACTS:
+        return tr_korthikanti_bytes(a);
+    case KORTHIKANTI_STATE:
+        return 18 * a->shape.layers * (tr_shape_layer_params(&a->shape, true) - 2 * a->shape.hidden) /
+               ((double)a->tp * a->pp);
+    case KORTHIKANTI_SHARE:
+    default:
+        return tr_korthikanti_share(a);
+    }
 }
 
 void tr_case_predict(struct tr_case *c)
@@ -199,14 +249,17 @@ void tr_case_predict(struct tr_case *c)
         tr_error_clear();
         return;
     }
-    c->predicted = predict_time(c, &f);
-    if (c->predicted < 0)
-        c->predicted = predict_memory(c, &f);
-    if (!(c->predicted >= 0) || isinf(c->predicted)) {
+    const struct metric_row *m = metric_of(c);
+    if (!m) {
         char esc[40];
         (void)tr_format(c->reason, sizeof c->reason, "metric \"%s\" is not one that is forecast",
                         tr_escape(c->field[TR_CASE_metric], esc, sizeof esc));
+        return;
     }
+    c->predicted =
+        m->scale * measure(c, &f, m->metric) / (m->is_each ? f.chips : 1) / (m->is_of_peak ? peak_of(c) * 1e-12 : 1);
+    if (!m->is_memory && f.total_bytes > 1.5 * c->machine.chip.memory_bytes)
+        tr_case_note(c, "more than the chip holds");
 }
 
 double tr_case_error(const struct tr_case *c)
@@ -215,15 +268,8 @@ double tr_case_error(const struct tr_case *c)
     return 100 * fabs(c->predicted - c->published) / scale;
 }
 
-/* All that predict_time knows. */
 bool tr_case_is_throughput(const struct tr_case *c)
 {
-    static const char *const names[] = { "step_time_s",          "step_time_ms",    "tokens_per_s_gpu", "tokens_per_s",
-                                         "samples_per_s",        "mfu_pct",         "pct_peak",         "hfu_pct",
-                                         "hw_tflops_per_gpu",    "tflops_per_gpu",  "layer_fwd_ms",     "layer_bwd_ms",
-                                         "model_tflops_per_gpu", "days_300B_tokens" };
-    for (size_t i = 0; i < TR_COUNT_OF(names); i++)
-        if (is(c, names[i]))
-            return true;
-    return false;
+    const struct metric_row *m = metric_of(c);
+    return m && !m->is_memory;
 }

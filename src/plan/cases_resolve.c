@@ -17,7 +17,7 @@ static bool say(struct tr_case *c, const char *fmt, ...)
     return false;
 }
 
-static void note(struct tr_case *c, const char *what)
+void tr_case_note(struct tr_case *c, const char *what)
 {
     size_t n = strlen(c->note);
     (void)tr_format(c->note + n, sizeof c->note - n, "%s%s", n > 0 ? "; " : "", what);
@@ -31,7 +31,19 @@ bool tr_case_has(const struct tr_case *c, enum tr_case_column k, const char *wor
     return false;
 }
 
-/* A whole number of a column, also as tables write it ("8.0"); empty: the default, 0 = must be there. */
+/* "8192", "8.0", "8,192", "8_192". */
+static bool parse_count(const char *text, double *out)
+{
+    char digits[40];
+    size_t n = 0;
+    for (const char *t = text; *t && n < sizeof digits - 1; t++)
+        if ((*t != ',' && *t != '_') || n == 0)
+            digits[n++] = *t;
+    digits[n] = '\0';
+    return tr_parse_real(digits, out) == TR_OK;
+}
+
+/* A whole number of a column, also as tables write it; empty: the default, 0 = must be there. */
 static bool count(struct tr_case *c, enum tr_case_column k, const char *name, double def, double *out)
 {
     double x = 0;
@@ -42,7 +54,7 @@ static bool count(struct tr_case *c, enum tr_case_column k, const char *name, do
     }
     if (c->field[k][0] == '\0')
         return say(c, "%s is not stated", name);
-    if (tr_parse_real(c->field[k], &x) != TR_OK || x < 0 || x > 1e12 || x != floor(x)) {
+    if (!parse_count(c->field[k], &x) || x < 0 || x > 1e12 || x != floor(x)) {
         tr_error_clear();
         return say(c, "%s \"%s\" is not a whole number", name, tr_escape(c->field[k], esc, sizeof esc));
     }
@@ -128,7 +140,7 @@ static bool read_shape(struct tr_case *c)
     if (s->heads < 1 || s->hidden < 1)
         return say(c, "no heads or no width");
     if (c->field[TR_CASE_heads][0] == '\0' || c->field[TR_CASE_vocab][0] == '\0' || c->field[TR_CASE_ffn][0] == '\0')
-        note(c, "heads, ffn or vocab as usual");
+        tr_case_note(c, "heads, ffn or vocab as usual");
     read_head_size(c);
     if (strcasecmp(c->field[TR_CASE_kv_heads], "MLA") == 0) { /* DeepSeek-V2 and V3 */
         s->kv_heads = s->heads;
@@ -150,8 +162,10 @@ static bool read_shape(struct tr_case *c)
 static void read_precision(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
-    bool is_full = (tr_case_has(c, TR_CASE_precision, "fp32") || tr_case_has(c, TR_CASE_precision, "float32")) &&
-                   !tr_case_has(c, TR_CASE_precision, "16");
+    bool has_tf32 = tr_case_has(c, TR_CASE_precision, "tf32");
+    bool is_full =
+        (has_tf32 || tr_case_has(c, TR_CASE_precision, "fp32") || tr_case_has(c, TR_CASE_precision, "float32")) &&
+        !tr_case_has(c, TR_CASE_precision, "16");
     bool is_fsdp = a->zero == 3 && !tr_case_has(c, TR_CASE_source, "DeepSpeed");
     bool is_byte = tr_case_has(c, TR_CASE_precision, "fp8") || tr_case_has(c, TR_CASE_precision, "float8") ||
                    tr_case_has(c, TR_CASE_precision, "e4m3") || tr_case_has(c, TR_CASE_precision, "e5m2");
@@ -159,6 +173,8 @@ static void read_precision(struct tr_case *c)
                 : is_byte                                ? TR_NUMBER_FP8
                 : is_full                                ? TR_NUMBER_FP32
                                                          : TR_NUMBER_16;
+    if (has_tf32 && c->machine.chip.generation >= 80) /* half of what 16 bits reach */
+        c->machine.chip.peak[TR_NUMBER_FP32] = c->machine.chip.peak[TR_NUMBER_16] / 2;
     a->casts_rows = tr_case_has(c, TR_CASE_precision, "rowwise");
     if (a->casts_rows)
         a->number = TR_NUMBER_16;
@@ -175,6 +191,44 @@ static void read_precision(struct tr_case *c)
         a->param_bytes = a->grad_bytes = 2;
         a->state_bytes = 4;
     }
+}
+
+/* Words that nobody knows, and numbers that the chip does not have. */
+static void note_precision(struct tr_case *c)
+{
+    static const char *const words[] = { "16", "32", "fp8", "float8", "e4m3", "e5m2", "fp4", "half", "amp", "mixed" };
+    enum tr_number n = c->ask.number;
+    bool is_known = c->field[TR_CASE_precision][0] == '\0';
+    for (size_t i = 0; i < TR_COUNT_OF(words); i++)
+        is_known |= tr_case_has(c, TR_CASE_precision, words[i]);
+    if (!is_known)
+        tr_case_note(c, "precision as bf16");
+    if (n > TR_NUMBER_16 && c->machine.chip.peak[n] <= 0)
+        tr_case_note(c, "16-bit products, the chip has none that are smaller");
+}
+
+bool tr_case_is_tuning(const struct tr_case *c, bool *is_frozen)
+{
+    static const char *const frozen[] = { "lora", "peft", "adapter" };
+    static const char *const words[] = { "sft", "finetun", "fine-tun", "fine tun" };
+    static const enum tr_case_column where[] = { TR_CASE_id, TR_CASE_source, TR_CASE_model };
+    bool is_tuning = *is_frozen = false;
+    for (size_t k = 0; k < TR_COUNT_OF(where); k++) {
+        for (size_t i = 0; i < TR_COUNT_OF(frozen); i++)
+            *is_frozen |= tr_case_has(c, where[k], frozen[i]);
+        for (size_t i = 0; i < TR_COUNT_OF(words); i++)
+            is_tuning |= tr_case_has(c, where[k], words[i]);
+    }
+    return is_tuning || *is_frozen;
+}
+
+static void read_tuning(struct tr_case *c)
+{
+    struct tr_ask *a = &c->ask;
+    if (!tr_case_is_tuning(c, &a->is_frozen) || !a->is_frozen)
+        return;
+    a->grad_bytes = a->state_bytes = 0;
+    a->param_bytes = tr_case_has(c, TR_CASE_source, "qlora") || tr_case_has(c, TR_CASE_model, "qlora") ? 0.6 : 2;
 }
 
 static bool is_one_of(const char *word, const char *const *words, size_t n)
@@ -202,7 +256,7 @@ static enum tr_keep read_keep(struct tr_case *c)
                                                     : TR_KEEP_CORE;
     }
     if (*r && !is_one_of(r, none, TR_COUNT_OF(none)))
-        note(c, "recompute as fits");
+        tr_case_note(c, "recompute as fits");
     return is_one_of(r, none, TR_COUNT_OF(none)) ? TR_KEEP_ALL : TR_KEEP_AUTO;
 }
 
@@ -223,20 +277,25 @@ static bool read_zero(struct tr_case *c, double *out)
     return true;
 }
 
-/* What nobody stated: tensor ranks fill a node, stages as few as fit. */
-static void choose_layout(struct tr_case *c, double chips, double *tp, double *pp)
+/* What nobody stated: one rank where data ranks are all there are, and where weights are sharded; else tensor ranks
+ * fill a node, stages are as few as fit, or as many as there can be: somebody ran it. */
+static void choose_layout(struct tr_case *c, double chips, double dp, double *tp, double *pp)
 {
     struct tr_ask *a = &c->ask;
     struct tr_forecast f;
-    double domain = fmin(c->machine.domain, 8);
+    double domain = fmin(c->machine.domain, 8), others = fmax(1, *tp) * fmax(1, *pp);
+    if (a->zero == 3 || (dp > 0 && (dp * others == chips || dp * others * a->cp == chips)))
+        *tp = fmax(1, *tp), *pp = fmax(1, *pp);
     if (*tp == 0)
         for (*tp = fmin(domain, chips); fmod(a->shape.heads, *tp) != 0 && *tp > 1;)
             --*tp;
+    double most = 0;
     for (double p = 1; *pp == 0 && p <= a->shape.layers; p++) {
         double rest = chips / (*tp * p * a->cp);
         if (fmod(a->shape.layers, p) != 0 || rest != floor(rest) || rest < 1)
             continue;
         struct tr_ask b = *a;
+        most = p;
         b.tp = (int)*tp;
         b.pp = (int)p;
         b.dp = (int)rest;
@@ -248,6 +307,7 @@ static void choose_layout(struct tr_case *c, double chips, double *tp, double *p
         if (tr_forecast(&b, &f) == TR_OK && f.total_bytes < 0.9 * c->machine.chip.memory_bytes)
             *pp = p;
     }
+    *pp = *pp == 0 ? most : *pp;
     tr_error_clear();
 }
 
@@ -274,9 +334,9 @@ static bool read_layout(struct tr_case *c)
     a->cp = (int)cp;
     a->zero = (int)zero;
     if (tp == 0 || pp == 0)
-        choose_layout(c, chips, &tp, &pp);
+        choose_layout(c, chips, dp, &tp, &pp);
     if (tp == 0 || pp == 0)
-        return say(c, "tp and pp are not stated and no layout fits");
+        return say(c, "tp and pp are not stated, and none go into %.0f gpus", chips);
     fit = tp * pp * cp;
     if (dp > 0 && cp > 1 && dp * tp * pp == chips)
         dp /= cp; /* context ranks counted among the data ranks, as torch does */
@@ -343,7 +403,7 @@ static bool read_batch(struct tr_case *c)
     if (!count(c, TR_CASE_global_batch, "global_batch", has_micro ? full : 0, &a->global))
         return false;
     if (c->field[TR_CASE_global_batch][0] == '\0' && !is_layer)
-        note(c, "a batch that fills the pipeline");
+        tr_case_note(c, "a batch that fills the pipeline");
     if (is_layer)
         a->global = full;
     if (!has_micro && strcmp(c->impl.name, "fsdp-compile") == 0 && a->pp > 1)
@@ -420,7 +480,7 @@ void tr_case_resolve(struct tr_case *c)
         return;
     }
     if (is_guess)
-        note(c, c->machine.name);
+        tr_case_note(c, c->machine.name);
     c->ask = tr_ask_of_one(&c->machine);
     c->ask.impl = &c->impl;
     refine_impl(c);
@@ -428,9 +488,12 @@ void tr_case_resolve(struct tr_case *c)
     if (!read_shape(c))
         return;
     read_precision(c);
+    read_tuning(c);
     if (!read_layout(c))
         return;
     read_precision(c);
+    note_precision(c);
+    read_tuning(c);
     if (!read_batch(c))
         return;
     read_schedule(c);

@@ -22,6 +22,8 @@ double tr_convention_flops(const struct tr_ask *a, enum tr_convention c)
         return 72 * gpt * (1 + t / (3 * h) + V / (12 * L * h));
     case TR_FLOPS_6N:
         return 6 * tr_shape_params(s) + 12 * L * width * t;
+    case TR_FLOPS_TUNED:
+        return (a->is_frozen ? 4 : 6) * (tr_shape_active_params(s) + heads);
     case TR_FLOPS_GPT_DGXC:
     default:
         return 72 * gpt + 12 * L * h * t + 6 * V * h;

@@ -89,11 +89,19 @@ enum tr_status tr_forecast_check(const struct tr_ask *a)
     (void)tr_format(fix, sizeof fix, "does not divide %.0f heads; try %.0f", s->heads,
                     nearest_divisor(s->heads, a->tp));
     TR_TRY(need(fmod(s->heads, a->tp) == 0, "tp", a->tp, fix));
+    (void)tr_format(fix, sizeof fix, "is more than %.0f heads", s->heads);
+    TR_TRY(need(s->kv_heads <= s->heads, "kv heads", s->kv_heads, fix));
+    (void)tr_format(fix, sizeof fix, "does not divide %.0f experts; try %.0f", s->experts,
+                    nearest_divisor(s->experts, a->ep));
+    TR_TRY(need(s->experts == 0 || fmod(s->experts, a->ep) == 0, "ep", a->ep, fix));
     (void)tr_format(fix, sizeof fix, "is more than the %.0f layers", s->layers);
     TR_TRY(need((double)a->pp * a->chunks <= s->layers + 2, "pp x pp_chunks", (double)a->pp * a->chunks, fix));
     (void)tr_format(fix, sizeof fix, "is not a multiple of dp %d; try %.0f", a->dp,
                     a->dp * fmax(1, floor(a->global / a->dp)));
     TR_TRY(need(fmod(a->global, a->dp) == 0, "a global batch of", a->global, fix));
+    (void)tr_format(fix, sizeof fix, "is more than the %.0f rows that a rank has of the global batch",
+                    a->global / a->dp);
+    TR_TRY(need(a->micro <= a->global / a->dp, "micro-batch", a->micro, fix));
     (void)tr_format(fix, sizeof fix, "does not divide the sequence of %.0f tokens", a->seq);
     TR_TRY(need(fmod(a->seq, a->cp) == 0, "cp", a->cp, fix));
 out:
@@ -199,7 +207,8 @@ static void add_shards(const struct tr_ask *a, double params, struct layer_time 
     if (a->zero < 3 || shard_size(a) <= 1)
         return;
     double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params);
-    double scatter = a->sync_last ? 0 : dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
+    double scatter =
+        a->sync_last || a->is_frozen ? 0 : dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
     add_behind(t, TR_TIME_DP, (const double[]){ gather, gather + scatter }, a->impl->dp_hidden);
 }
 
@@ -237,6 +246,30 @@ static double stage_layers(const struct tr_ask *a)
     return all / a->pp;
 }
 
+/* Experts of the fullest rank. Fewer ranks hold the same ones than hold the rest. */
+static double rank_experts(const struct tr_ask *a)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double n = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
+    return n * expert_params(s) / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
+}
+
+static double expert_shard_size(const struct tr_ask *a)
+{
+    double tp = a->splits_experts ? 1 : a->tp;
+    return fmax(1, fmin(shard_size(a), (double)a->dp * a->cp * tp / a->ep));
+}
+
+/* Of this rank's parameters those whose optimizer state is here. */
+static double owned_params(const struct tr_ask *a, const struct tr_forecast *f)
+{
+    double experts = rank_experts(a);
+    if (a->is_frozen)
+        return 0;
+    return a->zero < 1 ? f->rank_parameters
+                       : (f->rank_parameters - experts) / shard_size(a) + experts / expert_shard_size(a);
+}
+
 static double rank_params(const struct tr_ask *a)
 {
     const struct tr_shape_cost *s = &a->shape;
@@ -248,7 +281,7 @@ static double rank_params(const struct tr_ask *a)
     double even = a->impl->cuts_by_flops ? n / s->layers * stage_layers(a) + table
                   : a->impl->is_balanced ? (n + table) / a->pp
                                          : n / a->pp + table;
-    return even / a->tp + moe * sparse / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
+    return even / a->tp + rank_experts(a);
 }
 
 /* Whole for a moment: a layer's, the next one's, and the table's of a rank that has it. */
@@ -290,7 +323,7 @@ static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, 
     if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
         f->bytes[TR_BYTES_GRADS] += a->grad_bytes * ((is_zb ? n : moving_params(a, a->pp == 1 ? 2 : 1)) +
                                                      a->shape.vocab * a->shape.hidden / a->tp / d);
-    f->bytes[TR_BYTES_STATE] = a->state_bytes * n / (a->zero >= 1 ? d : 1);
+    f->bytes[TR_BYTES_STATE] = a->state_bytes * owned_params(a, f);
     f->bytes[TR_BYTES_ACTS] = held * stage_layers(a);
     f->bytes[TR_BYTES_WORK] = (is_gathered ? a->gather_bytes * moving_params(a, 1) : 0) +
                               work_bytes(a, temporary + scores, head, f, in_flight);
@@ -364,20 +397,24 @@ static double send_seconds(const struct tr_ask *a)
     return t;
 }
 
-/* Layers spread evenly; the head is one of them where the trainer balances, else the last stage's. */
+/* Layers spread evenly; the head is one of them where the trainer balances, else the last stage's. Where only two more
+ * layers would go into the stages without a rest, the embedding and the head stand for them. */
 static void fill_stages(const struct tr_ask *a, const struct parts *p, double send, struct stages *s)
 {
     int n = s->p * s->v;
-    double paid = send * (1 - a->impl->pp_hidden);
-    bool is_even = a->impl->is_balanced;
-    double forward = of_all(p, p->dense_t.forward, p->sparse_t.forward, is_even ? p->head_t.forward : 0) / n;
-    double backward = of_all(p, p->dense_t.backward, p->sparse_t.backward, is_even ? p->head_t.backward : 0) / n;
+    double paid = send * (1 - a->impl->pp_hidden), layers = a->shape.layers;
+    bool has_places =
+        n > 1 && !a->impl->cuts_by_flops && a->shape.n_further == 0 && fmod(layers, n) != 0 && fmod(layers + 2, n) == 0;
+    bool is_even = a->impl->is_balanced && !has_places;
+    double forward = of_all(p, p->dense_t.forward, p->sparse_t.forward, is_even ? p->head_t.forward : 0);
+    double backward = of_all(p, p->dense_t.backward, p->sparse_t.backward, is_even ? p->head_t.backward : 0);
     s->message = send - paid;
     for (int k = 0; k < n; k++) {
-        bool is_last = k == n - 1, has_head = is_last && !is_even;
-        double *t = s->turn[k];
-        t[TR_DO_FORWARD] = forward + (has_head ? p->n_heads * p->head_t.forward : 0) + (is_last ? 0 : paid);
-        t[TR_DO_BACKWARD] = backward + (has_head ? p->n_heads * p->head_t.backward : 0) + (k > 0 ? paid : 0);
+        bool is_last = k == n - 1, is_end = k == 0 || is_last;
+        double share = has_places ? ((layers + 2) / n - is_end) / layers : 1.0 / n;
+        double heads = is_last && !is_even ? p->n_heads : 0, *t = s->turn[k];
+        t[TR_DO_FORWARD] = share * forward + heads * p->head_t.forward + (is_last ? 0 : paid);
+        t[TR_DO_BACKWARD] = share * backward + heads * p->head_t.backward + (k > 0 ? paid : 0);
         t[TR_DO_BACKWARD_INPUT] = t[TR_DO_BACKWARD_WEIGHT] = t[TR_DO_BACKWARD] / 2;
     }
     for (int r = 0; r < s->p; r++) {
@@ -394,7 +431,7 @@ static double reduce_seconds(const struct tr_ask *a, double last_backward, struc
 {
     double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
     double times = a->zero == 2 && a->impl->reduces_each && !a->sync_last ? f->n_micro : 1;
-    if (n <= 1 || (a->zero >= 3 && !a->sync_last))
+    if (n <= 1 || a->is_frozen || (a->zero >= 3 && !a->sync_last))
         return 0;
     double t = a->zero == 0 ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
                             : times * dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) +
@@ -407,8 +444,8 @@ static double reduce_seconds(const struct tr_ask *a, double last_backward, struc
 
 static double optimizer_seconds(const struct tr_ask *a, const struct tr_forecast *f)
 {
-    double n = f->rank_parameters / (a->zero >= 1 ? shard_size(a) : 1);
-    return tr_cost_stream(&a->machine->chip, n * (2 * a->state_bytes + 2 * a->grad_bytes + a->param_bytes));
+    return tr_cost_stream(&a->machine->chip,
+                          owned_params(a, f) * (2 * a->state_bytes + 2 * a->grad_bytes + a->param_bytes));
 }
 
 static void sum_up(const struct tr_ask *a, const struct parts *p, const struct stages *s, double send, double length,
@@ -429,7 +466,7 @@ static void sum_up(const struct tr_ask *a, const struct parts *p, const struct s
     f->tokens_per_s = a->global * a->seq / f->step_s;
     f->layer_forward_s = p->n_sparse > 0 ? p->sparse_t.forward : p->dense_t.forward;
     f->layer_backward_s = p->n_sparse > 0 ? p->sparse_t.backward : p->dense_t.backward;
-    f->flops = a->global * a->seq * tr_convention_flops(a, TR_FLOPS_CAUSAL);
+    f->flops = a->global * a->seq * tr_convention_flops(a, a->is_frozen ? TR_FLOPS_TUNED : TR_FLOPS_CAUSAL);
     double whole = of_all(p, p->dense.forward_s, p->sparse.forward_s, 0);
     f->hardware_flops = f->flops * (1 + of_all(p, p->dense.again_s, p->sparse.again_s, 0) / whole / 3);
 }

@@ -82,6 +82,7 @@ struct tr_ask {
     int tp, pp, chunks, cp, dp, ep; /* chips: tp * pp * cp * dp */
     bool splits_experts;            /* tensor ranks hold parts of each expert; else whole experts, and tokens apart */
     int zero, shard;                /* shard: ranks that hold one copy between them; 0: all of dp (x cp) */
+    bool is_frozen;                 /* adapters alone learn: no gradients of weights, no state, nothing to reduce */
     bool has_sp, sync_last;         /* sync_last: zero 2 and 3 hold gradients whole and reduce them once a step */
     const char *schedule;           /* NULL: 1f1b, or interleaved when chunks > 1 */
     double seq, micro, global;      /* tokens of a row; rows of a micro-batch; rows of a step */
@@ -157,6 +158,7 @@ enum tr_convention {
     TR_FLOPS_MEGATRON,          /* 72 B s L h^2 (1 + s/6h + V/12Lh): Korthikanti, MegaScale */
     TR_FLOPS_MEGATRON_HARDWARE, /* the same with the core of attention twice */
     TR_FLOPS_6N,                /* 6 N + 12 L h s with all parameters: MosaicML, torchtitan, fms */
+    TR_FLOPS_TUNED,             /* 6 (L W + V h), 4 where weights are frozen: NeMo's fine-tuning */
     TR_FLOPS_GPT_DGXC,          /* 72 L h^2 + 12 L h s + 6 V h whatever the kv heads: dgxc's GPT and Nemotron */
 };
 double tr_convention_flops(const struct tr_ask *a, enum tr_convention c); /* of one token */

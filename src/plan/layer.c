@@ -38,17 +38,18 @@ struct price {
     double cast;         /* bytes moved for casts, forward; backward twice */
 };
 
-/* y = x W: and in backward dx = dy W^T, dW = dy^T x. */
+/* y = x W: and in backward dx = dy W^T and, where W learns, dW = dy^T x. */
 static void product(struct price *p, enum tr_number number, double count, double m, double n, double k)
 {
     if (m * n * k == 0)
         return;
     p->time[FORWARD] += tr_cost_gemm(&p->chip, number, count, m, n, k);
-    p->time[BACKWARD] +=
-        tr_cost_gemm(&p->chip, number, count, m, k, n) + tr_cost_gemm(&p->chip, number, count, n, k, m);
+    p->time[BACKWARD] += tr_cost_gemm(&p->chip, number, count, m, k, n);
+    if (!p->a->is_frozen)
+        p->time[BACKWARD] += tr_cost_gemm(&p->chip, number, count, n, k, m);
     /* a group of products is launched one by one */
     p->time[FORWARD] += (count - 1) * p->chip.launch_s;
-    p->time[BACKWARD] += 2 * (count - 1) * p->chip.launch_s;
+    p->time[BACKWARD] += (p->a->is_frozen ? 1 : 2) * (count - 1) * p->chip.launch_s;
     p->flops += 2 * count * m * n * k;
     if (number == TR_NUMBER_FP8 || number == TR_NUMBER_FP4 || p->a->casts_rows)
         p->cast += p->a->impl->cast_bytes * count * (m * k + n * k / 4);

@@ -39,9 +39,16 @@ static const struct chip_row chips[] = {
     { "GB200-186GB", 80, 2450, 4900, 9800, 186, 8.0, 148, 100, 0.73, 0.85, "nvl72", 6.0 },
     { "GB300-288GB", 80, 2500, 5000, 15000, 288, 8.0, 148, 103, 0.73, 0.85, "nvl72", 7.0 },
     { "L40S-48GB", 91.6, 362, 733, 0, 48, 0.864, 142, 89, 0.65, 0.82, "pcie4", 0.9 },
+    { "L4-24GB", 30.3, 121, 242, 0, 24, 0.3, 58, 89, 0.60, 0.82, "pcie4", 0.6 },
+    { "A40-48GB", 37.4, 149.7, 0, 0, 48, 0.696, 84, 86, 0.75, 0.82, "pcie4", 0.5 },
+    { "A6000-48GB", 38.7, 154.8, 0, 0, 48, 0.768, 84, 86, 0.75, 0.82, "pcie4", 0.5 },
+    { "RTX6000Ada-48GB", 91.1, 364, 728, 0, 48, 0.96, 142, 89, 0.65, 0.82, "pcie4", 0.8 },
     { "RTX3090-24GB", 35.6, 71, 0, 0, 24, 0.936, 82, 86, 0.85, 0.85, "pcie4", 0.25 },
     { "RTX4090-24GB", 82.6, 165.2, 330.3, 0, 24, 1.008, 128, 89, 0.90, 0.88, "pcie4", 0.4 },
     { "RTX5090-32GB", 104.8, 209.5, 419, 838, 32, 1.792, 170, 120, 0.90, 0.88, "pcie5", 0.6 },
+    { "MI250X-64GB", 47.9, 191.5, 0, 0, 64, 1.6, 110, 0, 0.60, 0.80, "infinity", 1.0 }, /* one of its two dies */
+    { "MI325X-256GB", 163.4, 1307.4, 2614.9, 0, 256, 6.0, 304, 0, 0.51, 0.80, "infinity", 2.6 },
+    { "MI355X-288GB", 157.3, 2516, 5033, 10066, 288, 8.0, 256, 0, 0.55, 0.80, "infinity", 4.0 },
     { "MI300X-192GB", 163.4, 1307.4, 2614.9, 0, 192, 5.3, 304, 0, 0.51, 0.80, "infinity", 2.2 },
 };
 
@@ -65,9 +72,9 @@ static const struct cluster_row clusters[] = {
     { "roce400", 8, 8, 0, 0, 50, 0.85, 20, 1 },
     { "ethernet100", 8, 8, 0, 0, 1.56, 0.70, 50, 1 },
     { "efa", 8, 8, 0, 0, 50, 0.85, 30, 1 },
-    { "pcie3", 1, 8, 12, 0.8, 1.5, 0.8, 30, 1 },
-    { "pcie4", 1, 8, 24, 0.8, 3.1, 0.8, 30, 1 },
-    { "pcie5", 1, 8, 48, 0.8, 6.2, 0.8, 30, 1 },
+    { "pcie3", 8, 8, 12, 0.8, 1.5, 0.8, 30, 1 }, /* between the chips of a host; 100, 200, 400 Gb/s for all of them */
+    { "pcie4", 8, 8, 24, 0.8, 3.1, 0.8, 30, 1 },
+    { "pcie5", 8, 8, 48, 0.8, 6.2, 0.8, 30, 1 },
     { "nvlink200", 8, 8, 200, 0.78, 25, 0.85, 15, 1 },
     { "selene", 8, 8, 0, 0, 25, 0.85, 15, 1 },
     { "superpod", 8, 8, 0, 0, 25, 0.85, 15, 1 },
@@ -199,10 +206,21 @@ enum tr_status tr_machine_find(const char *name, struct tr_machine *out)
     return TR_OK;
 }
 
+/* Spaces and dashes apart: "RTX 4090" holds "RTX4090". */
+static bool begins(const char *text, const char *word, size_t n)
+{
+    for (; n > 0 && *text; text++)
+        if ((*text | 32) == (*word | 32))
+            word++, n--;
+        else if (*text != ' ' && *text != '-' && *text != '_')
+            return false;
+    return n == 0;
+}
+
 static bool holds(const char *text, const char *word, size_t n)
 {
     for (; *text; text++)
-        if (strncasecmp(text, word, n) == 0)
+        if (begins(text, word, n))
             return true;
     return false;
 }

@@ -272,6 +272,38 @@ static void any_row_has_a_number_or_a_reason(void **state)
     assert_true(n_numbers > 700); /* a quarter of the rows is sound as it stands */
 }
 
+/* Rows of trainers, chips and spellings that no table of ours names. `verified` says "number", or words of the reason;
+ * a number is of a step that uses between a two-hundredth and nine tenths of the chip's peak. */
+static void unseen_rows_are_plausible_or_refused(void **state)
+{
+    struct tr_cases c;
+    int n_numbers = 0;
+    (void)state;
+    assert_int_equal(tr_cases_read(TR_SOURCE_DIR "/tests/plan/unseen.csv", &c), TR_OK);
+    for (size_t i = 0; i < c.n; i++) {
+        struct tr_case *r = &c.row[i];
+        struct tr_forecast f;
+        const char *id = r->field[TR_CASE_id], *says = r->field[TR_CASE_verified];
+        judge(r);
+        if (strcmp(says, "number") != 0) {
+            if (!strstr(r->reason, says))
+                fail_msg("%s: \"%s\" does not say \"%s\"", id, r->reason, says);
+            continue;
+        }
+        n_numbers++;
+        if (r->reason[0] || !(isfinite(r->predicted) && r->predicted > 0))
+            fail_msg("%s: %g, \"%s\"", id, r->predicted, r->reason);
+        assert_int_equal(tr_forecast(&r->ask, &f), TR_OK);
+        double peak = r->machine.chip.peak[r->ask.number];
+        peak = peak > 0 ? peak : r->machine.chip.peak[TR_NUMBER_16];
+        double share = f.flops / f.step_s / f.chips / peak;
+        if (!(share > 0.005 && share < 0.9))
+            fail_msg("%s: %.3f of the peak", id, share);
+    }
+    assert_true(n_numbers >= 24);
+    tr_cases_release(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +314,7 @@ int main(void)
         cmocka_unit_test(an_unsound_row_leaves_the_others),
         cmocka_unit_test(more_of_a_good_thing_is_not_worse),
         cmocka_unit_test(any_row_has_a_number_or_a_reason),
+        cmocka_unit_test(unseen_rows_are_plausible_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
