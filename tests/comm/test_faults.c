@@ -139,26 +139,58 @@ static bool all_work(const struct board *b, int size)
     return true;
 }
 
+/* A job, and the rank of it that was hit. */
+struct hit {
+    struct board *b;
+    pid_t pids[N_RANKS_MAX];
+    int size, victim;
+    int64_t at_us;
+};
+
+static void start_job(struct hit *h, int size, int victim, int64_t timeout_us)
+{
+    *h = (struct hit){ .b = new_board(timeout_us), .size = size, .victim = victim };
+    start_all(size, loop_for_ever, h->b, h->pids);
+}
+
+static void await_work(const struct hit *h)
+{
+    for (int64_t t = tr_clock_us(); !all_work(h->b, h->size) && tr_clock_us() - t < 10000000;)
+        usleep(200);
+}
+
+static void strike(struct hit *h, int sig)
+{
+    h->at_us = tr_clock_us();
+    kill(h->pids[h->victim], sig);
+}
+
+static void end_job(const struct hit *h)
+{
+    reap(h->size, h->pids, h->victim);
+}
+
+/* A job that was hit only waits, so that the next begins meanwhile; how long each took, its ranks say. */
 static void hit_random_ranks(int n_times, int sig, int64_t timeout_us, int64_t bound_us, enum tr_status want)
 {
     int64_t worst_us = 0;
+    static struct hit hits[N_KILLS > N_STOPS ? N_KILLS : N_STOPS];
     for (int i = 0; i < n_times; i++) {
         struct tr_philox dice = tr_philox(tr_rng_key(1, "hit", (uint64_t)sig), 0, (uint64_t)i);
-        int size = 2 + 2 * (int)(dice.v[0] % 2), victim = (int)(dice.v[1] % (unsigned)size);
-        struct board *b = new_board(timeout_us);
-        pid_t pids[N_RANKS_MAX];
-        start_all(size, loop_for_ever, b, pids);
-        for (int64_t t = tr_clock_us(); !all_work(b, size) && tr_clock_us() - t < 10000000;)
-            usleep(200);
+        int size = 2 + 2 * (int)(dice.v[0] % 2);
+        start_job(&hits[i], size, (int)(dice.v[1] % (unsigned)size), timeout_us);
+        await_work(&hits[i]);
         usleep(dice.v[2] % 5000);
-        int64_t hit_us = tr_clock_us();
-        kill(pids[victim], sig);
-        reap(size, pids, victim);
-        check_reports(b, size, victim, pids[victim], hit_us, bound_us, want);
-        for (int r = 0; r < size; r++)
-            if (r != victim && b->rank[r].at_us - hit_us > worst_us)
-                worst_us = b->rank[r].at_us - hit_us;
-        munmap(b, sizeof *b);
+        strike(&hits[i], sig);
+    }
+    for (int i = 0; i < n_times; i++) {
+        const struct hit *h = &hits[i];
+        end_job(h);
+        check_reports(h->b, h->size, h->victim, h->pids[h->victim], h->at_us, bound_us, want);
+        for (int r = 0; r < h->size; r++)
+            if (r != h->victim && h->b->rank[r].at_us - h->at_us > worst_us)
+                worst_us = h->b->rank[r].at_us - h->at_us;
+        munmap(h->b, sizeof *h->b);
     }
     print_message("worst %d ms of %d\n", (int)(worst_us / 1000), (int)(bound_us / 1000));
 }
@@ -179,55 +211,52 @@ static void a_stopped_rank_is_named_when_the_bound_runs_out(void **state)
 static void a_stopped_rank_is_named_within_five_seconds_whatever_the_bound(void **state)
 {
     (void)state;
-    struct board *b = new_board(300 * INT64_C(1000000));
-    pid_t pids[N_RANKS_MAX];
-    start_all(4, loop_for_ever, b, pids);
-    for (int64_t t = tr_clock_us(); !all_work(b, 4) && tr_clock_us() - t < 10000000;)
-        usleep(200);
-    int64_t hit_us = tr_clock_us();
-    kill(pids[2], SIGSTOP);
-    reap(4, pids, 2);
-    check_reports(b, 4, 2, pids[2], hit_us, 4 * second_us + second_us, TR_TIMEOUT);
-    munmap(b, sizeof *b);
+    struct hit h;
+    start_job(&h, 4, 2, 300 * INT64_C(1000000));
+    await_work(&h);
+    strike(&h, SIGSTOP);
+    end_job(&h);
+    check_reports(h.b, 4, 2, h.pids[2], h.at_us, 4 * second_us + second_us, TR_TIMEOUT);
+    munmap(h.b, sizeof *h.b);
 }
 
 /* All ranks stopped together for longer than the bound, as a scheduler may do: nobody is to blame. */
 static void a_job_stopped_as_a_whole_goes_on(void **state)
 {
     (void)state;
-    struct board *b = new_board(stop_timeout_us);
-    pid_t pids[N_RANKS_MAX];
-    start_all(2, loop_for_ever, b, pids);
-    for (int64_t t = tr_clock_us(); !all_work(b, 2) && tr_clock_us() - t < 10000000;)
-        usleep(200);
-    kill(pids[0], SIGSTOP);
-    kill(pids[1], SIGSTOP);
-    usleep((useconds_t)(2 * stop_timeout_us));
+    struct hit h;
+    start_job(&h, 2, 1, stop_timeout_us);
+    const struct board *b = h.b;
+    await_work(&h);
+    kill(h.pids[0], SIGSTOP);
+    kill(h.pids[1], SIGSTOP);
+    usleep((useconds_t)(stop_timeout_us + stop_timeout_us / 4));
     int n_done = b->rank[0].n_done;
-    kill(pids[0], SIGCONT);
-    kill(pids[1], SIGCONT);
+    kill(h.pids[0], SIGCONT);
+    kill(h.pids[1], SIGCONT);
     for (int64_t t = tr_clock_us(); b->rank[0].n_done < n_done + 3 && tr_clock_us() - t < 10000000;)
         usleep(200);
     assert_true(b->rank[0].n_done >= n_done + 3 && !b->rank[0].text[0]);
-    kill(pids[1], SIGKILL);
-    reap(2, pids, 1);
-    munmap(b, sizeof *b);
+    strike(&h, SIGKILL);
+    end_job(&h);
+    munmap(h.b, sizeof *h.b);
 }
 
 /* At any instant of the start: before it connects the others can only miss it, afterwards they hear of it. */
 static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
 {
     (void)state;
+    struct hit hits[N_JOIN_KILLS];
     for (int i = 0; i < N_JOIN_KILLS; i++) {
         struct tr_philox dice = tr_philox(3, 0, (uint64_t)i);
-        int victim = (int)(dice.v[0] % 4);
-        struct board *b = new_board(stop_timeout_us);
-        pid_t pids[N_RANKS_MAX];
-        start_all(4, loop_for_ever, b, pids);
+        start_job(&hits[i], 4, (int)(dice.v[0] % 4), stop_timeout_us);
         usleep(dice.v[1] % 6000);
-        int64_t hit_us = tr_clock_us();
-        kill(pids[victim], SIGKILL);
-        reap(4, pids, victim);
+        strike(&hits[i], SIGKILL);
+    }
+    for (int i = 0; i < N_JOIN_KILLS; i++) {
+        struct board *b = hits[i].b;
+        int victim = hits[i].victim;
+        end_job(&hits[i]);
         for (int r = 0; r < 4; r++)
             if (r != victim) {
                 char name[16];
@@ -235,7 +264,7 @@ static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
                 bool is_named = strstr(b->rank[r].text, name) || strstr(b->rank[r].text, "rank 0 of job");
                 if ((b->rank[r].st != TR_PEER && b->rank[r].st != TR_TIMEOUT) || !is_named)
                     fail_msg("rank %d of victim %d: %s", r, victim, b->rank[r].text);
-                assert_true(b->rank[r].at_us - hit_us < stop_timeout_us + 2 * second_us);
+                assert_true(b->rank[r].at_us - hits[i].at_us < stop_timeout_us + 2 * second_us);
             }
         munmap(b, sizeof *b);
     }
