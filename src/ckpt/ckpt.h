@@ -71,6 +71,7 @@ enum tr_dtype tr_config_dtype(const cJSON *config);
  * from one part to the next. At most one save is in flight. Nothing here stops a training: what failed is told by poll.
  * Without staging memory the files are written by start itself. */
 struct tr_saver;
+enum { TR_SAVE_PAGES_BYTES = 4 << 20 }; /* of the file that is being written */
 struct tr_saver_options {
     struct tr_mesh *mesh;   /* NULL: alone */
     struct tr_pool *pool;   /* its threads copy; NULL: one */
@@ -78,6 +79,7 @@ struct tr_saver_options {
     enum tr_dtype dtype;    /* of the weights */
     void *staging;          /* NULL: none */
     size_t staging_bytes;
+    void *pages; /* as pump.h wants them; NULL: its own */
 };
 enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_options *opt, struct tr_saver **out);
 void tr_saver_close(struct tr_saver *sv); /* a thread that hangs in the disk is left behind */

@@ -17,10 +17,12 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/pool.h"
+#include "ckpt/ckpt.h"
 
-enum { PIECE_BYTES = 2 << 20 };
+enum { PIECE_BYTES = TR_SAVE_PAGES_BYTES / 2 };
 
 struct tr_pump {
+    char *own; /* NULL: the caller's */
     char *buf[2];
     int now;     /* the one that the caller fills */
     size_t n_in; /* bytes in it */
@@ -85,21 +87,22 @@ static void *run_thread(void *ctx)
     return NULL;
 }
 
-enum tr_status tr_pump_open(struct tr_pump **out)
+enum tr_status tr_pump_open(void *pages, struct tr_pump **out)
 {
     struct tr_pump *p = calloc(1, sizeof *p);
     if (!p)
         return tr_fail(TR_NOMEM, "save: out of memory");
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->cond, NULL);
-    for (int i = 0; i < 2; i++) {
-        p->buf[i] = aligned_alloc(TR_DIRECT_BLOCK, PIECE_BYTES);
-        if (!p->buf[i]) {
-            tr_pump_close(p);
-            return tr_fail(TR_NOMEM, "save: no memory for a buffer of %d bytes", PIECE_BYTES);
-        }
-        memset(p->buf[i], 0, PIECE_BYTES); /* its pages are there before the first save */
+    if (!pages)
+        pages = p->own = aligned_alloc(TR_DIRECT_BLOCK, TR_SAVE_PAGES_BYTES);
+    if (!pages) {
+        tr_pump_close(p);
+        return tr_fail(TR_NOMEM, "save: no memory for buffers of %d bytes", TR_SAVE_PAGES_BYTES);
     }
+    memset(pages, 0, TR_SAVE_PAGES_BYTES); /* there before the first save */
+    for (int i = 0; i < 2; i++)
+        p->buf[i] = (char *)pages + i * PIECE_BYTES;
     int err = tr_thread_start(&p->thread, run_thread, p);
     p->has_thread = err == 0;
     if (err) {
@@ -123,8 +126,7 @@ void tr_pump_close(struct tr_pump *p)
     }
     pthread_mutex_destroy(&p->mutex);
     pthread_cond_destroy(&p->cond);
-    free(p->buf[0]);
-    free(p->buf[1]);
+    free(p->own);
     free(p);
 }
 

@@ -5,9 +5,10 @@
 #include "base/status.h"
 #include <stddef.h>
 
-/* One file at a time, by one caller at a time. Everything is allocated at open. */
+/* One file at a time, by one caller at a time. Everything is allocated at open; pages, of TR_SAVE_PAGES_BYTES and from
+ * a multiple of TR_DIRECT_BLOCK on, outlive it (NULL: its own). */
 struct tr_pump;
-enum tr_status tr_pump_open(struct tr_pump **out);
+enum tr_status tr_pump_open(void *pages, struct tr_pump **out);
 void tr_pump_close(struct tr_pump *p); /* NULL is fine */
 
 /* fd is empty, open for writing, and the pump's until finish or drop. path outlives it. */

@@ -144,7 +144,7 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     sv->has_source = opt->source_dir && tr_dir_exists(opt->source_dir);
     if (sv->has_source)
         TR_TRY(tr_format(sv->source, sizeof sv->source, "%s", opt->source_dir));
-    TR_TRY(tr_pump_open(&sv->pump));
+    TR_TRY(tr_pump_open(opt->pages, &sv->pump));
     TR_TRY(tr_saved_config(s->model, opt->dtype, &sv->config));
     TR_TRY(prepare_weights(sv));
     TR_TRY(prepare_optim(sv));

@@ -189,6 +189,7 @@ struct tr_compile_options {
     bool fp8_e5m2, fp8_past;       /* gradients in e5m2, else e4m3; scales of the past steps, else of now */
     bool any_order;                /* cuda: the same bits from run to run are not asked for */
     size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
+    size_t pages_bytes;            /* of the file that saving writes: host memory */
     bool stages_saves;             /* a checkpoint is copied into the staging arena and written from there */
     size_t part_bytes;             /* weights that are worth a file and a writer of their own; 0: all of a stage's */
     enum tr_dtype save_dtype;      /* of the weights in a checkpoint */
@@ -220,6 +221,7 @@ struct tr_compiled {
     size_t past; /* work arena: by segment n_past pairs of F32, largest elements before and in this step (fp8) */
     int n_past;
     size_t logits, get;        /* save arena: copies of device memory for the host */
+    size_t pages, copy;        /* staging arena: of the file that is being written; of the checkpoint */
     size_t local, local_bytes; /* work arena: this rank's tokens of a micro-batch; bytes of each part */
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */

@@ -251,7 +251,8 @@ static void place_rest(struct tr_compiled *c)
     place_cache(c);
     slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
-    slice(c, TR_A_STAGING, tr_staging_bytes(c), "", "checkpoint on its way to the disk");
+    c->pages = slice(c, TR_A_STAGING, c->opt.pages_bytes, "", "pages on their way to the disk");
+    c->copy = slice(c, TR_A_STAGING, tr_staging_bytes(c), "", "checkpoint on its way to the disk");
     place_copies(c);
 }
 

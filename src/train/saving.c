@@ -31,12 +31,15 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     if (!v)
         return tr_fail(TR_NOMEM, "save: out of memory");
     struct tr_store store = tr_exec_store(opt->e);
+    const struct tr_compiled *c = opt->e->c;
+    char *base = opt->e->base[TR_A_STAGING];
     struct tr_saver_options save = { .mesh = opt->e->mesh,
                                      .pool = opt->e->pool,
                                      .source_dir = opt->s->cfg->model,
                                      .dtype = opt->s->save_dtype,
-                                     .staging = opt->e->base[TR_A_STAGING],
-                                     .staging_bytes = opt->e->c->bytes[TR_A_STAGING] };
+                                     .pages = base + c->pages,
+                                     .staging = c->opt.stages_saves ? base + c->copy : NULL,
+                                     .staging_bytes = c->bytes[TR_A_STAGING] - c->copy };
     v->opt = *opt;
     v->cfg = opt->s->cfg;
     v->saved_step = opt->state->step > 0 ? opt->state->step : -1;

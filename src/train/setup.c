@@ -144,6 +144,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .fp8_past = cfg->fp8_scaling == TR_FP8_DELAYED,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
+        .pages_bytes = use == TR_USE_TRAIN ? TR_SAVE_PAGES_BYTES : 0,
         .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,
         .part_bytes = TR_SAVE_PART_BYTES,
         .save_dtype = s->save_dtype,

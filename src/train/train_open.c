@@ -5,6 +5,7 @@
 #include "train/selftest.h"
 #include "train/signals.h"
 #include "train/train_impl.h"
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -257,6 +258,9 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
         TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
         tr_observe_say(t->ob, text);
     }
+#ifdef __GLIBC__
+    malloc_trim(0); /* what opening needed and gave back is no longer held */
+#endif
     tr_trainer_lap(t, "rest");
 out:
     tr_str_release(&notes);

@@ -14,7 +14,7 @@ static void save(const char *dir, const struct tr_st_entry *entries, size_t n, u
 {
     struct tr_hf_plan *p;
     struct tr_pump *pump;
-    assert_ok(tr_pump_open(&pump));
+    assert_ok(tr_pump_open(NULL, &pump));
     assert_ok(tr_hf_plan_open(entries, n, NULL, max_shard_bytes, &p));
     for (size_t k = 0; k < tr_hf_plan_shards(p); k++) {
         size_t first, n_in;

@@ -241,7 +241,7 @@ int main(void)
         dir_test(a_write_that_stops_half_way_leaves_no_file),
         cmocka_unit_test(entries_that_no_reader_would_take_are_refused_at_prepare),
     };
-    if (tr_pump_open(&pump) != TR_OK)
+    if (tr_pump_open(NULL, &pump) != TR_OK)
         return 1;
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     tr_pump_close(pump);
