@@ -3,16 +3,18 @@
 
     bench/plan_layouts.py TRIREME DIR [--rounds 3] [--seconds 2] [--only N:M]   # one JSON line a layout, then a summary
 
-A round goes through all layouts: before every tenth it measures the host (bench machine), and then, for each, makes the
-forecast and trains on random text for about --seconds, three steps at least. A layout's time in a round is the median
-step after the first, its error the median over the rounds, which are spread over time because a shared host is faster at
-times. They are kept in DIR: later calls add to them (--rounds 0 only reports). A round takes five minutes on two cores
-that are otherwise idle. Models and text are made under DIR.
+A round goes through all layouts, in an order of its own, and trains each on random text for about --seconds, three steps
+after the first at least; their median is its time. A shared host has other speeds from minute to minute, so it is measured
+(bench machine, one short pass) before every layout, and a layout is forecast by the median of each number over the three
+measurements before it and the three after: both sides see the same moments. A layout's error is the median over rounds.
+All is kept in DIR: later calls add to it (--rounds 0 only reports, by the planner of that day); a call with --only is a round
+of those. A round takes six minutes on two cores that are otherwise idle. Models and text are made under DIR.
 """
 import argparse
-import glob
 import json
 import os
+import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -78,19 +80,47 @@ def measure(trireme, where, common, ranks, n_steps):
     return statistics.median(x["tokens"] / x["tokens_per_s"] for x in [x for x in steps if x["event"] == "step"][1:])
 
 
+BESIDE = 3  # measurements of the host on each side of a layout
+
+
+def host_file(where, number, k):
+    return os.path.join(where, f"host-{number}-{k}.yaml")
+
+
+def measure_host(a, number, k):
+    with open(host_file(a.dir, number, k), "w") as f:
+        subprocess.run([a.trireme, "bench", "machine", "--seconds", "0.003"], stdout=f, check=True)
+
+
+def middle_host(where, number, first):
+    """The median of each number over the measurements beside a layout, as such a file."""
+    texts = [open(host_file(where, number, first + k)).read().splitlines() for k in range(2 * BESIDE)]
+    path = os.path.join(where, "host.yaml")
+    with open(path, "w") as f:
+        for lines in zip(*texts):
+            key, colon, value = lines[0].partition(": ")
+            if re.fullmatch(r"[][\d.e+, -]+", value):
+                each = [[float(x) for x in line.partition(": ")[2].strip("[]").split(",")] for line in lines]
+                middle = ", ".join(f"{statistics.median(x):.6g}" for x in zip(*each))
+                value = f"[{middle}]" if "[" in value else middle
+            f.write(f"{key}{colon}{value}\n")
+    return path
+
+
 def one_round(a, number, chosen):
+    random.Random(number).shuffle(chosen)
+    for k in range(BESIDE - 1):
+        measure_host(a, number, k)
     for k, (i, layout) in enumerate(chosen):
-        if k % a.host_every == 0:
-            host = os.path.join(a.dir, f"host-{number}-{i}.yaml")
-            with open(host, "w") as f:
-                subprocess.run([a.trireme, "bench", "machine", "--seconds", "0.1"], stdout=f, check=True)
+        last = k + BESIDE - 1
+        measure_host(a, number, last)
         common = options(a.dir, *layout)
-        predicted = predict(a.trireme, host, common)
-        n_steps = max(3, min(20, 1 + int(a.seconds / predicted)))
-        step_s = measure(a.trireme, a.dir, common, layout[4], n_steps)
-        row = dict(layout=i, round=number, predicted_s=predicted, step_s=step_s)
+        n_steps = max(4, min(30, 1 + int(a.seconds / predict(a.trireme, host_file(a.dir, number, last), common))))
+        row = dict(layout=i, round=number, first_host=k, step_s=measure(a.trireme, a.dir, common, layout[4], n_steps))
         with open(os.path.join(a.dir, "measured.jsonl"), "a") as f:
             f.write(json.dumps(row) + "\n")
+    for k in range(BESIDE):
+        measure_host(a, number, len(chosen) + BESIDE - 1 + k)
 
 
 def report(a, chosen):
@@ -100,6 +130,9 @@ def report(a, chosen):
         mine = [r for r in rows if r["layout"] == i]
         if not mine:
             continue
+        for r in mine:
+            host = middle_host(a.dir, r["round"], r["first_host"])
+            r["predicted_s"] = predict(a.trireme, host, options(a.dir, model, rows_, length, micro, ranks, flags))
         each = sorted(100 * (r["predicted_s"] / r["step_s"] - 1) for r in mine)
         errors.append(abs(statistics.median(each)))
         print(json.dumps(dict(layout=i, model=model, rows=rows_, length=length, micro=micro, ranks=ranks, flags=flags,
@@ -116,7 +149,6 @@ def main():
     p.add_argument("trireme")
     p.add_argument("dir")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--host_every", type=int, default=10)
     p.add_argument("--only", default="0:1000")
     p.add_argument("--seconds", type=float, default=2)
     a = p.parse_args()
@@ -125,7 +157,7 @@ def main():
     first, last = (int(x) for x in a.only.split(":"))
     chosen = [(i, layout) for i, layout in enumerate(layouts()) if first <= i < last]
     for _ in range(a.rounds):
-        one_round(a, int(time.time()), chosen)
+        one_round(a, int(time.time()), list(chosen))
     report(a, chosen)
 
 

@@ -1,12 +1,19 @@
-/* bench_kernels.c - what CPU kernels take, called as a step calls them: operands where a step's would be. The same
- * functions time a rank that has all cores and a rank that has one.
+/* bench_kernels.c - what CPU kernels take, called as a step calls them: operands where a step's would be, in memory
+ * that the device gives a step (huge pages: 4 KiB ones cost up to 10 %). The same functions time a rank that has all
+ * cores and a rank that has one.
  */
 #include "cli/bench_kernels.h"
 #include "base/base.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { POOL_FLOATS = 32 << 20, SMALL = 256 };
+enum { POOL_FLOATS = 16 << 20, SCRATCH_FLOATS = 4 << 20, SMALL = 256 };
+
+/* A meter's memory is some pools, which calls take in turn, and scratch of every thread. */
+static size_t memory_bytes(const struct tr_meter *m)
+{
+    return ((size_t)m->n_pools * POOL_FLOATS + (size_t)m->n_threads * SCRATCH_FLOATS) * sizeof(float);
+}
 
 double tr_meter_now(void)
 {
@@ -76,24 +83,22 @@ double tr_meter_median(double *x, int n)
  * on it is slow. */
 static void fill(struct tr_meter *m)
 {
-    size_t n = 97 * 64, n_all = m->n_touched;
+    const size_t n = 97 * 64;
     for (size_t i = 0; i < n; i++)
         m->floats[i] = 0.01f * (float)(i % 97 + 1);
-    for (size_t more = n; n < n_all; n += more) {
-        more = n < n_all - n ? n : n_all - n;
-        memcpy(m->floats + n, m->floats, more * sizeof *m->floats);
-    }
+    for (size_t at = n; at < m->n_touched; at += n)
+        memcpy(m->floats + at, m->floats, (n < m->n_touched - at ? n : m->n_touched - at) * sizeof *m->floats);
     m->n_used = m->n_touched = 0;
+    m->turn = (m->turn + 1) % m->n_pools; /* these pages are in a cache now, if one is that large */
+    m->floats = m->base + (size_t)m->turn * POOL_FLOATS;
 }
 
 /* Seconds of one call: the mean of as many as fill a part of the time. */
 static double time_call(struct tr_meter *m, struct tr_call *c)
 {
-    double each = m->seconds / TR_METER_PASSES;
-    void *scratch = NULL;
-    size_t bytes = tr_op_scratch(c, tr_pool_threads(m->pool));
-    TR_BUG_ON(bytes && posix_memalign(&scratch, 64, bytes) != 0);
-    c->scratch = scratch;
+    double each = m->seconds / m->n_passes;
+    TR_BUG_ON(tr_op_scratch(c, m->n_threads) > (size_t)m->n_threads * SCRATCH_FLOATS * sizeof *m->floats);
+    c->scratch = m->base + (size_t)m->n_pools * POOL_FLOATS;
     c->pool = m->pool;
     if (m->gate)
         pthread_barrier_wait(m->gate);
@@ -107,7 +112,6 @@ static double time_call(struct tr_meter *m, struct tr_call *c)
     start = tr_meter_now();
     tr_meter_run(m, c, n);
     double seconds = (tr_meter_now() - start) / n;
-    free(scratch);
     fill(m);
     return seconds;
 }
@@ -170,12 +174,18 @@ static double rope(struct tr_meter *m)
 }
 
 /* Rows of so many tokens. */
-static double attention(struct tr_meter *m, bool is_backward, int64_t length, double *flops)
+static struct tr_call attention_call(bool is_backward, int64_t length)
 {
-    struct tr_call c = {
+    return (struct tr_call){
         .op = is_backward ? TR_OP_ATTENTION_BWD : TR_OP_ATTENTION,
+        .in[0].rows = T,
         .attr = { .n_heads_q = HEADS, .n_heads_kv = HEADS, .head_dim = HEAD, .scale = 0.125f, .seq_len = length }
     };
+}
+
+static double attention(struct tr_meter *m, bool is_backward, int64_t length)
+{
+    struct tr_call c = attention_call(is_backward, length);
     int n = is_backward ? 5 : 3; /* do, q, k, v, o; or q, k, v */
     for (int i = 0; i < n; i++)
         c.in[i] = tr_meter_view(m, T, D);
@@ -188,17 +198,7 @@ static double attention(struct tr_meter *m, bool is_backward, int64_t length, do
         c.out[i] = tr_meter_view(m, T, D);
     if (!is_backward)
         c.out[1] = tr_meter_view(m, T, HEADS);
-    *flops = tr_op_flops(&c) * (is_backward ? 1.25 : 1);
     return time_call(m, &c);
-}
-
-/* Long rows say what a flop takes, short ones what a row adds. */
-static void measure_attention(struct tr_meter *m, bool is_backward, double *per_flop, double *per_row)
-{
-    double flops[2], t[2] = { attention(m, is_backward, T / 8, &flops[0]), attention(m, is_backward, T, &flops[1]) };
-    *per_flop = (t[1] - t[0]) / (flops[1] - flops[0]);
-    *per_row = fmax(0, t[0] - *per_flop * flops[0]) / (T * D);
-    *per_flop = (t[1] - *per_row * (T * D)) / flops[1];
 }
 
 static double update(struct tr_meter *m)
@@ -226,11 +226,10 @@ static double sum_squares(struct tr_meter *m)
     return time_call(m, &c) / (double)n;
 }
 
-/* What the head adds to its products, a logit: whole, or in the two parts of ranks that split the vocabulary. */
-static double head(struct tr_meter *m, enum tr_opcode op, int n_products, const struct tr_curve *gemm)
+/* The head: whole, or one of the two parts of ranks that split the vocabulary. */
+static double head(struct tr_meter *m, enum tr_opcode op)
 {
     struct tr_call c = { .op = op };
-    double flops = 2.0 * T * D * VOCAB;
     c.in[0] = tr_meter_view(m, T, D);
     c.in[1] = tr_meter_view(m, VOCAB, D);
     c.in[3] = ints(m, T, true);
@@ -246,8 +245,7 @@ static double head(struct tr_meter *m, enum tr_opcode op, int n_products, const 
     c.out[k++] = op == TR_OP_HEAD_STATS ? tr_meter_view(m, T, VOCAB) : tr_meter_view(m, T, D);
     if (op != TR_OP_HEAD_STATS)
         c.out[k] = tr_meter_view(m, VOCAB, D);
-    double each = (time_call(m, &c) - n_products * flops / tr_curve_at(gemm, flops)) / ((double)T * VOCAB);
-    return fmax(each, 1e-12);
+    return time_call(m, &c);
 }
 
 void tr_meter_speed(struct tr_meter *m, struct tr_speed *s)
@@ -270,29 +268,73 @@ void tr_meter_speed(struct tr_meter *m, struct tr_speed *s)
     s->op_s[TR_COST_ROPE] = rope(m);
     s->op_s[TR_COST_ADD] = pointwise(m, TR_OP_ADD, T, D);
     s->op_s[TR_COST_SUMSQ] = sum_squares(m);
-    s->op_s[TR_COST_LOSS] = head(m, TR_OP_HEAD_LOSS_GRAD, 3, &s->gemm);
-    s->op_s[TR_COST_STATS] = head(m, TR_OP_HEAD_STATS, 1, &s->gemm);
-    s->op_s[TR_COST_STATS_BWD] = head(m, TR_OP_HEAD_GRAD, 2, &s->gemm);
+    s->op_s[TR_COST_LOSS] = head(m, TR_OP_HEAD_LOSS_GRAD);
+    s->op_s[TR_COST_STATS] = head(m, TR_OP_HEAD_STATS);
+    s->op_s[TR_COST_STATS_BWD] = head(m, TR_OP_HEAD_GRAD);
     s->op_s[TR_COST_UPDATE] = update(m);
-    measure_attention(m, false, &s->op_s[TR_COST_ATTENTION], &s->op_s[TR_COST_ATTENTION_ROW]);
-    measure_attention(m, true, &s->op_s[TR_COST_ATTENTION_BWD], &s->op_s[TR_COST_ATTENTION_ROW_BWD]);
+    s->op_s[TR_COST_ATTENTION] = attention(m, false, T);
+    s->op_s[TR_COST_ATTENTION_ROW] = attention(m, false, T / 8);
+    s->op_s[TR_COST_ATTENTION_BWD] = attention(m, true, T);
+    s->op_s[TR_COST_ATTENTION_ROW_BWD] = attention(m, true, T / 8);
 }
 
-enum tr_status tr_meter_open(const struct tr_config *cfg, int n_threads, struct tr_meter *m)
+/* What a call of the head adds to its products, a logit. */
+static void head_beside(struct tr_speed *s, enum tr_op_cost cost, int n_products)
 {
-    *m = (struct tr_meter){ .seconds = cfg->seconds };
-    m->floats = malloc(POOL_FLOATS * sizeof *m->floats);
-    if (!m->floats)
-        return tr_fail(TR_NOMEM, "bench machine: out of memory");
-    m->n_touched = POOL_FLOATS;
-    fill(m);
-    return tr_pool_open(n_threads, &m->pool);
+    double flops = 2.0 * T * D * VOCAB, products = n_products * flops / tr_curve_at(&s->gemm, flops);
+    s->op_s[cost] = fmax((s->op_s[cost] - products) / ((double)T * VOCAB), 1e-12);
+}
+
+/* Long rows say what a flop takes, short ones what a row adds. */
+static void attention_parts(struct tr_speed *s, bool is_backward)
+{
+    struct tr_call calls[2] = { attention_call(is_backward, T / 8), attention_call(is_backward, T) };
+    double *flop_s = &s->op_s[is_backward ? TR_COST_ATTENTION_BWD : TR_COST_ATTENTION];
+    double *row_s = &s->op_s[is_backward ? TR_COST_ATTENTION_ROW_BWD : TR_COST_ATTENTION_ROW];
+    double n[2], t[2] = { *row_s, *flop_s };
+    for (int i = 0; i < 2; i++)
+        n[i] = tr_op_flops(&calls[i]) * (is_backward ? 1.25 : 1);
+    *row_s = fmax(0, t[0] - fmax(0, t[1] - t[0]) / (n[1] - n[0]) * n[0]) / (T * D);
+    *flop_s = fmax((t[1] - *row_s * (T * D)) / n[1], 1e-15);
+}
+
+void tr_meter_finish(struct tr_speed *s)
+{
+    head_beside(s, TR_COST_LOSS, 3);
+    head_beside(s, TR_COST_STATS, 1);
+    head_beside(s, TR_COST_STATS_BWD, 2);
+    attention_parts(s, false);
+    attention_parts(s, true);
+}
+
+enum tr_status tr_meter_open(const struct tr_config *cfg, int n_threads, int n_pools, struct tr_meter *m)
+{
+    enum tr_status st = TR_OK;
+    void *base = NULL;
+    *m = (struct tr_meter){ .seconds = cfg->seconds, .n_pools = n_pools };
+    m->n_passes = (int)fmax(1, fmin(TR_METER_PASSES, cfg->seconds / TR_METER_SHORTEST_S));
+    TR_TRY(tr_device_open("cpu", &m->device));
+    TR_TRY(tr_pool_open(n_threads, &m->pool));
+    m->n_threads = tr_pool_threads(m->pool);
+    TR_TRY(m->device.ops->reserve(&m->device, memory_bytes(m), "bench", &base));
+    m->base = m->floats = base;
+    for (int i = 0; i < n_pools; i++) {
+        m->n_touched = POOL_FLOATS;
+        fill(m);
+    }
+out:
+    if (st != TR_OK)
+        tr_meter_close(m);
+    return st;
 }
 
 void tr_meter_close(struct tr_meter *m)
 {
-    free(m->floats);
+    if (m->base)
+        m->device.ops->release(&m->device, m->base, memory_bytes(m));
+    tr_device_close(&m->device);
     tr_pool_close(m->pool);
+    *m = (struct tr_meter){ 0 };
 }
 
 double tr_meter_memory_rate(struct tr_meter *m)

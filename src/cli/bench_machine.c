@@ -15,9 +15,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { POOLS = 6 }; /* 384 MiB, for all ranks together */
+
 /* ---- every core a rank of its own ---- */
 
 struct core {
+    struct cores *all;
     struct tr_meter m;
     struct tr_speed speed;
     pthread_t thread;
@@ -26,25 +29,40 @@ struct core {
 struct cores {
     struct core *core;
     int n;
-    pthread_barrier_t gate;
+    pthread_barrier_t gate; /* of n threads, which wait for each other before every kernel */
+    pthread_mutex_t start;  /* held until all threads are there; n_started < n after that: go home */
+    int n_started;
 };
 
 static void *measure_core(void *arg)
 {
     struct core *c = arg;
-    tr_meter_speed(&c->m, &c->speed);
+    pthread_mutex_lock(&c->all->start);
+    bool has_all = c->all->n_started == c->all->n;
+    pthread_mutex_unlock(&c->all->start);
+    if (has_all)
+        tr_meter_speed(&c->m, &c->speed);
     return NULL;
 }
 
 /* The mean of the cores' times. A thread stands for a rank with one: they share caches and memory, nothing else. */
-static void measure_cores(struct cores *c, struct tr_speed *out)
+static enum tr_status measure_cores(struct cores *c, struct tr_speed *out)
 {
-    for (int k = 1; k < c->n; k++) /* one that does not start would leave the others at the gate */
-        TR_BUG_ON(tr_thread_start(&c->core[k].thread, measure_core, &c->core[k]) != 0);
+    int error = 0;
+    pthread_mutex_lock(&c->start);
+    for (c->n_started = 1; c->n_started < c->n; c->n_started++) {
+        struct core *next = &c->core[c->n_started];
+        if ((error = tr_thread_start(&next->thread, measure_core, next)) != 0)
+            break;
+    }
+    pthread_mutex_unlock(&c->start);
     measure_core(&c->core[0]);
-    *out = c->core[0].speed;
-    for (int k = 1; k < c->n; k++)
+    for (int k = 1; k < c->n_started; k++)
         pthread_join(c->core[k].thread, NULL);
+    if (error)
+        return tr_fail(TR_NOMEM, "bench machine: thread %d of %d does not start (%s); fewer with --threads",
+                       c->n_started + 1, c->n, strerror(error));
+    *out = c->core[0].speed;
     for (int i = 0; i < out->gemm.n; i++) {
         double seconds = 0;
         for (int k = 0; k < c->n; k++)
@@ -54,14 +72,17 @@ static void measure_cores(struct cores *c, struct tr_speed *out)
     for (int i = 0; i < TR_OP_COSTS; i++)
         for (int k = 1; k < c->n; k++)
             out->op_s[i] += (c->core[k].speed.op_s[i] - c->core[0].speed.op_s[i]) / c->n;
+    return TR_OK;
 }
 
 static void cores_close(struct cores *c)
 {
     for (int k = 0; k < c->n; k++)
         tr_meter_close(&c->core[k].m);
-    if (c->n > 0)
+    if (c->n > 0) {
         pthread_barrier_destroy(&c->gate);
+        pthread_mutex_destroy(&c->start);
+    }
     free(c->core);
 }
 
@@ -71,13 +92,13 @@ static enum tr_status cores_open(const struct tr_config *cfg, int n, struct core
     *c = (struct cores){ .core = calloc((size_t)n, sizeof *c->core) };
     if (!c->core || pthread_barrier_init(&c->gate, NULL, (unsigned)n) != 0)
         TR_TRY(tr_fail(TR_NOMEM, "bench machine: out of memory"));
+    pthread_mutex_init(&c->start, NULL);
     for (c->n = n; n > 0; n--) {
-        TR_TRY(tr_meter_open(cfg, 1, &c->core[n - 1].m));
+        c->core[n - 1].all = c;
+        TR_TRY(tr_meter_open(cfg, 1, c->n < POOLS ? POOLS / c->n : 1, &c->core[n - 1].m));
         c->core[n - 1].m.gate = &c->gate;
     }
 out:
-    if (st != TR_OK)
-        cores_close(c);
     return st;
 }
 
@@ -85,31 +106,29 @@ out:
 
 /* A kernel's time: its median pass. A step is long, and has its share of the moments in which the host or other
  * processes take a core away, which medians do not see: all times are longer by what the mean pass is longer than the
- * median one, over all simple kernels together. */
-static void median_speed(const struct tr_speed *pass, struct tr_speed *out)
+ * median one, over all kernels together. */
+static void median_speed(const struct tr_speed *pass, int n_passes, struct tr_speed *out)
 {
     double x[TR_METER_PASSES], longer = 0;
-    int n = 0;
     *out = pass[0];
-    for (int i = 0; i < out->gemm.n + TR_OP_COSTS; i++) {
+    int n = out->gemm.n + TR_OP_COSTS;
+    for (int i = 0; i < n; i++) {
         int op = i - out->gemm.n;
         double sum = 0;
-        for (int k = 0; k < TR_METER_PASSES; k++)
+        for (int k = 0; k < n_passes; k++)
             sum += x[k] = op < 0 ? 1 / pass[k].gemm.rate[i] : pass[k].op_s[op];
-        double middle = tr_meter_median(x, TR_METER_PASSES);
+        double middle = tr_meter_median(x, n_passes);
         if (op < 0)
             out->gemm.rate[i] = 1 / middle;
         else
             out->op_s[op] = middle;
-        if (op < TR_COST_LOSS || op == TR_COST_UPDATE) { /* others are differences of times */
-            longer += sum / TR_METER_PASSES / middle;
-            n++;
-        }
+        longer += sum / n_passes / middle / n;
     }
     for (int i = 0; i < out->gemm.n; i++)
-        out->gemm.rate[i] /= longer / n;
+        out->gemm.rate[i] /= longer;
     for (int i = 0; i < TR_OP_COSTS; i++)
-        out->op_s[i] *= longer / n;
+        out->op_s[i] *= longer;
+    tr_meter_finish(out);
 }
 
 /* Passes over everything, so that a moment in which the host gives less spoils no number. */
@@ -117,27 +136,27 @@ static enum tr_status measure_chip(const struct tr_config *cfg, struct tr_meter 
 {
     enum tr_status st = TR_OK;
     struct tr_speed all[TR_METER_PASSES], one[TR_METER_PASSES];
-    struct cores cores;
+    struct cores cores = { 0 };
     double rate[TR_METER_PASSES];
     c->n_units = tr_pool_threads(m->pool);
     TR_TRY(cores_open(cfg, c->n_units, &cores));
-    for (int k = 0; k < TR_METER_PASSES; k++) {
+    for (int k = 0; k < m->n_passes; k++) {
         tr_meter_speed(m, &all[k]);
         if (c->n_units > 1)
-            measure_cores(&cores, &one[k]);
+            TR_TRY(measure_cores(&cores, &one[k]));
         rate[k] = tr_meter_memory_rate(m);
     }
-    median_speed(all, &c->all);
+    median_speed(all, m->n_passes, &c->all);
     if (c->n_units > 1)
-        median_speed(one, &c->one);
-    c->memory_rate = tr_meter_median(rate, TR_METER_PASSES);
+        median_speed(one, m->n_passes, &c->one);
+    c->memory_rate = tr_meter_median(rate, m->n_passes);
     c->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
     c->gemm_share = c->stream_share = 1;
     for (int i = 0; i < c->all.gemm.n; i++)
         c->peak[TR_NUMBER_16] = fmax(c->peak[TR_NUMBER_16], c->all.gemm.rate[i]);
     c->peak[TR_NUMBER_FP32] = c->peak[TR_NUMBER_16];
-    cores_close(&cores);
 out:
+    cores_close(&cores);
     return st;
 }
 
@@ -188,11 +207,12 @@ out:
 
 static enum tr_status measure_ranks(const struct tr_config *cfg, struct tr_machine *out)
 {
-    char seconds[32], *text = NULL;
-    char *comm[] = { "trireme", "bench", "comm", "--json", "--bytes_max", "16MiB", "--seconds", seconds, NULL };
+    char seconds[32], part[32], *text = NULL;
+    char *comm[] = { "trireme", "bench", "comm", "--json", "--bytes_max", "16MiB", "--seconds", part, NULL };
     char *meet[] = { "trireme", "bench", "machine", "--seconds", seconds, NULL };
     enum tr_status st = TR_OK;
     snprintf(seconds, sizeof seconds, "%g", cfg->seconds);
+    snprintf(part, sizeof part, "%g", fmax(0.001, cfg->seconds / 3)); /* it has 28 points, of which few are read */
     TR_TRY(run_ranks(comm, &text));
     read_points(text, &out->fast);
     out->slow = out->fast;
@@ -207,37 +227,38 @@ out:
     return st;
 }
 
+/* Products of about half a millisecond: two are a layer's kernels between two collectives, 64 a block of layers. */
+enum { MEET_SIZE = 320, MEET_NEAR = 2, MEET_FAR = 64 };
+static double meet_seconds(const struct tr_meter *m)
+{
+    return fmin(4, 50 * m->seconds); /* what holds a rank up comes in bursts */
+}
+
 /* Of two ranks that do n products and then a sum, again and again, the part of the time that they wait there: for the
- * other, who took longer. */
+ * other, who took longer. All of that time counts, as in a step; a median would leave out what comes in bursts. */
 static enum tr_status measure_meeting(struct tr_comm *world, struct tr_meter *m, struct tr_call *c, int n,
                                       double *share)
 {
     enum tr_status st = TR_OK;
-    double rounds[TR_METER_PASSES], x[2] = { 0 };
+    double x[2] = { 0 }, work = 0, wait = 0;
     struct tr_coll sum = {
         .kind = TR_ALL_REDUCE, .dtype = TR_F64, .op = TR_SUM, .in = x, .out = x, .count = 2, .site = "bench"
     };
-    for (int r = 0; r < TR_METER_PASSES; r++) {
-        double work = 0, wait = 0;
-        for (x[0] = x[1] = 0; x[1] < 4 * m->seconds;) { /* both see the same sum */
-            double start = tr_meter_now();
-            tr_meter_run(m, c, n);
-            double middle = tr_meter_now();
-            work += middle - start;
-            x[0] = wait;
-            x[1] = work;
-            TR_TRY(tr_comm_run(world, &sum));
-            wait += tr_meter_now() - middle;
-        }
-        rounds[r] = x[0] / x[1];
+    while (x[1] < 2 * meet_seconds(m)) { /* both see the same sum */
+        double start = tr_meter_now();
+        tr_meter_run(m, c, n);
+        double middle = tr_meter_now();
+        work += middle - start;
+        x[0] = wait;
+        x[1] = work;
+        TR_TRY(tr_comm_run(world, &sum));
+        wait += tr_meter_now() - middle;
     }
-    *share = tr_meter_median(rounds, TR_METER_PASSES);
+    *share = x[0] / x[1];
 out:
     return st;
 }
 
-/* Products of about half a millisecond: two are a layer's kernels between two collectives, 64 a block of layers. */
-enum { MEET_SIZE = 320, MEET_NEAR = 2, MEET_FAR = 64 };
 static enum tr_status be_rank(const struct tr_config *cfg, struct tr_comm_env *env)
 {
     enum tr_status st = TR_OK;
@@ -247,7 +268,7 @@ static enum tr_status be_rank(const struct tr_config *cfg, struct tr_comm_env *e
     double near = 0, far = 0;
     env->timeout_us = (int64_t)(cfg->ddp_timeout * 1e6);
     TR_TRY(tr_comm_open(NULL, env, &world));
-    TR_TRY(tr_meter_open(cfg, 1, &m));
+    TR_TRY(tr_meter_open(cfg, 1, 1, &m));
     c.in[0] = tr_meter_view(&m, MEET_SIZE, MEET_SIZE);
     c.in[1] = tr_meter_view(&m, MEET_SIZE, MEET_SIZE);
     c.out[0] = tr_meter_view(&m, MEET_SIZE, MEET_SIZE);
@@ -289,7 +310,7 @@ enum tr_status bench_machine(const struct tr_config *cfg)
     TR_TRY(tr_machine_find("A100-80GB", &machine)); /* the keys that nothing here measures */
     machine.chip = (struct tr_chip){ .price = 0 };
     (void)tr_format(machine.name, sizeof machine.name, "this host");
-    TR_TRY(tr_meter_open(cfg, (int)cfg->threads, &m));
+    TR_TRY(tr_meter_open(cfg, (int)cfg->threads, POOLS, &m));
     TR_TRY(measure_chip(cfg, &m, &machine.chip));
     TR_TRY(measure_ranks(cfg, &machine));
     machine.disk_rate = disk_rate();
