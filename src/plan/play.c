@@ -59,6 +59,12 @@ static void run_segment(struct player *p, const struct tr_action *a)
     p->comm[p->price.size[TR_AXIS_TP] > 1 ? TR_AXIS_TP : TR_AXIS_CP] += talk;
 }
 
+static void run_kernel(struct player *p, double t)
+{
+    p->clock += t;
+    p->kernels += t;
+}
+
 static void run_comm(struct player *p, enum tr_axis axis, double t)
 {
     p->clock += t;
@@ -92,12 +98,13 @@ static double pass_over(const struct player *p, double n, double bytes, enum tr_
     return chip->all.op_s[kind] > 0 ? n * chip->all.op_s[kind] : tr_cost_stream(chip, n * bytes);
 }
 
-static double owned(const struct tr_compiled *c)
+/* The norm of what this rank owns of the gradients. */
+static double norm_s(const struct player *p)
 {
     double n = 0;
-    for (int i = 0; i < c->n_homes; i++)
-        n += (double)c->flat[i].shard_n;
-    return n;
+    for (int i = 0; i < p->c->n_homes; i++)
+        n += (double)p->c->flat[i].shard_n;
+    return pass_over(p, n, (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
 }
 
 /* Shards of one home are waited for before the next one's start, and added to those of earlier micro-batches. */
@@ -166,8 +173,10 @@ static bool clip(struct player *all, int rank)
     double last = 0;
     if (p->norm_at == 0 && p->n_all > 1)
         meet(p, TR_AXIS_DP);
-    if (p->norm_at == 0)
-        p->norm_at = p->clock += pass_over(p, owned(p->c), (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
+    if (p->norm_at == 0) {
+        run_kernel(p, norm_s(p));
+        p->norm_at = p->clock;
+    }
     for (int r = 0; r < p->n_ranks; r++) {
         if (all[r].norm_at == 0)
             return false;
@@ -201,11 +210,10 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
     case TR_DO_CLIP:
         return clip(all, rank);
     case TR_DO_UPDATE:
-        p->clock += update_s(p, f);
-        p->kernels += update_s(p, f);
+        run_kernel(p, update_s(p, f));
         break;
     case TR_DO_FOLD:
-        p->clock += pass_over(p, n, 3 * grad, TR_COST_ADD);
+        run_kernel(p, pass_over(p, n, 3 * grad, TR_COST_ADD));
         break;
     case TR_DO_SEND:
         send(p, a);
@@ -352,5 +360,5 @@ void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, e
         if (a->kind == TR_DO_UPDATE)
             out[update] += update_s(&p, &c->flat[a->segment]);
     }
-    out[TR_OP_SUMSQ] += pass_over(&p, owned(c), (double)tr_dtype_bytes(c->opt.grad_dtype), TR_COST_SUMSQ);
+    out[TR_OP_SUMSQ] += norm_s(&p);
 }
