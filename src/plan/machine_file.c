@@ -1,6 +1,6 @@
 /* machine_file.c - a machine as a file: lines of `key: value`, a subset of YAML that a person can write and a bench can
- * measure. Lists are [a, b, c]. Unknown keys are errors: a misspelt number would otherwise be a preset's. At most 64
- * KiB.
+ * measure. Lists are [a, b, c]. Unknown keys are errors: a misspelt number would otherwise be a preset's, and so is
+ * a key that is there twice. At most 64 KiB.
  */
 #include "plan/machine.h"
 #include <stdlib.h>
@@ -73,10 +73,16 @@ static const struct key keys[] = {
     { "mttf_hours", KEY_REAL, AT(mttf_hours), 1, 1e-3, 1e12 },
 };
 
-static enum tr_status fail_line(const char *path, int line, const char *what, const char *value)
+struct reader {
+    const char *path;
+    int line;
+    int line_of[TR_COUNT_OF(keys)]; /* where each key was; 0: not yet */
+};
+
+static enum tr_status fail_line(const struct reader *r, const char *what, const char *value, const char *fix)
 {
     char esc[80];
-    return tr_fail(TR_USAGE, "%s:%d: %s \"%s\"", path, line, what, tr_escape(value, esc, sizeof esc));
+    return tr_fail(TR_USAGE, "%s:%d: %s \"%s\"%s", r->path, r->line, what, tr_escape(value, esc, sizeof esc), fix);
 }
 
 static const struct key *key_find(const char *name)
@@ -87,12 +93,16 @@ static const struct key *key_find(const char *name)
     return NULL;
 }
 
+/* By letters, or one that holds the word: "slow", "link". */
 static const char *key_near(const char *name)
 {
     const char *names[TR_COUNT_OF(keys)];
     for (size_t i = 0; i < TR_COUNT_OF(keys); i++)
         names[i] = keys[i].name;
-    return tr_nearest(name, names, TR_COUNT_OF(keys));
+    const char *near = tr_nearest(name, names, TR_COUNT_OF(keys));
+    for (size_t i = 0; !near && strlen(name) > 3 && i < TR_COUNT_OF(keys); i++)
+        near = strstr(names[i], name) ? names[i] : NULL;
+    return near;
 }
 
 static bool read_real(const struct key *k, const char *text, double *out)
@@ -157,21 +167,62 @@ static bool set_key(const struct key *k, char *value, struct tr_machine *m)
     return k->kind != KEY_INT || whole == x;
 }
 
-static enum tr_status read_line(const char *path, int line, char *key, char *value, struct tr_machine *m)
+static enum tr_status fail_value(const struct reader *r, const struct key *k, const char *value)
+{
+    char fix[120];
+    switch (k->kind) {
+    case KEY_BOOL:
+        return fail_line(r, k->name, value, " is neither true nor false");
+    case KEY_LIST_AT:
+    case KEY_LIST_RATE:
+        (void)tr_format(
+            fix, sizeof fix,
+            " is not a list of 1 to %d %snumbers from %g to %g, like [1e6, 1e9], as many in _flop as in _gflops",
+            TR_CURVE_MAX, k->kind == KEY_LIST_AT ? "ascending " : "", k->lo, k->hi);
+        return fail_line(r, k->name, value, fix);
+    case KEY_INT:
+    case KEY_REAL:
+    default:
+        (void)tr_format(fix, sizeof fix, " is not a %s from %.15g to %.15g",
+                        k->kind == KEY_INT ? "whole number" : "number", k->lo, k->hi);
+        return fail_line(r, k->name, value, fix);
+    }
+}
+
+static enum tr_status fail_key(const struct reader *r, const char *key)
+{
+    const char *near = key_near(key);
+    char fix[80] = "; some are tflops, memory_gib, memory_gbps, fast_gbps, slow_gbps, price";
+    if (near)
+        (void)tr_format(fix, sizeof fix, "; did you mean %s", near);
+    return fail_line(r, "no key", key, fix);
+}
+
+static enum tr_status read_base(const struct reader *r, const char *value, struct tr_machine *m)
+{
+    char cause[256];
+    if (m->domain)
+        return fail_line(r, "base", value, " must be the first line");
+    if (tr_machine_find(value, m) == TR_OK)
+        return TR_OK;
+    (void)tr_format(cause, sizeof cause, "%.250s", tr_error_text());
+    return tr_fail(TR_USAGE, "%s:%d: base: %s", r->path, r->line, cause);
+}
+
+static enum tr_status read_line(struct reader *r, const char *key, char *value, struct tr_machine *m)
 {
     const struct key *k = key_find(key);
+    char as_written[64];
     if (strcmp(key, "base") == 0)
-        return line > 1 && m->domain ? fail_line(path, line, "base must come first:", value)
-                                     : tr_machine_find(value, m);
-    if (!k) {
-        const char *near = key_near(key);
-        char esc[80];
-        return tr_fail(TR_USAGE, "%s:%d: no key \"%s\"%s%s", path, line, tr_escape(key, esc, sizeof esc),
-                       near ? "; did you mean " : "", near ? near : "");
-    }
-    if (!set_key(k, value, m))
-        return fail_line(path, line, k->name, value);
-    return TR_OK;
+        return read_base(r, value, m);
+    if (!k)
+        return fail_key(r, key);
+    int *seen = &r->line_of[k - keys];
+    (void)tr_format(as_written, sizeof as_written, "%.60s", value); /* lists are cut up in place */
+    if (*seen)
+        return tr_fail(TR_USAGE, "%s:%d: %s is in line %d too", r->path, r->line, k->name, *seen);
+    *seen = r->line;
+    return set_key(k, value, m) ? TR_OK : fail_value(r, k, as_written);
 }
 
 static enum tr_status check(const char *path, const struct tr_machine *m)
@@ -182,7 +233,28 @@ static enum tr_status check(const char *path, const struct tr_machine *m)
             return tr_fail(TR_USAGE, "%s: %sgemm_flop and %sgemm_gflops go together", path, i ? "one_" : "",
                            i ? "one_" : "");
     if (m->chip.peak[TR_NUMBER_16] <= 0 || m->chip.memory_bytes <= 0 || m->chip.memory_rate <= 0)
-        return tr_fail(TR_USAGE, "%s: needs base: NAME, or at least tflops, memory_gib and memory_gbps", path);
+        return tr_fail(TR_USAGE, "%s: no %s; needs base: NAME, or at least tflops, memory_gib and memory_gbps", path,
+                       m->chip.peak[TR_NUMBER_16] <= 0 ? "tflops"
+                       : m->chip.memory_bytes <= 0     ? "memory_gib"
+                                                       : "memory_gbps");
+    return TR_OK;
+}
+
+/* *at: past this line. Empty but for a comment: line is "". */
+static enum tr_status next_line(struct reader *r, const char **at, char *line, size_t n_line)
+{
+    size_t n = strcspn(*at, "\n");
+    r->line++;
+    if (n >= n_line)
+        return tr_fail(TR_USAGE, "%s:%d: a line of more than %zu bytes", r->path, r->line, n_line - 1);
+    memcpy(line, *at, n);
+    line[n] = '\0';
+    *at += n + ((*at)[n] == '\n');
+    line[strcspn(line, "#\r")] = '\0';
+    for (n = strlen(line); n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t'); n--)
+        line[n - 1] = '\0';
+    if (strcmp(line, "---") == 0)
+        line[0] = '\0';
     return TR_OK;
 }
 
@@ -190,41 +262,28 @@ enum tr_status tr_machine_read(const char *path, const char *text, struct tr_mac
 {
     enum tr_status st = TR_OK;
     struct tr_machine m = { .domain = 0 };
+    struct reader r = { .path = path };
     char line[512], name[sizeof m.name] = "";
-    int n_line = 0;
-    bool is_set = false;
-    for (const char *p = text; *p; p += *p == '\n') {
-        size_t n = strcspn(p, "\n");
-        n_line++;
-        if (n >= sizeof line)
-            return fail_line(path, n_line, "a line of more than 511 bytes", "");
-        memcpy(line, p, n);
-        line[n] = '\0';
-        p += n;
-        line[strcspn(line, "#\r")] = '\0';
-        for (n = strlen(line); n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t'); n--)
-            line[n - 1] = '\0';
+    const char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
+    while (*at) {
+        TR_TRY(next_line(&r, &at, line, sizeof line));
         if (!line[0])
             continue;
         char *colon = strchr(line, ':');
-        if (!colon || line[0] == ' ' || (colon[1] != ' ' && colon[1] != '\0'))
-            return fail_line(path, n_line, "not `key: value`:", line);
+        if (!colon || line[0] == ' ' || line[0] == '\t' || (colon[1] != ' ' && colon[1] != '\0'))
+            return fail_line(&r, "line", line, " is not `key: value` from its first column");
         *colon = '\0';
         char *value = colon + 1 + strspn(colon + 1, " ");
         if (strcmp(line, "name") == 0) {
             if (tr_format(name, sizeof name, "%s", value) != TR_OK)
-                return fail_line(path, n_line, "too long a name", value);
+                return fail_line(&r, "name", value, " is longer than 63 bytes");
             continue;
         }
-        if (!is_set && strcmp(line, "base") != 0) {
-            st = tr_machine_find("A100-80GB", &m); /* links and life of a usual box, until the file says otherwise */
+        if (m.domain == 0 && strcmp(line, "base") != 0) { /* links and life of a usual box, until it says otherwise */
+            TR_TRY(tr_machine_find("A100-80GB", &m));
             m.chip = (struct tr_chip){ .n_units = 1, .gemm_share = 1, .stream_share = 1, .price = 0 };
         }
-        is_set = true;
-        if (st == TR_OK)
-            st = read_line(path, n_line, line, value, &m);
-        if (st != TR_OK)
-            return st;
+        TR_TRY(read_line(&r, line, value, &m));
     }
     TR_TRY(check(path, &m));
     (void)tr_format(m.name, sizeof m.name, "%.60s", name[0] ? name : path);

@@ -219,22 +219,73 @@ static void a_bad_machine_file_is_refused_with_its_line(void **state)
 {
     static const struct {
         const char *text, *says;
-    } rows[] = { { "base: H100\nmemory_gbbs: 1\n", "file:2: no key \"memory_gbbs\"; did you mean memory_gbps" },
-                 { "base: H100\ntflops: -1\n", "file:2: tflops" },
-                 { "base: H100\ntflops: 1e400\n", "file:2: tflops" },
-                 { "base: H100\ngemm_flop: [1, 2\n", "file:2: gemm_flop" },
-                 { "base: H100\ngemm_flop: [2, 1]\n", "file:2: gemm_flop" },
-                 { "base: H100\ngemm_flop: [1, 2]\n", "go together" },
-                 { "base: H1\n", "no chip" },
-                 { "nonsense\n", "file:1: not `key: value`" },
-                 { "price: 3\n", "needs base" },
-                 { "", "needs base" } };
+    } rows[] = {
+        { "base: H100\nmemory_gbbs: 1\n", "file:2: no key \"memory_gbbs\"; did you mean memory_gbps" },
+        { "base: H100\nslow: infiniband\n", "file:2: no key \"slow\"; did you mean slow_gbps" },
+        { "base: H100\nlink: nvlink9\n", "file:2: no key \"link\"; did you mean chips_per_link" },
+        { "base: H100\ncolour: red\n", "file:2: no key \"colour\"; some are tflops" },
+        { "chip:\n  tflops: 1\n", "file:1: no key \"chip\"" },
+        { "base: H100\nmemory_gib: -3\n", "file:2: memory_gib \"-3\" is not a number from 0.001 to 1000000000" },
+        { "base: H100\nmemory_gib: 1e30\n", "memory_gib \"1e30\" is not a number from" },
+        { "base: H100\nmemory_gib: nan\n", "memory_gib \"nan\" is not a number from" },
+        { "base: H100\nmemory_gib: 80GB\n", "memory_gib \"80GB\" is not a number from" },
+        { "base: H100\nmemory_gib:\n", "memory_gib \"\" is not a number from" },
+        { "base: H100\nslow_gbps: inf\n", "slow_gbps \"inf\" is not a number from 1e-06 to" },
+        { "base: H100\ngemm_share: 1.7\n", "gemm_share \"1.7\" is not a number from 0.001 to 1.5" },
+        { "base: H100\ntflops: 1e400\n", "file:2: tflops \"1e400\" is not a number from" },
+        { "base: H100\nunits: 1.5\n", "units \"1.5\" is not a whole number from 1 to 100000" },
+        { "base: H100\nchips_per_link: 0\n", "chips_per_link \"0\" is not a whole number from 1 to 1000000" },
+        { "base: H100\nranks_share_a_chip: yes\n", "ranks_share_a_chip \"yes\" is neither true nor false" },
+        { "base: H100\nprice: 2\n\nprice: 3\n", "file:4: price is in line 2 too" },
+        { "base: H100\ngemm_flop: [1, 2\n", "file:2: gemm_flop \"[1, 2\" is not a list of 1 to 12 ascending" },
+        { "base: H100\ngemm_flop: [2, 1]\n", "gemm_flop \"[2, 1]\" is not a list" },
+        { "base: H100\ngemm_flop: [1, x]\n", "gemm_flop \"[1, x]\" is not a list" },
+        { "base: H100\ngemm_flop: [1, 2]\ngemm_gflops: [1]\n", "file:3: gemm_gflops \"[1]\" is not a list" },
+        { "base: H100\ngemm_flop: [1,2,3,4,5,6,7,8,9,10,11,12,13]\n", "is not a list of 1 to 12" },
+        { "base: H100\ngemm_flop: [1, 2]\n", "go together" },
+        { "base: H1\n", "file:1: base: no chip \"H1\"" },
+        { "base: H100@nv-ndx\n", "file:1: base: no cluster \"nv-ndx\"; did you mean nv-ndr" },
+        { "tflops: 1\nbase: H100\n", "file:2: base \"H100\" must be the first line" },
+        { "nonsense\n", "file:1: line \"nonsense\" is not `key: value` from its first column" },
+        { "a: 1\n b: 2\n", "file:1: no key \"a\"" },
+        { "base: H100\n  price: 2\n", "file:2: line \"  price: 2\" is not `key: value`" },
+        { "price: 3\n", "no tflops; needs base" },
+        { "tflops: 3\nmemory_gib: 3\n", "no memory_gbps; needs base" },
+        { "", "needs base" },
+    };
     struct tr_machine m;
     (void)state;
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
         assert_int_equal(tr_machine_read("file", rows[i].text, &m), TR_USAGE);
         if (!strstr(tr_error_text(), rows[i].says))
             fail_msg("\"%s\" does not say \"%s\"", tr_error_text(), rows[i].says);
+    }
+}
+
+/* As others write YAML: a document's start, a byte order mark, lines of Windows. */
+static void a_machine_file_may_look_like_yaml(void **state)
+{
+    struct tr_machine a, b;
+    (void)state;
+    assert_int_equal(tr_machine_find("H100", &a), TR_OK);
+    assert_int_equal(tr_machine_read("file", "\xef\xbb\xbf---\r\nbase: H100 # ours\r\n\r\nprice: 2\r\n", &b), TR_OK);
+    assert_true(b.chip.price == 2 && b.chip.memory_bytes == a.chip.memory_bytes);
+}
+
+/* Deep nests, long lines, endless braces, keys of all bytes: one line each, no crash. */
+static void hostile_machine_files_are_refused(void **state)
+{
+    static const char *const nests[] = { "{a: ", "a:\n", "- ", "  a:\n", "[[", "&a *a ", "? " };
+    char text[4096], byte[2] = "";
+    struct tr_machine m;
+    (void)state;
+    for (int kind = 1; kind < 256 + (int)TR_COUNT_OF(nests); kind++) {
+        byte[0] = (char)kind;
+        const char *with = kind < 256 ? byte : nests[kind - 256];
+        for (size_t n = 0; n < sizeof text; n++)
+            text[n] = n + 1 < sizeof text ? with[n % strlen(with)] : '\0';
+        assert_int_equal(tr_machine_read("file", text, &m), TR_USAGE);
+        assert_null(strchr(tr_error_text(), '\n'));
     }
 }
 
@@ -267,6 +318,8 @@ int main(void)
         cmocka_unit_test(ranks_with_a_core_each_go_by_what_one_core_does),
         cmocka_unit_test(a_machine_written_is_the_machine_read),
         cmocka_unit_test(a_bad_machine_file_is_refused_with_its_line),
+        cmocka_unit_test(a_machine_file_may_look_like_yaml),
+        cmocka_unit_test(hostile_machine_files_are_refused),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_with_what_can),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
