@@ -30,6 +30,19 @@ static inline bool tr_coll_is_pieced(enum tr_coll_kind kind) /* something else f
 /* Elements of the whole that `owner` gives or gets; a broadcast has one shard. */
 void tr_coll_shard(const struct tr_coll *c, int n, int owner, size_t *first, size_t *n_elems);
 
+/* A split: every rank says where it wants to go and how many it expects there. */
+struct tr_said {
+    int64_t color, key, n;
+};
+/* All ranks' n_each numbers to all; this rank's are in their place. */
+enum tr_status tr_comm_tell(struct tr_comm *c, int64_t *all, int n_each);
+/* The first rank whose count is wrong, and the right one; -1: none. */
+int tr_split_wrong(const struct tr_said *said, int size, int64_t *n_found);
+/* from[i] of this rank's color by (key, i); its own place among them, and the i of the first. */
+int tr_split_pick(const struct tr_said *said, int size, int me, const int *from, int *ranks, int *leader);
+/* The next `bytes` of an arena. */
+enum tr_status tr_comm_carve(char *arena, size_t arena_bytes, size_t bytes, size_t *used, void **out);
+
 /* What ranks tell each other of a collective before data moves; with its number and site. */
 enum { TR_SITE_MAX = 64 };
 struct tr_card {

@@ -308,45 +308,19 @@ static enum tr_status open_mpi(const struct tr_comm_env *env, struct tr_comm **w
     return st;
 }
 
-struct said { /* by a rank, in a split */
-    int64_t color, key, n;
-};
-
 /* Everybody checks what everybody expects: MPI's own split would wait for the one that refuses. */
-static enum tr_status check_split(struct mpi_comm *c, const struct said *said)
+static enum tr_status check_split(struct mpi_comm *c, const struct tr_said *said)
 {
-    for (int i = 0; i < c->base.size; i++) {
-        int64_t n = 0;
-        for (int j = 0; j < c->base.size; j++)
-            n += said[j].color == said[i].color;
-        if (said[i].color < 0 || n == said[i].n)
-            continue;
-        tr_mpi_enter(c->w);
-        enum tr_status st =
-            tr_mpi_raise(c->w, TR_USAGE, "split: color %" PRId64 " has %" PRId64 " ranks, rank %d expects %" PRId64,
-                         said[i].color, n, c->ranks[i], said[i].n);
-        tr_mpi_leave(c->w);
-        return st;
-    }
-    return TR_OK;
-}
-
-/* World ranks of this rank's color, by (key, rank); returns its place among them. */
-static int pick(const struct mpi_comm *c, const struct said *said, int *ranks)
-{
-    int me = c->base.rank, rank = 0;
-    for (int i = 0; i < c->base.size; i++) {
-        int before = 0;
-        if (said[i].color != said[me].color)
-            continue;
-        for (int j = 0; j < c->base.size; j++)
-            before +=
-                said[j].color == said[i].color && (said[j].key < said[i].key || (said[j].key == said[i].key && j < i));
-        ranks[before] = c->ranks[i];
-        if (i == me)
-            rank = before;
-    }
-    return rank;
+    int64_t n = 0;
+    int i = tr_split_wrong(said, c->base.size, &n);
+    if (i < 0)
+        return TR_OK;
+    tr_mpi_enter(c->w);
+    enum tr_status st =
+        tr_mpi_raise(c->w, TR_USAGE, "split: color %" PRId64 " has %" PRId64 " ranks, rank %d expects %" PRId64,
+                     said[i].color, n, c->ranks[i], said[i].n);
+    tr_mpi_leave(c->w);
+    return st;
 }
 
 /* Splits may come from any thread, like everything else: MPI's own is called under the lock. */
@@ -384,20 +358,15 @@ static enum tr_status split(struct tr_comm *base, int color, int key, int n, str
     enum tr_status st = TR_OK;
     struct mpi_comm *c = (struct mpi_comm *)base;
     size_t size = (size_t)base->size;
-    struct said *said = calloc(size, sizeof *said);
+    struct tr_said *said = calloc(size, sizeof *said);
     int *ranks = calloc(size, sizeof *ranks);
     *out = NULL;
     if (!said || !ranks)
         TR_TRY(tr_fail(TR_NOMEM, "no memory to split %zu ranks", size));
-    said[base->rank] = (struct said){ color, key, n };
-    TR_TRY(tr_comm_run(base, &(struct tr_coll){ .kind = TR_ALL_GATHER,
-                                                .dtype = TR_I64,
-                                                .in = &said[base->rank],
-                                                .out = said,
-                                                .count = 3 * size,
-                                                .site = "split" }));
+    said[base->rank] = (struct tr_said){ color, key, n };
+    TR_TRY(tr_comm_tell(base, &said[0].color, 3));
     TR_TRY(check_split(c, said));
-    int rank = pick(c, said, ranks);
+    int leader, rank = tr_split_pick(said, base->size, base->rank, c->ranks, ranks, &leader);
     st = split_handle(c, color, key, ranks, rank, n, out);
     ranks = NULL;
 out:
@@ -409,17 +378,8 @@ out:
 static enum tr_status reserve(struct tr_comm *base, size_t bytes, void **out)
 {
     struct mpi_world *w = ((struct mpi_comm *)base)->w;
-    enum tr_status st = TR_OK;
-    char want[32], have[32];
     tr_mpi_enter(w);
-    size_t room = w->arena_bytes - w->reserved_bytes;
-    if (bytes > room || tr_round_up(bytes, TR_COMM_ALIGN) > room) {
-        st = tr_fail(TR_NOMEM, "reservation of %s: %s of the arena are left; give env.arena_bytes more",
-                     tr_human_bytes(bytes, want, sizeof want), tr_human_bytes(room, have, sizeof have));
-    } else {
-        *out = w->arena + w->reserved_bytes;
-        w->reserved_bytes += tr_round_up(bytes, TR_COMM_ALIGN);
-    }
+    enum tr_status st = tr_comm_carve(w->arena, w->arena_bytes, bytes, &w->reserved_bytes, out);
     tr_mpi_leave(w);
     return st;
 }

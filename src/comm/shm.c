@@ -188,69 +188,36 @@ static int take_group(struct world *w, int n)
     return 0;
 }
 
-struct ticket_to { /* what a rank says in a split; then its group's index */
-    int64_t color, key;
-};
-
-static enum tr_status gather(struct tr_comm *c, int64_t *all, int n_each)
-{
-    struct tr_coll say = { .kind = TR_ALL_GATHER, .dtype = TR_I64, .site = "split" };
-    say.in = all + (size_t)c->rank * (size_t)n_each;
-    say.out = all;
-    say.count = (size_t)c->size * (size_t)n_each;
-    return tr_comm_run(c, &say);
-}
-
-/* World ranks of this rank's color in order, and which of them leads; seats by (key, rank). */
-static int pick(const struct shm_comm *c, const struct ticket_to *said, int *ranks, int *leader, int *rank)
-{
-    int n = 0, me = c->base.rank;
-    *rank = 0;
-    *leader = me;
-    for (int i = 0; i < c->base.size; i++) {
-        if (said[i].color != said[me].color)
-            continue;
-        int before = 0;
-        for (int j = 0; j < c->base.size; j++)
-            before +=
-                said[j].color == said[i].color && (said[j].key < said[i].key || (said[j].key == said[i].key && j < i));
-        ranks[before] = c->ranks[i];
-        if (before == 0)
-            *leader = i;
-        if (i == me)
-            *rank = before;
-        n++;
-    }
-    return n;
-}
-
 static enum tr_status split(struct tr_comm *base, int color, int key, int n, struct tr_comm **out)
 {
     enum tr_status st = TR_OK;
     struct shm_comm *c = (struct shm_comm *)base;
     struct world *w = c->w;
     size_t size = (size_t)base->size;
-    struct ticket_to *said = calloc(size, sizeof *said);
+    struct tr_said *said = calloc(size, sizeof *said);
     int64_t *where = calloc(size, sizeof *where);
     int *ranks = calloc(size, sizeof *ranks);
-    int leader, rank;
+    int64_t n_found;
+    int leader;
     if (!said || !where || !ranks) {
         st = tr_shm_raise(w, TR_NOMEM, "rank %d: no memory to split %zu ranks", w->rank, size);
         goto out;
     }
-    said[base->rank] = (struct ticket_to){ color, key };
-    TR_TRY(gather(base, &said[0].color, 2));
-    int n_found = pick(c, said, ranks, &leader, &rank);
-    if (color >= 0 && n_found != n) {
-        st = tr_shm_raise(w, TR_USAGE, "split: color %d has %d ranks, rank %d expects %d", color, n_found, w->rank, n);
+    said[base->rank] = (struct tr_said){ color, key, n };
+    TR_TRY(tr_comm_tell(base, &said[0].color, 3));
+    int wrong = tr_split_wrong(said, base->size, &n_found);
+    if (wrong >= 0) {
+        st = tr_shm_raise(w, TR_USAGE, "split: color %" PRId64 " has %" PRId64 " ranks, rank %d expects %" PRId64,
+                          said[wrong].color, n_found, c->ranks[wrong], said[wrong].n);
         goto out;
     }
+    int rank = tr_split_pick(said, base->size, base->rank, c->ranks, ranks, &leader);
     bool is_shared = color >= 0 && n > 1;
     if (is_shared && leader == base->rank && (where[leader] = take_group(w, n)) == 0) {
         st = tr_shm_raise(w, TR_NOMEM, "split: more than %d communicators are open; close some", N_GROUPS_MAX);
         goto out;
     }
-    TR_TRY(gather(base, where, 1));
+    TR_TRY(tr_comm_tell(base, where, 1));
     *out = NULL;
     if (is_shared) {
         tr_shm_enter(w);
@@ -271,17 +238,8 @@ static enum tr_status reserve(struct tr_comm *base, size_t bytes, void **out)
 {
     struct world *w = ((struct shm_comm *)base)->w;
     const struct slot *s = my_slot(w);
-    enum tr_status st = TR_OK;
-    char want[32], have[32];
     tr_shm_enter(w);
-    size_t room = s->arena_bytes - w->reserved_bytes;
-    if (bytes > room || tr_round_up(bytes, TR_COMM_ALIGN) > room) {
-        st = tr_fail(TR_NOMEM, "reservation of %s: %s of the arena are left; give env.arena_bytes more",
-                     tr_human_bytes(bytes, want, sizeof want), tr_human_bytes(room, have, sizeof have));
-    } else {
-        *out = (char *)at_offset(w, s->arena_at) + w->reserved_bytes;
-        w->reserved_bytes += tr_round_up(bytes, TR_COMM_ALIGN);
-    }
+    enum tr_status st = tr_comm_carve(at_offset(w, s->arena_at), s->arena_bytes, bytes, &w->reserved_bytes, out);
     tr_shm_leave(w);
     return st;
 }

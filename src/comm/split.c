@@ -1,0 +1,58 @@
+/* split.c - what the engines share before they have something of their own to do: who belongs together in a split, and
+ * where the next reservation of an arena begins.
+ */
+#include "comm/comm_impl.h"
+
+enum tr_status tr_comm_tell(struct tr_comm *c, int64_t *all, int n_each)
+{
+    return tr_comm_run(c, &(struct tr_coll){ .kind = TR_ALL_GATHER,
+                                             .dtype = TR_I64,
+                                             .in = all + (size_t)c->rank * (size_t)n_each,
+                                             .out = all,
+                                             .count = (size_t)c->size * (size_t)n_each,
+                                             .site = "split" });
+}
+
+int tr_split_wrong(const struct tr_said *said, int size, int64_t *n_found)
+{
+    for (int i = 0; i < size; i++) {
+        *n_found = 0;
+        for (int j = 0; j < size; j++)
+            *n_found += said[j].color == said[i].color;
+        if (said[i].color >= 0 && *n_found != said[i].n)
+            return i;
+    }
+    return -1;
+}
+
+int tr_split_pick(const struct tr_said *said, int size, int me, const int *from, int *ranks, int *leader)
+{
+    int place = 0;
+    *leader = me;
+    for (int i = 0; i < size; i++) {
+        int before = 0;
+        if (said[i].color != said[me].color)
+            continue;
+        for (int j = 0; j < size; j++)
+            before +=
+                said[j].color == said[i].color && (said[j].key < said[i].key || (said[j].key == said[i].key && j < i));
+        ranks[before] = from[i];
+        if (before == 0)
+            *leader = i;
+        if (i == me)
+            place = before;
+    }
+    return place;
+}
+
+enum tr_status tr_comm_carve(char *arena, size_t arena_bytes, size_t bytes, size_t *used, void **out)
+{
+    size_t room = arena_bytes - *used;
+    char want[32], have[32];
+    if (bytes > room || tr_round_up(bytes, TR_COMM_ALIGN) > room)
+        return tr_fail(TR_NOMEM, "reservation of %s: %s of the arena are left; give env.arena_bytes more",
+                       tr_human_bytes(bytes, want, sizeof want), tr_human_bytes(room, have, sizeof have));
+    *out = arena + *used;
+    *used += tr_round_up(bytes, TR_COMM_ALIGN);
+    return TR_OK;
+}
