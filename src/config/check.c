@@ -191,6 +191,13 @@ void tr_loader_check(struct loader *l)
     check_mesh(l);
     if (c->eval_steps > 0 && c->eval_data.n == 0 && c->eval_split == 0)
         tr_loader_error(l, "eval_steps %" PRId64 " needs eval_data or eval_split", c->eval_steps);
+    if (c->save_best && c->eval_data.n == 0 && c->eval_split == 0)
+        tr_loader_error(l, "save_best needs eval_data or eval_split");
+    if (c->eval_data.n > 0 && c->eval_split > 0)
+        tr_loader_error(l, "eval_split %g holds rows out that eval_data leaves unused; give one of them",
+                        c->eval_split);
+    if (c->max_steps > 0 && c->profile > c->max_steps)
+        tr_loader_error(l, "profile %" PRId64 " is after the last of max_steps %" PRId64, c->profile, c->max_steps);
 }
 
 int64_t tr_config_steps(double steps_or_share, int64_t total_steps)

@@ -20,6 +20,8 @@ enum { TR_DATA_MAX_SKIPPED = 1000 }; /* the customary skip budget */
 
 /* Told of each record that is dropped; line counts from 1 (0: the whole file). */
 typedef void tr_skip_fn(void *ctx, const char *path, int64_t line, const char *why);
+/* Told of each file before it is tokenised; not when it is in the cache. */
+typedef void tr_make_fn(void *ctx, const char *path, uint64_t bytes);
 
 struct tr_data_options {
     int64_t row_tokens;     /* T */
@@ -44,6 +46,8 @@ struct tr_data_options {
     bool recheck;          /* read and verify everything, also files that are sealed in the cache as unchanged */
     tr_skip_fn *on_skip;   /* may be NULL; called at first tokenising, not when the cache is reused */
     void *on_skip_ctx;
+    tr_make_fn *on_make; /* may be NULL */
+    void *on_make_ctx;
 };
 
 struct tr_data;

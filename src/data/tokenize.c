@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { DETECT_LINES = 100, SETTLED_S = 2 };
 
@@ -242,8 +243,11 @@ static enum tr_status make_once(const struct tr_make *m)
     enum tr_status st = TR_OK;
     struct tr_tokenize *t = m->t;
     uint64_t before = t->n_skipped;
+    struct stat info;
     if (!t->pool)
         TR_TRY(tr_pool_open(t->options->n_threads, &t->pool));
+    if (t->options->on_make && stat(m->source->path, &info) == 0)
+        t->options->on_make(t->options->on_make_ctx, m->source->path, (uint64_t)info.st_size);
     TR_TRY(tr_make_shards(m));
     t->n_skipped = before; /* counted when the shards are opened, made or found */
 out:

@@ -302,6 +302,8 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .n_threads = s->n_threads,
         .held_out = list == &cfg->data ? cfg->eval_split : 0,
         .is_held_out_side = !is_training,
+        .on_make = s->on_make,
+        .on_make_ctx = s->on_make_ctx,
     };
 }
 

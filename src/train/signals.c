@@ -17,12 +17,22 @@ static timer_t deadline;
 static bool has_timer;
 static char stack_dir[TR_PATH_MAX], stack_path[TR_PATH_MAX];
 
+static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return; /* nobody listens */
+}
+
 /* The first asks; the second, and the deadline, end the process as it is: whatever is being saved then is swept by the
  * next start, and what was saved before is whole. SIGINT is a person's, who has no deadline. */
 static void on_stop(int sig)
 {
-    if (stop_signal || sig == SIGALRM)
+    if (stop_signal || sig == SIGALRM) {
+        say(is_at_once       ? "trireme: stopped by a signal before the first step\n"
+            : sig == SIGALRM ? "trireme: preempt_grace is over; ended at once, continue with --resume\n"
+                             : "trireme: a second signal; ended at once\n");
         _exit(EXIT_RETRY);
+    }
     stop_signal = sig;
     int64_t us = is_at_once ? LAST_WORDS_US : sig == SIGINT ? 0 : grace_us;
     if (us == 0 || !has_timer)

@@ -19,6 +19,8 @@ struct tr_setup {
     size_t loader_bytes, eval_batch_bytes;
     enum tr_dtype save_dtype;
     struct tr_compiled *compiled;
+    tr_make_fn *on_make; /* of the data that is opened; may be NULL */
+    void *on_make_ctx;
 };
 
 enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };

@@ -28,10 +28,26 @@ static enum tr_status count_steps(struct tr_trainer *t)
     return TR_OK;
 }
 
+/* Minutes of silence are a question. */
+static void say_make(void *ctx, const char *path, uint64_t bytes)
+{
+    char text[512], shown[400], human[32];
+    if (bytes < 32 << 20)
+        return;
+    (void)snprintf(text, sizeof text, "tokenising %s, %s, for the first time", tr_escape(path, shown, sizeof shown),
+                   tr_human_bytes(bytes, human, sizeof human));
+    tr_observe_say(ctx, text);
+}
+
 static enum tr_status open_data(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     char cache[TR_PATH_MAX];
+    struct tr_observe *early = NULL; /* there is no run yet whose events could be told */
+    struct tr_observe_options view = { .term = tr_term_detect(t->cfg->json ? STDERR_FILENO : STDOUT_FILENO) };
+    TR_TRY(tr_observe_open(&view, &early));
+    t->s->on_make = t->cfg->quiet ? NULL : say_make;
+    t->s->on_make_ctx = early;
     TR_TRY(tr_path_join(cache, t->cfg->output, ".cache"));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
     if (t->cfg->eval_data.n || t->cfg->eval_split > 0)
@@ -39,6 +55,7 @@ static enum tr_status open_data(struct tr_trainer *t)
                             &t->tok, &t->eval_data));
     TR_TRY(count_steps(t));
 out:
+    tr_observe_close(early);
     return st;
 }
 
@@ -221,8 +238,10 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     if (!tr_trainer_is_first(t))
         opt.term.fd = -1; /* one rank speaks */
     TR_TRY(tr_observe_open(&opt, &t->ob));
-    if (notes.n)
+    if (notes.n) {
+        notes.p[notes.n - 1] = 0; /* the last end of a line */
         tr_observe_say(t->ob, notes.p);
+    }
     TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers));
     tr_trainer_lap(t, "checkpoint");
     TR_TRY(load(t));
@@ -254,6 +273,13 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
                      tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
                      t->total_steps, cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(got)));
     tr_observe_say(t->ob, text);
+    if (t->s->sequence_length > t->s->model->hp.max_positions) {
+        TR_TRY(tr_format(text, sizeof text,
+                         "sequence_length %" PRId64 " is beyond the %" PRId64
+                         " positions that config.json gives the model",
+                         t->s->sequence_length, t->s->model->hp.max_positions));
+        tr_observe_say(t->ob, text);
+    }
     if (t->first_step > 0) {
         TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
         tr_observe_say(t->ob, text);

@@ -43,6 +43,9 @@ refused 1 'cuda' "${train[@]}" --device cuda
 refused 1 'memory_budget' "${train[@]}" --memory_budget 1MiB
 refused 1 'sequence_length' "${train[@]}" --sequence_length 99999999
 refused 1 'max_steps' "${train[@]}" --max_steps 0
+refused 1 'save_best needs eval_data' "${train[@]}" --save_best
+refused 1 'give one of them' "${train[@]}" --eval_split 0.1 --eval_data train.jsonl
+refused 1 'profile 3 is after the last' "${train[@]}" --profile 3
 refused 1 'nowhere' eval --model model --data nowhere.txt
 refused 1 'temperature' generate --model model --temperature -1
 # The binary must look at its data, its weights and its checkpoint before it makes the output directory.
