@@ -226,9 +226,10 @@ bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *work
 void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const struct tr_view &out, bool accumulate,
                     float scale, void *scratch);
 
-/* out (1, cols) (+)= scale * the sum of n_parts rows of fp32, in a fixed order; nothing when out is absent. */
-void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, const struct tr_view &out,
-                       bool accumulate, float scale);
+/* out (1, cols) (+)= scale * the sum of n_parts rows of fp32, in a fixed order; nothing where it is absent. A second
+ * output of the same type has its rows TR_CUDA_PARTS rows further on. */
+void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, int64_t cols, const struct tr_view *out,
+                       const bool *accumulate, int n_out, float scale);
 
 /* ---- attention_cudnn.cu: false when it does not do this call; then the own kernel does ---- */
 

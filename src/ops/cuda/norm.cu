@@ -30,7 +30,7 @@ template <typename T> __device__ static T *rstd_at(const mat<T> &x, const norm_s
     return s.groups == 1 ? x.at(r, 0) : x.at(r / s.groups, r % s.groups);
 }
 
-/* LN: mean and rstd, else rstd alone. H: packs of V a lane holds; 0 = as many as there are, read twice. */
+/* LN: mean and rstd, else rstd alone. H: packs of V a lane holds; 0 = as many as there are, read again each time. */
 template <typename T, int V, int H, bool LN>
 __global__ void __launch_bounds__(WARPS * 32)
     norm_kernel(mat<const T> x, const T *w, const T *b, mat<T> y, mat<float> stats, norm_shape s)
@@ -41,39 +41,39 @@ __global__ void __launch_bounds__(WARPS * 32)
         return;
     const T *row = group_at(x, s, r);
     T *out = group_at(y, s, r);
-    float held[H > 0 ? H : 1][V], sum = 0, sq = 0;
+    pack<T, V> held[H > 0 ? H : 1]; /* as stored: floats take twice the registers */
+    auto each = [&](auto f) {       /* f(column, values) of this lane's */
+                              float t[V];
 #pragma unroll
-    for (int h = 0; h < (H > 0 ? H : 1); h++)
+                              for (int h = 0; h < H; h++)
+                                  if ((h * 32 + lane) * V < s.cols) {
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            held[h][v] = 0;
-    for (int64_t j = lane * V, h = 0; H == 0 && j < s.cols; j += 32 * V, h++) {
-        float t[V];
-        load<V>(row + j, t);
-        for (int v = 0; v < V; v++)
-            sum += t[v];
-    }
-#pragma unroll
-    for (int h = 0; h < H; h++)
-        if ((h * 32 + lane) * V < s.cols) {
-            load<V>(row + (h * 32 + lane) * V, held[h]);
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                sum += held[h][v];
-        }
-    float mean = LN ? warp_sum(sum) / (float)s.cols : 0.0f;
-    for (int64_t j = lane * V; H == 0 && j < s.cols; j += 32 * V) {
-        float t[V];
-        load<V>(row + j, t);
-        for (int v = 0; v < V; v++)
-            sq += (t[v] - mean) * (t[v] - mean);
-    }
+                                      for (int v = 0; v < V; v++)
+                                          t[v] = to_f32(held[h].v[v]);
+                                      f((h * 32 + lane) * V, t);
+                                  }
+                              for (int64_t j = lane * V; H == 0 && j < s.cols; j += 32 * V) {
+                                  load<V>(row + j, t);
+                                  f(j, t);
+                              }
+    };
 #pragma unroll
     for (int h = 0; h < H; h++)
         if ((h * 32 + lane) * V < s.cols)
+            held[h] = raw<T, V>(row + (h * 32 + lane) * V);
+    float sum = 0, sq = 0;
+    if (LN)
+        each([&](int64_t, const float(&t)[V]) {
 #pragma unroll
             for (int v = 0; v < V; v++)
-                sq += (held[h][v] - mean) * (held[h][v] - mean);
+                sum += t[v];
+        });
+    float mean = LN ? warp_sum(sum) / (float)s.cols : 0.0f;
+    each([&](int64_t, const float(&t)[V]) {
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            sq += (t[v] - mean) * (t[v] - mean);
+    });
     float rstd = rsqrtf(warp_sum(sq) / (float)s.cols + s.eps);
     if (lane == 0 && LN) {
         *stats.at(r, 0) = mean;
@@ -81,22 +81,16 @@ __global__ void __launch_bounds__(WARPS * 32)
     } else if (lane == 0) {
         *rstd_at(stats, s, r) = rstd;
     }
+    each([&](int64_t j, float(&t)[V]) {
+        float wv[V], bv[V];
+        load<V>(w + j, wv);
+        if (LN)
+            load<V>(b + j, bv);
 #pragma unroll
-    for (int h = 0; h < (H > 0 ? H : 1); h++)
-        for (int64_t j = (h * 32 + lane) * V; j<s.cols; j += H> 0 ? s.cols : 32 * V) {
-            float t[V], wv[V], bv[V];
-            load<V>(w + j, wv);
-            if (LN)
-                load<V>(b + j, bv);
-            if (H == 0)
-                load<V>(row + j, t);
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                float xv = H == 0 ? t[v] : held[h][v];
-                t[v] = (xv - mean) * rstd * (s.offset + wv[v]) + (LN ? bv[v] : 0.0f);
-            }
-            store<V>(out + j, t);
-        }
+        for (int v = 0; v < V; v++)
+            t[v] = (t[v] - mean) * rstd * (s.offset + wv[v]) + (LN ? bv[v] : 0.0f);
+        store<V>(out + j, t);
+    });
 }
 
 static struct norm_shape shape_of(const struct tr_call *c, const struct tr_view &x, bool is_layer)
@@ -441,9 +435,7 @@ template <typename T, int V, bool LN> static void norm_bwd_of(const struct tr_ca
         norm_bwd_long<T, LN><<<(unsigned)n_parts, 256, 0, stream_of(c)>>>(p, s);
     }
     check_launch(c);
-    tr_cuda_add_parts(c, p.part_w, n_parts, c->out[1], c->accumulate[1], 1.0f);
-    if (LN)
-        tr_cuda_add_parts(c, p.part_b, n_parts, c->out[2], c->accumulate[2], 1.0f);
+    tr_cuda_add_parts(c, p.part_w, n_parts, s.cols, &c->out[1], &c->accumulate[1], LN ? 2 : 1, 1.0f);
 }
 
 template <bool LN> static void norm_backward(const struct tr_call *c)

@@ -310,36 +310,46 @@ __global__ void __launch_bounds__(256) colsum_kernel(mat<const T> x, int64_t row
     }
 }
 
-/* 32 threads a column, each every 32nd row in order, then added as a tree. */
+template <typename G> struct sums {
+    G *out[2];
+    bool accumulate[2];
+};
+
+/* 32 threads a column, each every 32nd row in order, then added as a tree. Grid y: which of the outputs. */
 template <typename G>
-__global__ void __launch_bounds__(1024)
-    add_parts(const float *part, int n_parts, int64_t cols, G *out, bool accumulate, float scale)
+__global__ void __launch_bounds__(1024) add_parts(const float *part, int n_parts, int64_t cols, sums<G> s, float scale)
 {
     __shared__ float shared[32][33];
     int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    G *out = s.out[blockIdx.y];
     float sum = 0;
-#pragma unroll 4
+    part += (int64_t)blockIdx.y * TR_CUDA_PARTS * cols;
+#pragma unroll 8
     for (int k = threadIdx.y; j < cols && k < n_parts; k += 32)
         sum += part[k * cols + j];
     shared[threadIdx.x][threadIdx.y] = sum;
     __syncthreads();
     sum = warp_sum(shared[threadIdx.y][threadIdx.x]);
     j = (int64_t)blockIdx.x * 32 + threadIdx.y;
-    if (threadIdx.x == 0 && j < cols)
-        out[j] = from_f32<G>(sum * scale + (accumulate ? to_f32(out[j]) : 0.0f));
+    if (threadIdx.x == 0 && j < cols && out)
+        out[j] = from_f32<G>(sum * scale + (s.accumulate[blockIdx.y] ? to_f32(out[j]) : 0.0f));
 }
 
-void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, const struct tr_view &out,
-                       bool accumulate, float scale)
+void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, int64_t cols, const struct tr_view *out,
+                       const bool *accumulate, int n_out, float scale)
 {
-    dim3 grid((unsigned)ceil_div(out.cols, 32)), block(32, 32);
-    if (!out.data)
-        return;
-    if (is_bf16(out))
-        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, out.cols, (bf16 *)out.data, accumulate, scale);
-    else
-        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, out.cols, (float *)out.data, accumulate, scale);
-    check_launch(c);
+    struct tr_view none = {};
+    const struct tr_view &first = out[0], &second = n_out == 2 ? out[1] : none;
+    bool adds[2] = { accumulate[0], n_out == 2 && accumulate[1] };
+    dim3 grid((unsigned)ceil_div(cols, 32), (unsigned)n_out), block(32, 32);
+    auto run = [&](auto t) {
+        typedef decltype(t) G;
+        sums<G> s = { { (G *)first.data, (G *)second.data }, { adds[0], adds[1] } };
+        add_parts<<<grid, block, 0, stream_of(c)>>>(part, n_parts, cols, s, scale);
+        check_launch(c);
+    };
+    if (first.data || second.data)
+        is_bf16(first.data ? first : second) ? run(bf16()) : run(0.0f);
 }
 
 void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const struct tr_view &out, bool accumulate,
@@ -361,5 +371,5 @@ void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const stru
             colsum_kernel<T, 1><<<grid, 256, 0, stream_of(c)>>>(mat_of<const T>(x), x.rows, x.cols, part);
     });
     check_launch(c);
-    tr_cuda_add_parts(c, part, n_parts, out, accumulate, scale);
+    tr_cuda_add_parts(c, part, n_parts, x.cols, &out, &accumulate, 1, scale);
 }
