@@ -111,8 +111,15 @@ int main(int argc, char **argv)
 {
     enum tr_verb verb;
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, as a full disk is (I4) */
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
+    bool asks = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"));
+    if (asks && argc > 2) { /* help VERB is VERB --help */
+        static char flag[] = "--help";
+        argv[1] = argv[2];
+        argv[2] = flag;
+        argc = 3;
+    } else if (argc < 2 || asks) {
         return usage(argc < 2 ? stderr : stdout);
+    }
     if (strcmp(argv[1], "--version") == 0) {
         printf("trireme %s\n", TR_VERSION);
         return 0;

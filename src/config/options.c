@@ -272,7 +272,7 @@ const struct option tr_options[] = {
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
 
-    INT(dp, "mesh", "data_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks"),
+    INT(dp, "mesh", "data_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks; of ranks that were launched: what the other axes leave"),
     INT(zero, "mesh", "zero_stage", RUN | VERB(CHECK), "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),
     INT(hybrid_shard, "mesh", "data_parallel_shard_degree dp_shard_size", RUN | VERB(CHECK), "0", 0, RANKS, "ranks that hold one full copy between them; 0 = all dp ranks"),
     INT(tp, "mesh", "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "tensor-parallel ranks"),
@@ -322,8 +322,12 @@ static const struct {
     { "deepspeed fsdp fsdp_config", "write zero 0 to 3, and dp, tp, pp, cp (docs/guide/ranks.md)" },
     { "nproc nproc_per_node num_processes nnodes max_restarts", "it goes before the verb: trireme launch --nproc-per-node N train ..." },
     { "lora_r lora_alpha lora_dropout lora_target_modules use_peft load_in_4bit load_in_8bit", "there are no adapters here: all weights are trained" },
+    { "auto_find_batch_size", "trireme plan says what fits" },
+    { "disable_tqdm", "write quiet" },
+    { "local_rank", "leave it out: the environment says it (LOCAL_RANK)" },
+    { "push_to_hub hub_model_id", "leave it out: hf upload NAME OUTPUT does it" },
     { "report_to logging_dir run_name", "leave it out: OUTPUT/events.jsonl has every step" },
-    { "do_train remove_unused_columns dataloader_num_workers dataloader_pin_memory tf32 torch_compile attn_implementation ddp_find_unused_parameters", "leave it out: there is nothing to choose" },
+    { "do_train logging_first_step save_safetensors remove_unused_columns dataloader_num_workers dataloader_pin_memory tf32 torch_compile attn_implementation ddp_find_unused_parameters", "leave it out: there is nothing to choose" },
 };
 /* clang-format on */
 

@@ -114,7 +114,7 @@ void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
                     p->n_pairs);
     else
         tr_str_addf(out, "isolation: no row at hand holds two documents; ");
-    tr_str_addf(out, "batch and documents %.1e apart\n", p->split_error);
+    tr_str_addf(out, "the documents' losses add up to the batch's (off by %.1e)\n", p->split_error);
 }
 
 /* ---- before step 0 ---- */

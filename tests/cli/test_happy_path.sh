@@ -5,7 +5,9 @@ tiny_text train.jsonl
 head -n 10 train.jsonl >valid.jsonl
 
 expect 0 "$TRIREME" --version
-expect 0 "$TRIREME" --help
+expect 0 "$TRIREME" -h
+expect 0 "$TRIREME" help ckpt
+grep -q '^usage: trireme ckpt list|newest OUTPUT' stdout || fail "help ckpt: $(cat stdout)"
 tiny_model model
 for f in config.json model.safetensors tokenizer.json tokenizer_config.json; do [ -s "model/$f" ] || fail "init wrote no $f"; done
 tiny_model again
