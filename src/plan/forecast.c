@@ -4,7 +4,7 @@
  * first few and the last few differ from a steady state, so the play stops there and the busiest rank's time goes on
  * in a straight line. Rejected: a closed formula for the step (first and last stage cost more than the others).
  */
-#include "plan/forecast.h"
+#include "plan/forecast_impl.h"
 #include "parallel/parallel.h"
 #include <math.h>
 #include <stdlib.h>
@@ -179,24 +179,19 @@ static void add_behind(struct layer_time *t, enum tr_axis_cost axis, const doubl
     }
 }
 
-static double shard_size(const struct tr_ask *a)
-{
-    return a->shard > 0 ? a->shard : (double)a->dp * a->cp;
-}
-
 /* Ranks that hold the same part of the model are a->tp apart. */
 static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double bytes)
 {
     struct tr_machine m = *a->machine;
     m.slow.share *= a->impl->dp_share;
-    struct tr_group g = tr_group_of(&m, shard_size(a), a->tp);
+    struct tr_group g = tr_group_of(&m, tr_shard_size(a), a->tp);
     if (a->impl->uses_one_card && g.n > g.in)
         g.in = 1;
     double t = tr_cost_collective(&m, kind, g, bytes);
-    double replicas = (double)a->dp * a->cp / shard_size(a);
+    double replicas = (double)a->dp * a->cp / tr_shard_size(a);
     if (kind != TR_COST_ALL_GATHER && replicas > 1) /* what shards summed, replicas of them sum too */
-        t += tr_cost_collective(&m, TR_COST_ALL_REDUCE, tr_group_of(&m, replicas, a->tp * shard_size(a)),
-                                bytes / shard_size(a));
+        t += tr_cost_collective(&m, TR_COST_ALL_REDUCE, tr_group_of(&m, replicas, a->tp * tr_shard_size(a)),
+                                bytes / tr_shard_size(a));
     return t;
 }
 
@@ -204,7 +199,7 @@ static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double
  * which is what prefetching one layer ahead comes to. */
 static void add_shards(const struct tr_ask *a, double params, struct layer_time *t)
 {
-    if (a->zero < 3 || shard_size(a) <= 1)
+    if (a->zero < 3 || tr_shard_size(a) <= 1)
         return;
     double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params);
     double scatter =
@@ -227,110 +222,6 @@ static struct layer_time layer_time(const struct tr_ask *a, const struct tr_laye
         add_axis(&t, TR_TIME_EP, ep, (const double[]){ im->ep_hidden, im->ep_hidden });
     add_shards(a, params, &t);
     return t;
-}
-
-/* ---- bytes ---- */
-
-static double expert_params(const struct tr_shape_cost *s)
-{
-    return s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn;
-}
-
-/* Layers of the fullest stage. Cut by flops, the head takes the place of some of them, not always evenly. */
-static double stage_layers(const struct tr_ask *a)
-{
-    const struct tr_shape_cost *s = &a->shape;
-    double all = s->layers + s->n_further;
-    if (a->pp > 1 && a->impl->cuts_by_flops)
-        all = fmin(all * a->pp, all + s->vocab * s->hidden / tr_shape_layer_params(s, s->experts == 0));
-    return all / a->pp;
-}
-
-/* Experts of the fullest rank. Fewer ranks hold the same ones than hold the rest. */
-static double rank_experts(const struct tr_ask *a)
-{
-    const struct tr_shape_cost *s = &a->shape;
-    double n = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
-    return n * expert_params(s) / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
-}
-
-static double expert_shard_size(const struct tr_ask *a)
-{
-    double tp = a->splits_experts ? 1 : a->tp;
-    return fmax(1, fmin(shard_size(a), (double)a->dp * a->cp * tp / a->ep));
-}
-
-/* Of this rank's parameters those whose optimizer state is here. */
-static double owned_params(const struct tr_ask *a, const struct tr_forecast *f)
-{
-    double experts = rank_experts(a);
-    if (a->is_frozen)
-        return 0;
-    return a->zero < 1 ? f->rank_parameters
-                       : (f->rank_parameters - experts) / shard_size(a) + experts / expert_shard_size(a);
-}
-
-static double rank_params(const struct tr_ask *a)
-{
-    const struct tr_shape_cost *s = &a->shape;
-    double moe = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0, sparse = expert_params(s);
-    double dense = s->experts > 0 ? s->dense_layers : s->layers + s->n_further;
-    double n =
-        dense * tr_shape_layer_params(s, true) + (moe > 0 ? moe * (tr_shape_layer_params(s, false) - sparse) : 0);
-    double table = s->vocab * s->hidden * (a->pp == 1 && !s->is_tied ? 2 : 1);
-    double even = a->impl->cuts_by_flops ? n / s->layers * stage_layers(a) + table
-                  : a->impl->is_balanced ? (n + table) / a->pp
-                                         : n / a->pp + table;
-    return even / a->tp + rank_experts(a);
-}
-
-/* Whole for a moment: a layer's, the next one's, and the table's of a rank that has it. */
-static double moving_params(const struct tr_ask *a, double n_tables)
-{
-    const struct tr_shape_cost *s = &a->shape;
-    double layer = tr_shape_layer_params(s, s->experts == 0) - expert_params(s) * (1 - 1.0 / a->ep);
-    return (n_tables * s->vocab * s->hidden + 2 * layer) / a->tp;
-}
-
-/* Of one layer and of the head, which Trireme holds one after the other. The stage that has the head holds fewer
- * micro-batches, unless every stage holds all. */
-static double work_bytes(const struct tr_ask *a, double layer, const struct tr_layer_cost *head,
-                         const struct tr_forecast *f, double in_flight)
-{
-    if (!a->impl->keeps_products)
-        return layer + (a->pp == 1 ? head->kept_bytes : 0);
-    double fewer = in_flight <= a->pp ? f->bytes[TR_BYTES_ACTS] * (1 - 1 / fmax(in_flight, 1)) : 0;
-    return fmax(layer, head->kept_bytes - (a->pp > 1 ? fewer : 0));
-}
-
-static void bytes_of(const struct tr_ask *a, const struct tr_layer_cost *layer, const struct tr_layer_cost *head,
-                     struct tr_forecast *f)
-{
-    double d = shard_size(a), n = f->rank_parameters, p = a->pp;
-    const char *order = a->pp > 1 && a->schedule ? a->schedule : "";
-    double in_flight = strcmp(order, "gpipe") == 0 ? f->n_micro : fmin(f->n_micro, p);
-    double more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1, held = in_flight * more * layer->kept_bytes;
-    bool is_zb = strcmp(order, "zb") == 0;
-    if (is_zb) /* the second stage: all but one under way, and as many wait for the weight parts of their backward */
-        held = fmin(in_flight, fmax(2, p - 1)) * layer->kept_bytes + fmax(in_flight - 1, 0) * layer->torn_bytes;
-    double temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes;
-    double scores = a->machine->chip.generation > 0
-                        ? a->impl->score_bytes * a->micro * a->shape.heads / a->tp * a->seq * a->seq / a->cp
-                        : 0;
-    bool is_gathered = a->zero >= 3 && d > 1;
-    f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
-    f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
-    if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
-        f->bytes[TR_BYTES_GRADS] += a->grad_bytes * ((is_zb ? n : moving_params(a, a->pp == 1 ? 2 : 1)) +
-                                                     a->shape.vocab * a->shape.hidden / a->tp / d);
-    f->bytes[TR_BYTES_STATE] = a->state_bytes * owned_params(a, f);
-    f->bytes[TR_BYTES_ACTS] = held * stage_layers(a);
-    f->bytes[TR_BYTES_WORK] = (is_gathered ? a->gather_bytes * moving_params(a, 1) : 0) +
-                              work_bytes(a, temporary + scores, head, f, in_flight);
-    f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
-    f->total_bytes = 0;
-    for (int k = 0; k < TR_BYTES_KINDS; k++)
-        f->total_bytes += f->bytes[k] * (k == TR_BYTES_LIBRARY ? 1 : a->impl->fragments);
 }
 
 /* ---- the step ---- */
@@ -373,9 +264,9 @@ static void price_parts(const struct tr_ask *a, double again, struct parts *p)
         p->dense_t = layer_time(a, &p->dense, tr_shape_layer_params(s, true) / a->tp);
     }
     if (p->n_sparse > 0) {
-        double others = tr_shape_layer_params(s, false) - expert_params(s);
+        double others = tr_shape_layer_params(s, false) - tr_shape_expert_params(s);
         mixed_cost(a, false, again, &p->sparse);
-        p->sparse_t = layer_time(a, &p->sparse, others / a->tp + expert_params(s) / a->ep);
+        p->sparse_t = layer_time(a, &p->sparse, others / a->tp + tr_shape_expert_params(s) / a->ep);
     }
 }
 
@@ -445,7 +336,7 @@ static double reduce_seconds(const struct tr_ask *a, double last_backward, struc
 static double optimizer_seconds(const struct tr_ask *a, const struct tr_forecast *f)
 {
     return tr_cost_stream(&a->machine->chip,
-                          owned_params(a, f) * (2 * a->state_bytes + 2 * a->grad_bytes + a->param_bytes));
+                          tr_owned_params(a, f) * (2 * a->state_bytes + 2 * a->grad_bytes + a->param_bytes));
 }
 
 static void sum_up(const struct tr_ask *a, const struct parts *p, const struct stages *s, double send, double length,
@@ -483,9 +374,10 @@ static enum tr_status forecast_with(const struct tr_ask *a, double again, struct
                                .n_micro = ceil(a->global / a->dp / a->micro),
                                .keep = a->keep,
                                .again = again,
-                               .parameters = tr_shape_params(&a->shape),
-                               .rank_parameters = rank_params(a) };
+                               .parameters = tr_shape_params(&a->shape) };
     price_parts(a, again, &parts);
+    const struct tr_layer_cost *layer = parts.n_sparse > 0 ? &parts.sparse : &parts.dense;
+    tr_forecast_bytes(a, layer, &parts.head, f);
     double send = send_seconds(a), length;
     fill_stages(a, &parts, send, &stages);
     length = f->n_micro * stages.busiest;
@@ -495,7 +387,6 @@ static enum tr_status forecast_with(const struct tr_ask *a, double again, struct
         memcpy(a->turns, stages.turn, (size_t)(a->pp * a->chunks) * sizeof *stages.turn);
     f->message_s = stages.message;
     sum_up(a, &parts, &stages, send, length, f);
-    bytes_of(a, parts.n_sparse > 0 ? &parts.sparse : &parts.dense, &parts.head, f);
 out:
     free(stages.turn);
     return st;

@@ -141,7 +141,7 @@ struct tr_layer_cost {
     double tp_again_s, ep_again_s;
     double flops;                 /* forward, done on this rank, causal where the kernel is */
     double kept_bytes, one_bytes; /* activations of one micro-batch: kept; while the layer runs */
-    double torn_bytes;            /* kept between the two parts of its backward (zb): products' inputs and gradients */
+    double torn_bytes;            /* beside these, between the two parts of its backward (zb) */
 };
 void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out);
 /* What tensor cores reach in a trainer's attention kernels, of the 16-bit peak. */

@@ -38,20 +38,20 @@ PY
 accepted model/config.json 16 64 4
 accepted "$models/llama-8b.json" 96 4096 24
 
-# The quick forecast that prunes and the compile agree on bytes: without a pipeline to 12 %; with one the forecast spreads
-# embedding and head otherwise than stages are cut, which 40 % cover. Seeded layouts, all pinned.
+# The quick forecast that prunes and the compile agree on bytes to 12 %, so that the search drops no layout that fits by
+# more than that. Seeded layouts, most with a pipeline, all pinned.
 cat >bytes.py <<'PY'
 import json, random, subprocess, sys
 trireme, models = sys.argv[1:]
 random.seed(7)
 n = 0
-while n < 16:
+while n < 24:
     model, length = random.choice([("llama-8b", 4096), ("qwen-0.5b", 1024), ("llama-1b", 2048), ("gpt2-xl", 1024)])
-    tp, pp, dp, cp, rows = (random.choice(x) for x in ((1, 2), (1, 2, 4), (1, 4), (1, 2), (1, 2)))
+    tp, pp, dp, cp, rows = (random.choice(x) for x in ((1, 2), (1, 2, 4, 8), (1, 4), (1, 2), (1, 2)))
     order = random.choice(("1f1b", "zb", "zb", "interleaved", "gpipe")) if pp > 1 else "1f1b"
     line = (f"--model {models}/{model}.json --sequence_length {length} --bf16 --machine B300 --gpus {tp * pp * dp * cp} --json --dp {dp} --tp {tp} "
             f"--pp {pp} --cp {cp} --zero {random.choice((0, 1, 2, 3)) if dp > 1 else 0} --recompute {random.choice(('none', 'op', 'block'))} "
-            f"--per_device_train_batch_size {rows} --train_batch_size {rows * dp * 2 * pp} --sync {random.choice(('each', 'last'))} --sp off")
+            f"--per_device_train_batch_size {rows} --train_batch_size {rows * dp * random.choice((1, 2, 4)) * pp} --sync {random.choice(('each', 'last'))} --sp off")
     line += f" --pp_schedule {order}" * (pp > 1) + " --pp_chunks 2" * (order == "interleaved")
     out = subprocess.run([trireme, "plan", "--search"] + line.split(), capture_output=True, text=True)
     if out.returncode:
@@ -59,8 +59,7 @@ while n < 16:
     n += 1
     s = json.loads(out.stdout)
     ratio = sum(v for k, v in s["layouts"][0]["forecast"]["bytes"].items() if k != "library") / s["exact_bytes"]
-    low, high = (0.88, 1.12) if pp == 1 else (0.85, 1.4)
-    assert low < ratio < high, f"{ratio:.3f} of the compiled bytes: {line}"
+    assert 0.88 < ratio < 1.12, f"{ratio:.3f} of the compiled bytes: {line}"
 PY
 python3 bytes.py "$TRIREME" "$models" || fail "quick bytes are not the compiled ones"
 

@@ -1,0 +1,183 @@
+/* forecast_bytes.c - what the fullest rank of a layout holds, before anybody compiles it.
+ *
+ * Trireme's stages are cut as the compile cuts them (pipeline.c: the most expensive one as cheap as can be, then the
+ * most even), and each rank of the pipeline is added up by itself: the first holds most micro-batches, the last the
+ * head. Of other trainers only that they balance, or do not, is known. Rejected: the fullest of everything at once,
+ * which held up to half more than any rank does.
+ */
+#include "plan/forecast_impl.h"
+#include <math.h>
+
+double tr_shape_expert_params(const struct tr_shape_cost *s)
+{
+    return s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn;
+}
+
+double tr_shard_size(const struct tr_ask *a)
+{
+    return a->shard > 0 ? a->shard : (double)a->dp * a->cp;
+}
+
+/* Experts of a rank. Fewer ranks hold the same ones than hold the rest. */
+static double rank_experts(const struct tr_ask *a)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double n = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
+    return n * tr_shape_expert_params(s) / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
+}
+
+double tr_owned_params(const struct tr_ask *a, const struct tr_forecast *f)
+{
+    double experts = rank_experts(a), tp = a->splits_experts ? 1 : a->tp;
+    double holders = fmax(1, fmin(tr_shard_size(a), (double)a->dp * a->cp * tp / a->ep));
+    if (a->is_frozen)
+        return 0;
+    return a->zero < 1 ? f->rank_parameters : (f->rank_parameters - experts) / tr_shard_size(a) + experts / holders;
+}
+
+/* ---- one rank of the pipeline ---- */
+
+struct place {
+    double layers, n_tables; /* embedding, head */
+    double kept, torn;       /* layers times micro-batches: under way; between the two parts of their backward (zb) */
+    bool has_head;
+};
+
+static bool is_order(const struct tr_ask *a, const char *name)
+{
+    return a->pp > 1 && a->schedule && strcmp(a->schedule, name) == 0;
+}
+
+static struct place even_place(const struct tr_ask *a, double n_micro)
+{
+    double p = a->pp, layers = (a->shape.layers + a->shape.n_further) / p;
+    double in_flight = is_order(a, "gpipe") ? n_micro : fmin(n_micro, p);
+    double more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1;
+    return (struct place){ .layers = layers,
+                           .n_tables = p == 1 && !a->shape.is_tied ? 2 : 1,
+                           .kept = in_flight * more * layers,
+                           .torn = is_order(a, "zb") ? layers : 0,
+                           .has_head = p == 1 };
+}
+
+struct cut { /* into n stages: the last has `last` layers and the head, the `n_more` before it one more than `few` */
+    double n, few, n_more, last;
+};
+
+static struct cut cut_of(const struct tr_ask *a, double head)
+{
+    double n = (double)a->pp * a->chunks, best = INFINITY, best_squares = INFINITY;
+    struct cut c = { .n = n };
+    for (double last = 0; last <= ceil(a->shape.layers / n); last++) {
+        double rest = a->shape.layers - last, few = floor(rest / (n - 1)), n_more = rest - few * (n - 1);
+        double worst = fmax(few + (n_more > 0), last + head);
+        double squares = (n - 1 - n_more) * few * few + n_more * (few + 1) * (few + 1) + (last + head) * (last + head);
+        if (worst < best || (worst <= best && squares <= best_squares)) {
+            best = worst;
+            best_squares = squares;
+            c = (struct cut){ n, few, n_more, last };
+        }
+    }
+    return c;
+}
+
+static double layers_of(const struct cut *c, double stage)
+{
+    return stage == c->n - 1 ? c->last : c->few + (stage >= c->n - 1 - c->n_more);
+}
+
+/* Interleaved, a rank has started 2 (p - r - 1) + (v - 1) p + 1 turns before its first backward. A torn backward keeps
+ * what its micro-batch had, so that with zb all ranks keep as many, and those further on have torn more. */
+static struct place cut_place(const struct tr_ask *a, const struct cut *c, int r, double n_micro)
+{
+    double p = a->pp, v = a->chunks, under_way = fmin(n_micro, p - r);
+    struct place x = { .n_tables = (r == 0) + (r == a->pp - 1), .has_head = r == a->pp - 1 };
+    double turns = fmin(n_micro * v, 2 * (p - r - 1) + (v - 1) * p + 1) - (v - 1) * fmin(n_micro, p);
+    if (is_order(a, "gpipe"))
+        under_way = n_micro;
+    else if (is_order(a, "zb"))
+        under_way = fmin(n_micro, p);
+    else if (a->chunks > 1)
+        under_way = turns;
+    for (int k = 0; k < a->chunks; k++) {
+        double layers = layers_of(c, (double)k * p + r);
+        x.layers += layers;
+        x.kept += layers * (k == 0 ? under_way : fmin(n_micro, p));
+    }
+    x.torn = is_order(a, "zb") ? fmin(n_micro, r + 1) * x.layers : 0;
+    return x;
+}
+
+/* ---- its bytes ---- */
+
+static double params_of(const struct tr_ask *a, const struct place *x)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double moe = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
+    double dense = s->experts > 0 ? s->dense_layers : s->layers + s->n_further;
+    double n = dense * tr_shape_layer_params(s, true) +
+               (moe > 0 ? moe * (tr_shape_layer_params(s, false) - tr_shape_expert_params(s)) : 0);
+    double table = x->n_tables * s->vocab * s->hidden;
+    if (a->impl->is_balanced && !a->impl->cuts_by_flops)
+        table /= a->pp;
+    return (n / (dense + moe) * x->layers + table) / a->tp + rank_experts(a);
+}
+
+/* Whole for a moment: a layer's, the next one's, and the table's of a rank that has it. */
+static double moving_params(const struct tr_ask *a, double n_tables)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double layer = tr_shape_layer_params(s, s->experts == 0) - tr_shape_expert_params(s) * (1 - 1.0 / a->ep);
+    return (n_tables * s->vocab * s->hidden + 2 * layer) / a->tp;
+}
+
+/* Of one layer and of the head, which Trireme holds one after the other. */
+static double work_bytes(const struct tr_ask *a, const struct place *x, const struct tr_layer_cost *layer,
+                         const struct tr_layer_cost *head)
+{
+    double temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes;
+    double head_bytes = x->has_head ? head->kept_bytes : 0;
+    if (a->machine->chip.generation > 0)
+        temporary += a->impl->score_bytes * a->micro * a->shape.heads / a->tp * a->seq * a->seq / a->cp;
+    return a->impl->keeps_products ? fmax(temporary, head_bytes) : temporary + head_bytes;
+}
+
+static void bytes_of(const struct tr_ask *a, const struct place *x, const struct tr_layer_cost *layer,
+                     const struct tr_layer_cost *head, struct tr_forecast *f)
+{
+    double d = tr_shard_size(a), n = f->rank_parameters = params_of(a, x), some = fmin(x->n_tables, 1);
+    f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
+    f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
+    if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
+        f->bytes[TR_BYTES_GRADS] +=
+            a->grad_bytes * ((is_order(a, "zb") ? n : moving_params(a, x->has_head ? 2 : some)) +
+                             some * a->shape.vocab * a->shape.hidden / a->tp / d);
+    f->bytes[TR_BYTES_STATE] = a->state_bytes * tr_owned_params(a, f);
+    f->bytes[TR_BYTES_ACTS] = x->kept * layer->kept_bytes + x->torn * layer->torn_bytes;
+    f->bytes[TR_BYTES_WORK] =
+        (a->zero >= 3 && d > 1 ? a->gather_bytes * moving_params(a, some) : 0) + work_bytes(a, x, layer, head);
+    f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
+    f->total_bytes = 0;
+    for (int k = 0; k < TR_BYTES_KINDS; k++)
+        f->total_bytes += f->bytes[k] * (k == TR_BYTES_LIBRARY ? 1 : a->impl->fragments);
+}
+
+void tr_forecast_bytes(const struct tr_ask *a, const struct tr_layer_cost *layer, const struct tr_layer_cost *head,
+                       struct tr_forecast *f)
+{
+    struct place fullest = even_place(a, f->n_micro);
+    bytes_of(a, &fullest, layer, head, f);
+    if (a->pp == 1 || !a->impl->cuts_by_flops)
+        return;
+    struct cut c = cut_of(a, head->flops / layer->flops);
+    double most = 0;
+    for (int r = 0; r < a->pp; r++) {
+        struct place x = cut_place(a, &c, r, f->n_micro);
+        bytes_of(a, &x, layer, head, f);
+        if (f->total_bytes > most) {
+            most = f->total_bytes;
+            fullest = x;
+        }
+    }
+    bytes_of(a, &fullest, layer, head, f);
+}
