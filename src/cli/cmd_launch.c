@@ -130,6 +130,8 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
         cli_print(tr_str_ok(&help) ? help.p : "");
         goto out;
     }
+    if (verb == TR_VERB_TRAIN && f.n_nodes_max == 1) /* else it may be this job's own, which others have begun */
+        TR_TRY(tr_check_output(cfg));
     pass_terminal_on();
     TR_TRY(start(&f, cfg, argc, argv, environ, code));
 out:

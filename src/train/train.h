@@ -90,6 +90,7 @@ struct tr_data_proof {
 enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *ob);
 
 /* Verbs. Each returns with nothing printed but what observe shows. */
+enum tr_status tr_check_output(const struct tr_config *cfg); /* may a run begin there? Writes nothing */
 enum tr_status tr_train(const struct tr_config *cfg);
 enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out);
 /* A model that continues token ids, with its key/value cache. */

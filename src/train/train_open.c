@@ -143,7 +143,7 @@ out:
 
 /* A run that starts anew beside checkpoints of another would mix with it: a restart takes the newest. Nor may it write
  * over the model that it starts from. */
-static enum tr_status check_output(const struct tr_config *cfg)
+enum tr_status tr_check_output(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
     struct stat out, model;
@@ -172,7 +172,7 @@ static enum tr_status check_inputs(const struct tr_trainer *t)
     const char *resume = t->cfg->resume_from_checkpoint;
     enum tr_status st = tr_mesh_fits(&t->s->env, t->s->axis);
     if (st == TR_OK)
-        st = check_output(t->cfg);
+        st = tr_check_output(t->cfg);
     if (st != TR_OK || strcmp(resume, "auto") == 0)
         return st;
     if (strcmp(resume, "none") != 0)

@@ -56,6 +56,7 @@ refused 1 'safetensors' train --model torn --data train.jsonl --output out
 refused 1 'nowhere' "${train[@]}" --resume nowhere
 # What belongs to another run, or to the model itself, is not written over.
 refused 1 'earlier run, the newest of step 9; go on from it with --resume' "${train[@]}" --output old
+refused 1 'earlier run, the newest of step 9' launch --nproc-per-node 2 "${train[@]}" --output old
 refused 1 "is the model's own directory" "${train[@]}" --output ./model/
 # Names that other trainers have; a run file that breaks off says so and nothing else.
 refused 1 '--batch_size: no such option; write per_device_train_batch_size' "${train[@]}" --batch_size 4
