@@ -29,9 +29,9 @@ static inline int64_t tr_flat_align(const struct tr_layout *l)
     return l->in_order ? TR_NORM_PIECE : TR_FLAT_ALIGN;
 }
 enum tr_status tr_flats_measure(struct tr_compiled *c);
-/* The k-th parameter in the order of flats: as the model has them; for a GPU matrices first, so that weights that are
- * used together lie side by side. */
-int tr_flat_order(const struct tr_compiled *c, int k);
+/* The parameter after i in the order of flats, n_params after the last, the first after -1: as the model has them; for
+ * a GPU matrices first, so that weights that are used together lie side by side. */
+int tr_flat_next(const struct tr_compiled *c, int i);
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
 
 /* pipeline.c: which segments make a stage, then the level-2 pass that plays the turns of a rank. */

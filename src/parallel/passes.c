@@ -91,8 +91,7 @@ static size_t place_flat(struct tr_compiled *c, enum tr_arena_id arena, int g, b
         return start;
     }
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the flat, as long as it is there */
-        for (int k = 0; k < m->n_params; k++) {
-            int i = tr_flat_order(c, k);
+        for (int i = tr_flat_next(c, -1); i < m->n_params; i = tr_flat_next(c, i)) {
             const struct tr_param_place *p = &c->place[i];
             if (p->home == g && p->is_partial == is_partial)
                 (void)slice(c, arena, tr_round_up((size_t)p->cut.n_held, (size_t)tr_flat_align(&c->opt.layout)) * size,

@@ -32,19 +32,18 @@ static void find_places(struct tr_compiled *c)
         }
 }
 
-int tr_flat_order(const struct tr_compiled *c, int k)
+int tr_flat_next(const struct tr_compiled *c, int i)
 {
     const struct tr_model *m = c->model;
-    int n_matrices = 0, seen = 0;
     if (!c->opt.fuses)
-        return k;
-    for (int i = 0; i < m->n_params; i++)
-        n_matrices += m->param[i].n_dims == 2;
-    bool is_matrix = k < n_matrices;
-    for (int i = 0; i < m->n_params; i++)
-        if ((m->param[i].n_dims == 2) == is_matrix && seen++ == k - (is_matrix ? 0 : n_matrices))
-            return i;
-    return k;
+        return i + 1;
+    bool is_matrix = i < 0 || m->param[i].n_dims == 2;
+    for (i++; i < m->n_params && (m->param[i].n_dims == 2) != is_matrix;)
+        i++;
+    if (i == m->n_params && is_matrix) /* then all others, from the first */
+        for (i = 0; i < m->n_params && m->param[i].n_dims == 2;)
+            i++;
+    return i;
 }
 
 /* What the tensor axis leaves of each parameter, and whose gradients are sums over it: the pass knows. */
@@ -81,8 +80,7 @@ enum tr_status tr_flats_measure(struct tr_compiled *c)
     if (st != TR_OK)
         return st;
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* those first, to be reduced at once */
-        for (int k = 0; k < m->n_params; k++) {
-            int i = tr_flat_order(c, k);
+        for (int i = tr_flat_next(c, -1); i < m->n_params; i = tr_flat_next(c, i)) {
             struct tr_param_place *p = &c->place[i];
             if (p->home < 0 || p->is_partial != is_partial)
                 continue;
