@@ -3,8 +3,9 @@
  *
  *   bench_plan CASES.csv             fit on all; print what belongs into the tables
  *   bench_plan CASES.csv --hold-out  five fits, each tested on the fifth of the sources that it has not seen; then a
- * fit without each trainer, tested on that trainer with the usual numbers bench_plan CASES.csv --show ID   where the
- * forecast of one row spends its time
+ *                                    fit without each trainer, tested on that trainer with the usual numbers, and
+ *                                    without each cluster, tested there with the usual share of its link
+ *   bench_plan CASES.csv --show ID   where the forecast of one row spends its time
  *
  * A usual number is fitted to all rows. A trainer or a cluster gets one of its own only when that saves more than it
  * costs: PRICE_OWN summed error to have it at all, PRICE_FAR for each unit it is away from the usual one. Of
@@ -190,8 +191,9 @@ static bool touches(const struct knob *k, const struct row *r)
 
 /* ---- which rows are fitted ---- */
 
-struct part { /* rows with `fold` of their source, or of trainer `impl`, are left out; < 0: none */
+struct part { /* rows with `fold` of their source, of trainer `impl`, or on a cluster are left out; < 0, NULL: none */
     int fold, impl;
+    const char *cluster;
 };
 
 static int fold_of(const char *source)
@@ -204,7 +206,8 @@ static int fold_of(const char *source)
 
 static bool is_out(const struct row *r, const struct part *p)
 {
-    return (p->fold >= 0 && fold_of(r->c->field[TR_CASE_source]) == p->fold) || (p->impl >= 0 && r->impl == p->impl);
+    return (p->fold >= 0 && fold_of(r->c->field[TR_CASE_source]) == p->fold) || (p->impl >= 0 && r->impl == p->impl) ||
+           (p->cluster && strcmp(p->cluster, r->cluster) == 0);
 }
 
 static double price(const struct knob *k, double delta)
@@ -426,12 +429,22 @@ static void print_misses(void)
     }
 }
 
+static void hold_out_part(const struct part *p, const char *name, struct errors *e, struct errors *all)
+{
+    fit(p, false);
+    add_errors(p, true, e);
+    for (int i = 0; i < e->n; i++)
+        all->all[all->n++] = e->all[i];
+    if (e->n > 0)
+        print_errors(name, e);
+}
+
 static void hold_out(struct errors *e)
 {
     static double seen[20000 * FOLDS], unseen[20000];
     struct errors in = { seen, 0 }, out = { unseen, 0 };
     for (int fold = 0; fold < FOLDS; fold++) {
-        struct part p = { fold, -1 };
+        struct part p = { fold, -1, NULL };
         fit(&p, false);
         add_errors(&p, false, &in);
         add_errors(&p, true, &out);
@@ -439,15 +452,16 @@ static void hold_out(struct errors *e)
     print_errors("fitted (5 fits)", &in);
     print_errors("sources not seen", &out);
     for (size_t k = 0; k < tr_n_impls; k++) {
-        struct part p = { -1, (int)k };
-        fit(&p, false);
-        add_errors(&p, true, e);
-        for (int i = 0; i < e->n; i++)
-            out.all[out.n++] = e->all[i];
-        if (e->n > 0)
-            print_errors(tr_impls[k].name, e);
+        struct part p = { -1, (int)k, NULL };
+        hold_out_part(&p, tr_impls[k].name, e, &out);
     }
     print_errors("trainers not seen", &out);
+    for (int k = 0; k < n_knobs; k++) { /* every cluster has one knob */
+        struct part p = { -1, -1, knobs[k].cluster };
+        if (p.cluster)
+            hold_out_part(&p, p.cluster, e, &out);
+    }
+    print_errors("clusters not seen", &out);
 }
 
 static int show(const char *id)
@@ -476,7 +490,7 @@ int main(int argc, char **argv)
 {
     static double all[20000];
     struct errors e = { all, 0 };
-    const struct part none = { -1, -1 };
+    const struct part none = { -1, -1, NULL };
     struct tr_cases cs;
     if (argc < 2 || tr_cases_read(argv[1], &cs) != TR_OK) {
         fprintf(stderr, "bench_plan CASES.csv [--hold-out | --show ID]: %s\n", argc < 2 ? "no file" : tr_error_text());

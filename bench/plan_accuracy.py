@@ -31,7 +31,8 @@ change of a term (stages that embedding and head share with layers, optimizer st
 ## What that is worth on rows that were not fitted
 
 `bench_plan FILE --hold-out`: five fits from the priors, each without a fifth of the sources (tables), tested on those; then a fit without each
-trainer, whose rows are then forecast with the usual numbers alone, which is what a trainer that nobody has named gets.
+trainer, whose rows are then forecast with the usual numbers alone, which is what a trainer that nobody has named gets; then one without each cluster, whose
+links then give the usual share of their data sheet (`node` and `grandteton`: chips with a power limit of unknown height).
 
 ```
 HOLD_OUT```

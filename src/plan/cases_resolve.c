@@ -434,6 +434,8 @@ static void refine_impl(struct tr_case *c)
     bool is_megascale = tr_case_has(c, TR_CASE_source, "MegaScale") && !tr_case_has(c, TR_CASE_source, "Megatron");
     if (is_megascale || tr_case_has(c, TR_CASE_source, "async") || tr_case_has(c, TR_CASE_precision, "async"))
         im->tp_hidden = TR_ASYNCHRONOUS;
+    if (tr_case_has(c, TR_CASE_source, "Grattafiori") || tr_case_has(c, TR_CASE_source, "Herd of Models"))
+        im->cp_uneven = 0; /* Llama 3's paper: two chunks of a row for each context rank, one early and one late */
     /* graphs of steps with experts need buffers of fixed size, which exchanges inside a rack have */
     bool has_graphs = release >= 26.05 && (c->machine.domain > 8 || !tr_case_has(c, TR_CASE_ffn, "moe"));
     if (release > 0)
