@@ -282,14 +282,26 @@ static const struct {
 } arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" }, { 'w', "#b07aa1" },
                { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" }, { 't', "#edc948" } };
 
+/* Beside the room of a chip stands only what must fit there. */
+static double shown_bytes(const struct tr_compiled *c, int arena, double room_bytes)
+{
+    bool is_elsewhere = room_bytes > 0 && c->opt.is_cuda && tr_arena_is_host((enum tr_arena_id)arena);
+    return is_elsewhere ? 0 : (double)c->bytes[arena];
+}
+
+static double shown_total(const struct tr_compiled *c, double room_bytes)
+{
+    return (double)(room_bytes > 0 ? tr_compiled_chip_bytes(c) : tr_compiled_bytes(c));
+}
+
 void tr_memory_bar(const struct tr_compiled *c, double room_bytes, struct tr_str *out)
 {
     enum { COLUMNS = 64 };
-    double total = (double)tr_compiled_bytes(c), all = fmax(room_bytes, total), at = 0;
+    double total = shown_total(c, room_bytes), all = fmax(room_bytes, total), at = 0;
     int drawn = 0;
     tr_str_addf(out, "\n  |");
     for (int i = 0; i < TR_A_COUNT; i++)
-        for (at += (double)c->bytes[i]; drawn < (int)lround(COLUMNS * at / all); drawn++)
+        for (at += shown_bytes(c, i, room_bytes); drawn < (int)lround(COLUMNS * at / all); drawn++)
             tr_str_add(out, &arenas[i].letter, 1);
     for (; drawn < COLUMNS; drawn++)
         tr_str_addf(out, ".");
@@ -297,8 +309,10 @@ void tr_memory_bar(const struct tr_compiled *c, double room_bytes, struct tr_str
         tr_str_addf(out, "| %.0f %% of %.1f GiB\n", 100 * total / room_bytes, room_bytes / 1073741824.0);
     else
         tr_str_addf(out, "|\n");
-    tr_str_addf(out, "   p params  g grads  o optim  a acts  w work  d data  s save%s\n",
-                room_bytes > 0 ? "  . free" : "");
+    for (int i = 0; i < TR_A_COUNT; i++)
+        if (shown_bytes(c, i, room_bytes) > 0)
+            tr_str_addf(out, "  %c %s", arenas[i].letter, tr_arena_name((enum tr_arena_id)i));
+    tr_str_addf(out, room_bytes > 0 ? "  . free\n" : "\n");
 }
 
 void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes, struct tr_str *out)
@@ -307,7 +321,7 @@ void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes,
     double all = room_bytes, x = LEFT;
     char text[64];
     for (int k = 0; k < n; k++)
-        all = fmax(all, (double)tr_compiled_bytes(c[k]));
+        all = fmax(all, shown_total(c[k], room_bytes));
     double scale = HIGH / (1.05 * all), wide = fmin(90, (WIDTH - LEFT - 20.0) / n);
     svg_open(HEAD + HIGH + 40, out);
     svg_text(LEFT, 24, "start", "#111111", 15, "memory of each pipeline rank", out);
@@ -318,7 +332,7 @@ void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes,
     for (int k = 0; k < n; k++) {
         double y = HEAD + HIGH, left = LEFT + k * wide;
         for (int i = 0; i < TR_A_COUNT; i++) {
-            double high = scale * (double)c[k]->bytes[i];
+            double high = scale * shown_bytes(c[k], i, room_bytes);
             y -= high;
             if (high > 0)
                 tr_str_addf(out,
@@ -327,7 +341,7 @@ void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes,
                             left, y, 0.8 * wide, high, arenas[i].color, tr_arena_name((enum tr_arena_id)i),
                             (double)c[k]->bytes[i] / 1073741824.0);
         }
-        (void)tr_format(text, sizeof text, "%.1f GiB", (double)tr_compiled_bytes(c[k]) / 1073741824.0);
+        (void)tr_format(text, sizeof text, "%.1f GiB", shown_total(c[k], room_bytes) / 1073741824.0);
         if (wide > 40)
             svg_text(left + 0.4 * wide, y - 6, "middle", "#333333", 12, text, out);
         (void)tr_format(text, sizeof text, wide > 50 ? "stage %d" : "%d", k);

@@ -16,6 +16,7 @@ same model/model.safetensors again/model.safetensors
 run=(--model model --sequence_length 32 --per_device_train_batch_size 4 --max_steps 30 --learning_rate 1e-2)
 expect 0 "$TRIREME" plan "${run[@]}"
 grep -q 'total' stdout || fail "plan shows no total"
+grep -q '  t staging$' stdout || fail "the bar of plan has a letter that is not explained: $(cat stdout)"
 for what in program schedule memory; do
     expect 0 "$TRIREME" plan "${run[@]}" --show $what
     [ "$(wc -l <stdout)" -gt 10 ] || fail "plan --show $what is empty"

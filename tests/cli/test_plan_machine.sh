@@ -17,6 +17,9 @@ assert 0 < f["step_s"] < 10 and f["chips"] == 2 and f["bubble_s"] > 0, f
 EOF
 expect 2 "${plan[@]}" --machine H100-80GB@nv-ndx
 grep -q 'nv-ndr' stderr && [ "$(wc -l <stderr)" = 1 ] || fail "a misspelt cluster is not answered with the nearest"
+# Beside a GPU's memory stands what must fit there; a checkpoint waits in the host's.
+expect 0 "${plan[@]}" --device cuda --machine H200
+grep -q '  w work  . free$' stdout || fail "the bar counts more than the GPU's memory: $(cat stdout)"
 expect 0 "$TRIREME" plan --machine list
 grep -q 'GB200' stdout || fail "plan --machine list shows no chips"
 
