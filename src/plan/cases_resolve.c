@@ -278,7 +278,8 @@ static bool read_zero(struct tr_case *c, double *out)
 }
 
 /* What nobody stated: one rank where data ranks are all there are, and where weights are sharded; else tensor ranks
- * fill a node, stages are as few as fit, or as many as there can be: somebody ran it. */
+ * fill a node, and of the stages that fit those are taken that are fastest, as somebody would who can choose; when
+ * none fit, as many as there can be: somebody ran it. */
 static void choose_layout(struct tr_case *c, double chips, double dp, double *tp, double *pp)
 {
     struct tr_ask *a = &c->ask;
@@ -289,25 +290,30 @@ static void choose_layout(struct tr_case *c, double chips, double dp, double *tp
     if (*tp == 0)
         for (*tp = fmin(domain, chips); fmod(a->shape.heads, *tp) != 0 && *tp > 1;)
             --*tp;
-    double most = 0;
+    double most = 0, best = 0, global = 0, chosen = 0;
+    (void)parse_count(c->field[TR_CASE_global_batch], &global);
     for (double p = 1; *pp == 0 && p <= a->shape.layers; p++) {
         double rest = chips / (*tp * p * a->cp);
-        if (fmod(a->shape.layers, p) != 0 || rest != floor(rest) || rest < 1)
+        if (fmod(a->shape.layers, p) != 0 || rest != floor(rest) || rest < 1 || fmod(global, rest) != 0)
             continue;
         struct tr_ask b = *a;
         most = p;
         b.tp = (int)*tp;
         b.pp = (int)p;
         b.dp = (int)rest;
-        b.chunks = 1;
+        b.chunks = p > 1 && c->impl.interleaves ? (int)(a->shape.layers / p) : 1;
         b.micro = 1;
-        b.global = rest * 4 * p;
+        b.global = global > 0 ? global : rest * 4 * p;
         b.keep = TR_KEEP_CORE;
         b.has_sp = *tp > 1 && c->impl.has_sp;
-        if (tr_forecast(&b, &f) == TR_OK && f.total_bytes < 0.9 * c->machine.chip.memory_bytes)
-            *pp = p;
+        if (tr_forecast(&b, &f) != TR_OK || f.total_bytes >= 0.9 * c->machine.chip.memory_bytes ||
+            f.tokens_per_s <= best)
+            continue;
+        best = f.tokens_per_s;
+        chosen = p;
     }
-    *pp = *pp == 0 ? most : *pp;
+    if (*pp == 0)
+        *pp = chosen > 0 ? chosen : most;
     tr_error_clear();
 }
 
@@ -432,7 +438,8 @@ static void refine_impl(struct tr_case *c)
     if (tr_case_has(c, TR_CASE_source, "2025") || tr_case_has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
         im->logits_bytes = 6;
     bool is_megascale = tr_case_has(c, TR_CASE_source, "MegaScale") && !tr_case_has(c, TR_CASE_source, "Megatron");
-    if (is_megascale || tr_case_has(c, TR_CASE_source, "async") || tr_case_has(c, TR_CASE_precision, "async"))
+    bool is_async = tr_case_has(c, TR_CASE_source, "async") && !tr_case_has(c, TR_CASE_source, "vanilla");
+    if (is_megascale || is_async || tr_case_has(c, TR_CASE_precision, "async"))
         im->tp_hidden = TR_ASYNCHRONOUS;
     if (tr_case_has(c, TR_CASE_source, "Grattafiori") || tr_case_has(c, TR_CASE_source, "Herd of Models"))
         im->cp_uneven = 0; /* Llama 3's paper: two chunks of a row for each context rank, one early and one late */

@@ -317,8 +317,9 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
     }
 }
 
-/* Gradients to their owners and weights back, where weights are whole during the step: behind the last backward. */
-static double reduce_seconds(const struct tr_ask *a, double last_backward, struct tr_forecast *f)
+/* Gradients to their owners behind the last backward, and weights back behind the first forward, where weights are
+ * whole during the step. */
+static double reduce_seconds(const struct tr_ask *a, const struct stages *s, struct tr_forecast *f)
 {
     double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
     double times = a->zero == 2 && a->impl->reduces_each && !a->sync_last ? f->n_micro : 1;
@@ -327,7 +328,8 @@ static double reduce_seconds(const struct tr_ask *a, double last_backward, struc
     double t = a->zero == 0 ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
                             : times * dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) +
                                   (a->zero < 3 ? dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole) : 0);
-    double behind = fmin(a->impl->dp_hidden * t, last_backward), paid = t - behind + CONTENTION * behind;
+    double room = s->v * (s->turn[0][TR_DO_BACKWARD] + (a->zero >= 1 ? s->turn[0][TR_DO_FORWARD] : 0));
+    double behind = fmin(a->impl->dp_hidden * t, room), paid = t - behind + CONTENTION * behind;
     f->comm_s[TR_TIME_DP] += t;
     f->exposed_s[TR_TIME_DP] += paid;
     return paid;
@@ -353,7 +355,7 @@ static void sum_up(const struct tr_ask *a, const struct parts *p, const struct s
     f->exposed_s[TR_TIME_PP] = m * s->v * 2 * (send - s->message);
     f->optimizer_s = optimizer_seconds(a, f);
     f->fixed_s = a->impl->fixed_s;
-    f->step_s = length + reduce_seconds(a, s->turn[0][TR_DO_BACKWARD] * s->v, f) + f->optimizer_s + f->fixed_s;
+    f->step_s = length + reduce_seconds(a, s, f) + f->optimizer_s + f->fixed_s;
     f->tokens_per_s = a->global * a->seq / f->step_s;
     f->layer_forward_s = p->n_sparse > 0 ? p->sparse_t.forward : p->dense_t.forward;
     f->layer_backward_s = p->n_sparse > 0 ? p->sparse_t.backward : p->dense_t.backward;

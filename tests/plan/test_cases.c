@@ -153,6 +153,37 @@ static void another_spelling_is_the_same_row(void **state)
             fail_msg("%zu: %.6g, not %.6g", i, predicted(same[i]), predicted(same[0]));
 }
 
+#define TITAN(words)                                                                                                   \
+    HEADER "a,torchtitan asyncTP 2025-06 " words ",Llama,32,4096,32,8,14336,128256,8192,H100-96GB-500W@grandteton,64," \
+           "8,1,1,1,8,1,12,96,selective-op,bf16,3,tokens_per_s_gpu,1,yes\n"
+
+static void a_page_about_asynchronous_traffic_has_other_rows_too(void **state)
+{
+    (void)state;
+    assert_true(predicted(TITAN("async TP (compile)")) > 1.1 * predicted(TITAN("vanilla TP (compile)")));
+}
+
+/* Megatron-LM's README, 177 B on 96 and on 4608 chips: a tuned run has the stages that suit its size. */
+static void a_layout_that_is_not_stated_is_a_good_one(void **state)
+{
+    static const struct {
+        int gpus;
+        double tflops;
+    } rows[] = { { 96, 461.3 }, { 4608, 415.4 } };
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        char text[1024];
+        assert_int_equal(tr_format(text, sizeof text,
+                                   HEADER
+                                   "a,Megatron-LM README,GPT-177B,96,12288,96,96,49152,131072,4096,H100-80GB@nv-ndr,"
+                                   "%d,,,,1,,1,,1152,,bf16,1,model_tflops_per_gpu,1,yes\n",
+                                   rows[i].gpus),
+                         TR_OK);
+        if (fabs(predicted(text) / rows[i].tflops - 1) > 0.08)
+            fail_msg("%d: %.4g beside %.4g", rows[i].gpus, predicted(text), rows[i].tflops);
+    }
+}
+
 static void an_unsound_row_leaves_the_others(void **state)
 {
     struct tr_cases c;
@@ -311,6 +342,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_predicted_says_why),
         cmocka_unit_test(a_bad_file_is_refused_with_its_line),
         cmocka_unit_test(another_spelling_is_the_same_row),
+        cmocka_unit_test(a_page_about_asynchronous_traffic_has_other_rows_too),
+        cmocka_unit_test(a_layout_that_is_not_stated_is_a_good_one),
         cmocka_unit_test(an_unsound_row_leaves_the_others),
         cmocka_unit_test(more_of_a_good_thing_is_not_worse),
         cmocka_unit_test(any_row_has_a_number_or_a_reason),
