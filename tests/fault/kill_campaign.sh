@@ -55,7 +55,7 @@ def one(i):
     events = f"{out}/events.jsonl"
     command = [trireme, "launch", "--nproc-per-node", str(size), "train", "--model", "model", "--data", "train.jsonl",
                "--sequence_length", "32", "--per_device_train_batch_size", "1", "--max_steps", "1000000", "--save_steps", "0",
-               "--zero", str(dice.choice((0, 2, 3))), "--threads", "1", "--comm", comm, "--ddp_timeout", dice.choice(("2", "300")), "--quiet",
+               "--zero", str(dice.choice((0, 2, 3))), "--threads", "1", "--comm", comm, "--ddp_timeout", dice.choice((f"{2 * BUSY:.1f}", "300")), "--quiet",
                "--output", out]
     with open(f"log-{i}", "wb") as log:
         job = subprocess.Popen(command, stdout=log, stderr=log)
