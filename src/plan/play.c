@@ -171,7 +171,7 @@ static bool clip(struct player *all, int rank)
 {
     struct player *p = &all[rank];
     double last = 0;
-    if (p->norm_at == 0 && p->n_all > 1)
+    if (p->norm_at == 0 && p->n_all > p->n_ranks) /* a pipeline's stages arrive one after the other */
         meet(p, TR_AXIS_DP);
     if (p->norm_at == 0) {
         run_kernel(p, norm_s(p));
