@@ -172,8 +172,11 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         return tr_fail(TR_USAGE, "plan needs --model DIR or config.json; see trireme plan --help");
     struct tr_machine machine = { 0 };
     enum tr_status st = TR_OK;
+    struct tr_config asked = *cfg;
     if (cfg->machine)
         TR_TRY(tr_machine_open(cfg->machine, &machine));
+    if (cfg->machine && cfg->device == TR_DEVICE_CHOICE_AUTO) /* that machine's, not this one's */
+        asked.device = machine.is_shared ? TR_DEVICE_CHOICE_CPU : TR_DEVICE_CHOICE_CUDA;
     s = calloc((size_t)n, sizeof *s);
     c = calloc((size_t)n, sizeof *c);
     stage = calloc((size_t)n, sizeof *stage);
@@ -181,7 +184,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     for (int k = 0; k < n; k++) {
         int first = k / n_each * (n_ranks / (int)cfg->pp), last = first + (int)cfg->tp - 1;
-        TR_TRY(tr_setup_open_rank(cfg, TR_USE_TRAIN, k % n_each ? last : first, &s[k]));
+        TR_TRY(tr_setup_open_rank(&asked, TR_USE_TRAIN, k % n_each ? last : first, &s[k]));
         c[k] = s[k]->compiled;
         for (int a = 0; k == 0 && a < TR_AXES; a++)
             n_ranks *= s[0]->axis[a];

@@ -20,6 +20,9 @@ grep -q 'nv-ndr' stderr && [ "$(wc -l <stderr)" = 1 ] || fail "a misspelt cluste
 # Beside a GPU's memory stands what must fit there; a checkpoint waits in the host's.
 expect 0 "${plan[@]}" --device cuda --machine H200
 grep -q '  w work  . free$' stdout || fail "the bar counts more than the GPU's memory: $(cat stdout)"
+# Without --device the program is that of the machine's chips, not of this host's.
+expect 0 "$TRIREME" plan --model config.json --sequence_length 256 --bf16 --machine H100
+grep -q '^  beside ' stdout || fail "a plan for GPUs is not of a GPU's program: $(cat stdout)"
 expect 0 "$TRIREME" plan --machine list
 grep -q 'GB200' stdout || fail "plan --machine list shows no chips"
 
