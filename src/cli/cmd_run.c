@@ -18,10 +18,29 @@ enum tr_status cmd_train(const struct tr_config *cfg)
     return tr_train(cfg);
 }
 
+/* A line every few seconds of a long evaluation. */
+struct eval_clock {
+    int64_t start_us, next_us;
+};
+
+static void tell_eval(void *ctx, uint64_t n_done, uint64_t n_all, double loss)
+{
+    enum { EVERY_US = 5000000 };
+    struct eval_clock *c = ctx;
+    int64_t now = tr_clock_us();
+    if (now < c->next_us || n_done == n_all)
+        return;
+    double left_s = (double)(now - c->start_us) * 1e-6 / (double)n_done * (double)(n_all - n_done);
+    fprintf(stderr, "batch %" PRIu64 " of %" PRIu64 ", loss %.4f so far, %.0f s left\n", n_done, n_all, loss, left_s);
+    c->next_us = now + EVERY_US;
+}
+
 enum tr_status cmd_eval(const struct tr_config *cfg)
 {
     struct tr_eval_result r;
-    enum tr_status st = tr_eval(cfg, &r);
+    struct eval_clock clock = { tr_clock_us(), tr_clock_us() + 2000000 };
+    struct tr_eval_watch watch = { tell_eval, &clock };
+    enum tr_status st = tr_eval(cfg, cfg->quiet ? NULL : &watch, &r);
     if (st != TR_OK)
         return st;
     if (cfg->json)

@@ -3,7 +3,7 @@
 #include <math.h>
 
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
-                           struct tr_eval_result *out)
+                           const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
     uint64_t n_rows = tr_data_rows(d);
     struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
@@ -26,6 +26,9 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
         if (st != TR_OK)
             return st;
         count += n;
+        if (watch)
+            watch->tell(watch->ctx, (uint64_t)tr_min64((int64_t)(k + n_ranks), (int64_t)n_batches), n_batches,
+                        sum / (double)tr_max64(1, count));
     }
     double n_all = (double)count;
     enum tr_status st = tr_exec_from_last_stage(e, "evaluation loss", &sum, 1);
@@ -41,7 +44,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     return TR_OK;
 }
 
-enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
+enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
     enum tr_status st = TR_OK;
     struct tr_setup *s = NULL;
@@ -63,7 +66,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out)
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)e->base[TR_A_SAVE], NULL));
     tr_stop_on_signals(0);
-    TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, e->base[TR_A_DATA], out));
+    TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, e->base[TR_A_DATA], watch, out));
 out:
     tr_exec_close(e);
     tr_device_close(&dev);

@@ -54,9 +54,15 @@ struct tr_eval_result {
     double loss, perplexity;
     int64_t tokens;
 };
-/* Mean loss over all of the data, the batches shared out over the ranks; `batch_mem` is eval_batch_bytes of memory. */
+/* Told after each batch: of how many, and the mean loss so far. */
+struct tr_eval_watch {
+    void (*tell)(void *ctx, uint64_t n_done, uint64_t n_all, double loss);
+    void *ctx;
+};
+/* Mean loss over all of the data, the batches shared out over the ranks; `batch_mem` is eval_batch_bytes of memory.
+ * watch may be NULL. */
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
-                           struct tr_eval_result *out);
+                           const struct tr_eval_watch *watch, struct tr_eval_result *out);
 
 /* Two properties shown on a batch at hand: changing one document changes nothing in its neighbours (bit for bit), and
  * the loss of the batch is the sum over its documents. TR_NUMBERS with both values when one does not hold. */
@@ -92,7 +98,7 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
 /* Verbs. Each returns with nothing printed but what observe shows. */
 enum tr_status tr_check_output(const struct tr_config *cfg); /* may a run begin there? Writes nothing */
 enum tr_status tr_train(const struct tr_config *cfg);
-enum tr_status tr_eval(const struct tr_config *cfg, struct tr_eval_result *out);
+enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *watch, struct tr_eval_result *out);
 /* A model that continues token ids, with its key/value cache. */
 struct tr_generator;
 /* tok bounds what can be picked (a vocabulary may be padded) and ends texts; NULL: neither. */
