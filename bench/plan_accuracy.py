@@ -58,21 +58,21 @@ each expert (6.9 %): what they give these eight numbers they take from the runs 
 
 
 BF16_STATE = "--grad_dtype bfloat16 --master_dtype bfloat16 --moment_dtype bfloat16"
-H200 = [  # bench/results/h200.md: model, rows, tokens of a row, measured tokens/s, options
-    ("gpt2", 64, 1024, 599100, ""),
-    ("gpt2-xl", 16, 1024, 52800, ""),
-    ("qwen-0.5b", 32, 1024, 161400, ""),
-    ("qwen-0.5b", 32, 1024, 162700, BF16_STATE + " --gradient_accumulation_steps 4"),
-    ("qwen-1.5b", 32, 1024, 60900, BF16_STATE + " --gradient_accumulation_steps 2"),
-    ("llama-1b", 8, 2048, 71500, ""),
-    ("qwen-7b", 8, 1024, 14260, BF16_STATE + " --gradient_accumulation_steps 4"),
-    ("llama-8b", 2, 4096, 11950, BF16_STATE),
+H200 = [  # bench/results/h200.md: model, rows, tokens of a row, tokens/s (median board), options
+    ("gpt2", 64, 1024, 602000, ""),
+    ("gpt2-xl", 16, 1024, 52600, ""),
+    ("qwen-0.5b", 32, 1024, 158100, ""),
+    ("qwen-0.5b", 32, 1024, 160700, BF16_STATE + " --gradient_accumulation_steps 4"),
+    ("qwen-1.5b", 32, 1024, 60500, BF16_STATE + " --gradient_accumulation_steps 2"),
+    ("llama-1b", 8, 2048, 70100, ""),
+    ("qwen-7b", 8, 1024, 14240, BF16_STATE + " --gradient_accumulation_steps 4"),
+    ("llama-8b", 2, 4096, 11870, BF16_STATE),
 ]
 
 
 def own_rows(trireme):
     models = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
-    print("\n## Trireme itself on one H200\n\nMeasured steps ([h200.md](../../bench/results/h200.md)) beside `trireme plan --machine H200 --device cuda`.\n")
+    print("\n## Trireme itself on one H200\n\nMeasured steps ([h200.md](../../bench/results/h200.md)), the median of two to eight boards, which differ by up to 5 %, beside `trireme plan --machine H200 --device cuda`.\n")
     print("| model | rows x tokens | measured tokens/s | forecast | error |\n|---|---|---|---|---|")
     for model, rows, length, measured, flags in H200:
         out = subprocess.run([trireme, "plan", "--model", f"{models}/{model}.json", "--machine", "H200", "--device", "cuda", "--bf16", "--json",

@@ -151,15 +151,11 @@ struct layer_time {
     double exposed[TR_TIME_AXES], comm[TR_TIME_AXES];
 };
 
-/* While traffic runs behind kernels, it takes some of their multiprocessors and bandwidth (Calculon: 15 % in a node).
- */
-#define CONTENTION 0.12
-
 static void add_axis(struct layer_time *t, enum tr_axis_cost axis, const double comm[2], const double hidden[2])
 {
     double *time[2] = { &t->forward, &t->backward };
     for (int k = 0; k < 2; k++) {
-        double paid = comm[k] * (1 - hidden[k]) + CONTENTION * comm[k] * hidden[k];
+        double paid = comm[k] * (1 - hidden[k]) + TR_CONTENTION * comm[k] * hidden[k];
         *time[k] += paid;
         t->exposed[axis] += paid;
         t->comm[axis] += comm[k];
@@ -171,8 +167,8 @@ static void add_behind(struct layer_time *t, enum tr_axis_cost axis, const doubl
 {
     double *time[2] = { &t->forward, &t->backward };
     for (int k = 0; k < 2; k++) {
-        double behind = fmin(hidden * comm[k], *time[k] / (1 + CONTENTION));
-        double paid = comm[k] - behind + CONTENTION * behind;
+        double behind = fmin(hidden * comm[k], *time[k] / (1 + TR_CONTENTION));
+        double paid = comm[k] - behind + TR_CONTENTION * behind;
         *time[k] += paid;
         t->exposed[axis] += paid;
         t->comm[axis] += comm[k];
@@ -195,6 +191,12 @@ static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double
     return t;
 }
 
+/* Ranks of a host move the bytes themselves. */
+static double dp_hidden(const struct tr_ask *a)
+{
+    return a->machine->is_shared ? 0 : a->impl->dp_hidden;
+}
+
 /* Weights gathered before a layer, in both directions, its gradients scattered after: behind the layer's own kernels,
  * which is what prefetching one layer ahead comes to. */
 static void add_shards(const struct tr_ask *a, double params, struct layer_time *t)
@@ -204,7 +206,7 @@ static void add_shards(const struct tr_ask *a, double params, struct layer_time 
     double gather = dp_seconds(a, TR_COST_ALL_GATHER, a->gather_bytes * params);
     double scatter =
         a->sync_last || a->is_frozen ? 0 : dp_seconds(a, TR_COST_REDUCE_SCATTER, a->impl->grad_bytes * params);
-    add_behind(t, TR_TIME_DP, (const double[]){ gather, gather + scatter }, a->impl->dp_hidden);
+    add_behind(t, TR_TIME_DP, (const double[]){ gather, gather + scatter }, dp_hidden(a));
 }
 
 static struct layer_time layer_time(const struct tr_ask *a, const struct tr_layer_cost *c, double params)
@@ -329,7 +331,7 @@ static double reduce_seconds(const struct tr_ask *a, const struct stages *s, str
                             : times * dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) +
                                   (a->zero < 3 ? dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole) : 0);
     double room = s->v * (s->turn[0][TR_DO_BACKWARD] + (a->zero >= 1 ? s->turn[0][TR_DO_FORWARD] : 0));
-    double behind = fmin(a->impl->dp_hidden * t, room), paid = t - behind + CONTENTION * behind;
+    double behind = fmin(dp_hidden(a) * t, room), paid = t - behind + TR_CONTENTION * behind;
     f->comm_s[TR_TIME_DP] += t;
     f->exposed_s[TR_TIME_DP] += paid;
     return paid;

@@ -74,6 +74,9 @@ const struct tr_impl *tr_impl_find(const char *name);      /* NULL: none of that
 const struct tr_impl *tr_impl_of_source(const char *text); /* by its words; never NULL */
 
 #define TR_ASYNCHRONOUS 0.6 /* hidden of traffic that a trainer takes apart to run behind kernels */
+/* While traffic runs behind kernels, it takes some of their multiprocessors and bandwidth (Calculon: 15 % in a node).
+ */
+#define TR_CONTENTION 0.12
 
 struct tr_ask {
     struct tr_shape_cost shape;

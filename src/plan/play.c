@@ -2,8 +2,8 @@
  *
  * This is the schedule that `train` runs, not a model of one: what waits here waits there. Ranks that differ only in
  * the data they see do the same, so one rank of each pipeline place is played. Traffic inside an action (tensor,
- * context) is part of its time; a gather or reduce starts when its action is reached and, in this release, nothing runs
- * behind it.
+ * context) is part of its time. On GPUs gathers and reductions run in a stream of their own, from where they are
+ * posted to where `train` waits for them; on a host, whose ranks move the bytes themselves, nothing runs behind them.
  */
 #include "plan/price.h"
 #include <math.h>
@@ -20,6 +20,13 @@ struct player {
     double clock, kernels, waits, comm[TR_AXES];
     double met;               /* kernels' time when ranks last waited for each other */
     bool *is_summed;          /* by home: this step's gradients have been there before */
+    bool has_stream;          /* of its own, for gathers and reductions */
+    double stream_at, posted; /* when that is through with what was posted; seconds of it */
+    struct travelling {
+        double at; /* when it is there */
+        enum tr_axis axis;
+    } * travelling;           /* by home */
+    int reducing;             /* home whose shards are on their way; -1: none */
     int next, n_ranks, n_all; /* ranks of the pipeline, of everything */
     double norm_at;           /* when this rank's part of the gradients' norm was summed; 0: not yet */
     /* messages to a peer are received in the order they were sent in */
@@ -41,8 +48,44 @@ static void price_programs(struct player *p)
     }
 }
 
+static void run_comm(struct player *p, enum tr_axis axis, double t)
+{
+    p->clock += t;
+    p->comm[axis] += t;
+}
+
+/* ---- gathers and reductions ---- */
+
+static void settle(struct player *p, int home)
+{
+    struct travelling *x = &p->travelling[home];
+    run_comm(p, x->axis, fmax(0, x->at - p->clock));
+    x->at = 0;
+}
+
+static void settle_all(struct player *p)
+{
+    for (int i = 0; i < p->c->n_homes; i++)
+        settle(p, i);
+}
+
+static void post(struct player *p, enum tr_axis axis, int home, double t)
+{
+    if (!p->has_stream) {
+        run_comm(p, axis, t);
+        return;
+    }
+    settle(p, home); /* one at a time for a home */
+    p->stream_at = fmax(p->stream_at, p->clock) + t;
+    p->posted += t;
+    p->travelling[home] = (struct travelling){ p->stream_at, axis };
+}
+
 static void run_segment(struct player *p, const struct tr_action *a)
 {
+    for (int i = 0; i < a->n_homes; i++)
+        settle(p, a->home[i]);
+    double behind = fmax(0, p->stream_at - p->clock);
     const struct segment_price *s = &p->program[p->c->train.program_of[a->segment]];
     bool is_input = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_INPUT;
     bool is_weight = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_WEIGHT;
@@ -54,6 +97,7 @@ static void run_segment(struct player *p, const struct tr_action *a)
         talk += t * p->price.machine->meet_share;
     p->clock += t + talk;
     p->kernels += t;
+    run_comm(p, TR_AXIS_DP, TR_CONTENTION * fmin(behind, t));
     if (talk > 0)
         p->met = p->kernels;
     p->comm[p->price.size[TR_AXIS_TP] > 1 ? TR_AXIS_TP : TR_AXIS_CP] += talk;
@@ -63,12 +107,6 @@ static void run_kernel(struct player *p, double t)
 {
     p->clock += t;
     p->kernels += t;
-}
-
-static void run_comm(struct player *p, enum tr_axis axis, double t)
-{
-    p->clock += t;
-    p->comm[axis] += t;
 }
 
 /* Ranks wait for the last of them: what one was held up by since they met counts for all. */
@@ -115,10 +153,13 @@ static void reduce(struct player *p, int home)
     double t = over_data(p, o->layout.zero ? TR_COST_REDUCE_SCATTER : TR_COST_ALL_REDUCE, bytes);
     if (o->layout.zero && t > 0)
         meet(p, TR_AXIS_DP);
+    if (o->layout.zero && p->reducing >= 0)
+        settle(p, p->reducing);
     if (o->layout.zero && p->is_summed[home])
-        t += pass_over(p, (double)p->c->flat[home].shard_n, 3 * grad, TR_COST_ADD);
+        run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->flat[home].shard_n, 3 * grad, TR_COST_ADD));
     p->is_summed[home] = true;
-    run_comm(p, TR_AXIS_DP, t);
+    p->reducing = home;
+    post(p, TR_AXIS_DP, home, t);
 }
 
 /* ---- messages ---- */
@@ -171,6 +212,7 @@ static bool clip(struct player *all, int rank)
 {
     struct player *p = &all[rank];
     double last = 0;
+    settle_all(p);
     if (p->norm_at == 0 && p->n_all > p->n_ranks) /* a pipeline's stages arrive one after the other */
         meet(p, TR_AXIS_DP);
     if (p->norm_at == 0) {
@@ -197,15 +239,15 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
     double n = f ? (double)f->n : 0;
     switch (a->kind) {
     case TR_DO_GATHER:
-        run_comm(p, TR_AXIS_SHARD, over_data(p, TR_COST_ALL_GATHER, n * value));
+        post(p, TR_AXIS_SHARD, a->segment, over_data(p, TR_COST_ALL_GATHER, n * value));
         break;
     case TR_DO_REDUCE:
         reduce(p, a->segment);
         break;
     case TR_DO_REDUCE_TP:
-        run_comm(p, TR_AXIS_TP,
-                 tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_TP),
-                                    (double)f->n_partial * grad));
+        post(p, TR_AXIS_TP, a->segment,
+             tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_TP),
+                                (double)f->n_partial * grad));
         break;
     case TR_DO_CLIP:
         return clip(all, rank);
@@ -224,6 +266,7 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
     case TR_DO_WAIT:
         return wait_for(p, all, rank, a);
     case TR_DO_TIE:
+        settle(p, a->segment);
         run_comm(
             p, TR_AXIS_PP,
             tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_PP), n * grad));
@@ -241,12 +284,13 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
 {
     const struct tr_schedule *s = &c->train;
     size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
-    *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1 };
+    *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1, .has_stream = !m->is_shared, .reducing = -1 };
     p->is_summed = calloc((size_t)c->n_homes + 1, sizeof *p->is_summed);
+    p->travelling = calloc((size_t)c->n_homes + 1, sizeof *p->travelling);
     p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
     p->sent = calloc(n_messages, sizeof *p->sent);
     p->first = calloc(3 * n_peers + 2 * n_messages, sizeof *p->first);
-    if (!p->program || !p->sent || !p->first || !p->is_summed)
+    if (!p->program || !p->sent || !p->first || !p->is_summed || !p->travelling)
         return tr_fail(TR_NOMEM, "forecast: out of memory");
     p->n_sent = p->first + n_peers;
     p->n_asked = p->n_sent + n_peers;
@@ -267,6 +311,7 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
 static void player_release(struct player *p)
 {
     free(p->is_summed);
+    free(p->travelling);
     free(p->program);
     free(p->sent);
     free(p->first);
@@ -290,6 +335,7 @@ static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *ou
     out->exposed_s[TR_TIME_PP] = p->comm[TR_AXIS_PP];
     out->exposed_s[TR_TIME_DP] = p->comm[TR_AXIS_DP] + p->comm[TR_AXIS_SHARD];
     memcpy(out->comm_s, out->exposed_s, sizeof out->comm_s);
+    out->comm_s[TR_TIME_DP] = fmax(p->posted, out->exposed_s[TR_TIME_DP]);
     out->fixed_s = p->price.impl->fixed_s;
     out->step_s += out->fixed_s;
     double data = (double)p->price.size[TR_AXIS_DP] * p->price.size[TR_AXIS_SHARD];
@@ -319,6 +365,8 @@ enum tr_status tr_play_compiled(const struct tr_compiled *const *c, int n_ranks,
                 moved = true;
             }
     }
+    for (int r = 0; r < n_ranks; r++)
+        settle_all(&all[r]);
     sum_up(all, n_ranks, out);
 out:
     for (int r = 0; r < n_ranks; r++)

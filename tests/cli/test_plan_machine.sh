@@ -23,6 +23,19 @@ grep -q '  w work  . free$' stdout || fail "the bar counts more than the GPU's m
 # Without --device the program is that of the machine's chips, not of this host's.
 expect 0 "$TRIREME" plan --model config.json --sequence_length 256 --bf16 --machine H100
 grep -q '^  beside ' stdout || fail "a plan for GPUs is not of a GPU's program: $(cat stdout)"
+# Gathers and reductions of GPUs run behind kernels, as far as there are kernels to run behind.
+printf 'base: H100-80GB@nv-ndr\nfast_gbps: 10\n' >slow.yaml
+for machine in H100-80GB@nv-ndr slow.yaml; do
+    expect 0 "$TRIREME" plan --model "$source_dir/bench/models/llama-8b.json" --sequence_length 4096 --per_device_train_batch_size 1 \
+        --bf16 --dp 8 --zero 3 --machine $machine --json
+    mv stdout "$(basename $machine .yaml).json"
+done
+python3 - <<'END' || fail "sharded weights do not travel behind kernels"
+import json
+fast, slow = (json.load(open(f))["forecast"] for f in ("H100-80GB@nv-ndr.json", "slow.json"))
+assert 0 < fast["exposed_s"]["dp"] < 0.2 * fast["compute_s"], fast
+assert slow["exposed_s"]["dp"] > slow["compute_s"] and slow["step_s"] > fast["step_s"], slow
+END
 expect 0 "$TRIREME" plan --machine list
 grep -q 'GB200' stdout || fail "plan --machine list shows no chips"
 
