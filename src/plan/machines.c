@@ -134,6 +134,26 @@ static const struct cluster_row *cluster_find(const char *name)
     return NULL;
 }
 
+/* The name of the list that is nearest, whole or up to its size: "H900" is near H100-80GB. NULL: none is. */
+static const char *near_of(const char *name, const char *const *names, size_t n)
+{
+    const char *near = NULL;
+    int least = 1 + ((int)strlen(name) + 1) / 3;
+    for (size_t i = 0; i < n; i++) {
+        char base[64];
+        (void)tr_format(base, sizeof base, "%.*s", (int)strcspn(names[i], "-"), names[i]);
+        int whole = tr_edit_distance(name, names[i]), part = tr_edit_distance(name, base);
+        int distance = whole < part ? whole : part;
+        if (distance < least || (near && distance == least && *near != *name && *names[i] == *name)) {
+            near = names[i];
+            least = distance;
+        }
+    }
+    for (size_t i = 0; !near && i < n; i++) /* "H100SXM5" begins like one */
+        near = strncasecmp(name, names[i], 2) == 0 ? names[i] : NULL;
+    return near;
+}
+
 static enum tr_status fail_unknown(const char *what, const char *name, bool is_chip)
 {
     const char *names[TR_COUNT_OF(chips) + TR_COUNT_OF(clusters)];
@@ -145,15 +165,9 @@ static enum tr_status fail_unknown(const char *what, const char *name, bool is_c
         names[n++] = chips[i].name;
     for (size_t i = 0; !is_chip && i < TR_COUNT_OF(clusters); i++)
         names[n++] = clusters[i].name;
-    const char *near = tr_nearest(name, names, n);
-    for (size_t i = 0; !near && i < n; i++) { /* "H10" is not near "H100-80GB", but begins like it */
-        size_t same = 0;
-        while (name[same] && (name[same] | 32) == (names[i][same] | 32))
-            same++;
-        near = same > 1 ? names[i] : NULL;
-    }
-    return tr_fail(TR_USAGE, "no %s \"%s\"%s%s; trireme plan --machine list shows what there is", what,
-                   tr_escape(name, esc, sizeof esc), near ? "; did you mean " : "", near ? near : "");
+    const char *near = near_of(name, names, n);
+    return tr_fail(TR_USAGE, "no %s \"%s\"; %s %s; trireme plan --machine list shows what there is", what,
+                   tr_escape(name, esc, sizeof esc), near ? "did you mean" : "one is", near ? near : names[0]);
 }
 
 static void fill(const struct chip_row *r, const struct cluster_row *c, struct tr_machine *out)

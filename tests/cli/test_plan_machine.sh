@@ -17,6 +17,10 @@ assert 0 < f["step_s"] < 10 and f["chips"] == 2 and f["bubble_s"] > 0, f
 EOF
 expect 2 "${plan[@]}" --machine H100-80GB@nv-ndx
 grep -q 'nv-ndr' stderr && [ "$(wc -l <stderr)" = 1 ] || fail "a misspelt cluster is not answered with the nearest"
+for pair in H900:H100-80GB B20:B200 MI300:MI300X H100SXM5:H100 TPUv5:V100; do
+    expect 2 "${plan[@]}" --machine "${pair%:*}"
+    grep -q "${pair#*:}" stderr && [ "$(wc -l <stderr)" = 1 ] || fail "no chip ${pair%:*} is answered without a legal one: $(cat stderr)"
+done
 # Beside a GPU's memory stands what must fit there; a checkpoint waits in the host's.
 expect 0 "${plan[@]}" --device cuda --machine H200
 grep -q '  w work  . free$' stdout || fail "the bar counts more than the GPU's memory: $(cat stdout)"
