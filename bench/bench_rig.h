@@ -193,7 +193,7 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
                  .fuses = arg_number(argc, argv, "fuse", is_cuda ? "1" : "0") != 0,
                  .fp8 = arg_number(argc, argv, "fp8", "0") != 0,
                  .fp8_e5m2 = arg_number(argc, argv, "e5m2", "0") != 0,
-                 .fp8_past = arg_number(argc, argv, "delayed", "0") != 0,
+                 .fp8_history = arg_number(argc, argv, "delayed", "0") != 0,
                  .any_order = arg_number(argc, argv, "any_order", "0") != 0 },
     };
 }

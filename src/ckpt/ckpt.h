@@ -30,7 +30,7 @@ struct tr_store {
     /* Would `put` keep any of these? */
     bool (*wants)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n);
     /* What this rank saves of a state, as boxes of the whole matrix. */
-    int (*boxes)(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES]);
+    int (*boxes)(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES]);
     /* The rank that writes it, whole (NULL: rank 0 writes all). */
     int (*writer)(void *ctx, int param);
 };

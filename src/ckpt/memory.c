@@ -31,11 +31,11 @@ static bool wants(void *ctx, enum tr_state what, int param, int64_t first, int64
     return x->state[what] != NULL;
 }
 
-static int boxes(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES])
+static int boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_memory *x = ctx;
     (void)what;
-    out[0] = (struct tr_box){ 0, 1, x->m->param[param].n };
+    out[0] = (struct tr_range){ 0, 1, x->m->param[param].n };
     return 1;
 }
 

@@ -61,7 +61,7 @@ struct entries {
 static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
 {
     struct entries *x = ctx;
-    struct tr_box box[TR_MAX_BOXES];
+    struct tr_range box[TR_MAX_RANGES];
     enum tr_status st = TR_OK;
     int n = sv->s.boxes(sv->s.ctx, what, i, box);
     for (int b = 0; b < n && st == TR_OK; b++) {
@@ -81,7 +81,7 @@ static enum tr_status prepare_optim(struct tr_saver *sv)
 {
     if (!sv->s.boxes)
         return TR_OK;
-    size_t n_max = TR_COUNT_OF(optim_states) * TR_MAX_BOXES * (size_t)sv->s.model->n_params;
+    size_t n_max = TR_COUNT_OF(optim_states) * TR_MAX_RANGES * (size_t)sv->s.model->n_params;
     struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
     enum tr_status st = x.e && x.name ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
     if (st == TR_OK)
@@ -217,7 +217,7 @@ static enum tr_status walk_tensor(struct sink *k, int param)
 
 static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, const char *name, int i, void *ctx)
 {
-    struct tr_box box[TR_MAX_BOXES];
+    struct tr_range box[TR_MAX_RANGES];
     struct sink *k = ctx;
     enum tr_status st = TR_OK;
     int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);
@@ -311,7 +311,7 @@ struct staged {
 
 static enum tr_status write_entry(struct tr_saver *sv, enum tr_state what, const char *name, int i, void *ctx)
 {
-    struct tr_box box[TR_MAX_BOXES];
+    struct tr_range box[TR_MAX_RANGES];
     struct staged *x = ctx;
     enum tr_status st = TR_OK;
     int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);

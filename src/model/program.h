@@ -24,7 +24,7 @@ enum tr_value_kind {
     TR_V_LOSS,      /* running sum of token losses of this step, F64 */
     TR_V_CACHE,     /* keys (slot 0) or values (1) of all positions so far: inference only */
     TR_V_CACHE_NEW, /* the rows of the cache that this micro-batch fills */
-    TR_V_PAST,      /* fp8: largest elements of a value, before and in this step; slot = which */
+    TR_V_AMAX,      /* fp8: largest elements of a value, before and in this step; slot = which */
 };
 
 enum tr_batch_slot { TR_B_TOKENS, TR_B_TARGETS, TR_B_POSITIONS, TR_B_BEGIN, TR_B_SAMPLE, TR_B_COUNT };

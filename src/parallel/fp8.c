@@ -17,7 +17,7 @@ struct quant {
 struct fp8 {
     struct tr_program *p;
     enum tr_dtype gradient; /* of a gradient's 8 bits; all else is e4m3 */
-    bool has_past;
+    bool has_history;
     struct quant *quant;
     int n_quants;
 };
@@ -58,9 +58,9 @@ static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
     n->out[0] = q.q;
     n->out[1] = q.qt;
     n->out[2] = q.scale;
-    if (f->has_past) {
+    if (f->has_history) {
         n->out[3] = add_value(p, TR_F32, 1, 2, "past", v);
-        p->value[n->out[3]].kind = TR_V_PAST;
+        p->value[n->out[3]].kind = TR_V_AMAX;
         p->value[n->out[3]].slot = f->n_quants;
     }
     f->quant[f->n_quants++] = q;
@@ -114,7 +114,7 @@ enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     enum tr_status st = TR_OK;
     struct tr_program *from = NULL;
-    struct fp8 f = { .p = p, .gradient = ctx->fp8_e5m2 ? TR_E5M2 : TR_U8, .has_past = ctx->fp8_past };
+    struct fp8 f = { .p = p, .gradient = ctx->fp8_e5m2 ? TR_E5M2 : TR_U8, .has_history = ctx->fp8_history };
     if (!ctx->fp8 || !ctx->is_training)
         return TR_OK;
     TR_TRY(tr_program_copy(p, &from));

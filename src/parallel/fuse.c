@@ -2,14 +2,14 @@
  *
  * side, before grad: linears that read the same value become one, with their weights side by side (q/k/v, gate/up);
  * what they made are columns of its output, so gradients come out side by side too. Their parameters lie so in the
- * flat: tr_flats_measure puts matrices in front of vectors. fuse, after grad and recompute: a linear and the add or
+ * bucket: tr_buckets_measure puts matrices in front of vectors. fuse, after grad and recompute: a linear and the add or
  * activation behind it, and the same backwards, become one op where nobody else reads what was between them.
  */
 #include "parallel/parallel_impl.h"
 
 /* ---- side ---- */
 
-/* Is parameter `b` right behind `a` in the flat? Both are matrices, or both are vectors, of whole alignment units.
+/* Is parameter `b` right behind `a` in the bucket? Both are matrices, or both are vectors, of whole alignment units.
  * What is summed over the tensor axis lies in front of the rest: keys and values that ranks share, which stay apart. */
 static bool is_next(const struct tr_program *p, const struct tr_layout *l, tr_val a, tr_val b)
 {
@@ -17,7 +17,7 @@ static bool is_next(const struct tr_program *p, const struct tr_layout *l, tr_va
     const struct tr_local_param *x = &p->param[first], *y = &p->param[second];
     int64_t n = p->value[a].rows * p->value[a].cols;
     if (x->n_dims != y->n_dims || x->is_global || y->is_global || x->is_partial || y->is_partial ||
-        n % tr_flat_align(l) != 0)
+        n % tr_bucket_align(l) != 0)
         return false;
     for (int i = first + 1; i < second; i++)
         if ((p->param[i].n_dims == 2) == (x->n_dims == 2))

@@ -1,12 +1,12 @@
-/* messages.c - the sends, receives and waits around the turns of a pipeline order.
+/* messages.c - the sends, receives and waits around the slots of a pipeline order.
  *
  * A send pairs with the receive of the same number between the same two ranks, so a receiver posts its receives in the
- * order in which the sender makes what they carry, whatever order it needs them in. Receives are posted one turn ahead:
- * the transfer runs while the turn before computes. Sends are posted at once; the buffer of the n-th is free when the
+ * order in which the sender makes what they carry, whatever order it needs them in. Receives are posted one slot ahead:
+ * the transfer runs while the slot before computes. Sends are posted at once; the buffer of the n-th is free when the
  * n + window-th is sent. That wait can, in a strange order, close a circle; so all ranks are played with a window of 1,
  * 2, 4 ... until everybody gets to the end, which happens at the latest when nobody waits before the end.
  */
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include <stdlib.h>
 
 void tr_pipe_steps_release(struct tr_pipe_steps *s)
@@ -15,7 +15,7 @@ void tr_pipe_steps_release(struct tr_pipe_steps *s)
     *s = (struct tr_pipe_steps){ 0 };
 }
 
-static enum tr_status add(struct tr_pipe_steps *s, enum tr_step_kind kind, int turn, int peer)
+static enum tr_status add(struct tr_pipe_steps *s, enum tr_step_kind kind, int slot, int peer)
 {
     if (s->n == s->n_cap) {
         int cap = s->n_cap ? 2 * s->n_cap : 64;
@@ -25,44 +25,44 @@ static enum tr_status add(struct tr_pipe_steps *s, enum tr_step_kind kind, int t
         s->step = mem;
         s->n_cap = cap;
     }
-    s->step[s->n++] = (struct tr_pipe_step){ .kind = kind, .turn = turn, .peer = peer };
+    s->step[s->n++] = (struct tr_pipe_step){ .kind = kind, .slot = slot, .peer = peer };
     return TR_OK;
 }
 
-/* The rank a turn's result goes to, or -1: nobody, or a stage on the same rank. */
-static int goes_to(const struct tr_order *o, int turn)
+/* The rank a slot's result goes to, or -1: nobody, or a stage on the same rank. */
+static int goes_to(const struct tr_pipe *o, int slot)
 {
-    const struct tr_turn *t = &o->turn[turn];
-    int target = tr_turn_target(o, t);
-    bool is_wanted = target >= 0 && *tr_order_maker(o, t->kind != TR_DO_FORWARD, target, t->micro) >= 0;
-    return is_wanted && tr_order_rank(o, target) != tr_order_rank(o, t->stage) ? tr_order_rank(o, target) : -1;
+    const struct tr_pipe_slot *t = &o->slot[slot];
+    int target = tr_pipe_slot_target(o, t);
+    bool is_wanted = target >= 0 && *tr_pipe_maker(o, t->kind != TR_DO_FORWARD, target, t->micro) >= 0;
+    return is_wanted && tr_pipe_rank(o, target) != tr_pipe_rank(o, t->stage) ? tr_pipe_rank(o, target) : -1;
 }
 
-/* The turn of another rank whose result this one needs, or -1. */
-static int comes_from(const struct tr_order *o, int turn)
+/* The slot of another rank whose result this one needs, or -1. */
+static int comes_from(const struct tr_pipe *o, int slot)
 {
-    const struct tr_turn *t = &o->turn[turn];
-    int source = tr_turn_source(o, t);
-    if (source < 0 || tr_order_rank(o, source) == tr_order_rank(o, t->stage))
+    const struct tr_pipe_slot *t = &o->slot[slot];
+    int source = tr_pipe_slot_source(o, t);
+    if (source < 0 || tr_pipe_rank(o, source) == tr_pipe_rank(o, t->stage))
         return -1;
-    return *tr_order_maker(o, t->kind != TR_DO_FORWARD, source, t->micro);
+    return *tr_pipe_maker(o, t->kind != TR_DO_FORWARD, source, t->micro);
 }
 
 struct making {
-    const struct tr_order *o;
+    const struct tr_pipe *o;
     int rank, window;
     struct tr_pipe_steps *out;
-    int *asked;            /* by peer: its turns before this one are received or asked for */
+    int *asked;            /* by peer: its slots before this one are received or asked for */
     int *n_sent, *n_freed; /* by peer */
-    int *sent;             /* turns sent to peer q: sent[q * n_turns ...] */
-    int n_turns;
+    int *sent;             /* slots sent to peer q: sent[q * n_slots ...] */
+    int n_slots;
 };
 
-static enum tr_status ask_for(struct making *k, int turn)
+static enum tr_status ask_for(struct making *k, int slot)
 {
     enum tr_status st = TR_OK;
-    int source = turn >= 0 ? tr_order_rank(k->o, k->o->turn[turn].stage) : 0;
-    for (; turn >= 0 && k->asked[source] <= turn && st == TR_OK; k->asked[source]++)
+    int source = slot >= 0 ? tr_pipe_rank(k->o, k->o->slot[slot].stage) : 0;
+    for (; slot >= 0 && k->asked[source] <= slot && st == TR_OK; k->asked[source]++)
         if (goes_to(k->o, k->asked[source]) == k->rank)
             st = add(k->out, TR_STEP_RECV, k->asked[source], source);
     return st;
@@ -70,10 +70,10 @@ static enum tr_status ask_for(struct making *k, int turn)
 
 static enum tr_status free_oldest(struct making *k, int peer)
 {
-    return add(k->out, TR_STEP_WAIT_SEND, k->sent[peer * k->n_turns + k->n_freed[peer]++], peer);
+    return add(k->out, TR_STEP_WAIT_SEND, k->sent[peer * k->n_slots + k->n_freed[peer]++], peer);
 }
 
-static enum tr_status one_turn(struct making *k, int i)
+static enum tr_status one_slot(struct making *k, int i)
 {
     enum tr_status st = TR_OK;
     int source = comes_from(k->o, i), peer = goes_to(k->o, i);
@@ -81,24 +81,24 @@ static enum tr_status one_turn(struct making *k, int i)
     if (i + 1 < k->o->first[k->rank + 1])
         TR_TRY(ask_for(k, comes_from(k->o, i + 1)));
     if (source >= 0)
-        TR_TRY(add(k->out, TR_STEP_WAIT_RECV, source, tr_order_rank(k->o, k->o->turn[source].stage)));
-    TR_TRY(add(k->out, TR_STEP_TURN, i, -1));
+        TR_TRY(add(k->out, TR_STEP_WAIT_RECV, source, tr_pipe_rank(k->o, k->o->slot[source].stage)));
+    TR_TRY(add(k->out, TR_STEP_SLOT, i, -1));
     if (peer >= 0) {
         if (k->n_sent[peer] - k->n_freed[peer] >= k->window)
             TR_TRY(free_oldest(k, peer));
         TR_TRY(add(k->out, TR_STEP_SEND, i, peer));
-        k->sent[peer * k->n_turns + k->n_sent[peer]++] = i;
+        k->sent[peer * k->n_slots + k->n_sent[peer]++] = i;
     }
 out:
     return st;
 }
 
-enum tr_status tr_order_steps(const struct tr_order *o, int rank, int window, struct tr_pipe_steps *out)
+enum tr_status tr_pipe_steps(const struct tr_pipe *o, int rank, int window, struct tr_pipe_steps *out)
 {
     enum tr_status st = TR_OK;
-    int n_turns = o->first[rank + 1] - o->first[rank], p = o->n_ranks;
-    struct making k = { .o = o, .rank = rank, .window = window, .out = out, .n_turns = n_turns };
-    int *mem = calloc((size_t)p * (3 + (size_t)n_turns), sizeof *mem);
+    int n_slots = o->first[rank + 1] - o->first[rank], p = o->n_ranks;
+    struct making k = { .o = o, .rank = rank, .window = window, .out = out, .n_slots = n_slots };
+    int *mem = calloc((size_t)p * (3 + (size_t)n_slots), sizeof *mem);
     if (!mem)
         return tr_fail(TR_NOMEM, "pipeline messages: out of memory");
     k.asked = mem;
@@ -108,7 +108,7 @@ enum tr_status tr_order_steps(const struct tr_order *o, int rank, int window, st
     for (int q = 0; q < p; q++)
         k.asked[q] = o->first[q];
     for (int i = o->first[rank]; i < o->first[rank + 1]; i++)
-        TR_TRY(one_turn(&k, i));
+        TR_TRY(one_slot(&k, i));
     for (int q = 0; q < p; q++)
         while (k.n_freed[q] < k.n_sent[q])
             TR_TRY(free_oldest(&k, q));
@@ -118,20 +118,20 @@ out:
 }
 
 /* Do all ranks get to the end? A receive is over when it was sent, a send when it was asked for. */
-static bool all_end(const struct tr_order *o, const struct tr_pipe_steps *all, bool *is_sent, bool *is_asked, int *at)
+static bool all_end(const struct tr_pipe *o, const struct tr_pipe_steps *all, bool *is_sent, bool *is_asked, int *at)
 {
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < o->n_ranks; r++)
             for (; at[r] < all[r].n; at[r]++, moved = true) {
                 const struct tr_pipe_step *s = &all[r].step[at[r]];
-                if ((s->kind == TR_STEP_WAIT_RECV && !is_sent[s->turn]) ||
-                    (s->kind == TR_STEP_WAIT_SEND && !is_asked[s->turn]))
+                if ((s->kind == TR_STEP_WAIT_RECV && !is_sent[s->slot]) ||
+                    (s->kind == TR_STEP_WAIT_SEND && !is_asked[s->slot]))
                     break;
                 if (s->kind == TR_STEP_SEND)
-                    is_sent[s->turn] = true;
+                    is_sent[s->slot] = true;
                 if (s->kind == TR_STEP_RECV)
-                    is_asked[s->turn] = true;
+                    is_asked[s->slot] = true;
             }
     }
     for (int r = 0; r < o->n_ranks; r++)
@@ -140,7 +140,7 @@ static bool all_end(const struct tr_order *o, const struct tr_pipe_steps *all, b
     return true;
 }
 
-enum tr_status tr_order_window(const struct tr_order *o, int *out)
+enum tr_status tr_pipe_window(const struct tr_pipe *o, int *out)
 {
     enum tr_status st = TR_OK;
     size_t n = (size_t)o->first[o->n_ranks];
@@ -156,12 +156,12 @@ enum tr_status tr_order_window(const struct tr_order *o, int *out)
             TR_TRY(tr_fail(TR_NOMEM, "pipeline messages: out of memory"));
         for (int r = 0; r < o->n_ranks; r++) {
             all[r].n = 0;
-            TR_TRY(tr_order_steps(o, r, window, &all[r]));
+            TR_TRY(tr_pipe_steps(o, r, window, &all[r]));
         }
         *out = window;
         if (all_end(o, all, flags, flags + n, at))
             break;
-        TR_BUG_ON((size_t)window > n); /* tr_order_check has shown that it can run */
+        TR_BUG_ON((size_t)window > n); /* tr_pipe_check has shown that it can run */
     }
 out:
     for (int r = 0; all && r < o->n_ranks; r++)

@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "mesh/mesh.h"
 #include "model/model.h"
-#include "parallel/cut.h"
+#include "parallel/tp_shard.h"
 #include "parallel/legal.h"
 
 /* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
@@ -49,7 +49,7 @@ struct tr_pass_ctx {
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
     struct tr_layout layout;
-    bool is_cuda, fuses, any_order, fp8, fp8_e5m2, fp8_past;
+    bool is_cuda, fuses, any_order, fp8, fp8_e5m2, fp8_history;
 };
 
 /* context.c: where in a row this rank's runs of tokens begin, and how long each is; returns their number. */
@@ -84,34 +84,36 @@ enum tr_action_kind {
     TR_DO_BACKWARD_INPUT,  /* what the stage before waits for */
     TR_DO_BACKWARD_WEIGHT, /* what nobody waits for */
     TR_DO_CLIP,            /* norm of all gradients, and the factor that clips them */
-    TR_DO_UPDATE,          /* optimizer on the parameters of a home */
-    TR_DO_GATHER,          /* parameters of a home: every rank's shard to all */
-    TR_DO_REDUCE,    /* gradients of a home: sum over the ranks that saw other tokens, each rank keeps its shard */
+    TR_DO_UPDATE,          /* optimizer on the parameters of a bucket */
+    TR_DO_GATHER,          /* parameters of a bucket: every rank's shard to all */
+    TR_DO_REDUCE,    /* gradients of a bucket: sum over the ranks that saw other tokens, each rank keeps its shard */
     TR_DO_SEND,      /* an activation, or its gradient, to another stage: posted */
     TR_DO_RECV,      /* the same from another stage: posted */
     TR_DO_WAIT,      /* until a send or receive is over */
     TR_DO_TIE,       /* gradients of parameters that two stages hold: summed over both */
-    TR_DO_FOLD,      /* gradients of a home, of one micro-batch: added along the tree */
+    TR_DO_TREE_ADD,  /* gradients of a bucket, of one micro-batch: added along the tree */
     TR_DO_REDUCE_TP, /* gradients of whole parameters that saw split data: sum over the tensor axis */
     TR_ACTION_KINDS
 };
 
-/* Parameters live with the first segment of their rank that uses them; those that several stages hold have a home of
- * their own, after the last segment. A segment reads at most its own home and one other. In order (tr_layout) one rank
- * sums the gradients of the two uses apart, as two stages would: the later use's in the home after that, its twin. */
-enum { TR_MAX_HOMES = 2 };
+/* Parameters live with the first segment of their rank that uses them; those that several stages hold have a bucket of
+ * their own, after the last segment. A segment reads at most its own bucket and one other. In order (tr_layout) one
+ * rank sums the gradients of the two uses apart, as two stages would: the later use's in the bucket after that, its
+ * second. */
+enum { TR_MAX_BUCKETS = 2 };
 
 struct tr_action {
     enum tr_action_kind kind;
     int segment,
-        micro; /* update, gather, reduce: segment = the home; send and receive: the segment that makes or reads */
+        micro; /* update, gather, reduce: segment = the bucket; send and receive: the segment that makes or reads */
     size_t in, out, dout, din, saved,
         kept;          /* offsets in the acts arena; a message is at `in` (send) or `out` (receive) */
     int peer, message; /* pipeline rank; number of the send or receive that a wait is for */
     size_t count;      /* elements of a message */
     enum tr_dtype dtype;
-    int n_homes, home[TR_MAX_HOMES];
-    size_t value[TR_MAX_HOMES], grad[TR_MAX_HOMES]; /* where whole parameters and gradients of each home are now */
+    int n_buckets, bucket[TR_MAX_BUCKETS];
+    size_t value[TR_MAX_BUCKETS],
+        grad[TR_MAX_BUCKETS]; /* where whole parameters and gradients of each bucket are now */
 };
 
 /* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
@@ -149,9 +151,9 @@ struct tr_slice {
 /* What is held of one parameter. */
 enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COUNT };
 
-/* The parameters whose home is one segment, side by side: what is gathered, reduced and sharded at once. Every arena
+/* The parameters whose bucket is one segment, side by side: what is gathered, reduced and sharded at once. Every arena
  * holds them in the same order, so an element has one index. */
-struct tr_flat {
+struct tr_bucket {
     int64_t n;                    /* elements, padded so that shards are equal */
     int64_t n_partial;            /* the first of them: gradients that are sums over the tensor axis */
     int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
@@ -160,15 +162,15 @@ struct tr_flat {
     size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
 };
 
-/* Where a parameter is in its home's flat, and which of its elements this rank updates. Elements are those of the local
- * matrix: the part that the tensor axis leaves here. */
+/* Where a parameter is in its bucket's bucket, and which of its elements this rank updates. Elements are those of the
+ * local matrix: the part that the tensor axis leaves here. */
 struct tr_param_place {
-    int home;   /* -1: another stage's */
+    int bucket; /* -1: another stage's */
     int stage;  /* the first that uses it: its rank saves it and counts it in norms */
     int writer; /* the rank that writes it, whole, into a file of weights */
-    struct tr_cut cut;
+    struct tr_tp_shard tp;
     bool is_partial;  /* its gradient is summed over the tensor axis */
-    int64_t at;       /* in the flat */
+    int64_t at;       /* in the bucket */
     int64_t first, n; /* elements [first, first + n) of the parameter; n may be 0 */
 };
 
@@ -186,7 +188,7 @@ struct tr_compile_options {
     bool is_cuda;                  /* kernels and their scratch are the GPU's */
     bool fuses;                    /* its kernels do several ops at once: passes side and fuse */
     bool fp8;                      /* products of linears in 8-bit floats: */
-    bool fp8_e5m2, fp8_past;       /* gradients in e5m2, else e4m3; scales of the past steps, else of now */
+    bool fp8_e5m2, fp8_history;    /* gradients in e5m2, else e4m3; scales of the past steps, else of now */
     bool any_order;                /* cuda: the same bits from run to run are not asked for */
     size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
     size_t pages_bytes;            /* of the file that saving writes: host memory */
@@ -204,13 +206,13 @@ struct tr_compiled {
     struct tr_schedule train, eval, decode;                   /* decode: generate's single token */
     enum tr_recompute *recompute_of;                          /* by segment */
     struct tr_param_place *place;                             /* by parameter */
-    struct tr_flat *flat;                                     /* by home */
-    int n_homes;                                              /* segments, the shared one, its twin */
+    struct tr_bucket *bucket;                                 /* by bucket */
+    int n_buckets;                                            /* segments, the shared one, its second */
     int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
-    struct tr_order *order;                                   /* of the pipeline (order.h); NULL: no training */
+    struct tr_pipe *pipe;                                     /* of the pipeline (pipe.h); NULL: no training */
     double bubble;                                            /* of that order, by the formula */
     size_t staging; /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
-    size_t wire;    /* grads arena: a home's gradients in reduce_dtype */
+    size_t wire;    /* grads arena: a bucket's gradients in reduce_dtype */
     bool has_wire;
     int n_levels; /* in_order: of the tree over this rank's micro-batches; the first: the leaf that is being summed */
     int *norm_first; /* by parameter: its first slot of `norm`; one past the last parameter: how many there are */
@@ -218,8 +220,8 @@ struct tr_compiled {
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
     size_t batch;                            /* work arena: micro-batches on the device */
-    size_t past; /* work arena: by segment n_past pairs of F32, largest elements before and in this step (fp8) */
-    int n_past;
+    size_t amax; /* work arena: by segment n_amax pairs of F32, largest elements before and in this step (fp8) */
+    int n_amax;
     size_t logits, get;        /* save arena: copies of device memory for the host */
     size_t pages, copy;        /* staging arena: of the file that is being written; of the checkpoint */
     size_t local, local_bytes; /* work arena: this rank's tokens of a micro-batch; bytes of each part */
@@ -246,6 +248,6 @@ bool tr_segment_is_here(const struct tr_compiled *c, int segment);
 /* Does the stage that saves and counts a parameter belong to this rank? */
 bool tr_param_is_first(const struct tr_compiled *c, int param);
 
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 
 #endif

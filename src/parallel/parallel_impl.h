@@ -21,20 +21,20 @@ void tr_sim_release(struct tr_sim *s);
 
 size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
-/* shard.c: homes and flats, then the level-2 pass that gathers and reduces them. */
+/* shard.c: buckets and buckets, then the level-2 pass that gathers and reduces them. */
 /* Elements: 64 bytes of the narrowest dtype; in_order, so many that no shard's border cuts a term of the norm. */
-enum { TR_FLAT_ALIGN = 32 };
-static inline int64_t tr_flat_align(const struct tr_layout *l)
+enum { TR_BUCKET_ALIGN = 32 };
+static inline int64_t tr_bucket_align(const struct tr_layout *l)
 {
-    return l->in_order ? TR_NORM_PIECE : TR_FLAT_ALIGN;
+    return l->in_order ? TR_NORM_PIECE : TR_BUCKET_ALIGN;
 }
-enum tr_status tr_flats_measure(struct tr_compiled *c);
-/* The parameter after i in the order of flats, n_params after the last, the first after -1: as the model has them; for
- * a GPU matrices first, so that weights that are used together lie side by side. */
-int tr_flat_next(const struct tr_compiled *c, int i);
+enum tr_status tr_buckets_measure(struct tr_compiled *c);
+/* The parameter after i in the order of buckets, n_params after the last, the first after -1: as the model has them;
+ * for a GPU matrices first, so that weights that are used together lie side by side. */
+int tr_bucket_next(const struct tr_compiled *c, int i);
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
 
-/* pipeline.c: which segments make a stage, then the level-2 pass that plays the turns of a rank. */
+/* pipeline.c: which segments make a stage, then the level-2 pass that plays the slots of a rank. */
 enum tr_status tr_pipeline_cut(struct tr_compiled *c);
 enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                 struct tr_schedule *s);

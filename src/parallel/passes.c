@@ -1,6 +1,6 @@
 /* passes.c - the table of level-1 passes, and tr_compile(): model + numbers -> programs, schedule, an offset for every
  * byte. The recompute set under a memory budget is found here too: the cheapest in flops that fits. */
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -78,23 +78,23 @@ static const char *segment_name(const struct tr_model *m, int g, char *buf, size
     return buf;
 }
 
-/* A flat in one arena: a slice a parameter when it is whole, one slice when it is a shard. */
-static size_t place_flat(struct tr_compiled *c, enum tr_arena_id arena, int g, bool is_shard, enum tr_dtype dtype,
-                         const char *what)
+/* A bucket in one arena: a slice a parameter when it is whole, one slice when it is a shard. */
+static size_t place_bucket(struct tr_compiled *c, enum tr_arena_id arena, int g, bool is_shard, enum tr_dtype dtype,
+                           const char *what)
 {
     const struct tr_model *m = c->model;
-    const struct tr_flat *f = &c->flat[g];
+    const struct tr_bucket *f = &c->bucket[g];
     size_t start = c->bytes[arena], size = tr_dtype_bytes(dtype);
     char name[48];
     if (is_shard) {
         (void)slice(c, arena, (size_t)f->shard_n * size, what, segment_name(m, g, name, sizeof name));
         return start;
     }
-    for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the flat, as long as it is there */
-        for (int i = tr_flat_next(c, -1); i < m->n_params; i = tr_flat_next(c, i)) {
+    for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket, as long as it is there */
+        for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
             const struct tr_param_place *p = &c->place[i];
-            if (p->home == g && p->is_partial == is_partial)
-                (void)slice(c, arena, tr_round_up((size_t)p->cut.n_held, (size_t)tr_flat_align(&c->opt.layout)) * size,
+            if (p->bucket == g && p->is_partial == is_partial)
+                (void)slice(c, arena, tr_round_up((size_t)p->tp.n_held, (size_t)tr_bucket_align(&c->opt.layout)) * size,
                             what, m->param[i].name);
         }
     size_t end = start + tr_round_up((size_t)f->n * size, TR_ALIGN);
@@ -109,24 +109,24 @@ static void place_params(struct tr_compiled *c)
     const struct tr_compile_options *o = &c->opt;
     bool has_master = o->master_dtype != o->compute_dtype;
     int zero = o->layout.zero;
-    for (int g = 0; g < c->n_homes; g++) {
-        struct tr_flat *f = &c->flat[g];
+    for (int g = 0; g < c->n_buckets; g++) {
+        struct tr_bucket *f = &c->bucket[g];
         if (f->n == 0)
             continue;
-        bool is_twin = g == c->model->n_segments + 1;
-        if (!is_twin)
-            f->value = place_flat(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
+        bool is_second_use = g == c->model->n_segments + 1;
+        if (!is_second_use)
+            f->value = place_bucket(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
         if (o->is_inference)
             continue;
-        f->grad = place_flat(c, TR_A_GRADS, g, tr_grad_zero(&o->layout) >= 2, o->grad_dtype, "");
+        f->grad = place_bucket(c, TR_A_GRADS, g, tr_grad_zero(&o->layout) >= 2, o->grad_dtype, "");
         f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
                           "sums of earlier micro-batches");
-        if (is_twin)
+        if (is_second_use)
             continue;
         if (has_master)
-            f->state[TR_S_MASTER] = place_flat(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
+            f->state[TR_S_MASTER] = place_bucket(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
         for (int k = 0; k < o->n_moments; k++)
-            f->state[TR_S_M + k] = place_flat(c, TR_A_OPTIM, g, zero >= 1, o->moment_dtype, k ? "v " : "m ");
+            f->state[TR_S_M + k] = place_bucket(c, TR_A_OPTIM, g, zero >= 1, o->moment_dtype, k ? "v " : "m ");
     }
     static const char *const names[TR_C_COUNT] = { "rope", "rope_local" };
     for (int i = 0; i < TR_C_COUNT; i++)
@@ -140,15 +140,16 @@ static void place_moving(struct tr_compiled *c)
     size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
     size_t grad_at = slice(c, TR_A_GRADS, c->train.grad_bytes, "", "gradients before they are reduced");
     const struct tr_layout *l = &c->opt.layout;
-    for (int g = 0; g < c->n_homes; g++)
-        shard = most(shard,
-                     (size_t)(l->in_order ? c->flat[g].n : c->flat[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
+    for (int g = 0; g < c->n_buckets; g++)
+        shard =
+            most(shard,
+                 (size_t)(l->in_order ? c->bucket[g].n : c->bucket[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
     bool is_staged = l->in_order ? l->data_size > 1 : tr_grad_zero(l) >= 2;
     if (is_staged && !c->opt.is_inference)
         c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
     size_t widest = 0;
-    for (int g = 0; g < c->n_homes; g++)
-        widest = most(widest, (size_t)c->flat[g].n, 0);
+    for (int g = 0; g < c->n_buckets; g++)
+        widest = most(widest, (size_t)c->bucket[g].n, 0);
     c->has_wire = tr_dtype_bytes(c->opt.reduce_dtype) < tr_dtype_bytes(c->opt.grad_dtype) && !l->in_order &&
                   l->data_size * l->size[TR_AXIS_CP] > 1 && !c->opt.is_inference;
     if (c->has_wire)
@@ -157,8 +158,8 @@ static void place_moving(struct tr_compiled *c)
     for (size_t k = 0; k < TR_COUNT_OF(all); k++)
         for (int i = 0; i < all[k]->n_actions; i++) {
             struct tr_action *a = &all[k]->action[i];
-            for (int h = 0; h < a->n_homes; h++) {
-                const struct tr_flat *f = &c->flat[a->home[h]];
+            for (int h = 0; h < a->n_buckets; h++) {
+                const struct tr_bucket *f = &c->bucket[a->bucket[h]];
                 a->value[h] = c->opt.layout.zero >= 3 ? value_at + a->value[h] : f->value;
                 a->grad[h] = tr_grad_zero(l) >= 2 ? grad_at + a->grad[h] : f->grad;
             }
@@ -171,8 +172,8 @@ static size_t update_scratch(const struct tr_compiled *c)
     size_t most = 0;
     int64_t all = 0; /* a GPU sums all of them at once, with the padding between */
     for (int i = 0; i < c->model->n_params; i++) {
-        all += c->place[i].cut.n_held + 2 * tr_flat_align(&c->opt.layout);
-        int64_t n = c->opt.is_cuda ? all : c->place[i].cut.n_held;
+        all += c->place[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
+        int64_t n = c->opt.is_cuda ? all : c->place[i].tp.n_held;
         struct tr_call call = { .op = TR_OP_SUMSQ };
         call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
         call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
@@ -218,14 +219,14 @@ static size_t local_bytes(const struct tr_compiled *c)
 }
 
 /* A segment has as many as the program that quantises most. */
-static void place_past(struct tr_compiled *c)
+static void place_amax(struct tr_compiled *c)
 {
-    c->n_past = 0;
+    c->n_amax = 0;
     for (int i = 0; i < c->train.n_programs; i++)
         for (int v = 0; v < c->train.program[i]->n_values; v++)
-            if (c->train.program[i]->value[v].kind == TR_V_PAST)
-                c->n_past = (int)tr_max64(c->n_past, c->train.program[i]->value[v].slot + 1);
-    c->past = slice(c, TR_A_WORK, (size_t)c->n_past * (size_t)c->model->n_segments * 2 * sizeof(float), "",
+            if (c->train.program[i]->value[v].kind == TR_V_AMAX)
+                c->n_amax = (int)tr_max64(c->n_amax, c->train.program[i]->value[v].slot + 1);
+    c->amax = slice(c, TR_A_WORK, (size_t)c->n_amax * (size_t)c->model->n_segments * 2 * sizeof(float), "",
                     "largest elements of the past");
 }
 
@@ -246,7 +247,7 @@ static void place_rest(struct tr_compiled *c)
     c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
     size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;
     c->batch = slice(c, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
-    place_past(c);
+    place_amax(c);
     place_cache(c);
     slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
     slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
@@ -333,7 +334,7 @@ static void count_norms(struct tr_compiled *c)
 {
     c->norm_first[0] = 0;
     for (int i = 0; i < c->model->n_params; i++) {
-        int64_t n_pieces = (c->place[i].cut.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
+        int64_t n_pieces = (c->place[i].tp.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
         c->norm_first[i + 1] = c->norm_first[i] + (c->opt.layout.in_order ? (int)n_pieces : 1);
     }
     int odd = tr_odd_part(c->opt.n_micro);
@@ -357,8 +358,8 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
-    c->n_homes = m->n_segments + 2;
-    c->flat = calloc((size_t)c->n_homes, sizeof *c->flat);
+    c->n_buckets = m->n_segments + 2;
+    c->bucket = calloc((size_t)c->n_buckets, sizeof *c->bucket);
     c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
     c->norm_first = calloc((size_t)m->n_params + 1, sizeof *c->norm_first);
     if (c->opt.layout.data_size == 0) /* one rank */
@@ -367,10 +368,10 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
     if (c->opt.layout.shard_size == 1) /* nobody to share with */
         c->opt.layout.zero = 0;
-    if (!c->recompute_of || !c->place || !c->cache || !c->flat || !c->stage_of || !c->norm_first)
+    if (!c->recompute_of || !c->place || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     TR_TRY(tr_pipeline_cut(c));
-    TR_TRY(tr_flats_measure(c));
+    TR_TRY(tr_buckets_measure(c));
     tr_place_writers(c);
     count_norms(c);
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
@@ -402,10 +403,10 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->cache);
     free(c->recompute_of);
     free(c->place);
-    free(c->flat);
+    free(c->bucket);
     free(c->stage_of);
     free(c->norm_first);
-    tr_order_close(c->order);
+    tr_pipe_close(c->pipe);
     free(c->slice);
     free(c);
 }

@@ -1,11 +1,11 @@
-/* pipeline.c - level-2 pass: segments cut into stages, the turns of one rank played, and where activations live
+/* pipeline.c - level-2 pass: segments cut into stages, the slots of one rank played, and where activations live
  * between them.
  *
  * Gradient accumulation is the pipeline with one stage; there is no other path. Activations between segments, their
  * gradients, saved and kept slabs are blocks that live until their last user: a segment of this rank, or a message. A
- * played first-fit allocator turns lifetimes into offsets, so that the bytes of every micro-batch in flight are exact.
+ * played first-fit allocator slots lifetimes into offsets, so that the bytes of every micro-batch in flight are exact.
  */
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
 #include <math.h>
 #include <stdlib.h>
@@ -73,8 +73,8 @@ static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
     return TR_OK;
 }
 
-/* Does turn b follow a in the same stage, with the same part of a backward, of an earlier micro-batch? */
-static bool turns_back(const struct tr_turn *a, const struct tr_turn *b)
+/* Does slot b follow a in the same stage, with the same part of a backward, of an earlier micro-batch? */
+static bool runs_back(const struct tr_pipe_slot *a, const struct tr_pipe_slot *b)
 {
     bool is_backward = a->kind != TR_DO_FORWARD && b->kind != TR_DO_FORWARD;
     bool has_same_part = a->kind == b->kind || a->kind == TR_DO_BACKWARD || b->kind == TR_DO_BACKWARD;
@@ -82,12 +82,12 @@ static bool turns_back(const struct tr_turn *a, const struct tr_turn *b)
 }
 
 /* Are the backwards of a stage, and both parts of split ones, in the order of their micro-batches? */
-static bool is_in_order(const struct tr_order *o)
+static bool is_in_order(const struct tr_pipe *o)
 {
     for (int r = 0; r < o->n_ranks; r++)
         for (int i = o->first[r]; i < o->first[r + 1]; i++)
             for (int k = o->first[r]; k < i; k++)
-                if (turns_back(&o->turn[k], &o->turn[i]))
+                if (runs_back(&o->slot[k], &o->slot[i]))
                     return false;
     return true;
 }
@@ -97,21 +97,20 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c)
     enum tr_status st = TR_OK;
     int n_ranks = c->opt.layout.size[TR_AXIS_PP], n_chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1;
     int n = c->model->n_segments;
-    struct tr_order_times times;
+    struct tr_pipe_times times;
     if ((int64_t)n_ranks * n_chunks > n)
         TR_TRY(tr_fail(TR_USAGE, "pp %d x pp_chunks %d stages need as many segments; this model has %d", n_ranks,
                        n_chunks, n));
     TR_TRY(cut_stages(c, n_ranks * n_chunks));
     if (c->opt.is_inference)
         goto out;
-    TR_TRY(
-        tr_order_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->order));
-    if (c->opt.layout.in_order && !is_in_order(c->order))
+    TR_TRY(tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
+    if (c->opt.layout.in_order && !is_in_order(c->pipe))
         TR_TRY(tr_fail(TR_USAGE,
                        "reproducible layout needs backwards in the order of micro-batches, which "
                        "pp_schedule %s has not; use 1f1b",
                        c->opt.pp_schedule));
-    TR_TRY(tr_order_play(c->order, &times, NULL));
+    TR_TRY(tr_pipe_play(c->pipe, &times, NULL));
     c->bubble = times.bubble;
 out:
     return st;
@@ -128,10 +127,10 @@ struct player {
     const struct tr_compiled *c;
     const struct tr_model *m;
     struct tr_schedule *s;
-    const struct tr_order *order;
+    const struct tr_pipe *pipe;
     struct tr_sim sim;
     int *first;               /* segment of each stage, and one past the last */
-    int *message;             /* by turn */
+    int *message;             /* by slot */
     struct block *out, *dout; /* by (segment, micro-batch): what it makes, and the gradient of that */
     size_t *saved, *kept;
     int n_cap;
@@ -146,7 +145,7 @@ static const struct tr_program *program_of(const struct player *pl, int g)
 
 static size_t cell(const struct player *pl, int g, int micro)
 {
-    return (size_t)g * (size_t)pl->order->n_micro + (size_t)micro;
+    return (size_t)g * (size_t)pl->pipe->n_micro + (size_t)micro;
 }
 
 static int reads(const struct tr_program *p, tr_val v, enum tr_phase phase)
@@ -198,7 +197,7 @@ static struct tr_action *add_action(struct player *pl, enum tr_action_kind kind,
     return a;
 }
 
-/* ---- turns ---- */
+/* ---- slots ---- */
 
 /* Does this rank hold the segment, if there is one? */
 static bool is_here(const struct player *pl, int g)
@@ -275,7 +274,7 @@ static void play_backward(struct player *pl, enum tr_action_kind kind, int g, in
         end_part(pl, g, micro, TR_BACKWARD_WEIGHT);
 }
 
-static void play_turn(struct player *pl, const struct tr_turn *t)
+static void play_slot(struct player *pl, const struct tr_pipe_slot *t)
 {
     int first = pl->first[t->stage], end = pl->first[t->stage + 1];
     if (t->kind == TR_DO_FORWARD)
@@ -290,7 +289,7 @@ static void play_turn(struct player *pl, const struct tr_turn *t)
 
 static void play_message(struct player *pl, const struct tr_pipe_step *step)
 {
-    const struct tr_turn *t = &pl->order->turn[step->turn];
+    const struct tr_pipe_slot *t = &pl->pipe->slot[step->slot];
     bool is_forward = t->kind == TR_DO_FORWARD, is_send = step->kind == TR_STEP_SEND || step->kind == TR_STEP_WAIT_SEND;
     int border = is_forward ? pl->first[t->stage + 1] : pl->first[t->stage]; /* the first segment behind it */
     int g = is_send == is_forward ? border - 1 : border;                     /* this rank's segment at the border */
@@ -311,12 +310,12 @@ static void play_message(struct player *pl, const struct tr_pipe_step *step)
         a->dtype = p->value[v].dtype;
         a->count = (size_t)(p->value[v].rows * p->value[v].cols);
         a->peer = step->peer;
-        a->message = pl->message[step->turn] = pl->s->n_messages++;
+        a->message = pl->message[step->slot] = pl->s->n_messages++;
         break;
     default:
         a = add_action(pl, TR_DO_WAIT, g, t->micro);
         a->peer = step->peer;
-        a->message = pl->message[step->turn];
+        a->message = pl->message[step->slot];
         if (is_send)
             let_go(pl, b, 1);
     }
@@ -328,20 +327,20 @@ static enum tr_status play(struct player *pl, bool is_training)
     struct tr_pipe_steps steps = { 0 };
     int window = 1;
     enum tr_status st = TR_OK;
-    TR_TRY(tr_order_window(pl->order, &window));
-    TR_TRY(tr_order_steps(pl->order, c->opt.layout.coord[TR_AXIS_PP], window, &steps));
+    TR_TRY(tr_pipe_window(pl->pipe, &window));
+    TR_TRY(tr_pipe_steps(pl->pipe, c->opt.layout.coord[TR_AXIS_PP], window, &steps));
     for (int i = 0; i < steps.n; i++)
-        if (steps.step[i].kind == TR_STEP_TURN)
-            play_turn(pl, &pl->order->turn[steps.step[i].turn]);
+        if (steps.step[i].kind == TR_STEP_SLOT)
+            play_slot(pl, &pl->pipe->slot[steps.step[i].slot]);
         else
             play_message(pl, &steps.step[i]);
     if (is_training) {
         int shared = pl->m->n_segments;
-        if (c->flat[shared].n > 0)
+        if (c->bucket[shared].n > 0)
             add_action(pl, TR_DO_TIE, shared, 0);
         add_action(pl, TR_DO_CLIP, 0, 0);
         for (int g = 0; g <= shared; g++)
-            if (g < shared ? tr_segment_is_here(c, g) : c->flat[g].n > 0)
+            if (g < shared ? tr_segment_is_here(c, g) : c->bucket[g].n > 0)
                 add_action(pl, TR_DO_UPDATE, g, 0);
     }
     st = pl->st != TR_OK ? pl->st : pl->sim.failed;
@@ -354,18 +353,18 @@ enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m,
                                 struct tr_schedule *s)
 {
     enum tr_status st = TR_OK;
-    struct tr_order *forward = NULL;
+    struct tr_pipe *forward = NULL;
     struct player pl = { .c = c, .m = m, .s = s };
     int n_ranks = c->opt.layout.size[TR_AXIS_PP];
     if (!is_training)
-        TR_TRY(tr_order_open(NULL, n_ranks, c->n_stages / n_ranks, 1, &forward));
-    const struct tr_order *order = is_training ? c->order : forward;
-    pl.order = order;
-    size_t n = (size_t)m->n_segments * (size_t)order->n_micro;
+        TR_TRY(tr_pipe_open(NULL, n_ranks, c->n_stages / n_ranks, 1, &forward));
+    const struct tr_pipe *pipe = is_training ? c->pipe : forward;
+    pl.pipe = pipe;
+    size_t n = (size_t)m->n_segments * (size_t)pipe->n_micro;
     struct block *blocks = calloc(2 * n, sizeof *blocks);
     size_t *slabs = calloc(2 * n, sizeof *slabs);
     pl.first = calloc((size_t)c->n_stages + 1, sizeof *pl.first);
-    pl.message = calloc((size_t)order->first[n_ranks], sizeof *pl.message);
+    pl.message = calloc((size_t)pipe->first[n_ranks], sizeof *pl.message);
     if (blocks && slabs && pl.first && pl.message) {
         pl.out = blocks;
         pl.dout = blocks + n;
@@ -385,6 +384,6 @@ enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m,
     free(pl.message);
 out:
     tr_sim_release(&pl.sim);
-    tr_order_close(forward);
+    tr_pipe_close(forward);
     return st;
 }

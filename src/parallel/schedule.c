@@ -1,6 +1,6 @@
 /* schedule.c - level 2: the programs of one rank and the actions of one optimizer step (or one evaluation batch), in
  * the order that the pipeline pass plays them. */
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
             struct tr_pass_ctx ctx = { .compute_dtype = opt->compute_dtype,
                                        .grad_dtype = opt->grad_dtype,
                                        .is_training = is_training,
-                                       .splits_backward = is_training && c->order->splits_backward,
+                                       .splits_backward = is_training && c->pipe->splits_backward,
                                        .recompute = mode,
                                        .cache_rows = is_training ? 0 : opt->cache_rows,
                                        .n_threads = opt->n_threads,
@@ -40,7 +40,7 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .any_order = opt->any_order,
                                        .fp8 = opt->fp8,
                                        .fp8_e5m2 = opt->fp8_e5m2,
-                                       .fp8_past = opt->fp8_past };
+                                       .fp8_history = opt->fp8_history };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             *at = s->n_programs++;
             TR_TRY(tr_run_passes(s->program[*at], &ctx));
@@ -106,10 +106,10 @@ void tr_schedule_release(struct tr_schedule *s)
 
 static void print_action(const struct tr_compiled *c, const struct tr_action *a, struct tr_str *out)
 {
-    static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight",
-                                         "clip",    "update",   "gather",         "reduce",
-                                         "send",    "recv",     "wait",           "tie",
-                                         "fold",    "reduce-tp" };
+    static const char *const names[] = { "forward",  "backward", "backward-input", "backward-weight",
+                                         "clip",     "update",   "gather",         "reduce",
+                                         "send",     "recv",     "wait",           "tie",
+                                         "tree-add", "reduce-tp" };
     static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
     const struct tr_schedule *s = &c->train;
     const struct tr_model *m = c->model;
@@ -117,7 +117,7 @@ static void print_action(const struct tr_compiled *c, const struct tr_action *a,
     const struct tr_program *p = is_shared ? NULL : m->program[m->segment[a->segment].program];
     tr_str_addf(out, a->kind == TR_DO_CLIP ? "%s" : "%-15s", names[a->kind]);
     if (a->kind != TR_DO_CLIP)
-        tr_str_addf(out, " %s", is_shared ? (a->segment == m->n_segments ? "shared" : "twin") : p->name);
+        tr_str_addf(out, " %s", is_shared ? (a->segment == m->n_segments ? "shared" : "second-use") : p->name);
     if (a->kind != TR_DO_CLIP && !is_shared && m->segment[a->segment].layer >= 0)
         tr_str_addf(out, ".%d", m->segment[a->segment].layer);
     if (a->kind <= TR_DO_BACKWARD_WEIGHT || a->kind == TR_DO_SEND || a->kind == TR_DO_RECV || a->kind == TR_DO_WAIT)
@@ -136,7 +136,7 @@ void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out)
 {
     int rank = c->opt.layout.coord[TR_AXIS_PP];
     if (c->n_stages > 1 && rank == 0)
-        tr_order_print(c->order, out);
+        tr_pipe_print(c->pipe, out);
     if (c->n_stages > 1)
         tr_str_addf(out, "# actions of pipeline rank %d\n", rank);
     for (int i = 0; i < c->train.n_actions; i++) {

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 
 /* Where each parameter lives: with the first segment of this rank that uses it, nowhere, or, when another stage's rank
- * uses it too, in the home after the last segment. Both ranks cut that home into the same shards. */
+ * uses it too, in the bucket after the last segment. Both ranks cut that bucket into the same shards. */
 static void find_places(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
     int shared = m->n_segments, n_ranks = c->opt.layout.size[TR_AXIS_PP];
     for (int i = 0; i < m->n_params; i++)
-        c->place[i] = (struct tr_param_place){ .home = -1, .stage = -1 };
+        c->place[i] = (struct tr_param_place){ .bucket = -1, .stage = -1 };
     for (int g = 0; g < m->n_segments; g++)
         for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++) {
             struct tr_param_place *p = &c->place[m->segment[g].param[k]];
@@ -25,14 +25,14 @@ static void find_places(struct tr_compiled *c)
             TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1)); /* only these meet */
             if (p->stage < 0)
                 p->stage = c->stage_of[g];
-            if (is_elsewhere && (p->home >= 0 || tr_segment_is_here(c, g)))
-                p->home = shared;
-            else if (p->home < 0 && tr_segment_is_here(c, g))
-                p->home = g;
+            if (is_elsewhere && (p->bucket >= 0 || tr_segment_is_here(c, g)))
+                p->bucket = shared;
+            else if (p->bucket < 0 && tr_segment_is_here(c, g))
+                p->bucket = g;
         }
 }
 
-int tr_flat_next(const struct tr_compiled *c, int i)
+int tr_bucket_next(const struct tr_compiled *c, int i)
 {
     const struct tr_model *m = c->model;
     if (!c->opt.fuses)
@@ -55,7 +55,8 @@ static enum tr_status cut_params(struct tr_compiled *c)
     enum tr_status st = TR_OK;
     for (int i = 0; i < m->n_params; i++) {
         const struct tr_param *p = &m->param[i];
-        c->place[i].cut = tr_cut_of(p->n_dims, p->rows, p->cols, p->split, l->size[TR_AXIS_TP], l->coord[TR_AXIS_TP]);
+        c->place[i].tp =
+            tr_tp_shard_of(p->n_dims, p->rows, p->cols, p->split, l->size[TR_AXIS_TP], l->coord[TR_AXIS_TP]);
     }
     for (int k = 0; k < m->n_programs && st == TR_OK; k++) {
         struct tr_program *p = NULL;
@@ -70,8 +71,8 @@ static enum tr_status cut_params(struct tr_compiled *c)
     return st;
 }
 
-/* Homes, places in flats, and this rank's part of each. */
-enum tr_status tr_flats_measure(struct tr_compiled *c)
+/* Buckets, places in buckets, and this rank's part of each. */
+enum tr_status tr_buckets_measure(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
     const struct tr_layout *l = &c->opt.layout;
@@ -80,35 +81,35 @@ enum tr_status tr_flats_measure(struct tr_compiled *c)
     if (st != TR_OK)
         return st;
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* those first, to be reduced at once */
-        for (int i = tr_flat_next(c, -1); i < m->n_params; i = tr_flat_next(c, i)) {
+        for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
             struct tr_param_place *p = &c->place[i];
-            if (p->home < 0 || p->is_partial != is_partial)
+            if (p->bucket < 0 || p->is_partial != is_partial)
                 continue;
-            struct tr_flat *f = &c->flat[p->home];
+            struct tr_bucket *f = &c->bucket[p->bucket];
             p->at = f->n;
-            f->n += (int64_t)tr_round_up((size_t)p->cut.n_held, (size_t)tr_flat_align(l));
+            f->n += (int64_t)tr_round_up((size_t)p->tp.n_held, (size_t)tr_bucket_align(l));
             f->n_partial = is_partial ? f->n : f->n_partial;
         }
     int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
-    for (int g = 0; g < c->n_homes; g++) {
-        struct tr_flat *f = &c->flat[g];
+    for (int g = 0; g < c->n_buckets; g++) {
+        struct tr_bucket *f = &c->bucket[g];
         size_t n_equal =
             (size_t)(l->in_order ? l->data_size : n_shards); /* trees over the ranks have equal parts too */
-        f->n = (int64_t)tr_round_up((size_t)f->n, (size_t)tr_flat_align(l) * n_equal);
+        f->n = (int64_t)tr_round_up((size_t)f->n, (size_t)tr_bucket_align(l) * n_equal);
         f->shard_n = f->n / n_shards;
         f->shard_first = f->shard_n * rank;
     }
-    if (l->in_order && l->size[TR_AXIS_PP] == 1) { /* the twin: gradients only, cut as the shared home is */
-        c->flat[m->n_segments + 1] = c->flat[m->n_segments];
-        c->flat[m->n_segments + 1].n_partial = 0;
+    if (l->in_order && l->size[TR_AXIS_PP] == 1) { /* the second: gradients only, cut as the shared bucket is */
+        c->bucket[m->n_segments + 1] = c->bucket[m->n_segments];
+        c->bucket[m->n_segments + 1].n_partial = 0;
     }
     for (int i = 0; i < m->n_params; i++) {
         struct tr_param_place *p = &c->place[i];
-        if (p->home < 0)
+        if (p->bucket < 0)
             continue;
-        const struct tr_flat *f = &c->flat[p->home];
+        const struct tr_bucket *f = &c->bucket[p->bucket];
         int64_t first = tr_max64(f->shard_first - p->at, 0),
-                end = tr_min64(f->shard_first + f->shard_n - p->at, p->cut.n);
+                end = tr_min64(f->shard_first + f->shard_n - p->at, p->tp.n);
         p->first = first < end ? first : 0;
         p->n = tr_max64(end - first, 0);
     }
@@ -122,8 +123,8 @@ struct pass {
     struct tr_action *from; /* as the pipeline left it */
     int n_from, n_cap;
     struct tr_sim values, grads;
-    size_t *value_at, *grad_at; /* by home; SIZE_MAX: not here */
-    int *n_torn;                /* by home: backwards whose input part is done and whose weight part is not */
+    size_t *value_at, *grad_at; /* by bucket; SIZE_MAX: not here */
+    int *n_split;               /* by bucket: backwards whose input part is done and whose weight part is not */
     enum tr_status st;
     size_t travelling; /* gradients on their way to their shards: SIZE_MAX = none */
 };
@@ -143,28 +144,28 @@ static void emit(struct pass *p, const struct tr_action *a)
     p->s->action[p->s->n_actions++] = *a;
 }
 
-/* What happens to home `to`, in the place where the values and gradients of `home` are. */
-static void emit_to(struct pass *p, enum tr_action_kind kind, int to, int home, int micro)
+/* What happens to bucket `to`, in the place where the values and gradients of `bucket` are. */
+static void emit_to(struct pass *p, enum tr_action_kind kind, int to, int bucket, int micro)
 {
-    struct tr_action a = { .kind = kind, .segment = to, .micro = micro, .n_homes = 1, .home = { home } };
-    a.value[0] = p->value_at[home];
-    a.grad[0] = p->grad_at[home];
+    struct tr_action a = { .kind = kind, .segment = to, .micro = micro, .n_buckets = 1, .bucket = { bucket } };
+    a.value[0] = p->value_at[bucket];
+    a.grad[0] = p->grad_at[bucket];
     emit(p, &a);
 }
 
-static void emit_home(struct pass *p, enum tr_action_kind kind, int home, int micro)
+static void emit_bucket(struct pass *p, enum tr_action_kind kind, int bucket, int micro)
 {
-    emit_to(p, kind, home, home, micro);
+    emit_to(p, kind, bucket, bucket, micro);
 }
 
 /* The gradients of the later use make room for those of the earlier one; the last time they are complete. */
-static void emit_twin(struct pass *p, int shared, int micro)
+static void emit_second_use(struct pass *p, int shared, int micro)
 {
-    int twin = p->m->n_segments + 1;
+    int second = p->m->n_segments + 1;
     TR_BUG_ON(shared != p->m->n_segments);
-    emit_to(p, TR_DO_FOLD, twin, shared, micro);
+    emit_to(p, TR_DO_TREE_ADD, second, shared, micro);
     if (p->c->opt.layout.data_size > 1 && micro == p->c->opt.n_micro - 1)
-        emit_home(p, TR_DO_REDUCE, twin, micro);
+        emit_bucket(p, TR_DO_REDUCE, second, micro);
 }
 
 static bool is_compute(const struct tr_action *a)
@@ -183,25 +184,25 @@ static bool reads_params(const struct tr_action *a)
     return is_compute(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* Homes of the parameters a segment reads. */
-static void find_homes(const struct pass *p, struct tr_action *a)
+/* Buckets of the parameters a segment reads. */
+static void find_buckets(const struct pass *p, struct tr_action *a)
 {
     const struct tr_segment *seg = &p->m->segment[a->segment];
-    a->n_homes = 0;
+    a->n_buckets = 0;
     for (int k = 0; k < p->m->program[seg->program]->n_params; k++) {
-        int home = p->c->place[seg->param[k]].home, i = 0;
-        while (i < a->n_homes && a->home[i] != home)
+        int bucket = p->c->place[seg->param[k]].bucket, i = 0;
+        while (i < a->n_buckets && a->bucket[i] != bucket)
             i++;
-        TR_BUG_ON(i == TR_MAX_HOMES);
-        if (i == a->n_homes)
-            a->home[a->n_homes++] = home;
+        TR_BUG_ON(i == TR_MAX_BUCKETS);
+        if (i == a->n_buckets)
+            a->bucket[a->n_buckets++] = bucket;
     }
 }
 
-static bool has_home(const struct tr_action *a, int home)
+static bool has_bucket(const struct tr_action *a, int bucket)
 {
-    for (int i = 0; i < a->n_homes; i++)
-        if (a->home[i] == home)
+    for (int i = 0; i < a->n_buckets; i++)
+        if (a->bucket[i] == bucket)
             return true;
     return false;
 }
@@ -214,11 +215,11 @@ static const struct tr_action *next_reader(const struct pass *p, int i)
     return NULL;
 }
 
-/* The last backward that adds to this home's gradients: of the micro-batch, or (whole_step) of the step. */
-static bool is_last_touch(const struct pass *p, int i, int home, bool whole_step)
+/* The last backward that adds to this bucket's gradients: of the micro-batch, or (whole_step) of the step. */
+static bool is_last_touch(const struct pass *p, int i, int bucket, bool whole_step)
 {
     for (int k = i + 1; k < p->n_from; k++)
-        if (is_backward(&p->from[k]) && has_home(&p->from[k], home) &&
+        if (is_backward(&p->from[k]) && has_bucket(&p->from[k], bucket) &&
             (whole_step || p->from[k].micro == p->from[i].micro))
             return false;
     return true;
@@ -227,19 +228,19 @@ static bool is_last_touch(const struct pass *p, int i, int home, bool whole_step
 static void gather_for(struct pass *p, const struct tr_action *a, int micro)
 {
     size_t size = tr_dtype_bytes(p->c->opt.compute_dtype);
-    for (int i = 0; a && i < a->n_homes; i++)
-        if (p->value_at[a->home[i]] == SIZE_MAX) {
-            p->value_at[a->home[i]] = tr_sim_alloc(&p->values, (size_t)p->c->flat[a->home[i]].n * size);
-            emit_home(p, TR_DO_GATHER, a->home[i], micro);
+    for (int i = 0; a && i < a->n_buckets; i++)
+        if (p->value_at[a->bucket[i]] == SIZE_MAX) {
+            p->value_at[a->bucket[i]] = tr_sim_alloc(&p->values, (size_t)p->c->bucket[a->bucket[i]].n * size);
+            emit_bucket(p, TR_DO_GATHER, a->bucket[i], micro);
         }
 }
 
 static void release_after(struct pass *p, const struct tr_action *a, const struct tr_action *next)
 {
-    for (int i = 0; i < a->n_homes; i++)
-        if (!next || !has_home(next, a->home[i])) {
-            tr_sim_free(&p->values, p->value_at[a->home[i]]);
-            p->value_at[a->home[i]] = SIZE_MAX;
+    for (int i = 0; i < a->n_buckets; i++)
+        if (!next || !has_bucket(next, a->bucket[i])) {
+            tr_sim_free(&p->values, p->value_at[a->bucket[i]]);
+            p->value_at[a->bucket[i]] = SIZE_MAX;
         }
 }
 
@@ -254,31 +255,31 @@ static void pass_compute(struct pass *p, int i, int zero)
         gather_for(p, &a, a.micro);
         gather_for(p, next, a.micro); /* one ahead: it travels while this action computes */
     }
-    for (int h = 0; h < a.n_homes; h++) {
-        if (grad_zero >= 2 && is_backward(&a) && p->grad_at[a.home[h]] == SIZE_MAX)
-            p->grad_at[a.home[h]] = tr_sim_alloc(&p->grads, (size_t)p->c->flat[a.home[h]].n * size);
-        a.value[h] = p->value_at[a.home[h]];
-        a.grad[h] = p->grad_at[a.home[h]];
+    for (int h = 0; h < a.n_buckets; h++) {
+        if (grad_zero >= 2 && is_backward(&a) && p->grad_at[a.bucket[h]] == SIZE_MAX)
+            p->grad_at[a.bucket[h]] = tr_sim_alloc(&p->grads, (size_t)p->c->bucket[a.bucket[h]].n * size);
+        a.value[h] = p->value_at[a.bucket[h]];
+        a.grad[h] = p->grad_at[a.bucket[h]];
     }
     emit(p, &a);
-    for (int h = 0; h < a.n_homes && is_backward(&a); h++) {
-        int *n_torn = &p->n_torn[a.home[h]];
-        *n_torn += a.kind == TR_DO_BACKWARD_INPUT ? 1 : a.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
-        /* A torn buffer holds some parameters' share of a micro-batch and not others': it is not done. */
-        bool is_done = is_last_touch(p, i, a.home[h], grad_zero < 2) && *n_torn == 0;
-        bool is_last_of_micro = is_last_touch(p, i, a.home[h], false);
+    for (int h = 0; h < a.n_buckets && is_backward(&a); h++) {
+        int *n_split = &p->n_split[a.bucket[h]];
+        *n_split += a.kind == TR_DO_BACKWARD_INPUT ? 1 : a.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
+        /* A split buffer holds some parameters' share of a micro-batch and not others': it is not done. */
+        bool is_done = is_last_touch(p, i, a.bucket[h], grad_zero < 2) && *n_split == 0;
+        bool is_last_of_micro = is_last_touch(p, i, a.bucket[h], false);
         bool is_part = a.kind == TR_DO_BACKWARD_INPUT; /* its parameters are others than the weight part's */
         if (l->in_order && p->c->opt.n_micro > 1 && (is_last_of_micro || is_part))
-            emit_home(p, TR_DO_FOLD, a.home[h], a.micro);
+            emit_bucket(p, TR_DO_TREE_ADD, a.bucket[h], a.micro);
         if (l->in_order && !is_last_of_micro && !is_part)
-            emit_twin(p, a.home[h], a.micro);
+            emit_second_use(p, a.bucket[h], a.micro);
         if (l->data_size * l->size[TR_AXIS_CP] > 1 && is_done) {
-            emit_home(p, TR_DO_REDUCE, a.home[h], a.micro);
-            if (grad_zero >= 2) { /* it travels while the next home computes, whose own reduction waits for it */
+            emit_bucket(p, TR_DO_REDUCE, a.bucket[h], a.micro);
+            if (grad_zero >= 2) { /* it travels while the next bucket computes, whose own reduction waits for it */
                 if (p->travelling != SIZE_MAX)
                     tr_sim_free(&p->grads, p->travelling);
-                p->travelling = p->grad_at[a.home[h]];
-                p->grad_at[a.home[h]] = SIZE_MAX;
+                p->travelling = p->grad_at[a.bucket[h]];
+                p->grad_at[a.bucket[h]] = SIZE_MAX;
             }
         }
     }
@@ -288,13 +289,13 @@ static void pass_compute(struct pass *p, int i, int zero)
 
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s)
 {
-    int zero = c->opt.layout.zero, n = c->n_homes;
+    int zero = c->opt.layout.zero, n = c->n_buckets;
     struct pass p = { .c = c, .m = m, .s = s, .from = s->action, .n_from = s->n_actions, .travelling = SIZE_MAX };
     size_t *mem = malloc(2 * (size_t)n * sizeof *mem);
-    p.n_torn = calloc((size_t)n, sizeof *p.n_torn);
-    if (!mem || !p.n_torn) {
+    p.n_split = calloc((size_t)n, sizeof *p.n_split);
+    if (!mem || !p.n_split) {
         free(mem);
-        free(p.n_torn);
+        free(p.n_split);
         return tr_fail(TR_NOMEM, "schedule: out of memory");
     }
     p.value_at = mem;
@@ -305,18 +306,18 @@ enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, st
     s->n_actions = 0;
     for (int i = 0; i < p.n_from; i++)
         if (is_compute(&p.from[i]))
-            find_homes(&p, &p.from[i]);
+            find_buckets(&p, &p.from[i]);
     for (int i = 0; i < p.n_from && p.st == TR_OK; i++) {
         if (is_compute(&p.from[i])) {
             pass_compute(&p, i, zero);
             continue;
         }
         for (int h = 0; h < n && p.from[i].kind == TR_DO_CLIP; h++)
-            if (c->flat[h].n_partial > 0)
-                emit_home(&p, TR_DO_REDUCE_TP, h, 0);
+            if (c->bucket[h].n_partial > 0)
+                emit_bucket(&p, TR_DO_REDUCE_TP, h, 0);
         emit(&p, &p.from[i]);
-        if (p.from[i].kind == TR_DO_UPDATE && (zero == 1 || zero == 2) && c->flat[p.from[i].segment].n > 0)
-            emit_home(&p, TR_DO_GATHER, p.from[i].segment, 0);
+        if (p.from[i].kind == TR_DO_UPDATE && (zero == 1 || zero == 2) && c->bucket[p.from[i].segment].n > 0)
+            emit_bucket(&p, TR_DO_GATHER, p.from[i].segment, 0);
     }
     s->value_bytes = p.values.peak;
     s->grad_bytes = p.grads.peak;
@@ -325,7 +326,7 @@ enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, st
     tr_sim_release(&p.values);
     tr_sim_release(&p.grads);
     free(p.from);
-    free(p.n_torn);
+    free(p.n_split);
     free(mem);
     return p.st;
 }

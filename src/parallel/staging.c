@@ -63,13 +63,13 @@ static size_t weight_bytes(const struct tr_compiled *c)
     return (size_t)most * tr_dtype_bytes(weights_dtype(&c->opt));
 }
 
-/* Ranges of state: a share of every flat, and at most one element more of each parameter. */
+/* Ranges of state: a share of every bucket, and at most one element more of each parameter. */
 static size_t range_bytes(const struct tr_compiled *c)
 {
     const struct tr_compile_options *o = &c->opt;
     int64_t n = c->model->n_params, n_replicas = o->layout.size[TR_AXIS_DP] * o->layout.size[TR_AXIS_CP];
-    for (int g = 0; g < c->n_homes; g++)
-        n += c->flat[g].shard_n / n_replicas + 1;
+    for (int g = 0; g < c->n_buckets; g++)
+        n += c->bucket[g].shard_n / n_replicas + 1;
     bool has_master = o->master_dtype != o->compute_dtype;
     bool loses_bits = o->n_moments > 0 && tr_dtype_bytes(o->save_dtype) < tr_dtype_bytes(o->compute_dtype);
     size_t each =

@@ -29,10 +29,10 @@ static struct tr_value *value(const struct tensor *t, tr_val v)
     return &t->p->value[v];
 }
 
-static struct tr_cut cut_of(const struct tensor *t, tr_val param)
+static struct tr_tp_shard cut_of(const struct tensor *t, tr_val param)
 {
     const struct tr_local_param *l = &t->p->param[value(t, param)->slot];
-    return tr_cut_of(l->n_dims, l->rows, l->cols, l->split, t->size, t->rank);
+    return tr_tp_shard_of(l->n_dims, l->rows, l->cols, l->split, t->size, t->rank);
 }
 
 static void add(struct tensor *t, const struct tr_node *n)
@@ -82,7 +82,7 @@ static void reduce(struct tensor *t, tr_val v)
 }
 
 /* v and its slices have the columns that the cut leaves. */
-static void make_cols(struct tensor *t, tr_val v, const struct tr_cut_dim *d)
+static void make_cols(struct tensor *t, tr_val v, const struct tr_tp_dim *d)
 {
     value(t, v)->cols = d->n * d->n_parts;
     t->layout[v] = COLS;
@@ -160,7 +160,7 @@ static void rule_add(struct tensor *t, struct tr_node n)
 /* A table split by rows gives zeros for what others hold. */
 static void rule_embed(struct tensor *t, struct tr_node n)
 {
-    struct tr_cut c = cut_of(t, n.in[1]);
+    struct tr_tp_shard c = cut_of(t, n.in[1]);
     if (c.is_split) {
         n.attr.index_offset -= (int32_t)c.row.first;
         add(t, &n);
@@ -177,7 +177,7 @@ static void rule_embed(struct tensor *t, struct tr_node n)
 static void rule_linear(struct tensor *t, struct tr_node n)
 {
     const struct tr_local_param *w = &t->p->param[value(t, n.in[1])->slot];
-    struct tr_cut c = cut_of(t, n.in[1]);
+    struct tr_tp_shard c = cut_of(t, n.in[1]);
     if (w->split.dim == TR_WHOLE) {
         rule_same(t, n);
     } else if (!c.is_split) { /* heads that cannot be divided */
@@ -229,7 +229,7 @@ static void rule_head(struct tensor *t, struct tr_node n)
 {
     tr_val x = all_of(t, n.in[0]), parts[2];
     int64_t rows = value(t, x)->rows;
-    struct tr_cut c = cut_of(t, n.in[1]);
+    struct tr_tp_shard c = cut_of(t, n.in[1]);
     TR_BUG_ON(!c.is_split);
     for (int i = 0; i < 2; i++) {
         parts[i] = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
@@ -279,7 +279,7 @@ static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
         t->now[v] = v;
         t->all[v] = t->rows[v] = TR_NONE;
         if (value(t, v)->kind == TR_V_PARAM) {
-            struct tr_cut c = cut_of(t, v);
+            struct tr_tp_shard c = cut_of(t, v);
             value(t, v)->rows = c.rows;
             value(t, v)->cols = c.cols;
         }

@@ -1,6 +1,6 @@
 /* forecast.c - from what a layer costs to what a step costs: stages, their order, the gradients' way, the update.
  *
- * The order of stages is the trainer's own (tr_order_open), played with these costs. With many micro-batches only the
+ * The order of stages is the trainer's own (tr_pipe_open), played with these costs. With many micro-batches only the
  * first few and the last few differ from a steady state, so the play stops there and the busiest rank's time goes on
  * in a straight line. Rejected: a closed formula for the step (first and last stage cost more than the others).
  */
@@ -111,7 +111,7 @@ out:
 /* ---- the pipeline ---- */
 
 struct stages {
-    double (*turn)[4];
+    double (*slot)[4];
     double message;
     double busiest, mean; /* a micro-batch on the rank with most work, and on all of them */
     int p, v;
@@ -126,20 +126,20 @@ static int steady_micro(int p, int m)
 
 static enum tr_status play(const struct tr_ask *a, const struct stages *s, double n_micro, double *length)
 {
-    struct tr_order *o = NULL;
-    struct tr_order_times times;
+    struct tr_pipe *o = NULL;
+    struct tr_pipe_times times;
     enum tr_status st = TR_OK;
     int m = (int)n_micro, v = s->v;
     if (v > 1 && m % s->p != 0) /* orders of others, which groups of pp do not fill: as if they did */
         m = (m / s->p + 1) * s->p;
     int few = steady_micro(s->p, m);
     const char *name = a->schedule ? a->schedule : v > 1 ? "interleaved" : "1f1b";
-    TR_TRY(tr_order_open(name, s->p, v, few, &o));
-    struct tr_order_costs costs = { .turn = (const double(*)[4])s->turn, .message = s->message };
-    TR_TRY(tr_order_play_costs(o, &costs, &times, NULL, NULL));
+    TR_TRY(tr_pipe_open(name, s->p, v, few, &o));
+    struct tr_pipe_costs costs = { .slot = (const double(*)[4])s->slot, .message = s->message };
+    TR_TRY(tr_pipe_play_costs(o, &costs, &times, NULL, NULL));
     *length = times.length + (n_micro - few) * s->busiest;
 out:
-    tr_order_close(o);
+    tr_pipe_close(o);
     return st;
 }
 
@@ -305,7 +305,7 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
     for (int k = 0; k < n; k++) {
         bool is_last = k == n - 1, is_end = k == 0 || is_last;
         double share = has_places ? ((layers + 2) / n - is_end) / layers : 1.0 / n;
-        double heads = is_last && !is_even ? p->n_heads : 0, *t = s->turn[k];
+        double heads = is_last && !is_even ? p->n_heads : 0, *t = s->slot[k];
         t[TR_DO_FORWARD] = share * forward + heads * p->head_t.forward + (is_last ? 0 : paid);
         t[TR_DO_BACKWARD] = share * backward + heads * p->head_t.backward + (k > 0 ? paid : 0);
         t[TR_DO_BACKWARD_INPUT] = t[TR_DO_BACKWARD_WEIGHT] = t[TR_DO_BACKWARD] / 2;
@@ -313,7 +313,7 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
     for (int r = 0; r < s->p; r++) {
         double busy = 0;
         for (int c = 0; c < s->v; c++)
-            busy += s->turn[c * s->p + r][TR_DO_FORWARD] + s->turn[c * s->p + r][TR_DO_BACKWARD];
+            busy += s->slot[c * s->p + r][TR_DO_FORWARD] + s->slot[c * s->p + r][TR_DO_BACKWARD];
         s->busiest = fmax(s->busiest, busy);
         s->mean += busy / s->p;
     }
@@ -330,7 +330,7 @@ static double reduce_seconds(const struct tr_ask *a, const struct stages *s, str
     double t = a->zero == 0 ? dp_seconds(a, TR_COST_ALL_REDUCE, grads)
                             : times * dp_seconds(a, TR_COST_REDUCE_SCATTER, grads) +
                                   (a->zero < 3 ? dp_seconds(a, TR_COST_ALL_GATHER, 2 * whole) : 0);
-    double room = s->v * (s->turn[0][TR_DO_BACKWARD] + (a->zero >= 1 ? s->turn[0][TR_DO_FORWARD] : 0));
+    double room = s->v * (s->slot[0][TR_DO_BACKWARD] + (a->zero >= 1 ? s->slot[0][TR_DO_FORWARD] : 0));
     double behind = fmin(dp_hidden(a) * t, room), paid = t - behind + TR_CONTENTION * behind;
     f->comm_s[TR_TIME_DP] += t;
     f->exposed_s[TR_TIME_DP] += paid;
@@ -371,8 +371,8 @@ static enum tr_status forecast_with(const struct tr_ask *a, double again, struct
     enum tr_status st = TR_OK;
     struct parts parts;
     struct stages stages = { .p = a->pp, .v = a->chunks };
-    stages.turn = calloc((size_t)(a->pp * a->chunks), sizeof *stages.turn);
-    if (!stages.turn)
+    stages.slot = calloc((size_t)(a->pp * a->chunks), sizeof *stages.slot);
+    if (!stages.slot)
         return tr_fail(TR_NOMEM, "forecast: out of memory");
     *f = (struct tr_forecast){ .chips = (double)a->tp * a->pp * a->cp * a->dp,
                                .n_micro = ceil(a->global / a->dp / a->micro),
@@ -387,12 +387,12 @@ static enum tr_status forecast_with(const struct tr_ask *a, double again, struct
     length = f->n_micro * stages.busiest;
     if (a->pp > 1 && !a->is_bound)
         TR_TRY(play(a, &stages, f->n_micro, &length));
-    if (a->turns)
-        memcpy(a->turns, stages.turn, (size_t)(a->pp * a->chunks) * sizeof *stages.turn);
+    if (a->slots)
+        memcpy(a->slots, stages.slot, (size_t)(a->pp * a->chunks) * sizeof *stages.slot);
     f->message_s = stages.message;
     sum_up(a, &parts, &stages, send, length, f);
 out:
-    free(stages.turn);
+    free(stages.slot);
     return st;
 }
 

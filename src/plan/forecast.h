@@ -1,6 +1,6 @@
 /* forecast.h - a step before it is run: seconds and bytes of any layout on any machine.
  *
- * One function, tr_forecast(), turns (shape, layout, batch, precision, machine, implementation) into a forecast. It
+ * One function, tr_forecast(), slots (shape, layout, batch, precision, machine, implementation) into a forecast. It
  * prices the operations of one layer, of the embedding and of the head, lays them into pipeline stages, and plays the
  * order of the stages; it allocates little and takes well under a millisecond, so a search may call it thousands of
  * times. What differs between trainers (fused attention, which traffic hides behind compute) is one row each of
@@ -95,7 +95,7 @@ struct tr_ask {
     enum tr_keep keep;
     bool casts_rows;    /* float8 with a scale for each row: the casts of 8 bit, products no faster than 16 */
     bool is_bound;      /* no order is played: the busiest rank's work alone, which no schedule beats */
-    double (*turns)[4]; /* pp * chunks rows to fill, or NULL: what each kind of turn of a stage takes */
+    double (*slots)[4]; /* pp * chunks rows to fill, or NULL: what each kind of slot of a stage takes */
 };
 
 enum tr_axis_cost { TR_TIME_TP, TR_TIME_CP, TR_TIME_EP, TR_TIME_PP, TR_TIME_DP, TR_TIME_AXES };
@@ -117,7 +117,7 @@ struct tr_forecast {
     double compute_s;                                     /* busy with kernels: the busiest rank */
     double comm_s[TR_TIME_AXES], exposed_s[TR_TIME_AXES]; /* traffic, and what of it nothing hides */
     double bubble_s, optimizer_s, fixed_s;
-    double message_s;                          /* from a turn's end until the next stage can start */
+    double message_s;                          /* from a slot's end until the next stage can start */
     double layer_forward_s, layer_backward_s;  /* of one layer, traffic and recompute included */
     double flops, hardware_flops;              /* of a step, all chips: needed (causal), and done */
     double parameters, rank_parameters;        /* of the model; of the fullest rank */

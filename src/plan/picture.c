@@ -1,6 +1,6 @@
 /* picture.c - the predicted step as an SVG and as a Chrome trace; memory as bars.
  *
- * Both timelines come from one list of spans, made by playing the pipeline's own order with the forecast's turns, so
+ * Both timelines come from one list of spans, made by playing the pipeline's own order with the forecast's slots, so
  * the picture ends where the forecast does. Long steps show their first micro-batches: the middle only repeats.
  */
 #include "plan/plan.h"
@@ -47,7 +47,7 @@ static enum tr_status add_span(struct timeline *t, struct span s)
     return TR_OK;
 }
 
-/* What part of a turn is traffic of its own ranks that nothing hides. */
+/* What part of a slot is traffic of its own ranks that nothing hides. */
 static double traffic_share(const struct tr_ask *a, const struct tr_forecast *f)
 {
     double own = f->exposed_s[TR_TIME_TP] + f->exposed_s[TR_TIME_CP] + f->exposed_s[TR_TIME_EP] +
@@ -55,23 +55,23 @@ static double traffic_share(const struct tr_ask *a, const struct tr_forecast *f)
     return own > 0 ? own / (own + f->compute_s) : 0;
 }
 
-static enum tr_status add_turns(const struct tr_ask *a, const struct tr_forecast *f, const struct tr_order *o,
+static enum tr_status add_turns(const struct tr_ask *a, const struct tr_forecast *f, const struct tr_pipe *o,
                                 const double *end, struct timeline *t)
 {
     enum tr_status st = TR_OK;
     double share = traffic_share(a, f);
     for (int r = 0; r < o->n_ranks; r++)
         for (int i = o->first[r]; i < o->first[r + 1]; i++) {
-            const struct tr_turn *turn = &o->turn[i];
-            double length = a->turns[turn->stage][turn->kind];
-            struct span s = { end[i] - length,           end[i], r, turn->micro, turn->stage / o->n_ranks,
-                              (enum span_kind)turn->kind };
+            const struct tr_pipe_slot *slot = &o->slot[i];
+            double length = a->slots[slot->stage][slot->kind];
+            struct span s = { end[i] - length,           end[i], r, slot->micro, slot->stage / o->n_ranks,
+                              (enum span_kind)slot->kind };
             TR_TRY(add_span(t, s));
             s.kind = SPAN_TP;
             s.begin = s.end - share * length;
             TR_TRY(add_span(t, s));
-            s = (struct span){ end[i], end[i] + f->message_s, r, turn->micro, 0, SPAN_SEND };
-            if (o->n_ranks > 1 && tr_turn_target(o, turn) >= 0)
+            s = (struct span){ end[i], end[i] + f->message_s, r, slot->micro, 0, SPAN_SEND };
+            if (o->n_ranks > 1 && tr_pipe_slot_target(o, slot) >= 0)
                 TR_TRY(add_span(t, s));
         }
 out:
@@ -81,28 +81,28 @@ out:
 static enum tr_status open_timeline(struct tr_ask *a, int most_turns, struct tr_forecast *f, struct timeline *t)
 {
     enum tr_status st = TR_OK;
-    struct tr_order *o = NULL;
-    struct tr_order_times times;
-    double *end = NULL, (*turns)[4] = calloc((size_t)a->pp * (size_t)a->chunks, sizeof *turns);
+    struct tr_pipe *o = NULL;
+    struct tr_pipe_times times;
+    double *end = NULL, (*slots)[4] = calloc((size_t)a->pp * (size_t)a->chunks, sizeof *slots);
     *t = (struct timeline){ .n_ranks = a->pp };
-    if (!turns)
+    if (!slots)
         TR_TRY(tr_fail(TR_NOMEM, "timeline: out of memory"));
-    a->turns = turns;
+    a->slots = slots;
     TR_TRY(tr_forecast(a, f));
     t->all_micro = f->n_micro;
     int fit = most_turns / (2 * a->pp * a->chunks), least = 2 * a->pp;
     t->n_micro = (int)fmin(f->n_micro, fit > least ? fit : least);
     if (a->chunks > 1) /* groups of pp, as the order has them */
         t->n_micro = (t->n_micro + a->pp - 1) / a->pp * a->pp;
-    TR_TRY(tr_order_open(a->schedule     ? a->schedule
-                         : a->chunks > 1 ? "interleaved"
-                                         : "1f1b",
-                         a->pp, a->chunks, t->n_micro, &o));
+    TR_TRY(tr_pipe_open(a->schedule     ? a->schedule
+                        : a->chunks > 1 ? "interleaved"
+                                        : "1f1b",
+                        a->pp, a->chunks, t->n_micro, &o));
     end = calloc((size_t)o->first[o->n_ranks], sizeof *end);
     if (!end)
         TR_TRY(tr_fail(TR_NOMEM, "timeline: out of memory"));
-    struct tr_order_costs costs = { .turn = (const double(*)[4])turns, .message = f->message_s };
-    TR_TRY(tr_order_play_costs(o, &costs, &times, NULL, end));
+    struct tr_pipe_costs costs = { .slot = (const double(*)[4])slots, .message = f->message_s };
+    TR_TRY(tr_pipe_play_costs(o, &costs, &times, NULL, end));
     TR_TRY(add_turns(a, f, o, end, t));
     double dp = a->zero < 3 ? f->exposed_s[TR_TIME_DP] : 0, at = times.length;
     for (int r = 0; r < a->pp; r++) {
@@ -110,9 +110,9 @@ static enum tr_status open_timeline(struct tr_ask *a, int most_turns, struct tr_
         TR_TRY(add_span(t, (struct span){ at + dp, at + dp + f->optimizer_s, r, -1, 0, SPAN_UPDATE }));
     }
 out:
-    tr_order_close(o);
-    a->turns = NULL;
-    free(turns);
+    tr_pipe_close(o);
+    a->slots = NULL;
+    free(slots);
     free(end);
     return st;
 }

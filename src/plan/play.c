@@ -19,14 +19,14 @@ struct player {
     struct segment_price *program; /* by program */
     double clock, kernels, waits, comm[TR_AXES];
     double met;               /* kernels' time when ranks last waited for each other */
-    bool *is_summed;          /* by home: this step's gradients have been there before */
+    bool *is_summed;          /* by bucket: this step's gradients have been there before */
     bool has_stream;          /* of its own, for gathers and reductions */
     double stream_at, posted; /* when that is through with what was posted; seconds of it */
     struct travelling {
         double at; /* when it is there */
         enum tr_axis axis;
-    } * travelling;           /* by home */
-    int reducing;             /* home whose shards are on their way; -1: none */
+    } * travelling;           /* by bucket */
+    int reducing;             /* bucket whose shards are on their way; -1: none */
     int next, n_ranks, n_all; /* ranks of the pipeline, of everything */
     double norm_at;           /* when this rank's part of the gradients' norm was summed; 0: not yet */
     /* messages to a peer are received in the order they were sent in */
@@ -56,35 +56,35 @@ static void run_comm(struct player *p, enum tr_axis axis, double t)
 
 /* ---- gathers and reductions ---- */
 
-static void settle(struct player *p, int home)
+static void settle(struct player *p, int bucket)
 {
-    struct travelling *x = &p->travelling[home];
+    struct travelling *x = &p->travelling[bucket];
     run_comm(p, x->axis, fmax(0, x->at - p->clock));
     x->at = 0;
 }
 
 static void settle_all(struct player *p)
 {
-    for (int i = 0; i < p->c->n_homes; i++)
+    for (int i = 0; i < p->c->n_buckets; i++)
         settle(p, i);
 }
 
-static void post(struct player *p, enum tr_axis axis, int home, double t)
+static void post(struct player *p, enum tr_axis axis, int bucket, double t)
 {
     if (!p->has_stream) {
         run_comm(p, axis, t);
         return;
     }
-    settle(p, home); /* one at a time for a home */
+    settle(p, bucket); /* one at a time for a bucket */
     p->stream_at = fmax(p->stream_at, p->clock) + t;
     p->posted += t;
-    p->travelling[home] = (struct travelling){ p->stream_at, axis };
+    p->travelling[bucket] = (struct travelling){ p->stream_at, axis };
 }
 
 static void run_segment(struct player *p, const struct tr_action *a)
 {
-    for (int i = 0; i < a->n_homes; i++)
-        settle(p, a->home[i]);
+    for (int i = 0; i < a->n_buckets; i++)
+        settle(p, a->bucket[i]);
     double behind = fmax(0, p->stream_at - p->clock);
     const struct segment_price *s = &p->program[p->c->train.program_of[a->segment]];
     bool is_input = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_INPUT;
@@ -140,26 +140,26 @@ static double pass_over(const struct player *p, double n, double bytes, enum tr_
 static double norm_s(const struct player *p)
 {
     double n = 0;
-    for (int i = 0; i < p->c->n_homes; i++)
-        n += (double)p->c->flat[i].shard_n;
+    for (int i = 0; i < p->c->n_buckets; i++)
+        n += (double)p->c->bucket[i].shard_n;
     return pass_over(p, n, (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
 }
 
-/* Shards of one home are waited for before the next one's start, and added to those of earlier micro-batches. */
-static void reduce(struct player *p, int home)
+/* Shards of one bucket are waited for before the next one's start, and added to those of earlier micro-batches. */
+static void reduce(struct player *p, int bucket)
 {
     const struct tr_compile_options *o = &p->c->opt;
-    double grad = (double)tr_dtype_bytes(o->grad_dtype), bytes = (double)p->c->flat[home].n * grad;
+    double grad = (double)tr_dtype_bytes(o->grad_dtype), bytes = (double)p->c->bucket[bucket].n * grad;
     double t = over_data(p, o->layout.zero ? TR_COST_REDUCE_SCATTER : TR_COST_ALL_REDUCE, bytes);
     if (o->layout.zero && t > 0)
         meet(p, TR_AXIS_DP);
     if (o->layout.zero && p->reducing >= 0)
         settle(p, p->reducing);
-    if (o->layout.zero && p->is_summed[home])
-        run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->flat[home].shard_n, 3 * grad, TR_COST_ADD));
-    p->is_summed[home] = true;
-    p->reducing = home;
-    post(p, TR_AXIS_DP, home, t);
+    if (o->layout.zero && p->is_summed[bucket])
+        run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->bucket[bucket].shard_n, 3 * grad, TR_COST_ADD));
+    p->is_summed[bucket] = true;
+    p->reducing = bucket;
+    post(p, TR_AXIS_DP, bucket, t);
 }
 
 /* ---- messages ---- */
@@ -198,7 +198,7 @@ static bool wait_for(struct player *p, const struct player *all, int rank, const
 
 /* ---- one action ---- */
 
-static double update_s(const struct player *p, const struct tr_flat *f)
+static double update_s(const struct player *p, const struct tr_bucket *f)
 {
     const struct tr_compile_options *o = &p->c->opt;
     double bytes =
@@ -235,7 +235,7 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
     struct player *p = &all[rank];
     const struct tr_compile_options *o = &p->c->opt;
     double grad = (double)tr_dtype_bytes(o->grad_dtype), value = (double)tr_dtype_bytes(o->compute_dtype);
-    const struct tr_flat *f = a->segment >= 0 && a->segment < p->c->n_homes ? &p->c->flat[a->segment] : NULL;
+    const struct tr_bucket *f = a->segment >= 0 && a->segment < p->c->n_buckets ? &p->c->bucket[a->segment] : NULL;
     double n = f ? (double)f->n : 0;
     switch (a->kind) {
     case TR_DO_GATHER:
@@ -254,7 +254,7 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
     case TR_DO_UPDATE:
         run_kernel(p, update_s(p, f));
         break;
-    case TR_DO_FOLD:
+    case TR_DO_TREE_ADD:
         run_kernel(p, pass_over(p, n, 3 * grad, TR_COST_ADD));
         break;
     case TR_DO_SEND:
@@ -285,8 +285,8 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
     const struct tr_schedule *s = &c->train;
     size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
     *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1, .has_stream = !m->is_shared, .reducing = -1 };
-    p->is_summed = calloc((size_t)c->n_homes + 1, sizeof *p->is_summed);
-    p->travelling = calloc((size_t)c->n_homes + 1, sizeof *p->travelling);
+    p->is_summed = calloc((size_t)c->n_buckets + 1, sizeof *p->is_summed);
+    p->travelling = calloc((size_t)c->n_buckets + 1, sizeof *p->travelling);
     p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
     p->sent = calloc(n_messages, sizeof *p->sent);
     p->first = calloc(3 * n_peers + 2 * n_messages, sizeof *p->first);
@@ -406,7 +406,7 @@ void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, e
             if (is_of(g->node[k].phase, a->kind))
                 out[kernel_of(g->node[k].op)] += tr_price_node(&p.price, g, &g->node[k]);
         if (a->kind == TR_DO_UPDATE)
-            out[update] += update_s(&p, &c->flat[a->segment]);
+            out[update] += update_s(&p, &c->bucket[a->segment]);
     }
     out[TR_OP_SUMSQ] += norm_s(&p);
 }

@@ -90,7 +90,7 @@ static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_sta
     _Static_assert(TR_COUNT_OF(names) == TR_STATE_COUNT, "one name a state");
     int n_params = d->e->c->model->n_params;
     for (int p = 0; p < n_params; p++) {
-        if (is_tensor && d->e->c->place[p].cut.is_split) /* each has a part of its own */
+        if (is_tensor && d->e->c->place[p].tp.is_split) /* each has a part of its own */
             continue;
         int r = odd_one(d, c->size, 1 + (int)what * n_params + p);
         if (r < 0)
@@ -140,8 +140,8 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
     int n_params = e->c->model->n_params;
     if (!e->mesh)
         return TR_OK;
-    for (int home = 0; home < e->c->n_homes; home++)
-        TR_TRY(tr_exec_settle(e, home));
+    for (int bucket = 0; bucket < e->c->n_buckets; bucket++)
+        TR_TRY(tr_exec_settle(e, bucket));
     if (tr_failpoint("train.flip") != TR_OK)
         flip(e);
     d->mine[0] = (uint64_t)e->mesh->rank;

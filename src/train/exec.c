@@ -16,7 +16,7 @@ void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
 static void forget_touches(struct tr_exec *e)
 {
     memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
-    memset(e->is_summed, 0, (size_t)e->c->n_homes * sizeof *e->is_summed);
+    memset(e->is_summed, 0, (size_t)e->c->n_buckets * sizeof *e->is_summed);
     e->loss_is_touched = false;
 }
 
@@ -28,7 +28,7 @@ static void begin_step(struct tr_exec *e, const float *values)
     if (values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
     if (values)
-        tr_exec_past_send(e);
+        tr_exec_amax_send(e);
 }
 
 static double read_loss(struct tr_exec *e)
@@ -42,7 +42,7 @@ static double read_loss(struct tr_exec *e)
 static enum tr_status settle_all(struct tr_exec *e)
 {
     enum tr_status st = TR_OK;
-    for (int h = 0; h < e->c->n_homes && st == TR_OK; h++)
+    for (int h = 0; h < e->c->n_buckets && st == TR_OK; h++)
         st = tr_exec_settle(e, h);
     return st;
 }
@@ -120,7 +120,7 @@ static enum tr_status run_updates(struct tr_exec *e, const struct tr_config *cfg
         TR_TRY(tr_exec_pass(e, &s->action[i]));
         int at = tr_trace_action(e->trace, &s->action[i]);
         if (s->action[i].kind == TR_DO_UPDATE)
-            tr_exec_update_home(e, cfg->optim, s->action[i].segment);
+            tr_exec_update_bucket(e, cfg->optim, s->action[i].segment);
         else
             TR_TRY(tr_exec_action(e, e->c->model, s, &s->action[i], NULL));
         tr_trace_end(e->trace, at);
@@ -140,7 +140,7 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
     }
     TR_TRY(settle_all(e));
     TR_TRY(e->dev->ops->sync(e->dev));
-    TR_TRY(tr_exec_past_learn(e));
+    TR_TRY(tr_exec_amax_learn(e));
     out->exposed_s = out->wait_s = 0;
     if (e->mesh) {
         int64_t stages_us = 0;

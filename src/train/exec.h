@@ -10,11 +10,11 @@
 #include "parallel/parallel.h"
 
 /* fp8 with scales of the past: the largest elements that the last updates found, by segment and value; n 0: none. */
-enum { TR_PAST_STEPS = 16 };
-struct tr_past {
+enum { TR_AMAX_STEPS = 16 };
+struct tr_amax_history {
     size_t n;
-    int64_t n_steps; /* update k is in row k % TR_PAST_STEPS */
-    float *found;    /* (TR_PAST_STEPS, n) */
+    int64_t n_steps; /* update k is in row k % TR_AMAX_STEPS */
+    float *found;    /* (TR_AMAX_STEPS, n) */
     struct {
         float before, now;
     } * pair; /* (n), as the device has them */
@@ -29,8 +29,8 @@ struct tr_exec {
     struct tr_mesh *mesh;       /* NULL: this rank is alone */
     struct tr_trace *trace;     /* NULL: nobody profiles */
     bool *is_touched;           /* by parameter: its gradient holds something of this step */
-    bool *is_summed;            /* by home: its shard of gradients holds something of this step */
-    struct tr_pending *pending; /* by home: a collective on its way */
+    bool *is_summed;            /* by bucket: its shard of gradients holds something of this step */
+    struct tr_pending *pending; /* by bucket: a collective on its way */
     tr_ticket *message;         /* by message of a schedule: its send or receive */
     double *norms;              /* sums of squares of gradients (tr_compiled.norm_first) */
     double *losses;             /* by micro-batch, of all ranks with other tokens */
@@ -39,10 +39,10 @@ struct tr_exec {
     bool may_record;    /* cuda: halves of a step become graphs (exec_graph.c) */
     struct tr_recording *recording;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
-    int reducing;         /* home whose gradients are on their way to their shards; -1: none */
+    int reducing;         /* bucket whose gradients are on their way to their shards; -1: none */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
     uint64_t seed;
-    struct tr_past past;
+    struct tr_amax_history amax;
     void *checked; /* memory for reductions that are checked; NULL: they are not */
     void (*on_action)(void *ctx, const struct tr_action *a); /* after each action of gradients; NULL: nobody looks */
     void *on_action_ctx;

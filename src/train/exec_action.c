@@ -30,11 +30,11 @@ static void *batch_ptr(const struct tr_batch *b, int32_t slot)
     }
 }
 
-static size_t home_offset(const struct tr_action *a, int home, bool is_param)
+static size_t bucket_offset(const struct tr_action *a, int bucket, bool is_param)
 {
     int i = 0;
-    while (a->home[i] != home)
-        TR_BUG_ON(++i >= a->n_homes);
+    while (a->bucket[i] != bucket)
+        TR_BUG_ON(++i >= a->n_buckets);
     return is_param ? a->value[i] : a->grad[i];
 }
 
@@ -49,8 +49,8 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_GRAD: {
         const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
         bool is_param = v->kind == TR_V_PARAM;
-        char *flat = e->base[is_param ? TR_A_PARAMS : TR_A_GRADS] + home_offset(f->a, at->home, is_param);
-        return flat + (size_t)at->at * tr_dtype_bytes(v->dtype);
+        char *bucket = e->base[is_param ? TR_A_PARAMS : TR_A_GRADS] + bucket_offset(f->a, at->bucket, is_param);
+        return bucket + (size_t)at->at * tr_dtype_bytes(v->dtype);
     }
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
@@ -71,8 +71,8 @@ static char *root_ptr(const struct frame *f, tr_val root)
         size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->cache_bytes : 0);
         return e->base[TR_A_CACHE] + e->c->cache[f->a->segment] + skip;
     }
-    case TR_V_PAST:
-        return work + e->c->past + ((size_t)f->a->segment * (size_t)e->c->n_past + (size_t)v->slot) * 2 * sizeof(float);
+    case TR_V_AMAX:
+        return work + e->c->amax + ((size_t)f->a->segment * (size_t)e->c->n_amax + (size_t)v->slot) * 2 * sizeof(float);
     case TR_V_TEMP:
         break;
     }
@@ -208,8 +208,8 @@ enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const
         return tr_exec_message(e, a);
     case TR_DO_TIE:
         return tr_exec_tie(e, a);
-    case TR_DO_FOLD:
-        tr_exec_fold(e, a);
+    case TR_DO_TREE_ADD:
+        tr_exec_tree_add(e, a);
         return TR_OK;
     default:
         break;
@@ -218,7 +218,7 @@ enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const
     struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &batch };
     enum tr_status st = TR_OK;
     f.local = e->c->opt.layout.size[TR_AXIS_CP] > 1 ? tr_exec_local(e, m, &micro[a->micro]) : batch;
-    for (int i = 0; i < a->n_homes && st == TR_OK; i++)
-        st = tr_exec_settle(e, a->home[i]);
+    for (int i = 0; i < a->n_buckets && st == TR_OK; i++)
+        st = tr_exec_settle(e, a->bucket[i]);
     return st == TR_OK ? run_nodes(&f) : st;
 }

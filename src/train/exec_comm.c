@@ -22,9 +22,9 @@ static void add_shard(struct tr_exec *e, char *came, char *sum, int64_t n)
 }
 
 /* A shard has come: shards are summed over their own axis first, then over their replicas. */
-static enum tr_status take_shard(struct tr_exec *e, int home, struct tr_pending *p)
+static enum tr_status take_shard(struct tr_exec *e, int bucket, struct tr_pending *p)
 {
-    int64_t n = e->c->flat[home].shard_n;
+    int64_t n = e->c->bucket[bucket].shard_n;
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
                          .dtype = e->c->opt.grad_dtype,
                          .op = TR_SUM,
@@ -40,13 +40,13 @@ static enum tr_status take_shard(struct tr_exec *e, int home, struct tr_pending 
     return st;
 }
 
-enum tr_status tr_exec_settle(struct tr_exec *e, int home)
+enum tr_status tr_exec_settle(struct tr_exec *e, int bucket)
 {
-    struct tr_pending *p = &e->pending[home];
+    struct tr_pending *p = &e->pending[bucket];
     struct tr_comm *comm = p->comm;
     p->comm = NULL;
     enum tr_status st = comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
-    return st == TR_OK && p->shard ? take_shard(e, home, p) : st;
+    return st == TR_OK && p->shard ? take_shard(e, bucket, p) : st;
 }
 
 enum tr_status tr_exec_check_sums(struct tr_exec *e)
@@ -58,21 +58,21 @@ enum tr_status tr_exec_check_sums(struct tr_exec *e)
     return e->checked || !e->mesh ? TR_OK : tr_fail(TR_NOMEM, "no memory to check sums of %d ranks", e->mesh->world);
 }
 
-static enum tr_status post(struct tr_exec *e, int home, struct tr_comm *comm, const struct tr_coll *c)
+static enum tr_status post(struct tr_exec *e, int bucket, struct tr_comm *comm, const struct tr_coll *c)
 {
-    enum tr_status st = tr_exec_settle(e, home); /* one at a time for a home */
+    enum tr_status st = tr_exec_settle(e, bucket); /* one at a time for a bucket */
     if (e->checked && st == TR_OK && (c->kind == TR_ALL_REDUCE || c->kind == TR_REDUCE_SCATTER))
         return run(e, comm, c);
     if (st == TR_OK)
-        st = tr_comm_post(comm, c, &e->pending[home].ticket);
+        st = tr_comm_post(comm, c, &e->pending[bucket].ticket);
     if (st == TR_OK)
-        e->pending[home].comm = comm;
+        e->pending[bucket].comm = comm;
     return st;
 }
 
 enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_flat *f = &e->c->flat[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->segment];
     size_t size = tr_dtype_bytes(e->c->opt.compute_dtype);
     char *whole = e->base[TR_A_PARAMS] + a->value[0];
     bool is_moved = e->c->opt.layout.zero >= 3; /* else this rank's shard is already in its place */
@@ -96,7 +96,7 @@ static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *
 }
 
 /* As the collective c on gradients, but in reduce_dtype: what a rank gives and the sum are rounded to it. */
-static enum tr_status reduce_narrow(struct tr_exec *e, const struct tr_flat *f, struct tr_coll c)
+static enum tr_status reduce_narrow(struct tr_exec *e, const struct tr_bucket *f, struct tr_coll c)
 {
     enum tr_dtype narrow = e->c->opt.reduce_dtype, wide = c.dtype;
     bool is_whole = c.kind == TR_ALL_REDUCE;
@@ -112,13 +112,13 @@ static enum tr_status reduce_narrow(struct tr_exec *e, const struct tr_flat *f, 
     return st;
 }
 
-/* Gradients travel while the next home computes; before its own travel, what came is taken: buffers and staging are
+/* Gradients travel while the next bucket computes; before its own travel, what came is taken: buffers and staging are
  * free again then. */
 enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
 {
     enum tr_status st = TR_OK;
     const struct tr_layout *l = &e->c->opt.layout;
-    const struct tr_flat *f = &e->c->flat[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->segment];
     struct tr_coll c = { .dtype = e->c->opt.grad_dtype, .op = TR_SUM, .site = "reduce gradients" };
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
     if (!e->mesh)
@@ -149,7 +149,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     e->reducing = a->segment;
     e->is_summed[a->segment] = true;
     for (int i = 0; tr_grad_zero(l) >= 2 && i < e->c->model->n_params; i++) /* the buffer is another's now */
-        if (e->c->place[i].home == a->segment)
+        if (e->c->place[i].bucket == a->segment)
             e->is_touched[i] = false;
 out:
     return st;
@@ -164,10 +164,10 @@ static bool is_skipped(void)
     return true;
 }
 
-/* What is this rank's of the home's first n_partial elements: the same range on every tensor rank. */
+/* What is this rank's of the bucket's first n_partial elements: the same range on every tensor rank. */
 enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_flat *f = &e->c->flat[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->segment];
     int zero = tr_grad_zero(&e->c->opt.layout);
     int64_t first = zero >= 1 ? f->shard_first : 0, end = zero >= 1 ? first + f->shard_n : f->n;
     end = tr_min64(end, f->n_partial);

@@ -18,11 +18,11 @@ enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const
 void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n);
 
 /* exec_update.c. Norm: squares of all gradients, each rank its own elements, each parameter once. Clip: their sum over
- * ranks, without the loss scale, and the clip factor into the step buffer. Update home: the optimizer, on the
+ * ranks, without the loss scale, and the clip factor into the step buffer. Update bucket: the optimizer, on the
  * parameters that live there. */
 void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
-void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home);
+void tr_exec_update_bucket(struct tr_exec *e, enum tr_optim_kind kind, int bucket);
 
 /* exec_comm.c: what is said to peers. */
 enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a);
@@ -32,8 +32,8 @@ enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action 
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c);
 /* Runs an op's kernel. */
 void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c);
-/* Waits for what is on its way for this home. */
-enum tr_status tr_exec_settle(struct tr_exec *e, int home);
+/* Waits for what is on its way for this bucket. */
+enum tr_status tr_exec_settle(struct tr_exec *e, int bucket);
 /* Sums n numbers over the ranks of one of the mesh's communicators. */
 enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n);
 
@@ -47,8 +47,8 @@ bool tr_exec_record(struct tr_exec *e, enum tr_half half);
 bool tr_exec_recorded(struct tr_exec *e, enum tr_half half);
 
 /* exec_order.c: sums whose order no layout changes. */
-void tr_exec_fold(struct tr_exec *e, const struct tr_action *a);
-void tr_exec_add_twin(struct tr_exec *e, int shared, char *at); /* to this rank's part of the shared gradients */
+void tr_exec_tree_add(struct tr_exec *e, const struct tr_action *a);
+void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at); /* to this rank's part of the shared gradients */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
 
@@ -71,10 +71,10 @@ int tr_exec_place(const struct tr_model *m, int segment);
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a); /* send, receive, wait */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a);
 
-/* exec_past.c: before a step, and after its update. */
-enum tr_status tr_exec_past_open(struct tr_exec *e);
-void tr_exec_past_close(struct tr_exec *e);
-void tr_exec_past_send(struct tr_exec *e);
-enum tr_status tr_exec_past_learn(struct tr_exec *e);
+/* exec_amax.c: before a step, and after its update. */
+enum tr_status tr_exec_amax_open(struct tr_exec *e);
+void tr_exec_amax_close(struct tr_exec *e);
+void tr_exec_amax_send(struct tr_exec *e);
+enum tr_status tr_exec_amax_learn(struct tr_exec *e);
 
 #endif

@@ -79,8 +79,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
                        : is_cuda  ? tr_op_cuda((enum tr_opcode)i)
                                   : tr_op_cpu_fast((enum tr_opcode)i);
     e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
-    e->is_summed = calloc((size_t)c->n_homes, sizeof *e->is_summed);
-    e->pending = calloc((size_t)c->n_homes, sizeof *e->pending);
+    e->is_summed = calloc((size_t)c->n_buckets, sizeof *e->is_summed);
+    e->pending = calloc((size_t)c->n_buckets, sizeof *e->pending);
     e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
     e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
     e->message = calloc((size_t)(c->train.n_messages + c->eval.n_messages) + 1, sizeof *e->message);
@@ -88,7 +88,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     if (!e->n_documents || !e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     TR_TRY(tr_exec_recordings_open(e));
-    TR_TRY(tr_exec_past_open(e));
+    TR_TRY(tr_exec_amax_open(e));
     e->joins_updates = is_cuda;
     e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
     dev->may_choose = c->opt.any_order;
@@ -130,7 +130,7 @@ void tr_exec_close(struct tr_exec *e)
     if (e->dev->library)
         tr_op_cuda_close(e->dev);
     tr_exec_recordings_close(e);
-    tr_exec_past_close(e);
+    tr_exec_amax_close(e);
     free(e->n_documents);
     free(e->is_touched);
     free(e->is_summed);

@@ -25,14 +25,14 @@ static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char 
     tr_exec_kernel(e, &c);
 }
 
-/* Elements [at, at + n) of a home's gradients, of one micro-batch: added to those of earlier ones. */
-static void fold(struct tr_exec *e, const struct tr_action *a, int64_t at, int64_t n)
+/* Elements [at, at + n) of a bucket's gradients, of one micro-batch: added to those of earlier ones. */
+static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, int64_t n)
 {
-    const struct tr_flat *f = &e->c->flat[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->segment];
     size_t size = tr_dtype_bytes(e->c->opt.grad_dtype), skip = (size_t)at * size, stride = (size_t)f->n * size;
     char *sum = e->base[TR_A_GRADS] + a->grad[0] + skip, *level = e->base[TR_A_GRADS] + f->levels + skip;
     int odd = tr_odd_part(e->c->opt.n_micro), group = a->micro / odd, place = a->micro % odd;
-    bool is_last = a->micro == e->c->opt.n_micro - 1, is_twin = a->segment != a->home[0];
+    bool is_last = a->micro == e->c->opt.n_micro - 1, is_second_use = a->segment != a->bucket[0];
     if (place > 0)
         run_op(e, TR_OP_ADD, sum, level, sum, n);
     if (place == odd - 1) {
@@ -40,27 +40,27 @@ static void fold(struct tr_exec *e, const struct tr_action *a, int64_t at, int64
         for (; group & 1; group >>= 1, level += stride) /* level k holds something where bit k is set */
             run_op(e, TR_OP_ADD, sum, level, sum, n);
     }
-    if (!is_last || is_twin)
+    if (!is_last || is_second_use)
         run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->grad + skip : level, n);
 }
 
 /* What a backward, or a part of one, has written. */
-void tr_exec_fold(struct tr_exec *e, const struct tr_action *a)
+void tr_exec_tree_add(struct tr_exec *e, const struct tr_action *a)
 {
     for (int i = 0; i < e->c->model->n_params; i++) {
         const struct tr_param_place *p = &e->c->place[i];
-        if (p->home != a->home[0] || !e->is_touched[i])
+        if (p->bucket != a->bucket[0] || !e->is_touched[i])
             continue;
-        fold(e, a, p->at, p->cut.n_held);
+        tree_add(e, a, p->at, p->tp.n_held);
         e->is_touched[i] = false;
     }
 }
 
-void tr_exec_add_twin(struct tr_exec *e, int shared, char *at)
+void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at)
 {
-    const struct tr_flat *f = &e->c->flat[shared], *twin = &e->c->flat[shared + 1];
+    const struct tr_bucket *f = &e->c->bucket[shared], *second = &e->c->bucket[shared + 1];
     size_t skip = e->c->opt.layout.zero >= 1 ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0;
-    run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + twin->grad + skip, at, f->shard_n);
+    run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + second->grad + skip, at, f->shard_n);
 }
 
 /* Part `rank` of n elements, summed over the ranks of a group in the order of the tree. */
@@ -102,7 +102,7 @@ static enum tr_status sum_all(struct tr_exec *e, struct tr_comm *comm, char *at,
 /* Shards first, then their replicas: shard ranks are neighbours in the order of data, so that this is the same tree. */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_flat *f = &e->c->flat[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->segment];
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
     if (e->c->opt.layout.zero == 0)
         return sum_all(e, e->mesh->data, whole, f->n);

@@ -23,7 +23,7 @@ enum tr_status tr_exec_pass(const struct tr_exec *e, const struct tr_action *a)
                                       [TR_DO_RECV] = TR_PHASE_MESSAGE,
                                       [TR_DO_WAIT] = TR_PHASE_MESSAGE,
                                       [TR_DO_TIE] = TR_PHASE_REDUCE,
-                                      [TR_DO_FOLD] = TR_PHASE_REDUCE,
+                                      [TR_DO_TREE_ADD] = TR_PHASE_REDUCE,
                                       [TR_DO_REDUCE_TP] = TR_PHASE_REDUCE };
     static const char *const points[] = { [TR_DO_FORWARD] = "step.forward",
                                           [TR_DO_BACKWARD] = "step.backward",
@@ -37,7 +37,7 @@ enum tr_status tr_exec_pass(const struct tr_exec *e, const struct tr_action *a)
                                           [TR_DO_RECV] = "step.recv",
                                           [TR_DO_WAIT] = "step.wait",
                                           [TR_DO_TIE] = "step.tie",
-                                          [TR_DO_FOLD] = "step.fold",
+                                          [TR_DO_TREE_ADD] = "step.tree_add",
                                           [TR_DO_REDUCE_TP] = "step.reduce_tp" };
     _Static_assert(TR_COUNT_OF(phases) == TR_ACTION_KINDS && TR_COUNT_OF(points) == TR_ACTION_KINDS, "one a kind");
     tr_phase_enter((enum tr_phase_kind)phases[a->kind],

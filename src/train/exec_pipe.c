@@ -18,7 +18,7 @@ enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
 /* Both stages get the same sum, bit for bit, so that both copies of the parameters stay the same. */
 enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_flat *f = &e->c->flat[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->segment];
     int zero = tr_grad_zero(&e->c->opt.layout);
     enum tr_dtype dtype = e->c->opt.grad_dtype;
     size_t skip = zero == 1 ? (size_t)f->shard_first * tr_dtype_bytes(dtype) : 0;
@@ -31,8 +31,8 @@ enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
                          .count = (size_t)f->shard_n,
                          .site = "gradients of shared parameters" };
     enum tr_status st = tr_exec_settle(e, a->segment);
-    if (e->c->flat[a->segment + 1].n > 0) { /* both uses are here */
-        tr_exec_add_twin(e, a->segment, at);
+    if (e->c->bucket[a->segment + 1].n > 0) { /* both uses are here */
+        tr_exec_add_second_use(e, a->segment, at);
         return st;
     }
     return st == TR_OK ? tr_comm_run(e->mesh->ends, &c) : st;

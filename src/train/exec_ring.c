@@ -2,7 +2,7 @@
  *
  * A row is cut into 2n pieces; rank r holds pieces r and 2n - 1 - r. In every step but the first each rank has two
  * pairs of pieces to compute, whichever block it holds. Blocks are merged by log-sum-exp in F32 (the kernel does it).
- * In the backward the gradients of keys and values travel with their block and are home after a whole round.
+ * In the backward the gradients of keys and values travel with their block and are bucket after a whole round.
  */
 #include "train/exec_impl.h"
 

@@ -41,14 +41,14 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
 {
     const struct tr_param_place *p = &e->c->place[param];
     *first = *n = 0;
-    if (p->home < 0)
+    if (p->bucket < 0)
         return NULL;
-    const struct tr_flat *f = &e->c->flat[p->home];
+    const struct tr_bucket *f = &e->c->bucket[p->bucket];
     int64_t at = p->at - (tr_exec_is_sharded(e, what) ? f->shard_first : 0);
-    char *flat_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value
-                    : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
-                                        : e->base[TR_A_OPTIM] + f->state[what];
+    char *bucket_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value
+                      : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
+                                          : e->base[TR_A_OPTIM] + f->state[what];
     *first = tr_exec_is_sharded(e, what) ? p->first : 0;
-    *n = tr_exec_is_sharded(e, what) ? p->n : p->cut.n;
-    return flat_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
+    *n = tr_exec_is_sharded(e, what) ? p->n : p->tp.n;
+    return bucket_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
 }

@@ -5,7 +5,7 @@
 #include "train/exec_impl.h"
 #include <math.h>
 
-static struct tr_view flat(char *base, enum tr_dtype dtype, int64_t n)
+static struct tr_view view_row(char *base, enum tr_dtype dtype, int64_t n)
 {
     return (struct tr_view){ .data = base, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
 }
@@ -17,14 +17,14 @@ static struct tr_call call_of(struct tr_exec *e, enum tr_opcode op)
 
 static struct tr_view step_view(struct tr_exec *e)
 {
-    return flat(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
+    return view_row(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
 }
 
 /* Of what all ranks of an axis hold, the first counts. */
 static bool is_counted(const struct tr_exec *e, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
-    bool is_first = p->cut.is_split || e->c->opt.layout.coord[TR_AXIS_TP] == 0;
+    bool is_first = p->tp.is_split || e->c->opt.layout.coord[TR_AXIS_TP] == 0;
     return p->n > 0 && is_first && tr_param_is_first(e->c, param);
 }
 
@@ -37,9 +37,9 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
     const char *grad = tr_exec_at(e, TR_S_GRAD, param, &first, &n);
     for (int64_t at = p->first; at < end; at += piece) {
         struct tr_call c = call_of(e, TR_OP_SUMSQ);
-        c.in[0] = flat((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
-                       e->c->opt.grad_dtype, tr_min64(piece, end - at));
-        c.out[0] = flat(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
+        c.in[0] = view_row((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
+                           e->c->opt.grad_dtype, tr_min64(piece, end - at));
+        c.out[0] = view_row(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
         tr_exec_kernel(e, &c);
     }
 }
@@ -51,9 +51,9 @@ void tr_exec_norm(struct tr_exec *e)
     if (!e->dev->ops->is_host && !e->mesh && !e->c->opt.layout.in_order) {
         /* All of the arena is gradients, and padding is zero: one sum. A launch a parameter costs more. */
         struct tr_call c = call_of(e, TR_OP_SUMSQ);
-        c.in[0] = flat(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
-                       (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
-        c.out[0] = flat(norm_at, TR_F64, 1);
+        c.in[0] = view_row(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
+                           (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
+        c.out[0] = view_row(norm_at, TR_F64, 1);
         tr_exec_kernel(e, &c);
         return;
     }
@@ -94,7 +94,7 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
         int64_t first = 0, n = 0;
         enum tr_dtype dtype = tr_exec_dtype(e, (enum tr_state)what);
         char *at = tr_exec_at(e, (enum tr_state)what, param, &first, &n);
-        v[what] = flat(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
+        v[what] = view_row(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
     }
     bool has_master = v[TR_S_MASTER].data != NULL;
     c.in[0] = v[TR_S_GRAD];
@@ -104,7 +104,7 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
     c.out[2] = v[TR_S_V];
     c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
     c.attr.decay = e->c->model->param[param].has_decay;
-    c.attr.first = p->first + (p->cut.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->cut.n_held : 0);
+    c.attr.first = p->first + (p->tp.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->tp.n_held : 0);
     c.attr.key = tr_rng_key(e->seed, e->c->model->param[param].name, 1);
     return c;
 }
@@ -118,13 +118,13 @@ static void run_joined(struct tr_exec *e, const struct tr_call *c, int n)
     tr_trace_end(e->trace, at);
 }
 
-void tr_exec_update_home(struct tr_exec *e, enum tr_optim_kind kind, int home)
+void tr_exec_update_bucket(struct tr_exec *e, enum tr_optim_kind kind, int bucket)
 {
     struct tr_call many[TR_UPDATES_MAX];
     int n = 0;
     for (int i = 0; i < e->c->model->n_params; i++) {
         const struct tr_param_place *p = &e->c->place[i];
-        if (p->home != home || p->n == 0)
+        if (p->bucket != bucket || p->n == 0)
             continue;
         many[n] = update_of(e, tr_optim_row(kind)->op, i);
         if (!e->joins_updates) {

@@ -127,8 +127,8 @@ static void look_at_gradients(struct tr_numbers *n, const struct tr_action *a, c
         if (v->kind != TR_V_GRAD || !e->is_touched[seg->param[v->slot]])
             continue;
         const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
-        int home = a->home[0] == at->home ? 0 : 1;
-        char *grad = e->base[TR_A_GRADS] + a->grad[home] + (size_t)at->at * tr_dtype_bytes(v->dtype);
+        int bucket = a->bucket[0] == at->bucket ? 0 : 1;
+        char *grad = e->base[TR_A_GRADS] + a->grad[bucket] + (size_t)at->at * tr_dtype_bytes(v->dtype);
         if (!tr_exec_is_finite(e, row_of(grad, v->dtype, v->rows * v->cols)))
             find(n, IN_GRADIENT, a->micro, e->c->model->n_segments - a->segment, seg->param[v->slot]);
     }

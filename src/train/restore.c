@@ -29,12 +29,12 @@ static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int6
 {
     struct compare *c = ctx;
     struct tr_exec *e = c->live.ctx;
-    const struct tr_cut *cut = &e->c->place[param].cut;
+    const struct tr_tp_shard *cut = &e->c->place[param].tp;
     enum tr_dtype d = c->live.dtype[what];
     size_t size = tr_dtype_bytes(d);
     int64_t own_first = 0, own_n = 0, local = 0, len;
     (void)tr_exec_at(e, what, param, &own_first, &own_n);
-    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len) {
+    for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         for (int64_t k = begin, m; k < end; k += m) {
             char wide[ROUND_MAX * 4], narrow[ROUND_MAX * 4];

@@ -141,7 +141,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .any_order = cfg->reproducible == TR_REPRODUCIBLE_OFF,
         .fp8 = cfg->fp8,
         .fp8_e5m2 = cfg->fp8_gradient == TR_E5M2,
-        .fp8_past = cfg->fp8_scaling == TR_FP8_DELAYED,
+        .fp8_history = cfg->fp8_scaling == TR_FP8_DELAYED,
         .data_bytes = s->loader_bytes + s->eval_batch_bytes,
         .save_bytes = TR_IO_CHUNK * sizeof(float),
         .pages_bytes = use == TR_USE_TRAIN ? TR_SAVE_PAGES_BYTES : 0,

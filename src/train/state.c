@@ -84,13 +84,13 @@ out:
     return st;
 }
 
-/* Update k is in row k % TR_PAST_STEPS. Nine digits give back every float. */
-static void add_past(const struct tr_past *p, struct tr_str *out)
+/* Update k is in row k % TR_AMAX_STEPS. Nine digits give back every float. */
+static void add_amax(const struct tr_amax_history *p, struct tr_str *out)
 {
     if (!p || p->n == 0)
         return;
-    tr_str_addf(out, ", \"fp8_past\": {\"steps\": %" PRId64 ", \"largest\": [", p->n_steps);
-    for (size_t i = 0; i < TR_PAST_STEPS * p->n; i++)
+    tr_str_addf(out, ", \"fp8_history\": {\"steps\": %" PRId64 ", \"largest\": [", p->n_steps);
+    for (size_t i = 0; i < TR_AMAX_STEPS * p->n; i++)
         tr_str_addf(out, "%s%.9g", i ? ", " : "", (double)p->found[i]);
     tr_str_addf(out, "]}");
 }
@@ -113,7 +113,7 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
                     s->scaler.n_good, s->scaler.n_skipped);
     else
         tr_str_addf(out, "null");
-    add_past(s->past, out);
+    add_amax(s->amax, out);
     tr_str_addf(out, ", \"best\": ");
     if (s->best.exists)
         tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
@@ -215,7 +215,7 @@ out:
 }
 
 /* Absent: a run that had none; its first step takes the scales of now. */
-static enum tr_status read_past(const cJSON *j, int64_t step, struct tr_past *p)
+static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_history *p)
 {
     const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "fp8_past"), *x;
     enum tr_status st = TR_OK;
@@ -227,13 +227,13 @@ static enum tr_status read_past(const cJSON *j, int64_t step, struct tr_past *p)
     const cJSON *largest = cJSON_GetObjectItemCaseSensitive(saved, "largest");
     cJSON_ArrayForEach(x, largest)
     {
-        if (i < TR_PAST_STEPS * p->n && cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= FLT_MAX)
+        if (i < TR_AMAX_STEPS * p->n && cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= FLT_MAX)
             p->found[i++] = (float)x->valuedouble;
         else
-            TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past: element %zu is not one of this model's", i));
+            TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_history: element %zu is not one of this model's", i));
     }
-    if (i != TR_PAST_STEPS * p->n)
-        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past has %zu elements, this model %zu", i, TR_PAST_STEPS * p->n));
+    if (i != TR_AMAX_STEPS * p->n)
+        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_history has %zu elements, this model %zu", i, TR_AMAX_STEPS * p->n));
     p->n_steps = n_steps;
 out:
     return st;
@@ -259,7 +259,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
     TR_TRY(read_best(j, &s->best));
     TR_TRY(read_scaler(j, step, &s->scaler));
-    TR_TRY(read_past(j, step, s->past));
+    TR_TRY(read_amax(j, step, s->amax));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
     if (step > in->total_steps)
         TR_TRY(tr_fail(TR_USAGE,

@@ -16,8 +16,8 @@ struct tr_run_state {
     int64_t skipped;         /* steps whose numbers were not finite */
     struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
-    struct tr_past *past; /* of fp8 with delayed scales: the executor's; NULL: none */
-    char *origin;         /* JSON: where the run comes from; the trainer's */
+    struct tr_amax_history *amax; /* of fp8 with delayed scales: the executor's; NULL: none */
+    char *origin;                 /* JSON: where the run comes from; the trainer's */
 };
 
 enum tr_status tr_state_new(struct tr_run_state *s); /* a fresh run id */

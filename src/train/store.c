@@ -30,7 +30,7 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
     struct tr_exec *e = ctx;
     int64_t own_first = 0, own_n = 0, at = first, local = 0;
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
-    TR_BUG_ON(tr_cut_run(&place_of(e, param)->cut, &at, first + n, &local) != n || at != first);
+    TR_BUG_ON(tr_tp_run(&place_of(e, param)->tp, &at, first + n, &local) != n || at != first);
     TR_BUG_ON(local < own_first || local + n > own_first + own_n);
     *out = base + local * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
     return on_host(e, out, (size_t)n * tr_dtype_bytes(tr_exec_dtype(e, what)));
@@ -64,8 +64,8 @@ static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_
     struct tr_exec *e = ctx;
     int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what)), len;
     char *base = tr_exec_at(e, what, param, &own_first, &own_n);
-    const struct tr_cut *cut = &place_of(e, param)->cut;
-    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len) {
+    const struct tr_tp_shard *cut = &place_of(e, param)->tp;
+    for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
             upload(e, base + begin * size, (const char *)src + (at - first + begin - local) * size,
@@ -77,10 +77,10 @@ static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_
 static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first, int64_t n)
 {
     const struct tr_exec *e = ctx;
-    const struct tr_cut *cut = &place_of(e, param)->cut;
+    const struct tr_tp_shard *cut = &place_of(e, param)->tp;
     int64_t own_first = 0, own_n = 0, local = 0, len;
     (void)tr_exec_at(e, what, param, &own_first, &own_n);
-    for (int64_t at = first; own_n && at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len)
+    for (int64_t at = first; own_n && at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len)
         if (tr_max64(local, own_first) < tr_min64(local + len, own_first + own_n))
             return true;
     return false;
@@ -112,10 +112,10 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
     size_t size = tr_dtype_bytes(tr_exec_dtype(e, what)),
            words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
-    const struct tr_cut *cut = &place_of(e, param)->cut;
+    const struct tr_tp_shard *cut = &place_of(e, param)->tp;
     enum tr_status st = TR_OK;
     memset(out, 0, words * sizeof(int64_t));
-    for (int64_t at = first; at < first + n && (len = tr_cut_run(cut, &at, first + n, &local)) > 0; at += len) {
+    for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
             e->dev->ops->download(e->dev, (char *)out + (size_t)(at - first + begin - local) * size,
@@ -148,7 +148,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     *out = NULL;
     if (!is_beside(e, p->writer))
         return TR_OK;
-    if (p->cut.is_split || tr_exec_is_sharded(e, what)) {
+    if (p->tp.is_split || tr_exec_is_sharded(e, what)) {
         *out = e->base[TR_A_SAVE];
         return join_parts(e, what, param, first, n, e->base[TR_A_SAVE]);
     }
@@ -159,7 +159,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
 }
 
 /* Ranks that hold the same elements save a share each; of a parameter that several stages hold, the first's ranks. */
-static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES])
+static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
@@ -168,7 +168,7 @@ static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_box o
     const bool alike[TR_AXES] = { [TR_AXIS_DP] = true,
                                   [TR_AXIS_SHARD] = !tr_exec_is_sharded(e, what),
                                   [TR_AXIS_CP] = true,
-                                  [TR_AXIS_TP] = !p->cut.is_split };
+                                  [TR_AXIS_TP] = !p->tp.is_split };
     (void)tr_exec_at(e, what, param, &first, &n);
     if (!tr_param_is_first(e->c, param))
         return 0;
@@ -178,7 +178,7 @@ static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_box o
             n_shares *= size[a];
         }
     int64_t begin = n * share / n_shares, end = n * (share + 1) / n_shares;
-    return end > begin ? tr_cut_boxes(&p->cut, first + begin, end - begin, out) : 0;
+    return end > begin ? tr_tp_ranges(&p->tp, first + begin, end - begin, out) : 0;
 }
 
 struct tr_store tr_exec_store(struct tr_exec *e)

@@ -91,10 +91,10 @@ int tr_trace_op(struct tr_trace *t, const struct tr_call *c, int n)
 
 static const char *kind_name(enum tr_action_kind kind)
 {
-    static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight",
-                                         "clip",    "update",   "gather",         "reduce",
-                                         "send",    "recv",     "wait",           "tie",
-                                         "fold",    "reduce-tp" };
+    static const char *const names[] = { "forward",  "backward", "backward-input", "backward-weight",
+                                         "clip",     "update",   "gather",         "reduce",
+                                         "send",     "recv",     "wait",           "tie",
+                                         "tree-add", "reduce-tp" };
     static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
     return names[kind];
 }

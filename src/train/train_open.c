@@ -219,7 +219,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
         TR_TRY(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
-    t->state.past = &t->e->past;
+    t->state.amax = &t->e->amax;
     t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
     TR_TRY(find_checkpoint(t, &notes));
     if (tr_trainer_is_first(t))

@@ -52,11 +52,11 @@ static inline bool rig_wants(void *ctx, enum tr_state what, int param, int64_t f
     return true;
 }
 
-static inline int rig_boxes(void *ctx, enum tr_state what, int param, struct tr_box out[TR_MAX_BOXES])
+static inline int rig_boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct save_rig *r = ctx;
     (void)what;
-    out[0] = (struct tr_box){ 0, 1, r->m->param[param].n };
+    out[0] = (struct tr_range){ 0, 1, r->m->param[param].n };
     return 1;
 }
 

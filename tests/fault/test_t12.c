@@ -162,8 +162,8 @@ static int64_t check(struct rank *r)
             int64_t first, n, local, len;
             size_t size = tr_dtype_bytes(r->s.dtype[w]);
             const char *base = tr_exec_at(r->e, (enum tr_state)w, p, &first, &n);
-            for (int64_t at = 0; n && at < r->m->param[p].n &&
-                                 (len = tr_cut_run(&r->c->place[p].cut, &at, r->m->param[p].n, &local)) > 0;
+            for (int64_t at = 0;
+                 n && at < r->m->param[p].n && (len = tr_tp_run(&r->c->place[p].tp, &at, r->m->param[p].n, &local)) > 0;
                  at += len)
                 for (int64_t k = 0; k < len; k++)
                     if (local + k >= first && local + k < first + n) {

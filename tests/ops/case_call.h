@@ -208,7 +208,7 @@ static inline void add_views(struct built *b, const struct mode *m, const char *
         bool is_optional = *spec == '?', needs_dropout = *spec == '%', needs_past = *spec == '~';
         spec += is_optional || needs_dropout || needs_past;
         bool is_absent = *spec == '-' || (is_optional && b->row->is_bare) ||
-                         (needs_dropout && b->row->attr.dropout_p <= 0) || (needs_past && !b->row->has_past);
+                         (needs_dropout && b->row->attr.dropout_p <= 0) || (needs_past && !b->row->has_history);
         if (!is_absent)
             add_view(b, m, i, spec[0], spec[1], spec[2]);
         spec += *spec == '-' ? 1 : 3;

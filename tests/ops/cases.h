@@ -13,8 +13,9 @@
  *        i index, t target, b begin, s sample, p position, r rope table, z step,
  *        P parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product,
  *        k the largest elements of the past (F32), - absent.
- * In front of a view that only a case with has_past has: ~. Sizes: N D O V as in ops.h, Ww weight in either order, Gg
- * groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, digits. */
+ * In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight in either order,
+ * Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, digits.
+ */
 static const struct op_shape {
     enum tr_opcode op;
     const char *in, *out;
@@ -95,7 +96,7 @@ struct op_case {
     int64_t rope_cols, pack; /* pack: rows per document, 0 = one document */
     int64_t index_spread;    /* embed: indices reach this far outside the table */
     bool is_bare;            /* optional views absent */
-    bool has_past;           /* quant: with what the past found */
+    bool has_history;        /* quant: with what the past found */
     int e5m2;                /* which 8-bit float is e5m2 (1, 2), the others are e4m3 */
     bool is_speed;           /* a real size: only --speed runs it */
     struct tr_attr attr;
@@ -201,8 +202,8 @@ static const struct op_case cases[] = {
     { TR_OP_QUANT, "tiles", .n = 272, .d = 144 },
     { TR_OP_QUANT, "e5m2, odd", .n = 37, .d = 45, .e5m2 = 1 },
     { TR_OP_QUANT, "e5m2, tiles", .n = 272, .d = 144, .e5m2 = 1 },
-    { TR_OP_QUANT, "past, odd", .n = 37, .d = 45, .has_past = true },
-    { TR_OP_QUANT, "past, tiles, e5m2", .n = 272, .d = 144, .e5m2 = 1, .has_past = true },
+    { TR_OP_QUANT, "past, odd", .n = 37, .d = 45, .has_history = true },
+    { TR_OP_QUANT, "past, tiles, e5m2", .n = 272, .d = 144, .e5m2 = 1, .has_history = true },
     { TR_OP_MATMUL8, "odd", .n = 17, .d = 33, .o = 29 },
     { TR_OP_MATMUL8, "tiles", .n = 64, .d = 96, .o = 48 },
     { TR_OP_MATMUL8, "gradient", .n = 48, .d = 64, .o = 32, .is_bare = true, .attr = { .is_gradient = true } },

@@ -192,7 +192,7 @@ static void stages_share_out_the_model(void **state)
     for (size_t i = 0; i < TR_COUNT_OF(configs); i++)
         for (int pp = 2; pp <= 4; pp++) {
             struct tr_model *m = open_model(i);
-            int n_segments = 0, n_first = 0, n_homes = 0, n_shared = 0;
+            int n_segments = 0, n_first = 0, n_buckets = 0, n_shared = 0;
             double worst = 0, all = 0;
             for (int r = 0; r < pp; r++) {
                 struct tr_compiled *c = compile_stage(m, pp, r, "1f1b", 4);
@@ -200,9 +200,9 @@ static void stages_share_out_the_model(void **state)
                     n_segments += tr_segment_is_here(c, g);
                 for (int k = 0; k < m->n_params; k++) {
                     n_first += tr_param_is_first(c, k);
-                    n_homes += c->place[k].home >= 0;
-                    n_shared += c->place[k].home == m->n_segments;
-                    assert_true(!tr_param_is_first(c, k) || c->place[k].home >= 0);
+                    n_buckets += c->place[k].bucket >= 0;
+                    n_shared += c->place[k].bucket == m->n_segments;
+                    assert_true(!tr_param_is_first(c, k) || c->place[k].bucket >= 0);
                 }
                 worst = c->train.flops > worst ? c->train.flops : worst;
                 all += c->train.flops;
@@ -211,7 +211,7 @@ static void stages_share_out_the_model(void **state)
             assert_int_equal(n_segments, m->n_segments);
             assert_int_equal(n_first, m->n_params);
             assert_int_equal(n_shared, m->hp.is_tied ? 2 : 0);
-            assert_int_equal(n_homes, m->n_params + (m->hp.is_tied ? 1 : 0));
+            assert_int_equal(n_buckets, m->n_params + (m->hp.is_tied ? 1 : 0));
             /* Three layers and a small head: no rank has more than its share rounded up to a whole layer. */
             assert_true(worst <= all / pp + all / 3);
             tr_model_close(m);
@@ -413,18 +413,18 @@ static void check_cut(int64_t rows, int64_t cols, struct tr_split split, int siz
     int64_t n = rows * cols, n_seen = 0;
     int *seen = calloc((size_t)n, sizeof *seen);
     for (int rank = 0; rank < size; rank++) {
-        struct tr_cut c = tr_cut_of(rows == 1 ? 1 : 2, rows, cols, split, size, rank);
+        struct tr_tp_shard c = tr_tp_shard_of(rows == 1 ? 1 : 2, rows, cols, split, size, rank);
         assert_true(c.n == c.rows * c.cols && c.n <= c.n_held);
         int64_t *global = malloc((size_t)c.n * sizeof *global), local, len;
-        for (int64_t at = 0; at < n && (len = tr_cut_run(&c, &at, n, &local)) > 0; at += len)
+        for (int64_t at = 0; at < n && (len = tr_tp_run(&c, &at, n, &local)) > 0; at += len)
             for (int64_t k = 0; k < len; k++, n_seen++) {
                 seen[at + k]++;
                 global[local + k] = at + k;
             }
         for (int64_t first = 0; first < c.n; first += 5)
             for (int64_t count = 1; first + count <= c.n; count += 7) {
-                struct tr_box box[TR_MAX_BOXES];
-                int n_boxes = tr_cut_boxes(&c, first, count, box), *hit = calloc((size_t)n, sizeof *hit);
+                struct tr_range box[TR_MAX_RANGES];
+                int n_boxes = tr_tp_ranges(&c, first, count, box), *hit = calloc((size_t)n, sizeof *hit);
                 int64_t sum = 0;
                 for (int b = 0; b < n_boxes; b++)
                     for (int64_t r = 0; r < box[b].rows; r++)
@@ -437,7 +437,7 @@ static void check_cut(int64_t rows, int64_t cols, struct tr_split split, int siz
             }
         free(global);
     }
-    bool is_split = tr_cut_of(rows == 1 ? 1 : 2, rows, cols, split, size, 0).is_split;
+    bool is_split = tr_tp_shard_of(rows == 1 ? 1 : 2, rows, cols, split, size, 0).is_split;
     assert_int_equal(n_seen, is_split ? n : n * size);
     for (int64_t k = 0; k < n; k++)
         assert_int_equal(seen[k], is_split ? 1 : size);

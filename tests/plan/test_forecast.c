@@ -113,22 +113,22 @@ static void bubbles_are_the_closed_forms(void **state)
         const double *c = costs_of[n / TR_COUNT_OF(cases)];
         int p = cases[i].p, v = cases[i].v, m = cases[i].m;
         double F = c[0], B = c[1], W = c[2];
-        struct tr_order *o = NULL;
-        struct tr_order_times t;
-        double(*turn)[4] = calloc((size_t)(p * v), sizeof *turn);
-        assert_non_null(turn);
+        struct tr_pipe *o = NULL;
+        struct tr_pipe_times t;
+        double(*slot)[4] = calloc((size_t)(p * v), sizeof *slot);
+        assert_non_null(slot);
         for (int k = 0; k < p * v; k++) {
-            turn[k][TR_DO_FORWARD] = F / v;
-            turn[k][TR_DO_BACKWARD] = (B + W) / v;
-            turn[k][TR_DO_BACKWARD_INPUT] = B / v;
-            turn[k][TR_DO_BACKWARD_WEIGHT] = W / v;
+            slot[k][TR_DO_FORWARD] = F / v;
+            slot[k][TR_DO_BACKWARD] = (B + W) / v;
+            slot[k][TR_DO_BACKWARD_INPUT] = B / v;
+            slot[k][TR_DO_BACKWARD_WEIGHT] = W / v;
         }
-        struct tr_order_costs costs = { .turn = (const double(*)[4])turn };
-        assert_int_equal(tr_order_open(cases[i].name, p, v, m, &o), TR_OK);
-        assert_int_equal(tr_order_play_costs(o, &costs, &t, NULL, NULL), TR_OK);
+        struct tr_pipe_costs costs = { .slot = (const double(*)[4])slot };
+        assert_int_equal(tr_pipe_open(cases[i].name, p, v, m, &o), TR_OK);
+        assert_int_equal(tr_pipe_play_costs(o, &costs, &t, NULL, NULL), TR_OK);
         near(t.length, m * (F + B + W) + closed_form(cases[i].name, p, v, F, B, W), 1e-9, cases[i].name);
-        tr_order_close(o);
-        free(turn);
+        tr_pipe_close(o);
+        free(slot);
     }
 }
 

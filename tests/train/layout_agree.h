@@ -6,7 +6,7 @@
 #include "layout_rig.h"
 
 /* What is left out or wrong; TR_PLANT names one for a whole test program. */
-enum plant { NOTHING, NO_REDUCE, WRONG_GROUP, NO_SCALE, NO_TIE, NO_FOLD, NO_GATHER, EARLY_RECV, N_PLANTS };
+enum plant { NOTHING, NO_REDUCE, WRONG_GROUP, NO_SCALE, NO_TIE, NO_TREE_ADD, NO_GATHER, EARLY_RECV, N_PLANTS };
 static const char *const plant_names[N_PLANTS] = { "nothing", "no_reduce", "wrong_group", "no_scale",
                                                    "no_tie",  "no_fold",   "no_gather",   "early_recv" };
 
@@ -55,7 +55,7 @@ static inline double distance(const struct reference *ref, const struct run *r, 
         int64_t first = 0, n = 0, all = 0, zero = 0, local = 0, len = 0;
         const float *a = (const float *)(void *)tr_exec_at(r->e, weights(r->e), i, &first, &n);
         const float *b = (const float *)(void *)tr_exec_at(ref->run.e, weights(ref->run.e), i, &zero, &all);
-        for (int64_t at = 0; n > 0 && (len = tr_cut_run(&r->c->place[i].cut, &at, all, &local)) > 0; at += len)
+        for (int64_t at = 0; n > 0 && (len = tr_tp_run(&r->c->place[i].tp, &at, all, &local)) > 0; at += len)
             for (int64_t k = 0; k < len; k++) {
                 if (local + k < first || local + k >= first + n)
                     continue;
@@ -85,7 +85,7 @@ static inline void plant_in_schedule(struct tr_compiled *c, enum plant plant)
 {
     int n = 0;
     static const enum tr_action_kind kinds[N_PLANTS] = {
-        [NO_TIE] = TR_DO_TIE, [NO_REDUCE] = TR_DO_REDUCE, [NO_FOLD] = TR_DO_FOLD, [NO_GATHER] = TR_DO_GATHER
+        [NO_TIE] = TR_DO_TIE, [NO_REDUCE] = TR_DO_REDUCE, [NO_TREE_ADD] = TR_DO_TREE_ADD, [NO_GATHER] = TR_DO_GATHER
     };
     enum tr_action_kind gone = kinds[plant] ? kinds[plant] : TR_ACTION_KINDS;
     for (int i = 0; i < c->train.n_actions; i++) {

@@ -66,7 +66,7 @@ static void open_run(struct run *r, const char *json, int how, enum tr_recompute
                                      .recompute = recompute,
                                      .fp8 = (how & FP8) != 0,
                                      .fp8_e5m2 = (how & E5M2) != 0,
-                                     .fp8_past = (how & PAST) != 0,
+                                     .fp8_history = (how & PAST) != 0,
                                      .save_bytes = TR_IO_CHUNK * sizeof(float),
                                      .data_bytes = tr_batch_bytes(ROWS * LENGTH) };
     *r = (struct run){ 0 };
@@ -176,8 +176,8 @@ static void recompute_keeps_every_bit(void **state)
 static double most_past(const struct run *r, const float *of)
 {
     double most = 0;
-    for (size_t i = 0; i < r->e->past.n; i++)
-        most = of[i] > 0 ? fmax(most, (double)(r->e->past.pair[i].before / of[i])) : most;
+    for (size_t i = 0; i < r->e->amax.n; i++)
+        most = of[i] > 0 ? fmax(most, (double)(r->e->amax.pair[i].before / of[i])) : most;
     return most;
 }
 
@@ -191,15 +191,15 @@ static void scales_come_from_the_last_steps(void **state)
     (void)state;
     open_run(&a, llama, FP8, TR_RECOMPUTE_NONE);
     open_run(&b, llama, FP8 | PAST, TR_RECOMPUTE_NONE);
-    assert_true(b.e->past.n > 0 && b.e->past.n <= TR_COUNT_OF(first) && b.e->past.n_steps == 0);
+    assert_true(b.e->amax.n > 0 && b.e->amax.n <= TR_COUNT_OF(first) && b.e->amax.n_steps == 0);
     same_bits(&a, &b);
     step(&b);
     compute(&b);
     same_bits(&a, &b);
-    memcpy(first, b.e->past.found, b.e->past.n * sizeof *first);
-    for (size_t i = 0; i < b.e->past.n; i++)
-        b.e->past.found[i] *= 3;
-    for (int i = 1; i < TR_PAST_STEPS; i++) {
+    memcpy(first, b.e->amax.found, b.e->amax.n * sizeof *first);
+    for (size_t i = 0; i < b.e->amax.n; i++)
+        b.e->amax.found[i] *= 3;
+    for (int i = 1; i < TR_AMAX_STEPS; i++) {
         compute(&b);
         assert_true(a.loss != b.loss && most_past(&b, first) > 2.9);
         step(&b);

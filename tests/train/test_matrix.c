@@ -226,7 +226,7 @@ static void run_sample(bool in_order, bool (*wants)(const struct point *p), cons
         n_ranks[ranks_of(&l)] += is_taken[i];
     }
     struct job j = { is_taken, in_order, planted() };
-    if (j.plant == NO_FOLD && !in_order) /* has none */
+    if (j.plant == NO_TREE_ADD && !in_order) /* has none */
         goto out;
     for (int size = 2; size <= 8; size *= 2)
         run_ranks(size, rank_main, &j);

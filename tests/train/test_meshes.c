@@ -110,7 +110,7 @@ static double worst_of(const struct rig *r, enum tr_state what, const char *gold
             first = r->compiled->place[i].first;
             n = r->compiled->place[i].n;
         }
-        for (int64_t at = 0; at < p->n && (len = tr_cut_run(&r->compiled->place[i].cut, &at, p->n, &local)) > 0;
+        for (int64_t at = 0; at < p->n && (len = tr_tp_run(&r->compiled->place[i].tp, &at, p->n, &local)) > 0;
              at += len)
             for (int64_t k = 0; k < len; k++) {
                 if (local + k < first || local + k >= first + n)

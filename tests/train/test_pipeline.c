@@ -166,7 +166,7 @@ static void in_order_no_layout_changes_a_bit(void **state)
     };
     fill_ones(&l);
     assert_int_equal(run_layout(l, true, NO_REDUCE), 3);
-    assert_int_equal(run_layout(l, true, NO_FOLD), 3);
+    assert_int_equal(run_layout(l, true, NO_TREE_ADD), 3);
 }
 
 static void planted_bugs_are_seen(void **state)

@@ -314,7 +314,7 @@ static double distance(struct run *r, const struct reference *ref, bool *is_same
     for (int i = 0; i < r->m->n_params; at += r->m->param[i++].n) {
         float *w = weights_of(r, i, &first, &n);
         for (int64_t k = 0;
-             n > 0 && k < r->m->param[i].n && (len = tr_cut_run(&r->c->place[i].cut, &k, r->m->param[i].n, &local)) > 0;
+             n > 0 && k < r->m->param[i].n && (len = tr_tp_run(&r->c->place[i].tp, &k, r->m->param[i].n, &local)) > 0;
              k += len)
             for (int64_t x = 0; x < len; x++) {
                 if (local + x < first || local + x >= first + n)

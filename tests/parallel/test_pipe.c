@@ -1,29 +1,29 @@
 /* Pipeline orders: every named schedule is complete and runs to its end, holds as many micro-batches as theory says,
  * idles as long as its formula says, and sends and receives without a circle; a file is refused with its line. */
 #include "base/base.h"
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <cmocka.h>
 
-static struct tr_order *open_order(const char *name, int p, int v, int m)
+static struct tr_pipe *open_order(const char *name, int p, int v, int m)
 {
-    struct tr_order *o = NULL;
-    if (tr_order_open(name, p, v, m, &o) != TR_OK)
+    struct tr_pipe *o = NULL;
+    if (tr_pipe_open(name, p, v, m, &o) != TR_OK)
         fail_msg("%s p %d v %d m %d: %s", name, p, v, m, tr_error_text());
     return o;
 }
 
 /* Every send of one rank to another is received there, in the same order, and every message is waited for once. */
-static void check_messages(const struct tr_order *o)
+static void check_messages(const struct tr_pipe *o)
 {
     struct tr_pipe_steps s[8] = { 0 };
     int window = 0;
-    assert_int_equal(tr_order_window(o, &window), TR_OK);
+    assert_int_equal(tr_pipe_window(o, &window), TR_OK);
     for (int r = 0; r < o->n_ranks; r++)
-        assert_int_equal(tr_order_steps(o, r, window, &s[r]), TR_OK);
+        assert_int_equal(tr_pipe_steps(o, r, window, &s[r]), TR_OK);
     for (int from = 0; from < o->n_ranks; from++)
         for (int to = 0; to < o->n_ranks; to++) {
             int at = 0, n_waits[2] = { 0 }, n = 0;
@@ -36,7 +36,7 @@ static void check_messages(const struct tr_order *o)
                 while (at < s[to].n && (s[to].step[at].kind != TR_STEP_RECV || s[to].step[at].peer != from))
                     at++;
                 assert_true(at < s[to].n);
-                assert_int_equal(s[to].step[at++].turn, x->turn);
+                assert_int_equal(s[to].step[at++].slot, x->slot);
             }
             for (; at < s[to].n; at++)
                 assert_false(s[to].step[at].kind == TR_STEP_RECV && s[to].step[at].peer == from);
@@ -56,10 +56,10 @@ static int least(int a, int b)
 
 static void check_order(const char *name, int p, int v, int m)
 {
-    struct tr_order *o = open_order(name, p, v, m);
-    struct tr_order_times t;
+    struct tr_pipe *o = open_order(name, p, v, m);
+    struct tr_pipe_times t;
     int peak[8];
-    assert_int_equal(tr_order_play(o, &t, peak), TR_OK);
+    assert_int_equal(tr_pipe_play(o, &t, peak), TR_OK);
     check_messages(o);
     for (int r = 0; r < p; r++) {
         if (strcmp(name, "gpipe") == 0)
@@ -77,7 +77,7 @@ static void check_order(const char *name, int p, int v, int m)
     if (strcmp(name, "zb") == 0)
         idle = m >= p ? p - 1 : 2.0 * p + 2 * m - 1 - work;
     assert_true(fabs(t.bubble - idle / (work + idle)) < 1e-12);
-    tr_order_close(o);
+    tr_pipe_close(o);
 }
 
 static void every_order_is_complete_and_as_good_as_its_formula(void **state)
@@ -91,9 +91,9 @@ static void every_order_is_complete_and_as_good_as_its_formula(void **state)
             check_order("zb", p, 1, m);
             if (m % p == 0)
                 check_order("interleaved", p, 2, m);
-            struct tr_order *forward = open_order(NULL, p, 2, 1);
+            struct tr_pipe *forward = open_order(NULL, p, 2, 1);
             check_messages(forward);
-            tr_order_close(forward);
+            tr_pipe_close(forward);
         }
 }
 
@@ -102,13 +102,13 @@ static void one_rank_goes_micro_batch_by_micro_batch(void **state)
     (void)state;
     static const char *const names[] = { "gpipe", "1f1b", "zb", "interleaved" };
     for (size_t i = 0; i < TR_COUNT_OF(names); i++) {
-        struct tr_order *o = open_order(names[i], 1, 1, 3);
+        struct tr_pipe *o = open_order(names[i], 1, 1, 3);
         assert_int_equal(o->first[1], 6);
         for (int k = 0; k < 6; k++) {
-            assert_int_equal(o->turn[k].kind, k % 2 ? TR_DO_BACKWARD : TR_DO_FORWARD);
-            assert_int_equal(o->turn[k].micro, k / 2);
+            assert_int_equal(o->slot[k].kind, k % 2 ? TR_DO_BACKWARD : TR_DO_FORWARD);
+            assert_int_equal(o->slot[k].micro, k / 2);
         }
-        tr_order_close(o);
+        tr_pipe_close(o);
     }
 }
 
@@ -120,16 +120,16 @@ static void an_order_printed_reads_as_itself(void **state)
         int p, v, m;
     } rows[] = { { "gpipe", 2, 1, 3 }, { "1f1b", 4, 1, 6 }, { "interleaved", 2, 2, 4 }, { "zb", 3, 1, 5 } };
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
-        struct tr_order *a = open_order(rows[i].name, rows[i].p, rows[i].v, rows[i].m), *b = NULL;
+        struct tr_pipe *a = open_order(rows[i].name, rows[i].p, rows[i].v, rows[i].m), *b = NULL;
         struct tr_str text = { 0 }, again = { 0 };
-        tr_order_print(a, &text);
-        assert_int_equal(tr_order_read("x", text.p, rows[i].p, rows[i].v, rows[i].m, &b), TR_OK);
-        tr_order_print(b, &again);
+        tr_pipe_print(a, &text);
+        assert_int_equal(tr_pipe_read("x", text.p, rows[i].p, rows[i].v, rows[i].m, &b), TR_OK);
+        tr_pipe_print(b, &again);
         assert_string_equal(text.p, again.p);
         tr_str_release(&text);
         tr_str_release(&again);
-        tr_order_close(a);
-        tr_order_close(b);
+        tr_pipe_close(a);
+        tr_pipe_close(b);
     }
 }
 
@@ -152,33 +152,33 @@ static void files_that_cannot_run_are_refused_by_line(void **state)
         { "rank 0: F0 F1 B0 B2\nrank 1: F0 B0 F1 B1", "x:1: \"B2\": no such micro-batch" },
         { "rank 0: F0 F1 B0 B1.1\nrank 1: F0 B0 F1 B1", "x:1: \"B1.1\": no such chunk" },
         { "rank 0: F0\nrank 2: F0", "x:2: \"rank\": no such rank" },
-        { "rank 0: F0 X1", "x:1: \"X1\": a turn is" },
-        { "rank 0: F0 F1x", "x:1: \"F1x\": a turn is" },
+        { "rank 0: F0 X1", "x:1: \"X1\": a slot is" },
+        { "rank 0: F0 F1x", "x:1: \"F1x\": a slot is" },
         { "# a comment\nstage 0: F0", "x:2: \"stage\": a line is" },
         { "rank 0: F99999999999999999999", "x:1: \"F999999999999999\": no such micro-batch" },
         { "", "pipeline rank 0: forward of stage 0, micro-batch 0 is missing" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
-        struct tr_order *o = NULL;
-        assert_int_equal(tr_order_read("x", rows[i].text, 2, 1, 2, &o), TR_USAGE);
+        struct tr_pipe *o = NULL;
+        assert_int_equal(tr_pipe_read("x", rows[i].text, 2, 1, 2, &o), TR_USAGE);
         if (!strstr(tr_error_text(), rows[i].error))
             fail_msg("row %zu: \"%s\" does not say \"%s\"", i, tr_error_text(), rows[i].error);
     }
 }
 
 /* Rank 1 wants its activations only after all of rank 0's forwards were sent: one message on its way is not enough when
- * the receives are asked for one turn ahead. */
+ * the receives are asked for one slot ahead. */
 static void a_strange_order_gets_the_window_it_needs(void **state)
 {
     (void)state;
     static const char text[] =
         "rank 0: F0.0 F1.0 F2.0 F3.0 F0.1 F1.1 F2.1 F3.1 B0.1 B1.1 B2.1 B3.1 B0.0 B1.0 B2.0 B3.0\n"
         "rank 1: F0.0 F1.0 F2.0 F3.0 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 F3.1 B3.1 B0.0 B1.0 B2.0 B3.0\n";
-    struct tr_order *o = NULL;
-    if (tr_order_read("x", text, 2, 2, 4, &o) != TR_OK)
+    struct tr_pipe *o = NULL;
+    if (tr_pipe_read("x", text, 2, 2, 4, &o) != TR_OK)
         fail_msg("%s", tr_error_text());
     check_messages(o);
-    tr_order_close(o);
+    tr_pipe_close(o);
 }
 
 int main(void)

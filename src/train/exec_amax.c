@@ -1,50 +1,50 @@
-/* exec_past.c - fp8 with delayed scales: what the last steps found, and what the next takes its scales from.
+/* exec_amax.c - fp8 with delayed scales: what the last steps found, and what the next takes its scales from.
  *
  * Kernels note the largest element of what they quantise. After an update the host takes the largest over all ranks, so
  * that every rank has the same numbers, and none of them depends on the layout; the largest of the last
- * TR_PAST_STEPS updates makes the scales of the next step. Where nothing is known yet a kernel takes the largest of
+ * TR_AMAX_STEPS updates makes the scales of the next step. Where nothing is known yet a kernel takes the largest of
  * now. Steps without an update leave no trace, and neither does what is not finite.
  */
 #include "train/exec_impl.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum tr_status tr_exec_past_open(struct tr_exec *e)
+enum tr_status tr_exec_amax_open(struct tr_exec *e)
 {
-    size_t n = (size_t)e->c->n_past * (size_t)e->c->model->n_segments;
+    size_t n = (size_t)e->c->n_amax * (size_t)e->c->model->n_segments;
     if (n == 0)
         return TR_OK;
-    e->past.n = n;
-    e->past.found = calloc(TR_PAST_STEPS * n, sizeof *e->past.found);
-    e->past.pair = calloc(n, sizeof *e->past.pair);
-    return e->past.found && e->past.pair ? TR_OK : tr_fail(TR_NOMEM, "executor: out of memory");
+    e->amax.n = n;
+    e->amax.found = calloc(TR_AMAX_STEPS * n, sizeof *e->amax.found);
+    e->amax.pair = calloc(n, sizeof *e->amax.pair);
+    return e->amax.found && e->amax.pair ? TR_OK : tr_fail(TR_NOMEM, "executor: out of memory");
 }
 
-void tr_exec_past_close(struct tr_exec *e)
+void tr_exec_amax_close(struct tr_exec *e)
 {
-    free(e->past.found);
-    free(e->past.pair);
+    free(e->amax.found);
+    free(e->amax.pair);
 }
 
-void tr_exec_past_send(struct tr_exec *e)
+void tr_exec_amax_send(struct tr_exec *e)
 {
-    struct tr_past *p = &e->past;
+    struct tr_amax_history *p = &e->amax;
     for (size_t i = 0; i < p->n; i++) {
         p->pair[i].before = p->pair[i].now = 0;
-        for (size_t k = 0; k < TR_PAST_STEPS; k++)
+        for (size_t k = 0; k < TR_AMAX_STEPS; k++)
             p->pair[i].before = fmaxf(p->pair[i].before, p->found[k * p->n + i]);
     }
     if (p->n)
-        e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->past, p->pair, p->n * sizeof *p->pair);
+        e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->amax, p->pair, p->n * sizeof *p->pair);
 }
 
-enum tr_status tr_exec_past_learn(struct tr_exec *e)
+enum tr_status tr_exec_amax_learn(struct tr_exec *e)
 {
-    struct tr_past *p = &e->past;
+    struct tr_amax_history *p = &e->amax;
     if (p->n == 0)
         return TR_OK;
-    float *found = p->found + (size_t)(p->n_steps % TR_PAST_STEPS) * p->n;
-    e->dev->ops->download(e->dev, p->pair, e->base[TR_A_WORK] + e->c->past, p->n * sizeof *p->pair);
+    float *found = p->found + (size_t)(p->n_steps % TR_AMAX_STEPS) * p->n;
+    e->dev->ops->download(e->dev, p->pair, e->base[TR_A_WORK] + e->c->amax, p->n * sizeof *p->pair);
     for (size_t i = 0; i < p->n; i++)
         found[i] = isfinite(p->pair[i].now) ? p->pair[i].now : 0.0f;
     struct tr_coll c = { .kind = TR_ALL_REDUCE,

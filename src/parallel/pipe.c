@@ -1,27 +1,28 @@
-/* order.c - pipeline orders by name: gpipe, 1f1b, interleaved, zb; their check, and their play against an ideal clock.
+/* pipe.c - pipeline schedules by name: gpipe, 1f1b, interleaved, zb; their check, and their play against an ideal
+ * clock.
  *
  * Backwards of a stage always run in the order of their micro-batches, so that gradients are summed in the order of one
  * rank: a pipeline changes no bit of them. One rank is the pipeline of one stage, whose 1f1b is forward and backward of
  * one micro-batch after the other. Rejected: searching orders by cost (a file says any order that a search finds).
  */
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include <assert.h>
 #include <stdlib.h>
 
-enum tr_status tr_order_new(int n_ranks, int n_chunks, int n_micro, struct tr_order **out)
+enum tr_status tr_pipe_new(int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out)
 {
-    size_t n_cells = 0, n_turns = 0;
-    struct tr_order *o = calloc(1, sizeof *o);
+    size_t n_cells = 0, n_slots = 0;
+    struct tr_pipe *o = calloc(1, sizeof *o);
     bool fits = tr_mul_size((size_t)n_ranks * (size_t)n_chunks, (size_t)n_micro, &n_cells) &&
-                tr_mul_size(n_cells, 3, &n_turns) && n_turns < INT32_MAX;
+                tr_mul_size(n_cells, 3, &n_slots) && n_slots < INT32_MAX;
     if (o && fits) {
-        *o = (struct tr_order){ .n_ranks = n_ranks, .n_chunks = n_chunks, .n_micro = n_micro };
-        o->turn = calloc(n_turns, sizeof *o->turn);
+        *o = (struct tr_pipe){ .n_ranks = n_ranks, .n_chunks = n_chunks, .n_micro = n_micro };
+        o->slot = calloc(n_slots, sizeof *o->slot);
         o->first = calloc((size_t)n_ranks + 1, sizeof *o->first);
         o->maker = malloc(2 * n_cells * sizeof *o->maker);
     }
-    if (!o || !o->turn || !o->first || !o->maker) {
-        tr_order_close(o);
+    if (!o || !o->slot || !o->first || !o->maker) {
+        tr_pipe_close(o);
         return tr_fail(TR_NOMEM, "pipeline of %d ranks, %d chunks, %d micro-batches: out of memory", n_ranks, n_chunks,
                        n_micro);
     }
@@ -29,33 +30,33 @@ enum tr_status tr_order_new(int n_ranks, int n_chunks, int n_micro, struct tr_or
     return TR_OK;
 }
 
-void tr_order_close(struct tr_order *o)
+void tr_pipe_close(struct tr_pipe *o)
 {
     if (!o)
         return;
-    free(o->turn);
+    free(o->slot);
     free(o->first);
     free(o->maker);
     free(o);
 }
 
-/* Ranks come in order: a turn of rank r ends the lists of those before it. */
-void tr_order_add(struct tr_order *o, int rank, struct tr_turn t)
+/* Ranks come in order: a slot of rank r ends the lists of those before it. */
+void tr_pipe_add(struct tr_pipe *o, int rank, struct tr_pipe_slot t)
 {
-    o->turn[o->first[rank + 1]] = t;
+    o->slot[o->first[rank + 1]] = t;
     for (int r = rank + 1; r <= o->n_ranks; r++)
         o->first[r]++;
     o->splits_backward |= t.kind == TR_DO_BACKWARD_WEIGHT;
 }
 
-static void add(struct tr_order *o, int rank, enum tr_action_kind kind, int chunk, int micro)
+static void add(struct tr_pipe *o, int rank, enum tr_action_kind kind, int chunk, int micro)
 {
-    tr_order_add(o, rank, (struct tr_turn){ .kind = kind, .stage = chunk * o->n_ranks + rank, .micro = micro });
+    tr_pipe_add(o, rank, (struct tr_pipe_slot){ .kind = kind, .stage = chunk * o->n_ranks + rank, .micro = micro });
 }
 
 /* ---- the orders ---- */
 
-static enum tr_status gpipe(struct tr_order *o)
+static enum tr_status gpipe(struct tr_pipe *o)
 {
     for (int r = 0; r < o->n_ranks; r++) {
         for (int i = 0; i < o->n_micro; i++)
@@ -67,7 +68,7 @@ static enum tr_status gpipe(struct tr_order *o)
 }
 
 /* Item j of a rank with chunks: groups of n_ranks micro-batches go through a chunk together, then through the next. */
-static void add_item(struct tr_order *o, int r, enum tr_action_kind kind, int j)
+static void add_item(struct tr_pipe *o, int r, enum tr_action_kind kind, int j)
 {
     int p = o->n_ranks, v = o->n_chunks, chunk = j % (p * v) / p, micro = j / (p * v) * p + j % p;
     add(o, r, kind, kind == TR_DO_FORWARD ? chunk : v - 1 - chunk, micro);
@@ -75,7 +76,7 @@ static void add_item(struct tr_order *o, int r, enum tr_action_kind kind, int j)
 
 /* As many forwards as it takes until the first backward arrives, then one of each, then the rest of the backwards.
  * With chunks this is Megatron's interleaved order, which needs whole groups of n_ranks micro-batches. */
-static enum tr_status one_f_one_b(struct tr_order *o)
+static enum tr_status one_f_one_b(struct tr_pipe *o)
 {
     int p = o->n_ranks, v = o->n_chunks, n = o->n_micro * v;
     if (v > 1 && o->n_micro % p != 0)
@@ -102,7 +103,7 @@ static enum tr_status one_f_one_b(struct tr_order *o)
 /* Zero-bubble H1 (Qi et al. 2023): 1f1b whose backwards are in two parts. Rank r does a weight part r micro-batches
  * after its input part: later ranks fill with them the time in which their last input parts travel to the front. No
  * rank holds more than the first does in 1f1b. */
-static enum tr_status zero_bubble(struct tr_order *o)
+static enum tr_status zero_bubble(struct tr_pipe *o)
 {
     int p = o->n_ranks, m = o->n_micro;
     for (int r = 0; r < p; r++) {
@@ -122,7 +123,7 @@ static enum tr_status zero_bubble(struct tr_order *o)
     return TR_OK;
 }
 
-static enum tr_status forward_only(struct tr_order *o)
+static enum tr_status forward_only(struct tr_pipe *o)
 {
     for (int r = 0; r < o->n_ranks; r++)
         for (int chunk = 0; chunk < o->n_chunks; chunk++)
@@ -133,7 +134,7 @@ static enum tr_status forward_only(struct tr_order *o)
 
 static const struct {
     const char *name;
-    enum tr_status (*make)(struct tr_order *o);
+    enum tr_status (*make)(struct tr_pipe *o);
 } makers[] = {
     { "gpipe", gpipe },
     { "1f1b", one_f_one_b },
@@ -141,7 +142,7 @@ static const struct {
     { "zb", zero_bubble },
 };
 
-bool tr_order_is_named(const char *schedule)
+bool tr_pipe_is_named(const char *schedule)
 {
     for (size_t i = 0; i < TR_COUNT_OF(makers); i++)
         if (strcmp(makers[i].name, schedule) == 0)
@@ -149,21 +150,21 @@ bool tr_order_is_named(const char *schedule)
     return false;
 }
 
-static enum tr_status read_file(const char *path, int n_ranks, int n_chunks, int n_micro, struct tr_order **out)
+static enum tr_status read_file(const char *path, int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out)
 {
     char *text = NULL;
     size_t n = 0;
     enum tr_status st = tr_file_read(path, 64 << 20, &text, &n);
     if (st != TR_OK)
         return tr_fail_at(st, "pp_schedule is gpipe, 1f1b, interleaved, zb or a file: ");
-    st = tr_order_read(path, text, n_ranks, n_chunks, n_micro, out);
+    st = tr_pipe_read(path, text, n_ranks, n_chunks, n_micro, out);
     free(text);
     return st;
 }
 
-enum tr_status tr_order_open(const char *schedule, int n_ranks, int n_chunks, int n_micro, struct tr_order **out)
+enum tr_status tr_pipe_open(const char *schedule, int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out)
 {
-    enum tr_status (*make)(struct tr_order *) = schedule ? NULL : forward_only;
+    enum tr_status (*make)(struct tr_pipe *) = schedule ? NULL : forward_only;
     if (schedule && n_ranks == 1) /* nobody to wait for: nothing but 1f1b makes sense */
         schedule = "1f1b";
     for (size_t i = 0; schedule && i < TR_COUNT_OF(makers); i++)
@@ -171,22 +172,22 @@ enum tr_status tr_order_open(const char *schedule, int n_ranks, int n_chunks, in
             make = makers[i].make;
     if (!make)
         return read_file(schedule, n_ranks, n_chunks, n_micro, out);
-    struct tr_order *o = NULL;
-    enum tr_status st = tr_order_new(n_ranks, n_chunks, n_micro, &o);
+    struct tr_pipe *o = NULL;
+    enum tr_status st = tr_pipe_new(n_ranks, n_chunks, n_micro, &o);
     if (st == TR_OK)
         st = make(o);
     if (st == TR_OK)
-        st = tr_order_check(o);
+        st = tr_pipe_check(o);
     if (st == TR_OK)
         *out = o;
     else
-        tr_order_close(o);
+        tr_pipe_close(o);
     return st;
 }
 
-/* ---- what a turn needs, and whether an order can run ---- */
+/* ---- what a slot needs, and whether an order can run ---- */
 
-int tr_turn_source(const struct tr_order *o, const struct tr_turn *t)
+int tr_pipe_slot_source(const struct tr_pipe *o, const struct tr_pipe_slot *t)
 {
     int last = o->n_ranks * o->n_chunks - 1;
     switch (t->kind) {
@@ -200,7 +201,7 @@ int tr_turn_source(const struct tr_order *o, const struct tr_turn *t)
     }
 }
 
-int tr_turn_target(const struct tr_order *o, const struct tr_turn *t)
+int tr_pipe_slot_target(const struct tr_pipe *o, const struct tr_pipe_slot *t)
 {
     int last = o->n_ranks * o->n_chunks - 1;
     switch (t->kind) {
@@ -214,22 +215,22 @@ int tr_turn_target(const struct tr_order *o, const struct tr_turn *t)
     }
 }
 
-int *tr_order_maker(const struct tr_order *o, bool is_backward, int stage, int micro)
+int *tr_pipe_maker(const struct tr_pipe *o, bool is_backward, int stage, int micro)
 {
     return &o->maker[((is_backward ? o->n_ranks * o->n_chunks : 0) + stage) * o->n_micro + micro];
 }
 
 static_assert(TR_DO_FORWARD == 0 && TR_DO_BACKWARD == 1 && TR_DO_BACKWARD_INPUT == 2 && TR_DO_BACKWARD_WEIGHT == 3,
-              "kinds of turns index tables");
+              "kinds of slots index tables");
 
-static const char *turn_text(const struct tr_turn *t, char *buf, size_t n)
+static const char *turn_text(const struct tr_pipe_slot *t, char *buf, size_t n)
 {
     static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight" };
     (void)tr_format(buf, n, "%s of stage %d, micro-batch %d", names[t->kind], t->stage, t->micro);
     return buf;
 }
 
-static enum tr_status fail_turn(const struct tr_turn *t, int rank, const char *what)
+static enum tr_status fail_turn(const struct tr_pipe_slot *t, int rank, const char *what)
 {
     char text[96], line[32] = "";
     if (t->line)
@@ -237,8 +238,8 @@ static enum tr_status fail_turn(const struct tr_turn *t, int rank, const char *w
     return tr_fail(TR_USAGE, "%spipeline rank %d: %s %s", line, rank, turn_text(t, text, sizeof text), what);
 }
 
-/* Every turn once, on its rank, weight parts with their input parts. Fills `maker`. */
-static enum tr_status check_complete(struct tr_order *o)
+/* Every slot once, on its rank, weight parts with their input parts. Fills `maker`. */
+static enum tr_status check_complete(struct tr_pipe *o)
 {
     int n_stages = o->n_ranks * o->n_chunks, n_cells = n_stages * o->n_micro;
     enum tr_status st = TR_OK;
@@ -249,10 +250,10 @@ static enum tr_status check_complete(struct tr_order *o)
         o->maker[i] = -1;
     for (int r = 0; r < o->n_ranks; r++)
         for (int i = o->first[r]; i < o->first[r + 1]; i++) {
-            const struct tr_turn *t = &o->turn[i];
+            const struct tr_pipe_slot *t = &o->slot[i];
             if (t->stage < 0 || t->stage >= n_stages || t->micro < 0 || t->micro >= o->n_micro)
                 TR_TRY(fail_turn(t, r, "does not exist"));
-            if (tr_order_rank(o, t->stage) != r)
+            if (tr_pipe_rank(o, t->stage) != r)
                 TR_TRY(fail_turn(t, r, "is another rank's"));
             uint8_t *s = &seen[t->stage * o->n_micro + t->micro];
             static const uint8_t clash[] = { 1, 2 + 4 + 8, 2 + 4, 2 + 8 }; /* a backward is its two parts */
@@ -260,64 +261,64 @@ static enum tr_status check_complete(struct tr_order *o)
                 TR_TRY(fail_turn(t, r, "is there twice"));
             *s |= (uint8_t)(1 << t->kind);
             if (t->kind != TR_DO_BACKWARD_WEIGHT)
-                *tr_order_maker(o, t->kind != TR_DO_FORWARD, t->stage, t->micro) = i;
+                *tr_pipe_maker(o, t->kind != TR_DO_FORWARD, t->stage, t->micro) = i;
         }
     bool is_training = false;
     for (int c = 0; c < n_cells; c++)
         is_training |= (seen[c] & ~1) != 0;
     for (int c = 0; c < n_cells; c++) {
-        struct tr_turn t = { .stage = c / o->n_micro, .micro = c % o->n_micro };
+        struct tr_pipe_slot t = { .stage = c / o->n_micro, .micro = c % o->n_micro };
         t.kind = !(seen[c] & 1) ? TR_DO_FORWARD : seen[c] & 8 ? TR_DO_BACKWARD_INPUT : TR_DO_BACKWARD_WEIGHT;
         bool is_whole = seen[c] == (is_training ? 1 + 2 : 1) || (is_training && seen[c] == 1 + 4 + 8);
         if (!is_whole && (seen[c] & 1) && !(seen[c] & (4 + 8)))
             t.kind = TR_DO_BACKWARD;
         if (!is_whole)
-            TR_TRY(fail_turn(&t, tr_order_rank(o, t.stage), "is missing"));
+            TR_TRY(fail_turn(&t, tr_pipe_rank(o, t.stage), "is missing"));
     }
 out:
     free(seen);
     return st;
 }
 
-enum tr_status tr_order_check(struct tr_order *o)
+enum tr_status tr_pipe_check(struct tr_pipe *o)
 {
-    struct tr_order_times ignored;
+    struct tr_pipe_times ignored;
     enum tr_status st = check_complete(o);
-    return st == TR_OK ? tr_order_play(o, &ignored, NULL) : st;
+    return st == TR_OK ? tr_pipe_play(o, &ignored, NULL) : st;
 }
 
 /* ---- played ---- */
 
 struct play {
-    const struct tr_order *o;
-    const struct tr_order_costs *costs;
-    double *end;  /* of each turn; < 0: not yet */
+    const struct tr_pipe *o;
+    const struct tr_pipe_costs *costs;
+    double *end;  /* of each slot; < 0: not yet */
     double *rank; /* when each rank is free */
-    int *next;    /* turn of each rank */
+    int *next;    /* slot of each rank */
     int *held;
 };
 
-/* Turns that must be over before this one: of another stage, and of its own (the forward, or the input part). */
-static void find_needs(const struct tr_order *o, const struct tr_turn *t, int need[2])
+/* Slots that must be over before this one: of another stage, and of its own (the forward, or the input part). */
+static void find_needs(const struct tr_pipe *o, const struct tr_pipe_slot *t, int need[2])
 {
-    int source = tr_turn_source(o, t);
-    need[0] = source < 0 ? -1 : *tr_order_maker(o, t->kind != TR_DO_FORWARD, source, t->micro);
-    need[1] = t->kind == TR_DO_FORWARD ? -1 : *tr_order_maker(o, t->kind == TR_DO_BACKWARD_WEIGHT, t->stage, t->micro);
+    int source = tr_pipe_slot_source(o, t);
+    need[0] = source < 0 ? -1 : *tr_pipe_maker(o, t->kind != TR_DO_FORWARD, source, t->micro);
+    need[1] = t->kind == TR_DO_FORWARD ? -1 : *tr_pipe_maker(o, t->kind == TR_DO_BACKWARD_WEIGHT, t->stage, t->micro);
 }
 
-static bool waits_for_own(const struct play *p, int turn)
+static bool waits_for_own(const struct play *p, int slot)
 {
     int need[2];
-    find_needs(p->o, &p->o->turn[turn], need);
+    find_needs(p->o, &p->o->slot[slot], need);
     return need[1] >= 0 && p->end[need[1]] < 0;
 }
 
-/* When a turn may start, or -1 while something it needs is not done. */
-static double ready_at(const struct play *p, int turn)
+/* When a slot may start, or -1 while something it needs is not done. */
+static double ready_at(const struct play *p, int slot)
 {
     int need[2];
     double at = 0;
-    find_needs(p->o, &p->o->turn[turn], need);
+    find_needs(p->o, &p->o->slot[slot], need);
     for (int k = 0; k < 2; k++) {
         if (need[k] >= 0 && p->end[need[k]] < 0)
             return -1;
@@ -328,9 +329,9 @@ static double ready_at(const struct play *p, int turn)
     return at;
 }
 
-static double duration(const struct play *p, const struct tr_turn *t)
+static double duration(const struct play *p, const struct tr_pipe_slot *t)
 {
-    return p->costs ? p->costs->turn[t->stage][t->kind] : t->kind == TR_DO_BACKWARD ? 2 : 1;
+    return p->costs ? p->costs->slot[t->stage][t->kind] : t->kind == TR_DO_BACKWARD ? 2 : 1;
 }
 
 static bool advance(struct play *p, int r, int *peak)
@@ -339,8 +340,8 @@ static bool advance(struct play *p, int r, int *peak)
     double at = i < p->o->first[r + 1] ? ready_at(p, i) : -1;
     if (at < 0)
         return false;
-    enum tr_action_kind kind = p->o->turn[i].kind;
-    p->rank[r] = (at > p->rank[r] ? at : p->rank[r]) + duration(p, &p->o->turn[i]);
+    enum tr_action_kind kind = p->o->slot[i].kind;
+    p->rank[r] = (at > p->rank[r] ? at : p->rank[r]) + duration(p, &p->o->slot[i]);
     p->end[i] = p->rank[r];
     p->held[r] += kind == TR_DO_FORWARD ? 1 : kind == TR_DO_BACKWARD_INPUT ? 0 : -1;
     if (peak && p->held[r] > peak[r])
@@ -349,13 +350,13 @@ static bool advance(struct play *p, int r, int *peak)
     return true;
 }
 
-enum tr_status tr_order_play(const struct tr_order *o, struct tr_order_times *out, int *peak)
+enum tr_status tr_pipe_play(const struct tr_pipe *o, struct tr_pipe_times *out, int *peak)
 {
-    return tr_order_play_costs(o, NULL, out, peak, NULL);
+    return tr_pipe_play_costs(o, NULL, out, peak, NULL);
 }
 
-enum tr_status tr_order_play_costs(const struct tr_order *o, const struct tr_order_costs *costs,
-                                   struct tr_order_times *out, int *peak, double *end)
+enum tr_status tr_pipe_play_costs(const struct tr_pipe *o, const struct tr_pipe_costs *costs, struct tr_pipe_times *out,
+                                  int *peak, double *end)
 {
     enum tr_status st = TR_OK;
     size_t n = (size_t)o->first[o->n_ranks], n_ranks = (size_t)o->n_ranks;
@@ -370,7 +371,7 @@ enum tr_status tr_order_play_costs(const struct tr_order *o, const struct tr_ord
     p.held = counts + n_ranks;
     for (size_t i = 0; i < n; i++) {
         times[i] = -1;
-        work += duration(&p, &o->turn[i]);
+        work += duration(&p, &o->slot[i]);
     }
     for (int r = 0; r < o->n_ranks; r++) {
         p.rank[r] = 0;
@@ -391,8 +392,8 @@ enum tr_status tr_order_play_costs(const struct tr_order *o, const struct tr_ord
             stuck = r;
     }
     if (stuck >= 0)
-        TR_TRY(fail_turn(&o->turn[p.next[stuck]], stuck, "waits for a turn that can only come after it"));
-    *out = (struct tr_order_times){ .length = length, .bubble = 1 - work / (length * o->n_ranks) };
+        TR_TRY(fail_turn(&o->slot[p.next[stuck]], stuck, "waits for a slot that can only come after it"));
+    *out = (struct tr_pipe_times){ .length = length, .bubble = 1 - work / (length * o->n_ranks) };
     if (end)
         memcpy(end, p.end, n * sizeof *end);
 out:

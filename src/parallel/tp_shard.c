@@ -1,4 +1,4 @@
-/* cut.c - which elements of a parameter a tensor-parallel rank holds, and where.
+/* tp_shard.c - which elements of a parameter a tensor-parallel rank holds, and where.
  *
  * A rank's part is a matrix of its own, dense and row-major; this file is the only place that knows how its elements
  * map to those of the whole. Heads are never divided: where the ranks do not divide them, everybody keeps all of them.
@@ -6,9 +6,9 @@
  */
 #include "parallel/parallel.h"
 
-static struct tr_cut_dim whole(int64_t n)
+static struct tr_tp_dim whole(int64_t n)
 {
-    return (struct tr_cut_dim){ .part = n, .n_parts = 1, .first = 0, .n = n };
+    return (struct tr_tp_dim){ .part = n, .n_parts = 1, .first = 0, .n = n };
 }
 
 static int64_t shard_of(int64_t n, int size, int rank, int64_t *first)
@@ -19,15 +19,15 @@ static int64_t shard_of(int64_t n, int size, int rank, int64_t *first)
     return (int64_t)count;
 }
 
-struct tr_cut tr_cut_of(int n_dims, int64_t rows, int64_t cols, struct tr_split s, int size, int rank)
+struct tr_tp_shard tr_tp_shard_of(int n_dims, int64_t rows, int64_t cols, struct tr_split s, int size, int rank)
 {
-    struct tr_cut c = { .row = whole(rows), .col = whole(cols) };
+    struct tr_tp_shard c = { .row = whole(rows), .col = whole(cols) };
     int64_t n_most = rows * cols;
     bool is_col = n_dims == 1 || s.dim == 1;
     if (s.dim != TR_WHOLE && size > 1 && (s.n_heads == 0 || s.n_heads % size == 0)) {
         int64_t len = is_col ? cols : rows, part = len / s.n_parts, unit = s.n_heads ? part / s.n_heads : 1, first = 0;
         int64_t n = unit * shard_of(part / unit, size, rank, &first), ignore = 0;
-        struct tr_cut_dim d = { .part = part, .n_parts = s.n_parts, .first = unit * first, .n = n };
+        struct tr_tp_dim d = { .part = part, .n_parts = s.n_parts, .first = unit * first, .n = n };
         n_most = unit * shard_of(part / unit, size, 0, &ignore) * s.n_parts * (is_col ? rows : cols);
         *(is_col ? &c.col : &c.row) = d;
         c.is_split = true;
@@ -39,31 +39,31 @@ struct tr_cut tr_cut_of(int n_dims, int64_t rows, int64_t cols, struct tr_split 
     return c;
 }
 
-static int64_t whole_len(const struct tr_cut_dim *d)
+static int64_t whole_len(const struct tr_tp_dim *d)
 {
     return d->part * d->n_parts;
 }
 
 /* Index in the whole of local index i. */
-static int64_t global_of(const struct tr_cut_dim *d, int64_t i)
+static int64_t global_of(const struct tr_tp_dim *d, int64_t i)
 {
     return i / d->n * d->part + d->first + i % d->n;
 }
 
 /* The first local index whose place in the whole is at or after i (the local length when there is none). */
-static int64_t local_from(const struct tr_cut_dim *d, int64_t i)
+static int64_t local_from(const struct tr_tp_dim *d, int64_t i)
 {
     int64_t part = i / d->part, at = i % d->part - d->first;
     return at >= d->n ? (part + 1) * d->n : part * d->n + tr_max64(at, 0);
 }
 
 /* How far from local index i indices go on side by side in the whole. */
-static int64_t run_from(const struct tr_cut_dim *d, int64_t i)
+static int64_t run_from(const struct tr_tp_dim *d, int64_t i)
 {
     return d->n == d->part ? d->n * d->n_parts - i : d->n - i % d->n;
 }
 
-int64_t tr_cut_run(const struct tr_cut *c, int64_t *at, int64_t end, int64_t *local)
+int64_t tr_tp_run(const struct tr_tp_shard *c, int64_t *at, int64_t end, int64_t *local)
 {
     int64_t ld = whole_len(&c->col), row = local_from(&c->row, *at / ld), col = 0;
     if (row >= c->rows)
@@ -82,36 +82,37 @@ int64_t tr_cut_run(const struct tr_cut *c, int64_t *at, int64_t end, int64_t *lo
 }
 
 /* Local rows [r, r + rows) x columns [k, k + cols), one box a part. */
-static int add_boxes(const struct tr_cut *c, int64_t r, int64_t rows, int64_t k, int64_t cols, struct tr_box *out)
+static int add_ranges(const struct tr_tp_shard *c, int64_t r, int64_t rows, int64_t k, int64_t cols,
+                      struct tr_range *out)
 {
     int n = 0;
     for (int64_t i = r, di; i < r + rows; i += di) {
         di = tr_min64(run_from(&c->row, i), r + rows - i);
         for (int64_t j = k, dj; j < k + cols; j += dj) {
             dj = tr_min64(run_from(&c->col, j), k + cols - j);
-            TR_BUG_ON(n == TR_MAX_BOXES / 3);
-            struct tr_box b = { global_of(&c->row, i) * whole_len(&c->col) + global_of(&c->col, j), di, dj };
+            TR_BUG_ON(n == TR_MAX_RANGES / 3);
+            struct tr_range b = { global_of(&c->row, i) * whole_len(&c->col) + global_of(&c->col, j), di, dj };
             if (b.cols == whole_len(&c->col)) /* whole rows are one run */
-                b = (struct tr_box){ b.first, 1, b.rows * b.cols };
+                b = (struct tr_range){ b.first, 1, b.rows * b.cols };
             out[n++] = b;
         }
     }
     return n;
 }
 
-int tr_cut_boxes(const struct tr_cut *c, int64_t first, int64_t n, struct tr_box out[TR_MAX_BOXES])
+int tr_tp_ranges(const struct tr_tp_shard *c, int64_t first, int64_t n, struct tr_range out[TR_MAX_RANGES])
 {
     int count = 0;
     int64_t end = first + n, at = first;
     if (n > 0 && c->cols == whole_len(&c->col) && c->row.n_parts == 1) { /* rows of the whole, side by side */
-        out[0] = (struct tr_box){ c->row.first * c->cols + first, 1, n };
+        out[0] = (struct tr_range){ c->row.first * c->cols + first, 1, n };
         return 1;
     }
     while (at < end) { /* the rest of a row, then whole rows, then the beginning of one */
         int64_t row = at / c->cols, col = at % c->cols, rows = 1, cols = tr_min64(c->cols - col, end - at);
         if (col == 0 && end - at >= c->cols)
             rows = (end - at) / c->cols;
-        count += add_boxes(c, row, rows, col, cols, out + count);
+        count += add_ranges(c, row, rows, col, cols, out + count);
         at += rows * cols;
     }
     return count;

@@ -1,11 +1,11 @@
-/* order_file.c - a pipeline order as text (docs/formats/pipeline-schedule.md): one or more lines a rank,
+/* pipe_file.c - a pipeline schedule as text (docs/formats/pipeline-schedule.md): one or more lines a rank,
  *
  *     rank 0: F0 F1 B0 F2 B1 B2        # F forward, B backward, I and W its input and weight parts; then the
  * micro-batch rank 1: F0.0 F0.1 B0.1 B0.0      # and after a dot the chunk, when a rank holds several
  *
  * What cannot run is refused whole, with the line it stands in; nothing is guessed.
  */
-#include "parallel/order.h"
+#include "parallel/pipe.h"
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@ static const char letters[] = "FBIW"; /* in the order of the action kinds */
 struct reader {
     const char *path, *p;
     int line, n_ranks, n_chunks, n_micro;
-    struct tr_turn *turn;
-    int *rank; /* of each turn */
+    struct tr_pipe_slot *slot;
+    int *rank; /* of each slot */
     size_t n, n_cap;
 };
 
@@ -43,23 +43,23 @@ static void skip_blanks(struct reader *r)
     r->p += strspn(r->p, " \t\r,");
 }
 
-static enum tr_status add(struct reader *r, int rank, struct tr_turn t)
+static enum tr_status add(struct reader *r, int rank, struct tr_pipe_slot t)
 {
     size_t most = 3 * (size_t)r->n_ranks * (size_t)r->n_chunks * (size_t)r->n_micro;
     if (r->n == most)
-        return fail_line(r, "more turns than the pipeline has");
+        return fail_line(r, "more slots than the pipeline has");
     if (r->n == r->n_cap) {
         size_t cap = r->n_cap ? 2 * r->n_cap : 256;
-        struct tr_turn *turn = realloc(r->turn, cap * sizeof *turn);
-        r->turn = turn ? turn : r->turn;
+        struct tr_pipe_slot *slot = realloc(r->slot, cap * sizeof *slot);
+        r->slot = slot ? slot : r->slot;
         int *ranks = realloc(r->rank, cap * sizeof *ranks);
         r->rank = ranks ? ranks : r->rank;
-        if (!turn || !ranks)
+        if (!slot || !ranks)
             return tr_fail(TR_NOMEM, "%s: out of memory", r->path);
         r->n_cap = cap;
     }
     r->rank[r->n] = rank;
-    r->turn[r->n++] = t;
+    r->slot[r->n++] = t;
     return TR_OK;
 }
 
@@ -69,7 +69,7 @@ static enum tr_status read_turn(struct reader *r, int rank)
     int64_t micro = 0, chunk = 0;
     enum tr_status st = TR_OK;
     if (!letter)
-        return fail_line(r, "a turn is F, B, I or W and the number of a micro-batch, as F0 or B3.1");
+        return fail_line(r, "a slot is F, B, I or W and the number of a micro-batch, as F0 or B3.1");
     r->p++;
     bool ok = take_int(r, &micro);
     if (ok && *r->p == '.') {
@@ -80,16 +80,16 @@ static enum tr_status read_turn(struct reader *r, int rank)
     const char *end = r->p;
     r->p = start;
     if (!ends)
-        return fail_line(r, "a turn is F, B, I or W and the number of a micro-batch, as F0 or B3.1");
+        return fail_line(r, "a slot is F, B, I or W and the number of a micro-batch, as F0 or B3.1");
     if (micro >= r->n_micro)
         return fail_line(r, "no such micro-batch: they count from 0 to gradient_accumulation_steps - 1");
     if (chunk >= r->n_chunks)
         return fail_line(r, "no such chunk: they count from 0 to pp_chunks - 1");
     st = add(r, rank,
-             (struct tr_turn){ .kind = (enum tr_action_kind)(letter - letters),
-                               .stage = (int)chunk * r->n_ranks + rank,
-                               .micro = (int)micro,
-                               .line = r->line });
+             (struct tr_pipe_slot){ .kind = (enum tr_action_kind)(letter - letters),
+                                    .stage = (int)chunk * r->n_ranks + rank,
+                                    .micro = (int)micro,
+                                    .line = r->line });
     r->p = end;
     return st;
 }
@@ -107,7 +107,7 @@ static enum tr_status read_line(struct reader *r)
         ok = ok && take_int(r, &rank) && *r->p == ':';
         if (!ok || rank >= r->n_ranks) {
             r->p = start;
-            return fail_line(r, ok ? "no such rank: they count from 0 to pp - 1" : "a line is \"rank N: turns\"");
+            return fail_line(r, ok ? "no such rank: they count from 0 to pp - 1" : "a line is \"rank N: slots\"");
         }
         r->p++;
         for (skip_blanks(r); *r->p && *r->p != '\n' && *r->p != '#'; skip_blanks(r))
@@ -118,11 +118,11 @@ out:
     return st;
 }
 
-enum tr_status tr_order_read(const char *path, const char *text, int n_ranks, int n_chunks, int n_micro,
-                             struct tr_order **out)
+enum tr_status tr_pipe_read(const char *path, const char *text, int n_ranks, int n_chunks, int n_micro,
+                            struct tr_pipe **out)
 {
     enum tr_status st = TR_OK;
-    struct tr_order *o = NULL;
+    struct tr_pipe *o = NULL;
     struct reader r = {
         .path = path, .p = text, .n_ranks = n_ranks, .n_chunks = n_chunks, .n_micro = n_micro, .line = 1
     };
@@ -130,32 +130,32 @@ enum tr_status tr_order_read(const char *path, const char *text, int n_ranks, in
         TR_TRY(read_line(&r));
         r.p += *r.p == '\n';
     }
-    TR_TRY(tr_order_new(n_ranks, n_chunks, n_micro, &o));
+    TR_TRY(tr_pipe_new(n_ranks, n_chunks, n_micro, &o));
     for (int rank = 0; rank < n_ranks; rank++)
         for (size_t i = 0; i < r.n; i++)
             if (r.rank[i] == rank)
-                tr_order_add(o, rank, r.turn[i]);
-    st = tr_order_check(o);
+                tr_pipe_add(o, rank, r.slot[i]);
+    st = tr_pipe_check(o);
     if (st != TR_OK)
         tr_fail_at(st, "%s: ", path);
 out:
     if (st == TR_OK)
         *out = o;
     else
-        tr_order_close(o);
-    free(r.turn);
+        tr_pipe_close(o);
+    free(r.slot);
     free(r.rank);
     return st;
 }
 
-void tr_order_print(const struct tr_order *o, struct tr_str *out)
+void tr_pipe_print(const struct tr_pipe *o, struct tr_str *out)
 {
     tr_str_addf(out, "# pp %d, %d chunk%s a rank, %d micro-batches\n", o->n_ranks, o->n_chunks,
                 o->n_chunks == 1 ? "" : "s", o->n_micro);
     for (int r = 0; r < o->n_ranks; r++) {
         tr_str_addf(out, "rank %d:", r);
         for (int i = o->first[r]; i < o->first[r + 1]; i++) {
-            const struct tr_turn *t = &o->turn[i];
+            const struct tr_pipe_slot *t = &o->slot[i];
             tr_str_addf(out, " %c%d", letters[t->kind], t->micro);
             if (o->n_chunks > 1)
                 tr_str_addf(out, ".%d", t->stage / o->n_ranks);

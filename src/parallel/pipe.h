@@ -1,0 +1,83 @@
+/* pipe.h - the schedule of a pipeline: which stage works on which micro-batch when, on every rank at once.
+ *
+ * A stage is a run of segments; stage k lives on rank k % n_ranks. A slot is one stage's forward or backward of one
+ * micro-batch. Every rank makes the order of all ranks, from the same few numbers, so nobody needs to ask.
+ */
+#ifndef TR_PARALLEL_PIPE_H
+#define TR_PARALLEL_PIPE_H
+
+#include "parallel/parallel.h"
+
+struct tr_pipe_slot {
+    enum tr_action_kind kind; /* FORWARD, BACKWARD, or BACKWARD_INPUT and later BACKWARD_WEIGHT */
+    int stage, micro;
+    int line; /* of the file it came from; 0: none */
+};
+
+struct tr_pipe {
+    int n_ranks, n_chunks, n_micro;
+    struct tr_pipe_slot *slot;
+    int *first;           /* slots of rank r: [first[r], first[r + 1]) */
+    int *maker;           /* slot that makes the activation, or the gradient, of (stage, micro); -1: none */
+    bool splits_backward; /* some backward is in two parts */
+};
+
+/* schedule: gpipe, 1f1b, interleaved, zb, or the path of a file (docs/formats/pipeline-schedule.md); NULL: forward
+ * only. The order is checked whole: every slot once, on the rank that holds the stage, and none waits for itself. */
+enum tr_status tr_pipe_open(const char *schedule, int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out);
+/* The text of such a file; `path` is for messages. */
+enum tr_status tr_pipe_read(const char *path, const char *text, int n_ranks, int n_chunks, int n_micro,
+                            struct tr_pipe **out);
+void tr_pipe_close(struct tr_pipe *o);
+void tr_pipe_print(const struct tr_pipe *o, struct tr_str *out); /* as such a file */
+bool tr_pipe_is_named(const char *schedule);                     /* not a file */
+
+/* For those who make orders: an empty one, its next slot (rank by rank), and the check that ends the making. */
+enum tr_status tr_pipe_new(int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out);
+void tr_pipe_add(struct tr_pipe *o, int rank, struct tr_pipe_slot t);
+enum tr_status tr_pipe_check(struct tr_pipe *o);
+
+/* What slots and messages take when an order is played; seconds, or any unit. */
+struct tr_pipe_costs {
+    const double (*slot)[4]; /* by stage and kind: forward, backward, its input part, its weight part */
+    double message;          /* from a slot's end until the stage that needs it can start */
+};
+struct tr_pipe_times {
+    double length; /* of the step */
+    double bubble; /* share of it in which a rank has nothing to do, mean over the ranks */
+};
+/* costs NULL: forward takes 1, backward 2 (1 a part), messages nothing. peak: by rank, or NULL: the most (chunk,
+ * micro-batch) pairs it holds at once, from forward to the end of backward. end: by slot, or NULL: when it is over. */
+enum tr_status tr_pipe_play_costs(const struct tr_pipe *o, const struct tr_pipe_costs *costs, struct tr_pipe_times *out,
+                                  int *peak, double *end);
+enum tr_status tr_pipe_play(const struct tr_pipe *o, struct tr_pipe_times *out, int *peak);
+
+/* ---- with its messages (messages.c) ---- */
+
+enum tr_step_kind { TR_STEP_SLOT, TR_STEP_RECV, TR_STEP_SEND, TR_STEP_WAIT_RECV, TR_STEP_WAIT_SEND };
+struct tr_pipe_step {
+    enum tr_step_kind kind;
+    int slot; /* in the order; of a message: the slot that makes what it carries */
+    int peer; /* rank */
+};
+struct tr_pipe_steps {
+    struct tr_pipe_step *step;
+    int n, n_cap;
+};
+/* What one rank does: its slots, receives posted one slot ahead of need, sends when there is something to send, and
+ * waits where the result is needed. At most `window` sends to one peer are on their way at once. */
+enum tr_status tr_pipe_steps(const struct tr_pipe *o, int rank, int window, struct tr_pipe_steps *out);
+void tr_pipe_steps_release(struct tr_pipe_steps *s);
+/* The smallest window with which no rank waits for a rank that waits for it. */
+enum tr_status tr_pipe_window(const struct tr_pipe *o, int *out);
+
+static inline int tr_pipe_rank(const struct tr_pipe *o, int stage)
+{
+    return stage % o->n_ranks;
+}
+/* Who makes what this slot needs from another stage, and who needs what it makes: a stage, or -1. */
+int tr_pipe_slot_source(const struct tr_pipe *o, const struct tr_pipe_slot *t);
+int tr_pipe_slot_target(const struct tr_pipe *o, const struct tr_pipe_slot *t);
+int *tr_pipe_maker(const struct tr_pipe *o, bool is_backward, int stage, int micro);
+
+#endif
