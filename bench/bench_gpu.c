@@ -10,6 +10,7 @@
  * out.
  */
 #include "bench_rig.h"
+#include "exec/exec_impl.h" /* kernels are timed one by one */
 
 /* ---- the table of ops ---- */
 
@@ -79,7 +80,7 @@ static enum tr_status hash_weights(struct rig *r, char hex[33])
     char *copy = malloc(bytes);
     if (!copy)
         return tr_fail(TR_NOMEM, "no memory for a copy of the weights");
-    r->dev.ops->download(&r->dev, copy, r->e->base[TR_A_PARAMS], bytes);
+    r->dev.ops->download(&r->dev, copy, tr_exec_arena(r->e, TR_A_PARAMS), bytes);
     TR_TRY(r->dev.ops->sync(&r->dev));
     tr_hash_hex(tr_hash(copy, bytes), hex);
 out:

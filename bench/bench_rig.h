@@ -97,9 +97,9 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     TR_TRY(tr_device_open(s->device, &r->dev));
     TR_TRY(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
     struct tr_store store = tr_exec_store(r->e);
-    TR_TRY(tr_load_random(&store, 1, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
+    TR_TRY(tr_load_random(&store, 1, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
     for (int i = 0; i < opt.n_micro; i++) {
-        r->batch[i] = tr_batch_in(r->e->base[TR_A_DATA] + (size_t)i * batch, s->rows * s->length);
+        r->batch[i] = tr_batch_in(tr_exec_arena(r->e, TR_A_DATA) + (size_t)i * batch, s->rows * s->length);
         rig_fill(&r->batch[i], s, r->m->hp.vocab, (uint64_t)i + 1);
     }
 out:

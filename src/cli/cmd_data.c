@@ -76,13 +76,13 @@ static enum tr_status prove(const struct view *v, struct tr_proof *out)
     TR_TRY(tr_device_open("cpu", &dev));
     TR_TRY(tr_exec_open(v->s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
-    float *buf = (float *)(void *)e->base[TR_A_SAVE];
+    float *buf = (float *)(void *)tr_exec_arena(e, TR_A_SAVE);
     if (tr_load_weights(&store, v->cfg->model, buf, NULL) != TR_OK) {
         tr_error_clear();
         TR_TRY(tr_load_random(&store, 1, pool, buf));
     }
     int64_t length = v->s->sequence_length, n_tokens = TR_PROOF_ROWS * length;
-    struct tr_batch batch = tr_batch_in(e->base[TR_A_DATA], n_tokens);
+    struct tr_batch batch = tr_batch_in(tr_exec_arena(e, TR_A_DATA), n_tokens);
     TR_TRY(fill_batch(v, &batch));
     struct tr_proof_batch b = { .e = e, .micro = &batch, .n_micro = 1, .n_tokens = n_tokens, .row_tokens = length };
     TR_TRY(tr_prove(&b, out));

@@ -6,7 +6,7 @@
  * traffic; the one to blame is in the minority. All memory is taken at open.
  */
 #include "train/debug.h"
-#include "train/exec_impl.h"
+#include "exec/exec.h"
 #include "train/train.h"
 #include <math.h>
 #include <stdio.h>
@@ -21,9 +21,9 @@ struct tr_debug {
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
 {
     struct tr_debug *d = calloc(1, sizeof *d);
-    size_t n = 1 + TR_STATE_COUNT * (size_t)e->c->model->n_params, size = 1;
-    if (e->mesh)
-        size = (size_t)tr_max64(e->mesh->tokens->size, e->mesh->size[TR_AXIS_TP]);
+    size_t n = 1 + TR_STATE_COUNT * (size_t)tr_exec_compiled(e)->model->n_params, size = 1;
+    if (tr_exec_mesh(e))
+        size = (size_t)tr_max64(tr_exec_mesh(e)->tokens->size, tr_exec_mesh(e)->size[TR_AXIS_TP]);
     if (d) {
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
         d->mine = calloc(n, sizeof *d->mine);
@@ -54,13 +54,13 @@ static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
     const char *at = tr_exec_at(e, what, param, &first, &n);
     size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what)), chunk = TR_IO_CHUNK * sizeof(float);
     at += (size_t)first * elem;
-    if (e->dev->ops->is_host)
+    if (tr_exec_device(e)->ops->is_host)
         return n > 0 ? tr_hash(at, (size_t)n * elem).lo : 0;
     uint64_t pair[2] = { 0 }; /* piece by piece, through the memory that saving uses */
     for (size_t done = 0; done < (size_t)n * elem; done += chunk) {
         size_t bytes = (size_t)n * elem - done < chunk ? (size_t)n * elem - done : chunk;
-        e->dev->ops->download(e->dev, e->base[TR_A_SAVE], at + done, bytes);
-        pair[1] = tr_hash(e->base[TR_A_SAVE], bytes).lo;
+        tr_exec_device(e)->ops->download(tr_exec_device(e), tr_exec_arena(e, TR_A_SAVE), at + done, bytes);
+        pair[1] = tr_hash(tr_exec_arena(e, TR_A_SAVE), bytes).lo;
         pair[0] = tr_hash(pair, sizeof pair).lo;
     }
     return pair[0];
@@ -85,21 +85,22 @@ static int odd_one(const struct tr_debug *d, int size, int i)
 
 static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_state what, int64_t step)
 {
-    bool is_tensor = c == d->e->mesh->axis[TR_AXIS_TP];
+    bool is_tensor = c == tr_exec_mesh(d->e)->axis[TR_AXIS_TP];
     static const char *const names[] = { "weights", "gradient", "master weights", "first moment", "second moment" };
     _Static_assert(TR_COUNT_OF(names) == TR_STATE_COUNT, "one name a state");
-    int n_params = d->e->c->model->n_params;
+    int n_params = tr_exec_compiled(d->e)->model->n_params;
     for (int p = 0; p < n_params; p++) {
-        if (is_tensor && d->e->c->place[p].tp.is_split) /* each has a part of its own */
+        if (is_tensor && tr_exec_compiled(d->e)->place[p].tp.is_split) /* each has a part of its own */
             continue;
         int r = odd_one(d, c->size, 1 + (int)what * n_params + p);
         if (r < 0)
             continue;
         char text[512];
         (void)snprintf(text, sizeof text, "replica check after step %" PRId64 ": %s of %s on rank %d %s", step,
-                       names[what], d->e->c->model->param[p].name, (int)d->all[(size_t)r * (size_t)d->n_hashes],
+                       names[what], tr_exec_compiled(d->e)->model->param[p].name,
+                       (int)d->all[(size_t)r * (size_t)d->n_hashes],
                        c->size > 2 ? "are not those of its replicas" : "are not those of its only replica");
-        tr_comm_abort(d->e->mesh->all, text);
+        tr_comm_abort(tr_exec_mesh(d->e)->all, text);
         return tr_fail(TR_PEER, "%s", text);
     }
     return TR_OK;
@@ -118,7 +119,7 @@ static enum tr_status exchange(struct tr_debug *d, struct tr_comm *c)
 /* A bit flips in the middle of the model: what the check is for, and how it is tested. */
 static void flip(struct tr_exec *e)
 {
-    int n_params = e->c->model->n_params;
+    int n_params = tr_exec_compiled(e)->model->n_params;
     for (int i = 0; i < n_params; i++) {
         int64_t first, n;
         char *at = tr_exec_at(e, TR_S_VALUE, (n_params / 2 + i) % n_params, &first, &n);
@@ -126,9 +127,9 @@ static void flip(struct tr_exec *e)
             continue;
         at += (size_t)(first + n / 2) * tr_dtype_bytes(tr_exec_dtype(e, TR_S_VALUE));
         char byte = 0;
-        e->dev->ops->download(e->dev, &byte, at, 1);
+        tr_exec_device(e)->ops->download(tr_exec_device(e), &byte, at, 1);
         byte ^= 1;
-        e->dev->ops->upload(e->dev, at, &byte, 1);
+        tr_exec_device(e)->ops->upload(tr_exec_device(e), at, &byte, 1);
         return;
     }
 }
@@ -137,19 +138,19 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
 {
     enum tr_status st = TR_OK;
     struct tr_exec *e = d->e;
-    int n_params = e->c->model->n_params;
-    if (!e->mesh)
+    int n_params = tr_exec_compiled(e)->model->n_params;
+    if (!tr_exec_mesh(e))
         return TR_OK;
-    for (int bucket = 0; bucket < e->c->n_buckets; bucket++)
-        TR_TRY(tr_exec_settle(e, bucket));
+    TR_TRY(tr_exec_drain(e));
     if (tr_failpoint("train.flip") != TR_OK)
         flip(e);
-    d->mine[0] = (uint64_t)e->mesh->rank;
+    d->mine[0] = (uint64_t)tr_exec_mesh(e)->rank;
     for (int s = 0; s < TR_STATE_COUNT; s++)
         for (int p = 0; p < n_params; p++)
             d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
     /* What is sharded has its replicas on the dp axis only; what the tensor axis leaves whole, on that. */
-    struct tr_comm *const over[] = { e->mesh->tokens, e->mesh->replicas, e->mesh->axis[TR_AXIS_TP] };
+    struct tr_comm *const over[] = { tr_exec_mesh(e)->tokens, tr_exec_mesh(e)->replicas,
+                                     tr_exec_mesh(e)->axis[TR_AXIS_TP] };
     for (int pass = 0; pass < 3; pass++) {
         if (over[pass]->size == 1)
             continue;
@@ -167,12 +168,13 @@ enum tr_status tr_debug_norms(const struct tr_debug *d, const char *dir, int64_t
     char path[TR_PATH_MAX], esc[2 * TR_NAME_MAX];
     enum tr_status st = tr_path_join(path, dir, "grad_norms.jsonl");
     FILE *f = st == TR_OK ? fopen(path, "ae") : NULL;
-    const struct tr_model *m = d->e->c->model;
+    const struct tr_model *m = tr_exec_compiled(d->e)->model;
     if (!f)
         return st != TR_OK ? st : tr_fail(TR_IO, "cannot write %s", path);
     fprintf(f, "{\"step\":%" PRId64 ",\"norms\":{", step);
     for (int i = 0; i < m->n_params; i++)
-        fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc), sqrt(d->e->norms[i]));
+        fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc),
+                sqrt(tr_exec_norms(d->e)[i]));
     fprintf(f, "}}\n");
     return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s", path);
 }

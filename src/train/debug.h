@@ -2,7 +2,7 @@
 #ifndef TR_TRAIN_DEBUG_H
 #define TR_TRAIN_DEBUG_H
 
-#include "train/exec.h"
+#include "exec/exec.h"
 
 struct tr_debug;
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out);

@@ -9,7 +9,8 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
     double sum = 0;
     int64_t count = 0;
-    uint64_t n_ranks = e->mesh ? (uint64_t)e->mesh->data->size : 1, rank = e->mesh ? (uint64_t)e->mesh->data->rank : 0;
+    uint64_t n_ranks = tr_exec_mesh(e) ? (uint64_t)tr_exec_mesh(e)->data->size : 1,
+             rank = tr_exec_mesh(e) ? (uint64_t)tr_exec_mesh(e)->data->rank : 0;
     uint64_t n_batches = tr_data_steps(n_rows, (uint64_t)rows);
     for (uint64_t k = 0; k < n_batches; k += n_ranks) { /* every rank as often: gathers are collective */
         double loss = 0;
@@ -18,7 +19,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
         enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
         if (st == TR_OK)
             st = tr_exec_eval(e, &b, &loss);
-        if (st == TR_OK && !e->mesh && tr_stop_wanted())
+        if (st == TR_OK && !tr_exec_mesh(e) && tr_stop_wanted())
             st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
         if (st != TR_OK)
             return st;
@@ -64,9 +65,9 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     TR_TRY(tr_device_open(s->device, &dev));
     TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
-    TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)e->base[TR_A_SAVE], NULL));
+    TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)tr_exec_arena(e, TR_A_SAVE), NULL));
     tr_stop_on_signals(0);
-    TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, e->base[TR_A_DATA], watch, out));
+    TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, tr_exec_arena(e, TR_A_DATA), watch, out));
 out:
     tr_exec_close(e);
     tr_device_close(&dev);

@@ -114,7 +114,7 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     TR_TRY(tr_load_weights(&store, cfg->model, buf, NULL));
     g->n_ids = tok ? tr_min64(tr_tokenizer_vocab_size(tok), g->one->hp.vocab) : g->one->hp.vocab;
     read_stops(g, tok);
-    g->batch = tr_batch_in(g->e->base[TR_A_DATA], g->n_chunk);
+    g->batch = tr_batch_in(tr_exec_arena(g->e, TR_A_DATA), g->n_chunk);
     g->pair = malloc((size_t)g->one->hp.vocab * sizeof *g->pair);
     if (!g->pair)
         TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));

@@ -6,7 +6,7 @@
  * and asking each rank for its own non-finite flag (it names a rank, not a tensor).
  */
 #include "train/numbers.h"
-#include "train/exec_impl.h"
+#include "exec/exec.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -42,11 +42,11 @@ enum tr_status tr_numbers_open(struct tr_exec *e, const struct tr_config *cfg, i
     n->e = e;
     n->n_skipped = n_skipped;
     n->scaler = scaler;
-    n->n_losses = (size_t)e->c->opt.layout.data_size * (size_t)e->c->opt.n_micro;
-    n->n_norms = (size_t)e->c->norm_first[e->c->model->n_params];
+    n->n_losses = (size_t)tr_exec_compiled(e)->opt.layout.data_size * (size_t)tr_exec_compiled(e)->opt.n_micro;
+    n->n_norms = (size_t)tr_exec_compiled(e)->norm_first[tr_exec_compiled(e)->model->n_params];
     n->losses = calloc(n->n_losses + 1, sizeof *n->losses);
     n->norms = calloc(n->n_norms + 1, sizeof *n->norms);
-    n->all = calloc(e->mesh ? (size_t)e->mesh->world : 1, sizeof *n->all);
+    n->all = calloc(tr_exec_mesh(e) ? (size_t)tr_exec_mesh(e)->world : 1, sizeof *n->all);
     if (!n->losses || !n->norms || !n->all) {
         tr_numbers_close(n);
         return tr_fail(TR_NOMEM, "no memory to judge steps");
@@ -72,20 +72,6 @@ int64_t tr_numbers_skipped(const struct tr_numbers *n)
 
 /* ---- looking for the origin ---- */
 
-bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
-{
-    double sum = 0;
-    char *at = e->base[TR_A_WORK] + e->c->norm; /* written anew when the norm is taken */
-    struct tr_call c = {
-        .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
-    };
-    c.in[0] = v;
-    c.out[0] = (struct tr_view){ .data = at, .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-    e->kernel[TR_OP_SUMSQ](&c);
-    e->dev->ops->download(e->dev, &sum, at, sizeof sum);
-    return isfinite(sum);
-}
-
 static struct tr_view row_of(char *at, enum tr_dtype dtype, int64_t n)
 {
     return (struct tr_view){ .data = at, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
@@ -106,38 +92,31 @@ static void look_at_output(struct tr_numbers *n, const struct tr_action *a, cons
     if (p->out == TR_NONE || n->mine.kind == IN_WEIGHTS || n->mine.kind == IN_OUTPUT)
         return;
     const struct tr_value *v = &p->value[p->out];
-    char *at = e->base[TR_A_ACTS] + a->out;
+    char *at = tr_exec_arena(e, TR_A_ACTS) + a->out;
     if (tr_exec_is_finite(e, row_of(at, v->dtype, v->rows * v->cols)))
         return;
     find(n, IN_OUTPUT, a->micro, a->segment, a->segment);
-    int64_t row = 0, n_tokens = e->c->model->n_tokens;
+    int64_t row = 0, n_tokens = tr_exec_compiled(e)->model->n_tokens;
     while (tr_exec_is_finite(e, row_of(at + (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype), v->dtype, v->cols)) &&
            row + 1 < v->rows)
         row++;
     if (v->rows == n_tokens) /* else tokens are split over ranks */
-        n->mine.sample = n->batch->micro[a->micro].sample[row] / e->c->model->sequence_length;
+        n->mine.sample = n->batch->micro[a->micro].sample[row] / tr_exec_compiled(e)->model->sequence_length;
 }
 
 static void look_at_gradients(struct tr_numbers *n, const struct tr_action *a, const struct tr_program *p)
 {
-    struct tr_exec *e = n->e;
-    const struct tr_segment *seg = &e->c->model->segment[a->segment];
-    for (int i = 0; i < p->n_values && n->mine.kind == NOWHERE; i++) {
-        const struct tr_value *v = &p->value[i];
-        if (v->kind != TR_V_GRAD || !e->is_touched[seg->param[v->slot]])
-            continue;
-        const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
-        int bucket = a->bucket[0] == at->bucket ? 0 : 1;
-        char *grad = e->base[TR_A_GRADS] + a->grad[bucket] + (size_t)at->at * tr_dtype_bytes(v->dtype);
-        if (!tr_exec_is_finite(e, row_of(grad, v->dtype, v->rows * v->cols)))
-            find(n, IN_GRADIENT, a->micro, e->c->model->n_segments - a->segment, seg->param[v->slot]);
-    }
+    const struct tr_model *m = tr_exec_compiled(n->e)->model;
+    struct tr_view grad;
+    for (int i = 0; i < p->n_params && n->mine.kind == NOWHERE; i++)
+        if (tr_exec_gradient(n->e, a, i, &grad) && !tr_exec_is_finite(n->e, grad))
+            find(n, IN_GRADIENT, a->micro, m->n_segments - a->segment, m->segment[a->segment].param[i]);
 }
 
 static void look(void *ctx, const struct tr_action *a)
 {
     struct tr_numbers *n = ctx;
-    const struct tr_schedule *s = &n->e->c->train;
+    const struct tr_schedule *s = &tr_exec_compiled(n->e)->train;
     if (a->kind == TR_DO_FORWARD)
         look_at_output(n, a, s->program[s->program_of[a->segment]]);
     else if (a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_WEIGHT)
@@ -147,7 +126,7 @@ static void look(void *ctx, const struct tr_action *a)
 static void look_at_weights(struct tr_numbers *n)
 {
     struct tr_exec *e = n->e;
-    for (int i = 0; i < e->c->model->n_params && n->mine.kind == NOWHERE; i++) {
+    for (int i = 0; i < tr_exec_compiled(e)->model->n_params && n->mine.kind == NOWHERE; i++) {
         int64_t first = 0, count = 0;
         enum tr_dtype dtype = tr_exec_dtype(e, TR_S_VALUE);
         char *at = tr_exec_at(e, TR_S_VALUE, i, &first, &count);
@@ -159,12 +138,14 @@ static void look_at_weights(struct tr_numbers *n)
 /* This rank's losses: not finite, or not those of the first run. */
 static void look_at_losses(struct tr_numbers *n, bool is_same)
 {
-    const struct tr_layout *l = &n->e->c->opt.layout;
-    for (int m = 0; n->e->loss_is_touched && m < n->e->c->opt.n_micro; m++) {
-        size_t i = (size_t)(l->data_rank * n->e->c->opt.n_micro + m);
-        if (!isfinite(n->e->losses[i]))
+    const struct tr_layout *l = &tr_exec_compiled(n->e)->opt.layout;
+    for (int m = 0; tr_segment_is_here(tr_exec_compiled(n->e), tr_exec_compiled(n->e)->model->n_segments - 1) &&
+                    m < tr_exec_compiled(n->e)->opt.n_micro;
+         m++) {
+        size_t i = (size_t)(l->data_rank * tr_exec_compiled(n->e)->opt.n_micro + m);
+        if (!isfinite(tr_exec_losses(n->e)[i]))
             find(n, IN_LOSS, m, 0, 0);
-        else if (!is_same && memcmp(&n->e->losses[i], &n->losses[i], sizeof *n->losses) != 0)
+        else if (!is_same && memcmp(&tr_exec_losses(n->e)[i], &n->losses[i], sizeof *n->losses) != 0)
             find(n, IN_REPLAY, m, 0, 0);
     }
 }
@@ -179,11 +160,11 @@ static bool is_before(const struct finding *a, const struct finding *b)
 /* All ranks show what they found; the first of it is the origin. */
 static enum tr_status share(struct tr_numbers *n, struct finding *out)
 {
-    struct tr_mesh *mesh = n->e->mesh;
+    struct tr_mesh *mesh = tr_exec_mesh(n->e);
     int world = mesh ? mesh->world : 1;
     enum tr_status st = TR_OK;
     if (n->mine.sample < 0 && n->mine.kind != NOWHERE)
-        n->mine.sample = n->batch->micro[n->mine.micro].sample[0] / n->e->c->model->sequence_length;
+        n->mine.sample = n->batch->micro[n->mine.micro].sample[0] / tr_exec_compiled(n->e)->model->sequence_length;
     n->all[0] = n->mine;
     struct tr_coll c = { .kind = TR_ALL_GATHER,
                          .dtype = TR_I64,
@@ -202,7 +183,7 @@ static enum tr_status share(struct tr_numbers *n, struct finding *out)
 
 static void describe(const struct tr_numbers *n, const struct finding *f, struct tr_str *out)
 {
-    const struct tr_model *m = n->e->c->model;
+    const struct tr_model *m = tr_exec_compiled(n->e)->model;
     const struct tr_segment *seg = f->kind == IN_OUTPUT ? &m->segment[f->id] : NULL;
     switch ((enum kind)f->kind) {
     case NOWHERE:
@@ -289,17 +270,17 @@ static enum tr_status replay(struct tr_numbers *n, const float values[TR_STEP_CO
 {
     enum tr_status st = TR_OK;
     struct tr_exec *e = n->e;
-    memcpy(n->losses, e->losses, n->n_losses * sizeof *n->losses);
-    memcpy(n->norms, e->norms, n->n_norms * sizeof *n->norms);
-    n->mine = (struct finding){ .rank = e->mesh ? e->mesh->rank : 0, .sample = -1 };
+    memcpy(n->losses, tr_exec_losses(e), n->n_losses * sizeof *n->losses);
+    memcpy(n->norms, tr_exec_norms(e), n->n_norms * sizeof *n->norms);
+    n->mine = (struct finding){ .rank = tr_exec_mesh(e) ? tr_exec_mesh(e)->rank : 0, .sample = -1 };
     look_at_weights(n);
-    e->on_action = look;
-    e->on_action_ctx = n;
+    tr_exec_watch(e, look, n);
     st = tr_exec_measure(e, n->cfg, n->batch->micro, values, out);
-    e->on_action = NULL;
+    tr_exec_watch(e, NULL, NULL);
     TR_TRY(st);
-    *is_same = e->c->opt.any_order || (memcmp(n->losses, e->losses, n->n_losses * sizeof *n->losses) == 0 &&
-                                       memcmp(n->norms, e->norms, n->n_norms * sizeof *n->norms) == 0);
+    *is_same = tr_exec_compiled(e)->opt.any_order ||
+               (memcmp(n->losses, tr_exec_losses(e), n->n_losses * sizeof *n->losses) == 0 &&
+                memcmp(n->norms, tr_exec_norms(e), n->n_norms * sizeof *n->norms) == 0);
     look_at_losses(n, *is_same);
     TR_TRY(share(n, origin));
 out:
@@ -309,10 +290,10 @@ out:
 /* The first parameter whose gradient has another norm than in the first run. */
 static void describe_norms(const struct tr_numbers *n, struct tr_str *out)
 {
-    for (int p = 0; p < n->e->c->model->n_params; p++)
-        for (int i = n->e->c->norm_first[p]; i < n->e->c->norm_first[p + 1]; i++)
-            if (memcmp(&n->norms[i], &n->e->norms[i], sizeof *n->norms) != 0) {
-                tr_str_addf(out, "; the gradient of %s differs", n->e->c->model->param[p].name);
+    for (int p = 0; p < tr_exec_compiled(n->e)->model->n_params; p++)
+        for (int i = tr_exec_compiled(n->e)->norm_first[p]; i < tr_exec_compiled(n->e)->norm_first[p + 1]; i++)
+            if (memcmp(&n->norms[i], &tr_exec_norms(n->e)[i], sizeof *n->norms) != 0) {
+                tr_str_addf(out, "; the gradient of %s differs", tr_exec_compiled(n->e)->model->param[p].name);
                 return;
             }
 }
@@ -371,31 +352,4 @@ enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch 
 out:
     tr_str_release(&text);
     return st;
-}
-
-/* ---- the fault that tests plant: a number of one rank is lost ---- */
-
-/* Writes a NaN where a failpoint that is armed says so. */
-static void lose(struct tr_exec *e, const char *point, char *at)
-{
-    const uint32_t nan_bits = 0x7fc07fc0; /* of float32, and of two of any 16-bit float */
-    if (tr_failpoint(point) == TR_OK)
-        return;
-    tr_error_clear();
-    if (at)
-        e->dev->ops->upload(e->dev, at, &nan_bits, sizeof nan_bits);
-}
-
-void tr_exec_poison(struct tr_exec *e, const struct tr_action *a)
-{
-    const struct tr_schedule *s = &e->c->train;
-    if (a->kind == TR_DO_BACKWARD)
-        lose(e, "exec.lose_gradient", e->base[TR_A_GRADS] + a->grad[0]);
-    if (a->kind != TR_DO_FORWARD)
-        return;
-    const struct tr_program *p = s->program[s->program_of[a->segment]];
-    const struct tr_value *v = p->out == TR_NONE ? NULL : &p->value[p->out];
-    size_t last_row = v ? (size_t)((v->rows - 1) * v->cols) * tr_dtype_bytes(v->dtype) : 0;
-    lose(e, "exec.lose_output", v ? e->base[TR_A_ACTS] + a->out + last_row : NULL);
-    lose(e, "exec.lose_weight", e->base[TR_A_PARAMS] + a->value[0]);
 }

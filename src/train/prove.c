@@ -84,7 +84,7 @@ enum tr_status tr_prove(const struct tr_proof_batch *b, struct tr_proof *out)
                         .tokens = malloc(n * sizeof *p.tokens),
                         .targets = malloc(n * sizeof *p.targets),
                         .is_odd = malloc(n),
-                        .vocab = b->e->c->model->hp.vocab };
+                        .vocab = tr_exec_compiled(b->e)->model->hp.vocab };
     if (!p.tokens || !p.targets || !p.is_odd)
         TR_TRY(tr_fail(TR_NOMEM, "data proof: out of memory"));
     for (int64_t k = 0; k < b->n_micro; k++) {
@@ -135,7 +135,7 @@ static enum tr_status prove_step(const struct tr_data_proof *p, struct tr_proof 
         return tr_fail(TR_NOMEM, "data proof: out of memory");
     for (int64_t k = 0; k < n_micro; k++) {
         uint64_t first = (uint64_t)(p->first_step * l->batch_rows + l->first_row + k * l->micro_rows);
-        micro[k] = tr_batch_in(p->e->base[TR_A_DATA] + (size_t)k * tr_batch_bytes(n_tokens), n_tokens);
+        micro[k] = tr_batch_in(tr_exec_arena(p->e, TR_A_DATA) + (size_t)k * tr_batch_bytes(n_tokens), n_tokens);
         TR_TRY(tr_data_fill(p->data, first, l->micro_rows, p->total_samples, &micro[k], &n_targets));
     }
     tr_step_values(p->s->cfg, p->first_step, p->total_steps, l->batch_rows * l->row_tokens, values);

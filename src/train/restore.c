@@ -29,7 +29,7 @@ static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int6
 {
     struct compare *c = ctx;
     struct tr_exec *e = c->live.ctx;
-    const struct tr_tp_shard *cut = &e->c->place[param].tp;
+    const struct tr_tp_shard *cut = &tr_exec_compiled(e)->place[param].tp;
     enum tr_dtype d = c->live.dtype[what];
     size_t size = tr_dtype_bytes(d);
     int64_t own_first = 0, own_n = 0, local = 0, len;
@@ -66,7 +66,7 @@ enum tr_status tr_compare_checkpoint(struct tr_exec *e, const char *dir, enum tr
     enum tr_status st = TR_OK;
     struct compare c = { .live = tr_exec_store(e), .rounds_to = save_dtype };
     struct tr_store s = c.live;
-    float *buf = (float *)(void *)e->base[TR_A_SAVE];
+    float *buf = (float *)(void *)tr_exec_arena(e, TR_A_SAVE);
     s.ctx = &c;
     s.put = compare_put;
     s.wants = compare_wants;

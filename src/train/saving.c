@@ -31,10 +31,10 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     if (!v)
         return tr_fail(TR_NOMEM, "save: out of memory");
     struct tr_store store = tr_exec_store(opt->e);
-    const struct tr_compiled *c = opt->e->c;
-    char *base = opt->e->base[TR_A_STAGING];
-    struct tr_saver_options save = { .mesh = opt->e->mesh,
-                                     .pool = opt->e->pool,
+    const struct tr_compiled *c = tr_exec_compiled(opt->e);
+    char *base = tr_exec_arena(opt->e, TR_A_STAGING);
+    struct tr_saver_options save = { .mesh = tr_exec_mesh(opt->e),
+                                     .pool = tr_exec_pool(opt->e),
                                      .source_dir = opt->s->cfg->model,
                                      .dtype = opt->s->save_dtype,
                                      .pages = base + c->pages,

@@ -7,7 +7,7 @@
 #ifndef TR_TRAIN_SCALER_H
 #define TR_TRAIN_SCALER_H
 
-#include "train/exec.h"
+#include "exec/exec.h"
 
 enum { TR_SCALE_FIRST = 1 << 16, TR_SCALE_LEAST = 1, TR_SCALE_MOST = 1 << 24, TR_SCALE_GROWS_AFTER = 2000 };
 

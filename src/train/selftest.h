@@ -2,7 +2,7 @@
 #ifndef TR_TRAIN_SELFTEST_H
 #define TR_TRAIN_SELFTEST_H
 
-#include "train/exec.h"
+#include "exec/exec.h"
 
 enum tr_status tr_self_test(int64_t *hash); /* TR_USAGE: rounding or small numbers are not as they must be */
 

@@ -252,23 +252,6 @@ void tr_setup_close(struct tr_setup *s)
 
 /* ---- small things that train, eval and generate share ---- */
 
-size_t tr_batch_bytes(int64_t n_tokens)
-{
-    return 4 * tr_round_up((size_t)n_tokens * sizeof(int32_t), 64) +
-           tr_round_up((size_t)n_tokens * sizeof(int64_t), 64);
-}
-
-struct tr_batch tr_batch_in(void *mem, int64_t n_tokens)
-{
-    size_t one = tr_round_up((size_t)n_tokens * sizeof(int32_t), 64);
-    char *p = mem;
-    return (struct tr_batch){ .tokens = (void *)p,
-                              .targets = (void *)(p + one),
-                              .positions = (void *)(p + 2 * one),
-                              .begin = (void *)(p + 3 * one),
-                              .sample = (void *)(p + 4 * one) };
-}
-
 static bool needs_tokenizer(const struct tr_data_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {

@@ -9,19 +9,19 @@ enum { UPLOAD_BYTES = 1 << 18 };
 
 static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
 {
-    return &e->c->place[param];
+    return &tr_exec_compiled(e)->place[param];
 }
 
 /* What a device holds, in the buffer for it: valid until the next call. */
 static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
 {
-    if (e->dev->ops->is_host)
+    if (tr_exec_device(e)->ops->is_host)
         return TR_OK;
-    char *copy = e->base[TR_A_SAVE] + e->c->get;
-    TR_BUG_ON(bytes > e->c->opt.save_bytes);
-    e->dev->ops->download(e->dev, copy, *p, bytes);
+    char *copy = tr_exec_arena(e, TR_A_SAVE) + tr_exec_compiled(e)->get;
+    TR_BUG_ON(bytes > tr_exec_compiled(e)->opt.save_bytes);
+    tr_exec_device(e)->ops->download(tr_exec_device(e), copy, *p, bytes);
     *p = copy;
-    return e->dev->ops->sync(e->dev);
+    return tr_exec_device(e)->ops->sync(tr_exec_device(e));
 }
 
 /* Elements [first, first + n), which this rank holds side by side. */
@@ -55,8 +55,8 @@ static void upload_piece(void *ctx, int64_t task, int worker)
  */
 static void upload(struct tr_exec *e, char *to, const char *from, size_t bytes)
 {
-    struct upload u = { e->dev, to, from, bytes, e->dev->ops->is_host ? UPLOAD_BYTES : bytes };
-    tr_pool_run(e->pool, (int64_t)((bytes + u.piece - 1) / u.piece), upload_piece, &u);
+    struct upload u = { tr_exec_device(e), to, from, bytes, tr_exec_device(e)->ops->is_host ? UPLOAD_BYTES : bytes };
+    tr_pool_run(tr_exec_pool(e), (int64_t)((bytes + u.piece - 1) / u.piece), upload_piece, &u);
 }
 
 static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
@@ -89,7 +89,7 @@ static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first,
 static int store_writer(void *ctx, int param)
 {
     const struct tr_exec *e = ctx;
-    return e->c->place[param].writer;
+    return tr_exec_compiled(e)->place[param].writer;
 }
 
 /* Does this rank hold a part of what the writer is to have? Peers on the axes that split a tensor do; replicas do not.
@@ -97,11 +97,12 @@ static int store_writer(void *ctx, int param)
 static bool is_beside(const struct tr_exec *e, int writer)
 {
     int coord[TR_AXES];
-    if (!e->mesh)
+    if (!tr_exec_mesh(e))
         return true;
-    tr_mesh_coords(writer, e->mesh->size, coord);
-    return coord[TR_AXIS_PP] == e->mesh->coord[TR_AXIS_PP] && coord[TR_AXIS_DP] == e->mesh->coord[TR_AXIS_DP] &&
-           coord[TR_AXIS_CP] == e->mesh->coord[TR_AXIS_CP];
+    tr_mesh_coords(writer, tr_exec_mesh(e)->size, coord);
+    return coord[TR_AXIS_PP] == tr_exec_mesh(e)->coord[TR_AXIS_PP] &&
+           coord[TR_AXIS_DP] == tr_exec_mesh(e)->coord[TR_AXIS_DP] &&
+           coord[TR_AXIS_CP] == tr_exec_mesh(e)->coord[TR_AXIS_CP];
 }
 
 /* Each rank puts its elements into zeros, and the bits are added up as integers over the axes that split the tensor:
@@ -118,10 +119,11 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
     for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
-            e->dev->ops->download(e->dev, (char *)out + (size_t)(at - first + begin - local) * size,
-                                  base + begin * (int64_t)size, (size_t)(end - begin) * size);
+            tr_exec_device(e)->ops->download(tr_exec_device(e),
+                                             (char *)out + (size_t)(at - first + begin - local) * size,
+                                             base + begin * (int64_t)size, (size_t)(end - begin) * size);
     }
-    TR_TRY(e->dev->ops->sync(e->dev));
+    TR_TRY(tr_exec_device(e)->ops->sync(tr_exec_device(e)));
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
                          .dtype = TR_I64,
                          .op = TR_SUM,
@@ -130,9 +132,9 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
                          .count = words,
                          .site = "join the parts of a tensor" };
     if (tr_exec_is_sharded(e, what))
-        TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_SHARD], &c));
+        TR_TRY(tr_comm_run(tr_exec_mesh(e)->axis[TR_AXIS_SHARD], &c));
     if (cut->is_split)
-        TR_TRY(tr_comm_run(e->mesh->axis[TR_AXIS_TP], &c));
+        TR_TRY(tr_comm_run(tr_exec_mesh(e)->axis[TR_AXIS_TP], &c));
 out:
     return st;
 }
@@ -143,14 +145,14 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
     size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
-    bool is_here = !e->mesh || p->writer == e->mesh->rank;
+    bool is_here = !tr_exec_mesh(e) || p->writer == tr_exec_mesh(e)->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
     *out = NULL;
     if (!is_beside(e, p->writer))
         return TR_OK;
     if (p->tp.is_split || tr_exec_is_sharded(e, what)) {
-        *out = e->base[TR_A_SAVE];
-        return join_parts(e, what, param, first, n, e->base[TR_A_SAVE]);
+        *out = tr_exec_arena(e, TR_A_SAVE);
+        return join_parts(e, what, param, first, n, tr_exec_arena(e, TR_A_SAVE));
     }
     if (!is_here)
         return TR_OK;
@@ -163,14 +165,14 @@ static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_range
 {
     const struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
-    const int *size = e->c->opt.layout.size, *coord = e->c->opt.layout.coord;
+    const int *size = tr_exec_compiled(e)->opt.layout.size, *coord = tr_exec_compiled(e)->opt.layout.coord;
     int64_t first = 0, n = 0, n_shares = 1, share = 0;
     const bool alike[TR_AXES] = { [TR_AXIS_DP] = true,
                                   [TR_AXIS_SHARD] = !tr_exec_is_sharded(e, what),
                                   [TR_AXIS_CP] = true,
                                   [TR_AXIS_TP] = !p->tp.is_split };
     (void)tr_exec_at(e, what, param, &first, &n);
-    if (!tr_param_is_first(e->c, param))
+    if (!tr_param_is_first(tr_exec_compiled(e), param))
         return 0;
     for (int a = 0; a < TR_AXES; a++)
         if (alike[a]) {
@@ -184,8 +186,8 @@ static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_range
 struct tr_store tr_exec_store(struct tr_exec *e)
 {
     struct tr_store s = { .ctx = e,
-                          .model = e->c->model,
-                          .pool = e->pool,
+                          .model = tr_exec_compiled(e)->model,
+                          .pool = tr_exec_pool(e),
                           .get = store_get,
                           .put = store_put,
                           .whole = store_whole,

@@ -4,7 +4,7 @@
 
 #include "ckpt/ckpt.h"
 #include "observe/observe.h"
-#include "train/exec.h"
+#include "exec/exec.h"
 
 /* Everything decided before step 0 that needs no data and no weights. `plan` stops here; `train` goes on from here. */
 struct tr_setup {

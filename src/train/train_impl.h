@@ -6,7 +6,6 @@
 #include "train/debug.h"
 #include "train/numbers.h"
 #include "train/saving.h"
-#include "train/trace.h"
 #include "train/train.h"
 
 struct tr_trainer {

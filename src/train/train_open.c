@@ -84,7 +84,7 @@ static enum tr_status load(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
-    float *buf = (float *)(void *)t->e->base[TR_A_SAVE];
+    float *buf = (float *)(void *)tr_exec_arena(t->e, TR_A_SAVE);
     if (t->has_checkpoint) {
         TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, NULL));
         TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf));
@@ -219,7 +219,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
         TR_TRY(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
-    t->state.amax = &t->e->amax;
+    t->state.amax = tr_exec_amax(t->e);
     t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
     TR_TRY(find_checkpoint(t, &notes));
     if (tr_trainer_is_first(t))
@@ -256,7 +256,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
                                    t->first_step, t->total_steps, t->total_samples, opt.term.has_color };
     TR_TRY(tr_prove_data(&proof, t->ob));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
-                          t->e->base[TR_A_DATA], t->s->loader_bytes, &t->loader));
+                          tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_model_flops_per_token(t->s->model);
     if (!t->dev.ops->is_host)
         t->peak_flops = t->dev.peak_flops;

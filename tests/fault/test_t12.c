@@ -195,9 +195,10 @@ static void save_as(const struct tr_comm_env *env, void *ctx)
     open_rank(&r, &layouts[i], env);
     fill(&r);
     output_of(i, out);
-    struct tr_saver_options opt = {
-        .mesh = r.mesh, .dtype = compute, .staging = r.e->base[TR_A_STAGING], .staging_bytes = r.c->bytes[TR_A_STAGING]
-    };
+    struct tr_saver_options opt = { .mesh = r.mesh,
+                                    .dtype = compute,
+                                    .staging = tr_exec_arena(r.e, TR_A_STAGING),
+                                    .staging_bytes = r.c->bytes[TR_A_STAGING] };
     CHECK_OK(tr_saver_open(&r.s, &opt, &sv));
     struct tr_save_job job = { .output = out, .run_id = "run", .step = 1, .state = "{}", .keep = { 0, 0, -1 } };
     CHECK_OK(tr_saver_start(sv, &job, &is_started));
@@ -217,10 +218,10 @@ static void load_all(const struct tr_comm_env *env, void *ctx)
         char out[TR_PATH_MAX], dir[TR_PATH_MAX];
         output_of(i, out);
         CHECK_OK(tr_path_join(dir, out, "checkpoint-1"));
-        memset(r.e->base[TR_A_PARAMS], 0, r.c->bytes[TR_A_PARAMS]);
-        memset(r.e->base[TR_A_OPTIM], 0, r.c->bytes[TR_A_OPTIM]);
-        CHECK_OK(tr_load_weights(&r.s, dir, (float *)(void *)r.e->base[TR_A_SAVE], NULL));
-        CHECK_OK(tr_load_optim(&r.s, dir, (float *)(void *)r.e->base[TR_A_SAVE]));
+        memset(tr_exec_arena(r.e, TR_A_PARAMS), 0, r.c->bytes[TR_A_PARAMS]);
+        memset(tr_exec_arena(r.e, TR_A_OPTIM), 0, r.c->bytes[TR_A_OPTIM]);
+        CHECK_OK(tr_load_weights(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE), NULL));
+        CHECK_OK(tr_load_optim(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE)));
         if (is_planted && env->rank == 0) /* an element in the wrong place */
             CHECK_OK(r.s.put(r.s.ctx, TR_S_M, 0, 0, 1, &(float){ 0.5f }));
         if (check(&r) == 0)

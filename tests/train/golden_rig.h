@@ -202,7 +202,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     must(tr_pool_open(shape.n_threads, &r->pool));
     must(tr_exec_open(r->compiled, &r->dev, r->pool, r->mesh, 0, &r->exec));
     struct tr_store store = tr_exec_store(r->exec);
-    must(tr_load_weights(&store, dir, (float *)(void *)r->exec->base[TR_A_SAVE], NULL));
+    must(tr_load_weights(&store, dir, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE), NULL));
 }
 
 /* All of one state of a parameter, as the store gives it: valid until the next call. */

@@ -110,7 +110,7 @@ static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, i
     CHECK_OK(tr_exec_open(r->c, &r->dev, r->pool, mesh, 7, &r->e));
     CHECK(r->dev.reserved_bytes == tr_compiled_bytes(r->c));
     struct tr_store store = tr_exec_store(r->e);
-    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
+    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
     for (int step = 0; step < N_STEPS; step++) {
         for (int i = 0; i < n_micro; i++)
             fill(r, i, step, first_micro + i);

@@ -156,21 +156,21 @@ static void an_overflow_changes_nothing_but_the_scale(void **state)
     CHECK_OK(tr_device_open("cpu", &r->dev));
     CHECK_OK(tr_exec_open(r->c, &r->dev, r->pool, NULL, 7, &r->e));
     struct tr_store store = tr_exec_store(r->e);
-    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
+    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
     CHECK_OK(tr_numbers_open(r->e, &cfg, 0, &scaler, &n));
     size_t bytes = r->c->bytes[TR_A_OPTIM];
     char *masters = malloc(bytes);
     assert_non_null(masters);
-    memcpy(masters, r->e->base[TR_A_OPTIM], bytes);
+    memcpy(masters, tr_exec_arena(r->e, TR_A_OPTIM), bytes);
     int step = 0;
     double before = scaler.scale;
     while (judged_step(r, n, &scaler, step, &s).is_overflow) {
         assert_true(scaler.scale == before / 2 && scaler.n_skipped == ++step && isfinite(s.loss_sum));
-        assert_memory_equal(masters, r->e->base[TR_A_OPTIM], bytes);
+        assert_memory_equal(masters, tr_exec_arena(r->e, TR_A_OPTIM), bytes);
         before = scaler.scale;
     }
     assert_true(step > 2 && step < 24 && scaler.n_good == 1 && scaler.scale == before);
-    assert_true(isfinite(s.grad_norm) && memcmp(masters, r->e->base[TR_A_OPTIM], bytes) != 0);
+    assert_true(isfinite(s.grad_norm) && memcmp(masters, tr_exec_arena(r->e, TR_A_OPTIM), bytes) != 0);
     assert_int_equal(tr_numbers_skipped(n), 0);
     free(masters);
     tr_numbers_close(n);

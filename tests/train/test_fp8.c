@@ -39,7 +39,7 @@ static const float values[TR_STEP_COUNT] = { [TR_STEP_INV_TOKENS] = 1.0f / (ROWS
 
 static void compute(struct run *r)
 {
-    struct tr_batch b = tr_batch_in(r->e->base[TR_A_DATA], ROWS * LENGTH);
+    struct tr_batch b = tr_batch_in(tr_exec_arena(r->e, TR_A_DATA), ROWS * LENGTH);
     must(tr_exec_gradients(r->e, &b, values, &r->loss));
 }
 
@@ -47,7 +47,7 @@ static void compute(struct run *r)
 static void step(struct run *r)
 {
     static const struct tr_config cfg = { .optim = TR_OPTIM_SGD, .max_grad_norm = 1 };
-    struct tr_batch b = tr_batch_in(r->e->base[TR_A_DATA], ROWS * LENGTH);
+    struct tr_batch b = tr_batch_in(tr_exec_arena(r->e, TR_A_DATA), ROWS * LENGTH);
     struct tr_step_result result;
     must(tr_exec_step(r->e, &cfg, &b, values, &result));
 }
@@ -77,8 +77,8 @@ static void open_run(struct run *r, const char *json, int how, enum tr_recompute
     must(tr_device_open("cpu", &r->dev));
     must(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
     struct tr_store store = tr_exec_store(r->e);
-    must(tr_load_random(&store, 1, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
-    struct tr_batch b = tr_batch_in(r->e->base[TR_A_DATA], ROWS * LENGTH);
+    must(tr_load_random(&store, 1, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
+    struct tr_batch b = tr_batch_in(tr_exec_arena(r->e, TR_A_DATA), ROWS * LENGTH);
     for (int64_t i = 0; i < (int64_t)ROWS * LENGTH; i++) {
         b.tokens[i] = (int32_t)(tr_philox(7, 0, (uint64_t)i).v[0] % VOCAB);
         b.targets[i] = (int32_t)(tr_philox(7, 1, (uint64_t)i).v[0] % VOCAB);
@@ -176,8 +176,8 @@ static void recompute_keeps_every_bit(void **state)
 static double most_past(const struct run *r, const float *of)
 {
     double most = 0;
-    for (size_t i = 0; i < r->e->amax.n; i++)
-        most = of[i] > 0 ? fmax(most, (double)(r->e->amax.pair[i].before / of[i])) : most;
+    for (size_t i = 0; i < tr_exec_amax(r->e)->n; i++)
+        most = of[i] > 0 ? fmax(most, (double)(tr_exec_amax(r->e)->pair[i].before / of[i])) : most;
     return most;
 }
 
@@ -191,14 +191,15 @@ static void scales_come_from_the_last_steps(void **state)
     (void)state;
     open_run(&a, llama, FP8, TR_RECOMPUTE_NONE);
     open_run(&b, llama, FP8 | PAST, TR_RECOMPUTE_NONE);
-    assert_true(b.e->amax.n > 0 && b.e->amax.n <= TR_COUNT_OF(first) && b.e->amax.n_steps == 0);
+    assert_true(tr_exec_amax(b.e)->n > 0 && tr_exec_amax(b.e)->n <= TR_COUNT_OF(first) &&
+                tr_exec_amax(b.e)->n_steps == 0);
     same_bits(&a, &b);
     step(&b);
     compute(&b);
     same_bits(&a, &b);
-    memcpy(first, b.e->amax.found, b.e->amax.n * sizeof *first);
-    for (size_t i = 0; i < b.e->amax.n; i++)
-        b.e->amax.found[i] *= 3;
+    memcpy(first, tr_exec_amax(b.e)->found, tr_exec_amax(b.e)->n * sizeof *first);
+    for (size_t i = 0; i < tr_exec_amax(b.e)->n; i++)
+        tr_exec_amax(b.e)->found[i] *= 3;
     for (int i = 1; i < TR_AMAX_STEPS; i++) {
         compute(&b);
         assert_true(a.loss != b.loss && most_past(&b, first) > 2.9);

@@ -1,4 +1,5 @@
 /* test_prove.c - the data proof: it holds for packed documents under both schedules, and a leak cannot pass it. */
+#include "exec/exec_impl.h" /* a kernel is replaced by a wrong one */
 #include "train/golden_rig.h"
 
 #define GOLDEN TR_SOURCE_DIR "/tests/golden/"

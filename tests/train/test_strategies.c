@@ -231,7 +231,7 @@ static void train(struct run *r)
     int n_micro = r->c->opt.n_micro, first = r->c->opt.layout.data_rank * n_micro;
     struct tr_store store = tr_exec_store(r->e);
     struct tr_step_result s;
-    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)r->e->base[TR_A_SAVE]));
+    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
     for (int step = 0; step < N_STEPS; step++) {
         float values[TR_STEP_COUNT];
         for (int i = 0; i < n_micro; i++)

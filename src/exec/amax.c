@@ -1,11 +1,11 @@
-/* exec_amax.c - fp8 with delayed scales: what the last steps found, and what the next takes its scales from.
+/* amax.c - fp8 with delayed scales: what the last steps found, and what the next takes its scales from.
  *
  * Kernels note the largest element of what they quantise. After an update the host takes the largest over all ranks, so
  * that every rank has the same numbers, and none of them depends on the layout; the largest of the last
  * TR_AMAX_STEPS updates makes the scales of the next step. Where nothing is known yet a kernel takes the largest of
  * now. Steps without an update leave no trace, and neither does what is not finite.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
  * the sum of those times over the time it took. Rejected: the vendor's profiling library (it is not on a CPU, and what
  * the program knows of itself, micro-batch, segment and site, would have to be told to it).
  */
-#include "train/trace.h"
+#include "exec/exec_impl.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>

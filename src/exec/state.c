@@ -1,5 +1,45 @@
-/* exec_state.c - where the executor keeps each state of a parameter: what ckpt saves and loads, and kernels update. */
-#include "train/exec_impl.h"
+/* state.c - where the executor keeps each state of a parameter: what ckpt saves and loads, and kernels update. */
+#include "exec/exec_impl.h"
+
+const struct tr_compiled *tr_exec_compiled(const struct tr_exec *e)
+{
+    return e->c;
+}
+
+struct tr_device *tr_exec_device(const struct tr_exec *e)
+{
+    return e->dev;
+}
+
+struct tr_pool *tr_exec_pool(const struct tr_exec *e)
+{
+    return e->pool;
+}
+
+struct tr_mesh *tr_exec_mesh(const struct tr_exec *e)
+{
+    return e->mesh;
+}
+
+char *tr_exec_arena(const struct tr_exec *e, enum tr_arena_id a)
+{
+    return e->base[a];
+}
+
+const double *tr_exec_losses(const struct tr_exec *e)
+{
+    return e->losses;
+}
+
+const double *tr_exec_norms(const struct tr_exec *e)
+{
+    return e->norms;
+}
+
+struct tr_amax_history *tr_exec_amax(struct tr_exec *e)
+{
+    return &e->amax;
+}
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
 {

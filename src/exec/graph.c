@@ -1,11 +1,11 @@
-/* exec_graph.c - the two halves of a step, gradients and update, as recordings of the device (CUDA graphs).
+/* graph.c - the two halves of a step, gradients and update, as recordings of the device (CUDA graphs).
  *
  * Everything that changes from step to step is in the step buffer and in the batches' place, so a recording is good for
  * every later step; only how a batch is cut into documents chooses kernels, and a batch cut another way is run as it is
  * and recorded anew when its kind comes again. The first steps run as they are: kernels are chosen by timing them. Not
  * with peers, and not when somebody watches the actions or times them.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 #include <stdlib.h>
 
 enum { PLAIN_STEPS = 2 };
@@ -27,7 +27,7 @@ static int cut_of(const struct tr_exec *e, int micro)
 /* One kind for all micro-batches, or nothing to record. */
 static struct tr_recording *recording_of(struct tr_exec *e, enum tr_half half)
 {
-    if (e->mesh || e->trace || e->on_action || !e->recording || !e->may_record)
+    if (e->mesh || e->trace || e->look || !e->recording || !e->may_record)
         return NULL;
     int cut = cut_of(e, 0);
     for (int i = 1; half == TR_HALF_GRADIENTS && i < e->c->opt.n_micro; i++)

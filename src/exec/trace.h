@@ -1,9 +1,9 @@
 /* trace.h - what happened when, in a few steps of a run: kernels, actions, collectives and copies, as a timeline for
  * chrome://tracing or ui.perfetto.dev, and as a table. */
-#ifndef TR_TRAIN_TRACE_H
-#define TR_TRAIN_TRACE_H
+#ifndef TR_EXEC_TRACE_H
+#define TR_EXEC_TRACE_H
 
-#include "train/exec.h"
+#include "exec/exec.h"
 
 struct tr_trace;
 

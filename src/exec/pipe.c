@@ -1,5 +1,5 @@
-/* exec_pipe.c - the executor's part of the pipeline: messages between stages, and parameters that two stages hold. */
-#include "train/exec_impl.h"
+/* pipe.c - the executor's part of the pipeline: messages between stages, and parameters that two stages hold. */
+#include "exec/exec_impl.h"
 
 enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
 {

@@ -1,8 +1,8 @@
-/* exec_open.c - opens an executor: the arenas of the plan, exactly, and the column of kernels that its device runs.
+/* open.c - opens an executor: the arenas of the plan, exactly, and the column of kernels that its device runs.
  *
  * Arenas that collectives read and write come from the mesh, so that nothing is copied on the way to a peer.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 #include <stdlib.h>
 
 static void no_arithmetic(const struct tr_call *c)

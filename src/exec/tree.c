@@ -1,4 +1,4 @@
-/* exec_order.c - sums whose order no layout changes ("reproducible layout").
+/* tree.c - sums whose order no layout changes ("reproducible layout").
  *
  * Gradients of all micro-batches of a step are added along one tree over their numbers: where their number is odd x
  * 2^k, groups of `odd` neighbours one by one, then groups along a balanced binary tree. A rank of 2^j holds whole
@@ -7,7 +7,7 @@
  * same additions for any number of ranks. Losses are added one by one in the order of micro-batches: there are few.
  * Rejected: sums in an order that the engine likes, rounded until they agree.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 
 static struct tr_view row(char *at, enum tr_dtype dtype, int64_t n)
 {
@@ -117,7 +117,7 @@ enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
     size_t n = (size_t)e->c->opt.n_micro, n_all = (size_t)l->data_size * n;
     enum tr_status st = TR_OK;
     memset(e->losses, 0, n_all * sizeof *e->losses);
-    if (e->loss_is_touched) /* else another stage has them */
+    if (tr_exec_has_loss(e))
         e->dev->ops->download(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
                               n * sizeof *e->losses);
     if (e->mesh)

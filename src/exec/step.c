@@ -1,8 +1,8 @@
-/* exec.c - runs a schedule: steps, evaluation and generation are the same loop over actions, on any device.
+/* step.c - runs a schedule: steps, evaluation and generation are the same loop over actions, on any device.
  *
  * A step is two halves, gradients and update, which a device may replay as one. Nothing is changed before the second.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 #include <math.h>
 
 void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
@@ -17,7 +17,6 @@ static void forget_touches(struct tr_exec *e)
 {
     memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
     memset(e->is_summed, 0, (size_t)e->c->n_buckets * sizeof *e->is_summed);
-    e->loss_is_touched = false;
 }
 
 static void begin_step(struct tr_exec *e, const float *values)
@@ -34,12 +33,12 @@ static void begin_step(struct tr_exec *e, const float *values)
 static double read_loss(struct tr_exec *e)
 {
     double loss = 0;
-    if (e->loss_is_touched) /* else another stage has it */
+    if (tr_exec_has_loss(e))
         e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
     return loss;
 }
 
-static enum tr_status settle_all(struct tr_exec *e)
+enum tr_status tr_exec_drain(struct tr_exec *e)
 {
     enum tr_status st = TR_OK;
     for (int h = 0; h < e->c->n_buckets && st == TR_OK; h++)
@@ -59,8 +58,8 @@ static enum tr_status run_gradients(struct tr_exec *e, const struct tr_batch *mi
         TR_TRY(tr_exec_action(e, e->c->model, s, &s->action[i], micro));
         tr_trace_end(e->trace, at);
         tr_exec_poison(e, &s->action[i]);
-        if (e->on_action)
-            e->on_action(e->on_action_ctx, &s->action[i]);
+        if (e->look)
+            e->look(e->look_ctx, &s->action[i]);
     }
 out:
     return st;
@@ -71,15 +70,13 @@ static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *m
     enum tr_status st = TR_OK;
     begin_step(e, values);
     tr_exec_send_batches(e, e->c->model, micro, e->c->opt.n_micro);
-    if (tr_exec_replay(e, TR_HALF_GRADIENTS)) {
-        e->loss_is_touched = true;
+    if (tr_exec_replay(e, TR_HALF_GRADIENTS))
         return TR_OK;
-    }
     bool is_recording = tr_exec_record(e, TR_HALF_GRADIENTS);
     TR_TRY(run_gradients(e, micro));
     if (is_recording && !tr_exec_recorded(e, TR_HALF_GRADIENTS))
         TR_TRY(run_gradients(e, micro));
-    TR_TRY(settle_all(e));
+    TR_TRY(tr_exec_drain(e));
 out:
     return st;
 }
@@ -138,7 +135,7 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
         if (is_recording && !tr_exec_recorded(e, TR_HALF_UPDATE))
             TR_TRY(run_updates(e, cfg));
     }
-    TR_TRY(settle_all(e));
+    TR_TRY(tr_exec_drain(e));
     TR_TRY(e->dev->ops->sync(e->dev));
     TR_TRY(tr_exec_amax_learn(e));
     out->exposed_s = out->wait_s = 0;

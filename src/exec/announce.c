@@ -1,5 +1,5 @@
-/* exec_pass.c - what the executor shows before each action, and where a test may end a rank in a step (T1). */
-#include "train/exec_impl.h"
+/* announce.c - what the executor shows before each action, and where a test may end a rank in a step (T1). */
+#include "exec/exec_impl.h"
 
 int tr_exec_place(const struct tr_model *m, int segment)
 {

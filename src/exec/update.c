@@ -1,8 +1,8 @@
-/* exec_update.c - what follows the gradients of a step: their norm, the clip factor, and the optimizer.
+/* update.c - what follows the gradients of a step: their norm, the clip factor, and the optimizer.
  *
  * Norms are summed in the order of parameters, so that no split of them over ranks or stages changes a bit.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 #include <math.h>
 
 static struct tr_view view_row(char *base, enum tr_dtype dtype, int64_t n)

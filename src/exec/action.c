@@ -1,9 +1,9 @@
-/* exec_action.c - one action of a schedule: each op of its program phase, views resolved from planned offsets.
+/* action.c - one action of a schedule: each op of its program phase, views resolved from planned offsets.
  *
  * Whether a gradient is stored or added to is known by whether this step has touched it before, so no gradient is ever
  * cleared.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 
 struct frame {
     struct tr_exec *e;
@@ -110,8 +110,6 @@ static void mark_touches(const struct frame *f, const struct tr_node *n, struct 
         bool *touched = NULL;
         if (v->kind == TR_V_GRAD)
             touched = &f->e->is_touched[f->m->segment[f->a->segment].param[v->slot]];
-        else if (v->kind == TR_V_LOSS) /* each micro-batch has its own */
-            f->e->loss_is_touched = true;
         if (touched) {
             c->accumulate[i] = *touched;
             *touched = true;

@@ -1,6 +1,6 @@
-/* exec_comm.c - the executor's gathers and reductions. Collectives are posted and waited for when their result is next
+/* reduce.c - the executor's gathers and reductions. Collectives are posted and waited for when their result is next
  * needed, so that they travel while other segments compute. A rank without a mesh has nothing to say to anybody. */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 #include <stdlib.h>
 
 static enum tr_status run(struct tr_exec *e, struct tr_comm *comm, const struct tr_coll *c)

@@ -1,6 +1,6 @@
 /* exec.h - the executor: runs a schedule on a device. Everything is reserved at open; nothing allocates afterwards. */
-#ifndef TR_TRAIN_EXEC_H
-#define TR_TRAIN_EXEC_H
+#ifndef TR_EXEC_EXEC_H
+#define TR_EXEC_EXEC_H
 
 #include "config/config.h"
 #include "data/data.h"
@@ -20,33 +20,7 @@ struct tr_amax_history {
     } * pair; /* (n), as the device has them */
 };
 
-struct tr_exec {
-    const struct tr_compiled *c;
-    struct tr_device *dev;
-    struct tr_pool *pool;
-    tr_kernel kernel[TR_OP_COUNT];
-    char *base[TR_A_COUNT];
-    struct tr_mesh *mesh;       /* NULL: this rank is alone */
-    struct tr_trace *trace;     /* NULL: nobody profiles */
-    bool *is_touched;           /* by parameter: its gradient holds something of this step */
-    bool *is_summed;            /* by bucket: its shard of gradients holds something of this step */
-    struct tr_pending *pending; /* by bucket: a collective on its way */
-    tr_ticket *message;         /* by message of a schedule: its send or receive */
-    double *norms;              /* sums of squares of gradients (tr_compiled.norm_first) */
-    double *losses;             /* by micro-batch, of all ranks with other tokens */
-    bool loss_is_touched;
-    bool joins_updates; /* cuda: one launch for several parameters */
-    bool may_record;    /* cuda: halves of a step become graphs (exec_graph.c) */
-    struct tr_recording *recording;
-    int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
-    int reducing;         /* bucket whose gradients are on their way to their shards; -1: none */
-    int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
-    uint64_t seed;
-    struct tr_amax_history amax;
-    void *checked; /* memory for reductions that are checked; NULL: they are not */
-    void (*on_action)(void *ctx, const struct tr_action *a); /* after each action of gradients; NULL: nobody looks */
-    void *on_action_ctx;
-};
+struct tr_exec;
 
 /* Arrays of one batch of n tokens inside mem (tr_batch_bytes(n) bytes, 64-byte aligned). */
 size_t tr_batch_bytes(int64_t n_tokens);
@@ -58,6 +32,12 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
 /* Bytes of shared memory the mesh must be opened with for this plan. */
 size_t tr_exec_shared_bytes(const struct tr_compiled *c);
 void tr_exec_close(struct tr_exec *e);
+/* What an executor was opened with, and the first byte of an arena. */
+const struct tr_compiled *tr_exec_compiled(const struct tr_exec *e);
+struct tr_device *tr_exec_device(const struct tr_exec *e);
+struct tr_pool *tr_exec_pool(const struct tr_exec *e);
+struct tr_mesh *tr_exec_mesh(const struct tr_exec *e);
+char *tr_exec_arena(const struct tr_exec *e, enum tr_arena_id a);
 
 struct tr_step_result {
     double loss_sum, grad_norm; /* loss_sum: over the valid targets of the micro-batches given */
@@ -73,6 +53,9 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
 /* One optimizer step: n_micro micro-batches in host memory; values = the step buffer (clip is filled in here). */
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                             const float values[TR_STEP_COUNT], struct tr_step_result *out);
+/* Waits for everything that is still on its way from or to peers. Callers that read or write parameters or state
+ * between steps call it first. */
+enum tr_status tr_exec_drain(struct tr_exec *e);
 /* Gradients only: no clip, no update (tests, and evaluation of gradients). */
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum);
@@ -82,6 +65,19 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
  * the next call. With a cache the batch holds positions first_position, first_position + 1, ... */
 enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
                               const float **logits);
+
+/* Of the last measured step: the losses of all micro-batches of all ranks, and the sums of squares of gradients
+ * (tr_compiled.norm_first). */
+const double *tr_exec_losses(const struct tr_exec *e);
+const double *tr_exec_norms(const struct tr_exec *e);
+struct tr_amax_history *tr_exec_amax(struct tr_exec *e);
+
+/* Calls `look` after every action of the gradients; NULL ends it. `look` may ask whether a view is finite, on any
+ * device, and where the gradient that an action of a segment wrote is: false: it wrote none for this parameter. */
+typedef void tr_exec_look(void *ctx, const struct tr_action *a);
+void tr_exec_watch(struct tr_exec *e, tr_exec_look *look, void *ctx);
+bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v);
+bool tr_exec_gradient(const struct tr_exec *e, const struct tr_action *a, int local_param, struct tr_view *out);
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what); /* over the shard axis */
@@ -98,4 +94,7 @@ enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double 
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Sum over all ranks. */
 enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n);
+
+#include "exec/trace.h"
+
 #endif

@@ -1,10 +1,27 @@
-/* exec_context.c - the executor's part of context parallel: this rank's tokens of a micro-batch, and the exchange that
+/* context.c - the executor's part of context parallel: this rank's tokens of a micro-batch, and the exchange that
  * trades tokens for heads and back.
  *
  * Rank r of n holds tokens [r, r + 1) * row / n of every row: heads share attention evenly whatever the order of
  * tokens.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
+
+size_t tr_batch_bytes(int64_t n_tokens)
+{
+    return 4 * tr_round_up((size_t)n_tokens * sizeof(int32_t), 64) +
+           tr_round_up((size_t)n_tokens * sizeof(int64_t), 64);
+}
+
+struct tr_batch tr_batch_in(void *mem, int64_t n_tokens)
+{
+    size_t one = tr_round_up((size_t)n_tokens * sizeof(int32_t), 64);
+    char *p = mem;
+    return (struct tr_batch){ .tokens = (void *)p,
+                              .targets = (void *)(p + one),
+                              .positions = (void *)(p + 2 * one),
+                              .begin = (void *)(p + 3 * one),
+                              .sample = (void *)(p + 4 * one) };
+}
 
 struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole)
 {

@@ -1,10 +1,10 @@
-/* exec_ring.c - ring attention: keys and values travel from rank to rank while the block at hand is computed.
+/* ring.c - ring attention: keys and values travel from rank to rank while the block at hand is computed.
  *
  * A row is cut into 2n pieces; rank r holds pieces r and 2n - 1 - r. In every step but the first each rank has two
  * pairs of pieces to compute, whichever block it holds. Blocks are merged by log-sum-exp in F32 (the kernel does it).
  * In the backward the gradients of keys and values travel with their block and are bucket after a whole round.
  */
-#include "train/exec_impl.h"
+#include "exec/exec_impl.h"
 
 struct ring {
     struct tr_exec *e;
