@@ -1,0 +1,110 @@
+/* bucket.c - buckets: which parameters are gathered, reduced and sharded at once, in which order they lie there, and
+ * which elements of each this rank owns. */
+#include "parallel/parallel_impl.h"
+
+/* Where each parameter lives: with the first segment of this rank that uses it, nowhere, or, when another stage's rank
+ * uses it too, in the bucket after the last segment. Both ranks cut that bucket into the same shards. */
+static void find_places(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    int shared = m->n_segments, n_ranks = c->opt.layout.size[TR_AXIS_PP];
+    for (int i = 0; i < m->n_params; i++)
+        c->place[i] = (struct tr_param_place){ .bucket = -1, .stage = -1 };
+    for (int g = 0; g < m->n_segments; g++)
+        for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++) {
+            struct tr_param_place *p = &c->place[m->segment[g].param[k]];
+            bool is_elsewhere =
+                p->stage >= 0 && (p->stage % n_ranks != c->stage_of[g] % n_ranks || c->opt.layout.in_order);
+            TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1)); /* only these meet */
+            if (p->stage < 0)
+                p->stage = c->stage_of[g];
+            if (is_elsewhere && (p->bucket >= 0 || tr_segment_is_here(c, g)))
+                p->bucket = shared;
+            else if (p->bucket < 0 && tr_segment_is_here(c, g))
+                p->bucket = g;
+        }
+}
+
+int tr_bucket_next(const struct tr_compiled *c, int i)
+{
+    const struct tr_model *m = c->model;
+    if (!c->opt.fuses)
+        return i + 1;
+    bool is_matrix = i < 0 || m->param[i].n_dims == 2;
+    for (i++; i < m->n_params && (m->param[i].n_dims == 2) != is_matrix;)
+        i++;
+    if (i == m->n_params && is_matrix) /* then all others, from the first */
+        for (i = 0; i < m->n_params && m->param[i].n_dims == 2;)
+            i++;
+    return i;
+}
+
+/* What the tensor axis leaves of each parameter, and whose gradients are sums over it: the pass knows. */
+static enum tr_status cut_params(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    const struct tr_layout *l = &c->opt.layout;
+    struct tr_pass_ctx ctx = { .layout = *l };
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct tr_param *p = &m->param[i];
+        c->place[i].tp =
+            tr_tp_shard_of(p->n_dims, p->rows, p->cols, p->split, l->size[TR_AXIS_TP], l->coord[TR_AXIS_TP]);
+    }
+    for (int k = 0; k < m->n_programs && st == TR_OK; k++) {
+        struct tr_program *p = NULL;
+        st = tr_program_copy(m->program[k], &p);
+        if (st == TR_OK)
+            st = tr_pass_tensor(p, &ctx);
+        for (int g = 0; g < m->n_segments && st == TR_OK; g++)
+            for (int i = 0; m->segment[g].program == k && i < p->n_params; i++)
+                c->place[m->segment[g].param[i]].is_partial |= p->param[i].is_partial;
+        tr_program_close(p);
+    }
+    return st;
+}
+
+/* Buckets, places in buckets, and this rank's part of each. */
+enum tr_status tr_buckets_measure(struct tr_compiled *c)
+{
+    const struct tr_model *m = c->model;
+    const struct tr_layout *l = &c->opt.layout;
+    find_places(c);
+    enum tr_status st = cut_params(c);
+    if (st != TR_OK)
+        return st;
+    for (int is_partial = 1; is_partial >= 0; is_partial--) /* those first, to be reduced at once */
+        for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
+            struct tr_param_place *p = &c->place[i];
+            if (p->bucket < 0 || p->is_partial != is_partial)
+                continue;
+            struct tr_bucket *f = &c->bucket[p->bucket];
+            p->at = f->n;
+            f->n += (int64_t)tr_round_up((size_t)p->tp.n_held, (size_t)tr_bucket_align(l));
+            f->n_partial = is_partial ? f->n : f->n_partial;
+        }
+    int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
+    for (int g = 0; g < c->n_buckets; g++) {
+        struct tr_bucket *f = &c->bucket[g];
+        size_t n_equal =
+            (size_t)(l->in_order ? l->data_size : n_shards); /* trees over the ranks have equal parts too */
+        f->n = (int64_t)tr_round_up((size_t)f->n, (size_t)tr_bucket_align(l) * n_equal);
+        f->shard_n = f->n / n_shards;
+        f->shard_first = f->shard_n * rank;
+    }
+    if (l->in_order && l->size[TR_AXIS_PP] == 1) { /* the second: gradients only, cut as the shared bucket is */
+        c->bucket[m->n_segments + 1] = c->bucket[m->n_segments];
+        c->bucket[m->n_segments + 1].n_partial = 0;
+    }
+    for (int i = 0; i < m->n_params; i++) {
+        struct tr_param_place *p = &c->place[i];
+        if (p->bucket < 0)
+            continue;
+        const struct tr_bucket *f = &c->bucket[p->bucket];
+        int64_t first = tr_max64(f->shard_first - p->at, 0),
+                end = tr_min64(f->shard_first + f->shard_n - p->at, p->tp.n);
+        p->first = first < end ? first : 0;
+        p->n = tr_max64(end - first, 0);
+    }
+    return TR_OK;
+}

@@ -1,0 +1,154 @@
+/* compile.c - tr_compile(): model + numbers -> programs, schedules, an offset for every byte. The recompute set under a
+ * memory budget is found here too: the cheapest in flops that fits. */
+#include "parallel/parallel_impl.h"
+#include "parallel/pipe.h"
+#include <stdlib.h>
+
+static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m, bool is_training,
+                                struct tr_schedule *out)
+{
+    tr_schedule_release(out);
+    if (!m)
+        return TR_OK;
+    enum tr_status st = tr_schedule_build(c, m, is_training, out);
+    return st == TR_OK ? tr_pass_shard(c, m, out) : st;
+}
+
+static enum tr_status build(struct tr_compiled *c)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(build_one(c, c->opt.is_inference ? NULL : c->model, true, &c->train));
+    TR_TRY(build_one(c, c->eval_model, false, &c->eval));
+    TR_TRY(build_one(c, c->decode_model, false, &c->decode));
+    TR_TRY(tr_place_bytes(c));
+out:
+    return st;
+}
+
+static bool fits(const struct tr_compiled *c)
+{
+    return tr_compiled_bytes(c) <= c->opt.memory_budget;
+}
+
+/* The first n segments recompute by `more`, the others by `less`. Earlier segments hold their values longest. */
+static enum tr_status try_set(struct tr_compiled *c, enum tr_recompute less, enum tr_recompute more, int n)
+{
+    for (int g = 0; g < c->model->n_segments; g++)
+        c->recompute_of[g] = g < n ? more : less;
+    return build(c);
+}
+
+/* none -> op in some -> op in all -> block in some -> block in all: more flops and fewer bytes at every step. */
+static enum tr_status fit_budget(struct tr_compiled *c)
+{
+    static const enum tr_recompute ladder[][2] = { { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP },
+                                                   { TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK } };
+    enum tr_status st = TR_OK;
+    int n = c->model->n_segments;
+    for (size_t i = 0; i < TR_COUNT_OF(ladder); i++) {
+        TR_TRY(try_set(c, ladder[i][0], ladder[i][1], n));
+        if (!fits(c))
+            continue;
+        int lo = 0, hi = n; /* hi fits; find the least that does */
+        while (lo < hi) {
+            int mid = (lo + hi) / 2;
+            TR_TRY(try_set(c, ladder[i][0], ladder[i][1], mid));
+            if (fits(c))
+                hi = mid;
+            else
+                lo = mid + 1;
+        }
+        TR_TRY(try_set(c, ladder[i][0], ladder[i][1], hi));
+        return TR_OK;
+    }
+    char need[32], have[32];
+    st = tr_fail(TR_USAGE,
+                 "memory_budget %s: the run needs %s even with every block recomputed; lower "
+                 "per_device_train_batch_size or sequence_length",
+                 tr_human_bytes(c->opt.memory_budget, have, sizeof have),
+                 tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
+out:
+    return st;
+}
+
+/* Where each parameter's part of the norm is summed; in_order in pieces that every layout has. */
+static void count_norms(struct tr_compiled *c)
+{
+    c->norm_first[0] = 0;
+    for (int i = 0; i < c->model->n_params; i++) {
+        int64_t n_pieces = (c->place[i].tp.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
+        c->norm_first[i + 1] = c->norm_first[i] + (c->opt.layout.in_order ? (int)n_pieces : 1);
+    }
+    int odd = tr_odd_part(c->opt.n_micro);
+    for (c->n_levels = 0; c->opt.layout.in_order && odd << c->n_levels < c->opt.n_micro;)
+        c->n_levels++;
+    c->n_levels += c->opt.layout.in_order && odd > 1;
+}
+
+enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
+                          const struct tr_model *decode_model, const struct tr_compile_options *opt,
+                          struct tr_compiled **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_compiled *c = calloc(1, sizeof *c);
+    if (!c)
+        return tr_fail(TR_NOMEM, "plan: out of memory");
+    c->opt = *opt;
+    c->model = m;
+    c->eval_model = eval_model;
+    c->decode_model = decode_model;
+    c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
+    c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
+    c->place = calloc((size_t)m->n_params, sizeof *c->place);
+    c->n_buckets = m->n_segments + 2;
+    c->bucket = calloc((size_t)c->n_buckets, sizeof *c->bucket);
+    c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
+    c->norm_first = calloc((size_t)m->n_params + 1, sizeof *c->norm_first);
+    if (c->opt.layout.data_size == 0) /* one rank */
+        c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
+    for (int a = 0; a < TR_AXES; a++)
+        c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
+    if (c->opt.layout.shard_size == 1) /* nobody to share with */
+        c->opt.layout.zero = 0;
+    if (!c->recompute_of || !c->place || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
+        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    TR_TRY(tr_pipeline_cut(c));
+    TR_TRY(tr_buckets_measure(c));
+    tr_place_writers(c);
+    count_norms(c);
+    if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
+        TR_TRY(fit_budget(c));
+    } else {
+        bool is_auto = opt->recompute == TR_RECOMPUTE_AUTO; /* no budget: nothing to save for */
+        TR_TRY(try_set(c, TR_RECOMPUTE_NONE, is_auto ? TR_RECOMPUTE_NONE : opt->recompute, m->n_segments));
+        char need[32], have[32];
+        if (opt->memory_budget && !fits(c))
+            st = tr_fail(TR_USAGE, "memory_budget %s: the run needs %s; try --recompute auto",
+                         tr_human_bytes(opt->memory_budget, have, sizeof have),
+                         tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
+    }
+out:
+    if (st == TR_OK)
+        *out = c;
+    else
+        tr_compiled_close(c);
+    return st;
+}
+
+void tr_compiled_close(struct tr_compiled *c)
+{
+    if (!c)
+        return;
+    tr_schedule_release(&c->train);
+    tr_schedule_release(&c->eval);
+    tr_schedule_release(&c->decode);
+    free(c->cache);
+    free(c->recompute_of);
+    free(c->place);
+    free(c->bucket);
+    free(c->stage_of);
+    free(c->norm_first);
+    tr_pipe_close(c->pipe);
+    free(c->slice);
+    free(c);
+}

@@ -1,0 +1,268 @@
+/* place.c - an offset for every byte: parameters, gradients and optimizer state, then everything else a run holds. */
+#include "parallel/parallel_impl.h"
+#include <assert.h>
+#include <stdlib.h>
+
+static const char *const arena_names[] = { "params", "grads", "optim", "acts",   "work",
+                                           "cache",  "data",  "save",  "staging" };
+static_assert(TR_COUNT_OF(arena_names) == TR_A_COUNT, "one name per arena");
+
+const char *tr_arena_name(enum tr_arena_id a)
+{
+    return arena_names[a];
+}
+
+/* Adds a named slice at the end of its arena and returns its offset. */
+static size_t slice(struct tr_compiled *c, enum tr_arena_id arena, size_t bytes, const char *what, const char *name)
+{
+    size_t at = c->bytes[arena];
+    if (bytes == 0)
+        return at;
+    if (c->n_slices == c->n_slices_cap) {
+        int cap = c->n_slices_cap ? 2 * c->n_slices_cap : 256;
+        struct tr_slice *mem = realloc(c->slice, (size_t)cap * sizeof *mem);
+        if (!mem)
+            return SIZE_MAX;
+        c->slice = mem;
+        c->n_slices_cap = cap;
+    }
+    struct tr_slice *s = &c->slice[c->n_slices++];
+    *s = (struct tr_slice){ .arena = arena, .offset = at, .bytes = tr_round_up(bytes, TR_ALIGN) };
+    (void)tr_format(s->name, sizeof s->name, "%s%.80s", what, name);
+    c->bytes[arena] += s->bytes;
+    return at;
+}
+
+static size_t most(size_t a, size_t b, size_t c)
+{
+    size_t ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
+
+/* A table serves training and evaluation, whichever has the longer rows. */
+static size_t const_bytes(const struct tr_compiled *c, int i)
+{
+    size_t a = (size_t)(c->model->const_rows[i] * c->model->const_cols[i]) * sizeof(float), b = 0;
+    if (c->eval_model)
+        b = (size_t)(c->eval_model->const_rows[i] * c->eval_model->const_cols[i]) * sizeof(float);
+    return a > b ? a : b;
+}
+
+static const char *segment_name(const struct tr_model *m, int g, char *buf, size_t n)
+{
+    const struct tr_segment *seg = g < m->n_segments ? &m->segment[g] : NULL;
+    if (seg && seg->layer >= 0)
+        (void)tr_format(buf, n, "%s.%d", m->program[seg->program]->name, seg->layer);
+    else
+        (void)tr_format(buf, n, "%s", seg ? m->program[seg->program]->name : "shared by stages");
+    return buf;
+}
+
+/* A bucket in one arena: a slice a parameter when it is whole, one slice when it is a shard. */
+static size_t place_bucket(struct tr_compiled *c, enum tr_arena_id arena, int g, bool is_shard, enum tr_dtype dtype,
+                           const char *what)
+{
+    const struct tr_model *m = c->model;
+    const struct tr_bucket *f = &c->bucket[g];
+    size_t start = c->bytes[arena], size = tr_dtype_bytes(dtype);
+    char name[48];
+    if (is_shard) {
+        (void)slice(c, arena, (size_t)f->shard_n * size, what, segment_name(m, g, name, sizeof name));
+        return start;
+    }
+    for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket, as long as it is there */
+        for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
+            const struct tr_param_place *p = &c->place[i];
+            if (p->bucket == g && p->is_partial == is_partial)
+                (void)slice(c, arena, tr_round_up((size_t)p->tp.n_held, (size_t)tr_bucket_align(&c->opt.layout)) * size,
+                            what, m->param[i].name);
+        }
+    size_t end = start + tr_round_up((size_t)f->n * size, TR_ALIGN);
+    if (end > c->bytes[arena])
+        (void)slice(c, arena, end - c->bytes[arena], what, "padding");
+    return start;
+}
+
+/* Parameters, gradients and optimizer state, whole or sharded as `zero` says. */
+static void place_params(struct tr_compiled *c)
+{
+    const struct tr_compile_options *o = &c->opt;
+    bool has_master = o->master_dtype != o->compute_dtype;
+    int zero = o->layout.zero;
+    for (int g = 0; g < c->n_buckets; g++) {
+        struct tr_bucket *f = &c->bucket[g];
+        if (f->n == 0)
+            continue;
+        bool is_second_use = g == c->model->n_segments + 1;
+        if (!is_second_use)
+            f->value = place_bucket(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
+        if (o->is_inference)
+            continue;
+        f->grad = place_bucket(c, TR_A_GRADS, g, tr_grad_zero(&o->layout) >= 2, o->grad_dtype, "");
+        f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
+                          "sums of earlier micro-batches");
+        if (is_second_use)
+            continue;
+        if (has_master)
+            f->state[TR_S_MASTER] = place_bucket(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
+        for (int k = 0; k < o->n_moments; k++)
+            f->state[TR_S_M + k] = place_bucket(c, TR_A_OPTIM, g, zero >= 1, o->moment_dtype, k ? "v " : "m ");
+    }
+    static const char *const names[TR_C_COUNT] = { "rope", "rope_local" };
+    for (int i = 0; i < TR_C_COUNT; i++)
+        c->constant[i] = slice(c, TR_A_PARAMS, const_bytes(c, i), "table ", names[i]);
+}
+
+/* Buffers for what zero 2 and 3 hold whole for a moment; offsets inside them become offsets in the arena. */
+static void place_moving(struct tr_compiled *c)
+{
+    size_t values = most(c->train.value_bytes, c->eval.value_bytes, 0), shard = 0;
+    size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
+    size_t grad_at = slice(c, TR_A_GRADS, c->train.grad_bytes, "", "gradients before they are reduced");
+    const struct tr_layout *l = &c->opt.layout;
+    for (int g = 0; g < c->n_buckets; g++)
+        shard =
+            most(shard,
+                 (size_t)(l->in_order ? c->bucket[g].n : c->bucket[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
+    bool is_staged = l->in_order ? l->data_size > 1 : tr_grad_zero(l) >= 2;
+    if (is_staged && !c->opt.is_inference)
+        c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
+    size_t widest = 0;
+    for (int g = 0; g < c->n_buckets; g++)
+        widest = most(widest, (size_t)c->bucket[g].n, 0);
+    c->has_wire = tr_dtype_bytes(c->opt.reduce_dtype) < tr_dtype_bytes(c->opt.grad_dtype) && !l->in_order &&
+                  l->data_size * l->size[TR_AXIS_CP] > 1 && !c->opt.is_inference;
+    if (c->has_wire)
+        c->wire = slice(c, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
+    struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
+    for (size_t k = 0; k < TR_COUNT_OF(all); k++)
+        for (int i = 0; i < all[k]->n_actions; i++) {
+            struct tr_action *a = &all[k]->action[i];
+            for (int h = 0; h < a->n_buckets; h++) {
+                const struct tr_bucket *f = &c->bucket[a->bucket[h]];
+                a->value[h] = c->opt.layout.zero >= 3 ? value_at + a->value[h] : f->value;
+                a->grad[h] = tr_grad_zero(l) >= 2 ? grad_at + a->grad[h] : f->grad;
+            }
+        }
+}
+
+/* Scratch of the optimizer's and clip's own kernels, which no program holds. */
+static size_t update_scratch(const struct tr_compiled *c)
+{
+    size_t most = 0;
+    int64_t all = 0; /* a GPU sums all of them at once, with the padding between */
+    for (int i = 0; i < c->model->n_params; i++) {
+        all += c->place[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
+        int64_t n = c->opt.is_cuda ? all : c->place[i].tp.n_held;
+        struct tr_call call = { .op = TR_OP_SUMSQ };
+        call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
+        call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
+        size_t bytes = c->opt.is_cuda ? tr_op_cuda_scratch(&call) : tr_op_scratch(&call, c->opt.n_threads);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Keys and values of every block, all positions. */
+static void place_cache(struct tr_compiled *c)
+{
+    const struct tr_hparams *hp = &c->model->hp;
+    c->cache_bytes = tr_round_up(
+        (size_t)(c->opt.cache_rows * hp->n_heads_kv * hp->head_dim) * tr_dtype_bytes(c->opt.compute_dtype), TR_ALIGN);
+    for (int g = 0; c->opt.cache_rows && g < c->model->n_segments; g++)
+        if (c->model->segment[g].layer >= 0) {
+            char name[32];
+            (void)tr_format(name, sizeof name, "keys and values %d", c->model->segment[g].layer);
+            c->cache[g] = slice(c, TR_A_CACHE, 2 * c->cache_bytes, "", name);
+        }
+}
+
+/* Where the host sees what a device holds: logits that a model ends in, ranges of parameters on their way to a file. */
+static void place_copies(struct tr_compiled *c)
+{
+    if (c->opt.batch_bytes == 0)
+        return;
+    const struct tr_schedule *s = &c->eval;
+    const struct tr_program *last =
+        s->n_actions ? s->program[s->program_of[s->action[s->n_actions - 1].segment]] : NULL;
+    if (last && last->out != TR_NONE)
+        c->logits = slice(c, TR_A_SAVE, tr_value_bytes(last, last->out), "", "logits for the host");
+    c->get = slice(c, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
+}
+
+/* Bytes of one part (tokens, targets, ...) of the largest micro-batch, of which this rank takes its tokens. */
+static size_t local_bytes(const struct tr_compiled *c)
+{
+    int size = c->opt.layout.size[TR_AXIS_CP];
+    int64_t a = c->opt.is_inference ? 0 : c->model->n_tokens, b = c->eval_model ? c->eval_model->n_tokens : 0;
+    return size > 1 ? tr_round_up((size_t)(tr_max64(a, b) / size) * sizeof(int64_t), TR_ALIGN) : 0;
+}
+
+/* A segment has as many as the program that quantises most. */
+static void place_amax(struct tr_compiled *c)
+{
+    c->n_amax = 0;
+    for (int i = 0; i < c->train.n_programs; i++)
+        for (int v = 0; v < c->train.program[i]->n_values; v++)
+            if (c->train.program[i]->value[v].kind == TR_V_AMAX)
+                c->n_amax = (int)tr_max64(c->n_amax, c->train.program[i]->value[v].slot + 1);
+    c->amax = slice(c, TR_A_WORK, (size_t)c->n_amax * (size_t)c->model->n_segments * 2 * sizeof(float), "",
+                    "largest elements of the past");
+}
+
+static void place_rest(struct tr_compiled *c)
+{
+    const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
+    size_t acts = most(a->acts_bytes, b->acts_bytes, d->acts_bytes),
+           temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
+    size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
+    size_t update = c->opt.is_inference ? 0 : update_scratch(c);
+    slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
+    c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
+    c->loss = slice(c, TR_A_WORK, (size_t)(c->opt.n_micro > 1 ? c->opt.n_micro : 1) * sizeof(double), "", "losses");
+    c->norm = slice(c, TR_A_WORK, (size_t)c->norm_first[c->model->n_params] * sizeof(double), "", "gradient norms");
+    c->local_bytes = local_bytes(c);
+    c->local = slice(c, TR_A_WORK, TR_B_COUNT * c->local_bytes, "", "tokens of this context rank");
+    c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
+    c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
+    size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;
+    c->batch = slice(c, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
+    place_amax(c);
+    place_cache(c);
+    slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
+    slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
+    c->pages = slice(c, TR_A_STAGING, c->opt.pages_bytes, "", "pages on their way to the disk");
+    c->copy = slice(c, TR_A_STAGING, tr_staging_bytes(c), "", "checkpoint on its way to the disk");
+    place_copies(c);
+}
+
+enum tr_status tr_place_bytes(struct tr_compiled *c)
+{
+    memset(c->bytes, 0, sizeof c->bytes);
+    c->n_slices = 0;
+    place_params(c);
+    place_moving(c);
+    place_rest(c);
+    return c->slice ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
+}
+
+size_t tr_compiled_bytes(const struct tr_compiled *c)
+{
+    size_t sum = 0;
+    for (int i = 0; i < TR_A_COUNT; i++)
+        sum += c->bytes[i];
+    return sum;
+}
+
+bool tr_arena_is_host(enum tr_arena_id a)
+{
+    return a == TR_A_DATA || a == TR_A_SAVE || a == TR_A_STAGING;
+}
+
+size_t tr_compiled_chip_bytes(const struct tr_compiled *c)
+{
+    size_t sum = tr_compiled_bytes(c);
+    for (int i = 0; i < TR_A_COUNT && c->opt.is_cuda; i++)
+        sum -= tr_arena_is_host((enum tr_arena_id)i) ? c->bytes[i] : 0;
+    return sum;
+}
