@@ -73,7 +73,7 @@ enum tr_dtype tr_config_dtype(const cJSON *config);
 struct tr_saver;
 enum { TR_SAVE_PAGES_BYTES = 4 << 20 }; /* of the file that is being written */
 struct tr_saver_options {
-    struct tr_mesh *mesh;   /* NULL: alone */
+    struct tr_mesh *mesh;   /* NULL: this process saves alone */
     struct tr_pool *pool;   /* its threads copy; NULL: one */
     const char *source_dir; /* where tokenizer and generation files are copied from; NULL: none */
     enum tr_dtype dtype;    /* of the weights */

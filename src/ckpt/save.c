@@ -137,10 +137,13 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
         return tr_fail(TR_NOMEM, "save: out of memory");
     sv->s = *s;
     sv->opt = *opt;
-    sv->rank = opt->mesh ? opt->mesh->rank : 0;
-    sv->world = opt->mesh ? opt->mesh->world : 1;
     pthread_mutex_init(&sv->mutex, NULL);
     pthread_cond_init(&sv->cond, NULL);
+    if (!opt->mesh)
+        TR_TRY(tr_mesh_open_alone(&sv->own_mesh));
+    sv->opt.mesh = opt->mesh ? opt->mesh : sv->own_mesh;
+    sv->rank = sv->opt.mesh->rank;
+    sv->world = sv->opt.mesh->world;
     sv->has_source = opt->source_dir && tr_dir_exists(opt->source_dir);
     if (sv->has_source)
         TR_TRY(tr_format(sv->source, sizeof sv->source, "%s", opt->source_dir));

@@ -188,6 +188,7 @@ void tr_saver_close(struct tr_saver *sv)
     tr_hf_plan_close(sv->plan);
     tr_st_writer_close(sv->optim);
     tr_pump_close(sv->pump);
+    tr_mesh_close(sv->own_mesh);
     pthread_mutex_destroy(&sv->mutex);
     pthread_cond_destroy(&sv->cond);
     free(sv->files);
@@ -203,7 +204,7 @@ static enum tr_status reduce(struct tr_saver *sv, enum tr_reduce_op op, int64_t 
     struct tr_coll c = {
         .kind = TR_ALL_REDUCE, .dtype = TR_I64, .op = op, .in = x, .out = x, .count = n, .site = site
     };
-    return sv->opt.mesh ? tr_comm_run(sv->opt.mesh->all, &c) : TR_OK;
+    return tr_comm_run(sv->opt.mesh->all, &c);
 }
 
 enum tr_status tr_save_agree(struct tr_saver *sv, enum tr_status st)

@@ -16,6 +16,7 @@ enum tr_save_task { TR_TASK_NONE, TR_TASK_TOUCH, TR_TASK_WRITE, TR_TASK_COMMIT, 
 struct tr_saver {
     struct tr_store s;
     struct tr_saver_options opt;
+    struct tr_mesh *own_mesh; /* of a caller that gave none */
     char source[TR_PATH_MAX];
     bool has_source;
     int rank, world;

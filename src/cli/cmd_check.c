@@ -74,7 +74,7 @@ static enum tr_status check_groups(struct check *k)
     for (int a = 0; a < TR_AXES; a++) {
         if (k->mesh->size[a] == 1)
             continue;
-        TR_TRY(check_collectives(k, k->mesh->axis[a]));
+        TR_TRY(check_collectives(k, tr_mesh_axis(k->mesh, a)));
         snprintf(part, sizeof part, "collectives, %s", tr_axis_name((enum tr_axis)a));
         TR_TRY(report(k, part));
     }

@@ -54,7 +54,7 @@ enum tr_status tr_exec_amax_learn(struct tr_exec *e)
                          .out = found,
                          .count = p->n,
                          .site = "largest elements of all ranks" };
-    enum tr_status st = e->mesh ? tr_comm_run(e->mesh->all, &c) : TR_OK;
+    enum tr_status st = tr_comm_run(e->mesh->all, &c);
     p->n_steps += st == TR_OK;
     return st;
 }

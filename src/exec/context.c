@@ -137,7 +137,7 @@ enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c)
                             .out = got.data,
                             .count = (size_t)(x.tall->rows * x.tall->cols),
                             .site = "exchange of tokens and heads" };
-    enum tr_status st = is_skipped() ? TR_OK : tr_comm_run(e->mesh->axis[c->attr.axis], &coll);
+    enum tr_status st = is_skipped() ? TR_OK : tr_comm_run(tr_mesh_axis(e->mesh, c->attr.axis), &coll);
     x.buffer = got;
     if (st == TR_OK && is_back)
         move_wide(e, &x, c->attr.head_dim, true);

@@ -26,7 +26,8 @@ struct tr_exec;
 size_t tr_batch_bytes(int64_t n_tokens);
 struct tr_batch tr_batch_in(void *mem, int64_t n_tokens);
 
-/* Reserves the arenas (exactly c->bytes), uploads constants, clears optimizer state. Parameters are the caller's. */
+/* mesh NULL: this rank is alone.
+ * Reserves the arenas (exactly c->bytes), uploads constants, clears optimizer state. Parameters are the caller's. */
 enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,
                             struct tr_mesh *mesh, uint64_t seed, struct tr_exec **out);
 /* Bytes of shared memory the mesh must be opened with for this plan. */

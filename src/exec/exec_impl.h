@@ -10,16 +10,16 @@ struct tr_exec {
     struct tr_pool *pool;
     tr_kernel kernel[TR_OP_COUNT];
     char *base[TR_A_COUNT];
-    struct tr_mesh *mesh;       /* NULL: this rank is alone */
-    struct tr_trace *trace;     /* NULL: this step is not profiled */
-    bool *is_touched;           /* by parameter: its gradient holds something of this step */
-    bool *is_summed;            /* by bucket: its shard of gradients holds something of this step */
-    struct tr_pending *pending; /* by bucket: a collective on its way */
-    tr_ticket *message;         /* by message of a schedule: its send or receive */
-    double *norms;              /* sums of squares of gradients (tr_compiled.norm_first) */
-    double *losses;             /* by micro-batch, of all ranks with other tokens */
-    bool joins_updates;         /* cuda: one launch for several parameters */
-    bool may_record;            /* cuda: halves of a step become graphs (graph.c) */
+    struct tr_mesh *mesh, *own_mesh; /* own: of a caller that gave none, since this rank is alone */
+    struct tr_trace *trace;          /* NULL: this step is not profiled */
+    bool *is_touched;                /* by parameter: its gradient holds something of this step */
+    bool *is_summed;                 /* by bucket: its shard of gradients holds something of this step */
+    struct tr_pending *pending;      /* by bucket: a collective on its way */
+    tr_ticket *message;              /* by message of a schedule: its send or receive */
+    double *norms;                   /* sums of squares of gradients (tr_compiled.norm_first) */
+    double *losses;                  /* by micro-batch, of all ranks with other tokens */
+    bool joins_updates;              /* cuda: one launch for several parameters */
+    bool may_record;                 /* cuda: halves of a step become graphs (graph.c) */
     struct tr_recording *recording;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
     int reducing;         /* bucket whose gradients are on their way to their shards; -1: none */

@@ -27,7 +27,7 @@ static int cut_of(const struct tr_exec *e, int micro)
 /* One kind for all micro-batches, or nothing to record. */
 static struct tr_recording *recording_of(struct tr_exec *e, enum tr_half half)
 {
-    if (e->mesh || e->trace || e->look || !e->recording || !e->may_record)
+    if (!tr_mesh_is_alone(e->mesh) || e->trace || e->look || !e->recording || !e->may_record)
         return NULL;
     int cut = cut_of(e, 0);
     for (int i = 1; half == TR_HALF_GRADIENTS && i < e->c->opt.n_micro; i++)

@@ -10,8 +10,8 @@ static void no_arithmetic(const struct tr_call *c)
     (void)c;
 }
 
-/* Arenas that collectives read and write: shared with the peers, so that nothing is copied on the way. */
-static bool is_shared(const struct tr_compiled *c, int arena)
+/* Do collectives read and write this arena? */
+static bool has_collectives(const struct tr_compiled *c, int arena)
 {
     bool is_split = c->opt.layout.size[TR_AXIS_TP] > 1 || c->opt.layout.size[TR_AXIS_CP] > 1;
     switch (arena) {
@@ -29,8 +29,14 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
 {
     size_t sum = 0;
     for (int a = 0; a < TR_A_COUNT; a++)
-        sum += is_shared(c, a) ? tr_round_up(c->bytes[a], TR_COMM_ALIGN) : 0;
+        sum += has_collectives(c, a) ? tr_round_up(c->bytes[a], TR_COMM_ALIGN) : 0;
     return sum;
+}
+
+/* Such arenas are shared with the peers, if there are any, so that nothing is copied on the way. */
+static bool is_shared(const struct tr_exec *e, int arena)
+{
+    return !tr_mesh_is_alone(e->mesh) && has_collectives(e->c, arena);
 }
 
 /* Checkpoints are copied there by threads, out of a buffer that the device copied to. */
@@ -45,7 +51,7 @@ static enum tr_status reserve(struct tr_exec *e, int arena)
     size_t bytes = e->c->bytes[arena];
     const char *name = tr_arena_name((enum tr_arena_id)arena);
     enum tr_status st = TR_OK;
-    if (e->mesh && is_shared(e->c, arena) && bytes) {
+    if (is_shared(e, arena) && bytes) {
         st = tr_comm_reserve(e->mesh->all, bytes, &base);
         e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
         e->dev->n_reserves++;
@@ -70,9 +76,11 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->c = c;
     e->dev = dev;
     e->pool = pool;
-    e->mesh = mesh;
     e->seed = seed;
     e->reducing = -1;
+    if (!mesh)
+        TR_TRY(tr_mesh_open_alone(&e->own_mesh));
+    e->mesh = mesh ? mesh : e->own_mesh;
     bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic
@@ -119,8 +127,8 @@ void tr_exec_close(struct tr_exec *e)
 {
     if (!e)
         return;
-    for (int a = 0; a < TR_A_COUNT; a++)
-        if (e->base[a] && e->mesh && is_shared(e->c, a))
+    for (int a = 0; e->mesh && a < TR_A_COUNT; a++)
+        if (e->base[a] && is_shared(e, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
         else if (e->base[a] && is_pages(e, a))
             tr_pages_release(e->dev, e->base[a], e->c->bytes[a]);
@@ -130,6 +138,7 @@ void tr_exec_close(struct tr_exec *e)
     if (e->dev->library)
         tr_op_cuda_close(e->dev);
     tr_exec_recordings_close(e);
+    tr_mesh_close(e->own_mesh);
     tr_exec_amax_close(e);
     free(e->n_documents);
     free(e->is_touched);

@@ -5,14 +5,14 @@ enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
 {
     struct tr_coll c = { .dtype = a->dtype, .count = a->count, .root = a->peer };
     if (a->kind == TR_DO_WAIT)
-        return tr_comm_wait(e->mesh->axis[TR_AXIS_PP], e->message[a->message]);
+        return tr_comm_wait(tr_mesh_axis(e->mesh, TR_AXIS_PP), e->message[a->message]);
     c.kind = a->kind == TR_DO_SEND ? TR_SEND : TR_RECV;
     c.site = a->kind == TR_DO_SEND ? "send to a stage" : "receive from a stage";
     if (c.kind == TR_SEND)
         c.in = e->base[TR_A_ACTS] + a->in;
     else
         c.out = e->base[TR_A_ACTS] + a->out;
-    return tr_comm_post(e->mesh->axis[TR_AXIS_PP], &c, &e->message[a->message]);
+    return tr_comm_post(tr_mesh_axis(e->mesh, TR_AXIS_PP), &c, &e->message[a->message]);
 }
 
 /* Both stages get the same sum, bit for bit, so that both copies of the parameters stay the same. */
@@ -35,10 +35,10 @@ enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
         tr_exec_add_second_use(e, a->segment, at);
         return st;
     }
-    return st == TR_OK ? tr_comm_run(e->mesh->ends, &c) : st;
+    return st == TR_OK ? tr_comm_run(tr_mesh_ends(e->mesh), &c) : st;
 }
 
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n)
 {
-    return e->mesh ? tr_exec_sum(e->mesh->axis[TR_AXIS_PP], site, x, n) : TR_OK; /* the others have 0 */
+    return tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_PP), site, x, n); /* the others have 0 */
 }

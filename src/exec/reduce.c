@@ -1,5 +1,5 @@
 /* reduce.c - the executor's gathers and reductions. Collectives are posted and waited for when their result is next
- * needed, so that they travel while other segments compute. A rank without a mesh has nothing to say to anybody. */
+ * needed, so that they travel while other segments compute. */
 #include "exec/exec_impl.h"
 #include <stdlib.h>
 
@@ -32,7 +32,8 @@ static enum tr_status take_shard(struct tr_exec *e, int bucket, struct tr_pendin
                          .out = p->shard,
                          .count = (size_t)n,
                          .site = "reduce shards over replicas" };
-    enum tr_status st = e->mesh->replicas->size > 1 ? run(e, e->mesh->replicas, &c) : TR_OK;
+    enum tr_status st =
+        tr_mesh_group(e->mesh, TR_ON_REPLICAS)->size > 1 ? run(e, tr_mesh_group(e->mesh, TR_ON_REPLICAS), &c) : TR_OK;
     if (st == TR_OK && p->sum)
         add_shard(e, p->shard, p->sum, n);
     p->shard = p->sum = NULL;
@@ -53,9 +54,11 @@ enum tr_status tr_exec_check_sums(struct tr_exec *e)
 {
     if (!e->dev->ops->is_host)
         return tr_fail(TR_USAGE, "sdc_check is for --device cpu");
-    if (e->mesh)
+    if (!tr_mesh_is_alone(e->mesh))
         e->checked = malloc(tr_comm_checked_bytes(e->mesh->world));
-    return e->checked || !e->mesh ? TR_OK : tr_fail(TR_NOMEM, "no memory to check sums of %d ranks", e->mesh->world);
+    return e->checked || tr_mesh_is_alone(e->mesh)
+               ? TR_OK
+               : tr_fail(TR_NOMEM, "no memory to check sums of %d ranks", e->mesh->world);
 }
 
 static enum tr_status post(struct tr_exec *e, int bucket, struct tr_comm *comm, const struct tr_coll *c)
@@ -82,7 +85,7 @@ enum tr_status tr_exec_post_gather(struct tr_exec *e, const struct tr_action *a)
                          .count = (size_t)f->n,
                          .in = is_moved ? e->base[TR_A_PARAMS] + f->value : whole + (size_t)f->shard_first * size,
                          .site = "gather parameters" };
-    return e->mesh ? post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c) : TR_OK;
+    return post(e, a->segment, tr_mesh_axis(e->mesh, TR_AXIS_SHARD), &c);
 }
 
 static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *to, enum tr_dtype to_dtype, int64_t n)
@@ -106,7 +109,8 @@ static enum tr_status reduce_narrow(struct tr_exec *e, const struct tr_bucket *f
     c.dtype = narrow;
     c.in = wire;
     c.out = is_whole ? wire : wire + (size_t)f->shard_first * tr_dtype_bytes(narrow);
-    enum tr_status st = run(e, is_whole ? e->mesh->tokens : e->mesh->axis[TR_AXIS_SHARD], &c);
+    enum tr_status st =
+        run(e, is_whole ? tr_mesh_group(e->mesh, TR_ON_TOKENS) : tr_mesh_axis(e->mesh, TR_AXIS_SHARD), &c);
     if (st == TR_OK)
         cast(e, c.out, narrow, to, wide, n);
     return st;
@@ -121,15 +125,13 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     const struct tr_bucket *f = &e->c->bucket[a->segment];
     struct tr_coll c = { .dtype = e->c->opt.grad_dtype, .op = TR_SUM, .site = "reduce gradients" };
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
-    if (!e->mesh)
-        return TR_OK;
     if (l->in_order)
         return tr_exec_reduce_in_order(e, a);
     if (l->zero == 0) {
         c.kind = TR_ALL_REDUCE;
         c.in = c.out = whole;
         c.count = (size_t)f->n;
-        return e->c->has_wire ? reduce_narrow(e, f, c) : post(e, a->segment, e->mesh->tokens, &c);
+        return e->c->has_wire ? reduce_narrow(e, f, c) : post(e, a->segment, tr_mesh_group(e->mesh, TR_ON_TOKENS), &c);
     }
     bool is_first = !e->is_summed[a->segment];
     char *shard =
@@ -143,7 +145,7 @@ enum tr_status tr_exec_post_reduce(struct tr_exec *e, const struct tr_action *a)
     if (e->c->has_wire)
         TR_TRY(reduce_narrow(e, f, c));
     else
-        TR_TRY(post(e, a->segment, e->mesh->axis[TR_AXIS_SHARD], &c));
+        TR_TRY(post(e, a->segment, tr_mesh_axis(e->mesh, TR_AXIS_SHARD), &c));
     e->pending[a->segment].shard = c.out;
     e->pending[a->segment].sum = is_first ? NULL : shard;
     e->reducing = a->segment;
@@ -171,7 +173,7 @@ enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action 
     int zero = tr_grad_zero(&e->c->opt.layout);
     int64_t first = zero >= 1 ? f->shard_first : 0, end = zero >= 1 ? first + f->shard_n : f->n;
     end = tr_min64(end, f->n_partial);
-    if (!e->mesh || first >= end || is_skipped())
+    if (first >= end || is_skipped())
         return TR_OK;
     char *at = e->base[TR_A_GRADS] + f->grad + (size_t)(zero == 1 ? first : 0) * tr_dtype_bytes(e->c->opt.grad_dtype);
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
@@ -181,7 +183,7 @@ enum tr_status tr_exec_post_reduce_tp(struct tr_exec *e, const struct tr_action 
                          .out = at,
                          .count = (size_t)(end - first),
                          .site = "reduce gradients of whole parameters" };
-    return post(e, a->segment, e->mesh->axis[TR_AXIS_TP], &c);
+    return post(e, a->segment, tr_mesh_axis(e->mesh, TR_AXIS_TP), &c);
 }
 
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
@@ -190,7 +192,7 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
     const struct tr_view *x = &c->in[0], *y = &c->out[0];
     if (c->op == TR_OP_COPY) /* y is x */
         return TR_OK;
-    if (!e->mesh || e->mesh->size[c->attr.axis] == 1 || (c->op == TR_OP_ALL_REDUCE && is_skipped())) {
+    if (e->mesh->size[c->attr.axis] == 1 || (c->op == TR_OP_ALL_REDUCE && is_skipped())) {
         tr_exec_kernel(e, c);
         return TR_OK;
     }
@@ -206,7 +208,7 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
                             .out = y->data,
                             .count = (size_t)(tr_max64(x->rows, y->rows) * x->cols),
                             .site = tr_op_row(c->op)->name };
-    return run(e, e->mesh->axis[c->attr.axis], &coll);
+    return run(e, tr_mesh_axis(e->mesh, c->attr.axis), &coll);
 }
 
 enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n)
@@ -219,10 +221,10 @@ enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, si
 
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x)
 {
-    return e->mesh ? tr_exec_sum(e->mesh->data, site, x, 1) : TR_OK;
+    return tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_DATA), site, x, 1);
 }
 
 enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n)
 {
-    return e->mesh ? tr_exec_sum(e->mesh->all, site, x, n) : TR_OK;
+    return tr_exec_sum(e->mesh->all, site, x, n);
 }

@@ -35,7 +35,7 @@ static struct ring ring_init(struct tr_exec *e, const struct tr_call *c)
 {
     bool is_backward = c->op == TR_OP_RING_ATTENTION_BWD;
     const struct tr_view *q = &c->in[is_backward];
-    struct tr_comm *comm = e->mesh->axis[c->attr.axis];
+    struct tr_comm *comm = tr_mesh_axis(e->mesh, c->attr.axis);
     struct ring r = { .e = e,
                       .c = c,
                       .comm = comm,

@@ -22,8 +22,7 @@ static void forget_touches(struct tr_exec *e)
 static void begin_step(struct tr_exec *e, const float *values)
 {
     forget_touches(e);
-    if (e->mesh)
-        (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
+    (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
     if (values)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
     if (values)
@@ -138,12 +137,9 @@ enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, st
     TR_TRY(tr_exec_drain(e));
     TR_TRY(e->dev->ops->sync(e->dev));
     TR_TRY(tr_exec_amax_learn(e));
-    out->exposed_s = out->wait_s = 0;
-    if (e->mesh) {
-        int64_t stages_us = 0;
-        out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
-        out->wait_s = (double)stages_us * 1e-6;
-    }
+    int64_t stages_us = 0;
+    out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
+    out->wait_s = (double)stages_us * 1e-6;
 out:
     return st;
 }

@@ -212,8 +212,7 @@ enum tr_status tr_trace_before(struct tr_trace *t, int64_t step)
         st = tr_marks_start(t->marks);
     t->is_on = st == TR_OK;
     t->e->trace = t;
-    if (t->e->mesh)
-        tr_mesh_trace(t->e->mesh, &t->tracer);
+    tr_mesh_trace(t->e->mesh, &t->tracer);
     return st;
 }
 
@@ -251,7 +250,7 @@ static enum tr_status write_timeline(struct tr_trace *t)
 {
     enum tr_status st = TR_OK;
     char name[48], path[TR_PATH_MAX];
-    int rank = t->e->mesh ? t->e->mesh->rank : 0;
+    int rank = t->e->mesh->rank;
     tr_str_addf(&t->text,
                 "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
                 "\"args\":{\"name\":\"rank %d\"}}",
@@ -367,8 +366,7 @@ enum tr_status tr_trace_after(struct tr_trace *t, int64_t step, double step_s, d
     t->step_s += step_s;
     t->exposed_s += exposed_s;
     t->is_on = false;
-    if (t->e->mesh)
-        tr_mesh_trace(t->e->mesh, NULL);
+    tr_mesh_trace(t->e->mesh, NULL);
     t->n_done++;
     if (step != t->first + t->n_steps - 1 && !is_last)
         return TR_OK;

@@ -105,10 +105,10 @@ enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action
     const struct tr_bucket *f = &e->c->bucket[a->segment];
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
     if (e->c->opt.layout.zero == 0)
-        return sum_all(e, e->mesh->data, whole, f->n);
+        return sum_all(e, tr_mesh_group(e->mesh, TR_ON_DATA), whole, f->n);
     char *shard = whole + (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype);
-    enum tr_status st = sum_part(e, e->mesh->axis[TR_AXIS_SHARD], whole, f->n, shard);
-    return st == TR_OK ? sum_all(e, e->mesh->axis[TR_AXIS_DP], shard, f->shard_n) : st;
+    enum tr_status st = sum_part(e, tr_mesh_axis(e->mesh, TR_AXIS_SHARD), whole, f->n, shard);
+    return st == TR_OK ? sum_all(e, tr_mesh_axis(e->mesh, TR_AXIS_DP), shard, f->shard_n) : st;
 }
 
 enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
@@ -120,8 +120,7 @@ enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
     if (tr_exec_has_loss(e))
         e->dev->ops->download(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
                               n * sizeof *e->losses);
-    if (e->mesh)
-        TR_TRY(tr_exec_sum(e->mesh->tokens, "losses", e->losses, n_all));
+    TR_TRY(tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_TOKENS), "losses", e->losses, n_all));
     TR_TRY(tr_exec_from_last_stage(e, "losses over stages", e->losses, n_all));
     *sum = 0;
     for (size_t i = 0; i < n_all; i++)
@@ -132,10 +131,11 @@ out:
 
 enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double x, double *sum)
 {
-    int size = e->mesh ? e->mesh->data->size : 1;
+    const struct tr_comm *data = tr_mesh_group(e->mesh, TR_ON_DATA);
+    int size = data->size;
     memset(e->losses, 0, (size_t)size * sizeof *e->losses);
-    e->losses[e->mesh ? e->mesh->data->rank : 0] = x;
-    enum tr_status st = e->mesh ? tr_exec_sum(e->mesh->tokens, site, e->losses, (size_t)size) : TR_OK;
+    e->losses[data->rank] = x;
+    enum tr_status st = tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_TOKENS), site, e->losses, (size_t)size);
     for (int r = 0; r < size && st == TR_OK; r++)
         *sum += e->losses[r];
     return st;

@@ -48,7 +48,7 @@ void tr_exec_norm(struct tr_exec *e)
 {
     char *norm_at = e->base[TR_A_WORK] + e->c->norm;
     e->dev->ops->clear(e->dev, norm_at, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
-    if (!e->dev->ops->is_host && !e->mesh && !e->c->opt.layout.in_order) {
+    if (!e->dev->ops->is_host && tr_mesh_is_alone(e->mesh) && !e->c->opt.layout.in_order) {
         /* All of the arena is gradients, and padding is zero: one sum. A launch a parameter costs more. */
         struct tr_call c = call_of(e, TR_OP_SUMSQ);
         c.in[0] = view_row(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
@@ -67,12 +67,10 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
     size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
     enum tr_status st = TR_OK;
     e->dev->ops->download(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
-    if (e->mesh && e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
-        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_SHARD], "gradient norms over shards", e->norms, n));
-    if (e->mesh)
-        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_TP], "gradient norms over parts", e->norms, n));
-    if (e->mesh)
-        TR_TRY(tr_exec_sum(e->mesh->axis[TR_AXIS_PP], "gradient norms over stages", e->norms, n));
+    if (e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
+        TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_SHARD), "gradient norms over shards", e->norms, n));
+    TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_TP), "gradient norms over parts", e->norms, n));
+    TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_PP), "gradient norms over stages", e->norms, n));
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += e->norms[i] /= loss_scale * loss_scale;

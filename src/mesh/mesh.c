@@ -62,34 +62,65 @@ void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES])
     }
 }
 
-/* The ranks that share every coordinate but those on `axes`. */
-static enum tr_status open_group(struct tr_mesh *m, unsigned axes, struct tr_comm **out)
+/* A group's number among its like, this rank's place in it, and how many ranks it has. The pipeline axis varies
+ * slowest, so ranks with equal places in the first and the last stage differ by a multiple of a stage's ranks. */
+static enum tr_status open_group(struct tr_mesh *m, struct tr_group_key key, struct tr_comm **out)
 {
-    int color = 0, key = 0, n = 1;
+    int color = 0, place = 0, n = 1;
+    if (key.is_ends) {
+        int stage = m->coord[TR_AXIS_PP], last = m->size[TR_AXIS_PP] - 1;
+        color = stage == 0 || stage == last ? m->rank % (m->world / m->size[TR_AXIS_PP]) : -1;
+        return tr_comm_split(m->all, color, stage > 0, last > 0 ? 2 : 1, out);
+    }
     for (int a = 0; a < TR_AXES; a++) {
-        bool is_inside = axes >> a & 1;
+        bool is_inside = key.axes >> a & 1;
         color = is_inside ? color : color * m->size[a] + m->coord[a];
-        key = is_inside ? key * m->size[a] + m->coord[a] : key;
+        place = is_inside ? place * m->size[a] + m->coord[a] : place;
         n *= is_inside ? m->size[a] : 1;
     }
-    return tr_comm_split(m->all, color, key, n, out);
+    return tr_comm_split(m->all, color, place, n, out);
 }
 
-static enum tr_status open_axes(struct tr_mesh *m)
+enum tr_status tr_mesh_declare(struct tr_mesh *m, const struct tr_group_key *key, int n)
 {
     enum tr_status st = TR_OK;
-    const unsigned dp = 1u << TR_AXIS_DP, shard = 1u << TR_AXIS_SHARD, cp = 1u << TR_AXIS_CP;
-    tr_mesh_coords(m->rank, m->size, m->coord);
-    for (int a = 0; a < TR_AXES; a++)
-        TR_TRY(open_group(m, 1u << a, &m->axis[a]));
-    TR_TRY(open_group(m, dp | shard, &m->data));
-    TR_TRY(open_group(m, dp | shard | cp, &m->tokens));
-    TR_TRY(open_group(m, dp | cp, &m->replicas));
-    int stage = m->coord[TR_AXIS_PP], last = m->size[TR_AXIS_PP] - 1;
-    int color = stage == 0 || stage == last ? m->rank % (m->world / m->size[TR_AXIS_PP]) : -1; /* pp varies slowest */
-    TR_TRY(tr_comm_split(m->all, color, stage > 0, last > 0 ? 2 : 1, &m->ends));
-out:
+    TR_BUG_ON(m->n_groups + n > TR_MAX_GROUPS);
+    for (int i = 0; i < n && st == TR_OK; i++) {
+        m->group[m->n_groups].key = key[i];
+        st = open_group(m, key[i], &m->group[m->n_groups].comm);
+        m->n_groups += st == TR_OK;
+    }
     return st;
+}
+
+static struct tr_comm *find_group(const struct tr_mesh *m, tr_axes axes, bool is_ends)
+{
+    int i = 0;
+    while (i < m->n_groups && (m->group[i].key.axes != axes || m->group[i].key.is_ends != is_ends))
+        i++;
+    TR_BUG_ON(i == m->n_groups); /* nobody declared it */
+    return m->group[i].comm;
+}
+
+struct tr_comm *tr_mesh_group(const struct tr_mesh *m, tr_axes axes)
+{
+    return find_group(m, axes, false);
+}
+
+struct tr_comm *tr_mesh_ends(const struct tr_mesh *m)
+{
+    return find_group(m, TR_ON(TR_AXIS_PP), true);
+}
+
+static enum tr_status open_groups(struct tr_mesh *m)
+{
+    static const struct tr_group_key keys[] = {
+        { .axes = TR_ON(TR_AXIS_PP) }, { .axes = TR_ON(TR_AXIS_DP) }, { .axes = TR_ON(TR_AXIS_SHARD) },
+        { .axes = TR_ON(TR_AXIS_CP) }, { .axes = TR_ON(TR_AXIS_TP) }, { .axes = TR_ON_DATA },
+        { .axes = TR_ON_TOKENS },      { .axes = TR_ON_REPLICAS },    { .axes = TR_ON(TR_AXIS_PP), .is_ends = true }
+    };
+    tr_mesh_coords(m->rank, m->size, m->coord);
+    return tr_mesh_declare(m, keys, TR_COUNT_OF(keys));
 }
 
 enum tr_status tr_mesh_fits(const struct tr_comm_env *env, const int size[TR_AXES])
@@ -118,7 +149,7 @@ enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, c
     memcpy(m->size, size, sizeof m->size);
     TR_TRY(tr_mesh_fits(env, size));
     TR_TRY(tr_comm_open(engine, env, &m->all));
-    TR_TRY(open_axes(m));
+    TR_TRY(open_groups(m));
 out:
     if (st == TR_OK)
         *out = m;
@@ -127,43 +158,44 @@ out:
     return st;
 }
 
+enum tr_status tr_mesh_open_alone(struct tr_mesh **out)
+{
+    static const int ones[TR_AXES] = { 1, 1, 1, 1, 1 };
+    const struct tr_comm_env env = { .size = 1, .job = "alone", .timeout_us = INT64_C(300) * 1000000 };
+    return tr_mesh_open("self", &env, ones, out);
+}
+
+bool tr_mesh_is_alone(const struct tr_mesh *m)
+{
+    return m->world == 1;
+}
+
 void tr_mesh_close(struct tr_mesh *m)
 {
     if (!m)
         return;
-    tr_comm_close(m->ends);
-    tr_comm_close(m->replicas);
-    tr_comm_close(m->tokens);
-    tr_comm_close(m->data);
-    for (int a = TR_AXES - 1; a >= 0; a--)
-        tr_comm_close(m->axis[a]);
+    for (int i = m->n_groups - 1; i >= 0; i--)
+        tr_comm_close(m->group[i].comm);
     tr_comm_close(m->all);
     free(m);
 }
 
 void tr_mesh_trace(struct tr_mesh *m, struct tr_comm_tracer *tracer)
 {
-    struct tr_comm *const others[] = { m->all, m->data, m->tokens, m->replicas, m->ends };
-    for (size_t i = 0; i < TR_COUNT_OF(others); i++)
-        if (others[i])
-            others[i]->tracer = tracer;
-    for (int a = 0; a < TR_AXES; a++)
-        m->axis[a]->tracer = tracer;
+    m->all->tracer = tracer;
+    for (int i = 0; i < m->n_groups; i++)
+        if (m->group[i].comm)
+            m->group[i].comm->tracer = tracer;
 }
 
 int64_t tr_mesh_waited_us(struct tr_mesh *m, int64_t *stages)
 {
-    struct tr_comm *const others[] = { m->all,
-                                       m->data,
-                                       m->tokens,
-                                       m->replicas,
-                                       m->axis[TR_AXIS_DP],
-                                       m->axis[TR_AXIS_SHARD],
-                                       m->axis[TR_AXIS_CP],
-                                       m->axis[TR_AXIS_TP] };
-    int64_t pipe_us = tr_comm_waited_us(m->axis[TR_AXIS_PP]) + (m->ends ? tr_comm_waited_us(m->ends) : 0), us = pipe_us;
-    for (size_t i = 0; i < TR_COUNT_OF(others); i++)
-        us += tr_comm_waited_us(others[i]);
+    int64_t us = tr_comm_waited_us(m->all), pipe_us = 0;
+    for (int i = 0; i < m->n_groups; i++) {
+        int64_t waited_us = m->group[i].comm ? tr_comm_waited_us(m->group[i].comm) : 0;
+        us += waited_us;
+        pipe_us += m->group[i].key.axes == TR_ON(TR_AXIS_PP) ? waited_us : 0; /* the ends too */
+    }
     if (stages)
         *stages = pipe_us;
     return us;

@@ -9,14 +9,30 @@
 enum tr_axis { TR_AXIS_PP, TR_AXIS_DP, TR_AXIS_SHARD, TR_AXIS_CP, TR_AXIS_TP, TR_AXES };
 const char *tr_axis_name(enum tr_axis a);
 
+/* A set of axes, one bit each, and the sets that have a meaning of their own. */
+typedef uint16_t tr_axes;
+#define TR_ON(axis)    ((tr_axes)(1u << (axis)))
+#define TR_ON_DATA     ((tr_axes)(TR_ON(TR_AXIS_DP) | TR_ON(TR_AXIS_SHARD))) /* ranks that read different rows */
+#define TR_ON_TOKENS   ((tr_axes)(TR_ON_DATA | TR_ON(TR_AXIS_CP)))           /* ranks that see different tokens */
+#define TR_ON_REPLICAS ((tr_axes)(TR_ON(TR_AXIS_DP) | TR_ON(TR_AXIS_CP)))    /* of them, ranks with the same shard */
+
+/* Which ranks a group holds: those that share every coordinate but the ones on `axes`. is_ends: of the pipeline axis
+ * only the first and the last stage, which hold tied embeddings; that is no set of axes. */
+struct tr_group_key {
+    tr_axes axes;
+    bool is_ends;
+};
+
+enum { TR_MAX_GROUPS = 24 };
 struct tr_mesh {
     int rank, world;
     int size[TR_AXES], coord[TR_AXES];
-    struct tr_comm *all, *axis[TR_AXES];
-    struct tr_comm *data;     /* dp x shard: the ranks that read different rows */
-    struct tr_comm *tokens;   /* dp x shard x cp: the ranks that see different tokens */
-    struct tr_comm *replicas; /* dp x cp: of them, those that hold the same shard */
-    struct tr_comm *ends;     /* the first and the last pipeline stage; NULL in between */
+    struct tr_comm *all;
+    struct {
+        struct tr_group_key key;
+        struct tr_comm *comm; /* NULL: this rank is not in it */
+    } group[TR_MAX_GROUPS];
+    int n_groups;
 };
 
 /* What the environment says of this process: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE (trireme launch, torchrun; cli puts
@@ -31,9 +47,23 @@ enum tr_status tr_mesh_fits(const struct tr_comm_env *env, const int size[TR_AXE
 /* Collective: every rank calls it. */
 enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, const int size[TR_AXES],
                             struct tr_mesh **out);
+/* The mesh of a process that runs alone: every axis has size 1 and the self communicator. */
+enum tr_status tr_mesh_open_alone(struct tr_mesh **out);
 void tr_mesh_close(struct tr_mesh *m);
+bool tr_mesh_is_alone(const struct tr_mesh *m);
 
-/* Every communicator reports to it; NULL: to nobody. */
+/* Opens the groups of these keys. Collective: every rank declares the same keys in the same order, before step 0,
+ * because opening a group takes all ranks. tr_mesh_open declares every axis, the sets above and the ends. */
+enum tr_status tr_mesh_declare(struct tr_mesh *m, const struct tr_group_key *key, int n);
+/* A declared group; asking for another one is a bug. NULL: this rank is not in it (the ends). */
+struct tr_comm *tr_mesh_group(const struct tr_mesh *m, tr_axes axes);
+struct tr_comm *tr_mesh_ends(const struct tr_mesh *m);
+static inline struct tr_comm *tr_mesh_axis(const struct tr_mesh *m, int axis)
+{
+    return tr_mesh_group(m, TR_ON(axis));
+}
+
+/* Every communicator reports to `tracer`; NULL ends it. */
 void tr_mesh_trace(struct tr_mesh *m, struct tr_comm_tracer *tracer);
 /* How long communication held up this rank's arithmetic since the last call; *stages (may be NULL): of it, that of the
  * pipeline. */

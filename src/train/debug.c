@@ -22,8 +22,7 @@ enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
 {
     struct tr_debug *d = calloc(1, sizeof *d);
     size_t n = 1 + TR_STATE_COUNT * (size_t)tr_exec_compiled(e)->model->n_params, size = 1;
-    if (tr_exec_mesh(e))
-        size = (size_t)tr_max64(tr_exec_mesh(e)->tokens->size, tr_exec_mesh(e)->size[TR_AXIS_TP]);
+    size = (size_t)tr_max64(tr_mesh_group(tr_exec_mesh(e), TR_ON_TOKENS)->size, tr_exec_mesh(e)->size[TR_AXIS_TP]);
     if (d) {
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
         d->mine = calloc(n, sizeof *d->mine);
@@ -85,7 +84,7 @@ static int odd_one(const struct tr_debug *d, int size, int i)
 
 static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_state what, int64_t step)
 {
-    bool is_tensor = c == tr_exec_mesh(d->e)->axis[TR_AXIS_TP];
+    bool is_tensor = c == tr_mesh_axis(tr_exec_mesh(d->e), TR_AXIS_TP);
     static const char *const names[] = { "weights", "gradient", "master weights", "first moment", "second moment" };
     _Static_assert(TR_COUNT_OF(names) == TR_STATE_COUNT, "one name a state");
     int n_params = tr_exec_compiled(d->e)->model->n_params;
@@ -139,8 +138,6 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
     enum tr_status st = TR_OK;
     struct tr_exec *e = d->e;
     int n_params = tr_exec_compiled(e)->model->n_params;
-    if (!tr_exec_mesh(e))
-        return TR_OK;
     TR_TRY(tr_exec_drain(e));
     if (tr_failpoint("train.flip") != TR_OK)
         flip(e);
@@ -149,8 +146,9 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
         for (int p = 0; p < n_params; p++)
             d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
     /* What is sharded has its replicas on the dp axis only; what the tensor axis leaves whole, on that. */
-    struct tr_comm *const over[] = { tr_exec_mesh(e)->tokens, tr_exec_mesh(e)->replicas,
-                                     tr_exec_mesh(e)->axis[TR_AXIS_TP] };
+    struct tr_comm *const over[] = { tr_mesh_group(tr_exec_mesh(e), TR_ON_TOKENS),
+                                     tr_mesh_group(tr_exec_mesh(e), TR_ON_REPLICAS),
+                                     tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP) };
     for (int pass = 0; pass < 3; pass++) {
         if (over[pass]->size == 1)
             continue;

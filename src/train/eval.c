@@ -9,8 +9,8 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
     double sum = 0;
     int64_t count = 0;
-    uint64_t n_ranks = tr_exec_mesh(e) ? (uint64_t)tr_exec_mesh(e)->data->size : 1,
-             rank = tr_exec_mesh(e) ? (uint64_t)tr_exec_mesh(e)->data->rank : 0;
+    uint64_t n_ranks = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->size,
+             rank = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->rank;
     uint64_t n_batches = tr_data_steps(n_rows, (uint64_t)rows);
     for (uint64_t k = 0; k < n_batches; k += n_ranks) { /* every rank as often: gathers are collective */
         double loss = 0;
@@ -19,7 +19,7 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
         enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
         if (st == TR_OK)
             st = tr_exec_eval(e, &b, &loss);
-        if (st == TR_OK && !tr_exec_mesh(e) && tr_stop_wanted())
+        if (st == TR_OK && tr_mesh_is_alone(tr_exec_mesh(e)) && tr_stop_wanted())
             st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
         if (st != TR_OK)
             return st;

@@ -46,7 +46,7 @@ enum tr_status tr_numbers_open(struct tr_exec *e, const struct tr_config *cfg, i
     n->n_norms = (size_t)tr_exec_compiled(e)->norm_first[tr_exec_compiled(e)->model->n_params];
     n->losses = calloc(n->n_losses + 1, sizeof *n->losses);
     n->norms = calloc(n->n_norms + 1, sizeof *n->norms);
-    n->all = calloc(tr_exec_mesh(e) ? (size_t)tr_exec_mesh(e)->world : 1, sizeof *n->all);
+    n->all = calloc((size_t)tr_exec_mesh(e)->world, sizeof *n->all);
     if (!n->losses || !n->norms || !n->all) {
         tr_numbers_close(n);
         return tr_fail(TR_NOMEM, "no memory to judge steps");
@@ -161,7 +161,7 @@ static bool is_before(const struct finding *a, const struct finding *b)
 static enum tr_status share(struct tr_numbers *n, struct finding *out)
 {
     struct tr_mesh *mesh = tr_exec_mesh(n->e);
-    int world = mesh ? mesh->world : 1;
+    int world = mesh->world;
     enum tr_status st = TR_OK;
     if (n->mine.sample < 0 && n->mine.kind != NOWHERE)
         n->mine.sample = n->batch->micro[n->mine.micro].sample[0] / tr_exec_compiled(n->e)->model->sequence_length;
@@ -172,8 +172,7 @@ static enum tr_status share(struct tr_numbers *n, struct finding *out)
                          .out = n->all,
                          .count = (size_t)world * FINDING_WORDS,
                          .site = "where numbers went wrong" };
-    if (mesh)
-        st = tr_comm_run(mesh->all, &c);
+    st = tr_comm_run(mesh->all, &c);
     *out = n->all[0];
     for (int r = 1; r < world && st == TR_OK; r++)
         if (is_before(&n->all[r], out))
@@ -272,7 +271,7 @@ static enum tr_status replay(struct tr_numbers *n, const float values[TR_STEP_CO
     struct tr_exec *e = n->e;
     memcpy(n->losses, tr_exec_losses(e), n->n_losses * sizeof *n->losses);
     memcpy(n->norms, tr_exec_norms(e), n->n_norms * sizeof *n->norms);
-    n->mine = (struct finding){ .rank = tr_exec_mesh(e) ? tr_exec_mesh(e)->rank : 0, .sample = -1 };
+    n->mine = (struct finding){ .rank = tr_exec_mesh(e)->rank, .sample = -1 };
     look_at_weights(n);
     tr_exec_watch(e, look, n);
     st = tr_exec_measure(e, n->cfg, n->batch->micro, values, out);

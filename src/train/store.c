@@ -97,8 +97,6 @@ static int store_writer(void *ctx, int param)
 static bool is_beside(const struct tr_exec *e, int writer)
 {
     int coord[TR_AXES];
-    if (!tr_exec_mesh(e))
-        return true;
     tr_mesh_coords(writer, tr_exec_mesh(e)->size, coord);
     return coord[TR_AXIS_PP] == tr_exec_mesh(e)->coord[TR_AXIS_PP] &&
            coord[TR_AXIS_DP] == tr_exec_mesh(e)->coord[TR_AXIS_DP] &&
@@ -132,9 +130,9 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
                          .count = words,
                          .site = "join the parts of a tensor" };
     if (tr_exec_is_sharded(e, what))
-        TR_TRY(tr_comm_run(tr_exec_mesh(e)->axis[TR_AXIS_SHARD], &c));
+        TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_SHARD), &c));
     if (cut->is_split)
-        TR_TRY(tr_comm_run(tr_exec_mesh(e)->axis[TR_AXIS_TP], &c));
+        TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP), &c));
 out:
     return st;
 }
@@ -145,7 +143,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
     size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
-    bool is_here = !tr_exec_mesh(e) || p->writer == tr_exec_mesh(e)->rank;
+    bool is_here = p->writer == tr_exec_mesh(e)->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
     *out = NULL;
     if (!is_beside(e, p->writer))

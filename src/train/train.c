@@ -25,7 +25,7 @@ static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **ou
 {
     int64_t start = tr_clock_us();
     enum tr_status st = TR_TIMEOUT;
-    bool may_stop = !t->mesh; /* together with the others, or not at all */
+    bool may_stop = tr_mesh_is_alone(t->mesh); /* together with the others, or not at all */
     for (int tries = 0; st == TR_TIMEOUT && tries < 600 && !(may_stop && tr_stop_wanted()); tries++)
         st = tr_loader_next(t->loader, out, 1000000);
     *wait_s = (double)(tr_clock_us() - start) * 1e-6;
@@ -166,7 +166,7 @@ static enum tr_status measure_waits(struct tr_trainer *t)
 {
     double x[] = { t->stage_wait_s, t->comm_wait_s, t->warm_s };
     enum tr_status st = tr_exec_total_ranks(t->e, "waits", x, TR_COUNT_OF(x));
-    t->end.comm_wait = t->mesh && x[2] > 0 ? x[1] / x[2] : -1;
+    t->end.comm_wait = !tr_mesh_is_alone(t->mesh) && x[2] > 0 ? x[1] / x[2] : -1;
     t->end.has_bubble = t->s->compiled->n_stages > 1 && x[2] > 0;
     t->end.bubble = t->end.has_bubble ? x[0] / x[2] : 0;
     t->end.bubble_formula = t->s->compiled->bubble;

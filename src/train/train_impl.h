@@ -13,7 +13,7 @@ struct tr_trainer {
     struct tr_setup *s;
     struct tr_pool *pool;
     struct tr_device dev;
-    struct tr_mesh *mesh; /* NULL: alone */
+    struct tr_mesh *mesh;
     struct tr_exec *e;
     struct tr_debug *debug; /* NULL: nobody asked */
     struct tr_trace *trace; /* the same */
@@ -44,7 +44,7 @@ struct tr_trainer {
 
 static inline bool tr_trainer_is_first(const struct tr_trainer *t)
 {
-    return !t->mesh || t->mesh->rank == 0;
+    return t->mesh->rank == 0;
 }
 
 /* Everything up to the first step: data, mesh, memory, weights or a checkpoint. Close what failed to open, too. */

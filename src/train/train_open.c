@@ -118,7 +118,7 @@ out:
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site)
 {
     struct tr_coll c = { .kind = TR_BARRIER, .site = site };
-    return t->mesh ? tr_comm_run(t->mesh->all, &c) : TR_OK;
+    return tr_comm_run(t->mesh->all, &c);
 }
 
 static enum tr_status open_mesh(struct tr_trainer *t)
@@ -129,7 +129,7 @@ static enum tr_status open_mesh(struct tr_trainer *t)
     int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements,
                                            t->arithmetic };
     if (env.size == 1)
-        return TR_OK;
+        return tr_mesh_open_alone(&t->mesh);
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     env.device = &t->dev;
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,

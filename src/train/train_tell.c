@@ -56,7 +56,7 @@ enum tr_status tr_trainer_tell_plan(struct tr_trainer *t)
     enum { N = TR_A_COUNT + 2 };
     enum tr_status st = TR_OK;
     const struct tr_compiled *c = t->s->compiled;
-    int n = t->mesh ? t->mesh->world : 1, rank = t->mesh ? t->mesh->rank : 0;
+    int n = t->mesh->world, rank = t->mesh->rank;
     int64_t(*all)[N] = calloc((size_t)n, sizeof *all);
     if (!all)
         return tr_fail(TR_NOMEM, "plan: out of memory");
@@ -70,8 +70,7 @@ enum tr_status tr_trainer_tell_plan(struct tr_trainer *t)
                          .out = all,
                          .count = (size_t)n * N,
                          .site = "plans of all ranks" };
-    if (t->mesh)
-        TR_TRY(tr_comm_run(t->mesh->all, &g));
+    TR_TRY(tr_comm_run(t->mesh->all, &g));
     for (int r = 0; r < n; r++) {
         struct tr_event_arena arenas[TR_A_COUNT];
         for (int i = 0; i < TR_A_COUNT; i++)

@@ -103,9 +103,14 @@ static inline void plant_in_mesh(struct tr_mesh *m, enum plant plant)
 {
     if (plant != WRONG_GROUP)
         return;
-    struct tr_comm *tp = m->axis[TR_AXIS_TP];
-    m->axis[TR_AXIS_TP] = m->tokens;
-    m->tokens = tp;
+    struct tr_comm **tp = NULL, **tokens = NULL;
+    for (int i = 0; i < m->n_groups; i++) {
+        tp = m->group[i].key.axes == TR_ON(TR_AXIS_TP) ? &m->group[i].comm : tp;
+        tokens = m->group[i].key.axes == TR_ON_TOKENS ? &m->group[i].comm : tokens;
+    }
+    struct tr_comm *swapped = *tp;
+    *tp = *tokens;
+    *tokens = swapped;
 }
 
 static inline int ranks_of(const struct layout *l)
