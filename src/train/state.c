@@ -89,7 +89,7 @@ static void add_amax(const struct tr_amax_history *p, struct tr_str *out)
 {
     if (!p || p->n == 0)
         return;
-    tr_str_addf(out, ", \"fp8_history\": {\"steps\": %" PRId64 ", \"largest\": [", p->n_steps);
+    tr_str_addf(out, ", \"fp8_past\": {\"steps\": %" PRId64 ", \"largest\": [", p->n_steps);
     for (size_t i = 0; i < TR_AMAX_STEPS * p->n; i++)
         tr_str_addf(out, "%s%.9g", i ? ", " : "", (double)p->found[i]);
     tr_str_addf(out, "]}");
@@ -230,10 +230,10 @@ static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_his
         if (i < TR_AMAX_STEPS * p->n && cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= FLT_MAX)
             p->found[i++] = (float)x->valuedouble;
         else
-            TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_history: element %zu is not one of this model's", i));
+            TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past: element %zu is not one of this model's", i));
     }
     if (i != TR_AMAX_STEPS * p->n)
-        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_history has %zu elements, this model %zu", i, TR_AMAX_STEPS * p->n));
+        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past has %zu elements, this model %zu", i, TR_AMAX_STEPS * p->n));
     p->n_steps = n_steps;
 out:
     return st;
