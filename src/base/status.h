@@ -16,7 +16,8 @@
     X(PEER, "another rank failed")                                                                                     \
     X(TIMEOUT, "timed out")                                                                                            \
     X(STOPPED, "stopped by a signal")                                                                                  \
-    X(NUMBERS, "non-finite numbers")
+    X(NUMBERS, "non-finite numbers")                                                                                   \
+    X(BUG, "a bug of this program")
 
 enum tr_status {
 #define X(name, text) TR_##name,

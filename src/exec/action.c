@@ -1,7 +1,6 @@
 /* action.c - one action of a schedule: each op of its program phase, views resolved from planned offsets.
  *
- * Whether a gradient is stored or added to is known by whether this step has touched it before, so no gradient is ever
- * cleared.
+ * The schedule says which gradients hold something of this step already and are added to; no gradient is ever cleared.
  */
 #include "exec/exec_impl.h"
 
@@ -12,6 +11,7 @@ struct frame {
     const struct tr_action *a;
     const struct tr_batch *batch; /* as the device sees it */
     struct tr_batch local;        /* this rank's tokens of it */
+    uint64_t written;             /* gradients that this action has written to, by local parameter */
 };
 
 static void *batch_ptr(const struct tr_batch *b, int32_t slot)
@@ -100,41 +100,24 @@ static struct tr_view view_of(const struct frame *f, tr_val v)
     };
 }
 
-/* Sets accumulate for gradients and running sums: the first touch of a step stores, later ones add. */
-static void mark_touches(const struct frame *f, const struct tr_node *n, struct tr_call *c)
+/* Sets accumulate for gradients: the first touch of a step stores, later ones add. */
+static void mark_touches(struct frame *f, const struct tr_node *n, struct tr_call *c)
 {
     for (int i = 0; i < TR_MAX_OUT; i++) {
-        if (n->out[i] == TR_NONE)
+        if (n->out[i] == TR_NONE || f->p->value[n->out[i]].kind != TR_V_GRAD)
             continue;
-        const struct tr_value *v = &f->p->value[n->out[i]];
-        bool *touched = NULL;
-        if (v->kind == TR_V_GRAD)
-            touched = &f->e->is_touched[f->m->segment[f->a->segment].param[v->slot]];
-        if (touched) {
-            c->accumulate[i] = *touched;
-            *touched = true;
-        }
+        uint64_t bit = UINT64_C(1) << f->p->value[n->out[i]].slot;
+        c->accumulate[i] = ((f->a->params | f->written) & bit) != 0;
+        f->written |= bit;
     }
 }
 
-static bool is_of(enum tr_phase phase, enum tr_action_kind kind)
-{
-    switch (phase) {
-    case TR_FORWARD:
-        return kind == TR_DO_FORWARD;
-    case TR_BACKWARD_INPUT:
-        return kind == TR_DO_BACKWARD || kind == TR_DO_BACKWARD_INPUT;
-    default:
-        return kind == TR_DO_BACKWARD || kind == TR_DO_BACKWARD_WEIGHT;
-    }
-}
-
-static enum tr_status run_nodes(const struct frame *f)
+static enum tr_status run_nodes(struct frame *f)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; i < f->p->n_nodes && st == TR_OK; i++) {
         const struct tr_node *n = &f->p->node[i];
-        if (!is_of(n->phase, f->a->kind))
+        if (!tr_action_runs(f->a->kind, n->phase))
             continue;
         struct tr_call c = { .op = n->op,
                              .attr = n->attr,
@@ -190,33 +173,31 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
     tr_trace_end(e->trace, at);
 }
 
-enum tr_status tr_exec_action(struct tr_exec *e, const struct tr_model *m, const struct tr_schedule *s,
-                              const struct tr_action *a, const struct tr_batch *micro)
+static enum tr_status compute(struct tr_run *r, const struct tr_action *a)
 {
-    switch (a->kind) {
-    case TR_DO_GATHER:
-        return tr_exec_post_gather(e, a);
-    case TR_DO_REDUCE:
-        return tr_exec_post_reduce(e, a);
-    case TR_DO_REDUCE_TP:
-        return tr_exec_post_reduce_tp(e, a);
-    case TR_DO_SEND:
-    case TR_DO_RECV:
-    case TR_DO_WAIT:
-        return tr_exec_message(e, a);
-    case TR_DO_TIE:
-        return tr_exec_tie(e, a);
-    case TR_DO_TREE_ADD:
-        tr_exec_tree_add(e, a);
-        return TR_OK;
-    default:
-        break;
-    }
-    struct tr_batch batch = batch_on_device(e, &micro[a->micro], m->n_tokens, a->micro);
-    struct frame f = { .e = e, .m = m, .p = s->program[s->program_of[a->segment]], .a = a, .batch = &batch };
-    enum tr_status st = TR_OK;
-    f.local = e->c->opt.layout.size[TR_AXIS_CP] > 1 ? tr_exec_local(e, m, &micro[a->micro]) : batch;
-    for (int i = 0; i < a->n_buckets && st == TR_OK; i++)
-        st = tr_exec_settle(e, a->bucket[i]);
-    return st == TR_OK ? run_nodes(&f) : st;
+    struct tr_exec *e = r->e;
+    struct tr_batch batch = batch_on_device(e, &r->micro[a->micro], r->m->n_tokens, a->micro);
+    struct frame f = { .e = e, .m = r->m, .p = r->s->program[r->s->program_of[a->segment]], .a = a, .batch = &batch };
+    f.local = e->c->opt.layout.size[TR_AXIS_CP] > 1 ? tr_exec_local(e, r->m, &r->micro[a->micro]) : batch;
+    return run_nodes(&f);
+}
+
+enum tr_status tr_run_FORWARD(struct tr_run *r, const struct tr_action *a)
+{
+    return compute(r, a);
+}
+
+enum tr_status tr_run_BACKWARD(struct tr_run *r, const struct tr_action *a)
+{
+    return compute(r, a);
+}
+
+enum tr_status tr_run_BACKWARD_INPUT(struct tr_run *r, const struct tr_action *a)
+{
+    return compute(r, a);
+}
+
+enum tr_status tr_run_BACKWARD_WEIGHT(struct tr_run *r, const struct tr_action *a)
+{
+    return compute(r, a);
 }

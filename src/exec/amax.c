@@ -26,8 +26,10 @@ void tr_exec_amax_close(struct tr_exec *e)
     free(e->amax.pair);
 }
 
-void tr_exec_amax_send(struct tr_exec *e)
+enum tr_status tr_run_AMAX_IN(struct tr_run *r, const struct tr_action *a)
 {
+    struct tr_exec *e = r->e;
+    (void)a;
     struct tr_amax_history *p = &e->amax;
     for (size_t i = 0; i < p->n; i++) {
         p->pair[i].before = p->pair[i].now = 0;
@@ -36,10 +38,13 @@ void tr_exec_amax_send(struct tr_exec *e)
     }
     if (p->n)
         e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->amax, p->pair, p->n * sizeof *p->pair);
+    return TR_OK;
 }
 
-enum tr_status tr_exec_amax_learn(struct tr_exec *e)
+enum tr_status tr_run_AMAX_OUT(struct tr_run *r, const struct tr_action *a)
 {
+    struct tr_exec *e = r->e;
+    (void)a;
     struct tr_amax_history *p = &e->amax;
     if (p->n == 0)
         return TR_OK;

@@ -84,7 +84,7 @@ bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what); /* over the shard axis */
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
 /* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
- * for a parameter of another stage. */
+ * for a parameter of another stage. Callers drain first. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
 /* Sum of one number over the ranks with other rows. */
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);

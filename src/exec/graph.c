@@ -25,36 +25,36 @@ static int cut_of(const struct tr_exec *e, int micro)
 }
 
 /* One kind for all micro-batches, or nothing to record. */
-static struct tr_recording *recording_of(struct tr_exec *e, enum tr_half half)
+static struct tr_recording *recording_of(struct tr_exec *e, enum tr_step_part part)
 {
     if (!tr_mesh_is_alone(e->mesh) || e->trace || e->look || !e->recording || !e->may_record)
         return NULL;
     int cut = cut_of(e, 0);
-    for (int i = 1; half == TR_HALF_GRADIENTS && i < e->c->opt.n_micro; i++)
+    for (int i = 1; part == TR_PART_GRADIENTS && i < e->c->opt.n_micro; i++)
         if (cut_of(e, i) != cut)
             return NULL;
-    struct tr_recording *r = &e->recording[half == TR_HALF_GRADIENTS ? cut : 3];
+    struct tr_recording *r = &e->recording[part == TR_PART_GRADIENTS ? cut : 3];
     return r->is_refused ? NULL : r;
 }
 
-bool tr_exec_replay(struct tr_exec *e, enum tr_half half)
+bool tr_exec_replay(struct tr_exec *e, enum tr_step_part part)
 {
-    struct tr_recording *r = recording_of(e, half);
+    struct tr_recording *r = recording_of(e, part);
     if (!r || !r->graph)
         return false;
     tr_device_replay(e->dev, r->graph);
     return true;
 }
 
-bool tr_exec_record(struct tr_exec *e, enum tr_half half)
+bool tr_exec_record(struct tr_exec *e, enum tr_step_part part)
 {
-    struct tr_recording *r = recording_of(e, half);
+    struct tr_recording *r = recording_of(e, part);
     return r && r->n_runs++ >= PLAIN_STEPS && tr_device_record(e->dev);
 }
 
-bool tr_exec_recorded(struct tr_exec *e, enum tr_half half)
+bool tr_exec_recorded(struct tr_exec *e, enum tr_step_part part)
 {
-    struct tr_recording *r = recording_of(e, half);
+    struct tr_recording *r = recording_of(e, part);
     r->graph = tr_device_recorded(e->dev);
     r->is_refused = r->graph == NULL;
     if (r->graph)

@@ -77,7 +77,6 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->dev = dev;
     e->pool = pool;
     e->seed = seed;
-    e->reducing = -1;
     if (!mesh)
         TR_TRY(tr_mesh_open_alone(&e->own_mesh));
     e->mesh = mesh ? mesh : e->own_mesh;
@@ -86,14 +85,12 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         e->kernel[i] = is_phantom ? no_arithmetic
                        : is_cuda  ? tr_op_cuda((enum tr_opcode)i)
                                   : tr_op_cpu_fast((enum tr_opcode)i);
-    e->is_touched = calloc((size_t)c->model->n_params, sizeof *e->is_touched);
-    e->is_summed = calloc((size_t)c->n_buckets, sizeof *e->is_summed);
-    e->pending = calloc((size_t)c->n_buckets, sizeof *e->pending);
     e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
     e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
-    e->message = calloc((size_t)(c->train.n_messages + c->eval.n_messages) + 1, sizeof *e->message);
+    int64_t n_actions = tr_max64(c->train.n_actions, tr_max64(c->eval.n_actions, c->decode.n_actions));
+    e->posted = calloc((size_t)n_actions + 1, sizeof *e->posted);
     e->n_documents = calloc((size_t)tr_max64(1, c->opt.n_micro), sizeof *e->n_documents);
-    if (!e->n_documents || !e->is_touched || !e->is_summed || !e->pending || !e->norms || !e->losses || !e->message)
+    if (!e->n_documents || !e->norms || !e->losses || !e->posted)
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     TR_TRY(tr_exec_recordings_open(e));
     TR_TRY(tr_exec_amax_open(e));
@@ -141,12 +138,9 @@ void tr_exec_close(struct tr_exec *e)
     tr_mesh_close(e->own_mesh);
     tr_exec_amax_close(e);
     free(e->n_documents);
-    free(e->is_touched);
-    free(e->is_summed);
-    free(e->pending);
     free(e->norms);
     free(e->losses);
-    free(e->message);
+    free(e->posted);
     free(e->checked);
     free(e);
 }

@@ -1,41 +1,55 @@
 /* pipe.c - the executor's part of the pipeline: messages between stages, and parameters that two stages hold. */
 #include "exec/exec_impl.h"
 
-enum tr_status tr_exec_message(struct tr_exec *e, const struct tr_action *a)
+static enum tr_status message(struct tr_run *r, const struct tr_action *a)
 {
-    struct tr_coll c = { .dtype = a->dtype, .count = a->count, .root = a->peer };
-    if (a->kind == TR_DO_WAIT)
-        return tr_comm_wait(tr_mesh_axis(e->mesh, TR_AXIS_PP), e->message[a->message]);
-    c.kind = a->kind == TR_DO_SEND ? TR_SEND : TR_RECV;
-    c.site = a->kind == TR_DO_SEND ? "send to a stage" : "receive from a stage";
-    if (c.kind == TR_SEND)
-        c.in = e->base[TR_A_ACTS] + a->in;
-    else
-        c.out = e->base[TR_A_ACTS] + a->out;
-    return tr_comm_post(tr_mesh_axis(e->mesh, TR_AXIS_PP), &c, &e->message[a->message]);
+    bool is_send = a->kind == TR_DO_SEND;
+    char *acts = r->e->base[TR_A_ACTS];
+    struct tr_coll c = { .kind = is_send ? TR_SEND : TR_RECV,
+                         .dtype = a->dtype,
+                         .count = a->count,
+                         .root = a->peer,
+                         .in = is_send ? acts + a->in : NULL,
+                         .out = is_send ? NULL : acts + a->out,
+                         .site = is_send ? "send to a stage" : "receive from a stage" };
+    return tr_exec_post(r, a, tr_mesh_axis(r->e->mesh, TR_AXIS_PP), &c);
+}
+
+enum tr_status tr_run_SEND(struct tr_run *r, const struct tr_action *a)
+{
+    return message(r, a);
+}
+
+enum tr_status tr_run_RECV(struct tr_run *r, const struct tr_action *a)
+{
+    return message(r, a);
+}
+
+/* Its wait is all it does. */
+enum tr_status tr_run_WAIT(struct tr_run *r, const struct tr_action *a)
+{
+    (void)r;
+    (void)a;
+    return TR_OK;
 }
 
 /* Both stages get the same sum, bit for bit, so that both copies of the parameters stay the same. */
-enum tr_status tr_exec_tie(struct tr_exec *e, const struct tr_action *a)
+enum tr_status tr_run_TIE(struct tr_run *r, const struct tr_action *a)
 {
-    const struct tr_bucket *f = &e->c->bucket[a->segment];
-    int zero = tr_grad_zero(&e->c->opt.layout);
-    enum tr_dtype dtype = e->c->opt.grad_dtype;
-    size_t skip = zero == 1 ? (size_t)f->shard_first * tr_dtype_bytes(dtype) : 0;
-    char *at = e->base[TR_A_GRADS] + f->grad + skip;
+    struct tr_exec *e = r->e;
+    char *at = tr_exec_shard(e, a->of);
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
-                         .dtype = dtype,
+                         .dtype = e->c->opt.grad_dtype,
                          .op = TR_SUM,
                          .in = at,
                          .out = at,
-                         .count = (size_t)f->shard_n,
+                         .count = (size_t)e->c->bucket[a->of].shard_n,
                          .site = "gradients of shared parameters" };
-    enum tr_status st = tr_exec_settle(e, a->segment);
-    if (e->c->bucket[a->segment + 1].n > 0) { /* both uses are here */
-        tr_exec_add_second_use(e, a->segment, at);
-        return st;
+    if (e->c->bucket[a->of + 1].n > 0) { /* both uses are here */
+        tr_exec_add_second_use(e, a->of, at);
+        return TR_OK;
     }
-    return st == TR_OK ? tr_comm_run(tr_mesh_ends(e->mesh), &c) : st;
+    return tr_comm_run(tr_mesh_ends(e->mesh), &c);
 }
 
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n)

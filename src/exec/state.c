@@ -81,6 +81,7 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
 {
     const struct tr_param_place *p = &e->c->place[param];
     *first = *n = 0;
+    TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller has to drain first */
     if (p->bucket < 0)
         return NULL;
     const struct tr_bucket *f = &e->c->bucket[p->bucket];

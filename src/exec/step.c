@@ -1,8 +1,10 @@
 /* step.c - runs a schedule: steps, evaluation and generation are the same loop over actions, on any device.
  *
- * A step is two halves, gradients and update, which a device may replay as one. Nothing is changed before the second.
+ * Before an action the loop waits for what the schedule lists, and for nothing else. A step is run in parts: between
+ * measure and update the caller decides whether the parameters change.
  */
 #include "exec/exec_impl.h"
+#include <assert.h>
 #include <math.h>
 
 void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
@@ -12,70 +14,113 @@ void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
     tr_trace_end(e->trace, at);
 }
 
-/* No gradient holds anything of this step. */
-static void forget_touches(struct tr_exec *e)
+static enum tr_status (*const run_kind[])(struct tr_run *r, const struct tr_action *a) = {
+#define X(id, name, phase, failpoint, stream) tr_run_##id,
+    TR_ACTION_LIST(X)
+#undef X
+};
+static_assert(TR_COUNT_OF(run_kind) == TR_ACTION_KINDS, "one function a kind");
+
+enum tr_status tr_exec_run(struct tr_exec *e, struct tr_comm *comm, const struct tr_coll *c)
 {
-    memset(e->is_touched, 0, (size_t)e->c->model->n_params * sizeof *e->is_touched);
-    memset(e->is_summed, 0, (size_t)e->c->n_buckets * sizeof *e->is_summed);
+    return e->checked && (c->kind == TR_ALL_REDUCE || c->kind == TR_REDUCE_SCATTER)
+               ? tr_comm_run_checked(comm, c, e->checked)
+               : tr_comm_run(comm, c);
 }
 
-static void begin_step(struct tr_exec *e, const float *values)
+enum tr_status tr_exec_post(struct tr_run *r, const struct tr_action *a, struct tr_comm *comm, const struct tr_coll *c)
 {
-    forget_touches(e);
-    (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
-    if (values)
-        e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
-    if (values)
-        tr_exec_amax_send(e);
+    struct tr_exec *e = r->e;
+    struct tr_posted *p = &e->posted[a - r->s->action];
+    bool is_in_place =
+        a->stream != TR_STREAM_COMM || (e->checked && (c->kind == TR_ALL_REDUCE || c->kind == TR_REDUCE_SCATTER));
+    if (is_in_place)
+        return tr_exec_run(e, comm, c);
+    TR_BUG_ON(p->comm); /* the schedule waits for an action before it comes again */
+    enum tr_status st = tr_comm_post(comm, c, &p->ticket);
+    if (st == TR_OK) {
+        p->comm = comm;
+        e->n_posted++;
+    }
+    return st;
 }
 
-static double read_loss(struct tr_exec *e)
+/* What did not run, or was waited for before, is over. */
+static enum tr_status wait_for(struct tr_exec *e, int action)
 {
-    double loss = 0;
-    if (tr_exec_has_loss(e))
-        e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
-    return loss;
+    struct tr_posted *p = &e->posted[action];
+    struct tr_comm *comm = p->comm;
+    p->comm = NULL;
+    e->n_posted -= comm != NULL;
+    return comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
 }
 
 enum tr_status tr_exec_drain(struct tr_exec *e)
 {
     enum tr_status st = TR_OK;
-    for (int h = 0; h < e->c->n_buckets && st == TR_OK; h++)
-        st = tr_exec_settle(e, h);
+    for (int i = 0; e->n_posted > 0 && st == TR_OK; i++)
+        st = wait_for(e, i);
     return st;
 }
 
-/* The actions in front of the clip: forward, backward, and the sums over ranks. */
-static enum tr_status run_gradients(struct tr_exec *e, const struct tr_batch *micro)
+/* The one loop over actions. */
+static enum tr_status run_actions(struct tr_run *r, int first, int end)
 {
-    const struct tr_schedule *s = &e->c->train;
+    struct tr_exec *e = r->e;
     enum tr_status st = TR_OK;
-    forget_touches(e);
-    for (int i = 0; i < s->n_actions && s->action[i].kind != TR_DO_CLIP; i++) {
-        TR_TRY(tr_exec_pass(e, &s->action[i]));
-        int at = tr_trace_action(e->trace, &s->action[i]);
-        TR_TRY(tr_exec_action(e, e->c->model, s, &s->action[i], micro));
+    e->is_running = true;
+    for (int i = first; i < end; i++) {
+        const struct tr_action *a = &r->s->action[i];
+        TR_TRY(tr_exec_announce(r, a));
+        int at = tr_trace_action(e->trace, a);
+        for (int k = 0; k < a->n_waits; k++)
+            TR_TRY(wait_for(e, r->s->wait[a->first_wait + k].action));
+        TR_TRY(run_kind[a->kind](r, a));
         tr_trace_end(e->trace, at);
-        tr_exec_poison(e, &s->action[i]);
-        if (e->look)
-            e->look(e->look_ctx, &s->action[i]);
+        if (r->purpose == TR_FOR_TRAINING && a->part == TR_PART_GRADIENTS) {
+            tr_exec_poison(e, a);
+            if (e->look)
+                e->look(e->look_ctx, a);
+        }
     }
+out:
+    e->is_running = false;
+    return st;
+}
+
+static enum tr_status run_part(struct tr_run *r, enum tr_step_part part)
+{
+    return run_actions(r, r->s->part_first[part], r->s->part_first[part + 1]);
+}
+
+/* A part that the device may replay as one (graph.c). */
+static enum tr_status run_recorded(struct tr_run *r, enum tr_step_part part)
+{
+    enum tr_status st = TR_OK;
+    if (tr_exec_replay(r->e, part))
+        return TR_OK;
+    bool is_recording = tr_exec_record(r->e, part);
+    TR_TRY(run_part(r, part));
+    if (is_recording && !tr_exec_recorded(r->e, part))
+        TR_TRY(run_part(r, part));
 out:
     return st;
 }
 
-static enum tr_status make_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT])
+static struct tr_run training(struct tr_exec *e)
 {
+    return (struct tr_run){ .e = e, .purpose = TR_FOR_TRAINING, .m = e->c->model, .s = &e->c->train };
+}
+
+static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STEP_COUNT])
+{
+    struct tr_exec *e = r->e;
     enum tr_status st = TR_OK;
-    begin_step(e, values);
-    tr_exec_send_batches(e, e->c->model, micro, e->c->opt.n_micro);
-    if (tr_exec_replay(e, TR_HALF_GRADIENTS))
-        return TR_OK;
-    bool is_recording = tr_exec_record(e, TR_HALF_GRADIENTS);
-    TR_TRY(run_gradients(e, micro));
-    if (is_recording && !tr_exec_recorded(e, TR_HALF_GRADIENTS))
-        TR_TRY(run_gradients(e, micro));
-    TR_TRY(tr_exec_drain(e));
+    (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
+    e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
+    TR_TRY(run_part(r, TR_PART_BEGIN));
+    tr_exec_send_batches(e, r->m, r->micro, e->c->opt.n_micro);
+    TR_TRY(run_recorded(r, TR_PART_GRADIENTS));
 out:
     return st;
 }
@@ -83,8 +128,11 @@ out:
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum)
 {
+    struct tr_run r = training(e);
     enum tr_status st = TR_OK;
-    TR_TRY(make_gradients(e, micro, values));
+    r.micro = micro;
+    TR_TRY(make_gradients(&r, values));
+    TR_TRY(tr_exec_drain(e));
     TR_TRY(tr_exec_read_losses(e, loss_sum));
     TR_TRY(e->dev->ops->sync(e->dev));
 out:
@@ -94,49 +142,52 @@ out:
 enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                                const float values[TR_STEP_COUNT], struct tr_step_result *out)
 {
+    struct tr_run r = training(e);
     enum tr_status st = TR_OK;
-    TR_TRY(make_gradients(e, micro, values));
-    TR_TRY(tr_exec_pass(e, &(struct tr_action){ .kind = TR_DO_CLIP }));
-    tr_exec_norm(e);
-    TR_TRY(tr_exec_read_losses(e, &out->loss_sum));
-    TR_TRY(tr_exec_clip(e, cfg->max_grad_norm, (double)values[TR_STEP_LOSS_SCALE], &out->grad_norm));
+    r.micro = micro;
+    r.cfg = cfg;
+    r.loss_scale = (double)values[TR_STEP_LOSS_SCALE];
+    r.out = out;
+    TR_TRY(make_gradients(&r, values));
+    TR_TRY(run_part(&r, TR_PART_MEASURE));
 out:
     return st;
 }
 
-/* The actions behind the clip. */
-static enum tr_status run_updates(struct tr_exec *e, const struct tr_config *cfg)
+enum tr_status tr_run_NORM(struct tr_run *r, const struct tr_action *a)
 {
-    const struct tr_schedule *s = &e->c->train;
-    enum tr_status st = TR_OK;
-    int i = 0;
-    while (s->action[i].kind != TR_DO_CLIP)
-        i++;
-    for (i++; i < s->n_actions; i++) {
-        TR_TRY(tr_exec_pass(e, &s->action[i]));
-        int at = tr_trace_action(e->trace, &s->action[i]);
-        if (s->action[i].kind == TR_DO_UPDATE)
-            tr_exec_update_bucket(e, cfg->optim, s->action[i].segment);
-        else
-            TR_TRY(tr_exec_action(e, e->c->model, s, &s->action[i], NULL));
-        tr_trace_end(e->trace, at);
-    }
-out:
-    return st;
+    (void)a;
+    tr_exec_norm(r->e);
+    return TR_OK;
+}
+
+enum tr_status tr_run_LOSS(struct tr_run *r, const struct tr_action *a)
+{
+    (void)a;
+    return tr_exec_read_losses(r->e, &r->out->loss_sum);
+}
+
+enum tr_status tr_run_CLIP(struct tr_run *r, const struct tr_action *a)
+{
+    (void)a;
+    return tr_exec_clip(r->e, r->cfg->max_grad_norm, r->loss_scale, &r->out->grad_norm);
+}
+
+enum tr_status tr_run_UPDATE(struct tr_run *r, const struct tr_action *a)
+{
+    tr_exec_update_bucket(r->e, r->cfg->optim, a->of);
+    return TR_OK;
 }
 
 enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out)
 {
+    struct tr_run r = training(e);
     enum tr_status st = TR_OK;
-    if (!tr_exec_replay(e, TR_HALF_UPDATE)) {
-        bool is_recording = tr_exec_record(e, TR_HALF_UPDATE);
-        TR_TRY(run_updates(e, cfg));
-        if (is_recording && !tr_exec_recorded(e, TR_HALF_UPDATE))
-            TR_TRY(run_updates(e, cfg));
-    }
-    TR_TRY(tr_exec_drain(e));
+    r.cfg = cfg;
+    r.out = out;
+    TR_TRY(run_recorded(&r, TR_PART_UPDATE));
     TR_TRY(e->dev->ops->sync(e->dev));
-    TR_TRY(tr_exec_amax_learn(e));
+    TR_TRY(run_part(&r, TR_PART_END));
     int64_t stages_us = 0;
     out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
     out->wait_s = (double)stages_us * 1e-6;
@@ -157,17 +208,33 @@ out:
     return st;
 }
 
+/* A schedule without gradients, on one batch. */
+static enum tr_status run_forward(struct tr_exec *e, enum tr_purpose purpose, const struct tr_batch *batch)
+{
+    bool is_decode = purpose == TR_FOR_DECODING;
+    struct tr_run r = { .e = e,
+                        .purpose = purpose,
+                        .m = is_decode ? e->c->decode_model : e->c->eval_model,
+                        .s = is_decode ? &e->c->decode : &e->c->eval,
+                        .micro = batch };
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(r.s->n_actions == 0);
+    TR_TRY(tr_exec_drain(e));
+    tr_exec_send_batches(e, r.m, batch, 1);
+    TR_TRY(run_actions(&r, 0, r.s->n_actions));
+    TR_TRY(tr_exec_drain(e));
+out:
+    return st;
+}
+
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum)
 {
-    const struct tr_schedule *s = &e->c->eval;
     enum tr_status st = TR_OK;
-    begin_step(e, NULL);
-    tr_exec_send_batches(e, e->c->eval_model, batch, 1);
-    for (int i = 0; i < s->n_actions; i++) {
-        tr_phase_enter(TR_PHASE_EVAL, tr_exec_place(e->c->eval_model, s->action[i].segment), 0);
-        TR_TRY(tr_exec_action(e, e->c->eval_model, s, &s->action[i], batch));
-    }
-    *loss_sum = read_loss(e);
+    double loss = 0;
+    TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
+    if (tr_exec_has_loss(e))
+        e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
+    *loss_sum = loss;
     TR_TRY(e->dev->ops->sync(e->dev));
 out:
     return st;
@@ -177,13 +244,10 @@ enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_p
                               const float **logits)
 {
     const struct tr_schedule *s = is_decode ? &e->c->decode : &e->c->eval;
-    enum tr_status st = TR_OK;
-    TR_BUG_ON(s->n_actions == 0);
     const struct tr_model *m = is_decode ? e->c->decode_model : e->c->eval_model;
+    enum tr_status st = TR_OK;
     e->cache_row = first_position;
-    tr_exec_send_batches(e, m, batch, 1);
-    for (int i = 0; i < s->n_actions; i++)
-        TR_TRY(tr_exec_action(e, m, s, &s->action[i], batch));
+    TR_TRY(run_forward(e, is_decode ? TR_FOR_DECODING : TR_FOR_EVAL, batch));
     char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
     if (!e->dev->ops->is_host) {
         char *copy = e->base[TR_A_SAVE] + e->c->logits;

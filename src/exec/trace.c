@@ -89,23 +89,13 @@ int tr_trace_op(struct tr_trace *t, const struct tr_call *c, int n)
     return begin(t, ev, NULL);
 }
 
-static const char *kind_name(enum tr_action_kind kind)
-{
-    static const char *const names[] = { "forward",  "backward", "backward-input", "backward-weight",
-                                         "clip",     "update",   "gather",         "reduce",
-                                         "send",     "recv",     "wait",           "tie",
-                                         "tree-add", "reduce-tp" };
-    static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
-    return names[kind];
-}
-
 int tr_trace_action(struct tr_trace *t, const struct tr_action *a)
 {
     if (!t || !t->is_on)
         return -1;
     t->action = a;
-    tr_range_begin(t->e->dev, kind_name(a->kind));
-    return begin(t, (struct event){ .track = ACTIONS, .name = kind_name(a->kind), .action = a }, NULL);
+    tr_range_begin(t->e->dev, tr_action_name(a->kind));
+    return begin(t, (struct event){ .track = ACTIONS, .name = tr_action_name(a->kind), .action = a }, NULL);
 }
 
 int tr_trace_copy(struct tr_trace *t, const char *name, size_t bytes)
@@ -157,7 +147,7 @@ static int events_of_step(const struct tr_exec *e)
     int n = 4 * e->c->model->n_params + e->c->norm_first[e->c->model->n_params] + 8 * e->c->opt.n_micro + 64;
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
-        bool has_program = a->kind <= TR_DO_BACKWARD_WEIGHT;
+        bool has_program = tr_action_has_program(a);
         n += 4 + (has_program ? 4 * s->program[s->program_of[a->segment]]->n_nodes : 0);
     }
     return n;
@@ -241,8 +231,8 @@ static void add_event(struct tr_trace *t, int i, int rank)
     if (ev->site)
         tr_str_addf(&t->text, ",\"site\":\"%s\"", ev->site);
     if (a)
-        tr_str_addf(&t->text, ",\"segment\":%d,\"micro\":%d,\"action\":\"%s\"", a->segment, a->micro,
-                    kind_name(a->kind));
+        tr_str_addf(&t->text, ",\"segment\":%d,\"micro\":%d,\"action\":\"%s\"", a->of >= 0 ? a->of : a->segment,
+                    a->micro, tr_action_name(a->kind));
     tr_str_addf(&t->text, "}}");
 }
 

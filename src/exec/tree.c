@@ -28,11 +28,11 @@ static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char 
 /* Elements [at, at + n) of a bucket's gradients, of one micro-batch: added to those of earlier ones. */
 static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, int64_t n)
 {
-    const struct tr_bucket *f = &e->c->bucket[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->of];
     size_t size = tr_dtype_bytes(e->c->opt.grad_dtype), skip = (size_t)at * size, stride = (size_t)f->n * size;
     char *sum = e->base[TR_A_GRADS] + a->grad[0] + skip, *level = e->base[TR_A_GRADS] + f->levels + skip;
     int odd = tr_odd_part(e->c->opt.n_micro), group = a->micro / odd, place = a->micro % odd;
-    bool is_last = a->micro == e->c->opt.n_micro - 1, is_second_use = a->segment != a->bucket[0];
+    bool is_last = a->micro == e->c->opt.n_micro - 1, is_second_use = a->of != a->bucket[0];
     if (place > 0)
         run_op(e, TR_OP_ADD, sum, level, sum, n);
     if (place == odd - 1) {
@@ -45,15 +45,13 @@ static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, i
 }
 
 /* What a backward, or a part of one, has written. */
-void tr_exec_tree_add(struct tr_exec *e, const struct tr_action *a)
+enum tr_status tr_run_TREE_ADD(struct tr_run *r, const struct tr_action *a)
 {
-    for (int i = 0; i < e->c->model->n_params; i++) {
-        const struct tr_param_place *p = &e->c->place[i];
-        if (p->bucket != a->bucket[0] || !e->is_touched[i])
-            continue;
-        tree_add(e, a, p->at, p->tp.n_held);
-        e->is_touched[i] = false;
-    }
+    const int *param = r->m->segment[a->segment].param;
+    for (int i = 0; i < 64; i++)
+        if (a->params >> i & 1)
+            tree_add(r->e, a, r->e->c->place[param[i]].at, r->e->c->place[param[i]].tp.n_held);
+    return TR_OK;
 }
 
 void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at)
@@ -102,7 +100,7 @@ static enum tr_status sum_all(struct tr_exec *e, struct tr_comm *comm, char *at,
 /* Shards first, then their replicas: shard ranks are neighbours in the order of data, so that this is the same tree. */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_bucket *f = &e->c->bucket[a->segment];
+    const struct tr_bucket *f = &e->c->bucket[a->of];
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
     if (e->c->opt.layout.zero == 0)
         return sum_all(e, tr_mesh_group(e->mesh, TR_ON_DATA), whole, f->n);

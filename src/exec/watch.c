@@ -28,10 +28,12 @@ bool tr_exec_gradient(const struct tr_exec *e, const struct tr_action *a, int lo
     int param = e->c->model->segment[a->segment].param[local_param];
     for (int i = 0; i < p->n_values; i++) {
         const struct tr_value *v = &p->value[i];
-        if (v->kind != TR_V_GRAD || v->slot != local_param || !e->is_touched[param])
+        if (v->kind != TR_V_GRAD || v->slot != local_param)
             continue;
         const struct tr_param_place *at = &e->c->place[param];
-        int bucket = a->bucket[0] == at->bucket ? 0 : 1;
+        int bucket = 0;
+        while (a->bucket[bucket] != at->bucket)
+            TR_BUG_ON(++bucket == a->n_buckets);
         int64_t n = v->rows * v->cols;
         char *grad = e->base[TR_A_GRADS] + a->grad[bucket] + (size_t)at->at * tr_dtype_bytes(v->dtype);
         *out = (struct tr_view){ .data = grad, .dtype = v->dtype, .rows = 1, .cols = n, .ld = n };

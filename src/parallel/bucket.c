@@ -64,6 +64,22 @@ static enum tr_status cut_params(struct tr_compiled *c)
     return st;
 }
 
+/* Shards are summed over their own axis first, then over their replicas; parts of a whole parameter come last, so that
+ * each rank sums only what it keeps. */
+static void find_hops(const struct tr_layout *l, struct tr_bucket *b)
+{
+    b->n_hops = 0;
+    if (l->data_size * l->size[TR_AXIS_CP] > 1) {
+        bool is_whole = l->zero == 0 || l->in_order; /* in order: one action climbs the whole tree */
+        b->hop[b->n_hops++] = is_whole ? (struct tr_hop){ .axes = TR_ON_TOKENS, .n = b->n }
+                                       : (struct tr_hop){ .axes = TR_ON(TR_AXIS_SHARD), .is_scatter = true, .n = b->n };
+        if (!is_whole && l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP] > 1)
+            b->hop[b->n_hops++] = (struct tr_hop){ .axes = TR_ON_REPLICAS, .n = b->n };
+    }
+    if (b->n_partial > 0)
+        b->hop[b->n_hops++] = (struct tr_hop){ .axes = TR_ON(TR_AXIS_TP), .n = b->n_partial };
+}
+
 /* Buckets, places in buckets, and this rank's part of each. */
 enum tr_status tr_buckets_measure(struct tr_compiled *c)
 {
@@ -96,6 +112,8 @@ enum tr_status tr_buckets_measure(struct tr_compiled *c)
         c->bucket[m->n_segments + 1] = c->bucket[m->n_segments];
         c->bucket[m->n_segments + 1].n_partial = 0;
     }
+    for (int g = 0; g < c->n_buckets; g++)
+        find_hops(l, &c->bucket[g]);
     for (int i = 0; i < m->n_params; i++) {
         struct tr_param_place *p = &c->place[i];
         if (p->bucket < 0)

@@ -4,14 +4,15 @@
 #include "parallel/pipe.h"
 #include <stdlib.h>
 
+enum { CHECKED_ACTIONS = 20000 }; /* longer lists would take a part of a second to prove */
+
 static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                 struct tr_schedule *out)
 {
     tr_schedule_release(out);
     if (!m)
         return TR_OK;
-    enum tr_status st = tr_schedule_build(c, m, is_training, out);
-    return st == TR_OK ? tr_pass_shard(c, m, out) : st;
+    return tr_schedule_build(c, m, is_training, out);
 }
 
 static enum tr_status build(struct tr_compiled *c)
@@ -116,6 +117,9 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     TR_TRY(tr_buckets_measure(c));
     tr_place_writers(c);
     count_norms(c);
+    const struct tr_layout *l = &c->opt.layout;
+    c->has_wire = tr_dtype_bytes(c->opt.reduce_dtype) < tr_dtype_bytes(c->opt.grad_dtype) && !l->in_order &&
+                  l->data_size * l->size[TR_AXIS_CP] > 1 && !c->opt.is_inference;
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
     } else {
@@ -127,6 +131,10 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
                          tr_human_bytes(opt->memory_budget, have, sizeof have),
                          tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
     }
+    const struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
+    for (size_t i = 0; i < TR_COUNT_OF(all) && st == TR_OK; i++)
+        if (all[i]->n_actions <= CHECKED_ACTIONS)
+            st = tr_schedule_check(all[i]);
 out:
     if (st == TR_OK)
         *out = c;

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "parallel/tp_shard.h"
 #include "parallel/legal.h"
+#include "parallel/schedule.h"
 
 /* How ranks share the data and the state; one rank: all sizes 1, zero 0. */
 struct tr_layout {
@@ -76,58 +77,6 @@ enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx)
 enum tr_status tr_pass_fuse(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx); /* lifetimes -> offsets */
 
-/* ---- level 2 ---- */
-
-enum tr_action_kind {
-    TR_DO_FORWARD,         /* segment, micro-batch */
-    TR_DO_BACKWARD,        /* segment, micro-batch: input and weight parts */
-    TR_DO_BACKWARD_INPUT,  /* what the stage before waits for */
-    TR_DO_BACKWARD_WEIGHT, /* what nobody waits for */
-    TR_DO_CLIP,            /* norm of all gradients, and the factor that clips them */
-    TR_DO_UPDATE,          /* optimizer on the parameters of a bucket */
-    TR_DO_GATHER,          /* parameters of a bucket: every rank's shard to all */
-    TR_DO_REDUCE,    /* gradients of a bucket: sum over the ranks that saw other tokens, each rank keeps its shard */
-    TR_DO_SEND,      /* an activation, or its gradient, to another stage: posted */
-    TR_DO_RECV,      /* the same from another stage: posted */
-    TR_DO_WAIT,      /* until a send or receive is over */
-    TR_DO_TIE,       /* gradients of parameters that two stages hold: summed over both */
-    TR_DO_TREE_ADD,  /* gradients of a bucket, of one micro-batch: added along the tree */
-    TR_DO_REDUCE_TP, /* gradients of whole parameters that saw split data: sum over the tensor axis */
-    TR_ACTION_KINDS
-};
-
-/* Parameters live with the first segment of their rank that uses them; those that several stages hold have a bucket of
- * their own, after the last segment. A segment reads at most its own bucket and one other. In order (tr_layout) one
- * rank sums the gradients of the two uses apart, as two stages would: the later use's in the bucket after that, its
- * second. */
-enum { TR_MAX_BUCKETS = 2 };
-
-struct tr_action {
-    enum tr_action_kind kind;
-    int segment,
-        micro; /* update, gather, reduce: segment = the bucket; send and receive: the segment that makes or reads */
-    size_t in, out, dout, din, saved,
-        kept;          /* offsets in the acts arena; a message is at `in` (send) or `out` (receive) */
-    int peer, message; /* pipeline rank; number of the send or receive that a wait is for */
-    size_t count;      /* elements of a message */
-    enum tr_dtype dtype;
-    int n_buckets, bucket[TR_MAX_BUCKETS];
-    size_t value[TR_MAX_BUCKETS],
-        grad[TR_MAX_BUCKETS]; /* where whole parameters and gradients of each bucket are now */
-};
-
-/* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
-struct tr_schedule {
-    struct tr_program **program;
-    int n_programs;
-    int *program_of; /* by segment */
-    struct tr_action *action;
-    int n_actions, n_messages;
-    size_t acts_bytes, work_bytes, scratch_bytes;
-    size_t value_bytes, grad_bytes; /* whole parameters and gradients that come and go: zero 3, and 2 */
-    double flops, recompute_flops;  /* of all micro-batches */
-};
-
 enum tr_arena_id {
     TR_A_PARAMS,
     TR_A_GRADS,
@@ -151,18 +100,31 @@ struct tr_slice {
 /* What is held of one parameter. */
 enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COUNT };
 
-/* The parameters whose bucket is one segment, side by side: what is gathered, reduced and sharded at once. Every arena
- * holds them in the same order, so an element has one index. */
+/* How gradients of a bucket are summed over ranks. Every rank that saw other tokens has a part of the sum, and so has
+ * every rank that holds a whole parameter which reads split data: (token axes & ~axes that cut it) | partial axes. */
+enum { TR_MAX_HOPS = 3 };
+struct tr_hop {
+    tr_axes axes;    /* of the ranks over which gradients are summed */
+    bool is_scatter; /* each rank keeps its shard; else all have all of it */
+    int64_t n;       /* the first elements of the bucket, which are summed so */
+};
+
+/* Parameters that lie side by side: what is gathered, reduced and sharded at once. They live with the first segment of
+ * their rank that uses them; those that several stages hold have a bucket of their own, after the last segment. In
+ * order (tr_layout) one rank sums the gradients of the two uses apart, as two stages would: those of the second use in
+ * the bucket after that. Every arena holds a bucket's parameters in the same order, so an element has one index. */
 struct tr_bucket {
-    int64_t n;                    /* elements, padded so that shards are equal */
-    int64_t n_partial;            /* the first of them: gradients that are sums over the tensor axis */
+    int64_t n;         /* elements, padded so that shards are equal */
+    int64_t n_partial; /* the first of them: gradients that are sums over the tensor axis */
+    int n_hops;        /* the sums over ranks, in this order, which is part of the bits */
+    struct tr_hop hop[TR_MAX_HOPS];
     int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
     size_t value, grad;           /* whole, or the shard: params and grads arena */
     size_t levels;                /* in_order, grads arena: n_levels sums of 1, 2, 4 ... leaves, whole */
     size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
 };
 
-/* Where a parameter is in its bucket's bucket, and which of its elements this rank updates. Elements are those of the
+/* Where a parameter is in its bucket, and which of its elements this rank updates. Elements are those of the
  * local matrix: the part that the tensor axis leaves here. */
 struct tr_param_place {
     int bucket; /* -1: another stage's */

@@ -33,13 +33,41 @@ enum tr_status tr_buckets_measure(struct tr_compiled *c);
  * for a GPU matrices first, so that weights that are used together lie side by side. */
 int tr_bucket_next(const struct tr_compiled *c, int i);
 
-/* shard.c: the level-2 pass that gathers and reduces buckets. */
-enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
+/* actions.c: what level-2 passes write with. */
+struct tr_emit {
+    struct tr_compiled *c;
+    const struct tr_model *m;
+    struct tr_schedule *s;
+    struct tr_action *from; /* the list as the pass before left it */
+    int n_from;
+    enum tr_status st;        /* first failure */
+    struct tr_action nowhere; /* what is written to after one */
+};
+void tr_emit_begin(struct tr_emit *e, struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
+enum tr_status tr_emit_end(struct tr_emit *e);
+/* Both: the action in the list, to be completed; valid until the next one. */
+struct tr_action *tr_emit(struct tr_emit *e, const struct tr_action *a);
+struct tr_action *tr_emit_new(struct tr_emit *e, enum tr_action_kind kind, enum tr_step_part part, int segment,
+                              int micro);
+int tr_slot_add(struct tr_emit *e, enum tr_region region, int bucket, size_t bytes); /* a new buffer */
+int tr_fixed_buffer(const struct tr_schedule *s, enum tr_region region, int bucket);
+struct tr_buffer_use *tr_use_add(struct tr_action *a, int buffer, enum tr_role role, bool writes);
+void tr_use_free(struct tr_action *a, int buffer); /* nothing reads the slot after this action */
+void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag);
 
-/* pipeline.c: which segments make a stage, then the level-2 pass that plays the slots of a rank. */
+/* Level-2 passes, in the order of the table in schedule.c. */
+typedef enum tr_status tr_level2_fn(struct tr_compiled *c, const struct tr_model *m, bool is_training,
+                                    struct tr_schedule *s);
+tr_level2_fn tr_pass_pipeline;           /* segments in the order of the pipeline schedule, messages */
+tr_level2_fn tr_pass_shard;              /* zero 3: whole parameters come and go */
+tr_level2_fn tr_pass_reduce;             /* gradients: what is added to what, sums over ranks */
+tr_level2_fn tr_pass_update;             /* norm, clip, optimizer, weights back to all ranks */
+tr_level2_fn tr_pass_overlap;            /* posted actions earlier, waits where results are needed */
+tr_level2_fn tr_pass_memory;             /* lifetimes -> offsets */
+void tr_level2_list(struct tr_str *out); /* their names, in order */
+
+/* pipeline.c: which segments make a stage. */
 enum tr_status tr_pipeline_cut(struct tr_compiled *c);
-enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                struct tr_schedule *s);
 
 /* place.c: offsets of everything that a compiled run holds. */
 enum tr_status tr_place_bytes(struct tr_compiled *c);
@@ -52,5 +80,6 @@ size_t tr_staging_bytes(const struct tr_compiled *c);
 enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                  struct tr_schedule *out);
 void tr_schedule_release(struct tr_schedule *s);
+const char *tr_bucket_name(const struct tr_compiled *c, int bucket, char *buf, size_t n);
 
 #endif

@@ -1,9 +1,8 @@
-/* pipeline.c - level-2 pass: segments cut into stages, the slots of one rank played, and where activations live
- * between them.
+/* pipeline.c - level-2 pass: segments are cut into stages, and the slots of one rank become forwards, backwards and
+ * messages.
  *
  * Gradient accumulation is the pipeline with one stage; there is no other path. Activations between segments, their
- * gradients, saved and kept slabs are blocks that live until their last user: a segment of this rank, or a message. A
- * played first-fit allocator slots lifetimes into offsets, so that the bytes of every micro-batch in flight are exact.
+ * gradients, saved and kept slabs are slots that live until their last user: a segment of this rank, or a message.
  */
 #include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
@@ -116,31 +115,27 @@ out:
     return st;
 }
 
-/* ---- blocks ---- */
+/* ---- slots of memory ---- */
 
 struct block {
-    size_t at;
+    int buffer;
     int n_uses; /* left; at 0 it is freed */
 };
 
 struct player {
+    struct tr_emit e;
     const struct tr_compiled *c;
     const struct tr_model *m;
-    struct tr_schedule *s;
     const struct tr_pipe *pipe;
-    struct tr_sim sim;
     int *first;               /* segment of each stage, and one past the last */
-    int *message;             /* by slot */
+    int *message;             /* by slot of the pipeline */
     struct block *out, *dout; /* by (segment, micro-batch): what it makes, and the gradient of that */
-    size_t *saved, *kept;
-    int n_cap;
-    enum tr_status st;
-    struct tr_action nowhere; /* written to after a failure */
+    int *saved, *kept;        /* by the same: buffers */
 };
 
 static const struct tr_program *program_of(const struct player *pl, int g)
 {
-    return pl->s->program[pl->s->program_of[g]];
+    return pl->e.s->program[pl->e.s->program_of[g]];
 }
 
 static size_t cell(const struct player *pl, int g, int micro)
@@ -163,41 +158,30 @@ static int reads_back(const struct tr_program *p, tr_val v)
     return reads(p, v, TR_BACKWARD_INPUT) + reads(p, v, TR_BACKWARD_WEIGHT);
 }
 
-static size_t hold(struct player *pl, struct block *b, size_t bytes, int n_uses)
+/* A new slot that the action fills. */
+static int take(struct player *pl, struct tr_action *a, enum tr_role role, size_t bytes)
 {
-    *b = (struct block){ tr_sim_alloc(&pl->sim, bytes), n_uses };
-    return b->at;
+    int buffer = tr_slot_add(&pl->e, TR_BUF_ACTS, -1, bytes);
+    tr_use_add(a, buffer, role, true)->takes = true;
+    return buffer;
 }
 
-static void let_go(struct player *pl, struct block *b, int n_uses)
+static void hold(struct player *pl, struct tr_action *a, enum tr_role role, struct block *b, size_t bytes, int n_uses)
+{
+    *b = (struct block){ take(pl, a, role, bytes), n_uses };
+}
+
+static void let_go(struct tr_action *a, struct block *b, int n_uses)
 {
     if (n_uses == 0)
         return;
     b->n_uses -= n_uses;
     TR_BUG_ON(b->n_uses < 0);
     if (b->n_uses == 0)
-        tr_sim_free(&pl->sim, b->at);
+        tr_use_free(a, b->buffer);
 }
 
-static struct tr_action *add_action(struct player *pl, enum tr_action_kind kind, int segment, int micro)
-{
-    struct tr_schedule *s = pl->s;
-    if (s->n_actions == pl->n_cap) {
-        int cap = pl->n_cap ? 2 * pl->n_cap : 256;
-        struct tr_action *mem = realloc(s->action, (size_t)cap * sizeof *mem);
-        if (!mem) {
-            pl->st = tr_fail(TR_NOMEM, "schedule: out of memory");
-            return &pl->nowhere;
-        }
-        s->action = mem;
-        pl->n_cap = cap;
-    }
-    struct tr_action *a = &s->action[s->n_actions++];
-    *a = (struct tr_action){ .kind = kind, .segment = segment, .micro = micro };
-    return a;
-}
-
-/* ---- slots ---- */
+/* ---- slots of the pipeline ---- */
 
 /* Does this rank hold the segment, if there is one? */
 static bool is_here(const struct player *pl, int g)
@@ -205,73 +189,94 @@ static bool is_here(const struct player *pl, int g)
     return g >= 0 && g < pl->m->n_segments && tr_segment_is_here(pl->c, g);
 }
 
+static struct tr_action *add_action(struct player *pl, enum tr_action_kind kind, int segment, int micro)
+{
+    return tr_emit_new(&pl->e, kind, TR_PART_GRADIENTS, segment, micro);
+}
+
 static void play_forward(struct player *pl, int g, int micro)
 {
     const struct tr_program *p = program_of(pl, g);
     struct block *in = g > 0 ? &pl->out[cell(pl, g - 1, micro)] : NULL, *out = &pl->out[cell(pl, g, micro)];
     struct tr_action *a = add_action(pl, TR_DO_FORWARD, g, micro);
-    a->in = in ? in->at : 0;
+    if (in)
+        (void)tr_use_add(a, in->buffer, TR_AS_IN, false);
     if (p->out != TR_NONE) {
         int n_uses = 1 + reads_back(p, p->out); /* 1: until this action is over */
         if (g + 1 < pl->m->n_segments)
             n_uses++; /* the next segment's forward, or the send */
         if (is_here(pl, g + 1))
             n_uses += reads_back(program_of(pl, g + 1), program_of(pl, g + 1)->in);
-        a->out = hold(pl, out, tr_value_bytes(p, p->out), n_uses);
+        hold(pl, a, TR_AS_OUT, out, tr_value_bytes(p, p->out), n_uses);
     }
     if (p->saved_bytes)
-        a->saved = pl->saved[cell(pl, g, micro)] = tr_sim_alloc(&pl->sim, p->saved_bytes);
+        pl->saved[cell(pl, g, micro)] = take(pl, a, TR_AS_SAVED, p->saved_bytes);
     if (in)
-        let_go(pl, in, 1);
+        let_go(a, in, 1);
     if (p->out != TR_NONE)
-        let_go(pl, out, 1);
+        let_go(a, out, 1);
 }
 
 /* What a part of the backward of g has read for the last time. */
-static void end_part(struct player *pl, int g, int micro, enum tr_phase phase)
+static void end_part(struct player *pl, struct tr_action *a, int g, int micro, enum tr_phase phase)
 {
     const struct tr_program *p = program_of(pl, g);
     bool is_weight = phase == TR_BACKWARD_WEIGHT;
     if (g > 0)
-        let_go(pl, &pl->out[cell(pl, g - 1, micro)], reads(p, p->in, phase));
+        let_go(a, &pl->out[cell(pl, g - 1, micro)], reads(p, p->in, phase));
     if (p->din != TR_NONE) /* the input part has made it */
-        let_go(pl, &pl->dout[cell(pl, g - 1, micro)], is_weight ? reads(p, p->din, phase) : 1);
+        let_go(a, &pl->dout[cell(pl, g - 1, micro)], is_weight ? reads(p, p->din, phase) : 1);
     if (p->out != TR_NONE) {
-        let_go(pl, &pl->out[cell(pl, g, micro)], reads(p, p->out, phase));
-        let_go(pl, &pl->dout[cell(pl, g, micro)], is_weight ? reads(p, p->dout, phase) : 1);
+        let_go(a, &pl->out[cell(pl, g, micro)], reads(p, p->out, phase));
+        let_go(a, &pl->dout[cell(pl, g, micro)], is_weight ? reads(p, p->dout, phase) : 1);
     }
     if (is_weight && p->kept_bytes)
-        tr_sim_free(&pl->sim, pl->kept[cell(pl, g, micro)]);
+        tr_use_free(a, pl->kept[cell(pl, g, micro)]);
     if (is_weight && p->saved_bytes)
-        tr_sim_free(&pl->sim, pl->saved[cell(pl, g, micro)]);
+        tr_use_free(a, pl->saved[cell(pl, g, micro)]);
+}
+
+/* What the backward reads of (segment, micro-batch): only what it truly reads, so that a slot which is gone is not. */
+static void use_block(struct tr_action *a, const struct tr_program *p, tr_val v, const struct block *b,
+                      enum tr_role role)
+{
+    bool is_read = (a->kind != TR_DO_BACKWARD_WEIGHT && reads(p, v, TR_BACKWARD_INPUT)) ||
+                   (a->kind != TR_DO_BACKWARD_INPUT && reads(p, v, TR_BACKWARD_WEIGHT));
+    if (is_read)
+        (void)tr_use_add(a, b->buffer, role, false);
 }
 
 static void play_backward(struct player *pl, enum tr_action_kind kind, int g, int micro)
 {
     const struct tr_program *p = program_of(pl, g);
     size_t at = cell(pl, g, micro);
+    bool is_weight = kind == TR_DO_BACKWARD_WEIGHT;
     struct tr_action *a = add_action(pl, kind, g, micro);
-    a->in = g > 0 ? pl->out[cell(pl, g - 1, micro)].at : 0;
-    a->out = p->out != TR_NONE ? pl->out[at].at : 0;
-    a->dout = p->out != TR_NONE ? pl->dout[at].at : 0;
-    a->saved = pl->saved[at];
-    if (kind != TR_DO_BACKWARD_WEIGHT) {
-        if (p->din != TR_NONE) { /* until this part is over, for the segment before or the send, for the weight part */
-            const struct tr_program *before = is_here(pl, g - 1) ? program_of(pl, g - 1) : NULL;
-            int n_uses = 2 + reads(p, p->din, TR_BACKWARD_WEIGHT) +
-                         (before ? reads(before, before->dout, TR_BACKWARD_WEIGHT) : 0);
-            a->din = hold(pl, &pl->dout[cell(pl, g - 1, micro)], tr_value_bytes(p, p->din), n_uses);
-        }
-        if (p->kept_bytes)
-            pl->kept[at] = tr_sim_alloc(&pl->sim, p->kept_bytes);
-    } else if (p->din != TR_NONE) {
-        a->din = pl->dout[cell(pl, g - 1, micro)].at;
+    if (g > 0)
+        use_block(a, p, p->in, &pl->out[cell(pl, g - 1, micro)], TR_AS_IN);
+    if (p->out != TR_NONE) {
+        use_block(a, p, p->out, &pl->out[at], TR_AS_OUT);
+        use_block(a, p, p->dout, &pl->dout[at], TR_AS_DOUT);
     }
-    a->kept = pl->kept[at];
-    if (kind != TR_DO_BACKWARD_WEIGHT)
-        end_part(pl, g, micro, TR_BACKWARD_INPUT);
+    if (p->saved_bytes)
+        (void)tr_use_add(a, pl->saved[at], TR_AS_SAVED, false);
+    if (!is_weight && p->din != TR_NONE) {
+        /* until this part is over, for the segment before or the send, for the weight part */
+        const struct tr_program *before = is_here(pl, g - 1) ? program_of(pl, g - 1) : NULL;
+        int n_uses =
+            2 + reads(p, p->din, TR_BACKWARD_WEIGHT) + (before ? reads(before, before->dout, TR_BACKWARD_WEIGHT) : 0);
+        hold(pl, a, TR_AS_DIN, &pl->dout[cell(pl, g - 1, micro)], tr_value_bytes(p, p->din), n_uses);
+    } else if (is_weight && p->din != TR_NONE) {
+        use_block(a, p, p->din, &pl->dout[cell(pl, g - 1, micro)], TR_AS_DIN);
+    }
+    if (p->kept_bytes && is_weight)
+        (void)tr_use_add(a, pl->kept[at], TR_AS_KEPT, false);
+    else if (p->kept_bytes)
+        pl->kept[at] = take(pl, a, TR_AS_KEPT, p->kept_bytes);
+    if (!is_weight)
+        end_part(pl, a, g, micro, TR_BACKWARD_INPUT);
     if (kind != TR_DO_BACKWARD_INPUT)
-        end_part(pl, g, micro, TR_BACKWARD_WEIGHT);
+        end_part(pl, a, g, micro, TR_BACKWARD_WEIGHT);
 }
 
 static void play_slot(struct player *pl, const struct tr_pipe_slot *t)
@@ -296,54 +301,37 @@ static void play_message(struct player *pl, const struct tr_pipe_step *step)
     const struct tr_program *p = program_of(pl, g);
     tr_val v = is_send ? (is_forward ? p->out : p->din) : is_forward ? p->in : p->dout;
     struct block *b = (is_forward ? pl->out : pl->dout) + cell(pl, border - 1, t->micro);
-    struct tr_action *a = NULL;
-    switch (step->kind) {
-    case TR_STEP_SEND:
-    case TR_STEP_RECV:
-        a = add_action(pl, is_send ? TR_DO_SEND : TR_DO_RECV, g, t->micro);
-        if (is_send)
-            a->in = b->at;
-        else if (is_forward) /* for the forward, and what reads it after */
-            a->out = hold(pl, b, tr_value_bytes(p, v), 1 + reads_back(p, v));
-        else
-            a->out = hold(pl, b, tr_value_bytes(p, v), 1 + reads(p, v, TR_BACKWARD_WEIGHT));
-        a->dtype = p->value[v].dtype;
-        a->count = (size_t)(p->value[v].rows * p->value[v].cols);
-        a->peer = step->peer;
-        a->message = pl->message[step->slot] = pl->s->n_messages++;
-        break;
-    default:
-        a = add_action(pl, TR_DO_WAIT, g, t->micro);
-        a->peer = step->peer;
+    bool is_posted = step->kind == TR_STEP_SEND || step->kind == TR_STEP_RECV;
+    struct tr_action *a = add_action(pl, !is_posted ? TR_DO_WAIT : is_send ? TR_DO_SEND : TR_DO_RECV, g, t->micro);
+    a->peer = step->peer;
+    if (!is_posted) {
         a->message = pl->message[step->slot];
         if (is_send)
-            let_go(pl, b, 1);
+            let_go(a, b, 1);
+        return;
     }
+    if (is_send)
+        (void)tr_use_add(a, b->buffer, TR_AS_IN, false);
+    else /* for the forward or the input part, and what reads it after */
+        hold(pl, a, TR_AS_OUT, b, tr_value_bytes(p, v),
+             1 + (is_forward ? reads_back(p, v) : reads(p, v, TR_BACKWARD_WEIGHT)));
+    a->dtype = p->value[v].dtype;
+    a->count = (size_t)(p->value[v].rows * p->value[v].cols);
+    a->message = pl->message[step->slot] = pl->e.s->n_messages++;
 }
 
-static enum tr_status play(struct player *pl, bool is_training)
+static enum tr_status play(struct player *pl)
 {
-    const struct tr_compiled *c = pl->c;
     struct tr_pipe_steps steps = { 0 };
     int window = 1;
     enum tr_status st = TR_OK;
     TR_TRY(tr_pipe_window(pl->pipe, &window));
-    TR_TRY(tr_pipe_steps(pl->pipe, c->opt.layout.coord[TR_AXIS_PP], window, &steps));
+    TR_TRY(tr_pipe_steps(pl->pipe, pl->c->opt.layout.coord[TR_AXIS_PP], window, &steps));
     for (int i = 0; i < steps.n; i++)
         if (steps.step[i].kind == TR_STEP_SLOT)
             play_slot(pl, &pl->pipe->slot[steps.step[i].slot]);
         else
             play_message(pl, &steps.step[i]);
-    if (is_training) {
-        int shared = pl->m->n_segments;
-        if (c->bucket[shared].n > 0)
-            add_action(pl, TR_DO_TIE, shared, 0);
-        add_action(pl, TR_DO_CLIP, 0, 0);
-        for (int g = 0; g <= shared; g++)
-            if (g < shared ? tr_segment_is_here(c, g) : c->bucket[g].n > 0)
-                add_action(pl, TR_DO_UPDATE, g, 0);
-    }
-    st = pl->st != TR_OK ? pl->st : pl->sim.failed;
 out:
     tr_pipe_steps_release(&steps);
     return st;
@@ -354,17 +342,17 @@ enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m,
 {
     enum tr_status st = TR_OK;
     struct tr_pipe *forward = NULL;
-    struct player pl = { .c = c, .m = m, .s = s };
+    struct player pl = { .c = c, .m = m };
     int n_ranks = c->opt.layout.size[TR_AXIS_PP];
+    tr_emit_begin(&pl.e, c, m, s);
     if (!is_training)
         TR_TRY(tr_pipe_open(NULL, n_ranks, c->n_stages / n_ranks, 1, &forward));
-    const struct tr_pipe *pipe = is_training ? c->pipe : forward;
-    pl.pipe = pipe;
-    size_t n = (size_t)m->n_segments * (size_t)pipe->n_micro;
+    pl.pipe = is_training ? c->pipe : forward;
+    size_t n = (size_t)m->n_segments * (size_t)pl.pipe->n_micro;
     struct block *blocks = calloc(2 * n, sizeof *blocks);
-    size_t *slabs = calloc(2 * n, sizeof *slabs);
+    int *slabs = calloc(2 * n, sizeof *slabs);
     pl.first = calloc((size_t)c->n_stages + 1, sizeof *pl.first);
-    pl.message = calloc((size_t)pipe->first[n_ranks], sizeof *pl.message);
+    pl.message = calloc((size_t)pl.pipe->first[n_ranks], sizeof *pl.message);
     if (blocks && slabs && pl.first && pl.message) {
         pl.out = blocks;
         pl.dout = blocks + n;
@@ -373,17 +361,16 @@ enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m,
         for (int g = m->n_segments - 1; g >= 0; g--)
             pl.first[c->stage_of[g]] = g;
         pl.first[c->n_stages] = m->n_segments;
-        st = play(&pl, is_training);
+        st = play(&pl);
     } else {
         st = tr_fail(TR_NOMEM, "schedule: out of memory");
     }
-    s->acts_bytes = pl.sim.peak;
     free(blocks);
     free(slabs);
     free(pl.first);
     free(pl.message);
 out:
-    tr_sim_release(&pl.sim);
     tr_pipe_close(forward);
-    return st;
+    enum tr_status emitted = tr_emit_end(&pl.e);
+    return st != TR_OK ? st : emitted;
 }

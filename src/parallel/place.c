@@ -48,16 +48,6 @@ static size_t const_bytes(const struct tr_compiled *c, int i)
     return a > b ? a : b;
 }
 
-static const char *segment_name(const struct tr_model *m, int g, char *buf, size_t n)
-{
-    const struct tr_segment *seg = g < m->n_segments ? &m->segment[g] : NULL;
-    if (seg && seg->layer >= 0)
-        (void)tr_format(buf, n, "%s.%d", m->program[seg->program]->name, seg->layer);
-    else
-        (void)tr_format(buf, n, "%s", seg ? m->program[seg->program]->name : "shared by stages");
-    return buf;
-}
-
 /* A bucket in one arena: a slice a parameter when it is whole, one slice when it is a shard. */
 static size_t place_bucket(struct tr_compiled *c, enum tr_arena_id arena, int g, bool is_shard, enum tr_dtype dtype,
                            const char *what)
@@ -67,7 +57,8 @@ static size_t place_bucket(struct tr_compiled *c, enum tr_arena_id arena, int g,
     size_t start = c->bytes[arena], size = tr_dtype_bytes(dtype);
     char name[48];
     if (is_shard) {
-        (void)slice(c, arena, (size_t)f->shard_n * size, what, segment_name(m, g, name, sizeof name));
+        (void)slice(c, arena, (size_t)f->shard_n * size, what,
+                    g < m->n_segments ? tr_bucket_name(c, g, name, sizeof name) : "shared by stages");
         return start;
     }
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket, as long as it is there */
@@ -113,12 +104,35 @@ static void place_params(struct tr_compiled *c)
         c->constant[i] = slice(c, TR_A_PARAMS, const_bytes(c, i), "table ", names[i]);
 }
 
-/* Buffers for what zero 2 and 3 hold whole for a moment; offsets inside them become offsets in the arena. */
+/* Where an action finds its buffers: slots are offsets in their region, buckets have a place of their own. */
+static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_at, size_t grad_at)
+{
+    for (int i = 0; i < s->n_actions; i++) {
+        struct tr_action *a = &s->action[i];
+        size_t *const at[] = {
+            [TR_AS_IN] = &a->in,       [TR_AS_OUT] = &a->out,   [TR_AS_DOUT] = &a->dout,  [TR_AS_DIN] = &a->din,
+            [TR_AS_SAVED] = &a->saved, [TR_AS_KEPT] = &a->kept, [TR_AS_VALUE] = a->value, [TR_AS_GRAD] = a->grad
+        };
+        for (int k = 0; k < a->n_uses; k++) {
+            const struct tr_buffer_use *u = &a->use[k];
+            const struct tr_buffer *b = &s->buffer[u->buffer];
+            if (u->role == TR_AS_OTHER)
+                continue;
+            at[u->role][u->index] = b->region == TR_BUF_VALUE    ? c->bucket[b->bucket].value
+                                    : b->region == TR_BUF_GRAD   ? c->bucket[b->bucket].grad
+                                    : b->region == TR_BUF_VALUES ? value_at + b->offset
+                                    : b->region == TR_BUF_GRADS  ? grad_at + b->offset
+                                                                 : b->offset;
+        }
+    }
+}
+
+/* Buffers for what zero 2 and 3 hold whole for a moment. */
 static void place_moving(struct tr_compiled *c)
 {
-    size_t values = most(c->train.value_bytes, c->eval.value_bytes, 0), shard = 0;
+    size_t values = most(c->train.region_bytes[TR_BUF_VALUES], c->eval.region_bytes[TR_BUF_VALUES], 0), shard = 0;
     size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
-    size_t grad_at = slice(c, TR_A_GRADS, c->train.grad_bytes, "", "gradients before they are reduced");
+    size_t grad_at = slice(c, TR_A_GRADS, c->train.region_bytes[TR_BUF_GRADS], "", "gradients before they are reduced");
     const struct tr_layout *l = &c->opt.layout;
     for (int g = 0; g < c->n_buckets; g++)
         shard =
@@ -130,20 +144,11 @@ static void place_moving(struct tr_compiled *c)
     size_t widest = 0;
     for (int g = 0; g < c->n_buckets; g++)
         widest = most(widest, (size_t)c->bucket[g].n, 0);
-    c->has_wire = tr_dtype_bytes(c->opt.reduce_dtype) < tr_dtype_bytes(c->opt.grad_dtype) && !l->in_order &&
-                  l->data_size * l->size[TR_AXIS_CP] > 1 && !c->opt.is_inference;
     if (c->has_wire)
         c->wire = slice(c, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
     struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
     for (size_t k = 0; k < TR_COUNT_OF(all); k++)
-        for (int i = 0; i < all[k]->n_actions; i++) {
-            struct tr_action *a = &all[k]->action[i];
-            for (int h = 0; h < a->n_buckets; h++) {
-                const struct tr_bucket *f = &c->bucket[a->bucket[h]];
-                a->value[h] = c->opt.layout.zero >= 3 ? value_at + a->value[h] : f->value;
-                a->grad[h] = tr_grad_zero(l) >= 2 ? grad_at + a->grad[h] : f->grad;
-            }
-        }
+        resolve(c, all[k], value_at, grad_at);
 }
 
 /* Scratch of the optimizer's and clip's own kernels, which no program holds. */
@@ -213,7 +218,7 @@ static void place_amax(struct tr_compiled *c)
 static void place_rest(struct tr_compiled *c)
 {
     const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
-    size_t acts = most(a->acts_bytes, b->acts_bytes, d->acts_bytes),
+    size_t acts = most(a->region_bytes[TR_BUF_ACTS], b->region_bytes[TR_BUF_ACTS], d->region_bytes[TR_BUF_ACTS]),
            temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
     size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
     size_t update = c->opt.is_inference ? 0 : update_scratch(c);

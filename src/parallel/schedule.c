@@ -1,5 +1,5 @@
-/* schedule.c - level 2: the programs of one rank and the actions of one optimizer step (or one evaluation batch), in
- * the order that the pipeline pass plays them. */
+/* schedule.c - level 2: the programs of one rank, the table of passes that make its list of actions, and the list as
+ * text. */
 #include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
 #include <assert.h>
@@ -66,6 +66,42 @@ static double recompute_flops(const struct tr_program *p)
     return sum;
 }
 
+static const struct {
+    const char *name;
+    tr_level2_fn *run;
+} passes[] = { { "pipeline", tr_pass_pipeline }, { "shard", tr_pass_shard },     { "reduce", tr_pass_reduce },
+               { "update", tr_pass_update },     { "overlap", tr_pass_overlap }, { "memory", tr_pass_memory } };
+
+void tr_level2_list(struct tr_str *out)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(passes); i++)
+        tr_str_addf(out, "%s%s", i ? " " : "", passes[i].name);
+}
+
+/* Everything that is there for the whole run, in front of the slots. */
+static enum tr_status add_fixed_buffers(struct tr_compiled *c, struct tr_schedule *s)
+{
+    struct tr_emit e = { .c = c, .s = s };
+    for (int r = TR_BUF_VALUE; r <= TR_BUF_LEVELS; r++)
+        for (int b = 0; b < c->n_buckets; b++)
+            (void)tr_slot_add(&e, (enum tr_region)r, b, 0);
+    for (int r = TR_BUF_STAGING; r < TR_REGIONS; r++)
+        (void)tr_slot_add(&e, (enum tr_region)r, -1, 0);
+    return e.st;
+}
+
+static void find_parts(struct tr_schedule *s)
+{
+    int i = 0;
+    for (int part = 0; part < TR_STEP_PARTS; part++) {
+        s->part_first[part] = i;
+        while (i < s->n_actions && (int)s->action[i].part == part)
+            i++;
+    }
+    s->part_first[TR_STEP_PARTS] = i;
+    TR_BUG_ON(i != s->n_actions);
+}
+
 enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                  struct tr_schedule *s)
 {
@@ -73,7 +109,13 @@ enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m
     int n_micro = is_training ? c->opt.n_micro : 1;
     *s = (struct tr_schedule){ 0 };
     TR_TRY(build_programs(c, m, is_training, s));
-    TR_TRY(tr_pass_pipeline(c, m, is_training, s));
+    TR_TRY(add_fixed_buffers(c, s));
+    for (size_t i = 0; i < TR_COUNT_OF(passes); i++) {
+        st = passes[i].run(c, m, is_training, s);
+        if (st != TR_OK)
+            TR_TRY(tr_fail_at(st, "pass %s: ", passes[i].name));
+    }
+    find_parts(s);
     for (int i = 0; i < s->n_programs; i++) {
         s->work_bytes = s->program[i]->work_bytes > s->work_bytes ? s->program[i]->work_bytes : s->work_bytes;
         s->scratch_bytes =
@@ -101,34 +143,63 @@ void tr_schedule_release(struct tr_schedule *s)
     free(s->program);
     free(s->program_of);
     free(s->action);
+    free(s->buffer);
+    free(s->wait);
     *s = (struct tr_schedule){ 0 };
 }
 
-static void print_action(const struct tr_compiled *c, const struct tr_action *a, struct tr_str *out)
+const char *tr_bucket_name(const struct tr_compiled *c, int bucket, char *buf, size_t n)
 {
-    static const char *const names[] = { "forward",  "backward", "backward-input", "backward-weight",
-                                         "clip",     "update",   "gather",         "reduce",
-                                         "send",     "recv",     "wait",           "tie",
-                                         "tree-add", "reduce-tp" };
-    static_assert(TR_COUNT_OF(names) == TR_ACTION_KINDS, "one name per kind");
-    const struct tr_schedule *s = &c->train;
     const struct tr_model *m = c->model;
-    bool is_shared = a->segment >= m->n_segments;
-    const struct tr_program *p = is_shared ? NULL : m->program[m->segment[a->segment].program];
-    tr_str_addf(out, a->kind == TR_DO_CLIP ? "%s" : "%-15s", names[a->kind]);
-    if (a->kind != TR_DO_CLIP)
-        tr_str_addf(out, " %s", is_shared ? (a->segment == m->n_segments ? "shared" : "second-use") : p->name);
-    if (a->kind != TR_DO_CLIP && !is_shared && m->segment[a->segment].layer >= 0)
-        tr_str_addf(out, ".%d", m->segment[a->segment].layer);
-    if (a->kind <= TR_DO_BACKWARD_WEIGHT || a->kind == TR_DO_SEND || a->kind == TR_DO_RECV || a->kind == TR_DO_WAIT)
+    const struct tr_segment *seg = bucket < m->n_segments ? &m->segment[bucket] : NULL;
+    if (seg && seg->layer >= 0)
+        (void)tr_format(buf, n, "%s.%d", m->program[seg->program]->name, seg->layer);
+    else
+        (void)tr_format(buf, n, "%s",
+                        seg                       ? m->program[seg->program]->name
+                        : bucket == m->n_segments ? "shared"
+                                                  : "second-use");
+    return buf;
+}
+
+static void print_axes(tr_axes axes, struct tr_str *out)
+{
+    const char *join = "";
+    for (int a = 0; a < TR_AXES; a++)
+        if (axes >> a & 1) {
+            tr_str_addf(out, "%s%s", join, tr_axis_name((enum tr_axis)a));
+            join = "+";
+        }
+}
+
+static void print_action(const struct tr_compiled *c, const struct tr_schedule *s, const struct tr_action *a,
+                         struct tr_str *out)
+{
+    char name[48];
+    bool is_message = a->kind == TR_DO_SEND || a->kind == TR_DO_RECV, has_segment = a->segment >= 0;
+    tr_str_addf(out, a->of < 0 && !has_segment ? "%s" : "%-15s", tr_action_name(a->kind));
+    if (a->of >= 0 || has_segment)
+        tr_str_addf(out, " %s", tr_bucket_name(c, a->of >= 0 ? a->of : a->segment, name, sizeof name));
+    if (has_segment && a->of < 0)
         tr_str_addf(out, " micro %d", a->micro);
-    if (a->kind == TR_DO_SEND || a->kind == TR_DO_RECV)
+    if (is_message)
         tr_str_addf(out, "  %s rank %d, message %d, %zu x %s", a->kind == TR_DO_SEND ? "to" : "from", a->peer,
                     a->message, a->count, tr_dtype_name(a->dtype));
     if (a->kind == TR_DO_WAIT)
         tr_str_addf(out, "  for message %d", a->message);
+    if (a->kind == TR_DO_REDUCE) {
+        const struct tr_hop *h = &c->bucket[a->of].hop[a->hop];
+        tr_str_addf(out, "  %s over ", h->is_scatter ? "scatter" : "sum");
+        print_axes(h->axes, out);
+    }
     if (a->kind == TR_DO_FORWARD && s->program[s->program_of[a->segment]]->saved_bytes)
         tr_str_addf(out, "  saves %zu bytes at %zu", s->program[s->program_of[a->segment]]->saved_bytes, a->saved);
+    if (a->stream == TR_STREAM_COMM)
+        tr_str_addf(out, "  [%s]", tr_stream_name(a->stream));
+    for (int i = 0; i < a->n_waits; i++) {
+        const struct tr_wait *w = &s->wait[a->first_wait + i];
+        tr_str_addf(out, "%s%d%s", i ? ", " : "  after ", w->action, w->lag ? " of the step before" : "");
+    }
     tr_str_addf(out, "\n");
 }
 
@@ -141,6 +212,6 @@ void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out)
         tr_str_addf(out, "# actions of pipeline rank %d\n", rank);
     for (int i = 0; i < c->train.n_actions; i++) {
         tr_str_addf(out, "%5d  ", i);
-        print_action(c, &c->train.action[i], out);
+        print_action(c, &c->train, &c->train.action[i], out);
     }
 }

@@ -6,6 +6,7 @@
  * posted to where `train` waits for them; on a host, whose ranks move the bytes themselves, nothing runs behind them.
  */
 #include "plan/price.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,14 +20,12 @@ struct player {
     struct segment_price *program; /* by program */
     double clock, kernels, waits, comm[TR_AXES];
     double met;               /* kernels' time when ranks last waited for each other */
-    bool *is_summed;          /* by bucket: this step's gradients have been there before */
     bool has_stream;          /* of its own, for gathers and reductions */
     double stream_at, posted; /* when that is through with what was posted; seconds of it */
-    struct travelling {
-        double at; /* when it is there */
+    struct under_way {
+        double at; /* when it is there; 0: nothing is under way */
         enum tr_axis axis;
-    } * travelling;           /* by bucket */
-    int reducing;             /* bucket whose shards are on their way; -1: none */
+    } * under_way;            /* by action */
     int next, n_ranks, n_all; /* ranks of the pipeline, of everything */
     double norm_at;           /* when this rank's part of the gradients' norm was summed; 0: not yet */
     /* messages to a peer are received in the order they were sent in */
@@ -56,35 +55,31 @@ static void run_comm(struct player *p, enum tr_axis axis, double t)
 
 /* ---- gathers and reductions ---- */
 
-static void settle(struct player *p, int bucket)
+/* Posted where this action is; whatever waits for it is held up until it is there. */
+static void post(struct player *p, const struct tr_action *a, enum tr_axis axis, double t)
 {
-    struct travelling *x = &p->travelling[bucket];
-    run_comm(p, x->axis, fmax(0, x->at - p->clock));
-    x->at = 0;
-}
-
-static void settle_all(struct player *p)
-{
-    for (int i = 0; i < p->c->n_buckets; i++)
-        settle(p, i);
-}
-
-static void post(struct player *p, enum tr_axis axis, int bucket, double t)
-{
-    if (!p->has_stream) {
+    if (!p->has_stream || a->stream != TR_STREAM_COMM) {
         run_comm(p, axis, t);
         return;
     }
-    settle(p, bucket); /* one at a time for a bucket */
     p->stream_at = fmax(p->stream_at, p->clock) + t;
     p->posted += t;
-    p->travelling[bucket] = (struct travelling){ p->stream_at, axis };
+    p->under_way[a - p->c->train.action] = (struct under_way){ p->stream_at, axis };
+}
+
+/* What the action waits for, but for messages, which other ranks send. */
+static void wait_for_posted(struct player *p, const struct tr_action *a)
+{
+    for (int i = 0; i < a->n_waits; i++) {
+        struct under_way *x = &p->under_way[p->c->train.wait[a->first_wait + i].action];
+        if (x->at > 0)
+            run_comm(p, x->axis, fmax(0, x->at - p->clock));
+        x->at = 0;
+    }
 }
 
 static void run_segment(struct player *p, const struct tr_action *a)
 {
-    for (int i = 0; i < a->n_buckets; i++)
-        settle(p, a->bucket[i]);
     double behind = fmax(0, p->stream_at - p->clock);
     const struct segment_price *s = &p->program[p->c->train.program_of[a->segment]];
     bool is_input = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_INPUT;
@@ -116,17 +111,20 @@ static void meet(struct player *p, enum tr_axis axis)
     p->met = p->kernels;
 }
 
-static double over_data(const struct player *p, enum tr_collective kind, double bytes)
+/* A hop of the sum of a bucket's gradients. */
+static double hop_s(const struct player *p, const struct tr_bucket *b, const struct tr_hop *h)
 {
     const struct tr_machine *m = p->price.machine;
-    struct tr_group g = tr_price_group(&p->price, TR_AXIS_SHARD);
-    struct tr_group replicas = tr_price_group(&p->price, TR_AXIS_DP);
-    double t = tr_cost_collective(m, kind, g, bytes);
-    if (kind != TR_COST_ALL_GATHER)
-        t += tr_cost_collective(m, TR_COST_ALL_REDUCE, replicas, bytes / g.n);
-    return t + (p->price.size[TR_AXIS_CP] > 1 && kind != TR_COST_ALL_GATHER
-                    ? tr_cost_collective(m, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_CP), bytes / g.n)
-                    : 0);
+    double bytes = (double)h->n * (double)tr_dtype_bytes(p->c->opt.grad_dtype), t = 0;
+    double held = bytes * (double)b->shard_n / (double)b->n; /* what this rank keeps */
+    if (h->is_scatter)
+        return tr_cost_collective(m, TR_COST_REDUCE_SCATTER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes);
+    if (h->axes == TR_ON(TR_AXIS_TP))
+        return tr_cost_collective(m, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_TP), bytes);
+    for (int a = TR_AXIS_DP; a <= TR_AXIS_CP; a++)
+        if (h->axes >> a & 1)
+            t += tr_cost_collective(m, TR_COST_ALL_REDUCE, tr_price_group(&p->price, (enum tr_axis)a), held);
+    return t;
 }
 
 /* Elements passed over by one kernel: the norm of gradients, or the optimizer. */
@@ -145,21 +143,14 @@ static double norm_s(const struct player *p)
     return pass_over(p, n, (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
 }
 
-/* Shards of one bucket are waited for before the next one's start, and added to those of earlier micro-batches. */
-static void reduce(struct player *p, int bucket)
+static void reduce(struct player *p, const struct tr_action *a)
 {
-    const struct tr_compile_options *o = &p->c->opt;
-    double grad = (double)tr_dtype_bytes(o->grad_dtype), bytes = (double)p->c->bucket[bucket].n * grad;
-    double t = over_data(p, o->layout.zero ? TR_COST_REDUCE_SCATTER : TR_COST_ALL_REDUCE, bytes);
-    if (o->layout.zero && t > 0)
+    const struct tr_bucket *b = &p->c->bucket[a->of];
+    const struct tr_hop *h = &b->hop[a->hop];
+    double t = hop_s(p, b, h);
+    if (h->is_scatter && t > 0)
         meet(p, TR_AXIS_DP);
-    if (o->layout.zero && p->reducing >= 0)
-        settle(p, p->reducing);
-    if (o->layout.zero && p->is_summed[bucket])
-        run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->bucket[bucket].shard_n, 3 * grad, TR_COST_ADD));
-    p->is_summed[bucket] = true;
-    p->reducing = bucket;
-    post(p, TR_AXIS_DP, bucket, t);
+    post(p, a, h->axes == TR_ON(TR_AXIS_TP) ? TR_AXIS_TP : TR_AXIS_DP, t);
 }
 
 /* ---- messages ---- */
@@ -174,7 +165,7 @@ static void send(struct player *p, const struct tr_action *a)
         p->clock + tr_cost_collective(p->price.machine, TR_COST_SEND, pair, bytes);
 }
 
-static void ask(struct player *p, const struct tr_action *a)
+static void receive(struct player *p, const struct tr_action *a)
 {
     p->from[a->message] = a->peer;
     p->ordinal[a->message] = p->n_asked[a->peer]++;
@@ -212,7 +203,6 @@ static bool clip(struct player *all, int rank)
 {
     struct player *p = &all[rank];
     double last = 0;
-    settle_all(p);
     if (p->norm_at == 0 && p->n_all > p->n_ranks) /* a pipeline's stages arrive one after the other */
         meet(p, TR_AXIS_DP);
     if (p->norm_at == 0) {
@@ -229,52 +219,135 @@ static bool clip(struct player *all, int rank)
     return true;
 }
 
-/* False: it waits for a message that is not sent yet. */
-static bool act(struct player *all, int rank, const struct tr_action *a)
+/* price_FORWARD ...: one action of each kind on its rank's clock. False: it waits for another rank that is not there
+ * yet, and is tried again. */
+#define PRICE(id) static bool price_##id(struct player *all, int rank, const struct tr_action *a)
+
+PRICE(FORWARD)
+{
+    run_segment(&all[rank], a);
+    return true;
+}
+
+PRICE(BACKWARD)
+{
+    return price_FORWARD(all, rank, a);
+}
+
+PRICE(BACKWARD_INPUT)
+{
+    return price_FORWARD(all, rank, a);
+}
+
+PRICE(BACKWARD_WEIGHT)
+{
+    return price_FORWARD(all, rank, a);
+}
+
+PRICE(SEND)
+{
+    send(&all[rank], a);
+    return true;
+}
+
+PRICE(RECV)
+{
+    receive(&all[rank], a);
+    return true;
+}
+
+PRICE(WAIT)
+{
+    return wait_for(&all[rank], all, rank, a);
+}
+
+PRICE(GATHER)
 {
     struct player *p = &all[rank];
-    const struct tr_compile_options *o = &p->c->opt;
-    double grad = (double)tr_dtype_bytes(o->grad_dtype), value = (double)tr_dtype_bytes(o->compute_dtype);
-    const struct tr_bucket *f = a->segment >= 0 && a->segment < p->c->n_buckets ? &p->c->bucket[a->segment] : NULL;
-    double n = f ? (double)f->n : 0;
-    switch (a->kind) {
-    case TR_DO_GATHER:
-        post(p, TR_AXIS_SHARD, a->segment, over_data(p, TR_COST_ALL_GATHER, n * value));
-        break;
-    case TR_DO_REDUCE:
-        reduce(p, a->segment);
-        break;
-    case TR_DO_REDUCE_TP:
-        post(p, TR_AXIS_TP, a->segment,
-             tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_TP),
-                                (double)f->n_partial * grad));
-        break;
-    case TR_DO_CLIP:
-        return clip(all, rank);
-    case TR_DO_UPDATE:
-        run_kernel(p, update_s(p, f));
-        break;
-    case TR_DO_TREE_ADD:
-        run_kernel(p, pass_over(p, n, 3 * grad, TR_COST_ADD));
-        break;
-    case TR_DO_SEND:
-        send(p, a);
-        break;
-    case TR_DO_RECV:
-        ask(p, a);
-        break;
-    case TR_DO_WAIT:
-        return wait_for(p, all, rank, a);
-    case TR_DO_TIE:
-        settle(p, a->segment);
-        run_comm(
-            p, TR_AXIS_PP,
-            tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_PP), n * grad));
-        break;
-    default:
-        run_segment(p, a);
-    }
+    double bytes = (double)p->c->bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.compute_dtype);
+    post(p, a, TR_AXIS_SHARD,
+         tr_cost_collective(p->price.machine, TR_COST_ALL_GATHER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes));
     return true;
+}
+
+PRICE(REDUCE)
+{
+    reduce(&all[rank], a);
+    return true;
+}
+
+PRICE(ADD)
+{
+    struct player *p = &all[rank];
+    double bytes = 3 * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
+    run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->bucket[a->of].shard_n, bytes, TR_COST_ADD));
+    return true;
+}
+
+PRICE(TREE_ADD)
+{
+    struct player *p = &all[rank];
+    double bytes = 3 * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
+    run_kernel(p, pass_over(p, (double)p->c->bucket[a->of].n, bytes, TR_COST_ADD));
+    return true;
+}
+
+PRICE(TIE)
+{
+    struct player *p = &all[rank];
+    double bytes = (double)p->c->bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
+    run_comm(p, TR_AXIS_PP,
+             tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_PP), bytes));
+    return true;
+}
+
+PRICE(NORM)
+{
+    (void)a;
+    return clip(all, rank);
+}
+
+/* Reads of a few numbers, which a machine's fixed_s holds. */
+PRICE(LOSS)
+{
+    (void)all;
+    (void)rank;
+    (void)a;
+    return true;
+}
+
+PRICE(CLIP)
+{
+    return price_LOSS(all, rank, a);
+}
+
+PRICE(AMAX_IN)
+{
+    return price_LOSS(all, rank, a);
+}
+
+PRICE(AMAX_OUT)
+{
+    return price_LOSS(all, rank, a);
+}
+
+PRICE(UPDATE)
+{
+    run_kernel(&all[rank], update_s(&all[rank], &all[rank].c->bucket[a->of]));
+    return true;
+}
+
+static bool (*const price_kind[])(struct player *all, int rank, const struct tr_action *a) = {
+#define X(id, name, phase, failpoint, stream) price_##id,
+    TR_ACTION_LIST(X)
+#undef X
+};
+static_assert(TR_COUNT_OF(price_kind) == TR_ACTION_KINDS, "one price a kind");
+
+static bool act(struct player *all, int rank, const struct tr_action *a)
+{
+    wait_for_posted(&all[rank], a);
+    return price_kind[a->kind](all, rank, a);
 }
 
 /* ---- the step ---- */
@@ -284,13 +357,12 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
 {
     const struct tr_schedule *s = &c->train;
     size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
-    *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1, .has_stream = !m->is_shared, .reducing = -1 };
-    p->is_summed = calloc((size_t)c->n_buckets + 1, sizeof *p->is_summed);
-    p->travelling = calloc((size_t)c->n_buckets + 1, sizeof *p->travelling);
+    *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1, .has_stream = !m->is_shared };
+    p->under_way = calloc((size_t)s->n_actions + 1, sizeof *p->under_way);
     p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
     p->sent = calloc(n_messages, sizeof *p->sent);
     p->first = calloc(3 * n_peers + 2 * n_messages, sizeof *p->first);
-    if (!p->program || !p->sent || !p->first || !p->is_summed || !p->travelling)
+    if (!p->program || !p->sent || !p->first || !p->under_way)
         return tr_fail(TR_NOMEM, "forecast: out of memory");
     p->n_sent = p->first + n_peers;
     p->n_asked = p->n_sent + n_peers;
@@ -310,8 +382,7 @@ static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, cons
 
 static void player_release(struct player *p)
 {
-    free(p->is_summed);
-    free(p->travelling);
+    free(p->under_way);
     free(p->program);
     free(p->sent);
     free(p->first);
@@ -348,6 +419,44 @@ static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *ou
     out->hardware_flops = out->flops + again * data * p->price.size[TR_AXIS_TP] * p->price.size[TR_AXIS_CP];
 }
 
+static void play_step(const struct tr_compiled *const *c, int n_ranks, struct player *all)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < n_ranks; r++)
+            while (all[r].next < c[r]->train.n_actions && act(all, r, &c[r]->train.action[all[r].next])) {
+                all[r].next++;
+                moved = true;
+            }
+    }
+}
+
+/* The next step begins with what this one left under way. False: nothing is. */
+static bool begin_again(int n_ranks, struct player *all)
+{
+    double end = 0;
+    bool is_left = false;
+    for (int r = 0; r < n_ranks; r++)
+        end = fmax(end, all[r].clock);
+    for (int r = 0; r < n_ranks; r++) {
+        struct player *p = &all[r];
+        for (int i = 0; i < p->c->train.n_actions; i++) {
+            p->under_way[i].at = fmax(0, p->under_way[i].at - end);
+            is_left |= p->under_way[i].at > 0;
+        }
+        p->stream_at = fmax(0, p->stream_at - end);
+    }
+    for (int r = 0; r < n_ranks && is_left; r++) {
+        struct player *p = &all[r];
+        p->clock = p->kernels = p->waits = p->met = p->norm_at = p->posted = 0;
+        p->next = 0;
+        memset(p->comm, 0, sizeof p->comm);
+        memset(p->n_sent, 0, (size_t)n_ranks * sizeof *p->n_sent);
+        memset(p->n_asked, 0, (size_t)n_ranks * sizeof *p->n_asked);
+    }
+    return is_left;
+}
+
 enum tr_status tr_play_compiled(const struct tr_compiled *const *c, int n_ranks, const struct tr_machine *m,
                                 struct tr_forecast *out)
 {
@@ -357,16 +466,9 @@ enum tr_status tr_play_compiled(const struct tr_compiled *const *c, int n_ranks,
         return tr_fail(TR_NOMEM, "forecast: out of memory");
     for (int r = 0; r < n_ranks; r++)
         TR_TRY(player_open(c[r], n_ranks, m, &all[r]));
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < n_ranks; r++)
-            while (all[r].next < c[r]->train.n_actions && act(all, r, &c[r]->train.action[all[r].next])) {
-                all[r].next++;
-                moved = true;
-            }
-    }
-    for (int r = 0; r < n_ranks; r++)
-        settle_all(&all[r]);
+    play_step(c, n_ranks, all);
+    if (begin_again(n_ranks, all))
+        play_step(c, n_ranks, all);
     sum_up(all, n_ranks, out);
 out:
     for (int r = 0; r < n_ranks; r++)
@@ -376,15 +478,6 @@ out:
 }
 
 /* ---- by kernel ---- */
-
-static bool is_of(enum tr_phase phase, enum tr_action_kind kind)
-{
-    if (kind == TR_DO_BACKWARD)
-        return phase != TR_FORWARD;
-    return kind == (phase == TR_FORWARD          ? TR_DO_FORWARD
-                    : phase == TR_BACKWARD_INPUT ? TR_DO_BACKWARD_INPUT
-                                                 : TR_DO_BACKWARD_WEIGHT);
-}
 
 static enum tr_opcode kernel_of(enum tr_opcode op)
 {
@@ -401,12 +494,12 @@ void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, e
         out[i] = 0;
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
-        const struct tr_program *g = a->kind <= TR_DO_BACKWARD_WEIGHT ? s->program[s->program_of[a->segment]] : NULL;
+        const struct tr_program *g = tr_action_has_program(a) ? s->program[s->program_of[a->segment]] : NULL;
         for (int k = 0; g && k < g->n_nodes; k++)
-            if (is_of(g->node[k].phase, a->kind))
+            if (tr_action_runs(a->kind, g->node[k].phase))
                 out[kernel_of(g->node[k].op)] += tr_price_node(&p.price, g, &g->node[k]);
         if (a->kind == TR_DO_UPDATE)
-            out[update] += update_s(&p, &c->bucket[a->segment]);
+            out[update] += update_s(&p, &c->bucket[a->of]);
     }
     out[TR_OP_SUMSQ] += norm_s(&p);
 }

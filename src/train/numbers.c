@@ -272,6 +272,7 @@ static enum tr_status replay(struct tr_numbers *n, const float values[TR_STEP_CO
     memcpy(n->losses, tr_exec_losses(e), n->n_losses * sizeof *n->losses);
     memcpy(n->norms, tr_exec_norms(e), n->n_norms * sizeof *n->norms);
     n->mine = (struct finding){ .rank = tr_exec_mesh(e)->rank, .sample = -1 };
+    TR_TRY(tr_exec_drain(e));
     look_at_weights(n);
     tr_exec_watch(e, look, n);
     st = tr_exec_measure(e, n->cfg, n->batch->micro, values, out);

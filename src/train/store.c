@@ -29,6 +29,9 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
 {
     struct tr_exec *e = ctx;
     int64_t own_first = 0, own_n = 0, at = first, local = 0;
+    enum tr_status st = tr_exec_drain(e);
+    if (st != TR_OK)
+        return st;
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     TR_BUG_ON(tr_tp_run(&place_of(e, param)->tp, &at, first + n, &local) != n || at != first);
     TR_BUG_ON(local < own_first || local + n > own_first + own_n);
@@ -143,6 +146,9 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
     size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
+    enum tr_status st = tr_exec_drain(e);
+    if (st != TR_OK)
+        return st;
     bool is_here = p->writer == tr_exec_mesh(e)->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
     *out = NULL;

@@ -160,6 +160,8 @@ static void one_stage_is_accumulation(void **state)
                 assert_int_equal(a->segment, i < n ? i : 2 * n - 1 - i);
                 assert_int_equal(a->micro, micro);
             }
+        assert_int_equal(c->train.action[at++].kind, TR_DO_NORM);
+        assert_int_equal(c->train.action[at++].kind, TR_DO_LOSS);
         assert_int_equal(c->train.action[at++].kind, TR_DO_CLIP);
         for (int g = 0; g < n; g++)
             assert_int_equal(c->train.action[at++].kind, TR_DO_UPDATE);

@@ -53,6 +53,7 @@ static inline double distance(const struct reference *ref, const struct run *r, 
     *is_same = true;
     for (int i = 0; i < r->m->n_params; before += r->m->param[i++].n) {
         int64_t first = 0, n = 0, all = 0, zero = 0, local = 0, len = 0;
+        CHECK_OK(tr_exec_drain(r->e));
         const float *a = (const float *)(void *)tr_exec_at(r->e, weights(r->e), i, &first, &n);
         const float *b = (const float *)(void *)tr_exec_at(ref->run.e, weights(ref->run.e), i, &zero, &all);
         for (int64_t at = 0; n > 0 && (len = tr_tp_run(&r->c->place[i].tp, &at, all, &local)) > 0; at += len)
@@ -83,17 +84,14 @@ static inline double bound(const struct layout *l)
 
 static inline void plant_in_schedule(struct tr_compiled *c, enum plant plant)
 {
-    int n = 0;
     static const enum tr_action_kind kinds[N_PLANTS] = {
         [NO_TIE] = TR_DO_TIE, [NO_REDUCE] = TR_DO_REDUCE, [NO_TREE_ADD] = TR_DO_TREE_ADD, [NO_GATHER] = TR_DO_GATHER
     };
     enum tr_action_kind gone = kinds[plant] ? kinds[plant] : TR_ACTION_KINDS;
-    for (int i = 0; i < c->train.n_actions; i++) {
-        c->train.action[n] = c->train.action[i];
-        n += c->train.action[i].kind != gone;
-    }
-    c->train.n_actions = n;
-    for (int i = 0; plant == EARLY_RECV && i < n; i++) /* the receiver looks in the wrong place */
+    for (int i = 0; i < c->train.n_actions; i++)
+        if (c->train.action[i].kind == gone)
+            c->train.action[i].kind = TR_DO_WAIT;                       /* which does nothing itself */
+    for (int i = 0; plant == EARLY_RECV && i < c->train.n_actions; i++) /* the receiver looks in the wrong place */
         if (c->train.action[i].kind == TR_DO_RECV)
             c->train.action[i].out += 64;
 }

@@ -105,6 +105,7 @@ static double worst_of(const struct rig *r, enum tr_state what, const char *gold
         const struct tr_param *p = &r->model->param[i];
         double *want = golden_param(&r->g, golden, p), *grad = golden_param(&r->g, "grad", p), scale = grad_scale(r, i);
         int64_t first, n, local, len;
+        must(tr_exec_drain(r->exec));
         const float *got = (const float *)(const void *)tr_exec_at(r->exec, what, i, &first, &n);
         if (what == TR_S_GRAD) { /* the sum is its owner's */
             first = r->compiled->place[i].first;

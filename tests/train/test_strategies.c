@@ -249,6 +249,7 @@ static void train(struct run *r)
 static float *weights_of(struct run *r, int param, int64_t *first, int64_t *n)
 {
     enum tr_state what = tr_exec_has(r->e, TR_S_MASTER) ? TR_S_MASTER : TR_S_VALUE;
+    CHECK_OK(tr_exec_drain(r->e));
     const char *at = tr_exec_at(r->e, what, param, first, n);
     float *copy = calloc((size_t)*n + 1, sizeof *copy);
     CHECK(copy);

@@ -1,0 +1,195 @@
+/* overlap.c - level-2 pass: communication behind arithmetic.
+ *
+ * Gathers of zero 3 are posted one reader ahead of need, so that they travel while an action computes. Then every wait
+ * is written down: an action waits for what is on its way for the buckets it touches. One posted action is under way
+ * for a bucket, and one reduction of shards for all of them, because they share the staging buffer; whatever wants the
+ * shard that came makes the rest of its hops first, and adds it to those of earlier micro-batches. With zero 1 and 2
+ * the gathers of new parameters are waited for by the next step's forwards (lag 1).
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+enum { PREFETCH = 1 }; /* readers that a gather is posted ahead of the one that needs it */
+
+struct pending {
+    int action;    /* that is under way, -1: none */
+    int lag;       /* 1: it is the last step's, and its place in this list is not known yet */
+    bool is_shard; /* a shard that is coming, of which hops are left */
+    bool is_first;
+    int micro;
+};
+
+struct pass {
+    struct tr_emit e;
+    struct pending *pending; /* by bucket */
+    int reducing;            /* bucket whose shards are under way, -1: none */
+    int *wait, n_wait;       /* of the action at hand: actions, or -1 - bucket: that bucket's gather of the last step */
+};
+
+/* ---- gathers ahead ---- */
+
+static bool is_reader(const struct tr_action *a)
+{
+    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
+}
+
+/* Gathers that stand between a reader and the next one are moved in front of the first. */
+static void post_ahead(struct tr_action *list, int n)
+{
+    for (int i = 0, reader = -1; i < n; i++) {
+        if (list[i].kind == TR_DO_GATHER && list[i].part == TR_PART_GRADIENTS && reader >= 0) {
+            struct tr_action moved = list[i];
+            memmove(&list[reader + 1], &list[reader], (size_t)(i - reader) * sizeof *list);
+            list[reader++] = moved;
+        }
+        if (is_reader(&list[i]))
+            reader = i;
+    }
+}
+
+/* ---- waits ---- */
+
+static void emit_waiting(struct pass *p, const struct tr_action *from)
+{
+    struct tr_action *a = tr_emit(&p->e, from);
+    for (int i = 0; i < p->n_wait; i++)
+        if (p->wait[i] >= 0)
+            tr_wait_add(&p->e, a, p->wait[i], 0);
+        else
+            tr_wait_add(&p->e, a, p->wait[i], 1); /* known at the end */
+    p->n_wait = 0;
+}
+
+/* The rest of a reduction of shards: its other hops on data ranks, and the sum with earlier micro-batches. */
+static void finish_shard(struct pass *p, int bucket)
+{
+    struct pending *x = &p->pending[bucket];
+    const struct tr_bucket *b = &p->e.c->bucket[bucket];
+    int in = tr_fixed_buffer(p->e.s, x->is_first ? TR_BUF_GRAD : TR_BUF_STAGING, x->is_first ? bucket : -1);
+    struct tr_action a = { .kind = TR_DO_REDUCE,
+                           .stream = TR_STREAM_COMPUTE, /* it is wanted at once */
+                           .part = TR_PART_GRADIENTS,
+                           .segment = -1,
+                           .micro = x->micro,
+                           .of = bucket,
+                           .hop = 1,
+                           .is_first = x->is_first,
+                           .n_buckets = 1,
+                           .bucket = { bucket } };
+    (void)tr_use_add(&a, in, TR_AS_OTHER, true);
+    if (b->n_hops > 1 && b->hop[1].axes == TR_ON_REPLICAS)
+        emit_waiting(p, &a);
+    if (!x->is_first) {
+        a.kind = TR_DO_ADD;
+        (void)tr_use_add(&a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket), TR_AS_OTHER, true);
+        emit_waiting(p, &a);
+    }
+    x->is_shard = false;
+    p->reducing = -1;
+}
+
+/* What is on its way for the bucket is there when the action at hand starts. */
+static void settle(struct pass *p, int bucket)
+{
+    struct pending *x = &p->pending[bucket];
+    if (x->lag)
+        p->wait[p->n_wait++] = -1 - bucket;
+    else if (x->action >= 0)
+        p->wait[p->n_wait++] = x->action;
+    x->action = -1;
+    x->lag = 0;
+    if (x->is_shard)
+        finish_shard(p, bucket);
+}
+
+static void settle_all(struct pass *p)
+{
+    for (int b = 0; b < p->e.c->n_buckets; b++)
+        if (!p->pending[b].lag)
+            settle(p, b);
+}
+
+/* Gathers and reductions: after what is under way for the same bucket and, for shards, in the same staging buffer. */
+static void post(struct pass *p, const struct tr_action *a)
+{
+    struct pending *x = &p->pending[a->of];
+    const struct tr_bucket *b = &p->e.c->bucket[a->of];
+    bool is_scatter = a->kind == TR_DO_REDUCE && b->hop[a->hop].is_scatter;
+    if (is_scatter && p->reducing >= 0)
+        settle(p, p->reducing);
+    if (a->stream == TR_STREAM_COMM)
+        settle(p, a->of);
+    emit_waiting(p, a);
+    x->action = a->stream == TR_STREAM_COMM ? p->e.s->n_actions - 1 : -1;
+    x->is_shard = is_scatter;
+    x->is_first = a->is_first;
+    x->micro = a->micro;
+    p->reducing = is_scatter ? a->of : p->reducing;
+}
+
+static void pass_action(struct pass *p, const struct tr_action *a, int *message)
+{
+    switch (a->kind) {
+    case TR_DO_SEND:
+    case TR_DO_RECV:
+        emit_waiting(p, a);
+        message[a->message] = p->e.s->n_actions - 1;
+        return;
+    case TR_DO_WAIT:
+        p->wait[p->n_wait++] = message[a->message];
+        break;
+    case TR_DO_GATHER:
+    case TR_DO_REDUCE:
+        post(p, a);
+        return;
+    case TR_DO_TIE:
+        settle(p, a->of);
+        break;
+    case TR_DO_NORM: /* reads all gradients */
+        settle_all(p);
+        break;
+    default:
+        for (int k = 0; tr_action_has_program(a) && k < a->n_buckets; k++)
+            settle(p, a->bucket[k]);
+    }
+    emit_waiting(p, a);
+}
+
+/* Gathers that the list leaves under way are waited for in the next step. */
+static int gather_of(const struct tr_schedule *s, int bucket)
+{
+    for (int i = s->n_actions - 1; i >= 0; i--)
+        if (s->action[i].kind == TR_DO_GATHER && s->action[i].of == bucket)
+            return i;
+    TR_BUG_ON("a gather of the update" == NULL);
+    return -1;
+}
+
+enum tr_status tr_pass_overlap(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+{
+    struct pass p = { .reducing = -1 };
+    (void)is_training;
+    post_ahead(s->action, s->n_actions);
+    p.pending = calloc((size_t)c->n_buckets, sizeof *p.pending);
+    p.wait = calloc(2 * (size_t)c->n_buckets + 1, sizeof *p.wait);
+    int *message = calloc((size_t)s->n_messages + 1, sizeof *message);
+    enum tr_status st = p.pending && p.wait && message ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
+    if (st == TR_OK) {
+        for (int b = 0; b < c->n_buckets; b++)
+            p.pending[b].action = -1;
+        for (int i = 0; i < s->n_actions; i++)
+            if (s->action[i].kind == TR_DO_GATHER && s->action[i].part == TR_PART_UPDATE)
+                p.pending[s->action[i].of].lag = 1;
+        tr_emit_begin(&p.e, c, m, s);
+        for (int i = 0; i < p.e.n_from; i++)
+            pass_action(&p, &p.e.from[i], message);
+        st = tr_emit_end(&p.e);
+        for (int i = 0; i < s->n_waits; i++)
+            if (s->wait[i].lag)
+                s->wait[i].action = gather_of(s, -1 - s->wait[i].action);
+    }
+    free(p.pending);
+    free(p.wait);
+    free(message);
+    return st;
+}

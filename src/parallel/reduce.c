@@ -1,0 +1,200 @@
+/* reduce.c - level-2 pass: what becomes of gradients.
+ *
+ * Which gradient a backward overwrites and which it adds to, so that none is ever cleared. Where gradients are summed
+ * over ranks: after the last micro-batch, or with zero 2 and 3 micro-batch by micro-batch, because whole gradients of a
+ * bucket exist only from its first backward to its reduction. Reproducible layout: each micro-batch is added along the
+ * tree first.
+ */
+#include "parallel/parallel_impl.h"
+#include <stdlib.h>
+
+struct pass {
+    struct tr_emit e;
+    int grad_zero;
+    int *whole;       /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
+    int *n_split;     /* by bucket: backwards whose input part is done and whose weight part is not */
+    bool *is_touched; /* by parameter: its gradient holds something of this step, or of this reduction */
+    bool *is_summed;  /* by bucket: its shard of gradients holds something of this step */
+    int travelling;   /* slot of gradients on their way to their shards, -1: none */
+};
+
+static bool is_backward(const struct tr_action *a)
+{
+    return tr_action_has_program(a) && a->kind != TR_DO_FORWARD;
+}
+
+/* The last backward that adds to this bucket's gradients: of the micro-batch, or (whole_step) of the step. */
+static bool is_last_touch(const struct pass *p, int i, int bucket, bool whole_step)
+{
+    for (int k = i + 1; k < p->e.n_from; k++) {
+        const struct tr_action *a = &p->e.from[k];
+        for (int b = 0; is_backward(a) && b < a->n_buckets; b++)
+            if (a->bucket[b] == bucket && (whole_step || a->micro == p->e.from[i].micro))
+                return false;
+    }
+    return true;
+}
+
+static int grad_buffer(const struct pass *p, int bucket)
+{
+    return p->grad_zero >= 2 ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket);
+}
+
+/* Local parameters whose gradients this backward writes. */
+static uint64_t written(const struct pass *p, const struct tr_action *a)
+{
+    const struct tr_program *g = p->e.s->program[p->e.s->program_of[a->segment]];
+    uint64_t bits = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; tr_action_runs(a->kind, g->node[i].phase) && k < TR_MAX_OUT; k++) {
+            tr_val v = g->node[i].out[k];
+            if (v == TR_NONE || g->value[v].kind != TR_V_GRAD)
+                continue;
+            TR_BUG_ON(g->value[v].slot >= 64);
+            bits |= UINT64_C(1) << g->value[v].slot;
+        }
+    return bits;
+}
+
+/* Of these local parameters, those that live in the bucket. */
+static uint64_t of_bucket(const struct pass *p, const struct tr_action *a, uint64_t bits, int bucket)
+{
+    const int *param = p->e.m->segment[a->segment].param;
+    for (int i = 0; i < 64; i++)
+        if (bits >> i & 1 && p->e.c->place[param[i]].bucket != bucket)
+            bits &= ~(UINT64_C(1) << i);
+    return bits;
+}
+
+static void touch(struct pass *p, struct tr_action *a, uint64_t bits)
+{
+    const int *param = p->e.m->segment[a->segment].param;
+    a->params = 0;
+    for (int i = 0; i < 64; i++)
+        if (bits >> i & 1) {
+            a->params |= p->is_touched[param[i]] ? UINT64_C(1) << i : 0;
+            p->is_touched[param[i]] = true;
+        }
+}
+
+/* Gradients of a bucket as one action: gradients are in the place of `bucket`, what happens is `of`'s. */
+static struct tr_action *emit_bucket(struct pass *p, enum tr_action_kind kind, int of, int bucket, int segment,
+                                     int micro)
+{
+    struct tr_action *a = tr_emit_new(&p->e, kind, TR_PART_GRADIENTS, segment, micro);
+    a->of = of;
+    a->n_buckets = 1;
+    a->bucket[0] = bucket;
+    (void)tr_use_add(a, grad_buffer(p, bucket), TR_AS_GRAD, true);
+    return a;
+}
+
+static void tree_add(struct pass *p, int of, int bucket, const struct tr_action *from, uint64_t bits)
+{
+    const int *param = p->e.m->segment[from->segment].param;
+    struct tr_action *a = emit_bucket(p, TR_DO_TREE_ADD, of, bucket, from->segment, from->micro);
+    a->params = of_bucket(p, from, bits, bucket);
+    (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_LEVELS, of), TR_AS_OTHER, true);
+    if (of != bucket)
+        (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, of), TR_AS_OTHER, true);
+    for (int i = 0; i < 64; i++)
+        if (a->params >> i & 1)
+            p->is_touched[param[i]] = false;
+}
+
+/* The first hop. A shard that is not the step's first comes into the staging buffer and is added later. */
+static void reduce(struct pass *p, int bucket, int micro)
+{
+    const struct tr_compiled *c = p->e.c;
+    const struct tr_layout *l = &c->opt.layout;
+    struct tr_action *a = emit_bucket(p, TR_DO_REDUCE, bucket, bucket, -1, micro);
+    bool is_scatter = c->bucket[bucket].hop[0].is_scatter;
+    a->is_first = !p->is_summed[bucket];
+    p->is_summed[bucket] |= is_scatter;
+    if (l->in_order || c->has_wire) /* made of several kernels and collectives, one after the other */
+        a->stream = TR_STREAM_COMPUTE;
+    if (l->in_order || c->has_wire || (is_scatter && !a->is_first))
+        (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_STAGING, -1), TR_AS_OTHER, true);
+    if (p->grad_zero < 2)
+        return;
+    if (a->is_first)
+        (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket), TR_AS_OTHER, true);
+    if (p->travelling >= 0) /* its own reduction is waited for before this one starts */
+        tr_use_free(a, p->travelling);
+    p->travelling = p->whole[bucket];
+    p->whole[bucket] = -1;
+    for (int i = 0; i < p->e.m->n_params; i++) /* the next backward has a buffer of its own */
+        if (c->place[i].bucket == bucket)
+            p->is_touched[i] = false;
+}
+
+/* The gradients of the second use make room for those of the first one; the last time they are complete. */
+static void second_use(struct pass *p, int shared, const struct tr_action *from, uint64_t bits)
+{
+    int second = p->e.m->n_segments + 1;
+    TR_BUG_ON(shared != p->e.m->n_segments);
+    tree_add(p, second, shared, from, bits);
+    if (p->e.c->opt.layout.data_size > 1 && from->micro == p->e.c->opt.n_micro - 1)
+        reduce(p, second, from->micro);
+}
+
+static void pass_backward(struct pass *p, int i)
+{
+    const struct tr_layout *l = &p->e.c->opt.layout;
+    struct tr_action from = p->e.from[i];
+    uint64_t bits = written(p, &from);
+    size_t size = tr_dtype_bytes(p->e.c->opt.grad_dtype);
+    bool is_part = from.kind == TR_DO_BACKWARD_INPUT; /* its parameters are others than the weight part's */
+    struct tr_action *a = tr_emit(&p->e, &from);
+    for (int k = 0; k < from.n_buckets; k++) {
+        bool is_new = p->grad_zero >= 2 && p->whole[from.bucket[k]] < 0;
+        if (is_new)
+            p->whole[from.bucket[k]] =
+                tr_slot_add(&p->e, TR_BUF_GRADS, from.bucket[k], (size_t)p->e.c->bucket[from.bucket[k]].n * size);
+        struct tr_buffer_use *u = tr_use_add(a, grad_buffer(p, from.bucket[k]), TR_AS_GRAD, true);
+        u->index = (uint8_t)k;
+        u->takes = is_new;
+    }
+    touch(p, a, bits);
+    for (int k = 0; k < from.n_buckets; k++) {
+        int bucket = from.bucket[k], *n_split = &p->n_split[bucket];
+        *n_split += is_part ? 1 : from.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
+        /* Between the parts of a split backward a buffer holds some parameters' share of a micro-batch: not done. */
+        bool is_done = is_last_touch(p, i, bucket, p->grad_zero < 2) && *n_split == 0;
+        bool is_last_of_micro = is_last_touch(p, i, bucket, false);
+        if (l->in_order && p->e.c->opt.n_micro > 1 && (is_last_of_micro || is_part))
+            tree_add(p, bucket, bucket, &from, bits);
+        if (l->in_order && !is_last_of_micro && !is_part)
+            second_use(p, bucket, &from, bits);
+        if (l->data_size * l->size[TR_AXIS_CP] > 1 && is_done)
+            reduce(p, bucket, from.micro);
+    }
+}
+
+enum tr_status tr_pass_reduce(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+{
+    struct pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .travelling = -1 };
+    if (!is_training)
+        return TR_OK;
+    int *mem = calloc(2 * (size_t)c->n_buckets, sizeof *mem);
+    p.is_touched = calloc((size_t)m->n_params + 1, sizeof *p.is_touched);
+    p.is_summed = calloc((size_t)c->n_buckets, sizeof *p.is_summed);
+    enum tr_status st = mem && p.is_touched && p.is_summed ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
+    if (st == TR_OK) {
+        p.whole = mem;
+        p.n_split = mem + c->n_buckets;
+        for (int i = 0; i < c->n_buckets; i++)
+            p.whole[i] = -1;
+        tr_emit_begin(&p.e, c, m, s);
+        for (int i = 0; i < p.e.n_from; i++)
+            if (is_backward(&p.e.from[i]))
+                pass_backward(&p, i);
+            else
+                (void)tr_emit(&p.e, &p.e.from[i]);
+        st = tr_emit_end(&p.e);
+    }
+    free(mem);
+    free(p.is_touched);
+    free(p.is_summed);
+    return st;
+}

@@ -1,0 +1,164 @@
+/* schedule.h - part of the room header: level 2, the actions of one rank for one optimizer step or one evaluation
+ * batch.
+ *
+ * A schedule is a list. The executor issues its actions in that order and the planner plays the same list with prices.
+ * An action runs on a stream. Actions of the compute stream run one after the other. A posted action (comm stream)
+ * starts when everything that was issued before it on the compute stream is done, and ends at a time of its own: what
+ * needs its result, or its buffer, waits for it. All waits stand in the list.
+ */
+#ifndef TR_PARALLEL_SCHEDULE_H
+#define TR_PARALLEL_SCHEDULE_H
+
+#include "mesh/mesh.h"
+#include "model/model.h"
+
+/* id, name, watchdog phase, failpoint, stream. Every table that has a column by kind is expanded from this list. */
+#define TR_ACTION_LIST(X)                                                                                              \
+    /* segment, micro-batch */                                                                                         \
+    X(FORWARD, "forward", FORWARD, "step.forward", COMPUTE)                                                            \
+    X(BACKWARD, "backward", BACKWARD, "step.backward", COMPUTE)                   /* both parts at once */             \
+    X(BACKWARD_INPUT, "backward-input", BACKWARD, "step.backward_input", COMPUTE) /* the stage before waits for it */  \
+    X(BACKWARD_WEIGHT, "backward-weight", BACKWARD, "step.backward_weight", COMPUTE) /* no rank waits for it */        \
+    /* an activation or its gradient, to or from another stage; wait: until a send or receive is over */               \
+    X(SEND, "send", MESSAGE, "step.send", COMM)                                                                        \
+    X(RECV, "recv", MESSAGE, "step.recv", COMM)                                                                        \
+    X(WAIT, "wait", MESSAGE, "step.wait", COMPUTE)                                                                     \
+    /* parameters of a bucket: every rank's shard to all */                                                            \
+    X(GATHER, "gather", GATHER, "step.gather", COMM)                                                                   \
+    /* one hop of the sum of a bucket's gradients over ranks; add: a shard that came, to those of earlier              \
+     * micro-batches */                                                                                                \
+    X(REDUCE, "reduce", REDUCE, "step.reduce", COMM)                                                                   \
+    X(ADD, "add", REDUCE, "step.add", COMPUTE)                                                                         \
+    /* reproducible layout: gradients of one micro-batch, added along the tree */                                      \
+    X(TREE_ADD, "tree-add", REDUCE, "step.tree_add", COMPUTE)                                                          \
+    /* gradients of parameters that two stages hold: summed over both */                                               \
+    X(TIE, "tie", REDUCE, "step.tie", COMPUTE)                                                                         \
+    /* squares of all gradients; losses to the host; the factor that clips gradients */                                \
+    X(NORM, "norm", CLIP, "step.norm", COMPUTE)                                                                        \
+    X(LOSS, "loss", CLIP, "step.loss", HOST)                                                                           \
+    X(CLIP, "clip", CLIP, "step.clip", HOST)                                                                           \
+    /* optimizer on the parameters of a bucket */                                                                      \
+    X(UPDATE, "update", UPDATE, "step.update", COMPUTE)                                                                \
+    /* fp8 with delayed scales: largest elements of earlier steps to the device, those of this step back */            \
+    X(AMAX_IN, "amax-in", UPDATE, "step.amax_in", HOST)                                                                \
+    X(AMAX_OUT, "amax-out", UPDATE, "step.amax_out", HOST)
+
+enum tr_action_kind {
+#define X(id, name, phase, failpoint, stream) TR_DO_##id,
+    TR_ACTION_LIST(X)
+#undef X
+        TR_ACTION_KINDS
+};
+
+/* Host actions run on the thread that issues: the device is waited for. */
+enum tr_action_stream { TR_STREAM_COMPUTE, TR_STREAM_COMM, TR_STREAM_HOST, TR_STREAMS };
+
+/* The host decides once a step, between measure and update: both sides of that decision, and what surrounds them, are
+ * parts that are run one by one. Evaluation and generation have one part, gradients. */
+enum tr_step_part { TR_PART_BEGIN, TR_PART_GRADIENTS, TR_PART_MEASURE, TR_PART_UPDATE, TR_PART_END, TR_STEP_PARTS };
+
+/* A buffer is symbolic until `memory` has run. Slots come and go: they are taken and freed by actions, and have an
+ * offset in their region then. All others are there for the whole run (place.c). */
+enum tr_region {
+    TR_BUF_ACTS,                 /* slot: activations */
+    TR_BUF_VALUES,               /* slot: whole parameters of a bucket (zero 3) */
+    TR_BUF_GRADS,                /* slot: whole gradients of a bucket (zero 2 and 3) */
+    TR_BUF_SLOTS,                /* number of regions of slots */
+    TR_BUF_VALUE = TR_BUF_SLOTS, /* by bucket: parameters, whole or the shard */
+    TR_BUF_GRAD,                 /* by bucket: gradients, whole or the shard */
+    TR_BUF_STATE,                /* by bucket: all that the optimizer keeps */
+    TR_BUF_LEVELS,               /* by bucket: sums of earlier micro-batches (reproducible layout) */
+    TR_BUF_STAGING,              /* a shard on its way to the sum; gradients in the dtype they travel in */
+    TR_BUF_STEP,
+    TR_BUF_LOSS,
+    TR_BUF_NORM,
+    TR_BUF_AMAX,
+    TR_REGIONS
+};
+struct tr_buffer {
+    enum tr_region region;
+    int bucket; /* -1: of none */
+    size_t bytes, offset;
+};
+
+/* A segment reads its own buckets and those of parameters that several segments share. */
+enum { TR_MAX_BUCKETS = 4, TR_MAX_USES = 8 + 2 * TR_MAX_BUCKETS };
+
+/* What an action does with a buffer, and as what: the basis of lifetimes and of the hazard check. */
+enum tr_role {
+    TR_AS_IN,
+    TR_AS_OUT,
+    TR_AS_DOUT,
+    TR_AS_DIN,
+    TR_AS_SAVED,
+    TR_AS_KEPT,
+    TR_AS_VALUE,
+    TR_AS_GRAD,
+    TR_AS_OTHER
+};
+struct tr_buffer_use {
+    int32_t buffer;
+    uint8_t role, index; /* index: of VALUE and GRAD: which of the action's buckets */
+    bool writes, takes, frees;
+    bool is_idle; /* the action frees it and does not touch its bytes */
+};
+
+struct tr_wait {
+    int32_t action; /* a posted one */
+    uint8_t lag;    /* 0: of this step; 1: of the step before. It is over when that did not run. */
+};
+
+struct tr_action {
+    enum tr_action_kind kind;
+    enum tr_action_stream stream; /* as the list says, or compute where a sum is made in place */
+    enum tr_step_part part;
+    int segment, micro;
+    int of;        /* gather, reduce, add, tree add, tie, update: the bucket */
+    int hop;       /* reduce: which */
+    bool is_first; /* reduce: the first of this step: its result is the sum, there is nothing to add it to */
+    /* Local parameters of the segment, a bit each. Backward: gradients that hold something of this step already, which
+     * it adds to; the others it overwrites. Tree add: those whose gradients it adds. */
+    uint64_t params;
+    int peer, message; /* messages: pipeline rank; number of the send or receive */
+    size_t count;      /* messages: elements */
+    enum tr_dtype dtype;
+    int n_uses, first_wait, n_waits;
+    struct tr_buffer_use use[TR_MAX_USES];
+    /* Made of the uses by place.c: offsets in the acts arena (a message is at `in` or `out`), and where the whole
+     * parameters and gradients of each bucket are. */
+    size_t in, out, dout, din, saved, kept;
+    int n_buckets, bucket[TR_MAX_BUCKETS];
+    size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
+};
+
+/* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
+struct tr_schedule {
+    struct tr_program **program;
+    int n_programs;
+    int *program_of; /* by segment */
+    struct tr_action *action;
+    int n_actions, n_actions_cap, n_messages;
+    struct tr_buffer *buffer;
+    int n_buffers, n_buffers_cap;
+    struct tr_wait *wait;
+    int n_waits, n_waits_cap;
+    int part_first[TR_STEP_PARTS + 1];
+    size_t region_bytes[TR_BUF_SLOTS]; /* peaks of the regions of slots */
+    size_t work_bytes, scratch_bytes;
+    double flops, recompute_flops; /* of all micro-batches */
+};
+
+const char *tr_action_name(enum tr_action_kind kind);
+const char *tr_stream_name(enum tr_action_stream stream);
+static inline bool tr_action_has_program(const struct tr_action *a)
+{
+    return a->kind <= TR_DO_BACKWARD_WEIGHT;
+}
+/* Does an action of this kind run nodes of this phase? */
+bool tr_action_runs(enum tr_action_kind kind, enum tr_phase phase);
+
+/* Proves that any two actions that touch the same bytes, one of them writing, are ordered, in this step and from it to
+ * the next: TR_BUG names both actions and the bytes. is_training: steps follow each other. */
+enum tr_status tr_schedule_check(const struct tr_schedule *s);
+
+#endif

@@ -1,0 +1,90 @@
+/* update.c - level-2 pass: what follows the gradients of a step: sums that are left, norm, losses, clip factor, the
+ * optimizer, and with zero 1 and 2 the new parameters to all ranks. */
+#include "parallel/parallel_impl.h"
+
+static struct tr_action *add(struct tr_emit *e, enum tr_action_kind kind, enum tr_step_part part, int of)
+{
+    struct tr_action *a = tr_emit_new(e, kind, part, -1, 0);
+    a->of = of;
+    if (of >= 0) {
+        a->n_buckets = 1;
+        a->bucket[0] = of;
+    }
+    return a;
+}
+
+static void use(struct tr_emit *e, struct tr_action *a, enum tr_region region, bool writes)
+{
+    bool has_bucket = region >= TR_BUF_VALUE && region <= TR_BUF_LEVELS;
+    (void)tr_use_add(a, tr_fixed_buffer(e->s, region, has_bucket ? a->of : -1),
+                     region == TR_BUF_VALUE  ? TR_AS_VALUE
+                     : region == TR_BUF_GRAD ? TR_AS_GRAD
+                                             : TR_AS_OTHER,
+                     writes);
+}
+
+/* Both uses of tied embeddings, then parts of whole parameters. */
+static void finish_sums(struct tr_emit *e)
+{
+    const struct tr_compiled *c = e->c;
+    int shared = e->m->n_segments;
+    if (c->bucket[shared].n > 0) {
+        struct tr_action *a = add(e, TR_DO_TIE, TR_PART_GRADIENTS, shared);
+        use(e, a, TR_BUF_GRAD, true);
+        if (c->bucket[shared + 1].n > 0)
+            (void)tr_use_add(a, tr_fixed_buffer(e->s, TR_BUF_GRAD, shared + 1), TR_AS_OTHER, false);
+    }
+    for (int b = 0; b < c->n_buckets; b++)
+        if (c->bucket[b].n_partial > 0) {
+            struct tr_action *a = add(e, TR_DO_REDUCE, TR_PART_GRADIENTS, b);
+            a->hop = c->bucket[b].n_hops - 1;
+            a->is_first = true; /* in its place */
+            use(e, a, TR_BUF_GRAD, true);
+        }
+}
+
+static void update(struct tr_emit *e, int bucket)
+{
+    int zero = e->c->opt.layout.zero;
+    struct tr_action *a = add(e, TR_DO_UPDATE, TR_PART_UPDATE, bucket);
+    use(e, a, TR_BUF_STEP, false);
+    use(e, a, TR_BUF_GRAD, false);
+    use(e, a, TR_BUF_STATE, true);
+    use(e, a, TR_BUF_VALUE, true);
+    if ((zero == 1 || zero == 2) && e->c->bucket[bucket].n > 0)
+        use(e, add(e, TR_DO_GATHER, TR_PART_UPDATE, bucket), TR_BUF_VALUE, true);
+}
+
+static bool has_amax(const struct tr_schedule *s)
+{
+    for (int i = 0; i < s->n_programs; i++)
+        for (int v = 0; v < s->program[i]->n_values; v++)
+            if (s->program[i]->value[v].kind == TR_V_AMAX)
+                return true;
+    return false;
+}
+
+enum tr_status tr_pass_update(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+{
+    struct tr_emit e;
+    if (!is_training)
+        return TR_OK;
+    bool with_amax = has_amax(s);
+    tr_emit_begin(&e, c, m, s);
+    if (with_amax)
+        use(&e, add(&e, TR_DO_AMAX_IN, TR_PART_BEGIN, -1), TR_BUF_AMAX, true);
+    for (int i = 0; i < e.n_from; i++)
+        (void)tr_emit(&e, &e.from[i]);
+    finish_sums(&e);
+    use(&e, add(&e, TR_DO_NORM, TR_PART_MEASURE, -1), TR_BUF_NORM, true);
+    use(&e, add(&e, TR_DO_LOSS, TR_PART_MEASURE, -1), TR_BUF_LOSS, false);
+    struct tr_action *clip = add(&e, TR_DO_CLIP, TR_PART_MEASURE, -1);
+    use(&e, clip, TR_BUF_NORM, false);
+    use(&e, clip, TR_BUF_STEP, true);
+    for (int b = 0; b <= m->n_segments; b++)
+        if (b < m->n_segments ? tr_segment_is_here(c, b) : c->bucket[b].n > 0)
+            update(&e, b);
+    if (with_amax)
+        use(&e, add(&e, TR_DO_AMAX_OUT, TR_PART_END, -1), TR_BUF_AMAX, false);
+    return tr_emit_end(&e);
+}

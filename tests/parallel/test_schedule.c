@@ -1,0 +1,118 @@
+/* test_schedule.c - the proof that no action touches bytes which a posted one may still use, and bugs planted for it. */
+#include "parallel/parallel.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char config[] = "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+                             "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2}";
+
+/* Rank 0 of four: pp x shard, two micro-batches. */
+static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
+{
+    struct tr_compiled *c = NULL;
+    struct tr_model_options mo = { .rows = 2, .sequence_length = 16, .dropout = -1 };
+    int shard = 4 / pp;
+    struct tr_compile_options opt = { .compute_dtype = TR_F32,
+                                      .grad_dtype = TR_F32,
+                                      .master_dtype = TR_F32,
+                                      .moment_dtype = TR_F32,
+                                      .reduce_dtype = TR_F32,
+                                      .n_moments = 2,
+                                      .n_micro = 2,
+                                      .n_threads = 1,
+                                      .layout = { .data_size = shard,
+                                                  .shard_size = shard,
+                                                  .size = { pp, 1, shard, 1, 1 },
+                                                  .zero = zero } };
+    assert_int_equal(tr_model_from_json(cJSON_Parse(config), &mo, m), TR_OK);
+    assert_int_equal(tr_compile(*m, NULL, NULL, &opt, &c), TR_OK);
+    return c;
+}
+
+static int n_waits(const struct tr_schedule *s, int lag)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_waits; i++)
+        n += s->wait[i].lag == lag;
+    return n;
+}
+
+/* Each wait in turn is forgotten: the first action that the posted one is then in the way of is named. Sends are read
+ * only: what a forgotten wait for one breaks is the reuse of its buffer. */
+static void every_missing_wait_is_found(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 2; pp++)
+        for (int zero = 0; zero <= 3; zero++) {
+            struct tr_model *m = NULL;
+            struct tr_compiled *c = compile(&m, pp, zero);
+            struct tr_schedule *s = &c->train;
+            assert_int_equal(tr_schedule_check(s), TR_OK);
+            assert_true(s->n_waits > 0);
+            for (int i = 0; i < s->n_actions; i++)
+                for (int k = 0; k < s->action[i].n_waits; k++) {
+                    struct tr_wait *w = &s->wait[s->action[i].first_wait + k], whole = *w;
+                    w->action = i; /* nothing is under way there */
+                    assert_int_equal(tr_schedule_check(s), TR_BUG);
+                    assert_non_null(strstr(tr_error_text(), "action"));
+                    *w = whole;
+                }
+            assert_int_equal(tr_schedule_check(s), TR_OK);
+            tr_compiled_close(c);
+            tr_model_close(m);
+        }
+}
+
+/* Slots that live at once are moved onto each other. */
+static void an_early_reuse_is_found(void **state)
+{
+    (void)state;
+    struct tr_model *m = NULL;
+    struct tr_compiled *c = compile(&m, 2, 3);
+    struct tr_schedule *s = &c->train;
+    int n_found = 0, n_slots = 0;
+    for (int i = 0; i < s->n_buffers; i++) {
+        struct tr_buffer *b = &s->buffer[i];
+        if (b->region >= TR_BUF_SLOTS || b->offset == 0)
+            continue;
+        size_t offset = b->offset;
+        b->offset = 0;
+        n_slots++;
+        n_found += tr_schedule_check(s) == TR_BUG;
+        b->offset = offset;
+    }
+    assert_true(n_slots > 4 && n_found == n_slots);
+    tr_compiled_close(c);
+    tr_model_close(m);
+}
+
+/* zero 1 and 2: new parameters travel behind the forwards of the next step; 3 gathers them anew. */
+static void gathers_of_new_parameters_are_waited_for_in_the_next_step(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero <= 3; zero++) {
+        struct tr_model *m = NULL;
+        struct tr_compiled *c = compile(&m, 1, zero);
+        assert_int_equal(n_waits(&c->train, 1), zero == 1 || zero == 2 ? m->n_segments : 0);
+        for (int i = 0; i < c->train.n_waits; i++)
+            if (c->train.wait[i].lag)
+                assert_int_equal(c->train.action[c->train.wait[i].action].kind, TR_DO_GATHER);
+        tr_compiled_close(c);
+        tr_model_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_missing_wait_is_found),
+        cmocka_unit_test(an_early_reuse_is_found),
+        cmocka_unit_test(gathers_of_new_parameters_are_waited_for_in_the_next_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
