@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/guide/plan-accuracy.md from `trireme plan --cases FILE.csv --json` and what bench_plan says of sources
-that were not fitted.
+"""Writes docs/guide/plan-accuracy.md from `bench_forecast --cases FILE.csv --json` and from what bench_plan prints about
+sources that were not fitted. bench_forecast is the one beside TRIREME, in the same build directory.
 
     bench_plan CASES.csv --hold-out > hold-out.txt
-    bench/plan_accuracy.py TRIREME CASES.csv hold-out.txt > docs/guide/plan-accuracy.md
+    bench/plan_accuracy.py build/release/trireme CASES.csv hold-out.txt > docs/guide/plan-accuracy.md
 """
 import json
 import os
@@ -12,13 +12,13 @@ import sys
 
 HEAD = """# How good the forecasts are
 
-Published results beside what `trireme plan --cases FILE.csv --json` says of them; made by `bench/plan_accuracy.py`. A row of the
-file is one number (step time, tokens/s, MFU, TFLOP/s, memory) of one run of one trainer on one cluster.
+Published results beside the forecasts that `bench_forecast --cases FILE.csv --json` makes of them; this page is written by
+`bench/plan_accuracy.py`. A row of the file is one number (step time, tokens/s, MFU, TFLOP/s, memory) of one run of one trainer on one cluster.
 
 ## What was fitted
 
 Chips are data sheets and the best products that others measured on them; links are data sheets and 0.85. Beyond that there are 35
-fitted numbers for 885 rows of throughput in 135 tables: 14 usual ones for everybody (`src/plan/impls.c`: what traffic hides behind compute,
+fitted numbers for 885 rows of throughput in 135 tables: 14 usual ones for everybody (`bench/forecast/trainers.c`: what traffic hides behind compute,
 bytes of what is not a product, a launch, ...), 16 of trainers (none to four of the five that a trainer may have) and 5 of clusters (three
 shares of a link, two limits of power). A trainer gets a number of its own only when it pays for itself in summed error, and
 pays more the farther it is from the usual one. No number belongs to a row, a model or a layout. Trireme's own are set by the
@@ -101,7 +101,7 @@ def main():
     import csv
 
     source = {r["id"]: r["source"] for r in csv.DictReader(open(cases, newline=""))}
-    out = subprocess.run([trireme, "plan", "--cases", cases, "--json"], capture_output=True, text=True, check=True)
+    out = subprocess.run([os.path.join(os.path.dirname(os.path.abspath(trireme)), "bench_forecast"), "--cases", cases, "--json"], capture_output=True, text=True, check=True)
     lines = out.stdout.strip().split("\n")
     rows = [json.loads(x) for x in lines[:-1]]
     total = json.loads(lines[-1])

@@ -14,24 +14,6 @@ static enum tr_status print_legal(const struct tr_config *cfg)
     return st;
 }
 
-static enum tr_status print_cases(const struct tr_config *cfg)
-{
-    struct tr_cases c = { 0 };
-    struct tr_str out = { 0 };
-    enum tr_status st = tr_cases_read(cfg->cases, &c);
-    for (size_t i = 0; st == TR_OK && i < c.n; i++) {
-        tr_case_resolve(&c.row[i]);
-        tr_case_predict(&c.row[i]);
-    }
-    if (st == TR_OK)
-        tr_cases_print(&c, cfg->json, &out);
-    if (st == TR_OK && tr_str_ok(&out))
-        cli_print(out.p);
-    tr_cases_release(&c);
-    tr_str_release(&out);
-    return st;
-}
-
 static enum tr_status print_machines(void)
 {
     struct tr_str out = { 0 };
@@ -156,8 +138,6 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     int n_each = cfg->tp > 1 ? 2 : 1, n = (int)cfg->pp * n_each, n_ranks = 1;
     if (cfg->legal)
         return print_legal(cfg);
-    if (cfg->cases)
-        return print_cases(cfg);
     if (cfg->machine && strcmp(cfg->machine, "list") == 0)
         return print_machines();
     if (cfg->compare)

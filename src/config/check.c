@@ -152,9 +152,9 @@ static void check_required(struct loader *l)
     case TR_VERB_CHAT:
         require(l, c->model != NULL, "model", "an HF model directory");
         break;
-    case TR_VERB_PLAN: /* rows of a file, and lists, are of no one model */
-        require(l, c->model != NULL || c->cases != NULL || c->machine != NULL || c->legal || c->compare != NULL,
-                "model", "an HF model directory");
+    case TR_VERB_PLAN: /* lists and comparisons need no model */
+        require(l, c->model != NULL || c->machine != NULL || c->legal || c->compare != NULL, "model",
+                "an HF model directory");
         break;
     default:
         break;

@@ -97,9 +97,9 @@ struct tr_config {
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
     struct tr_words allow_change;       /* on resume */
     enum tr_reproducible reproducible;
-    enum tr_show show;           /* plan */
-    bool legal;                  /* plan: print the rules of what can be combined */
-    const char *machine, *cases; /* plan; machine: train too */
+    enum tr_show show;   /* plan */
+    bool legal;          /* plan: print the rules of what can be combined */
+    const char *machine; /* plan and train */
     bool search;
     int64_t gpus; /* -1: one node */
     enum tr_objective objective;

@@ -62,7 +62,7 @@ enum tr_status tr_ask_of_json(const cJSON *o, struct tr_ask *out)
     int64_t n = 0;
     double x = 0;
     const char *schedule = "1f1b";
-    *out = (struct tr_ask){ .impl = tr_impl_find("trireme") };
+    *out = (struct tr_ask){ .impl = &tr_impl_trireme };
     for (size_t i = 0; i < TR_COUNT_OF(ints); i++) {
         TR_TRY(tr_json_int(o, ints[i].name, true, 0, 1000000, &n));
         memcpy((char *)out + ints[i].at, &(int){ (int)n }, sizeof(int));

@@ -27,7 +27,7 @@ const char *tr_bytes_kind_name(enum tr_bytes_kind k)
 struct tr_ask tr_ask_of_one(const struct tr_machine *machine)
 {
     return (struct tr_ask){ .machine = machine,
-                            .impl = tr_impl_find("trireme"),
+                            .impl = &tr_impl_trireme,
                             .tp = 1,
                             .pp = 1,
                             .cp = 1,
@@ -361,7 +361,7 @@ static void sum_up(const struct tr_ask *a, const struct parts *p, const struct s
     f->tokens_per_s = a->global * a->seq / f->step_s;
     f->layer_forward_s = p->n_sparse > 0 ? p->sparse_t.forward : p->dense_t.forward;
     f->layer_backward_s = p->n_sparse > 0 ? p->sparse_t.backward : p->dense_t.backward;
-    f->flops = a->global * a->seq * tr_convention_flops(a, a->is_frozen ? TR_FLOPS_TUNED : TR_FLOPS_CAUSAL);
+    f->flops = a->global * a->seq * tr_token_flops(a);
     double whole = of_all(p, p->dense.forward_s, p->sparse.forward_s, 0);
     f->hardware_flops = f->flops * (1 + of_all(p, p->dense.again_s, p->sparse.again_s, 0) / whole / 3);
 }

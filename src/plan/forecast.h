@@ -1,10 +1,11 @@
-/* forecast.h - a step before it is run: seconds and bytes of any layout on any machine.
+/* forecast.h - seconds and bytes of a training step, for any layout on any machine, without running it.
  *
- * One function, tr_forecast(), slots (shape, layout, batch, precision, machine, implementation) into a forecast. It
- * prices the operations of one layer, of the embedding and of the head, lays them into pipeline stages, and plays the
- * order of the stages; it allocates little and takes well under a millisecond, so a search may call it thousands of
- * times. What differs between trainers (fused attention, which traffic hides behind compute) is one row each of
- * tr_impls; Trireme is a row like the others. See docs/adr/0005-forecast.md.
+ * One function, tr_forecast(), turns (shape, layout, batch, precision, machine, implementation) into a forecast. It
+ * prices the operations of one layer, of the embedding and of the head, assigns layers to pipeline stages, and plays
+ * the pipeline schedule; it allocates little and takes well under a millisecond, so a search may call it thousands of
+ * times. How a trainer works (which attention kernel, which traffic hides behind compute) is a struct tr_impl. This
+ * room holds one, Trireme's; bench/forecast has those of other trainers, to test the forecast on published results.
+ * See docs/adr/0005-forecast.md.
  */
 #ifndef TR_PLAN_FORECAST_H
 #define TR_PLAN_FORECAST_H
@@ -35,14 +36,11 @@ enum tr_attention { TR_ATTENTION_PLAIN, TR_ATTENTION_FLASH1, TR_ATTENTION_FLASH2
 
 /* How a trainer works, not how fast its chips are. Shares are of the traffic's time. */
 struct tr_impl {
-    const char *name, *words; /* words of a published source that mean it, separated by | */
-    /* a trainer may have these of its own; where nothing insists they are the usual ones (impls.c) */
     double product;   /* share of the chip's gemm_share that products inside a training step reach */
     double fusion;    /* bytes of what is not a product, over those of a fully fused layer */
     double tp_hidden; /* behind compute: traffic of tensor ranks */
     double dp_hidden; /* and of gradients and sharded weights */
     double kernel_s;  /* a kernel: what the host adds when it cannot keep ahead */
-    /* the same for all but Trireme, which is measured */
     double cp_hidden, ep_hidden, pp_hidden;
     double dp_share;   /* of the slow link, when the ranks of a node each drive a ring of their own */
     double fixed_s;    /* a step: loader, logging, norm, scaler */
@@ -60,22 +58,16 @@ struct tr_impl {
                              allocator finds room for a layer's temporaries among what is kept */
     bool is_balanced;     /* stages are cut so that embedding and head count as layers */
     bool cuts_by_flops;   /* and an embedding, which has none, comes on top of its stage */
-    bool has_sp;          /* with tensor ranks, rows are split between products */
     bool keeps_products;  /* recompute op keeps what every product gave; else every second one's */
     bool reduces_each;    /* zero 2: sharded gradients leave after every micro-batch, not after the last */
     bool uses_one_card;   /* shards travel from one owner after the other, by its card alone, not by all of a node's */
     bool overlaps_experts; /* between nodes, interleaved: tokens travel behind the kernels of another micro-batch */
-    bool interleaves;      /* stages hold several chunks where that is faster and nobody says how many */
     bool splits_sends;     /* tensor ranks send a part each to the next stage, which gathers it */
 };
-extern const struct tr_impl tr_impls[];
-extern const size_t tr_n_impls;
-const struct tr_impl *tr_impl_find(const char *name);      /* NULL: none of that name */
-const struct tr_impl *tr_impl_of_source(const char *text); /* by its words; never NULL */
+extern const struct tr_impl tr_impl_trireme;
 
-#define TR_ASYNCHRONOUS 0.6 /* hidden of traffic that a trainer takes apart to run behind kernels */
-/* While traffic runs behind kernels, it takes some of their multiprocessors and bandwidth (Calculon: 15 % in a node).
- */
+#define TR_ASYNCHRONOUS 0.6 /* hidden share of traffic that a trainer splits up to run it behind kernels */
+/* Traffic that runs behind kernels takes some of their multiprocessors and bandwidth (Calculon: 15 % in a node). */
 #define TR_CONTENTION 0.12
 
 struct tr_ask {
@@ -135,6 +127,9 @@ enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out);
 double tr_shape_layer_params(const struct tr_shape_cost *s, bool is_dense); /* weights of one layer */
 double tr_shape_active_params(const struct tr_shape_cost *s);               /* a token passes: no embedding, no head */
 double tr_shape_params(const struct tr_shape_cost *s);
+/* Model flops of one token, forward and backward: causal attention counts half; without weight gradients where weights
+ * are frozen. */
+double tr_token_flops(const struct tr_ask *a);
 
 /* ---- what a layer costs (layer.c) ---- */
 
@@ -151,23 +146,11 @@ void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *
 double tr_core_share(int generation, const struct tr_impl *impl, double head_dim, double seq, bool is_backward);
 void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out);
 
-/* ---- model flops of a step in the words of a source (conventions.c) ---- */
+/* ---- memory as papers count it (conventions.c), for plan --conventions ---- */
 
-enum tr_convention {
-    TR_FLOPS_CAUSAL,            /* 6 (L W + V h) + 6 L h s: Megatron-Bridge, AutoModel */
-    TR_FLOPS_FULL,              /* 6 (L W + V h) + 12 L h s: NeMo 24.07, dgxc */
-    TR_FLOPS_SC21,              /* 96 B s L h^2 (1 + s/6h + V/16Lh): recompute counted */
-    TR_FLOPS_8N,                /* 8 N without embedding: BLOOM before its change of formula */
-    TR_FLOPS_MEGATRON,          /* 72 B s L h^2 (1 + s/6h + V/12Lh): Korthikanti, MegaScale */
-    TR_FLOPS_MEGATRON_HARDWARE, /* the same with the core of attention twice */
-    TR_FLOPS_6N,                /* 6 N + 12 L h s with all parameters: MosaicML, torchtitan, fms */
-    TR_FLOPS_TUNED,             /* 6 (L W + V h), 4 where weights are frozen: NeMo's fine-tuning */
-    TR_FLOPS_GPT_DGXC,          /* 72 L h^2 + 12 L h s + 6 V h whatever the kv heads: dgxc's GPT and Nemotron */
-};
-double tr_convention_flops(const struct tr_ask *a, enum tr_convention c); /* of one token */
-double tr_zero_bytes(int stage, double dp);                               /* of a parameter: Rajbhandari 2020 */
+double tr_zero_bytes(int stage, double dp);               /* model states of a parameter: Rajbhandari 2020 */
 double tr_megatron_bytes(bool is_distributed, double dp); /* the same: Megatron, bf16 with fp32 gradients */
 double tr_korthikanti_bytes(const struct tr_ask *a);      /* activations of the first stage: Korthikanti 2022 */
-double tr_korthikanti_share(const struct tr_ask *a);      /* of tensor parallel alone with everything kept */
+double tr_korthikanti_share(const struct tr_ask *a);      /* of those with tensor parallelism alone, all saved */
 
 #endif

@@ -3,7 +3,6 @@
 #define TR_PLAN_PLAN_H
 
 #include "parallel/parallel.h"
-#include "plan/cases.h"
 #include "plan/compare.h"
 #include "plan/forecast.h"
 #include "plan/picture.h"

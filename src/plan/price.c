@@ -7,7 +7,7 @@
 void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, struct tr_price *out)
 {
     int n = 1;
-    *out = (struct tr_price){ .machine = m, .impl = tr_impl_find("trireme"), .dtype = c->opt.compute_dtype };
+    *out = (struct tr_price){ .machine = m, .impl = &tr_impl_trireme, .dtype = c->opt.compute_dtype };
     for (int a = 0; a < TR_AXES; a++) {
         out->size[a] = c->opt.layout.size[a] > 1 ? c->opt.layout.size[a] : 1;
         n *= out->size[a];

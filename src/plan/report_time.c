@@ -27,7 +27,7 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
                    c->opt.n_moments * (double)tr_dtype_bytes(c->opt.moment_dtype);
     int data = l->data_size > 1 ? l->data_size : 1, shard = l->shard_size > 1 ? l->shard_size : 0;
     *out = (struct tr_ask){ .machine = machine,
-                            .impl = tr_impl_find("trireme"),
+                            .impl = &tr_impl_trireme,
                             .tp = l->size[TR_AXIS_TP] > 1 ? l->size[TR_AXIS_TP] : 1,
                             .pp = l->size[TR_AXIS_PP] > 1 ? l->size[TR_AXIS_PP] : 1,
                             .cp = l->size[TR_AXIS_CP] > 1 ? l->size[TR_AXIS_CP] : 1,

@@ -1,4 +1,4 @@
-/* shape.c - how many weights a shape has, and how many of them a token passes. */
+/* shape.c - how many weights a shape has, how many of them a token passes, and the flops that takes. */
 #include "plan/forecast.h"
 
 static double attention_params(const struct tr_shape_cost *s)
@@ -39,4 +39,15 @@ double tr_shape_params(const struct tr_shape_cost *s)
     return moe * tr_shape_layer_params(s, false) + (s->layers - moe) * tr_shape_layer_params(s, true) +
            s->n_further * (tr_shape_layer_params(s, s->experts == 0) + 2 * s->hidden * s->hidden) +
            (s->is_tied ? 1 : 2) * s->vocab * s->hidden + s->hidden;
+}
+
+double tr_token_flops(const struct tr_ask *a)
+{
+    const struct tr_shape_cost *s = &a->shape;
+    double t = a->seq, heads = (1 + s->n_further) * s->vocab * s->hidden;
+    double cores = (s->layers + s->n_further) * (1 - s->local_share);
+    double width = s->q_rank > 0 ? s->heads * (2 * s->head_dim + s->rope_dim) / 2 : s->heads * s->head_dim;
+    if (a->is_frozen) /* forward, and the gradient of every input */
+        return 4 * (tr_shape_active_params(s) + heads);
+    return 6 * (tr_shape_active_params(s) + heads) + 6 * cores * width * t;
 }

@@ -49,7 +49,7 @@ static struct tr_ask gpt(double layers, double hidden, double heads, int pp, int
                                        .vocab = 51200,
                                        .is_tied = true },
                             .machine = &m,
-                            .impl = tr_impl_find("megatron-2022"),
+                            .impl = &tr_impl_trireme,
                             .tp = 8,
                             .pp = pp,
                             .chunks = chunks,

@@ -1,5 +1,5 @@
 /* cases_print.c - predicted beside published: every row, then the errors of each source and of all. */
-#include "plan/cases.h"
+#include "forecast/cases.h"
 #include <stdlib.h>
 
 struct sum {
@@ -29,7 +29,7 @@ static double mean(const struct sum *s)
     return s->predicted ? x / s->predicted : 0;
 }
 
-/* The smallest error that nine of ten rows do not pass. Sorts. */
+/* The smallest error that nine of ten rows do not exceed. Sorts the errors. */
 static double p90(struct sum *s)
 {
     qsort(s->error, (size_t)s->predicted, sizeof *s->error, by_size);
@@ -70,7 +70,7 @@ static void print_row(const struct tr_case *c, bool as_json, struct tr_str *out)
         tr_str_addf(out, "}\n");
     } else {
         tr_str_addf(out, ", \"predicted\": %.6g, \"error_pct\": %.4g, \"implementation\": \"%s\"", c->predicted,
-                    tr_case_error(c), c->impl.name);
+                    tr_case_error(c), c->trainer->name);
         if (c->note[0]) {
             tr_str_addf(out, ", \"taken\": ");
             tr_str_json(out, c->note);
@@ -79,7 +79,7 @@ static void print_row(const struct tr_case *c, bool as_json, struct tr_str *out)
     }
 }
 
-/* wanted 0: all rows, 1: throughput, 2: the others. */
+/* wanted 0: all rows; 1: those of throughput; 2: the others. */
 static void total_of(const struct tr_cases *c, struct sum *s, const char *name, int wanted)
 {
     *s = (struct sum){ .name = name, .error = s->error };

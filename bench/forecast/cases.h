@@ -1,10 +1,10 @@
-/* cases.h - published results as rows of a csv file, and what the forecast says of each. */
-#ifndef TR_PLAN_CASES_H
-#define TR_PLAN_CASES_H
+/* cases.h - published results as rows of a csv file, and the forecast of each. */
+#ifndef FORECAST_CASES_H
+#define FORECAST_CASES_H
 
-#include "plan/forecast.h"
+#include "forecast/trainers.h"
 
-/* One text field a column; rows point into the text, which is cut up in place. */
+/* One text field for each column. Fields point into the text of the file, which is split in place. */
 /* clang-format off */
 #define TR_CASE_COLUMNS(X)                                                                                             \
     X(id)                                                                                                              \
@@ -23,14 +23,15 @@ enum tr_case_column {
 struct tr_case {
     const char *field[TR_CASE_N_COLUMNS];
     int line;
-    char fault[80]; /* of the row itself: no fields can be trusted; "": none */
+    char fault[80]; /* why no field of this row can be trusted; "": all can */
     double published;
-    /* what it was read as, when it could be */
-    struct tr_ask ask; /* machine and impl: pointers to those below, set by tr_case_predict */
+    /* the question that the fields were read as; valid when has_ask */
+    struct tr_ask ask; /* its machine and impl point to those below, set by tr_case_predict */
     struct tr_machine machine;
-    struct tr_impl impl;
+    const struct tr_trainer *trainer;
+    struct tr_impl impl; /* the trainer's, changed where the source says more */
     bool has_ask;
-    char note[96];    /* what was taken for something that was not stated or not known; "": nothing */
+    char note[96];    /* what was assumed where the row states nothing, or nothing known; "": nothing */
     char reason[160]; /* why there is no prediction; "": there is one */
     double predicted;
 };
@@ -44,7 +45,7 @@ struct tr_cases {
 /* At most 64 MiB and 100,000 rows; quoting as in RFC 4180. TR_USAGE names line and column. */
 enum tr_status tr_cases_read(const char *path, struct tr_cases *out);
 void tr_cases_release(struct tr_cases *c);
-/* Fills ask, machine, impl; or reason. */
+/* Fills ask, machine, trainer, impl; or reason. */
 void tr_case_resolve(struct tr_case *c);
 /* Fills predicted, or reason. */
 void tr_case_predict(struct tr_case *c);
@@ -52,14 +53,15 @@ void tr_case_predict(struct tr_case *c);
 void tr_case_note(struct tr_case *c, const char *what);
 /* |predicted - published| / published in percent. */
 double tr_case_error(const struct tr_case *c);
-/* "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: another trainer, or no release. */
+/* The release in the name of the source: "Megatron-Bridge performance summary 26.04.01" -> 26.04; 0: the source names
+ * another trainer, or no release. */
 double tr_case_release(const struct tr_case *c, const char *trainer);
-/* Its id, source or model says that a trained model is trained further; *is_frozen: by adapters beside it. */
+/* True when id, source or model say that this is fine-tuning; *is_frozen: only adapters are trained. */
 bool tr_case_is_tuning(const struct tr_case *c, bool *is_frozen);
-/* A column holds a word, in any case. */
+/* True when the column holds the word, in upper or lower case. */
 bool tr_case_has(const struct tr_case *c, enum tr_case_column k, const char *word);
 bool tr_case_is_throughput(const struct tr_case *c);
-/* Every row and a summary by source; json: one object a line, the last with the totals. */
+/* Every row, then a summary by source; as_json: one object a line, the last one has the totals. */
 void tr_cases_print(const struct tr_cases *c, bool as_json, struct tr_str *out);
 
 #endif

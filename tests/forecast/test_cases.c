@@ -1,5 +1,5 @@
-/* Published results as a file: read strictly, predicted row by row, and what cannot be predicted says why. */
-#include "plan/plan.h"
+/* A file of published results is read strictly and predicted row by row; a row without a prediction has a reason. */
+#include "forecast/cases.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -310,7 +310,7 @@ static void unseen_rows_are_plausible_or_refused(void **state)
     struct tr_cases c;
     int n_numbers = 0;
     (void)state;
-    assert_int_equal(tr_cases_read(TR_SOURCE_DIR "/tests/plan/unseen.csv", &c), TR_OK);
+    assert_int_equal(tr_cases_read(TR_SOURCE_DIR "/tests/forecast/unseen.csv", &c), TR_OK);
     for (size_t i = 0; i < c.n; i++) {
         struct tr_case *r = &c.row[i];
         struct tr_forecast f;

@@ -1,7 +1,7 @@
-/* cases_resolve.c - a row of published words as a question: what the columns say, and for what they leave out what the
- * trainer that made the row does when nobody says it.
+/* cases_resolve.c - turns a row of published words into a question for the forecast. What the columns leave out is
+ * filled in with what the trainer of that row does by default.
  */
-#include "plan/cases.h"
+#include "forecast/cases.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static bool parse_count(const char *text, double *out)
     return tr_parse_real(digits, out) == TR_OK;
 }
 
-/* A whole number of a column, also as tables write it; empty: the default, 0 = must be there. */
+/* The whole number in a column, also with separators. An empty column gives the default; def 0: it must be stated. */
 static bool count(struct tr_case *c, enum tr_case_column k, const char *name, double def, double *out)
 {
     double x = 0;
@@ -62,7 +62,7 @@ static bool count(struct tr_case *c, enum tr_case_column k, const char *name, do
     return true;
 }
 
-/* A word, then a whole number of at most nine digits. */
+/* Reads a word and then a whole number of at most nine digits; *at moves past them. */
 static bool take(const char **at, const char *word, double *out)
 {
     size_t n = strlen(word), k = 0;
@@ -100,7 +100,7 @@ static bool read_ffn(struct tr_case *c)
     return is_sane || say(c, "ffn \"%.40s\" is not NUMBER or moeNxWIDTHtopK", c->field[TR_CASE_ffn]);
 }
 
-/* Words of models whose MLP has a gate, and of the few with experts whose MLP has none. */
+/* By the name of the model: families whose MLP has a gate, and the few with experts whose MLP has none. */
 static bool is_gated(const struct tr_case *c)
 {
     static const char *const gated[] = { "llama", "qwen", "deepseek", "grok", "oss", "mistral", "mixtral", "gemma" };
@@ -115,7 +115,7 @@ static bool is_gated(const struct tr_case *c)
     return s->experts > 0 || s->ffn != 4 * s->hidden;
 }
 
-/* What a model's config says beside the columns. */
+/* The head size and the windows are in the model's config and not in the columns. */
 static void read_head_size(struct tr_case *c)
 {
     struct tr_shape_cost *s = &c->ask.shape;
@@ -193,7 +193,7 @@ static void read_precision(struct tr_case *c)
     }
 }
 
-/* Words that nobody knows, and numbers that the chip does not have. */
+/* Notes a precision that is not known, and one that the chip has no units for. */
 static void note_precision(struct tr_case *c)
 {
     static const char *const words[] = { "16", "32", "fp8", "float8", "e4m3", "e5m2", "fp4", "half", "amp", "mixed" };
@@ -239,7 +239,7 @@ static bool is_one_of(const char *word, const char *const *words, size_t n)
     return false;
 }
 
-/* "selective-op", "Selective op", "selective+sp"; what is no word for it is as if it were not stated. */
+/* "selective-op", "Selective op", "selective+sp"; an unknown word counts as not stated. */
 static enum tr_keep read_keep(struct tr_case *c)
 {
     static const char *const all[] = {
@@ -277,9 +277,9 @@ static bool read_zero(struct tr_case *c, double *out)
     return true;
 }
 
-/* What nobody stated: one rank where data ranks are all there are, and where weights are sharded; else tensor ranks
- * fill a node, and of the stages that fit those are taken that are fastest, as somebody would who can choose; when
- * none fit, as many as there can be: somebody ran it. */
+/* tp and pp where the row does not state them. One rank each where data ranks fill the cluster or weights are sharded
+ * (ZeRO 3). Otherwise tensor ranks fill a node, and pp is the fastest number of stages that fits the chip, because a
+ * published run was tuned. When none fits, the largest legal number: the run is known to have fitted. */
 static void choose_layout(struct tr_case *c, double chips, double dp, double *tp, double *pp)
 {
     struct tr_ask *a = &c->ask;
@@ -301,11 +301,11 @@ static void choose_layout(struct tr_case *c, double chips, double dp, double *tp
         b.tp = (int)*tp;
         b.pp = (int)p;
         b.dp = (int)rest;
-        b.chunks = p > 1 && c->impl.interleaves ? (int)(a->shape.layers / p) : 1;
+        b.chunks = p > 1 && c->trainer->interleaves ? (int)(a->shape.layers / p) : 1;
         b.micro = 1;
         b.global = global > 0 ? global : rest * 4 * p;
         b.keep = TR_KEEP_CORE;
-        b.has_sp = *tp > 1 && c->impl.has_sp;
+        b.has_sp = *tp > 1 && c->trainer->has_sp;
         if (tr_forecast(&b, &f) != TR_OK || f.total_bytes >= 0.9 * c->machine.chip.memory_bytes ||
             f.tokens_per_s <= best)
             continue;
@@ -317,7 +317,7 @@ static void choose_layout(struct tr_case *c, double chips, double dp, double *tp
     tr_error_clear();
 }
 
-/* A column that may be blank: 0. */
+/* A column that may be blank; blank is 0. */
 static bool maybe(struct tr_case *c, enum tr_case_column k, const char *name, double *out)
 {
     *out = 0;
@@ -355,10 +355,10 @@ static bool read_layout(struct tr_case *c)
     a->chunks = (int)vpp;
     a->dp = (int)dp;
     a->ep = (int)ep;
-    if (a->zero == 3 && a->pp > 1 && strncmp(c->impl.name, "fsdp", 4) == 0)
+    if (a->zero == 3 && a->pp > 1 && strncmp(c->trainer->name, "fsdp", 4) == 0)
         a->zero = 1; /* torch: between micro-batches of a pipeline weights and gradients stay whole */
     a->splits_experts = a->shape.ffn > a->shape.hidden; /* few wide experts; many narrow ones stay whole */
-    a->has_sp = tp > 1 && (tr_case_has(c, TR_CASE_recompute, "sp") || c->impl.has_sp);
+    a->has_sp = tp > 1 && (tr_case_has(c, TR_CASE_recompute, "sp") || c->trainer->has_sp);
     return true;
 }
 
@@ -368,8 +368,8 @@ static bool is_even(const struct tr_ask *a)
     return fmod(a->shape.layers, n) == 0 || fmod(a->shape.layers + 2, n) == 0;
 }
 
-/* Published runs are tuned: of the rows and the chunks that were not stated, the fastest that fit; where the forecast
- * thinks that none does, it is wrong, and the fastest of all. */
+/* Micro-batch and chunks where the row does not state them: the fastest that fit, because published runs are tuned.
+ * When nothing fits by the forecast, the forecast is wrong about bytes, and the fastest of all is taken. */
 static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
 {
     double best = 0, local = c->ask.global / c->ask.dp, room = 0.95 * c->machine.chip.memory_bytes;
@@ -394,17 +394,17 @@ static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
     tr_error_clear();
 }
 
-/* What was not stated; torchtitan cuts a batch by stages. */
+/* The batch, with defaults for what is not stated. */
 static bool read_batch(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
     bool has_micro = c->field[TR_CASE_micro_batch][0] != '\0', is_layer = tr_case_has(c, TR_CASE_metric, "layer_");
-    bool any_chunks = a->pp > 1 && c->field[TR_CASE_vpp][0] == '\0' && c->impl.interleaves;
+    bool any_chunks = a->pp > 1 && c->field[TR_CASE_vpp][0] == '\0' && c->trainer->interleaves;
     if (!count(c, TR_CASE_micro_batch, "micro_batch", 1, &a->micro))
         return false;
     if (a->micro < 1)
         return say(c, "a micro-batch of no rows");
-    /* not stated: enough for a pipeline to be full */
+    /* default: enough micro-batches to fill the pipeline */
     double full = a->micro * a->dp * (a->pp > 1 && !is_layer ? 4 * a->pp : 1);
     if (!count(c, TR_CASE_global_batch, "global_batch", has_micro ? full : 0, &a->global))
         return false;
@@ -412,7 +412,7 @@ static bool read_batch(struct tr_case *c)
         tr_case_note(c, "a batch that fills the pipeline");
     if (is_layer)
         a->global = full;
-    if (!has_micro && strcmp(c->impl.name, "fsdp-compile") == 0 && a->pp > 1)
+    if (!has_micro && strcmp(c->trainer->name, "fsdp-compile") == 0 && a->pp > 1)
         a->micro = fmax(1, floor(a->global / a->dp / a->pp)); /* torchtitan: as many micro-batches as stages */
     else if ((!has_micro || any_chunks) && !is_layer)
         choose_rest(c, !has_micro, any_chunks);
@@ -428,13 +428,19 @@ double tr_case_release(const struct tr_case *c, const char *trainer)
     return 0;
 }
 
-/* What a source says of the trainer beside its name. */
+static void set_trainer(struct tr_case *c, const struct tr_trainer *t)
+{
+    c->trainer = t;
+    c->impl = *t->impl;
+}
+
+/* The source says more about the trainer than its name: a release, a mode, a paper. */
 static void refine_impl(struct tr_case *c)
 {
     struct tr_impl *im = &c->impl;
     double release = tr_case_release(c, "Megatron-Bridge");
-    if (strcmp(im->name, "fsdp-compile") == 0 && !tr_case_has(c, TR_CASE_source, "compile"))
-        *im = *tr_impl_find("fsdp-eager");
+    if (strcmp(c->trainer->name, "fsdp-compile") == 0 && !tr_case_has(c, TR_CASE_source, "compile"))
+        set_trainer(c, tr_trainer_find("fsdp-eager"));
     if (tr_case_has(c, TR_CASE_source, "2025") || tr_case_has(c, TR_CASE_source, "mxfp8")) /* the loss in chunks */
         im->logits_bytes = 6;
     bool is_megascale = tr_case_has(c, TR_CASE_source, "MegaScale") && !tr_case_has(c, TR_CASE_source, "Megatron");
@@ -446,12 +452,12 @@ static void refine_impl(struct tr_case *c)
     /* graphs of steps with experts need buffers of fixed size, which exchanges inside a rack have */
     bool has_graphs = release >= 26.05 && (c->machine.domain > 8 || !tr_case_has(c, TR_CASE_ffn, "moe"));
     if (release > 0)
-        *im = *tr_impl_find(has_graphs ? "bridge-graphs" : "bridge");
+        set_trainer(c, tr_trainer_find(has_graphs ? "bridge-graphs" : "bridge"));
     if (tr_case_has(c, TR_CASE_model, "oss") && release < 26.08) /* attention with sinks had no fused kernel yet */
         im->attention = TR_ATTENTION_PLAIN;
 }
 
-/* The order of the stages, where the source names one that the columns cannot say. */
+/* The pipeline schedule has no column: the source may name it. */
 static void read_schedule(struct tr_case *c)
 {
     struct tr_ask *a = &c->ask;
@@ -480,7 +486,7 @@ void tr_case_resolve(struct tr_case *c)
     c->has_ask = false;
     c->note[0] = '\0';
     (void)tr_format(c->reason, sizeof c->reason, "%s", c->fault);
-    c->impl = *tr_impl_of_source(c->field[TR_CASE_source]);
+    set_trainer(c, tr_trainer_of_source(c->field[TR_CASE_source]));
     if (c->fault[0] || is_formula(c))
         return;
     if (tr_machine_guess(c->field[TR_CASE_gpu], &c->machine, &is_guess) != TR_OK) {

@@ -1,5 +1,7 @@
-/* cases_predict.c - one number of a forecast, in the words and units of the source that published it. */
-#include "plan/cases.h"
+/* cases_predict.c - the published number of a row, predicted: metric, unit and flops formula are those of its source.
+ */
+#include "forecast/cases.h"
+#include "forecast/conventions.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +69,7 @@ static double tflops(const struct tr_case *c, const struct tr_forecast *f, enum 
     return tr_convention_flops(&a, v) * f->tokens_per_s / f->chips * 1e-12;
 }
 
-/* What recompute adds; the formulas of SC21 and of BLOOM count it themselves. */
+/* Flops with recompute. The formulas of SC21 and of BLOOM count it already. */
 static double hardware_tflops(const struct tr_case *c, const struct tr_forecast *f)
 {
     enum tr_convention v = convention_of(c);
@@ -150,7 +152,7 @@ enum metric {
     KORTHIKANTI_SHARE,
 };
 
-/* Of what is computed in SI units: times `scale`, for each chip, over the peak. */
+/* A metric is a value in SI units times `scale`; is_each: for one chip; is_of_peak: over the peak of the chip. */
 static const struct metric_row {
     const char *name;
     enum metric metric;

@@ -1,4 +1,4 @@
-/* bench_plan.c - fits the numbers of src/plan/impls.c and machines.c to published results, from priors, and says what
+/* bench_plan.c - fits the numbers of trainers.c and of share/machines to published results, from priors, and says what
  * they are worth on results that were not fitted.
  *
  *   bench_plan CASES.csv             fit on all; print what belongs into the tables
@@ -11,7 +11,7 @@
  * costs: PRICE_OWN summed error to have it at all, PRICE_FAR for each unit it is away from the usual one. Of
  * an error a fifth counts above 40 %, so that no outlier bends a table. No number belongs to a row.
  */
-#include "plan/cases.h"
+#include "forecast/cases.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,13 +359,13 @@ static void find_knobs(struct tr_cases *cs)
         struct row r = { .c = c, .impl = -1 };
         if (!c->has_ask || !tr_case_is_throughput(c) || n_rows == (int)TR_COUNT_OF(rows))
             continue;
-        for (size_t k = 0; k < tr_n_impls; k++)
-            if (strcmp(tr_impls[k].name, c->impl.name) == 0)
+        for (size_t k = 0; k < tr_n_trainers; k++)
+            if (strcmp(tr_trainers[k].name, c->trainer->name) == 0)
                 r.impl = (int)k;
         for (int f = 0; f < N_FIELDS; f++) {
-            double table = *(const double *)(const void *)((const char *)&tr_impls[r.impl] + fields[f].at);
+            double table = *(const double *)(const void *)((const char *)tr_trainers[r.impl].impl + fields[f].at);
             r.is_fixed[f] = *place(c, &fields[f]) != table;
-            if (fields[f].may_be_own && strcmp(c->impl.name, "usual") != 0)
+            if (fields[f].may_be_own && strcmp(c->trainer->name, "usual") != 0)
                 add_knob((struct knob){ .field = f, .impl = r.impl });
         }
         r.cluster = strchr(c->machine.name, '@');
@@ -400,7 +400,7 @@ static void print_tables(void)
         if (k->cluster)
             printf("cluster    %-18s %-11s x %.4g\n", k->cluster, k->is_power ? "power" : "slow share", exp(k->delta));
         else
-            printf("trainer    %-18s %-11s %.4g\n", tr_impls[k->impl].name, fields[k->field].name,
+            printf("trainer    %-18s %-11s %.4g\n", tr_trainers[k->impl].name, fields[k->field].name,
                    value_of(k->field, k->impl));
     }
     printf("%d usual numbers, %d of trainers, %d of clusters\n", N_FIELDS, n_own, n_clusters);
@@ -425,7 +425,7 @@ static void print_misses(void)
         const struct tr_case *c = rows[i].c;
         double e = 100 * (c->predicted / c->published - 1);
         if (fabs(e) > 20)
-            printf("miss %+7.1f %%  %-50s %s\n", e, c->field[TR_CASE_id], c->impl.name);
+            printf("miss %+7.1f %%  %-50s %s\n", e, c->field[TR_CASE_id], c->trainer->name);
     }
 }
 
@@ -451,9 +451,9 @@ static void hold_out(struct errors *e)
     }
     print_errors("fitted (5 fits)", &in);
     print_errors("sources not seen", &out);
-    for (size_t k = 0; k < tr_n_impls; k++) {
+    for (size_t k = 0; k < tr_n_trainers; k++) {
         struct part p = { -1, (int)k, NULL };
-        hold_out_part(&p, tr_impls[k].name, e, &out);
+        hold_out_part(&p, tr_trainers[k].name, e, &out);
     }
     print_errors("trainers not seen", &out);
     for (int k = 0; k < n_knobs; k++) { /* every cluster has one knob */
@@ -477,7 +477,7 @@ static int show(const char *id)
             return 1;
         printf("%s (%s): published %.5g, predicted %.5g; step %.4g s = kernels %.4g + bubble %.4g + optimizer %.4g + "
                "fixed %.3g",
-               c->field[TR_CASE_id], c->impl.name, c->published, c->predicted, f.step_s, f.compute_s, f.bubble_s,
+               c->field[TR_CASE_id], c->trainer->name, c->published, c->predicted, f.step_s, f.compute_s, f.bubble_s,
                f.optimizer_s, f.fixed_s);
         for (int k = 0; k < TR_TIME_AXES; k++)
             printf(", %s %.4g of %.4g", tr_axis_cost_name((enum tr_axis_cost)k), f.exposed_s[k], f.comm_s[k]);

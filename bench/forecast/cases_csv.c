@@ -1,9 +1,9 @@
-/* cases_csv.c - the file of cases: columns by name, in any order. Columns that nobody knows are passed over, columns
- * that are not there are blank in every row, and so are fields that say "nan", "none" or "n/a", as tables that were
- * written by others do. A row that is not sound has its reason and the next is read; only what makes rows themselves
- * doubtful (an open quote, a zero byte, no metric or value) refuses the file.
+/* cases_csv.c - reads the file of cases. Columns are found by name, in any order; unknown columns are ignored, and a
+ * missing column is blank in every row. A field that says "nan", "none" or "n/a" is blank too, because published tables
+ * write that. A bad row gets a reason and the next row is read; the file is refused only when its rows cannot be told
+ * apart (an open quote, a zero byte) or when it has no column of metrics or values.
  */
-#include "plan/cases.h"
+#include "forecast/cases.h"
 #include <stdlib.h>
 
 enum { FILE_MAX = 64 << 20, ROWS_MAX = 100000, FIELD_MAX = 1024, COLUMNS_MAX = 256 };
@@ -18,7 +18,7 @@ struct reader {
     const char *path;
     char *at; /* next byte */
     int line;
-    int n_columns, column[COLUMNS_MAX]; /* of the file -> of the table; -1: passed over */
+    int n_columns, column[COLUMNS_MAX]; /* of the file -> of the table; -1: ignored */
 };
 
 static enum tr_status fail_at(const struct reader *r, const char *what)
@@ -26,7 +26,7 @@ static enum tr_status fail_at(const struct reader *r, const char *what)
     return tr_fail(TR_USAGE, "%s:%d: %s", r->path, r->line, what);
 }
 
-/* Spaces around it, and words for nothing ("none" recompute is something). */
+/* The field without spaces around it; "" for words that mean nothing. is_word: "none" is a value (recompute). */
 static char *trimmed(char *f, bool is_word)
 {
     static const char *const blank[] = { "nan", "null", "n/a", "na", "-", "?", "unknown", "none" };
@@ -40,7 +40,7 @@ static char *trimmed(char *f, bool is_word)
     return f;
 }
 
-/* One field, ended in place; *is_last: the line ends after it. */
+/* One field, terminated in place; *is_last: the line ends after it. */
 static enum tr_status next_field(struct reader *r, char **out, bool *is_last)
 {
     char *to = r->at, *from = r->at;
