@@ -17,7 +17,8 @@ Published results beside the forecasts that `bench_forecast --cases FILE.csv --j
 
 ## What was fitted
 
-Chips are data sheets and the best products that others measured on them; links are data sheets and 0.85. Beyond that there are 35
+Chips and clusters are files of `share/machines`, with the source of each number: data sheets, the best products that others measured,
+and 0.85 of a link. Beyond that there are 35
 fitted numbers for 885 rows of throughput in 135 tables: 14 usual ones for everybody (`bench/forecast/trainers.c`: what traffic hides behind compute,
 bytes of what is not a product, a launch, ...), 16 of trainers (none to four of the five that a trainer may have) and 5 of clusters (three
 shares of a link, two limits of power). A trainer gets a number of its own only when it pays for itself in summed error, and

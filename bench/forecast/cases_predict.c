@@ -2,6 +2,7 @@
  */
 #include "forecast/cases.h"
 #include "forecast/conventions.h"
+#include "forecast/guess.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * filled in with what the trainer of that row does by default.
  */
 #include "forecast/cases.h"
+#include "forecast/guess.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -14,14 +14,14 @@ static enum tr_status print_legal(const struct tr_config *cfg)
     return st;
 }
 
-static enum tr_status print_machines(void)
+static enum tr_status print_machines(bool as_json)
 {
     struct tr_str out = { 0 };
-    tr_machine_list(&out);
-    if (tr_str_ok(&out))
+    enum tr_status st = tr_machine_list(as_json, &out);
+    if (st == TR_OK && tr_str_ok(&out))
         cli_print(out.p);
     tr_str_release(&out);
-    return TR_OK;
+    return st;
 }
 
 static void show(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
@@ -139,7 +139,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     if (cfg->legal)
         return print_legal(cfg);
     if (cfg->machine && strcmp(cfg->machine, "list") == 0)
-        return print_machines();
+        return print_machines(cfg->json);
     if (cfg->compare)
         return print_compare(cfg);
     if (cfg->timeline && !cfg->machine)

@@ -1,8 +1,9 @@
-/* machine.h - what a cluster can do, as few numbers as decide a step: chip, the links that join chips, price.
+/* machine.h - what a cluster can do, in the few numbers that decide a step: the chip, the links that join chips, price.
  *
- * A machine comes from a preset ("H100-80GB@nv-ndr": chip @ cluster; "H100-80GB": that chip in its usual node) or from
- * a file of `key: value` lines (docs/formats/machine.md), which `trireme bench machine` writes. Shares are measured
- * numbers over data sheet numbers, so that a row can be read beside the data sheet.
+ * A machine has a name ("H100-80GB@nv-ndr": chip @ cluster; "H100-80GB": that chip in its usual cluster), whose numbers
+ * are files of share/machines, or it is a file of a user with the same keys (docs/formats/machine.md), which `trireme
+ * bench machine` writes. Shares are measured numbers over data sheet numbers, so that a file can be read beside the
+ * data sheet.
  */
 #ifndef TR_PLAN_MACHINE_H
 #define TR_PLAN_MACHINE_H
@@ -79,18 +80,21 @@ struct tr_machine {
     double mttf_hours; /* of one chip with its part of the host: Llama 3's 419 failures in 54 days of 16,384 */
 };
 
-/* By name. An unknown chip or cluster is TR_USAGE and names the nearest; a chip without @cluster gets its usual node.
+/* By name: CHIP@CLUSTER, or CHIP in its usual cluster. TR_USAGE names an unknown chip or cluster and the nearest one.
  */
 enum tr_status tr_machine_find(const char *name, struct tr_machine *out);
-/* The same, for names that others wrote: a chip's family where its size is not known ("NVIDIA H100 SXM"), its usual
- * node where the cluster is not; *is_guess says so. */
-enum tr_status tr_machine_guess(const char *name, struct tr_machine *out, bool *is_guess);
-/* A file's text: starts from `base: NAME` when it says so. `path` is for messages. */
+/* The same with both names in full; cluster NULL: the usual one of the chip. */
+enum tr_status tr_machine_join(const char *chip, const char *cluster, struct tr_machine *out);
+/* The names there are, in order; NULL past the last. */
+const char *tr_chip_name(size_t i);
+const char *tr_cluster_name(size_t i);
+/* The text of a user's file; it may start from `base: NAME`. `path` is for messages. */
 enum tr_status tr_machine_read(const char *path, const char *text, struct tr_machine *out);
-/* A file when there is one of this name, else a preset. */
+/* A file when there is one of this name, else a machine by name. */
 enum tr_status tr_machine_open(const char *name_or_path, struct tr_machine *out);
 void tr_machine_write(const struct tr_machine *m, struct tr_str *out); /* as such a file */
-void tr_machine_list(struct tr_str *out);
+/* Every chip in its usual cluster, then every cluster; as_json: one object with both lists. */
+enum tr_status tr_machine_list(bool as_json, struct tr_str *out);
 
 double tr_curve_at(const struct tr_curve *c, double x);
 /* The chip as one of n ranks sees it that divide it between them. */

@@ -1,13 +1,14 @@
 /* machine_file.c - a machine as a file: lines of `key: value`, a subset of YAML that a person can write and a bench can
- * measure. Lists are [a, b, c]. Unknown keys are errors: a misspelt number would otherwise be a preset's, and so is
- * a key that is there twice. At most 64 KiB.
+ * measure. Lists are [a, b, c]. An unknown key is an error, because a misspelt key would silently leave the number of
+ * the base in place; so is a key that is there twice. At most 64 KiB. The files of share/machines are read by the same
+ * code.
  */
-#include "plan/machine.h"
+#include "plan/machine_impl.h"
 #include <stdlib.h>
 
-enum { FILE_MAX = 64 << 10 };
+enum { FILE_MAX = 64 << 10, LINE_MAX_BYTES = 512 };
 
-enum key_kind { KEY_REAL, KEY_INT, KEY_BOOL, KEY_LIST_AT, KEY_LIST_RATE };
+enum key_kind { KEY_REAL, KEY_FACTOR, KEY_INT, KEY_BOOL, KEY_LIST_AT, KEY_LIST_RATE }; /* factor: of what is set */
 struct key {
     const char *name;
     enum key_kind kind;
@@ -50,6 +51,7 @@ static const struct key keys[] = {
     { "units", KEY_INT, AT(chip.n_units), 1, 1, 100000 },
     { "generation", KEY_INT, AT(chip.generation), 1, 0, 10000 },
     { "gemm_share", KEY_REAL, AT(chip.gemm_share), 1, 1e-3, 1.5 },
+    { "power_share", KEY_FACTOR, AT(chip.gemm_share), 1, 1e-3, 1 },
     { "stream_share", KEY_REAL, AT(chip.stream_share), 1, 1e-3, 1.5 },
     { "launch_us", KEY_REAL, AT(chip.launch_s), 1e-6, 0, 1e6 },
     SPEED(all, ""),
@@ -93,7 +95,7 @@ static const struct key *key_find(const char *name)
     return NULL;
 }
 
-/* By letters, or one that holds the word: "slow", "link". */
+/* The nearest key by its letters, else one that contains the word ("slow", "link"). */
 static const char *key_near(const char *name)
 {
     const char *names[TR_COUNT_OF(keys)];
@@ -114,7 +116,7 @@ static bool read_real(const struct key *k, const char *text, double *out)
     return true;
 }
 
-/* [1, 2, 3]: in place. */
+/* Reads [1, 2, 3]; splits the text in place. */
 static bool read_list(const struct key *k, char *text, struct tr_curve *c)
 {
     double *to = k->kind == KEY_LIST_AT ? c->at : c->rate;
@@ -159,12 +161,18 @@ static bool set_key(const struct key *k, char *value, struct tr_machine *m)
     }
     if (!read_real(k, value, &x))
         return false;
-    int whole = (int)x;
-    if (k->kind == KEY_INT)
+    if (k->kind == KEY_INT) {
+        int whole = (int)x;
         memcpy(field, &whole, sizeof whole);
-    else
-        memcpy(field, &x, sizeof x);
-    return k->kind != KEY_INT || whole == x;
+        return whole == x;
+    }
+    if (k->kind == KEY_FACTOR) {
+        double set;
+        memcpy(&set, field, sizeof set);
+        x *= set;
+    }
+    memcpy(field, &x, sizeof x);
+    return true;
 }
 
 static enum tr_status fail_value(const struct reader *r, const struct key *k, const char *value)
@@ -182,6 +190,7 @@ static enum tr_status fail_value(const struct reader *r, const struct key *k, co
         return fail_line(r, k->name, value, fix);
     case KEY_INT:
     case KEY_REAL:
+    case KEY_FACTOR:
     default:
         (void)tr_format(fix, sizeof fix, " is not a %s from %.15g to %.15g",
                         k->kind == KEY_INT ? "whole number" : "number", k->lo, k->hi);
@@ -215,10 +224,12 @@ static enum tr_status read_line(struct reader *r, const char *key, char *value, 
     char as_written[64];
     if (strcmp(key, "base") == 0)
         return read_base(r, value, m);
+    if (!k && strcmp(key, "usual_cluster") == 0)
+        return fail_line(r, key, value, " is for chips of share/machines; write base: CHIP@CLUSTER");
     if (!k)
         return fail_key(r, key);
     int *seen = &r->line_of[k - keys];
-    (void)tr_format(as_written, sizeof as_written, "%.60s", value); /* lists are cut up in place */
+    (void)tr_format(as_written, sizeof as_written, "%.60s", value); /* set_key splits a list in place */
     if (*seen)
         return tr_fail(TR_USAGE, "%s:%d: %s is in line %d too", r->path, r->line, k->name, *seen);
     *seen = r->line;
@@ -240,7 +251,7 @@ static enum tr_status check(const char *path, const struct tr_machine *m)
     return TR_OK;
 }
 
-/* *at: past this line. Empty but for a comment: line is "". */
+/* Reads one line and moves *at past it. A line that is empty or only a comment gives "". */
 static enum tr_status next_line(struct reader *r, const char **at, char *line, size_t n_line)
 {
     size_t n = strcspn(*at, "\n");
@@ -258,28 +269,62 @@ static enum tr_status next_line(struct reader *r, const char **at, char *line, s
     return TR_OK;
 }
 
+/* The next `key: value`: key is "" at the end of the text. Both point into line. */
+static enum tr_status next_pair(struct reader *r, const char **at, char *line, size_t n_line, char **value)
+{
+    enum tr_status st = TR_OK;
+    for (line[0] = '\0'; **at && !line[0];)
+        TR_TRY(next_line(r, at, line, n_line));
+    if (!line[0])
+        return TR_OK;
+    char *colon = strchr(line, ':');
+    if (!colon || line[0] == ' ' || line[0] == '\t' || (colon[1] != ' ' && colon[1] != '\0'))
+        return fail_line(r, "line", line, " is not `key: value` from its first column");
+    *colon = '\0';
+    *value = colon + 1 + strspn(colon + 1, " ");
+out:
+    return st;
+}
+
+enum tr_status tr_machine_apply(const struct tr_machine_file *file, struct tr_machine_words *words,
+                                struct tr_machine *m)
+{
+    enum tr_status st = TR_OK;
+    struct reader r = { .path = file->name };
+    char line[LINE_MAX_BYTES], *value = NULL;
+    *words = (struct tr_machine_words){ 0 };
+    for (const char *at = file->text;;) {
+        TR_TRY(next_pair(&r, &at, line, sizeof line, &value));
+        if (!line[0])
+            break;
+        if (strcmp(line, "about") == 0)
+            TR_TRY(tr_format(words->about, sizeof words->about, "%s", value));
+        else if (strcmp(line, "usual_cluster") == 0)
+            TR_TRY(tr_format(words->usual_cluster, sizeof words->usual_cluster, "%s", value));
+        else
+            TR_TRY(read_line(&r, line, value, m));
+    }
+out:
+    return st;
+}
+
 enum tr_status tr_machine_read(const char *path, const char *text, struct tr_machine *out)
 {
     enum tr_status st = TR_OK;
     struct tr_machine m = { .domain = 0 };
     struct reader r = { .path = path };
-    char line[512], name[sizeof m.name] = "";
+    char line[LINE_MAX_BYTES], name[sizeof m.name] = "", *value = NULL;
     const char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
-    while (*at) {
-        TR_TRY(next_line(&r, &at, line, sizeof line));
+    for (;;) {
+        TR_TRY(next_pair(&r, &at, line, sizeof line, &value));
         if (!line[0])
-            continue;
-        char *colon = strchr(line, ':');
-        if (!colon || line[0] == ' ' || line[0] == '\t' || (colon[1] != ' ' && colon[1] != '\0'))
-            return fail_line(&r, "line", line, " is not `key: value` from its first column");
-        *colon = '\0';
-        char *value = colon + 1 + strspn(colon + 1, " ");
+            break;
         if (strcmp(line, "name") == 0) {
             if (tr_format(name, sizeof name, "%s", value) != TR_OK)
                 return fail_line(&r, "name", value, " is longer than 63 bytes");
             continue;
         }
-        if (m.domain == 0 && strcmp(line, "base") != 0) { /* links and life of a usual box, until it says otherwise */
+        if (m.domain == 0 && strcmp(line, "base") != 0) { /* no base: links and failures of a usual node */
             TR_TRY(tr_machine_find("A100-80GB", &m));
             m.chip = (struct tr_chip){ .n_units = 1, .gemm_share = 1, .stream_share = 1, .price = 0 };
         }
@@ -327,6 +372,8 @@ void tr_machine_write(const struct tr_machine *m, struct tr_str *out)
         double x = 0;
         int whole = 0;
         bool flag = false;
+        if (k->kind == KEY_FACTOR) /* it is in the number that it scaled */
+            continue;
         if (k->kind == KEY_LIST_AT || k->kind == KEY_LIST_RATE) {
             write_list(k, (const struct tr_curve *)(const void *)field, out);
             continue;

@@ -42,6 +42,20 @@ assert slow["exposed_s"]["dp"] > slow["compute_s"] and slow["step_s"] > fast["st
 END
 expect 0 "$TRIREME" plan --machine list
 grep -q 'GB200' stdout || fail "plan --machine list shows no chips"
+grep -q 'H100-80GB .* NVIDIA H100 SXM5' stdout || fail "plan --machine list does not say what a chip is"
+expect 0 "$TRIREME" plan --machine list --json
+python3 - "$source_dir/share/machines" <<'END' || fail "plan --machine list --json is not the files of share/machines"
+import json, os, sys
+machines = json.load(open("stdout"))
+for kind in ("chips", "clusters"):
+    files = sorted(f[: -len(".yaml")] for f in os.listdir(os.path.join(sys.argv[1], kind)))
+    assert [x["name"] for x in machines[kind]] == files, kind
+h100 = next(x for x in machines["chips"] if x["name"] == "H100-80GB")
+assert (h100["memory_gib"], h100["tflops"], h100["chips_per_link"], h100["fast_gbps"], h100["slow_gbps"]) == (80, 989.4, 8, 450, 50), h100
+END
+# The files are in the binary: carried alone, it knows them.
+cp "$TRIREME" ./carried
+expect 0 ./carried plan --machine list
 
 expect 0 "${plan[@]}" --dp 4 --zero 2 --conventions zero
 grep -q '> stage 2' stdout || fail "conventions do not mark the stage"
