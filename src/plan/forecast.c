@@ -5,8 +5,9 @@
  * in a straight line. Rejected: a closed formula for the step (first and last stage cost more than the others).
  */
 #include "plan/forecast_impl.h"
-#include "parallel/parallel.h"
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const char *const axis_names[TR_TIME_AXES] = { "tp", "cp", "ep", "pp", "dp" };
@@ -43,9 +44,16 @@ struct tr_ask tr_ask_of_one(const struct tr_machine *machine)
                             .state_bytes = 12 };
 }
 
-static enum tr_status need(bool is_so, const char *what, double value, const char *fix)
+/* Texts are made only for a size that is refused: a search checks a hundred thousand layouts. */
+static enum tr_status refuse(const char *what, double value, const char *fmt, ...) TR_PRINTF(3, 4);
+static enum tr_status refuse(const char *what, double value, const char *fmt, ...)
 {
-    return is_so ? TR_OK : tr_fail(TR_USAGE, "%s %.15g %s", what, value, fix);
+    char fix[96];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(fix, sizeof fix, fmt, ap);
+    va_end(ap);
+    return tr_fail(TR_USAGE, "%s %.15g %s", what, value, fix);
 }
 
 static double nearest_divisor(double n, double want)
@@ -59,9 +67,7 @@ static double nearest_divisor(double n, double want)
 enum tr_status tr_forecast_check(const struct tr_ask *a)
 {
     const struct tr_shape_cost *s = &a->shape;
-    enum tr_status st = TR_OK;
-    char fix[96];
-    struct {
+    const struct {
         const char *what;
         double value, most;
     } sizes[] = { { "layers", s->layers, 1e4 },
@@ -80,32 +86,29 @@ enum tr_status tr_forecast_check(const struct tr_ask *a)
                   { "cp", a->cp, 1e6 },
                   { "dp", a->dp, 1e6 },
                   { "ep", a->ep, 1e6 } };
-    for (size_t i = 0; i < TR_COUNT_OF(sizes); i++) {
-        (void)tr_format(fix, sizeof fix, "is outside 1 to %.0f", sizes[i].most);
-        TR_TRY(need(sizes[i].value >= 1 && sizes[i].value <= sizes[i].most, sizes[i].what, sizes[i].value, fix));
-    }
-    double chips = (double)a->tp * a->pp * a->cp * a->dp;
-    TR_TRY(need(chips <= 1e6, "a layout of", chips, "chips is more than 1000000"));
-    (void)tr_format(fix, sizeof fix, "does not divide %.0f heads; try %.0f", s->heads,
-                    nearest_divisor(s->heads, a->tp));
-    TR_TRY(need(fmod(s->heads, a->tp) == 0, "tp", a->tp, fix));
-    (void)tr_format(fix, sizeof fix, "is more than %.0f heads", s->heads);
-    TR_TRY(need(s->kv_heads <= s->heads, "kv heads", s->kv_heads, fix));
-    (void)tr_format(fix, sizeof fix, "does not divide %.0f experts; try %.0f", s->experts,
-                    nearest_divisor(s->experts, a->ep));
-    TR_TRY(need(s->experts == 0 || fmod(s->experts, a->ep) == 0, "ep", a->ep, fix));
-    (void)tr_format(fix, sizeof fix, "is more than the %.0f layers", s->layers);
-    TR_TRY(need((double)a->pp * a->chunks <= s->layers + 2, "pp x pp_chunks", (double)a->pp * a->chunks, fix));
-    (void)tr_format(fix, sizeof fix, "is not a multiple of dp %d; try %.0f", a->dp,
-                    a->dp * fmax(1, floor(a->global / a->dp)));
-    TR_TRY(need(fmod(a->global, a->dp) == 0, "a global batch of", a->global, fix));
-    (void)tr_format(fix, sizeof fix, "is more than the %.0f rows that a rank has of the global batch",
-                    a->global / a->dp);
-    TR_TRY(need(a->micro <= a->global / a->dp, "micro-batch", a->micro, fix));
-    (void)tr_format(fix, sizeof fix, "does not divide the sequence of %.0f tokens", a->seq);
-    TR_TRY(need(fmod(a->seq, a->cp) == 0, "cp", a->cp, fix));
-out:
-    return st;
+    for (size_t i = 0; i < TR_COUNT_OF(sizes); i++)
+        if (!(sizes[i].value >= 1 && sizes[i].value <= sizes[i].most))
+            return refuse(sizes[i].what, sizes[i].value, "is outside 1 to %.0f", sizes[i].most);
+    double chips = (double)a->tp * a->pp * a->cp * a->dp, local = a->global / a->dp, stages = (double)a->pp * a->chunks;
+    if (!(chips <= 1e6))
+        return refuse("a layout of", chips, "chips is more than 1000000");
+    if (fmod(s->heads, a->tp) != 0)
+        return refuse("tp", a->tp, "does not divide %.0f heads; try %.0f", s->heads, nearest_divisor(s->heads, a->tp));
+    if (!(s->kv_heads <= s->heads))
+        return refuse("kv heads", s->kv_heads, "is more than %.0f heads", s->heads);
+    if (s->experts != 0 && fmod(s->experts, a->ep) != 0)
+        return refuse("ep", a->ep, "does not divide %.0f experts; try %.0f", s->experts,
+                      nearest_divisor(s->experts, a->ep));
+    if (!(stages <= s->layers + 2))
+        return refuse("pp x pp_chunks", stages, "is more than the %.0f layers", s->layers);
+    if (fmod(a->global, a->dp) != 0)
+        return refuse("a global batch of", a->global, "is not a multiple of dp %d; try %.0f", a->dp,
+                      a->dp * fmax(1, floor(local)));
+    if (!(a->micro <= local))
+        return refuse("micro-batch", a->micro, "is more than the %.0f rows that a rank has of the global batch", local);
+    if (fmod(a->seq, a->cp) != 0)
+        return refuse("cp", a->cp, "does not divide the sequence of %.0f tokens", a->seq);
+    return TR_OK;
 }
 
 /* ---- the pipeline ---- */
@@ -124,22 +127,18 @@ static int steady_micro(int p, int m)
     return m > few + p ? few : m;
 }
 
-static enum tr_status play(const struct tr_ask *a, const struct stages *s, double n_micro, double *length)
+static enum tr_status play(const struct tr_ask *a, const struct stages *s, double n_micro, struct tr_pipes *pipes,
+                           double *length)
 {
-    struct tr_pipe *o = NULL;
-    struct tr_pipe_times times;
-    enum tr_status st = TR_OK;
     int m = (int)n_micro, v = s->v;
     if (v > 1 && m % s->p != 0) /* orders of others, which groups of pp do not fill: as if they did */
         m = (m / s->p + 1) * s->p;
     int few = steady_micro(s->p, m);
     const char *name = a->schedule ? a->schedule : v > 1 ? "interleaved" : "1f1b";
-    TR_TRY(tr_pipe_open(name, s->p, v, few, &o));
+    struct tr_pipe_key key = { name, s->p, v, few };
     struct tr_pipe_costs costs = { .slot = (const double(*)[4])s->slot, .message = s->message };
-    TR_TRY(tr_pipe_play_costs(o, &costs, &times, NULL, NULL));
-    *length = times.length + (n_micro - few) * s->busiest;
-out:
-    tr_pipe_close(o);
+    enum tr_status st = tr_pipes_play(pipes, &key, &costs, length);
+    *length += (n_micro - few) * s->busiest;
     return st;
 }
 
@@ -366,7 +365,7 @@ static void sum_up(const struct tr_ask *a, const struct parts *p, const struct s
     f->hardware_flops = f->flops * (1 + of_all(p, p->dense.again_s, p->sparse.again_s, 0) / whole / 3);
 }
 
-static enum tr_status forecast_with(const struct tr_ask *a, double again, struct tr_forecast *f)
+static enum tr_status forecast_with(const struct tr_ask *a, double again, struct tr_pipes *pipes, struct tr_forecast *f)
 {
     enum tr_status st = TR_OK;
     struct parts parts;
@@ -386,7 +385,7 @@ static enum tr_status forecast_with(const struct tr_ask *a, double again, struct
     fill_stages(a, &parts, send, &stages);
     length = f->n_micro * stages.busiest;
     if (a->pp > 1 && !a->is_bound)
-        TR_TRY(play(a, &stages, f->n_micro, &length));
+        TR_TRY(play(a, &stages, f->n_micro, pipes, &length));
     if (a->slots)
         memcpy(a->slots, stages.slot, (size_t)(a->pp * a->chunks) * sizeof *stages.slot);
     f->message_s = stages.message;
@@ -396,17 +395,22 @@ out:
     return st;
 }
 
-enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out)
+enum tr_status tr_forecast_again(const struct tr_ask *a, struct tr_pipes *pipes, struct tr_forecast *out)
 {
     enum tr_status st = tr_forecast_check(a);
     if (st == TR_OK)
-        st = forecast_with(a, 0, out);
+        st = forecast_with(a, 0, pipes, out);
     double room = 0.95 * a->machine->chip.memory_bytes;
     if (st != TR_OK || a->keep != TR_KEEP_AUTO || out->total_bytes <= room)
         return st;
     struct tr_forecast least;
-    st = forecast_with(a, 1, &least);
+    st = forecast_with(a, 1, pipes, &least);
     if (st != TR_OK || least.total_bytes >= out->total_bytes)
         return st;
-    return forecast_with(a, fmin(1, (out->total_bytes - room) / (out->total_bytes - least.total_bytes)), out);
+    return forecast_with(a, fmin(1, (out->total_bytes - room) / (out->total_bytes - least.total_bytes)), pipes, out);
+}
+
+enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out)
+{
+    return tr_forecast_again(a, NULL, out);
 }

@@ -3,10 +3,12 @@
  * Two rounds. The first prices every layout without its pipeline order: bytes are known, and the busiest rank's own
  * work is a time that no order beats. The second plays orders in the sequence of those bounds and stops when the next
  * bound is behind the last of the list. Legality is the trainer's (tr_legal_holds); nothing here knows a rule of its
- * own. Rejected: annealing and the like; a few ten thousand bounds take less than a second and miss nothing.
+ * own. Schedules are made once and played again (pipes.c). Rejected: annealing and the like; a hundred thousand bounds
+ * take less than a second and miss nothing.
  */
 #include "plan/plan.h"
 #include "optim/optim.h"
+#include "plan/forecast_impl.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -178,6 +180,7 @@ struct round {
     bool takes_uneven;
     const struct tr_query *q;
     struct tr_search *out;
+    struct tr_pipes *pipes;
     struct candidate *all;
     size_t n, n_cap;
 };
@@ -361,7 +364,7 @@ static enum tr_status play_one(struct round *r, struct tr_ask *a, const char *sc
     a->chunks = chunks;
     if (!is_free(r->q->pins.chunks, chunks) || !tr_search_is_legal(r->q, a))
         return TR_OK;
-    enum tr_status st = tr_forecast(a, &f);
+    enum tr_status st = tr_forecast_again(a, r->pipes, &f);
     r->out->n_played++;
     f.total_bytes = bytes_of(r->q, a, &f);
     if (st == TR_OK && f.total_bytes <= r->q->room_bytes)
@@ -422,7 +425,10 @@ enum tr_status tr_search_run(const struct tr_query *q, struct tr_search *out)
     if (r.takes_uneven)
         st = first_round(&r);
     if (st == TR_OK)
+        st = tr_pipes_open(&r.pipes);
+    if (st == TR_OK)
         st = second_round(&r);
+    tr_pipes_close(r.pipes);
     free(r.all);
     return st;
 }

@@ -63,6 +63,22 @@ while n < 24:
 PY
 python3 bytes.py "$TRIREME" "$models" || fail "quick bytes are not the compiled ones"
 
+# A search takes seconds of one core even on the largest cluster. Counted in CPU seconds of the program, so that other load on
+# the host hardly matters; the bounds are at least twice what it takes on a busy one.
+cat >seconds.py <<'PY'
+import resource, subprocess, sys
+trireme, model, gpus, rows, most = sys.argv[1:]
+subprocess.run([trireme, "plan", "--search", "--model", model, "--bf16", "--machine", "H100", "--gpus", gpus, "--train_batch_size", rows,
+                "--sequence_length", "8192", "--json"], check=True, stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+seconds = used.ru_utime + used.ru_stime
+assert seconds < float(most), f"{model} on {gpus} gpus: {seconds:.2f} CPU seconds, at most {most}"
+PY
+if [ -z "${TR_SANITIZED:-}" ]; then
+    python3 seconds.py "$TRIREME" "$models/llama-70b.json" 1024 1024 1.5 || fail "the search of 70B is slow"
+    python3 seconds.py "$TRIREME" "$models/llama-405b.json" 16384 2048 3 || fail "the search of 405B is slow"
+fi
+
 # What is given stays.
 expect 0 "$TRIREME" plan --search --model "$models/llama-8b.json" --machine H100 --gpus 16 --train_batch_size 64 \
     --sequence_length 4096 --bf16 --tp 2 --zero 1 --json

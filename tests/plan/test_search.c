@@ -1,5 +1,7 @@
-/* The search misses nothing that counting everything finds, failures follow Daly, and a question survives its event. */
+/* The search misses nothing that counting everything finds and remembers schedules without changing a bit, failures
+ * follow Daly, and a question survives its event. */
 #include "plan/plan.h"
+#include "plan/forecast_impl.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,6 +90,41 @@ static void pruning_loses_nothing(void **state)
     tr_model_close(m);
 }
 
+/* More schedules than are kept, each asked for several times with costs that repeat and costs that do not. */
+static void remembered_schedules_give_the_same_forecast(void **state)
+{
+    static const struct {
+        const char *name;
+        int chunks;
+    } orders[] = { { "1f1b", 1 }, { "zb", 1 }, { "gpipe", 1 }, { "interleaved", 2 } };
+    struct tr_model *m = model_of("llama-8b");
+    struct tr_machine machine;
+    struct tr_pipes *remembered = NULL;
+    int n = 0;
+    (void)state;
+    assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
+    assert_int_equal(tr_pipes_open(&remembered), TR_OK);
+    struct tr_ask a = query_of(m, &machine, 64, 0).base;
+    for (int i = 0; i < 3000; i++) {
+        struct tr_forecast f, g;
+        size_t o = (size_t)i % TR_COUNT_OF(orders);
+        a.schedule = orders[o].name;
+        a.chunks = orders[o].chunks;
+        a.pp = 2 << i / 4 % 4;
+        a.zero = i / 16 % 3; /* costs that repeat */
+        a.dp = a.zero ? 2 : 1;
+        a.keep = i / 48 % 2 ? TR_KEEP_ALL : TR_KEEP_INPUT; /* and that do not */
+        a.global = a.dp * a.pp * (1 + i / 96 % 16);
+        assert_int_equal(tr_forecast(&a, &f), TR_OK);
+        assert_int_equal(tr_forecast_again(&a, remembered, &g), TR_OK);
+        assert_true(f.step_s == g.step_s && f.bubble_s == g.bubble_s && f.total_bytes == g.total_bytes);
+        n += f.bubble_s > 0;
+    }
+    assert_true(n > 2000);
+    tr_pipes_close(remembered);
+    tr_model_close(m);
+}
+
 /* Cards that take 2 s for the gradients: they travel once where there is room for whole ones, else often. */
 static void gradients_travel_once_where_there_is_room(void **state)
 {
@@ -172,7 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pruning_loses_nothing),         cmocka_unit_test(gradients_travel_once_where_there_is_room),
         cmocka_unit_test(dalys_interval_is_the_best),    cmocka_unit_test(tokens_are_counted_in_thousands),
-        cmocka_unit_test(a_question_survives_its_event),
+        cmocka_unit_test(a_question_survives_its_event), cmocka_unit_test(remembered_schedules_give_the_same_forecast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
