@@ -18,7 +18,7 @@
 
 #define PRICE_OWN     0.15 /* ten rows better by 1.5 %, or three by 5 % */
 #define PRICE_FAR     0.3
-#define PRICE_PRODUCT 2 /* all call the same libraries */
+#define PRICE_PRODUCT 2 /* a product of its own is dear: all trainers call the same libraries */
 #define FAR_OFF       0.4
 #define PRICE_USUAL   0.1
 #define PRIOR_LINK    0.85 /* of a slow link */
@@ -66,13 +66,13 @@ struct row {
     struct tr_case *c;
     int impl;
     const char *cluster;
-    bool is_fixed[N_FIELDS]; /* its source says it */
-    bool is_bound;           /* an order without a bubble */
+    bool is_fixed[N_FIELDS]; /* the source states it, so it is not fitted */
+    bool is_bound;           /* a schedule without a bubble */
     double link, power;      /* priors */
     int twin;                /* a row before it that asks the same question; -1: none */
     double ratio;            /* predicted over the twin's */
-    double order;            /* predicted with the pipeline's order over without */
-    double loss, next;       /* now; in the trial that runs */
+    double order;            /* predicted with the bubble of the schedule over without */
+    double loss, next;       /* with the knobs as they are; in the current trial */
 };
 static struct row rows[20000];
 static int n_rows;
@@ -131,7 +131,7 @@ static bool predict(struct row *r, bool is_bound)
     return !c->reason[0] && c->predicted > 0;
 }
 
-/* Orders are played once a pass: between plays a bubble is taken to be the same share of its step. */
+/* Schedules are played once a pass; between plays the bubble is assumed to stay the same share of the step. */
 static void play_orders(void)
 {
     for (int i = 0; i < n_rows; i++) {
@@ -146,7 +146,7 @@ static void play_orders(void)
     }
 }
 
-/* Metrics of one question differ by a factor that no knob moves. */
+/* Two metrics of the same run differ by a factor that no knob changes, so the second is not predicted again. */
 static double row_loss(struct row *r)
 {
     struct tr_case *c = r->c;
@@ -251,7 +251,7 @@ static bool take(struct knob *k, double delta, const struct part *p, double *bes
     return true;
 }
 
-/* One step to either side, which grows while it helps; and home. */
+/* Tries one step to either side; a step that helps grows. Then tries to go back to the prior. */
 static bool improve(struct knob *k, const struct part *p)
 {
     double best = loss_now(k, p);
@@ -264,7 +264,7 @@ static bool improve(struct knob *k, const struct part *p)
     return has_moved || k->step > 0.02;
 }
 
-/* Until nothing moves; then once more from there with large steps. */
+/* Improves every knob until none moves, then starts again from there with large steps. */
 static void fit(const struct part *p, bool is_told)
 {
     for (int i = 0; i < n_knobs; i++)
@@ -335,7 +335,8 @@ static void add_knob(struct knob k)
         knobs[n_knobs++] = k;
 }
 
-/* All columns but id, metric and value; step time against rates is no factor, so both must be of one kind. */
+/* All columns but id, metric and value are equal. A time and a rate do not differ by a factor: both must be of one
+ * kind. */
 static bool is_same_question(const struct tr_case *a, const struct tr_case *b)
 {
     bool is_time[2] = { strstr(a->field[TR_CASE_metric], "_s") != NULL && !strstr(a->field[TR_CASE_metric], "per_s"),
@@ -406,7 +407,7 @@ static void print_tables(void)
     printf("%d usual numbers, %d of trainers, %d of clusters\n", N_FIELDS, n_own, n_clusters);
 }
 
-/* Sources that the fit does not reach, the rows in them with their sign. */
+/* The errors of sources for which a bound was promised, and every row that is more than 20 % off. */
 static void print_misses(void)
 {
     static const char *const promised[] = { "Korthikanti 2022 Table 5", "Narayanan 2021 (SC21) Table 1" };

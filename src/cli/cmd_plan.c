@@ -35,7 +35,7 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
         tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
 }
 
-/* The layout that was asked for is too large for the chip: what would not be. */
+/* When the given layout does not fit the chip: says so, and which changes would make it fit. */
 static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c, const struct tr_ask *ask,
                               double total, struct tr_str *out)
 {
@@ -155,7 +155,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     struct tr_config asked = *cfg;
     if (cfg->machine)
         TR_TRY(tr_machine_open(cfg->machine, &machine));
-    if (cfg->machine && cfg->device == TR_DEVICE_CHOICE_AUTO) /* that machine's, not this one's */
+    if (cfg->machine && cfg->device == TR_DEVICE_CHOICE_AUTO) /* the device of that machine, not of this host */
         asked.device = machine.is_shared ? TR_DEVICE_CHOICE_CPU : TR_DEVICE_CHOICE_CUDA;
     s = calloc((size_t)n, sizeof *s);
     c = calloc((size_t)n, sizeof *c);

@@ -1,8 +1,9 @@
-/* forecast.c - from what a layer costs to what a step costs: stages, their order, the gradients' way, the update.
+/* forecast.c - from the cost of a layer to the cost of a step: stages, pipeline schedule, gradient traffic, update.
  *
- * The order of stages is the trainer's own (tr_pipe_open), played with these costs. With many micro-batches only the
- * first few and the last few differ from a steady state, so the play stops there and the busiest rank's time goes on
- * in a straight line. Rejected: a closed formula for the step (first and last stage cost more than the others).
+ * The pipeline schedule is the one that the trainer runs (tr_pipe_open), played with these costs. With many
+ * micro-batches only the first few and the last few differ from a steady state, so fewer are played and each further
+ * one adds the time of the busiest rank. Rejected: a closed formula for the step (first and last stage cost more than
+ * the others).
  */
 #include "plan/forecast_impl.h"
 #include <math.h>
@@ -120,7 +121,7 @@ struct stages {
     int p, v;
 };
 
-/* Micro-batches after which another one only adds the busiest rank's time. */
+/* The number of micro-batches to play: a further one would only add the time of the busiest rank. */
 static int steady_micro(int p, int m)
 {
     int few = 2 * p + m % p;
@@ -131,7 +132,7 @@ static enum tr_status play(const struct tr_ask *a, const struct stages *s, doubl
                            double *length)
 {
     int m = (int)n_micro, v = s->v;
-    if (v > 1 && m % s->p != 0) /* orders of others, which groups of pp do not fill: as if they did */
+    if (v > 1 && m % s->p != 0) /* other trainers interleave any number; we play whole groups of pp */
         m = (m / s->p + 1) * s->p;
     int few = steady_micro(s->p, m);
     const char *name = a->schedule ? a->schedule : v > 1 ? "interleaved" : "1f1b";
@@ -145,8 +146,8 @@ static enum tr_status play(const struct tr_ask *a, const struct stages *s, doubl
 /* ---- a layer's time with its traffic ---- */
 
 struct layer_time {
-    double forward, backward; /* with what is not hidden of every axis */
-    double kernels;           /* both, compute alone */
+    double forward, backward; /* kernels, and the traffic of every axis that is not hidden */
+    double kernels;           /* forward and backward, without traffic */
     double exposed[TR_TIME_AXES], comm[TR_TIME_AXES];
 };
 
@@ -161,7 +162,7 @@ static void add_axis(struct layer_time *t, enum tr_axis_cost axis, const double 
     }
 }
 
-/* As much of it as may hide, but no more than there are kernels to hide behind. */
+/* Hides the share `hidden` of the traffic, but no more than there are kernels to hide it behind. */
 static void add_behind(struct layer_time *t, enum tr_axis_cost axis, const double comm[2], double hidden)
 {
     double *time[2] = { &t->forward, &t->backward };
@@ -184,20 +185,20 @@ static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double
         g.in = 1;
     double t = tr_cost_collective(&m, kind, g, bytes);
     double replicas = (double)a->dp * a->cp / tr_shard_size(a);
-    if (kind != TR_COST_ALL_GATHER && replicas > 1) /* what shards summed, replicas of them sum too */
+    if (kind != TR_COST_ALL_GATHER && replicas > 1) /* replicas of a shard add up what each has summed */
         t += tr_cost_collective(&m, TR_COST_ALL_REDUCE, tr_group_of(&m, replicas, a->tp * tr_shard_size(a)),
                                 bytes / tr_shard_size(a));
     return t;
 }
 
-/* Ranks of a host move the bytes themselves. */
+/* On a CPU the ranks of a host move the bytes themselves, so nothing is hidden. */
 static double dp_hidden(const struct tr_ask *a)
 {
     return a->machine->is_shared ? 0 : a->impl->dp_hidden;
 }
 
-/* Weights gathered before a layer, in both directions, its gradients scattered after: behind the layer's own kernels,
- * which is what prefetching one layer ahead comes to. */
+/* ZeRO 3: weights are gathered before a layer, forward and backward, and its gradients scattered after it. All of it
+ * may hide behind the kernels of the layer, as prefetching one layer ahead does. */
 static void add_shards(const struct tr_ask *a, double params, struct layer_time *t)
 {
     if (a->zero < 3 || tr_shard_size(a) <= 1)
@@ -233,7 +234,7 @@ struct parts { /* of a model: layers without experts, with them, and the head */
     struct layer_time dense_t, sparse_t, head_t;
 };
 
-/* AUTO: `again` of the layers keep their input, the others all. */
+/* TR_KEEP_AUTO: the share `again` of the layers saves its input alone and recomputes, the others save everything. */
 static void mixed_cost(const struct tr_ask *a, bool is_dense, double again, struct tr_layer_cost *out)
 {
     struct tr_layer_cost less;
@@ -289,8 +290,9 @@ static double send_seconds(const struct tr_ask *a)
     return t;
 }
 
-/* Layers spread evenly; the head is one of them where the trainer balances, else the last stage's. Where only two more
- * layers would go into the stages without a rest, the embedding and the head stand for them. */
+/* Layers are spread evenly over the stages. The head is spread with them where the trainer balances stages, else the
+ * last stage has it. Where the layers do not divide into the stages but two more would, embedding and head count as
+ * those two. */
 static void fill_stages(const struct tr_ask *a, const struct parts *p, double send, struct stages *s)
 {
     int n = s->p * s->v;

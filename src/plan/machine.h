@@ -13,12 +13,12 @@
 enum tr_number { TR_NUMBER_FP32, TR_NUMBER_16, TR_NUMBER_FP8, TR_NUMBER_FP4, TR_NUMBERS_COUNT };
 
 enum { TR_CURVE_MAX = 12 };
-struct tr_curve { /* measured: rate at sizes, sizes ascending; between them log-log straight */
+struct tr_curve { /* measured rates at ascending sizes; between two of them a straight line in log-log */
     int n;
     double at[TR_CURVE_MAX], rate[TR_CURVE_MAX];
 };
 
-/* What is no product and no message, on a CPU: measured seconds of an element; of attention, of a flop. */
+/* Kernels of a CPU that are neither products nor messages: measured seconds of an element; of attention, of a flop. */
 enum tr_op_cost {
     TR_COST_NORM,
     TR_COST_NORM_BWD,
@@ -54,10 +54,10 @@ struct tr_chip {
     int n_units;                      /* multiprocessors: tiles of a product come in waves of so many */
     int generation;                   /* compute capability x 10: 70, 80, 89, 90, 100; 0: not NVIDIA's */
     double gemm_share, stream_share;  /* what a large product, and a kernel that streams, reach of the above */
-    double held;         /* of gemm_share, what power leaves during a step, however well tiles fill; 0: all */
-    double launch_s;     /* from one kernel's end to the next one's start */
-    struct tr_speed all; /* of one rank that has all units */
-    struct tr_speed one; /* of a rank that has one of them while each of the others has a rank as busy; may be none */
+    double held;                      /* share of gemm_share that the power limit leaves during a step; 0: all of it */
+    double launch_s;                  /* from one kernel's end to the next one's start */
+    struct tr_speed all;              /* of one rank that has all units */
+    struct tr_speed one; /* of a rank with one unit while a busy rank has each of the others; may be empty */
     double price;        /* dollars an hour, on demand, rounded: for comparing, not for budgets */
 };
 
@@ -74,8 +74,8 @@ struct tr_machine {
     int node;   /* chips of a host */
     struct tr_link fast, slow;
     bool is_shared;                    /* CPU ranks: those of one host divide its chip between them */
-    double meet_share, meet_far_share; /* CPU ranks that wait for each other: of their time, lost by that, when they do
-                                          it after every few kernels, and some ten times a second */
+    double meet_share, meet_far_share; /* CPU ranks: share of the time lost by waiting for each other, when they do so
+                                          after every few kernels; and some ten times a second */
     double host_rate, disk_rate;       /* bytes/s of a chip's link to its host; of a host's storage */
     double mttf_hours; /* of one chip with its part of the host: Llama 3's 419 failures in 54 days of 16,384 */
 };
@@ -97,16 +97,16 @@ void tr_machine_write(const struct tr_machine *m, struct tr_str *out); /* as suc
 enum tr_status tr_machine_list(bool as_json, struct tr_str *out);
 
 double tr_curve_at(const struct tr_curve *c, double x);
-/* The chip as one of n ranks sees it that divide it between them. */
+/* The part of a chip that each of n ranks has when they divide it between them. */
 struct tr_chip tr_chip_part(const struct tr_chip *c, double n);
 
 /* ---- what it takes (cost.c); seconds ---- */
 
-/* A product (m, k) x (k, n), `count` of them at once. bytes: of one element of the operands. */
+/* `count` products (m, k) x (k, n) in one kernel. */
 double tr_cost_gemm(const struct tr_chip *c, enum tr_number number, double count, double m, double n, double k);
 double tr_cost_stream(const struct tr_chip *c, double bytes); /* one kernel that moves so many bytes */
 
-/* A group: n ranks, `in` of them joined by the fast link with each other. */
+/* A group of n ranks, of which runs of `in` are joined by the fast link. */
 struct tr_group {
     double n, in;
 };

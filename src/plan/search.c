@@ -1,10 +1,10 @@
 /* search.c - all layouts of a model on a number of chips, the fastest first.
  *
- * Two rounds. The first prices every layout without its pipeline order: bytes are known, and the busiest rank's own
- * work is a time that no order beats. The second plays orders in the sequence of those bounds and stops when the next
- * bound is behind the last of the list. Legality is the trainer's (tr_legal_holds); nothing here knows a rule of its
- * own. Schedules are made once and played again (pipes.c). Rejected: annealing and the like; a hundred thousand bounds
- * take less than a second and miss nothing.
+ * Two rounds. The first prices every layout without its pipeline schedule: this gives its bytes, and the work of the
+ * busiest rank, a time that no schedule beats. The second plays schedules in the sequence of those bounds and stops
+ * when the next bound is slower than the last layout of the list. Legality is the trainer's (tr_legal_holds); nothing
+ * here knows a rule of its own. Schedules are made once and played again (pipes.c). Rejected: annealing and the like; a
+ * hundred thousand bounds take less than a second and miss nothing.
  */
 #include "plan/plan.h"
 #include "optim/optim.h"
@@ -41,7 +41,7 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
                            .keep = -1,
                            .sync = pin(cfg, "sync", cfg->sync == TR_SYNC_LAST, -1),
                            .schedule = tr_config_is_set(cfg, "pp_schedule") ? cfg->pp_schedule : NULL };
-    if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT) /* a tree is climbed by whole gradients */
+    if (cfg->reproducible == TR_REPRODUCIBLE_LAYOUT) /* the tree add needs whole gradients */
         p->sync = 1;
     if (tr_config_is_set(cfg, "recompute") && cfg->recompute != TR_RECOMPUTE_AUTO)
         p->keep = (int)keep_of[cfg->recompute];
@@ -148,7 +148,7 @@ static int changes(const struct tr_ask *was, const struct tr_ask *a)
            (a->has_sp < was->has_sp && a->tp > 1 ? MOST_CHANGES + 1 : 0);
 }
 
-/* ---- bytes, with what the compile has told ---- */
+/* ---- bytes, corrected by those of layouts that were compiled ---- */
 
 static int kind_of(const struct tr_ask *a)
 {
@@ -199,7 +199,8 @@ static enum tr_status keep_candidate(struct round *r, const struct tr_ask *a, do
     return TR_OK;
 }
 
-/* From all kept to all computed again: more than the first that fits with room to spare is only slower. */
+/* From everything saved to everything recomputed. Once a mode fits with room to spare, more recompute is only slower.
+ */
 static enum tr_status try_keeps(struct round *r, struct tr_ask *a)
 {
     enum tr_status st = TR_OK;
@@ -319,14 +320,14 @@ out:
     return st;
 }
 
-/* ---- second round: orders ---- */
+/* ---- second round: pipeline schedules ---- */
 
 static bool is_same_mesh(const struct tr_ask *a, const struct tr_ask *b)
 {
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp;
 }
 
-/* One entry a mesh; near to what was asked every layout is an entry of its own. */
+/* The list has one entry for each mesh; in a search near a given layout, one for each layout. */
 static int place_of_mesh(const struct tr_query *q, const struct tr_search *s, const struct tr_ask *a)
 {
     int i = q->near ? s->n : 0;
@@ -347,7 +348,7 @@ static void rank(const struct tr_query *q, struct tr_search *s, const struct tr_
     struct tr_found x = { *a, *f };
     int at = place_of_mesh(q, s, a);
     x.ask.is_bound = false;
-    if (at == TR_SEARCH_TOP) /* full of others: in the place of the last, when it is better */
+    if (at == TR_SEARCH_TOP) /* the list is full: it replaces the last entry when it is better */
         at = TR_SEARCH_TOP - 1;
     if (at < s->n && !is_before(q, &x, &s->top[at]))
         return;
@@ -433,7 +434,7 @@ enum tr_status tr_search_run(const struct tr_query *q, struct tr_search *out)
     return st;
 }
 
-/* ---- counts that can be used ---- */
+/* ---- numbers of chips for which a legal mesh exists ---- */
 
 static bool has_mesh(const struct tr_query *q, int gpus)
 {
