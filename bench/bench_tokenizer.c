@@ -1,4 +1,4 @@
-/* bench_tokenizer.c - speed of the tokenizer on a set of documents, and its ids for tests/data/tokenizer_parity.py.
+/* bench_tokenizer.c - speed of the tokenizer on a set of documents, and its ids for tests/token/tokenizer_parity.py.
  *
  * usage: bench_tokenizer MODEL_DIR DOCS        one JSON line: MB/s of encoding (best, median) and decoding, one thread
  *        bench_tokenizer MODEL_DIR --hostile   one JSON line: the slowest of 16 endless runs, and how time grows with
@@ -6,7 +6,7 @@
  * holds records of a 32 bit length (little endian) and that many bytes; OUT is 32 bit numbers likewise.
  * bench/peer_tokenizers.py times the `tokenizers` library on the same file.
  */
-#include "data/tokenizer.h"
+#include "token/token.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

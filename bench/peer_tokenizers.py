@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The `tokenizers` library and Trireme on the same documents, one thread each, taking turns in one run.
 
-usage: peer_tokenizers.py PROGRAM DOCS MODEL_DIR...   (PROGRAM: bench_tokenizer; DOCS: as tests/data/tokenizer_parity.py
+usage: peer_tokenizers.py PROGRAM DOCS MODEL_DIR...   (PROGRAM: bench_tokenizer; DOCS: as tests/token/tokenizer_parity.py
 writes them; a MODEL_DIR without tokenizer.json is skipped). One JSON line a model: MB/s, the best of the library's runs.
 """
 import json, os, struct, subprocess, sys, time

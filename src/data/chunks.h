@@ -6,7 +6,7 @@
 #ifndef TR_DATA_CHUNKS_H
 #define TR_DATA_CHUNKS_H
 
-#include "data/tokenizer.h"
+#include "token/token.h"
 
 struct tr_chunks {
     const struct tr_tokenizer *tokenizer;

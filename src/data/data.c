@@ -6,6 +6,7 @@
  * those of its packed part.
  */
 #include "data/data_impl.h"
+#include "data/chat_date.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -233,7 +234,7 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->cuts_long = o->cuts_long;
     TR_TRY(tr_sources_expand(paths, n_paths, &sources));
     if (o->chat && o->cache_dir)
-        TR_TRY(tr_chat_fix_date(o->chat, o->chat_date, o->cache_dir));
+        TR_TRY(tr_data_fix_date(o->chat, o->chat_date, o->cache_dir));
     if (o->chat)
         tr_chat_get_date(o->chat, d->date);
     TR_TRY(open_groups(d, &t, &sources, n_paths));

@@ -11,8 +11,8 @@
 #define TR_DATA_DATA_H
 
 #include "base/base.h"
-#include "data/chat.h"
 #include "data/proof.h"
+#include "text/text.h"
 
 enum { TR_TARGET_NONE = -100 }; /* a token without a loss, as in HF */
 
@@ -32,7 +32,7 @@ struct tr_data_options {
     enum tr_shape shape;    /* of JSONL records */
     const char *text_key;   /* of records that are text; NULL: "text"; given: records are text */
     struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca uses its own wording */
-    const char *chat_date;  /* for tr_chat_fix_date, with cache_dir */
+    const char *chat_date;  /* for tr_data_fix_date, with cache_dir */
     enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts are trained on, too */
     enum tr_packing packing;
     double held_out;       /* share of the rows of each source that evaluation has for itself */

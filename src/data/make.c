@@ -10,7 +10,6 @@
 #include "data/lines.h"
 #include "data/textfile.h"
 #include "data/tokenize.h"
-#include "data/utf8.h"
 
 #include <string.h>
 

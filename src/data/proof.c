@@ -1,6 +1,5 @@
 /* proof.c - what a data set holds, for people. Samples are taken from the very arrays that are trained on. */
 #include "data/data_impl.h"
-#include "data/utf8.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #define TR_DATA_PROOF_H
 
 #include "data/shape.h"
-#include "data/tokenizer.h"
+#include "token/token.h"
 
 struct tr_data;
 

@@ -5,7 +5,6 @@
  * may cross it).
  */
 #include "data/record.h"
-#include "data/utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -180,7 +179,7 @@ static enum tr_status encode_messages(const struct tr_record_rules *r, const cJS
     cJSON *tools = NULL;
     if (!cJSON_IsArray(messages) || !messages->child)
         TR_TRY(tr_fail(TR_USAGE, "the conversation is not a list of messages, or an empty one"));
-    TR_TRY(tr_record_tools(record, &tools));
+    TR_TRY(tr_chat_record_tools(record, &tools));
     TR_TRY(tr_chat_encode(r->chat, r->tokenizer, messages, tools, r->mask, &doc->ids, &doc->mask));
 out:
     cJSON_Delete(tools);
@@ -207,8 +206,8 @@ static enum tr_status encode_alpaca(const struct tr_record_rules *r, const cJSON
     struct tr_str prompt = { 0 };
     const char *answer = NULL;
     if (r->chat)
-        return encode_made(r, record, tr_record_alpaca_messages, doc);
-    TR_TRY(tr_record_alpaca_text(record, &prompt, &answer));
+        return encode_made(r, record, tr_chat_alpaca_messages, doc);
+    TR_TRY(tr_chat_alpaca_text(record, &prompt, &answer));
     TR_TRY(encode_pair(r, prompt.p, answer, doc));
 out:
     tr_str_release(&prompt);
@@ -282,7 +281,7 @@ static enum tr_status encode_shape(const struct tr_record_rules *r, const cJSON 
             return tr_fail(TR_USAGE, "\"messages\" is missing");
         return encode_messages(r, record, cJSON_GetObjectItemCaseSensitive(record, "messages"), doc);
     case TR_SHAPE_SHAREGPT:
-        return encode_made(r, record, tr_record_sharegpt_messages, doc);
+        return encode_made(r, record, tr_chat_sharegpt_messages, doc);
     case TR_SHAPE_TOKENS:
         return encode_tokens(r, record, doc);
     case TR_SHAPE_AUTO:

@@ -34,12 +34,4 @@ enum tr_status tr_record_encode(const struct tr_record_rules *r, const char *lin
 enum tr_status tr_doc_begin(const struct tr_tokenizer *t, struct tr_ids *ids);
 enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids);
 
-/* ---- inside: conversations ---- */
-
-/* A prompt and an answer as text, or messages (and tools, perhaps NULL) for the chat template. */
-enum tr_status tr_record_alpaca_text(const cJSON *record, struct tr_str *prompt, const char **answer);
-enum tr_status tr_record_alpaca_messages(const cJSON *record, cJSON *messages);
-enum tr_status tr_record_sharegpt_messages(const cJSON *record, cJSON *messages);
-enum tr_status tr_record_tools(const cJSON *record, cJSON **tools);
-
 #endif

@@ -3,7 +3,7 @@
  * left behind by a record that is skipped. */
 #include "data/record.h"
 #include "data/textfile.h"
-#include "data/utf8.h"
+#include "token/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* fuzz_template.c - hostile templates over hostile conversations: the input is a template, a NUL, and JSON messages.
  * Rendering ends, stays in its limits, gives the same text twice, and spans lie inside of it. */
-#include "data/chat.h"
+#include "text/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

@@ -1,7 +1,7 @@
 /* fuzz_tokenizer.c - any tokenizer.json (the bytes up to the first 0xFF) on any text (the bytes behind it); without an
  * 0xFF the text goes through fixed tokenizers. An opened tokenizer encodes without error or refuses in one line, gives
  * the same ids in parts, and decodes and streams what it made to the same bytes. */
-#include "data/tokenizer.h"
+#include "token/token.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 usage: make_tokenizers.py   (writes texts.json, <name>/tokenizer.json and <name>/cases.json beside itself)
 A case goes with the text of the same place: its ids, how many they are with special tokens, the decoded text, and the text of the ids with special tokens put
 around and then skipped (both null when equal to the text). Trained on this script's own texts, so
-nothing is downloaded; the real tokenizers are compared by tests/data/tokenizer_parity.py.
+nothing is downloaded; the real tokenizers are compared by tests/token/tokenizer_parity.py.
 """
 import json, os, random
 from tokenizers import AddedToken, Regex, Tokenizer, decoders as D, models as M, normalizers as N, pre_tokenizers as P, processors, trainers as T

@@ -1,0 +1,371 @@
+/* chat_mask.c - which tokens of a conversation have loss.
+ *
+ * A template with {% generation %} blocks says it itself. Without them, assistant turn i is what the rendering of i + 1
+ * messages adds to the prompt of i messages, up to its end-of-turn token; it has loss only where the full rendering
+ * holds the same text at the same place, since templates rewrite history. The full text is tokenized once and the spans
+ * are laid over the tokens; encoding turn by turn was rejected: it cuts tokens where inference would not.
+ */
+#include "text/chat_impl.h"
+
+struct sample {
+    const struct tr_chat *c;
+    const cJSON *messages, *tools;
+    size_t n_messages;
+    struct tr_str text;
+    struct tr_marks spans;
+    struct tr_ids ids;
+    struct tr_marks tokens; /* the bytes of each id; empty: the tokens do not spell the text byte by byte */
+};
+
+/* What one assistant turn adds to its prompt. */
+struct turn {
+    struct tr_mark span;
+    bool is_consistent; /* the full rendering holds it as it was written */
+    bool has_end;       /* ends in a text of the template's own, an end-of-turn token */
+};
+
+static enum tr_status refuse(const struct sample *s, const char *why)
+{
+    char head[400], shown[600];
+    size_t n = s->text.n < sizeof head ? s->text.n : sizeof head - 1;
+    memcpy(head, s->text.p ? s->text.p : "", n);
+    head[n] = 0;
+    return tr_fail(TR_USAGE, "%s; the sample: \"%s\"%s", why, tr_escape(head, shown, sizeof shown),
+                   n < s->text.n ? " ..." : "");
+}
+
+static bool is_assistant(const cJSON *message)
+{
+    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
+    return role && strcmp(role, "assistant") == 0;
+}
+
+static size_t rstripped(const char *p, size_t n)
+{
+    while (n > 0 && strchr(" \t\r\n", p[n - 1]) && p[n - 1])
+        n--;
+    return n;
+}
+
+/* The message's own words: its text or the text of its last part; n = 0: none. */
+static const char *last_words(const cJSON *message, size_t *n)
+{
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content"), *part;
+    const char *text = cJSON_GetStringValue(content);
+    if (cJSON_IsArray(content))
+        cJSON_ArrayForEach(part, content)
+        {
+            text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(part, "text"));
+        }
+    *n = text ? rstripped(text, strlen(text)) : 0;
+    return text;
+}
+
+/* The added text ends with the message's last words: the template put no end-of-turn token behind them. */
+static bool ends_with_content(const cJSON *message, const char *p, size_t n)
+{
+    size_t n_text;
+    const char *text = last_words(message, &n_text);
+    return n_text > 0 ? n >= n_text && memcmp(p + n - n_text, text, n_text) == 0 : n == 0;
+}
+
+/* The last letters of the message are in the text. Its beginning need not be: templates cut reasoning away. */
+static bool holds_content(const cJSON *message, const char *p, size_t n)
+{
+    enum { N_LETTERS = 8 };
+    size_t n_text;
+    const char *text = last_words(message, &n_text);
+    size_t n_tail = n_text < N_LETTERS ? n_text : N_LETTERS;
+    return n_tail == 0 || memmem(p, n, text + n_text - n_tail, n_tail) != NULL;
+}
+
+static size_t common_prefix(const struct tr_str *a, const struct tr_str *b)
+{
+    size_t n = 0;
+    while (n < a->n && n < b->n && a->p[n] == b->p[n])
+        n++;
+    while (n > 0 && n < b->n && ((unsigned char)b->p[n] & 0xc0) == 0x80) /* not inside of a character */
+        n--;
+    return n;
+}
+
+/* Where the turn begins: behind its prompt. A template whose generation prompt says more than it writes into history
+ * (an opened <think>) has the rest of the prompt replaced by the turn. */
+static enum tr_status find_begin(const struct sample *s, size_t i, const struct tr_str *with_turn, size_t *begin,
+                                 bool *is_found)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str prompt = { 0 }, before = { 0 };
+    TR_TRY(tr_chat_render_first(s->c, s->messages, i, s->tools, true, &prompt, NULL));
+    *begin = common_prefix(&prompt, with_turn);
+    *is_found = *begin == prompt.n;
+    if (!*is_found) {
+        TR_TRY(tr_chat_render_first(s->c, s->messages, i, s->tools, false, &before, NULL));
+        *is_found = before.n < *begin && memcmp(before.p ? before.p : "", with_turn->p, before.n) == 0;
+    }
+out:
+    tr_str_release(&prompt);
+    tr_str_release(&before);
+    return st;
+}
+
+/* A template that closes every rendering with a text of its own (Phi-3: the eos token) makes the turn's rendering
+ * differ from the full one behind the turn. Then the turn ends at the last token boundary where both agree, when the
+ * rest is such a closing text and an end-of-turn token is still inside. */
+static void cut_closing_text(const struct sample *s, const cJSON *message, const struct tr_str *with_turn,
+                             struct turn *turn)
+{
+    size_t begin = turn->span.begin, agreed = common_prefix(with_turn, &s->text), cut = 0;
+    for (size_t i = 0; i < s->tokens.n && s->tokens.p[i].end <= agreed; i++)
+        cut = s->tokens.p[i].end;
+    size_t n_rest = with_turn->n - cut;
+    if (cut <= begin || n_rest > s->text.n || memcmp(with_turn->p + cut, s->text.p + s->text.n - n_rest, n_rest) != 0)
+        return;
+    size_t n = rstripped(s->text.p + begin, cut - begin);
+    if (ends_with_content(message, s->text.p + begin, n) || !holds_content(message, s->text.p + begin, n))
+        return;
+    turn->span.end = begin + n;
+    turn->is_consistent = true;
+}
+
+static enum tr_status find_turn(const struct sample *s, size_t i, const cJSON *message, struct turn *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str own = { 0 };
+    const struct tr_str *with_turn = &s->text;
+    bool has_prompt = false;
+    *out = (struct turn){ 0 };
+    if (i + 1 < s->n_messages) {
+        TR_TRY(tr_chat_render_first(s->c, s->messages, i + 1, s->tools, false, &own, NULL));
+        with_turn = &own;
+    }
+    TR_TRY(find_begin(s, i, with_turn, &out->span.begin, &has_prompt));
+    size_t begin = out->span.begin, n = with_turn->n - begin;
+    size_t n_stripped = n ? rstripped(with_turn->p + begin, n) : 0;
+    if (!has_prompt || n == 0)
+        goto out;
+    out->has_end = n_stripped > 0 && !ends_with_content(message, with_turn->p + begin, n_stripped);
+    out->span.end = begin + (out->has_end ? n_stripped : n);
+    out->is_consistent = out->span.end <= s->text.n && memcmp(s->text.p, with_turn->p, out->span.end) == 0;
+    if (!out->is_consistent && out->has_end)
+        cut_closing_text(s, message, with_turn, out);
+    if (out->is_consistent && !holds_content(message, s->text.p + begin, out->span.end - begin))
+        st = refuse(s, "the template does not write what an assistant turn says; is its content a text where the "
+                       "template wants a list of parts?");
+out:
+    tr_str_release(&own);
+    return st == TR_OK ? st : tr_fail_at(st, "turn %zu: ", i);
+}
+
+static const cJSON *last_assistant(const struct sample *s, size_t *i_last)
+{
+    const cJSON *m, *last = NULL;
+    size_t i = 0;
+    cJSON_ArrayForEach(m, s->messages)
+    {
+        if (is_assistant(m)) {
+            last = m;
+            *i_last = i;
+        }
+        i++;
+    }
+    return last;
+}
+
+static enum tr_status spans_of_turns(struct sample *s)
+{
+    const cJSON *m;
+    size_t i = 0;
+    cJSON_ArrayForEach(m, s->messages)
+    {
+        struct turn turn;
+        enum tr_status st = is_assistant(m) ? find_turn(s, i, m, &turn) : TR_OK;
+        if (st == TR_OK && is_assistant(m) && turn.is_consistent)
+            st = tr_marks_add(&s->spans, turn.span.begin, turn.span.end);
+        if (st != TR_OK)
+            return st;
+        i++;
+    }
+    return TR_OK;
+}
+
+/* The last turn of a template with generation blocks: its end-of-turn token must be inside of one. */
+static enum tr_status check_generation_end(const struct sample *s, const struct turn *last)
+{
+    if (!last->is_consistent || !last->has_end)
+        return TR_OK;
+    for (size_t i = 0; i < s->spans.n; i++)
+        if (s->spans.p[i].begin < last->span.end && s->spans.p[i].end >= last->span.end)
+            return TR_OK;
+    return refuse(s, "the template's generation block leaves out the end-of-turn token: the model would never learn to "
+                     "stop");
+}
+
+/* Keeps the generation blocks of the last turn. */
+static void keep_last(struct tr_marks *spans, const struct turn *last)
+{
+    size_t n = 0;
+    if (spans->n == 0)
+        return;
+    for (size_t i = 0; last->is_consistent && i < spans->n; i++)
+        if (spans->p[i].end > last->span.begin)
+            spans->p[n++] = spans->p[i];
+    if (n == 0)
+        spans->p[n++] = spans->p[spans->n - 1];
+    spans->n = n;
+}
+
+static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
+{
+    bool has_blocks = tr_jinja_has_generation(tr_chat_template(s->c, s->tools));
+    enum tr_status st = TR_OK;
+    struct turn turn;
+    size_t i = 0;
+    const cJSON *last = last_assistant(s, &i);
+    if (mode == TR_MASK_ALL)
+        return tr_marks_add(&s->spans, 0, s->text.n);
+    if (!last)
+        return refuse(s, "a conversation without an assistant turn has nothing to train on");
+    if (mode == TR_MASK_ASSISTANT && !has_blocks)
+        return spans_of_turns(s);
+    st = find_turn(s, i, last, &turn);
+    if (st == TR_USAGE && has_blocks && !turn.is_consistent && mode != TR_MASK_COMPLETION)
+        st = TR_OK; /* the template cannot render the prompt alone: its blocks decide */
+    TR_TRY(st);
+    if (mode == TR_MASK_COMPLETION) {
+        s->spans.n = 0;
+        if (turn.is_consistent)
+            TR_TRY(tr_marks_add(&s->spans, turn.span.begin, s->text.n));
+    } else if (!has_blocks) {
+        if (turn.is_consistent)
+            TR_TRY(tr_marks_add(&s->spans, turn.span.begin, turn.span.end));
+    } else {
+        TR_TRY(check_generation_end(s, &turn));
+        if (mode == TR_MASK_LAST)
+            keep_last(&s->spans, &turn);
+    }
+out:
+    return st;
+}
+
+/* ---- tokens ---- */
+
+static bool overlaps(const struct tr_marks *spans, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < spans->n; i++)
+        if (begin < spans->p[i].end && (end > spans->p[i].begin || begin == spans->p[i].begin))
+            return true;
+    return false;
+}
+
+/* The bytes that each token stands for; none when the tokens do not spell the text byte by byte. */
+static enum tr_status find_tokens(struct sample *s, const struct tr_tokenizer *t)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str piece = { 0 };
+    size_t at = 0;
+    bool is_exact = true;
+    TR_TRY(tr_tokenizer_encode(t, s->text.p, s->text.n, &s->ids));
+    for (size_t i = 0; i < s->ids.n && is_exact; i++) {
+        tr_str_clear(&piece);
+        TR_TRY(tr_tokenizer_decode(t, &s->ids.p[i], 1, &piece));
+        const char *p = piece.p ? piece.p : "";
+        /* SentencePiece puts one blank in front of a text that has none. */
+        size_t n_front = i == 0 && *p == ' ' && s->text.p[0] != ' ' ? 1 : 0, n = piece.n - n_front;
+        is_exact = n <= s->text.n - at && memcmp(s->text.p + at, p + n_front, n) == 0;
+        TR_TRY(tr_marks_add(&s->tokens, at, at + n));
+        at += n;
+    }
+    if (!is_exact || at != s->text.n)
+        s->tokens.n = 0;
+out:
+    tr_str_release(&piece);
+    return st;
+}
+
+/* By encoding the text in pieces cut at the spans; legal only when that gives the same ids. */
+static enum tr_status mask_by_pieces(const struct sample *s, const struct tr_tokenizer *t, struct tr_str *mask)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ids joined = { 0 };
+    size_t at = 0;
+    for (size_t i = 0; i <= s->spans.n; i++) {
+        size_t cuts[2] = { i < s->spans.n ? s->spans.p[i].begin : s->text.n, i < s->spans.n ? s->spans.p[i].end : 0 };
+        for (int k = 0; k < 2; k++) {
+            if (cuts[k] <= at)
+                continue;
+            size_t n_old = joined.n;
+            TR_TRY(tr_tokenizer_encode(t, s->text.p + at, cuts[k] - at, &joined));
+            for (size_t j = n_old; j < joined.n; j++)
+                tr_str_add(mask, k ? "\1" : "\0", 1);
+            at = cuts[k];
+        }
+    }
+    if (joined.n != s->ids.n || (joined.n && memcmp(joined.p, s->ids.p, joined.n * sizeof *joined.p) != 0))
+        st = refuse(s, "this tokenizer's tokens cannot be laid over the text, so there is no loss mask");
+out:
+    tr_ids_release(&joined);
+    return st;
+}
+
+static enum tr_status check_mask(const struct sample *s, const struct tr_str *mask, enum tr_chat_mask mode)
+{
+    size_t n_loss = 0;
+    for (size_t i = 0; i < mask->n; i++)
+        n_loss += mask->p[i] == 1;
+    if (n_loss == 0)
+        return refuse(s, "no token of the sample would have loss: the template writes no assistant turn as it stands "
+                         "in history");
+    if (mode != TR_MASK_ALL && n_loss == mask->n)
+        return refuse(s, "every token of the sample would have loss, the prompt too");
+    return TR_OK;
+}
+
+static enum tr_status append(const struct tr_ids *from_ids, const struct tr_str *from_mask, struct tr_ids *ids,
+                             struct tr_str *mask)
+{
+    size_t n_old = ids->n;
+    for (size_t i = 0; i < from_ids->n; i++) {
+        enum tr_status st = tr_ids_add(ids, from_ids->p[i]);
+        if (st != TR_OK) {
+            ids->n = n_old;
+            return st;
+        }
+    }
+    tr_str_add(mask, from_mask->p, from_mask->n);
+    if (tr_str_ok(mask))
+        return TR_OK;
+    ids->n = n_old;
+    return tr_fail(TR_NOMEM, "no memory for a loss mask");
+}
+
+enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer *t, const cJSON *messages,
+                              const cJSON *tools, enum tr_chat_mask mode, struct tr_ids *ids, struct tr_str *mask)
+{
+    enum tr_status st = TR_OK;
+    struct sample s = { .c = c, .tools = tools };
+    struct tr_str own = { 0 };
+    bool is_copy = false, wants_blocks = mode == TR_MASK_ASSISTANT || mode == TR_MASK_LAST;
+    TR_TRY(tr_chat_alias(messages, &s.messages, &is_copy));
+    s.n_messages = (size_t)cJSON_GetArraySize(s.messages);
+    TR_TRY(tr_chat_render_first(c, s.messages, SIZE_MAX, tools, false, &s.text, wants_blocks ? &s.spans : NULL));
+    TR_TRY(find_tokens(&s, t));
+    TR_TRY(find_spans(&s, mode));
+    for (size_t i = 0; i < s.tokens.n; i++)
+        tr_str_add(&own, overlaps(&s.spans, s.tokens.p[i].begin, s.tokens.p[i].end) ? "\1" : "\0", 1);
+    if (s.tokens.n == 0 && s.ids.n > 0)
+        TR_TRY(mask_by_pieces(&s, t, &own));
+    if (!tr_str_ok(&own) || own.n != s.ids.n)
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a loss mask"));
+    TR_TRY(check_mask(&s, &own, mode));
+    TR_TRY(append(&s.ids, &own, ids, mask));
+out:
+    if (is_copy)
+        cJSON_Delete((cJSON *)(uintptr_t)s.messages); /* ours: const only as a view of the caller's */
+    tr_marks_release(&s.spans);
+    tr_marks_release(&s.tokens);
+    tr_str_release(&s.text);
+    tr_ids_release(&s.ids);
+    tr_str_release(&own);
+    return st;
+}

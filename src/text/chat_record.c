@@ -1,0 +1,198 @@
+/* chat_record.c - alpaca and ShareGPT records as text or as messages for a chat template.
+ *
+ * The alpaca wording is that of Stanford's train.py; with a chat template, an alpaca record is a conversation instead
+ * (as in LLaMA-Factory: input behind the instruction on a new line), because a chat model never saw that wording.
+ */
+#include "text/chat_record.h"
+#include "text/chat.h"
+
+#include <string.h>
+
+static enum tr_status no_memory(void)
+{
+    return tr_fail(TR_NOMEM, "no memory for a conversation");
+}
+
+static enum tr_status add_message(cJSON *messages, const char *role, const char *content)
+{
+    cJSON *m = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(messages, m)) {
+        cJSON_Delete(m);
+        return no_memory();
+    }
+    return cJSON_AddStringToObject(m, "role", role) && cJSON_AddStringToObject(m, "content", content) ? TR_OK
+                                                                                                      : no_memory();
+}
+
+/* tools: a list, or a string that holds one as JSON (LLaMA-Factory). */
+enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools)
+{
+    const cJSON *t = cJSON_GetObjectItemCaseSensitive(record, "tools");
+    *tools = NULL;
+    if (!t || cJSON_IsNull(t) || (cJSON_IsString(t) && !*t->valuestring))
+        return TR_OK;
+    if (cJSON_IsString(t)) {
+        enum tr_status st = tr_chat_parse(t->valuestring, strlen(t->valuestring), "\"tools\"", tools);
+        if (st != TR_OK)
+            return st;
+    } else {
+        *tools = cJSON_Duplicate(t, true);
+        if (!*tools)
+            return no_memory();
+    }
+    if (cJSON_IsArray(*tools))
+        return TR_OK;
+    cJSON_Delete(*tools);
+    *tools = NULL;
+    return tr_fail(TR_USAGE, "\"tools\" is not a list");
+}
+
+/* ---- alpaca ---- */
+
+struct alpaca {
+    const char *instruction, *input, *output, *system;
+    const cJSON *history; /* a list of [instruction, response], checked; or NULL */
+};
+
+static enum tr_status read_alpaca(const cJSON *record, struct alpaca *a)
+{
+    enum tr_status st = TR_OK;
+    *a = (struct alpaca){ .input = "", .system = "" };
+    TR_TRY(tr_json_str(record, "instruction", true, &a->instruction));
+    TR_TRY(tr_json_str(record, "output", true, &a->output));
+    TR_TRY(tr_json_str(record, "input", false, &a->input));
+    TR_TRY(tr_json_str(record, "system", false, &a->system));
+    if (!*a->output)
+        TR_TRY(tr_fail(TR_USAGE, "\"output\" is empty"));
+    a->history = cJSON_GetObjectItemCaseSensitive(record, "history");
+    if (cJSON_IsNull(a->history))
+        a->history = NULL;
+    for (const cJSON *t = a->history ? a->history->child : NULL; t; t = t->next)
+        if (!cJSON_IsArray(t) || cJSON_GetArraySize(t) != 2 || !cJSON_IsString(t->child) ||
+            !cJSON_IsString(t->child->next))
+            TR_TRY(tr_fail(TR_USAGE, "\"history\" is not a list of [instruction, response]"));
+out:
+    return st;
+}
+
+enum tr_status tr_chat_alpaca_text(const cJSON *record, struct tr_str *prompt, const char **answer)
+{
+    static const char with_input[] = "Below is an instruction that describes a task, paired with an input that "
+                                     "provides further context. Write a response that appropriately completes the "
+                                     "request.";
+    static const char without[] = "Below is an instruction that describes a task. Write a response that appropriately "
+                                  "completes the request.";
+    struct alpaca a;
+    enum tr_status st = read_alpaca(record, &a);
+    if (st != TR_OK)
+        return st;
+    tr_str_addf(prompt, "%s\n\n", *a.system ? a.system : *a.input ? with_input : without);
+    for (const cJSON *t = a.history ? a.history->child : NULL; t; t = t->next)
+        tr_str_addf(prompt, "### Instruction:\n%s\n\n### Response:\n%s\n\n", t->child->valuestring,
+                    t->child->next->valuestring);
+    tr_str_addf(prompt, "### Instruction:\n%s\n\n", a.instruction);
+    if (*a.input)
+        tr_str_addf(prompt, "### Input:\n%s\n\n", a.input);
+    tr_str_addf(prompt, "### Response:\n");
+    *answer = a.output;
+    return tr_str_ok(prompt) ? TR_OK : no_memory();
+}
+
+enum tr_status tr_chat_alpaca_messages(const cJSON *record, cJSON *messages)
+{
+    enum tr_status st = TR_OK;
+    struct alpaca a;
+    struct tr_str user = { 0 };
+    TR_TRY(read_alpaca(record, &a));
+    tr_str_addf(&user, "%s%s%s", a.instruction, *a.input ? "\n" : "", a.input);
+    if (!tr_str_ok(&user))
+        TR_TRY(no_memory());
+    if (*a.system)
+        TR_TRY(add_message(messages, "system", a.system));
+    for (const cJSON *t = a.history ? a.history->child : NULL; t; t = t->next) {
+        TR_TRY(add_message(messages, "user", t->child->valuestring));
+        TR_TRY(add_message(messages, "assistant", t->child->next->valuestring));
+    }
+    TR_TRY(add_message(messages, "user", user.p));
+    TR_TRY(add_message(messages, "assistant", a.output));
+out:
+    tr_str_release(&user);
+    return st;
+}
+
+/* ---- ShareGPT ---- */
+
+static const struct {
+    const char *from, *role;
+} roles[] = {
+    { "human", "user" },        { "user", "user" },      { "gpt", "assistant" },    { "assistant", "assistant" },
+    { "chatgpt", "assistant" }, { "bing", "assistant" }, { "bard", "assistant" },   { "model", "assistant" },
+    { "system", "system" },     { "tool", "tool" },      { "observation", "tool" }, { "function_response", "tool" },
+};
+
+/* {"from": "function_call", "value": "{\"name\": ..., \"arguments\": ...}"}: an assistant that calls tools. */
+static enum tr_status add_call(cJSON *messages, const char *value)
+{
+    enum tr_status st = TR_OK;
+    cJSON *parsed = NULL, *list = NULL;
+    TR_TRY(tr_chat_parse(value, strlen(value), "function_call", &parsed));
+    TR_TRY(add_message(messages, "assistant", ""));
+    cJSON *message = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    list = cJSON_AddArrayToObject(message, "tool_calls");
+    if (!list)
+        TR_TRY(no_memory());
+    for (const cJSON *c = cJSON_IsArray(parsed) ? parsed->child : parsed; c; c = c->next) {
+        cJSON *call = cJSON_CreateObject(), *copy = cJSON_Duplicate(c, true);
+        if (!cJSON_AddItemToArray(list, call))
+            cJSON_Delete(call);
+        else if (cJSON_AddStringToObject(call, "type", "function") && cJSON_AddItemToObject(call, "function", copy))
+            continue;
+        cJSON_Delete(copy);
+        TR_TRY(no_memory());
+    }
+out:
+    cJSON_Delete(parsed);
+    return st;
+}
+
+static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)
+{
+    enum tr_status st = TR_OK;
+    const char *from = NULL, *value = NULL;
+    char shown[48];
+    if (cJSON_IsObject(turn) && cJSON_GetObjectItemCaseSensitive(turn, "role")) { /* already a message */
+        cJSON *copy = cJSON_Duplicate(turn, true);
+        if (cJSON_AddItemToArray(messages, copy))
+            return TR_OK;
+        cJSON_Delete(copy);
+        return no_memory();
+    }
+    TR_TRY(tr_json_str(turn, "from", true, &from));
+    TR_TRY(tr_json_str(turn, "value", true, &value));
+    if (strcmp(from, "function_call") == 0)
+        return add_call(messages, value);
+    for (size_t i = 0; i < TR_COUNT_OF(roles); i++)
+        if (strcmp(from, roles[i].from) == 0)
+            return add_message(messages, roles[i].role, value);
+    st = tr_fail(TR_USAGE, "turn %d is from \"%s\"; known are human, gpt, system, function_call and observation",
+                 number, tr_escape(from, shown, sizeof shown));
+out:
+    return st;
+}
+
+enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages)
+{
+    enum tr_status st = TR_OK;
+    const char *system = "";
+    int number = 0;
+    const cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
+    if (!cJSON_IsArray(turns))
+        TR_TRY(tr_fail(TR_USAGE, "\"conversations\" is %s", turns ? "not a list" : "missing"));
+    TR_TRY(tr_json_str(record, "system", false, &system));
+    if (*system)
+        TR_TRY(add_message(messages, "system", system));
+    for (const cJSON *t = turns->child; t; t = t->next)
+        TR_TRY(add_turn(messages, t, ++number));
+out:
+    return st;
+}

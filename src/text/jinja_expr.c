@@ -1,0 +1,562 @@
+/* jinja_expr.c - tokens to tree: expressions, by recursive descent in jinja2's order of precedence
+ * (if-else, or, and, not, comparison, + -, ~, * / // %, **, unary, postfix, filter and test). */
+#include "text/jinja_tree.h"
+#include <errno.h>
+
+static struct node *unary(struct parser *p, bool with_filter);
+
+static struct node *with1(struct parser *p, enum node_kind kind, int line, struct node *a)
+{
+    struct node *n = tr_j_node(p, kind, line);
+    if (p->st == TR_OK)
+        n->a = a;
+    tr_j_adopt(p, n, a);
+    return n;
+}
+
+static struct node *with2(struct parser *p, enum node_kind kind, int line, struct node *a, struct node *b)
+{
+    struct node *n = with1(p, kind, line, a);
+    if (p->st == TR_OK)
+        n->b = b;
+    tr_j_adopt(p, n, b);
+    return n;
+}
+
+static struct node *constant(struct parser *p, int line, struct val v)
+{
+    struct node *n = tr_j_node(p, N_CONST, line);
+    if (p->st == TR_OK)
+        n->value = v;
+    return n;
+}
+
+static struct val string_const(struct parser *p, const char *text, size_t n)
+{
+    struct str *s = p->st == TR_OK ? tr_j_alloc(&p->t->mem, sizeof *s) : NULL;
+    if (!s) {
+        if (p->st == TR_OK)
+            p->st = tr_fail(TR_NOMEM, "no memory for a template's strings");
+        return tr_j_none();
+    }
+    *s = (struct str){ text, n, SIZE_MAX, false };
+    tr_j_n_chars(s); /* counted now: rendering does not write to the tree */
+    return (struct val){ .kind = K_STR, .s = s };
+}
+
+/* Strings side by side are one. */
+static struct val read_strings(struct parser *p)
+{
+    struct tr_str all = { 0 };
+    const struct token *t = tr_j_cur(p);
+    tr_j_next(p);
+    if (tr_j_cur(p)->kind != T_STR)
+        return string_const(p, t->p, t->n);
+    tr_str_add(&all, t->p, t->n);
+    for (; tr_j_cur(p)->kind == T_STR; tr_j_next(p))
+        tr_str_add(&all, tr_j_cur(p)->p, tr_j_cur(p)->n);
+    char *text = tr_str_ok(&all) ? tr_j_alloc(&p->t->mem, all.n + 1) : NULL;
+    size_t n = all.n;
+    if (text)
+        memcpy(text, all.p, n);
+    else if (p->st == TR_OK)
+        p->st = tr_fail(TR_NOMEM, "no memory for a template's strings");
+    tr_str_release(&all);
+    return string_const(p, text, n);
+}
+
+static struct val read_number(struct parser *p)
+{
+    const struct token *t = tr_j_cur(p);
+    char text[64];
+    struct val v = tr_j_int(0);
+    if (t->n >= sizeof text) {
+        tr_j_syntax(p, "a number of %zu digits is too long", t->n);
+        return v;
+    }
+    memcpy(text, t->p, t->n);
+    text[t->n] = 0;
+    errno = 0;
+    if (t->kind == T_FLOAT)
+        v = tr_j_float(strtod(text, NULL));
+    else
+        v.i = strtoll(text, NULL, 10);
+    if (errno && t->kind == T_INT)
+        tr_j_syntax(p, "the number %s is too large", text);
+    tr_j_next(p);
+    return v;
+}
+
+/* [a, b] or {k: v}; list: items, or key, value, key, value, ... */
+static struct node *literal(struct parser *p, int line, bool is_dict)
+{
+    struct node *n = tr_j_node(p, is_dict ? N_DICT : N_LIST, line);
+    struct list list = { 0 };
+    const char *close = is_dict ? "}" : "]";
+    tr_j_next(p);
+    while (p->st == TR_OK && !tr_j_is_op(p, close)) {
+        if (list.n > 0)
+            tr_j_expect_op(p, ",");
+        if (tr_j_is_op(p, close))
+            break;
+        tr_j_list_add(p, &list, tr_j_expr(p, true));
+        if (is_dict) {
+            tr_j_expect_op(p, ":");
+            tr_j_list_add(p, &list, tr_j_expr(p, true));
+        }
+    }
+    tr_j_expect_op(p, close);
+    tr_j_set_list(p, n, &list);
+    return n;
+}
+
+static bool skip_either(struct parser *p, const char *lower, const char *upper)
+{
+    return tr_j_skip_name(p, lower) || tr_j_skip_name(p, upper);
+}
+
+static struct node *name_or_constant(struct parser *p, int line)
+{
+    if (skip_either(p, "true", "True"))
+        return constant(p, line, tr_j_bool(true));
+    if (skip_either(p, "false", "False"))
+        return constant(p, line, tr_j_bool(false));
+    if (skip_either(p, "none", "None"))
+        return constant(p, line, tr_j_none());
+    struct node *n = tr_j_node(p, N_NAME, line);
+    const char *name = tr_j_expect_name(p);
+    if (p->st == TR_OK)
+        n->name = name;
+    return n;
+}
+
+/* `( ... )`: an expression, or a tuple with a comma or nothing inside. */
+static struct node *parenthesis(struct parser *p, int line)
+{
+    tr_j_next(p);
+    struct node *n = tr_j_is_op(p, ")") ? tr_j_node(p, N_TUPLE, line) : tr_j_tuple(p, true, NULL);
+    tr_j_expect_op(p, ")");
+    return n;
+}
+
+static struct node *primary(struct parser *p)
+{
+    const struct token *t = tr_j_cur(p);
+    int line = t->line;
+    if (t->kind == T_NAME)
+        return name_or_constant(p, line);
+    if (t->kind == T_STR)
+        return constant(p, line, read_strings(p));
+    if (t->kind == T_INT || t->kind == T_FLOAT)
+        return constant(p, line, read_number(p));
+    if (tr_j_is_op(p, "("))
+        return parenthesis(p, line);
+    if (tr_j_is_op(p, "["))
+        return literal(p, line, false);
+    if (tr_j_is_op(p, "{"))
+        return literal(p, line, true);
+    tr_j_syntax(p, "expected an expression, found \"%.*s\"", (int)(t->n < 40 ? t->n : 40), t->p);
+    return tr_j_node(p, N_CONST, line);
+}
+
+void tr_j_call_args(struct parser *p, struct node *n)
+{
+    struct arg args[64];
+    size_t n_args = 0;
+    tr_j_expect_op(p, "(");
+    while (p->st == TR_OK && !tr_j_is_op(p, ")")) {
+        if (n_args > 0)
+            tr_j_expect_op(p, ",");
+        if (tr_j_is_op(p, ")"))
+            break;
+        if (tr_j_is_op(p, "**"))
+            tr_j_syntax(p, "** in a call is not supported");
+        if (n_args == TR_COUNT_OF(args)) {
+            tr_j_syntax(p, "more than %zu arguments", n_args);
+            return;
+        }
+        const struct token *next = tr_j_cur(p)->kind == T_NAME ? tr_j_cur(p) + 1 : NULL;
+        bool is_named = next && next->kind == T_OP && strcmp(next->op, "=") == 0;
+        args[n_args].name = is_named ? tr_j_expect_name(p) : NULL;
+        args[n_args].is_star = !is_named && tr_j_skip_op(p, "*");
+        if (is_named)
+            tr_j_next(p);
+        else if (n_args > 0 && (args[n_args - 1].name || args[n_args - 1].is_star))
+            tr_j_syntax(p, "a plain argument follows a named one or *");
+        args[n_args].value = tr_j_expr(p, true);
+        tr_j_adopt(p, n, args[n_args].value);
+        n_args++;
+    }
+    tr_j_expect_op(p, ")");
+    tr_j_set_args(p, n, args, n_args);
+}
+
+/* `[...]` behind a: an item (b) or a slice (b:c:d, each may be NULL). */
+static struct node *subscript(struct parser *p, struct node *a)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *part[3] = { NULL }, *n;
+    size_t i = 0;
+    tr_j_next(p);
+    for (;;) {
+        if (!tr_j_is_op(p, ":") && !tr_j_is_op(p, "]"))
+            part[i] = tr_j_expr(p, true);
+        if (i == 2 || !tr_j_skip_op(p, ":"))
+            break;
+        i++;
+    }
+    if (i == 0 && !part[0])
+        tr_j_syntax(p, "expected an expression in [ ]");
+    n = with2(p, i ? N_SLICE : N_ITEM, line, a, part[0]);
+    if (p->st == TR_OK) {
+        n->c = part[1];
+        n->d = part[2];
+    }
+    tr_j_adopt(p, n, part[1]);
+    tr_j_adopt(p, n, part[2]);
+    if (tr_j_is_op(p, ","))
+        tr_j_syntax(p, "a tuple in [ ] is not supported");
+    tr_j_expect_op(p, "]");
+    return n;
+}
+
+static struct node *attribute(struct parser *p, struct node *a)
+{
+    int line = tr_j_cur(p)->line;
+    tr_j_next(p);
+    const struct token *t = tr_j_cur(p);
+    if (t->kind == T_INT)
+        return with2(p, N_ITEM, line, a, constant(p, line, read_number(p)));
+    struct node *n = with1(p, N_ATTR, line, a);
+    tr_j_expect_name(p);
+    struct val name = string_const(p, t->p, t->n);
+    if (p->st == TR_OK)
+        n->value = name;
+    return n;
+}
+
+static struct node *call(struct parser *p, struct node *a)
+{
+    struct node *n = with1(p, N_CALL, tr_j_cur(p)->line, a);
+    tr_j_call_args(p, n);
+    return n;
+}
+
+static struct node *postfix(struct parser *p, struct node *n)
+{
+    while (p->st == TR_OK) {
+        if (tr_j_is_op(p, "."))
+            n = attribute(p, n);
+        else if (tr_j_is_op(p, "["))
+            n = subscript(p, n);
+        else if (tr_j_is_op(p, "("))
+            n = call(p, n);
+        else
+            break;
+    }
+    return n;
+}
+
+/* a: input (NULL: what the block around it rendered), fn, args. */
+struct node *tr_j_filters(struct parser *p, struct node *in, bool is_inline)
+{
+    while (p->st == TR_OK && (is_inline || tr_j_skip_op(p, "|"))) {
+        struct node *n = with1(p, N_FILTER, tr_j_cur(p)->line, in);
+        const char *name = tr_j_expect_name(p);
+        const struct builtin *fn = tr_j_filter(name);
+        if (!fn)
+            tr_j_syntax(p, "unknown filter \"%s\"", name);
+        if (p->st == TR_OK)
+            n->fn = fn;
+        if (tr_j_is_op(p, "("))
+            tr_j_call_args(p, n);
+        in = n;
+        is_inline = false;
+    }
+    return in;
+}
+
+static bool starts_test_argument(const struct parser *p)
+{
+    const struct token *t = tr_j_cur(p);
+    if (t->kind == T_NAME)
+        return !tr_j_is_name(p, "else") && !tr_j_is_name(p, "or") && !tr_j_is_name(p, "and");
+    return t->kind == T_STR || t->kind == T_INT || t->kind == T_FLOAT || tr_j_is_op(p, "[") || tr_j_is_op(p, "{");
+}
+
+static struct node *test(struct parser *p, struct node *a)
+{
+    int line = tr_j_cur(p)->line;
+    tr_j_next(p);
+    bool is_not = tr_j_skip_name(p, "not");
+    struct node *n = with1(p, N_TEST, line, a);
+    const char *name = tr_j_expect_name(p);
+    const struct builtin *fn = tr_j_test(name);
+    if (!fn)
+        tr_j_syntax(p, "unknown test \"%s\"", name);
+    if (p->st == TR_OK)
+        n->fn = fn;
+    if (tr_j_is_op(p, "(")) {
+        tr_j_call_args(p, n);
+    } else if (starts_test_argument(p)) {
+        if (tr_j_is_name(p, "is"))
+            tr_j_syntax(p, "tests cannot be chained with is");
+        struct node *value = postfix(p, primary(p));
+        struct arg *arg = p->st == TR_OK ? tr_j_alloc(&p->t->mem, sizeof *arg) : NULL;
+        if (arg) {
+            arg->value = value;
+            n->args = arg;
+            n->n_args = 1;
+        }
+        tr_j_adopt(p, n, value);
+    }
+    return is_not ? with1(p, N_NOT, line, n) : n;
+}
+
+static struct node *unary(struct parser *p, bool with_filter)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *n;
+    if (++p->depth > TR_J_MAX_TREE)
+        tr_j_syntax(p, "nested more than %d deep", TR_J_MAX_TREE);
+    if (tr_j_skip_op(p, "-"))
+        n = with1(p, N_NEG, line, unary(p, false));
+    else if (tr_j_skip_op(p, "+"))
+        n = with1(p, N_POS, line, unary(p, false));
+    else
+        n = primary(p);
+    n = postfix(p, n);
+    while (with_filter && p->st == TR_OK) {
+        if (tr_j_is_op(p, "|"))
+            n = tr_j_filters(p, n, false);
+        else if (tr_j_is_name(p, "is"))
+            n = test(p, n);
+        else if (tr_j_is_op(p, "("))
+            n = call(p, n);
+        else
+            break;
+    }
+    p->depth--;
+    return n;
+}
+
+struct op_row {
+    const char *text;
+    enum op op;
+};
+
+static bool skip_any(struct parser *p, const struct op_row *rows, size_t n, enum op *op)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tr_j_skip_op(p, rows[i].text)) {
+            *op = rows[i].op;
+            return true;
+        }
+    return false;
+}
+
+static struct node *binary(struct parser *p, int line, enum op op, struct node *a, struct node *b)
+{
+    struct node *n = with2(p, N_BINARY, line, a, b);
+    if (p->st == TR_OK)
+        n->op = op;
+    return n;
+}
+
+static struct node *power(struct parser *p)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *n = unary(p, true);
+    while (tr_j_skip_op(p, "**"))
+        n = binary(p, line, OP_POW, n, unary(p, true));
+    return n;
+}
+
+static struct node *product(struct parser *p)
+{
+    static const struct op_row rows[] = { { "*", OP_MUL }, { "/", OP_DIV }, { "//", OP_FLOORDIV }, { "%", OP_MOD } };
+    int line = tr_j_cur(p)->line;
+    enum op op = OP_MUL;
+    struct node *n = power(p);
+    while (skip_any(p, rows, TR_COUNT_OF(rows), &op))
+        n = binary(p, line, op, n, power(p));
+    return n;
+}
+
+static struct node *concat(struct parser *p)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *first = product(p);
+    if (!tr_j_is_op(p, "~"))
+        return first;
+    struct node *n = tr_j_node(p, N_CONCAT, line);
+    struct list list = { 0 };
+    tr_j_list_add(p, &list, first);
+    while (tr_j_skip_op(p, "~"))
+        tr_j_list_add(p, &list, product(p));
+    tr_j_set_list(p, n, &list);
+    return n;
+}
+
+static struct node *sum(struct parser *p)
+{
+    static const struct op_row rows[] = { { "+", OP_ADD }, { "-", OP_SUB } };
+    int line = tr_j_cur(p)->line;
+    enum op op = OP_ADD;
+    struct node *n = concat(p);
+    while (skip_any(p, rows, TR_COUNT_OF(rows), &op))
+        n = binary(p, line, op, n, concat(p));
+    return n;
+}
+
+static bool skip_compare(struct parser *p, enum op *op)
+{
+    static const struct op_row rows[] = { { "==", OP_EQ }, { "!=", OP_NE }, { "<", OP_LT },
+                                          { "<=", OP_LE }, { ">", OP_GT },  { ">=", OP_GE } };
+    if (skip_any(p, rows, TR_COUNT_OF(rows), op))
+        return true;
+    if (tr_j_skip_name(p, "in")) {
+        *op = OP_IN;
+        return true;
+    }
+    const struct token *next = tr_j_is_name(p, "not") ? tr_j_cur(p) + 1 : NULL;
+    if (!next || next->kind != T_NAME || next->n != 2 || memcmp(next->p, "in", 2) != 0)
+        return false;
+    tr_j_next(p);
+    tr_j_next(p);
+    *op = OP_NOTIN;
+    return true;
+}
+
+/* a, then list: one N_BINARY each with op and b; a < b < c compares neighbours. */
+static struct node *compare(struct parser *p)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *first = sum(p), *n = NULL;
+    struct list list = { 0 };
+    enum op op = OP_EQ;
+    while (skip_compare(p, &op))
+        tr_j_list_add(p, &list, binary(p, line, op, NULL, sum(p)));
+    if (list.n == 0)
+        return first;
+    n = with1(p, N_COMPARE, line, first);
+    tr_j_set_list(p, n, &list);
+    return n;
+}
+
+static struct node *negation(struct parser *p)
+{
+    int line = tr_j_cur(p)->line;
+    if (!tr_j_skip_name(p, "not"))
+        return compare(p);
+    if (++p->depth > TR_J_MAX_TREE)
+        tr_j_syntax(p, "nested more than %d deep", TR_J_MAX_TREE);
+    struct node *n = with1(p, N_NOT, line, negation(p));
+    p->depth--;
+    return n;
+}
+
+static struct node *conjunction(struct parser *p)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *n = negation(p);
+    while (tr_j_skip_name(p, "and"))
+        n = with2(p, N_AND, line, n, negation(p));
+    return n;
+}
+
+static struct node *disjunction(struct parser *p)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *n = conjunction(p);
+    while (tr_j_skip_name(p, "or"))
+        n = with2(p, N_OR, line, n, conjunction(p));
+    return n;
+}
+
+/* N_COND: a if b else c (NULL: undefined). */
+struct node *tr_j_expr(struct parser *p, bool with_cond)
+{
+    int line = tr_j_cur(p)->line;
+    if (++p->depth > TR_J_MAX_TREE)
+        tr_j_syntax(p, "nested more than %d deep", TR_J_MAX_TREE);
+    struct node *n = disjunction(p);
+    while (with_cond && tr_j_skip_name(p, "if")) {
+        n = with2(p, N_COND, line, n, disjunction(p));
+        struct node *other = tr_j_skip_name(p, "else") ? tr_j_expr(p, true) : NULL;
+        if (p->st == TR_OK)
+            n->c = other;
+        tr_j_adopt(p, n, other);
+    }
+    p->depth--;
+    return n;
+}
+
+struct node *tr_j_tuple(struct parser *p, bool with_cond, const char *end_name)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *first = tr_j_expr(p, with_cond);
+    if (!tr_j_is_op(p, ","))
+        return first;
+    struct node *n = tr_j_node(p, N_TUPLE, line);
+    struct list list = { 0 };
+    tr_j_list_add(p, &list, first);
+    while (p->st == TR_OK && tr_j_skip_op(p, ",")) {
+        enum token_kind kind = tr_j_cur(p)->kind;
+        if (kind == T_VAR_END || kind == T_BLOCK_END || tr_j_is_op(p, ")") || (end_name && tr_j_is_name(p, end_name)))
+            break;
+        tr_j_list_add(p, &list, tr_j_expr(p, with_cond));
+    }
+    tr_j_set_list(p, n, &list);
+    return n;
+}
+
+static struct node *one_target(struct parser *p, bool with_ns)
+{
+    int line = tr_j_cur(p)->line;
+    if (tr_j_skip_op(p, "(")) {
+        if (++p->depth > TR_J_MAX_TREE)
+            tr_j_syntax(p, "nested more than %d deep", TR_J_MAX_TREE);
+        struct node *n = tr_j_target(p, with_ns);
+        p->depth--;
+        tr_j_expect_op(p, ")");
+        return n;
+    }
+    static const char *const reserved[] = { "true", "false", "none", "True", "False", "None" };
+    for (size_t i = 0; i < TR_COUNT_OF(reserved); i++)
+        if (tr_j_is_name(p, reserved[i]))
+            tr_j_syntax(p, "cannot assign to %s", reserved[i]);
+    struct node *n = tr_j_node(p, N_NAME, line);
+    const char *name = tr_j_expect_name(p);
+    if (p->st == TR_OK)
+        n->name = name;
+    if (!with_ns || !tr_j_skip_op(p, "."))
+        return n;
+    const struct token *t = tr_j_cur(p);
+    tr_j_expect_name(p);
+    struct val attr = string_const(p, t->p, t->n);
+    if (p->st == TR_OK) {
+        n->kind = N_NSREF;
+        n->value = attr;
+    }
+    return n;
+}
+
+/* What can be assigned to: a name, a tuple of them, ns.attribute. */
+struct node *tr_j_target(struct parser *p, bool with_ns)
+{
+    int line = tr_j_cur(p)->line;
+    struct node *first = one_target(p, with_ns);
+    if (!tr_j_is_op(p, ","))
+        return first;
+    struct node *n = tr_j_node(p, N_TUPLE, line);
+    struct list list = { 0 };
+    tr_j_list_add(p, &list, first);
+    while (p->st == TR_OK && tr_j_skip_op(p, ",")) {
+        if (tr_j_is_name(p, "in") || tr_j_is_op(p, ")") || tr_j_is_op(p, "="))
+            break;
+        tr_j_list_add(p, &list, one_target(p, with_ns));
+    }
+    tr_j_set_list(p, n, &list);
+    return n;
+}

@@ -1,0 +1,282 @@
+/* encode.c - the pipeline, one thread's encoder, and where a long text may be cut.
+ *
+ * A text is encoded in chunks, so that the spans and buffers of one chunk stay in the cache. A cut must change no id:
+ * it is made before a single space between two ASCII letters, or behind a newline between two characters that are not
+ * white space, and only for pipelines where that was checked when loading (load.c, find_cuts). Where
+ * no such place exists the text is encoded whole. Invariant: the ids of a text do not depend on the parts it came in.
+ */
+#include "token/token_impl.h"
+#include "token/utf8.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 1 << 15 };
+
+struct tr_pool_list {
+    pthread_mutex_t lock;
+    struct tr_encoder *first;
+};
+
+enum tr_status tr_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width)
+{
+    if (n <= *n_cap)
+        return TR_OK;
+    size_t cap = n + n / 2 + 64, bytes;
+    void *q = cap > n && tr_mul_size(cap, width, &bytes) ? realloc(*p, bytes) : NULL;
+    if (!q)
+        return tr_fail(TR_NOMEM, "no memory to encode a piece of %zu symbols", n);
+    *p = q;
+    *n_cap = cap;
+    return TR_OK;
+}
+
+enum tr_status tr_encoder_open(const struct tr_tokenizer *t, struct tr_encoder **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_encoder *e = calloc(1, sizeof *e);
+    if (!e)
+        return tr_fail(TR_NOMEM, "no memory for an encoder");
+    e->t = t;
+    TR_TRY(tr_word_cache_new(&e->cache));
+    TR_TRY(tr_matcher_open(&e->matcher));
+    *out = e;
+    e = NULL;
+out:
+    tr_encoder_close(e);
+    return st;
+}
+
+void tr_encoder_close(struct tr_encoder *e)
+{
+    if (!e)
+        return;
+    tr_matcher_close(e->matcher);
+    for (int i = 0; i < 2; i++) {
+        tr_str_release(&e->norm[i]);
+        tr_str_release(&e->text[i]);
+        free(e->spans[i].p);
+    }
+    free(e->matches.p);
+    tr_str_release(&e->clean);
+    tr_str_release(&e->scratch);
+    free(e->cache);
+    free(e->symbols);
+    free(e->links);
+    free(e->heap);
+    free(e->path);
+    free(e);
+}
+
+/* ---- the pipeline ---- */
+
+/* A piece of normalised text without added tokens. */
+static enum tr_status encode_words(struct tr_encoder *e, const char *p, size_t n, bool at_start, struct tr_ids *out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_spans *words;
+    if (n == 0)
+        return TR_OK;
+    if (e->t->n_splits == 0 && e->t->model == TR_MODEL_BPE)
+        return tr_bpe_text(e, p, n, out);
+    TR_TRY(tr_split_text(e, p, n, at_start, &p, &words));
+    bool is_split_further = e->t->may_merge != NULL;
+    for (size_t i = 0; i < words->n; i++) {
+        struct tr_span s = words->p[i];
+        if (is_split_further && s.end - s.begin > TR_WORD_KEY_MAX)
+            TR_TRY(tr_bpe_text(e, p + s.begin, s.end - s.begin, out));
+        else
+            TR_TRY(tr_cached_word(e, p + s.begin, s.end - s.begin, out));
+    }
+out:
+    return st;
+}
+
+/* A piece of text between added tokens that are found as they stand. */
+static enum tr_status encode_piece(struct tr_encoder *e, const char *p, size_t n, bool at_start, bool is_first,
+                                   struct tr_ids *out)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_tokenizer *t = e->t;
+    const struct tr_added *a;
+    size_t from = 0, i = 0, begin, end;
+    TR_TRY(tr_normalize(e, p, n, is_first, &at_start, &p, &n));
+    while ((a = tr_added_next(t, &t->added_normal, p, n, from, &i, &begin, &end))) {
+        if (begin > from)
+            TR_TRY(encode_words(e, p + from, begin - from, at_start && from == 0, out));
+        TR_TRY(tr_ids_add(out, a->id));
+        from = end;
+    }
+    if (from < n)
+        TR_TRY(encode_words(e, p + from, n - from, at_start && from == 0, out));
+out:
+    return st;
+}
+
+/* `is_first`: the text begins here; else it goes on from an earlier chunk. */
+static enum tr_status encode_chunk(struct tr_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_tokenizer *t = e->t;
+    const struct tr_added *a;
+    size_t from = 0, i = 0, begin, end;
+    TR_TRY(tr_ids_reserve(out, n / 4));
+    while ((a = tr_added_next(t, &t->added_raw, p, n, from, &i, &begin, &end))) {
+        if (begin > from)
+            TR_TRY(encode_piece(e, p + from, begin - from, is_first && from == 0, is_first || from > 0, out));
+        TR_TRY(tr_ids_add(out, a->id));
+        from = end;
+    }
+    if (from < n)
+        TR_TRY(encode_piece(e, p + from, n - from, is_first && from == 0, is_first || from > 0, out));
+out:
+    return st;
+}
+
+/* ---- cutting ---- */
+
+static bool is_letter(char c)
+{
+    return ((unsigned char)c | 32) >= 'a' && ((unsigned char)c | 32) <= 'z';
+}
+
+/* Not white space (of other scripts only what is surely none), and not the slash that may belong to a line's end. */
+static bool is_plain(char c)
+{
+    unsigned char u = (unsigned char)c;
+    return (u > 0x20 && u < 0x7F && u != '/') || u == 0xD0 || u == 0xD1 || (u >= 0xE4 && u <= 0xED);
+}
+
+/* Whether p may be cut at i: 0 < i, i + 1 < n. */
+static bool is_cut(const struct tr_tokenizer *t, const char *p, size_t i)
+{
+    if (t->cuts_at_space && p[i] == ' ')
+        return is_letter(p[i - 1]) && is_letter(p[i + 1]);
+    if (!t->cuts_at_newline || p[i - 1] != '\n' || i < 2 || !is_plain(p[i]))
+        return false;
+    size_t len, before = tr_utf8_before(p, i - 1);
+    return !tr_cp_in(t->table, tr_utf8_get(p + before, i - 1 - before, &len), TR_WS);
+}
+
+size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n, size_t from)
+{
+    if (t->cuts_at_space || t->cuts_at_newline)
+        for (size_t i = from ? from : 1; i + 1 < n; i++)
+            if (is_cut(t, text, i))
+                return i;
+    return n;
+}
+
+static enum tr_status encode_text(struct tr_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
+{
+    enum tr_status st = TR_OK;
+    if (!e->t->takes_bytes && !tr_utf8_is_valid(p, n)) {
+        size_t n_used;
+        tr_str_clear(&e->clean);
+        tr_utf8_clean(p, n, true, &e->clean, &n_used);
+        if (!tr_str_ok(&e->clean))
+            return tr_fail(TR_NOMEM, "no memory to encode %zu bytes", n);
+        p = e->clean.p;
+        n = e->clean.n;
+    }
+    while (n > 0) {
+        size_t k = n > CHUNK_BYTES ? tr_tokenizer_cut(e->t, p, n, CHUNK_BYTES) : n;
+        TR_TRY(encode_chunk(e, p, k, is_first, out));
+        is_first = false;
+        p += k;
+        n -= k;
+    }
+out:
+    return st;
+}
+
+static enum tr_status add_all(struct tr_ids *out, const struct tr_ids *in)
+{
+    enum tr_status st = tr_ids_reserve(out, in->n);
+    for (size_t i = 0; st == TR_OK && i < in->n; i++)
+        out->p[out->n++] = in->p[i];
+    return st;
+}
+
+enum tr_status tr_encoder_encode(struct tr_encoder *e, const char *text, size_t n, bool add_special, struct tr_ids *out)
+{
+    enum tr_status st = TR_OK;
+    size_t before = out->n;
+    if (add_special)
+        TR_TRY(add_all(out, &e->t->before));
+    TR_TRY(encode_text(e, text, n, true, out));
+    if (add_special)
+        TR_TRY(add_all(out, &e->t->after));
+out:
+    if (st != TR_OK)
+        out->n = before;
+    return st;
+}
+
+/* ---- without an encoder of one's own ---- */
+
+enum tr_status tr_pool_list_open(struct tr_pool_list **out)
+{
+    struct tr_pool_list *l = calloc(1, sizeof *l);
+    if (!l || pthread_mutex_init(&l->lock, NULL) != 0) {
+        free(l);
+        return tr_fail(TR_NOMEM, "no memory for a list of encoders");
+    }
+    *out = l;
+    return TR_OK;
+}
+
+void tr_pool_list_close(struct tr_pool_list *l)
+{
+    if (!l)
+        return;
+    while (l->first) {
+        struct tr_encoder *e = l->first;
+        l->first = e->next;
+        tr_encoder_close(e);
+    }
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+static enum tr_status borrow(const struct tr_tokenizer *t, struct tr_encoder **out)
+{
+    pthread_mutex_lock(&t->pool->lock);
+    struct tr_encoder *e = t->pool->first;
+    if (e)
+        t->pool->first = e->next;
+    pthread_mutex_unlock(&t->pool->lock);
+    if (!e)
+        return tr_encoder_open(t, out);
+    *out = e;
+    return TR_OK;
+}
+
+static void give_back(const struct tr_tokenizer *t, struct tr_encoder *e)
+{
+    pthread_mutex_lock(&t->pool->lock);
+    e->next = t->pool->first;
+    t->pool->first = e;
+    pthread_mutex_unlock(&t->pool->lock);
+}
+
+enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_first,
+                                        struct tr_ids *out)
+{
+    struct tr_encoder *e;
+    size_t before = out->n;
+    enum tr_status st = borrow(t, &e);
+    if (st != TR_OK)
+        return st;
+    st = encode_text(e, text, n, is_first, out);
+    if (st != TR_OK)
+        out->n = before;
+    give_back(t, e);
+    return st;
+}
+
+enum tr_status tr_tokenizer_encode(const struct tr_tokenizer *t, const char *text, size_t n, struct tr_ids *out)
+{
+    return tr_tokenizer_encode_part(t, text, n, true, out);
+}
