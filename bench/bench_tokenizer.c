@@ -35,14 +35,14 @@ static bool next_doc(const struct docs *d, size_t *at, const char **p, size_t *n
     return true;
 }
 
-static enum tr_status encode_all(struct tr_encoder *e, const struct docs *d, struct tr_ids *ids, size_t *n_text)
+static enum tr_status encode_all(struct tr_tok_encoder *e, const struct docs *d, struct tr_ids *ids, size_t *n_text)
 {
     enum tr_status st = TR_OK;
     const char *p;
     size_t n, at = 0;
     ids->n = *n_text = 0;
     while (next_doc(d, &at, &p, &n)) {
-        TR_TRY(tr_encoder_encode(e, p, n, false, ids));
+        TR_TRY(tr_tok_encoder_encode(e, p, n, false, ids));
         *n_text += n;
     }
 out:
@@ -58,12 +58,12 @@ static int compare(const void *a, const void *b)
 static enum tr_status measure(const struct tr_tokenizer *t, const char *dir, const struct docs *d)
 {
     enum tr_status st = TR_OK;
-    struct tr_encoder *e = NULL;
+    struct tr_tok_encoder *e = NULL;
     struct tr_ids ids = { 0 };
     struct tr_str text = { 0 };
     double speed[N_REPS];
     size_t n_text = 0;
-    TR_TRY(tr_encoder_open(t, &e));
+    TR_TRY(tr_tok_encoder_open(t, &e));
     TR_TRY(encode_all(e, d, &ids, &n_text)); /* warm-up */
     for (int i = 0; i < N_REPS; i++) {
         int64_t start = tr_clock_us();
@@ -78,7 +78,7 @@ static enum tr_status measure(const struct tr_tokenizer *t, const char *dir, con
            "\"encode_mb_s\": {\"low\": %.1f, \"median\": %.1f, \"best\": %.1f}, \"decode_mb_s\": %.1f}\n",
            dir, n_text, ids.n, speed[0], speed[N_REPS / 2], speed[N_REPS - 1], decode);
 out:
-    tr_encoder_close(e);
+    tr_tok_encoder_close(e);
     tr_ids_release(&ids);
     tr_str_release(&text);
     return st;
@@ -86,7 +86,8 @@ out:
 
 /* ---- endless runs ---- */
 
-static enum tr_status time_run(struct tr_encoder *e, const char *unit, size_t n, struct tr_ids *ids, double *ns_a_byte)
+static enum tr_status time_run(struct tr_tok_encoder *e, const char *unit, size_t n, struct tr_ids *ids,
+                               double *ns_a_byte)
 {
     enum tr_status st = TR_OK;
     struct tr_str text = { 0 };
@@ -96,7 +97,7 @@ static enum tr_status time_run(struct tr_encoder *e, const char *unit, size_t n,
     for (int i = 0; i < 3; i++) {
         int64_t start = tr_clock_us();
         ids->n = 0;
-        TR_TRY(tr_encoder_encode(e, text.p, text.n, false, ids));
+        TR_TRY(tr_tok_encoder_encode(e, text.p, text.n, false, ids));
         best = tr_min64(best, tr_clock_us() - start);
     }
     *ns_a_byte = 1e3 * (double)best / (double)text.n;
@@ -125,10 +126,10 @@ static enum tr_status measure_hostile(const struct tr_tokenizer *t, const char *
                                          "\xE4\xB8\xAD",
                                          "\xF0\x9F\x91\xA9\xE2\x80\x8D" };
     enum tr_status st = TR_OK;
-    struct tr_encoder *e = NULL;
+    struct tr_tok_encoder *e = NULL;
     struct tr_ids ids = { 0 };
     double slowest = 0, growth = 0;
-    TR_TRY(tr_encoder_open(t, &e));
+    TR_TRY(tr_tok_encoder_open(t, &e));
     for (size_t i = 0; i < TR_COUNT_OF(units); i++) {
         double a = 0, b = 0;
         TR_TRY(time_run(e, units[i], SHORT, &ids, &a));
@@ -140,7 +141,7 @@ static enum tr_status measure_hostile(const struct tr_tokenizer *t, const char *
            "\"largest_growth_a_byte\": %.2f}\n",
            dir, SHORT, SHORT * FACTOR, slowest, growth);
 out:
-    tr_encoder_close(e);
+    tr_tok_encoder_close(e);
     tr_ids_release(&ids);
     return st;
 }

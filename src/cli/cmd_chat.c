@@ -55,28 +55,28 @@ static enum tr_status answer(struct talk *t)
     enum tr_status st = TR_OK;
     const float *logits = NULL;
     struct tr_str all = { 0 }, piece = { 0 };
-    struct tr_stream *stream = NULL;
-    TR_TRY(tr_stream_open(t->tok, true, &stream));
+    struct tr_tok_stream *stream = NULL;
+    TR_TRY(tr_tok_stream_open(t->tok, true, &stream));
     TR_TRY(catch_up(t, &logits));
     for (int64_t i = 0; i < t->cfg->max_new_tokens && !tr_stop_wanted(); i++) {
         int32_t id = tr_generator_pick(t->g, logits, t->read.p, t->read.n);
         if (tr_generator_is_stop(t->g, id))
             break;
         tr_str_clear(&piece);
-        TR_TRY(tr_stream_add(stream, id, &piece));
+        TR_TRY(tr_tok_stream_add(stream, id, &piece));
         cli_print(piece.p ? piece.p : "");
         tr_str_add(&all, piece.p ? piece.p : "", piece.n);
         TR_TRY(tr_ids_add(&t->read, id));
         TR_TRY(tr_generator_feed(t->g, &id, 1, &logits));
     }
     tr_str_clear(&piece);
-    TR_TRY(tr_stream_end(stream, &piece));
+    TR_TRY(tr_tok_stream_end(stream, &piece));
     cli_print(piece.p ? piece.p : "");
     tr_str_add(&all, piece.p ? piece.p : "", piece.n);
     cli_print("\n");
     TR_TRY(say(t, "assistant", all.p ? all.p : ""));
 out:
-    tr_stream_close(stream);
+    tr_tok_stream_close(stream);
     tr_str_release(&all);
     tr_str_release(&piece);
     return st;

@@ -95,7 +95,7 @@ out:
 /* ---- groups ---- */
 
 /* Rows in one keyed order, the last of them held out: both sides of a split see the same order. */
-static enum tr_status split_off(struct tr_group *g, const struct tr_data_options *o)
+static enum tr_status split_off(struct tr_data_group *g, const struct tr_data_options *o)
 {
     uint64_t n_held = (uint64_t)ceil((double)g->n_all * o->held_out);
     g->n_rows = g->n_all;
@@ -112,7 +112,7 @@ static enum tr_status split_off(struct tr_group *g, const struct tr_data_options
 
 /* Shards [first, end) of d->shards, by packing: a stream part and a packed
  * part, either of which may be empty. */
-static enum tr_status open_group(struct tr_data *d, struct tr_group *g, size_t first, size_t end,
+static enum tr_status open_group(struct tr_data *d, struct tr_data_group *g, size_t first, size_t end,
                                  const struct tr_data_options *o)
 {
     enum tr_status st = TR_OK;
@@ -126,14 +126,14 @@ static enum tr_status open_group(struct tr_data *d, struct tr_group *g, size_t f
                 some[n++] = d->shards.p[i];
         if (n == 0)
             continue;
-        struct tr_part *part = &g->parts[g->n_parts];
-        TR_TRY(tr_part_open(part, some, n, (enum tr_packing)how, o, g->seed));
+        struct tr_data_part *part = &g->parts[g->n_parts];
+        TR_TRY(tr_data_part_open(part, some, n, (enum tr_packing)how, o, g->seed));
         g->n_parts++;
         g->n_all += part->n_rows;
         d->info.n_row_tokens += part->n_row_tokens;
-        d->info.n_split += part->plan.n_split;
-        d->info.n_cut += part->plan.n_cut;
-        d->info.n_tokens_lost += part->plan.n_tokens_lost;
+        d->info.n_split += part->pack.n_split;
+        d->info.n_cut += part->pack.n_cut;
+        d->info.n_tokens_lost += part->pack.n_tokens_lost;
     }
     TR_TRY(split_off(g, o));
 out:
@@ -146,9 +146,9 @@ static enum tr_status open_group_sources(struct tr_data *d, struct tr_tokenize *
                                          bool is_mixed, size_t *next)
 {
     enum tr_status st = TR_OK;
-    struct tr_group *g = &d->groups[d->n_groups];
+    struct tr_data_group *g = &d->groups[d->n_groups];
     size_t first = d->shards.n, i_path = sources->p[*next].i_path;
-    *g = (struct tr_group){ .seed = d->n_groups == 0 ? d->seed : tr_rng_key(d->seed, "source", d->n_groups) };
+    *g = (struct tr_data_group){ .seed = d->n_groups == 0 ? d->seed : tr_rng_key(d->seed, "source", d->n_groups) };
     d->n_groups++;
     for (; *next < sources->n && (!is_mixed || sources->p[*next].i_path == i_path); ++*next) {
         TR_TRY(open_source(d, t, &sources->p[*next]));
@@ -187,7 +187,7 @@ static enum tr_status sum_up(struct tr_data *d)
     TR_TRY(tr_hasher_open(&h));
     tr_hasher_add(h, shape, sizeof shape);
     for (size_t i = 0; i < d->n_groups; i++) {
-        struct tr_group *g = &d->groups[i];
+        struct tr_data_group *g = &d->groups[i];
         uint64_t row[4] = { d->mix.share[i], g->n_parts, g->n_rows, g->i_first };
         tr_hasher_add(h, row, sizeof row);
         d->info.n_rows += g->n_rows;
@@ -258,7 +258,7 @@ void tr_data_close(struct tr_data *d)
         return;
     for (size_t i = 0; i < d->n_groups; i++)
         for (size_t p = 0; p < d->groups[i].n_parts; p++)
-            tr_part_release(&d->groups[i].parts[p]);
+            tr_data_part_release(&d->groups[i].parts[p]);
     for (size_t i = 0; i < d->n_files; i++)
         free((char *)(uintptr_t)d->files[i].path);
     free(d->groups);

@@ -8,9 +8,9 @@
 #include "data/rows.h"
 #include "data/tokenize.h"
 
-struct tr_group {
+struct tr_data_group {
     uint64_t seed; /* of its shuffle */
-    struct tr_part parts[TR_PACK_COUNT];
+    struct tr_data_part parts[TR_PACK_COUNT];
     size_t n_parts;
     bool is_split;
     uint64_t n_rows;         /* that are samples here: all, or one side of the held-out split */
@@ -22,7 +22,7 @@ struct tr_data {
     uint64_t seed;
     bool shuffle, cuts_long;
     struct tr_shard_list shards;
-    struct tr_group *groups;
+    struct tr_data_group *groups;
     size_t n_groups;
     struct tr_mix mix; /* of the groups */
     struct tr_data_file *files;
@@ -33,7 +33,7 @@ struct tr_data {
 };
 
 struct tr_place {
-    const struct tr_part *part;
+    const struct tr_data_part *part;
     uint64_t row; /* of the part */
     size_t i_group;
     uint64_t epoch; /* of the group */

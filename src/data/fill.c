@@ -13,7 +13,7 @@ struct tr_place tr_data_place(const struct tr_data *d, uint64_t g)
     struct tr_place at = { 0 };
     uint64_t k;
     tr_mix_at(&d->mix, g, &at.i_group, &k);
-    const struct tr_group *group = &d->groups[at.i_group];
+    const struct tr_data_group *group = &d->groups[at.i_group];
     at.epoch = k / group->n_rows;
     at.row = k % group->n_rows;
     if (d->shuffle)

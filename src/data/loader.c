@@ -31,13 +31,13 @@ struct tr_loader {
 
 /* ---- memory: one walk computes the size, and the places when base is given ---- */
 
-struct layout {
+struct loader_layout {
     unsigned char *base;
     size_t n;
     bool is_ok;
 };
 
-static void *place(struct layout *l, size_t count, size_t size)
+static void *place(struct loader_layout *l, size_t count, size_t size)
 {
     size_t bytes, end;
     void *p = l->base ? l->base + l->n : NULL;
@@ -50,7 +50,7 @@ static void *place(struct layout *l, size_t count, size_t size)
     return p;
 }
 
-static void lay_out_slot(struct layout *l, const struct tr_loader_shape *s, struct tr_step_batch *slot)
+static void lay_out_slot(struct loader_layout *l, const struct tr_loader_shape *s, struct tr_step_batch *slot)
 {
     size_t n_micro = (size_t)(s->n_rows / s->micro_rows), n = (size_t)(s->micro_rows * s->row_tokens);
     struct tr_batch *micro = place(l, n_micro, sizeof *micro);
@@ -70,7 +70,7 @@ static void lay_out_slot(struct layout *l, const struct tr_loader_shape *s, stru
         *slot = (struct tr_step_batch){ .n_micro = (int64_t)n_micro, .micro = micro, .n_micro_targets = counts };
 }
 
-static struct tr_loader *lay_out(struct layout *l, const struct tr_loader_shape *s)
+static struct tr_loader *lay_out(struct loader_layout *l, const struct tr_loader_shape *s)
 {
     struct tr_loader *loader = place(l, 1, sizeof *loader);
     struct tr_step_batch *slots = place(l, (size_t)s->depth, sizeof *slots);
@@ -92,7 +92,7 @@ static bool is_legal(const struct tr_loader_shape *s)
 
 size_t tr_loader_bytes(const struct tr_loader_shape *shape)
 {
-    struct layout l = { .is_ok = true };
+    struct loader_layout l = { .is_ok = true };
     if (!is_legal(shape))
         return 0;
     lay_out(&l, shape);
@@ -184,7 +184,7 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
     if (st != TR_OK)
         return st;
     memset(mem, 0, n_need); /* touched here, not in the first steps */
-    struct layout layout = { .base = mem, .is_ok = true };
+    struct loader_layout layout = { .base = mem, .is_ok = true };
     struct tr_loader *l = lay_out(&layout, shape);
     l->d = d;
     l->shape = *shape;

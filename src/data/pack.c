@@ -9,47 +9,47 @@ static const uint32_t no_room = UINT32_MAX;
 
 /* ---- long documents ---- */
 
-enum tr_status tr_plan_init(struct tr_plan *p, int64_t row_tokens, bool cuts_long, uint64_t n_docs)
+enum tr_status tr_pack_init(struct tr_pack *p, int64_t row_tokens, bool cuts_long, uint64_t n_docs)
 {
-    *p = (struct tr_plan){ .row_tokens = (uint64_t)row_tokens, .cuts_long = cuts_long };
+    *p = (struct tr_pack){ .row_tokens = (uint64_t)row_tokens, .cuts_long = cuts_long };
     if (n_docs >= UINT32_MAX)
         return tr_fail(TR_USAGE, "%" PRIu64 " documents are too many to pack; use packing stream", n_docs);
     p->tail = calloc((size_t)n_docs, sizeof *p->tail);
     p->doc = calloc((size_t)n_docs, sizeof *p->doc);
     p->row_first = calloc((size_t)n_docs + 1, sizeof *p->row_first);
     if (!p->tail || !p->doc || !p->row_first) {
-        tr_plan_release(p);
+        tr_pack_release(p);
         return tr_fail(TR_NOMEM, "no memory to pack %" PRIu64 " documents", n_docs);
     }
     return TR_OK;
 }
 
-void tr_plan_release(struct tr_plan *p)
+void tr_pack_release(struct tr_pack *p)
 {
     free(p->doc);
     free(p->row_first);
     free(p->chunks);
     free(p->tail);
-    *p = (struct tr_plan){ 0 };
+    *p = (struct tr_pack){ 0 };
 }
 
-static enum tr_status add_chunk(struct tr_plan *p, uint64_t chunk)
+static enum tr_status add_chunk(struct tr_pack *p, uint64_t chunk)
 {
     if (chunk >= UINT32_MAX)
         return tr_fail(TR_USAGE, "document %" PRIu64 " has more than 2^32 rows; use packing stream", p->n_docs);
     if (p->n_chunks == p->n_chunks_cap) {
         uint64_t cap = p->n_chunks_cap * 2 + 64;
-        struct tr_chunk *c = realloc(p->chunks, (size_t)cap * sizeof *c);
+        struct tr_pack_chunk *c = realloc(p->chunks, (size_t)cap * sizeof *c);
         if (!c)
             return tr_fail(TR_NOMEM, "no memory for %" PRIu64 " rows of long documents", cap);
         p->chunks = c;
         p->n_chunks_cap = cap;
     }
-    p->chunks[p->n_chunks++] = (struct tr_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
+    p->chunks[p->n_chunks++] = (struct tr_pack_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
     return TR_OK;
 }
 
-enum tr_status tr_plan_add(struct tr_plan *p, uint64_t n_tokens)
+enum tr_status tr_pack_add(struct tr_pack *p, uint64_t n_tokens)
 {
     enum tr_status st = TR_OK;
     bool is_long = n_tokens > p->row_tokens;
@@ -153,7 +153,7 @@ static uint32_t find_room(const struct packer *k, uint32_t need)
     return i - k->n_leaves;
 }
 
-static void sort_window(struct packer *k, const struct tr_plan *p)
+static void sort_window(struct packer *k, const struct tr_pack *p)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < k->n_docs; i++)
@@ -168,8 +168,8 @@ static void sort_window(struct packer *k, const struct tr_plan *p)
     memset(k->count, 0, (size_t)p->row_tokens * sizeof *k->count);
 }
 
-/* Moves the rows of the window into the plan, in the order they were opened. */
-static void emit_rows(struct packer *k, struct tr_plan *p, uint64_t *n_placed)
+/* Moves the rows of the window into the pack, in the order they were opened. */
+static void emit_rows(struct packer *k, struct tr_pack *p, uint64_t *n_placed)
 {
     memset(k->end, 0, k->n_rows * sizeof *k->end);
     for (uint32_t i = 0; i < k->n_docs; i++)
@@ -186,7 +186,7 @@ static void emit_rows(struct packer *k, struct tr_plan *p, uint64_t *n_placed)
     *n_placed = at;
 }
 
-static void pack_window(struct packer *k, struct tr_plan *p, uint64_t *n_placed)
+static void pack_window(struct packer *k, struct tr_pack *p, uint64_t *n_placed)
 {
     sort_window(k, p);
     k->n_rows = 0;
@@ -208,7 +208,7 @@ static void pack_window(struct packer *k, struct tr_plan *p, uint64_t *n_placed)
     k->n_docs = 0;
 }
 
-static enum tr_status pack_best_fit(struct tr_plan *p, bool shuffle, uint64_t seed, uint64_t *n_placed)
+static enum tr_status pack_best_fit(struct tr_pack *p, bool shuffle, uint64_t seed, uint64_t *n_placed)
 {
     struct packer k;
     uint64_t key = tr_rng_key(seed, "pack", 0);
@@ -226,7 +226,7 @@ static enum tr_status pack_best_fit(struct tr_plan *p, bool shuffle, uint64_t se
     return TR_OK;
 }
 
-static void pack_none(struct tr_plan *p, uint64_t *n_placed)
+static void pack_none(struct tr_pack *p, uint64_t *n_placed)
 {
     for (uint64_t doc = 0; doc < p->n_docs; doc++)
         if (p->tail[doc] > 0) {
@@ -235,7 +235,7 @@ static void pack_none(struct tr_plan *p, uint64_t *n_placed)
         }
 }
 
-enum tr_status tr_plan_finish(struct tr_plan *p, enum tr_packing how, bool shuffle, uint64_t seed)
+enum tr_status tr_pack_finish(struct tr_pack *p, enum tr_packing how, bool shuffle, uint64_t seed)
 {
     enum tr_status st = TR_OK;
     uint64_t n_placed = 0;

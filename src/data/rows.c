@@ -7,7 +7,7 @@ enum { N_STARTS = 4096 };
 
 /* ---- open ---- */
 
-static enum tr_status plan_shard(struct tr_part *p, const struct tr_shard *s)
+static enum tr_status plan_shard(struct tr_data_part *p, const struct tr_shard *s)
 {
     enum tr_status st = TR_OK;
     uint64_t starts[N_STARTS], n_docs = tr_shard_get_info(s)->n_docs;
@@ -17,7 +17,7 @@ static enum tr_status plan_shard(struct tr_part *p, const struct tr_shard *s)
         uint64_t n = n_docs - doc < N_STARTS - 1 ? n_docs - doc : N_STARTS - 1;
         TR_TRY(tr_shard_doc_starts(s, fd, doc, n + 1, starts));
         for (uint64_t i = 0; i < n; i++)
-            TR_TRY(tr_plan_add(&p->plan, starts[i + 1] - starts[i]));
+            TR_TRY(tr_pack_add(&p->pack, starts[i + 1] - starts[i]));
         doc += n;
     }
 out:
@@ -25,11 +25,11 @@ out:
     return st;
 }
 
-enum tr_status tr_part_open(struct tr_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
-                            const struct tr_data_options *o, uint64_t seed)
+enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
+                                 const struct tr_data_options *o, uint64_t seed)
 {
     enum tr_status st = TR_OK;
-    *p = (struct tr_part){ .packing = how, .row_tokens = o->row_tokens, .n_shards = n };
+    *p = (struct tr_data_part){ .packing = how, .row_tokens = o->row_tokens, .n_shards = n };
     p->shards = calloc(n, sizeof(struct tr_shard *));
     p->first_token = calloc(n + 1, sizeof *p->first_token);
     p->first_doc = calloc(n + 1, sizeof *p->first_doc);
@@ -46,25 +46,25 @@ enum tr_status tr_part_open(struct tr_part *p, struct tr_shard *const *shards, s
         p->n_rows = tr_data_steps(p->first_token[n], (uint64_t)o->row_tokens);
         return TR_OK;
     }
-    TR_TRY(tr_plan_init(&p->plan, o->row_tokens, o->cuts_long, p->first_doc[n]));
+    TR_TRY(tr_pack_init(&p->pack, o->row_tokens, o->cuts_long, p->first_doc[n]));
     for (size_t i = 0; i < n; i++)
         TR_TRY(plan_shard(p, shards[i]));
-    TR_TRY(tr_plan_finish(&p->plan, how, o->shuffle, seed));
-    p->n_rows = p->plan.n_rows;
-    p->n_row_tokens = p->plan.n_row_tokens;
+    TR_TRY(tr_pack_finish(&p->pack, how, o->shuffle, seed));
+    p->n_rows = p->pack.n_rows;
+    p->n_row_tokens = p->pack.n_row_tokens;
 out:
     if (st != TR_OK)
-        tr_part_release(p);
+        tr_data_part_release(p);
     return st;
 }
 
-void tr_part_release(struct tr_part *p)
+void tr_data_part_release(struct tr_data_part *p)
 {
-    tr_plan_release(&p->plan);
+    tr_pack_release(&p->pack);
     free(p->shards);
     free(p->first_token);
     free(p->first_doc);
-    *p = (struct tr_part){ 0 };
+    *p = (struct tr_data_part){ 0 };
 }
 
 /* ---- the walk ---- */
@@ -104,16 +104,16 @@ void tr_walk_end(struct tr_walk *w)
     w->shard = NULL;
 }
 
-enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_part *p, uint64_t row)
+enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_data_part *p, uint64_t row)
 {
-    const struct tr_plan *plan = &p->plan;
+    const struct tr_pack *pack = &p->pack;
     w->part = p;
     w->shard = NULL;
     w->room = (uint64_t)p->row_tokens;
-    w->is_tail = row < plan->n_tail_rows;
+    w->is_tail = row < pack->n_tail_rows;
     if (p->packing != TR_PACK_STREAM) {
-        w->at = w->is_tail ? plan->row_first[row] : row;
-        w->end = w->is_tail ? plan->row_first[row + 1] : row + 1;
+        w->at = w->is_tail ? pack->row_first[row] : row;
+        w->end = w->is_tail ? pack->row_first[row + 1] : row + 1;
         return TR_OK;
     }
     uint64_t row_tokens = (uint64_t)p->row_tokens, n_tokens = p->first_token[p->n_shards];
@@ -166,12 +166,12 @@ out:
 static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
 {
     enum tr_status st = TR_OK;
-    const struct tr_plan *plan = &w->part->plan;
-    struct tr_chunk c = { 0 };
+    const struct tr_pack *pack = &w->part->pack;
+    struct tr_pack_chunk c = { 0 };
     uint64_t bounds[2], skip, n;
     if (!w->is_tail)
-        c = plan->chunks[w->at - plan->n_tail_rows];
-    uint64_t doc = w->is_tail ? plan->doc[w->at] : c.doc;
+        c = pack->chunks[w->at - pack->n_tail_rows];
+    uint64_t doc = w->is_tail ? pack->doc[w->at] : c.doc;
     size_t i = find_shard(w->part->first_doc, w->part->n_shards, doc);
     TR_TRY(to_shard(w, i));
     doc -= w->part->first_doc[i];
@@ -179,16 +179,16 @@ static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
     if (bounds[1] <= bounds[0] || bounds[1] > tr_shard_get_info(w->shard)->n_tokens)
         TR_TRY(moved(w, doc));
     uint64_t n_doc = bounds[1] - bounds[0];
-    tr_plan_tail(plan, n_doc, &skip, &n);
+    tr_pack_tail(pack, n_doc, &skip, &n);
     if (!w->is_tail) {
-        skip = c.chunk * plan->row_tokens;
-        n = plan->row_tokens;
+        skip = c.chunk * pack->row_tokens;
+        n = pack->row_tokens;
     }
     if (n == 0 || skip + n > n_doc || n > w->room)
         TR_TRY(moved(w, doc));
     p->first = bounds[0] + skip;
     p->n = (int64_t)n;
-    p->goes_on = skip + n < n_doc && !plan->cuts_long;
+    p->goes_on = skip + n < n_doc && !pack->cuts_long;
     w->room -= n;
     w->at++;
 out:

@@ -10,29 +10,29 @@
 #include "data/pack.h"
 #include "data/shard.h"
 
-struct tr_part {
+struct tr_data_part {
     enum tr_packing packing; /* not AUTO */
     int64_t row_tokens;
     struct tr_shard **shards; /* not owned; the array is */
     size_t n_shards;
     uint64_t *first_token, *first_doc; /* of shard i; [n_shards]: all */
-    struct tr_plan plan;               /* of packing BESTFIT and NONE */
+    struct tr_pack pack;               /* of packing BESTFIT and NONE */
     uint64_t n_rows, n_row_tokens;
 };
 
 /* Keeps the order of the shards. Of o: row_tokens, shuffle, cuts_long. */
-enum tr_status tr_part_open(struct tr_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
-                            const struct tr_data_options *o, uint64_t seed);
-void tr_part_release(struct tr_part *p); /* safe on zeroes */
+enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
+                                 const struct tr_data_options *o, uint64_t seed);
+void tr_data_part_release(struct tr_data_part *p); /* safe on zeroes */
 
 enum { TR_WALK_BOUNDS = 128 };
 
 struct tr_walk {
-    const struct tr_part *part;
+    const struct tr_data_part *part;
     const struct tr_shard *shard;
     size_t i_shard;
     int fd;
-    uint64_t at, end; /* stream: in its tokens; tails: in plan.doc; a chunk: its row */
+    uint64_t at, end; /* stream: in its tokens; tails: in pack.doc; a chunk: its row */
     bool is_tail;
     uint64_t room; /* tokens left in the row: what is read again must not overflow it */
     uint64_t doc;  /* stream: of this shard */
@@ -46,7 +46,7 @@ struct tr_piece {
 };
 
 /* tr_walk_end also after a failed begin. */
-enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_part *p, uint64_t row);
+enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_data_part *p, uint64_t row);
 enum tr_status tr_walk_next(struct tr_walk *w, struct tr_piece *out);
 void tr_walk_end(struct tr_walk *w);
 

@@ -181,7 +181,7 @@ const struct tr_jinja *tr_chat_template(const struct tr_chat *c, const cJSON *to
 }
 
 enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messages, size_t n, const cJSON *tools,
-                                    bool add_generation_prompt, struct tr_str *out, struct tr_marks *spans)
+                                    bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans)
 {
     enum { N_OWN = 4, N_MAX = 64 };
     struct tr_jinja_var vars[N_MAX];
@@ -270,7 +270,7 @@ enum tr_status tr_chat_alias(const cJSON *messages, const cJSON **out, bool *is_
 }
 
 enum tr_status tr_chat_render(const struct tr_chat *c, const cJSON *messages, const cJSON *tools,
-                              bool add_generation_prompt, struct tr_str *out, struct tr_marks *spans)
+                              bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans)
 {
     const cJSON *all;
     bool is_copy;

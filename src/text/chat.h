@@ -48,7 +48,7 @@ enum tr_status tr_chat_parse(const char *text, size_t n, const char *what, cJSON
 /* Appends the text. tools may be NULL. spans (may be NULL): the {% generation %} blocks, in bytes of the appended text.
  */
 enum tr_status tr_chat_render(const struct tr_chat *c, const cJSON *messages, const cJSON *tools,
-                              bool add_generation_prompt, struct tr_str *out, struct tr_marks *spans);
+                              bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans);
 
 /* Appends ids, and to mask one byte per id: 1 = has loss. Nothing is appended on failure. A turn that the template
  * writes differently once it is history (reasoning cut away) has no loss: the model never writes it like that. */

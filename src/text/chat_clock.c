@@ -11,7 +11,7 @@
 static bool asks_clock(const struct tr_jinja *t)
 {
     /* interning without adding does not change the template */
-    return t && tr_j_intern((struct tr_jinja *)(uintptr_t)t, "strftime_now", strlen("strftime_now"), false) != NULL;
+    return t && tr_jinja_intern((struct tr_jinja *)(uintptr_t)t, "strftime_now", strlen("strftime_now"), false) != NULL;
 }
 
 bool tr_chat_uses_date(const struct tr_chat *c)

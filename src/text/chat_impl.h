@@ -20,7 +20,7 @@ const struct tr_chat_builtin *tr_chat_find_builtin(const char *name);
 
 /* The first n messages (already through tr_chat_alias). */
 enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messages, size_t n, const cJSON *tools,
-                                    bool add_generation_prompt, struct tr_str *out, struct tr_marks *spans);
+                                    bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans);
 /* As transformers: a message's reasoning is there as reasoning_content and as thinking, whatever it came as. *out is
  * messages itself, or a copy that the caller deletes when *is_copy. */
 enum tr_status tr_chat_alias(const cJSON *messages, const cJSON **out, bool *is_copy);

@@ -12,14 +12,14 @@ struct sample {
     const cJSON *messages, *tools;
     size_t n_messages;
     struct tr_str text;
-    struct tr_marks spans;
+    struct tr_jinja_spans spans;
     struct tr_ids ids;
-    struct tr_marks tokens; /* the bytes of each id; empty: the tokens do not spell the text byte by byte */
+    struct tr_jinja_spans tokens; /* the bytes of each id; empty: the tokens do not spell the text byte by byte */
 };
 
 /* What one assistant turn adds to its prompt. */
 struct turn {
-    struct tr_mark span;
+    struct tr_jinja_span span;
     bool is_consistent; /* the full rendering holds it as it was written */
     bool has_end;       /* ends in a text of the template's own, an end-of-turn token */
 };
@@ -181,7 +181,7 @@ static enum tr_status spans_of_turns(struct sample *s)
         struct turn turn;
         enum tr_status st = is_assistant(m) ? find_turn(s, i, m, &turn) : TR_OK;
         if (st == TR_OK && is_assistant(m) && turn.is_consistent)
-            st = tr_marks_add(&s->spans, turn.span.begin, turn.span.end);
+            st = tr_jinja_spans_add(&s->spans, turn.span.begin, turn.span.end);
         if (st != TR_OK)
             return st;
         i++;
@@ -202,7 +202,7 @@ static enum tr_status check_generation_end(const struct sample *s, const struct 
 }
 
 /* Keeps the generation blocks of the last turn. */
-static void keep_last(struct tr_marks *spans, const struct turn *last)
+static void keep_last(struct tr_jinja_spans *spans, const struct turn *last)
 {
     size_t n = 0;
     if (spans->n == 0)
@@ -223,7 +223,7 @@ static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
     size_t i = 0;
     const cJSON *last = last_assistant(s, &i);
     if (mode == TR_MASK_ALL)
-        return tr_marks_add(&s->spans, 0, s->text.n);
+        return tr_jinja_spans_add(&s->spans, 0, s->text.n);
     if (!last)
         return refuse(s, "a conversation without an assistant turn has nothing to train on");
     if (mode == TR_MASK_ASSISTANT && !has_blocks)
@@ -235,10 +235,10 @@ static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
     if (mode == TR_MASK_COMPLETION) {
         s->spans.n = 0;
         if (turn.is_consistent)
-            TR_TRY(tr_marks_add(&s->spans, turn.span.begin, s->text.n));
+            TR_TRY(tr_jinja_spans_add(&s->spans, turn.span.begin, s->text.n));
     } else if (!has_blocks) {
         if (turn.is_consistent)
-            TR_TRY(tr_marks_add(&s->spans, turn.span.begin, turn.span.end));
+            TR_TRY(tr_jinja_spans_add(&s->spans, turn.span.begin, turn.span.end));
     } else {
         TR_TRY(check_generation_end(s, &turn));
         if (mode == TR_MASK_LAST)
@@ -250,7 +250,7 @@ out:
 
 /* ---- tokens ---- */
 
-static bool overlaps(const struct tr_marks *spans, size_t begin, size_t end)
+static bool overlaps(const struct tr_jinja_spans *spans, size_t begin, size_t end)
 {
     for (size_t i = 0; i < spans->n; i++)
         if (begin < spans->p[i].end && (end > spans->p[i].begin || begin == spans->p[i].begin))
@@ -273,7 +273,7 @@ static enum tr_status find_tokens(struct sample *s, const struct tr_tokenizer *t
         /* SentencePiece puts one blank in front of a text that has none. */
         size_t n_front = i == 0 && *p == ' ' && s->text.p[0] != ' ' ? 1 : 0, n = piece.n - n_front;
         is_exact = n <= s->text.n - at && memcmp(s->text.p + at, p + n_front, n) == 0;
-        TR_TRY(tr_marks_add(&s->tokens, at, at + n));
+        TR_TRY(tr_jinja_spans_add(&s->tokens, at, at + n));
         at += n;
     }
     if (!is_exact || at != s->text.n)
@@ -362,8 +362,8 @@ enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer
 out:
     if (is_copy)
         cJSON_Delete((cJSON *)(uintptr_t)s.messages); /* ours: const only as a view of the caller's */
-    tr_marks_release(&s.spans);
-    tr_marks_release(&s.tokens);
+    tr_jinja_spans_release(&s.spans);
+    tr_jinja_spans_release(&s.tokens);
     tr_str_release(&s.text);
     tr_ids_release(&s.ids);
     tr_str_release(&own);

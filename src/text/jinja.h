@@ -11,15 +11,15 @@
 
 struct tr_jinja;
 
-struct tr_mark { /* bytes [begin, end) of a text */
+struct tr_jinja_span { /* bytes [begin, end) of a text */
     size_t begin, end;
 };
-struct tr_marks { /* {0} is empty */
-    struct tr_mark *p;
+struct tr_jinja_spans { /* {0} is empty */
+    struct tr_jinja_span *p;
     size_t n, n_cap;
 };
-void tr_marks_release(struct tr_marks *s);
-enum tr_status tr_marks_add(struct tr_marks *s, size_t begin, size_t end);
+void tr_jinja_spans_release(struct tr_jinja_spans *s);
+enum tr_status tr_jinja_spans_add(struct tr_jinja_spans *s, size_t begin, size_t end);
 
 struct tr_jinja_var {
     const char *name;
@@ -35,6 +35,6 @@ bool tr_jinja_has_generation(const struct tr_jinja *t); /* holds a {% generation
 /* Appends the rendering to out. now_s: seconds since 1970 (UTC) of strftime_now. spans (may be NULL): the
  * {% generation %} blocks, in bytes of what was appended. Several threads may render one template. */
 enum tr_status tr_jinja_render(const struct tr_jinja *t, const struct tr_jinja_var *vars, size_t n_vars, int64_t now_s,
-                               struct tr_str *out, struct tr_marks *spans);
+                               struct tr_str *out, struct tr_jinja_spans *spans);
 
 #endif

@@ -1,51 +1,51 @@
 /* jinja_eval.c - expressions: the walk over the tree, arguments, calls. */
 #include "text/jinja_tree.h"
 
-static struct val eval_items(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_items(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val v = tr_j_seq(e, n->kind == N_LIST ? K_LIST : K_TUPLE, n->n_list);
+    struct tr_jinja_val v = tr_jinja_seq(e, n->kind == N_LIST ? K_LIST : K_TUPLE, n->n_list);
     for (size_t i = 0; i < v.seq->n && e->st == TR_OK; i++)
-        v.seq->v[i] = tr_j_eval(e, n->list[i]);
+        v.seq->v[i] = tr_jinja_eval(e, n->list[i]);
     return v;
 }
 
-static struct val eval_dict(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_dict(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val v = tr_j_dict(e, n->n_list / 2);
+    struct tr_jinja_val v = tr_jinja_dict(e, n->n_list / 2);
     for (size_t i = 0; i + 1 < n->n_list && e->st == TR_OK; i += 2) {
-        struct val key = tr_j_eval(e, n->list[i]);
-        tr_j_dict_set(e, v.d, key, tr_j_eval(e, n->list[i + 1]));
+        struct tr_jinja_val key = tr_jinja_eval(e, n->list[i]);
+        tr_jinja_dict_set(e, v.d, key, tr_jinja_eval(e, n->list[i + 1]));
     }
     return v;
 }
 
-static struct val eval_slice(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_slice(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val obj = tr_j_eval(e, n->a);
-    const struct node *parts[3] = { n->b, n->c, n->d };
-    struct val bounds[3];
+    struct tr_jinja_val obj = tr_jinja_eval(e, n->a);
+    const struct tr_jinja_node *parts[3] = { n->b, n->c, n->d };
+    struct tr_jinja_val bounds[3];
     for (int i = 0; i < 3; i++)
-        bounds[i] = parts[i] ? tr_j_eval(e, parts[i]) : tr_j_none();
-    return tr_j_slice(e, obj, bounds);
+        bounds[i] = parts[i] ? tr_jinja_eval(e, parts[i]) : tr_jinja_none();
+    return tr_jinja_slice(e, obj, bounds);
 }
 
 /* In the arena, not on the stack: frames of a recursion stay small. */
-static struct args eval_args(struct eval *e, const struct node *n)
+static struct tr_jinja_args eval_args(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct args args = { 0 };
-    const struct seq *star = NULL;
-    struct val *pos = tr_j_get(e, n->n_args * sizeof *pos);
-    struct kwarg *kw = tr_j_get(e, n->n_args * sizeof *kw);
+    struct tr_jinja_args args = { 0 };
+    const struct tr_jinja_seq *star = NULL;
+    struct tr_jinja_val *pos = tr_jinja_get(e, n->n_args * sizeof *pos);
+    struct tr_jinja_kwarg *kw = tr_jinja_get(e, n->n_args * sizeof *kw);
     for (size_t i = 0; i < n->n_args && kw && e->st == TR_OK; i++) {
-        struct val v = tr_j_eval(e, n->args[i].value);
+        struct tr_jinja_val v = tr_jinja_eval(e, n->args[i].value);
         if (n->args[i].is_star)
-            star = tr_j_iter(e, v);
+            star = tr_jinja_iter(e, v);
         else if (n->args[i].name)
-            kw[args.n_kw++] = (struct kwarg){ n->args[i].name, v };
+            kw[args.n_kw++] = (struct tr_jinja_kwarg){ n->args[i].name, v };
         else
             pos[args.n_pos++] = v;
     }
-    struct val *more = star && star->n ? tr_j_get(e, (args.n_pos + star->n) * sizeof *more) : NULL;
+    struct tr_jinja_val *more = star && star->n ? tr_jinja_get(e, (args.n_pos + star->n) * sizeof *more) : NULL;
     if (more) {
         memcpy(more, pos, args.n_pos * sizeof *more);
         memcpy(more + args.n_pos, star->v, star->n * sizeof *more);
@@ -57,103 +57,104 @@ static struct args eval_args(struct eval *e, const struct node *n)
     return args;
 }
 
-struct val tr_j_eval_filter(struct eval *e, const struct node *n, struct val in)
+struct tr_jinja_val tr_jinja_eval_filter(struct tr_jinja_eval *e, const struct tr_jinja_node *n, struct tr_jinja_val in)
 {
-    struct args args = eval_args(e, n);
+    struct tr_jinja_args args = eval_args(e, n);
     e->line = n->line;
-    return tr_j_call_builtin(e, n->fn, in, &args);
+    return tr_jinja_call_builtin(e, n->fn, in, &args);
 }
 
-struct val tr_j_eval_call(struct eval *e, const struct node *n, struct macro *caller)
+struct tr_jinja_val tr_jinja_eval_call(struct tr_jinja_eval *e, const struct tr_jinja_node *n,
+                                       struct tr_jinja_macro *caller)
 {
-    struct val fn = tr_j_eval(e, n->a);
-    struct args args = eval_args(e, n);
+    struct tr_jinja_val fn = tr_jinja_eval(e, n->a);
+    struct tr_jinja_args args = eval_args(e, n);
     args.caller = caller;
     e->line = n->line;
-    return tr_j_call(e, fn, &args);
+    return tr_jinja_call(e, fn, &args);
 }
 
-static struct val eval_test(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_test(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val in = tr_j_eval(e, n->a);
-    return tr_j_eval_filter(e, n, in);
+    struct tr_jinja_val in = tr_jinja_eval(e, n->a);
+    return tr_jinja_eval_filter(e, n, in);
 }
 
-static struct val eval_concat(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_concat(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
     struct tr_str text = { 0 };
     for (size_t i = 0; i < n->n_list && e->st == TR_OK; i++) {
-        tr_j_print(e, tr_j_eval(e, n->list[i]), &text);
-        if (text.n > TR_J_MAX_OUTPUT)
-            tr_j_fail(e, "a text is larger than %d MiB", TR_J_MAX_OUTPUT >> 20);
+        tr_jinja_print(e, tr_jinja_eval(e, n->list[i]), &text);
+        if (text.n > TR_JINJA_MAX_OUTPUT)
+            tr_jinja_fail(e, "a text is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
     }
-    return tr_j_str_take(e, &text);
+    return tr_jinja_str_take(e, &text);
 }
 
-static struct val eval_compare(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_compare(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val left = tr_j_eval(e, n->a);
+    struct tr_jinja_val left = tr_jinja_eval(e, n->a);
     for (size_t i = 0; i < n->n_list; i++) {
-        struct val right = tr_j_eval(e, n->list[i]->b);
-        if (!tr_j_compare(e, n->list[i]->op, left, right))
-            return tr_j_bool(false);
+        struct tr_jinja_val right = tr_jinja_eval(e, n->list[i]->b);
+        if (!tr_jinja_compare(e, n->list[i]->op, left, right))
+            return tr_jinja_bool(false);
         left = right;
     }
-    return tr_j_bool(true);
+    return tr_jinja_bool(true);
 }
 
-static struct val eval_sign(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_sign(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val v = tr_j_eval(e, n->a);
-    if (!tr_j_is_number(v))
-        return v.kind == K_UNDEF ? tr_j_fail(e, "%.*s", (int)v.s->n, v.s->p)
-                                 : tr_j_fail(e, "a %s has no sign", tr_j_kind(v));
+    struct tr_jinja_val v = tr_jinja_eval(e, n->a);
+    if (!tr_jinja_is_number(v))
+        return v.kind == K_UNDEF ? tr_jinja_fail(e, "%.*s", (int)v.s->n, v.s->p)
+                                 : tr_jinja_fail(e, "a %s has no sign", tr_jinja_kind(v));
     if (v.kind == K_FLOAT)
-        return tr_j_float(n->kind == N_NEG ? -v.f : v.f);
+        return tr_jinja_float(n->kind == N_NEG ? -v.f : v.f);
     int64_t i = v.kind == K_BOOL ? v.b : v.i;
     if (n->kind == N_POS)
-        return tr_j_int(i);
-    return i == INT64_MIN ? tr_j_fail(e, "a number is larger than 64 bits") : tr_j_int(-i);
+        return tr_jinja_int(i);
+    return i == INT64_MIN ? tr_jinja_fail(e, "a number is larger than 64 bits") : tr_jinja_int(-i);
 }
 
-static struct val eval_cond(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_cond(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    if (tr_j_truth(tr_j_eval(e, n->b)))
-        return tr_j_eval(e, n->a);
-    return n->c ? tr_j_eval(e, n->c) : tr_j_undef(e, "the inline if on line %d has no else", n->line);
+    if (tr_jinja_truth(tr_jinja_eval(e, n->b)))
+        return tr_jinja_eval(e, n->a);
+    return n->c ? tr_jinja_eval(e, n->c) : tr_jinja_undef(e, "the inline if on line %d has no else", n->line);
 }
 
-static struct val eval_logic(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_logic(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
     if (n->kind == N_NOT)
-        return tr_j_bool(!tr_j_truth(tr_j_eval(e, n->a)));
-    struct val v = tr_j_eval(e, n->a);
-    return tr_j_truth(v) == (n->kind == N_OR) ? v : tr_j_eval(e, n->b);
+        return tr_jinja_bool(!tr_jinja_truth(tr_jinja_eval(e, n->a)));
+    struct tr_jinja_val v = tr_jinja_eval(e, n->a);
+    return tr_jinja_truth(v) == (n->kind == N_OR) ? v : tr_jinja_eval(e, n->b);
 }
 
-static struct val eval_access(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_access(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val obj = tr_j_eval(e, n->a);
+    struct tr_jinja_val obj = tr_jinja_eval(e, n->a);
     if (n->kind == N_ATTR)
-        return tr_j_attr(e, obj, n->value);
-    struct val key = tr_j_eval(e, n->b);
-    return tr_j_item(e, obj, key);
+        return tr_jinja_attr(e, obj, n->value);
+    struct tr_jinja_val key = tr_jinja_eval(e, n->b);
+    return tr_jinja_item(e, obj, key);
 }
 
-static struct val eval_binary(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_binary(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    struct val a = tr_j_eval(e, n->a);
-    struct val b = tr_j_eval(e, n->b);
-    return tr_j_binary(e, n->op, a, b);
+    struct tr_jinja_val a = tr_jinja_eval(e, n->a);
+    struct tr_jinja_val b = tr_jinja_eval(e, n->b);
+    return tr_jinja_binary(e, n->op, a, b);
 }
 
-static struct val eval_kind(struct eval *e, const struct node *n)
+static struct tr_jinja_val eval_kind(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
     switch (n->kind) {
     case N_CONST:
         return n->value;
     case N_NAME:
-        return tr_j_lookup(e, n->name);
+        return tr_jinja_lookup(e, n->name);
     case N_LIST:
     case N_TUPLE:
         return eval_items(e, n);
@@ -165,7 +166,7 @@ static struct val eval_kind(struct eval *e, const struct node *n)
     case N_SLICE:
         return eval_slice(e, n);
     case N_CALL:
-        return tr_j_eval_call(e, n, NULL);
+        return tr_jinja_eval_call(e, n, NULL);
     case N_FILTER:
     case N_TEST:
         return eval_test(e, n);
@@ -187,29 +188,29 @@ static struct val eval_kind(struct eval *e, const struct node *n)
     }
 }
 
-struct val tr_j_eval(struct eval *e, const struct node *n)
+struct tr_jinja_val tr_jinja_eval(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
-    if (!tr_j_step(e, 1))
-        return tr_j_fail(e, "stopped"); /* keeps the first error */
-    if (++e->depth > TR_J_MAX_DEPTH)
-        tr_j_fail(e, "the template runs more than %d levels deep", TR_J_MAX_DEPTH);
+    if (!tr_jinja_step(e, 1))
+        return tr_jinja_fail(e, "stopped"); /* keeps the first error */
+    if (++e->depth > TR_JINJA_MAX_DEPTH)
+        tr_jinja_fail(e, "the template runs more than %d levels deep", TR_JINJA_MAX_DEPTH);
     e->line = n->line;
-    struct val v = eval_kind(e, n);
+    struct tr_jinja_val v = eval_kind(e, n);
     e->depth--;
     return v;
 }
 
-struct val tr_j_call(struct eval *e, struct val fn, const struct args *args)
+struct tr_jinja_val tr_jinja_call(struct tr_jinja_eval *e, struct tr_jinja_val fn, const struct tr_jinja_args *args)
 {
     if (fn.kind == K_MACRO && fn.macro)
-        return tr_j_call_macro(e, fn.macro, args);
+        return tr_jinja_call_macro(e, fn.macro, args);
     if (fn.kind == K_FUNC)
-        return tr_j_call_builtin(e, fn.fn, tr_j_none(), args);
+        return tr_jinja_call_builtin(e, fn.fn, tr_jinja_none(), args);
     if (fn.kind == K_METHOD)
-        return tr_j_call_builtin(e, fn.method->fn, fn.method->self, args);
+        return tr_jinja_call_builtin(e, fn.method->fn, fn.method->self, args);
     if (fn.kind == K_UNDEF)
-        return tr_j_fail(e, "%.*s", (int)fn.s->n, fn.s->p);
-    return tr_j_fail(e, "a %s cannot be called", tr_j_kind(fn));
+        return tr_jinja_fail(e, "%.*s", (int)fn.s->n, fn.s->p);
+    return tr_jinja_fail(e, "a %s cannot be called", tr_jinja_kind(fn));
 }
 
 /* The parameter at *p: its name's length; moves *p behind it. */
@@ -223,14 +224,15 @@ static size_t next_param(const char **p, const char **name, bool *is_required)
     return n;
 }
 
-struct val tr_j_call_builtin(struct eval *e, const struct builtin *b, struct val self, const struct args *raw)
+struct tr_jinja_val tr_jinja_call_builtin(struct tr_jinja_eval *e, const struct tr_jinja_builtin *b,
+                                          struct tr_jinja_val self, const struct tr_jinja_args *raw)
 {
-    struct val a[TR_J_MAX_PARAMS] = { 0 };
+    struct tr_jinja_val a[TR_JINJA_MAX_PARAMS] = { 0 };
     size_t n = 0, n_used = 0;
     if (e->st != TR_OK)
-        return tr_j_fail(e, "stopped");
+        return tr_jinja_fail(e, "stopped");
     if (!b->fn)
-        return tr_j_fail(e, "\"%s\" is not supported in chat templates", b->name);
+        return tr_jinja_fail(e, "\"%s\" is not supported in chat templates", b->name);
     if (strcmp(b->params, "*") == 0)
         return b->fn(e, self, a, raw);
     for (const char *p = b->params, *name; *p; n++) {
@@ -244,16 +246,17 @@ struct val tr_j_call_builtin(struct eval *e, const struct builtin *b, struct val
                 n_used++;
             }
         if (is_required && a[n].kind == K_MISSING)
-            return tr_j_fail(e, "%s needs the argument \"%.*s\"", b->name, (int)n_name, name);
+            return tr_jinja_fail(e, "%s needs the argument \"%.*s\"", b->name, (int)n_name, name);
     }
     if (raw->n_pos > n)
-        return tr_j_fail(e, "%s takes at most %zu arguments, not %zu", b->name, n, raw->n_pos);
+        return tr_jinja_fail(e, "%s takes at most %zu arguments, not %zu", b->name, n, raw->n_pos);
     if (n_used < raw->n_kw)
-        return tr_j_fail(e, "%s does not know the argument \"%s\"", b->name, raw->kw[n_used].name);
+        return tr_jinja_fail(e, "%s does not know the argument \"%s\"", b->name, raw->kw[n_used].name);
     return b->fn(e, self, a, raw);
 }
 
-const struct builtin *tr_j_find(const struct builtin *rows, size_t n_rows, const char *name, size_t n)
+const struct tr_jinja_builtin *tr_jinja_find(const struct tr_jinja_builtin *rows, size_t n_rows, const char *name,
+                                             size_t n)
 {
     for (size_t i = 0; i < n_rows; i++)
         if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0)

@@ -5,10 +5,12 @@
 #include "text/jinja_impl.h"
 #include <math.h>
 
-#define FN(name)          static struct val name(struct eval *e, struct val v, const struct val *a, const struct args *raw)
+#define FN(name)                                                                                                       \
+    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
+                                    const struct tr_jinja_args *raw)
 #define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
 
-static struct val keep_safe(struct val v, const struct str *from)
+static struct tr_jinja_val keep_safe(struct tr_jinja_val v, const struct tr_jinja_str *from)
 {
     if (v.s->n > 0 && from->is_safe)
         v.s->is_safe = true;
@@ -18,86 +20,86 @@ static struct val keep_safe(struct val v, const struct str *from)
 FN(f_trim)
 {
     UNUSED(e, a, raw);
-    const struct str *s = tr_j_text(e, v), *chars = NULL;
+    const struct tr_jinja_str *s = tr_jinja_text(e, v), *chars = NULL;
     if (a[0].kind != K_MISSING && a[0].kind != K_NONE)
-        chars = tr_j_text(e, a[0]);
+        chars = tr_jinja_text(e, a[0]);
     const char *p = s->p;
     size_t n = s->n;
-    tr_j_strip(&p, &n, chars, true, true);
-    return keep_safe(tr_j_str_ref(e, p, n), s);
+    tr_jinja_strip(&p, &n, chars, true, true);
+    return keep_safe(tr_jinja_str_ref(e, p, n), s);
 }
 
 FN(f_string)
 {
     UNUSED(e, a, raw);
-    return (struct val){ .kind = K_STR, .s = tr_j_text(e, v) };
+    return (struct tr_jinja_val){ .kind = K_STR, .s = tr_jinja_text(e, v) };
 }
 
 FN(f_upper)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, tr_j_text(e, v), CASE_UPPER);
+    return tr_jinja_case(e, tr_jinja_text(e, v), CASE_UPPER);
 }
 
 FN(f_lower)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, tr_j_text(e, v), CASE_LOWER);
+    return tr_jinja_case(e, tr_jinja_text(e, v), CASE_LOWER);
 }
 
 FN(f_capitalize)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, tr_j_text(e, v), CASE_CAPITAL);
+    return tr_jinja_case(e, tr_jinja_text(e, v), CASE_CAPITAL);
 }
 
 /* Not str.title(): words are cut at blanks and -({[< only. */
 FN(f_title)
 {
     UNUSED(e, a, raw);
-    const struct str *s = tr_j_text(e, v);
-    struct val lower = tr_j_case(e, s, CASE_LOWER);
-    char *p = tr_j_get(e, lower.s->n + 1);
+    const struct tr_jinja_str *s = tr_jinja_text(e, v);
+    struct tr_jinja_val lower = tr_jinja_case(e, s, CASE_LOWER);
+    char *p = tr_jinja_get(e, lower.s->n + 1);
     bool is_start = true;
     for (size_t i = 0; p && i < lower.s->n; i++) {
         char c = lower.s->p[i];
         p[i] = is_start && c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
-        is_start = tr_j_is_space((unsigned char)c & 0x80 ? 'x' : (uint32_t)c) || strchr("-({[<", c);
+        is_start = tr_jinja_is_space((unsigned char)c & 0x80 ? 'x' : (uint32_t)c) || strchr("-({[<", c);
     }
-    return p ? keep_safe(tr_j_str_ref(e, p, lower.s->n), s) : lower;
+    return p ? keep_safe(tr_jinja_str_ref(e, p, lower.s->n), s) : lower;
 }
 
 FN(f_replace)
 {
     UNUSED(e, a, raw);
     int64_t max = -1;
-    if (a[2].kind != K_MISSING && a[2].kind != K_NONE && !tr_j_as_int(e, a[2], "replace: count", &max))
+    if (a[2].kind != K_MISSING && a[2].kind != K_NONE && !tr_jinja_as_int(e, a[2], "replace: count", &max))
         return v;
-    return tr_j_replace(e, tr_j_text(e, v), tr_j_text(e, a[0]), tr_j_text(e, a[1]), max);
+    return tr_jinja_replace(e, tr_jinja_text(e, v), tr_jinja_text(e, a[0]), tr_jinja_text(e, a[1]), max);
 }
 
 FN(f_default)
 {
     UNUSED(e, a, raw);
-    bool is_absent = v.kind == K_UNDEF || (tr_j_truth(a[1]) && !tr_j_truth(v));
+    bool is_absent = v.kind == K_UNDEF || (tr_jinja_truth(a[1]) && !tr_jinja_truth(v));
     if (!is_absent)
         return v;
-    return a[0].kind == K_MISSING ? tr_j_str_ref(e, "", 0) : a[0];
+    return a[0].kind == K_MISSING ? tr_jinja_str_ref(e, "", 0) : a[0];
 }
 
 FN(f_tojson)
 {
     UNUSED(e, a, raw);
     struct tr_str out = { 0 };
-    tr_j_json(e, v, a, &out);
-    return tr_j_str_take(e, &out);
+    tr_jinja_json(e, v, a, &out);
+    return tr_jinja_str_take(e, &out);
 }
 
 FN(f_safe)
 {
     UNUSED(e, a, raw);
-    const struct str *s = tr_j_text(e, v);
-    struct val out = tr_j_str_ref(e, s->p, s->n);
+    const struct tr_jinja_str *s = tr_jinja_text(e, v);
+    struct tr_jinja_val out = tr_jinja_str_ref(e, s->p, s->n);
     if (e->st == TR_OK)
         out.s->is_safe = true;
     return out;
@@ -106,7 +108,7 @@ FN(f_safe)
 FN(f_escape)
 {
     UNUSED(e, a, raw);
-    const struct str *s = tr_j_text(e, v);
+    const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_str out = { 0 };
     if (s->is_safe)
         return v;
@@ -116,7 +118,7 @@ FN(f_escape)
         const char *hit = s->p[i] ? strchr(from, s->p[i]) : NULL;
         tr_str_add(&out, hit ? to[hit - from] : s->p + i, hit ? strlen(to[hit - from]) : 1);
     }
-    struct val text = tr_j_str_take(e, &out);
+    struct tr_jinja_val text = tr_jinja_str_take(e, &out);
     if (e->st == TR_OK)
         text.s->is_safe = true;
     return text;
@@ -127,21 +129,21 @@ FN(f_indent)
 {
     UNUSED(e, a, raw);
     if (v.kind != K_STR)
-        return tr_j_fail(e, "indent needs a str, not %s", tr_j_kind(v));
-    const struct str *s = v.s;
-    struct val by = a[0];
-    bool first = tr_j_truth(a[1]), blank = tr_j_truth(a[2]);
+        return tr_jinja_fail(e, "indent needs a str, not %s", tr_jinja_kind(v));
+    const struct tr_jinja_str *s = v.s;
+    struct tr_jinja_val by = a[0];
+    bool first = tr_jinja_truth(a[1]), blank = tr_jinja_truth(a[2]);
     struct tr_str out = { 0 };
     if (by.kind != K_STR)
-        by = tr_j_binary(e, OP_MUL, tr_j_str_ref(e, " ", 1), by.kind == K_MISSING ? tr_j_int(4) : by);
+        by = tr_jinja_binary(e, OP_MUL, tr_jinja_str_ref(e, " ", 1), by.kind == K_MISSING ? tr_jinja_int(4) : by);
     if (by.kind != K_STR)
         return v;
-    for (size_t i = 0; i < s->n; i += tr_j_char_len(s->p + i, s->n - i)) {
-        uint32_t c = tr_j_char(s->p + i, s->n - i);
+    for (size_t i = 0; i < s->n; i += tr_jinja_char_len(s->p + i, s->n - i)) {
+        uint32_t c = tr_jinja_char(s->p + i, s->n - i);
         if ((c >= 0xb && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029)
-            return tr_j_fail(e, "indent: the line break U+%04X is not supported", (unsigned)c);
+            return tr_jinja_fail(e, "indent: the line break U+%04X is not supported", (unsigned)c);
     }
-    for (size_t i = 0; i <= s->n && tr_j_step(e, 1) && out.n < TR_J_MAX_OUTPUT;) {
+    for (size_t i = 0; i <= s->n && tr_jinja_step(e, 1) && out.n < TR_JINJA_MAX_OUTPUT;) {
         const char *end = i < s->n ? memchr(s->p + i, '\n', s->n - i) : NULL;
         size_t n = end ? (size_t)(end - s->p) - i : s->n - i;
         if ((i == 0 && first) || (i > 0 && (blank || n > 0)))
@@ -151,15 +153,15 @@ FN(f_indent)
             tr_str_add(&out, "\n", 1);
         i += n + 1;
     }
-    return keep_safe(tr_j_str_take(e, &out), s);
+    return keep_safe(tr_jinja_str_take(e, &out), s);
 }
 
 /* The whole text, blanks around allowed, is a decimal number. */
-static bool read_number(const struct str *s, bool is_int, char buf[64])
+static bool read_number(const struct tr_jinja_str *s, bool is_int, char buf[64])
 {
     const char *p = s->p;
     size_t n = s->n;
-    tr_j_strip(&p, &n, NULL, true, true);
+    tr_jinja_strip(&p, &n, NULL, true, true);
     if (n == 0 || n > 62 || memchr(p, '_', n))
         return false;
     memcpy(buf, p, n);
@@ -169,7 +171,7 @@ static bool read_number(const struct str *s, bool is_int, char buf[64])
                   : strspn(digits, "0123456789.eE+-") == strlen(digits);
 }
 
-static bool read_float(const struct str *s, double *out)
+static bool read_float(const struct tr_jinja_str *s, double *out)
 {
     char buf[64], *end;
     if (!read_number(s, false, buf))
@@ -181,49 +183,49 @@ static bool read_float(const struct str *s, double *out)
 FN(f_int)
 {
     UNUSED(e, a, raw);
-    struct val other = a[0].kind == K_MISSING ? tr_j_int(0) : a[0];
+    struct tr_jinja_val other = a[0].kind == K_MISSING ? tr_jinja_int(0) : a[0];
     char buf[64];
     double f = 0;
-    if (a[1].kind != K_MISSING && !tr_j_eq(e, a[1], tr_j_int(10)))
-        return tr_j_fail(e, "int: only base 10 is supported");
+    if (a[1].kind != K_MISSING && !tr_jinja_eq(e, a[1], tr_jinja_int(10)))
+        return tr_jinja_fail(e, "int: only base 10 is supported");
     if (v.kind == K_INT || v.kind == K_BOOL)
-        return tr_j_int(v.kind == K_INT ? v.i : v.b);
+        return tr_jinja_int(v.kind == K_INT ? v.i : v.b);
     if (v.kind == K_STR && read_number(v.s, true, buf)) {
         if (strlen(buf) > 18)
-            return tr_j_fail(e, "int: a number is larger than 64 bits");
-        return tr_j_int(strtoll(buf, NULL, 10));
+            return tr_jinja_fail(e, "int: a number is larger than 64 bits");
+        return tr_jinja_int(strtoll(buf, NULL, 10));
     }
     if (v.kind == K_FLOAT)
         f = v.f;
     else if (v.kind != K_STR || !read_float(v.s, &f))
-        return v.kind == K_UNDEF ? tr_j_fail(e, "%.*s", (int)v.s->n, v.s->p) : other;
+        return v.kind == K_UNDEF ? tr_jinja_fail(e, "%.*s", (int)v.s->n, v.s->p) : other;
     if (isnan(f) || isinf(f))
         return other;
-    return fabs(f) < 0x1p63 ? tr_j_int((int64_t)f) : tr_j_fail(e, "int: a number is larger than 64 bits");
+    return fabs(f) < 0x1p63 ? tr_jinja_int((int64_t)f) : tr_jinja_fail(e, "int: a number is larger than 64 bits");
 }
 
 FN(f_float)
 {
     UNUSED(e, a, raw);
     double f;
-    if (tr_j_is_number(v))
-        return tr_j_float(tr_j_real(v));
+    if (tr_jinja_is_number(v))
+        return tr_jinja_float(tr_jinja_real(v));
     if (v.kind == K_UNDEF)
-        return tr_j_fail(e, "%.*s", (int)v.s->n, v.s->p);
+        return tr_jinja_fail(e, "%.*s", (int)v.s->n, v.s->p);
     if (v.kind == K_STR && read_float(v.s, &f))
-        return tr_j_float(f);
-    return a[0].kind == K_MISSING ? tr_j_float(0) : a[0];
+        return tr_jinja_float(f);
+    return a[0].kind == K_MISSING ? tr_jinja_float(0) : a[0];
 }
 
 FN(f_abs)
 {
     UNUSED(e, a, raw);
     if (v.kind == K_FLOAT)
-        return tr_j_float(fabs(v.f));
+        return tr_jinja_float(fabs(v.f));
     int64_t i;
-    if (!tr_j_as_int(e, v, "abs: the value", &i))
+    if (!tr_jinja_as_int(e, v, "abs: the value", &i))
         return v;
-    return i == INT64_MIN ? tr_j_fail(e, "abs: a number is larger than 64 bits") : tr_j_int(i < 0 ? -i : i);
+    return i == INT64_MIN ? tr_jinja_fail(e, "abs: a number is larger than 64 bits") : tr_jinja_int(i < 0 ? -i : i);
 }
 
 /* round(value, precision, method). "common" is Python's round: exact decimal value, ties to even. */
@@ -232,53 +234,53 @@ FN(f_round)
     UNUSED(e, a, raw);
     int64_t digits = 0;
     char buf[400];
-    if (!tr_j_is_number(v) || (a[0].kind != K_MISSING && !tr_j_as_int(e, a[0], "round: precision", &digits)))
-        return tr_j_fail(e, "round needs a number, not %s", tr_j_kind(v));
-    const struct str *method = a[1].kind == K_MISSING ? NULL : tr_j_text(e, a[1]);
-    double f = tr_j_real(v), scale = pow(10, (double)digits);
+    if (!tr_jinja_is_number(v) || (a[0].kind != K_MISSING && !tr_jinja_as_int(e, a[0], "round: precision", &digits)))
+        return tr_jinja_fail(e, "round needs a number, not %s", tr_jinja_kind(v));
+    const struct tr_jinja_str *method = a[1].kind == K_MISSING ? NULL : tr_jinja_text(e, a[1]);
+    double f = tr_jinja_real(v), scale = pow(10, (double)digits);
     if (digits < 0 || digits > 20 || !isfinite(f))
-        return tr_j_fail(e, "round: a precision of %" PRId64 " or a value of %g is not supported", digits, f);
+        return tr_jinja_fail(e, "round: a precision of %" PRId64 " or a value of %g is not supported", digits, f);
     if (!method || (method->n == 6 && memcmp(method->p, "common", 6) == 0)) {
         if (v.kind != K_FLOAT)
-            return tr_j_int(v.kind == K_INT ? v.i : v.b);  /* round() of an int with digits stays an int */
-        snprintf(buf, sizeof buf, "%.*f", (int)digits, f); /* glibc prints exactly, ties to even */
-        return tr_j_float(strtod(buf, NULL));
+            return tr_jinja_int(v.kind == K_INT ? v.i : v.b); /* round() of an int with digits stays an int */
+        snprintf(buf, sizeof buf, "%.*f", (int)digits, f);    /* glibc prints exactly, ties to even */
+        return tr_jinja_float(strtod(buf, NULL));
     }
     if (method->n == 4 && memcmp(method->p, "ceil", 4) == 0)
-        return tr_j_float(ceil(f * scale) / scale);
+        return tr_jinja_float(ceil(f * scale) / scale);
     if (method->n == 5 && memcmp(method->p, "floor", 5) == 0)
-        return tr_j_float(floor(f * scale) / scale);
-    return tr_j_fail(e, "round: the method must be common, ceil or floor");
+        return tr_jinja_float(floor(f * scale) / scale);
+    return tr_jinja_fail(e, "round: the method must be common, ceil or floor");
 }
 
 FN(f_format)
 {
     UNUSED(e, a, raw);
     if (raw->n_kw > 0)
-        return tr_j_fail(e, "format: named values are not supported");
-    return tr_j_percent(e, tr_j_text(e, v), raw->pos, raw->n_pos);
+        return tr_jinja_fail(e, "format: named values are not supported");
+    return tr_jinja_percent(e, tr_jinja_text(e, v), raw->pos, raw->n_pos);
 }
 
 FN(f_wordcount)
 {
     UNUSED(e, a, raw);
-    const struct str *s = tr_j_text(e, v);
+    const struct tr_jinja_str *s = tr_jinja_text(e, v);
     int64_t n = 0;
     bool in_word = false;
-    for (size_t i = 0; i < s->n; i += tr_j_char_len(s->p + i, s->n - i)) {
-        uint32_t c = tr_j_char(s->p + i, s->n - i);
+    for (size_t i = 0; i < s->n; i += tr_jinja_char_len(s->p + i, s->n - i)) {
+        uint32_t c = tr_jinja_char(s->p + i, s->n - i);
         if (c >= 0x80)
-            return tr_j_fail(e, "wordcount: only ASCII text is supported");
+            return tr_jinja_fail(e, "wordcount: only ASCII text is supported");
         bool is_word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
         n += is_word && !in_word;
         in_word = is_word;
     }
-    return tr_j_int(n);
+    return tr_jinja_int(n);
 }
 
-const struct builtin *tr_j_filter_text(const char *name)
+const struct tr_jinja_builtin *tr_jinja_filter_text(const char *name)
 {
-    static const struct builtin rows[] = {
+    static const struct tr_jinja_builtin rows[] = {
         { "trim", "chars", f_trim },
         { "string", "", f_string },
         { "upper", "", f_upper },
@@ -300,11 +302,11 @@ const struct builtin *tr_j_filter_text(const char *name)
         { "format", "*", f_format },
         { "wordcount", "", f_wordcount },
     };
-    return tr_j_find(rows, TR_COUNT_OF(rows), name, strlen(name));
+    return tr_jinja_find(rows, TR_COUNT_OF(rows), name, strlen(name));
 }
 
-const struct builtin *tr_j_filter(const char *name)
+const struct tr_jinja_builtin *tr_jinja_filter(const char *name)
 {
-    const struct builtin *fn = tr_j_filter_text(name);
-    return fn ? fn : tr_j_filter_seq(name);
+    const struct tr_jinja_builtin *fn = tr_jinja_filter_text(name);
+    return fn ? fn : tr_jinja_filter_seq(name);
 }

@@ -5,29 +5,31 @@
  */
 #include "text/jinja_impl.h"
 
-#define FN(name)          static struct val name(struct eval *e, struct val v, const struct val *a, const struct args *raw)
+#define FN(name)                                                                                                       \
+    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
+                                    const struct tr_jinja_args *raw)
 #define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
 
 FN(f_length)
 {
     UNUSED(e, a, raw);
     if (v.kind == K_STR)
-        return tr_j_int((int64_t)tr_j_n_chars(v.s));
+        return tr_jinja_int((int64_t)tr_jinja_n_chars(v.s));
     if (v.kind == K_DICT)
-        return tr_j_int((int64_t)v.d->n);
+        return tr_jinja_int((int64_t)v.d->n);
     if (v.kind == K_UNDEF)
-        return tr_j_int(0);
-    if (!tr_j_is_seq(v) || v.kind == K_GEN)
-        return tr_j_fail(e, "a %s has no length; use |list first", tr_j_kind(v));
-    return tr_j_int((int64_t)v.seq->n);
+        return tr_jinja_int(0);
+    if (!tr_jinja_is_seq(v) || v.kind == K_GEN)
+        return tr_jinja_fail(e, "a %s has no length; use |list first", tr_jinja_kind(v));
+    return tr_jinja_int((int64_t)v.seq->n);
 }
 
 FN(f_list)
 {
     UNUSED(e, a, raw);
-    const struct seq *in = tr_j_iter(e, v);
-    struct val out = tr_j_seq(e, K_LIST, in->n);
-    if (out.seq->n && tr_j_step(e, in->n / 4))
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    struct tr_jinja_val out = tr_jinja_seq(e, K_LIST, in->n);
+    if (out.seq->n && tr_jinja_step(e, in->n / 4))
         memcpy(out.seq->v, in->v, in->n * sizeof *in->v);
     return out;
 }
@@ -36,42 +38,43 @@ FN(f_first)
 {
     UNUSED(e, a, raw);
     if (v.kind == K_STR && v.s->n > 0)
-        return tr_j_str_ref(e, v.s->p, tr_j_char_len(v.s->p, v.s->n));
-    const struct seq *in = tr_j_iter(e, v);
-    return in->n ? in->v[0] : tr_j_undef(e, "no first item, the sequence was empty");
+        return tr_jinja_str_ref(e, v.s->p, tr_jinja_char_len(v.s->p, v.s->n));
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    return in->n ? in->v[0] : tr_jinja_undef(e, "no first item, the sequence was empty");
 }
 
 FN(f_last)
 {
     UNUSED(e, a, raw);
     if (v.kind == K_GEN)
-        return tr_j_fail(e, "last of a generator; use |list first");
-    const struct seq *in = tr_j_iter(e, v);
-    return in->n ? in->v[in->n - 1] : tr_j_undef(e, "no last item, the sequence was empty");
+        return tr_jinja_fail(e, "last of a generator; use |list first");
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    return in->n ? in->v[in->n - 1] : tr_jinja_undef(e, "no last item, the sequence was empty");
 }
 
 FN(f_reverse)
 {
     UNUSED(e, a, raw);
-    const struct seq *in = tr_j_iter(e, v);
-    struct val out = tr_j_seq(e, v.kind == K_GEN ? K_LIST : K_GEN, in->n);
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    struct tr_jinja_val out = tr_jinja_seq(e, v.kind == K_GEN ? K_LIST : K_GEN, in->n);
     struct tr_str text = { 0 };
-    for (size_t i = 0; i < out.seq->n && tr_j_step(e, 0); i++)
+    for (size_t i = 0; i < out.seq->n && tr_jinja_step(e, 0); i++)
         out.seq->v[i] = in->v[in->n - 1 - i];
     if (v.kind != K_STR)
         return out;
     for (size_t i = 0; i < out.seq->n && e->st == TR_OK; i++)
         tr_str_add(&text, out.seq->v[i].s->p, out.seq->v[i].s->n);
-    return tr_j_str_take(e, &text);
+    return tr_jinja_str_take(e, &text);
 }
 
 /* "a.b.0": items of items; digits are numbers. other: K_MISSING or what stands for an undefined one. */
-static struct val path(struct eval *e, struct val v, struct val attr, struct val other)
+static struct tr_jinja_val path(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val attr,
+                                struct tr_jinja_val other)
 {
     if (attr.kind == K_INT)
-        return tr_j_item(e, v, attr);
+        return tr_jinja_item(e, v, attr);
     if (attr.kind != K_STR)
-        return tr_j_fail(e, "an attribute's name must be a str, not %s", tr_j_kind(attr));
+        return tr_jinja_fail(e, "an attribute's name must be a str, not %s", tr_jinja_kind(attr));
     const char *p = attr.s->p, *end = p + attr.s->n;
     while (p <= end && e->st == TR_OK) {
         const char *dot = p < end ? memchr(p, '.', (size_t)(end - p)) : NULL;
@@ -82,7 +85,7 @@ static struct val path(struct eval *e, struct val v, struct val attr, struct val
             is_number = p[k] >= '0' && p[k] <= '9';
             i = i * 10 + (p[k] - '0');
         }
-        v = tr_j_item(e, v, is_number ? tr_j_int(i) : tr_j_str_ref(e, p, n));
+        v = tr_jinja_item(e, v, is_number ? tr_jinja_int(i) : tr_jinja_str_ref(e, p, n));
         if (v.kind == K_UNDEF && other.kind != K_MISSING)
             v = other;
         p += n + 1;
@@ -90,7 +93,7 @@ static struct val path(struct eval *e, struct val v, struct val attr, struct val
     return v;
 }
 
-static bool is_given(struct val v)
+static bool is_given(struct tr_jinja_val v)
 {
     return v.kind != K_MISSING && v.kind != K_NONE;
 }
@@ -99,26 +102,26 @@ FN(f_join)
 {
     UNUSED(e, a, raw);
     struct tr_str out = { 0 };
-    const struct seq *in = tr_j_iter(e, v);
-    const struct str *by = a[0].kind == K_MISSING ? NULL : tr_j_text(e, a[0]);
-    for (size_t i = 0; i < in->n && tr_j_step(e, 1); i++) {
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    const struct tr_jinja_str *by = a[0].kind == K_MISSING ? NULL : tr_jinja_text(e, a[0]);
+    for (size_t i = 0; i < in->n && tr_jinja_step(e, 1); i++) {
         if (i > 0 && by)
             tr_str_add(&out, by->p, by->n);
-        tr_j_print(e, is_given(a[1]) ? path(e, in->v[i], a[1], (struct val){ 0 }) : in->v[i], &out);
-        if (out.n > TR_J_MAX_OUTPUT)
-            tr_j_fail(e, "join: the text is larger than %d MiB", TR_J_MAX_OUTPUT >> 20);
+        tr_jinja_print(e, is_given(a[1]) ? path(e, in->v[i], a[1], (struct tr_jinja_val){ 0 }) : in->v[i], &out);
+        if (out.n > TR_JINJA_MAX_OUTPUT)
+            tr_jinja_fail(e, "join: the text is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
     }
-    return tr_j_str_take(e, &out);
+    return tr_jinja_str_take(e, &out);
 }
 
 FN(f_items)
 {
     UNUSED(e, a, raw);
     if (v.kind != K_DICT && v.kind != K_UNDEF)
-        return tr_j_fail(e, "items needs a dict, not %s", tr_j_kind(v));
-    struct val out = tr_j_seq(e, K_GEN, v.kind == K_DICT ? v.d->n : 0);
-    for (size_t i = 0; i < out.seq->n && tr_j_step(e, 1); i++) {
-        struct val pair = tr_j_seq(e, K_TUPLE, 2);
+        return tr_jinja_fail(e, "items needs a dict, not %s", tr_jinja_kind(v));
+    struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, v.kind == K_DICT ? v.d->n : 0);
+    for (size_t i = 0; i < out.seq->n && tr_jinja_step(e, 1); i++) {
+        struct tr_jinja_val pair = tr_jinja_seq(e, K_TUPLE, 2);
         if (pair.seq->n == 2) {
             pair.seq->v[0] = v.d->p[i].key;
             pair.seq->v[1] = v.d->p[i].value;
@@ -128,7 +131,7 @@ FN(f_items)
     return out;
 }
 
-static const struct kwarg *kwarg(const struct args *raw, const char *name)
+static const struct tr_jinja_kwarg *kwarg(const struct tr_jinja_args *raw, const char *name)
 {
     for (size_t i = 0; i < raw->n_kw; i++)
         if (strcmp(raw->kw[i].name, name) == 0)
@@ -137,34 +140,38 @@ static const struct kwarg *kwarg(const struct args *raw, const char *name)
 }
 
 /* map, select and their kin take anything that is not true for an empty list. */
-static const struct seq *items_if_true(struct eval *e, struct val v)
+static const struct tr_jinja_seq *items_if_true(struct tr_jinja_eval *e, struct tr_jinja_val v)
 {
-    static const struct seq empty;
-    return tr_j_truth(v) ? tr_j_iter(e, v) : &empty;
+    static const struct tr_jinja_seq empty;
+    return tr_jinja_truth(v) ? tr_jinja_iter(e, v) : &empty;
 }
 
 /* The filter or test that argument i names; its own arguments follow. */
-static const struct builtin *named(struct eval *e, const struct args *raw, size_t i,
-                                   const struct builtin *(*find)(const char *), struct args *rest)
+static const struct tr_jinja_builtin *named(struct tr_jinja_eval *e, const struct tr_jinja_args *raw, size_t i,
+                                            const struct tr_jinja_builtin *(*find)(const char *),
+                                            struct tr_jinja_args *rest)
 {
     char name[32] = "";
     if (raw->pos[i].kind == K_STR && raw->pos[i].s->n < sizeof name)
         memcpy(name, raw->pos[i].s->p, raw->pos[i].s->n);
-    const struct builtin *fn = find(name);
+    const struct tr_jinja_builtin *fn = find(name);
     if (!fn)
-        tr_j_fail(e, "unknown filter or test \"%s\"", name);
-    *rest = (struct args){ .pos = raw->pos + i + 1, .n_pos = raw->n_pos - i - 1, .kw = raw->kw, .n_kw = raw->n_kw };
+        tr_jinja_fail(e, "unknown filter or test \"%s\"", name);
+    *rest = (struct tr_jinja_args){
+        .pos = raw->pos + i + 1, .n_pos = raw->n_pos - i - 1, .kw = raw->kw, .n_kw = raw->n_kw
+    };
     return fn;
 }
 
 /* A builtin on one item. map, select, ... name builtins again, so this counts as depth. */
-static struct val call_nested(struct eval *e, const struct builtin *fn, struct val item, const struct args *args)
+static struct tr_jinja_val call_nested(struct tr_jinja_eval *e, const struct tr_jinja_builtin *fn,
+                                       struct tr_jinja_val item, const struct tr_jinja_args *args)
 {
-    struct val v = tr_j_none();
-    if (++e->depth > TR_J_MAX_DEPTH)
-        tr_j_fail(e, "filters are nested too deeply");
+    struct tr_jinja_val v = tr_jinja_none();
+    if (++e->depth > TR_JINJA_MAX_DEPTH)
+        tr_jinja_fail(e, "filters are nested too deeply");
     else
-        v = tr_j_call_builtin(e, fn, item, args);
+        v = tr_jinja_call_builtin(e, fn, item, args);
     e->depth--;
     return v;
 }
@@ -172,39 +179,41 @@ static struct val call_nested(struct eval *e, const struct builtin *fn, struct v
 FN(f_map)
 {
     UNUSED(e, a, raw);
-    const struct seq *in = items_if_true(e, v);
-    const struct kwarg *attr = raw->n_pos == 0 ? kwarg(raw, "attribute") : NULL, *other = kwarg(raw, "default");
-    const struct builtin *fn = NULL;
-    struct args rest = { 0 };
-    struct val none = { .kind = K_MISSING };
+    const struct tr_jinja_seq *in = items_if_true(e, v);
+    const struct tr_jinja_kwarg *attr = raw->n_pos == 0 ? kwarg(raw, "attribute") : NULL,
+                                *other = kwarg(raw, "default");
+    const struct tr_jinja_builtin *fn = NULL;
+    struct tr_jinja_args rest = { 0 };
+    struct tr_jinja_val none = { .kind = K_MISSING };
     if (attr && raw->n_kw > 1 + (other != NULL))
-        return tr_j_fail(e, "map: an unknown argument");
+        return tr_jinja_fail(e, "map: an unknown argument");
     if (!attr && raw->n_pos == 0)
-        return tr_j_fail(e, "map needs a filter's name or attribute=");
-    if (!attr && !(fn = named(e, raw, 0, tr_j_filter, &rest)))
+        return tr_jinja_fail(e, "map needs a filter's name or attribute=");
+    if (!attr && !(fn = named(e, raw, 0, tr_jinja_filter, &rest)))
         return v;
-    struct val out = tr_j_seq(e, K_GEN, in->n);
-    for (size_t i = 0; i < out.seq->n && tr_j_step(e, 1); i++)
+    struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, in->n);
+    for (size_t i = 0; i < out.seq->n && tr_jinja_step(e, 1); i++)
         out.seq->v[i] = attr ? path(e, in->v[i], attr->value, other && is_given(other->value) ? other->value : none)
                              : call_nested(e, fn, in->v[i], &rest);
     return out;
 }
 
 /* select, reject, selectattr, rejectattr: items (or their attribute) that pass a test, truth without one. */
-static struct val pick(struct eval *e, struct val v, const struct args *raw, bool has_attr, bool wanted)
+static struct tr_jinja_val pick(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_args *raw,
+                                bool has_attr, bool wanted)
 {
-    const struct seq *in = items_if_true(e, v);
+    const struct tr_jinja_seq *in = items_if_true(e, v);
     size_t n_first = has_attr ? 1 : 0, n = 0;
-    struct args rest = { 0 };
-    const struct builtin *fn = NULL;
+    struct tr_jinja_args rest = { 0 };
+    const struct tr_jinja_builtin *fn = NULL;
     if (raw->n_pos < n_first)
-        return tr_j_fail(e, "selectattr and rejectattr need an attribute's name");
-    if (raw->n_pos > n_first && !(fn = named(e, raw, n_first, tr_j_test, &rest)))
+        return tr_jinja_fail(e, "selectattr and rejectattr need an attribute's name");
+    if (raw->n_pos > n_first && !(fn = named(e, raw, n_first, tr_jinja_test, &rest)))
         return v;
-    struct val out = tr_j_seq(e, K_GEN, in->n);
-    for (size_t i = 0; i < in->n && tr_j_step(e, 1); i++) {
-        struct val x = has_attr ? path(e, in->v[i], raw->pos[0], (struct val){ 0 }) : in->v[i];
-        bool is_kept = tr_j_truth(fn ? call_nested(e, fn, x, &rest) : x) == wanted;
+    struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, in->n);
+    for (size_t i = 0; i < in->n && tr_jinja_step(e, 1); i++) {
+        struct tr_jinja_val x = has_attr ? path(e, in->v[i], raw->pos[0], (struct tr_jinja_val){ 0 }) : in->v[i];
+        bool is_kept = tr_jinja_truth(fn ? call_nested(e, fn, x, &rest) : x) == wanted;
         if (is_kept && e->st == TR_OK)
             out.seq->v[n++] = in->v[i];
     }
@@ -238,24 +247,26 @@ FN(f_rejectattr)
 }
 
 /* What sort, unique, min and max compare: an attribute or the item, letters in lower case unless told. */
-static struct val sort_key(struct eval *e, struct val v, struct val attr, struct val case_sensitive)
+static struct tr_jinja_val sort_key(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val attr,
+                                    struct tr_jinja_val case_sensitive)
 {
     if (is_given(attr)) {
         if (attr.kind == K_STR && memchr(attr.s->p, ',', attr.s->n))
-            return tr_j_fail(e, "sorting by several attributes is not supported");
-        v = path(e, v, attr, (struct val){ 0 });
+            return tr_jinja_fail(e, "sorting by several attributes is not supported");
+        v = path(e, v, attr, (struct tr_jinja_val){ 0 });
     }
-    return v.kind == K_STR && !tr_j_truth(case_sensitive) ? tr_j_case(e, v.s, CASE_LOWER) : v;
+    return v.kind == K_STR && !tr_jinja_truth(case_sensitive) ? tr_jinja_case(e, v.s, CASE_LOWER) : v;
 }
 
 /* Stable insertion sort of n items by their keys: prompts sort a handful of things, and work is charged. */
-static void sort_items(struct eval *e, struct val *items, struct val *keys, size_t n, bool is_reverse)
+static void sort_items(struct tr_jinja_eval *e, struct tr_jinja_val *items, struct tr_jinja_val *keys, size_t n,
+                       bool is_reverse)
 {
     for (size_t i = 1; i < n; i++) {
-        struct val item = items[i], key = keys[i];
+        struct tr_jinja_val item = items[i], key = keys[i];
         size_t at = i;
-        for (; at > 0 && tr_j_step(e, 0); at--) {
-            int order = tr_j_cmp(e, keys[at - 1], key);
+        for (; at > 0 && tr_jinja_step(e, 0); at--) {
+            int order = tr_jinja_cmp(e, keys[at - 1], key);
             if (is_reverse ? order >= 0 : order <= 0)
                 break;
             items[at] = items[at - 1];
@@ -268,11 +279,11 @@ static void sort_items(struct eval *e, struct val *items, struct val *keys, size
 
 FN(f_sort)
 {
-    struct val out = f_list(e, v, a, raw), keys = tr_j_seq(e, K_LIST, out.seq->n);
-    for (size_t i = 0; i < keys.seq->n && tr_j_step(e, 1); i++)
+    struct tr_jinja_val out = f_list(e, v, a, raw), keys = tr_jinja_seq(e, K_LIST, out.seq->n);
+    for (size_t i = 0; i < keys.seq->n && tr_jinja_step(e, 1); i++)
         keys.seq->v[i] = sort_key(e, out.seq->v[i], a[2], a[1]);
     if (e->st == TR_OK)
-        sort_items(e, out.seq->v, keys.seq->v, out.seq->n, tr_j_truth(a[0]));
+        sort_items(e, out.seq->v, keys.seq->v, out.seq->n, tr_jinja_truth(a[0]));
     return out;
 }
 
@@ -281,26 +292,26 @@ FN(f_dictsort)
     bool by_value = a[1].kind == K_STR && a[1].s->n == 5 && memcmp(a[1].s->p, "value", 5) == 0;
     bool by_key = a[1].kind == K_STR && a[1].s->n == 3 && memcmp(a[1].s->p, "key", 3) == 0;
     if (v.kind != K_DICT || (is_given(a[1]) && !by_value && !by_key))
-        return tr_j_fail(e, "dictsort needs a dict, and by = \"key\" or \"value\"");
-    struct val out = f_items(e, v, a, raw), keys = tr_j_seq(e, K_LIST, out.seq->n);
+        return tr_jinja_fail(e, "dictsort needs a dict, and by = \"key\" or \"value\"");
+    struct tr_jinja_val out = f_items(e, v, a, raw), keys = tr_jinja_seq(e, K_LIST, out.seq->n);
     out.kind = K_LIST;
-    for (size_t i = 0; i < keys.seq->n && tr_j_step(e, 1); i++)
-        keys.seq->v[i] = sort_key(e, by_value ? v.d->p[i].value : v.d->p[i].key, (struct val){ 0 }, a[0]);
+    for (size_t i = 0; i < keys.seq->n && tr_jinja_step(e, 1); i++)
+        keys.seq->v[i] = sort_key(e, by_value ? v.d->p[i].value : v.d->p[i].key, (struct tr_jinja_val){ 0 }, a[0]);
     if (e->st == TR_OK)
-        sort_items(e, out.seq->v, keys.seq->v, out.seq->n, tr_j_truth(a[2]));
+        sort_items(e, out.seq->v, keys.seq->v, out.seq->n, tr_jinja_truth(a[2]));
     return out;
 }
 
 FN(f_unique)
 {
     UNUSED(e, a, raw);
-    const struct seq *in = tr_j_iter(e, v);
-    struct val out = tr_j_seq(e, K_GEN, in->n), keys = tr_j_seq(e, K_LIST, in->n);
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, in->n), keys = tr_jinja_seq(e, K_LIST, in->n);
     size_t n = 0;
-    for (size_t i = 0; i < in->n && tr_j_step(e, n / 4 + 1); i++) {
-        struct val key = sort_key(e, in->v[i], a[1], a[0]);
+    for (size_t i = 0; i < in->n && tr_jinja_step(e, n / 4 + 1); i++) {
+        struct tr_jinja_val key = sort_key(e, in->v[i], a[1], a[0]);
         size_t k = 0;
-        while (k < n && !tr_j_eq(e, keys.seq->v[k], key))
+        while (k < n && !tr_jinja_eq(e, keys.seq->v[k], key))
             k++;
         if (k < n || e->st != TR_OK)
             continue;
@@ -312,16 +323,17 @@ FN(f_unique)
     return out;
 }
 
-static struct val extreme(struct eval *e, struct val v, const struct val *a, int wanted)
+static struct tr_jinja_val extreme(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,
+                                   int wanted)
 {
-    const struct seq *in = tr_j_iter(e, v);
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     if (in->n == 0)
-        return tr_j_undef(e, "no aggregated item, the sequence was empty");
+        return tr_jinja_undef(e, "no aggregated item, the sequence was empty");
     size_t best = 0;
-    struct val best_key = sort_key(e, in->v[0], a[1], a[0]);
-    for (size_t i = 1; i < in->n && tr_j_step(e, 1); i++) {
-        struct val key = sort_key(e, in->v[i], a[1], a[0]);
-        int order = tr_j_cmp(e, key, best_key);
+    struct tr_jinja_val best_key = sort_key(e, in->v[0], a[1], a[0]);
+    for (size_t i = 1; i < in->n && tr_jinja_step(e, 1); i++) {
+        struct tr_jinja_val key = sort_key(e, in->v[i], a[1], a[0]);
+        int order = tr_jinja_cmp(e, key, best_key);
         if (wanted < 0 ? order < 0 : order > 0) {
             best = i;
             best_key = key;
@@ -345,12 +357,13 @@ FN(f_max)
 FN(f_sum)
 {
     UNUSED(e, a, raw);
-    const struct seq *in = tr_j_iter(e, v);
-    struct val sum = a[1].kind == K_MISSING ? tr_j_int(0) : a[1];
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    struct tr_jinja_val sum = a[1].kind == K_MISSING ? tr_jinja_int(0) : a[1];
     if (sum.kind == K_STR)
-        return tr_j_fail(e, "sum of text; use join");
-    for (size_t i = 0; i < in->n && tr_j_step(e, 1); i++)
-        sum = tr_j_binary(e, OP_ADD, sum, is_given(a[0]) ? path(e, in->v[i], a[0], (struct val){ 0 }) : in->v[i]);
+        return tr_jinja_fail(e, "sum of text; use join");
+    for (size_t i = 0; i < in->n && tr_jinja_step(e, 1); i++)
+        sum = tr_jinja_binary(e, OP_ADD, sum,
+                              is_given(a[0]) ? path(e, in->v[i], a[0], (struct tr_jinja_val){ 0 }) : in->v[i]);
     return sum;
 }
 
@@ -358,14 +371,14 @@ FN(f_batch)
 {
     UNUSED(e, a, raw);
     int64_t width = 0;
-    const struct seq *in = tr_j_iter(e, v);
-    if (!tr_j_as_int(e, a[0], "batch: linecount", &width) || width < 1 || width > TR_J_MAX_RANGE)
-        return tr_j_fail(e, "batch: a linecount of %" PRId64 " is not supported", width);
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
+    if (!tr_jinja_as_int(e, a[0], "batch: linecount", &width) || width < 1 || width > TR_JINJA_MAX_RANGE)
+        return tr_jinja_fail(e, "batch: a linecount of %" PRId64 " is not supported", width);
     size_t n_row = (size_t)width, n_rows = in->n / n_row + (in->n % n_row != 0);
-    struct val out = tr_j_seq(e, K_GEN, n_rows);
-    for (size_t r = 0; r < out.seq->n && tr_j_step(e, n_row / 4); r++) {
+    struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, n_rows);
+    for (size_t r = 0; r < out.seq->n && tr_jinja_step(e, n_row / 4); r++) {
         size_t n_left = in->n - r * n_row, n_here = n_left < n_row && !is_given(a[1]) ? n_left : n_row;
-        struct val row = tr_j_seq(e, K_LIST, n_here);
+        struct tr_jinja_val row = tr_jinja_seq(e, K_LIST, n_here);
         for (size_t i = 0; i < row.seq->n; i++)
             row.seq->v[i] = i < n_left ? in->v[r * n_row + i] : a[1];
         out.seq->v[r] = row;
@@ -377,13 +390,13 @@ FN(f_attr)
 {
     UNUSED(e, a, raw);
     if (a[0].kind != K_STR || v.kind == K_DICT)
-        return tr_j_fail(e, "attr of a %s is not supported; write x.name", tr_j_kind(v));
-    return tr_j_attr(e, v, a[0]);
+        return tr_jinja_fail(e, "attr of a %s is not supported; write x.name", tr_jinja_kind(v));
+    return tr_jinja_attr(e, v, a[0]);
 }
 
-const struct builtin *tr_j_filter_seq(const char *name)
+const struct tr_jinja_builtin *tr_jinja_filter_seq(const char *name)
 {
-    static const struct builtin rows[] = {
+    static const struct tr_jinja_builtin rows[] = {
         { "length", "", f_length },
         { "count", "", f_length },
         { "list", "", f_list },
@@ -406,5 +419,5 @@ const struct builtin *tr_j_filter_seq(const char *name)
         { "batch", "linecount! fill_with", f_batch },
         { "attr", "name!", f_attr },
     };
-    return tr_j_find(rows, TR_COUNT_OF(rows), name, strlen(name));
+    return tr_jinja_find(rows, TR_COUNT_OF(rows), name, strlen(name));
 }

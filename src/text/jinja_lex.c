@@ -10,7 +10,7 @@ struct lexer {
     const char *p; /* the template, line ends normalised */
     size_t n, at, n_cap;
     int line;
-    char open[TR_J_MAX_TREE]; /* brackets waiting to be closed */
+    char open[TR_JINJA_MAX_TREE]; /* brackets waiting to be closed */
     size_t n_open;
 };
 
@@ -19,19 +19,19 @@ static enum tr_status bad(const struct lexer *x, const char *text)
     return tr_fail(TR_USAGE, "%s:%d: %s", x->t->what, x->line, text);
 }
 
-static enum tr_status push(struct lexer *x, enum token_kind kind, const char *p, size_t n)
+static enum tr_status push(struct lexer *x, enum tr_jinja_token_kind kind, const char *p, size_t n)
 {
     struct tr_jinja *t = x->t;
-    if (t->n_tokens == TR_J_MAX_TOKENS)
-        return tr_fail(TR_USAGE, "%s:%d: more than %d tokens", t->what, x->line, TR_J_MAX_TOKENS);
+    if (t->n_tokens == TR_JINJA_MAX_TOKENS)
+        return tr_fail(TR_USAGE, "%s:%d: more than %d tokens", t->what, x->line, TR_JINJA_MAX_TOKENS);
     if (t->n_tokens == x->n_cap) {
         x->n_cap = x->n_cap ? x->n_cap * 2 : 256;
-        struct token *more = realloc(t->tokens, x->n_cap * sizeof *more);
+        struct tr_jinja_token *more = realloc(t->tokens, x->n_cap * sizeof *more);
         if (!more)
             return tr_fail(TR_NOMEM, "no memory for a template's tokens");
         t->tokens = more;
     }
-    t->tokens[t->n_tokens++] = (struct token){ .kind = kind, .line = x->line, .p = p, .n = n };
+    t->tokens[t->n_tokens++] = (struct tr_jinja_token){ .kind = kind, .line = x->line, .p = p, .n = n };
     return TR_OK;
 }
 
@@ -49,8 +49,8 @@ static bool starts(const struct lexer *x, size_t at, const char *text)
 
 static size_t skip_blanks(const struct lexer *x, size_t at)
 {
-    while (at < x->n && tr_j_is_space(tr_j_char(x->p + at, x->n - at)))
-        at += tr_j_char_len(x->p + at, x->n - at);
+    while (at < x->n && tr_jinja_is_space(tr_jinja_char(x->p + at, x->n - at)))
+        at += tr_jinja_char_len(x->p + at, x->n - at);
     return at;
 }
 
@@ -60,7 +60,7 @@ static size_t data_end(const struct lexer *x, size_t begin, size_t end, char sig
     const char *p = x->p + begin;
     size_t n = end - begin;
     if (sign == '-') {
-        tr_j_strip(&p, &n, NULL, false, true);
+        tr_jinja_strip(&p, &n, NULL, false, true);
         return begin + n;
     }
     if (sign == '+' || is_var)
@@ -178,7 +178,7 @@ static enum tr_status read_escape(const struct lexer *x, const char **p, const c
     }
     if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000) || code == 0)
         return bad(x, "a string escape names no character (NUL, surrogate or above U+10FFFF)");
-    *out += tr_j_put_char(code, *out);
+    *out += tr_jinja_put_char(code, *out);
     return TR_OK;
 }
 
@@ -189,7 +189,7 @@ static enum tr_status lex_string(struct lexer *x)
         end += *end == '\\' && end + 1 < x->p + x->n ? 2 : 1;
     if (end >= x->p + x->n)
         return bad(x, "a string has no end");
-    char *text = tr_j_alloc(&x->t->mem, (size_t)(end - p) + 1), *out = text;
+    char *text = tr_jinja_alloc(&x->t->mem, (size_t)(end - p) + 1), *out = text;
     if (!text)
         return tr_fail(TR_NOMEM, "no memory for a template's strings");
     const char *first = p;
@@ -223,7 +223,7 @@ static bool is_word(const struct lexer *x, size_t at)
 static enum tr_status lex_number(struct lexer *x)
 {
     size_t i = x->at;
-    enum token_kind kind = T_INT;
+    enum tr_jinja_token_kind kind = T_INT;
     while (is_digit(x, i))
         i++;
     bool is_attr = x->at > 0 && x->p[x->at - 1] == '.'; /* x.0.1 holds no float */
@@ -271,7 +271,7 @@ static enum tr_status lex_op(struct lexer *x)
         return st;
     }
     char text[32], shown[128];
-    size_t n = tr_j_char_len(x->p + x->at, x->n - x->at);
+    size_t n = tr_jinja_char_len(x->p + x->at, x->n - x->at);
     memcpy(text, x->p + x->at, n);
     text[n] = 0;
     return tr_fail(TR_USAGE, "%s:%d: unexpected \"%s\"", x->t->what, x->line, tr_escape(text, shown, sizeof shown));
@@ -338,7 +338,7 @@ static size_t normalise(char *text, size_t n)
     return n_out > 0 && text[n_out - 1] == '\n' ? n_out - 1 : n_out;
 }
 
-enum tr_status tr_j_lex(struct tr_jinja *t, char *text, size_t n)
+enum tr_status tr_jinja_lex(struct tr_jinja *t, char *text, size_t n)
 {
     struct lexer x = { .t = t, .p = text, .n = normalise(text, n), .line = 1 };
     enum tr_status st = TR_OK;

@@ -2,29 +2,32 @@
  * without a function: calling one is refused by name, where an unknown attribute would be undefined. */
 #include "text/jinja_impl.h"
 
-#define FN(name)          static struct val name(struct eval *e, struct val v, const struct val *a, const struct args *raw)
+#define FN(name)                                                                                                       \
+    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
+                                    const struct tr_jinja_args *raw)
 #define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
 
-static bool is_given(struct val v)
+static bool is_given(struct tr_jinja_val v)
 {
     return v.kind != K_MISSING && v.kind != K_NONE;
 }
 
-static const struct str *need_str(struct eval *e, struct val v, const char *what)
+static const struct tr_jinja_str *need_str(struct tr_jinja_eval *e, struct tr_jinja_val v, const char *what)
 {
-    static const struct str empty = { "", 0, 0, false };
+    static const struct tr_jinja_str empty = { "", 0, 0, false };
     if (v.kind == K_STR)
         return v.s;
-    tr_j_fail(e, "%s needs a str, not %s", what, tr_j_kind(v));
+    tr_jinja_fail(e, "%s needs a str, not %s", what, tr_jinja_kind(v));
     return &empty;
 }
 
-static struct val strip(struct eval *e, struct val v, struct val chars, bool left, bool right)
+static struct tr_jinja_val strip(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val chars, bool left,
+                                 bool right)
 {
     const char *p = v.s->p;
     size_t n = v.s->n;
-    tr_j_strip(&p, &n, is_given(chars) ? need_str(e, chars, "strip") : NULL, left, right);
-    return tr_j_str_ref(e, p, n);
+    tr_jinja_strip(&p, &n, is_given(chars) ? need_str(e, chars, "strip") : NULL, left, right);
+    return tr_jinja_str_ref(e, p, n);
 }
 
 FN(s_strip)
@@ -48,48 +51,49 @@ FN(s_rstrip)
 FN(s_upper)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, v.s, CASE_UPPER);
+    return tr_jinja_case(e, v.s, CASE_UPPER);
 }
 
 FN(s_lower)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, v.s, CASE_LOWER);
+    return tr_jinja_case(e, v.s, CASE_LOWER);
 }
 
 FN(s_title)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, v.s, CASE_TITLE);
+    return tr_jinja_case(e, v.s, CASE_TITLE);
 }
 
 FN(s_capitalize)
 {
     UNUSED(e, a, raw);
-    return tr_j_case(e, v.s, CASE_CAPITAL);
+    return tr_jinja_case(e, v.s, CASE_CAPITAL);
 }
 
 FN(s_replace)
 {
     (void)raw;
     int64_t max = -1;
-    const struct str *from = need_str(e, a[0], "replace"), *to = need_str(e, a[1], "replace");
-    if (a[2].kind != K_MISSING && !tr_j_as_int(e, a[2], "replace: count", &max))
+    const struct tr_jinja_str *from = need_str(e, a[0], "replace"), *to = need_str(e, a[1], "replace");
+    if (a[2].kind != K_MISSING && !tr_jinja_as_int(e, a[2], "replace: count", &max))
         return v;
-    return tr_j_replace(e, v.s, from, to, max);
+    return tr_jinja_replace(e, v.s, from, to, max);
 }
 
 /* One of several texts (a tuple) or the one: is it at this end? */
-static struct val has_end(struct eval *e, const struct str *s, struct val part, bool at_start)
+static struct tr_jinja_val has_end(struct tr_jinja_eval *e, const struct tr_jinja_str *s, struct tr_jinja_val part,
+                                   bool at_start)
 {
-    struct val one = part;
-    const struct val *parts = part.kind == K_TUPLE ? part.seq->v : &one;
+    struct tr_jinja_val one = part;
+    const struct tr_jinja_val *parts = part.kind == K_TUPLE ? part.seq->v : &one;
     for (size_t i = 0; i < (part.kind == K_TUPLE ? part.seq->n : 1); i++) {
-        const struct str *x = need_str(e, parts[i], "startswith and endswith");
+        const struct tr_jinja_str *x = need_str(e, parts[i], "startswith and endswith");
         if (x->n <= s->n && memcmp(at_start ? s->p : s->p + s->n - x->n, x->p, x->n) == 0)
-            return tr_j_bool(true);
+            return tr_jinja_bool(true);
     }
-    return tr_j_bool(false);
+    return tr_jinja_bool(false);
 }
 
 FN(s_startswith)
@@ -104,13 +108,14 @@ FN(s_endswith)
     return has_end(e, v.s, a[0], false);
 }
 
-static struct val remove_end(struct eval *e, struct val v, struct val part, bool at_start)
+static struct tr_jinja_val remove_end(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val part,
+                                      bool at_start)
 {
-    const struct str *x = need_str(e, part, "removeprefix and removesuffix");
-    struct val hit = has_end(e, v.s, part, at_start);
+    const struct tr_jinja_str *x = need_str(e, part, "removeprefix and removesuffix");
+    struct tr_jinja_val hit = has_end(e, v.s, part, at_start);
     if (!hit.b)
         return v;
-    return tr_j_str_ref(e, v.s->p + (at_start ? x->n : 0), v.s->n - x->n);
+    return tr_jinja_str_ref(e, v.s->p + (at_start ? x->n : 0), v.s->n - x->n);
 }
 
 FN(s_removeprefix)
@@ -125,7 +130,7 @@ FN(s_removesuffix)
     return remove_end(e, v, a[0], false);
 }
 
-static const char *last_hit(const struct str *s, size_t n, const struct str *part)
+static const char *last_hit(const struct tr_jinja_str *s, size_t n, const struct tr_jinja_str *part)
 {
     for (size_t i = n < part->n ? 0 : n - part->n + 1; i-- > 0;)
         if (memcmp(s->p + i, part->p, part->n) == 0)
@@ -134,18 +139,19 @@ static const char *last_hit(const struct str *s, size_t n, const struct str *par
 }
 
 /* Where the part is, in characters; -1: nowhere. */
-static struct val find(struct eval *e, struct val v, const struct val *a, bool from_end)
+static struct tr_jinja_val find(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,
+                                bool from_end)
 {
-    const struct str *part = need_str(e, a[0], "find");
+    const struct tr_jinja_str *part = need_str(e, a[0], "find");
     if (a[1].kind != K_MISSING)
-        return tr_j_fail(e, "find with a start is not supported");
-    if (!tr_j_step(e, from_end ? v.s->n / 4 : v.s->n / 64))
+        return tr_jinja_fail(e, "find with a start is not supported");
+    if (!tr_jinja_step(e, from_end ? v.s->n / 4 : v.s->n / 64))
         return v;
     const char *hit = from_end ? last_hit(v.s, v.s->n, part) : memmem(v.s->p, v.s->n, part->p, part->n);
     if (!hit)
-        return tr_j_int(-1);
-    struct str before = { v.s->p, (size_t)(hit - v.s->p), SIZE_MAX, false };
-    return tr_j_int((int64_t)tr_j_n_chars(&before));
+        return tr_jinja_int(-1);
+    struct tr_jinja_str before = { v.s->p, (size_t)(hit - v.s->p), SIZE_MAX, false };
+    return tr_jinja_int((int64_t)tr_jinja_n_chars(&before));
 }
 
 FN(s_find)
@@ -163,39 +169,39 @@ FN(s_rfind)
 FN(s_index)
 {
     (void)raw;
-    struct val at = find(e, v, a, false);
-    return at.kind == K_INT && at.i < 0 ? tr_j_fail(e, "index: the text was not found") : at;
+    struct tr_jinja_val at = find(e, v, a, false);
+    return at.kind == K_INT && at.i < 0 ? tr_jinja_fail(e, "index: the text was not found") : at;
 }
 
 FN(s_count)
 {
     (void)raw;
-    const struct str *part = need_str(e, a[0], "count");
+    const struct tr_jinja_str *part = need_str(e, a[0], "count");
     int64_t n = 0;
     if (part->n == 0)
-        return tr_j_int((int64_t)tr_j_n_chars(v.s) + 1);
-    for (size_t i = 0; i < v.s->n && tr_j_step(e, 1); n++) {
+        return tr_jinja_int((int64_t)tr_jinja_n_chars(v.s) + 1);
+    for (size_t i = 0; i < v.s->n && tr_jinja_step(e, 1); n++) {
         const char *hit = memmem(v.s->p + i, v.s->n - i, part->p, part->n);
         if (!hit)
             break;
         i = (size_t)(hit - v.s->p) + part->n;
     }
-    return tr_j_int(n);
+    return tr_jinja_int(n);
 }
 
 /* ---- split ---- */
 
-struct parts {
-    struct eval *e;
-    struct val *v;
+struct split_parts {
+    struct tr_jinja_eval *e;
+    struct tr_jinja_val *v;
     size_t n, n_cap;
 };
 
-static void add_part(struct parts *l, const char *p, size_t n)
+static void add_part(struct split_parts *l, const char *p, size_t n)
 {
     if (l->n == l->n_cap) {
         size_t n_cap = l->n_cap ? l->n_cap * 2 : 8;
-        struct val *more = tr_j_get(l->e, n_cap * sizeof *more);
+        struct tr_jinja_val *more = tr_jinja_get(l->e, n_cap * sizeof *more);
         if (!more)
             return;
         if (l->n)
@@ -203,26 +209,26 @@ static void add_part(struct parts *l, const char *p, size_t n)
         l->v = more;
         l->n_cap = n_cap;
     }
-    l->v[l->n++] = tr_j_str_ref(l->e, p, n);
+    l->v[l->n++] = tr_jinja_str_ref(l->e, p, n);
 }
 
-static struct val part_list(struct parts *l, bool is_reverse)
+static struct tr_jinja_val part_list(struct split_parts *l, bool is_reverse)
 {
-    struct val out = tr_j_seq(l->e, K_LIST, l->n);
+    struct tr_jinja_val out = tr_jinja_seq(l->e, K_LIST, l->n);
     for (size_t i = 0; i < out.seq->n; i++)
         out.seq->v[i] = l->v[is_reverse ? l->n - 1 - i : i];
     return out;
 }
 
 /* At runs of blanks, none of them kept. */
-static struct val split_blanks(struct eval *e, const struct str *s, int64_t max)
+static struct tr_jinja_val split_blanks(struct tr_jinja_eval *e, const struct tr_jinja_str *s, int64_t max)
 {
-    struct parts l = { .e = e };
+    struct split_parts l = { .e = e };
     size_t i = 0;
     for (;;) {
-        while (i < s->n && tr_j_is_space(tr_j_char(s->p + i, s->n - i)))
-            i += tr_j_char_len(s->p + i, s->n - i);
-        if (i == s->n || !tr_j_step(e, 1))
+        while (i < s->n && tr_jinja_is_space(tr_jinja_char(s->p + i, s->n - i)))
+            i += tr_jinja_char_len(s->p + i, s->n - i);
+        if (i == s->n || !tr_jinja_step(e, 1))
             break;
         size_t from = i;
         if (max >= 0 && (int64_t)l.n == max) {
@@ -231,8 +237,8 @@ static struct val split_blanks(struct eval *e, const struct str *s, int64_t max)
             add_part(&l, p, n);
             break;
         }
-        while (i < s->n && !tr_j_is_space(tr_j_char(s->p + i, s->n - i)))
-            i += tr_j_char_len(s->p + i, s->n - i);
+        while (i < s->n && !tr_jinja_is_space(tr_jinja_char(s->p + i, s->n - i)))
+            i += tr_jinja_char_len(s->p + i, s->n - i);
         add_part(&l, s->p + from, i - from);
     }
     return part_list(&l, false);
@@ -242,16 +248,16 @@ FN(s_split)
 {
     (void)raw;
     int64_t max = -1;
-    struct parts l = { .e = e };
-    if (a[1].kind != K_MISSING && !tr_j_as_int(e, a[1], "split: maxsplit", &max))
+    struct split_parts l = { .e = e };
+    if (a[1].kind != K_MISSING && !tr_jinja_as_int(e, a[1], "split: maxsplit", &max))
         return v;
     if (!is_given(a[0]))
         return split_blanks(e, v.s, max);
-    const struct str *by = need_str(e, a[0], "split");
+    const struct tr_jinja_str *by = need_str(e, a[0], "split");
     if (by->n == 0)
-        return tr_j_fail(e, "split at an empty text");
+        return tr_jinja_fail(e, "split at an empty text");
     size_t i = 0;
-    while ((max < 0 || (int64_t)l.n < max) && tr_j_step(e, 1)) {
+    while ((max < 0 || (int64_t)l.n < max) && tr_jinja_step(e, 1)) {
         const char *hit = memmem(v.s->p + i, v.s->n - i, by->p, by->n);
         if (!hit)
             break;
@@ -266,18 +272,19 @@ FN(s_rsplit)
 {
     (void)raw;
     int64_t max = -1;
-    struct parts l = { .e = e };
-    if (a[1].kind != K_MISSING && !tr_j_as_int(e, a[1], "rsplit: maxsplit", &max))
+    struct split_parts l = { .e = e };
+    if (a[1].kind != K_MISSING && !tr_jinja_as_int(e, a[1], "rsplit: maxsplit", &max))
         return v;
     if (!is_given(a[0]))
-        return max < 0 ? split_blanks(e, v.s, max) : tr_j_fail(e, "rsplit at blanks with maxsplit is not supported");
-    const struct str *by = need_str(e, a[0], "rsplit");
+        return max < 0 ? split_blanks(e, v.s, max)
+                       : tr_jinja_fail(e, "rsplit at blanks with maxsplit is not supported");
+    const struct tr_jinja_str *by = need_str(e, a[0], "rsplit");
     if (by->n == 0)
-        return tr_j_fail(e, "split at an empty text");
+        return tr_jinja_fail(e, "split at an empty text");
     size_t end = v.s->n;
-    if (!tr_j_step(e, v.s->n / 4))
+    if (!tr_jinja_step(e, v.s->n / 4))
         return v;
-    while ((max < 0 || (int64_t)l.n < max) && tr_j_step(e, 1)) {
+    while ((max < 0 || (int64_t)l.n < max) && tr_jinja_step(e, 1)) {
         const char *hit = last_hit(v.s, end, by);
         if (!hit)
             break;
@@ -292,12 +299,12 @@ FN(s_rsplit)
 FN(s_splitlines)
 {
     (void)raw;
-    struct parts l = { .e = e };
-    if (tr_j_truth(a[0]))
-        return tr_j_fail(e, "splitlines with keepends is not supported");
-    for (size_t i = 0, from = 0; i <= v.s->n && tr_j_step(e, 0);) {
-        uint32_t c = i < v.s->n ? tr_j_char(v.s->p + i, v.s->n - i) : '\n';
-        size_t len = i < v.s->n ? tr_j_char_len(v.s->p + i, v.s->n - i) : 1;
+    struct split_parts l = { .e = e };
+    if (tr_jinja_truth(a[0]))
+        return tr_jinja_fail(e, "splitlines with keepends is not supported");
+    for (size_t i = 0, from = 0; i <= v.s->n && tr_jinja_step(e, 0);) {
+        uint32_t c = i < v.s->n ? tr_jinja_char(v.s->p + i, v.s->n - i) : '\n';
+        size_t len = i < v.s->n ? tr_jinja_char_len(v.s->p + i, v.s->n - i) : 1;
         bool is_break = (c >= 0xa && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
         if (is_break && (i < v.s->n || from < i))
             add_part(&l, v.s->p + from, i - from);
@@ -313,30 +320,30 @@ FN(s_join)
 {
     (void)raw;
     struct tr_str out = { 0 };
-    const struct seq *in = tr_j_iter(e, a[0]);
-    for (size_t i = 0; i < in->n && tr_j_step(e, 1) && out.n <= TR_J_MAX_OUTPUT; i++) {
-        const struct str *x = need_str(e, in->v[i], "join");
+    const struct tr_jinja_seq *in = tr_jinja_iter(e, a[0]);
+    for (size_t i = 0; i < in->n && tr_jinja_step(e, 1) && out.n <= TR_JINJA_MAX_OUTPUT; i++) {
+        const struct tr_jinja_str *x = need_str(e, in->v[i], "join");
         if (i > 0)
             tr_str_add(&out, v.s->p, v.s->n);
         tr_str_add(&out, x->p, x->n);
     }
-    if (out.n > TR_J_MAX_OUTPUT)
-        tr_j_fail(e, "join: the text is larger than %d MiB", TR_J_MAX_OUTPUT >> 20);
-    return tr_j_str_take(e, &out);
+    if (out.n > TR_JINJA_MAX_OUTPUT)
+        tr_jinja_fail(e, "join: the text is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
+    return tr_jinja_str_take(e, &out);
 }
 
 /* All characters are of one kind, and there are some. Python's Unicode tables are not here: ASCII only. */
-static struct val all_are(struct eval *e, const struct str *s, bool digits, bool letters)
+static struct tr_jinja_val all_are(struct tr_jinja_eval *e, const struct tr_jinja_str *s, bool digits, bool letters)
 {
     for (size_t i = 0; i < s->n; i++) {
         char c = s->p[i];
         if ((unsigned char)c >= 0x80)
-            return tr_j_fail(e, "isdigit, isalpha and isalnum know ASCII only");
+            return tr_jinja_fail(e, "isdigit, isalpha and isalnum know ASCII only");
         bool is_digit = c >= '0' && c <= '9', is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (!(digits && is_digit) && !(letters && is_letter))
-            return tr_j_bool(false);
+            return tr_jinja_bool(false);
     }
-    return tr_j_bool(s->n > 0);
+    return tr_jinja_bool(s->n > 0);
 }
 
 FN(s_isdigit)
@@ -362,24 +369,25 @@ FN(s_isspace)
     UNUSED(e, a, raw);
     const char *p = v.s->p;
     size_t n = v.s->n;
-    tr_j_strip(&p, &n, NULL, true, false);
-    return tr_j_bool(v.s->n > 0 && n == 0);
+    tr_jinja_strip(&p, &n, NULL, true, false);
+    return tr_jinja_bool(v.s->n > 0 && n == 0);
 }
 
 FN(s_isupper)
 {
     UNUSED(e, a, raw);
-    return tr_j_test("upper")->fn(e, v, a, raw);
+    return tr_jinja_test("upper")->fn(e, v, a, raw);
 }
 
 FN(s_islower)
 {
     UNUSED(e, a, raw);
-    return tr_j_test("lower")->fn(e, v, a, raw);
+    return tr_jinja_test("lower")->fn(e, v, a, raw);
 }
 
 /* "{} {0} {name}".format(...): plain fields only. */
-static struct val field(struct eval *e, const char *p, size_t n, size_t *n_auto, const struct args *raw)
+static struct tr_jinja_val field(struct tr_jinja_eval *e, const char *p, size_t n, size_t *n_auto,
+                                 const struct tr_jinja_args *raw)
 {
     size_t i = 0;
     bool is_number = n < 4;
@@ -394,7 +402,7 @@ static struct val field(struct eval *e, const char *p, size_t n, size_t *n_auto,
     for (size_t k = 0; k < raw->n_kw; k++)
         if (strlen(raw->kw[k].name) == n && memcmp(raw->kw[k].name, p, n) == 0)
             return raw->kw[k].value;
-    return tr_j_fail(e, "format: the field {%.*s} has no value or is not supported", (int)(n < 40 ? n : 40), p);
+    return tr_jinja_fail(e, "format: the field {%.*s} has no value or is not supported", (int)(n < 40 ? n : 40), p);
 }
 
 FN(s_format)
@@ -402,7 +410,7 @@ FN(s_format)
     (void)a;
     struct tr_str out = { 0 };
     size_t n_auto = 0;
-    for (size_t i = 0; i < v.s->n && tr_j_step(e, 0) && out.n <= TR_J_MAX_OUTPUT; i++) {
+    for (size_t i = 0; i < v.s->n && tr_jinja_step(e, 0) && out.n <= TR_JINJA_MAX_OUTPUT; i++) {
         const char *p = v.s->p + i, *end;
         bool is_double = i + 1 < v.s->n && p[1] == p[0];
         if (*p != '{' && *p != '}') {
@@ -411,13 +419,13 @@ FN(s_format)
             tr_str_add(&out, p, 1);
             i++;
         } else if (*p == '{' && (end = memchr(p, '}', v.s->n - i))) {
-            tr_j_print(e, field(e, p + 1, (size_t)(end - p) - 1, &n_auto, raw), &out);
+            tr_jinja_print(e, field(e, p + 1, (size_t)(end - p) - 1, &n_auto, raw), &out);
             i = (size_t)(end - v.s->p);
         } else {
-            tr_j_fail(e, "format: a single brace");
+            tr_jinja_fail(e, "format: a single brace");
         }
     }
-    return tr_j_str_take(e, &out);
+    return tr_jinja_str_take(e, &out);
 }
 
 /* ---- dict, list, loop ---- */
@@ -425,18 +433,18 @@ FN(s_format)
 FN(d_get)
 {
     (void)raw;
-    struct val got = tr_j_dict_get(e, v.d, a[0]);
+    struct tr_jinja_val got = tr_jinja_dict_get(e, v.d, a[0]);
     if (got.kind != K_MISSING)
         return got;
-    return a[1].kind == K_MISSING ? tr_j_none() : a[1];
+    return a[1].kind == K_MISSING ? tr_jinja_none() : a[1];
 }
 
-static struct val view(struct eval *e, const struct dict *d, bool has_key, bool has_value)
+static struct tr_jinja_val view(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, bool has_key, bool has_value)
 {
-    struct val out = tr_j_seq(e, K_VIEW, d->n);
-    for (size_t i = 0; i < out.seq->n && tr_j_step(e, 0); i++) {
+    struct tr_jinja_val out = tr_jinja_seq(e, K_VIEW, d->n);
+    for (size_t i = 0; i < out.seq->n && tr_jinja_step(e, 0); i++) {
         if (has_key && has_value) {
-            out.seq->v[i] = tr_j_seq(e, K_TUPLE, 2);
+            out.seq->v[i] = tr_jinja_seq(e, K_TUPLE, 2);
             if (out.seq->v[i].seq->n != 2)
                 break;
             out.seq->v[i].seq->v[0] = d->p[i].key;
@@ -469,41 +477,41 @@ FN(d_values)
 FN(l_index)
 {
     (void)raw;
-    for (size_t i = 0; i < v.seq->n && tr_j_step(e, 0); i++)
-        if (tr_j_eq(e, v.seq->v[i], a[0]))
-            return tr_j_int((int64_t)i);
-    return tr_j_fail(e, "index: the value is not in the list");
+    for (size_t i = 0; i < v.seq->n && tr_jinja_step(e, 0); i++)
+        if (tr_jinja_eq(e, v.seq->v[i], a[0]))
+            return tr_jinja_int((int64_t)i);
+    return tr_jinja_fail(e, "index: the value is not in the list");
 }
 
 FN(l_count)
 {
     (void)raw;
     int64_t n = 0;
-    for (size_t i = 0; i < v.seq->n && tr_j_step(e, 0); i++)
-        n += tr_j_eq(e, v.seq->v[i], a[0]);
-    return tr_j_int(n);
+    for (size_t i = 0; i < v.seq->n && tr_jinja_step(e, 0); i++)
+        n += tr_jinja_eq(e, v.seq->v[i], a[0]);
+    return tr_jinja_int(n);
 }
 
 FN(loop_cycle)
 {
     (void)a;
-    return raw->n_pos ? raw->pos[v.loop->at % raw->n_pos] : tr_j_fail(e, "cycle without values");
+    return raw->n_pos ? raw->pos[v.loop->at % raw->n_pos] : tr_jinja_fail(e, "cycle without values");
 }
 
 FN(loop_changed)
 {
     (void)a;
-    struct val now = tr_j_seq(e, K_TUPLE, raw->n_pos);
+    struct tr_jinja_val now = tr_jinja_seq(e, K_TUPLE, raw->n_pos);
     for (size_t i = 0; i < now.seq->n; i++)
         now.seq->v[i] = raw->pos[i];
-    bool is_changed = v.loop->last_changed.kind == K_MISSING || !tr_j_eq(e, v.loop->last_changed, now);
+    bool is_changed = v.loop->last_changed.kind == K_MISSING || !tr_jinja_eq(e, v.loop->last_changed, now);
     v.loop->last_changed = now;
-    return tr_j_bool(is_changed);
+    return tr_jinja_bool(is_changed);
 }
 
-const struct builtin *tr_j_method(enum kind kind, const char *name, size_t n)
+const struct tr_jinja_builtin *tr_jinja_method(enum tr_jinja_kind kind, const char *name, size_t n)
 {
-    static const struct builtin str_rows[] = {
+    static const struct tr_jinja_builtin str_rows[] = {
         { "strip", "chars", s_strip },
         { "lstrip", "chars", s_lstrip },
         { "rstrip", "chars", s_rstrip },
@@ -552,30 +560,31 @@ const struct builtin *tr_j_method(enum kind kind, const char *name, size_t n)
         { "translate", "*", NULL },
         { "zfill", "*", NULL },
     };
-    static const struct builtin dict_rows[] = {
+    static const struct tr_jinja_builtin dict_rows[] = {
         { "get", "key! default", d_get }, { "items", "", d_items }, { "keys", "", d_keys },
         { "values", "", d_values },       { "clear", "*", NULL },   { "copy", "*", NULL },
         { "fromkeys", "*", NULL },        { "pop", "*", NULL },     { "popitem", "*", NULL },
         { "setdefault", "*", NULL },      { "update", "*", NULL },
     };
-    static const struct builtin list_rows[] = {
+    static const struct tr_jinja_builtin list_rows[] = {
         { "index", "value!", l_index }, { "count", "value!", l_count }, { "append", "*", NULL }, { "clear", "*", NULL },
         { "copy", "*", NULL },          { "extend", "*", NULL },        { "insert", "*", NULL }, { "pop", "*", NULL },
         { "remove", "*", NULL },        { "reverse", "*", NULL },       { "sort", "*", NULL },
     };
-    static const struct builtin loop_rows[] = { { "cycle", "*", loop_cycle }, { "changed", "*", loop_changed } };
+    static const struct tr_jinja_builtin loop_rows[] = { { "cycle", "*", loop_cycle },
+                                                         { "changed", "*", loop_changed } };
     switch (kind) {
     case K_STR:
-        return tr_j_find(str_rows, TR_COUNT_OF(str_rows), name, n);
+        return tr_jinja_find(str_rows, TR_COUNT_OF(str_rows), name, n);
     case K_DICT:
-        return tr_j_find(dict_rows, TR_COUNT_OF(dict_rows), name, n);
+        return tr_jinja_find(dict_rows, TR_COUNT_OF(dict_rows), name, n);
     case K_LIST:
-        return tr_j_find(list_rows, TR_COUNT_OF(list_rows), name, n);
+        return tr_jinja_find(list_rows, TR_COUNT_OF(list_rows), name, n);
     case K_TUPLE:
     case K_RANGE:
-        return tr_j_find(list_rows, 2, name, n);
+        return tr_jinja_find(list_rows, 2, name, n);
     case K_LOOP:
-        return tr_j_find(loop_rows, TR_COUNT_OF(loop_rows), name, n);
+        return tr_jinja_find(loop_rows, TR_COUNT_OF(loop_rows), name, n);
     default:
         return NULL;
     }

@@ -6,18 +6,18 @@
 #include "text/jinja_tree.h"
 #include <stdarg.h>
 
-const struct token *tr_j_cur(const struct parser *p)
+const struct tr_jinja_token *tr_jinja_cur(const struct tr_jinja_parser *p)
 {
     return &p->t->tokens[p->st == TR_OK ? p->at : p->t->n_tokens - 1];
 }
 
-void tr_j_next(struct parser *p)
+void tr_jinja_next(struct tr_jinja_parser *p)
 {
     if (p->at + 1 < p->t->n_tokens)
         p->at++;
 }
 
-void tr_j_syntax(struct parser *p, const char *fmt, ...)
+void tr_jinja_syntax(struct tr_jinja_parser *p, const char *fmt, ...)
 {
     char text[256];
     va_list args;
@@ -26,84 +26,84 @@ void tr_j_syntax(struct parser *p, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    p->st = tr_fail(TR_USAGE, "%s:%d: %s", p->t->what, tr_j_cur(p)->line, text);
+    p->st = tr_fail(TR_USAGE, "%s:%d: %s", p->t->what, tr_jinja_cur(p)->line, text);
 }
 
-static void unexpected(struct parser *p, const char *wanted)
+static void unexpected(struct tr_jinja_parser *p, const char *wanted)
 {
-    const struct token *t = tr_j_cur(p);
+    const struct tr_jinja_token *t = tr_jinja_cur(p);
     static const char *const names[] = { "text", "{%", "%}", "{{", "}}", "", "a string", "", "", "", "the end" };
     char got[64], shown[128];
     size_t n = t->n < sizeof got ? t->n : sizeof got - 1;
     memcpy(got, t->p, n);
     got[n] = 0;
-    tr_j_syntax(p, "expected %s, found %s", wanted,
-                names[t->kind][0] ? names[t->kind] : tr_escape(got, shown, sizeof shown));
+    tr_jinja_syntax(p, "expected %s, found %s", wanted,
+                    names[t->kind][0] ? names[t->kind] : tr_escape(got, shown, sizeof shown));
 }
 
-bool tr_j_is_op(const struct parser *p, const char *op)
+bool tr_jinja_is_op(const struct tr_jinja_parser *p, const char *op)
 {
-    return tr_j_cur(p)->kind == T_OP && strcmp(tr_j_cur(p)->op, op) == 0;
+    return tr_jinja_cur(p)->kind == T_OP && strcmp(tr_jinja_cur(p)->op, op) == 0;
 }
 
-bool tr_j_is_name(const struct parser *p, const char *name)
+bool tr_jinja_is_name(const struct tr_jinja_parser *p, const char *name)
 {
-    const struct token *t = tr_j_cur(p);
+    const struct tr_jinja_token *t = tr_jinja_cur(p);
     return t->kind == T_NAME && t->n == strlen(name) && memcmp(t->p, name, t->n) == 0;
 }
 
-bool tr_j_skip_op(struct parser *p, const char *op)
+bool tr_jinja_skip_op(struct tr_jinja_parser *p, const char *op)
 {
-    bool hit = tr_j_is_op(p, op);
+    bool hit = tr_jinja_is_op(p, op);
     if (hit)
-        tr_j_next(p);
+        tr_jinja_next(p);
     return hit;
 }
 
-bool tr_j_skip_name(struct parser *p, const char *name)
+bool tr_jinja_skip_name(struct tr_jinja_parser *p, const char *name)
 {
-    bool hit = tr_j_is_name(p, name);
+    bool hit = tr_jinja_is_name(p, name);
     if (hit)
-        tr_j_next(p);
+        tr_jinja_next(p);
     return hit;
 }
 
-void tr_j_expect_op(struct parser *p, const char *op)
+void tr_jinja_expect_op(struct tr_jinja_parser *p, const char *op)
 {
-    if (!tr_j_skip_op(p, op))
+    if (!tr_jinja_skip_op(p, op))
         unexpected(p, op);
 }
 
-const char *tr_j_expect_name(struct parser *p)
+const char *tr_jinja_expect_name(struct tr_jinja_parser *p)
 {
-    const struct token *t = tr_j_cur(p);
+    const struct tr_jinja_token *t = tr_jinja_cur(p);
     if (t->kind != T_NAME) {
         unexpected(p, "a name");
         return "";
     }
-    const char *name = tr_j_intern(p->t, t->p, t->n, true);
+    const char *name = tr_jinja_intern(p->t, t->p, t->n, true);
     if (!name)
-        tr_j_syntax(p, "more than %d different names, or no memory", TR_J_MAX_NAMES);
-    tr_j_next(p);
+        tr_jinja_syntax(p, "more than %d different names, or no memory", TR_JINJA_MAX_NAMES);
+    tr_jinja_next(p);
     return name ? name : "";
 }
 
-static void expect(struct parser *p, enum token_kind kind, const char *wanted)
+static void expect(struct tr_jinja_parser *p, enum tr_jinja_token_kind kind, const char *wanted)
 {
-    if (tr_j_cur(p)->kind == kind)
-        tr_j_next(p);
+    if (tr_jinja_cur(p)->kind == kind)
+        tr_jinja_next(p);
     else
         unexpected(p, wanted);
 }
 
 /* A node always comes back: after an error a spare one, which nobody will evaluate. */
-struct node *tr_j_node(struct parser *p, enum node_kind kind, int line)
+struct tr_jinja_node *tr_jinja_node(struct tr_jinja_parser *p, enum tr_jinja_node_kind kind, int line)
 {
-    static struct node spare;
-    struct node *n = NULL;
-    if (p->st == TR_OK && p->t->n_nodes++ >= TR_J_MAX_NODES)
-        tr_j_syntax(p, "more than %d nodes", TR_J_MAX_NODES);
-    if (p->st == TR_OK && !(n = tr_j_alloc(&p->t->mem, sizeof *n)))
+    static struct tr_jinja_node spare;
+    struct tr_jinja_node *n = NULL;
+    if (p->st == TR_OK && p->t->n_nodes++ >= TR_JINJA_MAX_NODES)
+        tr_jinja_syntax(p, "more than %d nodes", TR_JINJA_MAX_NODES);
+    if (p->st == TR_OK && !(n = tr_jinja_alloc(&p->t->mem, sizeof *n)))
         p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
     if (!n)
         return &spare;
@@ -113,23 +113,23 @@ struct node *tr_j_node(struct parser *p, enum node_kind kind, int line)
     return n;
 }
 
-void tr_j_adopt(struct parser *p, struct node *n, const struct node *child)
+void tr_jinja_adopt(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_node *child)
 {
     if (p->st != TR_OK || !child)
         return;
     if (child->depth >= n->depth)
         n->depth = child->depth + 1;
-    if (n->depth > TR_J_MAX_TREE)
-        tr_j_syntax(p, "nested more than %d deep", TR_J_MAX_TREE);
+    if (n->depth > TR_JINJA_MAX_TREE)
+        tr_jinja_syntax(p, "nested more than %d deep", TR_JINJA_MAX_TREE);
 }
 
-void tr_j_list_add(struct parser *p, struct list *l, struct node *n)
+void tr_jinja_list_add(struct tr_jinja_parser *p, struct tr_jinja_list *l, struct tr_jinja_node *n)
 {
     if (p->st != TR_OK)
         return;
     if (l->n == l->n_cap) {
         size_t n_cap = l->n_cap ? l->n_cap * 2 : 4;
-        struct node **more = tr_j_alloc(&p->t->mem, n_cap * sizeof *more);
+        struct tr_jinja_node **more = tr_jinja_alloc(&p->t->mem, n_cap * sizeof *more);
         if (!more) {
             p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
             return;
@@ -142,21 +142,22 @@ void tr_j_list_add(struct parser *p, struct list *l, struct node *n)
     l->p[l->n++] = n;
 }
 
-void tr_j_set_list(struct parser *p, struct node *n, const struct list *l)
+void tr_jinja_set_list(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_list *l)
 {
     if (p->st != TR_OK)
         return;
     n->list = l->p;
     n->n_list = l->n;
     for (size_t i = 0; i < l->n; i++)
-        tr_j_adopt(p, n, l->p[i]);
+        tr_jinja_adopt(p, n, l->p[i]);
 }
 
-void tr_j_set_args(struct parser *p, struct node *n, const struct arg *args, size_t n_args)
+void tr_jinja_set_args(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_arg *args,
+                       size_t n_args)
 {
     if (p->st != TR_OK || n_args == 0)
         return;
-    n->args = tr_j_alloc(&p->t->mem, n_args * sizeof *args);
+    n->args = tr_jinja_alloc(&p->t->mem, n_args * sizeof *args);
     if (!n->args) {
         p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
         return;
@@ -165,175 +166,176 @@ void tr_j_set_args(struct parser *p, struct node *n, const struct arg *args, siz
     n->n_args = n_args;
 }
 
-static struct node *statement(struct parser *p);
+static struct tr_jinja_node *statement(struct tr_jinja_parser *p);
 
 /* Statements up to one of the names in `ends` ("" ends the list); the name itself is left. No ends: to the end. */
-static struct node *body(struct parser *p, const char *const *ends)
+static struct tr_jinja_node *body(struct tr_jinja_parser *p, const char *const *ends)
 {
-    struct node *n = tr_j_node(p, N_BODY, tr_j_cur(p)->line);
-    struct list list = { 0 };
+    struct tr_jinja_node *n = tr_jinja_node(p, N_BODY, tr_jinja_cur(p)->line);
+    struct tr_jinja_list list = { 0 };
     while (p->st == TR_OK) {
-        const struct token *t = tr_j_cur(p);
+        const struct tr_jinja_token *t = tr_jinja_cur(p);
         if (t->kind == T_EOF) {
             if (ends)
                 unexpected(p, ends[0]);
             break;
         }
-        tr_j_next(p);
+        tr_jinja_next(p);
         if (t->kind == T_DATA) {
-            struct node *data = tr_j_node(p, N_DATA, t->line);
+            struct tr_jinja_node *data = tr_jinja_node(p, N_DATA, t->line);
             if (p->st == TR_OK) {
-                struct str *s = tr_j_alloc(&p->t->mem, sizeof *s);
+                struct tr_jinja_str *s = tr_jinja_alloc(&p->t->mem, sizeof *s);
                 if (s)
-                    *s = (struct str){ t->p, t->n, SIZE_MAX, false };
+                    *s = (struct tr_jinja_str){ t->p, t->n, SIZE_MAX, false };
                 else
                     p->st = tr_fail(TR_NOMEM, "no memory for a template's tree");
-                data->value = (struct val){ .kind = K_STR, .s = s };
+                data->value = (struct tr_jinja_val){ .kind = K_STR, .s = s };
             }
-            tr_j_list_add(p, &list, data);
+            tr_jinja_list_add(p, &list, data);
         } else if (t->kind == T_VAR_BEGIN) {
-            struct node *print = tr_j_node(p, N_PRINT, t->line);
-            struct node *value = tr_j_tuple(p, true, NULL);
+            struct tr_jinja_node *print = tr_jinja_node(p, N_PRINT, t->line);
+            struct tr_jinja_node *value = tr_jinja_tuple(p, true, NULL);
             if (p->st == TR_OK)
                 print->a = value;
-            tr_j_adopt(p, print, value);
+            tr_jinja_adopt(p, print, value);
             expect(p, T_VAR_END, "}}");
-            tr_j_list_add(p, &list, print);
+            tr_jinja_list_add(p, &list, print);
         } else { /* the lexer gives no other kind here */
             for (size_t i = 0; ends && ends[i]; i++)
-                if (tr_j_is_name(p, ends[i]))
+                if (tr_jinja_is_name(p, ends[i]))
                     goto done;
-            tr_j_list_add(p, &list, statement(p));
+            tr_jinja_list_add(p, &list, statement(p));
             expect(p, T_BLOCK_END, "%}");
         }
     }
 done:
-    tr_j_set_list(p, n, &list);
+    tr_jinja_set_list(p, n, &list);
     return n;
 }
 
 /* `%} ... {% end`: the end name is taken, its "%}" is left to the caller of statement(). */
-static struct node *block(struct parser *p, const char *end)
+static struct tr_jinja_node *block(struct tr_jinja_parser *p, const char *end)
 {
     const char *const ends[] = { end, NULL };
-    tr_j_skip_op(p, ":");
+    tr_jinja_skip_op(p, ":");
     expect(p, T_BLOCK_END, "%}");
-    struct node *n = body(p, ends);
-    tr_j_next(p);
+    struct tr_jinja_node *n = body(p, ends);
+    tr_jinja_next(p);
     return n;
 }
 
-static void own(struct parser *p, struct node *n, struct node **slot, struct node *child)
+static void own(struct tr_jinja_parser *p, struct tr_jinja_node *n, struct tr_jinja_node **slot,
+                struct tr_jinja_node *child)
 {
     if (p->st == TR_OK)
         *slot = child;
-    tr_j_adopt(p, n, child);
+    tr_jinja_adopt(p, n, child);
 }
 
 /* list: test, body, test, body, ...; a: else. */
-static struct node *parse_if(struct parser *p, int line)
+static struct tr_jinja_node *parse_if(struct tr_jinja_parser *p, int line)
 {
     static const char *const ends[] = { "elif", "else", "endif", NULL };
-    struct node *n = tr_j_node(p, N_IF, line);
-    struct list list = { 0 };
+    struct tr_jinja_node *n = tr_jinja_node(p, N_IF, line);
+    struct tr_jinja_list list = { 0 };
     bool more = true;
     while (more && p->st == TR_OK) {
-        tr_j_list_add(p, &list, tr_j_tuple(p, false, NULL));
-        tr_j_skip_op(p, ":");
+        tr_jinja_list_add(p, &list, tr_jinja_tuple(p, false, NULL));
+        tr_jinja_skip_op(p, ":");
         expect(p, T_BLOCK_END, "%}");
-        tr_j_list_add(p, &list, body(p, ends));
-        more = tr_j_skip_name(p, "elif");
+        tr_jinja_list_add(p, &list, body(p, ends));
+        more = tr_jinja_skip_name(p, "elif");
     }
-    if (tr_j_skip_name(p, "else"))
+    if (tr_jinja_skip_name(p, "else"))
         own(p, n, &n->a, block(p, "endif"));
     else
-        tr_j_next(p);
-    tr_j_set_list(p, n, &list);
+        tr_jinja_next(p);
+    tr_jinja_set_list(p, n, &list);
     return n;
 }
 
 /* a: target, b: iterable, c: if, d: else, list[0]: body. */
-static struct node *parse_for(struct parser *p, int line)
+static struct tr_jinja_node *parse_for(struct tr_jinja_parser *p, int line)
 {
     static const char *const ends[] = { "else", "endfor", NULL };
-    struct node *n = tr_j_node(p, N_FOR, line);
-    struct list list = { 0 };
-    own(p, n, &n->a, tr_j_target(p, false));
-    if (!tr_j_skip_name(p, "in"))
+    struct tr_jinja_node *n = tr_jinja_node(p, N_FOR, line);
+    struct tr_jinja_list list = { 0 };
+    own(p, n, &n->a, tr_jinja_target(p, false));
+    if (!tr_jinja_skip_name(p, "in"))
         unexpected(p, "in");
-    own(p, n, &n->b, tr_j_tuple(p, false, "recursive"));
-    if (tr_j_skip_name(p, "if"))
-        own(p, n, &n->c, tr_j_expr(p, true));
-    if (tr_j_is_name(p, "recursive"))
-        tr_j_syntax(p, "recursive loops are not supported");
-    tr_j_skip_op(p, ":");
+    own(p, n, &n->b, tr_jinja_tuple(p, false, "recursive"));
+    if (tr_jinja_skip_name(p, "if"))
+        own(p, n, &n->c, tr_jinja_expr(p, true));
+    if (tr_jinja_is_name(p, "recursive"))
+        tr_jinja_syntax(p, "recursive loops are not supported");
+    tr_jinja_skip_op(p, ":");
     expect(p, T_BLOCK_END, "%}");
     p->n_loops++;
-    tr_j_list_add(p, &list, body(p, ends));
+    tr_jinja_list_add(p, &list, body(p, ends));
     p->n_loops--;
-    if (tr_j_skip_name(p, "else"))
+    if (tr_jinja_skip_name(p, "else"))
         own(p, n, &n->d, block(p, "endfor"));
     else
-        tr_j_next(p);
-    tr_j_set_list(p, n, &list);
+        tr_jinja_next(p);
+    tr_jinja_set_list(p, n, &list);
     return n;
 }
 
 /* A body that jinja2 turns into a function of its own: loops around it cannot be left from inside. */
-static struct node *closed_block(struct parser *p, const char *end)
+static struct tr_jinja_node *closed_block(struct tr_jinja_parser *p, const char *end)
 {
     int n_loops = p->n_loops;
     p->n_loops = 0;
-    struct node *n = block(p, end);
+    struct tr_jinja_node *n = block(p, end);
     p->n_loops = n_loops;
     return n;
 }
 
 /* N_SET: a = b. N_SETBLOCK: a = body b, through the filters c (whose innermost input is NULL). */
-static struct node *parse_set(struct parser *p, int line)
+static struct tr_jinja_node *parse_set(struct tr_jinja_parser *p, int line)
 {
-    struct node *n = tr_j_node(p, N_SET, line);
-    own(p, n, &n->a, tr_j_target(p, true));
-    if (tr_j_skip_op(p, "=")) {
-        own(p, n, &n->b, tr_j_tuple(p, true, NULL));
+    struct tr_jinja_node *n = tr_jinja_node(p, N_SET, line);
+    own(p, n, &n->a, tr_jinja_target(p, true));
+    if (tr_jinja_skip_op(p, "=")) {
+        own(p, n, &n->b, tr_jinja_tuple(p, true, NULL));
         return n;
     }
     if (p->st == TR_OK)
         n->kind = N_SETBLOCK;
-    own(p, n, &n->c, tr_j_filters(p, NULL, false));
+    own(p, n, &n->c, tr_jinja_filters(p, NULL, false));
     own(p, n, &n->b, block(p, "endset"));
     return n;
 }
 
 /* args: parameters with their defaults (value NULL: none). */
-static void signature(struct parser *p, struct node *n)
+static void signature(struct tr_jinja_parser *p, struct tr_jinja_node *n)
 {
-    struct arg args[64];
+    struct tr_jinja_arg args[64];
     size_t n_args = 0;
-    tr_j_expect_op(p, "(");
-    while (p->st == TR_OK && !tr_j_is_op(p, ")")) {
+    tr_jinja_expect_op(p, "(");
+    while (p->st == TR_OK && !tr_jinja_is_op(p, ")")) {
         if (n_args > 0)
-            tr_j_expect_op(p, ",");
+            tr_jinja_expect_op(p, ",");
         if (n_args == TR_COUNT_OF(args)) {
-            tr_j_syntax(p, "more than %zu parameters", n_args);
+            tr_jinja_syntax(p, "more than %zu parameters", n_args);
             return;
         }
-        args[n_args] = (struct arg){ .name = tr_j_expect_name(p) };
-        args[n_args].value = tr_j_skip_op(p, "=") ? tr_j_expr(p, true) : NULL;
+        args[n_args] = (struct tr_jinja_arg){ .name = tr_jinja_expect_name(p) };
+        args[n_args].value = tr_jinja_skip_op(p, "=") ? tr_jinja_expr(p, true) : NULL;
         if (n_args > 0 && args[n_args - 1].value && !args[n_args].value)
-            tr_j_syntax(p, "a parameter without default follows one with default");
-        tr_j_adopt(p, n, args[n_args].value);
+            tr_jinja_syntax(p, "a parameter without default follows one with default");
+        tr_jinja_adopt(p, n, args[n_args].value);
         n_args++;
     }
-    tr_j_expect_op(p, ")");
-    tr_j_set_args(p, n, args, n_args);
+    tr_jinja_expect_op(p, ")");
+    tr_jinja_set_args(p, n, args, n_args);
 }
 
 /* name, args; b: body. */
-static struct node *parse_macro(struct parser *p, int line)
+static struct tr_jinja_node *parse_macro(struct tr_jinja_parser *p, int line)
 {
-    struct node *n = tr_j_node(p, N_MACRO, line);
-    const char *name = tr_j_expect_name(p);
+    struct tr_jinja_node *n = tr_jinja_node(p, N_MACRO, line);
+    const char *name = tr_jinja_expect_name(p);
     if (p->st == TR_OK)
         n->name = name;
     signature(p, n);
@@ -342,16 +344,16 @@ static struct node *parse_macro(struct parser *p, int line)
 }
 
 /* a: the call; b: a macro node, the caller. */
-static struct node *parse_call(struct parser *p, int line)
+static struct tr_jinja_node *parse_call(struct tr_jinja_parser *p, int line)
 {
-    struct node *n = tr_j_node(p, N_CALLBLOCK, line), *caller = tr_j_node(p, N_MACRO, line);
+    struct tr_jinja_node *n = tr_jinja_node(p, N_CALLBLOCK, line), *caller = tr_jinja_node(p, N_MACRO, line);
     if (p->st == TR_OK)
         caller->name = "caller";
-    if (tr_j_is_op(p, "("))
+    if (tr_jinja_is_op(p, "("))
         signature(p, caller);
-    struct node *call = tr_j_expr(p, true);
+    struct tr_jinja_node *call = tr_jinja_expr(p, true);
     if (p->st == TR_OK && call->kind != N_CALL)
-        tr_j_syntax(p, "expected a call");
+        tr_jinja_syntax(p, "expected a call");
     own(p, n, &n->a, call);
     own(p, caller, &caller->b, closed_block(p, "endcall"));
     own(p, n, &n->b, caller);
@@ -359,62 +361,62 @@ static struct node *parse_call(struct parser *p, int line)
 }
 
 /* c: filters; b: body. */
-static struct node *parse_filter(struct parser *p, int line)
+static struct tr_jinja_node *parse_filter(struct tr_jinja_parser *p, int line)
 {
-    struct node *n = tr_j_node(p, N_FILTERBLOCK, line);
-    own(p, n, &n->c, tr_j_filters(p, NULL, true));
+    struct tr_jinja_node *n = tr_jinja_node(p, N_FILTERBLOCK, line);
+    own(p, n, &n->c, tr_jinja_filters(p, NULL, true));
     own(p, n, &n->b, block(p, "endfilter"));
     return n;
 }
 
 /* list: target, value, target, value, ...; b: body. */
-static struct node *parse_with(struct parser *p, int line)
+static struct tr_jinja_node *parse_with(struct tr_jinja_parser *p, int line)
 {
-    struct node *n = tr_j_node(p, N_WITH, line);
-    struct list list = { 0 };
-    while (p->st == TR_OK && tr_j_cur(p)->kind != T_BLOCK_END) {
+    struct tr_jinja_node *n = tr_jinja_node(p, N_WITH, line);
+    struct tr_jinja_list list = { 0 };
+    while (p->st == TR_OK && tr_jinja_cur(p)->kind != T_BLOCK_END) {
         if (list.n > 0)
-            tr_j_expect_op(p, ",");
-        tr_j_list_add(p, &list, tr_j_target(p, false));
-        tr_j_expect_op(p, "=");
-        tr_j_list_add(p, &list, tr_j_expr(p, true));
+            tr_jinja_expect_op(p, ",");
+        tr_jinja_list_add(p, &list, tr_jinja_target(p, false));
+        tr_jinja_expect_op(p, "=");
+        tr_jinja_list_add(p, &list, tr_jinja_expr(p, true));
     }
-    tr_j_set_list(p, n, &list);
+    tr_jinja_set_list(p, n, &list);
     own(p, n, &n->b, block(p, "endwith"));
     return n;
 }
 
 /* b: body. */
-static struct node *parse_generation(struct parser *p, int line)
+static struct tr_jinja_node *parse_generation(struct tr_jinja_parser *p, int line)
 {
-    struct node *n = tr_j_node(p, N_GENERATION, line);
+    struct tr_jinja_node *n = tr_jinja_node(p, N_GENERATION, line);
     p->t->has_generation = true;
     own(p, n, &n->b, closed_block(p, "endgeneration"));
     return n;
 }
 
-static struct node *parse_jump(struct parser *p, int line, enum node_kind kind)
+static struct tr_jinja_node *parse_jump(struct tr_jinja_parser *p, int line, enum tr_jinja_node_kind kind)
 {
     if (p->n_loops == 0)
-        tr_j_syntax(p, "break or continue outside of a loop");
-    return tr_j_node(p, kind, line);
+        tr_jinja_syntax(p, "break or continue outside of a loop");
+    return tr_jinja_node(p, kind, line);
 }
 
-static struct node *parse_break(struct parser *p, int line)
+static struct tr_jinja_node *parse_break(struct tr_jinja_parser *p, int line)
 {
     return parse_jump(p, line, N_BREAK);
 }
 
-static struct node *parse_continue(struct parser *p, int line)
+static struct tr_jinja_node *parse_continue(struct tr_jinja_parser *p, int line)
 {
     return parse_jump(p, line, N_CONTINUE);
 }
 
-static struct node *statement(struct parser *p)
+static struct tr_jinja_node *statement(struct tr_jinja_parser *p)
 {
     static const struct {
         const char *name;
-        struct node *(*parse)(struct parser *p, int line);
+        struct tr_jinja_node *(*parse)(struct tr_jinja_parser *p, int line);
     } tags[] = {
         { "if", parse_if },
         { "for", parse_for },
@@ -427,25 +429,25 @@ static struct node *statement(struct parser *p)
         { "continue", parse_continue },
         { "generation", parse_generation },
     };
-    struct node *n = NULL;
-    int line = tr_j_cur(p)->line;
-    if (++p->depth > TR_J_MAX_TREE / 2)
-        tr_j_syntax(p, "blocks are nested more than %d deep", TR_J_MAX_TREE / 2);
+    struct tr_jinja_node *n = NULL;
+    int line = tr_jinja_cur(p)->line;
+    if (++p->depth > TR_JINJA_MAX_TREE / 2)
+        tr_jinja_syntax(p, "blocks are nested more than %d deep", TR_JINJA_MAX_TREE / 2);
     for (size_t i = 0; i < TR_COUNT_OF(tags) && !n; i++)
-        if (tr_j_skip_name(p, tags[i].name))
+        if (tr_jinja_skip_name(p, tags[i].name))
             n = tags[i].parse(p, line);
     if (!n) {
-        const struct token *t = tr_j_cur(p);
-        tr_j_syntax(p, "unknown tag \"%.*s\"", (int)(t->n < 60 ? t->n : 60), t->p);
-        n = tr_j_node(p, N_BODY, line);
+        const struct tr_jinja_token *t = tr_jinja_cur(p);
+        tr_jinja_syntax(p, "unknown tag \"%.*s\"", (int)(t->n < 60 ? t->n : 60), t->p);
+        n = tr_jinja_node(p, N_BODY, line);
     }
     p->depth--;
     return n;
 }
 
-enum tr_status tr_j_parse(struct tr_jinja *t)
+enum tr_status tr_jinja_parse(struct tr_jinja *t)
 {
-    struct parser p = { .t = t };
+    struct tr_jinja_parser p = { .t = t };
     t->body = body(&p, NULL);
     return p.st;
 }

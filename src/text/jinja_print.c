@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* repr(float): the shortest digits that read back, exponent below 1e-4 and from 1e16 on. */
-void tr_j_print_float(double f, struct tr_str *out)
+void tr_jinja_print_float(double f, struct tr_str *out)
 {
     char digits[40];
     if (isnan(f) || isinf(f)) {
@@ -39,13 +39,13 @@ static bool is_hidden(uint32_t c)
     return false;
 }
 
-static void repr_str(const struct str *s, struct tr_str *out)
+static void repr_str(const struct tr_jinja_str *s, struct tr_str *out)
 {
     char quote = s->n && memchr(s->p, '\'', s->n) && !memchr(s->p, '"', s->n) ? '"' : '\'';
     tr_str_addf(out, "%c", quote);
     for (size_t i = 0; i < s->n;) {
-        size_t len = tr_j_char_len(s->p + i, s->n - i);
-        uint32_t c = tr_j_char(s->p + i, s->n - i);
+        size_t len = tr_jinja_char_len(s->p + i, s->n - i);
+        uint32_t c = tr_jinja_char(s->p + i, s->n - i);
         if (c == (uint32_t)quote || c == '\\')
             tr_str_addf(out, "\\%c", (char)c);
         else if (c == '\n' || c == '\r' || c == '\t')
@@ -59,43 +59,43 @@ static void repr_str(const struct str *s, struct tr_str *out)
     tr_str_addf(out, "%c", quote);
 }
 
-static void repr_pairs(struct eval *e, const struct dict *d, struct tr_str *out, int depth)
+static void repr_pairs(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, struct tr_str *out, int depth)
 {
     tr_str_add(out, "{", 1);
     for (size_t i = 0; i < d->n && e->st == TR_OK; i++) {
         if (i > 0)
             tr_str_add(out, ", ", 2);
-        tr_j_repr(e, d->p[i].key, out, depth + 1);
+        tr_jinja_repr(e, d->p[i].key, out, depth + 1);
         tr_str_add(out, ": ", 2);
-        tr_j_repr(e, d->p[i].value, out, depth + 1);
+        tr_jinja_repr(e, d->p[i].value, out, depth + 1);
     }
     tr_str_add(out, "}", 1);
 }
 
-static void repr_items(struct eval *e, struct val v, struct tr_str *out, int depth)
+static void repr_items(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out, int depth)
 {
     bool is_tuple = v.kind == K_TUPLE;
     tr_str_add(out, is_tuple ? "(" : "[", 1);
     for (size_t i = 0; i < v.seq->n && e->st == TR_OK; i++) {
         if (i > 0)
             tr_str_add(out, ", ", 2);
-        tr_j_repr(e, v.seq->v[i], out, depth + 1);
+        tr_jinja_repr(e, v.seq->v[i], out, depth + 1);
     }
     if (is_tuple && v.seq->n == 1)
         tr_str_add(out, ",", 1);
     tr_str_add(out, is_tuple ? ")" : "]", 1);
 }
 
-void tr_j_repr(struct eval *e, struct val v, struct tr_str *out, int depth)
+void tr_jinja_repr(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out, int depth)
 {
-    if (!tr_j_step(e, 1))
+    if (!tr_jinja_step(e, 1))
         return;
-    if (depth > TR_J_MAX_TREE || out->n > TR_J_MAX_OUTPUT) {
-        tr_j_fail(e, "a value is too deep or too long to be printed");
+    if (depth > TR_JINJA_MAX_TREE || out->n > TR_JINJA_MAX_OUTPUT) {
+        tr_jinja_fail(e, "a value is too deep or too long to be printed");
         return;
     }
     if (v.kind == K_STR && v.s->is_safe)
-        tr_j_fail(e, "printing a |safe string inside of a list or dict is not supported");
+        tr_jinja_fail(e, "printing a |safe string inside of a list or dict is not supported");
     else if (v.kind == K_STR)
         repr_str(v.s, out);
     else if (v.kind == K_UNDEF)
@@ -105,10 +105,10 @@ void tr_j_repr(struct eval *e, struct val v, struct tr_str *out, int depth)
     else if (v.kind == K_DICT)
         repr_pairs(e, v.d, out, depth);
     else
-        tr_j_print(e, v, out);
+        tr_jinja_print(e, v, out);
 }
 
-void tr_j_print(struct eval *e, struct val v, struct tr_str *out)
+void tr_jinja_print(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out)
 {
     switch (v.kind) {
     case K_MISSING:
@@ -124,7 +124,7 @@ void tr_j_print(struct eval *e, struct val v, struct tr_str *out)
         tr_str_addf(out, "%" PRId64, v.i);
         break;
     case K_FLOAT:
-        tr_j_print_float(v.f, out);
+        tr_jinja_print_float(v.f, out);
         break;
     case K_STR:
         tr_str_add(out, v.s->p, v.s->n);
@@ -132,39 +132,39 @@ void tr_j_print(struct eval *e, struct val v, struct tr_str *out)
     case K_LIST:
     case K_TUPLE:
     case K_DICT:
-        tr_j_repr(e, v, out, 0);
+        tr_jinja_repr(e, v, out, 0);
         break;
     default:
-        tr_j_fail(e, "a %s cannot be printed; use |list first", tr_j_kind(v));
+        tr_jinja_fail(e, "a %s cannot be printed; use |list first", tr_jinja_kind(v));
     }
 }
 
-struct str *tr_j_text(struct eval *e, struct val v)
+struct tr_jinja_str *tr_jinja_text(struct tr_jinja_eval *e, struct tr_jinja_val v)
 {
     struct tr_str out = { 0 };
     if (v.kind == K_STR)
         return v.s;
-    tr_j_print(e, v, &out);
-    return tr_j_str_take(e, &out).s;
+    tr_jinja_print(e, v, &out);
+    return tr_jinja_str_take(e, &out).s;
 }
 
 /* ---- json.dumps ---- */
 
 struct dumper {
-    struct eval *e;
+    struct tr_jinja_eval *e;
     struct tr_str *out;
-    const struct str *indent; /* NULL: one line */
-    const struct str *item, *colon;
+    const struct tr_jinja_str *indent; /* NULL: one line */
+    const struct tr_jinja_str *item, *colon;
     bool is_ascii, is_sorted;
 };
 
-static void json_str(struct dumper *d, const struct str *s)
+static void json_str(struct dumper *d, const struct tr_jinja_str *s)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
     tr_str_add(d->out, "\"", 1);
     for (size_t i = 0; i < s->n;) {
-        size_t len = tr_j_char_len(s->p + i, s->n - i);
-        uint32_t c = tr_j_char(s->p + i, s->n - i);
+        size_t len = tr_jinja_char_len(s->p + i, s->n - i);
+        uint32_t c = tr_jinja_char(s->p + i, s->n - i);
         const char *short_form = c && c < 0x80 ? strchr(from, (int)c) : NULL;
         if (short_form)
             tr_str_addf(d->out, "\\%c", to[short_form - from]);
@@ -185,19 +185,19 @@ static void json_line(struct dumper *d, int depth)
     if (!d->indent)
         return;
     tr_str_add(d->out, "\n", 1);
-    for (int i = 0; i < depth && tr_j_step(d->e, 1); i++)
+    for (int i = 0; i < depth && tr_jinja_step(d->e, 1); i++)
         tr_str_add(d->out, d->indent->p, d->indent->n);
 }
 
-static void json_value(struct dumper *d, struct val v, int depth);
+static void json_value(struct dumper *d, struct tr_jinja_val v, int depth);
 
-static void json_key(struct dumper *d, struct val key)
+static void json_key(struct dumper *d, struct tr_jinja_val key)
 {
     if (key.kind == K_STR || key.kind > K_STR) {
         if (key.kind == K_STR)
             json_str(d, key.s);
         else
-            tr_j_fail(d->e, "tojson: a %s cannot be a key", tr_j_kind(key));
+            tr_jinja_fail(d->e, "tojson: a %s cannot be a key", tr_jinja_kind(key));
         return;
     }
     tr_str_add(d->out, "\"", 1);
@@ -206,12 +206,12 @@ static void json_key(struct dumper *d, struct val key)
 }
 
 /* The pairs in order of their keys. Insertion sort: sort_keys is rare and schemas are small; work is charged. */
-static struct dict *sorted(struct dumper *d, const struct dict *in)
+static struct tr_jinja_dict *sorted(struct dumper *d, const struct tr_jinja_dict *in)
 {
-    struct dict *out = tr_j_dict(d->e, in->n).d;
-    for (size_t i = 0; i < out->n_cap && tr_j_step(d->e, i / 4 + 1); i++) {
+    struct tr_jinja_dict *out = tr_jinja_dict(d->e, in->n).d;
+    for (size_t i = 0; i < out->n_cap && tr_jinja_step(d->e, i / 4 + 1); i++) {
         size_t at = i;
-        for (; at > 0 && tr_j_cmp(d->e, out->p[at - 1].key, in->p[i].key) > 0; at--)
+        for (; at > 0 && tr_jinja_cmp(d->e, out->p[at - 1].key, in->p[i].key) > 0; at--)
             out->p[at] = out->p[at - 1];
         out->p[at] = in->p[i];
         out->n++;
@@ -219,10 +219,10 @@ static struct dict *sorted(struct dumper *d, const struct dict *in)
     return out;
 }
 
-static void json_items(struct dumper *d, struct val v, int depth)
+static void json_items(struct dumper *d, struct tr_jinja_val v, int depth)
 {
     bool is_dict = v.kind == K_DICT;
-    const struct dict *pairs = is_dict && d->is_sorted ? sorted(d, v.d) : v.d;
+    const struct tr_jinja_dict *pairs = is_dict && d->is_sorted ? sorted(d, v.d) : v.d;
     size_t n = is_dict ? pairs->n : v.seq->n;
     tr_str_add(d->out, is_dict ? "{" : "[", 1);
     for (size_t i = 0; i < n && d->e->st == TR_OK; i++) {
@@ -240,12 +240,12 @@ static void json_items(struct dumper *d, struct val v, int depth)
     tr_str_add(d->out, is_dict ? "}" : "]", 1);
 }
 
-static void json_value(struct dumper *d, struct val v, int depth)
+static void json_value(struct dumper *d, struct tr_jinja_val v, int depth)
 {
-    if (!tr_j_step(d->e, 1))
+    if (!tr_jinja_step(d->e, 1))
         return;
-    if (depth > TR_J_MAX_TREE || d->out->n > TR_J_MAX_OUTPUT)
-        tr_j_fail(d->e, "tojson: a value is too deep or too long");
+    if (depth > TR_JINJA_MAX_TREE || d->out->n > TR_JINJA_MAX_OUTPUT)
+        tr_jinja_fail(d->e, "tojson: a value is too deep or too long");
     else if (v.kind == K_STR)
         json_str(d, v.s);
     else if (v.kind == K_NONE)
@@ -254,35 +254,35 @@ static void json_value(struct dumper *d, struct val v, int depth)
         tr_str_addf(d->out, "%s", v.b ? "true" : "false");
     else if (v.kind == K_FLOAT && !isfinite(v.f))
         tr_str_addf(d->out, "%s", isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity");
-    else if (tr_j_is_number(v))
-        tr_j_print(d->e, v, d->out);
+    else if (tr_jinja_is_number(v))
+        tr_jinja_print(d->e, v, d->out);
     else if (v.kind == K_LIST || v.kind == K_TUPLE || v.kind == K_DICT)
         json_items(d, v, depth);
     else
-        tr_j_fail(d->e, "tojson: a %s is not JSON", tr_j_kind(v));
+        tr_jinja_fail(d->e, "tojson: a %s is not JSON", tr_jinja_kind(v));
 }
 
 /* a: ensure_ascii, indent, separators, sort_keys. */
-void tr_j_json(struct eval *e, struct val v, const struct val *a, struct tr_str *out)
+void tr_jinja_json(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a, struct tr_str *out)
 {
-    struct str comma = { ", ", 2, 2, false }, colon = { ": ", 2, 2, false };
-    struct dumper d = { e, out, NULL, &comma, &colon, tr_j_truth(a[0]), tr_j_truth(a[3]) };
+    struct tr_jinja_str comma = { ", ", 2, 2, false }, colon = { ": ", 2, 2, false };
+    struct dumper d = { e, out, NULL, &comma, &colon, tr_jinja_truth(a[0]), tr_jinja_truth(a[3]) };
     if (a[1].kind == K_STR) {
         d.indent = a[1].s;
     } else if (a[1].kind != K_MISSING && a[1].kind != K_NONE) {
         int64_t n = 0;
         static const char blanks[] = "                                ";
-        if (!tr_j_as_int(e, a[1], "tojson: indent", &n) || n > 32) {
-            tr_j_fail(e, "tojson: indent is more than 32");
+        if (!tr_jinja_as_int(e, a[1], "tojson: indent", &n) || n > 32) {
+            tr_jinja_fail(e, "tojson: indent is more than 32");
             return;
         }
-        d.indent = tr_j_str_ref(e, blanks, n > 0 ? (size_t)n : 0).s;
+        d.indent = tr_jinja_str_ref(e, blanks, n > 0 ? (size_t)n : 0).s;
     }
     if (d.indent)
         comma.n = 1;
     if (a[2].kind == K_LIST || a[2].kind == K_TUPLE) {
         if (a[2].seq->n != 2 || a[2].seq->v[0].kind != K_STR || a[2].seq->v[1].kind != K_STR) {
-            tr_j_fail(e, "tojson: separators must be two strings");
+            tr_jinja_fail(e, "tojson: separators must be two strings");
             return;
         }
         d.item = a[2].seq->v[0].s;

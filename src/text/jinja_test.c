@@ -2,132 +2,135 @@
 #include "text/jinja_impl.h"
 #include <time.h>
 
-#define FN(name)          static struct val name(struct eval *e, struct val v, const struct val *a, const struct args *raw)
+#define FN(name)                                                                                                       \
+    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
+                                    const struct tr_jinja_args *raw)
 #define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
 
 FN(is_defined)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind != K_UNDEF);
+    return tr_jinja_bool(v.kind != K_UNDEF);
 }
 
 FN(is_undefined)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_UNDEF);
+    return tr_jinja_bool(v.kind == K_UNDEF);
 }
 
 FN(is_none)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_NONE);
+    return tr_jinja_bool(v.kind == K_NONE);
 }
 
 FN(is_boolean)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_BOOL);
+    return tr_jinja_bool(v.kind == K_BOOL);
 }
 
 FN(is_true)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_BOOL && v.b);
+    return tr_jinja_bool(v.kind == K_BOOL && v.b);
 }
 
 FN(is_false)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_BOOL && !v.b);
+    return tr_jinja_bool(v.kind == K_BOOL && !v.b);
 }
 
 FN(is_integer)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_INT);
+    return tr_jinja_bool(v.kind == K_INT);
 }
 
 FN(is_float)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_FLOAT);
+    return tr_jinja_bool(v.kind == K_FLOAT);
 }
 
 FN(is_number)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_is_number(v));
+    return tr_jinja_bool(tr_jinja_is_number(v));
 }
 
 FN(is_string)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_STR);
+    return tr_jinja_bool(v.kind == K_STR);
 }
 
 FN(is_mapping)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_DICT);
+    return tr_jinja_bool(v.kind == K_DICT);
 }
 
 FN(is_iterable)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_is_seq(v) || v.kind == K_STR || v.kind == K_DICT || v.kind == K_UNDEF || v.kind == K_LOOP);
+    return tr_jinja_bool(tr_jinja_is_seq(v) || v.kind == K_STR || v.kind == K_DICT || v.kind == K_UNDEF ||
+                         v.kind == K_LOOP);
 }
 
 FN(is_sequence) /* has len() and []: jinja2 counts dicts, not views and generators */
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_LIST || v.kind == K_TUPLE || v.kind == K_RANGE || v.kind == K_STR ||
-                     v.kind == K_DICT || v.kind == K_UNDEF);
+    return tr_jinja_bool(v.kind == K_LIST || v.kind == K_TUPLE || v.kind == K_RANGE || v.kind == K_STR ||
+                         v.kind == K_DICT || v.kind == K_UNDEF);
 }
 
 FN(is_callable)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(v.kind == K_MACRO || v.kind == K_FUNC || v.kind == K_METHOD || v.kind == K_UNDEF);
+    return tr_jinja_bool(v.kind == K_MACRO || v.kind == K_FUNC || v.kind == K_METHOD || v.kind == K_UNDEF);
 }
 
-static bool remainder_is(struct eval *e, struct val v, struct val by, int64_t wanted)
+static bool remainder_is(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val by, int64_t wanted)
 {
-    return tr_j_eq(e, tr_j_binary(e, OP_MOD, v, by), tr_j_int(wanted)) && e->st == TR_OK;
+    return tr_jinja_eq(e, tr_jinja_binary(e, OP_MOD, v, by), tr_jinja_int(wanted)) && e->st == TR_OK;
 }
 
 FN(is_odd)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(remainder_is(e, v, tr_j_int(2), 1));
+    return tr_jinja_bool(remainder_is(e, v, tr_jinja_int(2), 1));
 }
 
 FN(is_even)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(remainder_is(e, v, tr_j_int(2), 0));
+    return tr_jinja_bool(remainder_is(e, v, tr_jinja_int(2), 0));
 }
 
 FN(is_divisible)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(remainder_is(e, v, a[0], 0));
+    return tr_jinja_bool(remainder_is(e, v, a[0], 0));
 }
 
 /* Letters there are, all of the one case. */
-static struct val has_only_case(struct eval *e, struct val v, bool is_upper)
+static struct tr_jinja_val has_only_case(struct tr_jinja_eval *e, struct tr_jinja_val v, bool is_upper)
 {
-    const struct str *s = tr_j_text(e, v);
+    const struct tr_jinja_str *s = tr_jinja_text(e, v);
     bool has_letter = false;
-    for (size_t i = 0; i < s->n; i += tr_j_char_len(s->p + i, s->n - i)) {
-        uint32_t c = tr_j_char(s->p + i, s->n - i);
-        if (tr_j_has_case(c))
-            return tr_j_fail(e, "the case of U+%04X is not known; only ASCII letters have case here", (unsigned)c);
+    for (size_t i = 0; i < s->n; i += tr_jinja_char_len(s->p + i, s->n - i)) {
+        uint32_t c = tr_jinja_char(s->p + i, s->n - i);
+        if (tr_jinja_has_case(c))
+            return tr_jinja_fail(e, "the case of U+%04X is not known; only ASCII letters have case here", (unsigned)c);
         bool up = c >= 'A' && c <= 'Z', low = c >= 'a' && c <= 'z';
         if (is_upper ? low : up)
-            return tr_j_bool(false);
+            return tr_jinja_bool(false);
         has_letter = has_letter || up || low;
     }
-    return tr_j_bool(has_letter);
+    return tr_jinja_bool(has_letter);
 }
 
 FN(is_lower)
@@ -145,60 +148,60 @@ FN(is_upper)
 FN(is_in)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_IN, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_IN, v, a[0]));
 }
 
 FN(is_sameas)
 {
     UNUSED(e, a, raw);
     if (v.kind != a[0].kind)
-        return tr_j_bool(false);
+        return tr_jinja_bool(false);
     if (v.kind == K_BOOL || v.kind == K_NONE)
-        return tr_j_bool(tr_j_eq(e, v, a[0]));
+        return tr_jinja_bool(tr_jinja_eq(e, v, a[0]));
     if (v.kind < K_LIST)
-        return tr_j_fail(e, "sameas of two %s values is not defined", tr_j_kind(v));
-    return tr_j_bool(v.seq == a[0].seq);
+        return tr_jinja_fail(e, "sameas of two %s values is not defined", tr_jinja_kind(v));
+    return tr_jinja_bool(v.seq == a[0].seq);
 }
 
 FN(is_eq)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_EQ, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_EQ, v, a[0]));
 }
 
 FN(is_ne)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_NE, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_NE, v, a[0]));
 }
 
 FN(is_lt)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_LT, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_LT, v, a[0]));
 }
 
 FN(is_le)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_LE, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_LE, v, a[0]));
 }
 
 FN(is_gt)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_GT, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_GT, v, a[0]));
 }
 
 FN(is_ge)
 {
     UNUSED(e, a, raw);
-    return tr_j_bool(tr_j_compare(e, OP_GE, v, a[0]));
+    return tr_jinja_bool(tr_jinja_compare(e, OP_GE, v, a[0]));
 }
 
-const struct builtin *tr_j_test(const char *name)
+const struct tr_jinja_builtin *tr_jinja_test(const char *name)
 {
-    static const struct builtin rows[] = {
+    static const struct tr_jinja_builtin rows[] = {
         { "defined", "", is_defined },
         { "undefined", "", is_undefined },
         { "none", "", is_none },
@@ -236,7 +239,7 @@ const struct builtin *tr_j_test(const char *name)
         { "ge", "b!", is_ge },
         { ">=", "b!", is_ge },
     };
-    return tr_j_find(rows, TR_COUNT_OF(rows), name, strlen(name));
+    return tr_jinja_find(rows, TR_COUNT_OF(rows), name, strlen(name));
 }
 
 /* ---- global functions ---- */
@@ -247,7 +250,7 @@ FN(fn_range)
     int64_t n[3] = { 0, 0, 1 }, count = 0;
     size_t n_args = 0;
     while (n_args < 3 && a[n_args].kind != K_MISSING) {
-        if (!tr_j_as_int(e, a[n_args], "range: a bound", &n[n_args]))
+        if (!tr_jinja_as_int(e, a[n_args], "range: a bound", &n[n_args]))
             return v;
         n_args++;
     }
@@ -256,15 +259,15 @@ FN(fn_range)
         n[0] = 0;
     }
     if (n[2] == 0)
-        return tr_j_fail(e, "range: the step is 0");
-    for (int64_t x = n[0]; (n[2] > 0 ? x < n[1] : x > n[1]) && count <= TR_J_MAX_RANGE; count++)
+        return tr_jinja_fail(e, "range: the step is 0");
+    for (int64_t x = n[0]; (n[2] > 0 ? x < n[1] : x > n[1]) && count <= TR_JINJA_MAX_RANGE; count++)
         if (__builtin_add_overflow(x, n[2], &x))
             x = n[1];
-    if (count > TR_J_MAX_RANGE)
-        return tr_j_fail(e, "range: more than %d items", TR_J_MAX_RANGE);
-    struct val out = tr_j_seq(e, K_RANGE, (size_t)count);
-    for (size_t i = 0; i < out.seq->n && tr_j_step(e, 0); i++)
-        out.seq->v[i] = tr_j_int(n[0] + (int64_t)i * n[2]);
+    if (count > TR_JINJA_MAX_RANGE)
+        return tr_jinja_fail(e, "range: more than %d items", TR_JINJA_MAX_RANGE);
+    struct tr_jinja_val out = tr_jinja_seq(e, K_RANGE, (size_t)count);
+    for (size_t i = 0; i < out.seq->n && tr_jinja_step(e, 0); i++)
+        out.seq->v[i] = tr_jinja_int(n[0] + (int64_t)i * n[2]);
     return out;
 }
 
@@ -272,35 +275,35 @@ FN(fn_range)
 FN(fn_dict)
 {
     UNUSED(e, a, v);
-    struct val out = tr_j_dict(e, raw->n_kw);
+    struct tr_jinja_val out = tr_jinja_dict(e, raw->n_kw);
     if (raw->n_pos > 1)
-        return tr_j_fail(e, "dict: more than one plain argument");
+        return tr_jinja_fail(e, "dict: more than one plain argument");
     if (raw->n_pos == 1 && raw->pos[0].kind == K_DICT) {
-        const struct dict *from = raw->pos[0].d;
+        const struct tr_jinja_dict *from = raw->pos[0].d;
         for (size_t i = 0; i < from->n && e->st == TR_OK; i++)
-            tr_j_dict_set(e, out.d, from->p[i].key, from->p[i].value);
+            tr_jinja_dict_set(e, out.d, from->p[i].key, from->p[i].value);
     } else if (raw->n_pos == 1) {
-        const struct seq *pairs = tr_j_iter(e, raw->pos[0]);
-        for (size_t i = 0; i < pairs->n && tr_j_step(e, 0); i++) {
-            const struct seq *pair = tr_j_iter(e, pairs->v[i]);
+        const struct tr_jinja_seq *pairs = tr_jinja_iter(e, raw->pos[0]);
+        for (size_t i = 0; i < pairs->n && tr_jinja_step(e, 0); i++) {
+            const struct tr_jinja_seq *pair = tr_jinja_iter(e, pairs->v[i]);
             if (pair->n != 2)
-                return tr_j_fail(e, "dict: item %zu is not a pair", i);
-            tr_j_dict_set(e, out.d, pair->v[0], pair->v[1]);
+                return tr_jinja_fail(e, "dict: item %zu is not a pair", i);
+            tr_jinja_dict_set(e, out.d, pair->v[0], pair->v[1]);
         }
     }
     for (size_t i = 0; i < raw->n_kw && e->st == TR_OK; i++)
-        tr_j_dict_set(e, out.d, tr_j_str_ref(e, raw->kw[i].name, strlen(raw->kw[i].name)), raw->kw[i].value);
+        tr_jinja_dict_set(e, out.d, tr_jinja_str_ref(e, raw->kw[i].name, strlen(raw->kw[i].name)), raw->kw[i].value);
     return out;
 }
 
 FN(fn_namespace)
 {
-    struct val out = fn_dict(e, v, a, raw);
+    struct tr_jinja_val out = fn_dict(e, v, a, raw);
     if (out.kind != K_DICT)
         return out;
     for (size_t i = 0; i < out.d->n; i++)
         if (out.d->p[i].key.kind == K_STR && out.d->p[i].key.s->n > 0 && out.d->p[i].key.s->p[0] == '_')
-            return tr_j_fail(e, "a namespace cannot hold names with a leading underscore");
+            return tr_jinja_fail(e, "a namespace cannot hold names with a leading underscore");
     out.kind = K_NS;
     return out;
 }
@@ -308,8 +311,8 @@ FN(fn_namespace)
 FN(fn_raise)
 {
     UNUSED(e, v, raw);
-    const struct str *s = tr_j_text(e, a[0]);
-    return tr_j_fail(e, "the template refuses: %.*s", (int)(s->n < 300 ? s->n : 300), s->p);
+    const struct tr_jinja_str *s = tr_jinja_text(e, a[0]);
+    return tr_jinja_fail(e, "the template refuses: %.*s", (int)(s->n < 300 ? s->n : 300), s->p);
 }
 
 FN(fn_strftime)
@@ -318,20 +321,20 @@ FN(fn_strftime)
     char format[128], text[512];
     struct tm tm;
     time_t now = (time_t)e->now_s;
-    const struct str *s = tr_j_text(e, a[0]);
+    const struct tr_jinja_str *s = tr_jinja_text(e, a[0]);
     if (s->n == 0)
-        return tr_j_str_ref(e, "", 0);
+        return tr_jinja_str_ref(e, "", 0);
     if (s->n >= sizeof format || !gmtime_r(&now, &tm))
-        return tr_j_fail(e, "strftime_now: a format of %zu bytes is too long, or the clock is wrong", s->n);
+        return tr_jinja_fail(e, "strftime_now: a format of %zu bytes is too long, or the clock is wrong", s->n);
     memcpy(format, s->p, s->n);
     format[s->n] = 0;
     size_t n = strftime(text, sizeof text, format, &tm);
-    return n ? tr_j_str(e, text, n) : tr_j_fail(e, "strftime_now: the format gives nothing");
+    return n ? tr_jinja_str(e, text, n) : tr_jinja_fail(e, "strftime_now: the format gives nothing");
 }
 
-const struct builtin *tr_j_global(const char *name)
+const struct tr_jinja_builtin *tr_jinja_global(const char *name)
 {
-    static const struct builtin rows[] = {
+    static const struct tr_jinja_builtin rows[] = {
         { "range", "start! stop step", fn_range },
         { "dict", "*", fn_dict },
         { "namespace", "*", fn_namespace },
@@ -341,5 +344,5 @@ const struct builtin *tr_j_global(const char *name)
         { "joiner", "*", NULL },
         { "lipsum", "*", NULL },
     };
-    return tr_j_find(rows, TR_COUNT_OF(rows), name, strlen(name));
+    return tr_jinja_find(rows, TR_COUNT_OF(rows), name, strlen(name));
 }

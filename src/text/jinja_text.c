@@ -5,13 +5,13 @@
  */
 #include "text/jinja_impl.h"
 
-size_t tr_j_char_len(const char *p, size_t n)
+size_t tr_jinja_char_len(const char *p, size_t n)
 {
     size_t len = tr_utf8_len(p, n);
     return len ? len : 1;
 }
 
-uint32_t tr_j_char(const char *p, size_t n)
+uint32_t tr_jinja_char(const char *p, size_t n)
 {
     const unsigned char *u = (const unsigned char *)p;
     size_t len = tr_utf8_len(p, n);
@@ -23,7 +23,7 @@ uint32_t tr_j_char(const char *p, size_t n)
     return c;
 }
 
-size_t tr_j_put_char(uint32_t c, char out[4])
+size_t tr_jinja_put_char(uint32_t c, char out[4])
 {
     if (c < 0x80) {
         out[0] = (char)c;
@@ -37,44 +37,44 @@ size_t tr_j_put_char(uint32_t c, char out[4])
 }
 
 /* str.isspace, and \s of Python's regular expressions. */
-bool tr_j_is_space(uint32_t c)
+bool tr_jinja_is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-size_t tr_j_n_chars(struct str *s)
+size_t tr_jinja_n_chars(struct tr_jinja_str *s)
 {
     if (s->n_chars == SIZE_MAX) {
         size_t n = 0;
         for (size_t i = 0; i < s->n; n++)
-            i += tr_j_char_len(s->p + i, s->n - i);
+            i += tr_jinja_char_len(s->p + i, s->n - i);
         s->n_chars = n;
     }
     return s->n_chars;
 }
 
-size_t tr_j_byte_of(const struct str *s, size_t i_char)
+size_t tr_jinja_byte_of(const struct tr_jinja_str *s, size_t i_char)
 {
     if (s->n_chars == s->n)
         return i_char < s->n ? i_char : s->n;
     size_t i = 0;
     while (i < s->n && i_char-- > 0)
-        i += tr_j_char_len(s->p + i, s->n - i);
+        i += tr_jinja_char_len(s->p + i, s->n - i);
     return i;
 }
 
-static bool is_stripped(const char *p, size_t n, const struct str *chars)
+static bool is_stripped(const char *p, size_t n, const struct tr_jinja_str *chars)
 {
     if (!chars)
-        return tr_j_is_space(tr_j_char(p, n));
+        return tr_jinja_is_space(tr_jinja_char(p, n));
     return n > 0 && memmem(chars->p, chars->n, p, n) != NULL; /* whole characters: UTF-8 has no false matches */
 }
 
-void tr_j_strip(const char **p, size_t *n, const struct str *chars, bool left, bool right)
+void tr_jinja_strip(const char **p, size_t *n, const struct tr_jinja_str *chars, bool left, bool right)
 {
     while (left && *n > 0) {
-        size_t len = tr_j_char_len(*p, *n);
+        size_t len = tr_jinja_char_len(*p, *n);
         if (!is_stripped(*p, len, chars))
             break;
         *p += len;
@@ -102,7 +102,7 @@ static const struct {
     { 0xfb20, 0xff20 }, { 0xff5b, 0xfffd }, { 0x1f000, 0x1f12f }, { 0x1f190, 0x1fbff }, { 0x20000, 0x3ffff },
 };
 
-bool tr_j_has_case(uint32_t c)
+bool tr_jinja_has_case(uint32_t c)
 {
     for (size_t i = 0; i < TR_COUNT_OF(caseless); i++)
         if (c >= caseless[i].first && c <= caseless[i].last)
@@ -110,17 +110,17 @@ bool tr_j_has_case(uint32_t c)
     return c >= 0x80;
 }
 
-struct val tr_j_case(struct eval *e, const struct str *s, enum letter_case how)
+struct tr_jinja_val tr_jinja_case(struct tr_jinja_eval *e, const struct tr_jinja_str *s, enum tr_jinja_letter_case how)
 {
-    char *out = tr_j_get(e, s->n + 1);
+    char *out = tr_jinja_get(e, s->n + 1);
     bool in_word = false;
     for (size_t i = 0; out && i < s->n;) {
-        size_t len = tr_j_char_len(s->p + i, s->n - i);
-        uint32_t c = tr_j_char(s->p + i, s->n - i);
+        size_t len = tr_jinja_char_len(s->p + i, s->n - i);
+        uint32_t c = tr_jinja_char(s->p + i, s->n - i);
         bool is_lower = c >= 'a' && c <= 'z', is_upper = c >= 'A' && c <= 'Z';
-        if (tr_j_has_case(c))
-            return tr_j_fail(e, "changing the case of U+%04X is not supported; only ASCII letters have case here",
-                             (unsigned)c);
+        if (tr_jinja_has_case(c))
+            return tr_jinja_fail(e, "changing the case of U+%04X is not supported; only ASCII letters have case here",
+                                 (unsigned)c);
         bool up = how == CASE_UPPER || (how == CASE_TITLE && !in_word) || (how == CASE_CAPITAL && i == 0);
         memcpy(out + i, s->p + i, len);
         if (up && is_lower)
@@ -130,17 +130,18 @@ struct val tr_j_case(struct eval *e, const struct str *s, enum letter_case how)
         in_word = is_lower || is_upper;
         i += len;
     }
-    struct val v = tr_j_str_ref(e, out ? out : "", out ? s->n : 0);
+    struct tr_jinja_val v = tr_jinja_str_ref(e, out ? out : "", out ? s->n : 0);
     v.s->is_safe = s->is_safe;
     return v;
 }
 
 /* str.replace; max < 0: all. */
-struct val tr_j_replace(struct eval *e, const struct str *s, const struct str *from, const struct str *to, int64_t max)
+struct tr_jinja_val tr_jinja_replace(struct tr_jinja_eval *e, const struct tr_jinja_str *s,
+                                     const struct tr_jinja_str *from, const struct tr_jinja_str *to, int64_t max)
 {
     struct tr_str out = { 0 };
     size_t i = 0;
-    while (max != 0 && tr_j_step(e, 1) && out.n < TR_J_MAX_OUTPUT) {
+    while (max != 0 && tr_jinja_step(e, 1) && out.n < TR_JINJA_MAX_OUTPUT) {
         const char *hit = memmem(s->p + i, s->n - i, from->p, from->n);
         if (!hit)
             break;
@@ -153,10 +154,10 @@ struct val tr_j_replace(struct eval *e, const struct str *s, const struct str *f
             continue;
         if (i == s->n) /* an empty text is found before each character and at the end */
             break;
-        size_t len = tr_j_char_len(s->p + i, s->n - i);
+        size_t len = tr_jinja_char_len(s->p + i, s->n - i);
         tr_str_add(&out, s->p + i, len);
         i += len;
     }
     tr_str_add(&out, s->p + i, s->n - i);
-    return tr_j_str_take(e, &out);
+    return tr_jinja_str_take(e, &out);
 }

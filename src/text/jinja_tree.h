@@ -5,7 +5,7 @@
 
 #include "text/jinja_impl.h"
 
-enum node_kind {
+enum tr_jinja_node_kind {
     N_CONST,
     N_NAME,
     N_LIST,
@@ -43,30 +43,30 @@ enum node_kind {
     N_CONTINUE,
 };
 
-struct arg {
+struct tr_jinja_arg {
     const char *name; /* NULL: positional */
-    struct node *value;
+    struct tr_jinja_node *value;
     bool is_star; /* *value: its items are positional arguments */
 };
 
 /* a, b, c and list by kind; see the parser where each is made. */
-struct node {
-    enum node_kind kind;
-    enum op op;
+struct tr_jinja_node {
+    enum tr_jinja_node_kind kind;
+    enum tr_jinja_op op;
     int line, depth;
-    struct node *a, *b, *c, *d;
-    struct node **list;
+    struct tr_jinja_node *a, *b, *c, *d;
+    struct tr_jinja_node **list;
     size_t n_list;
-    struct arg *args;
+    struct tr_jinja_arg *args;
     size_t n_args;
     const char *name; /* interned: equal names are equal pointers */
-    struct val value;
-    const struct builtin *fn;
+    struct tr_jinja_val value;
+    const struct tr_jinja_builtin *fn;
 };
 
 /* ---- lexer and parser ---- */
 
-enum token_kind {
+enum tr_jinja_token_kind {
     T_DATA,
     T_BLOCK_BEGIN,
     T_BLOCK_END,
@@ -80,8 +80,8 @@ enum token_kind {
     T_EOF,
 };
 
-struct token {
-    enum token_kind kind;
+struct tr_jinja_token {
+    enum tr_jinja_token_kind kind;
     int line;
     const char *p; /* text; of T_STR and T_DATA what it stands for */
     size_t n;
@@ -89,51 +89,53 @@ struct token {
 };
 
 struct tr_jinja {
-    struct arena mem;
+    struct tr_jinja_arena mem;
     char *what;
-    struct token *tokens;
+    struct tr_jinja_token *tokens;
     size_t n_tokens, n_nodes;
     const char **names; /* hash table of interned names */
     size_t n_names;
     const char *name_loop, *name_caller; /* NULL: the template does not hold them */
-    struct node *body;
+    struct tr_jinja_node *body;
     bool has_generation;
     struct tr_hash128 hash; /* of the text */
 };
 
-enum tr_status tr_j_lex(struct tr_jinja *t, char *text, size_t n);
-enum tr_status tr_j_parse(struct tr_jinja *t);
+enum tr_status tr_jinja_lex(struct tr_jinja *t, char *text, size_t n);
+enum tr_status tr_jinja_parse(struct tr_jinja *t);
 /* The interned name, or NULL: the template does not hold it (add false), too many names or no memory. */
-const char *tr_j_intern(struct tr_jinja *t, const char *p, size_t n, bool add);
+const char *tr_jinja_intern(struct tr_jinja *t, const char *p, size_t n, bool add);
 
-struct parser { /* errors are sticky here too: after one, cur() is the end of the template */
+struct tr_jinja_parser { /* errors are sticky here too: after one, cur() is the end of the template */
     struct tr_jinja *t;
     enum tr_status st;
     size_t at;
     int depth, n_loops;
 };
-const struct token *tr_j_cur(const struct parser *p);
-void tr_j_next(struct parser *p);
-bool tr_j_is_op(const struct parser *p, const char *op);
-bool tr_j_is_name(const struct parser *p, const char *name);
-bool tr_j_skip_op(struct parser *p, const char *op);
-bool tr_j_skip_name(struct parser *p, const char *name);
-void tr_j_expect_op(struct parser *p, const char *op);
-const char *tr_j_expect_name(struct parser *p);
-void tr_j_syntax(struct parser *p, const char *fmt, ...) TR_PRINTF(2, 3);
-struct node *tr_j_node(struct parser *p, enum node_kind kind, int line);
-void tr_j_adopt(struct parser *p, struct node *n, const struct node *child); /* keeps depth, refuses a too deep tree */
-struct list {                                                                /* nodes on their way into node.list */
-    struct node **p;
+const struct tr_jinja_token *tr_jinja_cur(const struct tr_jinja_parser *p);
+void tr_jinja_next(struct tr_jinja_parser *p);
+bool tr_jinja_is_op(const struct tr_jinja_parser *p, const char *op);
+bool tr_jinja_is_name(const struct tr_jinja_parser *p, const char *name);
+bool tr_jinja_skip_op(struct tr_jinja_parser *p, const char *op);
+bool tr_jinja_skip_name(struct tr_jinja_parser *p, const char *name);
+void tr_jinja_expect_op(struct tr_jinja_parser *p, const char *op);
+const char *tr_jinja_expect_name(struct tr_jinja_parser *p);
+void tr_jinja_syntax(struct tr_jinja_parser *p, const char *fmt, ...) TR_PRINTF(2, 3);
+struct tr_jinja_node *tr_jinja_node(struct tr_jinja_parser *p, enum tr_jinja_node_kind kind, int line);
+void tr_jinja_adopt(struct tr_jinja_parser *p, struct tr_jinja_node *n,
+                    const struct tr_jinja_node *child); /* keeps depth, refuses a too deep tree */
+struct tr_jinja_list {                                  /* nodes on their way into node.list */
+    struct tr_jinja_node **p;
     size_t n, n_cap;
 };
-void tr_j_list_add(struct parser *p, struct list *l, struct node *n);
-void tr_j_set_list(struct parser *p, struct node *n, const struct list *l);
-void tr_j_set_args(struct parser *p, struct node *n, const struct arg *args, size_t n_args); /* copies */
-struct node *tr_j_expr(struct parser *p, bool with_cond);
-struct node *tr_j_tuple(struct parser *p, bool with_cond, const char *end_name); /* also `a, b` */
-struct node *tr_j_target(struct parser *p, bool with_ns);
-struct node *tr_j_filters(struct parser *p, struct node *in, bool is_inline);
-void tr_j_call_args(struct parser *p, struct node *n);
+void tr_jinja_list_add(struct tr_jinja_parser *p, struct tr_jinja_list *l, struct tr_jinja_node *n);
+void tr_jinja_set_list(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_list *l);
+void tr_jinja_set_args(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_arg *args,
+                       size_t n_args); /* copies */
+struct tr_jinja_node *tr_jinja_expr(struct tr_jinja_parser *p, bool with_cond);
+struct tr_jinja_node *tr_jinja_tuple(struct tr_jinja_parser *p, bool with_cond, const char *end_name); /* also `a, b` */
+struct tr_jinja_node *tr_jinja_target(struct tr_jinja_parser *p, bool with_ns);
+struct tr_jinja_node *tr_jinja_filters(struct tr_jinja_parser *p, struct tr_jinja_node *in, bool is_inline);
+void tr_jinja_call_args(struct tr_jinja_parser *p, struct tr_jinja_node *n);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include "text/jinja.h"
 
-struct eval; /* of jinja_impl.h: the arena, and the first error */
+struct tr_jinja_eval; /* of jinja_impl.h: the arena, and the first error */
 
-enum kind {
+enum tr_jinja_kind {
     K_MISSING, /* no such variable, argument or key: never seen by a template */
     K_UNDEF,
     K_NONE,
@@ -32,110 +32,116 @@ enum kind {
     K_COUNT,
 };
 
-struct str {
+struct tr_jinja_str {
     const char *p;
     size_t n;
     size_t n_chars; /* SIZE_MAX: not counted yet */
     bool is_safe;   /* came out of |safe or |e: jinja2 escapes what + adds to it */
 };
 
-struct val {
-    enum kind kind;
+struct tr_jinja_val {
+    enum tr_jinja_kind kind;
     union {
         bool b;
         int64_t i;
         double f;
-        struct str *s; /* K_UNDEF: what is undefined, for the message */
-        struct seq *seq;
-        struct dict *d;
-        struct macro *macro;
-        struct method *method;
-        struct loop *loop;
-        const struct builtin *fn;
+        struct tr_jinja_str *s; /* K_UNDEF: what is undefined, for the message */
+        struct tr_jinja_seq *seq;
+        struct tr_jinja_dict *d;
+        struct tr_jinja_macro *macro;
+        struct tr_jinja_method *method;
+        struct tr_jinja_loop *loop;
+        const struct tr_jinja_builtin *fn;
     };
 };
 
-struct seq {
-    struct val *v;
+struct tr_jinja_seq {
+    struct tr_jinja_val *v;
     size_t n;
     bool is_spent; /* K_GEN */
 };
 
-struct pair {
-    struct val key, value;
+struct tr_jinja_pair {
+    struct tr_jinja_val key, value;
 };
-struct dict {
-    struct pair *p;
+struct tr_jinja_dict {
+    struct tr_jinja_pair *p;
     size_t n, n_cap;
 };
 
-struct method {
-    struct val self;
-    const struct builtin *fn;
+struct tr_jinja_method {
+    struct tr_jinja_val self;
+    const struct tr_jinja_builtin *fn;
 };
 
-struct loop {
-    struct seq *items;
+struct tr_jinja_loop {
+    struct tr_jinja_seq *items;
     size_t at;
     int depth;
-    struct val last_changed; /* of loop.changed() */
+    struct tr_jinja_val last_changed; /* of loop.changed() */
 };
 
-static inline struct val tr_j_bool(bool b)
+static inline struct tr_jinja_val tr_jinja_bool(bool b)
 {
-    return (struct val){ .kind = K_BOOL, .b = b };
+    return (struct tr_jinja_val){ .kind = K_BOOL, .b = b };
 }
-static inline struct val tr_j_int(int64_t i)
+static inline struct tr_jinja_val tr_jinja_int(int64_t i)
 {
-    return (struct val){ .kind = K_INT, .i = i };
+    return (struct tr_jinja_val){ .kind = K_INT, .i = i };
 }
-static inline struct val tr_j_float(double f)
+static inline struct tr_jinja_val tr_jinja_float(double f)
 {
-    return (struct val){ .kind = K_FLOAT, .f = f };
+    return (struct tr_jinja_val){ .kind = K_FLOAT, .f = f };
 }
-static inline struct val tr_j_none(void)
+static inline struct tr_jinja_val tr_jinja_none(void)
 {
-    return (struct val){ .kind = K_NONE };
+    return (struct tr_jinja_val){ .kind = K_NONE };
 }
 
-struct val tr_j_str(struct eval *e, const char *p, size_t n);     /* copies */
-struct val tr_j_str_ref(struct eval *e, const char *p, size_t n); /* p outlives the rendering */
-struct val tr_j_str_take(struct eval *e, struct tr_str *s);       /* copies, releases s */
-struct val tr_j_undef(struct eval *e, const char *fmt, ...) TR_PRINTF(2, 3);
-struct val tr_j_seq(struct eval *e, enum kind kind, size_t n); /* n items to be filled */
-struct val tr_j_dict(struct eval *e, size_t n_cap);
-void tr_j_dict_set(struct eval *e, struct dict *d, struct val key, struct val value);
-struct val tr_j_dict_get(struct eval *e, const struct dict *d, struct val key); /* K_MISSING */
-struct val tr_j_dict_cstr(struct eval *e, const struct dict *d, const char *key);
-struct val tr_j_of_json(struct eval *e, const cJSON *j, size_t n_items, int depth);
+struct tr_jinja_val tr_jinja_str(struct tr_jinja_eval *e, const char *p, size_t n);     /* copies */
+struct tr_jinja_val tr_jinja_str_ref(struct tr_jinja_eval *e, const char *p, size_t n); /* p outlives the rendering */
+struct tr_jinja_val tr_jinja_str_take(struct tr_jinja_eval *e, struct tr_str *s);       /* copies, releases s */
+struct tr_jinja_val tr_jinja_undef(struct tr_jinja_eval *e, const char *fmt, ...) TR_PRINTF(2, 3);
+struct tr_jinja_val tr_jinja_seq(struct tr_jinja_eval *e, enum tr_jinja_kind kind, size_t n); /* n items to be filled */
+struct tr_jinja_val tr_jinja_dict(struct tr_jinja_eval *e, size_t n_cap);
+void tr_jinja_dict_set(struct tr_jinja_eval *e, struct tr_jinja_dict *d, struct tr_jinja_val key,
+                       struct tr_jinja_val value);
+struct tr_jinja_val tr_jinja_dict_get(struct tr_jinja_eval *e, const struct tr_jinja_dict *d,
+                                      struct tr_jinja_val key); /* K_MISSING */
+struct tr_jinja_val tr_jinja_dict_cstr(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, const char *key);
+struct tr_jinja_val tr_jinja_of_json(struct tr_jinja_eval *e, const cJSON *j, size_t n_items, int depth);
 
-const char *tr_j_kind(struct val v); /* Python's name of the type */
-bool tr_j_truth(struct val v);
-bool tr_j_eq(struct eval *e, struct val a, struct val b);
-int tr_j_cmp(struct eval *e, struct val a, struct val b); /* fails on what Python cannot order */
-bool tr_j_is_number(struct val v);                        /* bool, int, float */
-bool tr_j_is_seq(struct val v);                           /* anything with a seq */
-double tr_j_real(struct val v);
-bool tr_j_as_int(struct eval *e, struct val v, const char *what, int64_t *out); /* int or bool */
-struct seq *tr_j_iter(struct eval *e, struct val v);               /* of any iterable; fails on others; never NULL */
-void tr_j_print(struct eval *e, struct val v, struct tr_str *out); /* str(v) */
-void tr_j_repr(struct eval *e, struct val v, struct tr_str *out, int depth);
-void tr_j_print_float(double f, struct tr_str *out);
-struct str *tr_j_text(struct eval *e, struct val v); /* str(v) as a string; never NULL */
-void tr_j_json(struct eval *e, struct val v, const struct val *a, struct tr_str *out);
+const char *tr_jinja_kind(struct tr_jinja_val v); /* Python's name of the type */
+bool tr_jinja_truth(struct tr_jinja_val v);
+bool tr_jinja_eq(struct tr_jinja_eval *e, struct tr_jinja_val a, struct tr_jinja_val b);
+int tr_jinja_cmp(struct tr_jinja_eval *e, struct tr_jinja_val a,
+                 struct tr_jinja_val b);        /* fails on what Python cannot order */
+bool tr_jinja_is_number(struct tr_jinja_val v); /* bool, int, float */
+bool tr_jinja_is_seq(struct tr_jinja_val v);    /* anything with a seq */
+double tr_jinja_real(struct tr_jinja_val v);
+bool tr_jinja_as_int(struct tr_jinja_eval *e, struct tr_jinja_val v, const char *what, int64_t *out); /* int or bool */
+struct tr_jinja_seq *tr_jinja_iter(struct tr_jinja_eval *e,
+                                   struct tr_jinja_val v); /* of any iterable; fails on others; never NULL */
+void tr_jinja_print(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out); /* str(v) */
+void tr_jinja_repr(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out, int depth);
+void tr_jinja_print_float(double f, struct tr_str *out);
+struct tr_jinja_str *tr_jinja_text(struct tr_jinja_eval *e, struct tr_jinja_val v); /* str(v) as a string; never NULL */
+void tr_jinja_json(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a, struct tr_str *out);
 
 /* ---- text ---- */
 
-size_t tr_j_char_len(const char *p, size_t n); /* bytes of the character at p; a stray byte counts as one */
-uint32_t tr_j_char(const char *p, size_t n);
-size_t tr_j_put_char(uint32_t c, char out[4]);
-bool tr_j_is_space(uint32_t c);
-size_t tr_j_n_chars(struct str *s);
-size_t tr_j_byte_of(const struct str *s, size_t i_char);
-void tr_j_strip(const char **p, size_t *n, const struct str *chars, bool left, bool right); /* chars NULL: blanks */
-bool tr_j_has_case(uint32_t c);                                                             /* letters above ASCII */
-enum letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL };
-struct val tr_j_case(struct eval *e, const struct str *s, enum letter_case how);
-struct val tr_j_replace(struct eval *e, const struct str *s, const struct str *from, const struct str *to, int64_t max);
+size_t tr_jinja_char_len(const char *p, size_t n); /* bytes of the character at p; a stray byte counts as one */
+uint32_t tr_jinja_char(const char *p, size_t n);
+size_t tr_jinja_put_char(uint32_t c, char out[4]);
+bool tr_jinja_is_space(uint32_t c);
+size_t tr_jinja_n_chars(struct tr_jinja_str *s);
+size_t tr_jinja_byte_of(const struct tr_jinja_str *s, size_t i_char);
+void tr_jinja_strip(const char **p, size_t *n, const struct tr_jinja_str *chars, bool left,
+                    bool right);    /* chars NULL: blanks */
+bool tr_jinja_has_case(uint32_t c); /* letters above ASCII */
+enum tr_jinja_letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL };
+struct tr_jinja_val tr_jinja_case(struct tr_jinja_eval *e, const struct tr_jinja_str *s, enum tr_jinja_letter_case how);
+struct tr_jinja_val tr_jinja_replace(struct tr_jinja_eval *e, const struct tr_jinja_str *s,
+                                     const struct tr_jinja_str *from, const struct tr_jinja_str *to, int64_t max);
 
 #endif

@@ -6,11 +6,11 @@
 #include "token/token_impl.h"
 
 /* The value of the longest key at p, or -1. */
-static int32_t longest(const struct tr_trie *trie, const char *p, size_t n, size_t *len)
+static int32_t longest(const struct tr_tok_trie *trie, const char *p, size_t n, size_t *len)
 {
     int32_t found = -1;
-    const struct tr_trie_node *node = trie->nodes;
-    for (size_t i = 0; i < n && (node = tr_trie_step(trie, node, (uint8_t)p[i])); i++)
+    const struct tr_tok_trie_node *node = trie->nodes;
+    for (size_t i = 0; i < n && (node = tr_tok_trie_step(trie, node, (uint8_t)p[i])); i++)
         if (node->value >= 0) {
             found = node->value;
             *len = i + 1;
@@ -21,7 +21,7 @@ static int32_t longest(const struct tr_trie *trie, const char *p, size_t n, size
 static bool is_word_at(const uint16_t *table, const char *p, size_t n, size_t i)
 {
     size_t len;
-    return i < n && tr_cp(table, tr_utf8_get(p + i, n - i, &len)) & TR_CP_WORD;
+    return i < n && tr_tok_cp(table, tr_utf8_get(p + i, n - i, &len)) & TR_TOK_CP_WORD;
 }
 
 static bool is_alone(const uint16_t *table, const char *p, size_t n, size_t begin, size_t end)
@@ -29,8 +29,9 @@ static bool is_alone(const uint16_t *table, const char *p, size_t n, size_t begi
     return !(begin > 0 && is_word_at(table, p, n, tr_utf8_before(p, begin))) && !is_word_at(table, p, n, end);
 }
 
-const struct tr_added *tr_added_next(const struct tr_tokenizer *t, const struct tr_trie *trie, const char *p, size_t n,
-                                     size_t from, size_t *i, size_t *begin, size_t *end)
+const struct tr_tok_added *tr_tok_added_next(const struct tr_tokenizer *t, const struct tr_tok_trie *trie,
+                                             const char *p, size_t n, size_t from, size_t *i, size_t *begin,
+                                             size_t *end)
 {
     size_t len = 0, n_char;
     if (!trie->nodes)
@@ -41,7 +42,7 @@ const struct tr_added *tr_added_next(const struct tr_tokenizer *t, const struct 
         int32_t k = longest(trie, p + *i, n - *i, &len);
         if (k < 0)
             continue;
-        const struct tr_added *a = &t->added[k];
+        const struct tr_tok_added *a = &t->added[k];
         *begin = *i;
         *end = *i + len;
         if (a->single_word && !is_alone(t->table, p, n, *begin, *end)) {
@@ -51,11 +52,11 @@ const struct tr_added *tr_added_next(const struct tr_tokenizer *t, const struct 
         *i = *end;
         while (a->lstrip && *begin > from) {
             size_t before = tr_utf8_before(p, *begin);
-            if (!tr_cp_in(t->table, tr_utf8_get(p + before, *begin - before, &n_char), TR_WS))
+            if (!tr_tok_cp_in(t->table, tr_utf8_get(p + before, *begin - before, &n_char), TR_TOK_WS))
                 break;
             *begin = before;
         }
-        while (a->rstrip && *end < n && tr_cp_in(t->table, tr_utf8_get(p + *end, n - *end, &n_char), TR_WS))
+        while (a->rstrip && *end < n && tr_tok_cp_in(t->table, tr_utf8_get(p + *end, n - *end, &n_char), TR_TOK_WS))
             *end += n_char;
         return a;
     }

@@ -12,20 +12,20 @@
 
 enum { SHORT_WORD = 48, MAY_MERGE_BITS = 20 };
 
-struct tr_word {
+struct tr_tok_word {
     uint8_t n_key, n_ids; /* n_key 0: empty slot */
-    char key[TR_WORD_KEY_MAX];
-    int32_t ids[TR_WORD_IDS_MAX];
+    char key[TR_TOK_WORD_KEY_MAX];
+    int32_t ids[TR_TOK_WORD_IDS_MAX];
 };
 
 /* ---- merging ---- */
 
 /* Symbols and the rank of each with its right neighbour side by side; n <= SHORT_WORD. */
-static size_t merge_short(const struct tr_merges *m, uint32_t *sym, size_t n)
+static size_t merge_short(const struct tr_tok_merges *m, uint32_t *sym, size_t n)
 {
     uint32_t rank[SHORT_WORD], made[SHORT_WORD];
     for (size_t i = 0; i + 1 < n; i++) {
-        const struct tr_merge *x = tr_merges_find(m, sym[i], sym[i + 1]);
+        const struct tr_tok_merge *x = tr_tok_merges_find(m, sym[i], sym[i + 1]);
         rank[i] = x ? x->rank : UINT32_MAX;
         made[i] = x ? x->id : 0;
     }
@@ -42,7 +42,7 @@ static size_t merge_short(const struct tr_merges *m, uint32_t *sym, size_t n)
         memmove(rank + best, rank + best + 1, (n - best) * sizeof *rank);
         memmove(made + best, made + best + 1, (n - best) * sizeof *made);
         for (size_t i = best ? best - 1 : 0; i <= best && i + 1 < n; i++) {
-            const struct tr_merge *x = tr_merges_find(m, sym[i], sym[i + 1]);
+            const struct tr_tok_merge *x = tr_tok_merges_find(m, sym[i], sym[i + 1]);
             rank[i] = x ? x->rank : UINT32_MAX;
             made[i] = x ? x->id : 0;
         }
@@ -75,16 +75,16 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n)
 
 static const uint32_t GONE = UINT32_MAX;
 
-static void push_pair(const struct tr_merges *m, const uint32_t *sym, uint32_t left, uint32_t right, uint64_t *heap,
+static void push_pair(const struct tr_tok_merges *m, const uint32_t *sym, uint32_t left, uint32_t right, uint64_t *heap,
                       size_t *n_heap)
 {
-    const struct tr_merge *x = tr_merges_find(m, sym[left], sym[right]);
+    const struct tr_tok_merge *x = tr_tok_merges_find(m, sym[left], sym[right]);
     if (x)
         heap_push(heap, n_heap, (uint64_t)x->rank << 32 | left);
 }
 
 /* links: next of i at [2 i], previous at [2 i + 1]. An entry is stale when the pair at its place has another rank. */
-static size_t merge_long(const struct tr_merges *m, uint32_t *sym, size_t n, uint32_t *links, uint64_t *heap)
+static size_t merge_long(const struct tr_tok_merges *m, uint32_t *sym, size_t n, uint32_t *links, uint64_t *heap)
 {
     size_t n_heap = 0, n_out = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -96,7 +96,7 @@ static size_t merge_long(const struct tr_merges *m, uint32_t *sym, size_t n, uin
     while (n_heap) {
         uint64_t top = heap_pop(heap, &n_heap);
         uint32_t i = (uint32_t)top, next = sym[i] == GONE ? GONE : links[2 * i];
-        const struct tr_merge *x = next == GONE ? NULL : tr_merges_find(m, sym[i], sym[next]);
+        const struct tr_tok_merge *x = next == GONE ? NULL : tr_tok_merges_find(m, sym[i], sym[next]);
         if (!x || x->rank != top >> 32)
             continue;
         sym[i] = x->id;
@@ -115,16 +115,16 @@ static size_t merge_long(const struct tr_merges *m, uint32_t *sym, size_t n, uin
     return n_out;
 }
 
-static enum tr_status merge_all(struct tr_encoder *e, size_t n, size_t *n_out)
+static enum tr_status merge_all(struct tr_tok_encoder *e, size_t n, size_t *n_out)
 {
     enum tr_status st = TR_OK;
     if (n <= SHORT_WORD) {
         *n_out = merge_short(&e->t->merges, e->symbols, n);
         return TR_OK;
     }
-    TR_TRY(tr_encoder_grow((void **)&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
+    TR_TRY(tr_tok_encoder_grow((void **)&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
     /* every merge takes one symbol away and pushes two pairs at most */
-    TR_TRY(tr_encoder_grow((void **)&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
+    TR_TRY(tr_tok_encoder_grow((void **)&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
     *n_out = merge_long(&e->t->merges, e->symbols, n, e->links, e->heap);
 out:
     return st;
@@ -132,7 +132,7 @@ out:
 
 /* ---- a word's first symbols ---- */
 
-/* A byte without a token is unknown, or nothing, as in the library; which bytes may lack one: tr_bpe_prepare(). */
+/* A byte without a token is unknown, or nothing, as in the library; which bytes may lack one: tr_tok_bpe_prepare(). */
 static size_t symbols_of_bytes(const struct tr_tokenizer *t, const char *p, size_t n, uint32_t *sym)
 {
     size_t k = 0;
@@ -150,11 +150,11 @@ static size_t symbols_of_bytes(const struct tr_tokenizer *t, const char *p, size
 
 static int32_t id_of_char(const struct tr_tokenizer *t, const char *p, size_t len, uint32_t c)
 {
-    return c <= 0xFFFF ? t->id_of_cp[c] : tr_vocab_find(&t->vocab, p, len);
+    return c <= 0xFFFF ? t->id_of_cp[c] : tr_tok_vocab_find(&t->vocab, p, len);
 }
 
 /* The text of a symbol: the character with the affixes of its place. */
-static const char *affixed(struct tr_encoder *e, const char *p, size_t *len, bool is_first, bool is_last)
+static const char *affixed(struct tr_tok_encoder *e, const char *p, size_t *len, bool is_first, bool is_last)
 {
     const struct tr_tokenizer *t = e->t;
     tr_str_clear(&e->scratch);
@@ -169,7 +169,7 @@ static const char *affixed(struct tr_encoder *e, const char *p, size_t *len, boo
 
 /* Characters the vocabulary has, <0x..> tokens or the unknown token for the others. As in the library, an unknown
  * waits for the next known character, also while byte tokens go in front of it. */
-static size_t symbols_of_chars(struct tr_encoder *e, const char *p, size_t n)
+static size_t symbols_of_chars(struct tr_tok_encoder *e, const char *p, size_t n)
 {
     const struct tr_tokenizer *t = e->t;
     size_t k = 0, len;
@@ -178,7 +178,7 @@ static size_t symbols_of_chars(struct tr_encoder *e, const char *p, size_t n)
         uint32_t c = tr_utf8_get(p + i, n - i, &len);
         size_t n_text = len;
         const char *text = t->id_of_cp ? p + i : affixed(e, p + i, &n_text, i == 0, i + len == n);
-        int32_t id = t->id_of_cp ? id_of_char(t, text, n_text, c) : tr_vocab_find(&t->vocab, text, n_text);
+        int32_t id = t->id_of_cp ? id_of_char(t, text, n_text, c) : tr_tok_vocab_find(&t->vocab, text, n_text);
         if (id >= 0) {
             if (is_waiting)
                 e->symbols[k++] = (uint32_t)t->unk;
@@ -204,18 +204,18 @@ static size_t symbols_of_chars(struct tr_encoder *e, const char *p, size_t n)
 }
 
 /* The id of a whole word, for ignore_merges; -1: not in the vocabulary. */
-static int32_t whole_word(struct tr_encoder *e, const char *p, size_t n)
+static int32_t whole_word(struct tr_tok_encoder *e, const char *p, size_t n)
 {
     if (!e->t->is_raw)
-        return tr_vocab_find(&e->t->vocab, p, n);
+        return tr_tok_vocab_find(&e->t->vocab, p, n);
     char u[4];
     tr_str_clear(&e->scratch);
     for (size_t i = 0; i < n; i++)
-        tr_str_add(&e->scratch, u, tr_utf8_put(tr_byte_char((unsigned char)p[i]), u));
-    return tr_str_ok(&e->scratch) ? tr_vocab_find(&e->t->vocab, e->scratch.p, e->scratch.n) : -1;
+        tr_str_add(&e->scratch, u, tr_utf8_put(tr_tok_byte_char((unsigned char)p[i]), u));
+    return tr_str_ok(&e->scratch) ? tr_tok_vocab_find(&e->t->vocab, e->scratch.p, e->scratch.n) : -1;
 }
 
-enum tr_status tr_bpe_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out)
+enum tr_status tr_tok_bpe_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
@@ -225,7 +225,7 @@ enum tr_status tr_bpe_word(struct tr_encoder *e, const char *p, size_t n, struct
         if (id >= 0)
             return tr_ids_add(out, id);
     }
-    TR_TRY(tr_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
+    TR_TRY(tr_tok_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
     k = t->is_raw ? symbols_of_bytes(t, p, n, e->symbols) : symbols_of_chars(e, p, n);
     TR_TRY(merge_all(e, k, &k));
     TR_TRY(tr_ids_reserve(out, k));
@@ -237,21 +237,21 @@ out:
 
 /* ---- the cache ---- */
 
-enum tr_status tr_word_cache_new(struct tr_word **out)
+enum tr_status tr_tok_word_cache_new(struct tr_tok_word **out)
 {
-    *out = calloc((size_t)1 << TR_WORD_CACHE_BITS, sizeof **out);
+    *out = calloc((size_t)1 << TR_TOK_WORD_CACHE_BITS, sizeof **out);
     return *out ? TR_OK : tr_fail(TR_NOMEM, "no memory for a cache of words");
 }
 
-enum tr_status tr_cached_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out)
+enum tr_status tr_tok_cached_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
-    if (n > TR_WORD_KEY_MAX)
-        return tr_model_word(e, p, n, out);
-    struct tr_word *w = &e->cache[tr_text_hash(p, n) >> (64 - TR_WORD_CACHE_BITS)];
+    if (n > TR_TOK_WORD_KEY_MAX)
+        return tr_tok_model_word(e, p, n, out);
+    struct tr_tok_word *w = &e->cache[tr_tok_text_hash(p, n) >> (64 - TR_TOK_WORD_CACHE_BITS)];
     size_t before = out->n;
     if (w->n_key == n && memcmp(w->key, p, n) == 0) {
-        if (out->n_cap - before < TR_WORD_IDS_MAX) {
-            enum tr_status st = tr_ids_reserve(out, TR_WORD_IDS_MAX);
+        if (out->n_cap - before < TR_TOK_WORD_IDS_MAX) {
+            enum tr_status st = tr_ids_reserve(out, TR_TOK_WORD_IDS_MAX);
             if (st != TR_OK)
                 return st;
         }
@@ -259,8 +259,8 @@ enum tr_status tr_cached_word(struct tr_encoder *e, const char *p, size_t n, str
         out->n += w->n_ids;
         return TR_OK;
     }
-    enum tr_status st = tr_model_word(e, p, n, out);
-    if (st == TR_OK && out->n - before <= TR_WORD_IDS_MAX && n > 0) {
+    enum tr_status st = tr_tok_model_word(e, p, n, out);
+    if (st == TR_OK && out->n - before <= TR_TOK_WORD_IDS_MAX && n > 0) {
         w->n_key = (uint8_t)n;
         w->n_ids = (uint8_t)(out->n - before);
         memcpy(w->key, p, n);
@@ -274,38 +274,38 @@ enum tr_status tr_cached_word(struct tr_encoder *e, const char *p, size_t n, str
 
 static size_t merge_bit(uint32_t left, uint32_t right)
 {
-    return (size_t)(tr_mix((uint64_t)left << 32 | right) >> (64 - MAY_MERGE_BITS));
+    return (size_t)(tr_tok_mix((uint64_t)left << 32 | right) >> (64 - MAY_MERGE_BITS));
 }
 
 /* Cuts between two known characters that no merge joins, and encodes the words in between. */
-enum tr_status tr_bpe_text(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out)
+enum tr_status tr_tok_bpe_text(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
     size_t begin = 0, len;
     int32_t last = -1;
     if (!t->may_merge)
-        return tr_cached_word(e, p, n, out);
+        return tr_tok_cached_word(e, p, n, out);
     for (size_t i = 0; i < n; i += len) {
         uint32_t c = tr_utf8_get(p + i, n - i, &len);
         int32_t id = id_of_char(t, p + i, len, c);
         if (id >= 0 && last >= 0) {
             size_t bit = merge_bit((uint32_t)last, (uint32_t)id);
             if (!(t->may_merge[bit / 8] >> bit % 8 & 1)) {
-                TR_TRY(tr_cached_word(e, p + begin, i - begin, out));
+                TR_TRY(tr_tok_cached_word(e, p + begin, i - begin, out));
                 begin = i;
             }
         }
         last = id;
     }
     if (begin < n)
-        TR_TRY(tr_cached_word(e, p + begin, n - begin, out));
+        TR_TRY(tr_tok_cached_word(e, p + begin, n - begin, out));
 out:
     return st;
 }
 
 /* An unknown letter joins nothing: the mark is known, and no merge takes byte or unknown tokens where may_merge is. */
-bool tr_bpe_never_joins(const struct tr_tokenizer *t, const char *mark)
+bool tr_tok_bpe_never_joins(const struct tr_tokenizer *t, const char *mark)
 {
     size_t len;
     uint32_t c = tr_utf8_get(mark, strlen(mark) + 1, &len);
@@ -330,7 +330,7 @@ static enum tr_status fill_chars(struct tr_tokenizer *t)
     for (uint32_t c = 0; c < N_BMP; c++) {
         char u[4];
         bool is_surrogate = c >= 0xD800 && c <= 0xDFFF;
-        t->id_of_cp[c] = is_surrogate ? -1 : tr_vocab_find(&t->vocab, u, tr_utf8_put(c, u));
+        t->id_of_cp[c] = is_surrogate ? -1 : tr_tok_vocab_find(&t->vocab, u, tr_utf8_put(c, u));
     }
     return TR_OK;
 }
@@ -339,7 +339,7 @@ static enum tr_status fill_chars(struct tr_tokenizer *t)
 static int32_t end_symbol(const struct tr_tokenizer *t, uint32_t id, bool is_last)
 {
     size_t n, len, at;
-    const char *p = tr_vocab_text(&t->vocab, id, &n);
+    const char *p = tr_tok_vocab_text(&t->vocab, id, &n);
     at = is_last ? tr_utf8_before(p, n) : 0;
     uint32_t c = tr_utf8_get(p + at, n - at, &len);
     return id_of_char(t, p + at, len, c);
@@ -352,12 +352,12 @@ static enum tr_status fill_may_merge(struct tr_tokenizer *t)
     if (!bits)
         return tr_fail(TR_NOMEM, "no memory for a table of merges");
     for (size_t i = 0; i < t->merges.n_slots; i++) {
-        const struct tr_merge *m = &t->merges.slots[i];
+        const struct tr_tok_merge *m = &t->merges.slots[i];
         if (!m->pair)
             continue;
         uint32_t left = (uint32_t)((m->pair - 1) >> 32), right = (uint32_t)(m->pair - 1);
         bool is_odd = (int32_t)left == t->unk || (int32_t)right == t->unk;
-        for (int b = 0; b < TR_BYTES && t->byte_fallback; b++)
+        for (int b = 0; b < TR_TOK_BYTES && t->byte_fallback; b++)
             is_odd |= t->id_of_byte[b] == (int32_t)left || t->id_of_byte[b] == (int32_t)right;
         if (is_odd) {
             free(bits);
@@ -373,19 +373,19 @@ static enum tr_status fill_may_merge(struct tr_tokenizer *t)
     return TR_OK;
 }
 
-enum tr_status tr_bpe_prepare(struct tr_tokenizer *t)
+enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t)
 {
     enum tr_status st = TR_OK;
-    for (unsigned b = 0; b < TR_BYTES; b++) {
+    for (unsigned b = 0; b < TR_TOK_BYTES; b++) {
         char u[8];
-        size_t n = t->is_raw ? tr_utf8_put(tr_byte_char(b), u) : (size_t)snprintf(u, sizeof u, "<0x%02X>", b);
-        t->id_of_byte[b] = tr_vocab_find(&t->vocab, u, n);
+        size_t n = t->is_raw ? tr_utf8_put(tr_tok_byte_char(b), u) : (size_t)snprintf(u, sizeof u, "<0x%02X>", b);
+        t->id_of_byte[b] = tr_tok_vocab_find(&t->vocab, u, n);
         bool is_needed = b == '\t' || b == '\n' || b == '\r' || (b >= 0x20 && b < 0xC0 && b != 0x7F) ||
                          (b >= 0xC2 && b <= 0xF0); /* SmolLM2 lacks some control characters and F1, F2 */
         if (t->is_raw && t->id_of_byte[b] < 0 && is_needed)
-            return tr_fail(TR_USAGE, "model.vocab has no entry for byte %u (U+%04X)", b, tr_byte_char(b));
+            return tr_fail(TR_USAGE, "model.vocab has no entry for byte %u (U+%04X)", b, tr_tok_byte_char(b));
     }
-    if (t->model != TR_MODEL_BPE || t->is_raw || *t->prefix || *t->suffix)
+    if (t->model != TR_TOK_MODEL_BPE || t->is_raw || *t->prefix || *t->suffix)
         return TR_OK;
     TR_TRY(fill_chars(t));
     if (!t->ignore_merges)

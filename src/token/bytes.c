@@ -9,7 +9,7 @@ static const char eos_text[] = "<|endoftext|>";
 /* A byte character as a JSON string; all of them are below U+0800. */
 static void add_byte_char(struct tr_str *s, unsigned b)
 {
-    uint32_t c = tr_byte_char(b);
+    uint32_t c = tr_tok_byte_char(b);
     char u[3] = { (char)c, 0, 0 };
     if (c >= 0x80) {
         u[0] = (char)(0xC0u | c >> 6);
@@ -25,7 +25,7 @@ static void write_tokenizer(struct tr_str *s)
                 " \"added_tokens\": [{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false,"
                 " \"rstrip\": false, \"normalized\": false, \"special\": true}],\n"
                 " \"normalizer\": null,\n",
-                TR_BYTES, eos_text);
+                TR_TOK_BYTES, eos_text);
     static const char *const stages[] = { "pre_tokenizer", "post_processor", "decoder" };
     for (size_t i = 0; i < TR_COUNT_OF(stages); i++)
         tr_str_addf(s,
@@ -35,11 +35,11 @@ static void write_tokenizer(struct tr_str *s)
     tr_str_addf(s, " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null,"
                    " \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false,"
                    " \"byte_fallback\": false, \"ignore_merges\": false, \"vocab\": {");
-    for (unsigned b = 0; b < TR_BYTES; b++) {
+    for (unsigned b = 0; b < TR_TOK_BYTES; b++) {
         add_byte_char(s, b);
         tr_str_addf(s, ": %u, ", b);
     }
-    tr_str_addf(s, "\"%s\": %d}, \"merges\": []}}\n", eos_text, TR_BYTES);
+    tr_str_addf(s, "\"%s\": %d}, \"merges\": []}}\n", eos_text, TR_TOK_BYTES);
 }
 
 static void write_config(struct tr_str *s)

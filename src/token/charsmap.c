@@ -29,7 +29,7 @@ static struct map map_of(const char *blob, size_t n)
     return (struct map){ blob + 4, blob + 4 + n_trie, n_trie / 4, n - 4 - n_trie };
 }
 
-enum tr_status tr_charsmap_check(const char *blob, size_t n)
+enum tr_status tr_tok_charsmap_check(const char *blob, size_t n)
 {
     if (n < 4 || load32(blob) > n - 4 || load32(blob) % 4 != 0 || load32(blob) == 0)
         return tr_fail(TR_USAGE, "precompiled_charsmap does not hold what its size says");
@@ -91,7 +91,7 @@ static void put_cluster(const struct map *m, const char *p, size_t n, struct tr_
     }
 }
 
-void tr_charsmap_apply(const struct tr_norm *x, const char *p, size_t n, struct tr_str *out)
+void tr_tok_charsmap_apply(const struct tr_tok_norm *x, const char *p, size_t n, struct tr_str *out)
 {
     struct map m = map_of(x->text, x->n);
     utf8proc_int32_t state = 0;

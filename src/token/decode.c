@@ -11,14 +11,14 @@
 
 struct texts { /* spans of one buffer */
     struct tr_str text;
-    struct tr_spans spans;
+    struct tr_tok_spans spans;
 };
 
 static enum tr_status end_text(struct texts *x, size_t begin)
 {
     if (!tr_str_ok(&x->text) || x->text.n > UINT32_MAX)
         return tr_fail(TR_NOMEM, "no memory to decode");
-    return tr_spans_add(&x->spans, begin, x->text.n, false);
+    return tr_tok_spans_add(&x->spans, begin, x->text.n, false);
 }
 
 /* ---- one token ---- */
@@ -28,7 +28,7 @@ static void put_bytes(const char *p, size_t n, struct tr_str *out)
 {
     size_t before = out->n, len;
     for (size_t i = 0; i < n; i += len) {
-        int b = tr_byte_of_char(tr_utf8_get(p + i, n - i, &len));
+        int b = tr_tok_byte_of_char(tr_utf8_get(p + i, n - i, &len));
         if (b < 0) {
             out->n = before;
             tr_str_add(out, p, n);
@@ -50,28 +50,28 @@ static void put_replaced(struct tr_str *out, const char *p, size_t n, const char
     tr_str_add(out, p, (size_t)(end - p));
 }
 
-static enum tr_status put_pattern(const struct tr_tokenizer *t, const struct tr_decode *x, const char *p, size_t n,
+static enum tr_status put_pattern(const struct tr_tokenizer *t, const struct tr_tok_decode *x, const char *p, size_t n,
                                   struct tr_str *out)
 {
     if (!x->pattern.is_regex) {
         put_replaced(out, p, n, x->pattern.text, x->pattern.n, x->text);
         return TR_OK;
     }
-    struct tr_spans spans = { 0 };
-    struct tr_matcher *m = NULL;
+    struct tr_tok_spans spans = { 0 };
+    struct tr_tok_matcher *m = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(tr_matcher_open(&m));
-    TR_TRY(tr_regex_split(&x->pattern.re, m, t->table, p, 0, n, &spans));
+    TR_TRY(tr_tok_matcher_open(&m));
+    TR_TRY(tr_tok_regex_split(&x->pattern.re, m, t->table, p, 0, n, &spans));
     for (size_t i = 0; i < spans.n; i++)
         tr_str_add(out, spans.p[i].is_match ? x->text : p + spans.p[i].begin,
                    spans.p[i].is_match ? x->n : spans.p[i].end - spans.p[i].begin);
 out:
-    tr_matcher_close(m);
+    tr_tok_matcher_close(m);
     free(spans.p);
     return st;
 }
 
-static void put_stripped(const struct tr_decode *x, const char *p, size_t n, struct tr_str *out)
+static void put_stripped(const struct tr_tok_decode *x, const char *p, size_t n, struct tr_str *out)
 {
     size_t k = x->pattern.n;
     for (int64_t i = 0; i < x->start && n >= k && memcmp(p, x->pattern.text, k) == 0; i++, p += k)
@@ -106,7 +106,7 @@ static void clean_up(struct tr_str *out, size_t begin)
     }
 }
 
-static void put_wordpiece(const struct tr_decode *x, bool is_first, const char *p, size_t n, struct tr_str *out)
+static void put_wordpiece(const struct tr_tok_decode *x, bool is_first, const char *p, size_t n, struct tr_str *out)
 {
     size_t begin = out->n, k = x->pattern.n;
     bool goes_on = n >= k && memcmp(p, x->pattern.text, k) == 0;
@@ -121,29 +121,29 @@ static void put_wordpiece(const struct tr_decode *x, bool is_first, const char *
         clean_up(out, begin);
 }
 
-static enum tr_status put_token(const struct tr_tokenizer *t, const struct tr_decode *x, size_t i, size_t n_tokens,
+static enum tr_status put_token(const struct tr_tokenizer *t, const struct tr_tok_decode *x, size_t i, size_t n_tokens,
                                 const char *p, size_t n, struct tr_str *out)
 {
     switch (x->kind) {
-    case TR_DECODE_BYTES:
+    case TR_TOK_DECODE_BYTES:
         put_bytes(p, n, out);
         break;
-    case TR_DECODE_METASPACE:
+    case TR_TOK_DECODE_METASPACE:
         put_replaced(out, p, n, x->pattern.text, x->pattern.n, i == 0 && !x->keeps_first ? "" : " ");
         break;
-    case TR_DECODE_REPLACE:
+    case TR_TOK_DECODE_REPLACE:
         return put_pattern(t, x, p, n, out);
-    case TR_DECODE_STRIP:
+    case TR_TOK_DECODE_STRIP:
         put_stripped(x, p, n, out);
         break;
-    case TR_DECODE_WORDPIECE:
+    case TR_TOK_DECODE_WORDPIECE:
         put_wordpiece(x, i == 0, p, n, out);
         break;
-    case TR_DECODE_BPE:
+    case TR_TOK_DECODE_BPE:
         put_replaced(out, p, n, x->pattern.text, x->pattern.n, i + 1 == n_tokens ? "" : " ");
         break;
-    case TR_DECODE_FUSE:
-    case TR_DECODE_FALLBACK:
+    case TR_TOK_DECODE_FUSE:
+    case TR_TOK_DECODE_FALLBACK:
         tr_str_add(out, p, n);
         break;
     }
@@ -212,22 +212,22 @@ out:
     return st;
 }
 
-static enum tr_status decode_step(const struct tr_tokenizer *t, const struct tr_decode *x, const struct texts *from,
+static enum tr_status decode_step(const struct tr_tokenizer *t, const struct tr_tok_decode *x, const struct texts *from,
                                   struct texts *to)
 {
     enum tr_status st = TR_OK;
     tr_str_clear(&to->text);
     tr_str_add(&to->text, "", 0);
     to->spans.n = 0;
-    if (x->kind == TR_DECODE_FALLBACK)
+    if (x->kind == TR_TOK_DECODE_FALLBACK)
         return fall_back(from, to);
     for (size_t i = 0; i < from->spans.n; i++) {
-        struct tr_span s = from->spans.p[i];
+        struct tr_tok_span s = from->spans.p[i];
         size_t begin = to->text.n;
         TR_TRY(put_token(t, x, i, from->spans.n, from->text.p + s.begin, s.end - s.begin, &to->text));
         TR_TRY(end_text(to, begin));
     }
-    if (x->kind == TR_DECODE_FUSE || x->kind == TR_DECODE_BYTES) {
+    if (x->kind == TR_TOK_DECODE_FUSE || x->kind == TR_TOK_DECODE_BYTES) {
         to->spans.n = 0;
         TR_TRY(end_text(to, 0));
     }
@@ -239,12 +239,12 @@ static const char *token_text(const struct tr_tokenizer *t, int64_t id, size_t *
 {
     *is_special = false;
     if (id >= 0 && (size_t)id < t->n_ids && t->added_of_id[id] >= 0) {
-        const struct tr_added *a = &t->added[t->added_of_id[id]];
+        const struct tr_tok_added *a = &t->added[t->added_of_id[id]];
         *is_special = a->is_special;
         *n = a->n_normal; /* the normalised form, which the decoder can turn back */
         return a->normal;
     }
-    return tr_vocab_text(&t->vocab, id, n);
+    return tr_tok_vocab_text(&t->vocab, id, n);
 }
 
 static enum tr_status list_tokens(const struct tr_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
@@ -277,7 +277,7 @@ enum tr_status tr_tokenizer_decode_text(const struct tr_tokenizer *t, const int3
     for (size_t i = 0; i < t->n_decodes; i++, which ^= 1)
         TR_TRY(decode_step(t, &t->decodes[i], &x[which], &x[which ^ 1]));
     for (size_t i = 0; i < x[which].spans.n; i++) {
-        struct tr_span s = x[which].spans.p[i];
+        struct tr_tok_span s = x[which].spans.p[i];
         if (!t->has_decoder && i > 0)
             tr_str_add(out, " ", 1);
         tr_str_add(out, x[which].text.p + s.begin, s.end - s.begin);
@@ -302,7 +302,7 @@ enum tr_status tr_tokenizer_decode(const struct tr_tokenizer *t, const int32_t *
 /* A character takes at most four byte tokens; more ids than this without text are not a cut character. */
 enum { STREAM_WAIT = 8 };
 
-struct tr_stream {
+struct tr_tok_stream {
     const struct tr_tokenizer *t;
     bool skip_special;
     struct tr_ids ids;       /* [0, n_shown) are shown and kept as context, the rest waits */
@@ -310,9 +310,9 @@ struct tr_stream {
     struct tr_str text;
 };
 
-enum tr_status tr_stream_open(const struct tr_tokenizer *t, bool skip_special, struct tr_stream **out)
+enum tr_status tr_tok_stream_open(const struct tr_tokenizer *t, bool skip_special, struct tr_tok_stream **out)
 {
-    struct tr_stream *s = calloc(1, sizeof *s);
+    struct tr_tok_stream *s = calloc(1, sizeof *s);
     if (!s)
         return tr_fail(TR_NOMEM, "no memory for a stream of tokens");
     s->t = t;
@@ -321,7 +321,7 @@ enum tr_status tr_stream_open(const struct tr_tokenizer *t, bool skip_special, s
     return TR_OK;
 }
 
-void tr_stream_close(struct tr_stream *s)
+void tr_tok_stream_close(struct tr_tok_stream *s)
 {
     if (!s)
         return;
@@ -345,7 +345,7 @@ static size_t whole(const char *p, size_t n)
 
 /* Shows what is new and complete. The ids of the last show stay in front as context: some decoders treat the first
  * token of a text in another way. */
-static enum tr_status show(struct tr_stream *s, bool is_last, struct tr_str *out)
+static enum tr_status show(struct tr_tok_stream *s, bool is_last, struct tr_str *out)
 {
     enum tr_status st = TR_OK;
     tr_str_clear(&s->text);
@@ -368,7 +368,7 @@ out:
     return st;
 }
 
-enum tr_status tr_stream_add(struct tr_stream *s, int32_t id, struct tr_str *out)
+enum tr_status tr_tok_stream_add(struct tr_tok_stream *s, int32_t id, struct tr_str *out)
 {
     enum tr_status st = tr_ids_add(&s->ids, id);
     if (st == TR_OK)
@@ -378,7 +378,7 @@ enum tr_status tr_stream_add(struct tr_stream *s, int32_t id, struct tr_str *out
     return st;
 }
 
-enum tr_status tr_stream_end(struct tr_stream *s, struct tr_str *out)
+enum tr_status tr_tok_stream_end(struct tr_tok_stream *s, struct tr_str *out)
 {
     enum tr_status st = s->ids.n > s->n_shown ? show(s, true, out) : TR_OK;
     s->ids.n = s->n_shown = s->n_bytes = 0;

@@ -14,12 +14,12 @@
 
 enum { CHUNK_BYTES = 1 << 15 };
 
-struct tr_pool_list {
+struct tr_tok_pool_list {
     pthread_mutex_t lock;
-    struct tr_encoder *first;
+    struct tr_tok_encoder *first;
 };
 
-enum tr_status tr_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width)
+enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width)
 {
     if (n <= *n_cap)
         return TR_OK;
@@ -32,27 +32,27 @@ enum tr_status tr_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width)
     return TR_OK;
 }
 
-enum tr_status tr_encoder_open(const struct tr_tokenizer *t, struct tr_encoder **out)
+enum tr_status tr_tok_encoder_open(const struct tr_tokenizer *t, struct tr_tok_encoder **out)
 {
     enum tr_status st = TR_OK;
-    struct tr_encoder *e = calloc(1, sizeof *e);
+    struct tr_tok_encoder *e = calloc(1, sizeof *e);
     if (!e)
         return tr_fail(TR_NOMEM, "no memory for an encoder");
     e->t = t;
-    TR_TRY(tr_word_cache_new(&e->cache));
-    TR_TRY(tr_matcher_open(&e->matcher));
+    TR_TRY(tr_tok_word_cache_new(&e->cache));
+    TR_TRY(tr_tok_matcher_open(&e->matcher));
     *out = e;
     e = NULL;
 out:
-    tr_encoder_close(e);
+    tr_tok_encoder_close(e);
     return st;
 }
 
-void tr_encoder_close(struct tr_encoder *e)
+void tr_tok_encoder_close(struct tr_tok_encoder *e)
 {
     if (!e)
         return;
-    tr_matcher_close(e->matcher);
+    tr_tok_matcher_close(e->matcher);
     for (int i = 0; i < 2; i++) {
         tr_str_release(&e->norm[i]);
         tr_str_release(&e->text[i]);
@@ -72,37 +72,37 @@ void tr_encoder_close(struct tr_encoder *e)
 /* ---- the pipeline ---- */
 
 /* A piece of normalised text without added tokens. */
-static enum tr_status encode_words(struct tr_encoder *e, const char *p, size_t n, bool at_start, struct tr_ids *out)
+static enum tr_status encode_words(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
-    struct tr_spans *words;
+    struct tr_tok_spans *words;
     if (n == 0)
         return TR_OK;
-    if (e->t->n_splits == 0 && e->t->model == TR_MODEL_BPE)
-        return tr_bpe_text(e, p, n, out);
-    TR_TRY(tr_split_text(e, p, n, at_start, &p, &words));
+    if (e->t->n_splits == 0 && e->t->model == TR_TOK_MODEL_BPE)
+        return tr_tok_bpe_text(e, p, n, out);
+    TR_TRY(tr_tok_split_text(e, p, n, at_start, &p, &words));
     bool is_split_further = e->t->may_merge != NULL;
     for (size_t i = 0; i < words->n; i++) {
-        struct tr_span s = words->p[i];
-        if (is_split_further && s.end - s.begin > TR_WORD_KEY_MAX)
-            TR_TRY(tr_bpe_text(e, p + s.begin, s.end - s.begin, out));
+        struct tr_tok_span s = words->p[i];
+        if (is_split_further && s.end - s.begin > TR_TOK_WORD_KEY_MAX)
+            TR_TRY(tr_tok_bpe_text(e, p + s.begin, s.end - s.begin, out));
         else
-            TR_TRY(tr_cached_word(e, p + s.begin, s.end - s.begin, out));
+            TR_TRY(tr_tok_cached_word(e, p + s.begin, s.end - s.begin, out));
     }
 out:
     return st;
 }
 
 /* A piece of text between added tokens that are found as they stand. */
-static enum tr_status encode_piece(struct tr_encoder *e, const char *p, size_t n, bool at_start, bool is_first,
+static enum tr_status encode_piece(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, bool is_first,
                                    struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
-    const struct tr_added *a;
+    const struct tr_tok_added *a;
     size_t from = 0, i = 0, begin, end;
-    TR_TRY(tr_normalize(e, p, n, is_first, &at_start, &p, &n));
-    while ((a = tr_added_next(t, &t->added_normal, p, n, from, &i, &begin, &end))) {
+    TR_TRY(tr_tok_normalize(e, p, n, is_first, &at_start, &p, &n));
+    while ((a = tr_tok_added_next(t, &t->added_normal, p, n, from, &i, &begin, &end))) {
         if (begin > from)
             TR_TRY(encode_words(e, p + from, begin - from, at_start && from == 0, out));
         TR_TRY(tr_ids_add(out, a->id));
@@ -115,14 +115,14 @@ out:
 }
 
 /* `is_first`: the text begins here; else it goes on from an earlier chunk. */
-static enum tr_status encode_chunk(struct tr_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
+static enum tr_status encode_chunk(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
-    const struct tr_added *a;
+    const struct tr_tok_added *a;
     size_t from = 0, i = 0, begin, end;
     TR_TRY(tr_ids_reserve(out, n / 4));
-    while ((a = tr_added_next(t, &t->added_raw, p, n, from, &i, &begin, &end))) {
+    while ((a = tr_tok_added_next(t, &t->added_raw, p, n, from, &i, &begin, &end))) {
         if (begin > from)
             TR_TRY(encode_piece(e, p + from, begin - from, is_first && from == 0, is_first || from > 0, out));
         TR_TRY(tr_ids_add(out, a->id));
@@ -156,7 +156,7 @@ static bool is_cut(const struct tr_tokenizer *t, const char *p, size_t i)
     if (!t->cuts_at_newline || p[i - 1] != '\n' || i < 2 || !is_plain(p[i]))
         return false;
     size_t len, before = tr_utf8_before(p, i - 1);
-    return !tr_cp_in(t->table, tr_utf8_get(p + before, i - 1 - before, &len), TR_WS);
+    return !tr_tok_cp_in(t->table, tr_utf8_get(p + before, i - 1 - before, &len), TR_TOK_WS);
 }
 
 size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n, size_t from)
@@ -168,7 +168,7 @@ size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n
     return n;
 }
 
-static enum tr_status encode_text(struct tr_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
+static enum tr_status encode_text(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     if (!e->t->takes_bytes && !tr_utf8_is_valid(p, n)) {
@@ -199,7 +199,8 @@ static enum tr_status add_all(struct tr_ids *out, const struct tr_ids *in)
     return st;
 }
 
-enum tr_status tr_encoder_encode(struct tr_encoder *e, const char *text, size_t n, bool add_special, struct tr_ids *out)
+enum tr_status tr_tok_encoder_encode(struct tr_tok_encoder *e, const char *text, size_t n, bool add_special,
+                                     struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     size_t before = out->n;
@@ -216,9 +217,9 @@ out:
 
 /* ---- without an encoder of one's own ---- */
 
-enum tr_status tr_pool_list_open(struct tr_pool_list **out)
+enum tr_status tr_tok_pool_list_open(struct tr_tok_pool_list **out)
 {
-    struct tr_pool_list *l = calloc(1, sizeof *l);
+    struct tr_tok_pool_list *l = calloc(1, sizeof *l);
     if (!l || pthread_mutex_init(&l->lock, NULL) != 0) {
         free(l);
         return tr_fail(TR_NOMEM, "no memory for a list of encoders");
@@ -227,33 +228,33 @@ enum tr_status tr_pool_list_open(struct tr_pool_list **out)
     return TR_OK;
 }
 
-void tr_pool_list_close(struct tr_pool_list *l)
+void tr_tok_pool_list_close(struct tr_tok_pool_list *l)
 {
     if (!l)
         return;
     while (l->first) {
-        struct tr_encoder *e = l->first;
+        struct tr_tok_encoder *e = l->first;
         l->first = e->next;
-        tr_encoder_close(e);
+        tr_tok_encoder_close(e);
     }
     pthread_mutex_destroy(&l->lock);
     free(l);
 }
 
-static enum tr_status borrow(const struct tr_tokenizer *t, struct tr_encoder **out)
+static enum tr_status borrow(const struct tr_tokenizer *t, struct tr_tok_encoder **out)
 {
     pthread_mutex_lock(&t->pool->lock);
-    struct tr_encoder *e = t->pool->first;
+    struct tr_tok_encoder *e = t->pool->first;
     if (e)
         t->pool->first = e->next;
     pthread_mutex_unlock(&t->pool->lock);
     if (!e)
-        return tr_encoder_open(t, out);
+        return tr_tok_encoder_open(t, out);
     *out = e;
     return TR_OK;
 }
 
-static void give_back(const struct tr_tokenizer *t, struct tr_encoder *e)
+static void give_back(const struct tr_tokenizer *t, struct tr_tok_encoder *e)
 {
     pthread_mutex_lock(&t->pool->lock);
     e->next = t->pool->first;
@@ -264,7 +265,7 @@ static void give_back(const struct tr_tokenizer *t, struct tr_encoder *e)
 enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_first,
                                         struct tr_ids *out)
 {
-    struct tr_encoder *e;
+    struct tr_tok_encoder *e;
     size_t before = out->n;
     enum tr_status st = borrow(t, &e);
     if (st != TR_OK)

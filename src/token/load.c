@@ -67,11 +67,11 @@ static enum tr_status load_model_config(struct tr_tokenizer *t, const cJSON *roo
         x = cJSON_GetArrayItem(x, 0);
     if (is_absent(x))
         return TR_OK;
-    enum tr_status st = tr_load_id(x, "eos_token_id", &id);
+    enum tr_status st = tr_tok_load_id(x, "eos_token_id", &id);
     if (st != TR_OK)
         return st;
     size_t n;
-    bool is_known = (size_t)id < t->n_ids && (t->added_of_id[id] >= 0 || tr_vocab_text(&t->vocab, id, &n));
+    bool is_known = (size_t)id < t->n_ids && (t->added_of_id[id] >= 0 || tr_tok_vocab_text(&t->vocab, id, &n));
     if (!is_known)
         return tr_fail(TR_USAGE, "eos_token_id %d is not in the vocabulary", id);
     t->eos = id;
@@ -230,15 +230,15 @@ out:
 static enum tr_status load_tokenizer(struct tr_tokenizer *t, const cJSON *root)
 {
     enum tr_status st = TR_OK;
-    TR_TRY(tr_load_input(t, root));
-    TR_TRY(tr_load_output(t, root));
-    TR_TRY(tr_load_model(t, root));
+    TR_TRY(tr_tok_load_input(t, root));
+    TR_TRY(tr_tok_load_output(t, root));
+    TR_TRY(tr_tok_load_model(t, root));
     t->takes_bytes = t->is_raw && t->n_norms == 0;
     for (size_t i = 0; i < t->n_splits; i++)
-        if (t->splits[i].kind == TR_SPLIT_PATTERN && t->splits[i].pattern.re.code)
+        if (t->splits[i].kind == TR_TOK_SPLIT_PATTERN && t->splits[i].pattern.re.code)
             t->takes_bytes = false;
-    TR_TRY(tr_load_added(t, root));
-    tr_find_cuts(t);
+    TR_TRY(tr_tok_load_added(t, root));
+    tr_tok_find_cuts(t);
 out:
     return st;
 }
@@ -296,10 +296,10 @@ enum tr_status tr_tokenizer_open(const char *model_dir, struct tr_tokenizer **ou
     if (!t)
         return tr_fail(TR_NOMEM, "no memory for a tokenizer");
     t->eos = t->bos = -1;
-    t->table = tr_unicode_new();
+    t->table = tr_tok_unicode_new();
     if (!t->table)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for a Unicode table"));
-    TR_TRY(tr_pool_list_open(&t->pool));
+    TR_TRY(tr_tok_pool_list_open(&t->pool));
     TR_TRY(load_all(t, model_dir));
     *out = t;
     t = NULL;

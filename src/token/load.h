@@ -5,19 +5,21 @@
 #include "token/token_impl.h"
 
 /* A "type" of a stage and its loader. */
-struct tr_stage_type {
+struct tr_tok_stage_type {
     const char *name;
     enum tr_status (*load)(struct tr_tokenizer *t, const cJSON *x);
 };
 /* Finds the type, or walks a Sequence whose parts are under list_key. */
-enum tr_status tr_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
-                             const struct tr_stage_type *types, size_t n_types, const char *list_key);
-enum tr_status tr_load_text(const char *from, char **to, size_t *n);
-enum tr_status tr_load_pattern(const cJSON *x, struct tr_pattern *out); /* "pattern": {"String"|"Regex": "..."} */
-enum tr_status tr_load_char(const cJSON *x, const char *key, struct tr_pattern *out); /* a string of one character */
-enum tr_status tr_load_scheme(const cJSON *x, enum tr_prepend *out);                  /* of Metaspace */
+enum tr_status tr_tok_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
+                                 const struct tr_tok_stage_type *types, size_t n_types, const char *list_key);
+enum tr_status tr_tok_load_text(const char *from, char **to, size_t *n);
+enum tr_status tr_tok_load_pattern(const cJSON *x,
+                                   struct tr_tok_pattern *out); /* "pattern": {"String"|"Regex": "..."} */
+enum tr_status tr_tok_load_char(const cJSON *x, const char *key,
+                                struct tr_tok_pattern *out);                 /* a string of one character */
+enum tr_status tr_tok_load_scheme(const cJSON *x, enum tr_tok_prepend *out); /* of Metaspace */
 
-enum tr_status tr_load_input(struct tr_tokenizer *t, const cJSON *root);  /* normalizer, pre_tokenizer */
-enum tr_status tr_load_output(struct tr_tokenizer *t, const cJSON *root); /* post_processor, decoder */
+enum tr_status tr_tok_load_input(struct tr_tokenizer *t, const cJSON *root);  /* normalizer, pre_tokenizer */
+enum tr_status tr_tok_load_output(struct tr_tokenizer *t, const cJSON *root); /* post_processor, decoder */
 
 #endif

@@ -10,10 +10,10 @@
 
 /* ---- normalizer ---- */
 
-static enum tr_status add_norm(struct tr_tokenizer *t, enum tr_norm_kind kind, struct tr_norm **out)
+static enum tr_status add_norm(struct tr_tokenizer *t, enum tr_tok_norm_kind kind, struct tr_tok_norm **out)
 {
-    if (t->n_norms == TR_STEPS_MAX)
-        return tr_fail(TR_USAGE, "more than %d steps", TR_STEPS_MAX);
+    if (t->n_norms == TR_TOK_STEPS_MAX)
+        return tr_fail(TR_USAGE, "more than %d steps", TR_TOK_STEPS_MAX);
     *out = &t->norms[t->n_norms++];
     (*out)->kind = kind;
     return TR_OK;
@@ -22,24 +22,24 @@ static enum tr_status add_norm(struct tr_tokenizer *t, enum tr_norm_kind kind, s
 #define PLAIN_NORM(name, kind)                                                                                         \
     static enum tr_status name(struct tr_tokenizer *t, const cJSON *x)                                                 \
     {                                                                                                                  \
-        struct tr_norm *step = NULL;                                                                                   \
+        struct tr_tok_norm *step = NULL;                                                                               \
         (void)x;                                                                                                       \
         return add_norm(t, kind, &step);                                                                               \
     }
-PLAIN_NORM(norm_nfc, TR_NORM_NFC)
-PLAIN_NORM(norm_nfd, TR_NORM_NFD)
-PLAIN_NORM(norm_nfkc, TR_NORM_NFKC)
-PLAIN_NORM(norm_nfkd, TR_NORM_NFKD)
-PLAIN_NORM(norm_lower, TR_NORM_LOWER)
-PLAIN_NORM(norm_marks, TR_NORM_MARKS)
-PLAIN_NORM(norm_nmt, TR_NORM_NMT)
-PLAIN_NORM(norm_bytes, TR_NORM_BYTES)
+PLAIN_NORM(norm_nfc, TR_TOK_NORM_NFC)
+PLAIN_NORM(norm_nfd, TR_TOK_NORM_NFD)
+PLAIN_NORM(norm_nfkc, TR_TOK_NORM_NFKC)
+PLAIN_NORM(norm_nfkd, TR_TOK_NORM_NFKD)
+PLAIN_NORM(norm_lower, TR_TOK_NORM_LOWER)
+PLAIN_NORM(norm_marks, TR_TOK_NORM_MARKS)
+PLAIN_NORM(norm_nmt, TR_TOK_NORM_NMT)
+PLAIN_NORM(norm_bytes, TR_TOK_NORM_BYTES)
 
 static enum tr_status norm_strip(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_norm *step = NULL;
+    struct tr_tok_norm *step = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_norm(t, TR_NORM_STRIP, &step));
+    TR_TRY(add_norm(t, TR_TOK_NORM_STRIP, &step));
     TR_TRY(tr_json_bool(x, "strip_left", true, &step->left));
     TR_TRY(tr_json_bool(x, "strip_right", true, &step->right));
 out:
@@ -48,32 +48,32 @@ out:
 
 static enum tr_status norm_replace(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_norm *step = NULL;
+    struct tr_tok_norm *step = NULL;
     const char *text = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_norm(t, TR_NORM_REPLACE, &step));
-    TR_TRY(tr_load_pattern(x, &step->pattern));
+    TR_TRY(add_norm(t, TR_TOK_NORM_REPLACE, &step));
+    TR_TRY(tr_tok_load_pattern(x, &step->pattern));
     TR_TRY(tr_json_str(x, "content", true, &text));
-    TR_TRY(tr_load_text(text, &step->text, &step->n));
+    TR_TRY(tr_tok_load_text(text, &step->text, &step->n));
 out:
     return st;
 }
 
 static enum tr_status norm_prepend(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_norm *step = NULL;
+    struct tr_tok_norm *step = NULL;
     const char *text = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_norm(t, TR_NORM_PREPEND, &step));
+    TR_TRY(add_norm(t, TR_TOK_NORM_PREPEND, &step));
     TR_TRY(tr_json_str(x, "prepend", true, &text));
-    TR_TRY(tr_load_text(text, &step->text, &step->n));
+    TR_TRY(tr_tok_load_text(text, &step->text, &step->n));
 out:
     return st;
 }
 
 static enum tr_status norm_bert(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_norm *step = NULL;
+    struct tr_tok_norm *step = NULL;
     enum tr_status st = TR_OK;
     bool clean = true, chinese = true, lower = true;
     TR_TRY(tr_json_bool(x, "clean_text", true, &clean));
@@ -82,15 +82,15 @@ static enum tr_status norm_bert(struct tr_tokenizer *t, const cJSON *x)
     bool accents = lower; /* null: as lowercase */
     TR_TRY(tr_json_bool(x, "strip_accents", false, &accents));
     if (clean)
-        TR_TRY(add_norm(t, TR_NORM_CLEAN, &step));
+        TR_TRY(add_norm(t, TR_TOK_NORM_CLEAN, &step));
     if (chinese)
-        TR_TRY(add_norm(t, TR_NORM_CHINESE, &step));
+        TR_TRY(add_norm(t, TR_TOK_NORM_CHINESE, &step));
     if (accents) {
-        TR_TRY(add_norm(t, TR_NORM_NFD, &step));
-        TR_TRY(add_norm(t, TR_NORM_MN, &step));
+        TR_TRY(add_norm(t, TR_TOK_NORM_NFD, &step));
+        TR_TRY(add_norm(t, TR_TOK_NORM_MN, &step));
     }
     if (lower)
-        TR_TRY(add_norm(t, TR_NORM_LOWER, &step));
+        TR_TRY(add_norm(t, TR_TOK_NORM_LOWER, &step));
 out:
     return st;
 }
@@ -122,20 +122,20 @@ static enum tr_status from_base64(const char *text, char **out, size_t *n_out)
 
 static enum tr_status norm_charsmap(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_norm *step = NULL;
+    struct tr_tok_norm *step = NULL;
     const char *text = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(tr_json_str(x, "precompiled_charsmap", false, &text));
     if (!text || !*text)
         return TR_OK; /* nothing to map */
-    TR_TRY(add_norm(t, TR_NORM_CHARSMAP, &step));
+    TR_TRY(add_norm(t, TR_TOK_NORM_CHARSMAP, &step));
     TR_TRY(from_base64(text, &step->text, &step->n));
-    TR_TRY(tr_charsmap_check(step->text, step->n));
+    TR_TRY(tr_tok_charsmap_check(step->text, step->n));
 out:
     return st;
 }
 
-static const struct tr_stage_type normalizers[] = {
+static const struct tr_tok_stage_type normalizers[] = {
     { "NFC", norm_nfc },
     { "NFD", norm_nfd },
     { "NFKC", norm_nfkc },
@@ -153,26 +153,26 @@ static const struct tr_stage_type normalizers[] = {
 
 /* ---- pre_tokenizer ---- */
 
-static enum tr_status add_split(struct tr_tokenizer *t, enum tr_split_kind kind, struct tr_split **out)
+static enum tr_status add_split(struct tr_tokenizer *t, enum tr_tok_split_kind kind, struct tr_tok_split **out)
 {
-    if (t->n_splits == TR_STEPS_MAX)
-        return tr_fail(TR_USAGE, "more than %d steps", TR_STEPS_MAX);
+    if (t->n_splits == TR_TOK_STEPS_MAX)
+        return tr_fail(TR_USAGE, "more than %d steps", TR_TOK_STEPS_MAX);
     *out = &t->splits[t->n_splits++];
     (*out)->kind = kind;
-    (*out)->behavior = TR_ISOLATED;
+    (*out)->behavior = TR_TOK_ISOLATED;
     return TR_OK;
 }
 
-static enum tr_status load_behavior(const cJSON *x, bool required, enum tr_behavior *out)
+static enum tr_status load_behavior(const cJSON *x, bool required, enum tr_tok_behavior *out)
 {
     static const struct {
         const char *name;
-        enum tr_behavior behavior;
-    } rows[] = { { "Removed", TR_REMOVED },
-                 { "Isolated", TR_ISOLATED },
-                 { "MergedWithPrevious", TR_MERGED_PREVIOUS },
-                 { "MergedWithNext", TR_MERGED_NEXT },
-                 { "Contiguous", TR_CONTIGUOUS } };
+        enum tr_tok_behavior behavior;
+    } rows[] = { { "Removed", TR_TOK_REMOVED },
+                 { "Isolated", TR_TOK_ISOLATED },
+                 { "MergedWithPrevious", TR_TOK_MERGED_PREVIOUS },
+                 { "MergedWithNext", TR_TOK_MERGED_NEXT },
+                 { "Contiguous", TR_TOK_CONTIGUOUS } };
     const char *name = "Isolated";
     char buf[96];
     enum tr_status st = tr_json_str(x, "behavior", required, &name);
@@ -189,29 +189,29 @@ static enum tr_status load_behavior(const cJSON *x, bool required, enum tr_behav
 static enum tr_status split_bytes(struct tr_tokenizer *t, const cJSON *x)
 {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
     bool prefix = true, use_regex = true;
     TR_TRY(tr_json_bool(x, "add_prefix_space", true, &prefix));
     TR_TRY(tr_json_bool(x, "use_regex", false, &use_regex));
     if (prefix)
-        TR_TRY(add_split(t, TR_SPLIT_PREFIX, &step));
+        TR_TRY(add_split(t, TR_TOK_SPLIT_PREFIX, &step));
     if (use_regex) {
-        TR_TRY(add_split(t, TR_SPLIT_PATTERN, &step));
+        TR_TRY(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
         step->pattern.is_regex = true;
-        TR_TRY(tr_regex_open(gpt2, &step->pattern.re));
+        TR_TRY(tr_tok_regex_open(gpt2, &step->pattern.re));
     }
-    TR_TRY(add_split(t, TR_SPLIT_BYTES, &step));
+    TR_TRY(add_split(t, TR_TOK_SPLIT_BYTES, &step));
 out:
     return st;
 }
 
 static enum tr_status split_pattern(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_SPLIT_PATTERN, &step));
-    TR_TRY(tr_load_pattern(x, &step->pattern));
+    TR_TRY(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
+    TR_TRY(tr_tok_load_pattern(x, &step->pattern));
     TR_TRY(load_behavior(x, true, &step->behavior));
     TR_TRY(tr_json_bool(x, "invert", true, &step->invert));
 out:
@@ -220,23 +220,23 @@ out:
 
 static enum tr_status split_digits(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
     bool single = false;
     TR_TRY(tr_json_bool(x, "individual_digits", true, &single));
-    TR_TRY(add_split(t, TR_SPLIT_CLASS, &step));
-    step->flag = TR_CP_NUMERIC;
-    step->behavior = single ? TR_ISOLATED : TR_CONTIGUOUS;
+    TR_TRY(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    step->flag = TR_TOK_CP_NUMERIC;
+    step->behavior = single ? TR_TOK_ISOLATED : TR_TOK_CONTIGUOUS;
 out:
     return st;
 }
 
 static enum tr_status split_punct(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_SPLIT_CLASS, &step));
-    step->flag = TR_CP_PUNCT;
+    TR_TRY(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    step->flag = TR_TOK_CP_PUNCT;
     TR_TRY(load_behavior(x, false, &step->behavior));
 out:
     return st;
@@ -244,71 +244,71 @@ out:
 
 static enum tr_status split_spaces(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     (void)x;
-    enum tr_status st = add_split(t, TR_SPLIT_CLASS, &step);
+    enum tr_status st = add_split(t, TR_TOK_SPLIT_CLASS, &step);
     if (st == TR_OK)
-        step->behavior = TR_REMOVED;
+        step->behavior = TR_TOK_REMOVED;
     return st;
 }
 
 static enum tr_status split_bert(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(split_spaces(t, x));
-    TR_TRY(add_split(t, TR_SPLIT_CLASS, &step));
-    step->flag = TR_CP_PUNCT;
+    TR_TRY(add_split(t, TR_TOK_SPLIT_CLASS, &step));
+    step->flag = TR_TOK_CP_PUNCT;
 out:
     return st;
 }
 
 static enum tr_status split_words(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     (void)x;
-    return add_split(t, TR_SPLIT_WORDS, &step);
+    return add_split(t, TR_TOK_SPLIT_WORDS, &step);
 }
 
 static enum tr_status split_delimiter(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_SPLIT_PATTERN, &step));
-    step->behavior = TR_REMOVED;
-    TR_TRY(tr_load_char(x, "delimiter", &step->pattern));
+    TR_TRY(add_split(t, TR_TOK_SPLIT_PATTERN, &step));
+    step->behavior = TR_TOK_REMOVED;
+    TR_TRY(tr_tok_load_char(x, "delimiter", &step->pattern));
 out:
     return st;
 }
 
 static enum tr_status split_metaspace(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_split *step = NULL;
+    struct tr_tok_split *step = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_split(t, TR_SPLIT_METASPACE, &step));
-    TR_TRY(tr_load_char(x, "replacement", &step->pattern));
-    TR_TRY(tr_load_scheme(x, &step->prepend));
+    TR_TRY(add_split(t, TR_TOK_SPLIT_METASPACE, &step));
+    TR_TRY(tr_tok_load_char(x, "replacement", &step->pattern));
+    TR_TRY(tr_tok_load_scheme(x, &step->prepend));
     step->has_split = true;
     TR_TRY(tr_json_bool(x, "split", false, &step->has_split));
 out:
     return st;
 }
 
-static const struct tr_stage_type pre_tokenizers[] = {
+static const struct tr_tok_stage_type pre_tokenizers[] = {
     { "ByteLevel", split_bytes },       { "Split", split_pattern },       { "Digits", split_digits },
     { "Punctuation", split_punct },     { "Whitespace", split_words },    { "WhitespaceSplit", split_spaces },
     { "BertPreTokenizer", split_bert }, { "Metaspace", split_metaspace }, { "CharDelimiterSplit", split_delimiter },
 };
 
-enum tr_status tr_load_input(struct tr_tokenizer *t, const cJSON *root)
+enum tr_status tr_tok_load_input(struct tr_tokenizer *t, const cJSON *root)
 {
     enum tr_status st = TR_OK;
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "normalizer");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_load_stage(t, x, "normalizer", normalizers, TR_COUNT_OF(normalizers), "normalizers"));
+        TR_TRY(tr_tok_load_stage(t, x, "normalizer", normalizers, TR_COUNT_OF(normalizers), "normalizers"));
     x = cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_load_stage(t, x, "pre_tokenizer", pre_tokenizers, TR_COUNT_OF(pre_tokenizers), "pretokenizers"));
+        TR_TRY(tr_tok_load_stage(t, x, "pre_tokenizer", pre_tokenizers, TR_COUNT_OF(pre_tokenizers), "pretokenizers"));
 out:
     return st;
 }

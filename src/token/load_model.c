@@ -16,13 +16,13 @@ static bool is_absent(const cJSON *x)
     return !x || cJSON_IsNull(x);
 }
 
-enum tr_status tr_load_id(const cJSON *x, const char *what, int32_t *out)
+enum tr_status tr_tok_load_id(const cJSON *x, const char *what, int32_t *out)
 {
     char buf[96];
     double v = x ? x->valuedouble : -1;
-    if (!cJSON_IsNumber(x) || !(v >= 0 && v < TR_VOCAB_MAX) || v != floor(v))
+    if (!cJSON_IsNumber(x) || !(v >= 0 && v < TR_TOK_VOCAB_MAX) || v != floor(v))
         return tr_fail(TR_USAGE, "the id of \"%s\" is not a whole number from 0 to %d",
-                       tr_escape(what, buf, sizeof buf), TR_VOCAB_MAX - 1);
+                       tr_escape(what, buf, sizeof buf), TR_TOK_VOCAB_MAX - 1);
     *out = (int32_t)v;
     return TR_OK;
 }
@@ -48,8 +48,8 @@ static enum tr_status load_vocab(struct tr_tokenizer *t, const cJSON *model)
     {
         int32_t id;
         size_t n = strlen(x->string);
-        TR_TRY(tr_load_id(x, x->string, &id));
-        TR_TRY(tr_vocab_add(&t->vocab, x->string, n, id, false));
+        TR_TRY(tr_tok_load_id(x, x->string, &id));
+        TR_TRY(tr_tok_vocab_add(&t->vocab, x->string, n, id, false));
         if (n > t->n_longest)
             t->n_longest = n;
     }
@@ -66,7 +66,7 @@ static enum tr_status load_unk(struct tr_tokenizer *t, const cJSON *model, bool 
     enum tr_status st = tr_json_str(model, "unk_token", required, &text);
     if (st != TR_OK || !text)
         return st;
-    t->unk = tr_vocab_find(&t->vocab, text, strlen(text));
+    t->unk = tr_tok_vocab_find(&t->vocab, text, strlen(text));
     return t->unk >= 0 || !required
                ? TR_OK
                : tr_fail(TR_USAGE, "unk_token \"%s\" is not in model.vocab", tr_escape(text, buf, sizeof buf));
@@ -97,7 +97,7 @@ static enum tr_status split_merge(const cJSON *x, int rank, const char **a, size
 static enum tr_status find_token(const struct tr_tokenizer *t, const char *p, size_t n, int rank, int32_t *out)
 {
     char shown[64], buf[96];
-    *out = tr_vocab_find(&t->vocab, p, n);
+    *out = tr_tok_vocab_find(&t->vocab, p, n);
     if (*out >= 0)
         return TR_OK;
     snprintf(shown, sizeof shown, "%.*s", (int)(n < 60 ? n : 60), p);
@@ -121,7 +121,7 @@ static enum tr_status add_merge(struct tr_tokenizer *t, const cJSON *x, int rank
     if (!tr_str_ok(text))
         return tr_fail(TR_NOMEM, "no memory for a merge");
     TR_TRY(find_token(t, text->p, text->n, rank, &made));
-    tr_merges_put(&t->merges, (uint32_t)left, (uint32_t)right, (uint32_t)rank, (uint32_t)made);
+    tr_tok_merges_put(&t->merges, (uint32_t)left, (uint32_t)right, (uint32_t)rank, (uint32_t)made);
 out:
     return st;
 }
@@ -134,9 +134,9 @@ static enum tr_status load_merges(struct tr_tokenizer *t, const cJSON *model)
     int n = cJSON_GetArraySize(merges), rank = 0;
     if (!cJSON_IsArray(merges))
         return tr_fail(TR_USAGE, "model.merges is missing or not a list");
-    if (n > TR_VOCAB_MAX)
-        return tr_fail(TR_USAGE, "model.merges has %d entries; at most %d are accepted", n, TR_VOCAB_MAX);
-    TR_TRY(tr_merges_reserve(&t->merges, (size_t)n));
+    if (n > TR_TOK_VOCAB_MAX)
+        return tr_fail(TR_USAGE, "model.merges has %d entries; at most %d are accepted", n, TR_TOK_VOCAB_MAX);
+    TR_TRY(tr_tok_merges_reserve(&t->merges, (size_t)n));
     cJSON_ArrayForEach(x, merges) TR_TRY(add_merge(t, x, rank++, &text));
 out:
     tr_str_release(&text);
@@ -147,12 +147,12 @@ out:
 static bool is_raw(const struct tr_tokenizer *t)
 {
     for (size_t i = 0; i < t->n_norms; i++)
-        if (t->norms[i].kind == TR_NORM_BYTES)
+        if (t->norms[i].kind == TR_TOK_NORM_BYTES)
             return false;
     for (size_t i = 0; i + 1 < t->n_splits; i++)
-        if (t->splits[i].kind == TR_SPLIT_BYTES)
+        if (t->splits[i].kind == TR_TOK_SPLIT_BYTES)
             return false;
-    return t->n_splits && t->splits[t->n_splits - 1].kind == TR_SPLIT_BYTES && !*t->prefix && !*t->suffix;
+    return t->n_splits && t->splits[t->n_splits - 1].kind == TR_TOK_SPLIT_BYTES && !*t->prefix && !*t->suffix;
 }
 
 static enum tr_status load_bpe(struct tr_tokenizer *t, const cJSON *model)
@@ -183,14 +183,14 @@ out:
 static enum tr_status build_pieces(struct tr_tokenizer *t)
 {
     size_t n = t->vocab.n_ids;
-    struct tr_trie_key *keys = calloc(n + 1, sizeof *keys);
+    struct tr_tok_trie_key *keys = calloc(n + 1, sizeof *keys);
     if (!keys)
         return tr_fail(TR_NOMEM, "no memory for %zu pieces", n);
     for (size_t i = 0; i < n; i++) {
-        keys[i].text = tr_vocab_text(&t->vocab, (int64_t)i, &keys[i].n);
+        keys[i].text = tr_tok_vocab_text(&t->vocab, (int64_t)i, &keys[i].n);
         keys[i].value = (int32_t)i;
     }
-    enum tr_status st = tr_trie_build(&t->pieces, keys, n);
+    enum tr_status st = tr_tok_trie_build(&t->pieces, keys, n);
     free(keys);
     if (st == TR_OK && !t->pieces.nodes)
         return tr_fail(TR_USAGE, "model.vocab holds no text");
@@ -226,8 +226,8 @@ static enum tr_status load_unigram(struct tr_tokenizer *t, const cJSON *model)
     int64_t unk = -1, id = 0;
     double lowest = DBL_MAX;
     int n = cJSON_GetArraySize(vocab);
-    if (!cJSON_IsArray(vocab) || n == 0 || n > TR_VOCAB_MAX)
-        return tr_fail(TR_USAGE, "model.vocab is not a list of 1 to %d pieces", TR_VOCAB_MAX);
+    if (!cJSON_IsArray(vocab) || n == 0 || n > TR_TOK_VOCAB_MAX)
+        return tr_fail(TR_USAGE, "model.vocab is not a list of 1 to %d pieces", TR_TOK_VOCAB_MAX);
     t->scores = malloc((size_t)n * sizeof *t->scores);
     if (!t->scores)
         return tr_fail(TR_NOMEM, "no memory for %d scores", n);
@@ -236,7 +236,7 @@ static enum tr_status load_unigram(struct tr_tokenizer *t, const cJSON *model)
         const cJSON *piece = cJSON_IsArray(x) ? x->child : NULL, *score = piece ? piece->next : NULL;
         if (!cJSON_IsString(piece) || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
             return tr_fail(TR_USAGE, "model.vocab entry %" PRId64 " is not [\"piece\", score]", id);
-        TR_TRY(tr_vocab_add(&t->vocab, piece->valuestring, strlen(piece->valuestring), id, true));
+        TR_TRY(tr_tok_vocab_add(&t->vocab, piece->valuestring, strlen(piece->valuestring), id, true));
         t->scores[id] = library_score(score->valuedouble);
         lowest = fmin(lowest, t->scores[id++]);
     }
@@ -277,17 +277,17 @@ static const char *guess_type(const cJSON *model)
     return cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(model, "vocab")) ? "Unigram" : "WordLevel";
 }
 
-enum tr_status tr_load_model(struct tr_tokenizer *t, const cJSON *root)
+enum tr_status tr_tok_load_model(struct tr_tokenizer *t, const cJSON *root)
 {
     static const struct {
         const char *name;
-        enum tr_model_kind kind;
+        enum tr_tok_model_kind kind;
         enum tr_status (*load)(struct tr_tokenizer *t, const cJSON *model);
     } models[] = {
-        { "BPE", TR_MODEL_BPE, load_bpe },
-        { "Unigram", TR_MODEL_UNIGRAM, load_unigram },
-        { "WordPiece", TR_MODEL_WORDPIECE, load_wordpiece },
-        { "WordLevel", TR_MODEL_WORDLEVEL, load_wordlevel },
+        { "BPE", TR_TOK_MODEL_BPE, load_bpe },
+        { "Unigram", TR_TOK_MODEL_UNIGRAM, load_unigram },
+        { "WordPiece", TR_TOK_MODEL_WORDPIECE, load_wordpiece },
+        { "WordLevel", TR_TOK_MODEL_WORDLEVEL, load_wordlevel },
     };
     enum tr_status st = TR_OK;
     char buf[96];
@@ -301,7 +301,7 @@ enum tr_status tr_load_model(struct tr_tokenizer *t, const cJSON *root)
         if (strcmp(models[i].name, type) == 0) {
             t->model = models[i].kind;
             TR_TRY(models[i].load(t, model));
-            return tr_bpe_prepare(t);
+            return tr_tok_bpe_prepare(t);
         }
     st = tr_fail(TR_USAGE, "model.type \"%s\" is not supported; BPE, Unigram, WordPiece and WordLevel are",
                  tr_escape(type, buf, sizeof buf));
@@ -314,7 +314,7 @@ out:
 /* The id the library gives: that of the model's vocabulary, or the next free one. */
 static int64_t library_id(const struct tr_tokenizer *t, const char *text, size_t n)
 {
-    int64_t id = tr_vocab_find(&t->vocab, text, n);
+    int64_t id = tr_tok_vocab_find(&t->vocab, text, n);
     size_t next = t->added_vocab.n_ids > t->vocab.n_tokens ? t->added_vocab.n_ids : t->vocab.n_tokens;
     return id >= 0 ? id : (int64_t)next;
 }
@@ -324,11 +324,11 @@ static enum tr_status load_added_one(struct tr_tokenizer *t, const cJSON *x)
     enum tr_status st = TR_OK;
     const char *text = NULL;
     char buf[96];
-    struct tr_added a = { 0 };
+    struct tr_tok_added a = { 0 };
     TR_TRY(tr_json_str(x, "content", true, &text));
     if (!*text)
         return TR_OK;
-    TR_TRY(tr_load_id(cJSON_GetObjectItemCaseSensitive(x, "id"), text, &a.id));
+    TR_TRY(tr_tok_load_id(cJSON_GetObjectItemCaseSensitive(x, "id"), text, &a.id));
     TR_TRY(tr_json_bool(x, "special", false, &a.is_special));
     TR_TRY(tr_json_bool(x, "normalized", false, &a.is_normalized));
     TR_TRY(tr_json_bool(x, "lstrip", false, &a.lstrip));
@@ -336,11 +336,11 @@ static enum tr_status load_added_one(struct tr_tokenizer *t, const cJSON *x)
     TR_TRY(tr_json_bool(x, "single_word", false, &a.single_word));
     a.n = strlen(text);
     int64_t id = library_id(t, text, a.n);
-    if (id != a.id && tr_vocab_find(&t->added_vocab, text, a.n) < 0)
+    if (id != a.id && tr_tok_vocab_find(&t->added_vocab, text, a.n) < 0)
         return tr_fail(TR_USAGE,
                        "\"%s\" has id %d, but the tokenizers library would give it %" PRId64 "; write that id",
                        tr_escape(text, buf, sizeof buf), a.id, id);
-    TR_TRY(tr_vocab_add(&t->added_vocab, text, a.n, a.id, false));
+    TR_TRY(tr_tok_vocab_add(&t->added_vocab, text, a.n, a.id, false));
     a.text = strdup(text);
     if (!a.text)
         return tr_fail(TR_NOMEM, "no memory for an added token");
@@ -350,16 +350,16 @@ out:
 }
 
 /* What a normalised token looks like in normalised text. */
-static enum tr_status normalize_added(struct tr_tokenizer *t, struct tr_encoder *e)
+static enum tr_status normalize_added(struct tr_tokenizer *t, struct tr_tok_encoder *e)
 {
     enum tr_status st = TR_OK;
     for (size_t i = 0; i < t->n_added; i++) {
-        struct tr_added *a = &t->added[i];
+        struct tr_tok_added *a = &t->added[i];
         const char *p = a->text;
         size_t n = a->n;
         bool at_start = true;
         if (a->is_normalized)
-            TR_TRY(tr_normalize(e, p, n, true, &at_start, &p, &n));
+            TR_TRY(tr_tok_normalize(e, p, n, true, &at_start, &p, &n));
         a->normal = malloc(n + 1);
         if (!a->normal)
             return tr_fail(TR_NOMEM, "no memory for an added token");
@@ -374,15 +374,15 @@ out:
 static enum tr_status build_tries(struct tr_tokenizer *t)
 {
     enum tr_status st = TR_OK;
-    struct tr_trie_key *keys = calloc(t->n_added + 1, sizeof *keys);
+    struct tr_tok_trie_key *keys = calloc(t->n_added + 1, sizeof *keys);
     if (!keys)
         return tr_fail(TR_NOMEM, "no memory for added tokens");
     for (int is_normalized = 0; is_normalized < 2; is_normalized++) {
         size_t n = 0;
         for (size_t i = 0; i < t->n_added; i++)
             if (t->added[i].is_normalized == is_normalized)
-                keys[n++] = (struct tr_trie_key){ t->added[i].normal, t->added[i].n_normal, (int32_t)i };
-        TR_TRY(tr_trie_build(is_normalized ? &t->added_normal : &t->added_raw, keys, n));
+                keys[n++] = (struct tr_tok_trie_key){ t->added[i].normal, t->added[i].n_normal, (int32_t)i };
+        TR_TRY(tr_tok_trie_build(is_normalized ? &t->added_normal : &t->added_raw, keys, n));
     }
 out:
     free(keys);
@@ -404,16 +404,16 @@ static enum tr_status index_ids(struct tr_tokenizer *t)
     return TR_OK;
 }
 
-enum tr_status tr_load_added(struct tr_tokenizer *t, const cJSON *root)
+enum tr_status tr_tok_load_added(struct tr_tokenizer *t, const cJSON *root)
 {
     enum tr_status st = TR_OK;
-    struct tr_encoder *e = NULL;
+    struct tr_tok_encoder *e = NULL;
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "added_tokens"), *x;
     int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
     if (!is_absent(list) && !cJSON_IsArray(list))
         return tr_fail(TR_USAGE, "added_tokens is not an array");
-    if (n > TR_ADDED_MAX)
-        return tr_fail(TR_USAGE, "added_tokens has %d entries; at most %d are accepted", n, TR_ADDED_MAX);
+    if (n > TR_TOK_ADDED_MAX)
+        return tr_fail(TR_USAGE, "added_tokens has %d entries; at most %d are accepted", n, TR_TOK_ADDED_MAX);
     t->added = calloc((size_t)n + 1, sizeof *t->added);
     if (!t->added)
         return tr_fail(TR_NOMEM, "no memory for added tokens");
@@ -423,11 +423,11 @@ enum tr_status tr_load_added(struct tr_tokenizer *t, const cJSON *root)
         if (st != TR_OK)
             return tr_fail_at(st, "added_tokens: ");
     }
-    TR_TRY(tr_encoder_open(t, &e));
+    TR_TRY(tr_tok_encoder_open(t, &e));
     TR_TRY(normalize_added(t, e));
     TR_TRY(build_tries(t));
     TR_TRY(index_ids(t));
 out:
-    tr_encoder_close(e);
+    tr_tok_encoder_close(e);
     return st;
 }

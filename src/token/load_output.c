@@ -30,7 +30,7 @@ static enum tr_status load_pair(const cJSON *x, const char *key, struct tr_ids *
     const cJSON *pair = cJSON_GetObjectItemCaseSensitive(x, key);
     if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2)
         return tr_fail(TR_USAGE, "\"%s\" is not a pair of text and id", key);
-    enum tr_status st = tr_load_id(cJSON_GetArrayItem(pair, 1), key, &id);
+    enum tr_status st = tr_tok_load_id(cJSON_GetArrayItem(pair, 1), key, &id);
     return st == TR_OK ? tr_ids_add(out, id) : st;
 }
 
@@ -60,7 +60,7 @@ static enum tr_status load_special(const cJSON *x, const cJSON *piece, struct tr
     cJSON_ArrayForEach(id, ids)
     {
         int32_t v;
-        TR_TRY(tr_load_id(id, name, &v));
+        TR_TRY(tr_tok_load_id(id, name, &v));
         TR_TRY(tr_ids_add(out, v));
     }
 out:
@@ -99,7 +99,7 @@ static enum tr_status post_nothing(struct tr_tokenizer *t, const cJSON *x)
     return TR_OK;
 }
 
-static const struct tr_stage_type post_processors[] = {
+static const struct tr_tok_stage_type post_processors[] = {
     { "ByteLevel", post_nothing },
     { "TemplateProcessing", post_template },
     { "BertProcessing", post_pair },
@@ -108,10 +108,10 @@ static const struct tr_stage_type post_processors[] = {
 
 /* ---- decoder ---- */
 
-static enum tr_status add_decode(struct tr_tokenizer *t, enum tr_decode_kind kind, struct tr_decode **out)
+static enum tr_status add_decode(struct tr_tokenizer *t, enum tr_tok_decode_kind kind, struct tr_tok_decode **out)
 {
-    if (t->n_decodes == TR_STEPS_MAX)
-        return tr_fail(TR_USAGE, "more than %d steps", TR_STEPS_MAX);
+    if (t->n_decodes == TR_TOK_STEPS_MAX)
+        return tr_fail(TR_USAGE, "more than %d steps", TR_TOK_STEPS_MAX);
     *out = &t->decodes[t->n_decodes++];
     (*out)->kind = kind;
     return TR_OK;
@@ -120,46 +120,46 @@ static enum tr_status add_decode(struct tr_tokenizer *t, enum tr_decode_kind kin
 #define PLAIN_DECODE(name, kind)                                                                                       \
     static enum tr_status name(struct tr_tokenizer *t, const cJSON *x)                                                 \
     {                                                                                                                  \
-        struct tr_decode *step = NULL;                                                                                 \
+        struct tr_tok_decode *step = NULL;                                                                             \
         (void)x;                                                                                                       \
         return add_decode(t, kind, &step);                                                                             \
     }
-PLAIN_DECODE(decode_bytes, TR_DECODE_BYTES)
-PLAIN_DECODE(decode_fuse, TR_DECODE_FUSE)
-PLAIN_DECODE(decode_fallback, TR_DECODE_FALLBACK)
+PLAIN_DECODE(decode_bytes, TR_TOK_DECODE_BYTES)
+PLAIN_DECODE(decode_fuse, TR_TOK_DECODE_FUSE)
+PLAIN_DECODE(decode_fallback, TR_TOK_DECODE_FALLBACK)
 
 static enum tr_status decode_metaspace(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_decode *step = NULL;
-    enum tr_prepend prepend;
+    struct tr_tok_decode *step = NULL;
+    enum tr_tok_prepend prepend;
     enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_DECODE_METASPACE, &step));
-    TR_TRY(tr_load_char(x, "replacement", &step->pattern));
-    TR_TRY(tr_load_scheme(x, &prepend));
-    step->keeps_first = prepend == TR_PREPEND_NEVER;
+    TR_TRY(add_decode(t, TR_TOK_DECODE_METASPACE, &step));
+    TR_TRY(tr_tok_load_char(x, "replacement", &step->pattern));
+    TR_TRY(tr_tok_load_scheme(x, &prepend));
+    step->keeps_first = prepend == TR_TOK_PREPEND_NEVER;
 out:
     return st;
 }
 
 static enum tr_status decode_replace(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_decode *step = NULL;
+    struct tr_tok_decode *step = NULL;
     const char *text = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_DECODE_REPLACE, &step));
-    TR_TRY(tr_load_pattern(x, &step->pattern));
+    TR_TRY(add_decode(t, TR_TOK_DECODE_REPLACE, &step));
+    TR_TRY(tr_tok_load_pattern(x, &step->pattern));
     TR_TRY(tr_json_str(x, "content", true, &text));
-    TR_TRY(tr_load_text(text, &step->text, &step->n));
+    TR_TRY(tr_tok_load_text(text, &step->text, &step->n));
 out:
     return st;
 }
 
 static enum tr_status decode_strip(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_decode *step = NULL;
+    struct tr_tok_decode *step = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_DECODE_STRIP, &step));
-    TR_TRY(tr_load_char(x, "content", &step->pattern));
+    TR_TRY(add_decode(t, TR_TOK_DECODE_STRIP, &step));
+    TR_TRY(tr_tok_load_char(x, "content", &step->pattern));
     TR_TRY(tr_json_int(x, "start", true, 0, INT32_MAX, &step->start));
     TR_TRY(tr_json_int(x, "stop", true, 0, INT32_MAX, &step->stop));
 out:
@@ -168,12 +168,12 @@ out:
 
 static enum tr_status decode_wordpiece(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_decode *step = NULL;
+    struct tr_tok_decode *step = NULL;
     const char *text = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_DECODE_WORDPIECE, &step));
+    TR_TRY(add_decode(t, TR_TOK_DECODE_WORDPIECE, &step));
     TR_TRY(tr_json_str(x, "prefix", true, &text));
-    TR_TRY(tr_load_text(text, &step->pattern.text, &step->pattern.n));
+    TR_TRY(tr_tok_load_text(text, &step->pattern.text, &step->pattern.n));
     TR_TRY(tr_json_bool(x, "cleanup", true, &step->cleanup));
 out:
     return st;
@@ -181,31 +181,31 @@ out:
 
 static enum tr_status decode_bpe(struct tr_tokenizer *t, const cJSON *x)
 {
-    struct tr_decode *step = NULL;
+    struct tr_tok_decode *step = NULL;
     const char *text = NULL;
     enum tr_status st = TR_OK;
-    TR_TRY(add_decode(t, TR_DECODE_BPE, &step));
+    TR_TRY(add_decode(t, TR_TOK_DECODE_BPE, &step));
     TR_TRY(tr_json_str(x, "suffix", true, &text));
-    TR_TRY(tr_load_text(text, &step->pattern.text, &step->pattern.n));
+    TR_TRY(tr_tok_load_text(text, &step->pattern.text, &step->pattern.n));
 out:
     return st;
 }
 
-static const struct tr_stage_type decoders[] = {
+static const struct tr_tok_stage_type decoders[] = {
     { "ByteLevel", decode_bytes },     { "Metaspace", decode_metaspace },   { "Replace", decode_replace },
     { "Fuse", decode_fuse },           { "ByteFallback", decode_fallback }, { "Strip", decode_strip },
     { "WordPiece", decode_wordpiece }, { "BPEDecoder", decode_bpe },
 };
 
-enum tr_status tr_load_output(struct tr_tokenizer *t, const cJSON *root)
+enum tr_status tr_tok_load_output(struct tr_tokenizer *t, const cJSON *root)
 {
     enum tr_status st = TR_OK;
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "post_processor");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_load_stage(t, x, "post_processor", post_processors, TR_COUNT_OF(post_processors), "processors"));
+        TR_TRY(tr_tok_load_stage(t, x, "post_processor", post_processors, TR_COUNT_OF(post_processors), "processors"));
     x = cJSON_GetObjectItemCaseSensitive(root, "decoder");
     if (x && !cJSON_IsNull(x))
-        TR_TRY(tr_load_stage(t, x, "decoder", decoders, TR_COUNT_OF(decoders), "decoders"));
+        TR_TRY(tr_tok_load_stage(t, x, "decoder", decoders, TR_COUNT_OF(decoders), "decoders"));
     t->has_decoder = x && !cJSON_IsNull(x);
 out:
     return st;

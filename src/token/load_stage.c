@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum tr_status tr_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
-                             const struct tr_stage_type *types, size_t n_types, const char *list_key)
+enum tr_status tr_tok_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
+                                 const struct tr_tok_stage_type *types, size_t n_types, const char *list_key)
 {
     enum tr_status st = TR_OK;
     const char *name = NULL;
@@ -15,7 +15,7 @@ enum tr_status tr_load_stage(struct tr_tokenizer *t, const cJSON *x, const char 
         const cJSON *list = cJSON_GetObjectItemCaseSensitive(x, list_key), *part;
         if (!cJSON_IsArray(list))
             return tr_fail(TR_USAGE, "%s Sequence has no list \"%s\"", stage, list_key);
-        cJSON_ArrayForEach(part, list) TR_TRY(tr_load_stage(t, part, stage, types, n_types, list_key));
+        cJSON_ArrayForEach(part, list) TR_TRY(tr_tok_load_stage(t, part, stage, types, n_types, list_key));
         return TR_OK;
     }
     for (size_t i = 0; i < n_types; i++)
@@ -28,7 +28,7 @@ out:
     return st;
 }
 
-enum tr_status tr_load_text(const char *from, char **to, size_t *n)
+enum tr_status tr_tok_load_text(const char *from, char **to, size_t *n)
 {
     *n = strlen(from);
     *to = strdup(from);
@@ -36,7 +36,7 @@ enum tr_status tr_load_text(const char *from, char **to, size_t *n)
 }
 
 /* {"String": "..."} or {"Regex": "..."} */
-enum tr_status tr_load_pattern(const cJSON *x, struct tr_pattern *out)
+enum tr_status tr_tok_load_pattern(const cJSON *x, struct tr_tok_pattern *out)
 {
     enum tr_status st = TR_OK;
     const cJSON *pattern = cJSON_GetObjectItemCaseSensitive(x, "pattern");
@@ -45,15 +45,15 @@ enum tr_status tr_load_pattern(const cJSON *x, struct tr_pattern *out)
     if (!text) {
         TR_TRY(tr_json_str(pattern, "Regex", true, &text));
         out->is_regex = true;
-        TR_TRY(tr_regex_open(text, &out->re));
+        TR_TRY(tr_tok_regex_open(text, &out->re));
     }
-    TR_TRY(tr_load_text(text, &out->text, &out->n));
+    TR_TRY(tr_tok_load_text(text, &out->text, &out->n));
 out:
     return st;
 }
 
 /* A string member that must be one character. */
-enum tr_status tr_load_char(const cJSON *x, const char *key, struct tr_pattern *out)
+enum tr_status tr_tok_load_char(const cJSON *x, const char *key, struct tr_tok_pattern *out)
 {
     const char *text = NULL;
     enum tr_status st = tr_json_str(x, key, true, &text);
@@ -61,27 +61,27 @@ enum tr_status tr_load_char(const cJSON *x, const char *key, struct tr_pattern *
         return st;
     if (*text == 0 || tr_utf8_len(text, strlen(text)) != strlen(text))
         return tr_fail(TR_USAGE, "\"%s\" is not one character", key);
-    return tr_load_text(text, &out->text, &out->n);
+    return tr_tok_load_text(text, &out->text, &out->n);
 }
 
 /* "prepend_scheme", or in old files "add_prefix_space". */
-enum tr_status tr_load_scheme(const cJSON *x, enum tr_prepend *out)
+enum tr_status tr_tok_load_scheme(const cJSON *x, enum tr_tok_prepend *out)
 {
     enum tr_status st = TR_OK;
     const char *scheme = "always";
     bool prefix = true;
     TR_TRY(tr_json_str(x, "prepend_scheme", false, &scheme));
     TR_TRY(tr_json_bool(x, "add_prefix_space", false, &prefix));
-    *out = strcmp(scheme, "always") == 0  ? TR_PREPEND_ALWAYS
-           : strcmp(scheme, "first") == 0 ? TR_PREPEND_FIRST
-                                          : TR_PREPEND_NEVER;
-    if (*out == TR_PREPEND_NEVER && strcmp(scheme, "never") != 0)
+    *out = strcmp(scheme, "always") == 0  ? TR_TOK_PREPEND_ALWAYS
+           : strcmp(scheme, "first") == 0 ? TR_TOK_PREPEND_FIRST
+                                          : TR_TOK_PREPEND_NEVER;
+    if (*out == TR_TOK_PREPEND_NEVER && strcmp(scheme, "never") != 0)
         return tr_fail(TR_USAGE, "prepend_scheme is not always, first or never");
     bool says_scheme = cJSON_GetObjectItemCaseSensitive(x, "prepend_scheme") != NULL;
-    if (!prefix && *out != TR_PREPEND_NEVER && says_scheme)
+    if (!prefix && *out != TR_TOK_PREPEND_NEVER && says_scheme)
         return tr_fail(TR_USAGE, "add_prefix_space does not match prepend_scheme");
     if (!prefix)
-        *out = TR_PREPEND_NEVER;
+        *out = TR_TOK_PREPEND_NEVER;
 out:
     return st;
 }

@@ -8,29 +8,29 @@
 
 #include <string.h>
 
-struct tr_path { /* the best path that ends at a byte */
+struct tr_tok_path { /* the best path that ends at a byte */
     double score;
     uint32_t begin; /* UINT32_MAX: none yet */
     int32_t id;
 };
 
-static void offer(struct tr_path *at, double score, size_t begin, int32_t id)
+static void offer(struct tr_tok_path *at, double score, size_t begin, int32_t id)
 {
     if (at->begin == UINT32_MAX || score > at->score)
-        *at = (struct tr_path){ score, (uint32_t)begin, id };
+        *at = (struct tr_tok_path){ score, (uint32_t)begin, id };
 }
 
 /* Fills path[0..n]. */
-static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, size_t n, struct tr_path *path)
+static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, size_t n, struct tr_tok_path *path)
 {
     size_t len;
     for (size_t i = 0; i <= n; i++)
-        path[i] = (struct tr_path){ 0, UINT32_MAX, -1 };
+        path[i] = (struct tr_tok_path){ 0, UINT32_MAX, -1 };
     for (size_t i = 0; i < n; i += len) {
         bool has_char = false;
-        const struct tr_trie_node *node = t->pieces.nodes;
+        const struct tr_tok_trie_node *node = t->pieces.nodes;
         (void)tr_utf8_get(p + i, n - i, &len);
-        for (size_t k = i; k < n && (node = tr_trie_step(&t->pieces, node, (uint8_t)p[k])); k++) {
+        for (size_t k = i; k < n && (node = tr_tok_trie_step(&t->pieces, node, (uint8_t)p[k])); k++) {
             if (node->value < 0)
                 continue;
             offer(&path[k + 1], t->scores[node->value] + path[i].score, i, node->value);
@@ -49,7 +49,7 @@ static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, si
 static enum tr_status put_piece(const struct tr_tokenizer *t, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
-    int32_t id = tr_vocab_find(&t->vocab, p, n);
+    int32_t id = tr_tok_vocab_find(&t->vocab, p, n);
     bool has_bytes = id < 0 && t->byte_fallback;
     for (size_t i = 0; has_bytes && i < n; i++)
         has_bytes = t->id_of_byte[(unsigned char)p[i]] >= 0;
@@ -61,15 +61,15 @@ out:
     return st;
 }
 
-enum tr_status tr_unigram_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out)
+enum tr_status tr_tok_unigram_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
-    TR_TRY(tr_encoder_grow((void **)&e->path, &e->n_path_cap, n + 1, sizeof *e->path));
-    struct tr_path *path = e->path;
+    TR_TRY(tr_tok_encoder_grow((void **)&e->path, &e->n_path_cap, n + 1, sizeof *e->path));
+    struct tr_tok_path *path = e->path;
     TR_TRY(find_paths(t, p, n, path));
     size_t k = 0, begin = 0;
-    TR_TRY(tr_encoder_grow((void **)&e->links, &e->n_links_cap, n + 1, sizeof *e->links));
+    TR_TRY(tr_tok_encoder_grow((void **)&e->links, &e->n_links_cap, n + 1, sizeof *e->links));
     for (size_t end = n; end > 0; end = path[end].begin)
         e->links[k++] = (uint32_t)end;
     while (k > 0) {
@@ -99,7 +99,7 @@ static size_t cut_char(const char *p, size_t at)
     return at;
 }
 
-enum tr_status tr_wordpiece_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out)
+enum tr_status tr_tok_wordpiece_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
@@ -114,7 +114,7 @@ enum tr_status tr_wordpiece_word(struct tr_encoder *e, const char *p, size_t n, 
             TR_TRY(tr_fail(TR_NOMEM, "no memory for a word of %zu bytes", n));
         size_t n_front = e->scratch.n - (n - i);
         for (end = n - i > t->n_longest ? cut_char(p, i + t->n_longest) : n; end > i; end = tr_utf8_before(p, end))
-            if ((id = tr_vocab_find(&t->vocab, e->scratch.p, n_front + end - i)) >= 0)
+            if ((id = tr_tok_vocab_find(&t->vocab, e->scratch.p, n_front + end - i)) >= 0)
                 break;
         is_known = id >= 0;
         if (is_known)
@@ -130,20 +130,20 @@ out:
     return st;
 }
 
-enum tr_status tr_model_word(struct tr_encoder *e, const char *p, size_t n, struct tr_ids *out)
+enum tr_status tr_tok_model_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
     int32_t id;
     switch (e->t->model) {
-    case TR_MODEL_BPE:
-        return tr_bpe_word(e, p, n, out);
-    case TR_MODEL_UNIGRAM:
-        return tr_unigram_word(e, p, n, out);
-    case TR_MODEL_WORDPIECE:
-        return tr_wordpiece_word(e, p, n, out);
-    case TR_MODEL_WORDLEVEL:
+    case TR_TOK_MODEL_BPE:
+        return tr_tok_bpe_word(e, p, n, out);
+    case TR_TOK_MODEL_UNIGRAM:
+        return tr_tok_unigram_word(e, p, n, out);
+    case TR_TOK_MODEL_WORDPIECE:
+        return tr_tok_wordpiece_word(e, p, n, out);
+    case TR_TOK_MODEL_WORDLEVEL:
         break;
     }
-    id = tr_vocab_find(&e->t->vocab, p, n);
+    id = tr_tok_vocab_find(&e->t->vocab, p, n);
     if (id < 0)
         id = e->t->unk;
     if (id < 0)

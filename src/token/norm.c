@@ -25,11 +25,12 @@ struct form {
     unsigned char plain_below; /* a text of smaller bytes is in this form already */
 };
 static const struct form forms[] = {
-    [TR_NORM_NFC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE, TR_CP_CANON, true, 0xCC },
-    [TR_NORM_NFD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, TR_CP_CANON, false, 0xC3 },
-    [TR_NORM_NFKC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, TR_CP_CANON | TR_CP_COMPAT, true, 0xC2 },
-    [TR_NORM_NFKD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, TR_CP_CANON | TR_CP_COMPAT, false,
-                       0xC2 },
+    [TR_TOK_NORM_NFC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE, TR_TOK_CP_CANON, true, 0xCC },
+    [TR_TOK_NORM_NFD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, TR_TOK_CP_CANON, false, 0xC3 },
+    [TR_TOK_NORM_NFKC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, TR_TOK_CP_CANON | TR_TOK_CP_COMPAT,
+                           true, 0xC2 },
+    [TR_TOK_NORM_NFKD] = { UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, TR_TOK_CP_CANON | TR_TOK_CP_COMPAT,
+                           false, 0xC2 },
 };
 
 static bool has_byte_from(const char *p, size_t n, unsigned char from)
@@ -43,13 +44,13 @@ static bool has_byte_from(const char *p, size_t n, unsigned char from)
 /* Whether the character passes through unchanged and nothing before it depends on it. */
 static bool is_stable(const struct form *f, unsigned row, uint32_t c)
 {
-    if (row & TR_CP_JOINS)
+    if (row & TR_TOK_CP_JOINS)
         return false;
     if (!(row & f->unstable))
         return true;
     /* composed letters of these blocks stay composed; the decomposed ones are rebuilt to the same */
     bool is_composed =
-        f->composes && !(row & TR_CP_COMPAT) &&
+        f->composes && !(row & TR_TOK_CP_COMPAT) &&
         (c < 0x300 || (c >= 0x1E00 && c <= 0x1E99) || (c >= 0x1EA0 && c <= 0x1EFF) || (c >= 0xAC00 && c <= 0xD7A3));
     return is_composed;
 }
@@ -85,7 +86,7 @@ static void order_marks(uint32_t *p, size_t n, uint32_t *work)
 }
 
 /* Decomposes, orders and (if the form does) composes again. */
-static enum tr_status map_region(struct tr_encoder *e, const struct form *f, const char *p, size_t n,
+static enum tr_status map_region(struct tr_tok_encoder *e, const struct form *f, const char *p, size_t n,
                                  struct tr_str *out)
 {
     enum { EXPANDS_TO = 32 }; /* more code points than any one becomes */
@@ -93,7 +94,7 @@ static enum tr_status map_region(struct tr_encoder *e, const struct form *f, con
     size_t k = 0, len;
     for (size_t i = 0; i < n; i += len) {
         int bound = 0;
-        TR_TRY(tr_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, k + EXPANDS_TO, sizeof *e->symbols));
+        TR_TRY(tr_tok_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, k + EXPANDS_TO, sizeof *e->symbols));
         uint32_t c = tr_utf8_get(p + i, n - i, &len);
         utf8proc_ssize_t got =
             utf8proc_decompose_char((utf8proc_int32_t)c, (utf8proc_int32_t *)e->symbols + k, EXPANDS_TO,
@@ -102,7 +103,7 @@ static enum tr_status map_region(struct tr_encoder *e, const struct form *f, con
             return tr_fail(TR_USAGE, "normalisation of U+%04X: %s", c, utf8proc_errmsg(got));
         k += (size_t)got;
     }
-    TR_TRY(tr_encoder_grow((void **)&e->links, &e->n_links_cap, k, sizeof *e->links));
+    TR_TRY(tr_tok_encoder_grow((void **)&e->links, &e->n_links_cap, k, sizeof *e->links));
     order_marks(e->symbols, k, e->links);
     if (f->composes)
         k = (size_t)utf8proc_normalize_utf32((utf8proc_int32_t *)e->symbols, (utf8proc_ssize_t)k,
@@ -114,7 +115,8 @@ out:
 }
 
 /* [safe, i) is unchanged text not yet copied; `last` is where its last character begins if that may join the next. */
-static enum tr_status to_form(struct tr_encoder *e, const struct form *f, const char *p, size_t n, struct tr_str *out)
+static enum tr_status to_form(struct tr_tok_encoder *e, const struct form *f, const char *p, size_t n,
+                              struct tr_str *out)
 {
     const uint16_t *table = e->t->table;
     size_t copied = 0, last = 0, i = 0, len;
@@ -124,9 +126,9 @@ static enum tr_status to_form(struct tr_encoder *e, const struct form *f, const 
             continue;
         }
         uint32_t c = tr_utf8_get(p + i, n - i, &len);
-        unsigned row = tr_cp(table, c);
-        if (row & TR_CP_INERT || is_stable(f, row, c)) {
-            last = row & TR_CP_INERT ? i + len : i;
+        unsigned row = tr_tok_cp(table, c);
+        if (row & TR_TOK_CP_INERT || is_stable(f, row, c)) {
+            last = row & TR_TOK_CP_INERT ? i + len : i;
             i += len;
             continue;
         }
@@ -134,8 +136,8 @@ static enum tr_status to_form(struct tr_encoder *e, const struct form *f, const 
         size_t end = i + len;
         while (end < n) {
             c = tr_utf8_get(p + end, n - end, &len);
-            row = tr_cp(table, c);
-            if (row & TR_CP_INERT || is_stable(f, row, c))
+            row = tr_tok_cp(table, c);
+            if (row & TR_TOK_CP_INERT || is_stable(f, row, c))
                 break;
             end += len;
         }
@@ -169,46 +171,46 @@ static bool nmt_blanks(uint32_t c)
 }
 
 /* Puts what becomes of one character; false: it is dropped. */
-static bool map_char(enum tr_norm_kind kind, const uint16_t *table, uint32_t c, struct tr_str *out)
+static bool map_char(enum tr_tok_norm_kind kind, const uint16_t *table, uint32_t c, struct tr_str *out)
 {
-    unsigned row = tr_cp(table, c);
-    bool is_ws = TR_WS >> (row & TR_CLASS_MASK) & 1;
+    unsigned row = tr_tok_cp(table, c);
+    bool is_ws = TR_TOK_WS >> (row & TR_TOK_CLASS_MASK) & 1;
     switch (kind) {
-    case TR_NORM_LOWER:
-        put(out, c == 0x130 ? 'i' : tr_unicode_lower(c));
+    case TR_TOK_NORM_LOWER:
+        put(out, c == 0x130 ? 'i' : tr_tok_unicode_lower(c));
         if (c == 0x130)
             put(out, 0x307);
         return true;
-    case TR_NORM_MARKS:
-    case TR_NORM_MN:
-        if (row & (kind == TR_NORM_MN ? TR_CP_MN : TR_CP_MARK))
+    case TR_TOK_NORM_MARKS:
+    case TR_TOK_NORM_MN:
+        if (row & (kind == TR_TOK_NORM_MN ? TR_TOK_CP_MN : TR_TOK_CP_MARK))
             return false;
         break;
-    case TR_NORM_CLEAN:
-        if (c == 0 || row & TR_CP_OTHER)
+    case TR_TOK_NORM_CLEAN:
+        if (c == 0 || row & TR_TOK_CP_OTHER)
             return false;
         c = is_ws ? ' ' : c;
         break;
-    case TR_NORM_CHINESE:
+    case TR_TOK_NORM_CHINESE:
         if (is_chinese(c)) {
             tr_str_add(out, " ", 1);
             put(out, c);
             c = ' ';
         }
         break;
-    case TR_NORM_NMT:
+    case TR_TOK_NORM_NMT:
         if (nmt_removes(c))
             return false;
         c = nmt_blanks(c) ? ' ' : c;
         break;
-    default: /* TR_NORM_BYTES */
+    default: /* TR_TOK_NORM_BYTES */
         break;
     }
     put(out, c);
     return true;
 }
 
-static void map_chars(enum tr_norm_kind kind, const uint16_t *table, const char *p, size_t n, bool *at_start,
+static void map_chars(enum tr_tok_norm_kind kind, const uint16_t *table, const char *p, size_t n, bool *at_start,
                       struct tr_str *out)
 {
     bool is_first = true;
@@ -223,14 +225,14 @@ static void map_chars(enum tr_norm_kind kind, const uint16_t *table, const char 
 
 /* ---- the others ---- */
 
-static void strip(const struct tr_norm *x, const uint16_t *table, const char **p, size_t *n, bool *at_start)
+static void strip(const struct tr_tok_norm *x, const uint16_t *table, const char **p, size_t *n, bool *at_start)
 {
     size_t len, begin = 0, end = *n;
-    while (x->left && begin < end && tr_cp_in(table, tr_utf8_get(*p + begin, end - begin, &len), TR_WS))
+    while (x->left && begin < end && tr_tok_cp_in(table, tr_utf8_get(*p + begin, end - begin, &len), TR_TOK_WS))
         begin += len;
     while (x->right && end > begin) {
         size_t i = tr_utf8_before(*p, end);
-        if (!tr_cp_in(table, tr_utf8_get(*p + i, end - i, &len), TR_WS))
+        if (!tr_tok_cp_in(table, tr_utf8_get(*p + i, end - i, &len), TR_TOK_WS))
             break;
         end = i;
     }
@@ -240,15 +242,15 @@ static void strip(const struct tr_norm *x, const uint16_t *table, const char **p
     *n = end - begin;
 }
 
-static enum tr_status replace(struct tr_encoder *e, const struct tr_norm *x, const char *p, size_t n, bool *at_start,
-                              struct tr_str *out)
+static enum tr_status replace(struct tr_tok_encoder *e, const struct tr_tok_norm *x, const char *p, size_t n,
+                              bool *at_start, struct tr_str *out)
 {
     e->matches.n = 0;
-    enum tr_status st = tr_pattern_split(&x->pattern, e->matcher, e->t->table, p, 0, n, &e->matches);
+    enum tr_status st = tr_tok_pattern_split(&x->pattern, e->matcher, e->t->table, p, 0, n, &e->matches);
     if (st != TR_OK)
         return st;
     for (size_t i = 0; i < e->matches.n; i++) {
-        const struct tr_span *s = &e->matches.p[i];
+        const struct tr_tok_span *s = &e->matches.p[i];
         if (s->is_match)
             tr_str_add(out, x->text, x->n);
         else
@@ -262,28 +264,28 @@ static enum tr_status replace(struct tr_encoder *e, const struct tr_norm *x, con
 static void to_byte_chars(const char *p, size_t n, struct tr_str *out)
 {
     for (size_t i = 0; i < n; i++)
-        put(out, tr_byte_char((unsigned char)p[i]));
+        put(out, tr_tok_byte_char((unsigned char)p[i]));
 }
 
-static enum tr_status apply(struct tr_encoder *e, const struct tr_norm *x, const char *p, size_t n, bool *at_start,
-                            struct tr_str *out)
+static enum tr_status apply(struct tr_tok_encoder *e, const struct tr_tok_norm *x, const char *p, size_t n,
+                            bool *at_start, struct tr_str *out)
 {
     switch (x->kind) {
-    case TR_NORM_NFC:
-    case TR_NORM_NFD:
-    case TR_NORM_NFKC:
-    case TR_NORM_NFKD:
+    case TR_TOK_NORM_NFC:
+    case TR_TOK_NORM_NFD:
+    case TR_TOK_NORM_NFKC:
+    case TR_TOK_NORM_NFKD:
         return to_form(e, &forms[x->kind], p, n, out);
-    case TR_NORM_REPLACE:
+    case TR_TOK_NORM_REPLACE:
         return replace(e, x, p, n, at_start, out);
-    case TR_NORM_PREPEND:
+    case TR_TOK_NORM_PREPEND:
         tr_str_add(out, x->text, x->n);
         tr_str_add(out, p, n);
         return TR_OK;
-    case TR_NORM_CHARSMAP:
-        tr_charsmap_apply(x, p, n, out);
+    case TR_TOK_NORM_CHARSMAP:
+        tr_tok_charsmap_apply(x, p, n, out);
         return TR_OK;
-    case TR_NORM_BYTES:
+    case TR_TOK_NORM_BYTES:
         to_byte_chars(p, n, out);
         return TR_OK;
     default:
@@ -293,35 +295,35 @@ static enum tr_status apply(struct tr_encoder *e, const struct tr_norm *x, const
 }
 
 /* Whether a scan shows that the step changes nothing. */
-static bool is_idle(const struct tr_norm *x, const char *p, size_t n, bool is_first)
+static bool is_idle(const struct tr_tok_norm *x, const char *p, size_t n, bool is_first)
 {
     switch (x->kind) {
-    case TR_NORM_NFC:
-    case TR_NORM_NFD:
-    case TR_NORM_NFKC:
-    case TR_NORM_NFKD:
+    case TR_TOK_NORM_NFC:
+    case TR_TOK_NORM_NFD:
+    case TR_TOK_NORM_NFKC:
+    case TR_TOK_NORM_NFKD:
         return !has_byte_from(p, n, forms[x->kind].plain_below);
-    case TR_NORM_MARKS:
-    case TR_NORM_MN:
+    case TR_TOK_NORM_MARKS:
+    case TR_TOK_NORM_MN:
         return !has_byte_from(p, n, 0xCC); /* marks begin at U+0300 */
-    case TR_NORM_CHINESE:
+    case TR_TOK_NORM_CHINESE:
         return !has_byte_from(p, n, 0xE3); /* and these at U+3400 */
-    case TR_NORM_PREPEND:
+    case TR_TOK_NORM_PREPEND:
         return !is_first || n == 0;
-    case TR_NORM_REPLACE:
+    case TR_TOK_NORM_REPLACE:
         return !x->pattern.is_regex && (x->pattern.n == 0 || !memmem(p, n, x->pattern.text, x->pattern.n));
     default:
         return false;
     }
 }
 
-enum tr_status tr_normalize(struct tr_encoder *e, const char *p, size_t n, bool is_first, bool *at_start,
-                            const char **out, size_t *n_out)
+enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, bool *at_start,
+                                const char **out, size_t *n_out)
 {
     int which = 0;
     for (size_t i = 0; i < e->t->n_norms; i++) {
-        const struct tr_norm *x = &e->t->norms[i];
-        if (x->kind == TR_NORM_STRIP) {
+        const struct tr_tok_norm *x = &e->t->norms[i];
+        if (x->kind == TR_TOK_NORM_STRIP) {
             strip(x, e->t->table, &p, &n, at_start);
             continue;
         }
@@ -337,7 +339,7 @@ enum tr_status tr_normalize(struct tr_encoder *e, const char *p, size_t n, bool 
         p = to->n ? to->p : "";
         n = to->n;
     }
-    if (n > TR_PIECE_MAX)
+    if (n > TR_TOK_PIECE_MAX)
         return tr_fail(TR_USAGE, "a text of %zu bytes is too long to be encoded whole", n);
     *out = p;
     *n_out = n;

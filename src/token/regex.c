@@ -22,7 +22,7 @@ enum {
     BUDGET_US = 2 * 1000 * 1000 /* and 2 microseconds a byte */
 };
 
-struct tr_matcher {
+struct tr_tok_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
@@ -119,7 +119,7 @@ static enum tr_status rewrite(const char *pattern, struct tr_str *out)
     return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a pattern");
 }
 
-static enum tr_status compile(const char *pattern, struct tr_regex *out)
+static enum tr_status compile(const char *pattern, struct tr_tok_regex *out)
 {
     enum tr_status st = TR_OK;
     struct tr_str s = { 0 };
@@ -141,9 +141,9 @@ out:
     return st;
 }
 
-enum tr_status tr_regex_open(const char *pattern, struct tr_regex *out)
+enum tr_status tr_tok_regex_open(const char *pattern, struct tr_tok_regex *out)
 {
-    *out = (struct tr_regex){ .scan = tr_scan_of(pattern) };
+    *out = (struct tr_tok_regex){ .scan = tr_tok_scan_of(pattern) };
     if (out->scan)
         return TR_OK;
     if (strlen(pattern) > PATTERN_MAX)
@@ -151,24 +151,24 @@ enum tr_status tr_regex_open(const char *pattern, struct tr_regex *out)
     return compile(pattern, out);
 }
 
-void tr_regex_close(struct tr_regex *r)
+void tr_tok_regex_close(struct tr_tok_regex *r)
 {
     pcre2_code_free(r->code);
-    *r = (struct tr_regex){ 0 };
+    *r = (struct tr_tok_regex){ 0 };
 }
 
 /* ---- matching ---- */
 
-enum tr_status tr_matcher_open(struct tr_matcher **out)
+enum tr_status tr_tok_matcher_open(struct tr_tok_matcher **out)
 {
-    struct tr_matcher *m = calloc(1, sizeof *m);
+    struct tr_tok_matcher *m = calloc(1, sizeof *m);
     if (!m)
         return tr_fail(TR_NOMEM, "no memory for a pattern matcher");
     m->context = pcre2_match_context_create(NULL);
     m->data = pcre2_match_data_create(1, NULL);
     m->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, NULL);
     if (!m->context || !m->data || !m->stack) {
-        tr_matcher_close(m);
+        tr_tok_matcher_close(m);
         return tr_fail(TR_NOMEM, "no memory for a pattern matcher");
     }
     pcre2_set_match_limit(m->context, MATCH_LIMIT);
@@ -178,7 +178,7 @@ enum tr_status tr_matcher_open(struct tr_matcher **out)
     return TR_OK;
 }
 
-void tr_matcher_close(struct tr_matcher *m)
+void tr_tok_matcher_close(struct tr_tok_matcher *m)
 {
     if (!m)
         return;
@@ -205,8 +205,8 @@ static size_t next_char(const char *p, size_t n, size_t i)
 
 /* The next match at or after `from`; *found false: none. An empty match where the last one ended does not count. PCRE2
  * bounds the work of one start only, so it gets a window of starts at a time. */
-static enum tr_status next_match(const struct tr_regex *r, struct tr_matcher *m, const char *p, size_t n, size_t from,
-                                 size_t last_end, size_t *begin, size_t *end, bool *found)
+static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n,
+                                 size_t from, size_t last_end, size_t *begin, size_t *end, bool *found)
 {
     *found = false;
     while (from <= n) {
@@ -233,8 +233,8 @@ static enum tr_status next_match(const struct tr_regex *r, struct tr_matcher *m,
     return TR_OK;
 }
 
-static enum tr_status split_pcre2(const struct tr_regex *r, struct tr_matcher *m, const char *p, size_t n, size_t base,
-                                  struct tr_spans *out)
+static enum tr_status split_pcre2(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n,
+                                  size_t base, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     size_t prev = 0, last_end = SIZE_MAX, begin = 0, end = 0;
@@ -245,35 +245,35 @@ static enum tr_status split_pcre2(const struct tr_regex *r, struct tr_matcher *m
         if (!found)
             break;
         if (prev != begin)
-            TR_TRY(tr_spans_add(out, base + prev, base + begin, false));
-        TR_TRY(tr_spans_add(out, base + begin, base + end, true));
+            TR_TRY(tr_tok_spans_add(out, base + prev, base + begin, false));
+        TR_TRY(tr_tok_spans_add(out, base + begin, base + end, true));
         prev = last_end = end;
     }
     if (prev != n)
-        TR_TRY(tr_spans_add(out, base + prev, base + n, false));
+        TR_TRY(tr_tok_spans_add(out, base + prev, base + n, false));
 out:
     return st;
 }
 
-static enum tr_status split_scan(const struct tr_regex *r, const uint16_t *table, const char *p, size_t n, size_t base,
-                                 struct tr_spans *out)
+static enum tr_status split_scan(const struct tr_tok_regex *r, const uint16_t *table, const char *p, size_t n,
+                                 size_t base, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     size_t prev = 0, begin = 0, end;
-    while (tr_scan_next(r->scan, table, p, n, &begin, &end)) {
+    while (tr_tok_scan_next(r->scan, table, p, n, &begin, &end)) {
         if (prev != begin)
-            TR_TRY(tr_spans_add(out, base + prev, base + begin, false));
-        TR_TRY(tr_spans_add(out, base + begin, base + end, true));
+            TR_TRY(tr_tok_spans_add(out, base + prev, base + begin, false));
+        TR_TRY(tr_tok_spans_add(out, base + begin, base + end, true));
         prev = begin = end;
     }
     if (prev != n)
-        TR_TRY(tr_spans_add(out, base + prev, base + n, false));
+        TR_TRY(tr_tok_spans_add(out, base + prev, base + n, false));
 out:
     return st;
 }
 
-enum tr_status tr_regex_split(const struct tr_regex *r, struct tr_matcher *m, const uint16_t *table, const char *p,
-                              size_t begin, size_t end, struct tr_spans *out)
+enum tr_status tr_tok_regex_split(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const uint16_t *table,
+                                  const char *p, size_t begin, size_t end, struct tr_tok_spans *out)
 {
     if (r->scan)
         return split_scan(r, table, p + begin, end - begin, begin, out);
@@ -282,19 +282,19 @@ enum tr_status tr_regex_split(const struct tr_regex *r, struct tr_matcher *m, co
 
 /* ---- patterns ---- */
 
-void tr_pattern_release(struct tr_pattern *x)
+void tr_tok_pattern_release(struct tr_tok_pattern *x)
 {
     free(x->text);
-    tr_regex_close(&x->re);
-    *x = (struct tr_pattern){ 0 };
+    tr_tok_regex_close(&x->re);
+    *x = (struct tr_tok_pattern){ 0 };
 }
 
-enum tr_status tr_pattern_split(const struct tr_pattern *x, struct tr_matcher *m, const uint16_t *table, const char *p,
-                                size_t begin, size_t end, struct tr_spans *out)
+enum tr_status tr_tok_pattern_split(const struct tr_tok_pattern *x, struct tr_tok_matcher *m, const uint16_t *table,
+                                    const char *p, size_t begin, size_t end, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     if (x->is_regex)
-        return tr_regex_split(&x->re, m, table, p, begin, end, out);
+        return tr_tok_regex_split(&x->re, m, table, p, begin, end, out);
     size_t prev = begin;
     while (x->n > 0 && prev < end) {
         const char *found = memmem(p + prev, end - prev, x->text, x->n);
@@ -302,12 +302,12 @@ enum tr_status tr_pattern_split(const struct tr_pattern *x, struct tr_matcher *m
             break;
         size_t at = (size_t)(found - p);
         if (at > prev)
-            TR_TRY(tr_spans_add(out, prev, at, false));
-        TR_TRY(tr_spans_add(out, at, at + x->n, true));
+            TR_TRY(tr_tok_spans_add(out, prev, at, false));
+        TR_TRY(tr_tok_spans_add(out, at, at + x->n, true));
         prev = at + x->n;
     }
     if (prev < end)
-        TR_TRY(tr_spans_add(out, prev, end, false));
+        TR_TRY(tr_tok_spans_add(out, prev, end, false));
 out:
     return st;
 }

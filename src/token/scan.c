@@ -15,15 +15,15 @@
 #define N       (C(ND) | C(NL) | C(NO))
 #define P       (C(PC) | C(PD) | C(PS) | C(PE) | C(PI) | C(PF) | C(PO))
 #define S       (C(SM) | C(SC) | C(SK) | C(SO))
-#define NEWLINE (1u << TR_CLASS_NEWLINE)
-#define SPACE   (1u << TR_CLASS_SPACE)
+#define NEWLINE (1u << TR_TOK_CLASS_NEWLINE)
+#define SPACE   (1u << TR_TOK_CLASS_SPACE)
 #define UPPER   (C(LU) | C(LT) | C(LM) | C(LO) | M)
 #define LOWER   (C(LL) | C(LM) | C(LO) | M)
 
 enum contraction { NONE, FIRST, FIRST_ANY_CASE, AFTER_WORD };
 enum { UNLIMITED = 255 };
 
-struct tr_scan {
+struct tr_tok_scan {
     const char *pattern;
     uint32_t lead, letter; /* [lead]?[letter]+ ; letter 0: none */
     bool is_cased;         /* [lead]?[UPPER]*[LOWER]+ | [lead]?[UPPER]+[LOWER]* instead */
@@ -42,21 +42,21 @@ struct tr_scan {
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" suffix
 #define SPACES "|\\s+(?!\\S)|\\s+"
 
-static const struct tr_scan scans[] = {
+static const struct tr_tok_scan scans[] = {
     { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" SPACES, SPACE, L, false, false, FIRST,
-      UNLIMITED, ~(TR_WS | L | N), "", false, true }, /* GPT-2 */
+      UNLIMITED, ~(TR_TOK_WS | L | N), "", false, true }, /* GPT-2 */
     { "(?i:" CONTRACTIONS
       ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES,
-      ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 3, ~(TR_WS | L | N), "\r\n", true, true }, /* Llama 3 */
+      ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 3, ~(TR_TOK_WS | L | N), "\r\n", true, true }, /* Llama 3 */
     { "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES,
-      ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 1, ~(TR_WS | L | N), "\r\n", true, true }, /* Qwen 2 */
+      ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 1, ~(TR_TOK_WS | L | N), "\r\n", true, true }, /* Qwen 2 */
     { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| "
       "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]" SPACES,
-      ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 3, ~(TR_WS | L | N), "\r\n", true, true }, /* cl100k */
+      ~(NEWLINE | L | N), L, false, false, FIRST_ANY_CASE, 3, ~(TR_TOK_WS | L | N), "\r\n", true, true }, /* cl100k */
     { CASED("(?i:" CONTRACTIONS ")?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+" SPACES,
-      ~(NEWLINE | L | N), L, true, false, AFTER_WORD, 3, ~(TR_WS | L | N), "\r\n/", true, true }, /* o200k */
+      ~(NEWLINE | L | N), L, true, false, AFTER_WORD, 3, ~(TR_TOK_WS | L | N), "\r\n/", true, true }, /* o200k */
     { CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+" SPACES, ~(NEWLINE | L | N), L, true, false,
-      NONE, 1, ~(TR_WS | L | N), "\r\n/", true, true }, /* Mistral Tekken */
+      NONE, 1, ~(TR_TOK_WS | L | N), "\r\n/", true, true }, /* Mistral Tekken */
     { "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
       "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES,
       ~(NEWLINE | L | P | S), L | M, false, true, NONE, 0, P | S, "\r\n", true, true }, /* DeepSeek 3 */
@@ -76,7 +76,7 @@ static bool is_same(const char *pattern, const char *known)
     return *pattern == 0;
 }
 
-const struct tr_scan *tr_scan_of(const char *pattern)
+const struct tr_tok_scan *tr_tok_scan_of(const char *pattern)
 {
     for (size_t i = 0; i < TR_COUNT_OF(scans); i++)
         if (is_same(pattern, scans[i].pattern))
@@ -84,7 +84,7 @@ const struct tr_scan *tr_scan_of(const char *pattern)
     return NULL;
 }
 
-bool tr_scan_ends_words(const struct tr_scan *s)
+bool tr_tok_scan_ends_words(const struct tr_tok_scan *s)
 {
     return s->has_spaces;
 }
@@ -99,7 +99,7 @@ struct text {
 static inline uint32_t at(const struct text *t, size_t i, size_t *len)
 {
     uint32_t c = tr_utf8_get(t->p + i, t->n - i, len);
-    return 1u << (tr_cp(t->table, c) & TR_CLASS_MASK);
+    return 1u << (tr_tok_cp(t->table, c) & TR_TOK_CLASS_MASK);
 }
 
 static inline size_t run(const struct text *t, size_t i, uint32_t classes)
@@ -144,7 +144,7 @@ static size_t upper_lower(const struct text *t, size_t i)
     return lower > k ? lower : end;
 }
 
-static size_t cased_word(const struct tr_scan *s, const struct text *t, size_t i, size_t after_lead)
+static size_t cased_word(const struct tr_tok_scan *s, const struct text *t, size_t i, size_t after_lead)
 {
     size_t end = i;
     if (after_lead > i && (end = upper_lower(t, after_lead)) == after_lead)
@@ -167,14 +167,14 @@ static size_t ascii_word(const struct text *t, size_t i)
 {
     unsigned char c = (unsigned char)t->p[i];
     size_t k = i + 1;
-    if (c >= 0x80 || !(t->table[c] & TR_CP_PUNCT))
+    if (c >= 0x80 || !(t->table[c] & TR_TOK_CP_PUNCT))
         return i;
     while (k < t->n && is_ascii_letter(t->p[k]))
         k++;
     return k > i + 1 ? k : i;
 }
 
-static size_t digits(const struct tr_scan *s, const struct text *t, size_t i)
+static size_t digits(const struct tr_tok_scan *s, const struct text *t, size_t i)
 {
     size_t len;
     if (s->n_digits == UNLIMITED)
@@ -184,7 +184,7 @@ static size_t digits(const struct tr_scan *s, const struct text *t, size_t i)
     return i;
 }
 
-static size_t punct(const struct tr_scan *s, const struct text *t, size_t i)
+static size_t punct(const struct tr_tok_scan *s, const struct text *t, size_t i)
 {
     size_t from = t->p[i] == ' ' ? i + 1 : i, end = run(t, from, s->punct);
     if (end == from)
@@ -195,11 +195,11 @@ static size_t punct(const struct tr_scan *s, const struct text *t, size_t i)
 }
 
 /* White space at i; 0 < end - i. */
-static size_t spaces(const struct tr_scan *s, const struct text *t, size_t i)
+static size_t spaces(const struct tr_tok_scan *s, const struct text *t, size_t i)
 {
     size_t len = 0, end = i, last = i, newline = i; /* `newline` is behind the last one */
     uint32_t c;
-    for (; end < t->n && (c = at(t, end, &len)) & TR_WS; end += len) {
+    for (; end < t->n && (c = at(t, end, &len)) & TR_TOK_WS; end += len) {
         last = end;
         if (c & NEWLINE)
             newline = end + len;
@@ -210,7 +210,7 @@ static size_t spaces(const struct tr_scan *s, const struct text *t, size_t i)
 }
 
 /* The end of the match at i, or i. */
-static size_t match(const struct tr_scan *s, const struct text *t, size_t i)
+static size_t match(const struct tr_tok_scan *s, const struct text *t, size_t i)
 {
     size_t len, end = i;
     uint32_t c = at(t, i, &len);
@@ -231,12 +231,13 @@ static size_t match(const struct tr_scan *s, const struct text *t, size_t i)
         end = digits(s, t, i);
     if (end == i && s->punct)
         end = punct(s, t, i);
-    if (end == i && s->has_spaces && c & TR_WS)
+    if (end == i && s->has_spaces && c & TR_TOK_WS)
         end = spaces(s, t, i);
     return end;
 }
 
-bool tr_scan_next(const struct tr_scan *s, const uint16_t *table, const char *p, size_t n, size_t *i, size_t *end)
+bool tr_tok_scan_next(const struct tr_tok_scan *s, const uint16_t *table, const char *p, size_t n, size_t *i,
+                      size_t *end)
 {
     struct text t = { table, p, n };
     size_t len;

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum tr_status tr_spans_grow(struct tr_spans *v)
+enum tr_status tr_tok_spans_grow(struct tr_tok_spans *v)
 {
     size_t cap = v->n_cap * 2 + 256;
-    struct tr_span *p = realloc(v->p, cap * sizeof *p);
+    struct tr_tok_span *p = realloc(v->p, cap * sizeof *p);
     if (!p)
         return tr_fail(TR_NOMEM, "no memory for %zu words", cap);
     v->p = p;
@@ -21,40 +21,40 @@ enum tr_status tr_spans_grow(struct tr_spans *v)
 }
 
 /* Matches and gaps of [s->begin, s->end), in order. */
-static enum tr_status find_class(const struct tr_split *x, const uint16_t *table, const char *p, struct tr_span s,
-                                 struct tr_spans *out)
+static enum tr_status find_class(const struct tr_tok_split *x, const uint16_t *table, const char *p,
+                                 struct tr_tok_span s, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     size_t prev = s.begin, len;
     for (size_t i = s.begin; i < s.end; i += len) {
         uint32_t c = tr_utf8_get(p + i, s.end - i, &len);
-        if (!(x->flag ? tr_cp(table, c) & x->flag : tr_cp_in(table, c, TR_WS)))
+        if (!(x->flag ? tr_tok_cp(table, c) & x->flag : tr_tok_cp_in(table, c, TR_TOK_WS)))
             continue;
         if (i > prev)
-            TR_TRY(tr_spans_add(out, prev, i, false));
-        TR_TRY(tr_spans_add(out, i, i + len, true));
+            TR_TRY(tr_tok_spans_add(out, prev, i, false));
+        TR_TRY(tr_tok_spans_add(out, i, i + len, true));
         prev = i + len;
     }
     if (prev < s.end)
-        TR_TRY(tr_spans_add(out, prev, s.end, false));
+        TR_TRY(tr_tok_spans_add(out, prev, s.end, false));
 out:
     return st;
 }
 
-static enum tr_status add_nonempty(struct tr_spans *out, struct tr_span s)
+static enum tr_status add_nonempty(struct tr_tok_spans *out, struct tr_tok_span s)
 {
-    return s.end > s.begin ? tr_spans_add(out, s.begin, s.end, false) : TR_OK;
+    return s.end > s.begin ? tr_tok_spans_add(out, s.begin, s.end, false) : TR_OK;
 }
 
 /* A match joins its neighbour unless the match before (in that direction) has just done so. */
-static enum tr_status merge_matches(const struct tr_spans *m, bool to_previous, struct tr_spans *out)
+static enum tr_status merge_matches(const struct tr_tok_spans *m, bool to_previous, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     bool was_match = false;
     size_t n_before = out->n;
     for (size_t k = 0; k < m->n; k++) {
-        struct tr_span s = m->p[to_previous ? k : m->n - 1 - k];
-        struct tr_span *last = out->n > n_before ? &out->p[out->n - 1] : NULL;
+        struct tr_tok_span s = m->p[to_previous ? k : m->n - 1 - k];
+        struct tr_tok_span *last = out->n > n_before ? &out->p[out->n - 1] : NULL;
         bool joins = s.is_match && !was_match && last;
         was_match = s.is_match;
         if (joins && to_previous)
@@ -62,10 +62,10 @@ static enum tr_status merge_matches(const struct tr_spans *m, bool to_previous, 
         else if (joins)
             last->begin = s.begin;
         else
-            TR_TRY(tr_spans_add(out, s.begin, s.end, false));
+            TR_TRY(tr_tok_spans_add(out, s.begin, s.end, false));
     }
     for (size_t i = n_before, k = out->n; !to_previous && i + 1 < k; i++) {
-        struct tr_span s = out->p[i];
+        struct tr_tok_span s = out->p[i];
         out->p[i] = out->p[--k];
         out->p[k] = s;
     }
@@ -78,17 +78,17 @@ out:
     return st;
 }
 
-static enum tr_status behave(enum tr_behavior behavior, const struct tr_spans *m, struct tr_spans *out)
+static enum tr_status behave(enum tr_tok_behavior behavior, const struct tr_tok_spans *m, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
-    if (behavior == TR_MERGED_PREVIOUS || behavior == TR_MERGED_NEXT)
-        return merge_matches(m, behavior == TR_MERGED_PREVIOUS, out);
+    if (behavior == TR_TOK_MERGED_PREVIOUS || behavior == TR_TOK_MERGED_NEXT)
+        return merge_matches(m, behavior == TR_TOK_MERGED_PREVIOUS, out);
     for (size_t i = 0, k; i < m->n; i = k) {
-        struct tr_span s = m->p[i];
+        struct tr_tok_span s = m->p[i];
         k = i + 1;
-        if (behavior == TR_REMOVED && s.is_match)
+        if (behavior == TR_TOK_REMOVED && s.is_match)
             continue;
-        while (behavior == TR_CONTIGUOUS && k < m->n && m->p[k].is_match == s.is_match)
+        while (behavior == TR_TOK_CONTIGUOUS && k < m->n && m->p[k].is_match == s.is_match)
             s.end = m->p[k++].end;
         TR_TRY(add_nonempty(out, s));
     }
@@ -97,46 +97,46 @@ out:
 }
 
 /* Runs of word characters and of those that are neither word nor space; spaces are dropped. */
-static enum tr_status split_words(const uint16_t *table, const char *p, struct tr_span s, struct tr_spans *out)
+static enum tr_status split_words(const uint16_t *table, const char *p, struct tr_tok_span s, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     size_t begin = s.begin, len;
     int was = 0; /* 0 space, 1 word, 2 other */
     for (size_t i = s.begin; i < s.end; i += len) {
-        unsigned row = tr_cp(table, tr_utf8_get(p + i, s.end - i, &len));
-        int is = row & TR_CP_WORD ? 1 : TR_WS >> (row & TR_CLASS_MASK) & 1 ? 0 : 2;
+        unsigned row = tr_tok_cp(table, tr_utf8_get(p + i, s.end - i, &len));
+        int is = row & TR_TOK_CP_WORD ? 1 : TR_TOK_WS >> (row & TR_TOK_CLASS_MASK) & 1 ? 0 : 2;
         if (is != was) {
             if (was)
-                TR_TRY(tr_spans_add(out, begin, i, false));
+                TR_TRY(tr_tok_spans_add(out, begin, i, false));
             begin = i;
             was = is;
         }
     }
     if (was)
-        TR_TRY(tr_spans_add(out, begin, s.end, false));
+        TR_TRY(tr_tok_spans_add(out, begin, s.end, false));
 out:
     return st;
 }
 
-static enum tr_status split_spans(struct tr_encoder *e, const struct tr_split *x, const char *p,
-                                  const struct tr_spans *in, struct tr_spans *out)
+static enum tr_status split_spans(struct tr_tok_encoder *e, const struct tr_tok_split *x, const char *p,
+                                  const struct tr_tok_spans *in, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     const uint16_t *table = e->t->table;
     for (size_t i = 0; i < in->n; i++) {
         /* isolated: every match and every gap is a word, so they may go straight out (the patterns that can match
          * nothing go through PCRE2, and behave() drops what is empty) */
-        bool is_direct = x->behavior == TR_ISOLATED && !(x->pattern.is_regex && x->pattern.re.code);
-        struct tr_spans *to = is_direct ? out : &e->matches;
-        if (x->kind == TR_SPLIT_WORDS) {
+        bool is_direct = x->behavior == TR_TOK_ISOLATED && !(x->pattern.is_regex && x->pattern.re.code);
+        struct tr_tok_spans *to = is_direct ? out : &e->matches;
+        if (x->kind == TR_TOK_SPLIT_WORDS) {
             TR_TRY(split_words(table, p, in->p[i], out));
             continue;
         }
         e->matches.n = 0;
-        if (x->kind == TR_SPLIT_CLASS)
+        if (x->kind == TR_TOK_SPLIT_CLASS)
             TR_TRY(find_class(x, table, p, in->p[i], to));
         else
-            TR_TRY(tr_pattern_split(&x->pattern, e->matcher, table, p, in->p[i].begin, in->p[i].end, to));
+            TR_TRY(tr_tok_pattern_split(&x->pattern, e->matcher, table, p, in->p[i].begin, in->p[i].end, to));
         for (size_t k = 0; x->invert && k < e->matches.n; k++)
             e->matches.p[k].is_match = !e->matches.p[k].is_match;
         if (!is_direct)
@@ -152,24 +152,24 @@ static void put_byte_chars(const char *p, size_t n, struct tr_str *out)
 {
     char u[4];
     for (size_t i = 0; i < n; i++)
-        tr_str_add(out, u, tr_utf8_put(tr_byte_char((unsigned char)p[i]), u));
+        tr_str_add(out, u, tr_utf8_put(tr_tok_byte_char((unsigned char)p[i]), u));
 }
 
 /* One span of Metaspace: spaces become the replacement, one may be put in front, and each begins a word. */
-static enum tr_status put_metaspace(const struct tr_split *x, const char *p, size_t n, bool is_first,
-                                    struct tr_str *out, struct tr_spans *words)
+static enum tr_status put_metaspace(const struct tr_tok_split *x, const char *p, size_t n, bool is_first,
+                                    struct tr_str *out, struct tr_tok_spans *words)
 {
     enum tr_status st = TR_OK;
     const char *mark = x->pattern.text;
     size_t n_mark = x->pattern.n, begin = out->n;
     bool has_mark = (n && *p == ' ') || (n >= n_mark && memcmp(p, mark, n_mark) == 0);
-    if (!has_mark && (x->prepend == TR_PREPEND_ALWAYS || (x->prepend == TR_PREPEND_FIRST && is_first)))
+    if (!has_mark && (x->prepend == TR_TOK_PREPEND_ALWAYS || (x->prepend == TR_TOK_PREPEND_FIRST && is_first)))
         tr_str_add(out, mark, n_mark);
     for (size_t i = 0; i < n;) {
         bool is_mark = p[i] == ' ' || (n - i >= n_mark && memcmp(p + i, mark, n_mark) == 0);
         size_t len = p[i] == ' ' || !is_mark ? 1 : n_mark;
         if (is_mark && x->has_split && out->n > begin) {
-            TR_TRY(tr_spans_add(words, begin, out->n, false));
+            TR_TRY(tr_tok_spans_add(words, begin, out->n, false));
             begin = out->n;
         }
         if (is_mark) {
@@ -182,30 +182,30 @@ static enum tr_status put_metaspace(const struct tr_split *x, const char *p, siz
         i += len;
     }
     if (out->n > begin)
-        TR_TRY(tr_spans_add(words, begin, out->n, false));
+        TR_TRY(tr_tok_spans_add(words, begin, out->n, false));
 out:
     return st;
 }
 
-static enum tr_status rewrite_spans(const struct tr_split *x, const char *p, bool at_start, const struct tr_spans *in,
-                                    struct tr_str *text, struct tr_spans *out)
+static enum tr_status rewrite_spans(const struct tr_tok_split *x, const char *p, bool at_start,
+                                    const struct tr_tok_spans *in, struct tr_str *text, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
     tr_str_clear(text);
     tr_str_add(text, "\n", at_start && in->n && in->p[0].begin == 0 ? 0 : 1); /* offset 0 means the start of the text */
     for (size_t i = 0; i < in->n; i++) {
-        struct tr_span s = in->p[i];
+        struct tr_tok_span s = in->p[i];
         size_t begin = text->n;
-        if (x->kind == TR_SPLIT_METASPACE) {
+        if (x->kind == TR_TOK_SPLIT_METASPACE) {
             TR_TRY(put_metaspace(x, p + s.begin, s.end - s.begin, at_start && s.begin == 0, text, out));
         } else {
-            if (x->kind == TR_SPLIT_PREFIX && p[s.begin] != ' ')
+            if (x->kind == TR_TOK_SPLIT_PREFIX && p[s.begin] != ' ')
                 tr_str_add(text, " ", 1);
-            if (x->kind == TR_SPLIT_BYTES)
+            if (x->kind == TR_TOK_SPLIT_BYTES)
                 put_byte_chars(p + s.begin, s.end - s.begin, text);
             else
                 tr_str_add(text, p + s.begin, s.end - s.begin);
-            TR_TRY(tr_spans_add(out, begin, text->n, false));
+            TR_TRY(tr_tok_spans_add(out, begin, text->n, false));
         }
     }
     if (!tr_str_ok(text) || text->n > UINT32_MAX)
@@ -214,18 +214,18 @@ out:
     return st;
 }
 
-enum tr_status tr_split_text(struct tr_encoder *e, const char *p, size_t n, bool at_start, const char **text,
-                             struct tr_spans **words)
+enum tr_status tr_tok_split_text(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, const char **text,
+                                 struct tr_tok_spans **words)
 {
     enum tr_status st = TR_OK;
     int which = 0, buffer = 0;
     e->spans[0].n = 0;
-    TR_TRY(tr_spans_add(&e->spans[0], 0, n, false));
+    TR_TRY(tr_tok_spans_add(&e->spans[0], 0, n, false));
     for (size_t i = 0; i < e->t->n_splits; i++) {
-        const struct tr_split *x = &e->t->splits[i];
-        struct tr_spans *in = &e->spans[which], *out = &e->spans[which ^ 1];
+        const struct tr_tok_split *x = &e->t->splits[i];
+        struct tr_tok_spans *in = &e->spans[which], *out = &e->spans[which ^ 1];
         out->n = 0;
-        if (x->kind == TR_SPLIT_METASPACE || x->kind == TR_SPLIT_PREFIX || x->kind == TR_SPLIT_BYTES) {
+        if (x->kind == TR_TOK_SPLIT_METASPACE || x->kind == TR_TOK_SPLIT_PREFIX || x->kind == TR_TOK_SPLIT_BYTES) {
             struct tr_str *to = &e->text[buffer];
             TR_TRY(rewrite_spans(x, p, at_start, in, to, out));
             p = to->p;

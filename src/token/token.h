@@ -49,11 +49,11 @@ enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char
                                         struct tr_ids *out);
 
 /* One thread's working memory and cache of words, for whom encodes much; tr_tokenizer_encode() borrows one. */
-struct tr_encoder;
-enum tr_status tr_encoder_open(const struct tr_tokenizer *t, struct tr_encoder **out);
-void tr_encoder_close(struct tr_encoder *e);
-enum tr_status tr_encoder_encode(struct tr_encoder *e, const char *text, size_t n, bool add_special,
-                                 struct tr_ids *out);
+struct tr_tok_encoder;
+enum tr_status tr_tok_encoder_open(const struct tr_tokenizer *t, struct tr_tok_encoder **out);
+void tr_tok_encoder_close(struct tr_tok_encoder *e);
+enum tr_status tr_tok_encoder_encode(struct tr_tok_encoder *e, const char *text, size_t n, bool add_special,
+                                     struct tr_ids *out);
 
 /* Appends the text of the ids. A byte-level decoder gives bytes: they need not be valid UTF-8 when a character was cut.
  * TR_USAGE on an unknown id. tr_tokenizer_decode() keeps special tokens. */
@@ -61,12 +61,12 @@ enum tr_status tr_tokenizer_decode(const struct tr_tokenizer *t, const int32_t *
 enum tr_status tr_tokenizer_decode_text(const struct tr_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                                         struct tr_str *out);
 
-/* Ids one by one into whole characters: what a cut one needs is waited for. tr_stream_end() gives what is left. */
-struct tr_stream;
-enum tr_status tr_stream_open(const struct tr_tokenizer *t, bool skip_special, struct tr_stream **out);
-void tr_stream_close(struct tr_stream *s);
-enum tr_status tr_stream_add(struct tr_stream *s, int32_t id, struct tr_str *out);
-enum tr_status tr_stream_end(struct tr_stream *s, struct tr_str *out);
+/* Ids one by one into whole characters: what a cut one needs is waited for. tr_tok_stream_end() gives what is left. */
+struct tr_tok_stream;
+enum tr_status tr_tok_stream_open(const struct tr_tokenizer *t, bool skip_special, struct tr_tok_stream **out);
+void tr_tok_stream_close(struct tr_tok_stream *s);
+enum tr_status tr_tok_stream_add(struct tr_tok_stream *s, int32_t id, struct tr_str *out);
+enum tr_status tr_tok_stream_end(struct tr_tok_stream *s, struct tr_str *out);
 
 /* Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json of the byte tokenizer into a directory:
  * byte b is id b, <|endoftext|> is 256. `transformers` AutoTokenizer loads it and gives the same ids. */

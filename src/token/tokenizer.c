@@ -38,24 +38,24 @@ void tr_tokenizer_close(struct tr_tokenizer *t)
 {
     if (!t)
         return;
-    tr_pool_list_close(t->pool);
+    tr_tok_pool_list_close(t->pool);
     for (size_t i = 0; i < t->n_added; i++) {
         free(t->added[i].text);
         free(t->added[i].normal);
     }
     free(t->added);
-    for (size_t i = 0; i < TR_STEPS_MAX; i++) {
-        tr_pattern_release(&t->norms[i].pattern);
+    for (size_t i = 0; i < TR_TOK_STEPS_MAX; i++) {
+        tr_tok_pattern_release(&t->norms[i].pattern);
         free(t->norms[i].text);
-        tr_pattern_release(&t->splits[i].pattern);
-        tr_pattern_release(&t->decodes[i].pattern);
+        tr_tok_pattern_release(&t->splits[i].pattern);
+        tr_tok_pattern_release(&t->decodes[i].pattern);
         free(t->decodes[i].text);
     }
-    tr_vocab_release(&t->vocab);
-    tr_vocab_release(&t->added_vocab);
-    tr_trie_release(&t->pieces);
-    tr_trie_release(&t->added_raw);
-    tr_trie_release(&t->added_normal);
+    tr_tok_vocab_release(&t->vocab);
+    tr_tok_vocab_release(&t->added_vocab);
+    tr_tok_trie_release(&t->pieces);
+    tr_tok_trie_release(&t->added_raw);
+    tr_tok_trie_release(&t->added_normal);
     tr_ids_release(&t->before);
     tr_ids_release(&t->after);
     free(t->merges.slots);
@@ -86,8 +86,8 @@ int64_t tr_tokenizer_vocab_size(const struct tr_tokenizer *t)
 
 int32_t tr_tokenizer_find(const struct tr_tokenizer *t, const char *token)
 {
-    int32_t id = tr_vocab_find(&t->added_vocab, token, strlen(token));
-    return id >= 0 ? id : tr_vocab_find(&t->vocab, token, strlen(token));
+    int32_t id = tr_tok_vocab_find(&t->added_vocab, token, strlen(token));
+    return id >= 0 ? id : tr_tok_vocab_find(&t->vocab, token, strlen(token));
 }
 
 bool tr_tokenizer_is_special(const struct tr_tokenizer *t, int32_t id)

@@ -30,8 +30,8 @@ enum {
     OTHERS = 1 << UTF8PROC_CATEGORY_CC | 1 << UTF8PROC_CATEGORY_CF | 1 << UTF8PROC_CATEGORY_CO,
     WORDS = LETTERS | MARKS | 1 << UTF8PROC_CATEGORY_ND | 1 << UTF8PROC_CATEGORY_NL | 1 << UTF8PROC_CATEGORY_PC,
 };
-static_assert((int)UTF8PROC_CATEGORY_ZS == TR_CLASS_WS && (int)UTF8PROC_CATEGORY_ZL == TR_CLASS_NEWLINE &&
-                  (int)UTF8PROC_CATEGORY_ZP == TR_CLASS_SPACE,
+static_assert((int)UTF8PROC_CATEGORY_ZS == TR_TOK_CLASS_WS && (int)UTF8PROC_CATEGORY_ZL == TR_TOK_CLASS_NEWLINE &&
+                  (int)UTF8PROC_CATEGORY_ZP == TR_TOK_CLASS_SPACE,
               "white space takes the classes of category Z, whose characters are all white space");
 static_assert(UTF8PROC_CATEGORY_PO - UTF8PROC_CATEGORY_PC == 6, "seven categories of punctuation");
 
@@ -44,12 +44,12 @@ static bool is_ascii_punct(uint32_t c)
 static unsigned class_of(uint32_t c, unsigned category)
 {
     if (c == '\n' || c == '\r')
-        return TR_CLASS_NEWLINE;
+        return TR_TOK_CLASS_NEWLINE;
     if (c == ' ')
-        return TR_CLASS_SPACE;
+        return TR_TOK_CLASS_SPACE;
     bool is_control_space = (c >= 0x9 && c <= 0xC) || c == 0x85;
     bool is_z = category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP;
-    return is_control_space || is_z ? TR_CLASS_WS : category;
+    return is_control_space || is_z ? TR_TOK_CLASS_WS : category;
 }
 
 static unsigned properties_of(uint32_t c, unsigned category)
@@ -59,65 +59,65 @@ static unsigned properties_of(uint32_t c, unsigned category)
     bool is_hangul = c >= 0xAC00 && c <= 0xD7A3;
     bool is_jamo = c >= 0x1161 && c <= 0x11FF; /* vowels and finals compose with what stands before */
     if (is_hangul || (p->decomp_seqindex != UINT16_MAX && p->decomp_type == 0))
-        flags |= TR_CP_CANON;
+        flags |= TR_TOK_CP_CANON;
     else if (p->decomp_seqindex != UINT16_MAX)
-        flags |= TR_CP_COMPAT;
+        flags |= TR_TOK_CP_COMPAT;
     if (p->combining_class != 0 || bit & MARKS || is_jamo)
-        flags |= TR_CP_JOINS;
+        flags |= TR_TOK_CP_JOINS;
     if (bit & PUNCTS || is_ascii_punct(c))
-        flags |= TR_CP_PUNCT;
+        flags |= TR_TOK_CP_PUNCT;
     if (bit & MARKS)
-        flags |= TR_CP_MARK;
+        flags |= TR_TOK_CP_MARK;
     if (category == UTF8PROC_CATEGORY_MN)
-        flags |= TR_CP_MN;
+        flags |= TR_TOK_CP_MN;
     if (bit & OTHERS)
-        flags |= TR_CP_OTHER;
+        flags |= TR_TOK_CP_OTHER;
     if (bit & WORDS)
-        flags |= TR_CP_WORD;
+        flags |= TR_TOK_CP_WORD;
     if (bit & NUMBERS)
-        flags |= TR_CP_NUMERIC;
+        flags |= TR_TOK_CP_NUMERIC;
     return flags;
 }
 
 static void correct(uint16_t *table, const struct range *r, size_t n, unsigned flag)
 {
     for (; n--; r++)
-        for (uint32_t c = r->first; c <= r->last && c < TR_CP_TABLE; c++)
+        for (uint32_t c = r->first; c <= r->last && c < TR_TOK_CP_TABLE; c++)
             table[c] = (uint16_t)(r->value ? table[c] | flag : table[c] & ~flag);
 }
 
-uint16_t *tr_unicode_new(void)
+uint16_t *tr_tok_unicode_new(void)
 {
-    uint16_t *table = malloc(TR_CP_TABLE * sizeof *table);
+    uint16_t *table = malloc(TR_TOK_CP_TABLE * sizeof *table);
     if (!table)
         return NULL;
-    for (uint32_t c = 0; c < TR_CP_TABLE; c++)
+    for (uint32_t c = 0; c < TR_TOK_CP_TABLE; c++)
         table[c] = (uint16_t)utf8proc_category((utf8proc_int32_t)c);
     for (size_t i = 0; i < TR_COUNT_OF(class_ranges); i++)
         for (uint32_t c = class_ranges[i].first; c <= class_ranges[i].last; c++)
             table[c] = (uint16_t)class_ranges[i].value;
-    for (uint32_t c = 0; c < TR_CP_TABLE; c++)
+    for (uint32_t c = 0; c < TR_TOK_CP_TABLE; c++)
         if (table[c] != UTF8PROC_CATEGORY_CN) /* unassigned: no property */
             table[c] = (uint16_t)(class_of(c, table[c]) | properties_of(c, table[c]));
 #define CORRECT(ranges, flag) correct(table, ranges, TR_COUNT_OF(ranges), flag)
-    CORRECT(numeric_ranges, TR_CP_NUMERIC);
-    CORRECT(punct_ranges, TR_CP_PUNCT);
-    CORRECT(mark_ranges, TR_CP_MARK);
-    CORRECT(mn_ranges, TR_CP_MN);
-    CORRECT(other_ranges, TR_CP_OTHER);
-    CORRECT(word_ranges, TR_CP_WORD);
-    CORRECT(inert_ranges, TR_CP_INERT);
+    CORRECT(numeric_ranges, TR_TOK_CP_NUMERIC);
+    CORRECT(punct_ranges, TR_TOK_CP_PUNCT);
+    CORRECT(mark_ranges, TR_TOK_CP_MARK);
+    CORRECT(mn_ranges, TR_TOK_CP_MN);
+    CORRECT(other_ranges, TR_TOK_CP_OTHER);
+    CORRECT(word_ranges, TR_TOK_CP_WORD);
+    CORRECT(inert_ranges, TR_TOK_CP_INERT);
 #undef CORRECT
     return table;
 }
 
-uint16_t tr_unicode_high(uint32_t c)
+uint16_t tr_tok_unicode_high(uint32_t c)
 {
-    unsigned category = c < TR_CP_INVALID ? (unsigned)utf8proc_category((utf8proc_int32_t)c) : UTF8PROC_CATEGORY_CN;
-    return (uint16_t)(category | (c < TR_CP_INVALID ? properties_of(c, category) : 0));
+    unsigned category = c < TR_TOK_CP_INVALID ? (unsigned)utf8proc_category((utf8proc_int32_t)c) : UTF8PROC_CATEGORY_CN;
+    return (uint16_t)(category | (c < TR_TOK_CP_INVALID ? properties_of(c, category) : 0));
 }
 
-uint32_t tr_unicode_lower(uint32_t c)
+uint32_t tr_tok_unicode_lower(uint32_t c)
 {
     if (c < 0x80)
         return c >= 'A' && c <= 'Z' ? c + 32 : c;
@@ -140,7 +140,7 @@ uint32_t tr_utf8_get_long(const char *p, size_t n, size_t *len)
         return (u[0] & 0x07u) << 18 | (u[1] & 0x3Fu) << 12 | (u[2] & 0x3Fu) << 6 | (u[3] & 0x3Fu);
     default:
         *len = 1;
-        return TR_CP_INVALID;
+        return TR_TOK_CP_INVALID;
     }
 }
 
@@ -176,7 +176,7 @@ bool tr_utf8_is_valid(const char *p, size_t n)
     return true;
 }
 
-uint32_t tr_byte_char(unsigned b)
+uint32_t tr_tok_byte_char(unsigned b)
 {
     if ((b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255))
         return b;
@@ -185,7 +185,7 @@ uint32_t tr_byte_char(unsigned b)
     return b == 173 ? 256 + 67 : 256 + 33 + (b - 127); /* 127..160 follow 0..32; 173 is the last */
 }
 
-int tr_byte_of_char(uint32_t c)
+int tr_tok_byte_of_char(uint32_t c)
 {
     if ((c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255))
         return (int)c;

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t tr_mix(uint64_t x) /* the finaliser of MurmurHash3 */
+uint64_t tr_tok_mix(uint64_t x) /* the finaliser of MurmurHash3 */
 {
     x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
     x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
     return x ^ x >> 33;
 }
 
-uint64_t tr_text_hash(const char *p, size_t n)
+uint64_t tr_tok_text_hash(const char *p, size_t n)
 {
     uint64_t h = n * 0x9e3779b97f4a7c15u, word;
     for (; n >= 8; p += 8, n -= 8) {
@@ -26,27 +26,27 @@ uint64_t tr_text_hash(const char *p, size_t n)
     }
     word = 0;
     memcpy(&word, p, n);
-    return tr_mix(h ^ word);
+    return tr_tok_mix(h ^ word);
 }
 
-void tr_vocab_release(struct tr_vocab *v)
+void tr_tok_vocab_release(struct tr_tok_vocab *v)
 {
     tr_str_release(&v->text);
     free(v->at);
     free(v->len);
     free(v->slots);
-    *v = (struct tr_vocab){ 0 };
+    *v = (struct tr_tok_vocab){ 0 };
 }
 
-static bool is_at(const struct tr_vocab *v, uint32_t id, const char *text, size_t n)
+static bool is_at(const struct tr_tok_vocab *v, uint32_t id, const char *text, size_t n)
 {
     return v->len[id] == n && memcmp(v->text.p + v->at[id], text, n) == 0;
 }
 
 /* The slot of the text: the one that holds it, or the free one where it belongs. */
-static uint32_t *find_slot(const struct tr_vocab *v, const char *text, size_t n)
+static uint32_t *find_slot(const struct tr_tok_vocab *v, const char *text, size_t n)
 {
-    size_t i = (size_t)tr_text_hash(text, n);
+    size_t i = (size_t)tr_tok_text_hash(text, n);
     while (true) {
         uint32_t *slot = &v->slots[i++ & (v->n_slots - 1)];
         if (*slot == 0 || is_at(v, *slot - 1, text, n))
@@ -54,7 +54,7 @@ static uint32_t *find_slot(const struct tr_vocab *v, const char *text, size_t n)
     }
 }
 
-static enum tr_status grow_slots(struct tr_vocab *v)
+static enum tr_status grow_slots(struct tr_tok_vocab *v)
 {
     size_t n = v->n_slots ? v->n_slots * 2 : 1024;
     uint32_t *old = v->slots, *fresh = calloc(n, sizeof *fresh);
@@ -70,7 +70,7 @@ static enum tr_status grow_slots(struct tr_vocab *v)
     return TR_OK;
 }
 
-static enum tr_status grow_ids(struct tr_vocab *v, size_t id)
+static enum tr_status grow_ids(struct tr_tok_vocab *v, size_t id)
 {
     size_t cap = v->n_cap ? v->n_cap : 1024;
     while (cap <= id)
@@ -88,13 +88,13 @@ static enum tr_status grow_ids(struct tr_vocab *v, size_t id)
     return TR_OK;
 }
 
-enum tr_status tr_vocab_add(struct tr_vocab *v, const char *text, size_t n, int64_t id, bool may_repeat)
+enum tr_status tr_tok_vocab_add(struct tr_tok_vocab *v, const char *text, size_t n, int64_t id, bool may_repeat)
 {
     char buf[96];
     enum tr_status st = TR_OK;
-    if (id < 0 || id >= TR_VOCAB_MAX)
+    if (id < 0 || id >= TR_TOK_VOCAB_MAX)
         return tr_fail(TR_USAGE, "token \"%s\" has id %" PRId64 "; ids are 0 to %d", tr_escape(text, buf, sizeof buf),
-                       id, TR_VOCAB_MAX - 1);
+                       id, TR_TOK_VOCAB_MAX - 1);
     if ((size_t)id >= v->n_cap)
         TR_TRY(grow_ids(v, (size_t)id));
     if (v->len[id] != UINT32_MAX)
@@ -117,12 +117,12 @@ out:
     return st;
 }
 
-int32_t tr_vocab_find(const struct tr_vocab *v, const char *text, size_t n)
+int32_t tr_tok_vocab_find(const struct tr_tok_vocab *v, const char *text, size_t n)
 {
     return v->n_slots ? (int32_t)*find_slot(v, text, n) - 1 : -1;
 }
 
-const char *tr_vocab_text(const struct tr_vocab *v, int64_t id, size_t *n)
+const char *tr_tok_vocab_text(const struct tr_tok_vocab *v, int64_t id, size_t *n)
 {
     if (id < 0 || (size_t)id >= v->n_ids || v->len[id] == UINT32_MAX)
         return NULL;
@@ -130,7 +130,7 @@ const char *tr_vocab_text(const struct tr_vocab *v, int64_t id, size_t *n)
     return v->text.p + v->at[id];
 }
 
-enum tr_status tr_merges_reserve(struct tr_merges *m, size_t n)
+enum tr_status tr_tok_merges_reserve(struct tr_tok_merges *m, size_t n)
 {
     m->n_slots = 16;
     while (m->n_slots < n * 2)
@@ -139,29 +139,29 @@ enum tr_status tr_merges_reserve(struct tr_merges *m, size_t n)
     return m->slots ? TR_OK : tr_fail(TR_NOMEM, "no memory for %zu merges", n);
 }
 
-void tr_merges_put(struct tr_merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
+void tr_tok_merges_put(struct tr_tok_merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
     uint64_t pair = ((uint64_t)left << 32 | right) + 1;
-    size_t i = (size_t)tr_mix(pair);
-    struct tr_merge *s;
+    size_t i = (size_t)tr_tok_mix(pair);
+    struct tr_tok_merge *s;
     do
         s = &m->slots[i++ & (m->n_slots - 1)];
     while (s->pair && s->pair != pair);
     m->n += s->pair == 0;
-    *s = (struct tr_merge){ pair, rank, id }; /* a pair given twice has its later rank, as in the library */
+    *s = (struct tr_tok_merge){ pair, rank, id }; /* a pair given twice has its later rank, as in the library */
 }
 
 /* ---- trie ---- */
 
-void tr_trie_release(struct tr_trie *t)
+void tr_tok_trie_release(struct tr_tok_trie *t)
 {
     free(t->nodes);
-    *t = (struct tr_trie){ 0 };
+    *t = (struct tr_tok_trie){ 0 };
 }
 
 static int compare_keys(const void *pa, const void *pb)
 {
-    const struct tr_trie_key *a = pa, *b = pb;
+    const struct tr_tok_trie_key *a = pa, *b = pb;
     int order = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
     if (order || a->n != b->n)
         return order ? order : a->n < b->n ? -1 : 1;
@@ -173,7 +173,8 @@ struct work { /* keys [lo, hi) share their first `depth` bytes: the subtree of a
 };
 
 /* Adds the children of one subtree to the nodes and to the work list. */
-static void expand(struct tr_trie *t, const struct tr_trie_key *keys, struct work w, struct work *list, size_t *n_list)
+static void expand(struct tr_tok_trie *t, const struct tr_tok_trie_key *keys, struct work w, struct work *list,
+                   size_t *n_list)
 {
     while (w.lo < w.hi && keys[w.lo].n == w.depth)
         t->nodes[w.node].value = keys[w.lo++].value;
@@ -183,15 +184,15 @@ static void expand(struct tr_trie *t, const struct tr_trie_key *keys, struct wor
         for (hi = lo + 1; hi < w.hi && (uint8_t)keys[hi].text[w.depth] == byte; hi++)
             ;
         list[(*n_list)++] = (struct work){ (uint32_t)t->n_nodes, lo, hi, w.depth + 1 };
-        t->nodes[t->n_nodes++] = (struct tr_trie_node){ .value = -1, .byte = byte };
+        t->nodes[t->n_nodes++] = (struct tr_tok_trie_node){ .value = -1, .byte = byte };
         t->nodes[w.node].n_children++;
     }
 }
 
-enum tr_status tr_trie_build(struct tr_trie *t, struct tr_trie_key *keys, size_t n)
+enum tr_status tr_tok_trie_build(struct tr_tok_trie *t, struct tr_tok_trie_key *keys, size_t n)
 {
     size_t n_nodes = 1, n_list = 0;
-    *t = (struct tr_trie){ 0 };
+    *t = (struct tr_tok_trie){ 0 };
     for (size_t i = 0; i < n; i++) {
         n_nodes += keys[i].n;
         if (keys[i].n)
@@ -206,16 +207,16 @@ enum tr_status tr_trie_build(struct tr_trie *t, struct tr_trie_key *keys, size_t
     struct work *list = malloc(n_nodes * sizeof *list);
     if (!t->nodes || !list) {
         free(list);
-        tr_trie_release(t);
+        tr_tok_trie_release(t);
         return tr_fail(TR_NOMEM, "no memory for a trie of %zu nodes", n_nodes);
     }
-    t->nodes[t->n_nodes++] = (struct tr_trie_node){ .value = -1 };
+    t->nodes[t->n_nodes++] = (struct tr_tok_trie_node){ .value = -1 };
     list[n_list++] = (struct work){ 0, 0, (uint32_t)n, 0 };
     for (size_t i = 0; i < n_list; i++)
         expand(t, keys, list[i], list, &n_list);
     t->nodes[0].value = -1; /* of empty keys */
     free(list);
-    struct tr_trie_node *fit = realloc(t->nodes, t->n_nodes * sizeof *fit);
+    struct tr_tok_trie_node *fit = realloc(t->nodes, t->n_nodes * sizeof *fit);
     if (fit)
         t->nodes = fit;
     return TR_OK;

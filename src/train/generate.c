@@ -232,7 +232,7 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
     enum tr_status st = TR_OK;
     struct tr_generator *g = NULL;
     struct tr_tokenizer *tok = NULL;
-    struct tr_stream *stream = NULL;
+    struct tr_tok_stream *stream = NULL;
     struct tr_ids ids = { 0 };
     struct tr_str text = { 0 };
     const float *logits = NULL;
@@ -242,7 +242,7 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
     if (ids.n == 0)
         TR_TRY(tr_ids_add(&ids, tr_tokenizer_eos(tok) >= 0 ? tr_tokenizer_eos(tok) : 0));
     TR_TRY(tr_generator_open(cfg, (int64_t)ids.n + cfg->max_new_tokens, tok, &g));
-    TR_TRY(tr_stream_open(tok, true, &stream));
+    TR_TRY(tr_tok_stream_open(tok, true, &stream));
     tr_stop_on_signals(0);
     TR_TRY(tr_generator_feed(g, ids.p, ids.n, &logits));
     for (int64_t i = 0; i < cfg->max_new_tokens && !tr_stop_wanted(); i++) {
@@ -251,16 +251,16 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
             break;
         TR_TRY(tr_ids_add(&ids, id));
         tr_str_clear(&text);
-        TR_TRY(tr_stream_add(stream, id, &text));
+        TR_TRY(tr_tok_stream_add(stream, id, &text));
         on_text(ctx, id, text.p ? text.p : "", text.n);
         if (i + 1 < cfg->max_new_tokens)
             TR_TRY(tr_generator_feed(g, &id, 1, &logits));
     }
     tr_str_clear(&text);
-    TR_TRY(tr_stream_end(stream, &text));
+    TR_TRY(tr_tok_stream_end(stream, &text));
     on_text(ctx, -1, text.p ? text.p : "", text.n);
 out:
-    tr_stream_close(stream);
+    tr_tok_stream_close(stream);
     tr_generator_close(g);
     tr_tokenizer_close(tok);
     tr_ids_release(&ids);

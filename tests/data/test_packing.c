@@ -126,18 +126,18 @@ static void targets_cross_rows_only_where_the_document_goes_on(void **state)
 static void rows_are_those_of_best_fit_decreasing(void **state)
 {
     enum { N = 500, T = 100 };
-    struct tr_plan p;
+    struct tr_pack p;
     int64_t room[N], order[N];
     size_t n_rows = 0;
     static int64_t lengths[N];
     (void)state;
-    assert_ok(tr_plan_init(&p, T, false, N));
+    assert_ok(tr_pack_init(&p, T, false, N));
     for (size_t i = 0; i < N; i++) {
         lengths[i] = random_length(i, T - 1);
         order[i] = (int64_t)i;
-        assert_ok(tr_plan_add(&p, (uint64_t)lengths[i]));
+        assert_ok(tr_pack_add(&p, (uint64_t)lengths[i]));
     }
-    assert_ok(tr_plan_finish(&p, TR_PACK_BESTFIT, false, 0));
+    assert_ok(tr_pack_finish(&p, TR_PACK_BESTFIT, false, 0));
     for (size_t i = 1; i < N; i++) /* insertion sort: stable */
         for (size_t k = i; k > 0 && lengths[order[k - 1]] < lengths[order[k]]; k--) {
             int64_t swap = order[k];
@@ -170,21 +170,21 @@ static void rows_are_those_of_best_fit_decreasing(void **state)
         theirs[room[row]]++;
     }
     assert_memory_equal(ours, theirs, sizeof ours);
-    tr_plan_release(&p);
+    tr_pack_release(&p);
 }
 
 static void windows_bound_the_work_and_the_seed_decides_the_rows(void **state)
 {
     enum { N = 3 * TR_PACK_WINDOW + 17, T = 64 };
-    struct tr_plan p[3];
+    struct tr_pack p[3];
     static const uint64_t seeds[] = { 1, 1, 2 };
     (void)state;
     for (int k = 0; k < 3; k++) {
         uint64_t sum = 0;
-        assert_ok(tr_plan_init(&p[k], T, false, N));
+        assert_ok(tr_pack_init(&p[k], T, false, N));
         for (uint64_t i = 0; i < N; i++)
-            assert_ok(tr_plan_add(&p[k], (uint64_t)random_length(i, T + 10)));
-        assert_ok(tr_plan_finish(&p[k], TR_PACK_BESTFIT, true, seeds[k]));
+            assert_ok(tr_pack_add(&p[k], (uint64_t)random_length(i, T + 10)));
+        assert_ok(tr_pack_finish(&p[k], TR_PACK_BESTFIT, true, seeds[k]));
         for (uint64_t i = 0; i < N; i++)
             sum += (uint64_t)random_length(i, T + 10);
         assert_int_equal(p[k].n_row_tokens, sum);
@@ -195,7 +195,7 @@ static void windows_bound_the_work_and_the_seed_decides_the_rows(void **state)
     assert_memory_equal(p[0].doc, p[1].doc, p[0].row_first[p[0].n_tail_rows] * sizeof(uint32_t));
     assert_memory_not_equal(p[0].doc, p[2].doc, 1000 * sizeof(uint32_t));
     for (int k = 0; k < 3; k++)
-        tr_plan_release(&p[k]);
+        tr_pack_release(&p[k]);
 }
 
 static void a_slice_of_packed_rows_equals_the_same_rows_of_the_whole(void **state)

@@ -11,7 +11,7 @@ static const char fixed[] =
 static void check(const struct tr_jinja *t, const cJSON *messages)
 {
     struct tr_str text[2] = { { 0 }, { 0 } };
-    struct tr_marks spans = { 0 };
+    struct tr_jinja_spans spans = { 0 };
     struct tr_jinja_var vars[] = { { "messages", messages, SIZE_MAX }, { "tools", NULL, SIZE_MAX } };
     enum tr_status st = tr_jinja_render(t, vars, 2, 1700000000, &text[0], &spans);
     if (st != TR_OK && st != TR_USAGE && st != TR_NOMEM)
@@ -26,7 +26,7 @@ static void check(const struct tr_jinja *t, const cJSON *messages)
     }
     tr_str_release(&text[0]);
     tr_str_release(&text[1]);
-    tr_marks_release(&spans);
+    tr_jinja_spans_release(&spans);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

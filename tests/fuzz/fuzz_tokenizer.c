@@ -46,14 +46,14 @@ static void check_parts(const struct tr_tokenizer *t, const char *p, size_t n, c
 
 static void check_stream(const struct tr_tokenizer *t, const struct tr_ids *ids)
 {
-    struct tr_stream *s = NULL;
+    struct tr_tok_stream *s = NULL;
     struct tr_str out = { 0 };
-    TR_BUG_ON(tr_stream_open(t, true, &s) != TR_OK);
+    TR_BUG_ON(tr_tok_stream_open(t, true, &s) != TR_OK);
     for (size_t i = 0; i < ids->n && i < 256; i++)
-        if (tr_stream_add(s, ids->p[i], &out) != TR_OK)
+        if (tr_tok_stream_add(s, ids->p[i], &out) != TR_OK)
             break; /* a slow pattern of a decoder */
-    (void)tr_stream_end(s, &out);
-    tr_stream_close(s);
+    (void)tr_tok_stream_end(s, &out);
+    tr_tok_stream_close(s);
     tr_str_release(&out);
 }
 

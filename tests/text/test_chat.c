@@ -47,7 +47,7 @@ static struct tr_chat *open_template(const char *name)
 }
 
 /* The {% generation %} blocks, in bytes; NULL: they are not compared. */
-static bool same_spans(const struct tr_marks *got, const cJSON *want)
+static bool same_spans(const struct tr_jinja_spans *got, const cJSON *want)
 {
     size_t i = 0;
     const cJSON *x;
@@ -67,7 +67,7 @@ static int check_rendering(const cJSON *doc, const cJSON *row)
     const char *wanted = cJSON_GetStringValue(at(row, "out"));
     struct tr_chat *c = open_template(template);
     struct tr_str out = { 0 };
-    struct tr_marks spans = { 0 };
+    struct tr_jinja_spans spans = { 0 };
     const cJSON *extra;
     cJSON_ArrayForEach(extra, at(row, "set"))
     {
@@ -81,7 +81,7 @@ static int check_rendering(const cJSON *doc, const cJSON *row)
     if (!is_same)
         print_error("%s of %s\nwanted: %s\ngot:    %s\n", template, chat, wanted ? wanted : "an error",
                     st ? tr_error_text() : out.p);
-    tr_marks_release(&spans);
+    tr_jinja_spans_release(&spans);
     tr_str_release(&out);
     tr_chat_close(c);
     return !is_same;

@@ -2,7 +2,8 @@
 #include "token/token_test.h"
 #include "text/chat.h"
 
-static enum tr_status render(const char *text, size_t n, const cJSON *vars, struct tr_str *out, struct tr_marks *spans)
+static enum tr_status render(const char *text, size_t n, const cJSON *vars, struct tr_str *out,
+                             struct tr_jinja_spans *spans)
 {
     struct tr_jinja *t = NULL;
     struct tr_jinja_var list[64];
@@ -87,7 +88,7 @@ static void generation_spans_are_bytes_of_the_text(void **state)
     (void)state;
     static const char text[] = "é{% for x in 'ab' %}<{% generation %}é{{ x }}{% endgeneration %}>{% endfor %}";
     struct tr_str out = { 0 };
-    struct tr_marks spans = { 0 };
+    struct tr_jinja_spans spans = { 0 };
     assert_ok(render(text, strlen(text), NULL, &out, &spans));
     assert_string_equal(out.p, "é<éa><éb>");
     assert_int_equal(spans.n, 2);
@@ -99,7 +100,7 @@ static void generation_spans_are_bytes_of_the_text(void **state)
     static const char in_set[] = "{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}";
     assert_refused(render(in_set, strlen(in_set), NULL, &out, &spans), TR_USAGE, "no place");
     assert_int_equal(spans.n, 2);
-    tr_marks_release(&spans);
+    tr_jinja_spans_release(&spans);
     tr_str_release(&out);
 }
 

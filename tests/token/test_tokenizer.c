@@ -11,7 +11,7 @@ static void bytes_to_unicode_table_is_gpt2s(void **state)
     uint32_t next = 256;
     for (unsigned b = 0; b < 256; b++) {
         bool is_printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
-        assert_int_equal(tr_byte_char(b), is_printable ? b : next++);
+        assert_int_equal(tr_tok_byte_char(b), is_printable ? b : next++);
     }
     assert_int_equal(next, 256 + 68);
 }
@@ -137,7 +137,7 @@ static void put_old_files(struct scratch *s, const char *merges)
     tr_str_addf(&v, "%s", small_vocab);
     for (unsigned b = 0; b < 256; b++) {
         char u[5] = { 0 };
-        tr_utf8_put(tr_byte_char(b), u);
+        tr_utf8_put(tr_tok_byte_char(b), u);
         tr_str_addf(&v, ", ");
         tr_str_json(&v, u);
         tr_str_addf(&v, ": %u", b + 10);
@@ -152,7 +152,7 @@ static void vocab_and_merges_are_read_where_there_is_no_tokenizer_json(void **st
 {
     struct scratch *s = *state;
     struct tr_tokenizer *t = NULL;
-    struct tr_encoder *e = NULL;
+    struct tr_tok_encoder *e = NULL;
     struct tr_ids ids = { 0 };
     put_old_files(s, "#version: 0.2\na b\r\nab c\n");
     put_text(s, "special_tokens_map.json", "{\"eos_token\": \"</s>\", \"pad_token\": {\"content\": \"<pad>\"}}");
@@ -162,13 +162,13 @@ static void vocab_and_merges_are_read_where_there_is_no_tokenizer_json(void **st
     assert_int_equal(tr_tokenizer_bos(t), 0);
     assert_int_equal(tr_tokenizer_find(t, "<pad>"), 260); /* the next free one */
     assert_true(tr_tokenizer_is_special(t, 260));
-    assert_ok(tr_encoder_open(t, &e));
-    assert_ok(tr_encoder_encode(e, "abcab</s>a<pad>", 15, true, &ids));
+    assert_ok(tr_tok_encoder_open(t, &e));
+    assert_ok(tr_tok_encoder_encode(e, "abcab</s>a<pad>", 15, true, &ids));
     static const int32_t want[] = { 0, 2, 1, 3, 'a' + 10, 260 };
     assert_int_equal(ids.n, TR_COUNT_OF(want));
     assert_memory_equal(ids.p, want, sizeof want);
     tr_ids_release(&ids);
-    tr_encoder_close(e);
+    tr_tok_encoder_close(e);
     tr_tokenizer_close(t);
     put_old_files(s, "a b\nab z q\n");
     assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, "merge 1 is not two tokens");
@@ -241,25 +241,25 @@ static void threads_share_one_tokenizer(void **state)
 static void a_stream_waits_for_the_rest_of_a_character(void **state)
 {
     struct tr_tokenizer *t = byte_tokenizer(*state);
-    struct tr_stream *s = NULL;
+    struct tr_tok_stream *s = NULL;
     struct tr_str out = { 0 };
     static const char text[] = "a\xE4\xB8\xAD\xF0\x9F\x98\x80";
     static const size_t n_out[] = { 1, 1, 1, 4, 4, 4, 4, 8 };
-    assert_ok(tr_stream_open(t, false, &s));
+    assert_ok(tr_tok_stream_open(t, false, &s));
     for (size_t i = 0; i < sizeof text - 1; i++) {
-        assert_ok(tr_stream_add(s, (unsigned char)text[i], &out));
+        assert_ok(tr_tok_stream_add(s, (unsigned char)text[i], &out));
         assert_int_equal(out.n, n_out[i]);
     }
     assert_string_equal(out.p, text);
-    assert_ok(tr_stream_add(s, 0xE4, &out)); /* the other half never comes */
+    assert_ok(tr_tok_stream_add(s, 0xE4, &out)); /* the other half never comes */
     assert_int_equal(out.n, 8);
-    assert_ok(tr_stream_end(s, &out));
+    assert_ok(tr_tok_stream_end(s, &out));
     assert_int_equal(out.n, 9);
     for (int i = 0; i < 100; i++) /* and bytes that are none do not pile up */
-        assert_ok(tr_stream_add(s, 0x80, &out));
+        assert_ok(tr_tok_stream_add(s, 0x80, &out));
     assert_true(out.n >= 9 + 90);
-    assert_refused(tr_stream_add(s, 999, &out), TR_USAGE, "999");
-    tr_stream_close(s);
+    assert_refused(tr_tok_stream_add(s, 999, &out), TR_USAGE, "999");
+    tr_tok_stream_close(s);
     tr_str_release(&out);
     tr_tokenizer_close(t);
 }

@@ -66,19 +66,19 @@ static void check_whole(const struct tr_tokenizer *t, const char *name, const ch
 {
     struct tr_ids ids = { 0 }, special = { 0 };
     struct tr_str back = { 0 }, brief = { 0 };
-    struct tr_encoder *e = NULL;
+    struct tr_tok_encoder *e = NULL;
     const cJSON *want = one->child, *n_special = want->next, *decoded = n_special->next, *skipped = decoded->next;
     assert_ok(tr_tokenizer_encode(t, text, strlen(text), &ids));
     assert_ids(name, text, &ids, want);
-    assert_ok(tr_encoder_open(t, &e));
-    assert_ok(tr_encoder_encode(e, text, strlen(text), true, &special));
+    assert_ok(tr_tok_encoder_open(t, &e));
+    assert_ok(tr_tok_encoder_encode(e, text, strlen(text), true, &special));
     assert_int_equal(special.n, (size_t)n_special->valuedouble);
     assert_int_equal(special.n, ids.n + tr_tokenizer_before(t)->n + tr_tokenizer_after(t)->n);
     assert_ok(tr_tokenizer_decode(t, ids.p, ids.n, &back));
     assert_text(name, text, &back, decoded);
     assert_ok(tr_tokenizer_decode_text(t, special.p, special.n, true, &brief));
     assert_text(name, text, &brief, skipped);
-    tr_encoder_close(e);
+    tr_tok_encoder_close(e);
     tr_ids_release(&ids);
     tr_ids_release(&special);
     tr_str_release(&back);
@@ -115,23 +115,23 @@ static void check_stream(const struct tr_tokenizer *t, const char *name, const c
 {
     struct tr_ids ids = { 0 };
     struct tr_str out = { 0 }, whole = { 0 };
-    struct tr_stream *s = NULL;
+    struct tr_tok_stream *s = NULL;
     (void)one;
     assert_ok(tr_tokenizer_encode(t, text, strlen(text), &ids));
     assert_ok(tr_tokenizer_decode(t, ids.p, ids.n, &whole));
-    assert_ok(tr_stream_open(t, false, &s));
+    assert_ok(tr_tok_stream_open(t, false, &s));
     for (size_t i = 0; i < ids.n; i++) {
         size_t before = out.n;
-        assert_ok(tr_stream_add(s, ids.p[i], &out));
+        assert_ok(tr_tok_stream_add(s, ids.p[i], &out));
         for (size_t k = before, len; k < out.n; k += len)
             if ((len = tr_utf8_len(out.p + k, out.n - k)) == 0)
                 fail_msg("%s: \"%s\": a character was cut after %zu ids", name, text, i + 1);
     }
-    assert_ok(tr_stream_end(s, &out));
+    assert_ok(tr_tok_stream_end(s, &out));
     if (out.n != whole.n || (out.n && memcmp(out.p, whole.p, out.n) != 0))
         fail_msg("%s: \"%s\" streams as \"%s\", decodes as \"%s\"", name, text, out.p ? out.p : "",
                  whole.p ? whole.p : "");
-    tr_stream_close(s);
+    tr_tok_stream_close(s);
     tr_ids_release(&ids);
     tr_str_release(&out);
     tr_str_release(&whole);

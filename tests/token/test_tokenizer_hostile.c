@@ -136,7 +136,7 @@ static void too_many_steps_are_refused(void **state)
     struct scratch *s = *state;
     struct tr_str list = { 0 };
     tr_str_addf(&list, "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}");
-    for (int i = 0; i < TR_STEPS_MAX; i++)
+    for (int i = 0; i < TR_TOK_STEPS_MAX; i++)
         tr_str_addf(&list, ", {\"type\": \"NFC\"}");
     tr_str_addf(&list, "]}");
     struct refusal one = { { .normalizer = list.p }, "more than 32 steps" };
