@@ -1,7 +1,8 @@
 /* chat.c - finds a model's chat template and renders conversations with it.
  *
- * Order of places as in transformers: chat_template.jinja, then chat_template of tokenizer_config.json (a text, or a
- * list of named ones, of which "default" is taken, and "tool_use" when there are tools).
+ * The places are searched in the order of transformers: chat_template.jinja first, then chat_template in
+ * tokenizer_config.json. That member is a string or a list of named templates. From a list, "default" is used, and
+ * "tool_use" for conversations with tools.
  */
 #include "text/chat_impl.h"
 
@@ -10,7 +11,8 @@ enum { MAX_CONFIG = 64 << 20 };
 static const char *const special_tokens[] = { "bos_token", "eos_token", "unk_token", "sep_token",
                                               "pad_token", "cls_token", "mask_token" };
 
-/* Special tokens of one file that are not known yet. A token is a text or an object with "content". */
+/* Adds the special tokens of one file; a token that is already known keeps its first value. A token is a string or an
+ * object with "content". */
 static enum tr_status take_special_tokens(struct tr_chat *c, const cJSON *config)
 {
     for (size_t i = 0; i < TR_COUNT_OF(special_tokens); i++) {
@@ -43,7 +45,7 @@ static enum tr_status open_file(const char *path, struct tr_jinja **out)
     return st;
 }
 
-/* The template of this name out of a list of {name, template}; NULL: none. */
+/* The template with this name in a list of {name, template}. NULL: the list has none. */
 static const char *named_template(const cJSON *list, const char *name)
 {
     const cJSON *row;
@@ -76,13 +78,13 @@ static enum tr_status open_builtin(struct tr_chat *c, const struct tr_chat_built
 {
     if (b->needs_eos && !cJSON_GetObjectItemCaseSensitive(c->vars, "eos_token"))
         return tr_fail(TR_USAGE,
-                       "chat template %s ends its turns with the eos token, and the model has none; set eos_token in "
+                       "chat template %s ends its turns with the eos token, but the model has none; set eos_token in "
                        "tokenizer_config.json",
                        b->name);
     return tr_jinja_open(b->text, strlen(b->text), b->name, &c->plain);
 }
 
-/* The model's own template; *is_found false: it has none. */
+/* Opens the model's own template. *is_found is false when the model has none. */
 static enum tr_status open_own(struct tr_chat *c, const char *dir, const cJSON *config, bool *is_found)
 {
     char path[TR_PATH_MAX];
@@ -140,7 +142,7 @@ enum tr_status tr_chat_open(const char *model_dir, const char *name, struct tr_c
     else if (model_dir)
         TR_TRY(open_own(c, model_dir, config, &is_found));
     if (!name && !is_found)
-        TR_TRY(fail_with_names("no chat template in ", model_dir ? model_dir : "a model without directory"));
+        TR_TRY(fail_with_names("no chat template in ", model_dir ? model_dir : "a model without a directory"));
     *out = c;
     c = NULL;
 out:
@@ -192,7 +194,7 @@ enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messag
     cJSON_ArrayForEach(v, messages)
     {
         if (!cJSON_IsObject(v))
-            return tr_fail(TR_USAGE, "a message of a conversation is not an object with role and content");
+            return tr_fail(TR_USAGE, "a message of the conversation is not an object with role and content");
     }
     vars[0] = (struct tr_jinja_var){ "messages", messages, n };
     vars[1] = (struct tr_jinja_var){ "tools", tools, SIZE_MAX };
@@ -201,7 +203,7 @@ enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messag
     cJSON_ArrayForEach(v, c->vars)
     {
         if (n_vars == N_MAX)
-            return tr_fail(TR_USAGE, "more than %d template variables", N_MAX - N_OWN);
+            return tr_fail(TR_USAGE, "there are more than %d template variables, which is the limit", N_MAX - N_OWN);
         vars[n_vars++] = (struct tr_jinja_var){ v->string, v, SIZE_MAX };
     }
     return tr_jinja_render(tr_chat_template(c, tools), vars, n_vars, c->now_s, out, spans);
@@ -278,17 +280,19 @@ enum tr_status tr_chat_render(const struct tr_chat *c, const cJSON *messages, co
     if (st == TR_OK)
         st = tr_chat_render_first(c, all, SIZE_MAX, tools, add_generation_prompt, out, spans);
     if (is_copy)
-        cJSON_Delete((cJSON *)(uintptr_t)all); /* ours: const only as a view of the caller's */
+        cJSON_Delete((cJSON *)(uintptr_t)all); /* a copy made here; const only because it may also be the caller's */
     return st;
 }
 
-/* ---- numbers with their spelling ---- */
+/* ---- numbers as they are spelled in the text ---- */
 
-/* Gives the numbers of a tree, in document order, the spelling they have in the text where a double loses it. */
+/* Visits the numbers of a tree in document order. A number that a double would not print back as it was written keeps
+ * its spelling in valuestring. */
 static bool keep_spelling(cJSON *item, const char **p)
 {
     if (cJSON_IsNumber(item)) {
-        while (**p != '-' && !(**p >= '0' && **p <= '9')) { /* the text is legal JSON: a number comes */
+        while (**p != '-' &&
+               !(**p >= '0' && **p <= '9')) { /* ends, because the text is legal JSON and holds this number */
             if (**p == '"')
                 for ((*p)++; **p != '"'; (*p)++)
                     *p += **p == '\\';

@@ -1,7 +1,8 @@
-/* chat_builtin.c - chat templates for models that carry none, as Jinja text written for this program.
+/* chat_builtin.c - chat templates for models that bring none, as Jinja text written for this program.
  *
- * Each marks what the assistant writes, end-of-turn token included, as {% generation %}, so a mask costs one rendering.
- * tests/golden/chat/builtin holds the same texts as files, with what jinja2 renders for them.
+ * Each template marks what the assistant writes, its end-of-turn token included, as {% generation %}, so that a mask
+ * needs only one rendering. tests/golden/chat/builtin holds the same templates as files, with the text that jinja2
+ * renders for them.
  */
 #include "text/chat_impl.h"
 
@@ -12,7 +13,7 @@
     "    {%- endif -%}\n"                                                                                              \
     "{%- endmacro -%}\n"
 
-/* chatml, and qwen with its default system turn in front. */
+/* The body of chatml, and of qwen, which puts a default system turn before it. */
 #define CHATML                                                                                                         \
     "{%- for message in messages -%}\n"                                                                                \
     "    {{- '<|im_start|>' ~ message.role ~ '\\n' -}}\n"                                                              \
@@ -25,7 +26,7 @@
     "{%- endfor -%}\n"                                                                                                 \
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}\n"
 
-/* phi3; zephyr ends its turns with the eos token instead. */
+/* The body of phi3, and of zephyr, which ends its turns with the eos token instead. */
 #define ROLE_TAGS(end)                                                                                                 \
     "{%- for message in messages -%}\n"                                                                                \
     "    {{- '<|' ~ message.role ~ '|>\\n' -}}\n"                                                                      \

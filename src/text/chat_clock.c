@@ -1,6 +1,7 @@
-/* chat_clock.c - what a chat depends on, as one hash; and the one thing of it that changes by itself, the date.
+/* chat_clock.c - the hash of everything that a chat's rendering depends on, and its date.
  *
- * A template that asks for the date gives other tokens each day, so the hash holds the date of such a template.
+ * A template that uses the date gives other tokens on each day. The hash is part of the key of cached tokens, so it
+ * holds the date, but only when a template uses it.
  */
 #include "text/chat_impl.h"
 #include "text/jinja_tree.h"
@@ -10,7 +11,7 @@
 
 static bool asks_clock(const struct tr_jinja *t)
 {
-    /* interning without adding does not change the template */
+    /* the cast is safe: a lookup without `add` does not change the template */
     return t && tr_jinja_intern((struct tr_jinja *)(uintptr_t)t, "strftime_now", strlen("strftime_now"), false) != NULL;
 }
 

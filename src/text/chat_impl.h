@@ -6,8 +6,8 @@
 
 struct tr_chat {
     struct tr_jinja *plain;
-    struct tr_jinja *with_tools; /* NULL: plain serves both */
-    cJSON *vars;                 /* special tokens and what tr_chat_set gave */
+    struct tr_jinja *with_tools; /* NULL: plain is used with tools as well */
+    cJSON *vars;                 /* special tokens, and the variables of tr_chat_set */
     int64_t now_s;
 };
 
@@ -18,11 +18,11 @@ struct tr_chat_builtin {
 };
 const struct tr_chat_builtin *tr_chat_find_builtin(const char *name);
 
-/* The first n messages (already through tr_chat_alias). */
+/* Renders the first n messages. The caller has passed them through tr_chat_alias. */
 enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messages, size_t n, const cJSON *tools,
                                     bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans);
-/* As transformers: a message's reasoning is there as reasoning_content and as thinking, whatever it came as. *out is
- * messages itself, or a copy that the caller deletes when *is_copy. */
+/* Makes a message's reasoning visible under both names, reasoning_content and thinking, whichever name it came with, as
+ * transformers does. *out is messages itself or, when *is_copy, a copy that the caller deletes. */
 enum tr_status tr_chat_alias(const cJSON *messages, const cJSON **out, bool *is_copy);
 const struct tr_jinja *tr_chat_template(const struct tr_chat *c, const cJSON *tools);
 

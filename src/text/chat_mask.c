@@ -1,9 +1,10 @@
-/* chat_mask.c - which tokens of a conversation have loss.
+/* chat_mask.c - decides which tokens of a conversation have a loss.
  *
- * A template with {% generation %} blocks says it itself. Without them, assistant turn i is what the rendering of i + 1
- * messages adds to the prompt of i messages, up to its end-of-turn token; it has loss only where the full rendering
- * holds the same text at the same place, since templates rewrite history. The full text is tokenized once and the spans
- * are laid over the tokens; encoding turn by turn was rejected: it cuts tokens where inference would not.
+ * A template with {% generation %} blocks marks them itself. Without such blocks, assistant turn i is the text that the
+ * rendering of i + 1 messages adds to the prompt of i messages, up to its end-of-turn token. It has a loss only where
+ * the full rendering holds the same text at the same place, because templates rewrite history. The full text is
+ * tokenized once, and the byte ranges of the turns are mapped to tokens. Rejected: encoding turn by turn, which splits
+ * tokens where inference would not.
  */
 #include "text/chat_impl.h"
 
@@ -14,14 +15,14 @@ struct sample {
     struct tr_str text;
     struct tr_jinja_spans spans;
     struct tr_ids ids;
-    struct tr_jinja_spans tokens; /* the bytes of each id; empty: the tokens do not spell the text byte by byte */
+    struct tr_jinja_spans tokens; /* the byte range of each id; empty: the tokens do not spell the text byte by byte */
 };
 
-/* What one assistant turn adds to its prompt. */
+/* The text that one assistant turn adds to its prompt. */
 struct turn {
     struct tr_jinja_span span;
-    bool is_consistent; /* the full rendering holds it as it was written */
-    bool has_end;       /* ends in a text of the template's own, an end-of-turn token */
+    bool is_consistent; /* the full rendering holds the turn unchanged */
+    bool has_end;       /* ends with text from the template: an end-of-turn token */
 };
 
 static enum tr_status refuse(const struct sample *s, const char *why)
@@ -47,7 +48,7 @@ static size_t rstripped(const char *p, size_t n)
     return n;
 }
 
-/* The message's own words: its text or the text of its last part; n = 0: none. */
+/* The content of a message: its text, or the text of its last part. n = 0: it has none. */
 static const char *last_words(const cJSON *message, size_t *n)
 {
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content"), *part;
@@ -61,7 +62,8 @@ static const char *last_words(const cJSON *message, size_t *n)
     return text;
 }
 
-/* The added text ends with the message's last words: the template put no end-of-turn token behind them. */
+/* Whether the added text ends with the content of the message: then the template wrote no end-of-turn token after it.
+ */
 static bool ends_with_content(const cJSON *message, const char *p, size_t n)
 {
     size_t n_text;
@@ -69,7 +71,7 @@ static bool ends_with_content(const cJSON *message, const char *p, size_t n)
     return n_text > 0 ? n >= n_text && memcmp(p + n - n_text, text, n_text) == 0 : n == 0;
 }
 
-/* The last letters of the message are in the text. Its beginning need not be: templates cut reasoning away. */
+/* Whether the end of the message is in the text. Its beginning may be missing, because templates remove reasoning. */
 static bool holds_content(const cJSON *message, const char *p, size_t n)
 {
     enum { N_LETTERS = 8 };
@@ -84,13 +86,13 @@ static size_t common_prefix(const struct tr_str *a, const struct tr_str *b)
     size_t n = 0;
     while (n < a->n && n < b->n && a->p[n] == b->p[n])
         n++;
-    while (n > 0 && n < b->n && ((unsigned char)b->p[n] & 0xc0) == 0x80) /* not inside of a character */
+    while (n > 0 && n < b->n && ((unsigned char)b->p[n] & 0xc0) == 0x80) /* not inside a UTF-8 character */
         n--;
     return n;
 }
 
-/* Where the turn begins: behind its prompt. A template whose generation prompt says more than it writes into history
- * (an opened <think>) has the rest of the prompt replaced by the turn. */
+/* Where the turn begins: after its prompt. Some generation prompts hold more text than the template writes into history
+ * (an opened <think>). There the turn begins where the two differ. */
 static enum tr_status find_begin(const struct sample *s, size_t i, const struct tr_str *with_turn, size_t *begin,
                                  bool *is_found)
 {
@@ -109,9 +111,9 @@ out:
     return st;
 }
 
-/* A template that closes every rendering with a text of its own (Phi-3: the eos token) makes the turn's rendering
- * differ from the full one behind the turn. Then the turn ends at the last token boundary where both agree, when the
- * rest is such a closing text and an end-of-turn token is still inside. */
+/* Some templates end every rendering with a closing text (Phi-3: the eos token). Then the rendering of the turn and the
+ * full rendering differ after the turn. In that case the turn ends at the last token boundary up to which both agree,
+ * provided that the rest is such a closing text and that an end-of-turn token is still inside the turn. */
 static void cut_closing_text(const struct sample *s, const cJSON *message, const struct tr_str *with_turn,
                              struct turn *turn)
 {
@@ -150,8 +152,8 @@ static enum tr_status find_turn(const struct sample *s, size_t i, const cJSON *m
     if (!out->is_consistent && out->has_end)
         cut_closing_text(s, message, with_turn, out);
     if (out->is_consistent && !holds_content(message, s->text.p + begin, out->span.end - begin))
-        st = refuse(s, "the template does not write what an assistant turn says; is its content a text where the "
-                       "template wants a list of parts?");
+        st = refuse(s, "the template leaves out the content of an assistant turn; is the content a string where the "
+                       "template expects a list of parts?");
 out:
     tr_str_release(&own);
     return st == TR_OK ? st : tr_fail_at(st, "turn %zu: ", i);
@@ -189,7 +191,7 @@ static enum tr_status spans_of_turns(struct sample *s)
     return TR_OK;
 }
 
-/* The last turn of a template with generation blocks: its end-of-turn token must be inside of one. */
+/* Checks the last turn of a template with generation blocks: a block must hold its end-of-turn token. */
 static enum tr_status check_generation_end(const struct sample *s, const struct turn *last)
 {
     if (!last->is_consistent || !last->has_end)
@@ -225,12 +227,12 @@ static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
     if (mode == TR_MASK_ALL)
         return tr_jinja_spans_add(&s->spans, 0, s->text.n);
     if (!last)
-        return refuse(s, "a conversation without an assistant turn has nothing to train on");
+        return refuse(s, "the conversation has no assistant turn, so there is nothing to train on");
     if (mode == TR_MASK_ASSISTANT && !has_blocks)
         return spans_of_turns(s);
     st = find_turn(s, i, last, &turn);
     if (st == TR_USAGE && has_blocks && !turn.is_consistent && mode != TR_MASK_COMPLETION)
-        st = TR_OK; /* the template cannot render the prompt alone: its blocks decide */
+        st = TR_OK; /* the template cannot render the prompt alone, so its blocks are taken as they are */
     TR_TRY(st);
     if (mode == TR_MASK_COMPLETION) {
         s->spans.n = 0;
@@ -258,7 +260,7 @@ static bool overlaps(const struct tr_jinja_spans *spans, size_t begin, size_t en
     return false;
 }
 
-/* The bytes that each token stands for; none when the tokens do not spell the text byte by byte. */
+/* Finds the byte range of each token. The list stays empty when the tokens do not spell the text byte by byte. */
 static enum tr_status find_tokens(struct sample *s, const struct tr_tokenizer *t)
 {
     enum tr_status st = TR_OK;
@@ -270,7 +272,7 @@ static enum tr_status find_tokens(struct sample *s, const struct tr_tokenizer *t
         tr_str_clear(&piece);
         TR_TRY(tr_tokenizer_decode(t, &s->ids.p[i], 1, &piece));
         const char *p = piece.p ? piece.p : "";
-        /* SentencePiece puts one blank in front of a text that has none. */
+        /* SentencePiece puts a space before a text that does not begin with one. */
         size_t n_front = i == 0 && *p == ' ' && s->text.p[0] != ' ' ? 1 : 0, n = piece.n - n_front;
         is_exact = n <= s->text.n - at && memcmp(s->text.p + at, p + n_front, n) == 0;
         TR_TRY(tr_jinja_spans_add(&s->tokens, at, at + n));
@@ -283,7 +285,8 @@ out:
     return st;
 }
 
-/* By encoding the text in pieces cut at the spans; legal only when that gives the same ids. */
+/* Finds the tokens of the spans by encoding the text in pieces that end at the spans. Legal only when the pieces
+ * together have the ids of the whole text. */
 static enum tr_status mask_by_pieces(const struct sample *s, const struct tr_tokenizer *t, struct tr_str *mask)
 {
     enum tr_status st = TR_OK;
@@ -302,7 +305,8 @@ static enum tr_status mask_by_pieces(const struct sample *s, const struct tr_tok
         }
     }
     if (joined.n != s->ids.n || (joined.n && memcmp(joined.p, s->ids.p, joined.n * sizeof *joined.p) != 0))
-        st = refuse(s, "this tokenizer's tokens cannot be laid over the text, so there is no loss mask");
+        st = refuse(s,
+                    "the tokens of this tokenizer cannot be mapped to the bytes of the text, so there is no loss mask");
 out:
     tr_ids_release(&joined);
     return st;
@@ -314,10 +318,11 @@ static enum tr_status check_mask(const struct sample *s, const struct tr_str *ma
     for (size_t i = 0; i < mask->n; i++)
         n_loss += mask->p[i] == 1;
     if (n_loss == 0)
-        return refuse(s, "no token of the sample would have loss: the template writes no assistant turn as it stands "
-                         "in history");
+        return refuse(s,
+                      "no token of the sample would have a loss: the template writes every assistant turn differently "
+                      "in history");
     if (mode != TR_MASK_ALL && n_loss == mask->n)
-        return refuse(s, "every token of the sample would have loss, the prompt too");
+        return refuse(s, "every token of the sample would have a loss, the prompt included");
     return TR_OK;
 }
 
@@ -361,7 +366,7 @@ enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer
     TR_TRY(append(&s.ids, &own, ids, mask));
 out:
     if (is_copy)
-        cJSON_Delete((cJSON *)(uintptr_t)s.messages); /* ours: const only as a view of the caller's */
+        cJSON_Delete((cJSON *)(uintptr_t)s.messages); /* a copy made here; see tr_chat_render */
     tr_jinja_spans_release(&s.spans);
     tr_jinja_spans_release(&s.tokens);
     tr_str_release(&s.text);

@@ -1,7 +1,8 @@
 /* chat_record.c - alpaca and ShareGPT records as text or as messages for a chat template.
  *
- * The alpaca wording is that of Stanford's train.py; with a chat template, an alpaca record is a conversation instead
- * (as in LLaMA-Factory: input behind the instruction on a new line), because a chat model never saw that wording.
+ * The alpaca text is that of Stanford's train.py. With a chat template, an alpaca record becomes a conversation
+ * instead, because a chat model never saw that text. As in LLaMA-Factory, the input follows the instruction on a new
+ * line.
  */
 #include "text/chat_record.h"
 #include "text/chat.h"
@@ -24,7 +25,7 @@ static enum tr_status add_message(cJSON *messages, const char *role, const char 
                                                                                                       : no_memory();
 }
 
-/* tools: a list, or a string that holds one as JSON (LLaMA-Factory). */
+/* "tools" is a list, or a string that holds a list as JSON (LLaMA-Factory). */
 enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools)
 {
     const cJSON *t = cJSON_GetObjectItemCaseSensitive(record, "tools");
@@ -44,14 +45,14 @@ enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools)
         return TR_OK;
     cJSON_Delete(*tools);
     *tools = NULL;
-    return tr_fail(TR_USAGE, "\"tools\" is not a list");
+    return tr_fail(TR_USAGE, "\"tools\" is not a list of tools, nor a string that holds such a list as JSON");
 }
 
 /* ---- alpaca ---- */
 
 struct alpaca {
     const char *instruction, *input, *output, *system;
-    const cJSON *history; /* a list of [instruction, response], checked; or NULL */
+    const cJSON *history; /* a checked list of [instruction, response], or NULL */
 };
 
 static enum tr_status read_alpaca(const cJSON *record, struct alpaca *a)
@@ -63,7 +64,7 @@ static enum tr_status read_alpaca(const cJSON *record, struct alpaca *a)
     TR_TRY(tr_json_str(record, "input", false, &a->input));
     TR_TRY(tr_json_str(record, "system", false, &a->system));
     if (!*a->output)
-        TR_TRY(tr_fail(TR_USAGE, "\"output\" is empty"));
+        TR_TRY(tr_fail(TR_USAGE, "\"output\" is empty, so there is nothing to train on"));
     a->history = cJSON_GetObjectItemCaseSensitive(record, "history");
     if (cJSON_IsNull(a->history))
         a->history = NULL;
@@ -130,7 +131,7 @@ static const struct {
     { "system", "system" },     { "tool", "tool" },      { "observation", "tool" }, { "function_response", "tool" },
 };
 
-/* {"from": "function_call", "value": "{\"name\": ..., \"arguments\": ...}"}: an assistant that calls tools. */
+/* {"from": "function_call", "value": "{\"name\": ..., \"arguments\": ...}"}: an assistant turn that calls tools. */
 static enum tr_status add_call(cJSON *messages, const char *value)
 {
     enum tr_status st = TR_OK;
@@ -174,7 +175,8 @@ static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)
     for (size_t i = 0; i < TR_COUNT_OF(roles); i++)
         if (strcmp(from, roles[i].from) == 0)
             return add_message(messages, roles[i].role, value);
-    st = tr_fail(TR_USAGE, "turn %d is from \"%s\"; known are human, gpt, system, function_call and observation",
+    st = tr_fail(TR_USAGE,
+                 "turn %d is from \"%s\"; the known roles are human, gpt, system, function_call and observation",
                  number, tr_escape(from, shown, sizeof shown));
 out:
     return st;

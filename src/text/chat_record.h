@@ -4,12 +4,12 @@
 
 #include "base/base.h"
 
-/* Appends the prompt; *answer points into the record. */
+/* Appends the prompt of an alpaca record. *answer points into the record. */
 enum tr_status tr_chat_alpaca_text(const cJSON *record, struct tr_str *prompt, const char **answer);
-/* Append to messages, a cJSON array. */
+/* Both append the turns of a record to messages, a cJSON array. */
 enum tr_status tr_chat_alpaca_messages(const cJSON *record, cJSON *messages);
 enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages);
-/* The tools of a record, to be deleted by the caller. NULL: the record has none. */
+/* A copy of the record's tools, which the caller deletes. NULL: the record has none. */
 enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools);
 
 #endif

@@ -1,7 +1,7 @@
-/* jinja.c - opening and rendering a template: the limits, the statements.
+/* jinja.c - opens and renders a template: its limits and its statements.
  *
- * Scopes are a chain searched from the inside. A loop pass, macro call, set block, with and generation block open one;
- * if does not. That is jinja2's rule without its compile-time symbol tables.
+ * Scopes form a chain that is searched from the inside out. Each pass of a loop, macro call, set block, with block and
+ * generation block opens a scope; an if block does not. That is jinja2's rule, without its compile-time symbol tables.
  */
 #include "text/jinja_tree.h"
 #include <stdarg.h>
@@ -52,8 +52,7 @@ const char *tr_jinja_intern(struct tr_jinja *t, const char *p, size_t n, bool ad
 static enum tr_status check_text(const char *text, size_t n, const char *what)
 {
     if (n > TR_JINJA_MAX_TEMPLATE)
-        return tr_fail(TR_USAGE, "%s: a template of %zu bytes is too large; the limit is %d", what, n,
-                       TR_JINJA_MAX_TEMPLATE);
+        return tr_fail(TR_USAGE, "%s: the template has %zu bytes; the limit is %d", what, n, TR_JINJA_MAX_TEMPLATE);
     for (size_t i = 0; i < n;) {
         size_t len = text[i] ? tr_utf8_len(text + i, n - i) : 0;
         if (len == 0)
@@ -125,7 +124,7 @@ bool tr_jinja_step(struct tr_jinja_eval *e, size_t n)
     if (e->st != TR_OK)
         return false;
     if (n >= (size_t)(TR_JINJA_MAX_STEPS - e->n_steps)) {
-        tr_jinja_fail(e, "the template takes more than %d steps", TR_JINJA_MAX_STEPS);
+        tr_jinja_fail(e, "the template takes more than %d steps, which is the limit", TR_JINJA_MAX_STEPS);
         return false;
     }
     e->n_steps += (int64_t)n + 1;
@@ -137,7 +136,7 @@ void tr_jinja_emit(struct tr_jinja_eval *e, const char *p, size_t n)
     if (e->st != TR_OK)
         return;
     if (n > TR_JINJA_MAX_OUTPUT - e->out->n) {
-        tr_jinja_fail(e, "the rendering is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
+        tr_jinja_fail(e, "the rendering is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
         return;
     }
     tr_str_add(e->out, p, n);
@@ -200,7 +199,7 @@ static void assign_ns(struct tr_jinja_eval *e, const struct tr_jinja_node *targe
         tr_jinja_fail(e, "%s is a %s; only a namespace has attributes that can be set", target->name,
                       tr_jinja_kind(ns));
     else if (attr->n > 0 && attr->p[0] == '_')
-        tr_jinja_fail(e, "a namespace cannot hold names with a leading underscore");
+        tr_jinja_fail(e, "a namespace cannot hold names that begin with an underscore");
     else
         tr_jinja_dict_set(e, ns.d, target->value, v);
 }
@@ -251,7 +250,7 @@ static enum flow exec_if(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
     return n->a ? exec(e, n->a) : FLOW_NEXT;
 }
 
-/* The items that pass the loop's `if`. */
+/* The items for which the loop's `if` is true. */
 static struct tr_jinja_seq *loop_items(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
     struct tr_jinja_seq *all = tr_jinja_iter(e, tr_jinja_eval(e, n->b));
@@ -323,7 +322,7 @@ static enum flow exec_with(struct tr_jinja_eval *e, const struct tr_jinja_node *
 {
     struct tr_jinja_scope *outer = e->scope, *old = open_scope(e, outer), *inner = e->scope;
     for (size_t i = 0; i + 1 < n->n_list && e->st == TR_OK; i += 2) {
-        e->scope = outer; /* the values do not see each other */
+        e->scope = outer; /* a value cannot use a name of the same with block */
         struct tr_jinja_val v = tr_jinja_eval(e, n->list[i + 1]);
         e->scope = inner;
         assign(e, n->list[i], v);
@@ -342,7 +341,9 @@ static void exec_generation(struct tr_jinja_eval *e, const struct tr_jinja_node 
     if (!e->spans || e->st != TR_OK)
         return;
     if (e->n_captures > 0)
-        tr_jinja_fail(e, "a generation block inside of a macro or set block has no place in the text");
+        tr_jinja_fail(
+            e,
+            "a generation block inside a macro or set block has no known place in the text; move it out of the block");
     else
         e->st = tr_jinja_spans_add(e->spans, begin, e->out->n);
 }
@@ -366,7 +367,7 @@ static void exec_print(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
     tr_jinja_emit(e, text->p, text->n);
 }
 
-/* Statements that run on to the next one, whatever happens in them. */
+/* Statements that never break or continue a loop: the next statement always follows. */
 static void exec_plain(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
     if (n->kind == N_DATA) {
@@ -395,7 +396,7 @@ static enum flow exec(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
     if (!tr_jinja_step(e, 1))
         return FLOW_NEXT;
     if (++e->depth > TR_JINJA_MAX_DEPTH)
-        tr_jinja_fail(e, "the template runs more than %d levels deep", TR_JINJA_MAX_DEPTH);
+        tr_jinja_fail(e, "the template is evaluated more than %d levels deep, which is the limit", TR_JINJA_MAX_DEPTH);
     if (n->kind != N_BODY)
         e->line = n->line;
     if (e->st != TR_OK) {
@@ -485,7 +486,7 @@ enum tr_status tr_jinja_render(const struct tr_jinja *t, const struct tr_jinja_v
     struct tr_jinja_eval e = { .t = t, .mem.n_max = TR_JINJA_MAX_MEMORY, .now_s = now_s, .scope = &root, .out = &text };
     size_t n_spans = spans ? spans->n : 0;
     e.spans = spans;
-    for (size_t i = 0; i < n_vars; i++) { /* what the template never names is not even converted */
+    for (size_t i = 0; i < n_vars; i++) { /* a variable that the template never names is not converted */
         const char *name = tr_jinja_intern((struct tr_jinja *)(uintptr_t)t, vars[i].name, strlen(vars[i].name), false);
         if (name)
             bind(&e, name, tr_jinja_of_json(&e, vars[i].value, vars[i].n_items, 0));

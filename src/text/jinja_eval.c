@@ -1,4 +1,4 @@
-/* jinja_eval.c - expressions: the walk over the tree, arguments, calls. */
+/* jinja_eval.c - evaluates expressions: the walk over the tree, arguments and calls. */
 #include "text/jinja_tree.h"
 
 static struct tr_jinja_val eval_items(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
@@ -29,7 +29,7 @@ static struct tr_jinja_val eval_slice(struct tr_jinja_eval *e, const struct tr_j
     return tr_jinja_slice(e, obj, bounds);
 }
 
-/* In the arena, not on the stack: frames of a recursion stay small. */
+/* The arguments live in the arena, not on the stack, so that the frames of a recursion stay small. */
 static struct tr_jinja_args eval_args(struct tr_jinja_eval *e, const struct tr_jinja_node *n)
 {
     struct tr_jinja_args args = { 0 };
@@ -86,7 +86,7 @@ static struct tr_jinja_val eval_concat(struct tr_jinja_eval *e, const struct tr_
     for (size_t i = 0; i < n->n_list && e->st == TR_OK; i++) {
         tr_jinja_print(e, tr_jinja_eval(e, n->list[i]), &text);
         if (text.n > TR_JINJA_MAX_OUTPUT)
-            tr_jinja_fail(e, "a text is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
+            tr_jinja_fail(e, "a string is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
     }
     return tr_jinja_str_take(e, &text);
 }
@@ -193,7 +193,7 @@ struct tr_jinja_val tr_jinja_eval(struct tr_jinja_eval *e, const struct tr_jinja
     if (!tr_jinja_step(e, 1))
         return tr_jinja_fail(e, "stopped"); /* keeps the first error */
     if (++e->depth > TR_JINJA_MAX_DEPTH)
-        tr_jinja_fail(e, "the template runs more than %d levels deep", TR_JINJA_MAX_DEPTH);
+        tr_jinja_fail(e, "the template is evaluated more than %d levels deep, which is the limit", TR_JINJA_MAX_DEPTH);
     e->line = n->line;
     struct tr_jinja_val v = eval_kind(e, n);
     e->depth--;
@@ -213,7 +213,7 @@ struct tr_jinja_val tr_jinja_call(struct tr_jinja_eval *e, struct tr_jinja_val f
     return tr_jinja_fail(e, "a %s cannot be called", tr_jinja_kind(fn));
 }
 
-/* The parameter at *p: its name's length; moves *p behind it. */
+/* The length of the parameter's name at *p. Moves *p past it. */
 static size_t next_param(const char **p, const char **name, bool *is_required)
 {
     *name = *p;

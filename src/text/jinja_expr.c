@@ -1,4 +1,4 @@
-/* jinja_expr.c - tokens to tree: expressions, by recursive descent in jinja2's order of precedence
+/* jinja_expr.c - parses expressions into a tree, by recursive descent in jinja2's order of precedence
  * (if-else, or, and, not, comparison, + -, ~, * / // %, **, unary, postfix, filter and test). */
 #include "text/jinja_tree.h"
 #include <errno.h>
@@ -42,11 +42,11 @@ static struct tr_jinja_val string_const(struct tr_jinja_parser *p, const char *t
         return tr_jinja_none();
     }
     *s = (struct tr_jinja_str){ text, n, SIZE_MAX, false };
-    tr_jinja_n_chars(s); /* counted now: rendering does not write to the tree */
+    tr_jinja_n_chars(s); /* counted now, because rendering must not write to the tree */
     return (struct tr_jinja_val){ .kind = K_STR, .s = s };
 }
 
-/* Strings side by side are one. */
+/* Adjacent string literals are one string, as in Python. */
 static struct tr_jinja_val read_strings(struct tr_jinja_parser *p)
 {
     struct tr_str all = { 0 };
@@ -73,7 +73,7 @@ static struct tr_jinja_val read_number(struct tr_jinja_parser *p)
     char text[64];
     struct tr_jinja_val v = tr_jinja_int(0);
     if (t->n >= sizeof text) {
-        tr_jinja_syntax(p, "a number of %zu digits is too long", t->n);
+        tr_jinja_syntax(p, "a number has %zu digits, which is too long", t->n);
         return v;
     }
     memcpy(text, t->p, t->n);
@@ -89,7 +89,7 @@ static struct tr_jinja_val read_number(struct tr_jinja_parser *p)
     return v;
 }
 
-/* [a, b] or {k: v}; list: items, or key, value, key, value, ... */
+/* [a, b] or {k: v}. node.list holds the items, or key, value, key, value, ... */
 static struct tr_jinja_node *literal(struct tr_jinja_parser *p, int line, bool is_dict)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, is_dict ? N_DICT : N_LIST, line);
@@ -132,7 +132,7 @@ static struct tr_jinja_node *name_or_constant(struct tr_jinja_parser *p, int lin
     return n;
 }
 
-/* `( ... )`: an expression, or a tuple with a comma or nothing inside. */
+/* `( ... )`: an expression; or a tuple, when it holds a comma or nothing. */
 static struct tr_jinja_node *parenthesis(struct tr_jinja_parser *p, int line)
 {
     tr_jinja_next(p);
@@ -184,7 +184,7 @@ void tr_jinja_call_args(struct tr_jinja_parser *p, struct tr_jinja_node *n)
         if (is_named)
             tr_jinja_next(p);
         else if (n_args > 0 && (args[n_args - 1].name || args[n_args - 1].is_star))
-            tr_jinja_syntax(p, "a plain argument follows a named one or *");
+            tr_jinja_syntax(p, "a positional argument follows a named argument or *");
         args[n_args].value = tr_jinja_expr(p, true);
         tr_jinja_adopt(p, n, args[n_args].value);
         n_args++;
@@ -193,7 +193,7 @@ void tr_jinja_call_args(struct tr_jinja_parser *p, struct tr_jinja_node *n)
     tr_jinja_set_args(p, n, args, n_args);
 }
 
-/* `[...]` behind a: an item (b) or a slice (b:c:d, each may be NULL). */
+/* `[...]` after a: an item (b) or a slice (b:c:d, each may be NULL). */
 static struct tr_jinja_node *subscript(struct tr_jinja_parser *p, struct tr_jinja_node *a)
 {
     int line = tr_jinja_cur(p)->line;
@@ -259,7 +259,7 @@ static struct tr_jinja_node *postfix(struct tr_jinja_parser *p, struct tr_jinja_
     return n;
 }
 
-/* a: input (NULL: what the block around it rendered), fn, args. */
+/* a: the input (NULL: the rendering of the block around it); fn; args. */
 struct tr_jinja_node *tr_jinja_filters(struct tr_jinja_parser *p, struct tr_jinja_node *in, bool is_inline)
 {
     while (p->st == TR_OK && (is_inline || tr_jinja_skip_op(p, "|"))) {
@@ -432,7 +432,7 @@ static bool skip_compare(struct tr_jinja_parser *p, enum tr_jinja_op *op)
     return true;
 }
 
-/* a, then list: one N_BINARY each with op and b; a < b < c compares neighbours. */
+/* a, then node.list with one N_BINARY (op, b) for each comparison. a < b < c compares neighbours. */
 static struct tr_jinja_node *compare(struct tr_jinja_parser *p)
 {
     int line = tr_jinja_cur(p)->line;
@@ -547,7 +547,7 @@ static struct tr_jinja_node *one_target(struct tr_jinja_parser *p, bool with_ns)
     return n;
 }
 
-/* What can be assigned to: a name, a tuple of them, ns.attribute. */
+/* The target of an assignment: a name, a tuple of names, or ns.attribute. */
 struct tr_jinja_node *tr_jinja_target(struct tr_jinja_parser *p, bool with_ns)
 {
     int line = tr_jinja_cur(p)->line;

@@ -1,6 +1,6 @@
-/* jinja_filter.c - filters on text and numbers. Those on lists are in jinja_filter_seq.c.
+/* jinja_filter.c - filters on strings and numbers. Filters on lists are in jinja_filter_seq.c.
  *
- * A row of the table is a filter: its parameters are bound by name and position before the function runs.
+ * Each row of the table is a filter. Its parameters are bound by name and position before the function runs.
  */
 #include "text/jinja_impl.h"
 #include <math.h>
@@ -53,7 +53,7 @@ FN(f_capitalize)
     return tr_jinja_case(e, tr_jinja_text(e, v), CASE_CAPITAL);
 }
 
-/* Not str.title(): words are cut at blanks and -({[< only. */
+/* This is not str.title(): a word begins only after white space or one of -({[<. */
 FN(f_title)
 {
     UNUSED(e, a, raw);
@@ -124,7 +124,7 @@ FN(f_escape)
     return text;
 }
 
-/* str.splitlines knows more line breaks than \n; a text that holds one of those is refused. */
+/* str.splitlines has more line breaks than \n. A string that holds one of those is refused. */
 FN(f_indent)
 {
     UNUSED(e, a, raw);
@@ -156,7 +156,7 @@ FN(f_indent)
     return keep_safe(tr_jinja_str_take(e, &out), s);
 }
 
-/* The whole text, blanks around allowed, is a decimal number. */
+/* Whether the whole string, apart from white space around it, is a decimal number. */
 static bool read_number(const struct tr_jinja_str *s, bool is_int, char buf[64])
 {
     const char *p = s->p;
@@ -228,7 +228,7 @@ FN(f_abs)
     return i == INT64_MIN ? tr_jinja_fail(e, "abs: a number is larger than 64 bits") : tr_jinja_int(i < 0 ? -i : i);
 }
 
-/* round(value, precision, method). "common" is Python's round: exact decimal value, ties to even. */
+/* round(value, precision, method). The method "common" is Python's round: on the exact decimal value, ties to even. */
 FN(f_round)
 {
     UNUSED(e, a, raw);

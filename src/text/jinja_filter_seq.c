@@ -1,7 +1,7 @@
 /* jinja_filter_seq.c - filters on lists and dicts.
  *
- * What is a generator in jinja2 (map, select, ...) is computed at once here and marked as one, so that length, [] and
- * print refuse it as Python does.
+ * The result of map, select, ... is a generator in jinja2. Here it is computed at once and marked as a generator, so
+ * that length, [] and print refuse it as Python does.
  */
 #include "text/jinja_impl.h"
 
@@ -47,7 +47,7 @@ FN(f_last)
 {
     UNUSED(e, a, raw);
     if (v.kind == K_GEN)
-        return tr_jinja_fail(e, "last of a generator; use |list first");
+        return tr_jinja_fail(e, "last cannot read a generator; use |list first");
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     return in->n ? in->v[in->n - 1] : tr_jinja_undef(e, "no last item, the sequence was empty");
 }
@@ -67,7 +67,8 @@ FN(f_reverse)
     return tr_jinja_str_take(e, &text);
 }
 
-/* "a.b.0": items of items; digits are numbers. other: K_MISSING or what stands for an undefined one. */
+/* Follows "a.b.0" into nested values; a part of digits is an index. `other` replaces an undefined result, unless it is
+ * K_MISSING. */
 static struct tr_jinja_val path(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val attr,
                                 struct tr_jinja_val other)
 {
@@ -109,7 +110,7 @@ FN(f_join)
             tr_str_add(&out, by->p, by->n);
         tr_jinja_print(e, is_given(a[1]) ? path(e, in->v[i], a[1], (struct tr_jinja_val){ 0 }) : in->v[i], &out);
         if (out.n > TR_JINJA_MAX_OUTPUT)
-            tr_jinja_fail(e, "join: the text is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
+            tr_jinja_fail(e, "join: the result is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
     }
     return tr_jinja_str_take(e, &out);
 }
@@ -139,14 +140,14 @@ static const struct tr_jinja_kwarg *kwarg(const struct tr_jinja_args *raw, const
     return NULL;
 }
 
-/* map, select and their kin take anything that is not true for an empty list. */
+/* map, select and the like take any false value for an empty list. */
 static const struct tr_jinja_seq *items_if_true(struct tr_jinja_eval *e, struct tr_jinja_val v)
 {
     static const struct tr_jinja_seq empty;
     return tr_jinja_truth(v) ? tr_jinja_iter(e, v) : &empty;
 }
 
-/* The filter or test that argument i names; its own arguments follow. */
+/* The filter or test whose name is argument i. Its own arguments follow that name. */
 static const struct tr_jinja_builtin *named(struct tr_jinja_eval *e, const struct tr_jinja_args *raw, size_t i,
                                             const struct tr_jinja_builtin *(*find)(const char *),
                                             struct tr_jinja_args *rest)
@@ -163,13 +164,13 @@ static const struct tr_jinja_builtin *named(struct tr_jinja_eval *e, const struc
     return fn;
 }
 
-/* A builtin on one item. map, select, ... name builtins again, so this counts as depth. */
+/* Calls a builtin on one item. map, select, ... may call builtins again, so each call counts as one level of depth. */
 static struct tr_jinja_val call_nested(struct tr_jinja_eval *e, const struct tr_jinja_builtin *fn,
                                        struct tr_jinja_val item, const struct tr_jinja_args *args)
 {
     struct tr_jinja_val v = tr_jinja_none();
     if (++e->depth > TR_JINJA_MAX_DEPTH)
-        tr_jinja_fail(e, "filters are nested too deeply");
+        tr_jinja_fail(e, "filters are nested more than %d deep, which is the limit", TR_JINJA_MAX_DEPTH);
     else
         v = tr_jinja_call_builtin(e, fn, item, args);
     e->depth--;
@@ -186,9 +187,9 @@ FN(f_map)
     struct tr_jinja_args rest = { 0 };
     struct tr_jinja_val none = { .kind = K_MISSING };
     if (attr && raw->n_kw > 1 + (other != NULL))
-        return tr_jinja_fail(e, "map: an unknown argument");
+        return tr_jinja_fail(e, "map got an unknown argument; it takes a filter's name, or attribute= and default=");
     if (!attr && raw->n_pos == 0)
-        return tr_jinja_fail(e, "map needs a filter's name or attribute=");
+        return tr_jinja_fail(e, "map needs the name of a filter, or attribute=");
     if (!attr && !(fn = named(e, raw, 0, tr_jinja_filter, &rest)))
         return v;
     struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, in->n);
@@ -198,7 +199,8 @@ FN(f_map)
     return out;
 }
 
-/* select, reject, selectattr, rejectattr: items (or their attribute) that pass a test, truth without one. */
+/* select, reject, selectattr, rejectattr: the items that pass (or fail) a test, by themselves or by an attribute.
+ * Without a test, truth decides. */
 static struct tr_jinja_val pick(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_args *raw,
                                 bool has_attr, bool wanted)
 {
@@ -246,7 +248,7 @@ FN(f_rejectattr)
     return pick(e, v, raw, true, false);
 }
 
-/* What sort, unique, min and max compare: an attribute or the item, letters in lower case unless told. */
+/* The key that sort, unique, min and max compare: an attribute or the item, in lower case unless case_sensitive. */
 static struct tr_jinja_val sort_key(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val attr,
                                     struct tr_jinja_val case_sensitive)
 {
@@ -258,7 +260,8 @@ static struct tr_jinja_val sort_key(struct tr_jinja_eval *e, struct tr_jinja_val
     return v.kind == K_STR && !tr_jinja_truth(case_sensitive) ? tr_jinja_case(e, v.s, CASE_LOWER) : v;
 }
 
-/* Stable insertion sort of n items by their keys: prompts sort a handful of things, and work is charged. */
+/* Stable insertion sort of n items by their keys. Templates sort a handful of items, and each comparison counts as a
+ * step. */
 static void sort_items(struct tr_jinja_eval *e, struct tr_jinja_val *items, struct tr_jinja_val *keys, size_t n,
                        bool is_reverse)
 {
@@ -292,7 +295,7 @@ FN(f_dictsort)
     bool by_value = a[1].kind == K_STR && a[1].s->n == 5 && memcmp(a[1].s->p, "value", 5) == 0;
     bool by_key = a[1].kind == K_STR && a[1].s->n == 3 && memcmp(a[1].s->p, "key", 3) == 0;
     if (v.kind != K_DICT || (is_given(a[1]) && !by_value && !by_key))
-        return tr_jinja_fail(e, "dictsort needs a dict, and by = \"key\" or \"value\"");
+        return tr_jinja_fail(e, "dictsort needs a dict, and by must be \"key\" or \"value\"");
     struct tr_jinja_val out = f_items(e, v, a, raw), keys = tr_jinja_seq(e, K_LIST, out.seq->n);
     out.kind = K_LIST;
     for (size_t i = 0; i < keys.seq->n && tr_jinja_step(e, 1); i++)
@@ -360,7 +363,7 @@ FN(f_sum)
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val sum = a[1].kind == K_MISSING ? tr_jinja_int(0) : a[1];
     if (sum.kind == K_STR)
-        return tr_jinja_fail(e, "sum of text; use join");
+        return tr_jinja_fail(e, "sum cannot add strings; use join");
     for (size_t i = 0; i < in->n && tr_jinja_step(e, 1); i++)
         sum = tr_jinja_binary(e, OP_ADD, sum,
                               is_given(a[0]) ? path(e, in->v[i], a[0], (struct tr_jinja_val){ 0 }) : in->v[i]);

@@ -1,7 +1,7 @@
-/* jinja_impl.h - the evaluator of templates, as its parts share it.
+/* jinja_impl.h - the state of the template evaluator and the functions that its files share.
  *
- * Errors are sticky: the first one is kept in eval.st, later work is a no-op on harmless values, and every loop stops
- * at tr_jinja_step(). That keeps the evaluator free of cleanup paths.
+ * Errors are sticky: the first error is kept in eval.st, later calls work on harmless values without effect, and every
+ * loop stops at tr_jinja_step(). That keeps the evaluator free of cleanup paths.
  */
 #ifndef TR_TEXT_JINJA_IMPL_H
 #define TR_TEXT_JINJA_IMPL_H
@@ -14,11 +14,11 @@ enum {
     TR_JINJA_MAX_NODES = 1 << 17,
     TR_JINJA_MAX_NAMES = 4096,
     TR_JINJA_MAX_TREE = 200,  /* depth of the tree */
-    TR_JINJA_MAX_DEPTH = 600, /* of evaluation, through macro calls */
+    TR_JINJA_MAX_DEPTH = 600, /* of evaluation, macro calls included */
     TR_JINJA_MAX_STEPS = 10 * 1000 * 1000,
     TR_JINJA_MAX_OUTPUT = 16 << 20,
     TR_JINJA_MAX_MEMORY = 256 << 20,
-    TR_JINJA_MAX_RANGE = 100000, /* as jinja2's sandbox */
+    TR_JINJA_MAX_RANGE = 100000, /* the limit of jinja2's sandbox */
     TR_JINJA_MAX_PARAMS = 6,
 };
 
@@ -45,8 +45,9 @@ struct tr_jinja_args {
 typedef struct tr_jinja_val tr_jinja_builtin_fn(struct tr_jinja_eval *e, struct tr_jinja_val self,
                                                 const struct tr_jinja_val *a, const struct tr_jinja_args *raw);
 
-/* One row of a table of filters, tests, methods or functions. params: names in order, "!" behind a required one; "*" =
- * the function reads raw itself. fn NULL: a name jinja2 or Python knows and we refuse. */
+/* One row of a table of filters, tests, methods or functions. params holds the names in order, with "!" after a
+ * required one; "*" means that the function reads `raw` itself. fn is NULL for a name that exists in jinja2 or Python
+ * and is refused here. */
 struct tr_jinja_builtin {
     const char *name, *params;
     tr_jinja_builtin_fn *fn;
@@ -108,13 +109,13 @@ struct tr_jinja_eval {
     int64_t n_steps, now_s;
     struct tr_jinja_scope *scope;
     struct tr_str *out;
-    int n_captures; /* output goes to a set block or macro, not to the text */
+    int n_captures; /* > 0: output goes to a set block or macro, not to the text */
     struct tr_jinja_spans *spans;
 };
 
-/* Always returns K_UNDEF, so that a function can end with it. */
+/* Keeps the first error. Always returns K_UNDEF, so that a function can return it. */
 struct tr_jinja_val tr_jinja_fail(struct tr_jinja_eval *e, const char *fmt, ...) TR_PRINTF(2, 3);
-bool tr_jinja_step(struct tr_jinja_eval *e, size_t n); /* n units of work; false: stop, there is an error */
+bool tr_jinja_step(struct tr_jinja_eval *e, size_t n); /* counts n steps of work; false: stop, there is an error */
 void *tr_jinja_get(struct tr_jinja_eval *e, size_t n); /* from the rendering's arena; NULL after an error */
 void tr_jinja_emit(struct tr_jinja_eval *e, const char *p, size_t n);
 

@@ -1,7 +1,7 @@
-/* jinja_lex.c - template text to tokens, with jinja2's whitespace rules for trim_blocks and lstrip_blocks.
+/* jinja_lex.c - splits a template into tokens, with jinja2's white-space rules for trim_blocks and lstrip_blocks.
  *
- * The whole template is cut at once: the parser looks ahead by index. Data and string tokens hold what they stand for
- * (blanks cut, escapes read); raw blocks become data, comments become nothing.
+ * The whole template is split at once, so that the parser can look ahead by index. Data and string tokens hold their
+ * final text: white space is trimmed, and escapes are decoded. Raw blocks become data tokens. Comments give no token.
  */
 #include "text/jinja_tree.h"
 
@@ -10,7 +10,7 @@ struct lexer {
     const char *p; /* the template, line ends normalised */
     size_t n, at, n_cap;
     int line;
-    char open[TR_JINJA_MAX_TREE]; /* brackets waiting to be closed */
+    char open[TR_JINJA_MAX_TREE]; /* brackets that are not closed yet */
     size_t n_open;
 };
 
@@ -54,7 +54,7 @@ static size_t skip_blanks(const struct lexer *x, size_t at)
     return at;
 }
 
-/* Bytes of [begin, end) that stay in front of a tag with this sign. */
+/* The number of bytes of [begin, end) that are kept before a tag with this sign. */
 static size_t data_end(const struct lexer *x, size_t begin, size_t end, char sign, bool is_var)
 {
     const char *p = x->p + begin;
@@ -72,7 +72,7 @@ static size_t data_end(const struct lexer *x, size_t begin, size_t end, char sig
     return is_line_start && skip_blanks(x, line) >= end ? line : end;
 }
 
-/* Behind the end of a block, comment or raw tag: x->at is at its closing "%}" or "#}", sign in front of that. */
+/* Moves past the end of a block, comment or raw tag. x->at is at its closing "%}" or "#}"; sign stands before that. */
 static void close_tag(struct lexer *x, char sign, bool trims)
 {
     size_t from = x->at;
@@ -103,7 +103,7 @@ static enum tr_status lex_comment(struct lexer *x)
     return TR_OK;
 }
 
-/* `{%- word -%}` at `at`: the closing "%}" and the signs around, or false. */
+/* Whether `{%- word -%}` stands at `at`; gives its closing "%}" and both signs. */
 static bool match_tag(const struct lexer *x, size_t at, const char *word, char signs[2], size_t *close)
 {
     if (!starts(x, at, "{%"))
@@ -124,7 +124,7 @@ static enum tr_status lex_raw(struct lexer *x, char sign)
 {
     char signs[2];
     size_t close = 0, i;
-    close_tag(x, sign, false); /* the line end behind a raw tag stays, as in jinja2 */
+    close_tag(x, sign, false); /* the line end after a raw tag is kept, as in jinja2 */
     for (i = x->at; i < x->n && !match_tag(x, i, "endraw", signs, &close); i++)
         ;
     if (i >= x->n)
@@ -145,7 +145,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* The escape behind a backslash at *p; writes at most 4 bytes. */
+/* Decodes the escape after a backslash at *p. Writes at most 4 bytes. */
 static enum tr_status read_escape(const struct lexer *x, const char **p, const char *end, char **out)
 {
     static const char from[] = "ntrabfv\\'\"", to[] = "\n\t\r\a\b\f\v\\'\"";
@@ -165,7 +165,7 @@ static enum tr_status read_escape(const struct lexer *x, const char **p, const c
         code = (uint32_t)(c - '0');
         for (int i = 0; i < 2 && *p < end && **p >= '0' && **p <= '7'; i++)
             code = code * 8 + (uint32_t)(*(*p)++ - '0');
-    } else if (n_hex == 0) { /* unknown escapes stay as they are */
+    } else if (n_hex == 0) { /* an unknown escape is kept as it is */
         *(*out)++ = '\\';
         *(*out)++ = c;
         return TR_OK;
@@ -226,7 +226,7 @@ static enum tr_status lex_number(struct lexer *x)
     enum tr_jinja_token_kind kind = T_INT;
     while (is_digit(x, i))
         i++;
-    bool is_attr = x->at > 0 && x->p[x->at - 1] == '.'; /* x.0.1 holds no float */
+    bool is_attr = x->at > 0 && x->p[x->at - 1] == '.'; /* 0.1 in x.0.1 is not a float */
     if (!is_attr && i < x->n && x->p[i] == '.' && is_digit(x, i + 1)) {
         kind = T_FLOAT;
         for (i++; is_digit(x, i);)
@@ -241,7 +241,7 @@ static enum tr_status lex_number(struct lexer *x)
         }
     }
     if (is_word(x, i) || (kind == T_INT && i - x->at > 1 && x->p[x->at] == '0'))
-        return bad(x, "a number is not plain decimal");
+        return bad(x, "a number is not plain decimal; other forms are not supported");
     enum tr_status st = push(x, kind, x->p + x->at, i - x->at);
     x->at = i;
     return st;
@@ -262,7 +262,7 @@ static enum tr_status lex_op(struct lexer *x)
                 return bad(x, "brackets are nested too deeply");
             x->open[x->n_open++] = closers[strchr(openers, c) - openers];
         } else if (closer && (x->n_open == 0 || x->open[--x->n_open] != c)) {
-            return bad(x, "a bracket closes what was not opened");
+            return bad(x, "a closing bracket has no matching opening bracket");
         }
         enum tr_status st = push(x, T_OP, x->p + x->at, strlen(ops[i]));
         if (st == TR_OK)
@@ -277,7 +277,7 @@ static enum tr_status lex_op(struct lexer *x)
     return tr_fail(TR_USAGE, "%s:%d: unexpected \"%s\"", x->t->what, x->line, tr_escape(text, shown, sizeof shown));
 }
 
-/* The end tag at x->at, when there is one: "%}", "-%}", "+%}" or "}}", "-}}". */
+/* Takes the end of a tag at x->at, when there is one: "%}", "-%}", "+%}" or "}}", "-}}". */
 static bool at_end(const struct lexer *x, bool is_var, char *sign)
 {
     const char *end = is_var ? "}}" : "%}";
@@ -326,7 +326,7 @@ static enum tr_status lex_tag(struct lexer *x, bool is_var)
     return st;
 }
 
-/* Line ends become \n; one at the very end is dropped. */
+/* Every line end becomes \n; one at the very end of the template is dropped. */
 static size_t normalise(char *text, size_t n)
 {
     size_t n_out = 0;

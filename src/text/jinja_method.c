@@ -1,5 +1,5 @@
-/* jinja_method.c - methods of str, dict, list and loop. Names that Python knows and this table does not run are rows
- * without a function: calling one is refused by name, where an unknown attribute would be undefined. */
+/* jinja_method.c - methods of str, dict, list and loop. A method that Python has and that is not supported here is a
+ * row without a function: calling it is refused with its name, whereas an unknown attribute would be undefined. */
 #include "text/jinja_impl.h"
 
 #define FN(name)                                                                                                       \
@@ -82,7 +82,7 @@ FN(s_replace)
     return tr_jinja_replace(e, v.s, from, to, max);
 }
 
-/* One of several texts (a tuple) or the one: is it at this end? */
+/* Whether the string begins or ends with a string, or with one of a tuple of strings. */
 static struct tr_jinja_val has_end(struct tr_jinja_eval *e, const struct tr_jinja_str *s, struct tr_jinja_val part,
                                    bool at_start)
 {
@@ -138,7 +138,7 @@ static const char *last_hit(const struct tr_jinja_str *s, size_t n, const struct
     return NULL;
 }
 
-/* Where the part is, in characters; -1: nowhere. */
+/* The place of the part, in characters; -1: not found. */
 static struct tr_jinja_val find(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,
                                 bool from_end)
 {
@@ -170,7 +170,7 @@ FN(s_index)
 {
     (void)raw;
     struct tr_jinja_val at = find(e, v, a, false);
-    return at.kind == K_INT && at.i < 0 ? tr_jinja_fail(e, "index: the text was not found") : at;
+    return at.kind == K_INT && at.i < 0 ? tr_jinja_fail(e, "index: the string does not hold the part") : at;
 }
 
 FN(s_count)
@@ -220,7 +220,7 @@ static struct tr_jinja_val part_list(struct split_parts *l, bool is_reverse)
     return out;
 }
 
-/* At runs of blanks, none of them kept. */
+/* Splits at runs of white space. */
 static struct tr_jinja_val split_blanks(struct tr_jinja_eval *e, const struct tr_jinja_str *s, int64_t max)
 {
     struct split_parts l = { .e = e };
@@ -277,7 +277,7 @@ FN(s_rsplit)
         return v;
     if (!is_given(a[0]))
         return max < 0 ? split_blanks(e, v.s, max)
-                       : tr_jinja_fail(e, "rsplit at blanks with maxsplit is not supported");
+                       : tr_jinja_fail(e, "rsplit at white space with maxsplit is not supported");
     const struct tr_jinja_str *by = need_str(e, a[0], "rsplit");
     if (by->n == 0)
         return tr_jinja_fail(e, "split at an empty text");
@@ -328,17 +328,18 @@ FN(s_join)
         tr_str_add(&out, x->p, x->n);
     }
     if (out.n > TR_JINJA_MAX_OUTPUT)
-        tr_jinja_fail(e, "join: the text is larger than %d MiB", TR_JINJA_MAX_OUTPUT >> 20);
+        tr_jinja_fail(e, "join: the result is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
     return tr_jinja_str_take(e, &out);
 }
 
-/* All characters are of one kind, and there are some. Python's Unicode tables are not here: ASCII only. */
+/* Whether the string is not empty and all of its characters are of one kind. Only ASCII, because Python's Unicode
+ * tables are not rebuilt here. */
 static struct tr_jinja_val all_are(struct tr_jinja_eval *e, const struct tr_jinja_str *s, bool digits, bool letters)
 {
     for (size_t i = 0; i < s->n; i++) {
         char c = s->p[i];
         if ((unsigned char)c >= 0x80)
-            return tr_jinja_fail(e, "isdigit, isalpha and isalnum know ASCII only");
+            return tr_jinja_fail(e, "isdigit, isalpha and isalnum are supported for ASCII text only");
         bool is_digit = c >= '0' && c <= '9', is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (!(digits && is_digit) && !(letters && is_letter))
             return tr_jinja_bool(false);
@@ -385,7 +386,7 @@ FN(s_islower)
     return tr_jinja_test("lower")->fn(e, v, a, raw);
 }
 
-/* "{} {0} {name}".format(...): plain fields only. */
+/* "{} {0} {name}".format(...): only plain fields are supported. */
 static struct tr_jinja_val field(struct tr_jinja_eval *e, const char *p, size_t n, size_t *n_auto,
                                  const struct tr_jinja_args *raw)
 {
@@ -422,7 +423,7 @@ FN(s_format)
             tr_jinja_print(e, field(e, p + 1, (size_t)(end - p) - 1, &n_auto, raw), &out);
             i = (size_t)(end - v.s->p);
         } else {
-            tr_jinja_fail(e, "format: a single brace");
+            tr_jinja_fail(e, "format: a single brace; write {{ or }} for the character itself");
         }
     }
     return tr_jinja_str_take(e, &out);
@@ -495,7 +496,7 @@ FN(l_count)
 FN(loop_cycle)
 {
     (void)a;
-    return raw->n_pos ? raw->pos[v.loop->at % raw->n_pos] : tr_jinja_fail(e, "cycle without values");
+    return raw->n_pos ? raw->pos[v.loop->at % raw->n_pos] : tr_jinja_fail(e, "cycle needs at least one value");
 }
 
 FN(loop_changed)

@@ -1,4 +1,4 @@
-/* jinja_ops.c - attributes, items, slices, arithmetic, comparison and % formatting, as Python does them. */
+/* jinja_ops.c - attributes, items, slices, arithmetic, comparison and % formatting, with Python's meaning. */
 #include "text/jinja_impl.h"
 #include <math.h>
 
@@ -60,7 +60,7 @@ struct tr_jinja_val tr_jinja_attr(struct tr_jinja_eval *e, struct tr_jinja_val o
     if (is_undefined(e, obj))
         return obj;
     if (name.s->n > 1 && memcmp(name.s->p, "__", 2) == 0)
-        return tr_jinja_fail(e, "names with two leading underscores are not allowed");
+        return tr_jinja_fail(e, "names that begin with two underscores are not allowed");
     const struct tr_jinja_builtin *fn = tr_jinja_method(obj.kind, name.s->p, name.s->n);
     if (fn && obj.kind == K_STR && obj.s->is_safe)
         return tr_jinja_fail(e, "methods of a |safe or |escape string are not supported");
@@ -181,7 +181,7 @@ static struct tr_jinja_val repeat(struct tr_jinja_eval *e, struct tr_jinja_val v
     size_t n = v.kind == K_STR ? v.s->n : v.seq->n, n_all;
     size_t n_times = times > 0 ? (size_t)times : 0;
     if (!tr_mul_size(n, n_times, &n_all) || n_all > TR_JINJA_MAX_OUTPUT || !tr_jinja_step(e, n_all / 16))
-        return tr_jinja_fail(e, "a repetition of %zu times %zu is too large", n_times, n);
+        return tr_jinja_fail(e, "a repetition of %zu times %zu items or bytes is too large", n_times, n);
     if (v.kind == K_STR) {
         char *p = tr_jinja_get(e, n_all);
         for (size_t i = 0; p && n > 0 && i < n_all; i += n)
@@ -218,7 +218,7 @@ static struct tr_jinja_val int_power(struct tr_jinja_eval *e, int64_t base, int6
 {
     int64_t v = 1;
     if (exponent < 0)
-        return base == 0 ? tr_jinja_fail(e, "zero to a negative power")
+        return base == 0 ? tr_jinja_fail(e, "zero cannot be raised to a negative power")
                          : tr_jinja_float(pow((double)base, (double)exponent));
     if (base == 0 || base == 1)
         return tr_jinja_int(exponent == 0 ? 1 : base);
@@ -276,7 +276,7 @@ static struct tr_jinja_val float_binary(struct tr_jinja_eval *e, enum tr_jinja_o
         return tr_jinja_float(floor((a - rest) / b + 0.5));
     default:
         if (a < 0 && b != floor(b))
-            return tr_jinja_fail(e, "a negative number to a broken power");
+            return tr_jinja_fail(e, "a negative number cannot be raised to a fractional power");
         return tr_jinja_float(pow(a, b));
     }
 }
@@ -340,7 +340,7 @@ bool tr_jinja_compare(struct tr_jinja_eval *e, enum tr_jinja_op op, struct tr_ji
     return op == OP_LT ? order < 0 : op == OP_LE ? order <= 0 : op == OP_GT ? order > 0 : order >= 0;
 }
 
-/* One conversion of a % format: flags, width, precision and letter lie in [p, p + n). */
+/* Runs one conversion of a % format. Its flags, width, precision and letter are [p, p + n). */
 static void percent_one(struct tr_jinja_eval *e, const char *p, size_t n, struct tr_jinja_val v, struct tr_str *out)
 {
     char spec[24];
@@ -387,16 +387,16 @@ struct tr_jinja_val tr_jinja_percent(struct tr_jinja_eval *e, const struct tr_ji
             len++;
         bool is_known = i + len < format->n && p[len] && strchr("sdirfxX%", p[len]);
         if (!is_known || out.n > TR_JINJA_MAX_OUTPUT)
-            tr_jinja_fail(e, "an unknown %% format, or its result is too long");
+            tr_jinja_fail(e, "a %% format is unknown, or its result is too long");
         else if (p[len] == '%')
             tr_str_add(&out, "%", 1);
         else if (n_used == n)
-            tr_jinja_fail(e, "%zu values are too few for the format", n);
+            tr_jinja_fail(e, "%zu values are too few for the %% format", n);
         else
             percent_one(e, p + 1, len, v[n_used++], &out);
         i += len + 1;
     }
     if (n_used < n)
-        tr_jinja_fail(e, "%zu values are too many for the format", n);
+        tr_jinja_fail(e, "%zu values are too many for the %% format", n);
     return tr_jinja_str_take(e, &out);
 }

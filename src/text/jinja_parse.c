@@ -1,6 +1,6 @@
-/* jinja_parse.c - tokens to tree: statements. Expressions are in jinja_expr.c.
+/* jinja_parse.c - parses statements into a tree. Expressions are in jinja_expr.c.
  *
- * Filters, tests and tags are looked up here, so an unknown one is refused when the template is opened, even in a
+ * The parser looks up filters, tests and tags, so an unknown one is refused when the template is opened, even in a
  * branch that is never taken.
  */
 #include "text/jinja_tree.h"
@@ -96,7 +96,7 @@ static void expect(struct tr_jinja_parser *p, enum tr_jinja_token_kind kind, con
         unexpected(p, wanted);
 }
 
-/* A node always comes back: after an error a spare one, which nobody will evaluate. */
+/* Never returns NULL: after an error it returns a spare node, which is not evaluated. */
 struct tr_jinja_node *tr_jinja_node(struct tr_jinja_parser *p, enum tr_jinja_node_kind kind, int line)
 {
     static struct tr_jinja_node spare;
@@ -168,7 +168,8 @@ void tr_jinja_set_args(struct tr_jinja_parser *p, struct tr_jinja_node *n, const
 
 static struct tr_jinja_node *statement(struct tr_jinja_parser *p);
 
-/* Statements up to one of the names in `ends` ("" ends the list); the name itself is left. No ends: to the end. */
+/* Parses statements up to a tag whose name is in `ends` ("" ends that list), and does not take the name. Without
+ * `ends`: to the end of the template. */
 static struct tr_jinja_node *body(struct tr_jinja_parser *p, const char *const *ends)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_BODY, tr_jinja_cur(p)->line);
@@ -200,7 +201,7 @@ static struct tr_jinja_node *body(struct tr_jinja_parser *p, const char *const *
             tr_jinja_adopt(p, print, value);
             expect(p, T_VAR_END, "}}");
             tr_jinja_list_add(p, &list, print);
-        } else { /* the lexer gives no other kind here */
+        } else { /* the lexer gives no other kind of token here */
             for (size_t i = 0; ends && ends[i]; i++)
                 if (tr_jinja_is_name(p, ends[i]))
                     goto done;
@@ -213,7 +214,7 @@ done:
     return n;
 }
 
-/* `%} ... {% end`: the end name is taken, its "%}" is left to the caller of statement(). */
+/* `%} ... {% end`: takes the name of the end tag and leaves its "%}" to the caller of statement(). */
 static struct tr_jinja_node *block(struct tr_jinja_parser *p, const char *end)
 {
     const char *const ends[] = { end, NULL };
@@ -232,7 +233,7 @@ static void own(struct tr_jinja_parser *p, struct tr_jinja_node *n, struct tr_ji
     tr_jinja_adopt(p, n, child);
 }
 
-/* list: test, body, test, body, ...; a: else. */
+/* N_IF. list: test, body, test, body, ...; a: else. */
 static struct tr_jinja_node *parse_if(struct tr_jinja_parser *p, int line)
 {
     static const char *const ends[] = { "elif", "else", "endif", NULL };
@@ -254,7 +255,7 @@ static struct tr_jinja_node *parse_if(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* a: target, b: iterable, c: if, d: else, list[0]: body. */
+/* N_FOR. a: target, b: iterable, c: if, d: else, list[0]: body. */
 static struct tr_jinja_node *parse_for(struct tr_jinja_parser *p, int line)
 {
     static const char *const ends[] = { "else", "endfor", NULL };
@@ -281,7 +282,7 @@ static struct tr_jinja_node *parse_for(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* A body that jinja2 turns into a function of its own: loops around it cannot be left from inside. */
+/* A body that jinja2 compiles to a function: break and continue in it cannot reach the loops around it. */
 static struct tr_jinja_node *closed_block(struct tr_jinja_parser *p, const char *end)
 {
     int n_loops = p->n_loops;
@@ -291,7 +292,8 @@ static struct tr_jinja_node *closed_block(struct tr_jinja_parser *p, const char 
     return n;
 }
 
-/* N_SET: a = b. N_SETBLOCK: a = body b, through the filters c (whose innermost input is NULL). */
+/* N_SET: a = b. N_SETBLOCK: a = the rendering of body b, passed through the filters c (whose innermost input is NULL).
+ */
 static struct tr_jinja_node *parse_set(struct tr_jinja_parser *p, int line)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_SET, line);
@@ -307,7 +309,7 @@ static struct tr_jinja_node *parse_set(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* args: parameters with their defaults (value NULL: none). */
+/* args: the parameters with their defaults (value NULL: no default). */
 static void signature(struct tr_jinja_parser *p, struct tr_jinja_node *n)
 {
     struct tr_jinja_arg args[64];
@@ -323,7 +325,7 @@ static void signature(struct tr_jinja_parser *p, struct tr_jinja_node *n)
         args[n_args] = (struct tr_jinja_arg){ .name = tr_jinja_expect_name(p) };
         args[n_args].value = tr_jinja_skip_op(p, "=") ? tr_jinja_expr(p, true) : NULL;
         if (n_args > 0 && args[n_args - 1].value && !args[n_args].value)
-            tr_jinja_syntax(p, "a parameter without default follows one with default");
+            tr_jinja_syntax(p, "a parameter without a default follows one with a default");
         tr_jinja_adopt(p, n, args[n_args].value);
         n_args++;
     }
@@ -331,7 +333,7 @@ static void signature(struct tr_jinja_parser *p, struct tr_jinja_node *n)
     tr_jinja_set_args(p, n, args, n_args);
 }
 
-/* name, args; b: body. */
+/* N_MACRO. name; args; b: body. */
 static struct tr_jinja_node *parse_macro(struct tr_jinja_parser *p, int line)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_MACRO, line);
@@ -343,7 +345,7 @@ static struct tr_jinja_node *parse_macro(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* a: the call; b: a macro node, the caller. */
+/* N_CALLBLOCK. a: the call; b: a macro node, which is `caller` inside the macro. */
 static struct tr_jinja_node *parse_call(struct tr_jinja_parser *p, int line)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_CALLBLOCK, line), *caller = tr_jinja_node(p, N_MACRO, line);
@@ -360,7 +362,7 @@ static struct tr_jinja_node *parse_call(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* c: filters; b: body. */
+/* N_FILTERBLOCK. c: filters; b: body. */
 static struct tr_jinja_node *parse_filter(struct tr_jinja_parser *p, int line)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_FILTERBLOCK, line);
@@ -369,7 +371,7 @@ static struct tr_jinja_node *parse_filter(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* list: target, value, target, value, ...; b: body. */
+/* N_WITH. list: target, value, target, value, ...; b: body. */
 static struct tr_jinja_node *parse_with(struct tr_jinja_parser *p, int line)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_WITH, line);
@@ -386,7 +388,7 @@ static struct tr_jinja_node *parse_with(struct tr_jinja_parser *p, int line)
     return n;
 }
 
-/* b: body. */
+/* N_GENERATION. b: body. */
 static struct tr_jinja_node *parse_generation(struct tr_jinja_parser *p, int line)
 {
     struct tr_jinja_node *n = tr_jinja_node(p, N_GENERATION, line);
@@ -398,7 +400,7 @@ static struct tr_jinja_node *parse_generation(struct tr_jinja_parser *p, int lin
 static struct tr_jinja_node *parse_jump(struct tr_jinja_parser *p, int line, enum tr_jinja_node_kind kind)
 {
     if (p->n_loops == 0)
-        tr_jinja_syntax(p, "break or continue outside of a loop");
+        tr_jinja_syntax(p, "break or continue stands outside a loop");
     return tr_jinja_node(p, kind, line);
 }
 

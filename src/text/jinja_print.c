@@ -1,8 +1,8 @@
-/* jinja_print.c - values as text: Python's str() and repr(), and json.dumps as transformers' tojson calls it. */
+/* jinja_print.c - prints values: Python's str() and repr(), and json.dumps as transformers' tojson calls it. */
 #include "text/jinja_impl.h"
 #include <math.h>
 
-/* repr(float): the shortest digits that read back, exponent below 1e-4 and from 1e16 on. */
+/* repr(float): the fewest digits that read back as the same number; with an exponent below 1e-4 and from 1e16 on. */
 void tr_jinja_print_float(double f, struct tr_str *out)
 {
     char digits[40];
@@ -21,7 +21,8 @@ void tr_jinja_print_float(double f, struct tr_str *out)
         tr_str_addf(out, "%.*f", n_digits > exponent ? n_digits - exponent : 1, f);
 }
 
-/* Characters above ASCII that repr() escapes: separators, formats, private use. Unassigned ones are not told apart. */
+/* Characters above ASCII that repr() escapes: separators, formats, private use. Unassigned characters, which repr()
+ * escapes too, are not recognised. */
 static bool is_hidden(uint32_t c)
 {
     static const struct {
@@ -95,7 +96,7 @@ void tr_jinja_repr(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str
         return;
     }
     if (v.kind == K_STR && v.s->is_safe)
-        tr_jinja_fail(e, "printing a |safe string inside of a list or dict is not supported");
+        tr_jinja_fail(e, "printing a |safe string inside a list or dict is not supported");
     else if (v.kind == K_STR)
         repr_str(v.s, out);
     else if (v.kind == K_UNDEF)
@@ -205,7 +206,8 @@ static void json_key(struct dumper *d, struct tr_jinja_val key)
     tr_str_add(d->out, "\"", 1);
 }
 
-/* The pairs in order of their keys. Insertion sort: sort_keys is rare and schemas are small; work is charged. */
+/* Sorts the pairs by their keys. Insertion sort, because sort_keys is rare and schemas are small; each comparison
+ * counts as a step. */
 static struct tr_jinja_dict *sorted(struct dumper *d, const struct tr_jinja_dict *in)
 {
     struct tr_jinja_dict *out = tr_jinja_dict(d->e, in->n).d;
@@ -273,7 +275,7 @@ void tr_jinja_json(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct 
         int64_t n = 0;
         static const char blanks[] = "                                ";
         if (!tr_jinja_as_int(e, a[1], "tojson: indent", &n) || n > 32) {
-            tr_jinja_fail(e, "tojson: indent is more than 32");
+            tr_jinja_fail(e, "tojson: indent is more than 32, which is the limit");
             return;
         }
         d.indent = tr_jinja_str_ref(e, blanks, n > 0 ? (size_t)n : 0).s;

@@ -80,7 +80,7 @@ FN(is_iterable)
                          v.kind == K_LOOP);
 }
 
-FN(is_sequence) /* has len() and []: jinja2 counts dicts, not views and generators */
+FN(is_sequence) /* has len() and []: for jinja2, dicts are sequences; views and generators are not */
 {
     UNUSED(e, a, raw);
     return tr_jinja_bool(v.kind == K_LIST || v.kind == K_TUPLE || v.kind == K_RANGE || v.kind == K_STR ||
@@ -116,7 +116,7 @@ FN(is_divisible)
     return tr_jinja_bool(remainder_is(e, v, a[0], 0));
 }
 
-/* Letters there are, all of the one case. */
+/* Whether the string holds letters and all of them have this case. */
 static struct tr_jinja_val has_only_case(struct tr_jinja_eval *e, struct tr_jinja_val v, bool is_upper)
 {
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
@@ -277,7 +277,7 @@ FN(fn_dict)
     UNUSED(e, a, v);
     struct tr_jinja_val out = tr_jinja_dict(e, raw->n_kw);
     if (raw->n_pos > 1)
-        return tr_jinja_fail(e, "dict: more than one plain argument");
+        return tr_jinja_fail(e, "dict: more than one positional argument");
     if (raw->n_pos == 1 && raw->pos[0].kind == K_DICT) {
         const struct tr_jinja_dict *from = raw->pos[0].d;
         for (size_t i = 0; i < from->n && e->st == TR_OK; i++)
@@ -303,7 +303,7 @@ FN(fn_namespace)
         return out;
     for (size_t i = 0; i < out.d->n; i++)
         if (out.d->p[i].key.kind == K_STR && out.d->p[i].key.s->n > 0 && out.d->p[i].key.s->p[0] == '_')
-            return tr_jinja_fail(e, "a namespace cannot hold names with a leading underscore");
+            return tr_jinja_fail(e, "a namespace cannot hold names that begin with an underscore");
     out.kind = K_NS;
     return out;
 }
@@ -312,7 +312,7 @@ FN(fn_raise)
 {
     UNUSED(e, v, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, a[0]);
-    return tr_jinja_fail(e, "the template refuses: %.*s", (int)(s->n < 300 ? s->n : 300), s->p);
+    return tr_jinja_fail(e, "the template raised an exception: %.*s", (int)(s->n < 300 ? s->n : 300), s->p);
 }
 
 FN(fn_strftime)
@@ -329,7 +329,7 @@ FN(fn_strftime)
     memcpy(format, s->p, s->n);
     format[s->n] = 0;
     size_t n = strftime(text, sizeof text, format, &tm);
-    return n ? tr_jinja_str(e, text, n) : tr_jinja_fail(e, "strftime_now: the format gives nothing");
+    return n ? tr_jinja_str(e, text, n) : tr_jinja_fail(e, "strftime_now: the format gives an empty or too long text");
 }
 
 const struct tr_jinja_builtin *tr_jinja_global(const char *name)

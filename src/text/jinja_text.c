@@ -1,7 +1,7 @@
-/* jinja_text.c - characters of UTF-8 strings as Python sees them: blanks, letter case, counting.
+/* jinja_text.c - characters of UTF-8 strings with Python's meaning: white space, letter case, counting.
  *
- * Python's case tables are not rebuilt here: a letter above ASCII that has case is refused in upper, lower, title and
- * capitalize, since a nearly right letter is a wrong token. Letters of scripts without case pass.
+ * Python's case tables are not rebuilt here. upper, lower, title and capitalize refuse a letter above ASCII that has
+ * case, because a nearly right letter is a wrong token. Letters of scripts without case are accepted.
  */
 #include "text/jinja_impl.h"
 
@@ -68,7 +68,8 @@ static bool is_stripped(const char *p, size_t n, const struct tr_jinja_str *char
 {
     if (!chars)
         return tr_jinja_is_space(tr_jinja_char(p, n));
-    return n > 0 && memmem(chars->p, chars->n, p, n) != NULL; /* whole characters: UTF-8 has no false matches */
+    return n > 0 &&
+           memmem(chars->p, chars->n, p, n) != NULL; /* p is a whole character, and UTF-8 has no false matches */
 }
 
 void tr_jinja_strip(const char **p, size_t *n, const struct tr_jinja_str *chars, bool left, bool right)
@@ -92,7 +93,8 @@ void tr_jinja_strip(const char **p, size_t *n, const struct tr_jinja_str *chars,
     }
 }
 
-/* Blocks above ASCII in which no character has case; checked against Python's tables by the golden script. */
+/* Blocks above ASCII in which no character has case. The script that writes the golden files checks them against
+ * Python's tables. */
 static const struct {
     uint32_t first, last;
 } caseless[] = {
@@ -135,7 +137,7 @@ struct tr_jinja_val tr_jinja_case(struct tr_jinja_eval *e, const struct tr_jinja
     return v;
 }
 
-/* str.replace; max < 0: all. */
+/* str.replace; max < 0: replaces all. */
 struct tr_jinja_val tr_jinja_replace(struct tr_jinja_eval *e, const struct tr_jinja_str *s,
                                      const struct tr_jinja_str *from, const struct tr_jinja_str *to, int64_t max)
 {
@@ -152,7 +154,7 @@ struct tr_jinja_val tr_jinja_replace(struct tr_jinja_eval *e, const struct tr_ji
         i = at + from->n;
         if (from->n > 0)
             continue;
-        if (i == s->n) /* an empty text is found before each character and at the end */
+        if (i == s->n) /* an empty `from` matches before each character and at the end */
             break;
         size_t len = tr_jinja_char_len(s->p + i, s->n - i);
         tr_str_add(&out, s->p + i, len);

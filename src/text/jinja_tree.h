@@ -1,5 +1,5 @@
-/* jinja_tree.h - tokens, tree and parser of templates. One node type for all kinds: which fields a kind uses is written
- * where the parser makes it. */
+/* jinja_tree.h - tokens, tree and parser of templates. All kinds of node have one type; the parser function that makes
+ * a kind says which fields it uses. */
 #ifndef TR_TEXT_JINJA_TREE_H
 #define TR_TEXT_JINJA_TREE_H
 
@@ -46,10 +46,10 @@ enum tr_jinja_node_kind {
 struct tr_jinja_arg {
     const char *name; /* NULL: positional */
     struct tr_jinja_node *value;
-    bool is_star; /* *value: its items are positional arguments */
+    bool is_star; /* `*value` in a call: its items are positional arguments */
 };
 
-/* a, b, c and list by kind; see the parser where each is made. */
+/* The meaning of a, b, c, d and list depends on the kind; see the parser function that makes it. */
 struct tr_jinja_node {
     enum tr_jinja_node_kind kind;
     enum tr_jinja_op op;
@@ -83,7 +83,7 @@ enum tr_jinja_token_kind {
 struct tr_jinja_token {
     enum tr_jinja_token_kind kind;
     int line;
-    const char *p; /* text; of T_STR and T_DATA what it stands for */
+    const char *p; /* the text; of T_STR and T_DATA with escapes decoded and white space trimmed */
     size_t n;
     char op[3]; /* T_OP, NUL-terminated */
 };
@@ -103,10 +103,10 @@ struct tr_jinja {
 
 enum tr_status tr_jinja_lex(struct tr_jinja *t, char *text, size_t n);
 enum tr_status tr_jinja_parse(struct tr_jinja *t);
-/* The interned name, or NULL: the template does not hold it (add false), too many names or no memory. */
+/* The interned name. NULL: the template does not hold it (add is false), there are too many names, or no memory. */
 const char *tr_jinja_intern(struct tr_jinja *t, const char *p, size_t n, bool add);
 
-struct tr_jinja_parser { /* errors are sticky here too: after one, cur() is the end of the template */
+struct tr_jinja_parser { /* errors are sticky here too: after one, tr_jinja_cur() is the end of the template */
     struct tr_jinja *t;
     enum tr_status st;
     size_t at;
@@ -122,16 +122,17 @@ void tr_jinja_expect_op(struct tr_jinja_parser *p, const char *op);
 const char *tr_jinja_expect_name(struct tr_jinja_parser *p);
 void tr_jinja_syntax(struct tr_jinja_parser *p, const char *fmt, ...) TR_PRINTF(2, 3);
 struct tr_jinja_node *tr_jinja_node(struct tr_jinja_parser *p, enum tr_jinja_node_kind kind, int line);
-void tr_jinja_adopt(struct tr_jinja_parser *p, struct tr_jinja_node *n,
-                    const struct tr_jinja_node *child); /* keeps depth, refuses a too deep tree */
-struct tr_jinja_list {                                  /* nodes on their way into node.list */
+/* Updates the depth of n. Refuses a tree that is too deep. */
+void tr_jinja_adopt(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_node *child);
+struct tr_jinja_list { /* nodes that will become node.list */
     struct tr_jinja_node **p;
     size_t n, n_cap;
 };
 void tr_jinja_list_add(struct tr_jinja_parser *p, struct tr_jinja_list *l, struct tr_jinja_node *n);
 void tr_jinja_set_list(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_list *l);
+/* Copies the arguments into the node. */
 void tr_jinja_set_args(struct tr_jinja_parser *p, struct tr_jinja_node *n, const struct tr_jinja_arg *args,
-                       size_t n_args); /* copies */
+                       size_t n_args);
 struct tr_jinja_node *tr_jinja_expr(struct tr_jinja_parser *p, bool with_cond);
 struct tr_jinja_node *tr_jinja_tuple(struct tr_jinja_parser *p, bool with_cond, const char *end_name); /* also `a, b` */
 struct tr_jinja_node *tr_jinja_target(struct tr_jinja_parser *p, bool with_ns);

@@ -1,6 +1,7 @@
-/* jinja_value.c - values of templates: making, comparing, walking them. Semantics are Python's.
+/* jinja_value.c - makes, compares and iterates over the values of templates, with Python's meaning.
  *
- * Dicts are arrays searched in order: messages and tool schemas hold a few keys, and the search is charged as work.
+ * Dicts are arrays that are searched in order, because messages and tool schemas hold a few keys. The search counts as
+ * steps.
  */
 #include "text/jinja_impl.h"
 #include <errno.h>
@@ -27,7 +28,7 @@ void *tr_jinja_alloc(struct tr_jinja_arena *a, size_t n)
         if (!c)
             return NULL;
         c->n_cap = n_cap;
-        bool is_large = n > CHUNK / 4 && a->head; /* goes behind the open chunk, which has room left */
+        bool is_large = n > CHUNK / 4 && a->head; /* is linked after the open chunk, which still has room */
         c->next = is_large ? a->head->next : a->head;
         if (is_large)
             a->head->next = c;
@@ -55,11 +56,12 @@ void *tr_jinja_get(struct tr_jinja_eval *e, size_t n)
         return NULL;
     void *p = tr_jinja_alloc(&e->mem, n);
     if (!p)
-        tr_jinja_fail(e, "the template needs more than %d MiB", TR_JINJA_MAX_MEMORY >> 20);
+        tr_jinja_fail(e, "the template needs more than %d MiB of memory, which is the limit",
+                      TR_JINJA_MAX_MEMORY >> 20);
     return p;
 }
 
-static struct tr_jinja_str no_text = { "", 0, 0, false }; /* what strings are after an error; never written */
+static struct tr_jinja_str no_text = { "", 0, 0, false }; /* stands for every string after an error; never written */
 static struct tr_jinja_seq no_items;
 
 struct tr_jinja_val tr_jinja_str_ref(struct tr_jinja_eval *e, const char *p, size_t n)
@@ -172,8 +174,8 @@ void tr_jinja_dict_set(struct tr_jinja_eval *e, struct tr_jinja_dict *d, struct 
     d->p[d->n++] = (struct tr_jinja_pair){ key, value };
 }
 
-/* A number as Python's json reads it: an int when it was spelt as one. tr_chat_parse leaves the spelling of those that
- * a double does not tell in valuestring. */
+/* A number as Python's json module reads it: an int when it was spelled as one. tr_chat_parse keeps the spelling in
+ * valuestring where a double would lose it. */
 static struct tr_jinja_val number_of_json(struct tr_jinja_eval *e, const cJSON *j)
 {
     double f = j->valuedouble;
@@ -188,7 +190,7 @@ static struct tr_jinja_val number_of_json(struct tr_jinja_eval *e, const cJSON *
     if (f != floor(f) || isinf(f))
         return tr_jinja_float(f);
     if (fabs(f) > 0x1p53)
-        return tr_jinja_fail(e, "the number %.17g cannot be told exactly; write it as text", f);
+        return tr_jinja_fail(e, "the number %.17g is not exact; write it as a string", f);
     return tr_jinja_int((int64_t)f);
 }
 
@@ -399,6 +401,6 @@ struct tr_jinja_seq *tr_jinja_iter(struct tr_jinja_eval *e, struct tr_jinja_val 
         return keys.seq;
     }
     if (v.kind != K_UNDEF)
-        tr_jinja_fail(e, "a %s cannot be walked through", tr_jinja_kind(v));
+        tr_jinja_fail(e, "a %s cannot be iterated over", tr_jinja_kind(v));
     return &no_items;
 }

@@ -1,7 +1,7 @@
-/* jinja_value.h - the values of templates, and what can be done with them without a template.
+/* jinja_value.h - the values of templates, and the functions on values that need no template.
  *
- * Values are immutable (the sandbox forbids changing lists and dicts), so strings and items are shared freely and one
- * arena per rendering holds everything.
+ * Values are immutable, because the sandbox forbids changing lists and dicts. So strings and items are shared freely,
+ * and one arena per rendering holds everything.
  */
 #ifndef TR_TEXT_JINJA_VALUE_H
 #define TR_TEXT_JINJA_VALUE_H
@@ -11,7 +11,7 @@
 struct tr_jinja_eval; /* of jinja_impl.h: the arena, and the first error */
 
 enum tr_jinja_kind {
-    K_MISSING, /* no such variable, argument or key: never seen by a template */
+    K_MISSING, /* no such variable, argument or key; a template never sees this kind */
     K_UNDEF,
     K_NONE,
     K_BOOL,
@@ -22,7 +22,7 @@ enum tr_jinja_kind {
     K_TUPLE,
     K_RANGE,
     K_VIEW, /* keys(), values(), items() */
-    K_GEN,  /* what map, select, ... give: can be walked once */
+    K_GEN,  /* the result of map, select, ...: can be iterated over once */
     K_DICT,
     K_NS,
     K_MACRO,
@@ -36,7 +36,7 @@ struct tr_jinja_str {
     const char *p;
     size_t n;
     size_t n_chars; /* SIZE_MAX: not counted yet */
-    bool is_safe;   /* came out of |safe or |e: jinja2 escapes what + adds to it */
+    bool is_safe;   /* the result of |safe or |e; jinja2 would escape a string that + adds to it */
 };
 
 struct tr_jinja_val {
@@ -45,7 +45,7 @@ struct tr_jinja_val {
         bool b;
         int64_t i;
         double f;
-        struct tr_jinja_str *s; /* K_UNDEF: what is undefined, for the message */
+        struct tr_jinja_str *s; /* K_UNDEF: the name of the undefined thing, for the message */
         struct tr_jinja_seq *seq;
         struct tr_jinja_dict *d;
         struct tr_jinja_macro *macro;
@@ -102,26 +102,27 @@ struct tr_jinja_val tr_jinja_str(struct tr_jinja_eval *e, const char *p, size_t 
 struct tr_jinja_val tr_jinja_str_ref(struct tr_jinja_eval *e, const char *p, size_t n); /* p outlives the rendering */
 struct tr_jinja_val tr_jinja_str_take(struct tr_jinja_eval *e, struct tr_str *s);       /* copies, releases s */
 struct tr_jinja_val tr_jinja_undef(struct tr_jinja_eval *e, const char *fmt, ...) TR_PRINTF(2, 3);
-struct tr_jinja_val tr_jinja_seq(struct tr_jinja_eval *e, enum tr_jinja_kind kind, size_t n); /* n items to be filled */
+/* A sequence of n items, which the caller fills. */
+struct tr_jinja_val tr_jinja_seq(struct tr_jinja_eval *e, enum tr_jinja_kind kind, size_t n);
 struct tr_jinja_val tr_jinja_dict(struct tr_jinja_eval *e, size_t n_cap);
 void tr_jinja_dict_set(struct tr_jinja_eval *e, struct tr_jinja_dict *d, struct tr_jinja_val key,
                        struct tr_jinja_val value);
-struct tr_jinja_val tr_jinja_dict_get(struct tr_jinja_eval *e, const struct tr_jinja_dict *d,
-                                      struct tr_jinja_val key); /* K_MISSING */
+/* K_MISSING: the dict does not hold the key. */
+struct tr_jinja_val tr_jinja_dict_get(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, struct tr_jinja_val key);
 struct tr_jinja_val tr_jinja_dict_cstr(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, const char *key);
 struct tr_jinja_val tr_jinja_of_json(struct tr_jinja_eval *e, const cJSON *j, size_t n_items, int depth);
 
 const char *tr_jinja_kind(struct tr_jinja_val v); /* Python's name of the type */
 bool tr_jinja_truth(struct tr_jinja_val v);
 bool tr_jinja_eq(struct tr_jinja_eval *e, struct tr_jinja_val a, struct tr_jinja_val b);
-int tr_jinja_cmp(struct tr_jinja_eval *e, struct tr_jinja_val a,
-                 struct tr_jinja_val b);        /* fails on what Python cannot order */
+/* < 0, 0 or > 0. Fails on values that Python cannot order. */
+int tr_jinja_cmp(struct tr_jinja_eval *e, struct tr_jinja_val a, struct tr_jinja_val b);
 bool tr_jinja_is_number(struct tr_jinja_val v); /* bool, int, float */
-bool tr_jinja_is_seq(struct tr_jinja_val v);    /* anything with a seq */
+bool tr_jinja_is_seq(struct tr_jinja_val v);    /* any kind that uses `seq` */
 double tr_jinja_real(struct tr_jinja_val v);
 bool tr_jinja_as_int(struct tr_jinja_eval *e, struct tr_jinja_val v, const char *what, int64_t *out); /* int or bool */
-struct tr_jinja_seq *tr_jinja_iter(struct tr_jinja_eval *e,
-                                   struct tr_jinja_val v); /* of any iterable; fails on others; never NULL */
+/* The items of an iterable; fails on others; never NULL. */
+struct tr_jinja_seq *tr_jinja_iter(struct tr_jinja_eval *e, struct tr_jinja_val v);
 void tr_jinja_print(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out); /* str(v) */
 void tr_jinja_repr(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str *out, int depth);
 void tr_jinja_print_float(double f, struct tr_str *out);
@@ -136,8 +137,8 @@ size_t tr_jinja_put_char(uint32_t c, char out[4]);
 bool tr_jinja_is_space(uint32_t c);
 size_t tr_jinja_n_chars(struct tr_jinja_str *s);
 size_t tr_jinja_byte_of(const struct tr_jinja_str *s, size_t i_char);
-void tr_jinja_strip(const char **p, size_t *n, const struct tr_jinja_str *chars, bool left,
-                    bool right);    /* chars NULL: blanks */
+/* Strips these characters from the ends; chars NULL: white space. */
+void tr_jinja_strip(const char **p, size_t *n, const struct tr_jinja_str *chars, bool left, bool right);
 bool tr_jinja_has_case(uint32_t c); /* letters above ASCII */
 enum tr_jinja_letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL };
 struct tr_jinja_val tr_jinja_case(struct tr_jinja_eval *e, const struct tr_jinja_str *s, enum tr_jinja_letter_case how);
