@@ -1,7 +1,7 @@
-/* added.c - finds added tokens in a text: leftmost, then longest, then the flags of the token found.
+/* added.c - finds added tokens in a text: the leftmost match, of those the longest, then the flags of that token.
  *
- * A token that must be a word of its own and is not is passed over whole, as the library's matcher does. White space
- * that a token strips belongs to it.
+ * A match of a single_word token that is not a whole word is skipped as a whole, as in the library's matcher. The white
+ * space that a token strips is part of its match.
  */
 #include "token/token_impl.h"
 

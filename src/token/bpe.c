@@ -1,9 +1,10 @@
-/* bpe.c - byte pair encoding of one word, behind a cache of words.
+/* bpe.c - byte pair encoding of one word, with a cache of words in front of it.
  *
- * Merges are taken lowest rank first, leftmost first: short words by looking for the minimum again after every merge
- * (no setup, all in cache), longer ones with a heap of (rank, position), O(n log n) for any text. A text that no
- * pre-tokenizer cuts is cut here wherever no merge can join the two characters at the cut, which changes no id: merges
- * on both sides are independent. Cache: direct mapped, fixed size, one encoder's own.
+ * Merges are applied by lowest rank, then leftmost. A short word is scanned for the minimum after every merge, which
+ * needs no setup. A longer word uses a heap of (rank, position), which is O(n log n) for any text. A text that no
+ * pre-tokenizer splits is split here wherever no merge can join the two neighbouring characters. That changes no id,
+ * because the merges on both sides are independent. The cache is direct mapped, has a fixed size and belongs to one
+ * encoder.
  */
 #include "token/token_impl.h"
 
@@ -20,7 +21,7 @@ struct tr_tok_word {
 
 /* ---- merging ---- */
 
-/* Symbols and the rank of each with its right neighbour side by side; n <= SHORT_WORD. */
+/* Keeps each symbol beside the rank of its merge with the right neighbour. n <= SHORT_WORD. */
 static size_t merge_short(const struct tr_tok_merges *m, uint32_t *sym, size_t n)
 {
     uint32_t rank[SHORT_WORD], made[SHORT_WORD];
@@ -83,7 +84,8 @@ static void push_pair(const struct tr_tok_merges *m, const uint32_t *sym, uint32
         heap_push(heap, n_heap, (uint64_t)x->rank << 32 | left);
 }
 
-/* links: next of i at [2 i], previous at [2 i + 1]. An entry is stale when the pair at its place has another rank. */
+/* links holds the next symbol of i at [2 i] and the previous one at [2 i + 1]. An entry of the heap is stale when the
+ * pair at its position now has another rank. */
 static size_t merge_long(const struct tr_tok_merges *m, uint32_t *sym, size_t n, uint32_t *links, uint64_t *heap)
 {
     size_t n_heap = 0, n_out = 0;
@@ -123,7 +125,7 @@ static enum tr_status merge_all(struct tr_tok_encoder *e, size_t n, size_t *n_ou
         return TR_OK;
     }
     TR_TRY(tr_tok_encoder_grow((void **)&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
-    /* every merge takes one symbol away and pushes two pairs at most */
+    /* every merge removes one symbol and pushes at most two pairs */
     TR_TRY(tr_tok_encoder_grow((void **)&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
     *n_out = merge_long(&e->t->merges, e->symbols, n, e->links, e->heap);
 out:
@@ -132,7 +134,8 @@ out:
 
 /* ---- a word's first symbols ---- */
 
-/* A byte without a token is unknown, or nothing, as in the library; which bytes may lack one: tr_tok_bpe_prepare(). */
+/* A byte without a token becomes the unknown token or is dropped, as in the library. tr_tok_bpe_prepare() checks which
+ * bytes may lack a token. */
 static size_t symbols_of_bytes(const struct tr_tokenizer *t, const char *p, size_t n, uint32_t *sym)
 {
     size_t k = 0;
@@ -153,7 +156,7 @@ static int32_t id_of_char(const struct tr_tokenizer *t, const char *p, size_t le
     return c <= 0xFFFF ? t->id_of_cp[c] : tr_tok_vocab_find(&t->vocab, p, len);
 }
 
-/* The text of a symbol: the character with the affixes of its place. */
+/* The text of a symbol: the character, with the prefix or suffix that its place in the word requires. */
 static const char *affixed(struct tr_tok_encoder *e, const char *p, size_t *len, bool is_first, bool is_last)
 {
     const struct tr_tokenizer *t = e->t;
@@ -167,8 +170,8 @@ static const char *affixed(struct tr_tok_encoder *e, const char *p, size_t *len,
     return e->scratch.p ? e->scratch.p : "";
 }
 
-/* Characters the vocabulary has, <0x..> tokens or the unknown token for the others. As in the library, an unknown
- * waits for the next known character, also while byte tokens go in front of it. */
+/* A character in the vocabulary becomes its token; any other becomes <0x..> tokens or the unknown token. As in the
+ * library, an unknown token is written only before the next known character, and byte tokens may overtake it. */
 static size_t symbols_of_chars(struct tr_tok_encoder *e, const char *p, size_t n)
 {
     const struct tr_tokenizer *t = e->t;
@@ -277,7 +280,7 @@ static size_t merge_bit(uint32_t left, uint32_t right)
     return (size_t)(tr_tok_mix((uint64_t)left << 32 | right) >> (64 - MAY_MERGE_BITS));
 }
 
-/* Cuts between two known characters that no merge joins, and encodes the words in between. */
+/* Splits the text between two known characters that no merge joins, and encodes the words in between. */
 enum tr_status tr_tok_bpe_text(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
@@ -304,7 +307,8 @@ out:
     return st;
 }
 
-/* An unknown letter joins nothing: the mark is known, and no merge takes byte or unknown tokens where may_merge is. */
+/* An unknown letter joins nothing: the mark is known, and where may_merge exists no merge takes byte or unknown tokens.
+ */
 bool tr_tok_bpe_never_joins(const struct tr_tokenizer *t, const char *mark)
 {
     size_t len;
@@ -319,7 +323,7 @@ bool tr_tok_bpe_never_joins(const struct tr_tokenizer *t, const char *mark)
     return right >= 0;
 }
 
-/* ---- tables that follow from the vocabulary ---- */
+/* ---- tables that are computed from the vocabulary ---- */
 
 static enum tr_status fill_chars(struct tr_tokenizer *t)
 {
@@ -335,7 +339,7 @@ static enum tr_status fill_chars(struct tr_tokenizer *t)
     return TR_OK;
 }
 
-/* The symbol of a token's first or last character; -1: no text can make that token by merging. */
+/* The symbol of a token's first or last character. -1: merges cannot produce that token from any text. */
 static int32_t end_symbol(const struct tr_tokenizer *t, uint32_t id, bool is_last)
 {
     size_t n, len, at;
@@ -345,7 +349,8 @@ static int32_t end_symbol(const struct tr_tokenizer *t, uint32_t id, bool is_las
     return id_of_char(t, p + at, len, c);
 }
 
-/* Marks the pairs of characters that a merge may join; leaves may_merge NULL where byte or unknown tokens merge. */
+/* Marks the pairs of characters that a merge may join. may_merge stays NULL when byte or unknown tokens take part in
+ * merges. */
 static enum tr_status fill_may_merge(struct tr_tokenizer *t)
 {
     uint8_t *bits = calloc((size_t)1 << MAY_MERGE_BITS >> 3, 1);
@@ -380,10 +385,12 @@ enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t)
         char u[8];
         size_t n = t->is_raw ? tr_utf8_put(tr_tok_byte_char(b), u) : (size_t)snprintf(u, sizeof u, "<0x%02X>", b);
         t->id_of_byte[b] = tr_tok_vocab_find(&t->vocab, u, n);
-        bool is_needed = b == '\t' || b == '\n' || b == '\r' || (b >= 0x20 && b < 0xC0 && b != 0x7F) ||
-                         (b >= 0xC2 && b <= 0xF0); /* SmolLM2 lacks some control characters and F1, F2 */
+        bool is_needed =
+            b == '\t' || b == '\n' || b == '\r' || (b >= 0x20 && b < 0xC0 && b != 0x7F) ||
+            (b >= 0xC2 && b <= 0xF0); /* SmolLM2 has no token for some control characters, nor for F1 and F2 */
         if (t->is_raw && t->id_of_byte[b] < 0 && is_needed)
-            return tr_fail(TR_USAGE, "model.vocab has no entry for byte %u (U+%04X)", b, tr_tok_byte_char(b));
+            return tr_fail(TR_USAGE, "model.vocab has no entry for byte %u (U+%04X); a byte-level vocabulary needs one",
+                           b, tr_tok_byte_char(b));
     }
     if (t->model != TR_TOK_MODEL_BPE || t->is_raw || *t->prefix || *t->suffix)
         return TR_OK;

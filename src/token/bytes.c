@@ -1,12 +1,12 @@
 /* bytes.c - writes the byte tokenizer as an HF directory: byte b is id b, <|endoftext|> is 256.
  *
- * tokenizer_class is PreTrainedTokenizerFast, so that transformers takes tokenizer.json as it is and rebuilds nothing.
+ * tokenizer_class is PreTrainedTokenizerFast, so that transformers uses tokenizer.json unchanged.
  */
 #include "token/token_impl.h"
 
 static const char eos_text[] = "<|endoftext|>";
 
-/* A byte character as a JSON string; all of them are below U+0800. */
+/* Writes a byte character as a JSON string. All byte characters are below U+0800. */
 static void add_byte_char(struct tr_str *s, unsigned b)
 {
     uint32_t c = tr_tok_byte_char(b);

@@ -1,9 +1,9 @@
 /* charsmap.c - SentencePiece's precompiled character map (normalizer "Precompiled").
  *
- * The blob is a darts double array, whose values are offsets into zero-terminated texts behind it. As in the library,
- * the text is taken by grapheme clusters: one of less than six bytes is looked up whole, and of the keys that begin it
- * the shortest wins; other clusters are looked up character by character. The blob comes from a file: every step of a
- * walk is checked against its end.
+ * The blob is a darts double array, followed by zero-terminated texts; the values of the array are offsets into these.
+ * As in the library, the text is read by grapheme clusters. A cluster of less than six bytes is looked up as a whole,
+ * and the shortest key that is a prefix of it wins. Other clusters are looked up character by character. The blob
+ * comes from a file, so every step of a lookup is checked against its end.
  */
 #include "token/token_impl.h"
 
@@ -32,7 +32,7 @@ static struct map map_of(const char *blob, size_t n)
 enum tr_status tr_tok_charsmap_check(const char *blob, size_t n)
 {
     if (n < 4 || load32(blob) > n - 4 || load32(blob) % 4 != 0 || load32(blob) == 0)
-        return tr_fail(TR_USAGE, "precompiled_charsmap does not hold what its size says");
+        return tr_fail(TR_USAGE, "precompiled_charsmap is shorter than its size field says");
     struct map m = map_of(blob, n);
     if (m.n_texts == 0 || m.texts[m.n_texts - 1] != 0)
         return tr_fail(TR_USAGE, "precompiled_charsmap does not end with a zero byte");
@@ -54,7 +54,7 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* The text for the shortest key that begins [p, p + n), or NULL. */
+/* The text for the shortest key that is a prefix of [p, p + n), or NULL. */
 static const char *lookup(const struct map *m, const char *p, size_t n)
 {
     uint32_t unit;

@@ -1,9 +1,9 @@
 /* cut.c - decides, when a tokenizer is loaded, where its texts may be cut without changing an id.
  *
- * A cut before a space between two ASCII letters ("a| b") is right when every step treats the characters around it
- * alone, some step (or a model without such a merge) ends a word there, and no added token reaches across. A cut behind
- * a newline between two characters that are not white space is right for the well-known patterns and NFC only. Anything
- * that is not known to be right is not cut.
+ * A cut before a space between two ASCII letters ("a| b") is safe under three conditions: every step treats each of the
+ * characters around it by itself; some step ends a word there, or the model has no merge across it; and no added token
+ * reaches across it. A cut after a newline between two characters that are not white space is safe for the well-known
+ * patterns and NFC only. A cut that is not known to be safe is not made.
  */
 #include "token/token_impl.h"
 
@@ -25,7 +25,8 @@ static bool charsmap_keeps_ascii(const struct tr_tok_norm *x)
     return is_same;
 }
 
-/* Follows what a space becomes in *space. False: the step looks at more than one character, or changes letters. */
+/* Updates *space, the text that a space has become. False: the step looks at more than one character, or changes
+ * letters. */
 static bool is_local(const struct tr_tok_norm *x, const char **space)
 {
     switch (x->kind) {
@@ -54,7 +55,7 @@ static enum effect effect_of_pattern(const struct tr_tok_split *x, bool is_space
 {
     static const char cjk[] =
         "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"; /* DeepSeek */
-    if (!x->pattern.is_regex) /* a literal space that is no longer in the text */
+    if (!x->pattern.is_regex) /* harmless when it is a literal space that is no longer in the text */
         return strcmp(x->pattern.text, " ") == 0 && !is_space ? HARMLESS : BREAKS;
     if (x->behavior != TR_TOK_ISOLATED || x->invert)
         return BREAKS;
@@ -65,14 +66,14 @@ static enum effect effect_of_pattern(const struct tr_tok_split *x, bool is_space
     return strcmp(x->pattern.text, cjk) == 0 ? HARMLESS : BREAKS;
 }
 
-/* What a step does at a space between letters, which is *space by now. */
+/* What a step does at a space between letters. An earlier step has turned the space into *space. */
 static enum effect effect_of(const struct tr_tok_split *x, const char **space)
 {
     bool is_space = strcmp(*space, " ") == 0;
     switch (x->kind) {
     case TR_TOK_SPLIT_PATTERN:
         return effect_of_pattern(x, is_space);
-    case TR_TOK_SPLIT_CLASS: /* digits and punctuation do not reach the cut */
+    case TR_TOK_SPLIT_CLASS: /* splits only at digits or punctuation, which are not at the cut */
         return x->flag == 0 && is_space ? ENDS_WORD : HARMLESS;
     case TR_TOK_SPLIT_WORDS:
         return is_space ? ENDS_WORD : BREAKS;
@@ -90,7 +91,7 @@ static enum effect effect_of(const struct tr_tok_split *x, const char **space)
     return BREAKS;
 }
 
-/* Whether a token could reach across a cut at a space (or what it becomes), or take the space with it. */
+/* Whether an added token could reach across a cut at a space (or at the text that it becomes), or strip the space. */
 static bool crosses_space(const struct tr_tok_added *a, const char *space)
 {
     const char *texts[2] = { a->text, a->normal };

@@ -1,8 +1,8 @@
-/* decode.c - ids to text: the decoder steps, and a stream that never cuts a character.
+/* decode.c - turns ids into text: the decoder steps, and a stream that never splits a character.
  *
- * The steps work on a list of token texts, as in the library, so a step may look at where a token stands. One
- * difference is kept on purpose: a byte-level decoder hands out the bytes of a cut character as they are, where the
- * library puts U+FFFD; the caller may still have the other half.
+ * The steps work on a list of token texts, as in the library, so that a step may use the position of a token. One
+ * difference is on purpose: a byte-level decoder returns the bytes of an incomplete character unchanged, where the
+ * library writes U+FFFD, because the caller may still have the rest of the character.
  */
 #include "token/token_impl.h"
 
@@ -23,7 +23,7 @@ static enum tr_status end_text(struct texts *x, size_t begin)
 
 /* ---- one token ---- */
 
-/* Byte characters to bytes; a token that holds another character stays as it is. */
+/* Turns byte characters into bytes. A token that holds any other character is kept unchanged. */
 static void put_bytes(const char *p, size_t n, struct tr_str *out)
 {
     size_t before = out->n, len;
@@ -81,7 +81,7 @@ static void put_stripped(const struct tr_tok_decode *x, const char *p, size_t n,
     tr_str_add(out, p, n);
 }
 
-/* English text as BERT's authors wanted it back. */
+/* The clean-up of English text that BERT's decoder does. */
 static void clean_up(struct tr_str *out, size_t begin)
 {
     static const char *const pairs[][2] = {
@@ -100,7 +100,7 @@ static void clean_up(struct tr_str *out, size_t begin)
             tr_str_add(out, s.p, s.n);
         } else {
             tr_str_release(out);
-            out->n_cap = SIZE_MAX; /* failed, as str.h has it */
+            out->n_cap = SIZE_MAX; /* marks the string as failed, as str.h defines it */
         }
         tr_str_release(&s);
     }
@@ -169,7 +169,7 @@ static int fallback_byte(const char *p, size_t n)
     return v;
 }
 
-/* A run of byte tokens is its text if that is UTF-8, else one U+FFFD a byte. */
+/* A run of byte tokens becomes its bytes if they are UTF-8, else one U+FFFD for each byte. */
 static enum tr_status end_bytes(struct texts *to, size_t begin)
 {
     enum tr_status st = TR_OK;
@@ -241,7 +241,7 @@ static const char *token_text(const struct tr_tokenizer *t, int64_t id, size_t *
     if (id >= 0 && (size_t)id < t->n_ids && t->added_of_id[id] >= 0) {
         const struct tr_tok_added *a = &t->added[t->added_of_id[id]];
         *is_special = a->is_special;
-        *n = a->n_normal; /* the normalised form, which the decoder can turn back */
+        *n = a->n_normal; /* the normalised form, which the decoder converts back */
         return a->normal;
     }
     return tr_tok_vocab_text(&t->vocab, id, n);
@@ -299,14 +299,15 @@ enum tr_status tr_tokenizer_decode(const struct tr_tokenizer *t, const int32_t *
 
 /* ---- streaming ---- */
 
-/* A character takes at most four byte tokens; more ids than this without text are not a cut character. */
+/* A character takes at most four byte tokens, so more ids than this without text are not an incomplete character. */
 enum { STREAM_WAIT = 8 };
 
 struct tr_tok_stream {
     const struct tr_tokenizer *t;
     bool skip_special;
-    struct tr_ids ids;       /* [0, n_shown) are shown and kept as context, the rest waits */
-    size_t n_shown, n_bytes; /* bytes of the shown ones */
+    struct tr_ids
+        ids; /* the text of [0, n_shown) has been returned; these ids are kept as context, and the rest waits */
+    size_t n_shown, n_bytes; /* n_bytes: of the returned text */
     struct tr_str text;
 };
 
@@ -330,7 +331,7 @@ void tr_tok_stream_close(struct tr_tok_stream *s)
     free(s);
 }
 
-/* How much of the text is whole characters: all but a cut one at the end. */
+/* The bytes of the text without an incomplete character at its end. */
 static size_t whole(const char *p, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -343,15 +344,15 @@ static size_t whole(const char *p, size_t n)
     return n;
 }
 
-/* Shows what is new and complete. The ids of the last show stay in front as context: some decoders treat the first
- * token of a text in another way. */
+/* Returns the text that is new and complete. The ids of the last call stay in front as context, because some decoders
+ * treat the first token of a text differently. */
 static enum tr_status show(struct tr_tok_stream *s, bool is_last, struct tr_str *out)
 {
     enum tr_status st = TR_OK;
     tr_str_clear(&s->text);
     TR_TRY(tr_tokenizer_decode_text(s->t, s->ids.p, s->ids.n, s->skip_special, &s->text));
     size_t n = s->text.n, n_waiting = s->ids.n - s->n_shown;
-    bool is_open = n >= 3 && memcmp(s->text.p + n - 3, "\xEF\xBF\xBD", 3) == 0; /* perhaps a cut character */
+    bool is_open = n >= 3 && memcmp(s->text.p + n - 3, "\xEF\xBF\xBD", 3) == 0; /* perhaps an incomplete character */
     bool is_cut = n > 0 && whole(s->text.p, n) < n;
     if (!is_last && n_waiting < STREAM_WAIT && (is_open || is_cut))
         return TR_OK;

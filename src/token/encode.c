@@ -1,9 +1,9 @@
-/* encode.c - the pipeline, one thread's encoder, and where a long text may be cut.
+/* encode.c - the pipeline, the encoder of one thread, and the search for places where a long text may be cut.
  *
- * A text is encoded in chunks, so that the spans and buffers of one chunk stay in the cache. A cut must change no id:
- * it is made before a single space between two ASCII letters, or behind a newline between two characters that are not
- * white space, and only for pipelines where that was checked when loading (load.c, find_cuts). Where
- * no such place exists the text is encoded whole. Invariant: the ids of a text do not depend on the parts it came in.
+ * A text is encoded in chunks, so that the spans and buffers of one chunk stay in the CPU's cache. A cut must change no
+ * id. It is made before a single space between two ASCII letters, or after a newline between two characters that are
+ * not white space, and only for pipelines that passed the check at loading (cut.c). A text without such a place is
+ * encoded whole. Invariant: the ids of a text do not depend on the parts in which it arrived.
  */
 #include "token/token_impl.h"
 #include "token/utf8.h"
@@ -71,7 +71,7 @@ void tr_tok_encoder_close(struct tr_tok_encoder *e)
 
 /* ---- the pipeline ---- */
 
-/* A piece of normalised text without added tokens. */
+/* Encodes a piece of normalised text that holds no added tokens. */
 static enum tr_status encode_words(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
@@ -93,7 +93,7 @@ out:
     return st;
 }
 
-/* A piece of text between added tokens that are found as they stand. */
+/* Encodes a piece of text between added tokens of the kind that is searched before normalisation. */
 static enum tr_status encode_piece(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, bool is_first,
                                    struct tr_ids *out)
 {
@@ -114,7 +114,7 @@ out:
     return st;
 }
 
-/* `is_first`: the text begins here; else it goes on from an earlier chunk. */
+/* `is_first`: the text begins here; else this chunk continues an earlier one. */
 static enum tr_status encode_chunk(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
@@ -141,7 +141,8 @@ static bool is_letter(char c)
     return ((unsigned char)c | 32) >= 'a' && ((unsigned char)c | 32) <= 'z';
 }
 
-/* Not white space (of other scripts only what is surely none), and not the slash that may belong to a line's end. */
+/* Whether c is neither white space nor the slash that may belong to the end of a line. Of bytes above ASCII, only those
+ * that cannot begin white space are accepted. */
 static bool is_plain(char c)
 {
     unsigned char u = (unsigned char)c;
@@ -215,7 +216,7 @@ out:
     return st;
 }
 
-/* ---- without an encoder of one's own ---- */
+/* ---- calls without an encoder: they borrow one ---- */
 
 enum tr_status tr_tok_pool_list_open(struct tr_tok_pool_list **out)
 {

@@ -1,8 +1,8 @@
 /* load.c - opens the tokenizer of a model directory.
  *
- * Order: tokenizer.json (or vocab.json and merges.txt put into the same shape), tokenizer_config.json,
- * special_tokens_map.json, config.json. Of the last three only the special tokens are read, and add_prefix_space, with
- * which transformers overrides a byte-level pre-tokenizer.
+ * The files are read in this order: tokenizer.json (or vocab.json and merges.txt, converted to the same layout),
+ * tokenizer_config.json, special_tokens_map.json, config.json. The last three give only the special tokens and
+ * add_prefix_space, with which transformers overrides a byte-level pre-tokenizer.
  */
 #include "token/load.h"
 
@@ -16,7 +16,7 @@ static bool is_absent(const cJSON *x)
     return !x || cJSON_IsNull(x);
 }
 
-/* The file's object; *out stays NULL when the file may be absent and is. */
+/* Reads the JSON object of a file. *out stays NULL when the file is optional and absent. */
 static enum tr_status load_object(const char *dir, const char *name, size_t max_bytes, bool required, cJSON **out)
 {
     enum tr_status st = TR_OK;
@@ -28,7 +28,7 @@ static enum tr_status load_object(const char *dir, const char *name, size_t max_
     if (!cJSON_IsObject(*out)) {
         cJSON_Delete(*out);
         *out = NULL;
-        st = tr_fail(TR_USAGE, "%s: not a JSON object", path);
+        st = tr_fail(TR_USAGE, "%s: the file is not a JSON object", path);
     }
 out:
     return st;
@@ -36,7 +36,7 @@ out:
 
 /* ---- special tokens ---- */
 
-/* "eos_token": "<x>" or {"content": "<x>"}; NULL: not said. */
+/* "eos_token": "<x>" or {"content": "<x>"}. NULL: the file does not give it. */
 static enum tr_status special_text(const cJSON *root, const char *key, const char **out)
 {
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, key);
@@ -58,7 +58,7 @@ static enum tr_status load_special(const struct tr_tokenizer *t, const cJSON *ro
                      : tr_fail(TR_USAGE, "%s \"%s\" is not in the vocabulary", key, tr_escape(text, buf, sizeof buf));
 }
 
-/* The fallback: eos_token_id of the model's config, a number or a list whose first entry ends a document. */
+/* The fallback is eos_token_id of the model's config: a number, or a list whose first entry ends a document. */
 static enum tr_status load_model_config(struct tr_tokenizer *t, const cJSON *root)
 {
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "eos_token_id");
@@ -111,7 +111,7 @@ static bool has_added(const cJSON *list, const char *text)
     return false;
 }
 
-/* A special token becomes an added token; its id is the vocabulary's or the next. */
+/* A special token becomes an added token. Its id is that of the vocabulary, or the next free one. */
 static enum tr_status add_added(cJSON *list, const cJSON *vocab, const char *text, size_t *n_new)
 {
     const cJSON *known = cJSON_GetObjectItemCaseSensitive(vocab, text);
@@ -143,7 +143,7 @@ out:
     return st;
 }
 
-/* GPT-2's and OPT's files as the tokenizer.json they stand for. */
+/* Converts the files of GPT-2 and OPT to the equivalent tokenizer.json. */
 static enum tr_status from_vocab_and_merges(const char *dir, const cJSON *config, const cJSON *map, cJSON **out)
 {
     static const char shape[] =
@@ -174,7 +174,7 @@ out:
     return st;
 }
 
-/* OPT: the beginning-of-text token goes in front, which a tokenizer.json says in its post-processor. */
+/* OPT puts the beginning-of-text token before every text; in a tokenizer.json that is a post-processor. */
 static enum tr_status load_add_bos(struct tr_tokenizer *t, const cJSON *config)
 {
     bool add_bos = false;
@@ -184,7 +184,7 @@ static enum tr_status load_add_bos(struct tr_tokenizer *t, const cJSON *config)
 
 /* ---- the whole ---- */
 
-/* transformers: tokenizer_config.json decides over a byte-level pre_tokenizer that stands alone. */
+/* As in transformers, tokenizer_config.json overrides a byte-level pre_tokenizer that is not part of a Sequence. */
 static enum tr_status override_prefix(cJSON *root, const cJSON *config)
 {
     cJSON *pre = cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer");
@@ -197,7 +197,9 @@ static enum tr_status override_prefix(cJSON *root, const cJSON *config)
     cJSON *x = cJSON_CreateBool(cJSON_IsTrue(want));
     if (!x || !cJSON_ReplaceItemInObjectCaseSensitive(pre, "add_prefix_space", x)) {
         cJSON_Delete(x);
-        return tr_fail(TR_USAGE, "pre_tokenizer has no add_prefix_space to override");
+        return tr_fail(
+            TR_USAGE,
+            "tokenizer_config.json sets add_prefix_space, but pre_tokenizer has no add_prefix_space to override");
     }
     return TR_OK;
 }
@@ -269,7 +271,7 @@ static enum tr_status load_all(struct tr_tokenizer *t, const char *dir)
         TR_TRY(tr_fail_at(st, "%s: ", path));
     TR_TRY(load_special(t, config, "eos_token", &t->eos));
     TR_TRY(load_special(t, config, "bos_token", &t->bos));
-    if (!cJSON_GetObjectItemCaseSensitive(config, "eos_token")) /* null there means none */
+    if (!cJSON_GetObjectItemCaseSensitive(config, "eos_token")) /* an explicit null means that there is none */
         TR_TRY(load_special(t, map, "eos_token", &t->eos));
     if (!cJSON_GetObjectItemCaseSensitive(config, "bos_token"))
         TR_TRY(load_special(t, map, "bos_token", &t->bos));

@@ -1,4 +1,4 @@
-/* load.h - what the loaders of the pipeline's stages share. */
+/* load.h - functions that the loaders of the pipeline's stages share. */
 #ifndef TR_TOKEN_LOAD_H
 #define TR_TOKEN_LOAD_H
 
@@ -9,14 +9,14 @@ struct tr_tok_stage_type {
     const char *name;
     enum tr_status (*load)(struct tr_tokenizer *t, const cJSON *x);
 };
-/* Finds the type, or walks a Sequence whose parts are under list_key. */
+/* Finds the type and loads it; loads each part of a Sequence, whose list is the member list_key. */
 enum tr_status tr_tok_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
                                  const struct tr_tok_stage_type *types, size_t n_types, const char *list_key);
 enum tr_status tr_tok_load_text(const char *from, char **to, size_t *n);
-enum tr_status tr_tok_load_pattern(const cJSON *x,
-                                   struct tr_tok_pattern *out); /* "pattern": {"String"|"Regex": "..."} */
-enum tr_status tr_tok_load_char(const cJSON *x, const char *key,
-                                struct tr_tok_pattern *out);                 /* a string of one character */
+/* Reads "pattern": {"String": "..."} or {"Regex": "..."}. */
+enum tr_status tr_tok_load_pattern(const cJSON *x, struct tr_tok_pattern *out);
+/* Reads the member `key`, a string of one character. */
+enum tr_status tr_tok_load_char(const cJSON *x, const char *key, struct tr_tok_pattern *out);
 enum tr_status tr_tok_load_scheme(const cJSON *x, enum tr_tok_prepend *out); /* of Metaspace */
 
 enum tr_status tr_tok_load_input(struct tr_tokenizer *t, const cJSON *root);  /* normalizer, pre_tokenizer */

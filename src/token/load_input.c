@@ -1,7 +1,7 @@
-/* load_input.c - the stages in front of the model: normalizer and pre_tokenizer, into steps.
+/* load_input.c - loads the stages before the model, normalizer and pre_tokenizer, into lists of steps.
  *
- * Each type is a row of a table; a Sequence is walked and its parts become neighbouring steps. A type that is not in
- * the table is refused by its name, never skipped: a nearly right tokenizer trains a wrong model.
+ * Each type is a row of a table. The parts of a Sequence become consecutive steps. A type that is not in the table is
+ * refused with its name, never skipped, because a nearly right tokenizer trains a wrong model.
  */
 #include "token/load.h"
 
@@ -79,7 +79,7 @@ static enum tr_status norm_bert(struct tr_tokenizer *t, const cJSON *x)
     TR_TRY(tr_json_bool(x, "clean_text", true, &clean));
     TR_TRY(tr_json_bool(x, "handle_chinese_chars", true, &chinese));
     TR_TRY(tr_json_bool(x, "lowercase", true, &lower));
-    bool accents = lower; /* null: as lowercase */
+    bool accents = lower; /* null: the same as lowercase */
     TR_TRY(tr_json_bool(x, "strip_accents", false, &accents));
     if (clean)
         TR_TRY(add_norm(t, TR_TOK_NORM_CLEAN, &step));

@@ -1,8 +1,8 @@
-/* load_model.c - the model and the added tokens of a tokenizer.json.
+/* load_model.c - loads the model and the added tokens of a tokenizer.json.
  *
- * Files are not trusted: ids are bounded, an id or a text given twice is refused, a merge must be of known tokens and
- * make a known one (so it cannot be cyclic: texts only grow), and an added token must have the id the library would
- * give it, which does not read the one in the file.
+ * Files are not trusted. Ids are bounded, and an id or a text that appears twice is refused. A merge must join known
+ * tokens into a known token; it cannot be cyclic, because texts only grow. An added token must have the id that the
+ * library would give it, because the library ignores the id in the file.
  */
 #include "token/token_impl.h"
 
@@ -84,7 +84,7 @@ static enum tr_status split_merge(const cJSON *x, int rank, const char **a, size
     } else if (cJSON_IsString(x)) {
         const char *space = strchr(x->valuestring, ' ');
         if (!space || strchr(space + 1, ' '))
-            return tr_fail(TR_USAGE, "merge %d is not two tokens with a space between", rank);
+            return tr_fail(TR_USAGE, "merge %d is not two tokens with one space between them", rank);
         *a = x->valuestring;
         *n_a = (size_t)(space - x->valuestring);
         *b = space + 1;
@@ -114,7 +114,7 @@ static enum tr_status add_merge(struct tr_tokenizer *t, const cJSON *x, int rank
     TR_TRY(find_token(t, a, n_a, rank, &left));
     TR_TRY(find_token(t, b, strlen(b), rank, &right));
     if (strlen(b) < n_prefix)
-        return tr_fail(TR_USAGE, "merge %d: its right side is shorter than continuing_subword_prefix", rank);
+        return tr_fail(TR_USAGE, "merge %d: the right token is shorter than continuing_subword_prefix", rank);
     tr_str_clear(text);
     tr_str_add(text, a, n_a);
     tr_str_add(text, b + n_prefix, strlen(b) - n_prefix);
@@ -143,7 +143,7 @@ out:
     return st;
 }
 
-/* Byte-level with nothing behind it: the model may look at bytes instead of byte characters. */
+/* Whether the byte-level step is the last one: then the model may work on bytes instead of byte characters. */
 static bool is_raw(const struct tr_tokenizer *t)
 {
     for (size_t i = 0; i < t->n_norms; i++)
@@ -197,9 +197,9 @@ static enum tr_status build_pieces(struct tr_tokenizer *t)
     return st;
 }
 
-/* The score as the library reads it: all digits as one 64 bit number, divided by a power of ten, which may be the last
- * bit away from the nearest double. Equal paths are common ("---" and "-" in a row of them), and that bit decides. The
- * digits are the shortest that give v, as all writers of these files print them. */
+/* The score as the library reads it: all digits as one 64-bit number, divided by a power of ten. The result may differ
+ * from the nearest double in the last bit. Paths with equal scores are common ("---" and "-" in a run of dashes), and
+ * there that bit decides. The digits are the fewest that give v, because all writers of these files print those. */
 static double library_score(double v)
 {
     char text[40], power[16];
@@ -210,7 +210,7 @@ static double library_score(double v)
     const char *e = strchr(text, 'e');
     int exponent = e ? (int)strtol(e + 1, NULL, 10) - (n_digits - 1) : 0;
     if (n_digits == 15 || exponent >= 0 || exponent < -300)
-        return v; /* exact either way; or no score of a model */
+        return v; /* both ways are exact, or v is not a score that a model has */
     uint64_t digits = (uint64_t)(text[0] - '0');
     for (const char *p = text + 2; p < e; p++)
         digits = digits * 10 + (uint64_t)(*p - '0');
@@ -267,7 +267,7 @@ static enum tr_status load_wordlevel(struct tr_tokenizer *t, const cJSON *model)
     return st == TR_OK ? load_unk(t, model, false) : st;
 }
 
-/* Old files have no "type"; what they hold tells, as in the library. */
+/* Old files have no "type". Their members decide it, as in the library. */
 static const char *guess_type(const cJSON *model)
 {
     if (cJSON_GetObjectItemCaseSensitive(model, "merges"))
@@ -303,7 +303,8 @@ enum tr_status tr_tok_load_model(struct tr_tokenizer *t, const cJSON *root)
             TR_TRY(models[i].load(t, model));
             return tr_tok_bpe_prepare(t);
         }
-    st = tr_fail(TR_USAGE, "model.type \"%s\" is not supported; BPE, Unigram, WordPiece and WordLevel are",
+    st = tr_fail(TR_USAGE,
+                 "model.type \"%s\" is not supported; the supported types are BPE, Unigram, WordPiece and WordLevel",
                  tr_escape(type, buf, sizeof buf));
 out:
     return st;
@@ -311,7 +312,7 @@ out:
 
 /* ---- added tokens ---- */
 
-/* The id the library gives: that of the model's vocabulary, or the next free one. */
+/* The id that the library gives: that of the model's vocabulary, or the next free one. */
 static int64_t library_id(const struct tr_tokenizer *t, const char *text, size_t n)
 {
     int64_t id = tr_tok_vocab_find(&t->vocab, text, n);
@@ -349,7 +350,7 @@ out:
     return st;
 }
 
-/* What a normalised token looks like in normalised text. */
+/* The form of a normalised token in normalised text. */
 static enum tr_status normalize_added(struct tr_tokenizer *t, struct tr_tok_encoder *e)
 {
     enum tr_status st = TR_OK;

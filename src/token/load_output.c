@@ -1,12 +1,13 @@
-/* load_output.c - the stages behind the model: post_processor (ids around a text) and decoder, into steps. */
+/* load_output.c - loads the stages after the model: post_processor (ids around a text) and decoder (a list of steps).
+ */
 #include "token/load.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- post_processor: what goes around every text ---- */
+/* ---- post_processor: the ids around every text ---- */
 
-/* Puts ids around what is there. */
+/* Adds ids outside those that are already there. */
 static enum tr_status wrap(struct tr_tokenizer *t, const struct tr_ids *before, const struct tr_ids *after)
 {
     enum tr_status st = TR_OK;
@@ -84,7 +85,7 @@ static enum tr_status post_template(struct tr_tokenizer *t, const cJSON *x)
             n_texts++;
     }
     if (n_texts != 1)
-        TR_TRY(tr_fail(TR_USAGE, "\"single\" holds the text %d times; once is supported", n_texts));
+        TR_TRY(tr_fail(TR_USAGE, "\"single\" holds the text %d times; only one time is supported", n_texts));
     TR_TRY(wrap(t, &before, &after));
 out:
     tr_ids_release(&before);

@@ -1,4 +1,4 @@
-/* load_stage.c - finding the type of a stage, and the members that several types have. */
+/* load_stage.c - finds the type of a stage, and reads the members that several types have. */
 #include "token/load.h"
 
 #include <stdlib.h>
@@ -76,10 +76,10 @@ enum tr_status tr_tok_load_scheme(const cJSON *x, enum tr_tok_prepend *out)
            : strcmp(scheme, "first") == 0 ? TR_TOK_PREPEND_FIRST
                                           : TR_TOK_PREPEND_NEVER;
     if (*out == TR_TOK_PREPEND_NEVER && strcmp(scheme, "never") != 0)
-        return tr_fail(TR_USAGE, "prepend_scheme is not always, first or never");
+        return tr_fail(TR_USAGE, "prepend_scheme must be always, first or never");
     bool says_scheme = cJSON_GetObjectItemCaseSensitive(x, "prepend_scheme") != NULL;
     if (!prefix && *out != TR_TOK_PREPEND_NEVER && says_scheme)
-        return tr_fail(TR_USAGE, "add_prefix_space does not match prepend_scheme");
+        return tr_fail(TR_USAGE, "add_prefix_space contradicts prepend_scheme");
     if (!prefix)
         *out = TR_TOK_PREPEND_NEVER;
 out:

@@ -1,8 +1,8 @@
-/* models.c - the other models: Unigram (best path), WordPiece (longest first) and WordLevel.
+/* models.c - the models besides BPE: Unigram (best path), WordPiece (longest first) and WordLevel.
  *
- * Unigram follows the library, which follows SentencePiece's optimised Viterbi: scores in double, shorter pieces first,
- * a later path wins only when it is strictly better, neighbouring unknowns are one. The library's oddities are kept:
- * ids decide what a model was trained on.
+ * Unigram follows the library, which follows SentencePiece's optimised Viterbi: scores are doubles, shorter pieces come
+ * first, a later path wins only when it is strictly better, and adjacent unknown characters become one token. The
+ * library's oddities are kept, because a model was trained on the ids that they give.
  */
 #include "token/token_impl.h"
 
@@ -39,13 +39,14 @@ static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, si
         if (has_char)
             continue;
         if (t->unk < 0)
-            return tr_fail(TR_USAGE, "the text holds a character that is not in the vocabulary, and unk_id is null");
+            return tr_fail(TR_USAGE, "the text holds a character that is not in the vocabulary, and the tokenizer has "
+                                     "no unknown token (unk_id is null)");
         offer(&path[i + len], t->unk_score + path[i].score, i, t->unk);
     }
     return TR_OK;
 }
 
-/* One piece of the best path: its id, its bytes, or unknown. */
+/* Adds one piece of the best path: its id, its bytes, or the unknown token. */
 static enum tr_status put_piece(const struct tr_tokenizer *t, const char *p, size_t n, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
@@ -123,7 +124,7 @@ enum tr_status tr_tok_wordpiece_word(struct tr_tok_encoder *e, const char *p, si
     if (!is_known) {
         out->n = before;
         if (t->unk < 0)
-            TR_TRY(tr_fail(TR_USAGE, "a word is not in the vocabulary, and neither is the unknown token"));
+            TR_TRY(tr_fail(TR_USAGE, "a word is not in the vocabulary, and the unknown token is not in it either"));
         TR_TRY(tr_ids_add(out, t->unk));
     }
 out:
@@ -147,6 +148,6 @@ enum tr_status tr_tok_model_word(struct tr_tok_encoder *e, const char *p, size_t
     if (id < 0)
         id = e->t->unk;
     if (id < 0)
-        return tr_fail(TR_USAGE, "a word is not in the vocabulary, and there is no unknown token");
+        return tr_fail(TR_USAGE, "a word is not in the vocabulary, and the tokenizer has no unknown token");
     return tr_ids_add(out, id);
 }

@@ -1,8 +1,8 @@
 /* norm.c - the normalizer steps, each from one buffer into the other.
  *
- * A step that would change nothing is skipped where a scan can tell (most text is ASCII or already composed), so the
- * usual cost is that scan. NFC and its kin normalise only the stretches that hold a character with a decomposition or
- * one that joins what stands before it: every other character is a boundary and passes through.
+ * A step is skipped when a scan shows that it would change nothing. Most text is ASCII or already composed, so the
+ * usual cost is that scan. NFC, NFD, NFKC and NFKD normalise only the ranges that hold a character with a decomposition
+ * or one that joins the character before it. Every other character is a boundary and is copied.
  */
 #include "token/token_impl.h"
 
@@ -22,7 +22,7 @@ struct form {
     int options;
     unsigned unstable; /* properties of a character that the form may change by itself */
     bool composes;
-    unsigned char plain_below; /* a text of smaller bytes is in this form already */
+    unsigned char plain_below; /* a text whose bytes are all smaller is already in this form */
 };
 static const struct form forms[] = {
     [TR_TOK_NORM_NFC] = { UTF8PROC_STABLE | UTF8PROC_COMPOSE, TR_TOK_CP_CANON, true, 0xCC },
@@ -41,14 +41,14 @@ static bool has_byte_from(const char *p, size_t n, unsigned char from)
     return false;
 }
 
-/* Whether the character passes through unchanged and nothing before it depends on it. */
+/* Whether the character is copied unchanged and no character before it depends on it. */
 static bool is_stable(const struct form *f, unsigned row, uint32_t c)
 {
     if (row & TR_TOK_CP_JOINS)
         return false;
     if (!(row & f->unstable))
         return true;
-    /* composed letters of these blocks stay composed; the decomposed ones are rebuilt to the same */
+    /* the composed letters of these blocks would be decomposed and then composed to the same letter */
     bool is_composed =
         f->composes && !(row & TR_TOK_CP_COMPAT) &&
         (c < 0x300 || (c >= 0x1E00 && c <= 0x1E99) || (c >= 0x1EA0 && c <= 0x1EFF) || (c >= 0xAC00 && c <= 0xD7A3));
@@ -60,7 +60,7 @@ static unsigned ccc(uint32_t c)
     return (unsigned)utf8proc_get_property((utf8proc_int32_t)c)->combining_class;
 }
 
-/* Stable sort of n marks by combining class; counting, since a hostile text can hold a million in a row. */
+/* Stable sort of n marks by combining class. It counts, because a hostile text can hold a million marks in a row. */
 static void sort_marks(uint32_t *p, size_t n, uint32_t *work)
 {
     size_t first[257] = { 0 };
@@ -85,11 +85,11 @@ static void order_marks(uint32_t *p, size_t n, uint32_t *work)
     }
 }
 
-/* Decomposes, orders and (if the form does) composes again. */
+/* Decomposes, orders, and composes again if the form requires it. */
 static enum tr_status map_region(struct tr_tok_encoder *e, const struct form *f, const char *p, size_t n,
                                  struct tr_str *out)
 {
-    enum { EXPANDS_TO = 32 }; /* more code points than any one becomes */
+    enum { EXPANDS_TO = 32 }; /* more code points than the decomposition of any character */
     enum tr_status st = TR_OK;
     size_t k = 0, len;
     for (size_t i = 0; i < n; i += len) {
@@ -170,7 +170,7 @@ static bool nmt_blanks(uint32_t c)
            c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
 }
 
-/* Puts what becomes of one character; false: it is dropped. */
+/* Writes the result of one character. False: the character is dropped. */
 static bool map_char(enum tr_tok_norm_kind kind, const uint16_t *table, uint32_t c, struct tr_str *out)
 {
     unsigned row = tr_tok_cp(table, c);
@@ -307,7 +307,7 @@ static bool is_idle(const struct tr_tok_norm *x, const char *p, size_t n, bool i
     case TR_TOK_NORM_MN:
         return !has_byte_from(p, n, 0xCC); /* marks begin at U+0300 */
     case TR_TOK_NORM_CHINESE:
-        return !has_byte_from(p, n, 0xE3); /* and these at U+3400 */
+        return !has_byte_from(p, n, 0xE3); /* Chinese characters begin at U+3400 */
     case TR_TOK_NORM_PREPEND:
         return !is_first || n == 0;
     case TR_TOK_NORM_REPLACE:
@@ -340,7 +340,7 @@ enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t 
         n = to->n;
     }
     if (n > TR_TOK_PIECE_MAX)
-        return tr_fail(TR_USAGE, "a text of %zu bytes is too long to be encoded whole", n);
+        return tr_fail(TR_USAGE, "a text of %zu bytes without a place to cut it is too long to encode", n);
     *out = p;
     *n_out = n;
     return TR_OK;

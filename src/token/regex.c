@@ -1,9 +1,10 @@
-/* regex.c - patterns of a tokenizer.json: literal texts, scanners by hand, or PCRE2 under limits.
+/* regex.c - patterns of a tokenizer.json: literal texts, hand-written scanners, or PCRE2 with limits.
  *
- * The library's engine is Oniguruma in Ruby syntax. A pattern is rewritten for PCRE2 where the two spell a thing
- * differently (\s, \w, \uXXXX), and refused by name where they mean different things (\h, \b, }+, nested classes, &&),
- * since nearly the same ids are wrong ids. A pattern that backtracks without end fails with an error: PCRE2's match
- * limit bounds one match, and a time budget that grows with the text bounds all of them.
+ * The library's engine is Oniguruma with Ruby syntax. Where Ruby and PCRE2 write the same thing differently (\s, \w,
+ * \uXXXX), the pattern is rewritten. Where the same text has two meanings (\h, \b, }+, nested classes, &&), the pattern
+ * is refused with the name of the feature, because nearly the same ids are wrong ids. A pattern that backtracks without
+ * end fails with an error: PCRE2's match limit bounds one match, and a time budget that grows with the text bounds all
+ * matches together.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "token/token_parts.h"
@@ -15,21 +16,21 @@
 enum {
     PATTERN_MAX = 1 << 16,
     MATCH_LIMIT = 1000 * 1000, /* backtracks from one start */
-    WINDOW = 512,              /* starts that are tried between two looks at the clock */
+    WINDOW = 512,              /* start positions that are tried between two reads of the clock */
     HEAP_LIMIT_KIB = 64 << 10,
     JIT_STACK_MIN = 32 << 10,
     JIT_STACK_MAX = 4 << 20,
-    BUDGET_US = 2 * 1000 * 1000 /* and 2 microseconds a byte */
+    BUDGET_US = 2 * 1000 * 1000 /* plus 2 microseconds for each byte */
 };
 
 struct tr_tok_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
-    int64_t stop_us; /* when the text at hand must be done */
+    int64_t stop_us; /* the time at which the current text must be finished */
 };
 
-/* ---- Ruby syntax to PCRE2's ---- */
+/* ---- from Ruby syntax to that of PCRE2 ---- */
 
 #define WS_CLASS                                                                                                       \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -52,7 +53,7 @@ static bool is_letter_or_digit(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* The escape at p[0] = '\\'. */
+/* Rewrites the escape at p[0] = '\\'. */
 static enum tr_status rewrite_escape(const char *pattern, const char **pp, bool in_class, struct tr_str *out)
 {
     const char *p = *pp;
@@ -77,7 +78,7 @@ static enum tr_status rewrite_escape(const char *pattern, const char **pp, bool 
     return TR_OK;
 }
 
-/* Not a group at all, or one that means the same in both syntaxes. */
+/* Whether p is not at a group, or at a group that means the same in both syntaxes. */
 static bool is_plain_group(const char *p)
 {
     static const char *const plain[] = { "(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>" };
@@ -135,7 +136,7 @@ static enum tr_status compile(const char *pattern, struct tr_tok_regex *out)
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
         TR_TRY(tr_fail(TR_USAGE, "the pattern \"%s\" is not accepted: %s", tr_escape(pattern, buf, sizeof buf), why));
     }
-    (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* where the system forbids it, it is interpreted */
+    (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* a system that forbids it interprets the pattern */
 out:
     tr_str_release(&s);
     return st;
@@ -203,8 +204,8 @@ static size_t next_char(const char *p, size_t n, size_t i)
     return i + len;
 }
 
-/* The next match at or after `from`; *found false: none. An empty match where the last one ended does not count. PCRE2
- * bounds the work of one start only, so it gets a window of starts at a time. */
+/* Finds the next match at or after `from`; *found is false when there is none. An empty match at the end of the last
+ * match does not count. PCRE2 bounds the work of one start position only, so each call tries a window of them. */
 static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n,
                                  size_t from, size_t last_end, size_t *begin, size_t *end, bool *found)
 {
@@ -225,7 +226,7 @@ static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_mat
         if (at[1] > at[0] || at[1] != last_end) {
             *begin = at[0];
             *end = at[1];
-            *found = true; /* \K, which could turn them round, is refused */
+            *found = true; /* begin <= end, because \K is refused */
             return TR_OK;
         }
         from = next_char(p, n, from);

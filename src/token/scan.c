@@ -1,8 +1,8 @@
-/* scan.c - the split patterns of the well-known tokenizers, matched by hand in one pass.
+/* scan.c - the split patterns of the well-known tokenizers, matched by hand-written code in one pass.
  *
  * One scanner serves all of them: the patterns are the same seven alternatives with different classes and limits, so
- * each is a row of a table. Only the exact text of a pattern selects its row; any other pattern goes to PCRE2. Every
- * alternative reads its run once, so the time is linear in the text whatever it holds.
+ * each pattern is a row of a table. Only the exact text of a pattern selects its row; any other pattern goes to PCRE2.
+ * Every alternative reads its characters once, so the time is linear in the length of any text.
  */
 #include "token/token_parts.h"
 
@@ -29,9 +29,9 @@ struct tr_tok_scan {
     bool is_cased;         /* [lead]?[UPPER]*[LOWER]+ | [lead]?[UPPER]+[LOWER]* instead */
     bool has_ascii_words;  /* one ASCII punctuation mark and [A-Za-z]+ */
     enum contraction contraction;
-    uint8_t n_digits;  /* at most this many; UNLIMITED: with an optional space in front; 0: none */
+    uint8_t n_digits;  /* at most this many; UNLIMITED: any number, with an optional space before them; 0: none */
     uint32_t punct;    /* ` ?[punct]+` ; 0: none */
-    const char *tail;  /* and any of these behind it */
+    const char *tail;  /* any of these may follow */
     bool has_newlines; /* \s*[\r\n]+ ; \s*[\r\n] matches the same */
     bool has_spaces;   /* \s+(?!\S)|\s+ */
 };
@@ -64,7 +64,7 @@ static const struct tr_tok_scan scans[] = {
     { "\\p{N}", 0, 0, false, false, NONE, 1, 0, "", false, false },
 };
 
-/* Equal texts, where a line break may be written as itself or as an escape. */
+/* Whether two patterns are equal. A line break may be written as itself or as an escape. */
 static bool is_same(const char *pattern, const char *known)
 {
     for (; *known; pattern++, known++) {
@@ -116,7 +116,7 @@ static inline bool is_at(const struct text *t, size_t i, uint32_t classes)
     return i < t->n && at(t, i, &len) & classes;
 }
 
-/* The end of a contraction at i, or i. U+017F folds to s. */
+/* The end of a contraction at i, or i when there is none. U+017F folds to s. */
 static size_t contraction(const struct text *t, size_t i, bool any_case)
 {
     const unsigned char *p = (const unsigned char *)t->p + i;
@@ -132,7 +132,8 @@ static size_t contraction(const struct text *t, size_t i, bool any_case)
     return any_case && n > 2 && p[1] == 0xC5 && p[2] == 0xBF ? i + 3 : i;
 }
 
-/* [UPPER]*[LOWER]+ at i, or i: the greedy first part gives back until a character of both classes begins the second. */
+/* The end of [UPPER]*[LOWER]+ at i, or i. The greedy first part backtracks to a character that is in both classes and
+ * can begin the second part. */
 static size_t upper_lower(const struct text *t, size_t i)
 {
     size_t len, k = i, end = i;
@@ -194,10 +195,10 @@ static size_t punct(const struct tr_tok_scan *s, const struct text *t, size_t i)
     return end;
 }
 
-/* White space at i; 0 < end - i. */
+/* The end of the match of white space at i. There is at least one such character. */
 static size_t spaces(const struct tr_tok_scan *s, const struct text *t, size_t i)
 {
-    size_t len = 0, end = i, last = i, newline = i; /* `newline` is behind the last one */
+    size_t len = 0, end = i, last = i, newline = i; /* newline: the end of the last newline */
     uint32_t c;
     for (; end < t->n && (c = at(t, end, &len)) & TR_TOK_WS; end += len) {
         last = end;

@@ -1,7 +1,7 @@
-/* split.c - the pre-tokenizer steps: spans of a text into smaller spans.
+/* split.c - the pre-tokenizer steps, which split the spans of a text into smaller spans.
  *
- * A step reads one list of spans and writes the other. Steps that change the text (a space in front, Metaspace, byte
- * characters) write a new text with the spans laid one after the other. Empty spans never leave a step, as in the
+ * A step reads one list of spans and writes the other. Steps that change the text (a space before it, Metaspace, byte
+ * characters) write a new text with the spans one after the other. A step never writes an empty span, as in the
  * library.
  */
 #include "token/token_impl.h"
@@ -46,7 +46,7 @@ static enum tr_status add_nonempty(struct tr_tok_spans *out, struct tr_tok_span 
     return s.end > s.begin ? tr_tok_spans_add(out, s.begin, s.end, false) : TR_OK;
 }
 
-/* A match joins its neighbour unless the match before (in that direction) has just done so. */
+/* Joins a match to its neighbour, unless the match before it (in that direction) has just been joined. */
 static enum tr_status merge_matches(const struct tr_tok_spans *m, bool to_previous, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
@@ -96,7 +96,7 @@ out:
     return st;
 }
 
-/* Runs of word characters and of those that are neither word nor space; spaces are dropped. */
+/* Splits into runs of word characters and runs of characters that are neither word nor space. Spaces are dropped. */
 static enum tr_status split_words(const uint16_t *table, const char *p, struct tr_tok_span s, struct tr_tok_spans *out)
 {
     enum tr_status st = TR_OK;
@@ -124,8 +124,8 @@ static enum tr_status split_spans(struct tr_tok_encoder *e, const struct tr_tok_
     enum tr_status st = TR_OK;
     const uint16_t *table = e->t->table;
     for (size_t i = 0; i < in->n; i++) {
-        /* isolated: every match and every gap is a word, so they may go straight out (the patterns that can match
-         * nothing go through PCRE2, and behave() drops what is empty) */
+        /* isolated: every match and every gap is a word, so they are written directly. Patterns that can match an empty
+         * text go through PCRE2, and behave() drops empty spans. */
         bool is_direct = x->behavior == TR_TOK_ISOLATED && !(x->pattern.is_regex && x->pattern.re.code);
         struct tr_tok_spans *to = is_direct ? out : &e->matches;
         if (x->kind == TR_TOK_SPLIT_WORDS) {
@@ -155,7 +155,7 @@ static void put_byte_chars(const char *p, size_t n, struct tr_str *out)
         tr_str_add(out, u, tr_utf8_put(tr_tok_byte_char((unsigned char)p[i]), u));
 }
 
-/* One span of Metaspace: spaces become the replacement, one may be put in front, and each begins a word. */
+/* Metaspace on one span: spaces become the replacement, one may be put before the span, and each begins a word. */
 static enum tr_status put_metaspace(const struct tr_tok_split *x, const char *p, size_t n, bool is_first,
                                     struct tr_str *out, struct tr_tok_spans *words)
 {

@@ -1,10 +1,11 @@
-/* token.h - room header of token: text to token ids and back, as the HF tokenizer files of a model directory say.
+/* token.h - room header of token: turns text into token ids and back, with the HF tokenizer files of a model directory.
  *
- * Reads tokenizer.json, or vocab.json and merges.txt; tokenizer_config.json, special_tokens_map.json and config.json
- * for the special tokens. BPE (byte-level, or on characters with byte fallback), Unigram, WordPiece and WordLevel, with
- * the `tokenizers` library's normalizers, pre-tokenizers, post-processors and decoders; ids are equal to the library's.
- * A file that asks for anything else is refused with the name of the feature, never approximated: a nearly right
- * tokenizer trains a wrong model. "truncation" and "padding" are not applied, as in transformers' tok(text).
+ * It reads tokenizer.json, or vocab.json and merges.txt; and for the special tokens tokenizer_config.json,
+ * special_tokens_map.json and config.json. The models are BPE (byte-level, or on characters with byte fallback),
+ * Unigram, WordPiece and WordLevel, with the normalizers, pre-tokenizers, post-processors and decoders of the
+ * `tokenizers` library. The ids equal those of the library. A file that needs any other feature is refused with the
+ * name of the feature, never approximated, because a nearly right tokenizer trains a wrong model. "truncation" and
+ * "padding" are not applied, as in transformers' tok(text).
  */
 #ifndef TR_TOKEN_TOKEN_H
 #define TR_TOKEN_TOKEN_H
@@ -20,7 +21,7 @@ struct tr_ids {
 void tr_ids_release(struct tr_ids *v);
 enum tr_status tr_ids_add(struct tr_ids *v, int32_t id);
 
-/* Const once open: any number of threads may use one tokenizer at the same time. */
+/* Const after it is opened: any number of threads may use one tokenizer at the same time. */
 struct tr_tokenizer;
 
 enum tr_status tr_tokenizer_open(const char *model_dir, struct tr_tokenizer **out);
@@ -31,37 +32,40 @@ int32_t tr_tokenizer_bos(const struct tr_tokenizer *t);                     /* -
 int64_t tr_tokenizer_vocab_size(const struct tr_tokenizer *t);              /* largest id + 1 */
 int32_t tr_tokenizer_find(const struct tr_tokenizer *t, const char *token); /* the id of a token's text, or -1 */
 bool tr_tokenizer_is_special(const struct tr_tokenizer *t, int32_t id);
-/* Of what the tokenizer does, not of its file's bytes: equal hash = equal ids for every text. */
+/* The hash of what the tokenizer does, not of the bytes of its file. Tokenizers with equal hashes give equal ids for
+ * every text. */
 struct tr_hash128 tr_tokenizer_hash(const struct tr_tokenizer *t);
-/* What the post-processor puts in front of and behind a text (add_special_tokens=True). Live as long as t. */
+/* The ids that the post-processor puts before and after a text (add_special_tokens=True). They live as long as t. */
 const struct tr_ids *tr_tokenizer_before(const struct tr_tokenizer *t);
 const struct tr_ids *tr_tokenizer_after(const struct tr_tokenizer *t);
 
-/* Appends the ids of the text (UTF-8), added tokens recognised, nothing put in front or behind:
- * transformers' tok(text, add_special_tokens=False). Bytes that are not UTF-8 count as U+FFFD, except that a byte-level
- * tokenizer without a normalizer takes them as they are. */
+/* Appends the ids of the text (UTF-8). Added tokens are recognised, and nothing is put before or after the text:
+ * transformers' tok(text, add_special_tokens=False). Bytes that are not UTF-8 count as U+FFFD, but a byte-level
+ * tokenizer without a normalizer encodes them unchanged. */
 enum tr_status tr_tokenizer_encode(const struct tr_tokenizer *t, const char *text, size_t n, struct tr_ids *out);
-/* The first place at or after `from`, inside the text, where it may be cut; n: there is none. The ids of the parts
- * between such places, put together, are those of the whole text, also when it goes on behind n. */
+/* The first place inside the text, at or after `from`, where the text may be cut; n: there is none. The ids of the
+ * parts between such places are together the ids of the whole text, even if the text continues after n. */
 size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n, size_t from);
-/* A part that ends at such a place or with the text. is_first: the text begins here. */
+/* Encodes a part that ends at such a place or at the end of the text. is_first: the text begins with this part. */
 enum tr_status tr_tokenizer_encode_part(const struct tr_tokenizer *t, const char *text, size_t n, bool is_first,
                                         struct tr_ids *out);
 
-/* One thread's working memory and cache of words, for whom encodes much; tr_tokenizer_encode() borrows one. */
+/* The working memory and the word cache of one thread, for callers that encode many texts. tr_tokenizer_encode()
+ * borrows one. */
 struct tr_tok_encoder;
 enum tr_status tr_tok_encoder_open(const struct tr_tokenizer *t, struct tr_tok_encoder **out);
 void tr_tok_encoder_close(struct tr_tok_encoder *e);
 enum tr_status tr_tok_encoder_encode(struct tr_tok_encoder *e, const char *text, size_t n, bool add_special,
                                      struct tr_ids *out);
 
-/* Appends the text of the ids. A byte-level decoder gives bytes: they need not be valid UTF-8 when a character was cut.
- * TR_USAGE on an unknown id. tr_tokenizer_decode() keeps special tokens. */
+/* Appends the text of the ids. A byte-level decoder returns bytes, which are not valid UTF-8 when the ids end inside a
+ * character. An unknown id is TR_USAGE. tr_tokenizer_decode() keeps special tokens. */
 enum tr_status tr_tokenizer_decode(const struct tr_tokenizer *t, const int32_t *ids, size_t n, struct tr_str *out);
 enum tr_status tr_tokenizer_decode_text(const struct tr_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                                         struct tr_str *out);
 
-/* Ids one by one into whole characters: what a cut one needs is waited for. tr_tok_stream_end() gives what is left. */
+/* Decodes ids one by one into whole characters: bytes of an incomplete character are held back until the rest arrives.
+ * tr_tok_stream_end() appends what is still held back. */
 struct tr_tok_stream;
 enum tr_status tr_tok_stream_open(const struct tr_tokenizer *t, bool skip_special, struct tr_tok_stream **out);
 void tr_tok_stream_close(struct tr_tok_stream *s);
@@ -69,7 +73,7 @@ enum tr_status tr_tok_stream_add(struct tr_tok_stream *s, int32_t id, struct tr_
 enum tr_status tr_tok_stream_end(struct tr_tok_stream *s, struct tr_str *out);
 
 /* Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json of the byte tokenizer into a directory:
- * byte b is id b, <|endoftext|> is 256. `transformers` AutoTokenizer loads it and gives the same ids. */
+ * byte b is id b, and <|endoftext|> is 256. AutoTokenizer of transformers loads these files and gives the same ids. */
 enum tr_status tr_tokenizer_write_bytes(const char *dir);
 
 #endif

@@ -1,8 +1,8 @@
-/* token_impl.h - the parts of a loaded tokenizer, and what the files of this room share.
+/* token_impl.h - the parts of a loaded tokenizer, and the functions that the files of this room share.
  *
- * A tokenizer is HF's pipeline as data: added tokens -> normalizer steps -> split steps -> model -> ids, and decoder
- * steps for the way back. It is filled once by load.c and then const; everything that changes while encoding
- * lives in a tr_tok_encoder.
+ * A tokenizer holds HF's pipeline as data: added tokens -> normalizer steps -> split steps -> model -> ids, and decoder
+ * steps for the opposite direction. load.c fills it once, and then it is const. All state that changes during encoding
+ * is in a tr_tok_encoder.
  */
 #ifndef TR_TOKEN_TOKEN_IMPL_H
 #define TR_TOKEN_TOKEN_IMPL_H
@@ -38,7 +38,7 @@ struct tr_tok_norm {
     enum tr_tok_norm_kind kind;
     bool left, right;              /* STRIP */
     struct tr_tok_pattern pattern; /* REPLACE */
-    char *text;                    /* REPLACE, PREPEND: what is put in; CHARSMAP: the trie and the texts */
+    char *text;                    /* REPLACE, PREPEND: the new text; CHARSMAP: the trie and its texts */
     size_t n;
 };
 
@@ -48,8 +48,8 @@ enum tr_tok_split_kind {
     TR_TOK_SPLIT_CLASS,     /* every character of the class is a match */
     TR_TOK_SPLIT_WORDS,     /* runs of \w and of neither \w nor \s */
     TR_TOK_SPLIT_METASPACE, /* rewrites spaces, may prepend one, may split before it */
-    TR_TOK_SPLIT_PREFIX,    /* a space in front */
-    TR_TOK_SPLIT_BYTES,     /* to byte characters, when a later step or the model looks at them */
+    TR_TOK_SPLIT_PREFIX,    /* puts a space before the text */
+    TR_TOK_SPLIT_BYTES,     /* turns bytes into byte characters, when a later step or the model needs them */
 };
 enum tr_tok_prepend { TR_TOK_PREPEND_ALWAYS, TR_TOK_PREPEND_FIRST, TR_TOK_PREPEND_NEVER };
 struct tr_tok_split {
@@ -75,13 +75,13 @@ enum tr_tok_decode_kind {
 struct tr_tok_decode {
     enum tr_tok_decode_kind kind;
     struct tr_tok_pattern pattern; /* REPLACE; METASPACE, STRIP: the character; WORDPIECE: prefix; BPE: suffix */
-    char *text;                    /* REPLACE: what is put in */
+    char *text;                    /* REPLACE: the new text */
     size_t n;
     bool cleanup, keeps_first; /* WORDPIECE; METASPACE */
     int64_t start, stop;       /* STRIP */
 };
 
-/* An added token. `normal` is what is looked for in normalised text. */
+/* An added token. `normal` is the form that is searched for in normalised text. */
 struct tr_tok_added {
     char *text, *normal;
     size_t n, n_normal;
@@ -97,11 +97,11 @@ struct tr_tokenizer {
     uint16_t *table; /* Unicode */
     /* model */
     enum tr_tok_model_kind model;
-    struct tr_tok_vocab vocab; /* the model's; added tokens only where the model has them too */
+    struct tr_tok_vocab vocab; /* of the model; added tokens only if the model has them too */
     struct tr_tok_merges merges;
-    int32_t id_of_byte[TR_TOK_BYTES]; /* raw: of the byte character; else of <0x..> (-1: none) */
+    int32_t id_of_byte[TR_TOK_BYTES]; /* is_raw: the id of the byte character; else of <0x..> (-1: none) */
     int32_t *id_of_cp;                /* BMP character -> id, -1: none; NULL with affixes or raw */
-    uint8_t *may_merge;               /* a bit by hash of (symbol, symbol): some merge may join across them */
+    uint8_t *may_merge;               /* one bit for each hash of (symbol, symbol): a merge may join the two */
     bool is_raw;                      /* byte-level: the model sees bytes, not byte characters */
     bool ignore_merges, byte_fallback, fuse_unk;
     char *prefix, *suffix;     /* continuing_subword_prefix, end_of_word_suffix; "" none */
@@ -116,8 +116,8 @@ struct tr_tokenizer {
     struct tr_tok_decode decodes[TR_TOK_STEPS_MAX];
     size_t n_norms, n_splits, n_decodes;
     bool has_decoder, takes_bytes;
-    bool cuts_at_space, cuts_at_newline; /* a text may be encoded in parts there */
-    struct tr_ids before, after;         /* the post-processor: around every text */
+    bool cuts_at_space, cuts_at_newline; /* a text may be cut there and encoded in parts */
+    struct tr_ids before, after;         /* of the post-processor: ids around every text */
     /* added tokens */
     struct tr_tok_added *added;
     size_t n_added;
@@ -127,7 +127,7 @@ struct tr_tokenizer {
     size_t n_ids;                               /* largest id + 1 */
     int32_t eos, bos;
     struct tr_hash128 hash;
-    struct tr_tok_pool_list *pool; /* encoders at rest */
+    struct tr_tok_pool_list *pool; /* encoders that are not in use */
 };
 
 /* ---- one thread's work ---- */
@@ -152,18 +152,18 @@ enum tr_status tr_ids_reserve(struct tr_ids *v, size_t n_more);
 enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width);
 
 /* Normalises the piece. *out points into the text or into the encoder. *at_start is cleared when leading text is
- * dropped. `is_first` false: the piece goes on from an earlier part, so nothing is put in front. */
+ * dropped. `is_first` false: the piece continues an earlier part, so nothing is put before it. */
 enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, bool *at_start,
                                 const char **out, size_t *n_out);
 enum tr_status tr_tok_charsmap_check(const char *blob, size_t n);
 void tr_tok_charsmap_apply(const struct tr_tok_norm *x, const char *p, size_t n, struct tr_str *out);
-/* The words of the piece: spans of *text (the piece or the encoder's). */
+/* Splits the piece into words, which are spans of *text. *text is the piece or memory of the encoder. */
 enum tr_status tr_tok_split_text(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, const char **text,
                                  struct tr_tok_spans **words);
 enum tr_status tr_tok_model_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out);
 enum tr_status tr_tok_bpe_text(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out);
-enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t); /* tables that follow from vocabulary and merges */
-/* No merge joins an ASCII letter and the first character of `mark`. */
+enum tr_status tr_tok_bpe_prepare(struct tr_tokenizer *t); /* computes tables from the vocabulary and the merges */
+/* Whether no merge joins an ASCII letter and the first character of `mark`. */
 bool tr_tok_bpe_never_joins(const struct tr_tokenizer *t, const char *mark);
 void tr_tok_find_cuts(struct tr_tokenizer *t);
 enum tr_status tr_tok_cached_word(struct tr_tok_encoder *e, const char *p, size_t n, struct tr_ids *out);
@@ -175,7 +175,7 @@ enum tr_status tr_tok_pool_list_open(struct tr_tok_pool_list **out);
 void tr_tok_pool_list_close(struct tr_tok_pool_list *l);
 enum { TR_TOK_WORD_CACHE_BITS = 15, TR_TOK_WORD_KEY_MAX = 47, TR_TOK_WORD_IDS_MAX = 18 };
 
-/* The next added token in text at or after *i: its index, and where it begins and ends (strips included). */
+/* The next added token in the text at or after *i, and where it begins and ends (stripped white space included). */
 const struct tr_tok_added *tr_tok_added_next(const struct tr_tokenizer *t, const struct tr_tok_trie *trie,
                                              const char *p, size_t n, size_t from, size_t *i, size_t *begin,
                                              size_t *end);

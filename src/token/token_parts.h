@@ -1,5 +1,4 @@
-/* token_parts.h - what the tokenizer's files share below the pipeline: Unicode, spans, vocabulary, merges, tries,
- * patterns. */
+/* token_parts.h - the parts below the pipeline: Unicode, spans, vocabulary, merges, tries, patterns. */
 #ifndef TR_TOKEN_TOKEN_PARTS_H
 #define TR_TOKEN_TOKEN_PARTS_H
 
@@ -7,9 +6,9 @@
 
 enum { TR_TOK_BYTES = 256, TR_TOK_VOCAB_MAX = 4 << 20 /* ids are below this */ };
 
-/* GPT-2's bytes_to_unicode: printable Latin-1 bytes stand for themselves, the others for U+0100 onward in order. */
+/* GPT-2's bytes_to_unicode: a printable Latin-1 byte is represented by itself, the others by U+0100 onward in order. */
 uint32_t tr_tok_byte_char(unsigned b);
-int tr_tok_byte_of_char(uint32_t c); /* the way back; -1: not a byte character */
+int tr_tok_byte_of_char(uint32_t c); /* the inverse; -1: not a byte character */
 
 /* ---- text (unicode.c) ---- */
 
@@ -18,8 +17,8 @@ enum { TR_TOK_CLASS_WS = 23, TR_TOK_CLASS_NEWLINE = 24, TR_TOK_CLASS_SPACE = 25,
 enum {                             /* the other bits of a row of the table */
        TR_TOK_CP_CANON = 1 << 5,   /* has a canonical decomposition */
        TR_TOK_CP_COMPAT = 1 << 6,  /* has a compatibility decomposition */
-       TR_TOK_CP_JOINS = 1 << 7,   /* may reorder with or compose with what stands before it */
-       TR_TOK_CP_INERT = 1 << 8,   /* normalisation leaves it and keeps it apart */
+       TR_TOK_CP_JOINS = 1 << 7,   /* may be reordered or composed with the character before it */
+       TR_TOK_CP_INERT = 1 << 8,   /* normalisation neither changes it nor joins it */
        TR_TOK_CP_PUNCT = 1 << 9,   /* Punctuation, BertPreTokenizer */
        TR_TOK_CP_MARK = 1 << 10,   /* StripAccents */
        TR_TOK_CP_MN = 1 << 11,     /* BertNormalizer.strip_accents */
@@ -45,7 +44,7 @@ static inline bool tr_tok_cp_in(const uint16_t *table, uint32_t c, uint32_t clas
     return classes >> (tr_tok_cp(table, c) & TR_TOK_CLASS_MASK) & 1;
 }
 
-/* The character at p (n > 0) and its length; a byte that begins none is TR_TOK_CP_INVALID, one byte long. */
+/* The character at p (n > 0) and its length. A byte that begins no character is TR_TOK_CP_INVALID with length 1. */
 uint32_t tr_utf8_get_long(const char *p, size_t n, size_t *len);
 static inline uint32_t tr_utf8_get(const char *p, size_t n, size_t *len)
 {
@@ -92,7 +91,8 @@ struct tr_tok_vocab {
     size_t n_slots;  /* a power of two */
 };
 void tr_tok_vocab_release(struct tr_tok_vocab *v);
-/* TR_USAGE when the id or (unless may_repeat: then the later id wins) the text is there already. */
+/* TR_USAGE when the id or the text is already there. With may_repeat, a repeated text is legal and the later id wins.
+ */
 enum tr_status tr_tok_vocab_add(struct tr_tok_vocab *v, const char *text, size_t n, int64_t id, bool may_repeat);
 int32_t tr_tok_vocab_find(const struct tr_tok_vocab *v, const char *text, size_t n); /* -1: absent */
 const char *tr_tok_vocab_text(const struct tr_tok_vocab *v, int64_t id, size_t *n);  /* NULL: absent */
@@ -137,7 +137,7 @@ struct tr_tok_trie_key {
     size_t n;
     int32_t value;
 };
-/* Sorts the keys; of equal ones the last given wins. Empty keys are left out. */
+/* Sorts the keys. Of equal keys the last one wins. Empty keys are left out. */
 enum tr_status tr_tok_trie_build(struct tr_tok_trie *t, struct tr_tok_trie_key *keys, size_t n);
 void tr_tok_trie_release(struct tr_tok_trie *t);
 static inline const struct tr_tok_trie_node *tr_tok_trie_step(const struct tr_tok_trie *t,
@@ -157,7 +157,7 @@ static inline const struct tr_tok_trie_node *tr_tok_trie_step(const struct tr_to
 
 /* ---- regular expressions (regex.c, scan.c) ---- */
 
-struct tr_tok_scan; /* one of the well-known patterns, matched by hand */
+struct tr_tok_scan; /* one of the well-known patterns, matched by hand-written code */
 const struct tr_tok_scan *tr_tok_scan_of(const char *pattern);
 /* The next match at or after *i, or false. */
 bool tr_tok_scan_ends_words(const struct tr_tok_scan *s); /* a space between two letters begins a match */
@@ -168,12 +168,12 @@ struct tr_tok_regex {
     const struct tr_tok_scan *scan; /* or */
     void *code;                     /* pcre2_code */
 };
-struct tr_tok_matcher; /* what one thread needs to run PCRE2 */
+struct tr_tok_matcher; /* the memory that one thread needs to run PCRE2 */
 enum tr_status tr_tok_regex_open(const char *pattern, struct tr_tok_regex *out);
 void tr_tok_regex_close(struct tr_tok_regex *r);
 enum tr_status tr_tok_matcher_open(struct tr_tok_matcher **out);
 void tr_tok_matcher_close(struct tr_tok_matcher *m);
-/* Appends all of [begin, end) to out: matches and the gaps between them, in order. */
+/* Appends all of [begin, end) to out: the matches and the gaps between them, in order. */
 enum tr_status tr_tok_regex_split(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const uint16_t *table,
                                   const char *p, size_t begin, size_t end, struct tr_tok_spans *out);
 

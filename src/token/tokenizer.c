@@ -1,4 +1,4 @@
-/* tokenizer.c - id vectors, and what a loaded tokenizer says about itself. See token.h. */
+/* tokenizer.c - vectors of ids, and the properties of a loaded tokenizer. See token.h. */
 #include "token/token_impl.h"
 
 #include <stdlib.h>

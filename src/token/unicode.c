@@ -1,8 +1,8 @@
-/* unicode.c - one table row a code point: class and the properties the tokenizers library looks at.
+/* unicode.c - a table with one row for each code point: its class and the properties that the tokenizers library uses.
  *
- * utf8proc gives categories and decompositions; unicode_tables.h corrects them to what the library has, since
- * ids must be equal to the ones a model was trained on, not to the newest Unicode. The table ends where assigned
- * characters thin out; the few rows beyond are computed.
+ * utf8proc gives categories and decompositions. unicode_tables.h corrects them to those of the library, because the ids
+ * must equal those that a model was trained on, not those of the newest Unicode. The table ends where few characters
+ * are assigned; the rows beyond it are computed.
  */
 #include "token/token_parts.h"
 
@@ -40,7 +40,7 @@ static bool is_ascii_punct(uint32_t c)
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-/* The class of a category: white space apart, which is U+0009..000D, U+0085 and category Z. */
+/* The class of a category. White space, which is U+0009..000D, U+0085 and category Z, has classes of its own. */
 static unsigned class_of(uint32_t c, unsigned category)
 {
     if (c == '\n' || c == '\r')
@@ -57,7 +57,7 @@ static unsigned properties_of(uint32_t c, unsigned category)
     unsigned flags = 0, bit = 1u << category;
     const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)c);
     bool is_hangul = c >= 0xAC00 && c <= 0xD7A3;
-    bool is_jamo = c >= 0x1161 && c <= 0x11FF; /* vowels and finals compose with what stands before */
+    bool is_jamo = c >= 0x1161 && c <= 0x11FF; /* vowels and finals compose with the character before them */
     if (is_hangul || (p->decomp_seqindex != UINT16_MAX && p->decomp_type == 0))
         flags |= TR_TOK_CP_CANON;
     else if (p->decomp_seqindex != UINT16_MAX)

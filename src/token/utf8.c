@@ -1,8 +1,8 @@
 /* utf8.c - see utf8.h. Table: Unicode 15, table 3-7 (well-formed byte sequences). */
 #include "token/utf8.h"
 
-/* Length of the sequence or maximal invalid piece at the start of s. *is_cut: legal as far as it goes, but n ends it.
- */
+/* The length of the sequence, or of the maximal invalid piece, at the start of s. *is_cut: the sequence is legal so
+ * far, but the text ends inside it. */
 static size_t step(const unsigned char *s, size_t n, bool *is_valid, bool *is_cut)
 {
     unsigned c = s[0], lo = 0x80, hi = 0xBF;

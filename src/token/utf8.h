@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* Appends the cleaned text to out. Without is_last an incomplete sequence at the end is left: *n_used < n, by at
- * most 3. */
+/* Appends the cleaned text to out. Without is_last, an incomplete sequence at the end is not used: then *n_used is up
+ * to 3 less than n. */
 void tr_utf8_clean(const char *text, size_t n, bool is_last, struct tr_str *out, size_t *n_used);
 
 #endif

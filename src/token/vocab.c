@@ -1,8 +1,8 @@
 /* vocab.c - token texts by id and by text, the merge table, and a byte trie.
  *
- * All three are filled once and then only read. Hash tables are open addressing with room to spare and no deletion;
- * sizes come from files, so every one is checked. Rejected: a double array trie (fast to walk, but building one of
- * a quarter of a million keys needs more code than the rest of this file).
+ * All three are filled once and then only read. The hash tables use open addressing without deletion and always have
+ * free slots. Sizes come from files, so every size is checked. Rejected: a double array trie (fast to search, but
+ * building one of a quarter of a million keys needs more code than the rest of this file).
  */
 #include "token/token_parts.h"
 
@@ -43,7 +43,7 @@ static bool is_at(const struct tr_tok_vocab *v, uint32_t id, const char *text, s
     return v->len[id] == n && memcmp(v->text.p + v->at[id], text, n) == 0;
 }
 
-/* The slot of the text: the one that holds it, or the free one where it belongs. */
+/* The slot that holds the text, or the free slot where it belongs. */
 static uint32_t *find_slot(const struct tr_tok_vocab *v, const char *text, size_t n)
 {
     size_t i = (size_t)tr_tok_text_hash(text, n);
@@ -165,7 +165,7 @@ static int compare_keys(const void *pa, const void *pb)
     int order = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
     if (order || a->n != b->n)
         return order ? order : a->n < b->n ? -1 : 1;
-    return a->value < b->value ? -1 : a->value > b->value; /* later ones last */
+    return a->value < b->value ? -1 : a->value > b->value; /* of equal keys, the later one comes last */
 }
 
 struct work { /* keys [lo, hi) share their first `depth` bytes: the subtree of a node */
@@ -201,7 +201,7 @@ enum tr_status tr_tok_trie_build(struct tr_tok_trie *t, struct tr_tok_trie_key *
     if (n_nodes == 1)
         return TR_OK;
     if (n_nodes > INT32_MAX || n > INT32_MAX)
-        return tr_fail(TR_USAGE, "the tokens hold %zu bytes; that is too many", n_nodes);
+        return tr_fail(TR_USAGE, "the tokens hold %zu bytes, which is too many for a trie", n_nodes);
     qsort(keys, n, sizeof *keys, compare_keys);
     t->nodes = malloc(n_nodes * sizeof *t->nodes);
     struct work *list = malloc(n_nodes * sizeof *list);

@@ -268,7 +268,7 @@ static void a_character_map_is_walked_within_its_bounds(void **state)
     assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, "zero byte");
     put32(blob, 1 << 30);
     put_charsmap(s, blob, sizeof blob);
-    assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, "what its size says");
+    assert_refused(tr_tokenizer_open(s->dir, &t), TR_USAGE, "its size field says");
 }
 
 static void bytes_that_are_not_utf8_count_as_replacement_characters(void **state)
