@@ -1,4 +1,4 @@
-/* cache.c - see cache.h. The kernel drops the lock of a dead process, so that nobody waits for one. */
+/* cache.c - see cache.h. The kernel drops the lock of a dead process, so no process waits for a dead one. */
 #include "data/cache.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ enum tr_status tr_cache_path(const struct tr_cache *c, struct tr_hash128 key, ui
     return st == TR_OK ? tr_path_join(out, c->dir, name) : st;
 }
 
-/* Only under the lock: whoever wrote these is gone. */
+/* Removes temporary files. Only under the lock: their writers are dead, because a writer holds the lock. */
 static void sweep(const char *path)
 {
     DIR *dir = opendir(path);
@@ -40,7 +40,7 @@ static enum tr_status wait_lock(const struct tr_cache *c, int fd, bool *is_held)
             return TR_OK;
         }
         if (tr_clock_us() - start_us >= c->wait_us)
-            return tr_fail(TR_TIMEOUT, "%s: another process has been filling this cache for %" PRId64 " s", c->dir,
+            return tr_fail(TR_TIMEOUT, "%s: another process has held the lock of this cache for %" PRId64 " s", c->dir,
                            c->wait_us / 1000000);
         nanosleep(&(struct timespec){ .tv_nsec = POLL_MS * 1000000 }, NULL);
     }

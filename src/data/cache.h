@@ -10,9 +10,9 @@ struct tr_cache {
     int lock_fd; /* -1: not taken */
 };
 
-/* Makes the directory, takes the lock and sweeps temporary files of dead writers. Waits at most wait_us. Does nothing
- * when it is already held. A file system without locks is used without: writers there repeat work and agree on the
- * bytes. */
+/* Makes the directory, takes the lock and removes temporary files of dead writers. Waits at most wait_us. Does nothing
+ * when this process already holds the lock. On a file system without locks it succeeds without one: writers may then
+ * repeat work, but they write the same bytes. */
 enum tr_status tr_cache_lock(struct tr_cache *c);
 void tr_cache_unlock(struct tr_cache *c);
 enum tr_status tr_cache_path(const struct tr_cache *c, struct tr_hash128 key, uint32_t part, char out[TR_PATH_MAX]);

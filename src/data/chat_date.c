@@ -1,7 +1,7 @@
 /* chat_date.c - see chat_date.h.
  *
- * A template that asks for the date would give other tokens to every rank and every restart. So a run has one date:
- * given, or that of its first start, kept beside its cached tokens.
+ * A template that uses the date could give different tokens on different ranks and after a restart. So a run has one
+ * date: the given one, or that of its first start, which is kept beside the cached tokens.
  */
 #include "data/chat_date.h"
 #include "data/cache.h"
@@ -20,14 +20,14 @@ static enum tr_status read_date(struct tr_chat *c, const char *path)
     return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: ", path);
 }
 
-/* The date of the chat's clock, for this and all later starts. */
+/* Keeps the date of the chat's clock for this start and all later ones. */
 static enum tr_status write_date(const struct tr_chat *c, const char *path)
 {
     char text[TR_DATE_MAX + 1];
     tr_chat_get_date(c, text);
     size_t n = strlen(text);
     if (n == 0)
-        return tr_fail(TR_IO, "the clock of this machine gives no date");
+        return tr_fail(TR_IO, "the clock of this machine gives no date; set the clock, or give chat_date");
     text[n++] = '\n';
     return tr_file_write_atomic(path, text, n);
 }
@@ -44,7 +44,7 @@ enum tr_status tr_data_fix_date(struct tr_chat *c, const char *date, const char 
         return st == TR_OK ? TR_OK : tr_fail_at(st, "chat_date ");
     }
     TR_TRY(tr_path_join(path, dir, "chat_date"));
-    if (!tr_file_exists(path)) { /* ranks that start together agree on one */
+    if (!tr_file_exists(path)) { /* the lock makes ranks that start together use one date */
         TR_TRY(tr_cache_lock(&cache));
         if (!tr_file_exists(path))
             TR_TRY(write_date(c, path));

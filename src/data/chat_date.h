@@ -4,8 +4,8 @@
 
 #include "text/text.h"
 
-/* Sets the date of a chat whose template asks for it; does nothing otherwise. `date` (2026-01-31) is taken when it is
- * given. With NULL, the date is that of the first call with this directory, which keeps it in the file chat_date. */
+/* Sets the date of a chat whose template uses it, and does nothing otherwise. The date is `date` (2026-01-31) or, when
+ * that is NULL, the date of the first call with this directory. That call writes it to the file chat_date. */
 enum tr_status tr_data_fix_date(struct tr_chat *c, const char *date, const char *dir);
 
 #endif

@@ -37,12 +37,12 @@ static enum tr_status add_task(struct tr_chunks *c, size_t begin, size_t end)
     return TR_OK;
 }
 
-/* *n_used: how far the tasks reach. */
+/* Makes the tasks of a batch. *n_used is where the last task ends. */
 static enum tr_status cut(struct tr_chunks *c, bool is_last, size_t *n_used)
 {
     enum tr_status st = TR_OK;
     size_t n = c->text.n, begin = 0, end = 0;
-    size_t seen = c->n_left ? c->n_left - 1 : 0; /* a cut needs to see the character behind it */
+    size_t seen = c->n_left ? c->n_left - 1 : 0; /* a cut can be judged only when the character after it is known */
     c->n_tasks = 0;
     for (;; begin = end) {
         end = tr_tokenizer_cut(c->tokenizer, c->text.p, n, begin + TASK_BYTES > seen ? begin + TASK_BYTES : seen);
@@ -66,7 +66,7 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
     t->failed = tr_tokenizer_encode_part(c->tokenizer, c->text.p + t->begin, t->end - t->begin,
                                          i_task == 0 && !c->is_inside, &t->ids);
     if (t->failed != TR_OK)
-        (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* may be cut */
+        (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* a long message is truncated */
 }
 
 enum tr_status tr_chunks_encode(struct tr_chunks *c, bool is_last, struct tr_pool *pool, tr_take_fn *take, void *ctx)

@@ -1,9 +1,7 @@
-/* data.c - opening a data set: sources become shards, shards become parts,
- * parts become one order of samples.
+/* data.c - opens a data set: sources become shards, shards become parts, and parts become one order of samples.
  *
- * A group is what one weight applies to: one path of a mixture, or all paths
- * when there are no weights. Its rows are those of its stream part followed by
- * those of its packed part.
+ * A group is the set of files to which one weight applies: one path of a mixture, or all paths when there are no
+ * weights. Its rows are those of its stream part followed by those of its packed part.
  */
 #include "data/data_impl.h"
 #include "data/chat_date.h"
@@ -12,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPEN_SHARDS = 256 }; /* descriptors held; shards beyond are opened when read */
+enum { OPEN_SHARDS = 256 }; /* that hold a descriptor; shards beyond these are opened for each read */
 
 /* ---- options ---- */
 
@@ -23,9 +21,9 @@ static enum tr_status check_options(const struct tr_data_options *o)
     if (o->vocab_size < 1 || o->vocab_size > INT32_MAX)
         return tr_fail(TR_USAGE, "vocab_size %" PRId64 " is not in [1, 2^31)", o->vocab_size);
     if (o->max_skipped < 0 || o->shard_tokens < 0 || o->cache_wait_us < 0)
-        return tr_fail(TR_USAGE, "max_skipped, shard_tokens and cache_wait_us cannot be negative");
+        return tr_fail(TR_USAGE, "max_skipped, shard_tokens or cache_wait_us is negative; each must be at least 0");
     if (o->text_key && o->shape != TR_SHAPE_AUTO && o->shape != TR_SHAPE_TEXT)
-        return tr_fail(TR_USAGE, "text_key %s is for records of text, not for shape %s", o->text_key,
+        return tr_fail(TR_USAGE, "text_key %s is for records of shape text, not of shape %s", o->text_key,
                        tr_shape_name(o->shape));
     return TR_OK;
 }
@@ -52,8 +50,7 @@ static enum tr_status open_shard_source(struct tr_tokenize *t, const char *path,
     if (t->tokenizer && !tr_hash_eq(made_with, unknown) && !tr_hash_eq(made_with, tr_tokenizer_hash(t->tokenizer))) {
         tr_shard_close(s);
         return tr_fail(TR_USAGE,
-                       "%s: made with another tokenizer than the model's; tokenise "
-                       "the text again",
+                       "%s: this shard was made with another tokenizer than that of the model; tokenise the text again",
                        path);
     }
     file->was_cached = true;
@@ -68,8 +65,7 @@ static enum tr_packing packing_of(const struct tr_data_options *o, const struct 
     return tr_shard_get_info(s)->keeps_whole ? TR_PACK_BESTFIT : TR_PACK_STREAM;
 }
 
-/* Descriptors are few and shards may be many: one text file makes at least one.
- */
+/* A process has few descriptors, and there may be many shards, because each text file makes at least one. */
 static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, const struct tr_source *source)
 {
     enum tr_status st = TR_OK;
@@ -94,7 +90,7 @@ out:
 
 /* ---- groups ---- */
 
-/* Rows in one keyed order, the last of them held out: both sides of a split see the same order. */
+/* The rows have one keyed order, and the last of them are held out. Both sides of a split use the same order. */
 static enum tr_status split_off(struct tr_data_group *g, const struct tr_data_options *o)
 {
     uint64_t n_held = (uint64_t)ceil((double)g->n_all * o->held_out);
@@ -102,16 +98,17 @@ static enum tr_status split_off(struct tr_data_group *g, const struct tr_data_op
     if (o->held_out <= 0)
         return TR_OK;
     if (n_held >= g->n_all)
-        return tr_fail(TR_USAGE, "%" PRIu64 " rows are too few to hold out a share of %g for evaluation", g->n_all,
-                       o->held_out);
+        return tr_fail(TR_USAGE,
+                       "%" PRIu64
+                       " rows are too few to hold out a share of %g for evaluation; give more data or another share",
+                       g->n_all, o->held_out);
     g->n_rows = o->is_held_out_side ? n_held : g->n_all - n_held;
     g->i_first = o->is_held_out_side ? g->n_all - n_held : 0;
     g->is_split = true;
     return TR_OK;
 }
 
-/* Shards [first, end) of d->shards, by packing: a stream part and a packed
- * part, either of which may be empty. */
+/* Makes parts of shards [first, end) of d->shards: a stream part and a packed part, either of which may be empty. */
 static enum tr_status open_group(struct tr_data *d, struct tr_data_group *g, size_t first, size_t end,
                                  const struct tr_data_options *o)
 {
@@ -141,7 +138,7 @@ out:
     return st;
 }
 
-/* Opens the files of one group; *next is the first that belongs to another. */
+/* Opens the files of one group. *next becomes the first file of the next group. */
 static enum tr_status open_group_sources(struct tr_data *d, struct tr_tokenize *t, const struct tr_sources *sources,
                                          bool is_mixed, size_t *next)
 {
@@ -177,8 +174,7 @@ out:
     return st;
 }
 
-/* Totals, and the hash that says whether two data sets give the same samples.
- */
+/* Computes the totals, and the hash that is equal for two data sets with the same samples. */
 static enum tr_status sum_up(struct tr_data *d)
 {
     enum tr_status st = TR_OK;

@@ -1,11 +1,11 @@
 /* data.h - room header of data: a data set as rows of T tokens, one global sample index, and a loader thread.
  *
- * Rows are fixed once (docs/formats/token-shard.md, "Rows"): tokens [i*T, (i+1)*T) of the stream of all documents, or
- * whole documents packed together. Without weights, sample g is position g % n_rows of epoch g / n_rows, and each epoch
- * is a keyed permutation of the rows; with weights, a fixed table says which source sample g comes from, and each
- * source has epochs of its own. What a sample holds depends on (data, T, seed, g) and on nothing else, so any rank can
- * ask for any slice and a resume is a number. Rejected: per-rank samplers (repeat or drop samples when the world
- * changes) and a stored shuffle (memory per row).
+ * Rows are fixed when the data set is opened (docs/formats/token-shard.md, "Rows"). A row is tokens [i*T, (i+1)*T) of
+ * the stream of all documents, or whole documents packed together. Without weights, sample g is position g % n_rows of
+ * epoch g / n_rows, and each epoch is a keyed permutation of the rows. With weights, a fixed table gives the source of
+ * sample g, and each source has epochs of its own. The content of a sample depends only on (data, T, seed, g), so any
+ * rank can read any slice, and the state of a resume is one number. Rejected: per-rank samplers (they repeat or drop
+ * samples when the world changes) and a stored shuffle (it needs memory for every row).
  */
 #ifndef TR_DATA_DATA_H
 #define TR_DATA_DATA_H
@@ -16,34 +16,34 @@
 
 enum { TR_TARGET_NONE = -100 }; /* a token without a loss, as in HF */
 
-enum { TR_DATA_MAX_SKIPPED = 1000 }; /* the customary skip budget */
+enum { TR_DATA_MAX_SKIPPED = 1000 }; /* the default limit of skipped records */
 
-/* Told of each record that is dropped; line counts from 1 (0: the whole file). */
+/* Called for each record that is skipped. line counts from 1 (0: the whole file). */
 typedef void tr_skip_fn(void *ctx, const char *path, int64_t line, const char *why);
-/* Told of each file before it is tokenised; not when it is in the cache. */
+/* Called for each file before it is tokenised, but not for a file whose tokens are in the cache. */
 typedef void tr_make_fn(void *ctx, const char *path, uint64_t bytes);
 
 struct tr_data_options {
     int64_t row_tokens;     /* T */
     uint64_t seed;          /* of the shuffle */
     bool shuffle;           /* false: rows in order, every epoch */
-    int64_t vocab_size;     /* of the model: ids at or above it are refused at open */
-    const double *weights;  /* one a path; NULL or all 1: every row once an epoch */
+    int64_t vocab_size;     /* of the model; ids at or above it are refused at open */
+    const double *weights;  /* one for each path; NULL or all 1: every row once in each epoch */
     enum tr_shape shape;    /* of JSONL records */
-    const char *text_key;   /* of records that are text; NULL: "text"; given: records are text */
-    struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca uses its own wording */
-    const char *chat_date;  /* for tr_data_fix_date, with cache_dir */
-    enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts are trained on, too */
+    const char *text_key;   /* member that holds the text of a record; NULL: "text"; if given, records must be text */
+    struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca records become alpaca's own text */
+    const char *chat_date;  /* the date in templates that use one; NULL: that of the first start with cache_dir */
+    enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts have a loss too */
     enum tr_packing packing;
-    double held_out;       /* share of the rows of each source that evaluation has for itself */
-    bool is_held_out_side; /* true: only those; false: all but those */
-    bool cuts_long;        /* packed documents longer than a row: true: cut off; false: go on in further rows */
-    const char *cache_dir; /* token shards of text sources; made when absent; NULL: only .trtok sources */
-    int64_t max_skipped;   /* records dropped before the run is refused; 0: none may be */
-    int64_t shard_tokens;  /* a cache shard is cut after the document that reaches this; 0: 2^26 */
-    int64_t cache_wait_us; /* for another process that fills the cache; 0: one hour */
-    int n_threads;         /* that tokenise; 0: one a core. Never changes the result */
-    bool recheck;          /* read and verify everything, also files that are sealed in the cache as unchanged */
+    double held_out;       /* share of each source's rows that only evaluation uses */
+    bool is_held_out_side; /* true: this data set has only the held-out rows; false: all others */
+    bool cuts_long;        /* packed documents longer than a row: true: truncated; false: continued in further rows */
+    const char *cache_dir; /* of the token shards of text sources; created when absent; NULL: only .trtok sources */
+    int64_t max_skipped;   /* the data set is refused when more records are skipped */
+    int64_t shard_tokens;  /* a cache shard ends after the document that reaches this count; 0: 2^26 */
+    int64_t cache_wait_us; /* the longest wait for another process that fills the cache; 0: one hour */
+    int n_threads;         /* that tokenise; 0: one for each core; never changes the result */
+    bool recheck;          /* read and verify every file, even if a seal in the cache says that it is unchanged */
     tr_skip_fn *on_skip;   /* may be NULL; called at first tokenising, not when the cache is reused */
     void *on_skip_ctx;
     tr_make_fn *on_make; /* may be NULL */
@@ -52,23 +52,23 @@ struct tr_data_options {
 
 struct tr_data;
 
-/* paths: files (.txt .jsonl, both also with .gz or .zst; .trtok), directories, globs. tokenizer may be NULL when
- * nothing is text. Text is tokenised here, once, into cache_dir; a shard is verified whole when it is new to the cache.
- * Several processes may open the same cache at once: one does the work and the others wait. options->chat and
- * tokenizer are not used after this returns. */
+/* paths are files (.txt and .jsonl, also with .gz or .zst; .trtok), directories or globs. tokenizer may be NULL when no
+ * source is text. Text is tokenised here, once, into cache_dir. A shard that is new to the cache is verified in full.
+ * Several processes may open the same cache at once: one does the work, and the others wait. options->chat and
+ * tokenizer are not used after this call. */
 enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
                             const struct tr_data_options *options, struct tr_data **out);
 void tr_data_close(struct tr_data *d);
 
 struct tr_data_info {
     uint64_t n_tokens, n_docs, n_shards;
-    uint64_t n_skipped;     /* records dropped when the shards were made */
+    uint64_t n_skipped;     /* records that were skipped when the shards were made */
     uint64_t n_rows;        /* all rows of all sources: samples of one epoch */
     uint64_t n_row_tokens;  /* tokens in them; efficiency = n_row_tokens / (n_rows * T) */
-    uint64_t n_split;       /* packed documents that are longer than a row and go on in further rows */
-    uint64_t n_cut;         /* packed documents whose end was cut off, */
-    uint64_t n_tokens_lost; /* and how many tokens that cost */
-    struct tr_hash128 hash; /* of content, T, seed, shuffle, packing and weights: equal hash = equal samples */
+    uint64_t n_split;       /* packed documents that are longer than a row and continue in further rows */
+    uint64_t n_cut;         /* packed documents that were truncated */
+    uint64_t n_tokens_lost; /* tokens that were lost by truncation */
+    struct tr_hash128 hash; /* of content, T, seed, shuffle, packing and weights; equal hashes mean equal samples */
 };
 void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out);
 uint64_t tr_data_rows(const struct tr_data *d);
@@ -76,7 +76,8 @@ int64_t tr_data_row_tokens(const struct tr_data *d);
 
 /* ---- samples ---- */
 
-/* Optimizer steps that cover total_samples, the last one perhaps partly: nothing repeated, nothing dropped. */
+/* The number of optimizer steps that cover total_samples. The last step may be partly padding: no sample is repeated or
+ * dropped. */
 static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows)
 {
     return total_samples / batch_rows + (total_samples % batch_rows != 0);
@@ -91,8 +92,8 @@ struct tr_batch {
     int64_t *sample;    /* g * T + offset of the document in its row: (sample, position) never repeats within a run */
 };
 
-/* Samples [first_sample, first_sample + n_rows); those at or above total_samples become padding rows (token 0, no
- * targets). Counts the valid targets. Allocates nothing; any number of threads may fill at once. */
+/* Fills samples [first_sample, first_sample + n_rows). Those at or above total_samples become padding rows (token 0, no
+ * targets). Counts the valid targets. Allocates nothing. Any number of threads may call this at the same time. */
 enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                             const struct tr_batch *out, int64_t *n_targets);
 /* The same count without reading the tokens. */
@@ -107,7 +108,7 @@ struct tr_loader_shape {
     int64_t first_row;  /* this rank's slice of them */
     int64_t n_rows;     /* a multiple of micro_rows */
     int64_t micro_rows; /* rows of one micro-batch */
-    int64_t depth;      /* steps kept ready, >= 2 (one of them is in the caller's hands) */
+    int64_t depth;      /* steps in memory, >= 2; the caller uses one of them */
 };
 
 struct tr_step_batch {
@@ -123,16 +124,18 @@ struct tr_step_batch {
 
 struct tr_loader;
 
-/* Host bytes a loader of this shape holds, a pure function of the shape. 0: the shape is not legal. */
+/* The host bytes that a loader of this shape needs, a pure function of the shape. 0: the shape is not legal. */
 size_t tr_loader_bytes(const struct tr_loader_shape *shape);
 
-/* Steps [first_step, last_step) of total_samples samples. mem: tr_loader_bytes() bytes, aligned to 64, of the caller,
- * until tr_loader_close() returns; nothing else is allocated. data must outlive the loader. */
+/* Loads steps [first_step, last_step) of total_samples samples. mem is tr_loader_bytes() bytes, aligned to 64. It
+ * belongs to the caller and must live until tr_loader_close() returns. Nothing else is allocated. d must outlive the
+ * loader. */
 enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_shape *shape, uint64_t first_step,
                               uint64_t last_step, uint64_t total_samples, void *mem, size_t n_mem,
                               struct tr_loader **out);
-/* The next step, in order; valid until the next call. *out = NULL after the last one. TR_TIMEOUT when it is not ready
- * within wait_us (call again to go on waiting); an error of the loader thread comes out here and stays. */
+/* Gives the next step, in order. It is valid until the next call. *out is NULL after the last step. TR_TIMEOUT: the
+ * step was not ready within wait_us; the caller may call again. An error of the loader thread is returned by this and
+ * every later call. */
 enum tr_status tr_loader_next(struct tr_loader *l, struct tr_step_batch **out, int64_t wait_us);
 void tr_loader_close(struct tr_loader *l);
 

@@ -1,5 +1,4 @@
-/* data_impl.h - what data.c (opening), fill.c (samples) and proof.c (showing
- * them) share. */
+/* data_impl.h - the data set, as data.c (opens it), fill.c (reads samples) and proof.c (shows them) share it. */
 #ifndef TR_DATA_DATA_IMPL_H
 #define TR_DATA_DATA_IMPL_H
 
@@ -13,8 +12,8 @@ struct tr_data_group {
     struct tr_data_part parts[TR_PACK_COUNT];
     size_t n_parts;
     bool is_split;
-    uint64_t n_rows;         /* that are samples here: all, or one side of the held-out split */
-    uint64_t n_all, i_first; /* rows of all parts; with a split, where this side begins in its keyed order */
+    uint64_t n_rows;         /* rows that are samples of this data set: all, or one side of the held-out split */
+    uint64_t n_all, i_first; /* rows of all parts; with a split, the place in the keyed order where this side begins */
 };
 
 struct tr_data {
@@ -29,7 +28,7 @@ struct tr_data {
     size_t n_files;
     struct tr_skip_list skips;
     struct tr_data_info info;
-    char date[TR_DATE_MAX]; /* that conversations were told; "": none */
+    char date[TR_DATE_MAX]; /* the date in the chat template; "": it uses none */
 };
 
 struct tr_place {
@@ -38,7 +37,7 @@ struct tr_place {
     size_t i_group;
     uint64_t epoch; /* of the group */
 };
-/* Where sample g is: O(1), no state. */
+/* Finds sample g in O(1), without any state. */
 struct tr_place tr_data_place(const struct tr_data *d, uint64_t g);
 
 #endif

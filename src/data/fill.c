@@ -1,8 +1,7 @@
-/* fill.c - samples: where sample g is, its tokens and targets, and how many
- * targets it has.
+/* fill.c - samples: where sample g is, its tokens and targets, and how many targets it has.
  *
- * Filling and counting walk the same pieces, so that they cannot disagree.
- * Nothing allocates; all state is on the stack.
+ * Filling and counting walk over the same pieces, so that they cannot disagree. Nothing allocates; all state is on the
+ * stack.
  */
 #include "data/data_impl.h"
 
@@ -34,8 +33,7 @@ static enum tr_status begin_row(struct tr_walk *w, const struct tr_data *d, uint
     return tr_walk_begin(w, at.part, at.row);
 }
 
-/* Elements [at, at + n) of the batch: one document, or padding, that starts in
- * column `col` of sample g. */
+/* Fills elements [at, at + n) of the batch: one document, or padding, that starts in column `col` of sample g. */
 static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -58,7 +56,7 @@ static enum tr_status fill_piece(const struct tr_walk *w, const struct tr_piece 
                                  int64_t at, int64_t *n_targets)
 {
     enum tr_status st = TR_OK;
-    uint64_t n_known = (uint64_t)p->n - !p->goes_on; /* tokens with a next one in the document */
+    uint64_t n_known = (uint64_t)p->n - !p->goes_on; /* tokens that have a next token in the document */
     int32_t next = TR_TARGET_NONE;
     TR_TRY(tr_shard_read(w->shard, w->fd, p->first, (uint64_t)p->n, b->tokens + at));
     if (p->goes_on)
@@ -115,13 +113,14 @@ out:
     return st;
 }
 
-/* Every number made from a sample index stays in 63 bits. */
+/* Checks that every number computed from a sample index fits into 63 bits. */
 static enum tr_status check_range(const struct tr_data *d, uint64_t first_sample, int64_t n_rows)
 {
     uint64_t limit = (uint64_t)INT64_MAX / (uint64_t)d->row_tokens;
     if (n_rows < 1 || n_rows > INT32_MAX / d->row_tokens)
-        return tr_fail(TR_USAGE, "%" PRId64 " rows of %" PRId64 " tokens are not a batch of 1 to 2^31 tokens", n_rows,
-                       d->row_tokens);
+        return tr_fail(TR_USAGE,
+                       "%" PRId64 " rows of %" PRId64 " tokens are not a legal batch; a batch has 1 to 2^31 tokens",
+                       n_rows, d->row_tokens);
     if (first_sample > limit - (uint64_t)n_rows - 1)
         return tr_fail(TR_USAGE, "sample %" PRIu64 " is beyond %" PRIu64, first_sample, limit);
     return TR_OK;

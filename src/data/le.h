@@ -1,4 +1,4 @@
-/* le.h - little-endian integers in files, whatever the host; compilers turn these into plain loads and stores. */
+/* le.h - little-endian integers in files, on any host. Compilers turn these functions into plain loads and stores. */
 #ifndef TR_DATA_LE_H
 #define TR_DATA_LE_H
 

@@ -88,7 +88,7 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
             st = no_memory();
         if (st != TR_OK && st != TR_USAGE) {
             t->failed = st;
-            (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* may be cut */
+            (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* a long message is truncated */
         }
     }
 }

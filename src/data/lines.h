@@ -1,7 +1,7 @@
-/* lines.h - lines of a JSONL file, encoded by several threads and given out in order.
+/* lines.h - encodes the lines of a JSONL file with several threads and passes the records on in order.
  *
- * Lines are collected into a batch of bounded size, cut into tasks by bytes alone, encoded, and handed over one by one:
- * the result does not depend on the number of threads, and memory does not depend on the file.
+ * Lines are collected into a batch of bounded size, divided into tasks by their bytes alone, encoded, and passed on one
+ * by one. The result does not depend on the number of threads, and memory does not depend on the size of the file.
  */
 #ifndef TR_DATA_LINES_H
 #define TR_DATA_LINES_H
@@ -14,7 +14,7 @@ struct tr_lines {
         size_t at, n;
         int64_t number;
         size_t n_ids;
-        char *why; /* it is skipped, and why */
+        char *why; /* the reason for which the line is skipped; NULL: it is not */
     } * rows;
     size_t n_rows, n_rows_cap;
     struct tr_line_task {
@@ -28,14 +28,15 @@ struct tr_lines {
 };
 
 void tr_lines_release(struct tr_lines *l); /* safe on zeroes */
-/* why: NULL, or the line is skipped for this reason. */
+/* why: the reason for which the line is skipped, or NULL. */
 enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why);
 bool tr_lines_is_full(const struct tr_lines *l);
 
-/* One record: its ids and mask (NULL: all are targets), or n_ids = 0 and why it is skipped. */
+/* Receives one record: its ids and mask (NULL: all are targets), or n_ids = 0 and the reason for which it is skipped.
+ */
 typedef enum tr_status tr_give_fn(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask, size_t n_ids,
                                   const char *why);
-/* Encodes the batch, gives it out, empties it. */
+/* Encodes the batch, passes its records to `give` and empties it. */
 enum tr_status tr_lines_encode(struct tr_lines *l, const struct tr_record_rules *rules, struct tr_pool *pool,
                                tr_give_fn *give, void *ctx);
 

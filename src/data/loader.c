@@ -1,9 +1,9 @@
 /* loader.c - one thread fills a ring of steps ahead of the trainer.
  *
- * Step s lives in slot s % depth. The thread fills step `n_ready` while it is less than `n_free`; the caller holds step
- * n_taken - 1 until it asks for the next. Invariant: n_taken <= n_ready <= n_free <= n_taken - 1 + depth, all under one
- * lock; the contents of a slot belong to the thread before it is ready and to the caller after. What a step holds
- * depends on its number alone, so nothing of the loader needs to be saved in a checkpoint.
+ * Step s is in slot s % depth. The thread fills step `n_ready` while it is less than `n_free`. The caller holds step
+ * n_taken - 1 until it takes the next one. Invariant: n_taken <= n_ready <= n_free <= n_taken - 1 + depth, all under
+ * one lock. The content of a slot belongs to the thread until it is ready, then to the caller. The content of a step
+ * depends on its number alone, so no state of the loader needs to be saved in a checkpoint.
  */
 #include "data/data.h"
 
@@ -25,11 +25,11 @@ struct tr_loader {
     pthread_cond_t changed;
     uint64_t n_ready, n_free, n_taken; /* step numbers: first not ready, first without a slot, first not taken */
     bool is_closing;
-    enum tr_status failed; /* of the thread; it has ended */
+    enum tr_status failed; /* the error with which the thread ended */
     char why[512];
 };
 
-/* ---- memory: one walk computes the size, and the places when base is given ---- */
+/* ---- memory: one function computes the size and, when base is given, the addresses ---- */
 
 struct loader_layout {
     unsigned char *base;
@@ -171,7 +171,8 @@ static enum tr_status check_open(const struct tr_data *d, const struct tr_loader
                        "%" PRIu64 " samples are fewer than the %" PRId64 " ranks that share them; give more data",
                        total_samples, shape->batch_rows / shape->n_rows);
     if (!mem || n_mem < n_need || (uintptr_t)mem % ALIGN != 0)
-        return tr_fail(TR_USAGE, "loader: %zu bytes of memory aligned to %d needed, %zu given", n_need, ALIGN, n_mem);
+        return tr_fail(TR_USAGE, "loader: the memory must be %zu bytes aligned to %d; %zu bytes were given", n_need,
+                       ALIGN, n_mem);
     return TR_OK;
 }
 
@@ -183,7 +184,7 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
     enum tr_status st = check_open(d, shape, first_step, last_step, total_samples, mem, n_mem, n_need);
     if (st != TR_OK)
         return st;
-    memset(mem, 0, n_need); /* touched here, not in the first steps */
+    memset(mem, 0, n_need); /* faults the pages in now, not during the first steps */
     struct loader_layout layout = { .base = mem, .is_ok = true };
     struct tr_loader *l = lay_out(&layout, shape);
     l->d = d;
@@ -202,7 +203,7 @@ enum tr_status tr_loader_open(const struct tr_data *d, const struct tr_loader_sh
     if (rc != 0) {
         pthread_cond_destroy(&l->changed);
         pthread_mutex_destroy(&l->lock);
-        return tr_fail(TR_NOMEM, "loader: no thread: %s", strerror(rc));
+        return tr_fail(TR_NOMEM, "loader: the thread could not be started: %s", strerror(rc));
     }
     *out = l;
     return TR_OK;
@@ -227,7 +228,7 @@ enum tr_status tr_loader_next(struct tr_loader *l, struct tr_step_batch **out, i
     enum tr_status st = TR_OK;
     int rc = 0;
     pthread_mutex_lock(&l->lock);
-    /* The slot given out before this call is free now; a call after a timeout frees nothing more. */
+    /* The slot that the caller held is free now. A call after a timeout frees no further slot. */
     l->n_free = l->n_taken + (uint64_t)l->shape.depth;
     pthread_cond_broadcast(&l->changed);
     while (l->n_taken < l->last_step && l->n_taken == l->n_ready && l->failed == TR_OK && rc != ETIMEDOUT)

@@ -1,10 +1,8 @@
-/* make.c - one text or JSONL file to token shards.
+/* make.c - turns one text or JSONL file into token shards.
  *
- * The file was hashed for the key and is hashed again while it is read: one
- * that changes in between is refused, so that a cache entry always holds what
- * its key says. A shard is cut between documents, so no document spans two.
- * Memory: one batch of lines or of text with its ids, and 8 bytes for
- * each of at most 2^20 documents of the open shard.
+ * The file was hashed for the key and is hashed again while it is read. A file that changes in between is refused, so
+ * that a cache entry always matches its key. A shard ends between documents, so no document is in two shards. Memory:
+ * one batch of lines or of text with its ids, and 8 bytes for each of at most 2^20 documents of the open shard.
  */
 #include "data/chunks.h"
 #include "data/lines.h"
@@ -27,7 +25,7 @@ struct make {
     struct tr_chunks chunks; /* of a text file */
 };
 
-/* A writer for the next document: the open part unless it is full. */
+/* The writer for the next document: that of the open part, or of a new part when the open one is full. */
 static enum tr_status begin_doc(struct make *m)
 {
     enum tr_status st = TR_OK;
@@ -59,23 +57,23 @@ out:
     return st;
 }
 
-/* Drops a record; over budget the data set is refused. */
+/* Skips a record. The data set is refused when more than max_skipped records are skipped. */
 static enum tr_status skip(struct make *m, int64_t line, const char *cause)
 {
     const struct tr_data_options *o = m->t->options;
     char why[256];
     enum tr_status st = TR_OK;
-    (void)tr_format(why, sizeof why, "%s", cause); /* may be cut */
+    (void)tr_format(why, sizeof why, "%s", cause); /* a long message is truncated */
     for (char *c = why; *c; c++)
         if ((unsigned char)*c < ' ')
-            *c = ' '; /* one line each in the list of skipped records */
+            *c = ' '; /* the list of skipped records has one line for each */
     m->n_skipped++;
     m->t->n_skipped++;
     TR_TRY(tr_skip_list_add(&m->skips, m->file.path, line, why));
     if (o->on_skip)
         o->on_skip(o->on_skip_ctx, m->file.path, line, why);
     if (m->t->n_skipped > (uint64_t)o->max_skipped)
-        TR_TRY(tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; that is more than the %" PRId64 " records that may be skipped",
+        TR_TRY(tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; this is more than the %" PRId64 " records that may be skipped",
                        m->file.path, line, why, o->max_skipped));
 out:
     return st;
@@ -92,8 +90,7 @@ static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, c
         return skip(m, line, why);
     TR_TRY(begin_doc(m));
     st = tr_shard_writer_add(m->writer, ids, mask, n_ids);
-    if (st == TR_USAGE) /* an id beyond the vocabulary: the data was made for
-                           another model */
+    if (st == TR_USAGE) /* an id beyond the vocabulary: the data was made for another model */
         TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->file.path, line));
     TR_TRY(st);
     TR_TRY(tr_shard_writer_end_doc(m->writer));
@@ -101,8 +98,7 @@ out:
     return st;
 }
 
-/* One document a line. A byte order mark at the start of the file is dropped.
- */
+/* Each line is one document. A byte order mark at the start of the file is dropped. */
 static enum tr_status make_jsonl(struct make *m)
 {
     enum tr_status st = TR_OK;
@@ -130,7 +126,7 @@ static enum tr_status take_ids(void *ctx, const int32_t *ids, size_t n)
     return tr_shard_writer_add(m->writer, ids, NULL, n);
 }
 
-/* What stands around the text. */
+/* Adds the ids before or after the text. */
 static enum tr_status add_edge(struct make *m, enum tr_status (*edge)(const struct tr_tokenizer *, struct tr_ids *))
 {
     struct tr_ids ids = { 0 };
@@ -141,7 +137,7 @@ static enum tr_status add_edge(struct make *m, enum tr_status (*edge)(const stru
     return st;
 }
 
-/* Cleans what the file buffer holds; encodes it when there is enough for all threads. */
+/* Cleans the content of the file buffer, and encodes it when there is enough for all threads. */
 static enum tr_status add_text(struct make *m, bool is_last)
 {
     size_t n_used;
@@ -189,7 +185,7 @@ enum tr_status tr_skips_path(const struct tr_cache *c, struct tr_hash128 key, ch
     return st == TR_OK ? tr_path_join(out, c->dir, name) : st;
 }
 
-/* "LINE REASON" a line, for later starts that find the shards made. */
+/* Writes a line "LINE REASON" for each skipped record, for later starts that find the shards in the cache. */
 static enum tr_status write_skips(const struct make *m)
 {
     enum tr_status st = TR_OK;
@@ -211,9 +207,10 @@ static enum tr_status finish(struct make *m)
 {
     enum tr_status st = TR_OK;
     if (!tr_hash_eq(tr_hasher_get(m->file.hasher), m->m->content))
-        TR_TRY(tr_fail(TR_IO, "%s: changed while it was being read", m->file.path));
+        TR_TRY(tr_fail(TR_IO, "%s: the file changed while it was being read; start again when it is complete",
+                       m->file.path));
     if (!m->writer)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no document in this file (%" PRIu64 " records skipped%s%s)", m->file.path,
+        TR_TRY(tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->file.path,
                        m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : ""));
     TR_TRY(write_skips(m));
     struct tr_shard_writer *last = m->writer;

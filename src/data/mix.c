@@ -1,9 +1,9 @@
 /* mix.c - see mix.h.
  *
- * The table is a schedule: the j-th sample (from 1) of a source with share w of period P may come from time
- * floor((j-1) P / w) + 1 on (before that it would be more than the ceiling) and must come by time ceil(j P / w) (after
- * that it would be less than the floor). These windows are those of P-fair scheduling (Baruah, Cohen, Plaxton, Varvel,
- * Algorithmica 1996); on one machine the earliest deadline among the released meets them all.
+ * The table is a schedule. A source with share w of period P has its j-th sample (from 1) in a window of time: not
+ * before floor((j-1) P / w) + 1, where its count would exceed the ceiling, and not after ceil(j P / w), where its count
+ * would be below the floor. These are the windows of P-fair scheduling (Baruah, Cohen, Plaxton, Varvel, Algorithmica
+ * 1996). On one machine, the rule "earliest deadline among the released" meets all of them.
  */
 #include "data/mix.h"
 
@@ -22,7 +22,7 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Whole shares for the weights times `scale`, in lowest terms; false when they are not whole. */
+/* Computes whole shares: the weights times `scale`, in lowest terms. False: these are not whole numbers. */
 static bool to_shares(struct tr_mix *m, const double *weights, double scale)
 {
     uint64_t common = 0;

@@ -1,10 +1,10 @@
 /* mix.h - which source a sample comes from, when sources are mixed by weight.
  *
- * Weights are made whole numbers (each of at most six decimals) with no common factor; their sum is the period. Sample
- * g is slot g % period of a table that holds source i exactly share[i] times, laid out so that in the first n samples,
- * for every n, source i has the floor or the ceiling of n * weight. Nothing is drawn and nothing is remembered: any
- * rank can compute any sample, and the shares are exact. Rejected: random draws (shares only in the long run) and
- * per-rank counters (the order would depend on the world).
+ * Weights have at most six decimals and become whole numbers without a common factor. Their sum is the period. Sample g
+ * is slot g % period of a table that holds source i exactly share[i] times. Its order is such that for every n, the
+ * first n samples hold the floor or the ceiling of n * weight samples of source i. There are no random draws and no
+ * state: any rank can compute any sample, and the shares are exact. Rejected: random draws (shares are right only in
+ * the long run) and per-rank counters (the order would depend on the world).
  */
 #ifndef TR_DATA_MIX_H
 #define TR_DATA_MIX_H
@@ -20,7 +20,7 @@ struct tr_mix {
     } * slots;
 };
 
-/* weights: n of them, all > 0. n = 1 is the plain data set. */
+/* There are n weights, all > 0. n = 1 is a data set without a mixture. */
 enum tr_status tr_mix_open(struct tr_mix *m, const double *weights, size_t n);
 void tr_mix_release(struct tr_mix *m);
 

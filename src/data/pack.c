@@ -1,5 +1,5 @@
-/* pack.c - see pack.h. The rows of a window that have room are kept by room: a tree over the amounts of room finds the
- * smallest that is enough in log2(T) steps, and rows of equal room are a list. */
+/* pack.c - see pack.h. The rows of a window that still have room are sorted by room: a tree over the amounts of room
+ * finds the smallest amount that is enough in log2(T) steps, and rows with equal room form a list. */
 #include "data/pack.h"
 
 #include <stdlib.h>
@@ -135,9 +135,8 @@ static uint32_t take_row(struct packer *k, uint32_t r)
     return row;
 }
 
-/* The smallest room of any row that is at least `need`, or no_room: up to the first right neighbour with rows, then
- * down.
- */
+/* The smallest room of any row that is at least `need`, or no_room. The search climbs the tree to the first right
+ * neighbour that has rows, then descends. */
 static uint32_t find_room(const struct packer *k, uint32_t need)
 {
     uint32_t i = k->n_leaves + need;
@@ -168,7 +167,7 @@ static void sort_window(struct packer *k, const struct tr_pack *p)
     memset(k->count, 0, (size_t)p->row_tokens * sizeof *k->count);
 }
 
-/* Moves the rows of the window into the pack, in the order they were opened. */
+/* Moves the rows of the window into the pack, in the order in which they were opened. */
 static void emit_rows(struct packer *k, struct tr_pack *p, uint64_t *n_placed)
 {
     memset(k->end, 0, k->n_rows * sizeof *k->end);
@@ -181,7 +180,7 @@ static void emit_rows(struct packer *k, struct tr_pack *p, uint64_t *n_placed)
         k->end[row] = at;
         at += n;
     }
-    for (uint32_t i = 0; i < k->n_docs; i++) /* in the order they were placed */
+    for (uint32_t i = 0; i < k->n_docs; i++) /* in the order in which they were placed */
         p->doc[k->end[k->row_of[i]]++] = k->sorted[i];
     *n_placed = at;
 }
@@ -244,7 +243,9 @@ enum tr_status tr_pack_finish(struct tr_pack *p, enum tr_packing how, bool shuff
     else
         TR_TRY(pack_best_fit(p, shuffle, seed, &n_placed));
     p->row_first[p->n_tail_rows] = (uint32_t)n_placed;
-    uint32_t *rows = realloc(p->row_first, ((size_t)p->n_tail_rows + 1) * sizeof *rows); /* far fewer than documents */
+    uint32_t *rows = realloc(p->row_first,
+                             ((size_t)p->n_tail_rows + 1) *
+                                 sizeof *rows); /* there are far fewer rows than documents, so this gives memory back */
     if (rows)
         p->row_first = rows;
     p->n_rows = p->n_tail_rows + p->n_chunks;

@@ -1,4 +1,4 @@
-/* proof.c - what a data set holds, for people. Samples are taken from the very arrays that are trained on. */
+/* proof.c - shows the content of a data set to people. Samples come from the same arrays that training reads. */
 #include "data/data_impl.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ void tr_proof_row_release(struct tr_proof_row *row)
     *row = (struct tr_proof_row){ 0 };
 }
 
-/* Tokens in the row: padding is told by length, never by id. */
+/* The number of tokens in the row. Padding is found by length, never by id. */
 static enum tr_status count_tokens(const struct tr_data *d, uint64_t sample, int64_t *n_tokens)
 {
     enum tr_status st = TR_OK;
@@ -57,7 +57,7 @@ static enum tr_status describe(const struct tr_tokenizer *t, const struct tr_bat
             TR_TRY(add_text(t, row, k, &bytes));
     }
     size_t at = 0;
-    for (int64_t i = 0; i < row_tokens; i++) { /* the text has stopped moving */
+    for (int64_t i = 0; i < row_tokens; i++) { /* pointers are set now, because the text grows no more */
         row->tokens[i].text = row->text.p ? row->text.p + at : "";
         at += row->tokens[i].n_text;
     }
@@ -192,13 +192,13 @@ enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, str
     list_skips(d, text, json);
     tr_str_addf(text,
                 "%" PRIu64 " rows of %" PRId64 " tokens, %.1f %% filled; %" PRIu64
-                " documents go on in further rows, %" PRIu64 " lost their end (%" PRIu64 " tokens)\n",
+                " documents continue in further rows, %" PRIu64 " were truncated (%" PRIu64 " tokens lost)\n",
                 i->n_rows, d->row_tokens, 100.0 * (double)i->n_row_tokens / ((double)i->n_rows * (double)d->row_tokens),
                 i->n_split, i->n_cut, i->n_tokens_lost);
     tr_str_addf(text, "%.1f %% of the tokens in the first %" PRId64 " rows have a loss; %" PRId64 " rows have none\n",
                 100 * trained, m.n_rows, m.n_idle);
     if (*d->date) {
-        tr_str_addf(text, "the chat template is told that it is %s\n", d->date);
+        tr_str_addf(text, "the date in the chat template is %s\n", d->date);
         tr_str_addf(json, ",\"chat_date\":\"%s\"", d->date);
     }
     tr_str_addf(json,

@@ -1,4 +1,4 @@
-/* proof.h - what a data set holds, for people: files, skipped records, masks, and samples as they are trained on. */
+/* proof.h - shows people what a data set holds: files, skipped records, masks, and samples as training sees them. */
 #ifndef TR_DATA_PROOF_H
 #define TR_DATA_PROOF_H
 
@@ -9,7 +9,7 @@ struct tr_data;
 
 struct tr_data_file {
     const char *path;
-    enum tr_shape shape;     /* as detected or given; AUTO: a token shard, which does not say */
+    enum tr_shape shape;     /* as detected or given; AUTO: a token shard, which does not record it */
     enum tr_packing packing; /* as used */
     double weight;
     uint64_t n_tokens, n_docs, n_skipped;
@@ -23,26 +23,25 @@ struct tr_data_skip {
     int64_t line;
     const char *why;
 };
-/* The first TR_DATA_KEPT_SKIPS of them, also when the shards came from the cache. */
+/* The first TR_DATA_KEPT_SKIPS skipped records, also when the shards came from the cache. */
 const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n);
 
-/* Targets among the tokens of the first samples, at most TR_MASKS_ROWS. */
+/* The targets among the tokens of the first samples, of at most TR_MASKS_ROWS samples. */
 enum { TR_MASKS_ROWS = 256 };
 struct tr_data_masks {
     int64_t n_rows, n_tokens, n_targets;
-    int64_t n_idle; /* rows without a target: nothing is learnt from them */
+    int64_t n_idle; /* rows without a target, from which nothing is learnt */
 };
 enum tr_status tr_data_get_masks(const struct tr_data *d, struct tr_data_masks *out);
 
-/* Files, skips, rows, truncations and masks: lines for people, and members of a JSON object ("tokens":1,...). Long
- * lists are cut and say so. */
+/* Summarises files, skipped records, rows, truncation and masks, as lines for people and as members of a JSON object
+ * ("tokens":1,...). A long list is shortened, with a line for the rest. */
 enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, struct tr_str *json);
 
-/* One sample as a person reads it. Targets are where they are trained: token i is_target when it is the target of the
- * token before it. */
+/* One sample in readable form. Token i is_target when it is the target of the token before it. */
 struct tr_proof_token {
     int32_t id;
-    int32_t position; /* in its document, or in the part of it that stands in this row */
+    int32_t position; /* in its document, or in the part of the document that is in this row */
     bool is_target, is_pad;
     const char *text; /* its bytes, made valid UTF-8; in row->text */
     size_t n_text;
@@ -54,12 +53,12 @@ struct tr_proof_row {
     struct tr_proof_token *tokens; /* row_tokens of them */
     struct tr_str text;
 };
-/* tokenizer may be NULL: texts are empty. */
+/* t may be NULL; then the texts are empty. */
 enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer *t, uint64_t sample,
                              struct tr_proof_row *out);
 void tr_proof_row_release(struct tr_proof_row *row);
-/* Its first n_max tokens on one line: trained ones green and the others dim, or trained ones in [brackets]; a bar where
- * a document begins. */
+/* Prints the first n_max tokens of the row on one line. With colour, trained tokens are green and the others dim; else
+ * trained tokens are in [brackets]. A bar marks the beginning of a document. */
 void tr_proof_row_show(const struct tr_proof_row *row, bool has_color, int64_t n_max, struct tr_str *out);
 
 #endif

@@ -1,8 +1,8 @@
-/* record.c - see record.h. Every decision depends on the bytes of the line and the rules alone: the same on every run.
+/* record.c - see record.h. Every decision depends only on the bytes of the line and the rules, so all runs agree.
  *
- * Prompt and answer are encoded apart, so that the boundary of the mask is a boundary of tokens: what the model sees at
- * inference is exactly the prompt's ids. Rejected: encoding them together and finding the boundary afterwards (a token
- * may cross it).
+ * Prompt and answer are encoded separately, so that the boundary of the mask is a boundary of tokens: at inference the
+ * model sees exactly the ids of the prompt. Rejected: encoding them together and finding the boundary afterwards (a
+ * token may cross it).
  */
 #include "data/record.h"
 
@@ -34,7 +34,7 @@ void tr_doc_release(struct tr_doc *doc)
 
 /* ---- shapes ---- */
 
-/* First match wins: records often carry a rendered "text" beside what it was made from. */
+/* The first match wins, because records often hold a rendered "text" beside the members from which it was made. */
 static const struct {
     enum tr_shape shape;
     const char *keys[2];
@@ -60,12 +60,12 @@ static enum tr_status refuse_shape(const cJSON *record)
         return tr_fail(TR_USAGE, "a record with \"chosen\" and \"rejected\" is a preference pair; give records to "
                                  "imitate: prompt and completion, or messages");
     return tr_fail(TR_USAGE,
-                   "members (%s) are no known record: text, prompt + completion, instruction + output, messages, "
-                   "conversations, or input_ids; name the member that holds text with text_key",
+                   "the members (%s) are not those of a known record: text, prompt + completion, instruction + output, "
+                   "messages, conversations, or input_ids; name the member that holds the text with text_key",
                    keys);
 }
 
-/* Whitespace apart, is there anything in this line? Parses it, cleaned, into *out. */
+/* Cleans the line and parses it into *out. A line of white space alone is refused. */
 static enum tr_status parse_line(const char *line, size_t n, bool keeps_numbers, struct tr_str *clean, cJSON **out)
 {
     size_t n_used;
@@ -80,7 +80,7 @@ static enum tr_status parse_line(const char *line, size_t n, bool keeps_numbers,
     if (st == TR_OK && !cJSON_IsObject(*out)) {
         cJSON_Delete(*out);
         *out = NULL;
-        st = tr_fail(TR_USAGE, "the record is not an object");
+        st = tr_fail(TR_USAGE, "the record is not a JSON object");
     }
     return st;
 }
@@ -164,7 +164,7 @@ static enum tr_status encode_completion(const struct tr_record_rules *r, const c
     TR_TRY(tr_json_str(record, "prompt", true, &prompt));
     TR_TRY(tr_json_str(record, "completion", true, &completion));
     if (!*completion)
-        TR_TRY(tr_fail(TR_USAGE, "\"completion\" is empty"));
+        TR_TRY(tr_fail(TR_USAGE, "\"completion\" is empty, so there is nothing to train on"));
     TR_TRY(encode_pair(r, prompt, completion, doc));
 out:
     return st;
@@ -178,7 +178,7 @@ static enum tr_status encode_messages(const struct tr_record_rules *r, const cJS
     enum tr_status st = TR_OK;
     cJSON *tools = NULL;
     if (!cJSON_IsArray(messages) || !messages->child)
-        TR_TRY(tr_fail(TR_USAGE, "the conversation is not a list of messages, or an empty one"));
+        TR_TRY(tr_fail(TR_USAGE, "the conversation is not a list of messages, or the list is empty"));
     TR_TRY(tr_chat_record_tools(record, &tools));
     TR_TRY(tr_chat_encode(r->chat, r->tokenizer, messages, tools, r->mask, &doc->ids, &doc->mask));
 out:
@@ -232,7 +232,7 @@ static enum tr_status list_member(const cJSON *record, const char *key, bool is_
     return TR_OK;
 }
 
-/* attention_mask may be there and must be all 1: padding in the middle of a row would be trained on. */
+/* attention_mask is optional and must be all 1, because padding inside a row would be trained on. */
 static enum tr_status encode_tokens(const struct tr_record_rules *r, const cJSON *record, struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
@@ -250,12 +250,12 @@ static enum tr_status encode_tokens(const struct tr_record_rules *r, const cJSON
     const cJSON *label = labels ? labels->child : NULL, *seen = attention ? attention->child : NULL;
     for (const cJSON *id = ids->child; id; id = id->next, at++) {
         if (!is_id(id))
-            TR_TRY(tr_fail(TR_USAGE, "\"input_ids\" holds something else than a token id at %d", at));
+            TR_TRY(tr_fail(TR_USAGE, "\"input_ids\" at %d is not a token id", at));
         bool is_target = !label || (is_id(label) && label->valuedouble == id->valuedouble);
         if (!is_target && !(cJSON_IsNumber(label) && label->valuedouble == TR_TARGET_NONE))
             TR_TRY(tr_fail(TR_USAGE, "\"labels\" at %d is neither the token's id nor -100", at));
         if (seen && !(cJSON_IsNumber(seen) && seen->valuedouble == 1))
-            TR_TRY(tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1: give records without padding", at));
+            TR_TRY(tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1; give records without padding", at));
         TR_TRY(tr_ids_add(&doc->ids, (int32_t)id->valuedouble));
         TR_TRY(add_mask(doc, is_target));
         label = label ? label->next : NULL;
@@ -301,9 +301,9 @@ enum tr_status tr_record_encode(const struct tr_record_rules *r, const char *lin
     TR_TRY(encode_shape(r, record, doc));
     if (doc->ids.n == n_ids)
         TR_TRY(tr_fail(TR_USAGE, "the record has no tokens"));
-    /* The first token has nothing before it that could predict it. */
+    /* The first token cannot be a target, because no token before it could predict it. */
     if (r->shape != TR_SHAPE_TEXT && !memchr(doc->mask.p + n_mask + 1, 1, doc->mask.n - n_mask - 1))
-        TR_TRY(tr_fail(TR_USAGE, "no token of the record is trained on"));
+        TR_TRY(tr_fail(TR_USAGE, "no token of the record has a loss"));
 out:
     cJSON_Delete(record);
     if (st != TR_OK) {

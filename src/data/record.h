@@ -1,4 +1,4 @@
-/* record.h - one JSONL record to one document: token ids, and which of them are targets. */
+/* record.h - turns one JSONL record into one document: token ids, and which of them are targets. */
 #ifndef TR_DATA_RECORD_H
 #define TR_DATA_RECORD_H
 
@@ -12,25 +12,26 @@ struct tr_record_rules {
     enum tr_chat_mask mask;
 };
 
-/* What documents are appended to. */
+/* The buffers to which documents are appended. */
 struct tr_doc {
     struct tr_ids ids;
-    struct tr_str mask; /* one byte an id, 1 = target; stays empty for TR_SHAPE_TEXT, where all are */
+    struct tr_str mask; /* one byte for each id, 1 = target; stays empty for TR_SHAPE_TEXT, where all ids are targets */
     struct tr_str line; /* scratch */
 };
 void tr_doc_release(struct tr_doc *doc);
 
-/* The shape of a record that holds all members of one. TR_USAGE: it is not a JSON object, or *is_object and nothing
- * known. */
+/* Finds the shape whose members the record holds. TR_USAGE: the line is not a JSON object or, with *is_object, the
+ * object has no known shape. */
 enum tr_status tr_record_detect(const char *line, size_t n, bool *is_object, enum tr_shape *out);
 
-/* Appends the document of this line; invalid UTF-8 becomes U+FFFD first. TR_USAGE with a text that says why when the
- * record is to be skipped; nothing is appended then. Other statuses are real failures. Ids of TR_SHAPE_TOKENS are not
- * compared with any vocabulary here. Any number of threads may call this with a doc each. */
+/* Appends the document of this line. Invalid UTF-8 becomes U+FFFD first. TR_USAGE means that the record must be
+ * skipped: the error text is the reason, and nothing is appended. Other statuses are real failures. Ids of
+ * TR_SHAPE_TOKENS are not compared with a vocabulary here. Any number of threads may call this, each with its own doc.
+ */
 enum tr_status tr_record_encode(const struct tr_record_rules *r, const char *line, size_t n, struct tr_doc *doc);
 
-/* What stands around a document that is text: what the tokenizer puts in front of any text (<bos>, or nothing), and
- * <eos> behind it. */
+/* Append the ids around a document that is text: before it, those that the tokenizer puts before any text (<bos> or
+ * nothing); after it, <eos>. */
 enum tr_status tr_doc_begin(const struct tr_tokenizer *t, struct tr_ids *ids);
 enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids);
 

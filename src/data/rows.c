@@ -1,4 +1,5 @@
-/* rows.c - see rows.h. What a file says is checked again here where memory safety needs it: it may have changed. */
+/* rows.c - see rows.h. Values that are read from a file are checked again here where memory safety depends on them,
+ * because the file may have changed. */
 #include "data/rows.h"
 
 #include <stdlib.h>
@@ -38,7 +39,8 @@ enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const 
     for (size_t i = 0; i < n; i++) {
         const struct tr_shard_info *info = tr_shard_get_info(shards[i]);
         p->shards[i] = shards[i];
-        p->first_token[i + 1] = p->first_token[i] + info->n_tokens; /* below 2^56 each, and on disk: no overflow */
+        p->first_token[i + 1] =
+            p->first_token[i] + info->n_tokens; /* cannot overflow: each is below 2^56, and all are on disk */
         p->first_doc[i + 1] = p->first_doc[i] + info->n_docs;
     }
     if (how == TR_PACK_STREAM) {
@@ -126,7 +128,8 @@ enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_data_part *p, ui
 
 static enum tr_status moved(const struct tr_walk *w, uint64_t doc)
 {
-    return tr_fail(TR_IO, "%s: document %" PRIu64 " moved after verification", tr_shard_path(w->shard), doc);
+    return tr_fail(TR_IO, "%s: document %" PRIu64 " has moved since the file was verified; put the file back",
+                   tr_shard_path(w->shard), doc);
 }
 
 static enum tr_status doc_end(struct tr_walk *w, uint64_t *out)

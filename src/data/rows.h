@@ -1,7 +1,7 @@
-/* rows.h - the rows of one part of a data set: shards with one way of packing, and the walk over the pieces of a row.
+/* rows.h - the rows of one part of a data set (shards with one way of packing), and the walk over the pieces of a row.
  *
- * A piece is what a row holds of one document. Documents never span shards, so a piece and the token behind it are in
- * one shard. Nothing allocates after open; all state of a walk is the caller's.
+ * A piece is the part of a document that is in a row. A document is never in two shards, so a piece and the token after
+ * it are in one shard. Nothing allocates after open; the caller owns all state of a walk.
  */
 #ifndef TR_DATA_ROWS_H
 #define TR_DATA_ROWS_H
@@ -13,14 +13,14 @@
 struct tr_data_part {
     enum tr_packing packing; /* not AUTO */
     int64_t row_tokens;
-    struct tr_shard **shards; /* not owned; the array is */
+    struct tr_shard **shards; /* the array is owned, the shards are not */
     size_t n_shards;
     uint64_t *first_token, *first_doc; /* of shard i; [n_shards]: all */
     struct tr_pack pack;               /* of packing BESTFIT and NONE */
     uint64_t n_rows, n_row_tokens;
 };
 
-/* Keeps the order of the shards. Of o: row_tokens, shuffle, cuts_long. */
+/* Keeps the order of the shards. Reads row_tokens, shuffle and cuts_long of o. */
 enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const *shards, size_t n, enum tr_packing how,
                                  const struct tr_data_options *o, uint64_t seed);
 void tr_data_part_release(struct tr_data_part *p); /* safe on zeroes */
@@ -34,7 +34,7 @@ struct tr_walk {
     int fd;
     uint64_t at, end; /* stream: in its tokens; tails: in pack.doc; a chunk: its row */
     bool is_tail;
-    uint64_t room; /* tokens left in the row: what is read again must not overflow it */
+    uint64_t room; /* tokens left in the row; values that are read again must not exceed it */
     uint64_t doc;  /* stream: of this shard */
     uint64_t bounds[TR_WALK_BOUNDS], bounds_first, n_bounds;
 };
@@ -42,10 +42,10 @@ struct tr_walk {
 struct tr_piece {
     uint64_t first; /* token in walk->shard */
     int64_t n;      /* 0: the row has ended */
-    bool goes_on;   /* the token behind the piece is a target of it */
+    bool goes_on;   /* the token after the piece is the target of its last token */
 };
 
-/* tr_walk_end also after a failed begin. */
+/* Call tr_walk_end even after a tr_walk_begin that failed. */
 enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_data_part *p, uint64_t row);
 enum tr_status tr_walk_next(struct tr_walk *w, struct tr_piece *out);
 void tr_walk_end(struct tr_walk *w);

@@ -21,7 +21,7 @@ out:
     return st;
 }
 
-/* value + hash of value, as text; sealed says whether `text` is exactly that. */
+/* The value and its hash as text. A seal is valid only when its content is exactly this text. */
 static void format_seal(struct tr_hash128 value, char text[2 * N_HEX + 1])
 {
     tr_hash_hex(value, text);

@@ -1,4 +1,4 @@
-/* shape.h - the words for what a record is and how documents become rows. */
+/* shape.h - the names of the record shapes, and of the ways in which documents become rows. */
 #ifndef TR_DATA_SHAPE_H
 #define TR_DATA_SHAPE_H
 
@@ -23,9 +23,9 @@ const char *tr_shape_name(enum tr_shape shape);
 /* How documents become rows. */
 #define TR_PACK_LIST(X)                                                                                                \
     X(AUTO, "auto")       /* stream for text, bestfit for records that are kept whole */                               \
-    X(STREAM, "stream")   /* one stream of tokens, cut every T */                                                      \
-    X(BESTFIT, "bestfit") /* whole documents, several a row */                                                         \
-    X(NONE, "none")       /* one document a row */
+    X(STREAM, "stream")   /* one stream of tokens, split every T */                                                    \
+    X(BESTFIT, "bestfit") /* whole documents, several in a row */                                                      \
+    X(NONE, "none")       /* one document in each row */
 
 enum tr_packing {
 #define X(name, text) TR_PACK_##name,

@@ -1,4 +1,4 @@
-/* shard_format.c - the 128-byte header of a token shard, in and out. Normative: docs/formats/token-shard.md. */
+/* shard_format.c - reads and writes the 128-byte header of a token shard. docs/formats/token-shard.md is normative. */
 #include "data/shard.h"
 #include "data/le.h"
 
@@ -21,7 +21,7 @@ static struct tr_hash128 get_hash(const unsigned char *p)
 
 bool tr_shard_layout(const struct tr_shard_info *info, uint64_t *docs_at, uint64_t *mask_at, uint64_t *end)
 {
-    /* 2^56 of anything times 8 stays far inside 63 bits, so that nothing below can wrap. */
+    /* 2^56 times 8 is far below 2^63, so that no sum below can wrap. */
     if (info->n_tokens >> 56 || info->n_docs >> 56)
         return false;
     *docs_at = TR_SHARD_HEADER_BYTES + (info->n_tokens * info->token_bytes + 7) / 8 * 8;
@@ -72,21 +72,25 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
         return tr_fail(TR_USAGE, "not a token shard (bad magic)");
     if (version != TR_SHARD_VERSION || n_header != TR_SHARD_HEADER_BYTES)
         return tr_fail(TR_USAGE,
-                       "token shard version %" PRIu32 " with a header of %" PRIu32 " bytes; %d and %d are read",
+                       "token shard version %" PRIu32 " with a header of %" PRIu32
+                       " bytes is not supported; this program reads version %d with %d bytes",
                        version, n_header, TR_SHARD_VERSION, TR_SHARD_HEADER_BYTES);
     if (!tr_hash_eq(tr_hash(h, HASHED_BYTES), get_hash(h + HASHED_BYTES)))
         return tr_fail(TR_IO, "the header does not match its checksum");
     if (i.token_bytes != 2 && i.token_bytes != 4)
         return tr_fail(TR_USAGE, "token_bytes %" PRIu32 " at offset 16 is not 2 or 4", i.token_bytes);
     if (flags & ~(uint32_t)(FLAG_MASK | FLAG_LAST | FLAG_WHOLE) || tr_get_u32(h + 60) != 0)
-        return tr_fail(TR_USAGE, "unknown flags 0x%" PRIx32 " or a reserved field in use", flags);
+        return tr_fail(TR_USAGE, "flags 0x%" PRIx32 " has unknown bits, or a reserved field is not zero", flags);
     if (i.n_tokens == 0 || i.n_docs == 0 || i.n_docs > i.n_tokens)
-        return tr_fail(TR_USAGE, "%" PRIu64 " documents of %" PRIu64 " tokens", i.n_docs, i.n_tokens);
+        return tr_fail(TR_USAGE, "%" PRIu64 " documents with %" PRIu64 " tokens in total are not possible", i.n_docs,
+                       i.n_tokens);
     if (i.vocab_size == 0 || i.vocab_size > INT32_MAX || (i.token_bytes == 2 && i.vocab_size > 65536))
         return tr_fail(TR_USAGE, "vocab_size %" PRIu64 " does not fit %" PRIu32 "-byte tokens", i.vocab_size,
                        i.token_bytes);
     if (!tr_shard_layout(&i, &docs_at, &mask_at, &end) || end != n_file)
-        return tr_fail(TR_IO, "the file has %" PRIu64 " bytes, not what its header says: cut short or grown", n_file);
+        return tr_fail(TR_IO,
+                       "the file has %" PRIu64 " bytes, which does not match its header: it was truncated or has grown",
+                       n_file);
     *out = i;
     return TR_OK;
 }

@@ -1,7 +1,7 @@
 /* shard_read.c - opens, verifies and reads token shards.
  *
- * Verification streams the file once through one buffer: memory does not depend on the shard. Afterwards a shard costs
- * a small struct and (unless parked) a descriptor. Readers share no state, so threads need no lock.
+ * Verification reads the file once through one buffer, so memory does not depend on the size of the shard. Afterwards a
+ * shard needs a small struct and, unless it is parked, a descriptor. Readers share no state, so threads need no lock.
  */
 #include "data/shard.h"
 #include "data/data.h"
@@ -43,7 +43,7 @@ static enum tr_status check_tokens(struct verify *v, size_t n, uint64_t at)
         if (id >= v->limit)
             return tr_fail(TR_USAGE,
                            "token %" PRIu64 " has id %" PRIu64 ", beyond the vocabulary of %" PRIu64
-                           "; was it made with another tokenizer?",
+                           "; was the shard made with another tokenizer?",
                            first + i, id, v->limit);
     }
     return TR_OK;
@@ -65,8 +65,10 @@ static enum tr_status check_docs(struct verify *v, size_t n, uint64_t at)
         uint64_t start = tr_get_u64(v->buf + 8 * i);
         bool is_first = v->n_docs_in == 0, is_end = v->n_docs_in == v->s->info.n_docs;
         if (is_first ? start != 0 : start <= v->last_doc || (is_end && start != v->s->info.n_tokens))
-            return tr_fail(TR_USAGE, "document %" PRIu64 " starts at token %" PRIu64 ", after %" PRIu64, v->n_docs_in,
-                           start, v->last_doc);
+            return tr_fail(TR_USAGE,
+                           "document %" PRIu64 " starts at token %" PRIu64
+                           "; starts must begin at 0, grow, and end at %" PRIu64,
+                           v->n_docs_in, start, v->s->info.n_tokens);
         v->last_doc = start;
     }
     return TR_OK;
@@ -117,7 +119,7 @@ out:
 
 /* ---- open, close ---- */
 
-/* A seal holds for the ids that were allowed then, so that the limit is part of its name. */
+/* A seal is valid only for the limit of ids that was checked, so the limit is part of its name. */
 static enum tr_status verify_once(const struct tr_shard *s, uint64_t vocab_size, const struct tr_seals *seals)
 {
     char what[64];
@@ -127,7 +129,8 @@ static enum tr_status verify_once(const struct tr_shard *s, uint64_t vocab_size,
         return st;
     st = verify(s, vocab_size);
     if (st == TR_OK)
-        tr_seal_save(seals, &s->seal, 0, what, s->info.payload); /* whoever makes shards gives each a file of its own */
+        /* no minimum age: the writers of shards never change a file, they replace it */
+        tr_seal_save(seals, &s->seal, 0, what, s->info.payload);
     return st;
 }
 
@@ -208,7 +211,7 @@ enum tr_status tr_shard_begin(const struct tr_shard *s, int *out)
         now.st_size != s->seal.st_size || now.st_mtim.tv_sec != s->seal.st_mtim.tv_sec ||
         now.st_mtim.tv_nsec != s->seal.st_mtim.tv_nsec) {
         tr_shard_end(s, fd);
-        return tr_fail(TR_IO, "%s: changed since it was verified; put the file back and resume", s->path);
+        return tr_fail(TR_IO, "%s: the file has changed since it was verified; put the file back and resume", s->path);
     }
     *out = fd;
     return TR_OK;
@@ -237,7 +240,10 @@ enum tr_status tr_shard_read(const struct tr_shard *s, int fd, uint64_t first, u
             out[i] = (int32_t)id;
         }
         if (max >= s->info.vocab_size)
-            return tr_fail(TR_IO, "%s: token id %" PRIu32 " appeared after verification", s->path, max);
+            return tr_fail(TR_IO,
+                           "%s: token id %" PRIu32
+                           " is beyond the vocabulary: the file has changed since it was verified; put it back",
+                           s->path, max);
         out += k;
         first += k;
         n -= k;

@@ -1,8 +1,8 @@
-/* shard_write.c - writes a token shard: tokens stream to disk, document starts and mask bits wait in memory.
+/* shard_write.c - writes a token shard: tokens go to disk at once, document starts and mask bits wait in memory.
  *
- * Checksums are taken from memory before the write, so that a bad disk cannot be blessed. Order: tokens, document
- * starts, mask, header at offset 0, fsync, rename, fsync of the directory. A failed fsync abandons the file: never
- * retried.
+ * Checksums are computed from memory before the write, so that a fault of the disk is detected later. The order is:
+ * tokens, document starts, mask, header at offset 0, fsync, rename, fsync of the directory. When an fsync fails, the
+ * file is abandoned; the fsync is never tried again.
  */
 #include "data/shard.h"
 #include "data/le.h"
@@ -23,7 +23,7 @@ struct bytes {
 };
 
 struct tr_shard_writer {
-    struct tr_shard_info info; /* n_tokens: with the open document */
+    struct tr_shard_info info; /* n_tokens includes the open document */
     uint64_t doc_start;        /* of the open document */
     struct tr_hasher *hasher;
     int fd;
@@ -129,7 +129,7 @@ enum tr_status tr_shard_writer_end_doc(struct tr_shard_writer *w)
 {
     if (w->info.n_tokens == w->doc_start)
         return tr_fail(TR_USAGE, "%s: document %" PRIu64 " is empty", w->path, w->info.n_docs);
-    enum tr_status st = bytes_reserve(&w->docs, 16); /* room for the end, too */
+    enum tr_status st = bytes_reserve(&w->docs, 16); /* with room for the end of the last document */
     if (st != TR_OK)
         return st;
     tr_put_u64(w->docs.p + w->docs.n, w->doc_start);
@@ -187,7 +187,7 @@ enum tr_status tr_shard_writer_commit(struct tr_shard_writer *w, bool is_last, u
     w->info.is_last = is_last;
     w->info.n_skipped = n_skipped;
     if (w->info.n_docs == 0 || w->info.n_tokens != w->doc_start)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no complete document to write", w->path));
+        TR_TRY(tr_fail(TR_USAGE, "%s: there is no complete document to write", w->path));
     TR_TRY(write_tail(w));
     TR_TRY(publish(w));
 out:

@@ -1,4 +1,4 @@
-/* sources.c - see sources.h. A name that exists is taken as it stands before glob characters are looked at. */
+/* sources.c - see sources.h. A path that exists is taken literally, even if it holds glob characters. */
 #include "data/sources.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@ static bool ends_with(const char *path, const char *suffix)
     return n > k && strcmp(path + n - k, suffix) == 0;
 }
 
-/* Formats that are not read, with the one line that makes one that is. */
+/* Refuses a format that is not read, with a command that converts it to one that is. */
 static enum tr_status refuse_kind(const char *path)
 {
     if (ends_with(path, ".parquet"))
@@ -30,13 +30,15 @@ static enum tr_status refuse_kind(const char *path)
                        ".to_json('data.jsonl', orient='records', lines=True, force_ascii=False)\"",
                        path, path);
     if (ends_with(path, ".json"))
-        return tr_fail(TR_USAGE,
-                       "%s: one record a line is read (.jsonl); convert an array: jq -c '.[]' %s > data.jsonl", path,
-                       path);
-    return tr_fail(TR_USAGE,
-                   "%s: not .txt, .jsonl (also with .gz or .zst) or .trtok; name the files to read, or a glob such as "
-                   "DIR/*.jsonl",
-                   path);
+        return tr_fail(
+            TR_USAGE,
+            "%s: only .jsonl, with one record on each line, is read; convert an array: jq -c '.[]' %s > data.jsonl",
+            path, path);
+    return tr_fail(
+        TR_USAGE,
+        "%s: the file is not .txt, .jsonl (also with .gz or .zst) or .trtok; name the files to read, or a glob such as "
+        "DIR/*.jsonl",
+        path);
 }
 
 static enum tr_status kind_of(const char *path, enum tr_source_kind *out)
@@ -103,7 +105,7 @@ static enum tr_status add_dir(struct tr_sources *s, const char *path)
     if (errno)
         TR_TRY(tr_fail(TR_IO, "%s: cannot be listed: %s", path, strerror(errno)));
     if (s->n == n_before)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no data files in this directory", path));
+        TR_TRY(tr_fail(TR_USAGE, "%s: this directory holds no data files", path));
     qsort(s->p + n_before, s->n - n_before, sizeof *s->p, compare_sources);
 out:
     closedir(dir);
@@ -115,9 +117,10 @@ static enum tr_status add_glob(struct tr_sources *s, const char *pattern)
     enum tr_status st = TR_OK;
     size_t n_before = s->n;
     glob_t g = { 0 };
-    int rc = glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &g); /* sorted below: glob's own order follows the locale */
+    /* sorted below, because glob's own order depends on the locale */
+    int rc = glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &g);
     if (rc == GLOB_NOMATCH)
-        TR_TRY(tr_fail(TR_USAGE, "%s: no such file or directory, and no match", pattern));
+        TR_TRY(tr_fail(TR_USAGE, "%s: no such file or directory, and as a glob it matches nothing", pattern));
     if (rc != 0)
         TR_TRY(tr_fail(TR_IO, "%s: cannot be searched", pattern));
     for (size_t i = 0; i < g.gl_pathc; i++)

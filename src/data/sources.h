@@ -1,4 +1,4 @@
-/* sources.h - what --data names: files, directories and globs become one ordered list of files. */
+/* sources.h - turns the files, directories and globs of --data into one ordered list of files. */
 #ifndef TR_DATA_SOURCES_H
 #define TR_DATA_SOURCES_H
 
@@ -17,9 +17,9 @@ struct tr_sources {
     size_t n, n_cap;
 };
 
-/* Keeps the order of paths; inside a directory or glob by name, bytewise. Everything that is not read is refused by
- * name: data that is silently left out is the worst kind of surprise. Only hidden names in a directory are passed over.
- */
+/* Keeps the order of paths; inside a directory or glob, files are sorted by the bytes of their names. A file that
+ * cannot be read as data is refused with its name, because data that is left out silently is the worst surprise. Only
+ * hidden files in a directory are ignored. */
 enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, struct tr_sources *out);
 void tr_sources_release(struct tr_sources *s);
 

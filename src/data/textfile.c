@@ -1,4 +1,4 @@
-/* textfile.c - see textfile.h. Memory: one chunk, or the longest line so far, at most max_line + one chunk. */
+/* textfile.c - see textfile.h. Memory: one chunk, or the longest line so far; at most max_line plus one chunk. */
 #include "data/textfile.h"
 
 #include <stdlib.h>
@@ -100,7 +100,7 @@ enum tr_status tr_textfile_more(struct tr_textfile *f, size_t *n)
     return st;
 }
 
-/* Gives out [begin, end) as a line; rest is where the next one starts. */
+/* Returns [begin, end) as a line. `rest` is where the next line starts. */
 static void give(struct tr_textfile *f, size_t end, size_t rest, bool is_long, enum tr_line *kind, const char **text,
                  size_t *n)
 {

@@ -1,5 +1,5 @@
-/* textfile.h - a text file, perhaps compressed, read once from start to end in bounded pieces, by chunk or by line, and
- * hashed on the way as it is on disk. */
+/* textfile.h - reads a text file, perhaps compressed, once from start to end, by chunk or by line, with bounded memory.
+ * The bytes on disk are hashed at the same time. */
 #ifndef TR_DATA_TEXTFILE_H
 #define TR_DATA_TEXTFILE_H
 
@@ -16,25 +16,25 @@ struct tr_textfile {
     struct tr_unzip *unzip;   /* NULL: plain */
     char *raw;                /* of a compressed file: [raw_begin, raw_end) is read and not yet decompressed */
     size_t raw_begin, raw_end;
-    char *buf; /* [begin, end) is read and not yet given out */
+    char *buf; /* [begin, end) is read and not yet returned */
     size_t n_cap, begin, end;
     size_t max_line;
-    int64_t line; /* number of the line given last, from 1 */
+    int64_t line; /* number of the last line that was returned, from 1 */
 };
 
-/* .gz and .zst are decompressed, whatever comes before that suffix. */
+/* A file whose name ends in .gz or .zst is decompressed. */
 enum tr_status tr_textfile_open(struct tr_textfile *f, const char *path, size_t max_line);
 void tr_textfile_release(struct tr_textfile *f); /* safe on zeroes with fd = -1 */
 
-/* Reads more behind what is left of the buffer (begin may move). *n = 0 at the end of the file. */
+/* Reads more bytes after those that are left in the buffer (begin may move). *n = 0 at the end of the file. */
 enum tr_status tr_textfile_more(struct tr_textfile *f, size_t *n);
 
 enum tr_line { TR_LINE_TEXT, TR_LINE_TOO_LONG, TR_LINE_END };
-/* The next line without its newline, in the buffer until the next call. A longer one than max_line is passed over
- * without being kept. The last line needs no newline. */
+/* The next line without its newline, in the buffer until the next call. A line longer than max_line is skipped without
+ * being kept in memory. The last line needs no newline. */
 enum tr_status tr_textfile_line(struct tr_textfile *f, enum tr_line *kind, const char **text, size_t *n);
 
-/* Hash of everything in the file as it is on disk, by reading it. */
+/* Reads the file and hashes its bytes on disk. */
 enum tr_status tr_textfile_hash(const char *path, struct tr_hash128 *out);
 
 #endif

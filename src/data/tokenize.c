@@ -1,5 +1,5 @@
-/* tokenize.c - see tokenize.h: which shape a source has, under which key its
- * shards are, and whether they are there. */
+/* tokenize.c - see tokenize.h: finds the shape of a source, the cache key of its shards, and whether the cache holds
+ * them. */
 #include "data/tokenize.h"
 #include "data/textfile.h"
 
@@ -60,8 +60,8 @@ void tr_skip_list_release(struct tr_skip_list *l)
 
 /* ---- shape ---- */
 
-/* The first record decides. Lines that are no JSON object are left to be
- * skipped; with nothing but those, the shape does not matter. */
+/* The first record decides. Lines that are not JSON objects are skipped later; if there are no others, the shape does
+ * not matter. */
 static enum tr_status detect(const char *path, enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
@@ -108,20 +108,18 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
     else if (r->shape == TR_SHAPE_AUTO)
         TR_TRY(detect(source->path, &r->shape));
     if (!o->cache_dir)
-        TR_TRY(tr_fail(TR_USAGE, "%s: text needs a cache directory for its tokens", source->path));
+        TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path));
     if (r->shape == TR_SHAPE_TOKENS)
         return TR_OK;
     if (!t->tokenizer)
-        TR_TRY(tr_fail(TR_USAGE,
-                       "%s: text needs a tokenizer; give a model with "
-                       "tokenizer.json, or .trtok files",
+        TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a tokenizer; give a model with tokenizer.json, or .trtok files",
                        source->path));
     if (tr_tokenizer_vocab_size(t->tokenizer) > o->vocab_size)
-        TR_TRY(tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 " and the model a vocab_size of %" PRId64,
+        TR_TRY(tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64,
                        tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size));
     if (!o->chat && (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT))
         TR_TRY(tr_fail(TR_USAGE,
-                       "%s: conversations need a chat template and the model has none; name one: "
+                       "%s: conversations need a chat template, but the model has none; name one: "
                        "--chat_template chatml, llama3, ... or a .jinja file",
                        source->path));
 out:
@@ -130,8 +128,7 @@ out:
 
 /* ---- the key ---- */
 
-/* The hash of the file as it is on disk: sealed from an earlier start, or by
- * reading it. */
+/* The hash of the file's bytes on disk: from the seal of an earlier start, or by reading the file. */
 static enum tr_status content_hash(const struct tr_tokenize *t, const char *path, struct tr_hash128 *out)
 {
     struct stat before;
@@ -180,8 +177,7 @@ out:
 
 /* ---- the cache ---- */
 
-/* Opens part 0, 1, ... up to the one marked last. *is_absent: the cache has not
- * begun to hold this source. */
+/* Opens parts 0, 1, ... up to the one that is marked last. *is_absent: the cache holds no part of this source. */
 static enum tr_status open_parts(const struct tr_make *m, struct tr_shard_list *out, bool *is_absent,
                                  uint64_t *n_skipped)
 {
@@ -202,7 +198,7 @@ static enum tr_status open_parts(const struct tr_make *m, struct tr_shard_list *
         *n_skipped += i->n_skipped;
         TR_TRY(tr_shard_list_add(out, s));
         if (!is_ours)
-            TR_TRY(tr_fail(TR_IO, "%s: belongs to another source; remove it", path));
+            TR_TRY(tr_fail(TR_IO, "%s: this shard belongs to another source; remove the file", path));
         if (is_last)
             return TR_OK;
     }
@@ -210,7 +206,7 @@ out:
     return st;
 }
 
-/* What write_skips left; an absent or odd file only costs the list. */
+/* Reads the file that write_skips wrote. If it is absent or damaged, only the list is lost. */
 static enum tr_status read_skips(const struct tr_make *m, struct tr_skip_list *out)
 {
     enum { MAX_BYTES = 1 << 16 };
@@ -249,7 +245,7 @@ static enum tr_status make_once(const struct tr_make *m)
     if (t->options->on_make && stat(m->source->path, &info) == 0)
         t->options->on_make(t->options->on_make_ctx, m->source->path, (uint64_t)info.st_size);
     TR_TRY(tr_make_shards(m));
-    t->n_skipped = before; /* counted when the shards are opened, made or found */
+    t->n_skipped = before; /* skipped records are counted when the shards are opened, newly made or not */
 out:
     return st;
 }
@@ -259,16 +255,16 @@ static enum tr_status open_or_make(const struct tr_make *m, struct tr_shard_list
     enum tr_status st = TR_OK;
     size_t n_before = out->n;
     for (int attempt = 0;; attempt++) {
-        /* 0: as it is; 1: again under the lock, another process may have made it;
-         * 2: what we made ourselves. A damaged entry counts as absent until it is
-         * our own. */
+        /* Try 0 opens what the cache holds. Try 1 does so under the lock, because another process may have made the
+         * shards. Try 2 opens the shards that this process made. A damaged entry counts as absent in tries 0 and 1. */
         bool is_absent;
         st = open_parts(m, out, &is_absent, &file->n_skipped);
         if (st == TR_OK && !is_absent)
             return TR_OK;
         tr_shard_list_cut(out, n_before);
         if (attempt == 2)
-            return st == TR_OK ? tr_fail(TR_IO, "%s: its shards vanished from %s", m->source->path, m->t->cache.dir)
+            return st == TR_OK ? tr_fail(TR_IO, "%s: its shards have disappeared from the cache %s", m->source->path,
+                                         m->t->cache.dir)
                                : st;
         TR_TRY(tr_cache_lock(&m->t->cache));
         if (attempt == 1) {
@@ -294,8 +290,9 @@ enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source 
     TR_TRY(read_skips(&m, &t->skips));
     t->n_skipped += file->n_skipped;
     if (t->n_skipped > (uint64_t)t->options->max_skipped)
-        st = tr_fail(TR_USAGE, "%s: %" PRIu64 " records were skipped when it was tokenised; at most %" PRId64 " may be",
-                     source->path, t->n_skipped, t->options->max_skipped);
+        st =
+            tr_fail(TR_USAGE, "%s: %" PRIu64 " records were skipped when it was tokenised; max_skipped allows %" PRId64,
+                    source->path, t->n_skipped, t->options->max_skipped);
 out:
     return st;
 }

@@ -1,4 +1,4 @@
-/* tokenize.h - text sources become token shards in the cache, once. */
+/* tokenize.h - turns text sources into token shards in the cache, once. */
 #ifndef TR_DATA_TOKENIZE_H
 #define TR_DATA_TOKENIZE_H
 
@@ -12,11 +12,12 @@ struct tr_shard_list {
     struct tr_shard **p;
     size_t n, n_cap;
 };
-enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s); /* owns s, also when it fails */
+/* Takes ownership of s, even when it fails. */
+enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s);
 void tr_shard_list_release(struct tr_shard_list *l);
-void tr_shard_list_cut(struct tr_shard_list *l, size_t n); /* closes those from n on */
+void tr_shard_list_cut(struct tr_shard_list *l, size_t n); /* closes the shards from n on */
 
-/* The first records that were skipped; texts are copies. */
+/* The first records that were skipped. The strings are copies. */
 struct tr_skip_list {
     struct tr_data_skip p[TR_DATA_KEPT_SKIPS];
     size_t n;
@@ -25,7 +26,7 @@ enum tr_status tr_skip_list_add(struct tr_skip_list *l, const char *path, int64_
 void tr_skip_list_release(struct tr_skip_list *l);
 
 struct tr_tokenize {
-    const struct tr_tokenizer *tokenizer; /* may be NULL: only ids are read */
+    const struct tr_tokenizer *tokenizer; /* NULL: only sources of ids can be read */
     const struct tr_data_options *options;
     struct tr_cache cache;
     struct tr_seals seals;
@@ -34,14 +35,13 @@ struct tr_tokenize {
     struct tr_skip_list skips;
 };
 
-/* Appends the shards of a text or JSONL source, from the cache or newly made.
- * The key is the content of the file, what the tokenizer does, and the options
- * that change tokens; names and times do not matter. file: shape, n_skipped and
- * was_cached are set. */
+/* Appends the shards of a text or JSONL source, from the cache or newly made. The key of the cache is made of the
+ * file's content, the hash of the tokenizer, and the options that change tokens; names and times do not matter. Sets
+ * shape, n_skipped and was_cached of file. */
 enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,
                                   struct tr_data_file *file);
 
-/* ---- inside ---- */
+/* ---- shared by tokenize.c and make.c ---- */
 
 struct tr_make {
     struct tr_tokenize *t;
@@ -49,8 +49,7 @@ struct tr_make {
     struct tr_record_rules rules;
     struct tr_hash128 content, key;
 };
-/* Reads the source, writes its shards and its list of skipped records into the
- * cache. */
+/* Reads the source, and writes its shards and its list of skipped records into the cache. */
 enum tr_status tr_make_shards(const struct tr_make *m);
 enum tr_status tr_skips_path(const struct tr_cache *c, struct tr_hash128 key, char out[TR_PATH_MAX]);
 

@@ -1,5 +1,5 @@
-/* unzip.c - see unzip.h. Memory: the window of the format, 32 KiB for gzip and at most 128 MiB for zstd (its own
- * default limit); nothing grows with what comes out. */
+/* unzip.c - see unzip.h. Memory: the window of the format, which is 32 KiB for gzip and at most 128 MiB for zstd (its
+ * default limit). It does not depend on the size of the output. */
 #include "data/unzip.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct tr_unzip {
     enum tr_zip kind;
     z_stream gzip;
     ZSTD_DStream *zstd;
-    bool is_inside; /* of a member or frame */
+    bool is_inside; /* a member or frame has begun and not ended */
     uint64_t n_in, n_out;
 };
 
@@ -28,7 +28,7 @@ enum tr_status tr_unzip_open(enum tr_zip kind, struct tr_unzip **out)
     struct tr_unzip *z = calloc(1, sizeof *z);
     bool is_ok = z != NULL;
     if (is_ok && kind == TR_ZIP_GZIP)
-        is_ok = inflateInit2(&z->gzip, 15 + 16) == Z_OK; /* 16: a gzip header and nothing else */
+        is_ok = inflateInit2(&z->gzip, 15 + 16) == Z_OK; /* 16: accepts a gzip header only */
     else if (is_ok)
         is_ok = (z->zstd = ZSTD_createDStream()) != NULL;
     if (!is_ok) {
@@ -62,9 +62,10 @@ static enum tr_status run_gzip(struct tr_unzip *z, const void *in, size_t *n_in,
     *n_in = n_give - g->avail_in;
     *n_out = n_room - g->avail_out;
     if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
-        return rc == Z_MEM_ERROR ? tr_fail(TR_NOMEM, "no memory to decompress")
-                                 : tr_fail(TR_IO, "not gzip, or damaged, after %" PRIu64 " bytes of text: %s",
-                                           z->n_out + *n_out, g->msg ? g->msg : "bad data");
+        return rc == Z_MEM_ERROR
+                   ? tr_fail(TR_NOMEM, "no memory to decompress")
+                   : tr_fail(TR_IO, "the file is not gzip, or is damaged after %" PRIu64 " bytes of text: %s",
+                             z->n_out + *n_out, g->msg ? g->msg : "bad data");
     if (rc == Z_STREAM_END)
         inflateReset(g);
     z->is_inside = rc != Z_STREAM_END && (z->is_inside || *n_in > 0);
@@ -79,8 +80,8 @@ static enum tr_status run_zstd(struct tr_unzip *z, const void *in, size_t *n_in,
     *n_in = i.pos;
     *n_out = o.pos;
     if (ZSTD_isError(rc))
-        return tr_fail(TR_IO, "not zstd, or damaged, after %" PRIu64 " bytes of text: %s", z->n_out + o.pos,
-                       ZSTD_getErrorName(rc));
+        return tr_fail(TR_IO, "the file is not zstd, or is damaged after %" PRIu64 " bytes of text: %s",
+                       z->n_out + o.pos, ZSTD_getErrorName(rc));
     if (*n_in > 0 || *n_out > 0)
         z->is_inside = rc != 0;
     return TR_OK;
@@ -96,12 +97,16 @@ enum tr_status tr_unzip_run(struct tr_unzip *z, const void *in, size_t *n_in, vo
     if (z->n_out > TR_ZIP_FREE && z->n_out / TR_ZIP_RATIO > z->n_in)
         return tr_fail(TR_USAGE,
                        "%" PRIu64 " compressed bytes became %" PRIu64
-                       ", more than %d times as many: that is no text; decompress it yourself if it is",
+                       ", more than %d times as many, which text never does; if it is text, decompress the file first",
                        z->n_in, z->n_out, TR_ZIP_RATIO);
     return TR_OK;
 }
 
 enum tr_status tr_unzip_end(const struct tr_unzip *z)
 {
-    return z->is_inside ? tr_fail(TR_IO, "ends early, after %" PRIu64 " bytes of text: cut short", z->n_out) : TR_OK;
+    return z->is_inside
+               ? tr_fail(TR_IO,
+                         "the file ends inside a compressed block, after %" PRIu64 " bytes of text: it was truncated",
+                         z->n_out)
+               : TR_OK;
 }

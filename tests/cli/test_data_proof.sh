@@ -43,5 +43,5 @@ expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --gradient_a
 # A row that holds nothing but a prompt teaches nothing, and is counted.
 echo "{\"prompt\": \"$(printf 'x%.0s' $(seq 70))\", \"completion\": \"y\"}" >idle.jsonl
 expect 0 "$TRIREME" train "${options[@]}" --data idle.jsonl --output idle
-grep -q '1 documents go on in further rows' stdout || fail "a split document is not counted: $(cat stdout)"
+grep -q '1 documents continue in further rows' stdout || fail "a split document is not counted: $(cat stdout)"
 grep -q ' 1 rows have none' stdout || fail "an idle row is not counted: $(cat stdout)"

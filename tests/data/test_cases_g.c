@@ -54,7 +54,7 @@ static void g3_a_wrong_type_is_skipped_by_line(void **state)
     bench_init(&b, *state);
     check_skip(&b, "{\"text\": 5}", "\"text\" is not a string");
     check_skip(&b, "{\"text\": [\"x\"]}", "\"text\" is not a string");
-    check_skip(&b, "[\"text\", \"x\"]", "not an object");
+    check_skip(&b, "[\"text\", \"x\"]", "not a JSON object");
     bench_release(&b);
 }
 
@@ -177,8 +177,8 @@ static void g11_nothing_to_train_on_is_refused(void **state)
     } cases[] = {
         { "a.txt", "", "no document" },
         { "a.jsonl", "", "no document" },
-        { "b.jsonl", "x\ny\n", "no document in this file (2 records skipped; the first: " },
-        { "c.jsonl", "\n\n\n", "no document in this file (3 records skipped; the first: the line is empty)" },
+        { "b.jsonl", "x\ny\n", "this file has no document (2 records were skipped; the first: " },
+        { "c.jsonl", "\n\n\n", "this file has no document (3 records were skipped; the first: the line is empty)" },
     };
     bench_init(&b, *state);
     for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {

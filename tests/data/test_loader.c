@@ -159,7 +159,7 @@ static void illegal_shapes_and_memory_are_refused(void **state)
     void *mem = aligned_alloc(64, n);
     assert_refused(tr_loader_open(d, &bad[1], 0, 1, 8, mem, n, &l), TR_USAGE, "not a legal shape");
     assert_refused(tr_loader_open(d, &other, 0, 1, 8, mem, n, &l), TR_USAGE, "not a legal shape");
-    assert_refused(tr_loader_open(d, &good, 0, 1, 8, mem, 100, &l), TR_USAGE, "100 given");
+    assert_refused(tr_loader_open(d, &good, 0, 1, 8, mem, 100, &l), TR_USAGE, "100 bytes were given");
     assert_refused(tr_loader_open(d, &good, 2, 1, 8, mem, n, &l), TR_USAGE, "out of range");
     free(mem);
     tr_data_close(d);

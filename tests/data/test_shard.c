@@ -89,16 +89,16 @@ static void lying_headers_are_refused(void **state)
     (void)state;
     tr_shard_format(&good, h);
     assert_ok(tr_shard_parse(h, 128 + 8 + 16, &out));
-    assert_refused(tr_shard_parse(h, 128 + 8 + 15, &out), TR_IO, "cut short");
+    assert_refused(tr_shard_parse(h, 128 + 8 + 15, &out), TR_IO, "truncated");
     static const uint64_t huge[] = { UINT64_MAX, UINT64_MAX / 2 + 1, UINT64_MAX / 8 + 1, (uint64_t)1 << 56 };
     for (size_t i = 0; i < TR_COUNT_OF(huge); i++) {
         in = good;
         in.n_tokens = huge[i];
         tr_shard_format(&in, h);
-        assert_refused(tr_shard_parse(h, 152, &out), TR_IO, "cut short");
+        assert_refused(tr_shard_parse(h, 152, &out), TR_IO, "truncated");
         in.n_docs = huge[i];
         tr_shard_format(&in, h);
-        assert_refused(tr_shard_parse(h, 152, &out), TR_IO, "cut short");
+        assert_refused(tr_shard_parse(h, 152, &out), TR_IO, "truncated");
     }
     in = good;
     in.token_bytes = 3;
