@@ -1,4 +1,5 @@
-/* test_schedule.c - the proof that no action touches bytes which a posted one may still use, and bugs planted for it. */
+/* test_schedule.c - the proof that no action touches bytes which a posted one may still use, and bugs planted for it.
+ */
 #include "parallel/parallel.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,18 +18,17 @@ static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
     struct tr_compiled *c = NULL;
     struct tr_model_options mo = { .rows = 2, .sequence_length = 16, .dropout = -1 };
     int shard = 4 / pp;
-    struct tr_compile_options opt = { .compute_dtype = TR_F32,
-                                      .grad_dtype = TR_F32,
-                                      .master_dtype = TR_F32,
-                                      .moment_dtype = TR_F32,
-                                      .reduce_dtype = TR_F32,
-                                      .n_moments = 2,
-                                      .n_micro = 2,
-                                      .n_threads = 1,
-                                      .layout = { .data_size = shard,
-                                                  .shard_size = shard,
-                                                  .size = { pp, 1, shard, 1, 1 },
-                                                  .zero = zero } };
+    struct tr_compile_options opt = {
+        .compute_dtype = TR_F32,
+        .grad_dtype = TR_F32,
+        .master_dtype = TR_F32,
+        .moment_dtype = TR_F32,
+        .reduce_dtype = TR_F32,
+        .n_moments = 2,
+        .n_micro = 2,
+        .n_threads = 1,
+        .layout = { .data_size = shard, .shard_size = shard, .size = { pp, 1, shard, 1, 1 }, .zero = zero }
+    };
     assert_int_equal(tr_model_from_json(cJSON_Parse(config), &mo, m), TR_OK);
     assert_int_equal(tr_compile(*m, NULL, NULL, &opt, &c), TR_OK);
     return c;
