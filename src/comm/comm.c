@@ -1,7 +1,5 @@
-/* comm.c - the table of engines, and the checks that every collective passes before an engine sees it. */
+/* comm.c - finding an engine, and the checks that every collective passes before an engine sees it. */
 #include "comm/comm_impl.h"
-
-static const struct tr_comm_ops *const engines[] = { &tr_comm_self, &tr_comm_shm, &tr_comm_mpi, &tr_comm_phantom };
 
 const char *tr_coll_name(enum tr_coll_kind kind)
 {
@@ -20,20 +18,29 @@ static enum tr_status check_env(const struct tr_comm_env *env)
     return TR_OK;
 }
 
+static enum tr_status unknown_engine(const char *engine)
+{
+    struct tr_str list = { 0 };
+    for (const struct tr_comm_ops *const *row = tr_comm_engines; *row; row++)
+        tr_str_addf(&list, "%s%s", list.n ? ", " : "", (*row)->name);
+    enum tr_status st = tr_fail(TR_USAGE, "communication engine \"%s\" is not one of %s", engine ? engine : "auto",
+                                tr_str_ok(&list) ? list.p : "the list");
+    tr_str_release(&list);
+    return st;
+}
+
 static enum tr_status open_host(const char *engine, const struct tr_comm_env *env, struct tr_comm **world)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(engines); i++) {
-        const struct tr_comm_ops *row = engines[i];
-        if (engine ? strcmp(engine, row->name) != 0 : row == &tr_comm_phantom)
+    for (const struct tr_comm_ops *const *row = tr_comm_engines; *row; row++) {
+        if (engine ? strcmp(engine, (*row)->name) != 0 : *row == &tr_comm_phantom)
             continue;
-        const char *why_not = row->can_use(env);
+        const char *why_not = (*row)->can_use(env);
         if (!why_not)
-            return row->open(env, world);
+            return (*row)->open(env, world);
         if (engine)
             return tr_fail(TR_USAGE, "communication engine %s: %s", engine, why_not);
     }
-    return tr_fail(TR_USAGE, "communication engine \"%s\" is not one of self, shm, mpi, phantom",
-                   engine ? engine : "auto");
+    return unknown_engine(engine);
 }
 
 #ifndef TR_HAS_CUDA

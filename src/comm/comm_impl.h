@@ -5,6 +5,8 @@
 #include "comm/comm.h"
 
 extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_mpi, tr_comm_phantom;
+/* engines.c: the rows, in the order in which tr_comm_open tries them; NULL ends the list. */
+extern const struct tr_comm_ops *const tr_comm_engines[];
 
 /* nccl.cu: a world over an engine of the host, which it closes with itself; on failure that stays the caller's. */
 enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world);
@@ -30,34 +32,37 @@ static inline bool tr_coll_is_pieced(enum tr_coll_kind kind) /* something else f
 /* Elements of the whole that `owner` gives or gets; a broadcast has one shard. */
 void tr_coll_shard(const struct tr_coll *c, int n, int owner, size_t *first, size_t *n_elems);
 
-/* A split: every rank says where it wants to go and how many it expects there. */
-struct tr_said {
+/* What a rank reports in a split: where it goes, and how many ranks it expects there. */
+struct tr_split_report {
     int64_t color, key, n;
 };
-/* All ranks' n_each numbers to all; this rank's are in their place. */
-enum tr_status tr_comm_tell(struct tr_comm *c, int64_t *all, int n_each);
-/* The first rank whose count is wrong, and the right one; -1: none. */
-int tr_split_wrong(const struct tr_said *said, int size, int64_t *n_found);
-/* from[i] of this rank's color by (key, i); its own place among them, and the i of the first. */
-int tr_split_pick(const struct tr_said *said, int size, int me, const int *from, int *ranks, int *leader);
+/* All-gather of n_each numbers a rank; this rank's are in their place already. */
+enum tr_status tr_split_exchange(struct tr_comm *c, int64_t *all, int n_each);
+/* The first rank whose count is wrong, and the right count; -1: none. */
+int tr_split_find_wrong(const struct tr_split_report *reports, int size, int64_t *n_right);
+/* from[i] for each rank i of this rank's color, ordered by (key, i). Returns this rank's place among them; leader: the
+ * i of the first. */
+int tr_split_pick(const struct tr_split_report *reports, int size, int me, const int *from, int *ranks, int *leader);
 /* The next `bytes` of an arena. */
 enum tr_status tr_comm_carve(char *arena, size_t arena_bytes, size_t bytes, size_t *used, void **out);
 
-/* What ranks tell each other of a collective before data moves; with its number and site. */
+/* The signature of a collective: what ranks compare before data moves, together with its number and its site. */
 enum { TR_SITE_MAX = 64 };
-struct tr_card {
+struct tr_signature {
     uint64_t count, site_hash;
     uint8_t kind, dtype, op, unused;
     int32_t root;
 };
-struct tr_card tr_card_of(const struct tr_coll *c, bool is_pair); /* a pair: send on one side, receive on the other */
-bool tr_card_agrees(const struct tr_card *a, const struct tr_card *b); /* sites are compared where both gave one */
+/* is_pair: a send on one side and a receive on the other have one signature. */
+struct tr_signature tr_signature_of(const struct tr_coll *c, bool is_pair);
+bool tr_signature_agrees(const struct tr_signature *a,
+                         const struct tr_signature *b); /* a missing site agrees with any */
 /* "rank 1 posted all_reduce #17 (sum 10 of float32, root 0) at "here""; name NULL: the kind's. */
-const char *tr_card_text(const struct tr_card *card, const char *name, int rank, uint64_t seq, const char *site,
-                         char *buf, size_t n_buf);
+const char *tr_signature_text(const struct tr_signature *sig, const char *name, int rank, uint64_t seq,
+                              const char *site, char *buf, size_t n_buf);
 
-/* A rank of this host that a signal stopped is given up after TR_STOPPED_US, however long waits may be: a short stop is
- * survived, a long one is a hang. Time counts while the one who looks runs itself. */
+/* A rank of this host that a signal has stopped is given up after TR_STOPPED_US, however long the timeout is: a run
+ * survives a short stop, and a long one is a hang. Only time in which the observing process itself runs is counted. */
 enum { TR_STOPPED_US = 4300 * 1000, TR_STOPPED_STEP_US = 200 * 1000 };
 struct tr_stopped {
     int pid;
@@ -66,9 +71,10 @@ struct tr_stopped {
 bool tr_is_stopped(int pid);
 bool tr_stopped_too_long(struct tr_stopped *s, int pid, int64_t now_us); /* call it often while waiting for pid */
 
-/* Collectives whose data of each rank fits in `bytes` beside the card, or is not this engine's to move. */
+/* Small collectives: the data of each rank travels with its announcement. Also those that another engine moves, which
+ * have no data here. */
 bool tr_small_fits(const struct tr_coll *c, int n, size_t bytes);
 void tr_small_put(const struct tr_coll *c, int n, int me, void *small);
-void tr_small_take(const struct tr_coll *c, int n, int me, const void **small); /* changes the pointers */
+void tr_small_take(const struct tr_coll *c, int n, int me, const void **small); /* changes the pointers in `small` */
 
 #endif

@@ -21,21 +21,21 @@
 
 enum { RETRY_US = 2000, GRACE_US = 1000 * 1000, BIG_PAGE = 2 << 20 };
 
-struct hello {
+struct shm_hello {
     uint64_t magic;
     int32_t rank, size;
     int64_t generation;
     uint64_t arena_bytes;
 };
 
-struct welcome {
+struct shm_welcome {
     uint64_t magic;
     int32_t status, unused; /* TR_OK: the segment comes with it */
     uint64_t total_bytes;
-    char text[TEXT_MAX];
+    char text[TR_FRONT_TEXT_MAX];
 };
 
-struct guest {
+struct shm_guest {
     int fd; /* -1: not here yet, or rank 0 itself */
     int32_t pid;
     uint64_t arena_bytes;
@@ -62,7 +62,7 @@ static bool is_ours(int fd, int32_t *pid)
     return true;
 }
 
-static void send_welcome(int fd, const struct welcome *hi, int memory)
+static void send_welcome(int fd, const struct shm_welcome *hi, int memory)
 {
     struct iovec iov = { .iov_base = (void *)(uintptr_t)hi, .iov_len = sizeof *hi };
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -79,7 +79,7 @@ static void send_welcome(int fd, const struct welcome *hi, int memory)
     (void)!sendmsg(fd, &m, MSG_NOSIGNAL); /* one that left is found missing by the first barrier */
 }
 
-static enum tr_status receive_welcome(int fd, struct welcome *hi, int *memory)
+static enum tr_status receive_welcome(int fd, struct shm_welcome *hi, int *memory)
 {
     struct iovec iov = { .iov_base = hi, .iov_len = sizeof *hi };
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -98,7 +98,7 @@ static enum tr_status receive_welcome(int fd, struct welcome *hi, int *memory)
 }
 
 /* `total` bytes on a huge page's border, so that the kernel can use them. */
-static enum tr_status map_segment(int memory, size_t total, struct header **out)
+static enum tr_status map_segment(int memory, size_t total, struct shm_header **out)
 {
     char *room = mmap(NULL, total + BIG_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
@@ -117,7 +117,8 @@ static enum tr_status map_segment(int memory, size_t total, struct header **out)
     return TR_OK;
 }
 
-static void fill_header(struct header *h, const struct tr_comm_env *env, const struct guest *guests, size_t total)
+static void fill_header(struct shm_header *h, const struct tr_comm_env *env, const struct shm_guest *guests,
+                        size_t total)
 {
     size_t heap = tr_round_up(sizeof *h + (size_t)env->size * sizeof h->slots[0], BIG_PAGE);
     size_t arena = heap + HEAP_PER * (size_t)(env->size + 1);
@@ -136,7 +137,7 @@ static void fill_header(struct header *h, const struct tr_comm_env *env, const s
         arena += tr_round_up(guests[r].arena_bytes, BIG_PAGE);
     }
     /* The world's channel is the first thing on the heap; its pairs' table behind it. */
-    size_t n = (size_t)env->size, seats = n * sizeof(struct seat);
+    size_t n = (size_t)env->size, seats = n * sizeof(struct shm_seat);
     h->groups[0].n = env->size;
     h->groups[0].seats_at = heap;
     h->groups[0].pairs_at = heap + seats;
@@ -144,11 +145,11 @@ static void fill_header(struct header *h, const struct tr_comm_env *env, const s
     atomic_store(&h->heap_next, tr_round_up(heap + seats + n * n * sizeof(uint64_t), 4096));
 }
 
-static enum tr_status make_segment(const struct tr_comm_env *env, const struct guest *guests, int *memory,
-                                   struct header **out)
+static enum tr_status make_segment(const struct tr_comm_env *env, const struct shm_guest *guests, int *memory,
+                                   struct shm_header **out)
 {
     size_t n = (size_t)env->size;
-    size_t total = tr_round_up(sizeof(struct header) + n * sizeof(struct slot), BIG_PAGE) + HEAP_PER * (n + 1);
+    size_t total = tr_round_up(sizeof(struct shm_header) + n * sizeof(struct shm_slot), BIG_PAGE) + HEAP_PER * (n + 1);
     for (size_t r = 0; r < n; r++)
         if (guests[r].arena_bytes > SIZE_MAX / 4 ||
             !tr_add_size(total, tr_round_up(guests[r].arena_bytes, BIG_PAGE), &total) || total > INT64_MAX / 2)
@@ -165,7 +166,7 @@ static enum tr_status make_segment(const struct tr_comm_env *env, const struct g
 }
 
 /* The next connection's hello; -1: it is none of ours, and closed. */
-static int hear(int listener, struct hello *he, int32_t *pid)
+static int hear(int listener, struct shm_hello *he, int32_t *pid)
 {
     struct timeval second = { .tv_sec = 1 };
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -178,16 +179,16 @@ static int hear(int listener, struct hello *he, int32_t *pid)
     return -1;
 }
 
-static struct welcome refusal(enum tr_status st)
+static struct shm_welcome refusal(enum tr_status st)
 {
-    struct welcome no = { .magic = MAGIC, .status = (int32_t)st };
+    struct shm_welcome no = { .magic = MAGIC, .status = (int32_t)st };
     (void)snprintf(no.text, sizeof no.text, "%s", tr_error_text());
     return no;
 }
 
 /* Seats the guest, or refuses it, which ends the round for all. */
-static enum tr_status admit(int fd, const struct hello *he, int32_t pid, const struct tr_comm_env *env,
-                            struct guest *guests)
+static enum tr_status admit(int fd, const struct shm_hello *he, int32_t pid, const struct tr_comm_env *env,
+                            struct shm_guest *guests)
 {
     enum tr_status st = TR_OK;
     if (he->size != env->size || he->generation != env->generation || he->rank < 0 || he->rank >= env->size)
@@ -198,22 +199,22 @@ static enum tr_status admit(int fd, const struct hello *he, int32_t pid, const s
     else if (he->rank == 0 || guests[he->rank].fd >= 0)
         st = tr_fail(TR_USAGE, "rank %d was started twice: pid %d and pid %d", he->rank, guests[he->rank].pid, pid);
     if (st == TR_OK) {
-        guests[he->rank] = (struct guest){ .fd = fd, .pid = pid, .arena_bytes = he->arena_bytes };
+        guests[he->rank] = (struct shm_guest){ .fd = fd, .pid = pid, .arena_bytes = he->arena_bytes };
         return TR_OK;
     }
-    struct welcome no = refusal(st);
+    struct shm_welcome no = refusal(st);
     send_welcome(fd, &no, -1);
     close(fd);
     return st;
 }
 
 /* The round failed: those who come now are told why, rather than left to find nobody. */
-static void turn_away(const struct tr_comm_env *env, int listener, const struct welcome *no, int n_told)
+static void turn_away(const struct tr_comm_env *env, int listener, const struct shm_welcome *no, int n_told)
 {
     int64_t until = tr_clock_us() + GRACE_US;
     while (n_told < env->size - 1 && tr_clock_us() < until) {
         struct pollfd p = { .fd = listener, .events = POLLIN };
-        struct hello he;
+        struct shm_hello he;
         int32_t pid;
         int fd = poll(&p, 1, 100) > 0 ? hear(listener, &he, &pid) : -1;
         if (fd < 0)
@@ -224,7 +225,7 @@ static void turn_away(const struct tr_comm_env *env, int listener, const struct 
     }
 }
 
-static enum tr_status not_here(const struct tr_comm_env *env, const struct guest *guests)
+static enum tr_status not_here(const struct tr_comm_env *env, const struct shm_guest *guests)
 {
     struct tr_str list = { 0 };
     for (int r = 1; r < env->size; r++)
@@ -237,7 +238,7 @@ static enum tr_status not_here(const struct tr_comm_env *env, const struct guest
 }
 
 /* Until all are here, or one is missed. `fds` has room for size entries; entry 0 is the listener. */
-static enum tr_status receive_guests(const struct tr_comm_env *env, struct guest *guests, struct pollfd *fds)
+static enum tr_status receive_guests(const struct tr_comm_env *env, struct shm_guest *guests, struct pollfd *fds)
 {
     int64_t until = tr_clock_us() + env->timeout_us;
     for (int n_here = 1; n_here < env->size;) {
@@ -251,7 +252,7 @@ static enum tr_status receive_guests(const struct tr_comm_env *env, struct guest
         for (int r = 1; r < env->size; r++)
             if (fds[r].revents) /* they have nothing to say until we answer: this one is gone */
                 return tr_fail(TR_PEER, "rank %d (pid %d) left before all ranks had joined", r, guests[r].pid);
-        struct hello he;
+        struct shm_hello he;
         int32_t pid;
         int fd = fds[0].revents ? hear(fds[0].fd, &he, &pid) : -1;
         enum tr_status st = fd >= 0 ? admit(fd, &he, pid, env, guests) : TR_OK;
@@ -280,12 +281,12 @@ static enum tr_status listen_at(const struct tr_comm_env *env, int *out)
     return tr_fail(TR_IO, "job %s: cannot listen: %s", env->job, strerror(err));
 }
 
-static enum tr_status host_all(const struct tr_comm_env *env, struct header **seg)
+static enum tr_status host_all(const struct tr_comm_env *env, struct shm_header **seg)
 {
     enum tr_status st = TR_OK;
     int memory = -1;
     size_t n = (size_t)env->size;
-    struct guest *guests = calloc(n, sizeof *guests);
+    struct shm_guest *guests = calloc(n, sizeof *guests);
     struct pollfd *fds = calloc(n, sizeof *fds);
     if (!guests || !fds) {
         st = tr_fail(TR_NOMEM, "no memory for %zu ranks", n);
@@ -293,7 +294,7 @@ static enum tr_status host_all(const struct tr_comm_env *env, struct header **se
     }
     fds[0] = (struct pollfd){ .fd = -1, .events = POLLIN };
     for (size_t r = 0; r < n; r++)
-        guests[r] = (struct guest){ .fd = -1, .pid = getpid(), .arena_bytes = env->arena_bytes };
+        guests[r] = (struct shm_guest){ .fd = -1, .pid = getpid(), .arena_bytes = env->arena_bytes };
     TR_TRY(tr_failpoint("join.before_listen"));
     TR_TRY(listen_at(env, &fds[0].fd));
     TR_TRY(tr_failpoint("join.after_listen"));
@@ -303,7 +304,7 @@ static enum tr_status host_all(const struct tr_comm_env *env, struct header **se
     TR_TRY(tr_failpoint("join.has_segment"));
 out:
     if (guests && fds) {
-        struct welcome hi = st == TR_OK ? (struct welcome){ .magic = MAGIC } : refusal(st);
+        struct shm_welcome hi = st == TR_OK ? (struct shm_welcome){ .magic = MAGIC } : refusal(st);
         int n_told = st == TR_USAGE; /* the one that did not fit */
         hi.total_bytes = st == TR_OK ? (*seg)->total_bytes : 0;
         for (size_t r = 1; r < n; r++)
@@ -346,16 +347,16 @@ static enum tr_status reach_rank_0(const struct tr_comm_env *env, int *out)
     }
 }
 
-static enum tr_status join_rank_0(const struct tr_comm_env *env, struct header **seg, bool *is_local)
+static enum tr_status join_rank_0(const struct tr_comm_env *env, struct shm_header **seg, bool *is_local)
 {
     enum tr_status st = TR_OK;
     int fd = -1, memory = -1;
-    struct welcome hi = { 0 };
-    struct hello me = { .magic = MAGIC,
-                        .rank = env->rank,
-                        .size = env->size,
-                        .generation = env->generation,
-                        .arena_bytes = env->arena_bytes };
+    struct shm_welcome hi = { 0 };
+    struct shm_hello me = { .magic = MAGIC,
+                            .rank = env->rank,
+                            .size = env->size,
+                            .generation = env->generation,
+                            .arena_bytes = env->arena_bytes };
     TR_TRY(reach_rank_0(env, &fd));
     TR_TRY(tr_failpoint("join.before_hello"));
     (void)!send(fd, &me, sizeof me, MSG_NOSIGNAL); /* if rank 0 left, the next call says so */
@@ -371,7 +372,7 @@ static enum tr_status join_rank_0(const struct tr_comm_env *env, struct header *
     TR_TRY(tr_failpoint("join.welcomed"));
     TR_TRY(map_segment(memory, hi.total_bytes, seg));
     if ((*seg)->pid == getpid()) { /* a thread beside rank 0 */
-        struct header *shared = (*seg)->base;
+        struct shm_header *shared = (*seg)->base;
         munmap(*seg, hi.total_bytes);
         *seg = shared;
         *is_local = true;
@@ -384,13 +385,13 @@ out:
     return st;
 }
 
-enum tr_status tr_shm_join(const struct tr_comm_env *env, struct header **seg, bool *is_local)
+enum tr_status tr_shm_join(const struct tr_comm_env *env, struct shm_header **seg, bool *is_local)
 {
     *is_local = env->rank == 0;
     return env->rank == 0 ? host_all(env, seg) : join_rank_0(env, seg, is_local);
 }
 
-void tr_shm_unmap(struct header *h, bool is_local)
+void tr_shm_unmap(struct shm_header *h, bool is_local)
 {
     if (!is_local || atomic_fetch_sub(&h->n_local, 1) == 1)
         munmap(h, h->total_bytes);

@@ -3,7 +3,7 @@
  */
 #include "comm/comm_impl.h"
 
-enum tr_status tr_comm_tell(struct tr_comm *c, int64_t *all, int n_each)
+enum tr_status tr_split_exchange(struct tr_comm *c, int64_t *all, int n_each)
 {
     return tr_comm_run(c, &(struct tr_coll){ .kind = TR_ALL_GATHER,
                                              .dtype = TR_I64,
@@ -13,29 +13,29 @@ enum tr_status tr_comm_tell(struct tr_comm *c, int64_t *all, int n_each)
                                              .site = "split" });
 }
 
-int tr_split_wrong(const struct tr_said *said, int size, int64_t *n_found)
+int tr_split_find_wrong(const struct tr_split_report *reports, int size, int64_t *n_found)
 {
     for (int i = 0; i < size; i++) {
         *n_found = 0;
         for (int j = 0; j < size; j++)
-            *n_found += said[j].color == said[i].color;
-        if (said[i].color >= 0 && *n_found != said[i].n)
+            *n_found += reports[j].color == reports[i].color;
+        if (reports[i].color >= 0 && *n_found != reports[i].n)
             return i;
     }
     return -1;
 }
 
-int tr_split_pick(const struct tr_said *said, int size, int me, const int *from, int *ranks, int *leader)
+int tr_split_pick(const struct tr_split_report *reports, int size, int me, const int *from, int *ranks, int *leader)
 {
     int place = 0;
     *leader = me;
     for (int i = 0; i < size; i++) {
         int before = 0;
-        if (said[i].color != said[me].color)
+        if (reports[i].color != reports[me].color)
             continue;
         for (int j = 0; j < size; j++)
-            before +=
-                said[j].color == said[i].color && (said[j].key < said[i].key || (said[j].key == said[i].key && j < i));
+            before += reports[j].color == reports[i].color &&
+                      (reports[j].key < reports[i].key || (reports[j].key == reports[i].key && j < i));
         ranks[before] = from[i];
         if (before == 0)
             *leader = i;

@@ -24,7 +24,7 @@ static int env_number(const char *a, const char *b)
 /* The bound of waits from here on. Opening has the long one: MPI's own start takes its time. */
 static void set_bound(struct tr_comm *w, int64_t us)
 {
-    ((struct mpi_comm *)w)->w->timeout_us = us;
+    ((struct tr_front_comm *)w)->w->timeout_us = us;
 }
 
 /* What a fault must do to those who are left, within 5 s: this status and these words. */
@@ -100,7 +100,7 @@ static void one_is_late(const struct tr_comm_env *env, void *ctx)
     struct tr_comm *w;
     CHECK_OK(tr_comm_open(ctx, env, &w));
     set_bound(w, 500000);
-    for (int64_t start = tr_clock_us(); env->rank == 1 && !atomic_load(&((struct mpi_comm *)w)->w->has_fault);) {
+    for (int64_t start = tr_clock_us(); env->rank == 1 && !atomic_load(((struct tr_front_comm *)w)->w->fault);) {
         usleep(1000);
         CHECK(tr_clock_us() - start < stretched(5000000));
     }
@@ -120,7 +120,7 @@ static void one_is_stopped(const struct tr_comm_env *env, void *ctx)
     CHECK_OK(tr_comm_open(ctx, env, &w));
     set_bound(w, 500000);
     if (env->rank == 1) {
-        const struct mpi_peer *p = ((struct mpi_comm *)w)->w->peers;
+        const struct mpi_peer *p = ((struct mpi_world *)((struct tr_front_comm *)w)->w)->peers;
         pid_t me = getpid();
         if (fork() == 0) { /* mpirun waits for the one that is stopped, which is not to die before the others ended */
             while (is_alive(p[0].pid) || is_alive(p[2].pid))
@@ -130,7 +130,7 @@ static void one_is_stopped(const struct tr_comm_env *env, void *ctx)
         }
         kill(me, SIGSTOP);
     }
-    expect(w, TR_TIMEOUT, "does not answer");
+    expect(w, TR_TIMEOUT, "does not reply");
     tr_comm_close(w);
 }
 

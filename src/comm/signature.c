@@ -1,35 +1,35 @@
-/* card.c - what every engine with peers does the same way: the description of a collective that ranks compare, and
+/* sig.c - what every engine with peers does the same way: the description of a collective that ranks compare, and
  * collectives so small that their data travels with it. */
 #include "comm/comm_impl.h"
 
-struct tr_card tr_card_of(const struct tr_coll *c, bool is_pair)
+struct tr_signature tr_signature_of(const struct tr_coll *c, bool is_pair)
 {
-    struct tr_card card = { .count = c->count, .kind = (uint8_t)c->kind, .dtype = (uint8_t)c->dtype };
+    struct tr_signature sig = { .count = c->count, .kind = (uint8_t)c->kind, .dtype = (uint8_t)c->dtype };
     if (is_pair) { /* both ends of a pair do one thing: a broadcast of the sender */
-        card.kind = TR_BROADCAST;
-        return card;
+        sig.kind = TR_BROADCAST;
+        return sig;
     }
-    card.op = tr_coll_reduces(c->kind) ? (uint8_t)c->op : 0;
-    card.root = c->kind == TR_BROADCAST ? c->root : 0;
-    card.site_hash = c->site ? tr_hash(c->site, strnlen(c->site, TR_SITE_MAX)).lo | 1 : 0;
-    return card;
+    sig.op = tr_coll_reduces(c->kind) ? (uint8_t)c->op : 0;
+    sig.root = c->kind == TR_BROADCAST ? c->root : 0;
+    sig.site_hash = c->site ? tr_hash(c->site, strnlen(c->site, TR_SITE_MAX)).lo | 1 : 0;
+    return sig;
 }
 
-bool tr_card_agrees(const struct tr_card *a, const struct tr_card *b)
+bool tr_signature_agrees(const struct tr_signature *a, const struct tr_signature *b)
 {
     return a->count == b->count && a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
            (a->site_hash == b->site_hash || !a->site_hash || !b->site_hash);
 }
 
-const char *tr_card_text(const struct tr_card *card, const char *name, int rank, uint64_t seq, const char *site,
-                         char *buf, size_t n_buf)
+const char *tr_signature_text(const struct tr_signature *sig, const char *name, int rank, uint64_t seq,
+                              const char *site, char *buf, size_t n_buf)
 {
     static const char *const ops[] = { "sum ", "average ", "maximum " };
     _Static_assert(TR_COUNT_OF(ops) == TR_REDUCE_OPS, "one word an op");
-    bool is_sum = tr_coll_reduces((enum tr_coll_kind)card->kind) && card->op < TR_REDUCE_OPS;
+    bool is_sum = tr_coll_reduces((enum tr_coll_kind)sig->kind) && sig->op < TR_REDUCE_OPS;
     (void)snprintf(buf, n_buf, "rank %d posted %s #%" PRIu64 " (%s%" PRIu64 " of %s, root %d) at \"%.*s\"", rank,
-                   name ? name : tr_coll_name((enum tr_coll_kind)card->kind), seq, is_sum ? ops[card->op] : "",
-                   card->count, tr_dtype_name((enum tr_dtype)card->dtype), card->root, TR_SITE_MAX, site);
+                   name ? name : tr_coll_name((enum tr_coll_kind)sig->kind), seq, is_sum ? ops[sig->op] : "",
+                   sig->count, tr_dtype_name((enum tr_dtype)sig->dtype), sig->root, TR_SITE_MAX, site);
     return buf;
 }
 
