@@ -1,10 +1,11 @@
-/* checked.c - reductions that notice a flipped bit (fault D5), out of the public collectives of any engine.
+/* checked.c - reductions that detect a flipped bit (fault D5), made of the public collectives of any engine.
  *
- * Each rank tells an integer sum of every piece it gives, taken from the source; who gets a piece adds it up again,
- * sums twice and compares the bits, and tells a sum of the result, which everybody checks in the place where it ends
- * up. A single flip on the way, in the sum or in the copies changes one of these sums, always: it adds or takes a power
- * of two. The result has the bits of the plain reduction. Costs about four times its memory traffic. Rejected: a float
- * checksum with a tolerance (low bits pass), and hashes (slower, and no better against one flip).
+ * Each rank sends an integer checksum of every piece that it gives, taken from the source. The receiver of a piece
+ * computes it again, reduces twice, compares the bits of both, and sends a checksum of the result, which every rank
+ * checks in the place where the result ends up. A single flip in transport, in the reduction or in the copies always
+ * changes one of these checksums, because it adds or subtracts a power of two. The result has the bits of the plain
+ * reduction. The cost is about four times its memory traffic. Rejected: a float checksum with a tolerance (low bits
+ * pass), and hashes (slower, and no better against one flip).
  */
 #include "comm/comm_impl.h"
 
@@ -19,11 +20,11 @@ struct checked {
     struct tr_comm *c;
     const struct tr_coll *coll;
     size_t elem;
-    int64_t *told, *heard, *results; /* by rank: sums of pieces */
+    int64_t *sent, *received, *results; /* by rank: checksums of pieces */
     char *send, *got, *all, *sum[2];
 };
 
-static int64_t side_sum(const void *p, size_t bytes)
+static int64_t checksum(const void *p, size_t bytes)
 {
     const unsigned char *at = p;
     uint64_t sum = 0;
@@ -35,7 +36,7 @@ static int64_t side_sum(const void *p, size_t bytes)
     return (int64_t)sum;
 }
 
-/* What tests plant: one bit of one rank. */
+/* Tests plant a fault here: one bit of one rank. */
 static void flip(const char *point, char *at)
 {
     if (tr_failpoint(point) == TR_OK)
@@ -47,13 +48,13 @@ static void flip(const char *point, char *at)
 static enum tr_status blame(struct checked *k, const char *what, int rank)
 {
     char text[256];
-    (void)snprintf(text, sizeof text, "%s: a bit flipped %s rank %d of %d, seen by rank %d: its integer sum differs",
+    (void)snprintf(text, sizeof text, "%s: a bit flipped %s rank %d of %d, seen by rank %d: its checksum differs",
                    k->coll->site ? k->coll->site : tr_coll_name(k->coll->kind), what, rank, k->c->size, k->c->rank);
     tr_comm_abort(k->c, text);
     return tr_fail(TR_PEER, "%s", text);
 }
 
-/* Elements of piece p in this round: of p's shard, from `at` on. */
+/* Elements of piece p in this round: the part of shard p from `at` on. */
 static size_t piece(const struct checked *k, int p, size_t at, size_t *first)
 {
     size_t n = 0;
@@ -71,7 +72,7 @@ static enum tr_status exchange(struct checked *k, enum tr_coll_kind kind, enum t
     return tr_comm_run(k->c, &c);
 }
 
-/* Every rank's piece for us is in `got`, and is what its owner gave. */
+/* Receives every rank's piece for this rank into `got`, and checks that it is what its owner gave. */
 static enum tr_status collect(struct checked *k, size_t at)
 {
     enum tr_status st = TR_OK;
@@ -80,27 +81,27 @@ static enum tr_status collect(struct checked *k, size_t at)
     for (int p = 0; p < k->c->size; p++) {
         size_t n = piece(k, p, at, &first) * k->elem;
         const char *from = (const char *)k->coll->in + first * k->elem;
-        k->told[p] = side_sum(from, n);
+        k->sent[p] = checksum(from, n);
         memcpy(k->send + (size_t)p * bytes, from, n);
     }
-    TR_TRY(exchange(k, TR_ALL_TO_ALL, TR_I64, k->told, k->heard, 1));
+    TR_TRY(exchange(k, TR_ALL_TO_ALL, TR_I64, k->sent, k->received, 1));
     TR_TRY(exchange(k, TR_ALL_TO_ALL, k->coll->dtype, k->send, k->got, PIECE_ELEMENTS));
     flip("comm.flip_received", k->got);
     for (int p = 0; p < k->c->size; p++)
-        if (side_sum(k->got + (size_t)p * bytes, bytes) != k->heard[p])
+        if (checksum(k->got + (size_t)p * bytes, bytes) != k->received[p])
             TR_TRY(blame(k, "on the way from", p));
 out:
     return st;
 }
 
-/* Both sums of the pieces, in rank order. */
+/* Reduces the pieces twice, in rank order. */
 static enum tr_status add_up(struct checked *k, size_t at)
 {
     enum { SIZE_MAX_HERE = 1024 };
     const void *in[SIZE_MAX_HERE];
     size_t first, n = piece(k, k->c->rank, at, &first);
     if (k->c->size > SIZE_MAX_HERE)
-        return tr_fail(TR_USAGE, "checked sums are for at most %d ranks", SIZE_MAX_HERE);
+        return tr_fail(TR_USAGE, "checked sums take at most %d ranks; leave out --sdc_check", SIZE_MAX_HERE);
     for (int twice = 0; twice < 2; twice++) {
         void *out = k->sum[twice];
         for (int p = 0; p < k->c->size; p++)
@@ -112,7 +113,7 @@ static enum tr_status add_up(struct checked *k, size_t at)
     return memcmp(k->sum[0], k->sum[1], n * k->elem) == 0 ? TR_OK : blame(k, "in the sum of", k->c->rank);
 }
 
-/* The sum of piece p to where the caller wants it, and looked at there. */
+/* Copies the result of piece p to where the caller wants it, and checks it there. */
 static enum tr_status put(struct checked *k, int p, const char *from, size_t at)
 {
     size_t first, n = piece(k, p, at, &first);
@@ -121,7 +122,7 @@ static enum tr_status put(struct checked *k, int p, const char *from, size_t at)
     memcpy(to, from, n * k->elem);
     if (p == 0 && n > 0)
         flip("comm.flip_result", to);
-    return side_sum(to, n * k->elem) == k->results[p] ? TR_OK : blame(k, "in the result of", p);
+    return checksum(to, n * k->elem) == k->results[p] ? TR_OK : blame(k, "in the result of", p);
 }
 
 static enum tr_status one_round(struct checked *k, size_t at)
@@ -129,12 +130,12 @@ static enum tr_status one_round(struct checked *k, size_t at)
     enum tr_status st = TR_OK;
     TR_TRY(collect(k, at));
     TR_TRY(add_up(k, at));
-    k->results[k->c->rank] = k->told[0] = side_sum(k->sum[1], PIECE_ELEMENTS * k->elem);
+    k->results[k->c->rank] = k->sent[0] = checksum(k->sum[1], PIECE_ELEMENTS * k->elem);
     if (k->coll->kind == TR_REDUCE_SCATTER) {
         TR_TRY(put(k, k->c->rank, k->sum[0], at));
         goto out;
     }
-    TR_TRY(exchange(k, TR_ALL_GATHER, TR_I64, k->told, k->results, 1));
+    TR_TRY(exchange(k, TR_ALL_GATHER, TR_I64, k->sent, k->results, 1));
     TR_TRY(exchange(k, TR_ALL_GATHER, k->coll->dtype, k->sum[0], k->all, PIECE_ELEMENTS));
     for (int p = 0; p < k->c->size; p++)
         TR_TRY(put(k, p, k->all + (size_t)p * PIECE_ELEMENTS * k->elem, at));
@@ -146,11 +147,11 @@ enum tr_status tr_comm_run_checked(struct tr_comm *c, const struct tr_coll *coll
 {
     enum tr_status st = TR_OK;
     size_t size = (size_t)c->size, piece_bytes = PIECE_ELEMENTS * sizeof(int64_t), first, most;
-    struct checked k = { .c = c, .coll = coll, .elem = tr_dtype_bytes(coll->dtype), .told = memory };
+    struct checked k = { .c = c, .coll = coll, .elem = tr_dtype_bytes(coll->dtype), .sent = memory };
     if (c->size == 1 || !tr_coll_reduces(coll->kind))
         return tr_comm_run(c, coll);
-    k.heard = k.told + size;
-    k.results = k.heard + size;
+    k.received = k.sent + size;
+    k.results = k.received + size;
     k.send = (char *)(k.results + size);
     k.got = k.send + size * piece_bytes;
     k.all = k.got + size * piece_bytes;

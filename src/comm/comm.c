@@ -12,9 +12,12 @@ const char *tr_coll_name(enum tr_coll_kind kind)
 static enum tr_status check_env(const struct tr_comm_env *env)
 {
     if (env->size < 1 || env->rank < 0 || env->rank >= env->size)
-        return tr_fail(TR_USAGE, "rank %d of %d ranks: ranks count from 0 to the size less 1", env->rank, env->size);
+        return tr_fail(TR_USAGE,
+                       "rank %d of a world of %d: ranks count from 0 to the size less 1; check RANK and WORLD_SIZE",
+                       env->rank, env->size);
     if (env->timeout_us <= 0)
-        return tr_fail(TR_USAGE, "a communication timeout of %" PRId64 " us: give more than 0", env->timeout_us);
+        return tr_fail(TR_USAGE, "communication timeout of %" PRId64 " us: it must be more than 0; give --ddp_timeout",
+                       env->timeout_us);
     return TR_OK;
 }
 
@@ -82,17 +85,17 @@ static const char *what_is_wrong(const struct tr_comm *c, const struct tr_coll *
     bool is_pair = coll->kind == TR_SEND || coll->kind == TR_RECV;
     if ((unsigned)coll->kind >= TR_COLL_KINDS || (unsigned)coll->dtype >= TR_DTYPE_COUNT ||
         (unsigned)coll->op >= TR_REDUCE_OPS)
-        return "kind, dtype or op is not in the list";
+        return "the kind, dtype or op is not in the list";
     if (!tr_mul_size(coll->count, tr_dtype_bytes(coll->dtype), &bytes) || bytes > SIZE_MAX / 4)
-        return "more bytes than memory can hold";
+        return "the buffer is larger than any memory";
     if (tr_coll_reduces(coll->kind) && coll->dtype > TR_F64 && coll->dtype != TR_I64)
-        return "sums are of floats or int64";
+        return "sums take floats or int64";
     if ((is_pair || coll->kind == TR_BROADCAST) && (coll->root < 0 || coll->root >= c->size))
-        return "root is not a rank of the communicator";
+        return "the root is not a rank of the communicator";
     if (is_pair && coll->root == c->rank)
-        return "a rank does not send to itself";
+        return "a rank cannot send to itself";
     if (coll->kind == TR_ALL_TO_ALL && coll->count % (size_t)c->size != 0)
-        return "count is not a multiple of the number of ranks";
+        return "the count must be a multiple of the number of ranks";
     if (coll->kind == TR_ALL_TO_ALL && c->size > 1 && coll->count && coll->in == coll->out)
         return "in and out must be two buffers";
     return NULL;
@@ -117,7 +120,7 @@ enum tr_status tr_comm_reserve(struct tr_comm *c, size_t bytes, void **base)
     return c->ops->reserve(c, bytes, base);
 }
 
-/* Engines of a device mark its streams themselves. */
+/* An engine with waited_us runs on a device, and marks the streams there itself. */
 static void mark(struct tr_comm *c, tr_ticket t, const struct tr_coll *x, enum tr_comm_mark mark)
 {
     if (c->tracer && !c->ops->waited_us)

@@ -1,4 +1,4 @@
-/* comm_impl.h - what the engines share: their rows and the reduction. */
+/* comm_impl.h - what the engines share: their rows, the reduction, signatures, small collectives. */
 #ifndef TR_COMM_COMM_IMPL_H
 #define TR_COMM_COMM_IMPL_H
 
@@ -8,15 +8,16 @@ extern const struct tr_comm_ops tr_comm_self, tr_comm_shm, tr_comm_mpi, tr_comm_
 /* engines.c: the rows, in the order in which tr_comm_open tries them; NULL ends the list. */
 extern const struct tr_comm_ops *const tr_comm_engines[];
 
-/* nccl.cu: a world over an engine of the host, which it closes with itself; on failure that stays the caller's. */
+/* nccl.cu: a world above the world `host` of a host engine. Closing it closes `host`; on failure `host` stays open. */
 enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env *env, struct tr_comm **world);
 
 /* out[j][i] = op over p = 0 .. n_in - 1, in this order, of in[p][i], for i < count and every j < n_out. An output may
- * be one of the inputs. Same bits for any instruction set, any n_out and any cut of [0, count). */
+ * be one of the inputs. The bits are the same for any instruction set, any n_out and any division of [0, count). */
 void tr_reduce(enum tr_dtype dtype, enum tr_reduce_op op, const void *const *in, int n_in, void *const *out, int n_out,
                size_t count);
 
-/* memcpy whose stores go past the caches: of buffers too large to stay there, it spares reading what it overwrites. */
+/* memcpy whose stores bypass the caches. Where a buffer is too large for them, this saves reading what is overwritten.
+ */
 void tr_copy_past_cache(void *dst, const void *src, size_t bytes);
 
 static inline bool tr_coll_reduces(enum tr_coll_kind kind)
@@ -24,12 +25,12 @@ static inline bool tr_coll_reduces(enum tr_coll_kind kind)
     return kind == TR_ALL_REDUCE || kind == TR_REDUCE_SCATTER;
 }
 
-static inline bool tr_coll_is_pieced(enum tr_coll_kind kind) /* something else for everybody */
+static inline bool tr_coll_is_pieced(enum tr_coll_kind kind) /* every rank gets another piece */
 {
     return tr_coll_reduces(kind) || kind == TR_ALL_TO_ALL;
 }
 
-/* Elements of the whole that `owner` gives or gets; a broadcast has one shard. */
+/* Elements of the whole buffer that `owner` gives or gets; a broadcast has one shard. */
 void tr_coll_shard(const struct tr_coll *c, int n, int owner, size_t *first, size_t *n_elems);
 
 /* What a rank reports in a split: where it goes, and how many ranks it expects there. */
@@ -43,7 +44,7 @@ int tr_split_find_wrong(const struct tr_split_report *reports, int size, int64_t
 /* from[i] for each rank i of this rank's color, ordered by (key, i). Returns this rank's place among them; leader: the
  * i of the first. */
 int tr_split_pick(const struct tr_split_report *reports, int size, int me, const int *from, int *ranks, int *leader);
-/* The next `bytes` of an arena. */
+/* Takes the next `bytes` of an arena. */
 enum tr_status tr_comm_carve(char *arena, size_t arena_bytes, size_t bytes, size_t *used, void **out);
 
 /* The signature of a collective: what ranks compare before data moves, together with its number and its site. */

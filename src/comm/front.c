@@ -34,7 +34,7 @@ void tr_front_release(struct tr_front *w)
 
 enum tr_status tr_front_fault(const struct tr_front *w)
 {
-    return atomic_load_explicit(w->fault, memory_order_relaxed) ? w->hooks->fault(w) : TR_OK;
+    return atomic_load_explicit(w->fault, memory_order_acquire) ? w->hooks->fault(w) : TR_OK;
 }
 
 enum tr_status tr_front_raise(struct tr_front *w, enum tr_status st, const char *fmt, ...)

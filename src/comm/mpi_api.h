@@ -1,9 +1,10 @@
-/* mpi_api.h - what the mpi engine needs of an MPI library, with types that are the same for all of them.
+/* mpi_api.h - what the mpi engine needs of an MPI library, with types that are the same for all libraries.
  *
  * MPICH and Open MPI have different binary interfaces, and trireme must start without either. So mpi_glue.c, which is
  * this table over <mpi.h> and nothing else, is built once for each library that the build finds, as a module beside the
- * program; the engine itself is compiled once and loads the module of the launcher that started it. Rejected: linking
- * one MPI (the other's mpirun would start lone ranks), and declaring MPI's functions ourselves (handles differ).
+ * program. The engine itself is compiled once and loads the module that fits the launcher. Rejected: linking one MPI
+ * (the other's mpirun would start ranks that do not find each other), and declaring MPI's functions ourselves (handles
+ * differ).
  */
 #ifndef TR_COMM_MPI_API_H
 #define TR_COMM_MPI_API_H
@@ -17,8 +18,8 @@ enum { TR_MPI_API_VERSION = 1, TR_MPI_ANY = -1 };
 typedef uint64_t tr_mpi_comm;    /* an MPI_Comm */
 typedef uint64_t tr_mpi_request; /* an MPI_Request */
 
-/* Functions return 0, or MPI's error code. `elem` is 1, 2, 4 or 8 bytes; counts and places are in elements. Arrays must
- * live until the request is complete. */
+/* Functions return 0, or MPI's error code. `elem` is 1, 2, 4 or 8 bytes; counts and offsets are in elements. Arrays
+ * must live until the request is complete. */
 struct tr_mpi_api {
     int version;
     const char *name;
@@ -27,7 +28,7 @@ struct tr_mpi_api {
     int (*split)(tr_mpi_comm comm, int color, int key, tr_mpi_comm *out);       /* blocks; color < 0: none */
     int (*allgather)(const void *in, void *out, int bytes, tr_mpi_comm comm, tr_mpi_request *req);
     int (*allgatherv)(const void *in, int n, void *out, const int *n_out, const int *at_out, int elem, tr_mpi_comm comm,
-                      tr_mpi_request *req); /* in NULL: in its place in out */
+                      tr_mpi_request *req); /* in NULL: the input is in its place in out */
     int (*alltoallv)(const void *in, const int *n_in, const int *at_in, void *out, const int *n_out, const int *at_out,
                      int elem, tr_mpi_comm comm, tr_mpi_request *req);
     int (*bcast)(void *buf, int n, int elem, int root, tr_mpi_comm comm, tr_mpi_request *req);

@@ -28,7 +28,7 @@ static int keep_comm(int err, const MPI_Comm *c, tr_mpi_comm *out)
     return err;
 }
 
-/* A pointer: the handle is written by the call that gives err. */
+/* r is a pointer because the call that returns err writes the handle. */
 static int keep(int err, const MPI_Request *r, tr_mpi_request *out)
 {
     *out = 0;

@@ -1,10 +1,10 @@
 /* nccl.cu - collectives of device memory by NCCL, above an engine of the host.
  *
- * The host's engine stays the control plane: ranks meet through it, compare there what they are about to do, and learn
- * from it who is missing; collectives of host memory are its own. What lies in memory reserved here is the GPU's: a
- * post starts it on the link's stream behind what the compute stream has been given so far, a wait lets the compute
- * stream wait for it, and the caller goes on. Sums are NCCL's, in its order: the same on all ranks and from run to
- * run. Each communicator has its own stream, as comm.h promises no order between two of them.
+ * The host's engine stays the control plane: ranks join through it, compare there what they have posted, and learn from
+ * it which rank is missing. It also runs collectives of host memory. Collectives of memory that was reserved here run
+ * on the GPU: a post starts one on the link's stream, behind the work that the compute stream has so far; a wait makes
+ * the compute stream wait for it, and the caller goes on. Sums are NCCL's, in its order: the same on all ranks and from
+ * run to run. Each communicator has its own stream, because comm.h promises no order between two of them.
  */
 #include "comm/nccl_impl.cuh"
 #include <stdlib.h>
@@ -98,24 +98,24 @@ static enum tr_status check_coll(const struct nccl_comm *c, const struct tr_coll
 {
     bool is_cut = x->kind == TR_REDUCE_SCATTER || x->kind == TR_ALL_GATHER;
     if (is_cut && x->count % (size_t)c->base.size != 0)
-        return tr_fail(TR_USAGE, "%s of %zu elements on a gpu: not a multiple of %d ranks", tr_coll_name(x->kind),
-                       x->count, c->base.size);
+        return tr_fail(TR_USAGE, "%s of %zu elements on a gpu: the count must be a multiple of the %d ranks",
+                       tr_coll_name(x->kind), x->count, c->base.size);
     if (is_pair(x) && !link_of((struct nccl_comm *)c, x))
-        return tr_fail(TR_USAGE, "%s between ranks %d and %d of %d on gpus: only neighbours do", tr_coll_name(x->kind),
-                       c->base.rank, x->root, c->base.size);
+        return tr_fail(TR_USAGE, "%s between ranks %d and %d of %d on gpus: only neighbours send to each other",
+                       tr_coll_name(x->kind), c->base.rank, x->root, c->base.size);
     return TR_OK;
 }
 
 /* ---- the front ---- */
 
-/* Alone: a copy in the order of the compute stream. */
+/* A world of one rank: a copy in the order of the compute stream. */
 static enum tr_status copy(struct nccl_comm *c, const struct tr_coll *x)
 {
     size_t bytes = x->count * tr_dtype_bytes(x->dtype);
     cudaError_t e = cudaSuccess;
     if (x->in && x->out && x->in != x->out)
         e = cudaMemcpyAsync(x->out, x->in, bytes, cudaMemcpyDeviceToDevice, c->w->compute);
-    return e == cudaSuccess ? TR_OK : tr_nccl_raise(c, TR_IO, "device cuda: a copy: %s", cudaGetErrorString(e));
+    return e == cudaSuccess ? TR_OK : tr_nccl_raise(c, TR_IO, "device cuda: a copy failed: %s", cudaGetErrorString(e));
 }
 
 static void mark(struct nccl_comm *c, tr_ticket t, const struct tr_coll *x, enum tr_comm_mark mark, cudaStream_t stream)
@@ -128,19 +128,19 @@ static enum tr_status put_on_device(struct nccl_comm *c, struct nccl_op *op, con
 {
     struct nccl_world *w = c->w;
     const struct nccl_link *l = link_of(c, x);
-    struct tr_coll card = *x;
-    card.is_elsewhere = true;
-    enum tr_status st = tr_comm_post(c->host, &card, &op->host);
+    struct tr_coll on_host = *x;
+    on_host.is_elsewhere = true;
+    enum tr_status st = tr_comm_post(c->host, &on_host, &op->host);
     if (st != TR_OK)
         return st;
     if (cudaEventRecord(w->ready, w->compute) != cudaSuccess ||
         cudaStreamWaitEvent(l->stream, w->ready, 0) != cudaSuccess)
-        return tr_nccl_raise(c, TR_IO, "the gpu's streams do not answer: %s", cudaGetErrorString(cudaGetLastError()));
+        return tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu: %s", cudaGetErrorString(cudaGetLastError()));
     mark(c, op->ticket, x, TR_MARK_START, l->stream);
-    st = l->comm ? tr_nccl_said(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(w);
+    st = l->comm ? tr_nccl_result(c, l, start(c, l, x), tr_coll_name(x->kind)) : tr_nccl_fault(w);
     mark(c, op->ticket, NULL, TR_MARK_END, l->stream);
     if (st == TR_OK && cudaEventRecord(op->done, l->stream) != cudaSuccess)
-        st = tr_nccl_raise(c, TR_IO, "no event after %s", tr_coll_name(x->kind));
+        st = tr_nccl_raise(c, TR_IO, "no event on a stream of the gpu after %s", tr_coll_name(x->kind));
     op->on_device = st == TR_OK;
     return st;
 }
@@ -179,7 +179,7 @@ static enum tr_status post(struct tr_comm *base, const struct tr_coll *x, tr_tic
     return st;
 }
 
-/* The compute stream waits, between two marks that say for how long. */
+/* The compute stream waits, between two events that measure for how long. */
 static enum tr_status hold_up(struct nccl_comm *c, cudaEvent_t done)
 {
     struct nccl_world *w = c->w;
@@ -193,7 +193,8 @@ static enum tr_status hold_up(struct nccl_comm *c, cudaEvent_t done)
         e = cudaStreamWaitEvent(w->compute, done, 0);
     if (e == cudaSuccess)
         e = cudaEventRecord(s->to, w->compute);
-    return e == cudaSuccess ? TR_OK : tr_nccl_raise(c, TR_IO, "waiting on the gpu: %s", cudaGetErrorString(e));
+    return e == cudaSuccess ? TR_OK
+                            : tr_nccl_raise(c, TR_IO, "no wait on a stream of the gpu: %s", cudaGetErrorString(e));
 }
 
 static enum tr_status wait_for(struct tr_comm *base, tr_ticket t)
@@ -201,7 +202,7 @@ static enum tr_status wait_for(struct tr_comm *base, tr_ticket t)
     struct nccl_comm *c = nccl_of(base);
     struct nccl_op *op = &c->ops[t % N_OPS_MAX];
     enum tr_status st = tr_nccl_fault(c->w);
-    if (st == TR_OK && op->ticket == t && base->size > 1) /* else it was displaced: the later one ends after it */
+    if (st == TR_OK && op->ticket == t && base->size > 1) /* else a later operation took its place, and ends after it */
         st = tr_comm_wait(c->host, op->host);
     if (st == TR_OK && op->on_device) {
         mark(c, t, NULL, TR_MARK_WAIT, c->w->compute);
@@ -217,7 +218,7 @@ static enum tr_status run(struct tr_comm *base, const struct tr_coll *x)
     tr_ticket t = 0;
     if (!is_on_device(c->w, x->in) && !is_on_device(c->w, x->out)) {
         if (base->size > 1)
-            (void)cudaStreamSynchronize(c->w->compute); /* else two waits of one time would count twice */
+            (void)cudaStreamSynchronize(c->w->compute); /* else two waits at the same time would count twice */
         int64_t start_us = tr_clock_us();
         enum tr_status st = tr_nccl_fault(c->w);
         st = st == TR_OK ? tr_comm_run(c->host, x) : st;
@@ -262,11 +263,12 @@ static enum tr_status reserve(struct tr_comm *base, size_t bytes, void **out)
     char human[32];
     void *p = NULL;
     if (w->n_pieces == N_PIECES_MAX)
-        return tr_fail(TR_USAGE, "more than %d reservations on a gpu", N_PIECES_MAX);
+        return tr_fail(TR_USAGE, "more than %d reservations on a gpu in one world", N_PIECES_MAX);
     cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        return tr_fail(TR_NOMEM, "the gpu refused %s (%s); lower per_device_train_batch_size or use --recompute",
+        return tr_fail(TR_NOMEM,
+                       "the gpu refused %s of memory (%s); lower per_device_train_batch_size or use --recompute",
                        tr_human_bytes(bytes, human, sizeof human), cudaGetErrorString(e));
     }
     w->piece[w->n_pieces].base = (char *)p;
@@ -357,7 +359,7 @@ extern "C" enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct t
     if (st == TR_OK &&
         (cudaGetDevice(&w->ordinal) != cudaSuccess || cudaMalloc((void **)&w->spot, 1024) != cudaSuccess ||
          cudaEventCreateWithFlags(&w->ready, cudaEventDisableTiming) != cudaSuccess))
-        st = tr_fail(TR_NOMEM, "the gpu refused memory for communication");
+        st = tr_fail(TR_NOMEM, "the gpu refused 1 KiB of memory and an event for communication; is it full?");
     if (st == TR_OK)
         st = tr_nccl_neighbours(host);
     if (st == TR_OK)

@@ -1,16 +1,16 @@
 /* nccl_health.cu - what went wrong between GPU ranks, and the thread that ends what hangs.
  *
  * A collective whose peer is gone spins on the GPU for ever, and a caller that waits for the GPU waits with it. So a
- * watcher looks at the host's engine (a rank died, or said why it gives up), at the library's own errors, and at the
- * age of what is under way; on a fault it aborts every communicator, which ends their kernels: the caller comes back
- * and its next call returns the fault.
+ * watcher looks at the host's engine (a rank died, or raised a fault), at the library's own errors, and at the age of
+ * the operations under way. On a fault it aborts every communicator, which ends their kernels: the caller's wait
+ * returns, and its next call returns the fault.
  */
 #include "comm/nccl_impl.cuh"
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { LOOK_US = 50 * 1000, NAP_US_MAX = 2000, N_ASKED = 50, ASK_US = 20 * 1000 };
+enum { LOOK_US = 50 * 1000, NAP_US_MAX = 2000, N_CHECKS = 50, CHECK_US = 20 * 1000 };
 
 enum tr_status tr_nccl_fault(const struct nccl_world *w)
 {
@@ -33,11 +33,12 @@ enum tr_status tr_nccl_raise(struct nccl_comm *c, enum tr_status st, const char 
     }
     pthread_mutex_unlock(&w->fault_lock);
     if (is_first)
-        tr_comm_abort(c->host, text); /* the others hear it; if they said something first, that stands there */
+        tr_comm_abort(c->host,
+                      text); /* reports it to the others; if one of them raised a fault first, that one stays */
     return tr_nccl_fault(w);
 }
 
-/* What the host's engine knows of: a rank that died, or gave up and said why. */
+/* Takes over a fault of the host's engine: a rank that died, or raised a fault. */
 static enum tr_status host_fault(struct nccl_comm *c)
 {
     struct nccl_world *w = c->w;
@@ -53,14 +54,14 @@ static enum tr_status host_fault(struct nccl_comm *c)
     return st;
 }
 
-enum tr_status tr_nccl_said(struct nccl_comm *c, const struct nccl_link *l, ncclResult_t r, const char *what)
+enum tr_status tr_nccl_result(struct nccl_comm *c, const struct nccl_link *l, ncclResult_t r, const char *what)
 {
     struct nccl_world *w = c->w;
     int64_t until = tr_clock_us() + w->timeout_us;
     for (useconds_t nap_us = 5; r == ncclInProgress; nap_us = nap_us < NAP_US_MAX ? 2 * nap_us : nap_us) {
-        ncclResult_t asked = w->fn.ncclCommGetAsyncError(l->comm, &r);
-        if (asked != ncclSuccess)
-            r = asked;
+        ncclResult_t query = w->fn.ncclCommGetAsyncError(l->comm, &r);
+        if (query != ncclSuccess)
+            r = query;
         if (r != ncclInProgress)
             break;
         if (w->fault != TR_OK)
@@ -72,15 +73,16 @@ enum tr_status tr_nccl_said(struct nccl_comm *c, const struct nccl_link *l, nccl
     }
     if (r == ncclSuccess)
         return TR_OK;
-    for (int i = 0; i < N_ASKED; i++, usleep(ASK_US)) /* a lost connection is a lost rank, and the host knows which */
+    for (int i = 0; i < N_CHECKS;
+         i++, usleep(CHECK_US)) /* a lost connection is a lost rank, and the host engine will know which */
         if (host_fault(c) != TR_OK)
             return tr_nccl_fault(w);
     const char *more = w->fn.ncclGetLastError(NULL);
     return tr_nccl_raise(c, TR_PEER, "nccl: %s: %s (%s)", what, w->fn.ncclGetErrorString(r),
-                         more && *more ? more : "no more is known; NCCL_DEBUG=WARN says");
+                         more && *more ? more : "no details; set NCCL_DEBUG=WARN");
 }
 
-/* What is under way: still well, and not for too long? Time counts from the last thing that came to its end. */
+/* Raises a fault when an operation runs for too long. Time counts from the last operation that ended. */
 static void look_at_ops(struct nccl_comm *c, int64_t now_us)
 {
     struct nccl_world *w = c->w;
@@ -92,11 +94,12 @@ static void look_at_ops(struct nccl_comm *c, int64_t now_us)
             op->is_over = true;
             w->moved_us = now_us;
         } else if (now_us - (op->posted_us > w->moved_us ? op->posted_us : w->moved_us) > w->timeout_us) {
-            (void)tr_nccl_raise(c, TR_TIMEOUT,
-                                "%s #%llu at \"%s\" did not end on the gpu within %.1f s, though nobody is known to be "
-                                "gone: is a link down?",
-                                tr_coll_name(op->kind), (unsigned long long)op->ticket, op->site ? op->site : "",
-                                (double)w->timeout_us * 1e-6);
+            (void)tr_nccl_raise(
+                c, TR_TIMEOUT,
+                "%s #%llu at \"%s\" did not end on the gpu within %.1f s, although no rank is known to be "
+                "gone: is a link down?",
+                tr_coll_name(op->kind), (unsigned long long)op->ticket, op->site ? op->site : "",
+                (double)w->timeout_us * 1e-6);
             return;
         }
     }
@@ -105,16 +108,16 @@ static void look_at_ops(struct nccl_comm *c, int64_t now_us)
 static void look(struct nccl_world *w)
 {
     int64_t now_us = tr_clock_us();
-    bool has_asked = false;
+    bool has_checked = false;
     for (struct nccl_comm *c = w->comms; c && w->fault == TR_OK; c = c->next) {
-        if (!has_asked && c->base.size > 1)
+        if (!has_checked && c->base.size > 1)
             (void)host_fault(c);
-        has_asked = has_asked || c->base.size > 1;
+        has_checked = has_checked || c->base.size > 1;
         for (int i = 0; i < N_LINKS && w->fault == TR_OK; i++) {
             ncclResult_t r = ncclSuccess;
             if (c->link[i].comm && w->fn.ncclCommGetAsyncError(c->link[i].comm, &r) == ncclSuccess &&
                 r != ncclInProgress && r != ncclSuccess)
-                (void)tr_nccl_said(c, &c->link[i], r, "a collective");
+                (void)tr_nccl_result(c, &c->link[i], r, "a collective");
         }
         if (w->fault == TR_OK)
             look_at_ops(c, now_us);
@@ -151,7 +154,7 @@ static void *watch(void *arg)
 enum tr_status tr_nccl_start_watcher(struct nccl_world *w)
 {
     w->has_watcher = tr_thread_start(&w->watcher, watch, w) == 0;
-    return w->has_watcher ? TR_OK : tr_fail(TR_NOMEM, "no thread to watch over the gpu's communication");
+    return w->has_watcher ? TR_OK : tr_fail(TR_NOMEM, "no thread to watch the communication of the gpu");
 }
 
 void tr_nccl_stop_watcher(struct nccl_world *w)

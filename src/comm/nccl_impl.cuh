@@ -1,4 +1,4 @@
-/* nccl_impl.cuh - NCCL as opened at run time, and what a world of GPU ranks keeps. */
+/* nccl_impl.cuh - NCCL, which is opened at run time, and the state of a world of GPU ranks. */
 #ifndef TR_COMM_NCCL_IMPL_CUH
 #define TR_COMM_NCCL_IMPL_CUH
 
@@ -9,7 +9,7 @@ extern "C" {
 }
 #include <pthread.h>
 
-/* Functions taken from the library: one row each, types from its header. */
+/* Functions of the library: one row each; types come from its header. */
 #define TR_NCCL_LIST(X)                                                                                                \
     X(ncclGetUniqueId)                                                                                                 \
     X(ncclCommInitRankConfig)                                                                                          \
@@ -28,7 +28,7 @@ extern "C" {
     X(ncclGroupStart)                                                                                                  \
     X(ncclGroupEnd)
 
-/* Not in every version: without them the library copies through buffers of its own. */
+/* Functions that not every version has: without them the library copies through its own buffers. */
 #define TR_NCCL_MAYBE_LIST(X)                                                                                          \
     X(ncclCommRegister)                                                                                                \
     X(ncclCommDeregister)
@@ -46,15 +46,15 @@ enum { N_OPS_MAX = 128, N_SPANS_MAX = 256, N_PIECES_MAX = 16, NCCL_TEXT_MAX = 10
 struct nccl_link {
     ncclComm_t comm;
     cudaStream_t stream;
-    void *known[N_PIECES_MAX]; /* reserved memory that the library knows, and may send and receive in place; or NULL */
+    void *known[N_PIECES_MAX]; /* registered memory, which the library sends and receives in place; or NULL */
 };
 
-/* Links of a communicator: all ranks; and its two neighbours, a link for each direction, since a send waits for
- * nothing but its receive. */
+/* The links of a communicator: one for all ranks, and one for each direction to its two neighbours, since a send must
+ * wait for nothing but its receive. */
 enum nccl_link_id { LINK_ALL, LINK_TO_NEXT, LINK_FROM_PREV, LINK_TO_PREV, LINK_FROM_NEXT };
 
 struct nccl_op {
-    tr_ticket ticket, host; /* host: the card's */
+    tr_ticket ticket, host; /* host: the ticket in the host engine, which compares signatures */
     bool on_device, is_over;
     int64_t posted_us;
     enum tr_coll_kind kind;
@@ -62,7 +62,7 @@ struct nccl_op {
     cudaEvent_t done;
 };
 
-struct nccl_span { /* of the compute stream, waiting */
+struct nccl_span { /* a time in which the compute stream waits */
     cudaEvent_t from, to;
     bool is_open;
 };
@@ -71,7 +71,7 @@ struct nccl_world;
 
 struct nccl_comm {
     struct tr_comm base;
-    struct tr_comm *host; /* the same ranks: cards, and what is in host memory */
+    struct tr_comm *host; /* the same ranks: compares signatures, and moves what is in host memory */
     struct nccl_world *w;
     struct nccl_link link[N_LINKS];
     bool has_all, has_pairs, has_events;
@@ -79,7 +79,7 @@ struct nccl_comm {
     struct nccl_op ops[N_OPS_MAX];
     struct nccl_span spans[N_SPANS_MAX];
     int n_spans;
-    int64_t held_up_us; /* by spans that were closed, and by collectives of host memory */
+    int64_t held_up_us; /* by closed spans, and by collectives of host memory */
     struct nccl_comm *next;
 };
 
@@ -94,7 +94,7 @@ struct nccl_world {
         size_t bytes;
     } piece[N_PIECES_MAX]; /* reserved: a buffer in one of them is on the device */
     int n_pieces;
-    char *spot; /* a few bytes for first messages */
+    char *spot; /* a few bytes for the first messages */
     cudaEvent_t ready;
     struct nccl_comm *comms;
     pthread_mutex_t lock, fault_lock;
@@ -105,17 +105,17 @@ struct nccl_world {
     char fault_text[NCCL_TEXT_MAX];
 };
 
-/* nccl_health.cu: what went wrong, who is missing, and the thread that ends what hangs. */
+/* nccl_health.cu: faults, missing ranks, and the thread that ends what hangs. */
 enum tr_status tr_nccl_fault(const struct nccl_world *w); /* TR_OK, or what was raised, as this thread's error */
 enum tr_status tr_nccl_raise(struct nccl_comm *c, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
-/* What a call of the library said; a call that goes on in the background is waited for. */
-enum tr_status tr_nccl_said(struct nccl_comm *c, const struct nccl_link *l, ncclResult_t r, const char *what);
+/* The result of a call of the library; waits for a call that goes on in the background. */
+enum tr_status tr_nccl_result(struct nccl_comm *c, const struct nccl_link *l, ncclResult_t r, const char *what);
 enum tr_status tr_nccl_start_watcher(struct nccl_world *w);
 void tr_nccl_stop_watcher(struct nccl_world *w);
 
 /* nccl_links.cu: communicators of the library. */
 enum tr_status tr_nccl_load(struct nccl_api *fn);
-enum tr_status tr_nccl_neighbours(struct tr_comm *host); /* before the library starts: ranks may share a GPU */
+enum tr_status tr_nccl_neighbours(struct tr_comm *host); /* before the library starts, because ranks may share a GPU */
 enum tr_status tr_nccl_open_links(struct nccl_comm *c, bool is_pair);
 void tr_nccl_close_links(struct nccl_comm *c);
 

@@ -1,10 +1,10 @@
 /* nccl_links.cu - loading NCCL, and making its communicators.
  *
- * They are made at the first collective that needs one, by all ranks of the group together; the id travels through the
- * host's engine, so every way of starting ranks works. Links are nonblocking: making one is bounded and can be given
- * up. A pair of neighbours has a link for each direction, made and tried out in one go with all others of the group:
- * the library connects two ranks inside the first message between them, and ranks around a ring would wait for each
- * other.
+ * All ranks of a group make a communicator together, at the first collective that needs it. Its id travels through the
+ * host's engine, so every way of starting ranks works. Links are nonblocking: making one has a timeout and can be given
+ * up. A pair of neighbours has a link for each direction. All links of a group are made and tried in one step: the
+ * library connects two ranks inside the first message between them, and ranks around a ring would otherwise wait for
+ * each other.
  */
 #include "comm/nccl_impl.cuh"
 #include <dlfcn.h>
@@ -44,29 +44,29 @@ static enum tr_status gather(struct tr_comm *host, void *all, size_t n_words_eac
     return tr_comm_run(host, &c);
 }
 
-/* Where a rank runs: host and GPU. */
-struct seat {
+/* Where a rank runs. */
+struct nccl_place {
     int64_t host, gpu;
 };
 
-static struct seat my_seat(void)
+static struct nccl_place my_place(void)
 {
     char name[256] = "", bus[64] = "";
     int ordinal = 0;
     (void)gethostname(name, sizeof name - 1);
     (void)cudaGetDevice(&ordinal);
     (void)cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal);
-    return seat{ (int64_t)tr_hash(name, strlen(name)).lo, (int64_t)tr_hash(bus, strlen(bus)).lo };
+    return nccl_place{ (int64_t)tr_hash(name, strlen(name)).lo, (int64_t)tr_hash(bus, strlen(bus)).lo };
 }
 
-/* The library refuses two ranks on one GPU of one host. Where that is what was asked for (tests, small machines) each
- * rank says it is a host of its own, and they talk through sockets. What the user has set stays. */
+/* The library refuses two ranks on one GPU of one host. Where the user wants that (tests, small machines), each rank
+ * claims to be a host of its own, and they talk through sockets. Variables that the user has set stay. */
 enum tr_status tr_nccl_neighbours(struct tr_comm *host)
 {
-    struct seat *all = (struct seat *)calloc((size_t)host->size, sizeof *all);
+    struct nccl_place *all = (struct nccl_place *)calloc((size_t)host->size, sizeof *all);
     if (!all)
         return tr_fail(TR_NOMEM, "no memory for %d ranks", host->size);
-    all[host->rank] = my_seat();
+    all[host->rank] = my_place();
     enum tr_status st = gather(host, all, sizeof *all / sizeof(int64_t), "where ranks run");
     bool is_shared = false, is_one_host = true;
     for (int i = 0; i < host->size; i++) {
@@ -86,7 +86,7 @@ enum tr_status tr_nccl_neighbours(struct tr_comm *host)
     return st;
 }
 
-/* Starts the stream and the communicator of a link; inside a group. */
+/* Starts the stream and the communicator of a link, inside a group call. */
 static ncclResult_t begin_link(struct nccl_world *w, struct nccl_link *l, int n, ncclUniqueId id, int rank)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -105,19 +105,19 @@ static enum tr_status open_all(struct nccl_comm *c)
     ncclUniqueId id = {};
     if (c->base.rank == 0 && w->fn.ncclGetUniqueId(&id) != ncclSuccess)
         return tr_nccl_raise(c, TR_IO, "nccl could not make an id: %s", w->fn.ncclGetLastError(NULL));
-    struct tr_coll say = {};
-    say.kind = TR_BROADCAST;
-    say.dtype = TR_I64;
-    say.in = say.out = &id;
-    say.count = ID_WORDS;
-    say.site = "id of a communicator";
-    enum tr_status st = tr_comm_run(c->host, &say);
+    struct tr_coll x = {};
+    x.kind = TR_BROADCAST;
+    x.dtype = TR_I64;
+    x.in = x.out = &id;
+    x.count = ID_WORDS;
+    x.site = "id of a communicator";
+    enum tr_status st = tr_comm_run(c->host, &x);
     if (st != TR_OK)
         return st;
-    return tr_nccl_said(c, l, begin_link(w, l, c->base.size, id, c->base.rank), "making a communicator");
+    return tr_nccl_result(c, l, begin_link(w, l, c->base.size, id, c->base.rank), "making a communicator");
 }
 
-/* A first byte over every link. */
+/* Sends a first byte over every link. */
 static enum tr_status try_out(struct nccl_comm *c)
 {
     struct nccl_world *w = c->w;
@@ -136,7 +136,7 @@ static enum tr_status try_out(struct nccl_comm *c)
     enum tr_status st = TR_OK;
     for (int i = LINK_TO_NEXT; i < N_LINKS && st == TR_OK; i++)
         if (c->link[i].comm)
-            st = tr_nccl_said(c, &c->link[i], r, "a first message");
+            st = tr_nccl_result(c, &c->link[i], r, "a first message");
     return st;
 }
 
@@ -154,7 +154,7 @@ static enum tr_status open_pairs(struct nccl_comm *c)
         (void)w->fn.ncclGroupStart();
         r = begin_link(w, &c->link[LINK_TO_NEXT], 2, ids[me][0], 0);
         r = r == ncclSuccess || r == ncclInProgress ? begin_link(w, &c->link[LINK_FROM_PREV], 2, ids[prev][0], 1) : r;
-        if (n > 2) { /* of two ranks, the next is the previous */
+        if (n > 2) { /* of two ranks, the next one is also the previous one */
             r = r == ncclSuccess || r == ncclInProgress ? begin_link(w, &c->link[LINK_TO_PREV], 2, ids[me][1], 0) : r;
             r = r == ncclSuccess || r == ncclInProgress ? begin_link(w, &c->link[LINK_FROM_NEXT], 2, ids[next][1], 1)
                                                         : r;
@@ -165,7 +165,7 @@ static enum tr_status open_pairs(struct nccl_comm *c)
     free(ids);
     for (int i = LINK_TO_NEXT; i < N_LINKS && st == TR_OK; i++)
         if (c->link[i].comm || i == LINK_TO_NEXT)
-            st = tr_nccl_said(c, &c->link[i], r, "making the links of neighbours");
+            st = tr_nccl_result(c, &c->link[i], r, "making the links of neighbours");
     return st == TR_OK ? try_out(c) : st;
 }
 
@@ -179,8 +179,8 @@ static bool make_events(struct nccl_comm *c)
     return is_ok;
 }
 
-/* Arenas that collectives read and write, once. What the library refuses it copies, as it does without. */
-static void make_known(const struct nccl_world *w, struct nccl_link *l)
+/* Registers the arenas with the library. What it refuses to register, it copies. */
+static void register_memory(const struct nccl_world *w, struct nccl_link *l)
 {
     if (!l->comm || !w->fn.ncclCommRegister || !w->fn.ncclCommDeregister)
         return;
@@ -189,8 +189,8 @@ static void make_known(const struct nccl_world *w, struct nccl_link *l)
             l->known[i] = NULL;
 }
 
-/* Before the communicator ends, and not under what is still on its way; an aborted one lets go by itself. */
-static void make_unknown(const struct nccl_world *w, struct nccl_link *l)
+/* Before the communicator ends, and after its last operation. An aborted communicator deregisters by itself. */
+static void deregister_memory(const struct nccl_world *w, struct nccl_link *l)
 {
     int64_t until = tr_clock_us() + CLOSE_US;
     while (l->comm && w->fault == TR_OK && cudaStreamQuery(l->stream) == cudaErrorNotReady && tr_clock_us() < until)
@@ -207,20 +207,20 @@ enum tr_status tr_nccl_open_links(struct nccl_comm *c, bool is_pair)
     if (*has)
         return TR_OK;
     if (!c->has_events && !make_events(c))
-        return tr_nccl_raise(c, TR_NOMEM, "the gpu has no more events");
+        return tr_nccl_raise(c, TR_NOMEM, "the gpu has no events left for communication");
     c->has_events = true;
     enum tr_status st = is_pair ? open_pairs(c) : open_all(c);
     for (int i = 0; i < N_LINKS && st == TR_OK; i++)
         if ((i != LINK_ALL) == is_pair)
-            make_known(c->w, &c->link[i]);
+            register_memory(c->w, &c->link[i]);
     *has = st == TR_OK;
     return st;
 }
 
-/* What is under way is flushed first, within a bound; a rank that is gone ends in an abort. */
+/* Operations under way end first, within CLOSE_US; if a rank is gone, the link is aborted. */
 static void close_link(struct nccl_world *w, struct nccl_link *l)
 {
-    make_unknown(w, l);
+    deregister_memory(w, l);
     ncclResult_t r = l->comm && w->fault == TR_OK ? w->fn.ncclCommFinalize(l->comm) : ncclInternalError;
     for (int64_t until = tr_clock_us() + CLOSE_US; r == ncclInProgress && tr_clock_us() < until; usleep(50))
         if (w->fn.ncclCommGetAsyncError(l->comm, &r) != ncclSuccess)

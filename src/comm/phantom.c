@@ -1,5 +1,5 @@
-/* phantom.c - a communicator of any rank and size without the other ranks: it touches no memory and counts what it was
- * asked for, so that a plan for any cluster is compiled by the code that would run there.
+/* phantom.c - a communicator of any rank and size without the other ranks: it touches no memory and counts what is
+ * posted, so that a plan for any cluster is compiled by the code that would run there.
  */
 #include "comm/comm_impl.h"
 #include <stdlib.h>
@@ -32,14 +32,18 @@ static enum tr_status split(struct tr_comm *c, int color, int key, int n, struct
     if (color < 0)
         return TR_OK;
     if (n < 1 || n > c->size || key < 0 || key >= n)
-        return tr_fail(TR_USAGE, "split: rank %d of %d ranks out of %d", key, n, c->size);
+        return tr_fail(
+            TR_USAGE,
+            "split: rank %d of %d ranks, out of %d: the rank must be below the count, the count at most the size", key,
+            n, c->size);
     return open_phantom(&(struct tr_comm_env){ .rank = key, .size = n }, out);
 }
 
 static enum tr_status reserve(struct tr_comm *c, size_t bytes, void **base)
 {
     struct phantom *p = (struct phantom *)c;
-    *base = (void *)(uintptr_t)(TR_COMM_ALIGN + p->counts.reserved_bytes); /* to do sums with: nobody maps it */
+    *base = (void *)(uintptr_t)(TR_COMM_ALIGN +
+                                p->counts.reserved_bytes); /* an address for arithmetic only: no memory is there */
     p->counts.reserved_bytes += tr_round_up(bytes, TR_COMM_ALIGN);
     return TR_OK;
 }

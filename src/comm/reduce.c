@@ -1,6 +1,6 @@
 /* reduce.c - sum, average or maximum of the same elements of several ranks, once per instruction set; a copy.
  *
- * The best set the processor has is asked for on every call (a load and two branches), so there is no state to set up.
+ * Every call looks up the best set that the processor has (a load and two branches), so there is no state to set up.
  * Rejected: pairwise trees (shorter error bound, but the order would depend on the number of ranks present).
  */
 #include "comm/comm_impl.h"
@@ -69,7 +69,7 @@ static void stream_line(char *to, const char *from)
 }
 #endif
 
-/* Four runs side by side: one alone does not keep the memory busy. */
+/* Four runs side by side: one alone does not saturate the memory. */
 void tr_copy_past_cache(void *restrict dst, const void *restrict src, size_t bytes)
 {
 #if defined(__SSE2__)
@@ -81,7 +81,7 @@ void tr_copy_past_cache(void *restrict dst, const void *restrict src, size_t byt
         for (size_t i = head; i < head + run; i += 64)
             for (size_t r = 0; r < 4; r++)
                 stream_line(to + r * run + i, from + r * run + i);
-        _mm_sfence(); /* such stores are not ordered otherwise */
+        _mm_sfence(); /* non-temporal stores are not ordered otherwise */
         memcpy(to + end, from + end, bytes - end);
         return;
     }

@@ -1,11 +1,11 @@
-/* reduce_kernel.h - the reduction loops, for the instruction set of whoever includes this: NAME(x) names its functions.
+/* reduce_kernel.h - the reduction loops, for the instruction set of the including file: NAME(x) names its functions.
  *
- * Work goes in blocks of BLOCK elements that stay in L1: read the block of every input in rank order into an
- * accumulator, then write it to every output. Inner loops have a constant trip count (RUN), so they vectorise at -O2;
- * lanes never mix, hence the same bits at any width. The tail runs the same statements, one by one.
+ * Work goes in blocks of BLOCK elements that stay in L1: the block of every input is added in rank order into an
+ * accumulator, which is then written to every output. Inner loops have a constant trip count (RUN), so they vectorise
+ * at -O2; lanes never mix, hence the bits are the same at any width. The tail runs the same statements one by one.
  */
 
-/* acc[i] = folded(acc[i], x[i]), where ACC is the type sums are held in. */
+/* acc[i] = FOLDED(acc[i], x[i]); ACC is the type in which sums are held. */
 #define FOLD(name, ACC, ELEM, FOLDED)                                                                                  \
     static void NAME(name)(ACC *restrict acc, const ELEM *restrict x, size_t n)                                        \
     {                                                                                                                  \
@@ -44,7 +44,7 @@ FOLD(f16_set, float, uint16_t, F16_SECOND)
 FOLD(f16_sum, float, uint16_t, F16_SUM)
 FOLD(f16_max, float, uint16_t, F16_MAX)
 
-/* The block of all inputs at element `at` into acc; AVG divides the sum. */
+/* Reduces the block of all inputs at element `at` into acc; AVG divides the sum. */
 #define REDUCE(type, ACC, ELEM)                                                                                        \
     static void NAME(reduce_##type)(enum tr_reduce_op op, const void *const *in, int n_in, size_t at, ACC *acc,        \
                                     size_t n)                                                                          \

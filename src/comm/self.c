@@ -1,5 +1,5 @@
-/* self.c - the communicator of one rank: a collective copies in to out where they differ. Aborting it stops its own
- * later calls, as in any other engine.
+/* self.c - the communicator of one rank: a collective copies in to out where they differ. After an abort its later
+ * calls fail, as in any other engine.
  */
 #include "comm/comm_impl.h"
 #include <stdatomic.h>
@@ -11,12 +11,12 @@ struct self {
     struct tr_comm base;
     void *pieces[N_PIECES_MAX]; /* reserved */
     int n_pieces;
-    _Atomic(char *) cause; /* of an abort, which may come from any thread */
+    _Atomic(char *) cause; /* of an abort, which may come from any thread; NULL: none */
 };
 
 static const char *can_use(const struct tr_comm_env *env)
 {
-    return env->size == 1 ? NULL : "it is for one rank; use shm";
+    return env->size == 1 ? NULL : "it takes one rank; use shm";
 }
 
 static enum tr_status open_self(const struct tr_comm_env *env, struct tr_comm **world)
@@ -47,10 +47,11 @@ static enum tr_status reserve(struct tr_comm *c, size_t bytes, void **base)
     struct self *s = (struct self *)c;
     char human[32];
     if (s->n_pieces == N_PIECES_MAX)
-        return tr_fail(TR_USAGE, "more than %d reservations", N_PIECES_MAX);
+        return tr_fail(TR_USAGE, "more than %d reservations in one communicator", N_PIECES_MAX);
     void *p = aligned_alloc(TR_COMM_ALIGN, tr_round_up(bytes ? bytes : 1, TR_COMM_ALIGN));
     if (!p)
-        return tr_fail(TR_NOMEM, "the machine refused %s", tr_human_bytes(bytes, human, sizeof human));
+        return tr_fail(TR_NOMEM, "the machine refused %s of memory; use a smaller model or batch",
+                       tr_human_bytes(bytes, human, sizeof human));
     s->pieces[s->n_pieces++] = p;
     *base = p;
     return TR_OK;

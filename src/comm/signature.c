@@ -1,11 +1,11 @@
-/* sig.c - what every engine with peers does the same way: the description of a collective that ranks compare, and
+/* signature.c - what every engine with peers does the same way: the signature of a collective, which ranks compare, and
  * collectives so small that their data travels with it. */
 #include "comm/comm_impl.h"
 
 struct tr_signature tr_signature_of(const struct tr_coll *c, bool is_pair)
 {
     struct tr_signature sig = { .count = c->count, .kind = (uint8_t)c->kind, .dtype = (uint8_t)c->dtype };
-    if (is_pair) { /* both ends of a pair do one thing: a broadcast of the sender */
+    if (is_pair) { /* both ends of a pair do the same: a broadcast from the sender */
         sig.kind = TR_BROADCAST;
         return sig;
     }
@@ -25,7 +25,7 @@ const char *tr_signature_text(const struct tr_signature *sig, const char *name, 
                               const char *site, char *buf, size_t n_buf)
 {
     static const char *const ops[] = { "sum ", "average ", "maximum " };
-    _Static_assert(TR_COUNT_OF(ops) == TR_REDUCE_OPS, "one word an op");
+    _Static_assert(TR_COUNT_OF(ops) == TR_REDUCE_OPS, "one word for each op");
     bool is_sum = tr_coll_reduces((enum tr_coll_kind)sig->kind) && sig->op < TR_REDUCE_OPS;
     (void)snprintf(buf, n_buf, "rank %d posted %s #%" PRIu64 " (%s%" PRIu64 " of %s, root %d) at \"%.*s\"", rank,
                    name ? name : tr_coll_name((enum tr_coll_kind)sig->kind), seq, is_sum ? ops[sig->op] : "",
@@ -79,7 +79,7 @@ void tr_small_take(const struct tr_coll *c, int n, int me, const void **small)
     else if (c->kind == TR_ALL_GATHER || c->kind == TR_ALL_TO_ALL)
         for (int i = 0; i < n; i++) {
             tr_coll_shard(c, n, i, &first, &n_elems);
-            if (i != me || c->in != out + first * elem) /* in place it is there already */
+            if (i != me || c->in != out + first * elem) /* in place: it is there already */
                 memcpy(out + first * elem, small[i], n_elems * elem);
         }
 }

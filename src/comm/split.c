@@ -1,5 +1,5 @@
-/* split.c - what the engines share before they have something of their own to do: who belongs together in a split, and
- * where the next reservation of an arena begins.
+/* split.c - what the engines share of splits and reservations: which ranks belong together, and where the next
+ * reservation of an arena begins.
  */
 #include "comm/comm_impl.h"
 
@@ -13,13 +13,13 @@ enum tr_status tr_split_exchange(struct tr_comm *c, int64_t *all, int n_each)
                                              .site = "split" });
 }
 
-int tr_split_find_wrong(const struct tr_split_report *reports, int size, int64_t *n_found)
+int tr_split_find_wrong(const struct tr_split_report *reports, int size, int64_t *n_right)
 {
     for (int i = 0; i < size; i++) {
-        *n_found = 0;
+        *n_right = 0;
         for (int j = 0; j < size; j++)
-            *n_found += reports[j].color == reports[i].color;
-        if (reports[i].color >= 0 && *n_found != reports[i].n)
+            *n_right += reports[j].color == reports[i].color;
+        if (reports[i].color >= 0 && *n_right != reports[i].n)
             return i;
     }
     return -1;
@@ -50,7 +50,7 @@ enum tr_status tr_comm_carve(char *arena, size_t arena_bytes, size_t bytes, size
     size_t room = arena_bytes - *used;
     char want[32], have[32];
     if (bytes > room || tr_round_up(bytes, TR_COMM_ALIGN) > room)
-        return tr_fail(TR_NOMEM, "reservation of %s: %s of the arena are left; give env.arena_bytes more",
+        return tr_fail(TR_NOMEM, "reservation of %s: only %s of the arena are left; raise env.arena_bytes",
                        tr_human_bytes(bytes, want, sizeof want), tr_human_bytes(room, have, sizeof have));
     *out = arena + *used;
     *used += tr_round_up(bytes, TR_COMM_ALIGN);
