@@ -1,8 +1,8 @@
-/* adopt.c - the environment of other launchers, told once in the words of ours.
+/* adopt.c - translates the environment of other launchers into the variables of ours, once.
  *
  * mpirun of MPICH and of Open MPI and srun each have their own names for a rank, the size of the world and the ranks of
- * this host. Everything in Trireme reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and TR_JOB (torchrun's names
- * but the last), which win where they are set.
+ * this host. All of Trireme reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun's names) and TR_JOB; where
+ * they are set already, they win.
  */
 #include "launch/launch.h"
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 struct dialect {
     const char *rank, *size, *local_rank, *local_size;
-    const char *must; /* also set, or the others mean something else */
+    const char *must; /* must be set too, else the others mean something else */
     const char *job[2];
 };
 
@@ -22,7 +22,8 @@ static const struct dialect dialects[] = {
       "OMPI_COMM_WORLD_RANK",
       { "PMIX_NAMESPACE", NULL } },
     { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_FD", { NULL, NULL } },
-    /* A batch script has SLURM_PROCID 0 too, but is no step of srun. "2(x3),1" tasks a node: the first number. */
+    /* A batch script has SLURM_PROCID 0 too, but is not a step of srun. Tasks per node are written "2(x3),1": the first
+     * number counts. */
     { "SLURM_PROCID",
       "SLURM_STEP_NUM_TASKS",
       "SLURM_LOCALID",
@@ -31,7 +32,7 @@ static const struct dialect dialects[] = {
       { "SLURM_JOB_ID", "SLURM_STEP_ID" } },
 };
 
-/* A number at the start of a variable; false: not there. */
+/* Reads the number at the start of a variable; false: there is none. */
 static bool read_number(const char *name, char out[16])
 {
     const char *text = getenv(name);
@@ -47,7 +48,7 @@ static void name_job(const struct dialect *d, char *buf, size_t n_buf)
     const char *a = d->job[0] ? getenv(d->job[0]) : NULL, *b = d->job[1] ? getenv(d->job[1]) : NULL;
     if (a)
         snprintf(buf, n_buf, "%s.%s", a, b ? b : "");
-    else /* one parent starts all ranks of a host, and shm is for one host */
+    else /* one parent starts all ranks of a host, and only shm, which is for one host, uses the name */
         snprintf(buf, n_buf, "mpirun-%d", (int)getppid());
 }
 

@@ -1,10 +1,10 @@
 /* agent.c - an agent that seeks a coordinator, follows one, or becomes one.
  *
- * The disk that all nodes share decides who coordinates: a generation is claimed by one exclusive create, and its
- * coordinator beats on disk while it can work. An agent claims the next generation only when that beat has stood still
- * for a lease plus its place in line, so that a node cut off from the others cannot take the job from them, and any
- * node can take it over. Invariant: ranks are started only in a generation newer than any this agent knew before.
- * Rejected: majority votes (two nodes could not lose one), a fixed coordinator (a single point of failure).
+ * The disk that all nodes share decides which node coordinates: a generation is claimed by one exclusive create, and
+ * its coordinator writes a beat to disk while it can work. An agent claims the next generation only when that beat has
+ * not changed for a lease plus a delay by its place in line, so that a node cut off from the others cannot take the job
+ * from them, and any node can take it over. Invariant: ranks start only in a generation newer than any that this agent
+ * knew. Rejected: majority votes (two nodes could not lose one), a fixed coordinator (a single point of failure).
  */
 #include "launch/agent.h"
 #include <stdarg.h>
@@ -32,10 +32,10 @@ void tr_agent_send(struct agent *a, int link, enum msg_kind kind, const struct m
         x->msg.generation = a->generation;
 }
 
-void tr_agent_say(struct agent *a, const char *fmt, ...)
+void tr_agent_report(struct agent *a, const char *fmt, ...)
 {
     va_list ap;
-    struct act *x = tr_agent_act(a, ACT_SAY, -1);
+    struct act *x = tr_agent_act(a, ACT_REPORT, -1);
     va_start(ap, fmt);
     (void)vsnprintf(x->msg.text, sizeof x->msg.text, fmt, ap);
     va_end(ap);
@@ -85,7 +85,7 @@ void tr_agent_init(struct agent *a, const struct agent_options *o, int64_t now_u
     tr_policy_init(&a->policy, o->max_restarts, (struct progress){ -1, -1 });
 }
 
-/* Nobody coordinates any more, as far as this agent knows; its ranks end at once. */
+/* This agent knows of no coordinator any more; its ranks end at once. */
 static void seek(struct agent *a, int64_t now_us)
 {
     for (int i = 0; i < NODES_MAX; i++) {
@@ -103,7 +103,7 @@ static void seek(struct agent *a, int64_t now_us)
     tr_agent_stop_group(a, false);
 }
 
-/* How long the beat must have stood still before this agent takes over. */
+/* How long the beat must not have changed before this agent takes over. */
 static int64_t patience(const struct agent *a)
 {
     bool is_first = a->index < 0 && a->o.order == 0;
@@ -120,12 +120,14 @@ static void seek_tick(struct agent *a, int64_t now_us)
         return;
     if (a->is_leaving || now_us - a->led_us >= a->o.join_us) {
         if (!a->is_leaving)
-            tr_agent_say(a, "no coordinator within %.0f s", (double)a->o.join_us * 1e-6);
+            tr_agent_report(
+                a, "no coordinator was found within %.0f s; is node 0 up, and --output on a disk that all nodes share?",
+                (double)a->o.join_us * 1e-6);
         tr_agent_over(a, TR_EXIT_RETRY);
         return;
     }
-    if (a->disk.generation > 0 && a->disk.job != a->o.job && a->disk.beat && a->beat_seen_us > a->found_us) {
-        tr_agent_say(a, "another job runs in this output directory; its coordinator is %s", a->disk.addr);
+    if (a->disk.generation > 0 && a->disk.job != a->o.job && a->disk.beat && a->beat_seen_us > a->first_read_us) {
+        tr_agent_report(a, "another job runs in this output directory; its coordinator is %s", a->disk.addr);
         tr_agent_over(a, TR_EXIT_USAGE);
         return;
     }
@@ -136,7 +138,8 @@ static void seek_tick(struct agent *a, int64_t now_us)
         memcpy(x->msg.addr, is_led ? a->disk.addr : a->o.rdzv, ADDR_BYTES);
     }
     int64_t still_us = now_us - tr_max64(a->led_us, a->beat_seen_us);
-    if (a->index < 0 && a->o.order == 0) /* a first start only has to know that nobody else is at work */
+    if (a->index < 0 &&
+        a->o.order == 0) /* at a first start it is enough to know that no other coordinator is at work */
         still_us = now_us - a->beat_seen_us;
     if (still_us >= patience(a) && (a->o.has_disk || a->o.order == 0))
         tr_agent_claim(a);
@@ -152,8 +155,9 @@ void tr_agent_tick(struct agent *a, int64_t now_us)
         if (a->up >= 0)
             tr_agent_send(a, a->up, MSG_BEAT, NULL);
     }
-    if (a->role == ROLE_FOLLOW && now_us - a->up_heard_us >= AGENT_LOST_US) {
-        tr_agent_say(a, "the coordinator says nothing for %d s", (int)(AGENT_LOST_US / 1000000));
+    if (a->role == ROLE_FOLLOW && now_us - a->up_last_us >= AGENT_LOST_US) {
+        tr_agent_report(a, "no message from the coordinator for %d s: this node looks for another",
+                        (int)(AGENT_LOST_US / 1000000));
         seek(a, now_us);
     }
     if (a->role == ROLE_FOLLOW && a->is_leaving && !a->group_runs)
@@ -171,7 +175,7 @@ void tr_agent_disk(struct agent *a, int64_t now_us, const struct disk_view *v)
     if (v->beat != a->disk.beat || v->generation != a->disk.generation)
         a->beat_seen_us = now_us;
     if (!a->has_read) {
-        a->found_us = a->beat_seen_us = now_us;
+        a->first_read_us = a->beat_seen_us = now_us;
         tr_policy_init(&a->policy, a->o.max_restarts, v->progress);
     }
     a->has_read = true;
@@ -182,10 +186,10 @@ void tr_agent_disk(struct agent *a, int64_t now_us, const struct disk_view *v)
     }
     if (v->generation <= a->generation)
         return;
-    bool is_mine = v->leader == a->o.id && v->job == a->o.job; /* our own claim, seen before its answer */
+    bool is_mine = v->leader == a->o.id && v->job == a->o.job; /* our own claim, read before its result came */
     a->generation = v->generation;
-    if (a->role == ROLE_LEAD && !is_mine) { /* we slept, or were cut off: our generation is fenced (B8) */
-        tr_agent_say(a, "generation %" PRId64 " was claimed by another node; this one follows", v->generation);
+    if (a->role == ROLE_LEAD && !is_mine) { /* this node slept, or was cut off: its generation is fenced (B8) */
+        tr_agent_report(a, "generation %" PRId64 " was claimed by another node; this node follows it", v->generation);
         seek(a, now_us);
     }
 }
@@ -217,7 +221,7 @@ void tr_agent_link_up(struct agent *a, int64_t now_us, int link)
     memcpy(m.text, a->o.name, sizeof m.text);
     memcpy(m.digest, a->o.digest, sizeof m.digest);
     a->up = link;
-    a->up_heard_us = now_us;
+    a->up_last_us = now_us;
     a->role = ROLE_FOLLOW;
     a->since_us = now_us;
     tr_agent_send(a, link, MSG_JOIN, &m);
@@ -238,14 +242,14 @@ void tr_agent_link_down(struct agent *a, int64_t now_us, int link)
 
 static void follow(struct agent *a, int64_t now_us, const struct msg *m)
 {
-    a->up_heard_us = a->led_us = now_us;
+    a->up_last_us = a->led_us = now_us;
     if (m->kind == MSG_BYE) {
         if (m->text[0])
-            tr_agent_say(a, "%.*s", TEXT_BYTES - 1, m->text);
+            tr_agent_report(a, "%.*s", TEXT_BYTES - 1, m->text);
         tr_agent_over(a, m->code);
     } else if (m->generation < a->generation && m->kind != MSG_BEAT) {
-        tr_agent_say(a, "an order of generation %" PRId64 " comes in %" PRId64 ": ignored", m->generation,
-                     a->generation);
+        tr_agent_report(a, "an order of generation %" PRId64 " arrived in generation %" PRId64 ": ignored",
+                        m->generation, a->generation);
     } else if (m->kind == MSG_START && !a->group_runs && m->generation > a->group_generation && !a->is_leaving) {
         a->generation = m->generation;
         tr_agent_spawn(a, m);
@@ -261,18 +265,18 @@ void tr_agent_message(struct agent *a, int64_t now_us, int link, const struct ms
         follow(a, now_us, m);
     else if (a->role == ROLE_LEAD)
         tr_lead_message(a, now_us, link, m);
-    else if (a->role != ROLE_OVER) /* who comes to us must look again */
+    else if (a->role != ROLE_OVER) /* this node is no coordinator: the sender must read the disk again */
         tr_agent_act(a, ACT_CLOSE, link);
 }
 
-static struct msg news_of(const struct agent *a, int kind, int rank, int code, int sig, bool is_echo)
+static struct msg report_of(const struct agent *a, int kind, int rank, int code, int sig, bool is_echo)
 {
     return (struct msg){
         .kind = kind, .generation = a->group_generation, .rank = rank, .code = code, .sig = sig, .is_soft = is_echo
     };
 }
 
-static void tell(struct agent *a, int64_t now_us, const struct msg *m)
+static void send_report(struct agent *a, int64_t now_us, const struct msg *m)
 {
     if (a->role == ROLE_LEAD)
         tr_lead_own(a, now_us, m);
@@ -282,16 +286,16 @@ static void tell(struct agent *a, int64_t now_us, const struct msg *m)
 
 void tr_agent_failed(struct agent *a, int64_t now_us, int rank, int code, int sig, bool is_echo)
 {
-    struct msg m = news_of(a, MSG_FAILED, rank, code, sig, is_echo);
+    struct msg m = report_of(a, MSG_FAILED, rank, code, sig, is_echo);
     a->group_stops = true;
-    tell(a, now_us, &m);
+    send_report(a, now_us, &m);
 }
 
 void tr_agent_ended(struct agent *a, int64_t now_us, int rank, int code, int sig, bool is_echo)
 {
-    struct msg m = news_of(a, MSG_ENDED, rank, code, sig, is_echo);
+    struct msg m = report_of(a, MSG_ENDED, rank, code, sig, is_echo);
     a->group_runs = a->group_stops = false;
-    tell(a, now_us, &m);
+    send_report(a, now_us, &m);
 }
 
 void tr_agent_leave(struct agent *a, int64_t now_us)

@@ -1,8 +1,8 @@
 /* agent_disk.c - claims on the disk that all nodes share: OUTPUT/generations/.
  *
- * 00000007 is the claim of generation 7, made by one link() of a durable file: exactly one agent wins, on NFS too.
- * "beat" is rewritten by the coordinator, "over" says how the job ended. Claims are never removed while anybody could
- * look: a slow agent that found an old number free would split the job.
+ * 00000007 is the claim of generation 7, made by one link() of a durable file: exactly one agent wins, on NFS too. The
+ * coordinator rewrites "beat"; "over" holds the generation and exit code of a job that has ended. Claims are never
+ * removed: a slow agent that could claim an old number again would split the job.
  */
 #include "launch/agent_disk.h"
 #include <dirent.h>
@@ -49,7 +49,7 @@ enum tr_status tr_disk_claim(struct agent_disk *d, const struct disk_view *claim
     if (*won)
         TR_TRY(tr_fsync_dir(d->dir));
     else if (err != EEXIST)
-        st = tr_fail(TR_IO, "%s: cannot be claimed: %s", final, strerror(err));
+        st = tr_fail(TR_IO, "%s: cannot claim it: %s", final, strerror(err));
 out:
     return st;
 }
@@ -117,7 +117,7 @@ enum tr_status tr_key_from_fd(int fd, const char *name, unsigned char out[TR_SHA
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
         n--;
     if (n < 16)
-        return tr_fail(TR_USAGE, "%s: a key has at least 16 bytes, this one %zu", name, n);
+        return tr_fail(TR_USAGE, "%s: a key must have at least 16 bytes, this one has %zu", name, n);
     tr_sha256(text, n, out);
     return TR_OK;
 }
@@ -130,7 +130,7 @@ enum tr_status tr_key_from_file(const char *path, unsigned char out[TR_SHA256_BY
         return tr_fail(TR_USAGE, "key file %s: %s", path, strerror(errno));
     enum tr_status st = TR_OK;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        st = tr_fail(TR_USAGE, "key file %s is no regular file", path);
+        st = tr_fail(TR_USAGE, "key file %s is not a regular file; give one with mode 600", path);
     else if (info.st_uid != geteuid() || (info.st_mode & 077) != 0)
         st = tr_fail(TR_USAGE, "key file %s can be read by others (mode %03o); chmod 600 it", path,
                      (unsigned)info.st_mode & 0777);
@@ -140,7 +140,8 @@ enum tr_status tr_key_from_file(const char *path, unsigned char out[TR_SHA256_BY
     return st;
 }
 
-/* OUTPUT/generations/key, made by the first node that comes: who can read the output's 0600 files is one of us. */
+/* OUTPUT/generations/key, made by the first node. A process that can read the 0600 files of the output belongs to the
+ * user of the job. */
 enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA256_BYTES])
 {
     enum tr_status st = TR_OK;
@@ -151,7 +152,7 @@ enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA25
     if (tr_file_exists(path))
         return tr_key_from_file(path, out);
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        return tr_fail(TR_IO, "no random key: %s", strerror(errno));
+        return tr_fail(TR_IO, "no random bytes for a key: %s", strerror(errno));
     for (int i = 0; i < TR_SHA256_BYTES; i++)
         snprintf((char *)hex + 2 * i, 3, "%02x", bits[i]);
     snprintf(name, sizeof name, "key-%02x%02x%02x%02x%02x%02x", bits[32], bits[33], bits[34], bits[35], bits[36],
@@ -164,7 +165,7 @@ enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA25
     if (st == TR_OK && fsync(fd) != 0)
         st = tr_fail(TR_IO, "%s: fsync: %s", temp, strerror(errno));
     close(fd);
-    if (st == TR_OK && link(temp, path) != 0 && errno != EEXIST) /* another node was faster: its key counts */
+    if (st == TR_OK && link(temp, path) != 0 && errno != EEXIST) /* another node was faster, and its key is used */
         st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
     unlink(temp);
     TR_TRY(st);

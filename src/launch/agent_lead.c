@@ -1,9 +1,10 @@
-/* agent_lead.c - the coordinator of a generation: gathers nodes, starts their ranks, ends them together, judges.
+/* agent_lead.c - the coordinator of a generation: gathers nodes, starts their ranks, ends them together, and decides
+ * what follows.
  *
  * Gather -> run -> drain -> pause -> claim the next number -> gather. A generation ends as a whole: at the first
- * failure, at the loss of a node, or softly because a node came. Invariants: START goes out once per claimed number;
- * the next number is claimed only when no rank of the last generation is left on a node that answers, those that do not
- * answer being fenced by their number.
+ * failure, at the loss of a node, or after a save because a node has joined. Invariants: START is sent once per claimed
+ * number; the next number is claimed only when no rank of the last generation runs on a node that is connected. Ranks
+ * on other nodes are fenced by their number.
  */
 #include "launch/agent.h"
 #include <stdio.h>
@@ -17,7 +18,7 @@ void tr_lead_begin(struct agent *a, int64_t now_us, int64_t generation)
     a->generation = generation;
     a->since_us = now_us;
     if (is_new)
-        tr_agent_say(a, "this node coordinates, generation %" PRId64, generation);
+        tr_agent_report(a, "this node coordinates, generation %" PRId64, generation);
     if (is_new)
         a->n_last = 0;
     struct member *me = &a->members[0];
@@ -63,7 +64,7 @@ static bool is_before(const struct member *x, const struct member *y)
     return x->join.order != y->join.order ? x->join.order < y->join.order : x->join.id < y->join.id;
 }
 
-/* The nodes of the next generation in the order of their ranks; at most n_max. */
+/* Orders the nodes of the next generation as their ranks will be; at most n_max. */
 static int make_roster(struct agent *a, struct member *roster[NODES_MAX])
 {
     int n = 0;
@@ -78,7 +79,7 @@ static int make_roster(struct agent *a, struct member *roster[NODES_MAX])
             roster[at] = roster[at - 1];
         roster[at] = m;
     }
-    while (n > a->o.n_max) { /* the newest of them wait, never this one */
+    while (n > a->o.n_max) { /* the last ones wait for a later generation, but never the coordinator */
         n--;
         if (roster[n] == &a->members[0])
             roster[n - 1] = roster[n];
@@ -99,7 +100,7 @@ static void start(struct agent *a, int64_t now_us)
     a->is_budgeted = true;
     a->phase = LEAD_RUN;
     a->since_us = now_us;
-    tr_agent_say(a, "generation %" PRId64 ": %d nodes, %d ranks", a->generation, m.n_nodes, m.n_rank);
+    tr_agent_report(a, "generation %" PRId64 ": %d nodes, %d ranks", a->generation, m.n_nodes, m.n_rank);
     for (int i = 0; i < m.n_nodes; i++, m.first_rank += m.sizes[m.index]) {
         m.index = i;
         roster[i]->is_in_roster = true;
@@ -121,12 +122,14 @@ static void gather(struct agent *a, int64_t now_us)
     else if (n >= a->o.n_max || (n >= a->o.n_min && ((a->n_last && n >= a->n_last) || waited_us >= AGENT_SETTLE_US)))
         start(a, now_us);
     else if (waited_us >= a->o.join_us) {
-        tr_agent_say(a, "%d of at least %d nodes after %.0f s", n, a->o.n_min, (double)a->o.join_us * 1e-6);
+        tr_agent_report(a,
+                        "%d nodes after %.0f s, but at least %d are needed; start the others, or lower MIN of --nnodes",
+                        n, (double)a->o.join_us * 1e-6, a->o.n_min);
         finish(a, TR_EXIT_RETRY);
     }
 }
 
-/* Ends the running generation. Soft: the ranks may save. */
+/* Ends the running generation. is_soft: the ranks may save. */
 static void drain(struct agent *a, int64_t now_us, bool is_soft)
 {
     struct msg stop = { .generation = a->generation, .is_soft = is_soft };
@@ -141,7 +144,7 @@ static void drain(struct agent *a, int64_t now_us, bool is_soft)
     tr_agent_stop_group(a, is_soft);
 }
 
-/* The first that failed by itself; those that only followed come last. */
+/* The node whose rank failed first; those that only followed another failure come last. */
 static const struct member *root_cause(const struct agent *a)
 {
     const struct member *best = NULL;
@@ -163,7 +166,7 @@ static int exit_code_of(const struct msg *end)
     return is_known ? end->code : TR_EXIT_BUG;
 }
 
-/* Every rank that can be seen is gone: what now? */
+/* All ranks on connected nodes have ended: decides what follows. */
 static void judge(struct agent *a, int64_t now_us)
 {
     const struct member *root = root_cause(a);
@@ -174,21 +177,21 @@ static void judge(struct agent *a, int64_t now_us)
     }
     if (root && a->is_budgeted) {
         v = tr_policy_judge(&a->policy, exit_code_of(&root->end), root->end.sig, a->o.has_output, a->disk.progress);
-        tr_agent_say(a, "rank %d (%.60s) %s %d%s", root->end.rank, root->join.text,
-                     root->end.sig    ? "was ended by signal"
-                     : root->end.code ? "ended with exit code"
-                                      : "hung, or left before the others: exit code",
-                     root->end.sig ? root->end.sig : root->end.code,
-                     v.is_crash_loop ? "; no progress over the last restarts, no use to requeue" : "");
+        tr_agent_report(a, "rank %d (%.60s) %s %d%s", root->end.rank, root->join.text,
+                        root->end.sig    ? "was ended by signal"
+                        : root->end.code ? "ended with exit code"
+                                         : "hung, or left before the others: exit code",
+                        root->end.sig ? root->end.sig : root->end.code,
+                        v.is_crash_loop ? "; no progress over the last restarts: do not requeue the job" : "");
     }
     if (!v.restart) {
         finish(a, v.exit_code);
         return;
     }
     if (root && a->is_budgeted)
-        tr_agent_say(a, "restart %d of at most %d; step %" PRId64 ", checkpoint %" PRId64, a->policy.n_restarts,
-                     a->policy.max_restarts, tr_max64(a->disk.progress.step, 0),
-                     tr_max64(a->disk.progress.checkpoint, 0));
+        tr_agent_report(a, "restart %d of at most %d; step %" PRId64 ", checkpoint %" PRId64, a->policy.n_restarts,
+                        a->policy.max_restarts, tr_max64(a->disk.progress.step, 0),
+                        tr_max64(a->disk.progress.checkpoint, 0));
     a->phase = LEAD_PAUSE;
     a->pause_until_us = now_us + v.wait_us;
 }
@@ -209,26 +212,26 @@ static void check_ends(struct agent *a, int64_t now_us)
         judge(a, now_us);
 }
 
-static void hear_end(struct agent *a, int64_t now_us, struct member *m, const struct msg *news)
+static void take_end(struct agent *a, int64_t now_us, struct member *m, const struct msg *report)
 {
-    if (!m->is_in_roster || news->generation != a->generation || m->has_ended)
+    if (!m->is_in_roster || report->generation != a->generation || m->has_ended)
         return;
-    if (!m->end_order || m->end.rank < 0 || (m->end.is_soft && !news->is_soft && news->rank >= 0)) {
-        m->end = *news;
+    if (!m->end_order || m->end.rank < 0 || (m->end.is_soft && !report->is_soft && report->rank >= 0)) {
+        m->end = *report;
         m->end_order = ++a->n_ended;
     }
-    m->has_ended = news->kind == MSG_ENDED;
-    if (news->rank >= 0)
+    m->has_ended = report->kind == MSG_ENDED;
+    if (report->rank >= 0)
         drain(a, now_us, false);
     check_ends(a, now_us);
 }
 
 void tr_lead_own(struct agent *a, int64_t now_us, const struct msg *m)
 {
-    hear_end(a, now_us, &a->members[0], m);
+    take_end(a, now_us, &a->members[0], m);
 }
 
-/* A node that is not to come again. */
+/* Refuses a node, which will not try again. */
 static void refuse(struct agent *a, int link, int code, const char *why)
 {
     struct msg m = { .code = code };
@@ -241,14 +244,15 @@ static void join(struct agent *a, int64_t now_us, int link, const struct msg *m)
 {
     struct member *free_one = NULL;
     if (memcmp(m->digest, a->o.digest, sizeof m->digest) != 0) {
-        refuse(a, link, TR_EXIT_USAGE, "this node was started with another command line or build than the coordinator");
+        refuse(a, link, TR_EXIT_USAGE,
+               "this node has another command line or build than the coordinator; start all nodes the same way");
         return;
     }
     for (int i = NODES_MAX - 1; i > 0; i--) {
         struct member *x = &a->members[i];
         if (!x->is_used)
             free_one = x;
-        else if (x->join.id == m->id && x->link != link) { /* it comes again before we missed it */
+        else if (x->join.id == m->id && x->link != link) { /* it connects again before we saw that it was lost */
             bool was_in = x->is_in_roster && a->phase == LEAD_RUN;
             drop(a, x);
             free_one = x;
@@ -256,7 +260,7 @@ static void join(struct agent *a, int64_t now_us, int link, const struct msg *m)
             if (was_in)
                 drain(a, now_us, false);
         } else if (x->join.order == m->order && a->o.n_min == a->o.n_max && x->link != link) {
-            refuse(a, link, TR_EXIT_USAGE, "another live node has the same --node-rank");
+            refuse(a, link, TR_EXIT_USAGE, "another live node has the same --node-rank; give each node its own");
             return;
         }
     }
@@ -264,7 +268,7 @@ static void join(struct agent *a, int64_t now_us, int link, const struct msg *m)
         tr_agent_act(a, ACT_CLOSE, link);
         return;
     }
-    *free_one = (struct member){ .link = link, .is_used = true, .is_joined = true, .join = *m, .heard_us = now_us };
+    *free_one = (struct member){ .link = link, .is_used = true, .is_joined = true, .join = *m, .last_us = now_us };
     free_one->join.text[TEXT_BYTES - 1] = 0;
     tr_agent_send(a, link, MSG_BEAT, NULL);
 }
@@ -276,26 +280,26 @@ void tr_lead_message(struct agent *a, int64_t now_us, int link, const struct msg
         join(a, now_us, link, m);
         return;
     }
-    if (!from) { /* it speaks before it joined */
+    if (!from) { /* it sends before it has joined */
         tr_agent_act(a, ACT_CLOSE, link);
         return;
     }
-    from->heard_us = now_us;
+    from->last_us = now_us;
     if (m->kind == MSG_FAILED || m->kind == MSG_ENDED)
-        hear_end(a, now_us, from, m);
+        take_end(a, now_us, from, m);
 }
 
 static void lose(struct agent *a, int64_t now_us, struct member *m)
 {
     bool was_in = m->is_in_roster && !m->has_ended && (a->phase == LEAD_RUN || a->phase == LEAD_DRAIN);
     if (was_in)
-        tr_agent_say(a, "node %.60s is lost", m->join.text);
+        tr_agent_report(a, "node %.60s is lost: its connection is down", m->join.text);
     *m = (struct member){ .link = -1 };
     if (!was_in)
         return;
     const struct member *root = root_cause(a);
     if (!root || root->end.is_soft)
-        a->is_budgeted = false; /* what follows from the loss is nobody's fault */
+        a->is_budgeted = false; /* failures that follow from the loss use no restart */
     drain(a, now_us, false);
     check_ends(a, now_us);
 }
@@ -322,7 +326,7 @@ static void look_at_links(struct agent *a, int64_t now_us)
     for (int i = 1; i < NODES_MAX && a->role == ROLE_LEAD; i++) {
         struct member *m = &a->members[i];
         bool is_late = a->phase == LEAD_DRAIN && m->is_in_roster && !m->has_ended && now_us >= a->drain_until_us;
-        if (!m->is_used || (now_us - m->heard_us < AGENT_LOST_US && !is_late))
+        if (!m->is_used || (now_us - m->last_us < AGENT_LOST_US && !is_late))
             continue;
         tr_agent_act(a, ACT_CLOSE, m->link);
         lose(a, now_us, m);
@@ -339,11 +343,11 @@ void tr_lead_tick(struct agent *a, int64_t now_us)
     int n_roster = count(a, true), n = count(a, false);
     if (a->phase == LEAD_GATHER) {
         gather(a, now_us);
-    } else if (a->phase == LEAD_DRAIN) { /* the last one missing may have come again as a new member */
+    } else if (a->phase == LEAD_DRAIN) { /* the last node that was missing may have joined again as a new member */
         check_ends(a, now_us);
     } else if (a->phase == LEAD_RUN && n > n_roster && n_roster < a->o.n_max &&
                now_us - a->since_us >= AGENT_ADMIT_US) {
-        tr_agent_say(a, "a node came: the ranks save, and all go on together");
+        tr_agent_report(a, "a node has joined: the ranks save, then all nodes go on together");
         a->is_budgeted = false;
         drain(a, now_us, true);
     } else if (a->phase == LEAD_PAUSE && now_us >= a->pause_until_us) {

@@ -1,11 +1,11 @@
-/* agent_net.c - the control plane on the wire: TCP, one authenticated frame after another.
+/* agent_net.c - the control plane on the wire: authenticated frames over TCP.
  *
  * A connection begins with three hellos of 64 bytes: nonce, nonce and proof, proof. A proof is an HMAC under the job's
  * key over both nonces and a direction, so nothing can be replayed or reflected. Every frame then carries its length,
  * kind, generation and sequence number and ends in an HMAC under a key of that connection and direction. Invariant: no
- * byte behind a fixed header is looked at before its length is within bounds and its MAC is right; who is not
- * authenticated in HELLO_US is dropped, and few of them are kept (H1-H3). Rejected: TLS (a library, certificates);
- * text.
+ * byte behind a fixed header is used before its length is within bounds and its MAC is right; a peer that is not
+ * authenticated within HELLO_US is dropped, and the number of such peers is limited (H1-H3). Rejected: TLS (a library,
+ * certificates); a text protocol.
  */
 #include "launch/agent_net.h"
 #include <arpa/inet.h>
@@ -24,8 +24,8 @@
 
 enum {
     CONNS_MAX = 160,
-    STRANGERS_MAX = 48, /* not authenticated yet, all of them */
-    SOURCE_MAX = 16,    /* and from one address */
+    STRANGERS_MAX = 48, /* connections that are not authenticated yet, in all */
+    SOURCE_MAX = 16,    /* the same, from one address */
     HELLO_BYTES = 64,
     NONCE_BYTES = 16,
     MAC_BYTES = TR_SHA256_BYTES,
@@ -35,21 +35,21 @@ enum {
     READS = 64
 };
 
-struct hello {
+struct net_hello {
     char magic[8];
     unsigned char nonce[NONCE_BYTES], proof[MAC_BYTES];
-    uint16_t version, order; /* of bytes: 0x0102 */
+    uint16_t version, order; /* order of bytes: 0x0102 */
     uint32_t zero;
 };
-_Static_assert(sizeof(struct hello) == HELLO_BYTES, "a hello has one size");
+_Static_assert(sizeof(struct net_hello) == HELLO_BYTES, "a hello has one size");
 
-struct head {
+struct net_head {
     uint32_t n_bytes;
     uint16_t kind, zero;
     int64_t generation;
     uint64_t seq;
 };
-_Static_assert(sizeof(struct head) == 24, "a head has one size");
+_Static_assert(sizeof(struct net_head) == 24, "a head has one size");
 
 enum stage { CONNECTING, HELLO, PROOF, READY };
 
@@ -64,14 +64,14 @@ struct conn {
     uint64_t seq_in, seq_out;
     struct tr_str out;
     size_t n_in;
-    unsigned char in[sizeof(struct head) + NET_FRAME_MAX + MAC_BYTES];
+    unsigned char in[sizeof(struct net_head) + NET_FRAME_MAX + MAC_BYTES];
 };
 
 struct net {
     int listener, epoll;
     unsigned char key[MAC_BYTES];
     char addr[ADDR_BYTES];
-    int64_t n_refused, said_us;
+    int64_t n_refused, reported_us;
     struct net_events on;
     struct conn conns[CONNS_MAX];
 };
@@ -84,23 +84,23 @@ static const char magic[8] = "TRIREME";
 static enum tr_status resolve(const char *text, bool is_listener, struct sockaddr_storage *out, socklen_t *n_out)
 {
     char host[ADDR_BYTES], esc[ADDR_BYTES * 4];
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = is_listener ? AI_PASSIVE : 0 }, *found = NULL;
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = is_listener ? AI_PASSIVE : 0 }, *result = NULL;
     const char *colon = strrchr(text, ':');
     int64_t port = 0;
     if (!colon || colon == text || tr_parse_int(colon + 1, 0, 65535, &port) != TR_OK)
-        return tr_fail(TR_USAGE, "address \"%s\": write host:port", tr_escape(text, esc, sizeof esc));
+        return tr_fail(TR_USAGE, "address \"%s\" has no port; write HOST:PORT", tr_escape(text, esc, sizeof esc));
     snprintf(host, sizeof host, "%.*s", (int)(colon - text), text);
     size_t n = strlen(host);
     if (n > 2 && host[0] == '[' && host[n - 1] == ']') {
         memmove(host, host + 1, n - 2);
         host[n - 2] = 0;
     }
-    int err = getaddrinfo(host, colon + 1, &hints, &found);
-    if (err != 0 || !found)
+    int err = getaddrinfo(host, colon + 1, &hints, &result);
+    if (err != 0 || !result)
         return tr_fail(TR_USAGE, "address %s: %s", tr_escape(text, esc, sizeof esc), gai_strerror(err));
-    memcpy(out, found->ai_addr, found->ai_addrlen);
-    *n_out = found->ai_addrlen;
-    freeaddrinfo(found);
+    memcpy(out, result->ai_addr, result->ai_addrlen);
+    *n_out = result->ai_addrlen;
+    freeaddrinfo(result);
     return TR_OK;
 }
 
@@ -156,7 +156,7 @@ static void watch(struct net *n, struct conn *c, bool is_new)
     (void)epoll_ctl(n->epoll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, c->fd, &e);
 }
 
-/* Drops a connection and tells whoever knew of it. */
+/* Drops a connection and reports it to the agent, if the agent knows of it. */
 static void lose(struct net *n, struct conn *c)
 {
     bool was_known = c->stage == READY, was_ours = c->is_ours;
@@ -168,7 +168,7 @@ static void lose(struct net *n, struct conn *c)
         n->on.down(n->on.ctx, -1);
 }
 
-/* A stranger broke a rule: dropped without an answer, and said once a second at most. */
+/* Drops a connection that broke a rule, without a reply; reported once a second at most. */
 static void refuse(struct net *n, struct conn *c, const char *why)
 {
     char text[ADDR_BYTES] = "?";
@@ -176,9 +176,9 @@ static void refuse(struct net *n, struct conn *c, const char *why)
     socklen_t len = sizeof a;
     int64_t now_us = tr_clock_us();
     n->n_refused++;
-    if (now_us - n->said_us > 1000 * 1000 && getpeername(c->fd, (struct sockaddr *)&a, &len) == 0) {
+    if (now_us - n->reported_us > 1000 * 1000 && getpeername(c->fd, (struct sockaddr *)&a, &len) == 0) {
         address_text(&a, text);
-        n->said_us = now_us;
+        n->reported_us = now_us;
         n->on.refused(n->on.ctx, text, why, n->n_refused);
     }
     lose(n, c);
@@ -217,7 +217,7 @@ static void flush(struct net *n, struct conn *c)
 static void put(struct net *n, struct conn *c, const void *p, size_t n_bytes)
 {
     tr_str_add(&c->out, p, n_bytes);
-    if (!tr_str_ok(&c->out) || c->out.n > OUT_MAX_BYTES) /* a peer that does not read */
+    if (!tr_str_ok(&c->out) || c->out.n > OUT_MAX_BYTES) /* the peer does not read */
         lose(n, c);
 }
 
@@ -231,7 +231,7 @@ static void prove(const struct net *n, const struct conn *c, const char *word, u
 
 static void send_hello(struct net *n, struct conn *c, const unsigned char *nonce, const char *word)
 {
-    struct hello h = { .version = NET_VERSION, .order = 0x0102 };
+    struct net_hello h = { .version = NET_VERSION, .order = 0x0102 };
     memcpy(h.magic, magic, sizeof magic);
     if (nonce)
         memcpy(h.nonce, nonce, NONCE_BYTES);
@@ -240,7 +240,7 @@ static void send_hello(struct net *n, struct conn *c, const unsigned char *nonce
     put(n, c, &h, sizeof h);
 }
 
-static bool is_proven(const struct net *n, const struct conn *c, const struct hello *h, const char *word)
+static bool is_proven(const struct net *n, const struct conn *c, const struct net_hello *h, const char *word)
 {
     unsigned char want[MAC_BYTES];
     prove(n, c, word, want);
@@ -256,16 +256,16 @@ static void become_ready(struct net *n, struct conn *c)
         n->on.up(n->on.ctx, (int)(c - n->conns));
 }
 
-static void hear_hello(struct net *n, struct conn *c)
+static void take_hello(struct net *n, struct conn *c)
 {
-    struct hello h;
+    struct net_hello h;
     memcpy(&h, c->in, sizeof h);
     c->n_in -= sizeof h;
     memmove(c->in, c->in + sizeof h, c->n_in);
     if (memcmp(h.magic, magic, sizeof magic) != 0 || h.order != 0x0102 || h.zero != 0 || h.version != NET_VERSION) {
         refuse(n, c,
-               h.version != NET_VERSION && memcmp(h.magic, magic, sizeof magic) == 0 ? "another version"
-                                                                                     : "no hello of ours");
+               h.version != NET_VERSION && memcmp(h.magic, magic, sizeof magic) == 0 ? "another version of the protocol"
+                                                                                     : "the first bytes are no hello");
     } else if (c->is_ours) {
         memcpy(c->nonce[1], h.nonce, NONCE_BYTES);
         if (!is_proven(n, c, &h, "server")) {
@@ -292,7 +292,8 @@ static void hear_hello(struct net *n, struct conn *c)
 
 /* ---- frames ---- */
 
-static void sign(const unsigned char key[MAC_BYTES], const struct head *h, const void *p, unsigned char out[MAC_BYTES])
+static void sign(const unsigned char key[MAC_BYTES], const struct net_head *h, const void *p,
+                 unsigned char out[MAC_BYTES])
 {
     const struct tr_bytes parts[] = { { h, sizeof *h }, { p, h->n_bytes } };
     tr_hmac_sha256(key, MAC_BYTES, parts, TR_COUNT_OF(parts), out);
@@ -305,7 +306,7 @@ void tr_net_send(struct net *n, int link, int kind, int64_t generation, const vo
     TR_BUG_ON(n_bytes > NET_FRAME_MAX);
     if (!c || c->fd < 0 || c->stage != READY)
         return;
-    struct head h = { (uint32_t)n_bytes, (uint16_t)kind, 0, generation, c->seq_out++ };
+    struct net_head h = { (uint32_t)n_bytes, (uint16_t)kind, 0, generation, c->seq_out++ };
     sign(c->key_out, &h, p, mac);
     tr_str_add(&c->out, (const char *)&h, sizeof h);
     tr_str_add(&c->out, p, n_bytes);
@@ -315,16 +316,16 @@ void tr_net_send(struct net *n, int link, int kind, int64_t generation, const vo
 }
 
 /* true: one frame was taken from the buffer, or the connection is gone. */
-static bool hear_frame(struct net *n, struct conn *c)
+static bool take_frame(struct net *n, struct conn *c)
 {
-    struct head h;
+    struct net_head h;
     unsigned char mac[MAC_BYTES];
     if (c->n_in < sizeof h)
         return false;
     memcpy(&h, c->in, sizeof h);
     if (h.n_bytes > NET_FRAME_MAX || h.zero != 0 || h.kind >= NET_KINDS || h.seq != c->seq_in ||
         (h.kind == NET_MSG && h.n_bytes != sizeof(struct msg))) {
-        refuse(n, c, "a frame out of bounds");
+        refuse(n, c, "a frame with a header out of bounds");
         return true;
     }
     size_t whole = sizeof h + h.n_bytes + MAC_BYTES;
@@ -344,7 +345,7 @@ static bool hear_frame(struct net *n, struct conn *c)
     return true;
 }
 
-static void hear(struct net *n, struct conn *c)
+static void receive(struct net *n, struct conn *c)
 {
     int fd = c->fd;
     for (int i = 0; i < READS && c->fd == fd; i++) {
@@ -357,8 +358,8 @@ static void hear(struct net *n, struct conn *c)
         }
         c->n_in += (size_t)k;
         while (c->fd == fd && c->stage != READY && c->n_in >= HELLO_BYTES)
-            hear_hello(n, c);
-        while (c->fd == fd && c->stage == READY && hear_frame(n, c))
+            take_hello(n, c);
+        while (c->fd == fd && c->stage == READY && take_frame(n, c))
             ;
         if (c->fd == fd && c->out.n)
             flush(n, c);
@@ -438,7 +439,7 @@ void tr_net_close_link(struct net *n, int link)
 {
     if (link < 0 || link >= CONNS_MAX || n->conns[link].fd < 0)
         return;
-    flush(n, &n->conns[link]); /* last words */
+    flush(n, &n->conns[link]); /* the last messages */
     hang_up(&n->conns[link]);
 }
 
@@ -458,7 +459,7 @@ void tr_net_serve(struct net *n)
         else if (fd >= 0 && events[i].events & EPOLLOUT)
             flush(n, c);
         if (fd >= 0 && c->fd == fd && events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-            hear(n, c);
+            receive(n, c);
     }
     int64_t now_us = tr_clock_us();
     for (int i = 0; i < CONNS_MAX; i++)
@@ -549,7 +550,7 @@ void tr_net_close(struct net *n)
     free(n);
 }
 
-/* Which of our addresses a packet to `to` would leave from; with the port of `to` when that address is ours. */
+/* The address of this host from which a packet to `to` would leave; with the port of `to` when that address is ours. */
 enum tr_status tr_net_local(const char *to, char out[ADDR_BYTES], bool *is_ours)
 {
     struct sockaddr_storage a, mine;
@@ -560,7 +561,7 @@ enum tr_status tr_net_local(const char *to, char out[ADDR_BYTES], bool *is_ours)
         return st;
     int fd = socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, len) != 0 || getsockname(fd, (struct sockaddr *)&mine, &n) != 0)
-        st = tr_fail(TR_USAGE, "no way to %s: %s; which interface? give --local-addr", to, strerror(errno));
+        st = tr_fail(TR_USAGE, "no route to %s: %s; give --local-addr to choose an interface", to, strerror(errno));
     if (fd >= 0)
         close(fd);
     if (st != TR_OK)

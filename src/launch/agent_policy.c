@@ -1,10 +1,10 @@
 /* agent_policy.c - what follows a failed generation: another one, after how long, or which exit code.
  *
- * Pure: the agent and the simulator (T7) run the same lines. Bad input (2) and "do not requeue" (78) are never
- * repeated. A job that fails by itself at the same step with the same newest checkpoint OWN_LIMIT times over would do
- * so for ever and ends with 78 (A21); ranks that were killed from outside or lost a peer say less about the program:
- * they count only towards STUCK_LIMIT. Waiting grows only while nothing moves. Rejected: a limit of restarts an hour
- * (says nothing about progress).
+ * Pure: the agent and the simulator (T7) run the same code. Bad input (2) and "do not requeue" (78) are never repeated.
+ * A job that fails OWN_LIMIT times by itself at the same step with the same newest checkpoint would do so for ever and
+ * ends with 78 (A21). Ranks that were killed from outside or lost a peer prove less about the program: they count only
+ * towards STUCK_LIMIT. The wait before a restart grows only while there is no progress. Rejected: a limit of restarts
+ * per hour (it does not look at progress).
  */
 #include "launch/agent.h"
 #include <signal.h>

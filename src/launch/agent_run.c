@@ -1,8 +1,8 @@
-/* agent_run.c - the shell of an agent: carries out what agent.c orders, with sockets, files and processes.
+/* agent_run.c - carries out the orders of an agent (agent.c) with sockets, files and processes.
  *
  * One thread, one poll: tr_group_run (watch.c) calls tr_nodes_pump while ranks run, tr_nodes_run while none do. It also
- * relays PMI between nodes: what ranks put before a barrier goes to the coordinator, and comes back to all with its
- * end.
+ * relays PMI between nodes: what ranks put before a barrier goes to the coordinator, which sends it to all nodes when
+ * the barrier ends.
  */
 #include "launch/agent_disk.h"
 #include "launch/agent_net.h"
@@ -13,10 +13,10 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { TICK_US = 50 * 1000, LAST_WORDS_US = 1000 * 1000 };
+enum { TICK_US = 50 * 1000, LAST_SEND_US = 1000 * 1000 };
 
 struct nodes {
-    struct job *j;
+    struct launch_job *j;
     struct agent a;
     struct net *net;
     struct agent_disk disk;
@@ -24,7 +24,7 @@ struct nodes {
     int64_t tick_us, beat;
     bool wants_spawn;
     struct msg start;
-    /* PMI of this generation, at the coordinator: whose barrier is in, and what was put before it. */
+    /* PMI of this generation, at the coordinator: which nodes are in the barrier, and what was put before it. */
     bool is_in[NODES_MAX];
     struct tr_str puts;
 };
@@ -40,7 +40,7 @@ static bool is_leader(const struct nodes *n)
 
 static void send_puts(struct nodes *n, int link, const char *text, size_t n_text)
 {
-    for (size_t at = 0; at < n_text;) { /* whole lines, a frame at a time */
+    for (size_t at = 0; at < n_text;) { /* whole lines, as many as one frame holds */
         size_t len = (size_t)tr_min64((int64_t)(n_text - at), NET_FRAME_MAX);
         if (at + len < n_text)
             while (len > 0 && text[at + len - 1] != '\n')
@@ -52,7 +52,7 @@ static void send_puts(struct nodes *n, int link, const char *text, size_t n_text
     }
 }
 
-/* All nodes are in the barrier: everybody learns what everybody put, then goes on. */
+/* When all nodes are in the barrier: every node gets what all ranks have put, then the ranks go on. */
 static void end_barrier(struct nodes *n)
 {
     for (int i = 0; i < NODES_MAX; i++)
@@ -68,22 +68,22 @@ static void end_barrier(struct nodes *n)
     tr_pmi_release(n->j->pmi);
 }
 
-static void trade_puts(struct job *j)
+static void exchange_puts(struct launch_job *j)
 {
     struct nodes *n = j->nodes;
-    struct tr_str news = { 0 };
+    struct tr_str fresh = { 0 };
     if (!n || !j->pmi || !tr_pmi_is_waiting(j->pmi))
         return;
-    tr_pmi_news(j->pmi, &news);
+    tr_pmi_take_new(j->pmi, &fresh);
     if (is_leader(n)) {
-        tr_str_add(&n->puts, news.p, news.n);
+        tr_str_add(&n->puts, fresh.p, fresh.n);
         n->is_in[0] = true;
         end_barrier(n);
     } else if (n->a.role == ROLE_FOLLOW) {
-        send_puts(n, n->a.up, news.p, news.n);
+        send_puts(n, n->a.up, fresh.p, fresh.n);
         tr_net_send(n->net, n->a.up, NET_BARRIER, n->a.group_generation, "", 0);
     }
-    tr_str_release(&news);
+    tr_str_release(&fresh);
 }
 
 static int member_of(const struct nodes *n, int link)
@@ -97,11 +97,12 @@ static int member_of(const struct nodes *n, int link)
 static void relay(struct nodes *n, int link, int kind, int64_t generation, const void *p, size_t n_bytes)
 {
     struct pmi *pmi = n->j->pmi;
-    if (!pmi || generation != n->a.group_generation || !n->a.group_runs) /* of another generation: fenced (B17) */
+    if (!pmi || generation != n->a.group_generation ||
+        !n->a.group_runs) /* a message of another generation is dropped (B17) */
         return;
     int i = is_leader(n) ? member_of(n, link) : -1;
     if (kind == NET_KVS && (i > 0 || link == n->a.up)) {
-        tr_pmi_learn(pmi, p, n_bytes);
+        tr_pmi_merge(pmi, p, n_bytes);
         if (i > 0)
             tr_str_add(&n->puts, p, n_bytes);
     } else if (kind == NET_BARRIER && i > 0) {
@@ -142,10 +143,10 @@ static void on_frame(void *ctx, int link, int kind, int64_t generation, const vo
     obey(n);
 }
 
-static void on_refused(void *ctx, const char *who, const char *why, int64_t n_refused)
+static void on_refused(void *ctx, const char *peer, const char *why, int64_t n_refused)
 {
     struct nodes *n = ctx;
-    tr_say(n->j, "control plane: refused %s: %s (%" PRId64 " so far)", who, why, n_refused);
+    tr_report(n->j, "control plane: refused %s: %s (%" PRId64 " so far)", peer, why, n_refused);
 }
 
 /* ---- orders ---- */
@@ -156,7 +157,7 @@ static void claim(struct nodes *n, int64_t generation)
     bool won = !n->a.o.has_disk;
     memcpy(v.addr, n->a.o.addr, sizeof v.addr);
     if (n->a.o.has_disk && tr_disk_claim(&n->disk, &v, &won) != TR_OK)
-        tr_say(n->j, "%s", tr_error_text());
+        tr_report(n->j, "%s", tr_error_text());
     tr_agent_claimed(&n->a, tr_clock_us(), generation, won);
 }
 
@@ -204,13 +205,13 @@ static void carry_out(struct nodes *n, const struct act *x)
     case ACT_STOP:
         n->j->order = x->msg.is_soft ? ORDER_SAVE : ORDER_STOP;
         break;
-    case ACT_SAY:
-        tr_say(n->j, "%s", x->msg.text);
+    case ACT_REPORT:
+        tr_report(n->j, "%s", x->msg.text);
         break;
     }
 }
 
-/* Orders may lead to orders. */
+/* Carrying out an order may add orders. */
 static void obey(struct nodes *n)
 {
     while (n->a.n_acts > 0) {
@@ -220,17 +221,17 @@ static void obey(struct nodes *n)
     }
 }
 
-int tr_nodes_fd(const struct job *j)
+int tr_nodes_fd(const struct launch_job *j)
 {
     return j->nodes ? tr_net_fd(j->nodes->net) : -1;
 }
 
-int64_t tr_nodes_due_us(const struct job *j)
+int64_t tr_nodes_due_us(const struct launch_job *j)
 {
     return j->nodes ? j->nodes->tick_us : 0;
 }
 
-void tr_nodes_pump(struct job *j)
+void tr_nodes_pump(struct launch_job *j)
 {
     struct nodes *n = j->nodes;
     if (!n)
@@ -245,10 +246,10 @@ void tr_nodes_pump(struct job *j)
         tr_agent_tick(&n->a, now_us);
         obey(n);
     }
-    trade_puts(j);
+    exchange_puts(j);
 }
 
-void tr_nodes_failed(struct job *j)
+void tr_nodes_failed(struct launch_job *j)
 {
     const struct rank *r = j->root;
     if (!j->nodes)
@@ -261,7 +262,7 @@ void tr_nodes_failed(struct job *j)
 
 static enum tr_status run_group(struct nodes *n)
 {
-    struct job *j = n->j;
+    struct launch_job *j = n->j;
     const struct msg *m = &n->start;
     n->wants_spawn = false;
     j->generation = (int)m->generation;
@@ -282,7 +283,7 @@ static enum tr_status run_group(struct nodes *n)
     return TR_OK;
 }
 
-enum tr_status tr_nodes_run(struct job *j, struct tr_launch_end *end)
+enum tr_status tr_nodes_run(struct launch_job *j, struct tr_launch_end *end)
 {
     struct nodes *n = j->nodes;
     enum tr_status st = TR_OK;
@@ -298,7 +299,7 @@ enum tr_status tr_nodes_run(struct job *j, struct tr_launch_end *end)
         tr_signals_take(j, 0);
         tr_nodes_pump(j);
     }
-    tr_net_drain(n->net, LAST_WORDS_US);
+    tr_net_drain(n->net, LAST_SEND_US);
     end->exit_code = n->a.exit_code;
     end->n_restarts = n->a.policy.n_restarts;
     end->rank = j->root ? j->root->rank : -1;
@@ -313,10 +314,12 @@ static enum tr_status find_key(struct nodes *n, const struct tr_launch *l, unsig
         return tr_key_from_file(l->key_file, key);
     if (n->a.o.has_disk)
         return tr_key_from_disk(&n->disk, key);
-    return tr_fail(TR_USAGE, "several nodes without an --output need a key; give --rdzv-key-file FILE (mode 600)");
+    return tr_fail(
+        TR_USAGE,
+        "several nodes without --output have no place for the key of the job; give --rdzv-key-file FILE (mode 600)");
 }
 
-/* Who this node is, from its flags: where it listens, its place in line, the name of the job. */
+/* Sets the identity of this node from its flags: where it listens, its place in line, its name. */
 static enum tr_status introduce(struct nodes *n, const struct tr_launch *l, char listen[ADDR_BYTES])
 {
     struct agent_options *o = &n->a.o;
@@ -327,9 +330,9 @@ static enum tr_status introduce(struct nodes *n, const struct tr_launch *l, char
     if (l->local_addr)
         TR_TRY(tr_format(listen, ADDR_BYTES, strchr(l->local_addr, ':') ? "%s" : "%s:0", l->local_addr));
     if (getrandom(&o->id, sizeof o->id, 0) != (ssize_t)sizeof o->id)
-        TR_TRY(tr_fail(TR_IO, "no random node id"));
+        TR_TRY(tr_fail(TR_IO, "no random bytes for the id of this node"));
     o->order = l->node_rank >= 0 ? l->node_rank : is_host ? 0 : 1 + (int)(o->id % (NODES_MAX - 1));
-    if (o->order != 0 && is_host && !l->local_addr) { /* that port is the first node's, though this host be the same */
+    if (o->order != 0 && is_host && !l->local_addr) { /* that port belongs to node 0, even if it runs on this host */
         char *colon = strrchr(listen, ':');
         snprintf(colon, ADDR_BYTES - (size_t)(colon - listen), ":0");
     }
@@ -348,7 +351,7 @@ static void digest_of(const struct tr_launch *l, unsigned char out[TR_SHA256_BYT
     tr_str_release(&s);
 }
 
-enum tr_status tr_nodes_open(struct job *j)
+enum tr_status tr_nodes_open(struct launch_job *j)
 {
     const struct tr_launch *l = j->l;
     enum tr_status st = TR_OK;
@@ -379,7 +382,7 @@ enum tr_status tr_nodes_open(struct job *j)
     const struct tr_bytes parts[] = { { "job", 4 }, { l->rdzv_id, strlen(l->rdzv_id) } };
     tr_hmac_sha256(key, sizeof key, parts, TR_COUNT_OF(parts), hash);
     memcpy(&o->job, hash, sizeof o->job);
-    for (int i = 0; i < 16; i++) /* one name for all nodes and generations, told to nobody without the key */
+    for (int i = 0; i < 16; i++) /* one name for all nodes and generations, which only nodes with the key can compute */
         snprintf(j->id + 2 * i, 3, "%02x", hash[i]);
     const struct net_events on = { n, on_up, on_down, on_frame, on_refused };
     TR_TRY(tr_net_open(listen, l->any_interface, key, &on, &n->net));
@@ -387,12 +390,12 @@ enum tr_status tr_nodes_open(struct job *j)
     struct agent_options copy = *o;
     tr_agent_init(&n->a, &copy, tr_clock_us());
     n->beat = tr_clock_us();
-    tr_say(j, "agent of node %d at %s", copy.order, copy.addr);
+    tr_report(j, "agent of node %d at %s", copy.order, copy.addr);
 out:
     return st;
 }
 
-void tr_nodes_close(struct job *j)
+void tr_nodes_close(struct launch_job *j)
 {
     if (!j->nodes)
         return;

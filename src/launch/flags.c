@@ -1,14 +1,15 @@
 /* flags.c - the flags of `trireme launch`: one flag = one row -> parse, PET_ default, help.
  *
- * They are torchrun's, so that a command line or a Kubernetes manifest made for it starts us too. A flag that has no
- * meaning here is accepted with a notice; one that would mean something else than the user expects is refused by name.
+ * They are torchrun's, so that a command line or a Kubernetes manifest made for torchrun works here too. A flag that
+ * has no effect here is accepted with a notice; one that would do something else than the user expects is refused by
+ * name.
  */
 #include "launch/launch.h"
 #include <ctype.h>
 #include <sched.h>
 #include "base/banned.h"
 
-enum kind {
+enum flag_kind {
     NPROC,
     NNODES,
     NODE_RANK,
@@ -33,7 +34,7 @@ enum kind {
 
 struct flag {
     const char *name, *alias;
-    enum kind kind;
+    enum flag_kind kind;
     const char *arg, *help;
 };
 
@@ -107,7 +108,7 @@ static enum tr_status fail_unknown(const char *key)
         *p = (char)(*p == '-' ? '_' : *p);
     const char *near = tr_nearest(name, names, TR_COUNT_OF(flags));
     dashed(near ? near : "", near ? strlen(near) : 0, shown, sizeof shown);
-    return tr_fail(TR_USAGE, "--%s is no flag of launch%s%s; options of the verb stand after the verb",
+    return tr_fail(TR_USAGE, "--%s is not a flag of launch%s%s; options of the verb come after the verb",
                    tr_escape(key, esc, sizeof esc), near ? "; did you mean --" : "", shown);
 }
 
@@ -146,7 +147,7 @@ static enum tr_status parse_nodes(const char *text, struct tr_launch_flags *out)
     return st;
 }
 
-/* torchrun's key=value list, of which we know one. */
+/* torchrun's list of key=value pairs, of which one is used here. */
 static enum tr_status parse_conf(const char *text, struct tr_launch_flags *out)
 {
     static const char key[] = "join_timeout=";
@@ -159,16 +160,18 @@ static enum tr_status parse_conf(const char *text, struct tr_launch_flags *out)
     return st == TR_OK ? tr_parse_int(digits, 1, 1000000, &out->join_s) : st;
 }
 
-/* What several nodes need, once all flags are known. */
+/* Checks what several nodes need, once all flags are known. */
 static enum tr_status settle(struct tr_launch_flags *f)
 {
     char host[sizeof f->endpoint];
     if (f->node_rank >= f->n_nodes_max)
-        return tr_fail(TR_USAGE, "--node-rank %d: the nodes are 0 to %d", f->node_rank, f->n_nodes_max - 1);
+        return tr_fail(TR_USAGE, "--node-rank %d is not one of the nodes 0 to %d; check --nnodes", f->node_rank,
+                       f->n_nodes_max - 1);
     if (f->is_standalone || f->n_nodes_max <= 1) {
         bool is_idle = f->rdzv || f->rdzv_id || f->endpoint[0] || f->local_addr;
         if (is_idle)
-            tr_str_addf(&f->notices, "one node: --rdzv, --rdzv-id, --master-addr and --local-addr have no effect\n");
+            tr_str_addf(&f->notices,
+                        "with one node --rdzv, --rdzv-id, --master-addr and --local-addr have no effect\n");
         f->n_nodes_min = f->n_nodes_max = 1;
         return TR_OK;
     }
@@ -181,7 +184,7 @@ static enum tr_status settle(struct tr_launch_flags *f)
     return TR_OK;
 }
 
-static enum tr_status give(const struct flag *f, const char *value, struct tr_launch_flags *out)
+static enum tr_status set_flag(const struct flag *f, const char *value, struct tr_launch_flags *out)
 {
     switch (f->kind) {
     case NPROC:
@@ -220,11 +223,11 @@ static enum tr_status give(const struct flag *f, const char *value, struct tr_la
         return parse_int(value, 0, 1000000, &out->max_restarts);
     case LOG_DIR:
         out->log_dir = value;
-        return value[0] ? TR_OK : tr_fail(TR_USAGE, "a directory needs a name");
+        return value[0] ? TR_OK : tr_fail(TR_USAGE, "the name of the directory is empty");
     case LOG_RANK:
         return parse_int(value, 0, TR_LAUNCH_RANKS_MAX - 1, &out->log_rank);
     case REFUSED:
-        return tr_fail(TR_USAGE, "launch starts verbs of trireme, no other programs");
+        return tr_fail(TR_USAGE, "launch starts verbs of trireme, not other programs");
     case HELP:
         out->help = true;
         return TR_OK;
@@ -235,7 +238,7 @@ static enum tr_status give(const struct flag *f, const char *value, struct tr_la
     return TR_OK;
 }
 
-static enum tr_status give_environment(char *const *envp, struct tr_launch_flags *out)
+static enum tr_status set_from_environment(char *const *envp, struct tr_launch_flags *out)
 {
     static const char prefix[] = "PET_";
     size_t n_prefix = sizeof prefix - 1;
@@ -248,15 +251,15 @@ static enum tr_status give_environment(char *const *envp, struct tr_launch_flags
         for (char *p = key; *p; p++)
             *p = (char)tolower((unsigned char)*p);
         const struct flag *f = find(key);
-        enum tr_status st = f && !is_switch(f) ? give(f, eq + 1, out) : TR_OK;
+        enum tr_status st = f && !is_switch(f) ? set_flag(f, eq + 1, out) : TR_OK;
         if (st != TR_OK)
             return tr_fail_at(st, "environment %.*s: ", (int)(eq - *envp), *envp);
     }
     return TR_OK;
 }
 
-/* One flag at argv[0], `--name value`, `--name=value` or `--switch`; *n_used says how many words that was. */
-static enum tr_status give_word(int argc, char *const *argv, struct tr_launch_flags *out, int *n_used)
+/* Reads one flag at argv[0]: `--name value`, `--name=value` or `--switch`. *n_used: how many words it took. */
+static enum tr_status set_from_word(int argc, char *const *argv, struct tr_launch_flags *out, int *n_used)
 {
     const char *word = argv[0] + 2, *eq = strchr(word, '=');
     char key[64];
@@ -278,7 +281,7 @@ static enum tr_status give_word(int argc, char *const *argv, struct tr_launch_fl
     }
     if (f->kind == UNUSED || f->kind == UNUSED_SWITCH)
         tr_str_addf(&out->notices, "--%s has no effect here\n", key);
-    enum tr_status st = give(f, value, out);
+    enum tr_status st = set_flag(f, value, out);
     return st == TR_OK ? TR_OK : tr_fail_at(st, "--%s: ", key);
 }
 
@@ -288,7 +291,7 @@ enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *en
     struct tr_launch_flags f = {
         .n_ranks = 1, .n_nodes_min = 1, .n_nodes_max = 1, .node_rank = -1, .key_fd = -1, .master_port = 29500
     };
-    TR_TRY(give_environment(envp, &f));
+    TR_TRY(set_from_environment(envp, &f));
     while (f.n_words < argc && argv[f.n_words][0] == '-' && !f.help) {
         const char *word = argv[f.n_words];
         int n_used = 1;
@@ -297,7 +300,7 @@ enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *en
         else if (strcmp(word, "-m") == 0 || strncmp(word, "--", 2) != 0)
             st = tr_fail(TR_USAGE, "%s: launch starts verbs of trireme; see trireme launch --help", word);
         else if (strcmp(word, "--") != 0)
-            st = give_word(argc - f.n_words, argv + f.n_words, &f, &n_used);
+            st = set_from_word(argc - f.n_words, argv + f.n_words, &f, &n_used);
         TR_TRY(st);
         f.n_words += n_used;
         if (strcmp(word, "--") == 0)
@@ -306,7 +309,7 @@ enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *en
     if (!f.help)
         TR_TRY(settle(&f));
     if (!f.help && f.n_nodes_max <= 1 && f.log_rank >= f.n_ranks) {
-        st = tr_fail(TR_USAGE, "--log-rank %d: the ranks are 0 to %d", f.log_rank, f.n_ranks - 1);
+        st = tr_fail(TR_USAGE, "--log-rank %d is not one of the ranks 0 to %d", f.log_rank, f.n_ranks - 1);
         goto out;
     }
     *out = f;

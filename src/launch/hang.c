@@ -1,11 +1,12 @@
-/* hang.c - the watchdog: reads the pages of the ranks (base/phase.h) and says which one hangs, and where.
+/* hang.c - the watchdog: reads the phase pages of the ranks (base/phase.h) and reports which one hangs, and in what
+ * phase.
  *
- * A rank hangs when it waits for nobody and has not moved within the bound of what it does (tr_phase_bound), or when a
- * signal stopped it for STOPPED_US. Only time that the launcher itself saw pass counts, in looks of at most
- * LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on; and what a rank stood in the queue for
- * a core counts up to three times what it ran, so that one that gets none is not blamed. A rank that was stopped for
- * less, or took far longer than its p99, is told and left alone (faults A16, A18). Rejected: asking the ranks (who
- * hangs does not answer).
+ * A rank hangs when it waits for no other rank and has not moved within the bound of its phase (tr_phase_bound), or
+ * when a signal has stopped it for STOPPED_US. Only time in which the launcher itself ran is counted, in looks of at
+ * most LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. Time in which a rank waits for a
+ * core is not counted beyond three times the time that it ran, so that a rank without a core is not blamed. A rank that
+ * was stopped for less, or took far longer than its p99, is reported and left alone (faults A16, A18). Rejected: a
+ * query to the ranks (a rank that hangs does not reply).
  */
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
@@ -16,25 +17,25 @@
 enum {
     SECOND_US = 1000000,
     LOOK_MAX_US = SECOND_US / 5,
-    STOPPED_US = 4200 * 1000, /* stops of up to 4 s are survived; the ranks' own patience ends 0.1 s later */
-    QUIET_US = SECOND_US,     /* from here on it is asked whether a rank gets a core at all */
-    TELL_US = 10 * SECOND_US, /* at most one straggler line a rank in this time */
+    STOPPED_US = 4200 * 1000,   /* stops of up to 4 s are survived; the ranks themselves give up 0.1 s later */
+    QUIET_US = SECOND_US,       /* from here on, look whether the rank gets a core at all */
+    REPORT_US = 10 * SECOND_US, /* at most one line about a slow rank in this time, per rank */
 };
 
 struct watched {
     bool has_page;
     uint64_t n_moves;
-    int64_t quiet_us, stopped_us; /* as seen */
+    int64_t quiet_us, stopped_us; /* time in which it was seen so */
     struct tr_cores_us cores;     /* once it was quiet for QUIET_US */
-    int64_t n_slow, told_us;
-    int kind, place; /* where it was stopped */
+    int64_t n_slow, reported_us;
+    int kind, place; /* the phase in which it was stopped */
 };
 
 struct hang {
-    struct tr_phase_page page; /* of the rank looked at */
+    struct tr_phase_page page; /* of the rank that is being looked at */
     int64_t looked_us;
-    char text[256];             /* of the rank that hangs */
-    struct tr_phase_page found; /* and its page: once woken it may go on to save */
+    char text[256];            /* describes the rank that hangs */
+    struct tr_phase_page hung; /* its page at that time: once woken it may go on */
     struct watched ranks[];
 };
 
@@ -49,28 +50,28 @@ void tr_hang_close(struct hang *h)
     free(h);
 }
 
-void tr_hang_clear(struct job *j)
+void tr_hang_clear(struct launch_job *j)
 {
     j->hang->looked_us = 0;
     j->hang->text[0] = 0;
     memset(j->hang->ranks, 0, (size_t)j->l->n_ranks * sizeof *j->hang->ranks);
 }
 
-/* The page of a rank of this generation: of a process that we started. */
-static bool read_page(struct job *j, const struct rank *r)
+/* Reads the page of a rank; false if there is none, or if it is from a process of an older generation. */
+static bool read_page(struct launch_job *j, const struct rank *r)
 {
     return j->l->output && tr_phase_read(j->l->output, r->rank, &j->hang->page) && j->hang->page.pid == (int)r->pid;
 }
 
-static void tell(struct job *j, const struct rank *r, int64_t step, const char *where, const char *what)
+static void report_slow(struct launch_job *j, const struct rank *r, int64_t step, const char *where, const char *what)
 {
     char cause[320];
     snprintf(cause, sizeof cause, "step %" PRId64 ": %s", step, what);
-    tr_say(j, "rank %d (pid %d) is slow: %s", r->rank, (int)r->pid, cause);
+    tr_report(j, "rank %d (pid %d) is slow: %s", r->rank, (int)r->pid, cause);
     tr_record_event(j, r->rank, where, "goes on", cause);
 }
 
-static void look_for_straggler(struct job *j, const struct rank *r, struct watched *w, int64_t was_stopped_us,
+static void look_for_straggler(struct launch_job *j, const struct rank *r, struct watched *w, int64_t was_stopped_us,
                                int64_t now)
 {
     char what[192], where[64];
@@ -86,13 +87,13 @@ static void look_for_straggler(struct job *j, const struct rank *r, struct watch
     else
         return;
     w->n_slow = p->n_slow;
-    if (w->told_us && now - w->told_us < TELL_US && was_stopped_us < LOOK_MAX_US / 4)
+    if (w->reported_us && now - w->reported_us < REPORT_US && was_stopped_us < LOOK_MAX_US / 4)
         return;
-    w->told_us = now;
-    tell(j, r, is_slow ? p->slow_step : p->step, where, what);
+    w->reported_us = now;
+    report_slow(j, r, is_slow ? p->slow_step : p->step, where, what);
 }
 
-/* The part of a look that a quiet rank answers for. */
+/* The part of passed_us for which a quiet rank is responsible. */
 static int64_t own_time(struct watched *w, int pid, int64_t passed_us)
 {
     if (w->quiet_us < QUIET_US)
@@ -105,14 +106,14 @@ static int64_t own_time(struct watched *w, int pid, int64_t passed_us)
     return tr_min64(passed_us, tr_max64(passed_us - queued, 0) + 3 * ran);
 }
 
-static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, int64_t passed_us, int64_t now)
+static bool is_hanging(struct launch_job *j, const struct rank *r, struct watched *w, int64_t passed_us, int64_t now)
 {
     struct hang *h = j->hang;
-    bool is_stopped = tr_process_state((int)r->pid) == 'T'; /* not 't': a debugger's stop is nobody's failure */
+    bool is_stopped = tr_process_state((int)r->pid) == 'T'; /* not 't': a stop by a debugger is no failure */
     int64_t was_stopped_us = is_stopped ? 0 : w->stopped_us;
     char where[64];
     w->stopped_us = is_stopped ? w->stopped_us + passed_us : 0;
-    if (!read_page(j, r)) { /* it has not come so far */
+    if (!read_page(j, r)) { /* it has not begun its first phase */
         if (w->stopped_us < STOPPED_US)
             return false;
         h->page = (struct tr_phase_page){ 0 };
@@ -134,7 +135,7 @@ static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, i
         w->place = p->place;
     }
     look_for_straggler(j, r, w, was_stopped_us, now);
-    /* A rank that has left over somebody else's fault waited long enough already. */
+    /* When a rank has ended because of this one, it has waited long enough already. */
     int64_t most_us = j->n_ended ? SECOND_US : INT64_MAX;
     tr_phase_text(p->kind, p->place, where, sizeof where);
     if (w->stopped_us >= tr_min64(STOPPED_US, most_us))
@@ -149,7 +150,7 @@ static bool is_hanging(struct job *j, const struct rank *r, struct watched *w, i
     return true;
 }
 
-const struct rank *tr_hang_look(struct job *j, int64_t now)
+const struct rank *tr_hang_look(struct launch_job *j, int64_t now)
 {
     struct hang *h = j->hang;
     int64_t passed_us = h->looked_us ? tr_min64(now - h->looked_us, LOOK_MAX_US) : 0;
@@ -160,34 +161,34 @@ const struct rank *tr_hang_look(struct job *j, int64_t now)
         const struct rank *r = &j->ranks[i];
         if (r->pidfd < 0 || !is_hanging(j, r, &h->ranks[i], passed_us, now))
             continue;
-        /* Its stack goes to errors/rank-NNNN.stack; the main thread is the one that moves. */
-        h->found = h->page;
+        /* SIGUSR2 writes its stack to errors/rank-NNNN.stack; the main thread is the one that the page describes. */
+        h->hung = h->page;
         (void)syscall(SYS_tgkill, (int)r->pid, (int)r->pid, SIGUSR2);
         return r;
     }
     return NULL;
 }
 
-const char *tr_hang_text(const struct job *j)
+const char *tr_hang_text(const struct launch_job *j)
 {
     return j->hang->text[0] ? j->hang->text : NULL;
 }
 
-void tr_hang_where(struct job *j, const struct rank *r, struct tr_str *out)
+void tr_hang_where(struct launch_job *j, const struct rank *r, struct tr_str *out)
 {
     char where[64];
-    bool is_found = r == j->root && j->hang->text[0];
-    if (!is_found && !read_page(j, r)) {
+    bool is_hung = r == j->root && j->hang->text[0];
+    if (!is_hung && !read_page(j, r)) {
         tr_str_addf(out, "\"phase\": \"run\", \"step\": null, \"collective\": null");
         return;
     }
-    const struct tr_phase_page *p = is_found ? &j->hang->found : &j->hang->page;
+    const struct tr_phase_page *p = is_hung ? &j->hang->hung : &j->hang->page;
     tr_str_addf(out, "\"phase\": \"%s\", \"step\": %" PRId64 ", \"collective\": ",
                 tr_phase_text(p->kind, p->place, where, sizeof where), p->step);
     tr_str_json(out, p->site);
 }
 
-void tr_hang_flight(struct job *j, struct tr_str *out)
+void tr_hang_flight(struct launch_job *j, struct tr_str *out)
 {
     for (int i = 0; i < j->l->n_ranks; i++)
         if (read_page(j, &j->ranks[i])) {

@@ -1,4 +1,4 @@
-/* launch.c - a job: generations of ranks until one ends well, may not be repeated, or the restarts are used up. */
+/* launch.c - a job: generations of ranks until one succeeds, must not be repeated, or no restarts are left. */
 #include "launch/launch_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,17 +12,18 @@ enum { DRAIN_US = 2 * 1000 * 1000 };
 static enum tr_status check(const struct tr_launch *l)
 {
     if (l->n_ranks < 1 || l->n_ranks > TR_LAUNCH_RANKS_MAX)
-        return tr_fail(TR_USAGE, "%d ranks: give 1 to %d", l->n_ranks, TR_LAUNCH_RANKS_MAX);
+        return tr_fail(TR_USAGE, "%d ranks: the number must be 1 to %d; give --nproc-per-node", l->n_ranks,
+                       TR_LAUNCH_RANKS_MAX);
     if (l->log_rank < 0 || (l->n_nodes_max <= 1 && l->log_rank >= l->n_ranks))
-        return tr_fail(TR_USAGE, "log rank %d: the ranks are 0 to %d", l->log_rank, l->n_ranks - 1);
+        return tr_fail(TR_USAGE, "log rank %d is not a rank of this job; give 0 to %d", l->log_rank, l->n_ranks - 1);
     return TR_OK;
 }
 
-static enum tr_status name_job(struct job *j)
+static enum tr_status name_job(struct launch_job *j)
 {
     unsigned char bits[16];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        return tr_fail(TR_IO, "no random job id: %s", strerror(errno));
+        return tr_fail(TR_IO, "no random bytes for the id of the job: %s", strerror(errno));
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(j->id + 2 * i, 3, "%02x", bits[i]);
     if (gethostname(j->host, sizeof j->host) != 0)
@@ -31,8 +32,8 @@ static enum tr_status name_job(struct job *j)
     return TR_OK;
 }
 
-/* A directory that was asked for by name is made, and refused, before anything starts. */
-static enum tr_status place_logs(struct job *j)
+/* A directory that the user has named is made before anything starts, so that a bad name ends the launch. */
+static enum tr_status place_logs(struct launch_job *j)
 {
     if (!j->l->log_dir)
         return j->l->output ? tr_path_join(j->log_dir, j->l->output, "logs") : TR_OK;
@@ -41,7 +42,7 @@ static enum tr_status place_logs(struct job *j)
     return st != TR_OK ? st : tr_mkdirs(j->log_dir);
 }
 
-static enum tr_status make_ranks(struct job *j)
+static enum tr_status make_ranks(struct launch_job *j)
 {
     size_t n = (size_t)j->l->n_ranks;
     j->ranks = calloc(n, sizeof *j->ranks);
@@ -57,7 +58,7 @@ static enum tr_status make_ranks(struct job *j)
     return TR_OK;
 }
 
-/* A descriptor below 3 that the caller left closed must not become a pipe of ours. */
+/* A descriptor below 3 that the caller has left closed must not become a pipe of ours. */
 static void fill_standard_fds(void)
 {
     int fd;
@@ -68,7 +69,7 @@ static void fill_standard_fds(void)
         close(fd);
 }
 
-static enum tr_status take_signals(struct job *j)
+static enum tr_status take_signals(struct launch_job *j)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -80,12 +81,13 @@ static enum tr_status take_signals(struct job *j)
     if (j->signal_fd < 0)
         return tr_fail(TR_IO, "no signal descriptor: %s", strerror(errno));
     struct sigaction ignore = { .sa_handler = SIG_IGN };
-    sigaction(SIGPIPE, &ignore, &j->old_pipe); /* a reader that left is no reason to leave ranks alone */
+    sigaction(SIGPIPE, &ignore,
+              &j->old_pipe); /* a closed output must not end the launcher, because its ranks need it */
     sigprocmask(SIG_BLOCK, &set, &j->old_mask);
     return TR_OK;
 }
 
-static void give_signals_back(const struct job *j)
+static void give_signals_back(const struct launch_job *j)
 {
     close(j->signal_fd);
     sigprocmask(SIG_SETMASK, &j->old_mask, NULL);
@@ -98,8 +100,8 @@ static int exit_code_of(const struct rank *r)
     return is_known ? r->code : TR_EXIT_BUG;
 }
 
-/* Nothing failed: done, or stopped because somebody asked. */
-int tr_quiet_exit_code(const struct job *j)
+/* No rank failed: the job is done, or was stopped on request. */
+int tr_quiet_exit_code(const struct launch_job *j)
 {
     for (int i = 0; i < j->l->n_ranks; i++)
         if (j->ranks[i].code != 0 || j->ranks[i].sig != 0)
@@ -107,28 +109,28 @@ int tr_quiet_exit_code(const struct job *j)
     return 0;
 }
 
-/* What the end of a generation means: true when another one follows. */
-static bool is_repeated(struct job *j, struct policy *p, struct tr_launch_end *end)
+/* Judges the end of a generation; true: another one follows. */
+static bool is_repeated(struct launch_job *j, struct policy *p, struct tr_launch_end *end)
 {
     const struct tr_launch *l = j->l;
     struct progress now = tr_progress_of(l->output);
     struct verdict v = tr_policy_judge(p, end->exit_code, end->sig, l->output != NULL, now);
     end->exit_code = v.exit_code;
     if (v.is_crash_loop)
-        tr_say(j, "%d restarts without progress after step %" PRId64 ": not restarted again, and no use to requeue",
-               p->n_stuck, tr_max64(now.step, 0));
+        tr_report(j, "%d restarts without progress after step %" PRId64 ": not restarted again; do not requeue the job",
+                  p->n_stuck, tr_max64(now.step, 0));
     if (!v.restart)
         return false;
-    tr_say(j, "restart %d of at most %d, %.2f s after the failure; step %" PRId64 ", checkpoint %" PRId64,
-           p->n_restarts, l->max_restarts, (double)(tr_clock_us() - j->blamed_us) * 1e-6, tr_max64(now.step, 0),
-           tr_max64(now.checkpoint, 0));
+    tr_report(j, "restart %d of at most %d, %.2f s after the failure; step %" PRId64 ", checkpoint %" PRId64,
+              p->n_restarts, l->max_restarts, (double)(tr_clock_us() - j->blamed_us) * 1e-6, tr_max64(now.step, 0),
+              tr_max64(now.checkpoint, 0));
     if (j->n_signals == 0 && !tr_signals_take(j, v.wait_us))
         return true;
     end->exit_code = TR_EXIT_RETRY;
     return false;
 }
 
-static enum tr_status run_generations(struct job *j, struct tr_launch_end *end)
+static enum tr_status run_generations(struct launch_job *j, struct tr_launch_end *end)
 {
     enum tr_status st = TR_OK;
     struct policy policy;
@@ -161,7 +163,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
     if (st != TR_OK)
         return st;
     struct tr_launch_end how = { .exit_code = TR_EXIT_BUG, .rank = -1 };
-    struct job j = { .l = l, .n_world = l->n_ranks, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
+    struct launch_job j = { .l = l, .n_world = l->n_ranks, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
     TR_TRY(name_job(&j));
     TR_TRY(place_logs(&j));
     TR_TRY(make_ranks(&j));

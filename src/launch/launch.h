@@ -1,9 +1,9 @@
 /* launch.h - room header of launch: starts the ranks of a job, watches them, and ends them together.
  *
- * A group of ranks lives and dies as one. The first rank that fails is the root cause: it is reported once, the others
- * are stopped, and with restarts left the next generation starts from the newest checkpoint. Whatever ends the launcher
- * ends the ranks, kill -9 included. With several nodes there is one launcher a node, and they are agents of one job:
- * docs/adr/0004-launch-and-generations.md.
+ * A group of ranks starts and ends as one. The first rank that fails is the root cause: it is reported once, the others
+ * are stopped, and if restarts are left the next generation starts from the newest checkpoint. Whatever ends the
+ * launcher ends the ranks, kill -9 included. With several nodes there is one launcher per node, and they are agents of
+ * one job: docs/adr/0004-launch-and-generations.md.
  */
 #ifndef TR_LAUNCH_LAUNCH_H
 #define TR_LAUNCH_LAUNCH_H
@@ -20,9 +20,9 @@ struct tr_launch_flags {
     int n_ranks, max_restarts, log_rank;
     int n_nodes_min, n_nodes_max;
     int node_rank;              /* -1: not given */
-    const char *rdzv, *rdzv_id; /* host:port where the first node listens; NULL: one node */
-    const char *local_addr;     /* NULL: the one a packet to rdzv leaves from */
-    const char *key_file;       /* NULL: the output's */
+    const char *rdzv, *rdzv_id; /* host:port where node 0 listens; NULL: one node */
+    const char *local_addr;     /* NULL: the address from which a packet to rdzv leaves */
+    const char *key_file;       /* NULL: generations/key in the output directory */
     int key_fd;                 /* -1: none */
     bool any_interface;
     int64_t join_s;      /* 0: 600 */
@@ -30,9 +30,9 @@ struct tr_launch_flags {
     char endpoint[64];   /* of --master-addr and --master-port */
     int master_port;
     bool is_standalone;
-    bool help;             /* nothing else was checked */
-    int n_words;           /* of argv that were flags; the verb is argv[n_words] */
-    struct tr_str notices; /* flags that have no effect here, one a line */
+    bool help;             /* the other flags were not checked */
+    int n_words;           /* words of argv that were flags; the verb is argv[n_words] */
+    struct tr_str notices; /* one line for each flag that has no effect here */
 };
 enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *envp, struct tr_launch_flags *out);
 void tr_launch_flags_release(struct tr_launch_flags *f);
@@ -43,34 +43,35 @@ struct tr_launch {
     char *const *argv;         /* of every rank, NULL at the end */
     char *const *restart_argv; /* of later generations; NULL: argv */
     char *const *envp;
-    int n_ranks, max_restarts;               /* of this node */
+    int n_ranks, max_restarts;               /* max_restarts: of the job; n_ranks: of this node */
     int n_nodes_min, n_nodes_max, node_rank; /* as in tr_launch_flags; n_nodes_max <= 1: no other nodes */
     const char *rdzv, *rdzv_id, *local_addr, *key_file;
     int key_fd;
     bool any_interface;
     int64_t join_us;
-    int log_rank;        /* whose output is shown as it is */
-    int64_t threads;     /* that a rank was told to use; 0: its share of the cores, and TRIREME_THREADS tells it */
-    bool has_mpi;        /* the ranks speak MPI: serve them PMI-1 (MPICH) */
-    const char *output;  /* of the run: errors/, events.jsonl, checkpoint-N; NULL: none */
-    const char *log_dir; /* rank-NNNN.log; NULL: output/logs, made once the run has made output */
+    int log_rank; /* the rank whose output is shown unchanged */
+    int64_t
+        threads; /* threads of a rank, as the user has set them; 0: its share of the cores, passed in TRIREME_THREADS */
+    bool has_mpi;        /* the ranks use MPI: serve them PMI-1 (MPICH) */
+    const char *output;  /* directory of the run: errors/, events.jsonl, checkpoint-N; NULL: none */
+    const char *log_dir; /* of rank-NNNN.log; NULL: output/logs, made after the run has made output */
     int out_fd, err_fd;  /* where the shown rank's output and the launcher's own lines go */
-    /* 0: 5 s, 2 s, 300 s. */
-    int64_t exit_grace_us; /* a rank ended with 0: how long the others may still run */
+    /* 0 means the default: 5 s, 2 s, 300 s. */
+    int64_t exit_grace_us; /* after a rank has ended with 0: how long the others may still run */
     int64_t kill_grace_us; /* after a failure: from SIGTERM to SIGKILL */
     int64_t stop_grace_us; /* after SIGINT, SIGTERM or SIGHUP to the launcher: until SIGKILL */
 };
 
 struct tr_launch_end {
     int exit_code;  /* of the job */
-    int rank;       /* root cause of the last generation; -1: none */
+    int rank;       /* the root cause of the last generation; -1: none */
     int code, sig;  /* its exit code, or its signal */
     int n_restarts; /* that were used */
 };
 
-/* Returns when every rank is gone and reaped. TR_OK says that the job was started and watched to its end, however it
- * ended; *end says how. SIGINT, SIGTERM and SIGHUP are taken while it runs: the first is passed on to all ranks, the
- * second kills them. Call it from a process with one thread. */
+/* Returns when every rank has ended and is reaped. TR_OK: the job was started and watched to its end, and *end has how
+ * it ended. While it runs it handles SIGINT, SIGTERM and SIGHUP: the first is passed on to all ranks, the second kills
+ * them. Call it from a process with one thread. */
 enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *end);
 
 /* The environment of a rank: envp with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, TR_JOB and TR_GENERATION, and
@@ -83,8 +84,8 @@ enum tr_status tr_launch_env(char *const *envp, const struct tr_launch_place *at
                              int threads, bool has_mpi, char ***out);
 void tr_launch_env_free(char **env);
 
-/* In a rank, before anything else: what mpirun (MPICH, Open MPI) or srun told it, in the variables above. Does nothing
- * where RANK or WORLD_SIZE is set. */
+/* In a rank, before anything else: sets the variables above from those of mpirun (MPICH, Open MPI) or srun. Does
+ * nothing where RANK or WORLD_SIZE is set. */
 void tr_launch_adopt(void);
 
 #endif

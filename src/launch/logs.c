@@ -1,8 +1,8 @@
-/* logs.c - where the output of ranks goes: the terminal, a log file a rank, and the last lines kept for a report.
+/* logs.c - where the output of ranks goes: the terminal, a log file per rank, and the last lines, kept for a report.
  *
  * Invariant: the launcher never waits for a reader. A terminal that does not read fills its sink; then the taps of that
- * sink are left alone, and the rank waits in its own write as it would without a launcher. Log files take everything.
- * Rejected: inheriting the terminal (the last lines of a dead rank would be lost), a thread per stream.
+ * sink are not read any more, and the rank blocks in its own write, as it would without a launcher. Log files get all
+ * text. Rejected: inheriting the terminal (the last lines of a dead rank would be lost), a thread per stream.
  */
 #include "launch/launch_impl.h"
 #include <errno.h>
@@ -13,13 +13,14 @@
 
 enum { SINK_BYTES = 64 << 10, READ_BYTES = 16 << 10, HELD_LOG_BYTES = 1 << 20, LAST_READS = 256 };
 
-void tr_sink_flush(struct sink *s)
+void tr_sink_flush(struct text_sink *s)
 {
     while (s->held.n && !s->is_dead) {
         struct pollfd p = { .fd = s->fd, .events = POLLOUT };
         if (poll(&p, 1, 0) <= 0)
             return;
-        size_t n = s->held.n < PIPE_BUF ? s->held.n : PIPE_BUF; /* a pipe that is ready takes this much at once */
+        size_t n =
+            s->held.n < PIPE_BUF ? s->held.n : PIPE_BUF; /* a pipe that is ready takes this much without blocking */
         ssize_t put = write(s->fd, s->held.p, n);
         if (put < 0 && (errno == EAGAIN || errno == EINTR))
             return;
@@ -33,7 +34,7 @@ void tr_sink_flush(struct sink *s)
     }
 }
 
-void tr_sink_drain(struct sink *s, int64_t max_us)
+void tr_sink_drain(struct text_sink *s, int64_t max_us)
 {
     int64_t moved_us = tr_clock_us();
     while (s->held.n && !s->is_dead && tr_clock_us() - moved_us < max_us) {
@@ -46,16 +47,16 @@ void tr_sink_drain(struct sink *s, int64_t max_us)
     }
 }
 
-static void sink_add(struct sink *s, const char *text, size_t n)
+static void sink_add(struct text_sink *s, const char *text, size_t n)
 {
     if (s->is_dead)
         return;
     tr_str_add(&s->held, text, n);
-    if (!tr_str_ok(&s->held)) /* no memory: this text is lost, the next may not be */
+    if (!tr_str_ok(&s->held)) /* no memory: only this text is lost */
         tr_str_clear(&s->held);
 }
 
-void tr_say(struct job *j, const char *fmt, ...)
+void tr_report(struct launch_job *j, const char *fmt, ...)
 {
     char text[2048], shown[2048];
     va_list ap;
@@ -70,22 +71,22 @@ void tr_say(struct job *j, const char *fmt, ...)
     tr_sink_flush(&j->err);
 }
 
-static void log_lost(struct job *j, struct rank *r, const char *why)
+static void log_lost(struct launch_job *j, struct rank *r, const char *why)
 {
     r->log.is_lost = true;
     tr_str_release(&r->log.held);
-    tr_say(j, "rank %d: its output is no longer logged: %s", r->rank, why);
+    tr_report(j, "rank %d: its output is not logged any more: %s", r->rank, why);
 }
 
-/* Not before the run itself made its output directory: a run that is refused writes nothing. */
-static bool may_open(struct job *j)
+/* Not before the run itself has made its output directory: a run that is refused must write nothing. */
+static bool may_open(struct launch_job *j)
 {
     if (!j->has_log_dir && tr_dir_exists(j->l->output))
         j->has_log_dir = true;
     return j->has_log_dir;
 }
 
-static void log_open(struct job *j, struct rank *r)
+static void log_open(struct launch_job *j, struct rank *r)
 {
     char path[TR_PATH_MAX], name[32];
     snprintf(name, sizeof name, "rank-%04d.log", r->rank);
@@ -100,7 +101,7 @@ static void log_open(struct job *j, struct rank *r)
     }
 }
 
-static void log_put(struct job *j, struct rank *r, const char *text, size_t n)
+static void log_put(struct launch_job *j, struct rank *r, const char *text, size_t n)
 {
     struct rank_log *log = &r->log;
     if (!j->log_dir[0] || log->is_lost)
@@ -121,11 +122,11 @@ static void log_put(struct job *j, struct rank *r, const char *text, size_t n)
     tr_str_clear(&log->held);
 }
 
-/* One rank is shown as it is; without log files the others' complaints are shown too, under their names. */
-void tr_logs_place(struct job *j, struct rank *r, int rank)
+/* One rank is shown unchanged; without log files the stderr of the others is shown too, with a prefix. */
+void tr_logs_place(struct launch_job *j, struct rank *r, int rank)
 {
     bool is_shown = rank == j->l->log_rank;
-    if (r->rank != rank && r->log.fd >= 0) { /* another node left or came, and the ranks are counted anew */
+    if (r->rank != rank && r->log.fd >= 0) { /* a node has left or joined, and the ranks have new numbers */
         close(r->log.fd);
         r->log.fd = -1;
     }
@@ -135,7 +136,7 @@ void tr_logs_place(struct job *j, struct rank *r, int rank)
     r->err.is_prefixed = !is_shown;
 }
 
-void tr_logs_begin(struct job *j, struct rank *r)
+void tr_logs_begin(struct launch_job *j, struct rank *r)
 {
     char text[160];
     int n = snprintf(text, sizeof text, "== rank %d of %d, pid %d, job %s, generation %d\n", r->rank, j->n_world,
@@ -144,7 +145,7 @@ void tr_logs_begin(struct job *j, struct rank *r)
     r->n_tail = 0;
 }
 
-void tr_logs_retry(struct job *j)
+void tr_logs_retry(struct launch_job *j)
 {
     if (!j->log_dir[0] || j->has_log_dir || !may_open(j))
         return;
@@ -152,7 +153,7 @@ void tr_logs_retry(struct job *j)
         log_put(j, &j->ranks[i], "", 0);
 }
 
-void tr_logs_close(struct job *j, bool may_make_dir)
+void tr_logs_close(struct launch_job *j, bool may_make_dir)
 {
     for (int i = 0; i < j->l->n_ranks; i++) {
         struct rank *r = &j->ranks[i];
@@ -212,7 +213,7 @@ const char *tr_tail(const struct rank *r)
     enum { LINES = 12 };
     if (r->n_tail == 0)
         return "";
-    size_t at = r->n_tail - 1; /* the newline at the end closes a line, it does not begin one */
+    size_t at = r->n_tail - 1; /* the newline at the end closes a line and does not begin one */
     for (int n = 0; at > 0; at--)
         if (r->tail[at - 1] == '\n' && ++n == LINES)
             break;
@@ -224,7 +225,7 @@ bool tr_tap_is_open(const struct tap *t)
     return t->fd >= 0 && (!t->sink || t->sink->is_dead || t->sink->held.n < SINK_BYTES);
 }
 
-/* What a log keeps of text for a terminal: not the progress line, from its carriage return to "erase to the end". */
+/* Removes progress lines, which are for a terminal: from a carriage return to "erase to the end of the line". */
 static size_t without_bars(struct tap *t, const char *text, size_t n, char *out)
 {
     size_t kept = 0;
@@ -238,8 +239,8 @@ static size_t without_bars(struct tap *t, const char *text, size_t n, char *out)
     return kept;
 }
 
-/* One read; false: nothing there now, or the end. */
-static bool read_some(struct job *j, struct rank *r, struct tap *t)
+/* Reads once; false: nothing is there now, or it is the end. */
+static bool read_some(struct launch_job *j, struct rank *r, struct tap *t)
 {
     char text[READ_BYTES], lines[READ_BYTES];
     ssize_t n = read(t->fd, text, sizeof text);
@@ -260,14 +261,14 @@ static bool read_some(struct job *j, struct rank *r, struct tap *t)
     return true;
 }
 
-void tr_tap_read(struct job *j, struct rank *r, struct tap *t)
+void tr_tap_read(struct launch_job *j, struct rank *r, struct tap *t)
 {
     if (t->fd >= 0)
         read_some(j, r, t);
 }
 
-/* Bounded: a process that escaped from the rank's group may hold the other end and write for ever. */
-void tr_tap_finish(struct job *j, struct rank *r, struct tap *t)
+/* With a bound: a process that has left the rank's group may hold the other end and write for ever. */
+void tr_tap_finish(struct launch_job *j, struct rank *r, struct tap *t)
 {
     for (int i = 0; i < LAST_READS && t->fd >= 0; i++)
         if (!read_some(j, r, t))

@@ -1,9 +1,9 @@
-/* pmi.c - a small PMI-1 service, through which MPICH ranks find each other: a table of keys and a barrier. Over several
- * nodes each agent serves its own ranks, and agents trade what was put at each barrier (agent_run.c).
+/* pmi.c - a small PMI-1 service, through which MPICH ranks find each other: a table of keys and a barrier. With several
+ * nodes each agent serves its own ranks, and agents exchange at each barrier what was put (agent_run.c).
  *
- * Each rank inherits one end of a socket pair (PMI_FD) and speaks lines "cmd=put kvsname=K key=A value=B". Nobody else
- * can reach it. The service never waits for a rank, and what a rank sends is bounded before it is read: a line, a key,
- * a value, the table. A rank that breaks the rules loses its connection, and MPI in it says so.
+ * Each rank inherits one end of a socket pair (PMI_FD) and sends lines "cmd=put kvsname=K key=A value=B". No other
+ * process can reach the service. It never waits for a rank, and the size of a line, a key, a value and the table is
+ * limited before it is read. A rank that breaks the rules loses its connection, and its MPI reports that.
  */
 #include "launch/launch_impl.h"
 #include <errno.h>
@@ -16,12 +16,12 @@
 
 enum { LINE_MAX_BYTES = 2048, KEY_MAX_BYTES = 64, VALUE_MAX_BYTES = 1024, ENTRIES_PER_RANK = 256, READS = 16 };
 
-struct entry {
+struct pmi_entry {
     char key[KEY_MAX_BYTES + 1], value[VALUE_MAX_BYTES + 1];
-    bool is_foreign; /* of a rank on another node */
+    bool is_foreign; /* put by a rank on another node */
 };
 
-struct client {
+struct pmi_client {
     int fd; /* our end; -1: closed */
     char line[LINE_MAX_BYTES];
     size_t n_line;
@@ -29,15 +29,15 @@ struct client {
 };
 
 struct pmi {
-    int n_ranks, n_in_barrier; /* of this node */
+    int n_ranks, n_in_barrier; /* ranks of this node */
     int n_world;
     uint16_t sizes[TR_LAUNCH_NODES_MAX];
     int n_nodes;
     bool is_waiting;
-    size_t n_told; /* entries that other nodes know of */
+    size_t n_shared; /* entries that the other nodes have */
     char name[64];
-    struct client *clients;
-    struct entry *entries;
+    struct pmi_client *clients;
+    struct pmi_entry *entries;
     size_t n_entries, max_entries;
 };
 
@@ -70,7 +70,7 @@ enum tr_status tr_pmi_open(int n_ranks, const char *job, struct pmi **out)
     return TR_OK;
 }
 
-static void hang_up(struct client *c)
+static void hang_up(struct pmi_client *c)
 {
     if (c->fd >= 0)
         close(c->fd);
@@ -84,7 +84,7 @@ void tr_pmi_clear(struct pmi *p)
         hang_up(&p->clients[i]);
         p->clients[i].is_in_barrier = false;
     }
-    p->n_entries = p->n_told = 0;
+    p->n_entries = p->n_shared = 0;
     p->n_in_barrier = 0;
     p->is_waiting = false;
 }
@@ -116,9 +116,9 @@ int tr_pmi_fd(const struct pmi *p, int rank)
     return p ? p->clients[rank].fd : -1;
 }
 
-/* Answers are shorter than a socket's buffer: one that does not fit is to a rank that does not read. */
-static void say(struct client *c, const char *fmt, ...) TR_PRINTF(2, 3);
-static void say(struct client *c, const char *fmt, ...)
+/* A reply is shorter than the buffer of a socket: when one does not fit, the rank does not read. */
+static void reply(struct pmi_client *c, const char *fmt, ...) TR_PRINTF(2, 3);
+static void reply(struct pmi_client *c, const char *fmt, ...)
 {
     char text[LINE_MAX_BYTES];
     va_list ap;
@@ -129,7 +129,7 @@ static void say(struct client *c, const char *fmt, ...)
         hang_up(c);
 }
 
-/* Value of `name=` in a line of blank-separated words; a value ends at a blank. false: not there, or too long. */
+/* Copies the value of `name=` from a line of words; a value ends at a blank. false: it is missing, or too long. */
 static bool field(const char *line, const char *name, char *out, size_t n_out)
 {
     size_t n_name = strlen(name);
@@ -149,7 +149,7 @@ static bool field(const char *line, const char *name, char *out, size_t n_out)
     return false;
 }
 
-static struct entry *find(struct pmi *p, const char *key)
+static struct pmi_entry *find(struct pmi *p, const char *key)
 {
     for (size_t i = 0; i < p->n_entries; i++)
         if (strcmp(p->entries[i].key, key) == 0)
@@ -157,16 +157,16 @@ static struct entry *find(struct pmi *p, const char *key)
     return NULL;
 }
 
-/* Why not, or NULL. */
-static const char *keep(struct pmi *p, const struct entry *e)
+/* NULL, or the reason why not. */
+static const char *keep(struct pmi *p, const struct pmi_entry *e)
 {
     if (find(p, e->key))
         return "duplicate_key";
     if (p->n_entries == p->max_entries)
         return "table_is_full";
-    if ((p->n_entries & (p->n_entries - 1)) == 0) { /* at powers of two: room for as many again */
+    if ((p->n_entries & (p->n_entries - 1)) == 0) { /* at a power of two: double the room */
         size_t room = p->n_entries ? 2 * p->n_entries : 1;
-        struct entry *more = realloc(p->entries, room * sizeof *more);
+        struct pmi_entry *more = realloc(p->entries, room * sizeof *more);
         if (!more)
             return "no_memory";
         p->entries = more;
@@ -177,7 +177,7 @@ static const char *keep(struct pmi *p, const struct entry *e)
 
 static const char *add(struct pmi *p, const char *line)
 {
-    struct entry e = { 0 };
+    struct pmi_entry e = { 0 };
     if (!field(line, "key", e.key, sizeof e.key) || !field(line, "value", e.value, sizeof e.value))
         return "bad_key_or_value";
     return keep(p, &e);
@@ -188,22 +188,22 @@ bool tr_pmi_is_waiting(const struct pmi *p)
     return p->is_waiting;
 }
 
-void tr_pmi_news(struct pmi *p, struct tr_str *out)
+void tr_pmi_take_new(struct pmi *p, struct tr_str *out)
 {
-    for (size_t i = p->n_told; i < p->n_entries; i++)
+    for (size_t i = p->n_shared; i < p->n_entries; i++)
         if (!p->entries[i].is_foreign)
             tr_str_addf(out, "key=%s value=%s\n", p->entries[i].key, p->entries[i].value);
-    p->n_told = p->n_entries;
+    p->n_shared = p->n_entries;
     p->is_waiting = false;
 }
 
-void tr_pmi_learn(struct pmi *p, const char *text, size_t n)
+void tr_pmi_merge(struct pmi *p, const char *text, size_t n)
 {
     char line[LINE_MAX_BYTES];
     for (size_t at = 0; at < n;) {
         const char *end = memchr(text + at, '\n', n - at);
         size_t len = end ? (size_t)(end - text) - at : n - at;
-        struct entry e = { .is_foreign = true };
+        struct pmi_entry e = { .is_foreign = true };
         if (len < sizeof line) {
             memcpy(line, text + at, len);
             line[len] = 0;
@@ -214,14 +214,14 @@ void tr_pmi_learn(struct pmi *p, const char *text, size_t n)
     }
 }
 
-static void put(struct pmi *p, struct client *c, const char *line)
+static void put(struct pmi *p, struct pmi_client *c, const char *line)
 {
     const char *why_not = add(p, line);
-    say(c, "cmd=put_result rc=%d msg=%s\n", why_not ? -1 : 0, why_not ? why_not : "success");
+    reply(c, "cmd=put_result rc=%d msg=%s\n", why_not ? -1 : 0, why_not ? why_not : "success");
 }
 
 /* Which ranks share a node: (first node, how many, ranks on each), once for each run of nodes of one size. */
-static void say_mapping(const struct pmi *p, struct client *c)
+static void reply_mapping(const struct pmi *p, struct pmi_client *c)
 {
     char text[VALUE_MAX_BYTES];
     size_t n = (size_t)snprintf(text, sizeof text, "(vector");
@@ -231,23 +231,23 @@ static void say_mapping(const struct pmi *p, struct client *c)
             end++;
         n += (size_t)snprintf(text + n, sizeof text - n, ",(%d,%d,%d)", i, end - i, size);
     }
-    say(c, "cmd=get_result rc=0 msg=success value=%s)\n", text);
+    reply(c, "cmd=get_result rc=0 msg=success value=%s)\n", text);
 }
 
-static void get(struct pmi *p, struct client *c, const char *line)
+static void get(struct pmi *p, struct pmi_client *c, const char *line)
 {
     char key[KEY_MAX_BYTES + 1] = "";
     bool is_key = field(line, "key", key, sizeof key);
-    const struct entry *e = is_key ? find(p, key) : NULL;
+    const struct pmi_entry *e = is_key ? find(p, key) : NULL;
     if (e)
-        say(c, "cmd=get_result rc=0 msg=success value=%s\n", e->value);
+        reply(c, "cmd=get_result rc=0 msg=success value=%s\n", e->value);
     else if (is_key && strcmp(key, "PMI_process_mapping") == 0)
-        say_mapping(p, c);
+        reply_mapping(p, c);
     else
-        say(c, "cmd=get_result rc=-1 msg=key_not_found value=unknown\n");
+        reply(c, "cmd=get_result rc=-1 msg=key_not_found value=unknown\n");
 }
 
-static void barrier(struct pmi *p, struct client *c)
+static void barrier(struct pmi *p, struct pmi_client *c)
 {
     p->n_in_barrier += !c->is_in_barrier;
     c->is_in_barrier = true;
@@ -264,11 +264,11 @@ void tr_pmi_release(struct pmi *p)
     p->n_in_barrier = 0;
     for (int i = 0; i < p->n_ranks; i++) {
         p->clients[i].is_in_barrier = false;
-        say(&p->clients[i], "cmd=barrier_out rc=0\n");
+        reply(&p->clients[i], "cmd=barrier_out rc=0\n");
     }
 }
 
-static void obey(struct pmi *p, struct client *c, const char *line)
+static void obey(struct pmi *p, struct pmi_client *c, const char *line)
 {
     char cmd[32], kvs[sizeof p->name];
     if (!field(line, "cmd", cmd, sizeof cmd)) {
@@ -277,16 +277,16 @@ static void obey(struct pmi *p, struct client *c, const char *line)
     }
     bool is_ours = field(line, "kvsname", kvs, sizeof kvs) && strcmp(kvs, p->name) == 0;
     if (strcmp(cmd, "init") == 0)
-        say(c, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+        reply(c, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
     else if (strcmp(cmd, "get_maxes") == 0)
-        say(c, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", (int)sizeof p->name, KEY_MAX_BYTES,
-            VALUE_MAX_BYTES);
+        reply(c, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", (int)sizeof p->name, KEY_MAX_BYTES,
+              VALUE_MAX_BYTES);
     else if (strcmp(cmd, "get_appnum") == 0)
-        say(c, "cmd=appnum appnum=0\n");
+        reply(c, "cmd=appnum appnum=0\n");
     else if (strcmp(cmd, "get_my_kvsname") == 0)
-        say(c, "cmd=my_kvsname kvsname=%s\n", p->name);
+        reply(c, "cmd=my_kvsname kvsname=%s\n", p->name);
     else if (strcmp(cmd, "get_universe_size") == 0)
-        say(c, "cmd=universe_size size=%d\n", p->n_world);
+        reply(c, "cmd=universe_size size=%d\n", p->n_world);
     else if (strcmp(cmd, "put") == 0 && is_ours)
         put(p, c, line);
     else if (strcmp(cmd, "get") == 0 && is_ours)
@@ -294,13 +294,13 @@ static void obey(struct pmi *p, struct client *c, const char *line)
     else if (strcmp(cmd, "barrier_in") == 0)
         barrier(p, c);
     else if (strcmp(cmd, "finalize") == 0)
-        say(c, "cmd=finalize_ack\n");
-    else /* abort, spawn, other versions, another job's table: nothing we do */
+        reply(c, "cmd=finalize_ack\n");
+    else /* abort, spawn, other versions, the table of another job: not supported */
         hang_up(c);
 }
 
-/* Whole lines of what has come. */
-static void take_lines(struct pmi *p, struct client *c)
+/* Handles the whole lines that have arrived. */
+static void take_lines(struct pmi *p, struct pmi_client *c)
 {
     char line[LINE_MAX_BYTES];
     const char *end;
@@ -312,14 +312,14 @@ static void take_lines(struct pmi *p, struct client *c)
         memmove(c->line, end + 1, c->n_line);
         if (strlen(line) == n)
             obey(p, c, line);
-        else /* a zero inside */
+        else /* there is a zero byte in the line */
             hang_up(c);
     }
 }
 
 void tr_pmi_serve(struct pmi *p, int rank)
 {
-    struct client *c = &p->clients[rank];
+    struct pmi_client *c = &p->clients[rank];
     for (int i = 0; i < READS && c->fd >= 0; i++) {
         ssize_t n = read(c->fd, c->line + c->n_line, sizeof c->line - 1 - c->n_line);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -330,7 +330,7 @@ void tr_pmi_serve(struct pmi *p, int rank)
         }
         c->n_line += (size_t)n;
         take_lines(p, c);
-        if (c->n_line == sizeof c->line - 1) /* no line is so long */
+        if (c->n_line == sizeof c->line - 1) /* the line is too long */
             hang_up(c);
     }
 }

@@ -1,4 +1,4 @@
-/* progress.c - how far a run came, from its files alone: the agent asks nobody who may be dead. */
+/* progress.c - how far a run has come, from its files only: ranks may be dead. */
 #include "launch/launch_impl.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static int64_t newest_checkpoint(const char *output)
     return newest;
 }
 
-/* The number behind the last "step": of a step line. */
+/* The step of the last step event in the text; -1: none. */
 static int64_t last_step_in(const char *text)
 {
     static const char line[] = "\"event\":\"step\"", key[] = "\"step\":";

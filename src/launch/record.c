@@ -1,11 +1,12 @@
-/* record.c - one record of a root cause: errors/rank-NNNN.json, a fault event, and torchrun's error file when we run
- * below it. Written when the whole group is down. None of it can fail the job: what cannot be written is said.
+/* record.c - one record of a root cause: errors/rank-NNNN.json, a fault event, and torchrun's error file where torchrun
+ * has started us. Written when all ranks have ended. None of it can fail the job: a file that cannot be written is
+ * reported.
  */
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
 #include "base/banned.h"
 
-const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, size_t n_buf)
+const char *tr_ended_how(const struct launch_job *j, const struct rank *r, char *buf, size_t n_buf)
 {
     if (r == j->root && tr_hang_text(j))
         snprintf(buf, n_buf, "%s", tr_hang_text(j));
@@ -18,15 +19,15 @@ const char *tr_ended_how(const struct job *j, const struct rank *r, char *buf, s
     return buf;
 }
 
-static void write_or_say(struct job *j, const char *path, const struct tr_str *text)
+static void write_or_report(struct launch_job *j, const char *path, const struct tr_str *text)
 {
     if (!tr_str_ok(text))
-        tr_say(j, "no memory to write %s", path);
+        tr_report(j, "no memory to write %s", path);
     else if (tr_file_write_atomic(path, text->p, text->n) != TR_OK)
-        tr_say(j, "%s", tr_error_text());
+        tr_report(j, "%s", tr_error_text());
 }
 
-static void write_error(struct job *j, const char *how)
+static void write_error(struct launch_job *j, const char *how)
 {
     const struct rank *r = j->root;
     char dir[TR_PATH_MAX], path[TR_PATH_MAX], name[32];
@@ -34,7 +35,7 @@ static void write_error(struct job *j, const char *how)
     snprintf(name, sizeof name, "rank-%04d.json", r->rank);
     if (tr_path_join(dir, j->l->output, "errors") != TR_OK || tr_mkdirs(dir) != TR_OK ||
         tr_path_join(path, dir, name) != TR_OK) {
-        tr_say(j, "%s", tr_error_text());
+        tr_report(j, "%s", tr_error_text());
         return;
     }
     tr_str_addf(&s, "{\"rank\": %d, \"host\": ", r->rank);
@@ -52,12 +53,12 @@ static void write_error(struct job *j, const char *how)
                 tr_clock_wall());
     tr_str_json(&s, tr_tail(r));
     tr_str_addf(&s, "}\n");
-    write_or_say(j, path, &s);
+    write_or_report(j, path, &s);
     tr_str_release(&s);
 }
 
-/* Only into a log that the run began; its own lines go on after a restart. */
-void tr_record_event(struct job *j, int rank, const char *phase, const char *action, const char *cause)
+/* Only into a log that the run has begun; the run appends to it after a restart. */
+void tr_record_event(struct launch_job *j, int rank, const char *phase, const char *action, const char *cause)
 {
     char path[TR_PATH_MAX];
     struct tr_observe *o = NULL;
@@ -65,7 +66,7 @@ void tr_record_event(struct job *j, int rank, const char *phase, const char *act
         return;
     struct tr_observe_options opt = { .events_path = path, .run = j->id, .term = { .fd = -1 }, .quiet = true };
     if (tr_observe_open(&opt, &o) != TR_OK) {
-        tr_say(j, "%s", tr_error_text());
+        tr_report(j, "%s", tr_error_text());
         return;
     }
     tr_observe_fault(
@@ -73,36 +74,36 @@ void tr_record_event(struct job *j, int rank, const char *phase, const char *act
     tr_observe_close(o);
 }
 
-/* Where every rank was, and what it did last. */
-static void write_flight(struct job *j)
+/* Writes what every rank did last. */
+static void write_flight(struct launch_job *j)
 {
     char path[TR_PATH_MAX];
     struct tr_str s = { 0 };
     tr_hang_flight(j, &s);
     if (s.n && tr_path_join(path, j->l->output, "errors/flight.jsonl") == TR_OK)
-        write_or_say(j, path, &s);
+        write_or_report(j, path, &s);
     tr_str_release(&s);
 }
 
-/* The shape torchrun reads: {"message": {"message": ..., "extraInfo": {..., "timestamp": ...}}}. */
-static void write_torchelastic(struct job *j, const char *path, const char *how)
+/* The format that torchrun reads: {"message": {"message": ..., "extraInfo": {..., "timestamp": ...}}}. */
+static void write_torchelastic(struct launch_job *j, const char *path, const char *how)
 {
     struct tr_str text = { 0 }, s = { 0 };
     tr_str_addf(&text, "rank %d %s\n%s", j->root->rank, how, tr_tail(j->root));
     tr_str_addf(&s, "{\"message\": {\"message\": ");
     tr_str_json(&s, tr_str_ok(&text) ? text.p : how);
     tr_str_addf(&s, ", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%.0f\"}}}\n", tr_clock_wall());
-    write_or_say(j, path, &s);
+    write_or_report(j, path, &s);
     tr_str_release(&text);
     tr_str_release(&s);
 }
 
-void tr_record_root(struct job *j, int exit_code)
+void tr_record_root(struct launch_job *j, int exit_code)
 {
     char how[256];
     static const char name[] = "TORCHELASTIC_ERROR_FILE=";
     tr_ended_how(j, j->root, how, sizeof how);
-    /* A run that was refused before it made its output directory leaves none. */
+    /* A run that was refused before it made its output directory must leave none. */
     if (j->l->output && (exit_code != TR_EXIT_USAGE || tr_dir_exists(j->l->output))) {
         write_error(j, how);
         write_flight(j);

@@ -1,10 +1,10 @@
-/* shm_files.c - what MPICH and UCX leave in /dev/shm when a rank is killed while MPI starts.
+/* shm_files.c - removes files that MPICH and UCX leave in /dev/shm when a rank is killed while MPI starts.
  *
- * They make files there, map them, tell each other, and unlink them; in between a kill leaves the name. No option of
- * theirs moves the files elsewhere, and their names say nothing of the job. Invariant: only a file goes that has such a
- * name, is this user's, was made since this generation began, and that no process has open or mapped; when it cannot be
- * known, it stays. The directory is read before the processes: who made a file that was seen has it open or mapped, or
- * is dead.
+ * Their ranks make files there, map them, exchange their names, and unlink them; a kill in between leaves the file.
+ * They have no option that moves the files elsewhere, and the names do not contain the job. Invariant: a file is
+ * removed only if it has such a name, belongs to this user, was made since this generation began, and no process has it
+ * open or mapped; in doubt it stays. The directory is read before the processes: a process that made a file seen there
+ * has it open or mapped, or is dead.
  */
 #include "launch/launch_impl.h"
 #include <dirent.h>
@@ -61,7 +61,7 @@ static void mark(struct left *f, int n, dev_t dev, ino_t ino)
         f[i].is_used = f[i].is_used || (f[i].dev == dev && f[i].ino == ino);
 }
 
-/* Marks what the process has open; false: it lives and may not be looked at. */
+/* Marks the files that the process has open; false: it lives, and this user may not see them. */
 static bool look_at_open(const char *proc, struct left *f, int n)
 {
     char path[64];
@@ -81,7 +81,7 @@ static bool look_at_open(const char *proc, struct left *f, int n)
     return is_known;
 }
 
-/* The same for what it has mapped: "from-to rwxp offset major:minor inode path". */
+/* The same for files that it has mapped: "from-to rwxp offset major:minor inode path". */
 static bool look_at_mapped(const char *proc, struct left *f, int n)
 {
     char path[64], *line = NULL;
@@ -101,7 +101,8 @@ static bool look_at_mapped(const char *proc, struct left *f, int n)
     return is_whole;
 }
 
-/* All processes of this user: nobody else opens a file of mode 0600. Init is nobody's rank, and often out of bounds. */
+/* Looks at all processes of this user: no other user can open a file of mode 0600. Init is never a rank, and often may
+ * not be looked at. */
 static bool look_at_all(struct left *f, int n)
 {
     DIR *d = opendir("/proc");

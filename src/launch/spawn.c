@@ -1,7 +1,7 @@
-/* spawn.c - starts one rank: environment, cores, output, and the promise that it dies with the launcher.
+/* spawn.c - starts one rank: environment, cores, output, and a signal that ends it when the launcher dies.
  *
- * Each rank leads a session of its own: Ctrl-C reaches the launcher alone, which passes it on once, and a signal to the
- * group reaches whatever the rank started. Rejected: posix_spawn (no parent-death signal, no affinity).
+ * Each rank leads a session of its own: Ctrl-C reaches only the launcher, which passes it on once, and a signal to the
+ * group reaches every process that the rank has started. Rejected: posix_spawn (no parent-death signal, no affinity).
  */
 #include "launch/launch_impl.h"
 #include <errno.h>
@@ -13,9 +13,9 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { PMI_FD = 3 }; /* in a rank */
+enum { PMI_FD = 3 }; /* the descriptor in a rank */
 
-/* Names that a rank must have from us or not at all. */
+/* Variables that a rank gets from this launcher or not at all. */
 static const char *const own_names[] = {
     "RANK",
     "LOCAL_RANK",
@@ -105,13 +105,14 @@ void tr_launch_env_free(char **env)
     free(env);
 }
 
-void tr_cores_find(struct job *j)
+void tr_cores_find(struct launch_job *j)
 {
     j->n_cores = sched_getaffinity(0, sizeof j->cores, &j->cores) == 0 ? CPU_COUNT(&j->cores) : 0;
 }
 
-/* Rank r's run of cores out of all, cut as evenly as whole cores allow; 0: fewer cores than ranks, all share all. */
-static int share_of(const struct job *j, int r, cpu_set_t *out)
+/* The cores of rank r: a run of all cores, as equal as whole cores allow. Returns 0 where there are fewer cores than
+ * ranks: then all ranks share all cores. */
+static int share_of(const struct launch_job *j, int r, cpu_set_t *out)
 {
     int n = j->l->n_ranks;
     if (j->n_cores < n)
@@ -129,23 +130,24 @@ static int share_of(const struct job *j, int r, cpu_set_t *out)
     return end - first;
 }
 
-/* In the child. Ends in another program or in _exit. */
-static TR_NORETURN void become_rank(const struct job *j, pid_t parent, const int fds[3], int pmi, char **env,
+/* Runs in the child. Ends in another program or in _exit. */
+static TR_NORETURN void become_rank(const struct launch_job *j, pid_t parent, const int fds[3], int pmi, char **env,
                                     const cpu_set_t *cores)
 {
     const struct tr_launch *l = j->l;
     char *const *argv = (j->generation > 0 || j->nodes) && l->restart_argv ? l->restart_argv : l->argv;
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died before the kernel knew of our wish */
+    if (getppid() != parent) /* the launcher died before the line above */
         _exit(TR_EXIT_BUG);
     for (int i = 0; i < 3; i++)
         if (dup2(fds[i], i) < 0)
             _exit(TR_EXIT_BUG);
-    if (pmi >= 0 && (dup2(pmi, PMI_FD) < 0 || fcntl(PMI_FD, F_SETFD, 0) != 0)) /* the same number stays close-on-exec */
+    if (pmi >= 0 &&
+        (dup2(pmi, PMI_FD) < 0 || fcntl(PMI_FD, F_SETFD, 0) != 0)) /* dup2 of the same number leaves it close-on-exec */
         _exit(TR_EXIT_BUG);
     if (cores)
-        sched_setaffinity(0, sizeof *cores, cores); /* without it the rank is slower, not wrong */
+        sched_setaffinity(0, sizeof *cores, cores); /* if this fails the rank is slower, not wrong */
     sigaction(SIGPIPE, &j->old_pipe, NULL);
     sigprocmask(SIG_SETMASK, &j->old_mask, NULL);
     execve(l->program, argv, env);
@@ -153,7 +155,7 @@ static TR_NORETURN void become_rank(const struct job *j, pid_t parent, const int
     _exit(TR_EXIT_BUG);
 }
 
-/* fork, again after a while when the machine has no process to give. */
+/* Forks; tries again after a while when the machine has no free process. */
 static pid_t fork_patiently(void)
 {
     enum { TRIES = 6 };
@@ -181,7 +183,7 @@ static enum tr_status fail_start(const struct rank *r, const char *what)
                    errno == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
-enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
+enum tr_status tr_rank_spawn(struct launch_job *j, struct rank *r)
 {
     enum tr_status st = TR_OK;
     int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, pmi = -1;
@@ -191,15 +193,15 @@ enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
     int n_cores = share_of(j, local, &cores);
     const struct tr_launch_place at = { r->rank, j->n_world, local, j->l->n_ranks };
     int threads = j->l->threads > 0 ? 0 : n_cores > 0 ? n_cores : 1;
-    bool is_pinned = n_cores > 0 && j->l->threads <= n_cores; /* more threads than that: the user knows better */
+    bool is_pinned = n_cores > 0 && j->l->threads <= n_cores; /* with more threads than cores, the user has decided */
     TR_TRY(tr_launch_env(j->l->envp, &at, j->id, j->generation, threads, j->pmi != NULL, &env));
     in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
-        st = fail_start(r, "no pipe for its output");
+        st = fail_start(r, "cannot make a pipe for its output");
         goto out;
     }
     if (j->pmi && (pmi = tr_pmi_connect(j->pmi, local)) < 0) {
-        st = fail_start(r, "no socket for PMI");
+        st = fail_start(r, "cannot make a socket for PMI");
         goto out;
     }
     fcntl(out[0], F_SETFL, O_NONBLOCK);
@@ -207,7 +209,7 @@ enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
 
     pid_t parent = getpid(), pid = fork_patiently();
     if (pid < 0) {
-        st = fail_start(r, "no process for it");
+        st = fail_start(r, "cannot start a process");
         goto out;
     }
     if (pid == 0)
@@ -215,7 +217,7 @@ enum tr_status tr_rank_spawn(struct job *j, struct rank *r)
     r->pid = pid;
     r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (r->pidfd < 0) {
-        st = fail_start(r, "cannot watch it");
+        st = fail_start(r, "cannot open a pidfd");
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         goto out;
@@ -238,9 +240,9 @@ out:
     return st;
 }
 
-/* To the rank and all it started. Its number is its own until we wait for it. */
+/* Signals the rank and all processes that it has started. Its pid cannot be reused until waitid reaps it. */
 void tr_rank_signal(const struct rank *r, int sig)
 {
-    if (r->pidfd >= 0 && kill(-r->pid, sig) != 0) /* it did not make its session yet */
+    if (r->pidfd >= 0 && kill(-r->pid, sig) != 0) /* it has not made its session yet */
         kill(r->pid, sig);
 }

@@ -1,8 +1,8 @@
 /* watch.c - one generation of ranks: started together, watched by pidfd, ended together.
  *
- * Invariant: tr_group_run returns only when every rank it started is dead and reaped; each wait on the way has a bound
- * but the one for healthy ranks. A rank that leaves with "retry me" usually echoes another one's failure, so such an
- * exit becomes the root cause only when nothing better turns up within SETTLE.
+ * Invariant: tr_group_run returns only when every rank that it started is dead and reaped. Each wait on the way has a
+ * bound, except the one for healthy ranks. A rank that exits with "retry me" (75) usually follows the failure of
+ * another rank, so such an exit becomes the root cause only when no better one appears within SETTLE_US.
  */
 #include "launch/launch_impl.h"
 #include <errno.h>
@@ -18,20 +18,20 @@ static int64_t grace(int64_t us, int64_t seconds)
     return us > 0 ? us : seconds * SECOND;
 }
 
-static void signal_all(struct job *j, int sig)
+static void signal_all(struct launch_job *j, int sig)
 {
     for (int i = 0; i < j->l->n_ranks; i++)
         tr_rank_signal(&j->ranks[i], sig);
 }
 
-/* Stopped ranks must hear it too. */
-static void ask_all(struct job *j, int sig)
+/* SIGCONT lets stopped ranks handle the signal too. */
+static void request_stop(struct launch_job *j, int sig)
 {
     signal_all(j, sig);
     signal_all(j, SIGCONT);
 }
 
-static void on_signal(struct job *j, int sig)
+static void on_signal(struct launch_job *j, int sig)
 {
     int64_t now = tr_clock_us();
     if (j->n_signals++ > 0) {
@@ -39,14 +39,14 @@ static void on_signal(struct job *j, int sig)
         return;
     }
     j->stop_sig = sig == SIGINT ? SIGINT : SIGTERM;
-    tr_say(j, "SIG%s: the ranks save and stop; once more kills them", sigabbrev_np(sig));
-    if (j->root) /* they are being stopped already */
+    tr_report(j, "SIG%s: the ranks save and stop; a second signal kills them", sigabbrev_np(sig));
+    if (j->root) /* the ranks are being stopped already */
         return;
-    ask_all(j, j->stop_sig);
+    request_stop(j, j->stop_sig);
     j->kill_us = now + grace(j->l->stop_grace_us, 300);
 }
 
-bool tr_signals_take(struct job *j, int64_t wait_us)
+bool tr_signals_take(struct launch_job *j, int64_t wait_us)
 {
     struct signalfd_siginfo si;
     struct pollfd p = { .fd = j->signal_fd, .events = POLLIN };
@@ -57,10 +57,10 @@ bool tr_signals_take(struct job *j, int64_t wait_us)
     return j->n_signals > 0;
 }
 
-static void reap(struct job *j, struct rank *r)
+static void reap(struct launch_job *j, struct rank *r)
 {
     (void)tr_failpoint("launch.before_reap");
-    kill(-r->pid, SIGKILL); /* what it left behind; safe because the number is taken until the wait */
+    kill(-r->pid, SIGKILL); /* processes that it left behind; safe because the pid cannot be reused before the wait */
     siginfo_t si = { 0 };
     while (waitid(P_PID, (id_t)r->pid, &si, WEXITED) != 0 && errno == EINTR)
         ;
@@ -76,7 +76,7 @@ static void reap(struct job *j, struct rank *r)
         j->early_us = tr_clock_us() + grace(j->l->exit_grace_us, 5);
 }
 
-static bool is_failure(const struct job *j, const struct rank *r)
+static bool is_failure(const struct launch_job *j, const struct rank *r)
 {
     if (r->order == 0 || r->is_killed || (j->is_ordered && r->code != TR_EXIT_USAGE && r->code != TR_EXIT_STOP))
         return false;
@@ -90,8 +90,8 @@ static bool is_echo(const struct rank *r)
     return r->sig == 0 && r->code == TR_EXIT_RETRY;
 }
 
-/* The first to fail, those that only followed coming last. */
-static const struct rank *first_failure(const struct job *j)
+/* The rank that failed first; ranks that only followed another failure come last. */
+static const struct rank *first_failure(const struct launch_job *j)
 {
     const struct rank *best = NULL;
     for (int i = 0; i < j->l->n_ranks; i++) {
@@ -104,7 +104,7 @@ static const struct rank *first_failure(const struct job *j)
     return best;
 }
 
-static const struct rank *first_done(const struct job *j)
+static const struct rank *first_done(const struct launch_job *j)
 {
     const struct rank *best = NULL;
     for (int i = 0; i < j->l->n_ranks; i++) {
@@ -115,50 +115,50 @@ static const struct rank *first_done(const struct job *j)
     return best;
 }
 
-static void report(struct job *j)
+static void report_root(struct launch_job *j)
 {
     char how[256], log[TR_PATH_MAX + 64] = "";
     const struct rank *r = j->root;
-    if (r->log.fd >= 0 || (j->log_dir[0] && r->code != TR_EXIT_USAGE)) /* a refused run may leave no log */
+    if (r->log.fd >= 0 || (j->log_dir[0] && r->code != TR_EXIT_USAGE)) /* a run that was refused may leave no log */
         snprintf(log, sizeof log, "; its output is in %s/rank-%04d.log", j->log_dir, r->rank);
-    tr_say(j, "rank %d (pid %d) %s%s", r->rank, (int)r->pid, tr_ended_how(j, r, how, sizeof how), log);
-    if (r->err.sink) /* its last words were shown as they came */
+    tr_report(j, "rank %d (pid %d) %s%s", r->rank, (int)r->pid, tr_ended_how(j, r, how, sizeof how), log);
+    if (r->err.sink) /* its last lines were shown already */
         return;
     char line[1024];
     for (const char *p = tr_tail(r); *p;) {
         size_t n = strcspn(p, "\n");
         snprintf(line, sizeof line, "%.*s", (int)tr_min64((int64_t)n, 1000), p);
-        tr_say(j, "  | %s", line);
+        tr_report(j, "  | %s", line);
         p += n + (p[n] == '\n');
     }
 }
 
-static void blame(struct job *j, const struct rank *r)
+static void blame(struct launch_job *j, const struct rank *r)
 {
     j->root = r;
     j->blamed_us = tr_clock_us();
-    report(j);
+    report_root(j);
     tr_nodes_failed(j);
     if (j->n_running == 0)
         return;
-    ask_all(j, SIGTERM);
+    request_stop(j, SIGTERM);
     j->kill_us = tr_clock_us() + grace(j->l->kill_grace_us, 2);
 }
 
-/* The coordinator ends this generation. */
-static void follow_order(struct job *j, int64_t now)
+/* Carries out an order of the coordinator to end this generation. */
+static void follow_order(struct launch_job *j, int64_t now)
 {
     bool may_save = j->order == ORDER_SAVE;
     j->order = ORDER_NONE;
     if (j->root || (j->is_ordered && may_save))
         return;
     j->is_ordered = true;
-    ask_all(j, SIGTERM);
+    request_stop(j, SIGTERM);
     j->kill_us = now + (may_save ? grace(j->l->stop_grace_us, 300) : grace(j->l->kill_grace_us, 2));
 }
 
-/* What is due at this time. */
-static void decide(struct job *j, int64_t now)
+/* Does what is due at this time. */
+static void decide(struct launch_job *j, int64_t now)
 {
     if (j->order != ORDER_NONE)
         follow_order(j, now);
@@ -180,13 +180,13 @@ static void decide(struct job *j, int64_t now)
         return;
     for (int i = 0; i < j->l->n_ranks; i++)
         j->ranks[i].is_killed = j->ranks[i].pidfd >= 0;
-    tr_say(j, "killing the %d ranks that did not stop", j->n_running);
+    tr_report(j, "killing %d ranks that did not stop in time", j->n_running);
     signal_all(j, SIGKILL);
     j->give_up_us = now + GIVE_UP_US;
 }
 
-/* Until the next thing that is due, in ms for poll; -1: only news matters. */
-static int patience(const struct job *j, int64_t now)
+/* Time until the next thing that is due, in ms for poll; -1: nothing is due. */
+static int poll_ms(const struct launch_job *j, int64_t now)
 {
     int64_t until = INT64_MAX;
     const int64_t due[] = { j->root ? 0 : j->settle_us,
@@ -202,7 +202,7 @@ static int patience(const struct job *j, int64_t now)
     return until == INT64_MAX ? -1 : (int)tr_max64(0, (until - now + 999) / 1000);
 }
 
-static void wait_for_news(struct job *j)
+static void wait_for_events(struct launch_job *j)
 {
     int n = N_POLLS_FIXED;
     struct pollfd *p = j->polls;
@@ -217,7 +217,7 @@ static void wait_for_news(struct job *j)
         p[n++] = (struct pollfd){ .fd = tr_tap_is_open(&r->err) ? r->err.fd : -1, .events = POLLIN };
         p[n++] = (struct pollfd){ .fd = tr_pmi_fd(j->pmi, i), .events = POLLIN };
     }
-    if (poll(p, (nfds_t)n, patience(j, tr_clock_us())) <= 0)
+    if (poll(p, (nfds_t)n, poll_ms(j, tr_clock_us())) <= 0)
         return;
     tr_signals_take(j, 0);
     for (int i = 0; i < j->l->n_ranks; i++) {
@@ -236,8 +236,8 @@ static void wait_for_news(struct job *j)
     tr_sink_flush(&j->err);
 }
 
-/* Ranks of a group that could not be started whole. */
-static void end_all_now(struct job *j)
+/* Ends the ranks of a group that could not be started completely. */
+static void end_all_now(struct launch_job *j)
 {
     for (int i = 0; i < j->l->n_ranks; i++) {
         tr_rank_signal(&j->ranks[i], SIGKILL);
@@ -246,10 +246,10 @@ static void end_all_now(struct job *j)
     }
 }
 
-enum tr_status tr_group_run(struct job *j)
+enum tr_status tr_group_run(struct launch_job *j)
 {
     struct timespec begin = { 0 };
-    clock_gettime(CLOCK_REALTIME_COARSE, &begin); /* that of file systems */
+    clock_gettime(CLOCK_REALTIME_COARSE, &begin); /* the clock of file systems */
     j->root = NULL;
     j->is_early = j->is_ordered = false;
     j->order = ORDER_NONE;
@@ -271,15 +271,15 @@ enum tr_status tr_group_run(struct job *j)
         }
     }
     while (j->n_running > 0) {
-        wait_for_news(j);
+        wait_for_events(j);
         tr_nodes_pump(j);
         tr_logs_retry(j);
         int64_t now = tr_clock_us();
         decide(j, now);
         if (j->give_up_us && now >= j->give_up_us && j->n_running > 0)
             return tr_fail(TR_TIMEOUT,
-                           "%d ranks survive SIGKILL; the kernel holds them, most likely in a disk or "
-                           "device that does not answer",
+                           "%d ranks survive SIGKILL: the kernel holds them, most likely in a call to a disk or "
+                           "device that does not return; look at them with ps",
                            j->n_running);
     }
     if (j->pmi && j->root)

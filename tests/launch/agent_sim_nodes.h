@@ -73,7 +73,7 @@ static inline void obey(struct world *w, int i)
             if (!x->msg.is_soft)
                 end_group(w, i, between(w, 10 * MS, 200 * MS), -1, 75, 0, false);
             break;
-        case ACT_SAY:
+        case ACT_REPORT:
             if (w->is_loud)
                 printf("%7.2f node %d: %s\n", (double)w->now * 1e-6, i, x->msg.text);
             break;

@@ -107,7 +107,7 @@ static void a_rank_that_does_not_stop_is_killed(void **state)
     g.l.kill_grace_us = 300 * MS;
     assert_int_equal(rig_run(&g, 4000), TR_EXIT_BUG);
     assert_text(&g, "stderr", "trireme: rank 2 ", 1);
-    assert_text(&g, "stderr", "killing the 2 ranks", 1);
+    assert_text(&g, "stderr", "killing 2 ranks that did not stop in time", 1);
     rig_release(&g);
 }
 

@@ -89,7 +89,7 @@ static void mistakes_are_refused_by_name(void **state)
     refused("--nnodes 2 train", NULL, "--rdzv HOST:PORT");
     refused("--nnodes 4:1 --rdzv a:1 train", NULL, "--nnodes");
     refused("--nnodes 65 --rdzv a:1 train", NULL, "--nnodes");
-    refused("--nnodes 2 --rdzv a:1 --node-rank 2 train", NULL, "the nodes are 0 to 1");
+    refused("--nnodes 2 --rdzv a:1 --node-rank 2 train", NULL, "is not one of the nodes 0 to 1");
     refused("--rdzv-conf join_timeout=0 train", NULL, "--rdzv-conf");
     refused("--node-rank 1 train", NULL, "--node-rank");
     refused("--nproc-per-node 0 train", NULL, "--nproc-per-node");
