@@ -137,36 +137,40 @@ enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ti
     return st;
 }
 
-enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
+static int64_t begin_wait(struct tr_comm *c, tr_ticket t, const char *site)
 {
-    int64_t start = tr_clock_us();
     if (c->size > 1)
-        tr_phase_wait(NULL);
+        tr_phase_wait(site);
     mark(c, t, NULL, TR_MARK_WAIT);
-    enum tr_status st = c->ops->wait(c, t);
+    return tr_clock_us();
+}
+
+static void end_wait(struct tr_comm *c, tr_ticket t, int64_t start_us)
+{
     mark(c, t, NULL, TR_MARK_WAITED);
     mark(c, t, NULL, TR_MARK_END);
     if (c->size > 1)
         tr_phase_waited();
-    c->waited_us += tr_clock_us() - start;
+    c->waited_us += tr_clock_us() - start_us;
+}
+
+enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
+{
+    int64_t start_us = begin_wait(c, t, NULL);
+    enum tr_status st = c->ops->wait(c, t);
+    end_wait(c, t, start_us);
     return st;
 }
 
 enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll)
 {
-    int64_t start = tr_clock_us();
     enum tr_status st = check_coll(c, coll);
-    if (c->size > 1)
-        tr_phase_wait(coll->site);
+    if (st != TR_OK)
+        return st;
     mark(c, UINT64_MAX, coll, TR_MARK_START);
-    mark(c, UINT64_MAX, NULL, TR_MARK_WAIT);
-    if (st == TR_OK)
-        st = c->ops->run(c, coll);
-    mark(c, UINT64_MAX, NULL, TR_MARK_WAITED);
-    mark(c, UINT64_MAX, NULL, TR_MARK_END);
-    if (c->size > 1)
-        tr_phase_waited();
-    c->waited_us += tr_clock_us() - start;
+    int64_t start_us = begin_wait(c, UINT64_MAX, coll->site);
+    st = c->ops->run(c, coll);
+    end_wait(c, UINT64_MAX, start_us);
     return st;
 }
 

@@ -7,15 +7,14 @@
  */
 #include "comm/front.h"
 #include <linux/futex.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/banned.h"
 
-void tr_front_init(struct tr_front *w, const struct tr_front_hooks *hooks, const struct tr_comm_ops *ops,
-                   const struct tr_comm_env *env)
+enum tr_status tr_front_init(struct tr_front *w, const struct tr_front_hooks *hooks, const struct tr_comm_ops *ops,
+                             const struct tr_comm_env *env)
 {
     w->hooks = hooks;
     w->ops = ops;
@@ -23,68 +22,19 @@ void tr_front_init(struct tr_front *w, const struct tr_front_hooks *hooks, const
     w->size = env->size;
     w->timeout_us = env->timeout_us;
     pthread_mutex_init(&w->lock, NULL);
+    w->peers = calloc((size_t)env->size, sizeof *w->peers);
+    for (int r = 0; w->peers && r < env->size; r++)
+        w->peers[r].fd = -1;
+    return w->peers ? TR_OK : tr_fail(TR_NOMEM, "rank %d: no memory for a world of %d ranks", env->rank, env->size);
 }
 
 void tr_front_release(struct tr_front *w)
 {
+    for (int r = 0; w->peers && r < w->size; r++)
+        if (w->peers[r].fd >= 0)
+            close(w->peers[r].fd);
+    free(w->peers);
     pthread_mutex_destroy(&w->lock);
-}
-
-/* ---- faults ---- */
-
-enum tr_status tr_front_fault(const struct tr_front *w)
-{
-    return atomic_load_explicit(w->fault, memory_order_acquire) ? w->hooks->fault(w) : TR_OK;
-}
-
-enum tr_status tr_front_raise(struct tr_front *w, enum tr_status st, const char *fmt, ...)
-{
-    char text[TR_FRONT_TEXT_MAX];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (!atomic_load(w->fault))
-        w->hooks->raise(w, st, text);
-    return w->hooks->fault(w);
-}
-
-enum tr_status tr_front_failpoint(struct tr_front *w, const char *name)
-{
-    enum tr_status st = tr_failpoint(name);
-    return st == TR_OK ? TR_OK : tr_front_raise(w, TR_PEER, "rank %d: %s", w->rank, tr_error_text());
-}
-
-enum tr_coll_kind tr_front_kind(const struct tr_front_channel *ch)
-{
-    return ch->peer < 0 ? ch->first->coll.kind : ch->me == 0 ? TR_SEND : TR_RECV;
-}
-
-const char *tr_front_place(const struct tr_front_channel *ch, char *buf, size_t n_buf)
-{
-    const struct tr_front_op *op = ch ? ch->first : NULL;
-    if (!op)
-        return "no collective";
-    (void)snprintf(buf, n_buf, "%s #%" PRIu64 " %s", tr_coll_name(tr_front_kind(ch)), op->seq,
-                   op->coll.site ? op->coll.site : "");
-    return buf;
-}
-
-static const char *announced_text(const struct tr_front_channel *ch, const struct tr_front_announced *a, char *buf,
-                                  size_t n_buf)
-{
-    const char *name = ch->peer < 0 ? NULL : a->seat == 0 ? "send" : "recv";
-    return tr_signature_text(a->signature, name, ch->ranks[a->seat], ch->first->seq, a->site, buf, n_buf);
-}
-
-enum tr_status tr_front_compare(struct tr_front_channel *ch, struct tr_front_announced mine,
-                                struct tr_front_announced theirs)
-{
-    char a[TR_FRONT_TEXT_MAX / 3], b[TR_FRONT_TEXT_MAX / 3];
-    if (tr_signature_agrees(mine.signature, theirs.signature))
-        return TR_OK;
-    return tr_front_raise(ch->comm->w, TR_USAGE, "ranks disagree: %s, but %s", announced_text(ch, &mine, a, sizeof a),
-                          announced_text(ch, &theirs, b, sizeof b));
 }
 
 /* ---- communicators ---- */
@@ -178,9 +128,10 @@ enum tr_status tr_front_split(struct tr_comm *base, int color, int key, int n, s
     struct tr_front_comm *c = (struct tr_front_comm *)base, *made = NULL;
     size_t size = (size_t)base->size;
     struct tr_split_report *reports = calloc(size, sizeof *reports);
+    int64_t *values = calloc(size, sizeof *values);
     int *ranks = calloc(size, sizeof *ranks);
     *out = NULL;
-    if (!reports || !ranks) {
+    if (!reports || !values || !ranks) {
         tr_front_enter(c->w);
         st = tr_front_raise(c->w, TR_NOMEM, "rank %d: no memory to split %zu ranks", c->w->rank, size);
         tr_front_leave(c->w);
@@ -189,7 +140,7 @@ enum tr_status tr_front_split(struct tr_comm *base, int color, int key, int n, s
     reports[base->rank] = (struct tr_split_report){ color, key, n };
     TR_TRY(tr_split_exchange(base, &reports[0].color, 3));
     TR_TRY(check_reports(c, reports));
-    struct tr_front_group s = { .color = color, .key = key, .n = n, .ranks = ranks };
+    struct tr_front_group s = { .color = color, .key = key, .n = n, .ranks = ranks, .values = values };
     s.rank = tr_split_pick(reports, base->size, base->rank, c->ranks, ranks, &s.leader);
     st = c->w->hooks->split(c, &s, &made);
     if (st != TR_OK && made)
@@ -200,6 +151,7 @@ enum tr_status tr_front_split(struct tr_comm *base, int color, int key, int n, s
         st = tr_comm_self.open(NULL, out);
 out:
     free(reports);
+    free(values);
     free(ranks);
     return st;
 }
@@ -257,6 +209,16 @@ enum tr_status tr_front_advance(struct tr_front *w, bool *has_moved)
     return st;
 }
 
+enum tr_status tr_front_look_again(struct tr_front *w, int n_times, bool *has_moved)
+{
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < n_times && st == TR_OK && !*has_moved; i++) {
+        tr_cpu_pause();
+        st = tr_front_advance(w, has_moved);
+    }
+    return st;
+}
+
 void tr_front_complete(struct tr_front_channel *ch, struct tr_front_op *op)
 {
     struct tr_front_channel **p = &ch->comm->w->active;
@@ -279,6 +241,17 @@ static void publish(struct tr_front *w, const struct tr_front_channel *ch)
     w->waits_in = ch;
     if (w->hooks->publish)
         w->hooks->publish(w);
+}
+
+static enum tr_status rest(struct tr_front *w, int64_t us)
+{
+    if (w->hooks->rest)
+        return w->hooks->rest(w, us);
+    struct timespec t = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };
+    pthread_mutex_unlock(&w->lock);
+    nanosleep(&t, NULL);
+    pthread_mutex_lock(&w->lock);
+    return TR_OK;
 }
 
 /* Waits, unless t is over and op holds another operation. The deadline counts from the last time something moved. */
@@ -305,7 +278,7 @@ static enum tr_status finish(struct tr_front *w, const struct tr_front_op *op, t
         is_published = true;
         TR_TRY(w->hooks->look(w, ch, waited_us, now_us));
         publish(w, ch);
-        TR_TRY(w->hooks->rest(w, tr_min64(w->rest_us, tr_max64(w->timeout_us - waited_us, 1000))));
+        TR_TRY(rest(w, tr_min64(w->rest_us, tr_max64(w->timeout_us - waited_us, 1000))));
     }
 out:
     if (is_published)
@@ -463,14 +436,6 @@ void tr_front_leave(struct tr_front *w)
         kick_helper(w);
 }
 
-void tr_front_nap(struct tr_front *w, int64_t us)
-{
-    struct timespec t = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };
-    pthread_mutex_unlock(&w->lock);
-    nanosleep(&t, NULL);
-    pthread_mutex_lock(&w->lock);
-}
-
 /* An error is left to the caller that waits: it will find the same fault and report it. */
 static void *help(void *arg)
 {
@@ -485,7 +450,7 @@ static void *help(void *arg)
         if (!is_closing && atomic_load(&w->n_callers) == 0 && !atomic_load(w->fault)) {
             is_busy = tr_front_advance(w, &has_moved) == TR_OK && w->active;
             if (is_busy && !has_moved)
-                (void)w->hooks->rest(w, w->help_us);
+                (void)rest(w, w->help_us);
         }
         pthread_mutex_unlock(&w->lock);
         if (is_closing)

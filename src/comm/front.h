@@ -57,19 +57,28 @@ struct tr_front_comm {
     struct tr_front_comm *next;
 };
 
+/* The process of a rank. */
+struct tr_front_peer {
+    char host[64];
+    int pid;
+    int fd;                      /* pidfd; -1: it is this process, has ended, or is on another host */
+    const atomic_int *is_closed; /* not 0: it has closed its communicators */
+};
+
 /* One per process and world, shared by its communicators. `lock` guards all of it but the atomics; it is never held
  * asleep. The engine fills the first block before it calls tr_front_open_comm. */
 struct tr_front {
     const struct tr_front_hooks *hooks;
     const struct tr_comm_ops *ops; /* the engine's row */
     int rank, size;
-    int64_t timeout_us;      /* longest wait, from the last time that something moved */
-    size_t small_bytes;      /* a collective of at most this many bytes a rank travels with its announcement */
-    size_t n_elements_max;   /* of a collective of all ranks, broadcasts excepted; 0: any number */
-    int64_t rest_us;         /* longest rest of a waiting caller between two looks */
-    int64_t help_us;         /* longest rest of the helper while operations are under way */
-    int64_t idle_us;         /* longest sleep of the helper otherwise; 0: callers kick it when there is work */
-    const atomic_int *fault; /* not 0: the world has failed, and hooks->fault knows why */
+    int64_t timeout_us;          /* longest wait, from the last time that something moved */
+    size_t small_bytes;          /* a collective of at most this many bytes a rank travels with its announcement */
+    size_t n_elements_max;       /* of a collective of all ranks, broadcasts excepted; 0: any number */
+    int64_t rest_us;             /* longest rest of a waiting caller between two looks */
+    int64_t help_us;             /* longest rest of the helper while operations are under way */
+    int64_t idle_us;             /* longest sleep of the helper otherwise; 0: callers kick it when there is work */
+    const atomic_int *fault;     /* not 0: the world has failed, and hooks->fault knows why */
+    struct tr_front_peer *peers; /* by world rank; tr_front_watch and is_closed are the engine's to call and set */
     char *arena;
     size_t arena_bytes;
 
@@ -93,6 +102,7 @@ struct tr_front_group {
     int leader;       /* rank in the parent of the first rank of this color */
     int rank;         /* of this process in the new communicator */
     const int *ranks; /* n world ranks, in their new order */
+    int64_t *values;  /* one zero for each rank of the parent, for the hook to use with tr_split_exchange */
 };
 
 /* What an engine fills. All hooks but `split` and `close` run with the lock held. Optional ones may be NULL. */
@@ -107,7 +117,7 @@ struct tr_front_hooks {
     /* Optional: after each look of a wait. May look again for a while (tr_front_advance) and learns whether that pays.
      * n_rests: how often the caller has rested since something moved. */
     enum tr_status (*spin)(struct tr_front *w, int n_rests, bool *has_moved);
-    /* Gives up the core for at most `us`, without the lock; less when a peer rings. */
+    /* Optional: gives up the core for at most `us`, without the lock; less when a peer rings. NULL: a nap of `us`. */
     enum tr_status (*rest)(struct tr_front *w, int64_t us);
     /* Nothing moved for waited_us: raises a fault if a peer is gone, or holds up `ch` for too long. ch NULL: is anybody
      * gone? */
@@ -136,9 +146,9 @@ void tr_front_close(struct tr_comm *c);
 
 /* ---- for engines ---- */
 
-/* Fills in what every engine fills from env, and makes the lock. */
-void tr_front_init(struct tr_front *w, const struct tr_front_hooks *hooks, const struct tr_comm_ops *ops,
-                   const struct tr_comm_env *env);
+/* Fills in what every engine fills from env; tr_front_release frees it, also after a failure. */
+enum tr_status tr_front_init(struct tr_front *w, const struct tr_front_hooks *hooks, const struct tr_comm_ops *ops,
+                             const struct tr_comm_env *env);
 void tr_front_release(struct tr_front *w);
 /* A communicator of `bytes` (the engine's struct, which starts with a tr_front_comm), zeroed behind that. ranks NULL:
  * the world's. With the lock held, unless it is the first. */
@@ -152,10 +162,10 @@ struct tr_front_channel *tr_front_from(const struct tr_front_comm *c, int peer);
 void tr_front_enter(struct tr_front *w); /* takes the lock; the helper steps aside */
 void tr_front_leave(struct tr_front *w);
 enum tr_status tr_front_start_helper(struct tr_front *w);
-void tr_front_stop_helper(struct tr_front *w);     /* without the lock */
-void tr_front_nap(struct tr_front *w, int64_t us); /* without the lock meanwhile */
+void tr_front_stop_helper(struct tr_front *w); /* without the lock */
 
 enum tr_status tr_front_advance(struct tr_front *w, bool *has_moved);
+enum tr_status tr_front_look_again(struct tr_front *w, int n_times, bool *has_moved); /* until something has moved */
 void tr_front_complete(struct tr_front_channel *ch, struct tr_front_op *op);
 enum tr_status tr_front_fault(const struct tr_front *w); /* TR_OK, or what was raised, as this thread's error */
 enum tr_status tr_front_raise(struct tr_front *w, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
@@ -171,7 +181,14 @@ struct tr_front_announced {
 enum tr_status tr_front_compare(struct tr_front_channel *ch, struct tr_front_announced mine,
                                 struct tr_front_announced theirs);
 enum tr_coll_kind tr_front_kind(const struct tr_front_channel *ch); /* of its first operation, as it was posted */
-/* "all_reduce #17 grads block.3", or "no collective"; ch may be NULL. */
+/* "all_reduce #17 grads block.3 (entering)", or "no collective"; ch may be NULL. */
 const char *tr_front_place(const struct tr_front_channel *ch, char *buf, size_t n_buf);
+
+/* Watches the process of a rank on this host; raises a fault if it is gone already. */
+enum tr_status tr_front_watch(struct tr_front *w, int rank, int pid);
+/* Raises a fault if a watched process has ended before it closed its communicators. */
+enum tr_status tr_front_look_for_dead(struct tr_front *w, const struct tr_front_channel *ch);
+/* Raises that `rank` has closed its communicators while this rank waits for it in `ch`. */
+enum tr_status tr_front_raise_closed(struct tr_front *w, int rank, const struct tr_front_channel *ch);
 
 #endif

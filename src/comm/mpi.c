@@ -213,11 +213,8 @@ static void close_world(struct mpi_world *w)
     }
     if (cause[0])
         (void)tr_fail(TR_PEER, "%s", cause);
-    for (int r = 0; w->peers && r < w->front.size; r++) {
-        if (w->peers[r].fd >= 0)
-            close(w->peers[r].fd);
+    for (int r = 0; w->peers && r < w->front.size; r++)
         free(w->peers[r].reply.request);
-    }
     if (w->is_stuck) /* a thread may still write here */
         return;
     free(w->fault.request);
@@ -238,7 +235,7 @@ static bool make_messages(struct mpi_world *w)
     for (size_t i = 0; is_ok && i < TR_COUNT_OF(messages); i++)
         is_ok = (messages[i]->request = calloc(n, sizeof(tr_mpi_request))) != NULL;
     for (size_t r = 0; is_ok && r < n; r++) {
-        w->peers[r].fd = -1;
+        w->front.peers[r].is_closed = &w->peers[r].is_closed;
         is_ok = (w->peers[r].reply.request = calloc(n, sizeof(tr_mpi_request))) != NULL;
     }
     return is_ok;
@@ -275,7 +272,7 @@ static enum tr_status open_mpi(const struct tr_comm_env *env, struct tr_comm **w
     if (!w)
         return tr_fail(TR_NOMEM, "rank %d: no memory for a world of %d ranks", env->rank, env->size);
     struct tr_front *f = &w->front;
-    tr_front_init(f, &hooks, &tr_comm_mpi, env);
+    enum tr_status st = tr_front_init(f, &hooks, &tr_comm_mpi, env);
     f->small_bytes = MPI_SMALL_BYTES;
     f->n_elements_max = INT_MAX;
     f->rest_us = NAP_US;
@@ -286,12 +283,11 @@ static enum tr_status open_mpi(const struct tr_comm_env *env, struct tr_comm **w
     f->arena = f->arena_bytes ? aligned_alloc(TR_COMM_ALIGN, f->arena_bytes) : NULL;
     w->n_spins = 40;
     w->api = load(library_name(), why, sizeof why);
-    enum tr_status st = TR_OK;
-    if (!w->api)
+    if (st == TR_OK && !w->api)
         st = tr_fail(TR_USAGE, "%s", why);
-    else if (!make_messages(w) || (f->arena_bytes && !f->arena))
+    else if (st == TR_OK && (!make_messages(w) || (f->arena_bytes && !f->arena)))
         st = tr_fail(TR_NOMEM, "rank %d: no memory for a world of %d ranks", env->rank, env->size);
-    else
+    else if (st == TR_OK)
         st = start_world(w, &first);
     if (st == TR_OK)
         *world = &first->base;
@@ -340,7 +336,6 @@ static const struct tr_front_hooks hooks = { .channel_bytes = sizeof(struct mpi_
                                              .advance = tr_mpi_advance,
                                              .listen = tr_mpi_listen,
                                              .spin = tr_mpi_spin,
-                                             .rest = tr_mpi_rest,
                                              .look = tr_mpi_look,
                                              .fault = tr_mpi_fault,
                                              .raise = tr_mpi_raise,

@@ -249,16 +249,13 @@ enum tr_status tr_mpi_advance(struct tr_front_channel *base, struct tr_front_op 
     return step(ch, op);
 }
 
-/* Spins once after something moved, then leaves it to tr_mpi_rest. How long is learnt: longer when that was worth it,
- * shorter when it was not (the peer may need this very core, and a rank that gives it up late gets it back late). */
+/* Spins once after something moved, then naps. Never sched_yield(): on a busy machine that gives a whole time slice
+ * away, a nap only its own length. How long it spins is learnt: longer when that was worth it, shorter when it was not
+ * (the peer may need this very core, and a rank that gives it up late gets it back late). */
 enum tr_status tr_mpi_spin(struct tr_front *front, int n_rests, bool *has_moved)
 {
     struct mpi_world *w = (struct mpi_world *)front;
-    enum tr_status st = TR_OK;
-    for (int i = 0; n_rests == 0 && i < w->n_spins && st == TR_OK && !*has_moved; i++) {
-        tr_cpu_pause();
-        st = tr_front_advance(front, has_moved);
-    }
+    enum tr_status st = tr_front_look_again(front, n_rests == 0 ? w->n_spins : 0, has_moved);
     if (*has_moved && n_rests == 0)
         w->n_spins = w->n_spins < N_SPINS_MAX ? 2 * w->n_spins : w->n_spins;
     else if (*has_moved)
@@ -266,11 +263,4 @@ enum tr_status tr_mpi_spin(struct tr_front *front, int n_rests, bool *has_moved)
     if (*has_moved)
         w->queried_us = 0;
     return st;
-}
-
-/* Never sched_yield(): on a busy machine that gives a whole time slice away, a nap only its own length. */
-enum tr_status tr_mpi_rest(struct tr_front *front, int64_t us)
-{
-    tr_front_nap(front, us);
-    return TR_OK;
 }

@@ -8,11 +8,7 @@
  * same host are seen at once through pidfds.
  */
 #include "comm/mpi_impl.h"
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <stdarg.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/banned.h"
 
@@ -111,7 +107,7 @@ static void take_control(struct mpi_world *w)
             set_fault(w, (unsigned)m->status < TR_STATUS_COUNT ? (enum tr_status)m->status : TR_PEER, m->text);
         break;
     case CONTROL_CLOSED:
-        p->is_closed = true;
+        atomic_store(&p->is_closed, 1);
         break;
     case CONTROL_QUERY:
         reply(w, m);
@@ -143,40 +139,12 @@ enum tr_status tr_mpi_listen(struct tr_front *front)
     return code == 0 ? tr_mpi_fault(front) : tr_mpi_failed(w, "control message", code);
 }
 
-static enum tr_status look_for_dead(struct mpi_world *w, const struct mpi_channel *ch)
-{
-    char where[TR_FRONT_TEXT_MAX / 4];
-    for (int r = 0; r < w->front.size; r++) {
-        struct mpi_peer *p = &w->peers[r];
-        struct pollfd f = { .fd = p->fd, .events = POLLIN };
-        if (p->fd < 0 || poll(&f, 1, 0) <= 0)
-            continue;
-        bool was_closed = p->is_closed;
-        if (!was_closed) /* its last message may be on its way */
-            for (int64_t until = tr_clock_us() + TR_FRONT_SLICE_US; tr_clock_us() < until && !p->is_closed;) {
-                enum tr_status st = tr_mpi_listen(&w->front);
-                if (st != TR_OK)
-                    return st;
-            }
-        if (!p->is_closed)
-            return tr_front_raise(&w->front, TR_PEER, "rank %d (pid %d, %s) died; rank %d was in %s", r, p->pid,
-                                  p->host, w->front.rank, tr_front_place(ch ? &ch->base : NULL, where, sizeof where));
-        close(p->fd);
-        p->fd = -1;
-    }
-    return TR_OK;
-}
-
 static enum tr_status look_for_closed(struct mpi_world *w, const struct mpi_channel *ch)
 {
-    char where[TR_FRONT_TEXT_MAX / 4];
     for (int i = 0; i < ch->base.comm->base.size; i++) {
         int r = ch->base.comm->ranks[i];
-        const struct mpi_peer *p = &w->peers[r];
-        if (p->is_closed && (ch->base.peer < 0 || ch->base.peer == i))
-            return tr_front_raise(
-                &w->front, TR_PEER, "rank %d (pid %d, %s) closed its communicators; rank %d waits for it in %s", r,
-                p->pid, p->host, w->front.rank, tr_front_place(ch ? &ch->base : NULL, where, sizeof where));
+        if (atomic_load(&w->peers[r].is_closed) && (ch->base.peer < 0 || ch->base.peer == i))
+            return tr_front_raise_closed(&w->front, r, &ch->base);
     }
     return TR_OK;
 }
@@ -227,16 +195,17 @@ static enum tr_status blame(struct mpi_world *w, const struct mpi_channel *ch, i
                                     "rank %d: %s has not moved for %.1f s, although all its ranks reply; "
                                     "is the network between them cut?",
                                     w->front.rank, mine, s);
-    const struct mpi_peer *p = &w->peers[r];
-    if (!p->has_result)
+    const struct tr_front_peer *p = &w->front.peers[r];
+    const struct mpi_control *result = &w->peers[r].result;
+    if (!w->peers[r].has_result)
         return tr_front_raise(&w->front, TR_TIMEOUT,
                               "rank %d (pid %d, %s) holds up %s after %.1f s and does not reply to rank %d: it is "
                               "stopped, or its host is gone",
                               r, p->pid, p->host, mine, s, w->front.rank);
-    if (p->result.text[0] && since_us < CHAIN_US) /* it waits itself, and will raise a fault that names its peer */
+    if (result->text[0] && since_us < CHAIN_US) /* it waits itself, and will raise a fault that names its peer */
         return TR_OK;
     return tr_front_raise(&w->front, TR_TIMEOUT, "rank %d (pid %d, %s) has not entered %s after %.1f s; it is in %s", r,
-                          p->pid, p->host, mine, s, p->result.text[0] ? p->result.text : "no collective");
+                          p->pid, p->host, mine, s, result->text[0] ? result->text : "no collective");
 }
 
 /* Raises a fault when a rank of this channel is on this host and has been stopped for too long. */
@@ -245,7 +214,7 @@ static enum tr_status look_for_stopped(struct mpi_world *w, const struct mpi_cha
     char mine[TR_FRONT_TEXT_MAX / 4];
     for (int i = 0; i < ch->base.comm->base.size; i++) {
         int r = ch->base.comm->ranks[i];
-        const struct mpi_peer *p = &w->peers[r];
+        const struct tr_front_peer *p = &w->front.peers[r];
         if (p->fd < 0 || (ch->base.peer >= 0 && ch->base.peer != i) || !tr_is_stopped(p->pid))
             continue;
         if (!tr_stopped_too_long(&w->front.stopped, p->pid, now_us))
@@ -265,7 +234,7 @@ enum tr_status tr_mpi_look(struct tr_front *front, const struct tr_front_channel
     if (now_us - front->checked_us < TR_FRONT_SLICE_US)
         return TR_OK;
     front->checked_us = now_us;
-    st = look_for_dead(w, ch);
+    st = tr_front_look_for_dead(front, base);
     if (st == TR_OK && waited_us >= CLOSED_US)
         st = look_for_closed(w, ch);
     if (st == TR_OK && ch)
@@ -296,11 +265,11 @@ enum tr_status tr_mpi_meet_peers(struct mpi_world *w, struct tr_comm *world)
         int64_t pid;
     } mine = { .pid = getpid() }, *all = calloc((size_t)w->front.size, sizeof *all);
     if (!all)
-        return tr_fail(TR_NOMEM, "no memory for %d ranks", w->front.size);
+        return tr_fail(TR_NOMEM, "rank %d: no memory for %d ranks", w->front.rank, w->front.size);
     if (gethostname(mine.host, sizeof mine.host - 1) != 0)
         mine.host[0] = '?';
-    read_line("/proc/sys/kernel/random/boot_id", mine.boot,
-              sizeof mine.boot); /* pids mean something inside one kernel only */
+    /* A pid has a meaning inside one kernel and one pid namespace only. */
+    read_line("/proc/sys/kernel/random/boot_id", mine.boot, sizeof mine.boot);
     char pid_space[64] = "";
     ssize_t n = readlink("/proc/self/ns/pid", pid_space, sizeof pid_space - 1);
     (void)snprintf(mine.boot + 37, sizeof mine.boot - 37, "%.20s", n > 0 ? pid_space : "");
@@ -311,15 +280,11 @@ enum tr_status tr_mpi_meet_peers(struct mpi_world *w, struct tr_comm *world)
                                                               .count = (size_t)w->front.size * sizeof mine,
                                                               .site = "hosts and pids" });
     for (int r = 0; st == TR_OK && r < w->front.size; r++) {
-        struct mpi_peer *p = &w->peers[r];
+        struct tr_front_peer *p = &w->front.peers[r];
         memcpy(p->host, all[r].host, sizeof p->host - 1);
-        p->pid = (int32_t)all[r].pid;
-        if (r == w->front.rank || memcmp(all[r].boot, mine.boot, sizeof mine.boot) != 0)
-            continue;
-        p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-        if (p->fd < 0 && errno == ESRCH)
-            st = tr_front_raise(&w->front, TR_PEER, "rank %d (pid %d, %s) died while the ranks joined", r, p->pid,
-                                p->host);
+        p->pid = (int)all[r].pid;
+        if (memcmp(all[r].boot, mine.boot, sizeof mine.boot) == 0)
+            st = tr_front_watch(&w->front, r, p->pid);
     }
     free(all);
     return st;
@@ -336,6 +301,6 @@ bool tr_mpi_all_closed(struct mpi_world *w)
     }
     bool all = is_delivered(w, l);
     for (int r = 0; r < w->front.size; r++)
-        all = all && (r == w->front.rank || w->peers[r].is_closed);
+        all = all && (r == w->front.rank || atomic_load(&w->peers[r].is_closed));
     return all;
 }

@@ -61,10 +61,7 @@ struct mpi_outgoing { /* one control message on its way to every rank, or to one
 };
 
 struct mpi_peer {
-    char host[64], boot[64];
-    int32_t pid;
-    int fd; /* pidfd of a rank on this host; -1 */
-    bool is_closed;
+    atomic_int is_closed;
     bool has_result;
     struct mpi_control result; /* of our query */
     struct mpi_outgoing reply; /* to its query */
@@ -105,7 +102,6 @@ enum tr_status tr_mpi_blocking(struct mpi_world *w, const char *what, int (*call
 enum tr_status tr_mpi_announce(struct tr_front_channel *ch, struct tr_front_op *op);
 enum tr_status tr_mpi_advance(struct tr_front_channel *ch, struct tr_front_op *op, bool *has_moved);
 enum tr_status tr_mpi_spin(struct tr_front *w, int n_rests, bool *has_moved);
-enum tr_status tr_mpi_rest(struct tr_front *w, int64_t us);
 
 /* mpi_health.c; with the lock held. */
 enum tr_status tr_mpi_fault(const struct tr_front *w);

@@ -55,14 +55,10 @@ static void close_world(struct shm_world *w)
         tr_shm_ring(w, w->front.rank); /* the helper may sleep on it */
         tr_front_stop_helper(&w->front);
     }
-    for (int r = 0; w->peers && r < w->front.size; r++)
-        if (w->peers[r].fd >= 0)
-            close(w->peers[r].fd);
     if (w->h) {
         atomic_store(&my_slot(w)->is_closed, 1);
         tr_shm_unmap(w->h, w->is_local);
     }
-    free(w->peers);
     tr_front_release(&w->front);
     free(w);
 }
@@ -110,20 +106,14 @@ static enum tr_status open_shm(const struct tr_comm_env *env, struct tr_comm **w
     struct tr_front_comm *first = NULL;
     if (!w)
         return tr_fail(TR_NOMEM, "rank %d: no memory for a world of %d ranks", env->rank, env->size);
-    tr_front_init(&w->front, &hooks, &tr_comm_shm, env);
+    enum tr_status st = tr_front_init(&w->front, &hooks, &tr_comm_shm, env);
     w->front.small_bytes = SHM_SMALL_BYTES;
     w->front.rest_us = TR_FRONT_SLICE_US;
     w->front.help_us = HELPER_SLICE_US;
     w->has_cores = env->size <= sysconf(_SC_NPROCESSORS_ONLN);
     w->n_spins = 40;
-    if (gethostname(w->host, sizeof w->host - 1) != 0)
-        w->host[0] = '?';
-    w->peers = calloc((size_t)env->size, sizeof *w->peers);
-    for (int r = 0; w->peers && r < env->size; r++)
-        w->peers[r].fd = -1;
-    enum tr_status st = w->peers
-                            ? tr_shm_join(env, &w->h, &w->is_local)
-                            : tr_fail(TR_NOMEM, "rank %d: no memory for a world of %d ranks", env->rank, env->size);
+    if (st == TR_OK)
+        st = tr_shm_join(env, &w->h, &w->is_local);
     if (st == TR_OK)
         st = start_world(w, &first);
     if (st == TR_OK)
@@ -180,23 +170,18 @@ static enum tr_status split(struct tr_front_comm *c, const struct tr_front_group
     enum tr_status st = TR_OK;
     struct shm_world *w = (struct shm_world *)c->w;
     bool is_shared = g->color >= 0 && g->n > 1;
-    int64_t *index = calloc((size_t)c->base.size, sizeof *index);
     tr_front_enter(c->w);
-    if (!index)
-        st = tr_front_raise(c->w, TR_NOMEM, "rank %d: no memory to split %d ranks", c->w->rank, c->base.size);
-    else if (is_shared && g->leader == c->base.rank && (index[g->leader] = take_group(w, g->n)) == 0)
+    if (is_shared && g->leader == c->base.rank && (g->values[g->leader] = take_group(w, g->n)) == 0)
         st = tr_front_raise(c->w, TR_NOMEM, "split: %d communicators are open, the most that shm holds; close some",
                             SHM_GROUPS_MAX);
     tr_front_leave(c->w);
-    TR_TRY(st);
-    TR_TRY(tr_split_exchange(&c->base, index, 1));
-    if (is_shared) {
-        tr_front_enter(c->w);
-        st = open_group(w, &w->h->groups[index[g->leader]], g->ranks, g->rank, out);
-        tr_front_leave(c->w);
-    }
-out:
-    free(index);
+    if (st == TR_OK)
+        st = tr_split_exchange(&c->base, g->values, 1);
+    if (st != TR_OK || !is_shared)
+        return st;
+    tr_front_enter(c->w);
+    st = open_group(w, &w->h->groups[g->values[g->leader]], g->ranks, g->rank, out);
+    tr_front_leave(c->w);
     return st;
 }
 

@@ -203,26 +203,18 @@ enum tr_status tr_shm_advance(struct tr_front_channel *base, struct tr_front_op 
 }
 
 /* Looks again for a while before sleeping, which costs more than most peers are late by. How long without leaving the
- * core is learnt: longer when that was worth it, shorter when it was not (the peer may need this very core). */
-static enum tr_status look_again(struct shm_world *w, bool *has_moved)
-{
-    enum tr_status st = TR_OK;
-    int n_max = w->has_cores ? N_SPINS_ALONE_MAX : N_SPINS_MAX;
-    for (int i = 0; i < w->n_spins && st == TR_OK && !*has_moved; i++) {
-        tr_cpu_pause();
-        st = tr_front_advance(&w->front, has_moved);
-    }
-    w->n_spins = *has_moved ? (w->n_spins < n_max ? w->n_spins * 2 : w->n_spins)
-                            : (w->n_spins > N_SPINS_MIN ? w->n_spins / 2 : w->n_spins);
-    return st;
-}
-
-/* Where ranks share cores, a caller then yields its core a few times. */
+ * core is learnt: longer when that was worth it, shorter when it was not (the peer may need this very core). Where
+ * ranks share cores, a caller then yields its core a few times. */
 enum tr_status tr_shm_spin(struct tr_front *front, int n_rests, bool *has_moved)
 {
     struct shm_world *w = (struct shm_world *)front;
+    int n_max = w->has_cores ? N_SPINS_ALONE_MAX : N_SPINS_MAX;
     (void)n_rests;
-    enum tr_status st = *has_moved ? TR_OK : look_again(w, has_moved);
+    if (*has_moved)
+        return TR_OK;
+    enum tr_status st = tr_front_look_again(front, w->n_spins, has_moved);
+    w->n_spins = *has_moved ? (w->n_spins < n_max ? w->n_spins * 2 : w->n_spins)
+                            : (w->n_spins > N_SPINS_MIN ? w->n_spins / 2 : w->n_spins);
     if (w->has_cores || *has_moved || (w->n_sleepy > 0 && w->n_sleepy--))
         return st;
     for (int i = 0; i < N_YIELDS && st == TR_OK && !*has_moved && w->n_sleepy == 0; i++) {

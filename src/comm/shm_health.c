@@ -31,17 +31,19 @@ void tr_shm_sleep(struct shm_world *w, unsigned doorbell, int64_t us)
 
 enum tr_status tr_shm_open_peers(struct shm_world *w)
 {
-    for (int r = 0; r < w->front.size; r++) {
-        int pid = w->h->slots[r].pid;
-        w->peers[r] = (struct pollfd){ .fd = -1, .events = POLLIN };
-        if (pid == getpid())
-            continue;
-        w->peers[r].fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (w->peers[r].fd < 0)
-            return tr_front_raise(&w->front, TR_PEER, "rank %d (pid %d, %s): %s", r, pid, w->host,
-                                  errno == ESRCH ? "died while the ranks joined" : strerror(errno));
+    enum tr_status st = TR_OK;
+    for (int r = 0; r < w->front.size && st == TR_OK; r++) {
+        struct tr_front_peer *p = &w->front.peers[r];
+        const struct shm_slot *s = &w->h->slots[r];
+        if (gethostname(p->host, sizeof p->host - 1) != 0)
+            p->host[0] = '?';
+        p->is_closed = &s->is_closed;
+        st = tr_front_watch(&w->front, r, s->pid);
+        if (st == TR_OK && p->fd < 0 && p->pid != getpid())
+            st = tr_front_raise(&w->front, TR_PEER, "rank %d (pid %d, %s): no pidfd: %s", r, p->pid, p->host,
+                                strerror(errno));
     }
-    return TR_OK;
+    return st;
 }
 
 enum tr_status tr_shm_fault(const struct tr_front *front)
@@ -65,47 +67,6 @@ void tr_shm_raise(struct tr_front *front, enum tr_status st, const char *text)
     if (atomic_compare_exchange_strong(&w->h->fault, &none, front->rank + 1))
         for (int r = 0; r < front->size; r++)
             tr_shm_ring(w, r);
-}
-
-/* "all_reduce #17 grads block.3 (entering)" */
-static const char *place_text(const struct shm_channel *ch, char *buf, size_t n)
-{
-    static const char *const phases[] = { "staging", "moving data", "leaving" };
-    const char *phase = "entering", *place = tr_front_place(ch ? &ch->base : NULL, buf, n);
-    if (place != buf)
-        return place;
-    for (int p = 0; ch->base.first->state == TR_FRONT_MOVING && p < SHM_PHASES; p++)
-        if (ch->current.done[p] < ch->current.n_rounds) {
-            phase = phases[p];
-            break;
-        }
-    size_t used = strlen(buf);
-    (void)snprintf(buf + used, n - used, " (%s)", phase);
-    return buf;
-}
-
-static enum tr_status look_for_dead(struct shm_world *w, const struct shm_channel *ch)
-{
-    char where[TR_FRONT_TEXT_MAX / 2];
-    if (poll(w->peers, (nfds_t)w->front.size, 0) > 0)
-        for (int r = 0; r < w->front.size; r++)
-            if (w->peers[r].revents) {
-                if (!atomic_load(&w->h->slots[r].is_closed))
-                    return tr_front_raise(&w->front, TR_PEER, "rank %d (pid %d, %s) died; rank %d was in %s", r,
-                                          w->h->slots[r].pid, w->host, w->front.rank,
-                                          place_text(ch, where, sizeof where));
-                close(w->peers[r].fd); /* it has closed its world and ended: do not watch it any more */
-                w->peers[r].fd = -1;
-            }
-    if (!ch || !ch->word)
-        return TR_OK;
-    int r = ch->base.ranks[ch->missing];
-    bool is_closed = atomic_load(&w->h->slots[r].is_closed);
-    if (is_closed && atomic_load(ch->word) < ch->value)
-        return tr_front_raise(&w->front, TR_PEER,
-                              "rank %d (pid %d, %s) closed its communicators; rank %d waits for it in %s", r,
-                              w->h->slots[r].pid, w->host, w->front.rank, place_text(ch, where, sizeof where));
-    return TR_OK;
 }
 
 static bool is_stopped(const struct shm_world *w, int r)
@@ -148,8 +109,8 @@ static enum tr_status raise_timeout(struct shm_world *w, const struct shm_channe
                         : ch->base.first->state == TR_FRONT_MOVING ? "has not moved in"
                                                                    : "has not entered";
     return tr_front_raise(&w->front, TR_TIMEOUT, "rank %d (pid %d, %s) %s %s after %.1f s; it is in %s%s", r, s->pid,
-                          w->host, lacks, place_text(ch, mine, sizeof mine), (double)waited_us * 1e-6, theirs,
-                          is_stopped(w, r) ? " (stopped by a signal)" : "");
+                          w->front.peers[r].host, lacks, tr_front_place(&ch->base, mine, sizeof mine),
+                          (double)waited_us * 1e-6, theirs, is_stopped(w, r) ? " (stopped by a signal)" : "");
 }
 
 enum tr_status tr_shm_look(struct tr_front *front, const struct tr_front_channel *base, int64_t waited_us,
@@ -161,7 +122,11 @@ enum tr_status tr_shm_look(struct tr_front *front, const struct tr_front_channel
     bool is_held_up = false;
     if (st == TR_OK && now_us - front->checked_us >= TR_FRONT_SLICE_US) {
         front->checked_us = now_us;
-        st = look_for_dead(w, ch);
+        st = tr_front_look_for_dead(front, base);
+        int missing = ch && ch->word ? ch->base.ranks[ch->missing] : -1;
+        if (st == TR_OK && missing >= 0 && atomic_load(front->peers[missing].is_closed) &&
+            atomic_load(ch->word) < ch->value)
+            st = tr_front_raise_closed(front, missing, base);
         if (ch && ch->word && waited_us >= STOP_LOOK_US)
             is_held_up = tr_stopped_too_long(&front->stopped, w->h->slots[culprit_of(w, ch)].pid, now_us);
     }

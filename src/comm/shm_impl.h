@@ -13,7 +13,6 @@
 #define TR_COMM_SHM_IMPL_H
 
 #include "comm/front.h"
-#include <poll.h>
 
 enum {
     SHM_RANKS_MAX = 1024,
@@ -108,8 +107,6 @@ struct shm_world {
     bool is_local;         /* the mapping is shared with rank 0 of this process */
     bool has_cores;        /* one for every rank */
     int n_spins, n_sleepy; /* learnt: looks before leaving the core; waits that do not offer it to others */
-    struct pollfd *peers;  /* pidfds; -1: this process */
-    char host[64];
 };
 
 static inline void *at_offset(const struct shm_world *w, uint64_t at)

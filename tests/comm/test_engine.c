@@ -116,12 +116,6 @@ static enum tr_status advance(struct tr_front_channel *base, struct tr_front_op 
     return TR_OK;
 }
 
-static enum tr_status rest(struct tr_front *w, int64_t us)
-{
-    tr_front_nap(w, us);
-    return TR_OK;
-}
-
 static enum tr_status look(struct tr_front *w, const struct tr_front_channel *ch, int64_t waited_us, int64_t now_us)
 {
     char place[256];
@@ -177,15 +171,14 @@ static enum tr_status open_on(struct tr_front *w, struct toy_board *b, const int
 /* The first rank of each color makes the board; ranks are threads, so a pointer is all that the others need. */
 static enum tr_status split(struct tr_front_comm *c, const struct tr_front_group *g, struct tr_front_comm **out)
 {
-    int64_t boards[N_RANKS_MAX] = { 0 };
     bool is_shared = g->color >= 0 && g->n > 1;
     if (is_shared && g->leader == c->base.rank)
-        boards[g->leader] = (int64_t)(intptr_t)new_board(g->n);
-    enum tr_status st = tr_split_exchange(&c->base, boards, 1);
+        g->values[g->leader] = (int64_t)(intptr_t)new_board(g->n);
+    enum tr_status st = tr_split_exchange(&c->base, g->values, 1);
     if (st != TR_OK || !is_shared)
         return st;
     tr_front_enter(c->w);
-    st = open_on(c->w, (struct toy_board *)(intptr_t)boards[g->leader], g->ranks, g->rank, g->n, out);
+    st = open_on(c->w, (struct toy_board *)(intptr_t)g->values[g->leader], g->ranks, g->rank, g->n, out);
     tr_front_leave(c->w);
     return st;
 }
@@ -209,7 +202,6 @@ static void close_toy(struct tr_front_comm *c, bool is_last)
 static const struct tr_front_hooks hooks = { .channel_bytes = sizeof(struct toy_channel),
                                              .announce = announce,
                                              .advance = advance,
-                                             .rest = rest,
                                              .look = look,
                                              .fault = fault,
                                              .raise = raise_fault,
@@ -250,14 +242,15 @@ static enum tr_status open_toy(const struct tr_comm_env *env, struct tr_comm **w
     struct tr_front_comm *first = NULL;
     struct toy_world *w = calloc(1, sizeof *w);
     CHECK(w);
-    tr_front_init(&w->front, &hooks, &toy, env);
+    enum tr_status st = tr_front_init(&w->front, &hooks, &toy, env);
     w->job = find_job(env);
     w->front.fault = &w->job->fault;
     w->front.rest_us = w->front.help_us = 50;
     w->front.arena_bytes = env->arena_bytes;
     w->front.arena = aligned_alloc(TR_COMM_ALIGN, env->arena_bytes);
     CHECK(w->front.arena);
-    enum tr_status st = open_on(&w->front, w->job->board, NULL, env->rank, env->size, &first);
+    if (st == TR_OK)
+        st = open_on(&w->front, w->job->board, NULL, env->rank, env->size, &first);
     if (st == TR_OK)
         st = tr_front_start_helper(&w->front);
     *world = st == TR_OK ? &first->base : NULL;
@@ -301,7 +294,7 @@ static void one_is_late(const struct tr_comm_env *given, void *ctx)
         for (int64_t start = tr_clock_us(); tr_comm_check(w) == TR_OK && tr_clock_us() - start < 20 * 1000000;)
             usleep(1000);
     CHECK(tr_comm_run(w, &(struct tr_coll){ .kind = TR_BARRIER, .site = "end" }) == TR_TIMEOUT);
-    CHECK(strstr(tr_error_text(), "rank 0 waits in barrier #1 end for 0.1 s"));
+    CHECK(strstr(tr_error_text(), "rank 0 waits in barrier #1 end (entering) for 0.1 s"));
     tr_comm_close(w);
 }
 

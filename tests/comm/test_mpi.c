@@ -120,7 +120,7 @@ static void one_is_stopped(const struct tr_comm_env *env, void *ctx)
     CHECK_OK(tr_comm_open(ctx, env, &w));
     set_bound(w, 500000);
     if (env->rank == 1) {
-        const struct mpi_peer *p = ((struct mpi_world *)((struct tr_front_comm *)w)->w)->peers;
+        const struct tr_front_peer *p = ((struct tr_front_comm *)w)->w->peers;
         pid_t me = getpid();
         if (fork() == 0) { /* mpirun waits for the one that is stopped, which is not to die before the others ended */
             while (is_alive(p[0].pid) || is_alive(p[2].pid))
