@@ -323,7 +323,8 @@ static enum tr_status put(struct tr_front_comm *c, const struct tr_coll *coll, s
     TR_TRY(tr_front_fault(w));
     TR_TRY(check_count(w, coll));
     TR_TRY(tr_front_failpoint(w, "comm.post"));
-    TR_TRY(finish(w, op, op->ticket));
+    if (op->state != TR_FRONT_FREE)
+        TR_TRY(finish(w, op, op->ticket));
     *op = (struct tr_front_op){ .state = TR_FRONT_QUEUED, .ticket = c->n_posted++, .coll = *coll };
     struct tr_front_channel *ch = op->channel = channel_of(c, &op->coll);
     op->seq = ++ch->n_queued;

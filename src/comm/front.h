@@ -177,9 +177,14 @@ struct tr_front_announced {
     const struct tr_signature *signature;
     const char *site; /* TR_SITE_MAX bytes */
 };
-/* Raises "ranks disagree" with both call sites when the two differ. */
-enum tr_status tr_front_compare(struct tr_front_channel *ch, struct tr_front_announced mine,
-                                struct tr_front_announced theirs);
+/* Raises "ranks disagree" with both call sites. */
+enum tr_status tr_front_raise_differ(struct tr_front_channel *ch, struct tr_front_announced mine,
+                                     struct tr_front_announced theirs);
+static inline enum tr_status tr_front_compare(struct tr_front_channel *ch, struct tr_front_announced mine,
+                                              struct tr_front_announced theirs)
+{
+    return tr_signature_agrees(mine.signature, theirs.signature) ? TR_OK : tr_front_raise_differ(ch, mine, theirs);
+}
 enum tr_coll_kind tr_front_kind(const struct tr_front_channel *ch); /* of its first operation, as it was posted */
 /* "all_reduce #17 grads block.3 (entering)", or "no collective"; ch may be NULL. */
 const char *tr_front_place(const struct tr_front_channel *ch, char *buf, size_t n_buf);

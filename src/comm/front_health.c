@@ -96,12 +96,10 @@ static const char *announced_text(const struct tr_front_channel *ch, const struc
     return tr_signature_text(a->signature, name, ch->ranks[a->seat], ch->first->seq, a->site, buf, n_buf);
 }
 
-enum tr_status tr_front_compare(struct tr_front_channel *ch, struct tr_front_announced mine,
-                                struct tr_front_announced theirs)
+enum tr_status tr_front_raise_differ(struct tr_front_channel *ch, struct tr_front_announced mine,
+                                     struct tr_front_announced theirs)
 {
     char a[TR_FRONT_TEXT_MAX / 3], b[TR_FRONT_TEXT_MAX / 3];
-    if (tr_signature_agrees(mine.signature, theirs.signature))
-        return TR_OK;
     return tr_front_raise(ch->comm->w, TR_USAGE, "ranks disagree: %s, but %s", announced_text(ch, &mine, a, sizeof a),
                           announced_text(ch, &theirs, b, sizeof b));
 }
