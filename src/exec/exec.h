@@ -51,6 +51,9 @@ enum tr_status tr_exec_check_sums(struct tr_exec *e);
 enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                                const float values[TR_STEP_COUNT], struct tr_step_result *out);
 enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out);
+/* After measure and until the next: norms of the gradients of all parameters, (n_params). Their squares add up to the
+ * square of grad_norm, up to rounding; what measure gave is not changed. */
+void tr_exec_param_norms(struct tr_exec *e, double *out);
 /* One optimizer step: n_micro micro-batches in host memory; values = the step buffer (clip is filled in here). */
 enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                             const float values[TR_STEP_COUNT], struct tr_step_result *out);
@@ -71,6 +74,7 @@ enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_p
  * (tr_compiled.norm_first). */
 const double *tr_exec_losses(const struct tr_exec *e);
 const double *tr_exec_norms(const struct tr_exec *e);
+bool tr_exec_has_one_norm(const struct tr_exec *e); /* slot 0 is the sum of all gradients, the others are 0 */
 struct tr_amax_history *tr_exec_amax(struct tr_exec *e);
 
 /* Calls `look` after every action of the gradients; NULL ends it. `look` may ask whether a view is finite, on any

@@ -16,6 +16,8 @@ struct tr_exec {
     int n_posted;                    /* how many are */
     bool is_running;                 /* actions; else a caller looks at what is left of them */
     double *norms;                   /* sums of squares of gradients (tr_compiled.norm_first) */
+    double norm_scale;               /* loss scale, squared, of the gradients that `norms` is of */
+    bool has_one_norm;               /* one sum over the arena of gradients in slot 0: fewer launches */
     double *losses;                  /* by micro-batch, of all ranks with other tokens */
     bool joins_updates;              /* cuda: one launch for several parameters */
     bool may_record;                 /* cuda: parts of a step become graphs (graph.c) */

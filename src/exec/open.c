@@ -95,6 +95,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     TR_TRY(tr_exec_recordings_open(e));
     TR_TRY(tr_exec_amax_open(e));
     e->joins_updates = is_cuda;
+    e->has_one_norm = !dev->ops->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order;
     e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
     dev->may_choose = c->opt.any_order;
     if (is_cuda)

@@ -36,6 +36,11 @@ const double *tr_exec_norms(const struct tr_exec *e)
     return e->norms;
 }
 
+bool tr_exec_has_one_norm(const struct tr_exec *e)
+{
+    return e->has_one_norm;
+}
+
 struct tr_amax_history *tr_exec_amax(struct tr_exec *e)
 {
     return &e->amax;

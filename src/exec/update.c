@@ -20,7 +20,7 @@ static struct tr_view step_view(struct tr_exec *e)
     return view_row(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
 }
 
-/* Of what all ranks of an axis hold, the first counts. */
+/* A tensor that every rank of an axis holds is counted once, by the first rank. */
 static bool is_counted(const struct tr_exec *e, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
@@ -44,22 +44,52 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
     }
 }
 
-void tr_exec_norm(struct tr_exec *e)
+/* The arena holds nothing but gradients, and their padding is zero. */
+static void sum_arena(struct tr_exec *e, char *norms)
 {
-    char *norm_at = e->base[TR_A_WORK] + e->c->norm;
-    e->dev->ops->clear(e->dev, norm_at, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
-    if (!e->dev->ops->is_host && tr_mesh_is_alone(e->mesh) && !e->c->opt.layout.in_order) {
-        /* All of the arena is gradients, and padding is zero: one sum. A launch a parameter costs more. */
-        struct tr_call c = call_of(e, TR_OP_SUMSQ);
-        c.in[0] = view_row(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
-                           (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
-        c.out[0] = view_row(norm_at, TR_F64, 1);
-        tr_exec_kernel(e, &c);
-        return;
-    }
+    struct tr_call c = call_of(e, TR_OP_SUMSQ);
+    c.in[0] = view_row(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
+                       (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
+    c.out[0] = view_row(norms, TR_F64, 1);
+    tr_exec_kernel(e, &c);
+}
+
+static void sum_params(struct tr_exec *e, char *norms)
+{
     for (int i = 0; i < e->c->model->n_params; i++)
         if (is_counted(e, i))
-            sum_squares(e, i, norm_at);
+            sum_squares(e, i, norms);
+}
+
+static char *clear_norms(struct tr_exec *e)
+{
+    char *norms = e->base[TR_A_WORK] + e->c->norm;
+    e->dev->ops->clear(e->dev, norms, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
+    return norms;
+}
+
+void tr_exec_norm(struct tr_exec *e)
+{
+    (e->has_one_norm ? sum_arena : sum_params)(e, clear_norms(e));
+}
+
+void tr_exec_param_norms(struct tr_exec *e, double *out)
+{
+    const int *first = e->c->norm_first;
+    int n_params = e->c->model->n_params;
+    for (int p = 0; p < n_params && !e->has_one_norm; p++) {
+        double sum = 0;
+        for (int i = first[p]; i < first[p + 1]; i++)
+            sum += e->norms[i];
+        out[p] = sqrt(sum);
+    }
+    if (!e->has_one_norm)
+        return;
+    TR_BUG_ON(first[n_params] != n_params);
+    sum_params(e, clear_norms(e)); /* the gradients are still there, and nothing reads the slots after the clip */
+    e->dev->ops->download(e->dev, out, e->base[TR_A_WORK] + e->c->norm, (size_t)n_params * sizeof *out);
+    for (int p = 0; p < n_params; p++)
+        out[p] = sqrt(out[p] / e->norm_scale);
 }
 
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm)
@@ -72,8 +102,9 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
     TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_TP), "gradient norms over parts", e->norms, n));
     TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_PP), "gradient norms over stages", e->norms, n));
     double sum = 0;
+    e->norm_scale = loss_scale * loss_scale;
     for (size_t i = 0; i < n; i++)
-        sum += e->norms[i] /= loss_scale * loss_scale;
+        sum += e->norms[i] /= e->norm_scale;
     *norm = sqrt(sum);
     float clip = tr_clip_factor(*norm, max_norm) / (float)loss_scale;
     e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);

@@ -8,7 +8,6 @@
 #include "train/debug.h"
 #include "exec/exec.h"
 #include "train/train.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +15,7 @@ struct tr_debug {
     struct tr_exec *e;
     int n_hashes;         /* of this rank: world rank, then one for each state of each parameter */
     uint64_t *mine, *all; /* all: of every rank of a group */
+    double *norms;        /* by parameter */
 };
 
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
@@ -27,8 +27,9 @@ enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
         d->mine = calloc(n, sizeof *d->mine);
         d->all = calloc(n * size, sizeof *d->all);
+        d->norms = calloc((size_t)tr_exec_compiled(e)->model->n_params + 1, sizeof *d->norms);
     }
-    if (!d || !d->mine || !d->all) {
+    if (!d || !d->mine || !d->all || !d->norms) {
         tr_debug_close(d);
         return tr_fail(TR_NOMEM, "no memory to compare %zu tensors of %zu replicas", n - 1, size);
     }
@@ -42,6 +43,7 @@ void tr_debug_close(struct tr_debug *d)
         return;
     free(d->mine);
     free(d->all);
+    free(d->norms);
     free(d);
 }
 
@@ -161,7 +163,7 @@ out:
     return st;
 }
 
-enum tr_status tr_debug_norms(const struct tr_debug *d, const char *dir, int64_t step)
+enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step)
 {
     char path[TR_PATH_MAX], esc[2 * TR_NAME_MAX];
     enum tr_status st = tr_path_join(path, dir, "grad_norms.jsonl");
@@ -169,10 +171,10 @@ enum tr_status tr_debug_norms(const struct tr_debug *d, const char *dir, int64_t
     const struct tr_model *m = tr_exec_compiled(d->e)->model;
     if (!f)
         return st != TR_OK ? st : tr_fail(TR_IO, "cannot write %s", path);
+    tr_exec_param_norms(d->e, d->norms);
     fprintf(f, "{\"step\":%" PRId64 ",\"norms\":{", step);
     for (int i = 0; i < m->n_params; i++)
-        fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc),
-                sqrt(tr_exec_norms(d->e)[i]));
+        fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc), d->norms[i]);
     fprintf(f, "}}\n");
     return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s", path);
 }

@@ -11,6 +11,6 @@ void tr_debug_close(struct tr_debug *d); /* NULL is fine */
 /* Between steps, on all ranks: TR_PEER names the first tensor whose bits differ between replicas, and the rank. */
 enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step);
 /* Appends a line to dir/grad_norms.jsonl: the norm of every parameter's gradient over all ranks in the last step. */
-enum tr_status tr_debug_norms(const struct tr_debug *d, const char *dir, int64_t step);
+enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step);
 
 #endif

@@ -287,10 +287,10 @@ out:
     return st;
 }
 
-/* The first parameter whose gradient has another norm than in the first run. */
+/* The first parameter whose gradient has another norm than in the first run; one sum over all does not know. */
 static void describe_norms(const struct tr_numbers *n, struct tr_str *out)
 {
-    for (int p = 0; p < tr_exec_compiled(n->e)->model->n_params; p++)
+    for (int p = 0; p < tr_exec_compiled(n->e)->model->n_params && !tr_exec_has_one_norm(n->e); p++)
         for (int i = tr_exec_compiled(n->e)->norm_first[p]; i < tr_exec_compiled(n->e)->norm_first[p + 1]; i++)
             if (memcmp(&n->norms[i], &tr_exec_norms(n->e)[i], sizeof *n->norms) != 0) {
                 tr_str_addf(out, "; the gradient of %s differs", tr_exec_compiled(n->e)->model->param[p].name);

@@ -36,12 +36,20 @@ found 3 --zero 3 --hybrid_shard 2
 
 expect 0 "$TRIREME" train "${options[@]}" --per_device_train_batch_size 8 --output one --grad_norm_steps 2
 expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --zero 2 --output two --grad_norm_steps 2
+expect 0 "$TRIREME" train "${options[@]}" --per_device_train_batch_size 8 --output tree --grad_norm_steps 2 --reproducible layout
+expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --tp 2 --sp --output trees --grad_norm_steps 2 --reproducible layout
 python3 - <<'PY'
-import json
-a, b = ([json.loads(l) for l in open(d + "/grad_norms.jsonl")] for d in ("one", "two"))
-assert [x["step"] for x in a] == [x["step"] for x in b] == [2, 4], (a, b)
-for x, y in zip(a, b):
-    assert x["norms"].keys() == y["norms"].keys() and len(x["norms"]) > 10
-    for name in x["norms"]:  # other sums over the same 256 tokens: 256 x 2^-24 = 1.5e-5 of the largest terms
-        assert abs(x["norms"][name] - y["norms"][name]) < 2e-4 * x["norms"][name], (name, x["norms"][name], y["norms"][name])
+import json, math
+lines = lambda path: [json.loads(l) for l in open(path)]
+a = lines("one/grad_norms.jsonl")
+for d in ("two", "tree", "trees"):
+    b = lines(d + "/grad_norms.jsonl")
+    assert [x["step"] for x in a] == [x["step"] for x in b] == [2, 4], (a, b)
+    for x, y in zip(a, b):
+        assert x["norms"].keys() == y["norms"].keys() and len(x["norms"]) > 10
+        for name in x["norms"]:  # other sums over the same 256 tokens: 256 x 2^-24 = 1.5e-5 of the largest terms
+            assert abs(x["norms"][name] - y["norms"][name]) < 2e-4 * x["norms"][name], (d, name, x["norms"][name], y["norms"][name])
+    whole = {e["step"]: e["grad_norm"] for e in lines(d + "/events.jsonl") if e["event"] == "step"}
+    for y in b:  # printed with 9 digits
+        assert math.isclose(math.sqrt(sum(n * n for n in y["norms"].values())), whole[y["step"]], rel_tol=1e-6), (d, y, whole)
 PY

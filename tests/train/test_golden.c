@@ -2,6 +2,7 @@
  * How close is close enough is golden_bounds.h.
  */
 #include "golden_bounds.h"
+#include "exec/exec_impl.h"
 
 static struct rig_shape plain(void)
 {
@@ -236,6 +237,47 @@ static void micro_batches_add_up_to_the_batch(void **state)
     for_each_case(compare_micro);
 }
 
+/* Whether the norm is one sum over the arena (one GPU) or one per parameter, a log of norms by parameter shows the
+ * same; asking for it leaves the norm of the step as it was. */
+static void compare_norms(const char *dir, const char *name)
+{
+    struct rig r;
+    rig_open(&r, dir, plain());
+    double *norms = calloc((size_t)r.model->n_params, sizeof *norms), scale = 1024;
+    assert_non_null(norms);
+    for (int one = 0; one < 2; one++) {
+        float values[TR_STEP_COUNT];
+        struct tr_step_result step, after;
+        double sum = 0;
+        r.exec->has_one_norm = one;
+        tr_step_values(&r.cfg, 0, 1, r.g.n_targets, values);
+        values[TR_STEP_LOSS_SCALE] = (float)scale;
+        must(tr_exec_measure(r.exec, &r.cfg, r.micro, values, &step));
+        tr_exec_param_norms(r.exec, norms);
+        for (int i = 0; i < r.model->n_params; i++) {
+            const float *grad = rig_grad(&r, i); /* with the loss scale */
+            double want = 0;
+            for (int64_t k = 0; k < r.model->param[i].n; k++)
+                want += (double)grad[k] / scale * ((double)grad[k] / scale);
+            sum += want;
+            if (!(fabs(norms[i] - sqrt(want)) <= 1e-12 * sqrt(want)))
+                fail_msg("%s: norm %.9g of %s, its gradient has %.9g", name, norms[i], r.model->param[i].name,
+                         sqrt(want));
+        }
+        assert_true(fabs(step.grad_norm - sqrt(sum)) <= 1e-12 * step.grad_norm);
+        must(tr_exec_measure(r.exec, &r.cfg, r.micro, values, &after));
+        assert_memory_equal(&step.grad_norm, &after.grad_norm, sizeof step.grad_norm);
+    }
+    free(norms);
+    rig_close(&r);
+}
+
+static void norms_of_parameters_are_those_of_their_gradients(void **state)
+{
+    (void)state;
+    for_each_case(compare_norms);
+}
+
 /* The first 7 tokens of a golden's continuation are its prompt; greedy decoding must give the rest. */
 static void compare_generated(const char *dir, const char *name)
 {
@@ -275,6 +317,7 @@ int main(void)
         cmocka_unit_test(weights_after_ten_adamw_steps_are_those_of_torch),
         cmocka_unit_test(recompute_and_threads_keep_every_bit),
         cmocka_unit_test(micro_batches_add_up_to_the_batch),
+        cmocka_unit_test(norms_of_parameters_are_those_of_their_gradients),
         cmocka_unit_test(greedy_generation_is_that_of_transformers),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
