@@ -23,6 +23,19 @@ static void mark_derived(struct loader *l, const char *name, const char *how)
     l->c->origins[row_of(l, name)] = (struct origin){ LEVEL_DERIVED, how };
 }
 
+/* Reports one rule of what is legal, if the options break it; false: they do. */
+static bool check_legal(struct loader *l, enum tr_legal_id id)
+{
+    struct tr_legal_query q;
+    struct tr_str why = { 0 };
+    tr_legal_query_of(&l->c->pub, &q);
+    bool holds = tr_legal_rule(&q, id, &why);
+    if (!holds)
+        tr_loader_error(l, "%s", tr_str_ok(&why) ? why.p : "out of memory");
+    tr_str_release(&why);
+    return holds;
+}
+
 /* Micro-batch when only the global batch is known: the largest divisor up to the default. */
 static int64_t largest_divisor(int64_t n, int64_t up_to)
 {
@@ -44,16 +57,10 @@ static void check_batch(struct loader *l)
         return;
     }
     int64_t share = total / c->dp;
-    if (total % c->dp != 0) {
-        tr_loader_error(l, "train_batch_size %" PRId64 " is not a multiple of dp %" PRId64 "; try %" PRId64, total,
-                        c->dp, (share > 0 ? share : 1) * c->dp);
-    } else if (has_rows && has_steps) {
-        if (*rows * *steps != share)
-            tr_loader_error(l,
-                            "train_batch_size %" PRId64 " is not per_device_train_batch_size %" PRId64
-                            " x gradient_accumulation_steps %" PRId64 " x dp %" PRId64 " = %" PRId64
-                            "; give two of the three",
-                            total, *rows, *steps, c->dp, *rows * *steps * c->dp);
+    if (!check_legal(l, TR_LEGAL_BATCH_OF_DP))
+        return;
+    if (has_rows && has_steps) {
+        (void)check_legal(l, TR_LEGAL_BATCH);
     } else if (has_steps && share % *steps != 0) {
         tr_loader_error(l,
                         "train_batch_size %" PRId64 " / dp %" PRId64
@@ -115,14 +122,10 @@ static void check_schedule(struct loader *l)
 static void check_mesh(struct loader *l)
 {
     const struct tr_config *c = &l->c->pub;
-    if (c->hybrid_shard > 0 && c->dp % c->hybrid_shard != 0)
-        tr_loader_error(l, "hybrid_shard %" PRId64 " does not divide dp %" PRId64, c->hybrid_shard, c->dp);
+    (void)check_legal(l, TR_LEGAL_HYBRID_SHARD);
     if (c->sp && c->tp == 1)
         tr_loader_notice(l, "sp has no effect with tp 1");
-    bool has_chunks = strcmp(c->pp_schedule, "gpipe") != 0 && strcmp(c->pp_schedule, "1f1b") != 0 &&
-                      strcmp(c->pp_schedule, "zb") != 0; /* interleaved, or a file */
-    if (c->pp_chunks > 1 && !has_chunks)
-        tr_loader_error(l, "pp_chunks %" PRId64 " needs pp_schedule interleaved, not %s", c->pp_chunks, c->pp_schedule);
+    (void)check_legal(l, TR_LEGAL_CHUNKS_SCHEDULE);
 }
 
 static void require(struct loader *l, bool is_there, const char *name, const char *what)

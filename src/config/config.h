@@ -226,4 +226,6 @@ void tr_config_man(enum tr_verb verb, struct tr_str *out);
 void tr_config_completion(struct tr_str *out); /* bash */
 void tr_config_list(struct tr_str *out);       /* every row, one line each: frozen by tests/config/options.txt */
 
+#include "config/legal.h"
+
 #endif

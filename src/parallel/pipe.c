@@ -185,6 +185,24 @@ enum tr_status tr_pipe_open(const char *schedule, int n_ranks, int n_chunks, int
     return st;
 }
 
+/* Does slot b follow a in the same stage, with the same part of a backward, of an earlier micro-batch? */
+static bool runs_back(const struct tr_pipe_slot *a, const struct tr_pipe_slot *b)
+{
+    bool is_backward = a->kind != TR_DO_FORWARD && b->kind != TR_DO_FORWARD;
+    bool has_same_part = a->kind == b->kind || a->kind == TR_DO_BACKWARD || b->kind == TR_DO_BACKWARD;
+    return is_backward && has_same_part && a->stage == b->stage && a->micro > b->micro;
+}
+
+bool tr_pipe_is_in_order(const struct tr_pipe *o)
+{
+    for (int r = 0; r < o->n_ranks; r++)
+        for (int i = o->first[r]; i < o->first[r + 1]; i++)
+            for (int k = o->first[r]; k < i; k++)
+                if (runs_back(&o->slot[k], &o->slot[i]))
+                    return false;
+    return true;
+}
+
 /* ---- what a slot needs, and whether an order can run ---- */
 
 int tr_pipe_slot_source(const struct tr_pipe *o, const struct tr_pipe_slot *t)

@@ -31,6 +31,8 @@ enum tr_status tr_pipe_read(const char *path, const char *text, int n_ranks, int
 void tr_pipe_close(struct tr_pipe *o);
 void tr_pipe_print(const struct tr_pipe *o, struct tr_str *out); /* as such a file */
 bool tr_pipe_is_named(const char *schedule);                     /* not a file */
+/* Are the backwards of a stage, and both parts of split ones, in the order of their micro-batches? */
+bool tr_pipe_is_in_order(const struct tr_pipe *o);
 
 /* For those who make orders: an empty one, its next slot (rank by rank), and the check that ends the making. */
 enum tr_status tr_pipe_new(int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out);

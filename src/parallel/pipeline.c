@@ -72,43 +72,27 @@ static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
     return TR_OK;
 }
 
-/* Does slot b follow a in the same stage, with the same part of a backward, of an earlier micro-batch? */
-static bool runs_back(const struct tr_pipe_slot *a, const struct tr_pipe_slot *b)
-{
-    bool is_backward = a->kind != TR_DO_FORWARD && b->kind != TR_DO_FORWARD;
-    bool has_same_part = a->kind == b->kind || a->kind == TR_DO_BACKWARD || b->kind == TR_DO_BACKWARD;
-    return is_backward && has_same_part && a->stage == b->stage && a->micro > b->micro;
-}
-
-/* Are the backwards of a stage, and both parts of split ones, in the order of their micro-batches? */
-static bool is_in_order(const struct tr_pipe *o)
-{
-    for (int r = 0; r < o->n_ranks; r++)
-        for (int i = o->first[r]; i < o->first[r + 1]; i++)
-            for (int k = o->first[r]; k < i; k++)
-                if (runs_back(&o->slot[k], &o->slot[i]))
-                    return false;
-    return true;
-}
-
 enum tr_status tr_pipeline_cut(struct tr_compiled *c)
 {
     enum tr_status st = TR_OK;
     int n_ranks = c->opt.layout.size[TR_AXIS_PP], n_chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1;
-    int n = c->model->n_segments;
     struct tr_pipe_times times;
-    if ((int64_t)n_ranks * n_chunks > n)
-        TR_TRY(tr_fail(TR_USAGE, "pp %d x pp_chunks %d stages need as many segments; this model has %d", n_ranks,
-                       n_chunks, n));
+    struct tr_legal_query q = { .pp = n_ranks,
+                                .dp = c->opt.layout.data_size,
+                                .cp = 1,
+                                .tp = 1,
+                                .pp_chunks = n_chunks,
+                                .n_micro = c->opt.n_micro,
+                                .pp_schedule = c->opt.pp_schedule,
+                                .in_order = c->opt.layout.in_order,
+                                .model.n_segments = c->model->n_segments };
+    TR_TRY(tr_legal_check(&q));
     TR_TRY(cut_stages(c, n_ranks * n_chunks));
     if (c->opt.is_inference)
         goto out;
     TR_TRY(tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
-    if (c->opt.layout.in_order && !is_in_order(c->pipe))
-        TR_TRY(tr_fail(TR_USAGE,
-                       "reproducible layout needs backwards in the order of micro-batches, which "
-                       "pp_schedule %s has not; use 1f1b",
-                       c->opt.pp_schedule));
+    q.runs_back = !tr_pipe_is_in_order(c->pipe);
+    TR_TRY(tr_legal_check(&q));
     TR_TRY(tr_pipe_play(c->pipe, &times, NULL));
     c->bubble = times.bubble;
 out:

@@ -2,7 +2,7 @@
  *
  * Two rounds. The first prices every layout without its pipeline schedule: this gives its bytes, and the work of the
  * busiest rank, a time that no schedule beats. The second plays schedules in the sequence of those bounds and stops
- * when the next bound is slower than the last layout of the list. Legality is the trainer's (tr_legal_holds); nothing
+ * when the next bound is slower than the last layout of the list. Legality is the trainer's (config/legal.c); nothing
  * here knows a rule of its own. Schedules are made once and played again (pipes.c). Rejected: annealing and the like; a
  * hundred thousand bounds take less than a second and miss nothing.
  */
@@ -56,6 +56,7 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
                               .model = m,
                               .cp_mode = cfg->cp_mode,
                               .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
+                              .reduce_dtype = cfg->reduce_dtype,
                               .gpus = gpus,
                               .room_bytes = 0.96 * machine->chip.memory_bytes };
     out->base = tr_ask_of_one(&out->machine);
@@ -78,44 +79,44 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
 
 /* ---- what is legal ---- */
 
-static bool is_power_of_2(double n)
+static struct tr_legal_query legal_query(const struct tr_query *q, int pp, int dp, int cp, int tp)
 {
-    return n >= 1 && fmod(log2(n), 1) == 0;
+    struct tr_legal_query out = { .pp = pp,
+                                  .dp = dp,
+                                  .cp = cp,
+                                  .tp = tp,
+                                  .pp_chunks = 1,
+                                  .cp_mode = q->cp_mode,
+                                  .in_order = q->in_order,
+                                  .reduce_dtype = q->reduce_dtype };
+    tr_legal_add_model(q->model, &out);
+    return out;
 }
 
 bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a)
 {
-    struct tr_model m = *q->model; /* rules read sizes only */
-    double rows = a->global / a->dp;
-    if (fmod(a->global, a->dp) != 0 || fmod(rows, a->micro) != 0)
+    struct tr_legal_query l = legal_query(q, a->pp, a->dp, a->cp, a->tp);
+    l.hybrid_shard = a->zero > 0 ? a->shard : 0;
+    l.pp_chunks = a->chunks;
+    l.pp_schedule = a->schedule;
+    l.sp = a->has_sp;
+    l.train_batch_size = (int64_t)a->global;
+    l.micro_rows = (int64_t)a->micro;
+    l.n_micro = l.train_batch_size / a->dp / tr_max64(1, l.micro_rows);
+    if (!tr_legal_holds(&l))
         return false;
-    m.n_tokens = (int64_t)(a->micro * a->seq);
-    int shard = a->zero > 0 && a->shard > 0 ? a->shard : a->zero > 0 ? a->dp : 1;
-    struct tr_legal_ask ask = {
-        .model = &m, .sp = a->has_sp, .cp_mode = q->cp_mode, .pp_chunks = a->chunks, .n_micro = (int)(rows / a->micro)
-    };
-    ask.size[TR_AXIS_PP] = a->pp;
-    ask.size[TR_AXIS_DP] = a->dp / shard;
-    ask.size[TR_AXIS_SHARD] = shard;
-    ask.size[TR_AXIS_CP] = a->cp;
-    ask.size[TR_AXIS_TP] = a->tp;
-    if (a->dp % shard != 0 || !tr_legal_holds(&ask))
-        return false;
-    if (!q->in_order)
-        return true;
-    return a->cp == 1 && (a->dp == 1 || is_power_of_2(rows / a->micro)) && (a->dp == shard || is_power_of_2(shard));
+    bool fits = tr_legal_add_schedule(&l) == TR_OK && tr_legal_holds(&l);
+    tr_error_clear();
+    return fits;
 }
 
 enum tr_status tr_search_check_pins(const struct tr_query *q)
 {
     const struct tr_pins *p = &q->pins;
-    struct tr_legal_ask ask = { .model = q->model, .cp_mode = q->cp_mode, .pp_chunks = 1, .n_micro = 1 };
-    for (int i = 0; i < TR_AXES; i++)
-        ask.size[i] = 1;
-    ask.size[TR_AXIS_TP] = p->tp ? p->tp : 1;
-    ask.size[TR_AXIS_PP] = p->pp ? p->pp : 1;
-    ask.size[TR_AXIS_CP] = p->cp ? p->cp : 1;
-    return tr_legal_check(&ask);
+    struct tr_legal_query l =
+        legal_query(q, p->pp ? p->pp : 1, p->dp ? p->dp : 1, p->cp ? p->cp : 1, p->tp ? p->tp : 1);
+    l.n_micro = 1;
+    return tr_legal_check(&l);
 }
 
 /* Stages of equal work: layers, or layers with embedding and head, go into them without a rest. Others are legal, but
@@ -246,6 +247,17 @@ out:
     return st;
 }
 
+/* Is there a schedule with which it is legal? Named ones are tried in the second round; a file is all there is. */
+static bool is_legal_somehow(const struct tr_query *q, const struct tr_ask *a)
+{
+    struct tr_ask b = *a;
+    if (q->pins.schedule && !tr_pipe_is_named(q->pins.schedule)) {
+        b.schedule = q->pins.schedule;
+        b.chunks = q->pins.chunks ? q->pins.chunks : 1;
+    }
+    return tr_search_is_legal(q, &b);
+}
+
 /* Shards: none; over all data ranks; over those of one fast domain, of 4, of 16. */
 static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
 {
@@ -264,7 +276,7 @@ static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
                 continue;
             if (pins->shard > 0 && zero > 0 && a->shard != pins->shard)
                 continue;
-            if (tr_search_is_legal(r->q, a))
+            if (is_legal_somehow(r->q, a))
                 TR_TRY(try_syncs(r, a));
         }
     }

@@ -23,6 +23,7 @@ struct tr_query {              /* filled once and not moved: base points to mach
     const struct tr_model *model;
     enum tr_cp_mode cp_mode;
     bool in_order; /* reproducible layout */
+    enum tr_dtype reduce_dtype;
     int gpus;
     double room_bytes; /* of a chip */
     struct tr_pins pins;
@@ -55,7 +56,7 @@ void tr_search_learn(struct tr_query *q, const struct tr_found *x, double compil
 enum tr_status tr_search_check_pins(const struct tr_query *q);
 /* No mesh of q->gpus is legal: the nearest counts below and above for which one is; 0: none. */
 void tr_search_nearest(const struct tr_query *q, int *below, int *above);
-/* Would the trainer take it? By its own rules (parallel/legal.c, config/check.c). */
+/* Would the trainer take it? By its own rules (config/legal.c). */
 bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a);
 
 /* "tp 8 sp, pp 4 interleaved x 2, dp 32 zero 1, 1 row x 32, recompute none" */

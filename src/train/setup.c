@@ -39,30 +39,6 @@ void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES])
     axis[TR_AXIS_TP] = (int)cfg->tp;
 }
 
-static bool is_power_of_2(int64_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
-/* Ranks can climb one tree over all micro-batches where each holds a whole branch of it. */
-static enum tr_status check_order(const struct tr_config *cfg)
-{
-    if (cfg->reproducible != TR_REPRODUCIBLE_LAYOUT)
-        return TR_OK;
-    if (cfg->cp > 1)
-        return tr_fail(TR_USAGE,
-                       "reproducible layout with cp %" PRId64
-                       ": sums over the tokens of a row are cut in other places; use --reproducible config",
-                       cfg->cp);
-    if (cfg->reduce_dtype != TR_F32)
-        return tr_fail(TR_USAGE, "reproducible layout sums in grad_dtype; drop reduce_dtype %s",
-                       tr_dtype_name(cfg->reduce_dtype));
-    if (!is_power_of_2(cfg->dp))
-        return tr_fail(TR_USAGE, "reproducible layout: dp %" PRId64 " is not a power of 2; use --reproducible config",
-                       cfg->dp);
-    return TR_OK;
-}
-
 static struct tr_layout layout_of(const struct tr_setup *s)
 {
     int coord[TR_AXES];
@@ -153,15 +129,12 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
     };
 }
 
-static struct tr_legal_ask legal_ask(const struct tr_config *cfg, const struct tr_model *m)
+static struct tr_legal_query legal_query(const struct tr_config *cfg, const struct tr_model *m)
 {
-    struct tr_legal_ask a = { .model = m,
-                              .sp = cfg->sp,
-                              .cp_mode = cfg->cp_mode,
-                              .pp_chunks = (int)cfg->pp_chunks,
-                              .n_micro = (int)cfg->gradient_accumulation_steps };
-    tr_setup_axes(cfg, a.size);
-    return a;
+    struct tr_legal_query q;
+    tr_legal_query_of(cfg, &q);
+    tr_legal_add_model(m, &q);
+    return q;
 }
 
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
@@ -175,8 +148,9 @@ enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
     }
     TR_TRY(tr_setup_length(cfg, &length));
     TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, length, 0, false, &m));
-    struct tr_legal_ask ask = legal_ask(cfg, m);
-    tr_legal_print(&ask, out);
+    struct tr_legal_query q = legal_query(cfg, m);
+    TR_TRY(tr_legal_add_schedule(&q));
+    tr_legal_print(&q, out);
 out:
     tr_model_close(m);
     return st;
@@ -219,9 +193,8 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
             TR_TRY(tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible",
                            cfg->train_batch_size, s->sequence_length));
         TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
-        struct tr_legal_ask ask = legal_ask(cfg, s->model);
-        TR_TRY(tr_legal_check(&ask));
-        TR_TRY(check_order(cfg));
+        struct tr_legal_query q = legal_query(cfg, s->model);
+        TR_TRY(tr_legal_check(&q));
         choose_save_dtype(s);
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {

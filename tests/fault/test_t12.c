@@ -37,13 +37,13 @@ static struct tr_model *open_model(void)
 static void add_layout(const struct tr_model *m, int most, const int axis[TR_AXES], int zero)
 {
     struct layout l = { .zero = zero, .n_ranks = 1 };
-    struct tr_legal_ask ask = { .model = m, .pp_chunks = 1, .n_micro = 4 };
+    struct tr_legal_query q = tr_legal_mesh(m, axis);
+    q.n_micro = 4;
     memcpy(l.axis, axis, sizeof l.axis);
-    memcpy(ask.size, axis, sizeof ask.size);
     for (int a = 0; a < TR_AXES; a++)
         l.n_ranks *= axis[a];
     bool shards = axis[TR_AXIS_SHARD] > 1;
-    if (l.n_ranks > most || shards != (zero > 0) || tr_legal_check(&ask) != TR_OK)
+    if (l.n_ranks > most || shards != (zero > 0) || tr_legal_check(&q) != TR_OK)
         return;
     CHECK(n_layouts < MAX_LAYOUTS);
     layouts[n_layouts++] = l;

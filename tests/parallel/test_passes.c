@@ -347,7 +347,8 @@ static void an_illegal_mesh_is_refused_with_the_nearest_legal_ones(void **state)
         { 8, false, "tp 8: tp divides num_attention_heads, which is 4; try 4" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
-        struct tr_legal_ask a = { .model = m, .size = { 1, 1, 1, 1, asks[i].tp }, .sp = asks[i].sp };
+        struct tr_legal_query a = tr_legal_mesh(m, (int[TR_AXES]){ 1, 1, 1, 1, asks[i].tp });
+        a.sp = asks[i].sp;
         tr_error_clear();
         assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
         if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)
@@ -375,7 +376,8 @@ static void an_illegal_context_is_refused_with_the_nearest_legal_ones(void **sta
         { 4, 2, "cp 4: ulysses: cp divides num_attention_heads / tp, which is 2; try 2", TR_CP_ULYSSES },
     };
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
-        struct tr_legal_ask a = { .model = m, .size = { 1, 1, 1, asks[i].cp, asks[i].tp }, .cp_mode = asks[i].mode };
+        struct tr_legal_query a = tr_legal_mesh(m, (int[TR_AXES]){ 1, 1, 1, asks[i].cp, asks[i].tp });
+        a.cp_mode = asks[i].mode;
         tr_error_clear();
         assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
         if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)
@@ -398,9 +400,8 @@ static void an_illegal_pipeline_is_refused_with_the_nearest_legal_ones(void **st
         { 2, 2, 3, "pp 2: interleaved: pp divides gradient_accumulation_steps, which is 3; try 1" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
-        struct tr_legal_ask a = {
-            .model = m, .size = { asks[i].pp, 1, 1, 1, 1 }, .pp_chunks = asks[i].chunks, .n_micro = asks[i].n_micro
-        };
+        struct tr_legal_query a = tr_legal_mesh(m, (int[TR_AXES]){ asks[i].pp, 1, 1, 1, 1 });
+        a.pp_chunks = asks[i].chunks, a.n_micro = asks[i].n_micro;
         tr_error_clear();
         assert_int_equal(tr_legal_check(&a), asks[i].why ? TR_USAGE : TR_OK);
         if (asks[i].why && strncmp(tr_error_text(), asks[i].why, strlen(asks[i].why)) != 0)

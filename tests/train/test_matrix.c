@@ -73,11 +73,11 @@ static bool is_legal(const struct point *p)
         (m->pp == 1 && p->v[SCHEDULE]) || (m->cp == 1 && p->v[CP_MODE]))
         return false;
     struct layout l = layout_at(p, false);
-    struct tr_legal_ask ask = {
-        .model = models[l.model], .sp = l.sp, .cp_mode = l.cp_mode, .pp_chunks = l.chunks, .n_micro = l.n_micro
-    };
-    axes_of(&l, ask.size);
-    bool is_good = tr_legal_check(&ask) == TR_OK;
+    int size[TR_AXES];
+    axes_of(&l, size);
+    struct tr_legal_query q = tr_legal_mesh(models[l.model], size);
+    q.sp = l.sp, q.cp_mode = l.cp_mode, q.pp_chunks = l.chunks, q.n_micro = l.n_micro;
+    bool is_good = tr_legal_check(&q) == TR_OK;
     tr_error_clear();
     return is_good;
 }

@@ -74,9 +74,9 @@ static bool is_legal(const char *dir, const struct layout *l, enum tr_cp_mode mo
     struct tr_model *m = NULL;
     struct tr_model_options opt = { .rows = 1, .sequence_length = row_tokens(dir), .dropout = -1 };
     must(tr_model_open(dir, &opt, &m));
-    struct tr_legal_ask ask = { .model = m, .sp = l->sp, .cp_mode = mode, .pp_chunks = 1, .n_micro = l->n_micro };
-    memcpy(ask.size, l->axis, sizeof ask.size);
-    bool is_good = tr_legal_check(&ask) == TR_OK;
+    struct tr_legal_query q = tr_legal_mesh(m, l->axis);
+    q.sp = l->sp, q.cp_mode = mode, q.n_micro = l->n_micro;
+    bool is_good = tr_legal_check(&q) == TR_OK;
     tr_error_clear();
     tr_model_close(m);
     return is_good;

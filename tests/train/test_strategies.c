@@ -338,13 +338,10 @@ static bool is_legal(int model, const struct layout *l)
     struct tr_model_options mo = { .rows = ROWS, .sequence_length = LENGTH, .dropout = -1 };
     CHECK_OK(tr_json_parse(configs[model], strlen(configs[model]), "config.json", &j));
     CHECK_OK(tr_model_from_json(j, &mo, &m));
-    struct tr_legal_ask ask = { .model = m,
-                                .sp = l->sp,
-                                .cp_mode = l->cp_mode,
-                                .pp_chunks = l->chunks ? l->chunks : 1,
-                                .n_micro = N_MICRO / l->axis[TR_AXIS_DP] / l->axis[TR_AXIS_SHARD] };
-    memcpy(ask.size, l->axis, sizeof ask.size);
-    bool is_good = tr_legal_check(&ask) == TR_OK;
+    struct tr_legal_query q = tr_legal_mesh(m, l->axis);
+    q.sp = l->sp, q.cp_mode = l->cp_mode, q.pp_chunks = l->chunks ? l->chunks : 1;
+    q.n_micro = N_MICRO / l->axis[TR_AXIS_DP] / l->axis[TR_AXIS_SHARD];
+    bool is_good = tr_legal_check(&q) == TR_OK;
     tr_error_clear();
     tr_model_close(m);
     return is_good;
