@@ -125,38 +125,21 @@ out:
 static enum tr_status find_step(const char *output, int64_t step, uint64_t *first, uint64_t *last)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    char path[TR_PATH_MAX];
+    struct tr_events *events = NULL;
+    struct tr_event e = { 0 };
     bool found = false;
-    FILE *f = NULL;
     TR_TRY(tr_path_join(path, output, "events.jsonl"));
-    f = fopen(path, "re");
-    if (!f)
+    if (tr_events_open(path, 0, &events) != TR_OK)
         TR_TRY(tr_fail(TR_USAGE, "%s: cannot be read; --output names the run", path));
-    while (!found && (n = getline(&line, &cap, f)) > 0) {
-        cJSON *j = NULL;
-        if (tr_json_parse(line, (size_t)n, path, &j) == TR_OK) {
-            const cJSON *kind = cJSON_GetObjectItemCaseSensitive(j, "event"),
-                        *at = cJSON_GetObjectItemCaseSensitive(j, "step");
-            const cJSON *r = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(j, "samples"), 0);
-            const cJSON *a = cJSON_GetArrayItem(r, 0), *b = cJSON_GetArrayItem(r, 1);
-            found = cJSON_IsString(kind) && strcmp(kind->valuestring, "step") == 0 && cJSON_IsNumber(at) &&
-                    (int64_t)at->valuedouble == step && cJSON_IsNumber(a) && cJSON_IsNumber(b);
-            if (found) {
-                *first = (uint64_t)a->valuedouble;
-                *last = (uint64_t)b->valuedouble;
-            }
-        }
-        tr_error_clear();
-        cJSON_Delete(j);
-    }
+    while (!found && tr_events_next(events, &e))
+        found = e.kind == TR_EVENT_STEP && e.step == step && e.has_samples;
     if (!found)
-        st = tr_fail(TR_USAGE, "%s: no step %" PRId64, path, step);
+        TR_TRY(tr_fail(TR_USAGE, "%s: no step %" PRId64, path, step));
+    *first = (uint64_t)e.first_sample;
+    *last = (uint64_t)e.last_sample;
 out:
-    if (f)
-        fclose(f);
-    free(line);
+    tr_events_close(events);
     return st;
 }
 

@@ -1,8 +1,7 @@
 /* progress.c - how far a run has come, from its files only: ranks may be dead. */
 #include "launch/launch_impl.h"
+#include "observe/observe.h"
 #include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
 #include "base/banned.h"
 
 enum { TAIL_MAX_BYTES = 64 << 10 }; /* of the log: hundreds of lines */
@@ -23,38 +22,20 @@ static int64_t newest_checkpoint(const char *output)
     return newest;
 }
 
-/* The step of the last step event in the text; -1: none. */
-static int64_t last_step_in(const char *text)
-{
-    static const char line[] = "\"event\":\"step\"", key[] = "\"step\":";
-    int64_t step = -1, n;
-    for (const char *p = text; (p = strstr(p, line)) != NULL; p++) {
-        const char *q = strstr(p, key);
-        char digits[24] = "";
-        size_t len = q ? strspn(q + sizeof key - 1, "0123456789") : 0;
-        if (len == 0 || len >= sizeof digits)
-            continue;
-        memcpy(digits, q + sizeof key - 1, len);
-        if (tr_parse_int(digits, 0, INT64_MAX, &n) == TR_OK)
-            step = n;
-    }
-    return step;
-}
-
 static int64_t last_step(const char *output)
 {
-    char path[TR_PATH_MAX], *text = malloc(TAIL_MAX_BYTES + 1);
-    int fd = text && tr_path_join(path, output, "events.jsonl") == TR_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
-    ssize_t n = fd >= 0 ? pread(fd, text, TAIL_MAX_BYTES, end > TAIL_MAX_BYTES ? end - TAIL_MAX_BYTES : 0) : 0;
+    char path[TR_PATH_MAX];
     int64_t step = -1;
-    if (n > 0) {
-        text[n] = 0;
-        step = last_step_in(text);
+    struct tr_events *events = NULL;
+    struct tr_event e;
+    if (tr_path_join(path, output, "events.jsonl") != TR_OK || !tr_file_exists(path) ||
+        tr_events_open(path, TAIL_MAX_BYTES, &events) != TR_OK) {
+        tr_error_clear(); /* a run without a log has done no step */
+        return -1;
     }
-    if (fd >= 0)
-        close(fd);
-    free(text);
+    while (tr_events_next(events, &e))
+        step = e.kind == TR_EVENT_STEP ? e.step : step;
+    tr_events_close(events);
     return step;
 }
 

@@ -1,6 +1,7 @@
 /* compare.c - a run beside its forecast. A run says in its events what it was asked (`layout`) and what its steps took;
  * the forecast of the same question stands beside it, and the largest difference names the likely reason.
  */
+#include "observe/observe.h"
 #include "plan/plan.h"
 #include <assert.h>
 #include <math.h>
@@ -99,16 +100,14 @@ struct reading {
     double wait, comm, stall;
 };
 
-static double number_of(const cJSON *o, const char *key)
+static double number_or_0(double x)
 {
-    const cJSON *x = cJSON_GetObjectItemCaseSensitive(o, key);
-    return cJSON_IsNumber(x) ? x->valuedouble : 0;
+    return isfinite(x) ? x : 0;
 }
 
-static enum tr_status read_step(const cJSON *o, struct reading *r, struct tr_measured *m)
+static enum tr_status read_step(const struct tr_event *e, struct reading *r, struct tr_measured *m)
 {
-    double tokens = number_of(o, "tokens"), rate = number_of(o, "tokens_per_s");
-    if (!(tokens > 0 && rate > 0))
+    if (!(e->tokens > 0 && e->tokens_per_s > 0))
         return TR_OK;
     if (r->n == r->n_cap) {
         size_t cap = r->n_cap ? 2 * r->n_cap : 256;
@@ -118,32 +117,38 @@ static enum tr_status read_step(const cJSON *o, struct reading *r, struct tr_mea
         r->step = more;
         r->n_cap = cap;
     }
-    r->step[r->n++] = tokens / rate;
-    m->tokens = tokens;
-    r->wait += r->n > 1 ? number_of(o, "data_wait_s") : 0;
-    r->comm += r->n > 1 ? number_of(o, "comm_exposed_s") : 0;
+    r->step[r->n++] = e->tokens / e->tokens_per_s;
+    m->tokens = e->tokens;
+    r->wait += r->n > 1 ? number_or_0(e->data_wait_s) : 0;
+    r->comm += r->n > 1 ? number_or_0(e->comm_exposed_s) : 0;
     return TR_OK;
 }
 
-static enum tr_status read_event(const cJSON *o, struct reading *r, struct tr_measured *m, bool *has_layout)
+/* The question of a run. A resumed run asks again: the last start counts. */
+static enum tr_status read_layout(const struct tr_event *e, struct reading *r, struct tr_measured *m)
 {
-    const cJSON *event = cJSON_GetObjectItemCaseSensitive(o, "event");
-    const cJSON *machine = cJSON_GetObjectItemCaseSensitive(o, "machine");
-    const char *kind = cJSON_IsString(event) ? event->valuestring : "";
-    if (strcmp(kind, "step") == 0)
-        return read_step(o, r, m);
-    if (strcmp(kind, "checkpoint") == 0)
-        r->stall += number_of(o, "stall_s");
-    if (strcmp(kind, "end") == 0 && cJSON_GetObjectItemCaseSensitive(o, "bubble"))
-        m->bubble = number_of(o, "bubble");
-    if (strcmp(kind, "layout") != 0)
+    const char *machine = "";
+    (void)tr_json_str(e->json, "machine", false, &machine);
+    r->n = 0;
+    r->wait = r->comm = r->stall = 0;
+    m->predicted_s = 0;
+    (void)tr_json_real(e->json, "step_s", false, &m->predicted_s);
+    (void)tr_format(m->machine, sizeof m->machine, "%s", machine);
+    return tr_ask_of_json(e->json, &m->ask);
+}
+
+static enum tr_status read_event(const struct tr_event *e, struct reading *r, struct tr_measured *m, bool *has_layout)
+{
+    if (e->kind == TR_EVENT_STEP)
+        return read_step(e, r, m);
+    if (e->kind == TR_EVENT_CHECKPOINT)
+        r->stall += number_or_0(e->stall_s);
+    if (e->kind == TR_EVENT_END && isfinite(e->bubble))
+        m->bubble = e->bubble;
+    if (e->kind != TR_EVENT_LAYOUT)
         return TR_OK;
     *has_layout = true;
-    r->n = 0; /* a resumed run: the last start counts */
-    r->wait = r->comm = r->stall = 0;
-    m->predicted_s = number_of(o, "step_s");
-    (void)tr_format(m->machine, sizeof m->machine, "%s", cJSON_IsString(machine) ? machine->valuestring : "");
-    return tr_ask_of_json(o, &m->ask);
+    return read_layout(e, r, m);
 }
 
 static int by_value(const void *a, const void *b)
@@ -155,27 +160,17 @@ static int by_value(const void *a, const void *b)
 enum tr_status tr_measured_read(const char *dir, struct tr_measured *out)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    char path[TR_PATH_MAX];
     struct reading r = { 0 };
+    struct tr_events *events = NULL;
+    struct tr_event e;
     bool has_layout = false;
     *out = (struct tr_measured){ .bubble = -1 };
-    FILE *f = NULL;
     TR_TRY(tr_path_join(path, dir, "events.jsonl"));
-    f = fopen(path, "re");
-    if (!f)
+    if (tr_events_open(path, 0, &events) != TR_OK)
         TR_TRY(tr_fail(TR_USAGE, "compare %s: no events.jsonl; name the --output of a run", dir));
-    while ((n = getline(&line, &cap, f)) > 0) {
-        cJSON *o = NULL;
-        if (tr_json_parse(line, (size_t)n, path, &o) != TR_OK) { /* a torn last line */
-            tr_error_clear();
-            continue;
-        }
-        st = read_event(o, &r, out, &has_layout);
-        cJSON_Delete(o);
-        TR_TRY(st);
-    }
+    while (tr_events_next(events, &e))
+        TR_TRY(read_event(&e, &r, out, &has_layout));
     if (!has_layout || r.n < 2)
         TR_TRY(tr_fail(TR_USAGE, "compare %s: %s", path,
                        has_layout ? "fewer than two steps; the first is always cold"
@@ -188,9 +183,7 @@ enum tr_status tr_measured_read(const char *dir, struct tr_measured *out)
     out->comm_exposed_s = r.comm / (double)(r.n - 1);
     out->stall_s = r.stall / (double)(r.n - 1);
 out:
-    if (f)
-        fclose(f);
-    free(line);
+    tr_events_close(events);
     free(r.step);
     return st;
 }

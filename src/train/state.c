@@ -1,6 +1,7 @@
 /* state.c - state.json and trainer_state.json: written at each checkpoint, read on resume. */
 #include "train/state.h"
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -278,39 +279,28 @@ out:
 
 /* ---- trainer_state.json: what HF's tools plot ---- */
 
-static void add_history_line(const char *line, size_t n, int64_t last_step, int64_t logging_steps,
-                             int64_t rows_per_epoch_steps, bool *is_first, struct tr_str *out)
+struct history_options {
+    int64_t last_step; /* the log goes on while a checkpoint is written */
+    int64_t logging_steps, epoch_steps;
+};
+
+/* True: the event is a line of the history. */
+static bool add_history_line(const struct tr_event *e, const struct history_options *o, bool is_first,
+                             struct tr_str *out)
 {
-    cJSON *j = NULL;
-    if (tr_json_parse(line, n, "events", &j) != TR_OK) {
-        tr_error_clear();
-        return;
-    }
-    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(j, "event"),
-                *step = cJSON_GetObjectItemCaseSensitive(j, "step");
-    const cJSON *loss = cJSON_GetObjectItemCaseSensitive(j, "loss"),
-                *norm = cJSON_GetObjectItemCaseSensitive(j, "grad_norm");
-    const cJSON *lr = cJSON_GetObjectItemCaseSensitive(j, "lr");
-    if (cJSON_IsString(kind) && cJSON_IsNumber(step) && cJSON_IsNumber(loss)) {
-        bool is_step = strcmp(kind->valuestring, "step") == 0, is_eval = strcmp(kind->valuestring, "eval") == 0;
-        int64_t at = (int64_t)step->valuedouble;
-        is_step = is_step && at <= last_step; /* the log goes on while a checkpoint is written */
-        is_eval = is_eval && at <= last_step;
-        double epoch = rows_per_epoch_steps > 0 ? (double)at / (double)rows_per_epoch_steps : 0;
-        if (is_step && logging_steps > 0 && at % logging_steps == 0 && cJSON_IsNumber(norm) && cJSON_IsNumber(lr))
-            tr_str_addf(out,
-                        "%s\n    {\"epoch\": %.6g, \"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g, "
-                        "\"step\": %" PRId64 "}",
-                        *is_first ? "" : ",", epoch, norm->valuedouble, lr->valuedouble, loss->valuedouble, at);
-        else if (is_eval)
-            tr_str_addf(out, "%s\n    {\"epoch\": %.6g, \"eval_loss\": %.9g, \"step\": %" PRId64 "}",
-                        *is_first ? "" : ",", epoch, loss->valuedouble, at);
-        else
-            is_step = false;
-        if (is_step || is_eval)
-            *is_first = false;
-    }
-    cJSON_Delete(j);
+    bool is_logged =
+        o->logging_steps > 0 && e->step % o->logging_steps == 0 && isfinite(e->grad_norm) && isfinite(e->lr);
+    if (e->step > o->last_step || !isfinite(e->loss) ||
+        !(e->kind == TR_EVENT_EVAL || (e->kind == TR_EVENT_STEP && is_logged)))
+        return false;
+    double epoch = o->epoch_steps > 0 ? (double)e->step / (double)o->epoch_steps : 0;
+    tr_str_addf(out, "%s\n    {\"epoch\": %.6g, ", is_first ? "" : ",", epoch);
+    if (e->kind == TR_EVENT_STEP)
+        tr_str_addf(out, "\"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g", e->grad_norm, e->lr, e->loss);
+    else
+        tr_str_addf(out, "\"eval_loss\": %.9g", e->loss);
+    tr_str_addf(out, ", \"step\": %" PRId64 "}", e->step);
+    return true;
 }
 
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,
@@ -318,10 +308,10 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
                                       struct tr_str *out)
 {
     int64_t epoch_steps = (int64_t)tr_data_steps(tr_data_rows(data), (uint64_t)cfg->train_batch_size);
+    struct history_options history = { step, cfg->logging_steps, epoch_steps };
     bool is_first = true;
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    struct tr_events *events = NULL;
+    struct tr_event e;
     tr_str_addf(
         out,
         "{\n  \"epoch\": %.6g,\n  \"global_step\": %" PRId64 ",\n  \"max_steps\": %" PRId64
@@ -334,12 +324,11 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
         (double)step / (double)tr_max64(1, epoch_steps), step, total_steps, cfg->logging_steps, cfg->eval_steps,
         cfg->save_steps, cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens,
         flops_per_token * (double)tokens);
-    FILE *f = fopen(events_path, "re");
-    while (f && (n = getline(&line, &cap, f)) > 0)
-        add_history_line(line, (size_t)n, step, cfg->logging_steps, epoch_steps, &is_first, out);
-    if (f)
-        fclose(f);
-    free(line);
+    if (tr_events_open(events_path, 0, &events) != TR_OK)
+        tr_error_clear(); /* a run without a log has no history */
+    while (tr_events_next(events, &e))
+        is_first = !add_history_line(&e, &history, is_first, out) && is_first;
+    tr_events_close(events);
     tr_str_addf(out, "%s]\n}\n", is_first ? "" : "\n  ");
     return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "trainer_state.json: out of memory");
 }

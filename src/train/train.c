@@ -136,16 +136,14 @@ static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_ti
 /* Does the log already hold the evaluation of this step? */
 static bool is_evaluated(const struct tr_trainer *t, int64_t step)
 {
-    char *line = NULL, want[40];
-    size_t cap = 0;
+    struct tr_events *events = NULL;
+    struct tr_event e;
     bool found = false;
-    FILE *f = fopen(t->events_path, "re");
-    (void)tr_format(want, sizeof want, "\"step\":%" PRId64 ",", step);
-    while (f && !found && getline(&line, &cap, f) > 0)
-        found = strstr(line, "\"event\":\"eval\"") && strstr(line, want);
-    if (f)
-        fclose(f);
-    free(line);
+    if (tr_events_open(t->events_path, 0, &events) != TR_OK)
+        tr_error_clear();
+    while (!found && tr_events_next(events, &e))
+        found = e.kind == TR_EVENT_EVAL && e.step == step;
+    tr_events_close(events);
     return found;
 }
 

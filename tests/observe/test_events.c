@@ -271,6 +271,39 @@ static void cutting_back_an_absent_file_is_fine(void **state)
     assert_false(tr_file_exists(path));
 }
 
+static void events_are_read_as_they_were_written(void **state)
+{
+    (void)state;
+    struct tr_observe *o = open_log();
+    const struct tr_event_range samples[] = { { 8, 15 }, { 7, 7 } };
+    tr_observe_step(o,
+                    &(struct tr_event_step){
+                        .step = 1, .loss = 0.1, .grad_norm = NAN, .tokens = 32, .samples = samples, .n_samples = 2 });
+    tr_observe_step(o, &(struct tr_event_step){ .step = 2, .samples = samples + 1, .n_samples = 1 });
+    tr_observe_eval(o, &(struct tr_event_eval){ .step = 2, .loss = 3 });
+    tr_observe_end(o, &(struct tr_event_end){ .status = "done", .comm_wait = -1, .has_bubble = true, .bubble = 0.25 });
+    tr_observe_close(o);
+    put("{\"event\":\"step\",\"step\":3", "a");
+    struct tr_events *r = NULL;
+    struct tr_event e[4], none;
+    assert_int_equal(tr_events_open(path, 0, &r), TR_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(tr_events_next(r, &e[i]));
+    assert_false(tr_events_next(r, &none));
+    assert_true(tr_events_skipped(r) == 1 && tr_events_failed(r) == TR_OK);
+    assert_true(e[0].kind == TR_EVENT_STEP && e[0].step == 1 && e[0].loss == 0.1 && e[0].grad_norm != e[0].grad_norm);
+    assert_true(e[0].tokens == 32 && e[0].first_sample == 8 && e[0].last_sample == 15);
+    assert_true(e[1].step == 2 && e[1].has_samples && e[1].first_sample == 7 && e[1].last_sample == 7);
+    assert_true(e[2].kind == TR_EVENT_EVAL && e[2].step == 2 && e[2].loss == 3 && !e[2].has_samples);
+    assert_true(e[3].kind == TR_EVENT_END && e[3].step == -1 && e[3].bubble == 0.25);
+    tr_events_close(r);
+    assert_int_equal(tr_events_open(path, 40, &r), TR_OK); /* from inside the last whole line */
+    assert_false(tr_events_next(r, &none));
+    assert_int_equal(tr_events_skipped(r), 2);
+    tr_events_close(r);
+    assert_false(tr_events_next(NULL, &none));
+}
+
 /* The point of it all: crash after step 7, resume at 4, and the loss log is the undisturbed one. */
 static void a_resumed_log_equals_an_undisturbed_one(void **state)
 {
@@ -308,6 +341,7 @@ int main(void)
         TEST(cutting_back_removes_later_steps_and_torn_lines),
         TEST(cutting_back_skips_lines_longer_than_any_of_ours),
         TEST(cutting_back_an_absent_file_is_fine),
+        TEST(events_are_read_as_they_were_written),
         TEST(a_resumed_log_equals_an_undisturbed_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
