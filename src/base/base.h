@@ -11,6 +11,7 @@
 #include "base/misc.h"
 #include "base/phase.h"
 #include "base/rng.h"
+#include "base/run.h"
 #include "base/pool.h"
 #include "base/banned.h"
 

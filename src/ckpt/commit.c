@@ -92,7 +92,7 @@ enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t 
     int fd = -1;
     TR_TRY(tr_ckpt_check_run_id(run_id));
     TR_TRY(tr_mkdirs(output_dir));
-    TR_TRY(tr_path_join(path, output_dir, ".trireme.lock"));
+    TR_TRY(tr_path_join(path, output_dir, TR_NAME_LOCK));
     TR_TRY(open_lock(path, &fd));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         TR_TRY(errno == EWOULDBLOCK ? break_lock(output_dir, path, &fd)
@@ -139,7 +139,7 @@ struct tr_commit {
 enum tr_status tr_commit_dir_of(const char *output_dir, int64_t step, int64_t generation, char out[TR_PATH_MAX])
 {
     char name[80];
-    enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64 ".tmp-%" PRId64, step, generation);
+    enum tr_status st = tr_format(name, sizeof name, TR_NAME_CHECKPOINT "%" PRId64 ".tmp-%" PRId64, step, generation);
     return st == TR_OK ? tr_path_join(out, output_dir, name) : st;
 }
 
@@ -384,8 +384,8 @@ static enum tr_status point_at(struct tr_commit *c)
     TR_TRY(tr_fsync_dir(c->output_dir));
     c->owns_dir = had_old;
     TR_TRY(tr_failpoint("ckpt.before_pointer"));
-    TR_TRY(tr_path_join(path, c->output_dir, TR_CKPT_POINTER));
-    TR_TRY(tr_format(text, sizeof text, "checkpoint-%" PRId64 "\n", c->step));
+    TR_TRY(tr_path_join(path, c->output_dir, TR_NAME_LATEST));
+    TR_TRY(tr_format(text, sizeof text, TR_NAME_CHECKPOINT "%" PRId64 "\n", c->step));
     TR_TRY(tr_file_write_atomic(path, text, strlen(text)));
     TR_TRY(tr_failpoint("ckpt.after_pointer"));
 out:

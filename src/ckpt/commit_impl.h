@@ -6,7 +6,6 @@
 
 #define TR_CKPT_STATE_DIR "trireme"
 #define TR_CKPT_MANIFEST  "trireme/manifest.json"
-#define TR_CKPT_POINTER   "latest"
 
 /* "x" or "trireme/x" with x plain, and not the manifest itself. */
 bool tr_ckpt_member_is_legal(const char *name);

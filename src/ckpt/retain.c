@@ -19,7 +19,7 @@
 /* checkpoint-<n>.tmp-<n> */
 static bool is_temp_dir_name(const char *name)
 {
-    const char *p = tr_ckpt_skip_text(name, "checkpoint-");
+    const char *p = tr_ckpt_skip_text(name, TR_NAME_CHECKPOINT);
     p = p ? tr_ckpt_skip_number(p) : NULL;
     p = p ? tr_ckpt_skip_text(p, ".tmp-") : NULL;
     p = p ? tr_ckpt_skip_number(p) : NULL;

@@ -32,7 +32,7 @@ static enum tr_status put_texts(struct tr_saver *sv, struct tr_commit *c)
     }
     if (sv->job.trainer_state) {
         TR_TRY(sv->job.trainer_state(sv->job.ctx, sv->job.step, &hf));
-        TR_TRY(tr_commit_put(c, "trainer_state.json", hf.p, hf.n));
+        TR_TRY(tr_commit_put(c, TR_NAME_TRAINER_STATE, hf.p, hf.n));
     }
     TR_TRY(tr_commit_put(c, "trireme/state.json", sv->state, strlen(sv->state)));
 out:

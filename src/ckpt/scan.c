@@ -30,7 +30,8 @@ const char *tr_ckpt_skip_text(const char *p, const char *text)
 int64_t tr_ckpt_step_of_name(const char *name)
 {
     int64_t step = -1;
-    const char *number = tr_ckpt_skip_text(name, "checkpoint-"), *end = number ? tr_ckpt_skip_number(number) : NULL;
+    const char *number = tr_ckpt_skip_text(name, TR_NAME_CHECKPOINT),
+               *end = number ? tr_ckpt_skip_number(number) : NULL;
     if (!end || *end || tr_parse_int(number, 0, INT64_MAX, &step) != TR_OK)
         return -1;
     return step;
@@ -267,7 +268,7 @@ enum tr_status tr_ckpt_steps(const char *output_dir, int64_t **out, size_t *out_
 enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX])
 {
     char name[40];
-    enum tr_status st = tr_format(name, sizeof name, "checkpoint-%" PRId64, step);
+    enum tr_status st = tr_format(name, sizeof name, TR_NAME_CHECKPOINT "%" PRId64, step);
     return st == TR_OK ? tr_path_join(path, output_dir, name) : st;
 }
 
@@ -277,9 +278,9 @@ static void note_pointer(const char *output_dir, int64_t found_step, struct tr_s
     char text[300] = "", shown[320];
     int fd;
     uint64_t n;
-    enum tr_status st = open_member(output_dir, TR_CKPT_POINTER, &fd, &n);
+    enum tr_status st = open_member(output_dir, TR_NAME_LATEST, &fd, &n);
     if (st == TR_OK) {
-        st = tr_pread_all(fd, TR_CKPT_POINTER, text, n < sizeof text ? (size_t)n : sizeof text - 1, 0);
+        st = tr_pread_all(fd, TR_NAME_LATEST, text, n < sizeof text ? (size_t)n : sizeof text - 1, 0);
         close(fd);
     }
     text[strcspn(text, "\n")] = '\0';

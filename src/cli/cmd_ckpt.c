@@ -266,7 +266,7 @@ static enum tr_status copy_text(void *ctx, int64_t step, struct tr_str *out)
     char path[TR_PATH_MAX], *text = NULL;
     size_t n = 0;
     (void)step;
-    enum tr_status st = tr_path_join(path, ctx, "trainer_state.json");
+    enum tr_status st = tr_path_join(path, ctx, TR_NAME_TRAINER_STATE);
     if (st == TR_OK)
         st = tr_file_read(path, 1 << 30, &text, &n);
     if (st == TR_OK)

@@ -129,7 +129,7 @@ static enum tr_status find_step(const char *output, int64_t step, uint64_t *firs
     struct tr_events *events = NULL;
     struct tr_event e = { 0 };
     bool found = false;
-    TR_TRY(tr_path_join(path, output, "events.jsonl"));
+    TR_TRY(tr_path_join(path, output, TR_NAME_EVENTS));
     if (tr_events_open(path, 0, &events) != TR_OK)
         TR_TRY(tr_fail(TR_USAGE, "%s: cannot be read; --output names the run", path));
     while (!found && tr_events_next(events, &e))

@@ -170,9 +170,10 @@ enum tr_status cmd_watch(const struct tr_config *cfg)
     if (!w.run || cfg->args.n > 1)
         return tr_verb_misused(TR_VERB_WATCH);
     if (!tr_phase_read(w.run, 0, &first))
-        return tr_fail(TR_USAGE, "%s: no run that can be watched: .trireme/phase-0000 is not there", w.run);
+        return tr_fail(TR_USAGE, "%s: no run that can be watched: " TR_NAME_PHASES "/" TR_NAME_OF_PHASE " is not there",
+                       w.run, 0);
     if (first.world < 1 || first.world > RANKS_MAX)
-        return tr_fail(TR_USAGE, "%s/.trireme/phase-0000: %d ranks", w.run, first.world);
+        return tr_fail(TR_USAGE, "%s/" TR_NAME_PHASES "/" TR_NAME_OF_PHASE ": %d ranks", w.run, 0, first.world);
     w.n = first.world;
     size_t n = (size_t)first.world;
     w.page = calloc(n, sizeof *w.page);

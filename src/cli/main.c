@@ -1,4 +1,4 @@
-/* main.c - the command table. Exit codes: 0 done, 2 bad input, 70 bug or the world's fault, 75 retry me. */
+/* main.c - the command table. Exit codes: base/run.h. */
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include <signal.h>
@@ -51,17 +51,17 @@ static int exit_code(enum tr_status st)
 {
     switch (st) {
     case TR_OK:
-        return 0;
+        return TR_EXIT_DONE;
     case TR_USAGE:
-        return 2;
+        return TR_EXIT_USAGE;
     case TR_STOPPED:
     case TR_PEER:
     case TR_TIMEOUT:
-        return 75;
+        return TR_EXIT_RETRY;
     case TR_NUMBERS:
-        return 78;
+        return TR_EXIT_STOP;
     default:
-        return 70;
+        return TR_EXIT_BUG;
     }
 }
 

@@ -64,7 +64,7 @@ const char *tr_signature_text(const struct tr_signature *sig, const char *name, 
 
 /* A rank of this host that a signal has stopped is given up after TR_STOPPED_US, however long the timeout is: a run
  * survives a short stop, and a long one is a hang. Only time in which the observing process itself runs is counted. */
-enum { TR_STOPPED_US = 4300 * 1000, TR_STOPPED_STEP_US = 200 * 1000 };
+enum { TR_STOPPED_STEP_US = 200 * 1000 };
 struct tr_stopped {
     int pid;
     int64_t us, last_us;

@@ -166,7 +166,7 @@ enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const 
     t->event = calloc((size_t)t->cap, sizeof *t->event);
     if (!t->event)
         TR_TRY(tr_fail(TR_NOMEM, "profile: no memory for %d events", t->cap));
-    TR_TRY(tr_path_join(t->dir, dir, "profile"));
+    TR_TRY(tr_path_join(t->dir, dir, TR_NAME_PROFILE));
     TR_TRY(tr_marks_open(e->dev, 2 * t->cap, &t->marks));
 out:
     if (st == TR_OK)
@@ -253,7 +253,7 @@ static enum tr_status write_timeline(struct tr_trace *t)
         add_event(t, i, rank);
     tr_str_addf(&t->text, "\n]}\n");
     TR_TRY(tr_mkdirs(t->dir));
-    TR_TRY(tr_format(name, sizeof name, "rank-%04d.json", rank));
+    TR_TRY(tr_format(name, sizeof name, TR_NAME_OF_RANK ".json", rank));
     TR_TRY(tr_path_join(path, t->dir, name));
     TR_TRY(tr_file_write_atomic(path, t->text.p, t->text.n));
 out:

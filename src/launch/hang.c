@@ -2,7 +2,7 @@
  * phase.
  *
  * A rank hangs when it waits for no other rank and has not moved within the bound of its phase (tr_phase_bound), or
- * when a signal has stopped it for STOPPED_US. Only time in which the launcher itself ran is counted, in looks of at
+ * when a signal has stopped it for TR_STOPPED_LAUNCHER_US. Only time in which the launcher itself ran is counted, in looks of at
  * most LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. Time in which a rank waits for a
  * core is not counted beyond three times the time that it ran, so that a rank without a core is not blamed. A rank that
  * was stopped for less, or took far longer than its p99, is reported and left alone (faults A16, A18). Rejected: a
@@ -17,7 +17,6 @@
 enum {
     SECOND_US = 1000000,
     LOOK_MAX_US = SECOND_US / 5,
-    STOPPED_US = 4200 * 1000,   /* stops of up to 4 s are survived; the ranks themselves give up 0.1 s later */
     QUIET_US = SECOND_US,       /* from here on, look whether the rank gets a core at all */
     REPORT_US = 10 * SECOND_US, /* at most one line about a slow rank in this time, per rank */
 };
@@ -114,7 +113,7 @@ static bool is_hanging(struct launch_job *j, const struct rank *r, struct watche
     char where[64];
     w->stopped_us = is_stopped ? w->stopped_us + passed_us : 0;
     if (!read_page(j, r)) { /* it has not begun its first phase */
-        if (w->stopped_us < STOPPED_US)
+        if (w->stopped_us < TR_STOPPED_LAUNCHER_US)
             return false;
         h->page = (struct tr_phase_page){ 0 };
         snprintf(h->text, sizeof h->text, "hangs: stopped by a signal for %.1f s before its first phase",
@@ -138,7 +137,7 @@ static bool is_hanging(struct launch_job *j, const struct rank *r, struct watche
     /* When a rank has ended because of this one, it has waited long enough already. */
     int64_t most_us = j->n_ended ? SECOND_US : INT64_MAX;
     tr_phase_text(p->kind, p->place, where, sizeof where);
-    if (w->stopped_us >= tr_min64(STOPPED_US, most_us))
+    if (w->stopped_us >= tr_min64(TR_STOPPED_LAUNCHER_US, most_us))
         snprintf(h->text, sizeof h->text, "hangs: stopped by a signal for %.1f s in %s, step %" PRId64 "%s%s",
                  (double)w->stopped_us * 1e-6, where, p->step, p->is_waiting ? ", in collective " : "",
                  p->is_waiting ? p->site : "");

@@ -36,7 +36,7 @@ static enum tr_status name_job(struct launch_job *j)
 static enum tr_status place_logs(struct launch_job *j)
 {
     if (!j->l->log_dir)
-        return j->l->output ? tr_path_join(j->log_dir, j->l->output, "logs") : TR_OK;
+        return j->l->output ? tr_path_join(j->log_dir, j->l->output, TR_NAME_LOGS) : TR_OK;
     enum tr_status st = tr_format(j->log_dir, sizeof j->log_dir, "%s", j->l->log_dir);
     j->has_log_dir = true;
     return st != TR_OK ? st : tr_mkdirs(j->log_dir);

@@ -12,9 +12,6 @@
 
 enum { TR_LAUNCH_RANKS_MAX = 1024, TR_LAUNCH_NODES_MAX = 64 };
 
-/* Exit codes of a rank and of the job; any other code of a rank counts as TR_EXIT_BUG. */
-enum { TR_EXIT_USAGE = 2, TR_EXIT_BUG = 70, TR_EXIT_RETRY = 75, TR_EXIT_STOP = 78 };
-
 /* `trireme launch` flags: torchrun's names, dashes and underscores alike, with defaults from PET_NAME. */
 struct tr_launch_flags {
     int n_ranks, max_restarts, log_rank;

@@ -89,7 +89,7 @@ static bool may_open(struct launch_job *j)
 static void log_open(struct launch_job *j, struct rank *r)
 {
     char path[TR_PATH_MAX], name[32];
-    snprintf(name, sizeof name, "rank-%04d.log", r->rank);
+    snprintf(name, sizeof name, TR_NAME_OF_RANK ".log", r->rank);
     if (tr_mkdirs(j->log_dir) != TR_OK || tr_path_join(path, j->log_dir, name) != TR_OK) {
         log_lost(j, r, tr_error_text());
         return;

@@ -9,7 +9,7 @@ enum { TAIL_MAX_BYTES = 64 << 10 }; /* of the log: hundreds of lines */
 /* The largest N of output/checkpoint-N; -1: none. */
 static int64_t newest_checkpoint(const char *output)
 {
-    static const char prefix[] = "checkpoint-";
+    static const char prefix[] = TR_NAME_CHECKPOINT;
     int64_t newest = -1, step;
     DIR *d = opendir(output);
     const struct dirent *e;
@@ -28,7 +28,7 @@ static int64_t last_step(const char *output)
     int64_t step = -1;
     struct tr_events *events = NULL;
     struct tr_event e;
-    if (tr_path_join(path, output, "events.jsonl") != TR_OK || !tr_file_exists(path) ||
+    if (tr_path_join(path, output, TR_NAME_EVENTS) != TR_OK || !tr_file_exists(path) ||
         tr_events_open(path, TAIL_MAX_BYTES, &events) != TR_OK) {
         tr_error_clear(); /* a run without a log has done no step */
         return -1;

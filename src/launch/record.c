@@ -32,8 +32,8 @@ static void write_error(struct launch_job *j, const char *how)
     const struct rank *r = j->root;
     char dir[TR_PATH_MAX], path[TR_PATH_MAX], name[32];
     struct tr_str s = { 0 };
-    snprintf(name, sizeof name, "rank-%04d.json", r->rank);
-    if (tr_path_join(dir, j->l->output, "errors") != TR_OK || tr_mkdirs(dir) != TR_OK ||
+    snprintf(name, sizeof name, TR_NAME_OF_RANK ".json", r->rank);
+    if (tr_path_join(dir, j->l->output, TR_NAME_ERRORS) != TR_OK || tr_mkdirs(dir) != TR_OK ||
         tr_path_join(path, dir, name) != TR_OK) {
         tr_report(j, "%s", tr_error_text());
         return;
@@ -62,7 +62,7 @@ void tr_record_event(struct launch_job *j, int rank, const char *phase, const ch
 {
     char path[TR_PATH_MAX];
     struct tr_observe *o = NULL;
-    if (!j->l->output || tr_path_join(path, j->l->output, "events.jsonl") != TR_OK || !tr_file_exists(path))
+    if (!j->l->output || tr_path_join(path, j->l->output, TR_NAME_EVENTS) != TR_OK || !tr_file_exists(path))
         return;
     struct tr_observe_options opt = { .events_path = path, .run = j->id, .term = { .fd = -1 }, .quiet = true };
     if (tr_observe_open(&opt, &o) != TR_OK) {
@@ -80,7 +80,7 @@ static void write_flight(struct launch_job *j)
     char path[TR_PATH_MAX];
     struct tr_str s = { 0 };
     tr_hang_flight(j, &s);
-    if (s.n && tr_path_join(path, j->l->output, "errors/flight.jsonl") == TR_OK)
+    if (s.n && tr_path_join(path, j->l->output, TR_NAME_ERRORS "/" TR_NAME_FLIGHT) == TR_OK)
         write_or_report(j, path, &s);
     tr_str_release(&s);
 }

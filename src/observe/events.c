@@ -82,7 +82,7 @@ static void lose(struct tr_observe *o, const char *why)
         return;
     o->was_reported = true;
     char text[256];
-    snprintf(text, sizeof text, "events.jsonl: %s; training goes on, lost lines are counted", why);
+    snprintf(text, sizeof text, TR_NAME_EVENTS ": %s; training goes on, lost lines are counted", why);
     tr_view_say(o, text);
 }
 

@@ -15,7 +15,7 @@ enum { N_TRIES = 20 };
 static enum tr_status path_of(const char *output, int rank, char out[TR_PATH_MAX])
 {
     char name[48];
-    snprintf(name, sizeof name, ".trireme/phase-%04d", rank);
+    snprintf(name, sizeof name, TR_NAME_PHASES "/" TR_NAME_OF_PHASE, rank);
     return tr_path_join(out, output, name);
 }
 
@@ -25,7 +25,7 @@ enum tr_status tr_phase_open(const char *output, int rank, int world, int64_t ge
     char path[TR_PATH_MAX], dir[TR_PATH_MAX];
     struct tr_phase_page *p = MAP_FAILED;
     int fd = -1;
-    TR_TRY(tr_path_join(dir, output, ".trireme"));
+    TR_TRY(tr_path_join(dir, output, TR_NAME_PHASES));
     TR_TRY(path_of(output, rank, path));
     TR_TRY(tr_mkdirs(dir));
     if (unlink(path) != 0 && errno != ENOENT)

@@ -14,9 +14,7 @@ bool tr_phase_read(const char *output, int rank, struct tr_phase_page *out);
 
 const char *tr_phase_text(int kind, int place, char *buf, size_t n_buf); /* "forward of layer 3" */
 
-/* How long a rank may be without a move in what it does now, while it waits for nobody: three times what 99 of 100 such
- * actions took, and at least 5 s; 60 s where a disk is involved; 300 s where nothing is known yet. */
-enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US = 300000000 };
+/* How long a rank may be without a move in what it does now, while it waits for no peer (TR_HANG_MIN_US ...). */
 int64_t tr_phase_bound(const struct tr_phase_page *p);
 
 /* The flight record: state and last actions, [seconds before the last move, step, action, micro-batch] each. */

@@ -166,9 +166,9 @@ enum tr_status tr_measured_read(const char *dir, struct tr_measured *out)
     struct tr_event e;
     bool has_layout = false;
     *out = (struct tr_measured){ .bubble = -1 };
-    TR_TRY(tr_path_join(path, dir, "events.jsonl"));
+    TR_TRY(tr_path_join(path, dir, TR_NAME_EVENTS));
     if (tr_events_open(path, 0, &events) != TR_OK)
-        TR_TRY(tr_fail(TR_USAGE, "compare %s: no events.jsonl; name the --output of a run", dir));
+        TR_TRY(tr_fail(TR_USAGE, "compare %s: no " TR_NAME_EVENTS "; name the --output of a run", dir));
     while (tr_events_next(events, &e))
         TR_TRY(read_event(&e, &r, out, &has_layout));
     if (!has_layout || r.n < 2)

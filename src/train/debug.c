@@ -166,7 +166,7 @@ out:
 enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step)
 {
     char path[TR_PATH_MAX], esc[2 * TR_NAME_MAX];
-    enum tr_status st = tr_path_join(path, dir, "grad_norms.jsonl");
+    enum tr_status st = tr_path_join(path, dir, TR_NAME_GRAD_NORMS);
     FILE *f = st == TR_OK ? fopen(path, "ae") : NULL;
     const struct tr_model *m = tr_exec_compiled(d->e)->model;
     if (!f)

@@ -9,7 +9,7 @@
 
 enum { N_FRAMES = 64 };
 
-enum { EXIT_RETRY = 75, LAST_WORDS_US = 300 * 1000 };
+enum { LAST_WORDS_US = 300 * 1000 };
 
 static volatile sig_atomic_t stop_signal, is_at_once;
 static int64_t grace_us, deadline_us; /* 0: none; the second is written by the handler, once */
@@ -31,7 +31,7 @@ static void on_stop(int sig)
         say(is_at_once       ? "trireme: stopped by a signal before the first step\n"
             : sig == SIGALRM ? "trireme: preempt_grace is over; ended at once, continue with --resume\n"
                              : "trireme: a second signal; ended at once\n");
-        _exit(EXIT_RETRY);
+        _exit(TR_EXIT_RETRY);
     }
     stop_signal = sig;
     int64_t us = is_at_once ? LAST_WORDS_US : sig == SIGINT ? 0 : grace_us;
@@ -87,8 +87,8 @@ void tr_stack_on_signal(const char *output, int rank)
 {
     void *frame[1];
     char name[40];
-    (void)snprintf(name, sizeof name, "errors/rank-%04d.stack", rank);
-    if (tr_path_join(stack_path, output, name) != TR_OK || tr_path_join(stack_dir, output, "errors") != TR_OK) {
+    (void)snprintf(name, sizeof name, TR_NAME_ERRORS "/" TR_NAME_OF_RANK ".stack", rank);
+    if (tr_path_join(stack_path, output, name) != TR_OK || tr_path_join(stack_dir, output, TR_NAME_ERRORS) != TR_OK) {
         tr_error_clear();
         return;
     }

@@ -225,7 +225,7 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     if (tr_trainer_is_first(t))
         TR_TRY(begin_future(t, &notes));
     TR_TRY(tr_failpoint("train.has_checkpoint"));
-    TR_TRY(tr_path_join(t->events_path, cfg->output, "events.jsonl"));
+    TR_TRY(tr_path_join(t->events_path, cfg->output, TR_NAME_EVENTS));
     if (tr_trainer_is_first(t))
         TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
     struct tr_observe_options opt = { .run = t->state.run_id,
