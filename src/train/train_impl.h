@@ -24,6 +24,8 @@ struct tr_trainer {
     struct tr_saving *saving;
     struct tr_loader *loader;
     struct tr_observe *ob;
+    enum tr_gemm_choice gemm; /* that runs, where `auto` was asked for */
+    bool has_color;           /* the terminal */
     struct tr_run_state state;
     struct tr_run_inputs inputs;
     struct tr_ckpt_lease lease;     /* of the checkpoint that is loaded */
@@ -38,7 +40,7 @@ struct tr_trainer {
         warm_s; /* for other stages, for any rank, and all of it; after the cold first step */
     struct tr_event_end end;
     char events_path[TR_PATH_MAX];
-    int64_t lap_us;  /* when the phase at hand of the start began, */
+    int64_t lap_us;  /* when the current stage of the start began, */
     char start[256]; /* and what those before took, as JSON */
 };
 

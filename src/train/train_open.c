@@ -39,7 +39,7 @@ static void say_make(void *ctx, const char *path, uint64_t bytes)
     tr_observe_say(ctx, text);
 }
 
-static enum tr_status open_data(struct tr_trainer *t)
+static enum tr_status read_data(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     char cache[TR_PATH_MAX];
@@ -80,7 +80,7 @@ out:
     return st;
 }
 
-static enum tr_status load(struct tr_trainer *t)
+static enum tr_status open_weights(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
@@ -96,6 +96,7 @@ static enum tr_status load(struct tr_trainer *t)
 out:
     return st;
 }
+
 /* A run that goes on from a step that was named: what is newer there is of a future that was given up. */
 static enum tr_status begin_future(struct tr_trainer *t, struct tr_str *notes)
 {
@@ -181,40 +182,123 @@ static enum tr_status check_inputs(const struct tr_trainer *t)
     return t->cfg->from_scratch ? TR_OK : tr_check_weights(t->s->model, t->cfg->model);
 }
 
-enum tr_status tr_trainer_open(struct tr_trainer *t)
+/* ---- the stages of a start ---- */
+
+static enum tr_status open_setup(struct tr_trainer *t)
 {
-    const struct tr_config *cfg = t->cfg;
     enum tr_status st = TR_OK;
-    enum tr_gemm_choice got;
-    char text[256], human[32];
-    struct tr_str notes = { 0 };
     TR_TRY(tr_failpoint("train.start"));
-    TR_TRY(tr_gemm_select(cfg->gemm, &got));
-    TR_TRY(tr_setup_open(cfg, TR_USE_TRAIN, &t->s));
+    TR_TRY(tr_gemm_select(t->cfg->gemm, &t->gemm));
+    TR_TRY(tr_setup_open(t->cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
-    t->state.scaler = tr_scaler_of(cfg->dtype);
+    t->state.scaler = tr_scaler_of(t->cfg->dtype);
     TR_TRY(check_inputs(t));
     TR_TRY(tr_self_test(&t->arithmetic));
-    tr_trainer_lap(t, "setup");
-    TR_TRY(tr_device_open(t->s->device, &t->dev));
-    tr_trainer_lap(t, "device");
-    TR_TRY(open_data(t));
-    TR_TRY(tr_failpoint("train.has_data"));
-    tr_trainer_lap(t, "data");
+out:
+    return st;
+}
+
+static void close_setup(struct tr_trainer *t)
+{
+    tr_setup_close(t->s);
+}
+
+static enum tr_status open_device(struct tr_trainer *t)
+{
+    return tr_device_open(t->s->device, &t->dev);
+}
+
+static void close_device(struct tr_trainer *t)
+{
+    tr_device_close(&t->dev);
+}
+
+static enum tr_status open_data(struct tr_trainer *t)
+{
+    enum tr_status st = read_data(t);
+    return st == TR_OK ? tr_failpoint("train.has_data") : st;
+}
+
+static void close_data(struct tr_trainer *t)
+{
+    tr_data_close(t->data);
+    tr_data_close(t->eval_data);
+    tr_tokenizer_close(t->tok);
+}
+
+/* The mesh, and the output directory, which the first rank locks before anything is written. */
+static enum tr_status open_join(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    const char *output = t->cfg->output;
     TR_TRY(open_mesh(t));
     TR_TRY(tr_failpoint("train.has_joined"));
     if (tr_trainer_is_first(t)) {
-        TR_TRY(tr_ckpt_lock(cfg->output, t->state.run_id, 0, &t->lock));
-        TR_TRY(tr_ckpt_sweep(cfg->output, NULL));
+        TR_TRY(tr_ckpt_lock(output, t->state.run_id, 0, &t->lock));
+        TR_TRY(tr_ckpt_sweep(output, NULL));
     }
     TR_TRY(tr_trainer_meet(t, "output directory is ready"));
-    if (tr_phase_open(cfg->output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
+    if (tr_phase_open(output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
         tr_error_clear(); /* it trains unseen */
-    tr_stack_on_signal(cfg->output, t->s->env.rank);
-    tr_trainer_lap(t, "join");
-    TR_TRY(tr_pool_open((int)cfg->threads, &t->pool));
-    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)cfg->seed, &t->e));
-    tr_trainer_lap(t, "memory");
+    tr_stack_on_signal(output, t->s->env.rank);
+out:
+    return st;
+}
+
+/* The lock goes last: until then a peer may still write. */
+static void close_join(struct tr_trainer *t)
+{
+    tr_mesh_close(t->mesh);
+    tr_ckpt_unlock(t->lock);
+}
+
+static enum tr_status open_memory(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_pool_open((int)t->cfg->threads, &t->pool));
+    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)t->cfg->seed, &t->e));
+out:
+    return st;
+}
+
+static void close_memory(struct tr_trainer *t)
+{
+    tr_exec_close(t->e);
+    tr_pool_close(t->pool);
+}
+
+/* The log of the run, cut back to the step that it goes on from; one rank speaks. */
+static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
+{
+    enum tr_status st = TR_OK;
+    bool is_first = tr_trainer_is_first(t);
+    TR_TRY(tr_path_join(t->events_path, t->cfg->output, TR_NAME_EVENTS));
+    if (is_first)
+        TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
+    struct tr_observe_options opt = { .run = t->state.run_id,
+                                      .term = tr_term_detect(t->cfg->json ? STDERR_FILENO : STDOUT_FILENO),
+                                      .json = t->cfg->json && is_first,
+                                      .quiet = t->cfg->quiet,
+                                      .total_steps = t->total_steps,
+                                      .logging_steps = t->cfg->logging_steps,
+                                      .events_path = is_first ? t->events_path : NULL };
+    t->has_color = opt.term.has_color;
+    if (!is_first)
+        opt.term.fd = -1;
+    TR_TRY(tr_observe_open(&opt, &t->ob));
+    if (notes->n) {
+        notes->p[notes->n - 1] = 0; /* the last end of a line */
+        tr_observe_say(t->ob, notes->p);
+    }
+out:
+    return st;
+}
+
+static enum tr_status open_checkpoint(struct tr_trainer *t)
+{
+    const struct tr_config *cfg = t->cfg;
+    enum tr_status st = TR_OK;
+    struct tr_str notes = { 0 };
     if (cfg->sdc_check)
         TR_TRY(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
@@ -225,45 +309,27 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
     if (tr_trainer_is_first(t))
         TR_TRY(begin_future(t, &notes));
     TR_TRY(tr_failpoint("train.has_checkpoint"));
-    TR_TRY(tr_path_join(t->events_path, cfg->output, TR_NAME_EVENTS));
-    if (tr_trainer_is_first(t))
-        TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
-    struct tr_observe_options opt = { .run = t->state.run_id,
-                                      .term = tr_term_detect(cfg->json ? STDERR_FILENO : STDOUT_FILENO),
-                                      .json = cfg->json && tr_trainer_is_first(t),
-                                      .quiet = cfg->quiet,
-                                      .total_steps = t->total_steps,
-                                      .logging_steps = cfg->logging_steps,
-                                      .events_path = tr_trainer_is_first(t) ? t->events_path : NULL };
-    if (!tr_trainer_is_first(t))
-        opt.term.fd = -1; /* one rank speaks */
-    TR_TRY(tr_observe_open(&opt, &t->ob));
-    if (notes.n) {
-        notes.p[notes.n - 1] = 0; /* the last end of a line */
-        tr_observe_say(t->ob, notes.p);
-    }
+    TR_TRY(open_log(t, &notes));
     TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers));
-    tr_trainer_lap(t, "checkpoint");
-    TR_TRY(load(t));
-    tr_trainer_lap(t, "weights");
+out:
+    tr_str_release(&notes);
+    return st;
+}
+
+static void close_checkpoint(struct tr_trainer *t)
+{
+    tr_observe_close(t->ob);
+    tr_debug_close(t->debug);
+    tr_numbers_close(t->numbers);
     tr_ckpt_release(&t->lease);
-    TR_TRY(tr_failpoint("train.has_loaded"));
-    struct tr_saving_options saving = {
-        .s = t->s, .e = t->e, .in = &t->inputs, .ob = t->ob, .state = &t->state, .events_path = t->events_path
-    };
-    TR_TRY(tr_saving_open(&saving, &t->saving));
-    struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
-                                   t->first_step, t->total_steps, t->total_samples, opt.term.has_color };
-    TR_TRY(tr_prove_data(&proof, t->ob));
-    TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
-                          tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
-    t->flops_per_token = tr_model_flops_per_token(t->s->model);
-    if (!t->dev.ops->is_host)
-        t->peak_flops = t->dev.peak_flops;
-    else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half the work of a start: only for who tells it */
-        t->peak_flops = tr_gemm_peak(t->pool);
-    if (cfg->profile > 0)
-        TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
+    free(t->state.origin);
+}
+
+/* What a person should know before the first step. */
+static enum tr_status tell_inputs(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    char text[256], human[32];
     struct tr_data_info info;
     tr_data_get_info(t->data, &info);
     TR_TRY(tr_format(text, sizeof text,
@@ -271,7 +337,8 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
                      " tokens, %d threads, gemm %s",
                      t->s->model->arch->model_type,
                      tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
-                     t->total_steps, cfg->train_batch_size, t->s->sequence_length, t->s->n_threads, tr_gemm_name(got)));
+                     t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads,
+                     tr_gemm_name(t->gemm)));
     tr_observe_say(t->ob, text);
     if (t->s->sequence_length > t->s->model->hp.max_positions) {
         TR_TRY(tr_format(text, sizeof text,
@@ -284,31 +351,74 @@ enum tr_status tr_trainer_open(struct tr_trainer *t)
         TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
         tr_observe_say(t->ob, text);
     }
+out:
+    return st;
+}
+
+static enum tr_status open_rest(struct tr_trainer *t)
+{
+    const struct tr_config *cfg = t->cfg;
+    enum tr_status st = TR_OK;
+    struct tr_saving_options saving = {
+        .s = t->s, .e = t->e, .in = &t->inputs, .ob = t->ob, .state = &t->state, .events_path = t->events_path
+    };
+    struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
+                                   t->first_step, t->total_steps, t->total_samples, t->has_color };
+    tr_ckpt_release(&t->lease);
+    TR_TRY(tr_failpoint("train.has_loaded"));
+    TR_TRY(tr_saving_open(&saving, &t->saving));
+    TR_TRY(tr_prove_data(&proof, t->ob));
+    TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
+                          tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
+    t->flops_per_token = tr_model_flops_per_token(t->s->model);
+    if (!t->dev.ops->is_host)
+        t->peak_flops = t->dev.peak_flops;
+    else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half the work of a start: only where it is reported */
+        t->peak_flops = tr_gemm_peak(t->pool);
+    if (cfg->profile > 0)
+        TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
+    TR_TRY(tell_inputs(t));
 #ifdef __GLIBC__
     malloc_trim(0); /* what opening needed and gave back is no longer held */
 #endif
-    tr_trainer_lap(t, "rest");
 out:
-    tr_str_release(&notes);
     return st;
 }
-void tr_trainer_close(struct tr_trainer *t)
+
+static void close_rest(struct tr_trainer *t)
 {
     tr_loader_close(t->loader);
     tr_saving_close(t->saving);
-    tr_observe_close(t->ob);
-    tr_debug_close(t->debug);
     tr_trace_close(t->trace);
-    tr_numbers_close(t->numbers);
-    tr_exec_close(t->e);
-    tr_mesh_close(t->mesh);
-    tr_device_close(&t->dev);
-    tr_pool_close(t->pool);
-    tr_data_close(t->data);
-    tr_data_close(t->eval_data);
-    tr_tokenizer_close(t->tok);
-    tr_ckpt_unlock(t->lock);
-    tr_ckpt_release(&t->lease);
-    free(t->state.origin);
-    tr_setup_close(t->s);
+}
+
+/* Opened in this order, closed in reverse; a close is safe on what was not opened. The event `start` names how long
+ * each took. */
+static const struct {
+    const char *name;
+    enum tr_status (*open)(struct tr_trainer *t);
+    void (*close)(struct tr_trainer *t); /* NULL: the stage holds nothing of its own */
+} stages[] = {
+    { "setup", open_setup, close_setup },    { "device", open_device, close_device },
+    { "data", open_data, close_data },       { "join", open_join, close_join },
+    { "memory", open_memory, close_memory }, { "checkpoint", open_checkpoint, close_checkpoint },
+    { "weights", open_weights, NULL },       { "rest", open_rest, close_rest },
+};
+
+enum tr_status tr_trainer_open(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    for (size_t i = 0; i < TR_COUNT_OF(stages); i++) {
+        TR_TRY(stages[i].open(t));
+        tr_trainer_lap(t, stages[i].name);
+    }
+out:
+    return st;
+}
+
+void tr_trainer_close(struct tr_trainer *t)
+{
+    for (size_t i = TR_COUNT_OF(stages); i-- > 0;)
+        if (stages[i].close)
+            stages[i].close(t);
 }
