@@ -18,7 +18,7 @@ enum {
     CJSON_NUMBER_MAX = 63, /* cJSON stops reading a number there */
 };
 
-struct key {
+struct json_key {
     struct tr_hash128 hash;
     size_t object; /* where its object starts */
     size_t at;
@@ -28,7 +28,7 @@ struct scan {
     const char *p;
     size_t n, at;
     const char *what;
-    struct key *keys;
+    struct json_key *keys;
     size_t n_keys, n_keys_cap;
     struct tr_str key; /* the decoded current key */
     /* The text with over-long numbers rewritten, up to n_copied of the input; empty when there are none. */
@@ -216,7 +216,7 @@ static enum tr_status note_key(struct scan *s, size_t object, size_t at)
 {
     if (s->n_keys == s->n_keys_cap) {
         size_t n_cap = s->n_keys_cap ? s->n_keys_cap * 2 : 64;
-        struct key *keys = n_cap < SIZE_MAX / sizeof *keys ? realloc(s->keys, n_cap * sizeof *keys) : NULL;
+        struct json_key *keys = n_cap < SIZE_MAX / sizeof *keys ? realloc(s->keys, n_cap * sizeof *keys) : NULL;
         if (!keys)
             return fail_nomem(s);
         s->keys = keys;
@@ -224,7 +224,7 @@ static enum tr_status note_key(struct scan *s, size_t object, size_t at)
     }
     if (!tr_str_ok(&s->key))
         return fail_nomem(s);
-    s->keys[s->n_keys++] = (struct key){ tr_hash(s->key.p, s->key.n), object, at };
+    s->keys[s->n_keys++] = (struct json_key){ tr_hash(s->key.p, s->key.n), object, at };
     return TR_OK;
 }
 
@@ -304,7 +304,7 @@ static enum tr_status scan_value(struct scan *s, int depth)
 
 static int compare_keys(const void *pa, const void *pb)
 {
-    const struct key *a = pa, *b = pb;
+    const struct json_key *a = pa, *b = pb;
     if (a->object != b->object)
         return a->object < b->object ? -1 : 1;
     if (a->hash.hi != b->hash.hi)
@@ -321,7 +321,7 @@ static enum tr_status check_duplicates(struct scan *s)
     qsort(s->keys, s->n_keys, sizeof *s->keys, compare_keys);
     size_t first = SIZE_MAX; /* the first second use in the text */
     for (size_t i = 1; i < s->n_keys; i++) {
-        const struct key *k = &s->keys[i];
+        const struct json_key *k = &s->keys[i];
         if (k->object == k[-1].object && tr_hash_eq(k->hash, k[-1].hash) && k->at < first)
             first = k->at;
     }

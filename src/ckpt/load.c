@@ -67,7 +67,7 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
     return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, from) : st;
 }
 
-struct reading {
+struct load_reading {
     const struct tr_st *f;
     size_t tensor;
     int64_t first, n;
@@ -96,7 +96,7 @@ static int64_t first_bad(const float *x, int64_t n)
 
 static void read_piece(void *ctx, int64_t task, int worker)
 {
-    struct reading *r = ctx;
+    struct load_reading *r = ctx;
     int64_t at = task * PIECE, n = tr_min64(PIECE, r->n - at);
     enum tr_status st = tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, r->to + at, TR_F32);
     int64_t bad = st == TR_OK && r->name ? first_bad(r->to + at, n) : n;
@@ -118,7 +118,7 @@ static void read_piece(void *ctx, int64_t task, int worker)
 static enum tr_status read_chunk(struct tr_pool *pool, const struct tr_st *f, size_t tensor, const char *name,
                                  int64_t first, int64_t n, float *to)
 {
-    struct reading r = { .f = f, .tensor = tensor, .name = name, .first = first, .n = n, .to = to };
+    struct load_reading r = { .f = f, .tensor = tensor, .name = name, .first = first, .n = n, .to = to };
     pthread_mutex_init(&r.lock, NULL);
     tr_pool_run(pool, n_pieces(n), read_piece, &r);
     pthread_mutex_destroy(&r.lock);

@@ -166,7 +166,7 @@ out:
 enum { COPY_BYTES = 1 << 18 };
 
 /* Where the walk ends: memory, or (at NULL) the writer of the file at hand, which may be NULL too. */
-struct sink {
+struct save_sink {
     struct tr_saver *sv;
     char *at, *end;
     struct tr_st_writer *w;
@@ -187,7 +187,7 @@ static void copy_piece(void *ctx, int64_t task, int worker)
     memcpy(c->to + at, c->from + at, c->n - at < COPY_BYTES ? c->n - at : COPY_BYTES);
 }
 
-static void take(struct sink *k, const void *src, enum tr_dtype dtype, int64_t n)
+static void take(struct save_sink *k, const void *src, enum tr_dtype dtype, int64_t n)
 {
     size_t bytes = (size_t)n * tr_dtype_bytes(dtype);
     if (!k->at) {
@@ -202,7 +202,7 @@ static void take(struct sink *k, const void *src, enum tr_dtype dtype, int64_t n
 }
 
 /* All ranks that hold a part of the tensor come here; its writer takes it. */
-static enum tr_status walk_tensor(struct sink *k, int param)
+static enum tr_status walk_tensor(struct save_sink *k, int param)
 {
     const struct tr_store *s = &k->sv->s;
     enum tr_status st = TR_OK;
@@ -221,7 +221,7 @@ static enum tr_status walk_tensor(struct sink *k, int param)
 static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, const char *name, int i, void *ctx)
 {
     struct tr_range box[TR_MAX_RANGES];
-    struct sink *k = ctx;
+    struct save_sink *k = ctx;
     enum tr_status st = TR_OK;
     int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);
     (void)name;
@@ -240,7 +240,7 @@ static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, const 
 enum tr_status tr_save_snapshot(struct tr_saver *sv)
 {
     enum tr_status st = TR_OK;
-    struct sink k = { .sv = sv, .at = sv->opt.staging, .end = (char *)sv->opt.staging + sv->opt.staging_bytes };
+    struct save_sink k = { .sv = sv, .at = sv->opt.staging, .end = (char *)sv->opt.staging + sv->opt.staging_bytes };
     for (int i = 0; i < sv->s.model->n_params; i++)
         TR_TRY(walk_tensor(&k, i));
     TR_TRY(each_entry(sv, walk_entry, &k));
@@ -279,7 +279,7 @@ enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *pa
 {
     enum tr_status st = TR_OK;
     size_t first = 0, n = 0;
-    struct sink k = { .sv = sv, .w = tr_saver_writes(sv, f) ? tr_hf_plan_writer(sv->plan, f) : NULL };
+    struct save_sink k = { .sv = sv, .w = tr_saver_writes(sv, f) ? tr_hf_plan_writer(sv->plan, f) : NULL };
     tr_hf_plan_range(sv->plan, f, &first, &n);
     sv->files[f] = (struct tr_written){ 0 };
     if (k.w)
@@ -295,7 +295,7 @@ enum tr_status tr_save_stream_optim(struct tr_saver *sv)
 {
     enum tr_status st = TR_OK;
     char name[64], path[TR_PATH_MAX];
-    struct sink k = { .sv = sv, .w = sv->optim };
+    struct save_sink k = { .sv = sv, .w = sv->optim };
     if (!sv->optim)
         return TR_OK;
     TR_TRY(tr_save_optim_name(sv, sv->rank, name, sizeof name));

@@ -14,13 +14,13 @@
 
 enum { CHUNK_BYTES = 65536, PIECE_BYTES = 1 << 20 };
 
-struct slot {
+struct write_slot {
     uint64_t n_elems;
     enum tr_dtype dtype;
 };
 
 struct tr_st_writer {
-    struct slot *slots;
+    struct write_slot *slots;
     size_t n_slots;
     struct tr_str header; /* length word, JSON, padding */
     uint64_t n_bytes;     /* of the whole file */
@@ -46,7 +46,7 @@ enum tr_status tr_st_entry_size(const struct tr_st_entry *e, uint64_t *out_elems
     return TR_OK;
 }
 
-static enum tr_status add_entry(struct tr_str *s, const struct tr_st_entry *e, uint64_t *at, struct slot *slot)
+static enum tr_status add_entry(struct tr_str *s, const struct tr_st_entry *e, uint64_t *at, struct write_slot *slot)
 {
     uint64_t n = 0, n_bytes = 0;
     enum tr_status st = tr_st_entry_size(e, &n, &n_bytes);
@@ -63,7 +63,7 @@ static enum tr_status add_entry(struct tr_str *s, const struct tr_st_entry *e, u
     for (int d = 0; d < e->n_dims; d++)
         tr_str_addf(s, "%s%" PRId64, d ? "," : "", e->dims[d]);
     tr_str_addf(s, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *at, *at + n_bytes);
-    *slot = (struct slot){ n, e->dtype };
+    *slot = (struct write_slot){ n, e->dtype };
     *at += n_bytes;
     return TR_OK;
 }
@@ -238,7 +238,7 @@ enum tr_status tr_st_writer_add(struct tr_st_writer *w, const void *src, enum tr
         w->slot++;
         w->n_done = 0;
     }
-    const struct slot *s = &w->slots[w->slot];
+    const struct write_slot *s = &w->slots[w->slot];
     TR_BUG_ON(w->slot == w->n_slots || n > s->n_elems - w->n_done);
     TR_BUG_ON(!tr_st_can_convert(src_dtype, s->dtype));
     w->n_done += n;

@@ -39,7 +39,7 @@ struct option {
 };
 
 /* Names that set another option: `--bf16` is `--dtype bfloat16`. */
-struct rewrite {
+struct old_option {
     const char *name, *target;      /* target NULL: accepted and ignored */
     const char *if_true, *if_false; /* NULL: that value changes nothing */
     bool is_share;                  /* instead of a bool: a number in [0, 1) handed on as it is */
@@ -47,7 +47,7 @@ struct rewrite {
 };
 
 extern const struct option tr_options[];
-extern const struct rewrite tr_rewrites[];
+extern const struct old_option tr_rewrites[];
 /* Names that other trainers have and this one does not: what to write instead. NULL: no such name. */
 const char *tr_hint_find(const char *key);
 extern const char *const tr_groups[]; /* NULL-terminated, in help order */
@@ -56,7 +56,7 @@ size_t tr_option_count(void);
 /* key: normalised (no dashes), plain or "group.name". NULL when no row of this verb has it. */
 const struct option *tr_option_find(enum tr_verb verb, const char *key);
 const struct option *tr_option_find_any(const char *key); /* of any verb */
-const struct rewrite *tr_rewrite_find(const char *key);
+const struct old_option *tr_rewrite_find(const char *key);
 bool tr_option_is_for(const struct option *opt, enum tr_verb verb);
 /* i-th word of a space separated list into buf; false when there are fewer. */
 bool tr_word_at(const char *list, size_t i, char *buf, size_t n_buf);
@@ -68,15 +68,15 @@ struct origin {
     const char *text;
 };
 
-struct block { /* owned memory, freed together */
-    struct block *next;
+struct config_block { /* owned memory, freed together */
+    struct config_block *next;
 };
 
 struct config_full {
     struct tr_config pub; /* first: a tr_config pointer is a config_full pointer */
     struct origin origins[N_OPTIONS_MAX];
     struct tr_str notices;
-    struct block *blocks;
+    struct config_block *blocks;
 };
 
 struct loader {

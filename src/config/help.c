@@ -99,7 +99,7 @@ void tr_config_help(enum tr_verb verb, struct tr_str *out)
                 tr_verb_word(verb), verbs[verb].words, verbs[verb].words[0] ? " " : "");
     each_row(verb, "\n", help_row, out);
     tr_str_addf(out, "\n");
-    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)
+    for (const struct old_option *r = tr_rewrites; r->name != NULL; r++)
         if (r->if_true != NULL && tr_option_find(verb, r->target) != NULL)
             tr_str_addf(out, "--%s is --%s %s.\n", r->name, r->target, r->if_true);
     tr_str_addf(out,
@@ -283,6 +283,6 @@ void tr_config_list(struct tr_str *out)
                 tr_str_addf(out, " %s", verbs[v].word);
         tr_str_addf(out, "\n");
     }
-    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)
+    for (const struct old_option *r = tr_rewrites; r->name != NULL; r++)
         tr_str_addf(out, "%s -> %s\n", r->name, r->target != NULL ? r->target : "ignored");
 }

@@ -29,8 +29,8 @@ void tr_loader_notice(struct loader *l, const char *fmt, ...)
 
 void *tr_loader_keep(struct loader *l, const void *bytes, size_t n_bytes)
 {
-    size_t n_head = tr_round_up(sizeof(struct block), 16);
-    struct block *b = n_bytes <= SIZE_MAX - n_head ? calloc(1, n_head + n_bytes) : NULL;
+    size_t n_head = tr_round_up(sizeof(struct config_block), 16);
+    struct config_block *b = n_bytes <= SIZE_MAX - n_head ? calloc(1, n_head + n_bytes) : NULL;
     if (b == NULL) {
         l->is_nomem = true;
         return NULL;
@@ -70,7 +70,7 @@ static const char *nearest(enum tr_verb verb, const char *key, char *buf, size_t
             n_words++;
         }
     }
-    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)
+    for (const struct old_option *r = tr_rewrites; r->name != NULL; r++)
         if (r->target == NULL || tr_option_find(verb, r->target) != NULL)
             names[n++] = r->name;
     const char *found = tr_nearest(key, names, n);
@@ -139,7 +139,7 @@ static void store(struct loader *l, const struct given *g, const struct option *
 }
 
 /* Turns `bf16=true` into `dtype=bfloat16`; false: nothing is left to store. */
-static bool apply_rewrite(struct loader *l, struct given *g, const struct rewrite *r, const char **target)
+static bool apply_rewrite(struct loader *l, struct given *g, const struct old_option *r, const char **target)
 {
     bool is_on = false;
     double share = 0;
@@ -167,7 +167,7 @@ void tr_loader_give(struct loader *l, const struct given *given)
     struct given g = *given;
     char place[WHERE_MAX];
     enum tr_verb verb = l->c->pub.verb;
-    const struct rewrite *r = tr_rewrite_find(g.key);
+    const struct old_option *r = tr_rewrite_find(g.key);
     const char *key = r != NULL && r->target != NULL ? r->target : g.key;
     const struct option *opt = tr_option_find(verb, key);
     if (opt == NULL && !(r != NULL && r->target == NULL)) {
@@ -252,7 +252,7 @@ void tr_config_close(const struct tr_config *cfg)
     if (c == NULL)
         return;
     while (c->blocks != NULL) {
-        struct block *next = c->blocks->next;
+        struct config_block *next = c->blocks->next;
         free(c->blocks);
         c->blocks = next;
     }

@@ -299,7 +299,7 @@ const struct option tr_options[] = {
     REAL(repetition_penalty, "generate", "", VERB(GENERATE) | VERB(CHAT), "1.0", 0.01, 100, false, "above 1: tokens seen before are less likely"),
 };
 
-const struct rewrite tr_rewrites[] = {
+const struct old_option tr_rewrites[] = {
     { "bf16", "dtype", "bfloat16", NULL, false, NULL },
     { "fp16", "dtype", "float16", NULL, false, NULL },
     { "gradient_checkpointing", "recompute", "block", "none", false, NULL },
@@ -404,9 +404,9 @@ const char *tr_hint_find(const char *key)
     return NULL;
 }
 
-const struct rewrite *tr_rewrite_find(const char *key)
+const struct old_option *tr_rewrite_find(const char *key)
 {
-    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++) {
+    for (const struct old_option *r = tr_rewrites; r->name != NULL; r++) {
         if (strcmp(r->name, key) == 0)
             return r;
         const struct option *opt = r->target != NULL ? tr_option_find_any(r->target) : NULL;

@@ -39,7 +39,7 @@ static int give_argument(struct loader *l, const char *word, const char *next)
     key[n_key] = '\0';
     snprintf(where, sizeof where, "--%s", tr_escape(key, shown, sizeof shown));
 
-    const struct rewrite *r = tr_rewrite_find(key);
+    const struct old_option *r = tr_rewrite_find(key);
     const struct option *opt = tr_option_find(verb, key);
     bool unused, is_switch = r != NULL ? !r->is_share : opt != NULL && opt->type == OPTION_BOOL;
     const char *bare = is_switch ? "true" : opt != NULL ? opt->bare : NULL;

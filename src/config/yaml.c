@@ -10,7 +10,7 @@
 
 enum { FILE_MAX = 1 << 20, DEPTH_MAX = 32 };
 
-struct reader {
+struct yaml_reader {
     struct loader *l;
     yaml_parser_t parser;
     const char *name;
@@ -19,7 +19,7 @@ struct reader {
     char where[WHERE_MAX]; /* of the last event */
 };
 
-static const char *set_where(struct reader *r, yaml_mark_t at)
+static const char *set_where(struct yaml_reader *r, yaml_mark_t at)
 {
     char shown[WHERE_MAX - 64];
     snprintf(r->where, sizeof r->where, "%s:%zu:%zu", tr_escape(r->name, shown, sizeof shown), at.line + 1,
@@ -27,7 +27,7 @@ static const char *set_where(struct reader *r, yaml_mark_t at)
     return r->where;
 }
 
-static void break_off(struct reader *r, const char *why)
+static void break_off(struct yaml_reader *r, const char *why)
 {
     if (!r->is_broken)
         tr_loader_error(r->l, "%s: %s", r->where, why);
@@ -35,7 +35,7 @@ static void break_off(struct reader *r, const char *why)
 }
 
 /* The next event, with what is never allowed already refused; false when there is nothing more to read. */
-static bool next_event(struct reader *r, yaml_event_t *e)
+static bool next_event(struct yaml_reader *r, yaml_event_t *e)
 {
     if (r->is_broken)
         return false;
@@ -71,7 +71,7 @@ static bool is_end(const yaml_event_t *e)
 }
 
 /* Reads past the rest of a node whose start was just read. */
-static void skip_node(struct reader *r)
+static void skip_node(struct yaml_reader *r)
 {
     yaml_event_t e;
     for (int depth = 1; depth > 0 && next_event(r, &e); yaml_event_delete(&e)) {
@@ -82,7 +82,7 @@ static void skip_node(struct reader *r)
 }
 
 /* A scalar as a C string owned by the event, or NULL after an error. */
-static const char *text_of(struct reader *r, const yaml_event_t *e)
+static const char *text_of(struct yaml_reader *r, const yaml_event_t *e)
 {
     const char *text = (const char *)e->data.scalar.value;
     if (strlen(text) == e->data.scalar.length)
@@ -97,7 +97,7 @@ static bool is_null(const yaml_event_t *e)
     return e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && (strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
 }
 
-static void give_scalar(struct reader *r, const char *key, const yaml_event_t *e, bool is_more)
+static void give_scalar(struct yaml_reader *r, const char *key, const yaml_event_t *e, bool is_more)
 {
     const char *text = text_of(r, e);
     bool is_plain = e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -107,7 +107,7 @@ static void give_scalar(struct reader *r, const char *key, const yaml_event_t *e
         tr_loader_give(r->l, &(struct given){ LEVEL_FILE, key, text, r->where, is_more });
 }
 
-static void give_sequence(struct reader *r, const char *key)
+static void give_sequence(struct yaml_reader *r, const char *key)
 {
     const struct option *opt = tr_option_find_any(key);
     bool is_list = opt != NULL && (opt->type == OPTION_DATA || opt->type == OPTION_WORDS);
@@ -140,7 +140,7 @@ static int group_of(const char *key)
 }
 
 /* True when `key` (inside no group) names a group that was not there before. */
-static bool open_group(struct reader *r, const char *group, const char *key)
+static bool open_group(struct yaml_reader *r, const char *group, const char *key)
 {
     int i = group == NULL ? group_of(key) : -1;
     char shown[KEY_MAX];
@@ -161,9 +161,9 @@ static bool open_group(struct reader *r, const char *group, const char *key)
     return true;
 }
 
-static void read_mapping(struct reader *r, const char *group);
+static void read_mapping(struct yaml_reader *r, const char *group);
 
-static void read_value(struct reader *r, const char *group, const char *name)
+static void read_value(struct yaml_reader *r, const char *group, const char *name)
 {
     char key[KEY_MAX], where[WHERE_MAX];
     yaml_event_t e;
@@ -191,7 +191,7 @@ static void read_value(struct reader *r, const char *group, const char *name)
 }
 
 /* After MAPPING-START. Recursion ends at two levels: a group holds no groups. */
-static void read_mapping(struct reader *r, const char *group)
+static void read_mapping(struct yaml_reader *r, const char *group)
 {
     yaml_event_t e;
     bool is_over = false;
@@ -212,7 +212,7 @@ static void read_mapping(struct reader *r, const char *group)
 
 void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t n)
 {
-    struct reader r = { .l = l, .name = name };
+    struct yaml_reader r = { .l = l, .name = name };
     if (n > FILE_MAX) {
         tr_loader_error(l, "%s: more than %d bytes", name, FILE_MAX);
         return;

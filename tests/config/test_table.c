@@ -53,7 +53,7 @@ static void no_name_means_two_things(void **state)
             }
         }
     }
-    for (const struct rewrite *r = tr_rewrites; r->name != NULL; r++)
+    for (const struct old_option *r = tr_rewrites; r->name != NULL; r++)
         assert_true(r->target == NULL || tr_option_find(TR_VERB_TRAIN, r->target) != NULL);
 }
 
