@@ -65,7 +65,8 @@ struct tr_observe_lost tr_observe_lost(const struct tr_observe *o)
     return o->lost;
 }
 
-/* The first byte stays free for the newline that ends a torn line; the last ones for the end of this one. */
+/* The first byte of the buffer is kept free for the newline that closes a torn line, the last bytes for the end of this
+ * line. */
 static struct line begin(struct tr_observe *o, const char *event)
 {
     struct line s = { o->buffer + 1, 0, sizeof o->buffer - 4, false };
@@ -86,7 +87,7 @@ static void lose(struct tr_observe *o, const char *why)
     tr_view_say(o, text);
 }
 
-/* The same line for whoever reads stdout; one that does not read in time is given up. */
+/* --json: the same line to stdout. A reader that does not take it within a second gets no further lines. */
 static void pass_on(struct tr_observe *o, const char *p, size_t n)
 {
     struct pollfd ready = { .fd = STDOUT_FILENO, .events = POLLOUT };
@@ -112,7 +113,7 @@ static void finish(struct tr_observe *o, struct line *s)
     const char *from = o->is_torn ? o->buffer : o->buffer + 1;
     size_t n_left = (size_t)(s->p + s->n + 2 - from);
     size_t n_written = 0;
-    while (n_left > 0) { /* the second turn only after a short write: it learns why */
+    while (n_left > 0) { /* a short write is tried again, to learn the cause from errno */
         ssize_t n = tr_guarded_write(o->events_fd, from, n_left);
         if (n <= 0) {
             lose(o, n < 0 ? strerror(errno) : "nothing was written");
@@ -154,7 +155,7 @@ void tr_observe_plan(struct tr_observe *o, const struct tr_event_plan *e)
         tr_view_say(o, o->text);
 }
 
-/* A sample is an id, a run of samples [first,last]. What does not fit is counted in the line. */
+/* One sample is written as its id, a range of samples as [first,last]. Ranges that do not fit the line are counted. */
 static void add_samples(struct line *s, const struct tr_event_range *samples, size_t n_samples)
 {
     enum { ROOM = 128 }; /* the longest range and the closing part */

@@ -1,4 +1,4 @@
-/* line.c - text into memory that is already there: the step path formats without allocating.
+/* line.c - formats text into memory of the caller, so that a training step writes its line without allocating.
  *
  * Invariant: p is terminated and n < n_cap. Rejected: tr_str (it may allocate), and cJSON printing (it allocates, and
  * its numbers do not keep all bits).

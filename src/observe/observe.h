@@ -1,4 +1,4 @@
-/* observe.h - room header of observe: what a run tells the world. events.jsonl is the source of truth; the terminal
+/* observe.h - room header of observe: what a run reports. events.jsonl is the source of truth; the terminal
  * view is made from the same structs.
  *
  * Nothing here can stop a training: a line that cannot be written (disk full, terminal closed or stopped) is counted,
@@ -59,8 +59,9 @@ struct tr_event_end {
     int64_t steps, tokens;
     double seconds;
     double data_wait; /* share of the steps' time that was spent waiting for data */
-    double comm_wait; /* the same for other ranks, mean of all; negative: there are none */
-    bool has_bubble;  /* a pipeline: share of the steps in which a rank waited for other stages, and by the formula */
+    double comm_wait; /* share spent waiting for other ranks, mean over all ranks; negative: there are no other ranks */
+    bool has_bubble; /* a pipeline: share of the steps' time that ranks waited for other stages, measured and by formula
+                      */
     double bubble, bubble_formula;
 };
 
@@ -77,8 +78,8 @@ struct tr_observe_options {
     const char *events_path; /* NULL = no file; appended to, created when absent */
     const char *run;         /* run id, on every line */
     struct tr_term term;
-    bool json;             /* event lines to stdout too, as long as somebody reads them */
-    bool quiet;            /* faults and the end only, no progress, no curve */
+    bool json;             /* event lines go to stdout too, until its reader stops reading */
+    bool quiet;            /* the terminal shows faults and the end only */
     int64_t total_steps;   /* 0 = unknown: no bar, no ETA */
     int64_t logging_steps; /* plain lines: every n-th step, the first and the last; 0 = only the last */
 };
@@ -93,11 +94,10 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e);
 void tr_observe_checkpoint(struct tr_observe *o, const struct tr_event_checkpoint *e);
 void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e);
 void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e); /* also draws the loss curve */
-/* An event of the caller's: `fields` are members of a JSON object, `text` (NULL: none) is for people and not shown when
- * quiet.
- */
+/* An event that the caller defines: `fields` are members of a JSON object; `text` (NULL: none) is shown on the terminal
+ * unless quiet. */
 void tr_observe_note(struct tr_observe *o, const char *event, const char *fields, const char *text);
-/* A line for people only (a plan table, a notice); it goes above the progress line. */
+/* A line for the terminal only (a plan table, a notice), above the progress line. */
 void tr_observe_say(struct tr_observe *o, const char *text);
 
 /* Lines that could not be written so far. */

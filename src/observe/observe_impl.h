@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-/* Bounded text in memory that is already there. A text that does not fit is cut and says so. */
+/* Bounded text in memory of the caller. Text that does not fit is left out, and is_cut is set. */
 struct line {
     char *p;
     size_t n, n_cap;
@@ -48,7 +48,8 @@ struct tr_observe {
 void tr_view_step(struct tr_observe *o, const struct tr_event_step *e);
 void tr_view_end(struct tr_observe *o, const struct tr_event_end *e);
 void tr_view_say(struct tr_observe *o, const char *text);
-/* term.c: write() whose signals become errno; and a bounded wait, false when the text was not written. */
+/* term.c. Guarded: a write() whose SIGPIPE or SIGXFSZ becomes errno. Term: waits at most wait_ms; false: not written.
+ */
 ssize_t tr_guarded_write(int fd, const void *p, size_t n);
 bool tr_term_write(struct tr_observe *o, const char *text, size_t n, int wait_ms);
 

@@ -1,6 +1,6 @@
-/* phase.c - a rank's page as a file: OUTPUT/.trireme/phase-NNNN, opened by the rank, read by anybody.
+/* phase.c - a rank's page as a file: OUTPUT/.trireme/phase-NNNN, written by the rank, read by any process.
  *
- * A page is made anew under its name by every start of a rank, so that a reader of the old one keeps what it had. Its
+ * Every start of a rank makes a new file under the same name, so that a reader of the old file keeps its data. Its
  * space is reserved before it is mapped: a disk that fills up must not turn a store into SIGBUS.
  */
 #include "observe/phase.h"
@@ -74,7 +74,8 @@ bool tr_phase_read(const char *output, int rank, struct tr_phase_page *out)
     int fd = path_of(output, rank, path) == TR_OK ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd < 0)
         return false;
-    for (int i = 0; i < N_TRIES; i++) { /* a rank that died or stopped inside a change stays odd: still worth showing */
+    for (int i = 0; i < N_TRIES;
+         i++) { /* a rank that died inside a change leaves `seq` odd; its page is shown all the same */
         is_read = pread(fd, out, sizeof *out, 0) == (ssize_t)sizeof *out && out->magic == TR_PHASE_MAGIC &&
                   out->version == TR_PHASE_VERSION;
         if (!is_read || out->seq % 2 == 0)

@@ -4,12 +4,12 @@
 
 #include "base/base.h"
 
-/* In the rank: the page of the calling thread, under output/.trireme. A failure leaves the rank without one, which
- * costs it nothing but being seen. */
+/* In the rank: opens the page of the calling thread under output/.trireme. When that fails, the rank runs as before but
+ * nobody can watch it. */
 enum tr_status tr_phase_open(const char *output, int rank, int world, int64_t generation);
-void tr_phase_close(bool is_well); /* without one: does nothing */
+void tr_phase_close(bool is_well); /* does nothing when there is no page */
 
-/* Anywhere: a copy of the page of a rank, alive or dead; false: there is none. */
+/* In any process: a copy of the page of a rank, alive or dead; false: there is none. */
 bool tr_phase_read(const char *output, int rank, struct tr_phase_page *out);
 
 const char *tr_phase_text(int kind, int place, char *buf, size_t n_buf); /* "forward of layer 3" */

@@ -1,4 +1,4 @@
-/* term.c - the terminal: what it can do, and writing to it without ever waiting long or dying of it.
+/* term.c - the terminal: what it can do, and writes that never block for long and never end the process.
  *
  * A reader that stopped (a paused terminal, a full pipe) costs one bounded wait, then lines are dropped until there is
  * room again; a reader that went away ends the view. Rejected: ignoring SIGPIPE for the whole process (not a library's
@@ -44,7 +44,7 @@ struct tr_term tr_term_detect(int fd)
     if (fd < 0)
         return t;
     t.columns = columns_of(fd);
-    bool is_passed_on = getenv("TR_LIVE_COLUMNS") != NULL; /* by our launcher, byte for byte, to a terminal */
+    bool is_passed_on = getenv("TR_LIVE_COLUMNS") != NULL; /* our launcher copies the bytes to a terminal */
     t.is_live = (isatty(fd) == 1 || is_passed_on) && term != NULL && strcmp(term, "dumb") != 0;
     t.has_color = t.is_live && (no_color == NULL || no_color[0] == '\0');
     return t;
@@ -65,7 +65,7 @@ ssize_t tr_guarded_write(int fd, const void *p, size_t n)
     while (n_written < 0 && errno == EINTR);
     int why = errno;
     int signal = n_written >= 0 ? 0 : why == EPIPE ? SIGPIPE : why == EFBIG ? SIGXFSZ : 0;
-    if (signal != 0 && !sigismember(&pending, signal)) { /* one that was waiting before is not ours */
+    if (signal != 0 && !sigismember(&pending, signal)) { /* a signal that was pending before is not ours to take */
         sigset_t one;
         sigemptyset(&one);
         sigaddset(&one, signal);

@@ -31,7 +31,7 @@ static enum tr_status copy_lines(struct tr_events *in, FILE *out, const char *pa
     return tr_events_failed(in);
 }
 
-/* fclose in any case; the data is on disk only when this says so. */
+/* Closes f in any case. TR_OK: the data is on disk. */
 static enum tr_status finish(FILE *f, const char *path, enum tr_status st)
 {
     bool is_written = fflush(f) == 0 && fsync(fileno(f)) == 0;
@@ -53,7 +53,7 @@ static enum tr_status sync_parent(const char *path)
 static enum tr_status rewrite(struct tr_events *in, const char *path, const char *temp, int64_t step,
                               int64_t *n_removed)
 {
-    unlink(temp); /* left by a crash of a process with our number */
+    unlink(temp); /* left by a crashed process that had our pid */
     int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (out == NULL) {

@@ -38,7 +38,7 @@ static const char *print_seconds(double s, char *buf, size_t n_buf)
 
 struct field {
     char text[40];
-    int worth; /* the smallest goes first when the line is too long; 0 = absent */
+    int worth; /* when the line is too long, the field with the smallest is left out first; 0 = absent */
 };
 enum { N_FIELDS = 6 };
 
@@ -101,7 +101,7 @@ static void draw_bar(struct tr_observe *o, const struct tr_event_step *e)
 {
     struct line s = { o->text, 0, sizeof o->text, false };
     struct field f[N_FIELDS];
-    enum { GAP = 2, PERCENT = 6, NARROW = 60 };      /* a narrow line prefers numbers to the bar */
+    enum { GAP = 2, PERCENT = 6, NARROW = 60 };      /* NARROW: fewer columns show numbers instead of the bar */
     size_t n_room = (size_t)o->opt.term.columns - 1; /* the last column would wrap on some terminals */
     tr_line_addf(&s, "\r%" PRId64, e->step);
     if (o->opt.total_steps > 0)
@@ -138,7 +138,7 @@ static void print_plain(struct tr_observe *o, const struct tr_event_step *e)
 
 void tr_view_step(struct tr_observe *o, const struct tr_event_step *e)
 {
-    enum { MEMORY = 20 }; /* steps the ETA looks back, roughly */
+    enum { MEMORY = 20 }; /* steps over which the ETA averages, roughly */
     bool is_first = !o->has_step, is_final = e->step == o->opt.total_steps;
     double step_s = e->tokens_per_s > 0 ? (double)e->tokens / e->tokens_per_s : 0;
     o->step_s = o->step_s > 0 ? o->step_s + (step_s - o->step_s) / MEMORY : step_s;
