@@ -85,7 +85,7 @@ static void check_batch(struct loader *l)
     }
 }
 
-/* A count of steps or a share: 0.1 and 100 are fine, 2.5 is a slip. */
+/* A number below 1 is a share of all steps, else it is a count of steps: 2.5 is a mistake. */
 static void check_step_count(struct loader *l, const char *name, double x)
 {
     if (x >= 1 && x != floor(x))
@@ -164,7 +164,7 @@ static void check_required(struct loader *l)
     }
 }
 
-/* dp is what the other axes leave of the ranks that were started (RANK and WORLD_SIZE, as torchrun sets them). */
+/* dp, if not given: the ranks that were started (WORLD_SIZE, as torchrun sets it) divided by the other axes. */
 static void default_dp(struct loader *l)
 {
     struct tr_config *c = &l->c->pub;
@@ -184,7 +184,7 @@ void tr_loader_check(struct loader *l)
     check_required(l);
     if (c->data_seed < 0)
         c->data_seed = c->seed;
-    bool is_resume; /* HF files say true */
+    bool is_resume; /* HF files write true for auto */
     if (tr_bool_parse(c->resume_from_checkpoint, &is_resume))
         c->resume_from_checkpoint = is_resume ? "auto" : "none";
     if (tr_option_find(c->verb, "train_batch_size") == NULL)

@@ -82,12 +82,12 @@ struct config_full {
 struct loader {
     const char *world_size; /* WORLD_SIZE of the environment, or NULL */
     struct config_full *c;
-    struct tr_config scratch;                     /* where a value goes that a higher level has already given */
+    struct tr_config scratch; /* takes values that a higher level overrides, so that they are checked too */
     const char *seen[LEVEL_COUNT][N_OPTIONS_MAX]; /* the spelling a level used */
     struct tr_str errors;
     size_t n_errors;
     bool is_nomem;
-    bool is_file_cut; /* not read to its end: what is missing may be there */
+    bool is_file_cut; /* the file could not be read to its end: an option that seems missing may be in the rest */
 };
 
 /* One value from one place. `where` leads messages and becomes the origin. is_more: next item of the same list. */
@@ -100,7 +100,8 @@ struct given {
 };
 void tr_loader_error(struct loader *l, const char *fmt, ...) TR_PRINTF(2, 3);
 void tr_loader_notice(struct loader *l, const char *fmt, ...) TR_PRINTF(2, 3);
-void *tr_loader_keep(struct loader *l, const void *bytes, size_t n_bytes); /* copy owned by the config, or NULL */
+void *tr_loader_keep(struct loader *l, const void *bytes,
+                     size_t n_bytes); /* a copy that the config owns; NULL: out of memory */
 void tr_loader_give(struct loader *l, const struct given *g);
 void tr_loader_file(struct loader *l, const char *path);
 void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t n);

@@ -201,7 +201,7 @@ void tr_config_dump(const struct tr_config *cfg, struct tr_str *out)
     tr_str_release(&value);
 }
 
-/* What a rank may have of its own: how it computes and what it prints. */
+/* Options that may differ between ranks: how a rank computes and what it prints. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "threads", "quiet", "json", "gemm", "logging_steps" };

@@ -1,7 +1,7 @@
-/* load.c - the loader: places that give values (default, environment, file, --set, command line) -> one const struct.
+/* load.c - the loader: values from defaults, environment, file, --set and command line become one const struct.
  *
- * Invariant: every given value is checked, also one that a higher place overrides, and no error hides another: they are
- * collected and returned together.
+ * Invariant: every value that is given is checked, even when a higher level overrides it; all errors are collected and
+ * returned together.
  */
 #include "config/config_impl.h"
 
@@ -171,7 +171,10 @@ void tr_loader_give(struct loader *l, const struct given *given)
     const char *key = r != NULL && r->target != NULL ? r->target : g.key;
     const struct option *opt = tr_option_find(verb, key);
     if (opt == NULL && !(r != NULL && r->target == NULL)) {
-        bool is_shared = g.level == LEVEL_ENV || g.level == LEVEL_FILE; /* one file, one environment for many verbs */
+        bool is_shared =
+            g.level == LEVEL_ENV ||
+            g.level ==
+                LEVEL_FILE; /* a file and the environment are shared by all verbs, so they may name options of others */
         if (tr_option_find_any(key) == NULL)
             fail_unknown(l, &g);
         else if (!is_shared)
@@ -229,7 +232,7 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
     tr_loader_environment(l, envp);
     if (c->pub.config != NULL)
         tr_loader_file(l, c->pub.config);
-    if (!c->pub.help && !l->is_nomem) /* what is missing would be taken for "not given" */
+    if (!c->pub.help && !l->is_nomem) /* after a failed allocation a missing value would be reported as not given */
         tr_loader_check(l);
     if (l->is_nomem || !tr_str_ok(&l->errors) || !tr_str_ok(&c->notices))
         st = tr_fail(TR_NOMEM, "no memory for the configuration");

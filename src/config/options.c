@@ -1,4 +1,4 @@
-/* options.c - the option table: every knob of Trireme, one row each.
+/* options.c - the option table: every option of Trireme, one row each.
  *
  * Names are those of HF TrainingArguments where one exists; docs and scripts rely on them, so tests/config/options.txt
  * freezes the table. A row's name is its field's name and its type is checked against the field's by the compiler.
