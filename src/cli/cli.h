@@ -12,7 +12,7 @@ enum tr_status cmd_plan_scale(const struct tr_config *cfg);  /* plan --scale */
 struct tr_machine;
 struct tr_query;
 enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,
-                               struct tr_query *out); /* what every answer about a cluster starts from */
+                               struct tr_query *out); /* the query that plan --search and --scale start from */
 enum tr_status cmd_eval(const struct tr_config *cfg);
 enum tr_status cmd_generate(const struct tr_config *cfg);
 enum tr_status cmd_chat(const struct tr_config *cfg);
@@ -30,7 +30,7 @@ enum tr_status cli_disk_write(const char *path, int64_t bytes, double *seconds);
 /* launch has flags of its own and then another verb; *code is the exit code of a job that ran. */
 enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 
-/* Writes all of it to stdout; a closed pipe is the reader's business. */
+/* Writes all of it to stdout. A closed pipe is not an error. */
 void cli_print(const char *text);
 void cli_print_path(const char *path); /* {"path": "..."} */
 

@@ -8,7 +8,7 @@
 
 struct bench {
     struct tr_comm *world;
-    enum tr_status st; /* the first failure: what follows it does nothing */
+    enum tr_status st; /* the first failure; later calls do nothing */
 };
 
 static double max_of(void *ctx, double x)
@@ -82,7 +82,7 @@ out:
     return st;
 }
 
-/* This program again, as n ranks with the same options. */
+/* Starts this program as n ranks with the same options. */
 static enum tr_status start_ranks(const struct tr_config *cfg, int n)
 {
     char bytes[32], seconds[32], timeout[32];

@@ -1,8 +1,9 @@
 /* cmd_check.c - trireme check: before a run on these ranks, is everything it needs there and right?
  *
  * Every link between two ranks, every collective on every group of the mesh, and the file system of the output are used
- * once with data whose result is known. Ranks never stop at a wrong answer, only at a wait that ends (which names the
- * rank): they note it, go on together, and rank 0 prints what all noted. The exit code is 0 only if all is well.
+ * once with data whose result is known. A wrong result does not stop the ranks: each notes it, all go on together, and
+ * rank 0 prints the notes of all. Only a wait that times out ends the check, and it names the rank. The exit code is 0
+ * only if all is well.
  */
 #include "cli/check.h"
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static enum tr_status report(struct check *k, const char *part)
         least = all[r].value < least ? all[r].value : least;
         most = all[r].worst > most ? all[r].worst : most;
         k->n_bad += all[r].n_bad > 0;
-        if (all[r].n_bad > (bad ? bad->n_bad : 0)) /* the one it began with sees most of it */
+        if (all[r].n_bad > (bad ? bad->n_bad : 0)) /* the rank with the most failures is likely the cause */
             bad = &all[r];
     }
     if (bad && !k->first_bad[0])
@@ -108,7 +109,7 @@ enum tr_status cmd_check(const struct tr_config *cfg)
     TR_TRY(check_files(&k));
     TR_TRY(report(&k, "output file system"));
     print(&k);
-    /* Nobody leaves before: a launcher ends the others when the first rank fails. */
+    /* All ranks wait here, because a launcher ends the others as soon as one exits with an error. */
     TR_TRY(tr_comm_run(k.mesh->all, &(struct tr_coll){ .kind = TR_BARRIER, .site = "check: all is said" }));
     if (k.n_bad)
         st = tr_fail(TR_IO, "check: %s", k.first_bad);

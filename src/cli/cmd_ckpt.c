@@ -51,7 +51,7 @@ static enum tr_status newest(const struct tr_config *cfg, const char *dir, const
     return st;
 }
 
-/* What manifests say; no data is read. */
+/* From the manifests alone; no data is read. */
 static enum tr_status list(const struct tr_config *cfg, const char *dir, const char *other)
 {
     struct tr_str out = { 0 };
@@ -94,7 +94,7 @@ static void add_item(struct tr_str *out, const char *name, const cJSON *value)
     cJSON_free(text);
 }
 
-/* A word as a shell takes it. */
+/* A word quoted for a shell. */
 static void add_word(struct tr_str *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";

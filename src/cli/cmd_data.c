@@ -1,4 +1,4 @@
-/* cmd_data.c - trireme data check | show: what the model will see, before it sees it, and after. */
+/* cmd_data.c - trireme data check | show: what a model will see in training, and what it saw in a step. */
 #include "cli/cli.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static enum tr_status print_samples(const struct view *v, uint64_t first, uint64
     return TR_OK;
 }
 
-/* A batch with two documents in a row, if there is one near. */
+/* A batch that has two documents in one row, if one of the first batches does. */
 static enum tr_status fill_batch(const struct view *v, const struct tr_batch *b)
 {
     enum tr_status st = TR_OK;

@@ -1,4 +1,4 @@
-/* cmd_files.c - trireme config: settings, as they are and as they could be. */
+/* cmd_files.c - trireme config: values and origins of all options, shell completion, man pages. */
 #include "cli/cli.h"
 #include <stdio.h>
 

@@ -18,8 +18,8 @@ static enum tr_status parse_verb(int argc, char **argv, enum tr_verb *verb)
     return TR_OK;
 }
 
-/* What a restart adds: --resume_from_checkpoint auto, under the name the user chose if he gave one, because two names
- * for one option are refused. */
+/* A restart adds --resume_from_checkpoint auto, under the alias that the command line uses if there is one, because two
+ * names for one option are refused. */
 static const char *resume_flag(const struct tr_config *cfg)
 {
     static const char cli[] = "command line ";
@@ -42,7 +42,7 @@ static char **rank_argv(int argc, char **argv, const char *flag)
     return v;
 }
 
-/* The rank that is shown writes to a pipe of ours, and we to the terminal: it may draw as if that were its own. */
+/* The rank whose output is shown writes to a pipe that we copy to the terminal, so it may draw a progress line. */
 static void pass_terminal_on(void)
 {
     char text[16];
@@ -53,8 +53,8 @@ static void pass_terminal_on(void)
         unsetenv("TR_LIVE_COLUMNS");
 }
 
-/* Ranks that were killed in a save leave a directory that the next start would remove; there may be none.
- */
+/* Removes the temporary directories that ranks left when they were killed while saving; there may be no next start that
+ * does. */
 static void tidy(const char *output)
 {
     struct tr_ckpt_lock *lock = NULL;
@@ -130,7 +130,8 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
         cli_print(tr_str_ok(&help) ? help.p : "");
         goto out;
     }
-    if (verb == TR_VERB_TRAIN && f.n_nodes_max == 1) /* else it may be this job's own, which others have begun */
+    if (verb == TR_VERB_TRAIN &&
+        f.n_nodes_max == 1) /* with several nodes, the directory may be this job's own: another node may have made it */
         TR_TRY(tr_check_output(cfg));
     pass_terminal_on();
     TR_TRY(start(&f, cfg, argc, argv, environ, code));

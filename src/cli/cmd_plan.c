@@ -1,4 +1,4 @@
-/* cmd_plan.c - plan: what a run holds and takes, without running it. */
+/* cmd_plan.c - plan: memory and time of a run, without running it. */
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include <stdio.h>

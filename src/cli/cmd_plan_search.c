@@ -208,7 +208,7 @@ out:
     return st;
 }
 
-/* What every answer about a cluster starts from. */
+/* The query that every answer about a cluster starts from. */
 enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,
                                struct tr_query *out)
 {

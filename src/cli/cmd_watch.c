@@ -1,5 +1,5 @@
-/* cmd_watch.c - watch: every rank of a run, what it does and for how long, and who holds the others. Reads files of the
- * run only, so that it works on a run of anybody, running or dead. */
+/* cmd_watch.c - watch: every rank of a run, what it does and for how long, and which rank holds up the others. Reads
+ * files of the run only, so it works on a run of another user, running or dead. */
 #include "cli/cli.h"
 #include <errno.h>
 #include <signal.h>
@@ -13,10 +13,10 @@ struct watch {
     const char *run;
     struct tr_phase_page *page;
     bool *is_alive;
-    double *busy_us; /* in order */
-    int n, holder;   /* -1: nobody holds anybody */
+    double *busy_us; /* sorted */
+    int n, holder;   /* the rank that holds up the others; -1: none */
     double median_us;
-    bool is_here; /* the ranks are of this host */
+    bool is_here; /* all ranks run on this host */
 };
 
 static int by_value(const void *a, const void *b)
@@ -25,7 +25,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A middle rank's busy time of a step. */
+/* The median over ranks of the busy time of a step. */
 static double median_of(const struct watch *w)
 {
     for (int r = 0; r < w->n; r++)
@@ -34,7 +34,7 @@ static double median_of(const struct watch *w)
     return w->busy_us[(w->n - 1) / 2];
 }
 
-/* While some wait, the one that waits for nobody and has not moved for the longest; a dead one before all. */
+/* When some ranks wait: the rank that waits for no peer and has not moved for the longest time; a dead rank first. */
 static int holder_of(const struct watch *w)
 {
     int holder = -1, n_waiting = 0;
@@ -62,14 +62,16 @@ static enum tr_status read_all(struct watch *w)
             *p = (struct tr_phase_page){ .rank = r, .place = TR_PLACE_NONE, .is_ended = 1 };
         w->is_here = r == 0 ? strcmp(p->host, host) == 0 : w->is_here && strcmp(p->host, host) == 0;
         w->is_alive[r] = p->pid && !p->is_ended && (kill(p->pid, 0) == 0 || errno == EPERM);
-        w->is_alive[r] = w->is_alive[r] || (!p->is_ended && strcmp(p->host, host) != 0); /* cannot be seen from here */
+        w->is_alive[r] = w->is_alive[r] ||
+                         (!p->is_ended && strcmp(p->host, host) !=
+                                              0); /* a process of another host cannot be tested: taken to be alive */
     }
     w->median_us = median_of(w);
     w->holder = holder_of(w);
     return TR_OK;
 }
 
-/* Seconds in what a rank does now; of a dead one unknown. */
+/* Seconds that a rank has been in its current action; -1: not known (it is dead, or on another host). */
 static double seconds_in(const struct watch *w, int r)
 {
     return w->is_here && w->is_alive[r] ? (double)(tr_clock_us() - w->page[r].since_us) * 1e-6 : -1;

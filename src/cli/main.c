@@ -90,7 +90,7 @@ static int run(enum tr_verb verb, int argc, char **argv)
     return code;
 }
 
-/* Failpoints may name a rank; whoever started us said which one this is. */
+/* Failpoints may name a rank; the environment says which rank this process is. */
 static int world_rank(void)
 {
     const char *text = getenv("RANK");
