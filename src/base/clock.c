@@ -1,4 +1,4 @@
-/* clock.c - two clocks: one that decides, one for people. */
+/* clock.c - two clocks: a monotonic one for decisions, wall time for people. */
 #include "base/misc.h"
 #include <time.h>
 #include "base/banned.h"

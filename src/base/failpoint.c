@@ -119,7 +119,7 @@ static void sleep_ms(int64_t ms)
         ;
 }
 
-/* One write a line: lines of threads do not mix. */
+/* One write() per line, so that lines of several threads do not mix. */
 static void tell(const char *point)
 {
     char line[POINT_MAX + 16];
@@ -127,7 +127,7 @@ static void tell(const char *point)
         (void)!write(STDERR_FILENO, line, strlen(line));
 }
 
-/* Only what tells does so more than once. */
+/* Only `tell` acts on every hit; the others act on the n-th. */
 static bool is_armed(struct failpoint *row, const char *point)
 {
     if (strcmp(row->point, point) != 0 && strcmp(row->point, "*") != 0)
@@ -152,7 +152,7 @@ enum tr_status tr_failpoint(const char *point)
         case DELAY:
             sleep_ms(row->delay_ms);
             break;
-        case SPIN: /* for ever: a loop that forgot its end */
+        case SPIN: /* an endless loop */
             for (volatile bool is_on = true; is_on;)
                 tr_cpu_pause();
             break;

@@ -35,7 +35,7 @@ double tr_clock_wall(void); /* seconds since 1970: for people only */
 /* 'R', 'S', 'D', 'T' (stopped by a signal), 'Z' ... of a process of this host; '?': there is none. */
 char tr_process_state(int pid);
 
-/* What all threads of a process had of the cores so far: time run, and time ready to run but without a core. */
+/* CPU time of all threads of a process so far: time they ran, and time they were ready to run but had no core. */
 struct tr_cores_us {
     int64_t ran, queued;
 };

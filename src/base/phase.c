@@ -12,7 +12,7 @@ enum { N_FEW = 16, N_MANY = 1024, SLOW_MIN_US = 100 * 1000, SLOW_FACTOR = 8 };
 
 static _Thread_local struct tr_phase_page *mine;
 
-/* A small file of the kernel's, as text; empty when it is not there. */
+/* A small file of /proc as text; empty when it does not exist. */
 static void read_small(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -27,7 +27,7 @@ char tr_process_state(int pid)
     char path[64], text[512];
     (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
     read_small(path, text, sizeof text);
-    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    const char *p = strrchr(text, ')'); /* the process name in front of it may hold any character */
     return p && p[1] == ' ' && p[2] ? p[2] : '?';
 }
 
@@ -132,7 +132,7 @@ static void count(int kind, int64_t us)
     if (++mine->n_done[kind] < N_MANY)
         return;
     mine->n_done[kind] = 0;
-    for (int i = 0; i < TR_PHASE_BUCKETS; i++) { /* what is old counts less */
+    for (int i = 0; i < TR_PHASE_BUCKETS; i++) { /* halved, so that old durations count less */
         row[i] /= 2;
         mine->n_done[kind] += row[i];
     }

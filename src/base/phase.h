@@ -1,7 +1,8 @@
-/* phase.h - where this thread's rank is: one page that it writes and anybody may read, while it runs and after it died.
+/* phase.h - where this thread's rank is: one page that it writes and any process may read, while it runs and after it
+ * died.
  *
- * The page is a small file mapped by the rank (observe opens it), so that neither a daemon nor a lock stands between a
- * hang and who looks at it. One writer: the thread that opened it. Readers copy the file and look at `seq`, odd while a
+ * The page is a small file mapped by the rank (observe opens it), so that a hang can be examined without a
+ * daemon or a lock. One writer: the thread that opened it. Readers copy the file and look at `seq`, odd while a
  * change is under way. Costs a clock and a few stores an action. Rejected: a thread that beats on its own (it beats on
  * while the rank hangs), and the collectives' segment (gone with its last user).
  */
@@ -32,7 +33,7 @@ enum tr_phase_kind {
 #undef X
         TR_PHASE_KINDS
 };
-const char *tr_phase_name(int kind); /* "?" for what is none */
+const char *tr_phase_name(int kind); /* "?" for an unknown kind */
 
 /* Where in the model: a layer from 0, or one of these. */
 enum { TR_PLACE_NONE = -1, TR_PLACE_EMBED = -2, TR_PLACE_HEAD = -3, TR_PLACE_SHARED = -4 };
@@ -61,8 +62,8 @@ struct tr_phase_page {
     uint64_t seq;     /* odd while something below changes */
     uint64_t n_moves; /* actions begun and waits ended: a rank that moves makes this grow */
     int32_t kind, place, micro;
-    int32_t is_waiting;          /* in a collective, for others */
-    int64_t step;                /* being made, from 1 */
+    int32_t is_waiting;          /* in a collective, for other ranks */
+    int64_t step;                /* that is running, from 1 */
     int64_t since_us;            /* monotonic: of the last move */
     int64_t begin_us, waited_us; /* of this action */
     uint64_t n_collectives;      /* entered so far */
@@ -78,7 +79,7 @@ struct tr_phase_page {
     uint32_t done[TR_PHASE_KINDS][TR_PHASE_BUCKETS]; /* durations, without waits; halved now and then */
 };
 
-/* The page of this thread; NULL: nobody looks, and the calls below do nothing. */
+/* The page of this thread; NULL: there is none, and the calls below do nothing. */
 void tr_phase_use(struct tr_phase_page *page);
 struct tr_phase_page *tr_phase_mine(void);
 

@@ -2,8 +2,8 @@
  *
  * A run opens a gate; workers that are awake enter it, everybody claims tasks from one counter, and the caller, who can
  * do all the work alone, closes the gate when the counter is used up and waits only for those inside. A worker that the
- * kernel did not wake in time finds the gate closed: nobody ever waits for a thread that has nothing to do, which is
- * what makes a busy machine bearable. Waiting spins for a bounded time, gives the core away between spins, then sleeps.
+ * kernel did not wake in time finds the gate closed: the caller never waits for a thread that has no task, which keeps
+ * loops fast on a busy machine. Waiting spins for a bounded time, gives the core away between spins, then sleeps.
  * Invariant: the job fields are written only while the gate is shut and empty. Rejected: a barrier of all threads
  * (waits for sleepers), a mutex queue (allocates, ten times the latency), OpenMP (spins without bound or sleeps at
  * once).

@@ -1,4 +1,4 @@
-/* sha256.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104): who sent a message, not only whether it is whole.
+/* sha256.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104): proves who sent a message, not only that it is whole.
  *
  * Used for a few small frames a second, hence the plain form. Rejected: a crypto library for one function.
  */
