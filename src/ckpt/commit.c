@@ -303,7 +303,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
 }
 
-/* A file that a rank told of but never wrote, or wrote short, must not reach the manifest. */
+/* A file that a rank reported but did not write, or wrote short, must not reach the manifest. */
 static enum tr_status check_files(struct tr_commit *c)
 {
     enum tr_status st = TR_OK;
@@ -345,7 +345,7 @@ out:
     return st;
 }
 
-/* File systems without exchange: a checkpoint in the way goes only when it is of no use to anybody. */
+/* File systems without an atomic exchange: a checkpoint under the final name is removed only if it does not verify. */
 static enum tr_status replace_bad(const struct tr_commit *c)
 {
     if (tr_ckpt_verify(c->final, NULL, NULL) == TR_OK)

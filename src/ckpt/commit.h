@@ -33,7 +33,7 @@ enum { TR_CKPT_VERSION = 1, TR_CKPT_RUN_ID_MAX = 64, TR_CKPT_MAX_FILES = 65536, 
  * The kernel drops the lock with the process; a second writer is refused with the holder's pid, host and run id. */
 struct tr_ckpt_lock;
 enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t generation, struct tr_ckpt_lock **out);
-/* Who holds it, once that is known better: the run that is resumed. */
+/* Writes run id and generation into the lock once they are known (a resumed run keeps its id). */
 enum tr_status tr_ckpt_lock_tell(struct tr_ckpt_lock *l, const char *run_id, int64_t generation);
 void tr_ckpt_unlock(struct tr_ckpt_lock *l);
 
@@ -89,8 +89,8 @@ struct tr_ckpt_keep {
  * What somebody reads (a lease) stays until the next time. */
 enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation,
                               const struct tr_ckpt_keep *keep, size_t *out_removed);
-/* A run goes on from checkpoint-<step>: newer ones are of another future. They lose their names (to
- * checkpoint-<n>.aside-<generation>), so that no scan takes them for the newest. Hold the lock. */
+/* A run resumes from checkpoint-<step>: newer checkpoints are renamed to checkpoint-<n>.aside-<generation>, so that no
+ * scan takes them for the newest. Hold the lock. */
 enum tr_status tr_ckpt_set_aside(const char *output_dir, int64_t step, int64_t generation, size_t *out_n);
 
 /* A reader's lease (C17): while it is held nothing removes the checkpoint. Goes with the process. */

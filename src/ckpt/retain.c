@@ -1,5 +1,5 @@
-/* retain.c - what may go, and what must not: leftovers of killed saves, checkpoints beyond the limit, those of a future
- * that was given up.
+/* retain.c - which files of an output directory are removed: leftovers of killed saves, checkpoints beyond the limit,
+ * and checkpoints newer than the step that a run was resumed from.
  *
  * Invariants: nothing is removed before a newer checkpoint was read back and verified (V2), nor while somebody holds a
  * lease on it (C17). A deletion begins with a rename to a temp name, so a killed one leaves nothing that looks like a
@@ -72,7 +72,7 @@ enum tr_status tr_ckpt_lease(const char *dir, struct tr_ckpt_lease *out)
         close(fd);
         return tr_fail(TR_IO, "%s: is being removed", dir);
     }
-    out->fd = fd; /* a file system without locks: as good as it gets */
+    out->fd = fd; /* on a file system without locks the lease protects nothing */
     return TR_OK;
 }
 
@@ -94,7 +94,7 @@ static enum tr_status remove_step(const char *output_dir, int64_t step, int64_t 
     TR_TRY(tr_commit_dir_of(output_dir, step, generation, temp));
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        goto out; /* somebody reads it */
+        goto out; /* a reader holds a lease */
     TR_TRY(tr_remove_tree(temp));
     if (rename(path, temp) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno)));

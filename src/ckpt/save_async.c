@@ -1,4 +1,4 @@
-/* save_async.c - a save in flight: which part it is in, the thread that writes, and what ranks tell each other.
+/* save_async.c - a save in flight: its current part, the thread that writes, and the messages between ranks.
  *
  * Threads never talk to other ranks: collectives belong to the thread of the training. So a save moves from part to
  * part in poll, which all ranks call between steps while a save is in flight; they hold the same phase at all times.
@@ -40,7 +40,7 @@ out:
     return st;
 }
 
-/* Every file that some rank told of. */
+/* Every file that a rank reported. */
 static enum tr_status add_files(struct tr_saver *sv, struct tr_commit *c)
 {
     enum tr_status st = TR_OK;
@@ -68,7 +68,7 @@ static enum tr_status commit(struct tr_saver *sv)
     enum tr_status st = TR_OK;
     struct tr_commit *c = NULL;
     st = tr_commit_begin(j->output, j->run_id, j->step, j->generation, &c);
-    if (st != TR_OK) /* nobody owns the parts yet */
+    if (st != TR_OK) /* no commit owns the parts yet: they are removed here */
         (void)tr_remove_tree(sv->dir);
     TR_TRY(st);
     TR_TRY(add_files(sv, c));
@@ -216,7 +216,7 @@ enum tr_status tr_save_agree(struct tr_saver *sv, enum tr_status st)
     return worst == TR_OK ? TR_OK : tr_fail(TR_PEER, "checkpoint abandoned: another rank could not write its part");
 }
 
-/* The first rank that failed, and its words, to all. */
+/* All ranks learn the first rank that failed, and its error text. */
 static enum tr_status share_cause(struct tr_saver *sv, enum tr_status mine)
 {
     struct tr_save_result *r = &sv->result;
@@ -234,7 +234,7 @@ static enum tr_status share_cause(struct tr_saver *sv, enum tr_status mine)
     return st;
 }
 
-/* Rank 0 hears sizes and hashes; one rank has each, the others 0. */
+/* Rank 0 learns sizes and hashes of all files; one rank has each, the others hold 0. */
 static enum tr_status share_files(struct tr_saver *sv)
 {
     return reduce(sv, TR_SUM, &sv->files[0].bytes, 3 * sv->n_files, "save: sizes and hashes");
@@ -268,7 +268,7 @@ static enum tr_status after_commit(struct tr_saver *sv, enum tr_status worst, en
     return share_cause(sv, mine);
 }
 
-/* is_late: rank 0 does not want to wait longer; all ranks hear it. */
+/* is_late: rank 0 has waited long enough; all ranks learn it. */
 static enum tr_status poll(struct tr_saver *sv, bool *is_late, bool *out_done, struct tr_save_result *out)
 {
     enum tr_status st = TR_OK;

@@ -5,7 +5,7 @@
 #include "ckpt/ckpt.h"
 #include <pthread.h>
 
-/* What a writer tells of a file: size and hash as they were in its memory. */
+/* What a writer reports of a file: size and hash as they were in its memory. */
 struct tr_written {
     int64_t bytes, lo, hi;
 };

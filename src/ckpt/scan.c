@@ -120,8 +120,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct tr_ckpt_file *)a)->name, ((const struct tr_ckpt_file *)b)->name);
 }
 
-/* Weights and state that the manifest does not know would still be read by somebody. Other files (a README) may stay.
- */
+/* Weights and state that the manifest does not list are an error, because other tools would read them. Other files (a
+ * README) may stay. */
 static enum tr_status check_extra(const char *dir, const char *sub, const struct tr_ckpt_manifest *m)
 {
     enum tr_status st = TR_OK;
@@ -240,7 +240,7 @@ enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
         if (step < 0)
             continue;
         TR_TRY(tr_path_join(path, output_dir, e->d_name));
-        if (lstat(path, &info) != 0) /* a checkpoint that cannot be looked at is not one that is not there (C10) */
+        if (lstat(path, &info) != 0) /* an unreadable checkpoint is an error, not an absent one (C10) */
             TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
         if (S_ISDIR(info.st_mode))
             TR_TRY(add_step(out, step));
@@ -272,7 +272,7 @@ enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path
     return st == TR_OK ? tr_path_join(path, output_dir, name) : st;
 }
 
-/* The pointer is for people; when it says something else, people should know. */
+/* `latest` is a hint for people; a note says when it names another checkpoint. */
 static void note_pointer(const char *output_dir, int64_t found_step, struct tr_str *notes)
 {
     char text[300] = "", shown[320];

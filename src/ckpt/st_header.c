@@ -1,4 +1,4 @@
-/* st_header.c - the safetensors header parser: text of a stranger -> checked tensor table.
+/* st_header.c - the safetensors header parser: untrusted text -> checked tensor table.
  *
  * The header is one fixed shape of JSON, so it is read by a hand-written scanner without recursion and without a tree:
  * a general JSON tree would cost ten times the text. Memory: the text + 112 bytes per tensor, each of which needs 50
