@@ -319,7 +319,7 @@ static enum tr_status check_files(struct tr_commit *c)
         if (lstat(path, &info) != 0)
             return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
         if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != f->bytes)
-            return tr_fail(TR_IO, "%s: %" PRId64 " bytes on disk, its writer told %" PRIu64, path,
+            return tr_fail(TR_IO, "%s: %" PRId64 " bytes on disk, its writer reported %" PRIu64, path,
                            (int64_t)info.st_size, f->bytes);
     }
 out:

@@ -40,7 +40,7 @@ enum tr_status tr_fence_check(const char *output_dir)
 {
     int64_t own = own_generation(), newest = newest_claim(output_dir);
     if (newest < 0)
-        return tr_fail(TR_IO, "%s: whether this generation may still write cannot be read: %s", output_dir,
+        return tr_fail(TR_IO, "%s: cannot read whether a newer generation has taken over: %s", output_dir,
                        strerror(errno));
     if (newest <= own)
         return TR_OK;

@@ -186,7 +186,7 @@ static enum tr_status run_ranks(char *const *argv, char **out)
     char *text = NULL;
     int fd = memfd_create("points", MFD_CLOEXEC);
     if (fd < 0)
-        return tr_fail(TR_IO, "bench machine: no memory file");
+        return tr_fail(TR_IO, "bench machine: cannot make a file in memory (memfd_create)");
     struct tr_launch l = {
         .program = "/proc/self/exe", .argv = argv, .envp = environ, .n_ranks = 2, .out_fd = fd, .err_fd = STDERR_FILENO
     };

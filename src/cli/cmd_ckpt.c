@@ -244,7 +244,7 @@ static void close_rewrite(struct rewrite *r)
 
 static enum tr_status need_output(const struct tr_config *cfg)
 {
-    return cfg->output ? TR_OK : tr_fail(TR_USAGE, "where to? --output DIR");
+    return cfg->output ? TR_OK : tr_fail(TR_USAGE, "--output DIR is required: the directory to write to");
 }
 
 static enum tr_status export_model(const struct tr_config *cfg, const char *dir, const char *other)

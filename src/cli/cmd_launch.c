@@ -13,7 +13,7 @@ static enum tr_status parse_verb(int argc, char **argv, enum tr_verb *verb)
     if (argc < 1)
         return tr_fail(TR_USAGE, "launch needs a verb: trireme launch --nproc-per-node 2 train ...");
     if (!tr_verb_parse(argv[0], verb))
-        return tr_fail(TR_USAGE, "launch starts no verb \"%s\"; trireme --help lists them",
+        return tr_fail(TR_USAGE, "launch: no verb \"%s\"; trireme --help lists the verbs",
                        tr_escape(argv[0], esc, sizeof esc));
     return TR_OK;
 }

@@ -143,7 +143,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     if (cfg->compare)
         return print_compare(cfg);
     if (cfg->timeline && !cfg->machine)
-        return tr_fail(TR_USAGE, "--timeline needs --machine: a step takes its time somewhere");
+        return tr_fail(TR_USAGE, "--timeline needs --machine, which says how fast kernels and links are");
     if (cfg->search)
         return cmd_plan_search(cfg);
     if (cfg->scale)

@@ -235,7 +235,7 @@ static enum tr_status budget_of(const struct tr_config *cfg, struct tr_budget *o
                                .mttf_hours = cfg->mttf_hours,
                                .restart_s = 60 * cfg->restart_minutes };
     if (cfg->days > 0 && !cfg->tokens)
-        return tr_fail(TR_USAGE, "--days %g needs --tokens: days for how many", cfg->days);
+        return tr_fail(TR_USAGE, "--days %g needs --tokens: how many to train on in that time", cfg->days);
     return cfg->tokens ? tr_tokens_parse(cfg->tokens, &out->tokens) : TR_OK;
 }
 

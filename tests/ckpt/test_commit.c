@@ -148,7 +148,7 @@ static void a_file_told_but_not_there_or_short_stops_the_commit(void **state)
     assert_ok(tr_commit_begin(*state, "run", 7, 0, &c));
     put_file(in_dir(tr_commit_dir(c), "x"), "abc", 3);
     assert_ok(tr_commit_add(c, "x", 4, (struct tr_hash128){ 0 }));
-    assert_fails_with(tr_commit_finish(c), TR_IO, "3 bytes on disk, its writer told 4");
+    assert_fails_with(tr_commit_finish(c), TR_IO, "3 bytes on disk, its writer reported 4");
     tr_commit_close(c);
 
     assert_ok(tr_commit_begin(*state, "run", 7, 0, &c));
