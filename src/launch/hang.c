@@ -2,11 +2,11 @@
  * phase.
  *
  * A rank hangs when it waits for no other rank and has not moved within the bound of its phase (tr_phase_bound), or
- * when a signal has stopped it for TR_STOPPED_LAUNCHER_US. Only time in which the launcher itself ran is counted, in looks of at
- * most LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. Time in which a rank waits for a
- * core is not counted beyond three times the time that it ran, so that a rank without a core is not blamed. A rank that
- * was stopped for less, or took far longer than its p99, is reported and left alone (faults A16, A18). Rejected: a
- * query to the ranks (a rank that hangs does not reply).
+ * when a signal has stopped it for TR_STOPPED_LAUNCHER_US. Only time in which the launcher itself ran is counted, in
+ * looks of at most LOOK_MAX_US, so that a job stopped as a whole, or a host that slept, goes on. Time in which a rank
+ * waits for a core is not counted beyond three times the time that it ran, so that a rank without a core is not blamed.
+ * A rank that was stopped for less, or took far longer than its p99, is reported and left alone (faults A16, A18).
+ * Rejected: a query to the ranks (a rank that hangs does not reply).
  */
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
