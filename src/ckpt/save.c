@@ -139,9 +139,7 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     sv->opt = *opt;
     pthread_mutex_init(&sv->mutex, NULL);
     pthread_cond_init(&sv->cond, NULL);
-    if (!opt->mesh)
-        TR_TRY(tr_mesh_open_alone(&sv->own_mesh));
-    sv->opt.mesh = opt->mesh ? opt->mesh : sv->own_mesh;
+    TR_TRY(tr_mesh_given(opt->mesh, &sv->own_mesh, &sv->opt.mesh));
     sv->rank = sv->opt.mesh->rank;
     sv->world = sv->opt.mesh->world;
     sv->has_source = opt->source_dir && tr_dir_exists(opt->source_dir);

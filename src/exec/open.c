@@ -77,9 +77,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->dev = dev;
     e->pool = pool;
     e->seed = seed;
-    if (!mesh)
-        TR_TRY(tr_mesh_open_alone(&e->own_mesh));
-    e->mesh = mesh ? mesh : e->own_mesh;
+    TR_TRY(tr_mesh_given(mesh, &e->own_mesh, &e->mesh));
     bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic
@@ -125,7 +123,7 @@ void tr_exec_close(struct tr_exec *e)
 {
     if (!e)
         return;
-    for (int a = 0; e->mesh && a < TR_A_COUNT; a++)
+    for (int a = 0; a < TR_A_COUNT; a++)
         if (e->base[a] && is_shared(e, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
         else if (e->base[a] && is_pages(e, a))

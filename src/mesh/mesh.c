@@ -165,6 +165,14 @@ enum tr_status tr_mesh_open_alone(struct tr_mesh **out)
     return tr_mesh_open("self", &env, ones, out);
 }
 
+enum tr_status tr_mesh_given(struct tr_mesh *given, struct tr_mesh **own, struct tr_mesh **out)
+{
+    enum tr_status st = given ? TR_OK : tr_mesh_open_alone(own);
+    if (st == TR_OK)
+        *out = given ? given : *own;
+    return st;
+}
+
 bool tr_mesh_is_alone(const struct tr_mesh *m)
 {
     return m->world == 1;

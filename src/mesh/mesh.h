@@ -50,6 +50,8 @@ enum tr_status tr_mesh_open(const char *engine, const struct tr_comm_env *env, c
 /* The mesh of a process that runs alone: every axis has size 1 and the self communicator. */
 enum tr_status tr_mesh_open_alone(struct tr_mesh **out);
 void tr_mesh_close(struct tr_mesh *m);
+/* *out: the mesh that a caller gave, or, where it gave NULL, one of a process alone, which is *own to be closed. */
+enum tr_status tr_mesh_given(struct tr_mesh *given, struct tr_mesh **own, struct tr_mesh **out);
 bool tr_mesh_is_alone(const struct tr_mesh *m);
 
 /* Opens the groups of these keys. Collective: every rank declares the same keys in the same order, before step 0,

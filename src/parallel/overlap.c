@@ -19,7 +19,7 @@ struct pending {
     int micro;
 };
 
-struct pass {
+struct overlap_pass {
     struct tr_emit e;
     struct pending *pending; /* by bucket */
     int reducing;            /* bucket whose shards are under way, -1: none */
@@ -49,7 +49,7 @@ static void post_ahead(struct tr_action *list, int n)
 
 /* ---- waits ---- */
 
-static void emit_waiting(struct pass *p, const struct tr_action *from)
+static void emit_waiting(struct overlap_pass *p, const struct tr_action *from)
 {
     struct tr_action *a = tr_emit(&p->e, from);
     for (int i = 0; i < p->n_wait; i++)
@@ -61,7 +61,7 @@ static void emit_waiting(struct pass *p, const struct tr_action *from)
 }
 
 /* The rest of a reduction of shards: its other hops on data ranks, and the sum with earlier micro-batches. */
-static void finish_shard(struct pass *p, int bucket)
+static void finish_shard(struct overlap_pass *p, int bucket)
 {
     struct pending *x = &p->pending[bucket];
     const struct tr_bucket *b = &p->e.c->bucket[bucket];
@@ -89,7 +89,7 @@ static void finish_shard(struct pass *p, int bucket)
 }
 
 /* What is on its way for the bucket is there when the action at hand starts. */
-static void settle(struct pass *p, int bucket)
+static void settle(struct overlap_pass *p, int bucket)
 {
     struct pending *x = &p->pending[bucket];
     if (x->lag)
@@ -102,7 +102,7 @@ static void settle(struct pass *p, int bucket)
         finish_shard(p, bucket);
 }
 
-static void settle_all(struct pass *p)
+static void settle_all(struct overlap_pass *p)
 {
     for (int b = 0; b < p->e.c->n_buckets; b++)
         if (!p->pending[b].lag)
@@ -110,7 +110,7 @@ static void settle_all(struct pass *p)
 }
 
 /* Gathers and reductions: after what is under way for the same bucket and, for shards, in the same staging buffer. */
-static void post(struct pass *p, const struct tr_action *a)
+static void post(struct overlap_pass *p, const struct tr_action *a)
 {
     struct pending *x = &p->pending[a->of];
     const struct tr_bucket *b = &p->e.c->bucket[a->of];
@@ -127,7 +127,7 @@ static void post(struct pass *p, const struct tr_action *a)
     p->reducing = is_scatter ? a->of : p->reducing;
 }
 
-static void pass_action(struct pass *p, const struct tr_action *a, int *message)
+static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *message)
 {
     switch (a->kind) {
     case TR_DO_SEND:
@@ -167,7 +167,7 @@ static int gather_of(const struct tr_schedule *s, int bucket)
 
 enum tr_status tr_pass_overlap(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
 {
-    struct pass p = { .reducing = -1 };
+    struct overlap_pass p = { .reducing = -1 };
     (void)is_training;
     post_ahead(s->action, s->n_actions);
     p.pending = calloc((size_t)c->n_buckets, sizeof *p.pending);

@@ -11,7 +11,7 @@
 
 static const char letters[] = "FBIW"; /* in the order of the action kinds */
 
-struct reader {
+struct pipe_reader {
     const char *path, *p;
     int line, n_ranks, n_chunks, n_micro;
     struct tr_pipe_slot *slot;
@@ -19,7 +19,7 @@ struct reader {
     size_t n, n_cap;
 };
 
-static enum tr_status fail_line(const struct reader *r, const char *what)
+static enum tr_status fail_line(const struct pipe_reader *r, const char *what)
 {
     char word[24] = "";
     size_t n = strcspn(r->p, " \t\r\n#");
@@ -27,7 +27,7 @@ static enum tr_status fail_line(const struct reader *r, const char *what)
     return tr_fail(TR_USAGE, "%s:%d: \"%s\": %s", r->path, r->line, word, what);
 }
 
-static bool take_int(struct reader *r, int64_t *out)
+static bool take_int(struct pipe_reader *r, int64_t *out)
 {
     int64_t x = 0;
     if (!isdigit((unsigned char)*r->p))
@@ -38,12 +38,12 @@ static bool take_int(struct reader *r, int64_t *out)
     return true;
 }
 
-static void skip_blanks(struct reader *r)
+static void skip_blanks(struct pipe_reader *r)
 {
     r->p += strspn(r->p, " \t\r,");
 }
 
-static enum tr_status add(struct reader *r, int rank, struct tr_pipe_slot t)
+static enum tr_status add(struct pipe_reader *r, int rank, struct tr_pipe_slot t)
 {
     size_t most = 3 * (size_t)r->n_ranks * (size_t)r->n_chunks * (size_t)r->n_micro;
     if (r->n == most)
@@ -63,7 +63,7 @@ static enum tr_status add(struct reader *r, int rank, struct tr_pipe_slot t)
     return TR_OK;
 }
 
-static enum tr_status read_turn(struct reader *r, int rank)
+static enum tr_status read_turn(struct pipe_reader *r, int rank)
 {
     const char *start = r->p, *letter = *r->p ? strchr(letters, *r->p) : NULL;
     int64_t micro = 0, chunk = 0;
@@ -94,7 +94,7 @@ static enum tr_status read_turn(struct reader *r, int rank)
     return st;
 }
 
-static enum tr_status read_line(struct reader *r)
+static enum tr_status read_line(struct pipe_reader *r)
 {
     enum tr_status st = TR_OK;
     int64_t rank = 0;
@@ -123,7 +123,7 @@ enum tr_status tr_pipe_read(const char *path, const char *text, int n_ranks, int
 {
     enum tr_status st = TR_OK;
     struct tr_pipe *o = NULL;
-    struct reader r = {
+    struct pipe_reader r = {
         .path = path, .p = text, .n_ranks = n_ranks, .n_chunks = n_chunks, .n_micro = n_micro, .line = 1
     };
     for (; *r.p; r.line++) {

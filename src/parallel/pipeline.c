@@ -23,12 +23,12 @@ bool tr_param_is_first(const struct tr_compiled *c, int param)
 
 /* ---- the cut ---- */
 
-struct cut {
+struct stage_cut {
     double worst, squares; /* of the stages so far */
     int begin;             /* of the last one */
 };
 
-static bool is_better(const struct cut *a, const struct cut *b)
+static bool is_better(const struct stage_cut *a, const struct stage_cut *b)
 {
     return a->worst < b->worst || (a->worst <= b->worst && a->squares < b->squares);
 }
@@ -39,7 +39,7 @@ static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
 {
     const struct tr_model *m = c->model;
     int n = m->n_segments;
-    struct cut *best = calloc(((size_t)n_stages + 1) * ((size_t)n + 1), sizeof *best);
+    struct stage_cut *best = calloc(((size_t)n_stages + 1) * ((size_t)n + 1), sizeof *best);
     double *sum = calloc((size_t)n + 1, sizeof *sum);
     if (!best || !sum) {
         free(best);
@@ -50,12 +50,12 @@ static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
         sum[g + 1] = sum[g] + tr_program_flops(m->program[m->segment[g].program], TR_FORWARD);
     for (int k = 0; k <= n_stages; k++) /* the first k stages hold the first g segments */
         for (int g = 0; g <= n; g++) {
-            struct cut *to = &best[k * (n + 1) + g];
-            *to = (struct cut){ .worst = k == 0 && g == 0 ? 0 : INFINITY };
+            struct stage_cut *to = &best[k * (n + 1) + g];
+            *to = (struct stage_cut){ .worst = k == 0 && g == 0 ? 0 : INFINITY };
             for (int begin = k - 1; k > 0 && begin < g; begin++) {
-                const struct cut *from = &best[(k - 1) * (n + 1) + begin];
+                const struct stage_cut *from = &best[(k - 1) * (n + 1) + begin];
                 double cost = sum[g] - sum[begin];
-                struct cut now = { fmax(from->worst, cost), from->squares + cost * cost, begin };
+                struct stage_cut now = { fmax(from->worst, cost), from->squares + cost * cost, begin };
                 if (is_better(&now, to))
                     *to = now;
             }
@@ -106,7 +106,7 @@ struct block {
     int n_uses; /* left; at 0 it is freed */
 };
 
-struct player {
+struct pipeline_pass {
     struct tr_emit e;
     const struct tr_compiled *c;
     const struct tr_model *m;
@@ -117,12 +117,12 @@ struct player {
     int *saved, *kept;        /* by the same: buffers */
 };
 
-static const struct tr_program *program_of(const struct player *pl, int g)
+static const struct tr_program *program_of(const struct pipeline_pass *pl, int g)
 {
     return pl->e.s->program[pl->e.s->program_of[g]];
 }
 
-static size_t cell(const struct player *pl, int g, int micro)
+static size_t cell(const struct pipeline_pass *pl, int g, int micro)
 {
     return (size_t)g * (size_t)pl->pipe->n_micro + (size_t)micro;
 }
@@ -143,14 +143,15 @@ static int reads_back(const struct tr_program *p, tr_val v)
 }
 
 /* A new slot that the action fills. */
-static int take(struct player *pl, struct tr_action *a, enum tr_role role, size_t bytes)
+static int take(struct pipeline_pass *pl, struct tr_action *a, enum tr_role role, size_t bytes)
 {
     int buffer = tr_slot_add(&pl->e, TR_BUF_ACTS, -1, bytes);
     tr_use_add(a, buffer, role, true)->takes = true;
     return buffer;
 }
 
-static void hold(struct player *pl, struct tr_action *a, enum tr_role role, struct block *b, size_t bytes, int n_uses)
+static void hold(struct pipeline_pass *pl, struct tr_action *a, enum tr_role role, struct block *b, size_t bytes,
+                 int n_uses)
 {
     *b = (struct block){ take(pl, a, role, bytes), n_uses };
 }
@@ -168,17 +169,17 @@ static void let_go(struct tr_action *a, struct block *b, int n_uses)
 /* ---- slots of the pipeline ---- */
 
 /* Does this rank hold the segment, if there is one? */
-static bool is_here(const struct player *pl, int g)
+static bool is_here(const struct pipeline_pass *pl, int g)
 {
     return g >= 0 && g < pl->m->n_segments && tr_segment_is_here(pl->c, g);
 }
 
-static struct tr_action *add_action(struct player *pl, enum tr_action_kind kind, int segment, int micro)
+static struct tr_action *add_action(struct pipeline_pass *pl, enum tr_action_kind kind, int segment, int micro)
 {
     return tr_emit_new(&pl->e, kind, TR_PART_GRADIENTS, segment, micro);
 }
 
-static void play_forward(struct player *pl, int g, int micro)
+static void play_forward(struct pipeline_pass *pl, int g, int micro)
 {
     const struct tr_program *p = program_of(pl, g);
     struct block *in = g > 0 ? &pl->out[cell(pl, g - 1, micro)] : NULL, *out = &pl->out[cell(pl, g, micro)];
@@ -202,7 +203,7 @@ static void play_forward(struct player *pl, int g, int micro)
 }
 
 /* What a part of the backward of g has read for the last time. */
-static void end_part(struct player *pl, struct tr_action *a, int g, int micro, enum tr_phase phase)
+static void end_part(struct pipeline_pass *pl, struct tr_action *a, int g, int micro, enum tr_phase phase)
 {
     const struct tr_program *p = program_of(pl, g);
     bool is_weight = phase == TR_BACKWARD_WEIGHT;
@@ -230,7 +231,7 @@ static void use_block(struct tr_action *a, const struct tr_program *p, tr_val v,
         (void)tr_use_add(a, b->buffer, role, false);
 }
 
-static void play_backward(struct player *pl, enum tr_action_kind kind, int g, int micro)
+static void play_backward(struct pipeline_pass *pl, enum tr_action_kind kind, int g, int micro)
 {
     const struct tr_program *p = program_of(pl, g);
     size_t at = cell(pl, g, micro);
@@ -263,7 +264,7 @@ static void play_backward(struct player *pl, enum tr_action_kind kind, int g, in
         end_part(pl, a, g, micro, TR_BACKWARD_WEIGHT);
 }
 
-static void play_slot(struct player *pl, const struct tr_pipe_slot *t)
+static void play_slot(struct pipeline_pass *pl, const struct tr_pipe_slot *t)
 {
     int first = pl->first[t->stage], end = pl->first[t->stage + 1];
     if (t->kind == TR_DO_FORWARD)
@@ -276,7 +277,7 @@ static void play_slot(struct player *pl, const struct tr_pipe_slot *t)
 
 /* ---- messages ---- */
 
-static void play_message(struct player *pl, const struct tr_pipe_step *step)
+static void play_message(struct pipeline_pass *pl, const struct tr_pipe_step *step)
 {
     const struct tr_pipe_slot *t = &pl->pipe->slot[step->slot];
     bool is_forward = t->kind == TR_DO_FORWARD, is_send = step->kind == TR_STEP_SEND || step->kind == TR_STEP_WAIT_SEND;
@@ -304,7 +305,7 @@ static void play_message(struct player *pl, const struct tr_pipe_step *step)
     a->message = pl->message[step->slot] = pl->e.s->n_messages++;
 }
 
-static enum tr_status play(struct player *pl)
+static enum tr_status play(struct pipeline_pass *pl)
 {
     struct tr_pipe_steps steps = { 0 };
     int window = 1;
@@ -326,7 +327,7 @@ enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m,
 {
     enum tr_status st = TR_OK;
     struct tr_pipe *forward = NULL;
-    struct player pl = { .c = c, .m = m };
+    struct pipeline_pass pl = { .c = c, .m = m };
     int n_ranks = c->opt.layout.size[TR_AXIS_PP];
     tr_emit_begin(&pl.e, c, m, s);
     if (!is_training)

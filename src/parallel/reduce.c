@@ -8,7 +8,7 @@
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
-struct pass {
+struct reduce_pass {
     struct tr_emit e;
     int grad_zero;
     int *whole;       /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
@@ -24,7 +24,7 @@ static bool is_backward(const struct tr_action *a)
 }
 
 /* The last backward that adds to this bucket's gradients: of the micro-batch, or (whole_step) of the step. */
-static bool is_last_touch(const struct pass *p, int i, int bucket, bool whole_step)
+static bool is_last_touch(const struct reduce_pass *p, int i, int bucket, bool whole_step)
 {
     for (int k = i + 1; k < p->e.n_from; k++) {
         const struct tr_action *a = &p->e.from[k];
@@ -35,13 +35,13 @@ static bool is_last_touch(const struct pass *p, int i, int bucket, bool whole_st
     return true;
 }
 
-static int grad_buffer(const struct pass *p, int bucket)
+static int grad_buffer(const struct reduce_pass *p, int bucket)
 {
     return p->grad_zero >= 2 ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket);
 }
 
 /* Local parameters whose gradients this backward writes. */
-static uint64_t written(const struct pass *p, const struct tr_action *a)
+static uint64_t written(const struct reduce_pass *p, const struct tr_action *a)
 {
     const struct tr_program *g = p->e.s->program[p->e.s->program_of[a->segment]];
     uint64_t bits = 0;
@@ -57,7 +57,7 @@ static uint64_t written(const struct pass *p, const struct tr_action *a)
 }
 
 /* Of these local parameters, those that live in the bucket. */
-static uint64_t of_bucket(const struct pass *p, const struct tr_action *a, uint64_t bits, int bucket)
+static uint64_t of_bucket(const struct reduce_pass *p, const struct tr_action *a, uint64_t bits, int bucket)
 {
     const int *param = p->e.m->segment[a->segment].param;
     for (int i = 0; i < 64; i++)
@@ -66,7 +66,7 @@ static uint64_t of_bucket(const struct pass *p, const struct tr_action *a, uint6
     return bits;
 }
 
-static void touch(struct pass *p, struct tr_action *a, uint64_t bits)
+static void touch(struct reduce_pass *p, struct tr_action *a, uint64_t bits)
 {
     const int *param = p->e.m->segment[a->segment].param;
     a->params = 0;
@@ -78,7 +78,7 @@ static void touch(struct pass *p, struct tr_action *a, uint64_t bits)
 }
 
 /* Gradients of a bucket as one action: gradients are in the place of `bucket`, what happens is `of`'s. */
-static struct tr_action *emit_bucket(struct pass *p, enum tr_action_kind kind, int of, int bucket, int segment,
+static struct tr_action *emit_bucket(struct reduce_pass *p, enum tr_action_kind kind, int of, int bucket, int segment,
                                      int micro)
 {
     struct tr_action *a = tr_emit_new(&p->e, kind, TR_PART_GRADIENTS, segment, micro);
@@ -89,7 +89,7 @@ static struct tr_action *emit_bucket(struct pass *p, enum tr_action_kind kind, i
     return a;
 }
 
-static void tree_add(struct pass *p, int of, int bucket, const struct tr_action *from, uint64_t bits)
+static void tree_add(struct reduce_pass *p, int of, int bucket, const struct tr_action *from, uint64_t bits)
 {
     const int *param = p->e.m->segment[from->segment].param;
     struct tr_action *a = emit_bucket(p, TR_DO_TREE_ADD, of, bucket, from->segment, from->micro);
@@ -103,7 +103,7 @@ static void tree_add(struct pass *p, int of, int bucket, const struct tr_action 
 }
 
 /* The first hop. A shard that is not the step's first comes into the staging buffer and is added later. */
-static void reduce(struct pass *p, int bucket, int micro)
+static void reduce(struct reduce_pass *p, int bucket, int micro)
 {
     const struct tr_compiled *c = p->e.c;
     const struct tr_layout *l = &c->opt.layout;
@@ -129,7 +129,7 @@ static void reduce(struct pass *p, int bucket, int micro)
 }
 
 /* The gradients of the second use make room for those of the first one; the last time they are complete. */
-static void second_use(struct pass *p, int shared, const struct tr_action *from, uint64_t bits)
+static void second_use(struct reduce_pass *p, int shared, const struct tr_action *from, uint64_t bits)
 {
     int second = p->e.m->n_segments + 1;
     TR_BUG_ON(shared != p->e.m->n_segments);
@@ -138,7 +138,7 @@ static void second_use(struct pass *p, int shared, const struct tr_action *from,
         reduce(p, second, from->micro);
 }
 
-static void pass_backward(struct pass *p, int i)
+static void pass_backward(struct reduce_pass *p, int i)
 {
     const struct tr_layout *l = &p->e.c->opt.layout;
     struct tr_action from = p->e.from[i];
@@ -173,7 +173,7 @@ static void pass_backward(struct pass *p, int i)
 
 enum tr_status tr_pass_reduce(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
 {
-    struct pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .travelling = -1 };
+    struct reduce_pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .travelling = -1 };
     if (!is_training)
         return TR_OK;
     int *mem = calloc(2 * (size_t)c->n_buckets, sizeof *mem);

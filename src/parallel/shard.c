@@ -7,7 +7,7 @@
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
-struct pass {
+struct shard_pass {
     struct tr_emit e;
     int zero;
     int *whole; /* by bucket: the slot that holds it whole, -1: none does */
@@ -20,7 +20,7 @@ static bool reads_params(const struct tr_action *a)
 }
 
 /* Buckets of the parameters a segment reads. */
-static void find_buckets(const struct pass *p, struct tr_action *a)
+static void find_buckets(const struct shard_pass *p, struct tr_action *a)
 {
     const struct tr_segment *seg = &p->e.m->segment[a->segment];
     a->n_buckets = 0;
@@ -42,7 +42,7 @@ static bool has_bucket(const struct tr_action *a, int bucket)
     return false;
 }
 
-static const struct tr_action *next_reader(const struct pass *p, int i)
+static const struct tr_action *next_reader(const struct shard_pass *p, int i)
 {
     for (i++; i < p->e.n_from; i++)
         if (reads_params(&p->e.from[i]))
@@ -50,7 +50,7 @@ static const struct tr_action *next_reader(const struct pass *p, int i)
     return NULL;
 }
 
-static void gather(struct pass *p, int bucket, int micro)
+static void gather(struct shard_pass *p, int bucket, int micro)
 {
     size_t bytes = (size_t)p->e.c->bucket[bucket].n * tr_dtype_bytes(p->e.c->opt.compute_dtype);
     struct tr_action *a = tr_emit_new(&p->e, TR_DO_GATHER, TR_PART_GRADIENTS, -1, micro);
@@ -61,7 +61,7 @@ static void gather(struct pass *p, int bucket, int micro)
     (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_VALUE, bucket), TR_AS_OTHER, false);
 }
 
-static void pass_compute(struct pass *p, int i)
+static void pass_compute(struct shard_pass *p, int i)
 {
     const struct tr_action *next = next_reader(p, i);
     const struct tr_action *from = &p->e.from[i];
@@ -83,7 +83,7 @@ static void pass_compute(struct pass *p, int i)
 
 enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
 {
-    struct pass p = { .zero = c->opt.layout.zero };
+    struct shard_pass p = { .zero = c->opt.layout.zero };
     (void)is_training;
     p.whole = malloc((size_t)c->n_buckets * sizeof *p.whole);
     if (!p.whole)

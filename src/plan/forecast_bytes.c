@@ -60,14 +60,15 @@ static struct place even_place(const struct tr_ask *a, double n_micro)
                            .has_head = p == 1 };
 }
 
-struct cut { /* into n stages: the last has `last` layers and the head, the `n_more` before it one more than `few` */
+struct stage_share { /* into n stages: the last has `last` layers and the head, the `n_more` before it one more than
+                        `few` */
     double n, few, n_more, last;
 };
 
-static struct cut cut_of(const struct tr_ask *a, double head)
+static struct stage_share cut_of(const struct tr_ask *a, double head)
 {
     double n = (double)a->pp * a->chunks, best = INFINITY, best_squares = INFINITY;
-    struct cut c = { .n = n };
+    struct stage_share c = { .n = n };
     for (double last = 0; last <= ceil(a->shape.layers / n); last++) {
         double rest = a->shape.layers - last, few = floor(rest / (n - 1)), n_more = rest - few * (n - 1);
         double worst = fmax(few + (n_more > 0), last + head);
@@ -75,20 +76,20 @@ static struct cut cut_of(const struct tr_ask *a, double head)
         if (worst < best || (worst <= best && squares <= best_squares)) {
             best = worst;
             best_squares = squares;
-            c = (struct cut){ n, few, n_more, last };
+            c = (struct stage_share){ n, few, n_more, last };
         }
     }
     return c;
 }
 
-static double layers_of(const struct cut *c, double stage)
+static double layers_of(const struct stage_share *c, double stage)
 {
     return stage == c->n - 1 ? c->last : c->few + (stage >= c->n - 1 - c->n_more);
 }
 
 /* Interleaved, a rank has started 2 (p - r - 1) + (v - 1) p + 1 turns before its first backward. A torn backward keeps
  * what its micro-batch had, so that with zb all ranks keep as many, and those further on have torn more. */
-static struct place cut_place(const struct tr_ask *a, const struct cut *c, int r, double n_micro)
+static struct place cut_place(const struct tr_ask *a, const struct stage_share *c, int r, double n_micro)
 {
     double p = a->pp, v = a->chunks, under_way = fmin(n_micro, p - r);
     struct place x = { .n_tables = (r == 0) + (r == a->pp - 1), .has_head = r == a->pp - 1 };
@@ -169,7 +170,7 @@ void tr_forecast_bytes(const struct tr_ask *a, const struct tr_layer_cost *layer
     bytes_of(a, &fullest, layer, head, f);
     if (a->pp == 1 || !a->impl->cuts_by_flops)
         return;
-    struct cut c = cut_of(a, head->flops / layer->flops);
+    struct stage_share c = cut_of(a, head->flops / layer->flops);
     double most = 0;
     for (int r = 0; r < a->pp; r++) {
         struct place x = cut_place(a, &c, r, f->n_micro);

@@ -18,25 +18,25 @@ static const struct {
     { "dp traffic", "#f28e2b", true },        { "update", "#9c755f", false },
 };
 
-struct span {
+struct picture_span {
     double begin, end;
     int rank, micro, chunk;
     enum span_kind kind;
 };
 
 struct timeline {
-    struct span *span;
+    struct picture_span *span;
     int n, n_cap, n_ranks, n_micro;
     double all_micro, end;
 };
 
-static enum tr_status add_span(struct timeline *t, struct span s)
+static enum tr_status add_span(struct timeline *t, struct picture_span s)
 {
     if (s.end <= s.begin)
         return TR_OK;
     if (t->n == t->n_cap) {
         int cap = t->n_cap ? 2 * t->n_cap : 1024;
-        struct span *more = realloc(t->span, (size_t)cap * sizeof *more);
+        struct picture_span *more = realloc(t->span, (size_t)cap * sizeof *more);
         if (!more)
             return tr_fail(TR_NOMEM, "timeline: out of memory");
         t->span = more;
@@ -64,13 +64,13 @@ static enum tr_status add_turns(const struct tr_ask *a, const struct tr_forecast
         for (int i = o->first[r]; i < o->first[r + 1]; i++) {
             const struct tr_pipe_slot *slot = &o->slot[i];
             double length = a->slots[slot->stage][slot->kind];
-            struct span s = { end[i] - length,           end[i], r, slot->micro, slot->stage / o->n_ranks,
-                              (enum span_kind)slot->kind };
+            struct picture_span s = { end[i] - length,           end[i], r, slot->micro, slot->stage / o->n_ranks,
+                                      (enum span_kind)slot->kind };
             TR_TRY(add_span(t, s));
             s.kind = SPAN_TP;
             s.begin = s.end - share * length;
             TR_TRY(add_span(t, s));
-            s = (struct span){ end[i], end[i] + f->message_s, r, slot->micro, 0, SPAN_SEND };
+            s = (struct picture_span){ end[i], end[i] + f->message_s, r, slot->micro, 0, SPAN_SEND };
             if (o->n_ranks > 1 && tr_pipe_slot_target(o, slot) >= 0)
                 TR_TRY(add_span(t, s));
         }
@@ -106,8 +106,8 @@ static enum tr_status open_timeline(struct tr_ask *a, int most_turns, struct tr_
     TR_TRY(add_turns(a, f, o, end, t));
     double dp = a->zero < 3 ? f->exposed_s[TR_TIME_DP] : 0, at = times.length;
     for (int r = 0; r < a->pp; r++) {
-        TR_TRY(add_span(t, (struct span){ at, at + dp, r, -1, 0, SPAN_DP }));
-        TR_TRY(add_span(t, (struct span){ at + dp, at + dp + f->optimizer_s, r, -1, 0, SPAN_UPDATE }));
+        TR_TRY(add_span(t, (struct picture_span){ at, at + dp, r, -1, 0, SPAN_DP }));
+        TR_TRY(add_span(t, (struct picture_span){ at + dp, at + dp + f->optimizer_s, r, -1, 0, SPAN_UPDATE }));
     }
 out:
     tr_pipe_close(o);
@@ -167,7 +167,7 @@ static void svg_axis(const struct timeline *t, double scale, int bottom, struct 
     }
 }
 
-static void svg_span(const struct span *s, double scale, struct tr_str *out)
+static void svg_span(const struct picture_span *s, double scale, struct tr_str *out)
 {
     bool is_thin = kinds[s->kind].is_traffic;
     double x = LEFT + s->begin * scale, w = (s->end - s->begin) * scale;
@@ -234,7 +234,7 @@ static void timeline_trace(const struct timeline *t, struct tr_str *out)
                     "{\"name\": \"traffic\"}}",
                     r, r);
     for (int i = 0; i < t->n; i++) {
-        const struct span *s = &t->span[i];
+        const struct picture_span *s = &t->span[i];
         tr_str_addf(out, ",\n{\"ph\": \"X\", \"name\": \"%s", kinds[s->kind].name);
         if (s->micro >= 0)
             tr_str_addf(out, " %d", s->micro);
