@@ -17,7 +17,8 @@ static tr_val block(struct tr_build *b, tr_val x) /* x: (N, D) */
     double proj_std = hp->init_std / sqrt(2.0 * (double)hp->layers);
 
     tr_val h = tr_conv1d(b, tr_layernorm(b, x, "ln_1"), "attn.c_attn", 3 * d, 0); /* (N, 3D) = q | k | v */
-    tr_val a = tr_attention(b, tr_slice(b, h, 0, d), tr_slice(b, h, d, d), tr_slice(b, h, 2 * d, d));
+    tr_val v = tr_slice(b, h, 2 * d, d), k = tr_slice(b, h, d, d), q = tr_slice(b, h, 0, d);
+    tr_val a = tr_attention(b, q, k, v);
     x = tr_add(b, x, tr_dropout(b, tr_conv1d(b, a, "attn.c_proj", d, proj_std), hp->dropout_resid));
 
     h = tr_act(b, tr_conv1d(b, tr_layernorm(b, x, "ln_2"), "mlp.c_fc", hp->ffn, 0));

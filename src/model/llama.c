@@ -23,7 +23,9 @@ tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this 
         q = tr_headnorm(b, q, "self_attn.q_norm", 0);
         k = tr_headnorm(b, k, "self_attn.k_norm", 0);
     }
-    tr_val a = tr_attention(b, tr_rope(b, q), tr_rope(b, k), v);
+    k = tr_rope(b, k); /* one statement each: C leaves the order of two arguments open, and nodes are in that order */
+    q = tr_rope(b, q);
+    tr_val a = tr_attention(b, q, k, v);
     x = tr_add(b, x, tr_linear(b, a, "self_attn.o_proj", hp->hidden, hp->o_bias));
 
     h = tr_rmsnorm(b, x, "post_attention_layernorm", 0);

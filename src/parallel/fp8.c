@@ -49,10 +49,10 @@ static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
     struct tr_program *p = f->p;
     int64_t rows = p->value[v].rows, cols = p->value[v].cols;
     enum tr_dtype dtype = phase == TR_FORWARD ? TR_U8 : f->gradient;
-    struct quant q = { .of = v,
-                       .q = add_value(p, dtype, rows, cols, "q", v),
-                       .qt = add_value(p, dtype, cols, rows, "qt", v),
-                       .scale = add_value(p, TR_F32, 1, 1, "scale", v) };
+    struct quant q = { .of = v }; /* then one statement each: C leaves the order inside an initializer open */
+    q.q = add_value(p, dtype, rows, cols, "q", v);
+    q.qt = add_value(p, dtype, cols, rows, "qt", v);
+    q.scale = add_value(p, TR_F32, 1, 1, "scale", v);
     struct tr_node *n = tr_node_add(p, TR_OP_QUANT, phase);
     n->in[0] = v;
     n->out[0] = q.q;
