@@ -7,7 +7,7 @@
 #define TR_MODEL_MODEL_H
 
 #include "config/config.h"
-#include "model/program.h"
+#include "program/program.h"
 
 enum { TR_MAX_LAYERS = 1024, TR_LAYER_KINDS = 2 };
 

@@ -1,11 +1,11 @@
-/* program.h - level 1: what one segment computes, as a straight list of ops over named values.
+/* program.h - room header of program. Level 1: what one segment computes, as a straight list of ops over named values.
  *
  * A program is static: no control flow, all shapes known, so it can be printed, rewritten by passes, laid out in memory
  * and played on any device. Values are matrices; a column slice of a value is a view of it and owns no storage.
  * Model files build the forward half for one whole device; passes (parallel/) add the rest. Values are written once.
  */
-#ifndef TR_MODEL_PROGRAM_H
-#define TR_MODEL_PROGRAM_H
+#ifndef TR_PROGRAM_PROGRAM_H
+#define TR_PROGRAM_PROGRAM_H
 
 #include "ops/ops.h"
 

@@ -1,5 +1,5 @@
 /* program.c - storage, copying and printing of programs. */
-#include "model/program.h"
+#include "program/program.h"
 #include <stdlib.h>
 
 enum { N_FIRST = 32 };
