@@ -156,9 +156,9 @@ static double pointwise(struct tr_meter *m, enum tr_opcode op, int64_t rows, int
 {
     struct tr_call c = { .op = op,
                          .attr = { .act = op == TR_OP_ACT || op == TR_OP_ACT_BWD ? TR_ACT_GELU_TANH : TR_ACT_SILU } };
-    for (int i = 0; i < tr_op_row(op)->n_in; i++)
+    for (int i = 0; i < tr_op_n_in(op); i++)
         c.in[i] = tr_meter_view(m, rows, cols);
-    for (int i = 0; i < tr_op_row(op)->n_out; i++)
+    for (int i = 0; i < tr_op_n_out(op); i++)
         c.out[i] = tr_meter_view(m, rows, cols);
     return time_call(m, &c) / (double)(rows * cols);
 }

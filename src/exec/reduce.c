@@ -134,7 +134,9 @@ enum tr_status tr_run_ADD(struct tr_run *r, const struct tr_action *a)
 
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
 {
-    static const enum tr_coll_kind kinds[] = { TR_ALL_REDUCE, TR_ALL_GATHER, TR_REDUCE_SCATTER };
+    static const enum tr_coll_kind kinds[TR_OP_COUNT] = { [TR_OP_ALL_REDUCE] = TR_ALL_REDUCE,
+                                                          [TR_OP_ALL_GATHER] = TR_ALL_GATHER,
+                                                          [TR_OP_REDUCE_SCATTER] = TR_REDUCE_SCATTER };
     const struct tr_view *x = &c->in[0], *y = &c->out[0];
     if (c->op == TR_OP_COPY) /* y is x */
         return TR_OK;
@@ -147,7 +149,7 @@ enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c)
     if (c->op == TR_OP_RING_ATTENTION || c->op == TR_OP_RING_ATTENTION_BWD)
         return tr_exec_ring(e, c);
     TR_BUG_ON(x->ld != x->cols || y->ld != y->cols || x->dtype != y->dtype);
-    struct tr_coll coll = { .kind = kinds[c->op - TR_OP_ALL_REDUCE],
+    struct tr_coll coll = { .kind = kinds[c->op],
                             .dtype = x->dtype,
                             .op = TR_SUM,
                             .in = x->data,

@@ -55,25 +55,14 @@ size_t tr_value_bytes(const struct tr_program *p, tr_val v)
     return (size_t)(x->rows * x->cols) * tr_dtype_bytes(x->dtype);
 }
 
-/* Which input an op's first output may overwrite, or -1. The kernels promise it (ops.h). */
-static int overwrites(enum tr_opcode op)
+/* The input that an op's first output may be written over, or -1. */
+static int alias_slot(enum tr_opcode op)
 {
-    switch (op) {
-    case TR_OP_ADD:
-    case TR_OP_ALL_REDUCE:
-        return 0;
-    case TR_OP_LINEAR_DX:
-        return 2;
-    case TR_OP_LINEAR_ADD:
-        return 3;
-    case TR_OP_LAYERNORM_BWD:
-    case TR_OP_RMSNORM_BWD:
-        return 4;
-    case TR_OP_MATMUL8:
-        return 5;
-    default:
-        return -1;
-    }
+    const struct tr_slot *in = tr_op_row(op)->in;
+    for (int k = 0; k < TR_MAX_IN; k++)
+        if (in[k].may_alias)
+            return k;
+    return -1;
 }
 
 /* Parts of a program that run at different times. */
@@ -116,7 +105,7 @@ static bool is_passing(const struct tr_program *p, tr_val root)
 static bool takes_place(const struct tr_program *p, const struct span *span, const struct tr_node *n, int node,
                         tr_val out)
 {
-    int k = overwrites(n->op);
+    int k = alias_slot(n->op);
     if (k < 0 || out != n->out[0] || n->in[k] == TR_NONE)
         return false;
     tr_val in = n->in[k];
@@ -142,7 +131,7 @@ static void place_work(struct tr_program *p, struct span *span, enum part part, 
             if (v == TR_NONE || !is_passing(p, v) || span[v].first != i || span[v].is_owner)
                 continue;
             if (takes_place(p, span, n, i, v)) {
-                tr_val in = n->in[overwrites(n->op)];
+                tr_val in = n->in[alias_slot(n->op)];
                 p->value[v].offset = p->value[in].offset;
                 span[in].is_owner = false;
             } else {

@@ -7,22 +7,6 @@
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
-static bool is_cheap(enum tr_opcode op)
-{
-    switch (op) {
-    case TR_OP_LAYERNORM:
-    case TR_OP_RMSNORM:
-    case TR_OP_ACT:
-    case TR_OP_GLU:
-    case TR_OP_SCALE:
-    case TR_OP_DROPOUT:
-    case TR_OP_ALL_GATHER: /* kept as the rows of one rank */
-        return true;
-    default:
-        return false;
-    }
-}
-
 struct remake {
     const struct tr_program *from; /* forward nodes and old values */
     struct tr_program *to;
@@ -38,7 +22,7 @@ static bool is_dropped(const struct remake *r, tr_val root)
     const struct tr_node *n = &r->from->node[r->maker[root]];
     if (r->mode == TR_RECOMPUTE_BLOCK)
         return true;
-    return is_cheap(n->op) && n->out[0] == root; /* statistics are small: kept */
+    return tr_op_row(n->op)->is_cheap && n->out[0] == root; /* statistics are small: saved */
 }
 
 static tr_val remade(struct remake *r, tr_val v);

@@ -2,6 +2,7 @@
  * else by bytes on a GPU and by measured time of an element on a CPU, where arithmetic, not memory, decides.
  */
 #include "plan/price.h"
+#include <assert.h>
 #include <math.h>
 
 void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, struct tr_price *out)
@@ -52,8 +53,22 @@ static double gemm(const struct tr_price *p, double m, double n, double k)
     return tr_cost_gemm(&chip, p->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16, 1, m, n, k);
 }
 
+static double product(const struct tr_price *p, const struct tr_call *c, int unused)
+{
+    (void)unused;
+    return gemm(p, (double)c->in[0].rows, (double)c->out[0].cols, (double)c->in[0].cols);
+}
+
+static double product_dw(const struct tr_price *p, const struct tr_call *c, int unused)
+{
+    bool sums_bias = c->out[1].rows > 0 && p->chip.all.op_s[TR_COST_ADD] == 0;
+    double bias = sums_bias ? tr_cost_stream(&p->chip, view_bytes(&c->in[0])) : 0;
+    (void)unused;
+    return gemm(p, (double)c->in[0].cols, (double)c->in[1].cols, (double)c->in[0].rows) + bias;
+}
+
 /* Logits of blocks of rows, each with its loss and, training, its gradient. */
-static double head(const struct tr_price *p, const struct tr_call *c, double n_products)
+static double head(const struct tr_price *p, const struct tr_call *c, int n_products)
 {
     double T = (double)c->in[0].rows, D = (double)c->in[0].cols, V = ceil((double)c->in[1].rows / 8) * 8;
     const struct tr_chip *chip = &p->chip;
@@ -65,7 +80,7 @@ static double head(const struct tr_price *p, const struct tr_call *c, double n_p
 }
 
 /* n_blocks: kernels that each row of q is in. */
-static double attention(const struct tr_price *p, const struct tr_call *c, bool is_backward, double n_blocks)
+static double attention_blocks(const struct tr_price *p, const struct tr_call *c, bool is_backward, double n_blocks)
 {
     const struct tr_chip *chip = &p->chip;
     const double *op_s = chip->all.op_s;
@@ -79,123 +94,97 @@ static double attention(const struct tr_price *p, const struct tr_call *c, bool 
     return flops / (chip->peak[TR_NUMBER_16] * share) + chip->launch_s * (is_backward ? 3 : 1);
 }
 
-/* ---- the rest ---- */
-
-static enum tr_op_cost class_of(enum tr_opcode op)
+static double attention(const struct tr_price *p, const struct tr_call *c, int is_backward)
 {
-    switch (op) {
-    case TR_OP_LAYERNORM:
-        return TR_COST_NORM;
-    case TR_OP_LAYERNORM_BWD:
-        return TR_COST_NORM_BWD;
-    case TR_OP_RMSNORM:
-        return TR_COST_RMSNORM;
-    case TR_OP_RMSNORM_BWD:
-        return TR_COST_RMSNORM_BWD;
-    case TR_OP_ACT:
-        return TR_COST_ACT;
-    case TR_OP_ACT_BWD:
-        return TR_COST_ACT_BWD;
-    case TR_OP_GLU:
-        return TR_COST_GLU;
-    case TR_OP_GLU_BWD:
-        return TR_COST_GLU_BWD;
-    case TR_OP_ROPE:
-        return TR_COST_ROPE;
-    case TR_OP_ADAMW:
-    case TR_OP_LION:
-    case TR_OP_SGD:
-        return TR_COST_UPDATE;
-    default:
-        return TR_COST_ADD;
-    }
+    return attention_blocks(p, c, is_backward, 1);
 }
 
-static double other(const struct tr_price *p, const struct tr_call *c)
+/* Keys and values of all ranks pass by: once forward; backward with their gradients. A rank has two pieces of a row's
+ * 2 n, which meet 2 n + 1 pieces of keys. */
+static double ring(const struct tr_price *p, const struct tr_call *c, int is_backward)
+{
+    const struct tr_view *q = &c->in[is_backward];
+    double copied = elements(&q[0]) + (is_backward ? 4 : 2) * elements(&q[1]);
+    return attention_blocks(p, c, is_backward, p->size[TR_AXIS_CP] + 0.5) + copied * p->chip.all.op_s[TR_COST_ADD];
+}
+
+/* ---- the rest ---- */
+
+static double elementwise(const struct tr_price *p, const struct tr_call *c, int cost)
 {
     const struct tr_chip *chip = &p->chip;
-    double each = chip->all.op_s[class_of(c->op)];
+    double each = chip->all.op_s[cost];
     if (each > 0)
         return elements(&c->out[0]) * each;
     return tr_cost_stream(chip, p->impl->fusion * moved_bytes(c));
 }
 
-static double collective(const struct tr_price *p, const struct tr_call *c)
+/* ---- messages ---- */
+
+static double collective_of(const struct tr_price *p, const struct tr_call *c, int kind)
 {
+    bool is_by_input = kind == TR_COST_REDUCE_SCATTER || kind == TR_COST_ALL_TO_ALL;
     struct tr_group g = tr_price_group(p, (enum tr_axis)c->attr.axis);
-    switch (c->op) {
-    case TR_OP_ALL_REDUCE:
-        return tr_cost_collective(p->machine, TR_COST_ALL_REDUCE, g, view_bytes(&c->out[0]));
-    case TR_OP_ALL_GATHER:
-        return tr_cost_collective(p->machine, TR_COST_ALL_GATHER, g, view_bytes(&c->out[0]));
-    case TR_OP_REDUCE_SCATTER:
-        return tr_cost_collective(p->machine, TR_COST_REDUCE_SCATTER, g, view_bytes(&c->in[0]));
-    case TR_OP_ALL_TO_ALL:
-        return tr_cost_collective(p->machine, TR_COST_ALL_TO_ALL, g, view_bytes(&c->in[0]));
-    default:
-        return 0;
-    }
+    return tr_cost_collective(p->machine, kind, g, view_bytes(is_by_input ? &c->in[0] : &c->out[0]));
 }
 
-/* Keys and values of all ranks pass by: once forward; backward with their gradients. A rank has two pieces of a row's
- * 2 n, which meet 2 n + 1 pieces of keys. */
-static double ring_attention(const struct tr_price *p, const struct tr_call *c, bool is_backward)
-{
-    const struct tr_view *q = &c->in[is_backward];
-    double copied = elements(&q[0]) + (is_backward ? 4 : 2) * elements(&q[1]);
-    return attention(p, c, is_backward, p->size[TR_AXIS_CP] + 0.5) + copied * p->chip.all.op_s[TR_COST_ADD];
-}
-
-static double ring_traffic(const struct tr_price *p, const struct tr_call *c, bool is_backward)
+static double ring_of(const struct tr_price *p, const struct tr_call *c, int is_backward)
 {
     struct tr_group g = tr_price_group(p, TR_AXIS_CP);
     double kv = view_bytes(&c->in[is_backward ? 2 : 1]) + view_bytes(&c->in[is_backward ? 3 : 2]);
     return tr_cost_collective(p->machine, TR_COST_ALL_GATHER, g, g.n * kv * (is_backward ? 3 : 1));
 }
 
+/* ---- one line for each price class ---- */
+
+typedef double price_fn(const struct tr_price *p, const struct tr_call *c, int arg);
+
+static const struct {
+    price_fn *kernel; /* NULL: no time */
+    int arg;
+    price_fn *traffic; /* NULL: no messages */
+    int traffic_arg;
+} classes[] = {
+    [TR_PRICE_STREAM] = { .kernel = elementwise, .arg = TR_COST_ADD },
+    [TR_PRICE_NORM] = { .kernel = elementwise, .arg = TR_COST_NORM },
+    [TR_PRICE_NORM_BWD] = { .kernel = elementwise, .arg = TR_COST_NORM_BWD },
+    [TR_PRICE_RMSNORM] = { .kernel = elementwise, .arg = TR_COST_RMSNORM },
+    [TR_PRICE_RMSNORM_BWD] = { .kernel = elementwise, .arg = TR_COST_RMSNORM_BWD },
+    [TR_PRICE_ACT] = { .kernel = elementwise, .arg = TR_COST_ACT },
+    [TR_PRICE_ACT_BWD] = { .kernel = elementwise, .arg = TR_COST_ACT_BWD },
+    [TR_PRICE_GLU] = { .kernel = elementwise, .arg = TR_COST_GLU },
+    [TR_PRICE_GLU_BWD] = { .kernel = elementwise, .arg = TR_COST_GLU_BWD },
+    [TR_PRICE_ROPE] = { .kernel = elementwise, .arg = TR_COST_ROPE },
+    [TR_PRICE_UPDATE] = { .kernel = elementwise, .arg = TR_COST_UPDATE },
+    [TR_PRICE_PRODUCT] = { .kernel = product },
+    [TR_PRICE_PRODUCT_DW] = { .kernel = product_dw },
+    [TR_PRICE_HEAD] = { .kernel = head, .arg = 1 },
+    [TR_PRICE_HEAD_GRAD] = { .kernel = head, .arg = 2 },
+    [TR_PRICE_HEAD_BOTH] = { .kernel = head, .arg = 3 },
+    [TR_PRICE_ATTENTION] = { .kernel = attention, .arg = false },
+    [TR_PRICE_ATTENTION_BWD] = { .kernel = attention, .arg = true },
+    [TR_PRICE_RING] = { .kernel = ring, .arg = false, .traffic = ring_of, .traffic_arg = false },
+    [TR_PRICE_RING_BWD] = { .kernel = ring, .arg = true, .traffic = ring_of, .traffic_arg = true },
+    [TR_PRICE_ALL_REDUCE] = { .traffic = collective_of, .traffic_arg = TR_COST_ALL_REDUCE },
+    [TR_PRICE_ALL_GATHER] = { .traffic = collective_of, .traffic_arg = TR_COST_ALL_GATHER },
+    [TR_PRICE_REDUCE_SCATTER] = { .traffic = collective_of, .traffic_arg = TR_COST_REDUCE_SCATTER },
+    [TR_PRICE_ALL_TO_ALL] = { .traffic = collective_of, .traffic_arg = TR_COST_ALL_TO_ALL },
+    [TR_PRICE_FREE] = { NULL },
+};
+static_assert(TR_COUNT_OF(classes) == TR_PRICE_COUNT, "one line per price class");
+
 double tr_price_traffic(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n)
 {
     struct tr_call c;
+    enum tr_price_class k = tr_op_row(n->op)->price;
     tr_node_call(program, n, &c);
-    if (c.op == TR_OP_RING_ATTENTION || c.op == TR_OP_RING_ATTENTION_BWD)
-        return ring_traffic(p, &c, c.op == TR_OP_RING_ATTENTION_BWD);
-    return tr_op_is_collective(c.op) ? collective(p, &c) : 0;
+    return classes[k].traffic ? classes[k].traffic(p, &c, classes[k].traffic_arg) : 0;
 }
 
 double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n)
 {
     struct tr_call c;
+    enum tr_price_class k = tr_op_row(n->op)->price;
     tr_node_call(program, n, &c);
-    double m = (double)c.in[0].rows, k = (double)c.in[0].cols;
-    switch (c.op) {
-    case TR_OP_LINEAR:
-    case TR_OP_LINEAR_DX:
-    case TR_OP_LINEAR_ADD:
-    case TR_OP_LINEAR_ACT:
-    case TR_OP_LINEAR_DX_ACT:
-        return gemm(p, m, (double)c.out[0].cols, k);
-    case TR_OP_LINEAR_DW: {
-        double bias = c.out[1].rows > 0 && p->chip.all.op_s[TR_COST_ADD] == 0
-                          ? tr_cost_stream(&p->chip, view_bytes(&c.in[0]))
-                          : 0;
-        return gemm(p, k, (double)c.in[1].cols, m) + bias;
-    }
-    case TR_OP_HEAD_LOSS:
-    case TR_OP_HEAD_STATS:
-        return head(p, &c, 1);
-    case TR_OP_HEAD_LOSS_GRAD:
-        return head(p, &c, 3);
-    case TR_OP_HEAD_GRAD:
-        return head(p, &c, 2);
-    case TR_OP_ATTENTION:
-        return attention(p, &c, false, 1);
-    case TR_OP_ATTENTION_BWD:
-        return attention(p, &c, true, 1);
-    case TR_OP_RING_ATTENTION:
-        return ring_attention(p, &c, false);
-    case TR_OP_RING_ATTENTION_BWD:
-        return ring_attention(p, &c, true);
-    default:
-        return tr_op_is_collective(c.op) ? 0 : other(p, &c);
-    }
+    return classes[k].kernel ? classes[k].kernel(p, &c, classes[k].arg) : 0;
 }

@@ -223,7 +223,7 @@ static inline void build(struct built *b, const struct op_case *row, enum tr_opc
     *b = (struct built){ .row = row, .c = { .op = op, .attr = row->attr } };
     snprintf(b->label, sizeof b->label, "%s (%s, %s)", tr_op_row(op)->name, row->label, m->name);
     for (int i = 0; i < TR_MAX_OUT; i++)
-        b->c.accumulate[i] = m->accumulate && (tr_op_row(op)->acc_mask >> i & 1);
+        b->c.accumulate[i] = m->accumulate && tr_op_row(op)->out[i].accumulates;
     add_views(b, m, s->in, 0);
     add_views(b, m, s->out, TR_MAX_IN);
 }

@@ -56,7 +56,7 @@ static void check_parity(struct built *cuda, struct built *ref)
     tr_op_cuda(cuda->c.op)(&d.c);
     from_device(&d, cuda);
     tr_op_cpu_ref(ref->c.op)(&ref->c);
-    for (int k = 0; k < tr_op_row(ref->c.op)->n_out; k++) {
+    for (int k = 0; k < tr_op_n_out(ref->c.op); k++) {
         if (!ref->c.out[k].data)
             continue;
         compare_view(cuda, ref, k);

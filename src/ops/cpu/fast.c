@@ -86,37 +86,73 @@ struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c)
     return s;
 }
 
+/* ---- scratch: one column, by op ---- */
+
+static size_t product_scratch(const struct tr_call *c, int n_threads)
+{
+    return tr_gemm_scratch(c->in[0].rows, c->out[0].cols, c->in[0].cols, n_threads);
+}
+
+static size_t weight_scratch(const struct tr_call *c, int n_threads)
+{
+    const struct tr_view *dy = &c->in[0], *x = &c->in[1];
+    return c->attr.weight_is_in_out ? tr_gemm_scratch(x->cols, dy->cols, dy->rows, n_threads)
+                                    : tr_gemm_scratch(dy->cols, x->cols, dy->rows, n_threads);
+}
+
+static size_t ring_scratch(const struct tr_call *c, int n_threads) /* blocks need less than all rows */
+{
+    return tr_ring_scratch(c).kernel + tr_fast_attention_scratch(c, n_threads);
+}
+
+static size_t ring_bwd_scratch(const struct tr_call *c, int n_threads)
+{
+    return tr_ring_scratch(c).kernel + tr_fast_attention_bwd_scratch(c, n_threads);
+}
+
+static size_t exchange_scratch(const struct tr_call *c, int n_threads) /* what is sent and what came */
+{
+    (void)n_threads;
+    return 2 * tr_exchange_bytes(c);
+}
+
+static size_t embed_dw_scratch(const struct tr_call *c, int n_threads) /* lists of tokens */
+{
+    (void)n_threads;
+    return (size_t)(c->out[0].rows + c->in[1].rows) * sizeof(int32_t);
+}
+
+static size_t sumsq_scratch(const struct tr_call *c, int n_threads) /* one partial sum per chunk */
+{
+    (void)n_threads;
+    return (size_t)((c->in[0].cols + TR_SUMSQ_CHUNK - 1) / TR_SUMSQ_CHUNK) * sizeof(double);
+}
+
+/* NULL: none. The 8-bit products run the reference, which allocates. */
+static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c, int n_threads) = {
+    [TR_OP_LINEAR] = product_scratch,
+    [TR_OP_LINEAR_DX] = product_scratch,
+    [TR_OP_LINEAR_DW] = weight_scratch,
+    [TR_OP_LINEAR_ADD] = product_scratch,
+    [TR_OP_LINEAR_ACT] = product_scratch,
+    [TR_OP_LINEAR_DX_ACT] = product_scratch,
+    [TR_OP_ATTENTION] = tr_fast_attention_scratch,
+    [TR_OP_ATTENTION_BWD] = tr_fast_attention_bwd_scratch,
+    [TR_OP_RING_ATTENTION] = ring_scratch,
+    [TR_OP_RING_ATTENTION_BWD] = ring_bwd_scratch,
+    [TR_OP_HEAD_LOSS] = tr_fast_head_scratch,
+    [TR_OP_HEAD_LOSS_GRAD] = tr_fast_head_scratch,
+    [TR_OP_HEAD_STATS] = tr_fast_head_scratch,
+    [TR_OP_HEAD_GRAD] = tr_fast_head_scratch,
+    [TR_OP_ALL_TO_ALL] = exchange_scratch,
+    [TR_OP_EMBED_DW] = embed_dw_scratch,
+    [TR_OP_SUMSQ] = sumsq_scratch,
+};
+
 size_t tr_op_scratch(const struct tr_call *c, int n_threads)
 {
-    const struct tr_view *a = &c->in[0], *b = &c->in[1];
-    if (tr_op_is_product(c->op) && c->op != TR_OP_MATMUL8) /* which runs the reference */
-        return tr_gemm_scratch(a->rows, c->out[0].cols, a->cols, n_threads);
-    switch (c->op) {
-    case TR_OP_LINEAR_DW:
-        return c->attr.weight_is_in_out ? tr_gemm_scratch(b->cols, a->cols, a->rows, n_threads)
-                                        : tr_gemm_scratch(a->cols, b->cols, a->rows, n_threads);
-    case TR_OP_ATTENTION:
-        return tr_fast_attention_scratch(c, n_threads);
-    case TR_OP_ATTENTION_BWD:
-        return tr_fast_attention_bwd_scratch(c, n_threads);
-    case TR_OP_HEAD_LOSS:
-    case TR_OP_HEAD_LOSS_GRAD:
-    case TR_OP_HEAD_STATS:
-    case TR_OP_HEAD_GRAD:
-        return tr_fast_head_scratch(c, n_threads);
-    case TR_OP_RING_ATTENTION: /* blocks need less than all rows */
-        return tr_ring_scratch(c).kernel + tr_fast_attention_scratch(c, n_threads);
-    case TR_OP_RING_ATTENTION_BWD:
-        return tr_ring_scratch(c).kernel + tr_fast_attention_bwd_scratch(c, n_threads);
-    case TR_OP_ALL_TO_ALL: /* what is sent and what came */
-        return 2 * tr_exchange_bytes(c);
-    case TR_OP_EMBED_DW: /* lists of tokens */
-        return (size_t)(c->out[0].rows + b->rows) * sizeof(int32_t);
-    case TR_OP_SUMSQ: /* one partial sum per chunk */
-        return (size_t)((a->cols + TR_SUMSQ_CHUNK - 1) / TR_SUMSQ_CHUNK) * sizeof(double);
-    default:
-        return 0;
-    }
+    TR_BUG_ON((unsigned)c->op >= TR_OP_COUNT);
+    return scratch[c->op] ? scratch[c->op](c, n_threads) : 0;
 }
 
 struct cut {

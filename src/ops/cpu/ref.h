@@ -4,7 +4,7 @@
 
 #include "ops/ops.h"
 
-#define X(id, name, n_in, n_out, acc) void tr_ref_##id(const struct tr_call *c);
+#define X(id, name) void tr_ref_##id(const struct tr_call *c);
 TR_OP_LIST(X)
 #undef X
 

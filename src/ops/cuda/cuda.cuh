@@ -236,7 +236,7 @@ void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, 
 bool tr_cudnn_attention(const struct tr_call *c);
 bool tr_cudnn_attention_bwd(const struct tr_call *c);
 
-#define X(id, name, n_in, n_out, acc) void tr_cuda_##id(const struct tr_call *c);
+#define X(id, name) void tr_cuda_##id(const struct tr_call *c);
 TR_OP_LIST(X)
 #undef X
 

@@ -10,7 +10,7 @@
 extern "C" tr_kernel tr_op_cuda(enum tr_opcode op)
 {
     static const tr_kernel kernels[] = {
-#define X(id, name, n_in, n_out, acc) tr_cuda_##id,
+#define X(id, name) tr_cuda_##id,
         TR_OP_LIST(X)
 #undef X
     };

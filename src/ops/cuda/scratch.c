@@ -15,46 +15,98 @@ static size_t attention_bytes(const struct tr_call *c)
     return table + n * heads * 4 + dq + 2 * wide * 4 + (64 << 20);
 }
 
+static size_t product(const struct tr_call *c)
+{
+    (void)c;
+    return TR_CUDA_WORKSPACE;
+}
+
+static size_t weight(const struct tr_call *c)
+{
+    return TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[0].cols);
+}
+
+static size_t quant(const struct tr_call *c) /* the largest element */
+{
+    (void)c;
+    return 256;
+}
+
+static size_t layernorm_bwd(const struct tr_call *c)
+{
+    return 2 * tr_cuda_colsum_bytes(c->in[1].cols);
+}
+
+static size_t rmsnorm_bwd(const struct tr_call *c)
+{
+    return tr_cuda_colsum_bytes(c->in[1].cols);
+}
+
+static size_t embed_dw(const struct tr_call *c)
+{
+    return tr_cuda_embed_bytes(c->in[0].rows, c->out[0].rows);
+}
+
+static size_t logits_bytes(const struct tr_call *c, size_t elem)
+{
+    int64_t n_vocab = c->in[1].rows;
+    return (size_t)tr_cuda_head_rows(c->in[0].rows, n_vocab, elem) * (size_t)tr_cuda_head_ld(n_vocab) * elem;
+}
+
+static size_t head(const struct tr_call *c) /* logits in fp32: nothing is rounded inside */
+{
+    return logits_bytes(c, sizeof(float)) + TR_CUDA_WORKSPACE;
+}
+
+static size_t head_grad(const struct tr_call *c)
+{
+    return logits_bytes(c, tr_dtype_bytes(c->in[0].dtype)) + TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[1].rows);
+}
+
+static size_t sumsq(const struct tr_call *c)
+{
+    return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
+}
+
+static size_t ring(const struct tr_call *c) /* blocks need less than all rows */
+{
+    return tr_ring_scratch(c).kernel + attention_bytes(c);
+}
+
+static size_t exchange(const struct tr_call *c) /* what is sent and what came */
+{
+    return 2 * tr_exchange_bytes(c);
+}
+
+/* NULL: none. */
+static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
+    [TR_OP_LINEAR] = product,
+    [TR_OP_LINEAR_DX] = product,
+    [TR_OP_LINEAR_DW] = weight,
+    [TR_OP_LINEAR_ADD] = product,
+    [TR_OP_LINEAR_ACT] = product,
+    [TR_OP_LINEAR_DX_ACT] = product,
+    [TR_OP_MATMUL8] = product,
+    [TR_OP_QUANT] = quant,
+    [TR_OP_LAYERNORM_BWD] = layernorm_bwd,
+    [TR_OP_RMSNORM_BWD] = rmsnorm_bwd,
+    [TR_OP_EMBED_DW] = embed_dw,
+    [TR_OP_HEAD_LOSS] = head,
+    [TR_OP_HEAD_STATS] = head,
+    [TR_OP_HEAD_LOSS_GRAD] = head_grad,
+    [TR_OP_HEAD_GRAD] = head_grad,
+    [TR_OP_SUMSQ] = sumsq,
+    [TR_OP_ATTENTION] = attention_bytes,
+    [TR_OP_ATTENTION_BWD] = attention_bytes,
+    [TR_OP_RING_ATTENTION] = ring,
+    [TR_OP_RING_ATTENTION_BWD] = ring,
+    [TR_OP_ALL_TO_ALL] = exchange,
+};
+
 size_t tr_op_cuda_scratch(const struct tr_call *c)
 {
-    size_t n_vocab = (size_t)c->in[1].rows, elem = tr_dtype_bytes(c->in[0].dtype);
-    if (tr_op_is_product(c->op))
-        return TR_CUDA_WORKSPACE;
-    switch (c->op) {
-    case TR_OP_QUANT: /* the largest element */
-        return 256;
-    case TR_OP_LINEAR_DW:
-        return TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[0].cols);
-    case TR_OP_LAYERNORM_BWD:
-        return 2 * tr_cuda_colsum_bytes(c->in[1].cols);
-    case TR_OP_RMSNORM_BWD:
-        return tr_cuda_colsum_bytes(c->in[1].cols);
-    case TR_OP_EMBED_DW:
-        return tr_cuda_embed_bytes(c->in[0].rows, c->out[0].rows);
-    case TR_OP_HEAD_LOSS: /* logits in fp32: nothing is rounded inside */
-    case TR_OP_HEAD_STATS:
-        elem = 4;
-        return (size_t)tr_cuda_head_rows(c->in[0].rows, (int64_t)n_vocab, elem) *
-                   (size_t)tr_cuda_head_ld((int64_t)n_vocab) * elem +
-               TR_CUDA_WORKSPACE;
-    case TR_OP_HEAD_LOSS_GRAD:
-    case TR_OP_HEAD_GRAD:
-        return (size_t)tr_cuda_head_rows(c->in[0].rows, (int64_t)n_vocab, elem) *
-                   (size_t)tr_cuda_head_ld((int64_t)n_vocab) * elem +
-               TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes((int64_t)n_vocab);
-    case TR_OP_SUMSQ:
-        return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
-    case TR_OP_ATTENTION:
-    case TR_OP_ATTENTION_BWD:
-        return attention_bytes(c);
-    case TR_OP_RING_ATTENTION:
-    case TR_OP_RING_ATTENTION_BWD: /* blocks need less than all rows */
-        return tr_ring_scratch(c).kernel + attention_bytes(c);
-    case TR_OP_ALL_TO_ALL: /* what is sent and what came */
-        return 2 * tr_exchange_bytes(c);
-    default:
-        return 0;
-    }
+    TR_BUG_ON((unsigned)c->op >= TR_OP_COUNT);
+    return scratch[c->op] ? scratch[c->op](c) : 0;
 }
 
 #ifndef TR_HAS_CUDA

@@ -1,0 +1,117 @@
+/* row_attention.c - rows of attention in its forms, and of rotary positions. */
+#include "ops/ops.h"
+
+/* Pairs (row, row it sees) of N rows in full documents of seq_len rows. */
+static double visible_pairs(const struct tr_attr *a, int64_t n_rows)
+{
+    double len = (double)(a->seq_len > 0 ? a->seq_len : n_rows);
+    double window = a->window > 0 && a->window < len ? a->window : len;
+    double per_document = window * (window + 1) / 2 + (len - window) * window;
+    return len > 0 ? per_document * (double)n_rows / len : 0;
+}
+
+static double pair_flops(const struct tr_call *c, double n_products)
+{
+    double heads = 2.0 * (double)c->attr.n_heads_q * (double)c->attr.head_dim;
+    return n_products * heads * visible_pairs(&c->attr, c->in[0].rows);
+}
+
+static double forward_flops(const struct tr_call *c) /* q.k and p.v */
+{
+    return pair_flops(c, 2.0);
+}
+
+static double backward_flops(const struct tr_call *c) /* dv, do.v, dq, dk */
+{
+    return pair_flops(c, 4.0);
+}
+
+/* Row p of table: cos[r/2], sin[r/2] of position p; r <= head_dim columns rotate as pairs (i, i + r/2) of each head,
+ * the rest pass. attr: head_dim, inverse (rotate back) */
+const struct tr_op_row tr_row_rope = {
+    .name = "rope",
+    .in = { { "x", "(N, D)" }, { "position", "(N, 1) I32" }, { "table", "(P, r) F32" } },
+    .out = { { "y", "(N, D)" } },
+    .price = TR_PRICE_ROPE,
+};
+
+/* Row i sees rows max(begin[i], i - window + 1) .. i. s = softcap(scale * q.k), o = sum_j dropout(softmax(s))_j v_j,
+ * lse = log sum exp s (before dropout). Query head h reads key head h / (H / K). sample, position and step are there
+ * with dropout only.
+ * A block, in a call of ring attention: q (and o, lse) are rows row_q on of the N that begin, sample and position name,
+ * k and v rows row_k on; a row that sees none has o = 0, lse = -inf; accumulate merges o and lse with those of other
+ * keys.
+ * attr: n_heads_q, n_heads_kv, head_dim, scale, window, softcap, dropout_p, key, first, row_q, row_k */
+const struct tr_op_row tr_row_attention = {
+    .name = "attention",
+    .in = { { "q", "(N, Hd)" },
+            { "k", "(N, Kd)" },
+            { "v", "(N, Kd)" },
+            { "begin", "(N, 1) I32" },
+            { "sample", "(N, 1) I64", .is_optional = true },
+            { "position", "(N, 1) I32", .is_optional = true },
+            { "step", "(1, S) F32", .is_optional = true } },
+    .out = { { "o", "(N, Hd)" }, { "lse", "(N, H) F32" } },
+    .flops = forward_flops,
+    .price = TR_PRICE_ATTENTION,
+};
+
+/* Blocks as above; accumulate adds. attr: as attention, any_order */
+const struct tr_op_row tr_row_attention_bwd = {
+    .name = "attention_bwd",
+    .in = { { "do", "(N, Hd)" },
+            { "q", "(N, Hd)" },
+            { "k", "(N, Kd)" },
+            { "v", "(N, Kd)" },
+            { "o", "(N, Hd)" },
+            { "lse", "(N, H) F32" },
+            { "begin", "(N, 1) I32" },
+            { "sample", "(N, 1) I64", .is_optional = true },
+            { "position", "(N, 1) I32", .is_optional = true },
+            { "step", "(1, S) F32", .is_optional = true } },
+    .out = { { "dq", "(N, Hd)" }, { "dk", "(N, Kd)" }, { "dv", "(N, Kd)" } },
+    .flops = backward_flops,
+    .price = TR_PRICE_ATTENTION_BWD,
+};
+
+/* Decoding from a cache: row i sees rows max(0, p - window + 1) .. p of k and v, p = position[i]. attr: as attention */
+const struct tr_op_row tr_row_attention_cached = {
+    .name = "attention_cached",
+    .in = { { "q", "(N, Hd)" }, { "k", "(C, Kd)" }, { "v", "(C, Kd)" }, { "position", "(N, 1) I32" } },
+    .out = { { "o", "(N, Hd)" } },
+};
+
+/* Attention of this rank's N tokens; begin, sample and position name all M tokens. Keys and values travel around the
+ * ring of ranks; rank r holds pieces r and 2 * ranks - 1 - r of the 2 * ranks pieces of a row. */
+const struct tr_op_row tr_row_ring_attention = {
+    .name = "ring_attention",
+    .in = { { "q", "(N, Hd)" },
+            { "k", "(N, Kd)" },
+            { "v", "(N, Kd)" },
+            { "begin", "(M, 1) I32" },
+            { "sample", "(M, 1) I64", .is_optional = true },
+            { "position", "(M, 1) I32", .is_optional = true },
+            { "step", "(1, S) F32", .is_optional = true } },
+    .out = { { "o", "(N, Hd)" }, { "lse", "(N, H) F32" } },
+    .flops = forward_flops,
+    .price = TR_PRICE_RING,
+    .is_collective = true,
+};
+
+const struct tr_op_row tr_row_ring_attention_bwd = {
+    .name = "ring_attention_bwd",
+    .in = { { "do", "(N, Hd)" },
+            { "q", "(N, Hd)" },
+            { "k", "(N, Kd)" },
+            { "v", "(N, Kd)" },
+            { "o", "(N, Hd)" },
+            { "lse", "(N, H) F32" },
+            { "begin", "(M, 1) I32" },
+            { "sample", "(M, 1) I64", .is_optional = true },
+            { "position", "(M, 1) I32", .is_optional = true },
+            { "step", "(1, S) F32", .is_optional = true } },
+    .out = { { "dq", "(N, Hd)" }, { "dk", "(N, Kd)" }, { "dv", "(N, Kd)" } },
+    .flops = backward_flops,
+    .price = TR_PRICE_RING_BWD,
+    .is_collective = true,
+};

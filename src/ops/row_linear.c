@@ -1,0 +1,87 @@
+/* row_linear.c - rows of products with a weight, and of tables whose rows are looked up. */
+#include "ops/ops.h"
+
+static double weight_flops(const struct tr_call *c)
+{
+    return 2.0 * ((double)c->in[0].rows * (double)c->in[0].cols) * (double)c->in[1].cols;
+}
+
+/* y = scale * W[index + index_offset]. An index outside 0..V-1 gives a row of zeros and no gradient, so a shard of the
+ * rows is an index_offset. attr: scale, index_offset */
+const struct tr_op_row tr_row_embed = {
+    .name = "embed",
+    .in = { { "index", "(N, 1) I32" }, { "W", "(V, D)" } },
+    .out = { { "y", "(N, D)" } },
+};
+
+/* dW += scale * dy, in row order. */
+const struct tr_op_row tr_row_embed_dw = {
+    .name = "embed_dw",
+    .in = { { "index", "(N, 1) I32" }, { "dy", "(N, D)" } },
+    .out = { { "dW", "(V, D)", .accumulates = true } },
+};
+
+/* y = x W^T + bias. bias_grad is a bias that another rank adds: this rank only has its gradient.
+ * attr: weight_is_in_out */
+const struct tr_op_row tr_row_linear = {
+    .name = "linear",
+    .in = { { "x", "(N, I)" },
+            { "W", "(O, I)", .is_weight = true },
+            { "bias", "(1, O)", .is_optional = true },
+            { "bias_grad", "(1, O)", .is_optional = true, .is_grad_only = true } },
+    .out = { { "y", "(N, O)" } },
+    .flops = tr_flops_product,
+    .price = TR_PRICE_PRODUCT,
+};
+
+/* dx = dy W + addend */
+const struct tr_op_row tr_row_linear_dx = {
+    .name = "linear_dx",
+    .in = { { "dy", "(N, O)" },
+            { "W", "(O, I)", .is_weight = true },
+            { "addend", "(N, I)", .is_optional = true, .may_alias = true } },
+    .out = { { "dx", "(N, I)" } },
+    .flops = tr_flops_product,
+    .price = TR_PRICE_PRODUCT,
+};
+
+/* dW += dy^T x, db += the sum of dy's rows. dW is absent where `fp8` computes it. */
+const struct tr_op_row tr_row_linear_dw = {
+    .name = "linear_dw",
+    .in = { { "dy", "(N, O)" }, { "x", "(N, I)" } },
+    .out = { { "dW", "(O, I)", .is_optional = true, .accumulates = true, .is_weight = true },
+             { "db", "(1, O)", .is_optional = true, .accumulates = true } },
+    .flops = weight_flops,
+    .price = TR_PRICE_PRODUCT_DW,
+};
+
+/* The next three are what `fuse` makes of two ops where one kernel does both.
+ * y = addend + x W^T + bias. attr: weight_is_in_out */
+const struct tr_op_row tr_row_linear_add = {
+    .name = "linear_add",
+    .in = { { "x", "(N, I)" },
+            { "W", "(O, I)", .is_weight = true },
+            { "bias", "(1, O)", .is_optional = true },
+            { "addend", "(N, O)", .may_alias = true } },
+    .out = { { "y", "(N, O)" } },
+    .flops = tr_flops_product,
+    .price = TR_PRICE_PRODUCT,
+};
+
+/* pre = x W^T + bias, y = act(pre). attr: weight_is_in_out, act */
+const struct tr_op_row tr_row_linear_act = {
+    .name = "linear_act",
+    .in = { { "x", "(N, I)" }, { "W", "(O, I)", .is_weight = true }, { "bias", "(1, O)", .is_optional = true } },
+    .out = { { "y", "(N, O)" }, { "pre", "(N, O)" } },
+    .flops = tr_flops_product,
+    .price = TR_PRICE_PRODUCT,
+};
+
+/* dx = (dy W) * act'(pre). attr: weight_is_in_out, act */
+const struct tr_op_row tr_row_linear_dx_act = {
+    .name = "linear_dx_act",
+    .in = { { "dy", "(N, O)" }, { "W", "(O, I)", .is_weight = true }, { "pre", "(N, I)" } },
+    .out = { { "dx", "(N, I)" } },
+    .flops = tr_flops_product,
+    .price = TR_PRICE_PRODUCT,
+};

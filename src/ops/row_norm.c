@@ -1,0 +1,44 @@
+/* row_norm.c - rows of norms. A backward adds what the gradient of x already is (addend), so a residual costs no pass.
+ */
+#include "ops/ops.h"
+
+/* stats = mean, 1 / standard deviation of each row. attr: eps */
+const struct tr_op_row tr_row_layernorm = {
+    .name = "layernorm",
+    .in = { { "x", "(N, D)" }, { "w", "(1, D)" }, { "b", "(1, D)" } },
+    .out = { { "y", "(N, D)" }, { "stats", "(N, 2) F32" } },
+    .price = TR_PRICE_NORM,
+    .is_cheap = true,
+};
+
+const struct tr_op_row tr_row_layernorm_bwd = {
+    .name = "layernorm_bwd",
+    .in = { { "dy", "(N, D)" },
+            { "x", "(N, D)" },
+            { "w", "(1, D)" },
+            { "stats", "(N, 2) F32" },
+            { "addend", "(N, D)", .is_optional = true, .may_alias = true } },
+    .out = { { "dx", "(N, D)" }, { "dw", "(1, D)", .accumulates = true }, { "db", "(1, D)", .accumulates = true } },
+    .price = TR_PRICE_NORM_BWD,
+};
+
+/* y = x * rstd * (weight_offset + w), rstd of each group of g columns; group 0 is the whole row.
+ * attr: eps, weight_offset, group */
+const struct tr_op_row tr_row_rmsnorm = {
+    .name = "rmsnorm",
+    .in = { { "x", "(N, Gg)" }, { "w", "(1, g)" } },
+    .out = { { "y", "(N, Gg)" }, { "rstd", "(N, G) F32" } },
+    .price = TR_PRICE_RMSNORM,
+    .is_cheap = true,
+};
+
+const struct tr_op_row tr_row_rmsnorm_bwd = {
+    .name = "rmsnorm_bwd",
+    .in = { { "dy", "(N, Gg)" },
+            { "x", "(N, Gg)" },
+            { "w", "(1, g)" },
+            { "rstd", "(N, G) F32" },
+            { "addend", "(N, Gg)", .is_optional = true, .may_alias = true } },
+    .out = { { "dx", "(N, Gg)" }, { "dw", "(1, g)", .accumulates = true } },
+    .price = TR_PRICE_RMSNORM_BWD,
+};

@@ -1,0 +1,40 @@
+/* row_optim.c - rows of what runs after the backward: the gradient norm and the optimizers. They are called on buckets
+ * and are never nodes of a program. */
+#include "ops/ops.h"
+
+/* The sum of squares: fixed chunks of 64 Ki elements, chunks added in order. */
+const struct tr_op_row tr_row_sumsq = {
+    .name = "sumsq",
+    .in = { { "g", "(1, E)" } },
+    .out = { { "sum", "(1, 1) F64", .accumulates = true } },
+};
+
+/* g counts times CLIP; decay is decoupled (p *= 1 - lr * decay). The update uses m and v before they are stored. p, m
+ * and v in BF16 are rounded stochastically: element e = first + column has w = tr_philox(key, step number, e / 4).v[e %
+ * 4]; the low half of w for p, the high half for m, the high half of 0x9E3779B1 * w for v is added to the float's bits,
+ * which are then truncated. copy is p rounded to nearest. attr: decay, key, first */
+const struct tr_op_row tr_row_adamw = {
+    .name = "adamw",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" }, { "m", "(1, E)" }, { "v", "(1, E)" }, { "copy", "(1, E)", .is_optional = true } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* p -= lr * sign(beta1 m + (1 - beta1) g), m = beta2 m + (1 - beta2) g. attr: decay, key, first */
+const struct tr_op_row tr_row_lion = {
+    .name = "lion",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" }, { "m", "(1, E)" }, { "-" }, { "copy", "(1, E)", .is_optional = true } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* m = beta1 m + g, p -= lr * m; without m: p -= lr * g. attr: decay, key, first */
+const struct tr_op_row tr_row_sgd = {
+    .name = "sgd",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" },
+             { "m", "(1, E)", .is_optional = true },
+             { "-" },
+             { "copy", "(1, E)", .is_optional = true } },
+    .price = TR_PRICE_UPDATE,
+};
