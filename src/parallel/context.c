@@ -8,10 +8,12 @@
  * on every rank, which holds all heads of a whole row.
  */
 #include "parallel/parallel_impl.h"
+#include "parallel/rules.h"
 
 struct context {
     struct tr_program *p;
     int size, rank;
+    enum tr_cp_mode mode;
 };
 
 int tr_context_runs(const struct tr_layout *l, int64_t row_tokens, int64_t first[TR_MAX_RUNS], int64_t *n)
@@ -93,9 +95,35 @@ static void ulysses(struct context *c, struct tr_node n)
     exchange(c, &a, a.n_heads_q, true, n.out[0], o);
 }
 
+static void apply_attention(struct context *c, struct tr_node n)
+{
+    (c->mode == TR_CP_RING ? ring : ulysses)(c, n);
+}
+
+/* Works token by token: its values have lost the rows of other ranks already. */
+static void apply_rows(struct context *c, struct tr_node n)
+{
+    *tr_node_add(c->p, n.op, n.phase) = n;
+}
+
+struct context_rule {
+    void (*apply)(struct context *c, struct tr_node n);
+    const char *reason; /* apply NULL: why there is none */
+};
+static const struct context_rule rule_rows = { apply_rows, NULL }, rule_attention = { apply_attention, NULL },
+                                 rule_later = { NULL, TR_WHY_LATER }, rule_update = { NULL, TR_WHY_UPDATE };
+
+static const struct context_rule *const rules[TR_OP_COUNT] = {
+#define X(id, tensor, context, grad, fp8) [TR_OP_##id] = &rule_##context,
+    TR_RULE_LIST(X)
+#undef X
+};
+
 enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
-    struct context c = { .p = p, .size = ctx->layout.size[TR_AXIS_CP], .rank = ctx->layout.coord[TR_AXIS_CP] };
+    struct context c = {
+        .p = p, .size = ctx->layout.size[TR_AXIS_CP], .rank = ctx->layout.coord[TR_AXIS_CP], .mode = ctx->layout.cp_mode
+    };
     struct tr_program *from = NULL;
     if (c.size <= 1)
         return TR_OK;
@@ -109,11 +137,12 @@ enum tr_status tr_pass_context(struct tr_program *p, const struct tr_pass_ctx *c
             p->value[v].row /= c.size;
         }
     p->n_nodes = 0;
-    for (int i = 0; i < from->n_nodes; i++)
-        if (from->node[i].op == TR_OP_ATTENTION)
-            (ctx->layout.cp_mode == TR_CP_RING ? ring : ulysses)(&c, from->node[i]);
-        else
-            *tr_node_add(p, from->node[i].op, from->node[i].phase) = from->node[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const struct context_rule *rule = rules[from->node[i].op];
+        if (!rule->apply)
+            tr_no_rule("context", from, from->node[i].op, rule->reason);
+        rule->apply(&c, from->node[i]);
+    }
     tr_program_close(from);
     return p->failed;
 }

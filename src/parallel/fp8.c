@@ -8,6 +8,7 @@
  * is cut off.
  */
 #include "parallel/parallel_impl.h"
+#include "parallel/rules.h"
 #include <stdlib.h>
 
 struct quant {
@@ -83,32 +84,62 @@ static void product(struct fp8 *f, const struct tr_node *old, tr_val a, tr_val s
     n->attr.is_gradient = old->phase != TR_FORWARD;
 }
 
-static bool rewrite(struct fp8 *f, const struct tr_node *old)
+/* Rules: false when the node stays as it is. */
+static bool rewrite_linear(struct fp8 *f, const struct tr_node *old)
 {
+    if (!is_even(f->p, old->in[0]) || !is_even(f->p, old->in[1]))
+        return false;
+    struct quant x = quant_of(f, old->in[0], old->phase), w = quant_of(f, old->in[1], old->phase);
+    product(f, old, x.q, x.scale, old->attr.weight_is_in_out ? w.qt : w.q, w.scale, old->in[2], TR_NONE);
+    return true;
+}
+
+static bool rewrite_linear_dx(struct fp8 *f, const struct tr_node *old)
+{
+    if (!find(f, old->in[1]))
+        return false;
+    struct quant dy = quant_of(f, old->in[0], old->phase), w = *find(f, old->in[1]);
+    product(f, old, dy.q, dy.scale, old->attr.weight_is_in_out ? w.q : w.qt, w.scale, TR_NONE, old->in[2]);
+    return true;
+}
+
+static bool rewrite_linear_dw(struct fp8 *f, const struct tr_node *old)
+{
+    if (!find(f, old->in[1]) || !is_even(f->p, old->in[0]))
+        return false;
+    struct quant dy = quant_of(f, old->in[0], old->phase), x = *find(f, old->in[1]);
     bool in_out = old->attr.weight_is_in_out;
-    if (old->op == TR_OP_LINEAR && is_even(f->p, old->in[0]) && is_even(f->p, old->in[1])) {
-        struct quant x = quant_of(f, old->in[0], old->phase), w = quant_of(f, old->in[1], old->phase);
-        product(f, old, x.q, x.scale, in_out ? w.qt : w.q, w.scale, old->in[2], TR_NONE);
-        return true;
+    struct quant a = in_out ? x : dy, b = in_out ? dy : x;
+    product(f, old, a.qt, a.scale, b.qt, b.scale, TR_NONE, TR_NONE);
+    if (old->out[1] != TR_NONE) { /* the sums of columns stay with what they are sums of */
+        struct tr_node *n = tr_node_add(f->p, TR_OP_LINEAR_DW, old->phase);
+        *n = *old;
+        n->out[0] = TR_NONE;
     }
-    if (old->op == TR_OP_LINEAR_DX && find(f, old->in[1])) {
-        struct quant dy = quant_of(f, old->in[0], old->phase), w = *find(f, old->in[1]);
-        product(f, old, dy.q, dy.scale, in_out ? w.q : w.qt, w.scale, TR_NONE, old->in[2]);
-        return true;
-    }
-    if (old->op == TR_OP_LINEAR_DW && find(f, old->in[1]) && is_even(f->p, old->in[0])) {
-        struct quant dy = quant_of(f, old->in[0], old->phase), x = *find(f, old->in[1]);
-        struct quant a = in_out ? x : dy, b = in_out ? dy : x;
-        product(f, old, a.qt, a.scale, b.qt, b.scale, TR_NONE, TR_NONE);
-        if (old->out[1] != TR_NONE) { /* the sums of columns stay with what they are sums of */
-            struct tr_node *n = tr_node_add(f->p, TR_OP_LINEAR_DW, old->phase);
-            *n = *old;
-            n->out[0] = TR_NONE;
-        }
-        return true;
-    }
+    return true;
+}
+
+static bool rewrite_same(struct fp8 *f, const struct tr_node *old)
+{
+    (void)f;
+    (void)old;
     return false;
 }
+
+struct fp8_rule {
+    bool (*rewrite)(struct fp8 *f, const struct tr_node *old);
+    const char *reason; /* rewrite NULL: why there is none */
+};
+static const struct fp8_rule rule_same = { rewrite_same, NULL }, rule_linear = { rewrite_linear, NULL },
+                             rule_linear_dx = { rewrite_linear_dx, NULL }, rule_linear_dw = { rewrite_linear_dw, NULL },
+                             rule_later = { NULL, TR_WHY_LATER }, rule_inference = { NULL, TR_WHY_INFERENCE },
+                             rule_update = { NULL, TR_WHY_UPDATE };
+
+static const struct fp8_rule *const rules[TR_OP_COUNT] = {
+#define X(id, tensor, context, grad, fp8) [TR_OP_##id] = &rule_##fp8,
+    TR_RULE_LIST(X)
+#undef X
+};
 
 enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
@@ -122,9 +153,14 @@ enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
     if (!f.quant)
         TR_TRY(tr_fail(TR_NOMEM, "program %s: out of memory", p->name));
     p->n_nodes = 0;
-    for (int i = 0; i < from->n_nodes; i++)
-        if (!rewrite(&f, &from->node[i]))
-            *tr_node_add(p, from->node[i].op, from->node[i].phase) = from->node[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const struct tr_node *old = &from->node[i];
+        const struct fp8_rule *rule = rules[old->op];
+        if (!rule->rewrite)
+            tr_no_rule("fp8", from, old->op, rule->reason);
+        if (!rule->rewrite(&f, old))
+            *tr_node_add(p, old->op, old->phase) = *old;
+    }
     st = p->failed;
 out:
     tr_program_close(from);

@@ -1,4 +1,4 @@
-/* grad.c - pass: emit the backward of a segment. Each op has one row that knows its own.
+/* grad.c - pass: emit the backward of a segment. Each op has one rule that knows its own (rules.h).
  *
  * Forward nodes are walked in reverse; a value's gradient is a value like any other, written once. Where an op can add
  * to a gradient that is already there (its addend), the sum costs no pass of its own. Gradients of column slices are
@@ -6,6 +6,7 @@
  * dropped. Rejected: a tape at run time (the plan must know every byte before step 0).
  */
 #include "parallel/parallel_impl.h"
+#include "parallel/rules.h"
 #include <stdlib.h>
 
 struct grads {
@@ -296,31 +297,35 @@ static void grad_collective(struct grads *g, const struct tr_node *f)
     finish(g, f->in[0], dx, addend);
 }
 
-/* The row of each op. is_end: gradients begin here; the backward does the forward's work too, so the forward node goes.
- */
-static const struct {
+/* Sums of losses: the backward of the head adds them, so the forward node goes. */
+static void grad_sum(struct grads *g, const struct tr_node *f)
+{
+    (void)g;
+    (void)f;
+}
+
+struct grad_rule {
     void (*emit)(struct grads *g, const struct tr_node *f);
-    bool is_end;
-} rules[TR_OP_COUNT] = {
-    [TR_OP_EMBED] = { grad_embed, false },
-    [TR_OP_LINEAR] = { grad_linear, false },
-    [TR_OP_LAYERNORM] = { grad_norm, false },
-    [TR_OP_RMSNORM] = { grad_norm, false },
-    [TR_OP_ROPE] = { grad_self, false },
-    [TR_OP_SCALE] = { grad_self, false },
-    [TR_OP_DROPOUT] = { grad_self, false },
-    [TR_OP_ATTENTION] = { grad_attention, false },
-    [TR_OP_RING_ATTENTION] = { grad_attention, false },
-    [TR_OP_ACT] = { grad_act, false },
-    [TR_OP_GLU] = { grad_glu, false },
-    [TR_OP_ADD] = { grad_add, false },
-    [TR_OP_HEAD_LOSS] = { grad_head, true },
-    [TR_OP_HEAD_COMBINE] = { grad_head_combine, true },
-    [TR_OP_ALL_REDUCE] = { grad_collective, false },
-    [TR_OP_ALL_GATHER] = { grad_collective, false },
-    [TR_OP_REDUCE_SCATTER] = { grad_collective, false },
-    [TR_OP_ALL_TO_ALL] = { grad_self, false },
-    [TR_OP_COPY] = { grad_collective, false },
+    bool is_end;        /* gradients begin here; the backward does the forward's work too, so the forward node goes */
+    const char *reason; /* emit NULL: why there is none */
+};
+static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear = { .emit = grad_linear },
+                              rule_norm = { .emit = grad_norm }, rule_self = { .emit = grad_self },
+                              rule_attention = { .emit = grad_attention }, rule_act = { .emit = grad_act },
+                              rule_glu = { .emit = grad_glu }, rule_add = { .emit = grad_add },
+                              rule_head = { .emit = grad_head, .is_end = true },
+                              rule_head_combine = { .emit = grad_head_combine, .is_end = true },
+                              rule_sum = { .emit = grad_sum, .is_end = true },
+                              rule_collective = { .emit = grad_collective }, rule_later = { .reason = TR_WHY_LATER },
+                              rule_backward = { .reason = TR_WHY_BACKWARD },
+                              rule_in_combine = { .reason = TR_WHY_IN_COMBINE },
+                              rule_inference = { .reason = TR_WHY_INFERENCE },
+                              rule_update = { .reason = TR_WHY_UPDATE };
+
+static const struct grad_rule *const rules[TR_OP_COUNT] = {
+#define X(id, tensor, context, grad, fp8) [TR_OP_##id] = &rule_##grad,
+    TR_RULE_LIST(X)
+#undef X
 };
 
 static void drop_dead(struct grads *g, int n_forward)
@@ -354,15 +359,13 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
     }
     for (int i = n_forward - 1; i >= 0; i--) {
         struct tr_node f = p->node[i];
-        if (f.op == TR_OP_SUM) {
-            g.is_dead[i] = true;
+        const struct grad_rule *rule = rules[f.op];
+        if (g.of[f.out[0]] == TR_NONE && !rule->is_end)
             continue;
-        }
-        if (g.of[f.out[0]] == TR_NONE && !rules[f.op].is_end)
-            continue;
-        TR_BUG_ON(!rules[f.op].emit);
-        rules[f.op].emit(&g, &f);
-        g.is_dead[i] |= rules[f.op].is_end;
+        if (!rule->emit)
+            tr_no_rule("grad", p, f.op, rule->reason);
+        rule->emit(&g, &f);
+        g.is_dead[i] |= rule->is_end;
     }
     p->din = p->in == TR_NONE ? TR_NONE : g.of[p->in];
     TR_BUG_ON(p->din != TR_NONE && p->din == p->dout);

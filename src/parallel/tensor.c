@@ -7,6 +7,7 @@
  * stay whole but see split data are marked: their gradients are summed over this axis too.
  */
 #include "parallel/parallel_impl.h"
+#include "parallel/rules.h"
 #include <stdlib.h>
 
 enum layout { WHOLE, ROWS, COLS, SHARED };
@@ -125,7 +126,7 @@ static tr_val read(struct tensor *t, tr_val v, enum layout l)
 }
 
 /* Ops that work row by row, column by column or head by head: outputs are laid out as the first input is. */
-static void rule_same(struct tensor *t, struct tr_node n)
+static void apply_same(struct tensor *t, struct tr_node n)
 {
     enum layout l = t->layout[n.in[0]];
     int64_t cols_was = value(t, n.out[0])->cols, cols = value(t, t->now[n.in[0]])->cols;
@@ -145,20 +146,20 @@ static void rule_same(struct tensor *t, struct tr_node n)
 }
 
 /* Only norms of whole heads can be taken of split columns. */
-static void rule_norm(struct tensor *t, struct tr_node n)
+static void apply_norm(struct tensor *t, struct tr_node n)
 {
     TR_BUG_ON(t->layout[n.in[0]] == COLS && (n.attr.group == 0 || value(t, n.in[0])->cols % n.attr.group != 0));
-    rule_same(t, n);
+    apply_same(t, n);
 }
 
-static void rule_add(struct tensor *t, struct tr_node n)
+static void apply_add(struct tensor *t, struct tr_node n)
 {
     TR_BUG_ON(t->layout[n.in[0]] != t->layout[n.in[1]]);
-    rule_same(t, n);
+    apply_same(t, n);
 }
 
 /* A table split by rows gives zeros for what others hold. */
-static void rule_embed(struct tensor *t, struct tr_node n)
+static void apply_embed(struct tensor *t, struct tr_node n)
 {
     struct tr_tp_shard c = cut_of(t, n.in[1]);
     if (c.is_split) {
@@ -174,12 +175,12 @@ static void rule_embed(struct tensor *t, struct tr_node n)
     add(t, &n);
 }
 
-static void rule_linear(struct tensor *t, struct tr_node n)
+static void apply_linear(struct tensor *t, struct tr_node n)
 {
     const struct tr_local_param *w = &t->p->param[value(t, n.in[1])->slot];
     struct tr_tp_shard c = cut_of(t, n.in[1]);
     if (w->split.dim == TR_WHOLE) {
-        rule_same(t, n);
+        apply_same(t, n);
     } else if (!c.is_split) { /* heads that cannot be divided */
         mark_partial(t, n.in[1]);
         mark_partial(t, n.in[2]);
@@ -202,7 +203,7 @@ static void rule_linear(struct tensor *t, struct tr_node n)
     }
 }
 
-static void rule_attention(struct tensor *t, struct tr_node n)
+static void apply_attention(struct tensor *t, struct tr_node n)
 {
     struct tr_attr *a = &n.attr;
     int32_t group = a->n_heads_q / a->n_heads_kv, n_q = a->n_heads_q / t->size, first = t->rank * n_q;
@@ -225,7 +226,7 @@ static void rule_attention(struct tensor *t, struct tr_node n)
 
 /* Log-sum-exp and target logit of each rank's part of the vocabulary, then of all of it; the gradient follows from it.
  */
-static void rule_head(struct tensor *t, struct tr_node n)
+static void apply_head(struct tensor *t, struct tr_node n)
 {
     tr_val x = all_of(t, n.in[0]), parts[2];
     int64_t rows = value(t, x)->rows;
@@ -260,17 +261,25 @@ static void rule_head(struct tensor *t, struct tr_node n)
     loss->attr.first = c.row.first;
 }
 
-static void rule_sum(struct tensor *t, struct tr_node n)
+static void apply_sum(struct tensor *t, struct tr_node n)
 {
     add(t, &n);
 }
 
-static void (*const rules[TR_OP_COUNT])(struct tensor *t, struct tr_node n) = {
-    [TR_OP_EMBED] = rule_embed,  [TR_OP_LINEAR] = rule_linear, [TR_OP_LAYERNORM] = rule_norm,
-    [TR_OP_RMSNORM] = rule_norm, [TR_OP_ROPE] = rule_same,     [TR_OP_ATTENTION] = rule_attention,
-    [TR_OP_ACT] = rule_same,     [TR_OP_GLU] = rule_add,       [TR_OP_ADD] = rule_add,
-    [TR_OP_SCALE] = rule_same,   [TR_OP_DROPOUT] = rule_same,  [TR_OP_HEAD_LOSS] = rule_head,
-    [TR_OP_SUM] = rule_sum,
+struct tensor_rule {
+    void (*apply)(struct tensor *t, struct tr_node n);
+    const char *reason; /* apply NULL: why there is none */
+};
+static const struct tensor_rule rule_same = { apply_same, NULL }, rule_norm = { apply_norm, NULL },
+                                rule_add = { apply_add, NULL }, rule_embed = { apply_embed, NULL },
+                                rule_linear = { apply_linear, NULL }, rule_attention = { apply_attention, NULL },
+                                rule_head = { apply_head, NULL }, rule_sum = { apply_sum, NULL },
+                                rule_later = { NULL, TR_WHY_LATER }, rule_update = { NULL, TR_WHY_UPDATE };
+
+static const struct tensor_rule *const rules[TR_OP_COUNT] = {
+#define X(id, tensor, context, grad, fp8) [TR_OP_##id] = &rule_##tensor,
+    TR_RULE_LIST(X)
+#undef X
 };
 
 static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
@@ -290,8 +299,10 @@ static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
     }
     t->p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
-        TR_BUG_ON(!rules[from->node[i].op]);
-        rules[from->node[i].op](t, from->node[i]);
+        const struct tensor_rule *rule = rules[from->node[i].op];
+        if (!rule->apply)
+            tr_no_rule("tensor", from, from->node[i].op, rule->reason);
+        rule->apply(t, from->node[i]);
     }
     if (t->p->out != TR_NONE)
         t->p->out = t->now[t->p->out];

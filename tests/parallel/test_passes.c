@@ -5,6 +5,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const char *const configs[] = {
     "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
@@ -461,6 +463,37 @@ static void a_cut_gives_every_element_to_one_rank(void **state)
     check_cut(8, 6, (struct tr_split){ 0, 1, 0 }, 1);
 }
 
+/* An op that a pass cannot treat stops there, with the reason. */
+static void an_op_without_a_rule_is_named(void **state)
+{
+    (void)state;
+    char text[512] = "";
+    int fd[2], status;
+    assert_int_equal(pipe(fd), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct tr_program *p;
+        struct tr_pass_ctx ctx = { .is_training = true, .n_threads = 1 };
+        (void)dup2(fd[1], STDERR_FILENO);
+        if (tr_program_open("block", &p) != TR_OK)
+            _exit(1);
+        p->in = tr_value_add(p, TR_V_IN, TR_F32, 8, 4, "in");
+        p->out = tr_value_like(p, p->in, "y");
+        struct tr_node *n = tr_node_add(p, TR_OP_CAST, TR_FORWARD);
+        n->in[0] = p->in;
+        n->out[0] = p->out;
+        (void)tr_pass_grad(p, &ctx);
+        _exit(0);
+    }
+    (void)close(fd[1]);
+    assert_true(read(fd[0], text, sizeof text - 1) > 0);
+    (void)close(fd[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_non_null(strstr(text, "pass grad on block: op cast has no rule: it is made for inference only"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +510,7 @@ int main(void)
         cmocka_unit_test(activations_are_those_in_flight),
         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),
         cmocka_unit_test(slices_cover_every_byte_of_every_arena),
+        cmocka_unit_test(an_op_without_a_rule_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
