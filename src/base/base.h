@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/file.h"
 #include "base/misc.h"
+#include "base/batch.h"
 #include "base/phase.h"
 #include "base/rng.h"
 #include "base/run.h"

@@ -83,15 +83,6 @@ static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows
     return total_samples / batch_rows + (total_samples % batch_rows != 0);
 }
 
-/* Arrays of n_rows * T elements, owned by the caller. Token t of row r is element r * T + t. */
-struct tr_batch {
-    int32_t *tokens;
-    int32_t *targets;   /* the next token of the same document, else TR_TARGET_NONE */
-    int32_t *positions; /* from 0 at each document, and at the start of a row that continues one: element - begin */
-    int32_t *begin;     /* element where the token's document starts in this batch: attention sees begin .. itself */
-    int64_t *sample;    /* g * T + offset of the document in its row: (sample, position) never repeats within a run */
-};
-
 /* Fills samples [first_sample, first_sample + n_rows). Those at or above total_samples become padding rows (token 0, no
  * targets). Counts the valid targets. Allocates nothing. Any number of threads may call this at the same time. */
 enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,

@@ -56,13 +56,9 @@ static void lay_out_slot(struct loader_layout *l, const struct tr_loader_shape *
     struct tr_batch *micro = place(l, n_micro, sizeof *micro);
     int64_t *counts = place(l, n_micro, sizeof *counts);
     for (size_t i = 0; i < n_micro && l->is_ok; i++) {
-        struct tr_batch b = {
-            .tokens = place(l, n, sizeof *b.tokens),
-            .targets = place(l, n, sizeof *b.targets),
-            .positions = place(l, n, sizeof *b.positions),
-            .begin = place(l, n, sizeof *b.begin),
-            .sample = place(l, n, sizeof *b.sample),
-        };
+        struct tr_batch b = { 0 };
+        for (int k = 0; k < TR_B_COUNT; k++)
+            tr_batch_set(&b, (enum tr_batch_slot)k, place(l, n, tr_batch_elem_bytes((enum tr_batch_slot)k)));
         if (l->base)
             micro[i] = b;
     }

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { N_ARRAYS = 4, SHOWN_FILES = 5, LISTED_FILES = 32 };
+enum { SHOWN_FILES = 5, LISTED_FILES = 32 };
 
 void tr_proof_row_release(struct tr_proof_row *row)
 {
@@ -72,11 +72,10 @@ enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer 
     enum tr_status st = TR_OK;
     size_t n = (size_t)d->row_tokens;
     struct tr_proof_row row = { .sample = sample, .tokens = calloc(n, sizeof *row.tokens) };
-    int32_t *ints = calloc(n * N_ARRAYS, sizeof *ints);
-    int64_t *samples = calloc(n, sizeof *samples);
-    if (!row.tokens || !ints || !samples)
+    void *mem = calloc(1, tr_batch_bytes(d->row_tokens));
+    if (!row.tokens || !mem)
         TR_TRY(tr_fail(TR_NOMEM, "no memory to show a row of %zu tokens", n));
-    struct tr_batch b = { ints, ints + n, ints + 2 * n, ints + 3 * n, samples };
+    struct tr_batch b = tr_batch_in(mem, d->row_tokens);
     TR_TRY(tr_data_fill(d, sample, 1, sample + 1, &b, &row.n_targets));
     TR_TRY(count_tokens(d, sample, &row.n_tokens));
     struct tr_place at = tr_data_place(d, sample);
@@ -87,8 +86,7 @@ enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer 
     row = (struct tr_proof_row){ 0 };
 out:
     tr_proof_row_release(&row);
-    free(ints);
-    free(samples);
+    free(mem);
     return st;
 }
 

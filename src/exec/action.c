@@ -14,22 +14,6 @@ struct frame {
     uint64_t written;             /* gradients that this action has written to, by local parameter */
 };
 
-static void *batch_ptr(const struct tr_batch *b, int32_t slot)
-{
-    switch (slot) {
-    case TR_B_TOKENS:
-        return b->tokens;
-    case TR_B_TARGETS:
-        return b->targets;
-    case TR_B_POSITIONS:
-        return b->positions;
-    case TR_B_BEGIN:
-        return b->begin;
-    default:
-        return b->sample;
-    }
-}
-
 static size_t bucket_offset(const struct tr_action *a, int bucket, bool is_param)
 {
     int i = 0;
@@ -55,7 +39,7 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
     case TR_V_BATCH:
-        return (char *)batch_ptr(v->is_whole ? f->batch : &f->local, v->slot) +
+        return (char *)tr_batch_part(v->is_whole ? f->batch : &f->local, v->slot) +
                (size_t)v->row * tr_dtype_bytes(v->dtype);
     case TR_V_STEP:
         return work + e->c->step;
@@ -165,9 +149,9 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
     int at = e->dev->ops->is_host ? -1 : tr_trace_copy(e->trace, "batches", (size_t)n * e->c->opt.batch_bytes);
     for (int i = 0; !e->dev->ops->is_host && i < n; i++) {
         struct tr_batch to = batch_on_device(e, &micro[i], m->n_tokens, i);
-        for (int slot = 0; slot < TR_B_COUNT; slot++)
-            e->dev->ops->send(e->dev, batch_ptr(&to, slot), batch_ptr(&micro[i], slot),
-                              (size_t)m->n_tokens * (slot == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t)));
+        for (enum tr_batch_slot slot = 0; slot < TR_B_COUNT; slot++)
+            e->dev->ops->send(e->dev, tr_batch_part(&to, slot), tr_batch_part(&micro[i], slot),
+                              (size_t)m->n_tokens * tr_batch_elem_bytes(slot));
         e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
     }
     tr_trace_end(e->trace, at);

@@ -6,44 +6,23 @@
  */
 #include "exec/exec_impl.h"
 
-size_t tr_batch_bytes(int64_t n_tokens)
-{
-    return 4 * tr_round_up((size_t)n_tokens * sizeof(int32_t), 64) +
-           tr_round_up((size_t)n_tokens * sizeof(int64_t), 64);
-}
-
-struct tr_batch tr_batch_in(void *mem, int64_t n_tokens)
-{
-    size_t one = tr_round_up((size_t)n_tokens * sizeof(int32_t), 64);
-    char *p = mem;
-    return (struct tr_batch){ .tokens = (void *)p,
-                              .targets = (void *)(p + one),
-                              .positions = (void *)(p + 2 * one),
-                              .begin = (void *)(p + 3 * one),
-                              .sample = (void *)(p + 4 * one) };
-}
-
 struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole)
 {
     const struct tr_layout *l = &e->c->opt.layout;
     int64_t first[TR_MAX_RUNS], n, done = 0;
     int n_runs = tr_context_runs(l, m->sequence_length, first, &n);
-    char *at[TR_B_COUNT];
-    for (int i = 0; i < TR_B_COUNT; i++)
-        at[i] = e->base[TR_A_WORK] + e->c->local + (size_t)i * e->c->local_bytes;
-    const void *from[] = { whole->tokens, whole->targets, whole->positions, whole->begin, whole->sample };
+    struct tr_batch local = { 0 };
+    for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++)
+        tr_batch_set(&local, i, e->base[TR_A_WORK] + e->c->local + (size_t)i * e->c->local_bytes);
     for (int64_t row = 0; row < m->n_tokens; row += m->sequence_length)
         for (int k = 0; k < n_runs; k++, done += n)
-            for (int i = 0; i < TR_B_COUNT; i++) {
-                size_t size = i == TR_B_SAMPLE ? sizeof(int64_t) : sizeof(int32_t);
-                e->dev->ops->send(e->dev, at[i] + (size_t)done * size,
-                                  (const char *)from[i] + (size_t)(row + first[k]) * size, (size_t)n * size);
+            for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++) {
+                size_t size = tr_batch_elem_bytes(i);
+                e->dev->ops->send(e->dev, (char *)tr_batch_part(&local, i) + (size_t)done * size,
+                                  (const char *)tr_batch_part(whole, i) + (size_t)(row + first[k]) * size,
+                                  (size_t)n * size);
             }
-    return (struct tr_batch){ .tokens = (void *)at[TR_B_TOKENS],
-                              .targets = (void *)at[TR_B_TARGETS],
-                              .positions = (void *)at[TR_B_POSITIONS],
-                              .begin = (void *)at[TR_B_BEGIN],
-                              .sample = (void *)at[TR_B_SAMPLE] };
+    return local;
 }
 
 /* A bug that tests plant: pieces that are not exchanged. */

@@ -22,10 +22,6 @@ struct tr_amax_history {
 
 struct tr_exec;
 
-/* Arrays of one batch of n tokens inside mem (tr_batch_bytes(n) bytes, 64-byte aligned). */
-size_t tr_batch_bytes(int64_t n_tokens);
-struct tr_batch tr_batch_in(void *mem, int64_t n_tokens);
-
 /* mesh NULL: this rank is alone.
  * Reserves the arenas (exactly c->bytes), uploads constants, clears optimizer state. Parameters are the caller's. */
 enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,

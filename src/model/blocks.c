@@ -30,10 +30,8 @@ static int64_t cols_of(const struct tr_build *b, tr_val v)
 
 static tr_val batch(struct tr_build *b, enum tr_batch_slot slot)
 {
-    static const char *const names[] = { "tokens", "targets", "positions", "begin", "sample" };
     if (b->batch[slot] == TR_NONE) {
-        enum tr_dtype dtype = slot == TR_B_SAMPLE ? TR_I64 : TR_I32;
-        tr_val v = tr_value_add(b->p, TR_V_BATCH, dtype, b->n_tokens, 1, names[slot]);
+        tr_val v = tr_value_add(b->p, TR_V_BATCH, tr_batch_dtype(slot), b->n_tokens, 1, tr_batch_name(slot));
         b->p->value[v].slot = (int32_t)slot;
         b->p->value[v].dtype_is_fixed = true;
         b->batch[slot] = v;

@@ -16,7 +16,7 @@ static tr_val positions(struct tr_program *p, int64_t rows)
     for (int v = 0; v < p->n_values; v++)
         if (p->value[v].kind == TR_V_BATCH && p->value[v].slot == TR_B_POSITIONS)
             return v;
-    tr_val v = tr_value_add(p, TR_V_BATCH, TR_I32, rows, 1, "positions");
+    tr_val v = tr_value_add(p, TR_V_BATCH, tr_batch_dtype(TR_B_POSITIONS), rows, 1, tr_batch_name(TR_B_POSITIONS));
     p->value[v].slot = TR_B_POSITIONS;
     p->value[v].dtype_is_fixed = true;
     return v;

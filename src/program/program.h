@@ -27,7 +27,6 @@ enum tr_value_kind {
     TR_V_AMAX,      /* fp8: largest elements of a value, before and in this step; slot = which */
 };
 
-enum tr_batch_slot { TR_B_TOKENS, TR_B_TARGETS, TR_B_POSITIONS, TR_B_BEGIN, TR_B_SAMPLE, TR_B_COUNT };
 enum tr_const_slot { TR_C_ROPE, TR_C_ROPE_LOCAL, TR_C_COUNT };
 
 struct tr_value {
