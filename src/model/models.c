@@ -66,6 +66,7 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
         b.p->out = m->arch->block(&b, b.p->in);
     for (int i = 0; i < b.p->n_params; i++)
         b.p->param[i].split = split_of(m, &b.p->param[i]);
+    tr_program_check(b.p, "the model file");
     st = b.p->failed;
     if (st == TR_OK)
         *out = b.p;

@@ -15,6 +15,7 @@ enum tr_status tr_run_passes(struct tr_program *p, const struct tr_pass_ctx *ctx
         enum tr_status st = tr_passes[i].run(p, ctx);
         if (st != TR_OK)
             return tr_fail_at(st, "pass %s on %s: ", tr_passes[i].name, p->name);
+        tr_program_check(p, tr_passes[i].name);
     }
     return TR_OK;
 }

@@ -110,6 +110,10 @@ tr_val tr_value_root(const struct tr_program *p, tr_val v);
 void tr_node_call(const struct tr_program *p, const struct tr_node *n, struct tr_call *out);
 double tr_program_flops(const struct tr_program *p, enum tr_phase phase);
 
+/* check.c: aborts with the names of program, op and slot when a node does not agree with the row of its op. after: who
+ * made the program as it is ("the model file", "pass grad"). */
+void tr_program_check(const struct tr_program *p, const char *after);
+
 /* One line per op: "h = rmsnorm(x, input_layernorm.weight)  bfloat16 (1024, 768)". */
 void tr_program_print(const struct tr_program *p, struct tr_str *out);
 
