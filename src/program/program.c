@@ -4,7 +4,8 @@
 
 enum { N_FIRST = 32 };
 
-/* The arrays are never without room: whoever builds writes on when memory runs out (see grow), and asks at the end. */
+/* The arrays are never empty: when memory runs out, a builder goes on writing into the last element (see grow) and
+ * reads p->failed at the end. */
 enum tr_status tr_program_open(const char *name, struct tr_program **out)
 {
     struct tr_program *p = calloc(1, sizeof *p);
@@ -174,13 +175,18 @@ double tr_program_flops(const struct tr_program *p, enum tr_phase phase)
     return sum;
 }
 
-static void print_values(const struct tr_program *p, const tr_val *v, int n, struct tr_str *out)
+static void print_slots(const struct tr_program *p, const struct tr_slot *slot, const tr_val *v, int n,
+                        struct tr_str *out)
 {
     const char *sep = "";
     while (n > 0 && v[n - 1] == TR_NONE)
         n--;
     for (int i = 0; i < n; i++) {
-        tr_str_addf(out, "%s%s", sep, v[i] == TR_NONE ? "-" : p->value[v[i]].name);
+        tr_str_addf(out, "%s%s:", sep, slot[i].name ? slot[i].name : "?");
+        if (v[i] == TR_NONE)
+            tr_str_addf(out, "-");
+        else
+            tr_str_addf(out, "%s#%d", p->value[v[i]].name, (int)v[i]);
         sep = ", ";
     }
 }
@@ -191,11 +197,12 @@ void tr_program_print(const struct tr_program *p, struct tr_str *out)
     tr_str_addf(out, "segment %s: %d ops, %d values\n", p->name, p->n_nodes, p->n_values);
     for (int i = 0; i < p->n_nodes; i++) {
         const struct tr_node *n = &p->node[i];
+        const struct tr_op_row *row = tr_op_row(n->op);
         const struct tr_value *o = &p->value[n->out[0] == TR_NONE ? 0 : n->out[0]];
         tr_str_addf(out, "  %-8s ", phase[n->phase]);
-        print_values(p, n->out, TR_MAX_OUT, out);
-        tr_str_addf(out, " = %s(", tr_op_row(n->op)->name);
-        print_values(p, n->in, TR_MAX_IN, out);
+        print_slots(p, row->out, n->out, TR_MAX_OUT, out);
+        tr_str_addf(out, " = %s(", row->name);
+        print_slots(p, row->in, n->in, TR_MAX_IN, out);
         tr_str_addf(out, ")  %s (%" PRId64 ", %" PRId64 ")%s\n", tr_dtype_name(o->dtype), o->rows, o->cols,
                     o->is_saved ? " saved" : "");
     }

@@ -114,7 +114,8 @@ double tr_program_flops(const struct tr_program *p, enum tr_phase phase);
  * made the program as it is ("the model file", "pass grad"). */
 void tr_program_check(const struct tr_program *p, const char *after);
 
-/* One line per op: "h = rmsnorm(x, input_layernorm.weight)  bfloat16 (1024, 768)". */
+/* One line per op, every slot with its name and every value with its number, since two values may have one name:
+ * "y:h#4, rstd:rstd#5 = rmsnorm(x:in#0, w:input_layernorm.weight#3)  bfloat16 (1024, 768)". "-" is an empty slot. */
 void tr_program_print(const struct tr_program *p, struct tr_str *out);
 
 #endif

@@ -297,8 +297,9 @@ static void collectives_know_their_backward(void **state)
     (void)state;
     static const enum tr_opcode ops[] = { TR_OP_COPY, TR_OP_LINEAR, TR_OP_ALL_REDUCE, TR_OP_REDUCE_SCATTER,
                                           TR_OP_ALL_GATHER };
-    static const char *const want[] = { "d_y3 = reduce_scatter(dout)", "d_y2 = all_gather(d_y3)",
-                                        "d_y0 = linear_dx(d_y2, w)", "d_in = all_reduce(d_y0)" };
+    static const char *const want[] = { "y:d_y3#8 = reduce_scatter(x:dout#7)", "y:d_y2#9 = all_gather(x:d_y3#8)",
+                                        "dx:d_y0#10 = linear_dx(dy:d_y2#9, W:w#1)",
+                                        "y:d_in#12 = all_reduce(x:d_y0#10)" };
     struct tr_program *p = NULL;
     assert_int_equal(tr_program_open("block", &p), TR_OK);
     tr_val x = p->in = tr_value_add(p, TR_V_IN, TR_F32, 8, 4, "in");

@@ -390,8 +390,7 @@ def bits_key():
 
 
 def texts_key(trireme):
-    """The compiler. gcc and clang evaluate the arguments of a call in different orders, and a model writes
-    attention(rope(q), rope(k)): the two nodes change places."""
+    """The compiler: C leaves the order of evaluation of arguments open, so texts are compared with the same compiler only."""
     return "clang" if b"clang version" in pathlib.Path(trireme).read_bytes() else "gcc"
 
 
