@@ -249,7 +249,7 @@ enum tr_status check_files(struct check *k)
                        tr_human_bytes((uint64_t)fs.f_bavail * fs.f_frsize, human, sizeof human));
     unlink(temp);
     unlink(final);
-    if (is_new && k->mesh->rank == 0)
+    if (is_new && tr_mesh_is_first(k->mesh))
         rmdir(dir); /* if nobody else's file is in it any more */
 out:
     free(data);

@@ -91,9 +91,9 @@ static void print(struct check *k)
                     k->mesh->world, k->mesh->all->ops->name, k->out.p ? k->out.p : "");
     else
         tr_str_addf(&all, "%d rank%s over %s\n%-24s %-4s %8s %12s %10s\n%s", k->mesh->world,
-                    k->mesh->world == 1 ? "" : "s", k->mesh->all->ops->name, "part", "", "tests", "worst us", "GB/s",
-                    k->out.p ? k->out.p : "");
-    if (k->mesh->rank == 0 && tr_str_ok(&all))
+                    tr_mesh_is_alone(k->mesh) ? "" : "s", k->mesh->all->ops->name, "part", "", "tests", "worst us",
+                    "GB/s", k->out.p ? k->out.p : "");
+    if (tr_mesh_is_first(k->mesh) && tr_str_ok(&all))
         cli_print(all.p);
     tr_str_release(&all);
 }

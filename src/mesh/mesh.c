@@ -178,6 +178,21 @@ bool tr_mesh_is_alone(const struct tr_mesh *m)
     return m->world == 1;
 }
 
+bool tr_mesh_is_first(const struct tr_mesh *m)
+{
+    return m->rank == 0;
+}
+
+bool tr_mesh_shares(const struct tr_mesh *m, int other, tr_axes axes)
+{
+    int coord[TR_AXES];
+    tr_mesh_coords(other, m->size, coord);
+    for (int a = 0; a < TR_AXES; a++)
+        if (axes >> a & 1 && coord[a] != m->coord[a])
+            return false;
+    return true;
+}
+
 void tr_mesh_close(struct tr_mesh *m)
 {
     if (!m)

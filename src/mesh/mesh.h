@@ -53,6 +53,9 @@ void tr_mesh_close(struct tr_mesh *m);
 /* *out: the mesh that a caller gave, or, where it gave NULL, one of a process alone, which is *own to be closed. */
 enum tr_status tr_mesh_given(struct tr_mesh *given, struct tr_mesh **own, struct tr_mesh **out);
 bool tr_mesh_is_alone(const struct tr_mesh *m);
+bool tr_mesh_is_first(const struct tr_mesh *m); /* rank 0, which speaks for all */
+/* Does rank `other` have this rank's coordinates on these axes? */
+bool tr_mesh_shares(const struct tr_mesh *m, int other, tr_axes axes);
 
 /* Opens the groups of these keys. Collective: every rank declares the same keys in the same order, before step 0,
  * because opening a group takes all ranks. tr_mesh_open declares every axis, the sets above and the ends. */

@@ -28,9 +28,9 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
     int data = l->data_size > 1 ? l->data_size : 1, shard = l->shard_size > 1 ? l->shard_size : 0;
     *out = (struct tr_ask){ .machine = machine,
                             .impl = &tr_impl_trireme,
-                            .tp = l->size[TR_AXIS_TP] > 1 ? l->size[TR_AXIS_TP] : 1,
-                            .pp = l->size[TR_AXIS_PP] > 1 ? l->size[TR_AXIS_PP] : 1,
-                            .cp = l->size[TR_AXIS_CP] > 1 ? l->size[TR_AXIS_CP] : 1,
+                            .tp = l->size[TR_AXIS_TP],
+                            .pp = l->size[TR_AXIS_PP],
+                            .cp = l->size[TR_AXIS_CP],
                             .chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1,
                             .dp = data,
                             .ep = 1,

@@ -6,7 +6,7 @@
 
 enum { N_LETTERS = 'z' - 'A' + 1 };
 
-struct check {
+struct node_check {
     const struct tr_program *p;
     const struct tr_node *n;
     const char *after;       /* what made the program as it is */
@@ -15,7 +15,7 @@ struct check {
 };
 static_assert(N_LETTERS <= 64, "a bit for each letter");
 
-static void know(struct check *c, char letter, int64_t size)
+static void know(struct node_check *c, char letter, int64_t size)
 {
     if (size > 0) {
         c->known |= (uint64_t)1 << (letter - 'A');
@@ -23,7 +23,7 @@ static void know(struct check *c, char letter, int64_t size)
     }
 }
 
-TR_NORETURN static void bad_node(const struct check *c, const char *slot, const char *what)
+TR_NORETURN static void bad_node(const struct node_check *c, const char *slot, const char *what)
 {
     char text[512];
     (void)tr_format(text, sizeof text, "program %s after %s: node %d, op %s, slot %s: %s", c->p->name, c->after,
@@ -32,7 +32,7 @@ TR_NORETURN static void bad_node(const struct check *c, const char *slot, const 
 }
 
 /* Does n agree with a size like "Hd"? One letter that is not known yet becomes known. *at: moved behind the size. */
-static bool size_fits(struct check *c, const char **at, int64_t n)
+static bool size_fits(struct node_check *c, const char **at, int64_t n)
 {
     int64_t known = 1;
     int n_unknown = 0;
@@ -65,7 +65,7 @@ static bool dtype_fits(const char *name, enum tr_dtype dtype)
     return *name != 'F' || dtype == (is_wide ? TR_F64 : TR_F32);
 }
 
-static void check_slot(struct check *c, const struct tr_slot *slot, tr_val v)
+static void check_slot(struct node_check *c, const struct tr_slot *slot, tr_val v)
 {
     char text[256];
     if (v == TR_NONE) {
@@ -92,7 +92,7 @@ static void check_slot(struct check *c, const struct tr_slot *slot, tr_val v)
 }
 
 /* What a kernel leaves other numbers in has no reader afterwards. */
-static void check_overwritten(const struct check *c, tr_val v, const char *slot)
+static void check_overwritten(const struct node_check *c, tr_val v, const char *slot)
 {
     tr_val root = tr_value_root(c->p, v);
     for (const struct tr_node *n = c->n + 1; n < c->p->node + c->p->n_nodes; n++)
@@ -101,7 +101,7 @@ static void check_overwritten(const struct check *c, tr_val v, const char *slot)
                 bad_node(c, slot, "is overwritten here and read by a later node");
 }
 
-static void check_node(struct check *c)
+static void check_node(struct node_check *c)
 {
     const struct tr_op_row *row = tr_op_row(c->n->op);
     const struct tr_attr *a = &c->n->attr;
@@ -122,7 +122,7 @@ static void check_node(struct check *c)
 
 void tr_program_check(const struct tr_program *p, const char *after)
 {
-    struct check c = { .p = p, .after = after };
+    struct node_check c = { .p = p, .after = after };
     if (p->failed != TR_OK) /* memory ran out while it was built: it is not whole, and its builder reports that */
         return;
     for (int i = 0; i < p->n_nodes; i++) {

@@ -46,7 +46,7 @@ struct tr_trainer {
 
 static inline bool tr_trainer_is_first(const struct tr_trainer *t)
 {
-    return t->mesh->rank == 0;
+    return tr_mesh_is_first(t->mesh);
 }
 
 /* Everything up to the first step: data, mesh, memory, weights or a checkpoint. Close what failed to open, too. */
