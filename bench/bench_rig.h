@@ -89,7 +89,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     TR_TRY(tr_model_from_json(json, &mo, &r->m));
     TR_TRY(tr_pool_open(s->n_threads, &r->pool));
     opt.n_threads = tr_pool_threads(r->pool);
-    opt.n_moments = 2;
+    opt.optim = &tr_adamw;
     opt.save_bytes = TR_IO_CHUNK * sizeof(float);
     opt.batch_bytes = opt.is_cuda ? batch : 0;
     opt.data_bytes = (size_t)opt.n_micro * batch;
@@ -132,7 +132,7 @@ static inline enum tr_status rig_step(struct rig *r, int64_t step, int64_t n_ste
     enum tr_status st = tr_exec_measure(r->e, &r->cfg, r->batch, values, out);
     bool is_overflow = st == TR_OK && tr_scaler_overflows(&r->scaler, out);
     if (st == TR_OK && !is_overflow)
-        st = tr_exec_update(r->e, &r->cfg, out);
+        st = tr_exec_update(r->e, out);
     tr_scaler_count(&r->scaler, is_overflow);
     return st;
 }

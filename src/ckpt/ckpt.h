@@ -11,18 +11,18 @@
 #include "ckpt/hfdir.h"
 #include "ckpt/safetensors.h"
 #include "mesh/mesh.h"
+#include "optim/optim.h"
 #include "parallel/parallel.h"
 
 struct tr_store {
     void *ctx;
     const struct tr_model *model;
-    struct tr_pool *pool; /* its threads read files and convert; NULL: one */
-    bool has[TR_STATE_COUNT];
-    enum tr_dtype dtype[TR_STATE_COUNT];
-    /* Elements [first, first + n) of one state of one parameter as host memory in dtype[what], valid until the next
-     * call: get: this rank's own, that lie side by side; whole: collective over the ranks that hold parts of what the
-     * writer is to have, at most TR_IO_CHUNK of them, in order; *out is NULL for a rank that has nothing to do with it.
-     */
+    struct tr_pool *pool;    /* its threads read files and convert; NULL: one */
+    struct tr_states states; /* what is held */
+    /* Elements [first, first + n) of one state of one parameter as host memory in the dtype of its row, valid until the
+     * next call. get: this rank's own, that lie side by side; whole: collective over the ranks that hold parts of what
+     * the writer is to have, at most TR_IO_CHUNK of them, in order; *out is NULL for a rank that has nothing to do with
+     * it. Elements are counted in the state itself: where a row has blocks, an element is a block of the parameter. */
     enum tr_status (*get)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
     enum tr_status (*whole)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
     enum tr_state weights; /* what `whole` is asked for: MASTER where it exists, else VALUE */
@@ -36,6 +36,11 @@ struct tr_store {
 };
 
 enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one such buffer of F32 */
+/* Elements of a dtype that the same buffer holds: fewer where they are wider than F32. */
+static inline int64_t tr_io_chunk(enum tr_dtype d)
+{
+    return TR_IO_CHUNK / tr_max64(1, (int64_t)(tr_dtype_bytes(d) / sizeof(float)));
+}
 
 /* Weights of an HF directory into VALUE (and MASTER when the store has it). Names may lack the architecture's base
  * prefix ("h.0..." for "transformer.h.0..."). Refuses missing, extra and wrongly shaped tensors, all listed at once,
@@ -47,12 +52,13 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. */
 enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf);
-/* Which optimizer states a checkpoint holds, from the names in its files. */
-enum tr_status tr_optim_states(const char *dir, bool out[TR_STATE_COUNT]);
+/* The states that a checkpoint holds, from the names in its files, as a tool holds them: floats as F32, others as they
+ * are. VALUE is always among them. dir NULL: VALUE alone. */
+enum tr_status tr_optim_states(const char *dir, struct tr_states *out);
 
-/* A store of F32 in host memory, for tools. m outlives it. */
+/* A store in host memory, for tools. m outlives it. */
 struct tr_memory;
-enum tr_status tr_memory_open(const struct tr_model *m, const bool has[TR_STATE_COUNT], struct tr_memory **out,
+enum tr_status tr_memory_open(const struct tr_model *m, const struct tr_states *states, struct tr_memory **out,
                               struct tr_store *store);
 void tr_memory_close(struct tr_memory *x);
 

@@ -47,11 +47,11 @@ static int64_t n_pieces(int64_t n)
     return (n + PIECE - 1) / PIECE;
 }
 
-/* Elements buf[from, from + n) into one state, in the store's dtype, which is never wider than F32. */
+/* Floats buf[from, from + n) into one state, in the store's dtype: F32 or 16 bits. */
 static enum tr_status put(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n, float *buf,
                           int64_t from)
 {
-    struct converting c = { buf + from, (uint16_t *)(void *)(buf + CHUNK), s->dtype[what], n };
+    struct converting c = { buf + from, (uint16_t *)(void *)(buf + CHUNK), s->states.row[what].dtype, n };
     if (c.dtype == TR_F32)
         return s->put(s->ctx, what, param, first, n, buf + from);
     tr_pool_run(s->pool, n_pieces(n), convert_piece, &c);
@@ -62,7 +62,7 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
                                   int64_t from)
 {
     enum tr_status st = TR_OK;
-    if (s->has[TR_S_MASTER])
+    if (s->states.row[TR_S_MASTER].is_held)
         st = put(s, TR_S_MASTER, param, first, n, buf, from);
     return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, from) : st;
 }
@@ -71,8 +71,9 @@ struct load_reading {
     const struct tr_st *f;
     size_t tensor;
     int64_t first, n;
-    float *to;
-    const char *name; /* of weights, which are finite; NULL: of what need not be */
+    void *to; /* in this dtype */
+    enum tr_dtype dtype;
+    const char *name; /* of weights, which are finite F32; NULL: of what need not be */
     pthread_mutex_t lock;
     int64_t failed; /* the first piece that did, and why */
     enum tr_status st;
@@ -98,8 +99,9 @@ static void read_piece(void *ctx, int64_t task, int worker)
 {
     struct load_reading *r = ctx;
     int64_t at = task * PIECE, n = tr_min64(PIECE, r->n - at);
-    enum tr_status st = tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, r->to + at, TR_F32);
-    int64_t bad = st == TR_OK && r->name ? first_bad(r->to + at, n) : n;
+    char *to = (char *)r->to + (size_t)at * tr_dtype_bytes(r->dtype);
+    enum tr_status st = tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype);
+    int64_t bad = st == TR_OK && r->name ? first_bad((const float *)(const void *)to, n) : n;
     (void)worker;
     if (bad < n)
         st = tr_fail(TR_USAGE, "%s: tensor %s holds a non-finite value at element %" PRId64, tr_st_path(r->f), r->name,
@@ -116,9 +118,11 @@ static void read_piece(void *ctx, int64_t task, int worker)
 }
 
 static enum tr_status read_chunk(struct tr_pool *pool, const struct tr_st *f, size_t tensor, const char *name,
-                                 int64_t first, int64_t n, float *to)
+                                 int64_t first, int64_t n, enum tr_dtype dtype, void *to)
 {
-    struct load_reading r = { .f = f, .tensor = tensor, .name = name, .first = first, .n = n, .to = to };
+    struct load_reading r = {
+        .f = f, .tensor = tensor, .name = name, .first = first, .n = n, .to = to, .dtype = dtype
+    };
     pthread_mutex_init(&r.lock, NULL);
     tr_pool_run(pool, n_pieces(n), read_piece, &r);
     pthread_mutex_destroy(&r.lock);
@@ -131,7 +135,7 @@ static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, i
     if (what != TR_S_MASTER)
         return s->wants(s->ctx, what, param, first, n);
     return s->wants(s->ctx, TR_S_VALUE, param, first, n) ||
-           (s->has[TR_S_MASTER] && s->wants(s->ctx, TR_S_MASTER, param, first, n));
+           (s->states.row[TR_S_MASTER].is_held && s->wants(s->ctx, TR_S_MASTER, param, first, n));
 }
 
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
@@ -224,7 +228,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
             int64_t n = tr_min64(CHUNK, p->n - first);
             if (!is_wanted(s, TR_S_MASTER, i, first, n))
                 continue;
-            TR_TRY(read_chunk(s->pool, f, tensor, p->name, first, n, buf));
+            TR_TRY(read_chunk(s->pool, f, tensor, p->name, first, n, TR_F32, buf));
             TR_TRY(put_weights(s, i, first, n, buf, 0));
         }
     }
@@ -235,8 +239,6 @@ out:
 
 /* ---- optimizer shards: tensors named "<state>/<first>/<HF name>" ---- */
 
-static const char *const state_names[TR_STATE_COUNT] = { "value", "grad", "master", "m", "v" };
-
 static int find_param(const struct tr_model *m, const char *name)
 {
     for (int i = 0; i < m->n_params; i++)
@@ -245,7 +247,8 @@ static int find_param(const struct tr_model *m, const char *name)
     return -1;
 }
 
-static bool parse_entry(const struct tr_model *m, const char *name, enum tr_state *what, int64_t *first, int *param)
+/* *what: its row of the store; -1: a state of an optimizer that this run does not use. */
+static bool parse_entry(const struct tr_store *s, const char *name, int *what, int64_t *first, int *param)
 {
     char number[24];
     const char *a = strchr(name, '/'), *b = a ? strchr(a + 1, '/') : NULL;
@@ -253,24 +256,48 @@ static bool parse_entry(const struct tr_model *m, const char *name, enum tr_stat
         return false;
     memcpy(number, a + 1, (size_t)(b - a - 1));
     number[b - a - 1] = 0;
-    *param = find_param(m, b + 1);
+    *param = find_param(s->model, b + 1);
     if (*param < 0 || tr_parse_int(number, 0, INT64_MAX, first) != TR_OK)
         return false;
-    for (int i = 0; i < TR_STATE_COUNT; i++)
-        if (strlen(state_names[i]) == (size_t)(a - name) && memcmp(state_names[i], name, (size_t)(a - name)) == 0) {
-            *what = (enum tr_state)i;
-            return true;
-        }
-    return false;
+    *what = tr_states_find(&s->states, name, (size_t)(a - name));
+    return *what >= 0 || tr_optim_state(name, (size_t)(a - name));
 }
 
-/* One dim: a run of elements from `first` on. Two: a box of the matrix with its corner there. */
-static bool is_inside(const struct tr_param *p, const struct tr_st_tensor *t, int64_t first)
+/* One dim: a run of elements from `first` on. Two: a box of the matrix with its corner there; no block of such a state
+ * goes over the end of a row. */
+static bool is_inside(const struct tr_param *p, const struct tr_state_row *r, const struct tr_st_tensor *t,
+                      int64_t first)
 {
+    int64_t cols = p->cols / r->block;
     if (t->n_dims != 2)
-        return (int64_t)t->n_elems <= p->n - first;
-    return t->dims[0] > 0 && t->dims[1] > 0 && t->dims[1] <= p->cols - first % p->cols &&
-           t->dims[0] <= p->rows - first / p->cols;
+        return (int64_t)t->n_elems <= tr_state_count(r, p->n) - first;
+    return p->cols % r->block == 0 && t->dims[0] > 0 && t->dims[1] > 0 && t->dims[1] <= cols - first % cols &&
+           t->dims[0] <= p->rows - first / cols;
+}
+
+/* Elements buf[from, from + n), read as dtype, into their state. MASTER goes to both copies of the weights. */
+static enum tr_status put_state(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n,
+                                enum tr_dtype dtype, float *buf, int64_t from)
+{
+    if (what == TR_S_MASTER)
+        return put_weights(s, param, first, n, buf, from);
+    if (dtype == s->states.row[what].dtype)
+        return s->put(s->ctx, what, param, first, n, (char *)buf + (size_t)from * tr_dtype_bytes(dtype));
+    return put(s, what, param, first, n, buf, from);
+}
+
+/* The dtype to read a tensor as: its own where the store has the same, else F32, from which the store's is made. */
+static enum tr_status choose_dtype(const struct tr_store *s, const struct tr_st_tensor *t, enum tr_state what,
+                                   enum tr_dtype *out)
+{
+    const struct tr_state_row *r = &s->states.row[what];
+    *out = what != TR_S_MASTER && t->dtype == r->dtype ? t->dtype : TR_F32;
+    if (*out != r->dtype && (tr_dtype_bytes(r->dtype) > sizeof(float) || !tr_st_can_convert(TR_F32, r->dtype) ||
+                             !tr_st_can_convert(t->dtype, TR_F32)))
+        return tr_fail(TR_USAGE,
+                       "%s of a checkpoint is %s and cannot be read as %s; resume with the options of its run",
+                       r->title, t->dtype_name, tr_dtype_name(r->dtype));
+    return TR_OK;
 }
 
 static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, size_t i, enum tr_state what, int param,
@@ -279,24 +306,27 @@ static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, 
     enum tr_status st = TR_OK;
     const struct tr_st_tensor *t = tr_st_tensor(f, i);
     bool is_box = t->n_dims == 2;
-    int64_t width = is_box ? t->dims[1] : (int64_t)t->n_elems;
+    int64_t width = is_box ? t->dims[1] : (int64_t)t->n_elems,
+            stride = s->model->param[param].cols / s->states.row[what].block;
+    enum tr_dtype dtype = TR_F32;
+    st = choose_dtype(s, t, what, &dtype);
     for (int64_t at = 0; at < (int64_t)t->n_elems && st == TR_OK;) {
-        int64_t n = tr_min64(CHUNK, (int64_t)t->n_elems - at), row = at / width;
+        int64_t n = tr_min64(tr_min64(CHUNK, tr_io_chunk(dtype)), (int64_t)t->n_elems - at), row = at / width;
         if (is_box && n >= width)
             n -= n % width; /* whole rows */
         else if (is_box)
             n = tr_min64(n, width - at % width);
-        int64_t from = first + (is_box ? row * s->model->param[param].cols : at),
-                to_end = is_box ? from + ((at + n - 1) / width - row) * s->model->param[param].cols + width : from + n;
+        int64_t from = first + (is_box ? row * stride : at),
+                to_end = is_box ? from + ((at + n - 1) / width - row) * stride + width : from + n;
         if (!is_wanted(s, what, param, from, to_end - from)) {
             at += n;
             continue;
         }
-        st = read_chunk(s->pool, f, i, NULL, at, n, buf);
+        st = read_chunk(s->pool, f, i, NULL, at, n, dtype, buf);
         for (int64_t k = 0; k < n && st == TR_OK; row++) {
             int64_t col = (at + k) % width, len = tr_min64(n - k, width - col),
-                    to = first + col + (is_box ? row * s->model->param[param].cols : 0);
-            st = what == TR_S_MASTER ? put_weights(s, param, to, len, buf, k) : put(s, what, param, to, len, buf, k);
+                    to = first + col + (is_box ? row * stride : 0);
+            st = put_state(s, what, param, to, len, dtype, buf, k);
             k += len;
         }
         at += n;
@@ -311,18 +341,17 @@ static enum tr_status load_optim_file(const struct tr_store *s, const char *path
     TR_TRY(tr_st_open(path, &f));
     for (size_t i = 0; i < tr_st_count(f); i++) {
         const struct tr_st_tensor *t = tr_st_tensor(f, i);
-        enum tr_state what = TR_S_VALUE;
         int64_t first = 0;
-        int param = -1;
+        int param = -1, what = -1;
         char esc[160];
-        if (!parse_entry(s->model, t->name, &what, &first, &param) || !is_inside(&s->model->param[param], t, first))
+        bool is_known = parse_entry(s, t->name, &what, &first, &param);
+        if (is_known && what < 0)
+            continue;
+        if (!is_known || !is_inside(&s->model->param[param], &s->states.row[what], t, first))
             TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s does not belong to this model", path,
                            tr_escape(t->name, esc, sizeof esc)));
-        bool is_value = what == TR_S_MASTER && !s->has[TR_S_MASTER]; /* saved with a master, resumed without */
-        if (!s->has[what] && !is_value)
-            continue;
-        TR_TRY(tr_failpoint("load.optim"));
-        TR_TRY(load_box(s, f, i, what, param, first, buf));
+        TR_TRY(tr_failpoint("load.optim")); /* MASTER is read even where this run holds VALUE alone */
+        TR_TRY(load_box(s, f, i, (enum tr_state)what, param, first, buf));
         n_seen[what] += (int64_t)t->n_elems;
     }
 out:
@@ -361,7 +390,7 @@ out:
 struct loading {
     const struct tr_store *s;
     float *buf;
-    int64_t n_seen[TR_STATE_COUNT];
+    int64_t n_seen[TR_STATES_MAX];
 };
 
 static enum tr_status load_one(void *ctx, const char *path)
@@ -373,37 +402,51 @@ static enum tr_status load_one(void *ctx, const char *path)
 
 static enum tr_status note_states(void *ctx, const char *path)
 {
-    bool *has = ctx;
+    struct tr_states *out = ctx;
     struct tr_st *f = NULL;
     enum tr_status st = tr_st_open(path, &f);
-    for (size_t i = 0; st == TR_OK && i < tr_st_count(f); i++)
-        for (int k = 0; k < TR_STATE_COUNT; k++) {
-            size_t n = strlen(state_names[k]);
-            const char *name = tr_st_tensor(f, i)->name;
-            has[k] |= strncmp(name, state_names[k], n) == 0 && name[n] == '/';
+    for (size_t i = 0; st == TR_OK && i < tr_st_count(f); i++) {
+        const struct tr_st_tensor *t = tr_st_tensor(f, i);
+        const char *slash = strchr(t->name, '/');
+        size_t n = slash ? (size_t)(slash - t->name) : 0;
+        int row = tr_states_find(out, t->name, n);
+        const struct tr_state_row *known = row < 0 ? tr_optim_state(t->name, n) : NULL;
+        if (known && out->n == TR_STATES_MAX)
+            st = tr_fail(TR_USAGE, "%s: states of several optimizers in one checkpoint", path);
+        if (known && st == TR_OK) {
+            row = out->n++;
+            out->row[row] = *known;
+            out->row[row].dtype = tr_st_can_convert(t->dtype, TR_F32) ? TR_F32 : t->dtype;
         }
+        if (row >= 0 && st == TR_OK)
+            out->row[row].is_held = true;
+    }
     tr_st_close(f);
     return st;
 }
 
-enum tr_status tr_optim_states(const char *dir, bool out[TR_STATE_COUNT])
+enum tr_status tr_optim_states(const char *dir, struct tr_states *out)
 {
-    memset(out, 0, TR_STATE_COUNT * sizeof *out);
-    return tr_each_optim_file(dir, note_states, out);
+    tr_states_of(NULL, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, out);
+    return dir ? tr_each_optim_file(dir, note_states, out) : TR_OK;
 }
 
 enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf)
 {
     enum tr_status st = TR_OK;
     struct loading l = { .s = s, .buf = buf };
-    const int64_t *n_seen = l.n_seen;
     TR_TRY(tr_each_optim_file(dir, load_one, &l));
-    for (int i = TR_S_M; i <= TR_S_V; i++)
-        if (s->has[i] && n_seen[i] != s->model->n_elements)
+    for (int row = TR_S_OPTIM; row < s->states.n; row++) {
+        const struct tr_state_row *r = &s->states.row[row];
+        int64_t n_all = 0;
+        for (int i = 0; i < s->model->n_params; i++)
+            n_all += tr_state_count(r, s->model->param[i].n);
+        if (r->is_held && r->name && l.n_seen[row] != n_all)
             TR_TRY(tr_fail(TR_USAGE,
                            "%s: optimizer state %s covers %" PRId64 " of %" PRId64
                            " elements; was it saved by another --optim?",
-                           dir, state_names[i], n_seen[i], s->model->n_elements));
+                           dir, r->name, l.n_seen[row], n_all));
+    }
 out:
     return st;
 }

@@ -5,22 +5,28 @@
 
 struct tr_memory {
     const struct tr_model *m;
-    float *state[TR_STATE_COUNT]; /* all parameters, one after another; NULL: not held */
-    int64_t *at;                  /* of each parameter */
+    struct tr_states states;
+    char *state[TR_STATES_MAX]; /* all parameters, one after another; NULL: not held */
+    int64_t *at[TR_STATES_MAX]; /* of each parameter, in elements of the state */
 };
+
+static char *address(const struct tr_memory *x, enum tr_state what, int param, int64_t first)
+{
+    return x->state[what] + (size_t)(x->at[what][param] + first) * tr_dtype_bytes(x->states.row[what].dtype);
+}
 
 static enum tr_status get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
 {
     const struct tr_memory *x = ctx;
     (void)n;
-    *out = x->state[what] + x->at[param] + first;
+    *out = address(x, what, param, first);
     return TR_OK;
 }
 
 static enum tr_status put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     const struct tr_memory *x = ctx;
-    memcpy(x->state[what] + x->at[param] + first, src, (size_t)n * sizeof(float));
+    memcpy(address(x, what, param, first), src, (size_t)n * tr_dtype_bytes(x->states.row[what].dtype));
     return TR_OK;
 }
 
@@ -34,8 +40,7 @@ static bool wants(void *ctx, enum tr_state what, int param, int64_t first, int64
 static int boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_memory *x = ctx;
-    (void)what;
-    out[0] = (struct tr_range){ 0, 1, x->m->param[param].n };
+    out[0] = (struct tr_range){ 0, 1, tr_state_count(&x->states.row[what], x->m->param[param].n) };
     return 1;
 }
 
@@ -43,39 +48,53 @@ void tr_memory_close(struct tr_memory *x)
 {
     if (!x)
         return;
-    for (int i = 0; i < TR_STATE_COUNT; i++)
+    for (int i = 0; i < TR_STATES_MAX; i++) {
         free(x->state[i]);
-    free(x->at);
+        free(x->at[i]);
+    }
     free(x);
 }
 
-enum tr_status tr_memory_open(const struct tr_model *m, const bool has[TR_STATE_COUNT], struct tr_memory **out,
+/* One state of all parameters. */
+static bool reserve(struct tr_memory *x, int row)
+{
+    const struct tr_state_row *r = &x->states.row[row];
+    int64_t n = 0;
+    size_t bytes = 0;
+    if (!r->is_held)
+        return true;
+    x->at[row] = calloc((size_t)x->m->n_params, sizeof *x->at[row]);
+    for (int i = 0; x->at[row] && i < x->m->n_params; i++) {
+        x->at[row][i] = n;
+        n += tr_state_count(r, x->m->param[i].n);
+    }
+    if (x->at[row] && tr_mul_size((size_t)n, tr_dtype_bytes(r->dtype), &bytes))
+        x->state[row] = malloc(bytes);
+    return x->state[row] != NULL;
+}
+
+enum tr_status tr_memory_open(const struct tr_model *m, const struct tr_states *states, struct tr_memory **out,
                               struct tr_store *store)
 {
     struct tr_memory *x = calloc(1, sizeof *x);
-    bool ok = x && (x->at = calloc((size_t)m->n_params, sizeof *x->at)) != NULL;
-    size_t bytes = 0;
-    ok = ok && tr_mul_size((size_t)m->n_elements, sizeof(float), &bytes);
-    for (int i = 0; i < TR_STATE_COUNT && ok; i++)
-        ok = !has[i] || (x->state[i] = malloc(bytes)) != NULL;
+    bool ok = x != NULL;
+    if (x)
+        *x = (struct tr_memory){ .m = m, .states = *states };
+    for (int i = 0; i < states->n && ok; i++)
+        ok = reserve(x, i);
     if (!ok) {
         tr_memory_close(x);
         return tr_fail(TR_NOMEM, "no memory for %" PRId64 " parameters", m->n_elements);
     }
-    for (int i = 1; i < m->n_params; i++)
-        x->at[i] = x->at[i - 1] + m->param[i - 1].n;
-    x->m = m;
     *store = (struct tr_store){ .ctx = x,
                                 .model = m,
+                                .states = *states,
                                 .get = get,
                                 .whole = get,
                                 .put = put,
                                 .wants = wants,
                                 .boxes = boxes,
-                                .weights = has[TR_S_MASTER] ? TR_S_MASTER : TR_S_VALUE };
-    memcpy(store->has, has, sizeof store->has);
-    for (int i = 0; i < TR_STATE_COUNT; i++)
-        store->dtype[i] = TR_F32;
+                                .weights = states->row[TR_S_MASTER].is_held ? TR_S_MASTER : TR_S_VALUE };
     *out = x;
     return TR_OK;
 }

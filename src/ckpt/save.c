@@ -22,32 +22,24 @@ const char *const tr_copied_files[] = { "generation_config.json",
 
 /* ---- what there is to write ---- */
 
-/* The weights file loses bits and no master exists: keep them beside the moments. */
-static bool saves_value(const struct tr_saver *sv)
+static bool is_saved(const struct tr_saver *sv, int row)
 {
-    return !sv->s.has[TR_S_MASTER] && sv->s.has[TR_S_M] &&
-           tr_dtype_bytes(sv->opt.dtype) < tr_dtype_bytes(sv->s.dtype[TR_S_VALUE]);
+    const struct tr_state_row *r = &sv->s.states.row[row];
+    return row == TR_S_VALUE ? tr_states_save_value(&sv->s.states, sv->opt.dtype) : r->is_held && r->name;
 }
 
-static const struct {
-    enum tr_state what;
-    const char *name;
-} optim_states[] = { { TR_S_VALUE, "master" }, { TR_S_MASTER, "master" }, { TR_S_M, "m" }, { TR_S_V, "v" } };
-
-typedef enum tr_status entry_fn(struct tr_saver *sv, enum tr_state what, const char *name, int param, void *ctx);
+typedef enum tr_status entry_fn(struct tr_saver *sv, enum tr_state what, int param, void *ctx);
 
 /* Calls fn for every optimizer entry, in file order: wider dtypes first. */
 static enum tr_status each_entry(struct tr_saver *sv, entry_fn *fn, void *ctx)
 {
     enum tr_status st = TR_OK;
-    for (size_t bytes = 4; bytes >= 2; bytes -= 2)
-        for (size_t k = 0; k < TR_COUNT_OF(optim_states); k++) {
-            enum tr_state what = optim_states[k].what;
-            bool is_saved = what == TR_S_VALUE ? saves_value(sv) : sv->s.has[what];
-            if (!is_saved || tr_dtype_bytes(sv->s.dtype[what]) != bytes)
+    for (size_t bytes = 8; bytes >= 1; bytes /= 2)
+        for (int row = 0; row < sv->s.states.n; row++) {
+            if (!is_saved(sv, row) || tr_dtype_bytes(sv->s.states.row[row].dtype) != bytes)
                 continue;
             for (int i = 0; i < sv->s.model->n_params && st == TR_OK; i++)
-                st = fn(sv, what, optim_states[k].name, i, ctx);
+                st = fn(sv, (enum tr_state)row, i, ctx);
         }
     return st;
 }
@@ -58,7 +50,7 @@ struct entries {
     size_t n;
 };
 
-static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const char *state, int i, void *ctx)
+static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
     struct entries *x = ctx;
     struct tr_range box[TR_MAX_RANGES];
@@ -67,12 +59,12 @@ static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, const c
     for (int b = 0; b < n && st == TR_OK; b++) {
         struct tr_st_entry *e = &x->e[x->n];
         *e = (struct tr_st_entry){ .name = x->name[x->n],
-                                   .dtype = sv->s.dtype[what],
+                                   .dtype = sv->s.states.row[what].dtype,
                                    .n_dims = box[b].rows > 1 ? 2 : 1 };
         e->dims[0] = box[b].rows > 1 ? box[b].rows : box[b].cols;
         e->dims[1] = box[b].rows > 1 ? box[b].cols : 0;
-        st = tr_format(x->name[x->n++], sizeof x->name[0], "%s/%" PRId64 "/%s", state, box[b].first,
-                       sv->s.model->param[i].name);
+        st = tr_format(x->name[x->n++], sizeof x->name[0], "%s/%" PRId64 "/%s", sv->s.states.row[what].name,
+                       box[b].first, sv->s.model->param[i].name);
     }
     return st;
 }
@@ -81,7 +73,7 @@ static enum tr_status prepare_optim(struct tr_saver *sv)
 {
     if (!sv->s.boxes)
         return TR_OK;
-    size_t n_max = TR_COUNT_OF(optim_states) * TR_MAX_RANGES * (size_t)sv->s.model->n_params;
+    size_t n_max = (size_t)sv->s.states.n * TR_MAX_RANGES * (size_t)sv->s.model->n_params;
     struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
     enum tr_status st = x.e && x.name ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
     if (st == TR_OK)
@@ -211,26 +203,27 @@ static enum tr_status walk_tensor(struct save_sink *k, int param)
         const void *src = NULL;
         st = s->whole(s->ctx, s->weights, param, at, n, &src);
         if (st == TR_OK && is_writer)
-            take(k, src, s->dtype[s->weights], n);
+            take(k, src, s->states.row[s->weights].dtype, n);
     }
     return st;
 }
 
-static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, const char *name, int i, void *ctx)
+static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
     struct tr_range box[TR_MAX_RANGES];
     struct save_sink *k = ctx;
     enum tr_status st = TR_OK;
+    const struct tr_state_row *r = &sv->s.states.row[what];
     int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);
-    (void)name;
+    int64_t stride = sv->s.model->param[i].cols / r->block, most = tr_io_chunk(r->dtype);
     for (int b = 0; b < n_boxes; b++)
-        for (int64_t r = 0; r < box[b].rows; r++)
-            for (int64_t at = 0; at < box[b].cols && st == TR_OK; at += TR_IO_CHUNK) {
-                int64_t n = tr_min64(TR_IO_CHUNK, box[b].cols - at);
+        for (int64_t row = 0; row < box[b].rows; row++)
+            for (int64_t at = 0; at < box[b].cols && st == TR_OK; at += most) {
+                int64_t n = tr_min64(most, box[b].cols - at);
                 const void *src = NULL;
-                st = sv->s.get(sv->s.ctx, what, i, box[b].first + r * sv->s.model->param[i].cols + at, n, &src);
+                st = sv->s.get(sv->s.ctx, what, i, box[b].first + row * stride + at, n, &src);
                 if (st == TR_OK)
-                    take(k, src, sv->s.dtype[what], n);
+                    take(k, src, r->dtype, n);
             }
     return st;
 }
@@ -310,17 +303,17 @@ struct staged {
     const char *at;
 };
 
-static enum tr_status write_entry(struct tr_saver *sv, enum tr_state what, const char *name, int i, void *ctx)
+static enum tr_status write_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
     struct tr_range box[TR_MAX_RANGES];
     struct staged *x = ctx;
     enum tr_status st = TR_OK;
+    enum tr_dtype dtype = sv->s.states.row[what].dtype;
     int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);
-    (void)name;
     for (int b = 0; b < n_boxes && st == TR_OK; b++) {
         size_t n = (size_t)(box[b].rows * box[b].cols);
-        st = tr_st_writer_add(x->w, x->at, sv->s.dtype[what], n);
-        x->at += n * tr_dtype_bytes(sv->s.dtype[what]);
+        st = tr_st_writer_add(x->w, x->at, dtype, n);
+        x->at += n * tr_dtype_bytes(dtype);
     }
     return st;
 }
@@ -343,7 +336,7 @@ static enum tr_status write_optim(struct tr_saver *sv, const char *at)
 static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
 {
     enum tr_status st = TR_OK;
-    enum tr_dtype dtype = sv->s.dtype[sv->s.weights];
+    enum tr_dtype dtype = sv->s.states.row[sv->s.weights].dtype;
     size_t first = 0, n = 0;
     char path[TR_PATH_MAX];
     struct tr_st_writer *w = tr_hf_plan_writer(sv->plan, f);

@@ -213,14 +213,12 @@ static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with
 {
     enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
-    bool has[TR_STATE_COUNT] = { false };
+    struct tr_states states;
     TR_TRY(tr_ckpt_lease(dir, &r->lease));
     TR_TRY(tr_ckpt_verify(dir, NULL, NULL));
     TR_TRY(tr_model_open(dir, &opt, &r->m));
-    if (with_optim)
-        TR_TRY(tr_optim_states(dir, has));
-    has[TR_S_VALUE] = true;
-    TR_TRY(tr_memory_open(r->m, has, &r->x, &r->store));
+    TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
+    TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
     if (!r->buf)
         TR_TRY(tr_fail(TR_NOMEM, "ckpt: out of memory"));

@@ -46,7 +46,7 @@ enum tr_status tr_exec_check_sums(struct tr_exec *e);
  * Update: the parameters, which nothing changed before. */
 enum tr_status tr_exec_measure(struct tr_exec *e, const struct tr_config *cfg, const struct tr_batch *micro,
                                const float values[TR_STEP_COUNT], struct tr_step_result *out);
-enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out);
+enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out);
 /* After measure and until the next: norms of the gradients of all parameters, (n_params). Their squares add up to the
  * square of grad_norm, up to rounding; what measure gave is not changed. */
 void tr_exec_param_norms(struct tr_exec *e, double *out);
@@ -84,8 +84,11 @@ bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what); /* over the shard axis */
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
 /* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
- * for a parameter of another stage. Callers drain first. */
+ * for a parameter of another stage. Elements are the state's own: blocks of the parameter where the row has blocks.
+ * Callers drain first. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
+/* Which elements of the whole state the tensor axis leaves here. */
+struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param);
 /* Sum of one number over the ranks with other rows. */
 enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
 /* Adds x of every such rank (a sum over the ranks with its rows) to *sum, rank by rank: how many they are does not

@@ -73,7 +73,7 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
  * parameters that live there. */
 void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
-void tr_exec_update_bucket(struct tr_exec *e, enum tr_optim_kind kind, int bucket);
+void tr_exec_update_bucket(struct tr_exec *e, int bucket);
 
 /* reduce.c: sums over ranks, and collectives inside programs. */
 /* This rank's part of a bucket's gradients. */

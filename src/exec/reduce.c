@@ -37,7 +37,8 @@ enum tr_status tr_run_GATHER(struct tr_run *r, const struct tr_action *a)
                          .dtype = e->c->opt.compute_dtype,
                          .out = whole,
                          .count = (size_t)f->n,
-                         .in = is_moved ? e->base[TR_A_PARAMS] + f->value : whole + (size_t)f->shard_first * size,
+                         .in = is_moved ? e->base[TR_A_PARAMS] + f->state[TR_S_VALUE]
+                                        : whole + (size_t)f->shard_first * size,
                          .site = "gather parameters" };
     return tr_exec_post(r, a, tr_mesh_axis(e->mesh, TR_AXIS_SHARD), &c);
 }
@@ -56,7 +57,7 @@ char *tr_exec_shard(const struct tr_exec *e, int bucket)
 {
     const struct tr_bucket *f = &e->c->bucket[bucket];
     bool is_whole = tr_grad_zero(&e->c->opt.layout) < 2; /* the shard is a part of it */
-    return e->base[TR_A_GRADS] + f->grad +
+    return e->base[TR_A_GRADS] + f->state[TR_S_GRAD] +
            (is_whole ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0);
 }
 

@@ -48,53 +48,35 @@ struct tr_amax_history *tr_exec_amax(struct tr_exec *e)
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
 {
-    const struct tr_compile_options *o = &e->c->opt;
-    switch (what) {
-    case TR_S_VALUE:
-        return true;
-    case TR_S_GRAD:
-        return !o->is_inference;
-    case TR_S_MASTER:
-        return !o->is_inference && o->master_dtype != o->compute_dtype;
-    default:
-        return !o->is_inference && o->n_moments > (int)what - TR_S_M;
-    }
+    return (int)what < e->c->states.n && e->c->states.row[what].is_held;
 }
 
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
 {
-    const struct tr_compile_options *o = &e->c->opt;
-    switch (what) {
-    case TR_S_VALUE:
-        return o->compute_dtype;
-    case TR_S_GRAD:
-        return o->grad_dtype;
-    case TR_S_MASTER:
-        return o->master_dtype;
-    default:
-        return o->moment_dtype;
-    }
+    return e->c->states.row[what].dtype;
 }
 
 bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what)
 {
-    int zero = e->c->opt.layout.zero;
-    return what == TR_S_VALUE ? zero >= 3 : what == TR_S_GRAD ? tr_grad_zero(&e->c->opt.layout) >= 2 : zero >= 1;
+    return e->c->states.row[what].is_sharded;
+}
+
+struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param)
+{
+    return tr_tp_blocks(&e->c->place[param].tp, e->c->states.row[what].block);
 }
 
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
 {
     const struct tr_param_place *p = &e->c->place[param];
+    const struct tr_state_row *r = &e->c->states.row[what];
     *first = *n = 0;
     TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller has to drain first */
     if (p->bucket < 0)
         return NULL;
     const struct tr_bucket *f = &e->c->bucket[p->bucket];
-    int64_t at = p->at - (tr_exec_is_sharded(e, what) ? f->shard_first : 0);
-    char *bucket_at = what == TR_S_VALUE  ? e->base[TR_A_PARAMS] + f->value
-                      : what == TR_S_GRAD ? e->base[TR_A_GRADS] + f->grad
-                                          : e->base[TR_A_OPTIM] + f->state[what];
-    *first = tr_exec_is_sharded(e, what) ? p->first : 0;
-    *n = tr_exec_is_sharded(e, what) ? p->n : p->tp.n;
-    return bucket_at + at * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
+    int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / r->block; /* both are multiples of the block */
+    *first = r->is_sharded ? p->first / r->block : 0;
+    *n = tr_state_count(r, r->is_sharded ? p->n : p->tp.n);
+    return e->base[tr_state_arena((int)what)] + f->state[what] + at * (int64_t)tr_dtype_bytes(r->dtype);
 }

@@ -175,15 +175,14 @@ enum tr_status tr_run_CLIP(struct tr_run *r, const struct tr_action *a)
 
 enum tr_status tr_run_UPDATE(struct tr_run *r, const struct tr_action *a)
 {
-    tr_exec_update_bucket(r->e, r->cfg->optim, a->of);
+    tr_exec_update_bucket(r->e, a->of);
     return TR_OK;
 }
 
-enum tr_status tr_exec_update(struct tr_exec *e, const struct tr_config *cfg, struct tr_step_result *out)
+enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
 {
     struct tr_run r = training(e);
     enum tr_status st = TR_OK;
-    r.cfg = cfg;
     r.out = out;
     TR_TRY(run_recorded(&r, TR_PART_UPDATE));
     TR_TRY(e->dev->ops->sync(e->dev));
@@ -203,7 +202,7 @@ enum tr_status tr_exec_step(struct tr_exec *e, const struct tr_config *cfg, cons
     if (!isfinite(out->loss_sum) || !isfinite(out->grad_norm))
         TR_TRY(tr_fail(TR_NUMBERS, "loss %g and gradient norm %g are not finite; no parameter was changed",
                        out->loss_sum, out->grad_norm));
-    TR_TRY(tr_exec_update(e, cfg, out));
+    TR_TRY(tr_exec_update(e, out));
 out:
     return st;
 }

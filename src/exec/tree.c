@@ -41,7 +41,7 @@ static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, i
             run_op(e, TR_OP_ADD, sum, level, sum, n);
     }
     if (!is_last || is_second_use)
-        run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->grad + skip : level, n);
+        run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->state[TR_S_GRAD] + skip : level, n);
 }
 
 /* What a backward, or a part of one, has written. */
@@ -58,7 +58,7 @@ void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at)
 {
     const struct tr_bucket *f = &e->c->bucket[shared], *second = &e->c->bucket[shared + 1];
     size_t skip = e->c->opt.layout.zero >= 1 ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0;
-    run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + second->grad + skip, at, f->shard_n);
+    run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + second->state[TR_S_GRAD] + skip, at, f->shard_n);
 }
 
 /* Part `rank` of n elements, summed over the ranks of a group in the order of the tree. */

@@ -112,26 +112,31 @@ out:
     return st;
 }
 
+/* This rank's elements of one state of a parameter; absent where the run has no such state. */
+static struct tr_view state_view(struct tr_exec *e, int row, int param)
+{
+    const struct tr_param_place *p = &e->c->place[param];
+    const struct tr_state_row *r = &e->c->states.row[row];
+    int64_t first = 0, n = 0;
+    if (!tr_exec_has(e, (enum tr_state)row))
+        return (struct tr_view){ 0 };
+    char *at = tr_exec_at(e, (enum tr_state)row, param, &first, &n);
+    return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
+}
+
+/* One phase of the update of one parameter, by the slots of struct tr_update_phase. */
 static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
+    bool has_master = tr_exec_has(e, TR_S_MASTER);
     struct tr_call c = call_of(e, op);
-    struct tr_view v[TR_STATE_COUNT] = { 0 };
-    for (int what = 0; what < TR_STATE_COUNT; what++) {
-        if (!tr_exec_has(e, (enum tr_state)what))
-            continue;
-        int64_t first = 0, n = 0;
-        enum tr_dtype dtype = tr_exec_dtype(e, (enum tr_state)what);
-        char *at = tr_exec_at(e, (enum tr_state)what, param, &first, &n);
-        v[what] = view_row(at + (size_t)p->first * tr_dtype_bytes(dtype), dtype, p->n);
-    }
-    bool has_master = v[TR_S_MASTER].data != NULL;
-    c.in[0] = v[TR_S_GRAD];
+    c.in[0] = state_view(e, TR_S_GRAD, param);
     c.in[1] = step_view(e);
-    c.out[0] = has_master ? v[TR_S_MASTER] : v[TR_S_VALUE];
-    c.out[1] = v[TR_S_M];
-    c.out[2] = v[TR_S_V];
-    c.out[3] = has_master ? v[TR_S_VALUE] : (struct tr_view){ 0 };
+    c.out[0] = state_view(e, has_master ? TR_S_MASTER : TR_S_VALUE, param);
+    for (int row = TR_S_OPTIM; row < e->c->states.n; row++)
+        c.out[1 + row - TR_S_OPTIM] = state_view(e, row, param);
+    if (has_master)
+        c.out[TR_MAX_OUT - 1] = state_view(e, TR_S_VALUE, param);
     c.attr.decay = e->c->model->param[param].has_decay;
     c.attr.first = p->first + (p->tp.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->tp.n_held : 0);
     c.attr.key = tr_rng_key(e->seed, e->c->model->param[param].name, 1);
@@ -147,7 +152,14 @@ static void run_joined(struct tr_exec *e, const struct tr_call *c, int n)
     tr_trace_end(e->trace, at);
 }
 
-void tr_exec_update_bucket(struct tr_exec *e, enum tr_optim_kind kind, int bucket)
+static void run_own(struct tr_exec *e, tr_kernel kernel, const struct tr_call *c)
+{
+    int at = tr_trace_op(e->trace, c, 1);
+    kernel(c);
+    tr_trace_end(e->trace, at);
+}
+
+static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, int bucket)
 {
     struct tr_call many[TR_UPDATES_MAX];
     int n = 0;
@@ -155,8 +167,10 @@ void tr_exec_update_bucket(struct tr_exec *e, enum tr_optim_kind kind, int bucke
         const struct tr_param_place *p = &e->c->place[i];
         if (p->bucket != bucket || p->n == 0)
             continue;
-        many[n] = update_of(e, tr_optim_row(kind)->op, i);
-        if (!e->joins_updates) {
+        many[n] = update_of(e, phase->op, i);
+        if (phase->kernel) {
+            run_own(e, phase->kernel, &many[n]);
+        } else if (!e->joins_updates) {
             tr_exec_kernel(e, &many[n]);
         } else if (++n == TR_UPDATES_MAX) {
             run_joined(e, many, n);
@@ -164,4 +178,11 @@ void tr_exec_update_bucket(struct tr_exec *e, enum tr_optim_kind kind, int bucke
         }
     }
     run_joined(e, many, n);
+}
+
+void tr_exec_update_bucket(struct tr_exec *e, int bucket)
+{
+    const struct tr_optim *o = e->c->opt.optim;
+    for (int k = 0; k < o->n_phases; k++)
+        run_phase(e, &o->phase[k], bucket);
 }

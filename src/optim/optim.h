@@ -1,16 +1,90 @@
-/* optim.h - room header of optim: learning-rate schedules, and what an optimizer needs per step. Kernels are ops. */
+/* optim.h - room header of optim: what a run holds of each parameter (state rows), the optimizers, and the learning
+ * rate.
+ *
+ * An optimizer is one file with one row: its states, and its update as a list of ops. Buckets, arenas, checkpoints, the
+ * replica check and the plan read state rows; none of them knows the name of a state.
+ */
 #ifndef TR_OPTIM_OPTIM_H
 #define TR_OPTIM_OPTIM_H
 
 #include "config/config.h"
 #include "ops/ops.h"
 
+/* ---- state rows ---- */
+
+/* Index of a state row of a run. The rows of the optimizer begin at TR_S_OPTIM. */
+enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_OPTIM };
+
+/* An update has one output slot for the parameter, one for each state, and the last one for the rounded copy. */
+enum { TR_OPTIM_STATES = TR_MAX_OUT - 2, TR_STATES_MAX = TR_S_OPTIM + TR_OPTIM_STATES };
+
+/* One tensor that is held beside (or as) every parameter. A row of an optimizer leaves is_held and is_sharded open:
+ * they belong to a run. */
+struct tr_state_row {
+    const char *name;    /* in files and in the plan: "m"; NULL: never saved */
+    const char *title;   /* in messages: "first moment" */
+    bool is_moment;      /* its dtype is the option moment_dtype */
+    enum tr_dtype dtype; /* else this one */
+    int32_t block;       /* elements of the flattened whole tensor that share one element of the state; a power of 2 */
+    int zero;            /* sharded from this ZeRO level on */
+    bool is_held, is_sharded;
+};
+
+struct tr_states {
+    int n;
+    struct tr_state_row row[TR_STATES_MAX];
+};
+
+struct tr_state_dtypes {
+    enum tr_dtype value, grad, master, moment;
+};
+
+struct tr_optim;
+/* The rows of a run. MASTER is held where it differs from VALUE; without an optimizer there is VALUE alone. */
+void tr_states_of(const struct tr_optim *o, const struct tr_state_dtypes *d, struct tr_states *out);
+/* Elements of a state for n elements of a parameter; the last block may be short. */
+static inline int64_t tr_state_count(const struct tr_state_row *r, int64_t n)
+{
+    return (n + r->block - 1) / r->block;
+}
+/* The largest block of all rows: shards and parameters begin on multiples of it. */
+int32_t tr_states_grain(const struct tr_states *s);
+/* Bytes of MASTER and of the optimizer's rows for one element of a parameter. */
+double tr_states_bytes(const struct tr_states *s);
+/* Bytes that an update reads and writes for one element. */
+double tr_update_bytes(const struct tr_states *s);
+/* The weights file holds fewer bits than VALUE, and no MASTER keeps the others: then VALUE is saved under MASTER's
+ * name, beside the optimizer's states. */
+bool tr_states_save_value(const struct tr_states *s, enum tr_dtype weights);
+/* The row with this name (n bytes) in files, or -1. */
+int tr_states_find(const struct tr_states *s, const char *name, size_t n);
+
+/* ---- optimizers ---- */
+
+/* A phase of the update: one call for each parameter of a bucket, then the next phase. Slots: in[0] gradient, in[1]
+ * step buffer, out[0] the parameter (MASTER where it is held), out[1 + k] state k of the optimizer, the last output
+ * VALUE where MASTER is held. */
+struct tr_update_phase {
+    enum tr_opcode op; /* what runs, and what the plan and the profile count it as */
+    tr_kernel kernel;  /* runs instead of the op, on the host only; NULL: the op */
+};
+
+enum { TR_OPTIM_PHASES = 2 };
+
 struct tr_optim {
     const char *name;
-    enum tr_opcode op;
-    int n_moments;
+    int n_states, n_phases;
+    struct tr_state_row state[TR_OPTIM_STATES];
+    struct tr_update_phase phase[TR_OPTIM_PHASES];
+    /* Slots of the step buffer that this optimizer alone reads, for the update after which n_updates are done. */
+    void (*step_values)(const struct tr_config *cfg, int64_t n_updates, float out[TR_STEP_COUNT]);
 };
+extern const struct tr_optim tr_adamw, tr_lion, tr_sgd;
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);
+/* The row of any optimizer that has this name (n bytes) in files, or NULL. */
+const struct tr_state_row *tr_optim_state(const char *name, size_t n);
+
+/* ---- values of a step ---- */
 
 /* Learning rate of optimizer step `step` (0 = the first) of `total`, as transformers computes it. */
 double tr_lr_at(const struct tr_config *cfg, int64_t step, int64_t total);
@@ -22,6 +96,9 @@ void tr_step_values(const struct tr_config *cfg, int64_t step, int64_t total, in
 /* The same with a loss that counts `scale` times, after n_skipped steps without an update: moments have seen fewer. */
 void tr_step_scale(const struct tr_config *cfg, int64_t step, double scale, int64_t n_skipped,
                    float out[TR_STEP_COUNT]);
+
+/* BETA1, BETA2, EPS and the bias corrections: what optimizers with decaying averages read. */
+void tr_step_averages(const struct tr_config *cfg, double beta1, int64_t n_updates, float out[TR_STEP_COUNT]);
 
 /* Factor on all gradients so that their norm is at most max_norm (0 = off); torch's clip_grad_norm_. */
 float tr_clip_factor(double norm, double max_norm);

@@ -86,6 +86,35 @@ static void count_norms(struct tr_compiled *c)
     c->n_levels += c->opt.layout.in_order && odd > 1;
 }
 
+/* What this run holds of each parameter, and which rows the shard axis shards. */
+static void resolve_states(struct tr_compiled *c)
+{
+    const struct tr_compile_options *o = &c->opt;
+    struct tr_state_dtypes d = { o->compute_dtype, o->grad_dtype, o->master_dtype, o->moment_dtype };
+    TR_BUG_ON(!o->is_inference && !o->optim);
+    tr_states_of(o->is_inference ? NULL : o->optim, &d, &c->states);
+    for (int s = 0; s < c->states.n; s++) {
+        int zero = s == TR_S_GRAD ? tr_grad_zero(&o->layout) : o->layout.zero;
+        c->states.row[s].is_sharded = zero >= c->states.row[s].zero;
+    }
+    c->opt.layout.grain = tr_states_grain(&c->states);
+}
+
+/* Blocks lie on the flattened whole tensor: two tensor ranks cannot share one. */
+static enum tr_status check_blocks(const struct tr_compiled *c)
+{
+    int size = c->opt.layout.size[TR_AXIS_TP];
+    for (int s = 0; s < c->states.n; s++)
+        for (int i = 0; i < c->model->n_params; i++)
+            if (!tr_tp_keeps_blocks(&c->model->param[i], size, c->states.row[s].block))
+                return tr_fail(TR_USAGE,
+                               "optim %s: tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of "
+                               "its %s; use another tp or another optimizer",
+                               c->opt.optim->name, size, c->model->param[i].name, c->model->param[i].rows,
+                               c->model->param[i].cols, (int)c->states.row[s].block, c->states.row[s].title);
+    return TR_OK;
+}
+
 enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
                           const struct tr_model *decode_model, const struct tr_compile_options *opt,
                           struct tr_compiled **out)
@@ -113,6 +142,8 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         c->opt.layout.zero = 0;
     if (!c->recompute_of || !c->place || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
+    resolve_states(c);
+    TR_TRY(check_blocks(c));
     TR_TRY(tr_pipeline_cut(c));
     TR_TRY(tr_buckets_measure(c));
     tr_place_writers(c);

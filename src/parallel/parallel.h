@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "mesh/mesh.h"
 #include "model/model.h"
+#include "optim/optim.h"
 #include "parallel/tp_shard.h"
 #include "parallel/legal.h"
 #include "parallel/schedule.h"
@@ -23,6 +24,7 @@ struct tr_layout {
     int zero;                /* 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters */
     bool sync_last;          /* zero 2 and 3: gradients stay whole until the last micro-batch, and travel once */
     bool in_order; /* gradients summed along one tree over all ranks' micro-batches: same bits on any layout */
+    int32_t grain; /* elements: parameters and shards begin on multiples of it; set by tr_compile from the state rows */
 };
 
 enum { TR_NORM_PIECE = 4096 }; /* in_order: elements of a parameter that are one term of the gradient norm */
@@ -97,8 +99,10 @@ struct tr_slice {
     size_t offset, bytes;
 };
 
-/* What is held of one parameter. */
-enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_M, TR_S_V, TR_STATE_COUNT };
+static inline enum tr_arena_id tr_state_arena(int row)
+{
+    return row == TR_S_VALUE ? TR_A_PARAMS : row == TR_S_GRAD ? TR_A_GRADS : TR_A_OPTIM;
+}
 
 /* How gradients of a bucket are summed over ranks. Every rank that saw other tokens has a part of the sum, and so has
  * every rank that holds a whole parameter which reads split data: (token axes & ~axes that cut it) | partial axes. */
@@ -119,9 +123,8 @@ struct tr_bucket {
     int n_hops;        /* the sums over ranks, in this order, which is part of the bits */
     struct tr_hop hop[TR_MAX_HOPS];
     int64_t shard_first, shard_n; /* this rank's part (all of it when nothing is sharded) */
-    size_t value, grad;           /* whole, or the shard: params and grads arena */
     size_t levels;                /* in_order, grads arena: n_levels sums of 1, 2, 4 ... leaves, whole */
-    size_t state[TR_STATE_COUNT]; /* shards of MASTER, M and V: optim arena */
+    size_t state[TR_STATES_MAX];  /* by state row, in the arena of that row: whole, or this rank's shard */
 };
 
 /* Where a parameter is in its bucket, and which of its elements this rank updates. Elements are those of the
@@ -138,8 +141,8 @@ struct tr_param_place {
 
 struct tr_compile_options {
     enum tr_dtype compute_dtype, grad_dtype, master_dtype, moment_dtype;
-    enum tr_dtype reduce_dtype; /* of gradients between data ranks, where it is narrower than grad_dtype */
-    int n_moments;
+    enum tr_dtype reduce_dtype;   /* of gradients between data ranks, where it is narrower than grad_dtype */
+    const struct tr_optim *optim; /* NULL: no gradients and no state: inference */
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
     int pp_chunks;           /* stages a rank holds; 0: one */
@@ -164,6 +167,7 @@ struct tr_compile_options {
 
 struct tr_compiled {
     struct tr_compile_options opt;
+    struct tr_states states;                                  /* what is held of each parameter */
     const struct tr_model *model, *eval_model, *decode_model; /* of each schedule; the last two may be NULL */
     struct tr_schedule train, eval, decode;                   /* decode: generate's single token */
     enum tr_recompute *recompute_of;                          /* by segment */

@@ -22,11 +22,12 @@ void tr_sim_release(struct tr_sim *s);
 size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
 /* bucket.c: which parameters lie in which bucket, and where. */
-/* Elements: 64 bytes of the narrowest dtype; in_order, so many that no shard's border cuts a term of the norm. */
+/* Elements: 64 bytes of the narrowest dtype of VALUE; in_order, so many that no border of a shard cuts a term of the
+ * norm; and never less than a block of a state. All three are powers of 2. */
 enum { TR_BUCKET_ALIGN = 32 };
 static inline int64_t tr_bucket_align(const struct tr_layout *l)
 {
-    return l->in_order ? TR_NORM_PIECE : TR_BUCKET_ALIGN;
+    return tr_max64(l->in_order ? TR_NORM_PIECE : TR_BUCKET_ALIGN, l->grain);
 }
 enum tr_status tr_buckets_measure(struct tr_compiled *c);
 /* The parameter after i in the order of buckets, n_params after the last, the first after -1: as the model has them;

@@ -48,56 +48,50 @@ static size_t const_bytes(const struct tr_compiled *c, int i)
     return a > b ? a : b;
 }
 
-/* A bucket in one arena: a slice a parameter when it is whole, one slice when it is a shard. */
-static size_t place_bucket(struct tr_compiled *c, enum tr_arena_id arena, int g, bool is_shard, enum tr_dtype dtype,
-                           const char *what)
+/* One state of a bucket: a slice a parameter when it is whole, one slice when it is a shard or when parameters do not
+ * begin on multiples of TR_ALIGN bytes. */
+static void place_state(struct tr_compiled *c, int row, int g)
 {
     const struct tr_model *m = c->model;
-    const struct tr_bucket *f = &c->bucket[g];
-    size_t start = c->bytes[arena], size = tr_dtype_bytes(dtype);
-    char name[48];
-    if (is_shard) {
-        (void)slice(c, arena, (size_t)f->shard_n * size, what,
+    const struct tr_state_row *r = &c->states.row[row];
+    struct tr_bucket *f = &c->bucket[g];
+    enum tr_arena_id arena = tr_state_arena(row);
+    size_t start = c->bytes[arena], size = tr_dtype_bytes(r->dtype), align = (size_t)tr_bucket_align(&c->opt.layout),
+           block = (size_t)r->block;
+    char name[48], what[32];
+    f->state[row] = start;
+    (void)tr_format(what, sizeof what, arena == TR_A_OPTIM ? "%.16s " : "", r->name);
+    if (r->is_sharded || align * size / block % TR_ALIGN != 0) {
+        size_t n = (size_t)(r->is_sharded ? f->shard_n : f->n);
+        (void)slice(c, arena, n / block * size, what,
                     g < m->n_segments ? tr_bucket_name(c, g, name, sizeof name) : "shared by stages");
-        return start;
+        return;
     }
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket, as long as it is there */
         for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
             const struct tr_param_place *p = &c->place[i];
             if (p->bucket == g && p->is_partial == is_partial)
-                (void)slice(c, arena, tr_round_up((size_t)p->tp.n_held, (size_t)tr_bucket_align(&c->opt.layout)) * size,
-                            what, m->param[i].name);
+                (void)slice(c, arena, tr_round_up((size_t)p->tp.n_held, align) / block * size, what, m->param[i].name);
         }
-    size_t end = start + tr_round_up((size_t)f->n * size, TR_ALIGN);
+    size_t end = start + tr_round_up((size_t)f->n / block * size, TR_ALIGN);
     if (end > c->bytes[arena])
         (void)slice(c, arena, end - c->bytes[arena], what, "padding");
-    return start;
 }
 
-/* Parameters, gradients and optimizer state, whole or sharded as `zero` says. */
+/* Parameters, gradients and optimizer state. The second use of shared parameters has gradients only. */
 static void place_params(struct tr_compiled *c)
 {
     const struct tr_compile_options *o = &c->opt;
-    bool has_master = o->master_dtype != o->compute_dtype;
-    int zero = o->layout.zero;
     for (int g = 0; g < c->n_buckets; g++) {
         struct tr_bucket *f = &c->bucket[g];
-        if (f->n == 0)
-            continue;
         bool is_second_use = g == c->model->n_segments + 1;
-        if (!is_second_use)
-            f->value = place_bucket(c, TR_A_PARAMS, g, zero >= 3, o->compute_dtype, "");
-        if (o->is_inference)
-            continue;
-        f->grad = place_bucket(c, TR_A_GRADS, g, tr_grad_zero(&o->layout) >= 2, o->grad_dtype, "");
-        f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
-                          "sums of earlier micro-batches");
-        if (is_second_use)
-            continue;
-        if (has_master)
-            f->state[TR_S_MASTER] = place_bucket(c, TR_A_OPTIM, g, zero >= 1, o->master_dtype, "master ");
-        for (int k = 0; k < o->n_moments; k++)
-            f->state[TR_S_M + k] = place_bucket(c, TR_A_OPTIM, g, zero >= 1, o->moment_dtype, k ? "v " : "m ");
+        for (int s = 0; s < c->states.n && f->n > 0; s++) {
+            if (c->states.row[s].is_held && (s == TR_S_GRAD || !is_second_use))
+                place_state(c, s, g);
+            if (s == TR_S_GRAD && !o->is_inference)
+                f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
+                                  "sums of earlier micro-batches");
+        }
     }
     static const char *const names[TR_C_COUNT] = { "rope", "rope_local" };
     for (int i = 0; i < TR_C_COUNT; i++)
@@ -118,8 +112,8 @@ static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_a
             const struct tr_buffer *b = &s->buffer[u->buffer];
             if (u->role == TR_AS_OTHER)
                 continue;
-            at[u->role][u->index] = b->region == TR_BUF_VALUE    ? c->bucket[b->bucket].value
-                                    : b->region == TR_BUF_GRAD   ? c->bucket[b->bucket].grad
+            at[u->role][u->index] = b->region == TR_BUF_VALUE    ? c->bucket[b->bucket].state[TR_S_VALUE]
+                                    : b->region == TR_BUF_GRAD   ? c->bucket[b->bucket].state[TR_S_GRAD]
                                     : b->region == TR_BUF_VALUES ? value_at + b->offset
                                     : b->region == TR_BUF_GRADS  ? grad_at + b->offset
                                                                  : b->offset;

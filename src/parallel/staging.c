@@ -64,19 +64,24 @@ static size_t weight_bytes(const struct tr_compiled *c)
 }
 
 /* Ranges of state: a share of every bucket, and at most one element more of each parameter. */
+static int64_t range_count(const struct tr_compiled *c, int32_t block)
+{
+    const struct tr_layout *l = &c->opt.layout;
+    int64_t n = c->model->n_params, n_replicas = l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP];
+    for (int g = 0; g < c->n_buckets; g++)
+        n += c->bucket[g].shard_n / block / n_replicas + 1;
+    return n;
+}
+
 static size_t range_bytes(const struct tr_compiled *c)
 {
-    const struct tr_compile_options *o = &c->opt;
-    int64_t n = c->model->n_params, n_replicas = o->layout.size[TR_AXIS_DP] * o->layout.size[TR_AXIS_CP];
-    for (int g = 0; g < c->n_buckets; g++)
-        n += c->bucket[g].shard_n / n_replicas + 1;
-    bool has_master = o->master_dtype != o->compute_dtype;
-    bool loses_bits = o->n_moments > 0 && tr_dtype_bytes(o->save_dtype) < tr_dtype_bytes(o->compute_dtype);
-    size_t each =
-        (size_t)o->n_moments * tr_dtype_bytes(o->moment_dtype) + (has_master   ? tr_dtype_bytes(o->master_dtype)
-                                                                  : loses_bits ? tr_dtype_bytes(o->compute_dtype)
-                                                                               : 0);
-    return (size_t)n * each;
+    size_t sum = 0;
+    for (int s = 0; s < c->states.n; s++) {
+        const struct tr_state_row *r = &c->states.row[s];
+        bool is_saved = s == TR_S_VALUE ? tr_states_save_value(&c->states, c->opt.save_dtype) : r->is_held && r->name;
+        sum += is_saved ? (size_t)range_count(c, r->block) * tr_dtype_bytes(r->dtype) : 0;
+    }
+    return sum;
 }
 
 size_t tr_staging_bytes(const struct tr_compiled *c)

@@ -44,6 +44,44 @@ static int64_t whole_len(const struct tr_tp_dim *d)
     return d->part * d->n_parts;
 }
 
+static struct tr_tp_dim blocks(const struct tr_tp_dim *d, int64_t width, int32_t block)
+{
+    return (struct tr_tp_dim){ .part = (d->part * width + block - 1) / block,
+                               .n_parts = d->n_parts,
+                               .first = d->first * width / block,
+                               .n = (d->n * width + block - 1) / block };
+}
+
+/* Rows that are whole lie side by side in the flattened tensor: they become one row of blocks. */
+struct tr_tp_shard tr_tp_blocks(const struct tr_tp_shard *c, int32_t block)
+{
+    struct tr_tp_shard s = *c;
+    bool has_whole_rows = c->cols == whole_len(&c->col);
+    if (block == 1)
+        return s;
+    s.col = has_whole_rows ? blocks(&c->row, c->cols, block) : blocks(&c->col, 1, block);
+    s.row = has_whole_rows ? whole(1) : c->row;
+    s.rows = s.row.n_parts * s.row.n;
+    s.cols = s.col.n_parts * s.col.n;
+    s.n = s.rows * s.cols;
+    s.n_held = (c->n_held + block - 1) / block;
+    return s;
+}
+
+bool tr_tp_keeps_blocks(const struct tr_param *p, int size, int32_t block)
+{
+    for (int r = 0; r < size; r++) {
+        struct tr_tp_shard c = tr_tp_shard_of(p->n_dims, p->rows, p->cols, p->split, size, r);
+        bool has_whole_rows = c.cols == whole_len(&c.col);
+        const struct tr_tp_dim *d = has_whole_rows ? &c.row : &c.col;
+        int64_t width = has_whole_rows ? p->cols : 1;
+        bool has_many = d->n_parts > 1 || (!has_whole_rows && c.rows > 1); /* then something follows its end */
+        if (c.is_split && (d->first * width % block || (has_many && (d->part * width % block || d->n * width % block))))
+            return false;
+    }
+    return true;
+}
+
 /* Index in the whole of local index i. */
 static int64_t global_of(const struct tr_tp_dim *d, int64_t i)
 {

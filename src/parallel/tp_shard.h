@@ -16,6 +16,11 @@ struct tr_tp_shard {
 };
 struct tr_tp_shard tr_tp_shard_of(int n_dims, int64_t rows, int64_t cols, struct tr_split split, int size, int rank);
 
+/* The same part in elements of a state that has one element for `block` elements of the flattened whole tensor. */
+struct tr_tp_shard tr_tp_blocks(const struct tr_tp_shard *c, int32_t block);
+/* Does no rank's part begin inside a block? */
+bool tr_tp_keeps_blocks(const struct tr_param *p, int size, int32_t block);
+
 /* A box of the whole matrix: `rows` runs of `cols` elements, the first at element `first`. */
 struct tr_range {
     int64_t first, rows, cols;

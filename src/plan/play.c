@@ -191,11 +191,7 @@ static bool wait_for(struct player *p, const struct player *all, int rank, const
 
 static double update_s(const struct player *p, const struct tr_bucket *f)
 {
-    const struct tr_compile_options *o = &p->c->opt;
-    double bytes =
-        2 * ((double)tr_dtype_bytes(o->master_dtype) + o->n_moments * (double)tr_dtype_bytes(o->moment_dtype)) +
-        (double)tr_dtype_bytes(o->grad_dtype) + (double)tr_dtype_bytes(o->compute_dtype);
-    return pass_over(p, (double)f->shard_n, bytes, TR_COST_UPDATE);
+    return pass_over(p, (double)f->shard_n, tr_update_bytes(&p->c->states), TR_COST_UPDATE);
 }
 
 /* The norm is of all gradients: nobody updates before the last rank has its part. False: some have not. */
@@ -484,8 +480,7 @@ static enum tr_opcode kernel_of(enum tr_opcode op)
     return op == TR_OP_RING_ATTENTION ? TR_OP_ATTENTION : op == TR_OP_RING_ATTENTION_BWD ? TR_OP_ATTENTION_BWD : op;
 }
 
-void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, enum tr_opcode update,
-                      double out[TR_OP_COUNT])
+void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, double out[TR_OP_COUNT])
 {
     const struct tr_schedule *s = &c->train;
     struct player p = { .c = c };
@@ -499,7 +494,7 @@ void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, e
             if (tr_action_runs(a->kind, g->node[k].phase))
                 out[kernel_of(g->node[k].op)] += tr_price_node(&p.price, g, &g->node[k]);
         if (a->kind == TR_DO_UPDATE)
-            out[update] += update_s(&p, &c->bucket[a->of]);
+            out[c->opt.optim->phase[0].op] += update_s(&p, &c->bucket[a->of]);
     }
     out[TR_OP_SUMSQ] += norm_s(&p);
 }

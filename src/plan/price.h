@@ -17,9 +17,8 @@ void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, stru
 /* Its kernels; what it says to other ranks. */
 double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
 double tr_price_traffic(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
-/* Seconds of a step that a rank is in each kernel; update: the optimizer's. */
-void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, enum tr_opcode update,
-                      double out[TR_OP_COUNT]);
+/* Seconds of a step that a rank spends in each kernel. */
+void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, double out[TR_OP_COUNT]);
 /* Ranks along an axis, as a group of the machine. */
 struct tr_group tr_price_group(const struct tr_price *p, enum tr_axis axis);
 

@@ -23,8 +23,6 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
 {
     const struct tr_layout *l = &c->opt.layout;
     const struct tr_model *m = c->model;
-    double state = (c->opt.master_dtype != c->opt.compute_dtype ? (double)tr_dtype_bytes(c->opt.master_dtype) : 0) +
-                   c->opt.n_moments * (double)tr_dtype_bytes(c->opt.moment_dtype);
     int data = l->data_size > 1 ? l->data_size : 1, shard = l->shard_size > 1 ? l->shard_size : 0;
     *out = (struct tr_ask){ .machine = machine,
                             .impl = &tr_impl_trireme,
@@ -45,7 +43,7 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
                             .param_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
                             .grad_bytes = (double)tr_dtype_bytes(c->opt.grad_dtype),
                             .gather_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
-                            .state_bytes = state };
+                            .state_bytes = tr_states_bytes(&c->states) };
     out->global = out->micro * c->opt.n_micro * data;
     out->keep = c->opt.recompute == TR_RECOMPUTE_BLOCK ? TR_KEEP_INPUT
                 : c->opt.recompute == TR_RECOMPUTE_OP  ? TR_KEEP_OP

@@ -50,8 +50,9 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
 void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine, int gpus,
                  struct tr_query *out)
 {
-    double state = (cfg->master_dtype != cfg->dtype ? (double)tr_dtype_bytes(cfg->master_dtype) : 0) +
-                   tr_optim_row(cfg->optim)->n_moments * (double)tr_dtype_bytes(cfg->moment_dtype);
+    struct tr_state_dtypes dtypes = { cfg->dtype, cfg->grad_dtype, cfg->master_dtype, cfg->moment_dtype };
+    struct tr_states states;
+    tr_states_of(tr_optim_row(cfg->optim), &dtypes, &states);
     *out = (struct tr_query){ .machine = *machine,
                               .model = m,
                               .cp_mode = cfg->cp_mode,
@@ -65,7 +66,7 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
     out->base.number = cfg->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16;
     out->base.param_bytes = out->base.gather_bytes = (double)tr_dtype_bytes(cfg->dtype);
     out->base.grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype);
-    out->base.state_bytes = state;
+    out->base.state_bytes = tr_states_bytes(&states);
     tr_shape_of_model(m, &out->base.shape);
     if (machine->is_shared) {
         double n = gpus < machine->node ? gpus : machine->node;

@@ -21,7 +21,7 @@ struct tr_debug {
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
 {
     struct tr_debug *d = calloc(1, sizeof *d);
-    size_t n = 1 + TR_STATE_COUNT * (size_t)tr_exec_compiled(e)->model->n_params, size = 1;
+    size_t n = 1 + (size_t)tr_exec_compiled(e)->states.n * (size_t)tr_exec_compiled(e)->model->n_params, size = 1;
     size = (size_t)tr_max64(tr_mesh_group(tr_exec_mesh(e), TR_ON_TOKENS)->size, tr_exec_mesh(e)->size[TR_AXIS_TP]);
     if (d) {
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
@@ -87,8 +87,6 @@ static int odd_one(const struct tr_debug *d, int size, int i)
 static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_state what, int64_t step)
 {
     bool is_tensor = c == tr_mesh_axis(tr_exec_mesh(d->e), TR_AXIS_TP);
-    static const char *const names[] = { "weights", "gradient", "master weights", "first moment", "second moment" };
-    _Static_assert(TR_COUNT_OF(names) == TR_STATE_COUNT, "one name a state");
     int n_params = tr_exec_compiled(d->e)->model->n_params;
     for (int p = 0; p < n_params; p++) {
         if (is_tensor && tr_exec_compiled(d->e)->place[p].tp.is_split) /* each has a part of its own */
@@ -98,7 +96,7 @@ static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_sta
             continue;
         char text[512];
         (void)snprintf(text, sizeof text, "replica check after step %" PRId64 ": %s of %s on rank %d %s", step,
-                       names[what], tr_exec_compiled(d->e)->model->param[p].name,
+                       tr_exec_compiled(d->e)->states.row[what].title, tr_exec_compiled(d->e)->model->param[p].name,
                        (int)d->all[(size_t)r * (size_t)d->n_hashes],
                        c->size > 2 ? "are not those of its replicas" : "are not those of its only replica");
         tr_comm_abort(tr_exec_mesh(d->e)->all, text);
@@ -139,12 +137,12 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
 {
     enum tr_status st = TR_OK;
     struct tr_exec *e = d->e;
-    int n_params = tr_exec_compiled(e)->model->n_params;
+    int n_params = tr_exec_compiled(e)->model->n_params, n_states = tr_exec_compiled(e)->states.n;
     TR_TRY(tr_exec_drain(e));
     if (tr_failpoint("train.flip") != TR_OK)
         flip(e);
     d->mine[0] = (uint64_t)tr_exec_mesh(e)->rank;
-    for (int s = 0; s < TR_STATE_COUNT; s++)
+    for (int s = 0; s < n_states; s++)
         for (int p = 0; p < n_params; p++)
             d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
     /* What is sharded has its replicas on the dp axis only; what the tensor axis leaves whole, on that. */
@@ -155,7 +153,7 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
         if (over[pass]->size == 1)
             continue;
         TR_TRY(exchange(d, over[pass]));
-        for (int s = 0; s < TR_STATE_COUNT; s++)
+        for (int s = 0; s < n_states; s++)
             if (pass == 2 || tr_exec_is_sharded(e, (enum tr_state)s) == (pass == 1))
                 TR_TRY(compare(d, over[pass], (enum tr_state)s, step));
     }

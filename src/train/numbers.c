@@ -343,7 +343,7 @@ enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch 
     }
     if (is_finite(&r)) {
         remember(n, &r, r.loss_sum / n_targets);
-        TR_TRY(tr_exec_update(n->e, n->cfg, &r));
+        TR_TRY(tr_exec_update(n->e, &r));
     } else if (!verdict->is_skipped && !verdict->is_overflow) {
         TR_TRY(tr_fail(TR_NUMBERS, "%s", verdict->cause));
     }

@@ -24,17 +24,17 @@ static const char *as_saved(struct compare *c, enum tr_dtype d, const char *live
     return wide;
 }
 
-/* Elements [first, first + n) of the whole parameter, as far as this rank holds them, one by one runs. */
+/* Elements [first, first + n) of the whole state, as far as this rank holds them, run by run. */
 static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     struct compare *c = ctx;
     struct tr_exec *e = c->live.ctx;
-    const struct tr_tp_shard *cut = &tr_exec_compiled(e)->place[param].tp;
-    enum tr_dtype d = c->live.dtype[what];
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
+    enum tr_dtype d = c->live.states.row[what].dtype;
     size_t size = tr_dtype_bytes(d);
     int64_t own_first = 0, own_n = 0, local = 0, len;
     (void)tr_exec_at(e, what, param, &own_first, &own_n);
-    for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
+    for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         for (int64_t k = begin, m; k < end; k += m) {
             char wide[ROUND_MAX * 4], narrow[ROUND_MAX * 4];

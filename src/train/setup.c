@@ -104,7 +104,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .reduce_dtype = cfg->reduce_dtype,
         .master_dtype = cfg->master_dtype,
         .moment_dtype = cfg->moment_dtype,
-        .n_moments = tr_optim_row(cfg->optim)->n_moments,
+        .optim = use == TR_USE_TRAIN ? tr_optim_row(cfg->optim) : NULL,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
         .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,

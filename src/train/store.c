@@ -12,6 +12,11 @@ static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
     return &tr_exec_compiled(e)->place[param];
 }
 
+static size_t size_of(const struct tr_exec *e, enum tr_state what)
+{
+    return tr_dtype_bytes(tr_exec_dtype(e, what));
+}
+
 /* What a device holds, in the buffer for it: valid until the next call. */
 static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
 {
@@ -33,10 +38,11 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
     if (st != TR_OK)
         return st;
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
-    TR_BUG_ON(tr_tp_run(&place_of(e, param)->tp, &at, first + n, &local) != n || at != first);
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
+    TR_BUG_ON(tr_tp_run(&shard, &at, first + n, &local) != n || at != first);
     TR_BUG_ON(local < own_first || local + n > own_first + own_n);
-    *out = base + local * (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what));
-    return on_host(e, out, (size_t)n * tr_dtype_bytes(tr_exec_dtype(e, what)));
+    *out = base + local * (int64_t)size_of(e, what);
+    return on_host(e, out, (size_t)n * size_of(e, what));
 }
 
 struct upload {
@@ -65,10 +71,10 @@ static void upload(struct tr_exec *e, char *to, const char *from, size_t bytes)
 static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     struct tr_exec *e = ctx;
-    int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)tr_dtype_bytes(tr_exec_dtype(e, what)), len;
+    int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)size_of(e, what), len;
     char *base = tr_exec_at(e, what, param, &own_first, &own_n);
-    const struct tr_tp_shard *cut = &place_of(e, param)->tp;
-    for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
+    for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
             upload(e, base + begin * size, (const char *)src + (at - first + begin - local) * size,
@@ -80,10 +86,11 @@ static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_
 static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first, int64_t n)
 {
     const struct tr_exec *e = ctx;
-    const struct tr_tp_shard *cut = &place_of(e, param)->tp;
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     int64_t own_first = 0, own_n = 0, local = 0, len;
     (void)tr_exec_at(e, what, param, &own_first, &own_n);
-    for (int64_t at = first; own_n && at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len)
+    for (int64_t at = first; own_n && at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0;
+         at += len)
         if (tr_max64(local, own_first) < tr_min64(local + len, own_first + own_n))
             return true;
     return false;
@@ -111,13 +118,12 @@ static bool is_beside(const struct tr_exec *e, int writer)
 static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int param, int64_t first, int64_t n, void *out)
 {
     int64_t own_first = 0, own_n = 0, local = 0, len;
-    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what)),
-           words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
+    size_t size = size_of(e, what), words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
-    const struct tr_tp_shard *cut = &place_of(e, param)->tp;
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     enum tr_status st = TR_OK;
     memset(out, 0, words * sizeof(int64_t));
-    for (int64_t at = first; at < first + n && (len = tr_tp_run(cut, &at, first + n, &local)) > 0; at += len) {
+    for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
             tr_exec_device(e)->ops->download(tr_exec_device(e),
@@ -134,7 +140,7 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
                          .site = "join the parts of a tensor" };
     if (tr_exec_is_sharded(e, what))
         TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_SHARD), &c));
-    if (cut->is_split)
+    if (shard.is_split)
         TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP), &c));
 out:
     return st;
@@ -145,7 +151,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
-    size_t size = tr_dtype_bytes(tr_exec_dtype(e, what));
+    size_t size = size_of(e, what);
     enum tr_status st = tr_exec_drain(e);
     if (st != TR_OK)
         return st;
@@ -184,24 +190,21 @@ static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_range
             n_shares *= size[a];
         }
     int64_t begin = n * share / n_shares, end = n * (share + 1) / n_shares;
-    return end > begin ? tr_tp_ranges(&p->tp, first + begin, end - begin, out) : 0;
+    struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
+    return end > begin ? tr_tp_ranges(&shard, first + begin, end - begin, out) : 0;
 }
 
 struct tr_store tr_exec_store(struct tr_exec *e)
 {
-    struct tr_store s = { .ctx = e,
-                          .model = tr_exec_compiled(e)->model,
-                          .pool = tr_exec_pool(e),
-                          .get = store_get,
-                          .put = store_put,
-                          .whole = store_whole,
-                          .wants = store_wants,
-                          .boxes = store_boxes,
-                          .writer = store_writer,
-                          .weights = tr_exec_has(e, TR_S_MASTER) ? TR_S_MASTER : TR_S_VALUE };
-    for (int i = 0; i < TR_STATE_COUNT; i++) {
-        s.has[i] = tr_exec_has(e, (enum tr_state)i);
-        s.dtype[i] = tr_exec_dtype(e, (enum tr_state)i);
-    }
-    return s;
+    return (struct tr_store){ .ctx = e,
+                              .states = tr_exec_compiled(e)->states,
+                              .model = tr_exec_compiled(e)->model,
+                              .pool = tr_exec_pool(e),
+                              .get = store_get,
+                              .put = store_put,
+                              .whole = store_whole,
+                              .wants = store_wants,
+                              .boxes = store_boxes,
+                              .writer = store_writer,
+                              .weights = tr_exec_has(e, TR_S_MASTER) ? TR_S_MASTER : TR_S_VALUE };
 }

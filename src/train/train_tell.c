@@ -27,7 +27,7 @@ enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
         TR_TRY(tr_forecast(&ask, &f));
     if (has_machine && t->trace) {
         double planned_s[TR_OP_COUNT];
-        tr_price_kernels(c, &machine, tr_optim_row(t->cfg->optim)->op, planned_s);
+        tr_price_kernels(c, &machine, planned_s);
         tr_trace_plan(t->trace, planned_s);
     }
     tr_ask_json(&ask, &fields);

@@ -22,7 +22,7 @@ struct rig {
     char dir[64];
     float *buf, *data, *master;
     uint16_t *value;
-    int64_t n_put[TR_STATE_COUNT];
+    int64_t n_put[TR_STATES_MAX];
 };
 
 static void must(enum tr_status st)
@@ -89,8 +89,7 @@ static void open_rig(struct rig *r, int n_threads)
     must(tr_json_parse(config, strlen(config), "model", &json));
     must(tr_model_from_json(json, &opt, &r->m));
     r->store = (struct tr_store){ .ctx = r, .model = r->m, .put = put, .wants = wants };
-    r->store.has[TR_S_VALUE] = r->store.has[TR_S_MASTER] = true;
-    r->store.dtype[TR_S_VALUE] = TR_BF16;
+    tr_states_of(&tr_adamw, &(struct tr_state_dtypes){ TR_BF16, TR_F32, TR_F32, TR_F32 }, &r->store.states);
     must(tr_pool_open(n_threads, &r->store.pool));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
     r->data = malloc(N * sizeof *r->data);

@@ -20,8 +20,8 @@
 
 struct save_rig {
     struct tr_model *m;
-    float *state[TR_STATE_COUNT]; /* all parameters, one after another */
-    int64_t *at;                  /* of each parameter */
+    float *state[TR_STATES_MAX]; /* all parameters, one after another */
+    int64_t *at;                 /* of each parameter */
     float *buf, *staging;
     size_t staging_bytes;
     struct tr_store store;
@@ -67,14 +67,14 @@ static inline float rig_number(int64_t step, int what, int64_t i)
 
 static inline void rig_fill(struct save_rig *r, int64_t step)
 {
-    for (int w = 0; w < TR_STATE_COUNT; w++)
+    for (int w = 0; w < TR_STATES_MAX; w++)
         for (int64_t i = 0; r->state[w] && i < r->m->n_elements; i++)
             r->state[w][i] = rig_number(step, w, i);
 }
 
 static inline bool rig_holds(const struct save_rig *r, int64_t step)
 {
-    for (int w = 0; w < TR_STATE_COUNT; w++)
+    for (int w = 0; w < TR_STATES_MAX; w++)
         for (int64_t i = 0; r->state[w] && i < r->m->n_elements; i++)
             if (r->state[w][i] != rig_number(step, w, i))
                 return false;
@@ -113,12 +113,10 @@ static inline void rig_open(struct save_rig *r)
                                   .wants = rig_wants,
                                   .boxes = rig_boxes,
                                   .weights = TR_S_VALUE };
-    for (int w = 0; w < TR_STATE_COUNT; w++)
-        if (w == TR_S_VALUE || w == TR_S_M || w == TR_S_V) {
-            r->state[w] = malloc(bytes);
-            r->store.has[w] = true;
-            MUST(r->state[w]);
-        }
+    tr_states_of(&tr_adamw, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, &r->store.states);
+    for (int w = 0; w < r->store.states.n; w++)
+        if (w != TR_S_GRAD && r->store.states.row[w].is_held)
+            MUST(r->state[w] = malloc(bytes));
     MUST(r->at && r->buf && r->staging);
     for (int i = 1; i < r->m->n_params; i++)
         r->at[i] = r->at[i - 1] + r->m->param[i - 1].n;
@@ -127,7 +125,7 @@ static inline void rig_open(struct save_rig *r)
 static inline void rig_close(struct save_rig *r)
 {
     (void)tr_remove_tree(r->dir);
-    for (int w = 0; w < TR_STATE_COUNT; w++)
+    for (int w = 0; w < TR_STATES_MAX; w++)
         free(r->state[w]);
     free(r->at);
     free(r->buf);

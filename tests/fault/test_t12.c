@@ -91,7 +91,7 @@ static void open_rank(struct rank *r, const struct layout *l, const struct tr_co
                                       .grad_dtype = TR_F32,
                                       .master_dtype = TR_F32,
                                       .moment_dtype = TR_F32,
-                                      .n_moments = 2,
+                                      .optim = &tr_adamw,
                                       .layout = t,
                                       .n_micro = 4,
                                       .n_threads = 1,
@@ -132,20 +132,20 @@ static const void *expected(const struct tr_store *s, enum tr_state what, int pa
     CHECK(n <= 4096);
     for (int64_t i = 0; i < n; i++)
         wide[i] = number(what, param, first + i);
-    if (s->dtype[what] == TR_F32)
+    if (s->states.row[what].dtype == TR_F32)
         return wide;
-    tr_convert(wide, TR_F32, narrow, s->dtype[what], (size_t)n);
+    tr_convert(wide, TR_F32, narrow, s->states.row[what].dtype, (size_t)n);
     return narrow;
 }
 
 static bool is_held(const struct tr_store *s, int what)
 {
-    return what != TR_S_GRAD && s->has[what];
+    return what != TR_S_GRAD && s->states.row[what].is_held;
 }
 
 static void fill(struct rank *r)
 {
-    for (int w = 0; w < TR_STATE_COUNT; w++)
+    for (int w = 0; w < TR_STATES_MAX; w++)
         for (int p = 0; is_held(&r->s, w) && p < r->m->n_params; p++)
             for (int64_t at = 0; at < r->m->param[p].n; at += 512) {
                 int64_t n = tr_min64(512, r->m->param[p].n - at);
@@ -157,10 +157,10 @@ static void fill(struct rank *r)
 static int64_t check(struct rank *r)
 {
     int64_t count = 0;
-    for (int w = 0; w < TR_STATE_COUNT; w++)
+    for (int w = 0; w < TR_STATES_MAX; w++)
         for (int p = 0; is_held(&r->s, w) && p < r->m->n_params; p++) {
             int64_t first, n, local, len;
-            size_t size = tr_dtype_bytes(r->s.dtype[w]);
+            size_t size = tr_dtype_bytes(r->s.states.row[w].dtype);
             const char *base = tr_exec_at(r->e, (enum tr_state)w, p, &first, &n);
             for (int64_t at = 0;
                  n && at < r->m->param[p].n && (len = tr_tp_run(&r->c->place[p].tp, &at, r->m->param[p].n, &local)) > 0;
@@ -223,7 +223,7 @@ static void load_all(const struct tr_comm_env *env, void *ctx)
         CHECK_OK(tr_load_weights(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE), NULL));
         CHECK_OK(tr_load_optim(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE)));
         if (is_planted && env->rank == 0) /* an element in the wrong place */
-            CHECK_OK(r.s.put(r.s.ctx, TR_S_M, 0, 0, 1, &(float){ 0.5f }));
+            CHECK_OK(r.s.put(r.s.ctx, TR_S_OPTIM, 0, 0, 1, &(float){ 0.5f }));
         if (check(&r) == 0)
             CHECK(r.mesh != NULL);
     }
@@ -237,7 +237,7 @@ static struct tr_hash128 export_hash(int i)
     struct tr_memory *x = NULL;
     struct tr_store s;
     struct tr_saver *sv = NULL;
-    bool has[TR_STATE_COUNT] = { [TR_S_VALUE] = true };
+    struct tr_states states;
     char out[TR_PATH_MAX], dir[TR_PATH_MAX], *bytes = NULL;
     float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
     size_t n = 0;
@@ -245,7 +245,8 @@ static struct tr_hash128 export_hash(int i)
     CHECK(buf != NULL);
     CHECK_OK(tr_path_join(dir, out, "checkpoint-1"));
     CHECK_OK(tr_ckpt_verify(dir, "run", NULL));
-    CHECK_OK(tr_memory_open(m, has, &x, &s));
+    CHECK_OK(tr_optim_states(NULL, &states));
+    CHECK_OK(tr_memory_open(m, &states, &x, &s));
     struct tr_saver_options opt = { .dtype = compute };
     CHECK_OK(tr_load_weights(&s, dir, buf, NULL));
     CHECK_OK(tr_saver_open(&s, &opt, &sv));

@@ -33,7 +33,7 @@ static struct tr_model *open_model(size_t i)
 static struct tr_compile_options options(enum tr_recompute r)
 {
     return (struct tr_compile_options){
-        .compute_dtype = TR_BF16, .n_moments = 2, .n_micro = 2, .recompute = r, .n_threads = 2
+        .compute_dtype = TR_BF16, .optim = &tr_adamw, .n_micro = 2, .recompute = r, .n_threads = 2
     };
 }
 

@@ -24,7 +24,7 @@ static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
         .master_dtype = TR_F32,
         .moment_dtype = TR_F32,
         .reduce_dtype = TR_F32,
-        .n_moments = 2,
+        .optim = &tr_adamw,
         .n_micro = 2,
         .n_threads = 1,
         .layout = { .data_size = shard, .shard_size = shard, .size = { pp, 1, shard, 1, 1 }, .zero = zero }

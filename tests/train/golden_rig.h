@@ -186,7 +186,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .grad_dtype = TR_F32,
                                     .master_dtype = TR_F32,
                                     .moment_dtype = TR_F32,
-                                    .n_moments = tr_optim_row(r->cfg.optim)->n_moments,
+                                    .optim = tr_optim_row(r->cfg.optim),
                                     .layout = layout,
                                     .n_micro = shape.n_micro,
                                     .recompute = shape.recompute,

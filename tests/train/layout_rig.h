@@ -80,12 +80,15 @@ static inline void open_run(struct run *r, const struct layout *l, const struct 
     CHECK_OK(tr_compile(r->m, NULL, NULL, opt, &r->c));
 }
 
+/* Gradient descent without momentum. */
+static const struct tr_optim plain_sgd = { .name = "sgd", .n_phases = 1, .phase = { { .op = TR_OP_SGD } } };
+
 static inline struct tr_compile_options options(const struct layout *l)
 {
     return (struct tr_compile_options){ .compute_dtype = l->dtype,
                                         .grad_dtype = TR_F32,
                                         .master_dtype = TR_F32,
-                                        .moment_dtype = TR_F32,
+                                        .optim = &plain_sgd,
                                         .n_micro = l->n_micro,
                                         .recompute = l->recompute,
                                         .reduce_dtype = l->reduce_dtype,

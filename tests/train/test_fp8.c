@@ -60,7 +60,7 @@ static void open_run(struct run *r, const char *json, int how, enum tr_recompute
                                      .grad_dtype = TR_F32,
                                      .master_dtype = TR_F32,
                                      .moment_dtype = TR_F32,
-                                     .n_moments = 2,
+                                     .optim = &tr_sgd,
                                      .n_micro = 1,
                                      .n_threads = 1,
                                      .recompute = recompute,

@@ -78,7 +78,7 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         struct tr_compile_options opt = { .grad_dtype = TR_F32,
                                           .master_dtype = TR_F32,
                                           .moment_dtype = TR_F32,
-                                          .n_moments = 2,
+                                          .optim = &tr_adamw,
                                           .n_micro = 2,
                                           .n_threads = 2,
                                           .recompute = d ? TR_RECOMPUTE_BLOCK : TR_RECOMPUTE_NONE };

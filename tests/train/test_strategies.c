@@ -172,6 +172,9 @@ static struct tr_layout layout_of(const struct layout *l, int rank)
     return x;
 }
 
+/* Gradient descent without momentum. */
+static const struct tr_optim plain_sgd = { .name = "sgd", .n_phases = 1, .phase = { { .op = TR_OP_SGD } } };
+
 static void open_run(struct run *r, int model, const struct layout *l, struct tr_comm_env *env)
 {
     cJSON *j = NULL;
@@ -182,7 +185,7 @@ static void open_run(struct run *r, int model, const struct layout *l, struct tr
                                                                         : TR_F32,
                                       .grad_dtype = TR_F32,
                                       .master_dtype = TR_F32,
-                                      .moment_dtype = TR_F32,
+                                      .optim = &plain_sgd,
                                       .layout = layout,
                                       .pp_schedule = l->schedule ? l->schedule : "1f1b",
                                       .pp_chunks = l->chunks ? l->chunks : 1,
