@@ -207,6 +207,9 @@ int64_t tr_config_steps(double steps_or_share, int64_t total_steps);
 
 /* Words of enums, as a user types them. name is the canonical option name: tr_config_word("optim", TR_OPTIM_LION). */
 const char *tr_config_word(const char *name, int value);
+/* One more word for --optim, before options are parsed. The rows of optimizers are in optim/optim.h. */
+enum { TR_CONFIG_OPTIMS_MAX = 8 };
+enum tr_status tr_config_add_optim(const char *word, int value);
 bool tr_verb_parse(const char *word, enum tr_verb *out);
 const char *tr_verb_word(enum tr_verb verb);
 const char *tr_verb_what(enum tr_verb verb);

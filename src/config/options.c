@@ -57,10 +57,26 @@ static const struct choice lr_schedules[] = { { "linear", TR_LR_LINEAR },
                                               { "wsd", TR_LR_WSD },
                                               { "warmup_stable_decay", TR_LR_WSD },
                                               { NULL, 0 } };
-static const struct choice optims[] = {
+enum { N_OPTIM_WORDS = 5 };
+static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
+    /* the others: tr_config_add_optim */
     { "adamw", TR_OPTIM_ADAMW }, { "adamw_torch", TR_OPTIM_ADAMW }, { "adamw_torch_fused", TR_OPTIM_ADAMW },
-    { "lion", TR_OPTIM_LION },   { "sgd", TR_OPTIM_SGD },           { NULL, 0 }
+    { "lion", TR_OPTIM_LION },   { "sgd", TR_OPTIM_SGD },
 };
+
+enum tr_status tr_config_add_optim(const char *word, int value)
+{
+    int n = N_OPTIM_WORDS;
+    while (optims[n].word)
+        n++;
+    if (n == N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX)
+        return tr_fail(TR_USAGE, "optim %s: only %d optimizers can be added", word, TR_CONFIG_OPTIMS_MAX);
+    for (int i = 0; i < n; i++)
+        if (strcmp(optims[i].word, word) == 0)
+            return tr_fail(TR_USAGE, "optim %s is there already; choose another name", word);
+    optims[n] = (struct choice){ word, value };
+    return TR_OK;
+}
 static const struct choice dtypes[] = { { "float32", TR_F32 },
                                         { "bfloat16", TR_BF16 },
                                         { "float16", TR_F16 },

@@ -1,26 +1,59 @@
-/* optim.c - the table of optimizers. */
+/* optim.c - the table of optimizers: those of this build, then those that a program adds before it parses options. */
 #include "optim/optim.h"
 #include <assert.h>
 
-static const struct tr_optim *const rows[] = {
+enum { N_BUILT_IN = TR_OPTIM_SGD + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
+
+static const struct tr_optim *rows[N_MAX] = {
     [TR_OPTIM_ADAMW] = &tr_adamw,
     [TR_OPTIM_LION] = &tr_lion,
     [TR_OPTIM_SGD] = &tr_sgd,
 };
-static_assert(TR_COUNT_OF(rows) == TR_OPTIM_SGD + 1, "one row per optimizer");
+static int n_rows = N_BUILT_IN;
 
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind)
 {
+    TR_BUG_ON((int)kind >= n_rows);
     return rows[kind];
 }
 
 const struct tr_state_row *tr_optim_state(const char *name, size_t n)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+    for (int i = 0; i < n_rows; i++)
         for (int k = 0; k < rows[i]->n_states; k++) {
             const struct tr_state_row *r = &rows[i]->state[k];
             if (r->name && strlen(r->name) == n && memcmp(r->name, name, n) == 0)
                 return r;
         }
     return NULL;
+}
+
+/* A name in files means the same state in every optimizer; blocks begin where parameters and shards may begin. */
+static enum tr_status check_state(const struct tr_optim *o, const struct tr_state_row *r)
+{
+    const struct tr_state_row *other = r->name ? tr_optim_state(r->name, strlen(r->name)) : NULL;
+    if (r->block < 1 || r->block > BLOCK_MAX || (r->block & (r->block - 1)) != 0)
+        return tr_fail(TR_USAGE, "optim %s: block %d of its %s is not a power of 2 of at most %d", o->name,
+                       (int)r->block, r->title, BLOCK_MAX);
+    if ((r->name && strcmp(r->name, "master") == 0) || (other && other->block != r->block))
+        return tr_fail(TR_USAGE, "optim %s: the name %s in files belongs to another state; choose another", o->name,
+                       r->name);
+    return TR_OK;
+}
+
+enum tr_status tr_optim_add(const struct tr_optim *row, enum tr_optim_kind *out)
+{
+    enum tr_status st = TR_OK;
+    if (row->n_states > TR_OPTIM_STATES || row->n_phases < 1 || row->n_phases > TR_OPTIM_PHASES)
+        return tr_fail(TR_USAGE, "optim %s: %d states and %d phases; at most %d and %d", row->name, row->n_states,
+                       row->n_phases, TR_OPTIM_STATES, TR_OPTIM_PHASES);
+    for (int k = 0; k < row->n_states && st == TR_OK; k++)
+        st = check_state(row, &row->state[k]);
+    if (st == TR_OK)
+        st = tr_config_add_optim(row->name, n_rows);
+    if (st != TR_OK)
+        return st;
+    rows[n_rows] = row;
+    *out = (enum tr_optim_kind)n_rows++;
+    return TR_OK;
 }

@@ -81,6 +81,9 @@ struct tr_optim {
 };
 extern const struct tr_optim tr_adamw, tr_lion, tr_sgd;
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);
+/* Adds an optimizer to the table and to the words of --optim; row outlives everything. Call it before options are
+ * parsed, in every process alike (docs/guide/add-an-optimizer.md). Refuses a row that the buckets cannot hold. */
+enum tr_status tr_optim_add(const struct tr_optim *row, enum tr_optim_kind *out);
 /* The row of any optimizer that has this name (n bytes) in files, or NULL. */
 const struct tr_state_row *tr_optim_state(const char *name, size_t n);
 

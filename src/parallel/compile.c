@@ -100,10 +100,14 @@ static void resolve_states(struct tr_compiled *c)
     c->opt.layout.grain = tr_states_grain(&c->states);
 }
 
-/* Blocks lie on the flattened whole tensor: two tensor ranks cannot share one. */
-static enum tr_status check_blocks(const struct tr_compiled *c)
+/* Blocks lie on the flattened whole tensor: two tensor ranks cannot share one. A kernel that is not an op is there for
+ * the host only. */
+static enum tr_status check_optim(const struct tr_compiled *c)
 {
     int size = c->opt.layout.size[TR_AXIS_TP];
+    for (int k = 0; c->opt.is_cuda && c->opt.optim && k < c->opt.optim->n_phases; k++)
+        if (c->opt.optim->phase[k].kernel)
+            return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", c->opt.optim->name);
     for (int s = 0; s < c->states.n; s++)
         for (int i = 0; i < c->model->n_params; i++)
             if (!tr_tp_keeps_blocks(&c->model->param[i], size, c->states.row[s].block))
@@ -143,7 +147,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     if (!c->recompute_of || !c->place || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     resolve_states(c);
-    TR_TRY(check_blocks(c));
+    TR_TRY(check_optim(c));
     TR_TRY(tr_pipeline_cut(c));
     TR_TRY(tr_buckets_measure(c));
     tr_place_writers(c);
