@@ -19,13 +19,13 @@ struct tr_store {
     const struct tr_model *model;
     struct tr_pool *pool;    /* its threads read files and convert; NULL: one */
     struct tr_states states; /* what is held */
+    const bool *is_frozen;   /* by parameter: VALUE alone is held of it; NULL: none is */
     /* Elements [first, first + n) of one state of one parameter as host memory in the dtype of its row, valid until the
      * next call. get: this rank's own, that lie side by side; whole: collective over the ranks that hold parts of what
      * the writer is to have, at most TR_IO_CHUNK of them, in order; *out is NULL for a rank that has nothing to do with
      * it. Elements are counted in the state itself: where a row has blocks, an element is a block of the parameter. */
     enum tr_status (*get)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
     enum tr_status (*whole)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out);
-    enum tr_state weights; /* what `whole` is asked for: MASTER where it exists, else VALUE */
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
     /* Would `put` keep any of these? */
     bool (*wants)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n);
@@ -34,6 +34,16 @@ struct tr_store {
     /* The rank that writes it, whole (NULL: rank 0 writes all). */
     int (*writer)(void *ctx, int param);
 };
+
+static inline bool tr_store_holds(const struct tr_store *s, enum tr_state what, int param)
+{
+    return s->states.row[what].is_held && (what == TR_S_VALUE || !s->is_frozen || !s->is_frozen[param]);
+}
+/* What the weights of a file are made of. */
+static inline enum tr_state tr_store_weights(const struct tr_store *s, int param)
+{
+    return tr_store_holds(s, TR_S_MASTER, param) ? TR_S_MASTER : TR_S_VALUE;
+}
 
 enum { TR_IO_CHUNK = 1 << 20 }; /* elements moved at a time; the plan counts one such buffer of F32 */
 /* Elements of a dtype that the same buffer holds: fewer where they are wider than F32. */
@@ -50,8 +60,14 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
 enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
 /* Random weights by the model's own rules. */
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
-/* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. */
-enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf);
+/* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. A parameter that
+ * learns here and was frozen there starts with a state of zeros: n_new of them, is_new[i] set where is_new is not NULL.
+ * n_dropped: tensors of state in it whose parameters are frozen here. out may be NULL. */
+struct tr_load_result {
+    bool *is_new; /* by parameter; the caller's */
+    int64_t n_new, n_dropped;
+};
+enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf, struct tr_load_result *out);
 /* The states that a checkpoint holds, from the names in its files, as a tool holds them: floats as F32, others as they
  * are. VALUE is always among them. dir NULL: VALUE alone. */
 enum tr_status tr_optim_states(const char *dir, struct tr_states *out);

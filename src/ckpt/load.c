@@ -62,7 +62,7 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
                                   int64_t from)
 {
     enum tr_status st = TR_OK;
-    if (s->states.row[TR_S_MASTER].is_held)
+    if (tr_store_holds(s, TR_S_MASTER, param))
         st = put(s, TR_S_MASTER, param, first, n, buf, from);
     return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, from) : st;
 }
@@ -135,7 +135,7 @@ static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, i
     if (what != TR_S_MASTER)
         return s->wants(s->ctx, what, param, first, n);
     return s->wants(s->ctx, TR_S_VALUE, param, first, n) ||
-           (s->states.row[TR_S_MASTER].is_held && s->wants(s->ctx, TR_S_MASTER, param, first, n));
+           (tr_store_holds(s, TR_S_MASTER, param) && s->wants(s->ctx, TR_S_MASTER, param, first, n));
 }
 
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
@@ -334,8 +334,16 @@ static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, 
     return st;
 }
 
-static enum tr_status load_optim_file(const struct tr_store *s, const char *path, float *buf, int64_t *n_seen)
+struct loading {
+    const struct tr_store *s;
+    float *buf;
+    int64_t *n_seen; /* by row and parameter: elements */
+    int64_t n_dropped;
+};
+
+static enum tr_status load_optim_file(struct loading *l, const char *path)
 {
+    const struct tr_store *s = l->s;
     enum tr_status st = TR_OK;
     struct tr_st *f = NULL;
     TR_TRY(tr_st_open(path, &f));
@@ -350,9 +358,13 @@ static enum tr_status load_optim_file(const struct tr_store *s, const char *path
         if (!is_known || !is_inside(&s->model->param[param], &s->states.row[what], t, first))
             TR_TRY(tr_fail(TR_USAGE, "%s: tensor %s does not belong to this model", path,
                            tr_escape(t->name, esc, sizeof esc)));
+        if (what != TR_S_MASTER && !tr_store_holds(s, (enum tr_state)what, param)) {
+            l->n_dropped++;
+            continue;
+        }
         TR_TRY(tr_failpoint("load.optim")); /* MASTER is read even where this run holds VALUE alone */
-        TR_TRY(load_box(s, f, i, (enum tr_state)what, param, first, buf));
-        n_seen[what] += (int64_t)t->n_elems;
+        TR_TRY(load_box(s, f, i, (enum tr_state)what, param, first, l->buf));
+        l->n_seen[(size_t)what * (size_t)s->model->n_params + (size_t)param] += (int64_t)t->n_elems;
     }
 out:
     tr_st_close(f);
@@ -387,17 +399,11 @@ out:
     return st;
 }
 
-struct loading {
-    const struct tr_store *s;
-    float *buf;
-    int64_t n_seen[TR_STATES_MAX];
-};
-
 static enum tr_status load_one(void *ctx, const char *path)
 {
     struct loading *l = ctx;
     enum tr_status st = tr_failpoint("ckpt.load_optim");
-    return st == TR_OK ? load_optim_file(l->s, path, l->buf, l->n_seen) : st;
+    return st == TR_OK ? load_optim_file(l, path) : st;
 }
 
 static enum tr_status note_states(void *ctx, const char *path)
@@ -431,22 +437,46 @@ enum tr_status tr_optim_states(const char *dir, struct tr_states *out)
     return dir ? tr_each_optim_file(dir, note_states, out) : TR_OK;
 }
 
-enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf)
+/* Of one state: all of a parameter is there, or nothing of it, which is then new. But an optimizer that finds nothing
+ * of a state of its own is another one than that of the checkpoint. */
+static enum tr_status check_seen(const struct loading *l, const char *dir, int row, struct tr_load_result *out)
+{
+    const struct tr_store *s = l->s;
+    const struct tr_state_row *r = &s->states.row[row];
+    const int64_t *n_seen = l->n_seen + (size_t)row * (size_t)s->model->n_params;
+    int64_t n_all = 0, n_sum = 0, n_bad = 0;
+    for (int i = 0; i < s->model->n_params; i++) {
+        int64_t n = tr_store_holds(s, (enum tr_state)row, i) ? tr_state_count(r, s->model->param[i].n) : 0;
+        n_all += n;
+        n_sum += n_seen[i];
+        n_bad += n_seen[i] != n && n_seen[i] != 0;
+        out->n_new += row == TR_S_OPTIM && n > 0 && n_seen[i] == 0;
+        if (out->is_new && n > 0)
+            out->is_new[i] = n_seen[i] == 0;
+    }
+    if (n_bad > 0 || (n_all > 0 && n_sum == 0))
+        return tr_fail(TR_USAGE,
+                       "%s: optimizer state %s covers %" PRId64 " of %" PRId64
+                       " elements; was it saved by another --optim?",
+                       dir, r->name, n_sum, n_all);
+    return TR_OK;
+}
+
+enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf, struct tr_load_result *out)
 {
     enum tr_status st = TR_OK;
+    struct tr_load_result ignored = { 0 };
     struct loading l = { .s = s, .buf = buf };
+    out = out ? out : &ignored;
+    l.n_seen = calloc((size_t)s->states.n * (size_t)s->model->n_params, sizeof *l.n_seen);
+    if (!l.n_seen)
+        TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
     TR_TRY(tr_each_optim_file(dir, load_one, &l));
-    for (int row = TR_S_OPTIM; row < s->states.n; row++) {
-        const struct tr_state_row *r = &s->states.row[row];
-        int64_t n_all = 0;
-        for (int i = 0; i < s->model->n_params; i++)
-            n_all += tr_state_count(r, s->model->param[i].n);
-        if (r->is_held && r->name && l.n_seen[row] != n_all)
-            TR_TRY(tr_fail(TR_USAGE,
-                           "%s: optimizer state %s covers %" PRId64 " of %" PRId64
-                           " elements; was it saved by another --optim?",
-                           dir, r->name, l.n_seen[row], n_all));
-    }
+    for (int row = TR_S_OPTIM; row < s->states.n; row++)
+        if (s->states.row[row].is_held && s->states.row[row].name)
+            TR_TRY(check_seen(&l, dir, row, out));
+    out->n_dropped = l.n_dropped;
 out:
+    free(l.n_seen);
     return st;
 }

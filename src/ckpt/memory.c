@@ -86,15 +86,9 @@ enum tr_status tr_memory_open(const struct tr_model *m, const struct tr_states *
         tr_memory_close(x);
         return tr_fail(TR_NOMEM, "no memory for %" PRId64 " parameters", m->n_elements);
     }
-    *store = (struct tr_store){ .ctx = x,
-                                .model = m,
-                                .states = *states,
-                                .get = get,
-                                .whole = get,
-                                .put = put,
-                                .wants = wants,
-                                .boxes = boxes,
-                                .weights = states->row[TR_S_MASTER].is_held ? TR_S_MASTER : TR_S_VALUE };
+    *store = (struct tr_store){
+        .ctx = x, .model = m, .states = *states, .get = get, .whole = get, .put = put, .wants = wants, .boxes = boxes
+    };
     *out = x;
     return TR_OK;
 }

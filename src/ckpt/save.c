@@ -28,6 +28,12 @@ static bool is_saved(const struct tr_saver *sv, int row)
     return row == TR_S_VALUE ? tr_states_save_value(&sv->s.states, sv->opt.dtype) : r->is_held && r->name;
 }
 
+/* A frozen parameter has come from a file of weights, and has no bits that such a file does not hold. */
+static bool is_frozen(const struct tr_saver *sv, int param)
+{
+    return sv->s.is_frozen && sv->s.is_frozen[param];
+}
+
 typedef enum tr_status entry_fn(struct tr_saver *sv, enum tr_state what, int param, void *ctx);
 
 /* Calls fn for every optimizer entry, in file order: wider dtypes first. */
@@ -39,7 +45,7 @@ static enum tr_status each_entry(struct tr_saver *sv, entry_fn *fn, void *ctx)
             if (!is_saved(sv, row) || tr_dtype_bytes(sv->s.states.row[row].dtype) != bytes)
                 continue;
             for (int i = 0; i < sv->s.model->n_params && st == TR_OK; i++)
-                st = fn(sv, (enum tr_state)row, i, ctx);
+                st = is_frozen(sv, i) ? TR_OK : fn(sv, (enum tr_state)row, i, ctx);
         }
     return st;
 }
@@ -197,13 +203,14 @@ static enum tr_status walk_tensor(struct save_sink *k, int param)
     const struct tr_store *s = &k->sv->s;
     enum tr_status st = TR_OK;
     int64_t n_all = s->model->param[param].n;
+    enum tr_state what = tr_store_weights(s, param);
     bool is_writer = writer_of(k->sv, param) == k->sv->rank;
     for (int64_t at = 0; at < n_all && st == TR_OK; at += TR_IO_CHUNK) {
         int64_t n = tr_min64(TR_IO_CHUNK, n_all - at);
         const void *src = NULL;
-        st = s->whole(s->ctx, s->weights, param, at, n, &src);
+        st = s->whole(s->ctx, what, param, at, n, &src);
         if (st == TR_OK && is_writer)
-            take(k, src, s->states.row[s->weights].dtype, n);
+            take(k, src, s->states.row[what].dtype, n);
     }
     return st;
 }
@@ -336,7 +343,6 @@ static enum tr_status write_optim(struct tr_saver *sv, const char *at)
 static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
 {
     enum tr_status st = TR_OK;
-    enum tr_dtype dtype = sv->s.states.row[sv->s.weights].dtype;
     size_t first = 0, n = 0;
     char path[TR_PATH_MAX];
     struct tr_st_writer *w = tr_hf_plan_writer(sv->plan, f);
@@ -345,6 +351,7 @@ static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
     if (st == TR_OK)
         st = tr_st_writer_begin(w, sv->pump, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++) {
+        enum tr_dtype dtype = sv->s.states.row[tr_store_weights(&sv->s, (int)i)].dtype;
         st = tr_st_writer_add(w, *at, dtype, (size_t)sv->s.model->param[i].n);
         *at += (size_t)sv->s.model->param[i].n * tr_dtype_bytes(dtype);
     }

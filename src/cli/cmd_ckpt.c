@@ -206,6 +206,7 @@ struct rewrite {
     struct tr_store store;
     struct tr_saver *sv;
     float *buf;
+    bool *is_frozen;
     enum tr_dtype dtype;
 };
 
@@ -214,17 +215,20 @@ static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with
     enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
     struct tr_states states;
+    struct tr_load_result loaded = { 0 };
     TR_TRY(tr_ckpt_lease(dir, &r->lease));
     TR_TRY(tr_ckpt_verify(dir, NULL, NULL));
     TR_TRY(tr_model_open(dir, &opt, &r->m));
     TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
     TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
-    if (!r->buf)
+    loaded.is_new = r->is_frozen = calloc((size_t)r->m->n_params, sizeof *r->is_frozen);
+    if (!r->buf || !r->is_frozen)
         TR_TRY(tr_fail(TR_NOMEM, "ckpt: out of memory"));
     TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
     if (with_optim)
-        TR_TRY(tr_load_optim(&r->store, dir, r->buf));
+        TR_TRY(tr_load_optim(&r->store, dir, r->buf, &loaded));
+    r->store.is_frozen = r->is_frozen; /* no state there, so none is written */
     struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir };
     TR_TRY(tr_saver_open(&r->store, &save, &r->sv));
 out:
@@ -238,6 +242,7 @@ static void close_rewrite(struct rewrite *r)
     tr_model_close(r->m);
     tr_ckpt_release(&r->lease);
     free(r->buf);
+    free(r->is_frozen);
 }
 
 static enum tr_status need_output(const struct tr_config *cfg)

@@ -80,6 +80,7 @@ struct tr_data_list {
 struct tr_words {
     const char *const *item;
     size_t n;
+    const int *turn; /* of each item: which of two items of different lists was given later */
 };
 
 /* Strings that were not given are NULL. Every value is inside the range of its row. */
@@ -135,6 +136,7 @@ struct tr_config {
     double num_train_epochs;
 
     /* optim */
+    struct tr_words trainable, frozen; /* patterns of parameter names */
     enum tr_optim_kind optim;
     double learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon, momentum;
     double max_grad_norm; /* 0 = off */

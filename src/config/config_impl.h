@@ -84,6 +84,7 @@ struct loader {
     struct config_full *c;
     struct tr_config scratch; /* takes values that a higher level overrides, so that they are checked too */
     const char *seen[LEVEL_COUNT][N_OPTIONS_MAX]; /* the spelling a level used */
+    int level, n_items;                           /* of the value at hand; list items so far */
     struct tr_str errors;
     size_t n_errors;
     bool is_nomem;

@@ -126,6 +126,7 @@ static void store(struct loader *l, const struct given *g, const struct option *
     struct tr_config *dst = g->level >= origin->level ? &l->c->pub : &l->scratch;
     if (g->level > origin->level || dst == &l->scratch)
         clear_list(opt, dst);
+    l->level = (int)g->level;
     enum tr_status st = tr_value_parse(l, opt, g->value, dst);
     char text[WHERE_MAX + 16];
     if (st == TR_NOMEM) {

@@ -237,6 +237,10 @@ const struct option tr_options[] = {
     REAL(num_train_epochs, "train", "num_epochs epochs", RUN, "3.0", 1e-9, 1e9, false, "passes over the data, when max_steps is -1"),
 
     CHOICE(optim, "optim", "optimizer optim.name", RUN, "adamw", optims, "optimizer"),
+    { .name = "trainable", .group = "optim", .aliases = "", .type = OPTION_WORDS, .at = AT(trainable, struct tr_words), .verbs = RUN,
+      .arg = "PATTERN", .help = "parameters that learn (*norm*); repeatable. Others are frozen unless frozen says which are; the last match wins" },
+    { .name = "frozen", .group = "optim", .aliases = "", .type = OPTION_WORDS, .at = AT(frozen, struct tr_words), .verbs = RUN,
+      .arg = "PATTERN", .help = "parameters that keep their values (model.embed_tokens.*); repeatable, the last match wins" },
     REAL(learning_rate, "optim", "lr", RUN, "5e-5", 0, 1e3, false, "peak learning rate"),
     REAL(weight_decay, "optim", "", RUN, "0", 0, 1e3, false, "decoupled weight decay"),
     REAL(adam_beta1, "optim", "beta1", RUN, "0.9", 0, 1, true, "decay of the first moment (adamw, lion)"),

@@ -18,6 +18,7 @@ static int place_of(const struct tr_model *m, const struct tr_action *a)
     int segment = a->of >= 0 ? a->of : a->segment;
     if (segment < 0)
         return TR_PLACE_NONE;
+    segment = tr_bucket_segment(m, segment);
     if (segment >= m->n_segments)
         return TR_PLACE_SHARED;
     int layer = m->segment[segment].layer;

@@ -81,7 +81,8 @@ bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v);
 bool tr_exec_gradient(const struct tr_exec *e, const struct tr_action *a, int local_param, struct tr_view *out);
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
-bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what); /* over the shard axis */
+bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param); /* of a frozen parameter: VALUE alone */
+bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what);       /* over the shard axis */
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
 /* Where element 0 of a parameter's state is, or would be: only elements [*first, *first + *n) are this rank's; n is 0
  * for a parameter of another stage. Elements are the state's own: blocks of the parameter where the row has blocks.

@@ -51,6 +51,11 @@ bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
     return (int)what < e->c->states.n && e->c->states.row[what].is_held;
 }
 
+bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param)
+{
+    return tr_exec_has(e, what) && (what == TR_S_VALUE || !e->c->is_frozen[param]);
+}
+
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
 {
     return e->c->states.row[what].dtype;
@@ -72,7 +77,7 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     const struct tr_state_row *r = &e->c->states.row[what];
     *first = *n = 0;
     TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller has to drain first */
-    if (p->bucket < 0)
+    if (p->bucket < 0 || (what != TR_S_VALUE && e->c->is_frozen[param]))
         return NULL;
     const struct tr_bucket *f = &e->c->bucket[p->bucket];
     int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / r->block; /* both are multiples of the block */

@@ -25,7 +25,7 @@ static bool is_counted(const struct tr_exec *e, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
     bool is_first = p->tp.is_split || e->c->opt.layout.coord[TR_AXIS_TP] == 0;
-    return p->n > 0 && is_first && tr_param_is_first(e->c, param);
+    return p->n > 0 && !e->c->is_frozen[param] && is_first && tr_param_is_first(e->c, param);
 }
 
 static void sum_squares(struct tr_exec *e, int param, char *norms)

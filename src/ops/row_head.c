@@ -14,12 +14,12 @@ static double loss_flops(const struct tr_call *c)
 
 static double grad_flops(const struct tr_call *c) /* dx and dW: the logits, computed again or kept, do not count */
 {
-    return logit_flops(c, 4.0);
+    return logit_flops(c, c->out[1].cols ? 4.0 : 2.0); /* no dW of what is frozen */
 }
 
 static double loss_grad_flops(const struct tr_call *c)
 {
-    return logit_flops(c, 6.0);
+    return logit_flops(c, c->out[2].cols ? 6.0 : 4.0);
 }
 
 /* loss of each token, 0 where it has no target. Never holds (N, V). */
@@ -46,7 +46,7 @@ const struct tr_op_row tr_row_head_loss_grad = {
             { "step", "(1, S) F32" } },
     .out = { { "loss", "(N, 1) F32" },
              { "dx", "(N, D)" },
-             { "dW", "(V, D)", .accumulates = true },
+             { "dW", "(V, D)", .is_optional = true, .accumulates = true },
              { "db", "(1, V)", .is_optional = true, .accumulates = true } },
     .flops = loss_grad_flops,
     .price = TR_PRICE_HEAD_BOTH,
@@ -91,7 +91,7 @@ const struct tr_op_row tr_row_head_grad = {
             { "lse", "(N, 1) F32" },
             { "logits", "(N, V) F32", .is_optional = true, .is_overwritten = true } },
     .out = { { "dx", "(N, D)" },
-             { "dW", "(V, D)", .accumulates = true },
+             { "dW", "(V, D)", .is_optional = true, .accumulates = true },
              { "db", "(1, V)", .is_optional = true, .accumulates = true } },
     .flops = grad_flops,
     .price = TR_PRICE_HEAD_GRAD,

@@ -18,7 +18,9 @@ const struct tr_op_row tr_row_layernorm_bwd = {
             { "w", "(1, D)" },
             { "stats", "(N, 2) F32" },
             { "addend", "(N, D)", .is_optional = true, .may_alias = true } },
-    .out = { { "dx", "(N, D)" }, { "dw", "(1, D)", .accumulates = true }, { "db", "(1, D)", .accumulates = true } },
+    .out = { { "dx", "(N, D)" },
+             { "dw", "(1, D)", .is_optional = true, .accumulates = true },
+             { "db", "(1, D)", .is_optional = true, .accumulates = true } },
     .price = TR_PRICE_NORM_BWD,
 };
 
@@ -39,6 +41,6 @@ const struct tr_op_row tr_row_rmsnorm_bwd = {
             { "w", "(1, g)" },
             { "rstd", "(N, G) F32" },
             { "addend", "(N, Gg)", .is_optional = true, .may_alias = true } },
-    .out = { { "dx", "(N, Gg)" }, { "dw", "(1, g)", .accumulates = true } },
+    .out = { { "dx", "(N, Gg)" }, { "dw", "(1, g)", .is_optional = true, .accumulates = true } },
     .price = TR_PRICE_RMSNORM_BWD,
 };

@@ -33,7 +33,7 @@ static enum tr_status check_state(const struct tr_optim *o, const struct tr_stat
 {
     const struct tr_state_row *other = r->name ? tr_optim_state(r->name, strlen(r->name)) : NULL;
     if (r->block < 1 || r->block > BLOCK_MAX || (r->block & (r->block - 1)) != 0)
-        return tr_fail(TR_USAGE, "optim %s: block %d of its %s is not a power of 2 of at most %d", o->name,
+        return tr_fail(TR_USAGE, "optim %s: block %d of its %s must be a power of 2, at most %d", o->name,
                        (int)r->block, r->title, BLOCK_MAX);
     if ((r->name && strcmp(r->name, "master") == 0) || (other && other->block != r->block))
         return tr_fail(TR_USAGE, "optim %s: the name %s in files belongs to another state; choose another", o->name,

@@ -87,6 +87,13 @@ enum tr_status tr_optim_add(const struct tr_optim *row, enum tr_optim_kind *out)
 /* The row of any optimizer that has this name (n bytes) in files, or NULL. */
 const struct tr_state_row *tr_optim_state(const char *name, size_t n);
 
+/* ---- which parameters learn ---- */
+
+/* By the options trainable and frozen: the last pattern that matches the name; a name that none matches learns unless
+ * only trainable was given. */
+bool tr_param_learns(const struct tr_config *cfg, const char *name);
+bool tr_pattern_matches(const char *pattern, const char *name); /* * and ? as in a shell, dots are nothing special */
+
 /* ---- values of a step ---- */
 
 /* Learning rate of optimizer step `step` (0 = the first) of `total`, as transformers computes it. */

@@ -23,6 +23,9 @@ static void find_places(struct tr_compiled *c)
             else if (p->bucket < 0 && tr_segment_is_here(c, g))
                 p->bucket = g;
         }
+    for (int i = 0; i < m->n_params; i++)
+        if (c->is_frozen[i] && c->place[i].bucket >= 0)
+            c->place[i].bucket = tr_frozen_bucket(m, c->place[i].bucket);
 }
 
 int tr_bucket_next(const struct tr_compiled *c, int i)
@@ -58,7 +61,8 @@ static enum tr_status cut_params(struct tr_compiled *c)
             st = tr_pass_tensor(p, &ctx);
         for (int g = 0; g < m->n_segments && st == TR_OK; g++)
             for (int i = 0; m->segment[g].program == k && i < p->n_params; i++)
-                c->place[m->segment[g].param[i]].is_partial |= p->param[i].is_partial;
+                c->place[m->segment[g].param[i]].is_partial |=
+                    p->param[i].is_partial && !c->is_frozen[m->segment[g].param[i]];
         tr_program_close(p);
     }
     return st;

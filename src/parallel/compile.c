@@ -134,7 +134,13 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
+    c->is_frozen = calloc((size_t)m->n_params, sizeof *c->is_frozen);
     c->n_buckets = m->n_segments + 2;
+    for (int i = 0; opt->is_frozen && !opt->is_inference && c->is_frozen && i < m->n_params; i++) {
+        c->is_frozen[i] = opt->is_frozen[i];
+        if (opt->is_frozen[i])
+            c->n_buckets = tr_frozen_bucket(m, m->n_segments) + 1;
+    }
     c->bucket = calloc((size_t)c->n_buckets, sizeof *c->bucket);
     c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
     c->norm_first = calloc((size_t)m->n_params + 1, sizeof *c->norm_first);
@@ -144,7 +150,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
     if (c->opt.layout.shard_size == 1) /* nobody to share with */
         c->opt.layout.zero = 0;
-    if (!c->recompute_of || !c->place || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
+    if (!c->recompute_of || !c->place || !c->is_frozen || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     resolve_states(c);
     TR_TRY(check_optim(c));
@@ -188,6 +194,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->cache);
     free(c->recompute_of);
     free(c->place);
+    free(c->is_frozen);
     free(c->bucket);
     free(c->stage_of);
     free(c->norm_first);

@@ -79,9 +79,15 @@ static void finish(struct grads *g, tr_val v, tr_val got, tr_val addend)
     g->of[v] = got;
 }
 
+static bool is_frozen(const struct grads *g, tr_val param)
+{
+    return param == TR_NONE || g->p->param[g->p->value[param].slot].is_frozen;
+}
+
+/* TR_NONE for a parameter that is frozen: kernels leave that gradient out. */
 static tr_val param_grad(struct grads *g, tr_val v)
 {
-    if (v == TR_NONE)
+    if (is_frozen(g, v))
         return TR_NONE;
     struct tr_value x = g->p->value[v];
     for (int i = 0; i < g->p->n_values; i++)
@@ -98,6 +104,8 @@ static tr_val param_grad(struct grads *g, tr_val v)
 static void grad_embed(struct grads *g, const struct tr_node *f)
 {
     tr_val dw = param_grad(g, f->in[1]);
+    if (dw == TR_NONE)
+        return;
     struct tr_node *n = tr_node_add(g->p, TR_OP_EMBED_DW, TR_BACKWARD_WEIGHT);
     n->in[0] = f->in[0];
     n->in[1] = g->of[f->out[0]];
@@ -119,6 +127,8 @@ static void grad_linear(struct grads *g, const struct tr_node *f)
         g->of[f->in[0]] = dx;
     }
     tr_val dw = param_grad(g, f->in[1]), bias = f->in[2] != TR_NONE ? f->in[2] : f->in[3], db = param_grad(g, bias);
+    if (dw == TR_NONE && db == TR_NONE)
+        return;
     struct tr_node *n = tr_node_add(g->p, TR_OP_LINEAR_DW, TR_BACKWARD_WEIGHT);
     n->in[0] = dy;
     n->in[1] = f->in[0];
@@ -132,6 +142,11 @@ static void grad_norm(struct grads *g, const struct tr_node *f)
     bool is_layer = f->op == TR_OP_LAYERNORM;
     tr_val addend, dx = begin(g, f->in[0], &addend);
     tr_val dw = param_grad(g, f->in[1]), db = is_layer ? param_grad(g, f->in[2]) : TR_NONE;
+    if (is_layer && (dw == TR_NONE) != (db == TR_NONE)) { /* kernels make both or none: one of them is dropped */
+        tr_val *dropped = dw == TR_NONE ? &dw : &db;
+        *dropped = tr_value_add(g->p, TR_V_TEMP, g->ctx->grad_dtype, 1, g->p->value[f->in[1]].cols, "dropped");
+        g->p->value[*dropped].dtype_is_fixed = true;
+    }
     struct tr_node *n = tr_node_add(g->p, is_layer ? TR_OP_LAYERNORM_BWD : TR_OP_RMSNORM_BWD, TR_BACKWARD_INPUT);
     n->in[0] = g->of[f->out[0]];
     n->in[1] = f->in[0];

@@ -79,6 +79,22 @@ enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx)
 enum tr_status tr_pass_fuse(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx); /* lifetimes -> offsets */
 
+/* Frozen parameters lie in buckets of their own, behind all others: with the first segment that uses them, or with the
+ * shared ones. These buckets hold VALUE and nothing else. */
+static inline int tr_frozen_bucket(const struct tr_model *m, int bucket)
+{
+    return m->n_segments + 2 + bucket;
+}
+static inline bool tr_bucket_is_frozen(const struct tr_model *m, int bucket)
+{
+    return bucket >= m->n_segments + 2;
+}
+/* The segment of a bucket; n_segments: that of parameters which several stages hold, n_segments + 1: its second. */
+static inline int tr_bucket_segment(const struct tr_model *m, int bucket)
+{
+    return tr_bucket_is_frozen(m, bucket) ? bucket - m->n_segments - 2 : bucket;
+}
+
 enum tr_arena_id {
     TR_A_PARAMS,
     TR_A_GRADS,
@@ -143,6 +159,7 @@ struct tr_compile_options {
     enum tr_dtype compute_dtype, grad_dtype, master_dtype, moment_dtype;
     enum tr_dtype reduce_dtype;   /* of gradients between data ranks, where it is narrower than grad_dtype */
     const struct tr_optim *optim; /* NULL: no gradients and no state: inference */
+    const bool *is_frozen;        /* by parameter; NULL: all learn */
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
     int pp_chunks;           /* stages a rank holds; 0: one */
@@ -172,6 +189,7 @@ struct tr_compiled {
     struct tr_schedule train, eval, decode;                   /* decode: generate's single token */
     enum tr_recompute *recompute_of;                          /* by segment */
     struct tr_param_place *place;                             /* by parameter */
+    bool *is_frozen;                                          /* by parameter: no gradient, no state, no update */
     struct tr_bucket *bucket;                                 /* by bucket */
     int n_buckets;                                            /* segments, the shared one, its second */
     int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
@@ -213,6 +231,9 @@ void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);
 bool tr_segment_is_here(const struct tr_compiled *c, int segment);
 /* Does the stage that saves and counts a parameter belong to this rank? */
 bool tr_param_is_first(const struct tr_compiled *c, int param);
+/* Forward and backward flops of one token, recompute excluded: as tr_model_flops_per_token, without the products that
+ * make gradients of frozen weights. */
+double tr_flops_per_token(const struct tr_compiled *c);
 
 #include "parallel/pipe.h"
 

@@ -56,6 +56,11 @@ struct tr_buffer_use *tr_use_add(struct tr_action *a, int buffer, enum tr_role r
 void tr_use_free(struct tr_action *a, int buffer); /* nothing reads the slot after this action */
 void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag);
 
+/* frozen.c: which parameters of a segment's program are frozen. Two segments that share a program share its passes only
+ * when the same ones are. */
+void tr_program_freeze(const struct tr_compiled *c, const struct tr_model *m, int segment, struct tr_program *p);
+bool tr_segments_are_alike(const struct tr_compiled *c, const struct tr_model *m, int a, int b);
+
 /* Level-2 passes, in the order of the table in schedule.c. */
 typedef enum tr_status tr_level2_fn(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                     struct tr_schedule *s);

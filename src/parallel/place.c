@@ -64,7 +64,8 @@ static void place_state(struct tr_compiled *c, int row, int g)
     if (r->is_sharded || align * size / block % TR_ALIGN != 0) {
         size_t n = (size_t)(r->is_sharded ? f->shard_n : f->n);
         (void)slice(c, arena, n / block * size, what,
-                    g < m->n_segments ? tr_bucket_name(c, g, name, sizeof name) : "shared by stages");
+                    tr_bucket_segment(m, g) < m->n_segments ? tr_bucket_name(c, g, name, sizeof name)
+                                                            : "shared by stages");
         return;
     }
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket, as long as it is there */
@@ -84,11 +85,11 @@ static void place_params(struct tr_compiled *c)
     const struct tr_compile_options *o = &c->opt;
     for (int g = 0; g < c->n_buckets; g++) {
         struct tr_bucket *f = &c->bucket[g];
-        bool is_second_use = g == c->model->n_segments + 1;
+        bool is_second_use = g == c->model->n_segments + 1, is_frozen = tr_bucket_is_frozen(c->model, g);
         for (int s = 0; s < c->states.n && f->n > 0; s++) {
-            if (c->states.row[s].is_held && (s == TR_S_GRAD || !is_second_use))
+            if (c->states.row[s].is_held && (is_second_use ? s == TR_S_GRAD : !is_frozen || s == TR_S_VALUE))
                 place_state(c, s, g);
-            if (s == TR_S_GRAD && !o->is_inference)
+            if (s == TR_S_GRAD && !o->is_inference && !is_frozen)
                 f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
                                   "sums of earlier micro-batches");
         }
@@ -128,7 +129,7 @@ static void place_moving(struct tr_compiled *c)
     size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
     size_t grad_at = slice(c, TR_A_GRADS, c->train.region_bytes[TR_BUF_GRADS], "", "gradients before they are reduced");
     const struct tr_layout *l = &c->opt.layout;
-    for (int g = 0; g < c->n_buckets; g++)
+    for (int g = 0; g < c->n_buckets && !tr_bucket_is_frozen(c->model, g); g++)
         shard =
             most(shard,
                  (size_t)(l->in_order ? c->bucket[g].n : c->bucket[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
@@ -136,7 +137,7 @@ static void place_moving(struct tr_compiled *c)
     if (is_staged && !c->opt.is_inference)
         c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
     size_t widest = 0;
-    for (int g = 0; g < c->n_buckets; g++)
+    for (int g = 0; g < c->n_buckets && !tr_bucket_is_frozen(c->model, g); g++)
         widest = most(widest, (size_t)c->bucket[g].n, 0);
     if (c->has_wire)
         c->wire = slice(c, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
@@ -151,6 +152,8 @@ static size_t update_scratch(const struct tr_compiled *c)
     size_t most = 0;
     int64_t all = 0; /* a GPU sums all of them at once, with the padding between */
     for (int i = 0; i < c->model->n_params; i++) {
+        if (c->is_frozen[i])
+            continue;
         all += c->place[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
         int64_t n = c->opt.is_cuda ? all : c->place[i].tp.n_held;
         struct tr_call call = { .op = TR_OP_SUMSQ };

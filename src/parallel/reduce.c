@@ -146,7 +146,10 @@ static void pass_backward(struct reduce_pass *p, int i)
     size_t size = tr_dtype_bytes(p->e.c->opt.grad_dtype);
     bool is_part = from.kind == TR_DO_BACKWARD_INPUT; /* its parameters are others than the weight part's */
     struct tr_action *a = tr_emit(&p->e, &from);
-    for (int k = 0; k < from.n_buckets; k++) {
+    int n_buckets = 0; /* those that learn stand first */
+    while (n_buckets < from.n_buckets && !tr_bucket_is_frozen(p->e.m, from.bucket[n_buckets]))
+        n_buckets++;
+    for (int k = 0; k < n_buckets; k++) {
         bool is_new = p->grad_zero >= 2 && p->whole[from.bucket[k]] < 0;
         if (is_new)
             p->whole[from.bucket[k]] =
@@ -156,7 +159,7 @@ static void pass_backward(struct reduce_pass *p, int i)
         u->takes = is_new;
     }
     touch(p, a, bits);
-    for (int k = 0; k < from.n_buckets; k++) {
+    for (int k = 0; k < n_buckets; k++) {
         int bucket = from.bucket[k], *n_split = &p->n_split[bucket];
         *n_split += is_part ? 1 : from.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
         /* Between the parts of a split backward a buffer holds some parameters' share of a micro-batch: not done. */

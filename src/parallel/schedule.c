@@ -5,28 +5,26 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { N_MODES = TR_RECOMPUTE_BLOCK + 1 };
-
 /* One program per (segment program, recompute mode) that occurs; embed and head keep their few values. */
 static enum tr_status build_programs(const struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                      struct tr_schedule *s)
 {
     enum tr_status st = TR_OK;
     const struct tr_compile_options *opt = &c->opt;
-    int n_max = m->n_programs * N_MODES, *index = malloc((size_t)n_max * sizeof *index);
-    s->program = calloc((size_t)n_max, sizeof *s->program);
+    s->program = calloc((size_t)m->n_segments, sizeof *s->program);
     s->program_of = calloc((size_t)m->n_segments, sizeof *s->program_of);
-    if (!index || !s->program || !s->program_of)
+    if (!s->program || !s->program_of)
         TR_TRY(tr_fail(TR_NOMEM, "schedule: out of memory"));
-    for (int i = 0; i < n_max; i++)
-        index[i] = -1;
     for (int g = 0; g < m->n_segments; g++) {
         s->program_of[g] = -1;
         if (!tr_segment_is_here(c, g))
             continue;
         enum tr_recompute mode = is_training ? c->recompute_of[g] : TR_RECOMPUTE_NONE;
-        int *at = &index[m->segment[g].program * N_MODES + (int)mode];
-        if (*at < 0) {
+        for (int k = 0; k < g && s->program_of[g] < 0; k++) /* the first segment that is like this one */
+            if (s->program_of[k] >= 0 && (!is_training || c->recompute_of[k] == mode) &&
+                tr_segments_are_alike(c, m, k, g))
+                s->program_of[g] = s->program_of[k];
+        if (s->program_of[g] < 0) {
             struct tr_pass_ctx ctx = { .compute_dtype = opt->compute_dtype,
                                        .grad_dtype = opt->grad_dtype,
                                        .is_training = is_training,
@@ -42,13 +40,12 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .fp8_e5m2 = opt->fp8_e5m2,
                                        .fp8_history = opt->fp8_history };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
-            *at = s->n_programs++;
-            TR_TRY(tr_run_passes(s->program[*at], &ctx));
+            s->program_of[g] = s->n_programs++;
+            tr_program_freeze(c, m, g, s->program[s->program_of[g]]);
+            TR_TRY(tr_run_passes(s->program[s->program_of[g]], &ctx));
         }
-        s->program_of[g] = *at;
     }
 out:
-    free(index);
     return st;
 }
 
@@ -151,14 +148,17 @@ void tr_schedule_release(struct tr_schedule *s)
 const char *tr_bucket_name(const struct tr_compiled *c, int bucket, char *buf, size_t n)
 {
     const struct tr_model *m = c->model;
-    const struct tr_segment *seg = bucket < m->n_segments ? &m->segment[bucket] : NULL;
+    int g = tr_bucket_segment(m, bucket);
+    const struct tr_segment *seg = g < m->n_segments ? &m->segment[g] : NULL;
+    const char *end = tr_bucket_is_frozen(m, bucket) ? " frozen" : "";
     if (seg && seg->layer >= 0)
-        (void)tr_format(buf, n, "%s.%d", m->program[seg->program]->name, seg->layer);
+        (void)tr_format(buf, n, "%s.%d%s", m->program[seg->program]->name, seg->layer, end);
     else
-        (void)tr_format(buf, n, "%s",
-                        seg                       ? m->program[seg->program]->name
-                        : bucket == m->n_segments ? "shared"
-                                                  : "second-use");
+        (void)tr_format(buf, n, "%s%s",
+                        seg                  ? m->program[seg->program]->name
+                        : g == m->n_segments ? "shared"
+                                             : "second-use",
+                        end);
     return buf;
 }
 

@@ -19,13 +19,17 @@ static bool reads_params(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* Buckets of the parameters a segment reads. */
+/* Buckets of the parameters a segment reads: those that learn first. */
 static void find_buckets(const struct shard_pass *p, struct tr_action *a)
 {
-    const struct tr_segment *seg = &p->e.m->segment[a->segment];
+    const struct tr_model *m = p->e.m;
+    const struct tr_segment *seg = &m->segment[a->segment];
+    int n_params = m->program[seg->program]->n_params;
     a->n_buckets = 0;
-    for (int k = 0; k < p->e.m->program[seg->program]->n_params; k++) {
-        int bucket = p->e.c->place[seg->param[k]].bucket, i = 0;
+    for (int k = 0; k < 2 * n_params; k++) {
+        int bucket = p->e.c->place[seg->param[k % n_params]].bucket, i = 0;
+        if (tr_bucket_is_frozen(m, bucket) != (k >= n_params))
+            continue;
         while (i < a->n_buckets && a->bucket[i] != bucket)
             i++;
         TR_BUG_ON(i == TR_MAX_BUCKETS);

@@ -68,7 +68,7 @@ static int64_t range_count(const struct tr_compiled *c, int32_t block)
 {
     const struct tr_layout *l = &c->opt.layout;
     int64_t n = c->model->n_params, n_replicas = l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP];
-    for (int g = 0; g < c->n_buckets; g++)
+    for (int g = 0; g < c->n_buckets && !tr_bucket_is_frozen(c->model, g); g++)
         n += c->bucket[g].shard_n / block / n_replicas + 1;
     return n;
 }

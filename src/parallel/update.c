@@ -64,6 +64,12 @@ static bool has_amax(const struct tr_schedule *s)
     return false;
 }
 
+static bool is_all_frozen(const struct tr_compiled *c, int bucket)
+{
+    int frozen = tr_frozen_bucket(c->model, bucket);
+    return c->bucket[bucket].n == 0 && frozen < c->n_buckets && c->bucket[frozen].n > 0;
+}
+
 enum tr_status tr_pass_update(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
 {
     struct tr_emit e;
@@ -82,7 +88,7 @@ enum tr_status tr_pass_update(struct tr_compiled *c, const struct tr_model *m, b
     use(&e, clip, TR_BUF_NORM, false);
     use(&e, clip, TR_BUF_STEP, true);
     for (int b = 0; b <= m->n_segments; b++)
-        if (b < m->n_segments ? tr_segment_is_here(c, b) : c->bucket[b].n > 0)
+        if (b < m->n_segments ? tr_segment_is_here(c, b) && !is_all_frozen(c, b) : c->bucket[b].n > 0)
             update(&e, b);
     if (with_amax)
         use(&e, add(&e, TR_DO_AMAX_OUT, TR_PART_END, -1), TR_BUF_AMAX, false);

@@ -138,7 +138,7 @@ static double pass_over(const struct player *p, double n, double bytes, enum tr_
 static double norm_s(const struct player *p)
 {
     double n = 0;
-    for (int i = 0; i < p->c->n_buckets; i++)
+    for (int i = 0; i < p->c->n_buckets && !tr_bucket_is_frozen(p->c->model, i); i++)
         n += (double)p->c->bucket[i].shard_n;
     return pass_over(p, n, (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
 }
@@ -408,7 +408,7 @@ static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *ou
     double data = (double)p->price.size[TR_AXIS_DP] * p->price.size[TR_AXIS_SHARD];
     double tokens = (double)m->n_tokens * p->c->opt.n_micro * data;
     out->tokens_per_s = tokens / out->step_s;
-    out->flops = tokens * tr_model_flops_per_token(m);
+    out->flops = tokens * tr_flops_per_token(p->c);
     double again = 0;
     for (int r = 0; r < n_ranks; r++)
         again += all[r].c->train.recompute_flops;

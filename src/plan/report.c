@@ -85,7 +85,7 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
                     c->opt.layout.sp ? "; rows are split between products" : "");
     add_stages(c, out);
     tr_str_addf(out, "recompute: %s segments\n", recompute_name(c, modes, sizeof modes));
-    tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_model_flops_per_token(m), a, sizeof a),
+    tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_flops_per_token(c), a, sizeof a),
                 human_flops(c->train.flops, b, sizeof b));
     if (c->train.recompute_flops > 0.5)
         tr_str_addf(out, " (%.1f %% of it recompute)", 100 * c->train.recompute_flops / c->train.flops);
@@ -154,7 +154,7 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
     tr_str_addf(out,
                 "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
                 ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu",
-                tr_model_flops_per_token(c[0]->model), c[0]->model->n_elements, recompute, c[0]->bubble, most);
+                tr_flops_per_token(c[0]), c[0]->model->n_elements, recompute, c[0]->bubble, most);
     if (forecast)
         tr_str_addf(out, ", \"forecast\": %s", forecast);
     tr_str_addf(out, "}\n");

@@ -75,6 +75,7 @@ struct tr_local_param {
     float init_std;
     struct tr_split split;
     bool is_partial; /* `tensor`: whole on every rank, but each rank's gradient is only a part of the sum */
+    bool is_frozen;  /* it has no gradient */
 };
 
 struct tr_program {

@@ -50,7 +50,7 @@ void tr_debug_close(struct tr_debug *d)
 static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
 {
     int64_t first, n;
-    if (what == TR_S_GRAD || !tr_exec_has(e, what)) /* gradients are whatever the last step left */
+    if (what == TR_S_GRAD || !tr_exec_holds(e, what, param)) /* gradients are whatever the last step left */
         return 0;
     const char *at = tr_exec_at(e, what, param, &first, &n);
     size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what)), chunk = TR_IO_CHUNK * sizeof(float);

@@ -43,7 +43,7 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
     TR_TRY(tr_path_join(weights, cfg->output, "config.json"));
     if (tr_file_exists(weights))
         TR_TRY(tr_fail(TR_USAGE, "%s: a model is there already; choose another --out", cfg->output));
-    struct tr_store store = { .ctx = &k, .model = m, .whole = make, .weights = TR_S_VALUE };
+    struct tr_store store = { .ctx = &k, .model = m, .whole = make };
     TR_TRY(tr_optim_states(NULL, &store.states));
     struct tr_saver_options save = { .dtype = tr_config_dtype(m->config) };
     TR_TRY(tr_saver_open(&store, &save, &sv));

@@ -46,7 +46,7 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     v->eval_step = -1;
     v->waits = v->cfg->async_save == TR_SAVE_STRAIGHT || v->cfg->verify_restore ||
                (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
-    v->flops_per_token = tr_model_flops_per_token(opt->s->model);
+    v->flops_per_token = tr_flops_per_token(opt->s->compiled);
     enum tr_status st = tr_saver_open(&store, &save, &v->saver);
     if (st != TR_OK)
         tr_saving_close(v);

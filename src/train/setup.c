@@ -82,6 +82,49 @@ static void choose_save_dtype(struct tr_setup *s)
     tr_hf_close(hf);
 }
 
+/* Every pattern names something: one that does not is a misspelling. */
+static enum tr_status check_patterns(const struct tr_model *m, const char *option, const struct tr_words *list)
+{
+    for (size_t k = 0; k < list->n; k++) {
+        int i = 0;
+        while (i < m->n_params && !tr_pattern_matches(list->item[k], m->param[i].name))
+            i++;
+        if (i == m->n_params)
+            return tr_fail(TR_USAGE, "%s %s matches no parameter; names are like %s, and * stands for any text", option,
+                           list->item[k], m->param[m->n_params / 2].name);
+    }
+    return TR_OK;
+}
+
+/* Frozen parameters are held and saved in the dtype of compute: what a file has beyond that would be lost. */
+static enum tr_status choose_frozen(struct tr_setup *s)
+{
+    const struct tr_config *cfg = s->cfg;
+    const struct tr_model *m = s->model;
+    enum tr_status st = TR_OK;
+    int n = 0;
+    if (cfg->trainable.n + cfg->frozen.n == 0)
+        return TR_OK;
+    TR_TRY(check_patterns(m, "trainable", &cfg->trainable));
+    TR_TRY(check_patterns(m, "frozen", &cfg->frozen));
+    s->is_frozen = calloc((size_t)m->n_params, sizeof *s->is_frozen);
+    if (!s->is_frozen)
+        TR_TRY(tr_fail(TR_NOMEM, "setup: out of memory"));
+    for (int i = 0; i < m->n_params; i++)
+        n += s->is_frozen[i] = !tr_param_learns(cfg, m->param[i].name);
+    if (n == m->n_params)
+        TR_TRY(tr_fail(TR_USAGE, "trainable and frozen leave none of %d parameters that learns", n));
+    if (n > 0 && cfg->from_scratch)
+        TR_TRY(tr_fail(TR_USAGE, "frozen parameters come from a file: make one with trireme init, and train from that "
+                                 "instead of --from_scratch"));
+    if (n > 0 && tr_dtype_bytes(s->save_dtype) > tr_dtype_bytes(cfg->dtype))
+        TR_TRY(tr_fail(TR_USAGE, "frozen parameters of %s are %s: with dtype %s they would lose bits; use --dtype %s",
+                       cfg->model, tr_dtype_name(s->save_dtype), tr_dtype_name(cfg->dtype),
+                       tr_dtype_name(s->save_dtype)));
+out:
+    return st;
+}
+
 /* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 {
@@ -105,6 +148,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .master_dtype = cfg->master_dtype,
         .moment_dtype = cfg->moment_dtype,
         .optim = use == TR_USE_TRAIN ? tr_optim_row(cfg->optim) : NULL,
+        .is_frozen = s->is_frozen,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
         .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,
@@ -196,6 +240,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         struct tr_legal_query q = legal_query(cfg, s->model);
         TR_TRY(tr_legal_check(&q));
         choose_save_dtype(s);
+        TR_TRY(choose_frozen(s));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
@@ -220,6 +265,7 @@ void tr_setup_close(struct tr_setup *s)
     tr_compiled_close(s->compiled);
     tr_model_close(s->model);
     tr_model_close(s->eval_model);
+    free(s->is_frozen);
     free(s);
 }
 

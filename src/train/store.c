@@ -206,5 +206,5 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                               .wants = store_wants,
                               .boxes = store_boxes,
                               .writer = store_writer,
-                              .weights = tr_exec_has(e, TR_S_MASTER) ? TR_S_MASTER : TR_S_VALUE };
+                              .is_frozen = tr_exec_compiled(e)->is_frozen };
 }

@@ -85,14 +85,26 @@ static enum tr_status open_weights(struct tr_trainer *t)
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
     float *buf = (float *)(void *)tr_exec_arena(t->e, TR_A_SAVE);
+    struct tr_load_result loaded = { 0 };
+    char text[160];
     if (t->has_checkpoint) {
         TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, NULL));
-        TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf));
+        TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf, &loaded));
     } else if (t->cfg->from_scratch) {
         TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {
         TR_TRY(tr_load_weights(&store, t->cfg->model, buf, NULL));
     }
+    if (loaded.n_new > 0 && tr_format(text, sizeof text,
+                                      "%" PRId64 " parameters were frozen in the checkpoint and learn now: their "
+                                      "optimizer state starts at zero",
+                                      loaded.n_new) == TR_OK)
+        tr_observe_say(t->ob, text);
+    if (loaded.n_dropped > 0 && tr_format(text, sizeof text,
+                                          "%" PRId64 " tensors of optimizer state in the checkpoint belong to "
+                                          "parameters that are frozen now: they are dropped",
+                                          loaded.n_dropped) == TR_OK)
+        tr_observe_say(t->ob, text);
 out:
     return st;
 }
@@ -370,7 +382,7 @@ static enum tr_status open_rest(struct tr_trainer *t)
     TR_TRY(tr_prove_data(&proof, t->ob));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
-    t->flops_per_token = tr_model_flops_per_token(t->s->model);
+    t->flops_per_token = tr_flops_per_token(t->s->compiled);
     if (!t->dev.ops->is_host)
         t->peak_flops = t->dev.peak_flops;
     else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half the work of a start: only where it is reported */

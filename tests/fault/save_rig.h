@@ -111,8 +111,7 @@ static inline void rig_open(struct save_rig *r)
                                   .whole = rig_get,
                                   .put = rig_put,
                                   .wants = rig_wants,
-                                  .boxes = rig_boxes,
-                                  .weights = TR_S_VALUE };
+                                  .boxes = rig_boxes };
     tr_states_of(&tr_adamw, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, &r->store.states);
     for (int w = 0; w < r->store.states.n; w++)
         if (w != TR_S_GRAD && r->store.states.row[w].is_held)
@@ -172,7 +171,7 @@ static inline enum tr_status rig_load(struct save_rig *r, int64_t *step)
         return st;
     st = tr_load_weights(&r->store, info.path, r->buf, NULL);
     if (st == TR_OK)
-        st = tr_load_optim(&r->store, info.path, r->buf);
+        st = tr_load_optim(&r->store, info.path, r->buf, NULL);
     if (st == TR_OK)
         *step = info.step;
     MUST(st != TR_OK || rig_holds(r, info.step));

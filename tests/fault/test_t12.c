@@ -221,7 +221,7 @@ static void load_all(const struct tr_comm_env *env, void *ctx)
         memset(tr_exec_arena(r.e, TR_A_PARAMS), 0, r.c->bytes[TR_A_PARAMS]);
         memset(tr_exec_arena(r.e, TR_A_OPTIM), 0, r.c->bytes[TR_A_OPTIM]);
         CHECK_OK(tr_load_weights(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE), NULL));
-        CHECK_OK(tr_load_optim(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE)));
+        CHECK_OK(tr_load_optim(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE), NULL));
         if (is_planted && env->rank == 0) /* an element in the wrong place */
             CHECK_OK(r.s.put(r.s.ctx, TR_S_OPTIM, 0, 0, 1, &(float){ 0.5f }));
         if (check(&r) == 0)

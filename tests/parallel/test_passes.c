@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,63 @@ static void one_stage_is_accumulation(void **state)
         tr_compiled_close(c);
     }
     tr_model_close(m);
+}
+
+static int count_ops(const struct tr_compiled *c, enum tr_opcode op)
+{
+    int n = 0;
+    for (int i = 0; i < c->train.n_actions; i++) {
+        const struct tr_action *a = &c->train.action[i];
+        if (a->kind != TR_DO_BACKWARD)
+            continue;
+        const struct tr_program *p = c->train.program[c->train.program_of[a->segment]];
+        for (int k = 0; k < p->n_nodes; k++)
+            n += p->node[k].op == op;
+    }
+    return n;
+}
+
+/* Only the head learns: no other gradient is made, held, reduced or updated, and the flops per token say so. */
+static void what_is_frozen_costs_no_gradient(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0);
+    struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
+    struct tr_compiled *all = NULL, *some = NULL;
+    const struct tr_segment *head = &m->segment[m->n_segments - 1];
+    bool *is_frozen = malloc((size_t)m->n_params * sizeof *is_frozen);
+    int64_t n_learn = 0;
+    assert_non_null(is_frozen);
+    for (int i = 0; i < m->n_params; i++)
+        is_frozen[i] = true;
+    for (int k = 0; k < m->program[head->program]->n_params; k++) {
+        is_frozen[head->param[k]] = false;
+        n_learn += m->param[head->param[k]].n;
+    }
+    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &all), TR_OK);
+    opt.is_frozen = is_frozen;
+    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &some), TR_OK);
+    assert_true(count_ops(all, TR_OP_LINEAR_DW) > 0);
+    assert_int_equal(count_ops(some, TR_OP_LINEAR_DW), 0);
+    assert_int_equal(count_ops(some, TR_OP_LINEAR_DX), count_ops(all, TR_OP_LINEAR_DX));
+    size_t bytes = (size_t)n_learn * tr_dtype_bytes(opt.grad_dtype);
+    assert_true(some->bytes[TR_A_GRADS] >= bytes && some->bytes[TR_A_GRADS] < bytes + 4096);
+    assert_true(some->bytes[TR_A_OPTIM] < all->bytes[TR_A_OPTIM]);
+    assert_true(some->bytes[TR_A_ACTS] < all->bytes[TR_A_ACTS]);
+    struct tr_compiled *const both[] = { all, some };
+    for (int i = 0; i < 2; i++) {
+        double tokens = (double)(m->n_tokens * opt.n_micro);
+        assert_true(fabs(both[i]->train.flops - tr_flops_per_token(both[i]) * tokens) <= 1e-9 * both[i]->train.flops);
+    }
+    assert_true(tr_flops_per_token(all) - tr_model_flops_per_token(m) == 0);
+    int n_updates = 0;
+    for (int i = 0; i < some->train.n_actions; i++)
+        n_updates += some->train.action[i].kind == TR_DO_UPDATE;
+    assert_true(n_updates <= 2); /* the head's, and where its tied weights live */
+    tr_compiled_close(all);
+    tr_compiled_close(some);
+    tr_model_close(m);
+    free(is_frozen);
 }
 
 static struct tr_compiled *compile_stage(const struct tr_model *m, int pp, int rank, const char *schedule, int n_micro)
@@ -507,6 +565,7 @@ int main(void)
         cmocka_unit_test(live_values_never_share_a_byte),
         cmocka_unit_test(recompute_trades_bytes_for_flops),
         cmocka_unit_test(one_stage_is_accumulation),
+        cmocka_unit_test(what_is_frozen_costs_no_gradient),
         cmocka_unit_test(stages_share_out_the_model),
         cmocka_unit_test(activations_are_those_in_flight),
         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),

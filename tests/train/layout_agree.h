@@ -21,6 +21,7 @@ static inline void train_one(struct reference *ref, const struct layout *like)
     struct layout l = { .model = like->model,
                         .dtype = like->dtype,
                         .n_micro = like->n_micro * (like->dp ? like->dp : 1),
+                        .frozen = like->frozen,
                         .in_order = like->in_order };
     struct tr_compile_options opt = options(&l);
     opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .in_order = l.in_order };
@@ -40,9 +41,9 @@ static inline void close_reference(struct reference *ref)
     free(ref->start);
 }
 
-static inline enum tr_state weights(const struct tr_exec *e)
+static inline enum tr_state weights(const struct tr_exec *e, int param)
 {
-    return tr_exec_has(e, TR_S_MASTER) ? TR_S_MASTER : TR_S_VALUE;
+    return tr_exec_holds(e, TR_S_MASTER, param) ? TR_S_MASTER : TR_S_VALUE;
 }
 
 /* How far the weights of this rank are from those of one rank, as a share of how far they moved. */
@@ -54,8 +55,8 @@ static inline double distance(const struct reference *ref, const struct run *r, 
     for (int i = 0; i < r->m->n_params; before += r->m->param[i++].n) {
         int64_t first = 0, n = 0, all = 0, zero = 0, local = 0, len = 0;
         CHECK_OK(tr_exec_drain(r->e));
-        const float *a = (const float *)(void *)tr_exec_at(r->e, weights(r->e), i, &first, &n);
-        const float *b = (const float *)(void *)tr_exec_at(ref->run.e, weights(ref->run.e), i, &zero, &all);
+        const float *a = (const float *)(void *)tr_exec_at(r->e, weights(r->e, i), i, &first, &n);
+        const float *b = (const float *)(void *)tr_exec_at(ref->run.e, weights(ref->run.e, i), i, &zero, &all);
         for (int64_t at = 0; n > 0 && (len = tr_tp_run(&r->c->place[i].tp, &at, all, &local)) > 0; at += len)
             for (int64_t k = 0; k < len; k++) {
                 if (local + k < first || local + k >= first + n)
@@ -65,6 +66,8 @@ static inline double distance(const struct reference *ref, const struct run *r, 
                 diff += d * d;
                 moved += m * m;
                 *is_same = *is_same && memcmp(&x, &y, sizeof x) == 0;
+                if (r->c->is_frozen[i] && memcmp(&x, &ref->start[before + at + k], sizeof x) != 0)
+                    diff = INFINITY; /* it is not what it was */
             }
     }
     return moved > 0 ? sqrt(diff / moved) : sqrt(diff);
@@ -183,16 +186,16 @@ static inline bool agrees(const struct layout *l, const struct tr_comm_env *env,
 
 static inline const char *layout_text(const struct layout *l, char *buf, size_t n)
 {
-    (void)snprintf(
-        buf, n,
-        "model %d: pp %d %s chunks %d, dp %d zero %d shard %d, cp %d %s, tp %d%s, %d micro-batches, recompute %d, "
-        "%s%s",
-        l->model, l->pp, l->schedule, l->chunks, l->dp, l->zero, l->shard, l->cp,
-        l->cp_mode == TR_CP_RING ? "ring" : "ulysses", l->tp, l->sp ? " sp" : "", l->n_micro, (int)l->recompute,
-        tr_dtype_name(l->dtype),
-        l->in_order    ? ", in order"
-        : l->sync_last ? ", sync last"
-                       : "");
+    (void)snprintf(buf, n,
+                   "model %d, frozen %d: pp %d %s chunks %d, dp %d zero %d shard %d, cp %d %s, tp %d%s, %d "
+                   "micro-batches, recompute %d, "
+                   "%s%s",
+                   l->model, l->frozen, l->pp, l->schedule, l->chunks, l->dp, l->zero, l->shard, l->cp,
+                   l->cp_mode == TR_CP_RING ? "ring" : "ulysses", l->tp, l->sp ? " sp" : "", l->n_micro,
+                   (int)l->recompute, tr_dtype_name(l->dtype),
+                   l->in_order    ? ", in order"
+                   : l->sync_last ? ", sync last"
+                                  : "");
     return buf;
 }
 

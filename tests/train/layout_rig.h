@@ -11,7 +11,16 @@
 #include "train/train.h"
 #include <math.h>
 
-enum { ROWS = 2, LENGTH = 16, N_TOKENS = ROWS * LENGTH, VOCAB = 64, WIDEST = 320, N_STEPS = 3, MAX_MICRO = 32 };
+enum {
+    ROWS = 2,
+    LENGTH = 16,
+    N_TOKENS = ROWS * LENGTH,
+    VOCAB = 64,
+    WIDEST = 320,
+    N_STEPS = 3,
+    MAX_MICRO = 32,
+    PARAMS_MAX = 128
+};
 enum { LOSS_SCALE = 1 << 12 }; /* of float16: a few tokens have large gradients */
 
 static const char *const configs[] = {
@@ -34,7 +43,11 @@ struct layout {
     enum tr_recompute recompute;
     enum tr_dtype dtype, reduce_dtype;
     bool in_order, sync_last;
+    int frozen; /* enum frozen */
 };
+
+/* Which parameters keep their values. */
+enum frozen { FREEZE_NONE, FREEZE_FIRST, FREEZE_ALL_BUT_NORMS, FREEZE_ALL_BUT_HEAD, N_FROZEN };
 
 struct run {
     struct tr_model *m;
@@ -46,6 +59,7 @@ struct run {
     int64_t sample[MAX_MICRO][N_TOKENS];
     struct tr_batch micro[MAX_MICRO];
     double loss, norm;
+    bool is_frozen[PARAMS_MAX];
 };
 
 /* Micro-batch `number` of a step: two documents a row. */
@@ -74,10 +88,39 @@ static inline struct tr_model *open_model(int model)
     return m;
 }
 
+static inline bool is_read_by(const struct tr_model *m, int segment, int param)
+{
+    const struct tr_segment *s = &m->segment[segment];
+    for (int k = 0; k < m->program[s->program]->n_params; k++)
+        if (s->param[k] == param)
+            return true;
+    return false;
+}
+
+static inline bool freezes(const struct tr_model *m, int frozen, int param)
+{
+    const char *name = m->param[param].name;
+    switch (frozen) {
+    case FREEZE_FIRST: /* embeddings and the first block */
+        return is_read_by(m, 0, param) || is_read_by(m, 1, param);
+    case FREEZE_ALL_BUT_NORMS:
+        return !strstr(name, "norm") && !strstr(name, "ln_");
+    case FREEZE_ALL_BUT_HEAD:
+        return !is_read_by(m, m->n_segments - 1, param);
+    default:
+        return false;
+    }
+}
+
 static inline void open_run(struct run *r, const struct layout *l, const struct tr_compile_options *opt)
 {
+    struct tr_compile_options with = *opt;
     r->m = open_model(l->model);
-    CHECK_OK(tr_compile(r->m, NULL, NULL, opt, &r->c));
+    CHECK(r->m->n_params <= PARAMS_MAX);
+    for (int i = 0; i < r->m->n_params; i++)
+        r->is_frozen[i] = freezes(r->m, l->frozen, i);
+    with.is_frozen = r->is_frozen;
+    CHECK_OK(tr_compile(r->m, NULL, NULL, &with, &r->c));
 }
 
 /* Gradient descent without momentum. */

@@ -42,7 +42,8 @@ static struct point *points; /* all legal ones */
 static int n_points;
 
 static struct tr_model *models[N_MODELS];
-static struct reference *refs[2][N_MODELS][MAX_MICRO + 1]; /* by in_order, model, micro-batches of a step */
+static struct reference *refs[2][N_FROZEN][N_MODELS][MAX_MICRO + 1]; /* by in_order, model, micro-batches of a step */
+static bool has_frozen;                                              /* every layout has frozen parameters */
 
 static struct layout layout_at(const struct point *p, bool in_order)
 {
@@ -61,6 +62,7 @@ static struct layout layout_at(const struct point *p, bool in_order)
                             .cp_mode = p->v[CP_MODE] ? TR_CP_ULYSSES : TR_CP_RING,
                             .n_micro = p->v[MICRO] + 1,
                             .recompute = (enum tr_recompute)(TR_RECOMPUTE_NONE + p->v[RECOMPUTE]),
+                            .frozen = has_frozen ? 1 + (p->v[MESH] + p->v[ZERO] + p->v[MICRO]) % (N_FROZEN - 1) : 0,
                             .in_order = in_order };
 }
 
@@ -166,7 +168,7 @@ static int take_sample(bool (*wants)(const struct point *p), bool *is_taken, int
             continue;
         (*n_all)++;
         bool is_new = is_whole || covers_more(&points[at], n_of, seen);
-        is_taken[at] = is_new && n_new++ % EVERY == 0;
+        is_taken[at] = is_new && n_new++ % (has_frozen ? 2 * EVERY : EVERY) == 0;
         n_taken += is_taken[at];
     }
     free(seen);
@@ -192,7 +194,7 @@ static void rank_main(const struct tr_comm_env *env, void *ctx)
         if (!j->is_taken[i] || ranks_of(&l) != env->size)
             continue;
         e.generation++; /* a meeting place of its own */
-        if (agrees(&l, &e, refs[j->in_order][l.model][l.dp * l.n_micro], j->in_order, j->plant))
+        if (agrees(&l, &e, refs[j->in_order][l.frozen][l.model][l.dp * l.n_micro], j->in_order, j->plant))
             continue;
         fprintf(stderr, "rank %d: not the model of one rank: %s\n", env->rank, layout_text(&l, text, sizeof text));
         _exit(3);
@@ -217,7 +219,7 @@ static void run_sample(bool in_order, bool (*wants)(const struct point *p), cons
     int n = take_sample(wants, is_taken, &n_all);
     for (int i = 0; i < n_points; i++) {
         struct layout l = layout_at(&points[i], in_order);
-        struct reference **ref = &refs[in_order][l.model][l.dp * l.n_micro];
+        struct reference **ref = &refs[in_order][l.frozen][l.model][l.dp * l.n_micro];
         if (is_taken[i] && !*ref) {
             *ref = calloc(1, sizeof **ref);
             assert_non_null(*ref);
@@ -260,16 +262,24 @@ static void in_order_every_layout_has_the_bits_of_one_rank(void **state)
     run_sample(true, has_whole_rows, "in order, bit for bit");
 }
 
+static void frozen_parameters_stay_and_the_others_learn_as_on_one_rank(void **state)
+{
+    (void)state;
+    has_frozen = true;
+    run_sample(false, any, "with frozen parameters, within rounding");
+    run_sample(true, has_whole_rows, "with frozen parameters, in order, bit for bit");
+    has_frozen = false;
+}
+
 static int close_all(void **state)
 {
     (void)state;
-    for (int o = 0; o < 2; o++)
-        for (int m = 0; m < N_MODELS; m++)
-            for (int n = 0; n <= MAX_MICRO; n++)
-                if (refs[o][m][n]) {
-                    close_reference(refs[o][m][n]);
-                    free(refs[o][m][n]);
-                }
+    struct reference **ref = &refs[0][0][0][0];
+    for (size_t i = 0; i < sizeof refs / sizeof *ref; i++)
+        if (ref[i]) {
+            close_reference(ref[i]);
+            free(ref[i]);
+        }
     for (int i = 0; i < N_MODELS; i++)
         tr_model_close(models[i]);
     free(points);
@@ -281,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_trains_the_model_of_one_rank),
         cmocka_unit_test(in_order_every_layout_has_the_bits_of_one_rank),
+        cmocka_unit_test(frozen_parameters_stay_and_the_others_learn_as_on_one_rank),
     };
     return cmocka_run_group_tests(tests, list_all, close_all);
 }

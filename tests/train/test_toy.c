@@ -79,7 +79,7 @@ static void load(struct run *r, const char *name)
     }
     CHECK_OK(tr_format(dir, sizeof dir, "%s/%s/checkpoint-1", root, name));
     CHECK_OK(tr_load_weights(&store, dir, buf, NULL));
-    CHECK_OK(tr_load_optim(&store, dir, buf));
+    CHECK_OK(tr_load_optim(&store, dir, buf, NULL));
 }
 
 /* A byte of the state of one replica changes: the check names the state and the rank. */
@@ -162,7 +162,7 @@ static void open_checkpoint(struct checkpoint *c, const char *name)
     assert_int_equal(tr_optim_states(dir, &states), TR_OK);
     assert_int_equal(tr_memory_open(c->m, &states, &c->x, &c->s), TR_OK);
     assert_int_equal(tr_load_weights(&c->s, dir, buf, NULL), TR_OK);
-    assert_int_equal(tr_load_optim(&c->s, dir, buf), TR_OK);
+    assert_int_equal(tr_load_optim(&c->s, dir, buf, NULL), TR_OK);
     free(buf);
 }
 
