@@ -223,6 +223,7 @@ static void what_is_frozen_costs_no_gradient(void **state)
         assert_true(fabs(both[i]->train.flops - tr_flops_per_token(both[i]) * tokens) <= 1e-9 * both[i]->train.flops);
     }
     assert_true(tr_flops_per_token(all) - tr_model_flops_per_token(m) == 0);
+    assert_int_equal(tr_schedule_check(&some->train), TR_OK);
     int n_updates = 0;
     for (int i = 0; i < some->train.n_actions; i++)
         n_updates += some->train.action[i].kind == TR_DO_UPDATE;
