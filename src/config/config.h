@@ -137,6 +137,7 @@ struct tr_config {
 
     /* optim */
     struct tr_words trainable, frozen; /* patterns of parameter names */
+    const char *optim_groups;
     enum tr_optim_kind optim;
     double learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon, momentum;
     double max_grad_norm; /* 0 = off */

@@ -241,6 +241,7 @@ const struct option tr_options[] = {
       .arg = "PATTERN", .help = "parameters that learn (*norm*); repeatable. Others are frozen unless frozen says which are; the last match wins" },
     { .name = "frozen", .group = "optim", .aliases = "", .type = OPTION_WORDS, .at = AT(frozen, struct tr_words), .verbs = RUN,
       .arg = "PATTERN", .help = "parameters that keep their values (model.embed_tokens.*); repeatable, the last match wins" },
+    STR(optim_groups, "optim", "", RUN, NULL, "FILE", "groups of parameters with a learning rate or a weight decay of their own (JSON)"),
     REAL(learning_rate, "optim", "lr", RUN, "5e-5", 0, 1e3, false, "peak learning rate"),
     REAL(weight_decay, "optim", "", RUN, "0", 0, 1e3, false, "decoupled weight decay"),
     REAL(adam_beta1, "optim", "beta1", RUN, "0.9", 0, 1, true, "decay of the first moment (adamw, lion)"),

@@ -74,6 +74,7 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
 void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
 void tr_exec_update_bucket(struct tr_exec *e, int bucket);
+void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /* a row for each group */
 
 /* reduce.c: sums over ranks, and collectives inside programs. */
 /* This rank's part of a bucket's gradients. */

@@ -117,7 +117,7 @@ static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STE
     struct tr_exec *e = r->e;
     enum tr_status st = TR_OK;
     (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
-    e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step, values, TR_STEP_COUNT * sizeof *values);
+    tr_exec_send_step(e, values);
     TR_TRY(run_part(r, TR_PART_BEGIN));
     tr_exec_send_batches(e, r->m, r->micro, e->c->opt.n_micro);
     TR_TRY(run_recorded(r, TR_PART_GRADIENTS));

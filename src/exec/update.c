@@ -15,9 +15,18 @@ static struct tr_call call_of(struct tr_exec *e, enum tr_opcode op)
     return (struct tr_call){ .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev };
 }
 
-static struct tr_view step_view(struct tr_exec *e)
+static char *step_row(struct tr_exec *e, int group)
 {
-    return view_row(e->base[TR_A_WORK] + e->c->step, TR_F32, TR_STEP_COUNT);
+    return e->base[TR_A_WORK] + e->c->step + (size_t)group * TR_STEP_COUNT * sizeof(float);
+}
+
+void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
+{
+    for (int g = 0; g < tr_max64(1, e->c->opt.groups.n); g++) {
+        float row[TR_STEP_COUNT];
+        tr_group_values(&e->c->opt.groups, g, values, row);
+        e->dev->ops->upload(e->dev, step_row(e, g), row, sizeof row);
+    }
 }
 
 /* A tensor that every rank of an axis holds is counted once, by the first rank. */
@@ -107,7 +116,8 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
         sum += e->norms[i] /= e->norm_scale;
     *norm = sqrt(sum);
     float clip = tr_clip_factor(*norm, max_norm) / (float)loss_scale;
-    e->dev->ops->upload(e->dev, e->base[TR_A_WORK] + e->c->step + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
+    for (int g = 0; g < tr_max64(1, e->c->opt.groups.n); g++)
+        e->dev->ops->upload(e->dev, step_row(e, g) + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
 out:
     return st;
 }
@@ -129,15 +139,16 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
     bool has_master = tr_exec_has(e, TR_S_MASTER);
+    int group = e->c->group_of[param];
     struct tr_call c = call_of(e, op);
     c.in[0] = state_view(e, TR_S_GRAD, param);
-    c.in[1] = step_view(e);
+    c.in[1] = view_row(step_row(e, group), TR_F32, TR_STEP_COUNT);
     c.out[0] = state_view(e, has_master ? TR_S_MASTER : TR_S_VALUE, param);
     for (int row = TR_S_OPTIM; row < e->c->states.n; row++)
         c.out[1 + row - TR_S_OPTIM] = state_view(e, row, param);
     if (has_master)
         c.out[TR_MAX_OUT - 1] = state_view(e, TR_S_VALUE, param);
-    c.attr.decay = e->c->model->param[param].has_decay;
+    c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->model->param[param].has_decay;
     c.attr.first = p->first + (p->tp.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->tp.n_held : 0);
     c.attr.key = tr_rng_key(e->seed, e->c->model->param[param].name, 1);
     return c;

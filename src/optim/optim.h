@@ -94,6 +94,27 @@ const struct tr_state_row *tr_optim_state(const char *name, size_t n);
 bool tr_param_learns(const struct tr_config *cfg, const char *name);
 bool tr_pattern_matches(const char *pattern, const char *name); /* * and ? as in a shell, dots are nothing special */
 
+/* ---- groups of parameters ---- */
+
+/* Group 0 is what no pattern matches. Each group has a row of the step buffer, so that groups never split a bucket. */
+enum { TR_GROUPS_MAX = 16, TR_PATTERN_MAX = 128 };
+struct tr_param_group {
+    char pattern[TR_PATTERN_MAX];
+    double lr_factor;
+    bool has_decay; /* weight_decay is its own, and for all of its parameters */
+    double weight_decay;
+};
+struct tr_param_groups {
+    int n; /* 0: there is group 0 alone */
+    struct tr_param_group group[TR_GROUPS_MAX];
+};
+/* From the file of the option optim_groups; n is 0 without one. */
+enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out);
+int tr_param_group_of(const struct tr_param_groups *g, const char *name); /* by the first pattern that matches */
+/* The group's row of the step buffer, from that of group 0. */
+void tr_group_values(const struct tr_param_groups *g, int group, const float values[TR_STEP_COUNT],
+                     float out[TR_STEP_COUNT]);
+
 /* ---- values of a step ---- */
 
 /* Learning rate of optimizer step `step` (0 = the first) of `total`, as transformers computes it. */

@@ -134,6 +134,9 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
     c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
     c->place = calloc((size_t)m->n_params, sizeof *c->place);
+    c->group_of = calloc((size_t)m->n_params, sizeof *c->group_of);
+    for (int i = 0; c->group_of && i < m->n_params; i++)
+        c->group_of[i] = (uint8_t)tr_param_group_of(&opt->groups, m->param[i].name);
     c->is_frozen = calloc((size_t)m->n_params, sizeof *c->is_frozen);
     c->n_buckets = m->n_segments + 2;
     for (int i = 0; opt->is_frozen && !opt->is_inference && c->is_frozen && i < m->n_params; i++) {
@@ -150,7 +153,8 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
     if (c->opt.layout.shard_size == 1) /* nobody to share with */
         c->opt.layout.zero = 0;
-    if (!c->recompute_of || !c->place || !c->is_frozen || !c->cache || !c->bucket || !c->stage_of || !c->norm_first)
+    if (!c->recompute_of || !c->place || !c->is_frozen || !c->group_of || !c->cache || !c->bucket || !c->stage_of ||
+        !c->norm_first)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     resolve_states(c);
     TR_TRY(check_optim(c));
@@ -195,6 +199,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->recompute_of);
     free(c->place);
     free(c->is_frozen);
+    free(c->group_of);
     free(c->bucket);
     free(c->stage_of);
     free(c->norm_first);

@@ -160,6 +160,7 @@ struct tr_compile_options {
     enum tr_dtype reduce_dtype;   /* of gradients between data ranks, where it is narrower than grad_dtype */
     const struct tr_optim *optim; /* NULL: no gradients and no state: inference */
     const bool *is_frozen;        /* by parameter; NULL: all learn */
+    struct tr_param_groups groups;
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
     int pp_chunks;           /* stages a rank holds; 0: one */
@@ -190,13 +191,14 @@ struct tr_compiled {
     enum tr_recompute *recompute_of;                          /* by segment */
     struct tr_param_place *place;                             /* by parameter */
     bool *is_frozen;                                          /* by parameter: no gradient, no state, no update */
-    struct tr_bucket *bucket;                                 /* by bucket */
-    int n_buckets;                                            /* segments, the shared one, its second */
-    int n_stages, *stage_of;                                  /* by segment; stage k is pipeline rank k % pp's */
-    struct tr_pipe *pipe;                                     /* of the pipeline (pipe.h); NULL: no training */
-    double bubble;                                            /* of that order, by the formula */
-    size_t staging; /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
-    size_t wire;    /* grads arena: a bucket's gradients in reduce_dtype */
+    uint8_t *group_of;        /* by parameter: its group, and its row of the step buffer */
+    struct tr_bucket *bucket; /* by bucket */
+    int n_buckets;            /* segments, the shared one, its second */
+    int n_stages, *stage_of;  /* by segment; stage k is pipeline rank k % pp's */
+    struct tr_pipe *pipe;     /* of the pipeline (pipe.h); NULL: no training */
+    double bubble;            /* of that order, by the formula */
+    size_t staging;           /* grads arena: a shard on its way to the sum (zero 2 and 3); in_order: every rank's */
+    size_t wire;              /* grads arena: a bucket's gradients in reduce_dtype */
     bool has_wire;
     int n_levels; /* in_order: of the tree over this rank's micro-batches; the first: the leaf that is being summed */
     int *norm_first; /* by parameter: its first slot of `norm`; one past the last parameter: how many there are */

@@ -220,7 +220,8 @@ static void place_rest(struct tr_compiled *c)
     size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
     size_t update = c->opt.is_inference ? 0 : update_scratch(c);
     slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
-    c->step = slice(c, TR_A_WORK, TR_STEP_COUNT * sizeof(float), "", "step values");
+    size_t n_groups = (size_t)tr_max64(1, c->opt.groups.n);
+    c->step = slice(c, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values");
     c->loss = slice(c, TR_A_WORK, (size_t)(c->opt.n_micro > 1 ? c->opt.n_micro : 1) * sizeof(double), "", "losses");
     c->norm = slice(c, TR_A_WORK, (size_t)c->norm_first[c->model->n_params] * sizeof(double), "", "gradient norms");
     c->local_bytes = local_bytes(c);

@@ -149,6 +149,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .moment_dtype = cfg->moment_dtype,
         .optim = use == TR_USE_TRAIN ? tr_optim_row(cfg->optim) : NULL,
         .is_frozen = s->is_frozen,
+        .groups = s->groups,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
         .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,
@@ -241,6 +242,11 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         TR_TRY(tr_legal_check(&q));
         choose_save_dtype(s);
         TR_TRY(choose_frozen(s));
+        TR_TRY(tr_groups_load(cfg->optim_groups, &s->groups));
+        for (int g = 1; g < s->groups.n; g++) {
+            const char *pattern = s->groups.group[g].pattern;
+            TR_TRY(check_patterns(s->model, cfg->optim_groups, &(struct tr_words){ &pattern, 1, NULL }));
+        }
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

@@ -19,6 +19,7 @@ struct tr_setup {
     size_t loader_bytes, eval_batch_bytes;
     enum tr_dtype save_dtype;
     bool *is_frozen; /* by parameter; NULL: all learn */
+    struct tr_param_groups groups;
     struct tr_compiled *compiled;
     tr_make_fn *on_make; /* of the data that is opened; may be NULL */
     void *on_make_ctx;

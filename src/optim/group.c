@@ -1,0 +1,67 @@
+/* group.c - groups of parameters with a learning rate or a weight decay of their own. */
+#include "optim/optim.h"
+
+static enum tr_status read_group(const char *path, const cJSON *item, struct tr_param_group *out)
+{
+    enum tr_status st = TR_OK;
+    const char *pattern = NULL;
+    *out = (struct tr_param_group){ .lr_factor = 1 };
+    for (const cJSON *key = item->child; key; key = key->next)
+        if (strcmp(key->string, "pattern") != 0 && strcmp(key->string, "lr_factor") != 0 &&
+            strcmp(key->string, "weight_decay") != 0)
+            TR_TRY(tr_fail(TR_USAGE, "%s: key %s; a group has pattern, lr_factor and weight_decay", path, key->string));
+    TR_TRY(tr_json_str(item, "pattern", true, &pattern));
+    TR_TRY(tr_format(out->pattern, sizeof out->pattern, "%s", pattern));
+    TR_TRY(tr_json_real(item, "lr_factor", false, &out->lr_factor));
+    out->has_decay = cJSON_HasObjectItem(item, "weight_decay");
+    TR_TRY(tr_json_real(item, "weight_decay", false, &out->weight_decay));
+    if (!(out->lr_factor >= 0) || !(out->weight_decay >= 0))
+        TR_TRY(tr_fail(TR_USAGE, "%s: group %s: lr_factor %g and weight_decay %g must not be negative", path, pattern,
+                       out->lr_factor, out->weight_decay));
+out:
+    return st;
+}
+
+enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out)
+{
+    enum tr_status st = TR_OK;
+    cJSON *list = NULL;
+    const cJSON *item = NULL;
+    *out = (struct tr_param_groups){ 0 };
+    if (!path)
+        return TR_OK;
+    TR_TRY(tr_json_load(path, 1 << 20, &list));
+    if (!cJSON_IsArray(list))
+        TR_TRY(tr_fail(TR_USAGE, "%s: want a list of groups: [{\"pattern\": \"*norm*\", \"lr_factor\": 0.1}]", path));
+    out->group[0].lr_factor = 1;
+    out->n = 1;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (out->n == TR_GROUPS_MAX)
+            TR_TRY(tr_fail(TR_USAGE, "%s: more than %d groups", path, TR_GROUPS_MAX - 1));
+        TR_TRY(read_group(path, item, &out->group[out->n]));
+        out->n++;
+    }
+out:
+    cJSON_Delete(list);
+    return st;
+}
+
+int tr_param_group_of(const struct tr_param_groups *g, const char *name)
+{
+    for (int i = 1; i < g->n; i++)
+        if (tr_pattern_matches(g->group[i].pattern, name))
+            return i;
+    return 0;
+}
+
+void tr_group_values(const struct tr_param_groups *g, int group, const float values[TR_STEP_COUNT],
+                     float out[TR_STEP_COUNT])
+{
+    memcpy(out, values, TR_STEP_COUNT * sizeof *out);
+    if (group == 0)
+        return;
+    out[TR_STEP_LR] = (float)(g->group[group].lr_factor * (double)values[TR_STEP_LR]);
+    if (g->group[group].has_decay)
+        out[TR_STEP_DECAY] = (float)g->group[group].weight_decay;
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Groups of parameters (--optim_groups): a learning rate and a weight decay of their own, on any layout, without a change for
+# all others.
+. "$(dirname "$0")/common.sh"
+tiny_text train.jsonl
+tiny_model model
+run() { # run RANKS OUTPUT ARGUMENTS...
+    local ranks=$1 output=$2
+    shift 2
+    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train --model model --data train.jsonl --sequence_length 32 \
+        --per_device_train_batch_size 2 --train_batch_size 8 --max_steps 4 --lr_scheduler_type cosine --threads 1 --quiet \
+        --reproducible layout --output "$output" "$@" >run.log 2>&1 || {
+        cat run.log
+        fail "$*"
+    }
+}
+alike() { "$TRIREME" ckpt diff "$1" "$2" | grep -q "all tensors are the same" || fail "$1 and $2 are not the same"; }
+
+run 1 plain --learning_rate 1e-2 --weight_decay 0.1
+echo '[{"pattern": "*", "lr_factor": 1}]' >same.json
+run 1 same --learning_rate 1e-2 --weight_decay 0.1 --optim_groups same.json
+alike plain same
+
+# Half of twice the rate, and a decay of its own: the bits of the plain run.
+echo '[{"pattern": "*norm*", "lr_factor": 0.5}, {"pattern": "*", "lr_factor": 0.5, "weight_decay": 0.1}]' >half.json
+for layout in "1 half" "2 half --dp 2 --zero 1" "2 half --dp 2 --zero 3" "2 half --pp 2"; do
+    rm -rf half
+    # shellcheck disable=SC2086
+    run $layout --learning_rate 2e-2 --weight_decay 0.3 --optim_groups half.json
+    alike plain half
+done
+
+# A rate of 0 leaves a group as it was; it is no part of a bucket of its own, and its state is still there.
+echo '[{"pattern": "*norm*", "lr_factor": 0}]' >still.json
+run 1 still --learning_rate 1e-2 --optim_groups still.json
+[ "$("$TRIREME" ckpt diff model still | grep -c norm)" = 0 ] || fail "norms have moved"
+"$TRIREME" ckpt diff model still | grep -q mlp || fail "nothing has moved"
+
+plan() { "$TRIREME" plan --model model --data train.jsonl --optim_groups "$1"; }
+echo '[{"pattern": "*nrm*"}]' >bad.json
+expect 2 plan bad.json
+grep -q 'bad.json \*nrm\* matches no parameter' stderr || fail "a pattern that matches nothing: $(cat stderr)"
+echo '[{"pattern": "*norm*", "rate": 2}]' >bad.json
+expect 2 plan bad.json
+grep -q 'bad.json: key rate; a group has pattern, lr_factor and weight_decay' stderr || fail "an unknown key: $(cat stderr)"
+echo '[{"pattern": "*norm*", "lr_factor": -2}]' >bad.json
+expect 2 plan bad.json
+grep -q 'must not be negative' stderr || fail "a negative rate: $(cat stderr)"
