@@ -3,7 +3,8 @@
 
 static double weight_flops(const struct tr_call *c)
 {
-    return 2.0 * ((double)c->in[0].rows * (double)c->in[0].cols) * (double)c->in[1].cols;
+    bool has_weight = c->out[0].cols > 0; /* else the weight is frozen and only the bias learns */
+    return has_weight ? 2.0 * ((double)c->in[0].rows * (double)c->in[0].cols) * (double)c->in[1].cols : 0;
 }
 
 /* y = scale * W[index + index_offset]. An index outside 0..V-1 gives a row of zeros and no gradient, so a shard of the

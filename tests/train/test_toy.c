@@ -295,7 +295,7 @@ static void what_it_cannot_do_is_refused(void **state)
     odd.name = "odd";
     odd.state[1].block = 48;
     assert_int_equal(tr_optim_add(&odd, &ignored), TR_USAGE);
-    assert_non_null(strstr(tr_error_text(), "block 48 of its momentum scale is not a power of 2"));
+    assert_non_null(strstr(tr_error_text(), "block 48 of its momentum scale must be a power of 2"));
     odd.state[1] = (struct tr_state_row){ .name = "m", .title = "mean", .dtype = TR_F32, .block = 2, .zero = 1 };
     assert_int_equal(tr_optim_add(&odd, &ignored), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "the name m in files belongs to another state"));
