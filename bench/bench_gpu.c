@@ -37,10 +37,10 @@ static double bytes_of(const struct tr_call *c)
 
 static void timed(const struct tr_call *c)
 {
-    (void)c->dev->ops->sync(c->dev);
+    (void)tr_device_sync(c->dev, TR_STREAM_COMPUTE);
     int64_t at = tr_clock_us();
     real[c->op](c);
-    (void)c->dev->ops->sync(c->dev);
+    (void)tr_device_sync(c->dev, TR_STREAM_COMPUTE);
     spent[c->op].seconds += (double)(tr_clock_us() - at) * 1e-6;
     spent[c->op].flops += tr_op_flops(c);
     spent[c->op].bytes += bytes_of(c);
@@ -80,8 +80,8 @@ static enum tr_status hash_weights(struct rig *r, char hex[33])
     char *copy = malloc(bytes);
     if (!copy)
         return tr_fail(TR_NOMEM, "no memory for a copy of the weights");
-    r->dev.ops->download(&r->dev, copy, tr_exec_arena(r->e, TR_A_PARAMS), bytes);
-    TR_TRY(r->dev.ops->sync(&r->dev));
+    tr_device_copy_now(&r->dev, copy, tr_exec_arena(r->e, TR_A_PARAMS), bytes);
+    TR_TRY(tr_device_sync(&r->dev, TR_STREAM_COMPUTE));
     tr_hash_hex(tr_hash(copy, bytes), hex);
 out:
     free(copy);

@@ -24,8 +24,8 @@ static float *gradient(struct rig *r, int param, int64_t *n)
     char *raw = malloc(bytes + 1);
     float *out = malloc((size_t)*n * sizeof *out + 1);
     if (raw && out) {
-        r->dev.ops->download(&r->dev, raw, at, bytes);
-        (void)r->dev.ops->sync(&r->dev);
+        tr_device_copy_now(&r->dev, raw, at, bytes);
+        (void)tr_device_sync(&r->dev, TR_STREAM_COMPUTE);
         tr_convert(raw, dtype, out, TR_F32, (size_t)*n);
     }
     for (int64_t i = 0; out && r->scaler.scale > 0 && i < *n; i++)

@@ -316,7 +316,7 @@ enum tr_status tr_meter_open(const struct tr_config *cfg, int n_threads, int n_p
     TR_TRY(tr_device_open("cpu", &m->device));
     TR_TRY(tr_pool_open(n_threads, &m->pool));
     m->n_threads = tr_pool_threads(m->pool);
-    TR_TRY(m->device.ops->reserve(&m->device, memory_bytes(m), "bench", &base));
+    TR_TRY(tr_device_reserve(&m->device, TR_SPACE_DEVICE, memory_bytes(m), "bench", &base));
     m->base = m->floats = base;
     for (int i = 0; i < n_pools; i++) {
         m->n_touched = POOL_FLOATS;
@@ -331,7 +331,7 @@ out:
 void tr_meter_close(struct tr_meter *m)
 {
     if (m->base)
-        m->device.ops->release(&m->device, m->base, memory_bytes(m));
+        tr_device_release(&m->device, TR_SPACE_DEVICE, m->base, memory_bytes(m));
     tr_device_close(&m->device);
     tr_pool_close(m->pool);
     *m = (struct tr_meter){ 0 };

@@ -51,7 +51,7 @@ enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct tr_comm_env 
 {
     (void)host;
     (void)world;
-    return tr_fail(TR_USAGE, "device %s is not in this build; build with cmake --preset cuda", env->device->ops->name);
+    return tr_fail(TR_USAGE, "device %s is not in this build; build with cmake --preset cuda", env->device->row->name);
 }
 #endif
 
@@ -60,7 +60,7 @@ enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, s
     enum tr_status st = check_env(env);
     if (st != TR_OK)
         return st;
-    if (!env->device || env->device->ops->is_host)
+    if (!env->device || env->device->row->is_host)
         return open_host(engine, env, world);
     struct tr_comm_env host_env = *env;
     struct tr_comm *host = NULL;

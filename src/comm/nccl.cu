@@ -352,7 +352,7 @@ extern "C" enum tr_status tr_comm_nccl_open(struct tr_comm *host, const struct t
     w->rank = env->rank;
     w->size = env->size;
     w->timeout_us = env->timeout_us;
-    w->compute = (cudaStream_t)env->device->stream;
+    w->compute = (cudaStream_t)tr_device_stream(env->device, TR_STREAM_COMPUTE);
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_mutex_init(&w->fault_lock, NULL);
     enum tr_status st = tr_nccl_load(&w->fn);

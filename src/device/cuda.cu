@@ -1,10 +1,11 @@
-/* cuda.cu - one NVIDIA GPU: memory, copies and one stream.
+/* cuda.cu - one NVIDIA GPU: memory, copies, streams and graphs.
  *
- * Everything of a step runs on one stream, so its order is the program's. Arenas are one cudaMalloc each; batches and
- * file buffers are pinned, which copies run five times faster from. A launch never waits: what fails is noted with the
- * name of what was started, and sync reports it. The runtime is linked statically and finds the driver when asked, so
- * this code starts on machines without one. Rejected: managed memory (it pages when the plan is wrong instead of
- * saying so) and the allocator pools (the plan has every byte already).
+ * All kernels of a step run on the compute stream, so their order is the program's; the other streams are for copies
+ * that an event orders. Arenas are one cudaMalloc each; batches and file buffers are pinned, because copies from pinned
+ * memory are five times faster. A launch never waits: a failure is noted with the name of what was started, and sync
+ * reports it. The runtime is linked statically and finds the driver when it is first used, so this code starts on
+ * machines without one. Rejected: managed memory (it pages when the plan is wrong instead of saying so) and the
+ * allocator pools (the plan has every byte already).
  */
 #include <cuda_runtime.h>
 extern "C" {
@@ -12,9 +13,14 @@ extern "C" {
 }
 #include <stdlib.h>
 
-static cudaStream_t stream_of(const struct tr_device *d)
+struct gpu {
+    cudaStream_t stream[TR_STREAM_HOST]; /* the host stream is the issuing thread */
+};
+
+static cudaStream_t stream_of(const struct tr_device *d, enum tr_stream s)
 {
-    return (cudaStream_t)d->stream;
+    TR_BUG_ON(s >= TR_STREAM_HOST); /* which the driver knows nothing about */
+    return ((const struct gpu *)d->impl)->stream[s];
 }
 
 static void note(struct tr_device *d, cudaError_t e, const char *what)
@@ -22,6 +28,8 @@ static void note(struct tr_device *d, cudaError_t e, const char *what)
     if (e != cudaSuccess)
         tr_device_note(d, TR_IO, "device cuda: %s: %s", what, cudaGetErrorString(e));
 }
+
+/* ---- memory ---- */
 
 static enum tr_status refuse(cudaError_t e, const char *what, size_t bytes, const char *where)
 {
@@ -31,85 +39,155 @@ static enum tr_status refuse(cudaError_t e, const char *what, size_t bytes, cons
                    where, tr_human_bytes(bytes, human, sizeof human), cudaGetErrorString(e));
 }
 
-static enum tr_status reserve(struct tr_device *d, size_t bytes, const char *what, void **base)
+static enum tr_status reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base)
 {
     void *p = NULL;
-    cudaError_t e = bytes ? cudaMalloc(&p, bytes) : cudaSuccess;
+    if (space == TR_SPACE_HOST)
+        return tr_pages_reserve(d, space, bytes, what, base);
+    bool is_pinned = space == TR_SPACE_PINNED;
+    cudaError_t e = bytes == 0 ? cudaSuccess : is_pinned ? cudaMallocHost(&p, bytes) : cudaMalloc(&p, bytes);
     if (e != cudaSuccess)
-        return refuse(e, what, bytes, "the gpu");
-    d->reserved_bytes += bytes;
-    d->n_reserves++;
+        return refuse(e, what, bytes, is_pinned ? "the host (pinned memory)" : "the gpu");
     *base = p;
     return TR_OK;
 }
 
-static void release(struct tr_device *d, void *base, size_t bytes)
+static void release(struct tr_device *d, enum tr_space space, void *base, size_t bytes)
 {
-    (void)cudaFree(base);
-    d->reserved_bytes -= bytes;
+    if (space == TR_SPACE_HOST)
+        tr_pages_release(d, space, base, bytes);
+    else
+        (void)(space == TR_SPACE_PINNED ? cudaFreeHost(base) : cudaFree(base));
 }
 
-static enum tr_status reserve_host(struct tr_device *d, size_t bytes, const char *what, void **base)
+/* The driver finds the direction from the two addresses. The host stream copies between two places of the host. */
+static void copy(struct tr_device *d, enum tr_stream s, void *dst, const void *src, size_t bytes)
 {
-    void *p = NULL;
-    cudaError_t e = bytes ? cudaMallocHost(&p, bytes) : cudaSuccess;
-    if (e != cudaSuccess)
-        return refuse(e, what, bytes, "the host (pinned memory)");
-    d->reserved_bytes += bytes;
-    d->n_reserves++;
-    *base = p;
+    if (s == TR_STREAM_HOST)
+        memcpy(dst, src, bytes);
+    else
+        note(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_of(d, s)),
+             "copy between the host and the gpu");
+}
+
+static void clear(struct tr_device *d, enum tr_stream s, void *dst, size_t bytes)
+{
+    if (s == TR_STREAM_HOST)
+        memset(dst, 0, bytes);
+    else
+        note(d, cudaMemsetAsync(dst, 0, bytes, stream_of(d, s)), "clear memory");
+}
+
+static size_t used(struct tr_device *d)
+{
+    size_t free_bytes = 0, all = 0;
+    (void)d;
+    return cudaMemGetInfo(&free_bytes, &all) == cudaSuccess ? all - free_bytes : 0;
+}
+
+static const struct tr_memory_ops memory = { reserve, release, copy, clear, used };
+
+/* ---- streams ---- */
+
+static enum tr_status event_open(struct tr_device *d, void **event)
+{
+    cudaEvent_t e = NULL;
+    (void)d;
+    if (cudaEventCreateWithFlags(&e, cudaEventDisableTiming) != cudaSuccess)
+        return tr_fail(TR_NOMEM, "device cuda: the driver refused an event");
+    *event = e;
     return TR_OK;
 }
 
-static void release_host(struct tr_device *d, void *base, size_t bytes)
+static void event_close(struct tr_device *d, void *event)
 {
-    (void)cudaFreeHost(base);
-    d->reserved_bytes -= bytes;
+    (void)d;
+    (void)cudaEventDestroy((cudaEvent_t)event);
 }
 
-static void send(struct tr_device *d, void *dst, const void *src, size_t bytes)
+/* The host has done all that it was given: an event recorded there holds no stream. */
+static void record_event(struct tr_device *d, enum tr_stream s, void *event)
 {
-    note(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, stream_of(d)), "copy to the gpu");
+    if (s != TR_STREAM_HOST)
+        note(d, cudaEventRecord((cudaEvent_t)event, stream_of(d, s)), "record of an event");
 }
 
-static void upload(struct tr_device *d, void *dst, const void *src, size_t bytes)
+static void wait_event(struct tr_device *d, enum tr_stream s, void *event)
 {
-    send(d, dst, src, bytes);
-    note(d, cudaStreamSynchronize(stream_of(d)), "copy to the gpu");
+    if (s == TR_STREAM_HOST)
+        note(d, cudaEventSynchronize((cudaEvent_t)event), "an op before an event");
+    else
+        note(d, cudaStreamWaitEvent(stream_of(d, s), (cudaEvent_t)event, 0), "wait for an event");
 }
 
-static void download(struct tr_device *d, void *dst, const void *src, size_t bytes)
+/* A kernel of the CUDA column starts itself on its call's stream. */
+static void launch(struct tr_device *d, enum tr_stream s, tr_kernel kernel, const struct tr_call *call, size_t bytes)
 {
-    note(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(d)), "copy from the gpu");
-    note(d, cudaStreamSynchronize(stream_of(d)), "copy from the gpu, or an op before it");
+    (void)d;
+    (void)s;
+    (void)bytes;
+    kernel(call);
 }
 
-static void clear(struct tr_device *d, void *dst, size_t bytes)
+static void drain(struct tr_device *d, enum tr_stream s)
 {
-    note(d, cudaMemsetAsync(dst, 0, bytes, stream_of(d)), "clear memory");
+    if (s != TR_STREAM_HOST)
+        note(d, cudaStreamSynchronize(stream_of(d, s)), "an op or a copy of this step");
 }
 
-static enum tr_status sync(struct tr_device *d)
+static void *native(const struct tr_device *d, enum tr_stream s)
 {
-    note(d, cudaStreamSynchronize(stream_of(d)), "an op of this step");
-    if (d->failed == TR_OK)
-        return TR_OK;
-    enum tr_status st = d->failed;
-    d->failed = TR_OK;
-    return tr_fail(st, "%s", d->cause);
+    return s == TR_STREAM_HOST ? NULL : stream_of(d, s);
 }
 
-extern "C" const struct tr_device_ops tr_cuda_ops = { "cuda", false, reserve,  release, reserve_host, release_host,
-                                                      upload, send,  download, clear,   sync };
+static const struct tr_stream_ops streams = {
+    event_open, event_close, record_event, wait_event, launch, drain, native
+};
 
-extern "C" int tr_cuda_count(void)
+/* ---- a step as one graph ---- */
+
+static bool begin_capture(struct tr_device *d)
+{
+    return cudaStreamBeginCapture(stream_of(d, TR_STREAM_COMPUTE), cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+}
+
+static void *end_capture(struct tr_device *d)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    if (cudaStreamEndCapture(stream_of(d, TR_STREAM_COMPUTE), &graph) != cudaSuccess ||
+        cudaGraphInstantiate(&ready, graph, 0) != cudaSuccess)
+        ready = NULL;
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    if (!ready) { /* failures that were noted while recording came from the recording */
+        (void)cudaGetLastError();
+        d->failed = TR_OK;
+    }
+    return ready;
+}
+
+static void replay(struct tr_device *d, void *recording)
+{
+    note(d, cudaGraphLaunch((cudaGraphExec_t)recording, stream_of(d, TR_STREAM_COMPUTE)), "replay of a step");
+}
+
+static void forget(struct tr_device *d, void *recording)
+{
+    (void)d;
+    (void)cudaGraphExecDestroy((cudaGraphExec_t)recording);
+}
+
+static const struct tr_capture_ops capture = { begin_capture, end_capture, replay, forget };
+
+/* ---- the row ---- */
+
+static bool is_present(void)
 {
     int n = 0;
-    if (cudaGetDeviceCount(&n) != cudaSuccess) {
+    if (cudaGetDeviceCount(&n) != cudaSuccess)
         (void)cudaGetLastError();
-        return 0;
-    }
-    return n;
+    return n > 0;
 }
 
 /* Dense bf16 flops of one multiprocessor and clock: the datasheets' numbers, at their boost clocks. */
@@ -123,7 +201,7 @@ static double datasheet_flops(const cudaDeviceProp *p)
     return 0;
 }
 
-/* Of the device at hand: two transfers a clock. */
+/* Of the current device: two transfers a clock. */
 static double memory_bytes(void)
 {
     int ordinal = 0, khz = 0, bits = 0;
@@ -133,28 +211,49 @@ static double memory_bytes(void)
     return 2.0 * khz * 1e3 * bits / 8;
 }
 
-extern "C" enum tr_status tr_cuda_open(struct tr_device *d)
+static void close_gpu(struct tr_device *d)
+{
+    struct gpu *g = (struct gpu *)d->impl;
+    for (int i = 0; g && i < TR_STREAM_HOST; i++)
+        if (g->stream[i])
+            (void)cudaStreamDestroy(g->stream[i]);
+    free(g);
+}
+
+static cudaError_t open_streams(struct gpu *g)
+{
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; e == cudaSuccess && i < TR_STREAM_HOST; i++)
+        e = cudaStreamCreateWithFlags(&g->stream[i], cudaStreamNonBlocking);
+    return e;
+}
+
+static enum tr_status open_gpu(struct tr_device *d)
 {
     const char *local = getenv("LOCAL_RANK");
+    struct gpu *g = (struct gpu *)calloc(1, sizeof *g);
+    if (!g)
+        return tr_fail(TR_NOMEM, "device cuda: out of memory");
+    d->impl = g;
     int n = 0;
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share one wait for each other's waits */
     cudaError_t e = cudaGetDeviceCount(&n);
     cudaDeviceProp p;
-    cudaStream_t stream = NULL;
     if (e == cudaSuccess && n == 0)
         e = cudaErrorNoDevice;
+    int ordinal = local && n > 0 ? (int)(strtol(local, NULL, 10) % n) : 0;
     if (e == cudaSuccess)
-        e = cudaSetDevice(local ? (int)(strtol(local, NULL, 10) % n) : 0);
+        e = cudaSetDevice(ordinal);
     if (e == cudaSuccess)
-        e = cudaGetDeviceProperties(&p, local ? (int)(strtol(local, NULL, 10) % n) : 0);
+        e = cudaGetDeviceProperties(&p, ordinal);
     if (e == cudaSuccess)
-        e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        e = open_streams(g);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
+        close_gpu(d);
         return tr_fail(TR_USAGE, "device cuda: %s; use --device cpu, or install the NVIDIA driver",
                        cudaGetErrorString(e));
     }
-    d->stream = stream;
     d->n_units = p.multiProcessorCount;
     d->capability = p.major * 10 + p.minor;
     d->peak_flops = datasheet_flops(&p);
@@ -162,48 +261,5 @@ extern "C" enum tr_status tr_cuda_open(struct tr_device *d)
     return TR_OK;
 }
 
-extern "C" void tr_cuda_close(struct tr_device *d)
-{
-    if (d->stream)
-        (void)cudaStreamDestroy(stream_of(d));
-}
-
-/* ---- a step as one graph ---- */
-
-extern "C" bool tr_cuda_record(struct tr_device *d)
-{
-    return cudaStreamBeginCapture(stream_of(d), cudaStreamCaptureModeThreadLocal) == cudaSuccess;
-}
-
-extern "C" void *tr_cuda_recorded(struct tr_device *d)
-{
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t ready = NULL;
-    if (cudaStreamEndCapture(stream_of(d), &graph) != cudaSuccess ||
-        cudaGraphInstantiate(&ready, graph, 0) != cudaSuccess)
-        ready = NULL;
-    if (graph)
-        (void)cudaGraphDestroy(graph);
-    if (!ready) { /* what was noted while recording came of the recording */
-        (void)cudaGetLastError();
-        d->failed = TR_OK;
-    }
-    return ready;
-}
-
-extern "C" void tr_cuda_replay(struct tr_device *d, void *recording)
-{
-    note(d, cudaGraphLaunch((cudaGraphExec_t)recording, stream_of(d)), "replay of a step");
-}
-
-extern "C" void tr_cuda_forget(void *recording)
-{
-    if (recording)
-        (void)cudaGraphExecDestroy((cudaGraphExec_t)recording);
-}
-
-extern "C" size_t tr_cuda_used(void)
-{
-    size_t free_bytes = 0, all = 0;
-    return cudaMemGetInfo(&free_bytes, &all) == cudaSuccess ? all - free_bytes : 0;
-}
+extern "C" const struct tr_device_row tr_cuda_row = { "cuda",    false,   true,     is_present, open_gpu,
+                                                      close_gpu, &memory, &streams, &capture,   &tr_cuda_marks };

@@ -1,128 +1,138 @@
-/* device.c - the table of devices, with the two that need no library: cpu and phantom.
- *
- * The CPU reserves anonymous memory and asks for huge pages: step kernels stream through gigabytes, and 4 KiB pages
- * cost them 5-10 % in TLB misses. Phantom hands out addresses from a range that nobody may touch.
- */
+/* device.c - the table of devices, and what is the same for every row: counting, noting failures, waiting. */
 #include "device/device_impl.h"
-#include <errno.h>
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
-enum tr_status tr_pages_reserve(struct tr_device *d, size_t bytes, const char *what, void **base)
+#ifndef TR_HAS_CUDA
+static const struct tr_device_row tr_cuda_row = { .name = "cuda", .is_offered = true }; /* for plans: no open */
+#endif
+
+/* The fastest first: tr_device_best takes the first that is present. */
+static const struct tr_device_row *const rows[] = { &tr_cuda_row, &tr_cpu_row, &tr_phantom_row, &tr_threads_row };
+
+const struct tr_device_row *tr_device_row(const char *name)
 {
-    void *p = NULL;
-    if (bytes) {
-        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED) {
-            char human[32];
-            return tr_fail(TR_NOMEM, "arena %s: the machine refused %s (%s)", what,
-                           tr_human_bytes(bytes, human, sizeof human), strerror(errno));
-        }
-        (void)madvise(p, bytes, MADV_HUGEPAGE);
-    }
-    d->reserved_bytes += bytes;
-    d->n_reserves++;
-    *base = p;
-    return TR_OK;
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+        if (strcmp(rows[i]->name, name) == 0)
+            return rows[i];
+    return NULL;
 }
 
-void tr_pages_release(struct tr_device *d, void *base, size_t bytes)
+bool tr_device_is_present(const struct tr_device_row *row)
 {
-    if (base)
-        munmap(base, bytes);
-    d->reserved_bytes -= bytes;
+    return row->open && (!row->is_present || row->is_present());
 }
 
-static void cpu_copy(struct tr_device *d, void *dst, const void *src, size_t bytes)
+const struct tr_device_row *tr_device_best(void)
 {
-    (void)d;
-    memcpy(dst, src, bytes);
+    size_t i = 0;
+    while (!rows[i]->is_offered || !tr_device_is_present(rows[i])) /* ends at cpu, which is always present */
+        i++;
+    return rows[i];
 }
 
-static void cpu_clear(struct tr_device *d, void *dst, size_t bytes)
+/* "cuda, cpu": what a user of this build may choose. */
+static const char *offered(char *buf, size_t n)
 {
-    (void)d;
-    memset(dst, 0, bytes);
+    buf[0] = 0;
+    for (size_t i = 0, at = 0; i < TR_COUNT_OF(rows) && at < n; i++)
+        if (rows[i]->is_offered && rows[i]->open)
+            at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", rows[i]->name);
+    return buf;
 }
-
-static enum tr_status nothing_failed(struct tr_device *d)
-{
-    (void)d;
-    return TR_OK;
-}
-
-static enum tr_status phantom_reserve(struct tr_device *d, size_t bytes, const char *what, void **base)
-{
-    (void)what;
-    *base = (void *)(uintptr_t)(4096 + d->reserved_bytes); /* an address to do sums with, in memory nobody maps */
-    d->reserved_bytes += bytes;
-    d->n_reserves++;
-    return TR_OK;
-}
-
-static void phantom_release(struct tr_device *d, void *base, size_t bytes)
-{
-    (void)base;
-    d->reserved_bytes -= bytes;
-}
-
-static void phantom_copy(struct tr_device *d, void *dst, const void *src, size_t bytes)
-{
-    (void)d;
-    (void)dst;
-    (void)src;
-    (void)bytes;
-}
-
-static void phantom_clear(struct tr_device *d, void *dst, size_t bytes)
-{
-    phantom_copy(d, dst, NULL, bytes);
-}
-
-static const struct tr_device_ops devices[] = {
-    { "cpu", true, tr_pages_reserve, tr_pages_release, tr_pages_reserve, tr_pages_release, cpu_copy, cpu_copy, cpu_copy,
-      cpu_clear, nothing_failed },
-    { "phantom", true, phantom_reserve, phantom_release, phantom_reserve, phantom_release, phantom_copy, phantom_copy,
-      phantom_copy, phantom_clear, nothing_failed },
-};
 
 enum tr_status tr_device_open(const char *name, struct tr_device *out)
 {
+    const struct tr_device_row *row = tr_device_row(name);
+    char legal[64];
     *out = (struct tr_device){ 0 };
-    for (size_t i = 0; i < TR_COUNT_OF(devices); i++)
-        if (strcmp(devices[i].name, name) == 0) {
-            out->ops = &devices[i];
-            return TR_OK;
-        }
-#ifdef TR_HAS_CUDA
-    if (strcmp(name, "cuda") == 0) {
-        out->ops = &tr_cuda_ops;
-        return tr_cuda_open(out);
-    }
-    return tr_fail(TR_USAGE, "device \"%s\" is not built in; this build has: cpu, cuda", name);
-#else
-    return tr_fail(TR_USAGE, "device \"%s\" is not in this build, which has: cpu; build with cmake --preset cuda",
-                   name);
-#endif
+    if (!row)
+        return tr_fail(TR_USAGE, "device \"%s\" is not known; this build has: %s", name, offered(legal, sizeof legal));
+    if (!row->open)
+        return tr_fail(TR_USAGE, "device \"%s\" is not in this build, which has: %s; build with cmake --preset %s",
+                       name, offered(legal, sizeof legal), name);
+    out->row = row;
+    enum tr_status st = row->open(out);
+    if (st != TR_OK)
+        *out = (struct tr_device){ 0 };
+    return st;
 }
 
 void tr_device_close(struct tr_device *d)
 {
-#ifdef TR_HAS_CUDA
-    if (d->ops == &tr_cuda_ops)
-        tr_cuda_close(d);
-#endif
+    if (d->row)
+        d->row->close(d);
     *d = (struct tr_device){ 0 };
 }
 
-bool tr_device_is_present(const char *name)
+/* ---- memory ---- */
+
+enum tr_status tr_device_reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base)
 {
-#ifdef TR_HAS_CUDA
-    if (strcmp(name, "cuda") == 0)
-        return tr_cuda_count() > 0;
-#endif
-    return strcmp(name, "cpu") == 0;
+    TR_BUG_ON(space == TR_SPACE_DISK);
+    enum tr_status st = d->row->memory->reserve(d, space, bytes, what, base);
+    if (st == TR_OK) {
+        d->reserved_bytes += bytes;
+        d->n_reserves++;
+    }
+    return st;
+}
+
+void tr_device_release(struct tr_device *d, enum tr_space space, void *base, size_t bytes)
+{
+    d->row->memory->release(d, space, base, bytes);
+    d->reserved_bytes -= bytes;
+}
+
+void tr_device_copy(struct tr_device *d, enum tr_stream s, void *dst, const void *src, size_t bytes)
+{
+    d->row->memory->copy(d, s, dst, src, bytes);
+}
+
+void tr_device_copy_now(struct tr_device *d, void *dst, const void *src, size_t bytes)
+{
+    d->row->memory->copy(d, TR_STREAM_COMPUTE, dst, src, bytes);
+    d->row->stream->drain(d, TR_STREAM_COMPUTE);
+}
+
+void tr_device_clear(struct tr_device *d, enum tr_stream s, void *dst, size_t bytes)
+{
+    d->row->memory->clear(d, s, dst, bytes);
+}
+
+size_t tr_device_used(struct tr_device *d)
+{
+    return d->row->memory->used ? d->row->memory->used(d) : 0;
+}
+
+/* ---- streams ---- */
+
+const char *tr_stream_name(enum tr_stream s)
+{
+    static const char *const names[] = { "compute", "comm", "in", "out", "host" };
+    static_assert(TR_COUNT_OF(names) == TR_STREAM_COUNT, "one name a stream");
+    return names[s];
+}
+
+static enum tr_status report(struct tr_device *d)
+{
+    enum tr_status st = d->failed;
+    d->failed = TR_OK;
+    return st == TR_OK ? TR_OK : tr_fail(st, "%s", d->cause);
+}
+
+enum tr_status tr_device_sync(struct tr_device *d, enum tr_stream s)
+{
+    d->row->stream->drain(d, s);
+    return report(d);
+}
+
+enum tr_status tr_device_sync_all(struct tr_device *d)
+{
+    for (int s = 0; s < TR_STREAM_COUNT; s++)
+        d->row->stream->drain(d, (enum tr_stream)s);
+    return report(d);
 }
 
 void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...)
@@ -136,65 +146,52 @@ void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...
     d->failed = st;
 }
 
-static bool is_cuda(const struct tr_device *d)
+void *tr_device_stream(const struct tr_device *d, enum tr_stream s)
 {
-    return strcmp(d->ops->name, "cuda") == 0;
+    return d->row->stream->native ? d->row->stream->native(d, s) : NULL;
 }
 
-#ifdef TR_HAS_CUDA
+enum tr_status tr_stream_event_open(struct tr_device *d, void **event)
+{
+    return d->row->stream->event_open(d, event);
+}
+
+void tr_stream_event_close(struct tr_device *d, void *event)
+{
+    if (event)
+        d->row->stream->event_close(d, event);
+}
+
+void tr_stream_record(struct tr_device *d, enum tr_stream s, void *event)
+{
+    d->row->stream->record(d, s, event);
+}
+
+void tr_stream_wait(struct tr_device *d, enum tr_stream s, void *event)
+{
+    d->row->stream->wait(d, s, event);
+}
+
+/* ---- recordings ---- */
+
 bool tr_device_record(struct tr_device *d)
 {
-    return is_cuda(d) && tr_cuda_record(d);
+    return d->row->capture && d->row->capture->record(d);
 }
 
 void *tr_device_recorded(struct tr_device *d)
 {
-    return is_cuda(d) ? tr_cuda_recorded(d) : NULL;
+    return d->row->capture ? d->row->capture->recorded(d) : NULL;
 }
 
 void tr_device_replay(struct tr_device *d, void *recording)
 {
-    tr_cuda_replay(d, recording);
+    TR_BUG_ON(!d->row->capture);
+    d->row->capture->replay(d, recording);
 }
 
 void tr_device_forget(struct tr_device *d, void *recording)
 {
-    if (is_cuda(d))
-        tr_cuda_forget(recording);
+    if (recording)
+        d->row->capture->forget(d, recording);
 }
-
-size_t tr_device_used(struct tr_device *d)
-{
-    return is_cuda(d) ? tr_cuda_used() : 0;
-}
-#else
-bool tr_device_record(struct tr_device *d)
-{
-    TR_BUG_ON(is_cuda(d));
-    return false;
-}
-
-void *tr_device_recorded(struct tr_device *d)
-{
-    (void)d;
-    return NULL;
-}
-
-void tr_device_replay(struct tr_device *d, void *recording)
-{
-    (void)d;
-    TR_BUG_ON(recording != NULL);
-}
-
-void tr_device_forget(struct tr_device *d, void *recording)
-{
-    (void)d;
-    TR_BUG_ON(recording != NULL);
-}
-
-size_t tr_device_used(struct tr_device *d)
-{
-    (void)d;
-    return 0;
-}
-#endif

@@ -19,38 +19,6 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-#ifndef TR_HAS_CUDA
-bool tr_cuda_event_open(void **out)
-{
-    *out = NULL;
-    return false;
-}
-
-void tr_cuda_event_close(void *event)
-{
-    (void)event;
-}
-
-void tr_cuda_event_set(struct tr_device *d, void *event, void *stream)
-{
-    (void)d;
-    (void)event;
-    (void)stream;
-}
-
-double tr_cuda_event_us(void *from, void *to)
-{
-    (void)from;
-    (void)to;
-    return 0;
-}
-
-void tr_cuda_range(const char *name)
-{
-    (void)name;
-}
-#endif
-
 enum tr_status tr_marks_open(struct tr_device *d, int n, struct tr_marks **out)
 {
     struct tr_marks *m = calloc(1, sizeof *m);
@@ -61,8 +29,8 @@ enum tr_status tr_marks_open(struct tr_device *d, int n, struct tr_marks **out)
         m->event = calloc((size_t)n + 1, sizeof *m->event);
         is_ok = m->us && m->event;
     }
-    for (int i = 0; is_ok && !d->ops->is_host && i <= n; i++)
-        is_ok = tr_cuda_event_open(&m->event[i]);
+    for (int i = 0; is_ok && d->row->mark && i <= n; i++)
+        is_ok = d->row->mark->open(&m->event[i]);
     if (!is_ok) {
         tr_marks_close(m);
         return tr_fail(TR_NOMEM, "no memory for %d marks of a profile", n);
@@ -77,7 +45,7 @@ void tr_marks_close(struct tr_marks *m)
         return;
     for (int i = 0; m->event && i <= m->n; i++)
         if (m->event[i])
-            tr_cuda_event_close(m->event[i]);
+            m->dev->row->mark->close(m->event[i]);
     free(m->event);
     free(m->us);
     free(m);
@@ -86,9 +54,9 @@ void tr_marks_close(struct tr_marks *m)
 enum tr_status tr_marks_start(struct tr_marks *m)
 {
     enum tr_status st = TR_OK;
-    if (!m->dev->ops->is_host) {
-        tr_cuda_event_set(m->dev, m->event[m->n], NULL);
-        st = m->dev->ops->sync(m->dev);
+    if (m->dev->row->mark) {
+        m->dev->row->mark->set(m->dev, m->event[m->n], NULL);
+        st = tr_device_sync(m->dev, TR_STREAM_COMPUTE);
     }
     m->base_us = now_us();
     return st;
@@ -96,25 +64,26 @@ enum tr_status tr_marks_start(struct tr_marks *m)
 
 void tr_mark(struct tr_marks *m, int i, void *stream)
 {
-    if (m->dev->ops->is_host)
-        m->us[i] = now_us();
+    if (m->dev->row->mark)
+        m->dev->row->mark->set(m->dev, m->event[i], stream);
     else
-        tr_cuda_event_set(m->dev, m->event[i], stream);
+        m->us[i] = now_us();
 }
 
 double tr_mark_us(const struct tr_marks *m, int i)
 {
-    return m->dev->ops->is_host ? m->us[i] : m->base_us + tr_cuda_event_us(m->event[m->n], m->event[i]);
+    const struct tr_mark_ops *ops = m->dev->row->mark;
+    return ops ? m->base_us + ops->us(m->event[m->n], m->event[i]) : m->us[i];
 }
 
 void tr_range_begin(const struct tr_device *d, const char *name)
 {
-    if (!d->ops->is_host)
-        tr_cuda_range(name);
+    if (d->row->mark)
+        d->row->mark->range(name);
 }
 
 void tr_range_end(const struct tr_device *d)
 {
-    if (!d->ops->is_host)
-        tr_cuda_range(NULL);
+    if (d->row->mark)
+        d->row->mark->range(NULL);
 }

@@ -6,7 +6,7 @@ extern "C" {
 #include "device/device_impl.h"
 }
 
-extern "C" bool tr_cuda_event_open(void **out)
+static bool open_event(void **out)
 {
     cudaEvent_t e = NULL;
     bool is_ok = cudaEventCreate(&e) == cudaSuccess;
@@ -14,26 +14,28 @@ extern "C" bool tr_cuda_event_open(void **out)
     return is_ok;
 }
 
-extern "C" void tr_cuda_event_close(void *event)
+static void close_event(void *event)
 {
     (void)cudaEventDestroy((cudaEvent_t)event);
 }
 
-extern "C" void tr_cuda_event_set(struct tr_device *d, void *event, void *stream)
+static void set_event(struct tr_device *d, void *event, void *stream)
 {
-    (void)cudaEventRecord((cudaEvent_t)event, (cudaStream_t)(stream ? stream : d->stream));
+    (void)cudaEventRecord((cudaEvent_t)event, (cudaStream_t)(stream ? stream : tr_device_stream(d, TR_STREAM_COMPUTE)));
 }
 
-extern "C" double tr_cuda_event_us(void *from, void *to)
+static double between_us(void *from, void *to)
 {
     float ms = 0;
     return cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to) == cudaSuccess ? (double)ms * 1e3 : 0.0;
 }
 
-extern "C" void tr_cuda_range(const char *name)
+static void range(const char *name)
 {
     if (name)
         (void)nvtxRangePushA(name);
     else
         (void)nvtxRangePop();
 }
+
+extern "C" const struct tr_mark_ops tr_cuda_marks = { open_event, close_event, set_event, between_us, range };

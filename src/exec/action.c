@@ -128,7 +128,7 @@ static enum tr_status run_nodes(struct frame *f)
 /* Micro-batch i as the device sees it: in place, or its copy in the work arena. */
 static struct tr_batch batch_on_device(const struct tr_exec *e, const struct tr_batch *host, int64_t n, int i)
 {
-    return e->dev->ops->is_host ? *host
+    return e->dev->row->is_host ? *host
                                 : tr_batch_in(e->base[TR_A_WORK] + e->c->batch + (size_t)i * e->c->opt.batch_bytes, n);
 }
 
@@ -146,12 +146,12 @@ static int64_t count_documents(const struct tr_batch *b, int64_t n, int64_t leng
 
 void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n)
 {
-    int at = e->dev->ops->is_host ? -1 : tr_trace_copy(e->trace, "batches", (size_t)n * e->c->opt.batch_bytes);
-    for (int i = 0; !e->dev->ops->is_host && i < n; i++) {
+    int at = e->dev->row->is_host ? -1 : tr_trace_copy(e->trace, "batches", (size_t)n * e->c->opt.batch_bytes);
+    for (int i = 0; !e->dev->row->is_host && i < n; i++) {
         struct tr_batch to = batch_on_device(e, &micro[i], m->n_tokens, i);
         for (enum tr_batch_slot slot = 0; slot < TR_B_COUNT; slot++)
-            e->dev->ops->send(e->dev, tr_batch_part(&to, slot), tr_batch_part(&micro[i], slot),
-                              (size_t)m->n_tokens * tr_batch_elem_bytes(slot));
+            tr_device_copy(e->dev, TR_STREAM_COMPUTE, tr_batch_part(&to, slot), tr_batch_part(&micro[i], slot),
+                           (size_t)m->n_tokens * tr_batch_elem_bytes(slot));
         e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
     }
     tr_trace_end(e->trace, at);

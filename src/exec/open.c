@@ -39,28 +39,18 @@ static bool is_shared(const struct tr_exec *e, int arena)
     return !tr_mesh_is_alone(e->mesh) && has_collectives(e->c, arena);
 }
 
-/* Checkpoints are copied there by threads, out of a buffer that the device copied to. */
-static bool is_pages(const struct tr_exec *e, int arena)
-{
-    return arena == TR_A_STAGING && !e->dev->ops->is_host;
-}
-
 static enum tr_status reserve(struct tr_exec *e, int arena)
 {
     void *base = NULL;
     size_t bytes = e->c->bytes[arena];
-    const char *name = tr_arena_name((enum tr_arena_id)arena);
     enum tr_status st = TR_OK;
     if (is_shared(e, arena) && bytes) {
         st = tr_comm_reserve(e->mesh->all, bytes, &base);
         e->dev->reserved_bytes += st == TR_OK ? bytes : 0;
         e->dev->n_reserves++;
-    } else if (is_pages(e, arena)) {
-        st = tr_pages_reserve(e->dev, bytes, name, &base);
     } else {
-        const struct tr_device_ops *ops = e->dev->ops;
-        bool is_host = tr_arena_is_host((enum tr_arena_id)arena);
-        st = (is_host ? ops->reserve_host : ops->reserve)(e->dev, bytes, name, &base);
+        const struct tr_arena_row *row = tr_arena_row((enum tr_arena_id)arena);
+        st = tr_device_reserve(e->dev, row->space, bytes, row->name, &base);
     }
     e->base[arena] = base;
     return st;
@@ -78,7 +68,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->pool = pool;
     e->seed = seed;
     TR_TRY(tr_mesh_given(mesh, &e->own_mesh, &e->mesh));
-    bool is_phantom = strcmp(dev->ops->name, "phantom") == 0, is_cuda = strcmp(dev->ops->name, "cuda") == 0;
+    bool is_phantom = strcmp(dev->row->name, "phantom") == 0, is_cuda = strcmp(dev->row->name, "cuda") == 0;
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = is_phantom ? no_arithmetic
                        : is_cuda  ? tr_op_cuda((enum tr_opcode)i)
@@ -93,11 +83,10 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     TR_TRY(tr_exec_recordings_open(e));
     TR_TRY(tr_exec_amax_open(e));
     e->joins_updates = is_cuda;
-    e->has_one_norm = !dev->ops->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order;
+    e->has_one_norm = !dev->row->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order;
     e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
-    dev->may_choose = c->opt.any_order;
     if (is_cuda)
-        TR_TRY(tr_op_cuda_open(dev));
+        TR_TRY(tr_op_cuda_open(dev, c->opt.any_order));
     for (int a = 0; a < TR_A_COUNT; a++)
         TR_TRY(reserve(e, a));
     for (int i = 0; i < TR_C_COUNT; i++) {
@@ -105,12 +94,12 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
             m = c->eval_model;
         if (m->constant[i])
-            dev->ops->upload(dev, e->base[TR_A_PARAMS] + c->constant[i], m->constant[i],
-                             (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float));
+            tr_device_copy_now(dev, e->base[TR_A_PARAMS] + c->constant[i], m->constant[i],
+                               (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float));
     }
     for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
-        if (!dev->ops->is_host && c->bytes[a])
-            dev->ops->clear(dev, e->base[a], c->bytes[a]);
+        if (!dev->row->is_host && c->bytes[a])
+            tr_device_clear(dev, TR_STREAM_COMPUTE, e->base[a], c->bytes[a]);
 out:
     if (st == TR_OK)
         *out = e;
@@ -126,11 +115,8 @@ void tr_exec_close(struct tr_exec *e)
     for (int a = 0; a < TR_A_COUNT; a++)
         if (e->base[a] && is_shared(e, a))
             e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
-        else if (e->base[a] && is_pages(e, a))
-            tr_pages_release(e->dev, e->base[a], e->c->bytes[a]);
         else if (e->base[a])
-            (tr_arena_is_host((enum tr_arena_id)a) ? e->dev->ops->release_host
-                                                   : e->dev->ops->release)(e->dev, e->base[a], e->c->bytes[a]);
+            tr_device_release(e->dev, tr_arena_row((enum tr_arena_id)a)->space, e->base[a], e->c->bytes[a]);
     if (e->dev->library)
         tr_op_cuda_close(e->dev);
     tr_exec_recordings_close(e);

@@ -17,7 +17,7 @@ static void add_shard(struct tr_exec *e, char *came, char *sum, int64_t n)
 
 enum tr_status tr_exec_check_sums(struct tr_exec *e)
 {
-    if (!e->dev->ops->is_host)
+    if (!e->dev->row->is_host)
         return tr_fail(TR_USAGE, "sdc_check is for --device cpu");
     if (!tr_mesh_is_alone(e->mesh))
         e->checked = malloc(tr_comm_checked_bytes(e->mesh->world));

@@ -144,7 +144,7 @@ static enum tr_status wait_for(const struct ring *r, struct tr_view two[2][2], c
 
 static void clear(struct tr_exec *e, struct tr_view v)
 {
-    e->dev->ops->clear(e->dev, v.data, (size_t)(v.rows * v.cols) * tr_dtype_bytes(v.dtype));
+    tr_device_clear(e->dev, TR_STREAM_COMPUTE, v.data, (size_t)(v.rows * v.cols) * tr_dtype_bytes(v.dtype));
 }
 
 /* A bug that tests plant: a block that is not computed. */

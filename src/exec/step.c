@@ -10,7 +10,7 @@
 void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c)
 {
     int at = tr_trace_op(e->trace, c, 1);
-    e->kernel[c->op](c);
+    tr_op_launch(e->dev, e->kernel[c->op], c);
     tr_trace_end(e->trace, at);
 }
 
@@ -134,7 +134,7 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
     TR_TRY(make_gradients(&r, values));
     TR_TRY(tr_exec_drain(e));
     TR_TRY(tr_exec_read_losses(e, loss_sum));
-    TR_TRY(e->dev->ops->sync(e->dev));
+    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
 out:
     return st;
 }
@@ -185,7 +185,7 @@ enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
     enum tr_status st = TR_OK;
     r.out = out;
     TR_TRY(run_recorded(&r, TR_PART_UPDATE));
-    TR_TRY(e->dev->ops->sync(e->dev));
+    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
     TR_TRY(run_part(&r, TR_PART_END));
     int64_t stages_us = 0;
     out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
@@ -232,9 +232,9 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
     double loss = 0;
     TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
     if (tr_exec_has_loss(e))
-        e->dev->ops->download(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
+        tr_device_copy_now(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
     *loss_sum = loss;
-    TR_TRY(e->dev->ops->sync(e->dev));
+    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
 out:
     return st;
 }
@@ -248,13 +248,13 @@ enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_p
     e->cache_row = first_position;
     TR_TRY(run_forward(e, is_decode ? TR_FOR_DECODING : TR_FOR_EVAL, batch));
     char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
-    if (!e->dev->ops->is_host) {
+    if (!e->dev->row->is_host) {
         char *copy = e->base[TR_A_SAVE] + e->c->logits;
-        e->dev->ops->download(e->dev, copy, at, (size_t)(m->n_tokens * m->hp.vocab) * sizeof(float));
+        tr_device_copy_now(e->dev, copy, at, (size_t)(m->n_tokens * m->hp.vocab) * sizeof(float));
         at = copy;
     }
     *logits = (const float *)(const void *)at;
-    TR_TRY(e->dev->ops->sync(e->dev));
+    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
 out:
     return st;
 }

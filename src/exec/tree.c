@@ -116,8 +116,8 @@ enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
     enum tr_status st = TR_OK;
     memset(e->losses, 0, n_all * sizeof *e->losses);
     if (tr_exec_has_loss(e))
-        e->dev->ops->download(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
-                              n * sizeof *e->losses);
+        tr_device_copy_now(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
+                           n * sizeof *e->losses);
     TR_TRY(tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_TOKENS), "losses", e->losses, n_all));
     TR_TRY(tr_exec_from_last_stage(e, "losses over stages", e->losses, n_all));
     *sum = 0;

@@ -25,7 +25,7 @@ void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
     for (int g = 0; g < tr_max64(1, e->c->opt.groups.n); g++) {
         float row[TR_STEP_COUNT];
         tr_group_values(&e->c->opt.groups, g, values, row);
-        e->dev->ops->upload(e->dev, step_row(e, g), row, sizeof row);
+        tr_device_copy_now(e->dev, step_row(e, g), row, sizeof row);
     }
 }
 
@@ -73,7 +73,7 @@ static void sum_params(struct tr_exec *e, char *norms)
 static char *clear_norms(struct tr_exec *e)
 {
     char *norms = e->base[TR_A_WORK] + e->c->norm;
-    e->dev->ops->clear(e->dev, norms, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
+    tr_device_clear(e->dev, TR_STREAM_COMPUTE, norms, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
     return norms;
 }
 
@@ -96,7 +96,7 @@ void tr_exec_param_norms(struct tr_exec *e, double *out)
         return;
     TR_BUG_ON(first[n_params] != n_params);
     sum_params(e, clear_norms(e)); /* the gradients are still there, and nothing reads the slots after the clip */
-    e->dev->ops->download(e->dev, out, e->base[TR_A_WORK] + e->c->norm, (size_t)n_params * sizeof *out);
+    tr_device_copy_now(e->dev, out, e->base[TR_A_WORK] + e->c->norm, (size_t)n_params * sizeof *out);
     for (int p = 0; p < n_params; p++)
         out[p] = sqrt(out[p] / e->norm_scale);
 }
@@ -105,7 +105,7 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
 {
     size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
     enum tr_status st = TR_OK;
-    e->dev->ops->download(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
+    tr_device_copy_now(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
     if (e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
         TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_SHARD), "gradient norms over shards", e->norms, n));
     TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_TP), "gradient norms over parts", e->norms, n));
@@ -117,7 +117,7 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
     *norm = sqrt(sum);
     float clip = tr_clip_factor(*norm, max_norm) / (float)loss_scale;
     for (int g = 0; g < tr_max64(1, e->c->opt.groups.n); g++)
-        e->dev->ops->upload(e->dev, step_row(e, g) + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
+        tr_device_copy_now(e->dev, step_row(e, g) + TR_STEP_CLIP * sizeof clip, &clip, sizeof clip);
 out:
     return st;
 }

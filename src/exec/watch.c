@@ -17,8 +17,8 @@ bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
     };
     c.in[0] = v;
     c.out[0] = (struct tr_view){ .data = at, .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-    e->kernel[TR_OP_SUMSQ](&c);
-    e->dev->ops->download(e->dev, &sum, at, sizeof sum);
+    tr_op_launch(e->dev, e->kernel[TR_OP_SUMSQ], &c);
+    tr_device_copy_now(e->dev, &sum, at, sizeof sum);
     return isfinite(sum);
 }
 
@@ -50,7 +50,7 @@ static void lose(struct tr_exec *e, const char *point, char *at)
         return;
     tr_error_clear();
     if (at)
-        e->dev->ops->upload(e->dev, at, &nan_bits, sizeof nan_bits);
+        tr_device_copy_now(e->dev, at, &nan_bits, sizeof nan_bits);
 }
 
 void tr_exec_poison(struct tr_exec *e, const struct tr_action *a)

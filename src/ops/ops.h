@@ -139,14 +139,19 @@ struct tr_call {
     struct tr_view in[TR_MAX_IN], out[TR_MAX_OUT];
     struct tr_attr attr;
     bool accumulate[TR_MAX_OUT];
-    struct tr_pool *pool;
-    void *scratch; /* at least tr_op_scratch() bytes, 64-byte aligned; on cuda tr_op_cuda_scratch(), device memory */
-    struct tr_device *dev; /* cuda: where it runs */
+    struct tr_pool *pool; /* of its stream: two streams never share one; NULL: one thread */
+    void *scratch; /* of its stream: at least the column's scratch bytes, 64-byte aligned, where the device computes */
+    struct tr_device *dev; /* where it runs; NULL: a CPU kernel that is called as it is */
+    enum tr_stream stream; /* on cuda TR_STREAM_COMPUTE: workspace, cuBLASLt and cuDNN handles are that stream's */
     int64_t n_documents; /* attention on cuda: documents in `begin`, when none goes over the end of a row of seq_len; 0
                             = unknown. Chooses a way, never a result */
 };
 
-typedef void (*tr_kernel)(const struct tr_call *c);
+/* Runs a kernel through a device, on the call's stream; the call may change as soon as this returns. */
+static inline void tr_op_launch(struct tr_device *d, tr_kernel kernel, const struct tr_call *c)
+{
+    d->row->stream->launch(d, c->stream, kernel, c, sizeof *c);
+}
 
 /* CPU kernels. Both columns cover every op. */
 tr_kernel tr_op_cpu_ref(enum tr_opcode op);
@@ -159,7 +164,8 @@ size_t tr_op_cuda_scratch(const struct tr_call *c); /* in every build: a plan ne
 /* Calls of one optimizer whose views have the same dtypes, as one launch: the bits of one after the other. */
 enum { TR_UPDATES_MAX = 32 };
 void tr_op_cuda_updates(const struct tr_call *c, int n);
-enum tr_status tr_op_cuda_open(struct tr_device *d);
+/* may_choose: products may be chosen by timing them, which gives other bits from start to start. */
+enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose);
 void tr_op_cuda_close(struct tr_device *d);
 
 /* Scratch bytes of the fast CPU kernel for these shapes (data pointers are not read) and so many threads. */

@@ -9,7 +9,7 @@
 
 static const struct {
     const char *name;
-    enum tr_action_stream stream;
+    enum tr_stream stream;
 } rows[] = {
 #define X(id, action_name, phase, failpoint, on_stream) { .name = action_name, .stream = TR_STREAM_##on_stream },
     TR_ACTION_LIST(X)
@@ -20,13 +20,6 @@ static_assert(TR_COUNT_OF(rows) == TR_ACTION_KINDS, "one row a kind");
 const char *tr_action_name(enum tr_action_kind kind)
 {
     return rows[kind].name;
-}
-
-const char *tr_stream_name(enum tr_action_stream stream)
-{
-    static const char *const names[] = { "compute", "comm", "host" };
-    static_assert(TR_COUNT_OF(names) == TR_STREAMS, "one name a stream");
-    return names[stream];
 }
 
 bool tr_action_runs(enum tr_action_kind kind, enum tr_phase phase)

@@ -107,7 +107,12 @@ enum tr_arena_id {
     TR_A_STAGING,
     TR_A_COUNT
 };
-const char *tr_arena_name(enum tr_arena_id a);
+
+struct tr_arena_row {
+    const char *name;
+    enum tr_space space;
+};
+const struct tr_arena_row *tr_arena_row(enum tr_arena_id a);
 
 struct tr_slice {
     char name[TR_NAME_MAX];
@@ -225,7 +230,6 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
                           struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
 size_t tr_compiled_bytes(const struct tr_compiled *c);
-bool tr_arena_is_host(enum tr_arena_id a);                  /* host memory, whatever the device */
 size_t tr_compiled_chip_bytes(const struct tr_compiled *c); /* what of them must fit the device's own memory */
 /* The order of the pipeline, then this rank's actions. */
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);

@@ -3,13 +3,17 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static const char *const arena_names[] = { "params", "grads", "optim", "acts",   "work",
-                                           "cache",  "data",  "save",  "staging" };
-static_assert(TR_COUNT_OF(arena_names) == TR_A_COUNT, "one name per arena");
+static const struct tr_arena_row arena_rows[] = {
+    { "params", TR_SPACE_DEVICE }, { "grads", TR_SPACE_DEVICE }, { "optim", TR_SPACE_DEVICE },
+    { "acts", TR_SPACE_DEVICE },   { "work", TR_SPACE_DEVICE },  { "cache", TR_SPACE_DEVICE },
+    { "data", TR_SPACE_PINNED },   { "save", TR_SPACE_PINNED },  { "staging", TR_SPACE_HOST },
+};
+static_assert(TR_COUNT_OF(arena_rows) == TR_A_COUNT, "one row per arena");
 
-const char *tr_arena_name(enum tr_arena_id a)
+const struct tr_arena_row *tr_arena_row(enum tr_arena_id a)
 {
-    return arena_names[a];
+    TR_BUG_ON((unsigned)a >= TR_A_COUNT);
+    return &arena_rows[a];
 }
 
 /* Adds a named slice at the end of its arena and returns its offset. */
@@ -257,15 +261,10 @@ size_t tr_compiled_bytes(const struct tr_compiled *c)
     return sum;
 }
 
-bool tr_arena_is_host(enum tr_arena_id a)
-{
-    return a == TR_A_DATA || a == TR_A_SAVE || a == TR_A_STAGING;
-}
-
 size_t tr_compiled_chip_bytes(const struct tr_compiled *c)
 {
     size_t sum = tr_compiled_bytes(c);
     for (int i = 0; i < TR_A_COUNT && c->opt.is_cuda; i++)
-        sum -= tr_arena_is_host((enum tr_arena_id)i) ? c->bytes[i] : 0;
+        sum -= tr_arena_row((enum tr_arena_id)i)->space != TR_SPACE_DEVICE ? c->bytes[i] : 0;
     return sum;
 }

@@ -50,9 +50,6 @@ enum tr_action_kind {
         TR_ACTION_KINDS
 };
 
-/* Host actions run on the thread that issues: the device is waited for. */
-enum tr_action_stream { TR_STREAM_COMPUTE, TR_STREAM_COMM, TR_STREAM_HOST, TR_STREAMS };
-
 /* The host decides once a step, between measure and update: both sides of that decision, and what surrounds them, are
  * parts that are run one by one. Evaluation and generation have one part, gradients. */
 enum tr_step_part { TR_PART_BEGIN, TR_PART_GRADIENTS, TR_PART_MEASURE, TR_PART_UPDATE, TR_PART_END, TR_STEP_PARTS };
@@ -110,7 +107,7 @@ struct tr_wait {
 
 struct tr_action {
     enum tr_action_kind kind;
-    enum tr_action_stream stream; /* as the list says, or compute where a sum is made in place */
+    enum tr_stream stream; /* as the list says, or compute where a sum is made in place */
     enum tr_step_part part;
     int segment, micro;
     int of;        /* gather, reduce, add, tree add, tie, update: the bucket */
@@ -149,7 +146,6 @@ struct tr_schedule {
 };
 
 const char *tr_action_name(enum tr_action_kind kind);
-const char *tr_stream_name(enum tr_action_stream stream);
 static inline bool tr_action_has_program(const struct tr_action *a)
 {
     return a->kind <= TR_DO_BACKWARD_WEIGHT;

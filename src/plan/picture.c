@@ -285,7 +285,8 @@ static const struct {
 /* Beside the room of a chip stands only what must fit there. */
 static double shown_bytes(const struct tr_compiled *c, int arena, double room_bytes)
 {
-    bool is_elsewhere = room_bytes > 0 && c->opt.is_cuda && tr_arena_is_host((enum tr_arena_id)arena);
+    bool is_elsewhere =
+        room_bytes > 0 && c->opt.is_cuda && tr_arena_row((enum tr_arena_id)arena)->space != TR_SPACE_DEVICE;
     return is_elsewhere ? 0 : (double)c->bytes[arena];
 }
 
@@ -311,7 +312,7 @@ void tr_memory_bar(const struct tr_compiled *c, double room_bytes, struct tr_str
         tr_str_addf(out, "|\n");
     for (int i = 0; i < TR_A_COUNT; i++)
         if (shown_bytes(c, i, room_bytes) > 0)
-            tr_str_addf(out, "  %c %s", arenas[i].letter, tr_arena_name((enum tr_arena_id)i));
+            tr_str_addf(out, "  %c %s", arenas[i].letter, tr_arena_row((enum tr_arena_id)i)->name);
     tr_str_addf(out, room_bytes > 0 ? "  . free\n" : "\n");
 }
 
@@ -326,8 +327,8 @@ void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes,
     svg_open(HEAD + HIGH + 40, out);
     svg_text(LEFT, 24, "start", "#111111", 15, "memory of each pipeline rank", out);
     for (int i = 0; i < TR_A_COUNT; i++) {
-        svg_legend(x, 50, tr_arena_name((enum tr_arena_id)i), arenas[i].color, out);
-        x += 40 + 7 * (double)strlen(tr_arena_name((enum tr_arena_id)i));
+        svg_legend(x, 50, tr_arena_row((enum tr_arena_id)i)->name, arenas[i].color, out);
+        x += 40 + 7 * (double)strlen(tr_arena_row((enum tr_arena_id)i)->name);
     }
     for (int k = 0; k < n; k++) {
         double y = HEAD + HIGH, left = LEFT + k * wide;
@@ -338,7 +339,7 @@ void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes,
                 tr_str_addf(out,
                             "<rect x=\"%.1f\" y=\"%.2f\" width=\"%.1f\" height=\"%.2f\" fill=\"%s\"><title>%s %.2f "
                             "GiB</title></rect>\n",
-                            left, y, 0.8 * wide, high, arenas[i].color, tr_arena_name((enum tr_arena_id)i),
+                            left, y, 0.8 * wide, high, arenas[i].color, tr_arena_row((enum tr_arena_id)i)->name,
                             (double)c[k]->bytes[i] / 1073741824.0);
         }
         (void)tr_format(text, sizeof text, "%.1f GiB", shown_total(c[k], room_bytes) / 1073741824.0);

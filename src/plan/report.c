@@ -93,7 +93,7 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     for (int i = 0; i < TR_A_COUNT; i++) {
         if (c->bytes[i] == 0)
             continue;
-        tr_str_addf(out, "  %-7s %14zu  %10s  %5.1f %%  %s\n", tr_arena_name((enum tr_arena_id)i), c->bytes[i],
+        tr_str_addf(out, "  %-7s %14zu  %10s  %5.1f %%  %s\n", tr_arena_row((enum tr_arena_id)i)->name, c->bytes[i],
                     tr_human_bytes(c->bytes[i], a, sizeof a), 100.0 * (double)c->bytes[i] / (double)total, what[i]);
         if (with_slices)
             add_slices(c, (enum tr_arena_id)i, out);
@@ -143,8 +143,8 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
         recompute += r % n_alike == 0 ? one->train.recompute_flops : 0;
         tr_str_addf(out, "%s{\"rank\": %d, \"total_bytes\": %zu, \"arenas\": [", r ? ", " : "", r, total);
         for (int i = 0; i < TR_A_COUNT; i++) {
-            tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "", tr_arena_name((enum tr_arena_id)i),
-                        one->bytes[i]);
+            tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "",
+                        tr_arena_row((enum tr_arena_id)i)->name, one->bytes[i]);
             if (with_slices && r % n_alike == 0)
                 json_slices(one, (enum tr_arena_id)i, out);
             tr_str_addf(out, "}");

@@ -55,12 +55,12 @@ static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
     const char *at = tr_exec_at(e, what, param, &first, &n);
     size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what)), chunk = TR_IO_CHUNK * sizeof(float);
     at += (size_t)first * elem;
-    if (tr_exec_device(e)->ops->is_host)
+    if (tr_exec_device(e)->row->is_host)
         return n > 0 ? tr_hash(at, (size_t)n * elem).lo : 0;
     uint64_t pair[2] = { 0 }; /* piece by piece, through the memory that saving uses */
     for (size_t done = 0; done < (size_t)n * elem; done += chunk) {
         size_t bytes = (size_t)n * elem - done < chunk ? (size_t)n * elem - done : chunk;
-        tr_exec_device(e)->ops->download(tr_exec_device(e), tr_exec_arena(e, TR_A_SAVE), at + done, bytes);
+        tr_device_copy_now(tr_exec_device(e), tr_exec_arena(e, TR_A_SAVE), at + done, bytes);
         pair[1] = tr_hash(tr_exec_arena(e, TR_A_SAVE), bytes).lo;
         pair[0] = tr_hash(pair, sizeof pair).lo;
     }
@@ -126,9 +126,9 @@ static void flip(struct tr_exec *e)
             continue;
         at += (size_t)(first + n / 2) * tr_dtype_bytes(tr_exec_dtype(e, TR_S_VALUE));
         char byte = 0;
-        tr_exec_device(e)->ops->download(tr_exec_device(e), &byte, at, 1);
+        tr_device_copy_now(tr_exec_device(e), &byte, at, 1);
         byte ^= 1;
-        tr_exec_device(e)->ops->upload(tr_exec_device(e), at, &byte, 1);
+        tr_device_copy_now(tr_exec_device(e), at, &byte, 1);
         return;
     }
 }

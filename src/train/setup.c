@@ -24,7 +24,7 @@ static enum tr_status check_support(const struct tr_config *cfg)
 const char *tr_choose_device(const struct tr_config *cfg, int n_ranks)
 {
     bool may_guess = cfg->device == TR_DEVICE_CHOICE_AUTO && n_ranks == 1 && cfg->dp * cfg->tp * cfg->pp * cfg->cp == 1;
-    bool is_cuda = cfg->device == TR_DEVICE_CHOICE_CUDA || (may_guess && tr_device_is_present("cuda"));
+    bool is_cuda = cfg->device == TR_DEVICE_CHOICE_CUDA || (may_guess && tr_device_is_present(tr_device_row("cuda")));
     return is_cuda ? "cuda" : "cpu";
 }
 

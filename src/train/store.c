@@ -20,13 +20,13 @@ static size_t size_of(const struct tr_exec *e, enum tr_state what)
 /* What a device holds, in the buffer for it: valid until the next call. */
 static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
 {
-    if (tr_exec_device(e)->ops->is_host)
+    if (tr_exec_device(e)->row->is_host)
         return TR_OK;
     char *copy = tr_exec_arena(e, TR_A_SAVE) + tr_exec_compiled(e)->get;
     TR_BUG_ON(bytes > tr_exec_compiled(e)->opt.save_bytes);
-    tr_exec_device(e)->ops->download(tr_exec_device(e), copy, *p, bytes);
+    tr_device_copy_now(tr_exec_device(e), copy, *p, bytes);
     *p = copy;
-    return tr_exec_device(e)->ops->sync(tr_exec_device(e));
+    return tr_device_sync(tr_exec_device(e), TR_STREAM_COMPUTE);
 }
 
 /* Elements [first, first + n), which this rank holds side by side. */
@@ -57,14 +57,14 @@ static void upload_piece(void *ctx, int64_t task, int worker)
     const struct upload *u = ctx;
     size_t at = (size_t)task * u->piece;
     (void)worker;
-    u->dev->ops->upload(u->dev, u->to + at, u->from + at, u->bytes - at < u->piece ? u->bytes - at : u->piece);
+    tr_device_copy_now(u->dev, u->to + at, u->from + at, u->bytes - at < u->piece ? u->bytes - at : u->piece);
 }
 
 /* In one piece to a device; into this host's memory by all threads: the first touch of a page costs more than a copy.
  */
 static void upload(struct tr_exec *e, char *to, const char *from, size_t bytes)
 {
-    struct upload u = { tr_exec_device(e), to, from, bytes, tr_exec_device(e)->ops->is_host ? UPLOAD_BYTES : bytes };
+    struct upload u = { tr_exec_device(e), to, from, bytes, tr_exec_device(e)->row->is_host ? UPLOAD_BYTES : bytes };
     tr_pool_run(tr_exec_pool(e), (int64_t)((bytes + u.piece - 1) / u.piece), upload_piece, &u);
 }
 
@@ -126,11 +126,10 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
     for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
-            tr_exec_device(e)->ops->download(tr_exec_device(e),
-                                             (char *)out + (size_t)(at - first + begin - local) * size,
-                                             base + begin * (int64_t)size, (size_t)(end - begin) * size);
+            tr_device_copy_now(tr_exec_device(e), (char *)out + (size_t)(at - first + begin - local) * size,
+                               base + begin * (int64_t)size, (size_t)(end - begin) * size);
     }
-    TR_TRY(tr_exec_device(e)->ops->sync(tr_exec_device(e)));
+    TR_TRY(tr_device_sync(tr_exec_device(e), TR_STREAM_COMPUTE));
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
                          .dtype = TR_I64,
                          .op = TR_SUM,

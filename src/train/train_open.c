@@ -383,7 +383,7 @@ static enum tr_status open_rest(struct tr_trainer *t)
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
     t->flops_per_token = tr_flops_per_token(t->s->compiled);
-    if (!t->dev.ops->is_host)
+    if (!t->dev.row->is_host)
         t->peak_flops = t->dev.peak_flops;
     else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half the work of a start: only where it is reported */
         t->peak_flops = tr_gemm_peak(t->pool);

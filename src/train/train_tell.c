@@ -74,7 +74,7 @@ enum tr_status tr_trainer_tell_plan(struct tr_trainer *t)
     for (int r = 0; r < n; r++) {
         struct tr_event_arena arenas[TR_A_COUNT];
         for (int i = 0; i < TR_A_COUNT; i++)
-            arenas[i] = (struct tr_event_arena){ tr_arena_name((enum tr_arena_id)i), (uint64_t)all[r][i] };
+            arenas[i] = (struct tr_event_arena){ tr_arena_row((enum tr_arena_id)i)->name, (uint64_t)all[r][i] };
         struct tr_event_plan e = { .rank = r,
                                    .total_bytes = (uint64_t)all[r][TR_A_COUNT],
                                    .reserved_bytes = (uint64_t)all[r][TR_A_COUNT + 1],

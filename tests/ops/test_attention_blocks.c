@@ -63,10 +63,10 @@ static void run_on_gpu(struct data *d, struct tr_call *c)
     assert_true(tr_op_cuda_scratch(c) <= GPU_SCRATCH);
     c->scratch = gpu_scratch;
     c->dev = &gpu;
-    gpu.ops->upload(&gpu, gpu_data, d, sizeof *d);
+    tr_device_copy_now(&gpu, gpu_data, d, sizeof *d);
     tr_op_cuda(c->op)(c);
-    gpu.ops->download(&gpu, d, gpu_data, sizeof *d);
-    if (gpu.ops->sync(&gpu) != TR_OK)
+    tr_device_copy_now(&gpu, d, gpu_data, sizeof *d);
+    if (tr_device_sync(&gpu, TR_STREAM_COMPUTE) != TR_OK)
         fail_msg("%s", tr_error_text());
 }
 
@@ -169,9 +169,9 @@ static void blocks_add_up_to_the_whole(void **state)
     bool has_gpu = device && strcmp(device, "cuda") == 0;
     if (has_gpu) {
         assert_int_equal(tr_device_open("cuda", &gpu), TR_OK);
-        assert_int_equal(tr_op_cuda_open(&gpu), TR_OK);
-        assert_int_equal(gpu.ops->reserve(&gpu, sizeof(struct data), "data", &gpu_data), TR_OK);
-        assert_int_equal(gpu.ops->reserve(&gpu, GPU_SCRATCH, "scratch", &gpu_scratch), TR_OK);
+        assert_int_equal(tr_op_cuda_open(&gpu, false), TR_OK);
+        assert_int_equal(tr_device_reserve(&gpu, TR_SPACE_DEVICE, sizeof(struct data), "data", &gpu_data), TR_OK);
+        assert_int_equal(tr_device_reserve(&gpu, TR_SPACE_DEVICE, GPU_SCRATCH, "scratch", &gpu_scratch), TR_OK);
     }
     for (size_t i = 0; i < TR_COUNT_OF(shapes); i++)
         for (int who = REFERENCE; who <= (has_gpu ? CUDA : FAST); who++) {

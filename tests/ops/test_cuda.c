@@ -22,13 +22,13 @@ static void to_device(struct built *b, struct on_device *d)
     for (int i = 0; i < N_VIEWS; i++) {
         if (!b->base[i])
             continue;
-        assert_int_equal(dev.ops->reserve(&dev, b->n_bytes[i], "case", &d->base[i]), TR_OK);
-        dev.ops->upload(&dev, d->base[i], b->base[i], b->n_bytes[i]);
+        assert_int_equal(tr_device_reserve(&dev, TR_SPACE_DEVICE, b->n_bytes[i], "case", &d->base[i]), TR_OK);
+        tr_device_copy_now(&dev, d->base[i], b->base[i], b->n_bytes[i]);
         struct tr_view *v = i < TR_MAX_IN ? &d->c.in[i] : &d->c.out[i - TR_MAX_IN];
         v->data = (char *)d->base[i] + ((unsigned char *)view_of(b, i)->data - b->base[i]);
     }
     d->scratch_bytes = tr_round_up(tr_op_cuda_scratch(&b->c), 256) + 256;
-    assert_int_equal(dev.ops->reserve(&dev, d->scratch_bytes, "scratch", &d->c.scratch), TR_OK);
+    assert_int_equal(tr_device_reserve(&dev, TR_SPACE_DEVICE, d->scratch_bytes, "scratch", &d->c.scratch), TR_OK);
     d->c.dev = &dev;
 }
 
@@ -36,8 +36,8 @@ static void from_device(struct on_device *d, struct built *b)
 {
     for (int i = TR_MAX_IN; i < N_VIEWS; i++)
         if (b->base[i])
-            dev.ops->download(&dev, b->base[i], d->base[i], b->n_bytes[i]);
-    if (dev.ops->sync(&dev) != TR_OK)
+            tr_device_copy_now(&dev, b->base[i], d->base[i], b->n_bytes[i]);
+    if (tr_device_sync(&dev, TR_STREAM_COMPUTE) != TR_OK)
         fail_msg("%s: %s", b->label, tr_error_text());
 }
 
@@ -45,8 +45,8 @@ static void release_device(struct on_device *d, struct built *b)
 {
     for (int i = 0; i < N_VIEWS; i++)
         if (d->base[i])
-            dev.ops->release(&dev, d->base[i], b->n_bytes[i]);
-    dev.ops->release(&dev, d->c.scratch, d->scratch_bytes);
+            tr_device_release(&dev, TR_SPACE_DEVICE, d->base[i], b->n_bytes[i]);
+    tr_device_release(&dev, TR_SPACE_DEVICE, d->c.scratch, d->scratch_bytes);
 }
 
 static void check_parity(struct built *cuda, struct built *ref)
@@ -240,11 +240,11 @@ int main(int argc, char **argv)
                                               .test_func = matches_reference_and_itself,
                                               .initial_state = &ops[i] };
     }
-    if (!tr_device_is_present("cuda")) {
+    if (!tr_device_is_present(tr_device_row("cuda"))) {
         printf("no CUDA build or no GPU here: skipped\n");
         return 77;
     }
-    if (tr_device_open("cuda", &dev) != TR_OK || tr_op_cuda_open(&dev) != TR_OK) {
+    if (tr_device_open("cuda", &dev) != TR_OK || tr_op_cuda_open(&dev, false) != TR_OK) {
         printf("%s\n", tr_error_text());
         return 1;
     }

@@ -257,8 +257,8 @@ static float *weights_of(struct run *r, int param, int64_t *first, int64_t *n)
     float *copy = calloc((size_t)*n + 1, sizeof *copy);
     CHECK(copy);
     if (*n)
-        r->dev.ops->download(&r->dev, copy, at + (size_t)*first * sizeof *copy, (size_t)*n * sizeof *copy);
-    CHECK_OK(r->dev.ops->sync(&r->dev));
+        tr_device_copy_now(&r->dev, copy, at + (size_t)*first * sizeof *copy, (size_t)*n * sizeof *copy);
+    CHECK_OK(tr_device_sync(&r->dev, TR_STREAM_COMPUTE));
     return copy;
 }
 

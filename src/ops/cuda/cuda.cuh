@@ -155,7 +155,7 @@ __device__ inline uint64_t step_number(const float *step)
 
 static inline cudaStream_t stream_of(const struct tr_call *c)
 {
-    return (cudaStream_t)c->dev->stream;
+    return (cudaStream_t)tr_device_stream(c->dev, c->stream);
 }
 /* After a launch: bad configurations are known at once, the rest at the next sync. */
 static inline void check_launch(const struct tr_call *c)
@@ -240,10 +240,11 @@ bool tr_cudnn_attention_bwd(const struct tr_call *c);
 TR_OP_LIST(X)
 #undef X
 
-/* What the ops keep on a device (library.cu). */
+/* Handles and plans of a device (library.cu): those of the compute stream, so no other stream may run such an op. */
 struct tr_cuda_library;
 static inline struct tr_cuda_library *library_of(const struct tr_call *c)
 {
+    TR_BUG_ON(c->stream != TR_STREAM_COMPUTE);
     return (struct tr_cuda_library *)c->dev->library;
 }
 

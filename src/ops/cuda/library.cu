@@ -53,12 +53,13 @@ static bool load_dnn(struct tr_cuda_library *l)
     return is_whole;
 }
 
-extern "C" enum tr_status tr_op_cuda_open(struct tr_device *d)
+extern "C" enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose)
 {
     struct tr_cuda_library *l = (struct tr_cuda_library *)calloc(1, sizeof *l);
     if (!l)
         return tr_fail(TR_NOMEM, "device cuda: out of memory");
     l->memory.fd = -1;
+    l->may_choose = may_choose;
     d->library = l;
     if (!load_lt(l)) {
         tr_op_cuda_close(d);
@@ -72,7 +73,7 @@ extern "C" enum tr_status tr_op_cuda_open(struct tr_device *d)
     }
     tr_gemm_memory_open(&l->memory, l->fn.cublasLtGetVersion(), d->capability, d->n_units);
     if (load_dnn(l) && l->fn.cudnnCreate(&l->dnn) == CUDNN_STATUS_SUCCESS)
-        (void)l->fn.cudnnSetStream(l->dnn, (cudaStream_t)d->stream);
+        (void)l->fn.cudnnSetStream(l->dnn, (cudaStream_t)tr_device_stream(d, TR_STREAM_COMPUTE));
     return TR_OK;
 }
 

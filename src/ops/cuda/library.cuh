@@ -60,6 +60,7 @@ struct tr_cuda_library {
         TR_LT_LIST(X) TR_DNN_LIST(X)
 #undef X
     } fn;
+    bool may_choose; /* products may be chosen by timing them */
     struct tr_gemm_memory memory;
     struct lt_plan gemm[MAX_GEMMS];
     int n_gemms;

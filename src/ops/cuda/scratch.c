@@ -122,9 +122,10 @@ void tr_op_cuda_updates(const struct tr_call *c, int n)
     (void)n;
 }
 
-enum tr_status tr_op_cuda_open(struct tr_device *d)
+enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose)
 {
     (void)d;
+    (void)may_choose;
     return tr_fail(TR_USAGE, "device cuda is not in this build; build with cmake --preset cuda");
 }
 
