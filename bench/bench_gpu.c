@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     char hex[33] = "";
     int64_t start = tr_clock_us(), steps = tr_max64(1, tr_min64(256, arg_number(argc, argv, "steps", "8")));
     struct rig_shape s = arg_shape(argc, argv);
-    bool is_cuda = s.opt.is_cuda, is_curve = arg_number(argc, argv, "curve", "0") != 0;
+    bool is_cuda = s.opt.has_own_memory, is_curve = arg_number(argc, argv, "curve", "0") != 0;
     struct tr_step_result result = { 0 };
     TR_TRY(rig_open(&r, &s));
     r.e->may_record = arg_number(argc, argv, "graph", is_cuda ? "1" : "0") != 0;

@@ -60,8 +60,9 @@ int main(int argc, char **argv)
     struct rig_shape s = arg_shape(argc, argv), full = s;
     int64_t most = arg_number(argc, argv, "most", "10");
     full.device = arg_text(argc, argv, "against", s.device);
-    full.opt.is_cuda = strcmp(full.device, "cuda") == 0;
-    full.opt.fuses = full.opt.is_cuda;
+    full.opt.column = tr_column_of(full.device);
+    full.opt.has_own_memory = !tr_device_row(full.device)->is_host;
+    full.opt.fuses = full.opt.column->fuses;
     full.opt.fp8 = false;
     full.opt.compute_dtype = full.opt.grad_dtype = full.opt.master_dtype = full.opt.moment_dtype = TR_F32;
     TR_TRY(rig_open(&a, &s));

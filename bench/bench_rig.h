@@ -28,7 +28,7 @@ struct rig_shape {
     const char *model, *device;
     int64_t vocab, rows, length, pack; /* pack: tokens of a document; 0 = a row */
     int n_threads;
-    struct tr_compile_options opt; /* n_micro, dtypes, recompute, is_cuda and the like; sizes are filled in */
+    struct tr_compile_options opt; /* n_micro, dtypes, recompute, column and the like; sizes are filled in */
 };
 
 static inline int by_value(const void *a, const void *b)
@@ -91,7 +91,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     opt.n_threads = tr_pool_threads(r->pool);
     opt.optim = &tr_adamw;
     opt.save_bytes = TR_IO_CHUNK * sizeof(float);
-    opt.batch_bytes = opt.is_cuda ? batch : 0;
+    opt.batch_bytes = opt.has_own_memory ? batch : 0;
     opt.data_bytes = (size_t)opt.n_micro * batch;
     TR_TRY(tr_compile(r->m, NULL, NULL, &opt, &r->c));
     TR_TRY(tr_device_open(s->device, &r->dev));
@@ -174,7 +174,8 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
 {
     const char *device = arg_text(argc, argv, "device", "cpu"),
                *model = argc > 1 && !strchr(argv[1], '=') ? argv[1] : "gpt2";
-    bool is_cuda = strcmp(device, "cuda") == 0;
+    const struct tr_device_row *row = tr_device_row(device);
+    const struct tr_column *column = row ? tr_column_of(device) : NULL;
     return (struct rig_shape){
         .model = strcmp(model, "gpt2") == 0 ? NULL : model,
         .device = device,
@@ -189,8 +190,9 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
                  .moment_dtype = arg_dtype(argc, argv, "state"),
                  .n_micro = (int)tr_max64(1, tr_min64(RIG_MICRO, arg_number(argc, argv, "micro", "1"))),
                  .recompute = (enum tr_recompute)arg_number(argc, argv, "recompute", "0"),
-                 .is_cuda = is_cuda,
-                 .fuses = arg_number(argc, argv, "fuse", is_cuda ? "1" : "0") != 0,
+                 .column = column,
+                 .has_own_memory = row && !row->is_host,
+                 .fuses = arg_number(argc, argv, "fuse", column && column->fuses ? "1" : "0") != 0,
                  .fp8 = arg_number(argc, argv, "fp8", "0") != 0,
                  .fp8_e5m2 = arg_number(argc, argv, "e5m2", "0") != 0,
                  .fp8_history = arg_number(argc, argv, "delayed", "0") != 0,

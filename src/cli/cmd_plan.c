@@ -58,7 +58,7 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
     enum tr_status st = TR_OK;
     double most = 0;
     tr_ask_of_compiled(stage[0], machine, &ask);
-    if (stage[0]->opt.is_cuda == !machine->is_shared)
+    if (stage[0]->opt.has_own_memory == !machine->is_shared)
         TR_TRY(tr_play_compiled(stage, n, machine, &f));
     else
         TR_TRY(tr_forecast(&ask, &f));

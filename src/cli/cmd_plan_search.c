@@ -60,7 +60,8 @@ static enum tr_status exact_bytes(const struct tr_config *cfg, const struct tr_f
     argv[argc++] = "--model";
     argv[argc++] = (char *)(uintptr_t)cfg->model;
     argv[argc++] = "--device";
-    argv[argc++] = x->ask.machine->is_shared ? "cpu" : "cuda";
+    argv[argc++] = (char *)(uintptr_t)tr_config_word("device", x->ask.machine->is_shared ? TR_DEVICE_CHOICE_CPU
+                                                                                         : TR_DEVICE_CHOICE_CUDA);
     add_given(cfg, (int64_t)x->ask.seq, &text);
     tr_layout_options(&x->ask, &text);
     if (!tr_str_ok(&text))

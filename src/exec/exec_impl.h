@@ -8,6 +8,7 @@ struct tr_exec {
     const struct tr_compiled *c;
     struct tr_device *dev;
     struct tr_pool *pool;
+    const struct tr_column *column; /* the device's kernels */
     tr_kernel kernel[TR_OP_COUNT];
     char *base[TR_A_COUNT];
     struct tr_mesh *mesh, *own_mesh; /* own: of a caller that gave none, since this rank is alone */
@@ -19,8 +20,8 @@ struct tr_exec {
     double norm_scale;               /* loss scale, squared, of the gradients that `norms` is of */
     bool has_one_norm;               /* one sum over the arena of gradients in slot 0: fewer launches */
     double *losses;                  /* by micro-batch, of all ranks with other tokens */
-    bool joins_updates;              /* cuda: one launch for several parameters */
-    bool may_record;                 /* cuda: parts of a step become graphs (graph.c) */
+    bool joins_updates;              /* one launch for several parameters */
+    bool may_record;                 /* parts of a step become recordings of the device (graph.c) */
     struct tr_recording *recording;
     int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
     int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */

@@ -5,11 +5,6 @@
 #include "exec/exec_impl.h"
 #include <stdlib.h>
 
-static void no_arithmetic(const struct tr_call *c)
-{
-    (void)c;
-}
-
 /* Do collectives read and write this arena? */
 static bool has_collectives(const struct tr_compiled *c, int arena)
 {
@@ -68,11 +63,11 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->pool = pool;
     e->seed = seed;
     TR_TRY(tr_mesh_given(mesh, &e->own_mesh, &e->mesh));
-    bool is_phantom = strcmp(dev->row->name, "phantom") == 0, is_cuda = strcmp(dev->row->name, "cuda") == 0;
+    e->column = tr_column_of(dev->row->name);
+    TR_BUG_ON(!e->column || !e->column->kernel);             /* the device could not be open */
+    TR_BUG_ON(e->column->scratch != c->opt.column->scratch); /* a plan for other kernels */
     for (int i = 0; i < TR_OP_COUNT; i++)
-        e->kernel[i] = is_phantom ? no_arithmetic
-                       : is_cuda  ? tr_op_cuda((enum tr_opcode)i)
-                                  : tr_op_cpu_fast((enum tr_opcode)i);
+        e->kernel[i] = e->column->kernel((enum tr_opcode)i);
     e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
     e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
     int64_t n_actions = tr_max64(c->train.n_actions, tr_max64(c->eval.n_actions, c->decode.n_actions));
@@ -82,11 +77,12 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         TR_TRY(tr_fail(TR_NOMEM, "executor: out of memory"));
     TR_TRY(tr_exec_recordings_open(e));
     TR_TRY(tr_exec_amax_open(e));
-    e->joins_updates = is_cuda;
+    e->joins_updates = e->column->update != NULL;
     e->has_one_norm = !dev->row->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order;
-    e->may_record = is_cuda && !getenv("TR_FAIL"); /* a failpoint is passed when it happens, not when it is noted */
-    if (is_cuda)
-        TR_TRY(tr_op_cuda_open(dev, c->opt.any_order));
+    /* A recording passes a failpoint once, when it is made, and not when it is replayed. */
+    e->may_record = dev->row->capture && !getenv("TR_FAIL");
+    if (e->column->open)
+        TR_TRY(e->column->open(dev, c->opt.any_order));
     for (int a = 0; a < TR_A_COUNT; a++)
         TR_TRY(reserve(e, a));
     for (int i = 0; i < TR_C_COUNT; i++) {
@@ -118,7 +114,7 @@ void tr_exec_close(struct tr_exec *e)
         else if (e->base[a])
             tr_device_release(e->dev, tr_arena_row((enum tr_arena_id)a)->space, e->base[a], e->c->bytes[a]);
     if (e->dev->library)
-        tr_op_cuda_close(e->dev);
+        e->column->close(e->dev);
     tr_exec_recordings_close(e);
     tr_mesh_close(e->own_mesh);
     tr_exec_amax_close(e);

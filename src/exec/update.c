@@ -159,7 +159,7 @@ static void run_joined(struct tr_exec *e, const struct tr_call *c, int n)
     if (n == 0)
         return;
     int at = tr_trace_op(e->trace, c, n);
-    tr_op_cuda_updates(c, n);
+    e->column->update(c, n);
     tr_trace_end(e->trace, at);
 }
 

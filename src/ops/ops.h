@@ -153,20 +153,9 @@ static inline void tr_op_launch(struct tr_device *d, tr_kernel kernel, const str
     d->row->stream->launch(d, c->stream, kernel, c, sizeof *c);
 }
 
-/* CPU kernels. Both columns cover every op. */
+/* CPU kernels. Both cover every op. Executors and plans take the column of their device instead (column.h). */
 tr_kernel tr_op_cpu_ref(enum tr_opcode op);
 tr_kernel tr_op_cpu_fast(enum tr_opcode op);
-
-/* CUDA kernels, for every op: data and scratch are device memory, the work is started on c->dev's stream and failures
- * are noted there. NULL when the build has no CUDA. The libraries (cuBLASLt, cuDNN) are opened per device. */
-tr_kernel tr_op_cuda(enum tr_opcode op);
-size_t tr_op_cuda_scratch(const struct tr_call *c); /* in every build: a plan needs no GPU */
-/* Calls of one optimizer whose views have the same dtypes, as one launch: the bits of one after the other. */
-enum { TR_UPDATES_MAX = 32 };
-void tr_op_cuda_updates(const struct tr_call *c, int n);
-/* may_choose: products may be chosen by timing them, which gives other bits from start to start. */
-enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose);
-void tr_op_cuda_close(struct tr_device *d);
 
 /* Scratch bytes of the fast CPU kernel for these shapes (data pointers are not read) and so many threads. */
 size_t tr_op_scratch(const struct tr_call *c, int n_threads);
@@ -189,5 +178,6 @@ double tr_gemm_peak(struct tr_pool *pool);
 const char *tr_gemm_name(enum tr_gemm_choice e);
 
 #include "ops/op_row.h"
+#include "ops/column.h"
 
 #endif

@@ -105,7 +105,7 @@ static void resolve_states(struct tr_compiled *c)
 static enum tr_status check_optim(const struct tr_compiled *c)
 {
     int size = c->opt.layout.size[TR_AXIS_TP];
-    for (int k = 0; c->opt.is_cuda && c->opt.optim && k < c->opt.optim->n_phases; k++)
+    for (int k = 0; c->opt.has_own_memory && c->opt.optim && k < c->opt.optim->n_phases; k++)
         if (c->opt.optim->phase[k].kernel)
             return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", c->opt.optim->name);
     for (int s = 0; s < c->states.n; s++)
@@ -128,6 +128,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     if (!c)
         return tr_fail(TR_NOMEM, "plan: out of memory");
     c->opt = *opt;
+    c->opt.column = opt->column ? opt->column : tr_column_of("cpu");
     c->model = m;
     c->eval_model = eval_model;
     c->decode_model = decode_model;

@@ -180,11 +180,25 @@ static size_t scratch_of(const struct tr_program *p, const struct tr_pass_ctx *c
     for (int i = 0; i < p->n_nodes; i++) {
         struct tr_call c;
         tr_node_call(p, &p->node[i], &c);
-        size_t bytes = ctx->is_cuda ? tr_op_cuda_scratch(&c) : tr_op_scratch(&c, ctx->n_threads);
+        size_t bytes = ctx->column->scratch(&c, ctx->n_threads);
         if (bytes > most)
             most = bytes;
     }
     return tr_round_up(most, TR_ALIGN);
+}
+
+/* A plan must not hold a call that its kernels refuse. */
+static enum tr_status check_calls(const struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    for (int i = 0; i < p->n_nodes; i++) {
+        struct tr_call c;
+        tr_node_call(p, &p->node[i], &c);
+        const char *why = ctx->column->refuses(&c);
+        if (why)
+            return tr_fail(TR_USAGE, "program %s: op %s on device %s %s", p->name, tr_op_row(c.op)->name,
+                           ctx->column->device, why);
+    }
+    return TR_OK;
 }
 
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx)
@@ -219,7 +233,7 @@ enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ct
         place_work(p, span, (enum part)part, splits, &sim);
     p->work_bytes = sim.peak;
     p->scratch_bytes = scratch_of(p, ctx);
-    st = sim.failed;
+    st = sim.failed == TR_OK ? check_calls(p, ctx) : sim.failed;
 out:
     tr_sim_release(&sim);
     free(span);

@@ -52,7 +52,8 @@ struct tr_pass_ctx {
     int64_t cache_rows; /* inference: attention over a cache of so many positions; 0 = none */
     int n_threads;
     struct tr_layout layout;
-    bool is_cuda, fuses, any_order, fp8, fp8_e5m2, fp8_history;
+    const struct tr_column *column; /* kernels: their scratch and refusals */
+    bool fuses, any_order, fp8, fp8_e5m2, fp8_history;
 };
 
 /* context.c: where in a row this rank's runs of tokens begin, and how long each is; returns their number. */
@@ -173,11 +174,12 @@ struct tr_compile_options {
     enum tr_recompute recompute; /* AUTO: the cheapest set that fits memory_budget */
     uint64_t memory_budget;      /* 0 = none */
     int n_threads;
-    bool is_cuda;                  /* kernels and their scratch are the GPU's */
-    bool fuses;                    /* its kernels do several ops at once: passes side and fuse */
-    bool fp8;                      /* products of linears in 8-bit floats: */
-    bool fp8_e5m2, fp8_history;    /* gradients in e5m2, else e4m3; scales of the past steps, else of now */
-    bool any_order;                /* cuda: the same bits from run to run are not asked for */
+    const struct tr_column *column; /* kernels: their scratch and refusals; NULL: the CPU's */
+    bool has_own_memory;            /* the device does not see host memory: batches are copied to it */
+    bool fuses;                     /* its kernels do several ops at once: passes side and fuse */
+    bool fp8;                       /* products of linears in 8-bit floats: */
+    bool fp8_e5m2, fp8_history;     /* gradients in e5m2, else e4m3; scales of the past steps, else of now */
+    bool any_order;                /* kernels may sum in an order that changes from run to run, where the column does */
     size_t data_bytes, save_bytes; /* held by the loader and by saving: host memory */
     size_t pages_bytes;            /* of the file that saving writes: host memory */
     bool stages_saves;             /* a checkpoint is copied into the staging arena and written from there */

@@ -154,16 +154,16 @@ static void place_moving(struct tr_compiled *c)
 static size_t update_scratch(const struct tr_compiled *c)
 {
     size_t most = 0;
-    int64_t all = 0; /* a GPU sums all of them at once, with the padding between */
+    int64_t all = 0; /* a device with memory of its own sums all of them at once, with the padding between */
     for (int i = 0; i < c->model->n_params; i++) {
         if (c->is_frozen[i])
             continue;
         all += c->place[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
-        int64_t n = c->opt.is_cuda ? all : c->place[i].tp.n_held;
+        int64_t n = c->opt.has_own_memory ? all : c->place[i].tp.n_held;
         struct tr_call call = { .op = TR_OP_SUMSQ };
         call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
         call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-        size_t bytes = c->opt.is_cuda ? tr_op_cuda_scratch(&call) : tr_op_scratch(&call, c->opt.n_threads);
+        size_t bytes = c->opt.column->scratch(&call, c->opt.n_threads);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -264,7 +264,7 @@ size_t tr_compiled_bytes(const struct tr_compiled *c)
 size_t tr_compiled_chip_bytes(const struct tr_compiled *c)
 {
     size_t sum = tr_compiled_bytes(c);
-    for (int i = 0; i < TR_A_COUNT && c->opt.is_cuda; i++)
+    for (int i = 0; i < TR_A_COUNT && c->opt.has_own_memory; i++)
         sum -= tr_arena_row((enum tr_arena_id)i)->space != TR_SPACE_DEVICE ? c->bytes[i] : 0;
     return sum;
 }

@@ -33,7 +33,7 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .cache_rows = is_training ? 0 : opt->cache_rows,
                                        .n_threads = opt->n_threads,
                                        .layout = opt->layout,
-                                       .is_cuda = opt->is_cuda,
+                                       .column = opt->column,
                                        .fuses = opt->fuses,
                                        .any_order = opt->any_order,
                                        .fp8 = opt->fp8,

@@ -286,7 +286,7 @@ static const struct {
 static double shown_bytes(const struct tr_compiled *c, int arena, double room_bytes)
 {
     bool is_elsewhere =
-        room_bytes > 0 && c->opt.is_cuda && tr_arena_row((enum tr_arena_id)arena)->space != TR_SPACE_DEVICE;
+        room_bytes > 0 && c->opt.has_own_memory && tr_arena_row((enum tr_arena_id)arena)->space != TR_SPACE_DEVICE;
     return is_elsewhere ? 0 : (double)c->bytes[arena];
 }
 

@@ -100,7 +100,7 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     }
     tr_str_addf(out, "  total   %14zu  %10s  reserved before step 0; nothing is allocated after\n", total,
                 tr_human_bytes(total, a, sizeof a));
-    if (c->opt.is_cuda)
+    if (c->opt.has_own_memory)
         tr_str_addf(out, "  beside  %14zu  %10s  what the GPU holds for its context and libraries, about\n",
                     TR_GPU_BESIDE_BYTES, tr_human_bytes(TR_GPU_BESIDE_BYTES, a, sizeof a));
 }

@@ -62,7 +62,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
     TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
-    TR_TRY(tr_device_open(s->device, &dev));
+    TR_TRY(tr_device_open(s->device->name, &dev));
     TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_load_weights(&store, cfg->model, (float *)(void *)tr_exec_arena(e, TR_A_SAVE), NULL));

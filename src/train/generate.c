@@ -96,19 +96,20 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
         TR_TRY(tr_fail(TR_USAGE, "prompt and max_new_tokens need %" PRId64 " positions; the model has %" PRId64,
                        n_context, g->one->hp.max_positions));
     TR_TRY(tr_pool_open((int)cfg->threads, &g->pool));
-    const char *device = tr_choose_device(cfg, 1);
-    bool is_cuda = strcmp(device, "cuda") == 0;
+    const struct tr_device_row *device = tr_choose_device(cfg, 1);
+    const struct tr_column *column = tr_column_of(device->name);
     struct tr_compile_options opt = { .compute_dtype = cfg->dtype,
                                       .n_micro = 1,
-                                      .is_cuda = is_cuda,
-                                      .fuses = is_cuda,
-                                      .batch_bytes = is_cuda ? tr_batch_bytes(g->n_chunk) : 0,
+                                      .column = column,
+                                      .fuses = column->fuses,
+                                      .has_own_memory = !device->is_host,
+                                      .batch_bytes = device->is_host ? 0 : tr_batch_bytes(g->n_chunk),
                                       .n_threads = tr_pool_threads(g->pool),
                                       .data_bytes = tr_batch_bytes(g->n_chunk),
                                       .is_inference = true,
                                       .cache_rows = n_rows };
     TR_TRY(tr_compile(g->chunk, g->chunk, g->one, &opt, &g->compiled));
-    TR_TRY(tr_device_open(device, &g->dev));
+    TR_TRY(tr_device_open(device->name, &g->dev));
     TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, NULL, 0, &g->e));
     struct tr_store store = tr_exec_store(g->e);
     TR_TRY(tr_load_weights(&store, cfg->model, buf, NULL));

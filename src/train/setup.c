@@ -21,11 +21,12 @@ static enum tr_status check_support(const struct tr_config *cfg)
     return TR_OK;
 }
 
-const char *tr_choose_device(const struct tr_config *cfg, int n_ranks)
+const struct tr_device_row *tr_choose_device(const struct tr_config *cfg, int n_ranks)
 {
-    bool may_guess = cfg->device == TR_DEVICE_CHOICE_AUTO && n_ranks == 1 && cfg->dp * cfg->tp * cfg->pp * cfg->cp == 1;
-    bool is_cuda = cfg->device == TR_DEVICE_CHOICE_CUDA || (may_guess && tr_device_is_present(tr_device_row("cuda")));
-    return is_cuda ? "cuda" : "cpu";
+    bool is_alone = n_ranks == 1 && cfg->dp * cfg->tp * cfg->pp * cfg->cp == 1;
+    if (cfg->device != TR_DEVICE_CHOICE_AUTO)
+        return tr_device_row(tr_config_word("device", (int)cfg->device));
+    return is_alone ? tr_device_best() : tr_device_row("cpu");
 }
 
 /* Sizes of the axes: zero shards over all data-parallel ranks, or over hybrid_shard of them with replicas of that. */
@@ -140,6 +141,7 @@ enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 static struct tr_compile_options compile_options(const struct tr_setup *s, enum tr_use use)
 {
     const struct tr_config *cfg = s->cfg;
+    const struct tr_column *column = tr_column_of(s->device->name);
     int64_t n_train = s->model ? s->model->n_tokens : 0, n_eval = s->eval_model ? s->eval_model->n_tokens : 0;
     return (struct tr_compile_options){
         .compute_dtype = cfg->dtype,
@@ -157,8 +159,9 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .recompute = cfg->recompute,
         .memory_budget = (uint64_t)cfg->memory_budget,
         .n_threads = s->n_threads,
-        .is_cuda = strcmp(s->device, "cuda") == 0,
-        .fuses = strcmp(s->device, "cuda") == 0,
+        .column = column,
+        .fuses = column->fuses,
+        .has_own_memory = !s->device->is_host,
         .any_order = cfg->reproducible == TR_REPRODUCIBLE_OFF,
         .fp8 = cfg->fp8,
         .fp8_e5m2 = cfg->fp8_gradient == TR_E5M2,
@@ -169,7 +172,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .stages_saves = cfg->async_save != TR_SAVE_STRAIGHT,
         .part_bytes = TR_SAVE_PART_BYTES,
         .save_dtype = s->save_dtype,
-        .batch_bytes = strcmp(s->device, "cuda") == 0 ? tr_batch_bytes(tr_max64(n_train, n_eval)) : 0,
+        .batch_bytes = s->device->is_host ? 0 : tr_batch_bytes(tr_max64(n_train, n_eval)),
         .is_inference = use != TR_USE_TRAIN,
     };
 }
@@ -220,7 +223,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     if (rank >= 0)
         s->env.rank = rank;
     s->env.timeout_us = (int64_t)(cfg->ddp_timeout * 1e6);
-    s->device = use == TR_USE_PROOF ? "cpu" : tr_choose_device(cfg, s->env.size);
+    s->device = use == TR_USE_PROOF ? tr_device_row("cpu") : tr_choose_device(cfg, s->env.size);
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(tr_setup_length(cfg, &s->sequence_length));

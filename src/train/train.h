@@ -12,8 +12,8 @@ struct tr_setup {
     int64_t sequence_length;
     int n_threads;
     struct tr_model *model, *eval_model;
-    int axis[TR_AXES];      /* sizes of the mesh */
-    const char *device;     /* "cpu" or "cuda" */
+    int axis[TR_AXES]; /* sizes of the mesh */
+    const struct tr_device_row *device;
     struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
     struct tr_loader_shape loader;
     size_t loader_bytes, eval_batch_bytes;
@@ -37,8 +37,8 @@ enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
 /* Tokens of a row: as asked, else what the model was made for, up to a bound. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
 void tr_setup_close(struct tr_setup *s);
-/* "cuda" when asked for, or when nothing is asked for, the run has one rank and there is a GPU; else "cpu". */
-const char *tr_choose_device(const struct tr_config *cfg, int n_ranks);
+/* The device that was asked for; when none was and the run has one rank, the fastest that is here; else the CPU. */
+const struct tr_device_row *tr_choose_device(const struct tr_config *cfg, int n_ranks);
 
 /* The store that ckpt reads and writes, over an executor. */
 struct tr_store tr_exec_store(struct tr_exec *e);

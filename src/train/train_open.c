@@ -217,7 +217,7 @@ static void close_setup(struct tr_trainer *t)
 
 static enum tr_status open_device(struct tr_trainer *t)
 {
-    return tr_device_open(t->s->device, &t->dev);
+    return tr_device_open(t->s->device->name, &t->dev);
 }
 
 static void close_device(struct tr_trainer *t)

@@ -21,7 +21,7 @@ enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
         TR_TRY(tr_machine_open(t->cfg->machine, &machine));
     tr_ask_of_compiled(c, has_machine ? &machine : NULL, &ask);
     if (has_machine && ask.pp == 1 &&
-        c->opt.is_cuda == !machine.is_shared) /* the schedule itself; of other stages not here */
+        c->opt.has_own_memory == !machine.is_shared) /* the schedule itself; of other stages not here */
         TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
     else if (has_machine)
         TR_TRY(tr_forecast(&ask, &f));

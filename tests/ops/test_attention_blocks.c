@@ -60,11 +60,11 @@ static void run_on_gpu(struct data *d, struct tr_call *c)
         if (v->data)
             v->data = (char *)gpu_data + ((char *)v->data - (char *)d);
     }
-    assert_true(tr_op_cuda_scratch(c) <= GPU_SCRATCH);
+    assert_true(tr_column_of("cuda")->scratch(c, 1) <= GPU_SCRATCH);
     c->scratch = gpu_scratch;
     c->dev = &gpu;
     tr_device_copy_now(&gpu, gpu_data, d, sizeof *d);
-    tr_op_cuda(c->op)(c);
+    tr_column_of("cuda")->kernel(c->op)(c);
     tr_device_copy_now(&gpu, d, gpu_data, sizeof *d);
     if (tr_device_sync(&gpu, TR_STREAM_COMPUTE) != TR_OK)
         fail_msg("%s", tr_error_text());
@@ -169,7 +169,7 @@ static void blocks_add_up_to_the_whole(void **state)
     bool has_gpu = device && strcmp(device, "cuda") == 0;
     if (has_gpu) {
         assert_int_equal(tr_device_open("cuda", &gpu), TR_OK);
-        assert_int_equal(tr_op_cuda_open(&gpu, false), TR_OK);
+        assert_int_equal(tr_column_of("cuda")->open(&gpu, false), TR_OK);
         assert_int_equal(tr_device_reserve(&gpu, TR_SPACE_DEVICE, sizeof(struct data), "data", &gpu_data), TR_OK);
         assert_int_equal(tr_device_reserve(&gpu, TR_SPACE_DEVICE, GPU_SCRATCH, "scratch", &gpu_scratch), TR_OK);
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 static struct tr_device dev;
+static const struct tr_column *column;
 
 struct on_device {
     void *base[N_VIEWS];
@@ -27,7 +28,7 @@ static void to_device(struct built *b, struct on_device *d)
         struct tr_view *v = i < TR_MAX_IN ? &d->c.in[i] : &d->c.out[i - TR_MAX_IN];
         v->data = (char *)d->base[i] + ((unsigned char *)view_of(b, i)->data - b->base[i]);
     }
-    d->scratch_bytes = tr_round_up(tr_op_cuda_scratch(&b->c), 256) + 256;
+    d->scratch_bytes = tr_round_up(column->scratch(&b->c, 1), 256) + 256;
     assert_int_equal(tr_device_reserve(&dev, TR_SPACE_DEVICE, d->scratch_bytes, "scratch", &d->c.scratch), TR_OK);
     d->c.dev = &dev;
 }
@@ -53,7 +54,7 @@ static void check_parity(struct built *cuda, struct built *ref)
 {
     struct on_device d;
     to_device(cuda, &d);
-    tr_op_cuda(cuda->c.op)(&d.c);
+    column->kernel(cuda->c.op)(&d.c);
     from_device(&d, cuda);
     tr_op_cpu_ref(ref->c.op)(&ref->c);
     for (int k = 0; k < tr_op_n_out(ref->c.op); k++) {
@@ -70,8 +71,8 @@ static void check_twice(struct built *one, struct built *two)
     struct on_device a, b;
     to_device(one, &a);
     to_device(two, &b);
-    tr_op_cuda(one->c.op)(&a.c);
-    tr_op_cuda(two->c.op)(&b.c);
+    column->kernel(one->c.op)(&a.c);
+    column->kernel(two->c.op)(&b.c);
     from_device(&a, one);
     from_device(&b, two);
     for (int k = 0; k < TR_MAX_OUT; k++)
@@ -139,7 +140,7 @@ static void check_attention(const struct op_case *row, const struct mode *m)
     build(&f_ref, row, TR_OP_ATTENTION, m);
     to_device(&f, &df);
     df.c.n_documents = documents_of(row);
-    tr_op_cuda(TR_OP_ATTENTION)(&df.c);
+    column->kernel(TR_OP_ATTENTION)(&df.c);
     from_device(&df, &f);
     tr_op_cpu_ref(TR_OP_ATTENTION)(&f_ref.c);
     assert_near(&f, &f.c.out[0], &f_ref.c.out[0], "o");
@@ -150,7 +151,7 @@ static void check_attention(const struct op_case *row, const struct mode *m)
     build_backward(&b, &f, g, m); /* o and lse of this column: their layout is its own */
     to_device(&b, &db);
     db.c.n_documents = documents_of(row);
-    tr_op_cuda(TR_OP_ATTENTION_BWD)(&db.c);
+    column->kernel(TR_OP_ATTENTION_BWD)(&db.c);
     from_device(&db, &b);
     tr_op_cpu_ref(TR_OP_ATTENTION_BWD)(&b_ref.c);
     for (int k = 0; k < 3; k++)
@@ -200,10 +201,10 @@ static void joined_updates_have_the_bits_of_single_ones(void **state)
             build(&all[i], &row[i], op, &m);
             to_device(&one[i], &d_one[i]);
             to_device(&all[i], &d_all[i]);
-            tr_op_cuda(op)(&d_one[i].c);
+            column->kernel(op)(&d_one[i].c);
             calls[i] = d_all[i].c;
         }
-        tr_op_cuda_updates(calls, N);
+        column->update(calls, N);
         for (int i = 0; i < N; i++) {
             from_device(&d_one[i], &one[i]);
             from_device(&d_all[i], &all[i]);
@@ -244,13 +245,14 @@ int main(int argc, char **argv)
         printf("no CUDA build or no GPU here: skipped\n");
         return 77;
     }
-    if (tr_device_open("cuda", &dev) != TR_OK || tr_op_cuda_open(&dev, false) != TR_OK) {
+    column = tr_column_of("cuda");
+    if (tr_device_open("cuda", &dev) != TR_OK || column->open(&dev, false) != TR_OK) {
         printf("%s\n", tr_error_text());
         return 1;
     }
     products_round = true;
     int failed = _cmocka_run_group_tests("ops on cuda", tests, n, NULL, NULL);
-    tr_op_cuda_close(&dev);
+    column->close(&dev);
     tr_device_close(&dev);
     return failed;
 }

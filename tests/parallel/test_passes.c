@@ -50,7 +50,9 @@ static void passes_with_nothing_to_do_change_nothing(void **state)
 {
     (void)state;
     struct tr_model *m = open_model(0);
-    struct tr_pass_ctx ctx = { .compute_dtype = TR_F32, .is_training = false, .n_threads = 1 };
+    struct tr_pass_ctx ctx = {
+        .compute_dtype = TR_F32, .is_training = false, .n_threads = 1, .column = tr_column_of("cpu")
+    };
     for (int a = 0; a < TR_AXES; a++)
         ctx.layout.size[a] = 1;
     for (int i = 0; i < m->n_programs; i++) {
@@ -376,7 +378,7 @@ static void collectives_know_their_backward(void **state)
         x = y;
     }
     p->out = x;
-    struct tr_pass_ctx ctx = { .is_training = true, .n_threads = 1 };
+    struct tr_pass_ctx ctx = { .is_training = true, .n_threads = 1, .column = tr_column_of("cpu") };
     assert_int_equal(tr_pass_grad(p, &ctx), TR_OK);
     assert_int_equal(tr_pass_layout(p, &ctx), TR_OK);
     check_overlap(p);

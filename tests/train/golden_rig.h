@@ -163,7 +163,8 @@ static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
 static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
 {
     *r = (struct rig){ 0 };
-    bool is_cuda = strcmp(rig_device(), "cuda") == 0;
+    bool is_host = tr_device_row(rig_device())->is_host;
+    const struct tr_column *column = tr_column_of(rig_device());
     golden_open(&r->g, dir);
     struct tr_layout layout = rig_layout(&shape);
     rig_cut(r, shape.n_micro, layout.data_size, layout.data_rank);
@@ -191,9 +192,10 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .n_micro = shape.n_micro,
                                     .recompute = shape.recompute,
                                     .n_threads = shape.n_threads,
-                                    .is_cuda = is_cuda,
-                                    .fuses = is_cuda || shape.fuses,
-                                    .batch_bytes = is_cuda ? tr_batch_bytes(r->g.rows * r->g.length) : 0,
+                                    .column = column,
+                                    .has_own_memory = !is_host,
+                                    .fuses = column->fuses || shape.fuses,
+                                    .batch_bytes = is_host ? 0 : tr_batch_bytes(r->g.rows * r->g.length),
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
     bool is_whole = layout.size[TR_AXIS_TP] <= 1 && layout.size[TR_AXIS_CP] <= 1; /* logits are not split */
     must(tr_compile(r->model, is_whole ? r->logits_model : NULL, NULL, &c, &r->compiled));

@@ -192,7 +192,8 @@ static void open_run(struct run *r, int model, const struct layout *l, struct tr
                                       .n_micro = N_MICRO / layout.data_size,
                                       .recompute = l->recompute,
                                       .n_threads = 1,
-                                      .is_cuda = is_cuda(),
+                                      .column = tr_column_of(device_name()),
+                                      .has_own_memory = is_cuda(),
                                       .fuses = true,
                                       .batch_bytes = is_cuda() ? tr_batch_bytes(N_TOKENS) : 0,
                                       .save_bytes = TR_IO_CHUNK * sizeof(float) };

@@ -287,7 +287,7 @@ static void what_it_cannot_do_is_refused(void **state)
                                             "inside a block of 32 elements of its momentum scale"));
     l.tp = 1;
     opt = toy_options(&l, 0);
-    opt.is_cuda = true;
+    opt.has_own_memory = true;
     assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "optim toy has no kernels for a GPU"));
     tr_model_close(m);

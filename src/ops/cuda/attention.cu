@@ -7,7 +7,7 @@
  */
 #include "ops/cuda/cuda.cuh"
 
-enum { WARPS = 4, MAX_D = 1024 };
+enum { WARPS = 4, MAX_D = TR_CUDA_HEAD_DIM_MAX };
 
 template <typename T> struct attn {
     mat<const T> q, k, v;

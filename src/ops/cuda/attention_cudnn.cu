@@ -310,7 +310,7 @@ static bool run(const struct tr_call *c, bool is_bwd)
     if (!is_covered(c, &a))
         return false;
     size_t heads = (size_t)(a.n * a.h);
-    char *end = (char *)c->scratch + tr_op_cuda_scratch(c), *table = (char *)tr_round_up((size_t)c->scratch, 256);
+    char *end = (char *)c->scratch + tr_cuda_scratch(c, 1), *table = (char *)tr_round_up((size_t)c->scratch, 256);
     char *delta = table + (a.has_table ? tr_round_up((size_t)(a.n * a.s) * 2, 256) : 0);
     char *dq_sum = delta + (is_bwd ? tr_round_up(heads * 4, 256) : 0);
     char *workspace = dq_sum + (is_bwd && a.any_order ? tr_round_up(heads * (size_t)a.d * 4, 256) : 0);

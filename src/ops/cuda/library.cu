@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-extern "C" tr_kernel tr_op_cuda(enum tr_opcode op)
+extern "C" tr_kernel tr_cuda_kernel(enum tr_opcode op)
 {
     static const tr_kernel kernels[] = {
 #define X(id, name) tr_cuda_##id,
@@ -53,7 +53,7 @@ static bool load_dnn(struct tr_cuda_library *l)
     return is_whole;
 }
 
-extern "C" enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose)
+extern "C" enum tr_status tr_cuda_library_open(struct tr_device *d, bool may_choose)
 {
     struct tr_cuda_library *l = (struct tr_cuda_library *)calloc(1, sizeof *l);
     if (!l)
@@ -62,13 +62,13 @@ extern "C" enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose)
     l->may_choose = may_choose;
     d->library = l;
     if (!load_lt(l)) {
-        tr_op_cuda_close(d);
+        tr_cuda_library_close(d);
         return tr_fail(TR_USAGE, "device cuda: libcublasLt.so is missing or too old; put the CUDA toolkit's lib64 into "
                                  "LD_LIBRARY_PATH");
     }
     if (l->fn.cublasLtCreate(&l->lt) != CUBLAS_STATUS_SUCCESS || cudaEventCreate(&l->start) != cudaSuccess ||
         cudaEventCreate(&l->stop) != cudaSuccess) {
-        tr_op_cuda_close(d);
+        tr_cuda_library_close(d);
         return tr_fail(TR_IO, "device cuda: cuBLASLt could not start");
     }
     tr_gemm_memory_open(&l->memory, l->fn.cublasLtGetVersion(), d->capability, d->n_units);
@@ -77,7 +77,7 @@ extern "C" enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose)
     return TR_OK;
 }
 
-extern "C" void tr_op_cuda_close(struct tr_device *d)
+extern "C" void tr_cuda_library_close(struct tr_device *d)
 {
     struct tr_cuda_library *l = (struct tr_cuda_library *)d->library;
     if (!l)

@@ -162,7 +162,7 @@ template <int KIND> static void optimize_any(const struct tr_call *c, int n)
         is_bf16(c->out[0]) ? optimize_to<float, bf16, KIND>(c, n) : optimize_to<float, float, KIND>(c, n);
 }
 
-void tr_op_cuda_updates(const struct tr_call *c, int n)
+void tr_cuda_updates(const struct tr_call *c, int n)
 {
     TR_BUG_ON(n > TR_UPDATES_MAX);
     if (n > 0)

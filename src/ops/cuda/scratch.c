@@ -103,34 +103,9 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
     [TR_OP_ALL_TO_ALL] = exchange,
 };
 
-size_t tr_op_cuda_scratch(const struct tr_call *c)
+size_t tr_cuda_scratch(const struct tr_call *c, int n_threads)
 {
+    (void)n_threads; /* of the host */
     TR_BUG_ON((unsigned)c->op >= TR_OP_COUNT);
     return scratch[c->op] ? scratch[c->op](c) : 0;
 }
-
-#ifndef TR_HAS_CUDA
-tr_kernel tr_op_cuda(enum tr_opcode op)
-{
-    (void)op;
-    return NULL;
-}
-
-void tr_op_cuda_updates(const struct tr_call *c, int n)
-{
-    (void)c;
-    (void)n;
-}
-
-enum tr_status tr_op_cuda_open(struct tr_device *d, bool may_choose)
-{
-    (void)d;
-    (void)may_choose;
-    return tr_fail(TR_USAGE, "device cuda is not in this build; build with cmake --preset cuda");
-}
-
-void tr_op_cuda_close(struct tr_device *d)
-{
-    (void)d;
-}
-#endif

@@ -4,11 +4,20 @@
 
 #include "ops/ops.h"
 
+/* The slots of the CUDA column (column.c). Kernels cover every op: data and scratch are device memory, the work is
+ * started on the call's stream, and failures are noted at its device. Scratch is in every build. */
+size_t tr_cuda_scratch(const struct tr_call *c, int n_threads);
+tr_kernel tr_cuda_kernel(enum tr_opcode op);
+void tr_cuda_updates(const struct tr_call *c, int n);
+enum tr_status tr_cuda_library_open(struct tr_device *d, bool may_choose); /* cuBLASLt and cuDNN */
+void tr_cuda_library_close(struct tr_device *d);
+
 enum {
     TR_CUDA_WORKSPACE = 64 << 20, /* of a matrix product: more never made one faster on Hopper */
     TR_CUDA_PARTS = 1056,         /* blocks of rows of a sum over rows; each leaves one partial row */
     TR_CUDA_CHUNK = 65536,        /* elements of one partial sum of squares */
     TR_CUDA_MASK_LENGTH = 32768,  /* longest row of tokens with a table of its documents */
+    TR_CUDA_HEAD_DIM_MAX = 1024,  /* elements of a head that attention holds */
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
 };
 
