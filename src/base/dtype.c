@@ -1,64 +1,13 @@
 /* dtype.c - element type names and conversions.
  *
  * Every narrowing rounds once, to nearest even: float64 goes to a 16-bit type through a float rounded to odd, which
- * keeps the sticky bit that plain double rounding loses. Rejected: a table of 16 pair functions; two loops and a block
- * buffer cover all pairs.
+ * keeps the sticky bit that plain double rounding loses. Rejected: a table of functions for all pairs; a codec for each
+ * type and a block buffer cover all of them.
  */
 #include "base/dtype.h"
 #include "base/str.h"
 #include "base/banned.h"
 #include <math.h>
-
-struct dtype_row {
-    size_t bytes;
-    const char *safetensors, *name;
-};
-
-static const struct dtype_row rows[] = {
-#define X(name, bytes, st_name, hf_name) { bytes, st_name, hf_name },
-    TR_DTYPE_LIST(X)
-#undef X
-};
-_Static_assert(TR_COUNT_OF(rows) == TR_DTYPE_COUNT, "one row a dtype");
-
-static const struct dtype_row *row_of(enum tr_dtype d)
-{
-    TR_BUG_ON((unsigned)d >= TR_DTYPE_COUNT);
-    return &rows[d];
-}
-
-size_t tr_dtype_bytes(enum tr_dtype d)
-{
-    return row_of(d)->bytes;
-}
-
-const char *tr_dtype_name(enum tr_dtype d)
-{
-    return row_of(d)->name;
-}
-
-const char *tr_dtype_safetensors(enum tr_dtype d)
-{
-    return row_of(d)->safetensors;
-}
-
-enum tr_status tr_dtype_parse(const char *name, enum tr_dtype *out)
-{
-    struct tr_str legal = { 0 };
-    for (unsigned d = 0; d < TR_DTYPE_COUNT; d++) {
-        if (strcmp(name, rows[d].name) == 0 || strcmp(name, rows[d].safetensors) == 0) {
-            *out = (enum tr_dtype)d;
-            tr_str_release(&legal);
-            return TR_OK;
-        }
-        tr_str_addf(&legal, "%s%s", d ? ", " : "", rows[d].name);
-    }
-    char shown[64];
-    enum tr_status st = tr_fail(TR_USAGE, "dtype \"%s\" is not one of %s", tr_escape(name, shown, sizeof shown),
-                                tr_str_ok(&legal) ? legal.p : "the known types");
-    tr_str_release(&legal);
-    return st;
-}
 
 static float f32_of_bits(uint32_t u)
 {
@@ -113,65 +62,6 @@ static float f32_of_f64_odd(double d)
     return f32_of_bits(u | 1u);
 }
 
-static void to_f32(const void *src, enum tr_dtype d, float *out, size_t n)
-{
-    const uint16_t *half = src;
-    const double *wide = src;
-    if (d == TR_BF16)
-        for (size_t i = 0; i < n; i++)
-            out[i] = tr_f32_of_bf16(half[i]);
-    else if (d == TR_F16)
-        for (size_t i = 0; i < n; i++)
-            out[i] = tr_f32_of_f16(half[i]);
-    else
-        for (size_t i = 0; i < n; i++)
-            out[i] = (float)wide[i];
-}
-
-static void of_f32(const float *src, enum tr_dtype d, void *out, size_t n)
-{
-    uint16_t *half = out;
-    double *wide = out;
-    if (d == TR_BF16)
-        for (size_t i = 0; i < n; i++)
-            half[i] = tr_bf16_of_f32(src[i]);
-    else if (d == TR_F16)
-        for (size_t i = 0; i < n; i++)
-            half[i] = tr_f16_of_f32(src[i]);
-    else
-        for (size_t i = 0; i < n; i++)
-            wide[i] = (double)src[i];
-}
-
-void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dtype dst_dtype, size_t n)
-{
-    TR_BUG_ON((unsigned)src_dtype > TR_F64 || (unsigned)dst_dtype > TR_F64); /* the float types come first */
-    if (n == 0)
-        return;
-    if (src_dtype == dst_dtype) {
-        memmove(dst, src, n * tr_dtype_bytes(src_dtype));
-        return;
-    }
-    if (dst_dtype == TR_F32) {
-        to_f32(src, src_dtype, dst, n);
-        return;
-    }
-    if (src_dtype == TR_F32) {
-        of_f32(src, dst_dtype, dst, n);
-        return;
-    }
-    float block[256];
-    for (size_t at = 0; at < n; at += TR_COUNT_OF(block)) {
-        size_t n_now = n - at < TR_COUNT_OF(block) ? n - at : TR_COUNT_OF(block);
-        if (src_dtype == TR_F64)
-            for (size_t i = 0; i < n_now; i++)
-                block[i] = f32_of_f64_odd(((const double *)src)[at + i]);
-        else
-            to_f32((const char *)src + at * tr_dtype_bytes(src_dtype), src_dtype, block, n_now);
-        of_f32(block, dst_dtype, (char *)dst + at * tr_dtype_bytes(dst_dtype), n_now);
-    }
-}
-
 float tr_f32_of_e4m3(uint8_t b)
 {
     int exponent = b >> 3 & 15, mantissa = b & 7;
@@ -212,4 +102,132 @@ uint8_t tr_e4m3_of_f32(float f)
 uint8_t tr_e5m2_of_f32(float f)
 {
     return float8_of_f32(f, 2, -16, TR_E5M2_MOST, 0x7b);
+}
+
+/* ---- traits ---- */
+
+#define CODEC(name, type, widen, narrow)                                                                               \
+    static void name##_to_f32(const void *src, float *dst, size_t n)                                                   \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            dst[i] = widen(((const type *)src)[i]);                                                                    \
+    }                                                                                                                  \
+    static void name##_from_f32(const float *src, void *dst, size_t n)                                                 \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            ((type *)dst)[i] = narrow(src[i]);                                                                         \
+    }
+CODEC(f32, float, , )
+CODEC(bf16, uint16_t, tr_f32_of_bf16, tr_bf16_of_f32)
+CODEC(f16, uint16_t, tr_f32_of_f16, tr_f16_of_f32)
+CODEC(f64, double, (float), (double))
+CODEC(e5m2, uint8_t, tr_f32_of_e5m2, tr_e5m2_of_f32)
+CODEC(e4m3, uint8_t, tr_f32_of_e4m3, tr_e4m3_of_f32)
+#undef CODEC
+#define raw_to_f32   NULL
+#define raw_from_f32 NULL
+
+static const struct tr_dtype_traits rows[] = {
+#define X(id, bits, st_name, name, codec) { name, st_name, bits, codec##_to_f32, codec##_from_f32 },
+    TR_DTYPE_LIST(X)
+#undef X
+};
+_Static_assert(TR_COUNT_OF(rows) == TR_DTYPE_COUNT, "one row a dtype");
+
+const struct tr_dtype_traits *tr_dtype_traits(enum tr_dtype d)
+{
+    TR_BUG_ON((unsigned)d >= TR_DTYPE_COUNT);
+    return &rows[d];
+}
+
+size_t tr_dtype_bytes(enum tr_dtype d)
+{
+    return tr_dtype_traits(d)->bits / 8;
+}
+
+const char *tr_dtype_name(enum tr_dtype d)
+{
+    return tr_dtype_traits(d)->name;
+}
+
+const char *tr_dtype_safetensors(enum tr_dtype d)
+{
+    return tr_dtype_traits(d)->st_name;
+}
+
+enum tr_status tr_dtype_parse(const char *name, enum tr_dtype *out)
+{
+    struct tr_str legal = { 0 };
+    for (unsigned d = 0; d < TR_DTYPE_COUNT; d++) {
+        if (strcmp(name, rows[d].name) == 0 || strcmp(name, rows[d].st_name) == 0) {
+            *out = (enum tr_dtype)d;
+            tr_str_release(&legal);
+            return TR_OK;
+        }
+        tr_str_addf(&legal, "%s%s", d ? ", " : "", rows[d].name);
+    }
+    char shown[64];
+    enum tr_status st = tr_fail(TR_USAGE, "dtype \"%s\" is not one of %s", tr_escape(name, shown, sizeof shown),
+                                tr_str_ok(&legal) ? legal.p : "the known types");
+    tr_str_release(&legal);
+    return st;
+}
+
+void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dtype dst_dtype, size_t n)
+{
+    const struct tr_dtype_traits *from = tr_dtype_traits(src_dtype), *to = tr_dtype_traits(dst_dtype);
+    TR_BUG_ON(!from->to_f32 || !to->from_f32);
+    if (n == 0)
+        return;
+    if (src_dtype == dst_dtype) {
+        memmove(dst, src, n * tr_dtype_bytes(src_dtype));
+        return;
+    }
+    if (dst_dtype == TR_F32) {
+        from->to_f32(src, dst, n);
+        return;
+    }
+    if (src_dtype == TR_F32) {
+        to->from_f32(src, dst, n);
+        return;
+    }
+    float block[256];
+    for (size_t at = 0; at < n; at += TR_COUNT_OF(block)) {
+        size_t n_now = n - at < TR_COUNT_OF(block) ? n - at : TR_COUNT_OF(block);
+        if (src_dtype == TR_F64)
+            for (size_t i = 0; i < n_now; i++)
+                block[i] = f32_of_f64_odd(((const double *)src)[at + i]);
+        else
+            from->to_f32((const char *)src + at * tr_dtype_bytes(src_dtype), block, n_now);
+        to->from_f32(block, (char *)dst + at * tr_dtype_bytes(dst_dtype), n_now);
+    }
+}
+
+/* ---- storage formats ---- */
+
+static const struct tr_storage_format plain[] = {
+#define X(id, bits, st_name, name, codec) { name, 1, 1, { { "", TR_##id, 1 } } },
+    TR_DTYPE_LIST(X)
+#undef X
+};
+_Static_assert(TR_COUNT_OF(plain) == TR_DTYPE_COUNT, "one plain format a dtype");
+
+const struct tr_storage_format *tr_storage_plain(enum tr_dtype d)
+{
+    TR_BUG_ON((unsigned)d >= TR_DTYPE_COUNT);
+    return &plain[d];
+}
+
+size_t tr_plane_bytes(const struct tr_plane *p, int64_t n)
+{
+    int64_t count = p->per == 0 ? 1 : (n + p->per - 1) / p->per;
+    return (size_t)count * tr_dtype_bytes(p->dtype);
+}
+
+size_t tr_storage_bytes(const struct tr_storage_format *f, int64_t n)
+{
+    size_t sum = 0;
+    for (int i = 0; i < f->n_planes; i++)
+        sum += tr_plane_bytes(&f->plane[i], n);
+    return sum;
 }

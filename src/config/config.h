@@ -173,7 +173,7 @@ struct tr_config {
     /* mesh */
     int64_t dp, zero, hybrid_shard, tp, pp, pp_chunks, cp;
     bool fp8;
-    enum tr_dtype fp8_gradient; /* U8: e4m3 */
+    enum tr_dtype fp8_gradient; /* TR_E4M3 or TR_E5M2 */
     enum tr_fp8_scaling fp8_scaling;
     bool sp;
     const char *pp_schedule;

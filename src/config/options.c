@@ -108,7 +108,7 @@ static const struct choice comms[] = {
     { "auto", TR_COMM_AUTO }, { "shm", TR_COMM_SHM }, { "mpi", TR_COMM_MPI }, { NULL, 0 }
 };
 static const struct choice cp_modes[] = { { "ring", TR_CP_RING }, { "ulysses", TR_CP_ULYSSES }, { NULL, 0 } };
-static const struct choice fp8_gradients[] = { { "e4m3", TR_U8 }, { "e5m2", TR_E5M2 }, { NULL, 0 } };
+static const struct choice fp8_gradients[] = { { "e4m3", TR_E4M3 }, { "e5m2", TR_E5M2 }, { NULL, 0 } };
 static const struct choice fp8_scalings[] = { { "current", TR_FP8_CURRENT },
                                               { "delayed", TR_FP8_DELAYED },
                                               { NULL, 0 } };

@@ -20,7 +20,7 @@ static tr_kernel phantom_kernel(enum tr_opcode op)
 
 static bool is_float8(enum tr_dtype d)
 {
-    return d == TR_U8 || d == TR_E5M2;
+    return d == TR_E4M3 || d == TR_E5M2;
 }
 
 static bool is_update(enum tr_opcode op)
@@ -107,7 +107,7 @@ const char *tr_column_refuses(const struct tr_column *c, enum tr_opcode op, enum
         call.out[0].dtype = call.out[1].dtype = dtype;
     if (op == TR_OP_MATMUL8) {
         call.in[0].dtype = dtype;
-        call.in[2].dtype = TR_U8;
+        call.in[2].dtype = TR_E4M3;
     }
     return c->refuses(&call);
 }

@@ -1,5 +1,4 @@
-/* row_fp8.c - rows of products of 8-bit floats (pass `fp8`). U8 holds e4m3, whose largest number is 448; E5M2 holds
- * e5m2, 57344. */
+/* row_fp8.c - rows of products of 8-bit floats (pass `fp8`). E4M3 is at most 448, E5M2 at most 57344. */
 #include "ops/ops.h"
 
 /* q = 8-bit(x * (largest / amax)), NaN for an infinite x; qt is q transposed; scale = amax / largest; both factors are

@@ -49,7 +49,7 @@ static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
         return *known;
     struct tr_program *p = f->p;
     int64_t rows = p->value[v].rows, cols = p->value[v].cols;
-    enum tr_dtype dtype = phase == TR_FORWARD ? TR_U8 : f->gradient;
+    enum tr_dtype dtype = phase == TR_FORWARD ? TR_E4M3 : f->gradient;
     struct quant q = { .of = v }; /* then one statement each: C leaves the order inside an initializer open */
     q.q = add_value(p, dtype, rows, cols, "q", v);
     q.qt = add_value(p, dtype, cols, rows, "qt", v);
@@ -145,7 +145,7 @@ enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     enum tr_status st = TR_OK;
     struct tr_program *from = NULL;
-    struct fp8 f = { .p = p, .gradient = ctx->fp8_e5m2 ? TR_E5M2 : TR_U8, .has_history = ctx->fp8_history };
+    struct fp8 f = { .p = p, .gradient = ctx->fp8_e5m2 ? TR_E5M2 : TR_E4M3, .has_history = ctx->fp8_history };
     if (!ctx->fp8 || !ctx->is_training)
         return TR_OK;
     TR_TRY(tr_program_copy(p, &from));

@@ -24,6 +24,60 @@ static void names_parse_both_ways(void **state)
     assert_int_equal(tr_dtype_bytes(TR_F64), 8);
 }
 
+/* Codecs of all types that are not raw agree with the scalar functions, and narrow what they widened to itself. */
+static void traits_convert_every_code(void **state)
+{
+    (void)state;
+    const enum tr_dtype narrow[] = { TR_BF16, TR_F16, TR_E4M3, TR_E5M2 };
+    for (size_t k = 0; k < TR_COUNT_OF(narrow); k++) {
+        const struct tr_dtype_traits *t = tr_dtype_traits(narrow[k]);
+        for (uint32_t code = 0; code < 1u << t->bits; code++) {
+            uint8_t one = (uint8_t)code;
+            uint16_t two = (uint16_t)code, back = 0;
+            float x = 0, y = 0;
+            t->to_f32(t->bits == 8 ? (void *)&one : (void *)&two, &x, 1);
+            t->from_f32(&x, &back, 1);
+            if (isfinite(x))
+                assert_int_equal(back, code);
+            tr_convert(&back, narrow[k], &y, TR_F32, 1);
+            assert_true(isnan(x) ? isnan(y) : isinf(x) || x == y);
+        }
+    }
+    assert_null(tr_dtype_traits(TR_U8)->to_f32);
+    assert_null(tr_dtype_traits(TR_I64)->from_f32);
+    float third = 1.0f / 3;
+    uint8_t small = 0;
+    tr_convert(&third, TR_F32, &small, TR_E4M3, 1);
+    assert_int_equal(small, tr_e4m3_of_f32(third));
+}
+
+/* A plain format has one plane of whole elements; blocks of a quantised one count from the first element, and the last
+ * may be short. */
+static void storage_formats_count_the_bytes_of_their_planes(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < TR_DTYPE_COUNT; i++) {
+        const struct tr_storage_format *f = tr_storage_plain((enum tr_dtype)i);
+        assert_string_equal(f->name, tr_dtype_name((enum tr_dtype)i));
+        assert_true(f->n_planes == 1 && f->grain == 1);
+        assert_int_equal(tr_storage_bytes(f, 1000), 1000 * tr_dtype_bytes((enum tr_dtype)i));
+    }
+    const struct tr_storage_format blocks = {
+        "blocks",
+        64,
+        4,
+        { { "", TR_U8, 2 }, { ".absmax", TR_F32, 64 }, { ".nested", TR_U8, 16384 }, { ".offset", TR_F32, 0 } }
+    };
+    const int64_t n = 16384 + 65; /* a second nested block, with one whole block and one of a single element */
+    const size_t want[] = { 8192 + 33, (256 + 2) * sizeof(float), 2, sizeof(float) };
+    size_t sum = 0;
+    for (int i = 0; i < blocks.n_planes; i++) {
+        assert_int_equal(tr_plane_bytes(&blocks.plane[i], n), want[i]);
+        sum += want[i];
+    }
+    assert_int_equal(tr_storage_bytes(&blocks, n), sum);
+}
+
 typedef float widen_fn(uint16_t);
 typedef uint16_t narrow_fn(float);
 
@@ -165,6 +219,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_parse_both_ways),
+        cmocka_unit_test(traits_convert_every_code),
+        cmocka_unit_test(storage_formats_count_the_bytes_of_their_planes),
         cmocka_unit_test(bf16_rounds_to_nearest_even_everywhere),
         cmocka_unit_test(f16_rounds_to_nearest_even_everywhere),
         cmocka_unit_test(f64_to_16_bits_rounds_once),

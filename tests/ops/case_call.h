@@ -111,9 +111,9 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
     case 's':
         return TR_I64;
     case 'q':
-        return r->e5m2 == 1 ? TR_E5M2 : TR_U8;
+        return r->e5m2 == 1 ? TR_E5M2 : TR_E4M3;
     case 'h':
-        return r->e5m2 == 2 ? TR_E5M2 : TR_U8;
+        return r->e5m2 == 2 ? TR_E5M2 : TR_E4M3;
     default:
         return TR_I32;
     }

@@ -53,7 +53,7 @@ static inline void each_call(enum tr_opcode only, check_fn *check)
 static inline double spacing(enum tr_dtype d)
 {
     return d == TR_E5M2   ? 0x1p-2
-           : d == TR_U8   ? 0x1p-3
+           : d == TR_E4M3 ? 0x1p-3
            : d == TR_BF16 ? 0x1p-7
            : d == TR_F16  ? 0x1p-10
            : d == TR_F64  ? 0x1p-52

@@ -23,7 +23,7 @@ double tr_ref_get(const struct tr_view *v, int64_t row, int64_t col)
         return (double)tr_f32_of_f16(((const uint16_t *)v->data)[i]);
     case TR_F64:
         return ((const double *)v->data)[i];
-    case TR_U8:
+    case TR_E4M3:
         return (double)tr_f32_of_e4m3(((const uint8_t *)v->data)[i]);
     case TR_E5M2:
         return (double)tr_f32_of_e5m2(((const uint8_t *)v->data)[i]);
@@ -55,7 +55,7 @@ void tr_ref_put(const struct tr_view *v, int64_t row, int64_t col, double x)
     case TR_F64:
         ((double *)v->data)[i] = x;
         break;
-    case TR_U8:
+    case TR_E4M3:
         ((uint8_t *)v->data)[i] = tr_e4m3_of_f32((float)x);
         break;
     case TR_E5M2:

@@ -209,7 +209,7 @@ struct cuda_gemm {
     const void *a, *b, *d; /* d: what is added times beta; may be c */
     void *c;
     int64_t lda, ldb, ldc, ldd;
-    enum tr_dtype a_dtype, c_dtype; /* b is of a's type, d and bias of c's; U8: any 8-bit float, e4m3 unless: */
+    enum tr_dtype a_dtype, c_dtype; /* b is of a's type, d and bias of c's; E4M3: any 8-bit float, e4m3 unless: */
     bool a_is_e5m2, b_is_e5m2;
     bool a_t, b_t;
     float beta;

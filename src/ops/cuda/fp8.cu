@@ -132,7 +132,7 @@ void tr_cuda_MATMUL8(const struct tr_call *c)
     const struct tr_view &a = c->in[0], &b = c->in[2], &addend = c->in[5], &y = c->out[0];
     struct cuda_gemm g = {};
     g.m = y.rows, g.n = y.cols, g.k = a.cols;
-    g.a = a.data, g.lda = a.ld, g.a_dtype = TR_U8, g.scale_a = (const float *)c->in[1].data;
+    g.a = a.data, g.lda = a.ld, g.a_dtype = TR_E4M3, g.scale_a = (const float *)c->in[1].data;
     g.b = b.data, g.ldb = b.ld, g.b_t = true, g.scale_b = (const float *)c->in[3].data;
     g.a_is_e5m2 = a.dtype == TR_E5M2, g.b_is_e5m2 = b.dtype == TR_E5M2;
     g.c = y.data, g.ldc = g.ldd = y.ld, g.c_dtype = y.dtype;

@@ -19,7 +19,7 @@ static cudaDataType_t type_of(enum tr_dtype d)
 {
     return d == TR_BF16   ? CUDA_R_16BF
            : d == TR_F16  ? CUDA_R_16F
-           : d == TR_U8   ? CUDA_R_8F_E4M3
+           : d == TR_E4M3 ? CUDA_R_8F_E4M3
            : d == TR_E5M2 ? CUDA_R_8F_E5M2
                           : CUDA_R_32F;
 }
@@ -71,7 +71,7 @@ static void run_plain(const struct tr_call *c, const struct cuda_gemm *g)
         run_plain_of<__nv_fp8_e5m2, __nv_fp8_e4m3>(c, g);
     else if (g->b_is_e5m2)
         run_plain_of<__nv_fp8_e4m3, __nv_fp8_e5m2>(c, g);
-    else if (g->a_dtype == TR_U8)
+    else if (g->a_dtype == TR_E4M3)
         run_plain_of<__nv_fp8_e4m3, __nv_fp8_e4m3>(c, g);
     else
         with_type(a, [&](auto t) { run_plain_of<decltype(t), decltype(t)>(c, g); });
@@ -110,7 +110,7 @@ static void key_of(const struct cuda_gemm *g, uint64_t key[6])
     uint64_t flags = (uint64_t)g->a_t | (uint64_t)g->b_t << 1 | (uint64_t)(g->a_dtype == TR_BF16) << 2 |
                      (uint64_t)(g->c_dtype == TR_BF16) << 3 | (uint64_t)(g->bias != NULL) << 4 |
                      (uint64_t)(g->gelu_aux != NULL) << 5 | (uint64_t)g->is_dgelu << 6 |
-                     (uint64_t)(g->a_dtype == TR_U8) << 7;
+                     (uint64_t)(g->a_dtype == TR_E4M3) << 7;
     key[0] = (uint64_t)g->m << 32 | (uint64_t)g->n;
     key[1] = (uint64_t)g->k << 8 | flags;
     key[2] = (uint64_t)g->lda << 32 | (uint64_t)g->ldb;
@@ -161,7 +161,7 @@ static void describe(struct gemm_call *x, struct lt_plan *p)
     fail(x, x->l->fn.cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
     set(x, p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
     set(x, p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
-    if (g->a_dtype == TR_U8) {
+    if (g->a_dtype == TR_E4M3) {
         int8_t is_fast = !g->is_exact;
         set(x, p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &is_fast, sizeof is_fast);
     }
