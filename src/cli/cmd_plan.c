@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 
 static enum tr_status print_legal(const struct tr_config *cfg)
@@ -63,7 +64,7 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
     else
         TR_TRY(tr_forecast(&ask, &f));
     for (int k = 0; k < n; k++)
-        most = (double)tr_compiled_chip_bytes(stage[k]) > most ? (double)tr_compiled_chip_bytes(stage[k]) : most;
+        most = fmax(most, (double)tr_compiled_bytes_in(stage[k], TR_SPACE_DEVICE));
     if (cfg->timeline)
         TR_TRY(tr_timeline_write(cfg->timeline, &ask));
     if (cfg->json) {

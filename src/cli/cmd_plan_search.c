@@ -77,7 +77,7 @@ static enum tr_status exact_bytes(const struct tr_config *cfg, const struct tr_f
     *out = 0;
     for (int k = 0; k < x->ask.pp; k++) {
         TR_TRY(tr_setup_open_rank(run, TR_USE_TRAIN, k * each, &s));
-        double bytes = (double)tr_compiled_chip_bytes(s->compiled);
+        double bytes = (double)tr_compiled_bytes_in(s->compiled, TR_SPACE_DEVICE);
         *out = bytes > *out ? bytes : *out;
         tr_setup_close(s);
         s = NULL;

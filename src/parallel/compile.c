@@ -28,7 +28,7 @@ out:
 
 static bool fits(const struct tr_compiled *c)
 {
-    return tr_compiled_bytes(c) <= c->opt.memory_budget;
+    return tr_compiled_bytes_in(c, TR_SPACE_DEVICE) <= c->opt.memory_budget;
 }
 
 /* The first n segments recompute by `more`, the others by `less`. Earlier segments hold their values longest. */
@@ -67,7 +67,7 @@ static enum tr_status fit_budget(struct tr_compiled *c)
                  "memory_budget %s: the run needs %s even with every block recomputed; lower "
                  "per_device_train_batch_size or sequence_length",
                  tr_human_bytes(c->opt.memory_budget, have, sizeof have),
-                 tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
+                 tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
 out:
     return st;
 }
@@ -175,7 +175,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         if (opt->memory_budget && !fits(c))
             st = tr_fail(TR_USAGE, "memory_budget %s: the run needs %s; try --recompute auto",
                          tr_human_bytes(opt->memory_budget, have, sizeof have),
-                         tr_human_bytes(tr_compiled_bytes(c), need, sizeof need));
+                         tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
     }
     const struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
     for (size_t i = 0; i < TR_COUNT_OF(all) && st == TR_OK; i++)

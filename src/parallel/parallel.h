@@ -172,7 +172,7 @@ struct tr_compile_options {
     int pp_chunks;           /* stages a rank holds; 0: one */
     int n_micro;
     enum tr_recompute recompute; /* AUTO: the cheapest set that fits memory_budget */
-    uint64_t memory_budget;      /* 0 = none */
+    uint64_t memory_budget;      /* of the device's space; 0 = none */
     int n_threads;
     const struct tr_column *column; /* kernels: their scratch and refusals; NULL: the CPU's */
     bool has_own_memory;            /* the device does not see host memory: batches are copied to it */
@@ -232,7 +232,9 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
                           struct tr_compiled **out);
 void tr_compiled_close(struct tr_compiled *c);
 size_t tr_compiled_bytes(const struct tr_compiled *c);
-size_t tr_compiled_chip_bytes(const struct tr_compiled *c); /* what of them must fit the device's own memory */
+/* Those of the arenas in one space. A device without memory of its own has the host's: all arenas are in every space.
+ */
+size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space);
 /* The order of the pipeline, then this rank's actions. */
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);
 /* Does this rank hold the segment? */

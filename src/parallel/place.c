@@ -261,10 +261,11 @@ size_t tr_compiled_bytes(const struct tr_compiled *c)
     return sum;
 }
 
-size_t tr_compiled_chip_bytes(const struct tr_compiled *c)
+size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space)
 {
-    size_t sum = tr_compiled_bytes(c);
-    for (int i = 0; i < TR_A_COUNT && c->opt.has_own_memory; i++)
-        sum -= tr_arena_row((enum tr_arena_id)i)->space != TR_SPACE_DEVICE ? c->bytes[i] : 0;
+    size_t sum = 0;
+    for (int i = 0; i < TR_A_COUNT; i++)
+        if (!c->opt.has_own_memory || tr_arena_row((enum tr_arena_id)i)->space == space)
+            sum += c->bytes[i];
     return sum;
 }

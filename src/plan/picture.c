@@ -292,7 +292,7 @@ static double shown_bytes(const struct tr_compiled *c, int arena, double room_by
 
 static double shown_total(const struct tr_compiled *c, double room_bytes)
 {
-    return (double)(room_bytes > 0 ? tr_compiled_chip_bytes(c) : tr_compiled_bytes(c));
+    return (double)(room_bytes > 0 ? tr_compiled_bytes_in(c, TR_SPACE_DEVICE) : tr_compiled_bytes(c));
 }
 
 void tr_memory_bar(const struct tr_compiled *c, double room_bytes, struct tr_str *out)

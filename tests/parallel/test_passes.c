@@ -305,6 +305,32 @@ static void activations_are_those_in_flight(void **state)
     tr_model_close(m);
 }
 
+/* A device with memory of its own pays for its arenas only; the host's memory is the same as a host device's. */
+static void budgets_count_the_space_of_the_device(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(0);
+    struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
+    opt.data_bytes = 1 << 20;
+    for (int own = 0; own < 2; own++) {
+        struct tr_compiled *c = NULL;
+        opt.has_own_memory = own == 1;
+        opt.memory_budget = 0;
+        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+        size_t all = tr_compiled_bytes(c), here = tr_compiled_bytes_in(c, TR_SPACE_DEVICE);
+        size_t host = c->bytes[TR_A_DATA] + c->bytes[TR_A_SAVE] + c->bytes[TR_A_STAGING];
+        assert_true(host >= 1 << 20);
+        assert_int_equal(here, own ? all - host : all);
+        tr_compiled_close(c);
+        opt.memory_budget = here;
+        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+        tr_compiled_close(c);
+        opt.memory_budget = here - 1;
+        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_USAGE);
+    }
+    tr_model_close(m);
+}
+
 static void budget_picks_the_least_recompute_that_fits(void **state)
 {
     (void)state;
@@ -572,6 +598,7 @@ int main(void)
         cmocka_unit_test(stages_share_out_the_model),
         cmocka_unit_test(activations_are_those_in_flight),
         cmocka_unit_test(budget_picks_the_least_recompute_that_fits),
+        cmocka_unit_test(budgets_count_the_space_of_the_device),
         cmocka_unit_test(slices_cover_every_byte_of_every_arena),
         cmocka_unit_test(an_op_without_a_rule_is_named),
     };
