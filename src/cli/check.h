@@ -25,6 +25,8 @@ struct check {
 enum tr_status check_links(struct check *k);
 enum tr_status check_collectives(struct check *k, struct tr_comm *c);
 enum tr_status check_files(struct check *k);
+/* Which kernel columns are here and which calls they refuse, of every op and dtype. */
+void check_columns_print(bool as_json, struct tr_str *out);
 
 /* Notes a test; the first bad one keeps its text. */
 void check_note(struct check *k, bool is_ok, const char *fmt, ...) TR_PRINTF(3, 4);

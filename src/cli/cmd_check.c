@@ -85,17 +85,21 @@ out:
 
 static void print(struct check *k)
 {
-    struct tr_str all = { 0 };
+    struct tr_str all = { 0 }, columns = { 0 };
+    check_columns_print(k->cfg->json, &columns);
+    const char *kernels = tr_str_ok(&columns) ? columns.p : "";
     if (k->cfg->json)
-        tr_str_addf(&all, "{\"is_ok\":%s,\"ranks\":%d,\"comm\":\"%s\",\"parts\":[%s]}\n", k->n_bad ? "false" : "true",
-                    k->mesh->world, k->mesh->all->ops->name, k->out.p ? k->out.p : "");
+        tr_str_addf(&all, "{\"is_ok\":%s,\"ranks\":%d,\"comm\":\"%s\",\"parts\":[%s],\"columns\":[%s]}\n",
+                    k->n_bad ? "false" : "true", k->mesh->world, k->mesh->all->ops->name, k->out.p ? k->out.p : "",
+                    kernels);
     else
-        tr_str_addf(&all, "%d rank%s over %s\n%-24s %-4s %8s %12s %10s\n%s", k->mesh->world,
+        tr_str_addf(&all, "%d rank%s over %s\n%-24s %-4s %8s %12s %10s\n%s\n%s", k->mesh->world,
                     tr_mesh_is_alone(k->mesh) ? "" : "s", k->mesh->all->ops->name, "part", "", "tests", "worst us",
-                    "GB/s", k->out.p ? k->out.p : "");
+                    "GB/s", k->out.p ? k->out.p : "", kernels);
     if (tr_mesh_is_first(k->mesh) && tr_str_ok(&all))
         cli_print(all.p);
     tr_str_release(&all);
+    tr_str_release(&columns);
 }
 
 enum tr_status cmd_check(const struct tr_config *cfg)

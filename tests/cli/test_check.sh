@@ -7,8 +7,21 @@ expect 0 "$TRIREME" launch --nproc-per-node 4 check --zero 1 --hybrid_shard 2 --
 for part in 'links, each pair' 'collectives, all ranks' 'collectives, dp' 'collectives, shard' 'output file system'; do
     grep -q "^$part *ok " stdout || fail "no \"$part ok\" in: $(cat stdout)"
 done
+grep -q '^kernels cpu  *device cpu  *present$' stdout || fail "no column cpu in: $(cat stdout)"
+grep -Eq '^linear +F32 BF16 F16 +F32 BF16 F16 +F32 BF16 F16' stdout || fail "no table of ops in: $(cat stdout)"
 [ -z "$(find . -name '.trireme-check*')" ] || fail "left behind: $(find . -name '.trireme-check*')"
 expect 0 "$TRIREME" check --json
+# Which kernel columns are here and what they refuse: the same table in both forms.
+python3 - <<'PY' || fail "$(cat stdout)"
+import json
+columns = {c["name"]: c for c in json.load(open("stdout"))["columns"]}
+assert set(columns) == {"cuda", "cpu", "reference"}, columns.keys()
+assert columns["cpu"]["state"] == "present" and not columns["cpu"]["fuses"] and columns["cuda"]["fuses"]
+for c in columns.values():
+    assert c["ops"]["linear"] == ["F32", "BF16", "F16"], c["ops"]["linear"]
+    assert c["ops"]["matmul8"] == ["F8_E4M3", "F8_E5M2"], c["ops"]["matmul8"]
+    assert c["ops"]["adamw"] == ["F32", "BF16"], c["ops"]["adamw"]
+PY
 python3 -c 'import json, sys; r = json.load(open("stdout")); sys.exit(not (r["is_ok"] and r["ranks"] == 1))' || fail "$(cat stdout)"
 
 bad() { # FAILPOINT TEXT
