@@ -20,7 +20,7 @@ done
 echo "$n commands ran"
 
 cd "$source_dir"
-for page in README.md CONTRIBUTING.md CHANGELOG.md docs/*/*.md; do
+for page in README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/*/*.md; do
     for link in $(grep -oE '\]\([^)#:]+\)' "$page" | tr -d '])(' || true); do
         [ -e "$(dirname "$page")/$link" ] || fail "$page: link to $link leads nowhere"
     done
