@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""follow.py PAGE TREE BUILD OUT: does what a guide says, and builds the program that comes of it.
+"""follow.py PAGE TREE [BUILD OUT]: does what a guide says, and builds the program that comes of it.
 
 TREE/src is a copy of the sources. A block of the page that is fenced as c goes where the sentence before it says:
 
@@ -9,9 +9,10 @@ TREE/src is a copy of the sources. A block of the page that is fenced as c goes 
     In `PATH`, after the line with `TEXT`:        the block follows the first such line
     In `PATH`, before the line with `TEXT`:       the block precedes it
 
-Blocks without such a sentence are for reading only. Every C file that was touched is compiled with the flags of BUILD and
-linked in front of BUILD's libraries, so that it takes the place of the file it was made from. Headers of one room may be
-touched in ways that leave other files valid (declarations); a page that changes a struct needs a build of its own.
+Blocks without such a sentence are for reading only. With BUILD and OUT every C file that was touched is compiled with the
+flags of BUILD and linked in front of BUILD's libraries, so that it takes the place of the file it was made from. Headers of
+one room may be touched in ways that leave other files valid (declarations); a page that changes a list or a struct needs a
+build of its own, and leaves BUILD and OUT away.
 """
 import json
 import os
@@ -19,7 +20,8 @@ import re
 import subprocess
 import sys
 
-page, tree, build, out = sys.argv[1:5]
+page, tree = sys.argv[1:3]
+build, out = sys.argv[3:5] if len(sys.argv) > 3 else (None, None)
 PLACE = re.compile(r"^(?P<how>All of|A new file|At the end of|In) `(?P<path>[^`]+)`"
                    r"(?:, (?P<side>after|before) the line with `(?P<text>[^`]+)`)?:$")
 
@@ -85,14 +87,16 @@ def run(command, directory):
     return done.stdout
 
 
-touched = []
+touched, n_edits = [], 0
 for place, block in edits():
     apply(place, block)
+    n_edits += place["how"] != "All of"
     if place["how"] != "All of" and place["path"] not in touched:
         touched.append(place["path"])
 if not touched:
     refuse("no block says where it goes")
-objects = compile_all([p for p in touched if p.endswith(".c")])
-link = run("ninja -t commands trireme", build).splitlines()[-1]
-run(link.replace(" -o trireme ", f" {' '.join(objects)} -o {os.path.abspath(out)} "), build)
-print(f"{len(touched)} files touched, {len(objects)} compiled")
+if build:
+    objects = compile_all([p for p in touched if p.endswith(".c")])
+    link = run("ninja -t commands trireme", build).splitlines()[-1]
+    run(link.replace(" -o trireme ", f" {' '.join(objects)} -o {os.path.abspath(out)} "), build)
+print(f"{n_edits} edits of {len(touched)} files")
