@@ -60,8 +60,12 @@ enum tr_status tr_comm_open(const char *engine, const struct tr_comm_env *env, s
     enum tr_status st = check_env(env);
     if (st != TR_OK)
         return st;
-    if (!env->device || env->device->row->is_host)
-        return open_host(engine, env, world);
+    if (!env->device || env->device->row->is_host) {
+        st = open_host(engine, env, world);
+        if (st == TR_OK)
+            (*world)->device = env->device;
+        return st;
+    }
     struct tr_comm_env host_env = *env;
     struct tr_comm *host = NULL;
     host_env.arena_bytes = 0; /* tensors are on the device */
@@ -112,7 +116,10 @@ static enum tr_status check_coll(const struct tr_comm *c, const struct tr_coll *
 
 enum tr_status tr_comm_split(struct tr_comm *c, int color, int key, int n, struct tr_comm **out)
 {
-    return c->ops->split(c, color, key, n, out);
+    enum tr_status st = c->ops->split(c, color, key, n, out);
+    if (st == TR_OK && *out)
+        (*out)->device = c->device;
+    return st;
 }
 
 enum tr_status tr_comm_reserve(struct tr_comm *c, size_t bytes, void **base)
@@ -127,9 +134,17 @@ static void mark(struct tr_comm *c, tr_ticket t, const struct tr_coll *x, enum t
         c->tracer->mark(c->tracer, c, t, x, mark, NULL);
 }
 
+/* What was issued before a collective is done when the host reads it. */
+static enum tr_status after_compute(struct tr_comm *c)
+{
+    return c->device ? tr_device_sync(c->device, TR_STREAM_COMPUTE) : TR_OK;
+}
+
 enum tr_status tr_comm_post(struct tr_comm *c, const struct tr_coll *coll, tr_ticket *out)
 {
     enum tr_status st = check_coll(c, coll);
+    if (st == TR_OK)
+        st = after_compute(c);
     if (st == TR_OK)
         st = c->ops->post(c, coll, out);
     if (st == TR_OK)
@@ -165,6 +180,8 @@ enum tr_status tr_comm_wait(struct tr_comm *c, tr_ticket t)
 enum tr_status tr_comm_run(struct tr_comm *c, const struct tr_coll *coll)
 {
     enum tr_status st = check_coll(c, coll);
+    if (st == TR_OK)
+        st = after_compute(c);
     if (st != TR_OK)
         return st;
     mark(c, UINT64_MAX, coll, TR_MARK_START);

@@ -99,6 +99,9 @@ struct tr_comm {
     int rank, size;
     struct tr_comm_tracer *tracer; /* NULL: no profile is written */
     int64_t waited_us;             /* in run and wait, since the last tr_comm_waited_us */
+    /* Host engines move bytes on the calling thread, so the compute stream of this device is waited for first. NULL: an
+     * engine of the device's own, whose streams keep that order. */
+    struct tr_device *device;
 };
 
 /* engine: a name, or NULL for the first row that can be used (never phantom). */

@@ -166,6 +166,7 @@ static inline bool agrees(const struct layout *l, const struct tr_comm_env *env,
     plant_in_schedule(r->c, plant);
     struct tr_comm_env with_arena = *env;
     with_arena.arena_bytes = tr_exec_shared_bytes(r->c);
+    with_arena.device = &r->dev;
     CHECK_OK(tr_mesh_open("shm", &with_arena, opt.layout.size, &mesh));
     plant_in_mesh(mesh, plant);
     int n_global = l->dp * l->n_micro;

@@ -112,9 +112,16 @@ static inline bool freezes(const struct tr_model *m, int frozen, int param)
     }
 }
 
+/* Streams that run in place, or, with a seed, threads with random delays. */
+static const char *rig_device = "cpu";
+static uint64_t rig_seed;
+
 static inline void open_run(struct run *r, const struct layout *l, const struct tr_compile_options *opt)
 {
     struct tr_compile_options with = *opt;
+    CHECK_OK(tr_device_open(rig_device, &r->dev));
+    if (rig_seed)
+        tr_threads_delays(&r->dev, rig_seed, 200);
     r->m = open_model(l->model);
     CHECK(r->m->n_params <= PARAMS_MAX);
     for (int i = 0; i < r->m->n_params; i++)
@@ -152,7 +159,6 @@ static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, i
     float values[TR_STEP_COUNT];
     struct tr_step_result s;
     CHECK_OK(tr_pool_open(1, &r->pool));
-    CHECK_OK(tr_device_open("cpu", &r->dev));
     CHECK_OK(tr_exec_open(r->c, &r->dev, r->pool, mesh, 7, &r->e));
     CHECK(r->dev.reserved_bytes == tr_compiled_bytes(r->c));
     struct tr_store store = tr_exec_store(r->e);
@@ -172,6 +178,7 @@ static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, i
 static inline void close_run(struct run *r)
 {
     tr_exec_close(r->e);
+    tr_device_close(&r->dev);
     tr_pool_close(r->pool);
     tr_compiled_close(r->c);
     tr_model_close(r->m);
