@@ -162,7 +162,8 @@ static enum tr_status compute(struct tr_run *r, const struct tr_action *a)
     struct tr_exec *e = r->e;
     struct tr_batch batch = batch_on_device(e, &r->micro[a->micro], r->m->n_tokens, a->micro);
     struct frame f = { .e = e, .m = r->m, .p = r->s->program[r->s->program_of[a->segment]], .a = a, .batch = &batch };
-    f.local = e->c->opt.layout.size[TR_AXIS_CP] > 1 ? tr_exec_local(e, r->m, &r->micro[a->micro]) : batch;
+    f.local =
+        tr_layout_splits(&e->c->opt.layout, TR_ON(TR_AXIS_CP)) ? tr_exec_local(e, r->m, &r->micro[a->micro]) : batch;
     return run_nodes(&f);
 }
 

@@ -8,7 +8,7 @@
 /* Do collectives read and write this arena? */
 static bool has_collectives(const struct tr_compiled *c, int arena)
 {
-    bool is_split = c->opt.layout.size[TR_AXIS_TP] > 1 || c->opt.layout.size[TR_AXIS_CP] > 1;
+    bool is_split = tr_layout_splits(&c->opt.layout, TR_ON(TR_AXIS_TP) | TR_ON(TR_AXIS_CP));
     switch (arena) {
     case TR_A_PARAMS:
     case TR_A_GRADS:

@@ -29,14 +29,6 @@ void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
     }
 }
 
-/* A tensor that every rank of an axis holds is counted once, by the first rank. */
-static bool is_counted(const struct tr_exec *e, int param)
-{
-    const struct tr_param_place *p = &e->c->place[param];
-    bool is_first = p->tp.is_split || e->c->opt.layout.coord[TR_AXIS_TP] == 0;
-    return p->n > 0 && !e->c->is_frozen[param] && is_first && tr_param_is_first(e->c, param);
-}
-
 static void sum_squares(struct tr_exec *e, int param, char *norms)
 {
     const struct tr_param_place *p = &e->c->place[param];
@@ -66,7 +58,7 @@ static void sum_arena(struct tr_exec *e, char *norms)
 static void sum_params(struct tr_exec *e, char *norms)
 {
     for (int i = 0; i < e->c->model->n_params; i++)
-        if (is_counted(e, i))
+        if (tr_param_is_counted(e->c, i))
             sum_squares(e, i, norms);
 }
 

@@ -129,7 +129,7 @@ static enum tr_status parse_nproc(const char *text, int *out)
         *out = (int)tr_min64(n, TR_LAUNCH_RANKS_MAX);
         return TR_OK;
     }
-    if (strcmp(text, "gpu") == 0 || strcmp(text, "cuda") == 0)
+    if (strcmp(text, "gpu") == 0)
         return tr_fail(TR_USAGE, "%s: give the number of ranks, auto or cpu", text);
     return parse_int(text, 1, TR_LAUNCH_RANKS_MAX, out);
 }

@@ -29,6 +29,15 @@ struct tr_layout {
 
 enum { TR_NORM_PIECE = 4096 }; /* in_order: elements of a parameter that are one term of the gradient norm */
 
+/* Do several ranks share the work along any of these axes? */
+static inline bool tr_layout_splits(const struct tr_layout *l, tr_axes axes)
+{
+    for (int a = 0; a < TR_AXES; a++)
+        if (axes >> a & 1 && l->size[a] > 1)
+            return true;
+    return false;
+}
+
 /* Micro-batches that are one leaf of that tree: whole leaves fit in 2^k ranks, however many micro-batches there are. */
 static inline int tr_odd_part(int n)
 {
@@ -239,6 +248,9 @@ size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space);
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);
 /* Does this rank hold the segment? */
 bool tr_segment_is_here(const struct tr_compiled *c, int segment);
+/* Does this rank count a parameter that it holds in norms? A tensor that several ranks hold is counted
+ * once, a frozen one never. */
+bool tr_param_is_counted(const struct tr_compiled *c, int param);
 /* Does the stage that saves and counts a parameter belong to this rank? */
 bool tr_param_is_first(const struct tr_compiled *c, int param);
 /* Forward and backward flops of one token, recompute excluded: as tr_model_flops_per_token, without the products that

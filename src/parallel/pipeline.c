@@ -21,6 +21,12 @@ bool tr_param_is_first(const struct tr_compiled *c, int param)
     return c->place[param].stage % l->size[TR_AXIS_PP] == l->coord[TR_AXIS_PP];
 }
 
+bool tr_param_is_counted(const struct tr_compiled *c, int param)
+{
+    bool is_first = c->place[param].tp.is_split || c->opt.layout.coord[TR_AXIS_TP] == 0;
+    return c->place[param].n > 0 && !c->is_frozen[param] && is_first && tr_param_is_first(c, param);
+}
+
 /* ---- the cut ---- */
 
 struct stage_cut {

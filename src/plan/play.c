@@ -95,7 +95,7 @@ static void run_segment(struct player *p, const struct tr_action *a)
     run_comm(p, TR_AXIS_DP, TR_CONTENTION * fmin(behind, t));
     if (talk > 0)
         p->met = p->kernels;
-    p->comm[p->price.size[TR_AXIS_TP] > 1 ? TR_AXIS_TP : TR_AXIS_CP] += talk;
+    p->comm[tr_layout_splits(&p->c->opt.layout, TR_ON(TR_AXIS_TP)) ? TR_AXIS_TP : TR_AXIS_CP] += talk;
 }
 
 static void run_kernel(struct player *p, double t)

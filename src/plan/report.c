@@ -80,7 +80,7 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
     if (c->opt.layout.data_size > 1)
         tr_str_addf(out, "each of %d ranks: zero %d, state in %d shards\n", c->opt.layout.data_size, c->opt.layout.zero,
                     c->opt.layout.shard_size);
-    if (c->opt.layout.size[TR_AXIS_TP] > 1)
+    if (tr_layout_splits(&c->opt.layout, TR_ON(TR_AXIS_TP)))
         tr_str_addf(out, "tensor rank %d of %d%s\n", c->opt.layout.coord[TR_AXIS_TP], c->opt.layout.size[TR_AXIS_TP],
                     c->opt.layout.sp ? "; rows are split between products" : "");
     add_stages(c, out);

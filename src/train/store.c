@@ -106,11 +106,7 @@ static int store_writer(void *ctx, int param)
  */
 static bool is_beside(const struct tr_exec *e, int writer)
 {
-    int coord[TR_AXES];
-    tr_mesh_coords(writer, tr_exec_mesh(e)->size, coord);
-    return coord[TR_AXIS_PP] == tr_exec_mesh(e)->coord[TR_AXIS_PP] &&
-           coord[TR_AXIS_DP] == tr_exec_mesh(e)->coord[TR_AXIS_DP] &&
-           coord[TR_AXIS_CP] == tr_exec_mesh(e)->coord[TR_AXIS_CP];
+    return tr_mesh_shares(tr_exec_mesh(e), writer, TR_ON(TR_AXIS_PP) | TR_ON_REPLICAS);
 }
 
 /* Each rank puts its elements into zeros, and the bits are added up as integers over the axes that split the tensor:
