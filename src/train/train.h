@@ -1,44 +1,11 @@
-/* train.h - room header of train: a configuration turned into a plan, a plan run. */
+/* train.h - room header of train: a compiled run is trained, evaluated, asked for text, and proven. */
 #ifndef TR_TRAIN_TRAIN_H
 #define TR_TRAIN_TRAIN_H
 
+#include "build/build.h"
 #include "ckpt/ckpt.h"
-#include "observe/observe.h"
 #include "exec/exec.h"
-
-/* Everything decided before step 0 that needs no data and no weights. `plan` stops here; `train` goes on from here. */
-struct tr_setup {
-    const struct tr_config *cfg;
-    int64_t sequence_length;
-    int n_threads;
-    struct tr_model *model, *eval_model;
-    int axis[TR_AXES]; /* sizes of the mesh */
-    const struct tr_device_row *device;
-    struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
-    struct tr_loader_shape loader;
-    size_t loader_bytes, eval_batch_bytes;
-    enum tr_dtype save_dtype;
-    bool *is_frozen; /* by parameter; NULL: all learn */
-    struct tr_param_groups groups;
-    struct tr_compiled *compiled;
-    tr_make_fn *on_make; /* of the data that is opened; may be NULL */
-    void *on_make_ctx;
-};
-
-enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };
-enum { TR_PROOF_ROWS = 2 };             /* of a proof's batch */
-enum { TR_SAVE_PART_BYTES = 16 << 20 }; /* weights below this share a file and a writer */
-enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
-/* The same for another rank than this process: for plans. */
-enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
-void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of the mesh that the options ask for */
-/* The legality rules, and with a model what they say of the mesh that was asked for. */
-enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
-/* Tokens of a row: as asked, else what the model was made for, up to a bound. */
-enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
-void tr_setup_close(struct tr_setup *s);
-/* The device that was asked for; when none was and the run has one rank, the fastest that is here; else the CPU. */
-const struct tr_device_row *tr_choose_device(const struct tr_config *cfg, int n_ranks);
+#include "observe/observe.h"
 
 /* The store that ckpt reads and writes, over an executor. */
 struct tr_store tr_exec_store(struct tr_exec *e);

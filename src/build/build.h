@@ -1,0 +1,44 @@
+/* build.h - room header of build: a configuration turned into a compiled run, without data, weights or ranks. `train`,
+ * `plan` and `eval` all compile here, so that a plan has the bytes of the run. */
+#ifndef TR_BUILD_BUILD_H
+#define TR_BUILD_BUILD_H
+
+#include "ckpt/ckpt.h"
+#include "data/data.h"
+#include "parallel/parallel.h"
+
+/* Everything decided before step 0 that needs no data and no weights. `plan` stops here; `train` goes on from here. */
+struct tr_setup {
+    const struct tr_config *cfg;
+    int64_t sequence_length;
+    int n_threads;
+    struct tr_model *model, *eval_model;
+    int axis[TR_AXES]; /* sizes of the mesh */
+    const struct tr_device_row *device;
+    struct tr_comm_env env; /* of this process; for plans: rank 0 of as many as the mesh has */
+    struct tr_loader_shape loader;
+    size_t loader_bytes, eval_batch_bytes;
+    enum tr_dtype save_dtype;
+    bool *is_frozen; /* by parameter; NULL: all learn */
+    struct tr_param_groups groups;
+    struct tr_compiled *compiled;
+    tr_make_fn *on_make; /* of the data that is opened; may be NULL */
+    void *on_make_ctx;
+};
+
+enum tr_use { TR_USE_TRAIN, TR_USE_EVAL, TR_USE_PROOF };
+enum { TR_PROOF_ROWS = 2 };             /* of a proof's batch */
+enum { TR_SAVE_PART_BYTES = 16 << 20 }; /* weights below this share a file and a writer */
+enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out);
+/* The same for another rank than this process: for plans. */
+enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, int rank, struct tr_setup **out);
+void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of the mesh that the options ask for */
+/* The legality rules, and with a model what they say of the mesh that was asked for. */
+enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
+/* Tokens of a row: as asked, else what the model was made for, up to a bound. */
+enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
+void tr_setup_close(struct tr_setup *s);
+/* The device that was asked for; when none was and the run has one rank, the fastest that is here; else the CPU. */
+const struct tr_device_row *tr_choose_device(const struct tr_config *cfg, int n_ranks);
+
+#endif

@@ -1,0 +1,76 @@
+/* open_data.c - the data that the options name, opened with the tokenizer and the chat template of the model. Train,
+ * eval and `data` share it. */
+#include "train/train.h"
+#include <assert.h>
+#include <stdlib.h>
+
+static bool needs_tokenizer(const struct tr_data_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        size_t n = strlen(list->item[i].path);
+        if (n < 6 || strcmp(list->item[i].path + n - 6, ".trtok") != 0)
+            return true;
+    }
+    return false;
+}
+
+/* The options' words are the data room's, in its order. */
+static_assert((int)TR_FORMAT_TOKENS == (int)TR_SHAPE_TOKENS && (int)TR_TRAIN_ON_ALL == (int)TR_MASK_ALL &&
+                  (int)TR_PACKING_NONE == (int)TR_PACK_NONE,
+              "same order");
+
+static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,
+                                           const struct tr_data_list *list, bool is_training)
+{
+    const struct tr_model *m = s->model ? s->model : s->eval_model;
+    return (struct tr_data_options){
+        .row_tokens = s->sequence_length,
+        .seed = (uint64_t)cfg->data_seed,
+        .shuffle = is_training,
+        .vocab_size = m->hp.vocab,
+        .shape = (enum tr_shape)cfg->data_format,
+        .text_key = cfg->text_key,
+        .mask = (enum tr_chat_mask)cfg->train_on,
+        .packing = (enum tr_packing)cfg->packing,
+        .cuts_long = cfg->long_documents == TR_LONG_CUT,
+        .max_skipped = cfg->max_skipped,
+        .n_threads = s->n_threads,
+        .held_out = list == &cfg->data ? cfg->eval_split : 0,
+        .is_held_out_side = !is_training,
+        .on_make = s->on_make,
+        .on_make_ctx = s->on_make_ctx,
+    };
+}
+
+enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
+                            bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
+                            struct tr_data **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_chat *chat = NULL;
+    struct tr_data_options opt = data_options(cfg, s, list, is_training);
+    const char **paths = calloc(list->n, sizeof *paths);
+    double *weights = calloc(list->n, sizeof *weights);
+    if (!paths || !weights)
+        TR_TRY(tr_fail(TR_NOMEM, "data: out of memory"));
+    for (size_t i = 0; i < list->n; i++) {
+        paths[i] = list->item[i].path;
+        weights[i] = list->item[i].weight;
+    }
+    if (!*tokenizer && needs_tokenizer(list))
+        TR_TRY(tr_tokenizer_open(cfg->model, tokenizer));
+    st = tr_chat_open(cfg->model, cfg->chat_template, &chat);
+    if (st != TR_OK && cfg->chat_template)
+        goto out;
+    tr_error_clear(); /* a model without a template trains on everything but conversations */
+    opt.weights = weights;
+    opt.chat = chat;
+    opt.chat_date = cfg->chat_date;
+    opt.cache_dir = cache_dir;
+    TR_TRY(tr_data_open(paths, list->n, *tokenizer, &opt, out));
+out:
+    tr_chat_close(chat);
+    free(paths);
+    free(weights);
+    return st;
+}
