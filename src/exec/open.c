@@ -51,6 +51,27 @@ static enum tr_status reserve(struct tr_exec *e, int arena)
     return st;
 }
 
+/* The tables of the model that has more rows: training and evaluation read the same ones. */
+static enum tr_status upload_constants(struct tr_exec *e)
+{
+    const struct tr_compiled *c = e->c;
+    for (int i = 0; i < TR_C_COUNT; i++) {
+        const struct tr_model *m = c->model;
+        if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
+            m = c->eval_model;
+        if (m->const_rows[i] == 0)
+            continue;
+        size_t bytes = (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float);
+        float *table = malloc(bytes);
+        if (!table)
+            return tr_fail(TR_NOMEM, "rope table of %" PRId64 " positions: out of memory", m->const_rows[i]);
+        tr_model_fill_constant(m, i, table);
+        tr_device_copy_now(e->dev, e->base[TR_A_PARAMS] + c->constant[i], table, bytes);
+        free(table);
+    }
+    return TR_OK;
+}
+
 enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,
                             struct tr_mesh *mesh, uint64_t seed, struct tr_exec **out)
 {
@@ -85,14 +106,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         TR_TRY(e->column->open(dev, c->opt.any_order));
     for (int a = 0; a < TR_A_COUNT; a++)
         TR_TRY(reserve(e, a));
-    for (int i = 0; i < TR_C_COUNT; i++) {
-        const struct tr_model *m = c->model;
-        if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
-            m = c->eval_model;
-        if (m->constant[i])
-            tr_device_copy_now(dev, e->base[TR_A_PARAMS] + c->constant[i], m->constant[i],
-                               (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float));
-    }
+    TR_TRY(upload_constants(e));
     for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
         if (!dev->row->is_host && c->bytes[a])
             tr_device_clear(dev, TR_STREAM_COMPUTE, e->base[a], c->bytes[a]);

@@ -96,8 +96,7 @@ struct tr_model {
     struct tr_param *param;
     int n_params;
     int64_t n_elements;
-    float *constant[TR_C_COUNT]; /* (const_rows, const_cols): rope tables */
-    int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT];
+    int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT]; /* rope tables; 0 rows: the model has none */
 };
 
 struct tr_model_options {
@@ -113,6 +112,9 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
                                   struct tr_model **out);
 void tr_model_close(struct tr_model *m);
+/* The constant of a slot, (const_rows, const_cols). Only a run needs its numbers: a plan compiles one model for each
+ * pipeline rank, and the sines would take longer than the compile. */
+void tr_model_fill_constant(const struct tr_model *m, int slot, float *out);
 /* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. pool: or NULL
  */
 void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,

@@ -149,19 +149,19 @@ out:
     return st;
 }
 
-static enum tr_status make_constants(struct tr_model *m)
+static void size_constants(struct tr_model *m)
 {
-    for (int i = 0; i < TR_C_COUNT; i++) {
-        const struct tr_rope *r = &m->hp.rope[i];
-        if (r->type == TR_ROPE_NONE)
-            continue;
-        enum tr_status st = tr_rope_table(r, m->hp.max_positions, m->n_positions, &m->constant[i]);
-        if (st != TR_OK)
-            return st;
-        m->const_rows[i] = m->n_positions;
-        m->const_cols[i] = r->dim;
-    }
-    return TR_OK;
+    for (int i = 0; i < TR_C_COUNT; i++)
+        if (m->hp.rope[i].type != TR_ROPE_NONE) {
+            m->const_rows[i] = m->n_positions;
+            m->const_cols[i] = m->hp.rope[i].dim;
+        }
+}
+
+void tr_model_fill_constant(const struct tr_model *m, int slot, float *out)
+{
+    TR_BUG_ON(m->const_rows[slot] == 0);
+    tr_rope_fill(&m->hp.rope[slot], m->hp.max_positions, m->n_positions, out);
 }
 
 static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
@@ -214,7 +214,7 @@ enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *
     m->n_positions = opt->n_positions ? opt->n_positions : opt->sequence_length;
     TR_TRY(configure(m, opt));
     TR_TRY(build_segments(m, opt));
-    TR_TRY(make_constants(m));
+    size_constants(m);
 out:
     if (st == TR_OK) {
         *out = m;
@@ -265,8 +265,6 @@ void tr_model_close(struct tr_model *m)
         tr_program_close(m->program[i]);
     for (int i = 0; m->segment && i < m->n_segments; i++)
         free(m->segment[i].param);
-    for (int i = 0; i < TR_C_COUNT; i++)
-        free(m->constant[i]);
     free(m->program);
     free(m->segment);
     free(m->param);

@@ -6,7 +6,6 @@
  */
 #include "model/model_impl.h"
 #include <math.h>
-#include <stdlib.h>
 
 static const struct {
     const char *name;
@@ -135,21 +134,16 @@ static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_
     return 1.0;
 }
 
-enum tr_status tr_rope_table(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float **out)
+void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *out)
 {
     int64_t half = r->dim / 2;
     float freq[512];
     TR_BUG_ON(half > 512);
-    float *t = malloc((size_t)(n_pos * r->dim) * sizeof *t);
-    if (!t)
-        return tr_fail(TR_NOMEM, "rope table of %" PRId64 " positions: out of memory", n_pos);
     double attention = frequencies(r, max_positions, n_pos, freq);
     for (int64_t p = 0; p < n_pos; p++)
         for (int64_t i = 0; i < half; i++) {
             float angle = (float)p * freq[i];
-            t[p * r->dim + i] = (float)cos((double)angle) * (float)attention;
-            t[p * r->dim + half + i] = (float)sin((double)angle) * (float)attention;
+            out[p * r->dim + i] = (float)cos((double)angle) * (float)attention;
+            out[p * r->dim + half + i] = (float)sin((double)angle) * (float)attention;
         }
-    *out = t;
-    return TR_OK;
 }
