@@ -97,7 +97,7 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c)
     if (c->opt.is_inference)
         goto out;
     TR_TRY(tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
-    q.runs_back = !tr_pipe_is_in_order(c->pipe);
+    q.runs_back = q.in_order && !tr_pipe_is_in_order(c->pipe); /* compares all pairs: only where a rule asks */
     TR_TRY(tr_legal_check(&q));
     TR_TRY(tr_pipe_play(c->pipe, &times, NULL));
     c->bubble = times.bubble;
