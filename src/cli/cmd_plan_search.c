@@ -1,34 +1,14 @@
-/* cmd_plan_search.c - plan --search: the best layout of a cluster. The winner goes through the trainer's own setup as a
- * command line before it is printed, so what is shown is what `train` takes, and its bytes are those of the compile.
+/* cmd_plan_search.c - plan --search: the best layout of a cluster. The winner is compiled before it is printed, so what
+ * is shown is what `train` takes, and its bytes are those of the run.
  */
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_ARGS = 64, MAX_TRIES = 16 };
+enum { MAX_TRIES = 16 };
 
-/* ---- the winner as a command line ---- */
-
-/* Options of the run that the layout does not decide, as far as they were given. */
-static void add_given(const struct tr_config *cfg, int64_t length, struct tr_str *out)
-{
-    const struct {
-        const char *name;
-        int value;
-    } words[] = { { "dtype", (int)cfg->dtype },
-                  { "master_dtype", (int)cfg->master_dtype },
-                  { "grad_dtype", (int)cfg->grad_dtype },
-                  { "moment_dtype", (int)cfg->moment_dtype },
-                  { "optim", (int)cfg->optim },
-                  { "cp_mode", (int)cfg->cp_mode },
-                  { "reproducible", (int)cfg->reproducible } };
-    tr_str_addf(out, " --sequence_length %" PRId64, length);
-    for (size_t i = 0; i < TR_COUNT_OF(words); i++)
-        if (tr_config_is_set(cfg, words[i].name))
-            tr_str_addf(out, " --%s %s", words[i].name, tr_config_word(words[i].name, words[i].value));
-}
-
+/* The winner as a command line. */
 static void add_command(const struct tr_config *cfg, const struct tr_found *x, struct tr_str *out)
 {
     int n = (int)x->f.chips, node = x->ask.machine->node;
@@ -42,51 +22,10 @@ static void add_command(const struct tr_config *cfg, const struct tr_found *x, s
     else
         tr_str_addf(out, "trireme train");
     tr_str_addf(out, " --model %s --data DATA --output OUT", cfg->model);
-    add_given(cfg, (int64_t)x->ask.seq, out);
+    tr_kept_options(cfg, &x->ask, out);
     tr_layout_options(&x->ask, out);
     if (!x->ask.machine->is_shared)
         tr_str_addf(out, " --device cuda");
-}
-
-/* Bytes of the fullest stage, by the compile; its first tensor rank holds the odd row of a vocabulary. */
-static enum tr_status exact_bytes(const struct tr_config *cfg, const struct tr_found *x, double *out)
-{
-    enum tr_status st = TR_OK;
-    struct tr_str text = { 0 };
-    char *argv[MAX_ARGS];
-    int argc = 0, each = (int)x->f.chips / x->ask.pp;
-    const struct tr_config *run = NULL;
-    struct tr_setup *s = NULL;
-    argv[argc++] = "--model";
-    argv[argc++] = (char *)(uintptr_t)cfg->model;
-    argv[argc++] = "--device";
-    argv[argc++] = (char *)(uintptr_t)tr_config_word("device", x->ask.machine->is_shared ? TR_DEVICE_CHOICE_CPU
-                                                                                         : TR_DEVICE_CHOICE_CUDA);
-    add_given(cfg, (int64_t)x->ask.seq, &text);
-    tr_layout_options(&x->ask, &text);
-    if (!tr_str_ok(&text))
-        TR_TRY(tr_fail(TR_NOMEM, "search: out of memory"));
-    for (char *p = text.p; *p && argc < MAX_ARGS;) {
-        p += strspn(p, " ");
-        argv[argc++] = p;
-        p += strcspn(p, " ");
-        if (*p)
-            *p++ = '\0';
-    }
-    TR_TRY(tr_config_load(TR_VERB_PLAN, argc, argv, NULL, &run));
-    *out = 0;
-    for (int k = 0; k < x->ask.pp; k++) {
-        TR_TRY(tr_setup_open_rank(run, TR_USE_TRAIN, k * each, &s));
-        double bytes = (double)tr_compiled_bytes_in(s->compiled, TR_SPACE_DEVICE);
-        *out = bytes > *out ? bytes : *out;
-        tr_setup_close(s);
-        s = NULL;
-    }
-out:
-    tr_setup_close(s);
-    tr_config_close(run);
-    tr_str_release(&text);
-    return st;
 }
 
 /* ---- the search ---- */
@@ -133,7 +72,7 @@ static enum tr_status search_exact(const struct tr_config *cfg, struct tr_query 
             TR_TRY(fail_none(q, s));
         struct tr_found *first = &s->top[0];
         double library = first->f.bytes[TR_BYTES_LIBRARY];
-        TR_TRY(exact_bytes(cfg, first, exact));
+        TR_TRY(tr_search_exact(cfg, first, exact));
         if (*exact + library <= q->room_bytes)
             break;
         if (tries == MAX_TRIES)

@@ -40,9 +40,14 @@ void tr_parts_of(const struct tr_forecast *f, double part[TR_PARTS])
 
 /* ---- a layout ---- */
 
+static enum tr_recompute recompute_of(enum tr_keep k)
+{
+    return k == TR_KEEP_INPUT ? TR_RECOMPUTE_BLOCK : k == TR_KEEP_OP ? TR_RECOMPUTE_OP : TR_RECOMPUTE_NONE;
+}
+
 static const char *keep_word(enum tr_keep k)
 {
-    return k == TR_KEEP_INPUT ? "block" : k == TR_KEEP_OP ? "op" : "none";
+    return tr_config_word("recompute", (int)recompute_of(k));
 }
 
 void tr_layout_words(const struct tr_ask *a, struct tr_str *out)
@@ -85,6 +90,24 @@ void tr_layout_options(const struct tr_ask *a, struct tr_str *out)
     tr_str_addf(out, " --per_device_train_batch_size %.0f --train_batch_size %.0f", a->micro, a->global);
     if (a->keep != TR_KEEP_ALL)
         tr_str_addf(out, " --recompute %s", keep_word(a->keep));
+}
+
+void tr_layout_configure(const struct tr_ask *a, struct tr_config *run)
+{
+    run->dp = a->dp;
+    run->zero = a->zero;
+    run->hybrid_shard = a->zero > 0 && a->shard > 0 && a->shard < a->dp ? a->shard : 0;
+    run->sync = a->zero > 1 && a->sync_last ? TR_SYNC_LAST : TR_SYNC_EACH;
+    run->tp = a->tp;
+    run->sp = a->tp > 1 && a->has_sp;
+    run->cp = a->cp;
+    run->pp = a->pp;
+    run->pp_schedule = a->pp > 1 && a->schedule ? a->schedule : "1f1b";
+    run->pp_chunks = a->chunks > 1 ? a->chunks : 1;
+    run->per_device_train_batch_size = (int64_t)a->micro;
+    run->train_batch_size = (int64_t)a->global;
+    run->gradient_accumulation_steps = run->train_batch_size / run->dp / run->per_device_train_batch_size;
+    run->recompute = recompute_of(a->keep);
 }
 
 /* ---- the ranking ---- */

@@ -63,6 +63,12 @@ bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a);
 void tr_layout_words(const struct tr_ask *a, struct tr_str *out);
 /* " --tp 8 --sp --pp 4 ...": what `train` and `plan` take. */
 void tr_layout_options(const struct tr_ask *a, struct tr_str *out);
+/* The same as fields of a configuration. */
+void tr_layout_configure(const struct tr_ask *a, struct tr_config *run);
+/* " --sequence_length 4096 --dtype bfloat16 ...": what the layout does not decide, as far as it was given. */
+void tr_kept_options(const struct tr_config *cfg, const struct tr_ask *a, struct tr_str *out);
+/* Bytes of the fullest stage of a layout, by the compile of the run that its options ask for. */
+enum tr_status tr_search_exact(const struct tr_config *cfg, const struct tr_found *x, double *bytes);
 
 /* ---- parts of a step, for people (explain.c) ---- */
 

@@ -1,5 +1,5 @@
 /* The search misses nothing that counting everything finds and remembers schedules without changing a bit, failures
- * follow Daly, and a question survives its event. */
+ * follow Daly, a question survives its event, and a layout is compiled with the options that are shown. */
 #include "plan/plan.h"
 #include "plan/forecast_impl.h"
 #include <math.h>
@@ -204,12 +204,92 @@ static void a_question_survives_its_event(void **state)
     tr_model_close(m);
 }
 
+/* Every option of the configuration that a layout's text gives, as JSON. */
+static void read_back(const struct tr_ask *a, struct tr_str *out)
+{
+    struct tr_str text = { 0 };
+    char *argv[32] = { "--model", "m" };
+    int argc = 2;
+    const struct tr_config *cfg = NULL;
+    tr_layout_options(a, &text);
+    assert_true(tr_str_ok(&text));
+    for (char *rest = NULL, *word = strtok_r(text.p, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        argv[argc++] = word;
+    assert_int_equal(tr_config_load(TR_VERB_PLAN, argc, argv, NULL, &cfg), TR_OK);
+    tr_config_json(cfg, false, out);
+    tr_config_close(cfg);
+    tr_str_release(&text);
+}
+
+/* What the search compiles is what it shows. */
+static void a_layout_has_the_fields_of_its_options(void **state)
+{
+    static const struct tr_ask asks[] = {
+        { .tp = 1, .pp = 1, .cp = 1, .dp = 1, .chunks = 1, .micro = 8, .global = 64 },
+        { .tp = 8,
+          .has_sp = true,
+          .pp = 4,
+          .cp = 2,
+          .dp = 16,
+          .chunks = 2,
+          .schedule = "interleaved",
+          .zero = 3,
+          .shard = 8,
+          .sync_last = true,
+          .micro = 2,
+          .global = 256,
+          .keep = TR_KEEP_OP },
+        { .tp = 1,
+          .has_sp = true,
+          .pp = 2,
+          .cp = 1,
+          .dp = 8,
+          .chunks = 1,
+          .zero = 1,
+          .shard = 8,
+          .sync_last = true,
+          .micro = 1,
+          .global = 8,
+          .keep = TR_KEEP_INPUT },
+        { .tp = 2, .pp = 1, .cp = 1, .dp = 4, .schedule = "zb", .zero = 2, .micro = 1, .global = 64 },
+        { .tp = 1,
+          .pp = 8,
+          .cp = 1,
+          .dp = 3,
+          .chunks = 1,
+          .schedule = "zb",
+          .zero = 0,
+          .shard = 3,
+          .micro = 4,
+          .global = 96 },
+    };
+    char *argv[] = { "--model", "m" };
+    const struct tr_config *defaults = NULL;
+    (void)state;
+    assert_int_equal(tr_config_load(TR_VERB_PLAN, 2, argv, NULL, &defaults), TR_OK);
+    for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
+        struct tr_str shown = { 0 }, compiled = { 0 };
+        struct tr_config run = *defaults;
+        read_back(&asks[i], &shown);
+        tr_layout_configure(&asks[i], &run);
+        tr_config_json(&run, false, &compiled);
+        assert_string_equal(shown.p, compiled.p);
+        tr_str_release(&shown);
+        tr_str_release(&compiled);
+    }
+    tr_config_close(defaults);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pruning_loses_nothing),         cmocka_unit_test(gradients_travel_once_where_there_is_room),
-        cmocka_unit_test(dalys_interval_is_the_best),    cmocka_unit_test(tokens_are_counted_in_thousands),
-        cmocka_unit_test(a_question_survives_its_event), cmocka_unit_test(remembered_schedules_give_the_same_forecast),
+        cmocka_unit_test(pruning_loses_nothing),
+        cmocka_unit_test(gradients_travel_once_where_there_is_room),
+        cmocka_unit_test(dalys_interval_is_the_best),
+        cmocka_unit_test(tokens_are_counted_in_thousands),
+        cmocka_unit_test(a_question_survives_its_event),
+        cmocka_unit_test(remembered_schedules_give_the_same_forecast),
+        cmocka_unit_test(a_layout_has_the_fields_of_its_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
