@@ -256,6 +256,19 @@ static enum tr_status fail_turn(const struct tr_pipe_slot *t, int rank, const ch
     return tr_fail(TR_USAGE, "%spipeline rank %d: %s %s", line, rank, turn_text(t, text, sizeof text), what);
 }
 
+/* What a slot needs of its own stage is its forward, or its input part. A search plays a schedule often, so this is
+ * found once. */
+static void find_needs(struct tr_pipe *o)
+{
+    for (int i = 0; i < o->first[o->n_ranks]; i++) {
+        struct tr_pipe_slot *t = &o->slot[i];
+        int source = tr_pipe_slot_source(o, t);
+        bool is_weight = t->kind == TR_DO_BACKWARD_WEIGHT, is_forward = t->kind == TR_DO_FORWARD;
+        t->need[0] = source < 0 ? -1 : *tr_pipe_maker(o, !is_forward, source, t->micro);
+        t->need[1] = is_forward ? -1 : *tr_pipe_maker(o, is_weight, t->stage, t->micro);
+    }
+}
+
 /* Every slot once, on its rank, weight parts with their input parts. Fills `maker`. */
 static enum tr_status check_complete(struct tr_pipe *o)
 {
@@ -302,7 +315,10 @@ enum tr_status tr_pipe_check(struct tr_pipe *o)
 {
     struct tr_pipe_times ignored;
     enum tr_status st = check_complete(o);
-    return st == TR_OK ? tr_pipe_play(o, &ignored, NULL) : st;
+    if (st != TR_OK)
+        return st;
+    find_needs(o);
+    return tr_pipe_play(o, &ignored, NULL);
 }
 
 /* ---- played ---- */
@@ -316,27 +332,17 @@ struct play {
     int *held;
 };
 
-/* Slots that must be over before this one: of another stage, and of its own (the forward, or the input part). */
-static void find_needs(const struct tr_pipe *o, const struct tr_pipe_slot *t, int need[2])
-{
-    int source = tr_pipe_slot_source(o, t);
-    need[0] = source < 0 ? -1 : *tr_pipe_maker(o, t->kind != TR_DO_FORWARD, source, t->micro);
-    need[1] = t->kind == TR_DO_FORWARD ? -1 : *tr_pipe_maker(o, t->kind == TR_DO_BACKWARD_WEIGHT, t->stage, t->micro);
-}
-
 static bool waits_for_own(const struct play *p, int slot)
 {
-    int need[2];
-    find_needs(p->o, &p->o->slot[slot], need);
-    return need[1] >= 0 && p->end[need[1]] < 0;
+    int own = p->o->slot[slot].need[1];
+    return own >= 0 && p->end[own] < 0;
 }
 
 /* When a slot may start, or -1 while something it needs is not done. */
 static double ready_at(const struct play *p, int slot)
 {
-    int need[2];
+    const int *need = p->o->slot[slot].need;
     double at = 0;
-    find_needs(p->o, &p->o->slot[slot], need);
     for (int k = 0; k < 2; k++) {
         if (need[k] >= 0 && p->end[need[k]] < 0)
             return -1;

@@ -11,7 +11,8 @@
 struct tr_pipe_slot {
     enum tr_action_kind kind; /* FORWARD, BACKWARD, or BACKWARD_INPUT and later BACKWARD_WEIGHT */
     int stage, micro;
-    int line; /* of the file it came from; 0: none */
+    int line;    /* of the file it came from; 0: none */
+    int need[2]; /* slots that must be over before: of another stage, and of its own; -1: none. Filled by the check */
 };
 
 struct tr_pipe {
