@@ -313,12 +313,14 @@ out:
 
 enum tr_status tr_pipe_check(struct tr_pipe *o)
 {
-    struct tr_pipe_times ignored;
-    enum tr_status st = check_complete(o);
-    if (st != TR_OK)
-        return st;
+    struct tr_pipe_times times;
+    enum tr_status st = TR_OK;
+    TR_TRY(check_complete(o));
     find_needs(o);
-    return tr_pipe_play(o, &ignored, NULL);
+    TR_TRY(tr_pipe_play(o, &times, NULL));
+    o->bubble = times.bubble;
+out:
+    return st;
 }
 
 /* ---- played ---- */

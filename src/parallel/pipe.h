@@ -21,6 +21,7 @@ struct tr_pipe {
     int *first;           /* slots of rank r: [first[r], first[r + 1]) */
     int *maker;           /* slot that makes the activation, or the gradient, of (stage, micro); -1: none */
     bool splits_backward; /* some backward is in two parts */
+    double bubble;        /* when forward takes 1 and backward 2; of the play that ends the check */
 };
 
 /* schedule: gpipe, 1f1b, interleaved, zb, or the path of a file (docs/formats/pipeline-schedule.md); NULL: forward
