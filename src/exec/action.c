@@ -1,6 +1,7 @@
-/* action.c - one action of a schedule: each op of its program phase, views resolved from planned offsets.
+/* action.c - runs one action of a schedule: each op of its program phase, with views resolved from planned offsets.
  *
- * The schedule says which gradients hold something of this step already and are added to; no gradient is ever cleared.
+ * No gradient is ever cleared. The schedule says which gradients already hold a sum of this step; ops add to those and
+ * overwrite the others.
  */
 #include "exec/exec_impl.h"
 
@@ -84,8 +85,8 @@ static struct tr_view view_of(const struct frame *f, tr_val v)
     };
 }
 
-/* Sets accumulate for gradients: the first touch of a step stores, later ones add. */
-static void mark_touches(struct frame *f, const struct tr_node *n, struct tr_call *c)
+/* Sets `accumulate` for gradients: the first write of a step stores, later writes add. */
+static void mark_accumulate(struct frame *f, const struct tr_node *n, struct tr_call *c)
 {
     for (int i = 0; i < TR_MAX_OUT; i++) {
         if (n->out[i] == TR_NONE || f->p->value[n->out[i]].kind != TR_V_GRAD)
@@ -113,10 +114,10 @@ static enum tr_status run_nodes(struct frame *f)
             c.in[k] = view_of(f, n->in[k]);
         for (int k = 0; k < TR_MAX_OUT; k++)
             c.out[k] = view_of(f, n->out[k]);
-        if (n->attr.dropout_p > 0) /* one stream per site and layer, the same forward and backward */
+        if (n->attr.dropout_p > 0) /* one random stream per site and layer; forward and backward use the same */
             c.attr.key = tr_rng_key(f->e->seed, "dropout",
                                     (uint64_t)(f->m->segment[f->a->segment].layer + 1) * 64 + n->attr.key);
-        mark_touches(f, n, &c);
+        mark_accumulate(f, n, &c);
         if (tr_op_is_collective(n->op))
             st = tr_exec_collective(f->e, &c);
         else
@@ -132,7 +133,7 @@ static struct tr_batch batch_on_device(const struct tr_exec *e, const struct tr_
                                 : tr_batch_in(e->base[TR_A_WORK] + e->c->batch + (size_t)i * e->c->opt.batch_bytes, n);
 }
 
-/* 0 when one goes over the end of a row of tokens. */
+/* Returns 0 when a document crosses the end of a row of tokens. */
 static int64_t count_documents(const struct tr_batch *b, int64_t n, int64_t length)
 {
     int64_t sum = 0;

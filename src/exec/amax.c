@@ -1,9 +1,9 @@
-/* amax.c - fp8 with delayed scales: what the last steps found, and what the next takes its scales from.
+/* amax.c - fp8 with delayed scales: keeps the amax history and derives the scales of the next step from it.
  *
- * Kernels note the largest element of what they quantise. After an update the host takes the largest over all ranks, so
- * that every rank has the same numbers, and none of them depends on the layout; the largest of the last
- * TR_AMAX_STEPS updates makes the scales of the next step. Where nothing is known yet a kernel takes the largest of
- * now. Steps without an update leave no trace, and neither does what is not finite.
+ * Kernels record the largest element of each value that they quantise. After an update the host takes the maximum over
+ * all ranks, so every rank has the same numbers and they do not depend on the layout. The maximum of the last
+ * TR_AMAX_STEPS updates gives the scales of the next step. While the history is empty, a kernel uses the largest
+ * element of the current value. Steps without an update and values that are not finite leave no entry in the history.
  */
 #include "exec/exec_impl.h"
 #include <math.h>

@@ -1,4 +1,5 @@
-/* announce.c - what the executor shows before each action, and where a test may end a rank in a step (T1). */
+/* announce.c - publishes each action before it runs, for the watchdog, and passes its failpoint, where a test may end a
+ * rank in the middle of a step (T1). */
 #include "exec/exec_impl.h"
 #include <assert.h>
 

@@ -1,8 +1,8 @@
 /* context.c - the executor's part of context parallel: this rank's tokens of a micro-batch, and the exchange that
  * trades tokens for heads and back.
  *
- * Rank r of n holds tokens [r, r + 1) * row / n of every row: heads share attention evenly whatever the order of
- * tokens.
+ * With the exchange, rank r of n holds tokens [r, r + 1) * row / n of every row. Ranks share attention by heads, so the
+ * work is even whichever tokens a rank holds.
  */
 #include "exec/exec_impl.h"
 
@@ -25,7 +25,7 @@ struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const
     return local;
 }
 
-/* A bug that tests plant: pieces that are not exchanged. */
+/* A fault that tests plant: the exchange is skipped. */
 static bool is_skipped(void)
 {
     bool skips = tr_failpoint("cp.skip_exchange") != TR_OK;
@@ -34,7 +34,7 @@ static bool is_skipped(void)
     return skips;
 }
 
-/* rows x cols of v, from there on. */
+/* The part of v that begins at (row, col) and has rows x cols elements. */
 struct tr_view tr_view_part(const struct tr_view *v, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     struct tr_view p = *v;
@@ -54,8 +54,9 @@ void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, boo
     tr_exec_kernel(e, &c);
 }
 
-/* Piece p of a buffer is what rank p sends or gets: its heads of this rank's tokens (to or from `wide`), or this rank's
- * heads of its tokens (to or from `tall`), in the order of rows. */
+/* Piece p of the buffer is what this rank sends to or receives from rank p. Seen from `wide`, it is the heads of rank p
+ * for the tokens of this rank. Seen from `tall`, it is the heads of this rank for the tokens of rank p. Rows keep their
+ * order. */
 struct pieces {
     const struct tr_view *wide, *tall;
     struct tr_view buffer;
@@ -101,7 +102,7 @@ enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c)
                         .n_ranks = e->mesh->size[c->attr.axis],
                         .n_heads = c->attr.n_heads_q,
                         .row_tokens = c->attr.seq_len };
-    struct tr_view sent = *x.tall, got = *x.tall; /* as large, without gaps */
+    struct tr_view sent = *x.tall, got = *x.tall; /* same size as `tall`, without gaps between rows */
     sent.data = c->scratch;
     got.data = (char *)c->scratch + tr_exchange_bytes(c);
     sent.ld = got.ld = x.tall->cols;

@@ -1,4 +1,4 @@
-/* exec_impl.h - private to the executor: what its files ask of each other. */
+/* exec_impl.h - private to the executor: what its files use of each other. */
 #ifndef TR_EXEC_IMPL_H
 #define TR_EXEC_IMPL_H
 
@@ -11,35 +11,36 @@ struct tr_exec {
     const struct tr_column *column; /* the device's kernels */
     tr_kernel kernel[TR_OP_COUNT];
     char *base[TR_A_COUNT];
-    struct tr_mesh *mesh, *own_mesh; /* own: of a caller that gave none, since this rank is alone */
+    struct tr_mesh *mesh, *own_mesh; /* own_mesh: the mesh of a rank that runs alone, where the caller passed none */
     struct tr_trace *trace;          /* NULL: this step is not profiled */
-    struct tr_posted *posted;        /* by action of the schedule at hand: what is on its way */
-    int n_posted;                    /* how many are */
-    bool is_running;                 /* actions; else a caller looks at what is left of them */
+    struct tr_posted *posted;        /* collectives under way, by action of the current schedule */
+    int n_posted;                    /* how many collectives are under way */
+    bool is_running;                 /* actions are running; if not, a caller reads the state between steps */
     double *norms;                   /* sums of squares of gradients (tr_compiled.norm_first) */
-    double norm_scale;               /* loss scale, squared, of the gradients that `norms` is of */
-    bool has_one_norm;               /* one sum over the arena of gradients in slot 0: fewer launches */
-    double *losses;                  /* by micro-batch, of all ranks with other tokens */
-    bool joins_updates;              /* one launch for several parameters */
-    bool may_record;                 /* parts of a step become recordings of the device (graph.c) */
+    double norm_scale;               /* square of the loss scale of the gradients behind `norms` */
+    bool has_one_norm;  /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
+    double *losses;     /* by micro-batch, of all ranks that read different rows */
+    bool joins_updates; /* one launch updates several parameters */
+    bool may_record;    /* parts of a step may become recordings of the device (graph.c) */
     struct tr_recording *recording;
-    int64_t *n_documents; /* by micro-batch, where the device does not see host memory: how attention is cut */
-    int64_t cache_row;    /* position of the first token of the batch at hand, when there is a cache */
+    int64_t
+        *n_documents;  /* by micro-batch, where the device does not see host memory: attention kernels depend on it */
+    int64_t cache_row; /* position of the first token of the current batch, in a run with a cache */
     uint64_t seed;
     struct tr_amax_history amax;
-    void *checked;      /* memory for reductions that are checked; NULL: they are not */
+    void *checked;      /* memory for checked reductions; NULL: reductions are not checked */
     tr_exec_look *look; /* NULL: no caller watches */
     void *look_ctx;
 };
 
-/* Is the segment that makes the loss on this rank? Else another stage has it. */
+/* Does this rank hold the segment that computes the loss? If not, another stage does. */
 static inline bool tr_exec_has_loss(const struct tr_exec *e)
 {
     return tr_segment_is_here(e->c, e->c->model->n_segments - 1);
 }
 
 struct tr_posted {
-    struct tr_comm *comm; /* NULL: nothing is on its way */
+    struct tr_comm *comm; /* NULL: no collective is under way */
     tr_ticket ticket;
 };
 
@@ -56,61 +57,64 @@ struct tr_run {
     struct tr_step_result *out;
 };
 
-/* tr_run_FORWARD ...: one action of each kind. Its waits are over. */
+/* tr_run_FORWARD ...: runs one action of its kind. The loop has already done the waits of the action. */
 #define X(id, name, phase, failpoint, stream) enum tr_status tr_run_##id(struct tr_run *r, const struct tr_action *a);
 TR_ACTION_LIST(X)
 #undef X
 
-/* Posts a collective as this action; or runs it at once, where the schedule says so or sums are checked. */
+/* Posts a collective as this action. It runs at once where the schedule puts the action on the compute stream or where
+ * sums are checked. */
 enum tr_status tr_exec_post(struct tr_run *r, const struct tr_action *a, struct tr_comm *comm, const struct tr_coll *c);
 enum tr_status tr_exec_run(struct tr_exec *e, struct tr_comm *comm, const struct tr_coll *c);
 
 /* action.c */
-/* Copies batches to a device that does not see host memory. They must stay as they are until the step is done. */
+/* Copies batches to a device that does not see host memory. The caller must not change them until the step is done. */
 void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *micro, int n);
 
-/* update.c. Norm: squares of all gradients, each rank its own elements, each parameter once. Clip: their sum over
- * ranks, without the loss scale, and the clip factor into the step buffer. Update bucket: the optimizer, on the
- * parameters that live there. */
+/* update.c. Norm: sums the squares of all gradients; each rank sums its own elements, and each parameter is counted
+ * once. Clip: sums the norm over ranks, removes the loss scale, and writes the clip factor to the step buffer. Update
+ * bucket: runs the optimizer on the parameters of the bucket. */
 void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
 void tr_exec_update_bucket(struct tr_exec *e, int bucket);
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /* a row for each group */
 
 /* reduce.c: sums over ranks, and collectives inside programs. */
-/* This rank's part of a bucket's gradients. */
+/* Address of this rank's shard of a bucket's gradients. */
 char *tr_exec_shard(const struct tr_exec *e, int bucket);
-/* An op that talks to peers. */
+/* Runs an op that communicates with peers. */
 enum tr_status tr_exec_collective(struct tr_exec *e, const struct tr_call *c);
 /* Runs an op's kernel. */
 void tr_exec_kernel(struct tr_exec *e, const struct tr_call *c);
 /* Sums n numbers over the ranks of one of the mesh's communicators. */
 enum tr_status tr_exec_sum(struct tr_comm *comm, const char *site, double *x, size_t n);
 
-/* graph.c: parts of a step that the device replays (gradients, update). record: true: what follows is noted down, until
- * recorded has run it as one; false from there: nothing has run, and it must be done as it is. */
+/* graph.c: parts of a step that the device replays (gradients, update). tr_exec_record: true means that the calls that
+ * follow are recorded and do not run. tr_exec_recorded ends the recording and runs it; false means that the device
+ * refused it, nothing has run, and the caller must run the part again. */
 enum tr_status tr_exec_recordings_open(struct tr_exec *e);
 void tr_exec_recordings_close(struct tr_exec *e);
 bool tr_exec_replay(struct tr_exec *e, enum tr_step_part part);
 bool tr_exec_record(struct tr_exec *e, enum tr_step_part part);
 bool tr_exec_recorded(struct tr_exec *e, enum tr_step_part part);
 
-/* tree.c: sums whose order no layout changes. */
-void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at); /* to this rank's part of the shared gradients */
+/* tree.c: sums whose order is the same for every layout. */
+void tr_exec_add_second_use(struct tr_exec *e, int shared,
+                            char *at); /* adds to this rank's shard of the shared gradients */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
 
-/* context.c: what context-parallel ranks hold, and say to each other. */
+/* context.c: what context-parallel ranks hold, and what they exchange. */
 struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole);
 struct tr_view tr_view_part(const struct tr_view *v, int64_t row, int64_t rows, int64_t col, int64_t cols);
 void tr_exec_move(struct tr_exec *e, struct tr_view from, struct tr_view to, bool adds); /* to = from, or to += from */
 enum tr_status tr_exec_ring(struct tr_exec *e, const struct tr_call *c);                 /* ring.c */
 enum tr_status tr_exec_exchange(struct tr_exec *e, const struct tr_call *c);             /* all_to_all */
 
-/* watch.c: the fault that tests plant, after an action of the gradients. */
+/* watch.c: writes the fault that a test plants, after an action of the gradients part. */
 void tr_exec_poison(struct tr_exec *e, const struct tr_action *a);
 
-/* announce.c: shows the watchdog what comes next, and passes its failpoint. */
+/* announce.c: shows the watchdog the next action, and passes the failpoint of the action. */
 enum tr_status tr_exec_announce(const struct tr_run *r, const struct tr_action *a);
 
 /* amax.c */

@@ -1,4 +1,4 @@
-/* open.c - opens an executor: the arenas of the plan, exactly, and the column of kernels that its device runs.
+/* open.c - opens an executor: reserves exactly the arenas of the plan, and selects the kernels of its device.
  *
  * Arenas that collectives read and write come from the mesh, so that nothing is copied on the way to a peer.
  */
@@ -28,7 +28,7 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
     return sum;
 }
 
-/* Such arenas are shared with the peers, if there are any, so that nothing is copied on the way. */
+/* An arena with collectives is shared with the peers, where there are any. */
 static bool is_shared(const struct tr_exec *e, int arena)
 {
     return !tr_mesh_is_alone(e->mesh) && has_collectives(e->c, arena);
@@ -85,8 +85,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->seed = seed;
     TR_TRY(tr_mesh_given(mesh, &e->own_mesh, &e->mesh));
     e->column = tr_column_of(dev->row->name);
-    TR_BUG_ON(!e->column || !e->column->kernel);             /* the device could not be open */
-    TR_BUG_ON(e->column->scratch != c->opt.column->scratch); /* a plan for other kernels */
+    TR_BUG_ON(!e->column || !e->column->kernel);             /* a device without kernels could not be opened */
+    TR_BUG_ON(e->column->scratch != c->opt.column->scratch); /* the plan was made for other kernels */
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = e->column->kernel((enum tr_opcode)i);
     e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
@@ -124,7 +124,7 @@ void tr_exec_close(struct tr_exec *e)
         return;
     for (int a = 0; a < TR_A_COUNT; a++)
         if (e->base[a] && is_shared(e, a))
-            e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh's to give back */
+            e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh releases this memory */
         else if (e->base[a])
             tr_device_release(e->dev, tr_arena_row((enum tr_arena_id)a)->space, e->base[a], e->c->bytes[a]);
     if (e->dev->library)

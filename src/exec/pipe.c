@@ -25,7 +25,7 @@ enum tr_status tr_run_RECV(struct tr_run *r, const struct tr_action *a)
     return message(r, a);
 }
 
-/* Its wait is all it does. */
+/* The loop has done the wait; the action itself does nothing. */
 enum tr_status tr_run_WAIT(struct tr_run *r, const struct tr_action *a)
 {
     (void)r;
@@ -33,7 +33,7 @@ enum tr_status tr_run_WAIT(struct tr_run *r, const struct tr_action *a)
     return TR_OK;
 }
 
-/* Both stages get the same sum, bit for bit, so that both copies of the parameters stay the same. */
+/* Both stages get the same sum, bit for bit, so both copies of the parameters stay equal. */
 enum tr_status tr_run_TIE(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
@@ -45,7 +45,7 @@ enum tr_status tr_run_TIE(struct tr_run *r, const struct tr_action *a)
                          .out = at,
                          .count = (size_t)e->c->bucket[a->of].shard_n,
                          .site = "gradients of shared parameters" };
-    if (e->c->bucket[a->of + 1].n > 0) { /* both uses are here */
+    if (e->c->bucket[a->of + 1].n > 0) { /* this rank holds both uses */
         tr_exec_add_second_use(e, a->of, at);
         return TR_OK;
     }
@@ -54,5 +54,5 @@ enum tr_status tr_run_TIE(struct tr_run *r, const struct tr_action *a)
 
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n)
 {
-    return tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_PP), site, x, n); /* the others have 0 */
+    return tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_PP), site, x, n); /* the other stages pass 0 */
 }

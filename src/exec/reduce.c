@@ -2,8 +2,8 @@
 #include "exec/exec_impl.h"
 #include <stdlib.h>
 
-/* What came -> added to the shard that earlier micro-batches left. */
-static void add_shard(struct tr_exec *e, char *came, char *sum, int64_t n)
+/* Adds a received shard to the sum of earlier micro-batches. */
+static void add_shard(struct tr_exec *e, char *received, char *sum, int64_t n)
 {
     struct tr_view s = { .data = sum, .dtype = e->c->opt.grad_dtype, .rows = 1, .cols = n, .ld = n };
     struct tr_call c = {
@@ -11,14 +11,16 @@ static void add_shard(struct tr_exec *e, char *came, char *sum, int64_t n)
     };
     c.in[0] = c.out[0] = s;
     c.in[1] = s;
-    c.in[1].data = came;
+    c.in[1].data = received;
     tr_exec_kernel(e, &c);
 }
 
 enum tr_status tr_exec_check_sums(struct tr_exec *e)
 {
     if (!e->dev->row->is_host)
-        return tr_fail(TR_USAGE, "sdc_check is for --device cpu");
+        return tr_fail(TR_USAGE,
+                       "sdc_check does not work on device %s: sums are checked in host memory; use --device cpu",
+                       e->dev->row->name);
     if (!tr_mesh_is_alone(e->mesh))
         e->checked = malloc(tr_comm_checked_bytes(e->mesh->world));
     return e->checked || tr_mesh_is_alone(e->mesh)
@@ -32,7 +34,7 @@ enum tr_status tr_run_GATHER(struct tr_run *r, const struct tr_action *a)
     const struct tr_bucket *f = &e->c->bucket[a->of];
     size_t size = tr_dtype_bytes(e->c->opt.compute_dtype);
     char *whole = e->base[TR_A_PARAMS] + a->value[0];
-    bool is_moved = e->c->opt.layout.zero >= 3; /* else this rank's shard is already in its place */
+    bool is_moved = e->c->opt.layout.zero >= 3; /* otherwise this rank's shard is already in its place */
     struct tr_coll c = { .kind = TR_ALL_GATHER,
                          .dtype = e->c->opt.compute_dtype,
                          .out = whole,
@@ -56,12 +58,13 @@ static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *
 char *tr_exec_shard(const struct tr_exec *e, int bucket)
 {
     const struct tr_bucket *f = &e->c->bucket[bucket];
-    bool is_whole = tr_grad_zero(&e->c->opt.layout) < 2; /* the shard is a part of it */
+    bool is_whole =
+        tr_grad_zero(&e->c->opt.layout) < 2; /* the gradients are whole here, and the shard is a part of them */
     return e->base[TR_A_GRADS] + f->state[TR_S_GRAD] +
            (is_whole ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0);
 }
 
-/* As the collective c on gradients, but in reduce_dtype: what a rank gives and the sum are rounded to it. */
+/* Runs the collective c on gradients in reduce_dtype: the input of each rank and the sum are rounded to it. */
 static enum tr_status reduce_narrow(struct tr_run *r, const struct tr_action *a, struct tr_comm *comm, struct tr_coll c)
 {
     struct tr_exec *e = r->e;
@@ -80,7 +83,7 @@ static enum tr_status reduce_narrow(struct tr_run *r, const struct tr_action *a,
     return st;
 }
 
-/* A bug that tests plant: a sum that is not taken. */
+/* A fault that tests plant: a sum is skipped. */
 static bool is_skipped(void)
 {
     if (tr_failpoint("tp.skip_reduce") == TR_OK)
@@ -89,13 +92,13 @@ static bool is_skipped(void)
     return true;
 }
 
-/* Where the shard that a reduction makes is: in its place, or on its way to the sum with earlier ones. */
-static char *coming_shard(const struct tr_exec *e, const struct tr_action *a)
+/* Where a reduction writes its shard: in its final place, or in the staging buffer when it is added to earlier sums. */
+static char *reduced_shard(const struct tr_exec *e, const struct tr_action *a)
 {
     return a->is_first ? tr_exec_shard(e, a->of) : e->base[TR_A_GRADS] + e->c->staging;
 }
 
-/* The first hop reads the whole bucket; later ones sum what this rank keeps of the hop's elements. */
+/* The first hop reads the whole bucket. Later hops sum the part of the hop's elements that this rank keeps. */
 enum tr_status tr_run_REDUCE(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
@@ -114,14 +117,14 @@ enum tr_status tr_run_REDUCE(struct tr_run *r, const struct tr_action *a)
     if (a->hop == 0 && !is_partial) {
         char *whole = e->base[TR_A_GRADS] + a->grad[0];
         c.in = whole;
-        c.out = h->is_scatter ? coming_shard(e, a) : whole;
+        c.out = h->is_scatter ? reduced_shard(e, a) : whole;
         c.count = (size_t)f->n;
         return e->c->has_wire ? reduce_narrow(r, a, comm, c) : tr_exec_post(r, a, comm, &c);
     }
     int64_t first = f->shard_first, end = tr_min64(first + f->shard_n, h->n);
     if (first >= end || (is_partial && is_skipped()))
         return TR_OK;
-    c.in = c.out = coming_shard(e, a);
+    c.in = c.out = reduced_shard(e, a);
     c.count = (size_t)(end - first);
     return tr_exec_post(r, a, comm, &c);
 }

@@ -1,8 +1,9 @@
-/* ring.c - ring attention: keys and values travel from rank to rank while the block at hand is computed.
+/* ring.c - ring attention: keys and values travel from rank to rank while the current block is computed.
  *
- * A row is cut into 2n pieces; rank r holds pieces r and 2n - 1 - r. In every step but the first each rank has two
- * pairs of pieces to compute, whichever block it holds. Blocks are merged by log-sum-exp in F32 (the kernel does it).
- * In the backward the gradients of keys and values travel with their block and are bucket after a whole round.
+ * A row is split into 2n pieces, and rank r holds pieces r and 2n - 1 - r. So in every step but the first each rank
+ * computes two pairs of pieces, whichever block it holds. Blocks are merged by log-sum-exp in F32, inside the kernel.
+ * In the backward, the gradients of keys and values travel with their block and are back on their own rank after a
+ * whole round.
  */
 #include "exec/exec_impl.h"
 
@@ -12,14 +13,15 @@ struct ring {
     struct tr_comm *comm;
     bool is_backward;
     int size, rank;
-    int64_t row_tokens, n;                  /* tokens of a row, and of a piece */
-    struct tr_view q, k, v;                 /* this rank's */
-    struct tr_view sum;                     /* o or dq, F32 */
-    struct tr_view block[2][2], grad[2][2]; /* keys and values: here, and coming; gradients of them, F32 */
+    int64_t row_tokens, n;  /* tokens of a row, and of a piece */
+    struct tr_view q, k, v; /* this rank's */
+    struct tr_view sum;     /* o or dq, F32 */
+    struct tr_view block[2][2],
+        grad[2][2]; /* keys and values: the current block, and the one that is received; their gradients, F32 */
     struct tr_ring_scratch at;
 };
 
-/* Keys and values side by side in one buffer, which travels whole. */
+/* Places keys and values side by side in one buffer, so that one message carries both. */
 static void lay_out(const struct ring *r, size_t at, enum tr_dtype dtype, struct tr_view out[2])
 {
     char *p = (char *)r->c->scratch + at;
@@ -63,13 +65,13 @@ static int piece_of(const struct ring *r, int rank, int i)
     return i ? 2 * r->size - 1 - rank : rank;
 }
 
-/* Rows of piece i of row `row` in a view of this rank's, or of a block's, tokens. */
+/* The rows of piece i of row `row`, in a view of this rank's tokens or of a block's tokens. */
 static struct tr_view rows_of(const struct ring *r, const struct tr_view *v, int64_t row, int i)
 {
     return tr_view_part(v, (2 * row + i) * r->n, r->n, 0, v->cols);
 }
 
-/* One piece of queries against one piece of keys. */
+/* Attention of one piece of queries over one piece of keys. */
 static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner, bool is_first)
 {
     const struct tr_call *from = r->c;
@@ -81,7 +83,7 @@ static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner,
     int q = r->is_backward;
     c.attr.row_q = row * r->row_tokens + piece_of(r, r->rank, i_q) * r->n;
     c.attr.row_k = row * r->row_tokens + piece_of(r, owner, i_k) * r->n;
-    memcpy(c.in, from->in, sizeof c.in); /* begin, sample, position: of all tokens */
+    memcpy(c.in, from->in, sizeof c.in); /* begin, sample and position are those of all tokens */
     c.in[q] = rows_of(r, &r->q, row, i_q);
     c.in[q + 1] = rows_of(r, &r->block[0][0], row, i_k);
     c.in[q + 2] = rows_of(r, &r->block[0][1], row, i_k);
@@ -100,7 +102,7 @@ static void pair(const struct ring *r, int64_t row, int i_q, int i_k, int owner,
     tr_exec_kernel(r->e, &c);
 }
 
-/* All that this rank's queries see of the block that `owner` sent on its way. */
+/* Attention of this rank's queries over the block that rank `owner` first sent. */
 static void compute(const struct ring *r, int owner)
 {
     for (int64_t row = 0; row < r->q.rows / (2 * r->n); row++)
@@ -111,10 +113,10 @@ static void compute(const struct ring *r, int owner)
 }
 
 struct passing {
-    tr_ticket sent, coming;
+    tr_ticket sent, received;
 };
 
-/* here[] to the next rank, coming[] from the one before. */
+/* Sends two[0] to the next rank and receives two[1] from the rank before. */
 static enum tr_status pass_on(const struct ring *r, struct tr_view two[2][2], const char *site, struct passing *out)
 {
     struct tr_coll c = { .kind = TR_SEND,
@@ -128,12 +130,12 @@ static enum tr_status pass_on(const struct ring *r, struct tr_view two[2][2], co
     c.in = NULL;
     c.out = two[1][0].data;
     c.root = (r->rank + r->size - 1) % r->size;
-    return st == TR_OK ? tr_comm_post(r->comm, &c, &out->coming) : st;
+    return st == TR_OK ? tr_comm_post(r->comm, &c, &out->received) : st;
 }
 
 static enum tr_status wait_for(const struct ring *r, struct tr_view two[2][2], const struct passing *p)
 {
-    enum tr_status st = tr_comm_wait(r->comm, p->coming);
+    enum tr_status st = tr_comm_wait(r->comm, p->received);
     for (int i = 0; i < 2; i++) {
         struct tr_view here = two[0][i];
         two[0][i] = two[1][i];
@@ -147,7 +149,7 @@ static void clear(struct tr_exec *e, struct tr_view v)
     tr_device_clear(e->dev, TR_STREAM_COMPUTE, v.data, (size_t)(v.rows * v.cols) * tr_dtype_bytes(v.dtype));
 }
 
-/* A bug that tests plant: a block that is not computed. */
+/* A fault that tests plant: a block is not computed. */
 static bool is_skipped(void)
 {
     bool skips = tr_failpoint("cp.skip_block") != TR_OK;

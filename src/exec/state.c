@@ -1,4 +1,5 @@
-/* state.c - where the executor keeps each state of a parameter: what ckpt saves and loads, and kernels update. */
+/* state.c - where the executor keeps each state of a parameter. Checkpoints save and load these states; kernels update
+ * them. */
 #include "exec/exec_impl.h"
 
 const struct tr_compiled *tr_exec_compiled(const struct tr_exec *e)
@@ -76,7 +77,7 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     const struct tr_param_place *p = &e->c->place[param];
     const struct tr_state_row *r = &e->c->states.row[what];
     *first = *n = 0;
-    TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller has to drain first */
+    TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller must drain first */
     if (p->bucket < 0 || (what != TR_S_VALUE && e->c->is_frozen[param]))
         return NULL;
     const struct tr_bucket *f = &e->c->bucket[p->bucket];

@@ -1,7 +1,7 @@
 /* step.c - runs a schedule: steps, evaluation and generation are the same loop over actions, on any device.
  *
- * Before an action the loop waits for what the schedule lists, and for nothing else. A step is run in parts: between
- * measure and update the caller decides whether the parameters change.
+ * Before an action the loop waits for the actions that the schedule lists, and for nothing else. A step runs in parts,
+ * because between measure and update the caller decides whether the parameters change.
  */
 #include "exec/exec_impl.h"
 #include <assert.h>
@@ -36,7 +36,7 @@ enum tr_status tr_exec_post(struct tr_run *r, const struct tr_action *a, struct 
         a->stream != TR_STREAM_COMM || (e->checked && (c->kind == TR_ALL_REDUCE || c->kind == TR_REDUCE_SCATTER));
     if (is_in_place)
         return tr_exec_run(e, comm, c);
-    TR_BUG_ON(p->comm); /* the schedule waits for an action before it comes again */
+    TR_BUG_ON(p->comm); /* the schedule must wait for an action before it repeats it */
     enum tr_status st = tr_comm_post(comm, c, &p->ticket);
     if (st == TR_OK) {
         p->comm = comm;
@@ -45,7 +45,7 @@ enum tr_status tr_exec_post(struct tr_run *r, const struct tr_action *a, struct 
     return st;
 }
 
-/* What did not run, or was waited for before, is over. */
+/* An action that was not posted, or that was already waited for, needs no wait. */
 static enum tr_status wait_for(struct tr_exec *e, int action)
 {
     struct tr_posted *p = &e->posted[action];
@@ -93,7 +93,7 @@ static enum tr_status run_part(struct tr_run *r, enum tr_step_part part)
     return run_actions(r, r->s->part_first[part], r->s->part_first[part + 1]);
 }
 
-/* A part that the device may replay as one (graph.c). */
+/* Runs a part that the device may replay as one recording (graph.c). */
 static enum tr_status run_recorded(struct tr_run *r, enum tr_step_part part)
 {
     enum tr_status st = TR_OK;
@@ -116,7 +116,7 @@ static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STE
 {
     struct tr_exec *e = r->e;
     enum tr_status st = TR_OK;
-    (void)tr_mesh_waited_us(e->mesh, NULL); /* by what was before this step */
+    (void)tr_mesh_waited_us(e->mesh, NULL); /* resets the counter: drops the waits before this step */
     tr_exec_send_step(e, values);
     TR_TRY(run_part(r, TR_PART_BEGIN));
     tr_exec_send_batches(e, r->m, r->micro, e->c->opt.n_micro);
@@ -207,7 +207,7 @@ out:
     return st;
 }
 
-/* A schedule without gradients, on one batch. */
+/* Runs a schedule without gradients on one batch. */
 static enum tr_status run_forward(struct tr_exec *e, enum tr_purpose purpose, const struct tr_batch *batch)
 {
     bool is_decode = purpose == TR_FOR_DECODING;

@@ -1,10 +1,10 @@
 /* trace.c - the timeline and the table of a profile (trace.h).
  *
- * An event is two marks of the device: the clock on a CPU, events of the stream it runs on, on a GPU. Communicators
- * report through their tracer. Flops and bytes of a kernel are those of its contract, each operand once; the roofline
- * of a call is the longer of its flops at the peak and its bytes at the memory's bandwidth, and a row's share of it is
- * the sum of those times over the time it took. Rejected: the vendor's profiling library (it is not on a CPU, and what
- * the program knows of itself, micro-batch, segment and site, would have to be told to it).
+ * An event is two marks of the device: clock readings on a CPU, stream events on a GPU. Communicators report through
+ * their tracer. The flops and bytes of a kernel are those of its contract, with each operand counted once. The roofline
+ * time of a call is the longer of its flops at the peak and its bytes at the memory bandwidth; the share of a row is
+ * the sum of those times over the measured time. Rejected: the vendor's profiling library. It does not exist on a CPU,
+ * and it does not know the micro-batch, the segment and the site of a call.
  */
 #include "exec/exec_impl.h"
 #include <assert.h>
@@ -20,7 +20,7 @@ struct event {
     enum track track;
     const char *name, *site;
     const struct tr_action *action;
-    const struct tr_comm *comm; /* of a collective or wait that is not over */
+    const struct tr_comm *comm; /* of a collective or a wait that has not ended */
     tr_ticket ticket;
     double flops, bytes, floor_us;
 };
@@ -29,10 +29,10 @@ struct tr_trace {
     struct tr_comm_tracer tracer; /* first: communicators get a pointer to it */
     struct tr_exec *e;
     struct tr_marks *marks;
-    struct event *event; /* i is between marks 2 i and 2 i + 1 */
+    struct event *event; /* event i lies between marks 2 i and 2 i + 1 */
     int n, cap, n_lost;
     bool is_on;
-    const struct tr_action *action; /* at hand */
+    const struct tr_action *action; /* the current one */
     int64_t first, n_steps, n_done;
     double step_s, exposed_s, peak_flops;
     bool has_plan;
@@ -41,7 +41,7 @@ struct tr_trace {
     struct tr_str text, table;
 };
 
-/* ---- taking it down ---- */
+/* ---- recording events ---- */
 
 static int begin(struct tr_trace *t, struct event ev, void *stream)
 {
@@ -116,7 +116,7 @@ void tr_trace_end(struct tr_trace *t, int i)
     end(t, i, NULL);
 }
 
-/* From a communicator. */
+/* A communicator reports the start or the end of a collective or of a wait. */
 static void on_mark(struct tr_comm_tracer *self, const struct tr_comm *c, tr_ticket ticket, const struct tr_coll *x,
                     enum tr_comm_mark mark, void *stream)
 {
@@ -344,7 +344,7 @@ static void make_table(struct tr_trace *t)
                 t->step_s * 1e3 / steps, busy_s * 1e3 / steps, t->exposed_s * 1e3 / steps,
                 (idle_s > 0 ? idle_s : 0) * 1e3 / steps, t->dir);
     if (t->n_lost)
-        tr_str_addf(&t->table, "\n%d events were not taken down", t->n_lost);
+        tr_str_addf(&t->table, "\n%d events were not recorded: the buffer of %d events was full", t->n_lost, t->cap);
 }
 
 enum tr_status tr_trace_after(struct tr_trace *t, int64_t step, double step_s, double exposed_s, bool is_last,

@@ -1,11 +1,12 @@
-/* tree.c - sums whose order no layout changes ("reproducible layout").
+/* tree.c - sums whose order is the same for every layout ("reproducible layout").
  *
- * Gradients of all micro-batches of a step are added along one tree over their numbers: where their number is odd x
- * 2^k, groups of `odd` neighbours one by one, then groups along a balanced binary tree. A rank of 2^j holds whole
- * groups and climbs its part as a binary counter counts: level k holds the sum of 2^k groups. Ranks then exchange
- * parts, all to all, and every rank climbs the rest of the tree for its part: the bytes of a reduce-scatter, and the
- * same additions for any number of ranks. Losses are added one by one in the order of micro-batches: there are few.
- * Rejected: sums in an order that the engine likes, rounded until they agree.
+ * The gradients of all micro-batches of a step are added along one tree over the micro-batch numbers. For odd * 2^k
+ * micro-batches, each leaf is the sum of `odd` neighbours, added one by one; the leaves are added along a balanced
+ * binary tree. A rank holds whole leaves and adds them as a binary counter counts: level k holds the sum of 2^k leaves.
+ * The ranks then exchange parts, all to all, and every rank adds the rest of the tree for its part. This moves the
+ * bytes of a reduce-scatter and does the same additions for any number of ranks. Losses are few, so they are added one
+ * by one in the order of micro-batches. Rejected: sums in the order of the communication engine, rounded until they
+ * agree.
  */
 #include "exec/exec_impl.h"
 
@@ -25,7 +26,7 @@ static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char 
     tr_exec_kernel(e, &c);
 }
 
-/* Elements [at, at + n) of a bucket's gradients, of one micro-batch: added to those of earlier ones. */
+/* Adds elements [at, at + n) of one micro-batch's gradients of a bucket to the sums of earlier micro-batches. */
 static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, int64_t n)
 {
     const struct tr_bucket *f = &e->c->bucket[a->of];
@@ -37,14 +38,14 @@ static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, i
         run_op(e, TR_OP_ADD, sum, level, sum, n);
     if (place == odd - 1) {
         level += odd > 1 ? stride : 0;
-        for (; group & 1; group >>= 1, level += stride) /* level k holds something where bit k is set */
+        for (; group & 1; group >>= 1, level += stride) /* level k holds a sum where bit k is set */
             run_op(e, TR_OP_ADD, sum, level, sum, n);
     }
     if (!is_last || is_second_use)
         run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->state[TR_S_GRAD] + skip : level, n);
 }
 
-/* What a backward, or a part of one, has written. */
+/* Adds the gradients that a backward, or a part of one, has written. */
 enum tr_status tr_run_TREE_ADD(struct tr_run *r, const struct tr_action *a)
 {
     const int *param = r->m->segment[a->segment].param;
@@ -61,7 +62,7 @@ void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at)
     run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + second->state[TR_S_GRAD] + skip, at, f->shard_n);
 }
 
-/* Part `rank` of n elements, summed over the ranks of a group in the order of the tree. */
+/* Sums part `rank` of n elements over the ranks of a group, in the order of the tree. */
 static enum tr_status sum_part(struct tr_exec *e, struct tr_comm *comm, char *in, int64_t n, char *out)
 {
     char *parts = e->base[TR_A_GRADS] + e->c->staging;
@@ -97,7 +98,8 @@ static enum tr_status sum_all(struct tr_exec *e, struct tr_comm *comm, char *at,
     return st == TR_OK && comm->size > 1 ? tr_comm_run(comm, &c) : st;
 }
 
-/* Shards first, then their replicas: shard ranks are neighbours in the order of data, so that this is the same tree. */
+/* Sums over the shard axis first, then over replicas. Shard ranks are neighbours in the order of data, so this is the
+ * same tree. */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a)
 {
     const struct tr_bucket *f = &e->c->bucket[a->of];

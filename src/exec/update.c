@@ -1,6 +1,6 @@
 /* update.c - what follows the gradients of a step: their norm, the clip factor, and the optimizer.
  *
- * Norms are summed in the order of parameters, so that no split of them over ranks or stages changes a bit.
+ * Norms are summed in the order of parameters, so a split of the parameters over ranks or stages changes no bit.
  */
 #include "exec/exec_impl.h"
 #include <math.h>
@@ -45,7 +45,7 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
     }
 }
 
-/* The arena holds nothing but gradients, and their padding is zero. */
+/* One sum over the arena gives the norm, because the arena holds only gradients and their padding is zero. */
 static void sum_arena(struct tr_exec *e, char *norms)
 {
     struct tr_call c = call_of(e, TR_OP_SUMSQ);
@@ -87,7 +87,7 @@ void tr_exec_param_norms(struct tr_exec *e, double *out)
     if (!e->has_one_norm)
         return;
     TR_BUG_ON(first[n_params] != n_params);
-    sum_params(e, clear_norms(e)); /* the gradients are still there, and nothing reads the slots after the clip */
+    sum_params(e, clear_norms(e)); /* the gradients are still in memory, and nothing reads these slots after the clip */
     tr_device_copy_now(e->dev, out, e->base[TR_A_WORK] + e->c->norm, (size_t)n_params * sizeof *out);
     for (int p = 0; p < n_params; p++)
         out[p] = sqrt(out[p] / e->norm_scale);
@@ -98,7 +98,7 @@ enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scal
     size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
     enum tr_status st = TR_OK;
     tr_device_copy_now(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
-    if (e->c->opt.layout.zero >= 1) /* else every rank has summed everything */
+    if (e->c->opt.layout.zero >= 1) /* with zero 0 every rank has summed all elements */
         TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_SHARD), "gradient norms over shards", e->norms, n));
     TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_TP), "gradient norms over parts", e->norms, n));
     TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_PP), "gradient norms over stages", e->norms, n));
@@ -114,7 +114,7 @@ out:
     return st;
 }
 
-/* This rank's elements of one state of a parameter; absent where the run has no such state. */
+/* This rank's elements of one state of a parameter; an empty view where the run has no such state. */
 static struct tr_view state_view(struct tr_exec *e, int row, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
@@ -126,7 +126,7 @@ static struct tr_view state_view(struct tr_exec *e, int row, int param)
     return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
 }
 
-/* One phase of the update of one parameter, by the slots of struct tr_update_phase. */
+/* The call for one phase of the update of one parameter, with the slots of struct tr_update_phase. */
 static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
 {
     const struct tr_param_place *p = &e->c->place[param];
@@ -155,7 +155,7 @@ static void run_joined(struct tr_exec *e, const struct tr_call *c, int n)
     tr_trace_end(e->trace, at);
 }
 
-static void run_own(struct tr_exec *e, tr_kernel kernel, const struct tr_call *c)
+static void run_custom(struct tr_exec *e, tr_kernel kernel, const struct tr_call *c)
 {
     int at = tr_trace_op(e->trace, c, 1);
     kernel(c);
@@ -172,7 +172,7 @@ static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, in
             continue;
         many[n] = update_of(e, phase->op, i);
         if (phase->kernel) {
-            run_own(e, phase->kernel, &many[n]);
+            run_custom(e, phase->kernel, &many[n]);
         } else if (!e->joins_updates) {
             tr_exec_kernel(e, &many[n]);
         } else if (++n == TR_UPDATES_MAX) {

@@ -1,4 +1,4 @@
-/* watch.c - what a caller may see of a step while it runs, and the faults that tests plant there. */
+/* watch.c - what a caller may read of a step while it runs, and the faults that tests plant there. */
 #include "exec/exec_impl.h"
 #include <math.h>
 
@@ -11,7 +11,7 @@ void tr_exec_watch(struct tr_exec *e, tr_exec_look *look, void *ctx)
 bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
 {
     double sum = 0;
-    char *at = e->base[TR_A_WORK] + e->c->norm; /* written anew when the norm is taken */
+    char *at = e->base[TR_A_WORK] + e->c->norm; /* free until the norm is computed */
     struct tr_call c = {
         .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
     };
@@ -42,10 +42,10 @@ bool tr_exec_gradient(const struct tr_exec *e, const struct tr_action *a, int lo
     return false;
 }
 
-/* Writes a NaN where a failpoint that is armed says so. */
-static void lose(struct tr_exec *e, const char *point, char *at)
+/* Writes a NaN at `at` when the failpoint is armed. */
+static void plant_nan(struct tr_exec *e, const char *point, char *at)
 {
-    const uint32_t nan_bits = 0x7fc07fc0; /* of float32, and of two of any 16-bit float */
+    const uint32_t nan_bits = 0x7fc07fc0; /* a NaN as one float32 and as two 16-bit floats */
     if (tr_failpoint(point) == TR_OK)
         return;
     tr_error_clear();
@@ -57,12 +57,12 @@ void tr_exec_poison(struct tr_exec *e, const struct tr_action *a)
 {
     const struct tr_schedule *s = &e->c->train;
     if (a->kind == TR_DO_BACKWARD)
-        lose(e, "exec.lose_gradient", e->base[TR_A_GRADS] + a->grad[0]);
+        plant_nan(e, "exec.lose_gradient", e->base[TR_A_GRADS] + a->grad[0]);
     if (a->kind != TR_DO_FORWARD)
         return;
     const struct tr_program *p = s->program[s->program_of[a->segment]];
     const struct tr_value *v = p->out == TR_NONE ? NULL : &p->value[p->out];
     size_t last_row = v ? (size_t)((v->rows - 1) * v->cols) * tr_dtype_bytes(v->dtype) : 0;
-    lose(e, "exec.lose_output", v ? e->base[TR_A_ACTS] + a->out + last_row : NULL);
-    lose(e, "exec.lose_weight", e->base[TR_A_PARAMS] + a->value[0]);
+    plant_nan(e, "exec.lose_output", v ? e->base[TR_A_ACTS] + a->out + last_row : NULL);
+    plant_nan(e, "exec.lose_weight", e->base[TR_A_PARAMS] + a->value[0]);
 }
