@@ -23,8 +23,8 @@ struct tr_exec {
     bool joins_updates; /* one launch updates several parameters */
     bool may_record;    /* parts of a step may become recordings of the device (graph.c) */
     struct tr_recording *recording;
-    int64_t
-        *n_documents;  /* by micro-batch, where the device does not see host memory: attention kernels depend on it */
+    /* by micro-batch, where the device does not see host memory: attention kernels depend on it */
+    int64_t *n_documents;
     int64_t cache_row; /* position of the first token of the current batch, in a run with a cache */
     uint64_t seed;
     struct tr_amax_history amax;
@@ -99,8 +99,8 @@ bool tr_exec_record(struct tr_exec *e, enum tr_step_part part);
 bool tr_exec_recorded(struct tr_exec *e, enum tr_step_part part);
 
 /* tree.c: sums whose order is the same for every layout. */
-void tr_exec_add_second_use(struct tr_exec *e, int shared,
-                            char *at); /* adds to this rank's shard of the shared gradients */
+/* adds to this rank's shard of the shared gradients */
+void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at);
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
 enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
 

@@ -58,8 +58,8 @@ static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *
 char *tr_exec_shard(const struct tr_exec *e, int bucket)
 {
     const struct tr_bucket *f = &e->c->bucket[bucket];
-    bool is_whole =
-        tr_grad_zero(&e->c->opt.layout) < 2; /* the gradients are whole here, and the shard is a part of them */
+    /* the gradients are whole here, and the shard is a part of them */
+    bool is_whole = tr_grad_zero(&e->c->opt.layout) < 2;
     return e->base[TR_A_GRADS] + f->state[TR_S_GRAD] +
            (is_whole ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0);
 }

@@ -16,8 +16,8 @@ struct ring {
     int64_t row_tokens, n;  /* tokens of a row, and of a piece */
     struct tr_view q, k, v; /* this rank's */
     struct tr_view sum;     /* o or dq, F32 */
-    struct tr_view block[2][2],
-        grad[2][2]; /* keys and values: the current block, and the one that is received; their gradients, F32 */
+    /* keys and values: the current block, and the one that is received; their gradients, F32 */
+    struct tr_view block[2][2], grad[2][2];
     struct tr_ring_scratch at;
 };
 

@@ -1,7 +1,7 @@
 /* actions.c - the list that level-2 passes write: actions, what they touch and what they wait for.
  *
- * A pass takes the list as it is and emits it anew, with its own actions between (struct tr_emit). Nothing here fails
- * visibly: the first failure is kept and the list stays as long as it was.
+ * A pass reads the list and emits it anew, with its own actions between (struct tr_emit). The functions here return no
+ * error: the emitter keeps the first failure, and the list stays as long as it was.
  */
 #include "parallel/parallel_impl.h"
 #include <assert.h>
@@ -90,7 +90,7 @@ int tr_slot_add(struct tr_emit *e, enum tr_region region, int bucket, size_t byt
     return s->n_buffers++;
 }
 
-/* There are few of these, in front of the slots: schedule.c adds them all before the first pass. */
+/* Fixed buffers are few and stand in front of the slots: schedule.c adds all of them before the first pass. */
 int tr_fixed_buffer(const struct tr_schedule *s, enum tr_region region, int bucket)
 {
     int i = 0;

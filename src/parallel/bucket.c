@@ -2,8 +2,9 @@
  * which elements of each this rank owns. */
 #include "parallel/parallel_impl.h"
 
-/* Where each parameter lives: with the first segment of this rank that uses it, nowhere, or, when another stage's rank
- * uses it too, in the bucket after the last segment. Both ranks cut that bucket into the same shards. */
+/* Finds the bucket of each parameter: that of the first segment of this rank that uses it. A parameter that another
+ * stage's rank uses too lies in the bucket after the last segment; both ranks divide that bucket into the same shards.
+ * A parameter that only other ranks use has no bucket here. */
 static void find_places(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
@@ -15,7 +16,8 @@ static void find_places(struct tr_compiled *c)
             struct tr_param_place *p = &c->place[m->segment[g].param[k]];
             bool is_elsewhere =
                 p->stage >= 0 && (p->stage % n_ranks != c->stage_of[g] % n_ranks || c->opt.layout.in_order);
-            TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1)); /* only these meet */
+            /* only the first and the last stage share parameters */
+            TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1));
             if (p->stage < 0)
                 p->stage = c->stage_of[g];
             if (is_elsewhere && (p->bucket >= 0 || tr_segment_is_here(c, g)))
@@ -36,14 +38,15 @@ int tr_bucket_next(const struct tr_compiled *c, int i)
     bool is_matrix = i < 0 || m->param[i].n_dims == 2;
     for (i++; i < m->n_params && (m->param[i].n_dims == 2) != is_matrix;)
         i++;
-    if (i == m->n_params && is_matrix) /* then all others, from the first */
+    if (i == m->n_params && is_matrix) /* matrices come first; vectors follow, from the first one */
         for (i = 0; i < m->n_params && m->param[i].n_dims == 2;)
             i++;
     return i;
 }
 
-/* What the tensor axis leaves of each parameter, and whose gradients are sums over it: the pass knows. */
-static enum tr_status cut_params(struct tr_compiled *c)
+/* Finds the shard of each parameter on the tensor axis, and the parameters whose gradients are sums over that axis.
+ * Only the tensor pass knows both. */
+static enum tr_status shard_params(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
     const struct tr_layout *l = &c->opt.layout;
@@ -68,13 +71,13 @@ static enum tr_status cut_params(struct tr_compiled *c)
     return st;
 }
 
-/* Shards are summed over their own axis first, then over their replicas; parts of a whole parameter come last, so that
+/* Gradients are summed over the shard axis first, then over replicas. The sum over the tensor axis comes last, so that
  * each rank sums only what it keeps. */
 static void find_hops(const struct tr_layout *l, struct tr_bucket *b)
 {
     b->n_hops = 0;
     if (l->data_size * l->size[TR_AXIS_CP] > 1) {
-        bool is_whole = l->zero == 0 || l->in_order; /* in order: one action climbs the whole tree */
+        bool is_whole = l->zero == 0 || l->in_order; /* in order: one action does all additions of the tree */
         b->hop[b->n_hops++] = is_whole ? (struct tr_hop){ .axes = TR_ON_TOKENS, .n = b->n }
                                        : (struct tr_hop){ .axes = TR_ON(TR_AXIS_SHARD), .is_scatter = true, .n = b->n };
         if (!is_whole && l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP] > 1)
@@ -84,16 +87,18 @@ static void find_hops(const struct tr_layout *l, struct tr_bucket *b)
         b->hop[b->n_hops++] = (struct tr_hop){ .axes = TR_ON(TR_AXIS_TP), .n = b->n_partial };
 }
 
-/* Buckets, places in buckets, and this rank's part of each. */
+/* Computes the size of each bucket, the place of each parameter in it, and this rank's shard. */
 enum tr_status tr_buckets_measure(struct tr_compiled *c)
 {
     const struct tr_model *m = c->model;
     const struct tr_layout *l = &c->opt.layout;
     find_places(c);
-    enum tr_status st = cut_params(c);
+    enum tr_status st = shard_params(c);
     if (st != TR_OK)
         return st;
-    for (int is_partial = 1; is_partial >= 0; is_partial--) /* those first, to be reduced at once */
+    for (int is_partial = 1; is_partial >= 0;
+         /* partial parameters lie first, so that one collective reduces them */
+         is_partial--)
         for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
             struct tr_param_place *p = &c->place[i];
             if (p->bucket < 0 || p->is_partial != is_partial)
@@ -107,12 +112,13 @@ enum tr_status tr_buckets_measure(struct tr_compiled *c)
     for (int g = 0; g < c->n_buckets; g++) {
         struct tr_bucket *f = &c->bucket[g];
         size_t n_equal =
-            (size_t)(l->in_order ? l->data_size : n_shards); /* trees over the ranks have equal parts too */
+            (size_t)(l->in_order ? l->data_size : n_shards); /* the tree over ranks needs equal parts too */
         f->n = (int64_t)tr_round_up((size_t)f->n, (size_t)tr_bucket_align(l) * n_equal);
         f->shard_n = f->n / n_shards;
         f->shard_first = f->shard_n * rank;
     }
-    if (l->in_order && l->size[TR_AXIS_PP] == 1) { /* the second: gradients only, cut as the shared bucket is */
+    /* the bucket of the second use: gradients only, sharded as the shared bucket is */
+    if (l->in_order && l->size[TR_AXIS_PP] == 1) {
         c->bucket[m->n_segments + 1] = c->bucket[m->n_segments];
         c->bucket[m->n_segments + 1].n_partial = 0;
     }

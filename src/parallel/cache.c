@@ -10,7 +10,7 @@ static tr_val cache_value(struct tr_program *p, enum tr_value_kind kind, tr_val 
     return v;
 }
 
-/* Blocks without rope do not know positions yet. */
+/* A block without rope has no positions value yet. */
 static tr_val positions(struct tr_program *p, int64_t rows)
 {
     for (int v = 0; v < p->n_values; v++)

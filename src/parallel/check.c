@@ -1,10 +1,10 @@
-/* check.c - proves of a schedule that no action touches bytes that another one may still be using.
+/* check.c - proves that no action of a schedule touches bytes that another action may still be using.
  *
- * Actions are issued one after the other, and those of the compute stream end in that order. So only posted actions can
- * be in the way of a later one: from where they are posted to the first action that waits for them. Two steps are
- * walked, because waits reach into the step before. For every action, each posted action that is still under way must
- * touch other bytes, or both only read. Slots are checked on the way: none is used before it is taken or after it is
- * freed, and no two that live at once share bytes.
+ * Actions are issued one after the other, and those of the compute stream end in that order. So only a posted action
+ * can conflict with a later one, from where it is posted to the first action that waits for it. The check walks two
+ * steps, because waits reach into the step before. Each action and each posted action that is still under way must
+ * touch different bytes, or both must only read. The check also covers slots: none is used before it is taken or after
+ * it is freed, and no two live slots share bytes.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static bool overlap(const struct tr_schedule *s, int a, int b)
     return x->region == y->region && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
-/* The first buffer of x whose bytes y touches too, one of them writing; -1: none. The norm reads all gradients. */
+/* The first buffer of x whose bytes y touches too, when one of them writes; -1: none. The norm reads all gradients. */
 static int conflict(const struct tr_schedule *s, const struct tr_action *x, const struct tr_action *y)
 {
     for (int i = 0; i < x->n_uses; i++) {
@@ -118,7 +118,8 @@ enum tr_status tr_schedule_check(const struct tr_schedule *s)
     if (!w.under_way || !w.live)
         st = tr_fail(TR_NOMEM, "schedule: out of memory");
     for (int step = 0; step < 2 && st == TR_OK; step++) {
-        w.n_live = 0; /* what a step leaves taken, its last reduction's gradients, is room of the next */
+        /* slots that a step leaves taken (the gradients of its last reduction) are free for the next step */
+        w.n_live = 0;
         for (int i = 0; i < s->n_actions && st == TR_OK; i++)
             st = check_action(&w, i);
     }

@@ -1,10 +1,10 @@
-/* compile.c - tr_compile(): model + numbers -> programs, schedules, an offset for every byte. The recompute set under a
- * memory budget is found here too: the cheapest in flops that fits. */
+/* compile.c - tr_compile(): model + options -> programs, schedules, an offset for every byte. It also finds the
+ * recompute set under a memory budget: the set with the fewest flops that fits. */
 #include "parallel/parallel_impl.h"
 #include "parallel/pipe.h"
 #include <stdlib.h>
 
-enum { CHECKED_ACTIONS = 20000 }; /* longer lists would take a part of a second to prove */
+enum { CHECKED_ACTIONS = 20000 }; /* checking a longer list would take a noticeable part of a second */
 
 static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                 struct tr_schedule *out)
@@ -31,7 +31,8 @@ static bool fits(const struct tr_compiled *c)
     return tr_compiled_bytes_in(c, TR_SPACE_DEVICE) <= c->opt.memory_budget;
 }
 
-/* The first n segments recompute by `more`, the others by `less`. Earlier segments hold their values longest. */
+/* The first n segments recompute by `more`, the others by `less`. The first segments come first because they hold their
+ * saved values longest. */
 static enum tr_status try_set(struct tr_compiled *c, enum tr_recompute less, enum tr_recompute more, int n)
 {
     for (int g = 0; g < c->model->n_segments; g++)
@@ -39,7 +40,8 @@ static enum tr_status try_set(struct tr_compiled *c, enum tr_recompute less, enu
     return build(c);
 }
 
-/* none -> op in some -> op in all -> block in some -> block in all: more flops and fewer bytes at every step. */
+/* Tries none, op in some segments, op in all, block in some, block in all. Each step costs more flops and fewer bytes.
+ */
 static enum tr_status fit_budget(struct tr_compiled *c)
 {
     static const enum tr_recompute ladder[][2] = { { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP },
@@ -50,7 +52,7 @@ static enum tr_status fit_budget(struct tr_compiled *c)
         TR_TRY(try_set(c, ladder[i][0], ladder[i][1], n));
         if (!fits(c))
             continue;
-        int lo = 0, hi = n; /* hi fits; find the least that does */
+        int lo = 0, hi = n; /* hi fits; find the smallest number that does */
         while (lo < hi) {
             int mid = (lo + hi) / 2;
             TR_TRY(try_set(c, ladder[i][0], ladder[i][1], mid));
@@ -72,7 +74,8 @@ out:
     return st;
 }
 
-/* Where each parameter's part of the norm is summed; in_order in pieces that every layout has. */
+/* Assigns the slots where each parameter's part of the norm is summed. In order, a slot covers a piece that every
+ * layout has. */
 static void count_norms(struct tr_compiled *c)
 {
     c->norm_first[0] = 0;
@@ -86,7 +89,7 @@ static void count_norms(struct tr_compiled *c)
     c->n_levels += c->opt.layout.in_order && odd > 1;
 }
 
-/* What this run holds of each parameter, and which rows the shard axis shards. */
+/* Resolves what this run holds of each parameter, and which state rows are sharded. */
 static void resolve_states(struct tr_compiled *c)
 {
     const struct tr_compile_options *o = &c->opt;
@@ -100,8 +103,8 @@ static void resolve_states(struct tr_compiled *c)
     c->opt.layout.grain = tr_states_grain(&c->states);
 }
 
-/* Blocks lie on the flattened whole tensor: two tensor ranks cannot share one. A kernel that is not an op is there for
- * the host only. */
+/* Refuses an optimizer that cannot run here. Blocks divide the flattened whole tensor, and two tensor ranks cannot
+ * share one. A kernel that is not an op exists only on the host. */
 static enum tr_status check_optim(const struct tr_compiled *c)
 {
     int size = c->opt.layout.size[TR_AXIS_TP];
@@ -152,7 +155,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
     for (int a = 0; a < TR_AXES; a++)
         c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
-    if (c->opt.layout.shard_size == 1) /* nobody to share with */
+    if (c->opt.layout.shard_size == 1) /* one shard: there is nothing to divide */
         c->opt.layout.zero = 0;
     if (!c->recompute_of || !c->place || !c->is_frozen || !c->group_of || !c->cache || !c->bucket || !c->stage_of ||
         !c->norm_first)
@@ -169,7 +172,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
     if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
         TR_TRY(fit_budget(c));
     } else {
-        bool is_auto = opt->recompute == TR_RECOMPUTE_AUTO; /* no budget: nothing to save for */
+        bool is_auto = opt->recompute == TR_RECOMPUTE_AUTO; /* without a budget nothing is recomputed */
         TR_TRY(try_set(c, TR_RECOMPUTE_NONE, is_auto ? TR_RECOMPUTE_NONE : opt->recompute, m->n_segments));
         char need[32], have[32];
         if (opt->memory_budget && !fits(c))

@@ -1,11 +1,12 @@
 /* context.c - pass: the tokens of each row are split over the context axis.
  *
- * Every op but attention works token by token, so it only loses the rows of others. Attention needs the keys of whole
- * rows. Ulysses: an exchange before it trades this rank's tokens of all heads for all tokens of this rank's heads, and
- * one after it trades back; key heads fewer than the ranks go to several of them. Ring: keys and values travel from
- * rank to rank; each holds a piece from the front and one from the back of a row, so that causal work is even. What
- * names tokens (begin, and with dropout sample and position) attention reads whole. Rejected: gathering keys and values
- * on every rank, which holds all heads of a whole row.
+ * Every op but attention works token by token, so its values only lose the rows of other ranks. Attention needs the
+ * keys of whole rows. Ulysses: an exchange before attention trades this rank's tokens of all heads for all tokens of
+ * this rank's heads, and an exchange after it trades back. Where there are fewer key heads than ranks, several ranks
+ * receive the same key head. Ring: keys and values travel from rank to rank. Each rank holds a piece from the front and
+ * a piece from the back of a row, so that causal work is even. Attention reads the batch values that describe tokens
+ * (begin; with dropout also sample and position) for the whole row. Rejected: gathering keys and values on every rank,
+ * because each rank would hold all heads of a whole row.
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
@@ -25,13 +26,13 @@ int tr_context_runs(const struct tr_layout *l, int64_t row_tokens, int64_t first
     return n_runs;
 }
 
-/* Made of tokens: loses the rows of others. */
+/* Does this value have one row per token? Then it loses the rows of other ranks. */
 static bool has_tokens(const struct tr_value *v)
 {
     return v->kind == TR_V_TEMP || v->kind == TR_V_IN || v->kind == TR_V_BATCH;
 }
 
-/* The same part of the micro-batch, of all tokens. */
+/* The same batch value for all tokens of the row. */
 static tr_val whole_batch(struct context *c, tr_val v)
 {
     if (v == TR_NONE || c->p->value[v].kind != TR_V_BATCH)
@@ -100,7 +101,7 @@ static void apply_attention(struct context *c, struct tr_node n)
     (c->mode == TR_CP_RING ? ring : ulysses)(c, n);
 }
 
-/* Works token by token: its values have lost the rows of other ranks already. */
+/* An op that works token by token needs no change: its values have already lost the rows of other ranks. */
 static void apply_rows(struct context *c, struct tr_node n)
 {
     *tr_node_add(c->p, n.op, n.phase) = n;

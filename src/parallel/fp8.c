@@ -1,11 +1,11 @@
 /* fp8.c - pass, after grad: products of linears in 8-bit floats, forward and both gradients.
  *
- * Every operand (activation, weight, gradient of an output) is quantised once, with the scale of its own largest
- * element, of now or of the last steps, straight and transposed: a product reads both sides along the summed dim. What
- * the backward wants of a forward operand is its transposed 8 bits, so less is kept than without. The head, attention
- * and everything that is no product stay as they are; evaluation does too. Linears with a dim that is not a multiple of
- * 16 are left alone. Scales of the past are an option, not the rule: one read less, but state to save, and what grows
- * is cut off.
+ * Every operand (activation, weight, gradient of an output) is quantised once, straight and transposed, because a
+ * product reads both sides along the summed dim. The scale comes from the operand's own largest element: of the current
+ * value, or with delayed scales of the amax history. The backward reads the transposed 8-bit copy of a forward operand,
+ * so fewer bytes are saved than without fp8. The head, attention and every op that is no product stay as they are, and
+ * so does evaluation. Linears with a dim that is not a multiple of 16 stay as they are too. Delayed scales are an
+ * option and not the default: they save one read, but they are state to save, and an element that grows is clipped.
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
@@ -17,7 +17,7 @@ struct quant {
 
 struct fp8 {
     struct tr_program *p;
-    enum tr_dtype gradient; /* of a gradient's 8 bits; all else is e4m3 */
+    enum tr_dtype gradient; /* 8-bit dtype of gradients; all other operands are e4m3 */
     bool has_history;
     struct quant *quant;
     int n_quants;
@@ -41,7 +41,7 @@ static const struct quant *find(const struct fp8 *f, tr_val v)
     return NULL;
 }
 
-/* The 8-bit copies of v, made here when it has none yet. */
+/* The 8-bit copies of v. The first call for v emits the ops that make them. */
 static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
 {
     const struct quant *known = find(f, v);
@@ -50,7 +50,7 @@ static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
     struct tr_program *p = f->p;
     int64_t rows = p->value[v].rows, cols = p->value[v].cols;
     enum tr_dtype dtype = phase == TR_FORWARD ? TR_E4M3 : f->gradient;
-    struct quant q = { .of = v }; /* then one statement each: C leaves the order inside an initializer open */
+    struct quant q = { .of = v }; /* assigned one by one: C leaves the order inside an initializer open */
     q.q = add_value(p, dtype, rows, cols, "q", v);
     q.qt = add_value(p, dtype, cols, rows, "qt", v);
     q.scale = add_value(p, TR_F32, 1, 1, "scale", v);
@@ -73,7 +73,7 @@ static bool is_even(const struct tr_program *p, tr_val v)
     return p->value[v].rows % 16 == 0 && p->value[v].cols % 16 == 0;
 }
 
-/* y (+)= a b^T, with what is added to it. */
+/* Emits y (+)= a b^T, with the addend of the old node. */
 static void product(struct fp8 *f, const struct tr_node *old, tr_val a, tr_val scale_a, tr_val b, tr_val scale_b,
                     tr_val bias, tr_val addend)
 {
@@ -84,7 +84,7 @@ static void product(struct fp8 *f, const struct tr_node *old, tr_val a, tr_val s
     n->attr.is_gradient = old->phase != TR_FORWARD;
 }
 
-/* Rules: false when the node stays as it is. */
+/* The rules. False: the node stays as it is. */
 static bool rewrite_linear(struct fp8 *f, const struct tr_node *old)
 {
     if (!is_even(f->p, old->in[0]) || !is_even(f->p, old->in[1]))
@@ -111,7 +111,8 @@ static bool rewrite_linear_dw(struct fp8 *f, const struct tr_node *old)
     bool in_out = old->attr.weight_is_in_out;
     struct quant a = in_out ? x : dy, b = in_out ? dy : x;
     product(f, old, a.qt, a.scale, b.qt, b.scale, TR_NONE, TR_NONE);
-    if (old->out[1] != TR_NONE) { /* the sums of columns stay with what they are sums of */
+    if (old->out[1] !=
+        TR_NONE) { /* a linear_dw without its product still sums the columns of the unquantised gradient */
         struct tr_node *n = tr_node_add(f->p, TR_OP_LINEAR_DW, old->phase);
         *n = *old;
         n->out[0] = TR_NONE;

@@ -1,16 +1,18 @@
-/* fuse.c - two passes for a device whose kernels do more at once (cuda); elsewhere they leave programs as they are.
+/* fuse.c - two passes for a device whose kernels combine several ops (cuda). On other devices they change nothing.
  *
- * side, before grad: linears that read the same value become one, with their weights side by side (q/k/v, gate/up);
- * what they made are columns of its output, so gradients come out side by side too. Their parameters lie so in the
- * bucket: tr_buckets_measure puts matrices in front of vectors. fuse, after grad and recompute: a linear and the add or
- * activation behind it, and the same backwards, become one op where nobody else reads what was between them.
+ * side, before grad: linears that read the same value become one linear with their weights side by side (q/k/v,
+ * gate/up). Their outputs become columns of its output, so their gradients are side by side too. Their parameters are
+ * neighbours in the bucket, because tr_buckets_measure puts matrices in front of vectors. fuse, after grad and
+ * recompute: a linear and the add or activation behind it become one op, and so do their backwards, where no other op
+ * reads the value between them.
  */
 #include "parallel/parallel_impl.h"
 
 /* ---- side ---- */
 
-/* Is parameter `b` right behind `a` in the bucket? Both are matrices, or both are vectors, of whole alignment units.
- * What is summed over the tensor axis lies in front of the rest: keys and values that ranks share, which stay apart. */
+/* Is parameter `b` right behind `a` in the bucket? Both must be matrices, or both vectors, of whole alignment units.
+ * Parameters whose gradients are summed over the tensor axis (keys and values that ranks share) lie in front of the
+ * rest and are not joined with it. */
 static bool is_next(const struct tr_program *p, const struct tr_layout *l, tr_val a, tr_val b)
 {
     int first = p->value[a].slot, second = p->value[b].slot;
@@ -19,7 +21,7 @@ static bool is_next(const struct tr_program *p, const struct tr_layout *l, tr_va
     if (x->n_dims != y->n_dims || x->is_global || y->is_global || x->is_partial || y->is_partial ||
         x->is_frozen != y->is_frozen || n % tr_bucket_align(l) != 0)
         return false;
-    for (int i = first + 1; i < second; i++) /* others that lie between them in the same bucket */
+    for (int i = first + 1; i < second; i++) /* other parameters between them in the same bucket */
         if ((p->param[i].n_dims == 2) == (x->n_dims == 2) && p->param[i].is_frozen == x->is_frozen)
             return false;
     return first < second;
@@ -34,7 +36,7 @@ static bool is_side_by_side(const struct tr_program *p, const struct tr_layout *
            (!has_bias || is_next(p, l, last->in[2], b->in[2]));
 }
 
-/* A parameter value that goes on over the next ones. */
+/* A parameter value that spans the parameters behind it as well. */
 static tr_val wide_param(struct tr_program *p, tr_val first, int64_t rows, int64_t cols)
 {
     struct tr_value x = p->value[first];
@@ -102,7 +104,7 @@ static int n_readers(const struct tr_program *p, tr_val v)
     return n;
 }
 
-/* Was v made by a node before i, or given? */
+/* Is v available at node i: made by an earlier node, or an input of the program? */
 static bool is_ready(const struct tr_program *p, tr_val v, int i)
 {
     for (int j = i; j < p->n_nodes; j++)
@@ -117,8 +119,9 @@ static bool is_whole(const struct tr_program *p, tr_val v)
     return p->value[v].base == TR_NONE && p->value[v].kind == TR_V_TEMP;
 }
 
-/* linear, add -> linear_add; linear, act -> linear_act (which still gives what the activation read, for the backward);
- * linear_dx, act_bwd -> linear_dx_act. `first` is the linear, `second` the only reader of its output in this phase. */
+/* linear, add -> linear_add; linear, act -> linear_act (which still writes the input of the activation, for the
+ * backward); linear_dx, act_bwd -> linear_dx_act. `first` is the linear, `second` the only reader of its output in this
+ * phase. */
 static bool join(struct tr_program *p, int first, int second)
 {
     struct tr_node *a = &p->node[first], *b = &p->node[second];

@@ -1,9 +1,9 @@
-/* grad.c - pass: emit the backward of a segment. Each op has one rule that knows its own (rules.h).
+/* grad.c - pass: emits the backward of a segment. Each op has one rule that emits its backward (rules.h).
  *
- * Forward nodes are walked in reverse; a value's gradient is a value like any other, written once. Where an op can add
- * to a gradient that is already there (its addend), the sum costs no pass of its own. Gradients of column slices are
- * slices of one gradient, so q/k/v need no concatenation. The head computes loss and gradient in one op: its forward is
- * dropped. Rejected: a tape at run time (the plan must know every byte before step 0).
+ * The pass walks forward nodes in reverse. The gradient of a value is a value like any other and is written once. Where
+ * an op can add to an existing gradient (its addend), the sum needs no op of its own. Gradients of column slices are
+ * slices of one gradient, so q/k/v need no concatenation. The head computes loss and gradient in one op, so its forward
+ * node is dropped. Rejected: a tape at run time (the plan must know every byte before step 0).
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
@@ -14,7 +14,7 @@ struct grads {
     const struct tr_pass_ctx *ctx;
     tr_val *of; /* gradient of each forward value, or TR_NONE */
     int n_of;
-    bool *is_dead; /* forward nodes replaced by their gradient */
+    bool *is_dead; /* forward nodes that their backward replaces */
     int n_forward;
 };
 
@@ -30,7 +30,7 @@ static tr_val like(struct grads *g, tr_val v)
     return tr_value_like(g->p, v, name);
 }
 
-/* Part of another value, and so is its gradient. */
+/* A slice is a part of another value, and its gradient is the same part of that value's gradient. */
 static bool is_slice(const struct grads *g, tr_val v)
 {
     return g->p->value[v].base != TR_NONE && !g->p->value[v].is_alias;
@@ -51,7 +51,7 @@ static tr_val fresh(struct grads *g, tr_val v)
         return like(g, v);
     if (g->of[x.base] == TR_NONE) {
         g->of[x.base] = like(g, x.base);
-        if (!is_covered(g, x.base)) /* columns that nobody reads have no gradient */
+        if (!is_covered(g, x.base)) /* columns that no op reads have no gradient */
             tr_node_add(g->p, TR_OP_ZERO, TR_BACKWARD_INPUT)->out[0] = g->of[x.base];
     }
     return tr_value_view(g->p, g->of[x.base], x.col, x.cols, "d_slice");
@@ -65,7 +65,7 @@ static tr_val begin(struct grads *g, tr_val v, tr_val *addend)
     return fresh(g, v);
 }
 
-/* v has no gradient yet, or the op at hand cannot add: sum in a node of its own. */
+/* Ends what begin() began. An op that cannot add has written `got`; then a node of its own adds the addend. */
 static void finish(struct grads *g, tr_val v, tr_val got, tr_val addend)
 {
     if (addend != TR_NONE) {
@@ -84,7 +84,7 @@ static bool is_frozen(const struct grads *g, tr_val param)
     return param == TR_NONE || g->p->param[g->p->value[param].slot].is_frozen;
 }
 
-/* TR_NONE for a parameter that is frozen: kernels leave that gradient out. */
+/* The gradient of a parameter. TR_NONE for a frozen one: kernels skip that output. */
 static tr_val param_grad(struct grads *g, tr_val v)
 {
     if (is_frozen(g, v))
@@ -142,7 +142,8 @@ static void grad_norm(struct grads *g, const struct tr_node *f)
     bool is_layer = f->op == TR_OP_LAYERNORM;
     tr_val addend, dx = begin(g, f->in[0], &addend);
     tr_val dw = param_grad(g, f->in[1]), db = is_layer ? param_grad(g, f->in[2]) : TR_NONE;
-    if (is_layer && (dw == TR_NONE) != (db == TR_NONE)) { /* kernels make both or none: one of them is dropped */
+    /* kernels write both or none, so a temporary takes the gradient of the frozen one */
+    if (is_layer && (dw == TR_NONE) != (db == TR_NONE)) {
         tr_val *dropped = dw == TR_NONE ? &dw : &db;
         *dropped = tr_value_add(g->p, TR_V_TEMP, g->ctx->grad_dtype, 1, g->p->value[f->in[1]].cols, "dropped");
         g->p->value[*dropped].dtype_is_fixed = true;
@@ -160,8 +161,8 @@ static void grad_norm(struct grads *g, const struct tr_node *f)
     g->of[f->in[0]] = dx;
 }
 
-/* Ops whose backward is themselves on the gradient: rope (rotating back), scale, dropout (same mask), all_to_all (the
- * way back). */
+/* Ops whose backward is the same op on the gradient: rope (rotating back), scale, dropout (same mask), all_to_all
+ * (inverse). */
 static void grad_self(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);
@@ -228,7 +229,7 @@ static void grad_add(struct grads *g, const struct tr_node *f)
     }
 }
 
-/* Losses of tokens -> the running sum. */
+/* Adds the losses of tokens to the running sum. */
 static void add_losses(struct grads *g, tr_val loss)
 {
     tr_val sum = TR_NONE;
@@ -256,7 +257,7 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     add_losses(g, f->out[0]);
 }
 
-/* The forward node that made v, and those it reads from in turn, run in the backward. */
+/* Moves the forward node that makes v, and the nodes it reads from, into the backward. */
 static void defer(struct grads *g, tr_val v)
 {
     for (int i = 0; i < g->n_forward; i++) {
@@ -273,8 +274,8 @@ static void defer(struct grads *g, tr_val v)
     }
 }
 
-/* The head of ranks with a part of the vocabulary each: inputs 1 to 6 are x, W, bias, target, step and logits. All of
- * it runs in the backward, so that logits never outlive it. */
+/* The head where each rank holds a part of the vocabulary. Inputs 1 to 6 are x, W, bias, target, step and logits. All
+ * of it runs in the backward, so that logits are never saved. */
 static void grad_head_combine(struct grads *g, const struct tr_node *f)
 {
     defer(g, f->out[0]);
@@ -292,7 +293,8 @@ static void grad_head_combine(struct grads *g, const struct tr_node *f)
     add_losses(g, f->out[0]);
 }
 
-/* Ranks that sum parts get the gradient of the sum as it is; the others get back what they gave. */
+/* A sum over ranks passes the gradient of the sum on unchanged. The other collectives are undone: each rank gets the
+ * gradient of what it gave. */
 static void grad_collective(struct grads *g, const struct tr_node *f)
 {
     tr_val dy = g->of[f->out[0]], addend = g->of[f->in[0]];
@@ -312,7 +314,7 @@ static void grad_collective(struct grads *g, const struct tr_node *f)
     finish(g, f->in[0], dx, addend);
 }
 
-/* Sums of losses: the backward of the head adds them, so the forward node goes. */
+/* The sum of losses: the backward of the head adds them, so the forward node is dropped. */
 static void grad_sum(struct grads *g, const struct tr_node *f)
 {
     (void)g;
@@ -321,7 +323,8 @@ static void grad_sum(struct grads *g, const struct tr_node *f)
 
 struct grad_rule {
     void (*emit)(struct grads *g, const struct tr_node *f);
-    bool is_end;        /* gradients begin here; the backward does the forward's work too, so the forward node goes */
+    /* gradients start at this op; its backward does the work of the forward too, so the forward node is dropped */
+    bool is_end;
     const char *reason; /* emit NULL: why there is none */
 };
 static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear = { .emit = grad_linear },

@@ -1,8 +1,8 @@
 /* layout.c - pass: lifetimes inside a segment -> offsets.
  *
- * A value the forward makes and the backward reads goes into the saved slab (one per micro-batch in flight); every
- * other value lives in the work arena, which all actions share since one stream runs one action at a time. Where an op
- * may write over an input that nobody reads afterwards, the output takes the input's place.
+ * A value that the forward makes and the backward reads goes into the saved slab (one slab per micro-batch in flight).
+ * Every other value lives in the work arena, which all actions share because one stream runs one action at a time.
+ * Where an op may overwrite an input that no later op reads, its output takes the place of the input.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -55,7 +55,7 @@ size_t tr_value_bytes(const struct tr_program *p, tr_val v)
     return (size_t)(x->rows * x->cols) * tr_dtype_bytes(x->dtype);
 }
 
-/* The input that an op's first output may be written over, or -1. */
+/* The input that the first output of an op may overwrite, or -1. */
 static int alias_slot(enum tr_opcode op)
 {
     const struct tr_slot *in = tr_op_row(op)->in;
@@ -76,7 +76,7 @@ static enum part part_of(const struct tr_node *n, bool splits_backward)
 struct span {
     int first, last; /* nodes */
     bool in[N_PARTS];
-    bool is_owner; /* holds its place until `last`; false after the place went to another value */
+    bool is_owner; /* owns its place until `last`; false after another value took the place */
 };
 
 /* Boundary values (segment input, output and their gradients) belong to the schedule. */
@@ -96,7 +96,7 @@ static void touch(const struct tr_program *p, struct span *span, tr_val v, int n
     s->in[part] = true;
 }
 
-/* Lives in the work arena: for the time of one action. */
+/* Does the value live in the work arena, for the time of one action? */
 static bool is_passing(const struct tr_program *p, tr_val root)
 {
     return is_local(p, root) && !p->value[root].is_saved && !p->value[root].is_kept;
@@ -148,8 +148,8 @@ static void place_work(struct tr_program *p, struct span *span, enum part part, 
     TR_BUG_ON(sim->n_live != 0 && sim->failed == TR_OK);
 }
 
-/* Weight parts behind all input parts: no input part reads what a weight part makes, which is gradients of parameters.
- */
+/* Moves weight parts behind all input parts. This is legal because a weight part makes only gradients of parameters,
+ * which no input part reads. */
 static enum tr_status move_weights(struct tr_program *p)
 {
     struct tr_node *later = malloc((size_t)p->n_nodes * sizeof *later);
@@ -166,7 +166,7 @@ static enum tr_status move_weights(struct tr_program *p)
     return TR_OK;
 }
 
-/* A slab for the values that live from one part to a later one. */
+/* Appends a value that lives from one part to a later one to a slab, and returns its offset. */
 static size_t slab_offset(const struct tr_program *p, tr_val v, size_t *slab)
 {
     size_t at = *slab;
@@ -187,7 +187,7 @@ static size_t scratch_of(const struct tr_program *p, const struct tr_pass_ctx *c
     return tr_round_up(most, TR_ALIGN);
 }
 
-/* A plan must not hold a call that its kernels refuse. */
+/* Refuses a plan with a call that the kernels of the device refuse. */
 static enum tr_status check_calls(const struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     for (int i = 0; i < p->n_nodes; i++) {

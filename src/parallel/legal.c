@@ -1,5 +1,5 @@
-/* legal.c - requests for the rules of what is legal, filled from what this room knows: the shape of a model, the sizes
- * of a mesh, the order of a schedule file. The rules are config/legal.c. */
+/* legal.c - fills legality queries from what this room knows: the shape of a model, the sizes of a mesh, the order of a
+ * schedule file. The rules are in config/legal.c. */
 #include "parallel/legal.h"
 #include "parallel/pipe.h"
 

@@ -1,8 +1,8 @@
 /* memory.c - last level-2 pass: lifetimes -> offsets.
  *
- * The takes and frees of the list are played in its order by a first-fit allocator, one for each region of slots. A
- * slot may be used again by any later action: the action that frees it runs on the compute stream, or has been waited
- * for (tr_schedule_check proves it).
+ * A first-fit allocator for each region of slots replays the takes and frees of the list in order. Any later action may
+ * reuse a freed slot, because the action that frees it runs on the compute stream or has been waited for
+ * (tr_schedule_check proves it).
  */
 #include "parallel/parallel_impl.h"
 

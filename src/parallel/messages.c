@@ -1,10 +1,10 @@
-/* messages.c - the sends, receives and waits around the slots of a pipeline order.
+/* messages.c - the sends, receives and waits around the slots of a pipeline schedule.
  *
- * A send pairs with the receive of the same number between the same two ranks, so a receiver posts its receives in the
- * order in which the sender makes what they carry, whatever order it needs them in. Receives are posted one slot ahead:
- * the transfer runs while the slot before computes. Sends are posted at once; the buffer of the n-th is free when the
- * n + window-th is sent. That wait can, in a strange order, close a circle; so all ranks are played with a window of 1,
- * 2, 4 ... until everybody gets to the end, which happens at the latest when nobody waits before the end.
+ * The n-th send pairs with the n-th receive between the same two ranks. So a receiver posts its receives in the order
+ * in which the sender makes the results, whatever order it needs them in. Receives are posted one slot ahead: the
+ * transfer runs while the slot before computes. Sends are posted at once; the buffer of the n-th send is free when send
+ * n + window is posted. In an unusual schedule that wait can close a cycle. So all ranks are simulated with a window of
+ * 1, 2, 4 ... until every rank reaches the end. At the latest this happens when no rank waits before its end.
  */
 #include "parallel/pipe.h"
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static enum tr_status add(struct tr_pipe_steps *s, enum tr_step_kind kind, int s
     return TR_OK;
 }
 
-/* The rank a slot's result goes to, or -1: nobody, or a stage on the same rank. */
+/* The rank that receives the result of a slot, or -1: no rank, or a stage on the same rank. */
 static int goes_to(const struct tr_pipe *o, int slot)
 {
     const struct tr_pipe_slot *t = &o->slot[slot];
@@ -52,7 +52,7 @@ struct making {
     const struct tr_pipe *o;
     int rank, window;
     struct tr_pipe_steps *out;
-    int *asked;            /* by peer: its slots before this one are received or asked for */
+    int *n_posted;         /* by peer: receives are posted for all of its slots before this one */
     int *n_sent, *n_freed; /* by peer */
     int *sent;             /* slots sent to peer q: sent[q * n_slots ...] */
     int n_slots;
@@ -62,9 +62,9 @@ static enum tr_status ask_for(struct making *k, int slot)
 {
     enum tr_status st = TR_OK;
     int source = slot >= 0 ? tr_pipe_rank(k->o, k->o->slot[slot].stage) : 0;
-    for (; slot >= 0 && k->asked[source] <= slot && st == TR_OK; k->asked[source]++)
-        if (goes_to(k->o, k->asked[source]) == k->rank)
-            st = add(k->out, TR_STEP_RECV, k->asked[source], source);
+    for (; slot >= 0 && k->n_posted[source] <= slot && st == TR_OK; k->n_posted[source]++)
+        if (goes_to(k->o, k->n_posted[source]) == k->rank)
+            st = add(k->out, TR_STEP_RECV, k->n_posted[source], source);
     return st;
 }
 
@@ -101,12 +101,12 @@ enum tr_status tr_pipe_steps(const struct tr_pipe *o, int rank, int window, stru
     int *mem = calloc((size_t)p * (3 + (size_t)n_slots), sizeof *mem);
     if (!mem)
         return tr_fail(TR_NOMEM, "pipeline messages: out of memory");
-    k.asked = mem;
+    k.n_posted = mem;
     k.n_sent = mem + p;
     k.n_freed = mem + 2 * p;
     k.sent = mem + 3 * p;
     for (int q = 0; q < p; q++)
-        k.asked[q] = o->first[q];
+        k.n_posted[q] = o->first[q];
     for (int i = o->first[rank]; i < o->first[rank + 1]; i++)
         TR_TRY(one_slot(&k, i));
     for (int q = 0; q < p; q++)
@@ -117,8 +117,8 @@ out:
     return st;
 }
 
-/* Do all ranks get to the end? A receive is over when it was sent, a send when it was asked for. */
-static bool all_end(const struct tr_pipe *o, const struct tr_pipe_steps *all, bool *is_sent, bool *is_asked, int *at)
+/* Do all ranks reach the end? A receive is over when its send was posted, and a send when its receive was posted. */
+static bool all_end(const struct tr_pipe *o, const struct tr_pipe_steps *all, bool *is_sent, bool *is_posted, int *at)
 {
     for (bool moved = true; moved;) {
         moved = false;
@@ -126,12 +126,12 @@ static bool all_end(const struct tr_pipe *o, const struct tr_pipe_steps *all, bo
             for (; at[r] < all[r].n; at[r]++, moved = true) {
                 const struct tr_pipe_step *s = &all[r].step[at[r]];
                 if ((s->kind == TR_STEP_WAIT_RECV && !is_sent[s->slot]) ||
-                    (s->kind == TR_STEP_WAIT_SEND && !is_asked[s->slot]))
+                    (s->kind == TR_STEP_WAIT_SEND && !is_posted[s->slot]))
                     break;
                 if (s->kind == TR_STEP_SEND)
                     is_sent[s->slot] = true;
                 if (s->kind == TR_STEP_RECV)
-                    is_asked[s->slot] = true;
+                    is_posted[s->slot] = true;
             }
     }
     for (int r = 0; r < o->n_ranks; r++)
@@ -161,7 +161,7 @@ enum tr_status tr_pipe_window(const struct tr_pipe *o, int *out)
         *out = window;
         if (all_end(o, all, flags, flags + n, at))
             break;
-        TR_BUG_ON((size_t)window > n); /* tr_pipe_check has shown that it can run */
+        TR_BUG_ON((size_t)window > n); /* tr_pipe_check has proved that the schedule can run */
     }
 out:
     for (int r = 0; all && r < o->n_ranks; r++)

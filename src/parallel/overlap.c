@@ -1,20 +1,20 @@
-/* overlap.c - level-2 pass: communication behind arithmetic.
+/* overlap.c - level-2 pass: hides communication behind arithmetic.
  *
- * Gathers of zero 3 are posted one reader ahead of need, so that they travel while an action computes. Then every wait
- * is written down: an action waits for what is on its way for the buckets it touches. One posted action is under way
- * for a bucket, and one reduction of shards for all of them, because they share the staging buffer; whatever wants the
- * shard that came makes the rest of its hops first, and adds it to those of earlier micro-batches. With zero 1 and 2
- * the gathers of new parameters are waited for by the next step's forwards (lag 1).
+ * Gathers of zero 3 are posted one reader ahead of need, so that they run while an action computes. Then the pass
+ * writes every wait: an action waits for the posted actions of the buckets it touches. At most one posted action is
+ * under way for a bucket. At most one reduction of shards is under way at all, because all of them share the staging
+ * buffer. An action that needs the reduced shard first runs the remaining hops and adds the shard to those of earlier
+ * micro-batches. With zero 1 and 2, the forwards of the next step wait for the gathers of new parameters (lag 1).
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
-enum { PREFETCH = 1 }; /* readers that a gather is posted ahead of the one that needs it */
+enum { PREFETCH = 1 }; /* a gather is posted this many readers ahead of the one that needs it */
 
 struct pending {
-    int action;    /* that is under way, -1: none */
-    int lag;       /* 1: it is the last step's, and its place in this list is not known yet */
-    bool is_shard; /* a shard that is coming, of which hops are left */
+    int action;    /* the posted action, -1: none */
+    int lag;       /* 1: it belongs to the last step, and its place in this list is not known yet */
+    bool is_shard; /* a shard that is being reduced and has hops left */
     bool is_first;
     int micro;
 };
@@ -23,7 +23,7 @@ struct overlap_pass {
     struct tr_emit e;
     struct pending *pending; /* by bucket */
     int reducing;            /* bucket whose shards are under way, -1: none */
-    int *wait, n_wait;       /* of the action at hand: actions, or -1 - bucket: that bucket's gather of the last step */
+    int *wait, n_wait;       /* of the current action: actions, or -1 - bucket: that bucket's gather in the last step */
 };
 
 /* ---- gathers ahead ---- */
@@ -33,7 +33,7 @@ static bool is_reader(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* Gathers that stand between a reader and the next one are moved in front of the first. */
+/* Moves the gathers between a reader and the next reader in front of the first. */
 static void post_ahead(struct tr_action *list, int n)
 {
     for (int i = 0, reader = -1; i < n; i++) {
@@ -56,18 +56,18 @@ static void emit_waiting(struct overlap_pass *p, const struct tr_action *from)
         if (p->wait[i] >= 0)
             tr_wait_add(&p->e, a, p->wait[i], 0);
         else
-            tr_wait_add(&p->e, a, p->wait[i], 1); /* known at the end */
+            tr_wait_add(&p->e, a, p->wait[i], 1); /* the action is filled in at the end */
     p->n_wait = 0;
 }
 
-/* The rest of a reduction of shards: its other hops on data ranks, and the sum with earlier micro-batches. */
+/* Emits the rest of a reduction of shards: its other hops over data ranks, and the sum with earlier micro-batches. */
 static void finish_shard(struct overlap_pass *p, int bucket)
 {
     struct pending *x = &p->pending[bucket];
     const struct tr_bucket *b = &p->e.c->bucket[bucket];
     int in = tr_fixed_buffer(p->e.s, x->is_first ? TR_BUF_GRAD : TR_BUF_STAGING, x->is_first ? bucket : -1);
     struct tr_action a = { .kind = TR_DO_REDUCE,
-                           .stream = TR_STREAM_COMPUTE, /* it is wanted at once */
+                           .stream = TR_STREAM_COMPUTE, /* the next action needs the result */
                            .part = TR_PART_GRADIENTS,
                            .segment = -1,
                            .micro = x->micro,
@@ -88,7 +88,7 @@ static void finish_shard(struct overlap_pass *p, int bucket)
     p->reducing = -1;
 }
 
-/* What is on its way for the bucket is there when the action at hand starts. */
+/* Makes the current action wait for the posted action of the bucket. */
 static void settle(struct overlap_pass *p, int bucket)
 {
     struct pending *x = &p->pending[bucket];
@@ -109,7 +109,8 @@ static void settle_all(struct overlap_pass *p)
             settle(p, b);
 }
 
-/* Gathers and reductions: after what is under way for the same bucket and, for shards, in the same staging buffer. */
+/* Posts a gather or a reduction, after the posted action of the same bucket and, for shards, after the one that uses
+ * the staging buffer. */
 static void post(struct overlap_pass *p, const struct tr_action *a)
 {
     struct pending *x = &p->pending[a->of];
@@ -155,7 +156,7 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
     emit_waiting(p, a);
 }
 
-/* Gathers that the list leaves under way are waited for in the next step. */
+/* The gather of a bucket that the list leaves under way. The next step waits for it. */
 static int gather_of(const struct tr_schedule *s, int bucket)
 {
     for (int i = s->n_actions - 1; i >= 0; i--)

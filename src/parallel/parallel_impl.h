@@ -4,7 +4,7 @@
 
 #include "parallel/parallel.h"
 
-/* A first-fit allocator that is only played, never run: offsets for blocks whose lifetimes are known. */
+/* A simulated first-fit allocator: it computes offsets for blocks whose lifetimes are known. */
 struct tr_sim_block {
     size_t offset, bytes;
 };
@@ -22,31 +22,32 @@ void tr_sim_release(struct tr_sim *s);
 size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
 /* bucket.c: which parameters lie in which bucket, and where. */
-/* Elements: 64 bytes of the narrowest dtype of VALUE; in_order, so many that no border of a shard cuts a term of the
- * norm; and never less than a block of a state. All three are powers of 2. */
+/* Alignment of parameters and shards, in elements. It covers 64 bytes of the narrowest dtype of VALUE and at least one
+ * block of every state. In order it is so large that no shard ends inside a term of the norm. All three are powers of
+ * 2. */
 enum { TR_BUCKET_ALIGN = 32 };
 static inline int64_t tr_bucket_align(const struct tr_layout *l)
 {
     return tr_max64(l->in_order ? TR_NORM_PIECE : TR_BUCKET_ALIGN, l->grain);
 }
 enum tr_status tr_buckets_measure(struct tr_compiled *c);
-/* The parameter after i in the order of buckets, n_params after the last, the first after -1: as the model has them;
- * for a GPU matrices first, so that weights that are used together lie side by side. */
+/* The parameter after i in the order of buckets: the first after -1, n_params after the last. The order is that of the
+ * model. For a GPU matrices come first, so that weights that are used together lie side by side. */
 int tr_bucket_next(const struct tr_compiled *c, int i);
 
-/* actions.c: what level-2 passes write with. */
+/* actions.c: the writer of level-2 passes. */
 struct tr_emit {
     struct tr_compiled *c;
     const struct tr_model *m;
     struct tr_schedule *s;
-    struct tr_action *from; /* the list as the pass before left it */
+    struct tr_action *from; /* the list that the pass before wrote */
     int n_from;
     enum tr_status st;        /* first failure */
-    struct tr_action nowhere; /* what is written to after one */
+    struct tr_action nowhere; /* target of writes after a failure */
 };
 void tr_emit_begin(struct tr_emit *e, struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
 enum tr_status tr_emit_end(struct tr_emit *e);
-/* Both: the action in the list, to be completed; valid until the next one. */
+/* Both return the action in the list, for the caller to complete. The pointer is valid until the next call. */
 struct tr_action *tr_emit(struct tr_emit *e, const struct tr_action *a);
 struct tr_action *tr_emit_new(struct tr_emit *e, enum tr_action_kind kind, enum tr_step_part part, int segment,
                               int micro);
@@ -56,8 +57,8 @@ struct tr_buffer_use *tr_use_add(struct tr_action *a, int buffer, enum tr_role r
 void tr_use_free(struct tr_action *a, int buffer); /* nothing reads the slot after this action */
 void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag);
 
-/* frozen.c: which parameters of a segment's program are frozen. Two segments that share a program share its passes only
- * when the same ones are. */
+/* frozen.c: marks the frozen parameters of a segment's program. Two segments that share a program share its rewritten
+ * form only when the same parameters are frozen. */
 void tr_program_freeze(const struct tr_compiled *c, const struct tr_model *m, int segment, struct tr_program *p);
 bool tr_segments_are_alike(const struct tr_compiled *c, const struct tr_model *m, int a, int b);
 
@@ -65,10 +66,10 @@ bool tr_segments_are_alike(const struct tr_compiled *c, const struct tr_model *m
 typedef enum tr_status tr_level2_fn(struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                     struct tr_schedule *s);
 tr_level2_fn tr_pass_pipeline;           /* segments in the order of the pipeline schedule, messages */
-tr_level2_fn tr_pass_shard;              /* zero 3: whole parameters come and go */
-tr_level2_fn tr_pass_reduce;             /* gradients: what is added to what, sums over ranks */
-tr_level2_fn tr_pass_update;             /* norm, clip, optimizer, weights back to all ranks */
-tr_level2_fn tr_pass_overlap;            /* posted actions earlier, waits where results are needed */
+tr_level2_fn tr_pass_shard;              /* zero 3: whole parameters are gathered and freed */
+tr_level2_fn tr_pass_reduce;             /* gradients: overwritten or added to, then summed over ranks */
+tr_level2_fn tr_pass_update;             /* norm, clip, optimizer, new weights to all ranks */
+tr_level2_fn tr_pass_overlap;            /* posts actions earlier, and adds waits where results are needed */
 tr_level2_fn tr_pass_memory;             /* lifetimes -> offsets */
 void tr_level2_list(struct tr_str *out); /* their names, in order */
 
@@ -78,7 +79,7 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c);
 /* place.c: offsets of everything that a compiled run holds. */
 enum tr_status tr_place_bytes(struct tr_compiled *c);
 
-/* staging.c: who writes which weights, and what a rank copies before it writes. */
+/* staging.c: which rank writes which weights, and what a rank copies before it writes. */
 void tr_place_writers(struct tr_compiled *c);
 size_t tr_staging_bytes(const struct tr_compiled *c);
 

@@ -1,9 +1,10 @@
-/* pipe.c - pipeline schedules by name: gpipe, 1f1b, interleaved, zb; their check, and their play against an ideal
+/* pipe.c - pipeline schedules by name: gpipe, 1f1b, interleaved, zb. Their check, and their simulation with an ideal
  * clock.
  *
- * Backwards of a stage always run in the order of their micro-batches, so that gradients are summed in the order of one
- * rank: a pipeline changes no bit of them. One rank is the pipeline of one stage, whose 1f1b is forward and backward of
- * one micro-batch after the other. Rejected: searching orders by cost (a file says any order that a search finds).
+ * The backwards of a stage always run in the order of their micro-batches. So gradients are summed in the same order as
+ * on one rank, and a pipeline changes no bit of them. One rank is a pipeline of one stage: its 1f1b is the forward and
+ * the backward of one micro-batch after the other. Rejected: searching orders by cost (a file can hold any order that a
+ * search finds).
  */
 #include "parallel/pipe.h"
 #include <assert.h>
@@ -40,7 +41,7 @@ void tr_pipe_close(struct tr_pipe *o)
     free(o);
 }
 
-/* Ranks come in order: a slot of rank r ends the lists of those before it. */
+/* The caller adds ranks in order: a slot of rank r ends the lists of the ranks before it. */
 void tr_pipe_add(struct tr_pipe *o, int rank, struct tr_pipe_slot t)
 {
     o->slot[o->first[rank + 1]] = t;
@@ -54,7 +55,7 @@ static void add(struct tr_pipe *o, int rank, enum tr_action_kind kind, int chunk
     tr_pipe_add(o, rank, (struct tr_pipe_slot){ .kind = kind, .stage = chunk * o->n_ranks + rank, .micro = micro });
 }
 
-/* ---- the orders ---- */
+/* ---- the named schedules ---- */
 
 static enum tr_status gpipe(struct tr_pipe *o)
 {
@@ -67,15 +68,16 @@ static enum tr_status gpipe(struct tr_pipe *o)
     return TR_OK;
 }
 
-/* Item j of a rank with chunks: groups of n_ranks micro-batches go through a chunk together, then through the next. */
+/* Item j of a rank with chunks. Groups of n_ranks micro-batches pass through one chunk together, then through the next.
+ */
 static void add_item(struct tr_pipe *o, int r, enum tr_action_kind kind, int j)
 {
     int p = o->n_ranks, v = o->n_chunks, chunk = j % (p * v) / p, micro = j / (p * v) * p + j % p;
     add(o, r, kind, kind == TR_DO_FORWARD ? chunk : v - 1 - chunk, micro);
 }
 
-/* As many forwards as it takes until the first backward arrives, then one of each, then the rest of the backwards.
- * With chunks this is Megatron's interleaved order, which needs whole groups of n_ranks micro-batches. */
+/* Runs as many forwards as it takes until the first backward arrives, then one of each, then the remaining backwards.
+ * With chunks this is Megatron's interleaved schedule, which needs whole groups of n_ranks micro-batches. */
 static enum tr_status one_f_one_b(struct tr_pipe *o)
 {
     int p = o->n_ranks, v = o->n_chunks, n = o->n_micro * v;
@@ -100,9 +102,9 @@ static enum tr_status one_f_one_b(struct tr_pipe *o)
     return TR_OK;
 }
 
-/* Zero-bubble H1 (Qi et al. 2023): 1f1b whose backwards are in two parts. Rank r does a weight part r micro-batches
- * after its input part: later ranks fill with them the time in which their last input parts travel to the front. No
- * rank holds more than the first does in 1f1b. */
+/* Zero-bubble H1 (Qi et al. 2023): 1f1b with split backwards. Rank r runs a weight part r micro-batches after its input
+ * part. Later ranks so fill the time in which their last input parts travel to the front. No rank holds more than the
+ * first rank holds in 1f1b. */
 static enum tr_status zero_bubble(struct tr_pipe *o)
 {
     int p = o->n_ranks, m = o->n_micro;
@@ -165,7 +167,7 @@ static enum tr_status read_file(const char *path, int n_ranks, int n_chunks, int
 enum tr_status tr_pipe_open(const char *schedule, int n_ranks, int n_chunks, int n_micro, struct tr_pipe **out)
 {
     enum tr_status (*make)(struct tr_pipe *) = schedule ? NULL : forward_only;
-    if (schedule && n_ranks == 1) /* nobody to wait for: nothing but 1f1b makes sense */
+    if (schedule && n_ranks == 1) /* one rank waits for no other: only 1f1b makes sense */
         schedule = "1f1b";
     for (size_t i = 0; schedule && i < TR_COUNT_OF(makers); i++)
         if (strcmp(makers[i].name, schedule) == 0)
@@ -203,7 +205,7 @@ bool tr_pipe_is_in_order(const struct tr_pipe *o)
     return true;
 }
 
-/* ---- what a slot needs, and whether an order can run ---- */
+/* ---- what a slot needs, and whether a schedule can run ---- */
 
 int tr_pipe_slot_source(const struct tr_pipe *o, const struct tr_pipe_slot *t)
 {
@@ -241,19 +243,19 @@ int *tr_pipe_maker(const struct tr_pipe *o, bool is_backward, int stage, int mic
 static_assert(TR_DO_FORWARD == 0 && TR_DO_BACKWARD == 1 && TR_DO_BACKWARD_INPUT == 2 && TR_DO_BACKWARD_WEIGHT == 3,
               "kinds of slots index tables");
 
-static const char *turn_text(const struct tr_pipe_slot *t, char *buf, size_t n)
+static const char *slot_text(const struct tr_pipe_slot *t, char *buf, size_t n)
 {
     static const char *const names[] = { "forward", "backward", "backward-input", "backward-weight" };
     (void)tr_format(buf, n, "%s of stage %d, micro-batch %d", names[t->kind], t->stage, t->micro);
     return buf;
 }
 
-static enum tr_status fail_turn(const struct tr_pipe_slot *t, int rank, const char *what)
+static enum tr_status fail_slot(const struct tr_pipe_slot *t, int rank, const char *what)
 {
     char text[96], line[32] = "";
     if (t->line)
         (void)tr_format(line, sizeof line, "line %d: ", t->line);
-    return tr_fail(TR_USAGE, "%spipeline rank %d: %s %s", line, rank, turn_text(t, text, sizeof text), what);
+    return tr_fail(TR_USAGE, "%spipeline rank %d: %s %s", line, rank, slot_text(t, text, sizeof text), what);
 }
 
 /* What a slot needs of its own stage is its forward, or its input part. A search plays a schedule often, so this is
@@ -283,13 +285,14 @@ static enum tr_status check_complete(struct tr_pipe *o)
         for (int i = o->first[r]; i < o->first[r + 1]; i++) {
             const struct tr_pipe_slot *t = &o->slot[i];
             if (t->stage < 0 || t->stage >= n_stages || t->micro < 0 || t->micro >= o->n_micro)
-                TR_TRY(fail_turn(t, r, "does not exist"));
+                TR_TRY(fail_slot(t, r, "does not exist"));
             if (tr_pipe_rank(o, t->stage) != r)
-                TR_TRY(fail_turn(t, r, "is another rank's"));
+                TR_TRY(fail_slot(t, r, "belongs to another rank"));
             uint8_t *s = &seen[t->stage * o->n_micro + t->micro];
-            static const uint8_t clash[] = { 1, 2 + 4 + 8, 2 + 4, 2 + 8 }; /* a backward is its two parts */
+            /* a whole backward clashes with either of its parts */
+            static const uint8_t clash[] = { 1, 2 + 4 + 8, 2 + 4, 2 + 8 };
             if (*s & clash[t->kind])
-                TR_TRY(fail_turn(t, r, "is there twice"));
+                TR_TRY(fail_slot(t, r, "is there twice"));
             *s |= (uint8_t)(1 << t->kind);
             if (t->kind != TR_DO_BACKWARD_WEIGHT)
                 *tr_pipe_maker(o, t->kind != TR_DO_FORWARD, t->stage, t->micro) = i;
@@ -304,7 +307,7 @@ static enum tr_status check_complete(struct tr_pipe *o)
         if (!is_whole && (seen[c] & 1) && !(seen[c] & (4 + 8)))
             t.kind = TR_DO_BACKWARD;
         if (!is_whole)
-            TR_TRY(fail_turn(&t, tr_pipe_rank(o, t.stage), "is missing"));
+            TR_TRY(fail_slot(&t, tr_pipe_rank(o, t.stage), "is missing"));
     }
 out:
     free(seen);
@@ -323,7 +326,7 @@ out:
     return st;
 }
 
-/* ---- played ---- */
+/* ---- simulation ---- */
 
 struct play {
     const struct tr_pipe *o;
@@ -340,7 +343,7 @@ static bool waits_for_own(const struct play *p, int slot)
     return own >= 0 && p->end[own] < 0;
 }
 
-/* When a slot may start, or -1 while something it needs is not done. */
+/* The time when a slot may start, or -1 while a slot that it needs is not done. */
 static double ready_at(const struct play *p, int slot)
 {
     const int *need = p->o->slot[slot].need;
@@ -418,7 +421,7 @@ enum tr_status tr_pipe_play_costs(const struct tr_pipe *o, const struct tr_pipe_
             stuck = r;
     }
     if (stuck >= 0)
-        TR_TRY(fail_turn(&o->slot[p.next[stuck]], stuck, "waits for a slot that can only come after it"));
+        TR_TRY(fail_slot(&o->slot[p.next[stuck]], stuck, "waits for a slot that can only come after it"));
     *out = (struct tr_pipe_times){ .length = length, .bubble = 1 - work / (length * o->n_ranks) };
     if (end)
         memcpy(end, p.end, n * sizeof *end);

@@ -1,9 +1,10 @@
-/* pipe_file.c - a pipeline schedule as text (docs/formats/pipeline-schedule.md): one or more lines a rank,
+/* pipe_file.c - a pipeline schedule as text (docs/formats/pipeline-schedule.md): one or more lines per rank,
  *
- *     rank 0: F0 F1 B0 F2 B1 B2        # F forward, B backward, I and W its input and weight parts; then the
- * micro-batch rank 1: F0.0 F0.1 B0.1 B0.0      # and after a dot the chunk, when a rank holds several
+ *     rank 0: F0 F1 B0 F2 B1 B2
+ *     rank 1: F0.0 F0.1 B0.1 B0.0
  *
- * What cannot run is refused whole, with the line it stands in; nothing is guessed.
+ * F is a forward, B a backward, I and W its input and weight parts. The number is the micro-batch; after a dot comes
+ * the chunk, when a rank holds several. A schedule that cannot run is refused whole, with its line; nothing is guessed.
  */
 #include "parallel/pipe.h"
 #include <ctype.h>

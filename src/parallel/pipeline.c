@@ -1,8 +1,9 @@
-/* pipeline.c - level-2 pass: segments are cut into stages, and the slots of one rank become forwards, backwards and
+/* pipeline.c - level-2 pass: segments are grouped into stages, and the slots of one rank become forwards, backwards and
  * messages.
  *
  * Gradient accumulation is the pipeline with one stage; there is no other path. Activations between segments, their
- * gradients, saved and kept slabs are slots that live until their last user: a segment of this rank, or a message.
+ * gradients, and the saved and kept slabs are slots of memory that live until their last user: a segment of this rank,
+ * or a message.
  */
 #include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
@@ -27,11 +28,11 @@ bool tr_param_is_counted(const struct tr_compiled *c, int param)
     return c->place[param].n > 0 && !c->is_frozen[param] && is_first && tr_param_is_first(c, param);
 }
 
-/* ---- the cut ---- */
+/* ---- stages ---- */
 
 struct stage_cut {
-    double worst, squares; /* of the stages so far */
-    int begin;             /* of the last one */
+    double worst, squares; /* cost of the stages so far */
+    int begin;             /* first segment of the last stage */
 };
 
 static bool is_better(const struct stage_cut *a, const struct stage_cut *b)
@@ -39,9 +40,9 @@ static bool is_better(const struct stage_cut *a, const struct stage_cut *b)
     return a->worst < b->worst || (a->worst <= b->worst && a->squares < b->squares);
 }
 
-/* Runs of segments whose most expensive one is cheapest; among those, the most even. Cost is flops, so that the head
- * weighs what it weighs. Every stage has a segment. */
-static enum tr_status cut_stages(struct tr_compiled *c, int n_stages)
+/* Groups the segments into runs such that the most expensive run is as cheap as possible; among those groupings it
+ * takes the most even one. Cost is flops, so the head counts fully. Every stage has a segment. */
+static enum tr_status find_stages(struct tr_compiled *c, int n_stages)
 {
     const struct tr_model *m = c->model;
     int n = m->n_segments;
@@ -92,7 +93,7 @@ enum tr_status tr_pipeline_cut(struct tr_compiled *c)
                                 .in_order = c->opt.layout.in_order,
                                 .model.n_segments = c->model->n_segments };
     TR_TRY(tr_legal_check(&q));
-    TR_TRY(cut_stages(c, n_ranks * n_chunks));
+    TR_TRY(find_stages(c, n_ranks * n_chunks));
     if (c->opt.is_inference)
         goto out;
     TR_TRY(tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
@@ -107,7 +108,7 @@ out:
 
 struct block {
     int buffer;
-    int n_uses; /* left; at 0 it is freed */
+    int n_uses; /* uses left; at 0 the slot is freed */
 };
 
 struct pipeline_pass {
@@ -117,7 +118,7 @@ struct pipeline_pass {
     const struct tr_pipe *pipe;
     int *first;               /* segment of each stage, and one past the last */
     int *message;             /* by slot of the pipeline */
-    struct block *out, *dout; /* by (segment, micro-batch): what it makes, and the gradient of that */
+    struct block *out, *dout; /* by (segment, micro-batch): the output, and its gradient */
     int *saved, *kept;        /* by the same: buffers */
 };
 
@@ -146,7 +147,7 @@ static int reads_back(const struct tr_program *p, tr_val v)
     return reads(p, v, TR_BACKWARD_INPUT) + reads(p, v, TR_BACKWARD_WEIGHT);
 }
 
-/* A new slot that the action fills. */
+/* Takes a new slot of memory, which the action fills. */
 static int take(struct pipeline_pass *pl, struct tr_action *a, enum tr_role role, size_t bytes)
 {
     int buffer = tr_slot_add(&pl->e, TR_BUF_ACTS, -1, bytes);
@@ -191,7 +192,7 @@ static void play_forward(struct pipeline_pass *pl, int g, int micro)
     if (in)
         (void)tr_use_add(a, in->buffer, TR_AS_IN, false);
     if (p->out != TR_NONE) {
-        int n_uses = 1 + reads_back(p, p->out); /* 1: until this action is over */
+        int n_uses = 1 + reads_back(p, p->out); /* 1 for this action itself */
         if (g + 1 < pl->m->n_segments)
             n_uses++; /* the next segment's forward, or the send */
         if (is_here(pl, g + 1))
@@ -206,7 +207,7 @@ static void play_forward(struct pipeline_pass *pl, int g, int micro)
         let_go(a, out, 1);
 }
 
-/* What a part of the backward of g has read for the last time. */
+/* Frees what a part of the backward of g reads for the last time. */
 static void end_part(struct pipeline_pass *pl, struct tr_action *a, int g, int micro, enum tr_phase phase)
 {
     const struct tr_program *p = program_of(pl, g);
@@ -225,7 +226,7 @@ static void end_part(struct pipeline_pass *pl, struct tr_action *a, int g, int m
         tr_use_free(a, pl->saved[cell(pl, g, micro)]);
 }
 
-/* What the backward reads of (segment, micro-batch): only what it truly reads, so that a slot which is gone is not. */
+/* Adds a use of (segment, micro-batch) only where the backward really reads it: the slot may already be freed. */
 static void use_block(struct tr_action *a, const struct tr_program *p, tr_val v, const struct block *b,
                       enum tr_role role)
 {
@@ -250,7 +251,7 @@ static void play_backward(struct pipeline_pass *pl, enum tr_action_kind kind, in
     if (p->saved_bytes)
         (void)tr_use_add(a, pl->saved[at], TR_AS_SAVED, false);
     if (!is_weight && p->din != TR_NONE) {
-        /* until this part is over, for the segment before or the send, for the weight part */
+        /* uses: this part itself, the segment before or the send, and the weight part */
         const struct tr_program *before = is_here(pl, g - 1) ? program_of(pl, g - 1) : NULL;
         int n_uses =
             2 + reads(p, p->din, TR_BACKWARD_WEIGHT) + (before ? reads(before, before->dout, TR_BACKWARD_WEIGHT) : 0);
@@ -301,7 +302,7 @@ static void play_message(struct pipeline_pass *pl, const struct tr_pipe_step *st
     }
     if (is_send)
         (void)tr_use_add(a, b->buffer, TR_AS_IN, false);
-    else /* for the forward or the input part, and what reads it after */
+    else /* uses: the forward or the input part, and the later readers */
         hold(pl, a, TR_AS_OUT, b, tr_value_bytes(p, v),
              1 + (is_forward ? reads_back(p, v) : reads(p, v, TR_BACKWARD_WEIGHT)));
     a->dtype = p->value[v].dtype;

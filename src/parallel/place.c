@@ -1,4 +1,5 @@
-/* place.c - an offset for every byte: parameters, gradients and optimizer state, then everything else a run holds. */
+/* place.c - computes an offset for every byte: parameters, gradients and optimizer state, then everything else a run
+ * holds. */
 #include "parallel/parallel_impl.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static size_t most(size_t a, size_t b, size_t c)
     return ab > c ? ab : c;
 }
 
-/* A table serves training and evaluation, whichever has the longer rows. */
+/* A constant table serves training and evaluation, so it has the size of the longer one. */
 static size_t const_bytes(const struct tr_compiled *c, int i)
 {
     size_t a = (size_t)(c->model->const_rows[i] * c->model->const_cols[i]) * sizeof(float), b = 0;
@@ -52,8 +53,8 @@ static size_t const_bytes(const struct tr_compiled *c, int i)
     return a > b ? a : b;
 }
 
-/* One state of a bucket: a slice a parameter when it is whole, one slice when it is a shard or when parameters do not
- * begin on multiples of TR_ALIGN bytes. */
+/* Places one state of a bucket. A whole state has one slice per parameter. A shard has one slice, and so has a bucket
+ * whose parameters do not begin on multiples of TR_ALIGN bytes. */
 static void place_state(struct tr_compiled *c, int row, int g)
 {
     const struct tr_model *m = c->model;
@@ -72,7 +73,7 @@ static void place_state(struct tr_compiled *c, int row, int g)
                                                             : "shared by stages");
         return;
     }
-    for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket, as long as it is there */
+    for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket */
         for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
             const struct tr_param_place *p = &c->place[i];
             if (p->bucket == g && p->is_partial == is_partial)
@@ -103,7 +104,8 @@ static void place_params(struct tr_compiled *c)
         c->constant[i] = slice(c, TR_A_PARAMS, const_bytes(c, i), "table ", names[i]);
 }
 
-/* Where an action finds its buffers: slots are offsets in their region, buckets have a place of their own. */
+/* Resolves the buffers of every action to offsets. A slot is an offset in its region; a bucket has its own fixed place.
+ */
 static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_at, size_t grad_at)
 {
     for (int i = 0; i < s->n_actions; i++) {
@@ -126,7 +128,7 @@ static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_a
     }
 }
 
-/* Buffers for what zero 2 and 3 hold whole for a moment. */
+/* Places the buffers for parameters and gradients that zero 2 and 3 hold whole for a short time. */
 static void place_moving(struct tr_compiled *c)
 {
     size_t values = most(c->train.region_bytes[TR_BUF_VALUES], c->eval.region_bytes[TR_BUF_VALUES], 0), shard = 0;
@@ -150,11 +152,11 @@ static void place_moving(struct tr_compiled *c)
         resolve(c, all[k], value_at, grad_at);
 }
 
-/* Scratch of the optimizer's and clip's own kernels, which no program holds. */
+/* Scratch of the optimizer and clip kernels, which are not nodes of any program. */
 static size_t update_scratch(const struct tr_compiled *c)
 {
     size_t most = 0;
-    int64_t all = 0; /* a device with memory of its own sums all of them at once, with the padding between */
+    int64_t all = 0; /* a device with its own memory sums all gradients at once, with the padding between them */
     for (int i = 0; i < c->model->n_params; i++) {
         if (c->is_frozen[i])
             continue;
@@ -183,7 +185,8 @@ static void place_cache(struct tr_compiled *c)
         }
 }
 
-/* Where the host sees what a device holds: logits that a model ends in, ranges of parameters on their way to a file. */
+/* Places the host copies of device memory: logits at the end of a model, and ranges of parameters on their way to a
+ * file. */
 static void place_copies(struct tr_compiled *c)
 {
     if (c->opt.batch_bytes == 0)
@@ -204,7 +207,7 @@ static size_t local_bytes(const struct tr_compiled *c)
     return size > 1 ? tr_round_up((size_t)(tr_max64(a, b) / size) * sizeof(int64_t), TR_ALIGN) : 0;
 }
 
-/* A segment has as many as the program that quantises most. */
+/* Places the amax pairs. Every segment has as many as the program that quantises the most values. */
 static void place_amax(struct tr_compiled *c)
 {
     c->n_amax = 0;

@@ -1,8 +1,9 @@
-/* recompute.c - pass: forward values that the backward would keep are dropped and made again when it needs them.
+/* recompute.c - pass: forward values that the backward needs are not saved but recomputed.
  *
- * none: everything the backward reads is kept. op: values of cheap ops (norms, activations) are remade from what is
- * kept anyway. block: only the segment's input is kept. The backward asks for a dropped value; its forward node is
- * copied in front of the asker, and so on down. Kernels give the same bits twice, so recompute never changes a result.
+ * none: every value that the backward reads is saved. op: values of cheap ops (norms, activations) are recomputed from
+ * values that are saved anyway. block: only the input of the segment is saved. When the backward reads a value that is
+ * not saved, its forward node is copied in front of the reader, and so on for the inputs of that node. Kernels give the
+ * same bits twice, so recompute never changes a result.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -11,7 +12,7 @@ struct remake {
     const struct tr_program *from; /* forward nodes and old values */
     struct tr_program *to;
     enum tr_recompute mode;
-    tr_val *copy; /* of each root value: its remade copy, or TR_NONE */
+    tr_val *copy; /* of each root value: its recomputed copy, or TR_NONE */
     int *maker;   /* of each root value: forward node that makes it, or -1 */
 };
 
@@ -22,16 +23,16 @@ static bool is_dropped(const struct remake *r, tr_val root)
     const struct tr_node *n = &r->from->node[r->maker[root]];
     if (r->mode == TR_RECOMPUTE_BLOCK)
         return true;
-    return tr_op_row(n->op)->is_cheap && n->out[0] == root; /* statistics are small: saved */
+    return tr_op_row(n->op)->is_cheap && n->out[0] == root; /* statistics are small, so they are saved */
 }
 
-static tr_val remade(struct remake *r, tr_val v);
+static tr_val recomputed(struct remake *r, tr_val v);
 
 static void remake_node(struct remake *r, int i)
 {
     struct tr_node n = r->from->node[i];
     for (int k = 0; k < TR_MAX_IN; k++)
-        n.in[k] = remade(r, n.in[k]);
+        n.in[k] = recomputed(r, n.in[k]);
     for (int k = 0; k < TR_MAX_OUT; k++) {
         if (n.out[k] == TR_NONE || r->from->value[n.out[k]].kind != TR_V_TEMP)
             continue;
@@ -49,7 +50,7 @@ static void remake_node(struct remake *r, int i)
 }
 
 /* The value to read instead of v in the backward. */
-static tr_val remade(struct remake *r, tr_val v)
+static tr_val recomputed(struct remake *r, tr_val v)
 {
     if (v == TR_NONE || v >= r->from->n_values)
         return v;
@@ -70,7 +71,7 @@ static enum tr_status rewrite(struct remake *r)
         struct tr_node n = r->from->node[i];
         if (n.phase != TR_FORWARD)
             for (int k = 0; k < TR_MAX_IN; k++)
-                n.in[k] = remade(r, n.in[k]);
+                n.in[k] = recomputed(r, n.in[k]);
         struct tr_node *at = tr_node_add(r->to, n.op, n.phase);
         *at = n;
     }

@@ -1,9 +1,9 @@
-/* reduce.c - level-2 pass: what becomes of gradients.
+/* reduce.c - level-2 pass: how gradients are accumulated and summed over ranks.
  *
- * Which gradient a backward overwrites and which it adds to, so that none is ever cleared. Where gradients are summed
- * over ranks: after the last micro-batch, or with zero 2 and 3 micro-batch by micro-batch, because whole gradients of a
- * bucket exist only from its first backward to its reduction. Reproducible layout: each micro-batch is added along the
- * tree first.
+ * The pass decides which gradients a backward overwrites and which it adds to, so that none is ever cleared. It decides
+ * when gradients are summed over ranks: after the last micro-batch, or with zero 2 and 3 after every micro-batch,
+ * because the whole gradients of a bucket exist only from its first backward to its reduction. In a reproducible layout
+ * each micro-batch is added along the tree first.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -13,9 +13,9 @@ struct reduce_pass {
     int grad_zero;
     int *whole;       /* by bucket: the slot that holds its gradients (zero 2 and 3), -1: none does */
     int *n_split;     /* by bucket: backwards whose input part is done and whose weight part is not */
-    bool *is_touched; /* by parameter: its gradient holds something of this step, or of this reduction */
-    bool *is_summed;  /* by bucket: its shard of gradients holds something of this step */
-    int travelling;   /* slot of gradients on their way to their shards, -1: none */
+    bool *is_touched; /* by parameter: its gradient already holds a sum of this step, or of this reduction */
+    bool *is_summed;  /* by bucket: its shard of gradients already holds a sum of this step */
+    int reducing;     /* slot of the gradients that are being reduced, -1: none */
 };
 
 static bool is_backward(const struct tr_action *a)
@@ -23,7 +23,8 @@ static bool is_backward(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_FORWARD;
 }
 
-/* The last backward that adds to this bucket's gradients: of the micro-batch, or (whole_step) of the step. */
+/* Is action i the last backward that adds to the gradients of the bucket, in its micro-batch or (whole_step) in the
+ * step? */
 static bool is_last_touch(const struct reduce_pass *p, int i, int bucket, bool whole_step)
 {
     for (int k = i + 1; k < p->e.n_from; k++) {
@@ -40,7 +41,7 @@ static int grad_buffer(const struct reduce_pass *p, int bucket)
     return p->grad_zero >= 2 ? p->whole[bucket] : tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket);
 }
 
-/* Local parameters whose gradients this backward writes. */
+/* The local parameters whose gradients this backward writes, a bit each. */
 static uint64_t written(const struct reduce_pass *p, const struct tr_action *a)
 {
     const struct tr_program *g = p->e.s->program[p->e.s->program_of[a->segment]];
@@ -56,7 +57,7 @@ static uint64_t written(const struct reduce_pass *p, const struct tr_action *a)
     return bits;
 }
 
-/* Of these local parameters, those that live in the bucket. */
+/* The local parameters in `bits` that lie in the bucket. */
 static uint64_t of_bucket(const struct reduce_pass *p, const struct tr_action *a, uint64_t bits, int bucket)
 {
     const int *param = p->e.m->segment[a->segment].param;
@@ -77,7 +78,8 @@ static void touch(struct reduce_pass *p, struct tr_action *a, uint64_t bits)
         }
 }
 
-/* Gradients of a bucket as one action: gradients are in the place of `bucket`, what happens is `of`'s. */
+/* Emits an action on the gradients of a bucket. The gradients lie in the place of `bucket`; the action belongs to
+ * bucket `of`. */
 static struct tr_action *emit_bucket(struct reduce_pass *p, enum tr_action_kind kind, int of, int bucket, int segment,
                                      int micro)
 {
@@ -102,7 +104,8 @@ static void tree_add(struct reduce_pass *p, int of, int bucket, const struct tr_
             p->is_touched[param[i]] = false;
 }
 
-/* The first hop. A shard that is not the step's first comes into the staging buffer and is added later. */
+/* Emits the first hop. The first shard of a step goes to its final place. Later shards go to the staging buffer and are
+ * added later. */
 static void reduce(struct reduce_pass *p, int bucket, int micro)
 {
     const struct tr_compiled *c = p->e.c;
@@ -111,7 +114,7 @@ static void reduce(struct reduce_pass *p, int bucket, int micro)
     bool is_scatter = c->bucket[bucket].hop[0].is_scatter;
     a->is_first = !p->is_summed[bucket];
     p->is_summed[bucket] |= is_scatter;
-    if (l->in_order || c->has_wire) /* made of several kernels and collectives, one after the other */
+    if (l->in_order || c->has_wire) /* consists of several kernels and collectives, one after the other */
         a->stream = TR_STREAM_COMPUTE;
     if (l->in_order || c->has_wire || (is_scatter && !a->is_first))
         (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_STAGING, -1), TR_AS_OTHER, true);
@@ -119,16 +122,17 @@ static void reduce(struct reduce_pass *p, int bucket, int micro)
         return;
     if (a->is_first)
         (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_GRAD, bucket), TR_AS_OTHER, true);
-    if (p->travelling >= 0) /* its own reduction is waited for before this one starts */
-        tr_use_free(a, p->travelling);
-    p->travelling = p->whole[bucket];
+    if (p->reducing >= 0) /* the schedule waits for that reduction before this one starts */
+        tr_use_free(a, p->reducing);
+    p->reducing = p->whole[bucket];
     p->whole[bucket] = -1;
-    for (int i = 0; i < p->e.m->n_params; i++) /* the next backward has a buffer of its own */
+    for (int i = 0; i < p->e.m->n_params; i++) /* the next backward gets a new buffer */
         if (c->place[i].bucket == bucket)
             p->is_touched[i] = false;
 }
 
-/* The gradients of the second use make room for those of the first one; the last time they are complete. */
+/* Adds the gradients of the second use along the tree, so that the first use can take their buffer. After the last
+ * micro-batch they are complete. */
 static void second_use(struct reduce_pass *p, int shared, const struct tr_action *from, uint64_t bits)
 {
     int second = p->e.m->n_segments + 1;
@@ -144,9 +148,10 @@ static void pass_backward(struct reduce_pass *p, int i)
     struct tr_action from = p->e.from[i];
     uint64_t bits = written(p, &from);
     size_t size = tr_dtype_bytes(p->e.c->opt.grad_dtype);
-    bool is_part = from.kind == TR_DO_BACKWARD_INPUT; /* its parameters are others than the weight part's */
+    /* the input part and the weight part write gradients of different parameters */
+    bool is_part = from.kind == TR_DO_BACKWARD_INPUT;
     struct tr_action *a = tr_emit(&p->e, &from);
-    int n_buckets = 0; /* those that learn stand first */
+    int n_buckets = 0; /* buckets of parameters that learn stand first */
     while (n_buckets < from.n_buckets && !tr_bucket_is_frozen(p->e.m, from.bucket[n_buckets]))
         n_buckets++;
     for (int k = 0; k < n_buckets; k++) {
@@ -162,7 +167,8 @@ static void pass_backward(struct reduce_pass *p, int i)
     for (int k = 0; k < n_buckets; k++) {
         int bucket = from.bucket[k], *n_split = &p->n_split[bucket];
         *n_split += is_part ? 1 : from.kind == TR_DO_BACKWARD_WEIGHT ? -1 : 0;
-        /* Between the parts of a split backward a buffer holds some parameters' share of a micro-batch: not done. */
+        /* Between the parts of a split backward a buffer holds the gradients of only some parameters, so it is not
+         * complete. */
         bool is_done = is_last_touch(p, i, bucket, p->grad_zero < 2) && *n_split == 0;
         bool is_last_of_micro = is_last_touch(p, i, bucket, false);
         if (l->in_order && p->e.c->opt.n_micro > 1 && (is_last_of_micro || is_part))
@@ -176,7 +182,7 @@ static void pass_backward(struct reduce_pass *p, int i)
 
 enum tr_status tr_pass_reduce(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
 {
-    struct reduce_pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .travelling = -1 };
+    struct reduce_pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .reducing = -1 };
     if (!is_training)
         return TR_OK;
     int *mem = calloc(2 * (size_t)c->n_buckets, sizeof *mem);

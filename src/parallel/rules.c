@@ -1,4 +1,4 @@
-/* rules.c - the list of rules covers every op; what happens where an op has none. */
+/* rules.c - checks that the list of rules covers every op, and reports an op that has no rule in a pass. */
 #include "parallel/rules.h"
 #include <assert.h>
 

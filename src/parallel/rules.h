@@ -1,7 +1,7 @@
-/* rules.h - one line per op: its rule in each pass of level 1 that treats ops differently, or why it has none.
+/* rules.h - one line per op: its rule in each level-1 pass that treats ops differently, or why it has none.
  *
  * A pass expands its own column: the word `linear` in the column `grad` is `rule_linear` in grad.c. The words later,
- * backward, in_combine, inference and update are no rules but reasons (TR_WHY_...): an op that reaches a pass where it
+ * backward, in_combine, inference and update are not rules but reasons (TR_WHY_...). An op that reaches a pass where it
  * has a reason is a bug, which is reported with that reason. The other passes look for patterns (side, fuse), at one op
  * (cache) or at the rows of ops (recompute, layout). A new op does not compile without a line here.
  */

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* One program per (segment program, recompute mode) that occurs; embed and head keep their few values. */
+/* Builds one program for each (segment program, recompute mode) that occurs; equal segments share it. */
 static enum tr_status build_programs(const struct tr_compiled *c, const struct tr_model *m, bool is_training,
                                      struct tr_schedule *s)
 {
@@ -20,7 +20,7 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
         if (!tr_segment_is_here(c, g))
             continue;
         enum tr_recompute mode = is_training ? c->recompute_of[g] : TR_RECOMPUTE_NONE;
-        for (int k = 0; k < g && s->program_of[g] < 0; k++) /* the first segment that is like this one */
+        for (int k = 0; k < g && s->program_of[g] < 0; k++) /* reuses the program of the first equal segment */
             if (s->program_of[k] >= 0 && (!is_training || c->recompute_of[k] == mode) &&
                 tr_segments_are_alike(c, m, k, g))
                 s->program_of[g] = s->program_of[k];
@@ -49,7 +49,7 @@ out:
     return st;
 }
 
-/* Forward ops that the backward runs. */
+/* Flops of the forward ops that run in the backward. */
 static double recompute_flops(const struct tr_program *p)
 {
     double sum = 0;
@@ -75,7 +75,7 @@ void tr_level2_list(struct tr_str *out)
         tr_str_addf(out, "%s%s", i ? " " : "", passes[i].name);
 }
 
-/* Everything that is there for the whole run, in front of the slots. */
+/* Adds the buffers that exist for the whole run, in front of the slots. */
 static enum tr_status add_fixed_buffers(struct tr_compiled *c, struct tr_schedule *s)
 {
     struct tr_emit e = { .c = c, .s = s };

@@ -1,10 +1,10 @@
 /* schedule.h - part of the room header: level 2, the actions of one rank for one optimizer step or one evaluation
  * batch.
  *
- * A schedule is a list. The executor issues its actions in that order and the planner plays the same list with prices.
- * An action runs on a stream. Actions of the compute stream run one after the other. A posted action (comm stream)
- * starts when everything that was issued before it on the compute stream is done, and ends at a time of its own: what
- * needs its result, or its buffer, waits for it. All waits stand in the list.
+ * A schedule is a list. The executor issues its actions in that order, and the planner simulates the same list with
+ * prices. An action runs on a stream. Actions of the compute stream run one after the other. A posted action (comm
+ * stream) starts when every earlier action of the compute stream is done. It ends at its own time, so an action that
+ * needs its result or its buffer waits for it. The list holds all waits.
  */
 #ifndef TR_PARALLEL_SCHEDULE_H
 #define TR_PARALLEL_SCHEDULE_H
@@ -50,12 +50,12 @@ enum tr_action_kind {
         TR_ACTION_KINDS
 };
 
-/* The host decides once a step, between measure and update: both sides of that decision, and what surrounds them, are
- * parts that are run one by one. Evaluation and generation have one part, gradients. */
+/* The host decides once per step, between measure and update, whether the parameters change. So a step has parts, which
+ * run one by one. Evaluation and generation have one part, gradients. */
 enum tr_step_part { TR_PART_BEGIN, TR_PART_GRADIENTS, TR_PART_MEASURE, TR_PART_UPDATE, TR_PART_END, TR_STEP_PARTS };
 
-/* A buffer is symbolic until `memory` has run. Slots come and go: they are taken and freed by actions, and have an
- * offset in their region then. All others are there for the whole run (place.c). */
+/* A buffer is symbolic until the pass `memory` has run. Actions take and free slots; `memory` gives each slot an offset
+ * in its region. All other buffers exist for the whole run (place.c). */
 enum tr_region {
     TR_BUF_ACTS,                 /* slot: activations */
     TR_BUF_VALUES,               /* slot: whole parameters of a bucket (zero 3) */
@@ -63,9 +63,9 @@ enum tr_region {
     TR_BUF_SLOTS,                /* number of regions of slots */
     TR_BUF_VALUE = TR_BUF_SLOTS, /* by bucket: parameters, whole or the shard */
     TR_BUF_GRAD,                 /* by bucket: gradients, whole or the shard */
-    TR_BUF_STATE,                /* by bucket: all that the optimizer keeps */
+    TR_BUF_STATE,                /* by bucket: all states of the optimizer */
     TR_BUF_LEVELS,               /* by bucket: sums of earlier micro-batches (reproducible layout) */
-    TR_BUF_STAGING,              /* a shard on its way to the sum; gradients in the dtype they travel in */
+    TR_BUF_STAGING,              /* a reduced shard before it is added; gradients in reduce_dtype */
     TR_BUF_STEP,
     TR_BUF_LOSS,
     TR_BUF_NORM,
@@ -95,34 +95,34 @@ enum tr_role {
 };
 struct tr_buffer_use {
     int32_t buffer;
-    uint8_t role, index; /* index: of VALUE and GRAD: which of the action's buckets */
+    uint8_t role, index; /* index: for VALUE and GRAD, which of the action's buckets */
     bool writes, takes, frees;
     bool is_idle; /* the action frees it and does not touch its bytes */
 };
 
 struct tr_wait {
     int32_t action; /* a posted one */
-    uint8_t lag;    /* 0: of this step; 1: of the step before. It is over when that did not run. */
+    uint8_t lag;    /* 0: an action of this step; 1: of the step before. No wait where that step did not run. */
 };
 
 struct tr_action {
     enum tr_action_kind kind;
-    enum tr_stream stream; /* as the list says, or compute where a sum is made in place */
+    enum tr_stream stream; /* from TR_ACTION_LIST, or compute where the action runs in place */
     enum tr_step_part part;
     int segment, micro;
     int of;        /* gather, reduce, add, tree add, tie, update: the bucket */
     int hop;       /* reduce: which */
-    bool is_first; /* reduce: the first of this step: its result is the sum, there is nothing to add it to */
-    /* Local parameters of the segment, a bit each. Backward: gradients that hold something of this step already, which
-     * it adds to; the others it overwrites. Tree add: those whose gradients it adds. */
+    bool is_first; /* reduce: the first one of this step; its result is stored, not added */
+    /* Local parameters of the segment, a bit each. Backward: it adds to these gradients, because they already hold a
+     * sum of this step, and overwrites the others. Tree add: it adds the gradients of these. */
     uint64_t params;
     int peer, message; /* messages: pipeline rank; number of the send or receive */
     size_t count;      /* messages: elements */
     enum tr_dtype dtype;
     int n_uses, first_wait, n_waits;
     struct tr_buffer_use use[TR_MAX_USES];
-    /* Made of the uses by place.c: offsets in the acts arena (a message is at `in` or `out`), and where the whole
-     * parameters and gradients of each bucket are. */
+    /* place.c computes these from the uses: offsets in the acts arena (a message is at `in` or `out`), and where the
+     * whole parameters and gradients of each bucket are. */
     size_t in, out, dout, din, saved, kept;
     int n_buckets, bucket[TR_MAX_BUCKETS];
     size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
@@ -153,8 +153,8 @@ static inline bool tr_action_has_program(const struct tr_action *a)
 /* Does an action of this kind run nodes of this phase? */
 bool tr_action_runs(enum tr_action_kind kind, enum tr_phase phase);
 
-/* Proves that any two actions that touch the same bytes, one of them writing, are ordered, in this step and from it to
- * the next: TR_BUG names both actions and the bytes. is_training: steps follow each other. */
+/* Proves that two actions that touch the same bytes, one of them writing, are ordered, within a step and from one step
+ * to the next. TR_BUG names both actions and the bytes. */
 enum tr_status tr_schedule_check(const struct tr_schedule *s);
 
 #endif

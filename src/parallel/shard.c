@@ -1,8 +1,9 @@
-/* shard.c - level-2 pass: which buckets an action reads and writes, and with zero 3 when whole parameters come and go.
+/* shard.c - level-2 pass: which buckets an action reads and writes, and with zero 3 when whole parameters are gathered
+ * and freed.
  *
- * zero 0 to 2: every rank holds all parameters of its stages. 3: a rank holds its shard; a bucket is gathered in front
- * of the first action that reads it and let go after it, unless the next reader wants it too. `overlap` posts gathers
- * earlier.
+ * zero 0 to 2: every rank holds all parameters of its stages. zero 3: a rank holds its shard. A bucket is gathered in
+ * front of the first action that reads it and freed after that action, unless the next reader needs it too. The pass
+ * `overlap` posts gathers earlier.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 struct shard_pass {
     struct tr_emit e;
     int zero;
-    int *whole; /* by bucket: the slot that holds it whole, -1: none does */
+    int *whole; /* by bucket: the slot that holds its whole parameters, -1: none */
 };
 
 /* The weight part of a backward reads activations and gradients only. */
@@ -19,7 +20,7 @@ static bool reads_params(const struct tr_action *a)
     return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* Buckets of the parameters a segment reads: those that learn first. */
+/* Finds the buckets of the parameters that a segment reads. Buckets of parameters that learn come first. */
 static void find_buckets(const struct shard_pass *p, struct tr_action *a)
 {
     const struct tr_model *m = p->e.m;

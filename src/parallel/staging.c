@@ -1,10 +1,9 @@
-/* staging.c - saving, as far as it is decided before step 0: which rank writes which tensor, and how much a rank
- * copies.
+/* staging.c - what is decided about saving before step 0: which rank writes which tensor, and how much a rank copies.
  *
- * Weights are written as whole tensors, because that is what other programs read. The tensors of a stage are cut into
- * runs of about equal size, one for each of its ranks, so that all ranks write at once; small models are not shredded.
- * Optimizer state is written in ranges, by replicas in equal shares. The staging bytes are a bound that is the same for
- * all ranks of a stage: a plan made for one of them is the plan of all.
+ * Weights are written as whole tensors, because other programs read whole tensors. The tensors of a stage are divided
+ * into runs of about equal size, one for each of its ranks, so that all ranks write at once. A small model is not
+ * divided. Optimizer state is written in ranges; replicas write equal shares. The staging bytes are a bound that is the
+ * same for all ranks of a stage, so the plan of one rank holds for all of them.
  */
 #include "parallel/parallel_impl.h"
 
@@ -40,7 +39,8 @@ void tr_place_writers(struct tr_compiled *c)
         for (int i = 0; i < c->model->n_params; i++) {
             if (c->place[i].stage != s)
                 continue;
-            int64_t n = c->model->param[i].n, middle = before + n / 2; /* a tensor goes where its middle lies */
+            /* a tensor belongs to the rank whose range holds its middle */
+            int64_t n = c->model->param[i].n, middle = before + n / 2;
             int64_t k = (int64_t)((double)middle * (double)n_writers / (double)total);
             c->place[i].writer = s % l->size[TR_AXIS_PP] * n_ranks + (int)tr_min64(k, n_writers - 1);
             before += n;
@@ -48,7 +48,7 @@ void tr_place_writers(struct tr_compiled *c)
     }
 }
 
-/* Whole tensors: the largest share of any rank of this stage. */
+/* Bytes of whole tensors: the largest share of any rank of this stage. */
 static size_t weight_bytes(const struct tr_compiled *c)
 {
     const struct tr_layout *l = &c->opt.layout;
@@ -63,7 +63,7 @@ static size_t weight_bytes(const struct tr_compiled *c)
     return (size_t)most * tr_dtype_bytes(weights_dtype(&c->opt));
 }
 
-/* Ranges of state: a share of every bucket, and at most one element more of each parameter. */
+/* Elements of state ranges: a share of every bucket, and at most one element more for each parameter. */
 static int64_t range_count(const struct tr_compiled *c, int32_t block)
 {
     const struct tr_layout *l = &c->opt.layout;

@@ -1,27 +1,28 @@
 /* tensor.c - pass: a segment for one rank of the tensor axis (Megatron's column and row parallel, sequence parallel).
  *
- * Every value has a layout: whole, rows (split between products: sequence parallel), cols (heads, ffn columns), shared
- * (computed alike on every rank, but each uses its own heads, so gradients are parts of a sum). Parameters start from
- * the model's split rules. A product with split outputs takes its input whole and makes cols; one with split inputs
- * takes cols and makes partial sums, which are reduced at once. The bias of those is rank 0's to add. Parameters that
- * stay whole but see split data are marked: their gradients are summed over this axis too.
+ * Every value has a layout. whole: every rank holds all of it. rows: rows are split between products (sequence
+ * parallel). cols: columns are split (heads, ffn columns). shared: every rank computes the same value but uses only its
+ * own heads, so gradients are parts of a sum. The layouts of parameters come from the model's split rules. A product
+ * with split outputs reads its input whole and makes cols. A product with split inputs reads cols and makes partial
+ * sums, which are reduced at once; only rank 0 adds its bias. A parameter that stays whole but sees split data is
+ * marked: its gradients are summed over this axis too.
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
 #include <stdlib.h>
 
 enum layout { WHOLE, ROWS, COLS, SHARED };
-enum { KEPT_LOGITS = 32 << 20 }; /* elements: what the head of one rank takes as scratch */
+enum { KEPT_LOGITS = 32 << 20 }; /* elements of logits up to which the head keeps them for its gradient */
 
 struct tensor {
     struct tr_program *p;
     int size, rank;
     bool is_training;
     enum layout between; /* of values between products: whole, or rows with sequence parallel */
-    int n_values;        /* of the program as it came */
-    enum layout *layout; /* of each of those */
-    tr_val *now;         /* what stands for it */
-    tr_val *all;         /* what products with split outputs read instead, or TR_NONE */
+    int n_values;        /* values of the program before the pass */
+    enum layout *layout; /* layout of each of those values */
+    tr_val *now;         /* the value that replaces it */
+    tr_val *all;         /* the value that products with split outputs read instead, or TR_NONE */
     tr_val *rows;        /* of a batch value: this rank's rows, or TR_NONE */
 };
 
@@ -30,7 +31,7 @@ static struct tr_value *value(const struct tensor *t, tr_val v)
     return &t->p->value[v];
 }
 
-static struct tr_tp_shard cut_of(const struct tensor *t, tr_val param)
+static struct tr_tp_shard shard_of(const struct tensor *t, tr_val param)
 {
     const struct tr_local_param *l = &t->p->param[value(t, param)->slot];
     return tr_tp_shard_of(l->n_dims, l->rows, l->cols, l->split, t->size, t->rank);
@@ -49,7 +50,7 @@ static void add_collective(struct tensor *t, enum tr_opcode op, tr_val in, tr_va
     n->attr.axis = TR_AXIS_TP;
 }
 
-/* A new value of another height. */
+/* A new value like v with another number of rows. */
 static tr_val resized(struct tensor *t, tr_val v, int64_t rows, const char *what)
 {
     char name[TR_NAME_MAX];
@@ -59,7 +60,7 @@ static tr_val resized(struct tensor *t, tr_val v, int64_t rows, const char *what
     return out;
 }
 
-/* v whole on every rank, to be used in parts: its gradient is a sum over ranks. */
+/* v whole on every rank. Each rank uses a part of it, so its gradient is a sum over ranks. */
 static tr_val all_of(struct tensor *t, tr_val v)
 {
     TR_BUG_ON(t->layout[v] != WHOLE && t->layout[v] != ROWS);
@@ -72,7 +73,7 @@ static tr_val all_of(struct tensor *t, tr_val v)
     return t->all[v];
 }
 
-/* The node before this made partial sums of v. */
+/* Reduces v, of which the last node made partial sums. */
 static void reduce(struct tensor *t, tr_val v)
 {
     bool is_rows = t->between == ROWS;
@@ -82,7 +83,7 @@ static void reduce(struct tensor *t, tr_val v)
     t->layout[v] = t->between;
 }
 
-/* v and its slices have the columns that the cut leaves. */
+/* Gives v and its slices the columns of this rank's shard. */
 static void make_cols(struct tensor *t, tr_val v, const struct tr_tp_dim *d)
 {
     value(t, v)->cols = d->n * d->n_parts;
@@ -104,7 +105,8 @@ static void mark_partial(struct tensor *t, tr_val param)
         t->p->param[value(t, param)->slot].is_partial = true;
 }
 
-/* What an op on data of this layout reads: parameters see a part of the sum, batch values lose the rows of others. */
+/* The value that an op on data of this layout reads in place of v. A parameter gets a gradient that is a part of a sum.
+ * A batch value loses the rows of other ranks. */
 static tr_val read(struct tensor *t, tr_val v, enum layout l)
 {
     if (v == TR_NONE)
@@ -125,7 +127,7 @@ static tr_val read(struct tensor *t, tr_val v, enum layout l)
     return t->rows[v];
 }
 
-/* Ops that work row by row, column by column or head by head: outputs are laid out as the first input is. */
+/* Ops that work row by row, column by column or head by head: their outputs have the layout of the first input. */
 static void apply_same(struct tensor *t, struct tr_node n)
 {
     enum layout l = t->layout[n.in[0]];
@@ -145,7 +147,7 @@ static void apply_same(struct tensor *t, struct tr_node n)
     add(t, &n);
 }
 
-/* Only norms of whole heads can be taken of split columns. */
+/* Split columns allow only norms over whole heads. */
 static void apply_norm(struct tensor *t, struct tr_node n)
 {
     TR_BUG_ON(t->layout[n.in[0]] == COLS && (n.attr.group == 0 || value(t, n.in[0])->cols % n.attr.group != 0));
@@ -158,10 +160,10 @@ static void apply_add(struct tensor *t, struct tr_node n)
     apply_same(t, n);
 }
 
-/* A table split by rows gives zeros for what others hold. */
+/* A table that is split by rows gives zeros for the tokens of other ranks' rows. */
 static void apply_embed(struct tensor *t, struct tr_node n)
 {
-    struct tr_tp_shard c = cut_of(t, n.in[1]);
+    struct tr_tp_shard c = shard_of(t, n.in[1]);
     if (c.is_split) {
         n.attr.index_offset -= (int32_t)c.row.first;
         add(t, &n);
@@ -178,10 +180,10 @@ static void apply_embed(struct tensor *t, struct tr_node n)
 static void apply_linear(struct tensor *t, struct tr_node n)
 {
     const struct tr_local_param *w = &t->p->param[value(t, n.in[1])->slot];
-    struct tr_tp_shard c = cut_of(t, n.in[1]);
+    struct tr_tp_shard c = shard_of(t, n.in[1]);
     if (w->split.dim == TR_WHOLE) {
         apply_same(t, n);
-    } else if (!c.is_split) { /* heads that cannot be divided */
+    } else if (!c.is_split) { /* heads that the ranks do not divide */
         mark_partial(t, n.in[1]);
         mark_partial(t, n.in[2]);
         t->layout[n.out[0]] = SHARED;
@@ -224,19 +226,19 @@ static void apply_attention(struct tensor *t, struct tr_node n)
     add(t, &n);
 }
 
-/* Log-sum-exp and target logit of each rank's part of the vocabulary, then of all of it; the gradient follows from it.
- */
+/* Each rank computes log-sum-exp and target logit of its part of the vocabulary; both are then combined over ranks. The
+ * gradient follows from the combined values. */
 static void apply_head(struct tensor *t, struct tr_node n)
 {
     tr_val x = all_of(t, n.in[0]), parts[2];
     int64_t rows = value(t, x)->rows;
-    struct tr_tp_shard c = cut_of(t, n.in[1]);
+    struct tr_tp_shard c = shard_of(t, n.in[1]);
     TR_BUG_ON(!c.is_split);
     for (int i = 0; i < 2; i++) {
         parts[i] = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
         value(t, parts[i])->dtype_is_fixed = true;
     }
-    tr_val logits = TR_NONE; /* from the forward to the gradient; computed again where they are too many */
+    tr_val logits = TR_NONE; /* kept from the forward to the gradient; recomputed where there are too many */
     if (t->is_training && rows * c.rows <= KEPT_LOGITS) {
         logits = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows, c.rows, "logits");
         value(t, logits)->dtype_is_fixed = true;
@@ -252,7 +254,7 @@ static void apply_head(struct tensor *t, struct tr_node n)
     tr_val lse = tr_value_like(t->p, n.out[0], "lse");
     struct tr_node *loss = tr_node_add(t->p, TR_OP_HEAD_COMBINE, TR_FORWARD);
     loss->in[0] = parts[1];
-    loss->in[1] = x; /* from here on: what the gradient reads */
+    loss->in[1] = x; /* inputs from here on are read by the gradient only */
     memcpy(loss->in + 2, n.in + 1, 4 * sizeof *n.in);
     loss->in[6] = logits;
     loss->out[0] = n.out[0];
@@ -288,7 +290,7 @@ static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
         t->now[v] = v;
         t->all[v] = t->rows[v] = TR_NONE;
         if (value(t, v)->kind == TR_V_PARAM) {
-            struct tr_tp_shard c = cut_of(t, v);
+            struct tr_tp_shard c = shard_of(t, v);
             value(t, v)->rows = c.rows;
             value(t, v)->cols = c.cols;
         }

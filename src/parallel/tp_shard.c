@@ -1,8 +1,8 @@
 /* tp_shard.c - which elements of a parameter a tensor-parallel rank holds, and where.
  *
- * A rank's part is a matrix of its own, dense and row-major; this file is the only place that knows how its elements
- * map to those of the whole. Heads are never divided: where the ranks do not divide them, everybody keeps all of them.
- * Anything else is cut as evenly as it goes, and every rank reserves as much as the largest part.
+ * The shard of a rank is a matrix of its own, dense and row-major. Only this file knows how its elements map to those
+ * of the whole matrix. Heads are never divided: where the number of ranks does not divide the heads, every rank keeps
+ * all of them. Anything else is split as evenly as possible, and every rank reserves as much as the largest shard.
  */
 #include "parallel/parallel.h"
 
@@ -52,7 +52,7 @@ static struct tr_tp_dim blocks(const struct tr_tp_dim *d, int64_t width, int32_t
                                .n = (d->n * width + block - 1) / block };
 }
 
-/* Rows that are whole lie side by side in the flattened tensor: they become one row of blocks. */
+/* Whole rows are side by side in the flattened tensor, so they become one row of blocks. */
 struct tr_tp_shard tr_tp_blocks(const struct tr_tp_shard *c, int32_t block)
 {
     struct tr_tp_shard s = *c;
@@ -82,20 +82,20 @@ bool tr_tp_keeps_blocks(const struct tr_param *p, int size, int32_t block)
     return true;
 }
 
-/* Index in the whole of local index i. */
+/* The index in the whole dim of local index i. */
 static int64_t global_of(const struct tr_tp_dim *d, int64_t i)
 {
     return i / d->n * d->part + d->first + i % d->n;
 }
 
-/* The first local index whose place in the whole is at or after i (the local length when there is none). */
+/* The first local index whose index in the whole dim is at least i (the local length when there is none). */
 static int64_t local_from(const struct tr_tp_dim *d, int64_t i)
 {
     int64_t part = i / d->part, at = i % d->part - d->first;
     return at >= d->n ? (part + 1) * d->n : part * d->n + tr_max64(at, 0);
 }
 
-/* How far from local index i indices go on side by side in the whole. */
+/* How many local indices from i on are consecutive in the whole dim. */
 static int64_t run_from(const struct tr_tp_dim *d, int64_t i)
 {
     return d->n == d->part ? d->n * d->n_parts - i : d->n - i % d->n;
@@ -119,7 +119,7 @@ int64_t tr_tp_run(const struct tr_tp_shard *c, int64_t *at, int64_t end, int64_t
     return tr_max64(tr_min64(n, end - *at), 0);
 }
 
-/* Local rows [r, r + rows) x columns [k, k + cols), one box a part. */
+/* Adds local rows [r, r + rows) x columns [k, k + cols), one range per part. */
 static int add_ranges(const struct tr_tp_shard *c, int64_t r, int64_t rows, int64_t k, int64_t cols,
                       struct tr_range *out)
 {
@@ -130,7 +130,7 @@ static int add_ranges(const struct tr_tp_shard *c, int64_t r, int64_t rows, int6
             dj = tr_min64(run_from(&c->col, j), k + cols - j);
             TR_BUG_ON(n == TR_MAX_RANGES / 3);
             struct tr_range b = { global_of(&c->row, i) * whole_len(&c->col) + global_of(&c->col, j), di, dj };
-            if (b.cols == whole_len(&c->col)) /* whole rows are one run */
+            if (b.cols == whole_len(&c->col)) /* whole rows form one run */
                 b = (struct tr_range){ b.first, 1, b.rows * b.cols };
             out[n++] = b;
         }
@@ -142,7 +142,7 @@ int tr_tp_ranges(const struct tr_tp_shard *c, int64_t first, int64_t n, struct t
 {
     int count = 0;
     int64_t end = first + n, at = first;
-    if (n > 0 && c->cols == whole_len(&c->col) && c->row.n_parts == 1) { /* rows of the whole, side by side */
+    if (n > 0 && c->cols == whole_len(&c->col) && c->row.n_parts == 1) { /* whole rows, side by side */
         out[0] = (struct tr_range){ c->row.first * c->cols + first, 1, n };
         return 1;
     }

@@ -1,5 +1,5 @@
-/* update.c - level-2 pass: what follows the gradients of a step: sums that are left, norm, losses, clip factor, the
- * optimizer, and with zero 1 and 2 the new parameters to all ranks. */
+/* update.c - level-2 pass: what follows the gradients of a step. The remaining sums, norm, losses, clip factor and
+ * optimizer, and with zero 1 and 2 the gather of new parameters on all ranks. */
 #include "parallel/parallel_impl.h"
 
 static struct tr_action *add(struct tr_emit *e, enum tr_action_kind kind, enum tr_step_part part, int of)
@@ -23,7 +23,7 @@ static void use(struct tr_emit *e, struct tr_action *a, enum tr_region region, b
                      writes);
 }
 
-/* Both uses of tied embeddings, then parts of whole parameters. */
+/* Sums the gradients of both uses of tied embeddings, then those of parameters whose gradients are partial sums. */
 static void finish_sums(struct tr_emit *e)
 {
     const struct tr_compiled *c = e->c;
@@ -38,7 +38,7 @@ static void finish_sums(struct tr_emit *e)
         if (c->bucket[b].n_partial > 0) {
             struct tr_action *a = add(e, TR_DO_REDUCE, TR_PART_GRADIENTS, b);
             a->hop = c->bucket[b].n_hops - 1;
-            a->is_first = true; /* in its place */
+            a->is_first = true; /* the result goes to its final place */
             use(e, a, TR_BUF_GRAD, true);
         }
 }
