@@ -35,7 +35,7 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
     TR_TRY(env_int(rank_vars, 0, size - 1, &rank));
     TR_TRY(env_int(local_vars, 1, size, &n_local));
     TR_TRY(env_int(generation_vars, 0, INT64_C(1) << 40, &generation));
-    static char torch_job[96]; /* of this process, for its lifetime: run ids alone repeat, with the port they do not */
+    static char torch_job[96]; /* lives as long as the process; run ids alone repeat, but not together with the port */
     const char *job = getenv("TR_JOB"), *id = getenv("TORCHELASTIC_RUN_ID"), *port = getenv("MASTER_PORT");
     if (!job && id && port) {
         TR_TRY(tr_format(torch_job, sizeof torch_job, "torch-%s-%s", id, port));
@@ -62,8 +62,9 @@ void tr_mesh_coords(int rank, const int size[TR_AXES], int coord[TR_AXES])
     }
 }
 
-/* A group's number among its like, this rank's place in it, and how many ranks it has. The pipeline axis varies
- * slowest, so ranks with equal places in the first and the last stage differ by a multiple of a stage's ranks. */
+/* Splits the ranks into groups: color numbers the groups of this key, place is this rank's index in its group, and n
+ * the size of the group. The pipeline axis varies slowest, so ranks with equal places in the first and the last stage
+ * differ by a multiple of a stage's ranks. */
 static enum tr_status open_group(struct tr_mesh *m, struct tr_group_key key, struct tr_comm **out)
 {
     int color = 0, place = 0, n = 1;
@@ -98,7 +99,7 @@ static struct tr_comm *find_group(const struct tr_mesh *m, tr_axes axes, bool is
     int i = 0;
     while (i < m->n_groups && (m->group[i].key.axes != axes || m->group[i].key.is_ends != is_ends))
         i++;
-    TR_BUG_ON(i == m->n_groups); /* nobody declared it */
+    TR_BUG_ON(i == m->n_groups); /* the group was not declared */
     return m->group[i].comm;
 }
 
@@ -217,7 +218,7 @@ int64_t tr_mesh_waited_us(struct tr_mesh *m, int64_t *stages)
     for (int i = 0; i < m->n_groups; i++) {
         int64_t waited_us = m->group[i].comm ? tr_comm_waited_us(m->group[i].comm) : 0;
         us += waited_us;
-        pipe_us += m->group[i].key.axes == TR_ON(TR_AXIS_PP) ? waited_us : 0; /* the ends too */
+        pipe_us += m->group[i].key.axes == TR_ON(TR_AXIS_PP) ? waited_us : 0; /* the group of the ends included */
     }
     if (stages)
         *stages = pipe_us;
@@ -234,8 +235,9 @@ enum tr_status tr_mesh_agree(struct tr_mesh *m, const char *const *what, const i
         enum tr_status st = tr_comm_run(m->all, &c);
         if (st != TR_OK)
             return st;
-        if (range[0] != -range[1] && (values[i] >> 40 || range[0] >> 40)) /* not a number that says anything */
-            return tr_fail(TR_USAGE, "ranks disagree on %s; start all of them with the same", what[i]);
+        /* a hash: its value means nothing to a user */
+        if (range[0] != -range[1] && (values[i] >> 40 || range[0] >> 40))
+            return tr_fail(TR_USAGE, "ranks disagree on %s; start all ranks with the same value", what[i]);
         if (range[0] != -range[1])
             return tr_fail(TR_USAGE,
                            "ranks disagree on %s: this one has %" PRId64 ", others from %" PRId64 " to %" PRId64,

@@ -7,7 +7,7 @@ bool tr_pattern_matches(const char *pattern, const char *name)
     return fnmatch(pattern, name, 0) == 0;
 }
 
-/* The turn of the last pattern of the list that matches; -1: none does. */
+/* The turn (order of the options, struct tr_words) of the last pattern that matches; -1: none matches. */
 static int last_match(const struct tr_words *list, const char *name)
 {
     int last = -1;

@@ -9,7 +9,8 @@ static enum tr_status read_group(const char *path, const cJSON *item, struct tr_
     for (const cJSON *key = item->child; key; key = key->next)
         if (strcmp(key->string, "pattern") != 0 && strcmp(key->string, "lr_factor") != 0 &&
             strcmp(key->string, "weight_decay") != 0)
-            TR_TRY(tr_fail(TR_USAGE, "%s: key %s; a group has pattern, lr_factor and weight_decay", path, key->string));
+            TR_TRY(tr_fail(TR_USAGE, "%s: key %s is unknown; a group has pattern, lr_factor and weight_decay", path,
+                           key->string));
     TR_TRY(tr_json_str(item, "pattern", true, &pattern));
     TR_TRY(tr_format(out->pattern, sizeof out->pattern, "%s", pattern));
     TR_TRY(tr_json_real(item, "lr_factor", false, &out->lr_factor));
@@ -32,13 +33,14 @@ enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out)
         return TR_OK;
     TR_TRY(tr_json_load(path, 1 << 20, &list));
     if (!cJSON_IsArray(list))
-        TR_TRY(tr_fail(TR_USAGE, "%s: want a list of groups: [{\"pattern\": \"*norm*\", \"lr_factor\": 0.1}]", path));
+        TR_TRY(
+            tr_fail(TR_USAGE, "%s: not a list of groups; write [{\"pattern\": \"*norm*\", \"lr_factor\": 0.1}]", path));
     out->group[0].lr_factor = 1;
     out->n = 1;
     cJSON_ArrayForEach(item, list)
     {
         if (out->n == TR_GROUPS_MAX)
-            TR_TRY(tr_fail(TR_USAGE, "%s: more than %d groups", path, TR_GROUPS_MAX - 1));
+            TR_TRY(tr_fail(TR_USAGE, "%s: more than %d groups; join some of them", path, TR_GROUPS_MAX - 1));
         TR_TRY(read_group(path, item, &out->group[out->n]));
         out->n++;
     }

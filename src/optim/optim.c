@@ -28,7 +28,8 @@ const struct tr_state_row *tr_optim_state(const char *name, size_t n)
     return NULL;
 }
 
-/* A name in files means the same state in every optimizer; blocks begin where parameters and shards may begin. */
+/* A name in files must mean the same state in every optimizer. A block must begin where parameters and shards may
+ * begin. */
 static enum tr_status check_state(const struct tr_optim *o, const struct tr_state_row *r)
 {
     const struct tr_state_row *other = r->name ? tr_optim_state(r->name, strlen(r->name)) : NULL;

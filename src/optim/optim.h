@@ -18,13 +18,13 @@ enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_OPTIM };
 /* An update has one output slot for the parameter, one for each state, and the last one for the rounded copy. */
 enum { TR_OPTIM_STATES = TR_MAX_OUT - 2, TR_STATES_MAX = TR_S_OPTIM + TR_OPTIM_STATES };
 
-/* One tensor that is held beside (or as) every parameter. A row of an optimizer leaves is_held and is_sharded open:
- * they belong to a run. */
+/* One tensor that is held for every parameter. The row of an optimizer leaves is_held and is_sharded unset: they belong
+ * to a run. */
 struct tr_state_row {
-    const char *name;    /* in files and in the plan: "m"; NULL: never saved */
-    const char *title;   /* in messages: "first moment" */
+    const char *name;    /* name in files and in the plan: "m"; NULL: never saved */
+    const char *title;   /* name in messages: "first moment" */
     bool is_moment;      /* its dtype is the option moment_dtype */
-    enum tr_dtype dtype; /* else this one */
+    enum tr_dtype dtype; /* otherwise this one */
     int32_t block;       /* elements of the flattened whole tensor that share one element of the state; a power of 2 */
     int zero;            /* sharded from this ZeRO level on */
     bool is_held, is_sharded;
@@ -40,7 +40,7 @@ struct tr_state_dtypes {
 };
 
 struct tr_optim;
-/* The rows of a run. MASTER is held where it differs from VALUE; without an optimizer there is VALUE alone. */
+/* The rows of a run. MASTER is held where its dtype differs from VALUE. Without an optimizer there is only VALUE. */
 void tr_states_of(const struct tr_optim *o, const struct tr_state_dtypes *d, struct tr_states *out);
 /* Elements of a state for n elements of a parameter; the last block may be short. */
 static inline int64_t tr_state_count(const struct tr_state_row *r, int64_t n)
@@ -53,20 +53,20 @@ int32_t tr_states_grain(const struct tr_states *s);
 double tr_states_bytes(const struct tr_states *s);
 /* Bytes that an update reads and writes for one element. */
 double tr_update_bytes(const struct tr_states *s);
-/* The weights file holds fewer bits than VALUE, and no MASTER keeps the others: then VALUE is saved under MASTER's
- * name, beside the optimizer's states. */
+/* True when the weights file holds fewer bits than VALUE and no MASTER keeps the others. Then VALUE is saved under the
+ * name of MASTER, beside the optimizer's states. */
 bool tr_states_save_value(const struct tr_states *s, enum tr_dtype weights);
 /* The row with this name (n bytes) in files, or -1. */
 int tr_states_find(const struct tr_states *s, const char *name, size_t n);
 
 /* ---- optimizers ---- */
 
-/* A phase of the update: one call for each parameter of a bucket, then the next phase. Slots: in[0] gradient, in[1]
- * step buffer, out[0] the parameter (MASTER where it is held), out[1 + k] state k of the optimizer, the last output
- * VALUE where MASTER is held. */
+/* A phase of the update: one call for each parameter of a bucket; then the next phase follows. Slots: in[0] gradient,
+ * in[1] step buffer, out[0] the parameter (MASTER where it is held), out[1 + k] state k of the optimizer, the last
+ * output VALUE where MASTER is held. */
 struct tr_update_phase {
     enum tr_opcode op; /* what runs, and what the plan and the profile count it as */
-    tr_kernel kernel;  /* runs instead of the op, on the host only; NULL: the op */
+    tr_kernel kernel;  /* runs instead of the op, only on the host; NULL: the op runs */
 };
 
 enum { TR_OPTIM_PHASES = 2 };
@@ -81,34 +81,36 @@ struct tr_optim {
 };
 extern const struct tr_optim tr_adamw, tr_lion, tr_sgd;
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);
-/* Adds an optimizer to the table and to the words of --optim; row outlives everything. Call it before options are
- * parsed, in every process alike (docs/guide/add-an-optimizer.md). Refuses a row that the buckets cannot hold. */
+/* Adds an optimizer to the table and to the words of --optim; *row must live until the process ends. Call it before
+ * options are parsed, in the same way in every process (docs/guide/add-an-optimizer.md). Refuses a row that the buckets
+ * cannot hold. */
 enum tr_status tr_optim_add(const struct tr_optim *row, enum tr_optim_kind *out);
 /* The row of any optimizer that has this name (n bytes) in files, or NULL. */
 const struct tr_state_row *tr_optim_state(const char *name, size_t n);
 
 /* ---- which parameters learn ---- */
 
-/* By the options trainable and frozen: the last pattern that matches the name; a name that none matches learns unless
- * only trainable was given. */
+/* Decided by the options trainable and frozen: the last pattern that matches the name counts. A name that no pattern
+ * matches learns, unless only trainable was given. */
 bool tr_param_learns(const struct tr_config *cfg, const char *name);
-bool tr_pattern_matches(const char *pattern, const char *name); /* * and ? as in a shell, dots are nothing special */
+bool tr_pattern_matches(const char *pattern, const char *name); /* * and ? as in a shell; dots are not special */
 
 /* ---- groups of parameters ---- */
 
-/* Group 0 is what no pattern matches. Each group has a row of the step buffer, so that groups never split a bucket. */
+/* Group 0 holds the parameters that no pattern matches. Each group has a row of the step buffer, so groups never split
+ * a bucket. */
 enum { TR_GROUPS_MAX = 16, TR_PATTERN_MAX = 128 };
 struct tr_param_group {
     char pattern[TR_PATTERN_MAX];
     double lr_factor;
-    bool has_decay; /* weight_decay is its own, and for all of its parameters */
+    bool has_decay; /* the group has its own weight_decay, which applies to all of its parameters */
     double weight_decay;
 };
 struct tr_param_groups {
-    int n; /* 0: there is group 0 alone */
+    int n; /* 0: only group 0 exists */
     struct tr_param_group group[TR_GROUPS_MAX];
 };
-/* From the file of the option optim_groups; n is 0 without one. */
+/* Loads the file of the option optim_groups; n is 0 without one. */
 enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out);
 int tr_param_group_of(const struct tr_param_groups *g, const char *name); /* by the first pattern that matches */
 /* The group's row of the step buffer, from that of group 0. */
@@ -124,7 +126,8 @@ double tr_lr_at(const struct tr_config *cfg, int64_t step, int64_t total);
 void tr_step_values(const struct tr_config *cfg, int64_t step, int64_t total, int64_t n_targets,
                     float out[TR_STEP_COUNT]);
 
-/* The same with a loss that counts `scale` times, after n_skipped steps without an update: moments have seen fewer. */
+/* Adapts the values to a loss that is multiplied by `scale`, after n_skipped steps without an update, which the moments
+ * have not seen. */
 void tr_step_scale(const struct tr_config *cfg, int64_t step, double scale, int64_t n_skipped,
                    float out[TR_STEP_COUNT]);
 

@@ -1,9 +1,9 @@
-/* schedule.c - learning-rate schedules and per-step values. Formulas are transformers' and torch's, so that a run moved
- * over keeps its curve: warm-up is linear from 0, step 0 of a warm-up of n uses lr * 0 / n. */
+/* schedule.c - learning-rate schedules and per-step values. The formulas are those of transformers and torch, so that a
+ * run that moves here keeps its curve: warm-up is linear from 0, and step 0 of a warm-up of n uses lr * 0 / n. */
 #include "optim/optim.h"
 #include <math.h>
 
-/* Share of the peak after warm-up; `at` of `n` steps of decay. */
+/* Share of the peak rate after warm-up, at step `at` of `n` steps of decay. */
 static double decayed(enum tr_lr_schedule type, double at, double n, double floor)
 {
     double left = n > 0 ? fmax(0, (n - at) / n) : 0;
@@ -52,7 +52,7 @@ void tr_step_values(const struct tr_config *cfg, int64_t step, int64_t total, in
         out[i] = 0;
     out[TR_STEP_LR] = (float)tr_lr_at(cfg, step, total);
     out[TR_STEP_INV_TOKENS] =
-        n_targets > 0 ? (float)(1.0 / (double)n_targets) : 0; /* an all-masked batch changes nothing */
+        n_targets > 0 ? (float)(1.0 / (double)n_targets) : 0; /* a batch without targets changes nothing */
     out[TR_STEP_CLIP] = 1;
     out[TR_STEP_DECAY] = (float)cfg->weight_decay;
     tr_optim_row(cfg->optim)->step_values(cfg, step + 1, out);

@@ -1,4 +1,4 @@
-/* sgd.c - gradient descent with momentum. The momentum is held even where the option momentum is 0. */
+/* sgd.c - gradient descent with momentum. The momentum state is held even where the option momentum is 0. */
 #include "optim/optim.h"
 
 static void step_values(const struct tr_config *cfg, int64_t n_updates, float out[TR_STEP_COUNT])

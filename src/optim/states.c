@@ -1,5 +1,5 @@
-/* states.c - state rows: what a run holds of each parameter. VALUE, GRAD and MASTER belong to every run, the others to
- * its optimizer. */
+/* states.c - state rows: what a run holds of each parameter. VALUE, GRAD and MASTER belong to every run, the other rows
+ * to its optimizer. */
 #include "optim/optim.h"
 
 static const struct tr_state_row common[TR_S_OPTIM] = {
@@ -47,8 +47,8 @@ double tr_states_bytes(const struct tr_states *s)
     return sum;
 }
 
-/* A parameter without a MASTER is read and written as VALUE, and then once more counted as the copy: a little too much,
- * as the measured prices of updates expect. */
+/* Without a MASTER, VALUE is counted twice: as the parameter and as its copy. This is slightly too much, but the
+ * measured prices of updates expect it. */
 double tr_update_bytes(const struct tr_states *s)
 {
     double value = bytes_of(&s->row[TR_S_VALUE]);

@@ -96,9 +96,8 @@ enum tr_status tr_buckets_measure(struct tr_compiled *c)
     enum tr_status st = shard_params(c);
     if (st != TR_OK)
         return st;
-    for (int is_partial = 1; is_partial >= 0;
-         /* partial parameters lie first, so that one collective reduces them */
-         is_partial--)
+    /* partial parameters lie first, so that one collective reduces them */
+    for (int is_partial = 1; is_partial >= 0; is_partial--)
         for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
             struct tr_param_place *p = &c->place[i];
             if (p->bucket < 0 || p->is_partial != is_partial)

@@ -1,9 +1,9 @@
-/* debug.c - two looks at a training over several ranks: do replicas still hold the same bits, and which parameter has
- * which gradient?
+/* debug.c - two checks of a training over several ranks: whether replicas still hold the same bits, and the gradient
+ * norm of every parameter.
  *
- * Ranks that differ in their tokens only must hold equal weights and equal optimizer state, bit for bit. The check
- * hashes every tensor where it lies and compares the hashes, so it costs one read of the memory and a few bytes of
- * traffic; the one to blame is in the minority. All memory is taken at open.
+ * Ranks that differ only in their tokens must hold equal weights and equal optimizer state, bit for bit. The check
+ * hashes every tensor in place and compares the hashes, so it costs one read of the memory and a few bytes of traffic.
+ * It blames the rank in the minority. All memory is reserved at open.
  */
 #include "train/debug.h"
 #include "exec/exec.h"
@@ -13,8 +13,8 @@
 
 struct tr_debug {
     struct tr_exec *e;
-    int n_hashes;         /* of this rank: world rank, then one for each state of each parameter */
-    uint64_t *mine, *all; /* all: of every rank of a group */
+    int n_hashes;         /* entries of this rank: its world rank, then one hash for each state of each parameter */
+    uint64_t *mine, *all; /* all: the entries of every rank of a group */
     double *norms;        /* by parameter */
 };
 
@@ -50,14 +50,14 @@ void tr_debug_close(struct tr_debug *d)
 static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
 {
     int64_t first, n;
-    if (what == TR_S_GRAD || !tr_exec_holds(e, what, param)) /* gradients are whatever the last step left */
+    if (what == TR_S_GRAD || !tr_exec_holds(e, what, param)) /* gradients are scratch between steps */
         return 0;
     const char *at = tr_exec_at(e, what, param, &first, &n);
     size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what)), chunk = TR_IO_CHUNK * sizeof(float);
     at += (size_t)first * elem;
     if (tr_exec_device(e)->row->is_host)
         return n > 0 ? tr_hash(at, (size_t)n * elem).lo : 0;
-    uint64_t pair[2] = { 0 }; /* piece by piece, through the memory that saving uses */
+    uint64_t pair[2] = { 0 }; /* hashed piece by piece, through the buffer that saving uses */
     for (size_t done = 0; done < (size_t)n * elem; done += chunk) {
         size_t bytes = (size_t)n * elem - done < chunk ? (size_t)n * elem - done : chunk;
         tr_device_copy_now(tr_exec_device(e), tr_exec_arena(e, TR_A_SAVE), at + done, bytes);
@@ -67,7 +67,7 @@ static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
     return pair[0];
 }
 
-/* The rank that most others differ from in entry i, or -1: all agree. */
+/* The rank whose entry i the fewest ranks share, or -1: all agree. */
 static int odd_one(const struct tr_debug *d, int size, int i)
 {
     int odd = -1, fewest = size;
@@ -76,7 +76,7 @@ static int odd_one(const struct tr_debug *d, int size, int i)
         for (int q = 0; q < size; q++)
             n_same += d->all[(size_t)r * (size_t)d->n_hashes + (size_t)i] ==
                       d->all[(size_t)q * (size_t)d->n_hashes + (size_t)i];
-        if (n_same <= fewest && n_same < size) { /* of two, the later */
+        if (n_same <= fewest && n_same < size) { /* on a tie, the later rank */
             fewest = n_same;
             odd = r;
         }
@@ -89,7 +89,7 @@ static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_sta
     bool is_tensor = c == tr_mesh_axis(tr_exec_mesh(d->e), TR_AXIS_TP);
     int n_params = tr_exec_compiled(d->e)->model->n_params;
     for (int p = 0; p < n_params; p++) {
-        if (is_tensor && tr_exec_compiled(d->e)->place[p].tp.is_split) /* each has a part of its own */
+        if (is_tensor && tr_exec_compiled(d->e)->place[p].tp.is_split) /* each tensor rank holds its own shard */
             continue;
         int r = odd_one(d, c->size, 1 + (int)what * n_params + p);
         if (r < 0)
@@ -98,7 +98,7 @@ static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_sta
         (void)snprintf(text, sizeof text, "replica check after step %" PRId64 ": %s of %s on rank %d %s", step,
                        tr_exec_compiled(d->e)->states.row[what].title, tr_exec_compiled(d->e)->model->param[p].name,
                        (int)d->all[(size_t)r * (size_t)d->n_hashes],
-                       c->size > 2 ? "are not those of its replicas" : "are not those of its only replica");
+                       c->size > 2 ? "differ from those of its replicas" : "differ from those of its only replica");
         tr_comm_abort(tr_exec_mesh(d->e)->all, text);
         return tr_fail(TR_PEER, "%s", text);
     }
@@ -115,7 +115,7 @@ static enum tr_status exchange(struct tr_debug *d, struct tr_comm *c)
                                              .site = "replica check" });
 }
 
-/* A bit flips in the middle of the model: what the check is for, and how it is tested. */
+/* A fault that tests plant: flips a bit in the middle of the model. */
 static void flip(struct tr_exec *e)
 {
     int n_params = tr_exec_compiled(e)->model->n_params;
@@ -145,7 +145,8 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
     for (int s = 0; s < n_states; s++)
         for (int p = 0; p < n_params; p++)
             d->mine[1 + s * n_params + p] = hash_of(e, (enum tr_state)s, p);
-    /* What is sharded has its replicas on the dp axis only; what the tensor axis leaves whole, on that. */
+    /* A sharded state has replicas only on the dp axis. A tensor that the tensor axis leaves whole has replicas on that
+     * axis too. */
     struct tr_comm *const over[] = { tr_mesh_group(tr_exec_mesh(e), TR_ON_TOKENS),
                                      tr_mesh_group(tr_exec_mesh(e), TR_ON_REPLICAS),
                                      tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP) };

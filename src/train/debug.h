@@ -1,4 +1,4 @@
-/* debug.h - private to train: looks at a training over several ranks. */
+/* debug.h - private to train: checks of a training over several ranks. */
 #ifndef TR_TRAIN_DEBUG_H
 #define TR_TRAIN_DEBUG_H
 
@@ -6,9 +6,9 @@
 
 struct tr_debug;
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out);
-void tr_debug_close(struct tr_debug *d); /* NULL is fine */
+void tr_debug_close(struct tr_debug *d); /* d may be NULL */
 
-/* Between steps, on all ranks: TR_PEER names the first tensor whose bits differ between replicas, and the rank. */
+/* All ranks call it between steps. TR_PEER names the first tensor whose bits differ between replicas, and the rank. */
 enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step);
 /* Appends a line to dir/grad_norms.jsonl: the norm of every parameter's gradient over all ranks in the last step. */
 enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step);

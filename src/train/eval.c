@@ -1,4 +1,5 @@
-/* eval.c - loss over a data set: sum over valid targets divided by their count, whatever the batch size. */
+/* eval.c - loss over a data set: the sum over valid targets divided by their count. The batch size does not change it.
+ */
 #include "train/train.h"
 #include <math.h>
 
@@ -12,10 +13,11 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     uint64_t n_ranks = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->size,
              rank = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->rank;
     uint64_t n_batches = tr_data_steps(n_rows, (uint64_t)rows);
-    for (uint64_t k = 0; k < n_batches; k += n_ranks) { /* every rank as often: gathers are collective */
+    /* every rank runs the same number of batches, because gathers are collective */
+    for (uint64_t k = 0; k < n_batches; k += n_ranks) {
         double loss = 0;
         int64_t n = 0;
-        uint64_t at = (k + rank) * (uint64_t)rows; /* past the end: padding */
+        uint64_t at = (k + rank) * (uint64_t)rows; /* rows past the end are padding */
         enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
         if (st == TR_OK)
             st = tr_exec_eval(e, &b, &loss);

@@ -1,8 +1,9 @@
-/* generate.c - a model that continues text: prompt in chunks, then one token at a time, over a key/value cache.
+/* generate.c - a model that continues text: it reads the prompt in chunks and then makes one token at a time, with a
+ * key/value cache.
  *
- * Two schedules of one plan share parameters and cache: a chunk of tokens for the prompt, one for each new token. A
- * last chunk that is not full runs on; the rows it fills too many are overwritten before anybody looks at them. Random
- * numbers are counter based, so the same seed gives the same text.
+ * Two schedules of one plan share parameters and cache: one for a chunk of the prompt, one for a single new token. The
+ * last chunk may be padded; its extra rows of the cache are overwritten before any op reads them. Random numbers are
+ * counter based, so the same seed gives the same text.
  */
 #include "train/train.h"
 #include <math.h>
@@ -22,7 +23,7 @@ struct tr_generator {
     int32_t stop[MAX_STOPS];
     int n_stops;
     uint64_t key, n_picked;
-    float (*pair)[2]; /* (score, id), vocabulary many */
+    float (*pair)[2]; /* (score, id), one for each token of the vocabulary */
 };
 
 static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
@@ -58,7 +59,7 @@ static void read_stops(struct tr_generator *g, const struct tr_tokenizer *tok)
     if (tr_path_join(path, g->cfg->model, "generation_config.json") == TR_OK && tr_file_exists(path) &&
         tr_json_load(path, 1 << 20, &j) == TR_OK)
         add_stops(g, j);
-    tr_error_clear(); /* a broken generation_config.json only costs its stop tokens */
+    tr_error_clear(); /* a broken generation_config.json costs only its stop tokens */
     cJSON_Delete(j);
 }
 
@@ -172,10 +173,11 @@ static int by_score(const void *a, const void *b)
     const float *x = a, *y = b;
     if (x[0] != y[0])
         return x[0] < y[0] ? 1 : -1;
-    return x[1] > y[1] ? 1 : -1; /* equal scores: the lower id first, whatever qsort does */
+    return x[1] > y[1] ? 1 : -1; /* equal scores: the lower id comes first, whatever order qsort leaves */
 }
 
-/* As transformers: a token seen before has its score divided (if positive) or multiplied by the penalty. */
+/* As in transformers, the score of a token that was seen before is divided by the penalty if positive, else multiplied.
+ */
 static void penalise(struct tr_generator *g, const int32_t *seen, size_t n_seen)
 {
     float p = (float)g->cfg->repetition_penalty;
@@ -185,7 +187,7 @@ static void penalise(struct tr_generator *g, const int32_t *seen, size_t n_seen)
         float *s = &g->pair[seen[i]][0];
         if (g->pair[seen[i]][1] >= 0) {
             *s = *s > 0 ? *s / p : *s * p;
-            g->pair[seen[i]][1] = -1; /* once each */
+            g->pair[seen[i]][1] = -1; /* marks it, so that the penalty applies once */
         }
     }
     for (int64_t i = 0; i < g->n_ids; i++)

@@ -1,5 +1,5 @@
-/* init.c - an HF directory with random weights. The store makes each range when it is asked for: no weights in memory.
- */
+/* init.c - writes an HF directory with random weights. The store makes each range on demand, so the weights are never
+ * in memory. */
 #include "train/train.h"
 #include <stdlib.h>
 
@@ -42,7 +42,7 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
                        m->hp.vocab));
     TR_TRY(tr_path_join(weights, cfg->output, "config.json"));
     if (tr_file_exists(weights))
-        TR_TRY(tr_fail(TR_USAGE, "%s: a model is there already; choose another --out", cfg->output));
+        TR_TRY(tr_fail(TR_USAGE, "output %s already holds a model; choose another --out", cfg->output));
     struct tr_store store = { .ctx = &k, .model = m, .whole = make };
     TR_TRY(tr_optim_states(NULL, &store.states));
     struct tr_saver_options save = { .dtype = tr_config_dtype(m->config) };

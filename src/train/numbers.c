@@ -1,9 +1,9 @@
-/* numbers.c - the judge of each step's loss and gradient norm.
+/* numbers.c - judges the loss and the gradient norm of each step.
  *
- * Losses and norms are the same on all ranks when they are judged, so all decide alike without asking. Looking for the
- * origin costs nothing while all is well: a step in doubt is run again, and only then is every activation and gradient
- * looked at, before sums over ranks spread what is wrong. Rejected: checks in every step (a read of all activations),
- * and asking each rank for its own non-finite flag (it names a rank, not a tensor).
+ * Losses and norms are equal on all ranks when they are judged, so all ranks decide alike without a query. The search
+ * for the origin costs nothing while steps are good. A suspect step is run again, and only then every activation and
+ * gradient is checked, before sums over ranks spread a bad value. Rejected: checks in every step (a read of all
+ * activations), and a non-finite flag from each rank (it names a rank, not a tensor).
  */
 #include "train/numbers.h"
 #include "exec/exec.h"
@@ -13,9 +13,9 @@
 enum { N_HISTORY = 32, N_HISTORY_MIN = 16 };
 enum { LOSS, NORM, N_SERIES };
 
-/* Where something is not finite, in the order of trust: what comes first is the cause of what comes later. */
+/* Where a value is not finite. The order is that of cause: an earlier kind explains the later ones. */
 enum kind { NOWHERE, IN_WEIGHTS, IN_OUTPUT, IN_LOSS, IN_GRADIENT, IN_REPLAY };
-struct finding { /* sent as it is */
+struct finding { /* sent to peers as raw bytes */
     int64_t kind, micro, order, id, sample, rank;
 };
 enum { FINDING_WORDS = sizeof(struct finding) / sizeof(int64_t) };
@@ -27,7 +27,7 @@ struct tr_numbers {
     int64_t n_skipped, n_seen;
     double history[N_SERIES][N_HISTORY]; /* logarithms of the last values */
     size_t n_losses, n_norms;
-    double *losses, *norms; /* of the first run of a step in doubt */
+    double *losses, *norms; /* of the first run of a suspect step */
     struct finding mine, *all;
     const struct tr_step_batch *batch;
 };
@@ -70,7 +70,7 @@ int64_t tr_numbers_skipped(const struct tr_numbers *n)
     return n->n_skipped;
 }
 
-/* ---- looking for the origin ---- */
+/* ---- search for the origin ---- */
 
 static struct tr_view row_of(char *at, enum tr_dtype dtype, int64_t n)
 {
@@ -85,7 +85,7 @@ static void find(struct tr_numbers *n, enum kind kind, int micro, int order, int
         (struct finding){ .kind = kind, .micro = micro, .order = order, .id = id, .sample = -1, .rank = n->mine.rank };
 }
 
-/* What a forward made: (tokens, D), each row one token's. */
+/* Checks the output of a forward: (tokens, D), one row per token. */
 static void look_at_output(struct tr_numbers *n, const struct tr_action *a, const struct tr_program *p)
 {
     struct tr_exec *e = n->e;
@@ -100,7 +100,7 @@ static void look_at_output(struct tr_numbers *n, const struct tr_action *a, cons
     while (tr_exec_is_finite(e, row_of(at + (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype), v->dtype, v->cols)) &&
            row + 1 < v->rows)
         row++;
-    if (v->rows == n_tokens) /* else tokens are split over ranks */
+    if (v->rows == n_tokens) /* otherwise tokens are split over ranks, and the row does not name a sample */
         n->mine.sample = n->batch->micro[a->micro].sample[row] / tr_exec_compiled(e)->model->sequence_length;
 }
 
@@ -135,7 +135,7 @@ static void look_at_weights(struct tr_numbers *n)
     }
 }
 
-/* This rank's losses: not finite, or not those of the first run. */
+/* Checks this rank's losses: a loss that is not finite, or that differs from the first run. */
 static void look_at_losses(struct tr_numbers *n, bool is_same)
 {
     const struct tr_layout *l = &tr_exec_compiled(n->e)->opt.layout;
@@ -157,7 +157,7 @@ static bool is_before(const struct finding *a, const struct finding *b)
     return a->kind != b->kind ? a->kind < b->kind : a->micro != b->micro ? a->micro < b->micro : a->order < b->order;
 }
 
-/* All ranks show what they found; the first of it is the origin. */
+/* All ranks exchange their findings; the first finding in the order of cause is the origin. */
 static enum tr_status share(struct tr_numbers *n, struct finding *out)
 {
     struct tr_mesh *mesh = tr_exec_mesh(n->e);
@@ -216,9 +216,9 @@ static bool is_finite(const struct tr_step_result *r)
     return isfinite(r->loss_sum) && isfinite(r->grad_norm);
 }
 
-/* How many deviations x is above the line through the last values of its series: a loss that falls has a trend, which
- * is no deviation. Logarithms, because norms have a long tail; a floor of 2 %, because a smooth series deviates from
- * nothing. */
+/* By how many standard deviations x is above the line through the last values of its series. The line is needed because
+ * a falling loss has a trend, which is no deviation. Values are logarithms, because norms have a long tail. The
+ * deviation is at least 2 %, because a smooth series has almost none. */
 static double deviations(const struct tr_numbers *n, int series, double x)
 {
     int64_t count = tr_min64(n->n_seen, N_HISTORY), first = n->n_seen - count;
@@ -239,15 +239,15 @@ static double deviations(const struct tr_numbers *n, int series, double x)
 
 static void remember(struct tr_numbers *n, const struct tr_step_result *r, double loss)
 {
-    if (!(loss > 0) || !(r->grad_norm > 0)) /* a batch without targets says nothing */
+    if (!(loss > 0) || !(r->grad_norm > 0)) /* a batch without targets has no loss to record */
         return;
     n->history[LOSS][n->n_seen % N_HISTORY] = log(loss);
     n->history[NORM][n->n_seen % N_HISTORY] = log(r->grad_norm);
     n->n_seen++;
 }
 
-/* Appends why a result is in doubt; false: it is not. */
-static bool is_in_doubt(const struct tr_numbers *n, const struct tr_step_result *r, double loss, struct tr_str *why)
+/* Is the result suspect? Appends the reason to *why. */
+static bool is_suspect(const struct tr_numbers *n, const struct tr_step_result *r, double loss, struct tr_str *why)
 {
     double z[N_SERIES] = { deviations(n, LOSS, loss), deviations(n, NORM, r->grad_norm) };
     if (!is_finite(r)) {
@@ -263,7 +263,7 @@ static bool is_in_doubt(const struct tr_numbers *n, const struct tr_step_result 
     return false;
 }
 
-/* The same step once more, looked at closely. */
+/* Runs the same step again and checks every activation and gradient. */
 static enum tr_status replay(struct tr_numbers *n, const float values[TR_STEP_COUNT], struct tr_step_result *out,
                              struct finding *origin, bool *is_same)
 {
@@ -287,7 +287,8 @@ out:
     return st;
 }
 
-/* The first parameter whose gradient has another norm than in the first run; one sum over all does not know. */
+/* Appends the first parameter whose gradient norm differs from the first run. With one sum over all gradients it is
+ * unknown. */
 static void describe_norms(const struct tr_numbers *n, struct tr_str *out)
 {
     for (int p = 0; p < tr_exec_compiled(n->e)->model->n_params && !tr_exec_has_one_norm(n->e); p++)
@@ -309,8 +310,9 @@ static enum tr_status judge(struct tr_numbers *n, const float values[TR_STEP_COU
     verdict->rank = origin.kind == NOWHERE ? -1 : (int)origin.rank;
     if (!is_same && origin.kind == NOWHERE)
         describe_norms(n, text);
-    tr_str_addf(text, is_same ? "; a replay gave the same bits: data or model"
-                              : "; a replay gave other bits: hardware is suspected, and the replay counts");
+    tr_str_addf(text, is_same
+                          ? "; a replay gave the same bits: data or model"
+                          : "; a replay gave other bits: hardware is suspected, and the result of the replay is used");
     if (is_finite(r))
         goto out;
     verdict->is_skipped = n->cfg->nonfinite == TR_NONFINITE_SKIP && n->n_skipped < n->cfg->nonfinite_budget;
@@ -336,7 +338,7 @@ enum tr_status tr_numbers_step(struct tr_numbers *n, const struct tr_step_batch 
     n->batch = b;
     TR_TRY(tr_exec_measure(n->e, n->cfg, b->micro, values, &r));
     verdict->is_overflow = tr_scaler_overflows(n->scaler, &r);
-    if (!verdict->is_overflow && is_in_doubt(n, &r, r.loss_sum / n_targets, &text)) {
+    if (!verdict->is_overflow && is_suspect(n, &r, r.loss_sum / n_targets, &text)) {
         verdict->is_odd = true;
         TR_TRY(judge(n, values, &r, &text, verdict));
         (void)snprintf(verdict->cause, sizeof verdict->cause, "%s", tr_str_ok(&text) ? text.p : "out of memory");

@@ -1,5 +1,5 @@
-/* origin.c - where a run comes from: command line, build, and the commit of the user's tree. Read once, at the start;
- * no program is started for it, and what cannot be read is null. */
+/* origin.c - where a run comes from: command line, build, and the commit of the user's tree. It is read once, at the
+ * start. No other program is started for it; a value that cannot be read is null. */
 #include "train/state.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void add_command(struct tr_str *out)
     free(text);
 }
 
-/* This program's bytes: two builds that differ in anything differ here. */
+/* A hash of this program's bytes: two builds that differ in any way have different hashes. */
 static void add_build(struct tr_str *out)
 {
     char *text = NULL, hex[33];
@@ -47,7 +47,7 @@ static bool read_line(const char *dir, const char *name, char *out, size_t n_out
     return ok;
 }
 
-/* A ref that has no file of its own is a line "hash ref" of packed-refs. */
+/* A ref without a file of its own is a line "hash ref" of packed-refs. */
 static bool find_packed(const char *git, const char *ref, char *out, size_t n_out)
 {
     char path[TR_PATH_MAX], *text = NULL;
@@ -67,8 +67,7 @@ static bool find_packed(const char *git, const char *ref, char *out, size_t n_ou
     return found;
 }
 
-/* The commit that HEAD of the nearest .git above `dir` stands at; a worktree's .git is a file that names a directory.
- */
+/* The commit of HEAD in the nearest .git above `dir`. The .git of a worktree is a file that names a directory. */
 static bool find_commit(char *dir, char *out, size_t n_out)
 {
     char git[TR_PATH_MAX], line[TR_PATH_MAX], common[TR_PATH_MAX];

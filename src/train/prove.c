@@ -1,8 +1,9 @@
 /* prove.c - the data proof that needs a model: documents do not see each other, and losses add up.
  *
- * The documents of a batch are numbered along its rows, so that neighbours are of different parity. The loss of the odd
- * ones must keep its bits when every even one is changed; and the loss of the whole batch is that of the odd ones plus
- * that of the even ones, taken while the odd ones are changed. Rejected: one run a pair (a batch has many).
+ * The documents of a batch are numbered along its rows, so neighbours have different parity. The loss of the odd
+ * documents must keep its bits when every even document is changed. The loss of the whole batch must be that of the odd
+ * documents plus that of the even ones, computed while the odd ones are changed. Rejected: one run per pair of
+ * documents (a batch has many).
  */
 #include "train/train.h"
 #include <math.h>
@@ -12,12 +13,12 @@ enum part { EVEN, ODD, ALL };
 
 struct prover {
     const struct tr_proof_batch *b;
-    int32_t *tokens, *targets; /* as they were */
+    int32_t *tokens, *targets; /* the original values */
     uint8_t *is_odd;
     int64_t vocab;
 };
 
-/* Numbers the documents; counts those with a loss and another one before them in their row. */
+/* Numbers the documents. Returns the number of documents that have a loss and stand behind another one in their row. */
 static int64_t number_documents(const struct tr_proof_batch *b, uint8_t *is_odd)
 {
     int64_t n_pairs = 0, n_docs = 0;
@@ -38,7 +39,7 @@ static int64_t number_documents(const struct tr_proof_batch *b, uint8_t *is_odd)
     return n_pairs;
 }
 
-/* Only documents of this part have a loss; the others may be changed. */
+/* The loss of the documents of this part. The other documents have no loss and may be changed. */
 static enum tr_status loss_of(struct prover *p, enum part part, bool changes_others, double *loss)
 {
     const struct tr_proof_batch *b = p->b;
@@ -60,7 +61,7 @@ static enum tr_status prove(struct prover *p, struct tr_proof *out)
     TR_TRY(loss_of(p, ODD, true, &odd_again));
     TR_TRY(loss_of(p, EVEN, true, &even));
     TR_TRY(loss_of(p, ALL, false, &whole));
-    if (p->b->values) /* every rank has rows of its own */
+    if (p->b->values) /* each rank has its own rows */
         TR_TRY(tr_exec_total(p->b->e, "documents compared", &n_pairs));
     *out = (struct tr_proof){ .n_pairs = (int64_t)n_pairs,
                               .is_isolated = odd == odd_again,
@@ -68,7 +69,8 @@ static enum tr_status prove(struct prover *p, struct tr_proof *out)
     if (!out->is_isolated)
         return tr_fail(TR_NUMBERS, "data proof: a document changed the loss of its neighbour: %.17g became %.17g", odd,
                        odd_again);
-    /* the same numbers in another order: 2^-53 each time, and float partial sums of an accelerator at worst */
+    /* Both are the same numbers summed in another order: an error of 2^-53 per addition, and at worst that of float
+     * partial sums on an accelerator. */
     if (!(out->split_error < 1e-5))
         return tr_fail(TR_NUMBERS, "data proof: the loss of a batch is %.17g, but that of its documents %.17g", whole,
                        odd + even);
@@ -113,7 +115,7 @@ void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
         tr_str_addf(out, "isolation: %" PRId64 " documents beside changed neighbours, no loss moved by a bit; ",
                     p->n_pairs);
     else
-        tr_str_addf(out, "isolation: no row at hand holds two documents; ");
+        tr_str_addf(out, "isolation: no row of this batch holds two documents; ");
     tr_str_addf(out, "the documents' losses add up to the batch's (off by %.1e)\n", p->split_error);
 }
 
@@ -121,7 +123,7 @@ void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
 
 enum { SHOWN_TOKENS = 48 };
 static const double cheap_flops =
-    2e10; /* of a step on this rank: below it the whole proof takes a fraction of a second */
+    2e10; /* flops of a step on this rank: below this the whole proof takes a fraction of a second */
 
 /* The batch of the next step, in the memory that the loader will have. */
 static enum tr_status prove_step(const struct tr_data_proof *p, struct tr_proof *out)
@@ -175,12 +177,13 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
         tr_str_addf(&json, ",\"isolated\":true,\"pairs\":%" PRId64 ",\"split_error\":%.3g", proof.n_pairs,
                     proof.split_error);
     } else {
-        tr_str_addf(&text, "isolation: not tried, it costs four steps; trireme data check or --data_proof full does\n");
+        tr_str_addf(
+            &text, "isolation: not tested, because it costs four steps; use trireme data check or --data_proof full\n");
         tr_str_addf(&json, ",\"isolated\":null");
     }
     if (!tr_str_ok(&text) || !tr_str_ok(&json))
         TR_TRY(tr_fail(TR_NOMEM, "data proof: out of memory"));
-    text.p[--text.n] = 0; /* a line ends where it is shown */
+    text.p[--text.n] = 0; /* the observer adds the end of the line */
     tr_observe_note(ob, "data", json.p, text.p);
 out:
     tr_str_release(&text);

@@ -1,20 +1,20 @@
-/* restore.c - a checkpoint compared with the state it was taken of, by loading it: the loader's `put` compares instead
- * of storing. It needs no second state and tests the very path that a restart takes.
+/* restore.c - compares a checkpoint with the state it was taken from, by loading it: the loader's `put` compares
+ * instead of storing. It needs no second state and tests the same path as a restart.
  *
- * Weights files may hold fewer bits than the state; what they hold is compared with the state rounded to that dtype,
- * and what the optimizer files hold after that bit for bit.
+ * Files of weights may hold fewer bits than the state. They are compared with the state rounded to their dtype; the
+ * optimizer files, which hold the full state, are compared bit for bit.
  */
 #include "train/train.h"
 
 struct compare {
     struct tr_store live;
-    enum tr_dtype rounds_to; /* TR_DTYPE_COUNT: nothing is rounded */
+    enum tr_dtype rounds_to; /* TR_DTYPE_COUNT: no rounding */
     int64_t n_compared;
 };
 
 enum { ROUND_MAX = 4096 };
 
-/* The live elements, as the file has them. */
+/* The elements in memory, in the dtype of the file. */
 static const char *as_saved(struct compare *c, enum tr_dtype d, const char *live, int64_t n, char *wide, char *narrow)
 {
     if (c->rounds_to == TR_DTYPE_COUNT || tr_dtype_bytes(c->rounds_to) >= tr_dtype_bytes(d))
@@ -24,7 +24,7 @@ static const char *as_saved(struct compare *c, enum tr_dtype d, const char *live
     return wide;
 }
 
-/* Elements [first, first + n) of the whole state, as far as this rank holds them, run by run. */
+/* Compares elements [first, first + n) of the whole state, as far as this rank holds them, run by run. */
 static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     struct compare *c = ctx;
@@ -44,10 +44,11 @@ static enum tr_status compare_put(void *ctx, enum tr_state what, int param, int6
             enum tr_status st = c->live.get(e, what, param, global, m, &live);
             if (st != TR_OK)
                 return st;
-            if (tr_failpoint("restore.flip") != TR_OK || /* a planted fault */
+            if (tr_failpoint("restore.flip") != TR_OK || /* a fault that tests plant */
                 memcmp(as_saved(c, d, live, m, wide, narrow), (const char *)src + (size_t)(global - first) * size,
                        (size_t)m * size) != 0)
-                return tr_fail(TR_NUMBERS, "verify_restore: %s, elements from %" PRId64 ": is not what was saved",
+                return tr_fail(TR_NUMBERS,
+                               "verify_restore: %s, elements from %" PRId64 ": memory is not what was saved",
                                c->live.model->param[param].name, global);
             c->n_compared += m;
         }

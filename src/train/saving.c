@@ -1,7 +1,7 @@
-/* saving.c - checkpoints of a training: start them, look after the one in flight, tell the world.
+/* saving.c - checkpoints of a training: starts them, watches the one in flight, and reports the result.
  *
  * Every save ends in a line of events.jsonl: `checkpoint`, `checkpoint_skipped` or `fault`. A disk that is full, slow
- * or broken is loud and costs checkpoints; it stops the training only after max_save_failures in a row (C1, C2, C4,
+ * or broken is reported and costs checkpoints. It stops the training only after max_save_failures in a row (C1, C2, C4,
  * C5).
  */
 #include "train/saving.h"
@@ -11,16 +11,16 @@ struct tr_saving {
     struct tr_saving_options opt;
     const struct tr_config *cfg;
     struct tr_saver *saver;
-    int64_t saved_step; /* on the disk, or on its way there */
-    int64_t tokens;     /* of that */
+    int64_t saved_step; /* the last saved step: on the disk, or in flight */
+    int64_t tokens;     /* tokens at that step */
     int64_t n_failed, n_skipped, start_us;
-    double last_s; /* that a save took */
-    bool hang_is_told;
+    double last_s; /* how long the last save took */
+    bool hang_is_reported;
     int64_t eval_step;
     double eval_loss;
     struct tr_run_best last_best; /* before the save in flight */
     double flops_per_token;
-    bool waits; /* for every save: it is asked for, or the state is so small that nobody notices */
+    bool waits; /* every save is waited for: by option, or because the state is so small that the wait is short */
 };
 
 enum { SMALL_BYTES = 4 << 20 };
@@ -85,9 +85,9 @@ static enum tr_status trainer_state(void *ctx, int64_t step, struct tr_str *out)
                                   v->flops_per_token, out);
 }
 
-/* ---- what became of it ---- */
+/* ---- the result of a save ---- */
 
-static void tell_fault(struct tr_saving *v, int rank, const char *action, const char *cause)
+static void report_fault(struct tr_saving *v, int rank, const char *action, const char *cause)
 {
     struct tr_event_fault f = { .rank = rank, .host = "", .phase = "checkpoint", .action = action, .cause = cause };
     tr_observe_fault(v->opt.ob, &f);
@@ -96,10 +96,10 @@ static void tell_fault(struct tr_saving *v, int rank, const char *action, const 
 static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r)
 {
     char path[TR_PATH_MAX];
-    v->hang_is_told = false;
+    v->hang_is_reported = false;
     v->last_s = (double)(tr_clock_us() - v->start_us) * 1e-6;
     if (r->status != TR_OK) {
-        tell_fault(v, r->rank, "goes on without this checkpoint", r->cause);
+        report_fault(v, r->rank, "goes on without this checkpoint", r->cause);
         v->saved_step = -1;
         v->opt.state->best = v->last_best;
         v->n_failed++;
@@ -120,21 +120,21 @@ static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r
     return st;
 }
 
-static enum tr_status look_after(struct tr_saving *v)
+static enum tr_status poll_save(struct tr_saving *v)
 {
     struct tr_save_result r;
     bool is_done = false;
     enum tr_status st = tr_saver_poll(v->saver, &is_done, &r);
     if (st == TR_OK && is_done)
         return report(v, &r);
-    if (st == TR_OK && !v->hang_is_told && tr_saver_age(v->saver) > v->cfg->save_timeout) {
-        tell_fault(v, 0, "goes on without a new checkpoint", "the disk does not answer");
-        v->hang_is_told = true;
+    if (st == TR_OK && !v->hang_is_reported && tr_saver_age(v->saver) > v->cfg->save_timeout) {
+        report_fault(v, 0, "goes on without a new checkpoint", "the disk does not answer");
+        v->hang_is_reported = true;
     }
     return st;
 }
 
-/* Waits for the save in flight; *is_late when it takes longer. */
+/* Waits at most `seconds` for the save in flight; *is_late when it takes longer. */
 static enum tr_status wait_for(struct tr_saving *v, double seconds, bool *is_late)
 {
     struct tr_save_result r;
@@ -146,7 +146,7 @@ static enum tr_status wait_for(struct tr_saving *v, double seconds, bool *is_lat
     return *is_late ? TR_OK : st;
 }
 
-/* ---- when one is taken ---- */
+/* ---- start of a save ---- */
 
 static enum tr_status skip(struct tr_saving *v, int64_t step)
 {
@@ -193,7 +193,8 @@ out:
     return st;
 }
 
-/* Loads what was just saved and compares it with what is in memory: that a restart would begin with the same bits. */
+/* Loads the checkpoint that was just saved and compares it with memory. This proves that a restart begins with the same
+ * bits. */
 static enum tr_status restore(struct tr_saving *v, int64_t step)
 {
     char path[TR_PATH_MAX];
@@ -201,7 +202,7 @@ static enum tr_status restore(struct tr_saving *v, int64_t step)
     return st == TR_OK ? tr_compare_checkpoint(v->opt.e, path, v->opt.s->save_dtype) : st;
 }
 
-/* Starts a save; with `waits` it is on the disk afterwards, or late. */
+/* Starts a save. With `waits` the checkpoint is on the disk afterwards, or *is_late is set. */
 static enum tr_status save(struct tr_saving *v, int64_t step, int64_t tokens, bool waits, bool *is_late)
 {
     enum tr_status st = TR_OK;
@@ -219,7 +220,7 @@ enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, in
     enum tr_status st = TR_OK;
     bool is_late = false;
     if (tr_saver_is_busy(v->saver))
-        TR_TRY(look_after(v));
+        TR_TRY(poll_save(v));
     if (!is_due)
         return TR_OK;
     TR_TRY(wait_for(v, v->cfg->save_wait, &is_late));
@@ -238,7 +239,7 @@ enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t token
     if (!is_late && v->saved_step != step)
         TR_TRY(save(v, step, tokens, true, &is_late));
     if (is_late)
-        tell_fault(v, 0, "the last checkpoint is given up", "the disk does not answer");
+        report_fault(v, 0, "the last checkpoint is given up", "the disk does not answer");
 out:
     return st;
 }

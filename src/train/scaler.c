@@ -1,4 +1,4 @@
-/* scaler.c - how the loss scale of float16 moves. All ranks judge the same loss and norm, so all move it alike. */
+/* scaler.c - how the loss scale of float16 changes. All ranks judge the same loss and norm, so all change it alike. */
 #include "train/scaler.h"
 #include <math.h>
 

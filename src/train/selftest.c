@@ -1,8 +1,9 @@
-/* selftest.c - does this process compute as all others do (fault D8)?
+/* selftest.c - checks that this process computes as all others do (fault D8).
  *
- * A library may switch rounding or flush small numbers to zero, and a node may have other instructions. A fixed vector
- * goes through a product, a norm and an activation, the same kernels as the training's; the hash of the result must be
- * the same on all ranks. Rounding and small numbers are checked against what they must be, by a rank alone too.
+ * A library may change the rounding mode or flush small numbers to zero, and a node may have other instructions. A
+ * fixed vector goes through a product, a norm and an activation, with the kernels of the training. The hash of the
+ * result must be the same on all ranks. A single rank also checks its rounding and its small numbers against known
+ * results.
  */
 #include "train/selftest.h"
 #include <fenv.h>
@@ -33,7 +34,7 @@ enum tr_status tr_self_test(int64_t *hash)
     enum tr_status st = TR_OK;
     float *x = calloc(N * D + O * D + 2 * N * O + N + O, sizeof *x);
     void *scratch = NULL;
-    if (tr_failpoint("train.rounding") != TR_OK) { /* what a library may do */
+    if (tr_failpoint("train.rounding") != TR_OK) { /* as a library might */
         tr_error_clear();
         fesetround(FE_UPWARD);
     }
@@ -44,7 +45,7 @@ enum tr_status tr_self_test(int64_t *hash)
         x[i] = (float)((i * 7919 + 13) % 2003 - 1001) * 0x1p-10f;
     for (int i = 0; i < O; i++)
         gain[i] = 1 + (float)i * 0x1p-7f;
-    if (tr_failpoint("train.other_cpu") != TR_OK) { /* a product that ends in other bits */
+    if (tr_failpoint("train.other_cpu") != TR_OK) { /* a product with other bits */
         tr_error_clear();
         x[5] += 0x1p-20f;
     }
@@ -66,7 +67,8 @@ enum tr_status tr_self_test(int64_t *hash)
     linear.scratch = norm.scratch = scratch;
     tr_op_cpu_fast(TR_OP_LINEAR_ACT)(&linear);
     tr_op_cpu_fast(TR_OP_RMSNORM)(&norm);
-    *hash = (int64_t)(tr_hash(pre, (2 * N * O + N) * sizeof *pre).lo >> 2); /* its negative must exist too */
+    /* shifted so that its negative exists too (tr_mesh_agree) */
+    *hash = (int64_t)(tr_hash(pre, (2 * N * O + N) * sizeof *pre).lo >> 2);
 out:
     free(x);
     free(scratch);

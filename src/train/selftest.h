@@ -4,6 +4,7 @@
 
 #include "exec/exec.h"
 
-enum tr_status tr_self_test(int64_t *hash); /* TR_USAGE: rounding or small numbers are not as they must be */
+/* TR_USAGE: the rounding mode is wrong, or small numbers are flushed to zero */
+enum tr_status tr_self_test(int64_t *hash);
 
 #endif

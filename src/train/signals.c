@@ -1,4 +1,5 @@
-/* signals.c - what a training does when a signal comes. Handlers only set words and call what may be called there. */
+/* signals.c - what a training does when a signal arrives. Handlers only set variables and call async-signal-safe
+ * functions. */
 #include "train/signals.h"
 #include <execinfo.h>
 #include <fcntl.h>
@@ -12,25 +13,25 @@ enum { N_FRAMES = 64 };
 enum { LAST_WORDS_US = 300 * 1000 };
 
 static volatile sig_atomic_t stop_signal, is_at_once;
-static int64_t grace_us, deadline_us; /* 0: none; the second is written by the handler, once */
+static int64_t grace_us, deadline_us; /* 0: none; the handler writes deadline_us, once */
 static timer_t deadline;
 static bool has_timer;
 static char stack_dir[TR_PATH_MAX], stack_path[TR_PATH_MAX];
 
-static void say(const char *text)
+static void write_error(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        return; /* nobody listens */
+        return; /* standard error is closed */
 }
 
-/* The first asks; the second, and the deadline, end the process as it is: whatever is being saved then is swept by the
- * next start, and what was saved before is whole. SIGINT is a person's, who has no deadline. */
+/* The first signal requests a stop. The second one, or the deadline, ends the process at once: the next start removes a
+ * save in flight, and earlier saves are complete. SIGINT comes from a person and sets no deadline. */
 static void on_stop(int sig)
 {
     if (stop_signal || sig == SIGALRM) {
-        say(is_at_once       ? "trireme: stopped by a signal before the first step\n"
-            : sig == SIGALRM ? "trireme: preempt_grace is over; ended at once, continue with --resume\n"
-                             : "trireme: a second signal; ended at once\n");
+        write_error(is_at_once       ? "trireme: stopped by a signal before the first step\n"
+                    : sig == SIGALRM ? "trireme: preempt_grace is over; ended at once, continue with --resume\n"
+                                     : "trireme: a second signal; ended at once\n");
         _exit(TR_EXIT_RETRY);
     }
     stop_signal = sig;
@@ -52,7 +53,7 @@ void tr_stop_on_signals(double grace_s)
     for (size_t i = 0; i < TR_COUNT_OF(signals); i++)
         sigaction(signals[i], &sa, NULL);
     struct sigaction ignore = { .sa_handler = SIG_IGN };
-    sigaction(SIGPIPE, &ignore, NULL); /* a closed terminal never stops a training */
+    sigaction(SIGPIPE, &ignore, NULL); /* a closed terminal must not stop a training */
 }
 
 void tr_stop_at_once(bool is_on)
@@ -70,7 +71,8 @@ int64_t tr_stop_left_us(void)
     return stop_signal && deadline_us ? deadline_us - tr_clock_us() : INT64_MAX;
 }
 
-/* Where this thread is. The launcher asks before it ends a rank that hangs; anybody else may ask with kill -USR2. */
+/* Writes the stack of this thread. The launcher sends the signal before it ends a rank that hangs; a user may send it
+ * with kill -USR2. */
 static void on_stack(int sig)
 {
     void *frames[N_FRAMES];
@@ -92,7 +94,7 @@ void tr_stack_on_signal(const char *output, int rank)
         tr_error_clear();
         return;
     }
-    (void)backtrace(frame, 1); /* loads what it needs now, not in the handler */
+    (void)backtrace(frame, 1); /* loads its library now, not in the handler */
     struct sigaction sa = { .sa_handler = on_stack, .sa_flags = SA_RESTART };
     sigaction(SIGUSR2, &sa, NULL);
 }

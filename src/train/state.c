@@ -17,7 +17,7 @@ enum tr_status tr_state_new(struct tr_run_state *s)
     return tr_format(s->run_id, sizeof s->run_id, "%016" PRIx64 "%08" PRIx64, bits[0], bits[1] & 0xffffffffu);
 }
 
-/* Options that decide which bits a run makes; a resume that changes one is another run (C14). */
+/* Options that decide the bits of a run. A resume that changes one is another run (C14). */
 static const char *const input_options[] = { "train_batch_size",
                                              "seed",
                                              "data_seed",
@@ -42,7 +42,7 @@ static const char *const input_options[] = { "train_batch_size",
                                              "fp8_gradient",
                                              "fp8_scaling" };
 
-/* The schedule's length counts where the learning rate depends on it. */
+/* The number of steps is an input only where the learning rate depends on it. */
 static int64_t schedule_steps(const struct tr_run_inputs *in)
 {
     enum tr_lr_schedule k = in->cfg->lr_scheduler_type;
@@ -71,7 +71,7 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
     for (size_t i = 0; i < TR_COUNT_OF(input_options); i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(options, input_options[i]);
         char *value = item ? cJSON_PrintUnformatted(item) : NULL;
-        if (item && !value) /* written as null it would be another run's */
+        if (item && !value) /* null in the file would mean another run */
             TR_TRY(tr_fail(TR_NOMEM, "no memory for the inputs of the run"));
         tr_str_addf(out, ", \"%s\": %s", input_options[i], value ? value : "null");
         cJSON_free(value);
@@ -85,7 +85,7 @@ out:
     return st;
 }
 
-/* Update k is in row k % TR_AMAX_STEPS. Nine digits give back every float. */
+/* Update k is in row k % TR_AMAX_STEPS. Nine digits restore every float exactly. */
 static void add_amax(const struct tr_amax_history *p, struct tr_str *out)
 {
     if (!p || p->n == 0)
@@ -152,7 +152,8 @@ static enum tr_status compare_inputs(const cJSON *saved, const struct tr_run_inp
     TR_TRY(tr_json_parse(text.p, text.n, "inputs", &now));
     for (const cJSON *k = now->child; k; k = k->next) {
         const cJSON *old = cJSON_GetObjectItemCaseSensitive(saved, k->string);
-        if (!old || same_item(k, old) || is_allowed(in->cfg, k->string)) /* absent: an older build did not know it */
+        /* an absent input: an older build did not know it */
+        if (!old || same_item(k, old) || is_allowed(in->cfg, k->string))
             continue;
         char *was = cJSON_PrintUnformatted(old), *is = cJSON_PrintUnformatted(k);
         tr_str_addf(&diff, "%s%s was %s, is %s", diff.n ? "; " : "", k->string, was ? was : "?", is ? is : "?");
@@ -168,7 +169,7 @@ static enum tr_status compare_inputs(const cJSON *saved, const struct tr_run_inp
             batch->valuedouble);
     for (size_t i = 0; i < in->cfg->allow_change.n; i++)
         if (!cJSON_GetObjectItemCaseSensitive(now, in->cfg->allow_change.item[i]))
-            TR_TRY(tr_fail(TR_USAGE, "allow_change: %s is no input of a run", in->cfg->allow_change.item[i]));
+            TR_TRY(tr_fail(TR_USAGE, "allow_change: %s is not an input of a run", in->cfg->allow_change.item[i]));
     if (diff.n)
         st = tr_fail(
             TR_USAGE,
@@ -197,7 +198,7 @@ out:
     return st;
 }
 
-/* Absent or null: as it was set for a new run (another dtype was saved, and --allow_change let it pass). */
+/* Absent or null: the scale stays as in a new run (another dtype was saved, and --allow_change permitted it). */
 static enum tr_status read_scaler(const cJSON *j, int64_t step, struct tr_scaler *s)
 {
     const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "loss_scale");
@@ -215,7 +216,7 @@ out:
     return st;
 }
 
-/* Absent: a run that had none; its first step takes the scales of now. */
+/* Absent: the saved run had no amax history; the first step takes its scales from the current values. */
 static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_history *p)
 {
     const cJSON *saved = cJSON_GetObjectItemCaseSensitive(j, "fp8_past"), *x;
@@ -231,10 +232,13 @@ static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_his
         if (i < TR_AMAX_STEPS * p->n && cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= FLT_MAX)
             p->found[i++] = (float)x->valuedouble;
         else
-            TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past: element %zu is not one of this model's", i));
+            TR_TRY(tr_fail(
+                TR_USAGE,
+                "state.json: fp8_past: element %zu is not a finite number of at least 0, or this model has fewer", i));
     }
     if (i != TR_AMAX_STEPS * p->n)
-        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past has %zu elements, this model %zu", i, TR_AMAX_STEPS * p->n));
+        TR_TRY(tr_fail(TR_USAGE, "state.json: fp8_past has %zu elements, but this model needs %zu", i,
+                       TR_AMAX_STEPS * p->n));
     p->n_steps = n_steps;
 out:
     return st;
@@ -280,11 +284,11 @@ out:
 /* ---- trainer_state.json: what HF's tools plot ---- */
 
 struct history_options {
-    int64_t last_step; /* the log goes on while a checkpoint is written */
+    int64_t last_step; /* the log may already hold later steps while a checkpoint is written */
     int64_t logging_steps, epoch_steps;
 };
 
-/* True: the event is a line of the history. */
+/* Appends an event that belongs in the history; false: the event does not. */
 static bool add_history_line(const struct tr_event *e, const struct history_options *o, bool is_first,
                              struct tr_str *out)
 {

@@ -1,11 +1,12 @@
-/* state.h - what a checkpoint says about the run: trireme/state.json (ours) and trainer_state.json (HF's shape). */
+/* state.h - what a checkpoint records about the run: trireme/state.json (our format) and trainer_state.json (HF's
+ * format). */
 #ifndef TR_TRAIN_STATE_H
 #define TR_TRAIN_STATE_H
 
 #include "train/scaler.h"
 #include "train/train.h"
 
-struct tr_run_best { /* evaluation of a step that was saved */
+struct tr_run_best { /* the best evaluation of a saved step */
     bool exists;
     int64_t step;
     double loss;
@@ -13,15 +14,15 @@ struct tr_run_best { /* evaluation of a step that was saved */
 struct tr_run_state {
     char run_id[TR_CKPT_RUN_ID_MAX];
     int64_t step, tokens, generation;
-    int64_t skipped;         /* steps whose numbers were not finite */
+    int64_t skipped;         /* steps whose loss or norm was not finite */
     struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
-    struct tr_amax_history *amax; /* of fp8 with delayed scales: the executor's; NULL: none */
-    char *origin;                 /* JSON: where the run comes from; the trainer's */
+    struct tr_amax_history *amax; /* fp8 with delayed scales: owned by the executor; NULL: none */
+    char *origin;                 /* JSON: where the run comes from; owned by the trainer */
 };
 
 enum tr_status tr_state_new(struct tr_run_state *s); /* a fresh run id */
-/* What a run is made of; all of it outlives the run. */
+/* The inputs of a run; everything it points to outlives the run. */
 struct tr_run_inputs {
     const struct tr_config *cfg;
     const struct tr_data *data;
@@ -30,7 +31,7 @@ struct tr_run_inputs {
 };
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out);
 /* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, schedule, precision), naming
- * every difference, unless --allow_change names it (C14), and one of a newer format (C15). */
+ * every difference, unless --allow_change names it (C14). Refuses a checkpoint of a newer format (C15). */
 enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in);
 /* {"command": [...], "directory", "version", "build", "git_commit"}: where a run comes from. */
 void tr_origin_write(struct tr_str *out);

@@ -1,7 +1,9 @@
-/* store.c - the executor's parameters and optimizer state as ckpt sees them: named global tensors, whoever holds what.
+/* store.c - the executor's parameters and optimizer state as ckpt sees them: named global tensors, whichever rank holds
+ * them.
  *
- * Loading offers everything and a rank keeps its own. Saving asks for a rank's own elements (optimizer state), or for
- * whole tensors in order, a chunk at a time (weights): all ranks take part, and no rank ever holds a whole model.
+ * Loading offers every tensor, and a rank keeps its own elements. Saving reads a rank's own elements (optimizer state),
+ * or whole tensors in order, a chunk at a time (weights). All ranks take part in the second, and no rank ever holds a
+ * whole model.
  */
 #include "train/train.h"
 
@@ -17,7 +19,7 @@ static size_t size_of(const struct tr_exec *e, enum tr_state what)
     return tr_dtype_bytes(tr_exec_dtype(e, what));
 }
 
-/* What a device holds, in the buffer for it: valid until the next call. */
+/* Copies device memory to the host buffer. The copy is valid until the next call. */
 static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
 {
     if (tr_exec_device(e)->row->is_host)
@@ -29,7 +31,7 @@ static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
     return tr_device_sync(tr_exec_device(e), TR_STREAM_COMPUTE);
 }
 
-/* Elements [first, first + n), which this rank holds side by side. */
+/* Reads elements [first, first + n), which this rank holds side by side. */
 static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
 {
     struct tr_exec *e = ctx;
@@ -60,8 +62,8 @@ static void upload_piece(void *ctx, int64_t task, int worker)
     tr_device_copy_now(u->dev, u->to + at, u->from + at, u->bytes - at < u->piece ? u->bytes - at : u->piece);
 }
 
-/* In one piece to a device; into this host's memory by all threads: the first touch of a page costs more than a copy.
- */
+/* Copies in one piece to a device, and with all threads into host memory: the first touch of a page costs more than its
+ * copy. */
 static void upload(struct tr_exec *e, char *to, const char *from, size_t bytes)
 {
     struct upload u = { tr_exec_device(e), to, from, bytes, tr_exec_device(e)->row->is_host ? UPLOAD_BYTES : bytes };
@@ -102,15 +104,15 @@ static int store_writer(void *ctx, int param)
     return tr_exec_compiled(e)->place[param].writer;
 }
 
-/* Does this rank hold a part of what the writer is to have? Peers on the axes that split a tensor do; replicas do not.
- */
-static bool is_beside(const struct tr_exec *e, int writer)
+/* Does this rank hold a part of the tensor that the writer needs? Peers on the axes that split a tensor do; replicas do
+ * not. */
+static bool holds_part(const struct tr_exec *e, int writer)
 {
     return tr_mesh_shares(tr_exec_mesh(e), writer, TR_ON(TR_AXIS_PP) | TR_ON_REPLICAS);
 }
 
-/* Each rank puts its elements into zeros, and the bits are added up as integers over the axes that split the tensor:
- * exact for any dtype. */
+/* Joins the parts of a tensor. Each rank writes its elements into zeros, and the bits are summed as integers over the
+ * axes that split the tensor, which is exact for any dtype. */
 static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int param, int64_t first, int64_t n, void *out)
 {
     int64_t own_first = 0, own_n = 0, local = 0, len;
@@ -153,7 +155,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     bool is_here = p->writer == tr_exec_mesh(e)->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
     *out = NULL;
-    if (!is_beside(e, p->writer))
+    if (!holds_part(e, p->writer))
         return TR_OK;
     if (p->tp.is_split || tr_exec_is_sharded(e, what)) {
         *out = tr_exec_arena(e, TR_A_SAVE);
@@ -165,8 +167,9 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     return on_host(e, out, (size_t)n * size);
 }
 
-/* Ranks that hold the same elements save a share each; of a parameter that several stages hold, the first's ranks. */
-static int store_boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
+/* The ranges that this rank saves. Ranks that hold the same elements save equal shares. A parameter that several stages
+ * hold is saved by the ranks of the first. */
+static int store_ranges(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
@@ -199,7 +202,7 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                               .put = store_put,
                               .whole = store_whole,
                               .wants = store_wants,
-                              .boxes = store_boxes,
+                              .boxes = store_ranges,
                               .writer = store_writer,
                               .is_frozen = tr_exec_compiled(e)->is_frozen };
 }

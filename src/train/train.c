@@ -1,7 +1,7 @@
-/* train.c - the training loop: data in, steps, evaluation, checkpoints, resume, signals.
+/* train.c - the training loop: data, steps, evaluation, checkpoints, resume, signals.
  *
- * A run is a function of its configuration, data and seed. What a checkpoint holds is enough to go on with the same
- * bits: weights, optimizer state, the step number, and from that the sample cursor and every random counter.
+ * A run is a function of its configuration, data and seed. A checkpoint holds enough to continue with the same bits:
+ * weights, optimizer state and the step number, which gives the sample cursor and every random counter.
  */
 #include "train/signals.h"
 #include "train/train_impl.h"
@@ -25,7 +25,7 @@ static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **ou
 {
     int64_t start = tr_clock_us();
     enum tr_status st = TR_TIMEOUT;
-    bool may_stop = tr_mesh_is_alone(t->mesh); /* together with the others, or not at all */
+    bool may_stop = tr_mesh_is_alone(t->mesh); /* with peers, a rank stops together with them or not at all */
     for (int tries = 0; st == TR_TIMEOUT && tries < 600 && !(may_stop && tr_stop_wanted()); tries++)
         st = tr_loader_next(t->loader, out, 1000000);
     *wait_s = (double)(tr_clock_us() - start) * 1e-6;
@@ -48,7 +48,7 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     TR_TRY(tr_failpoint("train.data"));
     TR_TRY(next_batch(t, &b, &wait_s));
     TR_BUG_ON(!b || b->step != (uint64_t)step);
-    const struct tr_scaler scaler = t->state.scaler; /* as this step has it */
+    const struct tr_scaler scaler = t->state.scaler; /* the scale of this step, before it changes */
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
     if (scaler.scale > 0)
         tr_step_scale(t->cfg, step, scaler.scale, scaler.n_skipped, values);
@@ -86,9 +86,9 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                                .comm_exposed_s = r.exposed_s,
                                .samples = &range,
                                .n_samples = 1 };
-    double flops = e.tokens_per_s * t->flops_per_token / t->s->env.size; /* of one rank a second */
+    double flops = e.tokens_per_s * t->flops_per_token / t->s->env.size; /* of one rank, per second */
     if (t->peak_flops > 0 && t->peak_flops < flops)
-        t->peak_flops = flops; /* a CPU that was busy while its peak was measured */
+        t->peak_flops = flops; /* the CPU was busy when its peak was measured */
     e.mfu = t->peak_flops > 0 ? flops / t->peak_flops : -1;
     tr_observe_step(t->ob, &e);
     if (step == t->first_step)
@@ -102,14 +102,14 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* Would a save end before the deadline that a signal brought? */
+/* Is there time for a save before the deadline that a signal set? */
 static bool can_save(const struct tr_trainer *t)
 {
     return (double)tr_stop_left_us() >= 1.5e6 * tr_saving_seconds(t->saving);
 }
 
-/* Has any rank been asked to stop, and is there time to save before its deadline? All of them get the same answer. */
-static enum tr_status ask_stop(struct tr_trainer *t, bool *is_stop, bool *has_time)
+/* Has any rank received a stop signal, and is there time to save before its deadline? All ranks get the same answer. */
+static enum tr_status query_stop(struct tr_trainer *t, bool *is_stop, bool *has_time)
 {
     double x[2] = { tr_stop_wanted(), !can_save(t) };
     enum tr_status st = tr_exec_total_ranks(t->e, "stop?", x, 2);
@@ -118,7 +118,7 @@ static enum tr_status ask_stop(struct tr_trainer *t, bool *is_stop, bool *has_ti
     return st;
 }
 
-/* A signal came: save what is done, when that fits, then leave. */
+/* After a signal: saves the state if there is time, then returns TR_STOPPED. */
 static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_time)
 {
     if (!has_time && tr_saving_last(t->saving) != done)
@@ -147,8 +147,9 @@ static bool is_evaluated(const struct tr_trainer *t, int64_t step)
     return found;
 }
 
-/* A signal may have cut off the evaluation of the step we resume after: its line belongs in the log. */
-static enum tr_status make_up(struct tr_trainer *t)
+/* A signal may have interrupted the evaluation of the step we resume after. Its line belongs in the log, so it is made
+ * now. */
+static enum tr_status evaluate_missed(struct tr_trainer *t)
 {
     double n_missing = 0;
     if (!t->eval_data || t->first_step == 0 || !is_due(t->first_step, t->cfg->eval_steps))
@@ -159,7 +160,7 @@ static enum tr_status make_up(struct tr_trainer *t)
     return st == TR_OK && n_missing > 0 ? evaluate(t, t->first_step) : st;
 }
 
-/* What waiting for each other cost, over all ranks; of a pipeline beside what its order costs by itself. */
+/* Sums the waits over all ranks. For a pipeline the result stands beside the bubble of its schedule. */
 static enum tr_status measure_waits(struct tr_trainer *t)
 {
     double x[] = { t->stage_wait_s, t->comm_wait_s, t->warm_s };
@@ -175,7 +176,7 @@ static enum tr_status loop(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     tr_stop_at_once(false);
-    TR_TRY(make_up(t));
+    TR_TRY(evaluate_missed(t));
     for (int64_t step = t->first_step; step < t->total_steps; step++) {
         TR_TRY(tr_failpoint("train.before_step"));
         st = one_step(t, step);
@@ -192,7 +193,7 @@ static enum tr_status loop(struct tr_trainer *t)
         TR_TRY(st);
         if (is_due(done, t->cfg->replica_check_steps))
             tr_phase_enter(TR_PHASE_CHECK, TR_PLACE_NONE, 0);
-        if (is_due(done, t->cfg->replica_check_steps)) /* before a bad replica is saved */
+        if (is_due(done, t->cfg->replica_check_steps)) /* checked before a save, so that a bad replica is not saved */
             TR_TRY(tr_debug_replicas(t->debug, done));
         if (is_due(done, t->cfg->grad_norm_steps) && tr_trainer_is_first(t))
             TR_TRY(tr_debug_norms(t->debug, t->cfg->output, done));
@@ -200,7 +201,7 @@ static enum tr_status loop(struct tr_trainer *t)
         TR_TRY(
             tr_saving_step(t->saving, is_due(done, t->cfg->save_steps) && done < t->total_steps, done, t->tokens_done));
         bool is_stop = false, has_time = true;
-        TR_TRY(ask_stop(t, &is_stop, &has_time));
+        TR_TRY(query_stop(t, &is_stop, &has_time));
         if (is_stop && done < t->total_steps)
             return stop_after(t, done, has_time);
     }
@@ -209,7 +210,7 @@ static enum tr_status loop(struct tr_trainer *t)
     TR_TRY(tr_failpoint("train.before_model"));
     TR_TRY(tr_saving_model(t->saving));
     TR_TRY(tr_failpoint("train.after_model"));
-    TR_TRY(tr_trainer_meet(t, "the model is written")); /* nobody leaves before */
+    TR_TRY(tr_trainer_meet(t, "the model is written")); /* no rank leaves before the model is written */
 out:
     return st;
 }

@@ -1,6 +1,7 @@
-/* train_open.c - from a configuration to the first step: data, mesh, memory, weights or the checkpoint to go on from.
+/* train_open.c - from a configuration to the first step: data, mesh, memory, weights or the checkpoint to resume from.
  *
- * What can be refused is refused before anything is written; nothing is written before the output directory is locked.
+ * A run that can be refused is refused before anything is written. Nothing is written before the output directory is
+ * locked.
  */
 #include "train/selftest.h"
 #include "train/signals.h"
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How many samples and steps: max_steps, or epochs over the data, nothing repeated and nothing dropped. */
+/* Counts samples and steps: max_steps, or epochs over the data, with nothing repeated and nothing dropped. */
 static enum tr_status count_steps(struct tr_trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
@@ -28,8 +29,8 @@ static enum tr_status count_steps(struct tr_trainer *t)
     return TR_OK;
 }
 
-/* Minutes of silence are a question. */
-static void say_make(void *ctx, const char *path, uint64_t bytes)
+/* Reports a long tokenisation, because a user would take minutes of silence for a hang. */
+static void report_tokenising(void *ctx, const char *path, uint64_t bytes)
 {
     char text[512], shown[400], human[32];
     if (bytes < 32 << 20)
@@ -43,10 +44,10 @@ static enum tr_status read_data(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     char cache[TR_PATH_MAX];
-    struct tr_observe *early = NULL; /* there is no run yet whose events could be told */
+    struct tr_observe *early = NULL; /* no run is open yet that could log the events */
     struct tr_observe_options view = { .term = tr_term_detect(t->cfg->json ? STDERR_FILENO : STDOUT_FILENO) };
     TR_TRY(tr_observe_open(&view, &early));
-    t->s->on_make = t->cfg->quiet ? NULL : say_make;
+    t->s->on_make = t->cfg->quiet ? NULL : report_tokenising;
     t->s->on_make_ctx = early;
     TR_TRY(tr_path_join(cache, t->cfg->output, ".cache"));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
@@ -59,7 +60,7 @@ out:
     return st;
 }
 
-/* The checkpoint to go on from: the newest that verifies, the one named, or none. */
+/* Finds the checkpoint to resume from: the newest that verifies, the one that was named, or none. */
 static enum tr_status find_checkpoint(struct tr_trainer *t, struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
@@ -109,8 +110,9 @@ out:
     return st;
 }
 
-/* A run that goes on from a step that was named: what is newer there is of a future that was given up. */
-static enum tr_status begin_future(struct tr_trainer *t, struct tr_str *notes)
+/* Begins a new generation of the run. A resume from a named step sets newer checkpoints aside, because they belong to
+ * the abandoned continuation. */
+static enum tr_status begin_generation(struct tr_trainer *t, struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
     struct tr_str origin = { 0 };
@@ -154,8 +156,8 @@ out:
     return st;
 }
 
-/* A run that starts anew beside checkpoints of another would mix with it: a restart takes the newest. Nor may it write
- * over the model that it starts from. */
+/* A new run must not start beside checkpoints of another run: a restart would take the newest of either. It must not
+ * overwrite the model that it starts from. */
 enum tr_status tr_check_output(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
@@ -179,7 +181,7 @@ out:
     return st;
 }
 
-/* What can be refused before anything is written. */
+/* Refuses wrong inputs before anything is written. */
 static enum tr_status check_inputs(const struct tr_trainer *t)
 {
     const char *resume = t->cfg->resume_from_checkpoint;
@@ -238,7 +240,7 @@ static void close_data(struct tr_trainer *t)
     tr_tokenizer_close(t->tok);
 }
 
-/* The mesh, and the output directory, which the first rank locks before anything is written. */
+/* Opens the mesh. The first rank locks the output directory before anything is written. */
 static enum tr_status open_join(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
@@ -251,13 +253,13 @@ static enum tr_status open_join(struct tr_trainer *t)
     }
     TR_TRY(tr_trainer_meet(t, "output directory is ready"));
     if (tr_phase_open(output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
-        tr_error_clear(); /* it trains unseen */
+        tr_error_clear(); /* the run continues without the watchdog's view */
     tr_stack_on_signal(output, t->s->env.rank);
 out:
     return st;
 }
 
-/* The lock goes last: until then a peer may still write. */
+/* The lock is released last: until then a peer may still write. */
 static void close_join(struct tr_trainer *t)
 {
     tr_mesh_close(t->mesh);
@@ -279,7 +281,7 @@ static void close_memory(struct tr_trainer *t)
     tr_pool_close(t->pool);
 }
 
-/* The log of the run, cut back to the step that it goes on from; one rank speaks. */
+/* Opens the log of the run, truncated to the step that it resumes from. Only the first rank writes it. */
 static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
@@ -299,7 +301,7 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
         opt.term.fd = -1;
     TR_TRY(tr_observe_open(&opt, &t->ob));
     if (notes->n) {
-        notes->p[notes->n - 1] = 0; /* the last end of a line */
+        notes->p[notes->n - 1] = 0; /* removes the last line end */
         tr_observe_say(t->ob, notes->p);
     }
 out:
@@ -319,7 +321,7 @@ static enum tr_status open_checkpoint(struct tr_trainer *t)
     t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
     TR_TRY(find_checkpoint(t, &notes));
     if (tr_trainer_is_first(t))
-        TR_TRY(begin_future(t, &notes));
+        TR_TRY(begin_generation(t, &notes));
     TR_TRY(tr_failpoint("train.has_checkpoint"));
     TR_TRY(open_log(t, &notes));
     TR_TRY(tr_numbers_open(t->e, cfg, t->state.skipped, &t->state.scaler, &t->numbers));
@@ -337,8 +339,8 @@ static void close_checkpoint(struct tr_trainer *t)
     free(t->state.origin);
 }
 
-/* What a person should know before the first step. */
-static enum tr_status tell_inputs(struct tr_trainer *t)
+/* Reports what a user should know before the first step. */
+static enum tr_status report_inputs(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     char text[256], human[32];
@@ -385,13 +387,13 @@ static enum tr_status open_rest(struct tr_trainer *t)
     t->flops_per_token = tr_flops_per_token(t->s->compiled);
     if (!t->dev.row->is_host)
         t->peak_flops = t->dev.peak_flops;
-    else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half the work of a start: only where it is reported */
+    else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half of the start time: only where it is reported */
         t->peak_flops = tr_gemm_peak(t->pool);
     if (cfg->profile > 0)
         TR_TRY(tr_trace_open(t->e, cfg->profile, cfg->profile_steps, cfg->output, t->peak_flops, &t->trace));
-    TR_TRY(tell_inputs(t));
+    TR_TRY(report_inputs(t));
 #ifdef __GLIBC__
-    malloc_trim(0); /* what opening needed and gave back is no longer held */
+    malloc_trim(0); /* returns the memory that opening used to the system */
 #endif
 out:
     return st;
@@ -404,8 +406,8 @@ static void close_rest(struct tr_trainer *t)
     tr_trace_close(t->trace);
 }
 
-/* Opened in this order, closed in reverse; a close is safe on what was not opened. The event `start` names how long
- * each took. */
+/* Stages are opened in this order and closed in reverse. A close is safe on a stage that was not opened. The event
+ * `start` reports how long each stage took. */
 static const struct {
     const char *name;
     enum tr_status (*open)(struct tr_trainer *t);

@@ -1,10 +1,11 @@
-/* train_tell.c - what a run says of itself beside its steps: plan, layout, odd steps, profile. */
+/* train_tell.c - what a run reports beside its steps: plan, layout, odd steps, profile. */
 #include "plan/plan.h"
 #include "train/train_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The layout in a line, as an event that plan --compare reads, and with a machine what another would take. */
+/* Reports the layout in a line and as an event that plan --compare reads. With a machine it also reports what a better
+ * layout would take. */
 enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
@@ -20,8 +21,8 @@ enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
     if (has_machine)
         TR_TRY(tr_machine_open(t->cfg->machine, &machine));
     tr_ask_of_compiled(c, has_machine ? &machine : NULL, &ask);
-    if (has_machine && ask.pp == 1 &&
-        c->opt.has_own_memory == !machine.is_shared) /* the schedule itself; of other stages not here */
+    /* one stage: the schedule itself is simulated; this rank does not have the schedules of other stages */
+    if (has_machine && ask.pp == 1 && c->opt.has_own_memory == !machine.is_shared)
         TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
     else if (has_machine)
         TR_TRY(tr_forecast(&ask, &f));

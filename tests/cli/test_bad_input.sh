@@ -36,7 +36,7 @@ refused 3 '--model is required' train
 refused 1 'nowhere' train --model nowhere --data train.jsonl --output out
 refused 1 'broken.json:1:2' init --config broken.json --out new
 refused 1 'bert' init --config bert.json --out new
-refused 1 'a model is there already' init --config tiny.json --out model
+refused 1 'already holds a model' init --config tiny.json --out model
 refused 1 'tp 3: tp divides num_attention_heads, which is 4; try 2 or 4' "${train[@]}" --tp 3
 refused 1 '2 ranks, but 1 was started; trireme launch --nproc-per-node 2 starts them' "${train[@]}" --tp 2
 refused 1 'cuda' "${train[@]}" --device cuda

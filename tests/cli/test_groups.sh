@@ -42,7 +42,7 @@ expect 2 plan bad.json
 grep -q 'bad.json \*nrm\* matches no parameter' stderr || fail "a pattern that matches nothing: $(cat stderr)"
 echo '[{"pattern": "*norm*", "rate": 2}]' >bad.json
 expect 2 plan bad.json
-grep -q 'bad.json: key rate; a group has pattern, lr_factor and weight_decay' stderr || fail "an unknown key: $(cat stderr)"
+grep -q 'bad.json: key rate is unknown; a group has pattern, lr_factor and weight_decay' stderr || fail "an unknown key: $(cat stderr)"
 echo '[{"pattern": "*norm*", "lr_factor": -2}]' >bad.json
 expect 2 plan bad.json
 grep -q 'must not be negative' stderr || fail "a negative rate: $(cat stderr)"

@@ -25,7 +25,7 @@ found() { # RANK OPTIONS...: the flip at the second check is found there, by eve
     TR_FAIL=train.flip:error:2:$rank expect 75 "$TRIREME" launch --nproc-per-node 4 train "${options[@]}" "$@" \
         --replica_check_steps 1 --output flipped
     for log in flipped/logs/rank-*.log; do
-        grep -q "replica check after step 2: weights of model.[0-9a-z_.]* on rank $rank are not those of its" "$log" ||
+        grep -q "replica check after step 2: weights of model.[0-9a-z_.]* on rank $rank differ from those of its" "$log" ||
             fail "$*: $log does not name rank $rank: $(cat "$log")"
     done
     rm -rf flipped
