@@ -181,7 +181,7 @@ static bool touches(const struct knob *k, const struct row *r)
     case WITH_EP:
         return a->shape.experts > 0;
     case WITH_CAST:
-        return a->number > TR_NUMBER_16 || a->casts_rows;
+        return a->precision > TR_PRECISION_16 || a->casts_rows;
     case WITH_CORE:
         return r->c->impl.attention != TR_ATTENTION_PLAIN;
     default:

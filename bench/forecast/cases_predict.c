@@ -53,9 +53,9 @@ static enum tr_convention convention_of(const struct tr_case *c)
 
 static double peak_of(const struct tr_case *c)
 {
-    enum tr_number n = c->ask.number == TR_NUMBER_FP32 ? TR_NUMBER_16 : c->ask.number;
+    enum tr_precision n = c->ask.precision == TR_PRECISION_FP32 ? TR_PRECISION_16 : c->ask.precision;
     double peak = c->machine.chip.peak[n];
-    return peak > 0 ? peak : c->machine.chip.peak[TR_NUMBER_16];
+    return peak > 0 ? peak : c->machine.chip.peak[TR_PRECISION_16];
 }
 
 /* Megatron-Bridge before 26.06 counted two of the three matrices of GPT-OSS's experts, and every layer's whole past. */

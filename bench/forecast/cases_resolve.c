@@ -170,15 +170,15 @@ static void read_precision(struct tr_case *c)
     bool is_fsdp = a->zero == 3 && !tr_case_has(c, TR_CASE_source, "DeepSpeed");
     bool is_byte = tr_case_has(c, TR_CASE_precision, "fp8") || tr_case_has(c, TR_CASE_precision, "float8") ||
                    tr_case_has(c, TR_CASE_precision, "e4m3") || tr_case_has(c, TR_CASE_precision, "e5m2");
-    a->number = tr_case_has(c, TR_CASE_precision, "fp4") ? TR_NUMBER_FP4
-                : is_byte                                ? TR_NUMBER_FP8
-                : is_full                                ? TR_NUMBER_FP32
-                                                         : TR_NUMBER_16;
+    a->precision = tr_case_has(c, TR_CASE_precision, "fp4") ? TR_PRECISION_FP4
+                   : is_byte                                ? TR_PRECISION_FP8
+                   : is_full                                ? TR_PRECISION_FP32
+                                                            : TR_PRECISION_16;
     if (has_tf32 && c->machine.chip.generation >= 80) /* half of what 16 bits reach */
-        c->machine.chip.peak[TR_NUMBER_FP32] = c->machine.chip.peak[TR_NUMBER_16] / 2;
+        c->machine.chip.peak[TR_PRECISION_FP32] = c->machine.chip.peak[TR_PRECISION_16] / 2;
     a->casts_rows = tr_case_has(c, TR_CASE_precision, "rowwise");
     if (a->casts_rows)
-        a->number = TR_NUMBER_16;
+        a->precision = TR_PRECISION_16;
     a->gather_bytes = 2;
     if (tr_case_has(c, TR_CASE_precision,
                     "amp")) { /* Composer: weights travel as they are stored, autocast makes the copy */
@@ -186,7 +186,8 @@ static void read_precision(struct tr_case *c)
         a->cast_bytes = 6;
     }
     a->param_bytes = is_fsdp || is_full ? 4 : 2;
-    a->grad_bytes = is_fsdp || is_full || tr_case_has(c, TR_CASE_precision, "bf") || a->number > TR_NUMBER_16 ? 4 : 2;
+    a->grad_bytes =
+        is_fsdp || is_full || tr_case_has(c, TR_CASE_precision, "bf") || a->precision > TR_PRECISION_16 ? 4 : 2;
     a->state_bytes = is_fsdp || is_full ? 8 : 12;
     if (tr_case_has(c, TR_CASE_precision, "PURE")) { /* Mosaic: everything bf16 */
         a->param_bytes = a->grad_bytes = 2;
@@ -198,13 +199,13 @@ static void read_precision(struct tr_case *c)
 static void note_precision(struct tr_case *c)
 {
     static const char *const words[] = { "16", "32", "fp8", "float8", "e4m3", "e5m2", "fp4", "half", "amp", "mixed" };
-    enum tr_number n = c->ask.number;
+    enum tr_precision n = c->ask.precision;
     bool is_known = c->field[TR_CASE_precision][0] == '\0';
     for (size_t i = 0; i < TR_COUNT_OF(words); i++)
         is_known |= tr_case_has(c, TR_CASE_precision, words[i]);
     if (!is_known)
         tr_case_note(c, "precision as bf16");
-    if (n > TR_NUMBER_16 && c->machine.chip.peak[n] <= 0)
+    if (n > TR_PRECISION_16 && c->machine.chip.peak[n] <= 0)
         tr_case_note(c, "16-bit products, the chip has none that are smaller");
 }
 

@@ -153,8 +153,8 @@ static enum tr_status measure_chip(const struct tr_config *cfg, struct tr_meter 
     c->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
     c->gemm_share = c->stream_share = 1;
     for (int i = 0; i < c->all.gemm.n; i++)
-        c->peak[TR_NUMBER_16] = fmax(c->peak[TR_NUMBER_16], c->all.gemm.rate[i]);
-    c->peak[TR_NUMBER_FP32] = c->peak[TR_NUMBER_16];
+        c->peak[TR_PRECISION_16] = fmax(c->peak[TR_PRECISION_16], c->all.gemm.rate[i]);
+    c->peak[TR_PRECISION_FP32] = c->peak[TR_PRECISION_16];
 out:
     cores_close(&cores);
     return st;

@@ -53,7 +53,7 @@ void tr_ask_json(const struct tr_ask *a, struct tr_str *out)
     tr_str_addf(
         out, "\"gated\": %s, \"tied\": %s, \"sp\": %s, \"sync_last\": %s, \"number\": %d, \"keep\": %d, \"schedule\": ",
         a->shape.is_gated ? "true" : "false", a->shape.is_tied ? "true" : "false", a->has_sp ? "true" : "false",
-        a->sync_last ? "true" : "false", (int)a->number, (int)a->keep);
+        a->sync_last ? "true" : "false", (int)a->precision, (int)a->keep);
     tr_str_json(out, a->schedule ? a->schedule : "1f1b");
 }
 
@@ -80,8 +80,8 @@ enum tr_status tr_ask_of_json(const cJSON *o, struct tr_ask *out)
     TR_TRY(tr_json_bool(o, "tied", true, &out->shape.is_tied));
     TR_TRY(tr_json_bool(o, "sp", true, &out->has_sp));
     TR_TRY(tr_json_bool(o, "sync_last", false, &out->sync_last)); /* older runs do not say it */
-    TR_TRY(tr_json_int(o, "number", true, 0, TR_NUMBERS_COUNT - 1, &n));
-    out->number = (enum tr_number)n;
+    TR_TRY(tr_json_int(o, "number", true, 0, TR_PRECISION_COUNT - 1, &n));
+    out->precision = (enum tr_precision)n;
     TR_TRY(tr_json_int(o, "keep", true, 0, TR_KEEP_AUTO, &n));
     out->keep = (enum tr_keep)n;
     TR_TRY(tr_json_str(o, "schedule", true, &schedule));

@@ -29,7 +29,7 @@ struct tr_chip tr_chip_part(const struct tr_chip *c, double n)
     bool has_one = c->one.gemm.n > 0 && c->n_units > 1;
     double to_one = has_one ? fmin(1, log(n) / log(c->n_units)) : 0;
     double more = has_one ? fmax(1, n / c->n_units) : n;
-    for (int i = 0; i < TR_NUMBERS_COUNT; i++)
+    for (int i = 0; i < TR_PRECISION_COUNT; i++)
         part.peak[i] /= n;
     part.memory_rate /= n;
     if (to_one == 1)
@@ -65,23 +65,26 @@ static double tile_share(double count, double m, double n, double n_units)
 }
 
 /* Tensor cores load 16 bytes at once: rows that are no multiple of that go element by element. */
-static double alignment_share(enum tr_number number, double n, double k)
+static double alignment_share(enum tr_precision precision, double n, double k)
 {
-    double step = number == TR_NUMBER_FP32 ? 4 : number == TR_NUMBER_16 ? 8 : number == TR_NUMBER_FP8 ? 16 : 32;
+    double step = precision == TR_PRECISION_FP32  ? 4
+                  : precision == TR_PRECISION_16  ? 8
+                  : precision == TR_PRECISION_FP8 ? 16
+                                                  : 32;
     return fmod(n, step) == 0 && fmod(k, step) == 0 ? 1 : 0.04;
 }
 
-double tr_cost_gemm(const struct tr_chip *c, enum tr_number number, double count, double m, double n, double k)
+double tr_cost_gemm(const struct tr_chip *c, enum tr_precision precision, double count, double m, double n, double k)
 {
     static const double bytes[] = { 4, 2, 1, 0.5625 };
     double flops = 2 * count * m * n * k;
     if (c->all.gemm.n > 0)
         return flops / tr_curve_at(&c->all.gemm, flops / count) + c->launch_s;
-    double peak = c->peak[number] > 0 ? c->peak[number] : c->peak[TR_NUMBER_16];
+    double peak = c->peak[precision] > 0 ? c->peak[precision] : c->peak[TR_PRECISION_16];
     static const double of_share[] = { 1, 1, 0.88, 0.72 }; /* MAMF: H100 0.80 and 0.71, B200 0.78 and 0.76 */
-    double fill = tile_share(count, m, n, c->n_units) * k / (k + 64) * alignment_share(number, n, k);
-    double share = c->gemm_share * of_share[number] * (c->held > 0 && c->held < fill ? c->held : fill);
-    double moved = count * (bytes[number] * (m * k + k * n) + (number == TR_NUMBER_FP32 ? 4 : 2) * m * n);
+    double fill = tile_share(count, m, n, c->n_units) * k / (k + 64) * alignment_share(precision, n, k);
+    double share = c->gemm_share * of_share[precision] * (c->held > 0 && c->held < fill ? c->held : fill);
+    double moved = count * (bytes[precision] * (m * k + k * n) + (precision == TR_PRECISION_FP32 ? 4 : 2) * m * n);
     double compute = flops / (peak * share), memory = moved / (c->memory_rate * c->stream_share);
     return (compute > memory ? compute : memory) + c->launch_s;
 }

@@ -119,18 +119,18 @@ static double gib(double bytes)
 
 static double mfu(const struct tr_found *x)
 {
-    double peak = x->ask.machine->chip.peak[x->ask.number];
-    peak = peak > 0 ? peak : x->ask.machine->chip.peak[TR_NUMBER_16];
+    double peak = x->ask.machine->chip.peak[x->ask.precision];
+    peak = peak > 0 ? peak : x->ask.machine->chip.peak[TR_PRECISION_16];
     return peak > 0 ? 100 * x->f.flops / (x->f.step_s * x->f.chips * peak) : 0;
 }
 
 static void add_head(const struct tr_query *q, const struct tr_search *s, struct tr_str *out)
 {
-    static const char *const numbers[] = { "float32", "bfloat16", "fp8", "fp4" };
+    static const char *const names[] = { "float32", "bfloat16", "fp8", "fp4" };
     char n[32];
     tr_str_addf(out, "%s parameters on %d x %s; %.0f rows x %.0f tokens a step, %s\n",
                 tr_human_count(tr_shape_params(&q->base.shape), n, sizeof n), q->gpus, q->base.machine->name,
-                q->base.global, q->base.seq, numbers[q->base.number]);
+                q->base.global, q->base.seq, names[q->base.precision]);
     tr_str_addf(out, "%.0f legal layouts, %.0f of them do not fit %.1f GiB; %.0f orders played\n\n", s->n_legal,
                 s->n_over, gib(q->room_bytes), s->n_played);
 }
@@ -237,8 +237,8 @@ void tr_search_text(const struct tr_query *q, const struct tr_search *s, double 
     if (exact_bytes > 0)
         tr_str_addf(out, "memory of 1, compiled: %.2f GiB and %.1f GiB of libraries, of %.1f GiB\n", gib(exact_bytes),
                     gib(s->top[0].f.bytes[TR_BYTES_LIBRARY]), gib(q->room_bytes));
-    if (q->base.number == TR_NUMBER_FP32 &&
-        q->base.machine->chip.peak[TR_NUMBER_16] > 2 * q->base.machine->chip.peak[0])
+    if (q->base.precision == TR_PRECISION_FP32 &&
+        q->base.machine->chip.peak[TR_PRECISION_16] > 2 * q->base.machine->chip.peak[0])
         tr_str_addf(out, "compute is float32; --bf16 uses the tensor cores\n");
 }
 

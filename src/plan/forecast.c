@@ -38,7 +38,7 @@ struct tr_ask tr_ask_of_one(const struct tr_machine *machine)
                             .chunks = 1,
                             .micro = 1,
                             .global = 1,
-                            .number = TR_NUMBER_16,
+                            .precision = TR_PRECISION_16,
                             .param_bytes = 2,
                             .grad_bytes = 4,
                             .gather_bytes = 2,

@@ -39,19 +39,19 @@ struct price {
 };
 
 /* y = x W: and in backward dx = dy W^T and, where W learns, dW = dy^T x. */
-static void product(struct price *p, enum tr_number number, double count, double m, double n, double k)
+static void product(struct price *p, enum tr_precision precision, double count, double m, double n, double k)
 {
     if (m * n * k == 0)
         return;
-    p->time[FORWARD] += tr_cost_gemm(&p->chip, number, count, m, n, k);
-    p->time[BACKWARD] += tr_cost_gemm(&p->chip, number, count, m, k, n);
+    p->time[FORWARD] += tr_cost_gemm(&p->chip, precision, count, m, n, k);
+    p->time[BACKWARD] += tr_cost_gemm(&p->chip, precision, count, m, k, n);
     if (!p->a->is_frozen)
-        p->time[BACKWARD] += tr_cost_gemm(&p->chip, number, count, n, k, m);
+        p->time[BACKWARD] += tr_cost_gemm(&p->chip, precision, count, n, k, m);
     /* a group of products is launched one by one */
     p->time[FORWARD] += (count - 1) * p->chip.launch_s;
     p->time[BACKWARD] += (p->a->is_frozen ? 1 : 2) * (count - 1) * p->chip.launch_s;
     p->flops += 2 * count * m * n * k;
-    if (number == TR_NUMBER_FP8 || number == TR_NUMBER_FP4 || p->a->casts_rows)
+    if (precision == TR_PRECISION_FP8 || precision == TR_PRECISION_FP4 || p->a->casts_rows)
         p->cast += p->a->impl->cast_bytes * count * (m * k + n * k / 4);
 }
 
@@ -76,11 +76,11 @@ static void plain_core(struct price *p)
     double cells = count * s * all, dropped = a->shape.is_gated ? 0 : 5;
     count *= 1 - a->shape.local_share;
     cells *= 1 - a->shape.local_share;
-    p->time[FORWARD] += tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, all, d) +
-                        tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, d, all) +
+    p->time[FORWARD] += tr_cost_gemm(&p->chip, TR_PRECISION_16, count, s, all, d) +
+                        tr_cost_gemm(&p->chip, TR_PRECISION_16, count, s, d, all) +
                         tr_cost_stream(&p->chip, (4 + dropped) * cells);
-    p->time[BACKWARD] += 2 * tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, all, d) +
-                         2 * tr_cost_gemm(&p->chip, TR_NUMBER_16, count, s, d, all) +
+    p->time[BACKWARD] += 2 * tr_cost_gemm(&p->chip, TR_PRECISION_16, count, s, all, d) +
+                         2 * tr_cost_gemm(&p->chip, TR_PRECISION_16, count, s, d, all) +
                          tr_cost_stream(&p->chip, (6 + dropped) * cells);
     p->flops += 4 * cells * d;
 }
@@ -96,7 +96,7 @@ static void fused_core(struct price *p)
     double width = s->q_rank > 0 ? (2 * s->head_dim + s->rope_dim) / 2 : s->head_dim;
     double flops = 4 * tokens_of(a) * (a->seq / 2) * (1 - s->local_share) * width * s->heads / a->tp;
     double uneven = 1 + a->impl->cp_uneven * (1 - 1.0 / a->cp); /* whole: the last rank's rows see twice the mean */
-    double peak = p->chip.peak[TR_NUMBER_16] / uneven;
+    double peak = p->chip.peak[TR_PRECISION_16] / uneven;
     p->time[FORWARD] += flops / (peak * forward) + a->cp * p->chip.launch_s;
     p->time[BACKWARD] += 2.5 * flops / (peak * backward) + 2 * a->cp * p->chip.launch_s;
     p->flops += flops;
@@ -107,23 +107,23 @@ static void attention_products(struct price *p)
     const struct tr_ask *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
     double T = tokens_of(a), h = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, t = a->tp;
-    enum tr_number number = a->number == TR_NUMBER_FP4 ? TR_NUMBER_FP8 : a->number;
+    enum tr_precision precision = a->precision == TR_PRECISION_FP4 ? TR_PRECISION_FP8 : a->precision;
     if (s->q_rank > 0) {
-        product(p, number, 1, T, s->q_rank, h);
-        product(p, number, 1, T, s->heads * (s->head_dim + s->rope_dim) / t, s->q_rank);
-        product(p, number, 1, T, s->kv_rank + s->rope_dim, h);
-        product(p, number, 1, T, s->heads * 2 * s->head_dim / t, s->kv_rank);
+        product(p, precision, 1, T, s->q_rank, h);
+        product(p, precision, 1, T, s->heads * (s->head_dim + s->rope_dim) / t, s->q_rank);
+        product(p, precision, 1, T, s->kv_rank + s->rope_dim, h);
+        product(p, precision, 1, T, s->heads * 2 * s->head_dim / t, s->kv_rank);
     } else {
-        product(p, a->number, 1, T, (q + 2 * kv) / t, h);
+        product(p, a->precision, 1, T, (q + 2 * kv) / t, h);
     }
-    product(p, a->number, 1, T, h, q / t);
+    product(p, a->precision, 1, T, h, q / t);
 }
 
 static void mlp_products(struct price *p, double ffn, double count, double T, double t)
 {
     const struct tr_shape_cost *s = &p->a->shape;
-    product(p, p->a->number, count, T, (s->is_gated ? 2 : 1) * ffn / t, s->hidden);
-    product(p, p->a->number, count, T, s->hidden, ffn / t);
+    product(p, p->a->precision, count, T, (s->is_gated ? 2 : 1) * ffn / t, s->hidden);
+    product(p, p->a->precision, count, T, s->hidden, ffn / t);
     double bytes = count * T * ffn / t;
     stream(p, (s->is_gated ? 6 : 4) * bytes, (s->is_gated ? 10 : 6) * bytes);
 }
@@ -137,7 +137,7 @@ static void experts(struct price *p)
     const struct tr_shape_cost *s = &a->shape;
     double T = tokens_of(a) / a->tp, parts = a->splits_experts ? a->tp : 1, here = s->experts / a->ep;
     mlp_products(p, s->ffn, here, T * parts * s->top_k / here, parts);
-    product(p, TR_NUMBER_16, 1, T, s->experts, s->hidden);
+    product(p, TR_PRECISION_16, 1, T, s->experts, s->hidden);
     double moved = a->impl->permute * 4 * T * s->top_k * s->hidden;
     p->time[FORWARD] += tr_cost_stream(&p->chip, moved) + ROUTING_KERNELS * p->chip.launch_s;
     p->time[BACKWARD] += tr_cost_stream(&p->chip, moved) + ROUTING_KERNELS * p->chip.launch_s;
@@ -194,7 +194,7 @@ static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost
     double wide = s->experts > 0 && !is_dense ? s->top_k * s->ffn / t + s->shared_ffn / t
                                               : (s->experts > 0 ? s->dense_ffn : s->ffn) / t;
     double moe = s->experts > 0 && !is_dense ? 4 * s->top_k * h / t : 0;
-    double small = a->number > TR_NUMBER_16 ? 0.6 : 1; /* inputs of fp8 products are kept in fp8 */
+    double small = a->precision > TR_PRECISION_16 ? 0.6 : 1; /* inputs of fp8 products are kept in fp8 */
     double inner = small * ((4 * q + 4 * kv) / t + (s->is_gated ? 8 : 4) * wide + moe);
     double outer = (8 + masks) * h / rows;
     double scores = a->impl->attention == TR_ATTENTION_PLAIN ? 5 * s->heads / t * a->seq : 4 * s->heads / t;
@@ -291,7 +291,7 @@ void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out)
     struct price p = price_open(a);
     double T = tokens_of(a), v = ceil(a->shape.vocab / a->tp), h = a->shape.hidden;
     *out = (struct tr_layer_cost){ 0 };
-    product(&p, a->number == TR_NUMBER_FP32 ? TR_NUMBER_FP32 : TR_NUMBER_16, 1, T, ceil(v / 8) * 8, h);
+    product(&p, a->precision == TR_PRECISION_FP32 ? TR_PRECISION_FP32 : TR_PRECISION_16, 1, T, ceil(v / 8) * 8, h);
     stream(&p, 10 * T * v, 6 * T * v);
     out->forward_s = p.time[FORWARD];
     out->backward_s = p.time[BACKWARD];

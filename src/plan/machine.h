@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-enum tr_number { TR_NUMBER_FP32, TR_NUMBER_16, TR_NUMBER_FP8, TR_NUMBER_FP4, TR_NUMBERS_COUNT };
+enum tr_precision { TR_PRECISION_FP32, TR_PRECISION_16, TR_PRECISION_FP8, TR_PRECISION_FP4, TR_PRECISION_COUNT };
 
 enum { TR_CURVE_MAX = 12 };
 struct tr_curve { /* measured rates at ascending sizes; between two of them a straight line in log-log */
@@ -49,7 +49,7 @@ struct tr_speed {             /* measured, of a rank on a CPU */
 
 struct tr_chip {
     char name[40];
-    double peak[TR_NUMBERS_COUNT];    /* dense flop/s by the data sheet; 0: it has no such units */
+    double peak[TR_PRECISION_COUNT];  /* dense flop/s by the data sheet; 0: it has no such units */
     double memory_bytes, memory_rate; /* bytes; bytes/s */
     int n_units;                      /* multiprocessors: tiles of a product come in waves of so many */
     int generation;                   /* compute capability x 10: 70, 80, 89, 90, 100; 0: not NVIDIA's */
@@ -103,7 +103,7 @@ struct tr_chip tr_chip_part(const struct tr_chip *c, double n);
 /* ---- what it takes (cost.c); seconds ---- */
 
 /* `count` products (m, k) x (k, n) in one kernel. */
-double tr_cost_gemm(const struct tr_chip *c, enum tr_number number, double count, double m, double n, double k);
+double tr_cost_gemm(const struct tr_chip *c, enum tr_precision precision, double count, double m, double n, double k);
 double tr_cost_stream(const struct tr_chip *c, double bytes); /* one kernel that moves so many bytes */
 
 /* A group of n ranks, of which runs of `in` are joined by the fast link. */

@@ -42,10 +42,10 @@ struct key {
     OP(of, prefix, "attention_row_bwd", TR_COST_ATTENTION_ROW_BWD)
 /* clang-format on */
 static const struct key keys[] = {
-    { "fp32_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP32]), 1e12, 0, 1e9 },
-    { "tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_16]), 1e12, 1e-6, 1e9 },
-    { "fp8_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP8]), 1e12, 0, 1e9 },
-    { "fp4_tflops", KEY_REAL, AT(chip.peak[TR_NUMBER_FP4]), 1e12, 0, 1e9 },
+    { "fp32_tflops", KEY_REAL, AT(chip.peak[TR_PRECISION_FP32]), 1e12, 0, 1e9 },
+    { "tflops", KEY_REAL, AT(chip.peak[TR_PRECISION_16]), 1e12, 1e-6, 1e9 },
+    { "fp8_tflops", KEY_REAL, AT(chip.peak[TR_PRECISION_FP8]), 1e12, 0, 1e9 },
+    { "fp4_tflops", KEY_REAL, AT(chip.peak[TR_PRECISION_FP4]), 1e12, 0, 1e9 },
     { "memory_gib", KEY_REAL, AT(chip.memory_bytes), 1073741824.0, 1e-3, 1e9 },
     { "memory_gbps", KEY_REAL, AT(chip.memory_rate), 1e9, 1e-3, 1e9 },
     { "units", KEY_INT, AT(chip.n_units), 1, 1, 100000 },
@@ -243,11 +243,11 @@ static enum tr_status check(const char *path, const struct tr_machine *m)
         if (curves[i]->n > 0 && (curves[i]->at[0] <= 0 || curves[i]->rate[0] <= 0))
             return tr_fail(TR_USAGE, "%s: %sgemm_flop and %sgemm_gflops go together", path, i ? "one_" : "",
                            i ? "one_" : "");
-    if (m->chip.peak[TR_NUMBER_16] <= 0 || m->chip.memory_bytes <= 0 || m->chip.memory_rate <= 0)
+    if (m->chip.peak[TR_PRECISION_16] <= 0 || m->chip.memory_bytes <= 0 || m->chip.memory_rate <= 0)
         return tr_fail(TR_USAGE, "%s: no %s; needs base: NAME, or at least tflops, memory_gib and memory_gbps", path,
-                       m->chip.peak[TR_NUMBER_16] <= 0 ? "tflops"
-                       : m->chip.memory_bytes <= 0     ? "memory_gib"
-                                                       : "memory_gbps");
+                       m->chip.peak[TR_PRECISION_16] <= 0 ? "tflops"
+                       : m->chip.memory_bytes <= 0        ? "memory_gib"
+                                                          : "memory_gbps");
     return TR_OK;
 }
 

@@ -133,7 +133,7 @@ static enum tr_status list_chip(const struct tr_machine_file *file, bool as_json
     struct tr_machine m;
     struct tr_machine_words words;
     enum tr_status st = join(file, NULL, &words, &m);
-    double gib = m.chip.memory_bytes / 1073741824.0, peak = m.chip.peak[TR_NUMBER_16] * 1e-12;
+    double gib = m.chip.memory_bytes / 1073741824.0, peak = m.chip.peak[TR_PRECISION_16] * 1e-12;
     if (st != TR_OK)
         return st;
     if (!as_json) {

@@ -50,7 +50,7 @@ static double gemm(const struct tr_price *p, double m, double n, double k)
 {
     struct tr_chip chip = p->chip;
     chip.held = p->impl->product;
-    return tr_cost_gemm(&chip, p->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16, 1, m, n, k);
+    return tr_cost_gemm(&chip, p->dtype == TR_F32 ? TR_PRECISION_FP32 : TR_PRECISION_16, 1, m, n, k);
 }
 
 static double product(const struct tr_price *p, const struct tr_call *c, int unused)
@@ -91,7 +91,7 @@ static double attention_blocks(const struct tr_price *p, const struct tr_call *c
                                       op_s[is_backward ? TR_COST_ATTENTION_ROW_BWD : TR_COST_ATTENTION_ROW];
     double seq = (c->attr.seq_len > 0 ? (double)c->attr.seq_len : (double)c->in[0].rows) / p->size[TR_AXIS_CP];
     double share = tr_core_share(chip->generation, p->impl, c->attr.head_dim, seq, is_backward);
-    return flops / (chip->peak[TR_NUMBER_16] * share) + chip->launch_s * (is_backward ? 3 : 1);
+    return flops / (chip->peak[TR_PRECISION_16] * share) + chip->launch_s * (is_backward ? 3 : 1);
 }
 
 static double attention(const struct tr_price *p, const struct tr_call *c, int is_backward)

@@ -39,7 +39,7 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
                             .schedule = c->opt.pp_schedule,
                             .seq = (double)m->sequence_length,
                             .micro = (double)(m->n_tokens / m->sequence_length),
-                            .number = c->opt.compute_dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16,
+                            .precision = c->opt.compute_dtype == TR_F32 ? TR_PRECISION_FP32 : TR_PRECISION_16,
                             .param_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
                             .grad_bytes = (double)tr_dtype_bytes(c->opt.grad_dtype),
                             .gather_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
@@ -53,8 +53,8 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
 
 static double peak_of(const struct tr_ask *a)
 {
-    double peak = a->machine->chip.peak[a->number];
-    return peak > 0 ? peak : a->machine->chip.peak[TR_NUMBER_16];
+    double peak = a->machine->chip.peak[a->precision];
+    return peak > 0 ? peak : a->machine->chip.peak[TR_PRECISION_16];
 }
 
 void tr_forecast_text(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out)

@@ -63,7 +63,7 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
     out->base = tr_ask_of_one(&out->machine);
     out->base.seq = (double)m->sequence_length;
     out->base.global = (double)cfg->train_batch_size;
-    out->base.number = cfg->dtype == TR_F32 ? TR_NUMBER_FP32 : TR_NUMBER_16;
+    out->base.precision = cfg->dtype == TR_F32 ? TR_PRECISION_FP32 : TR_PRECISION_16;
     out->base.param_bytes = out->base.gather_bytes = (double)tr_dtype_bytes(cfg->dtype);
     out->base.grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype);
     out->base.state_bytes = tr_states_bytes(&states);

@@ -182,7 +182,7 @@ void tr_scale_text(const struct tr_scale_point *p, int n, const struct tr_budget
             continue;
         }
         double each = x->f.tokens_per_s / x->f.chips;
-        double peak = x->ask.machine->chip.peak[x->ask.number];
+        double peak = x->ask.machine->chip.peak[x->ask.precision];
         tr_failures_of(x, b, &f);
         tr_str_addf(out, "%8d %9.4g %9s %7.1f %7.1f %10.1f", p[i].gpus, x->f.step_s,
                     tr_human_count(x->f.tokens_per_s, tokens, sizeof tokens), 100 * each / best,

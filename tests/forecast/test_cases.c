@@ -325,8 +325,8 @@ static void unseen_rows_are_plausible_or_refused(void **state)
         if (r->reason[0] || !(isfinite(r->predicted) && r->predicted > 0))
             fail_msg("%s: %g, \"%s\"", id, r->predicted, r->reason);
         assert_int_equal(tr_forecast(&r->ask, &f), TR_OK);
-        double peak = r->machine.chip.peak[r->ask.number];
-        peak = peak > 0 ? peak : r->machine.chip.peak[TR_NUMBER_16];
+        double peak = r->machine.chip.peak[r->ask.precision];
+        peak = peak > 0 ? peak : r->machine.chip.peak[TR_PRECISION_16];
         double share = f.flops / f.step_s / f.chips / peak;
         if (!(share > 0.005 && share < 0.9))
             fail_msg("%s: %.3f of the peak", id, share);

@@ -60,7 +60,7 @@ static struct tr_ask gpt(double layers, double hidden, double heads, int pp, int
                             .seq = 2048,
                             .micro = pp == 1 ? 4 : 1,
                             .global = pp == 1 ? 4 : 8 * pp,
-                            .number = TR_NUMBER_16,
+                            .precision = TR_PRECISION_16,
                             .param_bytes = 2,
                             .grad_bytes = 4,
                             .state_bytes = 12,
@@ -185,18 +185,18 @@ static void ranks_with_a_core_each_go_by_what_one_core_does(void **state)
     c.all.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 100e9, 300e9 } };
     c.all.op_s[TR_COST_ADD] = 1e-9;
     struct tr_chip halved = tr_chip_part(&c, 2); /* nothing of one core is known */
-    assert_true(fabs(tr_cost_gemm(&halved, TR_NUMBER_FP32, 1, 100, 50, 100) - 1e6 / 50e9) < 1e-12);
+    assert_true(fabs(tr_cost_gemm(&halved, TR_PRECISION_FP32, 1, 100, 50, 100) - 1e6 / 50e9) < 1e-12);
     assert_true(fabs(halved.all.op_s[TR_COST_ADD] - 2e-9) < 1e-15);
     c.one.gemm = (struct tr_curve){ .n = 2, .at = { 1e6, 1e9 }, .rate = { 80e9, 150e9 } };
     c.one.op_s[TR_COST_ADD] = 1.2e-9;
     struct tr_chip alone = tr_chip_part(&c, 1), two = tr_chip_part(&c, 2), four = tr_chip_part(&c, 4);
-    assert_true(fabs(tr_cost_gemm(&alone, TR_NUMBER_FP32, 1, 100, 50, 100) - 1e6 / 100e9) < 1e-12);
-    assert_true(fabs(tr_cost_gemm(&two, TR_NUMBER_FP32, 1, 100, 50, 100) - 1e6 / 80e9) < 1e-12);
-    assert_true(fabs(tr_cost_gemm(&four, TR_NUMBER_FP32, 1, 100, 50, 100) - 2 * 1e6 / 80e9) < 1e-12);
+    assert_true(fabs(tr_cost_gemm(&alone, TR_PRECISION_FP32, 1, 100, 50, 100) - 1e6 / 100e9) < 1e-12);
+    assert_true(fabs(tr_cost_gemm(&two, TR_PRECISION_FP32, 1, 100, 50, 100) - 1e6 / 80e9) < 1e-12);
+    assert_true(fabs(tr_cost_gemm(&four, TR_PRECISION_FP32, 1, 100, 50, 100) - 2 * 1e6 / 80e9) < 1e-12);
     assert_true(fabs(two.all.op_s[TR_COST_ADD] - 1.2e-9) < 1e-15);
     c.n_units = 4; /* two ranks of two cores each: between a rank with all and ranks with one */
     struct tr_chip pair = tr_chip_part(&c, 2);
-    double half = tr_cost_gemm(&pair, TR_NUMBER_FP32, 1, 100, 50, 100);
+    double half = tr_cost_gemm(&pair, TR_PRECISION_FP32, 1, 100, 50, 100);
     assert_true(fabs(half - 1e6 / sqrt(100e9 * 80e9)) < 1e-12);
 }
 

@@ -18,7 +18,7 @@ struct backward {
 };
 
 /* One worker's buffers; lane matrices have rows TR_TILE floats apart. */
-struct buffers {
+struct grad_buffers {
     float *q_rows, *do_rows, *rows;       /* (TR_TILE, n_cols); rows: o, then dq */
     float *q_lanes, *do_lanes, *dq_lanes; /* (n_cols, TR_TILE) */
     float *s, *dp, *keep;                 /* (TR_TILE, TR_TILE) */
@@ -39,11 +39,11 @@ static float *take(float **p, int64_t n)
     return at;
 }
 
-static struct buffers buffers_at(const struct backward *f, int worker)
+static struct grad_buffers buffers_at(const struct backward *f, int worker)
 {
     float *p = f->work + worker * f->n_work;
     int64_t rows = TR_TILE * f->t.n_cols, square = TR_TILE * TR_TILE;
-    struct buffers b = { 0 };
+    struct grad_buffers b = { 0 };
     b.q_rows = take(&p, rows), b.do_rows = take(&p, rows), b.rows = take(&p, rows);
     b.q_lanes = take(&p, rows), b.do_lanes = take(&p, rows), b.dq_lanes = take(&p, rows);
     b.s = take(&p, square), b.dp = take(&p, square), b.keep = take(&p, square);
@@ -54,7 +54,7 @@ static struct buffers buffers_at(const struct backward *f, int worker)
 }
 
 /* Everything of a query tile that does not depend on the keys. */
-static void open_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct buffers *b)
+static void open_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct grad_buffers *b)
 {
     const struct attention *t = &f->t;
     int64_t n_lanes = tr_step_up(q->n);
@@ -73,7 +73,7 @@ static void open_queries(const struct backward *f, const struct q_tile *q, int64
     memset(b->dq_lanes, 0, (size_t)(TR_TILE * t->n_cols) * sizeof(float));
 }
 
-static void close_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct buffers *b)
+static void close_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct grad_buffers *b)
 {
     const struct attention *t = &f->t;
     float scale[TR_TILE_STEP];
@@ -86,7 +86,7 @@ static void close_queries(const struct backward *f, const struct q_tile *q, int6
 }
 
 /* One pair of tiles; adds to dk and dv (rows of the key tile) where they are not NULL, to dq_lanes if want_dq. */
-static void one_pair(const struct backward *f, const struct q_tile *q, int64_t h, int64_t key, struct buffers *b,
+static void one_pair(const struct backward *f, const struct q_tile *q, int64_t h, int64_t key, struct grad_buffers *b,
                      float *dk, float *dv, bool want_dq)
 {
     const struct attention *t = &f->t;
@@ -112,14 +112,14 @@ static void one_pair(const struct backward *f, const struct q_tile *q, int64_t h
         tr_attention_to_queries(t, &p, k, b->dp, b->dq_lanes);
 }
 
-static void store_keys(const struct backward *f, int64_t row, int64_t n, int64_t h_kv, const struct buffers *b)
+static void store_keys(const struct backward *f, int64_t row, int64_t n, int64_t h_kv, const struct grad_buffers *b)
 {
     const struct attention *t = &f->t;
     tr_attention_store_sum(t, b->dk, f->dk, row - t->row_k, n, h_kv, f->adds, b->rows);
     tr_attention_store_sum(t, b->dv, f->dv, row - t->row_k, n, h_kv, f->adds, b->rows);
 }
 
-static void clear_keys(const struct backward *f, int64_t n, struct buffers *b)
+static void clear_keys(const struct backward *f, int64_t n, struct grad_buffers *b)
 {
     memset(b->dk, 0, (size_t)(tr_step_up(n) * f->t.n_cols) * sizeof(float));
     memset(b->dv, 0, (size_t)(tr_step_up(n) * f->t.n_cols) * sizeof(float));
@@ -132,7 +132,7 @@ static void document_task(void *ctx, int64_t task, int worker)
     int64_t document = task / t->attr.n_heads_kv, h_kv = task % t->attr.n_heads_kv;
     const struct q_tile *first = &t->tiles[t->documents[document]];
     const struct q_tile *last = &t->tiles[t->documents[document + 1] - 1];
-    struct buffers b = buffers_at(f, worker);
+    struct grad_buffers b = buffers_at(f, worker);
     int64_t n = last->row + last->n - first->row;
     tr_attention_hold(t, h_kv, first->row, n, &b.keys);
     clear_keys(f, n, &b);
@@ -158,7 +158,7 @@ static void key_task(void *ctx, int64_t task, int worker)
     int64_t h_kv = task / t->n_key_tiles;
     while (first < end && (first->begin < keys->begin || first->row + first->n <= keys->row))
         first++;
-    struct buffers b = buffers_at(f, worker);
+    struct grad_buffers b = buffers_at(f, worker);
     tr_attention_hold(t, h_kv, keys->row, keys->n, &b.keys);
     clear_keys(f, keys->n, &b);
     for (int64_t h = h_kv * t->group; h < (h_kv + 1) * t->group; h++) {
@@ -178,7 +178,7 @@ static void query_task(void *ctx, int64_t task, int worker)
     const struct attention *t = &f->t;
     const struct q_tile *q = &t->tiles[t->n_tiles - 1 - task % t->n_tiles];
     int64_t h = task / t->n_tiles;
-    struct buffers b = buffers_at(f, worker);
+    struct grad_buffers b = buffers_at(f, worker);
     open_queries(f, q, h, &b);
     int64_t end = tr_min64(q->row + q->n, t->end_k);
     for (int64_t key = tr_attention_first(t, q); key < end; key += TR_TILE) {

@@ -174,7 +174,7 @@ static void multiply_rectangle(struct job *job)
 }
 
 /* How C is cut: tasks are (row part, column part). */
-struct cut {
+struct gemm_tasks {
     const struct tr_gemm *g;
     const struct tr_gemm_isa *isa;
     float *scratch;
@@ -189,7 +189,7 @@ static int64_t part_start(int64_t size, int64_t tile, int64_t p, int64_t n)
 
 static void multiply_task(void *ctx, int64_t task, int worker)
 {
-    const struct cut *cut = ctx;
+    const struct gemm_tasks *cut = ctx;
     const struct tr_gemm *g = cut->g;
     int64_t row = task / cut->n_cols, col = task % cut->n_cols, part[4];
     struct job job = { .g = g, .isa = cut->isa };
@@ -218,7 +218,7 @@ static void multiply_task(void *ctx, int64_t task, int worker)
 
 /* Each task packs its rows of A and its columns of B: of the cuts that keep every thread busy, the one that packs
  * least. Long products get more parts than threads while each still has a block of rows. */
-static void cut_tasks(struct cut *cut, int n_threads)
+static void cut_tasks(struct gemm_tasks *cut, int n_threads)
 {
     const struct tr_gemm *g = cut->g;
     int64_t min_cols = div_up(g->n, NC), best = INT64_MAX;
@@ -263,7 +263,7 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
     }
     if (2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS_SHARED)
         pool = NULL;
-    struct cut cut = { .g = g, .isa = isa };
+    struct gemm_tasks cut = { .g = g, .isa = isa };
     cut.scratch = (float *)tr_round_up((uintptr_t)scratch, LINE_FLOATS * sizeof(float));
     cut_tasks(&cut, tr_pool_threads(pool));
     tr_pool_run(pool, cut.n_rows * cut.n_cols, multiply_task, &cut);

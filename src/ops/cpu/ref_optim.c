@@ -6,24 +6,24 @@
 #include "ops/cpu/ref.h"
 #include <math.h>
 
-struct optim {
+struct optim_ref {
     double lr, clip, beta1, beta2, eps, keep, bias1, bias2; /* keep: what decay leaves of p */
     uint64_t step;
 };
 
-static struct optim optim_init(const struct tr_call *c)
+static struct optim_ref optim_init(const struct tr_call *c)
 {
     const float *s = c->in[1].data;
     double decay = c->attr.decay ? (double)s[TR_STEP_DECAY] : 0.0;
-    return (struct optim){ .lr = (double)s[TR_STEP_LR],
-                           .clip = (double)s[TR_STEP_CLIP],
-                           .beta1 = (double)s[TR_STEP_BETA1],
-                           .beta2 = (double)s[TR_STEP_BETA2],
-                           .eps = (double)s[TR_STEP_EPS],
-                           .keep = 1.0 - (double)s[TR_STEP_LR] * decay,
-                           .bias1 = (double)s[TR_STEP_BIAS1],
-                           .bias2 = (double)s[TR_STEP_BIAS2],
-                           .step = tr_step_number(s) };
+    return (struct optim_ref){ .lr = (double)s[TR_STEP_LR],
+                               .clip = (double)s[TR_STEP_CLIP],
+                               .beta1 = (double)s[TR_STEP_BETA1],
+                               .beta2 = (double)s[TR_STEP_BETA2],
+                               .eps = (double)s[TR_STEP_EPS],
+                               .keep = 1.0 - (double)s[TR_STEP_LR] * decay,
+                               .bias1 = (double)s[TR_STEP_BIAS1],
+                               .bias2 = (double)s[TR_STEP_BIAS2],
+                               .step = tr_step_number(s) };
 }
 
 /* Adds 16 random bits below the ones that stay, then cuts: the expected value is x. Inf and NaN stay. */
@@ -37,7 +37,7 @@ static uint16_t bf16_stochastic(float x, uint32_t random)
 }
 
 /* Stores element i of out[k], rounded by its half of the element's random word. */
-static void put_state(const struct tr_call *c, const struct optim *o, int k, int64_t i, double x)
+static void put_state(const struct tr_call *c, const struct optim_ref *o, int k, int64_t i, double x)
 {
     const struct tr_view *v = &c->out[k];
     if (v->dtype == TR_BF16) {
@@ -51,7 +51,7 @@ static void put_state(const struct tr_call *c, const struct optim *o, int k, int
 }
 
 /* New p, and its copy in the compute dtype. */
-static void put_p(const struct tr_call *c, const struct optim *o, int64_t i, double x)
+static void put_p(const struct tr_call *c, const struct optim_ref *o, int64_t i, double x)
 {
     put_state(c, o, 0, i, x);
     if (c->out[3].data)
@@ -60,7 +60,7 @@ static void put_p(const struct tr_call *c, const struct optim *o, int64_t i, dou
 
 void tr_ref_ADAMW(const struct tr_call *c)
 {
-    struct optim o = optim_init(c);
+    struct optim_ref o = optim_init(c);
     for (int64_t i = 0; i < c->out[0].cols; i++) {
         double g = tr_ref_get(&c->in[0], 0, i) * o.clip, p = tr_ref_get(&c->out[0], 0, i) * o.keep;
         double m = o.beta1 * tr_ref_get(&c->out[1], 0, i) + (1.0 - o.beta1) * g;
@@ -73,7 +73,7 @@ void tr_ref_ADAMW(const struct tr_call *c)
 
 void tr_ref_LION(const struct tr_call *c)
 {
-    struct optim o = optim_init(c);
+    struct optim_ref o = optim_init(c);
     for (int64_t i = 0; i < c->out[0].cols; i++) {
         double g = tr_ref_get(&c->in[0], 0, i) * o.clip, p = tr_ref_get(&c->out[0], 0, i) * o.keep;
         double m = tr_ref_get(&c->out[1], 0, i), u = o.beta1 * m + (1.0 - o.beta1) * g;
@@ -84,7 +84,7 @@ void tr_ref_LION(const struct tr_call *c)
 
 void tr_ref_SGD(const struct tr_call *c)
 {
-    struct optim o = optim_init(c);
+    struct optim_ref o = optim_init(c);
     for (int64_t i = 0; i < c->out[0].cols; i++) {
         double g = tr_ref_get(&c->in[0], 0, i) * o.clip, p = tr_ref_get(&c->out[0], 0, i) * o.keep;
         double m = c->out[1].data ? o.beta1 * tr_ref_get(&c->out[1], 0, i) + g : g;

@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l,
     }
 }
 
-struct head {
+struct head_run {
     const struct tr_call *c;
     enum tr_dtype dtype; /* of the logits */
     void *z, *workspace, *colsum;
@@ -227,14 +227,14 @@ static void *row_at(const struct tr_view &v, int64_t row)
 }
 
 /* The logits of n rows as a view. */
-static struct tr_view z_of(const struct head *h, int64_t n)
+static struct tr_view z_of(const struct head_run *h, int64_t n)
 {
     struct tr_view z = {};
     z.data = h->z, z.dtype = h->dtype, z.rows = n, z.cols = h->c->in[1].rows, z.ld = h->ld;
     return z;
 }
 
-static struct logits logits_of(const struct head *h, int64_t row)
+static struct logits logits_of(const struct head_run *h, int64_t row)
 {
     const struct tr_call *c = h->c;
     return logits{ c->in[1].rows,
@@ -250,7 +250,7 @@ static struct logits logits_of(const struct head *h, int64_t row)
                    c->attr.softcap };
 }
 
-template <typename T> static void run_loss(const struct head *h, int64_t row, int64_t n)
+template <typename T> static void run_loss(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
     logits l = logits_of(h, row);
@@ -271,7 +271,7 @@ template <typename T> static void run_loss(const struct head *h, int64_t row, in
     check_launch(c);
 }
 
-static void block_product(const struct head *h, int64_t row, int64_t n)
+static void block_product(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_view &x = h->c->in[0], &w = h->c->in[1];
     struct cuda_gemm g = {};
@@ -283,7 +283,7 @@ static void block_product(const struct head *h, int64_t row, int64_t n)
 }
 
 /* out: where dx is, before dW and db. */
-static void block_grads(const struct head *h, int64_t row, int64_t n, int out)
+static void block_grads(const struct head_run *h, int64_t row, int64_t n, int out)
 {
     const struct tr_call *c = h->c;
     const struct tr_view &x = c->in[0], &w = c->in[1], &dx = c->out[out], &dw = c->out[out + 1], &db = c->out[out + 2];
@@ -309,9 +309,9 @@ static void block_grads(const struct head *h, int64_t row, int64_t n, int out)
     }
 }
 
-static struct head head_of(const struct tr_call *c, enum tr_dtype dtype)
+static struct head_run head_of(const struct tr_call *c, enum tr_dtype dtype)
 {
-    struct head h = {};
+    struct head_run h = {};
     h.c = c;
     h.dtype = dtype;
     h.ld = tr_cuda_head_ld(c->in[1].rows);
@@ -324,7 +324,7 @@ static struct head head_of(const struct tr_call *c, enum tr_dtype dtype)
 
 static void run_head(const struct tr_call *c, bool want_grad)
 {
-    struct head h = head_of(c, want_grad ? c->in[0].dtype : TR_F32);
+    struct head_run h = head_of(c, want_grad ? c->in[0].dtype : TR_F32);
     h.want_grad = want_grad;
     for (int64_t row = 0; row < c->in[0].rows; row += h.block) {
         int64_t n = tr_min64(h.block, c->in[0].rows - row);
@@ -400,7 +400,7 @@ static struct tr_view rows_of(const struct tr_view &v, int64_t row, int64_t n)
     return part;
 }
 
-static void block_stats(const struct head *h, int64_t row, int64_t n)
+static void block_stats(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
     block_product(h, row, n);
@@ -410,7 +410,7 @@ static void block_stats(const struct head *h, int64_t row, int64_t n)
     check_launch(c);
 }
 
-template <typename T> static void block_dlogits(const struct head *h, int64_t row, int64_t n)
+template <typename T> static void block_dlogits(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
     dlogits_kernel<T><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, logits_of(h, row), c->attr.first,
@@ -421,7 +421,7 @@ template <typename T> static void block_dlogits(const struct head *h, int64_t ro
 
 void tr_cuda_HEAD_STATS(const struct tr_call *c)
 {
-    struct head h = head_of(c, TR_F32);
+    struct head_run h = head_of(c, TR_F32);
     for (int64_t row = 0; row < c->in[0].rows; row += h.block)
         block_stats(&h, row, tr_min64(h.block, c->in[0].rows - row));
 }
@@ -437,7 +437,7 @@ void tr_cuda_HEAD_COMBINE(const struct tr_call *c)
 
 void tr_cuda_HEAD_GRAD(const struct tr_call *c)
 {
-    struct head h = head_of(c, c->in[0].dtype);
+    struct head_run h = head_of(c, c->in[0].dtype);
     h.want_grad = true;
     for (int64_t row = 0; row < c->in[0].rows; row += h.block) {
         int64_t n = tr_min64(h.block, c->in[0].rows - row);

@@ -5,7 +5,7 @@ enum { THREADS = 256 };
 
 /* ---- optimizers ---- */
 
-struct optim {
+struct optim_args {
     const float *step;
     bool decay;
     uint64_t key;
@@ -16,7 +16,7 @@ struct update {
     float lr, clip, beta1, beta2, eps, keep, bias1, root_bias2;
 };
 
-__device__ static update update_of(const optim &o)
+__device__ static update update_of(const optim_args &o)
 {
     const float *s = o.step;
     return update{ s[TR_STEP_LR],    s[TR_STEP_CLIP],        s[TR_STEP_BETA1],
@@ -47,7 +47,7 @@ __device__ static float root(float x) /* good to 1 ulp, in one instruction */
 /* Elements i to i + V. G gradient, S state (master and moments), C copy; those of V > 1 begin with a multiple of four.
  * KIND as the opcode. */
 template <typename G, typename S, typename C, int V, int KIND>
-__device__ static void update_at(const G *g, S *p, S *m, S *v, C *copy, int64_t i, const optim &o)
+__device__ static void update_at(const G *g, S *p, S *m, S *v, C *copy, int64_t i, const optim_args &o)
 {
     update u = update_of(o);
     float gv[V], pv[V], mv[V], vv[V];
@@ -101,7 +101,7 @@ template <typename G, typename S, typename C> struct updates {
         S *p, *m, *v;
         C *copy;
         int64_t n;
-        optim o;
+        optim_args o;
         unsigned first_block;
     } t[TR_UPDATES_MAX];
     int n;
@@ -133,7 +133,7 @@ template <typename G, typename S, typename C, int V, int KIND> static void run_u
         auto &t = u.t[u.n++];
         t.g = (const G *)c[i].in[0].data, t.p = (S *)c[i].out[0].data, t.m = (S *)c[i].out[1].data;
         t.v = (S *)c[i].out[2].data, t.copy = (C *)c[i].out[3].data, t.n = c[i].out[0].cols;
-        t.o = optim{ (const float *)c[i].in[1].data, c[i].attr.decay, c[i].attr.key, c[i].attr.first };
+        t.o = optim_args{ (const float *)c[i].in[1].data, c[i].attr.decay, c[i].attr.key, c[i].attr.first };
         t.first_block = (unsigned)n_blocks;
         n_blocks += ceil_div(t.n, THREADS * V);
     }
