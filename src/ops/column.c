@@ -28,17 +28,17 @@ static bool is_update(enum tr_opcode op)
     return op == TR_OP_ADAMW || op == TR_OP_LION || op == TR_OP_SGD;
 }
 
-/* Values are float32, bfloat16 or float16; the operands of matmul8, and what quant makes, are 8-bit floats. */
+/* Values are float32, bfloat16 or float16. Only the operands of matmul8 and the result of quant are 8-bit floats. */
 static const char *refuses_dtype(const struct tr_call *c)
 {
     for (int i = 0; is_update(c->op) && i < 3; i++)
         if (c->in[0].dtype == TR_F16 || c->out[i].dtype == TR_F16)
-            return "keeps gradients and states in float32 or bfloat16";
+            return "takes gradients and states in float32 or bfloat16 only";
     const struct tr_view *q = c->op == TR_OP_MATMUL8 ? &c->in[0] : c->op == TR_OP_QUANT ? &c->out[0] : NULL;
     if (q && !is_float8(q->dtype))
         return "takes 8-bit floats only";
     if (c->op == TR_OP_MATMUL8 && c->in[0].dtype == TR_E5M2 && c->in[2].dtype == TR_E5M2)
-        return "multiplies two e5m2 matrices";
+        return "does not multiply two e5m2 matrices; one must be e4m3";
     if (!q && c->op != TR_OP_ZERO && is_float8(c->out[0].dtype))
         return "has no kernel for 8-bit floats";
     return NULL;
@@ -49,7 +49,7 @@ static const char *cuda_refuses(const struct tr_call *c)
     bool is_attention = c->op == TR_OP_ATTENTION || c->op == TR_OP_ATTENTION_BWD || c->op == TR_OP_ATTENTION_CACHED ||
                         c->op == TR_OP_RING_ATTENTION || c->op == TR_OP_RING_ATTENTION_BWD;
     if (is_attention && c->attr.head_dim > TR_CUDA_HEAD_DIM_MAX)
-        return "has heads of at most 1024 elements";
+        return "takes heads of at most 1024 elements";
     return refuses_dtype(c);
 }
 

@@ -1,34 +1,37 @@
-/* column.h - kernels of one device: a column of the op table, included by ops.h. A column is joined to a row of the
- * device table by its name when an executor opens; plans read its scratch, refusals and traits on machines that do not
- * have the device, so those are in every build.
+/* column.h - the kernels of one device: a column of the op table. ops.h includes this file.
+ *
+ * An executor joins a column to a row of the device table by the name of the device. Plans read a column's scratch,
+ * refusals and traits on machines that do not have the device, so every build has those.
  */
 #ifndef TR_OPS_COLUMN_H
 #define TR_OPS_COLUMN_H
 
 struct tr_column {
-    const char *name, *device;                       /* its own, and that of the device whose memory it reads */
-    tr_kernel (*kernel)(enum tr_opcode op);          /* NULL: not in this build */
-    const char *(*refuses)(const struct tr_call *c); /* why this call does not run; NULL: it runs. Reads no data */
-    size_t (*scratch)(const struct tr_call *c, int n_threads); /* bytes, for these shapes. Reads no data */
-    /* At most TR_UPDATES_MAX calls of one optimizer, whose views have the same dtypes, as one launch: the bits of one
-     * after the other. NULL: each is a launch of its own. */
+    const char *name, *device;              /* the column's name; the device whose memory its kernels read */
+    tr_kernel (*kernel)(enum tr_opcode op); /* NULL: this build has no such kernels */
+    /* Why the column cannot run this call; NULL: it can. Reads no data. */
+    const char *(*refuses)(const struct tr_call *c);
+    /* Bytes of scratch that a call of these shapes needs. Reads no data. */
+    size_t (*scratch)(const struct tr_call *c, int n_threads);
+    /* Runs n <= TR_UPDATES_MAX calls of one optimizer in one launch. Their views have the same dtypes. The bits are
+     * those of n launches in order. NULL: each call is a launch of its own. */
     void (*update)(const struct tr_call *c, int n);
-    /* Its libraries, kept in d->library; NULL: it has none. may_choose: kernels may be chosen by timing them, which
-     * gives other bits from start to start. */
+    /* Opens the libraries of the column and stores them in d->library; NULL: it uses no library. may_choose: open may
+     * pick kernels by timing them, and then two runs may differ in their bits. */
     enum tr_status (*open)(struct tr_device *d, bool may_choose);
     void (*close)(struct tr_device *d);
-    bool fuses;       /* one kernel does several ops: passes side and fuse */
-    bool may_reorder; /* with any_order set, sums may be in another order every time */
+    bool fuses;       /* it has kernels that do several ops at once: enables the passes side and fuse */
+    bool may_reorder; /* with any_order set, kernels may use a non-deterministic order of sums */
 };
 
 enum { TR_UPDATES_MAX = 32 };
 
-/* The column that trains on a device; NULL: the device has none. */
+/* The column that `train` uses on a device; NULL: the device has none. */
 const struct tr_column *tr_column_of(const char *device);
-/* All columns, one by one; NULL after the last. */
+/* Column i of the table; NULL past the last. */
 const struct tr_column *tr_column_at(size_t i);
-/* Why a call that reads and writes elements of this dtype is refused; NULL: it runs. The dtype is that of the op's
- * 8-bit operands where it has some, else that of all its values. */
+/* Why the column refuses this op with elements of this dtype; NULL: it accepts it. The dtype is that of the op's 8-bit
+ * operands where it has some, else that of all its values. */
 const char *tr_column_refuses(const struct tr_column *c, enum tr_opcode op, enum tr_dtype dtype);
 
 #endif

@@ -6,11 +6,11 @@
  * (parallel/rules.h), devices their kernels.
  *
  * Shapes are text: "(N, D)", with a dtype behind it where only one is right: "(N, 1) I32". A size is a product of
- * letters and digits. A letter is one number throughout a call: the first slot that has it decides. Usual letters: N
- * tokens, D width, I and O columns in and out, V vocabulary, E elements of a tensor. Four are known from attr before
- * any slot is read: H query heads, K key heads, d head size, g columns of a norm's group (where attr has them), and S
- * is TR_STEP_COUNT. Shapes of calls that are not nodes of a program (blocks of ring attention) may differ; the row says
- * so.
+ * letters and digits. A letter stands for one number throughout a call; the first slot with that letter sets the
+ * number. Usual letters: N tokens, D width, I and O columns in and out, V vocabulary, E elements of a tensor. Four
+ * letters come from attr, where attr has them: H query heads, K key heads, d head size, g columns of a norm's group. S
+ * is TR_STEP_COUNT. A call that is not a node of a program (a block of ring attention) may have other shapes; the
+ * comment on the row says so.
  */
 #ifndef TR_OPS_OP_ROW_H
 #define TR_OPS_OP_ROW_H
@@ -18,21 +18,20 @@
 #include "ops/ops.h"
 
 struct tr_slot {
-    const char *name;  /* NULL: the op has no such slot; "-": a hole that keeps the later slots in place */
-    const char *shape; /* see above */
-    bool is_optional;  /* may be absent */
-    bool accumulates;  /* output: the kernel adds to what is there when call->accumulate is set, else it overwrites, so
-                          that a first touch needs no memset: parameter gradients and running sums */
-    bool may_alias;    /* input: out[0] may be written over it, when nothing reads it later */
-    bool is_overwritten; /* input: the kernel leaves other numbers in it, so nothing may read it later */
+    const char *name;  /* NULL: the op has no such slot; "-": an unused slot that keeps the numbers of the later ones */
+    const char *shape; /* see the top of this file */
+    bool is_optional;  /* a node may leave it empty */
+    bool accumulates;  /* output: the kernel adds to it when call->accumulate is set and overwrites it otherwise, so the
+                          first use needs no memset. Parameter gradients and running sums */
+    bool may_alias;    /* input: out[0] may share its memory when no later node reads it */
+    bool is_overwritten; /* input: the kernel destroys its contents, so no later node may read it */
     bool is_grad_only;   /* input: the kernel does not read it; `grad` passes it to the backward op */
     bool is_weight;      /* a weight matrix: stored transposed when attr.weight_is_in_out */
 };
 
 /* How the planner prices an op (plan/price.c has one line for each). */
 enum tr_price_class {
-    TR_PRICE_STREAM, /* by bytes on a GPU, by elements at the speed of an add on a CPU; the next ten at their own speed
-                      */
+    TR_PRICE_STREAM, /* GPU: by bytes; CPU: by elements, at the speed of an add; the next ten at their own speed */
     TR_PRICE_NORM,
     TR_PRICE_NORM_BWD,
     TR_PRICE_RMSNORM,
@@ -44,10 +43,10 @@ enum tr_price_class {
     TR_PRICE_ROPE,
     TR_PRICE_UPDATE,
     TR_PRICE_PRODUCT,    /* in[0] times a matrix */
-    TR_PRICE_PRODUCT_DW, /* a sum over rows of in[0] and in[1], and a sum of columns */
-    TR_PRICE_HEAD,       /* logits; */
-    TR_PRICE_HEAD_GRAD,  /* and their gradient for x or W again; */
-    TR_PRICE_HEAD_BOTH,  /* and for both */
+    TR_PRICE_PRODUCT_DW, /* in[0]^T in[1], a product that sums over rows, and a sum of columns */
+    TR_PRICE_HEAD,       /* one product: the logits */
+    TR_PRICE_HEAD_GRAD,  /* two products: dx and dW */
+    TR_PRICE_HEAD_BOTH,  /* three products: the logits, dx and dW */
     TR_PRICE_ATTENTION,
     TR_PRICE_ATTENTION_BWD,
     TR_PRICE_RING,
@@ -56,7 +55,7 @@ enum tr_price_class {
     TR_PRICE_ALL_GATHER,
     TR_PRICE_REDUCE_SCATTER,
     TR_PRICE_ALL_TO_ALL,
-    TR_PRICE_FREE, /* moves nothing */
+    TR_PRICE_FREE, /* takes no time */
     TR_PRICE_COUNT
 };
 
@@ -65,13 +64,13 @@ struct tr_op_row {
     struct tr_slot in[TR_MAX_IN], out[TR_MAX_OUT];
     double (*flops)(const struct tr_call *c); /* NULL: 0 */
     enum tr_price_class price;
-    bool is_collective; /* the executor talks to the ranks of attr.axis; the kernel is what one rank alone does */
-    bool is_cheap;      /* `recompute op` makes out[0] again in the backward rather than save it */
+    bool is_collective; /* the executor communicates with the ranks of attr.axis; the kernel serves one rank alone */
+    bool is_cheap;      /* `recompute op` computes out[0] again in the backward instead of saving it */
 };
 
 const struct tr_op_row *tr_op_row(enum tr_opcode op);
 
-/* Slots up to the last one that the op has. */
+/* How many slots the op has, unused ones included. */
 static inline int tr_op_n_slots(const struct tr_slot *slot, int max)
 {
     int n = 0;
@@ -93,15 +92,15 @@ static inline bool tr_op_is_collective(enum tr_opcode op)
     return tr_op_row(op)->is_collective;
 }
 
-/* Multiply-adds counted as 2; elementwise and recomputed work counts 0: what "model flops" means. Reads no data:
- * attention counts the pairs of full documents of seq_len rows. */
+/* Model flops of a call: a multiply-add counts 2, elementwise and recomputed work counts 0. Reads no data: attention
+ * assumes full documents of seq_len rows. */
 static inline double tr_op_flops(const struct tr_call *c)
 {
     const struct tr_op_row *row = tr_op_row(c->op);
     return row->flops ? row->flops(c) : 0;
 }
 
-/* Of out[0] = in[0] times a matrix. */
+/* Flops of out[0] = in[0] times a matrix. */
 static inline double tr_flops_product(const struct tr_call *c)
 {
     return 2.0 * ((double)c->in[0].rows * (double)c->in[0].cols) * (double)c->out[0].cols;

@@ -1,11 +1,11 @@
 /* ops.h - contracts of all ops. An op is pure over views: it reads `in`, writes `out`, uses `scratch`, nothing else.
  *
- * Every op has a CPU reference (slow and obvious: the definition) and a fast CPU version; a GPU adds a column. Rules
- * that every kernel keeps: the same bits for any number of threads; a row of the result depends only on the rows it
- * needs, so splitting a batch never changes bits; sums over rows (parameter gradients) run in row order; fast kernels
- * never allocate. Views are row-major matrices with a leading dimension, so a column slice of a wider value is a view
- * and costs nothing. An absent optional input is a view with data == NULL. What one op reads and writes stands in its
- * row (op_row.h, row_*.c).
+ * Every op has a CPU reference, which is slow and obvious and defines the op, and a fast CPU kernel; a GPU adds a
+ * column. Every kernel keeps these rules. The number of threads does not change the bits. A row of the result depends
+ * only on the rows it needs, so splitting a batch never changes bits. Sums over rows (parameter gradients) run in row
+ * order. Fast kernels never allocate. Views are row-major matrices with a leading dimension, so a column slice of a
+ * wider value is a view and costs nothing. An absent optional input is a view with data == NULL. The row of an op
+ * (op_row.h, row_*.c) says what the op reads and writes.
  */
 #ifndef TR_OPS_OPS_H
 #define TR_OPS_OPS_H
@@ -33,36 +33,37 @@ struct tr_attr {
     bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in) */
     bool inverse;                            /* rope: rotate back */
     bool decay;                              /* optimizers: apply weight decay */
-    bool is_gradient;                        /* matmul8: y is a gradient: sums go to fp32 more often */
-    bool any_order;                          /* attention_bwd: sums may be in another order every time */
+    bool is_gradient; /* matmul8: y is a gradient, so partial sums are moved to fp32 more often */
+    bool any_order;   /* attention_bwd: the kernel may use a non-deterministic order of sums */
     float eps;
     float scale;         /* 0 = 1 in every op that reads it */
     float softcap;       /* softcap(s) = c * tanh(s / c); 0 = off */
     float weight_offset; /* rmsnorm: y = x * rstd * (offset + w); Gemma: 1 */
     float dropout_p;
-    uint64_t key;    /* stream of random numbers (dropout site, stochastic rounding of one tensor) */
-    int64_t first;   /* place of this slice in the whole: optimizers: first element; dropout: first column; attention:
-                        first query head; head: first row of the vocabulary. Random numbers count from here, so they do
-                        not depend on the layout */
-    int64_t seq_len; /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
-    int64_t row_q, row_k; /* attention: rows of the micro-batch that q and k begin with, when they are blocks of it */
-    int32_t axis;         /* collectives: which group of ranks; a number that only the executor understands */
+    uint64_t key;  /* stream of random numbers (dropout site, stochastic rounding of one tensor) */
+    int64_t first; /* where this slice begins in the whole. Optimizers: element; dropout: column; attention: query head;
+                      head: row of the vocabulary. Random numbers are counted from here, so they do not depend on the
+                      layout */
+    int64_t seq_len;      /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
+    int64_t row_q, row_k; /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
+    int32_t axis;         /* collectives: which group of ranks; only the executor interprets the number */
 };
 
-/* The step buffer: one row of F32, written by the host before each step; what changes per step is read from here. */
+/* The step buffer: one row of F32 that the host writes before each step. Kernels read from it every number that changes
+ * from step to step, so the calls themselves stay the same. */
 enum tr_step_slot {
     TR_STEP_LR,
     TR_STEP_INV_TOKENS, /* 1 / valid target tokens of the global batch */
-    TR_STEP_CLIP,       /* factor on gradients: min(1, max_norm / norm), over LOSS_SCALE */
+    TR_STEP_CLIP,       /* factor on gradients: min(1, max_norm / norm) / LOSS_SCALE */
     TR_STEP_BETA1,
     TR_STEP_BETA2,
     TR_STEP_EPS,
     TR_STEP_DECAY,
     TR_STEP_BIAS1, /* 1 - beta1^t */
     TR_STEP_BIAS2,
-    TR_STEP_NUMBER_LO, /* step number, two 24-bit halves as exact floats: random counters */
+    TR_STEP_NUMBER_LO, /* the step number for random counters, as two 24-bit halves, which floats hold exactly */
     TR_STEP_NUMBER_HI,
-    TR_STEP_LOSS_SCALE, /* INV_TOKENS holds it too: gradients are so many times too large until CLIP takes it out */
+    TR_STEP_LOSS_SCALE, /* INV_TOKENS contains this factor too: gradients carry it until CLIP removes it */
     TR_STEP_COUNT = 16
 };
 
@@ -71,8 +72,8 @@ static inline uint64_t tr_step_number(const float *step)
     return (uint64_t)step[TR_STEP_NUMBER_HI] << 24 | (uint64_t)step[TR_STEP_NUMBER_LO];
 }
 
-/* All ops: X(enum, name). The row of each (op_row.h) says what it is and stands in the file of its family. A new op is
- * a line here, its row, its rules (parallel/rules.h), its kernels and a case: docs/guide/add-an-op.md. */
+/* All ops: X(enum, name). The row of an op (op_row.h) describes it; the comments below name the file that has the row.
+ * A new op is a line here, its row, its rules (parallel/rules.h), its kernels and a case: docs/guide/add-an-op.md. */
 #define TR_OP_LIST(X)                                                                                                  \
     /* row_linear.c */                                                                                                 \
     X(EMBED, embed)                                                                                                    \
@@ -139,41 +140,44 @@ struct tr_call {
     struct tr_view in[TR_MAX_IN], out[TR_MAX_OUT];
     struct tr_attr attr;
     bool accumulate[TR_MAX_OUT];
-    struct tr_pool *pool; /* of its stream: two streams never share one; NULL: one thread */
-    void *scratch; /* of its stream: at least the column's scratch bytes, 64-byte aligned, where the device computes */
-    struct tr_device *dev; /* where it runs; NULL: a CPU kernel that is called as it is */
-    enum tr_stream stream; /* on cuda TR_STREAM_COMPUTE: workspace, cuBLASLt and cuDNN handles are that stream's */
-    int64_t n_documents; /* attention on cuda: documents in `begin`, when none goes over the end of a row of seq_len; 0
-                            = unknown. Chooses a way, never a result */
+    struct tr_pool *pool; /* the pool of the stream; two streams never share a pool; NULL: one thread */
+    void *scratch; /* device memory of the stream, 64-byte aligned, at least as many bytes as the column's scratch()
+                      says */
+    struct tr_device *dev; /* the device that runs it; NULL: the caller calls a CPU kernel directly */
+    enum tr_stream stream; /* on cuda always TR_STREAM_COMPUTE: the workspace and the handles of cuBLASLt and cuDNN
+                              belong to that stream */
+    int64_t n_documents; /* attention on cuda: documents in `begin` when each lies inside one row of seq_len tokens; 0 =
+                            unknown. It chooses the kernel and never changes what is computed */
 };
 
-/* Runs a kernel through a device, on the call's stream; the call may change as soon as this returns. */
+/* Runs a kernel on the call's stream of a device. The caller may change the call as soon as this returns. */
 static inline void tr_op_launch(struct tr_device *d, tr_kernel kernel, const struct tr_call *c)
 {
     d->row->stream->launch(d, c->stream, kernel, c, sizeof *c);
 }
 
-/* CPU kernels. Both cover every op. Executors and plans take the column of their device instead (column.h). */
+/* CPU kernels; both functions cover every op. Executors and plans use the column of their device instead (column.h). */
 tr_kernel tr_op_cpu_ref(enum tr_opcode op);
 tr_kernel tr_op_cpu_fast(enum tr_opcode op);
 
-/* Scratch bytes of the fast CPU kernel for these shapes (data pointers are not read) and so many threads. */
+/* Scratch bytes of the fast CPU kernel for these shapes and n_threads threads. Data pointers are not read. */
 size_t tr_op_scratch(const struct tr_call *c, int n_threads);
-/* What ring attention keeps in its scratch beside that of its kernel: two blocks of keys and values, one on its way; in
- * F32 what this rank's rows add up to (o, or dq), and in the backward two blocks of gradients of keys and values. */
+/* The scratch of ring attention: two blocks of keys and values (one in use, one arriving); the sums of this rank's rows
+ * in F32 (o, or dq); in the backward also two blocks of gradients of keys and values; then the scratch of the attention
+ * kernel. */
 struct tr_ring_scratch {
     size_t block[2], sum, grad[2], kernel; /* offsets */
 };
 struct tr_ring_scratch tr_ring_scratch(const struct tr_call *c);
-/* Bytes that all_to_all sends, a piece for each rank; a multiple of 64. */
+/* Bytes that all_to_all sends, all ranks' pieces together, rounded up to a multiple of 64. */
 static inline size_t tr_exchange_bytes(const struct tr_call *c)
 {
     const struct tr_view *tall = &(c->attr.inverse ? c->in : c->out)[0];
     return tr_round_up((size_t)(tall->rows * tall->cols) * tr_dtype_bytes(tall->dtype), 64);
 }
-/* CPU engine for matrix products, chosen once before step 0. */
+/* Chooses the CPU engine for matrix products, once, before step 0. */
 enum tr_status tr_gemm_select(enum tr_gemm_choice want, enum tr_gemm_choice *got);
-/* Flops per second of a matrix product here, now, with this pool: what "share of peak" is a share of. */
+/* Measures the flops per second of a large matrix product with this pool. "Share of peak" is relative to this. */
 double tr_gemm_peak(struct tr_pool *pool);
 const char *tr_gemm_name(enum tr_gemm_choice e);
 

@@ -1,7 +1,7 @@
 /* row_attention.c - rows of attention in its forms, and of rotary positions. */
 #include "ops/ops.h"
 
-/* Pairs (row, row it sees) of N rows in full documents of seq_len rows. */
+/* How many pairs (row, row that it sees) n_rows rows have in full documents of seq_len rows. */
 static double visible_pairs(const struct tr_attr *a, int64_t n_rows)
 {
     double len = (double)(a->seq_len > 0 ? a->seq_len : n_rows);
@@ -27,7 +27,7 @@ static double backward_flops(const struct tr_call *c) /* dv, do.v, dq, dk */
 }
 
 /* Row p of table: cos[r/2], sin[r/2] of position p; r <= head_dim columns rotate as pairs (i, i + r/2) of each head,
- * the rest pass. attr: head_dim, inverse (rotate back) */
+ * the other columns are copied. attr: head_dim, inverse (rotate back) */
 const struct tr_op_row tr_row_rope = {
     .name = "rope",
     .in = { { "x", "(N, D)" }, { "position", "(N, 1) I32" }, { "table", "(P, r) F32" } },
@@ -36,11 +36,11 @@ const struct tr_op_row tr_row_rope = {
 };
 
 /* Row i sees rows max(begin[i], i - window + 1) .. i. s = softcap(scale * q.k), o = sum_j dropout(softmax(s))_j v_j,
- * lse = log sum exp s (before dropout). Query head h reads key head h / (H / K). sample, position and step are there
- * with dropout only.
- * A block, in a call of ring attention: q (and o, lse) are rows row_q on of the N that begin, sample and position name,
- * k and v rows row_k on; a row that sees none has o = 0, lse = -inf; accumulate merges o and lse with those of other
- * keys.
+ * lse = log sum exp s (before dropout). Query head h reads key head h / (H / K). sample, position and step are present
+ * only with dropout.
+ * Ring attention calls it on blocks: q (and o, lse) are rows from row_q on of the N rows that begin, sample and
+ * position describe, k and v are rows from row_k on. A row that sees no key of the block has o = 0, lse = -inf;
+ * accumulate merges o and lse with those of other blocks of keys.
  * attr: n_heads_q, n_heads_kv, head_dim, scale, window, softcap, dropout_p, key, first, row_q, row_k */
 const struct tr_op_row tr_row_attention = {
     .name = "attention",
@@ -56,7 +56,7 @@ const struct tr_op_row tr_row_attention = {
     .price = TR_PRICE_ATTENTION,
 };
 
-/* Blocks as above; accumulate adds. attr: as attention, any_order */
+/* Works on blocks as attention does; accumulate adds to dq, dk and dv. attr: as attention, any_order */
 const struct tr_op_row tr_row_attention_bwd = {
     .name = "attention_bwd",
     .in = { { "do", "(N, Hd)" },
@@ -81,8 +81,9 @@ const struct tr_op_row tr_row_attention_cached = {
     .out = { { "o", "(N, Hd)" } },
 };
 
-/* Attention of this rank's N tokens; begin, sample and position name all M tokens. Keys and values travel around the
- * ring of ranks; rank r holds pieces r and 2 * ranks - 1 - r of the 2 * ranks pieces of a row. */
+/* Attention of this rank's N tokens; begin, sample and position describe all M tokens. Keys and values travel around
+ * the ring of ranks. A row is split into 2 * ranks pieces; rank r holds pieces r and 2 * ranks - 1 - r, so that each
+ * rank has the same work. */
 const struct tr_op_row tr_row_ring_attention = {
     .name = "ring_attention",
     .in = { { "q", "(N, Hd)" },

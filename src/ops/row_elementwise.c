@@ -47,8 +47,8 @@ const struct tr_op_row tr_row_scale = {
     .is_cheap = true,
 };
 
-/* Its own backward. (sample, position) names a token: no two tokens of a step share it. The mask is cpu/dropout.h.
- * attr: dropout_p, key, first */
+/* Its own backward. (sample, position) identifies a token of a step uniquely. cpu/dropout.h defines the mask. attr:
+ * dropout_p, key, first */
 const struct tr_op_row tr_row_dropout = {
     .name = "dropout",
     .in = { { "x", "(N, D)" }, { "sample", "(N, 1) I64" }, { "position", "(N, 1) I32" }, { "step", "(1, S) F32" } },

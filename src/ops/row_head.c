@@ -1,5 +1,5 @@
-/* row_head.c - rows of the head: logits, loss and their gradients. logit = softcap(scale * x.w + bias); a target below
- * 0 has no loss. attr of all: softcap, scale, first (the rank's first row of the vocabulary) */
+/* row_head.c - rows of the head: logits, loss and their gradients. logit = softcap(scale * x.w + bias); a token with a
+ * target below 0 has no loss. attr of all: softcap, scale, first (the rank's first row of the vocabulary) */
 #include "ops/ops.h"
 
 static double logit_flops(const struct tr_call *c, double factor)
@@ -12,9 +12,9 @@ static double loss_flops(const struct tr_call *c)
     return logit_flops(c, 2.0);
 }
 
-static double grad_flops(const struct tr_call *c) /* dx and dW: the logits, computed again or kept, do not count */
+static double grad_flops(const struct tr_call *c) /* dx and dW; logits that are recomputed or saved do not count */
 {
-    return logit_flops(c, c->out[1].cols ? 4.0 : 2.0); /* no dW of what is frozen */
+    return logit_flops(c, c->out[1].cols ? 4.0 : 2.0); /* a frozen W has no dW */
 }
 
 static double loss_grad_flops(const struct tr_call *c)
@@ -22,7 +22,7 @@ static double loss_grad_flops(const struct tr_call *c)
     return logit_flops(c, c->out[2].cols ? 6.0 : 4.0);
 }
 
-/* loss of each token, 0 where it has no target. Never holds (N, V). */
+/* The loss of each token, 0 where it has no target. No kernel holds the whole (N, V) matrix. */
 const struct tr_op_row tr_row_head_loss = {
     .name = "head_loss",
     .in = { { "x", "(N, D)" },
@@ -35,7 +35,7 @@ const struct tr_op_row tr_row_head_loss = {
     .price = TR_PRICE_HEAD,
 };
 
-/* Gradients of sum(loss) * INV_TOKENS. One pass: logits of a block of rows, loss, their gradient, dx, dW; nothing is
+/* Gradients of sum(loss) * INV_TOKENS. One pass over blocks of rows: logits, loss, their gradient, dx, dW. Nothing is
  * computed twice. */
 const struct tr_op_row tr_row_head_loss_grad = {
     .name = "head_loss_grad",
@@ -52,9 +52,9 @@ const struct tr_op_row tr_row_head_loss_grad = {
     .price = TR_PRICE_HEAD_BOTH,
 };
 
-/* The next three are the head of ranks that hold rows [first, first + V) of W each; targets are of the whole
- * vocabulary. stats = log-sum-exp of these rows' logits, and the logit of the target where it is one of them, else 0;
- * (-FLT_MAX, 0) where there is no target. logits are kept for head_grad. */
+/* The next three ops are the head when each rank holds rows [first, first + V) of W. Targets index the whole
+ * vocabulary. stats = the log-sum-exp of this rank's logits, and the logit of the target, or 0 where another rank holds
+ * it; (-FLT_MAX, 0) where the token has no target. logits are saved for head_grad. */
 const struct tr_op_row tr_row_head_stats = {
     .name = "head_stats",
     .in = { { "x", "(N, D)" },
@@ -66,8 +66,8 @@ const struct tr_op_row tr_row_head_stats = {
     .price = TR_PRICE_HEAD,
 };
 
-/* stats of all ranks, one rank below the other; loss and lse are 0 where there is no target. What head_grad will read
- * is listed here, because `grad` makes it from this node. */
+/* stats has the rows of all ranks, rank after rank. loss and lse are 0 where the token has no target. The inputs of
+ * head_grad are listed here too, because `grad` makes that node from this one. */
 const struct tr_op_row tr_row_head_combine = {
     .name = "head_combine",
     .in = { { "stats", "(R, 2) F32" },
@@ -80,7 +80,7 @@ const struct tr_op_row tr_row_head_combine = {
     .out = { { "loss", "(N, 1) F32" }, { "lse", "(N, 1) F32" } },
 };
 
-/* dx is these rows' part of it. */
+/* dx is this rank's part of the sum over the vocabulary. */
 const struct tr_op_row tr_row_head_grad = {
     .name = "head_grad",
     .in = { { "x", "(N, D)" },

@@ -1,4 +1,4 @@
-/* row_linear.c - rows of products with a weight, and of tables whose rows are looked up. */
+/* row_linear.c - rows of products with a weight, and of the embedding. */
 #include "ops/ops.h"
 
 static double weight_flops(const struct tr_call *c)
@@ -7,8 +7,8 @@ static double weight_flops(const struct tr_call *c)
     return has_weight ? 2.0 * ((double)c->in[0].rows * (double)c->in[0].cols) * (double)c->in[1].cols : 0;
 }
 
-/* y = scale * W[index + index_offset]. An index outside 0..V-1 gives a row of zeros and no gradient, so a shard of the
- * rows is an index_offset. attr: scale, index_offset */
+/* y = scale * W[index + index_offset]. An index outside 0..V-1 gives a row of zeros and no gradient, so a shard of W
+ * needs only another index_offset. attr: scale, index_offset */
 const struct tr_op_row tr_row_embed = {
     .name = "embed",
     .in = { { "index", "(N, 1) I32" }, { "W", "(V, D)" } },
@@ -22,7 +22,7 @@ const struct tr_op_row tr_row_embed_dw = {
     .out = { { "dW", "(V, D)", .accumulates = true } },
 };
 
-/* y = x W^T + bias. bias_grad is a bias that another rank adds: this rank only has its gradient.
+/* y = x W^T + bias. bias_grad is a bias that another rank adds; this rank only computes its gradient.
  * attr: weight_is_in_out */
 const struct tr_op_row tr_row_linear = {
     .name = "linear",
@@ -46,7 +46,7 @@ const struct tr_op_row tr_row_linear_dx = {
     .price = TR_PRICE_PRODUCT,
 };
 
-/* dW += dy^T x, db += the sum of dy's rows. dW is absent where `fp8` computes it. */
+/* dW += dy^T x, db += the sum of the rows of dy. dW is absent where pass `fp8` computes it in 8 bits. */
 const struct tr_op_row tr_row_linear_dw = {
     .name = "linear_dw",
     .in = { { "dy", "(N, O)" }, { "x", "(N, I)" } },
@@ -56,7 +56,7 @@ const struct tr_op_row tr_row_linear_dw = {
     .price = TR_PRICE_PRODUCT_DW,
 };
 
-/* The next three are what `fuse` makes of two ops where one kernel does both.
+/* Pass `fuse` makes the next three ops from two ops each, on devices where one kernel does both.
  * y = addend + x W^T + bias. attr: weight_is_in_out */
 const struct tr_op_row tr_row_linear_add = {
     .name = "linear_add",

@@ -1,8 +1,8 @@
-/* row_norm.c - rows of norms. A backward adds what the gradient of x already is (addend), so a residual costs no pass.
- */
+/* row_norm.c - rows of norms. A backward adds the gradient that x already has (addend), so a residual connection costs
+ * no pass of its own. */
 #include "ops/ops.h"
 
-/* stats = mean, 1 / standard deviation of each row. attr: eps */
+/* stats = the mean and 1 / standard deviation of each row. attr: eps */
 const struct tr_op_row tr_row_layernorm = {
     .name = "layernorm",
     .in = { { "x", "(N, D)" }, { "w", "(1, D)" }, { "b", "(1, D)" } },
@@ -24,7 +24,7 @@ const struct tr_op_row tr_row_layernorm_bwd = {
     .price = TR_PRICE_NORM_BWD,
 };
 
-/* y = x * rstd * (weight_offset + w), rstd of each group of g columns; group 0 is the whole row.
+/* y = x * rstd * (weight_offset + w), with one rstd for each group of g columns. group 0: the whole row is one group.
  * attr: eps, weight_offset, group */
 const struct tr_op_row tr_row_rmsnorm = {
     .name = "rmsnorm",

@@ -1,18 +1,19 @@
-/* row_optim.c - rows of what runs after the backward: the gradient norm and the optimizers. They are called on buckets
- * and are never nodes of a program. */
+/* row_optim.c - rows of the ops that run after the backward: the gradient norm and the optimizers. The executor calls
+ * them on buckets; they are never nodes of a program. */
 #include "ops/ops.h"
 
-/* The sum of squares: fixed chunks of 64 Ki elements, chunks added in order. */
+/* The sum of squares. Each chunk of 64 Ki elements is summed, then the chunks are added in order. */
 const struct tr_op_row tr_row_sumsq = {
     .name = "sumsq",
     .in = { { "g", "(1, E)" } },
     .out = { { "sum", "(1, 1) F64", .accumulates = true } },
 };
 
-/* g counts times CLIP; decay is decoupled (p *= 1 - lr * decay). The update uses m and v before they are stored. p, m
- * and v in BF16 are rounded stochastically: element e = first + column has w = tr_philox(key, step number, e / 4).v[e %
- * 4]; the low half of w for p, the high half for m, the high half of 0x9E3779B1 * w for v is added to the float's bits,
- * which are then truncated. copy is p rounded to nearest. attr: decay, key, first */
+/* g is multiplied by CLIP first; weight decay is decoupled (p *= 1 - lr * decay). The update uses m and v before they
+ * are rounded for storage. p, m and v in BF16 are rounded stochastically: 16 random bits are added to the bits of the
+ * float, which are then truncated. Element e = first + column has the random word w = tr_philox(key, step number, e /
+ * 4).v[e % 4]: p gets the low half of w, m its high half, v the high half of 0x9E3779B1 * w. copy is p rounded to
+ * nearest. attr: decay, key, first */
 const struct tr_op_row tr_row_adamw = {
     .name = "adamw",
     .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
