@@ -1,6 +1,6 @@
 /* attention.c - causal attention over packed documents: tiles of 64 queries x 64 keys, online softmax.
  *
- * A task is one query head of one query tile; it owns its rows of the output, and the cut depends on the documents
+ * A task is one query head of one query tile. It owns its rows of the output, and the tiles depend on the documents
  * only, so bits do not depend on threads. No score leaves its tile. Rejected: a whole row of scores per task (falls out
  * of the cache beyond 2048 keys).
  */
@@ -8,12 +8,12 @@
 #include "ops/cpu/fast.h"
 #include <math.h>
 
-static const float LOWEST = -1e30f; /* finite, so that (nothing seen) - (nothing seen) is 0 and not NaN */
+static const float LOWEST = -1e30f; /* finite, so that the difference of two maxima of no score is 0 and not NaN */
 
 struct forward {
     struct attention t;
     const struct tr_view *o, *lse;
-    bool merges; /* with o and lse of other keys */
+    bool merges; /* merges its result with the o and lse of other keys */
     float *work; /* per worker */
     int64_t n_work;
 };
@@ -48,7 +48,7 @@ static struct buffers buffers_at(const struct forward *f, int worker)
     return b;
 }
 
-/* s becomes probabilities relative to the running maximum; what was summed before is brought to it. */
+/* s becomes probabilities relative to the running maximum; the earlier sums are rescaled to that maximum. */
 static void softmax_step(const struct attention *t, const struct pair *p, struct buffers *b)
 {
     for (int64_t lane = 0, row, row_end; lane < TR_TILE; lane += TR_TILE_STEP) {
@@ -82,11 +82,12 @@ static void key_tile(const struct attention *t, const struct q_tile *q, int64_t 
     tr_attention_to_queries(t, &p, b->keys.v + at, b->s, b->o_lanes);
 }
 
-/* What is there and what came are parts of one softmax: *old and the result are what each counts for. */
+/* Merges two parts of one softmax by their log-sum-exps. *lse becomes that of both, *old the weight of the stored part;
+ * returns the weight of the new part. */
 static float merge(float *lse, float came, float *old)
 {
     float top = fmaxf(*lse, came);
-    if (came == -INFINITY || *lse == -INFINITY) { /* one of them saw nothing */
+    if (came == -INFINITY || *lse == -INFINITY) { /* one part saw no key */
         *old = came == -INFINITY ? 1.0f : 0.0f;
         *lse = top;
         return 1.0f - *old;
@@ -99,7 +100,7 @@ static float merge(float *lse, float came, float *old)
 
 static void add_old(const struct forward *f, const struct q_tile *q, int64_t h, struct buffers *b)
 {
-    float *old = b->q_lanes; /* done with */
+    float *old = b->q_lanes; /* no longer needed here */
     tr_attention_load(&f->t, f->o, q->row - f->t.row_q, q->n, h, 1.0f, old);
     for (int64_t lane = 0; lane < q->n; lane++)
         for (int64_t i = lane * f->t.n_cols; i < (lane + 1) * f->t.n_cols; i++)
@@ -162,8 +163,9 @@ static void tile_task(void *ctx, int64_t task, int worker)
     const struct forward *f = ctx;
     const struct attention *t = &f->t;
     struct buffers b = buffers_at(f, worker);
-    /* Heads outermost: the keys of one head stay in the cache from tile to tile. The last tile of a document is the
-     * longest; long tasks first leave short ones to fill the end. */
+    /* The loop over heads is outermost, so the keys of one head stay in the cache from tile to tile. Tiles run
+     * backwards because the last tile of a document takes longest: long tasks first, short ones fill the gaps at the
+     * end. */
     query_tile(f, &t->tiles[t->n_tiles - 1 - task % t->n_tiles], task / t->n_tiles, &b);
 }
 

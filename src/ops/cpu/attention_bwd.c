@@ -1,10 +1,11 @@
 /* attention_bwd.c - gradients of attention: scores are recomputed tile by tile from q, k and lse.
  *
  * For each pair of tiles: p, dp = do.v, ds = p (dp - do.o); then dv += p do, dk += ds q, dq += ds k. dk and dv add the
- * query heads, then the query tiles in order; dq adds the key tiles in order: no atomics, and two ways to cut the work
- * that give the same bits. By document: a task is one key head of one document and does five products a pair. By tile:
- * tasks of one key tile (dk, dv) and then of one query tile (dq) do seven, but there are enough of them when threads
- * are many and documents few. Rejected: partial dq per key tile (memory of several dq, and a sum at the end).
+ * query heads, then the query tiles, in order; dq adds the key tiles in order. There are no atomics. The work is split
+ * in one of two ways, which give the same bits. By document: a task is one key head of one document and does five
+ * products a pair. By tile: a task is one key tile (dk, dv), and later one query tile (dq). That takes seven products a
+ * pair, but gives enough tasks when threads are many and documents few. Rejected: partial dq per key tile (memory of
+ * several dq, and a sum at the end).
  */
 #include "ops/cpu/attention.h"
 #include "ops/cpu/fast.h"
@@ -12,7 +13,7 @@
 struct backward {
     struct attention t;
     const struct tr_view *d_o, *o, *lse, *dq, *dk, *dv;
-    bool adds;   /* to what is there */
+    bool adds;   /* adds to dq, dk and dv instead of overwriting them */
     float *work; /* per worker */
     int64_t n_work;
 };
@@ -53,7 +54,7 @@ static struct grad_buffers buffers_at(const struct backward *f, int worker)
     return b;
 }
 
-/* Everything of a query tile that does not depend on the keys. */
+/* Computes everything of a query tile that does not depend on the keys. */
 static void open_queries(const struct backward *f, const struct q_tile *q, int64_t h, struct grad_buffers *b)
 {
     const struct attention *t = &f->t;
@@ -68,7 +69,7 @@ static void open_queries(const struct backward *f, const struct q_tile *q, int64
     for (int64_t lane = 0; lane < n_lanes; lane += TR_TILE_STEP)
         t->ops->dot(b->do_lanes + lane, b->dq_lanes + lane, t->n_cols, b->dots + lane);
     const float *lse = (const float *)f->lse->data + at * f->lse->ld + h;
-    for (int64_t lane = 0; lane < n_lanes; lane++) /* lanes behind the end: p = exp(-huge) = 0 */
+    for (int64_t lane = 0; lane < n_lanes; lane++) /* in the lanes past the last row, p = exp(-huge) = 0 */
         b->lse[lane] = lane < q->n ? lse[lane * f->lse->ld] : 1e30f;
     memset(b->dq_lanes, 0, (size_t)(TR_TILE * t->n_cols) * sizeof(float));
 }
@@ -153,7 +154,7 @@ static void key_task(void *ctx, int64_t task, int worker)
 {
     const struct backward *f = ctx;
     const struct attention *t = &f->t;
-    /* The first tile of a document is the longest task. */
+    /* Tiles run forwards: the first key tile of a document takes longest. */
     const struct q_tile *keys = &t->key_tiles[task % t->n_key_tiles], *end = t->tiles + t->n_tiles, *first = t->tiles;
     int64_t h_kv = task / t->n_key_tiles;
     while (first < end && (first->begin < keys->begin || first->row + first->n <= keys->row))

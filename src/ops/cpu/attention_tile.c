@@ -1,4 +1,4 @@
-/* attention_tile.c - cut of a micro-batch into tiles, the masked scores of a tile, dropout's factors. */
+/* attention_tile.c - splits a micro-batch into tiles; the masked scores of a tile; the factors of dropout. */
 #include "ops/cpu/attention.h"
 #include "ops/cpu/fast.h"
 #include <math.h>
@@ -15,7 +15,7 @@ const struct tr_tile_ops *tr_tile_ops(void)
     return &tr_fast_tile_ops_base;
 }
 
-/* Tiles of rows [row, row_end), none of two documents; returns their number. */
+/* Splits rows [row, row_end) into tiles, none of which spans two documents; returns how many. */
 static int64_t cut(const struct tr_view *begin, int64_t row, int64_t row_end, struct q_tile *tiles)
 {
     const int32_t *first = begin->data;
@@ -31,7 +31,7 @@ static int64_t cut(const struct tr_view *begin, int64_t row, int64_t row_end, st
     return n_tiles;
 }
 
-/* Fills documents; returns the rows of the longest. */
+/* Fills documents; returns the number of rows of the longest one. */
 static int64_t find_documents(struct attention *t, int64_t *documents)
 {
     int64_t n_max = 0;
@@ -50,7 +50,7 @@ static size_t tiles_bytes(int64_t n_rows)
     return tr_round_up((size_t)n_rows * sizeof(struct q_tile), 64);
 }
 
-/* q and k are parts of the rows that begin names. */
+/* Are q and k only parts of the rows that begin describes? */
 static bool is_block(const struct tr_call *c, int q, int begin)
 {
     return c->in[q].rows != c->in[begin].rows;
@@ -75,7 +75,7 @@ struct attention tr_attention_open(const struct tr_call *c, int q, int begin)
     const struct tr_attr *a = &c->attr;
     struct q_tile *tiles = c->scratch;
     int64_t n_rows = c->in[q].rows;
-    void *second = (char *)c->scratch + tiles_bytes(n_rows); /* documents, or tiles of keys */
+    void *second = (char *)c->scratch + tiles_bytes(n_rows); /* the documents, or the key tiles of a block */
     struct attention t = { .ops = tr_tile_ops(),
                            .attr = *a,
                            .q = &c->in[q],
@@ -190,7 +190,7 @@ void tr_attention_to_keys(const struct attention *t, const struct pair *p, const
     }
 }
 
-/* Key row j is seen by the lanes of rows j .. j + window - 1. */
+/* Rows j .. j + window - 1 see key row j. */
 static void mask(const struct attention *t, const struct q_tile *q, int64_t key, const struct strip *st, float *s)
 {
     for (int64_t row = st->row; row < st->row_end; row++) {
@@ -213,7 +213,7 @@ void tr_attention_scores(const struct attention *t, const struct q_tile *q, cons
             t->ops->softcap(s + st->row * TR_TILE + lane, st->row_end - st->row, t->attr.softcap);
         if (is_edge)
             mask(t, q, p->key, st, s);
-        for (int64_t row = tr_max64(p->n_keys, st->row); row < st->row_end; row++) /* behind the end of a block */
+        for (int64_t row = tr_max64(p->n_keys, st->row); row < st->row_end; row++) /* rows past the end of the block */
             for (int64_t lane = st->lane; lane < st->lane_end; lane++)
                 s[row * TR_TILE + lane] = -INFINITY;
     }

@@ -1,8 +1,9 @@
-/* dropout.h - which elements dropout keeps: one function of (key, step, sample, place), shared by every CPU kernel.
+/* dropout.h - which elements dropout keeps: one function of (key, step, sample, place) that every CPU kernel uses.
  *
  * Philox counter: hi = step number (40 bits) : sample (low 24 bits); lo names the place inside the sample. A counter
- * gives four words, one each for four neighbouring columns (or keys), so a kernel draws once per four elements. Nothing
- * is hashed: counters cannot collide within a step of fewer than 2^24 samples, 2^12 heads and 2^26 positions.
+ * gives four words, one each for four neighbouring columns (or keys), so a kernel draws once per four elements. The
+ * counter is not a hash: two elements never share one in a step of fewer than 2^24 samples, 2^12 heads and 2^26
+ * positions.
  * Rejected: a running generator per thread; its mask would depend on layout and thread count.
  */
 #ifndef TR_OPS_CPU_DROPOUT_H
@@ -13,7 +14,7 @@
 struct tr_dropout {
     uint64_t key, step;
     uint32_t threshold; /* an element is kept when its word is >= this */
-    float scale;        /* 1 / (1 - p) on what is kept */
+    float scale;        /* the factor 1 / (1 - p) on kept elements */
 };
 
 /* step may be NULL when dropout_p is 0: everything is kept with scale 1. */

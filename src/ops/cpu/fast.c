@@ -1,4 +1,4 @@
-/* fast.c - the fast CPU column: which kernel, how much scratch, how work is cut. */
+/* fast.c - the fast CPU column: which kernel runs an op, how much scratch it needs, how work is split. */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/ref.h"
@@ -100,7 +100,7 @@ static size_t weight_scratch(const struct tr_call *c, int n_threads)
                                     : tr_gemm_scratch(dy->cols, x->cols, dy->rows, n_threads);
 }
 
-static size_t ring_scratch(const struct tr_call *c, int n_threads) /* blocks need less than all rows */
+static size_t ring_scratch(const struct tr_call *c, int n_threads) /* counted for all rows; a block needs less */
 {
     return tr_ring_scratch(c).kernel + tr_fast_attention_scratch(c, n_threads);
 }
@@ -110,13 +110,13 @@ static size_t ring_bwd_scratch(const struct tr_call *c, int n_threads)
     return tr_ring_scratch(c).kernel + tr_fast_attention_bwd_scratch(c, n_threads);
 }
 
-static size_t exchange_scratch(const struct tr_call *c, int n_threads) /* what is sent and what came */
+static size_t exchange_scratch(const struct tr_call *c, int n_threads) /* the bytes to send and the bytes received */
 {
     (void)n_threads;
     return 2 * tr_exchange_bytes(c);
 }
 
-static size_t embed_dw_scratch(const struct tr_call *c, int n_threads) /* lists of tokens */
+static size_t embed_dw_scratch(const struct tr_call *c, int n_threads) /* the lists of tokens */
 {
     (void)n_threads;
     return (size_t)(c->out[0].rows + c->in[1].rows) * sizeof(int32_t);
@@ -128,7 +128,7 @@ static size_t sumsq_scratch(const struct tr_call *c, int n_threads) /* one parti
     return (size_t)((c->in[0].cols + TR_SUMSQ_CHUNK - 1) / TR_SUMSQ_CHUNK) * sizeof(double);
 }
 
-/* NULL: none. The 8-bit products run the reference, which allocates. */
+/* NULL: the op needs no scratch. The 8-bit products run the reference, which allocates. */
 static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c, int n_threads) = {
     [TR_OP_LINEAR] = product_scratch,
     [TR_OP_LINEAR_DX] = product_scratch,
@@ -183,7 +183,9 @@ void tr_fast_run(const struct tr_call *c, int64_t rows, int64_t cols, int64_t wi
 
 void tr_fast_run_stripes(const struct tr_call *c, int64_t cols, tr_piece_fn *fn)
 {
-    enum { STEP = 64 }; /* below this, threads would share cache lines and waste most of each page they open */
+    enum {
+        STEP = 64
+    }; /* with narrower stripes threads would share cache lines and use little of each page they touch */
     size_t share = (size_t)(cols / tr_pool_threads(c->pool) + 1);
     tr_fast_run(c, 1, cols, tr_min64((int64_t)tr_round_up(share, STEP), TR_STRIPE), fn);
 }

@@ -1,7 +1,7 @@
 /* fast.h - the fast CPU kernels, private to ops/cpu.
  *
- * The kernels of TR_FAST_LIST are compiled once per instruction set from the same source (TR_FAST(name) carries the
- * set's suffix) and give the same bits on each; the others choose their instructions themselves.
+ * The kernels of TR_FAST_LIST are compiled from the same source once per instruction set (TR_FAST(name) appends the
+ * suffix of the set) and give the same bits on each. The other kernels choose their instructions themselves.
  */
 #ifndef TR_OPS_CPU_FAST_H
 #define TR_OPS_CPU_FAST_H
@@ -65,18 +65,19 @@ size_t tr_fast_attention_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads);
 
-/* The best set this machine has, and the kernel for a set (NULL where the build or the machine lacks it). */
+/* The best instruction set of this machine, and the kernel for a set (NULL where the build or the machine lacks it). */
 enum tr_isa tr_fast_isa(void);
 tr_kernel tr_fast_kernel(enum tr_opcode op, enum tr_isa isa);
 
-/* Runs fn on every piece of a (rows, cols) problem, rows cut into pieces of `width` columns, on the call's pool. The
- * cut depends on the shape only. TR_PIECE suits elementwise work; width = cols keeps rows whole. */
+/* Splits each row of a (rows, cols) problem into pieces of `width` columns and runs fn on every piece, on the call's
+ * pool. The pieces depend on the shape only. TR_PIECE suits elementwise work; width = cols keeps rows whole. */
 enum { TR_PIECE = 16384, TR_SUMSQ_CHUNK = 65536 };
 typedef void tr_piece_fn(const struct tr_call *c, int64_t row, int64_t col, int64_t end);
 void tr_fast_run(const struct tr_call *c, int64_t rows, int64_t cols, int64_t width, tr_piece_fn *fn);
 
-/* Runs fn on stripes of at most TR_STRIPE columns, with row = 0: sums over rows, where fn walks all rows in order. A
- * column's sum does not see where the stripe ends, so here the cut may follow the number of threads. */
+/* Runs fn on stripes of at most TR_STRIPE columns, with row = 0, for sums over rows: fn walks all rows in order. The
+ * sum of a column does not depend on where its stripe ends, so the width of stripes may depend on the number of
+ * threads. */
 enum { TR_STRIPE = 512 };
 void tr_fast_run_stripes(const struct tr_call *c, int64_t cols, tr_piece_fn *fn);
 

@@ -1,6 +1,5 @@
-/* fast_avx512.c - the kernel files compiled once more, for AVX-512. Included, not listed in the build with flags of
- * their own, so that the file says all there is to say; headers that others share come first and keep the base
- * instructions. */
+/* fast_avx512.c - the kernel files compiled once more, for AVX-512. They are included here, so that the build needs no
+ * flags per file. Shared headers come before the target pragma and keep the base instructions. */
 #if defined(__x86_64__)
 #define TR_ISA   avx512
 #define TR_LANES 16

@@ -1,7 +1,9 @@
-/* fast_decode.c - attention of a few new rows over a cache of keys and values: what generation runs per token.
+/* fast_decode.c - attention of a few new rows over a cache of keys and values. Generation runs it once per token and
+ * layer.
  *
- * One task per (row, head), keys in blocks with a running maximum, so the cache is read once and nothing is stored
- * between blocks but one head of output. Bound by the cache's bytes; the blocks only keep exp off the critical path.
+ * A task is one (row, head). It walks the keys in blocks with a running maximum, so it reads the cache once and stores
+ * only one head of output between blocks. The bytes of the cache bound its speed; the blocks only keep exp off the
+ * critical path.
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"

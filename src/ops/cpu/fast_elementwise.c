@@ -13,7 +13,7 @@ static inline vf sigmoid(vf x, vf *rest) /* rest: 1 - sigmoid, without cancellat
     return s;
 }
 
-/* Value and derivative; a caller that drops one does not pay for it. */
+/* Returns the value and sets the derivative. The function is inlined: a caller that ignores one does not pay for it. */
 static inline vf act(int32_t kind, vf x, vf *slope)
 {
     vf s, rest, bell, inner;
@@ -161,7 +161,8 @@ void TR_FAST(zero)(const struct tr_call *c)
     tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, zero_piece);
 }
 
-/* Words of n columns from `column` of one token, n <= DRAW; those of column itself stand at word[column & 3]. */
+/* Random words for n <= DRAW columns of one token, from `column` on. The word of `column` itself is word[column & 3].
+ */
 enum { DRAW = 256 };
 static void dropout_words(const struct tr_dropout *d, int64_t sample, int64_t position, int64_t column, int64_t n,
                           uint32_t word[DRAW + 4 * TR_LANES])
@@ -206,7 +207,7 @@ void TR_FAST(dropout)(const struct tr_call *c)
     tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, c->attr.dropout_p > 0 ? dropout_piece : copy_piece);
 }
 
-void TR_FAST(sum)(const struct tr_call *c) /* in row order: a few thousand additions */
+void TR_FAST(sum)(const struct tr_call *c) /* in row order, by one thread: only a few thousand additions */
 {
     const struct tr_view *x = &c->in[0];
     double *out = c->out[0].data, sum = c->accumulate[0] ? *out : 0.0;
@@ -215,7 +216,8 @@ void TR_FAST(sum)(const struct tr_call *c) /* in row order: a few thousand addit
     *out = sum;
 }
 
-/* One chunk, in sixteen double sums whatever the width. */
+/* One chunk, in sixteen sums of doubles whatever the vector width, so that every instruction set gives the same bits.
+ */
 static void sumsq_chunk(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
 {
     typedef float half __attribute__((vector_size(TR_LANES * 2)));

@@ -1,10 +1,10 @@
-/* fast_linear.c - linear and its gradients, all on tr_gemm; embed and its gradient, which has no atomics: a task owns
- * rows of the table and adds their tokens in order. */
+/* fast_linear.c - linear and its gradients, all by tr_gemm; embed and its gradient. The gradient of embed needs no
+ * atomics: a task owns rows of the table and adds their tokens in order. */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/simd.h"
 
-/* m, n and k follow from the views; the caller adds flags. */
+/* A product with m, n and k from the views; the caller sets the flags. */
 static struct tr_gemm gemm_of(const struct tr_view *a, const struct tr_view *b, const struct tr_view *out, int64_t k)
 {
     return (struct tr_gemm){ .m = out->rows,

@@ -1,8 +1,9 @@
 /* fast_norm.c - layernorm, rmsnorm (whole rows or groups of columns) and rope.
  *
- * A row is read two or three times, from the first-level cache after the first. Weight gradients are a pass of their
- * own over stripes of columns, all rows in order, so a batch in two accumulated parts gives the bits of the whole; it
- * runs before dx, because dx may be dy. Rejected: partial sums per block of rows, one pass less but other bits per cut.
+ * A row is read two or three times; after the first time it comes from the first-level cache. Weight gradients are a
+ * pass of their own over stripes of columns, all rows in order, so a batch in two accumulated parts gives the bits of
+ * the whole. That pass runs before dx, because dx may share its memory with dy. Rejected: partial sums per block of
+ * rows (one pass less, but the bits would depend on the blocks).
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"

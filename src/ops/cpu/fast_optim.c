@@ -9,7 +9,7 @@
 
 struct optim {
     struct run g, state[3], copy; /* state: p, m, v */
-    float lr, clip, keep;         /* keep: what decay leaves of p */
+    float lr, clip, keep;         /* keep: the factor that weight decay leaves on p */
     float beta1, rest1, beta2, rest2, eps;
     float lr_bias1, inv_root_bias2;
     bool is_random; /* some state is BF16 */
@@ -48,7 +48,7 @@ static struct optim optim_init(const struct tr_call *c)
     return o;
 }
 
-/* 16 random bits are added below those that stay, the rest is cut: the expected value is x. Inf and NaN stay. */
+/* Adds 16 random bits below the bits that stay, then truncates, so the expected value is x. Inf and NaN stay. */
 static inline vf round_randomly(vf x, vu random)
 {
     vu u = (vu)x;
@@ -56,10 +56,12 @@ static inline vf round_randomly(vf x, vu random)
     return v_select(is_special, x, (vf)((u + (random & 0xffffu)) & 0xffff0000u));
 }
 
-/* The random bits of TR_LANES elements from i, for p, m and v. Four neighbours share a counter, a word each. */
+/* The random bits of TR_LANES elements from i on, for p, m and v. Four neighbours share a counter; each has one of its
+ * words. */
 static inline void draw(const struct optim *o, int64_t i, vu random[3])
 {
-    typedef uint32_t words __attribute__((vector_size(TR_LANES * 2))); /* of half as many counters, half of them used */
+    typedef uint32_t words
+        __attribute__((vector_size(TR_LANES * 2))); /* the words of half as many counters; half of the words are used */
     uint64_t first = (uint64_t)(o->first + i);
     vu w;
     if (first % 4 == 0) {
@@ -70,7 +72,7 @@ static inline void draw(const struct optim *o, int64_t i, vu random[3])
             for (int j = 0; j < TR_LANES / 4; j++)
                 w[4 * j + k] = narrow[j];
         }
-    } else { /* a part that begins inside of four */
+    } else { /* a shard that begins inside a group of four elements */
         for (uint64_t j = 0; j < TR_LANES; j++)
             w[j] = tr_philox(o->key, o->step, (first + j) / 4).v[(first + j) % 4];
     }
@@ -79,7 +81,7 @@ static inline void draw(const struct optim *o, int64_t i, vu random[3])
     random[2] = w * 0x9E3779B1u >> 16;
 }
 
-/* Stores new state at i: p and its copy, m, v; v only where the optimizer has it. */
+/* Stores the new state at i: p and its copy, m, and v where the optimizer has it. */
 static inline void put(const struct optim *o, int64_t i, int64_t end, const vf *new_state, int n_states)
 {
     vu random[3] = { 0 };

@@ -1,5 +1,5 @@
-/* fused.c - the fused ops on the CPU: the two kernels they stand for, one after the other. `fuse` makes them where one
- * kernel does both (cuda); here they are for parity. */
+/* fused.c - the fused ops on the CPU: each runs its two kernels one after the other. Pass `fuse` makes these ops only
+ * for devices where one kernel does both (cuda); the CPU has them so that tests can compare the devices. */
 #include "ops/cpu/fast.h"
 
 static void run(const struct tr_call *c, enum tr_opcode op)
@@ -10,7 +10,7 @@ static void run(const struct tr_call *c, enum tr_opcode op)
 void tr_fast_linear_add(const struct tr_call *c)
 {
     struct tr_call product = *c, bias = *c;
-    product.op = TR_OP_LINEAR_DX; /* a product with an addend, the weight the other way round */
+    product.op = TR_OP_LINEAR_DX; /* this op is a product with an addend; it reads the weight transposed */
     product.attr.weight_is_in_out = !c->attr.weight_is_in_out;
     product.in[2] = c->in[3];
     run(&product, TR_OP_LINEAR_DX);
@@ -18,7 +18,7 @@ void tr_fast_linear_add(const struct tr_call *c)
     bias.in[0] = c->out[0];
     bias.in[1] = c->in[2];
     bias.in[1].rows = c->out[0].rows;
-    bias.in[1].ld = 0; /* the same row for every row */
+    bias.in[1].ld = 0; /* every row is the same row */
     if (c->in[2].data)
         run(&bias, TR_OP_ADD);
 }

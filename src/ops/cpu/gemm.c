@@ -1,13 +1,13 @@
 /* gemm.c - the built-in matrix product: packing, blocking and the split over threads, in the structure of
  * GotoBLAS/BLIS.
  *
- * C is cut into rectangles of at most NC columns; a task owns one and shares nothing: it packs a block of B (KC x NC,
+ * C is split into rectangles of at most NC columns. A task owns one and shares nothing: it packs a block of B (KC x NC,
  * which stays in its second-level cache), then block after block of A, and multiplies. Invariant: an element is the
- * sum, in order of K, of chains of TR_GEMM_KC fused multiply-adds; rectangles, blocks and threads decide only who
- * computes it and when. Partial sums are fp32: in C itself, or in scratch where C has 16 bits. Rejected: splitting K
- * over threads (order would follow the thread count); panels of B packed once for all threads (they come back from
- * another core's cache and every chunk ends in a barrier: up to 20 % slower where K is long); software prefetch of the
- * next block of A or panel of B (0 to 4 % slower).
+ * sum, in order of K, of chains of TR_GEMM_KC fused multiply-adds; rectangles, blocks and threads decide only which
+ * thread computes it and when. Partial sums are fp32: in C itself, or in scratch where C has 16 bits. Rejected:
+ * splitting K over threads (the order of sums would depend on the thread count); panels of B packed once for all
+ * threads (they come back from another core's cache and every chunk ends in a barrier: up to 20 % slower where K is
+ * long); software prefetch of the next block of A or panel of B (0 to 4 % slower).
  */
 #include "ops/cpu/gemm_impl.h"
 #if defined(__x86_64__)
@@ -21,13 +21,13 @@ enum {
     MC = 392,             /* rows of A packed at once: 588 KiB, half a second-level cache */
     NC = 768,             /* columns of a task: its packed B is 1.2 MiB */
     SUM_FLOATS = 1 << 18, /* partial sums of a 16-bit C */
-    TASKS_A_THREAD = 4,   /* at most: uneven cores even out */
+    TASKS_A_THREAD = 4,   /* at most; more tasks than threads balance cores of uneven speed */
     /* Packing an operand does not pay when few tiles read it. */
-    N_IN_PLACE = 512,           /* A, rows along k */
-    N_IN_PLACE_T = 128,         /* A, rows along m: a new page at every k */
-    M_IN_PLACE = 128,           /* B, rows along n */
-    B_IN_PLACE = 1 << 16,       /* and only what the caches hold: its strides defeat the prefetchers */
-    MIN_FLOPS_SHARED = 1 << 20, /* below, waking threads costs more than it brings */
+    N_IN_PLACE = 512,           /* A with rows along k */
+    N_IN_PLACE_T = 128,         /* A with rows along m: every k is on a new page */
+    M_IN_PLACE = 128,           /* B with rows along n */
+    B_IN_PLACE = 1 << 16,       /* and at most what the caches hold, because its strides defeat the prefetchers */
+    MIN_FLOPS_SHARED = 1 << 20, /* for smaller products, waking threads costs more than they save */
     LINE_FLOATS = 16,
 };
 
@@ -36,8 +36,8 @@ struct job {
     const struct tr_gemm *g;
     const struct tr_gemm_isa *isa;
     float *packed_b, *packed_a, *sums, *bias;
-    bool a_in_place, b_in_place; /* the tile reads the operand where it lies */
-    int64_t i0, j0, m, n;        /* the rectangle; where C has 16 bits, rows whose sums fit */
+    bool a_in_place, b_in_place; /* the tile reads the operand without packing */
+    int64_t i0, j0, m, n;        /* the rectangle; where C has 16 bits, only the rows whose sums fit */
 };
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -50,8 +50,8 @@ static int64_t div_up(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Floats of one worker's packed B, packed A, partial sums and bias. Upper bounds, so that scratch for a shape serves
- * smaller ones. */
+/* Floats of one worker's packed B, packed A, partial sums and bias. These are upper bounds, so scratch for one shape
+ * serves smaller shapes too. */
 static int64_t scratch_parts(int64_t m, int64_t n, int64_t k, int64_t part[4])
 {
     int64_t nc = tr_min64(round_up(n, TR_GEMM_MAX_NR), NC), kc = tr_min64(k, KC);
@@ -75,7 +75,7 @@ static void *at(const void *base, enum tr_dtype dtype, int64_t index)
     return (char *)(uintptr_t)base + index * (dtype == TR_F32 ? 4 : 2);
 }
 
-/* Columns [j, j + n) of the rectangle and K block k of B, into their panels. */
+/* Packs columns [j, j + n) of the rectangle, block k of K, of B into their panels. */
 static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t k, int64_t kc)
 {
     const struct tr_gemm *g = job->g;
@@ -87,18 +87,19 @@ static void pack_b(const struct job *job, int64_t j, int64_t n, int64_t k, int64
     (g->b_t ? job->isa->pack_lines : job->isa->pack_rows)(&pack);
 }
 
-/* Where the tiles find a block of A: tile row ir starts at a + ir * line. */
+/* Where the tiles read a block of A: tile row ir starts at a + ir * line. */
 struct a_block {
     const float *a;
     int64_t line, row, step;
     int mr;
 };
 
-/* Rows [i, i + m) of A and K block k, in place or packed to dst. */
+/* Rows [i, i + m) of A, block k of K: in place, or packed to dst. */
 static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64_t k, int64_t kc, float *dst)
 {
     const struct tr_gemm *g = job->g;
-    int mr = (int)div_up(m, div_up(m, job->isa->mr)); /* tiles of even height: 64 rows are 13+13+13+13+12, not 4*14+8 */
+    int mr = (int)div_up(
+        m, div_up(m, job->isa->mr)); /* tiles of nearly equal height: 64 rows are 13+13+13+13+12, not 4*14+8 */
     const void *src = at(g->a, g->a_dtype, g->a_t ? k * g->lda + i : i * g->lda + k);
     if (job->a_in_place)
         return g->a_t ? (struct a_block){ src, 1, 1, g->lda, mr } : (struct a_block){ src, g->lda, g->lda, 1, mr };
@@ -107,7 +108,7 @@ static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64
     return (struct a_block){ dst, kc, 1, mr, mr };
 }
 
-/* fp32 home of element (i, j): C itself, or the partial sums when C has 16 bits. */
+/* Where the fp32 sum of element (i, j) is: in C itself, or in the partial sums when C has 16 bits. */
 static float *sum_at(const struct job *job, int64_t i, int64_t j, int64_t *ld)
 {
     bool is_half = job->g->c_dtype != TR_F32;
@@ -115,14 +116,14 @@ static float *sum_at(const struct job *job, int64_t i, int64_t j, int64_t *ld)
     return is_half ? job->sums + (i - job->i0) * *ld + (j - job->j0) : (float *)job->g->c + i * *ld + j;
 }
 
-/* Rows [i, i + m) of A times the packed columns of the rectangle, over K block k. The first block of rows packs B as it
- * goes. */
+/* Rows [i, i + m) of A times the packed columns of the rectangle, over K block k. The first block of rows also packs B.
+ */
 static void multiply_block(const struct job *job, const struct a_block *a, int64_t i, int64_t m, int64_t k)
 {
     const struct tr_gemm *g = job->g;
     const int nr = job->isa->nr;
     int64_t kc = tr_min64(KC, g->k - k);
-    int64_t width = g->b_t ? nr : 8 * nr; /* packed at once: rows of B are read a KiB at a time */
+    int64_t width = g->b_t ? nr : 8 * nr; /* columns packed at once, so that rows of B are read a KiB at a time */
     struct tr_gemm_tile t = { .k = kc, .a_row = a->row, .a_step = a->step, .b_step = job->b_in_place ? g->ldb : nr };
     t.load_c = g->accumulate || k > 0;
     float *c = sum_at(job, i, job->j0, &t.ldc);
@@ -173,7 +174,7 @@ static void multiply_rectangle(struct job *job)
         narrow_sums(job);
 }
 
-/* How C is cut: tasks are (row part, column part). */
+/* How C is split: a task is (row part, column part). */
 struct gemm_tasks {
     const struct tr_gemm *g;
     const struct tr_gemm_isa *isa;
@@ -181,7 +182,7 @@ struct gemm_tasks {
     int64_t n_rows, n_cols; /* parts */
 };
 
-/* Bounds of part p of n along `size`, whole tiles but for the last. */
+/* The start of part p of n along `size`. Parts are whole tiles, except the last. */
 static int64_t part_start(int64_t size, int64_t tile, int64_t p, int64_t n)
 {
     return tr_min64(div_up(size, tile) * p / n * tile, size);
@@ -216,8 +217,8 @@ static void multiply_task(void *ctx, int64_t task, int worker)
     }
 }
 
-/* Each task packs its rows of A and its columns of B: of the cuts that keep every thread busy, the one that packs
- * least. Long products get more parts than threads while each still has a block of rows. */
+/* Each task packs its rows of A and its columns of B. Of the splits that keep every thread busy, this takes the one
+ * that packs least. Large products get more parts than threads while each part still has a block of rows. */
 static void cut_tasks(struct gemm_tasks *cut, int n_threads)
 {
     const struct tr_gemm *g = cut->g;
@@ -235,7 +236,7 @@ static void cut_tasks(struct gemm_tasks *cut, int n_threads)
         cut->n_rows *= 2;
 }
 
-/* K = 0: the empty sum, in plain C. */
+/* K = 0: C gets the empty sum. */
 static void store_empty_sum(const struct tr_gemm *g)
 {
     for (int64_t i = 0; i < g->m; i++) {
@@ -269,11 +270,11 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
     tr_pool_run(pool, cut.n_rows * cut.n_cols, multiply_task, &cut);
 }
 
-/* Asked once: a virtual machine traps cpuid, which then costs 15 us, more than a small product. */
+/* Runs cpuid once: on a virtual machine it traps and costs 15 us, more than a small product. */
 bool tr_has_f16c(void)
 {
 #if defined(__x86_64__)
-    static _Atomic int known; /* 0: not asked, 1: no, 2: yes; threads that race write the same */
+    static _Atomic int known; /* 0: not known yet, 1: no, 2: yes; threads that race write the same value */
     unsigned a, b, c, d;
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
     if (answer == 0) {
@@ -313,7 +314,7 @@ void tr_gemm(const struct tr_gemm *g, struct tr_pool *pool, void *scratch)
         tr_gemm_builtin(best_isa(), g, pool, scratch);
 }
 
-/* Always built in: a library's own threads inside our tasks would fight over the cores. */
+/* Always the built-in product: a library's own threads inside our tasks would compete for the cores. */
 void tr_gemm_serial(const struct tr_gemm *g, void *scratch)
 {
     tr_gemm_builtin(best_isa(), g, NULL, scratch);

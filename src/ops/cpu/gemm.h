@@ -1,7 +1,7 @@
 /* gemm.h - C = A B (+ C) (+ bias) on the CPU, all operands as views, fp32, bf16 or fp16 in and out.
  *
- * The built-in kernel adds every output element in the same K order whatever M, N, tile position, ISA-independent split
- * or thread count, so bits depend only on the element's own row, column and K.
+ * The built-in kernel sums every output element in the same order of K. M, N, the position in a tile and the number of
+ * threads do not change that order, so the bits of an element depend only on its row of A, its column of B and K.
  */
 #ifndef TR_OPS_CPU_GEMM_H
 #define TR_OPS_CPU_GEMM_H
@@ -23,7 +23,7 @@ struct tr_gemm {
 
 size_t tr_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads);
 void tr_gemm(const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
-/* One thread, inside a task that is already parallel (attention tiles, head blocks); scratch for n_threads = 1. */
+/* The product on one thread, for use inside a task that is already parallel. Needs the scratch of n_threads = 1. */
 void tr_gemm_serial(const struct tr_gemm *g, void *scratch);
 
 /* Does this processor convert float16? By cpuid: clang 14's __builtin_cpu_supports does not know the name. */

@@ -1,11 +1,11 @@
 /* gemm_engine.c - the choice of matrix-product engine: built in, or a library loaded at run time.
  *
- * Nothing is linked: oneDNN's dnnl_sgemm (one C function, the same in 2.x and 3.x) or a CBLAS's cblas_sgemm are looked
- * up with dlopen. The choice is made once, before step 0, and read-only afterwards. Libraries take fp32 products only;
- * 16-bit operands and products inside a task stay built in. AUTO is the built-in kernel wherever it has vectors:
- * beside oneDNN 2.6 on two AVX-512 cores, call by call in turns, it is 0 to 10 % behind on products of 512 to 3072
- * rows, and a whole training step is as fast or faster (bench/results/cpu.md). Rejected: a timed probe, which would let
- * the load of the machine decide the bits of a run (libraries change bits with M, N or threads).
+ * No library is linked: dlopen looks up oneDNN's dnnl_sgemm (one C function, the same in 2.x and 3.x) or cblas_sgemm of
+ * a CBLAS. The choice is made once, before step 0, and read-only afterwards. Libraries take fp32 products only; 16-bit
+ * operands and products inside a task stay built in. AUTO is the built-in kernel wherever it has vectors:
+ * measured in alternation with oneDNN 2.6 on two AVX-512 cores, it is 0 to 10 % slower on products of 512 to 3072 rows,
+ * and a whole training step is as fast or faster (bench/results/cpu.md). Rejected: a timed probe, which would let the
+ * load of the machine decide the bits of a run (libraries change bits with M, N or threads).
  */
 #include "ops/cpu/gemm_impl.h"
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static struct {
     enum tr_gemm_choice engine;
     dnnl_sgemm_fn *dnnl;
     cblas_sgemm_fn *cblas;
-    set_threads_fn *set_threads; /* of the library or its OpenMP; NULL = it keeps its own count */
+    set_threads_fn *set_threads; /* of the library or its OpenMP; NULL: the library sets its own number of threads */
 } chosen = { .engine = TR_GEMM_BUILTIN };
 
 /* Function pointers come from dlsym as void *; POSIX promises this copy works. */
@@ -146,7 +146,7 @@ double tr_gemm_peak(struct tr_pool *pool)
         return 0;
     float *a = (float *)(void *)mem;
     for (int i = 0; i < 2 * N * N; i++)
-        a[i] = (float)(i % 251) * 0.01f - 1.0f; /* zeroes run faster than data */
+        a[i] = (float)(i % 251) * 0.01f - 1.0f; /* not zeroes, on which a product runs faster than on data */
     struct tr_gemm g = {
         .m = N, .n = N, .k = N, .a = a, .b = a + N * N, .c = a + 2 * N * N, .lda = N, .ldb = N, .ldc = N, .b_t = true
     };

@@ -1,4 +1,4 @@
-/* gemm_impl.h - what the files of the matrix product share: one row per instruction set, and the fixed cut of K.
+/* gemm_impl.h - what the files of the matrix product share: one row per instruction set, and the fixed split of K.
  *
  * Packed form of an operand block: panels of `width` columns (of B) or rows (of A), each stored k-major:
  * [panel][k][width].
@@ -9,10 +9,10 @@
 #include "ops/cpu/gemm.h"
 
 enum {
-    TR_GEMM_KC = 384, /* K is cut here on every machine: one cut, one order of additions */
+    TR_GEMM_KC = 384, /* length of a block of K; the same on every machine, so that the order of additions is too */
     TR_GEMM_MAX_MR = 14,
     TR_GEMM_MAX_NR = 32,
-    TR_GEMM_SLACK = 16, /* floats a packer may write past its last panel */
+    TR_GEMM_SLACK = 16, /* floats that a packer may write past its last panel */
 };
 
 /* One tile of C: c (+)= a b (+ bias) for n_rows <= mr rows and n_cols <= nr columns. Each element is one chain of fused
@@ -26,7 +26,7 @@ struct tr_gemm_tile {
     bool load_c; /* bias (n_cols) may be NULL */
 };
 
-/* n lines (rows of A, columns of B) of k elements into panels of `width` lines. */
+/* Packs n lines (rows of A, columns of B) of k elements into panels of `width` lines. */
 struct tr_gemm_pack {
     const void *src;
     int64_t ld;
@@ -40,8 +40,8 @@ struct tr_gemm_isa {
     const char *name;
     int mr, nr;
     void (*tile)(const struct tr_gemm_tile *t);
-    void (*pack_rows)(const struct tr_gemm_pack *p);  /* src (k, n): a line is a column of src */
-    void (*pack_lines)(const struct tr_gemm_pack *p); /* src (n, k): a line is a row of src: transposes */
+    void (*pack_rows)(const struct tr_gemm_pack *p);  /* src is (k, n): a line is a column of src */
+    void (*pack_lines)(const struct tr_gemm_pack *p); /* src is (n, k): a line is a row of src, so it transposes */
     void (*widen)(const uint16_t *src, enum tr_dtype dtype, float *dst, int64_t n);
     void (*narrow)(const float *src, uint16_t *dst, enum tr_dtype dtype, int64_t n); /* round to nearest even */
 };
@@ -51,12 +51,12 @@ extern const struct tr_gemm_isa tr_gemm_portable;
 extern const struct tr_gemm_isa tr_gemm_avx2, tr_gemm_avx512;
 #endif
 
-/* Instruction sets this CPU runs, fastest first; returns how many. */
+/* The instruction sets that this CPU has, fastest first; returns how many. */
 int tr_gemm_isas(const struct tr_gemm_isa *out[3]);
 /* The built-in product. pool may be NULL; scratch as tr_gemm_scratch(). */
 void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, struct tr_pool *pool, void *scratch);
 
-/* The chosen library's product; false = it does not take this call (16-bit operands, or no library chosen). */
+/* The product by the chosen library; false: it does not take this call (16-bit operands, or no library is chosen). */
 bool tr_gemm_external(const struct tr_gemm *g, int n_threads);
 
 #endif

@@ -24,7 +24,7 @@ ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows)
     TR_UNROLL
     for (int r = 0; r < n_rows; r++) {
         lo[r] = hi[r] = _mm256_setzero_ps();
-        /* The tile of C is touched only at the end: fetch it behind the arithmetic. */
+        /* The tile of C is read only at the end: prefetch it during the arithmetic. */
         _mm_prefetch((const char *)(t->c + r * t->ldc), _MM_HINT_T0);
         _mm_prefetch((const char *)(t->c + r * t->ldc + LANES), _MM_HINT_T0);
     }
@@ -88,7 +88,7 @@ ISA TR_FORCE_INLINE __m256 load_half(const uint16_t *p, enum tr_dtype dtype)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-/* The first n <= 8 of the 8 lanes at p; the rest are zero and not read. */
+/* Loads the first n <= 8 of 8 lanes; the others are zero, and their memory is not read. */
 ISA TR_FORCE_INLINE __m256 load_some(const void *src, enum tr_dtype dtype, int64_t at, int64_t n)
 {
     const float *f = (const float *)src + at;
@@ -103,7 +103,7 @@ ISA TR_FORCE_INLINE __m256 load_some(const void *src, enum tr_dtype dtype, int64
     return load_half(edge, dtype);
 }
 
-/* k outside, panels inside: src is read along its rows, whole pages at a time. */
+/* The loop over k is outside, that over panels inside, so src is read along its rows, whole pages at a time. */
 ISA static void pack_rows(const struct tr_gemm_pack *p)
 {
     for (int64_t k = 0; k < p->k; k++) {
@@ -121,7 +121,7 @@ ISA static void pack_rows(const struct tr_gemm_pack *p)
     }
 }
 
-/* Columns k..k+3 of 8 rows: halves of z[s] are rows s and 4+s, joined by the load ports; then two 4x4 transposes. */
+/* Columns k..k+3 of 8 rows: halves of z[s] are rows s and 4+s, joined while loading; then two 4x4 transposes. */
 ISA TR_FORCE_INLINE void transpose_8x4(const float *const row[LANES], int64_t k, float *dst, int64_t step)
 {
     __m256 z[4];

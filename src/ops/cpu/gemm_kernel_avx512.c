@@ -1,9 +1,10 @@
 /* gemm_kernel_avx512.c - the AVX-512 column of the matrix product: a 14 x 32 tile in 28 registers.
  *
- * 28 chains of fused multiply-adds hide the latency, two vectors of B and 14 broadcasts of A a step leave the load
- * ports half idle. Tiles of fewer rows are the same code with fewer registers, so edges waste nothing and change no
- * bits. Rejected: broadcasts as memory operands (28 loads a step); 8 x 48, by reckoning only (its panel of B fills the
- * first-level cache); software prefetch in the packers or the tile (measured: slower, or under 3 % better).
+ * 28 chains of fused multiply-adds hide the latency. A step loads two vectors of B and 14 broadcasts of A, which leaves
+ * the load ports half idle. Tiles of fewer rows are the same code with fewer registers, so edges waste no work and
+ * change no bits. Rejected: broadcasts as memory operands (28 loads a step); 8 x 48, calculated but not measured (its
+ * panel of B fills the first-level cache); software prefetch in the packers or the tile (measured: slower, or under 3 %
+ * better).
  */
 #include "ops/cpu/gemm_impl.h"
 
@@ -20,7 +21,7 @@ static inline __mmask16 first_lanes(int64_t n)
     return (__mmask16)(n >= LANES ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
-/* One k of both vectors of every row, operands packed. */
+/* One step of k for both vectors of every row, with packed operands. */
 ISA TR_FORCE_INLINE void step_of(__m512 *lo, __m512 *hi, const float *a, const float *b, const int n_rows)
 {
     __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + LANES);
@@ -38,7 +39,7 @@ ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows,
     TR_UNROLL
     for (int r = 0; r < n_rows; r++) {
         lo[r] = hi[r] = _mm512_setzero_ps();
-        /* The tile of C is touched only at the end: fetch it behind the arithmetic. */
+        /* The tile of C is read only at the end: prefetch it during the arithmetic. */
         _mm_prefetch((const char *)(t->c + r * t->ldc), _MM_HINT_T0);
         _mm_prefetch((const char *)(t->c + r * t->ldc + LANES), _MM_HINT_T0);
     }
@@ -134,7 +135,7 @@ ISA TR_FORCE_INLINE void copy_rows(const struct tr_gemm_pack *p, enum tr_dtype d
     }
 }
 
-/* A few rows of all panels, then the next few: reads follow whole rows of src, writes fill whole cache lines. */
+/* Packs a few rows of all panels, then the next few: reads follow whole rows of src, writes fill whole cache lines. */
 ISA static void pack_rows(const struct tr_gemm_pack *p)
 {
     static_assert(NR <= 2 * LANES, "copy_rows moves two vectors a row");
@@ -142,7 +143,7 @@ ISA static void pack_rows(const struct tr_gemm_pack *p)
         int64_t k_end = tr_min64(k + ROWS_AT_ONCE, p->k);
         for (int64_t first = 0; first < p->n; first += p->width) {
             int64_t n = tr_min64(p->width, p->n - first);
-            if (p->dtype == TR_F32) /* a copy of the loop for each: no branch inside */
+            if (p->dtype == TR_F32) /* one copy of the loop for each dtype, without a branch inside */
                 copy_rows(p, TR_F32, first, n, k, k_end);
             else if (p->dtype == TR_BF16)
                 copy_rows(p, TR_BF16, first, n, k, k_end);
@@ -152,8 +153,8 @@ ISA static void pack_rows(const struct tr_gemm_pack *p)
     }
 }
 
-/* Columns 4q..4q+3 of 16 rows: lane L of z[s] is row 4L+s, brought there by the load ports; then four 4x4 transposes in
- * place. Half the shuffles of a transpose that loads whole rows. */
+/* Columns 4q..4q+3 of 16 rows: lane L of z[s] is row 4L+s, placed there while loading; then four 4x4 transposes in
+ * place. This takes half the shuffles of a transpose that loads whole rows. */
 ISA TR_FORCE_INLINE void transpose_16x4(const float *const row[LANES], int64_t k, float *dst, int64_t step)
 {
     __m512 z[4];

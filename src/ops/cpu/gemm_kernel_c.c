@@ -22,7 +22,7 @@ static void tile(const struct tr_gemm_tile *t)
     float acc[MR][NR] = { { 0 } };
     int64_t row[MR];
     for (int r = 0; r < MR; r++)
-        row[r] = tr_min64(r, t->n_rows - 1) * t->a_row; /* always MR rows: loops the compiler can unroll */
+        row[r] = tr_min64(r, t->n_rows - 1) * t->a_row; /* always MR rows, so that the compiler can unroll the loops */
     for (int64_t k = 0; k < t->k; k++) {
         const float *a = t->a + k * t->a_step, *b = t->b + k * t->b_step;
         TR_UNROLL

@@ -1,11 +1,12 @@
 /* head.c - output head fused with its cross entropy, in one pass over blocks of rows.
  *
- * A block's logits (rows, V) live in scratch: x W^T by tr_gemm, softmax and loss in place, then the same buffer holds
- * their gradient for dx and dW. A block is as many rows as fit in BLOCK_BYTES, because each one reads W twice and reads
- * and writes dW; it is a power of two, so blocks end where tr_gemm cuts K and dW has the bits of one product over all
- * rows. Rejected: blocks of the vocabulary (logits would be computed twice). A rank with a part of the vocabulary does
- * the same in two calls: HEAD_STATS, and with what all ranks found, HEAD_GRAD; the logits wait in a value between them,
- * or are computed again where they would be too many.
+ * The logits (rows, V) of a block are in scratch: tr_gemm computes x W^T, softmax and loss run in place, then the same
+ * buffer holds the gradient of the logits for dx and dW. A block has as many rows as fit in BLOCK_BYTES, because each
+ * block reads W twice and reads and writes dW. Its rows are a power of two, so blocks end where tr_gemm splits K, and
+ * dW has the bits of one product over all rows. Rejected: blocks of the vocabulary (logits would be computed twice). A
+ * rank with a shard of the vocabulary does the same in two calls: HEAD_STATS, and, with the results of all ranks,
+ * HEAD_GRAD. The logits are saved in a value between the two calls, or recomputed where they would take too much
+ * memory.
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
@@ -20,9 +21,9 @@ struct head {
     const struct tr_tile_ops *ops;
     const struct tr_view *x, *w, *bias, *target;
     const struct tr_view *loss; /* NULL: HEAD_GRAD */
-    const struct tr_view *lse;  /* HEAD_GRAD: of all ranks' logits */
+    const struct tr_view *lse;  /* HEAD_GRAD: log-sum-exp over the logits of all ranks */
     const struct tr_view *dx;   /* then dW and db */
-    const struct tr_view *kept; /* all logits, when they wait between two calls; else NULL */
+    const struct tr_view *kept; /* all logits, when they are saved between the two calls; else NULL */
     bool want_grad;
     bool is_stats;
     float scale, grad_scale;
@@ -45,13 +46,13 @@ static int64_t block_rows(const struct tr_call *c)
     return tr_min64(n, c->in[0].rows);
 }
 
-/* Scratch begins with one factor per row, for the bias gradient; then the logits. */
+/* Scratch begins with one factor per row, for the gradient of the bias; the logits follow. */
 static size_t ones_bytes(const struct tr_call *c)
 {
     return tr_round_up((size_t)block_rows(c) * sizeof(float), 64);
 }
 
-/* By rows: kernels know absence by data, plans by shape. */
+/* Tests rows, not data: a plan calls this too, and its views have shapes but no data. */
 static const struct tr_view *kept_of(const struct tr_call *c)
 {
     const struct tr_view *v = c->op == TR_OP_HEAD_STATS ? &c->out[1] : &c->in[6];
@@ -113,10 +114,10 @@ static void row_task(void *ctx, int64_t task, int worker)
     if (h->loss)
         *row_of(h->loss, row) = h->is_stats && target < 0 ? -FLT_MAX : loss;
     if (h->is_stats)
-        row_of(h->loss, row)[1] = is_here ? r.z[local] : 0; /* without a gradient z stays the logits */
+        row_of(h->loss, row)[1] = is_here ? r.z[local] : 0; /* without a gradient, z still holds the logits */
 }
 
-/* A product with the block: a factor is a view from `row` on, the other is z. */
+/* A product with the block: one factor is the rows of v from `row` on, the other is z. */
 static struct tr_gemm gemm_of(const struct head *h, const struct tr_view *v, int64_t row)
 {
     return (struct tr_gemm){ .b = (const char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype),

@@ -1,4 +1,5 @@
-/* ref.h - the reference kernels and how they touch memory: any element type in, double inside, one rounding out. */
+/* ref.h - the reference kernels and how they access memory: they read any element type, compute in double and round
+ * once. */
 #ifndef TR_OPS_CPU_REF_H
 #define TR_OPS_CPU_REF_H
 
@@ -11,10 +12,10 @@ TR_OP_LIST(X)
 double tr_ref_get(const struct tr_view *v, int64_t row, int64_t col);
 int64_t tr_ref_int(const struct tr_view *v, int64_t row); /* first column of an I32 or I64 view */
 void tr_ref_put(const struct tr_view *v, int64_t row, int64_t col, double x);
-/* An acc output: x on top of what is there when c->accumulate[out], else x alone. Absent outputs are skipped. */
+/* Stores x in an accumulating output: adds it when c->accumulate[out], else overwrites. Skips an absent output. */
 void tr_ref_put_acc(const struct tr_call *c, int out, int64_t row, int64_t col, double x);
 
-/* Zero for an absent view: optional bias, addend. */
+/* The element, or zero for an absent view (optional bias or addend). */
 static inline double tr_ref_opt(const struct tr_view *v, int64_t row, int64_t col)
 {
     return v->data ? tr_ref_get(v, row, col) : 0.0;

@@ -1,6 +1,6 @@
 /* ref_attention.c - the definition of causal attention over packed documents, and of its backward.
  *
- * Scores are recomputed wherever they are needed: no (N, N) matrix, no buffer beyond one head.
+ * Scores are recomputed wherever they are needed, so there is no (N, N) matrix and no buffer larger than one head.
  */
 #include "ops/cpu/dropout.h"
 #include "ops/cpu/ref.h"
@@ -8,7 +8,7 @@
 
 enum { MAX_HEAD_DIM = 1024 };
 
-/* Where both directions find the shared inputs. */
+/* The inputs that both the forward and the backward read. */
 struct attn {
     const struct tr_attr *a;
     const struct tr_view *q, *k, *v, *begin, *sample, *position;
@@ -46,7 +46,7 @@ static int64_t first_seen(const struct attn *t, int64_t i)
     return (t->a->window > 0 ? tr_max64(begin, row - t->a->window + 1) : begin) - t->row_k;
 }
 
-/* One behind the last. */
+/* One past the last row of k that row i of q sees. */
 static int64_t seen_end(const struct attn *t, int64_t i)
 {
     return tr_min64(t->row_q + i + 1, t->end_k) - t->row_k;
@@ -168,7 +168,7 @@ void tr_ref_ATTENTION_BWD(const struct tr_call *c)
             backward_kv(c, &t, h, j);
 }
 
-/* Among one rank. */
+/* The ring of one rank. */
 void tr_ref_RING_ATTENTION(const struct tr_call *c)
 {
     tr_ref_ATTENTION(c);

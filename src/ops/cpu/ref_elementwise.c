@@ -128,7 +128,7 @@ void tr_ref_ZERO(const struct tr_call *c)
             tr_ref_put(y, n, j, 0);
 }
 
-/* Collectives among one rank. */
+/* Collectives of one rank: they copy. */
 void tr_ref_ALL_REDUCE(const struct tr_call *c)
 {
     tr_ref_CAST(c);

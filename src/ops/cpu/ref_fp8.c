@@ -1,4 +1,5 @@
-/* ref_fp8.c - the definition of 8-bit products. The fast column is the same: they are for GPUs, here for parity. */
+/* ref_fp8.c - the definition of 8-bit products. The fast column uses these kernels too: 8-bit products are for GPUs,
+ * and the CPU has them only for comparison. */
 #include "ops/cpu/ref.h"
 #include <math.h>
 

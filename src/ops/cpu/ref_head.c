@@ -15,7 +15,7 @@ static double logit(const struct tr_call *c, int64_t n, int64_t v)
     return tr_ref_softcap(tr_ref_factor(c) * sum + tr_ref_opt(&c->in[2], 0, v), c->attr.softcap);
 }
 
-/* Loss of row n; its log-sum-exp in *lse. Online: each logit is computed once. */
+/* Returns the loss of row n and sets *lse to its log-sum-exp. The sum is online, so each logit is computed once. */
 static double row_loss(const struct tr_call *c, int64_t n, double *lse)
 {
     int64_t target = tr_ref_int(&c->in[3], n);
@@ -99,7 +99,7 @@ void tr_ref_HEAD_LOSS_GRAD(const struct tr_call *c)
     free(dz);
 }
 
-/* ---- the same by ranks with a part of the vocabulary each ---- */
+/* ---- the same when each rank has a shard of the vocabulary ---- */
 
 void tr_ref_HEAD_STATS(const struct tr_call *c)
 {
@@ -124,7 +124,7 @@ void tr_ref_HEAD_COMBINE(const struct tr_call *c)
     for (int64_t n = 0; n < n_rows; n++) {
         double sum = 0, at_target = 0;
         for (int64_t i = n; i < c->in[0].rows; i += n_rows) {
-            sum += exp(tr_ref_get(&c->in[0], i, 0)); /* 0 where masked */
+            sum += exp(tr_ref_get(&c->in[0], i, 0)); /* 0 where the token has no target */
             at_target += tr_ref_get(&c->in[0], i, 1);
         }
         tr_ref_put(&c->out[0], n, 0, sum > 0 ? log(sum) - at_target : 0);

@@ -77,7 +77,8 @@ void tr_ref_LINEAR_ADD(const struct tr_call *c)
     }
 }
 
-/* The activation sees what is stored, so that the backward, which reads it, is that of this forward. */
+/* The activation reads the rounded, stored value, because the backward reads that value too and must match this
+ * forward. */
 void tr_ref_LINEAR_ACT(const struct tr_call *c)
 {
     struct tr_call linear = *c, act = *c;

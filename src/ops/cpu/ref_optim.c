@@ -7,7 +7,7 @@
 #include <math.h>
 
 struct optim_ref {
-    double lr, clip, beta1, beta2, eps, keep, bias1, bias2; /* keep: what decay leaves of p */
+    double lr, clip, beta1, beta2, eps, keep, bias1, bias2; /* keep: the factor that weight decay leaves on p */
     uint64_t step;
 };
 
@@ -26,7 +26,7 @@ static struct optim_ref optim_init(const struct tr_call *c)
                                .step = tr_step_number(s) };
 }
 
-/* Adds 16 random bits below the ones that stay, then cuts: the expected value is x. Inf and NaN stay. */
+/* Adds 16 random bits below the bits that stay, then truncates, so the expected value is x. Inf and NaN stay. */
 static uint16_t bf16_stochastic(float x, uint32_t random)
 {
     uint32_t u;
@@ -36,7 +36,7 @@ static uint16_t bf16_stochastic(float x, uint32_t random)
     return (uint16_t)((u + (random & 0xffffu)) >> 16);
 }
 
-/* Stores element i of out[k], rounded by its half of the element's random word. */
+/* Stores element i of out[k], rounded with its 16 random bits. */
 static void put_state(const struct tr_call *c, const struct optim_ref *o, int k, int64_t i, double x)
 {
     const struct tr_view *v = &c->out[k];
@@ -50,7 +50,7 @@ static void put_state(const struct tr_call *c, const struct optim_ref *o, int k,
     }
 }
 
-/* New p, and its copy in the compute dtype. */
+/* Stores the new p and its copy in the compute dtype. */
 static void put_p(const struct tr_call *c, const struct optim_ref *o, int64_t i, double x)
 {
     put_state(c, o, 0, i, x);

@@ -1,4 +1,4 @@
-/* ref_view.c - element access of the reference kernels, and the small functions several of them share.
+/* ref_view.c - element access of the reference kernels, and small functions that several of them use.
  *
  * F64 views are accepted everywhere: the tests run the reference in double to check derivatives to many digits.
  */

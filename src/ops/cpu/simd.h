@@ -4,8 +4,8 @@
  * same bits on all of them: every lane runs the same IEEE operations, nothing is contracted to fma, and sums use
  * TR_SUM_LANES partial sums whatever the width. Rejected: one 16-lane type everywhere (gcc keeps vectors wider than the
  * machine's in memory); intrinsics (three copies of each kernel). Loads and stores take the element type at run time:
- * a branch that is always predicted costs nothing beside the memory. Loops over arrays of vectors carry an unroll
- * pragma: unrolled, the array lives in registers.
+ * a branch that is always predicted costs nothing beside the memory. Loops over arrays of vectors have an unroll
+ * pragma, so that the array stays in registers.
  */
 #ifndef TR_OPS_CPU_SIMD_H
 #define TR_OPS_CPU_SIMD_H
@@ -30,7 +30,7 @@ typedef uint64_t vl __attribute__((vector_size(TR_LANES * 4))); /* half as many 
 /* A run of F32, BF16 or F16 elements; p NULL: an absent view. */
 struct run {
     char *p;
-    bool is_half, is_f16; /* two bytes an element; and of those, F16 */
+    bool is_half, is_f16; /* is_half: two bytes an element, BF16 or F16; is_f16: F16 */
 };
 
 static inline struct run run_at(const struct tr_view *v, int64_t row, int64_t col)
@@ -67,7 +67,7 @@ static inline vf v_sqrt(vf x)
 
 static inline vf v_of_bf16(vh h)
 {
-#if TR_LANES == 16 /* gcc would convert two halves and join them */
+#if TR_LANES == 16 /* gcc would convert two half vectors and join them */
     return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
 #else
     return (vf)(__builtin_convertvector(h, vu) << 16);
@@ -83,7 +83,8 @@ static inline vh v_to_bf16(vf f) /* as tr_bf16_of_f32 */
     return __builtin_convertvector(((vu)is_nan & quiet) | (~(vu)is_nan & rounded), vh);
 }
 
-/* The machine's own conversions where a column has them (every x86 with AVX2); they round as tr_f16_of_f32 does. */
+/* The machine's conversions where the instruction set has them (every x86 with AVX2); they round as tr_f16_of_f32 does.
+ */
 static inline vf v_of_f16(vh h)
 {
 #if TR_LANES == 16
@@ -127,7 +128,7 @@ static inline vf v_load_tail(struct run r, int64_t i, int64_t n, float fill)
     return f;
 }
 
-/* Elements i .. i + TR_LANES - 1 of a run that ends at n; what lies at or behind the end reads as `fill`. */
+/* Elements i .. i + TR_LANES - 1 of a run that ends at n; elements at or past the end read as `fill`. */
 static inline vf v_load_or(struct run r, int64_t i, int64_t n, float fill)
 {
     vf f;
@@ -189,7 +190,7 @@ static inline float v_sum(vf part[TR_SUM_VECS])
     return lane[0];
 }
 
-/* A stripe of a parameter gradient while rows are added to it: columns col .. end, at most TR_STRIPE. */
+/* The columns [col, end) of a parameter gradient, at most TR_STRIPE, while rows are added to them. */
 struct stripe {
     vf sum[TR_STRIPE / TR_LANES];
 };

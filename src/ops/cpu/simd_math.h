@@ -52,7 +52,7 @@ static inline void v_normal(vf x, vf *cdf, vf *bell)
     *cdf = v_select(a < 1.0f, r * x + 0.5f, outer);
 }
 
-/* Low half of each a, times m: one instruction that gcc does not find. */
+/* The low half of each element of a, times m. This is one instruction, which gcc does not find by itself. */
 static inline vl v_mul(vl a, uint32_t m)
 {
 #if TR_LANES == 16
@@ -66,7 +66,8 @@ static inline vl v_mul(vl a, uint32_t m)
 #endif
 }
 
-/* tr_philox for a vector of low counters: word k of each in the low half of w[k]; the high halves are noise. */
+/* tr_philox for a vector of low counters: word k of each counter is in the low half of w[k]; the high halves are
+ * undefined. */
 static inline void v_philox(uint64_t key, uint64_t hi, vl lo, vl w[4])
 {
     uint64_t k0 = key, k1 = key >> 32;

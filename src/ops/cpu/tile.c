@@ -1,7 +1,7 @@
 /* tile.c - the kernels of tile.h, compiled once per instruction set like the files of fast.h.
  *
- * The sets with fma give the same bits: lanes are independent and every chain has a fixed order. fma and max are the
- * two operations the vector extension cannot say, so they are intrinsics.
+ * The sets with fma give the same bits: lanes are independent and every chain has a fixed order. The vector extension
+ * has no fma and no max, so those two are intrinsics.
  */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"
@@ -48,8 +48,9 @@ TR_FORCE_INLINE vf v_max(vf a, vf b) /* b where either is NaN */
 #endif
 }
 
-/* exp for x <= 88 within 2 ulp, 0 below the smallest normal number. Half the instructions of v_exp, whose bits must not
- * depend on fma: a tenth of the forward pass. 2^r, |r| <= 1/2, by a minimax fit that is exact at 0 (error 1e-7). */
+/* exp for x <= 88 within 2 ulp, 0 below the smallest normal number. It has half the instructions of v_exp, whose bits
+ * must not depend on fma; exp is a tenth of the forward pass. 2^r, |r| <= 1/2, by a minimax fit that is exact at 0
+ * (error 1e-7). */
 TR_FORCE_INLINE vf v_exp_fma(vf x)
 {
 #if TR_LANES == 4
@@ -66,7 +67,7 @@ TR_FORCE_INLINE vf v_exp_fma(vf x)
 #endif
 }
 
-/* rows x vecs accumulators in registers: both are constants where this is inlined. */
+/* Holds rows x vecs accumulators in registers: rows and vecs are constants where this is inlined. */
 TR_FORCE_INLINE void mm_block(const struct tr_tile_mm *p, int64_t row, int64_t col, int rows, int vecs)
 {
     const float *a = p->a + row * p->a_row, *b = p->b + col;
@@ -90,7 +91,8 @@ TR_FORCE_INLINE void mm_block(const struct tr_tile_mm *p, int64_t row, int64_t c
         v_put(c + i / vecs * p->ldc + i % vecs * TR_LANES, acc[i / vecs][i % vecs]);
 }
 
-/* Columns outermost: the strip of B that a block reads stays in the first cache over all rows. */
+/* The loop over columns is outermost, so the strip of B that a block reads stays in the first-level cache for all rows.
+ */
 static void mm(const struct tr_tile_mm *p)
 {
     int64_t col = 0;
@@ -190,7 +192,8 @@ static bool softmax(float *s, int64_t n_rows, float *max, float *sum, float *fad
     vi is_faded = { 0 };
     for (int64_t l = 0; l < TR_TILE_STEP; l += TR_LANES) {
         vf top = v_at(max + l), top2 = top, add = { 0 };
-        for (int64_t r = 0; r < n_rows; r += 4) { /* n_rows is a multiple of 4; one chain would wait for each max */
+        for (int64_t r = 0; r < n_rows;
+             r += 4) { /* n_rows is a multiple of 4; a single chain would wait for the latency of each max */
             const float *at = s + r * TR_TILE + l;
             top = v_max(v_max(v_at(at), v_at(at + TR_TILE)), top);
             top2 = v_max(v_max(v_at(at + 2 * TR_TILE), v_at(at + 3 * TR_TILE)), top2);

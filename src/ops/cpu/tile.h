@@ -28,7 +28,7 @@ struct tr_tile_mm {
 
 struct tr_logit_row;
 
-/* `lanes` below means TR_TILE_STEP query lanes; matrices of lanes have rows TR_TILE floats apart. */
+/* Below, `lanes` are TR_TILE_STEP query lanes; a matrix of lanes has rows TR_TILE floats apart. */
 struct tr_tile_ops {
     void (*mm)(const struct tr_tile_mm *p);
     /* dst (rows, cols), ld floats apart, = scale * the view from (row, col) on; columns are padded with
@@ -41,20 +41,20 @@ struct tr_tile_ops {
     void (*transpose)(const float *src, int64_t ld_src, int64_t rows, int64_t cols, float *dst, int64_t ld_dst);
     /* s = cap * tanh(s / cap) on n_rows rows of lanes. */
     void (*softcap)(float *s, int64_t n_rows, float cap);
-    /* One step of the online softmax: max, sum per lane; s becomes exp(s - max); old sums and outputs are out of date
-     * by the factor `fade`, which is already in sum. Returns whether any fade is not 1. */
+    /* One step of the online softmax. It updates max and sum of each lane, and s becomes exp(s - max). fade is the
+     * factor by which the outputs so far must be multiplied; sum already includes it. Returns whether any fade is not
+     * 1. */
     bool (*softmax)(float *s, int64_t n_rows, float *max, float *sum, float *fade);
     /* x *= factor on n_rows rows of lanes. */
     void (*fade)(float *x, int64_t n_rows, const float *factor);
     /* dot = sum over n_rows rows of a * b, lane by lane. */
     void (*dot)(const float *a, const float *b, int64_t n_rows, float *dot);
-    /* s becomes p = exp(s - lse) * keep, dp becomes p * (keep * dp - dot) * slope of the cap. keep may be NULL: ones.
-     */
+    /* s becomes p = exp(s - lse) * keep, dp becomes p * (keep * dp - dot) * slope of the cap. keep NULL: all ones. */
     void (*softmax_bwd)(float *s, float *dp, const float *keep, int64_t n_rows, const float *lse, const float *dot,
                         float cap);
     float (*cross_entropy)(const struct tr_logit_row *r);
-    /* The same in two: z becomes the capped logits, their maximum is returned; then, with the log-sum-exp of these and
-     * others' logits, their gradient. */
+    /* The same in two calls. `logits`: z becomes the capped logits; returns their maximum. `logit_grad` turns them into
+     * their gradient, given the log-sum-exp over the logits of all ranks. */
     float (*logits)(const struct tr_logit_row *r);
     void (*logit_grad)(const struct tr_logit_row *r, float lse);
 };
@@ -62,7 +62,7 @@ struct tr_tile_ops {
 /* One row of logits: z = x.w on entry; softmax cross entropy against `target`. */
 struct tr_logit_row {
     float *z;
-    int64_t n, target;          /* target < 0: not one of these */
+    int64_t n, target;          /* target < 0: the target is not among these logits */
     const struct tr_view *bias; /* data NULL: none */
     float scale, softcap;
     bool want_grad;
@@ -70,7 +70,7 @@ struct tr_logit_row {
 };
 
 extern const struct tr_tile_ops tr_fast_tile_ops_base, tr_fast_tile_ops_avx2, tr_fast_tile_ops_avx512;
-/* The fastest row this CPU runs. */
+/* The kernels of the fastest instruction set of this CPU. */
 const struct tr_tile_ops *tr_tile_ops(void);
 
 #endif
