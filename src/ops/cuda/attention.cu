@@ -1,9 +1,9 @@
 /* attention.cu - attention for every case: any head size, type, window, cap and dropout, packed documents, a cache,
  * blocks of a longer row.
  *
- * A warp owns one query row and head (for dk and dv: one key row and key head) and takes 32 rows of the other side at a
- * time, a lane each; sums run in row order, without atomics. It is the way for what cuDNN does not do; what cuDNN does,
- * it does on tensor cores (attention_cudnn.cu).
+ * A warp owns one query row and head (for dk and dv: one key row and key head). It takes 32 rows of the other side at a
+ * time, one for each lane; sums run in row order, without atomics. These kernels run the cases that cuDNN does not
+ * cover; cuDNN runs the others on tensor cores (attention_cudnn.cu).
  */
 #include "ops/cuda/cuda.cuh"
 
@@ -11,7 +11,7 @@ enum { WARPS = 4, MAX_D = TR_CUDA_HEAD_DIM_MAX };
 
 template <typename T> struct attn {
     mat<const T> q, k, v;
-    mat<const int32_t> begin, position; /* begin: absent with a cache, where position is the last row seen */
+    mat<const int32_t> begin, position; /* with a cache begin is absent, and position is the last row seen */
     mat<const int64_t> sample;
     const float *step;
     struct tr_attr a;
@@ -20,7 +20,7 @@ template <typename T> struct attn {
     bool is_cached;
 };
 
-/* Rows of k that row i of q sees; both count from the first of their block. */
+/* The rows of k that row i of q sees; both are counted from the first row of their block. */
 struct seen {
     int64_t first, last;
 };
@@ -48,7 +48,7 @@ template <typename T> __device__ static float cap_slope(const attn<T> &t, float 
     return 1.0f - x * x;
 }
 
-/* Dropout's factor on the probability of (i, j): cpu/dropout.h. */
+/* The factor of dropout on the probability of (i, j), as cpu/dropout.h defines it. */
 template <typename T> __device__ static float keep(const attn<T> &t, int64_t h, int64_t i, int64_t j)
 {
     if (t.a.dropout_p <= 0)
@@ -68,7 +68,7 @@ template <typename T> __device__ static float dot(const float *shared, const T *
     return sum;
 }
 
-/* What a row has from other keys, and how much of it and of the new stays: both are weighed by their log-sum-exp. */
+/* Merges the stored result of a row with that of new keys: the log-sum-exp of both, and the weight of each. */
 struct merge {
     float lse, old, fresh;
 };
@@ -82,7 +82,7 @@ __device__ static merge merge_of(float was, float now)
     return merge{ lse, expf(was - lse), expf(now - lse) };
 }
 
-/* E: columns a lane owns; O: type of o. */
+/* E: columns that a lane owns; O: element type of o. */
 template <typename T, typename O, int E>
 __global__ void __launch_bounds__(WARPS * 32) forward_kernel(attn<T> t, mat<O> o, mat<float> lse, bool merges)
 {
@@ -141,7 +141,7 @@ template <typename T, typename O> struct attn_bwd {
     mat<const float> lse;
     mat<O> dq, dk, dv;
     float *delta; /* (N, H): do.o */
-    bool adds[3]; /* to dq, dk, dv */
+    bool adds[3]; /* adds to dq, dk, dv instead of overwriting them */
 };
 
 template <typename O> __device__ static void put(O *at, float x, bool adds)
@@ -149,7 +149,7 @@ template <typename O> __device__ static void put(O *at, float x, bool adds)
     *at = from_f32<O>(adds ? to_f32(*at) + x : x);
 }
 
-/* dq of one row, and the row's do.o for the other kernel. */
+/* Computes dq of one row, and its do.o for the kernel of dk and dv. */
 template <typename T, typename O, int E>
 __global__ void __launch_bounds__(WARPS * 32) dq_kernel(attn<T> t, attn_bwd<T, O> b)
 {
@@ -164,7 +164,8 @@ __global__ void __launch_bounds__(WARPS * 32) dq_kernel(attn<T> t, attn_bwd<T, O
         d_o[e] = to_f32(*b.d_o.at(i, h * d + e));
     }
     __syncwarp();
-    float delta = dot(d_o, b.o.at(i, h * d), d); /* in the order of do.v: a row that sees one key gets exactly 0 */
+    /* Summed in the order of do.v, so that the ds of a row that sees one key is exactly 0. */
+    float delta = dot(d_o, b.o.at(i, h * d), d);
     if (lane == 0)
         b.delta[i * t.a.n_heads_q + h] = delta;
 #pragma unroll
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(WARPS * 32) dq_kernel(attn<T> t, attn_bwd<T, O
             put(b.dq.at(i, h * d + e * 32 + lane), t.scale * acc[e], b.adds[0]);
 }
 
-/* dk and dv of one row and key head: all query heads of the group, all later rows that see it. */
+/* Computes dk and dv of one row and key head, from all query heads of the group and all later rows that see the row. */
 template <typename T, typename O, int E>
 __global__ void __launch_bounds__(WARPS * 32) dkv_kernel(attn<T> t, attn_bwd<T, O> b)
 {
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(WARPS * 32) dkv_kernel(attn<T> t, attn_bwd<T, 
         for (int64_t i0 = max((int64_t)0, t.a.row_k + j - t.a.row_q); is_more && i0 < t.n; i0 += 32) {
             int64_t i = i0 + lane;
             bool sees = i < t.n && seen_by(t, i).first <= j;
-            is_more = __all_sync(0xffffffffu, sees); /* later rows see ever less of j */
+            is_more = __all_sync(0xffffffffu, sees); /* when one row no longer sees j, no later row does */
             float p = 0, ds = 0;
             if (sees) {
                 float s = cap(t, dot(k, t.q.at(i, h * d), d)), prob = expf(s - *b.lse.at(i, h)), f = keep(t, h, i, j);
@@ -266,7 +267,7 @@ template <typename T> static attn<T> attn_of(const struct tr_call *c, int q, int
     return t;
 }
 
-/* Columns a lane owns, at compile time. */
+/* Makes the number of columns that a lane owns a compile-time constant. */
 #define FOR_HEAD_DIM(d, run)                                                                                           \
     do {                                                                                                               \
         if ((d) <= 64)                                                                                                 \
@@ -334,7 +335,7 @@ void tr_cuda_ATTENTION_BWD(const struct tr_call *c)
     });
 }
 
-/* Among one rank. */
+/* The ring of one rank. */
 void tr_cuda_RING_ATTENTION(const struct tr_call *c)
 {
     struct tr_call alone = *c;

@@ -2,11 +2,11 @@
  *
  * A micro-batch is a batch of N / seq_len rows of tokens. Where every row is one document the mask is the diagonal;
  * where rows hold several, scores of pairs from different documents get -inf from a (rows, seq_len, seq_len) table made
- * from `begin`, the same for all heads. The logarithms of the sums are read by the backward only and are kept (row,
- * head, token), as the library wants them. What is not covered (fp32, cap, dropout, odd sizes, documents across rows)
- * says false and takes the own kernel. The backward sums dq over blocks of keys in the order they finish when
- * attr.any_order allows it, which saves a pass over the scores. Rejected: ragged batches (9.14 and 9.19 stop in their
- * backward with an illegal instruction for rows of 1024 tokens).
+ * from `begin`, the same for all heads. Only the backward reads lse, so it is stored (row, head, token), as the library
+ * wants it. A call that cuDNN does not cover (fp32, softcap, dropout, odd sizes, documents across rows) returns false,
+ * and the caller runs our kernel (attention.cu). When attr.any_order allows it, the backward sums dq over blocks of
+ * keys in the order in which they finish, which saves a pass over the scores. Rejected: ragged batches (9.14 and 9.19
+ * stop in their backward with an illegal instruction for rows of 1024 tokens).
  */
 #include "ops/cuda/dnn_graph.cuh"
 #include <math.h>
@@ -21,7 +21,7 @@ struct sdpa {
     const struct tr_view *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv, *begin;
 };
 
-/* The tensors outside, in the order of sdpa's views. */
+/* The tensors of the call, in the order of the views of struct sdpa. */
 enum name { T_Q, T_K, T_V, T_O, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
 
 static const struct tr_view *view_of(const struct sdpa *a, int t)
@@ -30,7 +30,7 @@ static const struct tr_view *view_of(const struct sdpa *a, int t)
     return all[t];
 }
 
-/* Absent, or of q's type with whole vectors. */
+/* Is the view absent, or of the dtype of q with rows of whole vectors? */
 static bool is_plain(const struct tr_view *v, enum tr_dtype dtype)
 {
     return !v || (v->dtype == dtype && v->ld % 8 == 0 && (uintptr_t)v->data % 16 == 0);
@@ -71,7 +71,8 @@ static struct sdpa sdpa_of(const struct tr_call *c)
 
 /* ---- the table of documents ---- */
 
-/* Row i of token row b: 0 from its document's first token on, -inf before. What is behind i is the diagonal's. */
+/* Fills row i of token row b: 0 from the first token of its document on, -inf before. The diagonal masks the tokens
+ * after i. */
 template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t s, T *table)
 {
     int64_t token = blockIdx.x, first = begin[token] - token / s * s;
@@ -84,7 +85,7 @@ template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t
     }
 }
 
-/* ---- what both graphs are made of ---- */
+/* ---- parts of both graphs ---- */
 
 struct sdpa_graph {
     struct dnn_graph g;
@@ -94,7 +95,7 @@ struct sdpa_graph {
 
 static const cudnnDataType_t F32 = CUDNN_DATA_FLOAT, I32 = CUDNN_DATA_INT32, BOOL = CUDNN_DATA_BOOLEAN;
 
-/* Of everything outside, and of what goes into a product. */
+/* The type of the tensors of the call, and of the operands of a product. */
 static cudnnDataType_t io_of(const struct sdpa_graph *x)
 {
     return x->a->q->dtype == TR_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
@@ -112,7 +113,7 @@ static struct dnn_tensor rows_of(struct sdpa_graph *x, int t, int64_t heads, boo
     return y;
 }
 
-/* One number a row and head: lse, do.o, or what is between. */
+/* A tensor with one number for each row and head: lse, do.o, or an intermediate result. */
 static struct dnn_tensor stats_of(struct sdpa_graph *x, bool is_virtual)
 {
     const struct sdpa *a = x->a;
@@ -151,7 +152,7 @@ static struct dnn_tensor index_of(struct sdpa_graph *x, const struct dnn_tensor 
     return dnn_pointwise(&x->g, CUDNN_POINTWISE_GEN_INDEX, math, s, NULL, NULL, type, axis);
 }
 
-/* Scores as they are in, scaled, and out: the table of documents, the diagonal, the window. */
+/* Masks the scores: the table of documents, the diagonal, the window. */
 static struct dnn_tensor masked(struct sdpa_graph *x, struct dnn_tensor s)
 {
     struct dnn_tensor row = index_of(x, s, 2, F32, I32), col = index_of(x, s, 3, F32, I32);
@@ -255,7 +256,7 @@ static void build_backward(struct sdpa_graph *x)
     struct dnn_tensor keys =
         dnn_tensor_of(g, shape4(a->b, a->h_kv, a->s, a->d, a->s * ld, a->d, ld, 1), io_of(x), true);
     dnn_reshape_to(g, k, keys);
-    if (!a->any_order) { /* one product over all keys: the same bits every time, and slower */
+    if (!a->any_order) { /* one product over all keys: deterministic, and slower */
         dnn_matmul_to(g, ds, keys, rows_of(x, T_DQ, a->h, false));
         return;
     }
@@ -303,7 +304,7 @@ static struct dnn_plan *plan_of(const struct tr_call *c, const struct sdpa *a, b
     return p;
 }
 
-/* Cuts the scratch, as scratch.c counted it: the table, do.o, dq in fp32, and what the library wants. */
+/* Divides the scratch as scratch.c counted it: the table, do.o, dq in fp32, and the workspace of the library. */
 static bool run(const struct tr_call *c, bool is_bwd)
 {
     struct sdpa a = sdpa_of(c);

@@ -1,8 +1,8 @@
 /* cuda.cuh - what the CUDA kernels share: element access, launches, reductions, and the two libraries.
  *
- * Kernels compute in fp32 whatever is stored. Sums are trees and chunks whose shape depends on sizes only, and nothing
- * is added with atomics, so the same call gives the same bits. Vector width: V elements of 16 bytes when pointers, row
- * pitch and column count allow it, else 1; the arithmetic is the same.
+ * Kernels compute in fp32 whatever the stored type. The trees and chunks of a sum depend on sizes only, and no sum uses
+ * atomics, so the same call gives the same bits. Vector width: V elements of 16 bytes when pointers, row pitch and
+ * column count allow it, else 1; the arithmetic is the same.
  */
 #ifndef TR_OPS_CUDA_CUH
 #define TR_OPS_CUDA_CUH
@@ -52,14 +52,14 @@ template <> __device__ inline bf16 from_f32<bf16>(float x)
 }
 template <> __device__ inline f16 from_f32<f16>(float x)
 {
-    return __float2half_rn(x); /* infinity above 65504, as the loss scale wants it */
+    return __float2half_rn(x); /* above 65504: infinity, by which the loss scaler notices an overflow */
 }
 
 /* V neighbouring elements as floats, one access. */
 template <typename T, int V> struct alignas(sizeof(T) * V) pack {
     T v[V];
 };
-/* V elements as they are in memory. */
+/* Loads V elements as they are in memory. */
 template <typename T, int V> __device__ inline pack<T, V> raw(const T *p)
 {
     return *(const pack<T, V> *)p;
@@ -157,7 +157,7 @@ static inline cudaStream_t stream_of(const struct tr_call *c)
 {
     return (cudaStream_t)tr_device_stream(c->dev, c->stream);
 }
-/* After a launch: bad configurations are known at once, the rest at the next sync. */
+/* Called after a launch: it reports a bad launch configuration at once; other failures show at the next sync. */
 static inline void check_launch(const struct tr_call *c)
 {
     cudaError_t e = cudaGetLastError();
@@ -190,7 +190,7 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
-/* May all these views be read `width` elements of their type at a time? Absent ones may. */
+/* May all these views be read `width` elements at a time? Absent ones may. */
 static inline bool is_wide(const struct tr_view *const *views, int n, int width)
 {
     for (int i = 0; i < n; i++) {
@@ -206,32 +206,33 @@ static inline bool is_wide(const struct tr_view *const *views, int n, int width)
 
 struct cuda_gemm {
     int64_t m, n, k;
-    const void *a, *b, *d; /* d: what is added times beta; may be c */
+    const void *a, *b, *d; /* beta * d is added; d may be c */
     void *c;
     int64_t lda, ldb, ldc, ldd;
-    enum tr_dtype a_dtype, c_dtype; /* b is of a's type, d and bias of c's; E4M3: any 8-bit float, e4m3 unless: */
+    enum tr_dtype a_dtype, c_dtype; /* b has the type of a, d and bias that of c. E4M3 stands for any 8-bit float: */
     bool a_is_e5m2, b_is_e5m2;
     bool a_t, b_t;
     float beta;
-    const void *bias;               /* (n) on every row */
-    const float *scale_a, *scale_b; /* of 8-bit operands */
-    bool is_exact;                  /* 8-bit: sums go to fp32 more often */
+    const void *bias;               /* (n), added to every row */
+    const float *scale_a, *scale_b; /* scales of 8-bit operands */
+    bool is_exact;                  /* 8-bit: partial sums are moved to fp32 more often */
     void *gelu_aux;                 /* forward: c = gelu(x), aux = x; with is_dgelu: c = (A B) * gelu'(aux) */
     int64_t ld_aux;
     bool is_dgelu;
 };
-/* false: not with gelu (shape or address too odd); nothing was done. Without gelu always true. */
+/* Returns false when it cannot fuse gelu (unaligned shape or address); then nothing was done. Without gelu it returns
+ * true. */
 bool tr_cuda_gemm(const struct tr_call *c, const struct cuda_gemm *g, void *workspace);
 /* out (1, cols) (+)= column sums of x; scratch: tr_cuda_colsum_bytes(cols). */
 void tr_cuda_colsum(const struct tr_call *c, const struct tr_view &x, const struct tr_view &out, bool accumulate,
                     float scale, void *scratch);
 
-/* out (1, cols) (+)= scale * the sum of n_parts rows of fp32, in a fixed order; nothing where it is absent. A second
- * output of the same type has its rows TR_CUDA_PARTS rows further on. */
+/* out (1, cols) (+)= scale * the sum of n_parts rows of fp32, in a fixed order; An absent output is skipped. The parts
+ * of a second output begin TR_CUDA_PARTS rows later. */
 void tr_cuda_add_parts(const struct tr_call *c, const float *part, int n_parts, int64_t cols, const struct tr_view *out,
                        const bool *accumulate, int n_out, float scale);
 
-/* ---- attention_cudnn.cu: false when it does not do this call; then the own kernel does ---- */
+/* ---- attention_cudnn.cu: false when cuDNN does not cover the call; then our kernel must run it ---- */
 
 bool tr_cudnn_attention(const struct tr_call *c);
 bool tr_cudnn_attention_bwd(const struct tr_call *c);
@@ -240,7 +241,8 @@ bool tr_cudnn_attention_bwd(const struct tr_call *c);
 TR_OP_LIST(X)
 #undef X
 
-/* Handles and plans of a device (library.cu): those of the compute stream, so no other stream may run such an op. */
+/* The handles and plans of a device (library.cu). They belong to the compute stream, so no other stream may run an op
+ * that uses them. */
 struct tr_cuda_library;
 static inline struct tr_cuda_library *library_of(const struct tr_call *c)
 {

@@ -207,12 +207,12 @@ void dnn_bind(struct dnn_plan *p, const struct dnn_tensor &t)
 bool dnn_run(const struct tr_call *c, struct dnn_plan *p, void *const *at, int n, void *workspace)
 {
     struct tr_cuda_library *l = library_of(c);
-    for (int i = 0, k = 0; i < p->n_bound; i++) /* values point into the plan already */
+    for (int i = 0, k = 0; i < p->n_bound; i++) /* a scalar already points into the plan */
         if ((char *)p->at[i] < (char *)p->value || (char *)p->at[i] >= (char *)(p->value + TR_COUNT_OF(p->value))) {
             TR_BUG_ON(k == n);
             p->at[i] = at[k++];
         }
-    /* A pack is written once: each run needs a fresh one. */
+    /* A variant pack can be filled only once, so each run needs a new one. */
     dnn_desc pack = NULL;
     bool is_ok =
         l->fn.cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack) == CUDNN_STATUS_SUCCESS &&

@@ -1,7 +1,7 @@
 /* dnn_graph.cuh - builds a cuDNN operation graph from C calls, one line an operation.
  *
- * Everything made is remembered and given back with the plan. After the first failure nothing more is tried, so a graph
- * is written straight down and checked once, at the end.
+ * The plan owns every descriptor that was made and frees it. After the first failure the functions do nothing, so a
+ * graph is written without checks and tested once, at the end.
  */
 #ifndef TR_OPS_CUDA_DNN_GRAPH_CUH
 #define TR_OPS_CUDA_DNN_GRAPH_CUH
@@ -12,7 +12,7 @@ enum { MAX_DESCS = 192, MAX_OPS = 48, MAX_BOUND = 32 };
 
 typedef cudnnBackendDescriptor_t dnn_desc;
 
-/* A tensor of the graph: what the next operation needs to know of it. */
+/* A tensor of the graph: what the next operation needs to know about it. */
 struct dnn_tensor {
     dnn_desc desc;
     int64_t uid, dim[4], stride[4];
@@ -24,10 +24,10 @@ struct dnn_plan {
     dnn_desc descs[MAX_DESCS], ops[MAX_OPS], plan;
     int n_descs, n_ops;
     int64_t n_uids, workspace_bytes;
-    bool is_ok;     /* false: cuDNN does not do this; the own kernel does */
+    bool is_ok;     /* false: cuDNN does not cover this call; our kernel runs it */
     float value[8]; /* scalars of the graph, by value */
     int n_values;
-    int64_t uid[MAX_BOUND]; /* what is bound at each run */
+    int64_t uid[MAX_BOUND]; /* the tensors that get a pointer at each run */
     void *at[MAX_BOUND];
     int n_bound;
 };
@@ -35,7 +35,7 @@ struct dnn_plan {
 struct dnn_graph {
     struct tr_cuda_library *l;
     struct dnn_plan *p;
-    cudnnDataType_t io; /* of the tensors outside */
+    cudnnDataType_t io; /* type of the tensors of the call */
 };
 
 struct dnn_shape {
@@ -52,7 +52,7 @@ static inline struct dnn_shape packed4(int64_t b, int64_t h, int64_t s, int64_t 
     return shape4(b, h, s, d, h * s * d, s * d, d, 1);
 }
 
-/* A virtual tensor lives inside the kernel. */
+/* A virtual tensor exists only inside the kernel. */
 struct dnn_tensor dnn_tensor_of(struct dnn_graph *g, const struct dnn_shape &s, cudnnDataType_t type, bool is_virtual);
 struct dnn_tensor dnn_scalar(struct dnn_graph *g, float x);
 /* y = mode(x, b, t); b, t may be NULL. y takes x's shape. axis >= 0: for indices. */
@@ -67,9 +67,9 @@ void dnn_matmul_to(struct dnn_graph *g, const struct dnn_tensor &a, const struct
                    const struct dnn_tensor &c);
 void dnn_reshape_to(struct dnn_graph *g, const struct dnn_tensor &x, const struct dnn_tensor &y);
 
-/* The fastest way by the library's own ranking whose workspace fits. */
+/* Takes the first plan of the library's own ranking whose workspace fits. */
 void dnn_finish(struct dnn_graph *g, size_t workspace_limit);
-/* Pointers in the order of dnn_bind, then run. */
+/* dnn_bind appoints a tensor of the call; a run takes pointers in the order of these calls. */
 void dnn_bind(struct dnn_plan *p, const struct dnn_tensor &t);
 bool dnn_run(const struct tr_call *c, struct dnn_plan *p, void *const *at, int n, void *workspace);
 

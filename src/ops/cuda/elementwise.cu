@@ -1,6 +1,7 @@
 /* elementwise.cu - activations, gated units, add, scale, dropout, cast. One kernel, one functor per op.
  *
- * Whole values are flattened to one row, so a launch has no index arithmetic; column slices keep their rows.
+ * Values that are not slices are treated as one long row, so a launch has no index arithmetic; column slices keep their
+ * rows.
  */
 #include "ops/cuda/cuda.cuh"
 
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(THREADS) map_kernel(io<T> x, int64_t rows, int
     }
 }
 
-/* Rows and columns to run over: one long row when nothing is a slice. */
+/* The rows and columns to run over: one long row when no view is a slice. */
 static void flatten(const struct tr_view *const *views, int n, int64_t *rows, int64_t *cols)
 {
     for (int i = 0; i < n; i++)
@@ -207,7 +208,7 @@ void tr_cuda_SCALE(const struct tr_call *c)
     map<1, 1>(c, scale_f{ factor_of(c) });
 }
 
-/* ---- cast and dropout: one element a thread is enough for where they stand ---- */
+/* ---- cast and dropout: one element for each thread, because they are rare ---- */
 
 template <typename T, typename U> __global__ void cast_kernel(mat<const T> x, mat<U> y, int64_t rows, int64_t cols)
 {
@@ -231,7 +232,7 @@ void tr_cuda_CAST(const struct tr_call *c)
     with_type(c->in[0], [&](auto t) { with_type(c->out[0], [&](auto u) { cast<decltype(t), decltype(u)>(c); }); });
 }
 
-/* Collectives with one rank copy; the executor talks to peers. */
+/* Collectives of one rank copy; with more ranks the executor runs them. */
 void tr_cuda_ALL_REDUCE(const struct tr_call *c)
 {
     if (c->in[0].data != c->out[0].data)

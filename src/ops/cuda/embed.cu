@@ -2,7 +2,7 @@
  *
  * The gradient adds up, for every row of the table, the tokens that read it, in token order. The order comes from a
  * counting sort in three small kernels: ranks inside chunks of tokens, a walk over the chunks of each row, a scan over
- * the rows. Rejected: atomics (other bits every run), a general radix sort (more passes for the same 64 Ki tokens).
+ * the rows. Rejected: atomics (non-deterministic bits), a general radix sort (more passes for the same 64 Ki tokens).
  */
 #include "ops/cuda/cuda.cuh"
 
@@ -47,10 +47,10 @@ void tr_cuda_EMBED(const struct tr_call *c)
 /* ---- gradient ---- */
 
 struct sorted {
-    int32_t *count; /* (chunks, rows): tokens of the chunk that read the row; then: those of earlier chunks */
-    int32_t *start; /* (rows + 1): first place of the row's tokens in order */
-    int32_t *order; /* tokens by row, then by place */
-    int32_t *rank;  /* of a token among those of its chunk and row */
+    int32_t *count; /* (chunks, rows): tokens of the chunk that read the row; later: those of earlier chunks */
+    int32_t *start; /* (rows + 1): where the row's tokens begin in `order` */
+    int32_t *order; /* the tokens, sorted by row, then by position */
+    int32_t *rank;  /* position of a token among those of its chunk and row */
     int64_t n_tokens, n_rows, n_chunks;
 };
 
@@ -60,7 +60,7 @@ __device__ static int64_t row_of(const mat<const int32_t> &index, int64_t n, int
     return row >= 0 && row < n_rows ? row : -1;
 }
 
-/* One block a chunk: everybody looks at everybody. */
+/* One block for each chunk: each thread compares its token with all tokens of the chunk. */
 __global__ void __launch_bounds__(1024) rank_kernel(mat<const int32_t> index, int32_t offset, sorted s)
 {
     __shared__ int32_t row[TR_CUDA_SORT];
@@ -200,13 +200,13 @@ void tr_cuda_EMBED_DW(const struct tr_call *c)
 
 /* ---- rope ---- */
 
-/* A thread turns V neighbouring pairs (i, i + half) of one head. */
+/* A thread rotates V neighbouring pairs (i, i + half) of one head. */
 template <typename T, int V>
 __global__ void __launch_bounds__(256)
     rope_kernel(mat<const T> x, mat<const int32_t> position, mat<const float> table, mat<T> y, unsigned n_threads,
                 unsigned heads, unsigned d, unsigned half, float sign)
 {
-    enum { W = V % 4 == 0 ? 4 : 1 }; /* of the table at once */
+    enum { W = V % 4 == 0 ? 4 : 1 }; /* elements of the table that one load reads */
     unsigned id = blockIdx.x * 256 + threadIdx.x, per_head = half / V, k = id % (heads * per_head),
              row = id / (heads * per_head), i = k % per_head * V, at = k / per_head * d + i;
     if (id >= n_threads)
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(256)
     store<V>(y.at(row, at + half), b);
 }
 
-/* Columns behind the turned ones pass as they are. */
+/* Copies the columns after the rotated ones. */
 template <typename T>
 __global__ void rope_rest(mat<const T> x, mat<T> y, int64_t rows, int64_t heads, int64_t d, int64_t turned)
 {

@@ -1,12 +1,13 @@
 /* fp8.cu - 8-bit floats: quantising with the tensor's own scale, and their products on the tensor cores.
  *
- * The largest element is found in one pass (a maximum has the same bits in any order), then one more makes both copies:
- * a tile goes out straight from registers and transposed through shared memory. Where the past has a scale the first
- * pass ends at once, and the second notes the largest element for the future.
+ * One pass finds the largest element (a maximum has the same bits in any order), a second one makes both copies: a tile
+ * is stored directly from registers, and transposed through shared memory. Where the amax history has a value, the
+ * first pass returns at once, and the second pass records the largest element in the history for the next step.
  */
 #include "ops/cuda/cuda.cuh"
 
-enum { TILE_ROWS = 128, TILE_COLS = 64, PITCH = TILE_ROWS + 4 }; /* of a transposed tile; spreads columns over banks */
+/* PITCH: row pitch of a transposed tile, which spreads columns over memory banks. */
+enum { TILE_ROWS = 128, TILE_COLS = 64, PITCH = TILE_ROWS + 4 };
 
 template <typename T, int V>
 __global__ void __launch_bounds__(512)
@@ -31,10 +32,11 @@ __global__ void __launch_bounds__(512)
     most = threadIdx.x < 16 ? part[threadIdx.x] : 0.0f;
     most = warp_max(most);
     if (threadIdx.x == 0)
-        atomicMax(amax, __float_as_uint(most)); /* of numbers >= 0 the bits are in order */
+        atomicMax(amax, __float_as_uint(most)); /* floats >= 0 compare like their bits */
 }
 
-/* The largest of a block's warps; only a block that found more than the others so far raises what all found. */
+/* The largest element of the warps of a block. Only a block that found a larger one than all blocks so far writes it.
+ */
 __device__ inline void raise(float *most, const float part[8])
 {
     float found = part[0];
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(256) quant_kernel(mat<const T> x, int64_t rows
     __syncthreads();
     if (HAS_PAST && threadIdx.x == 0)
         raise(&past[1], part);
-    enum { W = V == 1 ? 1 : 16 }; /* rows a thread writes */
+    enum { W = V == 1 ? 1 : 16 }; /* rows that a thread writes */
     for (int i = threadIdx.x; i < TILE_COLS * (TILE_ROWS / W); i += 256) {
         int k = i / (TILE_ROWS / W), r = i % (TILE_ROWS / W) * W;
         if (col0 + k >= cols || row0 + r >= rows)
@@ -138,7 +140,7 @@ void tr_cuda_MATMUL8(const struct tr_call *c)
     g.c = y.data, g.ldc = g.ldd = y.ld, g.c_dtype = y.dtype;
     g.bias = c->in[4].data;
     g.is_exact = c->attr.is_gradient;
-    if (c->accumulate[0] && addend.data) { /* a product adds one thing */
+    if (c->accumulate[0] && addend.data) { /* a product can add only one matrix */
         struct tr_call add = *c;
         add.in[0] = y, add.in[1] = addend;
         tr_cuda_ADD(&add);

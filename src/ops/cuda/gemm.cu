@@ -1,11 +1,12 @@
 /* gemm.cu - matrix products by cuBLASLt, fp32 accumulation, and the three ops of a linear layer.
  *
- * A shape's plan (descriptors and algorithm) is made at its first call and kept. The algorithm is chosen by timing the
- * best few of the library's list on the real operands: its ranking alone costs 3 % of a step. The choice is remembered
- * on disk (gemm_memory.h), so that the next start has the same bits; where it cannot be, and the same bits are asked
- * for, the first of the list is taken. Only calls that do not read their output can be timed; one that adds to it uses
- * what was found for the overwriting one. cuBLASLt is column-major: a row-major C = A B is its C^T = B^T A^T. fp32
- * stays fp32 (no tf32). What it has no algorithm for (odd pitches and addresses) runs on a plain kernel.
+ * The plan of a shape (descriptors and algorithm) is made at its first call and kept. Timing the first few algorithms
+ * of the library's list on the real operands chooses one: the library's own ranking would make a step 3 % slower. The
+ * choice is stored on disk (gemm_memory.h), so that the next run has the same bits. Where it cannot be stored and the
+ * run must be reproducible, the first of the list is used. Only calls that do not read their output can be timed; a
+ * call that adds to its output uses the algorithm of the call that overwrites it. cuBLASLt is column-major: a row-major
+ * C = A B is its C^T = B^T A^T. fp32 stays fp32 (no tf32). A product for which the library has no algorithm (unaligned
+ * pitches or addresses) runs on a plain kernel.
  */
 #include "ops/cuda/library.cuh"
 #include <string.h>
@@ -32,7 +33,7 @@ static uint32_t alignment_of(const void *p)
     return a;
 }
 
-/* One output a thread: for shapes cuBLASLt refuses, which are small. */
+/* One output element for each thread: for the shapes that cuBLASLt refuses, which are small. */
 template <typename A, typename B, typename U> __global__ void plain_kernel(struct cuda_gemm g)
 {
     int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x, row = (int64_t)blockIdx.y * 8 + threadIdx.y;
@@ -100,7 +101,7 @@ static void set(struct gemm_call *x, cublasLtMatmulDesc_t d, cublasLtMatmulDescA
     fail(x, x->l->fn.cublasLtMatmulDescSetAttribute(d, a, v, n), "describing");
 }
 
-/* Everything a plan depends on; pointers count by their alignment. */
+/* Everything a plan depends on; of a pointer, only its alignment. */
 static void key_of(const struct cuda_gemm *g, uint64_t key[6])
 {
     const void *all[] = { g->a, g->b, g->c, g->d, g->bias, g->gelu_aux };
@@ -213,7 +214,7 @@ static int candidates(struct gemm_call *x, const struct lt_plan *p, cublasLtMatm
     return st == CUBLAS_STATUS_SUCCESS ? n : 0;
 }
 
-/* Fastest of a few runs; one tells enough where it takes long or is well behind the best one known. */
+/* The fastest of a few runs; one run is enough where it takes long or is much slower than the best one known. */
 static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasLtMatmulAlgo_t *algo, float known_ms)
 {
     float best = 1e30f;
@@ -234,7 +235,7 @@ static float time_of(struct gemm_call *x, const struct lt_plan *p, const cublasL
     return best;
 }
 
-/* It can run twice: what it adds to, if anything, is not its output. */
+/* Can the product run twice with the same result? Not when it adds to its own output. */
 static bool is_repeatable(const struct cuda_gemm *g)
 {
     return g->beta == 0.0f || (g->d && g->d != g->c);
@@ -269,7 +270,7 @@ static void choose(struct gemm_call *x, struct lt_plan *p)
         uint64_t algo[TR_GEMM_ALGO];
         memcpy(algo, &p->algo, sizeof algo);
         const struct tr_gemm_record *holds = tr_gemm_memory_add(&x->l->memory, p->key, algo);
-        if (holds) /* another rank may have been first */
+        if (holds) /* another rank may have stored its choice first */
             memcpy(&p->algo, holds->algo, sizeof p->algo);
     }
 }

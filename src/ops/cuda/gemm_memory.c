@@ -29,7 +29,7 @@ static enum tr_status directory(char path[TR_PATH_MAX])
     return st == TR_OK && (mkdir(path, 0777) == 0 || errno == EEXIST) ? TR_OK : TR_IO;
 }
 
-/* What others have found since. */
+/* Reads the records that other processes have appended since. */
 static void read_on(struct tr_gemm_memory *m)
 {
     struct tr_gemm_record r;
@@ -38,7 +38,8 @@ static void read_on(struct tr_gemm_memory *m)
             m->record[m->n++] = r;
 }
 
-/* One at a time looks and writes; one that was stopped in between is not waited for. */
+/* Only one process at a time reads and appends. It waits one second at most, in case the holder of the lock was
+ * stopped. */
 static bool take_lock(const struct tr_gemm_memory *m)
 {
     for (int i = 0; i < 1000; i++, usleep(1000))
@@ -56,7 +57,7 @@ void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int c
         tr_format(name, sizeof name, "gemm-%zu-%d-%d", library_version, capability, n_units) == TR_OK &&
         tr_path_join(path, dir, name) == TR_OK)
         m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    tr_error_clear(); /* no memory is no error */
+    tr_error_clear(); /* a run without a file is no error */
     read_on(m);
 }
 
@@ -93,7 +94,8 @@ const struct tr_gemm_record *tr_gemm_memory_add(struct tr_gemm_memory *m, const 
         memcpy(r.algo, algo, sizeof r.algo);
         r.check = check_of(&r);
         m->record[m->n++] = r;
-        if (write(m->fd, &r, sizeof r) != (ssize_t)sizeof r) { /* skipped by its check; stop adding */
+        if (write(m->fd, &r, sizeof r) !=
+            (ssize_t)sizeof r) { /* readers skip a partial record by its checksum; append no more */
             tr_gemm_memory_close(m);
             is_locked = false;
         }

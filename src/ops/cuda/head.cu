@@ -1,9 +1,9 @@
 /* head.cu - output head with its cross entropy, over blocks of rows.
  *
- * Logits of a block of rows by one matrix product; they become the loss and, in place, their gradient; two more
- * products give dx and dW. A block is as large as its bytes allow (tr_cuda_head_rows): each one reads W twice and dW
- * once, and large products run fastest. In 16 bits the logits and their gradient are held in 16 bits; without
- * gradients in fp32.
+ * One matrix product gives the logits of a block of rows. A kernel computes the loss from them and overwrites them with
+ * their gradient; two more products give dx and dW. A block is as large as its bytes allow (tr_cuda_head_rows): each
+ * one reads W twice and dW once, and large products run fastest. With 16-bit inputs the logits and their gradient
+ * are held in 16 bits; without gradients in fp32.
  */
 #include "ops/cuda/cuda.cuh"
 #include <float.h>
@@ -12,7 +12,8 @@ enum { THREADS = 1024 };
 
 #define LOG2E 1.44269504088896340736f
 
-__device__ static float power_of_2(float x) /* in one instruction: exp2f minds denormals, of which a sum has no use */
+/* One instruction; exp2f also handles denormals, which do not matter in this sum. */
+__device__ static float power_of_2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -75,7 +76,8 @@ __device__ static peak block_peak(peak p)
     return p;
 }
 
-/* V logits that lie at j, scaled, with bias and cap; what is behind the end is -inf. PLAIN: as they are, all inside. */
+/* V logits from j on, scaled, with bias and cap; those past the end are -inf. PLAIN: no scale, bias or cap, none past
+ * the end. */
 template <bool PLAIN, typename T, int V>
 __device__ static void capped_of(const pack<T, V> &raw, const logits &l, int64_t j, float out[V])
 {
@@ -118,8 +120,8 @@ __device__ static void turn(const pack<T, V> &raw, T *z, const logits &l, int64_
     store<V>(z + j, t);
 }
 
-/* One block a row, for any head. z (rows, ld), ld a multiple of 64: wide access is always right, the padding is never
- * used. The row's second pass finds it in the L2 cache. */
+/* One block for each row; works for any head. z (rows, ld), ld a multiple of 64: wide access is always right, the
+ * padding is never used. The row's second pass finds it in the L2 cache. */
 template <typename T, int V> __global__ void __launch_bounds__(THREADS) loss_kernel(T *z_all, logits l)
 {
     int64_t row = blockIdx.x, target = l.target[row * l.ld_target];
@@ -150,15 +152,15 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS) loss_ker
     for (int64_t j = threadIdx.x * V; j < l.n_vocab; j += THREADS * V)
         turn<false, T, V>(raw<T, V>(z + j), z, l, j, lse, by);
     __syncthreads();
-    if (threadIdx.x == 0) { /* the target's own: softmax - 1 */
+    if (threadIdx.x == 0) { /* the gradient of the target's logit: softmax - 1 */
         float x = l.softcap > 0 ? at / l.softcap : 0.0f;
         z[target] = from_f32<T>((expf(at - lse) - 1.0f) * by * (1.0f - x * x));
     }
 }
 
-/* Packs [h, end) of a thread: of this row to their gradient, of the next row, when there is one, to its peak. HELD:
- * this row's are in shared memory, where the next row's take their place. One at a time: 32 warps hide what two would.
- */
+/* For packs [h, end) of a thread: turns those of this row into their gradient, and adds those of the next row, if there
+ * is one, to its peak. HELD: the packs of this row are in shared memory, and those of the next row replace them. One
+ * pack at a time is enough: 32 warps hide the latency. */
 template <typename T, int V, bool HELD>
 __device__ static peak turn_and_read(T *z, const T *next, pack<T, V> *held, int h, int end, const logits &l, float lse,
                                      float by, peak p)
@@ -177,9 +179,10 @@ __device__ static peak turn_and_read(T *z, const T *next, pack<T, V> *held, int 
     return p;
 }
 
-/* No bias, cap or scale, whole packs, gradients wanted: training. A block a multiprocessor goes over its rows; the same
- * loop turns one row into its gradient and reads the next, so memory works in both directions all the time. Of a row
- * the first n_held packs of a thread wait in shared memory, the others in the L2 cache. */
+/* The usual case of training: no bias, cap or scale, whole packs, gradients wanted. There is one block for each
+ * multiprocessor. The same loop turns one row into its gradient and reads the next row, so memory reads and writes
+ * overlap. The first n_held packs of a thread stay in shared memory between the two passes over a row, the others in
+ * the L2 cache. */
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l, int64_t n_rows, int n_held)
 {
@@ -209,7 +212,7 @@ __global__ void __launch_bounds__(THREADS) plain_loss_kernel(T *z_all, logits l,
             z[target - threadIdx.x * V] = from_f32<T>((expf(at - lse) - 1.0f) * by);
         if (is_mine || (target < 0 && threadIdx.x == 0))
             l.loss[row * l.ld_loss] = is_mine ? lse - at : 0.0f;
-        __syncthreads(); /* everybody has this row's sums before the next one's */
+        __syncthreads(); /* all threads have read the sums of this row before those of the next are written */
     }
 }
 
@@ -282,7 +285,7 @@ static void block_product(const struct head_run *h, int64_t row, int64_t n)
     (void)tr_cuda_gemm(h->c, &g, h->workspace);
 }
 
-/* out: where dx is, before dW and db. */
+/* out: the index of dx among the outputs; dW and db follow. */
 static void block_grads(const struct head_run *h, int64_t row, int64_t n, int out)
 {
     const struct tr_call *c = h->c;
@@ -335,9 +338,9 @@ static void run_head(const struct tr_call *c, bool want_grad)
     }
 }
 
-/* ---- the same by ranks that hold rows [first, first + V) of W each ---- */
+/* ---- the same when each rank holds rows [first, first + V) of W ---- */
 
-/* What ranks tell each other of a row, and its finished logits for the gradient. One block a row. */
+/* Computes the stats of a row for the other ranks, and its capped logits for the gradient. One block for each row. */
 __global__ void __launch_bounds__(THREADS)
     stats_kernel(const float *logit, logits l, int64_t first, mat<float> stats, mat<float> kept)
 {
@@ -377,7 +380,7 @@ __global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t 
     *lse.at(row, 0) = all;
 }
 
-/* Logits to their gradient: from z itself, or from those that were kept. */
+/* Turns logits into their gradient: in z, or from the saved logits. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     dlogits_kernel(T *out, logits l, int64_t first, mat<const float> lse, mat<const float> kept)

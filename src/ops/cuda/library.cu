@@ -1,7 +1,7 @@
 /* library.cu - the CUDA column of the op table, and the libraries behind it.
  *
- * cuBLASLt and cuDNN are opened by name when a GPU is asked for: the program starts without them, and says which one is
- * missing when it matters. cuDNN may be missing: attention then runs on the own kernel, slower.
+ * cuBLASLt and cuDNN are opened by name when a GPU is opened: the program starts without them, and names a missing one
+ * only when it is needed. Without cuDNN attention runs on our kernel, which is slower.
  */
 #include "ops/cuda/library.cuh"
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ extern "C" tr_kernel tr_cuda_kernel(enum tr_opcode op)
     return kernels[op];
 }
 
-/* By its plain name (the loader's paths), then where the toolkit puts it. */
+/* Tries the plain name (the loader's paths), then the directory of the toolkit. */
 static void *open_library(const char *name)
 {
     char path[256];

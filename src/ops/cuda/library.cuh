@@ -1,4 +1,4 @@
-/* library.cuh - cuBLASLt and cuDNN as opened at run time, and what is kept of them per device. */
+/* library.cuh - cuBLASLt and cuDNN as opened at run time, and their state for each device. */
 #ifndef TR_OPS_CUDA_LIBRARY_CUH
 #define TR_OPS_CUDA_LIBRARY_CUH
 
@@ -54,13 +54,13 @@ enum { MAX_GEMMS = 1024, MAX_ATTENTIONS = 64 };
 struct tr_cuda_library {
     void *lt_so, *dnn_so;
     cublasLtHandle_t lt;
-    cudnnHandle_t dnn; /* NULL: no cuDNN here; attention takes the own kernel */
+    cudnnHandle_t dnn; /* NULL: there is no cuDNN; attention runs on our kernel */
     struct {
 #define X(f) decltype(&::f) f;
         TR_LT_LIST(X) TR_DNN_LIST(X)
 #undef X
     } fn;
-    bool may_choose; /* products may be chosen by timing them */
+    bool may_choose; /* algorithms of products may be chosen by timing */
     struct tr_gemm_memory memory;
     struct lt_plan gemm[MAX_GEMMS];
     int n_gemms;

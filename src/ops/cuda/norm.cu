@@ -1,10 +1,10 @@
 /* norm.cu - layernorm and rmsnorm, whole rows or groups of columns.
  *
- * Forward: a warp owns a row (or a group of one) and reads it from memory once: what it read stays in registers.
- * Backward: a block goes over rows, a few at a time, a thread the same columns of each, so dw and db add up on the way
- * and nothing is read twice; each block's partial rows are then added in order. Groups that one warp holds take a warp
- * each, and dw like sums of columns. Rejected: a block a row forward (it waits more than it reads), dx and dw in two
- * kernels for long rows (half as many bytes again).
+ * Forward: a warp owns a row (or one group of it), reads it from memory once and keeps it in registers. Backward: a
+ * block walks over rows, a few at a time. A thread has the same columns of each row, so it sums dw and db on the way
+ * and reads nothing twice; the partial rows of the blocks are then added in order. A group that fits one warp takes a
+ * warp, and its dw is a sum of columns. Rejected: one block for each row in the forward (it waits more than it reads);
+ * dx and dw in two kernels for long rows (half as many bytes again).
  */
 #include "ops/cuda/cuda.cuh"
 
@@ -30,7 +30,8 @@ template <typename T> __device__ static T *rstd_at(const mat<T> &x, const norm_s
     return s.groups == 1 ? x.at(r, 0) : x.at(r / s.groups, r % s.groups);
 }
 
-/* LN: mean and rstd, else rstd alone. H: packs of V a lane holds; 0 = as many as there are, read again each time. */
+/* LN: mean and rstd, else rstd alone. H: packs of V elements that a lane holds; 0: any number, read again in each pass.
+ */
 template <typename T, int V, int H, bool LN>
 __global__ void __launch_bounds__(WARPS * 32)
     norm_kernel(mat<const T> x, const T *w, const T *b, mat<T> y, mat<float> stats, norm_shape s)
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(WARPS * 32)
         return;
     const T *row = group_at(x, s, r);
     T *out = group_at(y, s, r);
-    pack<T, V> held[H > 0 ? H : 1]; /* as stored: floats take twice the registers */
+    pack<T, V> held[H > 0 ? H : 1]; /* in the stored type: floats would take twice the registers */
     auto each = [&](auto f) {       /* f(column, values) of this lane's */
                               float t[V];
 #pragma unroll
@@ -165,8 +166,8 @@ template <typename T> struct norm_bwd {
     float *part_w, *part_b; /* (parts, cols) */
 };
 
-/* Sums of R rows over the block, warps in order. Who calls it again takes the other of two `part`s: then everybody has
- * read the first when it is written again. */
+/* Sums R rows over the block, warps in order. Calls must alternate between two `part` arrays, so that every thread has
+ * read one before it is written again. */
 template <int R> __device__ static void rows_sum(float x[R], float (*part)[ROW_THREADS / 32])
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
@@ -184,8 +185,8 @@ template <int R> __device__ static void rows_sum(float x[R], float (*part)[ROW_T
             x[k] += part[k][i];
 }
 
-/* Asks for a pack of global memory to be put into shared memory; `await` what was asked for before the last n groups.
- */
+/* Starts an asynchronous copy of a pack from global to shared memory. await_all_but<N> waits for all but the last N
+ * groups. */
 template <typename T, int V> __device__ static void ask(pack<T, V> *to, const T *from)
 {
     if (sizeof *to == 16)
@@ -204,9 +205,9 @@ template <int N> __device__ static void await_all_but()
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* dx, dw and db of whole rows, R at a time, while the next R are on their way to shared memory. A thread reads only
- * what it asked for itself, so nothing but the sums waits for others; and reads it again after them, which leaves
- * registers for more blocks. */
+/* dx, dw and db of whole rows, R at a time, while the next R rows are being copied to shared memory. A thread reads
+ * only what it copied itself, so only the sums wait for other threads. It reads its elements again after the sums,
+ * which leaves registers for more blocks. */
 template <typename T, int V, bool LN, int R, int MAX_THREADS, int BLOCKS>
 __global__ void __launch_bounds__(MAX_THREADS, BLOCKS) norm_bwd_kernel(norm_bwd<T> p, norm_shape s)
 {
@@ -295,7 +296,7 @@ __global__ void __launch_bounds__(MAX_THREADS, BLOCKS) norm_bwd_kernel(norm_bwd<
     }
 }
 
-/* dx of short groups, a warp each. */
+/* dx of short groups, one warp for each. */
 template <typename T, int V, bool LN>
 __global__ void __launch_bounds__(WARPS * 32) norm_dx_kernel(norm_bwd<T> p, norm_shape s)
 {
@@ -370,7 +371,8 @@ template <typename T, int V, bool LN> __global__ void __launch_bounds__(256) nor
     }
 }
 
-/* The same with a block per row and columns over all threads: rows too long for a warp's registers. */
+/* The same with one block for each row and the columns spread over all threads, for rows too long for a warp's
+ * registers. */
 template <typename T, bool LN> __global__ void __launch_bounds__(256) norm_bwd_long(norm_bwd<T> p, norm_shape s)
 {
     for (int64_t j = threadIdx.x; j < s.cols; j += 256) {
@@ -400,7 +402,7 @@ template <typename T, bool LN> __global__ void __launch_bounds__(256) norm_bwd_l
     }
 }
 
-/* As many blocks as run at once: each goes over its share of the rows. Returns their number. */
+/* Launches as many blocks as run at once, each with its share of the rows. Returns their number. */
 template <typename T, int V, bool LN, int R, int MAX_THREADS, int BLOCKS>
 static int run_rows(const struct tr_call *c, const norm_bwd<T> &p, const norm_shape &s, int64_t threads)
 {

@@ -29,7 +29,8 @@ __device__ static float put(float *p, float x, uint32_t)
     *p = x;
     return x;
 }
-/* Stochastic: 16 random bits below the ones that stay, then cut. NaN stays; infinity does by itself. */
+/* Stochastic rounding: adds 16 random bits below the bits that stay, then truncates. NaN needs a test to stay NaN;
+ * infinity stays infinity without one. */
 __device__ static float put(bf16 *p, float x, uint32_t random)
 {
     uint32_t u = (x != x ? 0x7fc00000u : __float_as_uint(x) + (random & 0xffffu)) & 0xffff0000u;
@@ -37,15 +38,15 @@ __device__ static float put(bf16 *p, float x, uint32_t random)
     return __uint_as_float(u);
 }
 
-__device__ static float root(float x) /* good to 1 ulp, in one instruction */
+__device__ static float root(float x) /* one instruction, within 1 ulp */
 {
     float y;
     asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-/* Elements i to i + V. G gradient, S state (master and moments), C copy; those of V > 1 begin with a multiple of four.
- * KIND as the opcode. */
+/* Updates elements [i, i + V). Types: G gradient, S state (master and moments), C copy. With V > 1, i is a multiple of
+ * four. KIND is the opcode. */
 template <typename G, typename S, typename C, int V, int KIND>
 __device__ static void update_at(const G *g, S *p, S *m, S *v, C *copy, int64_t i, const optim_args &o)
 {
@@ -94,7 +95,7 @@ __device__ static void update_at(const G *g, S *p, S *m, S *v, C *copy, int64_t 
         store<V>(copy + i, pv);
 }
 
-/* Several tensors, one launch: small ones alone cost more to start than to do. */
+/* Several tensors in one launch: a launch of its own would cost a small tensor more than its update. */
 template <typename G, typename S, typename C> struct updates {
     struct {
         const G *g;
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(THREADS) updates_kernel(const __grid_constant_
         update_at<G, S, C, V, KIND>(t.g, t.p, t.m, t.v, t.copy, i, t.o);
 }
 
-/* Those of n calls that can (wide) or cannot be read in whole vectors. */
+/* Runs those of n calls whose views can (V > 1) or cannot (V = 1) be read in whole vectors. */
 template <typename G, typename S, typename C, int V, int KIND> static void run_updates(const struct tr_call *c, int n)
 {
     enum { WIDE = sizeof(S) == 2 ? 8 : 4 };
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(256) colsum_kernel(mat<const T> x, int64_t row
     for (int v = 0; v < V; v++)
         sum[v] = 0;
     int64_t r = first + warp;
-    for (; col < cols && r + 24 < end; r += 32) { /* four rows asked for at once */
+    for (; col < cols && r + 24 < end; r += 32) { /* four rows are loaded at once */
         pack<T, V> t[4];
 #pragma unroll
         for (int k = 0; k < 4; k++)
@@ -315,7 +316,8 @@ template <typename G> struct sums {
     bool accumulate[2];
 };
 
-/* 32 threads a column, each every 32nd row in order, then added as a tree. Grid y: which of the outputs. */
+/* 32 threads sum a column: each adds every 32nd row in order, then a tree adds the threads. blockIdx.y: which output.
+ */
 template <typename G>
 __global__ void __launch_bounds__(1024) add_parts(const float *part, int n_parts, int64_t cols, sums<G> s, float scale)
 {

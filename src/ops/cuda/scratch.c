@@ -7,10 +7,10 @@ static size_t attention_bytes(const struct tr_call *c)
     bool is_forward = c->op == TR_OP_ATTENTION || c->op == TR_OP_RING_ATTENTION;
     size_t n = (size_t)(is_forward ? c->in[0].rows : c->in[1].rows), heads = (size_t)a->n_heads_q;
     size_t s = tr_round_up((size_t)(a->seq_len > 0 ? a->seq_len : (int64_t)n), 128);
-    size_t table = s <= TR_CUDA_MASK_LENGTH ? n * s * 2 + 4096 : 4096; /* which tokens are of one document */
+    size_t table = s <= TR_CUDA_MASK_LENGTH ? n * s * 2 + 4096 : 4096; /* the table of documents */
     if (is_forward)
         return table + (32 << 20);
-    /* sums of do.o; dq in fp32, or the gradients of the scores; dk and dv of every query head */
+    /* do.o; dq in fp32, or the gradients of the scores; dk and dv of every query head */
     size_t wide = n * heads * (size_t)a->head_dim, dq = a->any_order ? wide * 4 : n * heads * s * 2 * 9 / 8;
     return table + n * heads * 4 + dq + 2 * wide * 4 + (64 << 20);
 }
@@ -26,7 +26,7 @@ static size_t weight(const struct tr_call *c)
     return TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[0].cols);
 }
 
-static size_t quant(const struct tr_call *c) /* the largest element */
+static size_t quant(const struct tr_call *c) /* amax */
 {
     (void)c;
     return 256;
@@ -53,7 +53,7 @@ static size_t logits_bytes(const struct tr_call *c, size_t elem)
     return (size_t)tr_cuda_head_rows(c->in[0].rows, n_vocab, elem) * (size_t)tr_cuda_head_ld(n_vocab) * elem;
 }
 
-static size_t head(const struct tr_call *c) /* logits in fp32: nothing is rounded inside */
+static size_t head(const struct tr_call *c) /* logits in fp32, so that they are not rounded before the loss */
 {
     return logits_bytes(c, sizeof(float)) + TR_CUDA_WORKSPACE;
 }
@@ -68,17 +68,17 @@ static size_t sumsq(const struct tr_call *c)
     return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
 }
 
-static size_t ring(const struct tr_call *c) /* blocks need less than all rows */
+static size_t ring(const struct tr_call *c) /* counted for all rows; a block needs less */
 {
     return tr_ring_scratch(c).kernel + attention_bytes(c);
 }
 
-static size_t exchange(const struct tr_call *c) /* what is sent and what came */
+static size_t exchange(const struct tr_call *c) /* the bytes to send and the bytes received */
 {
     return 2 * tr_exchange_bytes(c);
 }
 
-/* NULL: none. */
+/* NULL: the op needs no scratch. */
 static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
     [TR_OP_LINEAR] = product,
     [TR_OP_LINEAR_DX] = product,
@@ -105,7 +105,7 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
 
 size_t tr_cuda_scratch(const struct tr_call *c, int n_threads)
 {
-    (void)n_threads; /* of the host */
+    (void)n_threads; /* threads of the host, which these kernels do not use */
     TR_BUG_ON((unsigned)c->op >= TR_OP_COUNT);
     return scratch[c->op] ? scratch[c->op](c) : 0;
 }

@@ -1,11 +1,11 @@
-/* scratch.h - how the CUDA kernels cut their scratch; pure functions of shapes, so that a plan needs no GPU. */
+/* scratch.h - how the CUDA kernels divide their scratch: pure functions of shapes, so that a plan needs no GPU. */
 #ifndef TR_OPS_CUDA_SCRATCH_H
 #define TR_OPS_CUDA_SCRATCH_H
 
 #include "ops/ops.h"
 
-/* The slots of the CUDA column (column.c). Kernels cover every op: data and scratch are device memory, the work is
- * started on the call's stream, and failures are noted at its device. Scratch is in every build. */
+/* The slots of the CUDA column (column.c). Kernels cover every op. Data and scratch are device memory; a kernel starts
+ * its work on the call's stream and notes failures at the call's device. tr_cuda_scratch is in every build. */
 size_t tr_cuda_scratch(const struct tr_call *c, int n_threads);
 tr_kernel tr_cuda_kernel(enum tr_opcode op);
 void tr_cuda_updates(const struct tr_call *c, int n);
@@ -13,15 +13,16 @@ enum tr_status tr_cuda_library_open(struct tr_device *d, bool may_choose); /* cu
 void tr_cuda_library_close(struct tr_device *d);
 
 enum {
-    TR_CUDA_WORKSPACE = 64 << 20, /* of a matrix product: more never made one faster on Hopper */
-    TR_CUDA_PARTS = 1056,         /* blocks of rows of a sum over rows; each leaves one partial row */
-    TR_CUDA_CHUNK = 65536,        /* elements of one partial sum of squares */
-    TR_CUDA_MASK_LENGTH = 32768,  /* longest row of tokens with a table of its documents */
-    TR_CUDA_HEAD_DIM_MAX = 1024,  /* elements of a head that attention holds */
+    TR_CUDA_WORKSPACE = 64 << 20, /* bytes for a matrix product; more never made one faster on Hopper */
+    TR_CUDA_PARTS = 1056,         /* blocks of a sum over rows; each writes one partial row */
+    TR_CUDA_CHUNK = 65536,        /* elements of a partial sum of squares */
+    TR_CUDA_MASK_LENGTH = 32768,  /* the longest row of tokens for which there is a table of documents */
+    TR_CUDA_HEAD_DIM_MAX = 1024,  /* the largest head size of attention */
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
 };
 
-/* Rows of logits held at once: as many as fit 5 GiB, a power of two. Each block of rows reads and writes dW again. */
+/* Rows of logits held at once: the largest power of two that fits in 5 GiB, because each block of rows reads and writes
+ * dW again. */
 static inline int64_t tr_cuda_head_rows(int64_t n_rows, int64_t n_vocab, size_t elem)
 {
     int64_t n = 65536;
@@ -37,7 +38,7 @@ static inline size_t tr_cuda_colsum_bytes(int64_t cols)
 {
     return tr_round_up((size_t)TR_CUDA_PARTS * (size_t)cols * sizeof(float), 256);
 }
-/* embed_dw: counts by (chunk of tokens, row), first place of each row, the order of the tokens, their ranks. */
+/* Scratch of embed_dw: the arrays count, start, order and rank of embed.cu. */
 static inline size_t tr_cuda_embed_bytes(int64_t n_tokens, int64_t n_rows)
 {
     size_t n_chunks = ((size_t)n_tokens + TR_CUDA_SORT - 1) / TR_CUDA_SORT;
