@@ -1,7 +1,7 @@
 /* blocks.c - the vocabulary model files are written in: each function adds one op (or two) and returns its value.
  *
- * Parameters come into being by being named; asking twice for one name gives the same parameter. Shapes are checked
- * here, so a model file that does not fit together stops at build time with our bug message, not in a kernel.
+ * The first use of a name creates the parameter; every later use returns the same one. Shapes are checked here, so a
+ * model file with shapes that do not match stops when the program is built, and not in a kernel.
  */
 #include "model/model_impl.h"
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static tr_val rope_table(struct tr_build *b, int slot)
     return b->constant[slot];
 }
 
-/* The value of parameter <name><suffix>; std 0 = the model's initializer_range. */
+/* Returns the value of parameter <name><suffix>. std 0: the model's initializer_range. */
 static tr_val param(struct tr_build *b, const char *name, const char *suffix, int n_dims, int64_t rows, int64_t cols,
                     enum tr_init init, double std)
 {
@@ -205,7 +205,8 @@ tr_val tr_rope(struct tr_build *b, tr_val x)
     return y;
 }
 
-/* Random streams of one program: site 1, 2, ...; the executor mixes in seed and layer. */
+/* Numbers the dropout sites of one program 1, 2, ...; the executor adds seed and layer, so that every site has a random
+ * stream of its own. */
 static void set_dropout(struct tr_build *b, struct tr_node *n, int first_in, double p)
 {
     n->in[first_in] = batch(b, TR_B_SAMPLE);
@@ -303,7 +304,7 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
     tr_val target = batch(b, TR_B_TARGETS), loss = fixed_f32(b, 1, "loss");
     tr_val sum = tr_value_add(b->p, TR_V_LOSS, TR_F64, 1, 1, "loss_sum");
     b->p->value[sum].dtype_is_fixed = true;
-    tr_val step = step_buffer(b); /* read by the gradient */
+    tr_val step = step_buffer(b); /* the backward reads it */
     struct tr_node *n = tr_node_add(b->p, TR_OP_HEAD_LOSS, TR_FORWARD);
     n->in[0] = x;
     n->in[1] = w;

@@ -1,7 +1,7 @@
 /* config.c - config.json -> struct tr_hparams, the parts that architectures share.
  *
- * Every key of config.json is accounted for: understood by the architecture, known to say nothing about the arithmetic,
- * or refused by name. A feature we do not implement is never ignored silently (reliability F27).
+ * Every key of config.json is one of three: the architecture reads it, it is known not to change the arithmetic, or it
+ * is refused by name. A feature we do not implement is never ignored silently (reliability F27).
  */
 #include "model/model_impl.h"
 #include <math.h>
@@ -20,7 +20,7 @@ static const char inert_keys[] =
     "problem_type tf_legacy_loss _attn_implementation_autoset attn_implementation _attn_implementation "
     "cache_implementation unsloth_version unsloth_fixed gradient_checkpointing chunk_size_feed_forward";
 
-/* Token ids (bos_token_id, unk_token_id, ...) say what texts look like, not what is computed. */
+/* Token ids (bos_token_id, unk_token_id, ...) describe texts and do not change what is computed. */
 static bool is_token_id(const char *key)
 {
     size_t n = strlen(key), n_end = strlen("_token_id");
@@ -149,7 +149,9 @@ enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_h
     }
     r->dim = (int64_t)((double)hp->head_dim * partial);
     if (r->dim < 2 || r->dim % 2 || r->dim > hp->head_dim)
-        st = tr_fail(TR_USAGE, "config.json: %" PRId64 " rotary columns of a head of %" PRId64 "; must be even and fit",
+        st = tr_fail(TR_USAGE,
+                     "config.json: %" PRId64 " rotary columns of a head of %" PRId64
+                     "; the number must be even, at least 2 and at most the head size",
                      r->dim, hp->head_dim);
 out:
     return st;

@@ -22,7 +22,8 @@ static tr_val block(struct tr_build *b, tr_val x) /* x: (N, D) */
         q = tr_headnorm(b, q, "self_attn.q_norm", 1);
         k = tr_headnorm(b, k, "self_attn.k_norm", 1);
     }
-    k = tr_rope(b, k); /* one statement each: C leaves the order of two arguments open, and nodes are in that order */
+    /* One statement each: C does not order the evaluation of two arguments, and it would order the nodes. */
+    k = tr_rope(b, k);
     q = tr_rope(b, q);
     tr_val a = tr_attention(b, q, k, v);
     h = tr_linear(b, a, "self_attn.o_proj", hp->hidden, hp->o_bias);

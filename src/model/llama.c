@@ -23,7 +23,8 @@ tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this 
         q = tr_headnorm(b, q, "self_attn.q_norm", 0);
         k = tr_headnorm(b, k, "self_attn.k_norm", 0);
     }
-    k = tr_rope(b, k); /* one statement each: C leaves the order of two arguments open, and nodes are in that order */
+    /* One statement each: C does not order the evaluation of two arguments, and it would order the nodes. */
+    k = tr_rope(b, k);
     q = tr_rope(b, q);
     tr_val a = tr_attention(b, q, k, v);
     x = tr_add(b, x, tr_linear(b, a, "self_attn.o_proj", hp->hidden, hp->o_bias));
@@ -73,7 +74,7 @@ static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
     TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->qkv_bias;
     TR_TRY(tr_json_bool(c, "mlp_bias", false, &hp->mlp_bias));
-    /* pretraining_tp only chose the order of sums in the original code */
+    /* pretraining_tp only changed the order of sums in the original code */
     TR_TRY(tr_json_int(c, "pretraining_tp", false, 1, 1024, &pretraining_tp));
     TR_TRY(tr_hp_layers(c, 0, hp));
 out:

@@ -1,4 +1,5 @@
-/* llama.h - what Llama's kin take from it: the network, its rules, and the part of the configuration they share. */
+/* llama.h - what the models of llama_kin.c take from Llama: the network, its rules, and the shared part of the
+ * configuration. */
 #ifndef TR_MODEL_LLAMA_H
 #define TR_MODEL_LLAMA_H
 

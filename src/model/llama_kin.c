@@ -1,7 +1,7 @@
 /* llama_kin.c - Mistral, Qwen 2 and Qwen 3: Llama's network under other configurations. */
 #include "model/llama.h"
 
-/* transformers' default is 4096 when the key is absent; null says no window. */
+/* The default of transformers is 4096 when the key is absent; null means no window. */
 static enum tr_status read_window(const cJSON *c, int64_t *out)
 {
     *out = cJSON_GetObjectItemCaseSensitive(c, "sliding_window") ? 0 : 4096;
@@ -15,12 +15,13 @@ static enum tr_status configure_mistral(const cJSON *c, struct tr_hparams *hp)
     TR_TRY(tr_llama_configure(c, hp));
     TR_TRY(read_window(c, &window));
     TR_TRY(tr_hp_layers(c, window, hp));
-    hp->kind[0].window = window; /* every layer slides, or none */
+    hp->kind[0].window = window; /* either all layers have the window, or none */
 out:
     return st;
 }
 
-/* use_sliding_window: layers from max_window_layers on slide, unless layer_types says it itself. */
+/* use_sliding_window: the layers from max_window_layers on have a window, unless layer_types names the kind of each
+ * layer. */
 static enum tr_status configure_qwen(const cJSON *c, struct tr_hparams *hp)
 {
     enum tr_status st = TR_OK;

@@ -1,7 +1,7 @@
 /* model.h - room header of model: architectures by HF model_type, and the vocabulary they are written in.
  *
- * A model is a row of segments: embed, block x L, head. Each architecture writes each segment once, for one whole
- * device; equal layers share one program. Nothing here knows about ranks.
+ * A model is a list of segments: embed, block x L, head. An architecture writes each segment once, as if for a single
+ * device; equal layers share one program. This room knows nothing about ranks.
  */
 #ifndef TR_MODEL_MODEL_H
 #define TR_MODEL_MODEL_H
@@ -16,13 +16,13 @@ enum tr_rope_type { TR_ROPE_NONE, TR_ROPE_DEFAULT, TR_ROPE_LINEAR, TR_ROPE_DYNAM
 struct tr_rope {
     enum tr_rope_type type;
     double theta, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
-    double attention_factor, mscale, mscale_all_dim; /* 0 = derive */
+    double attention_factor, mscale, mscale_all_dim; /* 0: derived from the others */
     int64_t original_max;                            /* positions the model was first trained on */
     int64_t dim;                                     /* columns of a head that rotate */
     bool truncate;                                   /* yarn: round the correction range to whole dimensions */
 };
 
-/* What differs between the layers of one model. */
+/* What may differ between the layers of one model. */
 struct tr_layer_kind {
     int64_t window; /* 0 = full attention */
     int rope;       /* enum tr_const_slot */
@@ -42,13 +42,14 @@ struct tr_hparams {
 struct tr_build; /* one segment under construction */
 
 /* Which dim of a parameter the tensor axis splits, by local name without .weight/.bias; parameters without a row stay
- * whole. A bias follows its weight when that splits its outputs, and stays whole when it splits its inputs. */
+ * whole. A bias is split like its weight when the weight is split along its outputs, and stays whole when it is split
+ * along its inputs. */
 enum tr_split_unit { TR_BY_ANY, TR_BY_HEAD, TR_BY_HEAD_KV };
 struct tr_param_rule {
     const char *name;
     int split_dim;
     enum tr_split_unit unit;
-    int n_parts; /* side by side in that dim, each split on its own: q | k | v */
+    int n_parts; /* equal parts of that dim, each of which is split: 3 for q | k | v */
 };
 
 struct tr_arch {
@@ -70,7 +71,7 @@ struct tr_param {
     char name[TR_NAME_MAX];
     int n_dims;
     int64_t dim[2];
-    int64_t rows, cols, n; /* matrix form, and the number of elements */
+    int64_t rows, cols, n; /* shape as a matrix, and the number of elements */
     enum tr_init init;
     float init_std;
     struct tr_split split;
@@ -85,8 +86,8 @@ struct tr_segment {
 struct tr_model {
     const struct tr_arch *arch;
     struct tr_hparams hp;
-    cJSON *config;     /* as read */
-    char *config_text; /* the file itself (NULL when there was none): written back with only our changes */
+    cJSON *config;     /* the parsed file */
+    char *config_text; /* the text of the file (NULL: there was none); it is written back with only our changes */
     int64_t n_tokens, sequence_length; /* of one micro-batch: rows * T, and T */
     int64_t n_positions;               /* rows of the rope tables */
     struct tr_program **program;
@@ -103,11 +104,11 @@ struct tr_model_options {
     int64_t rows, sequence_length; /* micro-batch */
     int64_t n_positions;           /* positions that may occur; 0 = sequence_length */
     double dropout;                /* < 0: as config.json says */
-    struct tr_words ignore_keys;   /* config.json keys the user vouches for */
-    bool wants_logits;             /* head ends in logits (generate) instead of the loss */
+    struct tr_words ignore_keys;   /* keys of config.json that the user declares harmless */
+    bool wants_logits;             /* the head ends in logits (generate), not in the loss */
 };
 
-/* Reads <dir>/config.json or a config.json itself; builds programs; needs no weights. */
+/* Reads <dir>/config.json, or a config.json by its own path, and builds the programs. Needs no weights. */
 enum tr_status tr_model_open(const char *path, const struct tr_model_options *opt, struct tr_model **out);
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
                                   struct tr_model **out);
@@ -115,11 +116,11 @@ void tr_model_close(struct tr_model *m);
 /* The constant of a slot, (const_rows, const_cols). Only a run needs its numbers: a plan compiles one model for each
  * pipeline rank, and the sines would take longer than the compile. */
 void tr_model_fill_constant(const struct tr_model *m, int slot, float *out);
-/* Random weights of parameter i, elements [first, first + n): a function of seed, name and position only. pool: or NULL
- */
+/* Random weights of parameter i, elements [first, first + n). They depend only on seed, name and position. pool may be
+ * NULL. */
 void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
                          float *out);
-/* 6 N + 12 L D T style count from the program itself: forward + backward flops of one token, recompute excluded. */
+/* Forward and backward flops of one token without recompute, counted from the programs (the usual 6 N + 12 L D T). */
 double tr_model_flops_per_token(const struct tr_model *m);
 
 /* ---- the vocabulary model files are written in (blocks.c) ---- */

@@ -11,7 +11,7 @@ struct tr_build {
     int kind;                                       /* which tr_layer_kind; -1 outside blocks */
     bool wants_logits;
     int n_dropouts;
-    tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* made on first use */
+    tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* values made on first use */
 };
 
 /* config.c: reading of config.json, shared by the architectures' configure(). */
@@ -20,7 +20,7 @@ enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallb
 enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp);
 /* Layer kinds from `layer_types`, or full attention everywhere; window for "sliding_attention" layers. */
 enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hparams *hp);
-/* TR_USAGE by name when the key is present with any other value. */
+/* TR_USAGE, with the name of the key, when the key is present with another value. */
 enum tr_status tr_hp_must_be(const cJSON *config, const char *key, bool value);
 enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch, struct tr_words ignore);
 

@@ -1,4 +1,4 @@
-/* models.c - the table of architectures, and a config.json turned into segments, programs and named parameters. */
+/* models.c - the table of architectures; it turns a config.json into segments, programs and named parameters. */
 #include "model/model_impl.h"
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ void tr_arch_list(struct tr_str *out)
         tr_str_addf(out, "%s%s", i ? " " : "", archs[i]->model_type);
 }
 
-/* "self_attn.q_proj.weight" -> rule "self_attn.q_proj"; a bias splits with its weight's outputs, else stays whole. */
+/* "self_attn.q_proj.weight" -> rule "self_attn.q_proj"; a bias is split when its weight is split along its outputs,
+ * else stays whole. */
 static struct tr_split split_of(const struct tr_model *m, const struct tr_local_param *l)
 {
     const char *dot = strrchr(l->name, '.');
@@ -86,7 +87,7 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
                           .split = l->split,
                           .has_decay = l->n_dims > 1 };
     char prefix[64] = "";
-    if (!l->is_global) { /* the format is a constant of ours with one %d */
+    if (!l->is_global) { /* layer_prefix is a constant of the architecture with one %d */
         const char *f = m->arch->layer_prefix, *at = strstr(f, "%d");
         (void)tr_format(prefix, sizeof prefix, "%.*s%d%s", (int)(at - f), f, layer, at + 2);
     }
@@ -95,7 +96,7 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
         return st;
     q.dim[0] = l->n_dims == 2 ? l->rows : l->cols;
     q.dim[1] = l->n_dims == 2 ? l->cols : 0;
-    /* Only embed and head name global parameters, so only a handful are ever compared: tied weights. */
+    /* This finds tied weights. Only embed and head have global parameters, so only a few names are compared. */
     for (int i = 0; l->is_global && i < m->n_params; i++)
         if (strcmp(m->param[i].name, q.name) == 0) {
             *out = i;
@@ -306,5 +307,5 @@ double tr_model_flops_per_token(const struct tr_model *m)
     double sum = 0;
     for (int s = 0; s < m->n_segments; s++)
         sum += tr_program_flops(m->program[m->segment[s].program], TR_FORWARD);
-    return 3 * sum / (double)m->n_tokens; /* backward of a matrix product is two of its size */
+    return 3 * sum / (double)m->n_tokens; /* the backward of a product is two products of the same size */
 }

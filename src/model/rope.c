@@ -1,8 +1,8 @@
 /* rope.c - rotary position tables: default, linear, dynamic NTK, YaRN and Llama 3 scaling.
  *
- * Frequencies follow transformers' arithmetic, float where it is float, so that tables agree with it to the last
- * digits. The table is a constant of the run: "dynamic" takes the run's sequence length, which is what a batch of full
- * rows sees.
+ * Frequencies use the arithmetic of transformers, with floats where it has floats, so that the tables agree to the last
+ * digits. The table is a constant of the run: "dynamic" uses the sequence length of the run, which is the length of
+ * every full row.
  */
 #include "model/model_impl.h"
 #include <math.h>
@@ -102,7 +102,7 @@ static void fill_yarn(const struct tr_rope *r, double factor, float *f)
     }
 }
 
-/* Frequencies into f[dim/2]; returns the factor on cos and sin. */
+/* Fills f[dim/2] with the frequencies; returns the factor on cos and sin. */
 static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *f)
 {
     double theta = r->theta, factor = r->factor, attention = 1.0;

@@ -1,6 +1,6 @@
-/* check.c - every node of a program agrees with the row of its op: no slot too many, none missing, shapes and dtypes as
- * the row says. Runs after a model is built and after every pass, so a pass that makes a bad node stops there, with the
- * names, and not in a kernel. */
+/* check.c - checks that every node of a program agrees with the row of its op: the slots, their shapes and their
+ * dtypes. It runs after a model is built and after every pass, so the program stops at the pass that made a bad node,
+ * and not in a kernel. */
 #include "program/program.h"
 #include <assert.h>
 
@@ -9,9 +9,9 @@ enum { N_LETTERS = 'z' - 'A' + 1 };
 struct node_check {
     const struct tr_program *p;
     const struct tr_node *n;
-    const char *after;       /* what made the program as it is */
-    uint64_t known;          /* bit by letter: its size is known */
-    int64_t size[N_LETTERS]; /* where it is */
+    const char *after;       /* who made the program: "the model file" or "pass grad" */
+    uint64_t known;          /* a bit for each letter whose size is known */
+    int64_t size[N_LETTERS]; /* valid where the bit is set */
 };
 static_assert(N_LETTERS <= 64, "a bit for each letter");
 
@@ -31,7 +31,7 @@ TR_NORETURN static void bad_node(const struct node_check *c, const char *slot, c
     tr_bug(__FILE__, __LINE__, text);
 }
 
-/* Does n agree with a size like "Hd"? One letter that is not known yet becomes known. *at: moved behind the size. */
+/* Does n agree with a size like "Hd"? A letter that is not known yet becomes known. Moves *at past the size. */
 static bool size_fits(struct node_check *c, const char **at, int64_t n)
 {
     int64_t known = 1;
@@ -56,7 +56,7 @@ static bool size_fits(struct node_check *c, const char **at, int64_t n)
     return true;
 }
 
-/* The dtype behind the shape, "I32", "I64", "F32" or "F64", if there is one. */
+/* Checks the dtype after the shape, "I32", "I64", "F32" or "F64", if there is one. */
 static bool dtype_fits(const char *name, enum tr_dtype dtype)
 {
     bool is_wide = *name && name[1] == '6';
@@ -91,7 +91,7 @@ static void check_slot(struct node_check *c, const struct tr_slot *slot, tr_val 
     bad_node(c, slot->name, text);
 }
 
-/* What a kernel leaves other numbers in has no reader afterwards. */
+/* No node may read a value after a kernel has destroyed its contents. */
 static void check_overwritten(const struct node_check *c, tr_val v, const char *slot)
 {
     tr_val root = tr_value_root(c->p, v);
@@ -123,7 +123,7 @@ static void check_node(struct node_check *c)
 void tr_program_check(const struct tr_program *p, const char *after)
 {
     struct node_check c = { .p = p, .after = after };
-    if (p->failed != TR_OK) /* memory ran out while it was built: it is not whole, and its builder reports that */
+    if (p->failed != TR_OK) /* memory ran out while it was built, so it is incomplete; its builder reports that */
         return;
     for (int i = 0; i < p->n_nodes; i++) {
         c.n = &p->node[i];

@@ -66,7 +66,7 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
     return TR_OK;
 }
 
-/* Room for one more element. On failure the program keeps its last element as a place to write to harmlessly. */
+/* Makes room for one more element. On failure the caller writes into the last element instead, which does no harm. */
 static bool grow(struct tr_program *p, void *array, int n, int *cap, size_t size)
 {
     if (n < *cap)

@@ -1,7 +1,7 @@
 /* program.h - room header of program. Level 1: what one segment computes, as a straight list of ops over named values.
  *
  * A program is static: no control flow, all shapes known, so it can be printed, rewritten by passes, laid out in memory
- * and played on any device. Values are matrices; a column slice of a value is a view of it and owns no storage.
+ * and run on any device. Values are matrices; a column slice of a value is a view of it and owns no storage.
  * Model files build the forward half for one whole device; passes (parallel/) add the rest. Values are written once.
  */
 #ifndef TR_PROGRAM_PROGRAM_H
@@ -15,7 +15,7 @@ enum { TR_NONE = -1, TR_NAME_MAX = 96 };
 enum tr_value_kind {
     TR_V_TEMP,      /* made by an op of this program */
     TR_V_PARAM,     /* slot = local parameter */
-    TR_V_GRAD,      /* gradient accumulator of a parameter; slot = local parameter */
+    TR_V_GRAD,      /* accumulated gradient of a parameter; slot = local parameter */
     TR_V_CONST,     /* table filled before step 0; slot = enum tr_const_slot */
     TR_V_BATCH,     /* part of the micro-batch; slot = enum tr_batch_slot */
     TR_V_STEP,      /* the step buffer (enum tr_step_slot) */
@@ -24,7 +24,7 @@ enum tr_value_kind {
     TR_V_LOSS,      /* running sum of token losses of this step, F64 */
     TR_V_CACHE,     /* keys (slot 0) or values (1) of all positions so far: inference only */
     TR_V_CACHE_NEW, /* the rows of the cache that this micro-batch fills */
-    TR_V_AMAX,      /* fp8: largest elements of a value, before and in this step; slot = which */
+    TR_V_AMAX,      /* fp8: the amax history of a value; slot = which history */
 };
 
 enum tr_const_slot { TR_C_ROPE, TR_C_ROPE_LOCAL, TR_C_COUNT };
@@ -33,16 +33,16 @@ struct tr_value {
     char name[TR_NAME_MAX];
     enum tr_value_kind kind;
     enum tr_dtype dtype;
-    bool dtype_is_fixed; /* statistics, losses, tables: `precision` leaves them alone */
+    bool dtype_is_fixed; /* pass `precision` does not change it: statistics, losses, tables */
     int64_t rows, cols;
     tr_val base; /* view: columns [col, col + cols) of base; TR_NONE = own storage */
     int64_t col;
-    bool is_alias; /* view of all of base that has a gradient of its own */
+    bool is_alias; /* a view of all of base with its own gradient */
     int32_t slot;
     int64_t row;   /* BATCH: its first row in the micro-batch */
-    bool is_whole; /* BATCH: of all tokens, whoever holds them; else of this rank's (context parallel) */
+    bool is_whole; /* BATCH: it has the tokens of all context ranks; else only those of this rank */
     bool is_saved; /* memory: lives from forward to backward */
-    bool is_kept;  /* memory: lives from the input part of the backward to the weight part, when they are apart */
+    bool is_kept;  /* memory: with a split backward, lives from its input part to its weight part */
     size_t offset; /* memory: inside the saved or kept slab, or the work arena */
 };
 
@@ -56,7 +56,8 @@ struct tr_node {
 };
 
 /* How the tensor axis splits a parameter: which dim (TR_WHOLE: none), how many equal parts lie side by side in it, each
- * of which is split (q | k | v in one matrix: 3), and how many heads a part holds (0: not heads; any number splits). */
+ * of which is split (q | k | v in one matrix: 3), and how many heads a part holds (0: it has no heads; any number of
+ * ranks can split it). */
 enum { TR_WHOLE = -1 };
 struct tr_split {
     int dim, n_parts;
@@ -70,11 +71,11 @@ struct tr_local_param {
     bool is_global;
     int n_dims;
     int64_t rows, cols; /* one-dimensional parameters: rows = 1 */
-    int out_dim;        /* which dim of the weight is its outputs: 1 for Conv1D; a bias carries its weight's */
+    int out_dim;        /* the dim of the outputs: 1 for Conv1D, else 0; a bias has that of its weight */
     enum tr_init init;
     float init_std;
     struct tr_split split;
-    bool is_partial; /* `tensor`: whole on every rank, but each rank's gradient is only a part of the sum */
+    bool is_partial; /* `tensor` sets it: every rank has all of it, but only a part of the sum of its gradient */
     bool is_frozen;  /* it has no gradient */
 };
 
@@ -96,7 +97,7 @@ enum tr_status tr_program_open(const char *name, struct tr_program **out);
 void tr_program_close(struct tr_program *p);
 enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **out);
 
-/* Building blocks for passes and for blocks.c. Never fail visibly: p->failed holds the first failure. */
+/* Building blocks for passes and for blocks.c. They return no status: p->failed holds the first failure. */
 tr_val tr_value_add(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
                     const char *name);
 tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t cols, const char *name);
@@ -107,15 +108,15 @@ tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name);
 struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_phase phase);
 tr_val tr_value_root(const struct tr_program *p, tr_val v);
 
-/* The call of one node with shapes filled and data NULL: for flops and scratch. */
+/* The call of one node with shapes but no data, for counting flops and scratch. */
 void tr_node_call(const struct tr_program *p, const struct tr_node *n, struct tr_call *out);
 double tr_program_flops(const struct tr_program *p, enum tr_phase phase);
 
 /* check.c: aborts with the names of program, op and slot when a node does not agree with the row of its op. after: who
- * made the program as it is ("the model file", "pass grad"). */
+ * made the program ("the model file", "pass grad"). */
 void tr_program_check(const struct tr_program *p, const char *after);
 
-/* One line per op, every slot with its name and every value with its number, since two values may have one name:
+/* One line per op, every slot with its name and every value with its number, because two values may have the same name:
  * "y:h#4, rstd:rstd#5 = rmsnorm(x:in#0, w:input_layernorm.weight#3)  bfloat16 (1024, 768)". "-" is an empty slot. */
 void tr_program_print(const struct tr_program *p, struct tr_str *out);
 
