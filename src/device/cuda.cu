@@ -1,11 +1,11 @@
 /* cuda.cu - one NVIDIA GPU: memory, copies, streams and graphs.
  *
- * All kernels of a step run on the compute stream, so their order is the program's; the other streams are for copies
- * that an event orders. Arenas are one cudaMalloc each; batches and file buffers are pinned, because copies from pinned
- * memory are five times faster. A launch never waits: a failure is noted with the name of what was started, and sync
- * reports it. The runtime is linked statically and finds the driver when it is first used, so this code starts on
- * machines without one. Rejected: managed memory (it pages when the plan is wrong instead of saying so) and the
- * allocator pools (the plan has every byte already).
+ * All kernels of a step run on the compute stream, in the order of the program; the other streams are for copies, which
+ * events order. Arenas are one cudaMalloc each; batches and file buffers are pinned, because copies from pinned memory
+ * are five times faster. A launch never waits: a failure is noted with the name of the operation, and sync reports it.
+ * The runtime is linked statically and looks for the driver at its first use, so this program also starts on machines
+ * without one. Rejected: managed memory (when the plan is wrong it pages instead of failing) and the allocator pools
+ * (the plan already places every byte).
  */
 #include <cuda_runtime.h>
 extern "C" {
@@ -19,7 +19,7 @@ struct gpu {
 
 static cudaStream_t stream_of(const struct tr_device *d, enum tr_stream s)
 {
-    TR_BUG_ON(s >= TR_STREAM_HOST); /* which the driver knows nothing about */
+    TR_BUG_ON(s >= TR_STREAM_HOST); /* the driver does not know the host stream */
     return ((const struct gpu *)d->impl)->stream[s];
 }
 
@@ -34,7 +34,7 @@ static void note(struct tr_device *d, cudaError_t e, const char *what)
 static enum tr_status refuse(cudaError_t e, const char *what, size_t bytes, const char *where)
 {
     char human[32];
-    (void)cudaGetLastError(); /* not sticky: the next call starts clean */
+    (void)cudaGetLastError(); /* clears the error, so that the next call does not report it again */
     return tr_fail(TR_NOMEM, "arena %s: %s refused %s (%s); lower per_device_train_batch_size or use --recompute", what,
                    where, tr_human_bytes(bytes, human, sizeof human), cudaGetErrorString(e));
 }
@@ -60,7 +60,7 @@ static void release(struct tr_device *d, enum tr_space space, void *base, size_t
         (void)(space == TR_SPACE_PINNED ? cudaFreeHost(base) : cudaFree(base));
 }
 
-/* The driver finds the direction from the two addresses. The host stream copies between two places of the host. */
+/* The driver finds the direction from the two addresses. On the host stream both addresses are host memory. */
 static void copy(struct tr_device *d, enum tr_stream s, void *dst, const void *src, size_t bytes)
 {
     if (s == TR_STREAM_HOST)
@@ -105,7 +105,7 @@ static void event_close(struct tr_device *d, void *event)
     (void)cudaEventDestroy((cudaEvent_t)event);
 }
 
-/* The host has done all that it was given: an event recorded there holds no stream. */
+/* The host stream has no pending work, so an event recorded there holds no other stream. */
 static void record_event(struct tr_device *d, enum tr_stream s, void *event)
 {
     if (s != TR_STREAM_HOST)
@@ -120,7 +120,7 @@ static void wait_event(struct tr_device *d, enum tr_stream s, void *event)
         note(d, cudaStreamWaitEvent(stream_of(d, s), (cudaEvent_t)event, 0), "wait for an event");
 }
 
-/* A kernel of the CUDA column starts itself on its call's stream. */
+/* The kernel function itself starts the GPU kernel on the call's stream. */
 static void launch(struct tr_device *d, enum tr_stream s, tr_kernel kernel, const struct tr_call *call, size_t bytes)
 {
     (void)d;
@@ -160,7 +160,7 @@ static void *end_capture(struct tr_device *d)
         ready = NULL;
     if (graph)
         (void)cudaGraphDestroy(graph);
-    if (!ready) { /* failures that were noted while recording came from the recording */
+    if (!ready) { /* the recording caused the failures noted since it began, so they are dropped */
         (void)cudaGetLastError();
         d->failed = TR_OK;
     }
@@ -190,7 +190,7 @@ static bool is_present(void)
     return n > 0;
 }
 
-/* Dense bf16 flops of one multiprocessor and clock: the datasheets' numbers, at their boost clocks. */
+/* Dense bf16 flops of one multiprocessor in one clock, from the data sheets at boost clock. */
 static double datasheet_flops(const cudaDeviceProp *p)
 {
     int cc = p->major * 10 + p->minor;
@@ -201,7 +201,7 @@ static double datasheet_flops(const cudaDeviceProp *p)
     return 0;
 }
 
-/* Of the current device: two transfers a clock. */
+/* Memory bandwidth of the current device: two transfers a clock. */
 static double memory_bytes(void)
 {
     int ordinal = 0, khz = 0, bits = 0;
@@ -236,7 +236,7 @@ static enum tr_status open_gpu(struct tr_device *d)
         return tr_fail(TR_NOMEM, "device cuda: out of memory");
     d->impl = g;
     int n = 0;
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share one wait for each other's waits */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share a connection wait for each other */
     cudaError_t e = cudaGetDeviceCount(&n);
     cudaDeviceProp p;
     if (e == cudaSuccess && n == 0)

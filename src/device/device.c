@@ -1,14 +1,15 @@
-/* device.c - the table of devices, and what is the same for every row: counting, noting failures, waiting. */
+/* device.c - the table of devices, and the code that is the same for every row: counting, noting failures, waiting. */
 #include "device/device_impl.h"
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #ifndef TR_HAS_CUDA
-static const struct tr_device_row tr_cuda_row = { .name = "cuda", .is_offered = true }; /* for plans: no open */
+static const struct tr_device_row tr_cuda_row = { .name = "cuda",
+                                                  .is_offered = true }; /* only for plans: it has no open */
 #endif
 
-/* The fastest first: tr_device_best takes the first that is present. */
+/* Fastest first: tr_device_best takes the first one that is present. */
 static const struct tr_device_row *const rows[] = { &tr_cuda_row, &tr_cpu_row, &tr_phantom_row, &tr_threads_row };
 
 const struct tr_device_row *tr_device_row(const char *name)
@@ -32,7 +33,7 @@ const struct tr_device_row *tr_device_best(void)
     return rows[i];
 }
 
-/* "cuda, cpu": what a user of this build may choose. */
+/* The devices that a user of this build may choose: "cuda, cpu". */
 static const char *offered(char *buf, size_t n)
 {
     buf[0] = 0;

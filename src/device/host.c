@@ -1,4 +1,4 @@
-/* host.c - the devices that need no library and no threads: cpu and phantom. Their streams run in place.
+/* host.c - the devices that need no library and no threads: cpu and phantom. Their streams run in the calling thread.
  *
  * The CPU reserves anonymous memory and asks for huge pages: step kernels stream through gigabytes, and 4 KiB pages
  * cost them 5-10 % in TLB misses. Phantom hands out addresses from a range that no code may touch.
@@ -44,7 +44,7 @@ static void close_nothing(struct tr_device *d)
     (void)d;
 }
 
-/* ---- streams in place: an event is done when it is recorded ---- */
+/* ---- streams in the calling thread: an event is over when it is recorded ---- */
 
 static enum tr_status event_open(struct tr_device *d, void **event)
 {
@@ -118,8 +118,8 @@ static enum tr_status phantom_reserve(struct tr_device *d, enum tr_space space, 
     (void)space;
     (void)bytes;
     (void)what;
-    *base =
-        (void *)(uintptr_t)(4096 + d->reserved_bytes); /* only compared and added to: the first pages are unmapped */
+    *base = (void *)(uintptr_t)(4096 + d->reserved_bytes); /* such addresses are only compared and added to; the first
+                                                              pages are unmapped */
     return TR_OK;
 }
 

@@ -1,5 +1,5 @@
-/* marks.c - marks in time, for profiles: on the host the clock's time, on a GPU events that its streams come to. A mark
- * on a GPU is read as its distance from a first one, which was set when the host knew the time. */
+/* marks.c - marks in time, for profiles: on the host the time of the clock, on a GPU events that its streams reach. A
+ * GPU event is read as its distance from a first event, for which the host took the time. */
 #include "device/device_impl.h"
 #include <stdlib.h>
 #include <time.h>
@@ -8,14 +8,14 @@ struct tr_marks {
     struct tr_device *dev;
     int n;
     double *us;     /* host */
-    void **event;   /* GPU: n, and the first one */
-    double base_us; /* of that */
+    void **event;   /* GPU: n events, then the first event */
+    double base_us; /* the host's time of the first event */
 };
 
 static double now_us(void)
 {
     struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t); /* tr_clock_us, finer */
+    (void)clock_gettime(CLOCK_MONOTONIC, &t); /* the clock of tr_clock_us, with a finer resolution */
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 

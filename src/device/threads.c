@@ -1,11 +1,11 @@
 /* threads.c - the device `threads`, for tests: a CPU with one thread for each stream, and random delays between jobs.
  *
  * A wait that is missing in a schedule gives right results on a CPU, whose streams run in place, and on most runs of a
- * GPU. Here it gives wrong bits for some seed, and a report of TSan. So the queues synchronise one way only: a job
- * happens after its issue and after the events it waits for, and nothing else orders two streams. That is why each
- * queue has a semaphore and an atomic counter of its own instead of one lock for all, and why the issuer looks at the
- * counter only where it must: when a queue is full, or to wait. Kernels on streams other than compute get no thread
- * pool from their callers, because a pool is not reentrant. Queues are allocated at open: nothing allocates later.
+ * GPU. Here it gives wrong bits for some seed, and a report of TSan. So the queues synchronise one way only: a job runs
+ * after its issue and after the events it waits for, and nothing else orders two streams. That is why each queue has a
+ * semaphore and an atomic counter of its own instead of one lock for all, and why the issuer looks at the counter only
+ * where it must: when a queue is full, or to wait. Kernels on streams other than compute get no thread pool from their
+ * callers, because a pool is not reentrant. Queues are allocated at open: nothing allocates later.
  */
 #include "device/device_impl.h"
 #include <semaphore.h>
@@ -19,7 +19,7 @@ enum { N_JOBS = 512, CALL_BYTES = 1536, POLL_US = 20, DEFAULT_DELAY_US = 200 };
 enum job_kind { JOB_COPY, JOB_CLEAR, JOB_LAUNCH, JOB_RECORD, JOB_WAIT, JOB_STOP };
 
 struct stream_event {
-    uint64_t n_recorded; /* of the issuing thread */
+    uint64_t n_recorded; /* only the issuing thread uses it */
     enum tr_stream stream;
     _Atomic uint64_t n_done;
 };
@@ -41,9 +41,9 @@ struct queue {
     pthread_t thread;
     bool is_started;
     sem_t ready;
-    uint64_t n_issued, n_seen; /* of the issuing thread; n_seen: n_done when it last looked */
+    uint64_t n_issued, n_seen; /* only the issuing thread uses them; n_seen: n_done when it last read it */
     _Atomic uint64_t n_done;
-    struct stream_job *job; /* N_JOBS, a ring */
+    struct stream_job *job; /* a ring of N_JOBS */
 };
 
 struct threads {
@@ -115,7 +115,7 @@ static void wait_for(struct queue *q, uint64_t n)
     }
 }
 
-/* All but the bytes of the call, which are `bytes` long. */
+/* Issues a job; *j has everything except the call, which is `bytes` long. */
 static void issue(struct queue *q, const struct stream_job *j, const struct tr_call *call, size_t bytes)
 {
     if (q->n_issued >= N_JOBS)
