@@ -1,12 +1,12 @@
-/* explain.c - a search in words: the ranking, the step in parts beside the runner-up's, the reason, what to look at
- * next. Everything said is a difference of two forecasts; nothing is a rule of thumb.
- */
+/* explain.c - the result of a search in words: the ranking, the parts of the step for the first and the second layout,
+ * the reason why the first wins, and what to look at next. Every statement is the difference of two forecasts; there
+ * are no rules of thumb. */
 #include "plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
 
 static const struct {
-    const char *name, *more, *hint; /* more: what a layout that loses here has "more" of */
+    const char *name, *more, *hint; /* more: what a layout that is slower in this part "loses" time to */
 } parts[TR_PARTS] = {
     { "kernels", "less efficient kernels",
       "kernels are most of the step: larger micro-batches, less tp, or faster chips" },

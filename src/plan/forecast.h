@@ -81,7 +81,7 @@ struct tr_ask {
     bool has_sp, sync_last;         /* sync_last: zero 2 and 3 hold gradients whole and reduce them once a step */
     const char *schedule;           /* NULL: 1f1b, or interleaved when chunks > 1 */
     double seq, micro, global;      /* tokens of a row; rows of a micro-batch; rows of a step */
-    enum tr_precision precision;    /* of the products */
+    enum tr_precision precision;    /* precision of the products */
     double param_bytes, grad_bytes, state_bytes; /* of a parameter: compute copy, gradient, master and moments */
     double gather_bytes, cast_bytes;             /* of a parameter on its way (zero 3); moved to cast it for each use */
     enum tr_keep keep;

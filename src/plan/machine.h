@@ -49,7 +49,7 @@ struct tr_speed {             /* measured, of a rank on a CPU */
 
 struct tr_chip {
     char name[40];
-    double peak[TR_PRECISION_COUNT];  /* dense flop/s by the data sheet; 0: it has no such units */
+    double peak[TR_PRECISION_COUNT];  /* dense flop/s by the data sheet; 0: the chip has no such units */
     double memory_bytes, memory_rate; /* bytes; bytes/s */
     int n_units;                      /* multiprocessors: tiles of a product come in waves of so many */
     int generation;                   /* compute capability x 10: 70, 80, 89, 90, 100; 0: not NVIDIA's */

@@ -1,7 +1,8 @@
 /* picture.c - the predicted step as an SVG and as a Chrome trace; memory as bars.
  *
- * Both timelines come from one list of spans, made by playing the pipeline's own order with the forecast's slots, so
- * the picture ends where the forecast does. Long steps show their first micro-batches: the middle only repeats.
+ * Both timelines come from one list of spans. They are made by playing the pipeline schedule with the slots of the
+ * forecast, so the picture ends at the predicted step time. Long steps show their first micro-batches only, because the
+ * middle repeats.
  */
 #include "plan/plan.h"
 #include <math.h>
@@ -47,7 +48,7 @@ static enum tr_status add_span(struct timeline *t, struct picture_span s)
     return TR_OK;
 }
 
-/* What part of a slot is traffic of its own ranks that nothing hides. */
+/* The share of a slot that is exposed traffic between its tensor and context ranks. */
 static double traffic_share(const struct tr_ask *a, const struct tr_forecast *f)
 {
     double own = f->exposed_s[TR_TIME_TP] + f->exposed_s[TR_TIME_CP] + f->exposed_s[TR_TIME_EP] +
@@ -92,7 +93,7 @@ static enum tr_status open_timeline(struct tr_ask *a, int most_turns, struct tr_
     t->all_micro = f->n_micro;
     int fit = most_turns / (2 * a->pp * a->chunks), least = 2 * a->pp;
     t->n_micro = (int)fmin(f->n_micro, fit > least ? fit : least);
-    if (a->chunks > 1) /* groups of pp, as the order has them */
+    if (a->chunks > 1) /* whole groups of pp micro-batches, as the schedule has them */
         t->n_micro = (t->n_micro + a->pp - 1) / a->pp * a->pp;
     TR_TRY(tr_pipe_open(a->schedule     ? a->schedule
                         : a->chunks > 1 ? "interleaved"
@@ -147,7 +148,7 @@ static void svg_legend(double x, double y, const char *name, const char *color, 
     svg_text(x + 17, y, "start", "#333333", 12, name, out);
 }
 
-/* 1, 2 or 5 times a power of ten: about eight of them in a length. */
+/* The distance of ticks: 1, 2 or 5 times a power of ten, about eight ticks in a length. */
 static double tick_of(double length)
 {
     double raw = length / 8, ten = pow(10, floor(log10(raw))), k = raw / ten;
@@ -282,7 +283,7 @@ static const struct {
 } arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" }, { 'w', "#b07aa1" },
                { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" }, { 't', "#edc948" } };
 
-/* Beside the room of a chip stands only what must fit there. */
+/* With room_bytes, the memory of a chip, only the arenas in that memory are shown. */
 static double shown_bytes(const struct tr_compiled *c, int arena, double room_bytes)
 {
     bool is_elsewhere =

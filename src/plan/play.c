@@ -1,9 +1,9 @@
 /* play.c - the step of a compiled run: the actions of every pipeline rank, each on its own clock, joined by messages.
  *
- * This is the schedule that `train` runs, not a model of one: what waits here waits there. Ranks that differ only in
- * the data they see do the same, so one rank of each pipeline place is played. Traffic inside an action (tensor,
- * context) is part of its time. On GPUs gathers and reductions run in a stream of their own, from where they are
- * posted to where `train` waits for them; on a host, whose ranks move the bytes themselves, nothing runs behind them.
+ * This plays the schedule that `train` runs, with the same waits, and not a model of it. Ranks that differ only in
+ * their data do the same work, so one rank of each pipeline stage is played. Traffic inside an action (tensor, context)
+ * is part of the time of that action. On GPUs gathers and reductions run in a stream of their own, from the action that
+ * posts them to the action that waits for them. CPU ranks move the bytes themselves, so there nothing overlaps.
  */
 #include "plan/price.h"
 #include <assert.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 struct segment_price {
-    double phase[3], comm[3]; /* forward, backward input, backward weight: kernels; collectives */
+    double phase[3], comm[3]; /* seconds of kernels and of collectives in forward, backward input, backward weight */
 };
 
 struct player {
@@ -19,20 +19,20 @@ struct player {
     struct tr_price price;
     struct segment_price *program; /* by program */
     double clock, kernels, waits, comm[TR_AXES];
-    double met;               /* kernels' time when ranks last waited for each other */
-    bool has_stream;          /* of its own, for gathers and reductions */
-    double stream_at, posted; /* when that is through with what was posted; seconds of it */
+    double met;               /* `kernels` at the moment when ranks last waited for each other */
+    bool has_stream;          /* gathers and reductions run in a stream of their own */
+    double stream_at, posted; /* when the stream has done all posted work; the seconds of that work */
     struct under_way {
-        double at; /* when it is there; 0: nothing is under way */
+        double at; /* when the transfer is done; 0: none is under way */
         enum tr_axis axis;
     } * under_way;            /* by action */
-    int next, n_ranks, n_all; /* ranks of the pipeline, of everything */
-    double norm_at;           /* when this rank's part of the gradients' norm was summed; 0: not yet */
-    /* messages to a peer are received in the order they were sent in */
-    double *sent;        /* when each is there: those to peer q from first[q] on */
+    int next, n_ranks, n_all; /* next action; ranks of the pipeline; ranks in all */
+    double norm_at;           /* when this rank has summed its part of the gradient norm; 0: not yet */
+    /* a peer receives messages in the order in which they were sent */
+    double *sent;        /* when each message arrives; those to peer q begin at first[q] */
     int *first, *n_sent; /* by peer */
-    int *n_asked;        /* by peer: receives posted */
-    int *from, *ordinal; /* by message: a receive's peer (-1: a send) and its number */
+    int *n_asked;        /* by peer: how many receives were posted */
+    int *from, *ordinal; /* by message: the peer of a receive (-1: a send), its number among that peer's messages */
 };
 
 static void price_programs(struct player *p)
@@ -55,7 +55,7 @@ static void run_comm(struct player *p, enum tr_axis axis, double t)
 
 /* ---- gathers and reductions ---- */
 
-/* Posted where this action is; whatever waits for it is held up until it is there. */
+/* Posts a transfer at this action. An action that waits for it cannot start before the transfer is done. */
 static void post(struct player *p, const struct tr_action *a, enum tr_axis axis, double t)
 {
     if (!p->has_stream || a->stream != TR_STREAM_COMM) {
@@ -67,7 +67,7 @@ static void post(struct player *p, const struct tr_action *a, enum tr_axis axis,
     p->under_way[a - p->c->train.action] = (struct under_way){ p->stream_at, axis };
 }
 
-/* What the action waits for, but for messages, which other ranks send. */
+/* Waits for the posted transfers that the action needs. Messages of other ranks are not among them. */
 static void wait_for_posted(struct player *p, const struct tr_action *a)
 {
     for (int i = 0; i < a->n_waits; i++) {
@@ -88,7 +88,7 @@ static void run_segment(struct player *p, const struct tr_action *a)
         (a->kind == TR_DO_FORWARD ? s->phase[0] : 0) + (is_input ? s->phase[1] : 0) + (is_weight ? s->phase[2] : 0);
     double talk =
         (a->kind == TR_DO_FORWARD ? s->comm[0] : 0) + (is_input ? s->comm[1] : 0) + (is_weight ? s->comm[2] : 0);
-    if (talk > 0) /* after every few kernels the slower rank's time counts */
+    if (talk > 0) /* ranks meet after every few kernels, and the slowest one sets the time */
         talk += t * p->price.machine->meet_share;
     p->clock += t + talk;
     p->kernels += t;
@@ -104,19 +104,19 @@ static void run_kernel(struct player *p, double t)
     p->kernels += t;
 }
 
-/* Ranks wait for the last of them: what one was held up by since they met counts for all. */
+/* All ranks wait for the slowest one: a delay of any rank since they last met delays all of them. */
 static void meet(struct player *p, enum tr_axis axis)
 {
     run_comm(p, axis, p->price.machine->meet_far_share * (p->kernels - p->met));
     p->met = p->kernels;
 }
 
-/* A hop of the sum of a bucket's gradients. */
+/* Seconds of one hop of the reduction of a bucket's gradients. */
 static double hop_s(const struct player *p, const struct tr_bucket *b, const struct tr_hop *h)
 {
     const struct tr_machine *m = p->price.machine;
     double bytes = (double)h->n * (double)tr_dtype_bytes(p->c->opt.grad_dtype), t = 0;
-    double held = bytes * (double)b->shard_n / (double)b->n; /* what this rank keeps */
+    double held = bytes * (double)b->shard_n / (double)b->n; /* bytes of this rank's shard */
     if (h->is_scatter)
         return tr_cost_collective(m, TR_COST_REDUCE_SCATTER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes);
     if (h->axes == TR_ON(TR_AXIS_TP))
@@ -127,14 +127,14 @@ static double hop_s(const struct player *p, const struct tr_bucket *b, const str
     return t;
 }
 
-/* Elements passed over by one kernel: the norm of gradients, or the optimizer. */
+/* Seconds of one kernel that walks over n elements: the gradient norm or the optimizer. */
 static double pass_over(const struct player *p, double n, double bytes, enum tr_op_cost kind)
 {
     const struct tr_chip *chip = &p->price.chip;
     return chip->all.op_s[kind] > 0 ? n * chip->all.op_s[kind] : tr_cost_stream(chip, n * bytes);
 }
 
-/* The norm of what this rank owns of the gradients. */
+/* Seconds for the norm of the gradients that this rank owns. */
 static double norm_s(const struct player *p)
 {
     double n = 0;
@@ -171,7 +171,7 @@ static void receive(struct player *p, const struct tr_action *a)
     p->ordinal[a->message] = p->n_asked[a->peer]++;
 }
 
-/* False: what it waits for is not sent yet. */
+/* False: the message that the action waits for is not sent yet. */
 static bool wait_for(struct player *p, const struct player *all, int rank, const struct tr_action *a)
 {
     int from = p->from[a->message];
@@ -194,12 +194,12 @@ static double update_s(const struct player *p, const struct tr_bucket *f)
     return pass_over(p, (double)f->shard_n, tr_update_bytes(&p->c->states), TR_COST_UPDATE);
 }
 
-/* The norm is of all gradients: nobody updates before the last rank has its part. False: some have not. */
+/* The norm is over all gradients, so no rank updates before every rank has summed its part. False: not yet. */
 static bool clip(struct player *all, int rank)
 {
     struct player *p = &all[rank];
     double last = 0;
-    if (p->norm_at == 0 && p->n_all > p->n_ranks) /* a pipeline's stages arrive one after the other */
+    if (p->norm_at == 0 && p->n_all > p->n_ranks) /* else only stages meet, one by one */
         meet(p, TR_AXIS_DP);
     if (p->norm_at == 0) {
         run_kernel(p, norm_s(p));
@@ -215,8 +215,8 @@ static bool clip(struct player *all, int rank)
     return true;
 }
 
-/* price_FORWARD ...: one action of each kind on its rank's clock. False: it waits for another rank that is not there
- * yet, and is tried again. */
+/* price_FORWARD ...: advance the clock of a rank by one action of each kind. False: the action waits for another rank
+ * and must be tried again. */
 #define PRICE(id) static bool price_##id(struct player *all, int rank, const struct tr_action *a)
 
 PRICE(FORWARD)
@@ -303,7 +303,7 @@ PRICE(NORM)
     return clip(all, rank);
 }
 
-/* Reads of a few numbers, which a machine's fixed_s holds. */
+/* These actions read a few numbers; fixed_s of the machine includes their time. */
 PRICE(LOSS)
 {
     (void)all;
@@ -427,7 +427,7 @@ static void play_step(const struct tr_compiled *const *c, int n_ranks, struct pl
     }
 }
 
-/* The next step begins with what this one left under way. False: nothing is. */
+/* Starts the next step with the transfers that this step left under way. False: there are none. */
 static bool begin_again(int n_ranks, struct player *all)
 {
     double end = 0;

@@ -1,6 +1,6 @@
-/* price.c - ops of a program in seconds. Products and attention by flops and shape, collectives by their bytes, all
- * else by bytes on a GPU and by measured time of an element on a CPU, where arithmetic, not memory, decides.
- */
+/* price.c - the seconds of an op of a program. Products and attention are priced by flops and shape, collectives by
+ * their bytes. All other ops are priced by bytes on a GPU, and by the measured time of an element on a CPU, where
+ * arithmetic and not memory sets the speed. */
 #include "plan/price.h"
 #include <assert.h>
 #include <math.h>
@@ -67,7 +67,7 @@ static double product_dw(const struct tr_price *p, const struct tr_call *c, int 
     return gemm(p, (double)c->in[0].cols, (double)c->in[1].cols, (double)c->in[0].rows) + bias;
 }
 
-/* Logits of blocks of rows, each with its loss and, training, its gradient. */
+/* The head: the logits with their loss, and in training also their gradient. */
 static double head(const struct tr_price *p, const struct tr_call *c, int n_products)
 {
     double T = (double)c->in[0].rows, D = (double)c->in[0].cols, V = ceil((double)c->in[1].rows / 8) * 8;
@@ -79,7 +79,7 @@ static double head(const struct tr_price *p, const struct tr_call *c, int n_prod
     return t + tr_cost_stream(chip, (n_products > 1 ? 6 : 4) * T * V);
 }
 
-/* n_blocks: kernels that each row of q is in. */
+/* n_blocks: in how many kernel calls each row of q takes part. */
 static double attention_blocks(const struct tr_price *p, const struct tr_call *c, bool is_backward, double n_blocks)
 {
     const struct tr_chip *chip = &p->chip;
@@ -99,8 +99,8 @@ static double attention(const struct tr_price *p, const struct tr_call *c, int i
     return attention_blocks(p, c, is_backward, 1);
 }
 
-/* Keys and values of all ranks pass by: once forward; backward with their gradients. A rank has two pieces of a row's
- * 2 n, which meet 2 n + 1 pieces of keys. */
+/* The keys and values of all ranks pass each rank once, in the backward together with their gradients. A rank has two
+ * of the 2 n pieces of a row; together they meet 2 n + 1 pieces of keys. */
 static double ring(const struct tr_price *p, const struct tr_call *c, int is_backward)
 {
     const struct tr_view *q = &c->in[is_backward];
@@ -140,9 +140,9 @@ static double ring_of(const struct tr_price *p, const struct tr_call *c, int is_
 typedef double price_fn(const struct tr_price *p, const struct tr_call *c, int arg);
 
 static const struct {
-    price_fn *kernel; /* NULL: no time */
+    price_fn *kernel; /* NULL: it takes no time */
     int arg;
-    price_fn *traffic; /* NULL: no messages */
+    price_fn *traffic; /* NULL: it sends nothing */
     int traffic_arg;
 } classes[] = {
     [TR_PRICE_STREAM] = { .kernel = elementwise, .arg = TR_COST_ADD },

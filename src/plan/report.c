@@ -1,4 +1,4 @@
-/* report.c - the memory report: one line an arena, a bar for its share, and every slice on request. */
+/* report.c - the memory report: one line for each arena with its share, and every slice on request. */
 #include "plan/plan.h"
 
 static const char *const what[TR_A_COUNT] = {
@@ -38,7 +38,7 @@ static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t
     return buf;
 }
 
-/* The stages of the pipeline, this rank's marked. */
+/* Prints the stages of the pipeline, with this rank's in brackets. */
 static void add_stages(const struct tr_compiled *c, struct tr_str *out)
 {
     if (c->n_stages == 1)
@@ -119,8 +119,8 @@ static void json_slices(const struct tr_compiled *c, enum tr_arena_id a, struct 
     tr_str_addf(out, "]");
 }
 
-/* Which of the plans is that of a rank: pipeline ranks vary slowest; of tensor ranks the first hold one more row of an
- * uneven vocabulary, the others one less; all else is equal. */
+/* The plan of a rank. Pipeline ranks vary slowest. When the vocabulary does not divide, the first tensor ranks hold one
+ * row more than the others; everything else is equal. */
 static const struct tr_compiled *plan_of(const struct tr_compiled *const *c, int n_ranks, int rank)
 {
     const int *size = c[0]->opt.layout.size;

@@ -1,4 +1,4 @@
-/* report_memory.c - memory of a run as the literature counts it. */
+/* report_memory.c - the memory of a run, counted as published papers do. */
 #include "plan/plan.h"
 
 #define GIB (1024.0 * 1024 * 1024)

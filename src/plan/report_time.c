@@ -1,4 +1,4 @@
-/* report_time.c - a forecast as lines and as JSON, and the question that a compiled run asks. */
+/* report_time.c - a forecast as lines and as JSON, and the forecast query of a compiled run. */
 #include "plan/plan.h"
 
 void tr_shape_of_model(const struct tr_model *m, struct tr_shape_cost *out)
@@ -13,7 +13,7 @@ void tr_shape_of_model(const struct tr_model *m, struct tr_shape_cost *out)
                                    .ffn = (double)hp->ffn,
                                    .vocab = (double)hp->vocab,
                                    .is_tied = hp->is_tied };
-    for (int i = 0; i < m->n_params; i++) /* two or three matrices: count rather than know the architecture */
+    for (int i = 0; i < m->n_params; i++) /* two or three matrices: counting them works for every architecture */
         if (m->param[i].n_dims == 2 && m->param[i].n == hp->hidden * hp->ffn)
             mlp++;
     out->is_gated = mlp > 2.5 * out->layers;

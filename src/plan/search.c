@@ -120,8 +120,9 @@ enum tr_status tr_search_check_pins(const struct tr_query *q)
     return tr_legal_check(&l);
 }
 
-/* Stages of equal work: layers, or layers with embedding and head, go into them without a rest. Others are legal, but
- * only taken when nothing else is: the forecast spreads layers evenly, and would flatter them. */
+/* Do the stages have equal work? The layers, or the layers with embedding and head, must spread evenly over the stages.
+ * Uneven stages are legal, but the search takes them only when nothing else is legal: the forecast spreads layers
+ * evenly and would underestimate their time. */
 static bool is_even(const struct tr_query *q, int stages)
 {
     int layers = (int)q->base.shape.layers;
@@ -133,7 +134,7 @@ static bool is_free(int pinned, int value)
     return pinned == 0 || pinned == value;
 }
 
-/* ---- near to what was asked ---- */
+/* ---- distance from the given layout ---- */
 
 enum { SMALL_CHANGES = 2, MOST_CHANGES = 3 };
 
@@ -231,8 +232,8 @@ out:
     return st;
 }
 
-/* Gradients that travel once: with zero 2 that is zero 1, unless somebody insists; with one micro-batch no difference.
- */
+/* Tries to reduce gradients once a step. With zero 2 that equals zero 1, so it is tried only when zero 2 is pinned;
+ * with one micro-batch it makes no difference. */
 static enum tr_status try_syncs(struct round *r, struct tr_ask *a)
 {
     enum tr_status st = TR_OK;
@@ -248,7 +249,8 @@ out:
     return st;
 }
 
-/* Is there a schedule with which it is legal? Named ones are tried in the second round; a file is all there is. */
+/* Is the layout legal with any schedule? The second round tries the named ones; a schedule from a file is the only
+ * choice. */
 static bool is_legal_somehow(const struct tr_query *q, const struct tr_ask *a)
 {
     struct tr_ask b = *a;
@@ -259,7 +261,7 @@ static bool is_legal_somehow(const struct tr_query *q, const struct tr_ask *a)
     return tr_search_is_legal(q, &b);
 }
 
-/* Shards: none; over all data ranks; over those of one fast domain, of 4, of 16. */
+/* Tries the ways to shard: none; over all data ranks; over those of one, 4 or 16 fast domains. */
 static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
 {
     enum tr_status st = TR_OK;

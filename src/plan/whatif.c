@@ -1,4 +1,4 @@
-/* whatif.c - what a token budget takes: days, dollars, and the days that failures and checkpoints add. */
+/* whatif.c - the cost of a token budget: days, dollars, and the days that failures and checkpoints add. */
 #include "plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static struct bill bill_of(const struct tr_found *x, const struct tr_budget *b, 
     return (struct bill){ seconds / 86400, dollars, seconds / 86400 / f->share, dollars / f->share };
 }
 
-/* 950, 12.3 k, 4.56 M */
+/* Prints dollars like 950, 12.3 k, 4.56 M. */
 static const char *money(double x, char *buf, size_t n)
 {
     const char *unit = x >= 1e9 ? " G" : x >= 1e6 ? " M" : x >= 1e4 ? " k" : "";

@@ -1,4 +1,4 @@
-/* whatif.h - part of the room header: what a cluster of any size makes of a model, and what a token budget takes. */
+/* whatif.h - part of the room header: the speed of a model on clusters of any size, and the cost of a token budget. */
 #ifndef TR_PLAN_WHATIF_H
 #define TR_PLAN_WHATIF_H
 
@@ -7,19 +7,19 @@
 /* "15T", "300B", "1e9". */
 enum tr_status tr_tokens_parse(const char *text, double *out);
 
-/* What is reckoned with beside the layout; 0 in price and mttf_hours: the machine's. */
+/* What a budget depends on besides the layout. price or mttf_hours 0: that of the machine. */
 struct tr_budget {
-    double tokens; /* 0: none was named */
+    double tokens; /* 0: no budget was given */
     double price, mttf_hours, restart_s;
 };
 
-/* Failures come at random with a mean distance, cost the work since the last checkpoint and a restart; checkpoints
- * cost time whether or not anything fails. */
+/* Failures come at random with a mean distance. Each costs the work since the last checkpoint and a restart.
+ * Checkpoints cost time whether or not anything fails. */
 struct tr_failures {
-    double between_s;    /* from one failure of the cluster to the next */
-    double checkpoint_s; /* written by all hosts together while training stands */
+    double between_s;    /* mean time between two failures of the cluster */
+    double checkpoint_s; /* all hosts write it together, and training waits */
     double interval_s;   /* between checkpoints: Daly's optimum (2006) */
-    double share;        /* of the time that makes progress */
+    double share;        /* share of the time that makes progress */
 };
 void tr_failures_of(const struct tr_found *x, const struct tr_budget *b, struct tr_failures *out);
 /* The optimum for a checkpoint of `cost` and a failure every `between`. */
