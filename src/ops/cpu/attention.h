@@ -98,7 +98,7 @@ void tr_attention_load(const struct attention *t, const struct tr_view *v, int64
                        float scale, float *dst);
 void tr_attention_store(const struct attention *t, const float *src, const struct tr_view *v, int64_t row, int64_t n,
                         int64_t head);
-/* The same as store, but adds to the rows of v when `adds`. src then holds the sum; old (TR_TILE, n_cols) is a buffer.
+/* The same as store, but adds to the rows of v when `adds`. src then holds the sum; old (TR_TILE, n_cols) is scratch.
  */
 void tr_attention_store_sum(const struct attention *t, float *src, const struct tr_view *v, int64_t row, int64_t n,
                             int64_t head, bool adds, float *old);

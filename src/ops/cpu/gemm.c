@@ -98,8 +98,8 @@ struct a_block {
 static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64_t k, int64_t kc, float *dst)
 {
     const struct tr_gemm *g = job->g;
-    int mr = (int)div_up(
-        m, div_up(m, job->isa->mr)); /* tiles of nearly equal height: 64 rows are 13+13+13+13+12, not 4*14+8 */
+    /* Tiles of nearly equal height: 64 rows are 13+13+13+13+12, not 4*14+8. */
+    int mr = (int)div_up(m, div_up(m, job->isa->mr));
     const void *src = at(g->a, g->a_dtype, g->a_t ? k * g->lda + i : i * g->lda + k);
     if (job->a_in_place)
         return g->a_t ? (struct a_block){ src, 1, 1, g->lda, mr } : (struct a_block){ src, g->lda, g->lda, 1, mr };
