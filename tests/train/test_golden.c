@@ -239,6 +239,12 @@ static void micro_batches_add_up_to_the_batch(void **state)
 
 /* Whether the norm is one sum over the arena (one GPU) or one per parameter, a log of norms by parameter shows the
  * same; asking for it leaves the norm of the step as it was. */
+/* The host sums squares in double. A GPU adds up to four of them in float first, each rounded to 2^-24. */
+static double norm_bound(const struct rig *r)
+{
+    return r->dev.row->is_host ? 1e-12 : 0x1p-22;
+}
+
 static void compare_norms(const char *dir, const char *name)
 {
     struct rig r;
@@ -260,11 +266,11 @@ static void compare_norms(const char *dir, const char *name)
             for (int64_t k = 0; k < r.model->param[i].n; k++)
                 want += (double)grad[k] / scale * ((double)grad[k] / scale);
             sum += want;
-            if (!(fabs(norms[i] - sqrt(want)) <= 1e-12 * sqrt(want)))
+            if (!(fabs(norms[i] - sqrt(want)) <= norm_bound(&r) * sqrt(want)))
                 fail_msg("%s: norm %.9g of %s, its gradient has %.9g", name, norms[i], r.model->param[i].name,
                          sqrt(want));
         }
-        assert_true(fabs(step.grad_norm - sqrt(sum)) <= 1e-12 * step.grad_norm);
+        assert_true(fabs(step.grad_norm - sqrt(sum)) <= norm_bound(&r) * step.grad_norm);
         must(tr_exec_measure(r.exec, &r.cfg, r.micro, values, &after));
         assert_memory_equal(&step.grad_norm, &after.grad_norm, sizeof step.grad_norm);
     }
