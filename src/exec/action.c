@@ -40,7 +40,7 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
     case TR_V_BATCH:
-        return (char *)tr_batch_part(v->is_whole ? f->batch : &f->local, v->slot) +
+        return (char *)tr_batch_part(v->is_whole ? f->batch : &f->local, (enum tr_batch_slot)v->slot) +
                (size_t)v->row * tr_dtype_bytes(v->dtype);
     case TR_V_STEP:
         return work + e->c->step;

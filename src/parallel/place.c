@@ -65,7 +65,8 @@ static void place_state(struct tr_compiled *c, int row, int g)
            block = (size_t)r->block;
     char name[48], what[32];
     f->state[row] = start;
-    (void)tr_format(what, sizeof what, arena == TR_A_OPTIM ? "%.16s " : "", r->name);
+    bool is_named = arena == TR_A_OPTIM; /* values and gradients go by the parameter alone */
+    (void)tr_format(what, sizeof what, "%.16s%s", is_named ? r->name : "", is_named ? " " : "");
     if (r->is_sharded || align * size / block % TR_ALIGN != 0) {
         size_t n = (size_t)(r->is_sharded ? f->shard_n : f->n);
         (void)slice(c, arena, n / block * size, what,

@@ -125,7 +125,8 @@ static double collective_of(const struct tr_price *p, const struct tr_call *c, i
 {
     bool is_by_input = kind == TR_COST_REDUCE_SCATTER || kind == TR_COST_ALL_TO_ALL;
     struct tr_group g = tr_price_group(p, (enum tr_axis)c->attr.axis);
-    return tr_cost_collective(p->machine, kind, g, view_bytes(is_by_input ? &c->in[0] : &c->out[0]));
+    return tr_cost_collective(p->machine, (enum tr_collective)kind, g,
+                              view_bytes(is_by_input ? &c->in[0] : &c->out[0]));
 }
 
 static double ring_of(const struct tr_price *p, const struct tr_call *c, int is_backward)
