@@ -9,8 +9,6 @@
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
 
-enum { PREFETCH = 1 }; /* a gather is posted this many readers ahead of the one that needs it */
-
 struct pending {
     int action;    /* the posted action, -1: none */
     int lag;       /* 1: it belongs to the last step, and its place in this list is not known yet */
@@ -159,11 +157,11 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
 /* The gather of a bucket that the list leaves under way. The next step waits for it. */
 static int gather_of(const struct tr_schedule *s, int bucket)
 {
-    for (int i = s->n_actions - 1; i >= 0; i--)
-        if (s->action[i].kind == TR_DO_GATHER && s->action[i].of == bucket)
-            return i;
-    TR_BUG_ON("a gather of the update" == NULL);
-    return -1;
+    int i = s->n_actions - 1;
+    while (i >= 0 && (s->action[i].kind != TR_DO_GATHER || s->action[i].of != bucket))
+        i--;
+    TR_BUG_ON(i < 0);
+    return i;
 }
 
 enum tr_status tr_pass_overlap(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
