@@ -7,8 +7,10 @@
 #ifndef TR_CKPT_CKPT_H
 #define TR_CKPT_CKPT_H
 
+#include "ckpt/adapter_keys.h"
 #include "ckpt/commit.h"
 #include "ckpt/hfdir.h"
+#include "ckpt/identity.h"
 #include "ckpt/safetensors.h"
 #include "mesh/mesh.h"
 #include "optim/optim.h"
@@ -58,6 +60,13 @@ static inline int64_t tr_io_chunk(enum tr_dtype d)
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype);
 /* The same checks of names and shapes, reading headers only. */
 enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
+/* An adapter's directory: adapter_model.safetensors into the parameters that are in the adapter, and into those of the
+ * base that it holds a copy of. Every refusal names all tensors that are missing, extra or of another shape. */
+bool tr_is_adapter_dir(const char *dir); /* it has adapter_config.json */
+enum tr_status tr_load_adapter(const struct tr_store *s, const char *dir, float *buf);
+enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir);
+/* The weights of another store of the same model. */
+enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *from, float *buf);
 /* Random weights by the model's own rules. */
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. A parameter that
@@ -93,13 +102,21 @@ enum tr_dtype tr_config_dtype(const cJSON *config);
  * from one part to the next. At most one save is in flight. Nothing here stops a training: what failed is told by poll.
  * Without staging memory the files are written by start itself. */
 struct tr_saver;
+/* A small file beside the weights, by its name in the directory ("trireme/x" is allowed). */
+struct tr_save_text {
+    const char *name, *text;
+};
 enum { TR_SAVE_PAGES_BYTES = 4 << 20 }; /* of the file that is being written */
 struct tr_saver_options {
     struct tr_mesh *mesh;   /* NULL: this process saves alone */
     struct tr_pool *pool;   /* its threads copy; NULL: one */
     const char *source_dir; /* where tokenizer and generation files are copied from; NULL: none */
     enum tr_dtype dtype;    /* of the weights */
-    void *staging;          /* NULL: none */
+    /* Of an adapter, instead of config.json: adapter_config.json and what goes with it; copied. The last one is written
+     * last, because with it the directory counts as whole. */
+    const struct tr_save_text *text;
+    size_t n_texts;
+    void *staging; /* NULL: none */
     size_t staging_bytes;
     void *pages; /* as pump.h wants them; NULL: its own */
 };

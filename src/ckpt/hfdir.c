@@ -156,13 +156,13 @@ out:
     return st;
 }
 
-static enum tr_status open_single(struct tr_hf *hf, const char *dir)
+static enum tr_status open_single(struct tr_hf *hf, const char *dir, const char *name)
 {
     enum tr_status st = TR_OK;
     hf->shards = calloc(1, sizeof(struct tr_st *));
     if (!hf->shards)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for a shard"));
-    TR_TRY(open_shard(dir, "model.safetensors", &hf->shards[0]));
+    TR_TRY(open_shard(dir, name, &hf->shards[0]));
     hf->n_shards = 1;
     TR_TRY(number_tensors(hf));
 out:
@@ -197,7 +197,7 @@ enum tr_status tr_hf_open(const char *dir, struct tr_hf **out)
     if (!hf)
         return tr_fail(TR_NOMEM, "no memory for a model directory");
     if (is_present(dir, "model.safetensors")) /* first, as transformers does */
-        TR_TRY(open_single(hf, dir));
+        TR_TRY(open_single(hf, dir, "model.safetensors"));
     else if (is_present(dir, TR_HF_INDEX_NAME))
         TR_TRY(open_indexed(hf, dir));
     else
@@ -206,6 +206,19 @@ enum tr_status tr_hf_open(const char *dir, struct tr_hf **out)
     return TR_OK;
 out:
     tr_hf_close(hf);
+    return st;
+}
+
+enum tr_status tr_hf_open_file(const char *dir, const char *name, struct tr_hf **out)
+{
+    struct tr_hf *hf = calloc(1, sizeof *hf);
+    if (!hf)
+        return tr_fail(TR_NOMEM, "no memory for a model directory");
+    enum tr_status st = open_single(hf, dir, name);
+    if (st == TR_OK)
+        *out = hf;
+    else
+        tr_hf_close(hf);
     return st;
 }
 

@@ -13,6 +13,8 @@ enum { TR_HF_MAX_SHARDS = 4096, TR_HF_MAX_INDEX = 64 << 20 };
 
 struct tr_hf;
 enum tr_status tr_hf_open(const char *dir, struct tr_hf **out);
+/* The same of one file of the directory, whatever else is there. */
+enum tr_status tr_hf_open_file(const char *dir, const char *name, struct tr_hf **out);
 void tr_hf_close(struct tr_hf *hf);
 /* Tensors of all shards, shard by shard. */
 size_t tr_hf_count(const struct tr_hf *hf);
@@ -45,13 +47,13 @@ enum tr_status tr_hf_parse_index(const char *json, size_t n, struct tr_hf_index 
 void tr_hf_index_release(struct tr_hf_index *ix);
 
 /* How a model is cut into files: greedy in the order given, one file when it fits, and a new one wherever part_of (by
- * entry; NULL: one part) changes. Every rank computes the same plan.
+ * entry; NULL: one part) changes. Every rank computes the same plan. stem: "model", the start of every file's name.
  * All texts (headers, index) are built here, once; saving only streams:
  *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), pump, dir/tr_hf_plan_name(p, k)), add entries [first, first +
  * n), finish then the index text, when there is one, as model.safetensors.index.json. */
 struct tr_hf_plan;
-enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, const int *part_of,
-                               uint64_t max_shard_bytes, struct tr_hf_plan **out);
+enum tr_status tr_hf_plan_open(const char *stem, const struct tr_st_entry *entries, size_t n_entries,
+                               const int *part_of, uint64_t max_shard_bytes, struct tr_hf_plan **out);
 void tr_hf_plan_close(struct tr_hf_plan *p);
 size_t tr_hf_plan_shards(const struct tr_hf_plan *p);
 const char *tr_hf_plan_name(const struct tr_hf_plan *p, size_t k); /* "model-00001-of-00002.safetensors" */

@@ -158,8 +158,8 @@ out:
     return st;
 }
 
-enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entries, const int *part_of,
-                               uint64_t max_shard_bytes, struct tr_hf_plan **out)
+enum tr_status tr_hf_plan_open(const char *stem, const struct tr_st_entry *entries, size_t n_entries,
+                               const int *part_of, uint64_t max_shard_bytes, struct tr_hf_plan **out)
 {
     enum tr_status st = TR_OK;
     struct tr_hf_plan *p = calloc(1, sizeof *p);
@@ -178,9 +178,9 @@ enum tr_status tr_hf_plan_open(const struct tr_st_entry *entries, size_t n_entri
     for (size_t k = 0; k < n_shards; k++) {
         struct shard *s = &p->shards[k];
         if (n_shards == 1)
-            TR_TRY(tr_format(s->name, sizeof s->name, "model.safetensors"));
+            TR_TRY(tr_format(s->name, sizeof s->name, "%s.safetensors", stem));
         else
-            TR_TRY(tr_format(s->name, sizeof s->name, "model-%05zu-of-%05zu.safetensors", k + 1, n_shards));
+            TR_TRY(tr_format(s->name, sizeof s->name, "%s-%05zu-of-%05zu.safetensors", stem, k + 1, n_shards));
         TR_TRY(tr_st_writer_prepare(entries + s->first, s->n, NULL, 0, &s->writer));
     }
     if (n_shards > 1)

@@ -152,6 +152,24 @@ enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr
     return st;
 }
 
+enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *from, float *buf)
+{
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(s->model->n_params != from->model->n_params);
+    for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
+        for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += CHUNK) {
+            enum tr_state what = tr_store_weights(from, i);
+            int64_t n = tr_min64(CHUNK, s->model->param[i].n - at);
+            const void *src = NULL;
+            st = from->whole(from->ctx, what, i, at, n, &src);
+            if (st == TR_OK) {
+                tr_convert(src, from->states.row[what].dtype, buf, TR_F32, (size_t)n);
+                st = put_weights(s, i, at, n, buf, 0);
+            }
+        }
+    return st;
+}
+
 /* ---- HF weights ---- */
 
 struct naming {
@@ -174,6 +192,12 @@ static bool may_ignore(const void *ctx, const char *name)
     return tr_hf_ignorable(NULL, name);
 }
 
+bool tr_weights_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at)
+{
+    struct naming nm = { m, strlen(m->arch->base_prefix) };
+    return tr_hf_find(hf, m->param[param].name, out_at) || tr_hf_find(hf, file_name(&nm, m->param[param].name), out_at);
+}
+
 static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
 {
     const struct tr_model *m = nm->m;
@@ -186,12 +210,15 @@ static enum tr_status check_names(const struct tr_hf *hf, struct naming *nm)
     struct tr_st_entry *want = calloc((size_t)m->n_params, sizeof *want);
     if (!want)
         return tr_fail(TR_NOMEM, "load: out of memory");
+    size_t n = 0;
     for (int i = 0; i < m->n_params; i++) {
-        want[i] = (struct tr_st_entry){ .name = file_name(nm, m->param[i].name), .n_dims = m->param[i].n_dims };
-        want[i].dims[0] = m->param[i].dim[0];
-        want[i].dims[1] = m->param[i].dim[1];
+        if (tr_adapter_owns(m->param[i].name))
+            continue;
+        want[n] = (struct tr_st_entry){ .name = file_name(nm, m->param[i].name), .n_dims = m->param[i].n_dims };
+        want[n].dims[0] = m->param[i].dim[0];
+        want[n++].dims[1] = m->param[i].dim[1];
     }
-    enum tr_status st = tr_hf_check(hf, want, (size_t)m->n_params, may_ignore, nm);
+    enum tr_status st = tr_hf_check(hf, want, n, may_ignore, nm);
     free(want);
     return st;
 }
@@ -207,6 +234,23 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir)
     return st;
 }
 
+enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf)
+{
+    const struct tr_param *p = &s->model->param[param];
+    enum tr_status st = TR_OK;
+    size_t tensor = 0;
+    const struct tr_st *f = tr_hf_file(hf, at, &tensor);
+    for (int64_t first = 0; first < p->n && st == TR_OK; first += CHUNK) {
+        int64_t n = tr_min64(CHUNK, p->n - first);
+        if (!is_wanted(s, TR_S_MASTER, param, first, n))
+            continue;
+        st = read_chunk(s->pool, f, tensor, p->name, first, n, TR_F32, buf);
+        if (st == TR_OK)
+            st = put_weights(s, param, first, n, buf, 0);
+    }
+    return st;
+}
+
 enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float *buf, enum tr_dtype *out_dtype)
 {
     enum tr_status st = TR_OK;
@@ -218,19 +262,13 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
     for (int i = 0; i < s->model->n_params; i++) {
         const struct tr_param *p = &s->model->param[i];
         size_t at = 0;
+        if (tr_adapter_owns(p->name))
+            continue;
         TR_TRY(tr_failpoint("load.weights"));
         TR_BUG_ON(!tr_hf_find(hf, file_name(&nm, p->name), &at));
         if (i == 0 && out_dtype)
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
-        size_t tensor = 0;
-        const struct tr_st *f = tr_hf_file(hf, at, &tensor);
-        for (int64_t first = 0; first < p->n; first += CHUNK) {
-            int64_t n = tr_min64(CHUNK, p->n - first);
-            if (!is_wanted(s, TR_S_MASTER, i, first, n))
-                continue;
-            TR_TRY(read_chunk(s->pool, f, tensor, p->name, first, n, TR_F32, buf));
-            TR_TRY(put_weights(s, i, first, n, buf, 0));
-        }
+        TR_TRY(tr_load_tensor(s, hf, at, i, buf));
     }
 out:
     tr_hf_close(hf);

@@ -1,5 +1,5 @@
-/* memory.c - a store in host memory: all of a model's state, for tools that turn one checkpoint into another. A
- * training never uses it; its ranks hold parts. */
+/* memory.c - a store in host memory: all of a checkpoint's state, for tools that turn one into another. Of an adapted
+ * model that is the adapter. A training never uses it; its ranks hold parts. */
 #include "ckpt/ckpt.h"
 #include <stdlib.h>
 
@@ -33,8 +33,8 @@ static enum tr_status put(void *ctx, enum tr_state what, int param, int64_t firs
 static bool wants(void *ctx, enum tr_state what, int param, int64_t first, int64_t n)
 {
     const struct tr_memory *x = ctx;
-    (void)param, (void)first, (void)n;
-    return x->state[what] != NULL;
+    (void)first, (void)n;
+    return x->state[what] != NULL && tr_adapter_saves(x->m, param);
 }
 
 static int boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
@@ -66,7 +66,7 @@ static bool reserve(struct tr_memory *x, int row)
     x->at[row] = calloc((size_t)x->m->n_params, sizeof *x->at[row]);
     for (int i = 0; x->at[row] && i < x->m->n_params; i++) {
         x->at[row][i] = n;
-        n += tr_state_count(r, x->m->param[i].n);
+        n += tr_adapter_saves(x->m, i) ? tr_state_count(r, x->m->param[i].n) : 0;
     }
     if (x->at[row] && tr_mul_size((size_t)n, tr_dtype_bytes(r->dtype), &bytes))
         x->state[row] = malloc(bytes);

@@ -100,30 +100,86 @@ bool tr_saver_writes(const struct tr_saver *sv, size_t file)
 {
     size_t first = 0, n = 0;
     tr_hf_plan_range(sv->plan, file, &first, &n);
-    return writer_of(sv, (int)first) == sv->rank;
+    return writer_of(sv, sv->param_of[first]) == sv->rank;
 }
 
+/* What the plan of the files is made from, by entry. */
+struct weights {
+    struct tr_st_entry *e;
+    char (*name)[TR_ADAPTER_KEY_MAX];
+    int *part_of;
+};
+
+/* A frozen tensor in an adapter's file (the matrix under an adapted embedding) keeps the dtype of the base. */
+static enum tr_dtype dtype_of(const struct tr_saver *sv, int param)
+{
+    bool is_base = tr_model_has_adapter(sv->s.model) && !sv->s.model->param[param].in_adapter;
+    return is_base ? sv->s.states.row[TR_S_VALUE].dtype : sv->opt.dtype;
+}
+
+static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
+{
+    const struct tr_param *p = &sv->s.model->param[i];
+    size_t k = sv->n_entries++;
+    sv->param_of[k] = i;
+    x->part_of[k] = writer_of(sv, i);
+    x->e[k] = (struct tr_st_entry){ .name = x->name[k], .dtype = dtype_of(sv, i), .n_dims = p->n_dims };
+    x->e[k].dims[0] = p->dim[0];
+    x->e[k].dims[1] = p->dim[1];
+    return tr_model_has_adapter(sv->s.model) ? tr_adapter_key(sv->s.model, i, x->name[k], sizeof x->name[k])
+                                             : tr_format(x->name[k], sizeof x->name[k], "%s", p->name);
+}
+
+/* A model's parameters under their own names, or of an adapted model those of the adapter, under PEFT's and in one
+ * file. Wider dtypes come first. */
 static enum tr_status prepare_weights(struct tr_saver *sv)
 {
     const struct tr_model *m = sv->s.model;
-    struct tr_st_entry *e = calloc((size_t)m->n_params, sizeof *e);
-    int *part_of = calloc((size_t)m->n_params, sizeof *part_of);
-    enum tr_status st = e && part_of ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
-    for (int i = 0; i < m->n_params && st == TR_OK; i++) {
-        part_of[i] = writer_of(sv, i);
-        e[i] = (struct tr_st_entry){ .name = m->param[i].name, .dtype = sv->opt.dtype, .n_dims = m->param[i].n_dims };
-        e[i].dims[0] = m->param[i].dim[0];
-        e[i].dims[1] = m->param[i].dim[1];
-    }
+    size_t n = (size_t)m->n_params;
+    bool has_adapter = tr_model_has_adapter(m);
+    struct weights x = { calloc(n, sizeof *x.e), calloc(n, sizeof *x.name), calloc(n, sizeof *x.part_of) };
+    sv->param_of = calloc(n, sizeof *sv->param_of);
+    enum tr_status st = x.e && x.name && x.part_of && sv->param_of ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
+    for (size_t bytes = 8; bytes >= 1; bytes /= 2)
+        for (int i = 0; i < m->n_params && st == TR_OK; i++)
+            if (tr_dtype_bytes(dtype_of(sv, i)) == bytes && tr_adapter_saves(m, i))
+                st = add_weight(sv, i, &x);
     if (st == TR_OK)
-        st = tr_hf_plan_open(e, (size_t)m->n_params, part_of, TR_HF_SHARD_BYTES, &sv->plan);
+        st = tr_hf_plan_open(has_adapter ? "adapter_model" : "model", x.e, sv->n_entries, x.part_of,
+                             has_adapter ? UINT64_MAX : TR_HF_SHARD_BYTES, &sv->plan);
     if (st == TR_OK) {
         sv->n_files = tr_hf_plan_shards(sv->plan) + (size_t)sv->world;
         sv->files = calloc(sv->n_files, sizeof *sv->files);
         st = sv->files ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
     }
-    free(part_of);
-    free(e);
+    free(x.part_of);
+    free(x.name);
+    free(x.e);
+    return st;
+}
+
+static enum tr_status add_text(struct tr_saver *sv, const char *name, const char *text)
+{
+    struct tr_save_text *t = &sv->text[sv->n_texts];
+    TR_BUG_ON(sv->n_texts == TR_SAVE_TEXTS);
+    t->name = strdup(name);
+    t->text = strdup(text);
+    sv->n_texts++;
+    return t->name && t->text ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
+}
+
+static enum tr_status prepare_texts(struct tr_saver *sv)
+{
+    enum tr_status st = TR_OK;
+    char *config = NULL;
+    for (size_t i = 0; i < sv->opt.n_texts; i++)
+        TR_TRY(add_text(sv, sv->opt.text[i].name, sv->opt.text[i].text));
+    if (sv->n_texts > 0)
+        return TR_OK;
+    TR_TRY(tr_saved_config(sv->s.model, sv->opt.dtype, &config));
+    TR_TRY(add_text(sv, "config.json", config));
+out:
+    cJSON_free(config);
     return st;
 }
 
@@ -144,7 +200,7 @@ enum tr_status tr_saver_open(const struct tr_store *s, const struct tr_saver_opt
     if (sv->has_source)
         TR_TRY(tr_format(sv->source, sizeof sv->source, "%s", opt->source_dir));
     TR_TRY(tr_pump_open(opt->pages, &sv->pump));
-    TR_TRY(tr_saved_config(s->model, opt->dtype, &sv->config));
+    TR_TRY(prepare_texts(sv));
     TR_TRY(prepare_weights(sv));
     TR_TRY(prepare_optim(sv));
     if (opt->staging)
@@ -239,8 +295,8 @@ enum tr_status tr_save_snapshot(struct tr_saver *sv)
 {
     enum tr_status st = TR_OK;
     struct save_sink k = { .sv = sv, .at = sv->opt.staging, .end = (char *)sv->opt.staging + sv->opt.staging_bytes };
-    for (int i = 0; i < sv->s.model->n_params; i++)
-        TR_TRY(walk_tensor(&k, i));
+    for (size_t i = 0; i < sv->n_entries; i++)
+        TR_TRY(walk_tensor(&k, sv->param_of[i]));
     TR_TRY(each_entry(sv, walk_entry, &k));
     TR_TRY(tr_failpoint("ckpt.snapshot"));
 out:
@@ -283,7 +339,7 @@ enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *pa
     if (k.w)
         k.failed = tr_st_writer_begin(k.w, sv->pump, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++)
-        st = walk_tensor(&k, (int)i);
+        st = walk_tensor(&k, sv->param_of[i]);
     if (k.w)
         k.failed = finish_file(k.w, st == TR_OK ? k.failed : st, &sv->files[f]);
     return st == TR_OK ? k.failed : st;
@@ -351,9 +407,10 @@ static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
     if (st == TR_OK)
         st = tr_st_writer_begin(w, sv->pump, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++) {
-        enum tr_dtype dtype = sv->s.states.row[tr_store_weights(&sv->s, (int)i)].dtype;
-        st = tr_st_writer_add(w, *at, dtype, (size_t)sv->s.model->param[i].n);
-        *at += (size_t)sv->s.model->param[i].n * tr_dtype_bytes(dtype);
+        int param = sv->param_of[i];
+        enum tr_dtype dtype = sv->s.states.row[tr_store_weights(&sv->s, param)].dtype;
+        st = tr_st_writer_add(w, *at, dtype, (size_t)sv->s.model->param[param].n);
+        *at += (size_t)sv->s.model->param[param].n * tr_dtype_bytes(dtype);
     }
     return finish_file(w, st, &sv->files[f]);
 }

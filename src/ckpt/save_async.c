@@ -22,7 +22,8 @@ static enum tr_status put_texts(struct tr_saver *sv, struct tr_commit *c)
     enum tr_status st = TR_OK;
     char from[TR_PATH_MAX];
     struct tr_str hf = { 0 };
-    TR_TRY(tr_commit_put(c, "config.json", sv->config, strlen(sv->config)));
+    for (size_t i = 0; i < sv->n_texts; i++)
+        TR_TRY(tr_commit_put(c, sv->text[i].name, sv->text[i].text, strlen(sv->text[i].text)));
     if (tr_hf_plan_index(sv->plan))
         TR_TRY(tr_commit_put(c, TR_HF_INDEX_NAME, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
     for (size_t i = 0; sv->has_source && tr_copied_files[i]; i++) {
@@ -193,7 +194,11 @@ void tr_saver_close(struct tr_saver *sv)
     pthread_cond_destroy(&sv->cond);
     free(sv->files);
     free(sv->state);
-    cJSON_free(sv->config);
+    for (size_t i = 0; i < sv->n_texts; i++) {
+        free((char *)(uintptr_t)sv->text[i].name);
+        free((char *)(uintptr_t)sv->text[i].text);
+    }
+    free(sv->param_of);
     free(sv);
 }
 

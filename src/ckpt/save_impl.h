@@ -10,6 +10,7 @@ struct tr_written {
     int64_t bytes, lo, hi;
 };
 
+enum { TR_SAVE_TEXTS = 4 };
 enum tr_save_phase { TR_SAVE_NONE, TR_SAVE_WRITING, TR_SAVE_COMMITTING };
 enum tr_save_task { TR_TASK_NONE, TR_TASK_TOUCH, TR_TASK_WRITE, TR_TASK_COMMIT, TR_TASK_CLEAN, TR_TASK_LEAVE };
 
@@ -20,8 +21,11 @@ struct tr_saver {
     char source[TR_PATH_MAX];
     bool has_source;
     int rank, world;
-    char *config; /* text of config.json */
+    struct tr_save_text text[TR_SAVE_TEXTS]; /* ours; the last one is config.json or adapter_config.json */
+    size_t n_texts;
     struct tr_hf_plan *plan;
+    int *param_of; /* by entry of the plan */
+    size_t n_entries;
     struct tr_written *files; /* of the plan; then of every rank's optimizer file: what was written */
     size_t n_files;
     struct tr_st_writer *optim; /* NULL: no optimizer state here */

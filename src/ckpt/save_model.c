@@ -1,5 +1,6 @@
 /* save_model.c - the trained model into a directory that may hold an older one: files under temporary names, then all
- * of them renamed, config.json last. A crash leaves the old files, or names of both; never half a file (C20). */
+ * of them renamed, config.json (adapter_config.json) last. A crash leaves the old files, or names of both; never half a
+ * file (C20). */
 #include "ckpt/save_impl.h"
 #include <dirent.h>
 #include <errno.h>
@@ -37,11 +38,11 @@ static enum tr_status put_weights(struct tr_saver *sv, const char *dir)
     return st == TR_OK ? tr_save_agree(sv, failed) : st;
 }
 
-/* Weights under other names, of another cut: transformers would prefer some of them. */
+/* Weights under other names, of another cut: transformers would prefer some of them. An adapter is one file. */
 static void remove_stale(const struct tr_saver *sv, const char *dir)
 {
     char path[TR_PATH_MAX];
-    DIR *d = opendir(dir);
+    DIR *d = tr_model_has_adapter(sv->s.model) ? NULL : opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         size_t n = strlen(e->d_name), k = 0;
         bool is_shard = n == strlen("model-00001-of-00002.safetensors") && strncmp(e->d_name, "model-", 6) == 0 &&
@@ -56,6 +57,16 @@ static void remove_stale(const struct tr_saver *sv, const char *dir)
     }
     if (d)
         closedir(d);
+}
+
+/* The directory of a file's path, which is `dir` or trireme/ below it. */
+static enum tr_status make_parent(const char *path)
+{
+    char parent[TR_PATH_MAX];
+    enum tr_status st = tr_format(parent, sizeof parent, "%s", path);
+    if (st == TR_OK)
+        *strrchr(parent, '/') = 0;
+    return st == TR_OK ? tr_mkdirs(parent) : st;
 }
 
 static enum tr_status put_files(struct tr_saver *sv, const char *dir)
@@ -79,8 +90,11 @@ static enum tr_status put_files(struct tr_saver *sv, const char *dir)
         free(text);
         TR_TRY(st);
     }
-    TR_TRY(tr_path_join(path, dir, "config.json"));
-    TR_TRY(tr_file_write_atomic(path, sv->config, strlen(sv->config)));
+    for (size_t i = 0; i < sv->n_texts; i++) {
+        TR_TRY(tr_path_join(path, dir, sv->text[i].name));
+        TR_TRY(make_parent(path));
+        TR_TRY(tr_file_write_atomic(path, sv->text[i].text, strlen(sv->text[i].text)));
+    }
     TR_TRY(tr_fsync_dir(dir));
 out:
     return st;

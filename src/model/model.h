@@ -76,6 +76,7 @@ struct tr_param {
     float init_std;
     struct tr_split split;
     bool has_decay;
+    bool in_adapter; /* an adapter run trains it and saves it in the file of the adapter; all others are frozen */
 };
 
 struct tr_segment {
@@ -99,6 +100,15 @@ struct tr_model {
     int64_t n_elements;
     int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT]; /* rope tables; 0 rows: the model has none */
 };
+
+/* Is it an adapted model, of which only the adapter is trained and saved? */
+static inline bool tr_model_has_adapter(const struct tr_model *m)
+{
+    int i = 0;
+    while (i < m->n_params && !m->param[i].in_adapter)
+        i++;
+    return i < m->n_params;
+}
 
 struct tr_model_options {
     int64_t rows, sequence_length; /* micro-batch */

@@ -15,7 +15,7 @@ static void save(const char *dir, const struct tr_st_entry *entries, size_t n, u
     struct tr_hf_plan *p;
     struct tr_pump *pump;
     assert_ok(tr_pump_open(NULL, &pump));
-    assert_ok(tr_hf_plan_open(entries, n, NULL, max_shard_bytes, &p));
+    assert_ok(tr_hf_plan_open("model", entries, n, NULL, max_shard_bytes, &p));
     for (size_t k = 0; k < tr_hf_plan_shards(p); k++) {
         size_t first, n_in;
         uint64_t n_bytes;
@@ -74,7 +74,7 @@ static void any_shard_size_reads_back(void **state)
     for (size_t r = 0; r < TR_COUNT_OF(rows); r++) {
         char dir[TR_PATH_MAX];
         struct tr_hf_plan *p;
-        assert_ok(tr_hf_plan_open(model, TR_COUNT_OF(model), NULL, rows[r].max_bytes, &p));
+        assert_ok(tr_hf_plan_open("model", model, TR_COUNT_OF(model), NULL, rows[r].max_bytes, &p));
         assert_int_equal(tr_hf_plan_shards(p), rows[r].n_shards);
         tr_hf_plan_close(p);
         snprintf(dir, sizeof dir, "%s", in_dir(*state, "m"));
@@ -91,7 +91,7 @@ static void the_index_counts_bytes_and_parameters(void **state)
     struct tr_hf_plan *p;
     cJSON *json;
     int64_t n = 0;
-    assert_ok(tr_hf_plan_open(model, TR_COUNT_OF(model), NULL, 48, &p));
+    assert_ok(tr_hf_plan_open("model", model, TR_COUNT_OF(model), NULL, 48, &p));
     assert_ok(tr_json_parse(tr_hf_plan_index(p), strlen(tr_hf_plan_index(p)), "index", &json));
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(json, "metadata");
     assert_ok(tr_json_int(metadata, "total_size", true, 0, 1 << 20, &n));

@@ -1,0 +1,64 @@
+/* adapter_keys.c - what PEFT calls a parameter. Parameters of an adapter carry PEFT's key without its constant prefix
+ * as their name, so only those of the base are translated. */
+#include "ckpt/adapter_keys.h"
+
+static bool ends_with(const char *name, const char *tail)
+{
+    size_t n = strlen(name), n_tail = strlen(tail);
+    return n > n_tail && strcmp(name + n - n_tail, tail) == 0;
+}
+
+bool tr_adapter_owns(const char *name)
+{
+    static const char *const tails[] = { ".lora_A.weight",
+                                         ".lora_B.weight",
+                                         ".lora_B.bias",
+                                         ".lora_magnitude_vector",
+                                         ".lora_embedding_A",
+                                         ".lora_embedding_B",
+                                         ".token_adapter.trainable_tokens_delta" };
+    for (size_t i = 0; i < TR_COUNT_OF(tails); i++)
+        if (ends_with(name, tails[i]))
+            return true;
+    return false;
+}
+
+static bool has_param(const struct tr_model *m, const char *module, int n_module, const char *tail)
+{
+    char name[TR_NAME_MAX];
+    if (tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) != TR_OK)
+        return false;
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->param[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_target(const struct tr_model *m, const char *module, int n_module)
+{
+    return has_param(m, module, n_module, ".lora_A.weight") || has_param(m, module, n_module, ".lora_embedding_A");
+}
+
+enum tr_status tr_adapter_key(const struct tr_model *m, int param, char *out, size_t n)
+{
+    static const char head[] = "lm_head";
+    const char *name = m->param[param].name, *tail = strrchr(name, '.');
+    int n_module = tail ? (int)(tail - name) : 0;
+    if (tr_adapter_owns(name) || !tail)
+        return tr_format(out, n, TR_ADAPTER_PREFIX "%s", name);
+    if (is_target(m, name, n_module))
+        return tr_format(out, n, TR_ADAPTER_PREFIX "%.*s.base_layer%s", n_module, name, tail);
+    /* A tied head has no matrix of its own: the one it uses is the embedding's. */
+    if (param == 0 && m->hp.is_tied && is_target(m, head, sizeof head - 1))
+        return tr_format(out, n, TR_ADAPTER_PREFIX "%s.base_layer%s", head, tail);
+    return tr_format(out, n, TR_ADAPTER_PREFIX "%s", name);
+}
+
+bool tr_adapter_saves(const struct tr_model *m, int param)
+{
+    char key[TR_ADAPTER_KEY_MAX];
+    if (m->param[param].in_adapter || !tr_model_has_adapter(m))
+        return true;
+    return tr_adapter_key(m, param, key, sizeof key) == TR_OK &&
+           (ends_with(key, ".embed_tokens.base_layer.weight") || ends_with(key, ".lm_head.base_layer.weight"));
+}

@@ -1,0 +1,25 @@
+/* adapter_keys.h - names of an adapter's files and tensors, as PEFT writes them. */
+#ifndef TR_CKPT_ADAPTER_KEYS_H
+#define TR_CKPT_ADAPTER_KEYS_H
+
+#include "ckpt/hfdir.h"
+#include "model/model.h"
+
+#define TR_ADAPTER_CONFIG  "adapter_config.json"
+#define TR_ADAPTER_WEIGHTS "adapter_model.safetensors"
+#define TR_ADAPTER_PREFIX  "base_model.model."
+enum { TR_ADAPTER_KEY_MAX = TR_NAME_MAX + 32 };
+
+/* Is it a tensor that only an adapter has (lora_A and its kin)? The base's directory holds every other one. */
+bool tr_adapter_owns(const char *name);
+/* Is the parameter in the file that is saved? Of a model without an adapter all are. Of an adapted one those of the
+ * adapter are, and the matrix under an adapted embedding or head, which PEFT saves too. */
+bool tr_adapter_saves(const struct tr_model *m, int param);
+/* The key of a parameter in adapter_model.safetensors. A parameter of the base goes by the plain name, or, where its
+ * module has an adapter, by <module>.base_layer. */
+enum tr_status tr_adapter_key(const struct tr_model *m, int param, char *out, size_t n);
+/* A parameter in the file of an adapter, and in the directory of its base. */
+bool tr_adapter_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at);
+bool tr_weights_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at);
+
+#endif

@@ -1,0 +1,118 @@
+/* load_adapter.c - a PEFT adapter directory into a store. The names in its file are checked against the adapted model,
+ * which was made from its adapter_config.json, before the first byte is put. */
+#include "ckpt/load_impl.h"
+#include <stdlib.h>
+
+static bool has_file(const char *dir, const char *name)
+{
+    char path[TR_PATH_MAX];
+    return tr_path_join(path, dir, name) == TR_OK && tr_file_exists(path);
+}
+
+bool tr_is_adapter_dir(const char *dir)
+{
+    return has_file(dir, TR_ADAPTER_CONFIG);
+}
+
+static enum tr_status open_file(const char *dir, struct tr_hf **out)
+{
+    if (has_file(dir, TR_ADAPTER_WEIGHTS))
+        return tr_hf_open_file(dir, TR_ADAPTER_WEIGHTS, out);
+    if (has_file(dir, "adapter_model.bin"))
+        return tr_fail(TR_USAGE,
+                       "%s has only pickled weights (adapter_model.bin), which can run code when loaded and are never "
+                       "opened; convert them once in Python: PeftModel.from_pretrained(base, dir).save_pretrained(out)",
+                       dir);
+    return tr_fail(TR_USAGE, "%s has " TR_ADAPTER_CONFIG " but no " TR_ADAPTER_WEIGHTS, dir);
+}
+
+struct found {
+    const struct tr_hf *hf;
+    struct tr_st_entry *want; /* tensors that must be there, and those of the base that are */
+    char (*key)[TR_ADAPTER_KEY_MAX];
+    int *param_of; /* by `want` */
+    size_t n;
+};
+
+/* Some writers end a magnitude's key in .weight, as the module that holds it is called in memory. */
+bool tr_adapter_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at)
+{
+    char key[TR_ADAPTER_KEY_MAX], longer[TR_ADAPTER_KEY_MAX];
+    if (tr_adapter_key(m, param, key, sizeof key) != TR_OK)
+        return false;
+    return tr_hf_find(hf, key, out_at) ||
+           (tr_format(longer, sizeof longer, "%s.weight", key) == TR_OK && tr_hf_find(hf, longer, out_at));
+}
+
+static enum tr_status match(const struct tr_model *m, const char *dir, struct found *f)
+{
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < m->n_params && st == TR_OK; i++) {
+        const struct tr_param *p = &m->param[i];
+        size_t at = 0;
+        bool is_here = tr_adapter_find(f->hf, m, i, &at);
+        if (!is_here && !p->in_adapter) /* the base's directory has it */
+            continue;
+        st = is_here ? tr_format(f->key[f->n], sizeof f->key[0], "%s", tr_hf_tensor(f->hf, at)->name)
+                     : tr_adapter_key(m, i, f->key[f->n], sizeof f->key[0]);
+        struct tr_st_entry *e = &f->want[f->n];
+        *e = (struct tr_st_entry){ .name = f->key[f->n], .n_dims = p->n_dims };
+        e->dims[0] = p->dim[0];
+        e->dims[1] = p->dim[1];
+        f->param_of[f->n++] = i;
+    }
+    if (st == TR_OK)
+        st = tr_hf_check(f->hf, f->want, f->n, tr_hf_ignorable, NULL);
+    return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: what " TR_ADAPTER_CONFIG " describes is not there: ", dir);
+}
+
+static enum tr_status open_found(const struct tr_model *m, const char *dir, struct tr_hf **hf, struct found *f)
+{
+    size_t n = (size_t)m->n_params;
+    *f = (struct found){ 0 };
+    enum tr_status st = open_file(dir, hf);
+    if (st != TR_OK)
+        return st;
+    *f = (struct found){ .hf = *hf,
+                         .want = calloc(n, sizeof *f->want),
+                         .key = calloc(n + 1, sizeof *f->key),
+                         .param_of = calloc(n, sizeof *f->param_of) };
+    if (!f->want || !f->key || !f->param_of)
+        return tr_fail(TR_NOMEM, "load: out of memory");
+    return match(m, dir, f);
+}
+
+static void close_found(struct tr_hf *hf, struct found *f)
+{
+    free(f->want);
+    free(f->key);
+    free(f->param_of);
+    tr_hf_close(hf);
+}
+
+enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir)
+{
+    struct tr_hf *hf = NULL;
+    struct found f;
+    enum tr_status st = open_found(m, dir, &hf, &f);
+    close_found(hf, &f);
+    return st;
+}
+
+enum tr_status tr_load_adapter(const struct tr_store *s, const char *dir, float *buf)
+{
+    struct tr_hf *hf = NULL;
+    struct found f;
+    enum tr_status st = TR_OK;
+    TR_TRY(open_found(s->model, dir, &hf, &f));
+    TR_TRY(tr_failpoint("ckpt.load_weights"));
+    for (size_t i = 0; i < f.n; i++) {
+        size_t at = 0;
+        TR_BUG_ON(!tr_hf_find(hf, f.want[i].name, &at));
+        TR_TRY(tr_failpoint("load.weights"));
+        TR_TRY(tr_load_tensor(s, hf, at, f.param_of[i], buf));
+    }
+out:
+    close_found(hf, &f);
+    return st;
+}
