@@ -5,6 +5,7 @@
 #include "base/compiler.h"
 #include "base/status.h"
 #include "base/dtype.h"
+#include "base/quant.h"
 #include "base/str.h"
 #include "base/json.h"
 #include "base/file.h"

@@ -14,6 +14,7 @@
     X(I32, 32, "I32", "int32", raw)                                                                                    \
     X(I64, 64, "I64", "int64", raw)                                                                                    \
     X(U8, 8, "U8", "uint8", raw)                                                                                       \
+    X(I8, 8, "I8", "int8", raw)                                                                                        \
     X(E4M3, 8, "F8_E4M3", "float8_e4m3fn", e4m3)                                                                       \
     X(E5M2, 8, "F8_E5M2", "float8_e5m2", e5m2)
 
