@@ -15,6 +15,9 @@ static enum tr_status check_support(const struct tr_config *cfg)
                                  "is too small for them; drop these options or use --bf16");
     if (cfg->dtype == TR_F16 && cfg->fp8)
         return tr_fail(TR_USAGE, "fp8 has no loss scale; use it with --bf16");
+    if (cfg->finetuning_type == TR_TUNING_LORA)
+        return tr_fail(TR_USAGE,
+                       "finetuning_type lora: adapters cannot be trained yet; use finetuning_type full or freeze");
     if (!cfg->fp8 && (cfg->fp8_gradient == TR_E5M2 || cfg->fp8_scaling == TR_FP8_DELAYED))
         return tr_fail(TR_USAGE, "fp8_gradient and fp8_scaling are for --fp8; add it or drop them");
     return TR_OK;

@@ -119,6 +119,68 @@ static void check_schedule(struct loader *l)
         tr_loader_notice(l, "momentum has no effect with optim %s", tr_config_word("optim", (int)c->optim));
 }
 
+/* Options that only a new adapter has; model_base is for one that is read. */
+static const char *const adapter_options[] = {
+    "lora_r",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_target_modules",
+    "exclude_modules",
+    "use_rslora",
+    "use_dora",
+    "init_lora_weights",
+    "loraplus_lr_ratio",
+    "lora_modules_to_save",
+    "lora_bias",
+    "lora_b_bias",
+    "rank_pattern",
+    "alpha_pattern",
+    "layers_to_transform",
+    "layers_pattern",
+    "trainable_token_indices",
+};
+
+/* A dump of a configuration gives every option; one that has its default asks for nothing. */
+static bool is_default(struct loader *l, const char *name)
+{
+    const struct option *opt = &tr_options[row_of(l, name)];
+    struct tr_str value = { 0 }, plain = { 0 };
+    struct tr_config unset = { 0 };
+    if (opt->def != NULL && tr_value_parse(l, opt, opt->def, &unset) != TR_OK)
+        TR_BUG_ON(!l->is_nomem);
+    tr_value_print(&l->c->pub, opt, true, &value);
+    tr_value_print(&unset, opt, true, &plain);
+    bool is_same = tr_str_ok(&value) && tr_str_ok(&plain) && strcmp(value.p, plain.p) == 0;
+    tr_str_release(&value);
+    tr_str_release(&plain);
+    return is_same;
+}
+
+/* An option of adapters asks for one, unless finetuning_type says otherwise. */
+static void check_adapter(struct loader *l)
+{
+    struct tr_config *c = &l->c->pub;
+    const char *asked = NULL;
+    bool is_said = is_given(l, "finetuning_type");
+    for (size_t i = 0; i < TR_COUNT_OF(adapter_options) && !asked; i++)
+        if (is_given(l, adapter_options[i]) && !(is_said && is_default(l, adapter_options[i])))
+            asked = adapter_options[i];
+    if (asked && c->finetuning_type != TR_TUNING_LORA && is_said)
+        tr_loader_error(l, "%s has no effect with finetuning_type %s; leave one of them out", asked,
+                        tr_config_word("finetuning_type", (int)c->finetuning_type));
+    if (asked && !is_said) {
+        c->finetuning_type = TR_TUNING_LORA;
+        mark_derived(l, "finetuning_type", "an option of adapters is given");
+    }
+    size_t n_patterns = c->trainable.n + c->frozen.n;
+    if (c->finetuning_type == TR_TUNING_LORA && n_patterns > 0)
+        tr_loader_error(l, "trainable and frozen do not go with finetuning_type lora: the base is frozen; "
+                           "lora_modules_to_save names what else is trained");
+    if (c->finetuning_type == TR_TUNING_FREEZE && n_patterns == 0)
+        tr_loader_error(l, "finetuning_type freeze needs trainable or frozen: patterns of the parameters that learn "
+                           "or rest");
+}
+
 static void check_mesh(struct loader *l)
 {
     const struct tr_config *c = &l->c->pub;
@@ -191,6 +253,7 @@ void tr_loader_check(struct loader *l)
         return;
     check_batch(l);
     check_schedule(l);
+    check_adapter(l);
     check_mesh(l);
     if (c->eval_steps > 0 && c->eval_data.n == 0 && c->eval_split == 0)
         tr_loader_error(l, "eval_steps %" PRId64 " needs eval_data or eval_split", c->eval_steps);

@@ -67,6 +67,8 @@ enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
 enum tr_objective { TR_OBJECTIVE_FASTEST, TR_OBJECTIVE_CHEAPEST, TR_OBJECTIVE_FEWEST };
 enum tr_save_choice { TR_SAVE_AUTO, TR_SAVE_ASYNC, TR_SAVE_STRAIGHT };
 enum tr_count_as { TR_COUNT_OWN, TR_COUNT_ZERO, TR_COUNT_MEGATRON, TR_COUNT_KORTHIKANTI };
+enum tr_tuning { TR_TUNING_FULL, TR_TUNING_LORA, TR_TUNING_FREEZE };
+enum tr_lora_bias { TR_LORA_BIAS_NONE, TR_LORA_BIAS_ALL, TR_LORA_BIAS_ONLY };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -144,6 +146,21 @@ struct tr_config {
     enum tr_lr_schedule lr_scheduler_type;
     double warmup_steps, decay_steps; /* < 1: share of all steps; see tr_config_steps() */
     double min_lr_ratio;
+
+    /* adapters: what adapter_config.json calls them, where PEFT has the key */
+    enum tr_tuning finetuning_type;
+    int64_t lora_r;
+    double lora_alpha; /* < 0: 2 x lora_r */
+    double lora_dropout;
+    struct tr_words lora_target_modules, lora_modules_to_save, exclude_modules;
+    bool use_rslora, use_dora;
+    const char *init_lora_weights;
+    double loraplus_lr_ratio;                    /* 1: A and B learn at one rate */
+    struct tr_words rank_pattern, alpha_pattern; /* NAME=NUMBER */
+    struct tr_words layers_to_transform, layers_pattern, trainable_token_indices;
+    enum tr_lora_bias lora_bias; /* PEFT's bias */
+    bool lora_b_bias;            /* PEFT's lora_bias */
+    const char *model_base;      /* the base of the adapter that `model` names */
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;

@@ -150,11 +150,26 @@ static const struct choice conventions[] = { { "none", TR_COUNT_OWN },
                                              { "megatron", TR_COUNT_MEGATRON },
                                              { "korthikanti", TR_COUNT_KORTHIKANTI },
                                              { NULL, 0 } };
+static const struct choice tunings[] = { { "full", TR_TUNING_FULL },
+                                         { "lora", TR_TUNING_LORA },
+                                         { "freeze", TR_TUNING_FREEZE },
+                                         { "qlora", TR_TUNING_LORA },
+                                         { NULL, 0 } };
+static const struct choice lora_biases[] = {
+    { "none", TR_LORA_BIAS_NONE }, { "all", TR_LORA_BIAS_ALL }, { "lora_only", TR_LORA_BIAS_ONLY }, { NULL, 0 }
+};
 static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "program", TR_SHOW_PROGRAM },
                                        { "schedule", TR_SHOW_SCHEDULE },
                                        { "memory", TR_SHOW_MEMORY },
                                        { NULL, 0 } };
+
+/* A list of words of a training. */
+#define WORDS(field, grp, als, metavar, txt)                                                                           \
+    {                                                                                                                  \
+        .type = OPTION_WORDS, .at = AT(field, struct tr_words), .arg = (metavar),                                      \
+        HEAD(field, grp, als, RUN, NULL, txt)                                                                          \
+    }
 
 #define MANY     1e15 /* steps, rows: exact in a double, far from overflow when multiplied by a rank count */
 #define ROWS     1e6
@@ -254,6 +269,27 @@ const struct option tr_options[] = {
     REAL(decay_steps, "optim", "", RUN, "0.1", 0, MANY, false, "steps of the final decay (wsd); below 1 = share of all steps"),
     REAL(min_lr_ratio, "optim", "", RUN, "0", 0, 1, false, "the decay ends at this share of the peak"),
 
+    CHOICE(finetuning_type, "adapter", "adapter", RUN, "full", tunings, "what learns: all weights, an adapter (any option of this group asks for one), or what trainable names"),
+    INT(lora_r, "adapter", "lora_rank", RUN, "8", 1, 1 << 20, "rank of the adapter"),
+    { .name = "lora_alpha", .group = "adapter", .aliases = "", .type = OPTION_REAL, .at = AT(lora_alpha, double), .verbs = RUN, .def = "auto",
+      .word = "auto", .lo = 1e-9, .hi = 1e9, .arg = "X", .help = "the adapter's product is scaled by alpha / r; auto = 2 x lora_r" },
+    REAL(lora_dropout, "adapter", "", RUN, "0", 0, 1, true, "dropout on the adapter's input"),
+    WORDS(lora_target_modules, "adapter", "lora_target target_modules", "A,B|REGEX|all-linear|auto", "modules that get an adapter: names or suffixes, an expression of whole names, all linears but the head (default), or PEFT's choice for the family"),
+    WORDS(exclude_modules, "adapter", "", "A,B|REGEX", "modules that get none"),
+    WORDS(lora_modules_to_save, "adapter", "modules_to_save additional_target", "A,B", "modules that are trained whole and saved with the adapter"),
+    FLAG(use_rslora, "adapter", "peft_use_rslora", RUN, "scale by alpha / sqrt(r)", false),
+    FLAG(use_dora, "adapter", "peft_use_dora", RUN, "DoRA: a trained length for each row of the matrix", false),
+    STR(init_lora_weights, "adapter", "peft_init_lora_weights", RUN, "true", "true|false|gaussian|orthogonal|pissa|pissa_niter_N|olora", "what A and B start with"),
+    REAL(loraplus_lr_ratio, "adapter", "", RUN, "1", 1e-6, 1e6, false, "LoRA+: learning rate of B over that of A"),
+    WORDS(rank_pattern, "adapter", "", "NAME=R,...", "ranks of some modules; the first name that matches counts"),
+    WORDS(alpha_pattern, "adapter", "", "NAME=X,...", "alphas of some modules"),
+    WORDS(layers_to_transform, "adapter", "peft_layers_to_transform", "N,N", "layers that get an adapter, with a list of lora_target_modules"),
+    WORDS(layers_pattern, "adapter", "peft_layers_pattern", "NAME", "what the list of layers is called (layers, h); default: any"),
+    WORDS(trainable_token_indices, "adapter", "peft_trainable_token_indices", "ID,ID", "tokens whose embeddings are trained"),
+    CHOICE(lora_bias, "adapter", "", RUN, "none", lora_biases, "biases of the base that are trained (PEFT's bias)"),
+    FLAG(lora_b_bias, "adapter", "", RUN, "B has a bias (PEFT's lora_bias)", false),
+    STR(model_base, "adapter", "", MODEL | VERB(DATA), NULL, "DIR", "base of the adapter that model names; default: what adapter_config.json says"),
+
     INT(logging_steps, "log", "", RUN, "10", 0, MANY, "a log line every N steps; 0 = only the last"),
     INT(eval_steps, "log", "", RUN, "0", 0, MANY, "evaluate every N steps; 0 = only at the end"),
     INT(save_steps, "log", "", RUN, "500", 0, MANY, "checkpoint every N steps; 0 = only at the end"),
@@ -325,6 +361,8 @@ const struct old_option tr_rewrites[] = {
     { "fp16", "dtype", "float16", NULL, false, NULL },
     { "gradient_checkpointing", "recompute", "block", "none", false, NULL },
     { "use_cpu", "device", "cpu", NULL, false, NULL },
+    { "use_peft", "finetuning_type", "lora", NULL, false, NULL },
+    { "lora_target_linear", "lora_target_modules", "all-linear", NULL, false, NULL },
     { "warmup_ratio", "warmup_steps", NULL, NULL, true, "an old name: write warmup_steps with a share below 1" },
     { "overwrite_output_dir", NULL, NULL, NULL, false, "ignored: an old output is never overwritten; resume_from_checkpoint goes on with it" },
     { NULL, NULL, NULL, NULL, false, NULL },
@@ -341,7 +379,9 @@ static const struct {
     { "load_best_model_at_end metric_for_best_model", "write save_best: the checkpoint of the best evaluation is kept" },
     { "deepspeed fsdp fsdp_config", "write zero 0 to 3, and dp, tp, pp, cp (docs/guide/ranks.md)" },
     { "nproc nproc_per_node num_processes nnodes max_restarts", "it goes before the verb: trireme launch --nproc-per-node N train ..." },
-    { "lora_r lora_alpha lora_dropout lora_target_modules use_peft load_in_4bit load_in_8bit", "there are no adapters here: all weights are trained" },
+    { "adapter_name_or_path lora_model_dir", "write model ADAPTER_DIR: the adapter there is continued; its base is what adapter_config.json says, or model_base" },
+    { "lora_fan_in_fan_out fan_in_fan_out", "leave it out: the model says it" },
+    { "load_in_4bit load_in_8bit", "the base of an adapter is not quantised here" },
     { "auto_find_batch_size", "trireme plan says what fits" },
     { "cases", "published results are predicted by bench_forecast --cases FILE.csv, a program of the build tree" },
     { "disable_tqdm", "write quiet" },
@@ -352,8 +392,8 @@ static const struct {
 };
 /* clang-format on */
 
-const char *const tr_groups[] = { "run",       "model",  "data", "train", "optim",    "log", "fault",
-                                  "precision", "engine", "mesh", "bench", "generate", NULL };
+const char *const tr_groups[] = { "run",   "model",     "data",   "train", "optim", "adapter",  "log",
+                                  "fault", "precision", "engine", "mesh",  "bench", "generate", NULL };
 
 _Static_assert(TR_COUNT_OF(tr_options) <= N_OPTIONS_MAX, "raise N_OPTIONS_MAX");
 _Static_assert(TR_VERB_COUNT <= 32, "verbs are bits of an unsigned");

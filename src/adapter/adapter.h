@@ -1,0 +1,112 @@
+/* adapter.h - room header of adapter: LoRA and its kin (rsLoRA, LoRA+, DoRA, PiSSA, OLoRA), in PEFT's format.
+ *
+ * An adapter is described by what PEFT's adapter_config.json says. tr_adapt() rewrites a model before any pass sees it:
+ * each target gets parameters and a few nodes of its own, everything else is frozen. From there on an adapter's
+ * parameter is an ordinary one: buckets, shards, optimizer, plan and checkpoints treat it like any other. Model files
+ * know nothing of it.
+ */
+#ifndef TR_ADAPTER_ADAPTER_H
+#define TR_ADAPTER_ADAPTER_H
+
+#include "config/config.h"
+#include "model/model.h"
+
+/* The version of PEFT whose keys and rules are followed; it is written into adapter_config.json. */
+#define TR_PEFT_VERSION "0.21.2"
+
+enum tr_adapter_init {
+    TR_ADAPTER_KAIMING, /* true: A uniform, B zero */
+    TR_ADAPTER_DEFAULT, /* false: both as a new linear has them */
+    TR_ADAPTER_GAUSSIAN,
+    TR_ADAPTER_ORTHOGONAL,
+    TR_ADAPTER_PISSA, /* these two change the base */
+    TR_ADAPTER_OLORA
+};
+
+/* A rank or an alpha for the modules whose name the Python regex (.*\.)?(KEY)$ matches. */
+struct tr_adapter_pattern {
+    const char *key;
+    double value;
+};
+
+struct tr_adapter_regexes; /* the patterns, compiled */
+
+struct tr_adapter {
+    int64_t r;
+    double alpha, dropout;
+    bool use_rslora, use_dora;
+    bool has_b_bias; /* PEFT's lora_bias: B has a bias */
+    enum tr_lora_bias bias;
+    enum tr_adapter_init init;
+    int pissa_iterations;   /* 0: full SVD */
+    double loraplus_ratio;  /* learning rate of B over that of A; 1: the same. PEFT keeps it outside the file */
+    bool ensures_tying;     /* ensure_weight_tying: what is trained of a tied embedding is trained of the head too */
+    struct tr_words target; /* names or suffixes, or one regex; empty: PEFT's default of the family */
+    bool is_regex, is_all_linear;
+    struct tr_words exclude, saved, layers_pattern; /* exclude_modules, modules_to_save */
+    bool exclude_is_regex;
+    int64_t *layer; /* layers_to_transform */
+    size_t n_layers;
+    struct tr_adapter_pattern *rank_pattern, *alpha_pattern; /* in the order of the file: the first match counts */
+    size_t n_rank_patterns, n_alpha_patterns;
+    int64_t *token; /* trainable_token_indices, of the embedding token_module (NULL: the input embedding) */
+    size_t n_tokens;
+    char *token_module;
+    char *base;    /* base_model_name_or_path; NULL: not said */
+    cJSON *config; /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
+    struct tr_adapter_regexes *regexes;
+};
+
+/* What the options ask for: a new adapter (finetuning_type lora), or the one of a directory that --model names. NULL in
+ * *out: none. An option that contradicts the directory is TR_USAGE. */
+enum tr_status tr_adapter_open(const struct tr_config *cfg, struct tr_adapter **out);
+/* The two halves of it. tr_adapter_from_options: NULL in *out when the options ask for none. */
+enum tr_status tr_adapter_from_options(const struct tr_config *cfg, struct tr_adapter **out);
+enum tr_status tr_adapter_read(const char *dir, struct tr_adapter **out); /* reads dir/adapter_config.json */
+/* The text of one; what: leads messages. It is checked as a whole: what cannot be trained here is refused by name. */
+enum tr_status tr_adapter_parse(const char *text, size_t n, const char *what, struct tr_adapter **out);
+void tr_adapter_close(struct tr_adapter *a);
+bool tr_adapter_is_dir(const char *path); /* it has an adapter_config.json */
+/* The directory of the base: --model_base, else what the adapter names, else --model. a may be NULL: --model. */
+enum tr_status tr_adapter_base(const struct tr_adapter *a, const struct tr_config *cfg, const char **out);
+
+/* What is done with one module of the model ("model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens"). */
+struct tr_adapter_target {
+    char module[TR_NAME_MAX];
+    bool is_target;   /* it gets A and B */
+    bool is_saved;    /* modules_to_save: the module itself is trained and saved, whole */
+    bool trains_bias; /* its bias, where it has one, is trained by the option bias */
+    int64_t r;
+    double scale; /* alpha / r, or alpha / sqrt(r) */
+};
+/* Decides for one module, as PEFT does. is_linear: nn.Linear or Conv1D, the head too; the head of the model has is_head
+ * (a tied head is the module lm_head as well). TR_USAGE: the target is neither linear nor embedding, or a pattern takes
+ * too many steps. */
+enum tr_status tr_adapter_decide(const struct tr_adapter *a, const struct tr_model *m, const char *module,
+                                 bool is_linear, bool is_embedding, bool is_head, struct tr_adapter_target *out);
+
+/* Every module of the model that has parameters, in HF's order, and what is done with it. */
+enum tr_module_kind { TR_MODULE_LINEAR, TR_MODULE_CONV1D, TR_MODULE_EMBEDDING, TR_MODULE_HEAD, TR_MODULE_NORM };
+struct tr_adapter_module {
+    struct tr_adapter_target target;
+    enum tr_module_kind kind;
+    int64_t n_in, n_out; /* embedding: rows of the table, columns; norm: 0, size */
+    bool has_bias;
+};
+struct tr_adapter_choice {
+    struct tr_adapter_module *module;
+    size_t n, n_targets, n_saved;
+    int64_t n_trained; /* elements that are trained, with A, B, magnitudes, biases and saved modules */
+};
+/* Decides for all modules and checks the whole: TR_USAGE lists the nearest names when nothing is targeted or a name of
+ * the options matches nothing, and names a rank that is larger than its matrix. Release with free(out->module). */
+enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out);
+
+/* Appends the text of adapter_config.json for this model: every key that PEFT writes, sorted and indented as it does.
+ */
+enum tr_status tr_adapter_print(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out);
+
+/* Rewrites m. Fails as tr_adapter_choose does. */
+enum tr_status tr_adapt(struct tr_model *m, const struct tr_adapter *a, bool is_training);
+
+#endif

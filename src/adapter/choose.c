@@ -1,0 +1,206 @@
+/* choose.c - decides for all modules of a model, and refuses an adapter that cannot be what its user meant. */
+#include "adapter/adapter_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- names for messages ---- */
+
+/* The last n parts of a name; NULL: it has fewer. */
+static const char *last_parts(const char *name, int n)
+{
+    const char *p = name + strlen(name);
+    while (n > 0 && p > name)
+        if (*--p == '.' && --n == 0)
+            return p + 1;
+    return n <= 1 ? name : NULL;
+}
+
+struct names {
+    const char **item;
+    size_t n;
+};
+
+/* The names that modules which can be targets end in, each once. */
+static enum tr_status collect(const struct module_list *l, int n_parts, bool with_norms, struct names *out)
+{
+    out->item = calloc(l->n + 1, sizeof *out->item);
+    if (!out->item)
+        return tr_fail(TR_NOMEM, "no memory for %zu names", l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        const char *name = last_parts(l->module[i].target.module, n_parts);
+        bool is_new = name && (with_norms || l->module[i].kind != TR_MODULE_NORM);
+        for (size_t k = 0; is_new && k < out->n; k++)
+            is_new = strcmp(out->item[k], name) != 0;
+        if (is_new)
+            out->item[out->n++] = name;
+    }
+    return TR_OK;
+}
+
+/* "...: no module is called so; did you mean q_proj? The model has q_proj, k_proj, ..." */
+static enum tr_status fail_unknown(const struct module_list *l, const char *option, const char *name, bool with_norms)
+{
+    enum tr_status st = TR_OK;
+    struct names like = { 0 }, leaf = { 0 };
+    struct tr_str all = { 0 };
+    char shown[128], near[160] = "";
+    int n_parts = 1;
+    for (const char *p = name; *p; p++)
+        n_parts += *p == '.';
+    TR_TRY(collect(l, n_parts, with_norms, &like));
+    TR_TRY(collect(l, 1, with_norms, &leaf));
+    const char *best = tr_nearest(name, like.item, like.n);
+    if (!best)
+        best = tr_nearest(last_parts(name, 1), leaf.item, leaf.n);
+    if (best)
+        (void)tr_format(near, sizeof near, "; did you mean %s?", best);
+    for (size_t i = 0; i < leaf.n; i++)
+        tr_str_addf(&all, "%s%s", i ? ", " : "", leaf.item[i]);
+    st = tr_fail(TR_USAGE, "%s %s: no module of this model has this name%s The model has %s", option,
+                 tr_escape(name, shown, sizeof shown), best ? near : ";", all.p ? all.p : "");
+out:
+    free(like.item);
+    free(leaf.item);
+    tr_str_release(&all);
+    return st;
+}
+
+/* ---- checks of the whole ---- */
+
+/* With names from the command line or a run file, each must match. A file of PEFT's may list names of other models. */
+static enum tr_status check_names(const struct tr_adapter *a, const struct module_list *l)
+{
+    enum tr_status st = TR_OK;
+    bool is_list = !a->is_regex && !a->is_all_linear && !a->config;
+    for (size_t i = 0; is_list && i < a->target.n; i++) {
+        bool is_there = false;
+        for (size_t k = 0; k < l->n && !is_there; k++)
+            is_there = tr_adapter_ends_with(l->module[k].target.module, a->target.item[i]);
+        if (!is_there)
+            TR_TRY(fail_unknown(l, "lora_target_modules", a->target.item[i], false));
+    }
+    for (size_t i = 0; i < a->saved.n; i++) {
+        const struct tr_adapter one = { .saved = { .item = &a->saved.item[i], .n = 1 } };
+        bool is_there = false;
+        for (size_t k = 0; k < l->n && !is_there; k++)
+            is_there = tr_adapter_is_saved(&one, l->module[k].target.module);
+        if (!is_there)
+            TR_TRY(fail_unknown(l, "modules_to_save", a->saved.item[i], true));
+    }
+out:
+    return st;
+}
+
+/* Modules that hold others, or have no parameters: none of them may be a target, and a list of layers is no module that
+ * could be saved. */
+static enum tr_status check_others(const struct tr_adapter *a, const struct tr_model *m, const struct module_list *l)
+{
+    enum tr_status st = TR_OK;
+    size_t n_layers = strcspn(m->arch->layer_prefix, "%") - 1; /* "model.layers" of "model.layers.%d." */
+    for (size_t i = 0; i < l->n_other; i++) {
+        struct tr_adapter_target t;
+        TR_TRY(tr_adapter_decide(a, m, l->other[i], false, false, false, &t));
+        if (t.is_saved && strlen(t.module) == n_layers && strncmp(t.module, m->arch->layer_prefix, n_layers) == 0)
+            TR_TRY(tr_fail(TR_USAGE, "modules_to_save takes the whole list %s; name modules inside of it", t.module));
+    }
+out:
+    return st;
+}
+
+static enum tr_status fail_none(const struct tr_adapter *a, const struct module_list *l)
+{
+    char shown[128] = "";
+    if (a->target.n && !a->is_all_linear && !a->is_regex && a->exclude.n + a->saved.n + a->n_layers == 0)
+        return fail_unknown(l, "target_modules", a->target.item[0], false);
+    if (a->is_regex)
+        return tr_fail(TR_USAGE,
+                       "target_modules \"%s\" matches no module; an expression must match a whole name like %s",
+                       tr_escape(a->target.item[0], shown, sizeof shown), l->module[l->n / 2].target.module);
+    return tr_fail(TR_USAGE,
+                   "no module is targeted: exclude_modules, modules_to_save and layers_to_transform leave none "
+                   "of target_modules; drop one of them");
+}
+
+static enum tr_status check_rank(const struct tr_adapter_module *mod)
+{
+    int64_t side = tr_min64(mod->n_in, mod->n_out);
+    if (mod->target.r <= side)
+        return TR_OK;
+    return tr_fail(TR_USAGE,
+                   "rank %" PRId64 " of %s is above its smaller side (%" PRId64 " x %" PRId64 "); use lora_r %" PRId64
+                   " or less, or rank_pattern %s=%" PRId64,
+                   mod->target.r, mod->target.module, mod->n_out, mod->n_in, side, last_parts(mod->target.module, 1),
+                   side);
+}
+
+static enum tr_status check_tokens(const struct tr_adapter *a, const struct tr_adapter_choice *c, int64_t *n_trained)
+{
+    const struct tr_adapter_module *table = NULL;
+    for (size_t i = 0; a->n_tokens && i < c->n; i++)
+        if (c->module[i].kind == TR_MODULE_EMBEDDING &&
+            (!a->token_module || tr_adapter_ends_with(c->module[i].target.module, a->token_module)) && !table)
+            table = &c->module[i];
+    if (a->n_tokens && !table)
+        return tr_fail(TR_USAGE, "trainable_token_indices: %s is no embedding of this model", a->token_module);
+    for (size_t i = 0; i < a->n_tokens; i++) {
+        if (a->token[i] >= table->n_in)
+            return tr_fail(TR_USAGE, "trainable_token_indices: token %" PRId64 " is outside the vocabulary of %" PRId64,
+                           a->token[i], table->n_in);
+        for (size_t k = 0; k < i; k++)
+            if (a->token[k] == a->token[i])
+                return tr_fail(TR_USAGE, "trainable_token_indices: token %" PRId64 " is there twice", a->token[i]);
+    }
+    if (table && (table->target.is_saved || table->target.is_target))
+        return tr_fail(TR_USAGE, "trainable_token_indices: %s is trained as a whole already; drop one of them",
+                       table->target.module);
+    *n_trained += table ? (int64_t)a->n_tokens * table->n_out : 0;
+    return TR_OK;
+}
+
+/* Elements of one module that are trained. */
+static int64_t trained(const struct tr_adapter *a, const struct tr_adapter_module *mod)
+{
+    const struct tr_adapter_target *t = &mod->target;
+    int64_t n = 0;
+    if (t->is_target)
+        n += t->r * (mod->n_in + mod->n_out) + (a->use_dora ? mod->n_out : 0) + (a->has_b_bias ? mod->n_out : 0);
+    if (t->is_saved)
+        n += mod->n_out * (mod->kind == TR_MODULE_NORM ? 1 : mod->n_in);
+    if (mod->has_bias && (t->is_saved || t->trains_bias))
+        n += mod->n_out;
+    return n;
+}
+
+enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out)
+{
+    enum tr_status st = TR_OK;
+    struct module_list l = { 0 };
+    struct tr_adapter_choice c = { 0 };
+    TR_TRY(tr_adapter_list(m, &l));
+    TR_TRY(check_names(a, &l));
+    TR_TRY(check_others(a, m, &l));
+    for (size_t i = 0; i < l.n; i++) {
+        struct tr_adapter_module *mod = &l.module[i];
+        char name[TR_NAME_MAX];
+        memcpy(name, mod->target.module, sizeof name);
+        bool is_head = mod->kind == TR_MODULE_HEAD, is_embedding = mod->kind == TR_MODULE_EMBEDDING;
+        TR_TRY(tr_adapter_decide(a, m, name, mod->kind != TR_MODULE_NORM && !is_embedding, is_embedding, is_head,
+                                 &mod->target));
+        if (mod->target.is_target)
+            TR_TRY(check_rank(mod));
+        c.n_targets += mod->target.is_target;
+        c.n_saved += mod->target.is_saved;
+        c.n_trained += trained(a, mod);
+    }
+    if (c.n_targets == 0)
+        TR_TRY(fail_none(a, &l));
+    c.module = l.module;
+    c.n = l.n;
+    TR_TRY(check_tokens(a, &c, &c.n_trained));
+    l.module = NULL;
+    *out = c;
+out:
+    tr_adapter_list_release(&l);
+    return st;
+}
