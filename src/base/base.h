@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/dtype.h"
 #include "base/quant.h"
+#include "base/packed.h"
 #include "base/str.h"
 #include "base/json.h"
 #include "base/file.h"

@@ -30,6 +30,7 @@ struct tr_attr {
     int32_t act;                             /* enum tr_act */
     int32_t index_offset;                    /* embed: added to each index (OPT positions: 2) */
     int32_t group;                           /* norms: columns per group, 0 = the whole row (qk-norm: head_dim) */
+    int32_t packed;                          /* dequant: enum tr_packed */
     bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in) */
     bool inverse;                            /* rope: rotate back */
     bool decay;                              /* optimizers: apply weight decay */
@@ -84,6 +85,7 @@ static inline uint64_t tr_step_number(const float *step)
     X(LINEAR_ADD, linear_add)                                                                                          \
     X(LINEAR_ACT, linear_act)                                                                                          \
     X(LINEAR_DX_ACT, linear_dx_act)                                                                                    \
+    X(DEQUANT, dequant)                                                                                                \
     /* row_norm.c */                                                                                                   \
     X(LAYERNORM, layernorm)                                                                                            \
     X(LAYERNORM_BWD, layernorm_bwd)                                                                                    \

@@ -56,6 +56,14 @@ const struct tr_op_row tr_row_linear_dw = {
     .price = TR_PRICE_PRODUCT_DW,
 };
 
+/* W = the weight whose grains these are (base/packed.h), rounded to the dtype of W. W is one run of elements: the
+ * grains go on over the ends of rows. attr: packed */
+const struct tr_op_row tr_row_dequant = {
+    .name = "dequant",
+    .in = { { "grains", "(G, B) U8" } },
+    .out = { { "W", "(O, I)" } },
+};
+
 /* Pass `fuse` makes the next three ops from two ops each, on devices where one kernel does both.
  * y = addend + x W^T + bias. attr: weight_is_in_out */
 const struct tr_op_row tr_row_linear_add = {

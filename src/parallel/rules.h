@@ -20,6 +20,7 @@
     X(LINEAR_ADD, later, later, later, later)                                                                          \
     X(LINEAR_ACT, later, later, later, later)                                                                          \
     X(LINEAR_DX_ACT, later, later, later, later)                                                                       \
+    X(DEQUANT, later, later, later, later)                                                                             \
     X(LAYERNORM, norm, rows, norm, same)                                                                               \
     X(LAYERNORM_BWD, later, later, backward, same)                                                                     \
     X(RMSNORM, norm, rows, norm, same)                                                                                 \

@@ -56,12 +56,14 @@ static bool size_fits(struct node_check *c, const char **at, int64_t n)
     return true;
 }
 
-/* Checks the dtype after the shape, "I32", "I64", "F32" or "F64", if there is one. */
+/* Checks the dtype after the shape, "I32", "I64", "F32", "F64" or "U8", if there is one. */
 static bool dtype_fits(const char *name, enum tr_dtype dtype)
 {
     bool is_wide = *name && name[1] == '6';
     if (*name == 'I')
         return dtype == (is_wide ? TR_I64 : TR_I32);
+    if (*name == 'U')
+        return dtype == TR_U8;
     return *name != 'F' || dtype == (is_wide ? TR_F64 : TR_F32);
 }
 

@@ -75,8 +75,9 @@ struct tr_local_param {
     enum tr_init init;
     float init_std;
     struct tr_split split;
-    bool is_partial; /* `tensor` sets it: every rank has all of it, but only a part of the sum of its gradient */
-    bool is_frozen;  /* it has no gradient */
+    bool is_partial;       /* `tensor` sets it: every rank has all of it, but only a part of the sum of its gradient */
+    bool is_frozen;        /* it has no gradient */
+    enum tr_packed packed; /* how it is held; TR_NOT_PACKED: in the compute dtype */
 };
 
 struct tr_program {

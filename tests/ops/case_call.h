@@ -15,10 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cases.h"
-#include "ops/cpu/ref.h"
+#include "ops/case_fill.h"
 
-enum { N_VIEWS = TR_MAX_IN + TR_MAX_OUT, GUARD = 64, DOCUMENT_SAMPLE = (1 << 24) - 1 };
+enum { N_VIEWS = TR_MAX_IN + TR_MAX_OUT, GUARD = 64 };
 
 struct mode {
     const char *name;
@@ -81,6 +80,11 @@ static inline int64_t size_of(const struct op_case *r, char letter)
         return r->rope_cols;
     case 'S':
         return TR_STEP_COUNT;
+    case 'B':
+        return (int64_t)(tr_packed_bytes((enum tr_packed)a->packed, r->d * r->o) /
+                         tr_packed_grain_bytes((enum tr_packed)a->packed));
+    case 'b':
+        return (int64_t)tr_packed_grain_bytes((enum tr_packed)a->packed);
     default:
         return letter - '0';
     }
@@ -114,70 +118,10 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
         return r->e5m2 == 1 ? TR_E5M2 : TR_E4M3;
     case 'h':
         return r->e5m2 == 2 ? TR_E5M2 : TR_E4M3;
+    case 'x':
+        return TR_U8;
     default:
         return TR_I32;
-    }
-}
-
-/* Uniform in (-1, 1): a function of view and element. */
-static inline double number(uint64_t stream, int64_t row, int64_t col)
-{
-    struct tr_philox r = tr_philox(stream, (uint64_t)row, (uint64_t)col);
-    return 2.0 * (double)tr_u01(r.v[0]) - 1.0;
-}
-
-static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream, int64_t row)
-{
-    int64_t len = r->pack ? r->pack : r->n;
-    int64_t span = r->v + 2 * r->index_spread;
-    int64_t random = span > 0 ? (int64_t)(tr_philox(stream, 0, (uint64_t)row).v[1] % (uint64_t)span) : 0;
-    switch (kind) {
-    case 'i':
-        return random - r->index_spread - r->attr.index_offset;
-    case 't':
-        return row % 4 == 3 ? -1 : random; /* every fourth row has no target */
-    case 'b':
-        return row / len * len;
-    case 's':
-        return DOCUMENT_SAMPLE + row / len; /* crosses the 24 bits that dropout keeps */
-    default:
-        return row % len;
-    }
-}
-
-#define INV_TOKENS 0.5f
-
-static inline void fill_step(float *s)
-{
-    static const float values[TR_STEP_COUNT] = {
-        [TR_STEP_LR] = 0.01f,        [TR_STEP_INV_TOKENS] = INV_TOKENS, [TR_STEP_CLIP] = 0.75f,
-        [TR_STEP_BETA1] = 0.9f,      [TR_STEP_BETA2] = 0.95f,           [TR_STEP_EPS] = 1e-8f,
-        [TR_STEP_DECAY] = 0.1f,      [TR_STEP_BIAS1] = 0.271f,          [TR_STEP_BIAS2] = 0.143f,
-        [TR_STEP_NUMBER_LO] = 70001, [TR_STEP_NUMBER_HI] = 3,
-    };
-    memcpy(s, values, sizeof values);
-}
-
-static inline void fill(const struct built *b, const struct tr_view *v, char kind, uint64_t stream)
-{
-    if (kind == 'z') {
-        fill_step(v->data);
-        return;
-    }
-    for (int64_t row = 0; row < v->rows; row++) {
-        for (int64_t col = 0; col < v->cols; col++) {
-            double angle = (double)row * pow(10.0, -2.0 * (double)(col % (v->cols / 2 + 1)) / (double)v->cols);
-            if (v->dtype == TR_I32)
-                ((int32_t *)v->data)[row * v->ld] = (int32_t)whole(b->row, kind, stream, row);
-            else if (v->dtype == TR_I64)
-                ((int64_t *)v->data)[row * v->ld] = whole(b->row, kind, stream, row);
-            else if (kind == 'r')
-                tr_ref_put(v, row, col, col < v->cols / 2 ? cos(angle) : sin(angle));
-            else if (kind == 'v' || kind == 'k')
-                tr_ref_put(v, row, col, 0.01 + fabs(number(stream, row, col)));
-            else
-                tr_ref_put(v, row, col, number(stream, row, col));
-        }
     }
 }
 
@@ -187,8 +131,9 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
     *v = (struct tr_view){ .dtype = dtype_of(m, b->row, kind),
                            .rows = size_of(b->row, rows),
                            .cols = size_of(b->row, cols) };
-    v->ld = v->cols + (m->is_padded ? 3 : 0);
-    size_t elem = tr_dtype_bytes(v->dtype), skip = m->is_padded ? elem : 0;
+    bool is_padded = m->is_padded && kind != 'x';
+    v->ld = v->cols + (is_padded ? 3 : 0);
+    size_t elem = tr_dtype_bytes(v->dtype), skip = is_padded ? elem : 0;
     b->row_dim[i] = rows;
     b->n_bytes[i] = tr_round_up((size_t)(v->rows * v->ld) * elem + skip, 64) + 64;
     b->base[i] = aligned_alloc(64, b->n_bytes[i]);
@@ -199,7 +144,8 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
     bool is_state = strchr("Pmvk", kind) != NULL;
     bool is_acc = i >= TR_MAX_IN && b->c.accumulate[i - TR_MAX_IN];
     if (i < TR_MAX_IN || is_state || is_acc)
-        fill(b, v, kind, (uint64_t)b->c.op * N_VIEWS + (uint64_t)i); /* dy must not equal x: some errors cancel then */
+        fill(b->row, v, kind,
+             (uint64_t)b->c.op * N_VIEWS + (uint64_t)i); /* dy must not equal x: some errors cancel then */
 }
 
 static inline void add_views(struct built *b, const struct mode *m, const char *spec, int first)

@@ -12,9 +12,10 @@
  * Kinds: a activation or weight, f statistics (F32), g gradient, D F64 sum, c the other float type,
  *        i index, t target, b begin, s sample, p position, r rope table, z step,
  *        P parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product,
- *        k the largest elements of the past (F32), - absent.
+ *        k the largest elements of the past (F32), x grains of packed weights (never a slice), - absent.
  * In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight in either order,
- * Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, digits.
+ * Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, Bb
+ * grains of D x O elements and their bytes, digits.
  */
 static const struct op_shape {
     enum tr_opcode op;
@@ -49,6 +50,7 @@ static const struct op_shape {
     { TR_OP_LINEAR_ADD, "aND aWw ?a1O aNO", "aNO", true },
     { TR_OP_LINEAR_ACT, "aND aWw ?a1O", "aNO aNO", true },
     { TR_OP_LINEAR_DX_ACT, "aNO aWw aND", "aND", true },
+    { TR_OP_DEQUANT, "xBb", "aOD", false },
     { TR_OP_QUANT, "aND", "qND qDN f11 ~k12", false },
     { TR_OP_MATMUL8, "qND f11 hOD f11 ?a1O ?aNO", "aNO", true },
     { TR_OP_SUM, "fN1", "D11", false },
@@ -197,6 +199,12 @@ static const struct op_case cases[] = {
     { TR_OP_LINEAR_DX_ACT, "gelu_tanh in,out", .n = 64, .d = 96, .o = 64,
       .attr = { .act = TR_ACT_GELU_TANH, .weight_is_in_out = true } },
 
+    { TR_OP_DEQUANT, "one", .o = 1, .d = 1, .attr = { .packed = TR_PACKED_NF4 } },
+    { TR_OP_DEQUANT, "nf4, odd", .o = 7, .d = 45, .attr = { .packed = TR_PACKED_NF4 } },
+    { TR_OP_DEQUANT, "nf4, whole grains", .o = 96, .d = 320, .attr = { .packed = TR_PACKED_NF4 } },
+    { TR_OP_DEQUANT, "fp4, odd", .o = 129, .d = 129, .attr = { .packed = TR_PACKED_FP4 } },
+    { TR_OP_DEQUANT, "fp4, grains over rows", .o = 200, .d = 96, .attr = { .packed = TR_PACKED_FP4 } },
+
     { TR_OP_QUANT, "one", .n = 1, .d = 1 },
     { TR_OP_QUANT, "odd", .n = 37, .d = 45 },
     { TR_OP_QUANT, "tiles", .n = 272, .d = 144 },
@@ -251,6 +259,7 @@ static const struct op_case cases[] = {
     { TR_OP_HEAD_LOSS, "speed", .n = 256, .d = 768, .v = 50257, .is_bare = true, .is_speed = true },
     { TR_OP_SUMSQ, "speed", .n = 1, .d = 1 << 22, .is_speed = true },
     { TR_OP_ADAMW, "speed", .n = 1, .d = 1 << 22, .is_speed = true, .attr = { .decay = true } },
+    { TR_OP_DEQUANT, "speed nf4", .o = 4096, .d = 1024, .is_speed = true, .attr = { .packed = TR_PACKED_NF4 } },
     { TR_OP_CAST, "speed", .n = 1024, .d = 4096, .is_speed = true },
 };
 

@@ -35,6 +35,7 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(LION, lion)                                                                                                      \
     X(SGD, sgd)                                                                                                        \
     X(CAST, cast)                                                                                                      \
+    X(DEQUANT, dequant)                                                                                                \
     X(ZERO, zero)
 
 #define X(id, name)                                                                                                    \

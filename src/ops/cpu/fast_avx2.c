@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 #define TR_ISA   avx2
 #define TR_LANES 8
+#include "base/quant.h"
 #include "ops/cpu/dropout.h"
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
@@ -14,6 +15,7 @@
 #endif
 
 #include "ops/cpu/fast_decode.c"
+#include "ops/cpu/fast_dequant.c"
 #include "ops/cpu/fast_elementwise.c"
 #include "ops/cpu/fast_linear.c"
 #include "ops/cpu/fast_norm.c"

@@ -118,3 +118,14 @@ void tr_ref_LINEAR_DW(const struct tr_call *c)
         tr_ref_put_acc(c, 1, 0, o, sum);
     }
 }
+
+void tr_ref_DEQUANT(const struct tr_call *c)
+{
+    const struct tr_view *w = &c->out[0];
+    for (int64_t o = 0; o < w->rows; o++)
+        for (int64_t i = 0; i < w->cols; i++) {
+            float x;
+            tr_packed_decode((enum tr_packed)c->attr.packed, c->in[0].data, o * w->cols + i, 1, &x, TR_F32);
+            tr_ref_put(w, o, i, (double)x);
+        }
+}
