@@ -1,9 +1,9 @@
 /* legal.c - which layouts can be trained: one row a rule, for all who need to know.
  *
  * The loader refuses what options alone decide, setup what the model decides, the compile what a schedule file decides,
- * and the search of `plan --search` takes only what all three would take; `plan --legal` prints the rows. A strategy
- * adds its rows here and no check anywhere else. Rows either compare the size of one axis with a value, and then name
- * the nearest sizes that hold, or have a message of their own.
+ * and the search of `plan --search` takes only what all three would take; `plan --legal` prints the rows. A forecast
+ * checks the rows that hold for any trainer. A strategy adds its rows here and no check anywhere else. Rows either
+ * compare the size of one axis with a value, and then name the nearest sizes that hold, or have a message of their own.
  */
 #include "config/legal.h"
 
@@ -57,6 +57,11 @@ static int64_t segments_a_chunk(const struct tr_legal_query *q)
     return q->model.n_segments / tr_max64(1, q->pp_chunks);
 }
 
+static int64_t experts(const struct tr_legal_query *q)
+{
+    return q->model.n_experts;
+}
+
 static int64_t micro_batches(const struct tr_legal_query *q)
 {
     return q->n_micro;
@@ -80,7 +85,7 @@ static bool divides_either_way(const struct tr_legal_query *q, int64_t size, int
 static bool at_most(const struct tr_legal_query *q, int64_t size, int64_t value)
 {
     (void)q;
-    return size <= value;
+    return value == 0 || size <= value;
 }
 
 static bool divides_with_chunks(const struct tr_legal_query *q, int64_t size, int64_t value)
@@ -132,6 +137,21 @@ static void message_batch(const struct tr_legal_query *q, struct tr_str *out)
                 "train_batch_size %" PRId64 " is not per_device_train_batch_size %" PRId64
                 " x gradient_accumulation_steps %" PRId64 " x dp %" PRId64 " = %" PRId64 "; give two of the three",
                 q->train_batch_size, q->micro_rows, q->n_micro, q->dp, q->micro_rows * q->n_micro * q->dp);
+}
+
+/* Weaker than the product: a trainer that rounds micro-batches up keeps it too. */
+static bool rank_has_micro_rows(const struct tr_legal_query *q)
+{
+    return q->train_batch_size == 0 || q->micro_rows <= q->train_batch_size / q->dp;
+}
+
+static void message_micro_rows(const struct tr_legal_query *q, struct tr_str *out)
+{
+    tr_str_addf(out,
+                "per_device_train_batch_size %" PRId64 " is more than the %" PRId64
+                " rows that a rank has of train_batch_size %" PRId64 "; try %" PRId64,
+                q->micro_rows, q->train_batch_size / q->dp, q->train_batch_size,
+                tr_max64(1, q->train_batch_size / q->dp));
 }
 
 static bool shards_are_whole(const struct tr_legal_query *q)
@@ -233,6 +253,8 @@ static const struct rule {
                                .message = message_batch_of_dp },
     [TR_LEGAL_BATCH] = { AXIS(dp), "per_device_train_batch_size x gradient_accumulation_steps x dp is train_batch_size",
                          .holds = batch_is_its_product, .message = message_batch },
+    [TR_LEGAL_MICRO_ROWS] = { AXIS(dp), "per_device_train_batch_size x dp is at most train_batch_size",
+                              .holds = rank_has_micro_rows, .message = message_micro_rows },
     [TR_LEGAL_HYBRID_SHARD] = { AXIS(dp), "hybrid_shard divides dp", .holds = shards_are_whole,
                                 .message = message_hybrid_shard },
     [TR_LEGAL_CHUNKS_SCHEDULE] = { AXIS(pp), "pp_chunks above 1: pp_schedule is interleaved or a file",
@@ -256,6 +278,8 @@ static const struct rule {
     [TR_LEGAL_TP_VOCAB] = { AXIS(tp), "tp is at most vocab_size", vocab, at_most },
     [TR_LEGAL_TP_SP] = { AXIS(tp), "with sp, tp divides the tokens of a micro-batch / cp", micro_tokens,
                          divides_with_sp },
+    [TR_LEGAL_EP_EXPERTS] = { AXIS(ep), "ep divides the number of experts (forecasts of other trainers only)", experts,
+                              divides },
     [TR_LEGAL_ORDER_CP] = { AXIS(cp), "reproducible layout: cp is 1", .holds = order_has_no_cp,
                             .message = message_order_cp },
     [TR_LEGAL_ORDER_DTYPE] = { AXIS(dp), "reproducible layout: reduce_dtype is float32",
@@ -352,10 +376,18 @@ bool tr_legal_holds(const struct tr_legal_query *q)
 
 enum tr_status tr_legal_check(const struct tr_legal_query *q)
 {
+    enum tr_legal_id all[TR_LEGAL_COUNT];
+    for (int i = 0; i < TR_LEGAL_COUNT; i++)
+        all[i] = (enum tr_legal_id)i;
+    return tr_legal_check_rules(q, all, TR_LEGAL_COUNT);
+}
+
+enum tr_status tr_legal_check_rules(const struct tr_legal_query *q, const enum tr_legal_id *ids, size_t n)
+{
     struct tr_str why = { 0 };
-    for (int i = 0; i < TR_LEGAL_COUNT; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct tr_str one = { 0 };
-        if (!tr_legal_rule(q, (enum tr_legal_id)i, &one))
+        if (!tr_legal_rule(q, ids[i], &one))
             tr_str_addf(&why, "%s%s", why.n ? "; " : "", one.p);
         tr_str_release(&one);
     }
@@ -380,7 +412,9 @@ static void print_rule(const struct rule *r, const struct tr_legal_query *q, str
 void tr_legal_print(const struct tr_legal_query *q, struct tr_str *out)
 {
     for (size_t i = 0; i < TR_COUNT_OF(rules); i++)
-        if (q)
+        if (q && rules[i].value && rules[i].value(q) == 0)
+            continue; /* the model has no such value */
+        else if (q)
             print_rule(&rules[i], q, out);
         else
             tr_str_addf(out, "%-5s  %s\n", rules[i].axis, rules[i].text);

@@ -10,6 +10,7 @@
 
 struct tr_legal_query {
     int64_t pp, dp, cp, tp; /* dp: all data-parallel ranks, sharded or not */
+    int64_t ep;             /* only forecasts of other trainers have expert ranks; there is no option */
     int64_t hybrid_shard, pp_chunks;
     bool sp;
     enum tr_cp_mode cp_mode;
@@ -19,13 +20,14 @@ struct tr_legal_query {
     enum tr_dtype reduce_dtype;
     int64_t train_batch_size, micro_rows, n_micro;
     struct {
-        int64_t n_heads_q, n_heads_kv, ffn, vocab, n_segments, row_tokens;
+        int64_t n_heads_q, n_heads_kv, ffn, vocab, n_segments, row_tokens, n_experts;
     } model;
 };
 
 enum tr_legal_id {
     TR_LEGAL_BATCH_OF_DP,
     TR_LEGAL_BATCH,
+    TR_LEGAL_MICRO_ROWS,
     TR_LEGAL_HYBRID_SHARD,
     TR_LEGAL_CHUNKS_SCHEDULE,
     TR_LEGAL_CHUNKS_SEGMENTS,
@@ -40,6 +42,7 @@ enum tr_legal_id {
     TR_LEGAL_TP_FFN,
     TR_LEGAL_TP_VOCAB,
     TR_LEGAL_TP_SP,
+    TR_LEGAL_EP_EXPERTS,
     TR_LEGAL_ORDER_CP,
     TR_LEGAL_ORDER_DTYPE,
     TR_LEGAL_ORDER_DP,
@@ -54,6 +57,8 @@ bool tr_legal_rule(const struct tr_legal_query *q, enum tr_legal_id id, struct t
 bool tr_legal_holds(const struct tr_legal_query *q); /* all rules; a search asks often */
 /* TR_USAGE names every broken rule with its value and a fix. */
 enum tr_status tr_legal_check(const struct tr_legal_query *q);
+/* The same for some of the rules: a forecast of another trainer's layout keeps those that every trainer has. */
+enum tr_status tr_legal_check_rules(const struct tr_legal_query *q, const enum tr_legal_id *ids, size_t n);
 /* The rules, one a line; with `q`, what each says of it. */
 void tr_legal_print(const struct tr_legal_query *q, struct tr_str *out);
 

@@ -81,12 +81,10 @@ static void add_item(struct tr_pipe *o, int r, enum tr_action_kind kind, int j)
 static enum tr_status one_f_one_b(struct tr_pipe *o)
 {
     int p = o->n_ranks, v = o->n_chunks, n = o->n_micro * v;
-    if (v > 1 && o->n_micro % p != 0)
-        return tr_fail(TR_USAGE,
-                       "interleaved needs micro-batches in multiples of pp %d, not %d; set "
-                       "gradient_accumulation_steps to %d or %d",
-                       p, o->n_micro, tr_max64(o->n_micro / p, 1) > 1 ? o->n_micro / p * p : p,
-                       (o->n_micro / p + 1) * p);
+    struct tr_legal_query q = { .pp = p, .pp_chunks = v, .n_micro = o->n_micro };
+    enum tr_status st = tr_legal_check_rules(&q, (const enum tr_legal_id[]){ TR_LEGAL_PP_MICRO }, 1);
+    if (st != TR_OK)
+        return st;
     for (int r = 0; r < p; r++) {
         int warm = v > 1 ? 2 * (p - r - 1) + (v - 1) * p : p - r - 1;
         warm = warm < n ? warm : n;

@@ -57,12 +57,31 @@ static enum tr_status refuse(const char *what, double value, const char *fmt, ..
     return tr_fail(TR_USAGE, "%s %.15g %s", what, value, fix);
 }
 
-static double nearest_divisor(double n, double want)
+/* The rules that every trainer has. Other trainers' layouts may break the rest of the table: they pad a vocabulary or
+ * interleave any number of micro-batches. */
+static enum tr_status check_legal(const struct tr_ask *a)
 {
-    double d = want < n ? floor(want) : n;
-    while (d > 1 && fmod(n, d) != 0)
-        d--;
-    return d;
+    static const enum tr_legal_id shared[] = { TR_LEGAL_TP_HEADS,    TR_LEGAL_EP_EXPERTS,  TR_LEGAL_CHUNKS_SEGMENTS,
+                                               TR_LEGAL_PP_SEGMENTS, TR_LEGAL_BATCH_OF_DP, TR_LEGAL_MICRO_ROWS,
+                                               TR_LEGAL_CP_ROW };
+    const struct tr_shape_cost *s = &a->shape;
+    struct tr_legal_query q = { .pp = a->pp,
+                                .dp = a->dp,
+                                .cp = a->cp,
+                                .tp = a->tp,
+                                .ep = a->ep,
+                                .pp_chunks = a->chunks,
+                                .sp = a->has_sp,
+                                .train_batch_size = (int64_t)a->global,
+                                .micro_rows = (int64_t)a->micro,
+                                .model = { .n_heads_q = (int64_t)s->heads,
+                                           .n_heads_kv = (int64_t)s->kv_heads,
+                                           .ffn = (int64_t)s->ffn,
+                                           .vocab = (int64_t)s->vocab,
+                                           .n_segments = (int64_t)s->layers + 2,
+                                           .row_tokens = (int64_t)a->seq,
+                                           .n_experts = (int64_t)s->experts } };
+    return tr_legal_check_rules(&q, shared, TR_COUNT_OF(shared));
 }
 
 enum tr_status tr_forecast_check(const struct tr_ask *a)
@@ -90,26 +109,14 @@ enum tr_status tr_forecast_check(const struct tr_ask *a)
     for (size_t i = 0; i < TR_COUNT_OF(sizes); i++)
         if (!(sizes[i].value >= 1 && sizes[i].value <= sizes[i].most))
             return refuse(sizes[i].what, sizes[i].value, "is outside 1 to %.0f", sizes[i].most);
-    double chips = (double)a->tp * a->pp * a->cp * a->dp, local = a->global / a->dp, stages = (double)a->pp * a->chunks;
+    double chips = (double)a->tp * a->pp * a->cp * a->dp;
     if (!(chips <= 1e6))
         return refuse("a layout of", chips, "chips is more than 1000000");
-    if (fmod(s->heads, a->tp) != 0)
-        return refuse("tp", a->tp, "does not divide %.0f heads; try %.0f", s->heads, nearest_divisor(s->heads, a->tp));
+    if (!(s->experts >= 0 && s->experts <= 1e6))
+        return refuse("experts", s->experts, "is outside 0 to 1000000");
     if (!(s->kv_heads <= s->heads))
         return refuse("kv heads", s->kv_heads, "is more than %.0f heads", s->heads);
-    if (s->experts != 0 && fmod(s->experts, a->ep) != 0)
-        return refuse("ep", a->ep, "does not divide %.0f experts; try %.0f", s->experts,
-                      nearest_divisor(s->experts, a->ep));
-    if (!(stages <= s->layers + 2))
-        return refuse("pp x pp_chunks", stages, "is more than the %.0f layers", s->layers);
-    if (fmod(a->global, a->dp) != 0)
-        return refuse("a global batch of", a->global, "is not a multiple of dp %d; try %.0f", a->dp,
-                      a->dp * fmax(1, floor(local)));
-    if (!(a->micro <= local))
-        return refuse("micro-batch", a->micro, "is more than the %.0f rows that a rank has of the global batch", local);
-    if (fmod(a->seq, a->cp) != 0)
-        return refuse("cp", a->cp, "does not divide the sequence of %.0f tokens", a->seq);
-    return TR_OK;
+    return check_legal(a);
 }
 
 /* ---- the pipeline ---- */

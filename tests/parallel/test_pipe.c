@@ -181,6 +181,17 @@ static void a_strange_order_gets_the_window_it_needs(void **state)
     tr_pipe_close(o);
 }
 
+/* The rule is the table's (config/legal.c); a schedule that broke it would leave a group of micro-batches half done. */
+static void interleaved_needs_whole_groups(void **state)
+{
+    (void)state;
+    struct tr_pipe *o = NULL;
+    assert_int_equal(tr_pipe_open("interleaved", 4, 2, 6, &o), TR_USAGE);
+    assert_null(o);
+    assert_string_equal(tr_error_text(),
+                        "pp 4: interleaved: pp divides gradient_accumulation_steps, which is 6; try 3 or 6");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +200,7 @@ int main(void)
         cmocka_unit_test(an_order_printed_reads_as_itself),
         cmocka_unit_test(files_that_cannot_run_are_refused_by_line),
         cmocka_unit_test(a_strange_order_gets_the_window_it_needs),
+        cmocka_unit_test(interleaved_needs_whole_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -291,20 +291,36 @@ static void hostile_machine_files_are_refused(void **state)
 
 static void sizes_that_cannot_be_are_refused_with_what_can(void **state)
 {
-    struct tr_forecast f;
-    struct tr_ask a = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
+    static const struct {
+        struct {
+            int tp, pp, chunks, cp, dp, ep;
+            double micro, global, layers, experts;
+        } x; /* 0: as it stands */
+        const char *why;
+    } rows[] = { { { .tp = 7 }, "tp 7: tp divides num_attention_heads, which is 96; try 4 or 8" },
+                 { { .ep = 3, .experts = 8 }, "which is 8; try 2 or 4" },
+                 { { .pp = 500 }, "which is 98; try 98" },
+                 { { .pp = 40, .chunks = 3 }, "which is 32; try 32" },
+                 { { .chunks = 99 }, "this model has 98" },
+                 { { .cp = 3 }, "cp 3: cp divides sequence_length, which is 2048; try 2 or 4" },
+                 { { .dp = 5 }, "train_batch_size 64 is not a multiple of dp 5; try 60" },
+                 { { .dp = 32, .micro = 4 }, "per_device_train_batch_size 4 is more than the 2 rows" },
+                 { { .experts = NAN }, "experts nan" },
+                 { { .layers = 1e300 }, "layers 1e+300 is outside 1 to 10000" },
+                 { { .layers = NAN }, "layers nan" } };
     (void)state;
-    a.tp = 7;
-    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
-    assert_non_null(strstr(tr_error_text(), "try 6"));
-    a.tp = 8;
-    a.pp = 500;
-    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
-    a.pp = 8;
-    a.shape.layers = 1e300;
-    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
-    a.shape.layers = NAN;
-    assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        struct tr_forecast f;
+        struct tr_ask a = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
+        assert_int_equal(tr_forecast(&a, &f), TR_OK);
+#define SET(to, name) (to) = rows[i].x.name != 0 ? rows[i].x.name : (to)
+        SET(a.tp, tp), SET(a.pp, pp), SET(a.chunks, chunks), SET(a.cp, cp), SET(a.dp, dp), SET(a.ep, ep);
+        SET(a.micro, micro), SET(a.global, global), SET(a.shape.layers, layers), SET(a.shape.experts, experts);
+#undef SET
+        assert_int_equal(tr_forecast(&a, &f), TR_USAGE);
+        if (!strstr(tr_error_text(), rows[i].why))
+            fail_msg("\"%s\" does not say \"%s\"", tr_error_text(), rows[i].why);
+    }
 }
 
 int main(void)
