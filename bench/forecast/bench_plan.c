@@ -125,7 +125,7 @@ static void set_row(struct row *r)
 static bool predict(struct row *r, bool is_bound)
 {
     struct tr_case *c = r->c;
-    c->ask.is_bound = is_bound || r->is_bound;
+    c->query.is_bound = is_bound || r->is_bound;
     c->reason[0] = '\0';
     tr_case_predict(c);
     return !c->reason[0] && c->predicted > 0;
@@ -137,7 +137,7 @@ static void play_orders(void)
     for (int i = 0; i < n_rows; i++) {
         struct row *r = &rows[i];
         r->order = 1;
-        if (r->c->ask.pp == 1 || r->twin >= 0)
+        if (r->c->query.pp == 1 || r->twin >= 0)
             continue;
         set_row(r);
         double without = predict(r, true) ? r->c->predicted : 0;
@@ -164,7 +164,7 @@ static double row_loss(struct row *r)
 
 static bool touches(const struct knob *k, const struct row *r)
 {
-    const struct tr_ask *a = &r->c->ask;
+    const struct tr_forecast_query *a = &r->c->query;
     if (k->cluster)
         return strcmp(k->cluster, r->cluster) == 0;
     if ((k->impl >= 0 && k->impl != r->impl) || r->is_fixed[k->field])
@@ -382,7 +382,7 @@ static void find_knobs(struct tr_cases *cs)
         while (r.twin >= 0 && (rows[r.twin].twin >= 0 || !is_same_question(rows[r.twin].c, c)))
             r.twin--;
         r.ratio = r.twin >= 0 ? c->predicted / rows[r.twin].c->predicted : 0;
-        r.is_bound = c->ask.is_bound;
+        r.is_bound = c->query.is_bound;
         rows[n_rows++] = r;
     }
 }
@@ -474,7 +474,7 @@ static int show(const char *id)
             continue;
         c->reason[0] = '\0';
         tr_case_predict(c);
-        if (tr_forecast(&c->ask, &f) != TR_OK)
+        if (tr_forecast(&c->query, &f) != TR_OK)
             return 1;
         printf("%s (%s): published %.5g, predicted %.5g; step %.4g s = kernels %.4g + bubble %.4g + optimizer %.4g + "
                "fixed %.3g",

@@ -26,7 +26,7 @@ struct tr_case {
     char fault[80]; /* why no field of this row can be trusted; "": all can */
     double published;
     /* the question that the fields were read as; valid when has_ask */
-    struct tr_ask ask; /* its machine and impl point to those below, set by tr_case_predict */
+    struct tr_forecast_query query; /* its machine and impl point to those below, set by tr_case_predict */
     struct tr_machine machine;
     const struct tr_trainer *trainer;
     struct tr_impl impl; /* the trainer's, changed where the source says more */
@@ -45,7 +45,7 @@ struct tr_cases {
 /* At most 64 MiB and 100,000 rows; quoting as in RFC 4180. TR_USAGE names line and column. */
 enum tr_status tr_cases_read(const char *path, struct tr_cases *out);
 void tr_cases_release(struct tr_cases *c);
-/* Fills ask, machine, trainer, impl; or reason. */
+/* Fills query, machine, trainer, impl; or reason. */
 void tr_case_resolve(struct tr_case *c);
 /* Fills predicted, or reason. */
 void tr_case_predict(struct tr_case *c);

@@ -38,7 +38,7 @@ static enum tr_convention convention_of(const struct tr_case *c)
     if (tr_case_has(c, TR_CASE_source, "MosaicML") || tr_case_has(c, TR_CASE_source, "torchtitan") ||
         tr_case_has(c, TR_CASE_source, "fms-fsdp"))
         return TR_FLOPS_6N;
-    if (tr_case_has(c, TR_CASE_source, "dgxc") && c->ask.shape.experts > 0)
+    if (tr_case_has(c, TR_CASE_source, "dgxc") && c->query.shape.experts > 0)
         return TR_FLOPS_CAUSAL;
     if (tr_case_has(c, TR_CASE_source, "dgxc")) { /* one formula for all from 25.05 on: GPT's, but not for Nemotron */
         bool is_late = tr_case_release(c, "dgxc") >= 25.05;
@@ -53,7 +53,7 @@ static enum tr_convention convention_of(const struct tr_case *c)
 
 static double peak_of(const struct tr_case *c)
 {
-    enum tr_precision n = c->ask.precision == TR_PRECISION_FP32 ? TR_PRECISION_16 : c->ask.precision;
+    enum tr_precision n = c->query.precision == TR_PRECISION_FP32 ? TR_PRECISION_16 : c->query.precision;
     double peak = c->machine.chip.peak[n];
     return peak > 0 ? peak : c->machine.chip.peak[TR_PRECISION_16];
 }
@@ -61,7 +61,7 @@ static double peak_of(const struct tr_case *c)
 /* Megatron-Bridge before 26.06 counted two of the three matrices of GPT-OSS's experts, and every layer's whole past. */
 static double tflops(const struct tr_case *c, const struct tr_forecast *f, enum tr_convention v)
 {
-    struct tr_ask a = c->ask;
+    struct tr_forecast_query a = c->query;
     double release = tr_case_release(c, "Megatron-Bridge");
     if (release > 0 && release < 26.05 && tr_case_has(c, TR_CASE_model, "oss")) {
         a.shape.is_gated = false;
@@ -74,7 +74,7 @@ static double tflops(const struct tr_case *c, const struct tr_forecast *f, enum 
 static double hardware_tflops(const struct tr_case *c, const struct tr_forecast *f)
 {
     enum tr_convention v = convention_of(c);
-    enum tr_keep keep = c->ask.keep;
+    enum tr_keep keep = c->query.keep;
     double again = keep == TR_KEEP_INPUT ? 4.0 / 3 : 1;
     if (v == TR_FLOPS_SC21 || v == TR_FLOPS_8N)
         again = 1;
@@ -200,7 +200,7 @@ static const struct metric_row *metric_of(const struct tr_case *c)
 
 static double measure(const struct tr_case *c, const struct tr_forecast *f, enum metric metric)
 {
-    const struct tr_ask *a = &c->ask;
+    const struct tr_forecast_query *a = &c->query;
     switch (metric) {
     case STEP:
         return f->step_s;
@@ -245,9 +245,9 @@ void tr_case_predict(struct tr_case *c)
         predict_formula(c);
         return;
     }
-    c->ask.machine = &c->machine;
-    c->ask.impl = &c->impl;
-    if (tr_forecast(&c->ask, &f) != TR_OK) {
+    c->query.machine = &c->machine;
+    c->query.impl = &c->impl;
+    if (tr_forecast(&c->query, &f) != TR_OK) {
         (void)tr_format(c->reason, sizeof c->reason, "%s", tr_error_text());
         tr_error_clear();
         return;

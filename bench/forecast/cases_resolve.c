@@ -83,7 +83,7 @@ static bool take(const char **at, const char *word, double *out)
 /* 11008 | moe8x32768top2 | dense3x18432+moe256x2048top8+shared1x2048 */
 static bool read_ffn(struct tr_case *c)
 {
-    struct tr_shape_cost *s = &c->ask.shape;
+    struct tr_shape_cost *s = &c->query.shape;
     const char *f = c->field[TR_CASE_ffn];
     double n_shared = 0, width = 0;
     if (f[0] == '\0' || (f[0] >= '0' && f[0] <= '9'))
@@ -106,7 +106,7 @@ static bool is_gated(const struct tr_case *c)
 {
     static const char *const gated[] = { "llama", "qwen", "deepseek", "grok", "oss", "mistral", "mixtral", "gemma" };
     static const char *const plain[] = { "gpt", "nemotron", "switch", "glam" };
-    const struct tr_shape_cost *s = &c->ask.shape;
+    const struct tr_shape_cost *s = &c->query.shape;
     for (size_t i = 0; i < TR_COUNT_OF(gated); i++)
         if (tr_case_has(c, TR_CASE_model, gated[i]))
             return true;
@@ -119,7 +119,7 @@ static bool is_gated(const struct tr_case *c)
 /* The head size and the windows are in the model's config and not in the columns. */
 static void read_head_size(struct tr_case *c)
 {
-    struct tr_shape_cost *s = &c->ask.shape;
+    struct tr_shape_cost *s = &c->query.shape;
     s->head_dim = s->hidden / s->heads;
     if (tr_case_has(c, TR_CASE_model, "oss")) { /* every second layer sees 128 tokens */
         s->head_dim = 64;
@@ -132,10 +132,10 @@ static void read_head_size(struct tr_case *c)
 
 static bool read_shape(struct tr_case *c)
 {
-    struct tr_shape_cost *s = &c->ask.shape;
+    struct tr_shape_cost *s = &c->query.shape;
     if (!count(c, TR_CASE_layers, "layers", 0, &s->layers) || !count(c, TR_CASE_hidden, "hidden", 0, &s->hidden) ||
         !count(c, TR_CASE_heads, "heads", ceil(s->hidden / 128), &s->heads) ||
-        !count(c, TR_CASE_vocab, "vocab", 50304, &s->vocab) || !count(c, TR_CASE_seq, "seq", 0, &c->ask.seq) ||
+        !count(c, TR_CASE_vocab, "vocab", 50304, &s->vocab) || !count(c, TR_CASE_seq, "seq", 0, &c->query.seq) ||
         !read_ffn(c))
         return false;
     if (s->heads < 1 || s->hidden < 1)
@@ -162,7 +162,7 @@ static bool read_shape(struct tr_case *c)
 
 static void read_precision(struct tr_case *c)
 {
-    struct tr_ask *a = &c->ask;
+    struct tr_forecast_query *a = &c->query;
     bool has_tf32 = tr_case_has(c, TR_CASE_precision, "tf32");
     bool is_full =
         (has_tf32 || tr_case_has(c, TR_CASE_precision, "fp32") || tr_case_has(c, TR_CASE_precision, "float32")) &&
@@ -199,7 +199,7 @@ static void read_precision(struct tr_case *c)
 static void note_precision(struct tr_case *c)
 {
     static const char *const words[] = { "16", "32", "fp8", "float8", "e4m3", "e5m2", "fp4", "half", "amp", "mixed" };
-    enum tr_precision n = c->ask.precision;
+    enum tr_precision n = c->query.precision;
     bool is_known = c->field[TR_CASE_precision][0] == '\0';
     for (size_t i = 0; i < TR_COUNT_OF(words); i++)
         is_known |= tr_case_has(c, TR_CASE_precision, words[i]);
@@ -226,7 +226,7 @@ bool tr_case_is_tuning(const struct tr_case *c, bool *is_frozen)
 
 static void read_tuning(struct tr_case *c)
 {
-    struct tr_ask *a = &c->ask;
+    struct tr_forecast_query *a = &c->query;
     if (!tr_case_is_tuning(c, &a->is_frozen) || !a->is_frozen)
         return;
     a->grad_bytes = a->state_bytes = 0;
@@ -284,7 +284,7 @@ static bool read_zero(struct tr_case *c, double *out)
  * published run was tuned. When none fits, the largest legal number: the run is known to have fitted. */
 static void choose_layout(struct tr_case *c, double chips, double dp, double *tp, double *pp)
 {
-    struct tr_ask *a = &c->ask;
+    struct tr_forecast_query *a = &c->query;
     struct tr_forecast f;
     double domain = fmin(c->machine.domain, 8), others = fmax(1, *tp) * fmax(1, *pp);
     if (a->zero == 3 || (dp > 0 && (dp * others == chips || dp * others * a->cp == chips)))
@@ -298,7 +298,7 @@ static void choose_layout(struct tr_case *c, double chips, double dp, double *tp
         double rest = chips / (*tp * p * a->cp);
         if (fmod(a->shape.layers, p) != 0 || rest != floor(rest) || rest < 1 || fmod(global, rest) != 0)
             continue;
-        struct tr_ask b = *a;
+        struct tr_forecast_query b = *a;
         most = p;
         b.tp = (int)*tp;
         b.pp = (int)p;
@@ -328,7 +328,7 @@ static bool maybe(struct tr_case *c, enum tr_case_column k, const char *name, do
 
 static bool read_layout(struct tr_case *c)
 {
-    struct tr_ask *a = &c->ask;
+    struct tr_forecast_query *a = &c->query;
     double chips, tp, pp, vpp, cp, dp, ep, zero, fit = 0;
     if (!maybe(c, TR_CASE_tp, "tp", &tp) || !maybe(c, TR_CASE_pp, "pp", &pp) || !maybe(c, TR_CASE_dp, "dp", &dp) ||
         !count(c, TR_CASE_cp, "cp", 1, &cp) || !count(c, TR_CASE_ep, "ep", 1, &ep) ||
@@ -364,7 +364,7 @@ static bool read_layout(struct tr_case *c)
     return true;
 }
 
-static bool is_even(const struct tr_ask *a)
+static bool is_even(const struct tr_forecast_query *a)
 {
     double n = (double)a->pp * a->chunks;
     return fmod(a->shape.layers, n) == 0 || fmod(a->shape.layers + 2, n) == 0;
@@ -374,20 +374,21 @@ static bool is_even(const struct tr_ask *a)
  * When nothing fits by the forecast, the forecast is wrong about bytes, and the fastest of all is taken. */
 static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
 {
-    double best = 0, local = c->ask.global / c->ask.dp, room = 0.95 * c->machine.chip.memory_bytes;
-    int most = any_chunks ? (int)fmax(1, c->ask.shape.layers / c->ask.pp) : c->ask.chunks;
+    double best = 0, local = c->query.global / c->query.dp, room = 0.95 * c->machine.chip.memory_bytes;
+    int most = any_chunks ? (int)fmax(1, c->query.shape.layers / c->query.pp) : c->query.chunks;
     for (int is_strict = 1; is_strict >= 0 && best == 0; is_strict--) {
-        struct tr_ask b = c->ask;
+        struct tr_forecast_query b = c->query;
         for (b.chunks = any_chunks ? 1 : most; b.chunks <= most; b.chunks++)
-            for (b.micro = any_micro ? 1 : c->ask.micro; b.micro <= local && fmod(local, b.micro) == 0; b.micro *= 2) {
+            for (b.micro = any_micro ? 1 : c->query.micro; b.micro <= local && fmod(local, b.micro) == 0;
+                 b.micro *= 2) {
                 struct tr_forecast f;
                 if ((is_strict && any_chunks && !is_even(&b)) || tr_forecast(&b, &f) != TR_OK ||
                     (is_strict && f.total_bytes > room))
                     break;
                 if (f.tokens_per_s > best) {
                     best = f.tokens_per_s;
-                    c->ask.micro = b.micro;
-                    c->ask.chunks = b.chunks;
+                    c->query.micro = b.micro;
+                    c->query.chunks = b.chunks;
                 }
                 if (!any_micro)
                     break;
@@ -399,7 +400,7 @@ static void choose_rest(struct tr_case *c, bool any_micro, bool any_chunks)
 /* The batch, with defaults for what is not stated. */
 static bool read_batch(struct tr_case *c)
 {
-    struct tr_ask *a = &c->ask;
+    struct tr_forecast_query *a = &c->query;
     bool has_micro = c->field[TR_CASE_micro_batch][0] != '\0', is_layer = tr_case_has(c, TR_CASE_metric, "layer_");
     bool any_chunks = a->pp > 1 && c->field[TR_CASE_vpp][0] == '\0' && c->trainer->interleaves;
     if (!count(c, TR_CASE_micro_batch, "micro_batch", 1, &a->micro))
@@ -462,7 +463,7 @@ static void refine_impl(struct tr_case *c)
 /* The pipeline schedule has no column: the source may name it. */
 static void read_schedule(struct tr_case *c)
 {
-    struct tr_ask *a = &c->ask;
+    struct tr_forecast_query *a = &c->query;
     if (a->pp == 1)
         return;
     if (tr_case_has(c, TR_CASE_source, "gpipe"))
@@ -498,10 +499,10 @@ void tr_case_resolve(struct tr_case *c)
     }
     if (is_guess)
         tr_case_note(c, c->machine.name);
-    c->ask = tr_ask_of_one(&c->machine);
-    c->ask.impl = &c->impl;
+    c->query = tr_forecast_query_of_one(&c->machine);
+    c->query.impl = &c->impl;
     refine_impl(c);
-    c->ask.keep = read_keep(c);
+    c->query.keep = read_keep(c);
     if (!read_shape(c))
         return;
     read_precision(c);

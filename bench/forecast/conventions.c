@@ -1,7 +1,7 @@
 /* conventions.c - model flops of a token by the formula of each source. */
 #include "forecast/conventions.h"
 
-double tr_convention_flops(const struct tr_ask *a, enum tr_convention c)
+double tr_convention_flops(const struct tr_forecast_query *a, enum tr_convention c)
 {
     const struct tr_shape_cost *s = &a->shape;
     double L = s->layers, h = s->hidden, V = s->vocab, t = a->seq, gpt = L * h * h;

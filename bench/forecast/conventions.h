@@ -15,6 +15,6 @@ enum tr_convention {
     TR_FLOPS_TUNED,             /* 6 (L W + V h), 4 where weights are frozen: NeMo's fine-tuning */
     TR_FLOPS_GPT_DGXC,          /* 72 L h^2 + 12 L h s + 6 V h whatever the kv heads: dgxc's GPT and Nemotron */
 };
-double tr_convention_flops(const struct tr_ask *a, enum tr_convention c); /* of one token */
+double tr_convention_flops(const struct tr_forecast_query *a, enum tr_convention c); /* of one token */
 
 #endif

@@ -31,8 +31,8 @@ struct tr_store {
     enum tr_status (*put)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src);
     /* Would `put` keep any of these? */
     bool (*wants)(void *ctx, enum tr_state what, int param, int64_t first, int64_t n);
-    /* What this rank saves of a state, as boxes of the whole matrix. */
-    int (*boxes)(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES]);
+    /* What this rank saves of a state, as ranges of the whole matrix. */
+    int (*ranges)(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES]);
     /* The rank that writes it, whole (NULL: rank 0 writes all). */
     int (*writer)(void *ctx, int param);
 };

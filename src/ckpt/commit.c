@@ -111,7 +111,7 @@ out:
     return st;
 }
 
-enum tr_status tr_ckpt_lock_tell(struct tr_ckpt_lock *l, const char *run_id, int64_t generation)
+enum tr_status tr_ckpt_lock_write(struct tr_ckpt_lock *l, const char *run_id, int64_t generation)
 {
     return write_holder(l->fd, l->path, run_id, generation);
 }

@@ -34,7 +34,7 @@ enum { TR_CKPT_VERSION = 1, TR_CKPT_RUN_ID_MAX = 64, TR_CKPT_MAX_FILES = 65536, 
 struct tr_ckpt_lock;
 enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t generation, struct tr_ckpt_lock **out);
 /* Writes run id and generation into the lock once they are known (a resumed run keeps its id). */
-enum tr_status tr_ckpt_lock_tell(struct tr_ckpt_lock *l, const char *run_id, int64_t generation);
+enum tr_status tr_ckpt_lock_write(struct tr_ckpt_lock *l, const char *run_id, int64_t generation);
 void tr_ckpt_unlock(struct tr_ckpt_lock *l);
 
 /* Saving. All ranks make the directory, whoever comes first, and write files into tr_commit_dir_of(); then one rank

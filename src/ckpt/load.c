@@ -301,8 +301,8 @@ static bool parse_entry(const struct tr_store *s, const char *name, int *what, i
     return *what >= 0 || tr_optim_state(name, (size_t)(a - name));
 }
 
-/* One dim: a run of elements from `first` on. Two: a box of the matrix with its corner there; no block of such a state
- * goes over the end of a row. */
+/* One dim: a run of elements from `first` on. Two: a range of the matrix with its corner there; no block of such a
+ * state goes over the end of a row. */
 static bool is_inside(const struct tr_param *p, const struct tr_state_row *r, const struct tr_st_tensor *t,
                       int64_t first)
 {
@@ -338,24 +338,24 @@ static enum tr_status choose_dtype(const struct tr_store *s, const struct tr_st_
     return TR_OK;
 }
 
-static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, size_t i, enum tr_state what, int param,
-                               int64_t first, float *buf)
+static enum tr_status load_range(const struct tr_store *s, const struct tr_st *f, size_t i, enum tr_state what,
+                                 int param, int64_t first, float *buf)
 {
     enum tr_status st = TR_OK;
     const struct tr_st_tensor *t = tr_st_tensor(f, i);
-    bool is_box = t->n_dims == 2;
-    int64_t width = is_box ? t->dims[1] : (int64_t)t->n_elems,
+    bool is_matrix = t->n_dims == 2;
+    int64_t width = is_matrix ? t->dims[1] : (int64_t)t->n_elems,
             stride = s->model->param[param].cols / s->states.row[what].block;
     enum tr_dtype dtype = TR_F32;
     st = choose_dtype(s, t, what, &dtype);
     for (int64_t at = 0; at < (int64_t)t->n_elems && st == TR_OK;) {
         int64_t n = tr_min64(tr_min64(CHUNK, tr_io_chunk(dtype)), (int64_t)t->n_elems - at), row = at / width;
-        if (is_box && n >= width)
+        if (is_matrix && n >= width)
             n -= n % width; /* whole rows */
-        else if (is_box)
+        else if (is_matrix)
             n = tr_min64(n, width - at % width);
-        int64_t from = first + (is_box ? row * stride : at),
-                to_end = is_box ? from + ((at + n - 1) / width - row) * stride + width : from + n;
+        int64_t from = first + (is_matrix ? row * stride : at),
+                to_end = is_matrix ? from + ((at + n - 1) / width - row) * stride + width : from + n;
         if (!is_wanted(s, what, param, from, to_end - from)) {
             at += n;
             continue;
@@ -363,7 +363,7 @@ static enum tr_status load_box(const struct tr_store *s, const struct tr_st *f, 
         st = read_chunk(s->pool, f, i, NULL, at, n, dtype, buf);
         for (int64_t k = 0; k < n && st == TR_OK; row++) {
             int64_t col = (at + k) % width, len = tr_min64(n - k, width - col),
-                    to = first + col + (is_box ? row * stride : 0);
+                    to = first + col + (is_matrix ? row * stride : 0);
             st = put_state(s, what, param, to, len, dtype, buf, k);
             k += len;
         }
@@ -401,7 +401,7 @@ static enum tr_status load_optim_file(struct loading *l, const char *path)
             continue;
         }
         TR_TRY(tr_failpoint("load.optim")); /* MASTER is read even where this run holds VALUE alone */
-        TR_TRY(load_box(s, f, i, (enum tr_state)what, param, first, l->buf));
+        TR_TRY(load_range(s, f, i, (enum tr_state)what, param, first, l->buf));
         l->n_seen[(size_t)what * (size_t)s->model->n_params + (size_t)param] += (int64_t)t->n_elems;
     }
 out:

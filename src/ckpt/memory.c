@@ -37,7 +37,7 @@ static bool wants(void *ctx, enum tr_state what, int param, int64_t first, int64
     return x->state[what] != NULL && tr_adapter_saves(x->m, param);
 }
 
-static int boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
+static int ranges(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct tr_memory *x = ctx;
     out[0] = (struct tr_range){ 0, 1, tr_state_count(&x->states.row[what], x->m->param[param].n) };
@@ -87,7 +87,7 @@ enum tr_status tr_memory_open(const struct tr_model *m, const struct tr_states *
         return tr_fail(TR_NOMEM, "no memory for %" PRId64 " parameters", m->n_elements);
     }
     *store = (struct tr_store){
-        .ctx = x, .model = m, .states = *states, .get = get, .whole = get, .put = put, .wants = wants, .boxes = boxes
+        .ctx = x, .model = m, .states = *states, .get = get, .whole = get, .put = put, .wants = wants, .ranges = ranges
     };
     *out = x;
     return TR_OK;

@@ -59,25 +59,25 @@ struct entries {
 static enum tr_status add_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
     struct entries *x = ctx;
-    struct tr_range box[TR_MAX_RANGES];
+    struct tr_range range[TR_MAX_RANGES];
     enum tr_status st = TR_OK;
-    int n = sv->s.boxes(sv->s.ctx, what, i, box);
+    int n = sv->s.ranges(sv->s.ctx, what, i, range);
     for (int b = 0; b < n && st == TR_OK; b++) {
         struct tr_st_entry *e = &x->e[x->n];
         *e = (struct tr_st_entry){ .name = x->name[x->n],
                                    .dtype = sv->s.states.row[what].dtype,
-                                   .n_dims = box[b].rows > 1 ? 2 : 1 };
-        e->dims[0] = box[b].rows > 1 ? box[b].rows : box[b].cols;
-        e->dims[1] = box[b].rows > 1 ? box[b].cols : 0;
+                                   .n_dims = range[b].rows > 1 ? 2 : 1 };
+        e->dims[0] = range[b].rows > 1 ? range[b].rows : range[b].cols;
+        e->dims[1] = range[b].rows > 1 ? range[b].cols : 0;
         st = tr_format(x->name[x->n++], sizeof x->name[0], "%s/%" PRId64 "/%s", sv->s.states.row[what].name,
-                       box[b].first, sv->s.model->param[i].name);
+                       range[b].first, sv->s.model->param[i].name);
     }
     return st;
 }
 
 static enum tr_status prepare_optim(struct tr_saver *sv)
 {
-    if (!sv->s.boxes)
+    if (!sv->s.ranges)
         return TR_OK;
     size_t n_max = (size_t)sv->s.states.n * TR_MAX_RANGES * (size_t)sv->s.model->n_params;
     struct entries x = { .e = calloc(n_max, sizeof *x.e), .name = calloc(n_max, sizeof *x.name) };
@@ -273,18 +273,18 @@ static enum tr_status walk_tensor(struct save_sink *k, int param)
 
 static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
-    struct tr_range box[TR_MAX_RANGES];
+    struct tr_range range[TR_MAX_RANGES];
     struct save_sink *k = ctx;
     enum tr_status st = TR_OK;
     const struct tr_state_row *r = &sv->s.states.row[what];
-    int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);
+    int n_ranges = sv->s.ranges(sv->s.ctx, what, i, range);
     int64_t stride = sv->s.model->param[i].cols / r->block, most = tr_io_chunk(r->dtype);
-    for (int b = 0; b < n_boxes; b++)
-        for (int64_t row = 0; row < box[b].rows; row++)
-            for (int64_t at = 0; at < box[b].cols && st == TR_OK; at += most) {
-                int64_t n = tr_min64(most, box[b].cols - at);
+    for (int b = 0; b < n_ranges; b++)
+        for (int64_t row = 0; row < range[b].rows; row++)
+            for (int64_t at = 0; at < range[b].cols && st == TR_OK; at += most) {
+                int64_t n = tr_min64(most, range[b].cols - at);
                 const void *src = NULL;
-                st = sv->s.get(sv->s.ctx, what, i, box[b].first + row * stride + at, n, &src);
+                st = sv->s.get(sv->s.ctx, what, i, range[b].first + row * stride + at, n, &src);
                 if (st == TR_OK)
                     take(k, src, r->dtype, n);
             }
@@ -368,13 +368,13 @@ struct staged {
 
 static enum tr_status write_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
-    struct tr_range box[TR_MAX_RANGES];
+    struct tr_range range[TR_MAX_RANGES];
     struct staged *x = ctx;
     enum tr_status st = TR_OK;
     enum tr_dtype dtype = sv->s.states.row[what].dtype;
-    int n_boxes = sv->s.boxes(sv->s.ctx, what, i, box);
-    for (int b = 0; b < n_boxes && st == TR_OK; b++) {
-        size_t n = (size_t)(box[b].rows * box[b].cols);
+    int n_ranges = sv->s.ranges(sv->s.ctx, what, i, range);
+    for (int b = 0; b < n_ranges && st == TR_OK; b++) {
+        size_t n = (size_t)(range[b].rows * range[b].cols);
         st = tr_st_writer_add(x->w, x->at, dtype, n);
         x->at += n * tr_dtype_bytes(dtype);
     }

@@ -10,9 +10,9 @@ enum tr_status cmd_plan(const struct tr_config *cfg);
 enum tr_status cmd_plan_search(const struct tr_config *cfg); /* plan --search */
 enum tr_status cmd_plan_scale(const struct tr_config *cfg);  /* plan --scale */
 struct tr_machine;
-struct tr_query;
+struct tr_search_query;
 enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,
-                               struct tr_query *out); /* the query that plan --search and --scale start from */
+                               struct tr_search_query *out); /* the query that plan --search and --scale start from */
 enum tr_status cmd_eval(const struct tr_config *cfg);
 enum tr_status cmd_generate(const struct tr_config *cfg);
 enum tr_status cmd_chat(const struct tr_config *cfg);

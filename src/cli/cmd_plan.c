@@ -37,16 +37,16 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
 }
 
 /* When the given layout does not fit the chip: says so, and which changes would make it fit. */
-static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c, const struct tr_ask *ask,
-                              double total, struct tr_str *out)
+static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c,
+                              const struct tr_forecast_query *query, double total, struct tr_str *out)
 {
-    struct tr_query q;
-    tr_query_of(cfg, c->model, ask->machine, ask->tp * ask->pp * ask->cp * ask->dp, &q);
+    struct tr_search_query q;
+    tr_search_query_of(cfg, c->model, query->machine, query->tp * query->pp * query->cp * query->dp, &q);
     if (total <= q.room_bytes)
         return TR_OK;
     tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip\n", total / 1073741824.0,
                 q.room_bytes / 1073741824.0);
-    return tr_fit_text(&q, ask, out);
+    return tr_fit_text(&q, query, out);
 }
 
 /* Time: the schedule itself, played, where it was compiled for that kind of machine; else the layout's forecast.
@@ -55,24 +55,24 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
                                    const struct tr_machine *machine, struct tr_str *out)
 {
     struct tr_forecast f;
-    struct tr_ask ask;
+    struct tr_forecast_query query;
     enum tr_status st = TR_OK;
     double most = 0;
-    tr_ask_of_compiled(stage[0], machine, &ask);
+    tr_forecast_query_of_compiled(stage[0], machine, &query);
     if (stage[0]->opt.has_own_memory == !machine->is_shared)
         TR_TRY(tr_play_compiled(stage, n, machine, &f));
     else
-        TR_TRY(tr_forecast(&ask, &f));
+        TR_TRY(tr_forecast(&query, &f));
     for (int k = 0; k < n; k++)
         most = fmax(most, (double)tr_compiled_bytes_in(stage[k], TR_SPACE_DEVICE));
     if (cfg->timeline)
-        TR_TRY(tr_timeline_write(cfg->timeline, &ask));
+        TR_TRY(tr_timeline_write(cfg->timeline, &query));
     if (cfg->json) {
-        tr_forecast_json(&ask, &f, out);
+        tr_forecast_json(&query, &f, out);
         return TR_OK;
     }
-    tr_forecast_text(&ask, &f, out);
-    TR_TRY(add_fit(cfg, stage[0], &ask, most + ask.impl->library_bytes, out));
+    tr_forecast_text(&query, &f, out);
+    TR_TRY(add_fit(cfg, stage[0], &query, most + query.impl->library_bytes, out));
 out:
     return st;
 }
@@ -105,8 +105,8 @@ static enum tr_status print_compare(const struct tr_config *cfg)
     if (!cfg->machine && !m.machine[0])
         TR_TRY(tr_fail(TR_USAGE, "compare %s: the run named no machine; give --machine", cfg->compare));
     TR_TRY(tr_machine_open(cfg->machine ? cfg->machine : m.machine, &machine));
-    m.ask.machine = &machine;
-    TR_TRY(tr_forecast(&m.ask, &f));
+    m.query.machine = &machine;
+    TR_TRY(tr_forecast(&m.query, &f));
     if (!cfg->machine && m.predicted_s > 0)
         f.step_s = m.predicted_s; /* by the run's own schedule */
     f.tokens_per_s = m.tokens / f.step_s;
@@ -124,11 +124,11 @@ out:
 static void add_conventions(const struct tr_config *cfg, const struct tr_compiled *c, struct tr_str *out)
 {
     struct tr_machine any;
-    struct tr_ask ask;
+    struct tr_forecast_query query;
     if (cfg->json || cfg->conventions == TR_COUNT_OWN || tr_machine_find("A100-80GB", &any) != TR_OK)
         return;
-    tr_ask_of_compiled(c, &any, &ask);
-    tr_conventions_text(&ask, cfg->conventions, out);
+    tr_forecast_query_of_compiled(c, &any, &query);
+    tr_conventions_text(&query, cfg->conventions, out);
 }
 
 enum tr_status cmd_plan(const struct tr_config *cfg)

@@ -9,9 +9,9 @@
 enum { MAX_TRIES = 16 };
 
 /* The winner as a command line. */
-static void add_command(const struct tr_config *cfg, const struct tr_found *x, struct tr_str *out)
+static void add_command(const struct tr_config *cfg, const struct tr_search_result *x, struct tr_str *out)
 {
-    int n = (int)x->f.chips, node = x->ask.machine->node;
+    int n = (int)x->f.chips, node = x->query.machine->node;
     bool has_nodes = n > node;
     while (has_nodes && n % node != 0) /* as many of each node as divides them */
         node--;
@@ -22,15 +22,15 @@ static void add_command(const struct tr_config *cfg, const struct tr_found *x, s
     else
         tr_str_addf(out, "trireme train");
     tr_str_addf(out, " --model %s --data DATA --output OUT", cfg->model);
-    tr_kept_options(cfg, &x->ask, out);
-    tr_layout_options(&x->ask, out);
-    if (!x->ask.machine->is_shared)
+    tr_kept_options(cfg, &x->query, out);
+    tr_layout_options(&x->query, out);
+    if (!x->query.machine->is_shared)
         tr_str_addf(out, " --device cuda");
 }
 
 /* ---- the search ---- */
 
-static enum tr_status fail_none(const struct tr_query *q, const struct tr_search *s)
+static enum tr_status fail_none(const struct tr_search_query *q, const struct tr_search *s)
 {
     int below = 0, above = 0;
     struct tr_str least = { 0 };
@@ -51,7 +51,7 @@ static enum tr_status fail_none(const struct tr_query *q, const struct tr_search
         tr_str_release(&near);
         return st;
     }
-    tr_layout_words(&s->least.ask, &least);
+    tr_layout_words(&s->least.query, &least);
     enum tr_status st = tr_fail(
         TR_USAGE, "does not fit: of %.0f layouts on %d gpus the smallest (%s) needs %s of %.1f GiB a chip; %s",
         s->n_legal, q->gpus, least.p ? least.p : "",
@@ -63,14 +63,15 @@ static enum tr_status fail_none(const struct tr_query *q, const struct tr_search
 }
 
 /* Where the compile holds more than the forecast said, the search learns it and goes again. */
-static enum tr_status search_exact(const struct tr_config *cfg, struct tr_query *q, struct tr_search *s, double *exact)
+static enum tr_status search_exact(const struct tr_config *cfg, struct tr_search_query *q, struct tr_search *s,
+                                   double *exact)
 {
     enum tr_status st = TR_OK;
     for (int tries = 0;; tries++) {
         TR_TRY(tr_search_run(q, s));
         if (s->n == 0)
             TR_TRY(fail_none(q, s));
-        struct tr_found *first = &s->top[0];
+        struct tr_search_result *first = &s->top[0];
         double library = first->f.bytes[TR_BYTES_LIBRARY];
         TR_TRY(tr_search_exact(cfg, first, exact));
         if (*exact + library <= q->room_bytes)
@@ -78,7 +79,7 @@ static enum tr_status search_exact(const struct tr_config *cfg, struct tr_query 
         if (tries == MAX_TRIES)
             TR_TRY(tr_fail(TR_USAGE, "does not fit: the best layouts hold %.1f GiB a chip when compiled, of %.1f GiB",
                            (*exact + library) / 1073741824.0, q->room_bytes / 1073741824.0));
-        TR_TRY(tr_forecast(&first->ask, &first->f)); /* as it was before it had learned */
+        TR_TRY(tr_forecast(&first->query, &first->f)); /* as it was before it had learned */
         tr_search_learn(q, first, *exact);
     }
 out:
@@ -86,8 +87,8 @@ out:
 }
 
 /* cheapest, fewest: 1, 2, 4 ... and all of --gpus. */
-static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_machine *machine, struct tr_query *q,
-                                   double tokens)
+static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_machine *machine,
+                                   struct tr_search_query *q, double tokens)
 {
     enum tr_status st = TR_OK;
     struct tr_search *s = malloc(sizeof *s);
@@ -97,7 +98,7 @@ static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_
         return tr_fail(TR_NOMEM, "search: out of memory");
     for (int n = 1, is_last = 0; !is_last; n *= 2) {
         is_last = n >= all;
-        tr_query_of(cfg, q->model, machine, is_last ? all : n, q);
+        tr_search_query_of(cfg, q->model, machine, is_last ? all : n, q);
         st = search_exact(cfg, q, s, &exact);
         if (st == TR_USAGE) { /* not with so few */
             st = TR_OK;
@@ -115,7 +116,7 @@ static enum tr_status choose_count(const struct tr_config *cfg, const struct tr_
         if (best && cfg->objective == TR_OBJECTIVE_FEWEST)
             break;
     }
-    tr_query_of(cfg, q->model, machine, best ? best : all, q);
+    tr_search_query_of(cfg, q->model, machine, best ? best : all, q);
     if (best == 0 && cfg->days > 0)
         TR_TRY(tr_fail(TR_USAGE, "no layout of up to %d gpus ends within %g days; raise --gpus or --days", all,
                        cfg->days));
@@ -124,7 +125,7 @@ out:
     return st;
 }
 
-static enum tr_status answer(const struct tr_config *cfg, struct tr_query *q, struct tr_search *s,
+static enum tr_status answer(const struct tr_config *cfg, struct tr_search_query *q, struct tr_search *s,
                              const struct tr_budget *budget, struct tr_str *out)
 {
     enum tr_status st = TR_OK;
@@ -133,7 +134,7 @@ static enum tr_status answer(const struct tr_config *cfg, struct tr_query *q, st
     TR_TRY(search_exact(cfg, q, s, &exact));
     add_command(cfg, &s->top[0], &command);
     if (cfg->timeline)
-        TR_TRY(tr_timeline_write(cfg->timeline, &s->top[0].ask));
+        TR_TRY(tr_timeline_write(cfg->timeline, &s->top[0].query));
     if (cfg->json) {
         tr_budget_json(&s->top[0], budget, &bill);
         tr_search_json(q, s, exact, command.p ? command.p : "", bill.p ? bill.p : "{}", out);
@@ -150,7 +151,7 @@ out:
 
 /* The query that every answer about a cluster starts from. */
 enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,
-                               struct tr_query *out)
+                               struct tr_search_query *out)
 {
     enum tr_status st = TR_OK;
     int64_t length = 0;
@@ -164,7 +165,7 @@ enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *m
         .rows = 1, .sequence_length = length, .dropout = cfg->dropout, .ignore_keys = cfg->ignore_config_keys
     };
     TR_TRY(tr_model_open(cfg->model, &opt, model));
-    tr_query_of(cfg, *model, machine, cfg->gpus > 0 ? (int)cfg->gpus : machine->node, out);
+    tr_search_query_of(cfg, *model, machine, cfg->gpus > 0 ? (int)cfg->gpus : machine->node, out);
 out:
     return st;
 }
@@ -184,7 +185,7 @@ enum tr_status cmd_plan_search(const struct tr_config *cfg)
     enum tr_status st = TR_OK;
     struct tr_machine machine;
     struct tr_model *model = NULL;
-    struct tr_query q;
+    struct tr_search_query q;
     struct tr_budget budget;
     struct tr_str out = { 0 };
     struct tr_search *s = malloc(sizeof *s);
@@ -209,17 +210,17 @@ out:
 /* ---- the curve ---- */
 
 static enum tr_status find_point(const struct tr_config *cfg, const struct tr_machine *machine,
-                                 const struct tr_query *q, struct tr_search *s, struct tr_scale_point *p)
+                                 const struct tr_search_query *q, struct tr_search *s, struct tr_scale_point *p)
 {
-    struct tr_query one;
-    tr_query_of(cfg, q->model, machine, p->gpus, &one);
+    struct tr_search_query one;
+    tr_search_query_of(cfg, q->model, machine, p->gpus, &one);
     enum tr_status st = tr_search_run(&one, s);
     p->has_layout = s->n > 0;
     p->n_legal = s->n_legal;
     p->least_bytes = s->least.f.total_bytes;
     if (s->n > 0) {
         p->best = s->top[0];
-        p->best.ask.machine = machine; /* that of `one` ends here */
+        p->best.query.machine = machine; /* that of `one` ends here */
     }
     return st;
 }
@@ -230,7 +231,7 @@ enum tr_status cmd_plan_scale(const struct tr_config *cfg)
     struct tr_machine machine;
     struct tr_model *model = NULL;
     struct tr_scale_point *points = NULL;
-    struct tr_query q;
+    struct tr_search_query q;
     struct tr_budget budget;
     struct tr_str out = { 0 };
     int *counts = NULL, n = 0;

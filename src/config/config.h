@@ -82,7 +82,7 @@ struct tr_data_list {
 struct tr_words {
     const char *const *item;
     size_t n;
-    const int *turn; /* of each item: which of two items of different lists was given later */
+    const int *position; /* of each item, in the order in which the items of all lists were given */
 };
 
 /* Strings that were not given are NULL. Every value is inside the range of its row. */

@@ -115,14 +115,14 @@ static enum tr_status parse_words(struct loader *l, const char *text, struct tr_
             return tr_fail(TR_USAGE, "more than %d items", LIST_MAX);
         char *word = tr_loader_keep(l, NULL, n + 1);
         const char **item = grow(l, list->item, list->n, sizeof *item);
-        int *turn = grow(l, list->turn, list->n, sizeof *turn);
-        if (word == NULL || item == NULL || turn == NULL)
+        int *position = grow(l, list->position, list->n, sizeof *position);
+        if (word == NULL || item == NULL || position == NULL)
             return TR_NOMEM;
         memcpy(word, text, n);
         word[n] = '\0';
         item[list->n] = word;
-        turn[list->n] = l->level << 20 | l->n_items++; /* a higher level counts as later */
-        *list = (struct tr_words){ item, list->n + 1, turn };
+        position[list->n] = l->level << 20 | l->n_items++; /* a higher level counts as later */
+        *list = (struct tr_words){ item, list->n + 1, position };
         if (text[n] == '\0')
             return TR_OK;
         text += n + 1;

@@ -65,9 +65,9 @@ static char *root_ptr(const struct frame *f, tr_val root)
         return acts + f->a->out;
     if (root == f->p->din)
         return acts + f->a->din;
-    return v->is_saved  ? acts + f->a->saved + v->offset
-           : v->is_kept ? acts + f->a->kept + v->offset
-                        : work + e->c->temps + v->offset;
+    return v->is_saved         ? acts + f->a->saved + v->offset
+           : v->is_split_saved ? acts + f->a->split_saved + v->offset
+                               : work + e->c->temps + v->offset;
 }
 
 static struct tr_view view_of(const struct frame *f, tr_val v)

@@ -15,14 +15,14 @@ enum tr_status tr_exec_amax_open(struct tr_exec *e)
     if (n == 0)
         return TR_OK;
     e->amax.n = n;
-    e->amax.found = calloc(TR_AMAX_STEPS * n, sizeof *e->amax.found);
+    e->amax.amax = calloc(TR_AMAX_STEPS * n, sizeof *e->amax.amax);
     e->amax.pair = calloc(n, sizeof *e->amax.pair);
-    return e->amax.found && e->amax.pair ? TR_OK : tr_fail(TR_NOMEM, "executor: out of memory");
+    return e->amax.amax && e->amax.pair ? TR_OK : tr_fail(TR_NOMEM, "executor: out of memory");
 }
 
 void tr_exec_amax_close(struct tr_exec *e)
 {
-    free(e->amax.found);
+    free(e->amax.amax);
     free(e->amax.pair);
 }
 
@@ -34,7 +34,7 @@ enum tr_status tr_run_AMAX_IN(struct tr_run *r, const struct tr_action *a)
     for (size_t i = 0; i < p->n; i++) {
         p->pair[i].before = p->pair[i].now = 0;
         for (size_t k = 0; k < TR_AMAX_STEPS; k++)
-            p->pair[i].before = fmaxf(p->pair[i].before, p->found[k * p->n + i]);
+            p->pair[i].before = fmaxf(p->pair[i].before, p->amax[k * p->n + i]);
     }
     if (p->n)
         tr_device_copy_now(e->dev, e->base[TR_A_WORK] + e->c->amax, p->pair, p->n * sizeof *p->pair);
@@ -48,15 +48,15 @@ enum tr_status tr_run_AMAX_OUT(struct tr_run *r, const struct tr_action *a)
     struct tr_amax_history *p = &e->amax;
     if (p->n == 0)
         return TR_OK;
-    float *found = p->found + (size_t)(p->n_steps % TR_AMAX_STEPS) * p->n;
+    float *amax = p->amax + (size_t)(p->n_steps % TR_AMAX_STEPS) * p->n;
     tr_device_copy_now(e->dev, p->pair, e->base[TR_A_WORK] + e->c->amax, p->n * sizeof *p->pair);
     for (size_t i = 0; i < p->n; i++)
-        found[i] = isfinite(p->pair[i].now) ? p->pair[i].now : 0.0f;
+        amax[i] = isfinite(p->pair[i].now) ? p->pair[i].now : 0.0f;
     struct tr_coll c = { .kind = TR_ALL_REDUCE,
                          .dtype = TR_F32,
                          .op = TR_MAX,
-                         .in = found,
-                         .out = found,
+                         .in = amax,
+                         .out = amax,
                          .count = p->n,
                          .site = "largest elements of all ranks" };
     enum tr_status st = tr_comm_run(e->mesh->all, &c);

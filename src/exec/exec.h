@@ -15,7 +15,7 @@ enum { TR_AMAX_STEPS = 16 };
 struct tr_amax_history {
     size_t n;
     int64_t n_steps; /* update k is in row k % TR_AMAX_STEPS */
-    float *found;    /* (TR_AMAX_STEPS, n) */
+    float *amax;     /* (TR_AMAX_STEPS, n) */
     struct {
         float before, now;
     } * pair; /* (n), in the layout of the device */

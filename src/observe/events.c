@@ -275,7 +275,7 @@ void tr_observe_note(struct tr_observe *o, const char *event, const char *fields
         tr_view_say(o, text);
 }
 
-void tr_observe_say(struct tr_observe *o, const char *text)
+void tr_observe_message(struct tr_observe *o, const char *text)
 {
     tr_view_say(o, text);
 }

@@ -98,7 +98,7 @@ void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e); /* also
  * unless quiet. */
 void tr_observe_note(struct tr_observe *o, const char *event, const char *fields, const char *text);
 /* A line for the terminal only (a plan table, a notice), above the progress line. */
-void tr_observe_say(struct tr_observe *o, const char *text);
+void tr_observe_message(struct tr_observe *o, const char *text);
 
 /* Lines that could not be written so far. */
 struct tr_observe_lost {

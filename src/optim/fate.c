@@ -7,13 +7,13 @@ bool tr_pattern_matches(const char *pattern, const char *name)
     return fnmatch(pattern, name, 0) == 0;
 }
 
-/* The turn (order of the options, struct tr_words) of the last pattern that matches; -1: none matches. */
+/* The position of the last pattern that matches, in the order in which options were given; -1: none matches. */
 static int last_match(const struct tr_words *list, const char *name)
 {
     int last = -1;
     for (size_t i = 0; i < list->n; i++)
-        if (list->turn[i] > last && tr_pattern_matches(list->item[i], name))
-            last = list->turn[i];
+        if (list->position[i] > last && tr_pattern_matches(list->item[i], name))
+            last = list->position[i];
     return last;
 }
 

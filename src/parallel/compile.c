@@ -162,7 +162,7 @@ enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     resolve_states(c);
     TR_TRY(check_optim(c));
-    TR_TRY(tr_pipeline_cut(c));
+    TR_TRY(tr_pipeline_stages(c));
     TR_TRY(tr_buckets_measure(c));
     tr_place_writers(c);
     count_norms(c);

@@ -99,7 +99,7 @@ static void touch(const struct tr_program *p, struct span *span, tr_val v, int n
 /* Does the value live in the work arena, for the time of one action? */
 static bool is_passing(const struct tr_program *p, tr_val root)
 {
-    return is_local(p, root) && !p->value[root].is_saved && !p->value[root].is_kept;
+    return is_local(p, root) && !p->value[root].is_saved && !p->value[root].is_split_saved;
 }
 
 static bool takes_place(const struct tr_program *p, const struct span *span, const struct tr_node *n, int node,
@@ -219,15 +219,15 @@ enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ct
         for (int k = 0; k < TR_MAX_OUT; k++)
             touch(p, span, p->node[i].out[k], i, part_of(&p->node[i], splits));
     }
-    p->saved_bytes = p->kept_bytes = 0;
+    p->saved_bytes = p->split_saved_bytes = 0;
     for (int v = 0; v < p->n_values; v++) {
         const bool *in = span[v].in;
         if (p->value[v].base != TR_NONE || !is_local(p, v))
             continue;
         p->value[v].is_saved = in[FORWARD] && (in[BACKWARD] || in[LATER]);
-        p->value[v].is_kept = !in[FORWARD] && in[BACKWARD] && in[LATER];
-        if (p->value[v].is_saved || p->value[v].is_kept)
-            p->value[v].offset = slab_offset(p, v, p->value[v].is_saved ? &p->saved_bytes : &p->kept_bytes);
+        p->value[v].is_split_saved = !in[FORWARD] && in[BACKWARD] && in[LATER];
+        if (p->value[v].is_saved || p->value[v].is_split_saved)
+            p->value[v].offset = slab_offset(p, v, p->value[v].is_saved ? &p->saved_bytes : &p->split_saved_bytes);
     }
     for (int part = FORWARD; part < N_PARTS; part++)
         place_work(p, span, (enum part)part, splits, &sim);

@@ -74,7 +74,7 @@ tr_level2_fn tr_pass_memory;             /* lifetimes -> offsets */
 void tr_level2_list(struct tr_str *out); /* their names, in order */
 
 /* pipeline.c: which segments make a stage. */
-enum tr_status tr_pipeline_cut(struct tr_compiled *c);
+enum tr_status tr_pipeline_stages(struct tr_compiled *c);
 
 /* place.c: offsets of everything that a compiled run holds. */
 enum tr_status tr_place_bytes(struct tr_compiled *c);

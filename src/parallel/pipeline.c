@@ -2,8 +2,8 @@
  * messages.
  *
  * Gradient accumulation is the pipeline with one stage; there is no other path. Activations between segments, their
- * gradients, and the saved and kept slabs are slots of memory that live until their last user: a segment of this rank,
- * or a message.
+ * gradients, and the saved and split-saved slabs are slots of memory that live until their last user: a segment of this
+ * rank, or a message.
  */
 #include "parallel/pipe.h"
 #include "parallel/parallel_impl.h"
@@ -79,7 +79,7 @@ static enum tr_status find_stages(struct tr_compiled *c, int n_stages)
     return TR_OK;
 }
 
-enum tr_status tr_pipeline_cut(struct tr_compiled *c)
+enum tr_status tr_pipeline_stages(struct tr_compiled *c)
 {
     enum tr_status st = TR_OK;
     int n_ranks = c->opt.layout.size[TR_AXIS_PP], n_chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1;
@@ -119,7 +119,7 @@ struct pipeline_pass {
     int *first;               /* segment of each stage, and one past the last */
     int *message;             /* by slot of the pipeline */
     struct block *out, *dout; /* by (segment, micro-batch): the output, and its gradient */
-    int *saved, *kept;        /* by the same: buffers */
+    int *saved, *split_saved; /* by the same: buffers */
 };
 
 static const struct tr_program *program_of(const struct pipeline_pass *pl, int g)
@@ -220,8 +220,8 @@ static void end_part(struct pipeline_pass *pl, struct tr_action *a, int g, int m
         let_go(a, &pl->out[cell(pl, g, micro)], reads(p, p->out, phase));
         let_go(a, &pl->dout[cell(pl, g, micro)], is_weight ? reads(p, p->dout, phase) : 1);
     }
-    if (is_weight && p->kept_bytes)
-        tr_use_free(a, pl->kept[cell(pl, g, micro)]);
+    if (is_weight && p->split_saved_bytes)
+        tr_use_free(a, pl->split_saved[cell(pl, g, micro)]);
     if (is_weight && p->saved_bytes)
         tr_use_free(a, pl->saved[cell(pl, g, micro)]);
 }
@@ -259,10 +259,10 @@ static void play_backward(struct pipeline_pass *pl, enum tr_action_kind kind, in
     } else if (is_weight && p->din != TR_NONE) {
         use_block(a, p, p->din, &pl->dout[cell(pl, g - 1, micro)], TR_AS_DIN);
     }
-    if (p->kept_bytes && is_weight)
-        (void)tr_use_add(a, pl->kept[at], TR_AS_KEPT, false);
-    else if (p->kept_bytes)
-        pl->kept[at] = take(pl, a, TR_AS_KEPT, p->kept_bytes);
+    if (p->split_saved_bytes && is_weight)
+        (void)tr_use_add(a, pl->split_saved[at], TR_AS_SPLIT_SAVED, false);
+    else if (p->split_saved_bytes)
+        pl->split_saved[at] = take(pl, a, TR_AS_SPLIT_SAVED, p->split_saved_bytes);
     if (!is_weight)
         end_part(pl, a, g, micro, TR_BACKWARD_INPUT);
     if (kind != TR_DO_BACKWARD_INPUT)
@@ -347,7 +347,7 @@ enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m,
         pl.out = blocks;
         pl.dout = blocks + n;
         pl.saved = slabs;
-        pl.kept = slabs + n;
+        pl.split_saved = slabs + n;
         for (int g = m->n_segments - 1; g >= 0; g--)
             pl.first[c->stage_of[g]] = g;
         pl.first[c->n_stages] = m->n_segments;

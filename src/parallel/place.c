@@ -112,8 +112,9 @@ static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_a
     for (int i = 0; i < s->n_actions; i++) {
         struct tr_action *a = &s->action[i];
         size_t *const at[] = {
-            [TR_AS_IN] = &a->in,       [TR_AS_OUT] = &a->out,   [TR_AS_DOUT] = &a->dout,  [TR_AS_DIN] = &a->din,
-            [TR_AS_SAVED] = &a->saved, [TR_AS_KEPT] = &a->kept, [TR_AS_VALUE] = a->value, [TR_AS_GRAD] = a->grad
+            [TR_AS_IN] = &a->in,      [TR_AS_OUT] = &a->out,     [TR_AS_DOUT] = &a->dout,
+            [TR_AS_DIN] = &a->din,    [TR_AS_SAVED] = &a->saved, [TR_AS_SPLIT_SAVED] = &a->split_saved,
+            [TR_AS_VALUE] = a->value, [TR_AS_GRAD] = a->grad
         };
         for (int k = 0; k < a->n_uses; k++) {
             const struct tr_buffer_use *u = &a->use[k];

@@ -88,7 +88,7 @@ enum tr_role {
     TR_AS_DOUT,
     TR_AS_DIN,
     TR_AS_SAVED,
-    TR_AS_KEPT,
+    TR_AS_SPLIT_SAVED,
     TR_AS_VALUE,
     TR_AS_GRAD,
     TR_AS_OTHER
@@ -123,7 +123,7 @@ struct tr_action {
     struct tr_buffer_use use[TR_MAX_USES];
     /* place.c computes these from the uses: offsets in the acts arena (a message is at `in` or `out`), and where the
      * whole parameters and gradients of each bucket are. */
-    size_t in, out, dout, din, saved, kept;
+    size_t in, out, dout, din, saved, split_saved;
     int n_buckets, bucket[TR_MAX_BUCKETS];
     size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
 };

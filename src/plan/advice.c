@@ -6,7 +6,7 @@ enum { FEW = 4 };       /* micro-batches a stage below which the bubble is worth
 #define CLEARLY    0.85 /* of the time: less than the forecast's own error is no advice */
 #define MOST_CHIPS 4096 /* a search beyond takes seconds, which a start should not */
 
-void tr_chosen_text(const struct tr_ask *a, uint64_t bytes, double step_s, struct tr_str *out)
+void tr_chosen_text(const struct tr_forecast_query *a, uint64_t bytes, double step_s, struct tr_str *out)
 {
     char human[32];
     tr_str_addf(out, "plan: ");
@@ -16,7 +16,7 @@ void tr_chosen_text(const struct tr_ask *a, uint64_t bytes, double step_s, struc
         tr_str_addf(out, "; %.4g s a step on %s", step_s, a->machine->name);
 }
 
-enum tr_status tr_advice_text(const struct tr_query *q, const struct tr_ask *a, struct tr_str *out)
+enum tr_status tr_advice_text(const struct tr_search_query *q, const struct tr_forecast_query *a, struct tr_str *out)
 {
     enum tr_status st = TR_OK;
     struct tr_forecast f;
@@ -38,7 +38,7 @@ enum tr_status tr_advice_text(const struct tr_query *q, const struct tr_ask *a, 
     if (s->n > 0 && s->top[0].f.step_s < CLEARLY * f.step_s) {
         tr_str_addf(out, "%sadvice: another layout would take %.3g s a step instead of %.3g:", out->n ? "\n" : "",
                     s->top[0].f.step_s, f.step_s);
-        tr_layout_options(&s->top[0].ask, out);
+        tr_layout_options(&s->top[0].query, out);
     }
 out:
     free(s);

@@ -13,7 +13,7 @@
 
 #define FIELD(name)                                                                                                    \
     {                                                                                                                  \
-#name, offsetof(struct tr_ask, name)                                                                           \
+#name, offsetof(struct tr_forecast_query, name)                                                                \
     }
 static const struct {
     const char *name;
@@ -34,7 +34,7 @@ static const struct {
 
 static const char *const schedules[] = { "1f1b", "gpipe", "interleaved", "zb" };
 
-void tr_ask_json(const struct tr_ask *a, struct tr_str *out)
+void tr_forecast_query_json(const struct tr_forecast_query *a, struct tr_str *out)
 {
     double x;
     int n;
@@ -57,13 +57,13 @@ void tr_ask_json(const struct tr_ask *a, struct tr_str *out)
     tr_str_json(out, a->schedule ? a->schedule : "1f1b");
 }
 
-enum tr_status tr_ask_of_json(const cJSON *o, struct tr_ask *out)
+enum tr_status tr_forecast_query_of_json(const cJSON *o, struct tr_forecast_query *out)
 {
     enum tr_status st = TR_OK;
     int64_t n = 0;
     double x = 0;
     const char *schedule = "1f1b";
-    *out = (struct tr_ask){ .impl = &tr_impl_trireme };
+    *out = (struct tr_forecast_query){ .impl = &tr_impl_trireme };
     for (size_t i = 0; i < TR_COUNT_OF(ints); i++) {
         TR_TRY(tr_json_int(o, ints[i].name, true, 0, 1000000, &n));
         memcpy((char *)out + ints[i].at, &(int){ (int)n }, sizeof(int));
@@ -134,7 +134,7 @@ static enum tr_status read_layout(const struct tr_event *e, struct reading *r, s
     m->predicted_s = 0;
     (void)tr_json_real(e->json, "step_s", false, &m->predicted_s);
     (void)tr_format(m->machine, sizeof m->machine, "%s", machine);
-    return tr_ask_of_json(e->json, &m->ask);
+    return tr_forecast_query_of_json(e->json, &m->query);
 }
 
 static enum tr_status read_event(const struct tr_event *e, struct reading *r, struct tr_measured *m, bool *has_layout)
@@ -235,7 +235,7 @@ void tr_compare_text(const struct tr_measured *m, const struct tr_forecast *f, s
                  { "bubble, s", f->bubble_s, m->bubble >= 0 ? m->bubble * m->step_s : 0 },
                  { "waiting for data, s", 0, m->data_wait_s },
                  { "checkpoints, s a step", 0, m->stall_s } };
-    tr_layout_words(&m->ask, out);
+    tr_layout_words(&m->query, out);
     tr_str_addf(out, "; %" PRId64 " steps\n\n  %-22s %12s %12s\n", m->n_steps, "", "predicted", "measured");
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
         if (rows[i].predicted <= 0 && rows[i].measured <= 0)

@@ -15,7 +15,7 @@ double tr_megatron_bytes(bool is_distributed, double dp)
 }
 
 /* Korthikanti 2022, table 2: bytes that one layer keeps of one micro-batch. */
-static double korthikanti_layer(const struct tr_ask *a, enum tr_keep keep, bool has_sp)
+static double korthikanti_layer(const struct tr_forecast_query *a, enum tr_keep keep, bool has_sp)
 {
     double sbh = a->seq * a->micro * a->shape.hidden, t = a->tp, h = a->shape.hidden;
     double wide = a->shape.is_gated ? 8 * a->shape.ffn / h : 4 * a->shape.ffn / h; /* 16 of 34 where f = 4h */
@@ -27,13 +27,13 @@ static double korthikanti_layer(const struct tr_ask *a, enum tr_keep keep, bool 
     return sbh * (outer / (has_sp ? t : 1) + (inner + scores) / t);
 }
 
-double tr_korthikanti_bytes(const struct tr_ask *a)
+double tr_korthikanti_bytes(const struct tr_forecast_query *a)
 {
     double p = a->pp, more = a->chunks > 1 ? 1 + (p - 1) / (p * a->chunks) : 1;
     return a->shape.layers * more * korthikanti_layer(a, a->keep, a->has_sp);
 }
 
-double tr_korthikanti_share(const struct tr_ask *a)
+double tr_korthikanti_share(const struct tr_forecast_query *a)
 {
     return korthikanti_layer(a, a->keep, a->has_sp) / korthikanti_layer(a, TR_KEEP_ALL, false);
 }

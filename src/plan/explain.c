@@ -50,7 +50,7 @@ static const char *keep_word(enum tr_keep k)
     return tr_config_word("recompute", (int)recompute_of(k));
 }
 
-void tr_layout_words(const struct tr_ask *a, struct tr_str *out)
+void tr_layout_words(const struct tr_forecast_query *a, struct tr_str *out)
 {
     if (a->tp > 1)
         tr_str_addf(out, "tp %d%s, ", a->tp, a->has_sp ? " sp" : "");
@@ -69,7 +69,7 @@ void tr_layout_words(const struct tr_ask *a, struct tr_str *out)
                 a->global / a->dp / a->micro, keep_word(a->keep));
 }
 
-void tr_layout_options(const struct tr_ask *a, struct tr_str *out)
+void tr_layout_options(const struct tr_forecast_query *a, struct tr_str *out)
 {
     if (a->dp > 1)
         tr_str_addf(out, " --dp %d", a->dp);
@@ -92,7 +92,7 @@ void tr_layout_options(const struct tr_ask *a, struct tr_str *out)
         tr_str_addf(out, " --recompute %s", keep_word(a->keep));
 }
 
-void tr_layout_configure(const struct tr_ask *a, struct tr_config *run)
+void tr_layout_configure(const struct tr_forecast_query *a, struct tr_config *run)
 {
     run->dp = a->dp;
     run->zero = a->zero;
@@ -117,14 +117,14 @@ static double gib(double bytes)
     return bytes / (1024.0 * 1024 * 1024);
 }
 
-static double mfu(const struct tr_found *x)
+static double mfu(const struct tr_search_result *x)
 {
-    double peak = x->ask.machine->chip.peak[x->ask.precision];
-    peak = peak > 0 ? peak : x->ask.machine->chip.peak[TR_PRECISION_16];
+    double peak = x->query.machine->chip.peak[x->query.precision];
+    peak = peak > 0 ? peak : x->query.machine->chip.peak[TR_PRECISION_16];
     return peak > 0 ? 100 * x->f.flops / (x->f.step_s * x->f.chips * peak) : 0;
 }
 
-static void add_head(const struct tr_query *q, const struct tr_search *s, struct tr_str *out)
+static void add_head(const struct tr_search_query *q, const struct tr_search *s, struct tr_str *out)
 {
     static const char *const names[] = { "float32", "bfloat16", "fp8", "fp4" };
     char n[32];
@@ -140,10 +140,10 @@ static void add_ranking(const struct tr_search *s, struct tr_str *out)
     char n[32];
     tr_str_addf(out, "      step s   tokens/s   MFU %%     GiB  layout\n");
     for (int i = 0; i < s->n; i++) {
-        const struct tr_found *x = &s->top[i];
+        const struct tr_search_result *x = &s->top[i];
         tr_str_addf(out, "  %2d %8.4g %10s %7.1f %7.1f  ", i + 1, x->f.step_s,
                     tr_human_count(x->f.tokens_per_s, n, sizeof n), mfu(x), gib(x->f.total_bytes));
-        tr_layout_words(&x->ask, out);
+        tr_layout_words(&x->query, out);
         tr_str_addf(out, "\n");
     }
 }
@@ -160,7 +160,7 @@ static int by_seconds(const void *a, const void *b)
 }
 
 /* "the second loses 0.21 s to pipeline bubble and 0.03 s to tensor traffic, and gains 0.02 s in recompute" */
-static void add_reason(const struct tr_found *a, const struct tr_found *b, struct tr_str *out)
+static void add_reason(const struct tr_search_result *a, const struct tr_search_result *b, struct tr_str *out)
 {
     double x[TR_PARTS], y[TR_PARTS], gained = 0;
     struct delta d[TR_PARTS];
@@ -205,7 +205,7 @@ static void add_parts(const struct tr_search *s, struct tr_str *out)
     tr_str_addf(out, "\n");
 }
 
-void tr_bottleneck_text(const struct tr_found *x, struct tr_str *out)
+void tr_bottleneck_text(const struct tr_search_result *x, struct tr_str *out)
 {
     double p[TR_PARTS];
     int most = TR_PART_AGAIN;
@@ -217,15 +217,15 @@ void tr_bottleneck_text(const struct tr_found *x, struct tr_str *out)
     tr_str_addf(out, "next bottleneck (%.0f %%): %s\n", 100 * p[most] / x->f.step_s, parts[most].hint);
 }
 
-static void add_sync(const struct tr_query *q, const struct tr_found *x, struct tr_str *out)
+static void add_sync(const struct tr_search_query *q, const struct tr_search_result *x, struct tr_str *out)
 {
-    if (x->ask.sync_last && q->pins.sync < 0)
+    if (x->query.sync_last && q->pins.sync < 0)
         tr_str_addf(
             out, "1 holds its gradients whole (%.1f GiB) and reduces them once a step, not %.0f times: --sync last\n",
             gib(x->f.bytes[TR_BYTES_GRADS]), x->f.n_micro);
 }
 
-void tr_search_text(const struct tr_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out)
+void tr_search_text(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out)
 {
     add_head(q, s, out);
     add_ranking(s, out);
@@ -244,9 +244,9 @@ void tr_search_text(const struct tr_query *q, const struct tr_search *s, double 
 
 /* ---- JSON ---- */
 
-static void found_json(const struct tr_found *x, struct tr_str *out)
+static void found_json(const struct tr_search_result *x, struct tr_str *out)
 {
-    const struct tr_ask *a = &x->ask;
+    const struct tr_forecast_query *a = &x->query;
     double p[TR_PARTS];
     tr_parts_of(&x->f, p);
     tr_str_addf(out,
@@ -267,7 +267,7 @@ static void found_json(const struct tr_found *x, struct tr_str *out)
     tr_str_addf(out, "}");
 }
 
-void tr_search_json(const struct tr_query *q, const struct tr_search *s, double exact_bytes, const char *command,
+void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, const char *command,
                     const char *budget, struct tr_str *out)
 {
     struct tr_str text = { 0 };

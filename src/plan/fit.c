@@ -1,12 +1,12 @@
 /* fit.c - a layout that holds more than the chip: the changes that make it fit, the fastest first. The search itself
- * finds them, kept near to what was asked (tr_query.near); a layout that changes more is what --search is for.
+ * finds them, kept near to what was asked (tr_search_query.near); a layout that changes more is what --search is for.
  */
 #include "plan/plan.h"
 #include <stdlib.h>
 
 enum { SHOWN = 5 };
 
-static void print_changes(const struct tr_ask *was, const struct tr_ask *a, struct tr_str *out)
+static void print_changes(const struct tr_forecast_query *was, const struct tr_forecast_query *a, struct tr_str *out)
 {
     if (a->tp != was->tp)
         tr_str_addf(out, " --tp %d", a->tp);
@@ -31,9 +31,9 @@ static void print_changes(const struct tr_ask *was, const struct tr_ask *a, stru
         tr_str_addf(out, " --recompute %s", a->keep == TR_KEEP_INPUT ? "block" : "op");
 }
 
-enum tr_status tr_fit_text(const struct tr_query *q, const struct tr_ask *asked, struct tr_str *out)
+enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out)
 {
-    struct tr_query near = *q;
+    struct tr_search_query near = *q;
     struct tr_search *s = malloc(sizeof *s);
     enum tr_status st = TR_OK;
     if (!s)
@@ -50,7 +50,7 @@ enum tr_status tr_fit_text(const struct tr_query *q, const struct tr_ask *asked,
                                 "would\n");
     for (int i = 0; i < s->n && i < SHOWN; i++) {
         tr_str_addf(out, "  %8.4g s a step, %6.1f GiB: ", s->top[i].f.step_s, s->top[i].f.total_bytes / 1073741824.0);
-        print_changes(asked, &s->top[i].ask, out);
+        print_changes(asked, &s->top[i].query, out);
         tr_str_addf(out, "\n");
     }
 out:

@@ -26,23 +26,23 @@ const char *tr_bytes_kind_name(enum tr_bytes_kind k)
 
 /* ---- what may be asked ---- */
 
-struct tr_ask tr_ask_of_one(const struct tr_machine *machine)
+struct tr_forecast_query tr_forecast_query_of_one(const struct tr_machine *machine)
 {
-    return (struct tr_ask){ .machine = machine,
-                            .impl = &tr_impl_trireme,
-                            .tp = 1,
-                            .pp = 1,
-                            .cp = 1,
-                            .dp = 1,
-                            .ep = 1,
-                            .chunks = 1,
-                            .micro = 1,
-                            .global = 1,
-                            .precision = TR_PRECISION_16,
-                            .param_bytes = 2,
-                            .grad_bytes = 4,
-                            .gather_bytes = 2,
-                            .state_bytes = 12 };
+    return (struct tr_forecast_query){ .machine = machine,
+                                       .impl = &tr_impl_trireme,
+                                       .tp = 1,
+                                       .pp = 1,
+                                       .cp = 1,
+                                       .dp = 1,
+                                       .ep = 1,
+                                       .chunks = 1,
+                                       .micro = 1,
+                                       .global = 1,
+                                       .precision = TR_PRECISION_16,
+                                       .param_bytes = 2,
+                                       .grad_bytes = 4,
+                                       .gather_bytes = 2,
+                                       .state_bytes = 12 };
 }
 
 /* Texts are made only for a size that is refused: a search checks a hundred thousand layouts. */
@@ -59,7 +59,7 @@ static enum tr_status refuse(const char *what, double value, const char *fmt, ..
 
 /* The rules that every trainer has. Other trainers' layouts may break the rest of the table: they pad a vocabulary or
  * interleave any number of micro-batches. */
-static enum tr_status check_legal(const struct tr_ask *a)
+static enum tr_status check_legal(const struct tr_forecast_query *a)
 {
     static const enum tr_legal_id shared[] = { TR_LEGAL_TP_HEADS,    TR_LEGAL_EP_EXPERTS,  TR_LEGAL_CHUNKS_SEGMENTS,
                                                TR_LEGAL_PP_SEGMENTS, TR_LEGAL_BATCH_OF_DP, TR_LEGAL_MICRO_ROWS,
@@ -84,7 +84,7 @@ static enum tr_status check_legal(const struct tr_ask *a)
     return tr_legal_check_rules(&q, shared, TR_COUNT_OF(shared));
 }
 
-enum tr_status tr_forecast_check(const struct tr_ask *a)
+enum tr_status tr_forecast_check(const struct tr_forecast_query *a)
 {
     const struct tr_shape_cost *s = &a->shape;
     const struct {
@@ -135,8 +135,8 @@ static int steady_micro(int p, int m)
     return m > few + p ? few : m;
 }
 
-static enum tr_status play(const struct tr_ask *a, const struct stages *s, double n_micro, struct tr_pipes *pipes,
-                           double *length)
+static enum tr_status play(const struct tr_forecast_query *a, const struct stages *s, double n_micro,
+                           struct tr_pipes *pipes, double *length)
 {
     int m = (int)n_micro, v = s->v;
     if (v > 1 && m % s->p != 0) /* other trainers interleave any number; we play whole groups of pp */
@@ -183,7 +183,7 @@ static void add_behind(struct layer_time *t, enum tr_axis_cost axis, const doubl
 }
 
 /* Ranks that hold the same part of the model are a->tp apart. */
-static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double bytes)
+static double dp_seconds(const struct tr_forecast_query *a, enum tr_collective kind, double bytes)
 {
     struct tr_machine m = *a->machine;
     m.slow.share *= a->impl->dp_share;
@@ -199,14 +199,14 @@ static double dp_seconds(const struct tr_ask *a, enum tr_collective kind, double
 }
 
 /* On a CPU the ranks of a host move the bytes themselves, so nothing is hidden. */
-static double dp_hidden(const struct tr_ask *a)
+static double dp_hidden(const struct tr_forecast_query *a)
 {
     return a->machine->is_shared ? 0 : a->impl->dp_hidden;
 }
 
 /* ZeRO 3: weights are gathered before a layer, forward and backward, and its gradients scattered after it. All of it
  * may hide behind the kernels of the layer, as prefetching one layer ahead does. */
-static void add_shards(const struct tr_ask *a, double params, struct layer_time *t)
+static void add_shards(const struct tr_forecast_query *a, double params, struct layer_time *t)
 {
     if (a->zero < 3 || tr_shard_size(a) <= 1)
         return;
@@ -216,7 +216,7 @@ static void add_shards(const struct tr_ask *a, double params, struct layer_time 
     add_behind(t, TR_TIME_DP, (const double[]){ gather, gather + scatter }, dp_hidden(a));
 }
 
-static struct layer_time layer_time(const struct tr_ask *a, const struct tr_layer_cost *c, double params)
+static struct layer_time layer_time(const struct tr_forecast_query *a, const struct tr_layer_cost *c, double params)
 {
     const struct tr_impl *im = a->impl;
     double cast = a->cast_bytes * params / (a->machine->chip.memory_rate * a->machine->chip.stream_share);
@@ -242,10 +242,10 @@ struct parts { /* of a model: layers without experts, with them, and the head */
 };
 
 /* TR_KEEP_AUTO: the share `again` of the layers saves its input alone and recomputes, the others save everything. */
-static void mixed_cost(const struct tr_ask *a, bool is_dense, double again, struct tr_layer_cost *out)
+static void mixed_cost(const struct tr_forecast_query *a, bool is_dense, double again, struct tr_layer_cost *out)
 {
     struct tr_layer_cost less;
-    struct tr_ask b = *a;
+    struct tr_forecast_query b = *a;
     if (a->keep != TR_KEEP_AUTO) {
         tr_layer_cost(a, is_dense, out);
         return;
@@ -260,7 +260,7 @@ static void mixed_cost(const struct tr_ask *a, bool is_dense, double again, stru
     out->kept_bytes = (1 - again) * out->kept_bytes + again * less.kept_bytes;
 }
 
-static void price_parts(const struct tr_ask *a, double again, struct parts *p)
+static void price_parts(const struct tr_forecast_query *a, double again, struct parts *p)
 {
     const struct tr_shape_cost *s = &a->shape;
     *p = (struct parts){ .n_heads = 1 + s->n_further };
@@ -284,7 +284,7 @@ static double of_all(const struct parts *p, double dense, double sparse, double 
     return p->n_dense * dense + p->n_sparse * sparse + p->n_heads * head;
 }
 
-static double send_seconds(const struct tr_ask *a)
+static double send_seconds(const struct tr_forecast_query *a)
 {
     bool is_split = a->has_sp || a->impl->splits_sends;
     double bytes = 2 * a->seq * a->micro / a->cp * a->shape.hidden;
@@ -300,7 +300,7 @@ static double send_seconds(const struct tr_ask *a)
 /* Layers are spread evenly over the stages. The head is spread with them where the trainer balances stages, else the
  * last stage has it. Where the layers do not divide into the stages but two more would, embedding and head count as
  * those two. */
-static void fill_stages(const struct tr_ask *a, const struct parts *p, double send, struct stages *s)
+static void fill_stages(const struct tr_forecast_query *a, const struct parts *p, double send, struct stages *s)
 {
     int n = s->p * s->v;
     double paid = send * (1 - a->impl->pp_hidden), layers = a->shape.layers;
@@ -329,7 +329,7 @@ static void fill_stages(const struct tr_ask *a, const struct parts *p, double se
 
 /* Gradients to their owners behind the last backward, and weights back behind the first forward, where weights are
  * whole during the step. */
-static double reduce_seconds(const struct tr_ask *a, const struct stages *s, struct tr_forecast *f)
+static double reduce_seconds(const struct tr_forecast_query *a, const struct stages *s, struct tr_forecast *f)
 {
     double n = (double)a->dp * a->cp, whole = f->rank_parameters, grads = a->impl->grad_bytes * whole;
     double times = a->zero == 2 && a->impl->reduces_each && !a->sync_last ? f->n_micro : 1;
@@ -345,14 +345,14 @@ static double reduce_seconds(const struct tr_ask *a, const struct stages *s, str
     return paid;
 }
 
-static double optimizer_seconds(const struct tr_ask *a, const struct tr_forecast *f)
+static double optimizer_seconds(const struct tr_forecast_query *a, const struct tr_forecast *f)
 {
     return tr_cost_stream(&a->machine->chip,
                           tr_owned_params(a, f) * (2 * a->state_bytes + 2 * a->grad_bytes + a->param_bytes));
 }
 
-static void sum_up(const struct tr_ask *a, const struct parts *p, const struct stages *s, double send, double length,
-                   struct tr_forecast *f)
+static void sum_up(const struct tr_forecast_query *a, const struct parts *p, const struct stages *s, double send,
+                   double length, struct tr_forecast *f)
 {
     double m = f->n_micro, each = m / a->pp;
     f->bubble_s = length - m * s->mean;
@@ -374,7 +374,8 @@ static void sum_up(const struct tr_ask *a, const struct parts *p, const struct s
     f->hardware_flops = f->flops * (1 + of_all(p, p->dense.again_s, p->sparse.again_s, 0) / whole / 3);
 }
 
-static enum tr_status forecast_with(const struct tr_ask *a, double again, struct tr_pipes *pipes, struct tr_forecast *f)
+static enum tr_status forecast_with(const struct tr_forecast_query *a, double again, struct tr_pipes *pipes,
+                                    struct tr_forecast *f)
 {
     enum tr_status st = TR_OK;
     struct parts parts;
@@ -404,7 +405,7 @@ out:
     return st;
 }
 
-enum tr_status tr_forecast_again(const struct tr_ask *a, struct tr_pipes *pipes, struct tr_forecast *out)
+enum tr_status tr_forecast_again(const struct tr_forecast_query *a, struct tr_pipes *pipes, struct tr_forecast *out)
 {
     enum tr_status st = tr_forecast_check(a);
     if (st == TR_OK)
@@ -419,7 +420,7 @@ enum tr_status tr_forecast_again(const struct tr_ask *a, struct tr_pipes *pipes,
     return forecast_with(a, fmin(1, (out->total_bytes - room) / (out->total_bytes - least.total_bytes)), pipes, out);
 }
 
-enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out)
+enum tr_status tr_forecast(const struct tr_forecast_query *a, struct tr_forecast *out)
 {
     return tr_forecast_again(a, NULL, out);
 }

@@ -70,7 +70,7 @@ extern const struct tr_impl tr_impl_trireme;
 /* Traffic that runs behind kernels takes some of their multiprocessors and bandwidth (Calculon: 15 % in a node). */
 #define TR_CONTENTION 0.12
 
-struct tr_ask {
+struct tr_forecast_query {
     struct tr_shape_cost shape;
     const struct tr_machine *machine;
     const struct tr_impl *impl;
@@ -119,17 +119,17 @@ struct tr_forecast {
 };
 
 /* Trireme on one chip: every axis 1, one row, 16-bit products, fp32 gradients, master weights and two moments. */
-struct tr_ask tr_ask_of_one(const struct tr_machine *machine);
+struct tr_forecast_query tr_forecast_query_of_one(const struct tr_machine *machine);
 /* TR_USAGE names the number that cannot be, and the nearest that can. */
-enum tr_status tr_forecast_check(const struct tr_ask *a);
-enum tr_status tr_forecast(const struct tr_ask *a, struct tr_forecast *out);
+enum tr_status tr_forecast_check(const struct tr_forecast_query *a);
+enum tr_status tr_forecast(const struct tr_forecast_query *a, struct tr_forecast *out);
 
 double tr_shape_layer_params(const struct tr_shape_cost *s, bool is_dense); /* weights of one layer */
 double tr_shape_active_params(const struct tr_shape_cost *s);               /* a token passes: no embedding, no head */
 double tr_shape_params(const struct tr_shape_cost *s);
 /* Model flops of one token, forward and backward: causal attention counts half; without weight gradients where weights
  * are frozen. */
-double tr_token_flops(const struct tr_ask *a);
+double tr_token_flops(const struct tr_forecast_query *a);
 
 /* ---- what a layer costs (layer.c) ---- */
 
@@ -141,16 +141,16 @@ struct tr_layer_cost {
     double kept_bytes, one_bytes; /* activations of one micro-batch: kept; while the layer runs */
     double torn_bytes;            /* beside these, between the two parts of its backward (zb) */
 };
-void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out);
+void tr_layer_cost(const struct tr_forecast_query *a, bool is_dense, struct tr_layer_cost *out);
 /* What tensor cores reach in a trainer's attention kernels, of the 16-bit peak. */
 double tr_core_share(int generation, const struct tr_impl *impl, double head_dim, double seq, bool is_backward);
-void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out);
+void tr_head_cost(const struct tr_forecast_query *a, struct tr_layer_cost *out);
 
 /* ---- memory as papers count it (conventions.c), for plan --conventions ---- */
 
-double tr_zero_bytes(int stage, double dp);               /* model states of a parameter: Rajbhandari 2020 */
-double tr_megatron_bytes(bool is_distributed, double dp); /* the same: Megatron, bf16 with fp32 gradients */
-double tr_korthikanti_bytes(const struct tr_ask *a);      /* activations of the first stage: Korthikanti 2022 */
-double tr_korthikanti_share(const struct tr_ask *a);      /* of those with tensor parallelism alone, all saved */
+double tr_zero_bytes(int stage, double dp);                     /* model states of a parameter: Rajbhandari 2020 */
+double tr_megatron_bytes(bool is_distributed, double dp);       /* the same: Megatron, bf16 with fp32 gradients */
+double tr_korthikanti_bytes(const struct tr_forecast_query *a); /* activations of the first stage: Korthikanti 2022 */
+double tr_korthikanti_share(const struct tr_forecast_query *a); /* of those with tensor parallelism alone, all saved */
 
 #endif

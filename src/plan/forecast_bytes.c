@@ -13,20 +13,20 @@ double tr_shape_expert_params(const struct tr_shape_cost *s)
     return s->experts * (s->is_gated ? 3 : 2) * s->hidden * s->ffn;
 }
 
-double tr_shard_size(const struct tr_ask *a)
+double tr_shard_size(const struct tr_forecast_query *a)
 {
     return a->shard > 0 ? a->shard : (double)a->dp * a->cp;
 }
 
 /* Experts of a rank. Fewer ranks hold the same ones than hold the rest. */
-static double rank_experts(const struct tr_ask *a)
+static double rank_experts(const struct tr_forecast_query *a)
 {
     const struct tr_shape_cost *s = &a->shape;
     double n = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
     return n * tr_shape_expert_params(s) / a->pp / a->ep / (a->splits_experts ? a->tp : 1);
 }
 
-double tr_owned_params(const struct tr_ask *a, const struct tr_forecast *f)
+double tr_owned_params(const struct tr_forecast_query *a, const struct tr_forecast *f)
 {
     double experts = rank_experts(a), tp = a->splits_experts ? 1 : a->tp;
     double holders = fmax(1, fmin(tr_shard_size(a), (double)a->dp * a->cp * tp / a->ep));
@@ -43,12 +43,12 @@ struct place {
     bool has_head;
 };
 
-static bool is_order(const struct tr_ask *a, const char *name)
+static bool is_order(const struct tr_forecast_query *a, const char *name)
 {
     return a->pp > 1 && a->schedule && strcmp(a->schedule, name) == 0;
 }
 
-static struct place even_place(const struct tr_ask *a, double n_micro)
+static struct place even_place(const struct tr_forecast_query *a, double n_micro)
 {
     double p = a->pp, layers = (a->shape.layers + a->shape.n_further) / p;
     double in_flight = is_order(a, "gpipe") ? n_micro : fmin(n_micro, p);
@@ -65,7 +65,7 @@ struct stage_share { /* into n stages: the last has `last` layers and the head, 
     double n, few, n_more, last;
 };
 
-static struct stage_share cut_of(const struct tr_ask *a, double head)
+static struct stage_share cut_of(const struct tr_forecast_query *a, double head)
 {
     double n = (double)a->pp * a->chunks, best = INFINITY, best_squares = INFINITY;
     struct stage_share c = { .n = n };
@@ -89,7 +89,7 @@ static double layers_of(const struct stage_share *c, double stage)
 
 /* Interleaved, a rank has started 2 (p - r - 1) + (v - 1) p + 1 turns before its first backward. A torn backward keeps
  * what its micro-batch had, so that with zb all ranks keep as many, and those further on have torn more. */
-static struct place cut_place(const struct tr_ask *a, const struct stage_share *c, int r, double n_micro)
+static struct place cut_place(const struct tr_forecast_query *a, const struct stage_share *c, int r, double n_micro)
 {
     double p = a->pp, v = a->chunks, under_way = fmin(n_micro, p - r);
     struct place x = { .n_tables = (r == 0) + (r == a->pp - 1), .has_head = r == a->pp - 1 };
@@ -111,7 +111,7 @@ static struct place cut_place(const struct tr_ask *a, const struct stage_share *
 
 /* ---- its bytes ---- */
 
-static double params_of(const struct tr_ask *a, const struct place *x)
+static double params_of(const struct tr_forecast_query *a, const struct place *x)
 {
     const struct tr_shape_cost *s = &a->shape;
     double moe = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
@@ -125,7 +125,7 @@ static double params_of(const struct tr_ask *a, const struct place *x)
 }
 
 /* Whole for a moment: a layer's, the next one's, and the table's of a rank that has it. */
-static double moving_params(const struct tr_ask *a, double n_tables)
+static double moving_params(const struct tr_forecast_query *a, double n_tables)
 {
     const struct tr_shape_cost *s = &a->shape;
     double layer = tr_shape_layer_params(s, s->experts == 0) - tr_shape_expert_params(s) * (1 - 1.0 / a->ep);
@@ -133,7 +133,7 @@ static double moving_params(const struct tr_ask *a, double n_tables)
 }
 
 /* Of one layer and of the head, which Trireme holds one after the other. */
-static double work_bytes(const struct tr_ask *a, const struct place *x, const struct tr_layer_cost *layer,
+static double work_bytes(const struct tr_forecast_query *a, const struct place *x, const struct tr_layer_cost *layer,
                          const struct tr_layer_cost *head)
 {
     double temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes;
@@ -143,7 +143,7 @@ static double work_bytes(const struct tr_ask *a, const struct place *x, const st
     return a->impl->keeps_products ? fmax(temporary, head_bytes) : temporary + head_bytes;
 }
 
-static void bytes_of(const struct tr_ask *a, const struct place *x, const struct tr_layer_cost *layer,
+static void bytes_of(const struct tr_forecast_query *a, const struct place *x, const struct tr_layer_cost *layer,
                      const struct tr_layer_cost *head, struct tr_forecast *f)
 {
     double d = tr_shard_size(a), n = f->rank_parameters = params_of(a, x), some = fmin(x->n_tables, 1);
@@ -163,8 +163,8 @@ static void bytes_of(const struct tr_ask *a, const struct place *x, const struct
         f->total_bytes += f->bytes[k] * (k == TR_BYTES_LIBRARY ? 1 : a->impl->fragments);
 }
 
-void tr_forecast_bytes(const struct tr_ask *a, const struct tr_layer_cost *layer, const struct tr_layer_cost *head,
-                       struct tr_forecast *f)
+void tr_forecast_bytes(const struct tr_forecast_query *a, const struct tr_layer_cost *layer,
+                       const struct tr_layer_cost *head, struct tr_forecast *f)
 {
     struct place fullest = even_place(a, f->n_micro);
     bytes_of(a, &fullest, layer, head, f);

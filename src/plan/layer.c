@@ -30,7 +30,7 @@ double tr_core_share(int generation, const struct tr_impl *impl, double head_dim
 }
 
 struct price {
-    const struct tr_ask *a;
+    const struct tr_forecast_query *a;
     struct tr_chip chip; /* with this trainer's share of products */
     double time[2];      /* forward, backward */
     double flops;        /* forward */
@@ -63,7 +63,7 @@ static void stream(struct price *p, double forward, double backward)
     p->time[BACKWARD] += tr_cost_stream(&p->chip, f * backward);
 }
 
-static double tokens_of(const struct tr_ask *a)
+static double tokens_of(const struct tr_forecast_query *a)
 {
     return a->seq * a->micro / a->cp;
 }
@@ -71,7 +71,7 @@ static double tokens_of(const struct tr_ask *a)
 /* Scores written out: batches of small products, softmax over (heads, s, s), and dropout where models have it. */
 static void plain_core(struct price *p)
 {
-    const struct tr_ask *a = p->a;
+    const struct tr_forecast_query *a = p->a;
     double d = a->shape.head_dim, count = a->micro * a->shape.heads / a->tp, s = a->seq / a->cp, all = a->seq;
     double cells = count * s * all, dropped = a->shape.is_gated ? 0 : 5;
     count *= 1 - a->shape.local_share;
@@ -89,7 +89,7 @@ static void plain_core(struct price *p)
  * forward's two. */
 static void fused_core(struct price *p)
 {
-    const struct tr_ask *a = p->a;
+    const struct tr_forecast_query *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
     double forward = tr_core_share(p->chip.generation, a->impl, s->head_dim, a->seq / a->cp, false);
     double backward = tr_core_share(p->chip.generation, a->impl, s->head_dim, a->seq / a->cp, true);
@@ -104,7 +104,7 @@ static void fused_core(struct price *p)
 
 static void attention_products(struct price *p)
 {
-    const struct tr_ask *a = p->a;
+    const struct tr_forecast_query *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
     double T = tokens_of(a), h = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, t = a->tp;
     enum tr_precision precision = a->precision == TR_PRECISION_FP4 ? TR_PRECISION_FP8 : a->precision;
@@ -133,7 +133,7 @@ static void mlp_products(struct price *p, double ffn, double count, double T, do
 enum { ROUTING_KERNELS = 24 };
 static void experts(struct price *p)
 {
-    const struct tr_ask *a = p->a;
+    const struct tr_forecast_query *a = p->a;
     const struct tr_shape_cost *s = &a->shape;
     double T = tokens_of(a) / a->tp, parts = a->splits_experts ? a->tp : 1, here = s->experts / a->ep;
     mlp_products(p, s->ffn, here, T * parts * s->top_k / here, parts);
@@ -156,7 +156,7 @@ static double exchange(const struct tr_machine *m, struct tr_group g, double byt
 }
 
 /* Traffic of the tensor, context and expert axes, all of it. */
-static void traffic(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out)
+static void traffic(const struct tr_forecast_query *a, bool is_dense, struct tr_layer_cost *out)
 {
     const struct tr_shape_cost *s = &a->shape;
     const struct tr_machine *m = a->machine;
@@ -186,7 +186,7 @@ static void traffic(const struct tr_ask *a, bool is_dense, struct tr_layer_cost 
 }
 
 /* Korthikanti's components: a layer's input twice (norms), what attention keeps, what the MLP keeps. */
-static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out)
+static void bytes_of(const struct tr_forecast_query *a, bool is_dense, struct tr_layer_cost *out)
 {
     const struct tr_shape_cost *s = &a->shape;
     double T = tokens_of(a), h = s->hidden, t = a->tp, rows = a->has_sp ? t : 1;
@@ -227,7 +227,7 @@ static void bytes_of(const struct tr_ask *a, bool is_dense, struct tr_layer_cost
     }
 }
 
-static double again(const struct tr_ask *a, double core, double streamed, double whole)
+static double again(const struct tr_forecast_query *a, double core, double streamed, double whole)
 {
     switch (a->keep) {
     case TR_KEEP_CORE:
@@ -243,7 +243,7 @@ static double again(const struct tr_ask *a, double core, double streamed, double
     }
 }
 
-static struct price price_open(const struct tr_ask *a)
+static struct price price_open(const struct tr_forecast_query *a)
 {
     struct price p = { .a = a, .chip = a->machine->chip };
     p.chip.held = a->impl->product;
@@ -251,7 +251,7 @@ static struct price price_open(const struct tr_ask *a)
     return p;
 }
 
-void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *out)
+void tr_layer_cost(const struct tr_forecast_query *a, bool is_dense, struct tr_layer_cost *out)
 {
     const struct tr_shape_cost *s = &a->shape;
     struct price p = price_open(a);
@@ -286,7 +286,7 @@ void tr_layer_cost(const struct tr_ask *a, bool is_dense, struct tr_layer_cost *
 enum { LOSS_ROWS = 1200 }; /* as compiled steps hold them, a little more or less */
 
 /* The last norm, logits in 16 bit, the loss in float: read, shifted, summed, written as its own gradient. */
-void tr_head_cost(const struct tr_ask *a, struct tr_layer_cost *out)
+void tr_head_cost(const struct tr_forecast_query *a, struct tr_layer_cost *out)
 {
     struct price p = price_open(a);
     double T = tokens_of(a), v = ceil(a->shape.vocab / a->tp), h = a->shape.hidden;

@@ -49,14 +49,14 @@ static enum tr_status add_span(struct timeline *t, struct picture_span s)
 }
 
 /* The share of a slot that is exposed traffic between its tensor and context ranks. */
-static double traffic_share(const struct tr_ask *a, const struct tr_forecast *f)
+static double traffic_share(const struct tr_forecast_query *a, const struct tr_forecast *f)
 {
     double own = f->exposed_s[TR_TIME_TP] + f->exposed_s[TR_TIME_CP] + f->exposed_s[TR_TIME_EP] +
                  (a->zero >= 3 ? f->exposed_s[TR_TIME_DP] : 0);
     return own > 0 ? own / (own + f->compute_s) : 0;
 }
 
-static enum tr_status add_turns(const struct tr_ask *a, const struct tr_forecast *f, const struct tr_pipe *o,
+static enum tr_status add_turns(const struct tr_forecast_query *a, const struct tr_forecast *f, const struct tr_pipe *o,
                                 const double *end, struct timeline *t)
 {
     enum tr_status st = TR_OK;
@@ -79,7 +79,8 @@ out:
     return st;
 }
 
-static enum tr_status open_timeline(struct tr_ask *a, int most_turns, struct tr_forecast *f, struct timeline *t)
+static enum tr_status open_timeline(struct tr_forecast_query *a, int most_turns, struct tr_forecast *f,
+                                    struct timeline *t)
 {
     enum tr_status st = TR_OK;
     struct tr_pipe *o = NULL;
@@ -184,7 +185,7 @@ static void svg_span(const struct picture_span *s, double scale, struct tr_str *
                     x + w / 2, y + 15, s->micro);
 }
 
-static void timeline_svg(const struct tr_ask *a, const struct tr_forecast *f, const struct timeline *t,
+static void timeline_svg(const struct tr_forecast_query *a, const struct tr_forecast *f, const struct timeline *t,
                          struct tr_str *out)
 {
     int rows = t->n_ranks < MOST_ROWS ? t->n_ranks : MOST_ROWS, bottom = TOP + rows * ROW;
@@ -251,10 +252,10 @@ static bool ends_in(const char *path, const char *end)
     return n > k && strcmp(path + n - k, end) == 0;
 }
 
-enum tr_status tr_timeline_write(const char *path, const struct tr_ask *ask)
+enum tr_status tr_timeline_write(const char *path, const struct tr_forecast_query *query)
 {
     enum tr_status st = TR_OK;
-    struct tr_ask a = *ask;
+    struct tr_forecast_query a = *query;
     struct tr_forecast f;
     struct timeline t = { 0 };
     struct tr_str out = { 0 };

@@ -6,7 +6,7 @@
 
 /* Writes the predicted step: a row for each pipeline rank with the slots of its micro-batches, and traffic below them.
  * path ends in .svg, or in .json for a trace that chrome://tracing and Perfetto open. */
-enum tr_status tr_timeline_write(const char *path, const struct tr_ask *a);
+enum tr_status tr_timeline_write(const char *path, const struct tr_forecast_query *a);
 
 /* One bar for each pipeline rank, one colour for each arena. room_bytes 0: no line for the memory of the chip. */
 void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes, struct tr_str *out);

@@ -20,9 +20,10 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
 
 void tr_shape_of_model(const struct tr_model *m, struct tr_shape_cost *out);
 /* What a compiled run asks of a machine. */
-void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *machine, struct tr_ask *out);
-void tr_conventions_text(const struct tr_ask *a, enum tr_count_as as, struct tr_str *out);
-void tr_forecast_text(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out);
-void tr_forecast_json(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out);
+void tr_forecast_query_of_compiled(const struct tr_compiled *c, const struct tr_machine *machine,
+                                   struct tr_forecast_query *out);
+void tr_conventions_text(const struct tr_forecast_query *a, enum tr_count_as as, struct tr_str *out);
+void tr_forecast_text(const struct tr_forecast_query *a, const struct tr_forecast *f, struct tr_str *out);
+void tr_forecast_json(const struct tr_forecast_query *a, const struct tr_forecast *f, struct tr_str *out);
 
 #endif

@@ -3,7 +3,7 @@
 
 #define GIB (1024.0 * 1024 * 1024)
 
-static void zero_lines(const struct tr_ask *a, double n, struct tr_str *out)
+static void zero_lines(const struct tr_forecast_query *a, double n, struct tr_str *out)
 {
     double d = a->shard > 0 ? a->shard : a->dp;
     tr_str_addf(out, "model states as ZeRO counts them: 16-bit parameters and gradients, Adam in fp32\n");
@@ -12,7 +12,7 @@ static void zero_lines(const struct tr_ask *a, double n, struct tr_str *out)
                     tr_zero_bytes(z, d), tr_zero_bytes(z, d) * n * 1e-9);
 }
 
-static void megatron_lines(const struct tr_ask *a, double n, struct tr_str *out)
+static void megatron_lines(const struct tr_forecast_query *a, double n, struct tr_str *out)
 {
     double d = (double)a->dp * a->cp;
     tr_str_addf(out, "model states as Megatron counts them: bf16 parameters, fp32 gradients, Adam in fp32\n");
@@ -22,7 +22,7 @@ static void megatron_lines(const struct tr_ask *a, double n, struct tr_str *out)
                     tr_megatron_bytes(k > 0, d) * n * 1e-9);
 }
 
-static void korthikanti_lines(const struct tr_ask *a, struct tr_str *out)
+static void korthikanti_lines(const struct tr_forecast_query *a, struct tr_str *out)
 {
     static const struct {
         const char *name;
@@ -36,7 +36,7 @@ static void korthikanti_lines(const struct tr_ask *a, struct tr_str *out)
     tr_str_addf(out, "activations of the first stage as Korthikanti (2022) counts them, %.0f rows of %.0f tokens\n",
                 a->micro, a->seq);
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
-        struct tr_ask b = *a;
+        struct tr_forecast_query b = *a;
         b.keep = rows[i].keep;
         b.has_sp = rows[i].sp;
         tr_str_addf(out, "    %-24s %10.4f GiB  %6.2f %%\n", rows[i].name, tr_korthikanti_bytes(&b) / GIB,
@@ -44,7 +44,7 @@ static void korthikanti_lines(const struct tr_ask *a, struct tr_str *out)
     }
 }
 
-void tr_conventions_text(const struct tr_ask *a, enum tr_count_as as, struct tr_str *out)
+void tr_conventions_text(const struct tr_forecast_query *a, enum tr_count_as as, struct tr_str *out)
 {
     double n = tr_shape_params(&a->shape) / ((double)a->tp * a->pp);
     tr_str_addf(out, "\n");

@@ -19,31 +19,33 @@ void tr_shape_of_model(const struct tr_model *m, struct tr_shape_cost *out)
     out->is_gated = mlp > 2.5 * out->layers;
 }
 
-void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *machine, struct tr_ask *out)
+void tr_forecast_query_of_compiled(const struct tr_compiled *c, const struct tr_machine *machine,
+                                   struct tr_forecast_query *out)
 {
     const struct tr_layout *l = &c->opt.layout;
     const struct tr_model *m = c->model;
     int data = l->data_size > 1 ? l->data_size : 1, shard = l->shard_size > 1 ? l->shard_size : 0;
-    *out = (struct tr_ask){ .machine = machine,
-                            .impl = &tr_impl_trireme,
-                            .tp = l->size[TR_AXIS_TP],
-                            .pp = l->size[TR_AXIS_PP],
-                            .cp = l->size[TR_AXIS_CP],
-                            .chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1,
-                            .dp = data,
-                            .ep = 1,
-                            .zero = l->zero,
-                            .shard = shard,
-                            .has_sp = l->sp,
-                            .sync_last = tr_grad_zero(l) != l->zero,
-                            .schedule = c->opt.pp_schedule,
-                            .seq = (double)m->sequence_length,
-                            .micro = (double)(m->n_tokens / m->sequence_length),
-                            .precision = c->opt.compute_dtype == TR_F32 ? TR_PRECISION_FP32 : TR_PRECISION_16,
-                            .param_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
-                            .grad_bytes = (double)tr_dtype_bytes(c->opt.grad_dtype),
-                            .gather_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
-                            .state_bytes = tr_states_bytes(&c->states) };
+    *out =
+        (struct tr_forecast_query){ .machine = machine,
+                                    .impl = &tr_impl_trireme,
+                                    .tp = l->size[TR_AXIS_TP],
+                                    .pp = l->size[TR_AXIS_PP],
+                                    .cp = l->size[TR_AXIS_CP],
+                                    .chunks = c->opt.pp_chunks > 1 ? c->opt.pp_chunks : 1,
+                                    .dp = data,
+                                    .ep = 1,
+                                    .zero = l->zero,
+                                    .shard = shard,
+                                    .has_sp = l->sp,
+                                    .sync_last = tr_grad_zero(l) != l->zero,
+                                    .schedule = c->opt.pp_schedule,
+                                    .seq = (double)m->sequence_length,
+                                    .micro = (double)(m->n_tokens / m->sequence_length),
+                                    .precision = c->opt.compute_dtype == TR_F32 ? TR_PRECISION_FP32 : TR_PRECISION_16,
+                                    .param_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
+                                    .grad_bytes = (double)tr_dtype_bytes(c->opt.grad_dtype),
+                                    .gather_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
+                                    .state_bytes = tr_states_bytes(&c->states) };
     out->global = out->micro * c->opt.n_micro * data;
     out->keep = c->opt.recompute == TR_RECOMPUTE_BLOCK ? TR_KEEP_INPUT
                 : c->opt.recompute == TR_RECOMPUTE_OP  ? TR_KEEP_OP
@@ -51,13 +53,13 @@ void tr_ask_of_compiled(const struct tr_compiled *c, const struct tr_machine *ma
     tr_shape_of_model(m, &out->shape);
 }
 
-static double peak_of(const struct tr_ask *a)
+static double peak_of(const struct tr_forecast_query *a)
 {
     double peak = a->machine->chip.peak[a->precision];
     return peak > 0 ? peak : a->machine->chip.peak[TR_PRECISION_16];
 }
 
-void tr_forecast_text(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out)
+void tr_forecast_text(const struct tr_forecast_query *a, const struct tr_forecast *f, struct tr_str *out)
 {
     char tokens[32];
     tr_str_addf(out, "\non %.0f x %s: %.4g s a step, %s tokens/s, MFU %.1f %%\n", f->chips, a->machine->name, f->step_s,
@@ -81,7 +83,7 @@ void tr_forecast_text(const struct tr_ask *a, const struct tr_forecast *f, struc
                         100 * rows[i].seconds / f->step_s);
 }
 
-void tr_forecast_json(const struct tr_ask *a, const struct tr_forecast *f, struct tr_str *out)
+void tr_forecast_json(const struct tr_forecast_query *a, const struct tr_forecast *f, struct tr_str *out)
 {
     tr_str_addf(out, "{\"machine\": ");
     tr_str_json(out, a->machine->name);

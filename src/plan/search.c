@@ -47,20 +47,20 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
         p->keep = (int)keep_of[cfg->recompute];
 }
 
-void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine, int gpus,
-                 struct tr_query *out)
+void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine,
+                        int gpus, struct tr_search_query *out)
 {
     struct tr_state_dtypes dtypes = { cfg->dtype, cfg->grad_dtype, cfg->master_dtype, cfg->moment_dtype };
     struct tr_states states;
     tr_states_of(tr_optim_row(cfg->optim), &dtypes, &states);
-    *out = (struct tr_query){ .machine = *machine,
-                              .model = m,
-                              .cp_mode = cfg->cp_mode,
-                              .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
-                              .reduce_dtype = cfg->reduce_dtype,
-                              .gpus = gpus,
-                              .room_bytes = 0.96 * machine->chip.memory_bytes };
-    out->base = tr_ask_of_one(&out->machine);
+    *out = (struct tr_search_query){ .machine = *machine,
+                                     .model = m,
+                                     .cp_mode = cfg->cp_mode,
+                                     .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
+                                     .reduce_dtype = cfg->reduce_dtype,
+                                     .gpus = gpus,
+                                     .room_bytes = 0.96 * machine->chip.memory_bytes };
+    out->base = tr_forecast_query_of_one(&out->machine);
     out->base.seq = (double)m->sequence_length;
     out->base.global = (double)cfg->train_batch_size;
     out->base.precision = cfg->dtype == TR_F32 ? TR_PRECISION_FP32 : TR_PRECISION_16;
@@ -80,7 +80,7 @@ void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const st
 
 /* ---- what is legal ---- */
 
-static struct tr_legal_query legal_query(const struct tr_query *q, int pp, int dp, int cp, int tp)
+static struct tr_legal_query legal_query(const struct tr_search_query *q, int pp, int dp, int cp, int tp)
 {
     struct tr_legal_query out = { .pp = pp,
                                   .dp = dp,
@@ -94,7 +94,7 @@ static struct tr_legal_query legal_query(const struct tr_query *q, int pp, int d
     return out;
 }
 
-bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a)
+bool tr_search_is_legal(const struct tr_search_query *q, const struct tr_forecast_query *a)
 {
     struct tr_legal_query l = legal_query(q, a->pp, a->dp, a->cp, a->tp);
     l.hybrid_shard = a->zero > 0 ? a->shard : 0;
@@ -111,7 +111,7 @@ bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a)
     return fits;
 }
 
-enum tr_status tr_search_check_pins(const struct tr_query *q)
+enum tr_status tr_search_check_pins(const struct tr_search_query *q)
 {
     const struct tr_pins *p = &q->pins;
     struct tr_legal_query l =
@@ -123,7 +123,7 @@ enum tr_status tr_search_check_pins(const struct tr_query *q)
 /* Do the stages have equal work? The layers, or the layers with embedding and head, must spread evenly over the stages.
  * Uneven stages are legal, but the search takes them only when nothing else is legal: the forecast spreads layers
  * evenly and would underestimate their time. */
-static bool is_even(const struct tr_query *q, int stages)
+static bool is_even(const struct tr_search_query *q, int stages)
 {
     int layers = (int)q->base.shape.layers;
     return layers % stages == 0 || (layers + 2) % stages == 0;
@@ -138,12 +138,12 @@ static bool is_free(int pinned, int value)
 
 enum { SMALL_CHANGES = 2, MOST_CHANGES = 3 };
 
-static int mesh_changes(const struct tr_ask *was, const struct tr_ask *a)
+static int mesh_changes(const struct tr_forecast_query *was, const struct tr_forecast_query *a)
 {
     return (a->tp != was->tp) + (a->pp != was->pp) + (a->cp != was->cp);
 }
 
-static int changes(const struct tr_ask *was, const struct tr_ask *a)
+static int changes(const struct tr_forecast_query *was, const struct tr_forecast_query *a)
 {
     bool is_sharded_anew = a->zero > 0 && a->zero == was->zero && a->dp == was->dp && a->shard != was->shard;
     return mesh_changes(was, a) + (a->zero != was->zero) + is_sharded_anew + (a->keep != was->keep) +
@@ -153,42 +153,42 @@ static int changes(const struct tr_ask *was, const struct tr_ask *a)
 
 /* ---- bytes, corrected by those of layouts that were compiled ---- */
 
-static int kind_of(const struct tr_ask *a)
+static int kind_of(const struct tr_forecast_query *a)
 {
     if (a->pp == 1)
         return 0;
     return a->schedule && strcmp(a->schedule, "zb") == 0 ? 3 : a->chunks > 1 ? 2 : 1;
 }
 
-static double bytes_of(const struct tr_query *q, const struct tr_ask *a, const struct tr_forecast *f)
+static double bytes_of(const struct tr_search_query *q, const struct tr_forecast_query *a, const struct tr_forecast *f)
 {
     double grow = q->grow[kind_of(a)][a->keep], library = f->bytes[TR_BYTES_LIBRARY];
     return grow > 1 ? library + grow * (f->total_bytes - library) : f->total_bytes;
 }
 
-void tr_search_learn(struct tr_query *q, const struct tr_found *x, double compiled_bytes)
+void tr_search_learn(struct tr_search_query *q, const struct tr_search_result *x, double compiled_bytes)
 {
     double forecast = x->f.total_bytes - x->f.bytes[TR_BYTES_LIBRARY];
-    q->grow[kind_of(&x->ask)][x->ask.keep] = compiled_bytes / forecast;
+    q->grow[kind_of(&x->query)][x->query.keep] = compiled_bytes / forecast;
 }
 
 /* ---- first round: bounds ---- */
 
 struct candidate {
-    struct tr_ask ask;
+    struct tr_forecast_query query;
     double bound;
 };
 
 struct round {
     bool takes_uneven;
-    const struct tr_query *q;
+    const struct tr_search_query *q;
     struct tr_search *out;
     struct tr_pipes *pipes;
     struct candidate *all;
     size_t n, n_cap;
 };
 
-static enum tr_status keep_candidate(struct round *r, const struct tr_ask *a, double bound)
+static enum tr_status keep_candidate(struct round *r, const struct tr_forecast_query *a, double bound)
 {
     if (r->n == r->n_cap) {
         size_t cap = r->n_cap ? 2 * r->n_cap : 4096;
@@ -204,7 +204,7 @@ static enum tr_status keep_candidate(struct round *r, const struct tr_ask *a, do
 
 /* From everything saved to everything recomputed. Once a mode fits with room to spare, more recompute is only slower.
  */
-static enum tr_status try_keeps(struct round *r, struct tr_ask *a)
+static enum tr_status try_keeps(struct round *r, struct tr_forecast_query *a)
 {
     enum tr_status st = TR_OK;
     struct tr_search *s = r->out;
@@ -219,7 +219,7 @@ static enum tr_status try_keeps(struct round *r, struct tr_ask *a)
         s->n_legal++;
         f.total_bytes = bytes_of(r->q, a, &f);
         if (s->least.f.step_s == 0 || f.total_bytes < s->least.f.total_bytes)
-            s->least = (struct tr_found){ *a, f };
+            s->least = (struct tr_search_result){ *a, f };
         if (f.total_bytes > r->q->room_bytes) {
             s->n_over++;
             continue;
@@ -234,7 +234,7 @@ out:
 
 /* Tries to reduce gradients once a step. With zero 2 that equals zero 1, so it is tried only when zero 2 is pinned;
  * with one micro-batch it makes no difference. */
-static enum tr_status try_syncs(struct round *r, struct tr_ask *a)
+static enum tr_status try_syncs(struct round *r, struct tr_forecast_query *a)
 {
     enum tr_status st = TR_OK;
     int said = r->q->pins.sync;
@@ -251,9 +251,9 @@ out:
 
 /* Is the layout legal with any schedule? The second round tries the named ones; a schedule from a file is the only
  * choice. */
-static bool is_legal_somehow(const struct tr_query *q, const struct tr_ask *a)
+static bool is_legal_somehow(const struct tr_search_query *q, const struct tr_forecast_query *a)
 {
-    struct tr_ask b = *a;
+    struct tr_forecast_query b = *a;
     if (q->pins.schedule && !tr_pipe_is_named(q->pins.schedule)) {
         b.schedule = q->pins.schedule;
         b.chunks = q->pins.chunks ? q->pins.chunks : 1;
@@ -262,7 +262,7 @@ static bool is_legal_somehow(const struct tr_query *q, const struct tr_ask *a)
 }
 
 /* Tries the ways to shard: none; over all data ranks; over those of one, 4 or 16 fast domains. */
-static enum tr_status try_zeros(struct round *r, struct tr_ask *a)
+static enum tr_status try_zeros(struct round *r, struct tr_forecast_query *a)
 {
     enum tr_status st = TR_OK;
     const struct tr_pins *pins = &r->q->pins;
@@ -287,7 +287,7 @@ out:
     return st;
 }
 
-static enum tr_status try_mesh(struct round *r, struct tr_ask *a)
+static enum tr_status try_mesh(struct round *r, struct tr_forecast_query *a)
 {
     enum tr_status st = TR_OK;
     const struct tr_pins *pins = &r->q->pins;
@@ -310,9 +310,9 @@ out:
 static enum tr_status first_round(struct round *r)
 {
     enum tr_status st = TR_OK;
-    const struct tr_query *q = r->q;
+    const struct tr_search_query *q = r->q;
     const struct tr_pins *pins = &q->pins;
-    struct tr_ask a = q->base;
+    struct tr_forecast_query a = q->base;
     a.is_bound = true;
     for (a.tp = 1; a.tp <= q->gpus && a.tp <= (int)a.shape.heads; a.tp++) {
         if (q->gpus % a.tp != 0 || !is_free(pins->tp, a.tp))
@@ -337,32 +337,34 @@ out:
 
 /* ---- second round: pipeline schedules ---- */
 
-static bool is_same_mesh(const struct tr_ask *a, const struct tr_ask *b)
+static bool is_same_mesh(const struct tr_forecast_query *a, const struct tr_forecast_query *b)
 {
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp;
 }
 
 /* The list has one entry for each mesh; in a search near a given layout, one for each layout. */
-static int place_of_mesh(const struct tr_query *q, const struct tr_search *s, const struct tr_ask *a)
+static int place_of_mesh(const struct tr_search_query *q, const struct tr_search *s, const struct tr_forecast_query *a)
 {
     int i = q->near ? s->n : 0;
-    while (i < s->n && !is_same_mesh(&s->top[i].ask, a))
+    while (i < s->n && !is_same_mesh(&s->top[i].query, a))
         i++;
     return i;
 }
 
-static bool is_before(const struct tr_query *q, const struct tr_found *x, const struct tr_found *y)
+static bool is_before(const struct tr_search_query *q, const struct tr_search_result *x,
+                      const struct tr_search_result *y)
 {
-    bool is_small[2] = { !q->near || changes(q->near, &x->ask) <= SMALL_CHANGES,
-                         !q->near || changes(q->near, &y->ask) <= SMALL_CHANGES };
+    bool is_small[2] = { !q->near || changes(q->near, &x->query) <= SMALL_CHANGES,
+                         !q->near || changes(q->near, &y->query) <= SMALL_CHANGES };
     return is_small[0] != is_small[1] ? is_small[0] : x->f.step_s < y->f.step_s;
 }
 
-static void rank(const struct tr_query *q, struct tr_search *s, const struct tr_ask *a, const struct tr_forecast *f)
+static void rank(const struct tr_search_query *q, struct tr_search *s, const struct tr_forecast_query *a,
+                 const struct tr_forecast *f)
 {
-    struct tr_found x = { *a, *f };
+    struct tr_search_result x = { *a, *f };
     int at = place_of_mesh(q, s, a);
-    x.ask.is_bound = false;
+    x.query.is_bound = false;
     if (at == TR_SEARCH_TOP) /* the list is full: it replaces the last entry when it is better */
         at = TR_SEARCH_TOP - 1;
     if (at < s->n && !is_before(q, &x, &s->top[at]))
@@ -373,7 +375,7 @@ static void rank(const struct tr_query *q, struct tr_search *s, const struct tr_
     s->top[at] = x;
 }
 
-static enum tr_status play_one(struct round *r, struct tr_ask *a, const char *schedule, int chunks)
+static enum tr_status play_one(struct round *r, struct tr_forecast_query *a, const char *schedule, int chunks)
 {
     struct tr_forecast f;
     a->schedule = schedule;
@@ -388,10 +390,10 @@ static enum tr_status play_one(struct round *r, struct tr_ask *a, const char *sc
     return st;
 }
 
-static enum tr_status play_orders(struct round *r, const struct tr_ask *from)
+static enum tr_status play_orders(struct round *r, const struct tr_forecast_query *from)
 {
     enum tr_status st = TR_OK;
-    struct tr_ask a = *from;
+    struct tr_forecast_query a = *from;
     const char *said = r->q->pins.schedule;
     a.is_bound = false;
     if (a.pp == 1 || (said && strcmp(said, "interleaved") != 0))
@@ -423,16 +425,16 @@ static enum tr_status second_round(struct round *r)
         double bound = r->all[i].bound;
         if (!r->q->near && s->n == TR_SEARCH_TOP && bound >= s->top[s->n - 1].f.step_s)
             break;
-        int at = place_of_mesh(r->q, s, &r->all[i].ask);
+        int at = place_of_mesh(r->q, s, &r->all[i].query);
         if (at < s->n && bound >= s->top[at].f.step_s)
             continue;
-        TR_TRY(play_orders(r, &r->all[i].ask));
+        TR_TRY(play_orders(r, &r->all[i].query));
     }
 out:
     return st;
 }
 
-enum tr_status tr_search_run(const struct tr_query *q, struct tr_search *out)
+enum tr_status tr_search_run(const struct tr_search_query *q, struct tr_search *out)
 {
     struct round r = { .q = q, .out = out };
     *out = (struct tr_search){ 0 };
@@ -451,9 +453,9 @@ enum tr_status tr_search_run(const struct tr_query *q, struct tr_search *out)
 
 /* ---- numbers of chips for which a legal mesh exists ---- */
 
-static bool has_mesh(const struct tr_query *q, int gpus)
+static bool has_mesh(const struct tr_search_query *q, int gpus)
 {
-    struct tr_ask a = q->base;
+    struct tr_forecast_query a = q->base;
     for (a.tp = 1; a.tp <= gpus && a.tp <= (int)a.shape.heads; a.tp++)
         for (a.pp = 1; gpus % a.tp == 0 && a.pp <= gpus / a.tp && a.pp <= (int)a.shape.layers + 2; a.pp++)
             for (a.cp = 1; gpus % (a.tp * a.pp) == 0 && a.cp <= gpus / a.tp / a.pp && a.cp <= (int)a.seq; a.cp++) {
@@ -467,7 +469,7 @@ static bool has_mesh(const struct tr_query *q, int gpus)
     return false;
 }
 
-void tr_search_nearest(const struct tr_query *q, int *below, int *above)
+void tr_search_nearest(const struct tr_search_query *q, int *below, int *above)
 {
     enum { REACH = 4096 };
     int low = q->gpus - 1, high = q->gpus + 1;

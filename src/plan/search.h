@@ -17,9 +17,10 @@ struct tr_pins {
 /* Kinds of layout whose bytes the forecast misses by about the same factor: no pipeline, 1f1b, interleaved, zb. */
 enum { TR_ORDER_KINDS = 4 };
 
-struct tr_query {              /* do not move it: base points to machine */
+struct tr_search_query {       /* do not move it: base points to machine */
     struct tr_machine machine; /* one rank's part of it, because CPU ranks share a host */
-    struct tr_ask base;        /* shape, machine, impl, seq, global, precision, bytes of a parameter; not the mesh */
+    /* shape, machine, impl, seq, global, precision, bytes of a parameter; not the mesh */
+    struct tr_forecast_query base;
     const struct tr_model *model;
     enum tr_cp_mode cp_mode;
     bool in_order; /* reproducible layout */
@@ -27,50 +28,50 @@ struct tr_query {              /* do not move it: base points to machine */
     int gpus;
     double room_bytes; /* of a chip */
     struct tr_pins pins;
-    const struct tr_ask *near; /* only layouts that change at most three options of this one, those that change fewer
-                                  first; NULL: all layouts */
+    /* Only layouts that change at most three options of this one, those that change fewer first; NULL: all layouts. */
+    const struct tr_forecast_query *near;
     double grow[TR_ORDER_KINDS][TR_KEEP_AUTO]; /* compiled bytes / forecast bytes; 0: not known yet */
 };
 
-struct tr_found {
-    struct tr_ask ask;
+struct tr_search_result {
+    struct tr_forecast_query query;
     struct tr_forecast f;
 };
 
 enum { TR_SEARCH_TOP = 10 };
 struct tr_search { /* the best layout of each mesh (tp, pp, cp, dp), fastest first */
-    struct tr_found top[TR_SEARCH_TOP];
+    struct tr_search_result top[TR_SEARCH_TOP];
     int n;
-    struct tr_found least; /* when no layout fits: the one that needs least memory */
+    struct tr_search_result least; /* when no layout fits: the one that needs least memory */
     double n_legal, n_over, n_played;
 };
 
 void tr_pins_clear(struct tr_pins *p);
 /* Makes a query with the precision, batch and pins of a configuration. Only the mesh sizes that the user gave in `cfg`
  * become pins. */
-void tr_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine, int gpus,
-                 struct tr_query *out);
+void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine,
+                        int gpus, struct tr_search_query *out);
 /* TR_OK with n 0: nothing fits (`least` says by how much), or no mesh is legal (n_legal 0). */
-enum tr_status tr_search_run(const struct tr_query *q, struct tr_search *out);
+enum tr_status tr_search_run(const struct tr_search_query *q, struct tr_search *out);
 /* Corrects the bytes of layouts of this kind by the ratio of compiled to forecast bytes. */
-void tr_search_learn(struct tr_query *q, const struct tr_found *x, double compiled_bytes);
+void tr_search_learn(struct tr_search_query *q, const struct tr_search_result *x, double compiled_bytes);
 /* Checks the pinned sizes against the rules; TR_OK: they break none. */
-enum tr_status tr_search_check_pins(const struct tr_query *q);
+enum tr_status tr_search_check_pins(const struct tr_search_query *q);
 /* When no mesh of q->gpus is legal: the nearest counts below and above for which a mesh is legal; 0: none. */
-void tr_search_nearest(const struct tr_query *q, int *below, int *above);
+void tr_search_nearest(const struct tr_search_query *q, int *below, int *above);
 /* Would the trainer accept the layout? Uses its own rules (config/legal.c). */
-bool tr_search_is_legal(const struct tr_query *q, const struct tr_ask *a);
+bool tr_search_is_legal(const struct tr_search_query *q, const struct tr_forecast_query *a);
 
 /* "tp 8 sp, pp 4 interleaved x 2, dp 32 zero 1, 1 row x 32, recompute none" */
-void tr_layout_words(const struct tr_ask *a, struct tr_str *out);
+void tr_layout_words(const struct tr_forecast_query *a, struct tr_str *out);
 /* " --tp 8 --sp --pp 4 ...": the options of `train` and `plan` for the layout. */
-void tr_layout_options(const struct tr_ask *a, struct tr_str *out);
+void tr_layout_options(const struct tr_forecast_query *a, struct tr_str *out);
 /* The same as fields of a configuration. */
-void tr_layout_configure(const struct tr_ask *a, struct tr_config *run);
+void tr_layout_configure(const struct tr_forecast_query *a, struct tr_config *run);
 /* " --sequence_length 4096 --dtype bfloat16 ...": what the layout does not decide, as far as it was given. */
-void tr_kept_options(const struct tr_config *cfg, const struct tr_ask *a, struct tr_str *out);
+void tr_kept_options(const struct tr_config *cfg, const struct tr_forecast_query *a, struct tr_str *out);
 /* Bytes of the fullest stage of a layout, by the compile of the run that its options ask for. */
-enum tr_status tr_search_exact(const struct tr_config *cfg, const struct tr_found *x, double *bytes);
+enum tr_status tr_search_exact(const struct tr_config *cfg, const struct tr_search_result *x, double *bytes);
 
 /* ---- parts of a step, for readers (explain.c) ---- */
 
@@ -89,13 +90,13 @@ void tr_parts_of(const struct tr_forecast *f, double part[TR_PARTS]);
 const char *tr_part_name(enum tr_part p);
 /* The ranking, why the first wins, what the second loses, what to look at next. exact_bytes: compiled bytes; 0: not
  * known. */
-void tr_search_text(const struct tr_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out);
+void tr_search_text(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out);
 /* command: the command line that runs the best layout; budget: a JSON object. */
-void tr_search_json(const struct tr_query *q, const struct tr_search *s, double exact_bytes, const char *command,
+void tr_search_json(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, const char *command,
                     const char *budget, struct tr_str *out);
 /* The part that costs most apart from kernels, and what would reduce it. */
-void tr_bottleneck_text(const struct tr_found *x, struct tr_str *out);
+void tr_bottleneck_text(const struct tr_search_result *x, struct tr_str *out);
 /* When the given layout does not fit the memory: layouts near it that fit, small changes first, then by time. */
-enum tr_status tr_fit_text(const struct tr_query *q, const struct tr_ask *asked, struct tr_str *out);
+enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out);
 
 #endif

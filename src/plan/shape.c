@@ -41,7 +41,7 @@ double tr_shape_params(const struct tr_shape_cost *s)
            (s->is_tied ? 1 : 2) * s->vocab * s->hidden + s->hidden;
 }
 
-double tr_token_flops(const struct tr_ask *a)
+double tr_token_flops(const struct tr_forecast_query *a)
 {
     const struct tr_shape_cost *s = &a->shape;
     double t = a->seq, heads = (1 + s->n_further) * s->vocab * s->hidden;

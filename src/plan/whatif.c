@@ -35,12 +35,12 @@ double tr_daly_share(double interval, double cost, double restart, double betwee
     return lost > 0 && isfinite(lost) ? interval / lost : 0;
 }
 
-void tr_failures_of(const struct tr_found *x, const struct tr_budget *b, struct tr_failures *out)
+void tr_failures_of(const struct tr_search_result *x, const struct tr_budget *b, struct tr_failures *out)
 {
-    const struct tr_machine *m = x->ask.machine;
+    const struct tr_machine *m = x->query.machine;
     double hours = b->mttf_hours > 0 ? b->mttf_hours : m->mttf_hours > 0 ? m->mttf_hours : 50e3;
     double hosts = ceil(x->f.chips / (m->node > 0 ? m->node : 1));
-    double bytes = x->f.parameters * (x->ask.param_bytes + x->ask.state_bytes);
+    double bytes = x->f.parameters * (x->query.param_bytes + x->query.state_bytes);
     out->between_s = hours * 3600 / x->f.chips;
     out->checkpoint_s = m->disk_rate > 0 ? bytes / (m->disk_rate * hosts) : 0;
     out->interval_s = tr_daly_interval(out->checkpoint_s, out->between_s);
@@ -54,12 +54,12 @@ struct bill {
     double days, dollars, real_days, real_dollars;
 };
 
-static double price_of(const struct tr_found *x, const struct tr_budget *b)
+static double price_of(const struct tr_search_result *x, const struct tr_budget *b)
 {
-    return b->price > 0 ? b->price : x->ask.machine->chip.price;
+    return b->price > 0 ? b->price : x->query.machine->chip.price;
 }
 
-static struct bill bill_of(const struct tr_found *x, const struct tr_budget *b, const struct tr_failures *f)
+static struct bill bill_of(const struct tr_search_result *x, const struct tr_budget *b, const struct tr_failures *f)
 {
     double seconds = b->tokens / x->f.tokens_per_s, dollars = seconds / 3600 * x->f.chips * price_of(x, b);
     return (struct bill){ seconds / 86400, dollars, seconds / 86400 / f->share, dollars / f->share };
@@ -85,7 +85,7 @@ static const char *span(double s, char *buf, size_t n)
     return buf;
 }
 
-void tr_budget_text(const struct tr_found *x, const struct tr_budget *b, struct tr_str *out)
+void tr_budget_text(const struct tr_search_result *x, const struct tr_budget *b, struct tr_str *out)
 {
     struct tr_failures f;
     char a[32], c[32], d[32];
@@ -109,7 +109,7 @@ void tr_budget_text(const struct tr_found *x, const struct tr_budget *b, struct 
         tr_str_addf(out, "; with failures never: one comes before a restart is over\n");
 }
 
-void tr_budget_json(const struct tr_found *x, const struct tr_budget *b, struct tr_str *out)
+void tr_budget_json(const struct tr_search_result *x, const struct tr_budget *b, struct tr_str *out)
 {
     struct tr_failures f;
     tr_failures_of(x, b, &f);
@@ -170,7 +170,7 @@ void tr_scale_text(const struct tr_scale_point *p, int n, const struct tr_budget
     for (int i = 0; i < n; i++)
         best = p[i].has_layout ? fmax(best, p[i].best.f.tokens_per_s / p[i].best.f.chips) : best;
     for (int i = 0; i < n; i++) {
-        const struct tr_found *x = &p[i].best;
+        const struct tr_search_result *x = &p[i].best;
         struct tr_failures f;
         if (!p[i].has_layout) {
             tr_str_addf(out, "%8d  ", p[i].gpus);
@@ -182,7 +182,7 @@ void tr_scale_text(const struct tr_scale_point *p, int n, const struct tr_budget
             continue;
         }
         double each = x->f.tokens_per_s / x->f.chips;
-        double peak = x->ask.machine->chip.peak[x->ask.precision];
+        double peak = x->query.machine->chip.peak[x->query.precision];
         tr_failures_of(x, b, &f);
         tr_str_addf(out, "%8d %9.4g %9s %7.1f %7.1f %10.1f", p[i].gpus, x->f.step_s,
                     tr_human_count(x->f.tokens_per_s, tokens, sizeof tokens), 100 * each / best,
@@ -193,7 +193,7 @@ void tr_scale_text(const struct tr_scale_point *p, int n, const struct tr_budget
                         money(bill.real_dollars, cost, sizeof cost));
         }
         tr_str_addf(out, "  ");
-        tr_layout_words(&x->ask, out);
+        tr_layout_words(&x->query, out);
         tr_str_addf(out, "\n");
     }
     tr_str_addf(out,
@@ -209,9 +209,9 @@ void tr_scale_json(const struct tr_scale_point *p, int n, const struct tr_budget
         tr_str_addf(out, "%s{\"gpus\": %d, \"legal\": %.0f", i ? ", " : "", p[i].gpus, p[i].n_legal);
         if (p[i].has_layout) {
             tr_str_addf(out, ", \"options\": \"");
-            tr_layout_options(&p[i].best.ask, out);
+            tr_layout_options(&p[i].best.query, out);
             tr_str_addf(out, "\", \"forecast\": ");
-            tr_forecast_json(&p[i].best.ask, &p[i].best.f, out);
+            tr_forecast_json(&p[i].best.query, &p[i].best.f, out);
             tr_str_addf(out, ", \"budget\": ");
             tr_budget_json(&p[i].best, b, out);
         }

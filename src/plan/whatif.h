@@ -21,21 +21,21 @@ struct tr_failures {
     double interval_s;   /* between checkpoints: Daly's optimum (2006) */
     double share;        /* share of the time that makes progress */
 };
-void tr_failures_of(const struct tr_found *x, const struct tr_budget *b, struct tr_failures *out);
+void tr_failures_of(const struct tr_search_result *x, const struct tr_budget *b, struct tr_failures *out);
 /* The optimum for a checkpoint of `cost` and a failure every `between`. */
 double tr_daly_interval(double cost, double between);
 /* Progress over time, exactly for exponential failures (Daly 2006, equation 20). */
 double tr_daly_share(double interval, double cost, double restart, double between);
 
 /* Days and dollars without and with failures, and how often to save. */
-void tr_budget_text(const struct tr_found *x, const struct tr_budget *b, struct tr_str *out);
-void tr_budget_json(const struct tr_found *x, const struct tr_budget *b, struct tr_str *out); /* an object */
+void tr_budget_text(const struct tr_search_result *x, const struct tr_budget *b, struct tr_str *out);
+void tr_budget_json(const struct tr_search_result *x, const struct tr_budget *b, struct tr_str *out); /* an object */
 
 /* One point of a scaling curve; n 0 in `search`: nothing fits or is legal. */
 struct tr_scale_point {
     int gpus;
     bool has_layout;
-    struct tr_found best;
+    struct tr_search_result best;
     double n_legal, least_bytes;
 };
 /* Points for counts "1,8,64" or "auto": powers of two to 65,536, and 100,000. *out is freed by the caller. */

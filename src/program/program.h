@@ -39,11 +39,11 @@ struct tr_value {
     int64_t col;
     bool is_alias; /* a view of all of base with its own gradient */
     int32_t slot;
-    int64_t row;   /* BATCH: its first row in the micro-batch */
-    bool is_whole; /* BATCH: it has the tokens of all context ranks; else only those of this rank */
-    bool is_saved; /* memory: lives from forward to backward */
-    bool is_kept;  /* memory: with a split backward, lives from its input part to its weight part */
-    size_t offset; /* memory: inside the saved or kept slab, or the work arena */
+    int64_t row;         /* BATCH: its first row in the micro-batch */
+    bool is_whole;       /* BATCH: it has the tokens of all context ranks; else only those of this rank */
+    bool is_saved;       /* memory: lives from forward to backward */
+    bool is_split_saved; /* memory: with a split backward, lives from its input part to its weight part */
+    size_t offset;       /* memory: inside the saved or split-saved slab, or the work arena */
 };
 
 enum tr_phase { TR_FORWARD, TR_BACKWARD_INPUT, TR_BACKWARD_WEIGHT };
@@ -88,10 +88,10 @@ struct tr_program {
     int n_nodes, n_nodes_cap;
     struct tr_local_param *param;
     int n_params, n_params_cap;
-    tr_val in, out;                                            /* TR_NONE where the segment has none */
-    tr_val dout, din;                                          /* after `grad` */
-    size_t saved_bytes, kept_bytes, work_bytes, scratch_bytes; /* after `memory` */
-    enum tr_status failed;                                     /* first allocation failure while building */
+    tr_val in, out;                                                   /* TR_NONE where the segment has none */
+    tr_val dout, din;                                                 /* after `grad` */
+    size_t saved_bytes, split_saved_bytes, work_bytes, scratch_bytes; /* after `memory` */
+    enum tr_status failed;                                            /* first allocation failure while building */
 };
 
 enum tr_status tr_program_open(const char *name, struct tr_program **out);

@@ -92,7 +92,7 @@ static void add_amax(const struct tr_amax_history *p, struct tr_str *out)
         return;
     tr_str_addf(out, ", \"fp8_past\": {\"steps\": %" PRId64 ", \"largest\": [", p->n_steps);
     for (size_t i = 0; i < TR_AMAX_STEPS * p->n; i++)
-        tr_str_addf(out, "%s%.9g", i ? ", " : "", (double)p->found[i]);
+        tr_str_addf(out, "%s%.9g", i ? ", " : "", (double)p->amax[i]);
     tr_str_addf(out, "]}");
 }
 
@@ -230,7 +230,7 @@ static enum tr_status read_amax(const cJSON *j, int64_t step, struct tr_amax_his
     cJSON_ArrayForEach(x, largest)
     {
         if (i < TR_AMAX_STEPS * p->n && cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= FLT_MAX)
-            p->found[i++] = (float)x->valuedouble;
+            p->amax[i++] = (float)x->valuedouble;
         else
             TR_TRY(tr_fail(
                 TR_USAGE,

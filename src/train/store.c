@@ -202,7 +202,7 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                               .put = store_put,
                               .whole = store_whole,
                               .wants = store_wants,
-                              .boxes = store_ranges,
+                              .ranges = store_ranges,
                               .writer = store_writer,
                               .is_frozen = tr_exec_compiled(e)->is_frozen };
 }

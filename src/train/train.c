@@ -56,14 +56,14 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     TR_TRY(tr_trace_before(t->trace, step + 1));
     st = tr_numbers_step(t->numbers, b, values, &r, &verdict);
     if (verdict.is_odd)
-        tr_trainer_tell_odd(t, step + 1, b, &verdict);
+        tr_trainer_report_odd(t, step + 1, b, &verdict);
     if (verdict.is_overflow)
-        tr_trainer_tell_overflow(t, step + 1);
+        tr_trainer_report_overflow(t, step + 1);
     if (st != TR_OK)
         return tr_fail_at(st, "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64 ": ", step + 1, b->first_sample,
                           b->first_sample + b->n_samples - 1);
     double seconds = (double)(tr_clock_us() - start) * 1e-6;
-    TR_TRY(tr_trainer_tell_profile(t, step + 1, (double)(tr_clock_us() - begin) * 1e-6, r.exposed_s));
+    TR_TRY(tr_trainer_report_profile(t, step + 1, (double)(tr_clock_us() - begin) * 1e-6, r.exposed_s));
     if (step > t->first_step) {
         t->stage_wait_s += r.wait_s;
         t->comm_wait_s += r.exposed_s;
@@ -92,7 +92,7 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     e.mfu = t->peak_flops > 0 ? flops / t->peak_flops : -1;
     tr_observe_step(t->ob, &e);
     if (step == t->first_step)
-        tr_trainer_tell_start(t);
+        tr_trainer_report_start(t);
 out:
     return st;
 }
@@ -223,9 +223,9 @@ enum tr_status tr_train(const struct tr_config *cfg)
     tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = tr_trainer_open(&t);
     if (st == TR_OK) {
-        st = tr_trainer_tell_plan(&t);
+        st = tr_trainer_report_plan(&t);
         if (st == TR_OK)
-            st = tr_trainer_tell_layout(&t);
+            st = tr_trainer_report_layout(&t);
         if (st == TR_OK)
             st = loop(&t);
         t.end.status = st == TR_OK ? "done" : st == TR_STOPPED ? "stopped" : "failed";

@@ -1,5 +1,5 @@
 /* train_impl.h - private to the training loop: a run, how it is opened (train_open.c) and what it reports
- * (train_tell.c). */
+ * (train_report.c). */
 #ifndef TR_TRAIN_TRAIN_IMPL_H
 #define TR_TRAIN_TRAIN_IMPL_H
 
@@ -57,16 +57,17 @@ void tr_trainer_close(struct tr_trainer *t);
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 
 /* Reports what each rank plans and has reserved, and the layout with its price. Rank 0 reports for all. */
-enum tr_status tr_trainer_tell_plan(struct tr_trainer *t);
-enum tr_status tr_trainer_tell_layout(struct tr_trainer *t);
+enum tr_status tr_trainer_report_plan(struct tr_trainer *t);
+enum tr_status tr_trainer_report_layout(struct tr_trainer *t);
 /* Ends a stage of the start and begins the next. The event with all of them is written after the first step. */
 void tr_trainer_lap(struct tr_trainer *t, const char *phase);
-void tr_trainer_tell_start(struct tr_trainer *t);
+void tr_trainer_report_start(struct tr_trainer *t);
 /* Reports a step whose result is not plausible (faults D1, D2). */
-void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v);
+void tr_trainer_report_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b,
+                           const struct tr_verdict *v);
 /* Reports a step without an update: its gradients overflowed float16, and the loss scale is smaller now. */
-void tr_trainer_tell_overflow(struct tr_trainer *t, int64_t step);
+void tr_trainer_report_overflow(struct tr_trainer *t, int64_t step);
 /* Reports the table of rank 0 when the last profiled step is done. By then every rank has written its timeline. */
-enum tr_status tr_trainer_tell_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s);
+enum tr_status tr_trainer_report_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s);
 
 #endif

@@ -37,7 +37,7 @@ static void report_tokenising(void *ctx, const char *path, uint64_t bytes)
         return;
     (void)snprintf(text, sizeof text, "tokenising %s, %s, for the first time", tr_escape(path, shown, sizeof shown),
                    tr_human_bytes(bytes, human, sizeof human));
-    tr_observe_say(ctx, text);
+    tr_observe_message(ctx, text);
 }
 
 static enum tr_status read_data(struct tr_trainer *t)
@@ -100,12 +100,12 @@ static enum tr_status open_weights(struct tr_trainer *t)
                                       "%" PRId64 " parameters were frozen in the checkpoint and learn now: their "
                                       "optimizer state starts at zero",
                                       loaded.n_new) == TR_OK)
-        tr_observe_say(t->ob, text);
+        tr_observe_message(t->ob, text);
     if (loaded.n_dropped > 0 && tr_format(text, sizeof text,
                                           "%" PRId64 " tensors of optimizer state in the checkpoint belong to "
                                           "parameters that are frozen now: they are dropped",
                                           loaded.n_dropped) == TR_OK)
-        tr_observe_say(t->ob, text);
+        tr_observe_message(t->ob, text);
 out:
     return st;
 }
@@ -119,7 +119,7 @@ static enum tr_status begin_generation(struct tr_trainer *t, struct tr_str *note
     size_t n = 0;
     tr_origin_write(&origin);
     t->state.origin = origin.p; /* freed with the run */
-    TR_TRY(tr_ckpt_lock_tell(t->lock, t->state.run_id, t->state.generation));
+    TR_TRY(tr_ckpt_lock_write(t->lock, t->state.run_id, t->state.generation));
     if (!t->has_checkpoint || strcmp(t->cfg->resume_from_checkpoint, "auto") == 0)
         return TR_OK;
     TR_TRY(tr_ckpt_set_aside(t->cfg->output, t->first_step, t->state.generation, &n));
@@ -302,7 +302,7 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
     TR_TRY(tr_observe_open(&opt, &t->ob));
     if (notes->n) {
         notes->p[notes->n - 1] = 0; /* removes the last line end */
-        tr_observe_say(t->ob, notes->p);
+        tr_observe_message(t->ob, notes->p);
     }
 out:
     return st;
@@ -353,17 +353,17 @@ static enum tr_status report_inputs(struct tr_trainer *t)
                      tr_human_count((double)t->s->model->n_elements, human, sizeof human), info.n_tokens,
                      t->total_steps, t->cfg->train_batch_size, t->s->sequence_length, t->s->n_threads,
                      tr_gemm_name(t->gemm)));
-    tr_observe_say(t->ob, text);
+    tr_observe_message(t->ob, text);
     if (t->s->sequence_length > t->s->model->hp.max_positions) {
         TR_TRY(tr_format(text, sizeof text,
                          "sequence_length %" PRId64 " is beyond the %" PRId64
                          " positions that config.json gives the model",
                          t->s->sequence_length, t->s->model->hp.max_positions));
-        tr_observe_say(t->ob, text);
+        tr_observe_message(t->ob, text);
     }
     if (t->first_step > 0) {
         TR_TRY(tr_format(text, sizeof text, "resuming after step %" PRId64, t->first_step));
-        tr_observe_say(t->ob, text);
+        tr_observe_message(t->ob, text);
     }
 out:
     return st;

@@ -52,7 +52,7 @@ static inline bool rig_wants(void *ctx, enum tr_state what, int param, int64_t f
     return true;
 }
 
-static inline int rig_boxes(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
+static inline int rig_ranges(void *ctx, enum tr_state what, int param, struct tr_range out[TR_MAX_RANGES])
 {
     const struct save_rig *r = ctx;
     (void)what;
@@ -111,7 +111,7 @@ static inline void rig_open(struct save_rig *r)
                                   .whole = rig_get,
                                   .put = rig_put,
                                   .wants = rig_wants,
-                                  .boxes = rig_boxes };
+                                  .ranges = rig_ranges };
     tr_states_of(&tr_adamw, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, &r->store.states);
     for (int w = 0; w < r->store.states.n; w++)
         if (w != TR_S_GRAD && r->store.states.row[w].is_held)

@@ -324,8 +324,8 @@ static void unseen_rows_are_plausible_or_refused(void **state)
         n_numbers++;
         if (r->reason[0] || !(isfinite(r->predicted) && r->predicted > 0))
             fail_msg("%s: %g, \"%s\"", id, r->predicted, r->reason);
-        assert_int_equal(tr_forecast(&r->ask, &f), TR_OK);
-        double peak = r->machine.chip.peak[r->ask.precision];
+        assert_int_equal(tr_forecast(&r->query, &f), TR_OK);
+        double peak = r->machine.chip.peak[r->query.precision];
         peak = peak > 0 ? peak : r->machine.chip.peak[TR_PRECISION_16];
         double share = f.flops / f.step_s / f.chips / peak;
         if (!(share > 0.005 && share < 0.9))

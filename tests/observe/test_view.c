@@ -249,7 +249,7 @@ static void a_reader_that_stopped_costs_one_bounded_wait(void **state)
     assert_true(tr_clock_us() - start < 3000000); /* one wait of a second, not a hundred */
     assert_int_equal(tr_observe_lost(o).n_view, 101);
     assert_true(read(ends[0], seen, 65536) > 0); /* the reader is back */
-    tr_observe_say(o, "hello again");
+    tr_observe_message(o, "hello again");
     assert_int_equal(tr_observe_lost(o).n_view, 101);
     assert_non_null(strstr(close_view(o), "hello again\n"));
 }

@@ -500,7 +500,7 @@ static void an_illegal_pipeline_is_refused_with_the_nearest_legal_ones(void **st
     tr_model_close(m);
 }
 
-/* Ranks' parts cover every element once; runs and boxes name the same elements in the same order. */
+/* Ranks' parts cover every element once; runs and ranges name the same elements in the same order. */
 static void check_cut(int64_t rows, int64_t cols, struct tr_split split, int size)
 {
     int64_t n = rows * cols, n_seen = 0;
@@ -516,13 +516,13 @@ static void check_cut(int64_t rows, int64_t cols, struct tr_split split, int siz
             }
         for (int64_t first = 0; first < c.n; first += 5)
             for (int64_t count = 1; first + count <= c.n; count += 7) {
-                struct tr_range box[TR_MAX_RANGES];
-                int n_boxes = tr_tp_ranges(&c, first, count, box), *hit = calloc((size_t)n, sizeof *hit);
+                struct tr_range range[TR_MAX_RANGES];
+                int n_ranges = tr_tp_ranges(&c, first, count, range), *hit = calloc((size_t)n, sizeof *hit);
                 int64_t sum = 0;
-                for (int b = 0; b < n_boxes; b++)
-                    for (int64_t r = 0; r < box[b].rows; r++)
-                        for (int64_t k = 0; k < box[b].cols; k++, sum++)
-                            hit[box[b].first + r * cols + k]++;
+                for (int b = 0; b < n_ranges; b++)
+                    for (int64_t r = 0; r < range[b].rows; r++)
+                        for (int64_t k = 0; k < range[b].cols; k++, sum++)
+                            hit[range[b].first + r * cols + k]++;
                 assert_int_equal(sum, count);
                 for (int64_t k = first; k < first + count; k++)
                     assert_int_equal(hit[global[k]], 1);

@@ -36,35 +36,36 @@ static void zero_table_1_to_its_printed_rounding(void **state)
             }
 }
 
-static struct tr_ask gpt(double layers, double hidden, double heads, int pp, int chunks, enum tr_keep keep, bool sp)
+static struct tr_forecast_query gpt(double layers, double hidden, double heads, int pp, int chunks, enum tr_keep keep,
+                                    bool sp)
 {
     static struct tr_machine m;
     assert_int_equal(tr_machine_find("A100-80GB@selene", &m), TR_OK);
-    return (struct tr_ask){ .shape = { .layers = layers,
-                                       .hidden = hidden,
-                                       .heads = heads,
-                                       .kv_heads = heads,
-                                       .head_dim = hidden / heads,
-                                       .ffn = 4 * hidden,
-                                       .vocab = 51200,
-                                       .is_tied = true },
-                            .machine = &m,
-                            .impl = &tr_impl_trireme,
-                            .tp = 8,
-                            .pp = pp,
-                            .chunks = chunks,
-                            .cp = 1,
-                            .dp = 1,
-                            .ep = 1,
-                            .has_sp = sp,
-                            .seq = 2048,
-                            .micro = pp == 1 ? 4 : 1,
-                            .global = pp == 1 ? 4 : 8 * pp,
-                            .precision = TR_PRECISION_16,
-                            .param_bytes = 2,
-                            .grad_bytes = 4,
-                            .state_bytes = 12,
-                            .keep = keep };
+    return (struct tr_forecast_query){ .shape = { .layers = layers,
+                                                  .hidden = hidden,
+                                                  .heads = heads,
+                                                  .kv_heads = heads,
+                                                  .head_dim = hidden / heads,
+                                                  .ffn = 4 * hidden,
+                                                  .vocab = 51200,
+                                                  .is_tied = true },
+                                       .machine = &m,
+                                       .impl = &tr_impl_trireme,
+                                       .tp = 8,
+                                       .pp = pp,
+                                       .chunks = chunks,
+                                       .cp = 1,
+                                       .dp = 1,
+                                       .ep = 1,
+                                       .has_sp = sp,
+                                       .seq = 2048,
+                                       .micro = pp == 1 ? 4 : 1,
+                                       .global = pp == 1 ? 4 : 8 * pp,
+                                       .precision = TR_PRECISION_16,
+                                       .param_bytes = 2,
+                                       .grad_bytes = 4,
+                                       .state_bytes = 12,
+                                       .keep = keep };
 }
 
 static void korthikanti_figure_1_exactly(void **state)
@@ -79,7 +80,7 @@ static void korthikanti_figure_1_exactly(void **state)
                  { 128, 25600, 160, 64, 1, 131.25, 26.5625 } };
     (void)state;
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
-        struct tr_ask a =
+        struct tr_forecast_query a =
             gpt(rows[i].layers, rows[i].hidden, rows[i].heads, rows[i].pp, rows[i].chunks, TR_KEEP_ALL, false);
         near(tr_korthikanti_bytes(&a) / 1073741824.0, rows[i].all, 1e-6, "all kept");
         a.keep = TR_KEEP_CORE;
@@ -136,12 +137,12 @@ static void bubbles_are_the_closed_forms(void **state)
 static void many_micro_batches_cost_the_busiest_rank_each(void **state)
 {
     struct tr_forecast a, b;
-    struct tr_ask ask = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
+    struct tr_forecast_query query = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
     (void)state;
-    ask.global = 200;
-    assert_int_equal(tr_forecast(&ask, &a), TR_OK);
-    ask.global = 400;
-    assert_int_equal(tr_forecast(&ask, &b), TR_OK);
+    query.global = 200;
+    assert_int_equal(tr_forecast(&query, &a), TR_OK);
+    query.global = 400;
+    assert_int_equal(tr_forecast(&query, &b), TR_OK);
     near(b.bubble_s / a.bubble_s, 1, 0.5, "the bubble does not grow with micro-batches but for the last stage's head");
     assert_true(b.step_s > 1.8 * a.step_s && b.step_s < 2 * a.step_s);
 }
@@ -311,7 +312,7 @@ static void sizes_that_cannot_be_are_refused_with_what_can(void **state)
     (void)state;
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
         struct tr_forecast f;
-        struct tr_ask a = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
+        struct tr_forecast_query a = gpt(96, 12288, 96, 8, 1, TR_KEEP_CORE, true);
         assert_int_equal(tr_forecast(&a, &f), TR_OK);
 #define SET(to, name) (to) = rows[i].x.name != 0 ? rows[i].x.name : (to)
         SET(a.tp, tp), SET(a.pp, pp), SET(a.chunks, chunks), SET(a.cp, cp), SET(a.dp, dp), SET(a.ep, ep);

@@ -18,10 +18,11 @@ static struct tr_model *model_of(const char *name)
     return m;
 }
 
-static struct tr_query query_of(const struct tr_model *m, const struct tr_machine *machine, int gpus, double rows)
+static struct tr_search_query query_of(const struct tr_model *m, const struct tr_machine *machine, int gpus,
+                                       double rows)
 {
-    struct tr_query q = { .model = m, .gpus = gpus, .room_bytes = 0.96 * machine->chip.memory_bytes };
-    q.base = tr_ask_of_one(machine);
+    struct tr_search_query q = { .model = m, .gpus = gpus, .room_bytes = 0.96 * machine->chip.memory_bytes };
+    q.base = tr_forecast_query_of_one(machine);
     q.base.seq = 4096;
     q.base.global = rows;
     tr_shape_of_model(m, &q.base.shape);
@@ -30,7 +31,7 @@ static struct tr_query query_of(const struct tr_model *m, const struct tr_machin
 }
 
 /* Every layout of a mesh, nothing pruned. */
-static double best_of_mesh(const struct tr_query *q, struct tr_ask a)
+static double best_of_mesh(const struct tr_search_query *q, struct tr_forecast_query a)
 {
     static const struct {
         const char *name;
@@ -65,9 +66,9 @@ static void pruning_loses_nothing(void **state)
     (void)state;
     assert_non_null(s);
     assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
-    struct tr_query q = query_of(m, &machine, 8, 16);
+    struct tr_search_query q = query_of(m, &machine, 8, 16);
     double best = INFINITY;
-    struct tr_ask a = q.base;
+    struct tr_forecast_query a = q.base;
     for (a.tp = 1; a.tp <= 8; a.tp *= 2)
         for (a.pp = 1; a.tp * a.pp <= 8; a.pp *= 2)
             for (a.cp = 1; a.tp * a.pp * a.cp <= 8; a.cp *= 2) {
@@ -81,10 +82,10 @@ static void pruning_loses_nothing(void **state)
     for (int i = 0; i < s->n; i++) {
         assert_true(i == 0 || s->top[i].f.step_s >= s->top[i - 1].f.step_s);
         assert_true(s->top[i].f.total_bytes <= q.room_bytes);
-        assert_true(tr_search_is_legal(&q, &s->top[i].ask));
+        assert_true(tr_search_is_legal(&q, &s->top[i].query));
         for (int k = 0; k < i; k++)
-            assert_false(s->top[k].ask.tp == s->top[i].ask.tp && s->top[k].ask.pp == s->top[i].ask.pp &&
-                         s->top[k].ask.cp == s->top[i].ask.cp);
+            assert_false(s->top[k].query.tp == s->top[i].query.tp && s->top[k].query.pp == s->top[i].query.pp &&
+                         s->top[k].query.cp == s->top[i].query.cp);
     }
     free(s);
     tr_model_close(m);
@@ -104,7 +105,7 @@ static void remembered_schedules_give_the_same_forecast(void **state)
     (void)state;
     assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
     assert_int_equal(tr_pipes_open(&remembered), TR_OK);
-    struct tr_ask a = query_of(m, &machine, 64, 0).base;
+    struct tr_forecast_query a = query_of(m, &machine, 64, 0).base;
     for (int i = 0; i < 3000; i++) {
         struct tr_forecast f, g;
         size_t o = (size_t)i % TR_COUNT_OF(orders);
@@ -134,19 +135,19 @@ static void gradients_travel_once_where_there_is_room(void **state)
     (void)state;
     assert_non_null(s);
     assert_int_equal(tr_machine_find("H100-80GB@ethernet100", &machine), TR_OK);
-    struct tr_query q = query_of(m, &machine, 64, 1024);
+    struct tr_search_query q = query_of(m, &machine, 64, 1024);
     q.pins.keep = TR_KEEP_ALL, q.pins.zero = 3, q.pins.tp = q.pins.pp = q.pins.cp = q.pins.micro = 1;
     assert_int_equal(tr_search_run(&q, s), TR_OK);
-    assert_true(s->n == 1 && s->top[0].ask.sync_last);
+    assert_true(s->n == 1 && s->top[0].query.sync_last);
     double whole = s->top[0].f.bytes[TR_BYTES_GRADS], step = s->top[0].f.step_s;
     assert_true(whole > 8e9 * q.base.grad_bytes);
     q.room_bytes -= whole;
     assert_int_equal(tr_search_run(&q, s), TR_OK);
-    assert_true(s->n == 1 && !s->top[0].ask.sync_last && s->top[0].f.step_s > 1.2 * step);
+    assert_true(s->n == 1 && !s->top[0].query.sync_last && s->top[0].f.step_s > 1.2 * step);
     q.room_bytes += whole;
     q.pins.sync = 0;
     assert_int_equal(tr_search_run(&q, s), TR_OK);
-    assert_true(s->n == 1 && !s->top[0].ask.sync_last);
+    assert_true(s->n == 1 && !s->top[0].query.sync_last);
     free(s);
     tr_model_close(m);
 }
@@ -181,20 +182,20 @@ static void a_question_survives_its_event(void **state)
     struct tr_model *m = model_of("llama-70b");
     struct tr_machine machine;
     struct tr_str text = { 0 };
-    struct tr_ask back;
+    struct tr_forecast_query back;
     struct tr_forecast f, g;
     cJSON *o = NULL;
     (void)state;
     assert_int_equal(tr_machine_find("H100-80GB", &machine), TR_OK);
-    struct tr_query q = query_of(m, &machine, 128, 256);
-    struct tr_ask a = q.base;
+    struct tr_search_query q = query_of(m, &machine, 128, 256);
+    struct tr_forecast_query a = q.base;
     a.tp = 8, a.pp = 4, a.dp = 4, a.zero = 2, a.shard = 2, a.has_sp = true, a.sync_last = true, a.keep = TR_KEEP_OP,
     a.schedule = "zb";
     tr_str_addf(&text, "{");
-    tr_ask_json(&a, &text);
+    tr_forecast_query_json(&a, &text);
     tr_str_addf(&text, "}");
     assert_int_equal(tr_json_parse(text.p, text.n, "event", &o), TR_OK);
-    assert_int_equal(tr_ask_of_json(o, &back), TR_OK);
+    assert_int_equal(tr_forecast_query_of_json(o, &back), TR_OK);
     back.machine = &machine;
     assert_int_equal(tr_forecast(&a, &f), TR_OK);
     assert_int_equal(tr_forecast(&back, &g), TR_OK);
@@ -205,7 +206,7 @@ static void a_question_survives_its_event(void **state)
 }
 
 /* Every option of the configuration that a layout's text gives, as JSON. */
-static void read_back(const struct tr_ask *a, struct tr_str *out)
+static void read_back(const struct tr_forecast_query *a, struct tr_str *out)
 {
     struct tr_str text = { 0 };
     char *argv[32] = { "--model", "m" };
@@ -224,7 +225,7 @@ static void read_back(const struct tr_ask *a, struct tr_str *out)
 /* What the search compiles is what it shows. */
 static void a_layout_has_the_fields_of_its_options(void **state)
 {
-    static const struct tr_ask asks[] = {
+    static const struct tr_forecast_query asks[] = {
         { .tp = 1, .pp = 1, .cp = 1, .dp = 1, .chunks = 1, .micro = 8, .global = 64 },
         { .tp = 8,
           .has_sp = true,

@@ -197,9 +197,9 @@ static void scales_come_from_the_last_steps(void **state)
     step(&b);
     compute(&b);
     same_bits(&a, &b);
-    memcpy(first, tr_exec_amax(b.e)->found, tr_exec_amax(b.e)->n * sizeof *first);
+    memcpy(first, tr_exec_amax(b.e)->amax, tr_exec_amax(b.e)->n * sizeof *first);
     for (size_t i = 0; i < tr_exec_amax(b.e)->n; i++)
-        tr_exec_amax(b.e)->found[i] *= 3;
+        tr_exec_amax(b.e)->amax[i] *= 3;
     for (int i = 1; i < TR_AMAX_STEPS; i++) {
         compute(&b);
         assert_true(a.loss != b.loss && most_past(&b, first) > 2.9);

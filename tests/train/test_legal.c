@@ -60,13 +60,13 @@ static bool search_takes(const struct request *r, const struct tr_model *m, cons
 {
     struct request one = { 1, 1, 1, 1, 1, 1, 0, 0, false, "1f1b", "config", r->reduce_dtype, r->cp_mode };
     const struct tr_config *cfg = NULL;
-    struct tr_query *q = calloc(1, sizeof *q);
+    struct tr_search_query *q = calloc(1, sizeof *q);
     assert_non_null(q);
     one.reproducible = r->reproducible;
     if (load(&one, &cfg) != TR_OK)
         fail_msg("%s", tr_error_text());
-    tr_query_of(cfg, m, machine, r->dp * r->tp * r->pp * r->cp, q);
-    struct tr_ask a = q->base;
+    tr_search_query_of(cfg, m, machine, r->dp * r->tp * r->pp * r->cp, q);
+    struct tr_forecast_query a = q->base;
     a.dp = r->dp, a.tp = r->tp, a.pp = r->pp, a.cp = r->cp, a.micro = r->micro, a.chunks = r->chunks, a.zero = r->zero;
     a.shard = r->zero ? r->shard : 0, a.has_sp = r->sp, a.schedule = r->schedule;
     bool is_legal = tr_search_is_legal(q, &a);

@@ -1,4 +1,4 @@
-/* train_tell.c - what a run reports beside its steps: plan, layout, odd steps, profile. */
+/* train_report.c - what a run reports beside its steps: plan, layout, odd steps, profile. */
 #include "plan/plan.h"
 #include "train/train_impl.h"
 #include <stdio.h>
@@ -6,45 +6,45 @@
 
 /* Reports the layout in a line and as an event that plan --compare reads. With a machine it also reports what a better
  * layout would take. */
-enum tr_status tr_trainer_tell_layout(struct tr_trainer *t)
+enum tr_status tr_trainer_report_layout(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     const struct tr_compiled *c = t->s->compiled;
     struct tr_str fields = { 0 }, text = { 0 }, advice = { 0 };
     struct tr_machine machine;
-    struct tr_query q;
+    struct tr_search_query q;
     struct tr_forecast f = { 0 };
-    struct tr_ask ask;
+    struct tr_forecast_query query;
     bool has_machine = t->cfg->machine != NULL;
     if (!tr_trainer_is_first(t))
         return TR_OK;
     if (has_machine)
         TR_TRY(tr_machine_open(t->cfg->machine, &machine));
-    tr_ask_of_compiled(c, has_machine ? &machine : NULL, &ask);
+    tr_forecast_query_of_compiled(c, has_machine ? &machine : NULL, &query);
     /* one stage: the schedule itself is simulated; this rank does not have the schedules of other stages */
-    if (has_machine && ask.pp == 1 && c->opt.has_own_memory == !machine.is_shared)
+    if (has_machine && query.pp == 1 && c->opt.has_own_memory == !machine.is_shared)
         TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
     else if (has_machine)
-        TR_TRY(tr_forecast(&ask, &f));
+        TR_TRY(tr_forecast(&query, &f));
     if (has_machine && t->trace) {
         double planned_s[TR_OP_COUNT];
         tr_price_kernels(c, &machine, planned_s);
         tr_trace_plan(t->trace, planned_s);
     }
-    tr_ask_json(&ask, &fields);
+    tr_forecast_query_json(&query, &fields);
     tr_str_addf(&fields, ", \"machine\": ");
     tr_str_json(&fields, has_machine ? t->cfg->machine : "");
     tr_str_addf(&fields, ", \"step_s\": %.9g", f.step_s);
-    tr_chosen_text(&ask, tr_compiled_bytes(c), f.step_s, &text);
+    tr_chosen_text(&query, tr_compiled_bytes(c), f.step_s, &text);
     if (tr_str_ok(&fields) && tr_str_ok(&text))
         tr_observe_note(t->ob, "layout", fields.p, text.p);
     if (has_machine) {
-        tr_query_of(t->cfg, t->s->model, &machine, ask.tp * ask.pp * ask.cp * ask.dp, &q);
+        tr_search_query_of(t->cfg, t->s->model, &machine, query.tp * query.pp * query.cp * query.dp, &q);
         tr_pins_clear(&q.pins);
     }
-    TR_TRY(tr_advice_text(has_machine ? &q : NULL, &ask, &advice));
+    TR_TRY(tr_advice_text(has_machine ? &q : NULL, &query, &advice));
     if (advice.n && tr_str_ok(&advice))
-        tr_observe_say(t->ob, advice.p);
+        tr_observe_message(t->ob, advice.p);
 out:
     tr_str_release(&fields);
     tr_str_release(&text);
@@ -52,7 +52,7 @@ out:
     return st;
 }
 
-enum tr_status tr_trainer_tell_plan(struct tr_trainer *t)
+enum tr_status tr_trainer_report_plan(struct tr_trainer *t)
 {
     enum { N = TR_A_COUNT + 2 };
     enum tr_status st = TR_OK;
@@ -97,13 +97,14 @@ void tr_trainer_lap(struct tr_trainer *t, const char *phase)
     t->lap_us = now;
 }
 
-void tr_trainer_tell_start(struct tr_trainer *t)
+void tr_trainer_report_start(struct tr_trainer *t)
 {
     tr_trainer_lap(t, "first_step");
     tr_observe_note(t->ob, "start", t->start, NULL);
 }
 
-void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b, const struct tr_verdict *v)
+void tr_trainer_report_odd(struct tr_trainer *t, int64_t step, const struct tr_step_batch *b,
+                           const struct tr_verdict *v)
 {
     char cause[sizeof v->cause + 128];
     (void)snprintf(cause, sizeof cause, "step %" PRId64 " of samples %" PRIu64 "..%" PRIu64 ": %s", step,
@@ -114,19 +115,19 @@ void tr_trainer_tell_odd(struct tr_trainer *t, int64_t step, const struct tr_ste
     tr_observe_fault(t->ob, &f);
 }
 
-void tr_trainer_tell_overflow(struct tr_trainer *t, int64_t step)
+void tr_trainer_report_overflow(struct tr_trainer *t, int64_t step)
 {
     char text[128];
     (void)snprintf(text, sizeof text, "step %" PRId64 ": gradients overflow float16: no update, loss scale now %.0f",
                    step, t->state.scaler.scale);
-    tr_observe_say(t->ob, text);
+    tr_observe_message(t->ob, text);
 }
 
-enum tr_status tr_trainer_tell_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s)
+enum tr_status tr_trainer_report_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s)
 {
     const char *table = NULL;
     enum tr_status st = tr_trace_after(t->trace, step, step_s, exposed_s, step == t->total_steps, &table);
     if (table)
-        tr_observe_say(t->ob, table);
+        tr_observe_message(t->ob, table);
     return st;
 }
