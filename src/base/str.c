@@ -103,6 +103,19 @@ static bool is_plain(char c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; /* false above ASCII whether char is signed or not */
 }
 
+void tr_str_shell(struct tr_str *s, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+    if (*word && word[strspn(word, plain)] == 0) {
+        tr_str_addf(s, "%s", word);
+        return;
+    }
+    tr_str_add(s, "'", 1);
+    for (const char *p = word; *p; p++)
+        tr_str_addf(s, *p == '\'' ? "'\\''" : "%c", *p);
+    tr_str_add(s, "'", 1);
+}
+
 void tr_str_json(struct tr_str *s, const char *text)
 {
     size_t n = strlen(text);

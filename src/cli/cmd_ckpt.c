@@ -94,20 +94,6 @@ static void add_item(struct tr_str *out, const char *name, const cJSON *value)
     cJSON_free(text);
 }
 
-/* A word quoted for a shell. */
-static void add_word(struct tr_str *out, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
-    if (*word && word[strspn(word, plain)] == 0) {
-        tr_str_addf(out, " %s", word);
-        return;
-    }
-    tr_str_addf(out, " '");
-    for (const char *p = word; *p; p++)
-        tr_str_addf(out, *p == '\'' ? "'\\''" : "%c", *p);
-    tr_str_addf(out, "'");
-}
-
 static void add_command(struct tr_str *out, const cJSON *state)
 {
     const cJSON *origin = cJSON_GetObjectItemCaseSensitive(state, "origin"),
@@ -116,7 +102,8 @@ static void add_command(struct tr_str *out, const cJSON *state)
     int n_ranks = cJSON_IsNumber(world) ? world->valueint : 1, i = 0;
     tr_str_addf(out, "\nto run it again:\n ");
     for (const cJSON *w = words ? words->child : NULL; w; w = w->next, i++) {
-        add_word(out, cJSON_IsString(w) ? w->valuestring : "?");
+        tr_str_addf(out, " ");
+        tr_str_shell(out, cJSON_IsString(w) ? w->valuestring : "?");
         if (i == 0 && n_ranks > 1)
             tr_str_addf(out, " launch --nproc-per-node %d", n_ranks);
     }

@@ -21,8 +21,8 @@ static void add_command(const struct tr_config *cfg, const struct tr_search_resu
         tr_str_addf(out, "trireme launch --nproc_per_node %d train", n);
     else
         tr_str_addf(out, "trireme train");
-    tr_str_addf(out, " --model %s --data DATA --output OUT", cfg->model);
-    tr_kept_options(cfg, &x->query, out);
+    tr_str_addf(out, "%s%s", cfg->data.n ? "" : " --data DATA", cfg->output ? "" : " --output OUT");
+    tr_given_options(cfg, &x->query, out);
     tr_layout_options(&x->query, out);
     if (!x->query.machine->is_shared)
         tr_str_addf(out, " --device cuda");

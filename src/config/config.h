@@ -244,6 +244,9 @@ int tr_config_keys(const struct tr_config *cfg, int max, const char **names, int
 void tr_config_dump(const struct tr_config *cfg, struct tr_str *out); /* name, value, origin: one line each */
 /* One flat object {"learning_rate": 5e-05, ...}; with_origin: {"learning_rate": {"value": .., "origin": ".."}, ...}. */
 void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str *out);
+/* " --name value" for every option that was given, as the command line of `verb` takes it: in words of a shell, without
+ * options that `verb` does not have and without those of `except`, which NULL ends. */
+void tr_config_arguments(const struct tr_config *cfg, enum tr_verb verb, const char *const *except, struct tr_str *out);
 void tr_config_help(enum tr_verb verb, struct tr_str *out);
 void tr_config_man(enum tr_verb verb, struct tr_str *out);
 void tr_config_completion(struct tr_str *out); /* bash */

@@ -2,6 +2,8 @@
  */
 #include "config/config_impl.h"
 
+#include <limits.h>
+
 static const struct {
     const char *word, *what, *words;
 } verbs[] = {
@@ -248,6 +250,81 @@ void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str
         comma = ",";
     }
     tr_str_addf(out, "}");
+}
+
+static bool is_argument(const struct tr_config *cfg, const struct option *opt, enum tr_verb verb,
+                        const char *const *except)
+{
+    bool is_given = full_of(cfg)->origins[opt - tr_options].level > LEVEL_DERIVED;
+    for (; *except != NULL; except++)
+        if (strcmp(*except, opt->name) == 0)
+            return false;
+    return is_given && is_shown(cfg, opt) && tr_option_is_for(opt, verb);
+}
+
+static void add_argument(const char *name, const char *value, struct tr_str *out)
+{
+    tr_str_addf(out, " --%s ", name);
+    tr_str_shell(out, value);
+}
+
+static void add_value(const struct tr_config *cfg, const struct option *opt, struct tr_str *out)
+{
+    struct tr_str value = { 0 };
+    tr_value_print(cfg, opt, false, &value);
+    if (opt->type == OPTION_BOOL && *(const bool *)((const char *)cfg + opt->at))
+        tr_str_addf(out, " --%s", opt->name);
+    else
+        add_argument(opt->name, value.p != NULL ? value.p : "", out);
+    tr_str_release(&value);
+}
+
+static void add_sources(const struct tr_config *cfg, const struct option *opt, struct tr_str *out)
+{
+    struct tr_config one = *cfg;
+    struct tr_data_list *list = (struct tr_data_list *)(void *)((char *)&one + opt->at), all = *list;
+    for (size_t i = 0; i < all.n; i++) {
+        *list = (struct tr_data_list){ &all.item[i], 1 };
+        add_value(&one, opt, out);
+    }
+}
+
+/* The item of any list that was given first after position `last`; false: there is none. */
+static bool next_word(const struct tr_config *cfg, enum tr_verb verb, const char *const *except, int *last,
+                      const char **name, const char **word)
+{
+    int first = INT_MAX;
+    for (size_t i = 0; i < tr_option_count(); i++) {
+        const struct option *opt = &tr_options[i];
+        const struct tr_words *list = (const void *)((const char *)cfg + opt->at);
+        if (opt->type != OPTION_WORDS || !is_argument(cfg, opt, verb, except))
+            continue;
+        for (size_t k = 0; k < list->n; k++)
+            if (list->position[k] > *last && list->position[k] < first) {
+                first = list->position[k];
+                *name = opt->name;
+                *word = list->item[k];
+            }
+    }
+    *last = first;
+    return first < INT_MAX;
+}
+
+/* Items of lists keep their order over all lists: of two patterns that match a parameter the last one counts. */
+void tr_config_arguments(const struct tr_config *cfg, enum tr_verb verb, const char *const *except, struct tr_str *out)
+{
+    const char *name = NULL, *word = NULL;
+    for (size_t i = 0; i < tr_option_count(); i++) {
+        const struct option *opt = &tr_options[i];
+        if (opt->type == OPTION_WORDS || !is_argument(cfg, opt, verb, except))
+            continue;
+        if (opt->type == OPTION_DATA)
+            add_sources(cfg, opt, out);
+        else
+            add_value(cfg, opt, out);
+    }
+    for (int last = -1; next_word(cfg, verb, except, &last, &name, &word);)
+        add_argument(name, word, out);
 }
 
 void tr_config_completion(struct tr_str *out)

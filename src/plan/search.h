@@ -68,8 +68,9 @@ void tr_layout_words(const struct tr_forecast_query *a, struct tr_str *out);
 void tr_layout_options(const struct tr_forecast_query *a, struct tr_str *out);
 /* The same as fields of a configuration. */
 void tr_layout_configure(const struct tr_forecast_query *a, struct tr_config *run);
-/* " --sequence_length 4096 --dtype bfloat16 ...": what the layout does not decide, as far as it was given. */
-void tr_kept_options(const struct tr_config *cfg, const struct tr_forecast_query *a, struct tr_str *out);
+/* " --sequence_length 4096 --model DIR --dtype bfloat16 ...": what the layout does not decide, as far as it was given.
+ */
+void tr_given_options(const struct tr_config *cfg, const struct tr_forecast_query *a, struct tr_str *out);
 /* Bytes of the fullest stage of a layout, by the compile of the run that its options ask for. */
 enum tr_status tr_search_exact(const struct tr_config *cfg, const struct tr_search_result *x, double *bytes);
 

@@ -88,6 +88,36 @@ for x in json.load(open("stdout"))["layouts"]:
     assert x["tp"] == 2 and x["zero"] == 1, x
 PY
 
+# What the search does not choose stays too: the winner is compiled with it, and its command has it, in words of a shell.
+kept=(--bf16 --optim sgd --momentum 0.9 --async_save off --learning_rate 1e-3 --fp8 --fp8_scaling delayed)
+python3 -c 'import json, sys; json.dump({**json.load(open(sys.argv[1])), "torch_dtype": "bfloat16"}, open("qwen.json", "w"))' "$models/qwen-0.5b.json"
+search=(plan --search --model qwen.json --machine H100 --gpus 2 --train_batch_size 4 --sequence_length 1024 --json)
+expect 0 "$TRIREME" "${search[@]}" "${kept[@]}" --data "a b.txt:2" --data "it's.txt" --frozen '*' --trainable '*norm*' \
+    --frozen 'model.norm.weight' --output there
+cp stdout search.json
+python3 - >arguments <<'PY'
+import json, shlex
+words = shlex.split(json.load(open("search.json"))["command"])
+words = words[words.index("train") + 1:]
+for want in (["--optim", "sgd"], ["--momentum", "0.9"], ["--async_save", "off"], ["--learning_rate", "0.001"], ["--fp8"], ["--dtype", "bfloat16"],
+             ["--fp8_scaling", "delayed"], ["--data", "a b.txt:2"], ["--data", "it's.txt"], ["--output", "there"], ["--model", "qwen.json"],
+             ["--frozen", "*", "--trainable", "*norm*", "--frozen", "model.norm.weight"]):
+    assert any(words[i:i + len(want)] == want for i in range(len(words))), (want, words)
+for dropped in ("--machine", "--json", "--search", "DATA", "OUT"):
+    assert dropped not in words, (dropped, words)
+print("\n".join(words))
+PY
+mapfile -t arguments <arguments
+"$TRIREME" plan "${arguments[@]}" --json >plan.json || fail "plan refuses the winner of --search"
+"$TRIREME" "${search[@]}" --bf16 >plain.json
+python3 - <<'PY'
+import json
+s, p, plain = (json.load(open(f)) for f in ("search.json", "plan.json", "plain.json"))
+chip = max(sum(a["bytes"] for a in r["arenas"] if a["name"] not in ("data", "save", "staging")) for r in p["ranks"])
+assert chip == s["exact_bytes"], (chip, s["exact_bytes"])
+assert s["exact_bytes"] < plain["exact_bytes"], "the moments of frozen parameters were counted"
+PY
+
 # The command of the winner runs: as many ranks as it says.
 expect 0 "$TRIREME" plan --search --model model --machine H100 --gpus 2 --train_batch_size 4 --sequence_length 32 --json
 cmd=$(python3 -c 'import json; print(json.load(open("stdout"))["command"])')
