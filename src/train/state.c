@@ -49,6 +49,21 @@ static int64_t schedule_steps(const struct tr_run_inputs *in)
     return k == TR_LR_CONSTANT || k == TR_LR_CONSTANT_WITH_WARMUP ? 0 : in->total_steps;
 }
 
+/* What the file of optim_groups says, not its name: its content may have changed. */
+static void add_groups(const struct tr_param_groups *g, struct tr_str *out)
+{
+    tr_str_addf(out, ", \"optim_groups\": [");
+    for (int i = 1; i < g->n; i++) {
+        tr_str_addf(out, "%s{\"pattern\": ", i > 1 ? ", " : "");
+        tr_str_json(out, g->group[i].pattern);
+        tr_str_addf(out, ", \"lr_factor\": %.17g", g->group[i].lr_factor);
+        if (g->group[i].has_decay)
+            tr_str_addf(out, ", \"weight_decay\": %.17g", g->group[i].weight_decay);
+        tr_str_addf(out, "}");
+    }
+    tr_str_addf(out, "]");
+}
+
 static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *out)
 {
     enum tr_status st = TR_OK;
@@ -64,6 +79,7 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
         tr_hash_hex(tr_tokenizer_hash(in->tok), hex);
         tr_str_addf(out, ", \"tokenizer_hash\": \"%s\"", hex);
     }
+    add_groups(in->groups, out);
     tr_config_json(in->cfg, false, &text);
     if (!tr_str_ok(&text))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for the options of the run"));

@@ -27,10 +27,12 @@ struct tr_run_inputs {
     const struct tr_config *cfg;
     const struct tr_data *data;
     const struct tr_tokenizer *tok; /* NULL: the data is token ids */
+    const struct tr_param_groups *groups;
     int64_t total_steps;
 };
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out);
-/* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, schedule, precision), naming
+/* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, groups, schedule,
+ * precision), naming
  * every difference, unless --allow_change names it (C14). Refuses a checkpoint of a newer format (C15). */
 enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in);
 /* {"command": [...], "directory", "version", "build", "git_commit"}: where a run comes from. */

@@ -318,7 +318,7 @@ static enum tr_status open_checkpoint(struct tr_trainer *t)
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
     t->state.amax = tr_exec_amax(t->e);
-    t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, t->total_steps };
+    t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, &t->s->groups, t->total_steps };
     TR_TRY(find_checkpoint(t, &notes));
     if (tr_trainer_is_first(t))
         TR_TRY(begin_generation(t, &notes));

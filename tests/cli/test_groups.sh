@@ -36,6 +36,20 @@ run 1 still --learning_rate 1e-2 --optim_groups still.json
 [ "$("$TRIREME" ckpt diff model still | grep -c norm)" = 0 ] || fail "norms have moved"
 "$TRIREME" ckpt diff model still | grep -q mlp || fail "nothing has moved"
 
+# The content of the file is an input of the run: a resume sees a change of it, and blanks are none.
+resume() {
+    "$TRIREME" train --model model --data train.jsonl --sequence_length 32 --per_device_train_batch_size 2 --train_batch_size 8 \
+        --max_steps 4 --lr_scheduler_type cosine --threads 1 --quiet --reproducible layout --learning_rate 1e-2 --output still \
+        --optim_groups still.json --resume "$@"
+}
+echo '[{"pattern": "*norm*",   "lr_factor": 0.0}]' >still.json
+expect 0 resume
+echo '[{"pattern": "*norm*", "lr_factor": 0.25, "weight_decay": 0.5}]' >still.json
+expect 2 resume
+grep -qF 'optim_groups was [{"pattern":"*norm*","lr_factor":0}], is [{"pattern":"*norm*","lr_factor":0.25,"weight_decay":0.5}]' stderr ||
+    fail "a change of the groups: $(cat stderr)"
+expect 0 resume --allow_change optim_groups
+
 plan() { "$TRIREME" plan --model model --data train.jsonl --optim_groups "$1"; }
 echo '[{"pattern": "*nrm*"}]' >bad.json
 expect 2 plan bad.json
