@@ -24,18 +24,18 @@ static const char *library_name(void)
     return getenv("OMPI_COMM_WORLD_RANK") ? "openmpi" : "mpich";
 }
 
-/* libtrireme_NAME.so beside this program, or where it was installed. */
+/* libtrireme_NAME.so beside this program (a build tree), or in the library directory of its installation. */
 static const struct tr_mpi_api *load(const char *name, char *why, size_t n_why)
 {
-    char self[TR_PATH_MAX / 2] = "", path[TR_PATH_MAX];
+    char self[TR_PATH_MAX / 2] = "", installed[TR_PATH_MAX / 4 * 3], path[TR_PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     char *slash = n > 0 ? strrchr(self, '/') : NULL;
     if (slash)
         *slash = 0;
-    const char *const dirs[] = { self, TR_MODULE_DIR };
-    (void)snprintf(
-        why, n_why,
-        "libtrireme_%s.so is neither beside the program nor in " TR_MODULE_DIR "; install MPI and build again", name);
+    (void)snprintf(installed, sizeof installed, "%s/" TR_MODULE_PATH, self);
+    const char *const dirs[] = { self, installed };
+    (void)snprintf(why, n_why, "libtrireme_%s.so is neither beside the program nor in %s; install MPI and build again",
+                   name, installed);
     for (size_t i = 0; i < TR_COUNT_OF(dirs); i++) {
         (void)snprintf(path, sizeof path, "%s/libtrireme_%s.so", dirs[i], name);
         if (access(path, R_OK) != 0)

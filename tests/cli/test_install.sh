@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# cmake --install --prefix: every file lands under the prefix, and the installed program runs from there, its MPI module too.
+. "$(dirname "$0")/common.sh"
+build=$(dirname "$TRIREME")
+[ -e "$build/cmake_install.cmake" ] || {
+    echo "skipped: $build is no build tree"
+    exit 77
+}
+expect 0 cmake --install "$build" --prefix "$PWD/there"
+grep -E '^-- (Installing|Up-to-date): ' stdout >files || fail "nothing was installed: $(cat stdout)"
+! grep -vF ": $PWD/there/" files >outside || fail "outside of the prefix: $(cat outside)"
+mv there moved # nothing in it knows its path
+expect 0 moved/bin/trireme --version
+[ -e moved/share/trireme/machines ] || fail "no machines: $(find moved)"
+
+[ -e "$build/libtrireme_mpich.so" ] || exit 0
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # what MPI libraries keep until the end is theirs
+unset RANK WORLD_SIZE
+tiny_text train.jsonl
+tiny_model model
+expect 0 timeout -k 1 60 moved/bin/trireme launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
+    --train_batch_size 8 --max_steps 2 --threads 1 --quiet --comm mpi --output out
+find moved -name 'libtrireme_*.so' -delete
+expect 2 timeout -k 1 60 moved/bin/trireme launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
+    --train_batch_size 8 --max_steps 2 --threads 1 --quiet --comm mpi --output none
+cat none/logs/*.log >>stderr 2>/dev/null || true
+grep -q 'libtrireme_mpich.so is neither beside the program nor in ' stderr || fail "no reason: $(cat stderr)"
