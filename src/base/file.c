@@ -307,35 +307,3 @@ out:
         unlink(tmp); /* gone already after the rename */
     return st;
 }
-
-enum tr_status tr_copy_file(const char *from, const char *to)
-{
-    enum { CHUNK = 1 << 20 };
-    enum tr_status st = TR_OK;
-    int in = -1, fd = -1;
-    uint64_t n_bytes = 0, at = 0;
-    char *buf = malloc(CHUNK);
-    if (!buf)
-        return tr_fail(TR_NOMEM, "no memory to copy %s", from);
-    TR_TRY(tr_file_open_read(from, &in, &n_bytes));
-    TR_TRY(create_new(to, &fd));
-    while (at < n_bytes) {
-        size_t n = (size_t)tr_min64(CHUNK, (int64_t)(n_bytes - at));
-        TR_TRY(tr_pread_all(in, from, buf, n, at));
-        TR_TRY(tr_write_all(fd, to, buf, n));
-        at += n;
-    }
-    st = sync_close(fd, to);
-    fd = -1;
-    if (st != TR_OK)
-        unlink(to);
-out:
-    if (fd >= 0) {
-        close(fd);
-        unlink(to);
-    }
-    if (in >= 0)
-        close(in);
-    free(buf);
-    return st;
-}

@@ -33,6 +33,5 @@ bool tr_file_direct(int fd, bool is_on);
  * file.before_fsync, file.after_fsync, file.after_rename. */
 enum tr_status tr_file_write_atomic(const char *path, const void *buf, size_t n);
 enum tr_status tr_fsync_dir(const char *path);
-enum tr_status tr_copy_file(const char *from, const char *to); /* new file, fsynced */
 
 #endif

@@ -26,6 +26,17 @@ static double backward_flops(const struct tr_call *c) /* dv, do.v, dq, dk */
     return pair_flops(c, 4.0);
 }
 
+/* Slots that the forms of attention share. `n` counts the rows of begin, sample and position: N of this rank, or M of
+ * all context ranks. */
+/* clang-format off */
+#define QKV     { "q", "(N, Hd)" }, { "k", "(N, Kd)" }, { "v", "(N, Kd)" }
+#define RESULTS { "o", "(N, Hd)" }, { "lse", "(N, H) F32" }
+#define GRADS   { "dq", "(N, Hd)" }, { "dk", "(N, Kd)" }, { "dv", "(N, Kd)" }
+#define TOKENS(n)                                                                                                      \
+    { "begin", "(" n ", 1) I32" }, { "sample", "(" n ", 1) I64", .is_optional = true },                                \
+    { "position", "(" n ", 1) I32", .is_optional = true }, { "step", "(1, S) F32", .is_optional = true }
+/* clang-format on */
+
 /* Row p of table: cos[r/2], sin[r/2] of position p; r <= head_dim columns rotate as pairs (i, i + r/2) of each head,
  * the other columns are copied. attr: head_dim, inverse (rotate back) */
 const struct tr_op_row tr_row_rope = {
@@ -44,14 +55,8 @@ const struct tr_op_row tr_row_rope = {
  * attr: n_heads_q, n_heads_kv, head_dim, scale, window, softcap, dropout_p, key, first, row_q, row_k */
 const struct tr_op_row tr_row_attention = {
     .name = "attention",
-    .in = { { "q", "(N, Hd)" },
-            { "k", "(N, Kd)" },
-            { "v", "(N, Kd)" },
-            { "begin", "(N, 1) I32" },
-            { "sample", "(N, 1) I64", .is_optional = true },
-            { "position", "(N, 1) I32", .is_optional = true },
-            { "step", "(1, S) F32", .is_optional = true } },
-    .out = { { "o", "(N, Hd)" }, { "lse", "(N, H) F32" } },
+    .in = { QKV, TOKENS("N") },
+    .out = { RESULTS },
     .flops = forward_flops,
     .price = TR_PRICE_ATTENTION,
 };
@@ -59,17 +64,8 @@ const struct tr_op_row tr_row_attention = {
 /* Works on blocks as attention does; accumulate adds to dq, dk and dv. attr: as attention, any_order */
 const struct tr_op_row tr_row_attention_bwd = {
     .name = "attention_bwd",
-    .in = { { "do", "(N, Hd)" },
-            { "q", "(N, Hd)" },
-            { "k", "(N, Kd)" },
-            { "v", "(N, Kd)" },
-            { "o", "(N, Hd)" },
-            { "lse", "(N, H) F32" },
-            { "begin", "(N, 1) I32" },
-            { "sample", "(N, 1) I64", .is_optional = true },
-            { "position", "(N, 1) I32", .is_optional = true },
-            { "step", "(1, S) F32", .is_optional = true } },
-    .out = { { "dq", "(N, Hd)" }, { "dk", "(N, Kd)" }, { "dv", "(N, Kd)" } },
+    .in = { { "do", "(N, Hd)" }, QKV, RESULTS, TOKENS("N") },
+    .out = { GRADS },
     .flops = backward_flops,
     .price = TR_PRICE_ATTENTION_BWD,
 };
@@ -86,14 +82,8 @@ const struct tr_op_row tr_row_attention_cached = {
  * rank has the same work. */
 const struct tr_op_row tr_row_ring_attention = {
     .name = "ring_attention",
-    .in = { { "q", "(N, Hd)" },
-            { "k", "(N, Kd)" },
-            { "v", "(N, Kd)" },
-            { "begin", "(M, 1) I32" },
-            { "sample", "(M, 1) I64", .is_optional = true },
-            { "position", "(M, 1) I32", .is_optional = true },
-            { "step", "(1, S) F32", .is_optional = true } },
-    .out = { { "o", "(N, Hd)" }, { "lse", "(N, H) F32" } },
+    .in = { QKV, TOKENS("M") },
+    .out = { RESULTS },
     .flops = forward_flops,
     .price = TR_PRICE_RING,
     .is_collective = true,
@@ -101,17 +91,8 @@ const struct tr_op_row tr_row_ring_attention = {
 
 const struct tr_op_row tr_row_ring_attention_bwd = {
     .name = "ring_attention_bwd",
-    .in = { { "do", "(N, Hd)" },
-            { "q", "(N, Hd)" },
-            { "k", "(N, Kd)" },
-            { "v", "(N, Kd)" },
-            { "o", "(N, Hd)" },
-            { "lse", "(N, H) F32" },
-            { "begin", "(M, 1) I32" },
-            { "sample", "(M, 1) I64", .is_optional = true },
-            { "position", "(M, 1) I32", .is_optional = true },
-            { "step", "(1, S) F32", .is_optional = true } },
-    .out = { { "dq", "(N, Hd)" }, { "dk", "(N, Kd)" }, { "dv", "(N, Kd)" } },
+    .in = { { "do", "(N, Hd)" }, QKV, RESULTS, TOKENS("M") },
+    .out = { GRADS },
     .flops = backward_flops,
     .price = TR_PRICE_RING_BWD,
     .is_collective = true,

@@ -20,11 +20,6 @@ static const struct {
     { "update", "time in the optimizer and fixed costs", "the optimizer and fixed costs: a larger batch" },
 };
 
-const char *tr_part_name(enum tr_part p)
-{
-    return parts[p].name;
-}
-
 void tr_parts_of(const struct tr_forecast *f, double part[TR_PARTS])
 {
     double again = f->hardware_flops > 0 ? f->compute_s * (1 - f->flops / f->hardware_flops) : 0;

@@ -88,7 +88,6 @@ enum tr_part {
     TR_PARTS
 };
 void tr_parts_of(const struct tr_forecast *f, double part[TR_PARTS]);
-const char *tr_part_name(enum tr_part p);
 /* The ranking, why the first wins, what the second loses, what to look at next. exact_bytes: compiled bytes; 0: not
  * known. */
 void tr_search_text(const struct tr_search_query *q, const struct tr_search *s, double exact_bytes, struct tr_str *out);

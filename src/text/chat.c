@@ -172,11 +172,6 @@ enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *val
     return tr_fail(TR_NOMEM, "no memory for the template variable %s", name);
 }
 
-void tr_chat_set_clock(struct tr_chat *c, int64_t now_s)
-{
-    c->now_s = now_s;
-}
-
 const struct tr_jinja *tr_chat_template(const struct tr_chat *c, const cJSON *tools)
 {
     return tools && c->with_tools ? c->with_tools : c->plain;

@@ -27,10 +27,9 @@ void tr_chat_close(struct tr_chat *c);
 
 /* Sets a template variable for all later calls: enable_thinking, date_string, ... The value is copied. */
 enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *value);
-/* Sets the clock that strftime_now reads, in UTC seconds. Without this call it is the time of tr_chat_open. */
-void tr_chat_set_clock(struct tr_chat *c, int64_t now_s);
 bool tr_chat_uses_date(const struct tr_chat *c); /* a template calls strftime_now */
-/* Sets the clock to 00:00 UTC of a date like 2026-01-31; a newline may follow it. */
+/* Sets the clock that strftime_now reads to 00:00 UTC of a date like 2026-01-31; a newline may follow it. Without this
+ * call it is the time of tr_chat_open. */
 enum tr_status tr_chat_set_date(struct tr_chat *c, const char *text);
 enum { TR_DATE_MAX = 16 };
 void tr_chat_get_date(const struct tr_chat *c, char out[TR_DATE_MAX]); /* "": no template uses it */

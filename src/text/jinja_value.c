@@ -143,12 +143,6 @@ struct tr_jinja_val tr_jinja_dict_get(struct tr_jinja_eval *e, const struct tr_j
     return p ? p->value : (struct tr_jinja_val){ .kind = K_MISSING };
 }
 
-struct tr_jinja_val tr_jinja_dict_cstr(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, const char *key)
-{
-    struct tr_jinja_str s = { key, strlen(key), SIZE_MAX, false };
-    return tr_jinja_dict_get(e, d, (struct tr_jinja_val){ .kind = K_STR, .s = &s });
-}
-
 void tr_jinja_dict_set(struct tr_jinja_eval *e, struct tr_jinja_dict *d, struct tr_jinja_val key,
                        struct tr_jinja_val value)
 {

@@ -109,7 +109,6 @@ void tr_jinja_dict_set(struct tr_jinja_eval *e, struct tr_jinja_dict *d, struct 
                        struct tr_jinja_val value);
 /* K_MISSING: the dict does not hold the key. */
 struct tr_jinja_val tr_jinja_dict_get(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, struct tr_jinja_val key);
-struct tr_jinja_val tr_jinja_dict_cstr(struct tr_jinja_eval *e, const struct tr_jinja_dict *d, const char *key);
 struct tr_jinja_val tr_jinja_of_json(struct tr_jinja_eval *e, const cJSON *j, size_t n_items, int depth);
 
 const char *tr_jinja_kind(struct tr_jinja_val v); /* Python's name of the type */

@@ -244,28 +244,6 @@ static void remove_tree_never_follows_links(void **state)
     assert_int_equal(tr_remove_tree(in_root("gone")), TR_OK); /* absent is fine */
 }
 
-static void copy_makes_a_new_file_or_none(void **state)
-{
-    (void)state;
-    enum { N = (1 << 20) + 12345 };
-    static char data[N];
-    for (int i = 0; i < N; i++)
-        data[i] = (char)(i % 251);
-    const char *from = in_root("from"), *to = in_root("to");
-    assert_int_equal(tr_file_write_atomic(from, data, N), TR_OK);
-    assert_int_equal(tr_copy_file(from, to), TR_OK);
-    char *back = NULL;
-    size_t n = 0;
-    assert_int_equal(tr_file_read(to, N, &back, &n), TR_OK);
-    assert_int_equal(n, N);
-    assert_memory_equal(back, data, N);
-    free(back);
-    assert_int_equal(tr_copy_file(from, to), TR_USAGE); /* exists: never overwritten */
-    assert_true(tr_file_exists(to));
-    assert_int_equal(tr_copy_file(in_root("nothing"), in_root("to2")), TR_USAGE);
-    assert_false(tr_file_exists(in_root("to2")));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,7 +257,6 @@ int main(void)
         cmocka_unit_test(a_link_is_replaced_and_its_target_is_left_alone),
         cmocka_unit_test(mkdirs_makes_parents_and_is_repeatable),
         cmocka_unit_test(remove_tree_never_follows_links),
-        cmocka_unit_test(copy_makes_a_new_file_or_none),
     };
     return cmocka_run_group_tests(tests, make_root, drop_root);
 }

@@ -48,6 +48,15 @@ static inline void put_file(const char *path, const void *p, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
+static inline void copy_file(const char *from, const char *to)
+{
+    char *text = NULL;
+    size_t n = 0;
+    assert_int_equal(tr_file_read(from, 1 << 24, &text, &n), TR_OK);
+    put_file(to, text, n);
+    free(text);
+}
+
 static inline void assert_fails_with(enum tr_status got, enum tr_status want, const char *text)
 {
     if (got != want || !strstr(tr_error_text(), text))
