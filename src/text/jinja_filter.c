@@ -5,11 +5,6 @@
 #include "text/jinja_impl.h"
 #include <math.h>
 
-#define FN(name)                                                                                                       \
-    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
-                                    const struct tr_jinja_args *raw)
-#define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
-
 static struct tr_jinja_val keep_safe(struct tr_jinja_val v, const struct tr_jinja_str *from)
 {
     if (v.s->n > 0 && from->is_safe)
@@ -17,9 +12,9 @@ static struct tr_jinja_val keep_safe(struct tr_jinja_val v, const struct tr_jinj
     return v;
 }
 
-FN(f_trim)
+TR_JINJA_FN(f_trim)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v), *chars = NULL;
     if (a[0].kind != K_MISSING && a[0].kind != K_NONE)
         chars = tr_jinja_text(e, a[0]);
@@ -29,34 +24,22 @@ FN(f_trim)
     return keep_safe(tr_jinja_str_ref(e, p, n), s);
 }
 
-FN(f_string)
+TR_JINJA_FN(f_string)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     return (struct tr_jinja_val){ .kind = K_STR, .s = tr_jinja_text(e, v) };
 }
 
-FN(f_upper)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, tr_jinja_text(e, v), CASE_UPPER);
-}
-
-FN(f_lower)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, tr_jinja_text(e, v), CASE_LOWER);
-}
-
-FN(f_capitalize)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, tr_jinja_text(e, v), CASE_CAPITAL);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(f_upper, tr_jinja_case(e, tr_jinja_text(e, v), CASE_UPPER))
+TR_JINJA_RETURNS(f_lower, tr_jinja_case(e, tr_jinja_text(e, v), CASE_LOWER))
+TR_JINJA_RETURNS(f_capitalize, tr_jinja_case(e, tr_jinja_text(e, v), CASE_CAPITAL))
+/* clang-format on */
 
 /* This is not str.title(): a word begins only after white space or one of -({[<. */
-FN(f_title)
+TR_JINJA_FN(f_title)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_jinja_val lower = tr_jinja_case(e, s, CASE_LOWER);
     char *p = tr_jinja_get(e, lower.s->n + 1);
@@ -69,35 +52,35 @@ FN(f_title)
     return p ? keep_safe(tr_jinja_str_ref(e, p, lower.s->n), s) : lower;
 }
 
-FN(f_replace)
+TR_JINJA_FN(f_replace)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     int64_t max = -1;
     if (a[2].kind != K_MISSING && a[2].kind != K_NONE && !tr_jinja_as_int(e, a[2], "replace: count", &max))
         return v;
     return tr_jinja_replace(e, tr_jinja_text(e, v), tr_jinja_text(e, a[0]), tr_jinja_text(e, a[1]), max);
 }
 
-FN(f_default)
+TR_JINJA_FN(f_default)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     bool is_absent = v.kind == K_UNDEF || (tr_jinja_truth(a[1]) && !tr_jinja_truth(v));
     if (!is_absent)
         return v;
     return a[0].kind == K_MISSING ? tr_jinja_str_ref(e, "", 0) : a[0];
 }
 
-FN(f_tojson)
+TR_JINJA_FN(f_tojson)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     struct tr_str out = { 0 };
     tr_jinja_json(e, v, a, &out);
     return tr_jinja_str_take(e, &out);
 }
 
-FN(f_safe)
+TR_JINJA_FN(f_safe)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_jinja_val out = tr_jinja_str_ref(e, s->p, s->n);
     if (e->st == TR_OK)
@@ -105,9 +88,9 @@ FN(f_safe)
     return out;
 }
 
-FN(f_escape)
+TR_JINJA_FN(f_escape)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_str out = { 0 };
     if (s->is_safe)
@@ -125,9 +108,9 @@ FN(f_escape)
 }
 
 /* str.splitlines has more line breaks than \n. A string that holds one of those is refused. */
-FN(f_indent)
+TR_JINJA_FN(f_indent)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind != K_STR)
         return tr_jinja_fail(e, "indent needs a str, not %s", tr_jinja_kind(v));
     const struct tr_jinja_str *s = v.s;
@@ -180,9 +163,9 @@ static bool read_float(const struct tr_jinja_str *s, double *out)
     return end != buf && *end == 0;
 }
 
-FN(f_int)
+TR_JINJA_FN(f_int)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     struct tr_jinja_val other = a[0].kind == K_MISSING ? tr_jinja_int(0) : a[0];
     char buf[64];
     double f = 0;
@@ -204,9 +187,9 @@ FN(f_int)
     return fabs(f) < 0x1p63 ? tr_jinja_int((int64_t)f) : tr_jinja_fail(e, "int: a number is larger than 64 bits");
 }
 
-FN(f_float)
+TR_JINJA_FN(f_float)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     double f;
     if (tr_jinja_is_number(v))
         return tr_jinja_float(tr_jinja_real(v));
@@ -217,9 +200,9 @@ FN(f_float)
     return a[0].kind == K_MISSING ? tr_jinja_float(0) : a[0];
 }
 
-FN(f_abs)
+TR_JINJA_FN(f_abs)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_FLOAT)
         return tr_jinja_float(fabs(v.f));
     int64_t i;
@@ -229,9 +212,9 @@ FN(f_abs)
 }
 
 /* round(value, precision, method). The method "common" is Python's round: on the exact decimal value, ties to even. */
-FN(f_round)
+TR_JINJA_FN(f_round)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     int64_t digits = 0;
     char buf[400];
     if (!tr_jinja_is_number(v) || (a[0].kind != K_MISSING && !tr_jinja_as_int(e, a[0], "round: precision", &digits)))
@@ -253,17 +236,17 @@ FN(f_round)
     return tr_jinja_fail(e, "round: the method must be common, ceil or floor");
 }
 
-FN(f_format)
+TR_JINJA_FN(f_format)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (raw->n_kw > 0)
         return tr_jinja_fail(e, "format: named values are not supported");
     return tr_jinja_percent(e, tr_jinja_text(e, v), raw->pos, raw->n_pos);
 }
 
-FN(f_wordcount)
+TR_JINJA_FN(f_wordcount)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     int64_t n = 0;
     bool in_word = false;

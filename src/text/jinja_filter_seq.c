@@ -5,14 +5,9 @@
  */
 #include "text/jinja_impl.h"
 
-#define FN(name)                                                                                                       \
-    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
-                                    const struct tr_jinja_args *raw)
-#define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
-
-FN(f_length)
+TR_JINJA_FN(f_length)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_STR)
         return tr_jinja_int((int64_t)tr_jinja_n_chars(v.s));
     if (v.kind == K_DICT)
@@ -24,9 +19,9 @@ FN(f_length)
     return tr_jinja_int((int64_t)v.seq->n);
 }
 
-FN(f_list)
+TR_JINJA_FN(f_list)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val out = tr_jinja_seq(e, K_LIST, in->n);
     if (out.seq->n && tr_jinja_step(e, in->n / 4))
@@ -34,27 +29,27 @@ FN(f_list)
     return out;
 }
 
-FN(f_first)
+TR_JINJA_FN(f_first)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_STR && v.s->n > 0)
         return tr_jinja_str_ref(e, v.s->p, tr_jinja_char_len(v.s->p, v.s->n));
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     return in->n ? in->v[0] : tr_jinja_undef(e, "no first item, the sequence was empty");
 }
 
-FN(f_last)
+TR_JINJA_FN(f_last)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_GEN)
         return tr_jinja_fail(e, "last cannot read a generator; use |list first");
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     return in->n ? in->v[in->n - 1] : tr_jinja_undef(e, "no last item, the sequence was empty");
 }
 
-FN(f_reverse)
+TR_JINJA_FN(f_reverse)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val out = tr_jinja_seq(e, v.kind == K_GEN ? K_LIST : K_GEN, in->n);
     struct tr_str text = { 0 };
@@ -99,9 +94,9 @@ static bool is_given(struct tr_jinja_val v)
     return v.kind != K_MISSING && v.kind != K_NONE;
 }
 
-FN(f_join)
+TR_JINJA_FN(f_join)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     struct tr_str out = { 0 };
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     const struct tr_jinja_str *by = a[0].kind == K_MISSING ? NULL : tr_jinja_text(e, a[0]);
@@ -115,9 +110,9 @@ FN(f_join)
     return tr_jinja_str_take(e, &out);
 }
 
-FN(f_items)
+TR_JINJA_FN(f_items)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind != K_DICT && v.kind != K_UNDEF)
         return tr_jinja_fail(e, "items needs a dict, not %s", tr_jinja_kind(v));
     struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, v.kind == K_DICT ? v.d->n : 0);
@@ -177,9 +172,9 @@ static struct tr_jinja_val call_nested(struct tr_jinja_eval *e, const struct tr_
     return v;
 }
 
-FN(f_map)
+TR_JINJA_FN(f_map)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = items_if_true(e, v);
     const struct tr_jinja_kwarg *attr = raw->n_pos == 0 ? kwarg(raw, "attribute") : NULL,
                                 *other = kwarg(raw, "default");
@@ -224,29 +219,12 @@ static struct tr_jinja_val pick(struct tr_jinja_eval *e, struct tr_jinja_val v, 
     return out;
 }
 
-FN(f_select)
-{
-    (void)a;
-    return pick(e, v, raw, false, true);
-}
-
-FN(f_reject)
-{
-    (void)a;
-    return pick(e, v, raw, false, false);
-}
-
-FN(f_selectattr)
-{
-    (void)a;
-    return pick(e, v, raw, true, true);
-}
-
-FN(f_rejectattr)
-{
-    (void)a;
-    return pick(e, v, raw, true, false);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(f_select, pick(e, v, raw, false, true))
+TR_JINJA_RETURNS(f_reject, pick(e, v, raw, false, false))
+TR_JINJA_RETURNS(f_selectattr, pick(e, v, raw, true, true))
+TR_JINJA_RETURNS(f_rejectattr, pick(e, v, raw, true, false))
+/* clang-format on */
 
 /* The key that sort, unique, min and max compare: an attribute or the item, in lower case unless case_sensitive. */
 static struct tr_jinja_val sort_key(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val attr,
@@ -280,7 +258,7 @@ static void sort_items(struct tr_jinja_eval *e, struct tr_jinja_val *items, stru
     }
 }
 
-FN(f_sort)
+TR_JINJA_FN(f_sort)
 {
     struct tr_jinja_val out = f_list(e, v, a, raw), keys = tr_jinja_seq(e, K_LIST, out.seq->n);
     for (size_t i = 0; i < keys.seq->n && tr_jinja_step(e, 1); i++)
@@ -290,7 +268,7 @@ FN(f_sort)
     return out;
 }
 
-FN(f_dictsort)
+TR_JINJA_FN(f_dictsort)
 {
     bool by_value = a[1].kind == K_STR && a[1].s->n == 5 && memcmp(a[1].s->p, "value", 5) == 0;
     bool by_key = a[1].kind == K_STR && a[1].s->n == 3 && memcmp(a[1].s->p, "key", 3) == 0;
@@ -305,9 +283,9 @@ FN(f_dictsort)
     return out;
 }
 
-FN(f_unique)
+TR_JINJA_FN(f_unique)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, in->n), keys = tr_jinja_seq(e, K_LIST, in->n);
     size_t n = 0;
@@ -345,21 +323,14 @@ static struct tr_jinja_val extreme(struct tr_jinja_eval *e, struct tr_jinja_val 
     return in->v[best];
 }
 
-FN(f_min)
-{
-    (void)raw;
-    return extreme(e, v, a, -1);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(f_min, extreme(e, v, a, -1))
+TR_JINJA_RETURNS(f_max, extreme(e, v, a, 1))
+/* clang-format on */
 
-FN(f_max)
+TR_JINJA_FN(f_sum)
 {
-    (void)raw;
-    return extreme(e, v, a, 1);
-}
-
-FN(f_sum)
-{
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val sum = a[1].kind == K_MISSING ? tr_jinja_int(0) : a[1];
     if (sum.kind == K_STR)
@@ -370,9 +341,9 @@ FN(f_sum)
     return sum;
 }
 
-FN(f_batch)
+TR_JINJA_FN(f_batch)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     int64_t width = 0;
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     if (!tr_jinja_as_int(e, a[0], "batch: linecount", &width) || width < 1 || width > TR_JINJA_MAX_RANGE)
@@ -389,9 +360,9 @@ FN(f_batch)
     return out;
 }
 
-FN(f_attr)
+TR_JINJA_FN(f_attr)
 {
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (a[0].kind != K_STR || v.kind == K_DICT)
         return tr_jinja_fail(e, "attr of a %s is not supported; write x.name", tr_jinja_kind(v));
     return tr_jinja_attr(e, v, a[0]);

@@ -45,6 +45,19 @@ struct tr_jinja_args {
 typedef struct tr_jinja_val tr_jinja_builtin_fn(struct tr_jinja_eval *e, struct tr_jinja_val self,
                                                 const struct tr_jinja_val *a, const struct tr_jinja_args *raw);
 
+/* Defines one: v is what it is called on. */
+#define TR_JINJA_FN(name)                                                                                              \
+    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
+                                    const struct tr_jinja_args *raw)
+#define TR_JINJA_UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
+/* One that is a single expression. */
+#define TR_JINJA_RETURNS(name, value)                                                                                  \
+    TR_JINJA_FN(name)                                                                                                  \
+    {                                                                                                                  \
+        TR_JINJA_UNUSED(e, a, raw);                                                                                    \
+        return value;                                                                                                  \
+    }
+
 /* One row of a table of filters, tests, methods or functions. params holds the names in order, with "!" after a
  * required one; "*" means that the function reads `raw` itself. fn is NULL for a name that exists in jinja2 or Python
  * and is refused here. */

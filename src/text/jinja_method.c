@@ -2,11 +2,6 @@
  * row without a function: calling it is refused with its name, whereas an unknown attribute would be undefined. */
 #include "text/jinja_impl.h"
 
-#define FN(name)                                                                                                       \
-    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
-                                    const struct tr_jinja_args *raw)
-#define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
-
 static bool is_given(struct tr_jinja_val v)
 {
     return v.kind != K_MISSING && v.kind != K_NONE;
@@ -30,49 +25,17 @@ static struct tr_jinja_val strip(struct tr_jinja_eval *e, struct tr_jinja_val v,
     return tr_jinja_str_ref(e, p, n);
 }
 
-FN(s_strip)
-{
-    (void)raw;
-    return strip(e, v, a[0], true, true);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(s_strip, strip(e, v, a[0], true, true))
+TR_JINJA_RETURNS(s_lstrip, strip(e, v, a[0], true, false))
+TR_JINJA_RETURNS(s_rstrip, strip(e, v, a[0], false, true))
+TR_JINJA_RETURNS(s_upper, tr_jinja_case(e, v.s, CASE_UPPER))
+TR_JINJA_RETURNS(s_lower, tr_jinja_case(e, v.s, CASE_LOWER))
+TR_JINJA_RETURNS(s_title, tr_jinja_case(e, v.s, CASE_TITLE))
+TR_JINJA_RETURNS(s_capitalize, tr_jinja_case(e, v.s, CASE_CAPITAL))
+/* clang-format on */
 
-FN(s_lstrip)
-{
-    (void)raw;
-    return strip(e, v, a[0], true, false);
-}
-
-FN(s_rstrip)
-{
-    (void)raw;
-    return strip(e, v, a[0], false, true);
-}
-
-FN(s_upper)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, v.s, CASE_UPPER);
-}
-
-FN(s_lower)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, v.s, CASE_LOWER);
-}
-
-FN(s_title)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, v.s, CASE_TITLE);
-}
-
-FN(s_capitalize)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_case(e, v.s, CASE_CAPITAL);
-}
-
-FN(s_replace)
+TR_JINJA_FN(s_replace)
 {
     (void)raw;
     int64_t max = -1;
@@ -96,17 +59,10 @@ static struct tr_jinja_val has_end(struct tr_jinja_eval *e, const struct tr_jinj
     return tr_jinja_bool(false);
 }
 
-FN(s_startswith)
-{
-    (void)raw;
-    return has_end(e, v.s, a[0], true);
-}
-
-FN(s_endswith)
-{
-    (void)raw;
-    return has_end(e, v.s, a[0], false);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(s_startswith, has_end(e, v.s, a[0], true))
+TR_JINJA_RETURNS(s_endswith, has_end(e, v.s, a[0], false))
+/* clang-format on */
 
 static struct tr_jinja_val remove_end(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val part,
                                       bool at_start)
@@ -118,17 +74,10 @@ static struct tr_jinja_val remove_end(struct tr_jinja_eval *e, struct tr_jinja_v
     return tr_jinja_str_ref(e, v.s->p + (at_start ? x->n : 0), v.s->n - x->n);
 }
 
-FN(s_removeprefix)
-{
-    (void)raw;
-    return remove_end(e, v, a[0], true);
-}
-
-FN(s_removesuffix)
-{
-    (void)raw;
-    return remove_end(e, v, a[0], false);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(s_removeprefix, remove_end(e, v, a[0], true))
+TR_JINJA_RETURNS(s_removesuffix, remove_end(e, v, a[0], false))
+/* clang-format on */
 
 static const char *last_hit(const struct tr_jinja_str *s, size_t n, const struct tr_jinja_str *part)
 {
@@ -154,26 +103,19 @@ static struct tr_jinja_val find(struct tr_jinja_eval *e, struct tr_jinja_val v, 
     return tr_jinja_int((int64_t)tr_jinja_n_chars(&before));
 }
 
-FN(s_find)
-{
-    (void)raw;
-    return find(e, v, a, false);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(s_find, find(e, v, a, false))
+TR_JINJA_RETURNS(s_rfind, find(e, v, a, true))
+/* clang-format on */
 
-FN(s_rfind)
-{
-    (void)raw;
-    return find(e, v, a, true);
-}
-
-FN(s_index)
+TR_JINJA_FN(s_index)
 {
     (void)raw;
     struct tr_jinja_val at = find(e, v, a, false);
     return at.kind == K_INT && at.i < 0 ? tr_jinja_fail(e, "index: the string does not hold the part") : at;
 }
 
-FN(s_count)
+TR_JINJA_FN(s_count)
 {
     (void)raw;
     const struct tr_jinja_str *part = need_str(e, a[0], "count");
@@ -244,7 +186,7 @@ static struct tr_jinja_val split_blanks(struct tr_jinja_eval *e, const struct tr
     return part_list(&l, false);
 }
 
-FN(s_split)
+TR_JINJA_FN(s_split)
 {
     (void)raw;
     int64_t max = -1;
@@ -268,7 +210,7 @@ FN(s_split)
     return part_list(&l, false);
 }
 
-FN(s_rsplit)
+TR_JINJA_FN(s_rsplit)
 {
     (void)raw;
     int64_t max = -1;
@@ -296,7 +238,7 @@ FN(s_rsplit)
     return part_list(&l, true);
 }
 
-FN(s_splitlines)
+TR_JINJA_FN(s_splitlines)
 {
     (void)raw;
     struct split_parts l = { .e = e };
@@ -316,7 +258,7 @@ FN(s_splitlines)
     return part_list(&l, false);
 }
 
-FN(s_join)
+TR_JINJA_FN(s_join)
 {
     (void)raw;
     struct tr_str out = { 0 };
@@ -347,44 +289,25 @@ static struct tr_jinja_val all_are(struct tr_jinja_eval *e, const struct tr_jinj
     return tr_jinja_bool(s->n > 0);
 }
 
-FN(s_isdigit)
-{
-    UNUSED(e, a, raw);
-    return all_are(e, v.s, true, false);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(s_isdigit, all_are(e, v.s, true, false))
+TR_JINJA_RETURNS(s_isalpha, all_are(e, v.s, false, true))
+TR_JINJA_RETURNS(s_isalnum, all_are(e, v.s, true, true))
+/* clang-format on */
 
-FN(s_isalpha)
+TR_JINJA_FN(s_isspace)
 {
-    UNUSED(e, a, raw);
-    return all_are(e, v.s, false, true);
-}
-
-FN(s_isalnum)
-{
-    UNUSED(e, a, raw);
-    return all_are(e, v.s, true, true);
-}
-
-FN(s_isspace)
-{
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     const char *p = v.s->p;
     size_t n = v.s->n;
     tr_jinja_strip(&p, &n, NULL, true, false);
     return tr_jinja_bool(v.s->n > 0 && n == 0);
 }
 
-FN(s_isupper)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_test("upper")->fn(e, v, a, raw);
-}
-
-FN(s_islower)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_test("lower")->fn(e, v, a, raw);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(s_isupper, tr_jinja_test("upper")->fn(e, v, a, raw))
+TR_JINJA_RETURNS(s_islower, tr_jinja_test("lower")->fn(e, v, a, raw))
+/* clang-format on */
 
 /* "{} {0} {name}".format(...): only plain fields are supported. */
 static struct tr_jinja_val field(struct tr_jinja_eval *e, const char *p, size_t n, size_t *n_auto,
@@ -406,7 +329,7 @@ static struct tr_jinja_val field(struct tr_jinja_eval *e, const char *p, size_t 
     return tr_jinja_fail(e, "format: the field {%.*s} has no value or is not supported", (int)(n < 40 ? n : 40), p);
 }
 
-FN(s_format)
+TR_JINJA_FN(s_format)
 {
     (void)a;
     struct tr_str out = { 0 };
@@ -431,7 +354,7 @@ FN(s_format)
 
 /* ---- dict, list, loop ---- */
 
-FN(d_get)
+TR_JINJA_FN(d_get)
 {
     (void)raw;
     struct tr_jinja_val got = tr_jinja_dict_get(e, v.d, a[0]);
@@ -457,25 +380,13 @@ static struct tr_jinja_val view(struct tr_jinja_eval *e, const struct tr_jinja_d
     return out;
 }
 
-FN(d_items)
-{
-    UNUSED(e, a, raw);
-    return view(e, v.d, true, true);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(d_items, view(e, v.d, true, true))
+TR_JINJA_RETURNS(d_keys, view(e, v.d, true, false))
+TR_JINJA_RETURNS(d_values, view(e, v.d, false, true))
+/* clang-format on */
 
-FN(d_keys)
-{
-    UNUSED(e, a, raw);
-    return view(e, v.d, true, false);
-}
-
-FN(d_values)
-{
-    UNUSED(e, a, raw);
-    return view(e, v.d, false, true);
-}
-
-FN(l_index)
+TR_JINJA_FN(l_index)
 {
     (void)raw;
     for (size_t i = 0; i < v.seq->n && tr_jinja_step(e, 0); i++)
@@ -484,7 +395,7 @@ FN(l_index)
     return tr_jinja_fail(e, "index: the value is not in the list");
 }
 
-FN(l_count)
+TR_JINJA_FN(l_count)
 {
     (void)raw;
     int64_t n = 0;
@@ -493,13 +404,13 @@ FN(l_count)
     return tr_jinja_int(n);
 }
 
-FN(loop_cycle)
+TR_JINJA_FN(loop_cycle)
 {
     (void)a;
     return raw->n_pos ? raw->pos[v.loop->at % raw->n_pos] : tr_jinja_fail(e, "cycle needs at least one value");
 }
 
-FN(loop_changed)
+TR_JINJA_FN(loop_changed)
 {
     (void)a;
     struct tr_jinja_val now = tr_jinja_seq(e, K_TUPLE, raw->n_pos);

@@ -2,158 +2,72 @@
 #include "text/jinja_impl.h"
 #include <time.h>
 
-#define FN(name)                                                                                                       \
-    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
-                                    const struct tr_jinja_args *raw)
-#define UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
-
-FN(is_defined)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind != K_UNDEF);
-}
-
-FN(is_undefined)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_UNDEF);
-}
-
-FN(is_none)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_NONE);
-}
-
-FN(is_boolean)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_BOOL);
-}
-
-FN(is_true)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_BOOL && v.b);
-}
-
-FN(is_false)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_BOOL && !v.b);
-}
-
-FN(is_integer)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_INT);
-}
-
-FN(is_float)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_FLOAT);
-}
-
-FN(is_number)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_is_number(v));
-}
-
-FN(is_string)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_STR);
-}
-
-FN(is_mapping)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_DICT);
-}
-
-FN(is_iterable)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_is_seq(v) || v.kind == K_STR || v.kind == K_DICT || v.kind == K_UNDEF ||
-                         v.kind == K_LOOP);
-}
-
-FN(is_sequence) /* has len() and []: for jinja2, dicts are sequences; views and generators are not */
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_LIST || v.kind == K_TUPLE || v.kind == K_RANGE || v.kind == K_STR ||
-                         v.kind == K_DICT || v.kind == K_UNDEF);
-}
-
-FN(is_callable)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(v.kind == K_MACRO || v.kind == K_FUNC || v.kind == K_METHOD || v.kind == K_UNDEF);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(is_defined, tr_jinja_bool(v.kind != K_UNDEF))
+TR_JINJA_RETURNS(is_undefined, tr_jinja_bool(v.kind == K_UNDEF))
+TR_JINJA_RETURNS(is_none, tr_jinja_bool(v.kind == K_NONE))
+TR_JINJA_RETURNS(is_boolean, tr_jinja_bool(v.kind == K_BOOL))
+TR_JINJA_RETURNS(is_true, tr_jinja_bool(v.kind == K_BOOL && v.b))
+TR_JINJA_RETURNS(is_false, tr_jinja_bool(v.kind == K_BOOL && !v.b))
+TR_JINJA_RETURNS(is_integer, tr_jinja_bool(v.kind == K_INT))
+TR_JINJA_RETURNS(is_float, tr_jinja_bool(v.kind == K_FLOAT))
+TR_JINJA_RETURNS(is_number, tr_jinja_bool(tr_jinja_is_number(v)))
+TR_JINJA_RETURNS(is_string, tr_jinja_bool(v.kind == K_STR))
+TR_JINJA_RETURNS(is_mapping, tr_jinja_bool(v.kind == K_DICT))
+TR_JINJA_RETURNS(is_iterable, tr_jinja_bool(tr_jinja_is_seq(v) || v.kind == K_STR || v.kind == K_DICT ||
+                  v.kind == K_UNDEF || v.kind == K_LOOP))
+/* has len() and []: for jinja2, dicts are sequences; views and generators are not */
+TR_JINJA_RETURNS(is_sequence, tr_jinja_bool(v.kind == K_LIST || v.kind == K_TUPLE || v.kind == K_RANGE ||
+                  v.kind == K_STR || v.kind == K_DICT || v.kind == K_UNDEF))
+TR_JINJA_RETURNS(is_callable, tr_jinja_bool(v.kind == K_MACRO || v.kind == K_FUNC || v.kind == K_METHOD ||
+                  v.kind == K_UNDEF))
+/* clang-format on */
 
 static bool remainder_is(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_jinja_val by, int64_t wanted)
 {
     return tr_jinja_eq(e, tr_jinja_binary(e, OP_MOD, v, by), tr_jinja_int(wanted)) && e->st == TR_OK;
 }
 
-FN(is_odd)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(remainder_is(e, v, tr_jinja_int(2), 1));
-}
-
-FN(is_even)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(remainder_is(e, v, tr_jinja_int(2), 0));
-}
-
-FN(is_divisible)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(remainder_is(e, v, a[0], 0));
-}
+/* clang-format off */
+TR_JINJA_RETURNS(is_odd, tr_jinja_bool(remainder_is(e, v, tr_jinja_int(2), 1)))
+TR_JINJA_RETURNS(is_even, tr_jinja_bool(remainder_is(e, v, tr_jinja_int(2), 0)))
+TR_JINJA_RETURNS(is_divisible, tr_jinja_bool(remainder_is(e, v, a[0], 0)))
+/* clang-format on */
 
 /* Whether the string holds letters and all of them have this case. */
-static struct tr_jinja_val has_only_case(struct tr_jinja_eval *e, struct tr_jinja_val v, bool is_upper)
+static bool has_only_case(struct tr_jinja_eval *e, struct tr_jinja_val v, bool is_upper)
 {
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     bool has_letter = false;
     for (size_t i = 0; i < s->n; i += tr_jinja_char_len(s->p + i, s->n - i)) {
         uint32_t c = tr_jinja_char(s->p + i, s->n - i);
-        if (tr_jinja_has_case(c))
-            return tr_jinja_fail(e, "the case of U+%04X is not known; only ASCII letters have case here", (unsigned)c);
+        if (tr_jinja_has_case(c)) {
+            tr_jinja_fail(e, "the case of U+%04X is not known; only ASCII letters have case here", (unsigned)c);
+            return false;
+        }
         bool up = c >= 'A' && c <= 'Z', low = c >= 'a' && c <= 'z';
         if (is_upper ? low : up)
-            return tr_jinja_bool(false);
+            return false;
         has_letter = has_letter || up || low;
     }
-    return tr_jinja_bool(has_letter);
+    return has_letter;
 }
 
-FN(is_lower)
-{
-    UNUSED(e, a, raw);
-    return has_only_case(e, v, false);
-}
+/* clang-format off */
+TR_JINJA_RETURNS(is_lower, tr_jinja_bool(has_only_case(e, v, false)))
+TR_JINJA_RETURNS(is_upper, tr_jinja_bool(has_only_case(e, v, true)))
+TR_JINJA_RETURNS(is_in, tr_jinja_bool(tr_jinja_compare(e, OP_IN, v, a[0])))
+TR_JINJA_RETURNS(is_eq, tr_jinja_bool(tr_jinja_compare(e, OP_EQ, v, a[0])))
+TR_JINJA_RETURNS(is_ne, tr_jinja_bool(tr_jinja_compare(e, OP_NE, v, a[0])))
+TR_JINJA_RETURNS(is_lt, tr_jinja_bool(tr_jinja_compare(e, OP_LT, v, a[0])))
+TR_JINJA_RETURNS(is_le, tr_jinja_bool(tr_jinja_compare(e, OP_LE, v, a[0])))
+TR_JINJA_RETURNS(is_gt, tr_jinja_bool(tr_jinja_compare(e, OP_GT, v, a[0])))
+TR_JINJA_RETURNS(is_ge, tr_jinja_bool(tr_jinja_compare(e, OP_GE, v, a[0])))
+/* clang-format on */
 
-FN(is_upper)
+TR_JINJA_FN(is_sameas)
 {
-    UNUSED(e, a, raw);
-    return has_only_case(e, v, true);
-}
-
-FN(is_in)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_IN, v, a[0]));
-}
-
-FN(is_sameas)
-{
-    UNUSED(e, a, raw);
+    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind != a[0].kind)
         return tr_jinja_bool(false);
     if (v.kind == K_BOOL || v.kind == K_NONE)
@@ -161,42 +75,6 @@ FN(is_sameas)
     if (v.kind < K_LIST)
         return tr_jinja_fail(e, "sameas of two %s values is not defined", tr_jinja_kind(v));
     return tr_jinja_bool(v.seq == a[0].seq);
-}
-
-FN(is_eq)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_EQ, v, a[0]));
-}
-
-FN(is_ne)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_NE, v, a[0]));
-}
-
-FN(is_lt)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_LT, v, a[0]));
-}
-
-FN(is_le)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_LE, v, a[0]));
-}
-
-FN(is_gt)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_GT, v, a[0]));
-}
-
-FN(is_ge)
-{
-    UNUSED(e, a, raw);
-    return tr_jinja_bool(tr_jinja_compare(e, OP_GE, v, a[0]));
 }
 
 const struct tr_jinja_builtin *tr_jinja_test(const char *name)
@@ -244,9 +122,9 @@ const struct tr_jinja_builtin *tr_jinja_test(const char *name)
 
 /* ---- global functions ---- */
 
-FN(fn_range)
+TR_JINJA_FN(fn_range)
 {
-    UNUSED(e, v, raw);
+    TR_JINJA_UNUSED(e, v, raw);
     int64_t n[3] = { 0, 0, 1 }, count = 0;
     size_t n_args = 0;
     while (n_args < 3 && a[n_args].kind != K_MISSING) {
@@ -272,9 +150,9 @@ FN(fn_range)
 }
 
 /* dict(mapping or pairs, name=value, ...) */
-FN(fn_dict)
+TR_JINJA_FN(fn_dict)
 {
-    UNUSED(e, a, v);
+    TR_JINJA_UNUSED(e, a, v);
     struct tr_jinja_val out = tr_jinja_dict(e, raw->n_kw);
     if (raw->n_pos > 1)
         return tr_jinja_fail(e, "dict: more than one positional argument");
@@ -296,7 +174,7 @@ FN(fn_dict)
     return out;
 }
 
-FN(fn_namespace)
+TR_JINJA_FN(fn_namespace)
 {
     struct tr_jinja_val out = fn_dict(e, v, a, raw);
     if (out.kind != K_DICT)
@@ -308,16 +186,16 @@ FN(fn_namespace)
     return out;
 }
 
-FN(fn_raise)
+TR_JINJA_FN(fn_raise)
 {
-    UNUSED(e, v, raw);
+    TR_JINJA_UNUSED(e, v, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, a[0]);
     return tr_jinja_fail(e, "the template raised an exception: %.*s", (int)(s->n < 300 ? s->n : 300), s->p);
 }
 
-FN(fn_strftime)
+TR_JINJA_FN(fn_strftime)
 {
-    UNUSED(e, v, raw);
+    TR_JINJA_UNUSED(e, v, raw);
     char format[128], text[512];
     struct tm tm;
     time_t now = (time_t)e->now_s;
