@@ -12,106 +12,46 @@
 
 /* ---- values that the size of an axis is compared with ---- */
 
-static int64_t heads(const struct tr_legal_query *q)
-{
-    return q->model.n_heads_q;
-}
-
-static int64_t heads_kv(const struct tr_legal_query *q)
-{
-    return q->model.n_heads_kv;
-}
-
-static int64_t ffn(const struct tr_legal_query *q)
-{
-    return q->model.ffn;
-}
-
-static int64_t vocab(const struct tr_legal_query *q)
-{
-    return q->model.vocab;
-}
-
-static int64_t row_tokens(const struct tr_legal_query *q)
-{
-    return q->model.row_tokens;
-}
-
-static int64_t micro_tokens(const struct tr_legal_query *q)
-{
-    return q->micro_rows * q->model.row_tokens / q->cp;
-}
-
-static int64_t heads_of_tp(const struct tr_legal_query *q)
-{
-    return heads(q) / q->tp;
-}
-
-static int64_t heads_kv_of_tp(const struct tr_legal_query *q)
-{
-    return tr_max64(1, heads_kv(q) / q->tp);
-}
-
-static int64_t segments_a_chunk(const struct tr_legal_query *q)
-{
-    return q->model.n_segments / tr_max64(1, q->pp_chunks);
-}
-
-static int64_t experts(const struct tr_legal_query *q)
-{
-    return q->model.n_experts;
-}
-
-static int64_t micro_batches(const struct tr_legal_query *q)
-{
-    return q->n_micro;
-}
+#define VALUE(name, value)                                                                                             \
+    static int64_t name(const struct tr_legal_query *q)                                                                \
+    {                                                                                                                  \
+        return value;                                                                                                  \
+    }
+/* clang-format off */
+VALUE(heads, q->model.n_heads_q)
+VALUE(heads_kv, q->model.n_heads_kv)
+VALUE(ffn, q->model.ffn)
+VALUE(vocab, q->model.vocab)
+VALUE(row_tokens, q->model.row_tokens)
+VALUE(micro_tokens, q->micro_rows * q->model.row_tokens / q->cp)
+VALUE(heads_of_tp, heads(q) / q->tp)
+VALUE(heads_kv_of_tp, tr_max64(1, heads_kv(q) / q->tp))
+VALUE(segments_a_chunk, q->model.n_segments / tr_max64(1, q->pp_chunks))
+VALUE(experts, q->model.n_experts)
+VALUE(micro_batches, q->n_micro)
+/* clang-format on */
+#undef VALUE
 
 /* ---- what must hold of a size and a value ---- */
 
-static bool divides(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    (void)q;
-    return value % size == 0;
-}
-
+#define HOLDS(name, condition)                                                                                         \
+    static bool name(const struct tr_legal_query *q, int64_t size, int64_t value)                                      \
+    {                                                                                                                  \
+        (void)q;                                                                                                       \
+        return condition;                                                                                              \
+    }
+/* clang-format off */
+HOLDS(divides, value % size == 0)
 /* Where there are more ranks than key heads, ranks share a key head: as many ranks for each. */
-static bool divides_either_way(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    (void)q;
-    return value % size == 0 || size % value == 0;
-}
-
-static bool at_most(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    (void)q;
-    return value == 0 || size <= value;
-}
-
-static bool divides_with_chunks(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    return q->pp_chunks <= 1 || value % size == 0;
-}
-
-static bool divides_with_ulysses(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    return q->cp_mode != TR_CP_ULYSSES || value % size == 0;
-}
-
-static bool divides_either_way_with_ulysses(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    return q->cp_mode != TR_CP_ULYSSES || divides_either_way(q, size, value);
-}
-
-static bool twice_divides_with_ring(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    return q->cp_mode != TR_CP_RING || value % (2 * size) == 0;
-}
-
-static bool divides_with_sp(const struct tr_legal_query *q, int64_t size, int64_t value)
-{
-    return !q->sp || value % size == 0;
-}
+HOLDS(divides_either_way, value % size == 0 || size % value == 0)
+HOLDS(at_most, value == 0 || size <= value)
+HOLDS(divides_with_chunks, q->pp_chunks <= 1 || value % size == 0)
+HOLDS(divides_with_ulysses, q->cp_mode != TR_CP_ULYSSES || value % size == 0)
+HOLDS(divides_either_way_with_ulysses, q->cp_mode != TR_CP_ULYSSES || divides_either_way(q, size, value))
+HOLDS(twice_divides_with_ring, q->cp_mode != TR_CP_RING || value % (2 * size) == 0)
+HOLDS(divides_with_sp, !q->sp || value % size == 0)
+/* clang-format on */
+#undef HOLDS
 
 /* ---- rules with a message of their own ---- */
 

@@ -1,6 +1,6 @@
 /* gemma.c - Gemma 2 and the text model of Gemma 3: norms around both halves, (1 + w) scales, alternating windows.
  * Gemma 3 adds qk-norm and a second rope base for its sliding layers; Gemma 2 caps attention scores and logits. */
-#include "model/model_impl.h"
+#include "model/llama.h"
 #include <math.h>
 
 static tr_val embed(struct tr_build *b)
@@ -39,14 +39,6 @@ static void head(struct tr_build *b, tr_val x)
 {
     tr_head(b, tr_rmsnorm(b, x, "model.norm", 1), tr_build_hparams(b)->is_tied ? "model.embed_tokens" : "lm_head");
 }
-
-static const struct tr_param_rule rules[] = {
-    { "model.embed_tokens", 0, TR_BY_ANY, 1 },   { "lm_head", 0, TR_BY_ANY, 1 },
-    { "self_attn.q_proj", 0, TR_BY_HEAD, 1 },    { "self_attn.k_proj", 0, TR_BY_HEAD_KV, 1 },
-    { "self_attn.v_proj", 0, TR_BY_HEAD_KV, 1 }, { "self_attn.o_proj", 1, TR_BY_HEAD, 1 },
-    { "mlp.gate_proj", 0, TR_BY_ANY, 1 },        { "mlp.up_proj", 0, TR_BY_ANY, 1 },
-    { "mlp.down_proj", 1, TR_BY_ANY, 1 },
-};
 
 static const char keys[] =
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
@@ -128,8 +120,8 @@ out:
 #define ROW(type, class, conf)                                                                                         \
     {                                                                                                                  \
         .model_type = type, .class_name = class, .base_prefix = "model.", .layer_prefix = "model.layers.%d.",          \
-        .configure = conf, .embed = embed, .block = block, .head = head, .rules = rules,                               \
-        .n_rules = TR_COUNT_OF(rules), .config_keys = keys,                                                            \
+        .configure = conf, .embed = embed, .block = block, .head = head, .rules = tr_llama_rules,                      \
+        .n_rules = TR_LLAMA_RULES, .config_keys = keys,                                                                \
     }
 const struct tr_arch tr_arch_gemma2 = ROW("gemma2", "Gemma2ForCausalLM", configure_gemma2);
 const struct tr_arch tr_arch_gemma3 = ROW("gemma3_text", "Gemma3ForCausalLM", configure_gemma3);

@@ -1,5 +1,5 @@
 /* llama.h - what the models of llama_kin.c take from Llama: the network, its rules, and the shared part of the
- * configuration. */
+ * configuration. Gemma takes the rules: its parameters have the same names. */
 #ifndef TR_MODEL_LLAMA_H
 #define TR_MODEL_LLAMA_H
 
