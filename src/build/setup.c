@@ -80,7 +80,7 @@ static void choose_save_dtype(struct tr_setup *s)
         tr_error_clear(); /* who needs the weights will say so */
         return;
     }
-    if (tr_hf_count(hf) > 0 && tr_hf_tensor(hf, 0)->dtype < TR_DTYPE_COUNT)
+    if (tr_hf_count(hf) > 0 && tr_hf_tensor(hf, 0)->dtype <= TR_F64)
         s->save_dtype = tr_hf_tensor(hf, 0)->dtype;
     tr_hf_close(hf);
 }

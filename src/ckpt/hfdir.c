@@ -1,10 +1,12 @@
 /* hfdir.c - reading the weights of a Hugging Face model directory.
  *
- * Invariant after open: every tensor name is found once, and the index (when there is one) and the shards say the same,
- * both ways. Links are refused because a downloaded directory could point them anywhere; the one exception is the shape
- * the hub cache gives its snapshots, ../../blobs/<hash>. Pickles are recognised by name only, to say what to do.
+ * Tensors of the files (refs) and the weights that a model asks for (items) are two lists: a quantised weight is one
+ * item and several refs (hfquant.c). Invariant after open: every name is found once, and the index (when there is one)
+ * and the shards say the same, both ways. Links are refused because a downloaded directory could point them anywhere;
+ * the one exception is the shape the hub cache gives its snapshots, ../../blobs/<hash>. Pickles are recognised by name
+ * only, to say what to do.
  */
-#include "ckpt/hfdir.h"
+#include "ckpt/hf_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,18 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-struct ref {
-    uint32_t shard, tensor;
-};
-
-struct tr_hf {
-    struct tr_st **shards;
-    size_t n_shards;
-    struct ref *refs; /* shard by shard */
-    uint32_t *by_name;
-    size_t n;
-};
 
 static bool ends_with(const char *text, const char *tail)
 {
@@ -77,14 +67,78 @@ out:
     return st;
 }
 
-static const char *name_of(const struct tr_hf *hf, size_t i)
+/* ---- tensors of the files ---- */
+
+const struct tr_st_tensor *tr_hf_ref_tensor(const struct tr_hf *hf, size_t ref)
 {
-    return tr_hf_tensor(hf, i)->name;
+    TR_BUG_ON(ref >= hf->n_refs);
+    return tr_st_tensor(hf->shards[hf->refs[ref].shard], hf->refs[ref].tensor);
 }
 
-static int by_name(const void *a, const void *b, void *hf)
+const char *tr_hf_ref_path(const struct tr_hf *hf, size_t ref)
 {
-    return strcmp(name_of(hf, *(const uint32_t *)a), name_of(hf, *(const uint32_t *)b));
+    TR_BUG_ON(ref >= hf->n_refs);
+    return tr_st_path(hf->shards[hf->refs[ref].shard]);
+}
+
+enum tr_status tr_hf_ref_read(const struct tr_hf *hf, size_t ref, int64_t first, int64_t n, void *dst,
+                              enum tr_dtype dtype)
+{
+    TR_BUG_ON(ref >= hf->n_refs || first < 0 || n < 0);
+    return tr_st_read(hf->shards[hf->refs[ref].shard], hf->refs[ref].tensor, (uint64_t)first, (size_t)n, dst, dtype);
+}
+
+enum tr_status tr_hf_ref_bytes(const struct tr_hf *hf, size_t ref, uint64_t first, size_t n, void *dst)
+{
+    TR_BUG_ON(ref >= hf->n_refs);
+    return tr_st_read_bytes(hf->shards[hf->refs[ref].shard], hf->refs[ref].tensor, first, n, dst);
+}
+
+static const char *ref_name(const struct tr_hf *hf, size_t i)
+{
+    return tr_hf_ref_tensor(hf, i)->name;
+}
+
+static const char *item_name(const struct tr_hf *hf, size_t i)
+{
+    return hf->items[i].t.name;
+}
+
+typedef const char *name_fn(const struct tr_hf *hf, size_t i);
+
+/* Both lists, of refs and of items, are sorted and searched by the names that a function gives. */
+static bool find(const struct tr_hf *hf, const uint32_t *sorted, size_t n, name_fn *name_of, const char *name,
+                 size_t *out)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int order = strcmp(name, name_of(hf, sorted[mid]));
+        if (order == 0) {
+            *out = sorted[mid];
+            return true;
+        }
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return false;
+}
+
+static int by_ref_name(const void *a, const void *b, void *hf)
+{
+    return strcmp(ref_name(hf, *(const uint32_t *)a), ref_name(hf, *(const uint32_t *)b));
+}
+
+static int by_item_name(const void *a, const void *b, void *hf)
+{
+    return strcmp(item_name(hf, *(const uint32_t *)a), item_name(hf, *(const uint32_t *)b));
+}
+
+bool tr_hf_ref_find(const struct tr_hf *hf, const char *name, size_t *out_ref)
+{
+    return find(hf, hf->refs_by_name, hf->n_refs, ref_name, name, out_ref);
 }
 
 static enum tr_status number_tensors(struct tr_hf *hf)
@@ -96,21 +150,39 @@ static enum tr_status number_tensors(struct tr_hf *hf)
     if (n > TR_ST_MAX_TENSORS)
         return tr_fail(TR_USAGE, "%zu tensors; the limit is %d", n, TR_ST_MAX_TENSORS);
     hf->refs = malloc((n + 1) * sizeof *hf->refs);
-    hf->by_name = malloc((n + 1) * sizeof *hf->by_name);
-    if (!hf->refs || !hf->by_name)
+    hf->refs_by_name = malloc((n + 1) * sizeof *hf->refs_by_name);
+    if (!hf->refs || !hf->refs_by_name)
         return tr_fail(TR_NOMEM, "no memory for %zu tensors", n);
     for (size_t s = 0; s < hf->n_shards; s++) {
         for (size_t t = 0; t < tr_st_count(hf->shards[s]); t++) {
-            hf->by_name[hf->n] = (uint32_t)hf->n;
-            hf->refs[hf->n++] = (struct ref){ (uint32_t)s, (uint32_t)t };
+            hf->refs_by_name[hf->n_refs] = (uint32_t)hf->n_refs;
+            hf->refs[hf->n_refs++] = (struct tr_hf_ref){ (uint32_t)s, (uint32_t)t };
         }
     }
-    qsort_r(hf->by_name, n, sizeof *hf->by_name, by_name, hf);
+    const uint32_t *sorted = hf->refs_by_name;
+    qsort_r(hf->refs_by_name, n, sizeof *hf->refs_by_name, by_ref_name, hf);
     for (size_t i = 1; i < n; i++)
-        if (strcmp(name_of(hf, hf->by_name[i - 1]), name_of(hf, hf->by_name[i])) == 0)
+        if (strcmp(ref_name(hf, sorted[i - 1]), ref_name(hf, sorted[i])) == 0)
             return tr_fail(TR_USAGE, "tensor \"%s\" is in %s and in %s",
-                           tr_escape(name_of(hf, hf->by_name[i]), text, sizeof text),
-                           tr_hf_shard(hf, hf->by_name[i - 1]), tr_hf_shard(hf, hf->by_name[i]));
+                           tr_escape(ref_name(hf, sorted[i]), text, sizeof text), tr_hf_ref_path(hf, sorted[i - 1]),
+                           tr_hf_ref_path(hf, sorted[i]));
+    return TR_OK;
+}
+
+/* The same for the weights; only planes of a quantised one can make a name twice. */
+static enum tr_status number_items(struct tr_hf *hf)
+{
+    char text[96];
+    hf->by_name = malloc((hf->n + 1) * sizeof *hf->by_name);
+    if (!hf->by_name)
+        return tr_fail(TR_NOMEM, "no memory for %zu tensors", hf->n);
+    for (size_t i = 0; i < hf->n; i++)
+        hf->by_name[i] = (uint32_t)i;
+    qsort_r(hf->by_name, hf->n, sizeof *hf->by_name, by_item_name, hf);
+    for (size_t i = 1; i < hf->n; i++)
+        if (strcmp(item_name(hf, hf->by_name[i - 1]), item_name(hf, hf->by_name[i])) == 0)
+            return tr_fail(TR_USAGE, "tensor \"%s\" is there twice, quantised and as it is",
+                           tr_escape(item_name(hf, hf->by_name[i]), text, sizeof text));
     return TR_OK;
 }
 
@@ -118,12 +190,12 @@ static enum tr_status number_tensors(struct tr_hf *hf)
 static enum tr_status check_map(const struct tr_hf *hf, const struct tr_hf_index *ix)
 {
     char text[96], shard[96];
-    for (size_t i = 0, m = 0; i < hf->n || m < ix->n_map; i++, m++) {
-        size_t at = i < hf->n ? hf->by_name[i] : 0;
-        int order = i == hf->n ? 1 : m == ix->n_map ? -1 : strcmp(name_of(hf, at), ix->map[m].name);
+    for (size_t i = 0, m = 0; i < hf->n_refs || m < ix->n_map; i++, m++) {
+        size_t at = i < hf->n_refs ? hf->refs_by_name[i] : 0;
+        int order = i == hf->n_refs ? 1 : m == ix->n_map ? -1 : strcmp(ref_name(hf, at), ix->map[m].name);
         if (order < 0)
-            return tr_fail(TR_USAGE, "%s holds tensor \"%s\", which the index does not list", tr_hf_shard(hf, at),
-                           tr_escape(name_of(hf, at), text, sizeof text));
+            return tr_fail(TR_USAGE, "%s holds tensor \"%s\", which the index does not list", tr_hf_ref_path(hf, at),
+                           tr_escape(ref_name(hf, at), text, sizeof text));
         const char *mapped = ix->map[m].shard;
         if (order > 0 || strcmp(ix->shards[hf->refs[at].shard], mapped) != 0)
             return tr_fail(TR_USAGE, "the index maps tensor \"%s\" to %s, which does not hold it",
@@ -202,6 +274,8 @@ enum tr_status tr_hf_open(const char *dir, struct tr_hf **out)
         TR_TRY(open_indexed(hf, dir));
     else
         TR_TRY(refuse_without_weights(dir));
+    TR_TRY(tr_hf_interpret(hf, dir));
+    TR_TRY(number_items(hf));
     *out = hf;
     return TR_OK;
 out:
@@ -214,11 +288,14 @@ enum tr_status tr_hf_open_file(const char *dir, const char *name, struct tr_hf *
     struct tr_hf *hf = calloc(1, sizeof *hf);
     if (!hf)
         return tr_fail(TR_NOMEM, "no memory for a model directory");
-    enum tr_status st = open_single(hf, dir, name);
-    if (st == TR_OK)
-        *out = hf;
-    else
-        tr_hf_close(hf);
+    enum tr_status st = TR_OK;
+    TR_TRY(open_single(hf, dir, name));
+    TR_TRY(tr_hf_interpret(hf, NULL));
+    TR_TRY(number_items(hf));
+    *out = hf;
+    return TR_OK;
+out:
+    tr_hf_close(hf);
     return st;
 }
 
@@ -228,8 +305,12 @@ void tr_hf_close(struct tr_hf *hf)
         return;
     for (size_t s = 0; s < hf->n_shards; s++)
         tr_st_close(hf->shards[s]);
+    for (size_t i = 0; hf->items && i < hf->n; i++)
+        free(hf->items[i].own_name);
     free(hf->shards);
     free(hf->refs);
+    free(hf->refs_by_name);
+    free(hf->items);
     free(hf->by_name);
     free(hf);
 }
@@ -239,52 +320,71 @@ size_t tr_hf_count(const struct tr_hf *hf)
     return hf->n;
 }
 
-static const struct ref *ref(const struct tr_hf *hf, size_t i)
+static const struct tr_hf_item *item(const struct tr_hf *hf, size_t i)
 {
     TR_BUG_ON(i >= hf->n);
-    return &hf->refs[i];
+    return &hf->items[i];
 }
 
 const struct tr_st_tensor *tr_hf_tensor(const struct tr_hf *hf, size_t i)
 {
-    return tr_st_tensor(hf->shards[ref(hf, i)->shard], hf->refs[i].tensor);
+    return &item(hf, i)->t;
 }
 
 const char *tr_hf_shard(const struct tr_hf *hf, size_t i)
 {
-    return tr_st_path(hf->shards[ref(hf, i)->shard]);
+    return tr_hf_ref_path(hf, (size_t)item(hf, i)->plane[0]);
 }
 
 bool tr_hf_find(const struct tr_hf *hf, const char *name, size_t *out_i)
 {
-    size_t lo = 0, hi = hf->n;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        int order = strcmp(name, name_of(hf, hf->by_name[mid]));
-        if (order == 0) {
-            *out_i = hf->by_name[mid];
-            return true;
-        }
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return false;
+    return find(hf, hf->by_name, hf->n, item_name, name, out_i);
 }
 
-const struct tr_st *tr_hf_file(const struct tr_hf *hf, size_t i, size_t *out_tensor)
+static enum tr_status check_range(const struct tr_hf_item *it, uint64_t first, size_t n)
 {
-    *out_tensor = ref(hf, i)->tensor;
-    return hf->shards[ref(hf, i)->shard];
+    if (first <= it->t.n_elems && n <= it->t.n_elems - first)
+        return TR_OK;
+    return tr_hf_refuse(it, "%zu elements from %" PRIu64 " are outside its %" PRIu64, n, first, it->t.n_elems);
 }
 
 enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *dst,
                           enum tr_dtype dst_dtype)
 {
-    size_t tensor = 0;
-    const struct tr_st *f = tr_hf_file(hf, i, &tensor);
-    return tr_st_read(f, tensor, first, n, dst, dst_dtype);
+    const struct tr_hf_item *it = item(hf, i);
+    const struct tr_hf_ref *ref = &hf->refs[it->plane[0]];
+    if (!it->scheme)
+        return tr_st_read(hf->shards[ref->shard], ref->tensor, first, n, dst, dst_dtype);
+    enum tr_status st = check_range(it, first, n);
+    if (st != TR_OK || n == 0)
+        return st;
+    if (dst_dtype == TR_F32)
+        return it->scheme->read(hf, it, (int64_t)first, (int64_t)n, dst);
+    if (!tr_st_can_convert(TR_F32, dst_dtype))
+        return tr_hf_refuse(it, "it cannot be read as %s", tr_dtype_name(dst_dtype));
+    float chunk[2048];
+    for (size_t at = 0, n_now; at < n && st == TR_OK; at += n_now) {
+        n_now = n - at < TR_COUNT_OF(chunk) ? n - at : TR_COUNT_OF(chunk);
+        st = it->scheme->read(hf, it, (int64_t)(first + at), (int64_t)n_now, chunk);
+        if (st == TR_OK)
+            tr_convert(chunk, TR_F32, (char *)dst + at * tr_dtype_bytes(dst_dtype), dst_dtype, n_now);
+    }
+    return st;
+}
+
+const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i)
+{
+    const struct tr_hf_item *it = item(hf, i);
+    return it->scheme && it->scheme->storage ? it->scheme->storage(it) : NULL;
+}
+
+enum tr_status tr_hf_read_planes(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *const *planes)
+{
+    const struct tr_hf_item *it = item(hf, i);
+    const struct tr_storage_format *f = tr_hf_storage(hf, i);
+    TR_BUG_ON(!f || first % (uint64_t)f->grain != 0);
+    enum tr_status st = check_range(it, first, n);
+    return st == TR_OK && n > 0 ? it->scheme->read_planes(hf, it, (int64_t)first, (int64_t)n, planes) : st;
 }
 
 /* ---- what is there against what is wanted ---- */
@@ -343,7 +443,7 @@ static void check_extra(const struct tr_hf *hf, const struct tr_st_entry *const 
 {
     char text[160];
     for (size_t i = 0; i < hf->n; i++) {
-        const char *name = name_of(hf, i);
+        const char *name = item_name(hf, i);
         const struct tr_st_entry key = { .name = name }, *at = &key;
         if (bsearch(&at, sorted, n, sizeof(const struct tr_st_entry *), by_wanted_name) || may_ignore(ctx, name))
             continue;

@@ -6,6 +6,7 @@
 #ifndef TR_CKPT_HFDIR_H
 #define TR_CKPT_HFDIR_H
 
+#include "base/quant.h"
 #include "ckpt/safetensors.h"
 
 #define TR_HF_SHARD_BYTES UINT64_C(50000000000) /* default of transformers v5 */
@@ -16,14 +17,23 @@ enum tr_status tr_hf_open(const char *dir, struct tr_hf **out);
 /* The same of one file of the directory, whatever else is there. */
 enum tr_status tr_hf_open_file(const char *dir, const char *name, struct tr_hf **out);
 void tr_hf_close(struct tr_hf *hf);
-/* Tensors of all shards, shard by shard. */
+/* Tensors of all shards, shard by shard. In a directory with a quantization_config (bitsandbytes 4 and 8 bit, fp8,
+ * mxfp4, gptq, awq, compressed-tensors) the tensors that make up a quantised weight are one tensor here, with the name
+ * and shape that the weight has without quantisation ([out, in]; experts of mxfp4: [experts, out, in]). Its dtype is
+ * that of its values, which are read as F32. */
 size_t tr_hf_count(const struct tr_hf *hf);
 const struct tr_st_tensor *tr_hf_tensor(const struct tr_hf *hf, size_t i);
 const char *tr_hf_shard(const struct tr_hf *hf, size_t i); /* path of the file that holds tensor i */
 bool tr_hf_find(const struct tr_hf *hf, const char *name, size_t *out_i);
-const struct tr_st *tr_hf_file(const struct tr_hf *hf, size_t i, size_t *out_tensor); /* the same, open */
+/* Elements [first, first + n) as dst_dtype: of a quantised weight decoded, exactly as its Python library does. May be
+ * called by several threads. */
 enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *dst,
                           enum tr_dtype dst_dtype);
+/* How a quantised weight can be held without loss (nf4, fp4, fp8); NULL: it is plain, or can only be held decoded. */
+const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i);
+/* The planes of elements [first, first + n) in that format; first is a multiple of its grain, and so is n unless the
+ * tensor ends there. Refuses scales that are not finite. */
+enum tr_status tr_hf_read_planes(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *const *planes);
 
 /* Missing, wrong-shaped, unreadable and extra tensors, all in one message (20 lines, then a count).
  * may_ignore(ctx, name) true: an extra tensor that does no harm; NULL: tr_hf_ignorable. wanted reuses tr_st_entry;
@@ -32,6 +42,17 @@ typedef bool tr_hf_ignore_fn(const void *ctx, const char *name);
 bool tr_hf_ignorable(const void *ctx, const char *name); /* rotary_emb.inv_freq, attn.bias, attn.masked_bias */
 enum tr_status tr_hf_check(const struct tr_hf *hf, const struct tr_st_entry *wanted, size_t n_wanted,
                            tr_hf_ignore_fn *may_ignore, const void *ctx);
+
+/* The JSON text that describes a 4-bit weight of bitsandbytes, as a pure function. */
+struct tr_quant_state {
+    enum tr_q4 type;
+    enum tr_dtype dtype; /* F32, BF16, F16 */
+    int n_dims;
+    int64_t dims[TR_ST_MAX_DIMS], n_elems, block;
+    bool is_nested;
+    float offset; /* of absmax, where they are nested */
+};
+enum tr_status tr_quant_state_parse(const char *text, size_t n, struct tr_quant_state *out);
 
 /* model.safetensors.index.json as a pure function. Strings live as long as *out. */
 struct tr_hf_mapped {

@@ -68,6 +68,7 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
 }
 
 struct load_reading {
+    const struct tr_hf *hf; /* the tensor's directory, or its file */
     const struct tr_st *f;
     size_t tensor;
     int64_t first, n;
@@ -100,12 +101,13 @@ static void read_piece(void *ctx, int64_t task, int worker)
     struct load_reading *r = ctx;
     int64_t at = task * PIECE, n = tr_min64(PIECE, r->n - at);
     char *to = (char *)r->to + (size_t)at * tr_dtype_bytes(r->dtype);
-    enum tr_status st = tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype);
+    enum tr_status st = r->hf ? tr_hf_read(r->hf, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype)
+                              : tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype);
     int64_t bad = st == TR_OK && r->name ? first_bad((const float *)(const void *)to, n) : n;
     (void)worker;
     if (bad < n)
-        st = tr_fail(TR_USAGE, "%s: tensor %s holds a non-finite value at element %" PRId64, tr_st_path(r->f), r->name,
-                     r->first + at + bad);
+        st = tr_fail(TR_USAGE, "%s: tensor %s holds a non-finite value at element %" PRId64,
+                     tr_hf_shard(r->hf, r->tensor), r->name, r->first + at + bad);
     if (st == TR_OK)
         return;
     pthread_mutex_lock(&r->lock); /* the cause is this thread's */
@@ -117,16 +119,12 @@ static void read_piece(void *ctx, int64_t task, int worker)
     pthread_mutex_unlock(&r->lock);
 }
 
-static enum tr_status read_chunk(struct tr_pool *pool, const struct tr_st *f, size_t tensor, const char *name,
-                                 int64_t first, int64_t n, enum tr_dtype dtype, void *to)
+static enum tr_status read_chunk(struct tr_pool *pool, struct load_reading *r)
 {
-    struct load_reading r = {
-        .f = f, .tensor = tensor, .name = name, .first = first, .n = n, .to = to, .dtype = dtype
-    };
-    pthread_mutex_init(&r.lock, NULL);
-    tr_pool_run(pool, n_pieces(n), read_piece, &r);
-    pthread_mutex_destroy(&r.lock);
-    return r.st == TR_OK ? TR_OK : tr_fail(r.st, "%s", r.cause);
+    pthread_mutex_init(&r->lock, NULL);
+    tr_pool_run(pool, n_pieces(r->n), read_piece, r);
+    pthread_mutex_destroy(&r->lock);
+    return r->st == TR_OK ? TR_OK : tr_fail(r->st, "%s", r->cause);
 }
 
 /* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
@@ -238,13 +236,13 @@ enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, 
 {
     const struct tr_param *p = &s->model->param[param];
     enum tr_status st = TR_OK;
-    size_t tensor = 0;
-    const struct tr_st *f = tr_hf_file(hf, at, &tensor);
     for (int64_t first = 0; first < p->n && st == TR_OK; first += CHUNK) {
         int64_t n = tr_min64(CHUNK, p->n - first);
         if (!is_wanted(s, TR_S_MASTER, param, first, n))
             continue;
-        st = read_chunk(s->pool, f, tensor, p->name, first, n, TR_F32, buf);
+        st = read_chunk(
+            s->pool, &(struct load_reading){
+                         .hf = hf, .tensor = at, .name = p->name, .first = first, .n = n, .to = buf, .dtype = TR_F32 });
         if (st == TR_OK)
             st = put_weights(s, param, first, n, buf, 0);
     }
@@ -360,7 +358,8 @@ static enum tr_status load_range(const struct tr_store *s, const struct tr_st *f
             at += n;
             continue;
         }
-        st = read_chunk(s->pool, f, i, NULL, at, n, dtype, buf);
+        st = read_chunk(s->pool,
+                        &(struct load_reading){ .f = f, .tensor = i, .first = at, .n = n, .to = buf, .dtype = dtype });
         for (int64_t k = 0; k < n && st == TR_OK; row++) {
             int64_t col = (at + k) % width, len = tr_min64(n - k, width - col),
                     to = first + col + (is_matrix ? row * stride : 0);

@@ -160,3 +160,13 @@ enum tr_status tr_st_read(const struct tr_st *st, size_t i, uint64_t first, size
         return tr_pread_all(st->fd, st->path, dst, n * tr_dtype_bytes(dst_dtype), at);
     return read_converting(st, t->dtype, at, n, dst, dst_dtype);
 }
+
+enum tr_status tr_st_read_bytes(const struct tr_st *st, size_t i, uint64_t first, size_t n, void *dst)
+{
+    const struct tr_st_tensor *t = tr_st_tensor(st, i);
+    char name[96];
+    if (first > t->end - t->begin || n > t->end - t->begin - first)
+        return tr_fail(TR_USAGE, "%s: tensor %s: %zu bytes from %" PRIu64 " are outside its %" PRIu64, st->path,
+                       tr_escape(t->name, name, sizeof name), n, first, t->end - t->begin);
+    return tr_pread_all(st->fd, st->path, dst, n, st->data_at + t->begin + first);
+}

@@ -25,7 +25,7 @@ struct tr_st_tensor {
     uint64_t n_elems;
     int64_t dims[TR_ST_MAX_DIMS];
     int n_dims;
-    enum tr_dtype dtype; /* TR_DTYPE_COUNT: legal in a file (BOOL, F8_E4M3 ...), but no tensor we can read */
+    enum tr_dtype dtype; /* TR_DTYPE_COUNT: legal in a file (BOOL, F8_E8M0 ...), but no tensor we can read */
 };
 
 /* Reader. Tensors are numbered in the order of their data. Reads may run in several threads. */
@@ -48,6 +48,8 @@ static inline bool tr_st_can_convert(enum tr_dtype from, enum tr_dtype to)
  * themselves. */
 enum tr_status tr_st_read(const struct tr_st *st, size_t i, uint64_t first, size_t n, void *dst,
                           enum tr_dtype dst_dtype);
+/* Bytes [first, first + n) of tensor i, whatever its dtype. */
+enum tr_status tr_st_read_bytes(const struct tr_st *st, size_t i, uint64_t first, size_t n, void *dst);
 
 /* The header as a pure function: json is rewritten in place (names are unescaped there) and must outlive *out. */
 struct tr_st_pair {

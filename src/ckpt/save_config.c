@@ -1,4 +1,5 @@
-/* save_config.c - config.json as a checkpoint has it: the file that came in, with the dtype of the weights. */
+/* save_config.c - config.json as a checkpoint has it: the file that came in, with the dtype of the weights. What was
+ * quantised there has been decoded: weights are written plain, so the config must not say otherwise. */
 #include "ckpt/save_impl.h"
 #include <stdlib.h>
 
@@ -53,9 +54,12 @@ enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, ch
     cJSON *c = cJSON_Duplicate(m->config, true);
     const char *at = m->config_text;
     bool ok = c != NULL && (!at || keep_spelling(c->child, &at));
-    if (ok)
+    if (ok) {
+        cJSON_DeleteItemFromObjectCaseSensitive(c, "quantization_config");
+        cJSON_DeleteItemFromObjectCaseSensitive(c, "compression_config");
         ok = set_string(c, cJSON_GetObjectItemCaseSensitive(c, "torch_dtype") ? "torch_dtype" : "dtype",
                         tr_dtype_name(dtype));
+    }
     if (ok && !cJSON_GetObjectItemCaseSensitive(c, "architectures")) {
         cJSON *arch = cJSON_AddArrayToObject(c, "architectures");
         ok = arch && cJSON_AddItemToArray(arch, cJSON_CreateString(m->arch->class_name));

@@ -50,7 +50,8 @@ struct tr_saver {
 
 extern const char *const tr_copied_files[]; /* NULL at the end */
 
-/* save_config.c: config.json with dtype and architectures as we save them; every other key as it came. */
+/* save_config.c: config.json with dtype and architectures as we save them, without quantization_config;
+ * every other key as it came. */
 enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, char **out);
 
 /* save_async.c */

@@ -18,22 +18,15 @@ static const struct file_dtype {
     unsigned bits;
     enum tr_dtype dtype;
 } file_dtypes[] = {
-    { "F32", 32, TR_F32 },
-    { "BF16", 16, TR_BF16 },
-    { "F16", 16, TR_F16 },
-    { "F64", 64, TR_F64 },
-    { "I32", 32, TR_I32 },
-    { "I64", 64, TR_I64 },
-    { "U8", 8, TR_U8 },
-    { "BOOL", 8, TR_DTYPE_COUNT },
-    { "I8", 8, TR_DTYPE_COUNT },
+#define X(id, bits, st_name, name, codec) { st_name, bits, TR_##id },
+    TR_DTYPE_LIST(X)
+#undef X
+        { "BOOL", 8, TR_DTYPE_COUNT },
     { "I16", 16, TR_DTYPE_COUNT },
     { "U16", 16, TR_DTYPE_COUNT },
     { "U32", 32, TR_DTYPE_COUNT },
     { "U64", 64, TR_DTYPE_COUNT },
     { "C64", 64, TR_DTYPE_COUNT },
-    { "F8_E4M3", 8, TR_DTYPE_COUNT },
-    { "F8_E5M2", 8, TR_DTYPE_COUNT },
     { "F8_E8M0", 8, TR_DTYPE_COUNT },
     { "F8_E4M3FNUZ", 8, TR_DTYPE_COUNT },
     { "F8_E5M2FNUZ", 8, TR_DTYPE_COUNT },

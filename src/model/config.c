@@ -6,7 +6,8 @@
 #include "model/model_impl.h"
 #include <math.h>
 
-/* Keys that never change what a causal language model computes in training. */
+/* Keys that never change what a causal language model computes in training. How weights are quantised is the business
+ * of the reader of weights. */
 static const char inert_keys[] =
     "architectures model_type torch_dtype dtype transformers_version use_cache "
     "_name_or_path _model_name_or_path initializer_range return_dict output_hidden_states output_attentions "
@@ -18,7 +19,8 @@ static const char inert_keys[] =
     "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens id2label label2id "
     "finetuning_task tokenizer_class prefix task_specific_params "
     "problem_type tf_legacy_loss _attn_implementation_autoset attn_implementation _attn_implementation "
-    "cache_implementation unsloth_version unsloth_fixed gradient_checkpointing chunk_size_feed_forward";
+    "cache_implementation unsloth_version unsloth_fixed quantization_config compression_config gradient_checkpointing "
+    "chunk_size_feed_forward";
 
 /* Token ids (bos_token_id, unk_token_id, ...) describe texts and do not change what is computed. */
 static bool is_token_id(const char *key)

@@ -30,7 +30,6 @@ static const struct {
     { "{\"model_type\":\"llama\"}", "vocab_size" },
     { "{" LLAMA ",\"attention_sinks\":true}", "attention_sinks" },
     { "{" LLAMA ",\"auto_map\":{}}", "auto_map" },
-    { "{" LLAMA ",\"quantization_config\":{}}", "quantization_config" },
     { "{" LLAMA ",\"num_key_value_heads\":3}", "does not divide" },
     { "{" LLAMA ",\"head_dim\":0}", "head_dim" },
     { "{" LLAMA ",\"hidden_act\":\"mish\"}", "mish" },
