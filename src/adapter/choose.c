@@ -122,9 +122,12 @@ static enum tr_status fail_none(const struct tr_adapter *a, const struct module_
                    "of target_modules; drop one of them");
 }
 
-static enum tr_status check_rank(const struct tr_adapter_module *mod)
+static enum tr_status check_target(const struct tr_adapter *a, const struct tr_adapter_module *mod)
 {
     int64_t side = tr_min64(mod->n_in, mod->n_out);
+    if (a->has_b_bias && mod->kind == TR_MODULE_EMBEDDING)
+        return tr_fail(TR_USAGE, "lora_bias (a bias of B) works on linears only; take %s out with exclude_modules",
+                       mod->target.module);
     if (mod->target.r <= side)
         return TR_OK;
     return tr_fail(TR_USAGE,
@@ -188,7 +191,7 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
         TR_TRY(tr_adapter_decide(a, m, name, mod->kind != TR_MODULE_NORM && !is_embedding, is_embedding, is_head,
                                  &mod->target));
         if (mod->target.is_target)
-            TR_TRY(check_rank(mod));
+            TR_TRY(check_target(a, mod));
         c.n_targets += mod->target.is_target;
         c.n_saved += mod->target.is_saved;
         c.n_trained += trained(a, mod);

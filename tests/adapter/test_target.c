@@ -43,7 +43,7 @@ static bool same_targets(const cJSON *row, const struct tr_adapter_choice *c)
     return is_same;
 }
 
-/* What is written as target_modules is what PEFT writes. */
+/* What is written is what PEFT writes: its target_modules, and in some rows the whole text. */
 static bool same_text(const cJSON *row, const struct tr_adapter *a, const struct tr_model *m)
 {
     struct tr_str text = { 0 };
@@ -55,6 +55,10 @@ static bool same_text(const cJSON *row, const struct tr_adapter *a, const struct
     char *want = cJSON_PrintUnformatted(get(row, "target_modules"));
     if (!is_same)
         print_error("PEFT writes target_modules %s; here: %s\n", want, text.p);
+    if (get(row, "text") && strcmp(get(row, "text")->valuestring, text.p) != 0) {
+        print_error("PEFT writes\n%s\nhere:\n%s\n", get(row, "text")->valuestring, text.p);
+        is_same = false;
+    }
     cJSON_free(want);
     cJSON_Delete(tree);
     tr_str_release(&text);
@@ -75,7 +79,8 @@ static bool check_row(const cJSON *row, const struct tr_model *m)
                     st == TR_OK ? "ok" : tr_error_text());
         is_same = false;
     } else if (st == TR_OK) {
-        is_same = same_targets(row, &c) & same_text(row, a, m);
+        is_same = same_targets(row, &c);
+        is_same = same_text(row, a, m) && is_same;
         if ((double)c.n_trained != get(row, "trained")->valuedouble) {
             print_error("%lld elements are trained; PEFT: %.0f\n", (long long)c.n_trained,
                         get(row, "trained")->valuedouble);

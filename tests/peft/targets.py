@@ -87,8 +87,8 @@ def draw(rng, modules, linear):
     return c
 
 
-def ask(model, config):
-    """The row of the table: what PEFT does with a copy of the model."""
+def ask(model, config, with_text):
+    """The row of the table: what PEFT does with a copy of the model. The text is left out where PEFT sorts patterns."""
     from peft import LoraConfig, get_peft_model
     from peft.tuners.lora import LoraLayer
     row = {"config": dict(config, peft_type="LORA", task_type="CAUSAL_LM")}
@@ -103,7 +103,17 @@ def ask(model, config):
     t = peft.peft_config["default"].target_modules
     row["target_modules"] = t if isinstance(t, str) else sorted(t)
     row["fan_in_fan_out"] = peft.peft_config["default"].fan_in_fan_out
+    if with_text and max(len(config.get(k, {})) for k in ("rank_pattern", "alpha_pattern")) < 2:
+        row["text"] = saved_text(peft)
     return row
+
+
+def saved_text(peft):
+    """adapter_config.json as PEFT saves it, but for the order of its sets and the place of the model."""
+    config = peft.peft_config["default"]
+    config.inference_mode, config.base_model_name_or_path = True, None
+    values = {k: sorted(v) if isinstance(v, set) else v for k, v in config.to_dict().items()}
+    return json.dumps(values, indent=2, sort_keys=True)
 
 
 def table(n):
@@ -117,7 +127,7 @@ def table(n):
         modules = [k for k, _ in model.named_modules() if k]
         linear = [k for k, m in model.named_modules() if isinstance(m, (torch.nn.Linear, Conv1D)) and k != "lm_head"]
         rng = random.Random(path.name)
-        rows += [dict(ask(model, draw(rng, modules, linear)), model=path.name) for _ in range(n)]
+        rows += [dict(ask(model, draw(rng, modules, linear), i < 3), model=path.name) for i in range(n)]
     return rows
 
 

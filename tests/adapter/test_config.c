@@ -1,0 +1,290 @@
+/* test_config.c - adapter_config.json and options: what is read, what is refused and with which words, what is written.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "adapter/adapter_impl.h"
+
+static const char llama[] = TR_SOURCE_DIR "/tests/golden/llama_mha";
+
+static struct tr_model *open_model(const char *path)
+{
+    struct tr_model_options opt = { .rows = 1, .sequence_length = 8, .dropout = -1 };
+    struct tr_model *m = NULL;
+    if (tr_model_open(path, &opt, &m) != TR_OK)
+        fail_msg("%s", tr_error_text());
+    return m;
+}
+
+/* Parses, and where that works chooses for the model. */
+static enum tr_status try_text(const char *text, const struct tr_model *m)
+{
+    struct tr_adapter *a = NULL;
+    struct tr_adapter_choice c = { 0 };
+    enum tr_status st = tr_adapter_parse(text, strlen(text), "a.json", &a);
+    if (st == TR_OK)
+        st = tr_adapter_choose(a, m, &c);
+    free(c.module);
+    tr_adapter_close(a);
+    return st;
+}
+
+static void a_bad_file_is_refused_with_its_fix(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } rows[] = {
+        { "[]", "a.json: not a JSON object" },
+        { "{\"r\":8}", "\"peft_type\" is missing" },
+        { "{\"peft_type\":\"IA3\"}", "peft_type \"IA3\" is not implemented; only LORA" },
+        { "{\"peft_type\":\"LORA\",\"task_type\":\"SEQ_CLS\"}", "only CAUSAL_LM" },
+        { "{\"peft_type\":\"LORA\",\"use_qalora\":true}", "use_qalora: QALoRA is not implemented; merge" },
+        { "{\"peft_type\":\"LORA\",\"target_parameters\":[\"experts.up\"]}", "target_parameters" },
+        { "{\"peft_type\":\"LORA\",\"layer_replication\":[[0,1]]}", "layer_replication" },
+        { "{\"peft_type\":\"LORA\",\"alora_invocation_tokens\":[1]}", "alora_invocation_tokens" },
+        { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"loftq\"}", "init_lora_weights \"loftq\"" },
+        { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_0\"}", "pissa_niter_4" },
+        { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"orthogonal\",\"r\":3}", "an even rank, not r 3" },
+        { "{\"peft_type\":\"LORA\",\"r\":0}", "\"r\" is 0, outside 1 to" },
+        { "{\"peft_type\":\"LORA\",\"r\":2.5}", "\"r\" is not a whole number" },
+        { "{\"peft_type\":\"LORA\",\"lora_dropout\":1}", "outside 0 to 1" },
+        { "{\"peft_type\":\"LORA\",\"bias\":\"some\"}", "bias \"some\" is none of none, all, lora_only" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[]}", "empty list" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[3]}", "item 1 is not a name" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":7}", "not a string or a list of strings" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":\"(q\"}", "the pattern \"(q\" is not accepted" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":\"\\\\Qq\\\\E\"}", "uses \\Q, which is not supported" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":\"(?R)q\"}", "a group of a kind" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":\"([a-z]+)*([a-z._]+)*[0-9]{3}\"}", "gave up on the name" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[\"q_porj\"]}", "did you mean q_proj?" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[\"zzz\"]}", "The model has embed_tokens, q_proj" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":\"q_proj\"}", "must match a whole name like model." },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[\"self_attn\"]}", "model.layers.0.self_attn, which is neither" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[\"act_fn\"]}", "model.layers.0.mlp.act_fn, which is neither" },
+        { "{\"peft_type\":\"LORA\",\"target_modules\":[\"norm\"]}", "model.norm, which is neither a linear nor" },
+        { "{\"peft_type\":\"LORA\",\"r\":64}", "rank 64 of model.layers.0.self_attn.q_proj is above its smaller side" },
+        { "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q_proj\":1.5}}", "rank_pattern q_proj: 1.5 is not a rank" },
+        { "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q_proj\":\"a\"}}", "\"rank_pattern\": q_proj is not a number" },
+        { "{\"peft_type\":\"LORA\",\"modules_to_save\":[\"lm_haed\"]}", "did you mean lm_head?" },
+        { "{\"peft_type\":\"LORA\",\"modules_to_save\":[\"layers\"]}", "the whole list model.layers" },
+        { "{\"peft_type\":\"LORA\",\"exclude_modules\":[\"q_proj\",\"v_proj\"]}", "no module is targeted" },
+        { "{\"peft_type\":\"LORA\",\"layers_pattern\":\"layers\"}", "needs layers_to_transform" },
+        { "{\"peft_type\":\"LORA\",\"layers_to_transform\":0,\"target_modules\":\".*q\"}", "works with a list" },
+        { "{\"peft_type\":\"LORA\",\"layers_to_transform\":[-1]}", "item 1 is not a whole number from 0 on" },
+        { "{\"peft_type\":\"LORA\",\"lora_bias\":true,\"use_dora\":true}", "do not go together" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[99999]}", "token 99999 is outside the vocabulary" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[1,1]}", "token 1 is there twice" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"lm_head\":[1]}}", "lm_head is no embedding" },
+    };
+    struct tr_model *m = open_model(llama);
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        enum tr_status st = try_text(rows[i].text, m);
+        if (st != TR_USAGE || !strstr(tr_error_text(), rows[i].words) || strchr(tr_error_text(), '\n'))
+            fail_msg("%s: %s", rows[i].text, st == TR_OK ? "accepted" : tr_error_text());
+    }
+    tr_model_close(m);
+}
+
+/* Files of any version: few keys, keys that nobody knows, what has no effect. */
+static void what_other_versions_wrote_is_read(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"peft_type\":\"LORA\"}",
+        "{\"peft_type\":\"LORA\",\"enable_lora\":null,\"merge_weights\":false,\"fan_in_fan_out\":false}",
+        "{\"peft_type\":\"LORA\",\"loftq_config\":{},\"megatron_config\":null,\"use_qalora\":false}",
+        "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"eva\",\"eva_config\":{\"rho\":2.0}}",
+        "{\"peft_type\":\"LORA\",\"layers_to_transform\":1,\"target_modules\":[\"q_proj\",\"of_another_model\"]}",
+        "{\"peft_type\":\"LORA\",\"rank_pattern\":null,\"of_the_future\":{\"a\":[1,2.5,\"\\u00e9\"]}}",
+        "{\"peft_type\":\"LORA\",\"target_modules\":\"ALL-LINEAR\",\"trainable_token_indices\":{\"embed_tokens\":[1]}}",
+    };
+    struct tr_model *m = open_model(llama);
+    for (size_t i = 0; i < TR_COUNT_OF(texts); i++)
+        if (try_text(texts[i], m) != TR_OK)
+            fail_msg("%s: %s", texts[i], tr_error_text());
+    tr_model_close(m);
+}
+
+static void unknown_keys_and_the_order_of_patterns_are_kept(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"zebra\": {\"b\": 1, \"a\": [0.5, 1e-7, null]}, \"peft_type\": \"LORA\", "
+                               "\"base_model_name_or_path\": \"caf\\u00e9\", \"runtime_config\": {}, "
+                               "\"rank_pattern\": {\"v_proj\": 4, \"q_proj\": 2}}";
+    struct tr_model *m = open_model(llama);
+    struct tr_adapter *a = NULL;
+    struct tr_str out = { 0 };
+    assert_int_equal(tr_adapter_parse(text, sizeof text - 1, "a.json", &a), TR_OK);
+    assert_int_equal(tr_adapter_print(a, m, &out), TR_OK);
+    assert_non_null(strstr(out.p, "\"rank_pattern\": {\n    \"v_proj\": 4,\n    \"q_proj\": 2\n  }"));
+    assert_non_null(
+        strstr(out.p, "\"zebra\": {\n    \"a\": [\n      0.5,\n      1e-07,\n      null\n    ],\n    \"b\": 1\n  }"));
+    assert_non_null(strstr(out.p, "\"base_model_name_or_path\": \"caf\\u00e9\""));
+    assert_non_null(strstr(out.p, "\"lora_dropout\": 0.0,"));
+    assert_non_null(strstr(out.p, "\"target_modules\": [\n    \"q_proj\",\n    \"v_proj\"\n  ]"));
+    assert_null(strstr(out.p, "runtime_config"));
+    tr_str_release(&out);
+    tr_adapter_close(a);
+    tr_model_close(m);
+}
+
+/* ---- options ---- */
+
+static enum tr_status open_options(const char *words, const struct tr_config **cfg, struct tr_adapter **out)
+{
+    char text[1024], *argv[48], *rest = NULL;
+    int argc = 0;
+    assert_int_equal(tr_format(text, sizeof text, "%s", words), TR_OK);
+    for (char *w = strtok_r(text, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
+        argv[argc++] = w;
+    *out = NULL;
+    *cfg = NULL;
+    enum tr_status st = tr_config_load(TR_VERB_PLAN, argc, argv, NULL, cfg);
+    return st == TR_OK ? tr_adapter_open(*cfg, out) : st;
+}
+
+static void options_describe_an_adapter(void **state)
+{
+    (void)state;
+    const struct tr_config *cfg = NULL;
+    struct tr_adapter *a = NULL;
+    const char *base = NULL;
+    assert_int_equal(open_options("--model base", &cfg, &a), TR_OK);
+    assert_null(a);
+    tr_config_close(cfg);
+
+    assert_int_equal(open_options("--model base --lora_rank 4", &cfg, &a), TR_OK);
+    assert_true(a && a->r == 4 && a->alpha == 8 && a->is_all_linear && a->loraplus_ratio == 1 && !a->config);
+    assert_string_equal(a->base, "base");
+    assert_int_equal(tr_adapter_base(a, cfg, &base), TR_OK);
+    assert_string_equal(base, "base");
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+
+    assert_int_equal(
+        open_options("--model base --adapter qlora --lora_alpha 3 --target_modules q_proj,v_proj "
+                     "--rank_pattern q_proj=2,.*v_proj=3 --layers_to_transform 0,2 --use_dora "
+                     "--lora_modules_to_save lm_head --exclude_modules .*0.* --init_lora_weights pissa_niter_4",
+                     &cfg, &a),
+        TR_OK);
+    assert_true(a && a->r == 8 && a->alpha == 3 && a->target.n == 2 && !a->is_regex && a->exclude_is_regex);
+    assert_true(a->n_rank_patterns == 2 && a->rank_pattern[1].value == 3 && a->n_layers == 2 && a->layer[1] == 2);
+    assert_string_equal(a->rank_pattern[1].key, ".*v_proj");
+    assert_true(a->use_dora && a->saved.n == 1 && a->init == TR_ADAPTER_PISSA && a->pissa_iterations == 4);
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+
+    assert_int_equal(open_options("--model base --use_peft --lora_target model\\.(a{1,2}|b)", &cfg, &a), TR_OK);
+    assert_true(a && a->is_regex && a->target.n == 1);
+    assert_string_equal(a->target.item[0], "model\\.(a{1,2}|b)");
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+
+    assert_int_equal(open_options("--model base --use_peft --lora_target auto", &cfg, &a), TR_OK);
+    assert_true(a && !a->is_all_linear && a->target.n == 0);
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+}
+
+static void options_that_contradict_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *message;
+    } rows[] = {
+        { "--lora_r 4 --finetuning_type full", "lora_r has no effect with finetuning_type full" },
+        { "--lora_r 4 --trainable *norm*", "lora_modules_to_save names what else is trained" },
+        { "--finetuning_type freeze", "finetuning_type freeze needs trainable or frozen" },
+        { "--lora_r 0", "--lora_r: 0 is outside 1" },
+        { "--lora_bias true", "\"true\" is none of none, all, lora_only" },
+        { "--rank_pattern q_proj", "rank_pattern: \"q_proj\" is not NAME=NUMBER" },
+        { "--rank_pattern q_proj=0", "0 is not a rank" },
+        { "--layers_to_transform a --target_modules q_proj", "layers_to_transform: " },
+        { "--layers_to_transform 1", "layers_to_transform works with a list of target_modules, not with all-linear" },
+        { "--init_lora_weights eva", "init_lora_weights \"eva\" is not implemented" },
+        { "--lora_model_dir x", "write model ADAPTER_DIR" },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        const struct tr_config *cfg = NULL;
+        struct tr_adapter *a = NULL;
+        char words[256];
+        assert_int_equal(tr_format(words, sizeof words, "--model base %s", rows[i].words), TR_OK);
+        enum tr_status st = open_options(words, &cfg, &a);
+        if (st != TR_USAGE || !strstr(tr_error_text(), rows[i].message))
+            fail_msg("%s: %s", rows[i].words, st == TR_OK ? "accepted" : tr_error_text());
+        tr_config_close(cfg);
+    }
+}
+
+static void a_name_of_the_options_must_match(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(llama);
+    const struct tr_config *cfg = NULL;
+    struct tr_adapter *a = NULL;
+    struct tr_adapter_choice c = { 0 };
+    assert_int_equal(open_options("--model base --target_modules q_proj,self_attn.k_porj", &cfg, &a), TR_OK);
+    assert_int_equal(tr_adapter_choose(a, m, &c), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "lora_target_modules self_attn.k_porj: no module"));
+    assert_non_null(strstr(tr_error_text(), "did you mean self_attn.k_proj?"));
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+    tr_model_close(m);
+}
+
+static void a_directory_is_continued_as_it_says(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/tr_adapter_XXXXXX", path[TR_PATH_MAX], words[512];
+    static const char text[] = "{\"peft_type\":\"LORA\",\"r\":2,\"base_model_name_or_path\":\"org/no-such-base\"}";
+    const struct tr_config *cfg = NULL;
+    struct tr_adapter *a = NULL;
+    const char *base = NULL;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(tr_path_join(path, dir, "adapter_config.json"), TR_OK);
+    assert_int_equal(tr_file_write_atomic(path, text, sizeof text - 1), TR_OK);
+    assert_int_equal(tr_format(words, sizeof words, "--model %s --lora_dropout 0.5", dir), TR_OK);
+    assert_int_equal(open_options(words, &cfg, &a), TR_OK);
+    assert_true(a && a->r == 2 && a->dropout == 0.5 && a->config);
+    assert_int_equal(tr_adapter_base(a, cfg, &base), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "its base org/no-such-base is no directory here; give model_base DIR"));
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+
+    assert_int_equal(tr_format(words, sizeof words, "--model %s --model_base %s", dir, llama), TR_OK);
+    assert_int_equal(open_options(words, &cfg, &a), TR_OK);
+    assert_int_equal(tr_adapter_base(a, cfg, &base), TR_OK);
+    assert_string_equal(base, llama);
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+
+    assert_int_equal(tr_format(words, sizeof words, "--model %s --lora_r 4", dir), TR_OK);
+    assert_int_equal(open_options(words, &cfg, &a), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "lora_r: the adapter in"));
+    tr_config_close(cfg);
+    assert_int_equal(tr_format(words, sizeof words, "--model %s --finetuning_type full", dir), TR_OK);
+    assert_int_equal(open_options(words, &cfg, &a), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "is an adapter; merge it first"));
+    tr_config_close(cfg);
+    assert_int_equal(tr_remove_tree(dir), TR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bad_file_is_refused_with_its_fix),
+        cmocka_unit_test(what_other_versions_wrote_is_read),
+        cmocka_unit_test(unknown_keys_and_the_order_of_patterns_are_kept),
+        cmocka_unit_test(options_describe_an_adapter),
+        cmocka_unit_test(options_that_contradict_are_refused),
+        cmocka_unit_test(a_name_of_the_options_must_match),
+        cmocka_unit_test(a_directory_is_continued_as_it_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
