@@ -76,7 +76,7 @@ static enum tr_status profile(struct rig *rig)
 static enum tr_status hash_weights(struct rig *r, char hex[33])
 {
     enum tr_status st = TR_OK;
-    size_t bytes = r->c->bytes[TR_A_PARAMS];
+    size_t bytes = r->c->memory.bytes[TR_A_PARAMS];
     char *copy = malloc(bytes);
     if (!copy)
         return tr_fail(TR_NOMEM, "no memory for a copy of the weights");
@@ -131,7 +131,9 @@ int main(int argc, char **argv)
            tr_dtype_name(s.opt.compute_dtype), tr_dtype_name(s.opt.grad_dtype), tr_dtype_name(s.opt.master_dtype),
            steps, median, seconds[0], (double)r.n_tokens / median, flops / median * 1e-9, peak * 1e-9,
            flops / median / peak, tr_compiled_bytes(r.c), r.dev.reserved_bytes, ready, first, result.grad_norm, loss,
-           used, (long long)used - (long long)(tr_compiled_bytes(r.c) - r.c->bytes[TR_A_DATA] - r.c->bytes[TR_A_SAVE]),
+           used,
+           (long long)used -
+               (long long)(tr_compiled_bytes(r.c) - r.c->memory.bytes[TR_A_DATA] - r.c->memory.bytes[TR_A_SAVE]),
            r.scaler.n_skipped, hex);
 out:
     if (st != TR_OK)

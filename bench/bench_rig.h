@@ -93,7 +93,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     opt.save_bytes = TR_IO_CHUNK * sizeof(float);
     opt.batch_bytes = opt.has_own_memory ? batch : 0;
     opt.data_bytes = (size_t)opt.n_micro * batch;
-    TR_TRY(tr_compile(r->m, NULL, NULL, &opt, &r->c));
+    TR_TRY(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &opt, &r->c));
     TR_TRY(tr_device_open(s->device, &r->dev));
     TR_TRY(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
     struct tr_store store = tr_exec_store(r->e);

@@ -175,7 +175,6 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .part_bytes = TR_SAVE_PART_BYTES,
         .save_dtype = s->save_dtype,
         .batch_bytes = s->device->is_host ? 0 : tr_batch_bytes(tr_max64(n_train, n_eval)),
-        .is_inference = use != TR_USE_TRAIN,
     };
 }
 
@@ -259,7 +258,8 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }
     struct tr_compile_options opt = compile_options(s, use);
-    TR_TRY(tr_compile(is_training ? s->model : s->eval_model, s->eval_model, NULL, &opt, &s->compiled));
+    const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = s->model, [TR_FOR_EVAL] = s->eval_model };
+    TR_TRY(tr_compile(models, &opt, &s->compiled));
 out:
     tr_pool_close(pool);
     if (st == TR_OK)

@@ -28,8 +28,8 @@ static enum tr_status print_machines(bool as_json)
 static void show(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
 {
     if (cfg->show == TR_SHOW_PROGRAM)
-        for (int i = 0; i < s->compiled->train.n_programs; i++)
-            tr_program_print(s->compiled->train.program[i], out);
+        for (int i = 0; i < s->compiled->schedule[TR_FOR_TRAIN].n_programs; i++)
+            tr_program_print(s->compiled->schedule[TR_FOR_TRAIN].program[i], out);
     else if (cfg->show == TR_SHOW_SCHEDULE)
         tr_schedule_print(s->compiled, out);
     else if (!cfg->json)
@@ -41,7 +41,7 @@ static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compi
                               const struct tr_forecast_query *query, double total, struct tr_str *out)
 {
     struct tr_search_query q;
-    tr_search_query_of(cfg, c->model, query->machine, query->tp * query->pp * query->cp * query->dp, &q);
+    tr_search_query_of(cfg, c->place.model, query->machine, query->tp * query->pp * query->cp * query->dp, &q);
     if (total <= q.room_bytes)
         return TR_OK;
     tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip\n", total / 1073741824.0,

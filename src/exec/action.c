@@ -32,20 +32,20 @@ static char *root_ptr(const struct frame *f, tr_val root)
     switch (v->kind) {
     case TR_V_PARAM:
     case TR_V_GRAD: {
-        const struct tr_param_place *at = &e->c->place[seg->param[v->slot]];
+        const struct tr_param_place *at = &e->c->place.param[seg->param[v->slot]];
         bool is_param = v->kind == TR_V_PARAM;
         char *bucket = e->base[is_param ? TR_A_PARAMS : TR_A_GRADS] + bucket_offset(f->a, at->bucket, is_param);
         return bucket + (size_t)at->at * tr_dtype_bytes(v->dtype);
     }
     case TR_V_CONST:
-        return e->base[TR_A_PARAMS] + e->c->constant[v->slot];
+        return e->base[TR_A_PARAMS] + e->c->memory.constant[v->slot];
     case TR_V_BATCH:
         return (char *)tr_batch_part(v->is_whole ? f->batch : &f->local, (enum tr_batch_slot)v->slot) +
                (size_t)v->row * tr_dtype_bytes(v->dtype);
     case TR_V_STEP:
-        return work + e->c->step;
+        return work + e->c->memory.step;
     case TR_V_LOSS:
-        return work + e->c->loss + (size_t)f->a->micro * sizeof(double);
+        return work + e->c->memory.loss + (size_t)f->a->micro * sizeof(double);
     case TR_V_IN:
         return acts + f->a->in;
     case TR_V_DOUT:
@@ -53,11 +53,12 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_CACHE:
     case TR_V_CACHE_NEW: {
         int64_t row = v->kind == TR_V_CACHE ? 0 : e->cache_row;
-        size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->cache_bytes : 0);
-        return e->base[TR_A_CACHE] + e->c->cache[f->a->segment] + skip;
+        size_t skip = (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype) + (v->slot ? e->c->memory.cache_bytes : 0);
+        return e->base[TR_A_CACHE] + e->c->memory.cache[f->a->segment] + skip;
     }
     case TR_V_AMAX:
-        return work + e->c->amax + ((size_t)f->a->segment * (size_t)e->c->n_amax + (size_t)v->slot) * 2 * sizeof(float);
+        return work + e->c->memory.amax +
+               ((size_t)f->a->segment * (size_t)e->c->memory.n_amax + (size_t)v->slot) * 2 * sizeof(float);
     case TR_V_TEMP:
         break;
     }
@@ -67,7 +68,7 @@ static char *root_ptr(const struct frame *f, tr_val root)
         return acts + f->a->din;
     return v->is_saved         ? acts + f->a->saved + v->offset
            : v->is_split_saved ? acts + f->a->split_saved + v->offset
-                               : work + e->c->temps + v->offset;
+                               : work + e->c->memory.temps + v->offset;
 }
 
 static struct tr_view view_of(const struct frame *f, tr_val v)
@@ -104,12 +105,9 @@ static enum tr_status run_nodes(struct frame *f)
         const struct tr_node *n = &f->p->node[i];
         if (!tr_action_runs(f->a->kind, n->phase))
             continue;
-        struct tr_call c = { .op = n->op,
-                             .attr = n->attr,
-                             .pool = f->e->pool,
-                             .scratch = f->e->base[TR_A_WORK] + f->e->c->scratch,
-                             .dev = f->e->dev,
-                             .n_documents = f->e->n_documents[f->a->micro] };
+        struct tr_call c = tr_exec_call(f->e, n->op);
+        c.attr = n->attr;
+        c.n_documents = f->e->n_documents[f->a->micro];
         for (int k = 0; k < TR_MAX_IN; k++)
             c.in[k] = view_of(f, n->in[k]);
         for (int k = 0; k < TR_MAX_OUT; k++)
@@ -129,8 +127,9 @@ static enum tr_status run_nodes(struct frame *f)
 /* Micro-batch i as the device sees it: in place, or its copy in the work arena. */
 static struct tr_batch batch_on_device(const struct tr_exec *e, const struct tr_batch *host, int64_t n, int i)
 {
-    return e->dev->row->is_host ? *host
-                                : tr_batch_in(e->base[TR_A_WORK] + e->c->batch + (size_t)i * e->c->opt.batch_bytes, n);
+    return e->dev->row->is_host
+               ? *host
+               : tr_batch_in(e->base[TR_A_WORK] + e->c->memory.batch + (size_t)i * e->c->opt.batch_bytes, n);
 }
 
 /* Returns 0 when a document crosses the end of a row of tokens. */
@@ -161,10 +160,13 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
 static enum tr_status compute(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
-    struct tr_batch batch = batch_on_device(e, &r->micro[a->micro], r->m->n_tokens, a->micro);
-    struct frame f = { .e = e, .m = r->m, .p = r->s->program[r->s->program_of[a->segment]], .a = a, .batch = &batch };
-    f.local =
-        tr_layout_splits(&e->c->opt.layout, TR_ON(TR_AXIS_CP)) ? tr_exec_local(e, r->m, &r->micro[a->micro]) : batch;
+    struct tr_batch batch = batch_on_device(e, &r->micro[a->micro], r->s->model->n_tokens, a->micro);
+    struct frame f = {
+        .e = e, .m = r->s->model, .p = r->s->program[r->s->program_of[a->segment]], .a = a, .batch = &batch
+    };
+    f.local = tr_layout_splits(&e->c->opt.layout, TR_ON(TR_AXIS_CP))
+                  ? tr_exec_local(e, r->s->model, &r->micro[a->micro])
+                  : batch;
     return run_nodes(&f);
 }
 

@@ -11,7 +11,7 @@
 
 enum tr_status tr_exec_amax_open(struct tr_exec *e)
 {
-    size_t n = (size_t)e->c->n_amax * (size_t)e->c->model->n_segments;
+    size_t n = (size_t)e->c->memory.n_amax * (size_t)e->c->place.model->n_segments;
     if (n == 0)
         return TR_OK;
     e->amax.n = n;
@@ -37,7 +37,7 @@ enum tr_status tr_run_AMAX_IN(struct tr_run *r, const struct tr_action *a)
             p->pair[i].before = fmaxf(p->pair[i].before, p->amax[k * p->n + i]);
     }
     if (p->n)
-        tr_device_copy_now(e->dev, e->base[TR_A_WORK] + e->c->amax, p->pair, p->n * sizeof *p->pair);
+        tr_device_copy_now(e->dev, e->base[TR_A_WORK] + e->c->memory.amax, p->pair, p->n * sizeof *p->pair);
     return TR_OK;
 }
 
@@ -49,7 +49,7 @@ enum tr_status tr_run_AMAX_OUT(struct tr_run *r, const struct tr_action *a)
     if (p->n == 0)
         return TR_OK;
     float *amax = p->amax + (size_t)(p->n_steps % TR_AMAX_STEPS) * p->n;
-    tr_device_copy_now(e->dev, p->pair, e->base[TR_A_WORK] + e->c->amax, p->n * sizeof *p->pair);
+    tr_device_copy_now(e->dev, p->pair, e->base[TR_A_WORK] + e->c->memory.amax, p->n * sizeof *p->pair);
     for (size_t i = 0; i < p->n; i++)
         amax[i] = isfinite(p->pair[i].now) ? p->pair[i].now : 0.0f;
     struct tr_coll c = { .kind = TR_ALL_REDUCE,

@@ -13,7 +13,7 @@ struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const
     int n_runs = tr_context_runs(l, m->sequence_length, first, &n);
     struct tr_batch local = { 0 };
     for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++)
-        tr_batch_set(&local, i, e->base[TR_A_WORK] + e->c->local + (size_t)i * e->c->local_bytes);
+        tr_batch_set(&local, i, e->base[TR_A_WORK] + e->c->memory.local + (size_t)i * e->c->memory.local_bytes);
     for (int64_t row = 0; row < m->n_tokens; row += m->sequence_length)
         for (int k = 0; k < n_runs; k++, done += n)
             for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++) {

@@ -23,8 +23,8 @@ struct tr_amax_history {
 
 struct tr_exec;
 
-/* Reserves the arenas (exactly c->bytes), uploads the constants and clears the optimizer state. The caller fills the
- * parameters. mesh NULL: this rank runs alone. */
+/* Reserves the arenas (exactly c->memory.bytes), uploads the constants and clears the optimizer state. The caller fills
+ * the parameters. mesh NULL: this rank runs alone. */
 enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, struct tr_pool *pool,
                             struct tr_mesh *mesh, uint64_t seed, struct tr_exec **out);
 /* Bytes of shared memory that the mesh must be opened with for this plan. */
@@ -66,13 +66,13 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
 /* Runs the eval schedule on one batch. *loss_sum is the sum of the token losses; it is 0 on ranks without the last
  * stage. */
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum);
-/* Runs the eval schedule (is_decode: the schedule of a single token) of a model that ends in logits. *logits is (N, V)
- * F32, valid until the next call. With a cache, the batch holds positions first_position, first_position + 1, ... */
-enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
-                              const float **logits);
+/* Runs the schedule of a model that ends in logits: eval, or decode for a single token. *logits is (N, V) F32, valid
+ * until the next call. With a cache, the batch holds positions first_position, first_position + 1, ... */
+enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t first_position,
+                              const struct tr_batch *batch, const float **logits);
 
 /* Results of the last measured step: the losses of all micro-batches of all ranks, and the sums of squares of gradients
- * (indexed by tr_compiled.norm_first). */
+ * (indexed by tr_placement.norm_first). */
 const double *tr_exec_losses(const struct tr_exec *e);
 const double *tr_exec_norms(const struct tr_exec *e);
 bool tr_exec_has_one_norm(const struct tr_exec *e); /* slot 0 holds the sum over all gradients, the others hold 0 */

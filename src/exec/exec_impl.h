@@ -16,7 +16,7 @@ struct tr_exec {
     struct tr_posted *posted;        /* collectives under way, by action of the current schedule */
     int n_posted;                    /* how many collectives are under way */
     bool is_running;                 /* actions are running; if not, a caller reads the state between steps */
-    double *norms;                   /* sums of squares of gradients (tr_compiled.norm_first) */
+    double *norms;                   /* sums of squares of gradients (tr_placement.norm_first) */
     double norm_scale;               /* square of the loss scale of the gradients behind `norms` */
     bool has_one_norm;  /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
     double *losses;     /* by micro-batch, of all ranks that read different rows */
@@ -36,7 +36,14 @@ struct tr_exec {
 /* Does this rank hold the segment that computes the loss? If not, another stage does. */
 static inline bool tr_exec_has_loss(const struct tr_exec *e)
 {
-    return tr_segment_is_here(e->c, e->c->model->n_segments - 1);
+    return tr_segment_is_here(&e->c->place, e->c->place.model->n_segments - 1);
+}
+
+/* A call of an op, on this executor's device and threads and in its scratch. */
+static inline struct tr_call tr_exec_call(const struct tr_exec *e, enum tr_opcode op)
+{
+    char *scratch = e->base[TR_A_WORK] + e->c->memory.scratch;
+    return (struct tr_call){ .op = op, .pool = e->pool, .scratch = scratch, .dev = e->dev };
 }
 
 struct tr_posted {
@@ -45,11 +52,8 @@ struct tr_posted {
 };
 
 /* One run over the actions of a schedule, or over a part of them. */
-enum tr_purpose { TR_FOR_TRAINING, TR_FOR_EVAL, TR_FOR_DECODING };
 struct tr_run {
     struct tr_exec *e;
-    enum tr_purpose purpose;
-    const struct tr_model *m;
     const struct tr_schedule *s;
     const struct tr_batch *micro;
     const struct tr_config *cfg; /* measure and update */

@@ -19,7 +19,7 @@ struct tr_recording {
 /* How a micro-batch is packed, as far as kernels depend on it. 0: unknown, 1: one document per row, 2: several. */
 static int packing_of(const struct tr_exec *e, int micro)
 {
-    const struct tr_model *m = e->c->model;
+    const struct tr_model *m = e->c->place.model;
     int64_t n = e->n_documents[micro];
     return n == 0 ? 0 : n == m->n_tokens / m->sequence_length ? 1 : 2;
 }

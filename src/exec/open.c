@@ -14,7 +14,7 @@ static bool has_collectives(const struct tr_compiled *c, int arena)
     case TR_A_GRADS:
         return true;
     case TR_A_ACTS:
-        return c->n_stages > 1 || is_split;
+        return c->place.n_stages > 1 || is_split;
     default:
         return arena == TR_A_WORK && is_split;
     }
@@ -24,7 +24,7 @@ size_t tr_exec_shared_bytes(const struct tr_compiled *c)
 {
     size_t sum = 0;
     for (int a = 0; a < TR_A_COUNT; a++)
-        sum += has_collectives(c, a) ? tr_round_up(c->bytes[a], TR_COMM_ALIGN) : 0;
+        sum += has_collectives(c, a) ? tr_round_up(c->memory.bytes[a], TR_COMM_ALIGN) : 0;
     return sum;
 }
 
@@ -37,7 +37,7 @@ static bool is_shared(const struct tr_exec *e, int arena)
 static enum tr_status reserve(struct tr_exec *e, int arena)
 {
     void *base = NULL;
-    size_t bytes = e->c->bytes[arena];
+    size_t bytes = e->c->memory.bytes[arena];
     enum tr_status st = TR_OK;
     if (is_shared(e, arena) && bytes) {
         st = tr_comm_reserve(e->mesh->all, bytes, &base);
@@ -51,14 +51,11 @@ static enum tr_status reserve(struct tr_exec *e, int arena)
     return st;
 }
 
-/* The tables of the model that has more rows: training and evaluation read the same ones. */
 static enum tr_status upload_constants(struct tr_exec *e)
 {
     const struct tr_compiled *c = e->c;
     for (int i = 0; i < TR_C_COUNT; i++) {
-        const struct tr_model *m = c->model;
-        if (c->eval_model && c->eval_model->const_rows[i] > m->const_rows[i])
-            m = c->eval_model;
+        const struct tr_model *m = tr_constant_model(c, i);
         if (m->const_rows[i] == 0)
             continue;
         size_t bytes = (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float);
@@ -66,7 +63,7 @@ static enum tr_status upload_constants(struct tr_exec *e)
         if (!table)
             return tr_fail(TR_NOMEM, "rope table of %" PRId64 " positions: out of memory", m->const_rows[i]);
         tr_model_fill_constant(m, i, table);
-        tr_device_copy_now(e->dev, e->base[TR_A_PARAMS] + c->constant[i], table, bytes);
+        tr_device_copy_now(e->dev, e->base[TR_A_PARAMS] + c->memory.constant[i], table, bytes);
         free(table);
     }
     return TR_OK;
@@ -89,9 +86,11 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     TR_BUG_ON(e->column->scratch != c->opt.column->scratch); /* the plan was made for other kernels */
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = e->column->kernel((enum tr_opcode)i);
-    e->norms = calloc((size_t)c->norm_first[c->model->n_params] + 1, sizeof *e->norms);
+    e->norms = calloc((size_t)c->place.norm_first[c->place.model->n_params] + 1, sizeof *e->norms);
     e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
-    int64_t n_actions = tr_max64(c->train.n_actions, tr_max64(c->eval.n_actions, c->decode.n_actions));
+    int64_t n_actions = 0;
+    for (int k = 0; k < TR_PURPOSES; k++)
+        n_actions = tr_max64(n_actions, c->schedule[k].n_actions);
     e->posted = calloc((size_t)n_actions + 1, sizeof *e->posted);
     e->n_documents = calloc((size_t)tr_max64(1, c->opt.n_micro), sizeof *e->n_documents);
     if (!e->n_documents || !e->norms || !e->losses || !e->posted)
@@ -108,8 +107,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
         TR_TRY(reserve(e, a));
     TR_TRY(upload_constants(e));
     for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
-        if (!dev->row->is_host && c->bytes[a])
-            tr_device_clear(dev, TR_STREAM_COMPUTE, e->base[a], c->bytes[a]);
+        if (!dev->row->is_host && c->memory.bytes[a])
+            tr_device_clear(dev, TR_STREAM_COMPUTE, e->base[a], c->memory.bytes[a]);
 out:
     if (st == TR_OK)
         *out = e;
@@ -124,9 +123,9 @@ void tr_exec_close(struct tr_exec *e)
         return;
     for (int a = 0; a < TR_A_COUNT; a++)
         if (e->base[a] && is_shared(e, a))
-            e->dev->reserved_bytes -= e->c->bytes[a]; /* the mesh releases this memory */
+            e->dev->reserved_bytes -= e->c->memory.bytes[a]; /* the mesh releases this memory */
         else if (e->base[a])
-            tr_device_release(e->dev, tr_arena_row((enum tr_arena_id)a)->space, e->base[a], e->c->bytes[a]);
+            tr_device_release(e->dev, tr_arena_row((enum tr_arena_id)a)->space, e->base[a], e->c->memory.bytes[a]);
     if (e->dev->library)
         e->column->close(e->dev);
     tr_exec_recordings_close(e);

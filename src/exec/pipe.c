@@ -43,9 +43,9 @@ enum tr_status tr_run_TIE(struct tr_run *r, const struct tr_action *a)
                          .op = TR_SUM,
                          .in = at,
                          .out = at,
-                         .count = (size_t)e->c->bucket[a->of].shard_n,
+                         .count = (size_t)e->c->place.bucket[a->of].shard_n,
                          .site = "gradients of shared parameters" };
-    if (e->c->bucket[a->of + 1].n > 0) { /* this rank holds both uses */
+    if (e->c->place.bucket[a->of + 1].n > 0) { /* this rank holds both uses */
         tr_exec_add_second_use(e, a->of, at);
         return TR_OK;
     }

@@ -6,9 +6,7 @@
 static void add_shard(struct tr_exec *e, char *received, char *sum, int64_t n)
 {
     struct tr_view s = { .data = sum, .dtype = e->c->opt.grad_dtype, .rows = 1, .cols = n, .ld = n };
-    struct tr_call c = {
-        .op = TR_OP_ADD, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
-    };
+    struct tr_call c = tr_exec_call(e, TR_OP_ADD);
     c.in[0] = c.out[0] = s;
     c.in[1] = s;
     c.in[1].data = received;
@@ -31,7 +29,7 @@ enum tr_status tr_exec_check_sums(struct tr_exec *e)
 enum tr_status tr_run_GATHER(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
-    const struct tr_bucket *f = &e->c->bucket[a->of];
+    const struct tr_bucket *f = &e->c->place.bucket[a->of];
     size_t size = tr_dtype_bytes(e->c->opt.compute_dtype);
     char *whole = e->base[TR_A_PARAMS] + a->value[0];
     bool is_moved = e->c->opt.layout.zero >= 3; /* otherwise this rank's shard is already in its place */
@@ -39,7 +37,7 @@ enum tr_status tr_run_GATHER(struct tr_run *r, const struct tr_action *a)
                          .dtype = e->c->opt.compute_dtype,
                          .out = whole,
                          .count = (size_t)f->n,
-                         .in = is_moved ? e->base[TR_A_PARAMS] + f->state[TR_S_VALUE]
+                         .in = is_moved ? e->base[TR_A_PARAMS] + e->c->memory.bucket[a->of].state[TR_S_VALUE]
                                         : whole + (size_t)f->shard_first * size,
                          .site = "gather parameters" };
     return tr_exec_post(r, a, tr_mesh_axis(e->mesh, TR_AXIS_SHARD), &c);
@@ -47,9 +45,7 @@ enum tr_status tr_run_GATHER(struct tr_run *r, const struct tr_action *a)
 
 static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *to, enum tr_dtype to_dtype, int64_t n)
 {
-    struct tr_call c = {
-        .op = TR_OP_CAST, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
-    };
+    struct tr_call c = tr_exec_call(e, TR_OP_CAST);
     c.in[0] = (struct tr_view){ .data = from, .dtype = from_dtype, .rows = 1, .cols = n, .ld = n };
     c.out[0] = (struct tr_view){ .data = to, .dtype = to_dtype, .rows = 1, .cols = n, .ld = n };
     tr_exec_kernel(e, &c);
@@ -57,10 +53,10 @@ static void cast(struct tr_exec *e, char *from, enum tr_dtype from_dtype, char *
 
 char *tr_exec_shard(const struct tr_exec *e, int bucket)
 {
-    const struct tr_bucket *f = &e->c->bucket[bucket];
+    const struct tr_bucket *f = &e->c->place.bucket[bucket];
     /* the gradients are whole here, and the shard is a part of them */
     bool is_whole = tr_grad_zero(&e->c->opt.layout) < 2;
-    return e->base[TR_A_GRADS] + f->state[TR_S_GRAD] +
+    return e->base[TR_A_GRADS] + e->c->memory.bucket[bucket].state[TR_S_GRAD] +
            (is_whole ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0);
 }
 
@@ -68,10 +64,10 @@ char *tr_exec_shard(const struct tr_exec *e, int bucket)
 static enum tr_status reduce_narrow(struct tr_run *r, const struct tr_action *a, struct tr_comm *comm, struct tr_coll c)
 {
     struct tr_exec *e = r->e;
-    const struct tr_bucket *f = &e->c->bucket[a->of];
+    const struct tr_bucket *f = &e->c->place.bucket[a->of];
     enum tr_dtype narrow = e->c->opt.reduce_dtype, wide = c.dtype;
     bool is_whole = c.kind == TR_ALL_REDUCE;
-    char *wire = e->base[TR_A_GRADS] + e->c->wire, *to = c.out;
+    char *wire = e->base[TR_A_GRADS] + e->c->memory.wire, *to = c.out;
     int64_t n = is_whole ? f->n : f->shard_n;
     cast(e, (char *)(uintptr_t)c.in, wide, wire, narrow, f->n);
     c.dtype = narrow;
@@ -95,14 +91,14 @@ static bool is_skipped(void)
 /* Where a reduction writes its shard: in its final place, or in the staging buffer when it is added to earlier sums. */
 static char *reduced_shard(const struct tr_exec *e, const struct tr_action *a)
 {
-    return a->is_first ? tr_exec_shard(e, a->of) : e->base[TR_A_GRADS] + e->c->staging;
+    return a->is_first ? tr_exec_shard(e, a->of) : e->base[TR_A_GRADS] + e->c->memory.staging;
 }
 
 /* The first hop reads the whole bucket. Later hops sum the part of the hop's elements that this rank keeps. */
 enum tr_status tr_run_REDUCE(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
-    const struct tr_bucket *f = &e->c->bucket[a->of];
+    const struct tr_bucket *f = &e->c->place.bucket[a->of];
     const struct tr_hop *h = &f->hop[a->hop];
     bool is_partial = h->n < f->n || h->axes == TR_ON(TR_AXIS_TP);
     struct tr_comm *comm = tr_mesh_group(e->mesh, h->axes);
@@ -119,7 +115,7 @@ enum tr_status tr_run_REDUCE(struct tr_run *r, const struct tr_action *a)
         c.in = whole;
         c.out = h->is_scatter ? reduced_shard(e, a) : whole;
         c.count = (size_t)f->n;
-        return e->c->has_wire ? reduce_narrow(r, a, comm, c) : tr_exec_post(r, a, comm, &c);
+        return tr_has_wire(&e->c->opt) ? reduce_narrow(r, a, comm, c) : tr_exec_post(r, a, comm, &c);
     }
     int64_t first = f->shard_first, end = tr_min64(first + f->shard_n, h->n);
     if (first >= end || (is_partial && is_skipped()))
@@ -132,7 +128,8 @@ enum tr_status tr_run_REDUCE(struct tr_run *r, const struct tr_action *a)
 enum tr_status tr_run_ADD(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
-    add_shard(e, e->base[TR_A_GRADS] + e->c->staging, tr_exec_shard(e, a->of), e->c->bucket[a->of].shard_n);
+    add_shard(e, e->base[TR_A_GRADS] + e->c->memory.staging, tr_exec_shard(e, a->of),
+              e->c->place.bucket[a->of].shard_n);
     return TR_OK;
 }
 

@@ -49,40 +49,41 @@ struct tr_amax_history *tr_exec_amax(struct tr_exec *e)
 
 bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
 {
-    return (int)what < e->c->states.n && e->c->states.row[what].is_held;
+    return (int)what < e->c->place.states.n && e->c->place.states.row[what].is_held;
 }
 
 bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param)
 {
-    return tr_exec_has(e, what) && (what == TR_S_VALUE || !e->c->is_frozen[param]);
+    return tr_exec_has(e, what) && (what == TR_S_VALUE || !e->c->place.is_frozen[param]);
 }
 
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
 {
-    return e->c->states.row[what].dtype;
+    return e->c->place.states.row[what].dtype;
 }
 
 bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what)
 {
-    return e->c->states.row[what].is_sharded;
+    return e->c->place.states.row[what].is_sharded;
 }
 
 struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param)
 {
-    return tr_tp_blocks(&e->c->place[param].tp, e->c->states.row[what].block);
+    return tr_tp_blocks(&e->c->place.param[param].tp, e->c->place.states.row[what].block);
 }
 
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
 {
-    const struct tr_param_place *p = &e->c->place[param];
-    const struct tr_state_row *r = &e->c->states.row[what];
+    const struct tr_param_place *p = &e->c->place.param[param];
+    const struct tr_state_row *r = &e->c->place.states.row[what];
     *first = *n = 0;
     TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller must drain first */
-    if (p->bucket < 0 || (what != TR_S_VALUE && e->c->is_frozen[param]))
+    if (p->bucket < 0 || (what != TR_S_VALUE && e->c->place.is_frozen[param]))
         return NULL;
-    const struct tr_bucket *f = &e->c->bucket[p->bucket];
+    const struct tr_bucket *f = &e->c->place.bucket[p->bucket];
     int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / r->block; /* both are multiples of the block */
     *first = r->is_sharded ? p->first / r->block : 0;
     *n = tr_state_count(r, r->is_sharded ? p->n : p->tp.n);
-    return e->base[tr_state_arena((int)what)] + f->state[what] + at * (int64_t)tr_dtype_bytes(r->dtype);
+    return e->base[tr_state_arena((int)what)] + e->c->memory.bucket[p->bucket].state[what] +
+           at * (int64_t)tr_dtype_bytes(r->dtype);
 }

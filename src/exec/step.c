@@ -77,7 +77,7 @@ static enum tr_status run_actions(struct tr_run *r, int first, int end)
             TR_TRY(wait_for(e, r->s->wait[a->first_wait + k].action));
         TR_TRY(run_kind[a->kind](r, a));
         tr_trace_end(e->trace, at);
-        if (r->purpose == TR_FOR_TRAINING && a->part == TR_PART_GRADIENTS) {
+        if (r->s->purpose == TR_FOR_TRAIN && a->part == TR_PART_GRADIENTS) {
             tr_exec_poison(e, a);
             if (e->look)
                 e->look(e->look_ctx, a);
@@ -109,7 +109,7 @@ out:
 
 static struct tr_run training(struct tr_exec *e)
 {
-    return (struct tr_run){ .e = e, .purpose = TR_FOR_TRAINING, .m = e->c->model, .s = &e->c->train };
+    return (struct tr_run){ .e = e, .s = &e->c->schedule[TR_FOR_TRAIN] };
 }
 
 static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STEP_COUNT])
@@ -119,7 +119,7 @@ static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STE
     (void)tr_mesh_waited_us(e->mesh, NULL); /* resets the counter: drops the waits before this step */
     tr_exec_send_step(e, values);
     TR_TRY(run_part(r, TR_PART_BEGIN));
-    tr_exec_send_batches(e, r->m, r->micro, e->c->opt.n_micro);
+    tr_exec_send_batches(e, r->s->model, r->micro, e->c->opt.n_micro);
     TR_TRY(run_recorded(r, TR_PART_GRADIENTS));
 out:
     return st;
@@ -210,16 +210,11 @@ out:
 /* Runs a schedule without gradients on one batch. */
 static enum tr_status run_forward(struct tr_exec *e, enum tr_purpose purpose, const struct tr_batch *batch)
 {
-    bool is_decode = purpose == TR_FOR_DECODING;
-    struct tr_run r = { .e = e,
-                        .purpose = purpose,
-                        .m = is_decode ? e->c->decode_model : e->c->eval_model,
-                        .s = is_decode ? &e->c->decode : &e->c->eval,
-                        .micro = batch };
+    struct tr_run r = { .e = e, .s = &e->c->schedule[purpose], .micro = batch };
     enum tr_status st = TR_OK;
     TR_BUG_ON(r.s->n_actions == 0);
     TR_TRY(tr_exec_drain(e));
-    tr_exec_send_batches(e, r.m, batch, 1);
+    tr_exec_send_batches(e, r.s->model, batch, 1);
     TR_TRY(run_actions(&r, 0, r.s->n_actions));
     TR_TRY(tr_exec_drain(e));
 out:
@@ -232,25 +227,24 @@ enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, dou
     double loss = 0;
     TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
     if (tr_exec_has_loss(e))
-        tr_device_copy_now(e->dev, &loss, e->base[TR_A_WORK] + e->c->loss, sizeof loss);
+        tr_device_copy_now(e->dev, &loss, e->base[TR_A_WORK] + e->c->memory.loss, sizeof loss);
     *loss_sum = loss;
     TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
 out:
     return st;
 }
 
-enum tr_status tr_exec_logits(struct tr_exec *e, bool is_decode, int64_t first_position, const struct tr_batch *batch,
-                              const float **logits)
+enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t first_position,
+                              const struct tr_batch *batch, const float **logits)
 {
-    const struct tr_schedule *s = is_decode ? &e->c->decode : &e->c->eval;
-    const struct tr_model *m = is_decode ? e->c->decode_model : e->c->eval_model;
+    const struct tr_schedule *s = &e->c->schedule[purpose];
     enum tr_status st = TR_OK;
     e->cache_row = first_position;
-    TR_TRY(run_forward(e, is_decode ? TR_FOR_DECODING : TR_FOR_EVAL, batch));
+    TR_TRY(run_forward(e, purpose, batch));
     char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
     if (!e->dev->row->is_host) {
-        char *copy = e->base[TR_A_SAVE] + e->c->logits;
-        tr_device_copy_now(e->dev, copy, at, (size_t)(m->n_tokens * m->hp.vocab) * sizeof(float));
+        char *copy = e->base[TR_A_SAVE] + e->c->memory.logits;
+        tr_device_copy_now(e->dev, copy, at, (size_t)(s->model->n_tokens * s->model->hp.vocab) * sizeof(float));
         at = copy;
     }
     *logits = (const float *)(const void *)at;

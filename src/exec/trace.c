@@ -143,8 +143,9 @@ static void on_mark(struct tr_comm_tracer *self, const struct tr_comm *c, tr_tic
 
 static int events_of_step(const struct tr_exec *e)
 {
-    const struct tr_schedule *s = &e->c->train;
-    int n = 4 * e->c->model->n_params + e->c->norm_first[e->c->model->n_params] + 8 * e->c->opt.n_micro + 64;
+    const struct tr_schedule *s = &e->c->schedule[TR_FOR_TRAIN];
+    int n = 4 * e->c->place.model->n_params + e->c->place.norm_first[e->c->place.model->n_params] +
+            8 * e->c->opt.n_micro + 64;
     for (int i = 0; i < s->n_actions; i++) {
         const struct tr_action *a = &s->action[i];
         bool has_program = tr_action_has_program(a);

@@ -18,7 +18,7 @@ static struct tr_view row(char *at, enum tr_dtype dtype, int64_t n)
 static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char *out, int64_t n)
 {
     enum tr_dtype d = e->c->opt.grad_dtype;
-    struct tr_call c = { .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev };
+    struct tr_call c = tr_exec_call(e, op);
     c.in[0] = row(a, d, n);
     if (b)
         c.in[1] = row(b, d, n);
@@ -29,9 +29,10 @@ static void run_op(struct tr_exec *e, enum tr_opcode op, char *a, char *b, char 
 /* Adds elements [at, at + n) of one micro-batch's gradients of a bucket to the sums of earlier micro-batches. */
 static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, int64_t n)
 {
-    const struct tr_bucket *f = &e->c->bucket[a->of];
+    const struct tr_bucket *f = &e->c->place.bucket[a->of];
+    const struct tr_bucket_offsets *o = &e->c->memory.bucket[a->of];
     size_t size = tr_dtype_bytes(e->c->opt.grad_dtype), skip = (size_t)at * size, stride = (size_t)f->n * size;
-    char *sum = e->base[TR_A_GRADS] + a->grad[0] + skip, *level = e->base[TR_A_GRADS] + f->levels + skip;
+    char *sum = e->base[TR_A_GRADS] + a->grad[0] + skip, *level = e->base[TR_A_GRADS] + o->levels + skip;
     int odd = tr_odd_part(e->c->opt.n_micro), group = a->micro / odd, place = a->micro % odd;
     bool is_last = a->micro == e->c->opt.n_micro - 1, is_second_use = a->of != a->bucket[0];
     if (place > 0)
@@ -42,30 +43,32 @@ static void tree_add(struct tr_exec *e, const struct tr_action *a, int64_t at, i
             run_op(e, TR_OP_ADD, sum, level, sum, n);
     }
     if (!is_last || is_second_use)
-        run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + f->state[TR_S_GRAD] + skip : level, n);
+        run_op(e, TR_OP_CAST, sum, NULL, is_last ? e->base[TR_A_GRADS] + o->state[TR_S_GRAD] + skip : level, n);
 }
 
 /* Adds the gradients that a backward, or a part of one, has written. */
 enum tr_status tr_run_TREE_ADD(struct tr_run *r, const struct tr_action *a)
 {
-    const int *param = r->m->segment[a->segment].param;
+    const int *param = r->s->model->segment[a->segment].param;
+    const struct tr_param_place *p = r->e->c->place.param;
     for (int i = 0; i < 64; i++)
         if (a->params >> i & 1)
-            tree_add(r->e, a, r->e->c->place[param[i]].at, r->e->c->place[param[i]].tp.n_held);
+            tree_add(r->e, a, p[param[i]].at, p[param[i]].tp.n_held);
     return TR_OK;
 }
 
 void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at)
 {
-    const struct tr_bucket *f = &e->c->bucket[shared], *second = &e->c->bucket[shared + 1];
+    const struct tr_bucket *f = &e->c->place.bucket[shared];
     size_t skip = e->c->opt.layout.zero >= 1 ? (size_t)f->shard_first * tr_dtype_bytes(e->c->opt.grad_dtype) : 0;
-    run_op(e, TR_OP_ADD, at, e->base[TR_A_GRADS] + second->state[TR_S_GRAD] + skip, at, f->shard_n);
+    char *second = e->base[TR_A_GRADS] + e->c->memory.bucket[shared + 1].state[TR_S_GRAD] + skip;
+    run_op(e, TR_OP_ADD, at, second, at, f->shard_n);
 }
 
 /* Sums part `rank` of n elements over the ranks of a group, in the order of the tree. */
 static enum tr_status sum_part(struct tr_exec *e, struct tr_comm *comm, char *in, int64_t n, char *out)
 {
-    char *parts = e->base[TR_A_GRADS] + e->c->staging;
+    char *parts = e->base[TR_A_GRADS] + e->c->memory.staging;
     int64_t each = n / comm->size;
     size_t bytes = (size_t)each * tr_dtype_bytes(e->c->opt.grad_dtype);
     struct tr_coll c = { .kind = TR_ALL_TO_ALL,
@@ -102,7 +105,7 @@ static enum tr_status sum_all(struct tr_exec *e, struct tr_comm *comm, char *at,
  * same tree. */
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_bucket *f = &e->c->bucket[a->of];
+    const struct tr_bucket *f = &e->c->place.bucket[a->of];
     char *whole = e->base[TR_A_GRADS] + a->grad[0];
     if (e->c->opt.layout.zero == 0)
         return sum_all(e, tr_mesh_group(e->mesh, TR_ON_DATA), whole, f->n);
@@ -118,7 +121,7 @@ enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum)
     enum tr_status st = TR_OK;
     memset(e->losses, 0, n_all * sizeof *e->losses);
     if (tr_exec_has_loss(e))
-        tr_device_copy_now(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->loss,
+        tr_device_copy_now(e->dev, e->losses + (size_t)l->data_rank * n, e->base[TR_A_WORK] + e->c->memory.loss,
                            n * sizeof *e->losses);
     TR_TRY(tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_TOKENS), "losses", e->losses, n_all));
     TR_TRY(tr_exec_from_last_stage(e, "losses over stages", e->losses, n_all));

@@ -10,14 +10,9 @@ static struct tr_view view_row(char *base, enum tr_dtype dtype, int64_t n)
     return (struct tr_view){ .data = base, .dtype = dtype, .rows = 1, .cols = n, .ld = n };
 }
 
-static struct tr_call call_of(struct tr_exec *e, enum tr_opcode op)
-{
-    return (struct tr_call){ .op = op, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev };
-}
-
 static char *step_row(struct tr_exec *e, int group)
 {
-    return e->base[TR_A_WORK] + e->c->step + (size_t)group * TR_STEP_COUNT * sizeof(float);
+    return e->base[TR_A_WORK] + e->c->memory.step + (size_t)group * TR_STEP_COUNT * sizeof(float);
 }
 
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
@@ -31,13 +26,13 @@ void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT])
 
 static void sum_squares(struct tr_exec *e, int param, char *norms)
 {
-    const struct tr_param_place *p = &e->c->place[param];
-    int first_slot = e->c->norm_first[param];
+    const struct tr_param_place *p = &e->c->place.param[param];
+    int first_slot = e->c->place.norm_first[param];
     int64_t first = 0, n = 0, end = p->first + p->n,
             piece = e->c->opt.layout.in_order ? TR_NORM_PIECE : tr_max64(end, 1);
     const char *grad = tr_exec_at(e, TR_S_GRAD, param, &first, &n);
     for (int64_t at = p->first; at < end; at += piece) {
-        struct tr_call c = call_of(e, TR_OP_SUMSQ);
+        struct tr_call c = tr_exec_call(e, TR_OP_SUMSQ);
         c.in[0] = view_row((char *)(uintptr_t)grad + (size_t)at * tr_dtype_bytes(e->c->opt.grad_dtype),
                            e->c->opt.grad_dtype, tr_min64(piece, end - at));
         c.out[0] = view_row(norms + (size_t)(first_slot + at / piece) * sizeof(double), TR_F64, 1);
@@ -48,24 +43,25 @@ static void sum_squares(struct tr_exec *e, int param, char *norms)
 /* One sum over the arena gives the norm, because the arena holds only gradients and their padding is zero. */
 static void sum_arena(struct tr_exec *e, char *norms)
 {
-    struct tr_call c = call_of(e, TR_OP_SUMSQ);
+    struct tr_call c = tr_exec_call(e, TR_OP_SUMSQ);
     c.in[0] = view_row(e->base[TR_A_GRADS], e->c->opt.grad_dtype,
-                       (int64_t)(e->c->bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
+                       (int64_t)(e->c->memory.bytes[TR_A_GRADS] / tr_dtype_bytes(e->c->opt.grad_dtype)));
     c.out[0] = view_row(norms, TR_F64, 1);
     tr_exec_kernel(e, &c);
 }
 
 static void sum_params(struct tr_exec *e, char *norms)
 {
-    for (int i = 0; i < e->c->model->n_params; i++)
-        if (tr_param_is_counted(e->c, i))
+    for (int i = 0; i < e->c->place.model->n_params; i++)
+        if (tr_param_is_counted(&e->c->place, i))
             sum_squares(e, i, norms);
 }
 
 static char *clear_norms(struct tr_exec *e)
 {
-    char *norms = e->base[TR_A_WORK] + e->c->norm;
-    tr_device_clear(e->dev, TR_STREAM_COMPUTE, norms, (size_t)e->c->norm_first[e->c->model->n_params] * sizeof(double));
+    char *norms = e->base[TR_A_WORK] + e->c->memory.norm;
+    tr_device_clear(e->dev, TR_STREAM_COMPUTE, norms,
+                    (size_t)e->c->place.norm_first[e->c->place.model->n_params] * sizeof(double));
     return norms;
 }
 
@@ -76,8 +72,8 @@ void tr_exec_norm(struct tr_exec *e)
 
 void tr_exec_param_norms(struct tr_exec *e, double *out)
 {
-    const int *first = e->c->norm_first;
-    int n_params = e->c->model->n_params;
+    const int *first = e->c->place.norm_first;
+    int n_params = e->c->place.model->n_params;
     for (int p = 0; p < n_params && !e->has_one_norm; p++) {
         double sum = 0;
         for (int i = first[p]; i < first[p + 1]; i++)
@@ -88,16 +84,16 @@ void tr_exec_param_norms(struct tr_exec *e, double *out)
         return;
     TR_BUG_ON(first[n_params] != n_params);
     sum_params(e, clear_norms(e)); /* the gradients are still in memory, and nothing reads these slots after the clip */
-    tr_device_copy_now(e->dev, out, e->base[TR_A_WORK] + e->c->norm, (size_t)n_params * sizeof *out);
+    tr_device_copy_now(e->dev, out, e->base[TR_A_WORK] + e->c->memory.norm, (size_t)n_params * sizeof *out);
     for (int p = 0; p < n_params; p++)
         out[p] = sqrt(out[p] / e->norm_scale);
 }
 
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm)
 {
-    size_t n = (size_t)e->c->norm_first[e->c->model->n_params];
+    size_t n = (size_t)e->c->place.norm_first[e->c->place.model->n_params];
     enum tr_status st = TR_OK;
-    tr_device_copy_now(e->dev, e->norms, e->base[TR_A_WORK] + e->c->norm, n * sizeof(double));
+    tr_device_copy_now(e->dev, e->norms, e->base[TR_A_WORK] + e->c->memory.norm, n * sizeof(double));
     if (e->c->opt.layout.zero >= 1) /* with zero 0 every rank has summed all elements */
         TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_SHARD), "gradient norms over shards", e->norms, n));
     TR_TRY(tr_exec_sum(tr_mesh_axis(e->mesh, TR_AXIS_TP), "gradient norms over parts", e->norms, n));
@@ -117,8 +113,8 @@ out:
 /* This rank's elements of one state of a parameter; an empty view where the run has no such state. */
 static struct tr_view state_view(struct tr_exec *e, int row, int param)
 {
-    const struct tr_param_place *p = &e->c->place[param];
-    const struct tr_state_row *r = &e->c->states.row[row];
+    const struct tr_param_place *p = &e->c->place.param[param];
+    const struct tr_state_row *r = &e->c->place.states.row[row];
     int64_t first = 0, n = 0;
     if (!tr_exec_has(e, (enum tr_state)row))
         return (struct tr_view){ 0 };
@@ -129,20 +125,20 @@ static struct tr_view state_view(struct tr_exec *e, int row, int param)
 /* The call for one phase of the update of one parameter, with the slots of struct tr_update_phase. */
 static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
 {
-    const struct tr_param_place *p = &e->c->place[param];
+    const struct tr_param_place *p = &e->c->place.param[param];
     bool has_master = tr_exec_has(e, TR_S_MASTER);
-    int group = e->c->group_of[param];
-    struct tr_call c = call_of(e, op);
+    int group = e->c->place.group_of[param];
+    struct tr_call c = tr_exec_call(e, op);
     c.in[0] = state_view(e, TR_S_GRAD, param);
     c.in[1] = view_row(step_row(e, group), TR_F32, TR_STEP_COUNT);
     c.out[0] = state_view(e, has_master ? TR_S_MASTER : TR_S_VALUE, param);
-    for (int row = TR_S_OPTIM; row < e->c->states.n; row++)
+    for (int row = TR_S_OPTIM; row < e->c->place.states.n; row++)
         c.out[1 + row - TR_S_OPTIM] = state_view(e, row, param);
     if (has_master)
         c.out[TR_MAX_OUT - 1] = state_view(e, TR_S_VALUE, param);
-    c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->model->param[param].has_decay;
+    c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->place.model->param[param].has_decay;
     c.attr.first = p->first + (p->tp.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->tp.n_held : 0);
-    c.attr.key = tr_rng_key(e->seed, e->c->model->param[param].name, 1);
+    c.attr.key = tr_rng_key(e->seed, e->c->place.model->param[param].name, 1);
     return c;
 }
 
@@ -166,8 +162,8 @@ static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, in
 {
     struct tr_call many[TR_UPDATES_MAX];
     int n = 0;
-    for (int i = 0; i < e->c->model->n_params; i++) {
-        const struct tr_param_place *p = &e->c->place[i];
+    for (int i = 0; i < e->c->place.model->n_params; i++) {
+        const struct tr_param_place *p = &e->c->place.param[i];
         if (p->bucket != bucket || p->n == 0)
             continue;
         many[n] = update_of(e, phase->op, i);

@@ -11,10 +11,8 @@ void tr_exec_watch(struct tr_exec *e, tr_exec_look *look, void *ctx)
 bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
 {
     double sum = 0;
-    char *at = e->base[TR_A_WORK] + e->c->norm; /* free until the norm is computed */
-    struct tr_call c = {
-        .op = TR_OP_SUMSQ, .pool = e->pool, .scratch = e->base[TR_A_WORK] + e->c->scratch, .dev = e->dev
-    };
+    char *at = e->base[TR_A_WORK] + e->c->memory.norm; /* free until the norm is computed */
+    struct tr_call c = tr_exec_call(e, TR_OP_SUMSQ);
     c.in[0] = v;
     c.out[0] = (struct tr_view){ .data = at, .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
     tr_op_launch(e->dev, e->kernel[TR_OP_SUMSQ], &c);
@@ -24,13 +22,14 @@ bool tr_exec_is_finite(struct tr_exec *e, struct tr_view v)
 
 bool tr_exec_gradient(const struct tr_exec *e, const struct tr_action *a, int local_param, struct tr_view *out)
 {
-    const struct tr_program *p = e->c->train.program[e->c->train.program_of[a->segment]];
-    int param = e->c->model->segment[a->segment].param[local_param];
+    const struct tr_schedule *s = &e->c->schedule[TR_FOR_TRAIN];
+    const struct tr_program *p = s->program[s->program_of[a->segment]];
+    int param = s->model->segment[a->segment].param[local_param];
     for (int i = 0; i < p->n_values; i++) {
         const struct tr_value *v = &p->value[i];
         if (v->kind != TR_V_GRAD || v->slot != local_param)
             continue;
-        const struct tr_param_place *at = &e->c->place[param];
+        const struct tr_param_place *at = &e->c->place.param[param];
         int bucket = 0;
         while (a->bucket[bucket] != at->bucket)
             TR_BUG_ON(++bucket == a->n_buckets);
@@ -55,7 +54,7 @@ static void plant_nan(struct tr_exec *e, const char *point, char *at)
 
 void tr_exec_poison(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_schedule *s = &e->c->train;
+    const struct tr_schedule *s = &e->c->schedule[TR_FOR_TRAIN];
     if (a->kind == TR_DO_BACKWARD)
         plant_nan(e, "exec.lose_gradient", e->base[TR_A_GRADS] + a->grad[0]);
     if (a->kind != TR_DO_FORWARD)

@@ -50,9 +50,9 @@ static bool grow(void **mem, int n, int *cap, size_t size, enum tr_status *st)
     return true;
 }
 
-void tr_emit_begin(struct tr_emit *e, struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s)
+void tr_emit_begin(struct tr_emit *e, const struct tr_compiled *c, struct tr_schedule *s)
 {
-    *e = (struct tr_emit){ .c = c, .m = m, .s = s, .from = s->action, .n_from = s->n_actions };
+    *e = (struct tr_emit){ .c = c, .s = s, .from = s->action, .n_from = s->n_actions };
     s->action = NULL;
     s->n_actions = s->n_actions_cap = 0;
 }

@@ -5,35 +5,35 @@
 /* Finds the bucket of each parameter: that of the first segment of this rank that uses it. A parameter that another
  * stage's rank uses too lies in the bucket after the last segment; both ranks divide that bucket into the same shards.
  * A parameter that only other ranks use has no bucket here. */
-static void find_places(struct tr_compiled *c)
+static void find_places(struct tr_placement *p)
 {
-    const struct tr_model *m = c->model;
-    int shared = m->n_segments, n_ranks = c->opt.layout.size[TR_AXIS_PP];
+    const struct tr_model *m = p->model;
+    int shared = m->n_segments, n_ranks = p->layout->size[TR_AXIS_PP];
     for (int i = 0; i < m->n_params; i++)
-        c->place[i] = (struct tr_param_place){ .bucket = -1, .stage = -1 };
+        p->param[i] = (struct tr_param_place){ .bucket = -1, .stage = -1 };
     for (int g = 0; g < m->n_segments; g++)
         for (int k = 0; k < m->program[m->segment[g].program]->n_params; k++) {
-            struct tr_param_place *p = &c->place[m->segment[g].param[k]];
+            struct tr_param_place *at = &p->param[m->segment[g].param[k]];
             bool is_elsewhere =
-                p->stage >= 0 && (p->stage % n_ranks != c->stage_of[g] % n_ranks || c->opt.layout.in_order);
+                at->stage >= 0 && (at->stage % n_ranks != p->stage_of[g] % n_ranks || p->layout->in_order);
             /* only the first and the last stage share parameters */
-            TR_BUG_ON(is_elsewhere && (p->stage != 0 || c->stage_of[g] != c->n_stages - 1));
-            if (p->stage < 0)
-                p->stage = c->stage_of[g];
-            if (is_elsewhere && (p->bucket >= 0 || tr_segment_is_here(c, g)))
-                p->bucket = shared;
-            else if (p->bucket < 0 && tr_segment_is_here(c, g))
-                p->bucket = g;
+            TR_BUG_ON(is_elsewhere && (at->stage != 0 || p->stage_of[g] != p->n_stages - 1));
+            if (at->stage < 0)
+                at->stage = p->stage_of[g];
+            if (is_elsewhere && (at->bucket >= 0 || tr_segment_is_here(p, g)))
+                at->bucket = shared;
+            else if (at->bucket < 0 && tr_segment_is_here(p, g))
+                at->bucket = g;
         }
     for (int i = 0; i < m->n_params; i++)
-        if (c->is_frozen[i] && c->place[i].bucket >= 0)
-            c->place[i].bucket = tr_frozen_bucket(m, c->place[i].bucket);
+        if (p->is_frozen[i] && p->param[i].bucket >= 0)
+            p->param[i].bucket = tr_frozen_bucket(m, p->param[i].bucket);
 }
 
-int tr_bucket_next(const struct tr_compiled *c, int i)
+int tr_bucket_next(const struct tr_placement *p, int i)
 {
-    const struct tr_model *m = c->model;
-    if (!c->opt.fuses)
+    const struct tr_model *m = p->model;
+    if (!p->matrices_first)
         return i + 1;
     bool is_matrix = i < 0 || m->param[i].n_dims == 2;
     for (i++; i < m->n_params && (m->param[i].n_dims == 2) != is_matrix;)
@@ -46,27 +46,27 @@ int tr_bucket_next(const struct tr_compiled *c, int i)
 
 /* Finds the shard of each parameter on the tensor axis, and the parameters whose gradients are sums over that axis.
  * Only the tensor pass knows both. */
-static enum tr_status shard_params(struct tr_compiled *c)
+static enum tr_status shard_params(struct tr_placement *p)
 {
-    const struct tr_model *m = c->model;
-    const struct tr_layout *l = &c->opt.layout;
+    const struct tr_model *m = p->model;
+    const struct tr_layout *l = p->layout;
     struct tr_pass_ctx ctx = { .layout = *l };
     enum tr_status st = TR_OK;
     for (int i = 0; i < m->n_params; i++) {
-        const struct tr_param *p = &m->param[i];
-        c->place[i].tp =
-            tr_tp_shard_of(p->n_dims, p->rows, p->cols, p->split, l->size[TR_AXIS_TP], l->coord[TR_AXIS_TP]);
+        const struct tr_param *whole = &m->param[i];
+        p->param[i].tp = tr_tp_shard_of(whole->n_dims, whole->rows, whole->cols, whole->split, l->size[TR_AXIS_TP],
+                                        l->coord[TR_AXIS_TP]);
     }
     for (int k = 0; k < m->n_programs && st == TR_OK; k++) {
-        struct tr_program *p = NULL;
-        st = tr_program_copy(m->program[k], &p);
+        struct tr_program *split = NULL;
+        st = tr_program_copy(m->program[k], &split);
         if (st == TR_OK)
-            st = tr_pass_tensor(p, &ctx);
+            st = tr_pass_tensor(split, &ctx);
         for (int g = 0; g < m->n_segments && st == TR_OK; g++)
-            for (int i = 0; m->segment[g].program == k && i < p->n_params; i++)
-                c->place[m->segment[g].param[i]].is_partial |=
-                    p->param[i].is_partial && !c->is_frozen[m->segment[g].param[i]];
-        tr_program_close(p);
+            for (int i = 0; m->segment[g].program == k && i < split->n_params; i++)
+                p->param[m->segment[g].param[i]].is_partial |=
+                    split->param[i].is_partial && !p->is_frozen[m->segment[g].param[i]];
+        tr_program_close(split);
     }
     return st;
 }
@@ -88,28 +88,28 @@ static void find_hops(const struct tr_layout *l, struct tr_bucket *b)
 }
 
 /* Computes the size of each bucket, the place of each parameter in it, and this rank's shard. */
-enum tr_status tr_buckets_measure(struct tr_compiled *c)
+enum tr_status tr_buckets_measure(struct tr_placement *p)
 {
-    const struct tr_model *m = c->model;
-    const struct tr_layout *l = &c->opt.layout;
-    find_places(c);
-    enum tr_status st = shard_params(c);
+    const struct tr_model *m = p->model;
+    const struct tr_layout *l = p->layout;
+    find_places(p);
+    enum tr_status st = shard_params(p);
     if (st != TR_OK)
         return st;
     /* partial parameters lie first, so that one collective reduces them */
     for (int is_partial = 1; is_partial >= 0; is_partial--)
-        for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
-            struct tr_param_place *p = &c->place[i];
-            if (p->bucket < 0 || p->is_partial != is_partial)
+        for (int i = tr_bucket_next(p, -1); i < m->n_params; i = tr_bucket_next(p, i)) {
+            struct tr_param_place *at = &p->param[i];
+            if (at->bucket < 0 || at->is_partial != is_partial)
                 continue;
-            struct tr_bucket *f = &c->bucket[p->bucket];
-            p->at = f->n;
-            f->n += (int64_t)tr_round_up((size_t)p->tp.n_held, (size_t)tr_bucket_align(l));
+            struct tr_bucket *f = &p->bucket[at->bucket];
+            at->at = f->n;
+            f->n += (int64_t)tr_round_up((size_t)at->tp.n_held, (size_t)tr_bucket_align(l));
             f->n_partial = is_partial ? f->n : f->n_partial;
         }
     int n_shards = l->zero >= 1 ? l->shard_size : 1, rank = l->zero >= 1 ? l->shard_rank : 0;
-    for (int g = 0; g < c->n_buckets; g++) {
-        struct tr_bucket *f = &c->bucket[g];
+    for (int g = 0; g < p->n_buckets; g++) {
+        struct tr_bucket *f = &p->bucket[g];
         size_t n_equal =
             (size_t)(l->in_order ? l->data_size : n_shards); /* the tree over ranks needs equal parts too */
         f->n = (int64_t)tr_round_up((size_t)f->n, (size_t)tr_bucket_align(l) * n_equal);
@@ -118,20 +118,20 @@ enum tr_status tr_buckets_measure(struct tr_compiled *c)
     }
     /* the bucket of the second use: gradients only, sharded as the shared bucket is */
     if (l->in_order && l->size[TR_AXIS_PP] == 1) {
-        c->bucket[m->n_segments + 1] = c->bucket[m->n_segments];
-        c->bucket[m->n_segments + 1].n_partial = 0;
+        p->bucket[m->n_segments + 1] = p->bucket[m->n_segments];
+        p->bucket[m->n_segments + 1].n_partial = 0;
     }
-    for (int g = 0; g < c->n_buckets; g++)
-        find_hops(l, &c->bucket[g]);
+    for (int g = 0; g < p->n_buckets; g++)
+        find_hops(l, &p->bucket[g]);
     for (int i = 0; i < m->n_params; i++) {
-        struct tr_param_place *p = &c->place[i];
-        if (p->bucket < 0)
+        struct tr_param_place *at = &p->param[i];
+        if (at->bucket < 0)
             continue;
-        const struct tr_bucket *f = &c->bucket[p->bucket];
-        int64_t first = tr_max64(f->shard_first - p->at, 0),
-                end = tr_min64(f->shard_first + f->shard_n - p->at, p->tp.n);
-        p->first = first < end ? first : 0;
-        p->n = tr_max64(end - first, 0);
+        const struct tr_bucket *f = &p->bucket[at->bucket];
+        int64_t first = tr_max64(f->shard_first - at->at, 0),
+                end = tr_min64(f->shard_first + f->shard_n - at->at, at->tp.n);
+        at->first = first < end ? first : 0;
+        at->n = tr_max64(end - first, 0);
     }
     return TR_OK;
 }

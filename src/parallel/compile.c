@@ -6,26 +6,6 @@
 
 enum { CHECKED_ACTIONS = 20000 }; /* checking a longer list would take a noticeable part of a second */
 
-static enum tr_status build_one(struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                struct tr_schedule *out)
-{
-    tr_schedule_release(out);
-    if (!m)
-        return TR_OK;
-    return tr_schedule_build(c, m, is_training, out);
-}
-
-static enum tr_status build(struct tr_compiled *c)
-{
-    enum tr_status st = TR_OK;
-    TR_TRY(build_one(c, c->opt.is_inference ? NULL : c->model, true, &c->train));
-    TR_TRY(build_one(c, c->eval_model, false, &c->eval));
-    TR_TRY(build_one(c, c->decode_model, false, &c->decode));
-    TR_TRY(tr_place_bytes(c));
-out:
-    return st;
-}
-
 static bool fits(const struct tr_compiled *c)
 {
     return tr_compiled_bytes_in(c, TR_SPACE_DEVICE) <= c->opt.memory_budget;
@@ -35,9 +15,15 @@ static bool fits(const struct tr_compiled *c)
  * saved values longest. */
 static enum tr_status try_set(struct tr_compiled *c, enum tr_recompute less, enum tr_recompute more, int n)
 {
-    for (int g = 0; g < c->model->n_segments; g++)
+    enum tr_status st = TR_OK;
+    for (int g = 0; g < c->place.model->n_segments; g++)
         c->recompute_of[g] = g < n ? more : less;
-    return build(c);
+    for (int k = 0; k < TR_PURPOSES; k++)
+        if (c->schedule[k].model)
+            TR_TRY(tr_schedule_build(c, &c->schedule[k]));
+    TR_TRY(tr_place_bytes(c));
+out:
+    return st;
 }
 
 /* Tries none, op in some segments, op in all, block in some, block in all. Each step costs more flops and fewer bytes.
@@ -47,7 +33,7 @@ static enum tr_status fit_budget(struct tr_compiled *c)
     static const enum tr_recompute ladder[][2] = { { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP },
                                                    { TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK } };
     enum tr_status st = TR_OK;
-    int n = c->model->n_segments;
+    int n = c->place.model->n_segments;
     for (size_t i = 0; i < TR_COUNT_OF(ladder); i++) {
         TR_TRY(try_set(c, ladder[i][0], ladder[i][1], n));
         if (!fits(c))
@@ -74,116 +60,156 @@ out:
     return st;
 }
 
-/* Assigns the slots where each parameter's part of the norm is summed. In order, a slot covers a piece that every
- * layout has. */
-static void count_norms(struct tr_compiled *c)
+/* Recomputes as the options say. AUTO recomputes nothing where there is no budget. */
+static enum tr_status build_as_given(struct tr_compiled *c)
 {
-    c->norm_first[0] = 0;
-    for (int i = 0; i < c->model->n_params; i++) {
-        int64_t n_pieces = (c->place[i].tp.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
-        c->norm_first[i + 1] = c->norm_first[i] + (c->opt.layout.in_order ? (int)n_pieces : 1);
+    bool is_auto = c->opt.recompute == TR_RECOMPUTE_AUTO;
+    char need[32], have[32];
+    enum tr_status st =
+        try_set(c, TR_RECOMPUTE_NONE, is_auto ? TR_RECOMPUTE_NONE : c->opt.recompute, c->place.model->n_segments);
+    if (st == TR_OK && c->opt.memory_budget && !fits(c))
+        st = tr_fail(TR_USAGE, "memory_budget %s: the run needs %s; try --recompute auto",
+                     tr_human_bytes(c->opt.memory_budget, have, sizeof have),
+                     tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
+    return st;
+}
+
+/* Fills in what the caller left out, and what follows from the models. */
+static void resolve_options(struct tr_compiled *c, const struct tr_model *const model[TR_PURPOSES],
+                            const struct tr_compile_options *opt)
+{
+    struct tr_layout *l = &c->opt.layout;
+    c->opt = *opt;
+    c->opt.column = opt->column ? opt->column : tr_column_of("cpu");
+    c->opt.is_inference = !model[TR_FOR_TRAIN];
+    TR_BUG_ON(!c->opt.is_inference && !opt->optim);
+    if (l->data_size == 0) /* one rank */
+        *l = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
+    for (int a = 0; a < TR_AXES; a++)
+        l->size[a] = l->size[a] ? l->size[a] : 1;
+    if (l->shard_size == 1) /* one shard: there is nothing to divide */
+        l->zero = 0;
+    for (int k = TR_PURPOSES - 1; k >= 0; k--) {
+        c->schedule[k] = (struct tr_schedule){ .purpose = (enum tr_purpose)k, .model = model[k] };
+        c->place.model = model[k] ? model[k] : c->place.model;
     }
-    int odd = tr_odd_part(c->opt.n_micro);
-    for (c->n_levels = 0; c->opt.layout.in_order && odd << c->n_levels < c->opt.n_micro;)
-        c->n_levels++;
-    c->n_levels += c->opt.layout.in_order && odd > 1;
+    c->place.layout = l;
+    c->place.matrices_first = opt->fuses;
 }
 
 /* Resolves what this run holds of each parameter, and which state rows are sharded. */
 static void resolve_states(struct tr_compiled *c)
 {
     const struct tr_compile_options *o = &c->opt;
+    struct tr_states *states = &c->place.states;
     struct tr_state_dtypes d = { o->compute_dtype, o->grad_dtype, o->master_dtype, o->moment_dtype };
-    TR_BUG_ON(!o->is_inference && !o->optim);
-    tr_states_of(o->is_inference ? NULL : o->optim, &d, &c->states);
-    for (int s = 0; s < c->states.n; s++) {
+    tr_states_of(o->is_inference ? NULL : o->optim, &d, states);
+    for (int s = 0; s < states->n; s++) {
         int zero = s == TR_S_GRAD ? tr_grad_zero(&o->layout) : o->layout.zero;
-        c->states.row[s].is_sharded = zero >= c->states.row[s].zero;
+        states->row[s].is_sharded = zero >= states->row[s].zero;
     }
-    c->opt.layout.grain = tr_states_grain(&c->states);
+    c->opt.layout.grain = tr_states_grain(states);
+}
+
+/* Frozen parameters need buckets of their own, in a run that trains. */
+static int count_buckets(const struct tr_compile_options *o, const struct tr_model *m)
+{
+    for (int i = 0; o->is_frozen && !o->is_inference && i < m->n_params; i++)
+        if (o->is_frozen[i])
+            return tr_frozen_bucket(m, m->n_segments) + 1;
+    return m->n_segments + 2;
+}
+
+static enum tr_status allocate(struct tr_compiled *c)
+{
+    struct tr_placement *p = &c->place;
+    size_t n_segments = (size_t)p->model->n_segments, n_params = (size_t)p->model->n_params;
+    p->n_buckets = count_buckets(&c->opt, p->model);
+    p->param = calloc(n_params, sizeof *p->param);
+    p->is_frozen = calloc(n_params, sizeof *p->is_frozen);
+    p->group_of = calloc(n_params, sizeof *p->group_of);
+    p->norm_first = calloc(n_params + 1, sizeof *p->norm_first);
+    p->stage_of = calloc(n_segments, sizeof *p->stage_of);
+    p->bucket = calloc((size_t)p->n_buckets, sizeof *p->bucket);
+    c->recompute_of = calloc(n_segments, sizeof *c->recompute_of);
+    c->memory.cache = calloc(n_segments, sizeof *c->memory.cache);
+    c->memory.bucket = calloc((size_t)p->n_buckets, sizeof *c->memory.bucket);
+    bool has_all = p->param && p->is_frozen && p->group_of && p->norm_first && p->stage_of && p->bucket &&
+                   c->recompute_of && c->memory.cache && c->memory.bucket;
+    return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
 /* Refuses an optimizer that cannot run here. Blocks divide the flattened whole tensor, and two tensor ranks cannot
  * share one. A kernel that is not an op exists only on the host. */
 static enum tr_status check_optim(const struct tr_compiled *c)
 {
+    const struct tr_model *m = c->place.model;
+    const struct tr_optim *optim = c->opt.optim;
     int size = c->opt.layout.size[TR_AXIS_TP];
-    for (int k = 0; c->opt.has_own_memory && c->opt.optim && k < c->opt.optim->n_phases; k++)
-        if (c->opt.optim->phase[k].kernel)
-            return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", c->opt.optim->name);
-    for (int s = 0; s < c->states.n; s++)
-        for (int i = 0; i < c->model->n_params; i++)
-            if (!tr_tp_keeps_blocks(&c->model->param[i], size, c->states.row[s].block))
+    for (int k = 0; c->opt.has_own_memory && optim && k < optim->n_phases; k++)
+        if (optim->phase[k].kernel)
+            return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", optim->name);
+    for (int s = 0; s < c->place.states.n; s++) {
+        const struct tr_state_row *r = &c->place.states.row[s];
+        for (int i = 0; i < m->n_params; i++)
+            if (!tr_tp_keeps_blocks(&m->param[i], size, r->block))
                 return tr_fail(TR_USAGE,
                                "optim %s: tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of "
                                "its %s; use another tp or another optimizer",
-                               c->opt.optim->name, size, c->model->param[i].name, c->model->param[i].rows,
-                               c->model->param[i].cols, (int)c->states.row[s].block, c->states.row[s].title);
+                               optim->name, size, m->param[i].name, m->param[i].rows, m->param[i].cols, (int)r->block,
+                               r->title);
+    }
     return TR_OK;
 }
 
-enum tr_status tr_compile(const struct tr_model *m, const struct tr_model *eval_model,
-                          const struct tr_model *decode_model, const struct tr_compile_options *opt,
+/* Assigns the slots where each parameter's part of the norm is summed. In order, a slot covers a piece that every
+ * layout has. */
+static void count_norms(struct tr_placement *p, int n_micro)
+{
+    bool in_order = p->layout->in_order;
+    for (int i = 0; i < p->model->n_params; i++) {
+        int64_t n_pieces = (p->param[i].tp.n_held + TR_NORM_PIECE - 1) / TR_NORM_PIECE;
+        p->norm_first[i + 1] = p->norm_first[i] + (in_order ? (int)n_pieces : 1);
+    }
+    int odd = tr_odd_part(n_micro);
+    while (in_order && odd << p->n_levels < n_micro)
+        p->n_levels++;
+    p->n_levels += in_order && odd > 1;
+}
+
+/* Which rank holds what. */
+static enum tr_status place(struct tr_compiled *c)
+{
+    struct tr_placement *p = &c->place;
+    enum tr_status st = TR_OK;
+    resolve_states(c);
+    TR_TRY(check_optim(c));
+    for (int i = 0; i < p->model->n_params; i++) {
+        p->group_of[i] = (uint8_t)tr_param_group_of(&c->opt.groups, p->model->param[i].name);
+        p->is_frozen[i] = c->opt.is_frozen && !c->opt.is_inference && c->opt.is_frozen[i];
+    }
+    TR_TRY(tr_pipeline_stages(c));
+    TR_TRY(tr_buckets_measure(p));
+    tr_place_writers(p, &c->opt);
+    count_norms(p, c->opt.n_micro);
+out:
+    return st;
+}
+
+enum tr_status tr_compile(const struct tr_model *const model[TR_PURPOSES], const struct tr_compile_options *opt,
                           struct tr_compiled **out)
 {
     enum tr_status st = TR_OK;
     struct tr_compiled *c = calloc(1, sizeof *c);
     if (!c)
         return tr_fail(TR_NOMEM, "plan: out of memory");
-    c->opt = *opt;
-    c->opt.column = opt->column ? opt->column : tr_column_of("cpu");
-    c->model = m;
-    c->eval_model = eval_model;
-    c->decode_model = decode_model;
-    c->cache = calloc((size_t)m->n_segments, sizeof *c->cache);
-    c->recompute_of = calloc((size_t)m->n_segments, sizeof *c->recompute_of);
-    c->place = calloc((size_t)m->n_params, sizeof *c->place);
-    c->group_of = calloc((size_t)m->n_params, sizeof *c->group_of);
-    for (int i = 0; c->group_of && i < m->n_params; i++)
-        c->group_of[i] = (uint8_t)tr_param_group_of(&opt->groups, m->param[i].name);
-    c->is_frozen = calloc((size_t)m->n_params, sizeof *c->is_frozen);
-    c->n_buckets = m->n_segments + 2;
-    for (int i = 0; opt->is_frozen && !opt->is_inference && c->is_frozen && i < m->n_params; i++) {
-        c->is_frozen[i] = opt->is_frozen[i];
-        if (opt->is_frozen[i])
-            c->n_buckets = tr_frozen_bucket(m, m->n_segments) + 1;
-    }
-    c->bucket = calloc((size_t)c->n_buckets, sizeof *c->bucket);
-    c->stage_of = calloc((size_t)m->n_segments, sizeof *c->stage_of);
-    c->norm_first = calloc((size_t)m->n_params + 1, sizeof *c->norm_first);
-    if (c->opt.layout.data_size == 0) /* one rank */
-        c->opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
-    for (int a = 0; a < TR_AXES; a++)
-        c->opt.layout.size[a] = c->opt.layout.size[a] ? c->opt.layout.size[a] : 1;
-    if (c->opt.layout.shard_size == 1) /* one shard: there is nothing to divide */
-        c->opt.layout.zero = 0;
-    if (!c->recompute_of || !c->place || !c->is_frozen || !c->group_of || !c->cache || !c->bucket || !c->stage_of ||
-        !c->norm_first)
-        TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
-    resolve_states(c);
-    TR_TRY(check_optim(c));
-    TR_TRY(tr_pipeline_stages(c));
-    TR_TRY(tr_buckets_measure(c));
-    tr_place_writers(c);
-    count_norms(c);
-    const struct tr_layout *l = &c->opt.layout;
-    c->has_wire = tr_dtype_bytes(c->opt.reduce_dtype) < tr_dtype_bytes(c->opt.grad_dtype) && !l->in_order &&
-                  l->data_size * l->size[TR_AXIS_CP] > 1 && !c->opt.is_inference;
-    if (opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget) {
-        TR_TRY(fit_budget(c));
-    } else {
-        bool is_auto = opt->recompute == TR_RECOMPUTE_AUTO; /* without a budget nothing is recomputed */
-        TR_TRY(try_set(c, TR_RECOMPUTE_NONE, is_auto ? TR_RECOMPUTE_NONE : opt->recompute, m->n_segments));
-        char need[32], have[32];
-        if (opt->memory_budget && !fits(c))
-            st = tr_fail(TR_USAGE, "memory_budget %s: the run needs %s; try --recompute auto",
-                         tr_human_bytes(opt->memory_budget, have, sizeof have),
-                         tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
-    }
-    const struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
-    for (size_t i = 0; i < TR_COUNT_OF(all) && st == TR_OK; i++)
-        if (all[i]->n_actions <= CHECKED_ACTIONS)
-            st = tr_schedule_check(all[i]);
+    resolve_options(c, model, opt);
+    TR_TRY(allocate(c));
+    TR_TRY(place(c));
+    TR_TRY(opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget ? fit_budget(c) : build_as_given(c));
+    for (int k = 0; k < TR_PURPOSES; k++)
+        if (c->schedule[k].n_actions <= CHECKED_ACTIONS)
+            TR_TRY(tr_schedule_check(&c->schedule[k]));
 out:
     if (st == TR_OK)
         *out = c;
@@ -196,18 +222,18 @@ void tr_compiled_close(struct tr_compiled *c)
 {
     if (!c)
         return;
-    tr_schedule_release(&c->train);
-    tr_schedule_release(&c->eval);
-    tr_schedule_release(&c->decode);
-    free(c->cache);
-    free(c->recompute_of);
-    free(c->place);
-    free(c->is_frozen);
-    free(c->group_of);
-    free(c->bucket);
-    free(c->stage_of);
-    free(c->norm_first);
+    for (int k = 0; k < TR_PURPOSES; k++)
+        tr_schedule_release(&c->schedule[k]);
     tr_pipe_close(c->pipe);
-    free(c->slice);
+    free(c->recompute_of);
+    free(c->place.param);
+    free(c->place.is_frozen);
+    free(c->place.group_of);
+    free(c->place.norm_first);
+    free(c->place.stage_of);
+    free(c->place.bucket);
+    free(c->memory.cache);
+    free(c->memory.bucket);
+    free(c->memory.slice);
     free(c);
 }

@@ -6,13 +6,11 @@
  */
 #include "parallel/parallel_impl.h"
 
-enum tr_status tr_pass_memory(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+enum tr_status tr_pass_memory(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct tr_sim sim[TR_BUF_SLOTS] = { 0 };
     enum tr_status st = TR_OK;
     (void)c;
-    (void)m;
-    (void)is_training;
     for (int i = 0; i < s->n_actions; i++) {
         struct tr_action *a = &s->action[i];
         for (int k = 0; k < a->n_uses; k++) {

@@ -62,7 +62,7 @@ static void emit_waiting(struct overlap_pass *p, const struct tr_action *from)
 static void finish_shard(struct overlap_pass *p, int bucket)
 {
     struct pending *x = &p->pending[bucket];
-    const struct tr_bucket *b = &p->e.c->bucket[bucket];
+    const struct tr_bucket *b = &p->e.c->place.bucket[bucket];
     int in = tr_fixed_buffer(p->e.s, x->is_first ? TR_BUF_GRAD : TR_BUF_STAGING, x->is_first ? bucket : -1);
     struct tr_action a = { .kind = TR_DO_REDUCE,
                            .stream = TR_STREAM_COMPUTE, /* the next action needs the result */
@@ -102,7 +102,7 @@ static void settle(struct overlap_pass *p, int bucket)
 
 static void settle_all(struct overlap_pass *p)
 {
-    for (int b = 0; b < p->e.c->n_buckets; b++)
+    for (int b = 0; b < p->e.c->place.n_buckets; b++)
         if (!p->pending[b].lag)
             settle(p, b);
 }
@@ -112,7 +112,7 @@ static void settle_all(struct overlap_pass *p)
 static void post(struct overlap_pass *p, const struct tr_action *a)
 {
     struct pending *x = &p->pending[a->of];
-    const struct tr_bucket *b = &p->e.c->bucket[a->of];
+    const struct tr_bucket *b = &p->e.c->place.bucket[a->of];
     bool is_scatter = a->kind == TR_DO_REDUCE && b->hop[a->hop].is_scatter;
     if (is_scatter && p->reducing >= 0)
         settle(p, p->reducing);
@@ -164,22 +164,21 @@ static int gather_of(const struct tr_schedule *s, int bucket)
     return i;
 }
 
-enum tr_status tr_pass_overlap(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+enum tr_status tr_pass_overlap(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct overlap_pass p = { .reducing = -1 };
-    (void)is_training;
     post_ahead(s->action, s->n_actions);
-    p.pending = calloc((size_t)c->n_buckets, sizeof *p.pending);
-    p.wait = calloc(2 * (size_t)c->n_buckets + 1, sizeof *p.wait);
+    p.pending = calloc((size_t)c->place.n_buckets, sizeof *p.pending);
+    p.wait = calloc(2 * (size_t)c->place.n_buckets + 1, sizeof *p.wait);
     int *message = calloc((size_t)s->n_messages + 1, sizeof *message);
     enum tr_status st = p.pending && p.wait && message ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
-        for (int b = 0; b < c->n_buckets; b++)
+        for (int b = 0; b < c->place.n_buckets; b++)
             p.pending[b].action = -1;
         for (int i = 0; i < s->n_actions; i++)
             if (s->action[i].kind == TR_DO_GATHER && s->action[i].part == TR_PART_UPDATE)
                 p.pending[s->action[i].of].lag = 1;
-        tr_emit_begin(&p.e, c, m, s);
+        tr_emit_begin(&p.e, c, s);
         for (int i = 0; i < p.e.n_from; i++)
             pass_action(&p, &p.e.from[i], message);
         st = tr_emit_end(&p.e);

@@ -30,22 +30,21 @@ static inline int64_t tr_bucket_align(const struct tr_layout *l)
 {
     return tr_max64(l->in_order ? TR_NORM_PIECE : TR_BUCKET_ALIGN, l->grain);
 }
-enum tr_status tr_buckets_measure(struct tr_compiled *c);
+enum tr_status tr_buckets_measure(struct tr_placement *p);
 /* The parameter after i in the order of buckets: the first after -1, n_params after the last. The order is that of the
- * model. For a GPU matrices come first, so that weights that are used together lie side by side. */
-int tr_bucket_next(const struct tr_compiled *c, int i);
+ * model, or matrices come first. */
+int tr_bucket_next(const struct tr_placement *p, int i);
 
 /* actions.c: the writer of level-2 passes. */
 struct tr_emit {
-    struct tr_compiled *c;
-    const struct tr_model *m;
+    const struct tr_compiled *c;
     struct tr_schedule *s;
     struct tr_action *from; /* the list that the pass before wrote */
     int n_from;
     enum tr_status st;        /* first failure */
     struct tr_action nowhere; /* target of writes after a failure */
 };
-void tr_emit_begin(struct tr_emit *e, struct tr_compiled *c, const struct tr_model *m, struct tr_schedule *s);
+void tr_emit_begin(struct tr_emit *e, const struct tr_compiled *c, struct tr_schedule *s);
 enum tr_status tr_emit_end(struct tr_emit *e);
 /* Both return the action in the list, for the caller to complete. The pointer is valid until the next call. */
 struct tr_action *tr_emit(struct tr_emit *e, const struct tr_action *a);
@@ -59,12 +58,12 @@ void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag);
 
 /* frozen.c: marks the frozen parameters of a segment's program. Two segments that share a program share its rewritten
  * form only when the same parameters are frozen. */
-void tr_program_freeze(const struct tr_compiled *c, const struct tr_model *m, int segment, struct tr_program *p);
-bool tr_segments_are_alike(const struct tr_compiled *c, const struct tr_model *m, int a, int b);
+void tr_program_freeze(const struct tr_placement *p, int segment, struct tr_program *out);
+bool tr_segments_are_alike(const struct tr_placement *p, int a, int b);
 
-/* Level-2 passes, in the order of the table in schedule.c. */
-typedef enum tr_status tr_level2_fn(struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                    struct tr_schedule *s);
+/* Level-2 passes, in the order of the table in schedule.c. Of the run they see options, placement and pipe; memory is
+ * not placed yet. */
+typedef enum tr_status tr_level2_fn(const struct tr_compiled *c, struct tr_schedule *s);
 tr_level2_fn tr_pass_pipeline;           /* segments in the order of the pipeline schedule, messages */
 tr_level2_fn tr_pass_shard;              /* zero 3: whole parameters are gathered and freed */
 tr_level2_fn tr_pass_reduce;             /* gradients: overwritten or added to, then summed over ranks */
@@ -80,13 +79,12 @@ enum tr_status tr_pipeline_stages(struct tr_compiled *c);
 enum tr_status tr_place_bytes(struct tr_compiled *c);
 
 /* staging.c: which rank writes which weights, and what a rank copies before it writes. */
-void tr_place_writers(struct tr_compiled *c);
+void tr_place_writers(struct tr_placement *p, const struct tr_compile_options *o);
 size_t tr_staging_bytes(const struct tr_compiled *c);
 
 /* schedule.c */
-enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                 struct tr_schedule *out);
-void tr_schedule_release(struct tr_schedule *s);
-const char *tr_bucket_name(const struct tr_compiled *c, int bucket, char *buf, size_t n);
+enum tr_status tr_schedule_build(const struct tr_compiled *c, struct tr_schedule *s);
+void tr_schedule_release(struct tr_schedule *s); /* purpose and model stay, for the next build */
+const char *tr_bucket_name(const struct tr_model *m, int bucket, char *buf, size_t n);
 
 #endif

@@ -10,22 +10,25 @@
 #include <math.h>
 #include <stdlib.h>
 
-bool tr_segment_is_here(const struct tr_compiled *c, int segment)
+static bool stage_is_here(const struct tr_layout *l, int stage)
 {
-    const struct tr_layout *l = &c->opt.layout;
-    return c->stage_of[segment] % l->size[TR_AXIS_PP] == l->coord[TR_AXIS_PP];
+    return stage % l->size[TR_AXIS_PP] == l->coord[TR_AXIS_PP];
 }
 
-bool tr_param_is_first(const struct tr_compiled *c, int param)
+bool tr_segment_is_here(const struct tr_placement *p, int segment)
 {
-    const struct tr_layout *l = &c->opt.layout;
-    return c->place[param].stage % l->size[TR_AXIS_PP] == l->coord[TR_AXIS_PP];
+    return stage_is_here(p->layout, p->stage_of[segment]);
 }
 
-bool tr_param_is_counted(const struct tr_compiled *c, int param)
+bool tr_param_is_first(const struct tr_placement *p, int param)
 {
-    bool is_first = c->place[param].tp.is_split || c->opt.layout.coord[TR_AXIS_TP] == 0;
-    return c->place[param].n > 0 && !c->is_frozen[param] && is_first && tr_param_is_first(c, param);
+    return stage_is_here(p->layout, p->param[param].stage);
+}
+
+bool tr_param_is_counted(const struct tr_placement *p, int param)
+{
+    bool is_first = p->param[param].tp.is_split || p->layout->coord[TR_AXIS_TP] == 0;
+    return p->param[param].n > 0 && !p->is_frozen[param] && is_first && tr_param_is_first(p, param);
 }
 
 /* ---- stages ---- */
@@ -42,9 +45,9 @@ static bool is_better(const struct stage_cut *a, const struct stage_cut *b)
 
 /* Groups the segments into runs such that the most expensive run is as cheap as possible; among those groupings it
  * takes the most even one. Cost is flops, so the head counts fully. Every stage has a segment. */
-static enum tr_status find_stages(struct tr_compiled *c, int n_stages)
+static enum tr_status find_stages(struct tr_placement *p, int n_stages)
 {
-    const struct tr_model *m = c->model;
+    const struct tr_model *m = p->model;
     int n = m->n_segments;
     struct stage_cut *best = calloc(((size_t)n_stages + 1) * ((size_t)n + 1), sizeof *best);
     double *sum = calloc((size_t)n + 1, sizeof *sum);
@@ -70,10 +73,10 @@ static enum tr_status find_stages(struct tr_compiled *c, int n_stages)
     for (int k = n_stages, end = n; k > 0; k--) {
         int begin = best[k * (n + 1) + end].begin;
         for (int g = begin; g < end; g++)
-            c->stage_of[g] = k - 1;
+            p->stage_of[g] = k - 1;
         end = begin;
     }
-    c->n_stages = n_stages;
+    p->n_stages = n_stages;
     free(best);
     free(sum);
     return TR_OK;
@@ -91,15 +94,14 @@ enum tr_status tr_pipeline_stages(struct tr_compiled *c)
                                 .n_micro = c->opt.n_micro,
                                 .pp_schedule = c->opt.pp_schedule,
                                 .in_order = c->opt.layout.in_order,
-                                .model.n_segments = c->model->n_segments };
+                                .model.n_segments = c->place.model->n_segments };
     TR_TRY(tr_legal_check(&q));
-    TR_TRY(find_stages(c, n_ranks * n_chunks));
+    TR_TRY(find_stages(&c->place, n_ranks * n_chunks));
     if (c->opt.is_inference)
         goto out;
     TR_TRY(tr_pipe_open(c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b", n_ranks, n_chunks, c->opt.n_micro, &c->pipe));
     q.runs_back = q.in_order && !tr_pipe_is_in_order(c->pipe); /* compares all pairs: only where a rule asks */
     TR_TRY(tr_legal_check(&q));
-    c->bubble = c->pipe->bubble;
 out:
     return st;
 }
@@ -113,8 +115,6 @@ struct block {
 
 struct pipeline_pass {
     struct tr_emit e;
-    const struct tr_compiled *c;
-    const struct tr_model *m;
     const struct tr_pipe *pipe;
     int *first;               /* segment of each stage, and one past the last */
     int *message;             /* by slot of the pipeline */
@@ -176,7 +176,7 @@ static void let_go(struct tr_action *a, struct block *b, int n_uses)
 /* Does this rank hold the segment, if there is one? */
 static bool is_here(const struct pipeline_pass *pl, int g)
 {
-    return g >= 0 && g < pl->m->n_segments && tr_segment_is_here(pl->c, g);
+    return g >= 0 && g < pl->e.s->model->n_segments && tr_segment_is_here(&pl->e.c->place, g);
 }
 
 static struct tr_action *add_action(struct pipeline_pass *pl, enum tr_action_kind kind, int segment, int micro)
@@ -193,7 +193,7 @@ static void play_forward(struct pipeline_pass *pl, int g, int micro)
         (void)tr_use_add(a, in->buffer, TR_AS_IN, false);
     if (p->out != TR_NONE) {
         int n_uses = 1 + reads_back(p, p->out); /* 1 for this action itself */
-        if (g + 1 < pl->m->n_segments)
+        if (g + 1 < pl->e.s->model->n_segments)
             n_uses++; /* the next segment's forward, or the send */
         if (is_here(pl, g + 1))
             n_uses += reads_back(program_of(pl, g + 1), program_of(pl, g + 1)->in);
@@ -316,7 +316,7 @@ static enum tr_status play(struct pipeline_pass *pl)
     int window = 1;
     enum tr_status st = TR_OK;
     TR_TRY(tr_pipe_window(pl->pipe, &window));
-    TR_TRY(tr_pipe_steps(pl->pipe, pl->c->opt.layout.coord[TR_AXIS_PP], window, &steps));
+    TR_TRY(tr_pipe_steps(pl->pipe, pl->e.c->opt.layout.coord[TR_AXIS_PP], window, &steps));
     for (int i = 0; i < steps.n; i++)
         if (steps.step[i].kind == TR_STEP_SLOT)
             play_slot(pl, &pl->pipe->slot[steps.step[i].slot]);
@@ -327,30 +327,30 @@ out:
     return st;
 }
 
-enum tr_status tr_pass_pipeline(struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                struct tr_schedule *s)
+enum tr_status tr_pass_pipeline(const struct tr_compiled *c, struct tr_schedule *s)
 {
     enum tr_status st = TR_OK;
     struct tr_pipe *forward = NULL;
-    struct pipeline_pass pl = { .c = c, .m = m };
-    int n_ranks = c->opt.layout.size[TR_AXIS_PP];
-    tr_emit_begin(&pl.e, c, m, s);
-    if (!is_training)
-        TR_TRY(tr_pipe_open(NULL, n_ranks, c->n_stages / n_ranks, 1, &forward));
-    pl.pipe = is_training ? c->pipe : forward;
-    size_t n = (size_t)m->n_segments * (size_t)pl.pipe->n_micro;
+    struct pipeline_pass pl = { .pipe = c->pipe };
+    int n_ranks = c->opt.layout.size[TR_AXIS_PP], n_segments = s->model->n_segments, n_stages = c->place.n_stages;
+    tr_emit_begin(&pl.e, c, s);
+    if (s->purpose != TR_FOR_TRAIN) {
+        TR_TRY(tr_pipe_open(NULL, n_ranks, n_stages / n_ranks, 1, &forward));
+        pl.pipe = forward;
+    }
+    size_t n = (size_t)n_segments * (size_t)pl.pipe->n_micro;
     struct block *blocks = calloc(2 * n, sizeof *blocks);
     int *slabs = calloc(2 * n, sizeof *slabs);
-    pl.first = calloc((size_t)c->n_stages + 1, sizeof *pl.first);
+    pl.first = calloc((size_t)n_stages + 1, sizeof *pl.first);
     pl.message = calloc((size_t)pl.pipe->first[n_ranks], sizeof *pl.message);
     if (blocks && slabs && pl.first && pl.message) {
         pl.out = blocks;
         pl.dout = blocks + n;
         pl.saved = slabs;
         pl.split_saved = slabs + n;
-        for (int g = m->n_segments - 1; g >= 0; g--)
-            pl.first[c->stage_of[g]] = g;
-        pl.first[c->n_stages] = m->n_segments;
+        for (int g = n_segments - 1; g >= 0; g--)
+            pl.first[c->place.stage_of[g]] = g;
+        pl.first[n_stages] = n_segments;
         st = play(&pl);
     } else {
         st = tr_fail(TR_NOMEM, "schedule: out of memory");

@@ -18,96 +18,112 @@ const struct tr_arena_row *tr_arena_row(enum tr_arena_id a)
 }
 
 /* Adds a named slice at the end of its arena and returns its offset. */
-static size_t slice(struct tr_compiled *c, enum tr_arena_id arena, size_t bytes, const char *what, const char *name)
+static size_t slice(struct tr_memory_map *m, enum tr_arena_id arena, size_t bytes, const char *what, const char *name)
 {
-    size_t at = c->bytes[arena];
+    size_t at = m->bytes[arena];
     if (bytes == 0)
         return at;
-    if (c->n_slices == c->n_slices_cap) {
-        int cap = c->n_slices_cap ? 2 * c->n_slices_cap : 256;
-        struct tr_slice *mem = realloc(c->slice, (size_t)cap * sizeof *mem);
+    if (m->n_slices == m->n_slices_cap) {
+        int cap = m->n_slices_cap ? 2 * m->n_slices_cap : 256;
+        struct tr_slice *mem = realloc(m->slice, (size_t)cap * sizeof *mem);
         if (!mem)
             return SIZE_MAX;
-        c->slice = mem;
-        c->n_slices_cap = cap;
+        m->slice = mem;
+        m->n_slices_cap = cap;
     }
-    struct tr_slice *s = &c->slice[c->n_slices++];
+    struct tr_slice *s = &m->slice[m->n_slices++];
     *s = (struct tr_slice){ .arena = arena, .offset = at, .bytes = tr_round_up(bytes, TR_ALIGN) };
     (void)tr_format(s->name, sizeof s->name, "%s%.80s", what, name);
-    c->bytes[arena] += s->bytes;
+    m->bytes[arena] += s->bytes;
     return at;
 }
 
-static size_t most(size_t a, size_t b, size_t c)
+static size_t most(size_t a, size_t b)
 {
-    size_t ab = a > b ? a : b;
-    return ab > c ? ab : c;
+    return a > b ? a : b;
 }
 
-/* A constant table serves training and evaluation, so it has the size of the longer one. */
-static size_t const_bytes(const struct tr_compiled *c, int i)
+/* The peak of a region of slots over all schedules, which run one after the other. */
+static size_t region_peak(const struct tr_compiled *c, enum tr_region region)
 {
-    size_t a = (size_t)(c->model->const_rows[i] * c->model->const_cols[i]) * sizeof(float), b = 0;
-    if (c->eval_model)
-        b = (size_t)(c->eval_model->const_rows[i] * c->eval_model->const_cols[i]) * sizeof(float);
-    return a > b ? a : b;
+    size_t peak = 0;
+    for (int k = 0; k < TR_PURPOSES; k++)
+        peak = most(peak, c->schedule[k].region_bytes[region]);
+    return peak;
+}
+
+const struct tr_model *tr_constant_model(const struct tr_compiled *c, int constant)
+{
+    const struct tr_model *longest = c->place.model;
+    for (int k = 0; k < TR_PURPOSES; k++) {
+        const struct tr_model *m = c->schedule[k].model;
+        longest = m && m->const_rows[constant] > longest->const_rows[constant] ? m : longest;
+    }
+    return longest;
 }
 
 /* Places one state of a bucket. A whole state has one slice per parameter. A shard has one slice, and so has a bucket
  * whose parameters do not begin on multiples of TR_ALIGN bytes. */
 static void place_state(struct tr_compiled *c, int row, int g)
 {
-    const struct tr_model *m = c->model;
-    const struct tr_state_row *r = &c->states.row[row];
-    struct tr_bucket *f = &c->bucket[g];
+    struct tr_memory_map *map = &c->memory;
+    const struct tr_model *m = c->place.model;
+    const struct tr_state_row *r = &c->place.states.row[row];
+    const struct tr_bucket *f = &c->place.bucket[g];
     enum tr_arena_id arena = tr_state_arena(row);
-    size_t start = c->bytes[arena], size = tr_dtype_bytes(r->dtype), align = (size_t)tr_bucket_align(&c->opt.layout),
+    size_t start = map->bytes[arena], size = tr_dtype_bytes(r->dtype), align = (size_t)tr_bucket_align(&c->opt.layout),
            block = (size_t)r->block;
     char name[48], what[32];
-    f->state[row] = start;
+    map->bucket[g].state[row] = start;
     bool is_named = arena == TR_A_OPTIM; /* values and gradients go by the parameter alone */
     (void)tr_format(what, sizeof what, "%.16s%s", is_named ? r->name : "", is_named ? " " : "");
     if (r->is_sharded || align * size / block % TR_ALIGN != 0) {
         size_t n = (size_t)(r->is_sharded ? f->shard_n : f->n);
-        (void)slice(c, arena, n / block * size, what,
-                    tr_bucket_segment(m, g) < m->n_segments ? tr_bucket_name(c, g, name, sizeof name)
+        (void)slice(map, arena, n / block * size, what,
+                    tr_bucket_segment(m, g) < m->n_segments ? tr_bucket_name(m, g, name, sizeof name)
                                                             : "shared by stages");
         return;
     }
     for (int is_partial = 1; is_partial >= 0; is_partial--) /* in the order of the bucket */
-        for (int i = tr_bucket_next(c, -1); i < m->n_params; i = tr_bucket_next(c, i)) {
-            const struct tr_param_place *p = &c->place[i];
+        for (int i = tr_bucket_next(&c->place, -1); i < m->n_params; i = tr_bucket_next(&c->place, i)) {
+            const struct tr_param_place *p = &c->place.param[i];
             if (p->bucket == g && p->is_partial == is_partial)
-                (void)slice(c, arena, tr_round_up((size_t)p->tp.n_held, align) / block * size, what, m->param[i].name);
+                (void)slice(map, arena, tr_round_up((size_t)p->tp.n_held, align) / block * size, what,
+                            m->param[i].name);
         }
     size_t end = start + tr_round_up((size_t)f->n / block * size, TR_ALIGN);
-    if (end > c->bytes[arena])
-        (void)slice(c, arena, end - c->bytes[arena], what, "padding");
+    if (end > map->bytes[arena])
+        (void)slice(map, arena, end - map->bytes[arena], what, "padding");
 }
 
 /* Parameters, gradients and optimizer state. The second use of shared parameters has gradients only. */
 static void place_params(struct tr_compiled *c)
 {
+    struct tr_memory_map *map = &c->memory;
     const struct tr_compile_options *o = &c->opt;
-    for (int g = 0; g < c->n_buckets; g++) {
-        struct tr_bucket *f = &c->bucket[g];
-        bool is_second_use = g == c->model->n_segments + 1, is_frozen = tr_bucket_is_frozen(c->model, g);
-        for (int s = 0; s < c->states.n && f->n > 0; s++) {
-            if (c->states.row[s].is_held && (is_second_use ? s == TR_S_GRAD : !is_frozen || s == TR_S_VALUE))
+    for (int g = 0; g < c->place.n_buckets; g++) {
+        const struct tr_bucket *f = &c->place.bucket[g];
+        bool is_second_use = g == c->place.model->n_segments + 1, is_frozen = tr_bucket_is_frozen(c->place.model, g);
+        for (int s = 0; s < c->place.states.n && f->n > 0; s++) {
+            if (c->place.states.row[s].is_held && (is_second_use ? s == TR_S_GRAD : !is_frozen || s == TR_S_VALUE))
                 place_state(c, s, g);
             if (s == TR_S_GRAD && !o->is_inference && !is_frozen)
-                f->levels = slice(c, TR_A_GRADS, (size_t)c->n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
-                                  "sums of earlier micro-batches");
+                map->bucket[g].levels =
+                    slice(map, TR_A_GRADS, (size_t)c->place.n_levels * (size_t)f->n * tr_dtype_bytes(o->grad_dtype), "",
+                          "sums of earlier micro-batches");
         }
     }
     static const char *const names[TR_C_COUNT] = { "rope", "rope_local" };
-    for (int i = 0; i < TR_C_COUNT; i++)
-        c->constant[i] = slice(c, TR_A_PARAMS, const_bytes(c, i), "table ", names[i]);
+    for (int i = 0; i < TR_C_COUNT; i++) {
+        const struct tr_model *m = tr_constant_model(c, i);
+        size_t bytes = (size_t)(m->const_rows[i] * m->const_cols[i]) * sizeof(float);
+        map->constant[i] = slice(map, TR_A_PARAMS, bytes, "table ", names[i]);
+    }
 }
 
 /* Resolves the buffers of every action to offsets. A slot is an offset in its region; a bucket has its own fixed place.
  */
-static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_at, size_t grad_at)
+static void resolve(const struct tr_memory_map *m, struct tr_schedule *s, size_t value_at, size_t grad_at)
 {
     for (int i = 0; i < s->n_actions; i++) {
         struct tr_action *a = &s->action[i];
@@ -121,8 +137,8 @@ static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_a
             const struct tr_buffer *b = &s->buffer[u->buffer];
             if (u->role == TR_AS_OTHER)
                 continue;
-            at[u->role][u->index] = b->region == TR_BUF_VALUE    ? c->bucket[b->bucket].state[TR_S_VALUE]
-                                    : b->region == TR_BUF_GRAD   ? c->bucket[b->bucket].state[TR_S_GRAD]
+            at[u->role][u->index] = b->region == TR_BUF_VALUE    ? m->bucket[b->bucket].state[TR_S_VALUE]
+                                    : b->region == TR_BUF_GRAD   ? m->bucket[b->bucket].state[TR_S_GRAD]
                                     : b->region == TR_BUF_VALUES ? value_at + b->offset
                                     : b->region == TR_BUF_GRADS  ? grad_at + b->offset
                                                                  : b->offset;
@@ -133,57 +149,57 @@ static void resolve(struct tr_compiled *c, struct tr_schedule *s, size_t value_a
 /* Places the buffers for parameters and gradients that zero 2 and 3 hold whole for a short time. */
 static void place_moving(struct tr_compiled *c)
 {
-    size_t values = most(c->train.region_bytes[TR_BUF_VALUES], c->eval.region_bytes[TR_BUF_VALUES], 0), shard = 0;
-    size_t value_at = slice(c, TR_A_PARAMS, values, "", "gathered parameters");
-    size_t grad_at = slice(c, TR_A_GRADS, c->train.region_bytes[TR_BUF_GRADS], "", "gradients before they are reduced");
+    struct tr_memory_map *map = &c->memory;
+    size_t value_at = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "gathered parameters");
+    size_t grad_at = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
     const struct tr_layout *l = &c->opt.layout;
-    for (int g = 0; g < c->n_buckets && !tr_bucket_is_frozen(c->model, g); g++)
-        shard =
-            most(shard,
-                 (size_t)(l->in_order ? c->bucket[g].n : c->bucket[g].shard_n) * tr_dtype_bytes(c->opt.grad_dtype), 0);
+    size_t widest = 0, shard = 0; /* elements of the largest ones */
+    for (int g = 0; g < c->place.n_buckets && !tr_bucket_is_frozen(c->place.model, g); g++) {
+        widest = most(widest, (size_t)c->place.bucket[g].n);
+        shard = most(shard, (size_t)c->place.bucket[g].shard_n);
+    }
+    size_t n_staged = l->in_order ? widest : shard;
     bool is_staged = l->in_order ? l->data_size > 1 : tr_grad_zero(l) >= 2;
     if (is_staged && !c->opt.is_inference)
-        c->staging = slice(c, TR_A_GRADS, shard, "", "shard on its way to the sum");
-    size_t widest = 0;
-    for (int g = 0; g < c->n_buckets && !tr_bucket_is_frozen(c->model, g); g++)
-        widest = most(widest, (size_t)c->bucket[g].n, 0);
-    if (c->has_wire)
-        c->wire = slice(c, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
-    struct tr_schedule *all[] = { &c->train, &c->eval, &c->decode };
-    for (size_t k = 0; k < TR_COUNT_OF(all); k++)
-        resolve(c, all[k], value_at, grad_at);
+        map->staging =
+            slice(map, TR_A_GRADS, n_staged * tr_dtype_bytes(c->opt.grad_dtype), "", "shard on its way to the sum");
+    if (tr_has_wire(&c->opt))
+        map->wire =
+            slice(map, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
+    for (int k = 0; k < TR_PURPOSES; k++)
+        resolve(map, &c->schedule[k], value_at, grad_at);
 }
 
 /* Scratch of the optimizer and clip kernels, which are not nodes of any program. */
 static size_t update_scratch(const struct tr_compiled *c)
 {
-    size_t most = 0;
+    size_t scratch = 0;
     int64_t all = 0; /* a device with its own memory sums all gradients at once, with the padding between them */
-    for (int i = 0; i < c->model->n_params; i++) {
-        if (c->is_frozen[i])
+    for (int i = 0; i < c->place.model->n_params; i++) {
+        if (c->place.is_frozen[i])
             continue;
-        all += c->place[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
-        int64_t n = c->opt.has_own_memory ? all : c->place[i].tp.n_held;
+        all += c->place.param[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
+        int64_t n = c->opt.has_own_memory ? all : c->place.param[i].tp.n_held;
         struct tr_call call = { .op = TR_OP_SUMSQ };
         call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
         call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-        size_t bytes = c->opt.column->scratch(&call, c->opt.n_threads);
-        most = bytes > most ? bytes : most;
+        scratch = most(scratch, c->opt.column->scratch(&call, c->opt.n_threads));
     }
-    return most;
+    return scratch;
 }
 
 /* Keys and values of every block, all positions. */
 static void place_cache(struct tr_compiled *c)
 {
-    const struct tr_hparams *hp = &c->model->hp;
-    c->cache_bytes = tr_round_up(
+    struct tr_memory_map *map = &c->memory;
+    const struct tr_hparams *hp = &c->place.model->hp;
+    map->cache_bytes = tr_round_up(
         (size_t)(c->opt.cache_rows * hp->n_heads_kv * hp->head_dim) * tr_dtype_bytes(c->opt.compute_dtype), TR_ALIGN);
-    for (int g = 0; c->opt.cache_rows && g < c->model->n_segments; g++)
-        if (c->model->segment[g].layer >= 0) {
+    for (int g = 0; c->opt.cache_rows && g < c->place.model->n_segments; g++)
+        if (c->place.model->segment[g].layer >= 0) {
             char name[32];
-            (void)tr_format(name, sizeof name, "keys and values %d", c->model->segment[g].layer);
-            c->cache[g] = slice(c, TR_A_CACHE, 2 * c->cache_bytes, "", name);
+            (void)tr_format(name, sizeof name, "keys and values %d", c->place.model->segment[g].layer);
+            map->cache[g] = slice(map, TR_A_CACHE, 2 * map->cache_bytes, "", name);
         }
 }
 
@@ -191,78 +207,85 @@ static void place_cache(struct tr_compiled *c)
  * file. */
 static void place_copies(struct tr_compiled *c)
 {
+    struct tr_memory_map *map = &c->memory;
     if (c->opt.batch_bytes == 0)
         return;
-    const struct tr_schedule *s = &c->eval;
+    const struct tr_schedule *s = &c->schedule[TR_FOR_EVAL];
     const struct tr_program *last =
         s->n_actions ? s->program[s->program_of[s->action[s->n_actions - 1].segment]] : NULL;
     if (last && last->out != TR_NONE)
-        c->logits = slice(c, TR_A_SAVE, tr_value_bytes(last, last->out), "", "logits for the host");
-    c->get = slice(c, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
+        map->logits = slice(map, TR_A_SAVE, tr_value_bytes(last, last->out), "", "logits for the host");
+    map->get = slice(map, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
 }
 
 /* Bytes of one part (tokens, targets, ...) of the largest micro-batch, of which this rank takes its tokens. */
 static size_t local_bytes(const struct tr_compiled *c)
 {
     int size = c->opt.layout.size[TR_AXIS_CP];
-    int64_t a = c->opt.is_inference ? 0 : c->model->n_tokens, b = c->eval_model ? c->eval_model->n_tokens : 0;
-    return size > 1 ? tr_round_up((size_t)(tr_max64(a, b) / size) * sizeof(int64_t), TR_ALIGN) : 0;
+    int64_t n = 0;
+    for (int k = 0; k < TR_PURPOSES; k++)
+        n = tr_max64(n, c->schedule[k].model ? c->schedule[k].model->n_tokens : 0);
+    return size > 1 ? tr_round_up((size_t)(n / size) * sizeof(int64_t), TR_ALIGN) : 0;
 }
 
 /* Places the amax pairs. Every segment has as many as the program that quantises the most values. */
 static void place_amax(struct tr_compiled *c)
 {
-    c->n_amax = 0;
-    for (int i = 0; i < c->train.n_programs; i++)
-        for (int v = 0; v < c->train.program[i]->n_values; v++)
-            if (c->train.program[i]->value[v].kind == TR_V_AMAX)
-                c->n_amax = (int)tr_max64(c->n_amax, c->train.program[i]->value[v].slot + 1);
-    c->amax = slice(c, TR_A_WORK, (size_t)c->n_amax * (size_t)c->model->n_segments * 2 * sizeof(float), "",
-                    "largest elements of the past");
+    struct tr_memory_map *map = &c->memory;
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
+    map->n_amax = 0;
+    for (int i = 0; i < s->n_programs; i++)
+        for (int v = 0; v < s->program[i]->n_values; v++)
+            if (s->program[i]->value[v].kind == TR_V_AMAX)
+                map->n_amax = (int)tr_max64(map->n_amax, s->program[i]->value[v].slot + 1);
+    map->amax = slice(map, TR_A_WORK, (size_t)map->n_amax * (size_t)c->place.model->n_segments * 2 * sizeof(float), "",
+                      "largest elements of the past");
 }
 
 static void place_rest(struct tr_compiled *c)
 {
-    const struct tr_schedule *a = &c->train, *b = &c->eval, *d = &c->decode;
-    size_t acts = most(a->region_bytes[TR_BUF_ACTS], b->region_bytes[TR_BUF_ACTS], d->region_bytes[TR_BUF_ACTS]),
-           temps = most(a->work_bytes, b->work_bytes, d->work_bytes);
-    size_t scratch = most(a->scratch_bytes, b->scratch_bytes, d->scratch_bytes);
-    size_t update = c->opt.is_inference ? 0 : update_scratch(c);
-    slice(c, TR_A_ACTS, acts, "", "activations between and inside segments");
+    struct tr_memory_map *map = &c->memory;
+    size_t temps = 0, scratch = c->opt.is_inference ? 0 : update_scratch(c);
+    for (int k = 0; k < TR_PURPOSES; k++) {
+        temps = most(temps, c->schedule[k].work_bytes);
+        scratch = most(scratch, c->schedule[k].scratch_bytes);
+    }
+    slice(map, TR_A_ACTS, region_peak(c, TR_BUF_ACTS), "", "activations between and inside segments");
     size_t n_groups = (size_t)tr_max64(1, c->opt.groups.n);
-    c->step = slice(c, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values");
-    c->loss = slice(c, TR_A_WORK, (size_t)(c->opt.n_micro > 1 ? c->opt.n_micro : 1) * sizeof(double), "", "losses");
-    c->norm = slice(c, TR_A_WORK, (size_t)c->norm_first[c->model->n_params] * sizeof(double), "", "gradient norms");
-    c->local_bytes = local_bytes(c);
-    c->local = slice(c, TR_A_WORK, TR_B_COUNT * c->local_bytes, "", "tokens of this context rank");
-    c->temps = slice(c, TR_A_WORK, temps, "", "values inside one action");
-    c->scratch = slice(c, TR_A_WORK, scratch > update ? scratch : update, "", "kernel scratch");
+    map->step = slice(map, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values");
+    map->loss = slice(map, TR_A_WORK, (size_t)(c->opt.n_micro > 1 ? c->opt.n_micro : 1) * sizeof(double), "", "losses");
+    map->norm = slice(map, TR_A_WORK, (size_t)c->place.norm_first[c->place.model->n_params] * sizeof(double), "",
+                      "gradient norms");
+    map->local_bytes = local_bytes(c);
+    map->local = slice(map, TR_A_WORK, TR_B_COUNT * map->local_bytes, "", "tokens of this context rank");
+    map->temps = slice(map, TR_A_WORK, temps, "", "values inside one action");
+    map->scratch = slice(map, TR_A_WORK, scratch, "", "kernel scratch");
     size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;
-    c->batch = slice(c, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
+    map->batch = slice(map, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
     place_amax(c);
     place_cache(c);
-    slice(c, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
-    slice(c, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
-    c->pages = slice(c, TR_A_STAGING, c->opt.pages_bytes, "", "pages on their way to the disk");
-    c->copy = slice(c, TR_A_STAGING, tr_staging_bytes(c), "", "checkpoint on its way to the disk");
+    slice(map, TR_A_DATA, c->opt.data_bytes, "", "batches read ahead");
+    slice(map, TR_A_SAVE, c->opt.save_bytes, "", "checkpoint write buffer");
+    map->pages = slice(map, TR_A_STAGING, c->opt.pages_bytes, "", "pages on their way to the disk");
+    map->copy = slice(map, TR_A_STAGING, tr_staging_bytes(c), "", "checkpoint on its way to the disk");
     place_copies(c);
 }
 
 enum tr_status tr_place_bytes(struct tr_compiled *c)
 {
-    memset(c->bytes, 0, sizeof c->bytes);
-    c->n_slices = 0;
+    memset(c->memory.bytes, 0, sizeof c->memory.bytes);
+    c->memory.n_slices = 0;
     place_params(c);
     place_moving(c);
     place_rest(c);
-    return c->slice ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
+    return c->memory.slice ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
 size_t tr_compiled_bytes(const struct tr_compiled *c)
 {
     size_t sum = 0;
     for (int i = 0; i < TR_A_COUNT; i++)
-        sum += c->bytes[i];
+        sum += c->memory.bytes[i];
     return sum;
 }
 
@@ -271,6 +294,6 @@ size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space)
     size_t sum = 0;
     for (int i = 0; i < TR_A_COUNT; i++)
         if (!c->opt.has_own_memory || tr_arena_row((enum tr_arena_id)i)->space == space)
-            sum += c->bytes[i];
+            sum += c->memory.bytes[i];
     return sum;
 }

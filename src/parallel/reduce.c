@@ -60,16 +60,16 @@ static uint64_t written(const struct reduce_pass *p, const struct tr_action *a)
 /* The local parameters in `bits` that lie in the bucket. */
 static uint64_t of_bucket(const struct reduce_pass *p, const struct tr_action *a, uint64_t bits, int bucket)
 {
-    const int *param = p->e.m->segment[a->segment].param;
+    const int *param = p->e.s->model->segment[a->segment].param;
     for (int i = 0; i < 64; i++)
-        if (bits >> i & 1 && p->e.c->place[param[i]].bucket != bucket)
+        if (bits >> i & 1 && p->e.c->place.param[param[i]].bucket != bucket)
             bits &= ~(UINT64_C(1) << i);
     return bits;
 }
 
 static void touch(struct reduce_pass *p, struct tr_action *a, uint64_t bits)
 {
-    const int *param = p->e.m->segment[a->segment].param;
+    const int *param = p->e.s->model->segment[a->segment].param;
     a->params = 0;
     for (int i = 0; i < 64; i++)
         if (bits >> i & 1) {
@@ -93,7 +93,7 @@ static struct tr_action *emit_bucket(struct reduce_pass *p, enum tr_action_kind 
 
 static void tree_add(struct reduce_pass *p, int of, int bucket, const struct tr_action *from, uint64_t bits)
 {
-    const int *param = p->e.m->segment[from->segment].param;
+    const int *param = p->e.s->model->segment[from->segment].param;
     struct tr_action *a = emit_bucket(p, TR_DO_TREE_ADD, of, bucket, from->segment, from->micro);
     a->params = of_bucket(p, from, bits, bucket);
     (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_LEVELS, of), TR_AS_OTHER, true);
@@ -111,12 +111,12 @@ static void reduce(struct reduce_pass *p, int bucket, int micro)
     const struct tr_compiled *c = p->e.c;
     const struct tr_layout *l = &c->opt.layout;
     struct tr_action *a = emit_bucket(p, TR_DO_REDUCE, bucket, bucket, -1, micro);
-    bool is_scatter = c->bucket[bucket].hop[0].is_scatter;
+    bool is_scatter = c->place.bucket[bucket].hop[0].is_scatter;
     a->is_first = !p->is_summed[bucket];
     p->is_summed[bucket] |= is_scatter;
-    if (l->in_order || c->has_wire) /* consists of several kernels and collectives, one after the other */
+    if (l->in_order || tr_has_wire(&c->opt)) /* consists of several kernels and collectives, one after the other */
         a->stream = TR_STREAM_COMPUTE;
-    if (l->in_order || c->has_wire || (is_scatter && !a->is_first))
+    if (l->in_order || tr_has_wire(&c->opt) || (is_scatter && !a->is_first))
         (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_STAGING, -1), TR_AS_OTHER, true);
     if (p->grad_zero < 2)
         return;
@@ -126,8 +126,8 @@ static void reduce(struct reduce_pass *p, int bucket, int micro)
         tr_use_free(a, p->reducing);
     p->reducing = p->whole[bucket];
     p->whole[bucket] = -1;
-    for (int i = 0; i < p->e.m->n_params; i++) /* the next backward gets a new buffer */
-        if (c->place[i].bucket == bucket)
+    for (int i = 0; i < p->e.s->model->n_params; i++) /* the next backward gets a new buffer */
+        if (c->place.param[i].bucket == bucket)
             p->is_touched[i] = false;
 }
 
@@ -135,8 +135,8 @@ static void reduce(struct reduce_pass *p, int bucket, int micro)
  * micro-batch they are complete. */
 static void second_use(struct reduce_pass *p, int shared, const struct tr_action *from, uint64_t bits)
 {
-    int second = p->e.m->n_segments + 1;
-    TR_BUG_ON(shared != p->e.m->n_segments);
+    int second = p->e.s->model->n_segments + 1;
+    TR_BUG_ON(shared != p->e.s->model->n_segments);
     tree_add(p, second, shared, from, bits);
     if (p->e.c->opt.layout.data_size > 1 && from->micro == p->e.c->opt.n_micro - 1)
         reduce(p, second, from->micro);
@@ -152,13 +152,13 @@ static void pass_backward(struct reduce_pass *p, int i)
     bool is_part = from.kind == TR_DO_BACKWARD_INPUT;
     struct tr_action *a = tr_emit(&p->e, &from);
     int n_buckets = 0; /* buckets of parameters that learn stand first */
-    while (n_buckets < from.n_buckets && !tr_bucket_is_frozen(p->e.m, from.bucket[n_buckets]))
+    while (n_buckets < from.n_buckets && !tr_bucket_is_frozen(p->e.s->model, from.bucket[n_buckets]))
         n_buckets++;
     for (int k = 0; k < n_buckets; k++) {
         bool is_new = p->grad_zero >= 2 && p->whole[from.bucket[k]] < 0;
         if (is_new)
             p->whole[from.bucket[k]] =
-                tr_slot_add(&p->e, TR_BUF_GRADS, from.bucket[k], (size_t)p->e.c->bucket[from.bucket[k]].n * size);
+                tr_slot_add(&p->e, TR_BUF_GRADS, from.bucket[k], (size_t)p->e.c->place.bucket[from.bucket[k]].n * size);
         struct tr_buffer_use *u = tr_use_add(a, grad_buffer(p, from.bucket[k]), TR_AS_GRAD, true);
         u->index = (uint8_t)k;
         u->takes = is_new;
@@ -180,21 +180,21 @@ static void pass_backward(struct reduce_pass *p, int i)
     }
 }
 
-enum tr_status tr_pass_reduce(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+enum tr_status tr_pass_reduce(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct reduce_pass p = { .grad_zero = tr_grad_zero(&c->opt.layout), .reducing = -1 };
-    if (!is_training)
+    if (s->purpose != TR_FOR_TRAIN)
         return TR_OK;
-    int *mem = calloc(2 * (size_t)c->n_buckets, sizeof *mem);
-    p.is_touched = calloc((size_t)m->n_params + 1, sizeof *p.is_touched);
-    p.is_summed = calloc((size_t)c->n_buckets, sizeof *p.is_summed);
+    int *mem = calloc(2 * (size_t)c->place.n_buckets, sizeof *mem);
+    p.is_touched = calloc((size_t)c->place.model->n_params + 1, sizeof *p.is_touched);
+    p.is_summed = calloc((size_t)c->place.n_buckets, sizeof *p.is_summed);
     enum tr_status st = mem && p.is_touched && p.is_summed ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
         p.whole = mem;
-        p.n_split = mem + c->n_buckets;
-        for (int i = 0; i < c->n_buckets; i++)
+        p.n_split = mem + c->place.n_buckets;
+        for (int i = 0; i < c->place.n_buckets; i++)
             p.whole[i] = -1;
-        tr_emit_begin(&p.e, c, m, s);
+        tr_emit_begin(&p.e, c, s);
         for (int i = 0; i < p.e.n_from; i++)
             if (is_backward(&p.e.from[i]))
                 pass_backward(&p, i);

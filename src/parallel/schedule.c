@@ -6,10 +6,11 @@
 #include <stdlib.h>
 
 /* Builds one program for each (segment program, recompute mode) that occurs; equal segments share it. */
-static enum tr_status build_programs(const struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                     struct tr_schedule *s)
+static enum tr_status build_programs(const struct tr_compiled *c, struct tr_schedule *s)
 {
     enum tr_status st = TR_OK;
+    const struct tr_model *m = s->model;
+    bool is_training = s->purpose == TR_FOR_TRAIN;
     const struct tr_compile_options *opt = &c->opt;
     s->program = calloc((size_t)m->n_segments, sizeof *s->program);
     s->program_of = calloc((size_t)m->n_segments, sizeof *s->program_of);
@@ -17,12 +18,12 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
         TR_TRY(tr_fail(TR_NOMEM, "schedule: out of memory"));
     for (int g = 0; g < m->n_segments; g++) {
         s->program_of[g] = -1;
-        if (!tr_segment_is_here(c, g))
+        if (!tr_segment_is_here(&c->place, g))
             continue;
         enum tr_recompute mode = is_training ? c->recompute_of[g] : TR_RECOMPUTE_NONE;
         for (int k = 0; k < g && s->program_of[g] < 0; k++) /* reuses the program of the first equal segment */
             if (s->program_of[k] >= 0 && (!is_training || c->recompute_of[k] == mode) &&
-                tr_segments_are_alike(c, m, k, g))
+                tr_segments_are_alike(&c->place, k, g))
                 s->program_of[g] = s->program_of[k];
         if (s->program_of[g] < 0) {
             struct tr_pass_ctx ctx = { .compute_dtype = opt->compute_dtype,
@@ -41,7 +42,7 @@ static enum tr_status build_programs(const struct tr_compiled *c, const struct t
                                        .fp8_history = opt->fp8_history };
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             s->program_of[g] = s->n_programs++;
-            tr_program_freeze(c, m, g, s->program[s->program_of[g]]);
+            tr_program_freeze(&c->place, g, s->program[s->program_of[g]]);
             TR_TRY(tr_run_passes(s->program[s->program_of[g]], &ctx));
         }
     }
@@ -76,11 +77,11 @@ void tr_level2_list(struct tr_str *out)
 }
 
 /* Adds the buffers that exist for the whole run, in front of the slots. */
-static enum tr_status add_fixed_buffers(struct tr_compiled *c, struct tr_schedule *s)
+static enum tr_status add_fixed_buffers(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct tr_emit e = { .c = c, .s = s };
     for (int r = TR_BUF_VALUE; r <= TR_BUF_LEVELS; r++)
-        for (int b = 0; b < c->n_buckets; b++)
+        for (int b = 0; b < c->place.n_buckets; b++)
             (void)tr_slot_add(&e, (enum tr_region)r, b, 0);
     for (int r = TR_BUF_STAGING; r < TR_REGIONS; r++)
         (void)tr_slot_add(&e, (enum tr_region)r, -1, 0);
@@ -99,16 +100,15 @@ static void find_parts(struct tr_schedule *s)
     TR_BUG_ON(i != s->n_actions);
 }
 
-enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m, bool is_training,
-                                 struct tr_schedule *s)
+enum tr_status tr_schedule_build(const struct tr_compiled *c, struct tr_schedule *s)
 {
     enum tr_status st = TR_OK;
-    int n_micro = is_training ? c->opt.n_micro : 1;
-    *s = (struct tr_schedule){ 0 };
-    TR_TRY(build_programs(c, m, is_training, s));
+    int n_micro = s->purpose == TR_FOR_TRAIN ? c->opt.n_micro : 1;
+    tr_schedule_release(s);
+    TR_TRY(build_programs(c, s));
     TR_TRY(add_fixed_buffers(c, s));
     for (size_t i = 0; i < TR_COUNT_OF(passes); i++) {
-        st = passes[i].run(c, m, is_training, s);
+        st = passes[i].run(c, s);
         if (st != TR_OK)
             TR_TRY(tr_fail_at(st, "pass %s: ", passes[i].name));
     }
@@ -118,8 +118,8 @@ enum tr_status tr_schedule_build(struct tr_compiled *c, const struct tr_model *m
         s->scratch_bytes =
             s->program[i]->scratch_bytes > s->scratch_bytes ? s->program[i]->scratch_bytes : s->scratch_bytes;
     }
-    for (int g = 0; g < m->n_segments; g++) {
-        if (!tr_segment_is_here(c, g))
+    for (int g = 0; g < s->model->n_segments; g++) {
+        if (!tr_segment_is_here(&c->place, g))
             continue;
         const struct tr_program *p = s->program[s->program_of[g]];
         double all = tr_program_flops(p, TR_FORWARD) + tr_program_flops(p, TR_BACKWARD_INPUT) +
@@ -142,12 +142,11 @@ void tr_schedule_release(struct tr_schedule *s)
     free(s->action);
     free(s->buffer);
     free(s->wait);
-    *s = (struct tr_schedule){ 0 };
+    *s = (struct tr_schedule){ .purpose = s->purpose, .model = s->model };
 }
 
-const char *tr_bucket_name(const struct tr_compiled *c, int bucket, char *buf, size_t n)
+const char *tr_bucket_name(const struct tr_model *m, int bucket, char *buf, size_t n)
 {
-    const struct tr_model *m = c->model;
     int g = tr_bucket_segment(m, bucket);
     const struct tr_segment *seg = g < m->n_segments ? &m->segment[g] : NULL;
     const char *end = tr_bucket_is_frozen(m, bucket) ? " frozen" : "";
@@ -172,14 +171,14 @@ static void print_axes(tr_axes axes, struct tr_str *out)
         }
 }
 
-static void print_action(const struct tr_compiled *c, const struct tr_schedule *s, const struct tr_action *a,
+static void print_action(const struct tr_placement *p, const struct tr_schedule *s, const struct tr_action *a,
                          struct tr_str *out)
 {
     char name[48];
     bool is_message = a->kind == TR_DO_SEND || a->kind == TR_DO_RECV, has_segment = a->segment >= 0;
     tr_str_addf(out, a->of < 0 && !has_segment ? "%s" : "%-15s", tr_action_name(a->kind));
     if (a->of >= 0 || has_segment)
-        tr_str_addf(out, " %s", tr_bucket_name(c, a->of >= 0 ? a->of : a->segment, name, sizeof name));
+        tr_str_addf(out, " %s", tr_bucket_name(s->model, a->of >= 0 ? a->of : a->segment, name, sizeof name));
     if (has_segment && a->of < 0)
         tr_str_addf(out, " micro %d", a->micro);
     if (is_message)
@@ -188,7 +187,7 @@ static void print_action(const struct tr_compiled *c, const struct tr_schedule *
     if (a->kind == TR_DO_WAIT)
         tr_str_addf(out, "  for message %d", a->message);
     if (a->kind == TR_DO_REDUCE) {
-        const struct tr_hop *h = &c->bucket[a->of].hop[a->hop];
+        const struct tr_hop *h = &p->bucket[a->of].hop[a->hop];
         tr_str_addf(out, "  %s over ", h->is_scatter ? "scatter" : "sum");
         print_axes(h->axes, out);
     }
@@ -205,13 +204,14 @@ static void print_action(const struct tr_compiled *c, const struct tr_schedule *
 
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out)
 {
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
     int rank = c->opt.layout.coord[TR_AXIS_PP];
-    if (c->n_stages > 1 && rank == 0)
+    if (c->place.n_stages > 1 && rank == 0)
         tr_pipe_print(c->pipe, out);
-    if (c->n_stages > 1)
+    if (c->place.n_stages > 1)
         tr_str_addf(out, "# actions of pipeline rank %d\n", rank);
-    for (int i = 0; i < c->train.n_actions; i++) {
+    for (int i = 0; i < s->n_actions; i++) {
         tr_str_addf(out, "%5d  ", i);
-        print_action(c, &c->train, &c->train.action[i], out);
+        print_action(&c->place, s, &s->action[i], out);
     }
 }

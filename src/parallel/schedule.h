@@ -128,8 +128,12 @@ struct tr_action {
     size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
 };
 
+enum tr_purpose { TR_FOR_TRAIN, TR_FOR_EVAL, TR_FOR_DECODE, TR_PURPOSES }; /* decode: generate's single token */
+
 /* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
 struct tr_schedule {
+    enum tr_purpose purpose;
+    const struct tr_model *model; /* with the batch of this purpose; NULL: there are no actions */
     struct tr_program **program;
     int n_programs;
     int *program_of; /* by segment */

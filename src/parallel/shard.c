@@ -23,12 +23,12 @@ static bool reads_params(const struct tr_action *a)
 /* Finds the buckets of the parameters that a segment reads. Buckets of parameters that learn come first. */
 static void find_buckets(const struct shard_pass *p, struct tr_action *a)
 {
-    const struct tr_model *m = p->e.m;
+    const struct tr_model *m = p->e.s->model;
     const struct tr_segment *seg = &m->segment[a->segment];
     int n_params = m->program[seg->program]->n_params;
     a->n_buckets = 0;
     for (int k = 0; k < 2 * n_params; k++) {
-        int bucket = p->e.c->place[seg->param[k % n_params]].bucket, i = 0;
+        int bucket = p->e.c->place.param[seg->param[k % n_params]].bucket, i = 0;
         if (tr_bucket_is_frozen(m, bucket) != (k >= n_params))
             continue;
         while (i < a->n_buckets && a->bucket[i] != bucket)
@@ -57,7 +57,7 @@ static const struct tr_action *next_reader(const struct shard_pass *p, int i)
 
 static void gather(struct shard_pass *p, int bucket, int micro)
 {
-    size_t bytes = (size_t)p->e.c->bucket[bucket].n * tr_dtype_bytes(p->e.c->opt.compute_dtype);
+    size_t bytes = (size_t)p->e.c->place.bucket[bucket].n * tr_dtype_bytes(p->e.c->opt.compute_dtype);
     struct tr_action *a = tr_emit_new(&p->e, TR_DO_GATHER, TR_PART_GRADIENTS, -1, micro);
     a->of = a->bucket[0] = bucket;
     a->n_buckets = 1;
@@ -86,16 +86,15 @@ static void pass_compute(struct shard_pass *p, int i)
     }
 }
 
-enum tr_status tr_pass_shard(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+enum tr_status tr_pass_shard(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct shard_pass p = { .zero = c->opt.layout.zero };
-    (void)is_training;
-    p.whole = malloc((size_t)c->n_buckets * sizeof *p.whole);
+    p.whole = malloc((size_t)c->place.n_buckets * sizeof *p.whole);
     if (!p.whole)
         return tr_fail(TR_NOMEM, "schedule: out of memory");
-    for (int i = 0; i < c->n_buckets; i++)
+    for (int i = 0; i < c->place.n_buckets; i++)
         p.whole[i] = -1;
-    tr_emit_begin(&p.e, c, m, s);
+    tr_emit_begin(&p.e, c, s);
     for (int i = 0; i < p.e.n_from; i++)
         if (tr_action_has_program(&p.e.from[i]))
             find_buckets(&p, &p.e.from[i]);

@@ -7,11 +7,11 @@
  */
 #include "parallel/parallel_impl.h"
 
-static int64_t stage_elements(const struct tr_compiled *c, int stage)
+static int64_t stage_elements(const struct tr_placement *p, int stage)
 {
     int64_t n = 0;
-    for (int i = 0; i < c->model->n_params; i++)
-        n += c->place[i].stage == stage ? c->model->param[i].n : 0;
+    for (int i = 0; i < p->model->n_params; i++)
+        n += p->param[i].stage == stage ? p->model->param[i].n : 0;
     return n;
 }
 
@@ -28,21 +28,21 @@ static enum tr_dtype weights_dtype(const struct tr_compile_options *o)
     return o->is_inference ? o->compute_dtype : o->master_dtype;
 }
 
-void tr_place_writers(struct tr_compiled *c)
+void tr_place_writers(struct tr_placement *p, const struct tr_compile_options *o)
 {
-    const struct tr_layout *l = &c->opt.layout;
+    const struct tr_layout *l = p->layout;
     int n_ranks = ranks_of_a_stage(l);
-    for (int s = 0; s < c->n_stages; s++) {
-        int64_t total = stage_elements(c, s), before = 0, part = (int64_t)c->opt.part_bytes;
-        int64_t n_worth = part ? total * (int64_t)tr_dtype_bytes(weights_dtype(&c->opt)) / part : 1;
+    for (int s = 0; s < p->n_stages; s++) {
+        int64_t total = stage_elements(p, s), before = 0, part = (int64_t)o->part_bytes;
+        int64_t n_worth = part ? total * (int64_t)tr_dtype_bytes(weights_dtype(o)) / part : 1;
         int64_t n_writers = tr_max64(1, tr_min64(n_worth, n_ranks));
-        for (int i = 0; i < c->model->n_params; i++) {
-            if (c->place[i].stage != s)
+        for (int i = 0; i < p->model->n_params; i++) {
+            if (p->param[i].stage != s)
                 continue;
             /* a tensor belongs to the rank whose range holds its middle */
-            int64_t n = c->model->param[i].n, middle = before + n / 2;
+            int64_t n = p->model->param[i].n, middle = before + n / 2;
             int64_t k = (int64_t)((double)middle * (double)n_writers / (double)total);
-            c->place[i].writer = s % l->size[TR_AXIS_PP] * n_ranks + (int)tr_min64(k, n_writers - 1);
+            p->param[i].writer = s % l->size[TR_AXIS_PP] * n_ranks + (int)tr_min64(k, n_writers - 1);
             before += n;
         }
     }
@@ -56,30 +56,31 @@ static size_t weight_bytes(const struct tr_compiled *c)
     int64_t most = 0;
     for (int r = first; r < first + n_ranks; r++) {
         int64_t n = 0;
-        for (int i = 0; i < c->model->n_params; i++)
-            n += c->place[i].writer == r ? c->model->param[i].n : 0;
+        for (int i = 0; i < c->place.model->n_params; i++)
+            n += c->place.param[i].writer == r ? c->place.model->param[i].n : 0;
         most = tr_max64(most, n);
     }
     return (size_t)most * tr_dtype_bytes(weights_dtype(&c->opt));
 }
 
 /* Elements of state ranges: a share of every bucket, and at most one element more for each parameter. */
-static int64_t range_count(const struct tr_compiled *c, int32_t block)
+static int64_t range_count(const struct tr_placement *p, int32_t block)
 {
-    const struct tr_layout *l = &c->opt.layout;
-    int64_t n = c->model->n_params, n_replicas = l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP];
-    for (int g = 0; g < c->n_buckets && !tr_bucket_is_frozen(c->model, g); g++)
-        n += c->bucket[g].shard_n / block / n_replicas + 1;
+    const struct tr_layout *l = p->layout;
+    int64_t n = p->model->n_params, n_replicas = l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP];
+    for (int g = 0; g < p->n_buckets && !tr_bucket_is_frozen(p->model, g); g++)
+        n += p->bucket[g].shard_n / block / n_replicas + 1;
     return n;
 }
 
 static size_t range_bytes(const struct tr_compiled *c)
 {
     size_t sum = 0;
-    for (int s = 0; s < c->states.n; s++) {
-        const struct tr_state_row *r = &c->states.row[s];
-        bool is_saved = s == TR_S_VALUE ? tr_states_save_value(&c->states, c->opt.save_dtype) : r->is_held && r->name;
-        sum += is_saved ? (size_t)range_count(c, r->block) * tr_dtype_bytes(r->dtype) : 0;
+    for (int s = 0; s < c->place.states.n; s++) {
+        const struct tr_state_row *r = &c->place.states.row[s];
+        bool is_saved =
+            s == TR_S_VALUE ? tr_states_save_value(&c->place.states, c->opt.save_dtype) : r->is_held && r->name;
+        sum += is_saved ? (size_t)range_count(&c->place, r->block) * tr_dtype_bytes(r->dtype) : 0;
     }
     return sum;
 }

@@ -26,18 +26,18 @@ static void use(struct tr_emit *e, struct tr_action *a, enum tr_region region, b
 /* Sums the gradients of both uses of tied embeddings, then those of parameters whose gradients are partial sums. */
 static void finish_sums(struct tr_emit *e)
 {
-    const struct tr_compiled *c = e->c;
-    int shared = e->m->n_segments;
-    if (c->bucket[shared].n > 0) {
+    const struct tr_placement *p = &e->c->place;
+    int shared = p->model->n_segments;
+    if (p->bucket[shared].n > 0) {
         struct tr_action *a = add(e, TR_DO_TIE, TR_PART_GRADIENTS, shared);
         use(e, a, TR_BUF_GRAD, true);
-        if (c->bucket[shared + 1].n > 0)
+        if (p->bucket[shared + 1].n > 0)
             (void)tr_use_add(a, tr_fixed_buffer(e->s, TR_BUF_GRAD, shared + 1), TR_AS_OTHER, false);
     }
-    for (int b = 0; b < c->n_buckets; b++)
-        if (c->bucket[b].n_partial > 0) {
+    for (int b = 0; b < p->n_buckets; b++)
+        if (p->bucket[b].n_partial > 0) {
             struct tr_action *a = add(e, TR_DO_REDUCE, TR_PART_GRADIENTS, b);
-            a->hop = c->bucket[b].n_hops - 1;
+            a->hop = p->bucket[b].n_hops - 1;
             a->is_first = true; /* the result goes to its final place */
             use(e, a, TR_BUF_GRAD, true);
         }
@@ -51,7 +51,7 @@ static void update(struct tr_emit *e, int bucket)
     use(e, a, TR_BUF_GRAD, false);
     use(e, a, TR_BUF_STATE, true);
     use(e, a, TR_BUF_VALUE, true);
-    if ((zero == 1 || zero == 2) && e->c->bucket[bucket].n > 0)
+    if ((zero == 1 || zero == 2) && e->c->place.bucket[bucket].n > 0)
         use(e, add(e, TR_DO_GATHER, TR_PART_UPDATE, bucket), TR_BUF_VALUE, true);
 }
 
@@ -64,19 +64,21 @@ static bool has_amax(const struct tr_schedule *s)
     return false;
 }
 
-static bool is_all_frozen(const struct tr_compiled *c, int bucket)
+static bool is_all_frozen(const struct tr_placement *p, int bucket)
 {
-    int frozen = tr_frozen_bucket(c->model, bucket);
-    return c->bucket[bucket].n == 0 && frozen < c->n_buckets && c->bucket[frozen].n > 0;
+    int frozen = tr_frozen_bucket(p->model, bucket);
+    return p->bucket[bucket].n == 0 && frozen < p->n_buckets && p->bucket[frozen].n > 0;
 }
 
-enum tr_status tr_pass_update(struct tr_compiled *c, const struct tr_model *m, bool is_training, struct tr_schedule *s)
+enum tr_status tr_pass_update(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct tr_emit e;
-    if (!is_training)
+    const struct tr_placement *p = &c->place;
+    int n = p->model->n_segments;
+    if (s->purpose != TR_FOR_TRAIN)
         return TR_OK;
     bool with_amax = has_amax(s);
-    tr_emit_begin(&e, c, m, s);
+    tr_emit_begin(&e, c, s);
     if (with_amax)
         use(&e, add(&e, TR_DO_AMAX_IN, TR_PART_BEGIN, -1), TR_BUF_AMAX, true);
     for (int i = 0; i < e.n_from; i++)
@@ -87,8 +89,8 @@ enum tr_status tr_pass_update(struct tr_compiled *c, const struct tr_model *m, b
     struct tr_action *clip = add(&e, TR_DO_CLIP, TR_PART_MEASURE, -1);
     use(&e, clip, TR_BUF_NORM, false);
     use(&e, clip, TR_BUF_STEP, true);
-    for (int b = 0; b <= m->n_segments; b++)
-        if (b < m->n_segments ? tr_segment_is_here(c, b) && !is_all_frozen(c, b) : c->bucket[b].n > 0)
+    for (int b = 0; b <= n; b++)
+        if (b < n ? tr_segment_is_here(p, b) && !is_all_frozen(p, b) : p->bucket[b].n > 0)
             update(&e, b);
     if (with_amax)
         use(&e, add(&e, TR_DO_AMAX_OUT, TR_PART_END, -1), TR_BUF_AMAX, false);

@@ -289,7 +289,7 @@ static double shown_bytes(const struct tr_compiled *c, int arena, double room_by
 {
     bool is_elsewhere =
         room_bytes > 0 && c->opt.has_own_memory && tr_arena_row((enum tr_arena_id)arena)->space != TR_SPACE_DEVICE;
-    return is_elsewhere ? 0 : (double)c->bytes[arena];
+    return is_elsewhere ? 0 : (double)c->memory.bytes[arena];
 }
 
 static double shown_total(const struct tr_compiled *c, double room_bytes)
@@ -342,7 +342,7 @@ void tr_memory_svg(const struct tr_compiled *const *c, int n, double room_bytes,
                             "<rect x=\"%.1f\" y=\"%.2f\" width=\"%.1f\" height=\"%.2f\" fill=\"%s\"><title>%s %.2f "
                             "GiB</title></rect>\n",
                             left, y, 0.8 * wide, high, arenas[i].color, tr_arena_row((enum tr_arena_id)i)->name,
-                            (double)c[k]->bytes[i] / 1073741824.0);
+                            (double)c[k]->memory.bytes[i] / 1073741824.0);
         }
         (void)tr_format(text, sizeof text, "%.1f GiB", shown_total(c[k], room_bytes) / 1073741824.0);
         if (wide > 40)

@@ -16,6 +16,7 @@ struct segment_price {
 
 struct player {
     const struct tr_compiled *c;
+    const struct tr_schedule *s; /* that of training */
     struct tr_price price;
     struct segment_price *program; /* by program */
     double clock, kernels, waits, comm[TR_AXES];
@@ -37,7 +38,7 @@ struct player {
 
 static void price_programs(struct player *p)
 {
-    const struct tr_schedule *s = &p->c->train;
+    const struct tr_schedule *s = p->s;
     for (int i = 0; i < s->n_programs; i++) {
         const struct tr_program *g = s->program[i];
         for (int k = 0; k < g->n_nodes; k++) {
@@ -64,14 +65,14 @@ static void post(struct player *p, const struct tr_action *a, enum tr_axis axis,
     }
     p->stream_at = fmax(p->stream_at, p->clock) + t;
     p->posted += t;
-    p->under_way[a - p->c->train.action] = (struct under_way){ p->stream_at, axis };
+    p->under_way[a - p->s->action] = (struct under_way){ p->stream_at, axis };
 }
 
 /* Waits for the posted transfers that the action needs. Messages of other ranks are not among them. */
 static void wait_for_posted(struct player *p, const struct tr_action *a)
 {
     for (int i = 0; i < a->n_waits; i++) {
-        struct under_way *x = &p->under_way[p->c->train.wait[a->first_wait + i].action];
+        struct under_way *x = &p->under_way[p->s->wait[a->first_wait + i].action];
         if (x->at > 0)
             run_comm(p, x->axis, fmax(0, x->at - p->clock));
         x->at = 0;
@@ -81,7 +82,7 @@ static void wait_for_posted(struct player *p, const struct tr_action *a)
 static void run_segment(struct player *p, const struct tr_action *a)
 {
     double behind = fmax(0, p->stream_at - p->clock);
-    const struct segment_price *s = &p->program[p->c->train.program_of[a->segment]];
+    const struct segment_price *s = &p->program[p->s->program_of[a->segment]];
     bool is_input = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_INPUT;
     bool is_weight = a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_WEIGHT;
     double t =
@@ -138,14 +139,14 @@ static double pass_over(const struct player *p, double n, double bytes, enum tr_
 static double norm_s(const struct player *p)
 {
     double n = 0;
-    for (int i = 0; i < p->c->n_buckets && !tr_bucket_is_frozen(p->c->model, i); i++)
-        n += (double)p->c->bucket[i].shard_n;
+    for (int i = 0; i < p->c->place.n_buckets && !tr_bucket_is_frozen(p->c->place.model, i); i++)
+        n += (double)p->c->place.bucket[i].shard_n;
     return pass_over(p, n, (double)tr_dtype_bytes(p->c->opt.grad_dtype), TR_COST_SUMSQ);
 }
 
 static void reduce(struct player *p, const struct tr_action *a)
 {
-    const struct tr_bucket *b = &p->c->bucket[a->of];
+    const struct tr_bucket *b = &p->c->place.bucket[a->of];
     const struct tr_hop *h = &b->hop[a->hop];
     double t = hop_s(p, b, h);
     if (h->is_scatter && t > 0)
@@ -191,7 +192,7 @@ static bool wait_for(struct player *p, const struct player *all, int rank, const
 
 static double update_s(const struct player *p, const struct tr_bucket *f)
 {
-    return pass_over(p, (double)f->shard_n, tr_update_bytes(&p->c->states), TR_COST_UPDATE);
+    return pass_over(p, (double)f->shard_n, tr_update_bytes(&p->c->place.states), TR_COST_UPDATE);
 }
 
 /* The norm is over all gradients, so no rank updates before every rank has summed its part. False: not yet. */
@@ -260,7 +261,7 @@ PRICE(WAIT)
 PRICE(GATHER)
 {
     struct player *p = &all[rank];
-    double bytes = (double)p->c->bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.compute_dtype);
+    double bytes = (double)p->c->place.bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.compute_dtype);
     post(p, a, TR_AXIS_SHARD,
          tr_cost_collective(p->price.machine, TR_COST_ALL_GATHER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes));
     return true;
@@ -276,7 +277,7 @@ PRICE(ADD)
 {
     struct player *p = &all[rank];
     double bytes = 3 * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
-    run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->bucket[a->of].shard_n, bytes, TR_COST_ADD));
+    run_comm(p, TR_AXIS_DP, pass_over(p, (double)p->c->place.bucket[a->of].shard_n, bytes, TR_COST_ADD));
     return true;
 }
 
@@ -284,14 +285,14 @@ PRICE(TREE_ADD)
 {
     struct player *p = &all[rank];
     double bytes = 3 * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
-    run_kernel(p, pass_over(p, (double)p->c->bucket[a->of].n, bytes, TR_COST_ADD));
+    run_kernel(p, pass_over(p, (double)p->c->place.bucket[a->of].n, bytes, TR_COST_ADD));
     return true;
 }
 
 PRICE(TIE)
 {
     struct player *p = &all[rank];
-    double bytes = (double)p->c->bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
+    double bytes = (double)p->c->place.bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.grad_dtype);
     run_comm(p, TR_AXIS_PP,
              tr_cost_collective(p->price.machine, TR_COST_ALL_REDUCE, tr_price_group(&p->price, TR_AXIS_PP), bytes));
     return true;
@@ -329,7 +330,7 @@ PRICE(AMAX_OUT)
 
 PRICE(UPDATE)
 {
-    run_kernel(&all[rank], update_s(&all[rank], &all[rank].c->bucket[a->of]));
+    run_kernel(&all[rank], update_s(&all[rank], &all[rank].c->place.bucket[a->of]));
     return true;
 }
 
@@ -351,9 +352,9 @@ static bool act(struct player *all, int rank, const struct tr_action *a)
 static enum tr_status player_open(const struct tr_compiled *c, int n_ranks, const struct tr_machine *m,
                                   struct player *p)
 {
-    const struct tr_schedule *s = &c->train;
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
     size_t n_messages = (size_t)s->n_messages + 1, n_peers = (size_t)n_ranks + 1;
-    *p = (struct player){ .c = c, .n_ranks = n_ranks, .n_all = 1, .has_stream = !m->is_shared };
+    *p = (struct player){ .c = c, .s = s, .n_ranks = n_ranks, .n_all = 1, .has_stream = !m->is_shared };
     p->under_way = calloc((size_t)s->n_actions + 1, sizeof *p->under_way);
     p->program = calloc((size_t)s->n_programs + 1, sizeof *p->program);
     p->sent = calloc(n_messages, sizeof *p->sent);
@@ -387,7 +388,7 @@ static void player_release(struct player *p)
 static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *out)
 {
     const struct player *p = &all[0];
-    const struct tr_model *m = p->c->model;
+    const struct tr_model *m = p->c->place.model;
     *out = (struct tr_forecast){ .n_micro = p->c->opt.n_micro, .chips = 1, .parameters = (double)m->n_elements };
     for (int a = 0; a < TR_AXES; a++)
         out->chips *= p->price.size[a];
@@ -408,19 +409,19 @@ static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *ou
     double data = (double)p->price.size[TR_AXIS_DP] * p->price.size[TR_AXIS_SHARD];
     double tokens = (double)m->n_tokens * p->c->opt.n_micro * data;
     out->tokens_per_s = tokens / out->step_s;
-    out->flops = tokens * tr_flops_per_token(p->c);
+    out->flops = tokens * tr_flops_per_token(&p->c->place);
     double again = 0;
     for (int r = 0; r < n_ranks; r++)
-        again += all[r].c->train.recompute_flops;
+        again += all[r].s->recompute_flops;
     out->hardware_flops = out->flops + again * data * p->price.size[TR_AXIS_TP] * p->price.size[TR_AXIS_CP];
 }
 
-static void play_step(const struct tr_compiled *const *c, int n_ranks, struct player *all)
+static void play_step(int n_ranks, struct player *all)
 {
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < n_ranks; r++)
-            while (all[r].next < c[r]->train.n_actions && act(all, r, &c[r]->train.action[all[r].next])) {
+            while (all[r].next < all[r].s->n_actions && act(all, r, &all[r].s->action[all[r].next])) {
                 all[r].next++;
                 moved = true;
             }
@@ -436,7 +437,7 @@ static bool begin_again(int n_ranks, struct player *all)
         end = fmax(end, all[r].clock);
     for (int r = 0; r < n_ranks; r++) {
         struct player *p = &all[r];
-        for (int i = 0; i < p->c->train.n_actions; i++) {
+        for (int i = 0; i < p->s->n_actions; i++) {
             p->under_way[i].at = fmax(0, p->under_way[i].at - end);
             is_left |= p->under_way[i].at > 0;
         }
@@ -462,9 +463,9 @@ enum tr_status tr_play_compiled(const struct tr_compiled *const *c, int n_ranks,
         return tr_fail(TR_NOMEM, "forecast: out of memory");
     for (int r = 0; r < n_ranks; r++)
         TR_TRY(player_open(c[r], n_ranks, m, &all[r]));
-    play_step(c, n_ranks, all);
+    play_step(n_ranks, all);
     if (begin_again(n_ranks, all))
-        play_step(c, n_ranks, all);
+        play_step(n_ranks, all);
     sum_up(all, n_ranks, out);
 out:
     for (int r = 0; r < n_ranks; r++)
@@ -482,8 +483,8 @@ static enum tr_opcode kernel_of(enum tr_opcode op)
 
 void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, double out[TR_OP_COUNT])
 {
-    const struct tr_schedule *s = &c->train;
-    struct player p = { .c = c };
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
+    struct player p = { .c = c, .s = s };
     tr_price_open(c, m, &p.price);
     for (int i = 0; i < TR_OP_COUNT; i++)
         out[i] = 0;
@@ -494,7 +495,7 @@ void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, d
             if (tr_action_runs(a->kind, g->node[k].phase))
                 out[kernel_of(g->node[k].op)] += tr_price_node(&p.price, g, &g->node[k]);
         if (a->kind == TR_DO_UPDATE)
-            out[c->opt.optim->phase[0].op] += update_s(&p, &c->bucket[a->of]);
+            out[c->opt.optim->phase[0].op] += update_s(&p, &c->place.bucket[a->of]);
     }
     out[TR_OP_SUMSQ] += norm_s(&p);
 }

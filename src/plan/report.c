@@ -27,7 +27,7 @@ static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t
 {
     static const char *const names[] = { "none", "op", "block" };
     int count[TR_COUNT_OF(names)] = { 0 };
-    for (int g = 0; g < c->model->n_segments; g++)
+    for (int g = 0; g < c->place.model->n_segments; g++)
         count[c->recompute_of[g]]++;
     struct tr_str s = { 0 };
     for (size_t i = 0; i < TR_COUNT_OF(names); i++)
@@ -41,33 +41,35 @@ static const char *recompute_name(const struct tr_compiled *c, char *buf, size_t
 /* Prints the stages of the pipeline, with this rank's in brackets. */
 static void add_stages(const struct tr_compiled *c, struct tr_str *out)
 {
-    if (c->n_stages == 1)
+    const struct tr_placement *p = &c->place;
+    if (p->n_stages == 1)
         return;
-    int n_ranks = c->opt.layout.size[TR_AXIS_PP];
-    tr_str_addf(out, "pipeline rank %d of %d; stages of segments", c->opt.layout.coord[TR_AXIS_PP], n_ranks);
-    for (int g = 0, first = 0; g < c->model->n_segments; g++)
-        if (g + 1 == c->model->n_segments || c->stage_of[g + 1] != c->stage_of[g]) {
-            bool is_here = tr_segment_is_here(c, g);
+    int n_ranks = p->layout->size[TR_AXIS_PP];
+    tr_str_addf(out, "pipeline rank %d of %d; stages of segments", p->layout->coord[TR_AXIS_PP], n_ranks);
+    for (int g = 0, first = 0; g < p->model->n_segments; g++)
+        if (g + 1 == p->model->n_segments || p->stage_of[g + 1] != p->stage_of[g]) {
+            bool is_here = tr_segment_is_here(p, g);
             tr_str_addf(out, is_here ? " [%d-%d]" : " %d-%d", first, g);
             first = g + 1;
         }
     tr_str_addf(out, "; bubble of the %s order %.1f %%\n", c->opt.pp_schedule ? c->opt.pp_schedule : "1f1b",
-                100 * c->bubble);
+                100 * c->pipe->bubble);
 }
 
-static void add_slices(const struct tr_compiled *c, enum tr_arena_id a, struct tr_str *out)
+static void add_slices(const struct tr_memory_map *m, enum tr_arena_id a, struct tr_str *out)
 {
     char human[32];
-    for (int i = 0; i < c->n_slices; i++)
-        if (c->slice[i].arena == a)
-            tr_str_addf(out, "      %14zu  %10s  %s\n", c->slice[i].bytes,
-                        tr_human_bytes(c->slice[i].bytes, human, sizeof human), c->slice[i].name);
+    for (int i = 0; i < m->n_slices; i++)
+        if (m->slice[i].arena == a)
+            tr_str_addf(out, "      %14zu  %10s  %s\n", m->slice[i].bytes,
+                        tr_human_bytes(m->slice[i].bytes, human, sizeof human), m->slice[i].name);
 }
 
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out)
 {
-    const struct tr_model *m = c->model;
+    const struct tr_model *m = c->place.model;
     char a[32], b[32], modes[96];
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
     size_t total = tr_compiled_bytes(c);
     tr_str_addf(out, "%s: %s parameters in %d tensors, %d segments\n", m->arch->model_type,
                 tr_human_count((double)m->n_elements, a, sizeof a), m->n_params, m->n_segments);
@@ -85,18 +87,19 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
                     c->opt.layout.sp ? "; rows are split between products" : "");
     add_stages(c, out);
     tr_str_addf(out, "recompute: %s segments\n", recompute_name(c, modes, sizeof modes));
-    tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_flops_per_token(c), a, sizeof a),
-                human_flops(c->train.flops, b, sizeof b));
-    if (c->train.recompute_flops > 0.5)
-        tr_str_addf(out, " (%.1f %% of it recompute)", 100 * c->train.recompute_flops / c->train.flops);
+    tr_str_addf(out, "%sflop per token, %sflop per step", human_flops(tr_flops_per_token(&c->place), a, sizeof a),
+                human_flops(s->flops, b, sizeof b));
+    if (s->recompute_flops > 0.5)
+        tr_str_addf(out, " (%.1f %% of it recompute)", 100 * s->recompute_flops / s->flops);
     tr_str_addf(out, "\n\n  arena            bytes       human\n");
     for (int i = 0; i < TR_A_COUNT; i++) {
-        if (c->bytes[i] == 0)
+        if (c->memory.bytes[i] == 0)
             continue;
-        tr_str_addf(out, "  %-7s %14zu  %10s  %5.1f %%  %s\n", tr_arena_row((enum tr_arena_id)i)->name, c->bytes[i],
-                    tr_human_bytes(c->bytes[i], a, sizeof a), 100.0 * (double)c->bytes[i] / (double)total, what[i]);
+        tr_str_addf(out, "  %-7s %14zu  %10s  %5.1f %%  %s\n", tr_arena_row((enum tr_arena_id)i)->name,
+                    c->memory.bytes[i], tr_human_bytes(c->memory.bytes[i], a, sizeof a),
+                    100.0 * (double)c->memory.bytes[i] / (double)total, what[i]);
         if (with_slices)
-            add_slices(c, (enum tr_arena_id)i, out);
+            add_slices(&c->memory, (enum tr_arena_id)i, out);
     }
     tr_str_addf(out, "  total   %14zu  %10s  reserved before step 0; nothing is allocated after\n", total,
                 tr_human_bytes(total, a, sizeof a));
@@ -105,15 +108,15 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
                     TR_GPU_BESIDE_BYTES, tr_human_bytes(TR_GPU_BESIDE_BYTES, a, sizeof a));
 }
 
-static void json_slices(const struct tr_compiled *c, enum tr_arena_id a, struct tr_str *out)
+static void json_slices(const struct tr_memory_map *m, enum tr_arena_id a, struct tr_str *out)
 {
     const char *sep = "";
     tr_str_addf(out, ", \"slices\": [");
-    for (int k = 0; k < c->n_slices; k++)
-        if (c->slice[k].arena == a) {
+    for (int k = 0; k < m->n_slices; k++)
+        if (m->slice[k].arena == a) {
             tr_str_addf(out, "%s{\"name\": ", sep);
-            tr_str_json(out, c->slice[k].name);
-            tr_str_addf(out, ", \"offset\": %zu, \"bytes\": %zu}", c->slice[k].offset, c->slice[k].bytes);
+            tr_str_json(out, m->slice[k].name);
+            tr_str_addf(out, ", \"offset\": %zu, \"bytes\": %zu}", m->slice[k].offset, m->slice[k].bytes);
             sep = ", ";
         }
     tr_str_addf(out, "]");
@@ -125,7 +128,7 @@ static const struct tr_compiled *plan_of(const struct tr_compiled *const *c, int
 {
     const int *size = c[0]->opt.layout.size;
     int stage = rank / (n_ranks / size[TR_AXIS_PP]), tp = size[TR_AXIS_TP];
-    bool is_less = rank % tp >= c[0]->model->hp.vocab % tp;
+    bool is_less = rank % tp >= c[0]->place.model->hp.vocab % tp;
     return tp == 1 ? c[stage] : c[2 * stage + is_less];
 }
 
@@ -140,13 +143,13 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
         const struct tr_compiled *one = plan_of(c, n_ranks, r);
         size_t total = tr_compiled_bytes(one);
         most = total > most ? total : most;
-        recompute += r % n_alike == 0 ? one->train.recompute_flops : 0;
+        recompute += r % n_alike == 0 ? one->schedule[TR_FOR_TRAIN].recompute_flops : 0;
         tr_str_addf(out, "%s{\"rank\": %d, \"total_bytes\": %zu, \"arenas\": [", r ? ", " : "", r, total);
         for (int i = 0; i < TR_A_COUNT; i++) {
             tr_str_addf(out, "%s{\"name\": \"%s\", \"bytes\": %zu", i ? ", " : "",
-                        tr_arena_row((enum tr_arena_id)i)->name, one->bytes[i]);
+                        tr_arena_row((enum tr_arena_id)i)->name, one->memory.bytes[i]);
             if (with_slices && r % n_alike == 0)
-                json_slices(one, (enum tr_arena_id)i, out);
+                json_slices(&one->memory, (enum tr_arena_id)i, out);
             tr_str_addf(out, "}");
         }
         tr_str_addf(out, "]}");
@@ -154,7 +157,7 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
     tr_str_addf(out,
                 "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
                 ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu",
-                tr_flops_per_token(c[0]), c[0]->model->n_elements, recompute, c[0]->bubble, most);
+                tr_flops_per_token(&c[0]->place), c[0]->place.model->n_elements, recompute, c[0]->pipe->bubble, most);
     if (forecast)
         tr_str_addf(out, ", \"forecast\": %s", forecast);
     tr_str_addf(out, "}\n");

@@ -23,7 +23,7 @@ void tr_forecast_query_of_compiled(const struct tr_compiled *c, const struct tr_
                                    struct tr_forecast_query *out)
 {
     const struct tr_layout *l = &c->opt.layout;
-    const struct tr_model *m = c->model;
+    const struct tr_model *m = c->place.model;
     int data = l->data_size > 1 ? l->data_size : 1, shard = l->shard_size > 1 ? l->shard_size : 0;
     *out =
         (struct tr_forecast_query){ .machine = machine,
@@ -45,7 +45,7 @@ void tr_forecast_query_of_compiled(const struct tr_compiled *c, const struct tr_
                                     .param_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
                                     .grad_bytes = (double)tr_dtype_bytes(c->opt.grad_dtype),
                                     .gather_bytes = (double)tr_dtype_bytes(c->opt.compute_dtype),
-                                    .state_bytes = tr_states_bytes(&c->states) };
+                                    .state_bytes = tr_states_bytes(&c->place.states) };
     out->global = out->micro * c->opt.n_micro * data;
     out->keep = c->opt.recompute == TR_RECOMPUTE_BLOCK ? TR_KEEP_INPUT
                 : c->opt.recompute == TR_RECOMPUTE_OP  ? TR_KEEP_OP

@@ -21,13 +21,14 @@ struct tr_debug {
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
 {
     struct tr_debug *d = calloc(1, sizeof *d);
-    size_t n = 1 + (size_t)tr_exec_compiled(e)->states.n * (size_t)tr_exec_compiled(e)->model->n_params, size = 1;
+    size_t n = 1 + (size_t)tr_exec_compiled(e)->place.states.n * (size_t)tr_exec_compiled(e)->place.model->n_params,
+           size = 1;
     size = (size_t)tr_max64(tr_mesh_group(tr_exec_mesh(e), TR_ON_TOKENS)->size, tr_exec_mesh(e)->size[TR_AXIS_TP]);
     if (d) {
         *d = (struct tr_debug){ .e = e, .n_hashes = (int)n };
         d->mine = calloc(n, sizeof *d->mine);
         d->all = calloc(n * size, sizeof *d->all);
-        d->norms = calloc((size_t)tr_exec_compiled(e)->model->n_params + 1, sizeof *d->norms);
+        d->norms = calloc((size_t)tr_exec_compiled(e)->place.model->n_params + 1, sizeof *d->norms);
     }
     if (!d || !d->mine || !d->all || !d->norms) {
         tr_debug_close(d);
@@ -87,17 +88,17 @@ static int odd_one(const struct tr_debug *d, int size, int i)
 static enum tr_status compare(struct tr_debug *d, struct tr_comm *c, enum tr_state what, int64_t step)
 {
     bool is_tensor = c == tr_mesh_axis(tr_exec_mesh(d->e), TR_AXIS_TP);
-    int n_params = tr_exec_compiled(d->e)->model->n_params;
+    int n_params = tr_exec_compiled(d->e)->place.model->n_params;
     for (int p = 0; p < n_params; p++) {
-        if (is_tensor && tr_exec_compiled(d->e)->place[p].tp.is_split) /* each tensor rank holds its own shard */
+        if (is_tensor && tr_exec_compiled(d->e)->place.param[p].tp.is_split) /* each tensor rank holds its own shard */
             continue;
         int r = odd_one(d, c->size, 1 + (int)what * n_params + p);
         if (r < 0)
             continue;
         char text[512];
         (void)snprintf(text, sizeof text, "replica check after step %" PRId64 ": %s of %s on rank %d %s", step,
-                       tr_exec_compiled(d->e)->states.row[what].title, tr_exec_compiled(d->e)->model->param[p].name,
-                       (int)d->all[(size_t)r * (size_t)d->n_hashes],
+                       tr_exec_compiled(d->e)->place.states.row[what].title,
+                       tr_exec_compiled(d->e)->place.model->param[p].name, (int)d->all[(size_t)r * (size_t)d->n_hashes],
                        c->size > 2 ? "differ from those of its replicas" : "differ from those of its only replica");
         tr_comm_abort(tr_exec_mesh(d->e)->all, text);
         return tr_fail(TR_PEER, "%s", text);
@@ -118,7 +119,7 @@ static enum tr_status exchange(struct tr_debug *d, struct tr_comm *c)
 /* A fault that tests plant: flips a bit in the middle of the model. */
 static void flip(struct tr_exec *e)
 {
-    int n_params = tr_exec_compiled(e)->model->n_params;
+    int n_params = tr_exec_compiled(e)->place.model->n_params;
     for (int i = 0; i < n_params; i++) {
         int64_t first, n;
         char *at = tr_exec_at(e, TR_S_VALUE, (n_params / 2 + i) % n_params, &first, &n);
@@ -137,7 +138,7 @@ enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step)
 {
     enum tr_status st = TR_OK;
     struct tr_exec *e = d->e;
-    int n_params = tr_exec_compiled(e)->model->n_params, n_states = tr_exec_compiled(e)->states.n;
+    int n_params = tr_exec_compiled(e)->place.model->n_params, n_states = tr_exec_compiled(e)->place.states.n;
     TR_TRY(tr_exec_drain(e));
     if (tr_failpoint("train.flip") != TR_OK)
         flip(e);
@@ -167,7 +168,7 @@ enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step)
     char path[TR_PATH_MAX], esc[2 * TR_NAME_MAX];
     enum tr_status st = tr_path_join(path, dir, TR_NAME_GRAD_NORMS);
     FILE *f = st == TR_OK ? fopen(path, "ae") : NULL;
-    const struct tr_model *m = tr_exec_compiled(d->e)->model;
+    const struct tr_model *m = tr_exec_compiled(d->e)->place.model;
     if (!f)
         return st != TR_OK ? st : tr_fail(TR_IO, "cannot write %s", path);
     tr_exec_param_norms(d->e, d->norms);

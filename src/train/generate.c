@@ -107,9 +107,9 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
                                       .batch_bytes = device->is_host ? 0 : tr_batch_bytes(g->n_chunk),
                                       .n_threads = tr_pool_threads(g->pool),
                                       .data_bytes = tr_batch_bytes(g->n_chunk),
-                                      .is_inference = true,
                                       .cache_rows = n_rows };
-    TR_TRY(tr_compile(g->chunk, g->chunk, g->one, &opt, &g->compiled));
+    const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_EVAL] = g->chunk, [TR_FOR_DECODE] = g->one };
+    TR_TRY(tr_compile(models, &opt, &g->compiled));
     TR_TRY(tr_device_open(device->name, &g->dev));
     TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, NULL, 0, &g->e));
     struct tr_store store = tr_exec_store(g->e);
@@ -149,8 +149,8 @@ enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, siz
         return tr_fail(TR_USAGE, "%zu more tokens do not fit: %" PRId64 " of %" PRId64 " positions are taken", n,
                        g->n_read, g->n_context);
     for (size_t at = 0; at < n;) {
-        bool is_decode = n - at == 1;
-        int64_t rows = is_decode ? 1 : g->n_chunk, here = tr_min64(rows, (int64_t)(n - at));
+        enum tr_purpose purpose = n - at == 1 ? TR_FOR_DECODE : TR_FOR_EVAL;
+        int64_t rows = purpose == TR_FOR_DECODE ? 1 : g->n_chunk, here = tr_min64(rows, (int64_t)(n - at));
         for (int64_t i = 0; i < rows; i++) {
             g->batch.tokens[i] = i < here ? ids[at + (size_t)i] : 0;
             g->batch.targets[i] = TR_TARGET_NONE;
@@ -158,7 +158,7 @@ enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, siz
             g->batch.begin[i] = 0;
             g->batch.sample[i] = 0;
         }
-        enum tr_status st = tr_exec_logits(g->e, is_decode, g->n_read, &g->batch, logits);
+        enum tr_status st = tr_exec_logits(g->e, purpose, g->n_read, &g->batch, logits);
         if (st != TR_OK)
             return st;
         g->n_read += here;

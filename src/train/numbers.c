@@ -42,8 +42,9 @@ enum tr_status tr_numbers_open(struct tr_exec *e, const struct tr_config *cfg, i
     n->e = e;
     n->n_skipped = n_skipped;
     n->scaler = scaler;
-    n->n_losses = (size_t)tr_exec_compiled(e)->opt.layout.data_size * (size_t)tr_exec_compiled(e)->opt.n_micro;
-    n->n_norms = (size_t)tr_exec_compiled(e)->norm_first[tr_exec_compiled(e)->model->n_params];
+    const struct tr_placement *p = &tr_exec_compiled(e)->place;
+    n->n_losses = (size_t)p->layout->data_size * (size_t)tr_exec_compiled(e)->opt.n_micro;
+    n->n_norms = (size_t)p->norm_first[p->model->n_params];
     n->losses = calloc(n->n_losses + 1, sizeof *n->losses);
     n->norms = calloc(n->n_norms + 1, sizeof *n->norms);
     n->all = calloc((size_t)tr_exec_mesh(e)->world, sizeof *n->all);
@@ -96,17 +97,17 @@ static void look_at_output(struct tr_numbers *n, const struct tr_action *a, cons
     if (tr_exec_is_finite(e, row_of(at, v->dtype, v->rows * v->cols)))
         return;
     find(n, IN_OUTPUT, a->micro, a->segment, a->segment);
-    int64_t row = 0, n_tokens = tr_exec_compiled(e)->model->n_tokens;
+    int64_t row = 0, n_tokens = tr_exec_compiled(e)->place.model->n_tokens;
     while (tr_exec_is_finite(e, row_of(at + (size_t)(row * v->cols) * tr_dtype_bytes(v->dtype), v->dtype, v->cols)) &&
            row + 1 < v->rows)
         row++;
     if (v->rows == n_tokens) /* otherwise tokens are split over ranks, and the row does not name a sample */
-        n->mine.sample = n->batch->micro[a->micro].sample[row] / tr_exec_compiled(e)->model->sequence_length;
+        n->mine.sample = n->batch->micro[a->micro].sample[row] / tr_exec_compiled(e)->place.model->sequence_length;
 }
 
 static void look_at_gradients(struct tr_numbers *n, const struct tr_action *a, const struct tr_program *p)
 {
-    const struct tr_model *m = tr_exec_compiled(n->e)->model;
+    const struct tr_model *m = tr_exec_compiled(n->e)->place.model;
     struct tr_view grad;
     for (int i = 0; i < p->n_params && n->mine.kind == NOWHERE; i++)
         if (tr_exec_gradient(n->e, a, i, &grad) && !tr_exec_is_finite(n->e, grad))
@@ -116,7 +117,7 @@ static void look_at_gradients(struct tr_numbers *n, const struct tr_action *a, c
 static void look(void *ctx, const struct tr_action *a)
 {
     struct tr_numbers *n = ctx;
-    const struct tr_schedule *s = &tr_exec_compiled(n->e)->train;
+    const struct tr_schedule *s = &tr_exec_compiled(n->e)->schedule[TR_FOR_TRAIN];
     if (a->kind == TR_DO_FORWARD)
         look_at_output(n, a, s->program[s->program_of[a->segment]]);
     else if (a->kind == TR_DO_BACKWARD || a->kind == TR_DO_BACKWARD_WEIGHT)
@@ -126,7 +127,7 @@ static void look(void *ctx, const struct tr_action *a)
 static void look_at_weights(struct tr_numbers *n)
 {
     struct tr_exec *e = n->e;
-    for (int i = 0; i < tr_exec_compiled(e)->model->n_params && n->mine.kind == NOWHERE; i++) {
+    for (int i = 0; i < tr_exec_compiled(e)->place.model->n_params && n->mine.kind == NOWHERE; i++) {
         int64_t first = 0, count = 0;
         enum tr_dtype dtype = tr_exec_dtype(e, TR_S_VALUE);
         char *at = tr_exec_at(e, TR_S_VALUE, i, &first, &count);
@@ -138,11 +139,10 @@ static void look_at_weights(struct tr_numbers *n)
 /* Checks this rank's losses: a loss that is not finite, or that differs from the first run. */
 static void look_at_losses(struct tr_numbers *n, bool is_same)
 {
-    const struct tr_layout *l = &tr_exec_compiled(n->e)->opt.layout;
-    for (int m = 0; tr_segment_is_here(tr_exec_compiled(n->e), tr_exec_compiled(n->e)->model->n_segments - 1) &&
-                    m < tr_exec_compiled(n->e)->opt.n_micro;
-         m++) {
-        size_t i = (size_t)(l->data_rank * tr_exec_compiled(n->e)->opt.n_micro + m);
+    const struct tr_placement *p = &tr_exec_compiled(n->e)->place;
+    int n_micro = tr_exec_compiled(n->e)->opt.n_micro;
+    for (int m = 0; tr_segment_is_here(p, p->model->n_segments - 1) && m < n_micro; m++) {
+        size_t i = (size_t)(p->layout->data_rank * n_micro + m);
         if (!isfinite(tr_exec_losses(n->e)[i]))
             find(n, IN_LOSS, m, 0, 0);
         else if (!is_same && memcmp(&tr_exec_losses(n->e)[i], &n->losses[i], sizeof *n->losses) != 0)
@@ -164,7 +164,8 @@ static enum tr_status share(struct tr_numbers *n, struct finding *out)
     int world = mesh->world;
     enum tr_status st = TR_OK;
     if (n->mine.sample < 0 && n->mine.kind != NOWHERE)
-        n->mine.sample = n->batch->micro[n->mine.micro].sample[0] / tr_exec_compiled(n->e)->model->sequence_length;
+        n->mine.sample =
+            n->batch->micro[n->mine.micro].sample[0] / tr_exec_compiled(n->e)->place.model->sequence_length;
     n->all[0] = n->mine;
     struct tr_coll c = { .kind = TR_ALL_GATHER,
                          .dtype = TR_I64,
@@ -182,7 +183,7 @@ static enum tr_status share(struct tr_numbers *n, struct finding *out)
 
 static void describe(const struct tr_numbers *n, const struct finding *f, struct tr_str *out)
 {
-    const struct tr_model *m = tr_exec_compiled(n->e)->model;
+    const struct tr_model *m = tr_exec_compiled(n->e)->place.model;
     const struct tr_segment *seg = f->kind == IN_OUTPUT ? &m->segment[f->id] : NULL;
     switch ((enum kind)f->kind) {
     case NOWHERE:
@@ -291,10 +292,11 @@ out:
  * unknown. */
 static void describe_norms(const struct tr_numbers *n, struct tr_str *out)
 {
-    for (int p = 0; p < tr_exec_compiled(n->e)->model->n_params && !tr_exec_has_one_norm(n->e); p++)
-        for (int i = tr_exec_compiled(n->e)->norm_first[p]; i < tr_exec_compiled(n->e)->norm_first[p + 1]; i++)
+    for (int p = 0; p < tr_exec_compiled(n->e)->place.model->n_params && !tr_exec_has_one_norm(n->e); p++)
+        for (int i = tr_exec_compiled(n->e)->place.norm_first[p]; i < tr_exec_compiled(n->e)->place.norm_first[p + 1];
+             i++)
             if (memcmp(&n->norms[i], &tr_exec_norms(n->e)[i], sizeof *n->norms) != 0) {
-                tr_str_addf(out, "; the gradient of %s differs", tr_exec_compiled(n->e)->model->param[p].name);
+                tr_str_addf(out, "; the gradient of %s differs", tr_exec_compiled(n->e)->place.model->param[p].name);
                 return;
             }
 }

@@ -86,7 +86,7 @@ enum tr_status tr_prove(const struct tr_proof_batch *b, struct tr_proof *out)
                         .tokens = malloc(n * sizeof *p.tokens),
                         .targets = malloc(n * sizeof *p.targets),
                         .is_odd = malloc(n),
-                        .vocab = tr_exec_compiled(b->e)->model->hp.vocab };
+                        .vocab = tr_exec_compiled(b->e)->place.model->hp.vocab };
     if (!p.tokens || !p.targets || !p.is_odd)
         TR_TRY(tr_fail(TR_NOMEM, "data proof: out of memory"));
     for (int64_t k = 0; k < b->n_micro; k++) {

@@ -37,16 +37,16 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
                                      .pool = tr_exec_pool(opt->e),
                                      .source_dir = opt->s->cfg->model,
                                      .dtype = opt->s->save_dtype,
-                                     .pages = base + c->pages,
-                                     .staging = c->opt.stages_saves ? base + c->copy : NULL,
-                                     .staging_bytes = c->bytes[TR_A_STAGING] - c->copy };
+                                     .pages = base + c->memory.pages,
+                                     .staging = c->opt.stages_saves ? base + c->memory.copy : NULL,
+                                     .staging_bytes = c->memory.bytes[TR_A_STAGING] - c->memory.copy };
     v->opt = *opt;
     v->cfg = opt->s->cfg;
     v->saved_step = opt->state->step > 0 ? opt->state->step : -1;
     v->eval_step = -1;
     v->waits = v->cfg->async_save == TR_SAVE_STRAIGHT || v->cfg->verify_restore ||
                (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
-    v->flops_per_token = tr_flops_per_token(opt->s->compiled);
+    v->flops_per_token = tr_flops_per_token(&opt->s->compiled->place);
     enum tr_status st = tr_saver_open(&store, &save, &v->saver);
     if (st != TR_OK)
         tr_saving_close(v);

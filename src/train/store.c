@@ -11,7 +11,7 @@ enum { UPLOAD_BYTES = 1 << 18 };
 
 static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
 {
-    return &tr_exec_compiled(e)->place[param];
+    return &tr_exec_compiled(e)->place.param[param];
 }
 
 static size_t size_of(const struct tr_exec *e, enum tr_state what)
@@ -24,7 +24,7 @@ static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
 {
     if (tr_exec_device(e)->row->is_host)
         return TR_OK;
-    char *copy = tr_exec_arena(e, TR_A_SAVE) + tr_exec_compiled(e)->get;
+    char *copy = tr_exec_arena(e, TR_A_SAVE) + tr_exec_compiled(e)->memory.get;
     TR_BUG_ON(bytes > tr_exec_compiled(e)->opt.save_bytes);
     tr_device_copy_now(tr_exec_device(e), copy, *p, bytes);
     *p = copy;
@@ -101,7 +101,7 @@ static bool store_wants(void *ctx, enum tr_state what, int param, int64_t first,
 static int store_writer(void *ctx, int param)
 {
     const struct tr_exec *e = ctx;
-    return tr_exec_compiled(e)->place[param].writer;
+    return tr_exec_compiled(e)->place.param[param].writer;
 }
 
 /* Does this rank hold a part of the tensor that the writer needs? Peers on the axes that split a tensor do; replicas do
@@ -173,14 +173,14 @@ static int store_ranges(void *ctx, enum tr_state what, int param, struct tr_rang
 {
     const struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
-    const int *size = tr_exec_compiled(e)->opt.layout.size, *coord = tr_exec_compiled(e)->opt.layout.coord;
+    const int *size = tr_exec_compiled(e)->place.layout->size, *coord = tr_exec_compiled(e)->place.layout->coord;
     int64_t first = 0, n = 0, n_shares = 1, share = 0;
     const bool alike[TR_AXES] = { [TR_AXIS_DP] = true,
                                   [TR_AXIS_SHARD] = !tr_exec_is_sharded(e, what),
                                   [TR_AXIS_CP] = true,
                                   [TR_AXIS_TP] = !p->tp.is_split };
     (void)tr_exec_at(e, what, param, &first, &n);
-    if (!tr_param_is_first(tr_exec_compiled(e), param))
+    if (!tr_param_is_first(&tr_exec_compiled(e)->place, param))
         return 0;
     for (int a = 0; a < TR_AXES; a++)
         if (alike[a]) {
@@ -195,8 +195,8 @@ static int store_ranges(void *ctx, enum tr_state what, int param, struct tr_rang
 struct tr_store tr_exec_store(struct tr_exec *e)
 {
     return (struct tr_store){ .ctx = e,
-                              .states = tr_exec_compiled(e)->states,
-                              .model = tr_exec_compiled(e)->model,
+                              .states = tr_exec_compiled(e)->place.states,
+                              .model = tr_exec_compiled(e)->place.model,
                               .pool = tr_exec_pool(e),
                               .get = store_get,
                               .put = store_put,
@@ -204,5 +204,5 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                               .wants = store_wants,
                               .ranges = store_ranges,
                               .writer = store_writer,
-                              .is_frozen = tr_exec_compiled(e)->is_frozen };
+                              .is_frozen = tr_exec_compiled(e)->place.is_frozen };
 }

@@ -166,9 +166,9 @@ static enum tr_status measure_waits(struct tr_trainer *t)
     double x[] = { t->stage_wait_s, t->comm_wait_s, t->warm_s };
     enum tr_status st = tr_exec_total_ranks(t->e, "waits", x, TR_COUNT_OF(x));
     t->end.comm_wait = !tr_mesh_is_alone(t->mesh) && x[2] > 0 ? x[1] / x[2] : -1;
-    t->end.has_bubble = t->s->compiled->n_stages > 1 && x[2] > 0;
+    t->end.has_bubble = t->s->compiled->place.n_stages > 1 && x[2] > 0;
     t->end.bubble = t->end.has_bubble ? x[0] / x[2] : 0;
-    t->end.bubble_formula = t->s->compiled->bubble;
+    t->end.bubble_formula = t->s->compiled->pipe->bubble;
     return st;
 }
 

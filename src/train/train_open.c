@@ -384,7 +384,7 @@ static enum tr_status open_rest(struct tr_trainer *t)
     TR_TRY(tr_prove_data(&proof, t->ob));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
-    t->flops_per_token = tr_flops_per_token(t->s->compiled);
+    t->flops_per_token = tr_flops_per_token(&t->s->compiled->place);
     if (!t->dev.row->is_host)
         t->peak_flops = t->dev.peak_flops;
     else if (tr_trainer_is_first(t) || cfg->profile > 0) /* half of the start time: only where it is reported */

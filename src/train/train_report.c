@@ -62,7 +62,7 @@ enum tr_status tr_trainer_report_plan(struct tr_trainer *t)
     if (!all)
         return tr_fail(TR_NOMEM, "plan: out of memory");
     for (int i = 0; i < TR_A_COUNT; i++)
-        all[rank][i] = (int64_t)c->bytes[i];
+        all[rank][i] = (int64_t)c->memory.bytes[i];
     all[rank][TR_A_COUNT] = (int64_t)tr_compiled_bytes(c);
     all[rank][TR_A_COUNT + 1] = (int64_t)t->dev.reserved_bytes;
     struct tr_coll g = { .kind = TR_ALL_GATHER,

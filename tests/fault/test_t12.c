@@ -99,7 +99,7 @@ static void open_rank(struct rank *r, const struct layout *l, const struct tr_co
                                       .stages_saves = true,
                                       .part_bytes = 256, /* every rank writes weights */
                                       .save_dtype = compute };
-    CHECK_OK(tr_compile(r->m, NULL, NULL, &opt, &r->c));
+    CHECK_OK(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &opt, &r->c));
     own.arena_bytes = tr_exec_shared_bytes(r->c);
     if (l->n_ranks > 1)
         CHECK_OK(tr_mesh_open("shm", &own, l->axis, &r->mesh));
@@ -162,8 +162,8 @@ static int64_t check(struct rank *r)
             int64_t first, n, local, len;
             size_t size = tr_dtype_bytes(r->s.states.row[w].dtype);
             const char *base = tr_exec_at(r->e, (enum tr_state)w, p, &first, &n);
-            for (int64_t at = 0;
-                 n && at < r->m->param[p].n && (len = tr_tp_run(&r->c->place[p].tp, &at, r->m->param[p].n, &local)) > 0;
+            for (int64_t at = 0; n && at < r->m->param[p].n &&
+                                 (len = tr_tp_run(&r->c->place.param[p].tp, &at, r->m->param[p].n, &local)) > 0;
                  at += len)
                 for (int64_t k = 0; k < len; k++)
                     if (local + k >= first && local + k < first + n) {
@@ -198,7 +198,7 @@ static void save_as(const struct tr_comm_env *env, void *ctx)
     struct tr_saver_options opt = { .mesh = r.mesh,
                                     .dtype = compute,
                                     .staging = tr_exec_arena(r.e, TR_A_STAGING),
-                                    .staging_bytes = r.c->bytes[TR_A_STAGING] };
+                                    .staging_bytes = r.c->memory.bytes[TR_A_STAGING] };
     CHECK_OK(tr_saver_open(&r.s, &opt, &sv));
     struct tr_save_job job = { .output = out, .run_id = "run", .step = 1, .state = "{}", .keep = { 0, 0, -1 } };
     CHECK_OK(tr_saver_start(sv, &job, &is_started));
@@ -218,8 +218,8 @@ static void load_all(const struct tr_comm_env *env, void *ctx)
         char out[TR_PATH_MAX], dir[TR_PATH_MAX];
         output_of(i, out);
         CHECK_OK(tr_path_join(dir, out, "checkpoint-1"));
-        memset(tr_exec_arena(r.e, TR_A_PARAMS), 0, r.c->bytes[TR_A_PARAMS]);
-        memset(tr_exec_arena(r.e, TR_A_OPTIM), 0, r.c->bytes[TR_A_OPTIM]);
+        memset(tr_exec_arena(r.e, TR_A_PARAMS), 0, r.c->memory.bytes[TR_A_PARAMS]);
+        memset(tr_exec_arena(r.e, TR_A_OPTIM), 0, r.c->memory.bytes[TR_A_OPTIM]);
         CHECK_OK(tr_load_weights(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE), NULL));
         CHECK_OK(tr_load_optim(&r.s, dir, (float *)(void *)tr_exec_arena(r.e, TR_A_SAVE), NULL));
         if (is_planted && env->rank == 0) /* an element in the wrong place */

@@ -21,6 +21,11 @@ static const char *const configs[] = {
     "pattern\":2}",
 };
 
+static enum tr_status compile(const struct tr_model *m, const struct tr_compile_options *opt, struct tr_compiled **out)
+{
+    return tr_compile((const struct tr_model *[TR_PURPOSES]){ [TR_FOR_TRAIN] = m }, opt, out);
+}
+
 static struct tr_model *open_model(size_t i)
 {
     cJSON *j = NULL;
@@ -116,9 +121,9 @@ static void live_values_never_share_a_byte(void **state)
                 opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .sp = tp == 2 };
                 opt.layout.size[TR_AXIS_TP] = 1 << tp;
                 opt.layout.coord[TR_AXIS_TP] = tp;
-                assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
-                for (int k = 0; k < c->train.n_programs; k++)
-                    check_overlap(c->train.program[k]);
+                assert_int_equal(compile(m, &opt, &c), TR_OK);
+                for (int k = 0; k < c->schedule[TR_FOR_TRAIN].n_programs; k++)
+                    check_overlap(c->schedule[TR_FOR_TRAIN].program[k]);
                 tr_compiled_close(c);
                 tr_model_close(m);
             }
@@ -134,9 +139,9 @@ static void recompute_trades_bytes_for_flops(void **state)
         for (int r = TR_RECOMPUTE_NONE; r <= TR_RECOMPUTE_BLOCK; r++) {
             struct tr_compile_options opt = options((enum tr_recompute)r);
             struct tr_compiled *c = NULL;
-            assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
-            acts[r] = c->bytes[TR_A_ACTS];
-            flops[r] = c->train.flops;
+            assert_int_equal(compile(m, &opt, &c), TR_OK);
+            acts[r] = c->memory.bytes[TR_A_ACTS];
+            flops[r] = c->schedule[TR_FOR_TRAIN].flops;
             tr_compiled_close(c);
         }
         assert_true(acts[1] < acts[0] && acts[2] < acts[1]);
@@ -156,21 +161,21 @@ static void one_stage_is_accumulation(void **state)
         struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
         struct tr_compiled *c = NULL;
         opt.pp_schedule = schedules[k];
-        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+        assert_int_equal(compile(m, &opt, &c), TR_OK);
         int n = m->n_segments, at = 0;
         for (int micro = 0; micro < opt.n_micro; micro++)
             for (int i = 0; i < 2 * n; i++) {
-                const struct tr_action *a = &c->train.action[at++];
+                const struct tr_action *a = &c->schedule[TR_FOR_TRAIN].action[at++];
                 assert_int_equal(a->kind, i < n ? TR_DO_FORWARD : TR_DO_BACKWARD);
                 assert_int_equal(a->segment, i < n ? i : 2 * n - 1 - i);
                 assert_int_equal(a->micro, micro);
             }
-        assert_int_equal(c->train.action[at++].kind, TR_DO_NORM);
-        assert_int_equal(c->train.action[at++].kind, TR_DO_LOSS);
-        assert_int_equal(c->train.action[at++].kind, TR_DO_CLIP);
+        assert_int_equal(c->schedule[TR_FOR_TRAIN].action[at++].kind, TR_DO_NORM);
+        assert_int_equal(c->schedule[TR_FOR_TRAIN].action[at++].kind, TR_DO_LOSS);
+        assert_int_equal(c->schedule[TR_FOR_TRAIN].action[at++].kind, TR_DO_CLIP);
         for (int g = 0; g < n; g++)
-            assert_int_equal(c->train.action[at++].kind, TR_DO_UPDATE);
-        assert_int_equal(c->train.n_actions, at);
+            assert_int_equal(c->schedule[TR_FOR_TRAIN].action[at++].kind, TR_DO_UPDATE);
+        assert_int_equal(c->schedule[TR_FOR_TRAIN].n_actions, at);
         assert_true(bytes == 0 || bytes == tr_compiled_bytes(c));
         bytes = tr_compiled_bytes(c);
         tr_compiled_close(c);
@@ -181,11 +186,12 @@ static void one_stage_is_accumulation(void **state)
 static int count_ops(const struct tr_compiled *c, enum tr_opcode op)
 {
     int n = 0;
-    for (int i = 0; i < c->train.n_actions; i++) {
-        const struct tr_action *a = &c->train.action[i];
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
+    for (int i = 0; i < s->n_actions; i++) {
+        const struct tr_action *a = &s->action[i];
         if (a->kind != TR_DO_BACKWARD)
             continue;
-        const struct tr_program *p = c->train.program[c->train.program_of[a->segment]];
+        const struct tr_program *p = s->program[s->program_of[a->segment]];
         for (int k = 0; k < p->n_nodes; k++)
             n += p->node[k].op == op;
     }
@@ -209,26 +215,27 @@ static void what_is_frozen_costs_no_gradient(void **state)
         is_frozen[head->param[k]] = false;
         n_learn += m->param[head->param[k]].n;
     }
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &all), TR_OK);
+    assert_int_equal(compile(m, &opt, &all), TR_OK);
     opt.is_frozen = is_frozen;
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &some), TR_OK);
+    assert_int_equal(compile(m, &opt, &some), TR_OK);
     assert_true(count_ops(all, TR_OP_LINEAR_DW) > 0);
     assert_int_equal(count_ops(some, TR_OP_LINEAR_DW), 0);
     assert_int_equal(count_ops(some, TR_OP_LINEAR_DX), count_ops(all, TR_OP_LINEAR_DX));
     size_t bytes = (size_t)n_learn * tr_dtype_bytes(opt.grad_dtype);
-    assert_true(some->bytes[TR_A_GRADS] >= bytes && some->bytes[TR_A_GRADS] < bytes + 4096);
-    assert_true(some->bytes[TR_A_OPTIM] < all->bytes[TR_A_OPTIM]);
-    assert_true(some->bytes[TR_A_ACTS] < all->bytes[TR_A_ACTS]);
+    assert_true(some->memory.bytes[TR_A_GRADS] >= bytes && some->memory.bytes[TR_A_GRADS] < bytes + 4096);
+    assert_true(some->memory.bytes[TR_A_OPTIM] < all->memory.bytes[TR_A_OPTIM]);
+    assert_true(some->memory.bytes[TR_A_ACTS] < all->memory.bytes[TR_A_ACTS]);
     struct tr_compiled *const both[] = { all, some };
     for (int i = 0; i < 2; i++) {
         double tokens = (double)(m->n_tokens * opt.n_micro);
-        assert_true(fabs(both[i]->train.flops - tr_flops_per_token(both[i]) * tokens) <= 1e-9 * both[i]->train.flops);
+        assert_true(fabs(both[i]->schedule[TR_FOR_TRAIN].flops - tr_flops_per_token(&both[i]->place) * tokens) <=
+                    1e-9 * both[i]->schedule[TR_FOR_TRAIN].flops);
     }
-    assert_true(tr_flops_per_token(all) - tr_model_flops_per_token(m) == 0);
-    assert_int_equal(tr_schedule_check(&some->train), TR_OK);
+    assert_true(tr_flops_per_token(&all->place) - tr_model_flops_per_token(m) == 0);
+    assert_int_equal(tr_schedule_check(&some->schedule[TR_FOR_TRAIN]), TR_OK);
     int n_updates = 0;
-    for (int i = 0; i < some->train.n_actions; i++)
-        n_updates += some->train.action[i].kind == TR_DO_UPDATE;
+    for (int i = 0; i < some->schedule[TR_FOR_TRAIN].n_actions; i++)
+        n_updates += some->schedule[TR_FOR_TRAIN].action[i].kind == TR_DO_UPDATE;
     assert_true(n_updates <= 2); /* the head's, and where its tied weights live */
     tr_compiled_close(all);
     tr_compiled_close(some);
@@ -245,7 +252,7 @@ static struct tr_compiled *compile_stage(const struct tr_model *m, int pp, int r
     opt.layout.coord[TR_AXIS_PP] = rank;
     opt.pp_schedule = schedule;
     opt.n_micro = n_micro;
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+    assert_int_equal(compile(m, &opt, &c), TR_OK);
     return c;
 }
 
@@ -262,15 +269,15 @@ static void stages_share_out_the_model(void **state)
             for (int r = 0; r < pp; r++) {
                 struct tr_compiled *c = compile_stage(m, pp, r, "1f1b", 4);
                 for (int g = 0; g < m->n_segments; g++)
-                    n_segments += tr_segment_is_here(c, g);
+                    n_segments += tr_segment_is_here(&c->place, g);
                 for (int k = 0; k < m->n_params; k++) {
-                    n_first += tr_param_is_first(c, k);
-                    n_buckets += c->place[k].bucket >= 0;
-                    n_shared += c->place[k].bucket == m->n_segments;
-                    assert_true(!tr_param_is_first(c, k) || c->place[k].bucket >= 0);
+                    n_first += tr_param_is_first(&c->place, k);
+                    n_buckets += c->place.param[k].bucket >= 0;
+                    n_shared += c->place.param[k].bucket == m->n_segments;
+                    assert_true(!tr_param_is_first(&c->place, k) || c->place.param[k].bucket >= 0);
                 }
-                worst = c->train.flops > worst ? c->train.flops : worst;
-                all += c->train.flops;
+                worst = c->schedule[TR_FOR_TRAIN].flops > worst ? c->schedule[TR_FOR_TRAIN].flops : worst;
+                all += c->schedule[TR_FOR_TRAIN].flops;
                 tr_compiled_close(c);
             }
             assert_int_equal(n_segments, m->n_segments);
@@ -293,9 +300,9 @@ static void activations_are_those_in_flight(void **state)
         for (int k = 0; k < 2; k++) {
             struct tr_compiled *few = compile_stage(m, 3, r, "1f1b", 4), *many = compile_stage(m, 3, r, "1f1b", 12);
             struct tr_compiled *gpipe = compile_stage(m, 3, r, "gpipe", k ? 12 : 4);
-            assert_int_equal(few->bytes[TR_A_ACTS], many->bytes[TR_A_ACTS]);
-            assert_true(gpipe->bytes[TR_A_ACTS] > few->bytes[TR_A_ACTS]);
-            acts[r][k] = gpipe->bytes[TR_A_ACTS];
+            assert_int_equal(few->memory.bytes[TR_A_ACTS], many->memory.bytes[TR_A_ACTS]);
+            assert_true(gpipe->memory.bytes[TR_A_ACTS] > few->memory.bytes[TR_A_ACTS]);
+            acts[r][k] = gpipe->memory.bytes[TR_A_ACTS];
             tr_compiled_close(few);
             tr_compiled_close(many);
             tr_compiled_close(gpipe);
@@ -316,17 +323,17 @@ static void budgets_count_the_space_of_the_device(void **state)
         struct tr_compiled *c = NULL;
         opt.has_own_memory = own == 1;
         opt.memory_budget = 0;
-        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+        assert_int_equal(compile(m, &opt, &c), TR_OK);
         size_t all = tr_compiled_bytes(c), here = tr_compiled_bytes_in(c, TR_SPACE_DEVICE);
-        size_t host = c->bytes[TR_A_DATA] + c->bytes[TR_A_SAVE] + c->bytes[TR_A_STAGING];
+        size_t host = c->memory.bytes[TR_A_DATA] + c->memory.bytes[TR_A_SAVE] + c->memory.bytes[TR_A_STAGING];
         assert_true(host >= 1 << 20);
         assert_int_equal(here, own ? all - host : all);
         tr_compiled_close(c);
         opt.memory_budget = here;
-        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+        assert_int_equal(compile(m, &opt, &c), TR_OK);
         tr_compiled_close(c);
         opt.memory_budget = here - 1;
-        assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_USAGE);
+        assert_int_equal(compile(m, &opt, &c), TR_USAGE);
     }
     tr_model_close(m);
 }
@@ -338,24 +345,24 @@ static void budget_picks_the_least_recompute_that_fits(void **state)
     struct tr_compile_options none = options(TR_RECOMPUTE_NONE), block = options(TR_RECOMPUTE_BLOCK),
                               auto_ = options(TR_RECOMPUTE_AUTO);
     struct tr_compiled *a = NULL, *b = NULL, *c = NULL;
-    assert_int_equal(tr_compile(m, NULL, NULL, &none, &a), TR_OK);
-    assert_int_equal(tr_compile(m, NULL, NULL, &block, &b), TR_OK);
+    assert_int_equal(compile(m, &none, &a), TR_OK);
+    assert_int_equal(compile(m, &block, &b), TR_OK);
     size_t most = tr_compiled_bytes(a), least = tr_compiled_bytes(b);
     auto_.memory_budget = most;
-    assert_int_equal(tr_compile(m, NULL, NULL, &auto_, &c), TR_OK);
+    assert_int_equal(compile(m, &auto_, &c), TR_OK);
     assert_int_equal(tr_compiled_bytes(c), most); /* all of it fits: nothing is recomputed */
     tr_compiled_close(c);
-    double flops = a->train.flops;
+    double flops = a->schedule[TR_FOR_TRAIN].flops;
     for (uint64_t budget = most; budget >= least; budget -= (most - least) / 8) {
         auto_.memory_budget = budget;
-        assert_int_equal(tr_compile(m, NULL, NULL, &auto_, &c), TR_OK);
+        assert_int_equal(compile(m, &auto_, &c), TR_OK);
         assert_true(tr_compiled_bytes(c) <= budget);
-        assert_true(c->train.flops >= flops); /* a smaller budget never computes less */
-        flops = c->train.flops;
+        assert_true(c->schedule[TR_FOR_TRAIN].flops >= flops); /* a smaller budget never computes less */
+        flops = c->schedule[TR_FOR_TRAIN].flops;
         tr_compiled_close(c);
     }
     auto_.memory_budget = least / 2;
-    assert_int_equal(tr_compile(m, NULL, NULL, &auto_, &c), TR_USAGE);
+    assert_int_equal(compile(m, &auto_, &c), TR_USAGE);
     tr_compiled_close(a);
     tr_compiled_close(b);
     tr_model_close(m);
@@ -367,13 +374,13 @@ static void slices_cover_every_byte_of_every_arena(void **state)
     struct tr_model *m = open_model(1);
     struct tr_compile_options opt = options(TR_RECOMPUTE_NONE);
     struct tr_compiled *c = NULL;
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+    assert_int_equal(compile(m, &opt, &c), TR_OK);
     size_t at[TR_A_COUNT] = { 0 };
-    for (int i = 0; i < c->n_slices; i++) {
-        assert_int_equal(c->slice[i].offset, at[c->slice[i].arena]);
-        at[c->slice[i].arena] += c->slice[i].bytes;
+    for (int i = 0; i < c->memory.n_slices; i++) {
+        assert_int_equal(c->memory.slice[i].offset, at[c->memory.slice[i].arena]);
+        at[c->memory.slice[i].arena] += c->memory.slice[i].bytes;
     }
-    assert_memory_equal(at, c->bytes, sizeof at);
+    assert_memory_equal(at, c->memory.bytes, sizeof at);
     tr_compiled_close(c);
     tr_model_close(m);
 }

@@ -30,7 +30,7 @@ static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
         .layout = { .data_size = shard, .shard_size = shard, .size = { pp, 1, shard, 1, 1 }, .zero = zero }
     };
     assert_int_equal(tr_model_from_json(cJSON_Parse(config), &mo, m), TR_OK);
-    assert_int_equal(tr_compile(*m, NULL, NULL, &opt, &c), TR_OK);
+    assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ *m }, &opt, &c), TR_OK);
     return c;
 }
 
@@ -51,7 +51,7 @@ static void every_missing_wait_is_found(void **state)
         for (int zero = 0; zero <= 3; zero++) {
             struct tr_model *m = NULL;
             struct tr_compiled *c = compile(&m, pp, zero);
-            struct tr_schedule *s = &c->train;
+            struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
             assert_int_equal(tr_schedule_check(s), TR_OK);
             assert_true(s->n_waits > 0);
             for (int i = 0; i < s->n_actions; i++)
@@ -74,7 +74,7 @@ static void an_early_reuse_is_found(void **state)
     (void)state;
     struct tr_model *m = NULL;
     struct tr_compiled *c = compile(&m, 2, 3);
-    struct tr_schedule *s = &c->train;
+    struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
     int n_found = 0, n_slots = 0;
     for (int i = 0; i < s->n_buffers; i++) {
         struct tr_buffer *b = &s->buffer[i];
@@ -98,10 +98,11 @@ static void gathers_of_new_parameters_are_waited_for_in_the_next_step(void **sta
     for (int zero = 0; zero <= 3; zero++) {
         struct tr_model *m = NULL;
         struct tr_compiled *c = compile(&m, 1, zero);
-        assert_int_equal(n_waits(&c->train, 1), zero == 1 || zero == 2 ? m->n_segments : 0);
-        for (int i = 0; i < c->train.n_waits; i++)
-            if (c->train.wait[i].lag)
-                assert_int_equal(c->train.action[c->train.wait[i].action].kind, TR_DO_GATHER);
+        assert_int_equal(n_waits(&c->schedule[TR_FOR_TRAIN], 1), zero == 1 || zero == 2 ? m->n_segments : 0);
+        for (int i = 0; i < c->schedule[TR_FOR_TRAIN].n_waits; i++)
+            if (c->schedule[TR_FOR_TRAIN].wait[i].lag)
+                assert_int_equal(c->schedule[TR_FOR_TRAIN].action[c->schedule[TR_FOR_TRAIN].wait[i].action].kind,
+                                 TR_DO_GATHER);
         tr_compiled_close(c);
         tr_model_close(m);
     }

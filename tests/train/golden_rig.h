@@ -198,7 +198,10 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                     .batch_bytes = is_host ? 0 : tr_batch_bytes(r->g.rows * r->g.length),
                                     .save_bytes = TR_IO_CHUNK * sizeof(float) };
     bool is_whole = layout.size[TR_AXIS_TP] <= 1 && layout.size[TR_AXIS_CP] <= 1; /* logits are not split */
-    must(tr_compile(r->model, is_whole ? r->logits_model : NULL, NULL, &c, &r->compiled));
+    const struct tr_model *const models[TR_PURPOSES] = {
+        [TR_FOR_TRAIN] = r->model, [TR_FOR_EVAL] = is_whole ? r->logits_model : NULL
+    };
+    must(tr_compile(models, &c, &r->compiled));
     must(tr_device_open(rig_device(), &r->dev));
     rig_open_mesh(r, &shape);
     must(tr_pool_open(shape.n_threads, &r->pool));

@@ -57,7 +57,7 @@ static inline double distance(const struct reference *ref, const struct run *r, 
         CHECK_OK(tr_exec_drain(r->e));
         const float *a = (const float *)(void *)tr_exec_at(r->e, weights(r->e, i), i, &first, &n);
         const float *b = (const float *)(void *)tr_exec_at(ref->run.e, weights(ref->run.e, i), i, &zero, &all);
-        for (int64_t at = 0; n > 0 && (len = tr_tp_run(&r->c->place[i].tp, &at, all, &local)) > 0; at += len)
+        for (int64_t at = 0; n > 0 && (len = tr_tp_run(&r->c->place.param[i].tp, &at, all, &local)) > 0; at += len)
             for (int64_t k = 0; k < len; k++) {
                 if (local + k < first || local + k >= first + n)
                     continue;
@@ -66,7 +66,7 @@ static inline double distance(const struct reference *ref, const struct run *r, 
                 diff += d * d;
                 moved += m * m;
                 *is_same = *is_same && memcmp(&x, &y, sizeof x) == 0;
-                if (r->c->is_frozen[i] && memcmp(&x, &ref->start[before + at + k], sizeof x) != 0)
+                if (r->c->place.is_frozen[i] && memcmp(&x, &ref->start[before + at + k], sizeof x) != 0)
                     diff = INFINITY; /* it is not what it was */
             }
     }
@@ -90,13 +90,14 @@ static inline void plant_in_schedule(struct tr_compiled *c, enum plant plant)
     static const enum tr_action_kind kinds[N_PLANTS] = {
         [NO_TIE] = TR_DO_TIE, [NO_REDUCE] = TR_DO_REDUCE, [NO_TREE_ADD] = TR_DO_TREE_ADD, [NO_GATHER] = TR_DO_GATHER
     };
+    struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
     enum tr_action_kind gone = kinds[plant] ? kinds[plant] : TR_ACTION_KINDS;
-    for (int i = 0; i < c->train.n_actions; i++)
-        if (c->train.action[i].kind == gone)
-            c->train.action[i].kind = TR_DO_WAIT;                       /* which does nothing itself */
-    for (int i = 0; plant == EARLY_RECV && i < c->train.n_actions; i++) /* the receiver looks in the wrong place */
-        if (c->train.action[i].kind == TR_DO_RECV)
-            c->train.action[i].out += 64;
+    for (int i = 0; i < s->n_actions; i++)
+        if (s->action[i].kind == gone)
+            s->action[i].kind = TR_DO_WAIT;                       /* which does nothing itself */
+    for (int i = 0; plant == EARLY_RECV && i < s->n_actions; i++) /* the receiver looks in the wrong place */
+        if (s->action[i].kind == TR_DO_RECV)
+            s->action[i].out += 64;
 }
 
 /* Gradients go to the tensor-parallel neighbours, and their partial products to those with other tokens. */

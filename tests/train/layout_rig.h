@@ -127,7 +127,7 @@ static inline void open_run(struct run *r, const struct layout *l, const struct 
     for (int i = 0; i < r->m->n_params; i++)
         r->is_frozen[i] = freezes(r->m, l->frozen, i);
     with.is_frozen = r->is_frozen;
-    CHECK_OK(tr_compile(r->m, NULL, NULL, &with, &r->c));
+    CHECK_OK(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &with, &r->c));
 }
 
 /* Gradient descent without momentum. */

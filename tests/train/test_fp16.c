@@ -158,7 +158,7 @@ static void an_overflow_changes_nothing_but_the_scale(void **state)
     struct tr_store store = tr_exec_store(r->e);
     CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
     CHECK_OK(tr_numbers_open(r->e, &cfg, 0, &scaler, &n));
-    size_t bytes = r->c->bytes[TR_A_OPTIM];
+    size_t bytes = r->c->memory.bytes[TR_A_OPTIM];
     char *masters = malloc(bytes);
     assert_non_null(masters);
     memcpy(masters, tr_exec_arena(r->e, TR_A_OPTIM), bytes);

@@ -73,7 +73,7 @@ static void open_run(struct run *r, const char *json, int how, enum tr_recompute
     must(tr_json_parse(json, strlen(json), "model", &config));
     must(tr_model_from_json(config, &mo, &r->m));
     must(tr_pool_open(1, &r->pool));
-    must(tr_compile(r->m, NULL, NULL, &co, &r->c));
+    must(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &co, &r->c));
     must(tr_device_open("cpu", &r->dev));
     must(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
     struct tr_store store = tr_exec_store(r->e);

@@ -38,7 +38,7 @@ static void compare_outputs(const char *dir, const char *name)
     rig_open(&r, dir, plain());
     int64_t n = 0;
     const float *logits = NULL;
-    must(tr_exec_logits(r.exec, false, 0, &r.whole, &logits));
+    must(tr_exec_logits(r.exec, TR_FOR_EVAL, 0, &r.whole, &logits));
     double *want = golden_read(&r.g, "logits", TR_F64, &n), scale = max_abs(want, n), cap = r.model->hp.final_softcap;
     assert_int_equal(n, r.g.rows * r.g.length * r.model->hp.vocab);
     float *got = malloc((size_t)n * sizeof *got);

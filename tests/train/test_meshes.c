@@ -108,10 +108,10 @@ static double worst_of(const struct rig *r, enum tr_state what, const char *gold
         must(tr_exec_drain(r->exec));
         const float *got = (const float *)(const void *)tr_exec_at(r->exec, what, i, &first, &n);
         if (what == TR_S_GRAD) { /* the sum is its owner's */
-            first = r->compiled->place[i].first;
-            n = r->compiled->place[i].n;
+            first = r->compiled->place.param[i].first;
+            n = r->compiled->place.param[i].n;
         }
-        for (int64_t at = 0; at < p->n && (len = tr_tp_run(&r->compiled->place[i].tp, &at, p->n, &local)) > 0;
+        for (int64_t at = 0; at < p->n && (len = tr_tp_run(&r->compiled->place.param[i].tp, &at, p->n, &local)) > 0;
              at += len)
             for (int64_t k = 0; k < len; k++) {
                 if (local + k < first || local + k >= first + n)

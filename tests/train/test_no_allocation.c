@@ -87,7 +87,8 @@ static void steps_and_evaluation_allocate_nothing(void **state)
         struct tr_exec *e = NULL;
         struct tr_pool *pool = NULL;
         struct tr_device dev;
-        assert_int_equal(tr_compile(m, ev, NULL, &opt, &c), TR_OK);
+        const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = m, [TR_FOR_EVAL] = ev };
+        assert_int_equal(tr_compile(models, &opt, &c), TR_OK);
         assert_int_equal(tr_pool_open(2, &pool), TR_OK);
         assert_int_equal(tr_device_open("cpu", &dev), TR_OK);
         assert_int_equal(tr_exec_open(c, &dev, pool, NULL, 1, &e), TR_OK);

@@ -200,7 +200,7 @@ static void open_run(struct run *r, int model, const struct layout *l, struct tr
     CHECK_OK(tr_json_parse(configs[model], strlen(configs[model]), "config.json", &j));
     CHECK_OK(tr_model_from_json(j, &mo, &r->m));
     CHECK(r->m->n_elements <= MAX_ELEMENTS);
-    CHECK_OK(tr_compile(r->m, NULL, NULL, &opt, &r->c));
+    CHECK_OK(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &opt, &r->c));
     CHECK_OK(tr_device_open(device_name(), &r->dev));
     if (env) {
         struct tr_comm_env here = *env;
@@ -318,8 +318,8 @@ static double distance(struct run *r, const struct reference *ref, bool *is_same
     *is_same = true;
     for (int i = 0; i < r->m->n_params; at += r->m->param[i++].n) {
         float *w = weights_of(r, i, &first, &n);
-        for (int64_t k = 0;
-             n > 0 && k < r->m->param[i].n && (len = tr_tp_run(&r->c->place[i].tp, &k, r->m->param[i].n, &local)) > 0;
+        for (int64_t k = 0; n > 0 && k < r->m->param[i].n &&
+                            (len = tr_tp_run(&r->c->place.param[i].tp, &k, r->m->param[i].n, &local)) > 0;
              k += len)
             for (int64_t x = 0; x < len; x++) {
                 if (local + x < first || local + x >= first + n)

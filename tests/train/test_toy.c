@@ -56,7 +56,7 @@ static void save(struct run *r, struct tr_mesh *mesh, const char *name)
     struct tr_saver_options opt = { .mesh = mesh,
                                     .dtype = TR_F32,
                                     .staging = tr_exec_arena(r->e, TR_A_STAGING),
-                                    .staging_bytes = r->c->bytes[TR_A_STAGING] };
+                                    .staging_bytes = r->c->memory.bytes[TR_A_STAGING] };
     path_of(name, out);
     CHECK_OK(tr_saver_open(&store, &opt, &sv));
     struct tr_save_job job = { .output = out, .run_id = "run", .step = 1, .state = "{}", .keep = { 0, 0, -1 } };
@@ -111,7 +111,7 @@ static void run_job(const struct tr_comm_env *env, void *ctx)
     CHECK(r);
     struct tr_compile_options opt = toy_options(&j->l, env->rank);
     r->m = open_toy_model();
-    CHECK_OK(tr_compile(r->m, NULL, NULL, &opt, &r->c));
+    CHECK_OK(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &opt, &r->c));
     struct tr_comm_env with_arena = *env;
     with_arena.arena_bytes = tr_exec_shared_bytes(r->c);
     if (env->size > 1)
@@ -256,10 +256,10 @@ static void the_plan_counts_its_bytes(void **state)
     l.n_micro = N_MICRO;
     l.in_order = false;
     struct tr_compile_options opt = toy_options(&l, 0);
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_OK);
+    assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ m }, &opt, &c), TR_OK);
     size_t least = (size_t)m->n_elements * 36 / 32; /* a byte an element, four bytes a block */
-    size_t padding = (size_t)m->n_params * 36 + 2 * 64 * (size_t)c->n_buckets;
-    assert_true(c->bytes[TR_A_OPTIM] >= least && c->bytes[TR_A_OPTIM] <= least + padding);
+    size_t padding = (size_t)m->n_params * 36 + 2 * 64 * (size_t)c->place.n_buckets;
+    assert_true(c->memory.bytes[TR_A_OPTIM] >= least && c->memory.bytes[TR_A_OPTIM] <= least + padding);
     tr_compiled_close(c);
     tr_model_close(m);
 }
@@ -282,13 +282,13 @@ static void what_it_cannot_do_is_refused(void **state)
     (void)state;
     fill_ones(&l);
     struct tr_compile_options opt = toy_options(&l, 0);
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_USAGE);
+    assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ m }, &opt, &c), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "optim toy: tp 2 cuts model.layers.0.self_attn.o_proj.weight (32 x 32) "
                                             "inside a block of 32 elements of its momentum scale"));
     l.tp = 1;
     opt = toy_options(&l, 0);
     opt.has_own_memory = true;
-    assert_int_equal(tr_compile(m, NULL, NULL, &opt, &c), TR_USAGE);
+    assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ m }, &opt, &c), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "optim toy has no kernels for a GPU"));
     tr_model_close(m);
     assert_int_equal(tr_optim_add(&toy, &ignored), TR_USAGE); /* twice */
