@@ -60,6 +60,17 @@ void tr_normal_fill(uint64_t key, uint64_t first, float stddev, float *out, size
     }
 }
 
+void tr_uniform_fill(uint64_t key, uint64_t first, float bound, float *out, size_t n)
+{
+    size_t lane = first % 4;
+    uint64_t block = first / 4;
+    for (size_t i = 0; i < n; block++, lane = 0) {
+        struct tr_philox r = tr_philox(key, 0, block);
+        for (; lane < 4 && i < n; lane++)
+            out[i++] = (2 * tr_u01(r.v[lane]) - 1) * bound;
+    }
+}
+
 /* The 64-bit finaliser of MurmurHash3: every input bit reaches every output bit. */
 static uint64_t mix(uint64_t x)
 {

@@ -23,6 +23,9 @@ static inline float tr_u01(uint32_t u) /* (0, 1), never 0 or 1: 23 bits keep the
  */
 void tr_normal_fill(uint64_t key, uint64_t first, float stddev, float *out, size_t n);
 
+/* The same, uniform in (-bound, bound). */
+void tr_uniform_fill(uint64_t key, uint64_t first, float bound, float *out, size_t n);
+
 /* Position i of a keyed permutation of [0, n): a Feistel network with cycle walking, O(1) memory. */
 uint64_t tr_permute(uint64_t key, uint64_t n, uint64_t i);
 

@@ -3,6 +3,7 @@
 #ifndef TR_BUILD_BUILD_H
 #define TR_BUILD_BUILD_H
 
+#include "adapter/adapter.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
 #include "parallel/parallel.h"

@@ -73,29 +73,14 @@ static tr_val param(struct tr_build *b, const char *name, const char *suffix, in
             TR_BUG_ON(p->value[i].rows != rows || p->value[i].cols != cols);
             return i;
         }
-    if (p->n_params == p->n_params_cap) {
-        int cap = p->n_params_cap ? 2 * p->n_params_cap : 16;
-        struct tr_local_param *mem = realloc(p->param, (size_t)cap * sizeof *mem);
-        if (!mem) {
-            p->failed = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
-            return 0;
-        }
-        p->param = mem;
-        p->n_params_cap = cap;
-    }
-    struct tr_local_param *l = &p->param[p->n_params];
-    *l = (struct tr_local_param){
-        .is_global = b->kind < 0,
-        .n_dims = n_dims,
-        .rows = rows,
-        .cols = cols,
-        .init = init,
-        .init_std = (float)(std > 0 ? std : b->hp->init_std),
-    };
-    memcpy(l->name, full, sizeof full);
-    tr_val v = tr_value_add(p, TR_V_PARAM, TR_F32, rows, cols, full);
-    p->value[v].slot = p->n_params++;
-    return v;
+    struct tr_local_param l = { .is_global = b->kind < 0,
+                                .n_dims = n_dims,
+                                .rows = rows,
+                                .cols = cols,
+                                .init = init,
+                                .init_std = (float)(std > 0 ? std : b->hp->init_std) };
+    memcpy(l.name, full, sizeof full);
+    return tr_param_add(p, &l);
 }
 
 static tr_val op1(struct tr_build *b, enum tr_opcode op, tr_val x, tr_val y, struct tr_attr attr)

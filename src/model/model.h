@@ -123,6 +123,12 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
 enum tr_status tr_model_from_json(cJSON *config /* taken over on success */, const struct tr_model_options *opt,
                                   struct tr_model **out);
 void tr_model_close(struct tr_model *m);
+/* For a room that rewrites a model (adapter). Adds a program, which the model takes over on success; returns its index
+ * in *out. */
+enum tr_status tr_model_add_program(struct tr_model *m, struct tr_program *p, int *out);
+/* Gives a segment another program. Its first parameters are those of the program before; those behind them are added
+ * to the parameters of the model. */
+enum tr_status tr_model_use_program(struct tr_model *m, int segment, int program);
 /* The constant of a slot, (const_rows, const_cols). Only a run needs its numbers: a plan compiles one model for each
  * pipeline rank, and the sines would take longer than the compile. */
 void tr_model_fill_constant(const struct tr_model *m, int slot, float *out);

@@ -85,7 +85,8 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
                           .init = l->init,
                           .init_std = l->init_std,
                           .split = l->split,
-                          .has_decay = l->n_dims > 1 };
+                          .has_decay = l->n_dims > 1,
+                          .in_adapter = l->in_adapter };
     char prefix[64] = "";
     if (!l->is_global) { /* layer_prefix is a constant of the architecture with one %d */
         const char *f = m->arch->layer_prefix, *at = strstr(f, "%d");
@@ -146,6 +147,39 @@ static enum tr_status build_segments(struct tr_model *m, const struct tr_model_o
         for (int i = 0; i < p->n_params; i++)
             TR_TRY(global_param(m, &p->param[i], g->layer, &g->param[i]));
     }
+out:
+    return st;
+}
+
+enum tr_status tr_model_add_program(struct tr_model *m, struct tr_program *p, int *out)
+{
+    struct tr_program **mem = realloc(m->program, ((size_t)m->n_programs + 1) * sizeof(struct tr_program *));
+    if (!mem)
+        return tr_fail(TR_NOMEM, "model: out of memory");
+    m->program = mem;
+    m->program[m->n_programs] = p;
+    *out = m->n_programs++;
+    return TR_OK;
+}
+
+enum tr_status tr_model_use_program(struct tr_model *m, int segment, int program)
+{
+    struct tr_segment *g = &m->segment[segment];
+    const struct tr_program *p = m->program[program];
+    int n_before = m->program[g->program]->n_params, n_more = p->n_params - n_before;
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(n_more < 0);
+    int *local = realloc(g->param, ((size_t)p->n_params + 1) * sizeof *local);
+    if (local)
+        g->param = local;
+    struct tr_param *all = realloc(m->param, (size_t)(m->n_params + n_more + 1) * sizeof *all);
+    if (all)
+        m->param = all;
+    if (!local || !all)
+        TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
+    for (int i = n_before; i < p->n_params; i++)
+        TR_TRY(global_param(m, &p->param[i], g->layer, &g->param[i]));
+    g->program = program;
 out:
     return st;
 }
@@ -275,6 +309,7 @@ void tr_model_close(struct tr_model *m)
 }
 
 struct filling {
+    void (*fill)(uint64_t key, uint64_t first, float size, float *out, size_t n);
     uint64_t key;
     int64_t first, n;
     float std, *out;
@@ -287,15 +322,18 @@ static void fill_task(void *ctx, int64_t task, int worker)
     const struct filling *f = ctx;
     int64_t at = task * FILL_TASK;
     (void)worker;
-    tr_normal_fill(f->key, (uint64_t)(f->first + at), f->std, f->out + at, (size_t)tr_min64(FILL_TASK, f->n - at));
+    f->fill(f->key, (uint64_t)(f->first + at), f->std, f->out + at, (size_t)tr_min64(FILL_TASK, f->n - at));
 }
 
 void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
                          float *out)
 {
     const struct tr_param *p = &m->param[i];
-    struct filling f = { tr_rng_key(seed, p->name, 0), first, n, p->init_std, out };
-    if (p->init == TR_INIT_NORMAL)
+    bool is_uniform = p->init == TR_INIT_UNIFORM;
+    struct filling f = {
+        is_uniform ? tr_uniform_fill : tr_normal_fill, tr_rng_key(seed, p->name, 0), first, n, p->init_std, out
+    };
+    if (p->init == TR_INIT_NORMAL || is_uniform)
         tr_pool_run(pool, (n + FILL_TASK - 1) / FILL_TASK, fill_task, &f);
     else
         for (int64_t k = 0; k < n; k++)

@@ -4,8 +4,9 @@
  * product reads both sides along the summed dim. The scale comes from the operand's own largest element: of the current
  * value, or with delayed scales of the amax history. The backward reads the transposed 8-bit copy of a forward operand,
  * so fewer bytes are saved than without fp8. The head, attention and every op that is no product stay as they are, and
- * so does evaluation. Linears with a dim that is not a multiple of 16 stay as they are too. Delayed scales are an
- * option and not the default: they save one read, but they are state to save, and an element that grows is clipped.
+ * so does evaluation. Linears with a dim that is not a multiple of 16 and those of adapters stay as they are too.
+ * Delayed scales are an option and not the default: they save one read, but they are state to save, and an element that
+ * grows is clipped.
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
@@ -84,10 +85,16 @@ static void product(struct fp8 *f, const struct tr_node *old, tr_val a, tr_val s
     n->attr.is_gradient = old->phase != TR_FORWARD;
 }
 
+/* Is v a parameter of an adapter, or its gradient? */
+static bool is_adapter(const struct tr_program *p, tr_val v)
+{
+    return v != TR_NONE && p->param[p->value[v].slot].in_adapter;
+}
+
 /* The rules. False: the node stays as it is. */
 static bool rewrite_linear(struct fp8 *f, const struct tr_node *old)
 {
-    if (!is_even(f->p, old->in[0]) || !is_even(f->p, old->in[1]))
+    if (!is_even(f->p, old->in[0]) || !is_even(f->p, old->in[1]) || is_adapter(f->p, old->in[1]))
         return false;
     struct quant x = quant_of(f, old->in[0], old->phase), w = quant_of(f, old->in[1], old->phase);
     product(f, old, x.q, x.scale, old->attr.weight_is_in_out ? w.qt : w.q, w.scale, old->in[2], TR_NONE);
@@ -105,7 +112,7 @@ static bool rewrite_linear_dx(struct fp8 *f, const struct tr_node *old)
 
 static bool rewrite_linear_dw(struct fp8 *f, const struct tr_node *old)
 {
-    if (!find(f, old->in[1]) || !is_even(f->p, old->in[0]))
+    if (!find(f, old->in[1]) || !is_even(f->p, old->in[0]) || old->out[0] == TR_NONE || is_adapter(f->p, old->out[0]))
         return false;
     struct quant dy = quant_of(f, old->in[0], old->phase), x = *find(f, old->in[1]);
     bool in_out = old->attr.weight_is_in_out;

@@ -44,11 +44,29 @@ static bool is_covered(const struct grads *g, tr_val base)
     return cols == g->p->value[base].cols;
 }
 
+/* The slice that is a term of the sum v, if its gradient has no place yet. */
+static tr_val slice_in_sum(const struct grads *g, tr_val v)
+{
+    for (int i = 0; i < g->n_forward; i++) {
+        const struct tr_node *n = &g->p->node[i];
+        for (int k = 0; n->op == TR_OP_ADD && n->out[0] == v && k < 2; k++)
+            if (is_slice(g, n->in[k]) && g->of[n->in[k]] == TR_NONE)
+                return n->in[k];
+    }
+    return TR_NONE;
+}
+
+/* A new gradient of v. That of a sum is also that of its terms, so it is written where the slice among them needs it.
+ */
 static tr_val fresh(struct grads *g, tr_val v)
 {
+    if (!is_slice(g, v)) {
+        tr_val term = g->of[v] == TR_NONE ? slice_in_sum(g, v) : TR_NONE;
+        if (term == TR_NONE)
+            return like(g, v);
+        v = term;
+    }
     struct tr_value x = g->p->value[v];
-    if (!is_slice(g, v))
-        return like(g, v);
     if (g->of[x.base] == TR_NONE) {
         g->of[x.base] = like(g, x.base);
         if (!is_covered(g, x.base)) /* columns that no op reads have no gradient */
@@ -224,8 +242,9 @@ static void grad_glu(struct grads *g, const struct tr_node *f)
 static void grad_add(struct grads *g, const struct tr_node *f)
 {
     for (int i = 0; i < 2; i++) {
-        TR_BUG_ON(is_slice(g, f->in[i]));
-        finish(g, f->in[i], g->of[f->out[0]], g->of[f->in[i]]);
+        tr_val dy = g->of[f->out[0]];
+        TR_BUG_ON(is_slice(g, f->in[i]) && tr_value_root(g->p, dy) != g->of[g->p->value[f->in[i]].base]);
+        finish(g, f->in[i], dy, g->of[f->in[i]]);
     }
 }
 

@@ -2,20 +2,23 @@
  *
  * Every value has a layout. whole: every rank holds all of it. rows: rows are split between products (sequence
  * parallel). cols: columns are split (heads, ffn columns). shared: every rank computes the same value but uses only its
- * own heads, so gradients are parts of a sum. The layouts of parameters come from the model's split rules. A product
- * with split outputs reads its input whole and makes cols. A product with split inputs reads cols and makes partial
- * sums, which are reduced at once; only rank 0 adds its bias. A parameter that stays whole but sees split data is
- * marked: its gradients are summed over this axis too.
+ * own heads, so gradients are parts of a sum. partial: every rank holds one term of a sum. The layouts of parameters
+ * come from the model's split rules. A product with split outputs reads its input whole and makes cols. A product with
+ * split inputs reads cols and makes partial sums; only rank 0 adds its bias. Products with a whole weight, scales and
+ * sums of partial values stay partial, so that an adapter's part joins the sum of its linear; the first other reader
+ * gets the reduced value. A parameter that stays whole but sees split data is marked: its gradients are summed over
+ * this axis too.
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
 #include <stdlib.h>
 
-enum layout { WHOLE, ROWS, COLS, SHARED };
+enum layout { WHOLE, ROWS, COLS, SHARED, PARTIAL };
 enum { KEPT_LOGITS = 32 << 20 }; /* elements of logits up to which the head keeps them for its gradient */
 
 struct tensor {
     struct tr_program *p;
+    const struct tr_program *from; /* the program before the pass */
     int size, rank;
     bool is_training;
     enum layout between; /* of values between products: whole, or rows with sequence parallel */
@@ -63,6 +66,8 @@ static tr_val resized(struct tensor *t, tr_val v, int64_t rows, const char *what
 /* v whole on every rank. Each rank uses a part of it, so its gradient is a sum over ranks. */
 static tr_val all_of(struct tensor *t, tr_val v)
 {
+    if (t->layout[v] == SHARED)
+        return t->now[v];
     TR_BUG_ON(t->layout[v] != WHOLE && t->layout[v] != ROWS);
     if (t->all[v] == TR_NONE) {
         tr_val x = t->now[v];
@@ -73,7 +78,7 @@ static tr_val all_of(struct tensor *t, tr_val v)
     return t->all[v];
 }
 
-/* Reduces v, of which the last node made partial sums. */
+/* Reduces v, of which every rank holds a term. */
 static void reduce(struct tensor *t, tr_val v)
 {
     bool is_rows = t->between == ROWS;
@@ -83,18 +88,18 @@ static void reduce(struct tensor *t, tr_val v)
     t->layout[v] = t->between;
 }
 
-/* Gives v and its slices the columns of this rank's shard. */
-static void make_cols(struct tensor *t, tr_val v, const struct tr_tp_dim *d)
+/* Gives v and its slices this rank's share of their columns: n_now of n_was. */
+static void make_cols(struct tensor *t, tr_val v, int64_t n_was, int64_t n_now)
 {
-    value(t, v)->cols = d->n * d->n_parts;
+    value(t, v)->cols = value(t, v)->cols * n_now / n_was;
     t->layout[v] = COLS;
     for (tr_val w = 0; w < t->n_values; w++) {
         struct tr_value *s = value(t, w);
         if (s->base != v)
             continue;
-        TR_BUG_ON(s->col % d->part || s->cols % d->part);
-        s->col = s->col / d->part * d->n;
-        s->cols = s->cols / d->part * d->n;
+        TR_BUG_ON(s->col * n_now % n_was || s->cols * n_now % n_was);
+        s->col = s->col * n_now / n_was;
+        s->cols = s->cols * n_now / n_was;
         t->layout[w] = COLS;
     }
 }
@@ -135,13 +140,11 @@ static void apply_same(struct tensor *t, struct tr_node n)
     for (int k = 0; k < TR_MAX_OUT; k++) {
         if (n.out[k] == TR_NONE)
             continue;
-        struct tr_value *y = value(t, n.out[k]);
-        y->rows /= l == ROWS ? t->size : 1;
-        y->cols = l == COLS ? y->cols * cols / cols_was : y->cols;
+        value(t, n.out[k])->rows /= l == ROWS ? t->size : 1;
         t->layout[n.out[k]] = l;
+        if (l == COLS)
+            make_cols(t, n.out[k], cols_was, cols);
     }
-    if (n.op == TR_OP_DROPOUT && l == COLS)
-        n.attr.first += t->rank * cols;
     for (int k = 0; k < TR_MAX_IN; k++)
         n.in[k] = read(t, n.in[k], l);
     add(t, &n);
@@ -151,6 +154,37 @@ static void apply_same(struct tensor *t, struct tr_node n)
 static void apply_norm(struct tensor *t, struct tr_node n)
 {
     TR_BUG_ON(t->layout[n.in[0]] == COLS && (n.attr.group == 0 || value(t, n.in[0])->cols % n.attr.group != 0));
+    apply_same(t, n);
+}
+
+/* Is v the input of products with split outputs? */
+static bool feeds_split_products(const struct tensor *t, tr_val v)
+{
+    for (int i = 0; i < t->from->n_nodes; i++) {
+        const struct tr_node *n = &t->from->node[i];
+        if (n->op != TR_OP_LINEAR || n->in[0] != v)
+            continue;
+        const struct tr_local_param *w = &t->p->param[value(t, n->in[1])->slot];
+        return w->split.dim == w->out_dim;
+    }
+    return false;
+}
+
+/* Dropout in front of products with split outputs (of an adapter) works on the value that they read, so that it needs
+ * no collective of its own. */
+static void apply_dropout(struct tensor *t, struct tr_node n)
+{
+    size_t first = 0, count = 0;
+    if (feeds_split_products(t, n.out[0])) {
+        n.in[0] = all_of(t, n.in[0]);
+        t->layout[n.out[0]] = SHARED;
+        add(t, &n);
+        return;
+    }
+    if (t->layout[n.in[0]] == COLS) {
+        tr_shard((size_t)value(t, n.out[0])->cols, t->size, t->rank, &first, &count);
+        n.attr.first += (int64_t)first;
+    }
     apply_same(t, n);
 }
 
@@ -177,11 +211,26 @@ static void apply_embed(struct tensor *t, struct tr_node n)
     add(t, &n);
 }
 
+/* A product that makes one term of a sum on each rank. */
+static void apply_term(struct tensor *t, struct tr_node n)
+{
+    n.in[0] = t->now[n.in[0]];
+    if (t->rank > 0) { /* listed for its gradient, which every rank has whole; not added again */
+        n.in[3] = n.in[2];
+        n.in[2] = TR_NONE;
+    }
+    t->layout[n.out[0]] = PARTIAL;
+    add(t, &n);
+}
+
 static void apply_linear(struct tensor *t, struct tr_node n)
 {
     const struct tr_local_param *w = &t->p->param[value(t, n.in[1])->slot];
     struct tr_tp_shard c = shard_of(t, n.in[1]);
-    if (w->split.dim == TR_WHOLE) {
+    if (t->layout[n.in[0]] == PARTIAL) {
+        mark_partial(t, n.in[1]);
+        apply_term(t, n);
+    } else if (w->split.dim == TR_WHOLE) {
         apply_same(t, n);
     } else if (!c.is_split) { /* heads that the ranks do not divide */
         mark_partial(t, n.in[1]);
@@ -190,18 +239,13 @@ static void apply_linear(struct tensor *t, struct tr_node n)
         n.in[0] = all_of(t, n.in[0]);
         add(t, &n);
     } else if (w->split.dim == w->out_dim) {
-        make_cols(t, n.out[0], w->split.dim == 1 ? &c.col : &c.row);
+        const struct tr_tp_dim *d = w->split.dim == 1 ? &c.col : &c.row;
+        make_cols(t, n.out[0], d->part, d->n);
         n.in[0] = all_of(t, n.in[0]);
         add(t, &n);
     } else {
         TR_BUG_ON(t->layout[n.in[0]] != COLS);
-        n.in[0] = t->now[n.in[0]];
-        if (t->rank > 0) { /* listed for its gradient, which every rank has whole; not added again */
-            n.in[3] = n.in[2];
-            n.in[2] = TR_NONE;
-        }
-        add(t, &n);
-        reduce(t, n.out[0]);
+        apply_term(t, n);
     }
 }
 
@@ -273,10 +317,11 @@ struct tensor_rule {
     const char *reason; /* apply NULL: why there is none */
 };
 static const struct tensor_rule rule_same = { apply_same, NULL }, rule_norm = { apply_norm, NULL },
-                                rule_add = { apply_add, NULL }, rule_embed = { apply_embed, NULL },
-                                rule_linear = { apply_linear, NULL }, rule_attention = { apply_attention, NULL },
-                                rule_head = { apply_head, NULL }, rule_sum = { apply_sum, NULL },
-                                rule_later = { NULL, TR_WHY_LATER }, rule_update = { NULL, TR_WHY_UPDATE };
+                                rule_add = { apply_add, NULL }, rule_dropout = { apply_dropout, NULL },
+                                rule_embed = { apply_embed, NULL }, rule_linear = { apply_linear, NULL },
+                                rule_attention = { apply_attention, NULL }, rule_head = { apply_head, NULL },
+                                rule_sum = { apply_sum, NULL }, rule_later = { NULL, TR_WHY_LATER },
+                                rule_update = { NULL, TR_WHY_UPDATE };
 
 static const struct tensor_rule *const rules[TR_OP_COUNT] = {
 #define X(id, tensor, context, grad, fp8) [TR_OP_##id] = &rule_##tensor,
@@ -284,8 +329,27 @@ static const struct tensor_rule *const rules[TR_OP_COUNT] = {
 #undef X
 };
 
-static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
+/* Does the op make a term of a sum from terms of sums? */
+static bool keeps_terms(const struct tensor *t, const struct tr_node *n)
 {
+    bool is_partial = t->layout[n->in[0]] == PARTIAL;
+    if (n->op == TR_OP_ADD)
+        return is_partial && t->layout[n->in[1]] == PARTIAL;
+    if (n->op == TR_OP_LINEAR)
+        return is_partial && t->p->param[value(t, n->in[1])->slot].split.dim == TR_WHOLE;
+    return is_partial && n->op == TR_OP_SCALE;
+}
+
+static void reduce_inputs(struct tensor *t, const struct tr_node *n)
+{
+    for (int k = 0; k < TR_MAX_IN && !keeps_terms(t, n); k++)
+        if (n->in[k] != TR_NONE && t->layout[n->in[k]] == PARTIAL)
+            reduce(t, n->in[k]);
+}
+
+static enum tr_status rewrite(struct tensor *t)
+{
+    const struct tr_program *from = t->from;
     for (int v = 0; v < t->n_values; v++) {
         t->now[v] = v;
         t->all[v] = t->rows[v] = TR_NONE;
@@ -304,8 +368,11 @@ static enum tr_status rewrite(struct tensor *t, const struct tr_program *from)
         const struct tensor_rule *rule = rules[from->node[i].op];
         if (!rule->apply)
             tr_no_rule("tensor", from, from->node[i].op, rule->reason);
+        reduce_inputs(t, &from->node[i]);
         rule->apply(t, from->node[i]);
     }
+    if (t->p->out != TR_NONE && t->layout[t->p->out] == PARTIAL)
+        reduce(t, t->p->out);
     if (t->p->out != TR_NONE)
         t->p->out = t->now[t->p->out];
     return t->p->failed;
@@ -329,8 +396,9 @@ enum tr_status tr_pass_tensor(struct tr_program *p, const struct tr_pass_ctx *ct
     t.rows = malloc((size_t)p->n_values * sizeof *t.rows);
     if (st == TR_OK && !(t.layout && t.now && t.all && t.rows))
         st = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    t.from = from;
     if (st == TR_OK)
-        st = rewrite(&t, from);
+        st = rewrite(&t);
     tr_program_close(from);
     free(t.layout);
     free(t.now);

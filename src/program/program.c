@@ -136,6 +136,16 @@ struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_pha
     return n;
 }
 
+tr_val tr_param_add(struct tr_program *p, const struct tr_local_param *l)
+{
+    tr_val v = tr_value_add(p, TR_V_PARAM, TR_F32, l->rows, l->cols, l->name);
+    if (!grow(p, &p->param, p->n_params, &p->n_params_cap, sizeof *p->param))
+        return v;
+    p->param[p->n_params] = *l;
+    p->value[v].slot = p->n_params++;
+    return v;
+}
+
 tr_val tr_value_root(const struct tr_program *p, tr_val v)
 {
     while (v != TR_NONE && p->value[v].base != TR_NONE)

@@ -65,7 +65,7 @@ struct tr_split {
 };
 
 /* A parameter as one segment knows it; `name` is local ("self_attn.q_proj.weight") or global when is_global. */
-enum tr_init { TR_INIT_NORMAL, TR_INIT_ONES, TR_INIT_ZEROS };
+enum tr_init { TR_INIT_NORMAL, TR_INIT_ONES, TR_INIT_ZEROS, TR_INIT_UNIFORM /* in (-init_std, init_std) */ };
 struct tr_local_param {
     char name[TR_NAME_MAX];
     bool is_global;
@@ -77,6 +77,7 @@ struct tr_local_param {
     struct tr_split split;
     bool is_partial;       /* `tensor` sets it: every rank has all of it, but only a part of the sum of its gradient */
     bool is_frozen;        /* it has no gradient */
+    bool in_adapter;       /* it belongs to an adapter: its products stay in the compute dtype, whatever fp8 does */
     enum tr_packed packed; /* how it is held; TR_NOT_PACKED: in the compute dtype */
 };
 
@@ -107,6 +108,8 @@ tr_val tr_value_alias(struct tr_program *p, tr_val base, const char *name);
 /* A value like v (kind TEMP, same shape and dtype) with its own storage. */
 tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name);
 struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_phase phase);
+/* Appends a parameter; returns its value. */
+tr_val tr_param_add(struct tr_program *p, const struct tr_local_param *l);
 tr_val tr_value_root(const struct tr_program *p, tr_val v);
 
 /* The call of one node with shapes but no data, for counting flops and scratch. */

@@ -73,7 +73,7 @@ static inline double grad_scale(const struct rig *r, int param)
     size_t n = strlen(p->name);
     for (int i = 0; n > 5 && strcmp(p->name + n - 5, ".bias") == 0 && i < r->model->n_params; i++) {
         const struct tr_param *w = &r->model->param[i];
-        if (strncmp(w->name, p->name, n - 4) != 0 || strcmp(w->name + n - 4, "weight") != 0)
+        if (strncmp(w->name, p->name, n - 4) != 0 || strcmp(w->name + n - 4, "weight") != 0 || r->is_frozen[i])
             continue;
         double *gw = golden_param(&r->g, "grad", w);
         scale = fmax(scale, max_abs(gw, w->n));

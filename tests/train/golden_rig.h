@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "adapter/adapter.h"
 #include "train/train.h"
 
 enum { MAX_MICRO = 2 };
@@ -32,6 +33,7 @@ struct rig_shape {
     bool sp;
     bool fuses;
     enum tr_cp_mode cp_mode;
+    const char *adapter; /* directory of a golden adapter; NULL: none, and everything learns */
 };
 
 struct rig {
@@ -45,6 +47,7 @@ struct rig {
     struct tr_batch whole, micro[MAX_MICRO];
     int32_t *micro_begin;
     int64_t *sample;
+    bool *is_frozen; /* by parameter */
     struct tr_config cfg;
 };
 
@@ -110,6 +113,15 @@ static inline void golden_open(struct golden *g, const char *dir)
         g->n_targets += g->targets[k] >= 0;
 }
 
+static inline void golden_close(struct golden *g)
+{
+    tr_st_close(g->st);
+    free(g->tokens);
+    free(g->targets);
+    free(g->positions);
+    free(g->begin);
+}
+
 /* Micro-batch i of data rank `rank` is piece rank * n_micro + i of the rows; begin counts from its own first token. */
 static inline void rig_cut(struct rig *r, int n_micro, int n_ranks, int rank)
 {
@@ -160,6 +172,22 @@ static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
     must(tr_mesh_open("shm", &env, s->axis, &r->mesh));
 }
 
+/* Gives both models the adapter of the directory; everything else is frozen. What is expected is in its golden file. */
+static inline void rig_adapt(struct rig *r, const char *dir)
+{
+    struct tr_adapter *a = NULL;
+    char path[TR_PATH_MAX];
+    must(tr_path_join(path, dir, "golden.safetensors"));
+    tr_st_close(r->g.st);
+    must(tr_st_open(path, &r->g.st));
+    must(tr_adapter_read(dir, &a));
+    must(tr_adapt(r->model, a, true));
+    must(tr_adapt(r->logits_model, a, false));
+    tr_adapter_close(a);
+    for (int i = 0; i < r->model->n_params; i++)
+        r->is_frozen[i] = !r->model->param[i].in_adapter;
+}
+
 static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
 {
     *r = (struct rig){ 0 };
@@ -183,11 +211,16 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     opt.rows = r->g.rows;
     opt.wants_logits = true;
     must(tr_model_open(dir, &opt, &r->logits_model));
+    r->is_frozen = calloc(4 * (size_t)r->model->n_params, sizeof *r->is_frozen); /* an adapter adds less than that */
+    assert_non_null(r->is_frozen);
+    if (shape.adapter)
+        rig_adapt(r, shape.adapter);
     struct tr_compile_options c = { .compute_dtype = TR_F32,
                                     .grad_dtype = TR_F32,
                                     .master_dtype = TR_F32,
                                     .moment_dtype = TR_F32,
                                     .optim = tr_optim_row(r->cfg.optim),
+                                    .is_frozen = r->is_frozen,
                                     .layout = layout,
                                     .n_micro = shape.n_micro,
                                     .recompute = shape.recompute,
@@ -208,6 +241,8 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     must(tr_exec_open(r->compiled, &r->dev, r->pool, r->mesh, 0, &r->exec));
     struct tr_store store = tr_exec_store(r->exec);
     must(tr_load_weights(&store, dir, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE), NULL));
+    if (shape.adapter)
+        must(tr_load_adapter(&store, shape.adapter, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE)));
 }
 
 /* All of one state of a parameter, as the store gives it: valid until the next call. */
@@ -228,13 +263,10 @@ static inline void rig_close(struct rig *r)
     tr_compiled_close(r->compiled);
     tr_model_close(r->logits_model);
     tr_model_close(r->model);
-    tr_st_close(r->g.st);
-    free(r->g.tokens);
-    free(r->g.targets);
-    free(r->g.positions);
-    free(r->g.begin);
+    golden_close(&r->g);
     free(r->micro_begin);
     free(r->sample);
+    free(r->is_frozen);
 }
 
 /* Mean loss; gradients stay in the executor. */

@@ -7,6 +7,7 @@
 #ifndef TR_TESTS_TRAIN_LAYOUT_RIG_H
 #define TR_TESTS_TRAIN_LAYOUT_RIG_H
 
+#include "adapter/adapter.h"
 #include "comm/ranks.h"
 #include "train/train.h"
 #include <math.h>
@@ -19,7 +20,7 @@ enum {
     WIDEST = 320,
     N_STEPS = 3,
     MAX_MICRO = 32,
-    PARAMS_MAX = 128
+    PARAMS_MAX = 160
 };
 enum { LOSS_SCALE = 1 << 12 }; /* of float16: a few tokens have large gradients */
 
@@ -47,7 +48,17 @@ struct layout {
 };
 
 /* Which parameters keep their values. */
-enum frozen { FREEZE_NONE, FREEZE_FIRST, FREEZE_ALL_BUT_NORMS, FREEZE_ALL_BUT_HEAD, N_FROZEN };
+enum frozen { FREEZE_NONE, FREEZE_FIRST, FREEZE_ALL_BUT_NORMS, FREEZE_ALL_BUT_HEAD, FREEZE_ALL_BUT_ADAPTER, N_FROZEN };
+
+/* An adapter of each model. Its B's do not begin with zeros, so that every A learns from the first step on. */
+static const char *const adapters[N_MODELS] = {
+    "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"lora_dropout\":0.1,\"init_lora_weights\":false,"
+    "\"target_modules\":\"all-linear\"}",
+    "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"init_lora_weights\":false,\"lora_bias\":true,"
+    "\"target_modules\":[\"c_attn\",\"c_proj\",\"c_fc\"],\"fan_in_fan_out\":true}",
+    "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":8,\"init_lora_weights\":false,\"layers_to_transform\":[0,2],"
+    "\"target_modules\":[\"q_proj\",\"v_proj\",\"down_proj\"]}",
+};
 
 struct run {
     struct tr_model *m;
@@ -107,9 +118,19 @@ static inline bool freezes(const struct tr_model *m, int frozen, int param)
         return !strstr(name, "norm") && !strstr(name, "ln_");
     case FREEZE_ALL_BUT_HEAD:
         return !is_read_by(m, m->n_segments - 1, param);
+    case FREEZE_ALL_BUT_ADAPTER:
+        return !m->param[param].in_adapter;
     default:
         return false;
     }
+}
+
+static inline void adapt(struct tr_model *m, const char *adapter)
+{
+    struct tr_adapter *a = NULL;
+    CHECK_OK(tr_adapter_parse(adapter, strlen(adapter), "adapter_config.json", &a));
+    CHECK_OK(tr_adapt(m, a, true));
+    tr_adapter_close(a);
 }
 
 /* Streams that run in place, or, with a seed, threads with random delays. */
@@ -123,6 +144,8 @@ static inline void open_run(struct run *r, const struct layout *l, const struct 
     if (rig_seed)
         tr_threads_delays(&r->dev, rig_seed, 200);
     r->m = open_model(l->model);
+    if (l->frozen == FREEZE_ALL_BUT_ADAPTER)
+        adapt(r->m, adapters[l->model]);
     CHECK(r->m->n_params <= PARAMS_MAX);
     for (int i = 0; i < r->m->n_params; i++)
         r->is_frozen[i] = freezes(r->m, l->frozen, i);

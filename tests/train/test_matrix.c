@@ -43,7 +43,7 @@ static int n_points;
 
 static struct tr_model *models[N_MODELS];
 static struct reference *refs[2][N_FROZEN][N_MODELS][MAX_MICRO + 1]; /* by in_order, model, micro-batches of a step */
-static bool has_frozen;                                              /* every layout has frozen parameters */
+static bool has_frozen, has_adapter; /* every layout has frozen parameters; all but those of an adapter are */
 
 static struct layout layout_at(const struct point *p, bool in_order)
 {
@@ -62,7 +62,9 @@ static struct layout layout_at(const struct point *p, bool in_order)
                             .cp_mode = p->v[CP_MODE] ? TR_CP_ULYSSES : TR_CP_RING,
                             .n_micro = p->v[MICRO] + 1,
                             .recompute = (enum tr_recompute)(TR_RECOMPUTE_NONE + p->v[RECOMPUTE]),
-                            .frozen = has_frozen ? 1 + (p->v[MESH] + p->v[ZERO] + p->v[MICRO]) % (N_FROZEN - 1) : 0,
+                            .frozen = has_adapter  ? FREEZE_ALL_BUT_ADAPTER
+                                      : has_frozen ? 1 + (p->v[MESH] + p->v[ZERO] + p->v[MICRO]) % (N_FROZEN - 2)
+                                                   : 0,
                             .in_order = in_order };
 }
 
@@ -168,7 +170,7 @@ static int take_sample(bool (*wants)(const struct point *p), bool *is_taken, int
             continue;
         (*n_all)++;
         bool is_new = is_whole || covers_more(&points[at], n_of, seen);
-        is_taken[at] = is_new && n_new++ % (has_frozen ? 2 * EVERY : EVERY) == 0;
+        is_taken[at] = is_new && n_new++ % (has_frozen || has_adapter ? 2 * EVERY : EVERY) == 0;
         n_taken += is_taken[at];
     }
     free(seen);
@@ -271,6 +273,15 @@ static void frozen_parameters_stay_and_the_others_learn_as_on_one_rank(void **st
     has_frozen = false;
 }
 
+static void adapters_learn_as_on_one_rank(void **state)
+{
+    (void)state;
+    has_adapter = true;
+    run_sample(false, any, "with an adapter, within rounding");
+    run_sample(true, has_whole_rows, "with an adapter, in order, bit for bit");
+    has_adapter = false;
+}
+
 static int close_all(void **state)
 {
     (void)state;
@@ -292,6 +303,7 @@ int main(void)
         cmocka_unit_test(every_layout_trains_the_model_of_one_rank),
         cmocka_unit_test(in_order_every_layout_has_the_bits_of_one_rank),
         cmocka_unit_test(frozen_parameters_stay_and_the_others_learn_as_on_one_rank),
+        cmocka_unit_test(adapters_learn_as_on_one_rank),
     };
     return cmocka_run_group_tests(tests, list_all, close_all);
 }

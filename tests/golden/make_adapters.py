@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Makes the golden adapters: PEFT adapters with random weights on the golden models, and what PEFT computes with them.
+
+Every case is a directory of tests/golden/adapters: adapter_config.json and adapter_model.safetensors as PEFT saves them, and
+golden.safetensors with logits, loss and gradients of what is trained, and those parameters after ten AdamW steps. The batch is that
+of the golden model (base_model_name_or_path). As in make_golden.py the reference runs in float64.
+"""
+import argparse
+import pathlib
+import shutil
+
+import peft
+import safetensors.torch
+import torch
+import transformers
+from make_golden import (BETAS, DECAY, EPS, LR, MAX_NORM, STEPS, f32, float32_is, keep_rotary_tables, loss_of)
+
+HERE = pathlib.Path(__file__).parent
+
+
+def trireme_name(name):
+    """PEFT's parameter by the name of its key in the file, without the prefix; what is trained of the base has its plain name."""
+    name = name.removeprefix("base_model.model.").replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
+    name = name.replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector")
+    return name.replace(".default.", ".").removesuffix(".default")
+
+
+def randomize(model, seed):
+    """Every part of the adapter matters: nothing is zero, magnitudes are not the norms they began as."""
+    g = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            continue
+        noise = torch.randn(p.shape, generator=g)
+        is_new = "lora_" in name and "magnitude" not in name
+        p.data = 0.25 * noise if is_new else p.data * (1 + 0.2 * noise) + 0.05 * noise
+
+
+def documents_of(begin):
+    """Lengths of the documents of each row, from where each token's document begins."""
+    return [[int(n) for n in torch.unique_consecutive(row, return_counts=True)[1]] for row in begin]
+
+
+def reference(model, batch):
+    tokens, targets, documents = batch["tokens"].long(), batch["targets"].long(), documents_of(batch["begin"])
+    params = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    groups = [{"params": [p for p in params.values() if (p.dim() == 2) == is_matrix], "weight_decay": decay}
+              for is_matrix, decay in ((True, DECAY), (False, 0.0))]
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=LR, betas=BETAS, eps=EPS)
+    out = {}
+    for step in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        logits, loss = loss_of(model, tokens, targets, documents)
+        loss.backward()
+        if step == 0:
+            out["logits"], out["loss"] = f32(logits[0]), loss.detach().reshape(1).clone()
+            out |= {f"grad.{trireme_name(n)}": f32(p.grad) for n, p in params.items()}
+        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), MAX_NORM)
+        if step == 0:
+            out["grad_norm"] = norm.reshape(1).clone()
+        optimizer.step()
+    return out | {f"after.{trireme_name(n)}": f32(p) for n, p in params.items()}
+
+
+def make_case(root, base, variant, options, seed):
+    directory = root / f"{base}-{variant}"
+    shutil.rmtree(directory, ignore_errors=True)
+    plain = lambda: transformers.AutoModelForCausalLM.from_pretrained(HERE / base, attn_implementation="eager")
+    config = peft.LoraConfig(task_type="CAUSAL_LM", **options)
+    if not (isinstance(options.get("init_lora_weights"), str)):
+        config.init_lora_weights = False
+    model = peft.get_peft_model(plain(), config)
+    randomize(model, seed)
+    model.peft_config["default"].base_model_name_or_path = f"tests/golden/{base}"
+    model.save_pretrained(directory, save_embedding_layers=False)
+    (directory / "README.md").unlink(missing_ok=True)
+    # as a user would: from the directory
+    model = peft.PeftModel.from_pretrained(plain().double(), directory, is_trainable=True, autocast_adapter_dtype=False)
+    model = model.double().train()
+    keep_rotary_tables(model)
+    batch = safetensors.torch.load_file(HERE / base / "golden.safetensors")
+    with float32_is(torch.float64):
+        golden = reference(model, batch)
+    safetensors.torch.save_file(golden, directory / "golden.safetensors")
+    for file in directory.iterdir():
+        file.chmod(0o644)
+    size = sum(f.stat().st_size for f in directory.iterdir())
+    print(f"{directory.name:36} loss {golden['loss'].item():8.4f}  norm {golden['grad_norm'].item():9.4f}  {size / 1e3:6.1f} kB")
+    return size
+
+
+# base: all linears that are targeted, one attention and one mlp linear, norms (modules_to_save), the embedding, is the head apart?
+FAMILIES = {
+    "gpt2_inner_untied": (["c_attn", "c_proj", "c_fc"], ["c_attn", "mlp.c_proj"], ["ln_1", "ln_f"], "wte", True),
+    "opt_pre_norm": ("all-linear", ["v_proj", "fc2"], ["final_layer_norm"], "embed_tokens", False),
+    "llama_mqa_bias": ("all-linear", ["k_proj", "down_proj"], ["norm"], "embed_tokens", True),
+    "mistral_window": ("all-linear", ["o_proj", "up_proj"], ["input_layernorm"], "embed_tokens", True),
+    "qwen2_window": ("all-linear", ["q_proj", "v_proj"], ["norm"], "embed_tokens", True),
+    "qwen3": ("all-linear", ["q_proj", "gate_proj"], ["q_norm"], "embed_tokens", True),
+    "gemma2": ("all-linear", ["v_proj", "o_proj"], ["post_attention_layernorm"], "embed_tokens", False),
+    "gemma3": ("all-linear", ["k_proj", "gate_proj"], ["pre_feedforward_layernorm"], "embed_tokens", False),
+}
+
+
+def cases():
+    for base, (every, some, norms, embedding, is_apart) in FAMILIES.items():
+        turned = dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
+        head = ["lm_head"] if is_apart else []
+        yield base, "lora", dict(r=2, lora_alpha=4, target_modules=every, **turned)
+        yield base, "rslora", dict(r=3, lora_alpha=5, use_rslora=True, target_modules=some, lora_bias=True,
+                                   rank_pattern={some[0]: 1}, alpha_pattern={some[1]: 7}, **turned)
+        yield base, "dora", dict(r=2, lora_alpha=3, use_dora=True, target_modules=every, **turned)
+        yield base, "saved", dict(r=2, lora_alpha=2, target_modules=some, modules_to_save=norms + head,
+                                  layers_to_transform=[1], bias="lora_only", **turned)
+        yield base, "embedding", dict(r=2, lora_alpha=4, target_modules=some[:1] + [embedding], **turned)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "adapters")
+    parser.add_argument("names", nargs="*", help="cases to make; all when none is named")
+    args = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    total = 0
+    for i, (base, variant, options) in enumerate(cases()):
+        if not args.names or f"{base}-{variant}" in args.names or variant in args.names:
+            total += make_case(args.out, base, variant, options, 5000 + 10 * i)
+    print(f"total {total / 1e6:.2f} MB, torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}")
+
+
+if __name__ == "__main__":
+    main()
