@@ -6,10 +6,11 @@
 /* Exit codes of a rank and of the job; any other code of a rank counts as TR_EXIT_BUG. */
 enum {
     TR_EXIT_DONE = 0,
-    TR_EXIT_USAGE = 2,  /* bad input: the same again fails again */
-    TR_EXIT_BUG = 70,   /* a bug, or the world's fault */
-    TR_EXIT_RETRY = 75, /* start it again */
-    TR_EXIT_STOP = 78   /* do not start it again */
+    TR_EXIT_USAGE = 2,    /* bad input: the same again fails again */
+    TR_EXIT_BUG = 70,     /* a bug, or the world's fault */
+    TR_EXIT_RETRY = 75,   /* start it again; after a stop signal: a checkpoint holds every step that was made */
+    TR_EXIT_STOP = 78,    /* do not start it again */
+    TR_EXIT_UNSAVED = 143 /* a stop signal ended it before it could save: start it again, from an older checkpoint */
 };
 
 /* A rank that a signal stopped: stops of up to 4 s are survived. The launcher gives a rank up first, because it can

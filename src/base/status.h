@@ -15,7 +15,8 @@
     X(NOMEM, "out of memory")                                                                                          \
     X(PEER, "another rank failed")                                                                                     \
     X(TIMEOUT, "timed out")                                                                                            \
-    X(STOPPED, "stopped by a signal")                                                                                  \
+    X(STOPPED, "stopped by a signal") /* what was done is saved */                                                     \
+    X(UNSAVED, "stopped by a signal without a save")                                                                   \
     X(NUMBERS, "non-finite numbers")                                                                                   \
     X(BUG, "a bug of this program")
 

@@ -58,6 +58,8 @@ static int exit_code(enum tr_status st)
     case TR_PEER:
     case TR_TIMEOUT:
         return TR_EXIT_RETRY;
+    case TR_UNSAVED:
+        return TR_EXIT_UNSAVED;
     case TR_NUMBERS:
         return TR_EXIT_STOP;
     default:
@@ -107,10 +109,25 @@ static int launch(int argc, char **argv)
     return st != TR_OK ? report(st) : code;
 }
 
+/* Signals that this program gives no meaning to do nothing; most of them would end it. SIGXFSZ is among them because a
+ * file that may not grow is an error of that write, as a full disk is (I4). A handler that a profiler or a library has
+ * installed stays. */
+static void ignore_unused_signals(void)
+{
+    static const int unused[] = { SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
+                                  SIGIO,   SIGPWR,  SIGXCPU, SIGXFSZ,   SIGSTKFLT };
+    struct sigaction ignore = { .sa_handler = SIG_IGN }, old;
+    for (int i = 0; i < (int)TR_COUNT_OF(unused) + SIGRTMAX - SIGRTMIN + 1; i++) {
+        int sig = i < (int)TR_COUNT_OF(unused) ? unused[i] : SIGRTMIN + i - (int)TR_COUNT_OF(unused);
+        if (sigaction(sig, NULL, &old) == 0 && !(old.sa_flags & SA_SIGINFO) && old.sa_handler == SIG_DFL)
+            sigaction(sig, &ignore, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     enum tr_verb verb;
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, as a full disk is (I4) */
+    ignore_unused_signals();
     bool asks = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"));
     if (asks && argc > 2) { /* help VERB is VERB --help */
         static char flag[] = "--help";

@@ -303,5 +303,7 @@ void tr_agent_leave(struct agent *a, int64_t now_us)
     bool was_leaving = a->is_leaving;
     a->is_leaving = true;
     tr_agent_stop_group(a, !was_leaving);
+    if (a->role == ROLE_LEAD)
+        tr_lead_leave(a, now_us);
     tr_agent_tick(a, now_us);
 }

@@ -164,6 +164,7 @@ void tr_agent_leave(struct agent *a, int64_t now_us); /* this node has received 
 void tr_lead_begin(struct agent *a, int64_t now_us, int64_t generation);
 void tr_lead_tick(struct agent *a, int64_t now_us);
 void tr_lead_message(struct agent *a, int64_t now_us, int link, const struct msg *m);
+void tr_lead_leave(struct agent *a, int64_t now_us);
 void tr_lead_link_down(struct agent *a, int64_t now_us, int link);
 void tr_lead_own(struct agent *a, int64_t now_us, const struct msg *m); /* reports of this node's own ranks */
 

@@ -144,6 +144,16 @@ static void drain(struct agent *a, int64_t now_us, bool is_soft)
     tr_agent_stop_group(a, is_soft);
 }
 
+/* A node was asked to leave, and its ranks save and stop. Ranks of other nodes that have not met them yet would wait
+ * for them: they stop too. No rank has failed, so this uses no restart. */
+void tr_lead_leave(struct agent *a, int64_t now_us)
+{
+    if (a->phase != LEAD_RUN)
+        return;
+    a->is_budgeted = false;
+    drain(a, now_us, true);
+}
+
 /* The node whose rank failed first; those that only followed another failure come last. */
 static const struct member *root_cause(const struct agent *a)
 {
@@ -161,8 +171,8 @@ static const struct member *root_cause(const struct agent *a)
 
 static int exit_code_of(const struct msg *end)
 {
-    bool is_known =
-        end->sig == 0 && (end->code == TR_EXIT_USAGE || end->code == TR_EXIT_RETRY || end->code == TR_EXIT_STOP);
+    bool is_known = end->sig == 0 && (end->code == TR_EXIT_USAGE || end->code == TR_EXIT_RETRY ||
+                                      end->code == TR_EXIT_STOP || end->code == TR_EXIT_UNSAVED);
     return is_known ? end->code : TR_EXIT_BUG;
 }
 
@@ -223,6 +233,8 @@ static void take_end(struct agent *a, int64_t now_us, struct member *m, const st
     m->has_ended = report->kind == MSG_ENDED;
     if (report->rank >= 0)
         drain(a, now_us, false);
+    else if (m->has_ended && report->code != 0)
+        tr_lead_leave(a, now_us);
     check_ends(a, now_us);
 }
 

@@ -29,7 +29,7 @@ struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool ha
     if (has_moved(&p->reached, &now))
         p->n_stuck = p->n_own = 0;
     p->reached = now;
-    bool is_outside = sig == SIGKILL || (sig == 0 && exit_code == TR_EXIT_RETRY);
+    bool is_outside = sig == SIGKILL || (sig == 0 && (exit_code == TR_EXIT_RETRY || exit_code == TR_EXIT_UNSAVED));
     if (has_output && (p->n_stuck >= STUCK_LIMIT || (!is_outside && p->n_own >= OWN_LIMIT))) {
         v.exit_code = TR_EXIT_STOP;
         v.is_crash_loop = true;

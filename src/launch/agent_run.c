@@ -300,7 +300,7 @@ enum tr_status tr_nodes_run(struct launch_job *j, struct tr_launch_end *end)
         tr_nodes_pump(j);
     }
     tr_net_drain(n->net, LAST_SEND_US);
-    end->exit_code = n->a.exit_code;
+    end->exit_code = j->stop_sig && n->a.exit_code == TR_EXIT_RETRY ? tr_stop_exit_code(j) : n->a.exit_code;
     end->n_restarts = n->a.policy.n_restarts;
     end->rank = j->root ? j->root->rank : -1;
     return st;

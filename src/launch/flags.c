@@ -347,8 +347,9 @@ void tr_launch_help(struct tr_str *out)
     tr_str_addf(
         out, "\nPET_NPROC_PER_NODE and so on are defaults, as with torchrun.\n\n"
              "The ranks share this process's cores evenly. The first rank to fail ends all; a restart resumes\n"
-             "from the newest checkpoint. Ctrl-C or SIGTERM: all save and stop; a second one: they are killed.\n"
-             "Exit codes: 0 done, 2 bad input, 70 a rank failed, 75 retry me, 78 do not requeue.\n\n"
+             "from the newest checkpoint. Ctrl-C or SIGTERM: all save and stop; Ctrl-C twice: they are killed.\n"
+             "Exit codes: 0 done, 2 bad input, 70 a rank failed, 75 retry me, 78 do not requeue,\n"
+             "143 stopped before it could save.\n\n"
              "Several nodes: the same command on each, with --nnodes, --rdzv and a shared --output. Any node may be\n"
              "lost, the first one too; the others go on if at least MIN are left, or wait for it.\n\n"
              "  trireme launch --nproc-per-node 4 --max-restarts 3 train --model model/ --data train.jsonl "

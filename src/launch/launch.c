@@ -87,17 +87,25 @@ static enum tr_status take_signals(struct launch_job *j)
     return TR_OK;
 }
 
+/* Where the process ends with the job, stop signals stay blocked: a late one must not replace the exit code. */
 static void give_signals_back(const struct launch_job *j)
 {
     close(j->signal_fd);
-    sigprocmask(SIG_SETMASK, &j->old_mask, NULL);
+    if (!j->l->is_last)
+        sigprocmask(SIG_SETMASK, &j->old_mask, NULL);
     sigaction(SIGPIPE, &j->old_pipe, NULL);
 }
 
 static int exit_code_of(const struct rank *r)
 {
-    bool is_known = r->sig == 0 && (r->code == TR_EXIT_USAGE || r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP);
+    bool is_known = r->sig == 0 && (r->code == TR_EXIT_USAGE || r->code == TR_EXIT_RETRY || r->code == TR_EXIT_STOP ||
+                                    r->code == TR_EXIT_UNSAVED);
     return is_known ? r->code : TR_EXIT_BUG;
+}
+
+int tr_stop_exit_code(const struct launch_job *j)
+{
+    return j->is_unsaved ? TR_EXIT_UNSAVED : TR_EXIT_RETRY;
 }
 
 /* No rank failed: the job is done, or was stopped on request. */
@@ -105,7 +113,7 @@ int tr_quiet_exit_code(const struct launch_job *j)
 {
     for (int i = 0; i < j->l->n_ranks; i++)
         if (j->ranks[i].code != 0 || j->ranks[i].sig != 0)
-            return TR_EXIT_RETRY;
+            return tr_stop_exit_code(j);
     return 0;
 }
 
@@ -126,7 +134,7 @@ static bool is_repeated(struct launch_job *j, struct policy *p, struct tr_launch
               tr_max64(now.checkpoint, 0));
     if (j->n_signals == 0 && !tr_signals_take(j, v.wait_us))
         return true;
-    end->exit_code = TR_EXIT_RETRY;
+    end->exit_code = tr_stop_exit_code(j);
     return false;
 }
 

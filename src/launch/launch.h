@@ -50,6 +50,7 @@ struct tr_launch {
     int64_t
         threads; /* threads of a rank, as the user has set them; 0: its share of the cores, passed in TRIREME_THREADS */
     bool has_mpi;        /* the ranks use MPI: serve them PMI-1 (MPICH) */
+    bool is_last;        /* the process ends when the job does */
     const char *output;  /* directory of the run: errors/, events.jsonl, checkpoint-N; NULL: none */
     const char *log_dir; /* of rank-NNNN.log; NULL: output/logs, made after the run has made output */
     int out_fd, err_fd;  /* where the shown rank's output and the launcher's own lines go */
@@ -67,8 +68,8 @@ struct tr_launch_end {
 };
 
 /* Returns when every rank has ended and is reaped. TR_OK: the job was started and watched to its end, and *end has how
- * it ended. While it runs it handles SIGINT, SIGTERM and SIGHUP: the first is passed on to all ranks, the second kills
- * them. Call it from a process with one thread. */
+ * it ended. While it runs it handles SIGINT, SIGTERM, SIGHUP and SIGUSR1: the first is passed on to all ranks, others
+ * do nothing; Ctrl-C twice at a terminal kills them. Call it from a process with one thread. */
 enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *end);
 
 /* The environment of a rank: envp with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, TR_JOB and TR_GENERATION, and

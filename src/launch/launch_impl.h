@@ -74,6 +74,8 @@ struct launch_job {
     sigset_t old_mask;
     struct sigaction old_pipe;
     int n_signals, stop_sig; /* signals that the launcher received; the one it passed on */
+    int n_ctrl_c;            /* those that a terminal sent for Ctrl-C */
+    bool is_unsaved;         /* the last generation ended with steps that no checkpoint holds */
 
     /* State of one generation. Times are 0 until set. */
     const struct rank *root; /* NULL: nothing failed */
@@ -127,6 +129,7 @@ int tr_shm_sweep(const char *dir, struct timespec since);
 /* launch.c */
 int tr_quiet_exit_code(
     const struct launch_job *j); /* of a group in which no rank failed: it is done, or was stopped on request */
+int tr_stop_exit_code(const struct launch_job *j); /* after a stop request: "retry me", or that steps are lost */
 
 /* watch.c: one generation, from the start of the first rank to the end of the last. */
 enum tr_status tr_group_run(struct launch_job *j);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { SECOND = 1000000, SETTLE_US = SECOND, GIVE_UP_US = 10 * SECOND, LOOK_US = SECOND };
+enum { SECOND = 1000000, SETTLE_US = SECOND, GIVE_UP_US = 10 * SECOND, LOOK_US = SECOND, STOP_S = 300 };
 
 static int64_t grace(int64_t us, int64_t seconds)
 {
@@ -31,19 +31,24 @@ static void request_stop(struct launch_job *j, int sig)
     signal_all(j, SIGCONT);
 }
 
-static void on_signal(struct launch_job *j, int sig)
+/* A stop request is idempotent: the first signal counts, and others change nothing, because a scheduler and a person
+ * may both send one. Only Ctrl-C twice at a terminal, which the kernel sends (kill has another code), ends the ranks
+ * now. */
+static void on_signal(struct launch_job *j, int sig, bool is_ctrl_c)
 {
     int64_t now = tr_clock_us();
-    if (j->n_signals++ > 0) {
+    j->n_ctrl_c += is_ctrl_c;
+    if (j->n_ctrl_c > 1)
         j->kill_us = now;
+    if (j->n_signals++ > 0)
         return;
-    }
     j->stop_sig = sig == SIGINT ? SIGINT : SIGTERM;
-    tr_report(j, "SIG%s: the ranks save and stop; a second signal kills them", sigabbrev_np(sig));
+    tr_report(j, "SIG%s: the ranks save and stop; Ctrl-C twice at a terminal, or SIGKILL, ends them without a save",
+              sigabbrev_np(sig));
     if (j->root) /* the ranks are being stopped already */
         return;
     request_stop(j, j->stop_sig);
-    j->kill_us = now + grace(j->l->stop_grace_us, 300);
+    j->kill_us = now + grace(sig == SIGINT ? 0 : j->l->stop_grace_us, STOP_S);
 }
 
 bool tr_signals_take(struct launch_job *j, int64_t wait_us)
@@ -53,7 +58,7 @@ bool tr_signals_take(struct launch_job *j, int64_t wait_us)
     if (wait_us > 0)
         poll(&p, 1, (int)(wait_us / 1000));
     while (read(j->signal_fd, &si, sizeof si) == (ssize_t)sizeof si)
-        on_signal(j, (int)si.ssi_signo);
+        on_signal(j, (int)si.ssi_signo, si.ssi_signo == SIGINT && si.ssi_code == SI_KERNEL);
     return j->n_signals > 0;
 }
 
@@ -80,7 +85,7 @@ static bool is_failure(const struct launch_job *j, const struct rank *r)
 {
     if (r->order == 0 || r->is_killed || (j->is_ordered && r->code != TR_EXIT_USAGE && r->code != TR_EXIT_STOP))
         return false;
-    if (j->stop_sig && (r->code == TR_EXIT_RETRY || r->sig == j->stop_sig))
+    if (j->stop_sig && (r->code == TR_EXIT_RETRY || r->code == TR_EXIT_UNSAVED || r->sig == j->stop_sig))
         return false;
     return r->code != 0 || r->sig != 0;
 }
@@ -150,11 +155,11 @@ static void follow_order(struct launch_job *j, int64_t now)
 {
     bool may_save = j->order == ORDER_SAVE;
     j->order = ORDER_NONE;
-    if (j->root || (j->is_ordered && may_save))
+    if (j->root || ((j->is_ordered || j->stop_sig) && may_save)) /* the ranks save and stop already */
         return;
     j->is_ordered = true;
     request_stop(j, SIGTERM);
-    j->kill_us = now + (may_save ? grace(j->l->stop_grace_us, 300) : grace(j->l->kill_grace_us, 2));
+    j->kill_us = now + (may_save ? grace(j->l->stop_grace_us, STOP_S) : grace(j->l->kill_grace_us, 2));
 }
 
 /* Does what is due at this time. */
@@ -284,5 +289,8 @@ enum tr_status tr_group_run(struct launch_job *j)
     }
     if (j->pmi && j->root)
         (void)tr_shm_sweep("/dev/shm", begin);
+    /* The files decide whether anything was lost, not the ranks: those that could tell may have been killed. */
+    struct progress now = tr_progress_of(j->l->output);
+    j->is_unsaved = now.step > now.checkpoint;
     return TR_OK;
 }

@@ -67,6 +67,11 @@ int64_t tr_saving_last(const struct tr_saving *v)
     return v->saved_step;
 }
 
+bool tr_saving_is_saved(const struct tr_saving *v, int64_t step)
+{
+    return v->saved_step == step && !tr_saver_is_busy(v->saver);
+}
+
 double tr_saving_seconds(const struct tr_saving *v)
 {
     return v->last_s;

@@ -23,7 +23,8 @@ enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, in
 /* Saves the state if it is not saved yet, and returns when everything is on the disk or reported. */
 enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t tokens);
 enum tr_status tr_saving_model(struct tr_saving *v);
-int64_t tr_saving_last(const struct tr_saving *v);   /* the step that is saved or in flight; -1: none */
+int64_t tr_saving_last(const struct tr_saving *v);                /* the step that is saved or in flight; -1: none */
+bool tr_saving_is_saved(const struct tr_saving *v, int64_t step); /* its checkpoint is complete */
 double tr_saving_seconds(const struct tr_saving *v); /* how long the last save took, from its start to its end */
 /* records an evaluation, for the best checkpoint */
 void tr_saving_evaluated(struct tr_saving *v, int64_t step, double loss);

@@ -12,7 +12,7 @@ enum { N_FRAMES = 64 };
 
 enum { LAST_WORDS_US = 300 * 1000 };
 
-static volatile sig_atomic_t stop_signal, is_at_once;
+static volatile sig_atomic_t stop_signal, is_at_once, n_ctrl_c;
 static int64_t grace_us, deadline_us; /* 0: none; the handler writes deadline_us, once */
 static timer_t deadline;
 static bool has_timer;
@@ -24,23 +24,41 @@ static void write_error(const char *text)
         return; /* standard error is closed */
 }
 
-/* The first signal requests a stop. The second one, or the deadline, ends the process at once: the next start removes a
- * save in flight, and earlier saves are complete. SIGINT comes from a person and sets no deadline. */
-static void on_stop(int sig)
+/* Before the first step there is nothing to save. Later, steps since the last checkpoint are lost. The next start
+ * removes a save in flight, and earlier saves are complete. */
+static TR_NORETURN void end_at_once(const char *why)
 {
-    if (stop_signal || sig == SIGALRM) {
-        write_error(is_at_once       ? "trireme: stopped by a signal before the first step\n"
-                    : sig == SIGALRM ? "trireme: preempt_grace is over; ended at once, continue with --resume\n"
-                                     : "trireme: a second signal; ended at once\n");
-        _exit(TR_EXIT_RETRY);
-    }
-    stop_signal = sig;
-    int64_t us = is_at_once ? LAST_WORDS_US : sig == SIGINT ? 0 : grace_us;
-    if (us == 0 || !has_timer)
-        return;
+    write_error("trireme: ");
+    write_error(is_at_once ? "stopped by a signal before the first step; nothing to save" : why);
+    write_error("\n");
+    _exit(is_at_once ? TR_EXIT_RETRY : TR_EXIT_UNSAVED);
+}
+
+static void set_deadline(int64_t us)
+{
     struct itimerspec at = { .it_value = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 } };
+    if (us == 0 || deadline_us || !has_timer)
+        return;
     deadline_us = tr_clock_us() + us;
     timer_settime(deadline, 0, &at, NULL);
+}
+
+/* A stop request is idempotent: the scheduler, the launcher and a person may all send one, and only the first counts.
+ * What ends the process at once is the deadline, which our timer alone reports, and the second Ctrl-C at a terminal,
+ * which the kernel sends (kill has another code). SIGINT comes from a person and sets no deadline. */
+static void on_stop(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (sig == SIGALRM) {
+        if (info->si_code == SI_TIMER)
+            end_at_once("preempt_grace is over; ended at once without a save, continue with --resume");
+        return;
+    }
+    n_ctrl_c += sig == SIGINT && info->si_code == SI_KERNEL;
+    if (n_ctrl_c > 1)
+        end_at_once("Ctrl-C twice; ended at once without a save, continue with --resume");
+    stop_signal = stop_signal ? stop_signal : sig;
+    set_deadline(is_at_once ? LAST_WORDS_US : sig == SIGINT ? 0 : grace_us);
 }
 
 void tr_stop_on_signals(double grace_s)
@@ -49,7 +67,7 @@ void tr_stop_on_signals(double grace_s)
     struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
     has_timer = has_timer || timer_create(CLOCK_MONOTONIC, &event, &deadline) == 0;
     grace_us = (int64_t)(grace_s * 1e6);
-    struct sigaction sa = { .sa_handler = on_stop };
+    struct sigaction sa = { .sa_sigaction = on_stop, .sa_flags = SA_SIGINFO };
     for (size_t i = 0; i < TR_COUNT_OF(signals); i++)
         sigaction(signals[i], &sa, NULL);
     struct sigaction ignore = { .sa_handler = SIG_IGN };
@@ -58,7 +76,16 @@ void tr_stop_on_signals(double grace_s)
 
 void tr_stop_at_once(bool is_on)
 {
+    if (!is_on && stop_signal) /* its deadline is a moment away, and a step that begins now would be lost */
+        end_at_once("");
     is_at_once = is_on;
+}
+
+void tr_stop_is_settled(void)
+{
+    struct itimerspec never = { 0 };
+    if (has_timer)
+        timer_settime(deadline, 0, &never, NULL);
 }
 
 bool tr_stop_wanted(void)

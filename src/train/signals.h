@@ -12,6 +12,9 @@ int64_t tr_stop_left_us(void);
  * timeout. */
 void tr_stop_at_once(bool is_on);
 
+/* Everything is saved: the deadline, which would end the process with "not saved", is off. */
+void tr_stop_is_settled(void);
+
 /* SIGUSR2 writes the stack of the thread that receives it to output/errors/rank-NNNN.stack. */
 void tr_stack_on_signal(const char *output, int rank);
 

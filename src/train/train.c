@@ -118,16 +118,21 @@ static enum tr_status query_stop(struct tr_trainer *t, bool *is_stop, bool *has_
     return st;
 }
 
-/* After a signal: saves the state if there is time, then returns TR_STOPPED. */
+/* After a signal: saves the state if there is time. Returns TR_STOPPED only when a checkpoint holds all steps. */
 static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_time)
 {
     if (!has_time && tr_saving_last(t->saving) != done)
-        return tr_fail(TR_STOPPED,
+        return tr_fail(TR_UNSAVED,
                        "stopped by a signal after step %" PRId64 "; the last save took %.1f s, which does not fit the "
                        "rest of preempt_grace %g s: step %" PRId64 " is the last saved; continue with --resume",
                        done, tr_saving_seconds(t->saving), t->cfg->preempt_grace,
                        tr_max64(0, tr_saving_last(t->saving)));
     enum tr_status st = done > t->first_step ? tr_saving_finish(t->saving, done, t->tokens_done) : TR_OK;
+    if (st == TR_OK && done > t->first_step && !tr_saving_is_saved(t->saving, done))
+        st = tr_fail(TR_UNSAVED,
+                     "stopped by a signal after step %" PRId64 ", whose checkpoint could not be written (see the lines "
+                     "above); free the disk, then continue with --resume from the checkpoint before",
+                     done);
     return st != TR_OK
                ? st
                : tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
@@ -228,7 +233,9 @@ enum tr_status tr_train(const struct tr_config *cfg)
             st = tr_trainer_report_layout(&t);
         if (st == TR_OK)
             st = loop(&t);
-        t.end.status = st == TR_OK ? "done" : st == TR_STOPPED ? "stopped" : "failed";
+        if (st == TR_OK || st == TR_STOPPED)
+            tr_stop_is_settled();
+        t.end.status = st == TR_OK ? "done" : st == TR_STOPPED || st == TR_UNSAVED ? "stopped" : "failed";
         t.end.steps = t.steps_done;
         t.end.tokens = t.tokens_done;
         t.end.seconds = (double)(tr_clock_us() - start) * 1e-6;

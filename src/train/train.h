@@ -91,8 +91,9 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
 /* An HF directory with random weights from a config.json. */
 enum tr_status tr_init_model(const struct tr_config *cfg);
 
-/* The first SIGINT, SIGTERM, SIGUSR1 or SIGHUP: finish the step, save, return TR_STOPPED. A second signal, or grace_s
- * seconds after any but SIGINT (0: no limit): the process ends at once with "retry me". */
+/* SIGINT, SIGTERM, SIGUSR1 or SIGHUP, once or many times: finish the step, save, return TR_STOPPED, or TR_UNSAVED when
+ * the save did not succeed. Ctrl-C twice at a terminal, or grace_s seconds after the first that is no SIGINT (0: no
+ * limit): the process ends at once with TR_EXIT_UNSAVED. */
 void tr_stop_on_signals(double grace_s);
 bool tr_stop_wanted(void);
 

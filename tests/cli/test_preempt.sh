@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Preemption (A22, A23): a signal with a grace lets the step end, saves when the last save says that it fits, and exits with 75 on
-# all ranks at the same step; the second signal and the deadline end the run at once; no checkpoint is ever torn, and a resume
-# ends with the bits of a run that nobody disturbed.
+# all ranks at the same step. Further signals change nothing. The deadline and Ctrl-C twice at a terminal end the run at once, and
+# then, as after a save that failed, the exit code is 143. No checkpoint is ever torn, and a resume ends with the bits of a run that
+# nobody disturbed.
 . "$(dirname "$0")/common.sh"
 unset RANK WORLD_SIZE
 tiny_text train.jsonl
@@ -9,8 +10,8 @@ tiny_model model
 options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 8 --per_device_train_batch_size 2 --max_steps 8
     --learning_rate 1e-2 --threads 1 --data_proof none --quiet --save_steps 4)
 started() { # DIR STEP: the run has logged that step
-    for _ in $(seq 400); do
-        [ "$(grep -c '"event":"step"' "$1/events.jsonl" 2>/dev/null || true)" -ge "$2" ] && return
+    for _ in $(seq 3000); do
+        [ "$(grep -c '"event":"step"' "$1/events.jsonl" 2>/dev/null || echo 0)" -ge "$2" ] 2>/dev/null && return
         sleep 0.02
     done
     fail "$1 does not reach step $2: $(cat "$1.log")"
@@ -19,7 +20,7 @@ verified() { # DIR: every checkpoint that is there is whole
     local c
     for c in "$1"/checkpoint-?; do "$TRIREME" ckpt verify "$c" >/dev/null || fail "$c is torn"; done
 }
-# hit SIGNALS DIR GRACE FAIL COMMAND...: the run waits ${wait_ms:-500} before step 6; there it gets the signals.
+# hit SIGNALS DIR GRACE FAIL COMMAND...: the run waits ${wait_ms:-500} before step 6; there it gets the signals; exit ${want:-75}.
 hit() {
     local signals=$1 dir=$2 grace=$3 points=$4 rc=0 begin pid
     shift 4
@@ -30,12 +31,12 @@ hit() {
     sleep 0.1 # in front of step 6
     begin=$(date +%s%N)
     for s in $signals; do
-        kill -"$s" $pid
+        kill -"$s" $pid 2>/dev/null || true # the last ones may come after the end
         sleep 0.05
     done
     wait $pid || rc=$?
     took_ms=$((($(date +%s%N) - begin) / 1000000))
-    [ $rc = 75 ] || fail "$signals to $*: exit $rc, want 75: $(cat "$dir.log")"
+    [ $rc = ${want:-75} ] || fail "$signals to $*: exit $rc, want ${want:-75}: $(cat "$dir.log")"
     verified "$dir"
 }
 resumed() { # DIR COMMAND...
@@ -53,23 +54,46 @@ all() { # RANKS: every case with so many ranks
     cd ranks-$n
     ln -s ../model ../train.jsonl .
     expect 0 "${run[@]}" "${options[@]}" --output whole
-    for s in TERM HUP INT; do
-        [ $n = 1 ] || [ $s = TERM ] || continue
-        hit $s $s 30 '' "${run[@]}"
-        [ -d $s/checkpoint-$((n == 1 ? 5 : 6)) ] || # alone it does not even begin the step
-            fail "$s: the step it came in is not saved: $(ls $s)"
+    for s in TERM HUP INT 'TERM TERM' 'INT INT TERM HUP USR1 INT' 'USR2 ALRM RTMIN PROF TERM ALRM'; do
+        [ $n = 1 ] || [[ $s = *TERM* ]] || continue
+        dir=${s// /-}
+        wait_ms=$([[ $s = *' '* ]] && echo 2500 || echo 500) # time for all signals
+        hit "$s" $dir 30 '' "${run[@]}"
+        [ -d $dir/checkpoint-5 ] && [ $n = 1 ] || [ -d $dir/checkpoint-6 ] || # alone it may not even begin the step
+            fail "$s: the step it came in is not saved: $(ls $dir)"
     done
-    resumed TERM "${run[@]}"
+    wait_ms=500
+    resumed TERM-TERM "${run[@]}"
+    # The save of the stop fails: the exit code says so.
+    want=143 hit TERM failed 0 ,ckpt.before_manifest:error:2 "${run[@]}"
+    [ ! -e failed/checkpoint-5 ] && [ ! -e failed/checkpoint-6 ] || fail "the failpoint does not stop the save: $(ls failed)"
+    resumed failed "${run[@]}"
     # The rest of the grace is shorter than the last save: none is begun, and step 4 is there to resume from.
-    hit USR1 short 1.1 ,ckpt.before_manifest:delay800:1 "${run[@]}"
+    want=143 hit USR1 short 1.1 ,ckpt.before_manifest:delay800:1 "${run[@]}"
     [ ! -e short/checkpoint-5 ] && [ ! -e short/checkpoint-6 ] && [ -d short/checkpoint-4 ] || fail "a save that does not fit: $(ls short)"
     grep -q 'does not fit the rest of preempt_grace 1.1 s: step 4 is the last saved' short.log || fail "$(cat short.log)"
     resumed short "${run[@]}"
-    # The deadline comes in the middle of a step, the second signal at once.
-    wait_ms=6000 hit TERM late 0.3 '' "${run[@]}"
+    # The deadline comes in the middle of a step; Ctrl-C twice ends it too, and steps are lost.
+    want=143 wait_ms=6000 hit TERM late 0.3 '' "${run[@]}"
     [ $took_ms -lt 4000 ] || fail "a grace of 0.3 s ended after $took_ms ms"
-    wait_ms=6000 hit 'INT TERM' twice 0 '' "${run[@]}"
-    [ $took_ms -lt 4000 ] || fail "the second signal ended it after $took_ms ms"
+    resumed late "${run[@]}"
+    python3 - twice "${run[@]}" "${options[@]}" --output twice <<'PY' || fail "Ctrl-C twice at a terminal"
+import os, pty, sys, time
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ["TR_FAIL"] = "train.before_step:delay60000:6"
+    os.execv(sys.argv[2], sys.argv[2:])
+steps = lambda: open(sys.argv[1] + "/events.jsonl").read().count('"event":"step"') if os.path.exists(sys.argv[1] + "/events.jsonl") else 0
+end = time.time() + 50
+while steps() < 5 and time.time() < end:
+    time.sleep(0.02)
+for _ in range(2):
+    os.write(fd, b"\x03")
+    time.sleep(0.3)
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+assert code == 143, f"exit {code}, want 143"
+assert time.time() < end, "the second Ctrl-C does not end it"
+PY
     resumed twice "${run[@]}"
 }
 (all 1) &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The examples for schedulers: manifests parse, name what they use, and hold commands that our launcher accepts; the Slurm script
-# is sound shell, passes a signal on, and requeues on 75 only (with stand-ins for Slurm's commands).
+# is sound shell, passes a signal on, and requeues on 75 and 143 only (with stand-ins for Slurm's commands).
 . "$(dirname "$0")/common.sh"
 unset RANK WORLD_SIZE
 examples=$source_dir/examples

@@ -191,20 +191,56 @@ static void a_stop_is_passed_on_once_and_means_retry(void **state)
     }
 }
 
-static void a_second_stop_kills(void **state)
+/* A scheduler signals the launcher and its ranks, and again, and with another signal: each rank is asked once and has
+ * the time it needs. */
+static void a_repeated_stop_changes_nothing(void **state)
 {
     (void)state;
+    static const int again[] = { SIGTERM, SIGTERM, SIGINT, SIGINT, SIGHUP, SIGUSR1 };
     struct rig g;
-    rig_init(&g, 2, "trap '' INT TERM; echo >$DIR/up-$RANK; while :; do sleep 1; done");
+    rig_init(&g, 2,
+             "for s in INT TERM HUP USR1; do trap \"echo $s >>$DIR/got-$RANK\" $s; done\n"
+             "echo >$DIR/up-$RANK; until [ -e $DIR/may-end ]; do sleep 0.05; done; exit 75");
+    g.l.stop_grace_us = 60000 * MS;
     pid_t pid = rig_start(&g);
     rig_await(&g, "up-0");
     rig_await(&g, "up-1");
-    kill(pid, SIGINT);
-    nap_ms(100);
+    for (size_t i = 0; i < TR_COUNT_OF(again); i++) {
+        kill(pid, again[i]);
+        rig_await(&g, "got-0");
+        rig_await(&g, "got-1");
+        nap_ms(50);
+    }
     assert_int_equal(kill(pid, 0), 0);
-    kill(pid, SIGINT);
-    assert_int_equal(rig_wait(pid, 1000), TR_EXIT_RETRY);
+    close(rig_file(&g, "may-end"));
+    assert_int_equal(rig_wait(pid, 10000), TR_EXIT_RETRY);
+    assert_text(&g, "got-0", "\n", 1);
+    assert_text(&g, "got-1", "\n", 1);
+    assert_text(&g, "stderr", "killing", 0);
     rig_release(&g);
+}
+
+/* Ranks that save nothing before the launcher kills them: 75 would promise a checkpoint that is not there. */
+static void a_stop_without_a_checkpoint_does_not_say_saved(void **state)
+{
+    (void)state;
+    for (int saved = 4; saved <= 6; saved += 2) {
+        struct rig g;
+        char output[96], script[256];
+        snprintf(script, sizeof script,
+                 "trap '' TERM; mkdir -p $DIR/run/checkpoint-%d; echo '{\"event\":\"step\",\"step\":6}' "
+                 ">$DIR/run/events.jsonl; echo >$DIR/up-$RANK; while :; do sleep 1; done",
+                 saved);
+        rig_init(&g, 1, script);
+        snprintf(output, sizeof output, "%s/run", g.dir);
+        g.l.output = output;
+        g.l.stop_grace_us = 200 * MS;
+        pid_t pid = rig_start(&g);
+        rig_await(&g, "up-0");
+        kill(pid, SIGTERM);
+        assert_int_equal(rig_wait(pid, 5000), saved == 6 ? TR_EXIT_RETRY : TR_EXIT_UNSAVED);
+        rig_release(&g);
+    }
 }
 
 static void a_stop_has_an_end(void **state)
@@ -332,7 +368,8 @@ int main(void)
         cmocka_unit_test(kill_9_of_the_launcher_leaves_nobody),
         cmocka_unit_test(what_a_rank_started_ends_with_it),
         cmocka_unit_test(a_stop_is_passed_on_once_and_means_retry),
-        cmocka_unit_test(a_second_stop_kills),
+        cmocka_unit_test(a_repeated_stop_changes_nothing),
+        cmocka_unit_test(a_stop_without_a_checkpoint_does_not_say_saved),
         cmocka_unit_test(a_stop_has_an_end),
         cmocka_unit_test(a_restart_is_a_new_generation_of_all),
         cmocka_unit_test(what_cannot_succeed_is_not_restarted),
