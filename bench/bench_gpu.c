@@ -5,9 +5,9 @@
  *   bench_gpu [CONFIG.json|gpt2] [name=value ...]
  *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
- * fp8 0, profile 0, graph 1 (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last
- * step). In the result: used, bytes in use on the GPU; beside, those of no arena; skipped, updates that float16 left
- * out.
+ * fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3: as fp4), profile 0, graph 1
+ * (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last step). In the result: used,
+ * bytes in use on the GPU; beside, those of no arena; skipped, updates that float16 left out.
  */
 #include "bench_rig.h"
 #include "exec/exec_impl.h" /* kernels are timed one by one */

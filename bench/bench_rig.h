@@ -21,13 +21,18 @@ struct rig {
     struct tr_batch batch[RIG_MICRO];
     struct tr_scaler scaler;
     int64_t n_tokens; /* of a step */
+    bool *is_frozen;
+    uint8_t *packed_of;
 };
+
+enum rig_base { RIG_LEARNS, RIG_FROZEN, RIG_NF4, RIG_FP4 };
 
 /* What to open. model: a config.json, or NULL: GPT-2 124M without dropout, its vocabulary as the argument says. */
 struct rig_shape {
     const char *model, *device;
     int64_t vocab, rows, length, pack; /* pack: tokens of a document; 0 = a row */
     int n_threads;
+    enum rig_base base;            /* what all parameters but vectors are */
     struct tr_compile_options opt; /* n_micro, dtypes, recompute, column and the like; sizes are filled in */
 };
 
@@ -67,6 +72,24 @@ static inline enum tr_status rig_config(const struct rig_shape *s, cJSON **out)
     return st == TR_OK ? tr_json_parse(gpt2, strlen(gpt2), "gpt2", out) : st;
 }
 
+static inline enum tr_status rig_freeze(struct rig *r, enum rig_base base, struct tr_compile_options *opt)
+{
+    static const enum tr_packed packed[] = { [RIG_NF4] = TR_PACKED_NF4, [RIG_FP4] = TR_PACKED_FP4 };
+    if (base == RIG_LEARNS)
+        return TR_OK;
+    r->is_frozen = calloc((size_t)r->m->n_params, sizeof *r->is_frozen);
+    r->packed_of = calloc((size_t)r->m->n_params, sizeof *r->packed_of);
+    if (!r->is_frozen || !r->packed_of)
+        return tr_fail(TR_NOMEM, "no memory for %d parameters", r->m->n_params);
+    for (int i = 0; i < r->m->n_params; i++) {
+        r->is_frozen[i] = r->m->param[i].n_dims == 2;
+        r->packed_of[i] = r->is_frozen[i] && tr_param_may_pack(r->m, i) ? (uint8_t)packed[base] : TR_NOT_PACKED;
+    }
+    opt->is_frozen = r->is_frozen;
+    opt->packed_of = r->packed_of;
+    return TR_OK;
+}
+
 /* Close what failed to open, too. */
 static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
 {
@@ -93,6 +116,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     opt.save_bytes = TR_IO_CHUNK * sizeof(float);
     opt.batch_bytes = opt.has_own_memory ? batch : 0;
     opt.data_bytes = (size_t)opt.n_micro * batch;
+    TR_TRY(rig_freeze(r, s->base, &opt));
     TR_TRY(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &opt, &r->c));
     TR_TRY(tr_device_open(s->device, &r->dev));
     TR_TRY(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
@@ -113,6 +137,8 @@ static inline void rig_close(struct rig *r)
     tr_pool_close(r->pool);
     tr_compiled_close(r->c);
     tr_model_close(r->m);
+    free(r->is_frozen);
+    free(r->packed_of);
 }
 
 static inline void rig_values(const struct rig *r, int64_t step, int64_t n_steps, float values[TR_STEP_COUNT])
@@ -184,6 +210,7 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
         .length = arg_number(argc, argv, "length", "256"),
         .pack = arg_number(argc, argv, "pack", "0"),
         .n_threads = (int)arg_number(argc, argv, "threads", "2"),
+        .base = (enum rig_base)tr_min64(RIG_FP4, arg_number(argc, argv, "base", "0")),
         .opt = { .compute_dtype = arg_dtype(argc, argv, "dtype"),
                  .grad_dtype = arg_dtype(argc, argv, "grad"),
                  .master_dtype = arg_dtype(argc, argv, "state"),

@@ -25,7 +25,7 @@ enum tr_dtype tr_config_dtype(const cJSON *config)
  * The store's threads read, look and convert a piece each; `put` is called by one, in order. The buffer holds a chunk
  * as F32 and behind it once more in 16 bits. */
 
-enum { PIECE = 1 << 15, CHUNK = TR_IO_CHUNK / 3 * 2 / PIECE * PIECE };
+enum { PIECE = TR_LOAD_PIECE, CHUNK = TR_LOAD_CHUNK };
 
 struct converting {
     const float *from;
@@ -62,6 +62,10 @@ static enum tr_status put_weights(const struct tr_store *s, int param, int64_t f
                                   int64_t from)
 {
     enum tr_status st = TR_OK;
+    if (tr_store_packed(s, param)) {
+        TR_BUG_ON(from != 0);
+        return tr_put_packed(s, param, first, n, buf, NULL);
+    }
     if (tr_store_holds(s, TR_S_MASTER, param))
         st = put(s, TR_S_MASTER, param, first, n, buf, from);
     return st == TR_OK ? put(s, TR_S_VALUE, param, first, n, buf, from) : st;
@@ -130,6 +134,8 @@ static enum tr_status read_chunk(struct tr_pool *pool, struct load_reading *r)
 /* Does this rank hold any of elements [first, first + n)? What it does not hold need not be read. */
 static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, int64_t first, int64_t n)
 {
+    if (tr_store_packed(s, param))
+        return tr_wants_packed(s, param, first, n);
     if (what != TR_S_MASTER)
         return s->wants(s->ctx, what, param, first, n);
     return s->wants(s->ctx, TR_S_VALUE, param, first, n) ||
@@ -232,17 +238,26 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir)
     return st;
 }
 
+enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
+                              int64_t n, float *buf)
+{
+    struct load_reading r = {
+        .hf = hf, .tensor = at, .name = s->model->param[param].name, .first = first, .n = n, .to = buf, .dtype = TR_F32
+    };
+    return read_chunk(s->pool, &r);
+}
+
 enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf)
 {
     const struct tr_param *p = &s->model->param[param];
     enum tr_status st = TR_OK;
+    if (tr_store_packed(s, param))
+        return tr_load_packed(s, hf, at, param, buf);
     for (int64_t first = 0; first < p->n && st == TR_OK; first += CHUNK) {
         int64_t n = tr_min64(CHUNK, p->n - first);
         if (!is_wanted(s, TR_S_MASTER, param, first, n))
             continue;
-        st = read_chunk(
-            s->pool, &(struct load_reading){
-                         .hf = hf, .tensor = at, .name = p->name, .first = first, .n = n, .to = buf, .dtype = TR_F32 });
+        st = tr_load_floats(s, hf, at, param, first, n, buf);
         if (st == TR_OK)
             st = put_weights(s, param, first, n, buf, 0);
     }

@@ -8,6 +8,27 @@
 typedef enum tr_status tr_optim_file_fn(void *ctx, const char *path);
 enum tr_status tr_each_optim_file(const char *dir, tr_optim_file_fn *fn, void *ctx);
 
+/* Elements that move at once, and those that a thread reads or converts of them. The buffer holds a chunk as F32 and
+ * behind it once more in 16 bits, or packed. */
+enum { TR_LOAD_PIECE = 1 << 15, TR_LOAD_CHUNK = TR_IO_CHUNK / 3 * 2 / TR_LOAD_PIECE * TR_LOAD_PIECE };
+
+/* Elements [first, first + n) of tensor `at`, at most a chunk, as F32. Refuses what is not finite. */
+enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
+                              int64_t n, float *buf);
+
+/* load_packed.c: parameters whose VALUE is held in grains. */
+static inline enum tr_packed tr_store_packed(const struct tr_store *s, int param)
+{
+    return s->packed_of ? (enum tr_packed)s->packed_of[param] : TR_NOT_PACKED;
+}
+/* Does this rank hold any of elements [first, first + n)? */
+bool tr_wants_packed(const struct tr_store *s, int param, int64_t first, int64_t n);
+/* Packs floats buf[0, n), elements [first, first + n), and puts them. scales: those of the whole tensor, to hold
+ * instead of those that packing finds; NULL: those. */
+enum tr_status tr_put_packed(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf,
+                             const float *scales);
+enum tr_status tr_load_packed(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf);
+
 /* Tensor `at` of a directory into the weights of a parameter. Its shape has been checked; its values are finite. */
 enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf);
 

@@ -35,7 +35,8 @@ static char *root_ptr(const struct frame *f, tr_val root)
         const struct tr_param_place *at = &e->c->place.param[seg->param[v->slot]];
         bool is_param = v->kind == TR_V_PARAM;
         char *bucket = e->base[is_param ? TR_A_PARAMS : TR_A_GRADS] + bucket_offset(f->a, at->bucket, is_param);
-        return bucket + (size_t)at->at * tr_dtype_bytes(v->dtype);
+        return bucket + (is_param ? tr_bucket_bytes(&e->c->place, at->bucket, at->at)
+                                  : (size_t)at->at * tr_dtype_bytes(v->dtype));
     }
     case TR_V_CONST:
         return e->base[TR_A_PARAMS] + e->c->memory.constant[v->slot];

@@ -90,9 +90,15 @@ bool tr_exec_has(const struct tr_exec *e, enum tr_state what);
 bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param); /* a frozen parameter has VALUE only */
 bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what);       /* over the shard axis */
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what);
+/* An element of a state of this parameter: it stands for `block` elements of the parameter. That is one, where the row
+ * has blocks one of them, and in the VALUE of a packed parameter a grain. */
+struct tr_state_element {
+    int32_t block;
+    size_t bytes;
+};
+struct tr_state_element tr_exec_element(const struct tr_exec *e, enum tr_state what, int param);
 /* Address of element 0 of a parameter's state, whether or not this rank holds element 0: only elements [*first, *first
- * + *n) are on this rank. *n is 0 for a parameter of another stage. Elements are those of the state: where the row has
- * blocks, one element stands for a block of the parameter. The caller drains first. */
+ * + *n) are on this rank. *n is 0 for a parameter of another stage. The caller drains first. */
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n);
 /* Which elements of the whole state the tensor axis leaves on this rank. */
 struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param);

@@ -30,15 +30,14 @@ enum tr_status tr_run_GATHER(struct tr_run *r, const struct tr_action *a)
 {
     struct tr_exec *e = r->e;
     const struct tr_bucket *f = &e->c->place.bucket[a->of];
-    size_t size = tr_dtype_bytes(e->c->opt.compute_dtype);
     char *whole = e->base[TR_A_PARAMS] + a->value[0];
     bool is_moved = e->c->opt.layout.zero >= 3; /* otherwise this rank's shard is already in its place */
     struct tr_coll c = { .kind = TR_ALL_GATHER,
-                         .dtype = e->c->opt.compute_dtype,
+                         .dtype = f->packed ? TR_U8 : e->c->opt.compute_dtype,
                          .out = whole,
-                         .count = (size_t)f->n,
+                         .count = f->packed ? tr_bucket_bytes(&e->c->place, a->of, f->n) : (size_t)f->n,
                          .in = is_moved ? e->base[TR_A_PARAMS] + e->c->memory.bucket[a->of].state[TR_S_VALUE]
-                                        : whole + (size_t)f->shard_first * size,
+                                        : whole + tr_bucket_bytes(&e->c->place, a->of, f->shard_first),
                          .site = "gather parameters" };
     return tr_exec_post(r, a, tr_mesh_axis(e->mesh, TR_AXIS_SHARD), &c);
 }

@@ -69,7 +69,16 @@ bool tr_exec_is_sharded(const struct tr_exec *e, enum tr_state what)
 
 struct tr_tp_shard tr_exec_tp_shard(const struct tr_exec *e, enum tr_state what, int param)
 {
-    return tr_tp_blocks(&e->c->place.param[param].tp, e->c->place.states.row[what].block);
+    return tr_tp_blocks(&e->c->place.param[param].tp, tr_exec_element(e, what, param).block);
+}
+
+struct tr_state_element tr_exec_element(const struct tr_exec *e, enum tr_state what, int param)
+{
+    const struct tr_state_row *r = &e->c->place.states.row[what];
+    enum tr_packed packed = what == TR_S_VALUE ? (enum tr_packed)e->c->place.packed_of[param] : TR_NOT_PACKED;
+    if (packed)
+        return (struct tr_state_element){ tr_packed_format(packed)->grain, tr_packed_grain_bytes(packed) };
+    return (struct tr_state_element){ r->block, tr_dtype_bytes(r->dtype) };
 }
 
 char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t *first, int64_t *n)
@@ -81,9 +90,9 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     if (p->bucket < 0 || (what != TR_S_VALUE && e->c->place.is_frozen[param]))
         return NULL;
     const struct tr_bucket *f = &e->c->place.bucket[p->bucket];
-    int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / r->block; /* both are multiples of the block */
-    *first = r->is_sharded ? p->first / r->block : 0;
-    *n = tr_state_count(r, r->is_sharded ? p->n : p->tp.n);
-    return e->base[tr_state_arena((int)what)] + e->c->memory.bucket[p->bucket].state[what] +
-           at * (int64_t)tr_dtype_bytes(r->dtype);
+    struct tr_state_element x = tr_exec_element(e, what, param);
+    int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / x.block; /* both are multiples of the block */
+    *first = r->is_sharded ? p->first / x.block : 0;
+    *n = ((r->is_sharded ? p->n : p->tp.n) + x.block - 1) / x.block;
+    return e->base[tr_state_arena((int)what)] + e->c->memory.bucket[p->bucket].state[what] + at * (int64_t)x.bytes;
 }

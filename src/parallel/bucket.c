@@ -25,9 +25,15 @@ static void find_places(struct tr_placement *p)
             else if (at->bucket < 0 && tr_segment_is_here(p, g))
                 at->bucket = g;
         }
-    for (int i = 0; i < m->n_params; i++)
-        if (p->is_frozen[i] && p->param[i].bucket >= 0)
-            p->param[i].bucket = tr_frozen_bucket(m, p->param[i].bucket);
+    for (int i = 0; i < m->n_params; i++) {
+        struct tr_param_place *at = &p->param[i];
+        enum tr_fate fate = p->packed_of[i] ? TR_PACKED : p->is_frozen[i] ? TR_FROZEN : TR_LEARNS;
+        if (at->bucket < 0)
+            continue;
+        at->bucket = tr_fate_bucket(m, fate, at->bucket);
+        if (fate == TR_PACKED)
+            p->bucket[at->bucket].packed = (enum tr_packed)p->packed_of[i];
+    }
 }
 
 int tr_bucket_next(const struct tr_placement *p, int i)

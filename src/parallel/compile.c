@@ -109,15 +109,25 @@ static void resolve_states(struct tr_compiled *c)
         states->row[s].is_sharded = zero >= states->row[s].zero;
     }
     c->opt.layout.grain = tr_states_grain(states);
+    for (int i = 0; i < c->place.model->n_params; i++)
+        if (c->place.packed_of[i]) {
+            int32_t grain = tr_packed_format((enum tr_packed)c->place.packed_of[i])->grain * TR_GRAINS_ALIGN;
+            c->opt.layout.grain = grain > c->opt.layout.grain ? grain : c->opt.layout.grain;
+        }
 }
 
-/* Frozen parameters need buckets of their own, in a run that trains. */
+static bool is_frozen(const struct tr_compile_options *o, int param)
+{
+    return o->is_frozen && !o->is_inference && o->is_frozen[param];
+}
+
+/* Parameters of each fate need buckets of their own; none is frozen in a run that does not train. */
 static int count_buckets(const struct tr_compile_options *o, const struct tr_model *m)
 {
-    for (int i = 0; o->is_frozen && !o->is_inference && i < m->n_params; i++)
-        if (o->is_frozen[i])
-            return tr_frozen_bucket(m, m->n_segments) + 1;
-    return m->n_segments + 2;
+    int n = 1;
+    for (int i = 0; i < m->n_params; i++)
+        n = o->packed_of && o->packed_of[i] ? TR_PACKED + 1 : n == 1 && is_frozen(o, i) ? TR_FROZEN + 1 : n;
+    return n * (m->n_segments + 2);
 }
 
 static enum tr_status allocate(struct tr_compiled *c)
@@ -127,6 +137,7 @@ static enum tr_status allocate(struct tr_compiled *c)
     p->n_buckets = count_buckets(&c->opt, p->model);
     p->param = calloc(n_params, sizeof *p->param);
     p->is_frozen = calloc(n_params, sizeof *p->is_frozen);
+    p->packed_of = calloc(n_params, sizeof *p->packed_of);
     p->group_of = calloc(n_params, sizeof *p->group_of);
     p->norm_first = calloc(n_params + 1, sizeof *p->norm_first);
     p->stage_of = calloc(n_segments, sizeof *p->stage_of);
@@ -134,8 +145,8 @@ static enum tr_status allocate(struct tr_compiled *c)
     c->recompute_of = calloc(n_segments, sizeof *c->recompute_of);
     c->memory.cache = calloc(n_segments, sizeof *c->memory.cache);
     c->memory.bucket = calloc((size_t)p->n_buckets, sizeof *c->memory.bucket);
-    bool has_all = p->param && p->is_frozen && p->group_of && p->norm_first && p->stage_of && p->bucket &&
-                   c->recompute_of && c->memory.cache && c->memory.bucket;
+    bool has_all = p->param && p->is_frozen && p->packed_of && p->group_of && p->norm_first && p->stage_of &&
+                   p->bucket && c->recompute_of && c->memory.cache && c->memory.bucket;
     return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
@@ -162,6 +173,24 @@ static enum tr_status check_optim(const struct tr_compiled *c)
     return TR_OK;
 }
 
+/* Refuses a packed parameter that the tensor axis cuts inside a grain: a part of a grain cannot be decoded. */
+static enum tr_status check_packed(const struct tr_placement *p)
+{
+    int size = p->layout->size[TR_AXIS_TP];
+    for (int i = 0; i < p->model->n_params; i++) {
+        const struct tr_param *x = &p->model->param[i];
+        if (!p->packed_of[i])
+            continue;
+        const struct tr_storage_format *f = tr_packed_format((enum tr_packed)p->packed_of[i]);
+        if (!tr_tp_keeps_blocks(x, size, f->grain))
+            return tr_fail(TR_USAGE,
+                           "tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of %s; use another "
+                           "tp, or hold the base in 16 bits",
+                           size, x->name, x->rows, x->cols, (int)f->grain, f->name);
+    }
+    return TR_OK;
+}
+
 /* Assigns the slots where each parameter's part of the norm is summed. In order, a slot covers a piece that every
  * layout has. */
 static void count_norms(struct tr_placement *p, int n_micro)
@@ -182,12 +211,15 @@ static enum tr_status place(struct tr_compiled *c)
 {
     struct tr_placement *p = &c->place;
     enum tr_status st = TR_OK;
-    resolve_states(c);
-    TR_TRY(check_optim(c));
     for (int i = 0; i < p->model->n_params; i++) {
         p->group_of[i] = (uint8_t)tr_param_group_of(&c->opt.groups, p->model->param[i].name);
-        p->is_frozen[i] = c->opt.is_frozen && !c->opt.is_inference && c->opt.is_frozen[i];
+        p->is_frozen[i] = is_frozen(&c->opt, i);
+        p->packed_of[i] = c->opt.packed_of ? c->opt.packed_of[i] : TR_NOT_PACKED;
+        TR_BUG_ON(p->packed_of[i] && !p->is_frozen[i] && !c->opt.is_inference);
     }
+    resolve_states(c);
+    TR_TRY(check_optim(c));
+    TR_TRY(check_packed(p));
     TR_TRY(tr_pipeline_stages(c));
     TR_TRY(tr_buckets_measure(p));
     tr_place_writers(p, &c->opt);
@@ -228,6 +260,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->recompute_of);
     free(c->place.param);
     free(c->place.is_frozen);
+    free(c->place.packed_of);
     free(c->place.group_of);
     free(c->place.norm_first);
     free(c->place.stage_of);

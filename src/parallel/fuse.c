@@ -19,10 +19,11 @@ static bool is_next(const struct tr_program *p, const struct tr_layout *l, tr_va
     const struct tr_local_param *x = &p->param[first], *y = &p->param[second];
     int64_t n = p->value[a].rows * p->value[a].cols;
     if (x->n_dims != y->n_dims || x->is_global || y->is_global || x->is_partial || y->is_partial ||
-        x->is_frozen != y->is_frozen || n % tr_bucket_align(l) != 0)
+        x->is_frozen != y->is_frozen || x->packed != y->packed || n % tr_bucket_align(l) != 0)
         return false;
     for (int i = first + 1; i < second; i++) /* other parameters between them in the same bucket */
-        if ((p->param[i].n_dims == 2) == (x->n_dims == 2) && p->param[i].is_frozen == x->is_frozen)
+        if ((p->param[i].n_dims == 2) == (x->n_dims == 2) && p->param[i].is_frozen == x->is_frozen &&
+            p->param[i].packed == x->packed)
             return false;
     return first < second;
 }

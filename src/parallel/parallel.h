@@ -46,6 +46,7 @@ enum tr_status tr_pass_fp8(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_recompute(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_fuse(struct tr_program *p, const struct tr_pass_ctx *ctx);
+enum tr_status tr_pass_dequant(struct tr_program *p, const struct tr_pass_ctx *ctx);
 enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ctx); /* lifetimes -> offsets */
 
 enum tr_arena_id {
@@ -83,6 +84,9 @@ struct tr_compile_options {
     enum tr_dtype reduce_dtype;   /* dtype of gradients between data ranks, where it is narrower than grad_dtype */
     const struct tr_optim *optim; /* NULL: no gradients and no state: inference */
     const bool *is_frozen;        /* by parameter; NULL: all learn */
+    /* by parameter, enum tr_packed: matrices of linears that do not learn and are held packed; NULL: none */
+    const uint8_t *packed_of;
+    bool nests_scales; /* loading rounds the scales of weights that it packs by double quantisation */
     struct tr_param_groups groups;
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */

@@ -25,7 +25,7 @@ size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 /* Alignment of parameters and shards, in elements. It covers 64 bytes of the narrowest dtype of VALUE and at least one
  * block of every state. In order it is so large that no shard ends inside a term of the norm. All three are powers of
  * 2. */
-enum { TR_BUCKET_ALIGN = 32 };
+enum { TR_BUCKET_ALIGN = 32, TR_GRAINS_ALIGN = 4 /* grains: 16 bytes of every format, for wide loads */ };
 static inline int64_t tr_bucket_align(const struct tr_layout *l)
 {
     return tr_max64(l->in_order ? TR_NORM_PIECE : TR_BUCKET_ALIGN, l->grain);
@@ -56,8 +56,8 @@ struct tr_buffer_use *tr_use_add(struct tr_action *a, int buffer, enum tr_role r
 void tr_use_free(struct tr_action *a, int buffer); /* nothing reads the slot after this action */
 void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag);
 
-/* frozen.c: marks the frozen parameters of a segment's program. Two segments that share a program share its rewritten
- * form only when the same parameters are frozen. */
+/* frozen.c: marks the frozen and packed parameters of a segment's program. Two segments that share a program share its
+ * rewritten form only when the same parameters are. */
 void tr_program_freeze(const struct tr_placement *p, int segment, struct tr_program *out);
 bool tr_segments_are_alike(const struct tr_placement *p, int a, int b);
 

@@ -2,10 +2,10 @@
 #include "parallel/parallel_impl.h"
 
 const struct tr_pass tr_passes[] = {
-    { "tensor", tr_pass_tensor }, { "context", tr_pass_context },     { "precision", tr_pass_precision },
-    { "side", tr_pass_side },     { "cache", tr_pass_cache },         { "grad", tr_pass_grad },
-    { "fp8", tr_pass_fp8 },       { "recompute", tr_pass_recompute }, { "fuse", tr_pass_fuse },
-    { "layout", tr_pass_layout },
+    { "tensor", tr_pass_tensor },   { "context", tr_pass_context },     { "precision", tr_pass_precision },
+    { "side", tr_pass_side },       { "cache", tr_pass_cache },         { "grad", tr_pass_grad },
+    { "fp8", tr_pass_fp8 },         { "recompute", tr_pass_recompute }, { "fuse", tr_pass_fuse },
+    { "dequant", tr_pass_dequant }, { "layout", tr_pass_layout },
 };
 const size_t tr_n_passes = TR_COUNT_OF(tr_passes);
 

@@ -62,8 +62,8 @@ const struct tr_model *tr_constant_model(const struct tr_compiled *c, int consta
     return longest;
 }
 
-/* Places one state of a bucket. A whole state has one slice per parameter. A shard has one slice, and so has a bucket
- * whose parameters do not begin on multiples of TR_ALIGN bytes. */
+/* Places one state of a bucket. A whole state has one slice per parameter. A shard has one slice, and so have a packed
+ * bucket and one whose parameters do not begin on multiples of TR_ALIGN bytes. */
 static void place_state(struct tr_compiled *c, int row, int g)
 {
     struct tr_memory_map *map = &c->memory;
@@ -77,9 +77,9 @@ static void place_state(struct tr_compiled *c, int row, int g)
     map->bucket[g].state[row] = start;
     bool is_named = arena == TR_A_OPTIM; /* values and gradients go by the parameter alone */
     (void)tr_format(what, sizeof what, "%.16s%s", is_named ? r->name : "", is_named ? " " : "");
-    if (r->is_sharded || align * size / block % TR_ALIGN != 0) {
-        size_t n = (size_t)(r->is_sharded ? f->shard_n : f->n);
-        (void)slice(map, arena, n / block * size, what,
+    if (r->is_sharded || f->packed || align * size / block % TR_ALIGN != 0) {
+        int64_t n = r->is_sharded ? f->shard_n : f->n;
+        (void)slice(map, arena, f->packed ? tr_bucket_bytes(&c->place, g, n) : (size_t)n / block * size, what,
                     tr_bucket_segment(m, g) < m->n_segments ? tr_bucket_name(m, g, name, sizeof name)
                                                             : "shared by stages");
         return;
@@ -279,6 +279,12 @@ enum tr_status tr_place_bytes(struct tr_compiled *c)
     place_moving(c);
     place_rest(c);
     return c->memory.slice ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
+}
+
+size_t tr_bucket_bytes(const struct tr_placement *p, int bucket, int64_t n)
+{
+    enum tr_packed packed = p->bucket[bucket].packed;
+    return packed ? tr_packed_bytes(packed, n) : (size_t)n * tr_dtype_bytes(p->states.row[TR_S_VALUE].dtype);
 }
 
 size_t tr_compiled_bytes(const struct tr_compiled *c)

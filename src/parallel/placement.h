@@ -50,21 +50,28 @@ static inline int tr_grad_zero(const struct tr_layout *l)
     return (l->in_order || l->sync_last) && l->zero > 1 ? 1 : l->zero;
 }
 
-/* Frozen parameters lie in buckets of their own, behind all others: one for each segment that uses them first, and one
- * for shared parameters. These buckets hold VALUE only. */
-static inline int tr_frozen_bucket(const struct tr_model *m, int bucket)
+/* What happens to a parameter, and how it is held. Each fate has as many buckets as there are segments and two more, in
+ * this order. Buckets of the last two fates hold VALUE only. */
+enum tr_fate { TR_LEARNS, TR_FROZEN, TR_PACKED, TR_FATES };
+
+/* The bucket of another fate, of a bucket of parameters that learn. */
+static inline int tr_fate_bucket(const struct tr_model *m, enum tr_fate fate, int bucket)
 {
-    return m->n_segments + 2 + bucket;
+    return (int)fate * (m->n_segments + 2) + bucket;
+}
+static inline enum tr_fate tr_bucket_fate(const struct tr_model *m, int bucket)
+{
+    return (enum tr_fate)(bucket / (m->n_segments + 2));
 }
 static inline bool tr_bucket_is_frozen(const struct tr_model *m, int bucket)
 {
-    return bucket >= m->n_segments + 2;
+    return tr_bucket_fate(m, bucket) != TR_LEARNS;
 }
 /* The segment of a bucket. n_segments: the bucket of parameters that several stages hold; n_segments + 1: the bucket of
  * their second use. */
 static inline int tr_bucket_segment(const struct tr_model *m, int bucket)
 {
-    return tr_bucket_is_frozen(m, bucket) ? bucket - m->n_segments - 2 : bucket;
+    return bucket % (m->n_segments + 2);
 }
 
 /* How the gradients of a bucket are summed over ranks. A rank that saw other tokens has a part of the sum, and so has a
@@ -82,9 +89,10 @@ struct tr_hop {
  * two stages would; those of the second use are in the bucket after that. Every arena holds the parameters of a bucket
  * in the same order, so an element has one index. */
 struct tr_bucket {
-    int64_t n;         /* elements, padded so that shards are equal */
-    int64_t n_partial; /* the first elements: their gradients are sums over the tensor axis */
-    int n_hops;        /* the sums over ranks; their order decides the bits of the result */
+    int64_t n;             /* elements, padded so that shards are equal */
+    enum tr_packed packed; /* VALUE is held in grains of this format; TR_NOT_PACKED: in the compute dtype */
+    int64_t n_partial;     /* the first elements: their gradients are sums over the tensor axis */
+    int n_hops;            /* the sums over ranks; their order decides the bits of the result */
     struct tr_hop hop[TR_MAX_HOPS];
     int64_t shard_first, shard_n; /* this rank's shard (the whole bucket when nothing is sharded) */
 };
@@ -109,17 +117,23 @@ struct tr_placement {
     struct tr_states states;        /* what is held of each parameter */
     struct tr_param_place *param;   /* by parameter */
     bool *is_frozen;                /* by parameter: no gradient, no state, no update */
+    uint8_t *packed_of;             /* by parameter: enum tr_packed */
     uint8_t *group_of;              /* by parameter: its group, and its row of the step buffer */
     int *norm_first;                /* by parameter: its first slot of `norm`; one past the last: how many there are */
     int n_stages, *stage_of;        /* by segment; stage k is pipeline rank k % pp's */
     struct tr_bucket *bucket;       /* by bucket */
-    int n_buckets;                  /* segments, the shared one, its second; where some are frozen, as many again */
+    int n_buckets;                  /* segments, the shared one, its second: as many for each fate that occurs */
     /* in_order: levels of the tree over this rank's micro-batches; level 0 is the leaf that is being summed */
     int n_levels;
 };
 
 /* Does this rank hold the segment? */
 bool tr_segment_is_here(const struct tr_placement *p, int segment);
+/* May this parameter be held packed when it does not learn? A matrix (out, in) that only linears of layers read may:
+ * embeddings and heads are read by other ops, and bitsandbytes packs the transpose of a matrix (in, out). */
+bool tr_param_may_pack(const struct tr_model *m, int param);
+/* Bytes of the VALUE of n elements of a bucket. A packed one holds whole grains. */
+size_t tr_bucket_bytes(const struct tr_placement *p, int bucket, int64_t n);
 /* Does this rank count a parameter that it holds in norms? A tensor that several ranks hold is counted
  * once, a frozen one never. */
 bool tr_param_is_counted(const struct tr_placement *p, int param);

@@ -78,8 +78,8 @@ struct tr_buffer {
     size_t bytes, offset;
 };
 
-/* A segment reads its own buckets and those of parameters that several segments share. */
-enum { TR_MAX_BUCKETS = 4, TR_MAX_USES = 8 + 2 * TR_MAX_BUCKETS };
+/* A segment reads its own buckets and those of parameters that several segments share, of every fate. */
+enum { TR_MAX_BUCKETS = 6, TR_MAX_USES = 8 + 2 * TR_MAX_BUCKETS };
 
 /* What an action does with a buffer, and as what: the basis of lifetimes and of the hazard check. */
 enum tr_role {

@@ -57,7 +57,7 @@ static const struct tr_action *next_reader(const struct shard_pass *p, int i)
 
 static void gather(struct shard_pass *p, int bucket, int micro)
 {
-    size_t bytes = (size_t)p->e.c->place.bucket[bucket].n * tr_dtype_bytes(p->e.c->opt.compute_dtype);
+    size_t bytes = tr_bucket_bytes(&p->e.c->place, bucket, p->e.c->place.bucket[bucket].n);
     struct tr_action *a = tr_emit_new(&p->e, TR_DO_GATHER, TR_PART_GRADIENTS, -1, micro);
     a->of = a->bucket[0] = bucket;
     a->n_buckets = 1;

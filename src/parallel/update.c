@@ -66,8 +66,10 @@ static bool has_amax(const struct tr_schedule *s)
 
 static bool is_all_frozen(const struct tr_placement *p, int bucket)
 {
-    int frozen = tr_frozen_bucket(p->model, bucket);
-    return p->bucket[bucket].n == 0 && frozen < p->n_buckets && p->bucket[frozen].n > 0;
+    bool has_frozen = false;
+    for (int b = bucket + p->model->n_segments + 2; b < p->n_buckets; b += p->model->n_segments + 2)
+        has_frozen |= p->bucket[b].n > 0;
+    return p->bucket[bucket].n == 0 && has_frozen;
 }
 
 enum tr_status tr_pass_update(const struct tr_compiled *c, struct tr_schedule *s)

@@ -261,7 +261,7 @@ PRICE(WAIT)
 PRICE(GATHER)
 {
     struct player *p = &all[rank];
-    double bytes = (double)p->c->place.bucket[a->of].n * (double)tr_dtype_bytes(p->c->opt.compute_dtype);
+    double bytes = (double)tr_bucket_bytes(&p->c->place, a->of, p->c->place.bucket[a->of].n);
     post(p, a, TR_AXIS_SHARD,
          tr_cost_collective(p->price.machine, TR_COST_ALL_GATHER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes));
     return true;

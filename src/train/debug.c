@@ -54,7 +54,7 @@ static uint64_t hash_of(const struct tr_exec *e, enum tr_state what, int param)
     if (what == TR_S_GRAD || !tr_exec_holds(e, what, param)) /* gradients are scratch between steps */
         return 0;
     const char *at = tr_exec_at(e, what, param, &first, &n);
-    size_t elem = tr_dtype_bytes(tr_exec_dtype(e, what)), chunk = TR_IO_CHUNK * sizeof(float);
+    size_t elem = tr_exec_element(e, what, param).bytes, chunk = TR_IO_CHUNK * sizeof(float);
     at += (size_t)first * elem;
     if (tr_exec_device(e)->row->is_host)
         return n > 0 ? tr_hash(at, (size_t)n * elem).lo : 0;
@@ -122,10 +122,11 @@ static void flip(struct tr_exec *e)
     int n_params = tr_exec_compiled(e)->place.model->n_params;
     for (int i = 0; i < n_params; i++) {
         int64_t first, n;
-        char *at = tr_exec_at(e, TR_S_VALUE, (n_params / 2 + i) % n_params, &first, &n);
+        int param = (n_params / 2 + i) % n_params;
+        char *at = tr_exec_at(e, TR_S_VALUE, param, &first, &n);
         if (n == 0)
             continue;
-        at += (size_t)(first + n / 2) * tr_dtype_bytes(tr_exec_dtype(e, TR_S_VALUE));
+        at += (size_t)(first + n / 2) * tr_exec_element(e, TR_S_VALUE, param).bytes;
         char byte = 0;
         tr_device_copy_now(tr_exec_device(e), &byte, at, 1);
         byte ^= 1;

@@ -124,10 +124,13 @@ static void look(void *ctx, const struct tr_action *a)
         look_at_gradients(n, a, s->program[s->program_of[a->segment]]);
 }
 
+/* Packed weights never change, and were finite when they were read. */
 static void look_at_weights(struct tr_numbers *n)
 {
     struct tr_exec *e = n->e;
     for (int i = 0; i < tr_exec_compiled(e)->place.model->n_params && n->mine.kind == NOWHERE; i++) {
+        if (tr_exec_compiled(e)->place.packed_of[i])
+            continue;
         int64_t first = 0, count = 0;
         enum tr_dtype dtype = tr_exec_dtype(e, TR_S_VALUE);
         char *at = tr_exec_at(e, TR_S_VALUE, i, &first, &count);

@@ -14,9 +14,9 @@ static const struct tr_param_place *place_of(const struct tr_exec *e, int param)
     return &tr_exec_compiled(e)->place.param[param];
 }
 
-static size_t size_of(const struct tr_exec *e, enum tr_state what)
+static size_t size_of(const struct tr_exec *e, enum tr_state what, int param)
 {
-    return tr_dtype_bytes(tr_exec_dtype(e, what));
+    return tr_exec_element(e, what, param).bytes;
 }
 
 /* Copies device memory to the host buffer. The copy is valid until the next call. */
@@ -43,8 +43,8 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     TR_BUG_ON(tr_tp_run(&shard, &at, first + n, &local) != n || at != first);
     TR_BUG_ON(local < own_first || local + n > own_first + own_n);
-    *out = base + local * (int64_t)size_of(e, what);
-    return on_host(e, out, (size_t)n * size_of(e, what));
+    *out = base + local * (int64_t)size_of(e, what, param);
+    return on_host(e, out, (size_t)n * size_of(e, what, param));
 }
 
 struct upload {
@@ -73,7 +73,7 @@ static void upload(struct tr_exec *e, char *to, const char *from, size_t bytes)
 static enum tr_status store_put(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void *src)
 {
     struct tr_exec *e = ctx;
-    int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)size_of(e, what), len;
+    int64_t own_first = 0, own_n = 0, local = 0, size = (int64_t)size_of(e, what, param), len;
     char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
@@ -116,7 +116,7 @@ static bool holds_part(const struct tr_exec *e, int writer)
 static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int param, int64_t first, int64_t n, void *out)
 {
     int64_t own_first = 0, own_n = 0, local = 0, len;
-    size_t size = size_of(e, what), words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
+    size_t size = size_of(e, what, param), words = tr_round_up((size_t)n * size, sizeof(int64_t)) / sizeof(int64_t);
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     enum tr_status st = TR_OK;
@@ -148,7 +148,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     struct tr_exec *e = ctx;
     const struct tr_param_place *p = place_of(e, param);
     int64_t own_first = 0, own_n = 0;
-    size_t size = size_of(e, what);
+    size_t size = size_of(e, what, param);
     enum tr_status st = tr_exec_drain(e);
     if (st != TR_OK)
         return st;
@@ -204,5 +204,7 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                               .wants = store_wants,
                               .ranges = store_ranges,
                               .writer = store_writer,
-                              .is_frozen = tr_exec_compiled(e)->place.is_frozen };
+                              .is_frozen = tr_exec_compiled(e)->place.is_frozen,
+                              .packed_of = tr_exec_compiled(e)->place.packed_of,
+                              .nests_scales = tr_exec_compiled(e)->opt.nests_scales };
 }

@@ -22,6 +22,7 @@ static inline void train_one(struct reference *ref, const struct layout *like)
                         .dtype = like->dtype,
                         .n_micro = like->n_micro * (like->dp ? like->dp : 1),
                         .frozen = like->frozen,
+                        .packed = like->packed,
                         .in_order = like->in_order };
     struct tr_compile_options opt = options(&l);
     opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .in_order = l.in_order };
@@ -46,6 +47,22 @@ static inline enum tr_state weights(const struct tr_exec *e, int param)
     return tr_exec_holds(e, TR_S_MASTER, param) ? TR_S_MASTER : TR_S_VALUE;
 }
 
+/* Are the grains of a packed parameter on this rank those of one rank? */
+static inline bool same_grains(const struct run *one, const struct run *r, int param)
+{
+    int64_t first = 0, n = 0, all = 0, zero = 0, local = 0, len = 0;
+    size_t size = tr_exec_element(r->e, TR_S_VALUE, param).bytes;
+    struct tr_tp_shard shard = tr_exec_tp_shard(r->e, TR_S_VALUE, param);
+    const char *a = tr_exec_at(r->e, TR_S_VALUE, param, &first, &n);
+    const char *b = tr_exec_at(one->e, TR_S_VALUE, param, &zero, &all);
+    for (int64_t at = 0; n > 0 && (len = tr_tp_run(&shard, &at, all, &local)) > 0; at += len)
+        for (int64_t k = 0; k < len; k++)
+            if (local + k >= first && local + k < first + n &&
+                memcmp(a + (size_t)(local + k) * size, b + (size_t)(at + k) * size, size) != 0)
+                return false;
+    return true;
+}
+
 /* How far the weights of this rank are from those of one rank, as a share of how far they moved. */
 static inline double distance(const struct reference *ref, const struct run *r, bool *is_same)
 {
@@ -55,6 +72,10 @@ static inline double distance(const struct reference *ref, const struct run *r, 
     for (int i = 0; i < r->m->n_params; before += r->m->param[i++].n) {
         int64_t first = 0, n = 0, all = 0, zero = 0, local = 0, len = 0;
         CHECK_OK(tr_exec_drain(r->e));
+        if (r->c->place.packed_of[i]) {
+            diff = same_grains(&ref->run, r, i) ? diff : INFINITY;
+            continue;
+        }
         const float *a = (const float *)(void *)tr_exec_at(r->e, weights(r->e, i), i, &first, &n);
         const float *b = (const float *)(void *)tr_exec_at(ref->run.e, weights(ref->run.e, i), i, &zero, &all);
         for (int64_t at = 0; n > 0 && (len = tr_tp_run(&r->c->place.param[i].tp, &at, all, &local)) > 0; at += len)

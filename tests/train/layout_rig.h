@@ -30,8 +30,12 @@ static const char *const configs[] = {
     "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
     "{\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"tie_word_embeddings\":true}",
+    /* so wide that four tensor ranks split its matrices between grains */
+    "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":256,\"intermediate_size\":256,\"num_hidden_layers\":"
+    "3,"
+    "\"num_attention_heads\":8,\"num_key_value_heads\":4}",
 };
-enum { LLAMA, GPT2, QWEN, N_MODELS };
+enum { LLAMA, GPT2, QWEN, N_MODELS, WIDE = N_MODELS };
 
 /* Sizes of 0 are 1. */
 struct layout {
@@ -44,20 +48,31 @@ struct layout {
     enum tr_recompute recompute;
     enum tr_dtype dtype, reduce_dtype;
     bool in_order, sync_last;
-    int frozen; /* enum frozen */
+    int frozen;            /* enum frozen */
+    enum tr_packed packed; /* how frozen matrices of linears are held */
+    bool is_decoded;       /* they are held in the compute dtype, with the values of packed ones */
 };
 
 /* Which parameters keep their values. */
-enum frozen { FREEZE_NONE, FREEZE_FIRST, FREEZE_ALL_BUT_NORMS, FREEZE_ALL_BUT_HEAD, FREEZE_ALL_BUT_ADAPTER, N_FROZEN };
+enum frozen {
+    FREEZE_NONE,
+    FREEZE_FIRST,
+    FREEZE_ALL_BUT_NORMS,
+    FREEZE_ALL_BUT_HEAD,
+    FREEZE_ALL_BUT_ADAPTER,
+    N_FROZEN,
+    FREEZE_ALL_BUT_V = N_FROZEN
+};
 
 /* An adapter of each model. Its B's do not begin with zeros, so that every A learns from the first step on. */
-static const char *const adapters[N_MODELS] = {
+static const char *const adapters[N_MODELS + 1] = {
     "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"lora_dropout\":0.1,\"init_lora_weights\":false,"
     "\"target_modules\":\"all-linear\"}",
     "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"init_lora_weights\":false,\"lora_bias\":true,"
     "\"target_modules\":[\"c_attn\",\"c_proj\",\"c_fc\"],\"fan_in_fan_out\":true}",
     "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":8,\"init_lora_weights\":false,\"layers_to_transform\":[0,2],"
     "\"target_modules\":[\"q_proj\",\"v_proj\",\"down_proj\"]}",
+    "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"init_lora_weights\":false,\"target_modules\":\"all-linear\"}",
 };
 
 struct run {
@@ -71,6 +86,7 @@ struct run {
     struct tr_batch micro[MAX_MICRO];
     double loss, norm;
     bool is_frozen[PARAMS_MAX];
+    uint8_t packed_of[PARAMS_MAX];
 };
 
 /* Micro-batch `number` of a step: two documents a row. */
@@ -120,6 +136,8 @@ static inline bool freezes(const struct tr_model *m, int frozen, int param)
         return !is_read_by(m, m->n_segments - 1, param);
     case FREEZE_ALL_BUT_ADAPTER:
         return !m->param[param].in_adapter;
+    case FREEZE_ALL_BUT_V: /* a matrix that learns between packed ones */
+        return !strstr(name, "v_proj");
     default:
         return false;
     }
@@ -147,9 +165,12 @@ static inline void open_run(struct run *r, const struct layout *l, const struct 
     if (l->frozen == FREEZE_ALL_BUT_ADAPTER)
         adapt(r->m, adapters[l->model]);
     CHECK(r->m->n_params <= PARAMS_MAX);
-    for (int i = 0; i < r->m->n_params; i++)
+    for (int i = 0; i < r->m->n_params; i++) {
         r->is_frozen[i] = freezes(r->m, l->frozen, i);
+        r->packed_of[i] = r->is_frozen[i] && tr_param_may_pack(r->m, i) ? (uint8_t)l->packed : TR_NOT_PACKED;
+    }
     with.is_frozen = r->is_frozen;
+    with.packed_of = l->is_decoded ? NULL : r->packed_of;
     CHECK_OK(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &with, &r->c));
 }
 
@@ -171,6 +192,27 @@ static inline struct tr_compile_options options(const struct layout *l)
                                         .save_bytes = TR_IO_CHUNK * sizeof(float) };
 }
 
+/* Gives matrices that are held in the compute dtype the values that they would have packed. */
+static inline void load_decoded(struct run *r, const struct tr_store *store)
+{
+    for (int i = 0; i < r->m->n_params; i++) {
+        int64_t n = r->m->param[i].n;
+        enum tr_packed packed = (enum tr_packed)r->packed_of[i];
+        if (!packed || r->c->place.packed_of[i])
+            continue;
+        float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+        void *grains = malloc(tr_packed_bytes(packed, n));
+        CHECK(x && y && grains);
+        tr_model_init_param(r->m, i, 3, 0, n, NULL, x);
+        tr_packed_encode(packed, x, n, grains);
+        tr_packed_decode(packed, grains, 0, n, y, r->c->opt.compute_dtype);
+        CHECK_OK(store->put(store->ctx, TR_S_VALUE, i, 0, n, y));
+        free(x);
+        free(y);
+        free(grains);
+    }
+}
+
 /* Random weights through the store, as `train --from_scratch` does; plain gradient descent: what a gradient is off by,
  * a weight is off by as much, whatever its size. */
 static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, int n_micro, int n_global)
@@ -186,6 +228,7 @@ static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, i
     CHECK(r->dev.reserved_bytes == tr_compiled_bytes(r->c));
     struct tr_store store = tr_exec_store(r->e);
     CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
+    load_decoded(r, &store);
     for (int step = 0; step < N_STEPS; step++) {
         for (int i = 0; i < n_micro; i++)
             fill(r, i, step, first_micro + i);

@@ -1,0 +1,72 @@
+/* dequant.c - pass, after fuse: a packed weight is decoded in front of every op that reads it.
+ *
+ * The decoded matrix is a value of the compute dtype in the work arena. It lives for that one op, so a program holds
+ * one decoded weight at a time, and forward, backward and recompute each decode it anew. No other pass knows that a
+ * weight is packed, and every kernel of every device takes it as it takes any weight. Rejected: products that decode
+ * while they read (a second set of products on each device; a decoded matrix is read many times by a product, and
+ * decoding costs a few per cent of it), and one decoded copy for forward and backward (it would be saved like an
+ * activation).
+ */
+#include "parallel/parallel_impl.h"
+
+static tr_val add_value(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
+                        const char *what, const char *of)
+{
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "%s%.80s", what, of);
+    tr_val v = tr_value_add(p, kind, dtype, rows, cols, name);
+    p->value[v].dtype_is_fixed = true;
+    return v;
+}
+
+/* Emits the op that decodes a weight for a reader in this phase. */
+static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase)
+{
+    struct tr_value w = p->value[weight];
+    enum tr_packed packed = p->param[w.slot].packed;
+    size_t grain_bytes = tr_packed_grain_bytes(packed);
+    int64_t n_grains = (int64_t)(tr_packed_bytes(packed, w.rows * w.cols) / grain_bytes);
+    tr_val grains = add_value(p, TR_V_PARAM, TR_U8, n_grains, (int64_t)grain_bytes, "packed_", w.name);
+    p->value[grains].slot = w.slot;
+    tr_val out = add_value(p, TR_V_TEMP, w.dtype, w.rows, w.cols, "w_", w.name);
+    struct tr_node *n = tr_node_add(p, TR_OP_DEQUANT, phase);
+    n->in[0] = grains;
+    n->out[0] = out;
+    n->attr.packed = packed;
+    return out;
+}
+
+/* What a reader reads instead of v. */
+static tr_val decoded(struct tr_program *p, tr_val v, enum tr_phase phase)
+{
+    tr_val root = tr_value_root(p, v);
+    if (v == TR_NONE || p->value[root].kind != TR_V_PARAM || !p->param[p->value[root].slot].packed)
+        return v;
+    struct tr_value x = p->value[v];
+    tr_val out = decode(p, root, phase);
+    return v == root ? out : tr_value_view(p, out, x.col, x.cols, x.name);
+}
+
+enum tr_status tr_pass_dequant(struct tr_program *p, const struct tr_pass_ctx *ctx)
+{
+    enum tr_status st = TR_OK;
+    struct tr_program *from = NULL;
+    bool has_packed = false;
+    (void)ctx;
+    for (int i = 0; i < p->n_params; i++)
+        has_packed |= p->param[i].packed != TR_NOT_PACKED;
+    if (!has_packed)
+        return TR_OK;
+    TR_TRY(tr_program_copy(p, &from));
+    p->n_nodes = 0;
+    for (int i = 0; i < from->n_nodes; i++) {
+        struct tr_node n = from->node[i];
+        for (int k = 0; k < TR_MAX_IN; k++)
+            n.in[k] = decoded(p, n.in[k], n.phase);
+        *tr_node_add(p, n.op, n.phase) = n;
+    }
+    st = p->failed;
+out:
+    tr_program_close(from);
+    return st;
+}
