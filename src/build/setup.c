@@ -128,6 +128,38 @@ out:
     return st;
 }
 
+/* Packs what bitsandbytes would, of the parameters that do not learn. */
+enum tr_status tr_setup_packed(const struct tr_config *cfg, const struct tr_model *m, const bool *is_frozen,
+                               uint8_t **out)
+{
+    int n = 0;
+    if (!cfg->load_in_4bit)
+        return TR_OK;
+    uint8_t *packed_of = calloc((size_t)m->n_params, sizeof *packed_of);
+    if (!packed_of)
+        return tr_fail(TR_NOMEM, "setup: out of memory");
+    for (int i = 0; i < m->n_params; i++)
+        if ((!is_frozen || is_frozen[i]) && tr_param_may_pack(m, i)) {
+            packed_of[i] = (uint8_t)cfg->bnb_4bit_quant_type;
+            n++;
+        }
+    *out = packed_of;
+    return n > 0 ? TR_OK
+                 : tr_fail(TR_USAGE, "load_in_4bit: %s has no matrix (out, in) in a layer that does not learn; drop it",
+                           m->arch->model_type);
+}
+
+/* A checkpoint holds whole weights, which a packed base no longer has; that of an adapter does not hold the base. */
+static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
+{
+    if (s->cfg->load_in_4bit && is_training && s->cfg->finetuning_type != TR_TUNING_LORA)
+        return tr_fail(TR_USAGE,
+                       "load_in_4bit holds weights in fewer bits than a checkpoint saves, so it trains adapters "
+                       "only; add --finetuning_type lora, or drop it");
+    return tr_setup_packed(s->cfg, is_training ? s->model : s->eval_model, is_training ? s->is_frozen : NULL,
+                           &s->packed_of);
+}
+
 /* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 {
@@ -153,6 +185,8 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .moment_dtype = cfg->moment_dtype,
         .optim = use == TR_USE_TRAIN ? tr_optim_row(cfg->optim) : NULL,
         .is_frozen = s->is_frozen,
+        .packed_of = s->packed_of,
+        .nests_scales = cfg->bnb_4bit_use_double_quant,
         .groups = s->groups,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
@@ -257,6 +291,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         TR_TRY(open_model(cfg, rows, s->sequence_length, 0, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }
+    TR_TRY(choose_packed(s, is_training));
     struct tr_compile_options opt = compile_options(s, use);
     const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_TRAIN] = s->model, [TR_FOR_EVAL] = s->eval_model };
     TR_TRY(tr_compile(models, &opt, &s->compiled));
@@ -277,5 +312,6 @@ void tr_setup_close(struct tr_setup *s)
     tr_model_close(s->model);
     tr_model_close(s->eval_model);
     free(s->is_frozen);
+    free(s->packed_of);
     free(s);
 }

@@ -160,8 +160,7 @@ struct tr_config {
     struct tr_words layers_to_transform, layers_pattern, trainable_token_indices;
     enum tr_lora_bias lora_bias; /* PEFT's bias */
     bool lora_b_bias;            /* PEFT's lora_bias */
-    bool ensure_weight_tying;
-    const char *model_base; /* the base of the adapter that `model` names */
+    const char *model_base;      /* the base of the adapter that `model` names */
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
@@ -180,6 +179,8 @@ struct tr_config {
 
     /* precision */
     enum tr_dtype dtype, master_dtype, grad_dtype, moment_dtype, reduce_dtype;
+    bool load_in_4bit, bnb_4bit_use_double_quant;
+    enum tr_packed bnb_4bit_quant_type;
 
     /* engine and memory */
     enum tr_device_choice device;

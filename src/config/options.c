@@ -112,6 +112,7 @@ static const struct choice fp8_gradients[] = { { "e4m3", TR_E4M3 }, { "e5m2", TR
 static const struct choice fp8_scalings[] = { { "current", TR_FP8_CURRENT },
                                               { "delayed", TR_FP8_DELAYED },
                                               { NULL, 0 } };
+static const struct choice quant_types[] = { { "nf4", TR_PACKED_NF4 }, { "fp4", TR_PACKED_FP4 }, { NULL, 0 } };
 static const struct choice syncs[] = { { "each", TR_SYNC_EACH }, { "last", TR_SYNC_LAST }, { NULL, 0 } };
 static const struct choice formats[] = {
     { "auto", TR_FORMAT_AUTO },
@@ -288,7 +289,6 @@ const struct option tr_options[] = {
     WORDS(trainable_token_indices, "adapter", "peft_trainable_token_indices", "ID,ID", "tokens whose embeddings are trained"),
     CHOICE(lora_bias, "adapter", "", RUN, "none", lora_biases, "biases of the base that are trained (PEFT's bias)"),
     FLAG(lora_b_bias, "adapter", "", RUN, "B has a bias (PEFT's lora_bias)", false),
-    FLAG(ensure_weight_tying, "adapter", "peft_ensure_weight_tying", RUN, "what is trained of a tied embedding is trained of the head too", false),
     STR(model_base, "adapter", "", MODEL | VERB(DATA), NULL, "DIR", "base of the adapter that model names; default: what adapter_config.json says"),
 
     INT(logging_steps, "log", "", RUN, "10", 0, MANY, "a log line every N steps; 0 = only the last"),
@@ -318,6 +318,9 @@ const struct option tr_options[] = {
     CHOICE(grad_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients are summed in"),
     CHOICE(moment_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the optimizer's moments"),
     CHOICE(reduce_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients travel in between ranks"),
+    FLAG(load_in_4bit, "precision", "", MODEL, "hold frozen weights of linears in 4 bits, as bitsandbytes does", false),
+    CHOICE(bnb_4bit_quant_type, "precision", "", MODEL, "nf4", quant_types, "load_in_4bit: the 16 values of a code"),
+    FLAG(bnb_4bit_use_double_quant, "precision", "", MODEL, "load_in_4bit: round the scales of blocks to 8 bits too", false),
 
     CHOICE(device, "engine", "", ENGINE, "auto", devices, "where to compute"),
     INT(threads, "engine", "num_threads", ENGINE | VERB(DATA) | VERB(INIT), "0", 0, 4096, "CPU threads; 0 = all this process may use"),
@@ -382,7 +385,8 @@ static const struct {
     { "nproc nproc_per_node num_processes nnodes max_restarts", "it goes before the verb: trireme launch --nproc-per-node N train ..." },
     { "adapter_name_or_path lora_model_dir", "write model ADAPTER_DIR: the adapter there is continued; its base is what adapter_config.json says, or model_base" },
     { "lora_fan_in_fan_out fan_in_fan_out", "leave it out: the model says it" },
-    { "load_in_4bit load_in_8bit", "the base of an adapter is not quantised here" },
+    { "load_in_8bit", "bases are held in 16 or 4 bits; write load_in_4bit, or leave it out" },
+    { "bnb_4bit_compute_dtype", "write dtype: all of a run computes in one type" },
     { "auto_find_batch_size", "trireme plan says what fits" },
     { "cases", "published results are predicted by bench_forecast --cases FILE.csv, a program of the build tree" },
     { "disable_tqdm", "write quiet" },

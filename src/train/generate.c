@@ -83,6 +83,7 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     enum tr_gemm_choice got;
     struct tr_generator *g = calloc(1, sizeof *g);
     float *buf = malloc(TR_IO_CHUNK * sizeof *buf);
+    uint8_t *packed_of = NULL;
     if (!g || !buf)
         TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
     g->cfg = cfg;
@@ -99,7 +100,10 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     TR_TRY(tr_pool_open((int)cfg->threads, &g->pool));
     const struct tr_device_row *device = tr_choose_device(cfg, 1);
     const struct tr_column *column = tr_column_of(device->name);
+    TR_TRY(tr_setup_packed(cfg, g->one, NULL, &packed_of));
     struct tr_compile_options opt = { .compute_dtype = cfg->dtype,
+                                      .packed_of = packed_of,
+                                      .nests_scales = cfg->bnb_4bit_use_double_quant,
                                       .n_micro = 1,
                                       .column = column,
                                       .fuses = column->fuses,
@@ -122,6 +126,7 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
         TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
 out:
     free(buf);
+    free(packed_of);
     if (st == TR_OK)
         *out = g;
     else
