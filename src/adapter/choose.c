@@ -137,6 +137,26 @@ static enum tr_status check_target(const struct tr_adapter *a, const struct tr_a
                    side);
 }
 
+/* Like names of targets: a pattern of the options that matches no target is a misspelling. PEFT warns. */
+static enum tr_status check_patterns(const char *option, const struct pattern *p, size_t n,
+                                     const struct tr_adapter_choice *c)
+{
+    enum tr_status st = TR_OK;
+    for (size_t i = 0; i < n; i++) {
+        bool is_match = false;
+        char shown[128];
+        for (size_t k = 0; k < c->n && !is_match; k++)
+            if (c->module[k].target.is_target)
+                TR_TRY(tr_adapter_pattern_match(&p[i], c->module[k].target.module, &is_match, NULL));
+        if (!is_match)
+            TR_TRY(tr_fail(TR_USAGE,
+                           "%s %s: no module that gets an adapter has this name; drop it or target the module", option,
+                           tr_escape(p[i].text, shown, sizeof shown)));
+    }
+out:
+    return st;
+}
+
 static enum tr_status check_tokens(const struct tr_adapter *a, const struct tr_adapter_choice *c, int64_t *n_trained)
 {
     const struct tr_adapter_module *table = NULL;
@@ -201,9 +221,39 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
     c.module = l.module;
     c.n = l.n;
     TR_TRY(check_tokens(a, &c, &c.n_trained));
+    if (!a->config) {
+        TR_TRY(check_patterns("rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
+        TR_TRY(check_patterns("alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
+    }
     l.module = NULL;
     *out = c;
 out:
     tr_adapter_list_release(&l);
     return st;
+}
+
+enum tr_status tr_adapter_summary(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out)
+{
+    struct tr_adapter_choice c;
+    int64_t least = INT64_MAX, most = 0;
+    char human[32];
+    enum tr_status st = tr_adapter_choose(a, m, &c);
+    if (st != TR_OK)
+        return st;
+    for (size_t i = 0; i < c.n; i++) {
+        const struct tr_adapter_target *t = &c.module[i].target;
+        least = t->is_target ? tr_min64(least, t->r) : least;
+        most = tr_max64(most, t->r);
+    }
+    tr_str_addf(out, "%s%s r %" PRId64, a->use_rslora ? "rank-stabilised " : "", a->use_dora ? "DoRA" : "LoRA", least);
+    if (most > least)
+        tr_str_addf(out, " to %" PRId64, most);
+    tr_str_addf(out, " alpha %g on %zu modules", a->alpha, c.n_targets);
+    if (c.n_saved)
+        tr_str_addf(out, ", %zu modules whole", c.n_saved);
+    if (a->n_tokens)
+        tr_str_addf(out, ", %zu tokens", a->n_tokens);
+    tr_str_addf(out, ": %s parameters", tr_human_count((double)c.n_trained, human, sizeof human));
+    free(c.module);
+    return TR_OK;
 }

@@ -105,6 +105,7 @@ enum tr_status tr_adapter_from_options(const struct tr_config *cfg, struct tr_ad
         a->use_rslora = cfg->use_rslora;
         a->use_dora = cfg->use_dora;
         a->has_b_bias = cfg->lora_b_bias;
+        a->ensures_tying = cfg->ensure_weight_tying;
         a->bias = cfg->lora_bias;
         a->loraplus_ratio = cfg->loraplus_lr_ratio;
         TR_TRY(tr_adapter_parse_init(cfg->init_lora_weights, false, a));
@@ -124,9 +125,22 @@ out:
 
 /* Options that describe a new adapter. One that continues is what its directory says. */
 static const char *const described[] = {
-    "lora_r",        "lora_alpha",      "lora_target_modules", "lora_modules_to_save", "use_rslora",
-    "use_dora",      "lora_bias",       "lora_b_bias",         "init_lora_weights",    "rank_pattern",
-    "alpha_pattern", "exclude_modules", "layers_to_transform", "layers_pattern",       "trainable_token_indices",
+    "lora_r",
+    "lora_alpha",
+    "lora_target_modules",
+    "lora_modules_to_save",
+    "use_rslora",
+    "use_dora",
+    "lora_bias",
+    "lora_b_bias",
+    "init_lora_weights",
+    "rank_pattern",
+    "alpha_pattern",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "trainable_token_indices",
+    "ensure_weight_tying",
 };
 
 enum tr_status tr_adapter_open(const struct tr_config *cfg, struct tr_adapter **out)

@@ -367,6 +367,7 @@ static enum tr_status set_from_options(const struct tr_adapter *a, cJSON *obj)
     TR_TRY(set(obj, "use_rslora", cJSON_CreateBool(a->use_rslora)));
     TR_TRY(set(obj, "use_dora", cJSON_CreateBool(a->use_dora)));
     TR_TRY(set(obj, "lora_bias", cJSON_CreateBool(a->has_b_bias)));
+    TR_TRY(set(obj, "ensure_weight_tying", cJSON_CreateBool(a->ensures_tying)));
     TR_TRY(set(obj, "bias", cJSON_CreateString(biases[a->bias])));
     TR_TRY(set(obj, "init_lora_weights", init_json(a)));
     TR_TRY(set(obj, "exclude_modules", words_json(&a->exclude, a->exclude_is_regex)));

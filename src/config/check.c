@@ -138,6 +138,7 @@ static const char *const adapter_options[] = {
     "layers_to_transform",
     "layers_pattern",
     "trainable_token_indices",
+    "ensure_weight_tying",
 };
 
 /* A dump of a configuration gives every option; one that has its default asks for nothing. */

@@ -160,7 +160,8 @@ struct tr_config {
     struct tr_words layers_to_transform, layers_pattern, trainable_token_indices;
     enum tr_lora_bias lora_bias; /* PEFT's bias */
     bool lora_b_bias;            /* PEFT's lora_bias */
-    const char *model_base;      /* the base of the adapter that `model` names */
+    bool ensure_weight_tying;
+    const char *model_base; /* the base of the adapter that `model` names */
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;

@@ -289,6 +289,7 @@ const struct option tr_options[] = {
     WORDS(trainable_token_indices, "adapter", "peft_trainable_token_indices", "ID,ID", "tokens whose embeddings are trained"),
     CHOICE(lora_bias, "adapter", "", RUN, "none", lora_biases, "biases of the base that are trained (PEFT's bias)"),
     FLAG(lora_b_bias, "adapter", "", RUN, "B has a bias (PEFT's lora_bias)", false),
+    FLAG(ensure_weight_tying, "adapter", "peft_ensure_weight_tying", RUN, "what is trained of a tied embedding is trained of the head too", false),
     STR(model_base, "adapter", "", MODEL | VERB(DATA), NULL, "DIR", "base of the adapter that model names; default: what adapter_config.json says"),
 
     INT(logging_steps, "log", "", RUN, "10", 0, MANY, "a log line every N steps; 0 = only the last"),

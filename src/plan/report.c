@@ -65,14 +65,25 @@ static void add_slices(const struct tr_memory_map *m, enum tr_arena_id a, struct
                         tr_human_bytes(m->slice[i].bytes, human, sizeof human), m->slice[i].name);
 }
 
+static int64_t trained(const struct tr_placement *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->model->n_params; i++)
+        n += p->is_frozen[i] ? 0 : p->model->param[i].n;
+    return n;
+}
+
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out)
 {
     const struct tr_model *m = c->place.model;
     char a[32], b[32], modes[96];
     const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
     size_t total = tr_compiled_bytes(c);
-    tr_str_addf(out, "%s: %s parameters in %d tensors, %d segments\n", m->arch->model_type,
+    tr_str_addf(out, "%s: %s parameters in %d tensors, %d segments", m->arch->model_type,
                 tr_human_count((double)m->n_elements, a, sizeof a), m->n_params, m->n_segments);
+    if (trained(&c->place) < m->n_elements)
+        tr_str_addf(out, "; %s of them learn", tr_human_count((double)trained(&c->place), a, sizeof a));
+    tr_str_addf(out, "\n");
     tr_str_addf(out,
                 "micro-batch %" PRId64 " rows x %" PRId64
                 " tokens, %d per step; compute %s, gradients %s, master %s, moments %s\n",
@@ -155,9 +166,10 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
         tr_str_addf(out, "]}");
     }
     tr_str_addf(out,
-                "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64
+                "], \"flops_per_token\": %.17g, \"parameters\": %" PRId64 ", \"parameters_trained\": %" PRId64
                 ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu",
-                tr_flops_per_token(&c[0]->place), c[0]->place.model->n_elements, recompute, c[0]->pipe->bubble, most);
+                tr_flops_per_token(&c[0]->place), c[0]->place.model->n_elements, trained(&c[0]->place), recompute,
+                c[0]->pipe->bubble, most);
     if (forecast)
         tr_str_addf(out, ", \"forecast\": %s", forecast);
     tr_str_addf(out, "}\n");

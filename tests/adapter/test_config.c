@@ -222,6 +222,40 @@ static void options_that_contradict_are_refused(void **state)
     }
 }
 
+/* What options ask for reads back from the file that is written for it. */
+static void what_is_written_reads_back(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(llama);
+    const struct tr_config *cfg = NULL;
+    struct tr_adapter *a = NULL, *again = NULL;
+    struct tr_str text = { 0 }, line = { 0 };
+    assert_int_equal(
+        open_options("--model base --lora_r 2 --lora_alpha 0.3 --lora_dropout 0.05 --use_rslora --lora_bias all "
+                     "--lora_target q_proj,mlp.up_proj,o_proj --layers_to_transform 0,2 --layers_pattern layers "
+                     "--rank_pattern o_proj=3,q_proj=1 --alpha_pattern q_proj=2.5 --modules_to_save norm "
+                     "--trainable_token_indices 3,1 --ensure_weight_tying --init_lora_weights gaussian",
+                     &cfg, &a),
+        TR_OK);
+    assert_int_equal(tr_adapter_print(a, m, &text), TR_OK);
+    assert_int_equal(tr_adapter_parse(text.p, text.n, "text", &again), TR_OK);
+    assert_true(again->r == a->r && again->alpha == a->alpha && again->dropout == a->dropout && again->use_rslora);
+    assert_true(again->bias == a->bias && again->init == a->init && again->n_layers == 2 && again->ensures_tying);
+    assert_true(again->n_rank_patterns == 2 && strcmp(again->rank_pattern[0].key, "o_proj") == 0);
+    assert_true(again->alpha_pattern[0].value == 2.5 && again->n_tokens == 2 && again->token[0] == 3);
+    assert_non_null(strstr(text.p, "\"lora_alpha\": 0.3,"));
+    assert_non_null(strstr(text.p, "\"base_model_name_or_path\": \"base\","));
+    assert_int_equal(tr_adapter_summary(a, m, &line), TR_OK);
+    assert_string_equal(line.p, "rank-stabilised LoRA r 1 to 3 alpha 0.3 on 6 modules, 7 modules whole, 2 tokens: 560 "
+                                "parameters");
+    tr_str_release(&text);
+    tr_str_release(&line);
+    tr_adapter_close(a);
+    tr_adapter_close(again);
+    tr_config_close(cfg);
+    tr_model_close(m);
+}
+
 static void a_name_of_the_options_must_match(void **state)
 {
     (void)state;
@@ -233,6 +267,12 @@ static void a_name_of_the_options_must_match(void **state)
     assert_int_equal(tr_adapter_choose(a, m, &c), TR_USAGE);
     assert_non_null(strstr(tr_error_text(), "lora_target_modules self_attn.k_porj: no module"));
     assert_non_null(strstr(tr_error_text(), "did you mean self_attn.k_proj?"));
+    tr_adapter_close(a);
+    tr_config_close(cfg);
+    assert_int_equal(open_options("--model base --target_modules q_proj --rank_pattern q_proj=2,v_proj=4", &cfg, &a),
+                     TR_OK);
+    assert_int_equal(tr_adapter_choose(a, m, &c), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "rank_pattern v_proj: no module that gets an adapter has this name"));
     tr_adapter_close(a);
     tr_config_close(cfg);
     tr_model_close(m);
@@ -283,6 +323,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_and_the_order_of_patterns_are_kept),
         cmocka_unit_test(options_describe_an_adapter),
         cmocka_unit_test(options_that_contradict_are_refused),
+        cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(a_name_of_the_options_must_match),
         cmocka_unit_test(a_directory_is_continued_as_it_says),
     };

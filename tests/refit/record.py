@@ -180,6 +180,9 @@ def data_parallel(l):
     return ["--dp", str(n)]
 
 
+LATER = ("parameters_trained",)  # keys of plan --json that older builds have not
+
+
 def record_plan(trireme, case, options, cwd, env):
     plan = [trireme, "plan", *options, *data_parallel(case.layout)]
     parts = {}
@@ -190,7 +193,7 @@ def record_plan(trireme, case, options, cwd, env):
     if why is not None:
         return {"refused": why + "\n"}
     found = json.loads(out.splitlines()[-1])
-    lines = [f"{k} {json.dumps(v)}" for k, v in found.items() if k != "ranks"]
+    lines = [f"{k} {json.dumps(v)}" for k, v in found.items() if k not in ("ranks", *LATER)]
     slices = []
     for r in found["ranks"]:
         lines.append(f"rank {r['rank']} total {r['total_bytes']}")

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Adapters between PEFT and trireme, both ways, for configurations drawn at random.
+
+It needs an oracle (torch, transformers and peft) and the binary, so it is no part of ./test:
+
+    roundtrip.py build/release/trireme            2 configurations for each golden model, both ways
+    roundtrip.py build/release/trireme --n 8      as many for each
+    roundtrip.py build/release/trireme --only qwen3 --seed 5
+    roundtrip.py build/release/trireme --rig build/release/train_adapters
+
+in:  PEFT makes an adapter with random weights and saves it; `trireme eval` must give the loss that PEFT gives, and `trireme train`
+     must continue it to a directory that PEFT loads.
+out: `trireme train` makes an adapter from options; PEFT must load it without a missing or an extra tensor, and give the loss that
+     `trireme eval` gives.
+With --rig every directory is given to train/test_adapters too: logits, gradients and ten steps, on one rank and on meshes.
+PEFT computes in float64. Each line says how far the losses are apart and how far the adapter moved the loss, which must be much more.
+What trireme refuses as not built is counted and printed. Exit 1: a difference.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GOLDEN = HERE.parent / "golden"
+ROWS, LENGTH = 6, 24
+CLOSE = 2e-6  # float32 against float64, relative; the golden tests hold a bound that is derived from sizes
+
+
+def flags(config):
+    """The options of trireme that ask for a configuration of PEFT."""
+    names = {"r": "lora_r", "target_modules": "lora_target_modules", "modules_to_save": "lora_modules_to_save",
+             "bias": "lora_bias", "lora_bias": "lora_b_bias"}
+    out = ["--finetuning_type", "lora"]
+    if config["target_modules"] is None:
+        out += ["--lora_target_modules", "auto"]
+    for key, value in config.items():
+        if value is None or value is False or value == [] or value == {}:
+            continue
+        if isinstance(value, bool):
+            out.append(f"--{names.get(key, key)}")
+            continue
+        if isinstance(value, dict):
+            value = [f"{k}={v}" for k, v in value.items()]
+        out += [f"--{names.get(key, key)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return out
+
+
+def with_tokenizer(golden, work):
+    """A copy of a golden model with a tokenizer, which trireme wants; the data here are token ids."""
+    base = Path(work) / "base"
+    shutil.copytree(golden, base, ignore=shutil.ignore_patterns("golden.safetensors"))
+    vocab = {c: i for i, c in enumerate("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV")}
+    model = {"type": "BPE", "vocab": vocab, "merges": []}
+    (base / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    return base
+
+
+class Refused(Exception):
+    pass
+
+
+class Run:
+    def __init__(self, trireme, work):
+        self.trireme, self.work = trireme, Path(work)
+        rng = random.Random(1)
+        for name in "train", "valid":
+            rows = ([{"input_ids": [rng.randrange(3, 48) for _ in range(LENGTH)]} for _ in range(ROWS)])
+            (self.work / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+    def call(self, *words):
+        p = subprocess.run([self.trireme, *map(str, words), "--device", "cpu", "--threads", "1", "--sequence_length", str(LENGTH)],
+                           capture_output=True, text=True, cwd=self.work)
+        if p.returncode != 0:
+            raise Refused(p.stderr.strip().split("\n")[-1] or f"exit {p.returncode}")
+        return p.stdout
+
+    def loss(self, model, *words):
+        out = self.call("eval", "--model", model, "--data", "valid.jsonl", "--packing", "none", "--json", *words)
+        return json.loads(out.strip().split("\n")[-1])["loss"]
+
+    def train(self, model, out, *words):
+        self.call("train", "--model", model, "--data", "train.jsonl", "--output", out, "--max_steps", 2, "--learning_rate", 0.02,
+                  "--per_device_train_batch_size", 3, "--packing", "none", "--quiet", *words)
+
+
+def rows_of(path):
+    import torch
+    return torch.tensor([json.loads(line)["input_ids"] for line in open(path)])
+
+
+def loss_of(model, rows):
+    import torch
+    with torch.no_grad():
+        logits = model(rows).logits[:, :-1].double()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).item()
+
+
+def plain(base):
+    import transformers
+    return transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager").double().eval()
+
+
+def load(base, adapter):
+    """The model with the adapter, as a user loads it; a tensor that is missing or left over is an error."""
+    import peft
+    import safetensors.torch
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        model = peft.PeftModel.from_pretrained(plain(base), adapter, autocast_adapter_dtype=False).double().eval()
+    said = [str(w.message) for w in heard if "missing adapter keys" in str(w.message)]
+    saved = set(safetensors.torch.load_file(Path(adapter) / "adapter_model.safetensors"))
+    used = set(peft.get_peft_model_state_dict(model))
+    extra = {k for k in saved - used if not k.endswith("base_layer.weight")}
+    if said or extra:
+        raise AssertionError(f"PEFT: {said[:1]} left over: {sorted(extra)[:3]}")
+    return model
+
+
+def randomize(model, rng):
+    import torch
+    g = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            noise = torch.randn(p.shape, generator=g, dtype=p.dtype)
+            is_new = "lora_" in name and "magnitude" not in name
+            p.data = 0.25 * noise if is_new else p.data * (1 + 0.2 * noise) + 0.05 * noise
+
+
+def compare(what, ours, theirs, before):
+    apart, moved = abs(ours - theirs) / theirs, abs(theirs - before) / before
+    if not (apart <= CLOSE and math.isfinite(ours)):
+        raise AssertionError(f"{what}: loss {ours:.7f}, PEFT {theirs:.7f}")
+    return f"{what} {apart:.0e} of {moved:.0e}"
+
+
+def into(run, base, config, rng, before):
+    import peft
+    adapter, rows = run.work / "from_peft", rows_of(run.work / "valid.jsonl")
+    model = peft.get_peft_model(plain(base), peft.LoraConfig(task_type="CAUSAL_LM", **config), autocast_adapter_dtype=False)
+    randomize(model, rng)
+    model.peft_config["default"].base_model_name_or_path = str(base)
+    model.save_pretrained(adapter)
+    theirs = loss_of(load(base, adapter), rows)
+    said = [compare("in", run.loss(adapter, "--model_base", base), theirs, before)]
+    run.train(adapter, "continued", "--model_base", base)
+    said.append(compare("continued", run.loss("continued", "--model_base", base), loss_of(load(base, run.work / "continued"), rows), before))
+    return said
+
+
+def out_of(run, base, config, before):
+    run.train(base, "from_trireme", *flags(config))
+    theirs = loss_of(load(base, run.work / "from_trireme"), rows_of(run.work / "valid.jsonl"))
+    return [compare("out", run.loss("from_trireme"), theirs, before)]
+
+
+def keep(root, golden, base, adapters, number):
+    """Copies directories for the rig, with what PEFT computes on the golden batch."""
+    import safetensors.torch
+    import torch
+    from make_adapters import float32_is, keep_rotary_tables, reference
+    import peft
+    for adapter in adapters:
+        case = root / f"{golden.name}-{adapter.name}_{number}"
+        case.mkdir()
+        for name in "adapter_config.json", "adapter_model.safetensors":
+            shutil.copy(adapter / name, case)
+        model = peft.PeftModel.from_pretrained(plain(base), adapter, is_trainable=True, autocast_adapter_dtype=False)
+        model = model.double().train()
+        keep_rotary_tables(model)
+        with float32_is(torch.float64):
+            found = reference(model, safetensors.torch.load_file(golden / "golden.safetensors"))
+        safetensors.torch.save_file(found, case / "golden.safetensors")
+
+
+MADE = "from_peft", "continued", "from_trireme"
+
+
+def clean(work):
+    for name in MADE:
+        shutil.rmtree(Path(work) / name, ignore_errors=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("trireme", type=lambda s: str(Path(s).resolve()))
+    p.add_argument("--n", type=int, default=2)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--only")
+    p.add_argument("--rig", type=lambda s: str(Path(s).resolve()))
+    args = p.parse_args()
+    try:
+        import peft
+        import torch
+        import transformers
+    except ImportError:
+        print("no oracle: torch, transformers or peft is not here")
+        return 77
+    sys.path[:0] = [str(HERE), str(GOLDEN)]
+    from targets import draw
+    warnings.filterwarnings("ignore")
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    n = {"same": 0, "different": 0, "refused": 0}
+    root = Path(tempfile.mkdtemp())
+    for golden in sorted(d for d in GOLDEN.iterdir() if (d / "config.json").exists() and args.only in (None, d.name)):
+        rng = random.Random(f"{golden.name} {args.seed}")
+        model = plain(golden)
+        modules = [k for k, _ in model.named_modules() if k]
+        linear = [k for k, m in model.named_modules() if type(m).__name__ in ("Linear", "Conv1D") and k != "lm_head"]
+        done = 0
+        while done < args.n:
+            config = draw(rng, modules, linear)
+            try:  # what PEFT refuses, targets.py has compared
+                made = peft.get_peft_model(plain(golden), peft.LoraConfig(task_type="CAUSAL_LM", **config))
+            except Exception:
+                continue
+            for key in {"rank_pattern", "alpha_pattern"} & config.keys():  # trireme refuses one that matches nothing
+                names = made.base_model.targeted_module_names
+                config[key] = {k: v for k, v in config[key].items() if any(re.match(rf"(.*\.)?({k})$", m) for m in names)}
+            done += 1
+            with tempfile.TemporaryDirectory() as work:
+                run, base = Run(args.trireme, work), with_tokenizer(golden, work)
+                before = loss_of(model, rows_of(run.work / "valid.jsonl"))
+                for way in (lambda: into(run, base, config, rng, before)), (lambda: out_of(run, base, config, before)):
+                    clean(work)
+                    try:
+                        print(f"{golden.name:20}", "  ".join(way()), flush=True)
+                        n["same"] += 1
+                        adapters = [d for d in run.work.iterdir() if d.name in MADE]
+                        if args.rig:
+                            keep(root, golden, base, adapters, done)
+                    except Refused as e:
+                        print(f"{golden.name:20} refused: {e}", flush=True)
+                        n["refused"] += 1
+                    except Exception as e:
+                        print(f"{golden.name:20} DIFFERENT: {type(e).__name__} {e}\n    {json.dumps(config)}", flush=True)
+                        n["different"] += 1
+    print(", ".join(f"{v} {k}" for k, v in n.items()))
+    failed = n["different"] > 0
+    if args.rig and n["same"]:
+        failed = subprocess.call([args.rig], env=dict(os.environ, TR_ADAPTERS=str(root))) != 0 or failed
+    shutil.rmtree(root)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
