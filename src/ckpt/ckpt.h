@@ -94,6 +94,18 @@ void tr_memory_close(struct tr_memory *x);
  * of them. *out_n: how many differ. */
 enum tr_status tr_ckpt_diff(const char *a, const char *b, size_t most, struct tr_str *out, size_t *out_n);
 
+/* The weights of directory `from` into a new directory `to`, those of linears in 4 bits as bitsandbytes has them, so
+ * that transformers loads them. Memory: a few chunks, and with double quantisation 1/64 byte an element of one file. */
+#define TR_BNB4_SHARD_BYTES UINT64_C(5000000000)
+struct tr_bnb4_options {
+    enum tr_q4 type;
+    bool is_double;
+    struct tr_pool *pool; /* its threads read and encode; NULL: one */
+    uint64_t shard_bytes; /* of a file, at most */
+};
+enum tr_status tr_write_bnb4(const struct tr_model *m, const char *from, const char *to,
+                             const struct tr_bnb4_options *opt, uint64_t *out_bytes);
+
 /* dtype of a directory's weights, from config.json ("dtype" or "torch_dtype"); F32 when it does not say. */
 enum tr_dtype tr_config_dtype(const cJSON *config);
 

@@ -176,7 +176,7 @@ static enum tr_status prepare_texts(struct tr_saver *sv)
         TR_TRY(add_text(sv, sv->opt.text[i].name, sv->opt.text[i].text));
     if (sv->n_texts > 0)
         return TR_OK;
-    TR_TRY(tr_saved_config(sv->s.model, sv->opt.dtype, &config));
+    TR_TRY(tr_saved_config(sv->s.model, sv->opt.dtype, NULL, &config));
     TR_TRY(add_text(sv, "config.json", config));
 out:
     cJSON_free(config);

@@ -49,7 +49,7 @@ static bool set_string(cJSON *c, const char *key, const char *value)
     return cJSON_AddStringToObject(c, key, value) != NULL;
 }
 
-enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, char **out)
+enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, const cJSON *quant, char **out)
 {
     cJSON *c = cJSON_Duplicate(m->config, true);
     const char *at = m->config_text;
@@ -63,6 +63,10 @@ enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, ch
     if (ok && !cJSON_GetObjectItemCaseSensitive(c, "architectures")) {
         cJSON *arch = cJSON_AddArrayToObject(c, "architectures");
         ok = arch && cJSON_AddItemToArray(arch, cJSON_CreateString(m->arch->class_name));
+    }
+    if (ok && quant) {
+        cJSON *copy = cJSON_Duplicate(quant, true);
+        ok = copy && cJSON_AddItemToObject(c, "quantization_config", copy);
     }
     *out = ok ? cJSON_Print(c) : NULL;
     cJSON_Delete(c);

@@ -50,9 +50,12 @@ struct tr_saver {
 
 extern const char *const tr_copied_files[]; /* NULL at the end */
 
-/* save_config.c: config.json with dtype and architectures as we save them, without quantization_config;
- * every other key as it came. */
-enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, char **out);
+/* save_config.c: config.json with dtype and architectures as we save them, quant (NULL: none) as its
+ * quantization_config, and every other key as it came. */
+enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, const cJSON *quant, char **out);
+
+/* save_model.c: tokenizer and generation files of a directory into another. */
+enum tr_status tr_save_copy_files(const char *from, const char *to);
 
 /* save_async.c */
 enum tr_status tr_save_start_thread(struct tr_saver *sv);

@@ -69,27 +69,37 @@ static enum tr_status make_parent(const char *path)
     return st == TR_OK ? tr_mkdirs(parent) : st;
 }
 
+enum tr_status tr_save_copy_files(const char *from, const char *to)
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX], source[TR_PATH_MAX];
+    for (size_t i = 0; tr_copied_files[i]; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        TR_TRY(tr_path_join(source, from, tr_copied_files[i]));
+        if (!tr_file_exists(source))
+            continue;
+        TR_TRY(tr_path_join(path, to, tr_copied_files[i]));
+        TR_TRY(tr_file_read(source, 256 << 20, &text, &n));
+        st = tr_file_write_atomic(path, text, n);
+        free(text);
+        TR_TRY(st);
+    }
+out:
+    return st;
+}
+
 static enum tr_status put_files(struct tr_saver *sv, const char *dir)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    char path[TR_PATH_MAX];
     if (tr_hf_plan_index(sv->plan)) {
         TR_TRY(tr_path_join(path, dir, TR_HF_INDEX_NAME));
         TR_TRY(tr_file_write_atomic(path, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
     }
     remove_stale(sv, dir);
-    for (size_t i = 0; sv->has_source && tr_copied_files[i]; i++) {
-        char *text = NULL;
-        size_t n = 0;
-        TR_TRY(tr_path_join(temp, sv->source, tr_copied_files[i]));
-        if (!tr_file_exists(temp))
-            continue;
-        TR_TRY(tr_path_join(path, dir, tr_copied_files[i]));
-        TR_TRY(tr_file_read(temp, 256 << 20, &text, &n));
-        st = tr_file_write_atomic(path, text, n);
-        free(text);
-        TR_TRY(st);
-    }
+    if (sv->has_source)
+        TR_TRY(tr_save_copy_files(sv->source, dir));
     for (size_t i = 0; i < sv->n_texts; i++) {
         TR_TRY(tr_path_join(path, dir, sv->text[i].name));
         TR_TRY(make_parent(path));

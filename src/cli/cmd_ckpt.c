@@ -197,6 +197,14 @@ struct rewrite {
     enum tr_dtype dtype;
 };
 
+/* A directory without trireme/ is no checkpoint of ours: it has no hashes to compare with. */
+static enum tr_status verify_checkpoint(const char *dir)
+{
+    char path[TR_PATH_MAX];
+    enum tr_status st = tr_path_join(path, dir, "trireme");
+    return st == TR_OK && tr_dir_exists(path) ? tr_ckpt_verify(dir, NULL, NULL) : st;
+}
+
 static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with_optim)
 {
     enum tr_status st = TR_OK;
@@ -204,7 +212,7 @@ static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with
     struct tr_states states;
     struct tr_load_result loaded = { 0 };
     TR_TRY(tr_ckpt_lease(dir, &r->lease));
-    TR_TRY(tr_ckpt_verify(dir, NULL, NULL));
+    TR_TRY(with_optim ? tr_ckpt_verify(dir, NULL, NULL) : verify_checkpoint(dir));
     TR_TRY(tr_model_open(dir, &opt, &r->m));
     TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
     TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
@@ -237,12 +245,41 @@ static enum tr_status need_output(const struct tr_config *cfg)
     return cfg->output ? TR_OK : tr_fail(TR_USAGE, "--output DIR is required: the directory to write to");
 }
 
+/* A checkpoint, or any HF directory, with its linears in 4 bits. */
+static enum tr_status export_bnb4(const struct tr_config *cfg, const char *dir)
+{
+    enum tr_status st = TR_OK;
+    struct tr_ckpt_lease lease = { 0 };
+    struct tr_model *m = NULL;
+    struct tr_pool *pool = NULL;
+    struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
+    struct tr_bnb4_options to = {
+        .type = cfg->to == TR_EXPORT_FP4 || cfg->to == TR_EXPORT_FP4_DOUBLE ? TR_FP4 : TR_NF4,
+        .is_double = cfg->to == TR_EXPORT_NF4_DOUBLE || cfg->to == TR_EXPORT_FP4_DOUBLE,
+        .shard_bytes = TR_BNB4_SHARD_BYTES,
+    };
+    TR_TRY(tr_ckpt_lease(dir, &lease));
+    TR_TRY(verify_checkpoint(dir));
+    TR_TRY(tr_model_open(dir, &opt, &m));
+    TR_TRY(tr_pool_open(0, &pool));
+    to.pool = pool;
+    TR_TRY(tr_write_bnb4(m, dir, cfg->output, &to, NULL));
+    print_path(cfg, cfg->output);
+out:
+    tr_pool_close(pool);
+    tr_model_close(m);
+    tr_ckpt_release(&lease);
+    return st;
+}
+
 static enum tr_status export_model(const struct tr_config *cfg, const char *dir, const char *other)
 {
     enum tr_status st = TR_OK;
     struct rewrite r = { 0 };
     (void)other;
     TR_TRY(need_output(cfg));
+    if (cfg->to >= TR_EXPORT_NF4)
+        return export_bnb4(cfg, dir);
     TR_TRY(open_rewrite(&r, dir, false));
     TR_TRY(tr_saver_model(r.sv, cfg->output));
     print_path(cfg, cfg->output);

@@ -47,6 +47,14 @@ enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBL
 enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };
 enum tr_reproducible { TR_REPRODUCIBLE_CONFIG, TR_REPRODUCIBLE_LAYOUT, TR_REPRODUCIBLE_OFF };
 enum tr_comm_choice { TR_COMM_AUTO, TR_COMM_SHM, TR_COMM_MPI };
+enum tr_export {
+    TR_EXPORT_AUTO,
+    TR_EXPORT_HF,
+    TR_EXPORT_NF4,
+    TR_EXPORT_NF4_DOUBLE,
+    TR_EXPORT_FP4,
+    TR_EXPORT_FP4_DOUBLE
+};
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
 enum tr_sync { TR_SYNC_EACH, TR_SYNC_LAST };
 enum tr_fp8_scaling { TR_FP8_CURRENT, TR_FP8_DELAYED };
@@ -100,6 +108,7 @@ struct tr_config {
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */
     struct tr_words allow_change;       /* on resume */
     enum tr_reproducible reproducible;
+    enum tr_export to;   /* ckpt export */
     enum tr_show show;   /* plan */
     bool legal;          /* plan: print the rules of what can be combined */
     const char *machine; /* plan and train */

@@ -159,6 +159,15 @@ static const struct choice tunings[] = { { "full", TR_TUNING_FULL },
 static const struct choice lora_biases[] = {
     { "none", TR_LORA_BIAS_NONE }, { "all", TR_LORA_BIAS_ALL }, { "lora_only", TR_LORA_BIAS_ONLY }, { NULL, 0 }
 };
+static const struct choice exports[] = { { "auto", TR_EXPORT_AUTO },
+                                         { "hf", TR_EXPORT_HF },
+                                         { "bnb-4bit", TR_EXPORT_NF4 },
+                                         { "bnb-4bit:double", TR_EXPORT_NF4_DOUBLE },
+                                         { "bnb-4bit:nf4", TR_EXPORT_NF4 },
+                                         { "bnb-4bit:nf4:double", TR_EXPORT_NF4_DOUBLE },
+                                         { "bnb-4bit:fp4", TR_EXPORT_FP4 },
+                                         { "bnb-4bit:fp4:double", TR_EXPORT_FP4_DOUBLE },
+                                         { NULL, 0 } };
 static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "program", TR_SHOW_PROGRAM },
                                        { "schedule", TR_SHOW_SCHEDULE },
@@ -196,6 +205,7 @@ const struct option tr_options[] = {
     { .name = "allow_change", .group = "run", .aliases = "", .type = OPTION_WORDS, .at = AT(allow_change, struct tr_words), .verbs = RUN,
       .arg = "A,B", .help = "inputs that may differ from those of the checkpoint that is resumed" },
     CHOICE(reproducible, "run", "", RUN, "config", reproducibles, "bits: same run to run; same on any layout; fastest kernels"),
+    CHOICE(to, "run", "", VERB(CKPT), "auto", exports, "ckpt export: the form of the weights; auto = hf; bnb-4bit = linears as bitsandbytes quantises them"),
     CHOICE(show, "run", "", VERB(PLAN), "none", shows, "what to print beside the totals"),
     STR(machine, "run", "", RUN, NULL, "NAME|FILE", "the cluster, as CHIP@CLUSTER, a file, or list: what plan and advice reckon with"),
     CHOICE(conventions, "run", "", VERB(PLAN), "none", conventions, "plan: memory as the literature counts it"),

@@ -26,6 +26,16 @@ done
 "$TRIREME" ckpt export re/checkpoint-8 --output again >stdout
 same exported/model.safetensors again/model.safetensors
 same two/model.safetensors exported/model.safetensors
+# In 4 bits and back: the second way loses nothing more; what is quantised already is refused, and nothing is written.
+"$TRIREME" ckpt export two/checkpoint-8 --to bnb-4bit:double --output nf4 >stdout
+"$TRIREME" ckpt export nf4 --to hf --output plain >stdout
+"$TRIREME" ckpt diff nf4 plain | grep -q 'bit for bit' || fail "a quantised directory differs from its export"
+grep -q quantization_config nf4/config.json && ! grep -q quantization_config plain/config.json || fail "configs of nf4 and plain"
+"$TRIREME" eval --model nf4 --data train.jsonl --sequence_length 32 --json >nf4.json
+"$TRIREME" eval --model plain --data train.jsonl --sequence_length 32 --json >plain.json
+same nf4.json plain.json
+expect 2 "$TRIREME" ckpt export nf4 --to bnb-4bit --output twice
+[ ! -e twice ] || fail "a refused export wrote $(ls twice)"
 expect 2 "$TRIREME" ckpt prune one
 expect 0 "$TRIREME" ckpt prune one --save_total_limit 1 --save_keep_every 4 # 4 and 8 by the rule, 6 by the limit
 [ "$(cd one && echo checkpoint-*)" = 'checkpoint-4 checkpoint-6 checkpoint-8' ] || fail "prune left $(cd one && echo checkpoint-*)"
