@@ -415,6 +415,8 @@ enum tr_status tr_adapt(struct tr_model *m, const struct tr_adapter *a, bool is_
     struct tr_adapter_choice choice = { 0 };
     enum tr_status st = TR_OK;
     TR_TRY(tr_adapter_choose(a, m, &choice));
+    if (a->n_tokens)
+        TR_TRY(tr_fail(TR_USAGE, "trainable_token_indices is not built yet; leave it out"));
     x.n_modules = choice.n;
     x.module = calloc(choice.n + 1, sizeof *x.module);
     x.form = calloc((size_t)m->n_segments, sizeof *x.form);

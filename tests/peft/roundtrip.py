@@ -40,6 +40,8 @@ def flags(config):
     names = {"r": "lora_r", "target_modules": "lora_target_modules", "modules_to_save": "lora_modules_to_save",
              "bias": "lora_bias", "lora_bias": "lora_b_bias"}
     out = ["--finetuning_type", "lora"]
+    if config.get("layers_to_transform") == []:  # PEFT takes it for none, but wants it beside layers_pattern
+        config = {k: v for k, v in config.items() if k != "layers_pattern"}
     if config["target_modules"] is None:
         out += ["--lora_target_modules", "auto"]
     for key, value in config.items():
@@ -176,8 +178,9 @@ def keep(root, golden, base, adapters, number):
         model = peft.PeftModel.from_pretrained(plain(base), adapter, is_trainable=True, autocast_adapter_dtype=False)
         model = model.double().train()
         keep_rotary_tables(model)
+        batch = safetensors.torch.load_file(golden / "golden.safetensors")
         with float32_is(torch.float64):
-            found = reference(model, safetensors.torch.load_file(golden / "golden.safetensors"))
+            found = reference(model, batch)
         safetensors.torch.save_file(found, case / "golden.safetensors")
 
 
