@@ -22,6 +22,7 @@ VALUE(heads, q->model.n_heads_q)
 VALUE(heads_kv, q->model.n_heads_kv)
 VALUE(ffn, q->model.ffn)
 VALUE(vocab, q->model.vocab)
+VALUE(heads_width, q->model.n_heads_q * q->model.head_dim)
 VALUE(row_tokens, q->model.row_tokens)
 VALUE(micro_tokens, q->micro_rows * q->model.row_tokens / q->cp)
 VALUE(heads_of_tp, heads(q) / q->tp)
@@ -49,6 +50,8 @@ HOLDS(divides_with_chunks, q->pp_chunks <= 1 || value % size == 0)
 HOLDS(divides_with_ulysses, q->cp_mode != TR_CP_ULYSSES || value % size == 0)
 HOLDS(divides_either_way_with_ulysses, q->cp_mode != TR_CP_ULYSSES || divides_either_way(q, size, value))
 HOLDS(twice_divides_with_ring, q->cp_mode != TR_CP_RING || value % (2 * size) == 0)
+/* Columns are split: the part of a rank must end where a block ends. */
+HOLDS(keeps_blocks, q->block == 0 || value % (size * q->block) == 0)
 HOLDS(divides_with_sp, !q->sp || value % size == 0)
 /* clang-format on */
 #undef HOLDS
@@ -216,6 +219,9 @@ static const struct rule {
                                divides_either_way },
     [TR_LEGAL_TP_FFN] = { AXIS(tp), "tp divides intermediate_size", ffn, divides },
     [TR_LEGAL_TP_VOCAB] = { AXIS(tp), "tp is at most vocab_size", vocab, at_most },
+    [TR_LEGAL_TP_BLOCK_HEADS] = { AXIS(tp), "load_in_4bit: 64 x tp divides num_attention_heads x head_dim", heads_width,
+                                  keeps_blocks },
+    [TR_LEGAL_TP_BLOCK_FFN] = { AXIS(tp), "load_in_4bit: 64 x tp divides intermediate_size", ffn, keeps_blocks },
     [TR_LEGAL_TP_SP] = { AXIS(tp), "with sp, tp divides the tokens of a micro-batch / cp", micro_tokens,
                          divides_with_sp },
     [TR_LEGAL_EP_EXPERTS] = { AXIS(ep), "ep divides the number of experts (forecasts of other trainers only)", experts,
@@ -285,6 +291,7 @@ void tr_legal_query_of(const struct tr_config *cfg, struct tr_legal_query *out)
                                     .cp_mode = cfg->cp_mode,
                                     .pp_schedule = cfg->pp_schedule,
                                     .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
+                                    .block = cfg->load_in_4bit ? TR_Q4_BLOCK : 0,
                                     .reduce_dtype = cfg->reduce_dtype,
                                     .train_batch_size = cfg->train_batch_size,
                                     .micro_rows = cfg->per_device_train_batch_size,

@@ -17,10 +17,11 @@ struct tr_legal_query {
     const char *pp_schedule;
     bool runs_back; /* the schedule runs a backward before that of an earlier micro-batch */
     bool in_order;  /* reproducible layout */
+    int64_t block;  /* elements of a packed weight that have one scale; 0: no weight is packed */
     enum tr_dtype reduce_dtype;
     int64_t train_batch_size, micro_rows, n_micro;
     struct {
-        int64_t n_heads_q, n_heads_kv, ffn, vocab, n_segments, row_tokens, n_experts;
+        int64_t n_heads_q, n_heads_kv, head_dim, ffn, vocab, n_segments, row_tokens, n_experts;
     } model;
 };
 
@@ -41,6 +42,8 @@ enum tr_legal_id {
     TR_LEGAL_TP_HEADS_KV,
     TR_LEGAL_TP_FFN,
     TR_LEGAL_TP_VOCAB,
+    TR_LEGAL_TP_BLOCK_HEADS,
+    TR_LEGAL_TP_BLOCK_FFN,
     TR_LEGAL_TP_SP,
     TR_LEGAL_EP_EXPERTS,
     TR_LEGAL_ORDER_CP,

@@ -51,6 +51,8 @@ static bool is_linear_weight(const struct tr_segment *seg, const struct tr_node 
 bool tr_param_may_pack(const struct tr_model *m, int param)
 {
     int n_uses = 0;
+    if (m->param[param].in_adapter)
+        return false;
     for (int g = 0; g < m->n_segments; g++) {
         const struct tr_segment *seg = &m->segment[g];
         const struct tr_program *p = m->program[seg->program];

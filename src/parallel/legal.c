@@ -8,6 +8,7 @@ void tr_legal_add_model(const struct tr_model *m, struct tr_legal_query *q)
     q->micro_rows = m->n_tokens / m->sequence_length;
     q->model.n_heads_q = m->hp.n_heads_q;
     q->model.n_heads_kv = m->hp.n_heads_kv;
+    q->model.head_dim = m->hp.head_dim;
     q->model.ffn = m->hp.ffn;
     q->model.vocab = m->hp.vocab;
     q->model.n_segments = m->n_segments;

@@ -47,6 +47,23 @@ static void set_pins(const struct tr_config *cfg, struct tr_pins *p)
         p->keep = (int)keep_of[cfg->recompute];
 }
 
+/* An adapter learns: gradients and states are those of so few parameters that a forecast leaves them out. A packed base
+ * has the bytes of its grains in layers, and decodes its largest matrix while a product reads it. */
+static void add_adapter(const struct tr_config *cfg, struct tr_forecast_query *q)
+{
+    const struct tr_shape_cost *s = &q->shape;
+    double all = tr_shape_params(s), tables = (s->is_tied ? 1 : 2) * s->vocab * s->hidden;
+    if (cfg->finetuning_type != TR_TUNING_LORA)
+        return;
+    q->is_frozen = true;
+    q->grad_bytes = q->state_bytes = 0;
+    if (cfg->load_in_4bit) {
+        double grain = tr_packed_format(cfg->bnb_4bit_quant_type)->grain;
+        double packed = (double)tr_packed_grain_bytes(cfg->bnb_4bit_quant_type) / grain;
+        q->param_bytes = q->gather_bytes = (packed * (all - tables) + q->param_bytes * tables) / all;
+    }
+}
+
 void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, const struct tr_machine *machine,
                         int gpus, struct tr_search_query *out)
 {
@@ -58,6 +75,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
                                      .cp_mode = cfg->cp_mode,
                                      .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
                                      .reduce_dtype = cfg->reduce_dtype,
+                                     .block = cfg->load_in_4bit ? TR_Q4_BLOCK : 0,
                                      .gpus = gpus,
                                      .room_bytes = 0.96 * machine->chip.memory_bytes };
     out->base = tr_forecast_query_of_one(&out->machine);
@@ -68,6 +86,7 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
     out->base.grad_bytes = (double)tr_dtype_bytes(cfg->grad_dtype);
     out->base.state_bytes = tr_states_bytes(&states);
     tr_shape_of_model(m, &out->base.shape);
+    add_adapter(cfg, &out->base);
     if (machine->is_shared) {
         double n = gpus < machine->node ? gpus : machine->node;
         out->room_bytes /= n;
@@ -89,6 +108,7 @@ static struct tr_legal_query legal_query(const struct tr_search_query *q, int pp
                                   .pp_chunks = 1,
                                   .cp_mode = q->cp_mode,
                                   .in_order = q->in_order,
+                                  .block = q->block,
                                   .reduce_dtype = q->reduce_dtype };
     tr_legal_add_model(q->model, &out);
     return out;

@@ -24,6 +24,7 @@ struct tr_search_query {       /* do not move it: base points to machine */
     const struct tr_model *model;
     enum tr_cp_mode cp_mode;
     bool in_order; /* reproducible layout */
+    int64_t block; /* of a packed base; 0: it is not packed */
     enum tr_dtype reduce_dtype;
     int gpus;
     double room_bytes; /* of a chip */
