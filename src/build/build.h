@@ -39,9 +39,10 @@ void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of 
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
 /* Tokens of a row: as asked, else what the model was made for, up to a bound. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
-/* How each parameter is held packed (free it), by the options; NULL: none is. is_frozen NULL: none learns. */
-enum tr_status tr_setup_packed(const struct tr_config *cfg, const struct tr_model *m, const bool *is_frozen,
-                               uint8_t **out);
+/* How each parameter is held packed (free it): as the files of `dir` have it, else by the options; NULL: none is.
+ * is_frozen NULL: none learns. */
+enum tr_status tr_setup_packed(const struct tr_config *cfg, const char *dir, const struct tr_model *m,
+                               const bool *is_frozen, uint8_t **out);
 void tr_setup_close(struct tr_setup *s);
 /* The device that was asked for; when none was and the run has one rank, the fastest that is here; else the CPU. */
 const struct tr_device_row *tr_choose_device(const struct tr_config *cfg, int n_ranks);

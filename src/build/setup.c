@@ -128,27 +128,6 @@ out:
     return st;
 }
 
-/* Packs what bitsandbytes would, of the parameters that do not learn. */
-enum tr_status tr_setup_packed(const struct tr_config *cfg, const struct tr_model *m, const bool *is_frozen,
-                               uint8_t **out)
-{
-    int n = 0;
-    if (!cfg->load_in_4bit)
-        return TR_OK;
-    uint8_t *packed_of = calloc((size_t)m->n_params, sizeof *packed_of);
-    if (!packed_of)
-        return tr_fail(TR_NOMEM, "setup: out of memory");
-    for (int i = 0; i < m->n_params; i++)
-        if ((!is_frozen || is_frozen[i]) && tr_param_may_pack(m, i)) {
-            packed_of[i] = (uint8_t)cfg->bnb_4bit_quant_type;
-            n++;
-        }
-    *out = packed_of;
-    return n > 0 ? TR_OK
-                 : tr_fail(TR_USAGE, "load_in_4bit: %s has no matrix (out, in) in a layer that does not learn; drop it",
-                           m->arch->model_type);
-}
-
 /* A checkpoint holds whole weights, which a packed base no longer has; that of an adapter does not hold the base. */
 static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
 {
@@ -156,8 +135,10 @@ static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
         return tr_fail(TR_USAGE,
                        "load_in_4bit holds weights in fewer bits than a checkpoint saves, so it trains adapters "
                        "only; add --finetuning_type lora, or drop it");
-    return tr_setup_packed(s->cfg, is_training ? s->model : s->eval_model, is_training ? s->is_frozen : NULL,
-                           &s->packed_of);
+    bool is_whole = is_training && s->cfg->finetuning_type != TR_TUNING_LORA; /* codes in a file are decoded */
+    return is_whole ? TR_OK
+                    : tr_setup_packed(s->cfg, s->cfg->model, is_training ? s->model : s->eval_model,
+                                      is_training ? s->is_frozen : NULL, &s->packed_of);
 }
 
 /* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */

@@ -100,7 +100,7 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     TR_TRY(tr_pool_open((int)cfg->threads, &g->pool));
     const struct tr_device_row *device = tr_choose_device(cfg, 1);
     const struct tr_column *column = tr_column_of(device->name);
-    TR_TRY(tr_setup_packed(cfg, g->one, NULL, &packed_of));
+    TR_TRY(tr_setup_packed(cfg, cfg->model, g->one, NULL, &packed_of));
     struct tr_compile_options opt = { .compute_dtype = cfg->dtype,
                                       .packed_of = packed_of,
                                       .nests_scales = cfg->bnb_4bit_use_double_quant,
