@@ -294,28 +294,37 @@ const struct tr_storage_format *tr_storage_f8(void)
 
 /* By bits: sign, 4 of exponent, 3 of mantissa, moved into a float of 2^-120 times the value, so that denormals are
  * right too; 0x7f is NaN. */
+static inline float f8_value(uint8_t code)
+{
+    uint32_t b = code, u = (b & 0x80) << 24 | (b & 0x7f) << 20, nan = (b & 0x7f) == 0x7f ? 0x7fc00000u : 0;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    x *= 0x1p120f;
+    memcpy(&u, &x, sizeof u);
+    u |= nan;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* Compilers take a loop of known length many elements at a time. */
 void tr_f8_values(const uint8_t *codes, int64_t n, float *out)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t b = codes[i], u = (b & 0x80) << 24 | (b & 0x7f) << 20, nan = (b & 0x7f) == 0x7f ? 0x7fc00000u : 0;
-        float x;
-        memcpy(&x, &u, sizeof x);
-        x *= 0x1p120f;
-        memcpy(&u, &x, sizeof u);
-        u |= nan;
-        memcpy(&out[i], &u, sizeof u);
-    }
+    for (; n >= 64; n -= 64, codes += 64, out += 64)
+        for (int i = 0; i < 64; i++)
+            out[i] = f8_value(codes[i]);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = f8_value(codes[i]);
 }
 
 void tr_f8_decode(const uint8_t *codes, const float *scale, int64_t first, int64_t n, void *dst, enum tr_dtype dtype)
 {
     char *to = dst;
     for (int64_t at = first, end = first + n, n_now; at < end; at += n_now) {
-        float x[TR_F8_BLOCK];
+        float x[TR_F8_BLOCK] = { 0 }, s = scale[at / TR_F8_BLOCK];
         n_now = tr_min64(end - at, TR_F8_BLOCK - at % TR_F8_BLOCK);
         tr_f8_values(codes + at, n_now, x);
-        for (int64_t i = 0; i < n_now; i++)
-            x[i] *= scale[at / TR_F8_BLOCK];
+        for (int i = 0; i < TR_F8_BLOCK; i++)
+            x[i] *= s;
         tr_convert(x, TR_F32, to, dtype, (size_t)n_now);
         to += (size_t)n_now * tr_dtype_bytes(dtype);
     }

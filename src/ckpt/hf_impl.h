@@ -54,6 +54,7 @@ struct tr_hf_scheme {
     const char *name;            /* the weight's name ends so instead; */
     const char *plane[TR_HF_PLANES];
     int n_required; /* planes that must be there; the others may be */
+    bool is_transposed;
     enum tr_status (*open)(const struct tr_hf *hf, struct tr_hf_item *it);
     enum tr_status (*read)(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n, float *dst);
     /* NULL: held decoded only */

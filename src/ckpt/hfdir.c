@@ -372,6 +372,12 @@ enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size
     return st;
 }
 
+bool tr_hf_is_transposed(const struct tr_hf *hf, size_t i)
+{
+    const struct tr_hf_item *it = item(hf, i);
+    return it->scheme && it->scheme->is_transposed;
+}
+
 const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i)
 {
     const struct tr_hf_item *it = item(hf, i);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { CODES, SCALES, ZEROS, ORDER };
-enum { MOST_ROWS = 64, MOST_SCALES = 1 << 16, ORDER_CHUNK = 1024 };
+enum { MOST_ROWS = 256, MOST_SCALES = 1 << 16, ORDER_CHUNK = 1024 };
 
 static const struct tr_st_tensor *plane(const struct tr_hf *hf, const struct tr_hf_item *it, int k)
 {
@@ -203,6 +203,7 @@ const struct tr_hf_scheme tr_hf_columns[] = {
       .name = ".weight",
       .plane = { ".qweight", ".scales", ".qzeros", ".g_idx" },
       .n_required = 3,
+      .is_transposed = true,
       .open = open_gptq,
       .read = read_columns },
     { .method = "awq",
@@ -210,6 +211,7 @@ const struct tr_hf_scheme tr_hf_columns[] = {
       .name = ".weight",
       .plane = { ".qweight", ".scales", ".qzeros" },
       .n_required = 3,
+      .is_transposed = true,
       .open = open_awq,
       .read = read_columns },
     { 0 },

@@ -75,8 +75,8 @@ struct load_reading {
     const struct tr_hf *hf; /* the tensor's directory, or its file */
     const struct tr_st *f;
     size_t tensor;
-    int64_t first, n;
-    void *to; /* in this dtype */
+    int64_t first, n, piece; /* piece: elements that a thread reads at once */
+    void *to;                /* in this dtype */
     enum tr_dtype dtype;
     const char *name; /* of weights, which are finite F32; NULL: of what need not be */
     pthread_mutex_t lock;
@@ -103,7 +103,7 @@ static int64_t first_bad(const float *x, int64_t n)
 static void read_piece(void *ctx, int64_t task, int worker)
 {
     struct load_reading *r = ctx;
-    int64_t at = task * PIECE, n = tr_min64(PIECE, r->n - at);
+    int64_t at = task * r->piece, n = tr_min64(r->piece, r->n - at);
     char *to = (char *)r->to + (size_t)at * tr_dtype_bytes(r->dtype);
     enum tr_status st = r->hf ? tr_hf_read(r->hf, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype)
                               : tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype);
@@ -125,8 +125,11 @@ static void read_piece(void *ctx, int64_t task, int worker)
 
 static enum tr_status read_chunk(struct tr_pool *pool, struct load_reading *r)
 {
+    r->piece = PIECE;
+    if (r->hf && tr_hf_is_transposed(r->hf, r->tensor))
+        r->piece = n_pieces(r->n / tr_pool_threads(pool) + 1) * PIECE;
     pthread_mutex_init(&r->lock, NULL);
-    tr_pool_run(pool, n_pieces(r->n), read_piece, r);
+    tr_pool_run(pool, (r->n + r->piece - 1) / r->piece, read_piece, r);
     pthread_mutex_destroy(&r->lock);
     return r->st == TR_OK ? TR_OK : tr_fail(r->st, "%s", r->cause);
 }
