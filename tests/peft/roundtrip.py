@@ -50,6 +50,9 @@ def flags(config):
         if isinstance(value, bool):
             out.append(f"--{names.get(key, key)}")
             continue
+        is_name = isinstance(value, str) and re.fullmatch(r"[\w.]+", value)
+        if is_name and key in ("target_modules", "exclude_modules"):
+            value = f"(?:{value})"  # a string is an expression for PEFT; here one without operators is a name
         if isinstance(value, dict):
             value = [f"{k}={v}" for k, v in value.items()]
         out += [f"--{names.get(key, key)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
@@ -229,7 +232,8 @@ def main():
                 continue
             for key in {"rank_pattern", "alpha_pattern"} & config.keys():  # trireme refuses one that matches nothing
                 names = made.base_model.targeted_module_names
-                config[key] = {k: v for k, v in config[key].items() if any(re.match(rf"(.*\.)?({k})$", m) for m in names)}
+                kept = {k: v for k, v in config[key].items() if any(re.match(rf"(.*\.)?({k})$", m) for m in names)}
+                config[key] = dict(sorted(kept.items()))  # PEFT sorts what it saves, and cannot load it when that matters
             done += 1
             with tempfile.TemporaryDirectory() as work:
                 run, base = Run(args.trireme, work), with_tokenizer(golden, work)
