@@ -36,6 +36,24 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
         tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
 }
 
+/* What the adapter is, where the run trains one. */
+static enum tr_status add_adapter(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
+{
+    struct tr_adapter *a = NULL;
+    enum tr_status st = TR_OK;
+    if (cfg->json || cfg->show == TR_SHOW_PROGRAM || cfg->show == TR_SHOW_SCHEDULE)
+        return TR_OK;
+    TR_TRY(tr_adapter_open(cfg, &a));
+    if (a) {
+        tr_str_addf(out, "adapter: ");
+        TR_TRY(tr_adapter_summary(a, s->model, out));
+        tr_str_addf(out, "\n");
+    }
+out:
+    tr_adapter_close(a);
+    return st;
+}
+
 /* When the given layout does not fit the chip: says so, and which changes would make it fit. */
 static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c,
                               const struct tr_forecast_query *query, double total, struct tr_str *out)
@@ -172,6 +190,8 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         if (k % n_each != 0)
             continue;
         stage[k / n_each] = c[k];
+        if (k == 0)
+            TR_TRY(add_adapter(cfg, s[0], &out));
         show(cfg, s[k], &out);
         if (cfg->show == TR_SHOW_NONE && !cfg->json)
             tr_memory_bar(c[k], machine.chip.memory_bytes, &out);
