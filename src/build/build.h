@@ -8,9 +8,37 @@
 #include "data/data.h"
 #include "parallel/parallel.h"
 
+/* Where a model comes from: --model names a model's directory or an adapter's. */
+struct tr_dirs {
+    struct tr_adapter *adapter; /* NULL: none. A new one, or that of `dir` */
+    const char *dir;            /* the adapter's directory; NULL: none, or a new adapter. It is cfg->model */
+    char base[TR_PATH_MAX];     /* config.json and weights */
+    char text[TR_PATH_MAX];     /* tokenizer and chat template: the adapter's own where it has them, else the base's */
+};
+/* Refuses a directory of several adapters by listing them, and an adapter whose base is not found. */
+enum tr_status tr_dirs_open(const struct tr_config *cfg, struct tr_dirs *out);
+/* The same of a directory that a tool works on: there are no options of a run. dir outlives it. */
+enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dirs *out);
+void tr_dirs_close(struct tr_dirs *s);
+/* The model of the base, with the adapter in it. */
+enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_options *opt, bool is_training,
+                             struct tr_model **out);
+/* Names and shapes of both directories against the model, and the identity of the base; only headers and samples are
+ * read. */
+enum tr_status tr_dirs_check(const struct tr_dirs *s, const struct tr_model *m);
+/* Weights of the base, then those of the adapter. A new adapter is left as it is. */
+enum tr_status tr_dirs_load(const struct tr_dirs *s, const struct tr_store *store, float *buf);
+/* The same with a checkpoint of the run instead: all of a model, or the adapter on the base. */
+enum tr_status tr_dirs_restore(const struct tr_dirs *s, const struct tr_store *store, const char *checkpoint,
+                               float *buf);
+/* Calls fn for every adapter directory below dir, up to two levels down, in the order of names. */
+typedef enum tr_status tr_adapter_dir_fn(void *ctx, const char *path);
+enum tr_status tr_adapter_dirs(const char *dir, tr_adapter_dir_fn *fn, void *ctx);
+
 /* Everything decided before step 0 that needs no data and no weights. `plan` stops here; `train` goes on from here. */
 struct tr_setup {
     const struct tr_config *cfg;
+    struct tr_dirs from;
     int64_t sequence_length;
     int n_threads;
     struct tr_model *model, *eval_model;
@@ -21,6 +49,7 @@ struct tr_setup {
     size_t loader_bytes, eval_batch_bytes;
     enum tr_dtype save_dtype;
     bool *is_frozen;    /* by parameter; NULL: all learn */
+    bool *is_saved;     /* by parameter: it is in the adapter's file; NULL: the run trains no adapter */
     uint8_t *packed_of; /* by parameter, enum tr_packed; NULL: none is packed */
     struct tr_param_groups groups;
     struct tr_compiled *compiled;

@@ -39,7 +39,7 @@ enum tr_status tr_setup_packed(const struct tr_config *cfg, const char *dir, con
     enum tr_status st = packed_of && may_pack ? TR_OK : tr_fail(TR_NOMEM, "setup: out of memory");
     int n = 0;
     for (int i = 0; st == TR_OK && i < m->n_params; i++)
-        may_pack[i] = (!is_frozen || is_frozen[i]) && tr_param_may_pack(m, i);
+        may_pack[i] = (!is_frozen || is_frozen[i]) && !m->param[i].in_adapter && tr_param_may_pack(m, i);
     if (st == TR_OK)
         n = fill_from_files(dir, m, may_pack, packed_of);
     for (int i = 0; st == TR_OK && n == 0 && cfg->load_in_4bit && i < m->n_params; i++)

@@ -15,9 +15,6 @@ static enum tr_status check_support(const struct tr_config *cfg)
                                  "is too small for them; drop these options or use --bf16");
     if (cfg->dtype == TR_F16 && cfg->fp8)
         return tr_fail(TR_USAGE, "fp8 has no loss scale; use it with --bf16");
-    if (cfg->finetuning_type == TR_TUNING_LORA)
-        return tr_fail(TR_USAGE,
-                       "finetuning_type lora: adapters cannot be trained yet; use finetuning_type full or freeze");
     if (!cfg->fp8 && (cfg->fp8_gradient == TR_E5M2 || cfg->fp8_scaling == TR_FP8_DELAYED))
         return tr_fail(TR_USAGE, "fp8_gradient and fp8_scaling are for --fp8; add it or drop them");
     return TR_OK;
@@ -60,22 +57,24 @@ static struct tr_layout layout_of(const struct tr_setup *s)
     return l;
 }
 
-static enum tr_status open_model(const struct tr_config *cfg, int64_t rows, int64_t length, double dropout,
-                                 bool wants_logits, struct tr_model **out)
+static enum tr_status open_model(const struct tr_config *cfg, const struct tr_dirs *from, int64_t rows, int64_t length,
+                                 bool is_training, struct tr_model **out)
 {
     struct tr_model_options opt = { .rows = rows,
                                     .sequence_length = length,
-                                    .dropout = dropout,
-                                    .ignore_keys = cfg->ignore_config_keys,
-                                    .wants_logits = wants_logits };
-    return tr_model_open(cfg->model, &opt, out);
+                                    .dropout = is_training ? cfg->dropout : 0,
+                                    .ignore_keys = cfg->ignore_config_keys };
+    return tr_dirs_model(from, &opt, is_training, out);
 }
 
-/* The dtype of the weights that came in; where there are none, what config.json says. */
+/* The dtype of the weights that came in; where there are none, what config.json says. An adapter is saved as PEFT does:
+ * in the dtype that is trained. */
 static void choose_save_dtype(struct tr_setup *s)
 {
     struct tr_hf *hf = NULL;
-    s->save_dtype = tr_config_dtype(s->model->config);
+    s->save_dtype = s->from.adapter ? s->cfg->master_dtype : tr_config_dtype(s->model->config);
+    if (s->from.adapter)
+        return;
     if (s->cfg->from_scratch || !tr_dir_exists(s->cfg->model) || tr_hf_open(s->cfg->model, &hf) != TR_OK) {
         tr_error_clear(); /* who needs the weights will say so */
         return;
@@ -99,6 +98,22 @@ static enum tr_status check_patterns(const struct tr_model *m, const char *optio
     return TR_OK;
 }
 
+/* Of an adapted model the adapter learns. */
+static enum tr_status freeze_base(struct tr_setup *s)
+{
+    if (s->cfg->from_scratch)
+        return tr_fail(TR_USAGE, "an adapter needs the weights of its base: drop --from_scratch");
+    s->is_frozen = calloc((size_t)s->model->n_params, sizeof *s->is_frozen);
+    s->is_saved = calloc((size_t)s->model->n_params, sizeof *s->is_saved);
+    if (!s->is_frozen || !s->is_saved)
+        return tr_fail(TR_NOMEM, "setup: out of memory");
+    for (int i = 0; i < s->model->n_params; i++) {
+        s->is_frozen[i] = !s->model->param[i].in_adapter;
+        s->is_saved[i] = tr_adapter_saves(s->model, i);
+    }
+    return TR_OK;
+}
+
 /* Frozen parameters are held and saved in the dtype of compute: what a file has beyond that would be lost. */
 static enum tr_status choose_frozen(struct tr_setup *s)
 {
@@ -106,6 +121,8 @@ static enum tr_status choose_frozen(struct tr_setup *s)
     const struct tr_model *m = s->model;
     enum tr_status st = TR_OK;
     int n = 0;
+    if (s->from.adapter)
+        return freeze_base(s);
     if (cfg->trainable.n + cfg->frozen.n == 0)
         return TR_OK;
     TR_TRY(check_patterns(m, "trainable", &cfg->trainable));
@@ -131,13 +148,13 @@ out:
 /* A checkpoint holds whole weights, which a packed base no longer has; that of an adapter does not hold the base. */
 static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
 {
-    if (s->cfg->load_in_4bit && is_training && s->cfg->finetuning_type != TR_TUNING_LORA)
+    if (s->cfg->load_in_4bit && is_training && !s->from.adapter)
         return tr_fail(TR_USAGE,
                        "load_in_4bit holds weights in fewer bits than a checkpoint saves, so it trains adapters "
                        "only; add --finetuning_type lora, or drop it");
-    bool is_whole = is_training && s->cfg->finetuning_type != TR_TUNING_LORA; /* codes in a file are decoded */
+    bool is_whole = is_training && !s->from.adapter; /* codes in a file are decoded */
     return is_whole ? TR_OK
-                    : tr_setup_packed(s->cfg, s->cfg->model, is_training ? s->model : s->eval_model,
+                    : tr_setup_packed(s->cfg, s->from.base, is_training ? s->model : s->eval_model,
                                       is_training ? s->is_frozen : NULL, &s->packed_of);
 }
 
@@ -145,12 +162,15 @@ static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
 {
     struct tr_model *probe = NULL;
-    enum tr_status st = open_model(cfg, 1, 1, 0, false, &probe);
-    if (st != TR_OK)
-        return st;
+    struct tr_dirs from = { 0 };
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_dirs_open(cfg, &from));
+    TR_TRY(open_model(cfg, &from, 1, 1, false, &probe));
     *out = cfg->sequence_length > 0 ? cfg->sequence_length : tr_min64(probe->hp.max_positions, DEFAULT_LENGTH);
+out:
     tr_model_close(probe);
-    return TR_OK;
+    tr_dirs_close(&from);
+    return st;
 }
 
 static struct tr_compile_options compile_options(const struct tr_setup *s, enum tr_use use)
@@ -168,6 +188,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .is_frozen = s->is_frozen,
         .packed_of = s->packed_of,
         .nests_scales = cfg->bnb_4bit_use_double_quant,
+        .is_saved = s->is_saved,
         .groups = s->groups,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
@@ -204,6 +225,7 @@ static struct tr_legal_query legal_query(const struct tr_config *cfg, const stru
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
 {
     struct tr_model *m = NULL;
+    struct tr_dirs from = { 0 };
     int64_t length = 0;
     enum tr_status st = TR_OK;
     if (!cfg->model) {
@@ -211,12 +233,14 @@ enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
         return TR_OK;
     }
     TR_TRY(tr_setup_length(cfg, &length));
-    TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, length, 0, false, &m));
+    TR_TRY(tr_dirs_open(cfg, &from));
+    TR_TRY(open_model(cfg, &from, cfg->per_device_train_batch_size, length, false, &m));
     struct tr_legal_query q = legal_query(cfg, m);
     TR_TRY(tr_legal_add_schedule(&q));
     tr_legal_print(&q, out);
 out:
     tr_model_close(m);
+    tr_dirs_close(&from);
     return st;
 }
 
@@ -243,6 +267,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     s->n_threads = tr_pool_threads(pool);
     TR_TRY(tr_setup_length(cfg, &s->sequence_length));
+    TR_TRY(tr_dirs_open(cfg, &s->from));
     bool is_training = use == TR_USE_TRAIN;
     if (is_training) {
         int64_t rows = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps;
@@ -256,7 +281,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         if (s->loader_bytes == 0)
             TR_TRY(tr_fail(TR_USAGE, "batch of %" PRId64 " rows of %" PRId64 " tokens is not possible",
                            cfg->train_batch_size, s->sequence_length));
-        TR_TRY(open_model(cfg, cfg->per_device_train_batch_size, s->sequence_length, cfg->dropout, false, &s->model));
+        TR_TRY(open_model(cfg, &s->from, cfg->per_device_train_batch_size, s->sequence_length, true, &s->model));
         struct tr_legal_query q = legal_query(cfg, s->model);
         TR_TRY(tr_legal_check(&q));
         choose_save_dtype(s);
@@ -269,7 +294,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
-        TR_TRY(open_model(cfg, rows, s->sequence_length, 0, false, &s->eval_model));
+        TR_TRY(open_model(cfg, &s->from, rows, s->sequence_length, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);
     }
     TR_TRY(choose_packed(s, is_training));
@@ -292,7 +317,9 @@ void tr_setup_close(struct tr_setup *s)
     tr_compiled_close(s->compiled);
     tr_model_close(s->model);
     tr_model_close(s->eval_model);
+    tr_dirs_close(&s->from);
     free(s->is_frozen);
     free(s->packed_of);
+    free(s->is_saved);
     free(s);
 }

@@ -65,13 +65,16 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
 enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
 /* An adapter's directory: adapter_model.safetensors into the parameters that are in the adapter, and into those of the
  * base that it holds a copy of. Every refusal names all tensors that are missing, extra or of another shape. */
-bool tr_is_adapter_dir(const char *dir); /* it has adapter_config.json */
+bool tr_is_adapter_dir(const char *dir);                             /* it has adapter_config.json */
+enum tr_status tr_adapter_file(const char *dir, struct tr_hf **out); /* adapter_model.safetensors, opened */
 enum tr_status tr_load_adapter(const struct tr_store *s, const char *dir, float *buf);
 enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir);
 /* The weights of another store of the same model. */
 enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *from, float *buf);
 /* Random weights by the model's own rules. */
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
+/* The same of the parameters that only the adapter has. */
+enum tr_status tr_load_new_adapter(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. A parameter that
  * learns here and was frozen there starts with a state of zeros: n_new of them, is_new[i] set where is_new is not NULL.
  * n_dropped: tensors of state in it whose parameters are frozen here. out may be NULL. */
@@ -108,6 +111,9 @@ enum tr_status tr_write_bnb4(const struct tr_model *m, const char *from, const c
 
 /* dtype of a directory's weights, from config.json ("dtype" or "torch_dtype"); F32 when it does not say. */
 enum tr_dtype tr_config_dtype(const cJSON *config);
+
+/* Files of a model or an adapter that are neither weights nor configuration; NULL at the end. */
+extern const char *const tr_copied_files[];
 
 /* Saving. All headers and texts are made at open.
  *

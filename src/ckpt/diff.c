@@ -52,12 +52,17 @@ static bool is_alike(const struct tr_st_tensor *a, const struct tr_st_tensor *b)
            memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims) == 0;
 }
 
+static enum tr_status open_weights(const char *dir, struct tr_hf **out)
+{
+    return tr_is_adapter_dir(dir) ? tr_adapter_file(dir, out) : tr_hf_open(dir, out);
+}
+
 static enum tr_status diff_weights(struct diff *d, const char *dir_a, const char *dir_b)
 {
     enum tr_status st = TR_OK;
     struct tr_hf *a = NULL, *b = NULL;
-    TR_TRY(tr_hf_open(dir_a, &a));
-    TR_TRY(tr_hf_open(dir_b, &b));
+    TR_TRY(open_weights(dir_a, &a));
+    TR_TRY(open_weights(dir_b, &b));
     for (size_t i = 0; i < tr_hf_count(a); i++) {
         const struct tr_st_tensor *t = tr_hf_tensor(a, i);
         struct numbers x = { 0 };

@@ -202,3 +202,18 @@ out:
     cJSON_Delete(j);
     return st;
 }
+
+enum tr_status tr_base_id_path(const char *adapter_dir, char out[TR_PATH_MAX])
+{
+    enum tr_status st = TR_OK;
+    char path[TR_PATH_MAX];
+    const char *was = NULL;
+    cJSON *j = NULL;
+    TR_TRY(tr_path_join(path, adapter_dir, TR_ADAPTER_BASE));
+    TR_TRY(tr_json_load(path, 1 << 20, &j));
+    TR_TRY(tr_json_str(j, "path", true, &was));
+    TR_TRY(tr_format(out, TR_PATH_MAX, "%s", was));
+out:
+    cJSON_Delete(j);
+    return st;
+}

@@ -145,11 +145,14 @@ static bool is_wanted(const struct tr_store *s, enum tr_state what, int param, i
            (tr_store_holds(s, TR_S_MASTER, param) && s->wants(s->ctx, TR_S_MASTER, param, first, n));
 }
 
-enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
+static enum tr_status fill_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, bool is_adapter,
+                                  float *buf)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; i < s->model->n_params && st == TR_OK; i++)
         for (int64_t at = 0; at < s->model->param[i].n && st == TR_OK; at += CHUNK) {
+            if (is_adapter && !tr_adapter_owns(s->model->param[i].name))
+                break;
             int64_t n = tr_min64(CHUNK, s->model->param[i].n - at);
             if (!is_wanted(s, TR_S_MASTER, i, at, n))
                 continue;
@@ -157,6 +160,16 @@ enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr
             st = put_weights(s, i, at, n, buf, 0);
         }
     return st;
+}
+
+enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
+{
+    return fill_random(s, seed, pool, false, buf);
+}
+
+enum tr_status tr_load_new_adapter(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
+{
+    return fill_random(s, seed, pool, true, buf);
 }
 
 enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *from, float *buf)

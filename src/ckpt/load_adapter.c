@@ -14,7 +14,7 @@ bool tr_is_adapter_dir(const char *dir)
     return has_file(dir, TR_ADAPTER_CONFIG);
 }
 
-static enum tr_status open_file(const char *dir, struct tr_hf **out)
+enum tr_status tr_adapter_file(const char *dir, struct tr_hf **out)
 {
     if (has_file(dir, TR_ADAPTER_WEIGHTS))
         return tr_hf_open_file(dir, TR_ADAPTER_WEIGHTS, out);
@@ -70,7 +70,7 @@ static enum tr_status open_found(const struct tr_model *m, const char *dir, stru
 {
     size_t n = (size_t)m->n_params;
     *f = (struct found){ 0 };
-    enum tr_status st = open_file(dir, hf);
+    enum tr_status st = tr_adapter_file(dir, hf);
     if (st != TR_OK)
         return st;
     *f = (struct found){ .hf = *hf,

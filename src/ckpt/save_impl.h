@@ -48,8 +48,6 @@ struct tr_saver {
     char task_cause[sizeof((struct tr_save_result *)0)->cause];
 };
 
-extern const char *const tr_copied_files[]; /* NULL at the end */
-
 /* save_config.c: config.json with dtype and architectures as we save them, quant (NULL: none) as its
  * quantization_config, and every other key as it came. */
 enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, const cJSON *quant, char **out);

@@ -32,6 +32,13 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 
 /* Writes all of it to stdout. A closed pipe is not an error. */
 void cli_print(const char *text);
-void cli_print_path(const char *path); /* {"path": "..."} */
+void cli_print_path(const char *path);                             /* {"path": "..."} */
+void cli_show_path(const struct tr_config *cfg, const char *path); /* that, or the path alone, as --json says */
+enum tr_status cli_need_output(const struct tr_config *cfg);
+
+/* cmd_adapter.c: verbs of ckpt on the directories of adapters */
+enum tr_status ckpt_list_adapters(const struct tr_config *cfg, const char *dir);
+enum tr_status ckpt_export_adapter(const struct tr_config *cfg, const char *dir);
+enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const char *other);
 
 #endif

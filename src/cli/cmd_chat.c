@@ -86,12 +86,14 @@ enum tr_status cmd_chat(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
     struct talk t = { .cfg = cfg, .messages = cJSON_CreateArray() };
+    struct tr_dirs from = { 0 };
     char *line = NULL;
     size_t cap = 0;
     if (!t.messages)
         TR_TRY(tr_fail(TR_NOMEM, "chat: out of memory"));
-    TR_TRY(tr_tokenizer_open(cfg->model, &t.tok));
-    TR_TRY(tr_chat_open(cfg->model, cfg->chat_template, &t.chat));
+    TR_TRY(tr_dirs_open(cfg, &from));
+    TR_TRY(tr_tokenizer_open(from.text, &t.tok));
+    TR_TRY(tr_chat_open(from.text, cfg->chat_template, &t.chat));
     TR_TRY(tr_generator_open(cfg, CONTEXT, t.tok, &t.g));
     if (cfg->system)
         TR_TRY(say(&t, "system", cfg->system));
@@ -112,6 +114,7 @@ out:
     tr_chat_close(t.chat);
     tr_tokenizer_close(t.tok);
     tr_ids_release(&t.read);
+    tr_dirs_close(&from);
     cJSON_Delete(t.messages);
     return st;
 }

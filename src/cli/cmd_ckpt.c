@@ -11,14 +11,6 @@ static enum tr_status print(struct tr_str *s, enum tr_status st)
     return st;
 }
 
-static void print_path(const struct tr_config *cfg, const char *path)
-{
-    if (cfg->json)
-        cli_print_path(path);
-    else
-        printf("%s\n", path);
-}
-
 static enum tr_status verify(const struct tr_config *cfg, const char *dir, const char *other)
 {
     struct tr_ckpt_info info;
@@ -44,7 +36,7 @@ static enum tr_status newest(const struct tr_config *cfg, const char *dir, const
     if (notes.n)
         fputs(notes.p, stderr);
     if (st == TR_OK && found)
-        print_path(cfg, info.path);
+        cli_show_path(cfg, info.path);
     else if (st == TR_OK)
         st = tr_fail(TR_USAGE, "%s: no checkpoints", dir);
     tr_str_release(&notes);
@@ -60,7 +52,7 @@ static enum tr_status list(const struct tr_config *cfg, const char *dir, const c
     (void)other;
     enum tr_status st = tr_ckpt_steps(dir, &step, &n);
     if (st == TR_OK && n == 0)
-        return tr_fail(TR_USAGE, "%s: no checkpoints", dir);
+        return ckpt_list_adapters(cfg, dir);
     if (st == TR_OK && !cfg->json)
         tr_str_addf(&out, "%10s %6s %10s %6s  %-25s\n", "step", "files", "bytes", "gen", "run");
     for (size_t i = 0; i < n && st == TR_OK; i++) {
@@ -188,6 +180,9 @@ out:
 
 struct rewrite {
     struct tr_ckpt_lease lease;
+    struct tr_dirs src;
+    struct tr_save_text text[3]; /* of an adapter */
+    size_t n_texts;
     struct tr_model *m;
     struct tr_memory *x;
     struct tr_store store;
@@ -205,7 +200,28 @@ static enum tr_status verify_checkpoint(const char *dir)
     return st == TR_OK && tr_dir_exists(path) ? tr_ckpt_verify(dir, NULL, NULL) : st;
 }
 
-static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with_optim)
+/* The adapter, and the texts beside it as they are. */
+static enum tr_status load_adapter(struct rewrite *r, const char *dir)
+{
+    static const char *const names[] = { "README.md", TR_ADAPTER_BASE, TR_ADAPTER_CONFIG };
+    enum tr_status st = TR_OK;
+    struct tr_hf *hf = NULL;
+    TR_TRY(tr_adapter_file(dir, &hf));
+    r->dtype = tr_hf_tensor(hf, 0)->dtype;
+    TR_TRY(tr_load_adapter(&r->store, dir, r->buf));
+    for (size_t i = 0; i < TR_COUNT_OF(names); i++) {
+        char path[TR_PATH_MAX], *text = NULL;
+        size_t n = 0;
+        TR_TRY(tr_path_join(path, dir, names[i]));
+        TR_TRY(tr_file_read(path, 4 << 20, &text, &n));
+        r->text[r->n_texts++] = (struct tr_save_text){ names[i], text };
+    }
+out:
+    tr_hf_close(hf);
+    return st;
+}
+
+static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cfg, const char *dir, bool with_optim)
 {
     enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
@@ -213,18 +229,22 @@ static enum tr_status open_rewrite(struct rewrite *r, const char *dir, bool with
     struct tr_load_result loaded = { 0 };
     TR_TRY(tr_ckpt_lease(dir, &r->lease));
     TR_TRY(with_optim ? tr_ckpt_verify(dir, NULL, NULL) : verify_checkpoint(dir));
-    TR_TRY(tr_model_open(dir, &opt, &r->m));
+    TR_TRY(tr_dirs_of(dir, cfg->model_base, &r->src));
+    TR_TRY(tr_dirs_model(&r->src, &opt, true, &r->m));
     TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
     TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
     loaded.is_new = r->is_frozen = calloc((size_t)r->m->n_params, sizeof *r->is_frozen);
     if (!r->buf || !r->is_frozen)
         TR_TRY(tr_fail(TR_NOMEM, "ckpt: out of memory"));
-    TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
+    if (r->src.dir)
+        TR_TRY(load_adapter(r, dir));
+    else
+        TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
     if (with_optim)
         TR_TRY(tr_load_optim(&r->store, dir, r->buf, &loaded));
     r->store.is_frozen = r->is_frozen; /* no state there, so none is written */
-    struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir };
+    struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir, .text = r->text, .n_texts = r->n_texts };
     TR_TRY(tr_saver_open(&r->store, &save, &r->sv));
 out:
     return st;
@@ -235,14 +255,12 @@ static void close_rewrite(struct rewrite *r)
     tr_saver_close(r->sv);
     tr_memory_close(r->x);
     tr_model_close(r->m);
+    tr_dirs_close(&r->src);
     tr_ckpt_release(&r->lease);
+    for (size_t i = 0; i < r->n_texts; i++)
+        free((char *)(uintptr_t)r->text[i].text);
     free(r->buf);
     free(r->is_frozen);
-}
-
-static enum tr_status need_output(const struct tr_config *cfg)
-{
-    return cfg->output ? TR_OK : tr_fail(TR_USAGE, "--output DIR is required: the directory to write to");
 }
 
 /* A checkpoint, or any HF directory, with its linears in 4 bits. */
@@ -264,7 +282,7 @@ static enum tr_status export_bnb4(const struct tr_config *cfg, const char *dir)
     TR_TRY(tr_pool_open(0, &pool));
     to.pool = pool;
     TR_TRY(tr_write_bnb4(m, dir, cfg->output, &to, NULL));
-    print_path(cfg, cfg->output);
+    cli_show_path(cfg, cfg->output);
 out:
     tr_pool_close(pool);
     tr_model_close(m);
@@ -277,12 +295,17 @@ static enum tr_status export_model(const struct tr_config *cfg, const char *dir,
     enum tr_status st = TR_OK;
     struct rewrite r = { 0 };
     (void)other;
-    TR_TRY(need_output(cfg));
+    TR_TRY(cli_need_output(cfg));
+    if (tr_is_adapter_dir(dir))
+        return ckpt_export_adapter(cfg, dir);
+    if (cfg->to == TR_EXPORT_PEFT || cfg->to == TR_EXPORT_VLLM)
+        return tr_fail(TR_USAGE, "%s is no adapter (it has no " TR_ADAPTER_CONFIG "); --to %s is for one", dir,
+                       tr_config_word("to", (int)cfg->to));
     if (cfg->to >= TR_EXPORT_NF4)
         return export_bnb4(cfg, dir);
-    TR_TRY(open_rewrite(&r, dir, false));
+    TR_TRY(open_rewrite(&r, cfg, dir, false));
     TR_TRY(tr_saver_model(r.sv, cfg->output));
-    print_path(cfg, cfg->output);
+    cli_show_path(cfg, cfg->output);
 out:
     close_rewrite(&r);
     return st;
@@ -312,8 +335,8 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
     size_t n = 0;
     bool is_started = false, is_done = false;
     (void)other;
-    TR_TRY(need_output(cfg));
-    TR_TRY(open_rewrite(&r, dir, true));
+    TR_TRY(cli_need_output(cfg));
+    TR_TRY(open_rewrite(&r, cfg, dir, true));
     TR_TRY(tr_ckpt_peek(dir, &info));
     TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
     TR_TRY(tr_file_read(path, 4 << 20, &state, &n));
@@ -330,7 +353,7 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
     if (res.status != TR_OK)
         TR_TRY(tr_fail(res.status, "%s", res.cause));
     TR_TRY(tr_ckpt_step_path(cfg->output, info.step, path));
-    print_path(cfg, path);
+    cli_show_path(cfg, path);
 out:
     close_rewrite(&r);
     free(state);
@@ -340,8 +363,9 @@ out:
 static const struct {
     const char *name;
     enum tr_status (*run)(const struct tr_config *cfg, const char *dir, const char *other);
-} subs[] = { { "list", list }, { "show", show },           { "verify", verify },   { "newest", newest },
-             { "diff", diff }, { "export", export_model }, { "reshard", reshard }, { "prune", prune } };
+} subs[] = { { "list", list },        { "show", show },           { "verify", verify },
+             { "newest", newest },    { "diff", diff },           { "prune", prune },
+             { "merge", ckpt_merge }, { "export", export_model }, { "reshard", reshard } };
 
 enum tr_status cmd_ckpt(const struct tr_config *cfg)
 {

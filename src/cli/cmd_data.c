@@ -77,7 +77,7 @@ static enum tr_status prove(const struct view *v, struct tr_proof *out)
     TR_TRY(tr_exec_open(v->s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
     float *buf = (float *)(void *)tr_exec_arena(e, TR_A_SAVE);
-    if (tr_load_weights(&store, v->cfg->model, buf, NULL) != TR_OK) {
+    if (tr_dirs_load(&v->s->from, &store, buf) != TR_OK) {
         tr_error_clear();
         TR_TRY(tr_load_random(&store, 1, pool, buf));
     }

@@ -21,6 +21,19 @@ void cli_print(const char *text)
     fflush(stdout);
 }
 
+void cli_show_path(const struct tr_config *cfg, const char *path)
+{
+    if (cfg->json)
+        cli_print_path(path);
+    else
+        printf("%s\n", path);
+}
+
+enum tr_status cli_need_output(const struct tr_config *cfg)
+{
+    return cfg->output ? TR_OK : tr_fail(TR_USAGE, "--output DIR is required: the directory to write to");
+}
+
 void cli_print_path(const char *path)
 {
     struct tr_str line = { 0 };

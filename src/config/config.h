@@ -19,9 +19,9 @@
     X(CHAT, "chat", "talk with a model in the terminal", "")                                                           \
     X(DATA, "data", "what a model will see, and what it saw in a step",                                                \
       "check --model DIR --data PATH, or show --step N --output RUN --model DIR --data PATH with the run's options")   \
-    X(CKPT, "ckpt", "list, show, verify, compare, export or prune checkpoints",                                        \
+    X(CKPT, "ckpt", "list, show, verify, compare, export, merge or prune checkpoints",                                 \
       "list|newest OUTPUT, show|verify CHECKPOINT, diff CHECKPOINT CHECKPOINT, "                                       \
-      "export|reshard CHECKPOINT --output DIR, prune OUTPUT --save_total_limit N")                                     \
+      "export|reshard CHECKPOINT --output DIR, merge ADAPTER --output DIR, prune OUTPUT --save_total_limit N")         \
     X(CHECK, "check", "preflight: do the ranks, their links and the disk work", "")                                    \
     X(BENCH, "bench", "measure collectives between ranks, a disk, or this host for --machine", "comm|disk|machine")    \
     X(WATCH, "watch", "live view of a run", "OUTPUT")                                                                  \
@@ -50,6 +50,8 @@ enum tr_comm_choice { TR_COMM_AUTO, TR_COMM_SHM, TR_COMM_MPI };
 enum tr_export {
     TR_EXPORT_AUTO,
     TR_EXPORT_HF,
+    TR_EXPORT_PEFT,
+    TR_EXPORT_VLLM,
     TR_EXPORT_NF4,
     TR_EXPORT_NF4_DOUBLE,
     TR_EXPORT_FP4,
@@ -77,6 +79,8 @@ enum tr_save_choice { TR_SAVE_AUTO, TR_SAVE_ASYNC, TR_SAVE_STRAIGHT };
 enum tr_count_as { TR_COUNT_OWN, TR_COUNT_ZERO, TR_COUNT_MEGATRON, TR_COUNT_KORTHIKANTI };
 enum tr_tuning { TR_TUNING_FULL, TR_TUNING_LORA, TR_TUNING_FREEZE };
 enum tr_lora_bias { TR_LORA_BIAS_NONE, TR_LORA_BIAS_ALL, TR_LORA_BIAS_ONLY };
+/* What a merge adds the adapter to: the weights of the base's directory, or what a quantised run saw of them. */
+enum tr_onto { TR_ONTO_ORIGINAL, TR_ONTO_DEQUANTIZED, TR_ONTO_COUNT };
 enum tr_show { TR_SHOW_NONE, TR_SHOW_PROGRAM, TR_SHOW_SCHEDULE, TR_SHOW_MEMORY };
 
 struct tr_data_source {
@@ -171,6 +175,9 @@ struct tr_config {
     bool lora_b_bias;            /* PEFT's lora_bias */
     bool ensure_weight_tying;
     const char *model_base; /* the base of the adapter that `model` names */
+    enum tr_onto onto;      /* ckpt merge */
+    int64_t rows;
+    bool untie;
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;

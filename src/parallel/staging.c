@@ -2,8 +2,9 @@
  *
  * Weights are written as whole tensors, because other programs read whole tensors. The tensors of a stage are divided
  * into runs of about equal size, one for each of its ranks, so that all ranks write at once. A small model is not
- * divided. Optimizer state is written in ranges; replicas write equal shares. The staging bytes are a bound that is the
- * same for all ranks of a stage, so the plan of one rank holds for all of them.
+ * divided, and neither is an adapter, which is one file: rank 0 gets the parts of all stages. Optimizer state is
+ * written in ranges; replicas write equal shares. The staging bytes are a bound that is the same for all ranks of a
+ * stage, so the plan of one rank holds for all of them.
  */
 #include "parallel/parallel_impl.h"
 
@@ -32,6 +33,8 @@ void tr_place_writers(struct tr_placement *p, const struct tr_compile_options *o
 {
     const struct tr_layout *l = p->layout;
     int n_ranks = ranks_of_a_stage(l);
+    if (o->is_saved) /* one file: rank 0 writes it */
+        return;
     for (int s = 0; s < p->n_stages; s++) {
         int64_t total = stage_elements(p, s), before = 0, part = (int64_t)o->part_bytes;
         int64_t n_worth = part ? total * (int64_t)tr_dtype_bytes(weights_dtype(o)) / part : 1;
@@ -56,8 +59,10 @@ static size_t weight_bytes(const struct tr_compiled *c)
     int64_t most = 0;
     for (int r = first; r < first + n_ranks; r++) {
         int64_t n = 0;
-        for (int i = 0; i < c->place.model->n_params; i++)
-            n += c->place.param[i].writer == r ? c->place.model->param[i].n : 0;
+        for (int i = 0; i < c->place.model->n_params; i++) {
+            bool is_mine = c->place.param[i].writer == r && (!c->opt.is_saved || c->opt.is_saved[i]);
+            n += is_mine ? c->place.model->param[i].n : 0;
+        }
         most = tr_max64(most, n);
     }
     return (size_t)most * tr_dtype_bytes(weights_dtype(&c->opt));

@@ -13,6 +13,8 @@ enum { MAX_CHUNK = 32, MAX_STOPS = 16 };
 
 struct tr_generator {
     const struct tr_config *cfg;
+    struct tr_dirs from;
+    const struct tr_store *weights; /* while it is opened; NULL: those of cfg->model */
     struct tr_model *chunk, *one;
     struct tr_compiled *compiled;
     struct tr_pool *pool;
@@ -26,6 +28,20 @@ struct tr_generator {
     float (*pair)[2]; /* (score, id), one for each token of the vocabulary */
 };
 
+static enum tr_status open_model(const struct tr_generator *g, const struct tr_model_options *opt,
+                                 struct tr_model **out)
+{
+    if (!g->weights)
+        return tr_dirs_model(&g->from, opt, false, out);
+    cJSON *config = cJSON_Duplicate(g->weights->model->config, true);
+    if (!config)
+        return tr_fail(TR_NOMEM, "generate: out of memory");
+    enum tr_status st = tr_model_from_json(config, opt, out);
+    if (st != TR_OK)
+        cJSON_Delete(config);
+    return st;
+}
+
 static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
 {
     struct tr_model_options opt = { .rows = 1,
@@ -34,9 +50,9 @@ static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
                                     .dropout = 0,
                                     .ignore_keys = g->cfg->ignore_config_keys,
                                     .wants_logits = true };
-    enum tr_status st = tr_model_open(g->cfg->model, &opt, &g->chunk);
+    enum tr_status st = open_model(g, &opt, &g->chunk);
     opt.sequence_length = 1;
-    return st == TR_OK ? tr_model_open(g->cfg->model, &opt, &g->one) : st;
+    return st == TR_OK ? open_model(g, &opt, &g->one) : st;
 }
 
 static void add_stops(struct tr_generator *g, const cJSON *j)
@@ -56,7 +72,7 @@ static void read_stops(struct tr_generator *g, const struct tr_tokenizer *tok)
     if (tr_tokenizer_eos(tok) >= 0)
         g->stop[g->n_stops++] = tr_tokenizer_eos(tok);
     add_stops(g, g->one->config);
-    if (tr_path_join(path, g->cfg->model, "generation_config.json") == TR_OK && tr_file_exists(path) &&
+    if (tr_path_join(path, g->from.base, "generation_config.json") == TR_OK && tr_file_exists(path) &&
         tr_json_load(path, 1 << 20, &j) == TR_OK)
         add_stops(g, j);
     tr_error_clear(); /* a broken generation_config.json costs only its stop tokens */
@@ -76,8 +92,8 @@ void tr_generator_rewind(struct tr_generator *g, int64_t n)
     g->n_read = tr_min64(n, g->n_read);
 }
 
-enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
-                                 struct tr_generator **out)
+static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
+                                     const struct tr_store *weights, struct tr_generator **out)
 {
     enum tr_status st = TR_OK;
     enum tr_gemm_choice got;
@@ -87,11 +103,13 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     if (!g || !buf)
         TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
     g->cfg = cfg;
+    g->weights = weights;
     g->n_context = n_context;
     g->key = tr_rng_key((uint64_t)cfg->seed, "generate", 0);
     g->n_chunk = tr_min64(MAX_CHUNK, n_context);
     int64_t n_rows = (int64_t)tr_round_up((size_t)n_context, (size_t)g->n_chunk);
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
+    TR_TRY(tr_dirs_open(cfg, &g->from));
     TR_TRY(open_models(g, n_rows));
     bool is_learned = g->one->hp.rope[TR_C_ROPE].type == TR_ROPE_NONE;
     if (is_learned && n_context > g->one->hp.max_positions)
@@ -100,7 +118,8 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     TR_TRY(tr_pool_open((int)cfg->threads, &g->pool));
     const struct tr_device_row *device = tr_choose_device(cfg, 1);
     const struct tr_column *column = tr_column_of(device->name);
-    TR_TRY(tr_setup_packed(cfg, cfg->model, g->one, NULL, &packed_of));
+    if (!weights)
+        TR_TRY(tr_setup_packed(cfg, g->from.base, g->one, NULL, &packed_of));
     struct tr_compile_options opt = { .compute_dtype = cfg->dtype,
                                       .packed_of = packed_of,
                                       .nests_scales = cfg->bnb_4bit_use_double_quant,
@@ -117,7 +136,7 @@ enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context,
     TR_TRY(tr_device_open(device->name, &g->dev));
     TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, NULL, 0, &g->e));
     struct tr_store store = tr_exec_store(g->e);
-    TR_TRY(tr_load_weights(&store, cfg->model, buf, NULL));
+    TR_TRY(weights ? tr_load_store(&store, weights, buf) : tr_dirs_load(&g->from, &store, buf));
     g->n_ids = tok ? tr_min64(tr_tokenizer_vocab_size(tok), g->one->hp.vocab) : g->one->hp.vocab;
     read_stops(g, tok);
     g->batch = tr_batch_in(tr_exec_arena(g->e, TR_A_DATA), g->n_chunk);
@@ -134,6 +153,18 @@ out:
     return st;
 }
 
+enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
+                                 struct tr_generator **out)
+{
+    return open_generator(cfg, n_context, tok, NULL, out);
+}
+
+enum tr_status tr_generator_open_store(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
+                                       struct tr_generator **out)
+{
+    return open_generator(cfg, n_context, NULL, weights, out);
+}
+
 void tr_generator_close(struct tr_generator *g)
 {
     if (!g)
@@ -144,11 +175,13 @@ void tr_generator_close(struct tr_generator *g)
     tr_compiled_close(g->compiled);
     tr_model_close(g->chunk);
     tr_model_close(g->one);
+    tr_dirs_close(&g->from);
     free(g->pair);
     free(g);
 }
 
-enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits)
+static enum tr_status feed(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx,
+                           const float **logits)
 {
     if ((int64_t)n > g->n_context - g->n_read)
         return tr_fail(TR_USAGE, "%zu more tokens do not fit: %" PRId64 " of %" PRId64 " positions are taken", n,
@@ -166,11 +199,24 @@ enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, siz
         enum tr_status st = tr_exec_logits(g->e, purpose, g->n_read, &g->batch, logits);
         if (st != TR_OK)
             return st;
+        if (fn)
+            fn(ctx, (int64_t)at, here, *logits);
         g->n_read += here;
         at += (size_t)here;
         *logits += (here - 1) * g->one->hp.vocab;
     }
     return TR_OK;
+}
+
+enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits)
+{
+    return feed(g, ids, n, NULL, NULL, logits);
+}
+
+enum tr_status tr_generator_each(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx)
+{
+    const float *last = NULL;
+    return feed(g, ids, n, fn, ctx, &last);
 }
 
 static int by_score(const void *a, const void *b)
@@ -243,8 +289,10 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
     struct tr_tok_stream *stream = NULL;
     struct tr_ids ids = { 0 };
     struct tr_str text = { 0 };
+    struct tr_dirs from = { 0 };
     const float *logits = NULL;
-    TR_TRY(tr_tokenizer_open(cfg->model, &tok));
+    TR_TRY(tr_dirs_open(cfg, &from));
+    TR_TRY(tr_tokenizer_open(from.text, &tok));
     if (cfg->prompt)
         TR_TRY(tr_tokenizer_encode(tok, cfg->prompt, strlen(cfg->prompt), &ids));
     if (ids.n == 0)
@@ -270,6 +318,7 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
 out:
     tr_tok_stream_close(stream);
     tr_generator_close(g);
+    tr_dirs_close(&from);
     tr_tokenizer_close(tok);
     tr_ids_release(&ids);
     tr_str_release(&text);

@@ -58,8 +58,8 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
         weights[i] = list->item[i].weight;
     }
     if (!*tokenizer && needs_tokenizer(list))
-        TR_TRY(tr_tokenizer_open(cfg->model, tokenizer));
-    st = tr_chat_open(cfg->model, cfg->chat_template, &chat);
+        TR_TRY(tr_tokenizer_open(s->from.text, tokenizer));
+    st = tr_chat_open(s->from.text, cfg->chat_template, &chat);
     if (st != TR_OK && cfg->chat_template)
         goto out;
     tr_error_clear(); /* a model without a template trains on everything but conversations */

@@ -5,6 +5,7 @@
  * C5).
  */
 #include "train/saving.h"
+#include <limits.h>
 #include <stdlib.h>
 
 struct tr_saving {
@@ -23,11 +24,47 @@ struct tr_saving {
     bool waits; /* every save is waited for: by option, or because the state is so small that the wait is short */
 };
 
-enum { SMALL_BYTES = 4 << 20 };
+enum { SMALL_BYTES = 4 << 20, N_TEXTS = 3 };
+
+/* README.md: what a hub shows of an adapter. */
+static void write_card(const struct tr_dirs *from, struct tr_str *out)
+{
+    const char *base = from->adapter->base ? from->adapter->base : from->base;
+    tr_str_addf(out, "---\nbase_model: ");
+    tr_str_json(out, base);
+    tr_str_addf(out,
+                "\nlibrary_name: peft\npipeline_tag: text-generation\ntags:\n- lora\n- transformers\n---\n\n"
+                "# An adapter of %s\n\nRank %" PRId64 ", alpha %g; trained with Trireme %s. It is loaded with\n\n"
+                "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n"
+                "model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), THIS_DIRECTORY)\n```\n\n"
+                "or `trireme generate --model THIS_DIRECTORY --model_base BASE`.\n",
+                base, from->adapter->r, from->adapter->alpha, TR_VERSION);
+}
+
+/* The small files of an adapter's checkpoint; adapter_config.json is the last. */
+static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr_str text[N_TEXTS],
+                                  struct tr_save_text out[N_TEXTS])
+{
+    static const char *const names[N_TEXTS] = { "README.md", TR_ADAPTER_BASE, TR_ADAPTER_CONFIG };
+    const struct tr_dirs *from = &opt->s->from;
+    enum tr_status st = TR_OK;
+    char path[PATH_MAX];
+    write_card(from, &text[0]);
+    TR_TRY(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base, &text[1]));
+    TR_TRY(tr_adapter_print(from->adapter, opt->s->model, &text[2]));
+    for (int i = 0; i < N_TEXTS; i++) {
+        if (!tr_str_ok(&text[i]))
+            TR_TRY(tr_fail(TR_NOMEM, "save: out of memory"));
+        out[i] = (struct tr_save_text){ names[i], text[i].p };
+    }
+out:
+    return st;
+}
 
 enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_saving **out)
 {
     struct tr_saving *v = calloc(1, sizeof *v);
+    struct tr_str text[N_TEXTS] = { 0 };
     if (!v)
         return tr_fail(TR_NOMEM, "save: out of memory");
     struct tr_store store = tr_exec_store(opt->e);
@@ -35,7 +72,7 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     char *base = tr_exec_arena(opt->e, TR_A_STAGING);
     struct tr_saver_options save = { .mesh = tr_exec_mesh(opt->e),
                                      .pool = tr_exec_pool(opt->e),
-                                     .source_dir = opt->s->cfg->model,
+                                     .source_dir = opt->s->from.text,
                                      .dtype = opt->s->save_dtype,
                                      .pages = base + c->memory.pages,
                                      .staging = c->opt.stages_saves ? base + c->memory.copy : NULL,
@@ -47,7 +84,14 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     v->waits = v->cfg->async_save == TR_SAVE_STRAIGHT || v->cfg->verify_restore ||
                (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
     v->flops_per_token = tr_flops_per_token(&opt->s->compiled->place);
-    enum tr_status st = tr_saver_open(&store, &save, &v->saver);
+    struct tr_save_text named[N_TEXTS];
+    enum tr_status st = opt->s->from.adapter ? write_texts(opt, text, named) : TR_OK;
+    save.text = opt->s->from.adapter ? named : NULL;
+    save.n_texts = opt->s->from.adapter ? N_TEXTS : 0;
+    if (st == TR_OK)
+        st = tr_saver_open(&store, &save, &v->saver);
+    for (int i = 0; i < N_TEXTS; i++)
+        tr_str_release(&text[i]);
     if (st != TR_OK)
         tr_saving_close(v);
     else

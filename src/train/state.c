@@ -83,6 +83,10 @@ static enum tr_status add_inputs(const struct tr_run_inputs *in, struct tr_str *
         tr_str_addf(out, ", \"tokenizer_hash\": \"%s\"", hex);
     }
     add_groups(in->groups, out);
+    if (in->base) {
+        tr_base_id_hex(in->base, hex);
+        tr_str_addf(out, ", \"base\": \"%s\"", hex);
+    }
     tr_config_json(in->cfg, false, &text);
     if (!tr_str_ok(&text))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for the options of the run"));

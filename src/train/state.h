@@ -29,6 +29,7 @@ struct tr_run_inputs {
     const struct tr_tokenizer *tok; /* NULL: the data is token ids */
     const struct tr_param_groups *groups;
     int64_t total_steps;
+    const struct tr_base_id *base; /* NULL: the run trains no adapter */
 };
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out);
 /* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, groups, schedule,

@@ -104,15 +104,21 @@ static int store_writer(void *ctx, int param)
     return tr_exec_compiled(e)->place.param[param].writer;
 }
 
-/* Does this rank hold a part of the tensor that the writer needs? Peers on the axes that split a tensor do; replicas do
- * not. */
-static bool holds_part(const struct tr_exec *e, int writer)
+/* An adapter is one file, and its writer may not be of the stage that holds a tensor. */
+static bool joins_stages(const struct tr_exec *e)
 {
-    return tr_mesh_shares(tr_exec_mesh(e), writer, TR_ON(TR_AXIS_PP) | TR_ON_REPLICAS);
+    return tr_exec_compiled(e)->opt.is_saved != NULL;
+}
+
+/* Does this rank take part in the tensor that the writer needs? Peers on the axes that split a tensor do; replicas do
+ * not. */
+static bool takes_part(const struct tr_exec *e, int writer)
+{
+    return tr_mesh_shares(tr_exec_mesh(e), writer, TR_ON_REPLICAS | (joins_stages(e) ? 0 : TR_ON(TR_AXIS_PP)));
 }
 
 /* Joins the parts of a tensor. Each rank writes its elements into zeros, and the bits are summed as integers over the
- * axes that split the tensor, which is exact for any dtype. */
+ * axes that split the tensor, which is exact for any dtype. A rank of a stage that does not hold it adds zeros. */
 static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int param, int64_t first, int64_t n, void *out)
 {
     int64_t own_first = 0, own_n = 0, local = 0, len;
@@ -120,8 +126,10 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
     const char *base = tr_exec_at(e, what, param, &own_first, &own_n);
     struct tr_tp_shard shard = tr_exec_tp_shard(e, what, param);
     enum tr_status st = TR_OK;
+    bool holds = tr_param_is_first(&tr_exec_compiled(e)->place, param);
     memset(out, 0, words * sizeof(int64_t));
-    for (int64_t at = first; at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0; at += len) {
+    for (int64_t at = first; holds && at < first + n && (len = tr_tp_run(&shard, &at, first + n, &local)) > 0;
+         at += len) {
         int64_t begin = tr_max64(local, own_first), end = tr_min64(local + len, own_first + own_n);
         if (begin < end)
             tr_device_copy_now(tr_exec_device(e), (char *)out + (size_t)(at - first + begin - local) * size,
@@ -135,10 +143,12 @@ static enum tr_status join_parts(struct tr_exec *e, enum tr_state what, int para
                          .out = out,
                          .count = words,
                          .site = "join the parts of a tensor" };
-    if (tr_exec_is_sharded(e, what))
+    if (holds && tr_exec_is_sharded(e, what))
         TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_SHARD), &c));
-    if (shard.is_split)
+    if (holds && shard.is_split)
         TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_TP), &c));
+    if (joins_stages(e))
+        TR_TRY(tr_comm_run(tr_mesh_axis(tr_exec_mesh(e), TR_AXIS_PP), &c));
 out:
     return st;
 }
@@ -155,9 +165,9 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     bool is_here = p->writer == tr_exec_mesh(e)->rank;
     TR_BUG_ON(n > TR_IO_CHUNK);
     *out = NULL;
-    if (!holds_part(e, p->writer))
+    if (!takes_part(e, p->writer))
         return TR_OK;
-    if (p->tp.is_split || tr_exec_is_sharded(e, what)) {
+    if (p->tp.is_split || tr_exec_is_sharded(e, what) || joins_stages(e)) {
         *out = tr_exec_arena(e, TR_A_SAVE);
         return join_parts(e, what, param, first, n, tr_exec_arena(e, TR_A_SAVE));
     }

@@ -6,6 +6,7 @@
 #include "ckpt/ckpt.h"
 #include "exec/exec.h"
 #include "observe/observe.h"
+#include "train/merge.h"
 
 /* The store that ckpt reads and writes, over an executor. */
 struct tr_store tr_exec_store(struct tr_exec *e);
@@ -74,10 +75,16 @@ struct tr_generator;
 /* tok limits the ids that can be picked (a vocabulary may be padded) and gives the stop token; NULL: neither. */
 enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
                                  struct tr_generator **out);
+/* The same of the model that a store holds, whatever cfg->model is. */
+enum tr_status tr_generator_open_store(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
+                                       struct tr_generator **out);
 void tr_generator_close(struct tr_generator *g);
 /* Appends ids to the context. *logits (V) are those of the next token, valid until the next call. TR_USAGE when the
  * context is full. */
 enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits);
+/* The same, with the logits of every token: n of them (n, V), from token `at` of the ids on. */
+typedef void tr_logits_fn(void *ctx, int64_t at, int64_t n, const float *logits);
+enum tr_status tr_generator_each(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx);
 /* Drops everything after the first n tokens of the context. */
 void tr_generator_rewind(struct tr_generator *g, int64_t n);
 /* Does the id end a text? Stop ids are eos_token_id of generation_config.json and config.json, and the tokenizer's. */

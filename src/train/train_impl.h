@@ -28,6 +28,7 @@ struct tr_trainer {
     bool has_color;           /* the terminal */
     struct tr_run_state state;
     struct tr_run_inputs inputs;
+    struct tr_base_id base;         /* of an adapter run */
     struct tr_ckpt_lease lease;     /* lease of the checkpoint that is loaded */
     struct tr_ckpt_info checkpoint; /* to resume from */
     bool has_checkpoint;

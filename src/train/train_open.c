@@ -89,12 +89,14 @@ static enum tr_status open_weights(struct tr_trainer *t)
     struct tr_load_result loaded = { 0 };
     char text[160];
     if (t->has_checkpoint) {
-        TR_TRY(tr_load_weights(&store, t->checkpoint.path, buf, NULL));
+        TR_TRY(tr_dirs_restore(&t->s->from, &store, t->checkpoint.path, buf));
         TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf, &loaded));
     } else if (t->cfg->from_scratch) {
         TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {
-        TR_TRY(tr_load_weights(&store, t->cfg->model, buf, NULL));
+        TR_TRY(tr_dirs_load(&t->s->from, &store, buf));
+        if (!t->s->from.dir)
+            TR_TRY(tr_load_new_adapter(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     }
     if (loaded.n_new > 0 && tr_format(text, sizeof text,
                                       "%" PRId64 " parameters were frozen in the checkpoint and learn now: their "
@@ -181,6 +183,20 @@ out:
     return st;
 }
 
+/* A directory is a model or an adapter: readers would take the one for the other. */
+static enum tr_status check_kind(const struct tr_trainer *t)
+{
+    char path[TR_PATH_MAX];
+    const char *other = t->s->from.adapter ? "config.json" : TR_ADAPTER_CONFIG;
+    enum tr_status st = tr_path_join(path, t->cfg->output, other);
+    if (st == TR_OK && tr_file_exists(path))
+        st = tr_fail(TR_USAGE,
+                     "output %s holds %s (it has %s), and this run would write %s there; name another --output",
+                     t->cfg->output, t->s->from.adapter ? "a model" : "an adapter", other,
+                     t->s->from.adapter ? "an adapter" : "a model");
+    return st;
+}
+
 /* Refuses wrong inputs before anything is written. */
 static enum tr_status check_inputs(const struct tr_trainer *t)
 {
@@ -188,12 +204,14 @@ static enum tr_status check_inputs(const struct tr_trainer *t)
     enum tr_status st = tr_mesh_fits(&t->s->env, t->s->axis);
     if (st == TR_OK)
         st = tr_check_output(t->cfg);
+    if (st == TR_OK)
+        st = check_kind(t);
     if (st != TR_OK || strcmp(resume, "auto") == 0)
         return st;
     if (strcmp(resume, "none") != 0)
         return tr_dir_exists(resume) ? TR_OK
                                      : tr_fail(TR_USAGE, "resume_from_checkpoint %s: no such directory", resume);
-    return t->cfg->from_scratch ? TR_OK : tr_check_weights(t->s->model, t->cfg->model);
+    return t->cfg->from_scratch ? TR_OK : tr_dirs_check(&t->s->from, t->s->model);
 }
 
 /* ---- the stages of a start ---- */
@@ -318,7 +336,10 @@ static enum tr_status open_checkpoint(struct tr_trainer *t)
     if (cfg->replica_check_steps || cfg->grad_norm_steps)
         TR_TRY(tr_debug_open(t->e, &t->debug));
     t->state.amax = tr_exec_amax(t->e);
-    t->inputs = (struct tr_run_inputs){ cfg, t->data, t->tok, &t->s->groups, t->total_steps };
+    t->inputs = (struct tr_run_inputs){ cfg,           t->data,        t->tok,
+                                        &t->s->groups, t->total_steps, t->s->from.adapter ? &t->base : NULL };
+    if (t->s->from.adapter)
+        TR_TRY(tr_base_id_of(t->s->from.base, &t->base));
     TR_TRY(find_checkpoint(t, &notes));
     if (tr_trainer_is_first(t))
         TR_TRY(begin_generation(t, &notes));

@@ -1,0 +1,221 @@
+/* cmd_adapter.c - verbs of trireme ckpt on adapters: listed, exported for other programs, merged into a model. */
+#include "cli/cli.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- list ---- */
+
+struct listing {
+    const struct tr_config *cfg;
+    struct tr_str out;
+    size_t n;
+};
+
+static enum tr_status list_one(void *ctx, const char *path)
+{
+    struct listing *l = ctx;
+    struct tr_adapter *a = NULL;
+    l->n++;
+    if (tr_adapter_read(path, &a) != TR_OK) {
+        tr_str_addf(&l->out, l->cfg->json ? "{\"bad\": true, \"path\": " : "    is damaged       ");
+        l->cfg->json ? tr_str_json(&l->out, path) : tr_str_addf(&l->out, "%s", path);
+        tr_str_addf(&l->out, l->cfg->json ? "}\n" : "\n");
+    } else if (l->cfg->json) {
+        tr_str_addf(&l->out, "{\"r\": %" PRId64 ", \"lora_alpha\": %.9g, \"base\": ", a->r, a->alpha);
+        tr_str_json(&l->out, a->base ? a->base : "");
+        tr_str_addf(&l->out, ", \"path\": ");
+        tr_str_json(&l->out, path);
+        tr_str_addf(&l->out, "}\n");
+    } else {
+        tr_str_addf(&l->out, "%6" PRId64 " %8.4g  %-30s %s\n", a->r, a->alpha, a->base ? a->base : "-", path);
+    }
+    tr_adapter_close(a);
+    tr_error_clear();
+    return TR_OK;
+}
+
+enum tr_status ckpt_list_adapters(const struct tr_config *cfg, const char *dir)
+{
+    struct listing l = { .cfg = cfg };
+    enum tr_status st = TR_OK;
+    if (!cfg->json)
+        tr_str_addf(&l.out, "%6s %8s  %-30s %s\n", "r", "alpha", "base", "adapter");
+    TR_TRY(tr_is_adapter_dir(dir) ? list_one(&l, dir) : tr_adapter_dirs(dir, list_one, &l));
+    if (l.n == 0)
+        TR_TRY(tr_fail(TR_USAGE, "%s: no checkpoints and no adapters", dir));
+    cli_print(tr_str_ok(&l.out) ? l.out.p : "");
+out:
+    tr_str_release(&l.out);
+    return st;
+}
+
+/* ---- export ---- */
+
+enum tr_status ckpt_export_adapter(const struct tr_config *cfg, const char *dir)
+{
+    enum tr_status st = TR_OK;
+    struct tr_dirs src = { 0 };
+    if (cfg->to == TR_EXPORT_HF || cfg->to >= TR_EXPORT_NF4)
+        return tr_fail(TR_USAGE,
+                       "%s is an adapter, and a model without it would be its base; make a model of both: trireme ckpt "
+                       "merge %s --out DIR",
+                       dir, dir);
+    TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
+    TR_TRY(tr_export_adapter(&src, cfg->to, cfg->output));
+    cli_show_path(cfg, cfg->output);
+out:
+    tr_dirs_close(&src);
+    return st;
+}
+
+/* ---- merge ---- */
+
+enum { ROW_TOKENS = 128 };
+
+/* The options of a run of the adapter: everything is in float32. */
+static enum tr_status open_run(const struct tr_config *cfg, const char *dir, const struct tr_config **out)
+{
+    enum { FIXED = 6 };
+    size_t n = 0;
+    char **argv = calloc(FIXED + 2 * cfg->data.n, sizeof *argv);
+    if (!argv)
+        return tr_fail(TR_NOMEM, "merge: out of memory");
+    const char *fixed[] = { "--model", dir, "--dtype", "float32", "--model_base", cfg->model_base };
+    for (size_t i = 0; i < (cfg->model_base ? TR_COUNT_OF(fixed) : TR_COUNT_OF(fixed) - 2); i++)
+        argv[n++] = (char *)(uintptr_t)fixed[i];
+    for (size_t i = 0; i < cfg->data.n; i++) {
+        argv[n++] = (char *)(uintptr_t) "--data";
+        argv[n++] = (char *)(uintptr_t)cfg->data.item[i].path;
+    }
+    enum tr_status st = tr_config_load(cfg->data.n ? TR_VERB_EVAL : TR_VERB_GENERATE, (int)n, argv, NULL, out);
+    free(argv);
+    return st;
+}
+
+/* Rows of --data, else ids drawn at random. */
+static enum tr_status read_rows(const struct tr_config *run, const struct tr_merge *x, int32_t *id, int64_t n,
+                                int64_t n_tokens)
+{
+    enum tr_status st = TR_OK;
+    struct tr_model *m = (struct tr_model *)(uintptr_t)tr_merge_model(x);
+    struct tr_tokenizer *tok = NULL;
+    struct tr_data *data = NULL;
+    char cache[TR_PATH_MAX], *mem = NULL;
+    struct tr_setup s = { .cfg = run, .sequence_length = n_tokens, .eval_model = m, .n_threads = 1 };
+    uint64_t key = tr_rng_key(42, "merge", 0);
+    for (int64_t i = 0; i < n * n_tokens; i++)
+        id[i] = (int32_t)(tr_philox(key, 0, (uint64_t)i).v[0] % (uint64_t)m->hp.vocab);
+    if (run->data.n == 0)
+        return TR_OK;
+    TR_TRY(tr_dirs_open(run, &s.from));
+    TR_TRY(tr_path_join(cache, run->model, ".cache"));
+    TR_TRY(tr_open_data(run, &s, &run->data, false, cache, &tok, &data));
+    mem = malloc(tr_batch_bytes(n_tokens));
+    if (!mem)
+        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+    for (int64_t r = 0; r < n; r++) {
+        struct tr_batch b = tr_batch_in(mem, n_tokens);
+        int64_t n_targets = 0;
+        TR_TRY(tr_data_fill(data, (uint64_t)r % tr_data_rows(data), 1, tr_data_rows(data), &b, &n_targets));
+        memcpy(id + r * n_tokens, b.tokens, (size_t)n_tokens * sizeof *id);
+    }
+out:
+    free(mem);
+    tr_dirs_close(&s.from);
+    tr_data_close(data);
+    tr_tokenizer_close(tok);
+    return st;
+}
+
+static void add_pair(struct tr_str *out, const char *name, const bool *has, const double *x)
+{
+    tr_str_addf(out, "\"%s\": {", name);
+    for (int i = 0; i < TR_ONTO_COUNT; i++) {
+        tr_str_addf(out, "%s\"%s\": ", i ? ", " : "", tr_config_word("onto", i));
+        tr_str_addf(out, has[i] ? "%.9g" : "null", x[i]);
+    }
+    tr_str_addf(out, "}");
+}
+
+static void print_proof(const struct tr_config *cfg, const struct tr_merge_proof *p)
+{
+    struct tr_str out = { 0 };
+    const char *onto = tr_config_word("onto", (int)cfg->onto);
+    if (cfg->json) {
+        tr_str_addf(&out, "{\"onto\": \"%s\", \"rows\": %" PRId64 ", ", onto, cfg->rows);
+        add_pair(&out, "max_logit_diff", p->has, p->max_logit_diff);
+        tr_str_addf(&out, ", ");
+        add_pair(&out, "kl", p->has, p->kl);
+        tr_str_addf(&out, ", \"out\": ");
+        tr_str_json(&out, cfg->output);
+        tr_str_addf(&out, "}\n");
+    } else {
+        tr_str_addf(&out, "distance from the adapter as it runs, over %" PRId64 " rows%s:\n", cfg->rows,
+                    cfg->data.n ? "" : " of random tokens");
+        for (int i = 0; i < TR_ONTO_COUNT; i++)
+            if (p->has[i])
+                tr_str_addf(&out, "  onto %-12s largest difference of a logit %.3g, mean KL divergence %.3g\n",
+                            tr_config_word("onto", i), p->max_logit_diff[i], p->kl[i]);
+        tr_str_addf(&out, "merged onto %s: %s\n", onto, cfg->output);
+    }
+    cli_print(tr_str_ok(&out) ? out.p : "");
+    tr_str_release(&out);
+}
+
+static enum tr_status write_merged(struct tr_merge *x, const struct tr_config *cfg, const struct tr_dirs *src)
+{
+    enum tr_status st = TR_OK;
+    struct tr_store store = tr_merge_store(x, cfg->onto);
+    struct tr_saver_options opt = { .dtype = tr_merge_dtype(x), .source_dir = src->text };
+    struct tr_saver *sv = NULL;
+    char path[TR_PATH_MAX];
+    TR_TRY(tr_path_join(path, cfg->output, TR_ADAPTER_CONFIG));
+    if (tr_file_exists(path))
+        TR_TRY(tr_fail(TR_USAGE, "output %s holds an adapter; name another --output", cfg->output));
+    TR_TRY(tr_saver_open(&store, &opt, &sv));
+    TR_TRY(tr_saver_model(sv, cfg->output));
+out:
+    tr_saver_close(sv);
+    return st;
+}
+
+enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const char *other)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_config *run = NULL;
+    struct tr_dirs src = { 0 };
+    struct tr_merge *x = NULL;
+    struct tr_pool *pool = NULL;
+    struct tr_merge_proof proof = { 0 };
+    int32_t *id = NULL;
+    (void)other;
+    TR_TRY(cli_need_output(cfg));
+    if (!tr_is_adapter_dir(dir))
+        TR_TRY(tr_fail(TR_USAGE, "%s is no adapter: it has no " TR_ADAPTER_CONFIG, dir));
+    TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
+    TR_TRY(open_run(cfg, dir, &run));
+    TR_TRY(tr_pool_open((int)cfg->threads, &pool));
+    struct tr_merge_options opt = { .adapter = dir, .base = src.base, .unties = cfg->untie, .pool = pool };
+    TR_TRY(tr_merge_open(&opt, &x));
+    if (!tr_merge_can(x, cfg->onto))
+        TR_TRY(tr_fail(TR_USAGE, "onto %s: the base %s is not quantised; merge onto original",
+                       tr_config_word("onto", (int)cfg->onto), src.base));
+    struct tr_merge_rows rows = { .n = cfg->rows,
+                                  .n_tokens = cfg->sequence_length > 0 ? cfg->sequence_length : ROW_TOKENS };
+    rows.n_tokens = tr_min64(rows.n_tokens, tr_merge_model(x)->hp.max_positions);
+    rows.id = id = malloc((size_t)(rows.n * rows.n_tokens) * sizeof *id);
+    if (!id)
+        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+    TR_TRY(read_rows(run, x, id, rows.n, rows.n_tokens));
+    TR_TRY(tr_merge_prove(x, run, &rows, &proof));
+    TR_TRY(write_merged(x, cfg, &src));
+    print_proof(cfg, &proof);
+out:
+    free(id);
+    tr_merge_close(x);
+    tr_pool_close(pool);
+    tr_config_close(run);
+    tr_dirs_close(&src);
+    return st;
+}

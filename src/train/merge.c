@@ -1,0 +1,394 @@
+/* merge.c - an adapter merged into its base, as a store that makes elements when they are asked for.
+ *
+ * W + s B A; with DoRA (m / n)(W + s B A), where n are the norms of the rows of W + s B A. Biases of B are added to the
+ * bias of the base, modules_to_save and trained tokens replace what the base has. Sums are float, and one rounding to
+ * the dtype of the base's weights follows. A rank is small, so A and B are held whole; of W a chunk is held. */
+#include "train/train.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* W of a file is (rows, cols); its delta is left (rows, r) times right (r, cols). For a linear left is B and right is
+ * A; for Conv1D and embeddings, whose rows are the inputs, left is A transposed and right is B transposed. */
+struct merge_delta {
+    int param; /* of the plain model; -1: none yet */
+    int64_t r;
+    float *left, *right;
+    float *factor;  /* DoRA: m / n, by output */
+    bool is_by_row; /* outputs are rows */
+    float *bias;    /* of B, scaled; for a bias of the base */
+    float *token;   /* trained rows of an embedding */
+};
+
+struct tr_merge {
+    struct tr_merge_options opt;
+    struct tr_model *plain, *adapted;
+    struct tr_adapter *a;
+    struct tr_adapter_choice choice;
+    struct tr_hf *base, *adapter;
+    enum tr_dtype dtype;
+    enum tr_onto onto;
+    struct merge_delta d;
+    float *x, *rounded; /* a chunk */
+};
+
+const struct tr_model *tr_merge_model(const struct tr_merge *x)
+{
+    return x->plain;
+}
+
+enum tr_dtype tr_merge_dtype(const struct tr_merge *x)
+{
+    return x->dtype;
+}
+
+/* ---- reading ---- */
+
+static int find_param(const struct tr_model *m, const char *name)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->param[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* The parameter of the adapted model that is called module + tail; -1: there is none. */
+static int find_part(const struct tr_merge *x, const char *module, int n_module, const char *tail)
+{
+    char name[TR_NAME_MAX];
+    return tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) == TR_OK ? find_param(x->adapted, name) : -1;
+}
+
+/* All of a tensor of the adapter; the caller frees it. */
+static enum tr_status read_part(const struct tr_merge *x, int param, float **out)
+{
+    size_t at = 0, n = (size_t)x->adapted->param[param].n;
+    TR_BUG_ON(!tr_adapter_find(x->adapter, x->adapted, param, &at)); /* tr_check_adapter has seen it */
+    *out = malloc(n * sizeof **out);
+    return *out ? tr_hf_read(x->adapter, at, 0, n, *out, TR_F32) : tr_fail(TR_NOMEM, "merge: out of memory");
+}
+
+/* Elements of a parameter before the delta: what the adapter's file holds of it, else the base's. */
+static enum tr_status read_base(const struct tr_merge *x, int param, int64_t first, int64_t n, float *out)
+{
+    const char *name = x->plain->param[param].name;
+    size_t at = 0;
+    int i = find_param(x->adapted, name);
+    if (i >= 0 && tr_adapter_find(x->adapter, x->adapted, i, &at))
+        return tr_hf_read(x->adapter, at, (uint64_t)first, (size_t)n, out, TR_F32);
+    /* a head that was untied starts as the embedding */
+    TR_BUG_ON(!tr_weights_find(x->base, x->adapted, i >= 0 ? i : 0, &at));
+    return tr_hf_read(x->base, at, (uint64_t)first, (size_t)n, out, TR_F32);
+}
+
+/* ---- the delta of one parameter ---- */
+
+static void release(struct merge_delta *d)
+{
+    free(d->left);
+    free(d->right);
+    free(d->factor);
+    free(d->bias);
+    free(d->token);
+    *d = (struct merge_delta){ .param = -1 };
+}
+
+/* (rows, cols) becomes (cols, rows), each element times scale. */
+static enum tr_status transpose(float **a, int64_t rows, int64_t cols, float scale)
+{
+    float *t = malloc((size_t)(rows * cols) * sizeof *t);
+    if (!t)
+        return tr_fail(TR_NOMEM, "merge: out of memory");
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < cols; k++)
+            t[k * rows + i] = (*a)[i * cols + k] * scale;
+    free(*a);
+    *a = t;
+    return TR_OK;
+}
+
+struct adding {
+    const struct merge_delta *d;
+    const struct tr_param *p;
+    float *x;
+    int64_t first, n;
+};
+
+/* Adds the delta to the part of one row that is in the chunk. The sum over the rank is made apart from W, which may be
+ * much larger. */
+static void add_row(void *ctx, int64_t task, int worker)
+{
+    enum { TILE = 1024 };
+    const struct adding *g = ctx;
+    int64_t cols = g->p->cols, row = g->first / cols + task, begin = tr_max64(g->first, row * cols),
+            end = tr_min64(g->first + g->n, (row + 1) * cols);
+    float sum[TILE];
+    (void)worker;
+    for (int64_t at = begin; at < end; at += TILE) {
+        int64_t n = tr_min64(TILE, end - at);
+        memset(sum, 0, sizeof sum);
+        for (int64_t k = 0; k < g->d->r; k++) {
+            const float l = g->d->left[row * g->d->r + k], *right = g->d->right + k * cols + (at - row * cols);
+            for (int64_t i = 0; i < n; i++)
+                sum[i] += l * right[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            g->x[at - g->first + i] += sum[i];
+    }
+}
+
+static void add_delta(const struct tr_merge *x, const struct tr_param *p, int64_t first, int64_t n, float *out)
+{
+    struct adding g = { &x->d, p, out, first, n };
+    if (x->d.left)
+        tr_pool_run(x->opt.pool, (first + n - 1) / p->cols - first / p->cols + 1, add_row, &g);
+}
+
+static int64_t output_of(const struct merge_delta *d, const struct tr_param *p, int64_t element)
+{
+    return d->is_by_row ? element / p->cols : element % p->cols;
+}
+
+/* m / n by output. It reads all of W once more. */
+static enum tr_status find_factors(struct tr_merge *x, int param, int magnitude)
+{
+    const struct tr_param *p = &x->plain->param[param];
+    int64_t n_out = x->d.is_by_row ? p->rows : p->cols;
+    double *squares = calloc((size_t)n_out, sizeof *squares);
+    enum tr_status st = squares ? TR_OK : tr_fail(TR_NOMEM, "merge: out of memory");
+    TR_TRY(st);
+    for (int64_t at = 0; at < p->n; at += TR_IO_CHUNK) {
+        int64_t n = tr_min64(TR_IO_CHUNK, p->n - at);
+        TR_TRY(read_base(x, param, at, n, x->x));
+        add_delta(x, p, at, n, x->x);
+        for (int64_t i = 0; i < n; i++)
+            squares[output_of(&x->d, p, at + i)] += (double)x->x[i] * (double)x->x[i];
+    }
+    TR_TRY(read_part(x, magnitude, &x->d.factor));
+    for (int64_t o = 0; o < n_out; o++)
+        x->d.factor[o] = (float)((double)x->d.factor[o] / sqrt(squares[o]));
+out:
+    free(squares);
+    return st;
+}
+
+static const struct tr_adapter_module *find_module(const struct tr_merge *x, const char *module, int n_module)
+{
+    for (size_t i = 0; i < x->choice.n; i++) {
+        const char *name = x->choice.module[i].target.module;
+        if (strncmp(name, module, (size_t)n_module) == 0 && name[n_module] == 0)
+            return &x->choice.module[i];
+    }
+    return NULL;
+}
+
+static enum tr_status prepare_weight(struct tr_merge *x, int param, int n_module)
+{
+    enum tr_status st = TR_OK;
+    struct merge_delta *d = &x->d;
+    const char *name = x->plain->param[param].name;
+    const struct tr_adapter_module *module = find_module(x, name, n_module);
+    int a = find_part(x, name, n_module, ".lora_A.weight"), b = find_part(x, name, n_module, ".lora_B.weight"),
+        magnitude = find_part(x, name, n_module, ".lora_magnitude_vector"),
+        token = find_part(x, name, n_module, ".token_adapter.trainable_tokens_delta");
+    bool is_embedding = a < 0;
+    if (is_embedding) {
+        a = find_part(x, name, n_module, ".lora_embedding_A");
+        b = find_part(x, name, n_module, ".lora_embedding_B");
+    }
+    if (token >= 0)
+        TR_TRY(read_part(x, token, &d->token));
+    if (a < 0 || b < 0 || !module)
+        return TR_OK;
+    const struct tr_param *pa = &x->adapted->param[a], *pb = &x->adapted->param[b];
+    float scale = (float)module->target.scale;
+    d->r = pa->dim[0];
+    d->is_by_row = !is_embedding && module->kind != TR_MODULE_CONV1D;
+    TR_TRY(read_part(x, d->is_by_row ? b : a, &d->left));
+    TR_TRY(read_part(x, d->is_by_row ? a : b, &d->right));
+    if (d->is_by_row) {
+        for (int64_t i = 0; i < pb->n; i++)
+            d->left[i] *= scale;
+    } else {
+        TR_TRY(transpose(&d->left, pa->dim[0], pa->dim[1], scale));
+        TR_TRY(transpose(&d->right, pb->dim[0], pb->dim[1], 1));
+    }
+    if (magnitude >= 0)
+        TR_TRY(find_factors(x, param, magnitude));
+out:
+    return st;
+}
+
+static enum tr_status prepare_bias(struct tr_merge *x, int param, int n_module)
+{
+    const char *name = x->plain->param[param].name;
+    const struct tr_adapter_module *module = find_module(x, name, n_module);
+    int b = find_part(x, name, n_module, ".lora_B.bias");
+    if (b < 0 || !module)
+        return TR_OK;
+    enum tr_status st = read_part(x, b, &x->d.bias);
+    for (int64_t i = 0; st == TR_OK && i < x->adapted->param[b].n; i++)
+        x->d.bias[i] *= (float)module->target.scale;
+    return st;
+}
+
+static enum tr_status prepare(struct tr_merge *x, int param)
+{
+    const char *name = x->plain->param[param].name, *tail = strrchr(name, '.');
+    int n_module = tail ? (int)(tail - name) : 0;
+    enum tr_status st = TR_OK;
+    release(&x->d);
+    if (tail && strcmp(tail, ".weight") == 0)
+        st = prepare_weight(x, param, n_module);
+    else if (tail && strcmp(tail, ".bias") == 0)
+        st = prepare_bias(x, param, n_module);
+    x->d.param = st == TR_OK ? param : -1;
+    return st;
+}
+
+/* Rows of an embedding that were trained by themselves replace those of the base. */
+static void put_tokens(const struct tr_merge *x, const struct tr_param *p, int64_t first, int64_t n)
+{
+    for (size_t t = 0; x->d.token && t < x->a->n_tokens; t++) {
+        int64_t row = x->a->token[t] * p->cols, begin = tr_max64(first, row), end = tr_min64(first + n, row + p->cols);
+        for (int64_t at = begin; at < end; at++)
+            x->x[at - first] = x->d.token[(int64_t)t * p->cols + at - row];
+    }
+}
+
+static enum tr_status merged(void *ctx, enum tr_state what, int param, int64_t first, int64_t n, const void **out)
+{
+    struct tr_merge *x = ctx;
+    const struct tr_param *p = &x->plain->param[param];
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(what != TR_S_VALUE || n > TR_IO_CHUNK);
+    if (x->d.param != param)
+        TR_TRY(prepare(x, param));
+    TR_TRY(read_base(x, param, first, n, x->x));
+    add_delta(x, p, first, n, x->x);
+    for (int64_t i = 0; x->d.factor && i < n; i++)
+        x->x[i] *= x->d.factor[output_of(&x->d, p, first + i)];
+    for (int64_t i = 0; x->d.bias && i < n; i++)
+        x->x[i] += x->d.bias[first + i];
+    put_tokens(x, p, first, n);
+    if (x->dtype != TR_F32) {
+        tr_convert(x->x, TR_F32, x->rounded, x->dtype, (size_t)n);
+        tr_convert(x->rounded, x->dtype, x->x, TR_F32, (size_t)n);
+    }
+    *out = x->x;
+out:
+    return st;
+}
+
+struct tr_store tr_merge_store(struct tr_merge *x, enum tr_onto onto)
+{
+    struct tr_store s = { .ctx = x, .model = x->plain, .pool = x->opt.pool, .get = merged, .whole = merged };
+    x->onto = onto;
+    x->d.param = -1;
+    tr_states_of(NULL, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, &s.states);
+    return s;
+}
+
+/* A base that is not quantised is seen in training as it is in its directory. */
+bool tr_merge_can(const struct tr_merge *x, enum tr_onto onto)
+{
+    (void)x;
+    return onto == TR_ONTO_ORIGINAL;
+}
+
+/* ---- open ---- */
+
+static bool is_tied_module(enum tr_module_kind k)
+{
+    return k == TR_MODULE_EMBEDDING || k == TR_MODULE_HEAD;
+}
+
+/* What has no place in a plain model. */
+static enum tr_status check_places(const struct tr_merge *x)
+{
+    bool is_tied = x->adapted->hp.is_tied && !x->opt.unties;
+    for (size_t i = 0; i < x->choice.n; i++) {
+        const struct tr_adapter_module *m = &x->choice.module[i];
+        bool is_changed = m->target.is_target || (m->target.is_saved && !x->a->ensures_tying);
+        if (is_tied && is_changed && is_tied_module(m->kind))
+            return tr_fail(TR_USAGE,
+                           "merging would untie the embeddings: the adapter changes %s, and embedding and head of %s "
+                           "are one matrix; write them as two with --untie, or keep the adapter as it is",
+                           m->target.module, x->opt.base);
+        if (m->target.is_target && x->a->has_b_bias && !m->has_bias)
+            return tr_fail(TR_USAGE,
+                           "%s has no bias that the bias of lora_B could be added to (lora_bias); keep the adapter as "
+                           "it is, or train one without lora_bias",
+                           m->target.module);
+    }
+    return TR_OK;
+}
+
+/* The model that is written: the base's, or the same with tie_word_embeddings off. */
+static enum tr_status open_plain(struct tr_merge *x, const struct tr_model_options *opt)
+{
+    cJSON *config = NULL;
+    enum tr_status st = TR_OK;
+    if (!x->opt.unties || !x->adapted->hp.is_tied)
+        return tr_model_open(x->opt.base, opt, &x->plain);
+    config = cJSON_Duplicate(x->adapted->config, true);
+    if (!config)
+        return tr_fail(TR_NOMEM, "merge: out of memory");
+    cJSON_DeleteItemFromObjectCaseSensitive(config, "tie_word_embeddings");
+    if (!cJSON_AddFalseToObject(config, "tie_word_embeddings"))
+        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+    TR_TRY(tr_model_from_json(config, opt, &x->plain));
+    config = NULL;
+    x->plain->config_text = x->adapted->config_text ? strdup(x->adapted->config_text) : NULL;
+out:
+    cJSON_Delete(config);
+    return st;
+}
+
+enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge **out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_model_options shape = { .rows = 1, .sequence_length = 1 };
+    struct tr_merge *x = calloc(1, sizeof *x);
+    if (!x)
+        return tr_fail(TR_NOMEM, "merge: out of memory");
+    x->opt = *opt;
+    x->d.param = -1;
+    TR_TRY(tr_adapter_read(opt->adapter, &x->a));
+    TR_TRY(tr_model_open(opt->base, &shape, &x->adapted));
+    TR_TRY(tr_adapter_choose(x->a, x->adapted, &x->choice));
+    TR_TRY(tr_adapt(x->adapted, x->a, false));
+    TR_TRY(check_places(x));
+    TR_TRY(open_plain(x, &shape));
+    TR_TRY(tr_base_id_check(opt->adapter, opt->base));
+    TR_TRY(tr_check_weights(x->adapted, opt->base));
+    TR_TRY(tr_check_adapter(x->adapted, opt->adapter));
+    TR_TRY(tr_hf_open(opt->base, &x->base));
+    TR_TRY(tr_adapter_file(opt->adapter, &x->adapter));
+    x->dtype = tr_hf_tensor(x->base, 0)->dtype;
+    x->x = malloc(TR_IO_CHUNK * sizeof *x->x);
+    x->rounded = malloc(TR_IO_CHUNK * sizeof *x->rounded);
+    if (!x->x || !x->rounded)
+        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+out:
+    if (st == TR_OK)
+        *out = x;
+    else
+        tr_merge_close(x);
+    return st;
+}
+
+void tr_merge_close(struct tr_merge *x)
+{
+    if (!x)
+        return;
+    release(&x->d);
+    free(x->x);
+    free(x->rounded);
+    free(x->choice.module);
+    tr_hf_close(x->base);
+    tr_hf_close(x->adapter);
+    tr_model_close(x->plain);
+    tr_model_close(x->adapted);
+    tr_adapter_close(x->a);
+    free(x);
+}

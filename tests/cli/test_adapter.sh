@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Directories of adapters: what a run writes, that a killed one ends in the same bits, who reads it (eval, generate, another
+# run, the verbs of ckpt), on which base, and what is refused before anything is written.
+. "$(dirname "$0")/common.sh"
+tiny_text train.jsonl
+tiny_model model
+options=(--model model --data train.jsonl --sequence_length 32 --per_device_train_batch_size 1 --train_batch_size 4
+    --max_steps 8 --save_steps 3 --learning_rate 1e-2 --weight_decay 0.1 --threads 1 --quiet)
+lora=(--lora_r 4 --lora_alpha 6 --lora_dropout 0.1 --lora_modules_to_save model.norm)
+run() { "$TRIREME" train "${options[@]}" "${lora[@]}" "$@" >run.log; }
+loss() { "$TRIREME" eval --data train.jsonl --sequence_length 32 --json "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["loss"])'; }
+# close A B BOUND
+close() { python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); sys.exit(not abs(a - b) <= c)' "$@" || fail "$1 is not $2 within $3"; }
+names() { python3 - "$1" <<'PY'
+import json, struct, sys
+f = open(sys.argv[1], "rb")
+head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+assert head.pop("__metadata__") == {"format": "pt"}
+print("\n".join(sorted(head)))
+PY
+}
+
+# What is there, and what is not: no weights of the base, no config.json.
+run --output whole --verify_restore
+[ "$(cd whole && echo *)" = 'README.md adapter_config.json adapter_model.safetensors checkpoint-3 checkpoint-6 checkpoint-8 events.jsonl latest logs special_tokens_map.json tokenizer.json tokenizer_config.json trireme' ] ||
+    [ "$(cd whole && echo *.json *.safetensors)" = 'adapter_config.json special_tokens_map.json tokenizer.json tokenizer_config.json adapter_model.safetensors' ] || fail "$(ls whole)"
+[ ! -e whole/checkpoint-8/config.json ] && [ ! -e whole/checkpoint-8/model.safetensors ] || fail "$(ls whole/checkpoint-8)"
+for f in README.md adapter_config.json adapter_model.safetensors tokenizer.json trainer_state.json trireme/base.json trireme/state.json trireme/optim-0000-of-0001.safetensors; do
+    [ -e "whole/checkpoint-8/$f" ] || fail "a checkpoint lacks $f"
+done
+names whole/adapter_model.safetensors >got
+grep -qx 'base_model.model.model.layers.1.mlp.down_proj.lora_B.weight' got || fail "$(cat got)"
+grep -qx 'base_model.model.model.norm.weight' got || fail "modules_to_save is not there: $(cat got)"
+[ "$(wc -l <got)" = 29 ] || fail "14 linears have two matrices each, and one norm: $(cat got)"
+names whole/checkpoint-8/trireme/optim-0000-of-0001.safetensors | sed 's,^[^/]*/[^/]*/,,' | sort -u | sed 's/^/base_model.model./' >state
+same got state
+same whole/adapter_model.safetensors whole/checkpoint-8/adapter_model.safetensors
+
+# Killed at every point of a save, and resumed: the same bits.
+like_whole() {
+    same whole/adapter_model.safetensors "$1/adapter_model.safetensors"
+    same whole/checkpoint-8/trireme/optim-0000-of-0001.safetensors "$1/checkpoint-8/trireme/optim-0000-of-0001.safetensors"
+    step_lines whole/events.jsonl >whole.steps
+    step_lines "$1/events.jsonl" >"$1.steps"
+    same whole.steps "$1.steps"
+}
+points=$(sed -n 's/^ *X("\(ckpt\.[a-z_]*\)").*/\1/p' "$source_dir/src/ckpt/commit.h")
+for point in $points train.before_step ckpt.load_weights; do
+    if TR_FAIL=$point:kill:2 run --output "$point" --save_total_limit 2 2>/dev/null; then
+        [ "$point" = ckpt.load_weights ] || [ "$point" = ckpt.prune ] || fail "$point did not kill"
+    fi
+    run --output "$point" --save_total_limit 2 --resume auto
+    like_whole "$point"
+    rm -rf "$point"
+done
+
+# Ranks of any layout write the same files, and go on from each other's.
+launch() { timeout 120 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" "${lora[@]}" --reproducible layout "$@" >run.log 2>&1 || { cat run.log; fail "$*"; }; }
+"$TRIREME" train "${options[@]}" "${lora[@]}" --reproducible layout --output one >run.log
+launch --output zero3 --zero 3
+same one/adapter_model.safetensors zero3/adapter_model.safetensors
+launch --output pipe --pp 2
+same one/adapter_model.safetensors pipe/adapter_model.safetensors
+names pipe/checkpoint-8/adapter_model.safetensors | cmp - got || fail "a pipeline saves other tensors"
+launch --output tensor --tp 2
+names tensor/checkpoint-8/adapter_model.safetensors | cmp - got || fail "tensor ranks save other tensors"
+mkdir moved && cp -r pipe/checkpoint-3 moved/checkpoint-3
+"$TRIREME" train "${options[@]}" "${lora[@]}" --reproducible layout --output moved --resume auto >run.log
+same one/adapter_model.safetensors moved/adapter_model.safetensors
+
+# Who reads it.
+base=$(loss --model model) tuned=$(loss --model whole)
+python3 -c "import sys; sys.exit(not $tuned < $base - 0.05)" || fail "the adapter does nothing: $base $tuned"
+[ "$(loss --model whole/checkpoint-8)" = "$tuned" ] || fail "a checkpoint is another model than the output"
+[ "$("$TRIREME" generate --model whole --prompt Line --max_new_tokens 8 --temperature 0)" = "$("$TRIREME" generate --model whole/checkpoint-8 --prompt Line --max_new_tokens 8 --temperature 0)" ] || fail generate
+cp -r whole elsewhere && rm -r elsewhere/trireme elsewhere/tokenizer.json # as another tool writes it
+sed -i 's,"base_model_name_or_path": "model","base_model_name_or_path": "../model",' elsewhere/adapter_config.json
+[ "$(loss --model elsewhere)" = "$tuned" ] || fail "the base is not found beside the adapter"
+sed -i 's,"base_model_name_or_path": "../model","base_model_name_or_path": "some/hub-name",' elsewhere/adapter_config.json
+expect 2 "$TRIREME" eval --model elsewhere --data train.jsonl
+grep -q 'some/hub-name.*--model_base DIR' stderr || fail "$(cat stderr)"
+[ "$(loss --model elsewhere --model_base model)" = "$tuned" ] || fail "--model_base"
+"$TRIREME" train --model whole --data train.jsonl --sequence_length 32 --train_batch_size 4 --max_steps 4 --learning_rate 1e-2 --quiet --output more >run.log
+python3 -c "import sys; sys.exit(not $(loss --model more) < $tuned)" || fail "an adapter that is continued does not learn"
+"$TRIREME" ckpt verify whole/checkpoint-8 >stdout
+"$TRIREME" ckpt show whole/checkpoint-8 | grep -q lora || fail show
+"$TRIREME" ckpt diff whole/checkpoint-6 whole/checkpoint-8 | grep -q 'tensors differ' || fail diff
+"$TRIREME" ckpt reshard zero3/checkpoint-8 --output re >stdout
+"$TRIREME" ckpt verify re/checkpoint-8 >stdout
+same re/checkpoint-8/adapter_model.safetensors zero3/adapter_model.safetensors
+expect 0 "$TRIREME" ckpt prune one --save_total_limit 1
+
+# Another base, other tensors, several adapters: one line, nothing written.
+"$TRIREME" init --config tiny.json --tokenizer bytes --seed 8 --out other --quiet
+expect 2 "$TRIREME" train "${options[@]}" "${lora[@]}" --model other --output whole --resume auto
+grep -q 'base was' stderr || fail "$(cat stderr)"
+refuse() { # refuse TEXT ARGUMENTS...
+    local text=$1
+    shift
+    expect 2 "$TRIREME" train --data train.jsonl --sequence_length 32 --max_steps 2 --output nothing --quiet "$@"
+    grep -q -- "$text" stderr || fail "\"$text\" is not said: $(cat stderr)"
+    [ ! -e nothing ] || fail "something was written"
+}
+refuse 'trained on another base.*(other weights)' --model whole --model_base other
+sed 's/"r": 4/"r": 5/' -i elsewhere/adapter_config.json
+refuse '28 of wrong shape' --model elsewhere --model_base model
+sed 's/"r": 5/"r": 4/; s/"model.norm"/"q_proj"/' -i elsewhere/adapter_config.json
+refuse 'missing:.*q_proj.weight' --model elsewhere --model_base model
+mv elsewhere/adapter_model.safetensors elsewhere/adapter_model.bin
+refuse 'save_pretrained' --model elsewhere --model_base model
+mkdir tree && cp -r whole tree/a && cp -r more tree/b
+refuse 'holds 2 adapters' --model tree
+"$TRIREME" ckpt list tree --json | grep -c '"r": 4' | grep -qx 2 || fail "$("$TRIREME" ckpt list tree)"
+refuse 'leave it out' --model whole --lora_r 8
+expect 2 "$TRIREME" train "${options[@]}" "${lora[@]}" --output model
+expect 2 "$TRIREME" train "${options[@]}" --output whole
+grep -q 'an earlier run\|holds an adapter' stderr || fail "$(cat stderr)"
+
+# Out again.
+"$TRIREME" ckpt export whole --output exported >stdout
+same exported/adapter_model.safetensors whole/adapter_model.safetensors
+[ ! -e exported/trireme ] || fail "ours is exported"
+expect 2 "$TRIREME" ckpt export whole --to hf --output bad
+grep -q 'ckpt merge' stderr || fail "$(cat stderr)"
+expect 2 "$TRIREME" ckpt export whole --to vllm --output bad
+grep -q 'modules_to_save.*ckpt merge' stderr || fail "$(cat stderr)"
+"$TRIREME" train "${options[@]}" --lora_r 4 --use_rslora --rank_pattern q_proj=2 --alpha_pattern down_proj=32 --output pattern >run.log
+"$TRIREME" ckpt export pattern --to vllm --output vllm >stdout
+python3 - <<'PY' || exit 1
+import json, struct
+c = json.load(open("vllm/adapter_config.json"))
+assert (c["r"], c["lora_alpha"], c["rank_pattern"], c["alpha_pattern"], c["use_rslora"]) == (4, 4, {}, {}, False), c
+f = open("vllm/adapter_model.safetensors", "rb")
+head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+assert head["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"]["shape"] == [4, 32], head
+PY
+close "$(loss --model pattern)" "$(loss --model vllm)" 1e-6
+
+# Merge: the distance is that of rounding, and the merged model is a plain one.
+expect 0 "$TRIREME" ckpt merge whole --onto original --out merged --rows 3 --data train.jsonl --json
+python3 - <<'PY' || exit 1
+import json
+r = json.load(open("stdout"))
+assert r["onto"] == "original" and r["rows"] == 3 and r["out"] == "merged", r
+assert 0 <= r["max_logit_diff"]["original"] < 1e-5 and 0 <= r["kl"]["original"] < 1e-9, r
+assert r["max_logit_diff"]["dequantized"] is None and r["kl"]["dequantized"] is None, r
+PY
+close "$(loss --model merged)" "$tuned" 1e-5
+[ -e merged/config.json ] && [ -e merged/tokenizer.json ] && [ ! -e merged/adapter_config.json ] || fail "$(ls merged)"
+expect 2 "$TRIREME" ckpt merge whole --onto dequantized --out bad
+grep -q 'not quantised' stderr || fail "$(cat stderr)"
