@@ -201,8 +201,8 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
     struct module_list l = { 0 };
     struct tr_adapter_choice c = { 0 };
     TR_TRY(tr_adapter_list(m, &l));
-    TR_TRY(check_names(a, &l));
     TR_TRY(check_others(a, m, &l));
+    TR_TRY(check_names(a, &l));
     for (size_t i = 0; i < l.n; i++) {
         struct tr_adapter_module *mod = &l.module[i];
         char name[TR_NAME_MAX];

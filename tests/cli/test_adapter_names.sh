@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Adapters from outside: plan says what is trained, and a request that cannot be meant is one clear line, with nothing
+# written.
+. "$(dirname "$0")/common.sh"
+tiny_text train.jsonl
+tiny_model model
+run=(--model model --sequence_length 32)
+plan() { # WORDS ARGUMENT...: a line of the plan
+    local words=$1
+    shift
+    expect 0 "$TRIREME" plan "${run[@]}" "$@"
+    grep -qx -- "$words" stdout || fail "plan $*: no line \"$words\" in: $(cat stdout)"
+}
+plan 'adapter: LoRA r 8 alpha 16 on 14 modules: 8.2 K parameters' --finetuning_type lora
+plan 'llama: 35.2 K parameters in 48 tensors, 4 segments; 8.2 K of them learn' --finetuning_type lora
+plan 'adapter: rank-stabilised LoRA r 2 to 4 alpha 8 on 4 modules, 1 modules whole: .* parameters' --use_rslora --lora_r 4 \
+    --lora_target_modules q_proj,v_proj --rank_pattern q_proj=2 --lora_modules_to_save model.norm
+"$TRIREME" plan "${run[@]}" --lora_r 2 --json | python3 -c '
+import json, sys
+p = json.loads(sys.stdin.read().splitlines()[-1])
+assert 0 < p["parameters_trained"] < p["parameters"] / 5, p["parameters_trained"]'
+
+before=$(find . -type f -o -type d | grep -vE '/(stdout|stderr)$' | sort)
+refused() { # WORDS ARGUMENT...: of train
+    local words=$1 now
+    shift
+    expect 2 "$TRIREME" train "${run[@]}" --data train.jsonl --output out --max_steps 2 "$@"
+    [ "$(wc -l <stderr)" = 1 ] || fail "$*: more than a line: $(cat stderr)"
+    grep -q -- "$words" stderr || fail "$*: no \"$words\" in: $(cat stderr)"
+    now=$(find . -type f -o -type d | grep -vE '/(stdout|stderr)$' | sort)
+    [ "$now" = "$before" ] || fail "$*: wrote $(diff <(echo "$before") <(echo "$now") | grep '^[<>]' | tr '\n' ' ')"
+}
+refused 'lora_target_modules q_porj: no module of this model has this name; did you mean q_proj?' --lora_target_modules q_porj
+refused 'did you mean self_attn.k_proj?' --lora_target_modules self_attn.k_porj,v_proj
+refused 'modules_to_save lm_haed: .*did you mean lm_head?' --lora_modules_to_save lm_haed
+refused 'must match a whole name like' --lora_target_modules '(q_proj)'
+refused 'the pattern "(q" is not accepted' --lora_target_modules '(q'
+refused 'model.layers.0.mlp, which is neither a linear nor an embedding' --lora_target_modules mlp
+refused 'rank 64 of model.layers.0.self_attn.q_proj is above its smaller side (32 x 32); use lora_r 32 or less' --lora_r 64
+refused 'rank_pattern v_proj: no module that gets an adapter' --lora_target_modules q_proj --rank_pattern v_proj=2
+refused 'lora_r has no effect with finetuning_type full' --lora_r 4 --finetuning_type full
+refused 'the base is frozen' --lora_r 4 --frozen '*norm*'
+refused 'layers_to_transform works with a list' --layers_to_transform 1
+refused 'init_lora_weights "loftq" is not implemented' --init_lora_weights loftq
+refused 'bias of B. and use_dora do not go together' --lora_b_bias --use_dora
