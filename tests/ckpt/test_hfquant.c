@@ -211,6 +211,88 @@ static void planes_that_are_missing_or_not_finite_are_refused(void **state)
     assert_fails_with(tr_hf_open(dir, &hf), TR_USAGE, "quant_map");
 }
 
+/* The file of a case with tensor k left out, shorter by one along a dim, or (dim -2) full of 0xff. */
+static void put_mutant(const char *dir, const struct tr_st *f, size_t k, int dim)
+{
+    struct tr_st_entry entries[8] = { 0 };
+    struct tr_st_writer *w;
+    struct tr_pump *pump;
+    uint64_t n_bytes, n_elems;
+    struct tr_hash128 hash;
+    size_t n = 0, of[8];
+    for (size_t i = 0; i < tr_st_count(f); i++) {
+        const struct tr_st_tensor *t = tr_st_tensor(f, i);
+        if (i == k && dim == -1)
+            continue;
+        entries[n] = (struct tr_st_entry){ t->name, t->dtype, t->n_dims, { 0 } };
+        memcpy(entries[n].dims, t->dims, sizeof t->dims);
+        if (i == k && dim >= 0)
+            entries[n].dims[dim]--;
+        of[n++] = i;
+    }
+    for (size_t a = 1; a < n; a++) /* a shorter tensor must not leave the next one unaligned: wider dtypes first */
+        for (size_t b = a; b > 0 && tr_dtype_bytes(entries[b].dtype) > tr_dtype_bytes(entries[b - 1].dtype); b--) {
+            struct tr_st_entry e = entries[b];
+            size_t o = of[b];
+            entries[b] = entries[b - 1];
+            entries[b - 1] = e;
+            of[b] = of[b - 1];
+            of[b - 1] = o;
+        }
+    assert_ok(tr_pump_open(NULL, &pump));
+    assert_ok(tr_st_writer_prepare(entries, n, NULL, 0, &w));
+    (void)unlink(in_dir(dir, "model.safetensors"));
+    assert_ok(tr_st_writer_begin(w, pump, in_dir(dir, "model.safetensors")));
+    for (size_t i = 0; i < n; i++) {
+        assert_ok(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
+        char *p = malloc(n_bytes + 1);
+        assert_ok(tr_st_read_bytes(f, of[i], 0, n_bytes, p));
+        if (of[i] == k && dim == -2)
+            memset(p, 0xff, n_bytes);
+        assert_ok(tr_st_writer_add(w, p, entries[i].dtype, n_elems));
+        free(p);
+    }
+    assert_ok(tr_st_writer_finish(w, &n_bytes, &hash));
+    tr_st_writer_close(w);
+    tr_pump_close(pump);
+}
+
+/* Every plane of every case, missing, too short, or garbage: an error of one line when it is opened or read, or (planes
+ * that a format does not need, garbage that means something) a directory that can be read to its end. */
+static void mutants_are_refused_or_read_to_their_end(void **state)
+{
+    int n_refused = 0, n_read = 0;
+    for (size_t c = 0; c < TR_COUNT_OF(cases); c++) {
+        char path[TR_PATH_MAX], *text;
+        size_t n;
+        struct tr_st *f;
+        snprintf(path, sizeof path, GOLDEN "/%s/config.json", cases[c]);
+        assert_ok(tr_file_read(path, 1 << 20, &text, &n));
+        put_file(in_dir(*state, "config.json"), text, n);
+        free(text);
+        snprintf(path, sizeof path, GOLDEN "/%s/model.safetensors", cases[c]);
+        assert_ok(tr_st_open(path, &f));
+        for (size_t k = 0; k < tr_st_count(f); k++)
+            for (int dim = -2; dim < tr_st_tensor(f, k)->n_dims; dim++) {
+                struct tr_hf *hf = NULL;
+                put_mutant(*state, f, k, dim);
+                enum tr_status st = tr_hf_open(*state, &hf);
+                for (size_t i = 0; st == TR_OK && i < tr_hf_count(hf); i++) {
+                    float *x = malloc(tr_hf_tensor(hf, i)->n_elems * sizeof *x + 1);
+                    st = tr_hf_read(hf, i, 0, tr_hf_tensor(hf, i)->n_elems, x, TR_F32);
+                    free(x);
+                }
+                n_refused += st != TR_OK;
+                n_read += st == TR_OK;
+                if (st != TR_OK)
+                    assert_true(st == TR_USAGE && !strchr(tr_error_text(), '\n'));
+                tr_hf_close(hf);
+            }
+        tr_st_close(f);
+    }
+    assert_true(n_refused > 100 && n_read > 20);
+}
+
 static void methods_that_are_not_read_say_so(void **state)
 {
     const char *dir = *state;
@@ -240,6 +322,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_quant_state_that_lies_is_refused, tmpdir_setup, tmpdir_teardown),
         cmocka_unit_test_setup_teardown(planes_that_are_missing_or_not_finite_are_refused, tmpdir_setup,
                                         tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(mutants_are_refused_or_read_to_their_end, tmpdir_setup, tmpdir_teardown),
         cmocka_unit_test_setup_teardown(methods_that_are_not_read_say_so, tmpdir_setup, tmpdir_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
