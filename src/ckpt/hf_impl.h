@@ -14,8 +14,8 @@ enum { TR_HF_PLANES = 6, TR_HF_NO_PLANE = -1 };
 struct tr_hf_quant {
     char method[32];                    /* quant_method; "": the directory is not quantised */
     int64_t bits, group_size, block[2]; /* 0: not said */
-    bool is_gptq_v2;
-    enum tr_dtype dtype; /* of the model */
+    bool is_gptq_v2, is_swapped;        /* is_swapped: matrices are stored (out, in) that the model has (in, out) */
+    enum tr_dtype dtype;                /* of the model */
 };
 
 struct tr_hf_scheme;
@@ -24,6 +24,7 @@ struct tr_hf_item {
     const struct tr_hf_scheme *scheme; /* NULL: a tensor of a file, as it is */
     int32_t plane[TR_HF_PLANES];       /* tensors of the files: all of one, [0] */
     char *own_name;                    /* where no tensor of the files has it */
+    bool is_swapped;                   /* t.dims are; everything below is as stored */
     int64_t rows, cols;                /* the weight as a matrix */
     int64_t block[2];                  /* rows and columns that share a scale */
     int64_t n_groups;                  /* scales in a row */
@@ -75,6 +76,8 @@ enum tr_status tr_hf_ref_bytes(const struct tr_hf *hf, size_t ref, uint64_t firs
 enum tr_status tr_hf_interpret(struct tr_hf *hf, const char *dir);
 extern const struct tr_hf_scheme tr_hf_bnb[], tr_hf_grids[], tr_hf_columns[]; /* each ends with a row without method */
 
+/* scheme->read in the order of t. */
+enum tr_status tr_hf_decode(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n, float *dst);
 /* "M.weight: what", TR_USAGE. */
 enum tr_status tr_hf_refuse(const struct tr_hf_item *it, const char *fmt, ...) TR_PRINTF(2, 3);
 static inline bool tr_hf_has(const struct tr_hf_item *it, int plane)

@@ -359,13 +359,13 @@ enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size
     if (st != TR_OK || n == 0)
         return st;
     if (dst_dtype == TR_F32)
-        return it->scheme->read(hf, it, (int64_t)first, (int64_t)n, dst);
+        return tr_hf_decode(hf, it, (int64_t)first, (int64_t)n, dst);
     if (!tr_st_can_convert(TR_F32, dst_dtype))
         return tr_hf_refuse(it, "it cannot be read as %s", tr_dtype_name(dst_dtype));
     float chunk[2048];
     for (size_t at = 0, n_now; at < n && st == TR_OK; at += n_now) {
         n_now = n - at < TR_COUNT_OF(chunk) ? n - at : TR_COUNT_OF(chunk);
-        st = it->scheme->read(hf, it, (int64_t)(first + at), (int64_t)n_now, chunk);
+        st = tr_hf_decode(hf, it, (int64_t)(first + at), (int64_t)n_now, chunk);
         if (st == TR_OK)
             tr_convert(chunk, TR_F32, (char *)dst + at * tr_dtype_bytes(dst_dtype), dst_dtype, n_now);
     }
@@ -375,13 +375,13 @@ enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size
 bool tr_hf_is_transposed(const struct tr_hf *hf, size_t i)
 {
     const struct tr_hf_item *it = item(hf, i);
-    return it->scheme && it->scheme->is_transposed;
+    return it->scheme && (it->scheme->is_transposed || it->is_swapped);
 }
 
 const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i)
 {
     const struct tr_hf_item *it = item(hf, i);
-    return it->scheme && it->scheme->storage ? it->scheme->storage(it) : NULL;
+    return it->scheme && it->scheme->storage && !it->is_swapped ? it->scheme->storage(it) : NULL;
 }
 
 enum tr_status tr_hf_read_planes(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *const *planes)

@@ -29,8 +29,8 @@ bool tr_hf_find(const struct tr_hf *hf, const char *name, size_t *out_i);
  * called by several threads. */
 enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *dst,
                           enum tr_dtype dst_dtype);
-/* Stored column by column (gptq, awq): many elements should be read at once, because a call reads all columns of its
- * rows. */
+/* Stored column by column (gptq, awq, GPT-2 by bitsandbytes): many elements should be read at once, because a call
+ * reads all columns of its rows. */
 bool tr_hf_is_transposed(const struct tr_hf *hf, size_t i);
 /* How a quantised weight can be held without loss (nf4, fp4, fp8); NULL: it is plain, or can only be held decoded. */
 const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i);

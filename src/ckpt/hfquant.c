@@ -121,10 +121,8 @@ static enum tr_status read_quant(const cJSON *config, const cJSON *q, struct tr_
     if (strcmp(method, "compressed-tensors") == 0)
         TR_TRY(read_groups(q, out));
     TR_TRY(tr_json_str(config, "model_type", false, &type));
-    if (strcmp(method, "bitsandbytes") == 0 && strcmp(type, "gpt2") == 0)
-        TR_TRY(tr_fail(TR_USAGE,
-                       "bitsandbytes stores the weights of gpt2 transposed, which is not read; start from the "
-                       "directory with 16-bit weights"));
+    out->is_swapped =
+        strcmp(method, "bitsandbytes") == 0 && strcmp(type, "gpt2") == 0; /* its Conv1D becomes a linear */
 out:
     return st;
 }
@@ -147,6 +145,37 @@ static enum tr_status read_config(const char *dir, struct tr_hf_quant *out)
 out:
     cJSON_Delete(config);
     return st;
+}
+
+/* ---- reading ---- */
+
+enum { SWAP_ROWS = 256 };
+
+/* A strip of rows at a time: in the stored order it is a short run of every row. */
+static enum tr_status decode_swapped(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n,
+                                     float *dst)
+{
+    enum tr_status st = TR_OK;
+    int64_t rows = it->t.dims[0], cols = it->t.dims[1], end = first + n, row_end = (end - 1) / cols + 1;
+    float run[SWAP_ROWS];
+    for (int64_t row = first / cols, n_rows; row < row_end; row += n_rows) {
+        n_rows = tr_min64(SWAP_ROWS, row_end - row);
+        for (int64_t col = 0; col < cols; col++) {
+            TR_TRY(it->scheme->read(hf, it, col * rows + row, n_rows, run));
+            for (int64_t r = 0; r < n_rows; r++) {
+                int64_t at = (row + r) * cols + col;
+                if (at >= first && at < end)
+                    dst[at - first] = run[r];
+            }
+        }
+    }
+out:
+    return st;
+}
+
+enum tr_status tr_hf_decode(const struct tr_hf *hf, const struct tr_hf_item *it, int64_t first, int64_t n, float *dst)
+{
+    return (it->is_swapped ? decode_swapped : it->scheme->read)(hf, it, first, n, dst);
 }
 
 /* ---- tensors into weights ---- */
@@ -240,6 +269,12 @@ static enum tr_status open_item(const struct tr_hf *hf, struct tr_hf_item *it)
         if (it->t.dims[d] < 1 || !tr_mul_size(n, (size_t)it->t.dims[d], &n) || n > INT64_MAX)
             return tr_hf_refuse(it, "its shape has no or too many elements");
     it->t.n_elems = n;
+    if (hf->quant.is_swapped && it->t.n_dims == 2) {
+        int64_t out = it->t.dims[0];
+        it->is_swapped = true;
+        it->t.dims[0] = it->t.dims[1];
+        it->t.dims[1] = out;
+    }
     it->t.dtype_name = tr_dtype_safetensors(it->t.dtype);
     return TR_OK;
 }

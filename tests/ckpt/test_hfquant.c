@@ -8,10 +8,9 @@
 #define GOLDEN TR_SOURCE_DIR "/tests/golden/quant"
 
 static const char *const cases[] = {
-    "nf4_double", "nf4_storage",    "nf4_odd",         "nf4_block_32",  "nf4_block_128",
-    "fp4",        "bnb_int8",       "fp8_blocks",      "fp8_tensor",    "fp8_rows",
-    "mxfp4",      "gptq_v1",        "gptq_v2_ordered", "gptq_8",        "awq",
-    "packed_4",   "packed_4_zeros", "packed_8_zeros",  "int_quantized", "float_quantized"
+    "nf4_double", "nf4_storage", "nf4_odd",    "nf4_block_32",   "nf4_block_128",  "fp4",           "gpt2_swapped",
+    "bnb_int8",   "fp8_blocks",  "fp8_tensor", "fp8_rows",       "mxfp4",          "gptq_v1",       "gptq_v2_ordered",
+    "gptq_8",     "awq",         "packed_4",   "packed_4_zeros", "packed_8_zeros", "int_quantized", "float_quantized"
 };
 
 static float *expected(const char *name, const char *tensor, struct tr_st **out_file, struct tr_st_tensor *out)
@@ -305,8 +304,6 @@ static void methods_that_are_not_read_say_so(void **state)
     put_model(dir, "{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\"}}",
               plain, 1);
     assert_fails_with(tr_hf_open(dir, &hf), TR_USAGE, "marlin-24");
-    put_model(dir, "{\"model_type\":\"gpt2\",\"quantization_config\":{\"load_in_4bit\":true}}", plain, 1);
-    assert_fails_with(tr_hf_open(dir, &hf), TR_USAGE, "transposed");
     put_model(dir, "{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}}", plain, 1);
     assert_fails_with(tr_hf_open(dir, &hf), TR_USAGE, "weight_block_size");
     put_model(dir, "{\"quantization_config\":{\"quant_method\":\"fp8\"}}", plain, 1); /* nothing is quantised: plain */

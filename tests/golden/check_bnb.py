@@ -6,7 +6,7 @@ Exits with 77 where torch, transformers or bitsandbytes are missing. For nf4 and
   - `TRIREME ckpt export MODEL --to bnb-4bit...` loads in transformers without a warning, and the planes of every linear are
     the bytes that bitsandbytes makes of the same weight;
   - the directory that transformers itself saves, exported as plain weights by Trireme, holds what bitsandbytes decodes.
-MODEL: a Llama-like directory; without it a small random one is made, in bfloat16.
+MODEL: a directory of any family that Trireme trains (of GPT-2, whose weights bitsandbytes transposes, only the reading); without it a small random one is made, in bfloat16.
 """
 import os
 import pathlib
@@ -60,11 +60,10 @@ def linears(model):
     return {n: m for n, m in model.named_modules() if isinstance(m, bnb.nn.Linear4bit)}
 
 
-def check(trireme, source, kind, double, work):
-    plain, ours, theirs, back = weights(source), work / "ours", work / "theirs", work / "back"
+def check_written(trireme, source, kind, double, ours):
     export(trireme, source, f"bnb-4bit:{kind}" + (":double" if double else ""), ours)
-    n = 0
-    for name, module in linears(load(ours)).items():
+    plain, found = weights(source), linears(load(ours))
+    for name, module in found.items():
         codes, state = bnb.functional.quantize_4bit(plain[name + ".weight"], quant_type=kind, compress_statistics=double)
         got = module.weight
         same(f"{name}: codes", got.data, codes)
@@ -74,22 +73,29 @@ def check(trireme, source, kind, double, work):
             same(f"{name}: offset", got.quant_state.offset, state.offset)
         same(f"{name}: decoded", bnb.functional.dequantize_4bit(got.data, got.quant_state),
              bnb.functional.dequantize_4bit(codes, state))
-        n += 1
+    return found
+
+
+def check(trireme, source, kind, double, work):
+    ours, theirs, back = work / "ours", work / "theirs", work / "back"
     config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=double,
                                              bnb_4bit_compute_dtype=torch.bfloat16)
     model = load(source, quantization_config=config)
+    is_swapped = model.config.model_type == "gpt2"
     model.save_pretrained(theirs)
-    mine, whole = weights(ours), weights(theirs)
-    if mine.keys() != whole.keys():
-        sys.exit(f"names differ: {sorted(mine.keys() ^ whole.keys())}")
     export(trireme, theirs, "hf", back)
     decoded = weights(back)
     for name, module in linears(model).items():
-        state = module.weight.quant_state
-        same(f"{name}: read back", decoded[name + ".weight"], bnb.functional.dequantize_4bit(module.weight.data, state))
-    if n == 0 or n != len(linears(model)):
-        sys.exit(f"{n} linears of ours, {len(linears(model))} of transformers'")
-    print(f"{kind}{', double' if double else ''}: {n} linears are equal, written and read")
+        want = bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
+        same(f"{name}: read back", decoded[name + ".weight"], want.T if is_swapped else want)
+    if not linears(model):
+        sys.exit("no linear of transformers' is quantised")
+    if not is_swapped:
+        found = check_written(trireme, source, kind, double, ours)
+        if found.keys() != linears(model).keys() or weights(ours).keys() != weights(theirs).keys():
+            sys.exit(f"names differ: {sorted(weights(ours).keys() ^ weights(theirs).keys())}")
+    print(f"{kind}{', double' if double else ''}: {len(linears(model))} linears are equal, "
+          f"{'read' if is_swapped else 'written and read'}")
 
 
 def main():

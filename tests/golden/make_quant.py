@@ -26,7 +26,7 @@ def rng(seed):
     return torch.Generator().manual_seed(seed)
 
 
-def write(case, method, tensors, expected, dtype="bfloat16"):
+def write(case, method, tensors, expected, dtype="bfloat16", model_type="llama"):
     out = HERE / case
     out.mkdir(parents=True, exist_ok=True)
     plain = torch.randn(8, 4, generator=rng(99)).bfloat16()
@@ -34,7 +34,7 @@ def write(case, method, tensors, expected, dtype="bfloat16"):
     tensors["model.embed_tokens.weight"] = expected["model.embed_tokens.weight"] = plain
     save_file({k: v.contiguous().clone() for k, v in tensors.items()}, out / "model.safetensors", {"format": "pt"})
     save_file({k: v.contiguous().clone() for k, v in expected.items()}, out / "expected.safetensors")
-    config = {"model_type": "llama", "torch_dtype": dtype, "quantization_config": method}
+    config = {"model_type": model_type, "torch_dtype": dtype, "quantization_config": method}
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -46,6 +46,15 @@ def bnb4(case, shape, kind, double, dtype, storage=torch.uint8, block=64):
     method = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind,
               "bnb_4bit_use_double_quant": double, "bnb_4bit_quant_storage": str(storage).split(".")[1]}
     write(case, method, tensors, {M + ".weight": bnb.functional.dequantize_4bit(codes, state)})
+
+
+def gpt2():
+    """transformers turns Conv1D (in, out) into a linear before it quantises."""
+    w, name = (torch.randn(24, 72, generator=rng(17)) * 0.05).bfloat16(), "h.0.attn.c_attn.weight"
+    codes, state = bnb.functional.quantize_4bit(w.T, compress_statistics=True, quant_type="nf4")
+    tensors = {name: codes, **{f"{name}.{k}": v for k, v in state.as_dict(packed=True).items()}}
+    write("gpt2_swapped", {"quant_method": "bitsandbytes", "load_in_4bit": True}, tensors,
+          {name: bnb.functional.dequantize_4bit(codes, state).T}, model_type="gpt2")
 
 
 def int8():
@@ -166,6 +175,7 @@ def main():
     bnb4("nf4_block_32", (24, 64), "nf4", False, torch.float32, torch.uint8, 32)
     bnb4("nf4_block_128", (10, 66), "nf4", False, torch.float32, torch.uint8, 128)
     bnb4("fp4", (24, 64), "fp4", False, torch.float16)
+    gpt2()
     int8()
     fp8("fp8_blocks", (130, 128), (2, 1), (128, 128))
     fp8("fp8_tensor", (24, 128), (1,), None, ".weight_scale")
