@@ -2,13 +2,15 @@
  *
  * A target y = linear(x, W, b) becomes
  *     base = linear(x, W, b)    u = linear(dropout(x), A)    d = linear(s u, B)    y = base + d
- * so value y keeps its number and its slices, and everything that reads it stays as it is. The parameters of targets
- * that read the same x lie side by side, A after A and B after B, so that pass `side` can join their products; they
- * share one dropout mask too, which saves a product and a saved value for each of them. Segments of which the same is
- * decided share one program. Under the tensor axis A is one head, which no number of ranks divides: every rank computes
- * all of u and uses it for its own columns. Behind split inputs u and d are terms of the linear's own sum (tensor.c).
- * Rejected: an op for the whole target (every pass and column would need a rule for it); a program for each segment
- * (compiling would take as many times longer as the model has layers).
+ * and with DoRA
+ *     base = linear(x, W)    y = (base + d) m / |W + s B A| + b    where the norm of a row is a constant in the
+ * backward; so value y keeps its number and its slices, and everything that reads it stays as it is. The parameters of
+ * targets that read the same x lie side by side, A after A and B after B, so that pass `side` can join their products;
+ * they share one dropout mask too, which saves a product and a saved value for each of them. Segments of which the same
+ * is decided share one program. Under the tensor axis A is one head, which no number of ranks divides: every rank
+ * computes all of u and uses it for its own columns. Behind split inputs u and d are terms of the linear's own sum
+ * (tensor.c). Rejected: an op for the whole target (every pass and column would need a rule for it); a program for each
+ * segment (compiling would take as many times longer as the model has layers).
  */
 #include "adapter/adapter.h"
 #include <math.h>
@@ -20,7 +22,7 @@ enum { SITES_MAX = 16, FIRST_DROPOUT = 16 /* models number their own dropouts fr
 struct site {
     int node; /* of the program */
     const struct tr_adapter_target *target;
-    tr_val a, b, bias; /* new parameters; bias: of B, or TR_NONE */
+    tr_val a, b, bias, magnitude; /* new parameters; the last two, of B and of DoRA, may be TR_NONE */
 };
 
 /* A program that was made, and from what. */
@@ -95,12 +97,16 @@ static enum tr_status find_sites(struct adapting *x, int segment)
         const struct tr_adapter_target *t = target_of(x, g->param[p->value[n->in[1]].slot], is_head);
         if (!t->is_target)
             continue;
-        if (!is_linear || is_head)
+        if (is_head)
             return tr_fail(TR_USAGE,
-                           "target %s: adapters of embeddings and of the head are not built yet; leave it out",
+                           "target %s: the loss reads the head's matrix itself, so it takes no adapter; train "
+                           "it whole with lora_modules_to_save, or leave it out",
                            t->module);
+        if (!is_linear && x->a->use_dora)
+            return tr_fail(TR_USAGE, "target %s: use_dora takes no embeddings; leave it out", t->module);
         TR_BUG_ON(x->n_sites == SITES_MAX);
-        x->site[x->n_sites++] = (struct site){ .node = i, .target = t, .a = TR_NONE, .b = TR_NONE, .bias = TR_NONE };
+        x->site[x->n_sites++] =
+            (struct site){ .node = i, .target = t, .a = TR_NONE, .b = TR_NONE, .bias = TR_NONE, .magnitude = TR_NONE };
     }
     return TR_OK;
 }
@@ -163,6 +169,17 @@ static struct shape shape_of(const struct tr_program *p, const struct site *s)
     return z;
 }
 
+/* A of an embedding has a column for each token; it begins with zeros, and B as a new embedding does. */
+static void add_embedding(const struct adapting *x, struct tr_program *p, struct site *s)
+{
+    struct tr_local_param w = p->param[p->value[p->node[s->node].in[1]].slot];
+    struct tr_split whole = { TR_WHOLE, 1, 0 }, by_token = { 1, 1, 0 };
+    struct start normal = { TR_INIT_NORMAL, 1 }, zeros = { TR_INIT_ZEROS, 0 };
+    s->a = add_param(p, &w, ".lora_embedding_A", 2, s->target->r, w.rows, w.split.dim == TR_WHOLE ? whole : by_token,
+                     x->a->init == TR_ADAPTER_DEFAULT ? normal : zeros);
+    s->b = add_param(p, &w, ".lora_embedding_B", 2, w.cols, s->target->r, whole, normal);
+}
+
 static void add_a(const struct adapting *x, struct tr_program *p, struct site *s)
 {
     struct shape z = shape_of(p, s);
@@ -184,6 +201,9 @@ static void add_b(const struct adapting *x, struct tr_program *p, struct site *s
     s->b = add_param(p, &z.w, ".lora_B.weight", 2, z.n_out, s->target->r, split, start);
     if (x->a->has_b_bias)
         s->bias = add_param(p, &z.w, ".lora_B.bias", 1, 1, z.n_out, split, start);
+    if (x->a->use_dora) /* who loads the base sets it to the norms of its rows */
+        s->magnitude =
+            add_param(p, &z.w, ".lora_magnitude_vector", 1, 1, z.n_out, split, (struct start){ TR_INIT_ONES, 0 });
 }
 
 /* Adds the parameters of all sites: for each input its A's, then its B's. */
@@ -191,6 +211,8 @@ static void add_params(struct adapting *x, struct tr_program *p)
 {
     for (int i = 0; i < x->n_sites; i++) {
         tr_val input = p->node[x->site[i].node].in[0];
+        if (p->node[x->site[i].node].op == TR_OP_EMBED)
+            add_embedding(x, p, &x->site[i]);
         if (x->site[i].a != TR_NONE)
             continue;
         for (int k = i; k < x->n_sites; k++)
@@ -273,18 +295,81 @@ static tr_val emit_dropout(const struct adapting *x, struct tr_program *p, tr_va
     return y;
 }
 
-/* Emits a target. dropped: the input of its A. */
-static void emit_target(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
+static tr_val emit_add(struct tr_program *p, tr_val a, tr_val b, tr_val out)
 {
-    tr_val y = n.out[0], base = new_value(p, y, p->value[y].cols, "base");
-    n.out[0] = base;
-    *tr_node_add(p, n.op, n.phase) = n;
-    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
+    return emit(p, TR_OP_ADD, a, b, TR_NONE, out);
+}
+
+/* s B A of what A made. */
+static tr_val emit_delta(struct tr_program *p, const struct site *s, tr_val u, tr_val y)
+{
     bool has_bias = s->bias != TR_NONE; /* it is scaled too */
     u = has_bias ? u : emit_scale(p, u, s->target->scale);
     tr_val d = emit(p, TR_OP_LINEAR, u, s->b, s->bias, new_value(p, y, p->value[y].cols, "delta"));
-    d = has_bias ? emit_scale(p, d, s->target->scale) : d;
-    (void)emit(p, TR_OP_ADD, base, d, TR_NONE, y);
+    return has_bias ? emit_scale(p, d, s->target->scale) : d;
+}
+
+static tr_val emit_base(struct tr_program *p, struct tr_node n, tr_val x, tr_val bias, const char *what)
+{
+    n.in[0] = x;
+    n.in[2] = bias;
+    n.out[0] = new_value(p, n.out[0], p->value[n.out[0]].cols, what);
+    *tr_node_add(p, n.op, n.phase) = n;
+    return n.out[0];
+}
+
+/* x m / |W + s B A| + bias */
+static tr_val emit_magnitude(struct tr_program *p, const struct site *s, const struct tr_node *n, tr_val x, tr_val bias,
+                             tr_val out)
+{
+    tr_val squares = tr_value_add(p, TR_V_TEMP, TR_F32, 1, p->value[out].cols, "squares");
+    p->value[squares].dtype_is_fixed = p->value[squares].is_of_weights = true;
+    (void)emit(p, TR_OP_ROW_SQUARES, n->in[1], s->a, s->b, squares);
+    p->node[p->n_nodes - 1].attr.scale = (float)s->target->scale;
+    p->node[p->n_nodes - 1].attr.weight_is_in_out = n->attr.weight_is_in_out;
+    (void)emit(p, TR_OP_COL_SCALE, x, s->magnitude, squares, out);
+    p->node[p->n_nodes - 1].in[3] = bias;
+    return out;
+}
+
+/* With dropout PEFT scales what the dropped input gives, and leaves the base as it is:
+ * y = W x + b + (m / |W + s B A| (W x' + s B A x') - W x'). */
+static void emit_dora(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
+{
+    tr_val y = n.out[0], x = n.in[0], bias = n.in[2];
+    bool has_dropout = dropped != x;
+    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
+    tr_val base = has_dropout ? emit_base(p, n, x, bias, "base") : TR_NONE;
+    tr_val seen = emit_base(p, n, dropped, TR_NONE, "seen"), d = emit_delta(p, s, u, y);
+    tr_val sum = emit_add(p, seen, d, new_value(p, y, p->value[y].cols, "adapted"));
+    if (!has_dropout) {
+        (void)emit_magnitude(p, s, &n, sum, bias, y);
+        return;
+    }
+    tr_val scaled = emit_magnitude(p, s, &n, sum, TR_NONE, new_value(p, y, p->value[y].cols, "dora"));
+    tr_val minus = emit_scale(p, seen, -1);
+    (void)emit_add(p, base, emit_add(p, minus, scaled, new_value(p, y, p->value[y].cols, "more")), y);
+}
+
+static void emit_embedding(struct tr_program *p, const struct site *s, struct tr_node n)
+{
+    tr_val y = n.out[0], base = new_value(p, y, p->value[y].cols, "base");
+    struct tr_node column = n;
+    n.out[0] = base;
+    *tr_node_add(p, n.op, n.phase) = n;
+    column.in[1] = s->a;
+    column.out[0] = new_value(p, y, s->target->r, "lora");
+    column.attr.weight_is_in_out = true;
+    *tr_node_add(p, n.op, n.phase) = column;
+    (void)emit_add(p, base, emit_delta(p, s, column.out[0], y), y);
+}
+
+/* Emits a linear that is a target. dropped: the input of its A. */
+static void emit_linear(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
+{
+    tr_val y = n.out[0], base = emit_base(p, n, n.in[0], n.in[2], "base");
+    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
+    (void)emit_add(p, base, emit_delta(p, s, u, y), y);
 }
 
 static const struct site *site_at(const struct adapting *x, int node)
@@ -324,10 +409,13 @@ static enum tr_status build_program(struct adapting *x, const struct tr_program 
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
         const struct site *s = site_at(x, i);
-        if (s)
-            emit_target(p, s, from->node[i], input_of_a(x, p, from, s, dropped));
+        struct tr_node n = from->node[i];
+        if (!s)
+            *tr_node_add(p, n.op, n.phase) = n;
+        else if (n.op == TR_OP_EMBED)
+            emit_embedding(p, s, n);
         else
-            *tr_node_add(p, from->node[i].op, from->node[i].phase) = from->node[i];
+            (s->magnitude == TR_NONE ? emit_linear : emit_dora)(p, s, n, input_of_a(x, p, from, s, dropped));
     }
     tr_program_check(p, "the adapter");
     st = p->failed;

@@ -31,7 +31,8 @@ struct tr_attr {
     int32_t index_offset;                    /* embed: added to each index (OPT positions: 2) */
     int32_t group;                           /* norms: columns per group, 0 = the whole row (qk-norm: head_dim) */
     int32_t packed;                          /* dequant: enum tr_packed */
-    bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in) */
+    bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in);
+                                                embed: table stored (columns, rows) */
     bool inverse;                            /* rope: rotate back */
     bool decay;                              /* optimizers: apply weight decay */
     bool is_gradient; /* matmul8: y is a gradient, so partial sums are moved to fp32 more often */
@@ -108,6 +109,10 @@ static inline uint64_t tr_step_number(const float *step)
     X(DROPOUT, dropout)                                                                                                \
     X(CAST, cast)                                                                                                      \
     X(ZERO, zero)                                                                                                      \
+    /* row_dora.c */                                                                                                   \
+    X(ROW_SQUARES, row_squares)                                                                                        \
+    X(COL_SCALE, col_scale)                                                                                            \
+    X(COL_SCALE_BWD, col_scale_bwd)                                                                                    \
     /* row_head.c */                                                                                                   \
     X(HEAD_LOSS, head_loss)                                                                                            \
     X(HEAD_LOSS_GRAD, head_loss_grad)                                                                                  \

@@ -8,10 +8,10 @@ static double weight_flops(const struct tr_call *c)
 }
 
 /* y = scale * W[index + index_offset]. An index outside 0..V-1 gives a row of zeros and no gradient, so a shard of W
- * needs only another index_offset. attr: scale, index_offset */
+ * needs only another index_offset. attr: scale, index_offset, weight_is_in_out */
 const struct tr_op_row tr_row_embed = {
     .name = "embed",
-    .in = { { "index", "(N, 1) I32" }, { "W", "(V, D)" } },
+    .in = { { "index", "(N, 1) I32" }, { "W", "(V, D)", .is_weight = true } },
     .out = { { "y", "(N, D)" } },
 };
 
@@ -19,7 +19,7 @@ const struct tr_op_row tr_row_embed = {
 const struct tr_op_row tr_row_embed_dw = {
     .name = "embed_dw",
     .in = { { "index", "(N, 1) I32" }, { "dy", "(N, D)" } },
-    .out = { { "dW", "(V, D)", .accumulates = true } },
+    .out = { { "dW", "(V, D)", .accumulates = true, .is_weight = true } },
 };
 
 /* y = x W^T + bias. bias_grad is a bias that another rank adds; this rank only computes its gradient.

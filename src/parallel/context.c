@@ -29,7 +29,7 @@ int tr_context_runs(const struct tr_layout *l, int64_t row_tokens, int64_t first
 /* Does this value have one row per token? Then it loses the rows of other ranks. */
 static bool has_tokens(const struct tr_value *v)
 {
-    return v->kind == TR_V_TEMP || v->kind == TR_V_IN || v->kind == TR_V_BATCH;
+    return (v->kind == TR_V_TEMP && !v->is_of_weights) || v->kind == TR_V_IN || v->kind == TR_V_BATCH;
 }
 
 /* The same batch value for all tokens of the row. */

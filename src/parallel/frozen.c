@@ -45,7 +45,7 @@ double tr_flops_per_token(const struct tr_placement *p)
 /* Is input k of this node the weight of a linear of a layer? */
 static bool is_linear_weight(const struct tr_segment *seg, const struct tr_node *n, int k)
 {
-    return seg->layer >= 0 && n->op == TR_OP_LINEAR && tr_op_row(n->op)->in[k].is_weight && !n->attr.weight_is_in_out;
+    return seg->layer >= 0 && tr_op_row(n->op)->in[k].is_weight && !n->attr.weight_is_in_out;
 }
 
 bool tr_param_may_pack(const struct tr_model *m, int param)

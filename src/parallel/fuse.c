@@ -8,6 +8,15 @@
  */
 #include "parallel/parallel_impl.h"
 
+static int n_readers(const struct tr_program *p, tr_val v)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_nodes; i++)
+        for (int k = 0; k < TR_MAX_IN; k++)
+            n += p->node[i].in[k] != TR_NONE && tr_value_root(p, p->node[i].in[k]) == v;
+    return n;
+}
+
 /* ---- side ---- */
 
 /* Is parameter `b` right behind `a` in the bucket? Both must be matrices, or both vectors, of whole alignment units.
@@ -33,8 +42,8 @@ static bool is_side_by_side(const struct tr_program *p, const struct tr_layout *
 {
     bool has_bias = a->in[2] != TR_NONE;
     return b->op == TR_OP_LINEAR && b->in[0] == a->in[0] && b->phase == TR_FORWARD && !b->attr.weight_is_in_out &&
-           has_bias == (b->in[2] != TR_NONE) && b->out[0] != p->out && is_next(p, l, last->in[1], b->in[1]) &&
-           (!has_bias || is_next(p, l, last->in[2], b->in[2]));
+           has_bias == (b->in[2] != TR_NONE) && b->out[0] != p->out && n_readers(p, b->out[0]) == 1 &&
+           is_next(p, l, last->in[1], b->in[1]) && (!has_bias || is_next(p, l, last->in[2], b->in[2]));
 }
 
 /* A parameter value that spans the parameters behind it as well. */
@@ -57,7 +66,8 @@ static int side_from(struct tr_program *p, const struct tr_layout *l, int i)
 {
     struct tr_node a = p->node[i];
     int group[4] = { i }, n = 1;
-    if (a.op != TR_OP_LINEAR || a.phase != TR_FORWARD || a.attr.weight_is_in_out || a.out[0] == p->out)
+    if (a.op != TR_OP_LINEAR || a.phase != TR_FORWARD || a.attr.weight_is_in_out || a.out[0] == p->out ||
+        n_readers(p, a.out[0]) != 1)
         return 0;
     for (int j = i + 1; j < p->n_nodes && n < (int)TR_COUNT_OF(group); j++)
         if (is_side_by_side(p, l, &a, &p->node[group[n - 1]], &p->node[j]))
@@ -95,15 +105,6 @@ enum tr_status tr_pass_side(struct tr_program *p, const struct tr_pass_ctx *ctx)
 }
 
 /* ---- fuse ---- */
-
-static int n_readers(const struct tr_program *p, tr_val v)
-{
-    int n = 0;
-    for (int i = 0; i < p->n_nodes; i++)
-        for (int k = 0; k < TR_MAX_IN; k++)
-            n += p->node[i].in[k] != TR_NONE && tr_value_root(p, p->node[i].in[k]) == v;
-    return n;
-}
 
 /* Is v available at node i: made by an earlier node, or an input of the program? */
 static bool is_ready(const struct tr_program *p, tr_val v, int i)

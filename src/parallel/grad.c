@@ -225,6 +225,19 @@ static void grad_act(struct grads *g, const struct tr_node *f)
     finish(g, f->in[0], dx, addend);
 }
 
+static void grad_col_scale(struct grads *g, const struct tr_node *f)
+{
+    tr_val addend, dx = begin(g, f->in[0], &addend);
+    tr_val bias = f->in[3] != TR_NONE ? f->in[3] : f->in[4], dm = param_grad(g, f->in[1]), db = param_grad(g, bias);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_COL_SCALE_BWD, TR_BACKWARD_INPUT);
+    n->in[0] = g->of[f->out[0]];
+    memcpy(n->in + 1, f->in, 3 * sizeof *n->in);
+    n->out[0] = dx;
+    n->out[1] = dm;
+    n->out[2] = db;
+    finish(g, f->in[0], dx, addend);
+}
+
 static void grad_glu(struct grads *g, const struct tr_node *f)
 {
     tr_val add_g, add_u, dg = begin(g, f->in[0], &add_g), du = begin(g, f->in[1], &add_u);
@@ -354,6 +367,8 @@ static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear =
                               rule_head_combine = { .emit = grad_head_combine, .is_end = true },
                               rule_sum = { .emit = grad_sum, .is_end = true },
                               rule_collective = { .emit = grad_collective }, rule_later = { .reason = TR_WHY_LATER },
+                              rule_col_scale = { .emit = grad_col_scale },
+                              rule_constant = { .reason = TR_WHY_CONSTANT },
                               rule_backward = { .reason = TR_WHY_BACKWARD },
                               rule_in_combine = { .reason = TR_WHY_IN_COMBINE },
                               rule_inference = { .reason = TR_WHY_INFERENCE },

@@ -1,9 +1,9 @@
 /* rules.h - one line per op: its rule in each level-1 pass that treats ops differently, or why it has none.
  *
  * A pass expands its own column: the word `linear` in the column `grad` is `rule_linear` in grad.c. The words later,
- * backward, in_combine, inference and update are not rules but reasons (TR_WHY_...). An op that reaches a pass where it
- * has a reason is a bug, which is reported with that reason. The other passes look for patterns (side, fuse), at one op
- * (cache) or at the rows of ops (recompute, layout). A new op does not compile without a line here.
+ * backward, constant, in_combine, inference and update are not rules but reasons (TR_WHY_...). An op that reaches a
+ * pass where it has a reason is a bug, which is reported with that reason. The other passes look for patterns (side,
+ * fuse), at one op (cache) or at the rows of ops (recompute, layout). A new op does not compile without a line here.
  */
 #ifndef TR_PARALLEL_RULES_H
 #define TR_PARALLEL_RULES_H
@@ -40,6 +40,9 @@
     X(DROPOUT, dropout, rows, self, same)                                                                              \
     X(CAST, later, later, inference, inference)                                                                        \
     X(ZERO, later, later, backward, same)                                                                              \
+    X(ROW_SQUARES, squares, rows, constant, same)                                                                      \
+    X(COL_SCALE, col_scale, rows, col_scale, same)                                                                     \
+    X(COL_SCALE_BWD, later, later, backward, same)                                                                     \
     X(HEAD_LOSS, head, rows, head, same)                                                                               \
     X(HEAD_LOSS_GRAD, later, later, backward, same)                                                                    \
     X(HEAD_STATS, later, rows, in_combine, same)                                                                       \
@@ -61,6 +64,7 @@
 /* Why an op has no rule in a pass. */
 #define TR_WHY_LATER      "only this pass or a later one makes it"
 #define TR_WHY_BACKWARD   "it is part of a backward itself"
+#define TR_WHY_CONSTANT   "its result is a constant in the backward"
 #define TR_WHY_IN_COMBINE "the gradient of head_combine covers it"
 #define TR_WHY_INFERENCE  "it is made for inference only"
 #define TR_WHY_UPDATE     "it runs on buckets after the backward and is never a node of a program"

@@ -199,7 +199,7 @@ static void apply_embed(struct tensor *t, struct tr_node n)
 {
     struct tr_tp_shard c = shard_of(t, n.in[1]);
     if (c.is_split) {
-        n.attr.index_offset -= (int32_t)c.row.first;
+        n.attr.index_offset -= (int32_t)(n.attr.weight_is_in_out ? c.col.first : c.row.first);
         add(t, &n);
         reduce(t, n.out[0]);
         return;
@@ -246,6 +246,45 @@ static void apply_linear(struct tensor *t, struct tr_node n)
     } else {
         TR_BUG_ON(t->layout[n.in[0]] != COLS);
         apply_term(t, n);
+    }
+}
+
+/* The squares of a weight's rows are split, shared or whole like its outputs. Split inputs make terms of them. */
+static void apply_squares(struct tensor *t, struct tr_node n)
+{
+    const struct tr_local_param *w = &t->p->param[value(t, n.in[0])->slot];
+    struct tr_tp_shard c = shard_of(t, n.in[0]);
+    if (!c.is_split) {
+        t->layout[n.out[0]] = w->split.dim == TR_WHOLE ? WHOLE : SHARED;
+    } else if (w->split.dim == w->out_dim) {
+        const struct tr_tp_dim *d = w->split.dim == 1 ? &c.col : &c.row;
+        make_cols(t, n.out[0], d->part, d->n);
+    }
+    add(t, &n);
+    if (c.is_split && w->split.dim != w->out_dim) {
+        t->now[n.out[0]] = tr_value_like(t->p, n.out[0], "squares.sum");
+        add_collective(t, TR_OP_ALL_REDUCE, n.out[0], t->now[n.out[0]]);
+    }
+}
+
+/* Its parameters are split as the columns of x are, so they are whole for partial and shared x. */
+static void apply_col_scale(struct tensor *t, struct tr_node n)
+{
+    enum layout l = t->layout[n.in[0]];
+    n.in[2] = t->now[n.in[2]];
+    if (l == PARTIAL) {
+        mark_partial(t, n.in[1]);
+        if (t->rank > 0) { /* as in apply_term */
+            n.in[4] = n.in[3];
+            n.in[3] = TR_NONE;
+        }
+        t->layout[n.out[0]] = PARTIAL;
+        add(t, &n);
+    } else if (l == COLS) {
+        make_cols(t, n.out[0], value(t, n.out[0])->cols, value(t, t->now[n.in[0]])->cols);
+        add(t, &n);
+    } else {
+        apply_same(t, n);
     }
 }
 
@@ -316,7 +355,8 @@ struct tensor_rule {
     void (*apply)(struct tensor *t, struct tr_node n);
     const char *reason; /* apply NULL: why there is none */
 };
-static const struct tensor_rule rule_same = { apply_same, NULL }, rule_norm = { apply_norm, NULL },
+static const struct tensor_rule rule_squares = { apply_squares, NULL }, rule_col_scale = { apply_col_scale, NULL },
+                                rule_same = { apply_same, NULL }, rule_norm = { apply_norm, NULL },
                                 rule_add = { apply_add, NULL }, rule_dropout = { apply_dropout, NULL },
                                 rule_embed = { apply_embed, NULL }, rule_linear = { apply_linear, NULL },
                                 rule_attention = { apply_attention, NULL }, rule_head = { apply_head, NULL },
@@ -337,7 +377,7 @@ static bool keeps_terms(const struct tensor *t, const struct tr_node *n)
         return is_partial && t->layout[n->in[1]] == PARTIAL;
     if (n->op == TR_OP_LINEAR)
         return is_partial && t->p->param[value(t, n->in[1])->slot].split.dim == TR_WHOLE;
-    return is_partial && n->op == TR_OP_SCALE;
+    return is_partial && (n->op == TR_OP_SCALE || n->op == TR_OP_COL_SCALE);
 }
 
 static void reduce_inputs(struct tensor *t, const struct tr_node *n)

@@ -119,6 +119,7 @@ tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name)
     struct tr_value a = p->value[v];
     tr_val out = tr_value_add(p, TR_V_TEMP, a.dtype, a.rows, a.cols, name);
     p->value[out].dtype_is_fixed = a.dtype_is_fixed;
+    p->value[out].is_of_weights = a.is_of_weights;
     return out;
 }
 

@@ -37,7 +37,8 @@ struct tr_value {
     int64_t rows, cols;
     tr_val base; /* view: columns [col, col + cols) of base; TR_NONE = own storage */
     int64_t col;
-    bool is_alias; /* a view of all of base with its own gradient */
+    bool is_of_weights; /* TEMP: its rows are no tokens, so no axis splits them */
+    bool is_alias;      /* a view of all of base with its own gradient */
     int32_t slot;
     int64_t row;         /* BATCH: its first row in the micro-batch */
     bool is_whole;       /* BATCH: it has the tokens of all context ranks; else only those of this rank */

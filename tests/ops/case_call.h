@@ -66,6 +66,10 @@ static inline int64_t size_of(const struct op_case *r, char letter)
         return a->weight_is_in_out ? r->d : r->o;
     case 'w':
         return a->weight_is_in_out ? r->o : r->d;
+    case 'T':
+        return a->weight_is_in_out ? r->d : r->v;
+    case 't':
+        return a->weight_is_in_out ? r->v : r->d;
     case 'g':
         return group;
     case 'G':
@@ -96,6 +100,7 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
     case 'a':
         return m->act;
     case 'f':
+    case 'e':
     case 'r':
         return m->stat;
     case 'k':

@@ -80,7 +80,7 @@ static inline void fill(const struct op_case *r, const struct tr_view *v, char k
                 ((int64_t *)v->data)[row * v->ld] = whole(r, kind, stream, row);
             else if (kind == 'r')
                 tr_ref_put(v, row, col, col < v->cols / 2 ? cos(angle) : sin(angle));
-            else if (kind == 'v' || kind == 'k')
+            else if (kind == 'v' || kind == 'k' || kind == 'e')
                 tr_ref_put(v, row, col, 0.01 + fabs(number(stream, row, col)));
             else
                 tr_ref_put(v, row, col, number(stream, row, col));

@@ -9,21 +9,20 @@
 #include "ops/ops.h"
 
 /* A view is kind, rows, columns; views are separated by blanks. In front: `?` optional, `%` only with dropout.
- * Kinds: a activation or weight, f statistics (F32), g gradient, D F64 sum, c the other float type,
- *        i index, t target, b begin, s sample, p position, r rope table, z step,
- *        P parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product,
- *        k the largest elements of the past (F32), x grains of packed weights (never a slice), - absent.
- * In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight in either order,
- * Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, Bb
- * grains of D x O elements and their bytes, digits.
+ * Kinds: a activation or weight, f statistics (F32), e positive statistics (F32), g gradient, D F64 sum, c the other
+ * float type, i index, t target, b begin, s sample, p position, r rope table, z step, P parameter, m and v optimizer
+ * state, q and h 8-bit floats, the first and second of a product, k the largest elements of the past (F32), x grains of
+ * packed weights (never a slice), - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V
+ * as in ops.h, Ww weight and Tt table in either order, Gg groups and columns per group, Q K H query columns, key
+ * columns, query heads, R rope columns, S step slots, Bb grains of D x O elements and their bytes, digits.
  */
 static const struct op_shape {
     enum tr_opcode op;
     const char *in, *out;
     bool rounds_inside; /* may hold an intermediate in the activation type, as tensor cores want it */
 } shapes[] = {
-    { TR_OP_EMBED, "iN1 aVD", "aND", false },
-    { TR_OP_EMBED_DW, "iN1 aND", "gVD", false },
+    { TR_OP_EMBED, "iN1 aTt", "aND", false },
+    { TR_OP_EMBED_DW, "iN1 aND", "gTt", false },
     { TR_OP_LINEAR, "aND aWw ?a1O", "aNO", false },
     { TR_OP_LINEAR_DX, "aNO aWw ?aND", "aND", false },
     { TR_OP_LINEAR_DW, "aNO aND", "gWw ?g1O", false },
@@ -42,6 +41,9 @@ static const struct op_shape {
     { TR_OP_ADD, "aND aND", "aND", false },
     { TR_OP_SCALE, "aND", "aND", false },
     { TR_OP_DROPOUT, "aND sN1 pN1 z1S", "aND", false },
+    { TR_OP_ROW_SQUARES, "aWw a3D aO3", "f1O", false },
+    { TR_OP_COL_SCALE, "aND a1D e1D ?a1D", "aND", false },
+    { TR_OP_COL_SCALE_BWD, "aND aND a1D e1D", "aND g1D ?g1D", false },
     { TR_OP_HEAD_LOSS, "aND aVD ?a1V tN1", "fN1", false },
     { TR_OP_HEAD_LOSS_GRAD, "aND aVD ?a1V tN1 z1S", "fN1 aND gVD ?g1V", true },
     { TR_OP_HEAD_STATS, "aND aVD ?a1V tN1", "fN2", false }, /* logits: of rows with a target only */
@@ -88,6 +90,7 @@ static const struct op_grad {
     { TR_OP_GLU, TR_OP_GLU_BWD, "y01", "01" },
     { TR_OP_SCALE, TR_OP_SCALE, "y", "0" },
     { TR_OP_DROPOUT, TR_OP_DROPOUT, "y123", "0" },
+    { TR_OP_COL_SCALE, TR_OP_COL_SCALE_BWD, "y012", "013" },
     { TR_OP_HEAD_LOSS, TR_OP_HEAD_LOSS_GRAD, "0123z", "-012" },
 };
 
@@ -111,6 +114,15 @@ static const struct op_case cases[] = {
     { TR_OP_EMBED, "repeated tokens, scaled", .n = 33, .d = 24, .v = 6, .attr = { .scale = 4.5f } },
     { TR_OP_EMBED, "offset", .n = 9, .d = 16, .v = 11, .attr = { .index_offset = 2 } },
     { TR_OP_EMBED, "shard of rows", .n = 40, .d = 8, .v = 5, .index_spread = 4, .attr = { .index_offset = -5 } },
+    { TR_OP_EMBED, "turned", .n = 21, .d = 5, .v = 9, .attr = { .scale = 0.5f, .weight_is_in_out = true } },
+    { TR_OP_EMBED, "turned shard", .n = 40, .d = 3, .v = 5, .index_spread = 4,
+      .attr = { .index_offset = -5, .weight_is_in_out = true } },
+
+    { TR_OP_ROW_SQUARES, "odd", .d = 45, .o = 19, .attr = { .scale = 2 } },
+    { TR_OP_ROW_SQUARES, "wide", .d = 1030, .o = 5, .attr = { .scale = 0.25f } },
+    { TR_OP_ROW_SQUARES, "in,out", .d = 37, .o = 22, .attr = { .weight_is_in_out = true } },
+    { TR_OP_COL_SCALE, "odd", .n = 13, .d = 45 },
+    { TR_OP_COL_SCALE, "bare", .n = 70, .d = 520, .is_bare = true },
 
     { TR_OP_LINEAR, "1x1x1", .n = 1, .d = 1, .o = 1 },
     { TR_OP_LINEAR, "one row", .n = 1, .d = 7, .o = 9 },

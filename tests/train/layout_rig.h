@@ -20,7 +20,7 @@ enum {
     WIDEST = 320,
     N_STEPS = 3,
     MAX_MICRO = 32,
-    PARAMS_MAX = 160
+    PARAMS_MAX = 200
 };
 enum { LOSS_SCALE = 1 << 12 }; /* of float16: a few tokens have large gradients */
 
@@ -60,19 +60,26 @@ enum frozen {
     FREEZE_ALL_BUT_NORMS,
     FREEZE_ALL_BUT_HEAD,
     FREEZE_ALL_BUT_ADAPTER,
+    FREEZE_ALL_BUT_DORA,
     N_FROZEN,
     FREEZE_ALL_BUT_V = N_FROZEN
 };
 
-/* An adapter of each model. Its B's do not begin with zeros, so that every A learns from the first step on. */
-static const char *const adapters[N_MODELS + 1] = {
-    "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"lora_dropout\":0.1,\"init_lora_weights\":false,"
-    "\"target_modules\":\"all-linear\"}",
-    "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"init_lora_weights\":false,\"lora_bias\":true,"
-    "\"target_modules\":[\"c_attn\",\"c_proj\",\"c_fc\"],\"fan_in_fan_out\":true}",
-    "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":8,\"init_lora_weights\":false,\"layers_to_transform\":[0,2],"
-    "\"target_modules\":[\"q_proj\",\"v_proj\",\"down_proj\"]}",
-    "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"init_lora_weights\":false,\"target_modules\":\"all-linear\"}",
+/* Adapters of each model, the second with DoRA. Their B's do not begin with zeros, so that every A learns from the
+ * first step on. */
+#define LORA "{\"peft_type\":\"LORA\",\"init_lora_weights\":false,"
+static const char *const adapters[N_MODELS + 1][2] = {
+    { LORA "\"r\":4,\"lora_alpha\":8,\"lora_dropout\":0.1,\"target_modules\":\"all-linear\"}",
+      LORA "\"r\":4,\"lora_alpha\":8,\"use_dora\":true,\"target_modules\":\"all-linear\"}" },
+    { LORA "\"r\":3,\"lora_alpha\":6,\"lora_bias\":true,\"target_modules\":[\"c_attn\",\"c_proj\",\"c_fc\"],"
+           "\"fan_in_fan_out\":true}",
+      LORA "\"r\":2,\"lora_alpha\":3,\"use_dora\":true,\"bias\":\"all\",\"target_modules\":[\"c_attn\",\"c_proj\"],"
+           "\"fan_in_fan_out\":true}" },
+    { LORA "\"r\":8,\"lora_alpha\":8,\"target_modules\":[\"q_proj\",\"v_proj\",\"down_proj\",\"embed_tokens\"]}",
+      LORA "\"r\":8,\"lora_alpha\":8,\"use_dora\":true,\"lora_dropout\":0.2,\"layers_to_transform\":[0,2],"
+           "\"target_modules\":[\"q_proj\",\"k_proj\",\"down_proj\"]}" },
+    { LORA "\"r\":4,\"lora_alpha\":8,\"target_modules\":\"all-linear\"}",
+      LORA "\"r\":4,\"lora_alpha\":8,\"use_dora\":true,\"target_modules\":\"all-linear\"}" },
 };
 
 struct run {
@@ -135,6 +142,7 @@ static inline bool freezes(const struct tr_model *m, int frozen, int param)
     case FREEZE_ALL_BUT_HEAD:
         return !is_read_by(m, m->n_segments - 1, param);
     case FREEZE_ALL_BUT_ADAPTER:
+    case FREEZE_ALL_BUT_DORA:
         return !m->param[param].in_adapter;
     case FREEZE_ALL_BUT_V: /* a matrix that learns between packed ones */
         return !strstr(name, "v_proj");
@@ -162,8 +170,8 @@ static inline void open_run(struct run *r, const struct layout *l, const struct 
     if (rig_seed)
         tr_threads_delays(&r->dev, rig_seed, 200);
     r->m = open_model(l->model);
-    if (l->frozen == FREEZE_ALL_BUT_ADAPTER)
-        adapt(r->m, adapters[l->model]);
+    if (l->frozen == FREEZE_ALL_BUT_ADAPTER || l->frozen == FREEZE_ALL_BUT_DORA)
+        adapt(r->m, adapters[l->model][l->frozen - FREEZE_ALL_BUT_ADAPTER]);
     CHECK(r->m->n_params <= PARAMS_MAX);
     for (int i = 0; i < r->m->n_params; i++) {
         r->is_frozen[i] = freezes(r->m, l->frozen, i);

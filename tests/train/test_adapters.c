@@ -3,7 +3,7 @@
 #include "comm/ranks.h"
 #include "golden_bounds.h"
 
-enum { MIN_ADAPTERS = 24, N_SHARES = 3 /* a case runs on every third layout */ };
+enum { MIN_ADAPTERS = 40, N_SHARES = 3 /* a case runs on every third layout */ };
 
 typedef void adapter_fn(const char *base, const char *dir, const char *name);
 

@@ -62,8 +62,8 @@ static struct layout layout_at(const struct point *p, bool in_order)
                             .cp_mode = p->v[CP_MODE] ? TR_CP_ULYSSES : TR_CP_RING,
                             .n_micro = p->v[MICRO] + 1,
                             .recompute = (enum tr_recompute)(TR_RECOMPUTE_NONE + p->v[RECOMPUTE]),
-                            .frozen = has_adapter  ? FREEZE_ALL_BUT_ADAPTER
-                                      : has_frozen ? 1 + (p->v[MESH] + p->v[ZERO] + p->v[MICRO]) % (N_FROZEN - 2)
+                            .frozen = has_adapter ? FREEZE_ALL_BUT_ADAPTER + (p->v[MESH] + p->v[ZERO] + p->v[MICRO]) % 2
+                                      : has_frozen ? 1 + (p->v[MESH] + p->v[ZERO] + p->v[MICRO]) % FREEZE_ALL_BUT_HEAD
                                                    : 0,
                             .in_order = in_order };
 }

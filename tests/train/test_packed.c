@@ -129,8 +129,8 @@ static void packed_weights_give_the_bits_of_decoded_ones(void **state)
 {
     static const enum tr_dtype dtypes[] = { TR_F32, TR_BF16 };
     (void)state;
-    static const int frozen[] = { FREEZE_ALL_BUT_NORMS, FREEZE_ALL_BUT_ADAPTER, FREEZE_ALL_BUT_V };
-    for (int i = 0; i < 2 * 3 * 3; i++) {
+    static const int frozen[] = { FREEZE_ALL_BUT_NORMS, FREEZE_ALL_BUT_ADAPTER, FREEZE_ALL_BUT_V, FREEZE_ALL_BUT_DORA };
+    for (int i = 0; i < 2 * 3 * 4; i++) {
         struct layout l = filled((struct layout){ .n_micro = 2 }, (size_t)i);
         struct run *packed = calloc(1, sizeof *packed), *decoded = calloc(1, sizeof *decoded);
         assert_true(packed && decoded);

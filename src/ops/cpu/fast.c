@@ -119,7 +119,8 @@ static size_t exchange_scratch(const struct tr_call *c, int n_threads) /* the by
 static size_t embed_dw_scratch(const struct tr_call *c, int n_threads) /* the lists of tokens */
 {
     (void)n_threads;
-    return (size_t)(c->out[0].rows + c->in[1].rows) * sizeof(int32_t);
+    int64_t n_rows = c->attr.weight_is_in_out ? c->out[0].cols : c->out[0].rows;
+    return (size_t)(n_rows + c->in[1].rows) * sizeof(int32_t);
 }
 
 static size_t sumsq_scratch(const struct tr_call *c, int n_threads) /* one partial sum per chunk */

@@ -36,6 +36,9 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(SGD, sgd)                                                                                                        \
     X(CAST, cast)                                                                                                      \
     X(DEQUANT, dequant)                                                                                                \
+    X(ROW_SQUARES, row_squares)                                                                                        \
+    X(COL_SCALE, col_scale)                                                                                            \
+    X(COL_SCALE_BWD, col_scale_bwd)                                                                                    \
     X(ZERO, zero)
 
 #define X(id, name)                                                                                                    \

@@ -16,6 +16,7 @@
 
 #include "ops/cpu/fast_decode.c"
 #include "ops/cpu/fast_dequant.c"
+#include "ops/cpu/fast_dora.c"
 #include "ops/cpu/fast_elementwise.c"
 #include "ops/cpu/fast_linear.c"
 #include "ops/cpu/fast_norm.c"

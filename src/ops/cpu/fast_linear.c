@@ -94,16 +94,26 @@ static void embed_piece(const struct tr_call *c, int64_t row, int64_t col, int64
         v_store(y, j, end, from < 0 ? v_set(0.0f) : v_load(w, j, end) * factor);
 }
 
+/* The same from a table stored (D, V): of an adapter, so D is small. */
+static void embed_turned_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    int64_t from = embed_row(c, row, c->in[1].cols);
+    for (int64_t j = col; j < end; j++) {
+        vf x = from < 0 ? v_set(0.0f) : v_load(run_at(&c->in[1], j, from), 0, 1) * v_factor(c);
+        v_store(run_at(&c->out[0], row, j), 0, 1, x);
+    }
+}
+
 void TR_FAST(embed)(const struct tr_call *c)
 {
-    tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, embed_piece);
+    bool is_turned = c->attr.weight_is_in_out;
+    tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, is_turned ? embed_turned_piece : embed_piece);
 }
 
 /* The tokens of each table row as a list in token order: scratch holds the first token of each row, then the next token
  * of each token, -1 at the end. */
-static void list_tokens(const struct tr_call *c)
+static void list_tokens(const struct tr_call *c, int64_t n_rows)
 {
-    int64_t n_rows = c->out[0].rows;
     int32_t *first = c->scratch, *next = first + n_rows;
     memset(first, 0xff, (size_t)n_rows * sizeof *first);
     for (int64_t n = c->in[1].rows - 1; n >= 0; n--) {
@@ -133,8 +143,24 @@ static void embed_dw_piece(const struct tr_call *c, int64_t row, int64_t col, in
     stripe_store(&s, dw, col, end);
 }
 
+static void embed_dw_turned_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    const int32_t *first = c->scratch, *next = first + c->out[0].cols;
+    if (first[row] < 0 && c->accumulate[0])
+        return;
+    for (int64_t j = col; j < end; j++) {
+        struct run dw = run_at(&c->out[0], j, row);
+        vf sum = c->accumulate[0] ? v_load(dw, 0, 1) : v_set(0.0f);
+        for (int64_t n = first[row]; n >= 0; n = next[n])
+            sum += v_load(run_at(&c->in[1], n, j), 0, 1) * v_factor(c);
+        v_store(dw, 0, 1, sum);
+    }
+}
+
 void TR_FAST(embed_dw)(const struct tr_call *c)
 {
-    list_tokens(c);
-    tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_STRIPE, embed_dw_piece);
+    bool is_turned = c->attr.weight_is_in_out;
+    int64_t n_rows = is_turned ? c->out[0].cols : c->out[0].rows;
+    list_tokens(c, n_rows);
+    tr_fast_run(c, n_rows, c->in[1].cols, TR_STRIPE, is_turned ? embed_dw_turned_piece : embed_dw_piece);
 }

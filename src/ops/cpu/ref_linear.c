@@ -11,23 +11,28 @@ static int64_t embed_row(const struct tr_call *c, int64_t n, int64_t n_rows)
 void tr_ref_EMBED(const struct tr_call *c)
 {
     const struct tr_view *w = &c->in[1], *y = &c->out[0];
+    bool is_turned = c->attr.weight_is_in_out;
     for (int64_t n = 0; n < y->rows; n++) {
-        int64_t row = embed_row(c, n, w->rows);
-        for (int64_t j = 0; j < y->cols; j++)
-            tr_ref_put(y, n, j, row < 0 ? 0.0 : tr_ref_factor(c) * tr_ref_get(w, row, j));
+        int64_t row = embed_row(c, n, is_turned ? w->cols : w->rows);
+        for (int64_t j = 0; j < y->cols; j++) {
+            double x = row < 0 ? 0.0 : is_turned ? tr_ref_get(w, j, row) : tr_ref_get(w, row, j);
+            tr_ref_put(y, n, j, tr_ref_factor(c) * x);
+        }
     }
 }
 
 void tr_ref_EMBED_DW(const struct tr_call *c)
 {
     const struct tr_view *dy = &c->in[1], *dw = &c->out[0];
-    for (int64_t row = 0; row < dw->rows; row++) {
-        for (int64_t j = 0; j < dw->cols; j++) {
+    bool is_turned = c->attr.weight_is_in_out;
+    int64_t n_rows = is_turned ? dw->cols : dw->rows;
+    for (int64_t row = 0; row < n_rows; row++) {
+        for (int64_t j = 0; j < dy->cols; j++) {
             double sum = 0;
             for (int64_t n = 0; n < dy->rows; n++)
-                if (embed_row(c, n, dw->rows) == row)
+                if (embed_row(c, n, n_rows) == row)
                     sum += tr_ref_get(dy, n, j);
-            tr_ref_put_acc(c, 0, row, j, tr_ref_factor(c) * sum);
+            tr_ref_put_acc(c, 0, is_turned ? j : row, is_turned ? row : j, tr_ref_factor(c) * sum);
         }
     }
 }

@@ -8,7 +8,7 @@
 
 template <typename T, int V>
 __global__ void embed_kernel(mat<const int32_t> index, mat<const T> w, mat<T> y, int64_t n_rows, int64_t cols,
-                             int32_t offset, float scale)
+                             int32_t offset, float scale, bool is_turned)
 {
     int64_t n = blockIdx.x, row = (int64_t)*index.at(n, 0) + offset;
     for (int64_t j = threadIdx.x * V; j < cols; j += blockDim.x * V) {
@@ -17,7 +17,7 @@ __global__ void embed_kernel(mat<const int32_t> index, mat<const T> w, mat<T> y,
         for (int v = 0; v < V; v++)
             t[v] = 0;
         if (row >= 0 && row < n_rows)
-            load<V>(w.at(row, j), t);
+            load<V>(is_turned ? w.at(j, row) : w.at(row, j), t);
 #pragma unroll
         for (int v = 0; v < V; v++)
             t[v] *= scale;
@@ -29,9 +29,10 @@ template <typename T, int V> static void embed(const struct tr_call *c)
 {
     int64_t cols = c->out[0].cols;
     unsigned threads = (unsigned)tr_min64(256, (int64_t)tr_round_up((size_t)ceil_div(cols, V), 32));
+    bool is_turned = c->attr.weight_is_in_out;
     embed_kernel<T, V><<<(unsigned)c->out[0].rows, threads, 0, stream_of(c)>>>(
-        mat_of<const int32_t>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<T>(c->out[0]), c->in[1].rows, cols,
-        c->attr.index_offset, factor_of(c));
+        mat_of<const int32_t>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<T>(c->out[0]),
+        is_turned ? c->in[1].cols : c->in[1].rows, cols, c->attr.index_offset, factor_of(c), is_turned);
     check_launch(c);
 }
 
@@ -40,7 +41,8 @@ void tr_cuda_EMBED(const struct tr_call *c)
     const struct tr_view *views[] = { &c->in[1], &c->out[0] };
     with_type(c->out[0], [&](auto t) {
         typedef decltype(t) T;
-        is_wide(views, 2, 16 / sizeof(T)) ? embed<T, 16 / sizeof(T)>(c) : embed<T, 1>(c);
+        bool wide = !c->attr.weight_is_in_out && is_wide(views, 2, 16 / sizeof(T));
+        wide ? embed<T, 16 / sizeof(T)>(c) : embed<T, 1>(c);
     });
 }
 
@@ -131,7 +133,8 @@ __global__ void place_kernel(mat<const int32_t> index, int32_t offset, sorted s)
 }
 
 template <typename T, typename G, int V>
-__global__ void embed_dw_kernel(mat<const T> dy, mat<G> dw, sorted s, int64_t cols, float scale, bool accumulate)
+__global__ void embed_dw_kernel(mat<const T> dy, mat<G> dw, sorted s, int64_t cols, float scale, bool accumulate,
+                                bool is_turned)
 {
     int64_t row = blockIdx.x;
     int32_t first = s.start[row], end = s.start[row + 1];
@@ -151,36 +154,38 @@ __global__ void embed_dw_kernel(mat<const T> dy, mat<G> dw, sorted s, int64_t co
 #pragma unroll
         for (int v = 0; v < V; v++)
             t[v] = 0;
+        G *to = is_turned ? dw.at(j, row) : dw.at(row, j);
         if (accumulate)
-            load<V>(dw.at(row, j), t);
+            load<V>(to, t);
 #pragma unroll
         for (int v = 0; v < V; v++)
             t[v] += scale * sum[v];
-        store<V>(dw.at(row, j), t);
+        store<V>(to, t);
     }
 }
 
 template <typename T, typename G> static void embed_dw(const struct tr_call *c, const sorted &s)
 {
     const struct tr_view *views[] = { &c->in[1], &c->out[0] };
-    int64_t cols = c->out[0].cols;
-    bool wide = is_wide(views, 2, 4);
+    int64_t cols = c->in[1].cols;
+    bool is_turned = c->attr.weight_is_in_out, wide = !is_turned && is_wide(views, 2, 4);
     unsigned threads = (unsigned)tr_min64(256, (int64_t)tr_round_up((size_t)ceil_div(cols, wide ? 4 : 1), 32));
     mat<const T> dy = mat_of<const T>(c->in[1]);
     mat<G> dw = mat_of<G>(c->out[0]);
     if (wide)
-        embed_dw_kernel<T, G, 4>
-            <<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c), c->accumulate[0]);
+        embed_dw_kernel<T, G, 4><<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c),
+                                                                                   c->accumulate[0], is_turned);
     else
-        embed_dw_kernel<T, G, 1>
-            <<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c), c->accumulate[0]);
+        embed_dw_kernel<T, G, 1><<<(unsigned)s.n_rows, threads, 0, stream_of(c)>>>(dy, dw, s, cols, factor_of(c),
+                                                                                   c->accumulate[0], is_turned);
     check_launch(c);
 }
 
 void tr_cuda_EMBED_DW(const struct tr_call *c)
 {
     sorted s = {};
-    s.n_tokens = c->in[0].rows, s.n_rows = c->out[0].rows, s.n_chunks = ceil_div(s.n_tokens, TR_CUDA_SORT);
+    s.n_tokens = c->in[0].rows, s.n_rows = c->attr.weight_is_in_out ? c->out[0].cols : c->out[0].rows,
+    s.n_chunks = ceil_div(s.n_tokens, TR_CUDA_SORT);
     s.count = (int32_t *)c->scratch;
     s.start = s.count + s.n_chunks * s.n_rows;
     s.order = s.start + s.n_rows + 1;

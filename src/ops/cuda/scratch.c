@@ -44,7 +44,7 @@ static size_t rmsnorm_bwd(const struct tr_call *c)
 
 static size_t embed_dw(const struct tr_call *c)
 {
-    return tr_cuda_embed_bytes(c->in[0].rows, c->out[0].rows);
+    return tr_cuda_embed_bytes(c->in[0].rows, c->attr.weight_is_in_out ? c->out[0].cols : c->out[0].rows);
 }
 
 static size_t logits_bytes(const struct tr_call *c, size_t elem)
