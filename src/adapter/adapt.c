@@ -497,11 +497,25 @@ out:
     return st;
 }
 
+/* PiSSA and OLoRA change the base, so that their adapters belong to no base that is on disk. */
+static enum tr_status check_start(const struct tr_adapter *a)
+{
+    if (a->init == TR_ADAPTER_PISSA || a->init == TR_ADAPTER_OLORA)
+        return tr_fail(TR_USAGE,
+                       "init_lora_weights %s changes the base and is not built; use true or gaussian, or "
+                       "convert the adapter with PEFT (path_initial_model_for_weight_conversion)",
+                       a->init == TR_ADAPTER_PISSA ? "pissa" : "olora");
+    if (a->init == TR_ADAPTER_ORTHOGONAL && !a->config)
+        return tr_fail(TR_USAGE, "init_lora_weights orthogonal is not built; use true or gaussian");
+    return TR_OK;
+}
+
 enum tr_status tr_adapt(struct tr_model *m, const struct tr_adapter *a, bool is_training)
 {
     struct adapting x = { .m = m, .a = a, .is_training = is_training };
     struct tr_adapter_choice choice = { 0 };
     enum tr_status st = TR_OK;
+    TR_TRY(check_start(a));
     TR_TRY(tr_adapter_choose(a, m, &choice));
     if (a->n_tokens)
         TR_TRY(tr_fail(TR_USAGE, "trainable_token_indices is not built yet; leave it out"));

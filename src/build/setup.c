@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 enum { DEFAULT_LENGTH = 1024, LOADER_DEPTH = 3 };
+static const double LORAPLUS_EMBEDDING_LR = 1e-6;
 
 /* What this build does not do is refused by name, not ignored. */
 static enum tr_status check_support(const struct tr_config *cfg)
@@ -244,6 +245,21 @@ out:
     return st;
 }
 
+/* LoRA+: B and all vectors learn faster than A by a factor. Adapters of embeddings have a small rate of their own, as
+ * PEFT's optimizer has it. */
+static enum tr_status add_loraplus(struct tr_setup *s)
+{
+    enum tr_status st = TR_OK;
+    double ratio = s->from.adapter ? s->from.adapter->loraplus_ratio : 1, lr = s->cfg->learning_rate;
+    if (!(ratio > 0) || ratio == 1)
+        return TR_OK;
+    TR_TRY(tr_groups_add(&s->groups, "*.lora_embedding_*", 0, lr > 0 ? LORAPLUS_EMBEDDING_LR / lr : 1));
+    TR_TRY(tr_groups_add(&s->groups, "*.lora_B.*", 0, ratio));
+    TR_TRY(tr_groups_add(&s->groups, "*", 1, ratio));
+out:
+    return st;
+}
+
 enum tr_status tr_setup_open(const struct tr_config *cfg, enum tr_use use, struct tr_setup **out)
 {
     return tr_setup_open_rank(cfg, use, -1, out);
@@ -291,6 +307,7 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
             const char *pattern = s->groups.group[g].pattern;
             TR_TRY(check_patterns(s->model, cfg->optim_groups, &(struct tr_words){ &pattern, 1, NULL }));
         }
+        TR_TRY(add_loraplus(s));
     }
     if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;

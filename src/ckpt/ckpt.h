@@ -74,7 +74,8 @@ enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *fr
 /* Random weights by the model's own rules. */
 enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
 /* The same of the parameters that only the adapter has. */
-enum tr_status tr_load_new_adapter(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf);
+enum tr_status tr_load_new_adapter(const struct tr_store *s, const char *base, uint64_t seed, struct tr_pool *pool,
+                                   float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. A parameter that
  * learns here and was frozen there starts with a state of zeros: n_new of them, is_new[i] set where is_new is not NULL.
  * n_dropped: tensors of state in it whose parameters are frozen here. out may be NULL. */

@@ -58,8 +58,7 @@ static enum tr_status put(const struct tr_store *s, enum tr_state what, int para
     return s->put(s->ctx, what, param, first, n, c.to);
 }
 
-static enum tr_status put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf,
-                                  int64_t from)
+enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf, int64_t from)
 {
     enum tr_status st = TR_OK;
     if (tr_store_packed(s, param)) {
@@ -157,7 +156,7 @@ static enum tr_status fill_random(const struct tr_store *s, uint64_t seed, struc
             if (!is_wanted(s, TR_S_MASTER, i, at, n))
                 continue;
             tr_model_init_param(s->model, i, seed, at, n, pool, buf);
-            st = put_weights(s, i, at, n, buf, 0);
+            st = tr_put_weights(s, i, at, n, buf, 0);
         }
     return st;
 }
@@ -167,9 +166,11 @@ enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr
     return fill_random(s, seed, pool, false, buf);
 }
 
-enum tr_status tr_load_new_adapter(const struct tr_store *s, uint64_t seed, struct tr_pool *pool, float *buf)
+enum tr_status tr_load_new_adapter(const struct tr_store *s, const char *base, uint64_t seed, struct tr_pool *pool,
+                                   float *buf)
 {
-    return fill_random(s, seed, pool, true, buf);
+    enum tr_status st = fill_random(s, seed, pool, true, buf);
+    return st == TR_OK ? tr_load_magnitudes(s, base, buf) : st;
 }
 
 enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *from, float *buf)
@@ -184,7 +185,7 @@ enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *fr
             st = from->whole(from->ctx, what, i, at, n, &src);
             if (st == TR_OK) {
                 tr_convert(src, from->states.row[what].dtype, buf, TR_F32, (size_t)n);
-                st = put_weights(s, i, at, n, buf, 0);
+                st = tr_put_weights(s, i, at, n, buf, 0);
             }
         }
     return st;
@@ -275,7 +276,7 @@ enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, 
             continue;
         st = tr_load_floats(s, hf, at, param, first, n, buf);
         if (st == TR_OK)
-            st = put_weights(s, param, first, n, buf, 0);
+            st = tr_put_weights(s, param, first, n, buf, 0);
     }
     return st;
 }
@@ -347,7 +348,7 @@ static enum tr_status put_state(const struct tr_store *s, enum tr_state what, in
                                 enum tr_dtype dtype, float *buf, int64_t from)
 {
     if (what == TR_S_MASTER)
-        return put_weights(s, param, first, n, buf, from);
+        return tr_put_weights(s, param, first, n, buf, from);
     if (dtype == s->states.row[what].dtype)
         return s->put(s->ctx, what, param, first, n, (char *)buf + (size_t)from * tr_dtype_bytes(dtype));
     return put(s, what, param, first, n, buf, from);

@@ -1,6 +1,7 @@
 /* load_adapter.c - a PEFT adapter directory into a store. The names in its file are checked against the adapted model,
  * which was made from its adapter_config.json, before the first byte is put. */
 #include "ckpt/load_impl.h"
+#include <math.h>
 #include <stdlib.h>
 
 static bool has_file(const char *dir, const char *name)
@@ -114,5 +115,92 @@ enum tr_status tr_load_adapter(const struct tr_store *s, const char *dir, float 
     }
 out:
     close_found(hf, &f);
+    return st;
+}
+
+/* ---- a new adapter ---- */
+
+static int find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail)
+{
+    char name[TR_NAME_MAX];
+    if (tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) != TR_OK)
+        return -1;
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->param[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Are the outputs of this weight its columns (Conv1D)? */
+static bool is_in_out(const struct tr_model *m, int weight)
+{
+    for (int g = 0; g < m->n_segments; g++) {
+        const struct tr_program *p = m->program[m->segment[g].program];
+        for (int k = 0; k < p->n_params; k++)
+            if (m->segment[g].param[k] == weight)
+                return p->param[k].out_dim == 1;
+    }
+    return false;
+}
+
+static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_hf *hf, int param, int weight,
+                                     double *squares, float *buf)
+{
+    const struct tr_param *w = &s->model->param[weight], *p = &s->model->param[param];
+    bool by_column = is_in_out(s->model, weight);
+    enum tr_status st = TR_OK;
+    size_t at = 0;
+    TR_BUG_ON(!tr_weights_find(hf, s->model, weight, &at));
+    memset(squares, 0, (size_t)p->n * sizeof *squares);
+    for (int64_t first = 0; first < w->n; first += TR_LOAD_CHUNK) {
+        int64_t n = tr_min64(TR_LOAD_CHUNK, w->n - first);
+        TR_TRY(tr_load_floats(s, hf, at, weight, first, n, buf));
+        for (int64_t k = 0; k < n; k++)
+            squares[by_column ? (first + k) % w->cols : (first + k) / w->cols] += (double)buf[k] * (double)buf[k];
+    }
+    for (int64_t first = 0; first < p->n; first += TR_LOAD_CHUNK) {
+        int64_t n = tr_min64(TR_LOAD_CHUNK, p->n - first);
+        for (int64_t k = 0; k < n; k++)
+            buf[k] = (float)sqrt(squares[first + k]);
+        TR_TRY(tr_put_weights(s, param, first, n, buf, 0));
+    }
+out:
+    return st;
+}
+
+/* B begins with zeros, so the weights of the base are the adapted ones. */
+enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf)
+{
+    static const char tail[] = ".lora_magnitude_vector";
+    const struct tr_model *m = s->model;
+    struct tr_hf *hf = NULL;
+    double *squares = NULL;
+    int64_t most = 0;
+    enum tr_status st = TR_OK;
+    for (int i = 0; i < m->n_params; i++)
+        most = tr_max64(most, m->param[i].n_dims == 1 ? m->param[i].n : 0);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct tr_param *p = &m->param[i];
+        int n_module = (int)strlen(p->name) - (int)strlen(tail);
+        if (n_module < 0 || strcmp(p->name + n_module, tail) != 0 || !s->wants(s->ctx, TR_S_VALUE, i, 0, p->n))
+            continue;
+        int weight = find_sibling(m, p->name, n_module, ".weight"),
+            b = find_sibling(m, p->name, n_module, ".lora_B.weight");
+        TR_BUG_ON(weight < 0 || b < 0);
+        if (m->param[b].init != TR_INIT_ZEROS)
+            TR_TRY(tr_fail(TR_USAGE,
+                           "use_dora: a new adapter begins with the norms of the base, so its B must begin with "
+                           "zeros; use init_lora_weights true or gaussian"));
+        if (!hf) {
+            TR_TRY(tr_hf_open(base, &hf));
+            squares = calloc((size_t)most, sizeof *squares);
+            if (!squares)
+                TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
+        }
+        TR_TRY(load_magnitude(s, hf, i, weight, squares, buf));
+    }
+out:
+    free(squares);
+    tr_hf_close(hf);
     return st;
 }

@@ -16,6 +16,11 @@ enum { TR_LOAD_PIECE = 1 << 15, TR_LOAD_CHUNK = TR_IO_CHUNK / 3 * 2 / TR_LOAD_PI
 enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
                               int64_t n, float *buf);
 
+/* Floats buf[from, from + n) into VALUE, and into MASTER where it is held. */
+enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf, int64_t from);
+/* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights. */
+enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf);
+
 /* load_packed.c: parameters whose VALUE is held in grains. */
 static inline enum tr_packed tr_store_packed(const struct tr_store *s, int param)
 {

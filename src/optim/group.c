@@ -49,10 +49,23 @@ out:
     return st;
 }
 
-int tr_param_group_of(const struct tr_param_groups *g, const char *name)
+enum tr_status tr_groups_add(struct tr_param_groups *g, const char *pattern, int n_dims, double lr_factor)
+{
+    if (g->n == TR_GROUPS_MAX)
+        return tr_fail(TR_USAGE,
+                       "optim_groups: no room for the groups of loraplus_lr_ratio; join some of the %d groups",
+                       TR_GROUPS_MAX - 1);
+    if (g->n == 0)
+        g->group[g->n++] = (struct tr_param_group){ .lr_factor = 1 };
+    struct tr_param_group *to = &g->group[g->n++];
+    *to = (struct tr_param_group){ .n_dims = n_dims, .lr_factor = lr_factor };
+    return tr_format(to->pattern, sizeof to->pattern, "%s", pattern);
+}
+
+int tr_param_group_of(const struct tr_param_groups *g, const char *name, int n_dims)
 {
     for (int i = 1; i < g->n; i++)
-        if (tr_pattern_matches(g->group[i].pattern, name))
+        if ((g->group[i].n_dims == 0 || g->group[i].n_dims == n_dims) && tr_pattern_matches(g->group[i].pattern, name))
             return i;
     return 0;
 }

@@ -102,6 +102,7 @@ bool tr_pattern_matches(const char *pattern, const char *name); /* * and ? as in
 enum { TR_GROUPS_MAX = 16, TR_PATTERN_MAX = 128 };
 struct tr_param_group {
     char pattern[TR_PATTERN_MAX];
+    int n_dims; /* only parameters with this many dims; 0: any */
     double lr_factor;
     bool has_decay; /* the group has its own weight_decay, which applies to all of its parameters */
     double weight_decay;
@@ -112,7 +113,9 @@ struct tr_param_groups {
 };
 /* Loads the file of the option optim_groups; n is 0 without one. */
 enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out);
-int tr_param_group_of(const struct tr_param_groups *g, const char *name); /* by the first pattern that matches */
+/* Adds a group behind those of the file. */
+enum tr_status tr_groups_add(struct tr_param_groups *g, const char *pattern, int n_dims, double lr_factor);
+int tr_param_group_of(const struct tr_param_groups *g, const char *name, int n_dims); /* the first that matches */
 /* The group's row of the step buffer, from that of group 0. */
 void tr_group_values(const struct tr_param_groups *g, int group, const float values[TR_STEP_COUNT],
                      float out[TR_STEP_COUNT]);

@@ -212,7 +212,7 @@ static enum tr_status place(struct tr_compiled *c)
     struct tr_placement *p = &c->place;
     enum tr_status st = TR_OK;
     for (int i = 0; i < p->model->n_params; i++) {
-        p->group_of[i] = (uint8_t)tr_param_group_of(&c->opt.groups, p->model->param[i].name);
+        p->group_of[i] = (uint8_t)tr_param_group_of(&c->opt.groups, p->model->param[i].name, p->model->param[i].n_dims);
         p->is_frozen[i] = is_frozen(&c->opt, i);
         p->packed_of[i] = c->opt.packed_of ? c->opt.packed_of[i] : TR_NOT_PACKED;
         TR_BUG_ON(p->packed_of[i] && !p->is_frozen[i] && !c->opt.is_inference);

@@ -96,7 +96,7 @@ static enum tr_status open_weights(struct tr_trainer *t)
     } else {
         TR_TRY(tr_dirs_load(&t->s->from, &store, buf));
         if (!t->s->from.dir)
-            TR_TRY(tr_load_new_adapter(&store, (uint64_t)t->cfg->seed, t->pool, buf));
+            TR_TRY(tr_load_new_adapter(&store, t->s->from.base, (uint64_t)t->cfg->seed, t->pool, buf));
     }
     if (loaded.n_new > 0 && tr_format(text, sizeof text,
                                       "%" PRId64 " parameters were frozen in the checkpoint and learn now: their "

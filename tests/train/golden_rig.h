@@ -33,7 +33,8 @@ struct rig_shape {
     bool sp;
     bool fuses;
     enum tr_cp_mode cp_mode;
-    const char *adapter; /* directory of a golden adapter; NULL: none, and everything learns */
+    const char *adapter;     /* directory of a golden adapter; NULL: none, and everything learns */
+    const char *new_adapter; /* text of adapter_config.json; NULL: none */
 };
 
 struct rig {
@@ -172,15 +173,19 @@ static inline void rig_open_mesh(struct rig *r, const struct rig_shape *s)
     must(tr_mesh_open("shm", &env, s->axis, &r->mesh));
 }
 
-/* Gives both models the adapter of the directory; everything else is frozen. What is expected is in its golden file. */
-static inline void rig_adapt(struct rig *r, const char *dir)
+/* Gives both models an adapter; everything else is frozen. What is expected of a golden one is in its own file. */
+static inline void rig_adapt(struct rig *r, const struct rig_shape *s)
 {
     struct tr_adapter *a = NULL;
     char path[TR_PATH_MAX];
-    must(tr_path_join(path, dir, "golden.safetensors"));
-    tr_st_close(r->g.st);
-    must(tr_st_open(path, &r->g.st));
-    must(tr_adapter_read(dir, &a));
+    if (s->new_adapter) {
+        must(tr_adapter_parse(s->new_adapter, strlen(s->new_adapter), "adapter_config.json", &a));
+    } else {
+        must(tr_adapter_read(s->adapter, &a));
+        must(tr_path_join(path, s->adapter, "golden.safetensors"));
+        tr_st_close(r->g.st);
+        must(tr_st_open(path, &r->g.st));
+    }
     must(tr_adapt(r->model, a, true));
     must(tr_adapt(r->logits_model, a, false));
     tr_adapter_close(a);
@@ -213,8 +218,8 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     must(tr_model_open(dir, &opt, &r->logits_model));
     r->is_frozen = calloc(4 * (size_t)r->model->n_params, sizeof *r->is_frozen); /* an adapter adds less than that */
     assert_non_null(r->is_frozen);
-    if (shape.adapter)
-        rig_adapt(r, shape.adapter);
+    if (shape.adapter || shape.new_adapter)
+        rig_adapt(r, &shape);
     struct tr_compile_options c = { .compute_dtype = TR_F32,
                                     .grad_dtype = TR_F32,
                                     .master_dtype = TR_F32,
@@ -243,6 +248,8 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     must(tr_load_weights(&store, dir, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE), NULL));
     if (shape.adapter)
         must(tr_load_adapter(&store, shape.adapter, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE)));
+    if (shape.new_adapter)
+        must(tr_load_new_adapter(&store, dir, 1, r->pool, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE)));
 }
 
 /* All of one state of a parameter, as the store gives it: valid until the next call. */

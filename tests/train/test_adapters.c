@@ -109,6 +109,36 @@ static void gradients_are_those_of_peft(void **state)
     for_each_adapter(compare_gradients);
 }
 
+/* A new adapter leaves the model as it is, whichever kind, and every B learns from the first step on. */
+static void compare_new(const char *dir, const char *name)
+{
+    static const char *const texts[] = {
+        "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\"all-linear\"}",
+        "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\"all-linear\",\"use_dora\":true}",
+        "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\".*(embed_tokens|wte)\",\"init_lora_weights\":"
+        "\"gaussian\"}",
+    };
+    for (size_t k = 0; k < TR_COUNT_OF(texts); k++) {
+        struct rig r;
+        struct rig_shape shape = plain(NULL);
+        shape.new_adapter = texts[k];
+        rig_open(&r, dir, shape);
+        double want = golden_number(&r.g, "loss"), loss = rig_gradients(&r), limit = bound(&r, 1);
+        if (!(fabs(loss - want) <= limit * want))
+            fail_msg("%s: loss %.9g with a new adapter, %.9g without: %s", name, loss, want, texts[k]);
+        for (int i = 0; i < r.model->n_params; i++)
+            if (strstr(r.model->param[i].name, "lora_B"))
+                assert_true(rig_grad(&r, i)[0] != 0);
+        rig_close(&r);
+    }
+}
+
+static void a_new_adapter_leaves_the_model_as_it_is(void **state)
+{
+    (void)state;
+    for_each_case(compare_new);
+}
+
 /* ---- ten steps, on one rank or on a mesh ---- */
 
 /* The worst error of this rank's elements of a state, as a share of what is allowed. */
@@ -278,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_loss_are_those_of_peft),
         cmocka_unit_test(gradients_are_those_of_peft),
+        cmocka_unit_test(a_new_adapter_leaves_the_model_as_it_is),
         cmocka_unit_test(weights_after_ten_adamw_steps_are_those_of_peft),
         cmocka_unit_test(every_adapter_trains_alike_on_two_ranks),
         cmocka_unit_test(every_adapter_trains_alike_on_four_ranks),
