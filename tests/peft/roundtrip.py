@@ -137,7 +137,7 @@ def randomize(model, rng):
         if p.requires_grad:
             noise = torch.randn(p.shape, generator=g, dtype=p.dtype)
             is_new = "lora_" in name and "magnitude" not in name
-            p.data = 0.25 * noise if is_new else p.data * (1 + 0.2 * noise) + 0.05 * noise
+            p.data = 0.1 * noise if is_new else p.data * (1 + 0.2 * noise) + 0.05 * noise  # more would leave the bounds of the rig
 
 
 def compare(what, ours, theirs, before):
@@ -235,6 +235,9 @@ def main():
                 kept = {k: v for k, v in config[key].items() if any(re.match(rf"(.*\.)?({k})$", m) for m in names)}
                 config[key] = dict(sorted(kept.items()))  # PEFT sorts what it saves, and cannot load it when that matters
             done += 1
+            tables = {"lm_head", "embed_tokens", "wte"} & set(config.get("modules_to_save", []))
+            if tables and model.config.tie_word_embeddings:  # trireme does not untie them
+                config["ensure_weight_tying"] = True
             with tempfile.TemporaryDirectory() as work:
                 run, base = Run(args.trireme, work), with_tokenizer(golden, work)
                 before = loss_of(model, rows_of(run.work / "valid.jsonl"))
