@@ -83,7 +83,7 @@ static enum tr_status find_base(const char *model, const char *model_base, struc
         return tr_format(s->base, sizeof s->base, "%s", named);
     if (named[0] != '/' && tr_path_join(path, s->dir, named) == TR_OK && has_file(path, "config.json"))
         return tr_format(s->base, sizeof s->base, "%s", path);
-    if (tr_base_id_path(s->dir, path) == TR_OK && has_file(path, "config.json"))
+    if (tr_base_id_member(s->dir, "path", path) == TR_OK && has_file(path, "config.json"))
         return tr_format(s->base, sizeof s->base, "%s", path);
     return tr_fail(TR_USAGE,
                    "the base of adapter %s is %s, which is no model directory here; name it with --model_base DIR (hf "

@@ -140,7 +140,7 @@ out:
     return st;
 }
 
-enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, struct tr_str *out)
+enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, const char *quant, struct tr_str *out)
 {
     char config[33], tensors[33], samples[33];
     tr_hash_hex(id->config, config);
@@ -148,6 +148,8 @@ enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, s
     tr_hash_hex(id->samples, samples);
     tr_str_addf(out, "{\"schema\": 1, \"path\": ");
     tr_str_json(out, path);
+    if (quant)
+        tr_str_addf(out, ", \"quant\": \"%s\"", quant);
     tr_str_addf(out,
                 ", \"tensors\": %" PRId64 ", \"bytes\": %" PRIu64
                 ", \"config_hash\": \"%s\", \"tensors_hash\": \"%s\", \"samples_hash\": \"%s\"}\n",
@@ -203,7 +205,7 @@ out:
     return st;
 }
 
-enum tr_status tr_base_id_path(const char *adapter_dir, char out[TR_PATH_MAX])
+enum tr_status tr_base_id_member(const char *adapter_dir, const char *key, char out[TR_PATH_MAX])
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
@@ -211,7 +213,7 @@ enum tr_status tr_base_id_path(const char *adapter_dir, char out[TR_PATH_MAX])
     cJSON *j = NULL;
     TR_TRY(tr_path_join(path, adapter_dir, TR_ADAPTER_BASE));
     TR_TRY(tr_json_load(path, 1 << 20, &j));
-    TR_TRY(tr_json_str(j, "path", true, &was));
+    TR_TRY(tr_json_str(j, key, true, &was));
     TR_TRY(tr_format(out, TR_PATH_MAX, "%s", was));
 out:
     cJSON_Delete(j);

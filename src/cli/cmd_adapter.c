@@ -73,22 +73,45 @@ out:
 
 enum { ROW_TOKENS = 128 };
 
-/* The options of a run of the adapter: everything is in float32. */
-static enum tr_status open_run(const struct tr_config *cfg, const char *dir, const struct tr_config **out)
+/* How the run packed the base: by the options, else as trireme/base.json says; "" where it did not. */
+static enum tr_status find_quant(const struct tr_config *cfg, const char *dir, char out[TR_PATH_MAX])
 {
-    enum { FIXED = 6 };
+    if (cfg->load_in_4bit)
+        return tr_format(out, TR_PATH_MAX, "%s%s", tr_config_word("bnb_4bit_quant_type", (int)cfg->bnb_4bit_quant_type),
+                         cfg->bnb_4bit_use_double_quant ? ":double" : "");
+    if (tr_base_id_member(dir, "quant", out) != TR_OK)
+        out[0] = 0;
+    tr_error_clear();
+    return TR_OK;
+}
+
+/* The options of a run of the adapter: everything but a packed base is in float32. */
+static enum tr_status open_run(const struct tr_config *cfg, const char *dir, char *quant, const struct tr_config **out)
+{
+    enum { FIXED = 12 };
     size_t n = 0;
+    char *colon = strchr(quant, ':');
     char **argv = calloc(FIXED + 2 * cfg->data.n, sizeof *argv);
     if (!argv)
         return tr_fail(TR_NOMEM, "merge: out of memory");
     const char *fixed[] = { "--model", dir, "--dtype", "float32", "--model_base", cfg->model_base };
     for (size_t i = 0; i < (cfg->model_base ? TR_COUNT_OF(fixed) : TR_COUNT_OF(fixed) - 2); i++)
         argv[n++] = (char *)(uintptr_t)fixed[i];
+    const char *packing[] = {
+        "--load_in_4bit",        "true", "--bnb_4bit_quant_type", quant, "--bnb_4bit_use_double_quant",
+        colon ? "true" : "false"
+    };
+    if (colon)
+        *colon = 0;
+    for (size_t i = 0; quant[0] && i < TR_COUNT_OF(packing); i++)
+        argv[n++] = (char *)(uintptr_t)packing[i];
     for (size_t i = 0; i < cfg->data.n; i++) {
         argv[n++] = (char *)(uintptr_t) "--data";
         argv[n++] = (char *)(uintptr_t)cfg->data.item[i].path;
     }
     enum tr_status st = tr_config_load(cfg->data.n ? TR_VERB_EVAL : TR_VERB_GENERATE, (int)n, argv, NULL, out);
+    if (colon)
+        *colon = ':';
     free(argv);
     return st;
 }
@@ -189,18 +212,24 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
     struct tr_pool *pool = NULL;
     struct tr_merge_proof proof = { 0 };
     int32_t *id = NULL;
+    char quant[TR_PATH_MAX];
     (void)other;
     TR_TRY(cli_need_output(cfg));
     if (!tr_is_adapter_dir(dir))
         TR_TRY(tr_fail(TR_USAGE, "%s is no adapter: it has no " TR_ADAPTER_CONFIG, dir));
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
-    TR_TRY(open_run(cfg, dir, &run));
+    TR_TRY(find_quant(cfg, dir, quant));
+    TR_TRY(open_run(cfg, dir, quant, &run));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
-    struct tr_merge_options opt = { .adapter = dir, .base = src.base, .unties = cfg->untie, .pool = pool };
+    struct tr_merge_options opt = {
+        .adapter = dir, .base = src.base, .unties = cfg->untie, .quant = quant[0] ? quant : NULL, .pool = pool
+    };
     TR_TRY(tr_merge_open(&opt, &x));
     if (!tr_merge_can(x, cfg->onto))
-        TR_TRY(tr_fail(TR_USAGE, "onto %s: the base %s is not quantised; merge onto original",
-                       tr_config_word("onto", (int)cfg->onto), src.base));
+        TR_TRY(cfg->onto == TR_ONTO_DEQUANTIZED
+                   ? tr_fail(TR_USAGE, "onto dequantized: the base %s is not quantised; merge onto original", src.base)
+                   : tr_fail(TR_USAGE, "onto original: the base %s has 4-bit codes only; merge onto dequantized",
+                             src.base));
     struct tr_merge_rows rows = { .n = cfg->rows,
                                   .n_tokens = cfg->sequence_length > 0 ? cfg->sequence_length : ROW_TOKENS };
     rows.n_tokens = tr_min64(rows.n_tokens, tr_merge_model(x)->hp.max_positions);

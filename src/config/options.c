@@ -337,9 +337,9 @@ const struct option tr_options[] = {
     CHOICE(grad_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients are summed in"),
     CHOICE(moment_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the optimizer's moments"),
     CHOICE(reduce_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients travel in between ranks"),
-    FLAG(load_in_4bit, "precision", "", MODEL, "hold frozen weights of linears in 4 bits, as bitsandbytes does", false),
-    CHOICE(bnb_4bit_quant_type, "precision", "", MODEL, "nf4", quant_types, "load_in_4bit: the 16 values of a code"),
-    FLAG(bnb_4bit_use_double_quant, "precision", "", MODEL, "load_in_4bit: round the scales of blocks to 8 bits too", false),
+    FLAG(load_in_4bit, "precision", "", MODEL | VERB(CKPT), "hold frozen weights of linears in 4 bits, as bitsandbytes does", false),
+    CHOICE(bnb_4bit_quant_type, "precision", "", MODEL | VERB(CKPT), "nf4", quant_types, "load_in_4bit: the 16 values of a code"),
+    FLAG(bnb_4bit_use_double_quant, "precision", "", MODEL | VERB(CKPT), "load_in_4bit: round the scales of blocks to 8 bits too", false),
 
     CHOICE(device, "engine", "", ENGINE, "auto", devices, "where to compute"),
     INT(threads, "engine", "num_threads", ENGINE | VERB(DATA) | VERB(INIT), "0", 0, 4096, "CPU threads; 0 = all this process may use"),

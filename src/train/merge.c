@@ -17,6 +17,8 @@ struct merge_delta {
     bool is_by_row; /* outputs are rows */
     float *bias;    /* of B, scaled; for a bias of the base */
     float *token;   /* trained rows of an embedding */
+    bool is_packed; /* onto dequantized: the run saw W in few bits */
+    float *scales;  /* of all grains, rounded by double quantisation; NULL: they are exact */
 };
 
 struct tr_merge {
@@ -27,6 +29,9 @@ struct tr_merge {
     struct tr_hf *base, *adapter;
     enum tr_dtype dtype;
     enum tr_onto onto;
+    enum tr_packed packed;     /* how the run packed the base when it loaded it */
+    bool is_double, has_codes; /* has_codes: the base's directory is quantised itself */
+    uint8_t *grains;           /* of a chunk */
     struct merge_delta d;
     float *x, *rounded; /* a chunk */
 };
@@ -68,7 +73,7 @@ static enum tr_status read_part(const struct tr_merge *x, int param, float **out
 }
 
 /* Elements of a parameter before the delta: what the adapter's file holds of it, else the base's. */
-static enum tr_status read_base(const struct tr_merge *x, int param, int64_t first, int64_t n, float *out)
+static enum tr_status read_plain(const struct tr_merge *x, int param, int64_t first, int64_t n, float *out)
 {
     const char *name = x->plain->param[param].name;
     size_t at = 0;
@@ -80,6 +85,27 @@ static enum tr_status read_base(const struct tr_merge *x, int param, int64_t fir
     return tr_hf_read(x->base, at, (uint64_t)first, (size_t)n, out, TR_F32);
 }
 
+static int64_t count_grains(const struct tr_merge *x, int64_t n)
+{
+    int64_t grain = tr_packed_format(x->packed)->grain;
+    return (n + grain - 1) / grain;
+}
+
+/* The same as the run saw it. Chunks begin on whole grains. */
+static enum tr_status read_base(const struct tr_merge *x, int param, int64_t first, int64_t n, float *out)
+{
+    enum tr_status st = read_plain(x, param, first, n, out);
+    if (st != TR_OK || !x->d.is_packed)
+        return st;
+    int64_t grain = tr_packed_format(x->packed)->grain;
+    TR_BUG_ON(first % grain != 0);
+    tr_packed_encode(x->packed, out, n, x->grains);
+    if (x->d.scales)
+        tr_packed_set_scales(x->packed, x->grains, count_grains(x, n), x->d.scales + first / grain);
+    tr_packed_decode(x->packed, x->grains, 0, n, out, TR_F32);
+    return TR_OK;
+}
+
 /* ---- the delta of one parameter ---- */
 
 static void release(struct merge_delta *d)
@@ -89,6 +115,7 @@ static void release(struct merge_delta *d)
     free(d->factor);
     free(d->bias);
     free(d->token);
+    free(d->scales);
     *d = (struct merge_delta){ .param = -1 };
 }
 
@@ -231,12 +258,51 @@ static enum tr_status prepare_bias(struct tr_merge *x, int param, int n_module)
     return st;
 }
 
+/* Double quantisation rounds the scales of a tensor by what all of them are. */
+static enum tr_status find_scales(struct tr_merge *x, int param)
+{
+    enum tr_status st = TR_OK;
+    int64_t n_all = x->plain->param[param].n, grain = tr_packed_format(x->packed)->grain, n = count_grains(x, n_all),
+            n_nests = (n + TR_Q4_NEST - 1) / TR_Q4_NEST;
+    float map[256], offset = 0, *nested = malloc((size_t)n_nests * sizeof *nested);
+    uint8_t *codes = malloc((size_t)n);
+    x->d.scales = malloc((size_t)n * sizeof *x->d.scales);
+    if (!nested || !codes || !x->d.scales)
+        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
+    for (int64_t at = 0; at < n_all; at += TR_IO_CHUNK) {
+        int64_t n_here = tr_min64(TR_IO_CHUNK, n_all - at);
+        TR_TRY(read_plain(x, param, at, n_here, x->x));
+        tr_packed_encode(x->packed, x->x, n_here, x->grains);
+        tr_packed_get_scales(x->packed, x->grains, count_grains(x, n_here), x->d.scales + at / grain);
+    }
+    tr_dynamic_map(true, map);
+    tr_q4_nest(x->d.scales, n, codes, nested, &offset);
+    tr_q4_unnest(map, codes, nested, offset, 0, n, x->d.scales);
+out:
+    free(nested);
+    free(codes);
+    return st;
+}
+
+/* Is the parameter one that the run held packed? */
+static bool is_packed(const struct tr_merge *x, int param)
+{
+    int i = find_param(x->adapted, x->plain->param[param].name);
+    return x->onto == TR_ONTO_DEQUANTIZED && x->packed != TR_NOT_PACKED && i >= 0 && !x->adapted->param[i].in_adapter &&
+           tr_param_may_pack(x->adapted, i);
+}
+
 static enum tr_status prepare(struct tr_merge *x, int param)
 {
     const char *name = x->plain->param[param].name, *tail = strrchr(name, '.');
     int n_module = tail ? (int)(tail - name) : 0;
     enum tr_status st = TR_OK;
     release(&x->d);
+    x->d.is_packed = is_packed(x, param);
+    if (x->d.is_packed && x->is_double)
+        st = find_scales(x, param);
+    if (st != TR_OK)
+        return st;
     if (tail && strcmp(tail, ".weight") == 0)
         st = prepare_weight(x, param, n_module);
     else if (tail && strcmp(tail, ".bias") == 0)
@@ -288,11 +354,10 @@ struct tr_store tr_merge_store(struct tr_merge *x, enum tr_onto onto)
     return s;
 }
 
-/* A base that is not quantised is seen in training as it is in its directory. */
+/* A directory of codes has no other weights than the decoded ones; a base that is not quantised has no decoded ones. */
 bool tr_merge_can(const struct tr_merge *x, enum tr_onto onto)
 {
-    (void)x;
-    return onto == TR_ONTO_ORIGINAL;
+    return onto == TR_ONTO_ORIGINAL ? !x->has_codes : x->has_codes || x->packed != TR_NOT_PACKED;
 }
 
 /* ---- open ---- */
@@ -344,6 +409,27 @@ out:
     return st;
 }
 
+/* Whether the base is quantised: by its directory, or by the run that loaded it ("nf4:double"). */
+static enum tr_status find_packing(struct tr_merge *x)
+{
+    for (size_t i = 0; i < tr_hf_count(x->base) && !x->has_codes; i++)
+        x->has_codes = tr_hf_storage(x->base, i) != NULL;
+    if (x->has_codes || !x->opt.quant)
+        return TR_OK;
+    const char *colon = strchr(x->opt.quant, ':');
+    size_t n = colon ? (size_t)(colon - x->opt.quant) : strlen(x->opt.quant);
+    for (int p = TR_NOT_PACKED + 1; p < TR_PACKED_COUNT; p++)
+        if (strlen(tr_packed_name((enum tr_packed)p)) == n &&
+            strncmp(tr_packed_name((enum tr_packed)p), x->opt.quant, n) == 0)
+            x->packed = (enum tr_packed)p;
+    x->is_double = colon && strcmp(colon, ":double") == 0;
+    if (x->packed == TR_NOT_PACKED || (colon && !x->is_double))
+        return tr_fail(TR_USAGE, "%s: \"%s\" is no way to pack a base; nf4 and fp4 are, with :double behind them",
+                       x->opt.adapter, x->opt.quant);
+    x->grains = malloc(tr_packed_bytes(x->packed, TR_IO_CHUNK));
+    return x->grains ? TR_OK : tr_fail(TR_NOMEM, "merge: out of memory");
+}
+
 enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge **out)
 {
     enum tr_status st = TR_OK;
@@ -364,7 +450,10 @@ enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge
     TR_TRY(tr_check_adapter(x->adapted, opt->adapter));
     TR_TRY(tr_hf_open(opt->base, &x->base));
     TR_TRY(tr_adapter_file(opt->adapter, &x->adapter));
+    TR_TRY(find_packing(x));
     x->dtype = tr_hf_tensor(x->base, 0)->dtype;
+    if (x->dtype > TR_F64)
+        x->dtype = tr_config_dtype(x->plain->config);
     x->x = malloc(TR_IO_CHUNK * sizeof *x->x);
     x->rounded = malloc(TR_IO_CHUNK * sizeof *x->rounded);
     if (!x->x || !x->rounded)
@@ -384,6 +473,7 @@ void tr_merge_close(struct tr_merge *x)
     release(&x->d);
     free(x->x);
     free(x->rounded);
+    free(x->grains);
     free(x->choice.module);
     tr_hf_close(x->base);
     tr_hf_close(x->adapter);

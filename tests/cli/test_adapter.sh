@@ -149,3 +149,23 @@ close "$(loss --model merged)" "$tuned" 1e-5
 [ -e merged/config.json ] && [ -e merged/tokenizer.json ] && [ ! -e merged/adapter_config.json ] || fail "$(ls merged)"
 expect 2 "$TRIREME" ckpt merge whole --onto dequantized --out bad
 grep -q 'not quantised' stderr || fail "$(cat stderr)"
+
+# Of a base in 4 bits: the merge onto the decoded weights is what the adapter was trained on; both distances are told.
+for packing in '' --bnb_4bit_use_double_quant; do
+    rm -rf packed original decoded
+    "$TRIREME" train "${options[@]}" --lora_r 4 --load_in_4bit $packing --output packed >run.log
+    expect 0 "$TRIREME" ckpt merge packed --onto dequantized --out decoded --json
+    python3 - <<'PY' || exit 1
+import json
+d = json.load(open("stdout"))["max_logit_diff"]
+assert d["dequantized"] < 1e-5 < 1e-3 < d["original"], d
+PY
+    close "$(loss --model decoded)" "$(loss --model packed --load_in_4bit $packing)" 1e-5
+    expect 0 "$TRIREME" ckpt merge packed --out original
+done
+"$TRIREME" ckpt export model --to bnb-4bit --output codes >stdout
+"$TRIREME" train "${options[@]}" --model codes --lora_r 4 --output on-codes >run.log
+expect 2 "$TRIREME" ckpt merge on-codes --out bad
+grep -q 'merge onto dequantized' stderr || fail "$(cat stderr)"
+expect 0 "$TRIREME" ckpt merge on-codes --onto dequantized --out decoded-codes
+close "$(loss --model decoded-codes)" "$(loss --model on-codes)" 1e-5

@@ -90,7 +90,7 @@ def one(i):
     try:
         seconds = job.run()
         if planted:
-            with open(f"{job.out}/model.safetensors" if job.layout != "pp2" else glob.glob(f"{job.out}/model-*.safetensors")[0], "r+b") as f:
+            with open(glob.glob(f"{job.out}/*.safetensors")[0], "r+b") as f:
                 f.seek(-9, 2)
                 byte = f.read(1)
                 f.seek(-9, 2)
