@@ -3,7 +3,8 @@
  * each timed alone (waiting after every one, so the sum is more than a step).
  *
  *   bench_gpu [CONFIG.json|gpt2] [name=value ...]
- *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), dtype float32, grad,
+ *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), lora 0 (rank of an
+ * adapter on all linears), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
  * fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3: as fp4), profile 0, graph 1
  * (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last step). In the result: used,
@@ -117,7 +118,7 @@ int main(int argc, char **argv)
     if (arg_number(argc, argv, "hash", "0"))
         TR_TRY(hash_weights(&r, hex));
     qsort(seconds, (size_t)steps, sizeof *seconds, by_value);
-    double median = seconds[steps / 2], flops = tr_model_flops_per_token(r.m) * (double)r.n_tokens;
+    double median = seconds[steps / 2], flops = tr_flops_per_token(&r.c->place) * (double)r.n_tokens;
     size_t used = tr_device_used(&r.dev);
     if (arg_number(argc, argv, "profile", "0"))
         TR_TRY(profile(&r));

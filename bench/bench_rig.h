@@ -3,6 +3,7 @@
 #ifndef TR_BENCH_RIG_H
 #define TR_BENCH_RIG_H
 
+#include "adapter/adapter.h"
 #include "base/base.h"
 #include "train/scaler.h"
 #include "train/train.h"
@@ -31,6 +32,7 @@ enum rig_base { RIG_LEARNS, RIG_FROZEN, RIG_NF4, RIG_FP4 };
 struct rig_shape {
     const char *model, *device;
     int64_t vocab, rows, length, pack; /* pack: tokens of a document; 0 = a row */
+    int64_t lora;                      /* rank of an adapter on all linears; 0 = all weights learn */
     int n_threads;
     enum rig_base base;            /* what all parameters but vectors are */
     struct tr_compile_options opt; /* n_micro, dtypes, recompute, column and the like; sizes are filled in */
@@ -72,18 +74,38 @@ static inline enum tr_status rig_config(const struct rig_shape *s, cJSON **out)
     return st == TR_OK ? tr_json_parse(gpt2, strlen(gpt2), "gpt2", out) : st;
 }
 
-static inline enum tr_status rig_freeze(struct rig *r, enum rig_base base, struct tr_compile_options *opt)
+/* LoRA on every linear, as torch_lean.py has it. */
+static inline enum tr_status rig_adapt(struct tr_model *m, int64_t rank)
 {
-    static const enum tr_packed packed[] = { [RIG_NF4] = TR_PACKED_NF4, [RIG_FP4] = TR_PACKED_FP4 };
-    if (base == RIG_LEARNS)
-        return TR_OK;
+    char text[160];
+    struct tr_adapter *a = NULL;
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_format(text, sizeof text,
+                     "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"target_modules\":\"all-linear\"}", (int)rank,
+                     2 * (int)rank));
+    TR_TRY(tr_adapter_parse(text, strlen(text), "lora", &a));
+    TR_TRY(tr_adapt(m, a, true));
+out:
+    tr_adapter_close(a);
+    return st;
+}
+
+/* With an adapter everything else is frozen; without one, base freezes the matrices. */
+static inline enum tr_status rig_freeze(struct rig *r, const struct rig_shape *s, struct tr_compile_options *opt)
+{
+    static const enum tr_packed packed[] = {
+        [RIG_LEARNS] = TR_NOT_PACKED, [RIG_FROZEN] = TR_NOT_PACKED, [RIG_NF4] = TR_PACKED_NF4, [RIG_FP4] = TR_PACKED_FP4
+    };
+    enum tr_status st = s->lora > 0 ? rig_adapt(r->m, s->lora) : TR_OK;
+    if (st != TR_OK || (s->base == RIG_LEARNS && s->lora == 0))
+        return st;
     r->is_frozen = calloc((size_t)r->m->n_params, sizeof *r->is_frozen);
     r->packed_of = calloc((size_t)r->m->n_params, sizeof *r->packed_of);
     if (!r->is_frozen || !r->packed_of)
         return tr_fail(TR_NOMEM, "no memory for %d parameters", r->m->n_params);
     for (int i = 0; i < r->m->n_params; i++) {
-        r->is_frozen[i] = r->m->param[i].n_dims == 2;
-        r->packed_of[i] = r->is_frozen[i] && tr_param_may_pack(r->m, i) ? (uint8_t)packed[base] : TR_NOT_PACKED;
+        r->is_frozen[i] = s->lora > 0 ? !r->m->param[i].in_adapter : r->m->param[i].n_dims == 2;
+        r->packed_of[i] = r->is_frozen[i] && tr_param_may_pack(r->m, i) ? (uint8_t)packed[s->base] : TR_NOT_PACKED;
     }
     opt->is_frozen = r->is_frozen;
     opt->packed_of = r->packed_of;
@@ -116,7 +138,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     opt.save_bytes = TR_IO_CHUNK * sizeof(float);
     opt.batch_bytes = opt.has_own_memory ? batch : 0;
     opt.data_bytes = (size_t)opt.n_micro * batch;
-    TR_TRY(rig_freeze(r, s->base, &opt));
+    TR_TRY(rig_freeze(r, s, &opt));
     TR_TRY(tr_compile((const struct tr_model *[TR_PURPOSES]){ r->m }, &opt, &r->c));
     TR_TRY(tr_device_open(s->device, &r->dev));
     TR_TRY(tr_exec_open(r->c, &r->dev, r->pool, NULL, 1, &r->e));
@@ -194,7 +216,7 @@ static inline enum tr_dtype arg_dtype(int argc, char **argv, const char *name)
     return d;
 }
 
-/* [CONFIG.json|gpt2] rows length micro threads pack dtype grad state device recompute fuse fp8 any_order, with the
+/* [CONFIG.json|gpt2] rows length micro threads pack lora dtype grad state device recompute fuse fp8 any_order, with the
  * defaults that bench_gpu.c names. */
 static inline struct rig_shape arg_shape(int argc, char **argv)
 {
@@ -209,6 +231,7 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
         .rows = arg_number(argc, argv, "rows", "4"),
         .length = arg_number(argc, argv, "length", "256"),
         .pack = arg_number(argc, argv, "pack", "0"),
+        .lora = arg_number(argc, argv, "lora", "0"),
         .n_threads = (int)arg_number(argc, argv, "threads", "2"),
         .base = (enum rig_base)tr_min64(RIG_FP4, arg_number(argc, argv, "base", "0")),
         .opt = { .compute_dtype = arg_dtype(argc, argv, "dtype"),
