@@ -283,7 +283,7 @@ void tr_layer_cost(const struct tr_forecast_query *a, bool is_dense, struct tr_l
     bytes_of(a, is_dense, out);
 }
 
-enum { LOSS_ROWS = 1200 }; /* as compiled steps hold them, a little more or less */
+enum { HEAD_WORKSPACE = 64 << 20 }; /* of a product: bytes */
 
 /* The last norm, logits in 16 bit, the loss in float: read, shifted, summed, written as its own gradient. */
 void tr_head_cost(const struct tr_forecast_query *a, struct tr_layer_cost *out)
@@ -297,6 +297,6 @@ void tr_head_cost(const struct tr_forecast_query *a, struct tr_layer_cost *out)
     out->backward_s = p.time[BACKWARD];
     out->flops = p.flops;
     out->kept_bytes = T * (4 * h / (a->has_sp ? a->tp : 1) + a->impl->logits_bytes * v);
-    if (a->impl->keeps_products) /* and the loss in float, a block of rows at a time */
-        out->kept_bytes += 4 * LOSS_ROWS * v;
+    if (a->impl->keeps_products)
+        out->kept_bytes += HEAD_WORKSPACE;
 }

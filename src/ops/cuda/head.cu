@@ -318,7 +318,7 @@ static struct head_run head_of(const struct tr_call *c, enum tr_dtype dtype)
     h.c = c;
     h.dtype = dtype;
     h.ld = tr_cuda_head_ld(c->in[1].rows);
-    h.block = tr_cuda_head_rows(c->in[0].rows, c->in[1].rows, tr_dtype_bytes(h.dtype));
+    h.block = tr_cuda_head_rows(c, tr_dtype_bytes(h.dtype));
     h.z = c->scratch;
     h.workspace = (char *)c->scratch + (size_t)(h.block * h.ld) * tr_dtype_bytes(h.dtype);
     h.colsum = (char *)h.workspace + TR_CUDA_WORKSPACE;

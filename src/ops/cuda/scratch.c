@@ -49,8 +49,7 @@ static size_t embed_dw(const struct tr_call *c)
 
 static size_t logits_bytes(const struct tr_call *c, size_t elem)
 {
-    int64_t n_vocab = c->in[1].rows;
-    return (size_t)tr_cuda_head_rows(c->in[0].rows, n_vocab, elem) * (size_t)tr_cuda_head_ld(n_vocab) * elem;
+    return (size_t)tr_cuda_head_rows(c, elem) * (size_t)tr_cuda_head_ld(c->in[1].rows) * elem;
 }
 
 static size_t head(const struct tr_call *c) /* logits in fp32, so that they are not rounded before the loss */
@@ -60,7 +59,9 @@ static size_t head(const struct tr_call *c) /* logits in fp32, so that they are 
 
 static size_t head_grad(const struct tr_call *c)
 {
-    return logits_bytes(c, tr_dtype_bytes(c->in[0].dtype)) + TR_CUDA_WORKSPACE + tr_cuda_colsum_bytes(c->in[1].rows);
+    const struct tr_view *db = &c->out[c->op == TR_OP_HEAD_LOSS_GRAD ? 3 : 2];
+    return logits_bytes(c, tr_dtype_bytes(c->in[0].dtype)) + TR_CUDA_WORKSPACE +
+           (db->cols ? tr_cuda_colsum_bytes(c->in[1].rows) : 0);
 }
 
 static size_t sumsq(const struct tr_call *c)

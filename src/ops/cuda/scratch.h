@@ -22,13 +22,17 @@ enum {
 };
 
 /* Rows of logits held at once: the largest power of two that fits in 5 GiB, because each block of rows reads and writes
- * dW again. */
-static inline int64_t tr_cuda_head_rows(int64_t n_rows, int64_t n_vocab, size_t elem)
+ * dW again. Where the head is frozen there is no dW, and blocks of 512 MiB are as fast. */
+static inline int64_t tr_cuda_head_rows(const struct tr_call *c, size_t elem)
 {
+    const struct tr_view *dw = c->op == TR_OP_HEAD_LOSS_GRAD ? &c->out[2]
+                               : c->op == TR_OP_HEAD_GRAD    ? &c->out[1]
+                                                             : NULL;
+    size_t most = dw && dw->cols == 0 ? (size_t)512 << 20 : (size_t)5 << 30;
     int64_t n = 65536;
-    while (n > 128 && (size_t)n * (size_t)n_vocab * elem > (size_t)5 << 30)
+    while (n > 128 && (size_t)n * (size_t)c->in[1].rows * elem > most)
         n /= 2;
-    return tr_min64(n, n_rows);
+    return tr_min64(n, c->in[0].rows);
 }
 static inline int64_t tr_cuda_head_ld(int64_t n_vocab)
 {
