@@ -121,6 +121,8 @@ struct start {
 
 static struct start start_of_a(const struct adapting *x, int64_t n_in, int64_t r)
 {
+    if (x->a->init == TR_ADAPTER_ORTHOGONAL)
+        return (struct start){ TR_INIT_ORTHOGONAL_A, 0 };
     if (x->a->init == TR_ADAPTER_GAUSSIAN)
         return (struct start){ TR_INIT_NORMAL, 1.0 / (double)r };
     return (struct start){ TR_INIT_UNIFORM, 1.0 / sqrt((double)n_in) };
@@ -129,6 +131,8 @@ static struct start start_of_a(const struct adapting *x, int64_t n_in, int64_t r
 /* B begins with zeros, so that the first step sees the base; with init false it begins as a new linear does. */
 static struct start start_of_b(const struct adapting *x, int64_t r)
 {
+    if (x->a->init == TR_ADAPTER_ORTHOGONAL)
+        return (struct start){ TR_INIT_ORTHOGONAL_B, 0 };
     if (x->a->init == TR_ADAPTER_DEFAULT)
         return (struct start){ TR_INIT_UNIFORM, 1.0 / sqrt((double)r) };
     return (struct start){ TR_INIT_ZEROS, 0 };
@@ -200,7 +204,8 @@ static void add_b(const struct adapting *x, struct tr_program *p, struct site *s
     struct start start = start_of_b(x, s->target->r);
     s->b = add_param(p, &z.w, ".lora_B.weight", 2, z.n_out, s->target->r, split, start);
     if (x->a->has_b_bias)
-        s->bias = add_param(p, &z.w, ".lora_B.bias", 1, 1, z.n_out, split, start);
+        s->bias = add_param(p, &z.w, ".lora_B.bias", 1, 1, z.n_out, split,
+                            start.init == TR_INIT_UNIFORM ? start : (struct start){ TR_INIT_ZEROS, 0 });
     if (x->a->use_dora) /* who loads the base sets it to the norms of its rows */
         s->magnitude =
             add_param(p, &z.w, ".lora_magnitude_vector", 1, 1, z.n_out, split, (struct start){ TR_INIT_ONES, 0 });
@@ -506,8 +511,6 @@ static enum tr_status check_start(const struct tr_adapter *a)
                        "init_lora_weights %s changes the base and is not built; use true or gaussian, or "
                        "convert the adapter with PEFT (path_initial_model_for_weight_conversion)",
                        a->init == TR_ADAPTER_PISSA ? "pissa" : "olora");
-    if (a->init == TR_ADAPTER_ORTHOGONAL && !a->config)
-        return tr_fail(TR_USAGE, "init_lora_weights orthogonal is not built; use true or gaussian");
     return TR_OK;
 }
 

@@ -155,8 +155,9 @@ static enum tr_status fill_random(const struct tr_store *s, uint64_t seed, struc
             int64_t n = tr_min64(CHUNK, s->model->param[i].n - at);
             if (!is_wanted(s, TR_S_MASTER, i, at, n))
                 continue;
-            tr_model_init_param(s->model, i, seed, at, n, pool, buf);
-            st = tr_put_weights(s, i, at, n, buf, 0);
+            st = tr_model_init_param(s->model, i, seed, at, n, pool, buf);
+            if (st == TR_OK)
+                st = tr_put_weights(s, i, at, n, buf, 0);
         }
     return st;
 }

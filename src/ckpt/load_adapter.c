@@ -168,7 +168,7 @@ out:
     return st;
 }
 
-/* B begins with zeros, so the weights of the base are the adapted ones. */
+/* B A is zero at the start, so the weights of the base are the adapted ones. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf)
 {
     static const char tail[] = ".lora_magnitude_vector";
@@ -187,10 +187,10 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
         int weight = find_sibling(m, p->name, n_module, ".weight"),
             b = find_sibling(m, p->name, n_module, ".lora_B.weight");
         TR_BUG_ON(weight < 0 || b < 0);
-        if (m->param[b].init != TR_INIT_ZEROS)
+        if (m->param[b].init != TR_INIT_ZEROS && m->param[b].init != TR_INIT_ORTHOGONAL_B)
             TR_TRY(tr_fail(TR_USAGE,
-                           "use_dora: a new adapter begins with the norms of the base, so its B must begin with "
-                           "zeros; use init_lora_weights true or gaussian"));
+                           "use_dora: a new adapter begins with the norms of the base, so B A must begin with "
+                           "zeros; use init_lora_weights true, gaussian or orthogonal"));
         if (!hf) {
             TR_TRY(tr_hf_open(base, &hf));
             squares = calloc((size_t)most, sizeof *squares);

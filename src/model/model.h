@@ -134,8 +134,8 @@ enum tr_status tr_model_use_program(struct tr_model *m, int segment, int program
 void tr_model_fill_constant(const struct tr_model *m, int slot, float *out);
 /* Random weights of parameter i, elements [first, first + n). They depend only on seed, name and position. pool may be
  * NULL. */
-void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
-                         float *out);
+enum tr_status tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n,
+                                   struct tr_pool *pool, float *out);
 /* Forward and backward flops of one token without recompute, counted from the programs (the usual 6 N + 12 L D T). */
 double tr_model_flops_per_token(const struct tr_model *m);
 

@@ -308,38 +308,6 @@ void tr_model_close(struct tr_model *m)
     free(m);
 }
 
-struct filling {
-    void (*fill)(uint64_t key, uint64_t first, float size, float *out, size_t n);
-    uint64_t key;
-    int64_t first, n;
-    float std, *out;
-};
-
-enum { FILL_TASK = 1 << 14 };
-
-static void fill_task(void *ctx, int64_t task, int worker)
-{
-    const struct filling *f = ctx;
-    int64_t at = task * FILL_TASK;
-    (void)worker;
-    f->fill(f->key, (uint64_t)(f->first + at), f->std, f->out + at, (size_t)tr_min64(FILL_TASK, f->n - at));
-}
-
-void tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, struct tr_pool *pool,
-                         float *out)
-{
-    const struct tr_param *p = &m->param[i];
-    bool is_uniform = p->init == TR_INIT_UNIFORM;
-    struct filling f = {
-        is_uniform ? tr_uniform_fill : tr_normal_fill, tr_rng_key(seed, p->name, 0), first, n, p->init_std, out
-    };
-    if (p->init == TR_INIT_NORMAL || is_uniform)
-        tr_pool_run(pool, (n + FILL_TASK - 1) / FILL_TASK, fill_task, &f);
-    else
-        for (int64_t k = 0; k < n; k++)
-            out[k] = p->init == TR_INIT_ONES ? 1.0f : 0.0f;
-}
-
 double tr_model_flops_per_token(const struct tr_model *m)
 {
     double sum = 0;

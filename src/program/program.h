@@ -66,7 +66,14 @@ struct tr_split {
 };
 
 /* A parameter as one segment knows it; `name` is local ("self_attn.q_proj.weight") or global when is_global. */
-enum tr_init { TR_INIT_NORMAL, TR_INIT_ONES, TR_INIT_ZEROS, TR_INIT_UNIFORM /* in (-init_std, init_std) */ };
+enum tr_init {
+    TR_INIT_NORMAL,
+    TR_INIT_ONES,
+    TR_INIT_ZEROS,
+    TR_INIT_UNIFORM,      /* in (-init_std, init_std) */
+    TR_INIT_ORTHOGONAL_A, /* of an adapter: B A is zero, and neither of them is */
+    TR_INIT_ORTHOGONAL_B
+};
 struct tr_local_param {
     char name[TR_NAME_MAX];
     bool is_global;

@@ -14,9 +14,8 @@ static enum tr_status make(void *ctx, enum tr_state what, int param, int64_t fir
 {
     struct maker *k = ctx;
     TR_BUG_ON(what != TR_S_VALUE || n > TR_IO_CHUNK);
-    tr_model_init_param(k->m, param, k->seed, first, n, k->pool, k->buf);
     *out = k->buf;
-    return TR_OK;
+    return tr_model_init_param(k->m, param, k->seed, first, n, k->pool, k->buf);
 }
 
 enum tr_status tr_init_model(const struct tr_config *cfg)

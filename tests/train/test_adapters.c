@@ -115,6 +115,7 @@ static void compare_new(const char *dir, const char *name)
     static const char *const texts[] = {
         "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\"all-linear\"}",
         "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\"all-linear\",\"use_dora\":true}",
+        "{\"peft_type\":\"LORA\",\"r\":4,\"target_modules\":\"all-linear\",\"init_lora_weights\":\"orthogonal\"}",
         "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\".*(embed_tokens|wte)\",\"init_lora_weights\":"
         "\"gaussian\"}",
     };
