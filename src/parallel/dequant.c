@@ -32,7 +32,7 @@ static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase)
     struct tr_node *n = tr_node_add(p, TR_OP_DEQUANT, phase);
     n->in[0] = grains;
     n->out[0] = out;
-    n->attr.packed = packed;
+    n->attr.packed = (int32_t)packed;
     return out;
 }
 

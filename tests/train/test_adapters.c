@@ -109,15 +109,16 @@ static void gradients_are_those_of_peft(void **state)
     for_each_adapter(compare_gradients);
 }
 
+#define NEW "{\"peft_type\":\"LORA\",\"r\":4,\"target_modules\":"
+
 /* A new adapter leaves the model as it is, whichever kind, and every B learns from the first step on. */
 static void compare_new(const char *dir, const char *name)
 {
     static const char *const texts[] = {
-        "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\"all-linear\"}",
-        "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\"all-linear\",\"use_dora\":true}",
-        "{\"peft_type\":\"LORA\",\"r\":4,\"target_modules\":\"all-linear\",\"init_lora_weights\":\"orthogonal\"}",
-        "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":\".*(embed_tokens|wte)\",\"init_lora_weights\":"
-        "\"gaussian\"}",
+        NEW "\"all-linear\"}",
+        NEW "\"all-linear\",\"use_dora\":true}",
+        NEW "\"all-linear\",\"init_lora_weights\":\"orthogonal\"}",
+        NEW "\".*(embed_tokens|wte)\",\"init_lora_weights\":\"gaussian\"}",
     };
     for (size_t k = 0; k < TR_COUNT_OF(texts); k++) {
         struct rig r;
