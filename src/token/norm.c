@@ -242,11 +242,28 @@ static void strip(const struct tr_tok_norm *x, const uint16_t *table, const char
     *n = end - begin;
 }
 
+/* Normalizers make text longer, the worst of Unicode's forms 11 times; a file that does far more wants our memory. */
+enum { GROWTH = 64, GROWTH_FREE = 1 << 20 };
+
+static enum tr_status check_growth(size_t n, size_t n_text)
+{
+    if (n <= GROWTH_FREE || n / GROWTH <= n_text)
+        return TR_OK;
+    return tr_fail(TR_USAGE, "the normalizers of the tokenizer make more than %d times as much of a text of %zu bytes",
+                   GROWTH, n_text);
+}
+
 static enum tr_status replace(struct tr_tok_encoder *e, const struct tr_tok_norm *x, const char *p, size_t n,
-                              bool *at_start, struct tr_str *out)
+                              size_t n_text, bool *at_start, struct tr_str *out)
 {
     e->matches.n = 0;
     enum tr_status st = tr_tok_pattern_split(&x->pattern, e->matcher, e->t->table, p, 0, n, &e->matches);
+    size_t n_all = 0;
+    for (size_t i = 0; i < e->matches.n && st == TR_OK; i++) {
+        const struct tr_tok_span *s = &e->matches.p[i];
+        n_all += s->is_match ? x->n : s->end - s->begin; /* each is below 2^28, as the file is */
+        st = check_growth(n_all, n_text);
+    }
     if (st != TR_OK)
         return st;
     for (size_t i = 0; i < e->matches.n; i++) {
@@ -267,8 +284,9 @@ static void to_byte_chars(const char *p, size_t n, struct tr_str *out)
         put(out, tr_tok_byte_char((unsigned char)p[i]));
 }
 
+/* n_text: bytes of the text before the first step. */
 static enum tr_status apply(struct tr_tok_encoder *e, const struct tr_tok_norm *x, const char *p, size_t n,
-                            bool *at_start, struct tr_str *out)
+                            size_t n_text, bool *at_start, struct tr_str *out)
 {
     switch (x->kind) {
     case TR_TOK_NORM_NFC:
@@ -277,7 +295,7 @@ static enum tr_status apply(struct tr_tok_encoder *e, const struct tr_tok_norm *
     case TR_TOK_NORM_NFKD:
         return to_form(e, &forms[x->kind], p, n, out);
     case TR_TOK_NORM_REPLACE:
-        return replace(e, x, p, n, at_start, out);
+        return replace(e, x, p, n, n_text, at_start, out);
     case TR_TOK_NORM_PREPEND:
         tr_str_add(out, x->text, x->n);
         tr_str_add(out, p, n);
@@ -321,6 +339,7 @@ enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t 
                                 const char **out, size_t *n_out)
 {
     int which = 0;
+    size_t n_text = n;
     for (size_t i = 0; i < e->t->n_norms; i++) {
         const struct tr_tok_norm *x = &e->t->norms[i];
         if (x->kind == TR_TOK_NORM_STRIP) {
@@ -331,7 +350,9 @@ enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t 
             continue;
         struct tr_str *to = &e->norm[which ^= 1];
         tr_str_clear(to);
-        enum tr_status st = apply(e, x, p, n, at_start, to);
+        enum tr_status st = apply(e, x, p, n, n_text, at_start, to);
+        if (st == TR_OK)
+            st = check_growth(to->n, n_text);
         if (st != TR_OK)
             return st;
         if (!tr_str_ok(to))

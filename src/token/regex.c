@@ -3,8 +3,10 @@
  * The library's engine is Oniguruma with Ruby syntax. Where Ruby and PCRE2 write the same thing differently (\s, \w,
  * \uXXXX), the pattern is rewritten. Where the same text has two meanings (\h, \b, }+, nested classes, &&), the pattern
  * is refused with the name of the feature, because nearly the same ids are wrong ids. A pattern that backtracks without
- * end fails with an error: PCRE2's match limit bounds one match, and a time budget that grows with the text bounds all
- * matches together.
+ * end fails with an error. Work is counted, never time, so that the same text gives the same result on any machine: a
+ * start position may take EASY steps for nothing; where that is not enough, positions are tried one by one, and each
+ * try is charged what it may take to a budget that grows with the text. Rejected: a clock, which a pause of the process
+ * runs down.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "token/token_parts.h"
@@ -15,19 +17,22 @@
 
 enum {
     PATTERN_MAX = 1 << 16,
-    MATCH_LIMIT = 1000 * 1000, /* backtracks from one start */
-    WINDOW = 512,              /* start positions that are tried between two reads of the clock */
+    EASY = 1000,               /* backtracks from one start that are free: the work is linear in the text */
+    HARDER = 10,               /* a start that needs more gets so many times as much */
+    MATCH_LIMIT = 1000 * 1000, /* backtracks from one start at most */
+    WINDOW = 512,              /* start positions of one call */
     HEAP_LIMIT_KIB = 64 << 10,
     JIT_STACK_MIN = 32 << 10,
     JIT_STACK_MAX = 4 << 20,
-    BUDGET_US = 2 * 1000 * 1000 /* plus 2 microseconds for each byte */
+    BUDGET = 50 * 1000 * 1000, /* backtracks of a text that are not free */
+    BUDGET_BYTE = 100          /* and for each byte */
 };
 
 struct tr_tok_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
-    int64_t stop_us; /* the time at which the current text must be finished */
+    int64_t left; /* backtracks that the current text may still take */
 };
 
 /* ---- from Ruby syntax to that of PCRE2 ---- */
@@ -172,7 +177,6 @@ enum tr_status tr_tok_matcher_open(struct tr_tok_matcher **out)
         tr_tok_matcher_close(m);
         return tr_fail(TR_NOMEM, "no memory for a pattern matcher");
     }
-    pcre2_set_match_limit(m->context, MATCH_LIMIT);
     pcre2_set_heap_limit(m->context, HEAP_LIMIT_KIB);
     pcre2_jit_stack_assign(m->context, NULL, m->stack);
     *out = m;
@@ -204,6 +208,31 @@ static size_t next_char(const char *p, size_t n, size_t i)
     return i + len;
 }
 
+static int match(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n, size_t from,
+                 size_t to, int limit)
+{
+    pcre2_set_offset_limit(m->context, to);
+    pcre2_set_match_limit(m->context, (uint32_t)limit);
+    return pcre2_match(r->code, (PCRE2_SPTR)p, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+}
+
+/* A window in which some start is hard: one start after the other, with more and more work. */
+static int match_hard(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n, size_t from,
+                      size_t to)
+{
+    int rc = PCRE2_ERROR_NOMATCH;
+    for (; from <= to && rc == PCRE2_ERROR_NOMATCH; from = next_char(p, n, from)) {
+        rc = match(r, m, p, n, from, from, EASY);
+        for (int limit = EASY * HARDER; rc == PCRE2_ERROR_MATCHLIMIT && limit <= MATCH_LIMIT; limit *= HARDER) {
+            m->left -= limit;
+            if (m->left < 0)
+                return rc;
+            rc = match(r, m, p, n, from, from, limit);
+        }
+    }
+    return rc;
+}
+
 /* Finds the next match at or after `from`; *found is false when there is none. An empty match at the end of the last
  * match does not count. PCRE2 bounds the work of one start position only, so each call tries a window of them. */
 static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_matcher *m, const char *p, size_t n,
@@ -212,12 +241,13 @@ static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_mat
     *found = false;
     while (from <= n) {
         size_t limit = n - from > WINDOW ? tr_utf8_before(p, from + WINDOW) : n;
-        pcre2_set_offset_limit(m->context, limit);
-        int rc = pcre2_match(r->code, (PCRE2_SPTR)p, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+        int rc = match(r, m, p, n, from, limit, EASY);
+        if (rc == PCRE2_ERROR_MATCHLIMIT)
+            rc = match_hard(r, m, p, n, from, limit);
+        if (m->left < 0)
+            return tr_fail(TR_USAGE, "a pattern of the tokenizer gave up on this text: too much work for %zu bytes", n);
         if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
             return match_failed(rc);
-        if (tr_clock_us() > m->stop_us)
-            return tr_fail(TR_USAGE, "a pattern of the tokenizer gave up on this text: too slow on %zu bytes", n);
         if (rc == PCRE2_ERROR_NOMATCH) {
             from = next_char(p, n, limit);
             continue;
@@ -240,7 +270,7 @@ static enum tr_status split_pcre2(const struct tr_tok_regex *r, struct tr_tok_ma
     enum tr_status st = TR_OK;
     size_t prev = 0, last_end = SIZE_MAX, begin = 0, end = 0;
     bool found = true;
-    m->stop_us = tr_clock_us() + BUDGET_US + 2 * (int64_t)n;
+    m->left = BUDGET + BUDGET_BYTE * (int64_t)n;
     while (true) {
         TR_TRY(next_match(r, m, p, n, last_end == SIZE_MAX ? 0 : last_end, last_end, &begin, &end, &found));
         if (!found)

@@ -10,6 +10,9 @@
 #include "token/token_impl.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A character-level BPE; every %s is one stage. */
@@ -178,6 +181,73 @@ static void a_pattern_that_backtracks_without_end_fails_in_time(void **state)
     tr_tokenizer_close(t);
 }
 
+static volatile sig_atomic_t n_pauses;
+
+static void pause_3_s(int sig)
+{
+    struct timespec left = { .tv_sec = 3 };
+    (void)sig;
+    n_pauses = n_pauses + 1;
+    while (nanosleep(&left, &left) != 0)
+        ;
+}
+
+/* A process that is stopped for a while, or a machine that is busy, loses no document: work is counted, not time. */
+static void a_pause_changes_no_ids(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_tokenizer *t = NULL;
+    struct tr_ids want = { 0 }, got = { 0 };
+    struct tr_str text = { 0 };
+    struct sigaction sa = { .sa_handler = pause_3_s };
+    put_parts(s, (struct parts)SPLIT("\"(?:a|ab)*b\""));
+    assert_ok(tr_tokenizer_open(s->dir, &t));
+    while (text.n < 300000)
+        tr_str_addf(&text, "aabab ");
+    int64_t start_us = tr_clock_us();
+    assert_ok(tr_tokenizer_encode(t, text.p, text.n, &want));
+    int64_t took_us = tr_clock_us() - start_us;
+    assert_int_equal(sigaction(SIGALRM, &sa, NULL), 0);
+    struct itimerval soon = { .it_value = { .tv_usec = (suseconds_t)tr_max64(1, tr_min64(took_us / 4, 500000)) } };
+    assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    assert_ok(tr_tokenizer_encode(t, text.p, text.n, &got));
+    setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL);
+    assert_int_equal(got.n, want.n);
+    assert_memory_equal(got.p, want.p, want.n * sizeof *want.p);
+    tr_str_release(&text);
+    tr_ids_release(&want);
+    tr_ids_release(&got);
+    tr_tokenizer_close(t);
+}
+
+/* Four steps that each make a hundred letters of one: 10^8 times the text. */
+static void normalizers_cannot_blow_a_text_up(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_tokenizer *t = NULL;
+    struct tr_ids ids = { 0 };
+    struct tr_str list = { 0 }, text = { 0 };
+    tr_str_addf(&list, "{\"type\": \"Sequence\", \"normalizers\": [");
+    for (int i = 0; i < 4; i++) {
+        tr_str_addf(&list, "%s{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"",
+                    i ? ", " : "");
+        for (int k = 0; k < 100; k++)
+            tr_str_addf(&list, "a");
+        tr_str_addf(&list, "\"}");
+    }
+    tr_str_addf(&list, "]}");
+    for (int i = 0; i < 1000; i++)
+        tr_str_addf(&text, "a");
+    put_parts(s, (struct parts){ .normalizer = list.p });
+    assert_ok(tr_tokenizer_open(s->dir, &t));
+    assert_refused(tr_tokenizer_encode(t, text.p, text.n, &ids), TR_USAGE, "more than 64 times as much");
+    assert_int_equal(ids.n, 0);
+    tr_str_release(&list);
+    tr_str_release(&text);
+    tr_ids_release(&ids);
+    tr_tokenizer_close(t);
+}
+
 /* Runs that make a naive matcher or merger quadratic: a million bytes each, far over a minute if they were. */
 static void long_runs_take_linear_time(void **state)
 {
@@ -326,6 +396,8 @@ int main(void)
         T(too_many_steps_are_refused),
         T(a_file_over_the_limit_is_refused_before_it_is_read),
         T(a_pattern_that_backtracks_without_end_fails_in_time),
+        T(a_pause_changes_no_ids),
+        T(normalizers_cannot_blow_a_text_up),
         T(long_runs_take_linear_time),
         T(a_character_map_is_walked_within_its_bounds),
         T(bytes_that_are_not_utf8_count_as_replacement_characters),
