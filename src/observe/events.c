@@ -15,6 +15,25 @@
 
 enum { EXACT = 17, ROUGH = 9 };
 
+/* Removes the part of a line at the end of the log, which a full disk or a kill has left; false: it is still there. */
+static bool cut_torn_line(int fd)
+{
+    char tail[4096];
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return false;
+    for (off_t end = info.st_size; end > 0;) {
+        size_t n = (size_t)tr_min64((int64_t)sizeof tail, end);
+        if (pread(fd, tail, n, end - (off_t)n) != (ssize_t)n)
+            return false;
+        for (size_t i = n; i > 0; i--)
+            if (tail[i - 1] == '\n')
+                return ftruncate(fd, end - (off_t)(n - i)) == 0;
+        end -= (off_t)n;
+    }
+    return ftruncate(fd, 0) == 0;
+}
+
 static enum tr_status open_events(const char *path, int *out_fd, bool *is_torn)
 {
     int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -28,7 +47,7 @@ static enum tr_status open_events(const char *path, int *out_fd, bool *is_torn)
         return tr_fail(TR_IO, "%s: not a readable regular file", path);
     }
     *out_fd = fd;
-    *is_torn = last != '\n';
+    *is_torn = last != '\n' && !cut_torn_line(fd);
     return TR_OK;
 }
 
@@ -117,7 +136,7 @@ static void finish(struct tr_observe *o, struct line *s)
         ssize_t n = tr_guarded_write(o->events_fd, from, n_left);
         if (n <= 0) {
             lose(o, n < 0 ? strerror(errno) : "nothing was written");
-            o->is_torn = o->is_torn || n_written > 0;
+            o->is_torn = (o->is_torn || n_written > 0) && !cut_torn_line(o->events_fd);
             return;
         }
         from += n;
@@ -243,8 +262,11 @@ void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e)
 
     char cause[1024];
     struct line view = { o->text, 0, sizeof o->text, false };
-    tr_line_addf(&view, "fault: rank %d%s%.64s in %.64s: %s; %.64s", e->rank, e->host[0] ? " on " : "", e->host,
-                 e->phase, tr_escape(e->cause, cause, sizeof cause), e->action);
+    if (e->rank >= 0)
+        tr_line_addf(&view, "fault: rank %d%s%.64s in %.64s: ", e->rank, e->host[0] ? " on " : "", e->host, e->phase);
+    else /* no rank alone has it */
+        tr_line_addf(&view, "fault: in %.64s: ", e->phase);
+    tr_line_addf(&view, "%s; %.64s", tr_escape(e->cause, cause, sizeof cause), e->action);
     tr_view_say(o, o->text);
 }
 
