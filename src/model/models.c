@@ -199,6 +199,37 @@ void tr_model_fill_constant(const struct tr_model *m, int slot, float *out)
     tr_rope_fill(&m->hp.rope[slot], m->hp.max_positions, m->n_positions, out);
 }
 
+/* Numbers that a model cannot compute with, whatever the architecture. */
+static enum tr_status check_numbers(const struct tr_hparams *hp)
+{
+    const struct {
+        const char *name;
+        double value, low, high; /* low <= value < high */
+    } rows[] = {
+        { "dropout of embeddings", hp->dropout_embed, 0, 1 },
+        { "dropout of attention", hp->dropout_attn, 0, 1 },
+        { "dropout of residuals", hp->dropout_resid, 0, 1 },
+        { "the norm's epsilon", hp->norm_eps, 0, 1 },
+        { "initializer_range", hp->init_std, 0, 1e6 },
+        { "attn_logit_softcapping", hp->attn_softcap, 0, 1e6 },
+        { "final_logit_softcapping", hp->final_softcap, 0, 1e6 },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+        if (!(rows[i].value >= rows[i].low && rows[i].value < rows[i].high))
+            return tr_fail(TR_USAGE, "config.json: %s is %g, outside [%g, %g)", rows[i].name, rows[i].value,
+                           rows[i].low, rows[i].high);
+    for (int i = 0; i < TR_C_COUNT; i++) {
+        const struct tr_rope *r = &hp->rope[i];
+        if (r->type != TR_ROPE_NONE && !(r->theta > 0))
+            return tr_fail(TR_USAGE, "config.json: rope_theta %g must be positive; 10000 is usual", r->theta);
+        if (r->type == TR_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
+            return tr_fail(TR_USAGE,
+                           "config.json: high_freq_factor %g must be above low_freq_factor %g, and both above 0",
+                           r->high_freq_factor, r->low_freq_factor);
+    }
+    return TR_OK;
+}
+
 static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
 {
     enum tr_status st = TR_OK;
@@ -221,13 +252,7 @@ static enum tr_status configure(struct tr_model *m, const struct tr_model_option
     TR_TRY(m->arch->configure(m->config, &m->hp));
     if (opt->dropout >= 0)
         m->hp.dropout_embed = m->hp.dropout_attn = m->hp.dropout_resid = opt->dropout;
-    double worst = fmax(m->hp.dropout_embed, fmax(m->hp.dropout_attn, m->hp.dropout_resid));
-    double least = fmin(m->hp.dropout_embed, fmin(m->hp.dropout_attn, m->hp.dropout_resid));
-    if (least < 0 || worst >= 1)
-        TR_TRY(tr_fail(TR_USAGE, "config.json: dropout %g is outside [0, 1)", least < 0 ? least : worst));
-    if (!(m->hp.norm_eps >= 0) || !(m->hp.init_std >= 0))
-        TR_TRY(tr_fail(TR_USAGE, "config.json: norm epsilon %g and initializer_range %g must not be negative",
-                       m->hp.norm_eps, m->hp.init_std));
+    TR_TRY(check_numbers(&m->hp));
     bool has_table = m->hp.rope[TR_C_ROPE].type != TR_ROPE_NONE;
     if (!has_table && m->sequence_length > m->hp.max_positions)
         st = tr_fail(TR_USAGE, "sequence_length %" PRId64 " is above the model's %" PRId64 " learned positions",

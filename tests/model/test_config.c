@@ -36,6 +36,13 @@ static const struct {
     { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "longrope" },
     { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor" },
     { "{" LLAMA ",\"rope_theta\":-1,\"rope_scaling\":{\"type\":\"default\"}}", "positive" },
+    { "{" LLAMA ",\"rope_theta\":0}", "rope_theta 0 must be positive" },
+    { "{" LLAMA ",\"rope_theta\":-5}", "rope_theta -5 must be positive" },
+    { "{" LLAMA ",\"rms_norm_eps\":-1e-5}", "epsilon" },
+    { "{" LLAMA ",\"initializer_range\":-1}", "initializer_range" },
+    { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+      "\"high_freq_factor\":1}}",
+      "high_freq_factor" },
     { "{" LLAMA ",\"layer_types\":[\"full_attention\"]}", "layer_types" },
     { "{" LLAMA ",\"layer_types\":[\"full_attention\",\"chunked_attention\"]}", "chunked_attention" },
     { "{" LLAMA ",\"attention_dropout\":1.5}", "dropout" },
