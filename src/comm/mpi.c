@@ -40,6 +40,7 @@ static const struct tr_mpi_api *load(const char *name, char *why, size_t n_why)
         (void)snprintf(path, sizeof path, "%s/libtrireme_%s.so", dirs[i], name);
         if (access(path, R_OK) != 0)
             continue;
+        (void)setenv("UCX_DEBUG_SIGNO", "0", 0);             /* UCX would take SIGHUP, which asks a rank to stop */
         void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* Open MPI's own plug-ins look for its symbols */
         const struct tr_mpi_api *api = module ? dlsym(module, TR_MPI_API_SYMBOL) : NULL;
         if (api && api->version == TR_MPI_API_VERSION)
