@@ -182,13 +182,89 @@ static void check_adapter(struct loader *l)
                            "or rest");
 }
 
-static void check_mesh(struct loader *l)
+/* ---- options without effect: accepted, because one file may serve many layouts, and said once ---- */
+
+static bool has_one_data_rank(const struct tr_config *c)
+{
+    return c->dp == 1;
+}
+
+static bool has_no_shards(const struct tr_config *c)
+{
+    return c->zero == 0;
+}
+
+static bool reduces_once_anyway(const struct tr_config *c)
+{
+    return c->dp == 1 || c->zero < 2 || c->gradient_accumulation_steps == 1;
+}
+
+static bool has_one_stage(const struct tr_config *c)
+{
+    return c->pp == 1;
+}
+
+static bool has_whole_rows(const struct tr_config *c)
+{
+    return c->cp == 1;
+}
+
+static bool has_whole_matrices(const struct tr_config *c)
+{
+    return c->tp == 1;
+}
+
+static bool is_a_new_run(const struct tr_config *c)
+{
+    return strcmp(c->resume_from_checkpoint, "none") == 0;
+}
+
+static const struct {
+    const char *name;
+    bool (*is_idle)(const struct tr_config *c);
+    const char *with;
+} idle_options[] = {
+    { "zero", has_one_data_rank, "dp 1" },
+    { "hybrid_shard", has_no_shards, "zero 0" },
+    { "sync", reduces_once_anyway, "one data-parallel rank, zero below 2 or one micro-batch" },
+    { "reduce_dtype", has_one_data_rank, "dp 1" },
+    { "pp_schedule", has_one_stage, "pp 1" },
+    { "pp_chunks", has_one_stage, "pp 1" },
+    { "cp_mode", has_whole_rows, "cp 1" },
+    { "sp", has_whole_matrices, "tp 1" },
+    { "allow_change", is_a_new_run, "a new run; it is about a resume" },
+};
+
+/* A search of layouts chooses the sizes of axes itself. */
+static void check_effects(struct loader *l)
 {
     const struct tr_config *c = &l->c->pub;
+    for (size_t i = 0; i < TR_COUNT_OF(idle_options) && !c->search; i++) {
+        const char *name = idle_options[i].name;
+        if (tr_option_find(c->verb, name) && is_given(l, name) && !is_default(l, name) && idle_options[i].is_idle(c))
+            tr_loader_notice(l, "%s has no effect with %s", name, idle_options[i].with);
+    }
+}
+
+/* A schedule that is not used is not opened; its name is checked all the same. */
+static void check_schedule_name(struct loader *l)
+{
+    static const char *const known[] = { "gpipe", "1f1b", "interleaved", "zb" };
+    const struct tr_config *c = &l->c->pub;
+    for (size_t i = 0; i < TR_COUNT_OF(known); i++)
+        if (strcmp(c->pp_schedule, known[i]) == 0)
+            return;
+    if (!tr_file_exists(c->pp_schedule))
+        tr_loader_error(l, "pp_schedule \"%s\" is not gpipe, 1f1b, interleaved, zb or a file that exists",
+                        c->pp_schedule);
+}
+
+static void check_mesh(struct loader *l)
+{
     (void)check_legal(l, TR_LEGAL_HYBRID_SHARD);
-    if (c->sp && c->tp == 1)
-        tr_loader_notice(l, "sp has no effect with tp 1");
     (void)check_legal(l, TR_LEGAL_CHUNKS_SCHEDULE);
+    check_schedule_name(l);
+    check_effects(l);
 }
 
 static void require(struct loader *l, bool is_there, const char *name, const char *what)

@@ -89,6 +89,16 @@ static void values_without_effect_are_notices(void **state)
     assert_non_null(strstr(tr_config_notices(cfg), "momentum has no effect with optim adamw\n"));
     assert_non_null(strstr(tr_config_notices(cfg), "decay_steps has no effect with lr_scheduler_type linear\n"));
     assert_non_null(strstr(tr_config_notices(cfg), "sp has no effect with tp 1\n"));
+    assert_int_equal(load("--zero 2 --sync last --cp_mode ulysses --pp_schedule gpipe"), TR_OK);
+    static const char *const idle[] = { "zero", "sync", "cp_mode", "pp_schedule" };
+    for (size_t i = 0; i < TR_COUNT_OF(idle); i++) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "%s has no effect with ", idle[i]);
+        assert_non_null(strstr(tr_config_notices(cfg), text));
+    }
+    assert_int_equal(load("--zero 0 --sync each --pp_schedule 1f1b"), TR_OK); /* a dump gives every default */
+    assert_string_equal(tr_config_notices(cfg), "");
+    assert_int_equal(load("--pp_schedule nonsense"), TR_USAGE);
     assert_int_equal(load("--momentum 0.9 --optim sgd"), TR_OK);
     assert_string_equal(tr_config_notices(cfg), "");
 }
