@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/misc.h"
@@ -306,4 +307,17 @@ out:
     if (st != TR_OK)
         unlink(tmp); /* gone already after the rename */
     return st;
+}
+
+enum tr_status tr_user_cache(char out[TR_PATH_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    enum tr_status st = TR_OK;
+    if (cache && cache[0] == '/')
+        st = tr_format(out, TR_PATH_MAX, "%s/trireme", cache);
+    else if (home && home[0] == '/')
+        st = tr_format(out, TR_PATH_MAX, "%s/.cache/trireme", home);
+    else
+        st = tr_fail(TR_USAGE, "neither HOME nor XDG_CACHE_HOME names a directory for caches");
+    return st == TR_OK ? tr_mkdirs(out) : st;
 }

@@ -34,4 +34,7 @@ bool tr_file_direct(int fd, bool is_on);
 enum tr_status tr_file_write_atomic(const char *path, const void *buf, size_t n);
 enum tr_status tr_fsync_dir(const char *path);
 
+/* A directory of this user for what can be made again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme; it is made. */
+enum tr_status tr_user_cache(char out[TR_PATH_MAX]);
+
 #endif

@@ -6,6 +6,7 @@
 /* Exit codes of a rank and of the job; any other code of a rank counts as TR_EXIT_BUG. */
 enum {
     TR_EXIT_DONE = 0,
+    TR_EXIT_NO = 1,       /* the answer is no: checkpoints differ, a plan does not fit */
     TR_EXIT_USAGE = 2,    /* bad input: the same again fails again */
     TR_EXIT_BUG = 70,     /* a bug, or the world's fault */
     TR_EXIT_RETRY = 75,   /* start it again; after a stop signal: a checkpoint holds every step that was made */

@@ -17,6 +17,7 @@
     X(TIMEOUT, "timed out")                                                                                            \
     X(STOPPED, "stopped by a signal") /* what was done is saved */                                                     \
     X(UNSAVED, "stopped by a signal without a save")                                                                   \
+    X(NO, "the answer is no") /* to a question that a verb answers; its output says why */                             \
     X(NUMBERS, "non-finite numbers")                                                                                   \
     X(BUG, "a bug of this program")
 

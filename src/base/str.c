@@ -155,7 +155,7 @@ enum tr_status tr_format(char *buf, size_t n_buf, const char *fmt, ...)
     return tr_fail(TR_USAGE, "text of %d bytes is too long; the limit is %zu", n, n_buf ? n_buf - 1 : 0);
 }
 
-const char *tr_escape(const char *text, char *buf, size_t n_buf)
+static const char *escape(const char *text, bool keeps_lines, char *buf, size_t n_buf)
 {
     TR_BUG_ON(n_buf == 0);
     size_t n = strlen(text), at = 0;
@@ -165,9 +165,9 @@ const char *tr_escape(const char *text, char *buf, size_t n_buf)
         bool is_c1 = len == 2 && c == 0xc2 && (unsigned char)text[i + 1] < 0xa0; /* terminals obey these too */
         char one[8];
         size_t n_one;
-        if (c == '\n' || c == '\t' || c == '\\') {
+        if (!keeps_lines && (c == '\n' || c == '\t' || c == '\\')) {
             n_one = (size_t)snprintf(one, sizeof one, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : c);
-        } else if (len == 0 || c < 0x20 || c == 0x7f || is_c1) {
+        } else if (len == 0 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_c1) {
             n_one = (size_t)snprintf(one, sizeof one, "\\x%02x", (unsigned)c);
             len = 1;
         } else {
@@ -182,6 +182,16 @@ const char *tr_escape(const char *text, char *buf, size_t n_buf)
     }
     buf[at] = 0;
     return buf;
+}
+
+const char *tr_escape(const char *text, char *buf, size_t n_buf)
+{
+    return escape(text, false, buf, n_buf);
+}
+
+const char *tr_escape_lines(const char *text, char *buf, size_t n_buf)
+{
+    return escape(text, true, buf, n_buf);
 }
 
 static const char *digits(const char *p)

@@ -23,6 +23,8 @@ bool tr_str_ok(const struct tr_str *s);
 enum tr_status tr_format(char *buf, size_t n_buf, const char *fmt, ...) TR_PRINTF(3, 4);
 /* Copies text with control bytes, quotes-safe, for messages and logs: "\x1b" becomes "\\x1b". Always terminates. */
 const char *tr_escape(const char *text, char *buf, size_t n_buf);
+/* The same for a text of ours that has names from files in it: line ends and backslashes stay. */
+const char *tr_escape_lines(const char *text, char *buf, size_t n_buf);
 
 /* Bytes of the well-formed UTF-8 sequence at p (1..4), or 0: overlong, surrogate, above U+10FFFF, cut off, n = 0. */
 size_t tr_utf8_len(const char *p, size_t n);

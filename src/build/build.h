@@ -66,6 +66,8 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
 void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of the mesh that the options ask for */
 /* The legality rules, and with a model what they say of the mesh that was asked for. */
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
+/* The positions that config.json gives the model. */
+enum tr_status tr_setup_positions(const struct tr_config *cfg, int64_t *out);
 /* Tokens of a row: as asked, else what the model was made for, up to a bound. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
 /* How each parameter is held packed (free it): as the files of `dir` have it, else by the options; NULL: none is.

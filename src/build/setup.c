@@ -159,18 +159,27 @@ static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
                                       is_training ? s->is_frozen : NULL, &s->packed_of);
 }
 
-/* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */
-enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
+enum tr_status tr_setup_positions(const struct tr_config *cfg, int64_t *out)
 {
     struct tr_model *probe = NULL;
     struct tr_dirs from = { 0 };
     enum tr_status st = TR_OK;
     TR_TRY(tr_dirs_open(cfg, &from));
     TR_TRY(open_model(cfg, &from, 1, 1, false, &probe));
-    *out = cfg->sequence_length > 0 ? cfg->sequence_length : tr_min64(probe->hp.max_positions, DEFAULT_LENGTH);
+    *out = probe->hp.max_positions;
 out:
     tr_model_close(probe);
     tr_dirs_close(&from);
+    return st;
+}
+
+/* Tokens per row: as asked, else what the model was made for, up to a length that a CPU trains with. */
+enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
+{
+    int64_t n_positions = 0;
+    enum tr_status st = tr_setup_positions(cfg, &n_positions);
+    if (st == TR_OK)
+        *out = cfg->sequence_length > 0 ? cfg->sequence_length : tr_min64(n_positions, DEFAULT_LENGTH);
     return st;
 }
 
@@ -230,7 +239,7 @@ enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
     int64_t length = 0;
     enum tr_status st = TR_OK;
     if (!cfg->model) {
-        tr_legal_print(NULL, out);
+        tr_legal_print(NULL, cfg->json, out);
         return TR_OK;
     }
     TR_TRY(tr_setup_length(cfg, &length));
@@ -238,7 +247,7 @@ enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out)
     TR_TRY(open_model(cfg, &from, cfg->per_device_train_batch_size, length, false, &m));
     struct tr_legal_query q = legal_query(cfg, m);
     TR_TRY(tr_legal_add_schedule(&q));
-    tr_legal_print(&q, out);
+    tr_legal_print(&q, cfg->json, out);
 out:
     tr_model_close(m);
     tr_dirs_close(&from);

@@ -32,6 +32,8 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 
 /* Writes all of it to stdout. A closed pipe is not an error. */
 void cli_print(const char *text);
+/* Text that a model or a file made: to a terminal without bytes that a terminal obeys, to a file as it is. */
+void cli_print_foreign(const char *text, size_t n);
 void cli_print_path(const char *path);                             /* {"path": "..."} */
 void cli_show_path(const struct tr_config *cfg, const char *path); /* that, or the path alone, as --json says */
 enum tr_status cli_need_output(const struct tr_config *cfg);

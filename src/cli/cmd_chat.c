@@ -64,14 +64,14 @@ static enum tr_status answer(struct talk *t)
             break;
         tr_str_clear(&piece);
         TR_TRY(tr_tok_stream_add(stream, id, &piece));
-        cli_print(piece.p ? piece.p : "");
+        cli_print_foreign(piece.p ? piece.p : "", piece.n);
         tr_str_add(&all, piece.p ? piece.p : "", piece.n);
         TR_TRY(tr_ids_add(&t->read, id));
         TR_TRY(tr_generator_feed(t->g, &id, 1, &logits));
     }
     tr_str_clear(&piece);
     TR_TRY(tr_tok_stream_end(stream, &piece));
-    cli_print(piece.p ? piece.p : "");
+    cli_print_foreign(piece.p ? piece.p : "", piece.n);
     tr_str_add(&all, piece.p ? piece.p : "", piece.n);
     cli_print("\n");
     TR_TRY(say(t, "assistant", all.p ? all.p : ""));
@@ -89,12 +89,14 @@ enum tr_status cmd_chat(const struct tr_config *cfg)
     struct tr_dirs from = { 0 };
     char *line = NULL;
     size_t cap = 0;
+    int64_t n_positions = 0;
     if (!t.messages)
         TR_TRY(tr_fail(TR_NOMEM, "chat: out of memory"));
     TR_TRY(tr_dirs_open(cfg, &from));
     TR_TRY(tr_tokenizer_open(from.text, &t.tok));
     TR_TRY(tr_chat_open(from.text, cfg->chat_template, &t.chat));
-    TR_TRY(tr_generator_open(cfg, CONTEXT, t.tok, &t.g));
+    TR_TRY(tr_setup_positions(cfg, &n_positions));
+    TR_TRY(tr_generator_open(cfg, tr_min64(CONTEXT, n_positions), t.tok, &t.g));
     if (cfg->system)
         TR_TRY(say(&t, "system", cfg->system));
     tr_stop_on_signals(0);

@@ -140,6 +140,7 @@ out:
 
 /* ---- diff, prune ---- */
 
+/* TR_NO: they differ. */
 static enum tr_status diff(const struct tr_config *cfg, const char *dir, const char *other)
 {
     struct tr_str out = { 0 };
@@ -152,7 +153,8 @@ static enum tr_status diff(const struct tr_config *cfg, const char *dir, const c
         tr_str_addf(&out, "{\"differ\": %zu}\n", n);
     } else if (st == TR_OK)
         tr_str_addf(&out, n ? "%zu tensors differ\n" : "all tensors are the same, bit for bit\n", n);
-    return print(&out, st);
+    st = print(&out, st);
+    return st == TR_OK && n ? TR_NO : st;
 }
 
 static enum tr_status prune(const struct tr_config *cfg, const char *dir, const char *other)

@@ -20,7 +20,7 @@ static enum tr_status open_view(const struct tr_config *cfg, bool is_training, s
     char cache[TR_PATH_MAX];
     *v = (struct view){ .cfg = cfg, .has_color = tr_term_detect(STDOUT_FILENO).has_color };
     TR_TRY(tr_setup_open(cfg, TR_USE_PROOF, &v->s));
-    TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
+    TR_TRY(tr_reader_cache(cfg, cache));
     TR_TRY(tr_open_data(cfg, v->s, &cfg->data, is_training, cache, &v->tok, &v->d));
 out:
     return st;
@@ -112,7 +112,10 @@ static enum tr_status data_check(const struct tr_config *cfg)
         cli_print(tr_str_ok(&text) ? text.p : "");
     } else {
         printf("{%s,\"isolated\":%s,\"pairs\":%" PRId64 ",\"split_error\":%.3g}\n", json.p,
-               proof.is_isolated ? "true" : "false", proof.n_pairs, proof.split_error);
+               !proof.is_finite    ? "null"
+               : proof.is_isolated ? "true"
+                                   : "false",
+               proof.n_pairs, proof.is_finite ? proof.split_error : 0);
     }
 out:
     tr_str_release(&text);

@@ -104,6 +104,20 @@ static enum tr_status start(const struct tr_launch_flags *f, const struct tr_con
     return st;
 }
 
+/* Refuses to start where another run is at work. Its ranks would be refused too, but by then logs and records of this
+ * launch would be in that run's directory. */
+static enum tr_status check_not_live(const char *output)
+{
+    char path[TR_PATH_MAX];
+    struct tr_ckpt_lock *lock = NULL;
+    enum tr_status st = tr_path_join(path, output, TR_NAME_LOCK);
+    if (st != TR_OK || !tr_file_exists(path))
+        return st;
+    st = tr_ckpt_lock(output, "launch", 0, &lock);
+    tr_ckpt_unlock(lock);
+    return st;
+}
+
 enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
 {
     enum tr_status st = TR_OK;
@@ -131,9 +145,11 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
         cli_print(tr_str_ok(&help) ? help.p : "");
         goto out;
     }
-    if (verb == TR_VERB_TRAIN &&
-        f.n_nodes_max == 1) /* with several nodes, the directory may be this job's own: another node may have made it */
+    /* With several nodes, the directory may be this job's own: another node may have made it. */
+    if (verb == TR_VERB_TRAIN && f.n_nodes_max == 1) {
         TR_TRY(tr_check_output(cfg));
+        TR_TRY(check_not_live(cfg->output));
+    }
     pass_terminal_on();
     TR_TRY(start(&f, cfg, argc, argv, environ, code));
 out:

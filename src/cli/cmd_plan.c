@@ -56,11 +56,12 @@ out:
 
 /* When the given layout does not fit the chip: says so, and which changes would make it fit. */
 static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compiled *c,
-                              const struct tr_forecast_query *query, double total, struct tr_str *out)
+                              const struct tr_forecast_query *query, double total, bool *fits, struct tr_str *out)
 {
     struct tr_search_query q;
     tr_search_query_of(cfg, c->place.model, query->machine, query->tp * query->pp * query->cp * query->dp, &q);
-    if (total <= q.room_bytes)
+    *fits = total <= q.room_bytes;
+    if (*fits || cfg->json)
         return TR_OK;
     tr_str_addf(out, "\ndoes not fit: %.1f GiB with libraries, of %.1f GiB a chip\n", total / 1073741824.0,
                 q.room_bytes / 1073741824.0);
@@ -70,7 +71,7 @@ static enum tr_status add_fit(const struct tr_config *cfg, const struct tr_compi
 /* Time: the schedule itself, played, where it was compiled for that kind of machine; else the layout's forecast.
  * stage: n pipeline ranks. */
 static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_compiled *const *stage, int n,
-                                   const struct tr_machine *machine, struct tr_str *out)
+                                   const struct tr_machine *machine, bool *fits, struct tr_str *out)
 {
     struct tr_forecast f;
     struct tr_forecast_query query;
@@ -85,12 +86,11 @@ static enum tr_status add_forecast(const struct tr_config *cfg, const struct tr_
         most = fmax(most, (double)tr_compiled_bytes_in(stage[k], TR_SPACE_DEVICE));
     if (cfg->timeline)
         TR_TRY(tr_timeline_write(cfg->timeline, &query));
-    if (cfg->json) {
+    if (cfg->json)
         tr_forecast_json(&query, &f, out);
-        return TR_OK;
-    }
-    tr_forecast_text(&query, &f, out);
-    TR_TRY(add_fit(cfg, stage[0], &query, most + query.impl->library_bytes, out));
+    else
+        tr_forecast_text(&query, &f, out);
+    TR_TRY(add_fit(cfg, stage[0], &query, most + query.impl->library_bytes, fits, out));
 out:
     return st;
 }
@@ -161,6 +161,8 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         return print_machines(cfg->json);
     if (cfg->compare)
         return print_compare(cfg);
+    if (cfg->json && (cfg->show == TR_SHOW_PROGRAM || cfg->show == TR_SHOW_SCHEDULE))
+        return tr_fail(TR_USAGE, "--show program and --show schedule print text; leave --json out");
     if (cfg->timeline && !cfg->machine)
         return tr_fail(TR_USAGE, "--timeline needs --machine, which says how fast kernels and links are");
     if (cfg->search)
@@ -171,6 +173,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         return tr_fail(TR_USAGE, "plan needs --model DIR or config.json; see trireme plan --help");
     struct tr_machine machine = { 0 };
     enum tr_status st = TR_OK;
+    bool fits = true;
     struct tr_config asked = *cfg;
     if (cfg->machine)
         TR_TRY(tr_machine_open(cfg->machine, &machine));
@@ -197,7 +200,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
             tr_memory_bar(c[k], machine.chip.memory_bytes, &out);
     }
     if (cfg->machine)
-        TR_TRY(add_forecast(cfg, stage, (int)cfg->pp, &machine, &time));
+        TR_TRY(add_forecast(cfg, stage, (int)cfg->pp, &machine, &fits, &time));
     if (cfg->memory_picture)
         TR_TRY(write_memory_picture(cfg->memory_picture, stage, (int)cfg->pp, machine.chip.memory_bytes));
     if (cfg->json)
@@ -207,6 +210,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
     add_conventions(cfg, c[0], &out);
     if (tr_str_ok(&out))
         cli_print(out.p);
+    st = fits ? TR_OK : TR_NO;
 out:
     for (int k = 0; s && k < n; k++)
         tr_setup_close(s[k]);

@@ -1,5 +1,6 @@
 /* cmd_run.c - init, train, eval, generate: the verbs that compute. What each needs, config has checked. */
 #include "cli/cli.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,6 +36,26 @@ static void tell_eval(void *ctx, uint64_t n_done, uint64_t n_all, double loss)
     c->next_us = now + EVERY_US;
 }
 
+/* JSON has no word for a number that is not finite. */
+static void add_number(struct tr_str *out, const char *name, double x)
+{
+    if (isfinite(x))
+        tr_str_addf(out, "\"%s\": %.17g, ", name, x);
+    else
+        tr_str_addf(out, "\"%s\": null, ", name);
+}
+
+static void print_eval_json(const struct tr_eval_result *r)
+{
+    struct tr_str line = { 0 };
+    tr_str_addf(&line, "{");
+    add_number(&line, "loss", r->loss);
+    add_number(&line, "perplexity", r->perplexity);
+    tr_str_addf(&line, "\"tokens\": %" PRId64 ", \"finite\": %s}\n", r->tokens, isfinite(r->loss) ? "true" : "false");
+    cli_print(tr_str_ok(&line) ? line.p : "");
+    tr_str_release(&line);
+}
+
 enum tr_status cmd_eval(const struct tr_config *cfg)
 {
     struct tr_eval_result r;
@@ -44,10 +65,12 @@ enum tr_status cmd_eval(const struct tr_config *cfg)
     if (st != TR_OK)
         return st;
     if (cfg->json)
-        printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"tokens\": %" PRId64 "}\n", r.loss, r.perplexity, r.tokens);
+        print_eval_json(&r);
     else
         printf("loss %.6f  perplexity %.4f  over %" PRId64 " tokens\n", r.loss, r.perplexity, r.tokens);
-    return TR_OK;
+    return isfinite(r.loss)
+               ? TR_OK
+               : tr_fail(TR_NUMBERS, "the loss is not finite: weights of %s overflow, or are not finite", cfg->model);
 }
 
 struct written {
@@ -60,11 +83,10 @@ static void print_piece(void *ctx, int32_t id, const char *text, size_t n)
 {
     struct written *w = ctx;
     if (w->is_text) {
-        fputs(w->prompt ? w->prompt : "", stdout);
+        cli_print_foreign(w->prompt ? w->prompt : "", w->prompt ? strlen(w->prompt) : 0);
         w->prompt = NULL;
-        fwrite(text, 1, n, stdout);
-        fputs(id < 0 ? "\n" : "", stdout);
-        fflush(stdout);
+        cli_print_foreign(text, n);
+        cli_print(id < 0 ? "\n" : "");
         return;
     }
     tr_str_add(&w->text, text, n);

@@ -3,6 +3,7 @@
 #include "launch/launch.h"
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 extern char **environ;
 
@@ -32,6 +33,24 @@ void cli_show_path(const struct tr_config *cfg, const char *path)
 enum tr_status cli_need_output(const struct tr_config *cfg)
 {
     return cfg->output ? TR_OK : tr_fail(TR_USAGE, "--output DIR is required: the directory to write to");
+}
+
+void cli_print_foreign(const char *text, size_t n)
+{
+    char one[16], shown[64];
+    if (!isatty(STDOUT_FILENO)) {
+        fwrite(text, 1, n, stdout);
+        n = 0;
+    }
+    for (size_t i = 0; i < n;) {
+        size_t len = tr_utf8_len(text + i, n - i);
+        len = len ? len : 1;
+        memcpy(one, text + i, len);
+        one[len] = 0;
+        fputs(one[0] ? tr_escape_lines(one, shown, sizeof shown) : "\\x00", stdout);
+        i += len;
+    }
+    fflush(stdout);
 }
 
 void cli_print_path(const char *path)
@@ -75,6 +94,8 @@ static int exit_code(enum tr_status st)
         return TR_EXIT_UNSAVED;
     case TR_NUMBERS:
         return TR_EXIT_STOP;
+    case TR_NO:
+        return TR_EXIT_NO;
     default:
         return TR_EXIT_BUG;
     }
@@ -82,8 +103,9 @@ static int exit_code(enum tr_status st)
 
 static int report(enum tr_status st)
 {
-    if (st != TR_OK)
-        fprintf(stderr, "trireme: %s\n", tr_error_text());
+    char shown[4096]; /* names and contents of files are in the text: a terminal must not obey them */
+    if (st != TR_OK && st != TR_NO)
+        fprintf(stderr, "trireme: %s\n", tr_escape_lines(tr_error_text(), shown, sizeof shown));
     return exit_code(st);
 }
 

@@ -107,6 +107,16 @@ static void message_hybrid_shard(const struct tr_legal_query *q, struct tr_str *
     tr_str_addf(out, "hybrid_shard %" PRId64 " does not divide dp %" PRId64, q->hybrid_shard, q->dp);
 }
 
+/* More micro-batches are the near change; fewer stages are another layout. */
+static void message_pp_micro(const struct tr_legal_query *q, struct tr_str *out)
+{
+    int64_t n = tr_max64(1, q->n_micro);
+    tr_str_addf(out,
+                "pp_chunks %" PRId64 ": interleaved needs gradient_accumulation_steps that pp %" PRId64
+                " divides, and there are %" PRId64 "; try --gradient_accumulation_steps %" PRId64 " or --pp_chunks 1",
+                q->pp_chunks, q->pp, q->n_micro, (n + q->pp - 1) / q->pp * q->pp);
+}
+
 /* The schedules that have no chunks; interleaved has, and a file may. */
 static bool schedule_has_chunks(const struct tr_legal_query *q)
 {
@@ -207,7 +217,7 @@ static const struct rule {
     [TR_LEGAL_PP_SEGMENTS] = { AXIS(pp), "pp is at most segments / pp_chunks (layers + 2 segments)", segments_a_chunk,
                                at_most },
     [TR_LEGAL_PP_MICRO] = { AXIS(pp), "interleaved: pp divides gradient_accumulation_steps", micro_batches,
-                            divides_with_chunks },
+                            divides_with_chunks, .message = message_pp_micro },
     [TR_LEGAL_CP_ROW] = { AXIS(cp), "cp divides sequence_length", row_tokens, divides },
     [TR_LEGAL_CP_RING] = { AXIS(cp), "ring: 2 x cp divides sequence_length", row_tokens, twice_divides_with_ring },
     [TR_LEGAL_CP_HEADS] = { AXIS(cp), "ulysses: cp divides num_attention_heads / tp", heads_of_tp,
@@ -356,13 +366,32 @@ static void print_rule(const struct rule *r, const struct tr_legal_query *q, str
     tr_str_addf(out, "\n");
 }
 
-void tr_legal_print(const struct tr_legal_query *q, struct tr_str *out)
+static void print_rule_json(const struct rule *r, const struct tr_legal_query *q, const char *before,
+                            struct tr_str *out)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(rules); i++)
+    tr_str_addf(out, "%s{\"axis\": \"%s\", \"rule\": ", before, r->axis);
+    tr_str_json(out, r->text);
+    if (q)
+        tr_str_addf(out, ", \"size\": %" PRId64 ", \"legal\": %s", size_in(q, r), holds(r, q) ? "true" : "false");
+    if (q && r->value)
+        tr_str_addf(out, ", \"value\": %" PRId64, r->value(q));
+    tr_str_addf(out, "}");
+}
+
+void tr_legal_print(const struct tr_legal_query *q, bool as_json, struct tr_str *out)
+{
+    const char *before = "";
+    tr_str_addf(out, as_json ? "{\"rules\": [" : "");
+    for (size_t i = 0; i < TR_COUNT_OF(rules); i++) {
         if (q && rules[i].value && rules[i].value(q) == 0)
             continue; /* the model has no such value */
+        if (as_json)
+            print_rule_json(&rules[i], q, before, out);
         else if (q)
             print_rule(&rules[i], q, out);
         else
             tr_str_addf(out, "%-5s  %s\n", rules[i].axis, rules[i].text);
+        before = ", ";
+    }
+    tr_str_addf(out, as_json ? "]}\n" : "");
 }

@@ -62,7 +62,7 @@ bool tr_legal_holds(const struct tr_legal_query *q); /* all rules; a search asks
 enum tr_status tr_legal_check(const struct tr_legal_query *q);
 /* The same for some of the rules: a forecast of another trainer's layout keeps those that every trainer has. */
 enum tr_status tr_legal_check_rules(const struct tr_legal_query *q, const enum tr_legal_id *ids, size_t n);
-/* The rules, one a line; with `q`, what each says of it. */
-void tr_legal_print(const struct tr_legal_query *q, struct tr_str *out);
+/* The rules, one a line or as JSON; with `q`, what each says of it. */
+void tr_legal_print(const struct tr_legal_query *q, bool as_json, struct tr_str *out);
 
 #endif

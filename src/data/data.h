@@ -87,7 +87,10 @@ static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows
  * targets). Counts the valid targets. Allocates nothing. Any number of threads may call this at the same time. */
 enum tr_status tr_data_fill(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                             const struct tr_batch *out, int64_t *n_targets);
-/* The same count without reading the tokens. */
+/* The tokens of these samples; padding is not counted. */
+enum tr_status tr_data_tokens(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                              int64_t *n_tokens);
+/* The targets of these samples, counted without reading the tokens. */
 enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                              int64_t *n_targets);
 

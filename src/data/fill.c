@@ -159,3 +159,30 @@ enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int
         *n_targets = sum;
     return st;
 }
+
+static enum tr_status count_tokens(const struct tr_data *d, uint64_t g, int64_t *count)
+{
+    enum tr_status st = TR_OK;
+    struct tr_walk w;
+    struct tr_piece p;
+    TR_TRY(begin_row(&w, d, g));
+    do {
+        TR_TRY(tr_walk_next(&w, &p));
+        *count += p.n;
+    } while (p.n > 0);
+out:
+    tr_walk_end(&w);
+    return st;
+}
+
+enum tr_status tr_data_tokens(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                              int64_t *n_tokens)
+{
+    enum tr_status st = TR_OK;
+    int64_t sum = 0;
+    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++)
+        st = count_tokens(d, first_sample + (uint64_t)r, &sum);
+    if (st == TR_OK)
+        *n_tokens = sum;
+    return st;
+}

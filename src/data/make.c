@@ -86,8 +86,15 @@ static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, c
 {
     struct make *m = ctx;
     enum tr_status st = TR_OK;
+    struct tr_str text = { 0 };
     if (why)
         return skip(m, line, why);
+    if (m->m->rules.shape == TR_SHAPE_TOKENS && m->t->tokenizer) /* ids were made elsewhere: for this tokenizer? */
+        st = tr_tokenizer_decode(m->t->tokenizer, ids, n_ids, &text);
+    tr_str_release(&text);
+    if (st == TR_USAGE)
+        TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->file.path, line));
+    TR_TRY(st);
     TR_TRY(begin_doc(m));
     st = tr_shard_writer_add(m->writer, ids, mask, n_ids);
     if (st == TR_USAGE) /* an id beyond the vocabulary: the data was made for another model */

@@ -13,23 +13,6 @@ void tr_proof_row_release(struct tr_proof_row *row)
 }
 
 /* The number of tokens in the row. Padding is found by length, never by id. */
-static enum tr_status count_tokens(const struct tr_data *d, uint64_t sample, int64_t *n_tokens)
-{
-    enum tr_status st = TR_OK;
-    struct tr_place at = tr_data_place(d, sample);
-    struct tr_walk w;
-    struct tr_piece p;
-    *n_tokens = 0;
-    TR_TRY(tr_walk_begin(&w, at.part, at.row));
-    do {
-        TR_TRY(tr_walk_next(&w, &p));
-        *n_tokens += p.n;
-    } while (p.n > 0);
-out:
-    tr_walk_end(&w);
-    return st;
-}
-
 static enum tr_status add_text(const struct tr_tokenizer *t, struct tr_proof_row *row, struct tr_proof_token *token,
                                struct tr_str *bytes)
 {
@@ -77,7 +60,7 @@ enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer 
         TR_TRY(tr_fail(TR_NOMEM, "no memory to show a row of %zu tokens", n));
     struct tr_batch b = tr_batch_in(mem, d->row_tokens);
     TR_TRY(tr_data_fill(d, sample, 1, sample + 1, &b, &row.n_targets));
-    TR_TRY(count_tokens(d, sample, &row.n_tokens));
+    TR_TRY(tr_data_tokens(d, sample, 1, sample + 1, &row.n_tokens));
     struct tr_place at = tr_data_place(d, sample);
     row.epoch = at.epoch;
     row.i_source = at.i_group;
@@ -123,7 +106,7 @@ enum tr_status tr_data_get_masks(const struct tr_data *d, struct tr_data_masks *
     struct tr_data_masks m = { .n_rows = (int64_t)(d->info.n_rows < TR_MASKS_ROWS ? d->info.n_rows : TR_MASKS_ROWS) };
     for (int64_t g = 0; g < m.n_rows; g++) {
         int64_t n_tokens = 0, n_targets = 0;
-        TR_TRY(count_tokens(d, (uint64_t)g, &n_tokens));
+        TR_TRY(tr_data_tokens(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_tokens));
         TR_TRY(tr_data_count(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_targets));
         m.n_tokens += n_tokens;
         m.n_targets += n_targets;

@@ -110,7 +110,8 @@ static enum tr_status verify(const struct tr_shard *s, uint64_t vocab_size)
     TR_TRY(verify_range(&v, s->docs_at, s->mask_at, check_docs));
     TR_TRY(verify_range(&v, s->mask_at, s->end, check_nothing));
     if (!tr_hash_eq(tr_hasher_get(v.hasher), i->payload))
-        TR_TRY(tr_fail(TR_IO, "the content does not match its checksum"));
+        TR_TRY(tr_fail(TR_USAGE,
+                       "the content does not match its checksum: the file is damaged; remove it and make it again"));
 out:
     tr_hasher_close(v.hasher);
     free(v.buf);

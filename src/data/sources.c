@@ -24,21 +24,28 @@ static bool ends_with(const char *path, const char *suffix)
 /* Refuses a format that is not read, with a command that converts it to one that is. */
 static enum tr_status refuse_kind(const char *path)
 {
+    struct tr_str word = { 0 };
+    enum tr_status st;
+    tr_str_shell(&word, path);
+    const char *quoted = tr_str_ok(&word) ? word.p : "FILE";
     if (ends_with(path, ".parquet"))
-        return tr_fail(TR_USAGE,
-                       "%s: parquet is not read; convert it: python3 -c \"import pandas as p; p.read_parquet('%s')"
-                       ".to_json('data.jsonl', orient='records', lines=True, force_ascii=False)\"",
-                       path, path);
-    if (ends_with(path, ".json"))
-        return tr_fail(
+        st = tr_fail(TR_USAGE,
+                     "%s: parquet is not read; convert it: python3 -c \"import pandas as p, sys; "
+                     "p.read_parquet(sys.argv[1]).to_json('data.jsonl', orient='records', lines=True, "
+                     "force_ascii=False)\" %s",
+                     path, quoted);
+    else if (ends_with(path, ".json"))
+        st = tr_fail(
             TR_USAGE,
             "%s: only .jsonl, with one record on each line, is read; convert an array: jq -c '.[]' %s > data.jsonl",
-            path, path);
-    return tr_fail(
-        TR_USAGE,
-        "%s: the file is not .txt, .jsonl (also with .gz or .zst) or .trtok; name the files to read, or a glob such as "
-        "DIR/*.jsonl",
-        path);
+            path, quoted);
+    else
+        st = tr_fail(TR_USAGE,
+                     "%s: the file is not .txt, .jsonl (also with .gz or .zst) or .trtok; name the files to read, or a "
+                     "glob such as DIR/*.jsonl",
+                     path);
+    tr_str_release(&word);
+    return st;
 }
 
 static enum tr_status kind_of(const char *path, enum tr_source_kind *out)

@@ -103,6 +103,10 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
         .chat = o->chat,
         .mask = o->mask,
     };
+    if (source->kind == TR_SOURCE_TEXT && r->shape != TR_SHAPE_AUTO && r->shape != TR_SHAPE_TEXT)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s: data_format %s is of .jsonl records, and this file is plain text; leave data_format out",
+                       source->path, tr_shape_name(r->shape)));
     if (source->kind == TR_SOURCE_TEXT)
         r->shape = TR_SHAPE_TEXT;
     else if (r->shape == TR_SHAPE_AUTO)

@@ -64,7 +64,7 @@ static enum tr_status run_gzip(struct tr_unzip *z, const void *in, size_t *n_in,
     if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
         return rc == Z_MEM_ERROR
                    ? tr_fail(TR_NOMEM, "no memory to decompress")
-                   : tr_fail(TR_IO, "the file is not gzip, or is damaged after %" PRIu64 " bytes of text: %s",
+                   : tr_fail(TR_USAGE, "the file is not gzip, or is damaged after %" PRIu64 " bytes of text: %s",
                              z->n_out + *n_out, g->msg ? g->msg : "bad data");
     if (rc == Z_STREAM_END)
         inflateReset(g);
@@ -80,7 +80,7 @@ static enum tr_status run_zstd(struct tr_unzip *z, const void *in, size_t *n_in,
     *n_in = i.pos;
     *n_out = o.pos;
     if (ZSTD_isError(rc))
-        return tr_fail(TR_IO, "the file is not zstd, or is damaged after %" PRIu64 " bytes of text: %s",
+        return tr_fail(TR_USAGE, "the file is not zstd, or is damaged after %" PRIu64 " bytes of text: %s",
                        z->n_out + o.pos, ZSTD_getErrorName(rc));
     if (*n_in > 0 || *n_out > 0)
         z->is_inside = rc != 0;
@@ -105,7 +105,7 @@ enum tr_status tr_unzip_run(struct tr_unzip *z, const void *in, size_t *n_in, vo
 enum tr_status tr_unzip_end(const struct tr_unzip *z)
 {
     return z->is_inside
-               ? tr_fail(TR_IO,
+               ? tr_fail(TR_USAGE,
                          "the file ends inside a compressed block, after %" PRIu64 " bytes of text: it was truncated",
                          z->n_out)
                : TR_OK;

@@ -22,13 +22,16 @@ static void print_changes(const struct tr_forecast_query *was, const struct tr_f
         tr_str_addf(out, " --hybrid_shard %d", a->shard);
     if (a->sync_last != was->sync_last)
         tr_str_addf(out, " --sync %s", a->sync_last ? "last" : "each");
-    if (a->has_sp && !was->has_sp)
-        tr_str_addf(out, " --sp");
+    if (a->has_sp != was->has_sp)
+        tr_str_addf(out, a->has_sp ? " --sp" : " --sp false");
     if (a->micro != was->micro || a->dp != was->dp)
         tr_str_addf(out, " --per_device_train_batch_size %.0f --gradient_accumulation_steps %.0f", a->micro,
                     a->global / a->dp / a->micro);
     if (a->keep != was->keep)
         tr_str_addf(out, " --recompute %s", a->keep == TR_KEEP_INPUT ? "block" : "op");
+    if (a->tp > was->tp && a->tp > (int)a->shape.kv_heads)
+        tr_str_addf(out, " (tp is above the %.0f key heads: ranks share a key head, and each holds its k and v whole)",
+                    a->shape.kv_heads);
 }
 
 enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_forecast_query *asked, struct tr_str *out)
@@ -45,14 +48,19 @@ enum tr_status tr_fit_text(const struct tr_search_query *q, const struct tr_fore
     near.pins.schedule = asked->pp > 1 && asked->schedule ? asked->schedule : "1f1b";
     near.pins.chunks = asked->chunks > 1 ? asked->chunks : 0;
     TR_TRY(tr_search_run(&near, s));
-    tr_str_addf(out, s->n > 0 ? "changes that make it fit, the fastest first:\n"
-                              : "no small change fits this many chips; plan --search --objective fewest says how many "
-                                "would\n");
-    for (int i = 0; i < s->n && i < SHOWN; i++) {
-        tr_str_addf(out, "  %8.4g s a step, %6.1f GiB: ", s->top[i].f.step_s, s->top[i].f.total_bytes / 1073741824.0);
-        print_changes(asked, &s->top[i].query, out);
-        tr_str_addf(out, "\n");
+    int n_shown = 0;
+    for (int i = 0; i < s->n && n_shown < SHOWN; i++) {
+        struct tr_str changes = { 0 };
+        print_changes(asked, &s->top[i].query, &changes);
+        if (changes.n > 0) /* the layout that was asked for is no remedy: its compile, which is exact, does not fit */
+            tr_str_addf(out, "%s  %8.4g s a step, %6.1f GiB: %s\n",
+                        n_shown++ ? "" : "changes that make it fit, the fastest first:\n", s->top[i].f.step_s,
+                        s->top[i].f.total_bytes / 1073741824.0, changes.p);
+        tr_str_release(&changes);
     }
+    if (n_shown == 0)
+        tr_str_addf(out,
+                    "no small change fits this many chips; plan --search --objective fewest says how many would\n");
 out:
     free(s);
     return st;

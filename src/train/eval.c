@@ -61,7 +61,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
     TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
-    TR_TRY(tr_path_join(cache, cfg->output ? cfg->output : cfg->model, ".cache"));
+    TR_TRY(tr_reader_cache(cfg, cache));
     TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     TR_TRY(tr_device_open(s->device->name, &dev));

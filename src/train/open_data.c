@@ -3,6 +3,7 @@
 #include "train/train.h"
 #include <assert.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static bool needs_tokenizer(const struct tr_data_list *list)
 {
@@ -40,6 +41,25 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .on_make = s->on_make,
         .on_make_ctx = s->on_make_ctx,
     };
+}
+
+/* A verb that reads must not write into a model's directory, which may be shared or read-only. The cache of a run,
+ * where the model is one's output, is used; else a directory of this user, one for each model. */
+enum tr_status tr_reader_cache(const struct tr_config *cfg, char out[TR_PATH_MAX])
+{
+    char base[TR_PATH_MAX], hex[33], name[48];
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_path_join(out, cfg->output ? cfg->output : cfg->model, ".cache"));
+    if (cfg->output || access(out, W_OK) == 0)
+        return TR_OK;
+    char *path = realpath(cfg->model, NULL);
+    tr_hash_hex(tr_hash(path ? path : cfg->model, strlen(path ? path : cfg->model)), hex);
+    free(path);
+    TR_TRY(tr_user_cache(base));
+    TR_TRY(tr_format(name, sizeof name, "data-%s", hex));
+    TR_TRY(tr_path_join(out, base, name));
+out:
+    return st == TR_OK ? TR_OK : tr_fail_at(st, "no place for the cache of tokens, name one with --output: ");
 }
 
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,

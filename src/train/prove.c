@@ -64,8 +64,11 @@ static enum tr_status prove(struct prover *p, struct tr_proof *out)
     if (p->b->values) /* each rank has its own rows */
         TR_TRY(tr_exec_total(p->b->e, "documents compared", &n_pairs));
     *out = (struct tr_proof){ .n_pairs = (int64_t)n_pairs,
+                              .is_finite = isfinite(odd) && isfinite(odd_again) && isfinite(even) && isfinite(whole),
                               .is_isolated = odd == odd_again,
                               .split_error = whole > 0 ? fabs(odd + even - whole) / whole : 0 };
+    if (!out->is_finite)
+        return TR_OK;
     if (!out->is_isolated)
         return tr_fail(TR_NUMBERS, "data proof: a document changed the loss of its neighbour: %.17g became %.17g", odd,
                        odd_again);
@@ -111,6 +114,11 @@ bool tr_proof_has_pair(const struct tr_batch *b, int64_t n_tokens, int64_t row_t
 
 void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
 {
+    if (!p->is_finite) {
+        tr_str_addf(out, "isolation: not tested, because the loss is not finite: weights of the model overflow, or are "
+                         "not finite; the first step names the layer\n");
+        return;
+    }
     if (p->n_pairs)
         tr_str_addf(out, "isolation: %" PRId64 " documents beside changed neighbours, no loss moved by a bit; ",
                     p->n_pairs);
@@ -171,11 +179,17 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
     TR_TRY(tr_data_summary(p->data, &text, &json));
     if (p->tok)
         TR_TRY(show_first(p, &text));
-    if (cfg->data_proof == TR_DATA_PROOF_FULL || step_flops <= cheap_flops) {
+    if (cfg->fp8) {
+        tr_str_addf(&text, "isolation: not tested, because the scales of 8-bit products span documents\n");
+        tr_str_addf(&json, ",\"isolated\":null");
+    } else if (cfg->data_proof == TR_DATA_PROOF_FULL || step_flops <= cheap_flops) {
         TR_TRY(prove_step(p, &proof));
         tr_proof_show(&proof, &text);
-        tr_str_addf(&json, ",\"isolated\":true,\"pairs\":%" PRId64 ",\"split_error\":%.3g", proof.n_pairs,
-                    proof.split_error);
+        if (proof.is_finite)
+            tr_str_addf(&json, ",\"isolated\":true,\"pairs\":%" PRId64 ",\"split_error\":%.3g", proof.n_pairs,
+                        proof.split_error);
+        else
+            tr_str_addf(&json, ",\"isolated\":null");
     } else {
         tr_str_addf(
             &text, "isolation: not tested, because it costs four steps; use trireme data check or --data_proof full\n");

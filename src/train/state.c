@@ -166,6 +166,36 @@ static bool is_allowed(const struct tr_config *cfg, const char *name)
     return false;
 }
 
+static const char *const derived_inputs[] = { "data_hash", "sequence_length", "schedule_steps", "tokenizer_hash",
+                                              "optim_groups" };
+
+static bool is_input(const char *name)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(derived_inputs); i++)
+        if (strcmp(name, derived_inputs[i]) == 0)
+            return true;
+    for (size_t i = 0; i < TR_COUNT_OF(input_options); i++)
+        if (strcmp(name, input_options[i]) == 0)
+            return true;
+    return false;
+}
+
+enum tr_status tr_state_check_allowed(const struct tr_config *cfg)
+{
+    struct tr_str known = { 0 };
+    enum tr_status st = TR_OK;
+    for (size_t i = 0; i < TR_COUNT_OF(derived_inputs); i++)
+        tr_str_addf(&known, "%s%s", i ? ", " : "", derived_inputs[i]);
+    for (size_t i = 0; i < TR_COUNT_OF(input_options); i++)
+        tr_str_addf(&known, ", %s", input_options[i]);
+    for (size_t i = 0; i < cfg->allow_change.n && st == TR_OK; i++)
+        if (!is_input(cfg->allow_change.item[i]))
+            st = tr_fail(TR_USAGE, "allow_change: %s is not an input of a run; the inputs are %s",
+                         cfg->allow_change.item[i], tr_str_ok(&known) ? known.p : "");
+    tr_str_release(&known);
+    return st;
+}
+
 static enum tr_status compare_inputs(const cJSON *saved, const struct tr_run_inputs *in)
 {
     enum tr_status st = TR_OK;
@@ -190,9 +220,6 @@ static enum tr_status compare_inputs(const cJSON *saved, const struct tr_run_inp
             &diff, " (%" PRId64 " rows x %" PRId64 " micro-batches x dp %" PRId64 "; --train_batch_size %.0f keeps it)",
             in->cfg->per_device_train_batch_size, in->cfg->gradient_accumulation_steps, in->cfg->dp,
             batch->valuedouble);
-    for (size_t i = 0; i < in->cfg->allow_change.n; i++)
-        if (!cJSON_GetObjectItemCaseSensitive(now, in->cfg->allow_change.item[i]))
-            TR_TRY(tr_fail(TR_USAGE, "allow_change: %s is not an input of a run", in->cfg->allow_change.item[i]));
     if (diff.n)
         st = tr_fail(
             TR_USAGE,
@@ -308,8 +335,14 @@ out:
 
 struct history_options {
     int64_t last_step; /* the log may already hold later steps while a checkpoint is written */
-    int64_t logging_steps, epoch_steps;
+    int64_t logging_steps;
+    double epoch_rows, batch_rows, total_rows; /* the last step of a run over epochs may have fewer rows than a batch */
 };
+
+static double epoch_of(const struct history_options *o, int64_t step)
+{
+    return o->epoch_rows > 0 ? fmin((double)step * o->batch_rows, o->total_rows) / o->epoch_rows : 0;
+}
 
 /* Appends an event that belongs in the history; false: the event does not. */
 static bool add_history_line(const struct tr_event *e, const struct history_options *o, bool is_first,
@@ -320,8 +353,7 @@ static bool add_history_line(const struct tr_event *e, const struct history_opti
     if (e->step > o->last_step || !isfinite(e->loss) ||
         !(e->kind == TR_EVENT_EVAL || (e->kind == TR_EVENT_STEP && is_logged)))
         return false;
-    double epoch = o->epoch_steps > 0 ? (double)e->step / (double)o->epoch_steps : 0;
-    tr_str_addf(out, "%s\n    {\"epoch\": %.6g, ", is_first ? "" : ",", epoch);
+    tr_str_addf(out, "%s\n    {\"epoch\": %.6g, ", is_first ? "" : ",", epoch_of(o, e->step));
     if (e->kind == TR_EVENT_STEP)
         tr_str_addf(out, "\"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g", e->grad_norm, e->lr, e->loss);
     else
@@ -334,8 +366,9 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
                                       int64_t step, int64_t total_steps, int64_t tokens, double flops_per_token,
                                       struct tr_str *out)
 {
-    int64_t epoch_steps = (int64_t)tr_data_steps(tr_data_rows(data), (uint64_t)cfg->train_batch_size);
-    struct history_options history = { step, cfg->logging_steps, epoch_steps };
+    double rows = (double)tr_data_rows(data);
+    struct history_options history = { step, cfg->logging_steps, rows, (double)cfg->train_batch_size,
+                                       cfg->max_steps > 0 ? INFINITY : ceil(rows * cfg->num_train_epochs) };
     bool is_first = true;
     struct tr_events *events = NULL;
     struct tr_event e;
@@ -348,9 +381,8 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
         "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n"
         "  \"is_hyper_param_search\": false,\n  \"is_local_process_zero\": true,\n  \"is_world_process_zero\": true,\n"
         "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n  \"log_history\": [",
-        (double)step / (double)tr_max64(1, epoch_steps), step, total_steps, cfg->logging_steps, cfg->eval_steps,
-        cfg->save_steps, cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens,
-        flops_per_token * (double)tokens);
+        epoch_of(&history, step), step, total_steps, cfg->logging_steps, cfg->eval_steps, cfg->save_steps,
+        cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens, flops_per_token * (double)tokens);
     if (tr_events_open(events_path, 0, &events) != TR_OK)
         tr_error_clear(); /* a run without a log has no history */
     while (tr_events_next(events, &e))

@@ -31,6 +31,8 @@ struct tr_run_inputs {
     int64_t total_steps;
     const struct tr_base_id *base; /* NULL: the run trains no adapter */
 };
+/* Does every name of --allow_change name an input? Else TR_USAGE lists the inputs. */
+enum tr_status tr_state_check_allowed(const struct tr_config *cfg);
 enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_inputs *in, struct tr_str *out);
 /* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, groups, schedule,
  * precision), naming

@@ -34,6 +34,8 @@ static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **ou
     return st;
 }
 
+enum { STILL_STEPS = 10 };
+
 static enum tr_status one_step(struct tr_trainer *t, int64_t step)
 {
     enum tr_status st = TR_OK;
@@ -70,6 +72,9 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
         t->warm_s += (double)(tr_clock_us() - begin) * 1e-6;
     }
     int64_t tokens = (int64_t)b->n_samples * t->s->sequence_length;
+    int64_t n_read = tokens; /* without padding */
+    if (tr_trainer_is_first(t))
+        TR_TRY(tr_data_tokens(t->data, b->first_sample, (int64_t)b->n_samples, t->total_samples, &n_read));
     t->tokens_done += tokens;
     t->wait_s += wait_s;
     t->step_s += seconds;
@@ -81,16 +86,19 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                                .loss_scale = scaler.scale,
                                .lr = (double)values[TR_STEP_LR],
                                .tokens = tokens,
-                               .tokens_per_s = (double)tokens / seconds,
+                               .tokens_per_s = (double)n_read / seconds,
                                .data_wait_s = wait_s,
                                .comm_exposed_s = r.exposed_s,
                                .samples = &range,
                                .n_samples = 1 };
-    double flops = e.tokens_per_s * t->flops_per_token / t->s->env.size; /* of one rank, per second */
+    double flops = (double)tokens / seconds * t->flops_per_token / t->s->env.size; /* of one rank, per second */
     if (t->peak_flops > 0 && t->peak_flops < flops)
         t->peak_flops = flops; /* the CPU was busy when its peak was measured */
     e.mfu = t->peak_flops > 0 ? flops / t->peak_flops : -1;
     tr_observe_step(t->ob, &e);
+    t->n_still = r.grad_norm == 0 ? t->n_still + 1 : 0;
+    if (t->n_still == STILL_STEPS)
+        tr_trainer_report_still(t, step + 1);
     if (step == t->first_step)
         tr_trainer_report_start(t);
 out:
@@ -216,6 +224,11 @@ static enum tr_status loop(struct tr_trainer *t)
     TR_TRY(tr_saving_model(t->saving));
     TR_TRY(tr_failpoint("train.after_model"));
     TR_TRY(tr_trainer_meet(t, "the model is written")); /* no rank leaves before the model is written */
+    if (!tr_saving_is_saved(t->saving, t->total_steps))
+        st = tr_fail(TR_IO,
+                     "the model is written, but the checkpoint of the last step %" PRId64
+                     " is not (see the lines above): free the disk, and --resume saves it",
+                     t->total_steps);
 out:
     return st;
 }

@@ -16,6 +16,8 @@ enum tr_status tr_compare_checkpoint(struct tr_exec *e, const char *dir, enum tr
 
 /* Opens the data of cfg->data or cfg->eval_data. The tokenizer is opened from the model directory when the data is
  * text. */
+/* The directory where eval and data keep the tokens of a text. */
+enum tr_status tr_reader_cache(const struct tr_config *cfg, char out[TR_PATH_MAX]);
 enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *s, const struct tr_data_list *list,
                             bool is_training, const char *cache_dir, struct tr_tokenizer **tokenizer,
                             struct tr_data **out);
@@ -45,6 +47,7 @@ struct tr_proof_batch {
 };
 struct tr_proof {
     int64_t n_pairs; /* documents that stand behind another one in their row */
+    bool is_finite;  /* a loss that is not finite proves nothing about documents: the first step finds its cause */
     bool is_isolated;
     double split_error; /* relative */
 };

@@ -37,6 +37,7 @@ struct tr_trainer {
     uint64_t total_samples;
     double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done;
+    int64_t n_still; /* steps in a row whose gradient norm was exactly 0 */
     double stage_wait_s, comm_wait_s,
         warm_s; /* waits for other stages; waits for any rank; total time. Without the cold first step. */
     struct tr_event_end end;
@@ -68,6 +69,7 @@ void tr_trainer_report_odd(struct tr_trainer *t, int64_t step, const struct tr_s
                            const struct tr_verdict *v);
 /* Reports a step without an update: its gradients overflowed float16, and the loss scale is smaller now. */
 void tr_trainer_report_overflow(struct tr_trainer *t, int64_t step);
+void tr_trainer_report_still(struct tr_trainer *t, int64_t step); /* the gradient norm stays 0 */
 /* Reports the table of rank 0 when the last profiled step is done. By then every rank has written its timeline. */
 enum tr_status tr_trainer_report_profile(struct tr_trainer *t, int64_t step, double step_s, double exposed_s);
 

@@ -168,6 +168,8 @@ enum tr_status tr_check_output(const struct tr_config *cfg)
     size_t n = 0;
     if (stat(cfg->output, &out) != 0)
         return TR_OK;
+    if (!S_ISDIR(out.st_mode))
+        return tr_fail(TR_USAGE, "output %s is a file; name a directory", cfg->output);
     if (stat(cfg->model, &model) == 0 && out.st_dev == model.st_dev && out.st_ino == model.st_ino)
         return tr_fail(TR_USAGE, "output %s is the model's own directory; name another --output", cfg->output);
     if (strcmp(cfg->resume_from_checkpoint, "none") != 0)
@@ -224,6 +226,7 @@ static enum tr_status open_setup(struct tr_trainer *t)
     TR_TRY(tr_setup_open(t->cfg, TR_USE_TRAIN, &t->s));
     TR_TRY(tr_state_new(&t->state));
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
+    TR_TRY(tr_state_check_allowed(t->cfg));
     TR_TRY(check_inputs(t));
     TR_TRY(tr_self_test(&t->arithmetic));
 out:

@@ -115,6 +115,18 @@ void tr_trainer_report_odd(struct tr_trainer *t, int64_t step, const struct tr_s
     tr_observe_fault(t->ob, &f);
 }
 
+void tr_trainer_report_still(struct tr_trainer *t, int64_t step)
+{
+    char text[256], fields[48];
+    (void)snprintf(fields, sizeof fields, "\"step\":%" PRId64, step);
+    (void)snprintf(text, sizeof text,
+                   "step %" PRId64 ": the gradient norm has been exactly 0 for %" PRId64
+                   " steps: nothing is learned; do the rows have targets, and do weights get no gradient through a "
+                   "layer of zeros?",
+                   step, t->n_still);
+    tr_observe_note(t->ob, "no_gradient", fields, text);
+}
+
 void tr_trainer_report_overflow(struct tr_trainer *t, int64_t step)
 {
     char text[128];

@@ -21,7 +21,7 @@ done
 [ -e two/checkpoint-8/trireme/optim-0001-of-0002.safetensors ] && [ -e re/checkpoint-8/trireme/optim-0000-of-0001.safetensors ] ||
     fail "reshard: $(ls re/checkpoint-8/trireme)"
 "$TRIREME" ckpt diff re/checkpoint-8 re/checkpoint-8 | grep -q 'bit for bit' || fail "a checkpoint differs from itself"
-"$TRIREME" ckpt diff one/checkpoint-6 one/checkpoint-8 | grep -q 'tensors differ' || fail "two steps are the same"
+{ "$TRIREME" ckpt diff one/checkpoint-6 one/checkpoint-8 || true; } | grep -q 'tensors differ' || fail "two steps are the same"
 "$TRIREME" ckpt export two/checkpoint-8 --output exported >stdout
 "$TRIREME" ckpt export re/checkpoint-8 --output again >stdout
 same exported/model.safetensors again/model.safetensors

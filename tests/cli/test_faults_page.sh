@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# docs/guide/faults.md: every case of groups A-E, H and I stands there once, with a test that exists or a reason why not.
+# docs/guide/faults.md: every case of groups A-E, H, I and S stands there once, with a test that exists or a reason why not.
 cd "$(dirname "$0")/../.."
 python3 - docs/guide/faults.md <<'PY'
 import os, re, sys
-cases = {"A": 25, "B": 18, "C": 21, "D": 10, "E": 7, "H": 15, "I": 8}
+cases = {"A": 25, "B": 18, "C": 21, "D": 10, "E": 7, "H": 15, "I": 8, "S": 11}
 want = [f"{group}{i}" for group, n in cases.items() for i in range(1, n + 1)]
-rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in open(sys.argv[1]) if re.match(r"\| [A-I]\d+ \|", line)]
+rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in open(sys.argv[1]) if re.match(r"\| [A-IS]\d+ \|", line)]
 wrong = [f"{row[0]}: {len(row)} cells, want 3" for row in rows if len(row) != 3]
 got = [row[0] for row in rows]
 wrong += [f"{name}: {got.count(name)} rows, want 1" for name in want if got.count(name) != 1]

@@ -34,7 +34,7 @@ done
 echo '[{"pattern": "*norm*", "lr_factor": 0}]' >still.json
 run 1 still --learning_rate 1e-2 --optim_groups still.json
 [ "$("$TRIREME" ckpt diff model still | grep -c norm)" = 0 ] || fail "norms have moved"
-"$TRIREME" ckpt diff model still | grep -q mlp || fail "nothing has moved"
+{ "$TRIREME" ckpt diff model still || true; } | grep -q mlp || fail "nothing has moved"
 
 # The content of the file is an input of the run: a resume sees a change of it, and blanks are none.
 resume() {

@@ -162,7 +162,7 @@ for e in sorted(spans, key=lambda e: e["ts"]):
 PY
 done
 expect 2 "$TRIREME" plan "${layout[@]}" --timeline t.png
-expect 0 "$TRIREME" plan --model "$models/llama-8b.json" --sequence_length 4096 --bf16 --dp 8 --machine H100 \
+expect 1 "$TRIREME" plan --model "$models/llama-8b.json" --sequence_length 4096 --bf16 --dp 8 --machine H100 \
     --per_device_train_batch_size 2
 grep -q 'does not fit' stdout && grep -q -- '--zero' stdout || fail "no way to make it fit: $(tail -n 8 stdout)"
 

@@ -163,7 +163,7 @@ static void g10_a_file_that_shrinks_grows_or_changes_is_noticed(void **state)
     assert_refused(tr_data_fill(d, 0, 1, 2, &r.b, &n_targets), TR_IO, "changed since");
     tr_data_close(d);
     const char *path = in_scratch(*state, "s.trtok"); /* and its seal does not hold any more */
-    assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_IO, "checksum");
+    assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE, "checksum");
     rows_free(&r);
     bench_release(&b);
 }
@@ -218,15 +218,15 @@ static void g12_bombs_damage_and_special_files_are_refused(void **state)
         assert_ok(tr_file_read(path, 1 << 20, &bytes, &n));
         for (size_t cut = 1; cut < n; cut += 3) {
             path = put_file(*state, name, bytes, cut);
-            assert_int_equal(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_IO);
+            assert_int_equal(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE);
         }
         bytes[n - 1] ^= 0x55;
         path = put_file(*state, name, bytes, n);
         if (!zstd) /* zstd checks the content only when its writer asked for that */
-            assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_IO, "damaged");
+            assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE, "damaged");
         free(bytes);
         path = put_text(*state, name, "this is not compressed at all");
-        assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_IO, zstd ? "not zstd" : "not gzip");
+        assert_refused(tr_data_open(&path, 1, b.tokenizer, &b.options, &d), TR_USAGE, zstd ? "not zstd" : "not gzip");
     }
     assert_ok(tr_mkdirs(in_scratch(*state, "dir.jsonl")));
     path = in_scratch(*state, "dir.jsonl");

@@ -115,6 +115,8 @@ static void targets_cross_rows_only_where_the_document_goes_on(void **state)
         assert_ok(tr_data_count(d, 0, n, (uint64_t)n, &count));
         assert_int_equal(n_targets, cut ? 7 + 2 : 19 + 2);
         assert_int_equal(count, n_targets);
+        assert_ok(tr_data_tokens(d, 0, n, (uint64_t)n, &count));
+        assert_int_equal(count, cut ? 8 + 3 : 20 + 3); /* the rest of the rows is padding */
         tr_data_get_info(d, &info[cut]);
         rows_free(&r);
         tr_data_close(d);

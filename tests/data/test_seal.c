@@ -58,13 +58,13 @@ static void a_sealed_shard_is_not_read_again_unless_asked(void **state)
     int fd = open(s->path, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 130), 1);
     close(fd);
-    assert_refused(tr_shard_open_sealed(s->path, 257, &seals, &sh), TR_IO, "checksum");
+    assert_refused(tr_shard_open_sealed(s->path, 257, &seals, &sh), TR_USAGE, "checksum");
     struct stat st = stat_of(s->path);
     tr_seal_save(&seals, &st, 0, "shard below 257", payload);
     assert_ok(tr_shard_open_sealed(s->path, 257, &seals, &sh));
     tr_shard_close(sh);
-    assert_refused(tr_shard_open_sealed(s->path, 257, &ignored, &sh), TR_IO, "checksum");
-    assert_refused(tr_shard_open_sealed(s->path, 256, &seals, &sh), TR_IO, "checksum"); /* sealed for 257 ids */
+    assert_refused(tr_shard_open_sealed(s->path, 257, &ignored, &sh), TR_USAGE, "checksum");
+    assert_refused(tr_shard_open_sealed(s->path, 256, &seals, &sh), TR_USAGE, "checksum"); /* sealed for 257 ids */
 }
 
 static void a_damaged_seal_is_no_seal(void **state)

@@ -1,4 +1,5 @@
 /* test_prove.c - the data proof: it holds for packed documents under both schedules, and a leak cannot pass it. */
+#include <math.h>
 #include "exec/exec_impl.h" /* a kernel is replaced by a wrong one */
 #include "train/golden_rig.h"
 
@@ -87,6 +88,28 @@ static void a_leak_between_documents_is_refused(void **state)
     rig_close(&r);
 }
 
+static void blown(const struct tr_call *c)
+{
+    honest(c);
+    ((float *)c->out[0].data)[0] = INFINITY;
+}
+
+/* A model that overflows says nothing about its data: the first step finds the layer. */
+static void a_loss_that_is_not_finite_is_not_blamed_on_documents(void **state)
+{
+    struct rig r;
+    struct tr_proof proof;
+    float values[TR_STEP_COUNT];
+    (void)state;
+    open_packed(&r, GOLDEN "llama_gqa_tied", 1, values);
+    honest = r.exec->kernel[TR_OP_ATTENTION];
+    r.exec->kernel[TR_OP_ATTENTION] = blown;
+    struct tr_proof_batch b = batch_of(&r, 1, values);
+    must(tr_prove(&b, &proof));
+    assert_false(proof.is_finite);
+    rig_close(&r);
+}
+
 static void documents_without_a_loss_are_no_pairs(void **state)
 {
     struct rig r;
@@ -109,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_documents_are_isolated_in_the_program_that_trains),
         cmocka_unit_test(a_leak_between_documents_is_refused),
+        cmocka_unit_test(a_loss_that_is_not_finite_is_not_blamed_on_documents),
         cmocka_unit_test(documents_without_a_loss_are_no_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

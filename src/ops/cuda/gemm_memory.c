@@ -12,23 +12,6 @@ static uint64_t check_of(const struct tr_gemm_record *r)
     return tr_hash(r, offsetof(struct tr_gemm_record, check)).lo;
 }
 
-/* $XDG_CACHE_HOME/trireme, or ~/.cache/trireme. */
-static enum tr_status directory(char path[TR_PATH_MAX])
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char base[TR_PATH_MAX];
-    enum tr_status st = TR_USAGE;
-    if (cache && cache[0] == '/')
-        st = tr_format(base, sizeof base, "%s", cache);
-    else if (home && home[0] == '/')
-        st = tr_format(base, sizeof base, "%s/.cache", home);
-    if (st != TR_OK)
-        return st;
-    (void)mkdir(base, 0777);
-    st = tr_path_join(path, base, "trireme");
-    return st == TR_OK && (mkdir(path, 0777) == 0 || errno == EEXIST) ? TR_OK : TR_IO;
-}
-
 /* Reads the records that other processes have appended since. */
 static void read_on(struct tr_gemm_memory *m)
 {
@@ -53,7 +36,7 @@ void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int c
     char dir[TR_PATH_MAX], name[96], path[TR_PATH_MAX];
     m->fd = -1;
     m->n = 0;
-    if (directory(dir) == TR_OK &&
+    if (tr_user_cache(dir) == TR_OK &&
         tr_format(name, sizeof name, "gemm-%zu-%d-%d", library_version, capability, n_units) == TR_OK &&
         tr_path_join(path, dir, name) == TR_OK)
         m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
