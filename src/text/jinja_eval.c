@@ -224,12 +224,23 @@ static size_t next_param(const char **p, const char **name, bool *is_required)
     return n;
 }
 
+/* A filter, method or test costs what it may read: 64 bytes of a string are a step. */
+static bool charge(struct tr_jinja_eval *e, struct tr_jinja_val self, const struct tr_jinja_args *args)
+{
+    size_t n = self.kind == K_STR ? self.s->n / 64 : 0;
+    for (size_t i = 0; i < args->n_pos; i++)
+        n += args->pos[i].kind == K_STR ? args->pos[i].s->n / 64 : 0;
+    for (size_t i = 0; i < args->n_kw; i++)
+        n += args->kw[i].value.kind == K_STR ? args->kw[i].value.s->n / 64 : 0;
+    return tr_jinja_step(e, n);
+}
+
 struct tr_jinja_val tr_jinja_call_builtin(struct tr_jinja_eval *e, const struct tr_jinja_builtin *b,
                                           struct tr_jinja_val self, const struct tr_jinja_args *raw)
 {
     struct tr_jinja_val a[TR_JINJA_MAX_PARAMS] = { 0 };
     size_t n = 0, n_used = 0;
-    if (e->st != TR_OK)
+    if (!charge(e, self, raw))
         return tr_jinja_fail(e, "stopped");
     if (!b->fn)
         return tr_jinja_fail(e, "\"%s\" is not supported in chat templates", b->name);

@@ -328,7 +328,7 @@ bool tr_jinja_eq(struct tr_jinja_eval *e, struct tr_jinja_val a, struct tr_jinja
     if (a.kind == K_UNDEF || a.kind == K_NONE)
         return true;
     if (a.kind == K_STR)
-        return a.s->n == b.s->n && memcmp(a.s->p, b.s->p, a.s->n) == 0;
+        return a.s->n == b.s->n && tr_jinja_step(e, a.s->n / 64) && memcmp(a.s->p, b.s->p, a.s->n) == 0;
     if (a.kind == K_FUNC)
         return a.fn == b.fn;
     if (a.kind != K_DICT && a.kind != K_LIST && a.kind != K_TUPLE && a.kind != K_RANGE)
@@ -348,7 +348,9 @@ int tr_jinja_cmp(struct tr_jinja_eval *e, struct tr_jinja_val a, struct tr_jinja
         return compare_numbers(a, b);
     if (a.kind == K_STR && b.kind == K_STR) {
         size_t n = a.s->n < b.s->n ? a.s->n : b.s->n;
-        int order = n ? memcmp(a.s->p, b.s->p, n) : 0; /* byte order is code point order in UTF-8 */
+        int order = 0;
+        if (n && tr_jinja_step(e, n / 64))
+            order = memcmp(a.s->p, b.s->p, n); /* byte order is code point order in UTF-8 */
         return order ? order : (a.s->n > b.s->n) - (a.s->n < b.s->n);
     }
     if (a.kind != b.kind || (a.kind != K_LIST && a.kind != K_TUPLE)) {

@@ -142,6 +142,17 @@ static void hostile_templates_stop_at_a_limit(void **state)
     refused_repeat("{{ 1 if ", "1 if 1 else ", 5000, "1 }}", "nested");
     refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep");
     refused("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}", "steps");
+    /* What reads a long string costs its length: 90 GB would be read in steps of one. */
+    refused(
+        "{% set s = 'x' * 1000000 %}{% set t = 'x' * 1000000 %}{% for a in range(90000) %}{% if s == t %}{% endif %}"
+        "{% endfor %}",
+        "steps");
+    refused("{% set s = 'x' * 1000000 %}{% set t = 'x' * 1000000 %}{% for a in range(90000) %}{% if s < t %}{% endif %}"
+            "{% endfor %}",
+            "steps");
+    refused("{% set s = 'x' * 1000000 %}{% for a in range(90000) %}{% if s.count('y') %}{% endif %}{% endfor %}",
+            "steps");
+    refused("{% set s = 'x' * 1000000 %}{% for a in range(90000) %}{% if s.strip() %}{% endif %}{% endfor %}", "steps");
     refused("{% for a in range(90000) %}{{ 'x' * 9000 }}{% endfor %}", "MiB");
     refused("{% set ns = namespace(s='x') %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "MiB");
     refused(
