@@ -17,6 +17,7 @@ int64_t tr_ckpt_step_of_name(const char *name);
 struct tr_ckpt_steps {
     int64_t *p;
     size_t n, n_cap;
+    int64_t link_step; /* the newest step whose name is no directory: a link, most likely; -1: none */
 };
 enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out);
 enum tr_status tr_ckpt_load_manifest(const char *dir, struct tr_ckpt_manifest *out);

@@ -232,6 +232,7 @@ enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     DIR *d = opendir(output_dir);
+    out->link_step = -1;
     if (!d)
         return errno == ENOENT ? TR_OK : tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
     for (const struct dirent *e; (errno = 0, e = readdir(d));) {
@@ -244,6 +245,8 @@ enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
             TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
         if (S_ISDIR(info.st_mode))
             TR_TRY(add_step(out, step));
+        else
+            out->link_step = tr_max64(out->link_step, step);
     }
     if (errno)
         TR_TRY(tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno)));
@@ -315,7 +318,13 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
         }
     }
     st = TR_OK;
-    if (s.n > 0 && !*out_found)
+    if (s.link_step > (*out_found ? out->step : -1)) /* a start without it would lose what it holds */
+        st = tr_fail(TR_USAGE,
+                     "%s/" TR_NAME_CHECKPOINT "%" PRId64
+                     " is newer than every checkpoint here, but a link or a file, and links are not followed; move the "
+                     "directory back, name it with --resume_from_checkpoint DIR, or remove the link",
+                     output_dir, s.link_step);
+    else if (s.n > 0 && !*out_found)
         st = tr_fail(TR_IO, "%s: none of %zu checkpoints is good; move them away to start again:\n%s", output_dir, s.n,
                      tr_str_ok(notes) ? notes->p : "");
 out:

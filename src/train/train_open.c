@@ -81,6 +81,17 @@ out:
     return st;
 }
 
+/* A checkpoint that verified and cannot be loaded: if it does not verify any more, its files have changed since. That
+ * is a fault of the disk, not bad input: the next start verifies again and takes an older checkpoint. */
+static enum tr_status blame_checkpoint(const struct tr_trainer *t, enum tr_status st)
+{
+    char why[512];
+    (void)tr_format(why, sizeof why, "%s", tr_error_text()); /* a long message is truncated */
+    if (st == TR_USAGE && tr_ckpt_verify(t->checkpoint.path, NULL, NULL) != TR_OK)
+        return tr_fail_at(TR_IO, "changed after it was verified, start again with --resume: ");
+    return tr_fail(st, "%s", why);
+}
+
 static enum tr_status open_weights(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
@@ -89,8 +100,10 @@ static enum tr_status open_weights(struct tr_trainer *t)
     struct tr_load_result loaded = { 0 };
     char text[160];
     if (t->has_checkpoint) {
-        TR_TRY(tr_dirs_restore(&t->s->from, &store, t->checkpoint.path, buf));
-        TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf, &loaded));
+        st = tr_dirs_restore(&t->s->from, &store, t->checkpoint.path, buf);
+        if (st == TR_OK)
+            st = tr_load_optim(&store, t->checkpoint.path, buf, &loaded);
+        TR_TRY(st == TR_OK ? st : blame_checkpoint(t, st));
     } else if (t->cfg->from_scratch) {
         TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {

@@ -96,12 +96,18 @@ static void swapped_extra_and_foreign_files_are_found(void **state)
     assert_int_equal(info.step, 2);
 }
 
-static void links_are_never_followed(void **state)
+static void links_are_never_followed_and_never_passed_over(void **state)
 {
     char two[TR_PATH_MAX];
     assert_ok(toy_save(*state, "run", 1, 0, 0));
     assert_ok(toy_save(in_dir(*state, "else"), "run", 9, 0, 0));
     assert_int_equal(symlink("else/checkpoint-9", in_dir(*state, "checkpoint-9")), 0);
+    struct tr_ckpt_info info;
+    bool is_found = false;
+    assert_fails_with(tr_ckpt_scan(*state, NULL, &is_found, &info, NULL), TR_USAGE, "is newer than every checkpoint");
+    assert_int_equal(unlink(in_dir(*state, "checkpoint-9")), 0);
+    assert_int_equal(toy_newest(*state), 1);
+    assert_int_equal(symlink("else/checkpoint-9", in_dir(*state, "checkpoint-0")), 0); /* an older one is left alone */
     assert_int_equal(toy_newest(*state), 1);
 
     assert_ok(toy_save(*state, "run", 2, 0, 0));
@@ -240,7 +246,7 @@ int main(void)
         dir_test(every_flipped_bit_of_the_manifest_is_seen),
         dir_test(a_damaged_file_is_named_and_the_one_before_is_used),
         dir_test(swapped_extra_and_foreign_files_are_found),
-        dir_test(links_are_never_followed),
+        dir_test(links_are_never_followed_and_never_passed_over),
         dir_test(the_pointer_is_only_a_hint),
         dir_test(newest_is_the_largest_step_not_the_youngest_file),
         dir_test(all_bad_is_an_error_and_none_is_not),

@@ -162,6 +162,24 @@ os.waitpid(pid, 0)
 assert b"\x1b[2J" not in out and b"\x07" not in out and b"\\x1b[2J" in out, out
 PY
 
+# A checkpoint that is torn after it was verified: the next start takes the one before.
+expect 0 "$TRIREME" train "${options[@]}" --save_steps 1 --output torn
+TR_FAIL=train.has_checkpoint:stop:1:0:0 "$TRIREME" launch --max-restarts 3 train "${options[@]}" --max_steps 3 --allow_change schedule_steps \
+    --save_steps 1 --output torn --resume >torn.log 2>&1 &
+torn=$!
+rank=
+for _ in $(seq 1500); do # it stops itself between the two
+    rank=$(cat /proc/$torn/task/$torn/children) || true
+    [ -z "$rank" ] || ! grep -qs '^State:.T' /proc/${rank% }/status || break
+    sleep 0.02
+done
+truncate -s 100 torn/checkpoint-2/model.safetensors
+kill -CONT $rank
+rc=0
+wait $torn || rc=$?
+[ $rc = 0 ] || fail "torn after it was verified: exit $rc: $(cat torn.log)"
+grep -q 'resuming after step 1' torn.log || fail "it does not go on from the checkpoint before: $(cat torn.log)"
+
 # A second launch into a live run is refused and leaves no trace there.
 TR_FAIL=train.before_step:delay60000:2 "$TRIREME" launch train "${options[@]}" --max_steps 4 --quiet --output live >live.log 2>&1 &
 live=$!
