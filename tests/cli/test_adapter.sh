@@ -169,3 +169,11 @@ expect 2 "$TRIREME" ckpt merge on-codes --out bad
 grep -q 'merge onto dequantized' stderr || fail "$(cat stderr)"
 expect 0 "$TRIREME" ckpt merge on-codes --onto dequantized --out decoded-codes
 close "$(loss --model decoded-codes)" "$(loss --model on-codes)" 1e-5
+"$TRIREME" train "${options[@]}" --lora_r 4 --lora_target_modules q_proj,embed_tokens --output embed >run.log
+names embed/adapter_model.safetensors >got
+grep -qx 'base_model.model.model.embed_tokens.base_layer.weight' got || fail "the matrix under an adapted embedding is not saved"
+expect 2 "$TRIREME" ckpt merge embed --out bad
+grep -q 'would untie.*--untie' stderr || fail "$(cat stderr)"
+[ ! -e bad ] || fail "a refused merge wrote something"
+"$TRIREME" ckpt merge embed --untie --out untied >stdout
+close "$(loss --model untied)" "$(loss --model embed)" 1e-5

@@ -104,7 +104,11 @@ def check_case(trireme, base, rows, config, out, seed):
     model.save_pretrained(theirs)
     data = ["--data", base / "ids.jsonl", "--data_format", "tokens", "--sequence_length", LENGTH, "--packing", "none"]
     loss = lambda d: json.loads(run(trireme, "eval", "--model", d, *data, "--json"))["loss"]
-    close("PEFT's directory", peft_loss(base, theirs, rows), loss(theirs))
+    try:
+        expected = peft_loss(base, theirs, rows)
+    except RuntimeError:  # patterns come back in another order, so another one matches first
+        return "PEFT cannot read what it wrote"
+    close("PEFT's directory", expected, loss(theirs))
     run(trireme, "train", "--model", theirs, *data, "--train_batch_size", 2, "--max_steps", 2, "--learning_rate", "1e-3",
         "--lora_dropout", 0, "--quiet", "--output", ours)
     close("our directory", peft_loss(base, ours, rows), loss(ours))
