@@ -84,7 +84,7 @@ grep -q 'some/hub-name.*--model_base DIR' stderr || fail "$(cat stderr)"
 python3 -c "import sys; sys.exit(not $(loss --model more) < $tuned)" || fail "an adapter that is continued does not learn"
 "$TRIREME" ckpt verify whole/checkpoint-8 >stdout
 "$TRIREME" ckpt show whole/checkpoint-8 | grep -q lora || fail show
-"$TRIREME" ckpt diff whole/checkpoint-6 whole/checkpoint-8 | grep -q 'tensors differ' || fail diff
+{ "$TRIREME" ckpt diff whole/checkpoint-6 whole/checkpoint-8 || true; } | grep -q 'tensors differ' || fail diff
 "$TRIREME" ckpt reshard zero3/checkpoint-8 --output re >stdout
 "$TRIREME" ckpt verify re/checkpoint-8 >stdout
 same re/checkpoint-8/adapter_model.safetensors zero3/adapter_model.safetensors
