@@ -10,8 +10,8 @@
 
 #include "base/dtype.h"
 
-enum tr_packed { TR_NOT_PACKED, TR_PACKED_NF4, TR_PACKED_FP4, TR_PACKED_COUNT };
-enum { TR_PACKED_GRAIN_MAX = 64 }; /* elements */
+enum tr_packed { TR_NOT_PACKED, TR_PACKED_NF4, TR_PACKED_FP4, TR_PACKED_FP8, TR_PACKED_COUNT };
+enum { TR_PACKED_GRAIN_MAX = 128 }; /* elements */
 
 /* Its `grain` is the number of elements of a grain. */
 const struct tr_storage_format *tr_packed_format(enum tr_packed p);
@@ -19,6 +19,11 @@ const struct tr_storage_format *tr_packed_format(enum tr_packed p);
 size_t tr_packed_grain_bytes(enum tr_packed p);
 size_t tr_packed_bytes(enum tr_packed p, int64_t n);
 const char *tr_packed_name(enum tr_packed p); /* "nf4" */
+/* Is a code 4 bits? Only the scales of those are quantised twice. */
+static inline bool tr_packed_is_q4(enum tr_packed p)
+{
+    return p == TR_PACKED_NF4 || p == TR_PACKED_FP4;
+}
 
 /* n finite elements, of which the first begins a grain; only a tensor's end may be inside one. */
 void tr_packed_encode(enum tr_packed p, const float *x, int64_t n, void *grains);

@@ -1,5 +1,6 @@
 /* packed.c - which weights a run holds packed. A directory that has codes is taken as it is: what its writer left wide
- * stays wide. Of a directory without codes, load_in_4bit packs what bitsandbytes would. */
+ * stays wide. Of a directory without codes, load_in_4bit and
+ * base_dtype pack what bitsandbytes would. */
 #include "build/build.h"
 #include <stdlib.h>
 
@@ -42,13 +43,13 @@ enum tr_status tr_setup_packed(const struct tr_config *cfg, const char *dir, con
         may_pack[i] = (!is_frozen || is_frozen[i]) && !m->param[i].in_adapter && tr_param_may_pack(m, i);
     if (st == TR_OK)
         n = fill_from_files(dir, m, may_pack, packed_of);
-    for (int i = 0; st == TR_OK && n == 0 && cfg->load_in_4bit && i < m->n_params; i++)
-        packed_of[i] = may_pack[i] ? (uint8_t)cfg->bnb_4bit_quant_type : TR_NOT_PACKED;
+    for (int i = 0; st == TR_OK && n == 0 && i < m->n_params; i++)
+        packed_of[i] = may_pack[i] ? (uint8_t)tr_config_packed(cfg) : TR_NOT_PACKED;
     for (int i = 0; st == TR_OK && i < m->n_params; i++)
         n += packed_of[i] != TR_NOT_PACKED;
-    if (st == TR_OK && n == 0 && cfg->load_in_4bit)
-        st = tr_fail(TR_USAGE, "load_in_4bit: %s has no matrix (out, in) in a layer that does not learn; drop it",
-                     m->arch->model_type);
+    if (st == TR_OK && n == 0 && tr_config_packed(cfg))
+        st = tr_fail(TR_USAGE, "%s: %s has no matrix (out, in) in a layer that does not learn; drop it",
+                     cfg->load_in_4bit ? "load_in_4bit" : "base_dtype fp8", m->arch->model_type);
     if (st == TR_OK && n > 0) {
         *out = packed_of;
         packed_of = NULL;

@@ -149,10 +149,11 @@ out:
 /* A checkpoint holds whole weights, which a packed base no longer has; that of an adapter does not hold the base. */
 static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
 {
-    if (s->cfg->load_in_4bit && is_training && !s->from.adapter)
+    if (tr_config_packed(s->cfg) && is_training && !s->from.adapter)
         return tr_fail(TR_USAGE,
-                       "load_in_4bit holds weights in fewer bits than a checkpoint saves, so it trains adapters "
-                       "only; add --finetuning_type lora, or drop it");
+                       "%s holds weights in fewer bits than a checkpoint saves, so it trains adapters only; add "
+                       "--finetuning_type lora, or drop it",
+                       s->cfg->load_in_4bit ? "load_in_4bit" : "base_dtype fp8");
     bool is_whole = is_training && !s->from.adapter; /* codes in a file are decoded */
     return is_whole ? TR_OK
                     : tr_setup_packed(s->cfg, s->from.base, is_training ? s->model : s->eval_model,

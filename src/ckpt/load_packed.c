@@ -129,7 +129,7 @@ enum tr_status tr_load_packed(const struct tr_store *s, const struct tr_hf *hf, 
     int64_t n_all = s->model->param[param].n;
     float *scales = NULL;
     enum tr_status st = TR_OK;
-    if (!has_codes && s->nests_scales && tr_wants_packed(s, param, 0, n_all))
+    if (!has_codes && s->nests_scales && tr_packed_is_q4(packed) && tr_wants_packed(s, param, 0, n_all))
         TR_TRY(nested_scales(s, hf, at, param, buf, &scales));
     for (int64_t first = 0; first < n_all; first += TR_LOAD_CHUNK) {
         int64_t n = tr_min64(TR_LOAD_CHUNK, n_all - first);

@@ -182,6 +182,13 @@ static void check_adapter(struct loader *l)
                            "or rest");
 }
 
+static void check_base(struct loader *l)
+{
+    const struct tr_config *c = &l->c->pub;
+    if (c->load_in_4bit && c->base_dtype)
+        tr_loader_error(l, "load_in_4bit and base_dtype fp8 are two types of one base; give one of them");
+}
+
 /* ---- options without effect: accepted, because one file may serve many layouts, and said once ---- */
 
 static bool has_one_data_rank(const struct tr_config *c)
@@ -326,6 +333,7 @@ void tr_loader_check(struct loader *l)
     bool is_resume; /* HF files write true for auto */
     if (tr_bool_parse(c->resume_from_checkpoint, &is_resume))
         c->resume_from_checkpoint = is_resume ? "auto" : "none";
+    check_base(l);
     if (tr_option_find(c->verb, "train_batch_size") == NULL)
         return;
     check_batch(l);

@@ -196,6 +196,7 @@ struct tr_config {
 
     /* precision */
     enum tr_dtype dtype, master_dtype, grad_dtype, moment_dtype, reduce_dtype;
+    enum tr_packed base_dtype;
     bool load_in_4bit, bnb_4bit_use_double_quant;
     enum tr_packed bnb_4bit_quant_type;
 
@@ -228,6 +229,12 @@ struct tr_config {
     int64_t max_new_tokens, top_k;                 /* top_k 0 = all */
     double temperature, top_p, repetition_penalty; /* temperature 0 = greedy */
 };
+
+/* The format that the options ask to hold frozen weights in. */
+static inline enum tr_packed tr_config_packed(const struct tr_config *cfg)
+{
+    return cfg->load_in_4bit ? cfg->bnb_4bit_quant_type : cfg->base_dtype;
+}
 
 /* argv holds what follows the verb. envp may be NULL. TR_USAGE: the error text has one line per error.
  * Close with tr_config_close (NULL is fine). */

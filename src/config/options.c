@@ -113,6 +113,7 @@ static const struct choice fp8_scalings[] = { { "current", TR_FP8_CURRENT },
                                               { "delayed", TR_FP8_DELAYED },
                                               { NULL, 0 } };
 static const struct choice quant_types[] = { { "nf4", TR_PACKED_NF4 }, { "fp4", TR_PACKED_FP4 }, { NULL, 0 } };
+static const struct choice base_dtypes[] = { { "dtype", TR_NOT_PACKED }, { "fp8", TR_PACKED_FP8 }, { NULL, 0 } };
 static const struct choice syncs[] = { { "each", TR_SYNC_EACH }, { "last", TR_SYNC_LAST }, { NULL, 0 } };
 static const struct choice formats[] = {
     { "auto", TR_FORMAT_AUTO },
@@ -337,6 +338,7 @@ const struct option tr_options[] = {
     CHOICE(grad_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients are summed in"),
     CHOICE(moment_dtype, "precision", "", RUN, "float32", wide_dtypes, "type of the optimizer's moments"),
     CHOICE(reduce_dtype, "precision", "", RUN, "float32", wide_dtypes, "type gradients travel in between ranks"),
+    CHOICE(base_dtype, "precision", "", MODEL, "dtype", base_dtypes, "type that frozen weights of linears are held in; fp8 = e4m3 with a scale for each 128"),
     FLAG(load_in_4bit, "precision", "", MODEL | VERB(CKPT), "hold frozen weights of linears in 4 bits, as bitsandbytes does", false),
     CHOICE(bnb_4bit_quant_type, "precision", "", MODEL | VERB(CKPT), "nf4", quant_types, "load_in_4bit: the 16 values of a code"),
     FLAG(bnb_4bit_use_double_quant, "precision", "", MODEL | VERB(CKPT), "load_in_4bit: round the scales of blocks to 8 bits too", false),

@@ -57,9 +57,9 @@ static void add_adapter(const struct tr_config *cfg, struct tr_forecast_query *q
         return;
     q->is_frozen = true;
     q->grad_bytes = q->state_bytes = 0;
-    if (cfg->load_in_4bit) {
-        double grain = tr_packed_format(cfg->bnb_4bit_quant_type)->grain;
-        double packed = (double)tr_packed_grain_bytes(cfg->bnb_4bit_quant_type) / grain;
+    if (tr_config_packed(cfg)) {
+        double grain = tr_packed_format(tr_config_packed(cfg))->grain;
+        double packed = (double)tr_packed_grain_bytes(tr_config_packed(cfg)) / grain;
         q->param_bytes = q->gather_bytes = (packed * (all - tables) + q->param_bytes * tables) / all;
     }
 }
@@ -70,14 +70,15 @@ void tr_search_query_of(const struct tr_config *cfg, const struct tr_model *m, c
     struct tr_state_dtypes dtypes = { cfg->dtype, cfg->grad_dtype, cfg->master_dtype, cfg->moment_dtype };
     struct tr_states states;
     tr_states_of(tr_optim_row(cfg->optim), &dtypes, &states);
-    *out = (struct tr_search_query){ .machine = *machine,
-                                     .model = m,
-                                     .cp_mode = cfg->cp_mode,
-                                     .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
-                                     .reduce_dtype = cfg->reduce_dtype,
-                                     .block = cfg->load_in_4bit ? TR_Q4_BLOCK : 0,
-                                     .gpus = gpus,
-                                     .room_bytes = 0.96 * machine->chip.memory_bytes };
+    *out =
+        (struct tr_search_query){ .machine = *machine,
+                                  .model = m,
+                                  .cp_mode = cfg->cp_mode,
+                                  .in_order = cfg->reproducible == TR_REPRODUCIBLE_LAYOUT,
+                                  .reduce_dtype = cfg->reduce_dtype,
+                                  .block = tr_config_packed(cfg) ? tr_packed_format(tr_config_packed(cfg))->grain : 0,
+                                  .gpus = gpus,
+                                  .room_bytes = 0.96 * machine->chip.memory_bytes };
     out->base = tr_forecast_query_of_one(&out->machine);
     out->base.seq = (double)m->sequence_length;
     out->base.global = (double)cfg->train_batch_size;

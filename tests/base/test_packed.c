@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum { N = 64 * 5 + 23, N_GRAINS = 6 };
@@ -28,7 +29,7 @@ static void grains_decode_as_planes_do(void **state)
     char grains[N_GRAINS * 36], joined[N_GRAINS * 36];
     (void)state;
     fill(x);
-    for (enum tr_packed p = TR_PACKED_NF4; p < TR_PACKED_COUNT; p++) {
+    for (enum tr_packed p = TR_PACKED_NF4; tr_packed_is_q4(p); p++) {
         assert_int_equal(tr_packed_grain_bytes(p), 36);
         assert_int_equal(tr_packed_bytes(p, N), sizeof grains);
         assert_int_equal(tr_packed_bytes(p, 0), 0);
@@ -77,12 +78,32 @@ static void scales_can_be_replaced(void **state)
         assert_true(z[i] == 2 * y[i]);
 }
 
+/* Three bits of mantissa: at most 2^-4 of an element, and 2^-10 of a grain's scale near zero. */
+static void eight_bits_are_near(void **state)
+{
+    float x[N], y[N], scales[3];
+    char grains[3 * 132];
+    (void)state;
+    fill(x);
+    assert_int_equal(tr_packed_bytes(TR_PACKED_FP8, N), sizeof grains);
+    tr_packed_encode(TR_PACKED_FP8, x, N, grains);
+    tr_packed_get_scales(TR_PACKED_FP8, grains, 3, scales);
+    tr_packed_decode(TR_PACKED_FP8, grains, 0, N, y, TR_F32);
+    for (int i = 0; i < N; i++)
+        assert_true(fabsf(y[i] - x[i]) <= 0x1p-4f * fabsf(x[i]) + 0x1p-10f * scales[i / 128]);
+    memset(x, 0, sizeof x);
+    tr_packed_encode(TR_PACKED_FP8, x, N, grains);
+    tr_packed_decode(TR_PACKED_FP8, grains, 0, N, y, TR_F32);
+    assert_memory_equal(x, y, sizeof x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grains_decode_as_planes_do),
         cmocka_unit_test(pieces_have_the_bytes_of_the_whole),
         cmocka_unit_test(scales_can_be_replaced),
+        cmocka_unit_test(eight_bits_are_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,10 +28,57 @@ for form in bnb-4bit bnb-4bit:double bnb-4bit:fp4 bnb-4bit:fp4:double; do
     [ "$here" = "$(loss "$form-wide")" ] || fail "$form: packed $here, decoded $(loss "$form-wide")"
 done
 
+# Eight bits: nearer to the wide model than four, and no second type beside the first.
+eight=$(loss model --base_dtype fp8)
+python3 -c "w, e, f = $wide, $eight, $(loss model --load_in_4bit); assert e != w and abs(e - w) < abs(f - w), (w, e, f)" ||
+    fail "fp8 is not between"
+expect 2 "$TRIREME" eval --model model "${options[@]}" --load_in_4bit --base_dtype fp8
+grep -q 'two types of one base' stderr || fail "two types: $(cat stderr)"
+
 # generate reads a packed base as it reads any.
 "$TRIREME" generate --model bnb-4bit --prompt "Line 1" --max_new_tokens 8 --quiet >one.txt || fail "generate from files"
 "$TRIREME" generate --model model --load_in_4bit --prompt "Line 1" --max_new_tokens 8 --quiet >two.txt || fail "generate"
 same one.txt two.txt
+
+# An adapter on a packed base: ZeRO 3 gathers grains and ends in the losses of one rank; a resumed run ends in its bits.
+train=(--model model --data text.jsonl --sequence_length 32 --per_device_train_batch_size 2 --train_batch_size 8
+    --max_steps 4 --save_steps 2 --learning_rate 1e-2 --threads 1 --finetuning_type lora --lora_r 4 --load_in_4bit --quiet)
+run() { # run RANKS OUTPUT ARGUMENTS...
+    timeout 120 "$TRIREME" launch --nproc-per-node "$1" train "${train[@]}" --output "$2" "${@:3}" >run.log 2>&1 || {
+        cat run.log
+        fail "train $*"
+    }
+}
+losses() { step_lines "$1/events.jsonl" | sed -n 's/.*loss=\([0-9.]*\) .*/\1/p'; }
+run 1 one
+run 2 two --dp 2 --zero 3
+run 2 pipe --pp 2
+for other in two pipe; do
+    paste <(losses one) <(losses $other) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-6 * $1 || NF != 2) exit 1 }' ||
+        fail "$other: $(losses one) and $(losses $other)"
+done
+cp -r one again
+rm -rf again/checkpoint-4 again/events.jsonl
+run 1 again --resume_from_checkpoint again/checkpoint-2
+same one/adapter_model.safetensors again/adapter_model.safetensors
+
+# A split that cuts a block is refused with the numbers.
+expect 2 "$TRIREME" plan "${train[@]}" --tp 2
+grep -q 'packed base: block .* x tp divides num_attention_heads x head_dim, which is 32' stderr || fail "a cut block: $(cat stderr)"
+
+# Llama 70B in 4 bits on two GPUs: 0.5625 bytes a weight of a layer, 2 a weight of embedding and head, half on each.
+"$TRIREME" plan --model "$source_dir/bench/models/llama-70b.json" --load_in_4bit --finetuning_type lora --tp 2 --bf16 \
+    --sequence_length 512 --per_device_train_batch_size 1 --recompute block --device cuda >plan.txt || fail "plan of 70B"
+python3 - <<'PY' || fail "the plan of 70B: $(cat plan.txt)"
+import re
+text = open("plan.txt").read()
+params = int(re.search(r"^  params +(\d+)", text, re.M).group(1))
+total = sum(int(re.search(rf"^  {a} +(\d+)", text, re.M).group(1)) for a in ("params", "grads", "optim", "acts", "work"))
+layers = 80 * (8192 * 8192 * 2 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
+want = layers * 36 / 64 / 2 + 2 * 128256 * 8192 * 2 / 2
+assert 0 <= params - want < 0.02 * want, (params, want)
+assert total < 26e9, total
+PY
 
 # A run without an adapter is refused with the way out, and so is a matrix that bitsandbytes packs the other way round.
 expect 2 "$TRIREME" train --model model --data text.jsonl --output out --load_in_4bit --trainable '*norm*'

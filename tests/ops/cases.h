@@ -215,6 +215,8 @@ static const struct op_case cases[] = {
     { TR_OP_DEQUANT, "nf4, odd", .o = 7, .d = 45, .attr = { .packed = TR_PACKED_NF4 } },
     { TR_OP_DEQUANT, "nf4, whole grains", .o = 96, .d = 320, .attr = { .packed = TR_PACKED_NF4 } },
     { TR_OP_DEQUANT, "fp4, odd", .o = 129, .d = 129, .attr = { .packed = TR_PACKED_FP4 } },
+    { TR_OP_DEQUANT, "fp8, odd", .o = 131, .d = 67, .attr = { .packed = TR_PACKED_FP8 } },
+    { TR_OP_DEQUANT, "fp8, whole grains", .o = 96, .d = 256, .attr = { .packed = TR_PACKED_FP8 } },
     { TR_OP_DEQUANT, "fp4, grains over rows", .o = 200, .d = 96, .attr = { .packed = TR_PACKED_FP4 } },
 
     { TR_OP_QUANT, "one", .n = 1, .d = 1 },

@@ -48,7 +48,7 @@ static struct layout filled(struct layout l, size_t i)
     static const int frozen[] = { FREEZE_ALL_BUT_ADAPTER, FREEZE_ALL_BUT_V, FREEZE_ALL_BUT_ADAPTER, FREEZE_ALL_BUT_HEAD,
                                   FREEZE_FIRST };
     l.frozen = frozen[i % TR_COUNT_OF(frozen)];
-    l.packed = i % 4 == 3 ? TR_PACKED_FP4 : TR_PACKED_NF4;
+    l.packed = i % 4 == 3 ? TR_PACKED_FP4 : i % 8 == 1 && l.tp == 1 ? TR_PACKED_FP8 : TR_PACKED_NF4;
     return l;
 }
 

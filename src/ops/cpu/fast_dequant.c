@@ -3,7 +3,7 @@
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"
 
-enum { GRAIN = TR_Q4_BLOCK, CODES = GRAIN / 2, BYTES = CODES + (int)sizeof(float) };
+typedef uint8_t vb __attribute__((vector_size(TR_LANES)));
 
 /* The values of the TR_LANES codes at `code`; two codes are a byte, the earlier one in the high half. */
 static inline vf lookup(const float table[16], const uint8_t *code)
@@ -31,6 +31,16 @@ static inline vf lookup(const float table[16], const uint8_t *code)
 #endif
 }
 
+/* The values of TR_LANES e4m3 codes: exponent and mantissa are those of a float that is 2^120 times too small. */
+static inline vf values_f8(const uint8_t *code)
+{
+    vb b;
+    memcpy(&b, code, sizeof b);
+    vu u = __builtin_convertvector(b, vu);
+    vf x = (vf)((u & 0x80) << 24 | (u & 0x7f) << 20) * 0x1p120f;
+    return (vf)((vu)x | ((vu)((u & 0x7f) == 0x7f) & 0x7fc00000u));
+}
+
 /* Elements [at, end) of a column slice, which lie in several runs. */
 static void put_slice(const struct tr_view *w, int64_t at, int64_t end, const float *from)
 {
@@ -44,28 +54,30 @@ static void put_slice(const struct tr_view *w, int64_t at, int64_t end, const fl
 static void dequant_piece(const struct tr_call *c, int64_t row, int64_t grain, int64_t end)
 {
     const struct tr_view *w = &c->out[0];
-    const float *table = tr_q4_values(c->attr.packed == TR_PACKED_FP4 ? TR_FP4 : TR_NF4);
+    enum tr_packed packed = (enum tr_packed)c->attr.packed;
+    bool is_q4 = tr_packed_is_q4(packed);
+    const float *table = tr_q4_values(packed == TR_PACKED_FP4 ? TR_FP4 : TR_NF4);
+    int64_t size = tr_packed_format(packed)->grain, bytes = c->in[0].cols, n = w->rows * w->cols;
     struct run to = run_at(w, 0, 0);
-    int64_t n = w->rows * w->cols;
     (void)row;
     for (; grain < end; grain++) {
-        const uint8_t *code = (const uint8_t *)c->in[0].data + grain * BYTES;
-        float scale, buf[GRAIN];
+        const uint8_t *code = (const uint8_t *)c->in[0].data + grain * bytes;
+        float scale, buf[TR_PACKED_GRAIN_MAX];
         struct run slice = { .p = (char *)buf };
-        memcpy(&scale, code + CODES, sizeof scale);
-        for (int64_t i = 0; i < GRAIN; i += TR_LANES) {
-            vf v = lookup(table, code + i / 2) * scale;
+        memcpy(&scale, code + bytes - (int64_t)sizeof scale, sizeof scale);
+        for (int64_t i = 0; i < size; i += TR_LANES) {
+            vf v = (is_q4 ? lookup(table, code + i / 2) : values_f8(code + i)) * scale;
             if (w->ld != w->cols)
-                v_store(slice, i, GRAIN, v);
-            else if (grain * GRAIN + i < n)
-                v_store(to, grain * GRAIN + i, n, v);
+                v_store(slice, i, size, v);
+            else if (grain * size + i < n)
+                v_store(to, grain * size + i, n, v);
         }
         if (w->ld != w->cols)
-            put_slice(w, grain * GRAIN, tr_min64(n, (grain + 1) * GRAIN), buf);
+            put_slice(w, grain * size, tr_min64(n, (grain + 1) * size), buf);
     }
 }
 
 void TR_FAST(dequant)(const struct tr_call *c)
 {
-    tr_fast_run(c, 1, c->in[0].rows, TR_PIECE / GRAIN, dequant_piece);
+    tr_fast_run(c, 1, c->in[0].rows, TR_PIECE / TR_PACKED_GRAIN_MAX, dequant_piece);
 }
