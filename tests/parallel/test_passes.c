@@ -494,7 +494,8 @@ static void an_illegal_pipeline_is_refused_with_the_nearest_legal_ones(void **st
         { 5, 1, 1, NULL },
         { 2, 2, 4, NULL },
         { 6, 1, 1, "pp 6: pp is at most segments / pp_chunks (layers + 2 segments), which is 5; try 5" },
-        { 2, 2, 3, "pp 2: interleaved: pp divides gradient_accumulation_steps, which is 3; try 1" },
+        { 2, 2, 3,
+          "pp_chunks 2: interleaved needs gradient_accumulation_steps that pp 2 divides, and there are 3; try" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(asks); i++) {
         struct tr_legal_query a = tr_legal_mesh(m, (int[TR_AXES]){ asks[i].pp, 1, 1, 1, 1 });

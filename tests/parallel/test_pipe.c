@@ -188,8 +188,10 @@ static void interleaved_needs_whole_groups(void **state)
     struct tr_pipe *o = NULL;
     assert_int_equal(tr_pipe_open("interleaved", 4, 2, 6, &o), TR_USAGE);
     assert_null(o);
-    assert_string_equal(tr_error_text(),
-                        "pp 4: interleaved: pp divides gradient_accumulation_steps, which is 6; try 3 or 6");
+    assert_string_equal(
+        tr_error_text(),
+        "pp_chunks 2: interleaved needs gradient_accumulation_steps that pp 4 divides, and there are 6; try "
+        "--gradient_accumulation_steps 8 or --pp_chunks 1");
 }
 
 int main(void)
