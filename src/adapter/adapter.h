@@ -67,8 +67,6 @@ enum tr_status tr_adapter_read(const char *dir, struct tr_adapter **out); /* rea
 enum tr_status tr_adapter_parse(const char *text, size_t n, const char *what, struct tr_adapter **out);
 void tr_adapter_close(struct tr_adapter *a);
 bool tr_adapter_is_dir(const char *path); /* it has an adapter_config.json */
-/* The directory of the base: --model_base, else what the adapter names, else --model. a may be NULL: --model. */
-enum tr_status tr_adapter_base(const struct tr_adapter *a, const struct tr_config *cfg, const char **out);
 
 /* What is done with one module of the model ("model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens"). */
 struct tr_adapter_target {

@@ -165,17 +165,3 @@ enum tr_status tr_adapter_open(const struct tr_config *cfg, struct tr_adapter **
         (*out)->loraplus_ratio = cfg->loraplus_lr_ratio;
     return TR_OK;
 }
-
-enum tr_status tr_adapter_base(const struct tr_adapter *a, const struct tr_config *cfg, const char **out)
-{
-    bool is_read = a && a->config;
-    const char *base = cfg->model_base ? cfg->model_base : is_read ? a->base : cfg->model;
-    if (!base)
-        return tr_fail(TR_USAGE, "%s: adapter_config.json names no base; give model_base DIR", cfg->model);
-    if (is_read && !cfg->model_base && !tr_dir_exists(base))
-        return tr_fail(TR_USAGE,
-                       "%s: its base %s is no directory here; give model_base DIR (hf download %s --local-dir DIR)",
-                       cfg->model, base, base);
-    *out = base;
-    return TR_OK;
-}

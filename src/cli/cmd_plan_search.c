@@ -154,6 +154,7 @@ enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *m
                                struct tr_search_query *out)
 {
     enum tr_status st = TR_OK;
+    struct tr_dirs from = { 0 };
     int64_t length = 0;
     if (!cfg->model || !cfg->machine)
         TR_TRY(tr_fail(TR_USAGE, "plan --search needs --model and --machine; --machine list shows what there is"));
@@ -164,9 +165,11 @@ enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *m
     struct tr_model_options opt = {
         .rows = 1, .sequence_length = length, .dropout = cfg->dropout, .ignore_keys = cfg->ignore_config_keys
     };
-    TR_TRY(tr_model_open(cfg->model, &opt, model));
+    TR_TRY(tr_dirs_open(cfg, &from));
+    TR_TRY(tr_model_open(from.base, &opt, model));
     tr_search_query_of(cfg, *model, machine, cfg->gpus > 0 ? (int)cfg->gpus : machine->node, out);
 out:
+    tr_dirs_close(&from);
     return st;
 }
 

@@ -99,6 +99,7 @@ struct tr_words {
 
 /* Strings that were not given are NULL. Every value is inside the range of its row. */
 struct tr_config {
+    const struct config_full *full; /* private: where each value came from; a copy of a configuration has it too */
     enum tr_verb verb;
     struct tr_words args; /* words that are not options: `data check`, `ckpt show DIR` */
     bool help;            /* --help: nothing was required, print tr_config_help() */

@@ -73,7 +73,7 @@ struct config_block { /* owned memory, freed together */
 };
 
 struct config_full {
-    struct tr_config pub; /* first: a tr_config pointer is a config_full pointer */
+    struct tr_config pub; /* first: tr_config_close gets a pointer to it */
     struct origin origins[N_OPTIONS_MAX];
     struct tr_str notices;
     struct config_block *blocks;

@@ -152,15 +152,10 @@ void tr_config_man(enum tr_verb verb, struct tr_str *out)
     tr_str_addf(out, ".SH EXIT STATUS\n0 done; 2 usage or bad input; 75 retry; 70 bug; 78 do not requeue.\n");
 }
 
-static const struct config_full *full_of(const struct tr_config *cfg)
-{
-    return (const struct config_full *)(const void *)cfg;
-}
-
 static const struct origin *origin_of(const struct tr_config *cfg, const char *name)
 {
     const struct option *opt = tr_option_find(cfg->verb, name);
-    return opt != NULL ? &full_of(cfg)->origins[opt - tr_options] : NULL;
+    return opt != NULL && cfg->full != NULL ? &cfg->full->origins[opt - tr_options] : NULL;
 }
 
 const char *tr_config_origin(const struct tr_config *cfg, const char *name)
@@ -177,8 +172,7 @@ bool tr_config_is_set(const struct tr_config *cfg, const char *name)
 
 const char *tr_config_notices(const struct tr_config *cfg)
 {
-    const struct tr_str *s = &full_of(cfg)->notices;
-    return s->p != NULL ? s->p : "";
+    return cfg->full != NULL && cfg->full->notices.p != NULL ? cfg->full->notices.p : "";
 }
 
 /* Options that have a value worth showing: not --set and --help. */
@@ -198,7 +192,7 @@ void tr_config_dump(const struct tr_config *cfg, struct tr_str *out)
         tr_str_clear(&value);
         tr_value_print(cfg, opt, false, &value);
         tr_escape(value.n != 0 ? value.p : "-", shown, sizeof shown);
-        tr_str_addf(out, "%-9s %-28s %-20s %s\n", opt->group, opt->name, shown, full_of(cfg)->origins[i].text);
+        tr_str_addf(out, "%-9s %-28s %-20s %s\n", opt->group, opt->name, shown, cfg->full->origins[i].text);
     }
     tr_str_release(&value);
 }
@@ -244,7 +238,7 @@ void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str
         tr_value_print(cfg, opt, true, out);
         if (with_origin) {
             tr_str_addf(out, ",\"origin\":");
-            tr_str_json(out, full_of(cfg)->origins[i].text);
+            tr_str_json(out, cfg->full->origins[i].text);
             tr_str_addf(out, "}");
         }
         comma = ",";
@@ -255,7 +249,7 @@ void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str
 static bool is_argument(const struct tr_config *cfg, const struct option *opt, enum tr_verb verb,
                         const char *const *except)
 {
-    bool is_given = full_of(cfg)->origins[opt - tr_options].level > LEVEL_DERIVED;
+    bool is_given = cfg->full->origins[opt - tr_options].level > LEVEL_DERIVED;
     for (; *except != NULL; except++)
         if (strcmp(*except, opt->name) == 0)
             return false;

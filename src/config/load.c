@@ -227,6 +227,7 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
         goto out;
     }
     l->c = c;
+    c->pub.full = c;
     c->pub.verb = verb;
     give_defaults(l);
     tr_loader_arguments(l, argc, argv);

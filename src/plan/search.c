@@ -7,6 +7,7 @@
  * hundred thousand bounds take less than a second and miss nothing.
  */
 #include "plan/plan.h"
+#include "adapter/adapter.h"
 #include "optim/optim.h"
 #include "plan/forecast_impl.h"
 #include <math.h>
@@ -53,7 +54,7 @@ static void add_adapter(const struct tr_config *cfg, struct tr_forecast_query *q
 {
     const struct tr_shape_cost *s = &q->shape;
     double all = tr_shape_params(s), tables = (s->is_tied ? 1 : 2) * s->vocab * s->hidden;
-    if (cfg->finetuning_type != TR_TUNING_LORA)
+    if (cfg->finetuning_type != TR_TUNING_LORA && !tr_adapter_is_dir(cfg->model))
         return;
     q->is_frozen = true;
     q->grad_bytes = q->state_bytes = 0;

@@ -90,6 +90,15 @@ python3 -c "import sys; sys.exit(not $(loss --model more) < $tuned)" || fail "an
 same re/checkpoint-8/adapter_model.safetensors zero3/adapter_model.safetensors
 expect 0 "$TRIREME" ckpt prune one --save_total_limit 1
 
+# A search plans on the base, with what the adapter trains, and names the adapter in its command.
+expect 0 "$TRIREME" plan --search --model whole --machine H100 --gpus 2 --train_batch_size 4 --sequence_length 32 --json
+python3 - <<'PY'
+import json
+x = json.load(open("stdout"))
+assert "--model whole" in x["command"], x["command"]
+assert x["layouts"][0]["forecast"]["bytes"]["state"] == 0, x["layouts"][0]["forecast"]["bytes"]
+PY
+
 # Another base, other tensors, several adapters: one line, nothing written.
 "$TRIREME" init --config tiny.json --tokenizer bytes --seed 8 --out other --quiet
 expect 2 "$TRIREME" train "${options[@]}" "${lora[@]}" --model other --output whole --resume auto
