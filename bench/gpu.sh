@@ -17,9 +17,10 @@
 #     limit            20     80   the composite limit of this board, today (limit.py)
 #     steps           270    280   tokens/s of every row, with a table of ops
 #     torch           180    200   the peer's rows (torch_train.py)
+#   lean              500    560   adapters on a base in bf16 and in 4 bits, and the peer's rows (torch_lean.py; PEERS: where bitsandbytes and liger are)
 #   checks            400          down to curves side by side
 #     ops              30    200   the op case table against the CPU reference, twice for the same bits; attention blocks
-#     golden           10    150   golden models on the GPU
+#     golden           30    150   golden models on the GPU, with adapters and with bases in 4 bits too
 #     strategies      220    420   every layout of 2 and 4 NCCL ranks that share the GPU against one rank: fp32, bf16, fp16
 #     bits             60    300   20 runs of 8 steps: weights, loss and norm the same
 #     gradients        60    300   per tensor against float32, GPT-2 124M and Llama-1B shapes, bf16, fp16 and fp8; beside PyTorch's
@@ -35,7 +36,7 @@ bin=${TR_BIN:-build/cuda}
 mkdir -p "$out"
 began=$SECONDS end=0 # end: of the part at hand
 IFS=' ' read -r -a only <<<"${TR_OPS:-}"
-declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50
+declare -A limit=([ops]=200 [golden]=150 [strategies]=420 [bits]=300 [gradients]=300 [curves]=420 [limit]=80 [steps]=280 [torch]=200 [start]=50 [lean]=560
     [memcheck]=200 [racecheck]=200)
 # within SECONDS COMMAND...: at most that long, and no longer than the part may take.
 within() {
@@ -92,7 +93,10 @@ part_ops() {
     test_of ops "$bin/ops_cuda"
     test_of blocks env TR_TEST_DEVICE=cuda "$bin/ops_attention_blocks"
 }
-part_golden() { test_of golden env TR_TEST_DEVICE=cuda "$bin/train_golden"; }
+part_golden() {
+    local what
+    for what in golden adapters packed; do test_of $what env TR_TEST_DEVICE=cuda "$bin/train_$what"; done
+}
 part_strategies() { # all at once: they wait more than they compute
     local what
     for what in "2" "4 0" "4 1"; do
@@ -188,6 +192,24 @@ part_steps() {
         v() { value "$1" "$out/step.txt"; }
         say "| $name | \`$args\` | $(v tokens_per_s) | $(v median_s) | $(v of_peak) | $(v bytes) | $(v beside) | $(v first_step_s) | $(v loss) | $(v skipped) | $(v hash) |"
     done <<<"$rows"
+}
+lean='
+llama-8b-lora      lora,llama-8b,4,2048,liger       lora=16
+llama-8b-qlora     qlora,llama-8b,4,2048,liger      lora=16 base=2
+llama-8b-lora-re   lora,llama-8b,4,2048,liger,ckpt  lora=16 recompute=2
+llama-8b-qlora-re  qlora,llama-8b,4,2048,liger,ckpt lora=16 base=2 recompute=2
+llama-8b-lora-fp8  -                                lora=16 fp8=1
+'
+part_lean() {
+    rows=$(sed 's,  lora=,  bench/models/llama-8b.json rows=4 length=2048 lora=,' <<<"$lean") part_steps
+    local name peer args
+    [ -n "$python" ] && [ -e "$pack/torch_lean.py" ] || { say "- torch: no PyTorch or no torch_lean.py here"; return; }
+    while read -r name peer args; do
+        [ "${peer:--}" != - ] && [[ $name =~ ${TR_CASES:-.} ]] || continue
+        # shellcheck disable=SC2086
+        within 100 "$python" "$pack/torch_lean.py" ${peer//,/ } >>"$out/lean.txt" 2>&1 || say "- torch $peer: failed or over its time"
+    done <<<"$lean"
+    grep PEER "$out/lean.txt" | sed 's/^/- /' | tee -a "$out/results.txt"
 }
 part_torch() {
     local name peer args

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # gpu_pack.sh [BUILD] - packs what bench/gpu.sh needs on a bare machine with a GPU into build/gpu-pack: the programs of a CUDA build
 # (default build/cuda, of `cmake --preset cuda`), stripped and compressed, the libraries they load that such a machine lacks, and the
-# scripts of TR_PEERS (default ../shared/bench: limit.py, torch_train.py). At most 64 MiB together.
+# scripts of TR_PEERS (default ../shared/bench: limit.py, torch_train.py, torch_lean.py). At most 64 MiB together.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/cuda} pack=build/gpu-pack peers=${TR_PEERS:-../shared/bench}
-programs=(trireme ops_cuda ops_attention_blocks train_golden train_strategies bench_gpu bench_gradients)
+programs=(trireme ops_cuda ops_attention_blocks train_golden train_adapters train_packed train_strategies bench_gpu bench_gradients)
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/lib"
 for p in "${programs[@]}"; do
@@ -15,7 +15,7 @@ done
 # What the loader finds here, less what every glibc system has.
 ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' | while read -r so; do cp -L "$so" "$pack/lib/"; done
-for f in limit.py torch_train.py; do [ ! -e "$peers/$f" ] || cp "$peers/$f" "$pack/"; done
+for f in limit.py torch_train.py torch_lean.py; do [ ! -e "$peers/$f" ] || cp "$peers/$f" "$pack/"; done
 sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" >"$pack/source" # where the tests look for their data
 tar -C "$pack" -cf - bin | xz -T0 --lzma2=preset=3,dict=64MiB >"$pack/bin.tar.xz"
 rm -rf "${pack:?}/bin"
