@@ -88,9 +88,7 @@ enum tr_status tr_adapter_parse_init(const char *text, bool is_read, struct tr_a
     }
     if (is_read && strcmp(text, "eva") == 0) /* it changes only what A starts with, and the file has A */
         return TR_OK;
-    return tr_fail(TR_USAGE,
-                   "init_lora_weights \"%s\" is not implemented; use true, false, gaussian, orthogonal, pissa, "
-                   "pissa_niter_4 or olora",
+    return tr_fail(TR_USAGE, "init_lora_weights \"%s\" is not implemented; use true, false, gaussian or orthogonal",
                    tr_escape(text, shown, sizeof shown));
 }
 
