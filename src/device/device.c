@@ -88,12 +88,13 @@ void tr_device_release(struct tr_device *d, enum tr_space space, void *base, siz
 
 void tr_device_copy(struct tr_device *d, enum tr_stream s, void *dst, const void *src, size_t bytes)
 {
-    d->row->memory->copy(d, s, dst, src, bytes);
+    if (bytes) /* a rank that holds no part of a tensor has no address for it either */
+        d->row->memory->copy(d, s, dst, src, bytes);
 }
 
 void tr_device_copy_now(struct tr_device *d, void *dst, const void *src, size_t bytes)
 {
-    d->row->memory->copy(d, TR_STREAM_COMPUTE, dst, src, bytes);
+    tr_device_copy(d, TR_STREAM_COMPUTE, dst, src, bytes);
     d->row->stream->drain(d, TR_STREAM_COMPUTE);
 }
 

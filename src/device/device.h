@@ -115,6 +115,7 @@ void tr_device_close(struct tr_device *d);
 
 enum tr_status tr_device_reserve(struct tr_device *d, enum tr_space space, size_t bytes, const char *what, void **base);
 void tr_device_release(struct tr_device *d, enum tr_space space, void *base, size_t bytes);
+/* With no bytes both addresses may be NULL. */
 void tr_device_copy(struct tr_device *d, enum tr_stream s, void *dst, const void *src, size_t bytes);
 /* Copies on the compute stream and waits for the copy. Failures are noted for the next sync. */
 void tr_device_copy_now(struct tr_device *d, void *dst, const void *src, size_t bytes);
