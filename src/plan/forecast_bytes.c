@@ -40,7 +40,7 @@ double tr_owned_params(const struct tr_forecast_query *a, const struct tr_foreca
 struct place {
     double layers, n_tables; /* embedding, head */
     double kept, torn;       /* layers times micro-batches: under way; between the two parts of their backward (zb) */
-    bool has_head;
+    bool has_head, is_torn;
 };
 
 static bool is_order(const struct tr_forecast_query *a, const char *name)
@@ -57,7 +57,8 @@ static struct place even_place(const struct tr_forecast_query *a, double n_micro
                            .n_tables = p == 1 && !a->shape.is_tied ? 2 : 1,
                            .kept = in_flight * more * layers,
                            .torn = is_order(a, "zb") ? layers : 0,
-                           .has_head = p == 1 };
+                           .has_head = p == 1,
+                           .is_torn = is_order(a, "zb") };
 }
 
 struct stage_share { /* into n stages: the last has `last` layers and the head, the `n_more` before it one more than
@@ -92,11 +93,13 @@ static double layers_of(const struct stage_share *c, double stage)
 static struct place cut_place(const struct tr_forecast_query *a, const struct stage_share *c, int r, double n_micro)
 {
     double p = a->pp, v = a->chunks, under_way = fmin(n_micro, p - r);
-    struct place x = { .n_tables = (r == 0) + (r == a->pp - 1), .has_head = r == a->pp - 1 };
+    struct place x = { .n_tables = (r == 0) + (r == a->pp - 1),
+                       .has_head = r == a->pp - 1,
+                       .is_torn = is_order(a, "zb") };
     double turns = fmin(n_micro * v, 2 * (p - r - 1) + (v - 1) * p + 1) - (v - 1) * fmin(n_micro, p);
     if (is_order(a, "gpipe"))
         under_way = n_micro;
-    else if (is_order(a, "zb"))
+    else if (x.is_torn)
         under_way = fmin(n_micro, p);
     else if (a->chunks > 1)
         under_way = turns;
@@ -105,58 +108,72 @@ static struct place cut_place(const struct tr_forecast_query *a, const struct st
         x.layers += layers;
         x.kept += layers * (k == 0 ? under_way : fmin(n_micro, p));
     }
-    x.torn = is_order(a, "zb") ? fmin(n_micro, r + 1) * x.layers : 0;
+    x.torn = x.is_torn ? fmin(n_micro, r + 1) * x.layers : 0;
     return x;
 }
 
 /* ---- its bytes ---- */
 
-static double params_of(const struct tr_forecast_query *a, const struct place *x)
+struct sizes { /* the same for all ranks of the pipeline: a search asks for a hundred thousand layouts */
+    double layer, table, experts; /* parameters that a rank holds of a layer and of a table; its experts */
+    double moving_layers;         /* whole for a moment: parameters of a layer and of the next one */
+    double moving_table;
+    double shard;     /* ranks */
+    double temporary; /* bytes that a layer needs while it runs */
+    const struct tr_layer_cost *cost, *head;
+};
+
+static struct sizes sizes_of(const struct tr_forecast_query *a, const struct tr_layer_cost *layer,
+                             const struct tr_layer_cost *head)
 {
     const struct tr_shape_cost *s = &a->shape;
     double moe = s->experts > 0 ? s->layers - s->dense_layers + s->n_further : 0;
     double dense = s->experts > 0 ? s->dense_layers : s->layers + s->n_further;
     double n = dense * tr_shape_layer_params(s, true) +
                (moe > 0 ? moe * (tr_shape_layer_params(s, false) - tr_shape_expert_params(s)) : 0);
-    double table = x->n_tables * s->vocab * s->hidden;
-    if (a->impl->is_balanced && !a->impl->cuts_by_flops)
-        table /= a->pp;
-    return (n / (dense + moe) * x->layers + table) / a->tp + rank_experts(a);
+    double whole = tr_shape_layer_params(s, s->experts == 0) - tr_shape_expert_params(s) * (1 - 1.0 / a->ep);
+    bool spreads_tables = a->impl->is_balanced && !a->impl->cuts_by_flops;
+    struct sizes z = { .layer = n / (dense + moe),
+                       .table = s->vocab * s->hidden / (spreads_tables ? a->pp : 1),
+                       .experts = rank_experts(a),
+                       .moving_layers = 2 * whole,
+                       .moving_table = s->vocab * s->hidden,
+                       .shard = tr_shard_size(a),
+                       .temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes,
+                       .cost = layer,
+                       .head = head };
+    if (a->machine->chip.generation > 0)
+        z.temporary += a->impl->score_bytes * a->micro * s->heads / a->tp * a->seq * a->seq / a->cp;
+    return z;
 }
 
-/* Whole for a moment: a layer's, the next one's, and the table's of a rank that has it. */
-static double moving_params(const struct tr_forecast_query *a, double n_tables)
+static double moving_params(const struct tr_forecast_query *a, const struct sizes *z, double n_tables)
 {
-    const struct tr_shape_cost *s = &a->shape;
-    double layer = tr_shape_layer_params(s, s->experts == 0) - tr_shape_expert_params(s) * (1 - 1.0 / a->ep);
-    return (n_tables * s->vocab * s->hidden + 2 * layer) / a->tp;
+    return (n_tables * z->moving_table + z->moving_layers) / a->tp;
 }
 
 /* Of one layer and of the head, which Trireme holds one after the other. */
-static double work_bytes(const struct tr_forecast_query *a, const struct place *x, const struct tr_layer_cost *layer,
-                         const struct tr_layer_cost *head)
+static double work_bytes(const struct tr_forecast_query *a, const struct sizes *z, const struct place *x)
 {
-    double temporary = a->keep == TR_KEEP_ALL && a->impl->score_bytes == 0 ? 0 : layer->one_bytes;
-    double head_bytes = x->has_head ? head->kept_bytes : 0;
-    if (a->machine->chip.generation > 0)
-        temporary += a->impl->score_bytes * a->micro * a->shape.heads / a->tp * a->seq * a->seq / a->cp;
-    return a->impl->keeps_products ? fmax(temporary, head_bytes) : temporary + head_bytes;
+    double head = x->has_head ? z->head->kept_bytes : 0;
+    return a->impl->keeps_products ? fmax(z->temporary, head) : z->temporary + head;
 }
 
-static void bytes_of(const struct tr_forecast_query *a, const struct place *x, const struct tr_layer_cost *layer,
-                     const struct tr_layer_cost *head, struct tr_forecast *f)
+static void bytes_of(const struct tr_forecast_query *a, const struct sizes *z, const struct place *x,
+                     struct tr_forecast *f)
 {
-    double d = tr_shard_size(a), n = f->rank_parameters = params_of(a, x), some = fmin(x->n_tables, 1);
+    double d = z->shard, n = (z->layer * x->layers + x->n_tables * z->table) / a->tp + z->experts;
+    double some = fmin(x->n_tables, 1);
+    f->rank_parameters = n;
     f->bytes[TR_BYTES_PARAMS] = a->param_bytes * n / (a->zero >= 3 ? d : 1);
     f->bytes[TR_BYTES_GRADS] = a->grad_bytes * n / (a->zero >= 2 && !a->sync_last ? d : 1);
     if (a->impl->reduces_each && a->zero >= 2 && !a->sync_last && d > 1) /* whole until they have travelled */
-        f->bytes[TR_BYTES_GRADS] +=
-            a->grad_bytes * ((is_order(a, "zb") ? n : moving_params(a, x->has_head ? 2 : some)) +
-                             some * a->shape.vocab * a->shape.hidden / a->tp / d);
+        f->bytes[TR_BYTES_GRADS] += a->grad_bytes * ((x->is_torn ? n : moving_params(a, z, x->has_head ? 2 : some)) +
+                                                     some * z->moving_table / a->tp / d);
     f->bytes[TR_BYTES_STATE] = a->state_bytes * tr_owned_params(a, f);
-    f->bytes[TR_BYTES_ACTS] = x->kept * layer->kept_bytes + x->torn * layer->torn_bytes;
+    f->bytes[TR_BYTES_ACTS] = x->kept * z->cost->kept_bytes + x->torn * z->cost->torn_bytes;
     f->bytes[TR_BYTES_WORK] =
-        (a->zero >= 3 && d > 1 ? a->gather_bytes * moving_params(a, some) : 0) + work_bytes(a, x, layer, head);
+        (a->zero >= 3 && d > 1 ? a->gather_bytes * moving_params(a, z, some) : 0) + work_bytes(a, z, x);
     f->bytes[TR_BYTES_LIBRARY] = a->impl->library_bytes;
     f->total_bytes = 0;
     for (int k = 0; k < TR_BYTES_KINDS; k++)
@@ -167,18 +184,19 @@ void tr_forecast_bytes(const struct tr_forecast_query *a, const struct tr_layer_
                        const struct tr_layer_cost *head, struct tr_forecast *f)
 {
     struct place fullest = even_place(a, f->n_micro);
-    bytes_of(a, &fullest, layer, head, f);
+    struct sizes z = sizes_of(a, layer, head);
+    bytes_of(a, &z, &fullest, f);
     if (a->pp == 1 || !a->impl->cuts_by_flops)
         return;
     struct stage_share c = cut_of(a, head->flops / layer->flops);
     double most = 0;
     for (int r = 0; r < a->pp; r++) {
         struct place x = cut_place(a, &c, r, f->n_micro);
-        bytes_of(a, &x, layer, head, f);
+        bytes_of(a, &z, &x, f);
         if (f->total_bytes > most) {
             most = f->total_bytes;
             fullest = x;
         }
     }
-    bytes_of(a, &fullest, layer, head, f);
+    bytes_of(a, &z, &fullest, f);
 }
