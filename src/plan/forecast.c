@@ -135,6 +135,29 @@ static int steady_micro(int p, int m)
     return m > few + p ? few : m;
 }
 
+static double busy_s(const struct stages *s, int r)
+{
+    double busy = 0;
+    for (int c = 0; c < s->v; c++)
+        busy += s->slot[c * s->p + r][TR_DO_FORWARD] + s->slot[c * s->p + r][TR_DO_BACKWARD];
+    return busy;
+}
+
+/* A time that the schedule cannot beat; without a schedule, one that no schedule beats. A rank waits for the first
+ * micro-batch to come through the stages before it, works on all of them, and its last gradient goes back through those
+ * stages. Where backward is in two parts, work on weights may fill that last wait. */
+static double least_length(const struct tr_forecast_query *a, const struct stages *s, double n_micro)
+{
+    double least = n_micro * s->busiest, around = 0;
+    bool is_whole = a->schedule && tr_pipe_is_named(a->schedule) && strcmp(a->schedule, "zb") != 0;
+    for (int r = 0; r < s->p && a->schedule; r++) {
+        least = fmax(least, around + n_micro * busy_s(s, r));
+        around += s->slot[r][TR_DO_FORWARD] + s->message;
+        around += is_whole ? s->slot[r][TR_DO_BACKWARD] + s->message : 0;
+    }
+    return least;
+}
+
 static enum tr_status play(const struct tr_forecast_query *a, const struct stages *s, double n_micro,
                            struct tr_pipes *pipes, double *length)
 {
@@ -319,9 +342,7 @@ static void fill_stages(const struct tr_forecast_query *a, const struct parts *p
         t[TR_DO_BACKWARD_INPUT] = t[TR_DO_BACKWARD_WEIGHT] = t[TR_DO_BACKWARD] / 2;
     }
     for (int r = 0; r < s->p; r++) {
-        double busy = 0;
-        for (int c = 0; c < s->v; c++)
-            busy += s->slot[c * s->p + r][TR_DO_FORWARD] + s->slot[c * s->p + r][TR_DO_BACKWARD];
+        double busy = busy_s(s, r);
         s->busiest = fmax(s->busiest, busy);
         s->mean += busy / s->p;
     }
@@ -393,7 +414,7 @@ static enum tr_status forecast_with(const struct tr_forecast_query *a, double ag
     tr_forecast_bytes(a, layer, &parts.head, f);
     double send = send_seconds(a), length;
     fill_stages(a, &parts, send, &stages);
-    length = f->n_micro * stages.busiest;
+    length = least_length(a, &stages, f->n_micro);
     if (a->pp > 1 && !a->is_bound)
         TR_TRY(play(a, &stages, f->n_micro, pipes, &length));
     if (a->slots)

@@ -86,7 +86,7 @@ struct tr_forecast_query {
     double gather_bytes, cast_bytes;             /* of a parameter on its way (zero 3); moved to cast it for each use */
     enum tr_keep keep;
     bool casts_rows;    /* float8 with a scale for each row: the casts of 8 bit, products no faster than 16 */
-    bool is_bound;      /* no order is played: the busiest rank's work alone, which no schedule beats */
+    bool is_bound;      /* nothing is played: a time that the schedule, or without one any schedule, cannot beat */
     double (*slots)[4]; /* pp * chunks rows to fill, or NULL: what each kind of slot of a stage takes */
 };
 

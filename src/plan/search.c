@@ -1,10 +1,10 @@
 /* search.c - all layouts of a model on a number of chips, the fastest first.
  *
  * Two rounds. The first prices every layout without its pipeline schedule: this gives its bytes, and the work of the
- * busiest rank, a time that no schedule beats. The second plays schedules in the sequence of those bounds and stops
- * when the next bound is slower than the last layout of the list. Legality is the trainer's (config/legal.c); nothing
- * here knows a rule of its own. Schedules are made once and played again (pipes.c). Rejected: annealing and the like; a
- * hundred thousand bounds take less than a second and miss nothing.
+ * busiest rank, a time that no schedule beats. The second plays schedules in the sequence of those bounds, none whose
+ * own bound is too slow, and stops when the next bound is slower than the last layout of the list. Legality is the
+ * trainer's (config/legal.c); nothing here knows a rule of its own. Schedules are made once and played again (pipes.c).
+ * Rejected: annealing and the like; a hundred thousand bounds take less than a second and miss nothing.
  */
 #include "plan/plan.h"
 #include "adapter/adapter.h"
@@ -397,14 +397,31 @@ static void rank(const struct tr_search_query *q, struct tr_search *s, const str
     s->top[at] = x;
 }
 
+/* Can a layout whose step takes this long, or longer, not enter the list? */
+static bool is_too_slow(const struct round *r, const struct tr_forecast_query *a, double step_s)
+{
+    const struct tr_search *s = r->out;
+    int at = place_of_mesh(r->q, s, a);
+    if (r->q->near || (at == s->n && s->n < TR_SEARCH_TOP))
+        return false;
+    return step_s >= s->top[at < s->n ? at : s->n - 1].f.step_s;
+}
+
+/* Plays the schedule, unless its bytes or its bound rule it out. */
 static enum tr_status play_one(struct round *r, struct tr_forecast_query *a, const char *schedule, int chunks)
 {
+    enum tr_status st = TR_OK;
     struct tr_forecast f;
     a->schedule = schedule;
     a->chunks = chunks;
     if (!is_free(r->q->pins.chunks, chunks) || !tr_search_is_legal(r->q, a))
         return TR_OK;
-    enum tr_status st = tr_forecast_again(a, r->pipes, &f);
+    a->is_bound = true;
+    st = tr_forecast(a, &f);
+    a->is_bound = false;
+    if (st != TR_OK || bytes_of(r->q, a, &f) > r->q->room_bytes || is_too_slow(r, a, f.step_s))
+        return st;
+    st = tr_forecast_again(a, r->pipes, &f);
     r->out->n_played++;
     f.total_bytes = bytes_of(r->q, a, &f);
     if (st == TR_OK && f.total_bytes <= r->q->room_bytes)
@@ -447,8 +464,7 @@ static enum tr_status second_round(struct round *r)
         double bound = r->all[i].bound;
         if (!r->q->near && s->n == TR_SEARCH_TOP && bound >= s->top[s->n - 1].f.step_s)
             break;
-        int at = place_of_mesh(r->q, s, &r->all[i].query);
-        if (at < s->n && bound >= s->top[at].f.step_s)
+        if (is_too_slow(r, &r->all[i].query, bound))
             continue;
         TR_TRY(play_orders(r, &r->all[i].query));
     }
