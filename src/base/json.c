@@ -5,6 +5,10 @@
  * of the key hashes. Keys are compared by 128-bit hash of their decoded bytes: a chance collision is out of reach, and
  * a made one only gets its own file refused. Rejected: trusting cJSON alone (it takes lone surrogates, bad UTF-8,
  * duplicate keys and numbers cut at 63 characters), and a hash table per object (more code for the same order).
+ *
+ * The scan also adds up what the tree will take, so that a document that is all brackets and commas is refused before
+ * memory is taken for it. Rejected: counting in cJSON's allocator, which is one for the whole process and is asked only
+ * after the memory of the values before is gone.
  */
 #include "base/json.h"
 #include <math.h>
@@ -16,6 +20,8 @@
 enum {
     NUMBER_MAX = 400,      /* characters; more than any finite double needs */
     CJSON_NUMBER_MAX = 63, /* cJSON stops reading a number there */
+    MALLOC_BYTES = 16,     /* what an allocation takes besides its bytes */
+    NODE_BYTES = sizeof(cJSON) + MALLOC_BYTES,
 };
 
 struct json_key {
@@ -34,6 +40,7 @@ struct scan {
     /* The text with over-long numbers rewritten, up to n_copied of the input; empty when there are none. */
     struct tr_str shorter;
     size_t n_copied;
+    size_t n_tree; /* bytes that the values so far will take */
 };
 
 static enum tr_status fail_at(const struct scan *s, size_t at, const char *why)
@@ -53,6 +60,18 @@ static enum tr_status fail_at(const struct scan *s, size_t at, const char *why)
 static enum tr_status fail_nomem(const struct scan *s)
 {
     return tr_fail(TR_NOMEM, "%s: no memory for this document", s->what);
+}
+
+/* Charges the tree for `n` bytes. */
+static enum tr_status charge(struct scan *s, size_t n)
+{
+    s->n_tree += n; /* at most NODE_BYTES for each byte of a text that fits into memory */
+    if (s->n_tree <= TR_JSON_FREE || (s->n_tree - TR_JSON_FREE) / TR_JSON_FACTOR < s->n)
+        return TR_OK;
+    return tr_fail(TR_USAGE,
+                   "%s: the values of these %zu bytes would take more than %d times as much memory and %d MiB; nothing "
+                   "that we read looks like this",
+                   s->what, s->n, TR_JSON_FACTOR, TR_JSON_FREE >> 20);
 }
 
 /* The byte here, or 0 at the end: no rule accepts a 0, so ends need no case of their own. */
@@ -144,6 +163,7 @@ static enum tr_status scan_escape(struct scan *s, struct tr_str *decoded)
 static enum tr_status scan_string(struct scan *s, struct tr_str *decoded)
 {
     enum tr_status st = TR_OK;
+    size_t first = s->at;
     if (!take(s, '"'))
         return fail_at(s, s->at, "expected a string in double quotes");
     for (;;) {
@@ -159,7 +179,7 @@ static enum tr_status scan_string(struct scan *s, struct tr_str *decoded)
         if (decoded)
             tr_str_add(decoded, s->p + start, s->at - start);
         if (take(s, '"'))
-            return TR_OK;
+            return charge(s, s->at - first + MALLOC_BYTES);
         if (!take(s, '\\'))
             return fail_at(s, s->at, "");
         TR_TRY(scan_escape(s, decoded));
@@ -273,7 +293,9 @@ static enum tr_status scan_word(struct scan *s, const char *word)
 /* A value with the blanks around it. `depth` counts the brackets that are open. */
 static enum tr_status scan_value(struct scan *s, int depth)
 {
-    enum tr_status st = TR_OK;
+    enum tr_status st = charge(s, NODE_BYTES);
+    if (st != TR_OK)
+        return st;
     skip_blanks(s);
     switch (peek(s)) {
     case '{':
@@ -351,6 +373,8 @@ enum tr_status tr_json_parse(const char *text, size_t n, const char *what, cJSON
     struct scan s = { .p = text, .n = n, .what = what };
     enum tr_status st = TR_OK;
     TR_TRY(scan_document(&s));
+    free(s.keys);
+    s.keys = NULL;
     cJSON *tree = s.n_copied ? cJSON_ParseWithLength(s.shorter.p, s.shorter.n) : cJSON_ParseWithLength(text, n);
     if (tree)
         *out = tree;

@@ -8,7 +8,14 @@
 #include "base/status.h"
 #include <cjson/cJSON.h>
 
-enum { TR_JSON_MAX_DEPTH = 64 };
+enum {
+    TR_JSON_MAX_DEPTH = 64,
+    /* A tree takes at most TR_JSON_FACTOR times its text and TR_JSON_FREE bytes; a text that needs more is refused
+     * before any of it is taken. Merges of a tokenizer take 22 times their text, lists of one-digit numbers 40 times.
+     */
+    TR_JSON_FACTOR = 24,
+    TR_JSON_FREE = 16 << 20,
+};
 
 /* TR_USAGE names line:column. `what` (a file name) leads the message. Caller frees with cJSON_Delete. */
 enum tr_status tr_json_parse(const char *text, size_t n, const char *what, cJSON **out);

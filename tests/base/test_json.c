@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <malloc.h>
 #include <math.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -343,6 +344,63 @@ static void a_million_keys_take_no_quadratic_time(void **state)
     tr_str_release(&s);
 }
 
+static size_t n_taken, n_most;
+
+static void *counted_malloc(size_t n)
+{
+    void *p = malloc(n);
+    n_taken += p ? malloc_usable_size(p) + sizeof(size_t) : 0;
+    n_most = n_taken > n_most ? n_taken : n_most;
+    return p;
+}
+
+static void counted_free(void *p)
+{
+    n_taken -= p ? malloc_usable_size(p) + sizeof(size_t) : 0;
+    free(p);
+}
+
+/* Documents that are all structure: 100 KiB of each, for which there is room, and 8 MiB. */
+static void memory_is_bounded_by_the_size_of_the_text(void **state)
+{
+    static const struct {
+        const char *first, *part, *last;
+        bool is_refused;
+    } rows[] = {
+        { "[0", ",0", "]", true },
+        { "[[]", ",[]", "]", true },
+        { "[\"\"", ",\"\"", "]", true },
+        { "[{}", ",{}", "]", true },
+        { "[1e1", ",-1.5e10", "]", false },
+        { "[true", ",false", "]", false },
+        { "[0", ",[\"a\",\"b\"]", "]", true },
+        { "[0", ",\"three banks of oars\"", "]", false },
+    };
+    (void)state;
+    cJSON_InitHooks(&(cJSON_Hooks){ counted_malloc, counted_free });
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+        for (size_t n = 100 << 10; n <= 8 << 20; n += (8 << 20) - (100 << 10)) {
+            struct tr_str s = { 0 };
+            cJSON *tree = NULL;
+            tr_str_addf(&s, "%s", rows[i].first);
+            while (s.n < n)
+                tr_str_add(&s, rows[i].part, strlen(rows[i].part));
+            tr_str_addf(&s, "%s", rows[i].last);
+            n_most = 0;
+            enum tr_status st = tr_json_parse(s.p, s.n, "big.json", &tree);
+            assert_int_equal(st, rows[i].is_refused && n == 8 << 20 ? TR_USAGE : TR_OK);
+            assert_true(n_most <= TR_JSON_FACTOR * s.n + TR_JSON_FREE);
+            if (st != TR_OK) {
+                assert_true(n_most == 0); /* refused before any of it was taken */
+                assert_non_null(strstr(tr_error_text(), "big.json: the values of these "));
+            }
+            cJSON_Delete(tree);
+            assert_true(n_taken == 0);
+            tr_str_release(&s);
+        }
+    cJSON_InitHooks(NULL);
+}
+
 static void members_are_typed(void **state)
 {
     (void)state;
@@ -413,6 +471,7 @@ int main(void)
         cmocka_unit_test(depth_ends_at_64),
         cmocka_unit_test(long_numbers_keep_their_value),
         cmocka_unit_test(a_million_keys_take_no_quadratic_time),
+        cmocka_unit_test(memory_is_bounded_by_the_size_of_the_text),
         cmocka_unit_test(members_are_typed),
         cmocka_unit_test(load_names_the_file),
     };
