@@ -37,4 +37,7 @@ enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US 
 #define TR_NAME_OF_RANK       "rank-%04d"  /* format; a suffix follows */
 #define TR_NAME_OF_PHASE      "phase-%04d" /* format */
 
+/* Under the directory of an adapter: which base it belongs to. */
+#define TR_ADAPTER_BASE "trireme/base.json"
+
 #endif

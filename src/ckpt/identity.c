@@ -148,7 +148,7 @@ enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, c
     tr_hash_hex(id->samples, samples);
     tr_str_addf(out, "{\"schema\": 1, \"path\": ");
     tr_str_json(out, path);
-    if (quant)
+    if (quant[0])
         tr_str_addf(out, ", \"quant\": \"%s\"", quant);
     tr_str_addf(out,
                 ", \"tensors\": %" PRId64 ", \"bytes\": %" PRIu64

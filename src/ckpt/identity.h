@@ -4,8 +4,6 @@
 
 #include "base/base.h"
 
-#define TR_ADAPTER_BASE "trireme/base.json"
-
 /* What a base directory is: hashes of config.json (without the keys that change nothing), of the names, dtypes and
  * shapes of its tensors, and of bytes sampled from every tensor. */
 struct tr_base_id {
@@ -14,8 +12,7 @@ struct tr_base_id {
     uint64_t n_bytes;
 };
 enum tr_status tr_base_id_of(const char *dir, struct tr_base_id *out);
-/* Text of trireme/base.json. path: where it is; quant: how the run packed it ("nf4", "fp4:double"), NULL: it did not.
- */
+/* Text of trireme/base.json. path: where it is; quant: how the run packed it ("nf4", "fp4:double"), "": it did not. */
 enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, const char *quant, struct tr_str *out);
 /* Members "path" and "quant" of adapter_dir/trireme/base.json. TR_USAGE: it does not say. */
 enum tr_status tr_base_id_member(const char *adapter_dir, const char *key, char out[TR_PATH_MAX]);

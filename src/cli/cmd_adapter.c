@@ -73,45 +73,35 @@ out:
 
 enum { ROW_TOKENS = 128 };
 
-/* How the run packed the base: by the options, else as trireme/base.json says; "" where it did not. */
-static enum tr_status find_quant(const struct tr_config *cfg, const char *dir, char out[TR_PATH_MAX])
-{
-    if (cfg->load_in_4bit)
-        return tr_format(out, TR_PATH_MAX, "%s%s", tr_config_word("bnb_4bit_quant_type", (int)cfg->bnb_4bit_quant_type),
-                         cfg->bnb_4bit_use_double_quant ? ":double" : "");
-    if (tr_base_id_member(dir, "quant", out) != TR_OK)
-        out[0] = 0;
-    tr_error_clear();
-    return TR_OK;
-}
-
-/* The options of a run of the adapter: everything but a packed base is in float32. */
-static enum tr_status open_run(const struct tr_config *cfg, const char *dir, char *quant, const struct tr_config **out)
+/* The options of a run of the adapter: everything but a packed base is in float32. How the base is packed stands in the
+ * adapter's directory, where the options of this command do not say otherwise. */
+static enum tr_status open_run(const struct tr_config *cfg, const char *dir, const struct tr_config **out)
 {
     enum { FIXED = 12 };
+    static const char *const packing[] = { "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant" };
+    const char *const value[] = { cfg->load_in_4bit ? "true" : "false",
+                                  tr_config_word(packing[1], (int)cfg->bnb_4bit_quant_type),
+                                  cfg->bnb_4bit_use_double_quant ? "true" : "false" };
     size_t n = 0;
-    char *colon = strchr(quant, ':');
-    char **argv = calloc(FIXED + 2 * cfg->data.n, sizeof *argv);
+    char **argv = calloc(FIXED + 2 * cfg->data.n, sizeof *argv), name[TR_COUNT_OF(packing)][32];
     if (!argv)
         return tr_fail(TR_NOMEM, "merge: out of memory");
     const char *fixed[] = { "--model", dir, "--dtype", "float32", "--model_base", cfg->model_base };
     for (size_t i = 0; i < (cfg->model_base ? TR_COUNT_OF(fixed) : TR_COUNT_OF(fixed) - 2); i++)
         argv[n++] = (char *)(uintptr_t)fixed[i];
-    const char *packing[] = {
-        "--load_in_4bit",        "true", "--bnb_4bit_quant_type", quant, "--bnb_4bit_use_double_quant",
-        colon ? "true" : "false"
-    };
-    if (colon)
-        *colon = 0;
-    for (size_t i = 0; quant[0] && i < TR_COUNT_OF(packing); i++)
-        argv[n++] = (char *)(uintptr_t)packing[i];
+    for (size_t i = 0; i < TR_COUNT_OF(packing); i++)
+        if (tr_config_is_set(cfg, packing[i])) {
+            snprintf(name[i], sizeof name[i], "--%s", packing[i]);
+            argv[n++] = name[i];
+            argv[n++] = (char *)(uintptr_t)value[i];
+        }
     for (size_t i = 0; i < cfg->data.n; i++) {
         argv[n++] = (char *)(uintptr_t) "--data";
         argv[n++] = (char *)(uintptr_t)cfg->data.item[i].path;
     }
     enum tr_status st = tr_config_load(cfg->data.n ? TR_VERB_EVAL : TR_VERB_GENERATE, (int)n, argv, NULL, out);
-    if (colon)
-        *colon = ':';
+    if (st == TR_OK)
+        fputs(tr_config_notices(*out), stderr);
     free(argv);
     return st;
 }
@@ -212,18 +202,19 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
     struct tr_pool *pool = NULL;
     struct tr_merge_proof proof = { 0 };
     int32_t *id = NULL;
-    char quant[TR_PATH_MAX];
     (void)other;
     TR_TRY(cli_need_output(cfg));
     if (!tr_is_adapter_dir(dir))
         TR_TRY(tr_fail(TR_USAGE, "%s is no adapter: it has no " TR_ADAPTER_CONFIG, dir));
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
-    TR_TRY(find_quant(cfg, dir, quant));
-    TR_TRY(open_run(cfg, dir, quant, &run));
+    TR_TRY(open_run(cfg, dir, &run));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
-    struct tr_merge_options opt = {
-        .adapter = dir, .base = src.base, .unties = cfg->untie, .quant = quant[0] ? quant : NULL, .pool = pool
-    };
+    struct tr_merge_options opt = { .adapter = dir,
+                                    .base = src.base,
+                                    .unties = cfg->untie,
+                                    .packed = tr_config_packed(run),
+                                    .nests_scales = run->bnb_4bit_use_double_quant,
+                                    .pool = pool };
     TR_TRY(tr_merge_open(&opt, &x));
     if (!tr_merge_can(x, cfg->onto))
         TR_TRY(cfg->onto == TR_ONTO_DEQUANTIZED

@@ -237,6 +237,10 @@ static inline enum tr_packed tr_config_packed(const struct tr_config *cfg)
     return cfg->load_in_4bit ? cfg->bnb_4bit_quant_type : cfg->base_dtype;
 }
 
+/* The same as trireme/base.json of an adapter records it: "nf4", "fp4:double", "fp8"; "": not packed. Returns out. */
+enum { TR_CONFIG_QUANT_MAX = 32 };
+const char *tr_config_quant(const struct tr_config *cfg, char out[TR_CONFIG_QUANT_MAX]);
+
 /* argv holds what follows the verb. envp may be NULL. TR_USAGE: the error text has one line per error.
  * Close with tr_config_close (NULL is fine). */
 enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, char *const *envp,

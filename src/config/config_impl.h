@@ -109,6 +109,7 @@ void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t
 void tr_loader_check(struct loader *l); /* cross-field */
 void tr_loader_arguments(struct loader *l, int argc, char *const *argv);
 void tr_loader_environment(struct loader *l, char *const *envp);
+void tr_loader_recorded(struct loader *l); /* after all that a user gives */
 
 /* Reads text into the option's field of cfg; TR_USAGE with the cause. Lists append. */
 enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg);

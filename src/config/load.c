@@ -234,6 +234,8 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
     tr_loader_environment(l, envp);
     if (c->pub.config != NULL)
         tr_loader_file(l, c->pub.config);
+    if (!c->pub.help && !l->is_nomem)
+        tr_loader_recorded(l);
     if (!c->pub.help && !l->is_nomem) /* after a failed allocation a missing value would be reported as not given */
         tr_loader_check(l);
     if (l->is_nomem || !tr_str_ok(&l->errors) || !tr_str_ok(&c->notices))

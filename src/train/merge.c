@@ -29,9 +29,9 @@ struct tr_merge {
     struct tr_hf *base, *adapter;
     enum tr_dtype dtype;
     enum tr_onto onto;
-    enum tr_packed packed;     /* how the run packed the base when it loaded it */
-    bool is_double, has_codes; /* has_codes: the base's directory is quantised itself */
-    uint8_t *grains;           /* of a chunk */
+    enum tr_packed packed; /* how the run packed the base when it loaded it */
+    bool has_codes;        /* the base's directory is quantised itself */
+    uint8_t *grains;       /* of a chunk */
     struct merge_delta d;
     float *x, *rounded; /* a chunk */
 };
@@ -299,7 +299,7 @@ static enum tr_status prepare(struct tr_merge *x, int param)
     enum tr_status st = TR_OK;
     release(&x->d);
     x->d.is_packed = is_packed(x, param);
-    if (x->d.is_packed && x->is_double)
+    if (x->d.is_packed && x->opt.nests_scales && tr_packed_is_q4(x->packed))
         st = find_scales(x, param);
     if (st != TR_OK)
         return st;
@@ -409,23 +409,14 @@ out:
     return st;
 }
 
-/* Whether the base is quantised: by its directory, or by the run that loaded it ("nf4:double"). */
+/* Whether the base is quantised: by its directory, or by the run that loaded it. */
 static enum tr_status find_packing(struct tr_merge *x)
 {
     for (size_t i = 0; i < tr_hf_count(x->base) && !x->has_codes; i++)
         x->has_codes = tr_hf_storage(x->base, i) != NULL;
-    if (x->has_codes || !x->opt.quant)
+    if (x->has_codes || !x->opt.packed)
         return TR_OK;
-    const char *colon = strchr(x->opt.quant, ':');
-    size_t n = colon ? (size_t)(colon - x->opt.quant) : strlen(x->opt.quant);
-    for (int p = TR_NOT_PACKED + 1; p < TR_PACKED_COUNT; p++)
-        if (strlen(tr_packed_name((enum tr_packed)p)) == n &&
-            strncmp(tr_packed_name((enum tr_packed)p), x->opt.quant, n) == 0)
-            x->packed = (enum tr_packed)p;
-    x->is_double = colon && strcmp(colon, ":double") == 0;
-    if (x->packed == TR_NOT_PACKED || (colon && !x->is_double))
-        return tr_fail(TR_USAGE, "%s: \"%s\" is no way to pack a base; nf4 and fp4 are, with :double behind them",
-                       x->opt.adapter, x->opt.quant);
+    x->packed = x->opt.packed;
     x->grains = malloc(tr_packed_bytes(x->packed, TR_IO_CHUNK));
     return x->grains ? TR_OK : tr_fail(TR_NOMEM, "merge: out of memory");
 }

@@ -8,7 +8,8 @@ struct tr_merge;
 struct tr_merge_options {
     const char *adapter, *base; /* directories */
     bool unties;                /* embedding and head of a tied model become two matrices */
-    const char *quant;          /* how the run packed the base: "nf4", "fp4", with ":double" behind it; NULL: not */
+    enum tr_packed packed;      /* how the run held the base; TR_NOT_PACKED where its directory has codes */
+    bool nests_scales;          /* with double quantisation */
     struct tr_pool *pool;       /* NULL: one thread */
 };
 /* Refuses what does not belong together, and a merge that would need to untie what is tied. */

@@ -48,13 +48,10 @@ static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr
     static const char *const names[N_TEXTS] = { "README.md", TR_ADAPTER_BASE, TR_ADAPTER_CONFIG };
     const struct tr_dirs *from = &opt->s->from;
     enum tr_status st = TR_OK;
-    const struct tr_config *cfg = opt->s->cfg;
-    char path[PATH_MAX], quant[32];
+    char path[PATH_MAX], quant[TR_CONFIG_QUANT_MAX];
     write_card(from, &text[0]);
-    TR_TRY(tr_format(quant, sizeof quant, "%s%s", tr_config_word("bnb_4bit_quant_type", (int)cfg->bnb_4bit_quant_type),
-                     cfg->bnb_4bit_use_double_quant ? ":double" : ""));
     TR_TRY(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base,
-                            cfg->load_in_4bit ? quant : NULL, &text[1]));
+                            tr_config_quant(opt->s->cfg, quant), &text[1]));
     TR_TRY(tr_adapter_print(from->adapter, opt->s->model, &text[2]));
     for (int i = 0; i < N_TEXTS; i++) {
         if (!tr_str_ok(&text[i]))

@@ -225,7 +225,7 @@ static void another_base_is_refused_by_what_differs(void **state)
     must(tr_base_id_check(adapter, base)); /* other tools write no identity: any base is taken */
     must(tr_base_id_of(base, &id));
     assert_true(id.n_tensors == 2 && id.n_bytes == 92);
-    must(tr_base_id_print(&id, "some/where", NULL, &text));
+    must(tr_base_id_print(&id, "some/where", "", &text));
     must(tr_path_join(path, adapter, "trireme"));
     must(tr_mkdirs(path));
     must(tr_path_join(path, adapter, TR_ADAPTER_BASE));

@@ -169,9 +169,29 @@ import json
 d = json.load(open("stdout"))["max_logit_diff"]
 assert d["dequantized"] < 1e-5 < 1e-3 < d["original"], d
 PY
-    close "$(loss --model decoded)" "$(loss --model packed --load_in_4bit $packing)" 1e-5
+    # Who reads the adapter holds the base as the run did, without being told.
+    live=$(loss --model packed 2>stderr)
+    [ ! -s stderr ] || fail "the default says something: $(cat stderr)"
+    [ "$live" = "$(loss --model packed --load_in_4bit $packing)" ] || fail "$live is not the loss on the packed base"
+    close "$(loss --model decoded)" "$live" 1e-5
     expect 0 "$TRIREME" ckpt merge packed --out original
 done
+[ "$(loss --model packed --load_in_4bit false 2>stderr)" != "$live" ] || fail "an option does not win"
+grep -q 'trained on a base in nf4:double; here the base is held in float32' stderr || fail "$(cat stderr)"
+[ "$(loss --model packed --bnb_4bit_use_double_quant false 2>stderr)" != "$live" ] || fail "an option does not win"
+grep -q 'held in nf4, as the options say' stderr || fail "$(cat stderr)"
+expect 0 "$TRIREME" ckpt merge packed --load_in_4bit false --rows 1 --out wide
+grep -q 'held in float32' stderr || fail "$(cat stderr)"
+"$TRIREME" generate --model packed --prompt Line --max_new_tokens 8 --temperature 0 >one.txt
+"$TRIREME" generate --model packed --load_in_4bit --bnb_4bit_use_double_quant --prompt Line --max_new_tokens 8 --temperature 0 >two.txt
+same one.txt two.txt
+"$TRIREME" train --model packed --data train.jsonl --sequence_length 32 --train_batch_size 4 --max_steps 1 --quiet --output packed-more >run.log
+grep -q '"quant": "nf4:double"' packed-more/trireme/base.json || fail "a continued run holds the base otherwise: $(cat packed-more/trireme/base.json)"
+"$TRIREME" train "${options[@]}" --lora_r 4 --base_dtype fp8 --output eight >run.log
+[ "$(loss --model eight)" = "$(loss --model eight --base_dtype fp8)" ] || fail "fp8 is not taken from the record"
+sed -i 's/"nf4:double"/"nf5:double"/' packed/trireme/base.json
+expect 2 "$TRIREME" eval --model packed --data train.jsonl
+grep -q '"nf5:double" is no way to hold a base' stderr || fail "$(cat stderr)"
 "$TRIREME" ckpt export model --to bnb-4bit --output codes >stdout
 "$TRIREME" train "${options[@]}" --model codes --lora_r 4 --output on-codes >run.log
 expect 2 "$TRIREME" ckpt merge on-codes --out bad
