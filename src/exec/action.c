@@ -107,6 +107,7 @@ static enum tr_status run_nodes(struct frame *f)
         if (!tr_action_runs(f->a->kind, n->phase))
             continue;
         struct tr_call c = tr_exec_call(f->e, n->op);
+        c.scratch = f->e->base[TR_A_WORK] + f->e->c->memory.temps + n->scratch;
         c.attr = n->attr;
         c.n_documents = f->e->n_documents[f->a->micro];
         for (int k = 0; k < TR_MAX_IN; k++)

@@ -39,7 +39,7 @@ static inline bool tr_exec_has_loss(const struct tr_exec *e)
     return tr_segment_is_here(&e->c->place, e->c->place.model->n_segments - 1);
 }
 
-/* A call of an op, on this executor's device and threads and in its scratch. */
+/* A call of an op, on this executor's device and threads. The scratch is that of the update; a node has its own. */
 static inline struct tr_call tr_exec_call(const struct tr_exec *e, enum tr_opcode op)
 {
     char *scratch = e->base[TR_A_WORK] + e->c->memory.scratch;

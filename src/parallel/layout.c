@@ -2,7 +2,9 @@
  *
  * A value that the forward makes and the backward reads goes into the saved slab (one slab per micro-batch in flight).
  * Every other value lives in the work arena, which all actions share because one stream runs one action at a time.
- * Where an op may overwrite an input that no later op reads, its output takes the place of the input.
+ * Where an op may overwrite an input that no later op reads, its output takes the place of the input. The scratch of a
+ * kernel is one more value that lives for one node: the largest scratch (attention's backward, logits) is needed where
+ * few values live, so it seldom adds to the arena.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -119,12 +121,27 @@ static bool takes_place(const struct tr_program *p, const struct span *span, con
            a->dtype == b->dtype;
 }
 
-static void place_work(struct tr_program *p, struct span *span, enum part part, bool splits_backward,
+/* Places the scratch of a node for the time in which its inputs and outputs have their places. */
+static void place_scratch(const struct tr_program *p, const struct tr_pass_ctx *ctx, struct tr_node *n,
+                          struct tr_sim *sim)
+{
+    struct tr_call c;
+    tr_node_call(p, n, &c);
+    size_t bytes = ctx->column->scratch(&c, ctx->n_threads);
+    n->scratch = 0;
+    if (bytes == 0)
+        return;
+    n->scratch = tr_sim_alloc(sim, bytes);
+    if (sim->failed == TR_OK)
+        tr_sim_free(sim, n->scratch);
+}
+
+static void place_work(struct tr_program *p, struct span *span, enum part part, const struct tr_pass_ctx *ctx,
                        struct tr_sim *sim)
 {
     for (int i = 0; i < p->n_nodes; i++) {
-        const struct tr_node *n = &p->node[i];
-        if (part_of(n, splits_backward) != part)
+        struct tr_node *n = &p->node[i];
+        if (part_of(n, ctx->splits_backward) != part)
             continue;
         for (int k = 0; k < TR_MAX_OUT; k++) {
             tr_val v = tr_value_root(p, n->out[k]);
@@ -139,6 +156,7 @@ static void place_work(struct tr_program *p, struct span *span, enum part part, 
             }
             span[v].is_owner = true;
         }
+        place_scratch(p, ctx, n, sim);
         for (int v = 0; v < p->n_values; v++)
             if (span[v].is_owner && span[v].last == i) {
                 tr_sim_free(sim, p->value[v].offset);
@@ -172,19 +190,6 @@ static size_t slab_offset(const struct tr_program *p, tr_val v, size_t *slab)
     size_t at = *slab;
     *slab += tr_round_up(tr_value_bytes(p, v), TR_ALIGN);
     return at;
-}
-
-static size_t scratch_of(const struct tr_program *p, const struct tr_pass_ctx *ctx)
-{
-    size_t most = 0;
-    for (int i = 0; i < p->n_nodes; i++) {
-        struct tr_call c;
-        tr_node_call(p, &p->node[i], &c);
-        size_t bytes = ctx->column->scratch(&c, ctx->n_threads);
-        if (bytes > most)
-            most = bytes;
-    }
-    return tr_round_up(most, TR_ALIGN);
 }
 
 /* Refuses a plan with a call that the kernels of the device refuse. */
@@ -230,9 +235,8 @@ enum tr_status tr_pass_layout(struct tr_program *p, const struct tr_pass_ctx *ct
             p->value[v].offset = slab_offset(p, v, p->value[v].is_saved ? &p->saved_bytes : &p->split_saved_bytes);
     }
     for (int part = FORWARD; part < N_PARTS; part++)
-        place_work(p, span, (enum part)part, splits, &sim);
+        place_work(p, span, (enum part)part, ctx, &sim);
     p->work_bytes = sim.peak;
-    p->scratch_bytes = scratch_of(p, ctx);
     st = sim.failed == TR_OK ? check_calls(p, ctx) : sim.failed;
 out:
     tr_sim_release(&sim);

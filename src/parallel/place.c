@@ -170,22 +170,25 @@ static void place_moving(struct tr_compiled *c)
         resolve(map, &c->schedule[k], value_at, grad_at);
 }
 
-/* Scratch of the optimizer and clip kernels, which are not nodes of any program. */
+/* Scratch of the kernels that are no nodes of a program: sums of squares over gradients, and over whatever a search for
+ * a value that is not finite reads (numbers.c). A device with its own memory sums the whole arena of gradients at once.
+ */
 static size_t update_scratch(const struct tr_compiled *c)
 {
-    size_t scratch = 0;
-    int64_t all = 0; /* a device with its own memory sums all gradients at once, with the padding between them */
-    for (int i = 0; i < c->place.model->n_params; i++) {
-        if (c->place.is_frozen[i])
-            continue;
-        all += c->place.param[i].tp.n_held + 2 * tr_bucket_align(&c->opt.layout);
-        int64_t n = c->opt.has_own_memory ? all : c->place.param[i].tp.n_held;
-        struct tr_call call = { .op = TR_OP_SUMSQ };
-        call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
-        call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-        scratch = most(scratch, c->opt.column->scratch(&call, c->opt.n_threads));
-    }
-    return scratch;
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
+    int64_t n =
+        c->opt.has_own_memory ? (int64_t)(c->memory.bytes[TR_A_GRADS] / tr_dtype_bytes(c->opt.grad_dtype)) + 1 : 1;
+    for (int i = 0; i < c->place.model->n_params; i++)
+        n = tr_max64(n, c->place.param[i].tp.n_held);
+    for (int i = 0; i < s->n_programs; i++)
+        if (s->program[i]->out != TR_NONE) {
+            const struct tr_value *out = &s->program[i]->value[s->program[i]->out];
+            n = tr_max64(n, out->rows * out->cols);
+        }
+    struct tr_call call = { .op = TR_OP_SUMSQ };
+    call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
+    call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
+    return c->opt.column->scratch(&call, c->opt.n_threads);
 }
 
 /* Keys and values of every block, all positions. */
@@ -245,11 +248,9 @@ static void place_amax(struct tr_compiled *c)
 static void place_rest(struct tr_compiled *c)
 {
     struct tr_memory_map *map = &c->memory;
-    size_t temps = 0, scratch = c->opt.is_inference ? 0 : update_scratch(c);
-    for (int k = 0; k < TR_PURPOSES; k++) {
+    size_t temps = 0;
+    for (int k = 0; k < TR_PURPOSES; k++)
         temps = most(temps, c->schedule[k].work_bytes);
-        scratch = most(scratch, c->schedule[k].scratch_bytes);
-    }
     slice(map, TR_A_ACTS, region_peak(c, TR_BUF_ACTS), "", "activations between and inside segments");
     size_t n_groups = (size_t)tr_max64(1, c->opt.groups.n);
     map->step = slice(map, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values");
@@ -258,8 +259,8 @@ static void place_rest(struct tr_compiled *c)
                       "gradient norms");
     map->local_bytes = local_bytes(c);
     map->local = slice(map, TR_A_WORK, TR_B_COUNT * map->local_bytes, "", "tokens of this context rank");
-    map->temps = slice(map, TR_A_WORK, temps, "", "values inside one action");
-    map->scratch = slice(map, TR_A_WORK, scratch, "", "kernel scratch");
+    map->temps = slice(map, TR_A_WORK, temps, "", "values and kernel scratch inside one action");
+    map->scratch = slice(map, TR_A_WORK, c->opt.is_inference ? 0 : update_scratch(c), "", "scratch of the update");
     size_t n_batches = c->opt.is_inference ? 1 : (size_t)c->opt.n_micro;
     map->batch = slice(map, TR_A_WORK, n_batches * c->opt.batch_bytes, "", "batches on the device");
     place_amax(c);

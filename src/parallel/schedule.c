@@ -113,11 +113,8 @@ enum tr_status tr_schedule_build(const struct tr_compiled *c, struct tr_schedule
             TR_TRY(tr_fail_at(st, "pass %s: ", passes[i].name));
     }
     find_parts(s);
-    for (int i = 0; i < s->n_programs; i++) {
+    for (int i = 0; i < s->n_programs; i++)
         s->work_bytes = s->program[i]->work_bytes > s->work_bytes ? s->program[i]->work_bytes : s->work_bytes;
-        s->scratch_bytes =
-            s->program[i]->scratch_bytes > s->scratch_bytes ? s->program[i]->scratch_bytes : s->scratch_bytes;
-    }
     for (int g = 0; g < s->model->n_segments; g++) {
         if (!tr_segment_is_here(&c->place, g))
             continue;

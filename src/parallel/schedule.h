@@ -145,7 +145,7 @@ struct tr_schedule {
     int n_waits, n_waits_cap;
     int part_first[TR_STEP_PARTS + 1];
     size_t region_bytes[TR_BUF_SLOTS]; /* peaks of the regions of slots */
-    size_t work_bytes, scratch_bytes;
+    size_t work_bytes;
     double flops, recompute_flops; /* of all micro-batches */
 };
 

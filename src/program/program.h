@@ -54,6 +54,7 @@ struct tr_node {
     enum tr_phase phase;
     tr_val in[TR_MAX_IN], out[TR_MAX_OUT];
     struct tr_attr attr;
+    size_t scratch; /* layout: where in the work arena its kernel's scratch is, between the values that live then */
 };
 
 /* How the tensor axis splits a parameter: which dim (TR_WHOLE: none), how many equal parts lie side by side in it, each
@@ -97,10 +98,10 @@ struct tr_program {
     int n_nodes, n_nodes_cap;
     struct tr_local_param *param;
     int n_params, n_params_cap;
-    tr_val in, out;                                                   /* TR_NONE where the segment has none */
-    tr_val dout, din;                                                 /* after `grad` */
-    size_t saved_bytes, split_saved_bytes, work_bytes, scratch_bytes; /* after `memory` */
-    enum tr_status failed;                                            /* first allocation failure while building */
+    tr_val in, out;                                    /* TR_NONE where the segment has none */
+    tr_val dout, din;                                  /* after `grad` */
+    size_t saved_bytes, split_saved_bytes, work_bytes; /* after `memory` */
+    enum tr_status failed;                             /* first allocation failure while building */
 };
 
 enum tr_status tr_program_open(const char *name, struct tr_program **out);

@@ -75,8 +75,26 @@ static void passes_with_nothing_to_do_change_nothing(void **state)
     tr_model_close(m);
 }
 
+/* The scratch of a node is its own while its kernel runs. */
+static void check_scratch(const struct tr_program *p, int node, const struct tr_column *column, const int *first,
+                          const int *last)
+{
+    struct tr_call c;
+    tr_node_call(p, &p->node[node], &c);
+    size_t n = column->scratch(&c, 1), at = p->node[node].scratch;
+    assert_true(at % 64 == 0 && at + n <= p->work_bytes);
+    for (int v = 0; n > 0 && v < p->n_values; v++) {
+        const struct tr_value *x = &p->value[v];
+        if (x->kind != TR_V_TEMP || x->base != TR_NONE || v == p->out || v == p->din || x->is_saved ||
+            first[v] > node || last[v] < node)
+            continue;
+        if (x->offset < at + n && at < x->offset + (size_t)(x->rows * x->cols) * tr_dtype_bytes(x->dtype))
+            fail_msg("%s: the scratch of node %d lies in %s, which is alive", p->name, node, x->name);
+    }
+}
+
 /* Plays the nodes and checks that what a node writes overlaps no value that somebody still reads later. */
-static void check_overlap(const struct tr_program *p)
+static void check_overlap(const struct tr_program *p, const struct tr_column *column)
 {
     int *last = calloc((size_t)p->n_values, sizeof *last), *first = calloc((size_t)p->n_values, sizeof *first);
     for (int v = 0; v < p->n_values; v++)
@@ -90,6 +108,8 @@ static void check_overlap(const struct tr_program *p)
                 first[v] = i;
             last[v] = i;
         }
+    for (int i = 0; i < p->n_nodes; i++)
+        check_scratch(p, i, column, first, last);
     for (int a = 0; a < p->n_values; a++)
         for (int b = a + 1; b < p->n_values; b++) {
             const struct tr_value *x = &p->value[a], *y = &p->value[b];
@@ -118,12 +138,14 @@ static void live_values_never_share_a_byte(void **state)
                 struct tr_model *m = open_model(i);
                 struct tr_compile_options opt = options((enum tr_recompute)r);
                 struct tr_compiled *c = NULL;
+                opt.n_threads = 1;
+                opt.column = tr_column_of(r == TR_RECOMPUTE_BLOCK ? "cuda" : "cpu");
                 opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1, .sp = tp == 2 };
                 opt.layout.size[TR_AXIS_TP] = 1 << tp;
                 opt.layout.coord[TR_AXIS_TP] = tp;
                 assert_int_equal(compile(m, &opt, &c), TR_OK);
                 for (int k = 0; k < c->schedule[TR_FOR_TRAIN].n_programs; k++)
-                    check_overlap(c->schedule[TR_FOR_TRAIN].program[k]);
+                    check_overlap(c->schedule[TR_FOR_TRAIN].program[k], opt.column);
                 tr_compiled_close(c);
                 tr_model_close(m);
             }
@@ -414,7 +436,7 @@ static void collectives_know_their_backward(void **state)
     struct tr_pass_ctx ctx = { .is_training = true, .n_threads = 1, .column = tr_column_of("cpu") };
     assert_int_equal(tr_pass_grad(p, &ctx), TR_OK);
     assert_int_equal(tr_pass_layout(p, &ctx), TR_OK);
-    check_overlap(p);
+    check_overlap(p, ctx.column);
     char *text = print(p), *at = text;
     for (size_t i = 0; i < TR_COUNT_OF(want); i++) { /* in this order */
         at = strstr(at, want[i]);
