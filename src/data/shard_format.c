@@ -69,14 +69,16 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
     };
     uint64_t docs_at, mask_at, end;
     if (memcmp(h, magic, sizeof magic) != 0)
-        return tr_fail(TR_USAGE, "not a token shard (bad magic)");
+        return tr_fail(TR_USAGE, "byte 0: not a token shard (bad magic)");
     if (version != TR_SHARD_VERSION || n_header != TR_SHARD_HEADER_BYTES)
         return tr_fail(TR_USAGE,
                        "token shard version %" PRIu32 " with a header of %" PRIu32
                        " bytes is not supported; this program reads version %d with %d bytes",
                        version, n_header, TR_SHARD_VERSION, TR_SHARD_HEADER_BYTES);
     if (!tr_hash_eq(tr_hash(h, HASHED_BYTES), get_hash(h + HASHED_BYTES)))
-        return tr_fail(TR_IO, "the header does not match its checksum");
+        return tr_fail(TR_USAGE,
+                       "bytes 0 to %d: the header does not match its checksum: the file is damaged; make it again",
+                       TR_SHARD_HEADER_BYTES - 1);
     if (i.token_bytes != 2 && i.token_bytes != 4)
         return tr_fail(TR_USAGE, "token_bytes %" PRIu32 " at offset 16 is not 2 or 4", i.token_bytes);
     if (flags & ~(uint32_t)(FLAG_MASK | FLAG_LAST | FLAG_WHOLE) || tr_get_u32(h + 60) != 0)
@@ -88,8 +90,9 @@ enum tr_status tr_shard_parse(const unsigned char h[TR_SHARD_HEADER_BYTES], uint
         return tr_fail(TR_USAGE, "vocab_size %" PRIu64 " does not fit %" PRIu32 "-byte tokens", i.vocab_size,
                        i.token_bytes);
     if (!tr_shard_layout(&i, &docs_at, &mask_at, &end) || end != n_file)
-        return tr_fail(TR_IO,
-                       "the file has %" PRIu64 " bytes, which does not match its header: it was truncated or has grown",
+        return tr_fail(TR_USAGE,
+                       "byte %" PRIu64 ": the file ends here, which does not match its header: it was truncated or has "
+                       "grown; make it again",
                        n_file);
     *out = i;
     return TR_OK;

@@ -42,33 +42,31 @@ static enum tr_status check_tokens(struct verify *v, size_t n, uint64_t at)
         uint64_t id = size == 2 ? tr_get_u16(v->buf + 2 * i) : tr_get_u32(v->buf + 4 * i);
         if (id >= v->limit)
             return tr_fail(TR_USAGE,
-                           "token %" PRIu64 " has id %" PRIu64 ", beyond the vocabulary of %" PRIu64
+                           "byte %" PRIu64 ": token %" PRIu64 " has id %" PRIu64 ", beyond the vocabulary of %" PRIu64
                            "; was the shard made with another tokenizer?",
-                           first + i, id, v->limit);
+                           at + i * size, first + i, id, v->limit);
     }
     return TR_OK;
 }
 
 static enum tr_status check_pad(struct verify *v, size_t n, uint64_t at)
 {
-    (void)at;
     for (size_t i = 0; i < n; i++)
         if (v->buf[i])
-            return tr_fail(TR_USAGE, "the padding after the tokens is not zero");
+            return tr_fail(TR_USAGE, "byte %" PRIu64 ": the padding after the tokens is not zero", at + i);
     return TR_OK;
 }
 
 static enum tr_status check_docs(struct verify *v, size_t n, uint64_t at)
 {
-    (void)at;
     for (size_t i = 0; i < n / 8; i++, v->n_docs_in++) {
         uint64_t start = tr_get_u64(v->buf + 8 * i);
         bool is_first = v->n_docs_in == 0, is_end = v->n_docs_in == v->s->info.n_docs;
         if (is_first ? start != 0 : start <= v->last_doc || (is_end && start != v->s->info.n_tokens))
             return tr_fail(TR_USAGE,
-                           "document %" PRIu64 " starts at token %" PRIu64
+                           "byte %" PRIu64 ": document %" PRIu64 " starts at token %" PRIu64
                            "; starts must begin at 0, grow, and end at %" PRIu64,
-                           v->n_docs_in, start, v->s->info.n_tokens);
+                           at + 8 * i, v->n_docs_in, start, v->s->info.n_tokens);
         v->last_doc = start;
     }
     return TR_OK;
@@ -111,7 +109,9 @@ static enum tr_status verify(const struct tr_shard *s, uint64_t vocab_size)
     TR_TRY(verify_range(&v, s->mask_at, s->end, check_nothing));
     if (!tr_hash_eq(tr_hasher_get(v.hasher), i->payload))
         TR_TRY(tr_fail(TR_USAGE,
-                       "the content does not match its checksum: the file is damaged; remove it and make it again"));
+                       "bytes %d to %" PRIu64
+                       ": the content does not match its checksum: the file is damaged; remove it and make it again",
+                       TR_SHARD_HEADER_BYTES, s->end - 1));
 out:
     tr_hasher_close(v.hasher);
     free(v.buf);
@@ -151,7 +151,8 @@ enum tr_status tr_shard_open_sealed(const char *path, uint64_t vocab_size, const
     if (fstat(s->fd, &s->seal) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: cannot be examined", path));
     if (n_file < sizeof header)
-        TR_TRY(tr_fail(TR_USAGE, "%s: %" PRIu64 " bytes are too few for a token shard", path, n_file));
+        TR_TRY(
+            tr_fail(TR_USAGE, "%s: byte %" PRIu64 ": the file ends inside the header of a token shard", path, n_file));
     TR_TRY(tr_pread_all(s->fd, path, header, sizeof header, 0));
     st = tr_shard_parse(header, n_file, &s->info);
     if (st == TR_OK && tr_shard_layout(&s->info, &s->docs_at, &s->mask_at, &s->end))

@@ -50,6 +50,15 @@ void tr_unzip_close(struct tr_unzip *z)
     free(z);
 }
 
+/* The damage is at or before the byte that the decoder stopped at. */
+static enum tr_status fail_at(const struct tr_unzip *z, size_t n_in, size_t n_out, const char *format, const char *why)
+{
+    return tr_fail(TR_USAGE,
+                   "byte %" PRIu64 ": the file is not %s, or is damaged, after %" PRIu64
+                   " bytes of text: %s; copy or make it again",
+                   z->n_in + n_in, format, z->n_out + n_out, why);
+}
+
 static enum tr_status run_gzip(struct tr_unzip *z, const void *in, size_t *n_in, void *out, size_t *n_out)
 {
     z_stream *g = &z->gzip;
@@ -62,10 +71,8 @@ static enum tr_status run_gzip(struct tr_unzip *z, const void *in, size_t *n_in,
     *n_in = n_give - g->avail_in;
     *n_out = n_room - g->avail_out;
     if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
-        return rc == Z_MEM_ERROR
-                   ? tr_fail(TR_NOMEM, "no memory to decompress")
-                   : tr_fail(TR_USAGE, "the file is not gzip, or is damaged after %" PRIu64 " bytes of text: %s",
-                             z->n_out + *n_out, g->msg ? g->msg : "bad data");
+        return rc == Z_MEM_ERROR ? tr_fail(TR_NOMEM, "no memory to decompress")
+                                 : fail_at(z, *n_in, *n_out, "gzip", g->msg ? g->msg : "bad data");
     if (rc == Z_STREAM_END)
         inflateReset(g);
     z->is_inside = rc != Z_STREAM_END && (z->is_inside || *n_in > 0);
@@ -80,8 +87,7 @@ static enum tr_status run_zstd(struct tr_unzip *z, const void *in, size_t *n_in,
     *n_in = i.pos;
     *n_out = o.pos;
     if (ZSTD_isError(rc))
-        return tr_fail(TR_USAGE, "the file is not zstd, or is damaged after %" PRIu64 " bytes of text: %s",
-                       z->n_out + o.pos, ZSTD_getErrorName(rc));
+        return fail_at(z, i.pos, o.pos, "zstd", ZSTD_getErrorName(rc));
     if (*n_in > 0 || *n_out > 0)
         z->is_inside = rc != 0;
     return TR_OK;
@@ -104,9 +110,9 @@ enum tr_status tr_unzip_run(struct tr_unzip *z, const void *in, size_t *n_in, vo
 
 enum tr_status tr_unzip_end(const struct tr_unzip *z)
 {
-    return z->is_inside
-               ? tr_fail(TR_USAGE,
-                         "the file ends inside a compressed block, after %" PRIu64 " bytes of text: it was truncated",
-                         z->n_out)
-               : TR_OK;
+    return z->is_inside ? tr_fail(TR_USAGE,
+                                  "byte %" PRIu64 ": the file ends inside a compressed block, after %" PRIu64
+                                  " bytes of text: it was truncated",
+                                  z->n_in, z->n_out)
+                        : TR_OK;
 }

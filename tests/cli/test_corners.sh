@@ -63,8 +63,13 @@ PY
 gzip -k train.jsonl
 head -c 200 train.jsonl.gz >short.jsonl.gz
 expect 2 "$TRIREME" launch --max-restarts 3 train "${base[@]}" --data short.jsonl.gz --output gz
-said 'short.jsonl.gz: the file ends inside a compressed block, after [0-9]* bytes'
+said 'short.jsonl.gz: byte 200: the file ends inside a compressed block, after [0-9]* bytes'
 grep -q 'restart 1' stderr && fail "damaged data was tried again"
+expect 0 "$TRIREME" data check --model model --data train.jsonl --sequence_length 32
+find "$XDG_CACHE_HOME" -name '*.trtok' | head -n 1 | xargs head -c 500 >short.trtok
+expect 2 "$TRIREME" launch --max-restarts 3 train "${base[@]}" --data short.trtok --output trtok
+said 'short.trtok: byte 500: the file ends here'
+grep -q 'restart 1' stderr && fail "a damaged shard was tried again"
 
 # Numbers without meaning in config.json.
 for edit in 's/"rope_theta": 10000.0/"rope_theta": 0/' 's/"rope_theta": 10000.0/"rope_theta": -5/' 's/"rms_norm_eps": 1e-05/"rms_norm_eps": -1/' \
