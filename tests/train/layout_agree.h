@@ -31,9 +31,9 @@ static inline void train_one(struct reference *ref, const struct layout *like)
     ref->start = calloc((size_t)m->n_elements, sizeof *ref->start);
     CHECK(ref->start);
     int64_t at = 0;
+    train(&ref->run, &l, NULL, 0, l.n_micro, l.n_micro);
     for (int i = 0; i < m->n_params; at += m->param[i++].n)
-        tr_model_init_param(m, i, 3, 0, m->param[i].n, NULL, ref->start + at);
-    train(&ref->run, NULL, 0, l.n_micro, l.n_micro);
+        memcpy(ref->start + at, start_of(&l)[i], (size_t)m->param[i].n * sizeof(float));
 }
 
 static inline void close_reference(struct reference *ref)
@@ -192,7 +192,7 @@ static inline bool agrees(const struct layout *l, const struct tr_comm_env *env,
     CHECK_OK(tr_mesh_open("shm", &with_arena, opt.layout.size, &mesh));
     plant_in_mesh(mesh, plant);
     int n_global = l->dp * l->n_micro;
-    train(r, mesh, opt.layout.data_rank * l->n_micro, l->n_micro, plant == NO_SCALE ? l->n_micro : n_global);
+    train(r, l, mesh, opt.layout.data_rank * l->n_micro, l->n_micro, plant == NO_SCALE ? l->n_micro : n_global);
     bool is_same = false;
     double d = distance(ref, r, &is_same), most = bound(l), loss = ref->run.loss, norm = ref->run.norm;
     bool is_near = d <= most && fabs(r->loss - loss) <= most * loss && fabs(r->norm - norm) <= most * norm;

@@ -200,22 +200,56 @@ static inline struct tr_compile_options options(const struct layout *l)
                                         .save_bytes = TR_IO_CHUNK * sizeof(float) };
 }
 
+/* ---- the weights at the start ----
+ *
+ * Made once for each model: ranks are forked from the process that has them. They are those of tr_load_random. */
+
+static float *rig_start[N_MODELS + 1][3][PARAMS_MAX];
+
+static inline enum tr_status start_at(void *ctx, enum tr_state what, int param, int64_t first, int64_t n,
+                                      const void **out)
+{
+    float *const *start = ctx;
+    (void)what;
+    (void)n;
+    *out = start[param] + first;
+    return TR_OK;
+}
+
+static inline float **start_of(const struct layout *l)
+{
+    bool is_adapted = l->frozen == FREEZE_ALL_BUT_ADAPTER || l->frozen == FREEZE_ALL_BUT_DORA;
+    return rig_start[l->model][is_adapted ? 1 + l->frozen - FREEZE_ALL_BUT_ADAPTER : 0];
+}
+
+static inline void load_start(const struct run *r, const struct layout *l, const struct tr_store *store)
+{
+    float **start = start_of(l);
+    struct tr_store from = { .ctx = start, .model = r->m, .states = store->states, .whole = start_at };
+    for (int i = 0; i < r->m->n_params && !start[i]; i++) {
+        start[i] = malloc((size_t)r->m->param[i].n * sizeof *start[i]);
+        CHECK(start[i] != NULL);
+        CHECK_OK(tr_model_init_param(r->m, i, 3, 0, r->m->param[i].n, NULL, start[i]));
+    }
+    for (int k = 0; k < from.states.n; k++)
+        from.states.row[k].dtype = TR_F32;
+    CHECK_OK(tr_load_store(store, &from, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
+}
+
 /* Gives matrices that are held in the compute dtype the values that they would have packed. */
-static inline void load_decoded(struct run *r, const struct tr_store *store)
+static inline void load_decoded(const struct run *r, const struct layout *l, const struct tr_store *store)
 {
     for (int i = 0; i < r->m->n_params; i++) {
         int64_t n = r->m->param[i].n;
         enum tr_packed packed = (enum tr_packed)r->packed_of[i];
         if (!packed || r->c->place.packed_of[i])
             continue;
-        float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+        float *y = malloc((size_t)n * sizeof *y);
         void *grains = malloc(tr_packed_bytes(packed, n));
-        CHECK(x && y && grains);
-        tr_model_init_param(r->m, i, 3, 0, n, NULL, x);
-        tr_packed_encode(packed, x, n, grains);
+        CHECK(y && grains);
+        tr_packed_encode(packed, start_of(l)[i], n, grains);
         tr_packed_decode(packed, grains, 0, n, y, r->c->opt.compute_dtype);
         CHECK_OK(store->put(store->ctx, TR_S_VALUE, i, 0, n, y));
-        free(x);
         free(y);
         free(grains);
     }
@@ -223,7 +257,8 @@ static inline void load_decoded(struct run *r, const struct tr_store *store)
 
 /* Random weights through the store, as `train --from_scratch` does; plain gradient descent: what a gradient is off by,
  * a weight is off by as much, whatever its size. */
-static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, int n_micro, int n_global)
+static inline void train(struct run *r, const struct layout *l, struct tr_mesh *mesh, int first_micro, int n_micro,
+                         int n_global)
 {
     const struct tr_config cfg = {
         .optim = TR_OPTIM_SGD, .learning_rate = 0.05, .max_grad_norm = 0.5, .lr_scheduler_type = TR_LR_CONSTANT
@@ -235,8 +270,8 @@ static inline void train(struct run *r, struct tr_mesh *mesh, int first_micro, i
     CHECK_OK(tr_exec_open(r->c, &r->dev, r->pool, mesh, 7, &r->e));
     CHECK(r->dev.reserved_bytes == tr_compiled_bytes(r->c));
     struct tr_store store = tr_exec_store(r->e);
-    CHECK_OK(tr_load_random(&store, 3, r->pool, (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE)));
-    load_decoded(r, &store);
+    load_start(r, l, &store);
+    load_decoded(r, l, &store);
     for (int step = 0; step < N_STEPS; step++) {
         for (int i = 0; i < n_micro; i++)
             fill(r, i, step, first_micro + i);

@@ -70,7 +70,7 @@ static void training_follows_float32(void **state)
             struct layout l = { .model = model, .n_micro = 2, .dtype = dtypes[d] };
             bool is_same;
             open_float16(r, &l);
-            train(r, NULL, 0, l.n_micro, l.n_micro);
+            train(r, &l, NULL, 0, l.n_micro, l.n_micro);
             off[dtypes[d]] = distance(ref, r, &is_same);
             assert_false(is_same);
             if (dtypes[d] == TR_F16 && !(fabs(r->norm - ref->run.norm) <= most * ref->run.norm))

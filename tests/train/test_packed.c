@@ -99,7 +99,7 @@ static void train_alone(struct run *r, const struct layout *l)
     struct tr_compile_options opt = options(l);
     opt.layout = (struct tr_layout){ .data_size = 1, .shard_size = 1 };
     open_run(r, l, &opt);
-    train(r, NULL, 0, l->n_micro, l->n_micro);
+    train(r, l, NULL, 0, l->n_micro, l->n_micro);
 }
 
 /* Of the program of the first block. */

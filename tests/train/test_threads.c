@@ -59,7 +59,7 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     own.arena_bytes = tr_exec_shared_bytes(r->c);
     own.device = &r->dev;
     CHECK_OK(tr_mesh_open("shm", &own, opt.layout.size, &mesh));
-    train(r, mesh, opt.layout.data_rank * l->n_micro, l->n_micro, l->dp * l->n_micro);
+    train(r, l, mesh, opt.layout.data_rank * l->n_micro, l->n_micro, l->dp * l->n_micro);
     size_t bytes = weights_of(r, out);
     numbers[0] = r->loss;
     numbers[1] = r->norm;
