@@ -14,6 +14,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { IS_SLOW = 1 }; /* a sanitizer: a table of layouts runs some of its rows, and release runs all */
+#else
+enum { IS_SLOW = 0 };
+#endif
+
 enum { N_RANKS_MAX = 8, LIMIT_S = 120 };
 
 /* In a rank: says what failed and ends the process (cmocka's own checks jump, which a child must not). */

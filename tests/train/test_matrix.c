@@ -7,11 +7,7 @@
 #include "layout_agree.h"
 
 enum dim { MODEL, MESH, ZERO, SP, SCHEDULE, CP_MODE, MICRO, RECOMPUTE, N_DIMS };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { EVERY = 16 }; /* of the sample: a layout takes a second there */
-#else
-enum { EVERY = 1 };
-#endif
+enum { EVERY = IS_SLOW ? 16 : 1 }; /* of the sample: a layout takes a second there */
 enum { N_VALUES_MAX = 40, N_LAYOUTS_MAX = 1 << 16 };
 static const struct {
     int zero;

@@ -169,7 +169,8 @@ static void each_layout(const char *dir, const char *name)
     struct tr_comm_env env = *run.env;
     env.generation = run.n_cases + 1;
     run.n_models++;
-    for (size_t i = (size_t)run.n_models % 2; i < TR_COUNT_OF(layouts); i += 2) {
+    enum { SHARES = IS_SLOW ? 6 : 2 };
+    for (size_t i = (size_t)run.n_models % SHARES; i < TR_COUNT_OF(layouts); i += SHARES) {
         one_layout(dir, name, &layouts[i], TR_CP_ULYSSES, &env);
         if (layouts[i].axis[TR_AXIS_CP] > 1)
             one_layout(dir, name, &layouts[i], TR_CP_RING, &env);

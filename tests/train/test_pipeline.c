@@ -44,7 +44,10 @@ static int run_layout(struct layout l, bool is_exact, enum plant plant)
 
 static void expect_same(struct layout l, bool is_exact)
 {
+    static int n;
     char text[256];
+    if (n++ % (IS_SLOW ? 3 : 1) != 0)
+        return;
     fill_ones(&l);
     if (run_layout(l, is_exact, NOTHING) != 0)
         fail_msg("%s", layout_text(&l, text, sizeof text));
