@@ -4,21 +4,7 @@
 
 #include "parallel/parallel.h"
 
-/* A simulated first-fit allocator: it computes offsets for blocks whose lifetimes are known. */
-struct tr_sim_block {
-    size_t offset, bytes;
-};
-struct tr_sim {
-    struct tr_sim_block *live; /* sorted by offset */
-    int n_live, n_cap;
-    size_t peak;
-    enum tr_status failed;
-};
 enum { TR_ALIGN = 64 };
-size_t tr_sim_alloc(struct tr_sim *s, size_t bytes);
-void tr_sim_free(struct tr_sim *s, size_t offset);
-void tr_sim_release(struct tr_sim *s);
-
 size_t tr_value_bytes(const struct tr_program *p, tr_val v);
 
 /* bucket.c: which parameters lie in which bucket, and where. */
