@@ -80,6 +80,16 @@ assert 0 <= params - want < 0.02 * want, (params, want)
 assert total < 26e9, total
 PY
 
+# Llama 8B in 4 bits, 4 rows of 2048 tokens with recompute: 10 GiB of GPU memory. Most of it is weights and what blocks keep.
+"$TRIREME" plan --model "$source_dir/bench/models/llama-8b.json" --load_in_4bit --lora_r 16 --bf16 --sequence_length 2048 \
+    --per_device_train_batch_size 4 --recompute block --device cuda >plan.txt || fail "plan of 8B"
+python3 - <<'PY' || fail "the plan of 8B: $(cat plan.txt)"
+import re
+text = open("plan.txt").read()
+total = sum(int(re.search(rf"^  {a} +(\d+)", text, re.M).group(1)) for a in ("params", "grads", "optim", "acts", "work"))
+assert total <= 10 << 30, total
+PY
+
 # A run without an adapter is refused with the way out, and so is a matrix that bitsandbytes packs the other way round.
 expect 2 "$TRIREME" train --model model --data text.jsonl --output out --load_in_4bit --trainable '*norm*'
 grep -q 'add --finetuning_type lora' stderr || fail "no way out: $(cat stderr)"

@@ -4,6 +4,7 @@
  * kernel that reads padding or writes outside its views shows it here too.
  */
 #include "ops/case_check.h"
+#include "ops/cuda/scratch.h"
 #include <fnmatch.h>
 #include <stdio.h>
 
@@ -174,6 +175,134 @@ static void attention_of_training_matches_reference(void **state)
     }
 }
 
+/* ---- the backward of attention in chunks ---- */
+
+enum { QUERY, KEY, VALUE, D_OUT, OUT, D_QUERY, D_KEY, D_VALUE, N_BIG };
+
+struct big {
+    struct tr_attr attr;
+    int64_t n_rows, document; /* tokens of a document; rows begin new ones */
+    uint16_t *x[N_BIG];       /* on the device */
+    float *lse;
+    int32_t *begin, *begin_of_row;
+};
+
+static bool is_of_keys(int what)
+{
+    return what == KEY || what == VALUE || what == D_KEY || what == D_VALUE;
+}
+
+static struct tr_view big_view(const struct big *b, int what, int64_t row, int64_t n_rows, int64_t head, int64_t n)
+{
+    int64_t s = b->attr.seq_len, d = b->attr.head_dim, group = b->attr.n_heads_q / b->attr.n_heads_kv;
+    int64_t ld = d * (is_of_keys(what) ? b->attr.n_heads_kv : b->attr.n_heads_q),
+            each = is_of_keys(what) ? d : d * group;
+    return (struct tr_view){ b->x[what] + row * s * ld + head * each, TR_BF16, n_rows * s, n * each, ld };
+}
+
+/* Rows and heads of keys from these on: forward, or backward. lse is (row, head, token). */
+static void run_big(const struct big *b, bool is_bwd, int64_t row, int64_t n_rows, int64_t head, int64_t n_heads)
+{
+    static const int ins[2][5] = { { QUERY, KEY, VALUE }, { D_OUT, QUERY, KEY, VALUE, OUT } };
+    int64_t s = b->attr.seq_len, group = b->attr.n_heads_q / b->attr.n_heads_kv;
+    bool is_part = n_rows < b->n_rows;
+    int n_in = is_bwd ? 5 : 3;
+    struct tr_call c = { .op = is_bwd ? TR_OP_ATTENTION_BWD : TR_OP_ATTENTION, .attr = b->attr, .dev = &dev };
+    c.attr.n_heads_q = (int32_t)(n_heads * group);
+    c.attr.n_heads_kv = (int32_t)n_heads;
+    c.n_documents = n_rows * ((s + b->document - 1) / b->document);
+    for (int i = 0; i < n_in; i++)
+        c.in[i] = big_view(b, ins[is_bwd][i], row, n_rows, head, n_heads);
+    struct tr_view lse = { b->lse + (row * b->attr.n_heads_q + head * group) * s, TR_F32, n_rows * s, n_heads * group,
+                           n_heads * group };
+    struct tr_view begin = { is_part ? b->begin_of_row : b->begin, TR_I32, n_rows * s, 1, 1 };
+    c.in[n_in++] = is_bwd ? lse : begin;
+    if (is_bwd)
+        c.in[n_in] = begin;
+    for (int i = 0; i < (is_bwd ? 3 : 1); i++)
+        c.out[i] = big_view(b, is_bwd ? D_QUERY + i : OUT, row, n_rows, head, n_heads);
+    if (!is_bwd)
+        c.out[1] = lse;
+    size_t bytes = column->scratch(&c, 1);
+    assert_int_equal(tr_device_reserve(&dev, TR_SPACE_DEVICE, bytes, "scratch", &c.scratch), TR_OK);
+    column->kernel(c.op)(&c);
+    if (tr_device_sync(&dev, TR_STREAM_COMPUTE) != TR_OK)
+        fail_msg("%s", tr_error_text());
+    tr_device_release(&dev, TR_SPACE_DEVICE, c.scratch, bytes);
+}
+
+static void *reserve_big(size_t bytes, const void *from)
+{
+    void *p = NULL;
+    assert_int_equal(tr_device_reserve(&dev, TR_SPACE_DEVICE, bytes, "big", &p), TR_OK);
+    if (from)
+        tr_device_copy_now(&dev, p, from, bytes);
+    return p;
+}
+
+/* The gradients of one call, which the column runs in chunks, and of a call for each chunk. */
+static void check_chunks(struct big *b, struct tr_cuda_chunk want)
+{
+    int64_t s = b->attr.seq_len, n = b->n_rows * s, wide = (int64_t)b->attr.n_heads_q * b->attr.head_dim;
+    size_t bytes = (size_t)(n * wide) * sizeof(uint16_t), n_begin = (size_t)n * sizeof(int32_t);
+    uint16_t *host = malloc(bytes), *one[3];
+    int32_t *begin = malloc(n_begin);
+    assert_true(host && begin);
+    struct tr_call probe = { .op = TR_OP_ATTENTION_BWD, .attr = b->attr, .in = { [1] = { .rows = n } } };
+    struct tr_cuda_chunk chunk = tr_cuda_attention_chunk(&probe);
+    assert_int_equal(chunk.rows, want.rows);
+    assert_int_equal(chunk.heads_kv, want.heads_kv);
+    for (int64_t i = 0; i < n; i++)
+        begin[i] = (int32_t)(i / s * s + i % s / b->document * b->document);
+    b->begin = reserve_big(n_begin, begin);
+    b->begin_of_row = reserve_big(n_begin, begin); /* of row 0, and of any row by itself */
+    b->lse = reserve_big((size_t)(n * b->attr.n_heads_q) * sizeof(float), NULL);
+    for (int t = 0; t < N_BIG; t++) {
+        uint64_t key = tr_rng_key(7, "chunks", (uint64_t)t);
+        for (int64_t i = 0; t <= D_OUT && i < n * wide; i++)
+            host[i] = tr_bf16_of_f32((float)(int32_t)tr_philox(key, 0, (uint64_t)i).v[0] * 0x1p-31f);
+        b->x[t] = reserve_big(bytes, host);
+    }
+    run_big(b, false, 0, b->n_rows, 0, b->attr.n_heads_kv);
+    run_big(b, true, 0, b->n_rows, 0, b->attr.n_heads_kv);
+    for (int k = 0; k < 3; k++) {
+        one[k] = malloc(bytes);
+        assert_non_null(one[k]);
+        tr_device_copy_now(&dev, one[k], b->x[D_QUERY + k], bytes);
+        memset(host, 0xff, bytes);
+        tr_device_copy_now(&dev, b->x[D_QUERY + k], host, bytes);
+    }
+    for (int64_t row = 0; row < b->n_rows; row++)
+        for (int64_t head = 0; head < b->attr.n_heads_kv; head += want.heads_kv)
+            run_big(b, true, row, 1, head, want.heads_kv);
+    for (int k = 0; k < 3; k++) {
+        size_t used = k == 0 ? bytes : bytes / (size_t)(b->attr.n_heads_q / b->attr.n_heads_kv);
+        tr_device_copy_now(&dev, host, b->x[D_QUERY + k], bytes);
+        assert_memory_equal(host, one[k], used);
+        free(one[k]);
+    }
+    for (int t = 0; t < N_BIG; t++)
+        tr_device_release(&dev, TR_SPACE_DEVICE, b->x[t], bytes);
+    tr_device_release(&dev, TR_SPACE_DEVICE, b->lse, (size_t)(n * b->attr.n_heads_q) * sizeof(float));
+    tr_device_release(&dev, TR_SPACE_DEVICE, b->begin, n_begin);
+    tr_device_release(&dev, TR_SPACE_DEVICE, b->begin_of_row, n_begin);
+    free(host);
+    free(begin);
+}
+
+static void chunks_of_attention_have_the_bits_of_single_calls(void **state)
+{
+    struct big rows = { .n_rows = 4, .attr = { HEADS(32, 8, 64), .scale = 0.125f, .seq_len = 2048 } },
+               heads = { .n_rows = 1, .attr = { HEADS(32, 8, 64), .scale = 0.125f, .seq_len = 4096 } };
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* whole rows; several documents in a row, so that there is a table */
+        rows.document = i ? 700 : 2048;
+        heads.document = i ? 700 : 4096;
+        check_chunks(&rows, (struct tr_cuda_chunk){ 2, 8 });
+        check_chunks(&heads, (struct tr_cuda_chunk){ 1, 4 });
+    }
+}
+
 /* ---- several updates in one launch ---- */
 
 static void joined_updates_have_the_bits_of_single_ones(void **state)
@@ -231,9 +360,10 @@ static bool is_wanted(const char *op, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static enum tr_opcode ops[TR_OP_COUNT];
-    struct CMUnitTest tests[TR_OP_COUNT + 2] = { cmocka_unit_test(attention_of_training_matches_reference),
+    struct CMUnitTest tests[TR_OP_COUNT + 3] = { cmocka_unit_test(attention_of_training_matches_reference),
+                                                 cmocka_unit_test(chunks_of_attention_have_the_bits_of_single_calls),
                                                  cmocka_unit_test(joined_updates_have_the_bits_of_single_ones) };
-    size_t n = argc == 1 ? 2 : 0;
+    size_t n = argc == 1 ? 3 : 0;
     for (int i = 0; i < TR_OP_COUNT; i++) {
         ops[i] = (enum tr_opcode)i;
         if (is_wanted(tr_op_row(ops[i])->name, argc, argv))

@@ -7,6 +7,10 @@
  * and the caller runs our kernel (attention.cu). When attr.any_order allows it, the backward sums dq over blocks of
  * keys in the order in which they finish, which saves a pass over the scores. Rejected: ragged batches (9.14 and 9.19
  * stop in their backward with an illegal instruction for rows of 1024 tokens).
+ *
+ * The deterministic backward holds the gradients of the scores. It runs chunk by chunk (tr_cuda_attention_chunk), each
+ * a call of its own for some rows, or for some heads of one row; no sum crosses a chunk, so the bits do not depend on
+ * it.
  */
 #include "ops/cuda/dnn_graph.cuh"
 #include <math.h>
@@ -72,10 +76,10 @@ static struct sdpa sdpa_of(const struct tr_call *c)
 /* ---- the table of documents ---- */
 
 /* Fills row i of token row b: 0 from the first token of its document on, -inf before. The diagonal masks the tokens
- * after i. */
-template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t s, T *table)
+ * after i. `token0` is the first token of the chunk. */
+template <typename T> __global__ void table_kernel(const int32_t *begin, int64_t token0, int64_t s, T *table)
 {
-    int64_t token = blockIdx.x, first = begin[token] - token / s * s;
+    int64_t token = blockIdx.x, first = begin[token0 + token] - token0 - token / s * s;
     for (int64_t j = threadIdx.x * 8; j < s; j += blockDim.x * 8) {
         float t[8];
 #pragma unroll
@@ -304,12 +308,23 @@ static struct dnn_plan *plan_of(const struct tr_call *c, const struct sdpa *a, b
     return p;
 }
 
-/* Divides the scratch as scratch.c counted it: the table, do.o, dq in fp32, and the workspace of the library. */
-static bool run(const struct tr_call *c, bool is_bwd)
+/* Where the chunk that begins at this token and head begins in a view; lse is (row, head, token). */
+static void *part_of(const struct tr_view *v, int64_t token, int64_t col)
 {
-    struct sdpa a = sdpa_of(c);
-    if (!is_covered(c, &a))
-        return false;
+    return (char *)v->data + (size_t)(token * v->ld + col) * tr_dtype_bytes(v->dtype);
+}
+
+/* Runs the rows of `all` from `row` on and the heads of keys from `head` on, as many as `at_once` says. Divides the
+ * scratch as scratch.c counted it: the table, do.o, dq in fp32, and the workspace of the library. */
+static bool run_chunk(const struct tr_call *c, const struct sdpa *all, bool is_bwd, struct tr_cuda_chunk at_once,
+                      int64_t row, int64_t head)
+{
+    struct sdpa a = *all;
+    int64_t group = all->h / all->h_kv, token = row * a.s;
+    a.b = tr_min64(at_once.rows, all->b - row);
+    a.n = a.b * a.s;
+    a.h_kv = tr_min64(at_once.heads_kv, all->h_kv - head);
+    a.h = a.h_kv * group;
     size_t heads = (size_t)(a.n * a.h);
     char *end = (char *)c->scratch + tr_cuda_scratch(c, 1), *table = (char *)tr_round_up((size_t)c->scratch, 256);
     char *delta = table + (a.has_table ? tr_round_up((size_t)(a.n * a.s) * 2, 256) : 0);
@@ -320,28 +335,44 @@ static bool run(const struct tr_call *c, bool is_bwd)
     struct dnn_plan *p = plan_of(c, &a, is_bwd, (size_t)(end - workspace));
     if (!p || !p->is_ok)
         return false;
+    int64_t col = head * group * a.d, col_kv = head * a.d;
     void *ptr[MAX_BOUND];
     int n = 0;
-    if (a.has_table) {
+    if (a.has_table && head == 0) { /* all heads of a row have one table */
         unsigned threads = (unsigned)tr_min64(128, (int64_t)tr_round_up((size_t)ceil_div(a.s, 8), 32));
         with_type(*a.q, [&](auto t) {
-            table_kernel<<<(unsigned)a.n, threads, 0, stream_of(c)>>>((const int32_t *)a.begin->data, a.s,
+            table_kernel<<<(unsigned)a.n, threads, 0, stream_of(c)>>>((const int32_t *)a.begin->data, token, a.s,
                                                                       (decltype(t) *)table);
         });
         check_launch(c);
-        ptr[n++] = table;
     }
-    ptr[n++] = a.q->data, ptr[n++] = a.k->data, ptr[n++] = a.v->data, ptr[n++] = a.o->data;
+    if (a.has_table)
+        ptr[n++] = table;
+    ptr[n++] = part_of(a.q, token, col), ptr[n++] = part_of(a.k, token, col_kv);
+    ptr[n++] = part_of(a.v, token, col_kv), ptr[n++] = part_of(a.o, token, col);
     if (is_bwd)
-        ptr[n++] = a.d_o->data;
-    ptr[n++] = a.lse->data;
+        ptr[n++] = part_of(a.d_o, token, col);
+    ptr[n++] = (float *)a.lse->data + (row * all->h + head * group) * a.s;
     if (is_bwd) {
-        ptr[n++] = delta, ptr[n++] = a.dv->data, ptr[n++] = a.dk->data;
+        ptr[n++] = delta, ptr[n++] = part_of(a.dv, token, col_kv), ptr[n++] = part_of(a.dk, token, col_kv);
         if (a.any_order)
             ptr[n++] = dq_sum;
-        ptr[n++] = a.dq->data;
+        ptr[n++] = part_of(a.dq, token, col);
     }
     return dnn_run(c, p, ptr, n, workspace);
+}
+
+static bool run(const struct tr_call *c, bool is_bwd)
+{
+    struct sdpa a = sdpa_of(c);
+    if (!is_covered(c, &a))
+        return false;
+    struct tr_cuda_chunk at_once = tr_cuda_attention_chunk(c);
+    for (int64_t row = 0; row < a.b; row += at_once.rows)
+        for (int64_t head = 0; head < a.h_kv; head += at_once.heads_kv)
+            if (!run_chunk(c, &a, is_bwd, at_once, row, head))
+                return false;
+    return true;
 }
 
 bool tr_cudnn_attention(const struct tr_call *c)

@@ -1,18 +1,68 @@
 /* scratch.c - scratch bytes of the CUDA kernels. Compiled into every build. */
 #include "ops/cuda/scratch.h"
 
-static size_t attention_bytes(const struct tr_call *c)
+static bool is_forward(const struct tr_call *c)
+{
+    return c->op == TR_OP_ATTENTION || c->op == TR_OP_RING_ATTENTION;
+}
+
+static int64_t tokens_of(const struct tr_call *c)
+{
+    return is_forward(c) ? c->in[0].rows : c->in[1].rows;
+}
+
+static int64_t row_tokens(const struct tr_call *c)
+{
+    return c->attr.seq_len > 0 ? c->attr.seq_len : tokens_of(c);
+}
+
+/* Gradients of the scores of n tokens and so many heads. */
+static size_t scores_bytes(const struct tr_call *c, int64_t n, int64_t heads)
+{
+    return (size_t)n * (size_t)heads * tr_round_up((size_t)row_tokens(c), 128) * 2 * 9 / 8;
+}
+
+static struct tr_cuda_chunk whole(const struct tr_call *c)
+{
+    return (struct tr_cuda_chunk){ tr_max64(1, tokens_of(c) / tr_max64(1, row_tokens(c))), c->attr.n_heads_kv };
+}
+
+/* n in as few parts as `most` allows, all of about one size. */
+static int64_t even_part(int64_t n, int64_t most)
+{
+    int64_t n_parts = (n + most - 1) / most;
+    return (n + n_parts - 1) / n_parts;
+}
+
+struct tr_cuda_chunk tr_cuda_attention_chunk(const struct tr_call *c)
+{
+    struct tr_cuda_chunk all = whole(c);
+    if (is_forward(c) || c->attr.any_order)
+        return all;
+    int64_t row = (int64_t)tr_max64(1, (int64_t)scores_bytes(c, row_tokens(c), c->attr.n_heads_q));
+    if (row <= TR_CUDA_SCORES)
+        return (struct tr_cuda_chunk){ even_part(all.rows, TR_CUDA_SCORES / row), all.heads_kv };
+    return (struct tr_cuda_chunk){ 1, even_part(all.heads_kv, tr_max64(1, TR_CUDA_SCORES / (row / all.heads_kv))) };
+}
+
+static size_t attention_bytes(const struct tr_call *c, struct tr_cuda_chunk at_once)
 {
     const struct tr_attr *a = &c->attr;
-    bool is_forward = c->op == TR_OP_ATTENTION || c->op == TR_OP_RING_ATTENTION;
-    size_t n = (size_t)(is_forward ? c->in[0].rows : c->in[1].rows), heads = (size_t)a->n_heads_q;
-    size_t s = tr_round_up((size_t)(a->seq_len > 0 ? a->seq_len : (int64_t)n), 128);
-    size_t table = s <= TR_CUDA_MASK_LENGTH ? n * s * 2 + 4096 : 4096; /* the table of documents */
-    if (is_forward)
+    int64_t all = tokens_of(c), n = tr_min64(all, at_once.rows * row_tokens(c));
+    int64_t heads = at_once.heads_kv * (a->n_heads_q / a->n_heads_kv);
+    size_t s = tr_round_up((size_t)row_tokens(c), 128);
+    size_t table = s <= TR_CUDA_MASK_LENGTH ? (size_t)n * s * 2 + 4096 : 4096; /* the table of documents */
+    if (is_forward(c))
         return table + (32 << 20);
-    /* do.o; dq in fp32, or the gradients of the scores; dk and dv of every query head */
-    size_t wide = n * heads * (size_t)a->head_dim, dq = a->any_order ? wide * 4 : n * heads * s * 2 * 9 / 8;
-    return table + n * heads * 4 + dq + 2 * wide * 4 + (64 << 20);
+    /* do.o of all tokens, which our own kernel needs; dq in fp32, or the gradients of the scores; dk and dv of every
+     * query head */
+    size_t wide = (size_t)(n * heads * a->head_dim), dq = a->any_order ? wide * 4 : scores_bytes(c, n, heads);
+    return table + (size_t)(all * a->n_heads_q) * 4 + dq + 2 * wide * 4 + (64 << 20);
+}
+
+static size_t attention(const struct tr_call *c)
+{
+    return attention_bytes(c, tr_cuda_attention_chunk(c));
 }
 
 static size_t product(const struct tr_call *c)
@@ -69,9 +119,9 @@ static size_t sumsq(const struct tr_call *c)
     return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
 }
 
-static size_t ring(const struct tr_call *c) /* counted for all rows; a block needs less */
+static size_t ring(const struct tr_call *c) /* counted for all rows at once; a block needs less */
 {
-    return tr_ring_scratch(c).kernel + attention_bytes(c);
+    return tr_ring_scratch(c).kernel + attention_bytes(c, whole(c));
 }
 
 static size_t exchange(const struct tr_call *c) /* the bytes to send and the bytes received */
@@ -97,8 +147,8 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
     [TR_OP_HEAD_LOSS_GRAD] = head_grad,
     [TR_OP_HEAD_GRAD] = head_grad,
     [TR_OP_SUMSQ] = sumsq,
-    [TR_OP_ATTENTION] = attention_bytes,
-    [TR_OP_ATTENTION_BWD] = attention_bytes,
+    [TR_OP_ATTENTION] = attention,
+    [TR_OP_ATTENTION_BWD] = attention,
     [TR_OP_RING_ATTENTION] = ring,
     [TR_OP_RING_ATTENTION_BWD] = ring,
     [TR_OP_ALL_TO_ALL] = exchange,

@@ -19,7 +19,17 @@ enum {
     TR_CUDA_MASK_LENGTH = 32768,  /* the longest row of tokens for which there is a table of documents */
     TR_CUDA_HEAD_DIM_MAX = 1024,  /* the largest head size of attention */
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
+    TR_CUDA_SCORES = 1 << 30,     /* bytes of gradients of scores that the backward of attention holds at once */
 };
+
+/* What attention computes at once: rows of tokens, and heads of keys with their queries' heads. The deterministic
+ * backward holds the gradients of the scores: it takes several rows, or of one row several heads, up to TR_CUDA_SCORES
+ * and at least one head of keys.
+ * Every other call takes all. */
+struct tr_cuda_chunk {
+    int64_t rows, heads_kv;
+};
+struct tr_cuda_chunk tr_cuda_attention_chunk(const struct tr_call *c);
 
 /* Rows of logits held at once: the largest power of two that fits in 5 GiB, because each block of rows reads and writes
  * dW again. Where the head is frozen there is no dW, and blocks of 512 MiB are as fast. */
