@@ -1,5 +1,6 @@
 /* setup.c - configuration -> models, batch shapes, compiled plan. The same function serves `plan` and `train`, so their
  * bytes cannot differ. */
+#include "base/host.h"
 #include "build/build.h"
 #include "optim/optim.h"
 #include <stdlib.h>
@@ -184,6 +185,29 @@ enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
     return st;
 }
 
+/* Bytes that recompute auto keeps to. Without a budget that is what the machine has: nine tenths of the host's memory,
+ * or of its cgroup, divided by the ranks that share it. The total, not what is free now: a resume, and the other ranks
+ * of the host, must compile the same run. Six significant bits, because hosts of one kind differ by some pages. */
+static uint64_t budget_of(const struct tr_setup *s)
+{
+    const struct tr_config *cfg = s->cfg;
+    struct tr_host h;
+    uint64_t n = 1;
+    if (cfg->memory_budget > 0 || cfg->recompute != TR_RECOMPUTE_AUTO || !s->device->is_host)
+        return (uint64_t)cfg->memory_budget;
+    for (int a = 0; a < TR_AXES; a++)
+        n *= (uint64_t)s->axis[a];
+    if (s->env.n_local > 0)
+        n = (uint64_t)s->env.n_local;
+    tr_host_read("", &h);
+    if (h.total_bytes == UINT64_MAX)
+        return 0;
+    uint64_t budget = h.total_bytes / 10 * 9 / n, unit = 1;
+    while (budget / unit >= 64)
+        unit *= 2;
+    return budget / unit * unit;
+}
+
 static struct tr_compile_options compile_options(const struct tr_setup *s, enum tr_use use)
 {
     const struct tr_config *cfg = s->cfg;
@@ -206,7 +230,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .pp_chunks = use == TR_USE_TRAIN ? (int)cfg->pp_chunks : 1,
         .n_micro = (int)cfg->gradient_accumulation_steps,
         .recompute = cfg->recompute,
-        .memory_budget = (uint64_t)cfg->memory_budget,
+        .memory_budget = use == TR_USE_TRAIN ? budget_of(s) : (uint64_t)cfg->memory_budget,
         .n_threads = s->n_threads,
         .column = column,
         .fuses = column->fuses,

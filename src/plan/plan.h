@@ -18,6 +18,18 @@ void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *
 void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, const char *forecast,
                   struct tr_str *out);
 
+/* ---- what a host must have (remedy.c) ---- */
+
+struct tr_setup;
+struct tr_room { /* memory that one rank may take */
+    uint64_t host_bytes, device_bytes;
+};
+uint64_t tr_host_bytes(const struct tr_compiled *c); /* of the host's memory; on a device of its own, without that */
+bool tr_room_fits(const struct tr_room *room, const struct tr_compiled *c);
+/* "; what fits, the cheapest first:" and at most three lines of options, each of which was compiled; or that none is
+ * known. */
+void tr_remedies_text(const struct tr_setup *s, const struct tr_room *room, struct tr_str *out);
+
 void tr_shape_of_model(const struct tr_model *m, struct tr_shape_cost *out);
 /* What a compiled run asks of a machine. */
 void tr_forecast_query_of_compiled(const struct tr_compiled *c, const struct tr_machine *machine,

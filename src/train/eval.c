@@ -1,5 +1,6 @@
 /* eval.c - loss over a data set: the sum over valid targets divided by their count. The batch size does not change it.
  */
+#include "train/room.h"
 #include "train/train.h"
 #include <math.h>
 
@@ -60,6 +61,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     char cache[TR_PATH_MAX];
     const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
     TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
+    TR_TRY(tr_room_check(s->compiled, NULL, "lower --per_device_eval_batch_size or --sequence_length"));
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
     TR_TRY(tr_reader_cache(cfg, cache));
     TR_TRY(tr_open_data(cfg, s, list, false, cache, &tok, &data));

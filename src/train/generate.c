@@ -5,6 +5,7 @@
  * last chunk may be padded; its extra rows of the cache are overwritten before any op reads them. Random numbers are
  * counter based, so the same seed gives the same text.
  */
+#include "train/room.h"
 #include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
@@ -133,6 +134,8 @@ static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_cont
                                       .cache_rows = n_rows };
     const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_EVAL] = g->chunk, [TR_FOR_DECODE] = g->one };
     TR_TRY(tr_compile(models, &opt, &g->compiled));
+    TR_TRY(tr_room_check(g->compiled, NULL,
+                         "lower --max_new_tokens, or hold the weights in fewer bits with --load_in_4bit"));
     TR_TRY(tr_device_open(device->name, &g->dev));
     TR_TRY(tr_exec_open(g->compiled, &g->dev, g->pool, NULL, 0, &g->e));
     struct tr_store store = tr_exec_store(g->e);

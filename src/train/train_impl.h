@@ -5,6 +5,7 @@
 
 #include "train/debug.h"
 #include "train/numbers.h"
+#include "train/room.h"
 #include "train/saving.h"
 #include "train/train.h"
 

@@ -155,16 +155,17 @@ static enum tr_status open_mesh(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_comm_env env = t->s->env;
-    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)" };
+    const char *names[TR_CONFIG_KEYS_MAX] = { "steps", "sequence_length", "parameters", "arithmetic (self-test)",
+                                              "memory_budget" };
     int64_t values[TR_CONFIG_KEYS_MAX] = { t->total_steps, t->s->sequence_length, t->s->model->n_elements,
-                                           t->arithmetic };
+                                           t->arithmetic, (int64_t)t->s->compiled->opt.memory_budget };
     if (env.size == 1)
         return tr_mesh_open_alone(&t->mesh);
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     env.device = &t->dev;
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
                         t->s->axis, &t->mesh));
-    int n = 4;
+    int n = 5;
     n += tr_config_keys(t->cfg, TR_CONFIG_KEYS_MAX - n, names + n, values + n);
     TR_TRY(tr_mesh_agree(t->mesh, names, values, n));
 out:
@@ -241,6 +242,7 @@ static enum tr_status open_setup(struct tr_trainer *t)
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
     TR_TRY(tr_state_check_allowed(t->cfg));
     TR_TRY(check_inputs(t));
+    TR_TRY(tr_room_check(t->s->compiled, t->s, NULL));
     TR_TRY(tr_self_test(&t->arithmetic));
 out:
     return st;
@@ -281,6 +283,7 @@ static enum tr_status open_join(struct tr_trainer *t)
     const char *output = t->cfg->output;
     TR_TRY(open_mesh(t));
     TR_TRY(tr_failpoint("train.has_joined"));
+    TR_TRY(tr_room_check_hosts(t->mesh, t->s));
     if (tr_trainer_is_first(t)) {
         TR_TRY(tr_ckpt_lock(output, t->state.run_id, 0, &t->lock));
         TR_TRY(tr_ckpt_sweep(output, NULL));

@@ -38,3 +38,58 @@ grep -q 'nan\|inf' masked.log && fail "not finite: $(cat masked.log)"
 expect 2 "$TRIREME" train "${options[@]}" --output big --memory_budget 4096
 grep -qE '[0-9.]+ [KMG]iB' stderr || fail "no numbers: $(cat stderr)"
 [ ! -e big ] || fail "a refused run wrote $(ls big)"
+
+# I3: more memory than the host has: refused before anything is written, with what would fit.
+expect 2 "$TRIREME" train "${options[@]}" --output big --sequence_length 10000000
+grep -q 'does not fit: a rank needs .* the cheapest first' stderr && [ "$(grep -c '^  --' stderr)" = 3 ] || fail "advice: $(cat stderr)"
+expect 2 "$TRIREME" train "${options[@]}" --output big --train_batch_size 1000000 --per_device_train_batch_size 1000000
+grep -q '^  --per_device_train_batch_size' stderr || fail "advice: $(cat stderr)"
+expect 2 "$TRIREME" eval --model model --data train.jsonl --sequence_length 10000000
+grep -q 'does not fit' stderr || fail "eval: $(cat stderr)"
+[ ! -e big ] || fail "a refused run wrote $(ls big)"
+
+# A limit on addresses is one of them (an address sanitizer needs all there are).
+many=(--max_steps 1 --train_batch_size 4096 --per_device_train_batch_size 4096)
+if (ulimit -v 1000000 && "$TRIREME" --version) >/dev/null 2>&1; then
+    (ulimit -v 300000 && expect 2 "$TRIREME" train "${options[@]}" "${many[@]}" --output big)
+    grep -q 'ulimit -v leaves .*(raise it)' stderr || fail "ulimit -v: $(cat stderr)"
+fi
+
+# in_cgroup BYTES COMMAND: in a memory cgroup of its own. 99: this host does not let us make one.
+in_cgroup() {
+    local at=/sys/fs/cgroup/memory limit=memory.limit_in_bytes
+    [ -d $at ] || { at=/sys/fs/cgroup limit=memory.max; }
+    local dir=$at/trireme-test-$$ rc=0
+    mkdir "$dir" 2>/dev/null || return 99
+    echo "$1" 2>/dev/null >"$dir/$limit" || { rmdir "$dir"; return 99; }
+    shift
+    (echo $BASHPID >"$dir/cgroup.procs" && exec "$@") || rc=$?
+    for _ in $(seq 50); do rmdir "$dir" 2>/dev/null && break || sleep 0.1; done
+    return $rc
+}
+rc=0
+in_cgroup 100M true || rc=$?
+room=100M
+[ $rc != 99 ] && ! ldd "$TRIREME" | grep -q asan || { # shadow memory counts too
+    echo "no memory cgroup of our own here, or a sanitizer: the rest is not tested"
+    exit 0
+}
+# What is advised fits: it runs in the cgroup that the first try did not fit.
+expect 2 in_cgroup $room "$TRIREME" train "${options[@]}" "${many[@]}" --output boxed
+grep -q 'cgroup .*trireme-test.* leaves' stderr || fail "cgroup: $(cat stderr)"
+[ ! -e boxed ] || fail "a refused run wrote $(ls boxed)"
+mapfile -t advice < <(grep -o '^  --[^:]*' stderr)
+[ ${#advice[@]} -ge 2 ] || fail "advice: $(cat stderr)"
+for line in "${advice[@]:0:2}"; do
+    rm -rf boxed
+    # shellcheck disable=SC2086
+    expect 0 in_cgroup $room "$TRIREME" train "${options[@]}" "${many[@]}" $line --output boxed
+done
+# Ranks of a host are counted together, and all of them leave alike.
+two=(--dp 2 --max_steps 1 --train_batch_size 640 --per_device_train_batch_size 320)
+expect 2 in_cgroup $room "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" "${two[@]}" --output pair
+grep -q 'the 2 ranks of the host of rank 0 need .* together' stderr || fail "two ranks: $(cat stderr)"
+[ ! -e pair/events.jsonl ] || fail "two ranks that do not fit have begun"
+# memory_budget 0 is what the machine has: recompute auto keeps to it.
+expect 0 in_cgroup $room "$TRIREME" plan --model model --sequence_length 32 --per_device_train_batch_size 700 --recompute auto --threads 1
+! grep -q 'recompute: none in 4' stdout || fail "recompute auto ignores the machine: $(cat stdout)"

@@ -1,0 +1,178 @@
+/* remedy.c - options with which a run fits the memory of a host that it does not fit now.
+ *
+ * fit.c prices layouts on a machine that is described; a run that is about to start has none, so here every change is
+ * compiled as the run would be: what is printed fits, byte for byte. Families of changes are tried in the order of what
+ * they cost a step, and of each family the smallest change that fits is taken. Rejected: the forecast's bytes, which
+ * are those of a GPU with its libraries.
+ */
+#include "build/build.h"
+#include "plan/plan.h"
+
+enum { HALVES = 24, MOST_MICRO = 1024 }; /* micro-batches beyond are no remedy, and long to compile */
+
+/* The k-th change of a family, from 0 on, larger each time; false: there is none. Writes its options to `out`. */
+typedef bool change_fn(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out);
+
+static bool shard(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (run->dp < 2 || s->cfg->zero + k >= 3)
+        return false;
+    run->zero = s->cfg->zero + k + 1;
+    tr_str_addf(out, " --zero %" PRId64, run->zero);
+    return true;
+}
+
+static bool save_straight(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k > 0 || s->cfg->async_save == TR_SAVE_STRAIGHT)
+        return false;
+    run->async_save = TR_SAVE_STRAIGHT;
+    tr_str_addf(out, " --async_save off");
+    return true;
+}
+
+static bool recompute(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    static const enum tr_recompute ladder[] = { TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK };
+    int at = s->cfg->recompute == TR_RECOMPUTE_BLOCK ? 2 : s->cfg->recompute == TR_RECOMPUTE_OP ? 1 : 0;
+    if (at + k >= 2)
+        return false;
+    run->recompute = ladder[at + k];
+    tr_str_addf(out, " --recompute %s", tr_config_word("recompute", (int)run->recompute));
+    return true;
+}
+
+/* Fewer rows at a time, and more times: the batch stays as it is. */
+static bool fewer_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    int64_t rows = s->cfg->per_device_train_batch_size >> (k + 1);
+    if (k >= HALVES || rows < 1 || s->cfg->per_device_train_batch_size % rows != 0 ||
+        s->cfg->per_device_train_batch_size / rows * run->gradient_accumulation_steps > MOST_MICRO)
+        return false;
+    run->gradient_accumulation_steps *= s->cfg->per_device_train_batch_size / rows;
+    run->per_device_train_batch_size = rows;
+    tr_str_addf(out, " --per_device_train_batch_size %" PRId64 " --gradient_accumulation_steps %" PRId64, rows,
+                run->gradient_accumulation_steps);
+    return true;
+}
+
+static bool fewer_rows_recomputed(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (s->cfg->recompute == TR_RECOMPUTE_BLOCK || !fewer_rows(s, k, run, out))
+        return false;
+    run->recompute = TR_RECOMPUTE_BLOCK;
+    tr_str_addf(out, " --recompute block");
+    return true;
+}
+
+static bool shorter_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k >= HALVES || s->sequence_length >> (k + 1) < 16)
+        return false;
+    run->sequence_length = s->sequence_length >> (k + 1);
+    tr_str_addf(out, " --sequence_length %" PRId64, run->sequence_length);
+    return true;
+}
+
+/* Both of what costs time and changes nothing, and then shorter rows: of a run that is much too large. */
+static bool shorter_rows_recomputed(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (s->cfg->recompute == TR_RECOMPUTE_BLOCK || !shorter_rows(s, k, run, out))
+        return false;
+    run->recompute = TR_RECOMPUTE_BLOCK;
+    tr_str_addf(out, " --recompute block");
+    return true;
+}
+
+static bool shorter_single_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    int64_t rows = s->cfg->per_device_train_batch_size;
+    if (rows == 1 || rows * run->gradient_accumulation_steps > MOST_MICRO || !shorter_rows_recomputed(s, k, run, out))
+        return false;
+    run->gradient_accumulation_steps *= rows;
+    run->per_device_train_batch_size = 1;
+    tr_str_addf(out, " --per_device_train_batch_size 1 --gradient_accumulation_steps %" PRId64,
+                run->gradient_accumulation_steps);
+    return true;
+}
+
+static bool train_adapter(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k > 1 || s->from.adapter || s->cfg->from_scratch || s->cfg->trainable.n + s->cfg->frozen.n > 0)
+        return false;
+    run->finetuning_type = TR_TUNING_LORA;
+    run->load_in_4bit = k == 1;
+    tr_str_addf(out, " --finetuning_type lora%s", k == 1 ? " --load_in_4bit" : "");
+    return true;
+}
+
+static bool pack_base(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k > 0 || !s->from.adapter || tr_config_packed(s->cfg))
+        return false;
+    run->load_in_4bit = true;
+    tr_str_addf(out, " --load_in_4bit");
+    return true;
+}
+
+/* Cheapest first: what costs no arithmetic, what costs some, what changes what is learned. */
+static change_fn *const families[] = { shard,
+                                       save_straight,
+                                       recompute,
+                                       fewer_rows,
+                                       fewer_rows_recomputed,
+                                       shorter_single_rows,
+                                       shorter_rows_recomputed,
+                                       shorter_rows,
+                                       pack_base,
+                                       train_adapter };
+
+uint64_t tr_host_bytes(const struct tr_compiled *c)
+{
+    return c->opt.has_own_memory ? tr_compiled_bytes_in(c, TR_SPACE_PINNED) + tr_compiled_bytes_in(c, TR_SPACE_HOST)
+                                 : tr_compiled_bytes(c);
+}
+
+bool tr_room_fits(const struct tr_room *room, const struct tr_compiled *c)
+{
+    return tr_host_bytes(c) <= room->host_bytes &&
+           (!c->opt.has_own_memory || tr_compiled_bytes_in(c, TR_SPACE_DEVICE) <= room->device_bytes);
+}
+
+/* The first change of a family that fits. */
+static bool try_family(const struct tr_setup *s, change_fn *change, const struct tr_room *room, struct tr_str *out)
+{
+    bool fits = false;
+    for (int k = 0; k < HALVES && !fits; k++) {
+        struct tr_config run = *s->cfg;
+        struct tr_str words = { 0 };
+        struct tr_setup *other = NULL;
+        char human[32];
+        bool exists = change(s, k, &run, &words);
+        if (exists && tr_setup_open_rank(&run, TR_USE_TRAIN, s->env.rank, &other) == TR_OK)
+            fits = tr_room_fits(room, other->compiled) && tr_str_ok(&words);
+        if (fits)
+            tr_str_addf(out, "\n  %s: %s a rank", words.p + 1,
+                        tr_human_bytes(tr_compiled_bytes(other->compiled), human, sizeof human));
+        tr_setup_close(other);
+        tr_str_release(&words);
+        if (!exists)
+            break;
+    }
+    tr_error_clear(); /* a change that is not legal is no remedy */
+    return fits;
+}
+
+void tr_remedies_text(const struct tr_setup *s, const struct tr_room *room, struct tr_str *out)
+{
+    enum { SHOWN = 3 };
+    int n = 0;
+    struct tr_str list = { 0 };
+    for (size_t i = 0; i < TR_COUNT_OF(families) && n < SHOWN; i++)
+        n += try_family(s, families[i], room, &list);
+    if (n > 0 && tr_str_ok(&list))
+        tr_str_addf(out, "; what fits, the cheapest first:%s", list.p);
+    else
+        tr_str_addf(out, "; no single change fits: use a smaller model, more hosts, or a device with more memory");
+    tr_str_release(&list);
+}
