@@ -122,7 +122,8 @@ static bool is_repeated(struct launch_job *j, struct policy *p, struct tr_launch
 {
     const struct tr_launch *l = j->l;
     struct progress now = tr_progress_of(l->output);
-    struct verdict v = tr_policy_judge(p, end->exit_code, end->sig, l->output != NULL, now);
+    bool is_oom = j->root && j->root->is_oom; /* its own failure: the same again needs the same memory again */
+    struct verdict v = tr_policy_judge(p, end->exit_code, is_oom ? 0 : end->sig, l->output != NULL, now);
     end->exit_code = v.exit_code;
     if (v.is_crash_loop)
         tr_report(j, "%d restarts without progress after step %" PRId64 ": not restarted again; do not requeue the job",

@@ -44,6 +44,7 @@ struct rank {
     int order; /* its place among the ends of ranks in this generation, from 1; 0: it runs */
     int code, sig;
     bool is_killed; /* by the launcher: how it ended is no failure */
+    bool is_oom;    /* the kernel killed it because memory ran out */
     struct tap out, err;
     char tail[2 * TAIL_BYTES]; /* the last bytes of stderr */
     size_t n_tail;
@@ -79,6 +80,7 @@ struct launch_job {
 
     /* State of one generation. Times are 0 until set. */
     const struct rank *root; /* NULL: nothing failed */
+    uint64_t n_oom_kills;    /* that the kernel has counted so far and that have been told; UINT64_MAX: unknown */
     bool is_early;           /* root has ended with 0 before the others */
     int64_t settle_us;       /* until when a better root cause may appear */
     int64_t early_us;        /* when exit 0 of some ranks becomes a failure */

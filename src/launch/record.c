@@ -2,14 +2,21 @@
  * has started us. Written when all ranks have ended. None of it can fail the job: a file that cannot be written is
  * reported.
  */
+#include "base/host.h"
 #include "launch/launch_impl.h"
 #include "observe/observe.h"
 #include "base/banned.h"
 
 const char *tr_ended_how(const struct launch_job *j, const struct rank *r, char *buf, size_t n_buf)
 {
+    char where[240] = "";
+    if (r->is_oom)
+        (void)tr_host_oom_kills("", where, sizeof where);
     if (r == j->root && tr_hang_text(j))
         snprintf(buf, n_buf, "%s", tr_hang_text(j));
+    else if (r->is_oom)
+        snprintf(buf, n_buf, "was killed by the kernel because memory ran out in %s (SIGKILL of the OOM killer)",
+                 where);
     else if (r->sig)
         snprintf(buf, n_buf, "was ended by SIG%s", sigabbrev_np(r->sig) ? sigabbrev_np(r->sig) : "?");
     else if (r->code == 0 && j->is_early)

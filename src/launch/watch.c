@@ -4,6 +4,7 @@
  * bound, except the one for healthy ranks. A rank that exits with "retry me" (75) usually follows the failure of
  * another rank, so such an exit becomes the root cause only when no better one appears within SETTLE_US.
  */
+#include "base/host.h"
 #include "launch/launch_impl.h"
 #include <errno.h>
 #include <sys/signalfd.h>
@@ -62,6 +63,17 @@ bool tr_signals_take(struct launch_job *j, int64_t wait_us)
     return j->n_signals > 0;
 }
 
+/* Of two ranks that end by SIGKILL, one of them by hand, the first is taken for the kernel's victim. */
+static bool is_oom_kill(struct launch_job *j, const struct rank *r)
+{
+    if (r->sig != SIGKILL || r->is_killed || j->n_oom_kills == UINT64_MAX)
+        return false;
+    uint64_t now = tr_host_oom_kills("", NULL, 0);
+    bool is_new = now != UINT64_MAX && now > j->n_oom_kills;
+    j->n_oom_kills += is_new;
+    return is_new;
+}
+
 static void reap(struct launch_job *j, struct rank *r)
 {
     (void)tr_failpoint("launch.before_reap");
@@ -71,6 +83,7 @@ static void reap(struct launch_job *j, struct rank *r)
         ;
     r->code = si.si_code == CLD_EXITED ? si.si_status : 0;
     r->sig = si.si_code == CLD_EXITED ? 0 : si.si_status;
+    r->is_oom = is_oom_kill(j, r);
     r->order = ++j->n_ended;
     close(r->pidfd);
     r->pidfd = -1;
@@ -259,6 +272,7 @@ enum tr_status tr_group_run(struct launch_job *j)
     j->is_early = j->is_ordered = false;
     j->order = ORDER_NONE;
     j->n_ended = 0;
+    j->n_oom_kills = tr_host_oom_kills("", NULL, 0);
     j->settle_us = j->early_us = j->kill_us = j->give_up_us = 0;
     for (int i = 0; i < j->l->n_ranks; i++) {
         j->ranks[i].order = 0;

@@ -1,6 +1,7 @@
 /* How a group ends: who is blamed, what the job's exit code is, and that nobody is left. */
 #include "launch/agent.h"
 #include "launch/launch_rig.h"
+#include <sys/stat.h>
 
 static void the_first_to_fail_is_the_root_cause(void **state)
 {
@@ -357,6 +358,68 @@ static void a_fault_goes_into_the_log_that_the_run_began(void **state)
     rig_release(&g);
 }
 
+static bool put_text(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    bool is_put = f && fputs(text, f) >= 0;
+    return f && fclose(f) == 0 && is_put;
+}
+
+/* A memory cgroup of 64 MB; false: this host does not let us make one. */
+static bool make_cgroup(char *dir, size_t n)
+{
+    static const char *const places[][2] = { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+                                             { "/sys/fs/cgroup", "memory.max" } };
+    for (size_t i = 0; i < TR_COUNT_OF(places); i++) {
+        snprintf(dir, n, "%s/trireme-launch-%d", places[i][0], (int)getpid());
+        if (access(places[i][0], W_OK) == 0 && mkdir(dir, 0755) == 0) {
+            if (put_text(dir, places[i][1], "67108864"))
+                return true;
+            rmdir(dir);
+        }
+    }
+    return false;
+}
+
+/* The launcher and its ranks in that cgroup; its exit code. */
+static int run_in_cgroup(struct rig *g, const char *dir)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(put_text(dir, "cgroup.procs", "0") ? rig_run(g, 8000) : RIG_ERROR);
+    return rig_wait(pid, 10000);
+}
+
+static void a_kill_for_want_of_memory_is_named_and_is_the_ranks_own_failure(void **state)
+{
+    (void)state;
+    struct rig g;
+    char dir[128], output[96];
+    if (!make_cgroup(dir, sizeof dir))
+        skip();
+    rig_init(&g, 2, "[ $RANK = 1 ] && exec tail /dev/zero; sleep 9"); /* tail keeps a line that has no end */
+    assert_int_equal(run_in_cgroup(&g, dir), TR_EXIT_BUG);
+    assert_text(&g, "stderr", "was killed by the kernel because memory ran out in cgroup /trireme-launch-", 1);
+    rig_release(&g);
+
+    rig_init(&g, 2, "[ $RANK = 1 ] && kill -KILL $$; sleep 9"); /* by a person, after the kernel's */
+    assert_int_equal(run_in_cgroup(&g, dir), TR_EXIT_BUG);
+    assert_text(&g, "stderr", "was ended by SIGKILL", 1);
+    rig_release(&g);
+
+    rig_init(&g, 1, "echo x >>$DIR/ran; exec tail /dev/zero"); /* the same again: not for ever */
+    snprintf(output, sizeof output, "%s/run", g.dir);
+    g.l.output = output;
+    g.l.max_restarts = 20;
+    assert_int_equal(run_in_cgroup(&g, dir), TR_EXIT_STOP);
+    assert_text(&g, "ran", "x\n", 4);
+    assert_text(&g, "run/errors/rank-0000.json", "memory ran out", 1);
+    rig_release(&g);
+    rmdir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_crash_loop_ends_with_do_not_requeue),
         cmocka_unit_test(kills_from_outside_are_no_crash_loop),
         cmocka_unit_test(a_fault_goes_into_the_log_that_the_run_began),
+        cmocka_unit_test(a_kill_for_want_of_memory_is_named_and_is_the_ranks_own_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
