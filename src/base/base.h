@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "base/json.h"
 #include "base/file.h"
+#include "base/out.h"
 #include "base/misc.h"
 #include "base/batch.h"
 #include "base/phase.h"

@@ -1,21 +1,19 @@
-/* file.c - files that are whole or absent.
+/* file.c - reading files, and moving bytes into open ones.
  *
- * Invariant: a function that fails removes the file it began and leaves the old content of its target alone. Every loop
- * survives EINTR and short transfers. Opening never blocks on a pipe and never hands out anything but a regular file.
+ * Invariant: every loop survives EINTR and short transfers. Opening never blocks on a pipe and never hands out anything
+ * but a regular file.
  */
 #include "base/file.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/misc.h"
+#include "base/out.h"
 #include "base/str.h"
 #include "base/banned.h"
 
-/* One sentence for a failed call: "<verb> <path>: <reason>". */
-static enum tr_status fail_errno(const char *verb, const char *path)
+enum tr_status tr_file_fail(const char *verb, const char *path)
 {
     int err = errno;
     bool is_named_wrong = err == ENOENT || err == ENOTDIR || err == EISDIR || err == EEXIST || err == ENAMETOOLONG ||
@@ -30,6 +28,14 @@ enum tr_status tr_path_join(char out[TR_PATH_MAX], const char *dir, const char *
     const char *slash = n_dir == 0 || dir[n_dir - 1] == '/' ? "" : "/";
     enum tr_status st = tr_format(out, TR_PATH_MAX, "%s%s%s", dir, slash, name);
     return st == TR_OK ? TR_OK : tr_fail_at(st, "path of %.40s... in %.40s...: ", name, dir);
+}
+
+enum tr_status tr_path_split(const char *path, char dir[TR_PATH_MAX], const char **last)
+{
+    const char *slash = strrchr(path, '/');
+    int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
+    *last = slash ? slash + 1 : path;
+    return tr_format(dir, TR_PATH_MAX, "%.*s", n ? n : 1, n ? path : ".");
 }
 
 bool tr_name_is_plain(const char *name)
@@ -55,102 +61,15 @@ bool tr_dir_exists(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-enum tr_status tr_fsync_dir(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno("open directory", path);
-    enum tr_status st = TR_OK;
-    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) /* some network file systems cannot, and need not */
-        st = fail_errno("sync directory", path);
-    close(fd);
-    return st;
-}
-
-static enum tr_status fsync_parent(const char *path)
-{
-    char dir[TR_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
-    enum tr_status st = tr_format(dir, sizeof dir, "%.*s", n, path);
-    return st != TR_OK ? st : tr_fsync_dir(n ? dir : ".");
-}
-
-enum tr_status tr_mkdirs(const char *path)
-{
-    char dir[TR_PATH_MAX];
-    enum tr_status st = TR_OK;
-    if (!path[0])
-        return tr_fail(TR_USAGE, "a directory needs a name");
-    TR_TRY(tr_format(dir, sizeof dir, "%s", path));
-    for (size_t i = 1;; i++) {
-        if (path[i] != '/' && path[i] != 0)
-            continue;
-        dir[i] = 0;
-        int err = mkdir(dir, 0777) == 0 ? 0 : errno;
-        if (err && !tr_dir_exists(dir)) {
-            errno = err;
-            return fail_errno("make directory", dir);
-        }
-        if (!err)
-            TR_TRY(fsync_parent(dir));
-        if (path[i] == 0)
-            break;
-        dir[i] = '/';
-    }
-out:
-    return st;
-}
-
-static int remove_at(int dir_fd, const char *name);
-
-/* Empties the directory behind fd, which it closes; 0 or -1 with errno. */
-static int empty_dir(int fd)
-{
-    DIR *d = fdopendir(fd);
-    if (!d) {
-        close(fd);
-        return -1;
-    }
-    int rc = 0;
-    const struct dirent *e;
-    while (rc == 0 && (errno = 0, e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            rc = remove_at(dirfd(d), e->d_name);
-    if (rc == 0 && errno)
-        rc = -1;
-    int err = errno;
-    closedir(d);
-    errno = err;
-    return rc;
-}
-
-static int remove_at(int dir_fd, const char *name)
-{
-    if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
-        return 0;
-    if (errno != EISDIR && errno != EPERM)
-        return -1;
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || empty_dir(fd) != 0)
-        return -1;
-    return unlinkat(dir_fd, name, AT_REMOVEDIR);
-}
-
-enum tr_status tr_remove_tree(const char *path)
-{
-    return remove_at(AT_FDCWD, path) == 0 ? TR_OK : fail_errno("remove", path);
-}
-
 enum tr_status tr_file_open_read(const char *path, int *fd, uint64_t *n_bytes)
 {
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
     if (f < 0)
-        return fail_errno("open", path);
+        return tr_file_fail("open", path);
     struct stat s;
     enum tr_status st = TR_OK;
     if (fstat(f, &s) != 0)
-        st = fail_errno("stat", path);
+        st = tr_file_fail("stat", path);
     else if (!S_ISREG(s.st_mode))
         st = tr_fail(TR_USAGE, "%s is not a regular file", path);
     if (st != TR_OK) {
@@ -171,7 +90,7 @@ enum tr_status tr_pread_all(int fd, const char *what, void *buf, size_t n, uint6
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return fail_errno("read", what);
+            return tr_file_fail("read", what);
         if (got == 0)
             return tr_fail(TR_IO, "%s: ends at byte %" PRIu64 ", wanted %zu bytes from %" PRIu64, what, at + done, n,
                            at);
@@ -193,7 +112,7 @@ enum tr_status tr_write_all(int fd, const char *what, const void *buf, size_t n)
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return fail_errno("write", what);
+            return tr_file_fail("write", what);
         done += (size_t)put;
     }
     return TR_OK;
@@ -207,7 +126,7 @@ static enum tr_status read_to_end(int fd, const char *path, size_t max_bytes, ch
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return fail_errno("read", path);
+            return tr_file_fail("read", path);
         if (got == 0)
             return TR_OK;
         *n += (size_t)got;
@@ -250,62 +169,6 @@ out:
     free(buf);
     if (fd >= 0)
         close(fd);
-    return st;
-}
-
-/* A new file that nobody else can have prepared for us. */
-static enum tr_status create_new(const char *path, int *fd)
-{
-    int f = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (f < 0)
-        return fail_errno("create", path);
-    *fd = f;
-    return TR_OK;
-}
-
-/* Syncs and closes fd in any case; `path` is for the message. */
-static enum tr_status sync_close(int fd, const char *path)
-{
-    enum tr_status st = TR_OK;
-    if (fsync(fd) != 0)
-        st = fail_errno("sync", path);
-    if (close(fd) != 0 && st == TR_OK && errno != EINTR) /* after EINTR the descriptor is gone, the data is safe */
-        st = fail_errno("close", path);
-    return st;
-}
-
-enum tr_status tr_file_write_atomic(const char *path, const void *buf, size_t n)
-{
-    enum tr_status st = TR_OK;
-    char tmp[TR_PATH_MAX];
-    struct stat s;
-    int fd = -1;
-    if (lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISLNK(s.st_mode))
-        return tr_fail(TR_USAGE, "%s exists and is not a regular file", path);
-    st = tr_format(tmp, sizeof tmp, "%s.tmp-%d", path, (int)getpid());
-    if (st != TR_OK)
-        return st;
-    unlink(tmp); /* left by an earlier process of this number */
-    st = create_new(tmp, &fd);
-    if (st != TR_OK)
-        return st;
-    TR_TRY(tr_write_all(fd, tmp, buf, n));
-    TR_TRY(tr_failpoint("file.before_fsync"));
-    st = sync_close(fd, tmp);
-    fd = -1;
-    TR_TRY(st);
-    TR_TRY(tr_failpoint("file.after_fsync"));
-    if (rename(tmp, path) != 0) {
-        st = fail_errno("rename to", path);
-        goto out;
-    }
-    TR_TRY(tr_failpoint("file.after_rename"));
-    TR_TRY(fsync_parent(path));
-out:
-    if (fd >= 0)
-        close(fd);
-    if (st != TR_OK)
-        unlink(tmp); /* gone already after the rename */
     return st;
 }
 

@@ -1,4 +1,4 @@
-/* file.h - files: bounded reads, loops over short writes, atomic replace, durable directories, no symlink surprises.
+/* file.h - files: names, bounded reads, loops over short writes; what makes files is in base/out.h.
  * Absent, not a regular file or too large is TR_USAGE (somebody named it); every other failure is TR_IO. */
 #ifndef TR_BASE_FILE_H
 #define TR_BASE_FILE_H
@@ -8,13 +8,16 @@
 enum { TR_PATH_MAX = 4096 };
 
 enum tr_status tr_path_join(char out[TR_PATH_MAX], const char *dir, const char *name);
+/* The directory of a path ("." where it has none), and its last part, which is in `path`. */
+enum tr_status tr_path_split(const char *path, char dir[TR_PATH_MAX], const char **last);
 /* A plain file name: no slash, not "." or "..", no control bytes, <= 255 bytes. */
 bool tr_name_is_plain(const char *name);
 
+/* One sentence for a failed call, from errno: "cannot <verb> <path>: <reason>". */
+enum tr_status tr_file_fail(const char *verb, const char *path);
+
 bool tr_file_exists(const char *path);
 bool tr_dir_exists(const char *path);
-enum tr_status tr_mkdirs(const char *path);
-enum tr_status tr_remove_tree(const char *path); /* never follows links; absent is fine */
 
 /* Whole regular file of at most max_bytes into a fresh NUL-terminated buffer (caller frees with free()). */
 enum tr_status tr_file_read(const char *path, size_t max_bytes, char **out, size_t *out_n);
@@ -27,12 +30,6 @@ enum tr_status tr_write_all(int fd, const char *what, const void *buf, size_t n)
  * TR_DIRECT_BLOCK. False: the file system will not have it, and errno says why. */
 enum { TR_DIRECT_BLOCK = 4096 };
 bool tr_file_direct(int fd, bool is_on);
-
-/* path.tmp-<pid> -> write -> fsync -> rename -> fsync directory. The name holds the old or the new content, never a
- * mix; a link of that name is replaced, not followed. One writer a path and process at a time. Failpoints:
- * file.before_fsync, file.after_fsync, file.after_rename. */
-enum tr_status tr_file_write_atomic(const char *path, const void *buf, size_t n);
-enum tr_status tr_fsync_dir(const char *path);
 
 /* A directory of this user for what can be made again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme; it is made. */
 enum tr_status tr_user_cache(char out[TR_PATH_MAX]);

@@ -30,12 +30,18 @@ enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US 
 #define TR_NAME_FLIGHT        "flight.jsonl"     /* in errors */
 #define TR_NAME_PROFILE       "profile"          /* --profile: rank-NNNN.json */
 #define TR_NAME_PHASES        ".trireme"         /* pages of ranks: phase-NNNN */
+#define TR_NAME_GENERATIONS   "generations"      /* claims of the nodes of a job */
 #define TR_NAME_LOCK          ".trireme.lock"    /* held by the one writer */
 #define TR_NAME_LATEST        "latest"           /* names the newest checkpoint */
 #define TR_NAME_CHECKPOINT    "checkpoint-"      /* and the step */
 #define TR_NAME_TRAINER_STATE "trainer_state.json"
+#define TR_NAME_CACHE         ".cache"     /* token shards of the data */
 #define TR_NAME_OF_RANK       "rank-%04d"  /* format; a suffix follows */
 #define TR_NAME_OF_PHASE      "phase-%04d" /* format */
+/* What a run writes into without replacing it: none of these may be a link. */
+#define TR_NAMES_KEPT                                                                                                  \
+    TR_NAME_EVENTS, TR_NAME_GRAD_NORMS, TR_NAME_LOGS, TR_NAME_ERRORS, TR_NAME_PROFILE, TR_NAME_PHASES, TR_NAME_LOCK,   \
+        TR_NAME_CACHE, TR_NAME_GENERATIONS
 
 /* Under the directory of an adapter: which base it belongs to. */
 #define TR_ADAPTER_BASE "trireme/base.json"

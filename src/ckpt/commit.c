@@ -8,7 +8,6 @@
 #include "ckpt/commit_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,10 +54,10 @@ out:
     return st;
 }
 
-static enum tr_status open_lock(const char *path, int *out)
+static enum tr_status open_lock(const char *output_dir, int *out)
 {
-    *out = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
-    return *out >= 0 ? TR_OK : tr_fail(TR_USAGE, "output_dir is not writable: %s: %s", path, strerror(errno));
+    enum tr_status st = tr_out_open(output_dir, TR_NAME_LOCK, TR_OUT_SHARE, out);
+    return st == TR_OK ? TR_OK : tr_fail_at(TR_USAGE, "output_dir is not writable: ");
 }
 
 /* A rank of an older generation of this job has it: waited for a while, then left behind with its file (C12). */
@@ -76,9 +75,10 @@ static enum tr_status break_lock(const char *output_dir, const char *path, int *
     }
     close(*fd);
     *fd = -1;
-    if (unlink(path) != 0)
-        return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
-    enum tr_status st = open_lock(path, fd);
+    int err = tr_out_unlink(output_dir, TR_NAME_LOCK);
+    if (err)
+        return tr_fail(TR_IO, "%s: %s", path, strerror(err));
+    enum tr_status st = open_lock(output_dir, fd);
     if (st == TR_OK && flock(*fd, LOCK_EX | LOCK_NB) != 0)
         st = refuse_locked(*fd, output_dir);
     return st;
@@ -93,7 +93,7 @@ enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t 
     TR_TRY(tr_ckpt_check_run_id(run_id));
     TR_TRY(tr_mkdirs(output_dir));
     TR_TRY(tr_path_join(path, output_dir, TR_NAME_LOCK));
-    TR_TRY(open_lock(path, &fd));
+    TR_TRY(open_lock(output_dir, &fd));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         TR_TRY(errno == EWOULDBLOCK ? break_lock(output_dir, path, &fd)
                                     : tr_fail(TR_IO, "%s: lock: %s", path, strerror(errno)));
@@ -127,7 +127,9 @@ void tr_ckpt_unlock(struct tr_ckpt_lock *l)
 /* ---- saving ---- */
 
 struct tr_commit {
-    char output_dir[TR_PATH_MAX], dir[TR_PATH_MAX], final[TR_PATH_MAX];
+    char output_dir[TR_PATH_MAX];
+    char dir[TR_PATH_MAX], final[TR_PATH_MAX];                     /* for messages and readers */
+    char dir_name[TR_CKPT_NAME_MAX], final_name[TR_CKPT_NAME_MAX]; /* the same, beneath output_dir */
     char run_id[TR_CKPT_RUN_ID_MAX];
     int64_t step, generation;
     struct tr_ckpt_file *files; /* names are ours */
@@ -136,11 +138,9 @@ struct tr_commit {
     bool is_renamed; /* the new checkpoint has its final name */
 };
 
-enum tr_status tr_commit_dir_of(const char *output_dir, int64_t step, int64_t generation, char out[TR_PATH_MAX])
+void tr_commit_dir_name(int64_t step, int64_t generation, char out[TR_CKPT_NAME_MAX])
 {
-    char name[80];
-    enum tr_status st = tr_format(name, sizeof name, TR_NAME_CHECKPOINT "%" PRId64 ".tmp-%" PRId64, step, generation);
-    return st == TR_OK ? tr_path_join(out, output_dir, name) : st;
+    (void)snprintf(out, TR_CKPT_NAME_MAX, TR_NAME_CHECKPOINT "%" PRId64 ".tmp-%" PRId64, step, generation);
 }
 
 static enum tr_status fill(struct tr_commit *c, const char *output_dir, const char *run_id, int64_t step,
@@ -154,26 +154,22 @@ static enum tr_status fill(struct tr_commit *c, const char *output_dir, const ch
     TR_TRY(tr_ckpt_check_run_id(run_id));
     TR_TRY(tr_format(c->run_id, sizeof c->run_id, "%s", run_id));
     TR_TRY(tr_format(c->output_dir, sizeof c->output_dir, "%s", output_dir));
-    TR_TRY(tr_commit_dir_of(output_dir, step, generation, c->dir));
-    TR_TRY(tr_ckpt_step_path(output_dir, step, c->final));
+    tr_commit_dir_name(step, generation, c->dir_name);
+    tr_ckpt_step_name(step, c->final_name);
+    TR_TRY(tr_path_join(c->dir, output_dir, c->dir_name));
+    TR_TRY(tr_path_join(c->final, output_dir, c->final_name));
 out:
     return st;
-}
-
-static enum tr_status make_dir(const char *path)
-{
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? TR_OK : tr_fail(TR_IO, "%s: mkdir: %s", path, strerror(errno));
 }
 
 enum tr_status tr_commit_make_dir(const char *output_dir, int64_t step, int64_t generation)
 {
     enum tr_status st = TR_OK;
-    char dir[TR_PATH_MAX], state[TR_PATH_MAX];
-    TR_TRY(tr_commit_dir_of(output_dir, step, generation, dir));
-    TR_TRY(tr_path_join(state, dir, TR_CKPT_STATE_DIR));
+    char dir[TR_CKPT_NAME_MAX], state[2 * TR_CKPT_NAME_MAX];
+    tr_commit_dir_name(step, generation, dir);
+    TR_TRY(tr_format(state, sizeof state, "%s/" TR_CKPT_STATE_DIR, dir));
     TR_TRY(tr_mkdirs(output_dir));
-    TR_TRY(make_dir(dir));
-    TR_TRY(make_dir(state));
+    TR_TRY(tr_ckpt_io(tr_out_mkdir(output_dir, state)));
     TR_TRY(tr_fence_check(output_dir)); /* after the directory is made: a newer generation sweeps what it finds */
     TR_TRY(tr_failpoint("ckpt.begin"));
 out:
@@ -225,19 +221,18 @@ enum tr_status tr_commit_add(struct tr_commit *c, const char *name, uint64_t byt
     return TR_OK;
 }
 
-static enum tr_status member_path(const struct tr_commit *c, const char *name, char path[TR_PATH_MAX])
+/* A new member; path: for messages. */
+static enum tr_status create(const struct tr_commit *c, const char *name, char path[TR_PATH_MAX], int *out_fd)
 {
-    return tr_ckpt_member_is_legal(name) ? tr_path_join(path, c->dir, name)
-                                         : tr_fail(TR_USAGE, "checkpoint file name is not allowed");
-}
-
-static enum tr_status create(const char *path, int *out_fd)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return tr_fail(TR_IO, "%s: create: %s", path, strerror(errno));
-    *out_fd = fd;
-    return TR_OK;
+    enum tr_status st = TR_OK;
+    char member[TR_PATH_MAX];
+    if (!tr_ckpt_member_is_legal(name))
+        return tr_fail(TR_USAGE, "checkpoint file name is not allowed");
+    TR_TRY(tr_path_join(path, c->dir, name));
+    TR_TRY(tr_path_join(member, c->dir_name, name));
+    TR_TRY(tr_ckpt_io(tr_out_open(c->output_dir, member, TR_OUT_NEW, out_fd)));
+out:
+    return st;
 }
 
 /* fsync once, close always. */
@@ -254,8 +249,7 @@ enum tr_status tr_commit_put(struct tr_commit *c, const char *name, const void *
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     int fd = -1;
-    TR_TRY(member_path(c, name, path));
-    TR_TRY(create(path, &fd));
+    TR_TRY(create(c, name, path, &fd));
     TR_TRY(tr_write_all(fd, path, p, n));
     st = seal(fd, path);
     fd = -1;
@@ -274,10 +268,9 @@ enum tr_status tr_commit_copy(struct tr_commit *c, const char *name, const char 
     int in = -1, fd = -1;
     uint64_t n_bytes = 0;
     struct tr_hasher *h = NULL;
-    TR_TRY(member_path(c, name, path));
     TR_TRY(tr_hasher_open(&h));
     TR_TRY(tr_file_open_read(from, &in, &n_bytes));
-    TR_TRY(create(path, &fd));
+    TR_TRY(create(c, name, path, &fd));
     for (uint64_t at = 0; at < n_bytes;) {
         size_t n = n_bytes - at < sizeof chunk ? (size_t)(n_bytes - at) : sizeof chunk;
         TR_TRY(tr_pread_all(in, from, chunk, n, at));
@@ -330,15 +323,15 @@ static enum tr_status write_manifest(const struct tr_commit *c)
 {
     enum tr_status st = TR_OK;
     struct tr_str text = { 0 };
-    char path[TR_PATH_MAX];
+    char name[TR_PATH_MAX];
     const struct tr_ckpt_manifest m = {
         .run_id = c->run_id, .step = c->step, .generation = c->generation, .files = c->files, .n_files = c->n_files
     };
     TR_TRY(tr_fsync_dir(c->dir)); /* trireme/ is synced with the manifest */
     TR_TRY(tr_failpoint("ckpt.before_manifest"));
     TR_TRY(tr_ckpt_manifest_build(&m, &text));
-    TR_TRY(tr_path_join(path, c->dir, TR_CKPT_MANIFEST));
-    TR_TRY(tr_file_write_atomic(path, text.p, text.n));
+    TR_TRY(tr_path_join(name, c->dir_name, TR_CKPT_MANIFEST));
+    TR_TRY(tr_ckpt_io(tr_out_write(c->output_dir, name, text.p, text.n)));
     TR_TRY(tr_failpoint("ckpt.before_rename"));
 out:
     tr_str_release(&text);
@@ -351,22 +344,24 @@ static enum tr_status replace_bad(const struct tr_commit *c)
     if (tr_ckpt_verify(c->final, NULL, NULL) == TR_OK)
         return tr_fail(TR_USAGE, "%s exists and is good, and this file system cannot exchange it; move it away",
                        c->final);
-    enum tr_status st = tr_remove_tree(c->final);
-    if (st == TR_OK && rename(c->dir, c->final) != 0)
-        st = tr_fail(TR_IO, "%s: rename: %s", c->final, strerror(errno));
-    return st;
+    enum tr_status st = tr_out_remove(c->output_dir, c->final_name);
+    int err = st == TR_OK ? tr_out_move(c->output_dir, c->dir_name, c->final_name, TR_OUT_RENAME) : 0;
+    return err ? tr_fail(TR_IO, "%s: rename: %s", c->final, strerror(err)) : st;
 }
 
 static enum tr_status publish(struct tr_commit *c)
 {
     enum tr_status st = TR_OK;
-    if (rename(c->dir, c->final) == 0) {
+    int err = tr_out_move(c->output_dir, c->dir_name, c->final_name, TR_OUT_RENAME);
+    if (err == 0) {
         c->owns_dir = false;
-    } else if (errno != ENOTEMPTY && errno != EEXIST) {
-        st = tr_fail(TR_IO, "%s: rename: %s", c->final, strerror(errno));
-    } else if (renameat2(AT_FDCWD, c->dir, AT_FDCWD, c->final, RENAME_EXCHANGE) != 0) {
-        if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
-            return tr_fail(TR_IO, "%s: exchange: %s", c->final, strerror(errno));
+    } else if (err == ENOTDIR) {
+        st = tr_fail(TR_USAGE, "%s is a link or a file, where a checkpoint is to be; move it away", c->final);
+    } else if (err != ENOTEMPTY && err != EEXIST) {
+        st = tr_fail(TR_IO, "%s: rename: %s", c->final, strerror(err));
+    } else if ((err = tr_out_move(c->output_dir, c->dir_name, c->final_name, TR_OUT_EXCHANGE)) != 0) {
+        if (err != EINVAL && err != ENOSYS && err != EOPNOTSUPP)
+            return tr_fail(TR_IO, "%s: exchange: %s", c->final, strerror(err));
         st = replace_bad(c);
         c->owns_dir = st != TR_OK;
     }
@@ -377,16 +372,15 @@ static enum tr_status publish(struct tr_commit *c)
 static enum tr_status point_at(struct tr_commit *c)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], text[64];
+    char text[64];
     bool had_old = c->owns_dir;
     c->owns_dir = false; /* an exchanged old checkpoint stays until the exchange is durable */
     TR_TRY(tr_failpoint("ckpt.after_rename"));
     TR_TRY(tr_fsync_dir(c->output_dir));
     c->owns_dir = had_old;
     TR_TRY(tr_failpoint("ckpt.before_pointer"));
-    TR_TRY(tr_path_join(path, c->output_dir, TR_NAME_LATEST));
-    TR_TRY(tr_format(text, sizeof text, TR_NAME_CHECKPOINT "%" PRId64 "\n", c->step));
-    TR_TRY(tr_file_write_atomic(path, text, strlen(text)));
+    TR_TRY(tr_format(text, sizeof text, "%s\n", c->final_name));
+    TR_TRY(tr_ckpt_io(tr_out_write(c->output_dir, TR_NAME_LATEST, text, strlen(text))));
     TR_TRY(tr_failpoint("ckpt.after_pointer"));
 out:
     return st == TR_OK ? TR_OK : tr_fail_at(st, "%s is in place, but: ", c->final);
@@ -412,7 +406,7 @@ void tr_commit_close(struct tr_commit *c)
         /* The caller's cause stays; a temp directory that will not go is swept at the next start. */
         char cause[1024];
         snprintf(cause, sizeof cause, "%s", tr_error_text());
-        if (tr_remove_tree(c->dir) != TR_OK)
+        if (tr_out_remove(c->output_dir, c->dir_name) != TR_OK)
             tr_fail(TR_IO, "%s", cause);
     }
     for (size_t i = 0; i < c->n_files; i++)

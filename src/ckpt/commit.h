@@ -11,7 +11,13 @@
 
 #include "base/base.h"
 
-enum { TR_CKPT_VERSION = 1, TR_CKPT_RUN_ID_MAX = 64, TR_CKPT_MAX_FILES = 65536, TR_CKPT_MAX_MANIFEST = 32 << 20 };
+enum {
+    TR_CKPT_VERSION = 1,
+    TR_CKPT_RUN_ID_MAX = 64,
+    TR_CKPT_MAX_FILES = 65536,
+    TR_CKPT_MAX_MANIFEST = 32 << 20,
+    TR_CKPT_NAME_MAX = 80
+};
 
 /* Every failpoint of the save path, in the order it is reached (tests sweep this list). */
 #define TR_CKPT_FAILPOINTS(X)                                                                                          \
@@ -37,9 +43,9 @@ enum tr_status tr_ckpt_lock(const char *output_dir, const char *run_id, int64_t 
 enum tr_status tr_ckpt_lock_write(struct tr_ckpt_lock *l, const char *run_id, int64_t generation);
 void tr_ckpt_unlock(struct tr_ckpt_lock *l);
 
-/* Saving. All ranks make the directory, whoever comes first, and write files into tr_commit_dir_of(); then one rank
- * begins, registers and finishes. */
-enum tr_status tr_commit_dir_of(const char *output_dir, int64_t step, int64_t generation, char out[TR_PATH_MAX]);
+/* Saving. All ranks make the directory, whoever comes first, and write files into OUTPUT/tr_commit_dir_name(); then one
+ * rank begins, registers and finishes. */
+void tr_commit_dir_name(int64_t step, int64_t generation, char out[TR_CKPT_NAME_MAX]);
 enum tr_status tr_commit_make_dir(const char *output_dir, int64_t step, int64_t generation);
 struct tr_commit;
 enum tr_status tr_commit_begin(const char *output_dir, const char *run_id, int64_t step, int64_t generation,
@@ -68,12 +74,16 @@ struct tr_ckpt_info {
 enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out);
 /* The same facts from the manifest alone; no file is read. */
 enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out);
-/* output_dir/checkpoint-<step> */
+/* checkpoint-<step>, and output_dir/checkpoint-<step> */
+void tr_ckpt_step_name(int64_t step, char out[TR_CKPT_NAME_MAX]);
 enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX]);
 /* Steps of the checkpoints of an output directory, good or not, newest first; free(*out). */
 enum tr_status tr_ckpt_steps(const char *output_dir, int64_t **out, size_t *out_n);
-/* Newest checkpoint by step that verifies. *out_found false and TR_OK: there is none at all. Some, but all bad: TR_IO
- * (never a silent start from scratch). notes (may be NULL) gets one line per checkpoint passed over, and one when
+/* TR_USAGE: there are checkpoints, or links of their names, beside which a new run must not begin. */
+enum tr_status tr_ckpt_check_new(const char *output_dir);
+/* Newest checkpoint by step that verifies. *out_found false and TR_OK: there is none at all, and nothing says that one
+ * was here. Some, but all bad: TR_IO; links, or names that a run with checkpoints left: TR_USAGE (never a silent start
+ * from scratch). notes (may be NULL) gets one line per checkpoint passed over, and one when
  * `latest` disagrees. */
 enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *out_found, struct tr_ckpt_info *out,
                             struct tr_str *notes);

@@ -23,7 +23,7 @@ static int64_t newest_claim(const char *output_dir)
 {
     char path[TR_PATH_MAX];
     int64_t newest = 0;
-    DIR *d = tr_path_join(path, output_dir, "generations") == TR_OK ? opendir(path) : NULL;
+    DIR *d = tr_path_join(path, output_dir, TR_NAME_GENERATIONS) == TR_OK ? opendir(path) : NULL;
     if (!d && errno != ENOENT)
         return -1;
     for (const struct dirent *e; d && (e = readdir(d));) {

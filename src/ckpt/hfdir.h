@@ -73,7 +73,7 @@ void tr_hf_index_release(struct tr_hf_index *ix);
 /* How a model is cut into files: greedy in the order given, one file when it fits, and a new one wherever part_of (by
  * entry; NULL: one part) changes. Every rank computes the same plan. stem: "model", the start of every file's name.
  * All texts (headers, index) are built here, once; saving only streams:
- *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), pump, dir/tr_hf_plan_name(p, k)), add entries [first, first +
+ *   for k: tr_st_writer_begin(tr_hf_plan_writer(p, k), pump, dir, tr_hf_plan_name(p, k)), add entries [first, first +
  * n), finish then the index text, when there is one, as model.safetensors.index.json. */
 struct tr_hf_plan;
 enum tr_status tr_hf_plan_open(const char *stem, const struct tr_st_entry *entries, size_t n_entries,

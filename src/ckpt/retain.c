@@ -16,8 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* checkpoint-<n>.tmp-<n> */
-static bool is_temp_dir_name(const char *name)
+bool tr_ckpt_is_temp_name(const char *name)
 {
     const char *p = tr_ckpt_skip_text(name, TR_NAME_CHECKPOINT);
     p = p ? tr_ckpt_skip_number(p) : NULL;
@@ -44,13 +43,13 @@ enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
         return tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat info;
-        bool is_dir_name = is_temp_dir_name(e->d_name);
+        bool is_dir_name = tr_ckpt_is_temp_name(e->d_name);
         if (!is_dir_name && !is_temp_file_name(e->d_name))
             continue;
         TR_TRY(tr_path_join(path, output_dir, e->d_name));
-        if (lstat(path, &info) != 0 || (is_dir_name ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)))
+        if (lstat(path, &info) != 0 || (!is_dir_name && S_ISDIR(info.st_mode)))
             continue;
-        TR_TRY(tr_remove_tree(path));
+        TR_TRY(tr_out_remove(output_dir, e->d_name)); /* of a link the name goes, not what it leads to */
         n++;
     }
     if (out_removed)
@@ -88,19 +87,21 @@ void tr_ckpt_release(struct tr_ckpt_lease *l)
 static enum tr_status remove_step(const char *output_dir, int64_t step, int64_t generation, size_t *n)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    char path[TR_PATH_MAX], name[TR_CKPT_NAME_MAX], temp[TR_CKPT_NAME_MAX];
     int fd = -1;
-    TR_TRY(tr_ckpt_step_path(output_dir, step, path));
-    TR_TRY(tr_commit_dir_of(output_dir, step, generation, temp));
+    tr_ckpt_step_name(step, name);
+    tr_commit_dir_name(step, generation, temp);
+    TR_TRY(tr_path_join(path, output_dir, name));
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         goto out; /* a reader holds a lease */
-    TR_TRY(tr_remove_tree(temp));
-    if (rename(path, temp) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno)));
+    TR_TRY(tr_out_remove(output_dir, temp));
+    int err = tr_out_move(output_dir, name, temp, TR_OUT_RENAME);
+    if (err)
+        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", path, strerror(err)));
     TR_TRY(tr_fsync_dir(output_dir)); /* before its files go: a name is always a whole checkpoint */
     TR_TRY(tr_failpoint("ckpt.prune"));
-    TR_TRY(tr_remove_tree(temp));
+    TR_TRY(tr_out_remove(output_dir, temp));
     ++*n;
 out:
     if (fd >= 0)
@@ -165,14 +166,15 @@ enum tr_status tr_ckpt_set_aside(const char *output_dir, int64_t step, int64_t g
 {
     enum tr_status st = TR_OK;
     struct tr_ckpt_steps s = { 0 };
-    char path[TR_PATH_MAX], aside[TR_PATH_MAX];
+    char name[TR_CKPT_NAME_MAX], aside[TR_CKPT_NAME_MAX];
     *out_n = 0;
     TR_TRY(tr_ckpt_list(output_dir, &s));
     for (size_t i = 0; i < s.n && s.p[i] > step; i++) {
-        TR_TRY(tr_ckpt_step_path(output_dir, s.p[i], path));
-        TR_TRY(tr_format(aside, sizeof aside, "%s.aside-%" PRId64, path, generation));
-        if (rename(path, aside) != 0)
-            TR_TRY(tr_fail(TR_IO, "%s: rename: %s", aside, strerror(errno)));
+        tr_ckpt_step_name(s.p[i], name);
+        TR_TRY(tr_format(aside, sizeof aside, TR_NAME_CHECKPOINT "%" PRId64 ".aside-%" PRId64, s.p[i], generation));
+        int err = tr_out_move(output_dir, name, aside, TR_OUT_RENAME);
+        if (err)
+            TR_TRY(tr_fail(TR_IO, "%s/%s: rename: %s", output_dir, aside, strerror(err)));
         ++*out_n;
     }
     if (*out_n)

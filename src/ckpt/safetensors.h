@@ -79,10 +79,10 @@ enum tr_status tr_st_writer_prepare(const struct tr_st_entry *entries, size_t n_
 void tr_st_writer_close(struct tr_st_writer *w);           /* drops a file in progress; NULL is fine */
 uint64_t tr_st_writer_bytes(const struct tr_st_writer *w); /* size of the finished file */
 
-/* A new file: path must not exist. Its bytes go through the pump, which has no other file until it ends. On any error
- * the file is abandoned (closed and unlinked); begin may be called again.
+/* A new file: dir/name must not exist. Its bytes go through the pump, which has no other file until it ends. On any
+ * error the file is abandoned (closed and unlinked); begin may be called again.
  */
-enum tr_status tr_st_writer_begin(struct tr_st_writer *w, struct tr_pump *pump, const char *path);
+enum tr_status tr_st_writer_begin(struct tr_st_writer *w, struct tr_pump *pump, const char *dir, const char *name);
 /* The next n elements of the current entry; an entry may come in any number of pieces, none crosses into the next. */
 enum tr_status tr_st_writer_add(struct tr_st_writer *w, const void *src, enum tr_dtype src_dtype, size_t n);
 /* All entries complete -> fsync -> close. The directory is the caller's to sync. */

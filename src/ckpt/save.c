@@ -329,7 +329,7 @@ static enum tr_status finish_file(struct tr_st_writer *w, enum tr_status st, str
     return st;
 }
 
-enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *path)
+enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *dir, const char *name)
 {
     enum tr_status st = TR_OK;
     size_t first = 0, n = 0;
@@ -337,7 +337,7 @@ enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *pa
     tr_hf_plan_range(sv->plan, f, &first, &n);
     sv->files[f] = (struct tr_written){ 0 };
     if (k.w)
-        k.failed = tr_st_writer_begin(k.w, sv->pump, path);
+        k.failed = tr_st_writer_begin(k.w, sv->pump, dir, name);
     for (size_t i = first; i < first + n && st == TR_OK; i++)
         st = walk_tensor(&k, sv->param_of[i]);
     if (k.w)
@@ -354,7 +354,7 @@ enum tr_status tr_save_stream_optim(struct tr_saver *sv)
         return TR_OK;
     TR_TRY(tr_save_optim_name(sv, sv->rank, name, sizeof name));
     TR_TRY(tr_path_join(path, sv->dir, name));
-    k.failed = tr_st_writer_begin(k.w, sv->pump, path);
+    k.failed = tr_st_writer_begin(k.w, sv->pump, sv->job.output, path);
     st = k.failed == TR_OK ? each_entry(sv, walk_entry, &k) : TR_OK;
     st = finish_file(k.w, st == TR_OK ? k.failed : st, slot_of_optim(sv, sv->rank));
 out:
@@ -389,7 +389,7 @@ static enum tr_status write_optim(struct tr_saver *sv, const char *at)
     if (st == TR_OK)
         st = tr_path_join(path, sv->dir, name);
     if (st == TR_OK)
-        st = tr_st_writer_begin(x.w, sv->pump, path);
+        st = tr_st_writer_begin(x.w, sv->pump, sv->job.output, path);
     if (st == TR_OK)
         st = each_entry(sv, write_entry, &x);
     return finish_file(x.w, st, slot_of_optim(sv, sv->rank));
@@ -405,7 +405,7 @@ static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
     tr_hf_plan_range(sv->plan, f, &first, &n);
     st = tr_path_join(path, sv->dir, tr_hf_plan_name(sv->plan, f));
     if (st == TR_OK)
-        st = tr_st_writer_begin(w, sv->pump, path);
+        st = tr_st_writer_begin(w, sv->pump, sv->job.output, path);
     for (size_t i = first; i < first + n && st == TR_OK; i++) {
         int param = sv->param_of[i];
         enum tr_dtype dtype = sv->s.states.row[tr_store_weights(&sv->s, param)].dtype;

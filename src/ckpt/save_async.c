@@ -70,7 +70,7 @@ static enum tr_status commit(struct tr_saver *sv)
     struct tr_commit *c = NULL;
     st = tr_commit_begin(j->output, j->run_id, j->step, j->generation, &c);
     if (st != TR_OK) /* no commit owns the parts yet: they are removed here */
-        (void)tr_remove_tree(sv->dir);
+        (void)tr_out_remove(j->output, sv->dir);
     TR_TRY(st);
     TR_TRY(add_files(sv, c));
     TR_TRY(put_texts(sv, c));
@@ -103,7 +103,7 @@ static enum tr_status do_task(struct tr_saver *sv, enum tr_save_task task)
     case TR_TASK_COMMIT:
         return commit(sv);
     default:
-        return tr_remove_tree(sv->dir);
+        return tr_out_remove(sv->job.output, sv->dir);
     }
 }
 
@@ -339,7 +339,7 @@ static enum tr_status write_now(struct tr_saver *sv)
     for (size_t f = 0; f < tr_hf_plan_shards(sv->plan); f++) {
         st = tr_path_join(path, sv->dir, tr_hf_plan_name(sv->plan, f));
         if (st == TR_OK)
-            st = tr_save_stream_file(sv, f, path);
+            st = tr_save_stream_file(sv, f, sv->job.output, path);
         failed = failed == TR_OK ? st : failed;
     }
     return failed == TR_OK ? tr_save_stream_optim(sv) : failed;
@@ -355,7 +355,7 @@ static enum tr_status fill_job(struct tr_saver *sv, const struct tr_save_job *jo
         return tr_fail(TR_NOMEM, "save: out of memory");
     memset(sv->files, 0, sv->n_files * sizeof *sv->files);
     sv->result = (struct tr_save_result){ .step = job->step };
-    TR_TRY(tr_commit_dir_of(job->output, job->step, job->generation, sv->dir));
+    tr_commit_dir_name(job->step, job->generation, sv->dir);
     TR_TRY(tr_save_start_thread(sv));
     while (is_working(sv)) /* pages are being touched */
         rest(sv, 1000);

@@ -33,7 +33,7 @@ struct tr_saver {
 
     /* the save in flight; the fields of the thread's task are its own while `task` is not NONE */
     struct tr_save_job job;
-    char dir[TR_PATH_MAX];
+    char dir[TR_CKPT_NAME_MAX]; /* beneath job.output */
     char *state;
     enum tr_save_phase phase;
     int64_t start_us, write_us;
@@ -65,7 +65,7 @@ bool tr_saver_writes(const struct tr_saver *sv, size_t file);
 enum tr_status tr_save_snapshot(struct tr_saver *sv);
 enum tr_status tr_save_write_staged(struct tr_saver *sv);
 /* File k of the weights, straight from the store; all ranks call it for every file. */
-enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t k, const char *path);
+enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t k, const char *dir, const char *name);
 enum tr_status tr_save_stream_optim(struct tr_saver *sv);
 enum tr_status tr_save_optim_name(const struct tr_saver *sv, int rank, char *out, size_t n);
 /* All ranks learn whether all of them got here well. */

@@ -8,32 +8,33 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static enum tr_status temp_name(const struct tr_saver *sv, const char *dir, size_t k, char *path, char *temp)
+static enum tr_status temp_name(const struct tr_saver *sv, size_t k, char temp[TR_PATH_MAX])
 {
-    enum tr_status st = tr_path_join(path, dir, tr_hf_plan_name(sv->plan, k));
-    return st == TR_OK ? tr_format(temp, TR_PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) : st;
+    return tr_format(temp, TR_PATH_MAX, "%s.tmp-%ld", tr_hf_plan_name(sv->plan, k), (long)getpid());
 }
 
 /* This rank's files under temporary names, and, once all ranks have theirs, under their own. */
 static enum tr_status put_weights(struct tr_saver *sv, const char *dir)
 {
     enum tr_status st = TR_OK, failed = TR_OK;
-    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    char temp[TR_PATH_MAX];
     size_t n = tr_hf_plan_shards(sv->plan);
     for (size_t k = 0; k < n; k++) {
-        st = temp_name(sv, dir, k, path, temp);
+        st = temp_name(sv, k, temp);
+        if (st == TR_OK && tr_saver_writes(sv, k))
+            (void)tr_out_unlink(dir, temp); /* left by an earlier process of this number */
         if (st == TR_OK)
-            st = tr_save_stream_file(sv, k, temp);
+            st = tr_save_stream_file(sv, k, dir, temp);
         failed = failed == TR_OK ? st : failed;
     }
     st = tr_save_agree(sv, failed);
     for (size_t k = 0; k < n; k++) {
-        if (sv->files[k].bytes == 0 || temp_name(sv, dir, k, path, temp) != TR_OK)
+        if (sv->files[k].bytes == 0 || temp_name(sv, k, temp) != TR_OK)
             continue;
-        if (st != TR_OK)
-            (void)unlink(temp);
-        else if (rename(temp, path) != 0)
-            failed = tr_fail(TR_IO, "%s: rename: %s", path, strerror(errno));
+        const char *name = tr_hf_plan_name(sv->plan, k);
+        int err = st != TR_OK ? tr_out_unlink(dir, temp) : tr_out_move(dir, temp, name, TR_OUT_RENAME);
+        if (st == TR_OK && err)
+            failed = tr_fail(TR_IO, "%s/%s: rename: %s", dir, name, strerror(err));
     }
     return st == TR_OK ? tr_save_agree(sv, failed) : st;
 }
@@ -41,7 +42,6 @@ static enum tr_status put_weights(struct tr_saver *sv, const char *dir)
 /* Weights under other names, of another cut: transformers would prefer some of them. An adapter is one file. */
 static void remove_stale(const struct tr_saver *sv, const char *dir)
 {
-    char path[TR_PATH_MAX];
     DIR *d = tr_model_has_adapter(sv->s.model) ? NULL : opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         size_t n = strlen(e->d_name), k = 0;
@@ -51,37 +51,34 @@ static void remove_stale(const struct tr_saver *sv, const char *dir)
         while (k < tr_hf_plan_shards(sv->plan) && strcmp(e->d_name, tr_hf_plan_name(sv->plan, k)) != 0)
             k++;
         bool is_ours = k < tr_hf_plan_shards(sv->plan) || (is_index && tr_hf_plan_index(sv->plan));
-        if (!is_ours && (is_shard || is_index || strcmp(e->d_name, "model.safetensors") == 0) &&
-            tr_path_join(path, dir, e->d_name) == TR_OK)
-            (void)unlink(path);
+        if (!is_ours && (is_shard || is_index || strcmp(e->d_name, "model.safetensors") == 0))
+            (void)tr_out_unlink(dir, e->d_name);
     }
     if (d)
         closedir(d);
 }
 
-/* The directory of a file's path, which is `dir` or trireme/ below it. */
-static enum tr_status make_parent(const char *path)
+/* The directory of a text, which is `dir` or trireme/ below it. */
+static enum tr_status make_parent(const char *dir, const char *name)
 {
     char parent[TR_PATH_MAX];
-    enum tr_status st = tr_format(parent, sizeof parent, "%s", path);
-    if (st == TR_OK)
-        *strrchr(parent, '/') = 0;
-    return st == TR_OK ? tr_mkdirs(parent) : st;
+    const char *slash = strrchr(name, '/');
+    enum tr_status st = slash ? tr_format(parent, sizeof parent, "%.*s", (int)(slash - name), name) : TR_OK;
+    return slash && st == TR_OK ? tr_out_mkdir(dir, parent) : st;
 }
 
 enum tr_status tr_save_copy_files(const char *from, const char *to)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], source[TR_PATH_MAX];
+    char source[TR_PATH_MAX];
     for (size_t i = 0; tr_copied_files[i]; i++) {
         char *text = NULL;
         size_t n = 0;
         TR_TRY(tr_path_join(source, from, tr_copied_files[i]));
         if (!tr_file_exists(source))
             continue;
-        TR_TRY(tr_path_join(path, to, tr_copied_files[i]));
         TR_TRY(tr_file_read(source, 256 << 20, &text, &n));
-        st = tr_file_write_atomic(path, text, n);
+        st = tr_out_write(to, tr_copied_files[i], text, n);
         free(text);
         TR_TRY(st);
     }
@@ -92,18 +89,15 @@ out:
 static enum tr_status put_files(struct tr_saver *sv, const char *dir)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
-    if (tr_hf_plan_index(sv->plan)) {
-        TR_TRY(tr_path_join(path, dir, TR_HF_INDEX_NAME));
-        TR_TRY(tr_file_write_atomic(path, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
-    }
+    const char *index = tr_hf_plan_index(sv->plan);
+    if (index)
+        TR_TRY(tr_out_write(dir, TR_HF_INDEX_NAME, index, strlen(index)));
     remove_stale(sv, dir);
     if (sv->has_source)
         TR_TRY(tr_save_copy_files(sv->source, dir));
     for (size_t i = 0; i < sv->n_texts; i++) {
-        TR_TRY(tr_path_join(path, dir, sv->text[i].name));
-        TR_TRY(make_parent(path));
-        TR_TRY(tr_file_write_atomic(path, sv->text[i].text, strlen(sv->text[i].text)));
+        TR_TRY(make_parent(dir, sv->text[i].name));
+        TR_TRY(tr_out_write(dir, sv->text[i].name, sv->text[i].text, strlen(sv->text[i].text)));
     }
     TR_TRY(tr_fsync_dir(dir));
 out:

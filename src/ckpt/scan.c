@@ -226,6 +226,14 @@ static enum tr_status add_step(struct tr_ckpt_steps *s, int64_t step)
     return TR_OK;
 }
 
+/* What is no checkpoint but says that one is or was here. A name of our own goes before `latest`. */
+static void note_other(struct tr_ckpt_steps *s, const char *name)
+{
+    bool is_latest = strcmp(name, TR_NAME_LATEST) == 0;
+    if (is_latest ? !s->other[0] : tr_ckpt_skip_text(name, TR_NAME_CHECKPOINT) && !tr_ckpt_is_temp_name(name))
+        (void)snprintf(s->other, sizeof s->other, "%s", name);
+}
+
 /* No output_dir: none. */
 enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
 {
@@ -233,13 +241,16 @@ enum tr_status tr_ckpt_list(const char *output_dir, struct tr_ckpt_steps *out)
     char path[TR_PATH_MAX];
     DIR *d = opendir(output_dir);
     out->link_step = -1;
+    out->other[0] = '\0';
     if (!d)
         return errno == ENOENT ? TR_OK : tr_fail(TR_IO, "%s: %s", output_dir, strerror(errno));
     for (const struct dirent *e; (errno = 0, e = readdir(d));) {
         int64_t step = tr_ckpt_step_of_name(e->d_name);
         struct stat info;
-        if (step < 0)
+        if (step < 0) {
+            note_other(out, e->d_name);
             continue;
+        }
         TR_TRY(tr_path_join(path, output_dir, e->d_name));
         if (lstat(path, &info) != 0) /* an unreadable checkpoint is an error, not an absent one (C10) */
             TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
@@ -268,11 +279,29 @@ enum tr_status tr_ckpt_steps(const char *output_dir, int64_t **out, size_t *out_
     return st;
 }
 
+enum tr_status tr_ckpt_check_new(const char *output_dir)
+{
+    struct tr_ckpt_steps s = { 0 };
+    enum tr_status st = tr_ckpt_list(output_dir, &s);
+    if (st == TR_OK && (s.n > 0 || s.link_step >= 0))
+        st = tr_fail(TR_USAGE,
+                     "output %s has checkpoints of an earlier run, the newest of step %" PRId64
+                     "; go on from it with --resume, or name another --output",
+                     output_dir, tr_max64(s.link_step, s.n > 0 ? s.p[0] : -1));
+    free(s.p);
+    return st;
+}
+
+void tr_ckpt_step_name(int64_t step, char out[TR_CKPT_NAME_MAX])
+{
+    (void)snprintf(out, TR_CKPT_NAME_MAX, TR_NAME_CHECKPOINT "%" PRId64, step);
+}
+
 enum tr_status tr_ckpt_step_path(const char *output_dir, int64_t step, char path[TR_PATH_MAX])
 {
-    char name[40];
-    enum tr_status st = tr_format(name, sizeof name, TR_NAME_CHECKPOINT "%" PRId64, step);
-    return st == TR_OK ? tr_path_join(path, output_dir, name) : st;
+    char name[TR_CKPT_NAME_MAX];
+    tr_ckpt_step_name(step, name);
+    return tr_path_join(path, output_dir, name);
 }
 
 /* `latest` is a hint for people; a note says when it names another checkpoint. */
@@ -292,6 +321,31 @@ static void note_pointer(const char *output_dir, int64_t found_step, struct tr_s
     else if (tr_ckpt_step_of_name(text) != found_step)
         tr_str_addf(notes, "latest names \"%s\"; the newest good checkpoint is checkpoint-%" PRId64 "\n",
                     tr_escape(text, shown, sizeof shown), found_step);
+}
+
+/* Where checkpoints are, or what looks like them, a run does not start from scratch, nor from an older one (C10). */
+static enum tr_status refuse_scratch(const char *output_dir, const struct tr_ckpt_steps *s, int64_t found_step,
+                                     const struct tr_str *notes)
+{
+    char shown[300];
+    if (s->link_step > found_step)
+        return tr_fail(TR_USAGE,
+                       "%s/" TR_NAME_CHECKPOINT "%" PRId64
+                       " is newer than every checkpoint here, but a link or a file, and links are not followed; move "
+                       "the directory back, name it with --resume_from_checkpoint DIR, or remove the link",
+                       output_dir, s->link_step);
+    if (found_step >= 0)
+        return TR_OK;
+    if (s->n > 0)
+        return tr_fail(TR_IO, "%s: none of %zu checkpoints is good; move them away, and `latest`, to start again:\n%s",
+                       output_dir, s->n, tr_str_ok(notes) ? notes->p : "");
+    if (s->other[0])
+        return tr_fail(
+            TR_USAGE,
+            "%s has no checkpoint to resume from, but \"%s\", which a run with checkpoints has left; put its "
+            "checkpoint-STEP back, or move \"%s\" away to start again",
+            output_dir, tr_escape(s->other, shown, sizeof shown), shown);
+    return TR_OK;
 }
 
 enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *out_found, struct tr_ckpt_info *out,
@@ -317,16 +371,7 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
             tr_str_addf(notes, "%s\n", tr_error_text());
         }
     }
-    st = TR_OK;
-    if (s.link_step > (*out_found ? out->step : -1)) /* a start without it would lose what it holds */
-        st = tr_fail(TR_USAGE,
-                     "%s/" TR_NAME_CHECKPOINT "%" PRId64
-                     " is newer than every checkpoint here, but a link or a file, and links are not followed; move the "
-                     "directory back, name it with --resume_from_checkpoint DIR, or remove the link",
-                     output_dir, s.link_step);
-    else if (s.n > 0 && !*out_found)
-        st = tr_fail(TR_IO, "%s: none of %zu checkpoints is good; move them away to start again:\n%s", output_dir, s.n,
-                     tr_str_ok(notes) ? notes->p : "");
+    st = refuse_scratch(output_dir, &s, *out_found ? out->step : -1, notes);
 out:
     tr_str_release(&own);
     free(s.p);

@@ -7,7 +7,6 @@
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +27,7 @@ struct tr_st_writer {
     /* the file in progress */
     int fd; /* -1: none */
     struct tr_pump *pump;
-    char path[TR_PATH_MAX];
+    char dir[TR_PATH_MAX], name[TR_PATH_MAX], path[TR_PATH_MAX]; /* path: for messages */
     size_t slot;
     uint64_t n_done; /* elements of that slot */
 };
@@ -162,7 +161,7 @@ void tr_st_writer_abort(struct tr_st_writer *w)
     tr_pump_drop(w->pump);
     close(w->fd);
     w->fd = -1;
-    unlink(w->path);
+    (void)tr_out_unlink(w->dir, w->name);
 }
 
 static enum tr_status abandon(struct tr_st_writer *w, enum tr_status st)
@@ -178,14 +177,14 @@ static enum tr_status put(struct tr_st_writer *w, const void *p, size_t n)
     return tr_pump_put(w->pump, p, n);
 }
 
-enum tr_status tr_st_writer_begin(struct tr_st_writer *w, struct tr_pump *pump, const char *path)
+enum tr_status tr_st_writer_begin(struct tr_st_writer *w, struct tr_pump *pump, const char *dir, const char *name)
 {
     enum tr_status st = TR_OK;
     TR_BUG_ON(w->fd >= 0);
-    TR_TRY(tr_format(w->path, sizeof w->path, "%s", path));
-    w->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (w->fd < 0)
-        return tr_fail(TR_IO, "%s: create: %s", path, strerror(errno));
+    TR_TRY(tr_format(w->dir, sizeof w->dir, "%s", dir));
+    TR_TRY(tr_format(w->name, sizeof w->name, "%s", name));
+    TR_TRY(tr_path_join(w->path, dir, name));
+    TR_TRY(tr_out_open(dir, name, TR_OUT_NEW, &w->fd));
     w->slot = 0;
     w->n_done = 0;
     w->pump = pump;
@@ -267,12 +266,12 @@ enum tr_status tr_st_writer_finish(struct tr_st_writer *w, uint64_t *out_bytes, 
     int fd = w->fd;
     w->fd = -1;
     if (close(fd) != 0) {
-        unlink(w->path);
+        (void)tr_out_unlink(w->dir, w->name);
         return tr_fail(TR_IO, "%s: close: %s", w->path, strerror(errno));
     }
     st = tr_failpoint("ckpt.after_fsync");
     if (st != TR_OK) {
-        unlink(w->path);
+        (void)tr_out_unlink(w->dir, w->name);
         return st;
     }
     *out_bytes = w->n_bytes;

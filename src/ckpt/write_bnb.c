@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHUNK = TR_LOAD_CHUNK, TASK = 1 << 15, STATE_BYTES = 256 };
@@ -324,14 +325,12 @@ static enum tr_status write_file(struct q4_writing *w, struct tr_hf_plan *plan, 
                                  struct tr_pump *pump, uint64_t *bytes)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
     size_t first = 0, n = 0;
     uint64_t n_bytes = 0;
     struct tr_hash128 hash;
     tr_hf_plan_range(plan, k, &first, &n);
-    TR_TRY(tr_path_join(path, dir, tr_hf_plan_name(plan, k)));
     w->to = tr_hf_plan_writer(plan, k);
-    TR_TRY(tr_st_writer_begin(w->to, pump, path));
+    TR_TRY(tr_st_writer_begin(w->to, pump, dir, tr_hf_plan_name(plan, k)));
     for (size_t i = first; i < first + n; i++) {
         const struct q4_part *p = &w->parts[i];
         st = p->row ? p->row->write(w, p->tensor) : write_plain(w, p->tensor);
@@ -349,19 +348,16 @@ static enum tr_status write_texts(const struct tr_model *m, enum tr_dtype dtype,
                                   struct tr_hf_plan *plan, const char *from, const char *to)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], *config = NULL;
+    char *config = NULL;
     const char *index = tr_hf_plan_index(plan);
     cJSON *quant = describe(opt, dtype);
     if (!quant)
         TR_TRY(tr_fail(TR_NOMEM, "config.json: out of memory"));
     TR_TRY(tr_saved_config(m, dtype, quant, &config));
-    if (index) {
-        TR_TRY(tr_path_join(path, to, TR_HF_INDEX_NAME));
-        TR_TRY(tr_file_write_atomic(path, index, strlen(index)));
-    }
+    if (index)
+        TR_TRY(tr_out_write(to, TR_HF_INDEX_NAME, index, strlen(index)));
     TR_TRY(tr_save_copy_files(from, to));
-    TR_TRY(tr_path_join(path, to, "config.json"));
-    TR_TRY(tr_file_write_atomic(path, config, strlen(config)));
+    TR_TRY(tr_out_write(to, "config.json", config, strlen(config)));
     TR_TRY(tr_fsync_dir(to));
 out:
     cJSON_Delete(quant);
@@ -373,8 +369,9 @@ static enum tr_status check_target(const char *dir)
 {
     static const char *const names[] = { "config.json", "model.safetensors", TR_HF_INDEX_NAME };
     char path[TR_PATH_MAX];
+    struct stat info;
     for (size_t i = 0; i < TR_COUNT_OF(names); i++)
-        if (tr_path_join(path, dir, names[i]) == TR_OK && tr_file_exists(path))
+        if (tr_path_join(path, dir, names[i]) == TR_OK && lstat(path, &info) == 0) /* a link, too */
             return tr_fail(TR_USAGE, "%s is there already; write to a directory without a model", path);
     return TR_OK;
 }
@@ -425,7 +422,6 @@ enum tr_status tr_write_bnb4(const struct tr_model *m, const char *from, const c
     struct tr_hf *hf = NULL;
     struct tr_hf_plan *plan = NULL;
     struct tr_pump *pump = NULL;
-    char path[TR_PATH_MAX];
     size_t n_done = 0;
     uint64_t bytes = 0;
     if (strcmp(m->arch->model_type, "gpt2") == 0)
@@ -447,8 +443,7 @@ enum tr_status tr_write_bnb4(const struct tr_model *m, const char *from, const c
         *out_bytes = bytes;
 out:
     for (size_t k = 0; st != TR_OK && k < n_done; k++)
-        if (tr_path_join(path, to, tr_hf_plan_name(plan, k)) == TR_OK)
-            (void)unlink(path);
+        (void)tr_out_unlink(to, tr_hf_plan_name(plan, k));
     tr_pump_close(pump);
     tr_hf_plan_close(plan);
     close_writing(&w, hf ? tr_hf_count(hf) : 0);

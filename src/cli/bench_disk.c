@@ -11,13 +11,16 @@
 enum { PIECE = 8 << 20 };
 
 /* The file, from memory that is written again and again. */
-static enum tr_status write_all(const char *path, const char *buf, int64_t bytes, double *seconds)
+static enum tr_status write_all(const char *dir, const char *name, const char *buf, int64_t bytes, double *seconds)
 {
+    char path[TR_PATH_MAX];
     int64_t start = tr_clock_us();
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return tr_fail(TR_USAGE, "%s: %s", path, strerror(errno));
-    enum tr_status st = TR_OK;
+    int fd = -1;
+    enum tr_status st = tr_path_join(path, dir, name);
+    if (st == TR_OK)
+        st = tr_out_open(dir, name, TR_OUT_NEW, &fd);
+    if (st != TR_OK)
+        return st;
     bool is_direct = tr_file_direct(fd, true);
     for (int64_t at = 0; at < bytes && st == TR_OK; at += PIECE) {
         st = tr_write_all(fd, path, buf, PIECE);
@@ -31,14 +34,14 @@ static enum tr_status write_all(const char *path, const char *buf, int64_t bytes
     return st;
 }
 
-enum tr_status cli_disk_write(const char *path, int64_t bytes, double *seconds)
+enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, double *seconds)
 {
     char *buf = aligned_alloc(TR_DIRECT_BLOCK, PIECE);
     if (!buf)
         return tr_fail(TR_NOMEM, "bench: out of memory");
     for (size_t i = 0; i < PIECE; i++) /* nothing that a clever disk makes small */
         buf[i] = (char)(i * UINT64_C(0x9e3779b97f4a7c15) >> 56);
-    enum tr_status st = write_all(path, buf, bytes, seconds);
+    enum tr_status st = write_all(dir, name, buf, bytes, seconds);
     free(buf);
     return st;
 }
@@ -62,17 +65,20 @@ static enum tr_status read_all(const char *path, char *buf, int64_t bytes, doubl
 enum tr_status cli_bench_disk(const struct tr_config *cfg)
 {
     enum tr_status st = TR_OK;
+    static const char name[] = ".trireme.bench";
+    const char *dir = cfg->output ? cfg->output : ".";
     char path[TR_PATH_MAX];
     int64_t bytes = (int64_t)tr_round_up((size_t)cfg->bytes_max, PIECE);
     double write_s = 0, read_s = 0;
     char *buf = malloc(PIECE);
-    TR_TRY(tr_path_join(path, cfg->output ? cfg->output : ".", ".trireme.bench"));
+    TR_TRY(tr_path_join(path, dir, name));
     if (!buf)
         TR_TRY(tr_fail(TR_NOMEM, "bench: out of memory"));
-    st = cli_disk_write(path, bytes, &write_s);
+    TR_TRY(tr_out_remove(dir, name)); /* left by a run that was killed */
+    st = cli_disk_write(dir, name, bytes, &write_s);
     if (st == TR_OK)
         st = read_all(path, buf, bytes, &read_s);
-    (void)unlink(path);
+    (void)tr_out_unlink(dir, name);
     TR_TRY(st);
     if (cfg->json)
         printf("{\"bytes\": %" PRId64 ", \"write_gb_per_s\": %.4f, \"read_gb_per_s\": %.4f}\n", bytes,

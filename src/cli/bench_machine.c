@@ -288,11 +288,11 @@ out:
 
 static double disk_rate(void)
 {
-    static const char path[] = "./.trireme.bench";
+    static const char name[] = ".trireme.bench";
     const int64_t bytes = 64 << 20;
     double seconds = 0;
-    bool is_ok = cli_disk_write(path, bytes, &seconds) == TR_OK;
-    (void)unlink(path);
+    bool is_ok = tr_out_remove(".", name) == TR_OK && cli_disk_write(".", name, bytes, &seconds) == TR_OK;
+    (void)tr_out_unlink(".", name);
     tr_error_clear();
     return is_ok && seconds > 0 ? (double)bytes / seconds : 0;
 }

@@ -188,18 +188,21 @@ out:
 }
 
 /* Written, made durable, renamed, read back. "" = well, else what failed. */
-static const char *try_file(const char *temp, const char *final, const unsigned char *data, unsigned char *back)
+static const char *try_file(const char *dir, const char *temp, const char *final, const char *path,
+                            const unsigned char *data, unsigned char *back)
 {
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0)
+    int fd = -1;
+    (void)tr_out_unlink(dir, temp); /* left by a check that was killed */
+    if (tr_out_open(dir, temp, TR_OUT_NEW, &fd) != TR_OK)
         return "create";
     bool is_written = tr_write_all(fd, temp, data, FILE_BYTES) == TR_OK;
     bool is_synced = is_written && fsync(fd) == 0;
     if (close(fd) != 0 || !is_synced)
         return is_written ? "fsync" : "write";
-    if (rename(temp, final) != 0)
+    errno = tr_out_move(dir, temp, final, TR_OUT_RENAME);
+    if (errno)
         return "rename";
-    fd = open(final, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = 0, at = 0;
     while (fd >= 0 && at < FILE_BYTES && (n = read(fd, back + at, (size_t)(FILE_BYTES - at))) > 0)
         at += n;
@@ -225,7 +228,7 @@ enum tr_status check_files(struct check *k)
 {
     enum tr_status st = TR_OK;
     const char *dir = k->cfg->output ? k->cfg->output : ".";
-    char temp[TR_PATH_MAX], final[TR_PATH_MAX], human[32];
+    char temp[64], final[64], path[TR_PATH_MAX], human[32];
     unsigned char *data = malloc(FILE_BYTES), *back = malloc(FILE_BYTES);
     struct statvfs fs;
     if (!data || !back)
@@ -234,21 +237,22 @@ enum tr_status check_files(struct check *k)
     TR_TRY(barrier(k, "check: the directory")); /* all looked before one makes it */
     if (is_new && tr_mkdirs(dir) != TR_OK)
         check_note(k, false, "rank %d: cannot make %s: %s", k->mesh->rank, dir, tr_error_text());
-    TR_TRY(tr_format(final, sizeof final, "%s/.trireme-check-%d", dir, k->mesh->rank));
-    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp", final));
+    TR_TRY(tr_format(final, sizeof final, ".trireme-check-%d", k->mesh->rank));
+    TR_TRY(tr_format(temp, sizeof temp, ".trireme-check-%d.tmp", k->mesh->rank));
+    TR_TRY(tr_path_join(path, dir, final));
     fill(data, FILE_BYTES, k->mesh->rank);
     int64_t start = tr_clock_us();
-    const char *failed = tr_failpoint("check.file") == TR_OK ? try_file(temp, final, data, back) : "write";
+    const char *failed = tr_failpoint("check.file") == TR_OK ? try_file(dir, temp, final, path, data, back) : "write";
     double us = (double)(tr_clock_us() - start);
-    check_note(k, !failed[0], "rank %d: %s of %s fails: %s", k->mesh->rank, failed, final, strerror(errno));
+    check_note(k, !failed[0], "rank %d: %s of %s fails: %s", k->mesh->rank, failed, path, strerror(errno));
     k->note.worst = us;
     k->note.value = FILE_BYTES / us * 1e-3;
     TR_TRY(look_for_the_others(k, dir));
     if (k->note.n_bad == 0 && statvfs(dir, &fs) == 0)
         (void)snprintf(k->note.text, sizeof k->note.text, "%s: %s free", dir,
                        tr_human_bytes((uint64_t)fs.f_bavail * fs.f_frsize, human, sizeof human));
-    unlink(temp);
-    unlink(final);
+    (void)tr_out_unlink(dir, temp);
+    (void)tr_out_unlink(dir, final);
     if (is_new && tr_mesh_is_first(k->mesh))
         rmdir(dir); /* if nobody else's file is in it any more */
 out:

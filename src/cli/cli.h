@@ -25,7 +25,7 @@ enum tr_status bench_machine(const struct tr_config *cfg); /* of cmd_bench */
 enum tr_status cmd_config(const struct tr_config *cfg);
 enum tr_status cli_bench_disk(const struct tr_config *cfg);
 /* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */
-enum tr_status cli_disk_write(const char *path, int64_t bytes, double *seconds);
+enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, double *seconds);
 
 /* launch has flags of its own and then another verb; *code is the exit code of a job that ran. */
 enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);

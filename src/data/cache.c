@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
@@ -26,7 +25,7 @@ static void sweep(const char *path)
     const struct dirent *e;
     while (dir && (e = readdir(dir)) != NULL)
         if (strstr(e->d_name, ".tmp-"))
-            unlinkat(dirfd(dir), e->d_name, 0);
+            (void)tr_out_unlink(path, e->d_name);
     if (dir)
         closedir(dir);
 }
@@ -51,15 +50,11 @@ static enum tr_status wait_lock(const struct tr_cache *c, int fd, bool *is_held)
 enum tr_status tr_cache_lock(struct tr_cache *c)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
     bool is_held;
     if (c->lock_fd >= 0)
         return TR_OK;
-    TR_TRY(tr_mkdirs(c->dir));
-    TR_TRY(tr_path_join(path, c->dir, "lock"));
-    c->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (c->lock_fd < 0)
-        TR_TRY(tr_fail(TR_IO, "%s: cannot be opened: %s", path, strerror(errno)));
+    TR_TRY(tr_out_mkdirs(c->dir));
+    TR_TRY(tr_out_open(c->dir, "lock", TR_OUT_SHARE, &c->lock_fd));
     TR_TRY(wait_lock(c, c->lock_fd, &is_held));
     if (is_held)
         sweep(c->dir);

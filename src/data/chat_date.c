@@ -21,7 +21,7 @@ static enum tr_status read_date(struct tr_chat *c, const char *path)
 }
 
 /* Keeps the date of the chat's clock for this start and all later ones. */
-static enum tr_status write_date(const struct tr_chat *c, const char *path)
+static enum tr_status write_date(const struct tr_chat *c, const char *dir, const char *name)
 {
     char text[TR_DATE_MAX + 1];
     tr_chat_get_date(c, text);
@@ -29,7 +29,7 @@ static enum tr_status write_date(const struct tr_chat *c, const char *path)
     if (n == 0)
         return tr_fail(TR_IO, "the clock of this machine gives no date; set the clock, or give chat_date");
     text[n++] = '\n';
-    return tr_file_write_atomic(path, text, n);
+    return tr_out_write(dir, name, text, n);
 }
 
 enum tr_status tr_data_fix_date(struct tr_chat *c, const char *date, const char *dir)
@@ -47,7 +47,7 @@ enum tr_status tr_data_fix_date(struct tr_chat *c, const char *date, const char 
     if (!tr_file_exists(path)) { /* the lock makes ranks that start together use one date */
         TR_TRY(tr_cache_lock(&cache));
         if (!tr_file_exists(path))
-            TR_TRY(write_date(c, path));
+            TR_TRY(write_date(c, dir, "chat_date"));
     }
     TR_TRY(read_date(c, path));
 out:

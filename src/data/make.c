@@ -184,12 +184,11 @@ out:
 
 /* ---- both ---- */
 
-enum tr_status tr_skips_path(const struct tr_cache *c, struct tr_hash128 key, char out[TR_PATH_MAX])
+void tr_skips_name(struct tr_hash128 key, char out[64])
 {
-    char hex[33], name[64];
+    char hex[33];
     tr_hash_hex(key, hex);
-    enum tr_status st = tr_format(name, sizeof name, "%s.skips", hex);
-    return st == TR_OK ? tr_path_join(out, c->dir, name) : st;
+    (void)snprintf(out, 64, "%s.skips", hex);
 }
 
 /* Writes a line "LINE REASON" for each skipped record, for later starts that find the shards in the cache. */
@@ -197,14 +196,14 @@ static enum tr_status write_skips(const struct make *m)
 {
     enum tr_status st = TR_OK;
     struct tr_str s = { 0 };
-    char path[TR_PATH_MAX];
-    TR_TRY(tr_skips_path(&m->t->cache, m->m->key, path));
+    char name[64];
+    tr_skips_name(m->m->key, name);
     for (size_t i = 0; i < m->skips.n; i++)
         tr_str_addf(&s, "%" PRId64 " %s\n", m->skips.p[i].line, m->skips.p[i].why);
     if (!tr_str_ok(&s))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for a list of skipped records"));
     if (s.n > 0)
-        TR_TRY(tr_file_write_atomic(path, s.p, s.n));
+        TR_TRY(tr_out_write(m->t->cache.dir, name, s.p, s.n));
 out:
     tr_str_release(&s);
     return st;

@@ -7,16 +7,16 @@
 
 enum { N_HEX = 32 };
 
-static enum tr_status seal_path(const struct tr_seals *s, const struct stat *f, const char *what, char out[TR_PATH_MAX])
+/* Beneath cache_dir. */
+static enum tr_status seal_name(const struct stat *f, const char *what, char out[64])
 {
-    char text[256], hex[N_HEX + 1], name[64];
+    char text[256], hex[N_HEX + 1];
     enum tr_status st = TR_OK;
     TR_TRY(tr_format(text, sizeof text, "%ju %ju %jd %jd.%09ld %jd.%09ld %s", (uintmax_t)f->st_dev,
                      (uintmax_t)f->st_ino, (intmax_t)f->st_size, (intmax_t)f->st_mtim.tv_sec, f->st_mtim.tv_nsec,
                      (intmax_t)f->st_ctim.tv_sec, f->st_ctim.tv_nsec, what));
     tr_hash_hex(tr_hash(text, strlen(text)), hex);
-    TR_TRY(tr_format(name, sizeof name, "seals/%s", hex));
-    TR_TRY(tr_path_join(out, s->cache_dir, name));
+    TR_TRY(tr_format(out, 64, "seals/%s", hex));
 out:
     return st;
 }
@@ -48,10 +48,10 @@ static bool parse_seal(const char *text, size_t n, struct tr_hash128 *out)
 
 bool tr_seal_find(const struct tr_seals *s, const struct stat *file, const char *what, struct tr_hash128 *out)
 {
-    char path[TR_PATH_MAX], *text = NULL;
+    char path[TR_PATH_MAX], name[64], *text = NULL;
     size_t n = 0;
-    if (!s->cache_dir || s->is_ignored || seal_path(s, file, what, path) != TR_OK ||
-        tr_file_read(path, 2 * N_HEX, &text, &n) != TR_OK) {
+    if (!s->cache_dir || s->is_ignored || seal_name(file, what, name) != TR_OK ||
+        tr_path_join(path, s->cache_dir, name) != TR_OK || tr_file_read(path, 2 * N_HEX, &text, &n) != TR_OK) {
         tr_error_clear();
         return false;
     }
@@ -63,13 +63,13 @@ bool tr_seal_find(const struct tr_seals *s, const struct stat *file, const char 
 void tr_seal_save(const struct tr_seals *s, const struct stat *file, int min_age_s, const char *what,
                   struct tr_hash128 value)
 {
-    char path[TR_PATH_MAX], dir[TR_PATH_MAX], text[2 * N_HEX + 1];
+    char name[64], text[2 * N_HEX + 1];
     struct timespec now;
     if (!s->cache_dir || clock_gettime(CLOCK_REALTIME, &now) != 0 ||
         (min_age_s > 0 && file->st_ctim.tv_sec > now.tv_sec - min_age_s))
         return;
     format_seal(value, text);
-    if (seal_path(s, file, what, path) != TR_OK || tr_path_join(dir, s->cache_dir, "seals") != TR_OK ||
-        tr_mkdirs(dir) != TR_OK || tr_file_write_atomic(path, text, 2 * N_HEX) != TR_OK)
+    if (seal_name(file, what, name) != TR_OK || tr_out_mkdirs(s->cache_dir) != TR_OK ||
+        tr_out_mkdir(s->cache_dir, "seals") != TR_OK || tr_out_write(s->cache_dir, name, text, 2 * N_HEX) != TR_OK)
         tr_error_clear();
 }

@@ -8,11 +8,10 @@
 #include "data/le.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum { BUF_BYTES = 64 << 10 };
@@ -29,7 +28,8 @@ struct tr_shard_writer {
     int fd;
     size_t n_buf;
     struct bytes docs, mask;
-    char path[TR_PATH_MAX], temp[TR_PATH_MAX];
+    char path[TR_PATH_MAX], dir[TR_PATH_MAX], temp[TR_PATH_MAX];
+    const char *name; /* in path; temp and name are beneath dir */
     unsigned char buf[BUF_BYTES];
 };
 
@@ -63,6 +63,7 @@ enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info
 {
     static const unsigned char blank[TR_SHARD_HEADER_BYTES];
     enum tr_status st = TR_OK;
+    uint64_t number = 0;
     struct tr_shard_writer *w = calloc(1, sizeof *w);
     if (!w)
         return tr_fail(TR_NOMEM, "no memory for a shard writer");
@@ -73,11 +74,12 @@ enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info
     if (info->vocab_size == 0 || info->vocab_size > INT32_MAX)
         TR_TRY(tr_fail(TR_USAGE, "%s: vocabulary size %" PRIu64 " is not in [1, 2^31)", path, info->vocab_size));
     TR_TRY(tr_format(w->path, sizeof w->path, "%s", path));
-    TR_TRY(tr_format(w->temp, sizeof w->temp, "%s.tmp-XXXXXX", path));
+    TR_TRY(tr_path_split(w->path, w->dir, &w->name));
     TR_TRY(tr_hasher_open(&w->hasher));
-    w->fd = mkostemp(w->temp, O_CLOEXEC);
-    if (w->fd < 0)
-        TR_TRY(tr_fail(TR_IO, "%s: cannot be created: %s", w->temp, strerror(errno)));
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) /* several hosts may write without a lock */
+        TR_TRY(tr_fail(TR_IO, "no random bytes for the name of a shard: %s", strerror(errno)));
+    TR_TRY(tr_format(w->temp, sizeof w->temp, "%s.tmp-%" PRIu64, w->name, number));
+    TR_TRY(tr_out_open(w->dir, w->temp, TR_OUT_NEW, &w->fd));
     TR_TRY(tr_write_all(w->fd, w->temp, blank, sizeof blank));
     *out = w;
     w = NULL;
@@ -168,15 +170,14 @@ out:
 static enum tr_status publish(struct tr_shard_writer *w)
 {
     enum tr_status st = TR_OK;
-    char dir[TR_PATH_MAX];
     if (fsync(w->fd) != 0)
         TR_TRY(tr_fail(TR_IO, "%s: fsync: %s", w->temp, strerror(errno)));
     TR_TRY(tr_failpoint("data.shard_fsynced"));
-    if (rename(w->temp, w->path) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", w->path, strerror(errno)));
+    int err = tr_out_move(w->dir, w->temp, w->name, TR_OUT_RENAME);
+    if (err)
+        TR_TRY(tr_fail(TR_IO, "%s: rename: %s", w->path, strerror(err)));
     w->temp[0] = 0;
-    TR_TRY(tr_format(dir, sizeof dir, "%s", w->path));
-    TR_TRY(tr_fsync_dir(dirname(dir)));
+    TR_TRY(tr_fsync_dir(w->dir));
 out:
     return st;
 }
@@ -202,7 +203,7 @@ void tr_shard_writer_abort(struct tr_shard_writer *w)
     if (w->fd >= 0) {
         close(w->fd);
         if (w->temp[0])
-            unlink(w->temp);
+            (void)tr_out_unlink(w->dir, w->temp);
     }
     tr_hasher_close(w->hasher);
     free(w->docs.p);

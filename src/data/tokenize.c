@@ -215,9 +215,10 @@ static enum tr_status read_skips(const struct tr_make *m, struct tr_skip_list *o
 {
     enum { MAX_BYTES = 1 << 16 };
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], *text = NULL;
+    char path[TR_PATH_MAX], name[64], *text = NULL;
     size_t n;
-    TR_TRY(tr_skips_path(&m->t->cache, m->key, path));
+    tr_skips_name(m->key, name);
+    TR_TRY(tr_path_join(path, m->t->cache.dir, name));
     if (tr_file_read(path, MAX_BYTES, &text, &n) != TR_OK) {
         tr_error_clear();
         return TR_OK;

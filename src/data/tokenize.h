@@ -51,6 +51,6 @@ struct tr_make {
 };
 /* Reads the source, and writes its shards and its list of skipped records into the cache. */
 enum tr_status tr_make_shards(const struct tr_make *m);
-enum tr_status tr_skips_path(const struct tr_cache *c, struct tr_hash128 key, char out[TR_PATH_MAX]);
+void tr_skips_name(struct tr_hash128 key, char out[64]); /* in the cache */
 
 #endif

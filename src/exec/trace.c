@@ -37,7 +37,7 @@ struct tr_trace {
     double step_s, exposed_s, peak_flops;
     bool has_plan;
     double planned_s[TR_OP_COUNT];
-    char dir[TR_PATH_MAX];
+    char output[TR_PATH_MAX], dir[TR_PATH_MAX]; /* dir: for messages */
     struct tr_str text, table;
 };
 
@@ -167,6 +167,7 @@ enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const 
     t->event = calloc((size_t)t->cap, sizeof *t->event);
     if (!t->event)
         TR_TRY(tr_fail(TR_NOMEM, "profile: no memory for %d events", t->cap));
+    TR_TRY(tr_format(t->output, sizeof t->output, "%s", dir));
     TR_TRY(tr_path_join(t->dir, dir, TR_NAME_PROFILE));
     TR_TRY(tr_marks_open(e->dev, 2 * t->cap, &t->marks));
 out:
@@ -240,7 +241,7 @@ static void add_event(struct tr_trace *t, int i, int rank)
 static enum tr_status write_timeline(struct tr_trace *t)
 {
     enum tr_status st = TR_OK;
-    char name[48], path[TR_PATH_MAX];
+    char name[48];
     int rank = t->e->mesh->rank;
     tr_str_addf(&t->text,
                 "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
@@ -253,10 +254,9 @@ static enum tr_status write_timeline(struct tr_trace *t)
     for (int i = 0; i < t->n; i++)
         add_event(t, i, rank);
     tr_str_addf(&t->text, "\n]}\n");
-    TR_TRY(tr_mkdirs(t->dir));
-    TR_TRY(tr_format(name, sizeof name, TR_NAME_OF_RANK ".json", rank));
-    TR_TRY(tr_path_join(path, t->dir, name));
-    TR_TRY(tr_file_write_atomic(path, t->text.p, t->text.n));
+    TR_TRY(tr_out_mkdir(t->output, TR_NAME_PROFILE));
+    TR_TRY(tr_format(name, sizeof name, TR_NAME_PROFILE "/" TR_NAME_OF_RANK ".json", rank));
+    TR_TRY(tr_out_write(t->output, name, t->text.p, t->text.n));
 out:
     return st;
 }

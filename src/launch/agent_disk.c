@@ -15,10 +15,18 @@
 #include <unistd.h>
 #include "base/banned.h"
 
+#define BENEATH TR_NAME_GENERATIONS "/"
+
 enum tr_status tr_disk_open(const char *output, struct agent_disk *d)
 {
-    enum tr_status st = tr_path_join(d->dir, output, TR_GENERATIONS_DIR);
-    return st == TR_OK ? tr_mkdirs(d->dir) : st;
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_format(d->output, sizeof d->output, "%s", output));
+    TR_TRY(tr_path_join(d->dir, output, TR_NAME_GENERATIONS));
+    TR_TRY(tr_mkdirs(output));
+    TR_TRY(tr_out_mkdir(output, TR_NAME_GENERATIONS));
+    TR_TRY(tr_fsync_dir(output)); /* a claim outlives a power cut */
+out:
+    return st;
 }
 
 static bool read_text(const char *dir, const char *name, char *buf, size_t n_buf)
@@ -35,32 +43,28 @@ static bool read_text(const char *dir, const char *name, char *buf, size_t n_buf
 enum tr_status tr_disk_claim(struct agent_disk *d, const struct disk_view *claim, bool *won)
 {
     enum tr_status st = TR_OK;
-    char temp[TR_PATH_MAX], final[TR_PATH_MAX], name[64], text[256];
+    char temp[64], final[64], text[256];
     *won = false;
-    snprintf(name, sizeof name, "claim-%016" PRIx64, claim->leader);
-    TR_TRY(tr_path_join(temp, d->dir, name));
-    snprintf(name, sizeof name, "%08" PRId64, claim->generation);
-    TR_TRY(tr_path_join(final, d->dir, name));
+    snprintf(temp, sizeof temp, BENEATH "claim-%016" PRIx64, claim->leader);
+    snprintf(final, sizeof final, BENEATH "%08" PRId64, claim->generation);
     snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %s\n", claim->leader, claim->job, claim->addr);
-    TR_TRY(tr_file_write_atomic(temp, text, strlen(text)));
-    *won = link(temp, final) == 0;
-    int err = errno;
-    unlink(temp);
+    TR_TRY(tr_out_write(d->output, temp, text, strlen(text)));
+    int err = tr_out_move(d->output, temp, final, TR_OUT_LINK);
+    *won = err == 0;
+    (void)tr_out_unlink(d->output, temp);
     if (*won)
         TR_TRY(tr_fsync_dir(d->dir));
     else if (err != EEXIST)
-        st = tr_fail(TR_IO, "%s: cannot claim it: %s", final, strerror(err));
+        st = tr_fail(TR_IO, "%s/%s: cannot claim it: %s", d->output, final, strerror(err));
 out:
     return st;
 }
 
 void tr_disk_beat(struct agent_disk *d, int64_t beat)
 {
-    char path[TR_PATH_MAX], text[40];
-    int n = snprintf(text, sizeof text, "%20" PRId64 "\n", beat);
-    int fd = tr_path_join(path, d->dir, "beat") == TR_OK ? open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)
-                                                         : -1;
-    if (fd < 0)
+    char text[40];
+    int fd = -1, n = snprintf(text, sizeof text, "%20" PRId64 "\n", beat);
+    if (tr_out_open(d->output, BENEATH "beat", TR_OUT_SHARE, &fd) != TR_OK)
         return;
     (void)!pwrite(fd, text, (size_t)n, 0);
     close(fd);
@@ -68,10 +72,9 @@ void tr_disk_beat(struct agent_disk *d, int64_t beat)
 
 void tr_disk_over(struct agent_disk *d, int64_t generation, int code)
 {
-    char path[TR_PATH_MAX], text[64];
+    char text[64];
     snprintf(text, sizeof text, "%" PRId64 " %d\n", generation, code);
-    if (tr_path_join(path, d->dir, "over") == TR_OK)
-        (void)tr_file_write_atomic(path, text, strlen(text));
+    (void)tr_out_write(d->output, BENEATH "over", text, strlen(text));
 }
 
 static int64_t newest(const char *dir)
@@ -145,7 +148,7 @@ enum tr_status tr_key_from_file(const char *path, unsigned char out[TR_SHA256_BY
 enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA256_BYTES])
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], temp[TR_PATH_MAX], name[64];
+    char path[TR_PATH_MAX], temp[64];
     unsigned char bits[40], hex[2 * TR_SHA256_BYTES + 1];
     int fd = -1;
     TR_TRY(tr_path_join(path, d->dir, "key"));
@@ -155,19 +158,17 @@ enum tr_status tr_key_from_disk(struct agent_disk *d, unsigned char out[TR_SHA25
         return tr_fail(TR_IO, "no random bytes for a key: %s", strerror(errno));
     for (int i = 0; i < TR_SHA256_BYTES; i++)
         snprintf((char *)hex + 2 * i, 3, "%02x", bits[i]);
-    snprintf(name, sizeof name, "key-%02x%02x%02x%02x%02x%02x", bits[32], bits[33], bits[34], bits[35], bits[36],
-             bits[37]);
-    TR_TRY(tr_path_join(temp, d->dir, name));
-    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return tr_fail(TR_IO, "%s: %s", temp, strerror(errno));
+    snprintf(temp, sizeof temp, BENEATH "key-%02x%02x%02x%02x%02x%02x", bits[32], bits[33], bits[34], bits[35],
+             bits[36], bits[37]);
+    TR_TRY(tr_out_open(d->output, temp, TR_OUT_SECRET, &fd));
     st = tr_write_all(fd, temp, (const char *)hex, 2 * TR_SHA256_BYTES);
     if (st == TR_OK && fsync(fd) != 0)
         st = tr_fail(TR_IO, "%s: fsync: %s", temp, strerror(errno));
     close(fd);
-    if (st == TR_OK && link(temp, path) != 0 && errno != EEXIST) /* another node was faster, and its key is used */
-        st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
-    unlink(temp);
+    int err = st == TR_OK ? tr_out_move(d->output, temp, BENEATH "key", TR_OUT_LINK) : 0;
+    if (err && err != EEXIST) /* another node was faster, and its key is used */
+        st = tr_fail(TR_IO, "%s: %s", path, strerror(err));
+    (void)tr_out_unlink(d->output, temp);
     TR_TRY(st);
     st = tr_key_from_file(path, out);
 out:

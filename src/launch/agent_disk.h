@@ -4,10 +4,8 @@
 
 #include "launch/agent.h"
 
-#define TR_GENERATIONS_DIR "generations"
-
 struct agent_disk {
-    char dir[TR_PATH_MAX];
+    char output[TR_PATH_MAX], dir[TR_PATH_MAX]; /* dir: output/generations, to read */
 };
 
 enum tr_status tr_disk_open(const char *output, struct agent_disk *d);

@@ -35,6 +35,8 @@ static enum tr_status name_job(struct launch_job *j)
 /* A directory that the user has named is made before anything starts, so that a bad name ends the launch. */
 static enum tr_status place_logs(struct launch_job *j)
 {
+    j->log_root = j->l->log_dir ? j->l->log_dir : j->l->output;
+    j->log_beneath = j->l->log_dir ? "" : TR_NAME_LOGS "/";
     if (!j->l->log_dir)
         return j->l->output ? tr_path_join(j->log_dir, j->l->output, TR_NAME_LOGS) : TR_OK;
     enum tr_status st = tr_format(j->log_dir, sizeof j->log_dir, "%s", j->l->log_dir);

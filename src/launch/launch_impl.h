@@ -64,8 +64,9 @@ struct launch_job {
     struct rank *ranks;
     struct pollfd *polls;
     struct text_sink out, err;
-    char log_dir[TR_PATH_MAX]; /* "" = no logs */
-    bool has_log_dir;          /* the directory exists, or may be made */
+    char log_dir[TR_PATH_MAX];          /* "" = no logs */
+    const char *log_root, *log_beneath; /* log_dir as the directory that the user has named, and ours in it or "" */
+    bool has_log_dir;                   /* the directory exists, or may be made */
     struct hang *hang;
     struct pmi *pmi; /* NULL: the ranks do not use MPI */
     cpu_set_t cores;

@@ -88,17 +88,15 @@ static bool may_open(struct launch_job *j)
 
 static void log_open(struct launch_job *j, struct rank *r)
 {
-    char path[TR_PATH_MAX], name[32];
-    snprintf(name, sizeof name, TR_NAME_OF_RANK ".log", r->rank);
-    if (tr_mkdirs(j->log_dir) != TR_OK || tr_path_join(path, j->log_dir, name) != TR_OK) {
+    char name[48];
+    snprintf(name, sizeof name, "%s" TR_NAME_OF_RANK ".log", j->log_beneath, r->rank);
+    enum tr_status st = tr_mkdirs(j->log_root);
+    if (st == TR_OK && j->log_beneath[0])
+        st = tr_out_mkdir(j->log_root, TR_NAME_LOGS);
+    if (st == TR_OK)
+        st = tr_out_open(j->log_root, name, TR_OUT_APPEND, &r->log.fd);
+    if (st != TR_OK)
         log_lost(j, r, tr_error_text());
-        return;
-    }
-    r->log.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (r->log.fd < 0) {
-        snprintf(name, sizeof name, "%s", strerror(errno));
-        log_lost(j, r, name);
-    }
 }
 
 static void log_put(struct launch_job *j, struct rank *r, const char *text, size_t n)

@@ -26,22 +26,21 @@ const char *tr_ended_how(const struct launch_job *j, const struct rank *r, char 
     return buf;
 }
 
-static void write_or_report(struct launch_job *j, const char *path, const struct tr_str *text)
+static void write_or_report(struct launch_job *j, const char *dir, const char *name, const struct tr_str *text)
 {
     if (!tr_str_ok(text))
-        tr_report(j, "no memory to write %s", path);
-    else if (tr_file_write_atomic(path, text->p, text->n) != TR_OK)
+        tr_report(j, "no memory to write %s/%s", dir, name);
+    else if (tr_out_write(dir, name, text->p, text->n) != TR_OK)
         tr_report(j, "%s", tr_error_text());
 }
 
 static void write_error(struct launch_job *j, const char *how)
 {
     const struct rank *r = j->root;
-    char dir[TR_PATH_MAX], path[TR_PATH_MAX], name[32];
+    char name[48];
     struct tr_str s = { 0 };
-    snprintf(name, sizeof name, TR_NAME_OF_RANK ".json", r->rank);
-    if (tr_path_join(dir, j->l->output, TR_NAME_ERRORS) != TR_OK || tr_mkdirs(dir) != TR_OK ||
-        tr_path_join(path, dir, name) != TR_OK) {
+    snprintf(name, sizeof name, TR_NAME_ERRORS "/" TR_NAME_OF_RANK ".json", r->rank);
+    if (tr_mkdirs(j->l->output) != TR_OK || tr_out_mkdir(j->l->output, TR_NAME_ERRORS) != TR_OK) {
         tr_report(j, "%s", tr_error_text());
         return;
     }
@@ -60,7 +59,7 @@ static void write_error(struct launch_job *j, const char *how)
                 tr_clock_wall());
     tr_str_json(&s, tr_tail(r));
     tr_str_addf(&s, "}\n");
-    write_or_report(j, path, &s);
+    write_or_report(j, j->l->output, name, &s);
     tr_str_release(&s);
 }
 
@@ -84,11 +83,10 @@ void tr_record_event(struct launch_job *j, int rank, const char *phase, const ch
 /* Writes what every rank did last. */
 static void write_flight(struct launch_job *j)
 {
-    char path[TR_PATH_MAX];
     struct tr_str s = { 0 };
     tr_hang_flight(j, &s);
-    if (s.n && tr_path_join(path, j->l->output, TR_NAME_ERRORS "/" TR_NAME_FLIGHT) == TR_OK)
-        write_or_report(j, path, &s);
+    if (s.n)
+        write_or_report(j, j->l->output, TR_NAME_ERRORS "/" TR_NAME_FLIGHT, &s);
     tr_str_release(&s);
 }
 
@@ -96,11 +94,17 @@ static void write_flight(struct launch_job *j)
 static void write_torchelastic(struct launch_job *j, const char *path, const char *how)
 {
     struct tr_str text = { 0 }, s = { 0 };
+    char dir[TR_PATH_MAX];
+    const char *last;
+    if (tr_path_split(path, dir, &last) != TR_OK || !tr_name_is_plain(last)) {
+        tr_report(j, "TORCHELASTIC_ERROR_FILE %s is no name of a file", path);
+        return;
+    }
     tr_str_addf(&text, "rank %d %s\n%s", j->root->rank, how, tr_tail(j->root));
     tr_str_addf(&s, "{\"message\": {\"message\": ");
     tr_str_json(&s, tr_str_ok(&text) ? text.p : how);
     tr_str_addf(&s, ", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%.0f\"}}}\n", tr_clock_wall());
-    write_or_report(j, path, &s);
+    write_or_report(j, dir, last, &s);
     tr_str_release(&text);
     tr_str_release(&s);
 }

@@ -131,7 +131,7 @@ int tr_shm_sweep(const char *dir, struct timespec since)
     int n = find(d, since, f);
     if (n > 0 && look_at_all(f, n))
         for (int i = 0; i < n; i++)
-            n_gone += !f[i].is_used && unlinkat(dirfd(d), f[i].name, 0) == 0;
+            n_gone += !f[i].is_used && tr_out_unlink(dir, f[i].name) == 0;
     closedir(d);
     return n_gone;
 }

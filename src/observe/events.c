@@ -8,7 +8,6 @@
 #include "observe/observe_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,13 +35,16 @@ static bool cut_torn_line(int fd)
 
 static enum tr_status open_events(const char *path, int *out_fd, bool *is_torn)
 {
-    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    char dir[TR_PATH_MAX], last = '\n';
+    const char *name;
+    int fd = -1;
     struct stat info;
-    if (fd < 0)
-        return tr_fail(TR_IO, "%s: %s", path, strerror(errno));
-    char last = '\n';
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) ||
-        (info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) != 1)) {
+    enum tr_status st = tr_path_split(path, dir, &name);
+    if (st == TR_OK)
+        st = tr_out_open(dir, name, TR_OUT_APPEND, &fd);
+    if (st != TR_OK)
+        return st;
+    if (fstat(fd, &info) != 0 || (info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) != 1)) {
         close(fd);
         return tr_fail(TR_IO, "%s: not a readable regular file", path);
     }

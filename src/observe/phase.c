@@ -12,30 +12,28 @@
 
 enum { N_TRIES = 20 };
 
-static enum tr_status path_of(const char *output, int rank, char out[TR_PATH_MAX])
+enum { NAME_MAX_BYTES = 48 };
+
+static void name_of(int rank, char out[NAME_MAX_BYTES])
 {
-    char name[48];
-    snprintf(name, sizeof name, TR_NAME_PHASES "/" TR_NAME_OF_PHASE, rank);
-    return tr_path_join(out, output, name);
+    snprintf(out, NAME_MAX_BYTES, TR_NAME_PHASES "/" TR_NAME_OF_PHASE, rank);
 }
 
 enum tr_status tr_phase_open(const char *output, int rank, int world, int64_t generation)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX], dir[TR_PATH_MAX];
+    char name[NAME_MAX_BYTES];
     struct tr_phase_page *p = MAP_FAILED;
     int fd = -1;
-    TR_TRY(tr_path_join(dir, output, TR_NAME_PHASES));
-    TR_TRY(path_of(output, rank, path));
-    TR_TRY(tr_mkdirs(dir));
-    if (unlink(path) != 0 && errno != ENOENT)
-        TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(errno)));
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    int failed = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)sizeof *p);
+    name_of(rank, name);
+    TR_TRY(tr_out_mkdir(output, TR_NAME_PHASES));
+    TR_TRY(tr_out_remove(output, name));
+    TR_TRY(tr_out_open(output, name, TR_OUT_SHARE, &fd));
+    int failed = posix_fallocate(fd, 0, (off_t)sizeof *p);
     if (!failed)
         p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
-        TR_TRY(tr_fail(TR_IO, "%s: %s", path, strerror(failed ? failed : errno)));
+        TR_TRY(tr_fail(TR_IO, "%s/%s: %s", output, name, strerror(failed ? failed : errno)));
     *p = (struct tr_phase_page){ .version = TR_PHASE_VERSION,
                                  .rank = rank,
                                  .world = world,
@@ -69,9 +67,10 @@ void tr_phase_close(bool is_well)
 
 bool tr_phase_read(const char *output, int rank, struct tr_phase_page *out)
 {
-    char path[TR_PATH_MAX];
+    char path[TR_PATH_MAX], name[NAME_MAX_BYTES];
     bool is_read = false;
-    int fd = path_of(output, rank, path) == TR_OK ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    name_of(rank, name);
+    int fd = tr_path_join(path, output, name) == TR_OK ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd < 0)
         return false;
     for (int i = 0; i < N_TRIES;

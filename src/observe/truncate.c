@@ -6,7 +6,6 @@
 #include "observe/observe_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,25 +40,18 @@ static enum tr_status finish(FILE *f, const char *path, enum tr_status st)
     return st;
 }
 
-static enum tr_status sync_parent(const char *path)
-{
-    char dir[TR_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    enum tr_status st = slash == NULL ? tr_format(dir, sizeof dir, ".")
-                                      : tr_format(dir, sizeof dir, "%.*s", (int)(slash - path + 1), path);
-    return st == TR_OK ? tr_fsync_dir(dir) : st;
-}
-
-static enum tr_status rewrite(struct tr_events *in, const char *path, const char *temp, int64_t step,
+static enum tr_status rewrite(struct tr_events *in, const char *path, const char *dir, const char *temp, int64_t step,
                               int64_t *n_removed)
 {
-    unlink(temp); /* left by a crashed process that had our pid */
-    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    int fd = -1;
+    (void)tr_out_unlink(dir, temp); /* left by a crashed process that had our pid */
+    enum tr_status st = tr_out_open(dir, temp, TR_OUT_NEW, &fd);
+    if (st != TR_OK)
+        return st;
+    FILE *out = fdopen(fd, "w");
     if (out == NULL) {
-        enum tr_status st = tr_fail(TR_IO, "%s: %s", temp, strerror(errno));
-        if (fd >= 0)
-            close(fd);
+        st = tr_fail(TR_IO, "%s: %s", temp, strerror(errno));
+        close(fd);
         return st;
     }
     return finish(out, temp, copy_lines(in, out, path, step, n_removed));
@@ -67,27 +59,31 @@ static enum tr_status rewrite(struct tr_events *in, const char *path, const char
 
 enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_removed)
 {
-    char temp[TR_PATH_MAX];
+    char dir[TR_PATH_MAX], temp[TR_PATH_MAX];
+    const char *name;
     int64_t n = 0;
     struct tr_events *in = NULL;
     if (n_removed != NULL)
         *n_removed = 0;
     if (!tr_file_exists(path))
         return TR_OK;
-    enum tr_status st = tr_format(temp, sizeof temp, "%s.tmp-%d", path, (int)getpid());
-    if (st == TR_OK)
-        st = tr_events_open(path, 0, &in);
-    if (st != TR_OK)
-        return st;
-    st = rewrite(in, path, temp, step, &n);
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_path_split(path, dir, &name));
+    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%d", name, (int)getpid()));
+    TR_TRY(tr_out_check(dir, name)); /* a log that was moved away and linked must not become a copy */
+    TR_TRY(tr_events_open(path, 0, &in));
+    st = rewrite(in, path, dir, temp, step, &n);
     tr_events_close(in);
-    if (st == TR_OK && rename(temp, path) != 0)
-        st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
+    int err = st == TR_OK ? tr_out_move(dir, temp, name, TR_OUT_RENAME) : 0;
+    if (err)
+        st = tr_fail(TR_IO, "%s: %s", path, strerror(err));
     if (st != TR_OK) {
-        unlink(temp);
+        (void)tr_out_unlink(dir, temp);
         return st;
     }
     if (n_removed != NULL)
         *n_removed = n;
-    return sync_parent(path);
+    st = tr_fsync_dir(dir);
+out:
+    return st;
 }

@@ -70,13 +70,11 @@ enum tr_status tr_tokenizer_write_bytes(const char *dir)
     enum tr_status st = TR_OK;
     struct tr_str s = { 0 };
     for (size_t i = 0; i < TR_COUNT_OF(files); i++) {
-        char path[TR_PATH_MAX];
         tr_str_clear(&s);
         files[i].write(&s);
         if (!tr_str_ok(&s))
             TR_TRY(tr_fail(TR_NOMEM, "no memory to write %s", files[i].name));
-        TR_TRY(tr_path_join(path, dir, files[i].name));
-        TR_TRY(tr_file_write_atomic(path, s.p, s.n));
+        TR_TRY(tr_out_write(dir, files[i].name, s.p, s.n));
     }
 out:
     tr_str_release(&s);

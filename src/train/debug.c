@@ -10,6 +10,7 @@
 #include "train/train.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct tr_debug {
     struct tr_exec *e;
@@ -166,16 +167,19 @@ out:
 
 enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step)
 {
-    char path[TR_PATH_MAX], esc[2 * TR_NAME_MAX];
-    enum tr_status st = tr_path_join(path, dir, TR_NAME_GRAD_NORMS);
-    FILE *f = st == TR_OK ? fopen(path, "ae") : NULL;
+    char esc[2 * TR_NAME_MAX];
+    int fd = -1;
+    enum tr_status st = tr_out_open(dir, TR_NAME_GRAD_NORMS, TR_OUT_APPEND, &fd);
+    FILE *f = st == TR_OK ? fdopen(fd, "a") : NULL;
     const struct tr_model *m = tr_exec_compiled(d->e)->place.model;
+    if (!f && fd >= 0)
+        close(fd);
     if (!f)
-        return st != TR_OK ? st : tr_fail(TR_IO, "cannot write %s", path);
+        return st != TR_OK ? st : tr_fail(TR_NOMEM, "no memory to write %s/" TR_NAME_GRAD_NORMS, dir);
     tr_exec_param_norms(d->e, d->norms);
     fprintf(f, "{\"step\":%" PRId64 ",\"norms\":{", step);
     for (int i = 0; i < m->n_params; i++)
         fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc), d->norms[i]);
     fprintf(f, "}}\n");
-    return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s", path);
+    return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s/" TR_NAME_GRAD_NORMS, dir);
 }

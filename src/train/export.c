@@ -102,7 +102,7 @@ out:
     return st;
 }
 
-static enum tr_status write_tensors(const struct folding *f, const char *path)
+static enum tr_status write_tensors(const struct folding *f, const char *dir, const char *name)
 {
     enum tr_status st = TR_OK;
     struct tr_st_writer *w = NULL;
@@ -120,7 +120,7 @@ static enum tr_status write_tensors(const struct folding *f, const char *path)
     }
     TR_TRY(tr_pump_open(NULL, &pump));
     TR_TRY(tr_st_writer_prepare(e, f->n, NULL, 0, &w));
-    TR_TRY(tr_st_writer_begin(w, pump, path));
+    TR_TRY(tr_st_writer_begin(w, pump, dir, name));
     for (size_t i = 0; i < f->n; i++)
         TR_TRY(fold(f, &f->e[i], w));
     TR_TRY(tr_st_writer_finish(w, &bytes, &hash));
@@ -132,7 +132,7 @@ out:
 }
 
 /* The header that fits the folded tensors. */
-static enum tr_status write_config(const struct folding *f, const char *path)
+static enum tr_status write_config(const struct folding *f, const char *dir, const char *name)
 {
     enum tr_status st = TR_OK;
     struct tr_str text = { 0 };
@@ -143,13 +143,14 @@ static enum tr_status write_config(const struct folding *f, const char *path)
     flat.use_rslora = false;
     flat.config = NULL; /* not the file as it was read */
     TR_TRY(tr_adapter_print(&flat, f->m, &text));
-    TR_TRY(tr_file_write_atomic(path, text.p, text.n));
+    TR_TRY(tr_out_write(dir, name, text.p, text.n));
 out:
     tr_str_release(&text);
     return st;
 }
 
-static enum tr_status export_vllm(const struct tr_dirs *s, const char *temp, const char *config)
+/* Files of the directory `temp` beneath `dir`. */
+static enum tr_status export_vllm(const struct tr_dirs *s, const char *dir, const char *weights, const char *config)
 {
     enum tr_status st = TR_OK;
     struct folding f = { .src = s };
@@ -161,8 +162,8 @@ static enum tr_status export_vllm(const struct tr_dirs *s, const char *temp, con
     TR_TRY(tr_check_adapter(f.m, s->dir));
     TR_TRY(tr_adapter_file(s->dir, &f.hf));
     TR_TRY(find_entries(&f));
-    TR_TRY(write_tensors(&f, temp));
-    TR_TRY(write_config(&f, config));
+    TR_TRY(write_tensors(&f, dir, weights));
+    TR_TRY(write_config(&f, dir, config));
 out:
     tr_hf_close(f.hf);
     tr_model_close(f.m);
@@ -171,7 +172,7 @@ out:
     return st;
 }
 
-static enum tr_status copy_file(const char *from_dir, const char *to_dir, const char *name)
+static enum tr_status copy_file(const char *from_dir, const char *dir, const char *temp, const char *name)
 {
     enum tr_status st = TR_OK;
     char from[TR_PATH_MAX], to[TR_PATH_MAX], *text = NULL;
@@ -179,50 +180,62 @@ static enum tr_status copy_file(const char *from_dir, const char *to_dir, const 
     TR_TRY(tr_path_join(from, from_dir, name));
     if (!tr_file_exists(from))
         return TR_OK;
-    TR_TRY(tr_path_join(to, to_dir, name));
+    TR_TRY(tr_path_join(to, temp, name));
     TR_TRY(tr_file_read(from, (size_t)64 << 30, &text, &n));
-    TR_TRY(tr_file_write_atomic(to, text, n));
+    TR_TRY(tr_out_write(dir, to, text, n));
 out:
     free(text);
     return st;
 }
 
-static enum tr_status fill_dir(const struct tr_dirs *s, enum tr_export to, const char *dir)
+/* The directory `temp` beneath `dir`. */
+static enum tr_status fill_dir(const struct tr_dirs *s, enum tr_export to, const char *dir, const char *temp)
 {
     enum tr_status st = TR_OK;
-    char weights[TR_PATH_MAX], config[TR_PATH_MAX];
+    char weights[TR_PATH_MAX], config[TR_PATH_MAX], path[TR_PATH_MAX];
     TR_TRY(tr_mkdirs(dir));
+    TR_TRY(tr_out_remove(dir, temp)); /* left by an earlier process of this number */
+    TR_TRY(tr_out_mkdir(dir, temp));
     for (size_t i = 0; tr_copied_files[i]; i++)
-        TR_TRY(copy_file(s->dir, dir, tr_copied_files[i]));
-    TR_TRY(tr_path_join(weights, dir, TR_ADAPTER_WEIGHTS));
-    TR_TRY(tr_path_join(config, dir, TR_ADAPTER_CONFIG));
+        TR_TRY(copy_file(s->dir, dir, temp, tr_copied_files[i]));
+    TR_TRY(tr_path_join(weights, temp, TR_ADAPTER_WEIGHTS));
+    TR_TRY(tr_path_join(config, temp, TR_ADAPTER_CONFIG));
     if (to == TR_EXPORT_VLLM) {
-        TR_TRY(export_vllm(s, weights, config));
+        TR_TRY(export_vllm(s, dir, weights, config));
     } else {
-        TR_TRY(copy_file(s->dir, dir, "README.md"));
-        TR_TRY(copy_file(s->dir, dir, TR_ADAPTER_WEIGHTS));
-        TR_TRY(copy_file(s->dir, dir, TR_ADAPTER_CONFIG));
+        TR_TRY(copy_file(s->dir, dir, temp, "README.md"));
+        TR_TRY(copy_file(s->dir, dir, temp, TR_ADAPTER_WEIGHTS));
+        TR_TRY(copy_file(s->dir, dir, temp, TR_ADAPTER_CONFIG));
     }
-    TR_TRY(tr_fsync_dir(dir));
+    TR_TRY(tr_path_join(path, dir, temp));
+    TR_TRY(tr_fsync_dir(path));
 out:
     return st;
 }
 
 enum tr_status tr_export_adapter(const struct tr_dirs *s, enum tr_export to, const char *out)
 {
-    char temp[TR_PATH_MAX] = "";
+    char dir[TR_PATH_MAX], name[TR_PATH_MAX], temp[TR_PATH_MAX] = "";
     struct tr_hf *hf = NULL;
+    const char *last;
     enum tr_status st = TR_OK;
+    TR_TRY(tr_format(name, sizeof name, "%s", out));
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+        name[n - 1] = 0;
+    TR_TRY(tr_path_split(name, dir, &last));
+    if (!tr_name_is_plain(last))
+        TR_TRY(tr_fail(TR_USAGE, "output %s: name a directory that is not there yet", out));
     TR_TRY(tr_adapter_file(s->dir, &hf)); /* it can be read: before anything is written */
-    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", out, (long)getpid()));
-    TR_TRY(fill_dir(s, to, temp));
-    if (rename(temp, out) != 0)
-        TR_TRY(errno == ENOTEMPTY || errno == EEXIST
-                   ? tr_fail(TR_USAGE, "%s is there and not empty; name another --output", out)
-                   : tr_fail(TR_IO, "%s: rename: %s", out, strerror(errno)));
+    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", last, (long)getpid()));
+    TR_TRY(fill_dir(s, to, dir, temp));
+    int err = tr_out_move(dir, temp, last, TR_OUT_RENAME);
+    if (err)
+        TR_TRY(err == ENOTEMPTY || err == EEXIST || err == ENOTDIR
+                   ? tr_fail(TR_USAGE, "%s is there and is no empty directory; name another --output", out)
+                   : tr_fail(TR_IO, "%s: rename: %s", out, strerror(err)));
 out:
     tr_hf_close(hf);
     if (st != TR_OK && temp[0])
-        (void)tr_remove_tree(temp);
+        (void)tr_out_remove(dir, temp);
     return st;
 }

@@ -49,7 +49,7 @@ enum tr_status tr_reader_cache(const struct tr_config *cfg, char out[TR_PATH_MAX
 {
     char base[TR_PATH_MAX], hex[33], name[48];
     enum tr_status st = TR_OK;
-    TR_TRY(tr_path_join(out, cfg->output ? cfg->output : cfg->model, ".cache"));
+    TR_TRY(tr_path_join(out, cfg->output ? cfg->output : cfg->model, TR_NAME_CACHE));
     if (cfg->output || access(out, W_OK) == 0)
         return TR_OK;
     char *path = realpath(cfg->model, NULL);

@@ -16,7 +16,7 @@ static volatile sig_atomic_t stop_signal, is_at_once, n_ctrl_c;
 static int64_t grace_us, deadline_us; /* 0: none; the handler writes deadline_us, once */
 static timer_t deadline;
 static bool has_timer;
-static char stack_dir[TR_PATH_MAX], stack_path[TR_PATH_MAX];
+static char stack_output[TR_PATH_MAX], stack_name[48];
 
 static void write_error(const char *text)
 {
@@ -104,8 +104,7 @@ static void on_stack(int sig)
 {
     void *frames[N_FRAMES];
     (void)sig;
-    (void)mkdir(stack_dir, 0755);
-    int fd = open(stack_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = tr_out_signal_open(stack_output, stack_name);
     if (fd < 0)
         return;
     backtrace_symbols_fd(frames, backtrace(frames, N_FRAMES), fd);
@@ -115,9 +114,8 @@ static void on_stack(int sig)
 void tr_stack_on_signal(const char *output, int rank)
 {
     void *frame[1];
-    char name[40];
-    (void)snprintf(name, sizeof name, TR_NAME_ERRORS "/" TR_NAME_OF_RANK ".stack", rank);
-    if (tr_path_join(stack_path, output, name) != TR_OK || tr_path_join(stack_dir, output, TR_NAME_ERRORS) != TR_OK) {
+    (void)snprintf(stack_name, sizeof stack_name, TR_NAME_ERRORS "/" TR_NAME_OF_RANK ".stack", rank);
+    if (tr_format(stack_output, sizeof stack_output, "%s", output) != TR_OK) {
         tr_error_clear();
         return;
     }

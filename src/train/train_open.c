@@ -49,7 +49,7 @@ static enum tr_status read_data(struct tr_trainer *t)
     TR_TRY(tr_observe_open(&view, &early));
     t->s->on_make = t->cfg->quiet ? NULL : report_tokenising;
     t->s->on_make_ctx = early;
-    TR_TRY(tr_path_join(cache, t->cfg->output, ".cache"));
+    TR_TRY(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
     TR_TRY(tr_open_data(t->cfg, t->s, &t->cfg->data, true, cache, &t->tok, &t->data));
     if (t->cfg->eval_data.n || t->cfg->eval_split > 0)
         TR_TRY(tr_open_data(t->cfg, t->s, t->cfg->eval_data.n ? &t->cfg->eval_data : &t->cfg->data, false, cache,
@@ -176,26 +176,21 @@ out:
  * overwrite the model that it starts from. */
 enum tr_status tr_check_output(const struct tr_config *cfg)
 {
+    static const char *const kept[] = { TR_NAMES_KEPT };
     enum tr_status st = TR_OK;
     struct stat out, model;
-    int64_t *step = NULL;
-    size_t n = 0;
     if (stat(cfg->output, &out) != 0)
         return TR_OK;
     if (!S_ISDIR(out.st_mode))
         return tr_fail(TR_USAGE, "output %s is a file; name a directory", cfg->output);
     if (stat(cfg->model, &model) == 0 && out.st_dev == model.st_dev && out.st_ino == model.st_ino)
         return tr_fail(TR_USAGE, "output %s is the model's own directory; name another --output", cfg->output);
+    for (size_t i = 0; i < TR_COUNT_OF(kept); i++)
+        TR_TRY(tr_out_check(cfg->output, kept[i]));
     if (strcmp(cfg->resume_from_checkpoint, "none") != 0)
         return TR_OK;
-    TR_TRY(tr_ckpt_steps(cfg->output, &step, &n));
-    if (n)
-        st = tr_fail(TR_USAGE,
-                     "output %s has checkpoints of an earlier run, the newest of step %" PRId64
-                     "; go on from it with --resume, or name another --output",
-                     cfg->output, step[0]);
+    TR_TRY(tr_ckpt_check_new(cfg->output));
 out:
-    free(step);
     return st;
 }
 

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -244,6 +245,82 @@ static void remove_tree_never_follows_links(void **state)
     assert_int_equal(tr_remove_tree(in_root("gone")), TR_OK); /* absent is fine */
 }
 
+/* What lies outside is a directory with a file in it; a link to it, to the file, or to nothing stands in the way. */
+static void nothing_is_made_through_a_link(void **state)
+{
+    static const char *const targets[] = { "outside", "outside/f", "outside/absent" };
+    (void)state;
+    int fd = -1;
+    assert_int_equal(tr_mkdirs(in_root("outside")), TR_OK);
+    assert_int_equal(tr_file_write_atomic(in_root("outside/f"), "safe", 4), TR_OK);
+    for (size_t i = 0; i < TR_COUNT_OF(targets); i++) {
+        assert_int_equal(tr_mkdirs(in_root("out")), TR_OK);
+        assert_int_equal(symlink(in_root(targets[i]), in_root("out/a")), 0);
+        const char *out = in_root("out");
+        assert_int_equal(tr_out_check(out, "a"), TR_USAGE);
+        assert_int_equal(tr_out_check(out, "a/b"), TR_USAGE);
+        assert_non_null(strstr(tr_error_text(), "out/a is a link"));
+        assert_int_equal(tr_out_check(out, "absent/b"), TR_OK);
+        assert_int_equal(tr_out_mkdir(out, "a"), TR_USAGE);
+        assert_int_equal(tr_out_mkdir(out, "a/b"), TR_USAGE);
+        assert_int_equal(tr_out_open(out, "a", TR_OUT_NEW, &fd), TR_USAGE);
+        for (int how = TR_OUT_NEW; how <= TR_OUT_SHARE; how++)
+            assert_int_equal(tr_out_open(out, "a/b", (enum tr_out)how, &fd), TR_USAGE);
+        assert_int_equal(tr_out_open(out, "a", TR_OUT_APPEND, &fd), TR_USAGE);
+        assert_int_equal(tr_out_open(out, "a", TR_OUT_SHARE, &fd), TR_USAGE);
+        assert_int_equal(tr_out_write(out, "a/f", "bad", 3), TR_USAGE);
+        assert_int_equal(tr_out_remove(out, "a/f"), TR_USAGE);
+        assert_int_not_equal(tr_out_unlink(out, "a/f"), 0);
+        assert_int_not_equal(tr_out_move(out, "a/f", "g", TR_OUT_RENAME), 0);
+        assert_int_equal(tr_out_signal_open(out, "a/b"), -1);
+        fd = tr_out_signal_open(out, "a"); /* a new file in place of the link */
+        assert_true(fd >= 0);
+        close(fd);
+        assert_content(in_root("out/a"), "");
+        assert_int_equal(tr_remove_tree(in_root("out")), TR_OK);
+    }
+    assert_content(in_root("outside/f"), "safe");
+    assert_false(tr_file_exists(in_root("outside/absent")) || tr_file_exists(in_root("outside/b")));
+    assert_int_equal(symlink(in_root("outside"), in_root("chosen")), 0); /* the directory itself may be a link */
+    assert_int_equal(tr_out_write(in_root("chosen"), "g", "new", 3), TR_OK);
+    assert_content(in_root("outside/g"), "new");
+}
+
+static void a_file_with_a_second_name_is_not_written_on(void **state)
+{
+    int fd = -1;
+    (void)state;
+    assert_int_equal(tr_file_write_atomic(in_root("first"), "safe", 4), TR_OK);
+    assert_int_equal(link(in_root("first"), in_root("second")), 0);
+    assert_int_equal(tr_out_open(root, "second", TR_OUT_APPEND, &fd), TR_USAGE);
+    assert_int_equal(tr_out_open(root, "second", TR_OUT_SHARE, &fd), TR_USAGE);
+    assert_int_equal(mkfifo(in_root("pipe"), 0600), 0);
+    assert_int_equal(tr_out_open(root, "pipe", TR_OUT_SHARE, &fd), TR_USAGE); /* and does not wait */
+    assert_int_equal(tr_out_write(root, "second", "new", 3), TR_OK); /* replaced: the first name keeps its own */
+    assert_content(in_root("first"), "safe");
+}
+
+static void names_are_moved_exchanged_and_linked_beneath(void **state)
+{
+    (void)state;
+    assert_int_equal(tr_mkdirs(in_root("m")), TR_OK);
+    const char *m = in_root("m");
+    assert_int_equal(tr_out_mkdir(m, "a/b"), TR_OK);
+    assert_int_equal(tr_out_mkdir(m, "a/b"), TR_OK);
+    assert_int_equal(tr_out_write(m, "a/b/f", "1", 1), TR_OK);
+    assert_int_equal(tr_out_move(m, "a/b/f", "g", TR_OUT_RENAME), 0);
+    assert_int_equal(tr_out_write(m, "h", "2", 1), TR_OK);
+    assert_int_equal(tr_out_move(m, "g", "h", TR_OUT_EXCHANGE), 0);
+    assert_content(in_root("m/g"), "2");
+    assert_int_equal(tr_out_move(m, "g", "i", TR_OUT_LINK), 0);
+    assert_int_equal(tr_out_move(m, "g", "i", TR_OUT_LINK), EEXIST);
+    assert_int_equal(tr_out_unlink(m, "i"), 0);
+    assert_int_equal(tr_out_unlink(m, "i"), ENOENT);
+    assert_int_equal(tr_out_remove(m, "a"), TR_OK);
+    assert_int_equal(tr_out_remove(m, "a/b/c"), TR_OK); /* absent is fine */
+    assert_int_equal(tr_out_mkdir(m, "g"), TR_USAGE);   /* a file */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +334,9 @@ int main(void)
         cmocka_unit_test(a_link_is_replaced_and_its_target_is_left_alone),
         cmocka_unit_test(mkdirs_makes_parents_and_is_repeatable),
         cmocka_unit_test(remove_tree_never_follows_links),
+        cmocka_unit_test(nothing_is_made_through_a_link),
+        cmocka_unit_test(a_file_with_a_second_name_is_not_written_on),
+        cmocka_unit_test(names_are_moved_exchanged_and_linked_beneath),
     };
     return cmocka_run_group_tests(tests, make_root, drop_root);
 }

@@ -16,14 +16,13 @@ static inline enum tr_status toy_files(struct tr_commit *c, int64_t step)
     struct tr_pump *pump = NULL;
     uint64_t n_bytes;
     struct tr_hash128 hash;
-    char path[TR_PATH_MAX], state[64];
+    char state[64];
     float x[TOY_ELEMS];
     for (int i = 0; i < TOY_ELEMS; i++)
         x[i] = (float)(step * 10000 + i);
     TR_TRY(tr_st_writer_prepare(&(struct tr_st_entry){ "w", TR_F32, 1, { TOY_ELEMS } }, 1, NULL, 0, &w));
-    TR_TRY(tr_path_join(path, tr_commit_dir(c), "model.safetensors"));
     TR_TRY(tr_pump_open(NULL, &pump));
-    TR_TRY(tr_st_writer_begin(w, pump, path));
+    TR_TRY(tr_st_writer_begin(w, pump, tr_commit_dir(c), "model.safetensors"));
     for (int i = 0; i < TOY_ELEMS; i += 1000)
         TR_TRY(tr_st_writer_add(w, x + i, TR_F32, 1000));
     TR_TRY(tr_st_writer_finish(w, &n_bytes, &hash));

@@ -206,7 +206,7 @@ static void write_base(const char *dir, const char *text, float value)
     (void)unlink(path);
     must(tr_st_writer_prepare(e, TR_COUNT_OF(e), NULL, 0, &w));
     must(tr_pump_open(NULL, &pump));
-    must(tr_st_writer_begin(w, pump, path));
+    must(tr_st_writer_begin(w, pump, dir, "model.safetensors"));
     must(tr_st_writer_add(w, x, TR_F32, 20));
     must(tr_st_writer_add(w, x, TR_F32, 3));
     must(tr_st_writer_finish(w, &bytes, &hash));

@@ -22,7 +22,7 @@ static void save(const char *dir, const struct tr_st_entry *entries, size_t n, u
         struct tr_hash128 hash;
         struct tr_st_writer *w = tr_hf_plan_writer(p, k);
         tr_hf_plan_range(p, k, &first, &n_in);
-        assert_ok(tr_st_writer_begin(w, pump, in_dir(dir, tr_hf_plan_name(p, k))));
+        assert_ok(tr_st_writer_begin(w, pump, dir, tr_hf_plan_name(p, k)));
         for (size_t e = first; e < first + n_in; e++) {
             uint64_t n_elems, n_b;
             assert_ok(tr_st_entry_size(&entries[e], &n_elems, &n_b));

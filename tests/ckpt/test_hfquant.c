@@ -129,7 +129,7 @@ static void put_model(const char *dir, const char *config, const struct plane *p
     assert_ok(tr_pump_open(NULL, &pump));
     assert_ok(tr_st_writer_prepare(entries, n, NULL, 0, &w));
     (void)unlink(in_dir(dir, "model.safetensors"));
-    assert_ok(tr_st_writer_begin(w, pump, in_dir(dir, "model.safetensors")));
+    assert_ok(tr_st_writer_begin(w, pump, dir, "model.safetensors"));
     for (size_t i = 0; i < n; i++)
         assert_ok(tr_st_writer_add(w, planes[i].data ? planes[i].data : zeros, planes[i].dtype, (size_t)planes[i].n));
     assert_ok(tr_st_writer_finish(w, &n_bytes, &hash));
@@ -241,7 +241,7 @@ static void put_mutant(const char *dir, const struct tr_st *f, size_t k, int dim
     assert_ok(tr_pump_open(NULL, &pump));
     assert_ok(tr_st_writer_prepare(entries, n, NULL, 0, &w));
     (void)unlink(in_dir(dir, "model.safetensors"));
-    assert_ok(tr_st_writer_begin(w, pump, in_dir(dir, "model.safetensors")));
+    assert_ok(tr_st_writer_begin(w, pump, dir, "model.safetensors"));
     for (size_t i = 0; i < n; i++) {
         assert_ok(tr_st_entry_size(&entries[i], &n_elems, &n_bytes));
         char *p = malloc(n_bytes + 1);

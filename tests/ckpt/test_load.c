@@ -71,7 +71,7 @@ static void write_weights(struct rig *r)
     (void)unlink(path);
     must(tr_st_writer_prepare(e, (size_t)r->m->n_params, NULL, 0, &w));
     must(tr_pump_open(NULL, &pump));
-    must(tr_st_writer_begin(w, pump, path));
+    must(tr_st_writer_begin(w, pump, r->dir, "model.safetensors"));
     for (int i = 0; i < r->m->n_params; i++)
         must(tr_st_writer_add(w, i == 0 ? r->data : zeroes, TR_F32, (size_t)r->m->param[i].n));
     must(tr_st_writer_finish(w, &bytes, &hash));

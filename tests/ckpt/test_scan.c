@@ -121,6 +121,27 @@ static void links_are_never_followed_and_never_passed_over(void **state)
     assert_int_equal(toy_newest(*state), 1);
 }
 
+/* A checkpoint that was moved away, or renamed, is asked for by name: a run that resumes never starts from scratch. */
+static void what_looks_like_a_checkpoint_is_not_passed_over(void **state)
+{
+    static const char *const names[] = { "checkpoint-4.old", "checkpoint-4.aside-2", "checkpoint-04", "checkpoint-4" };
+    struct tr_ckpt_info info;
+    bool is_found = true;
+    assert_int_equal(mkdir(in_dir(*state, "checkpoint-4.tmp-1"), 0777), 0); /* a first save that was killed */
+    assert_ok(tr_ckpt_scan(*state, NULL, &is_found, &info, NULL));
+    assert_false(is_found);
+    assert_ok(tr_ckpt_check_new(*state));
+    put_file(in_dir(*state, "latest"), "checkpoint-4\n", 13);
+    assert_fails_with(tr_ckpt_scan(*state, NULL, &is_found, &info, NULL), TR_USAGE, "\"latest\"");
+    for (size_t i = 0; i < TR_COUNT_OF(names); i++) {
+        assert_int_equal(symlink("nowhere", in_dir(*state, names[i])), 0);
+        assert_fails_with(tr_ckpt_scan(*state, NULL, &is_found, &info, NULL), TR_USAGE, names[i]);
+        assert_int_equal(unlink(in_dir(*state, names[i])), 0);
+    }
+    assert_int_equal(symlink("nowhere", in_dir(*state, "checkpoint-4")), 0);
+    assert_fails_with(tr_ckpt_check_new(*state), TR_USAGE, "checkpoints of an earlier run");
+}
+
 /* C11: whatever the pointer says, the answer is the same; a disagreement is told. */
 static void the_pointer_is_only_a_hint(void **state)
 {
@@ -247,6 +268,7 @@ int main(void)
         dir_test(a_damaged_file_is_named_and_the_one_before_is_used),
         dir_test(swapped_extra_and_foreign_files_are_found),
         dir_test(links_are_never_followed_and_never_passed_over),
+        dir_test(what_looks_like_a_checkpoint_is_not_passed_over),
         dir_test(the_pointer_is_only_a_hint),
         dir_test(newest_is_the_largest_step_not_the_youngest_file),
         dir_test(all_bad_is_an_error_and_none_is_not),

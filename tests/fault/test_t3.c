@@ -208,9 +208,23 @@ int fsync(int fd)
     return 0; /* the disk that matters here is the model's */
 }
 
-int mkdir(const char *path, mode_t mode)
+/* The path of a name in a directory that is open; "" when the directory is not the recorder's. */
+static void path_at(int dir_fd, const char *name, char out[TR_PATH_MAX])
 {
-    int rc = (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    int node = dir_fd >= 0 && dir_fd < MAX_FDS ? rec.node_of_fd[dir_fd] : -1;
+    if (dir_fd == AT_FDCWD)
+        put_path(out, "%s", name);
+    else if (node >= 0)
+        put_path(out, "%s/%s%s%s", rec.root, rec.path[node], rec.path[node][0] ? "/" : "", name);
+    else
+        out[0] = 0;
+}
+
+int mkdirat(int dir_fd, const char *name, mode_t mode)
+{
+    char path[TR_PATH_MAX];
+    int rc = (int)syscall(SYS_mkdirat, dir_fd, name, mode);
+    path_at(dir_fd, name, path);
     const char *rel = rc == 0 ? below_root(path) : NULL;
     if (rel) {
         pthread_mutex_lock(&rec.lock);
@@ -220,20 +234,30 @@ int mkdir(const char *path, mode_t mode)
     return rc;
 }
 
-int rename(const char *from, const char *to)
+int mkdir(const char *path, mode_t mode)
 {
-    int rc = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
-    if (rc == 0)
-        on_rename(from, to, false);
-    return rc;
+    return mkdirat(AT_FDCWD, path, mode);
 }
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 {
+    char from_path[TR_PATH_MAX], to_path[TR_PATH_MAX];
     int rc = (int)syscall(SYS_renameat2, a, from, b, to, flags);
+    path_at(a, from, from_path);
+    path_at(b, to, to_path);
     if (rc == 0)
-        on_rename(from, to, (flags & RENAME_EXCHANGE) != 0);
+        on_rename(from_path, to_path, (flags & RENAME_EXCHANGE) != 0);
     return rc;
+}
+
+int renameat(int a, const char *from, int b, const char *to)
+{
+    return renameat2(a, from, b, to, 0);
+}
+
+int rename(const char *from, const char *to)
+{
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 int unlinkat(int dir_fd, const char *name, int flags)
@@ -243,11 +267,8 @@ int unlinkat(int dir_fd, const char *name, int flags)
     int err = errno;
     if (rc == 0 && rec.is_on) {
         pthread_mutex_lock(&rec.lock);
-        const char *rel = dir_fd == AT_FDCWD ? below_root(name) : NULL;
-        if (dir_fd != AT_FDCWD && dir_fd < MAX_FDS && rec.node_of_fd[dir_fd] >= 0) {
-            put_path(path, "%s/%s", rec.path[rec.node_of_fd[dir_fd]], name);
-            rel = path;
-        }
+        path_at(dir_fd, name, path);
+        const char *rel = below_root(path);
         if (rel && node_at(rel) >= 0)
             on_remove(rel);
         pthread_mutex_unlock(&rec.lock);
@@ -263,16 +284,14 @@ int unlink(const char *path)
 
 int openat(int dir_fd, const char *name, int flags, ...)
 {
-    int fd = (int)syscall(SYS_openat, dir_fd, name, flags, 0);
-    if (rec.is_on && fd >= 0 && fd < MAX_FDS) {
-        char path[TR_PATH_MAX];
-        if (dir_fd == AT_FDCWD)
-            put_path(path, "%s", name);
-        else
-            put_path(path, "%s/%s/%s", rec.root, rec.node_of_fd[dir_fd] >= 0 ? rec.path[rec.node_of_fd[dir_fd]] : "?",
-                     name);
-        on_open(path, fd, false);
-    }
+    va_list ap;
+    char path[TR_PATH_MAX];
+    va_start(ap, flags);
+    int mode = flags & O_CREAT ? va_arg(ap, int) : 0;
+    va_end(ap);
+    int fd = (int)syscall(SYS_openat, dir_fd, name, flags, mode);
+    path_at(dir_fd, name, path);
+    on_open(path, fd, (flags & O_CREAT) != 0);
     return fd;
 }
 

@@ -42,7 +42,7 @@ static const char *const names[CALLS] = { "open",    "openat", "write",    "prea
 enum { SHORT = -1 };
 static const int errors[CALLS][6] = {
     [OPEN] = { EIO, EMFILE, ENOSPC, EACCES },
-    [OPENAT] = { EIO, EMFILE },
+    [OPENAT] = { EIO, EMFILE, ENOSPC, EACCES },
     [WRITE] = { ENOSPC, EIO, EINTR, EDQUOT, SHORT },
     [PREAD] = { EIO, EINTR, SHORT },
     [READ] = { EIO, EINTR },
@@ -124,7 +124,11 @@ int open(const char *path, int flags, ...)
 }
 int openat(int dir, const char *path, int flags, ...)
 {
-    return fails(OPENAT) ? -1 : (int)syscall(SYS_openat, dir, path, flags, 0);
+    va_list ap;
+    va_start(ap, flags);
+    int mode = flags & O_CREAT ? va_arg(ap, int) : 0;
+    va_end(ap);
+    return fails(OPENAT) ? -1 : (int)syscall(SYS_openat, dir, path, flags, mode);
 }
 ssize_t write(int fd, const void *p, size_t n)
 {
@@ -153,13 +157,25 @@ int fsync(int fd)
     (void)fd;
     return fails(FSYNC) ? -1 : 0;
 }
-int rename(const char *a, const char *b)
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 {
-    return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0);
+    return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
+}
+int renameat(int a, const char *from, int b, const char *to)
+{
+    return renameat2(a, from, b, to, 0);
+}
+int rename(const char *from, const char *to)
+{
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+int mkdirat(int dir, const char *path, mode_t mode)
+{
+    return fails(MKDIR) ? -1 : (int)syscall(SYS_mkdirat, dir, path, mode);
 }
 int mkdir(const char *path, mode_t mode)
 {
-    return fails(MKDIR) ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    return mkdirat(AT_FDCWD, path, mode);
 }
 int unlinkat(int dir, const char *path, int flags)
 {

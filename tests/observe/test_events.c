@@ -203,11 +203,11 @@ static void a_link_or_a_directory_is_refused_at_open(void **state)
     struct tr_observe *o = NULL;
     struct tr_observe_options opt = { .events_path = path, .run = "r", .term = { .fd = -1 } };
     assert_int_equal(symlink("/tmp/trireme-elsewhere", path), 0);
-    assert_int_equal(tr_observe_open(&opt, &o), TR_IO);
+    assert_int_equal(tr_observe_open(&opt, &o), TR_USAGE);
     opt.events_path = "/tmp";
-    assert_int_equal(tr_observe_open(&opt, &o), TR_IO);
+    assert_int_equal(tr_observe_open(&opt, &o), TR_USAGE);
     opt.events_path = "/nonexistent/events.jsonl";
-    assert_int_equal(tr_observe_open(&opt, &o), TR_IO);
+    assert_int_equal(tr_observe_open(&opt, &o), TR_USAGE);
     assert_null(o);
 }
 

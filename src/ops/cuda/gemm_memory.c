@@ -33,13 +33,12 @@ static bool take_lock(const struct tr_gemm_memory *m)
 
 void tr_gemm_memory_open(struct tr_gemm_memory *m, size_t library_version, int capability, int n_units)
 {
-    char dir[TR_PATH_MAX], name[96], path[TR_PATH_MAX];
+    char dir[TR_PATH_MAX], name[96];
     m->fd = -1;
     m->n = 0;
     if (tr_user_cache(dir) == TR_OK &&
-        tr_format(name, sizeof name, "gemm-%zu-%d-%d", library_version, capability, n_units) == TR_OK &&
-        tr_path_join(path, dir, name) == TR_OK)
-        m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        tr_format(name, sizeof name, "gemm-%zu-%d-%d", library_version, capability, n_units) == TR_OK)
+        (void)tr_out_open(dir, name, TR_OUT_APPEND, &m->fd);
     tr_error_clear(); /* a run without a file is no error */
     read_on(m);
 }
