@@ -24,8 +24,7 @@ enum {
 
 /* What attention computes at once: rows of tokens, and heads of keys with their queries' heads. The deterministic
  * backward holds the gradients of the scores: it takes several rows, or of one row several heads, up to TR_CUDA_SCORES
- * and at least one head of keys.
- * Every other call takes all. */
+ * and at least one head of keys. Every other call takes all. */
 struct tr_cuda_chunk {
     int64_t rows, heads_kv;
 };
