@@ -149,12 +149,14 @@ static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_h
     const struct tr_param *w = &s->model->param[weight], *p = &s->model->param[param];
     bool by_column = is_in_out(s->model, weight);
     enum tr_status st = TR_OK;
+    float *scales = NULL;
     size_t at = 0;
     TR_BUG_ON(!tr_weights_find(hf, s->model, weight, &at));
+    TR_TRY(tr_load_scales(s, hf, at, weight, buf, &scales));
     memset(squares, 0, (size_t)p->n * sizeof *squares);
     for (int64_t first = 0; first < w->n; first += TR_LOAD_CHUNK) {
         int64_t n = tr_min64(TR_LOAD_CHUNK, w->n - first);
-        TR_TRY(tr_load_floats(s, hf, at, weight, first, n, buf));
+        TR_TRY(tr_load_seen(s, hf, at, weight, first, n, scales, buf));
         for (int64_t k = 0; k < n; k++)
             squares[by_column ? (first + k) % w->cols : (first + k) / w->cols] += (double)buf[k] * (double)buf[k];
     }
@@ -165,6 +167,7 @@ static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_h
         TR_TRY(tr_put_weights(s, param, first, n, buf, 0));
     }
 out:
+    free(scales);
     return st;
 }
 

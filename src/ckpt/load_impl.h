@@ -18,7 +18,7 @@ enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, 
 
 /* Floats buf[from, from + n) into VALUE, and into MASTER where it is held. */
 enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf, int64_t from);
-/* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights. */
+/* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights, as the run sees them. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf);
 
 /* load_packed.c: parameters whose VALUE is held in grains. */
@@ -33,6 +33,14 @@ bool tr_wants_packed(const struct tr_store *s, int param, int64_t first, int64_t
 enum tr_status tr_put_packed(const struct tr_store *s, int param, int64_t first, int64_t n, float *buf,
                              const float *scales);
 enum tr_status tr_load_packed(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf);
+/* The scales of a whole tensor that loading makes itself, for double quantisation (free them); NULL: packing finds
+ * them. */
+enum tr_status tr_load_scales(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf,
+                              float **out);
+/* tr_load_floats of what kernels read: through the grains of a packed parameter, rounded to the dtype of VALUE. first
+ * is a multiple of a chunk; scales are those of tr_load_scales. */
+enum tr_status tr_load_seen(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
+                            int64_t n, const float *scales, float *buf);
 
 /* Tensor `at` of a directory into the weights of a parameter. Its shape has been checked; its values are finite. */
 enum tr_status tr_load_tensor(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf);

@@ -122,15 +122,58 @@ out:
     return st;
 }
 
+static bool has_codes_of(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param)
+{
+    return tr_hf_storage(hf, at) == tr_packed_format(tr_store_packed(s, param));
+}
+
+enum tr_status tr_load_scales(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf,
+                              float **out)
+{
+    enum tr_packed packed = tr_store_packed(s, param);
+    *out = NULL;
+    return s->nests_scales && tr_packed_is_q4(packed) && !has_codes_of(s, hf, at, param)
+               ? nested_scales(s, hf, at, param, buf, out)
+               : TR_OK;
+}
+
+static void decode_piece(void *ctx, int64_t task, int worker)
+{
+    const struct packing *p = ctx;
+    int64_t at = task * TR_LOAD_PIECE, n = tr_min64(TR_LOAD_PIECE, p->n - at);
+    (void)worker;
+    tr_packed_decode(p->packed, grains_of(p, at), 0, n, p->buf + at, TR_F32);
+}
+
+enum tr_status tr_load_seen(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
+                            int64_t n, const float *scales, float *buf)
+{
+    enum tr_dtype dtype = s->states.row[TR_S_VALUE].dtype;
+    enum tr_packed packed = tr_store_packed(s, param);
+    struct packing p = { .packed = packed, .first = first, .n = n, .buf = buf, .scales = scales };
+    enum tr_status st = tr_load_floats(s, hf, at, param, first, n, buf);
+    if (st == TR_OK && packed && !has_codes_of(s, hf, at, param)) {
+        tr_pool_run(s->pool, n_pieces(n), encode_piece, &p);
+        tr_pool_run(s->pool, n_pieces(n), decode_piece, &p);
+    }
+    for (int64_t i = 0, n_now; st == TR_OK && dtype != TR_F32 && i < n; i += n_now) {
+        uint16_t rounded[256];
+        n_now = tr_min64(TR_COUNT_OF(rounded), n - i);
+        tr_convert(buf + i, TR_F32, rounded, dtype, (size_t)n_now);
+        tr_convert(rounded, dtype, buf + i, TR_F32, (size_t)n_now);
+    }
+    return st;
+}
+
 enum tr_status tr_load_packed(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, float *buf)
 {
     enum tr_packed packed = tr_store_packed(s, param);
-    bool has_codes = tr_hf_storage(hf, at) == tr_packed_format(packed);
+    bool has_codes = has_codes_of(s, hf, at, param);
     int64_t n_all = s->model->param[param].n;
     float *scales = NULL;
     enum tr_status st = TR_OK;
-    if (!has_codes && s->nests_scales && tr_packed_is_q4(packed) && tr_wants_packed(s, param, 0, n_all))
-        TR_TRY(nested_scales(s, hf, at, param, buf, &scales));
+    if (tr_wants_packed(s, param, 0, n_all))
+        TR_TRY(tr_load_scales(s, hf, at, param, buf, &scales));
     for (int64_t first = 0; first < n_all; first += TR_LOAD_CHUNK) {
         int64_t n = tr_min64(TR_LOAD_CHUNK, n_all - first);
         struct packing p = { .packed = packed, .hf = hf, .tensor = at, .first = first, .n = n, .buf = buf };

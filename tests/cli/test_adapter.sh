@@ -193,6 +193,34 @@ sed -i 's/"nf4:double"/"nf5:double"/' packed/trireme/base.json
 expect 2 "$TRIREME" eval --model packed --data train.jsonl
 grep -q '"nf5:double" is no way to hold a base' stderr || fail "$(cat stderr)"
 "$TRIREME" ckpt export model --to bnb-4bit --output codes >stdout
+
+# DoRA begins with the norms of the weights that it reads, decoded ones, as PEFT does.
+"$TRIREME" ckpt export model --to bnb-4bit:double --output codes-double >stdout
+"$TRIREME" ckpt export codes-double --to hf --output seen >stdout
+"$TRIREME" train "${options[@]}" --max_steps 1 --learning_rate 1e-30 --lora_r 4 --use_dora --load_in_4bit --bnb_4bit_use_double_quant --output dora >run.log
+python3 - <<'PY' || exit 1
+import array, json, math, struct
+def tensors(path):
+    f = open(path, "rb")
+    head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    data = f.read()
+    head.pop("__metadata__", None)
+    assert all(t["dtype"] == "F32" for t in head.values())
+    return {k: (t["shape"], array.array("f", data[slice(*t["data_offsets"])])) for k, t in head.items()}
+def norm(w, row):
+    (rows, cols), x = w
+    return math.sqrt(sum(v * v for v in x[row * cols:(row + 1) * cols]))
+got, seen, wide = (tensors(d + "/" + f) for d, f in (("dora", "adapter_model.safetensors"), ("seen", "model.safetensors"), ("model", "model.safetensors")))
+n = far = 0
+for key, (shape, m) in got.items():
+    if key.endswith(".lora_magnitude_vector"):
+        name = key[len("base_model.model."):-len(".lora_magnitude_vector")] + ".weight"
+        for i, x in enumerate(m):
+            assert abs(x - norm(seen[name], i)) <= 1e-6 * x, (name, i, x, norm(seen[name], i))
+            far += abs(x - norm(wide[name], i)) > 1e-4 * x
+            n += 1
+assert n > 100 and far > n / 2, (n, far)
+PY
 "$TRIREME" train "${options[@]}" --model codes --lora_r 4 --output on-codes >run.log
 expect 2 "$TRIREME" ckpt merge on-codes --out bad
 grep -q 'merge onto dequantized' stderr || fail "$(cat stderr)"

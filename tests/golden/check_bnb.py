@@ -5,16 +5,20 @@ usage: check_bnb.py TRIREME [MODEL]
 Exits with 77 where torch, transformers or bitsandbytes are missing. For nf4 and fp4, with and without double quantisation:
   - `TRIREME ckpt export MODEL --to bnb-4bit...` loads in transformers without a warning, and the planes of every linear are
     the bytes that bitsandbytes makes of the same weight;
-  - the directory that transformers itself saves, exported as plain weights by Trireme, holds what bitsandbytes decodes.
+  - the directory that transformers itself saves, exported as plain weights by Trireme, holds what bitsandbytes decodes;
+  - where peft is there, a new DoRA adapter on that base begins with the magnitudes that PEFT begins with.
 MODEL: a directory of any family that Trireme trains (of GPT-2, whose weights bitsandbytes transposes, only the reading); without it a small random one is made, in bfloat16.
 """
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")  # products in bfloat16 die on some CPUs otherwise
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = os.environ["TQDM_DISABLE"] = "1"
 try:
     import bitsandbytes as bnb
@@ -76,6 +80,35 @@ def check_written(trireme, source, kind, double, ours):
     return found
 
 
+def check_dora(trireme, source, kind, double, work):
+    """In float32: PEFT rounds the norms of 16-bit weights to 16 bits."""
+    try:
+        import peft
+    except ImportError:
+        return
+    config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=double)
+    model = load(source, quantization_config=config, dtype=torch.float32)
+    theirs = peft.get_peft_model(model, peft.LoraConfig(r=4, use_dora=True, target_modules="all-linear"))
+    base, tiny = work / "base", work / "tiny.json"
+    shutil.copytree(source, base)
+    tiny.write_text(json.dumps({"model_type": "llama", "vocab_size": 264, "hidden_size": 8, "intermediate_size": 8,
+                                "num_hidden_layers": 1, "num_attention_heads": 1, "rms_norm_eps": 1e-5}))
+    subprocess.run([trireme, "init", "--config", tiny, "--tokenizer", "bytes", "--out", work / "bytes", "--quiet"], check=True)
+    for f in (work / "bytes").glob("*token*"):
+        shutil.copy(f, base)
+    (base / "ids.jsonl").write_text(json.dumps({"input_ids": list(range(3, 35))}) + "\n")
+    subprocess.run([trireme, "train", "--model", base, "--data", base / "ids.jsonl", "--output", work / "dora", "--lora_r", "4",
+                    "--use_dora", "--load_in_4bit", "--bnb_4bit_quant_type", kind, "--bnb_4bit_use_double_quant", str(double).lower(),
+                    "--max_steps", "1", "--learning_rate", "1e-30", "--sequence_length", "16", "--per_device_train_batch_size", "1",
+                    "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    ours, n = weights(work / "dora"), 0
+    for key, value in peft.get_peft_model_state_dict(theirs).items():
+        if "magnitude" in key:
+            torch.testing.assert_close(ours[key.removesuffix(".weight")], value.float(), rtol=1e-6, atol=0)
+            n += 1
+    print(f"  {n} magnitudes of DoRA are PEFT's")
+
+
 def check(trireme, source, kind, double, work):
     ours, theirs, back = work / "ours", work / "theirs", work / "back"
     config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=double,
@@ -96,6 +129,8 @@ def check(trireme, source, kind, double, work):
             sys.exit(f"names differ: {sorted(weights(ours).keys() ^ weights(theirs).keys())}")
     print(f"{kind}{', double' if double else ''}: {len(linears(model))} linears are equal, "
           f"{'read' if is_swapped else 'written and read'}")
+    if not is_swapped:
+        check_dora(trireme, source, kind, double, work)
 
 
 def main():
