@@ -8,10 +8,12 @@
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
  * fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3: as fp4), profile 0, graph 1
  * (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last step). In the result: used,
- * bytes in use on the GPU; beside, those of no arena; skipped, updates that float16 left out.
+ * bytes in use on the GPU; beside, those of no arena; cpu_s, the processor time of a step, of all threads; skipped,
+ * updates that float16 left out.
  */
 #include "bench_rig.h"
 #include "exec/exec_impl.h" /* kernels are timed one by one */
+#include <time.h>
 
 /* ---- the table of ops ---- */
 
@@ -93,7 +95,7 @@ int main(int argc, char **argv)
 {
     enum tr_status st = TR_OK;
     struct rig r = { 0 };
-    double seconds[256], first = 0, loss = 0;
+    double seconds[256], first = 0, loss = 0, cpu = 0;
     char hex[33] = "";
     int64_t start = tr_clock_us(), steps = tr_max64(1, tr_min64(256, arg_number(argc, argv, "steps", "8")));
     struct rig_shape s = arg_shape(argc, argv);
@@ -105,6 +107,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "ready after %.3f s, %.2f GiB\n", ready, (double)r.dev.reserved_bytes / 0x1p30);
     for (int64_t i = 0; i < steps + 3; i++) { /* three to warm up */
         int64_t at = tr_clock_us();
+        clock_t cpu_start = clock();
         TR_TRY(rig_step(&r, i, steps + 3, &result));
         loss = result.loss_sum / (double)r.n_tokens;
         first = i == 0 ? seconds_since(start) : first;
@@ -112,6 +115,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "step %" PRId64 ": %.1f ms, loss %.6f\n", i, seconds_since(at) * 1e3, loss);
         if (i >= 3)
             seconds[i - 3] = seconds_since(at);
+        cpu += i >= 3 ? (double)(clock() - cpu_start) / CLOCKS_PER_SEC / (double)steps : 0;
         double now = is_cuda ? peak : tr_gemm_peak(r.pool); /* the machine's best in this very run */
         peak = now > peak ? now : peak;
     }
@@ -124,13 +128,13 @@ int main(int argc, char **argv)
         TR_TRY(profile(&r));
     printf("{\"bench\":\"gpu\",\"model\":\"%s\",\"parameters\":%" PRId64 ",\"rows\":%" PRId64 ",\"length\":%" PRId64
            ",\"micro\":%d,\"device\":\"%s\",\"threads\":%d,\"dtype\":\"%s\",\"grad\":\"%s\",\"state\":\"%s\","
-           "\"steps\":%" PRId64 ",\"median_s\":%.5f,\"best_s\":%.5f,\"tokens_per_s\":%.1f,"
+           "\"steps\":%" PRId64 ",\"median_s\":%.5f,\"best_s\":%.5f,\"cpu_s\":%.5f,\"tokens_per_s\":%.1f,"
            "\"gflops\":%.1f,\"peak_gflops\":%.1f,\"of_peak\":%.3f,\"bytes\":%zu,\"reserved\":%zu,\"ready_s\":%.3f,"
            "\"first_step_s\":%.3f,\"grad_norm\":%.17g,\"loss\":%.17g,\"used\":%zu,\"beside\":%lld,"
            "\"skipped\":%" PRId64 ",\"hash\":\"%s\"}\n",
            r.m->arch->model_type, r.m->n_elements, s.rows, s.length, s.opt.n_micro, s.device, r.c->opt.n_threads,
            tr_dtype_name(s.opt.compute_dtype), tr_dtype_name(s.opt.grad_dtype), tr_dtype_name(s.opt.master_dtype),
-           steps, median, seconds[0], (double)r.n_tokens / median, flops / median * 1e-9, peak * 1e-9,
+           steps, median, seconds[0], cpu, (double)r.n_tokens / median, flops / median * 1e-9, peak * 1e-9,
            flops / median / peak, tr_compiled_bytes(r.c), r.dev.reserved_bytes, ready, first, result.grad_norm, loss,
            used,
            (long long)used -

@@ -1,4 +1,5 @@
 /* column.c - the table of kernel columns, and the rule about dtypes that all of them share. */
+#include "ops/cpu/gemm.h"
 #include "ops/cuda/scratch.h"
 
 #ifdef TR_HAS_CUDA
@@ -64,7 +65,12 @@ static const struct tr_column columns[] = {
       .close = IF_CUDA(tr_cuda_library_close),
       .fuses = true,
       .may_reorder = true },
-    { .name = "cpu", .device = "cpu", .kernel = tr_op_cpu_fast, .refuses = refuses_dtype, .scratch = tr_op_scratch },
+    { .name = "cpu",
+      .device = "cpu",
+      .kernel = tr_op_cpu_fast,
+      .refuses = refuses_dtype,
+      .scratch = tr_op_scratch,
+      .add_terms = TR_GEMM_KC },
     { .name = "reference",
       .device = "cpu",
       .kernel = tr_op_cpu_ref,
@@ -74,12 +80,14 @@ static const struct tr_column columns[] = {
       .device = "phantom",
       .kernel = phantom_kernel,
       .refuses = refuses_dtype,
-      .scratch = tr_op_scratch },
+      .scratch = tr_op_scratch,
+      .add_terms = TR_GEMM_KC },
     { .name = "threads",
       .device = "threads",
       .kernel = tr_op_cpu_fast,
       .refuses = refuses_dtype,
-      .scratch = tr_op_scratch },
+      .scratch = tr_op_scratch,
+      .add_terms = TR_GEMM_KC },
 };
 
 const struct tr_column *tr_column_at(size_t i)

@@ -20,7 +20,10 @@ struct tr_column {
      * pick kernels by timing them, and then two runs may differ in their bits. */
     enum tr_status (*open)(struct tr_device *d, bool may_choose);
     void (*close)(struct tr_device *d);
-    bool fuses;       /* it has kernels that do several ops at once: enables the passes side and fuse */
+    bool fuses; /* it has kernels that do several ops at once: enables the passes side and fuse */
+    /* linear_add of float32 whose sums have at most so many terms has the bits of linear and add, and is faster where
+     * the addend lies in the output: pass fuse joins those. 0: none, or it fuses anyway */
+    int64_t add_terms;
     bool may_reorder; /* with any_order set, kernels may use a non-deterministic order of sums */
 };
 

@@ -1,4 +1,5 @@
-/* fuse.c - two passes for a device whose kernels combine several ops (cuda). On other devices they change nothing.
+/* fuse.c - two passes for a device whose kernels combine several ops (cuda). On other devices they only let a short
+ * product (an adapter's) add to what the product in front of it wrote.
  *
  * side, before grad: linears that read the same value become one linear with their weights side by side (q/k/v,
  * gate/up). Their outputs become columns of its output, so their gradients are side by side too. Their parameters are
@@ -121,10 +122,27 @@ static bool is_whole(const struct tr_program *p, tr_val v)
     return p->value[v].base == TR_NONE && p->value[v].kind == TR_V_TEMP;
 }
 
+/* Can a node that reads `in` and writes `out` find it in the place of its output? Nothing else may read it. */
+static bool may_share(const struct tr_program *p, tr_val in, tr_val out)
+{
+    const struct tr_value *a = &p->value[in], *b = &p->value[out];
+    return is_whole(p, in) && is_whole(p, out) && in != p->out && in != p->din && out != p->out && out != p->din &&
+           n_readers(p, in) == 1 && a->rows == b->rows && a->cols == b->cols && a->dtype == b->dtype;
+}
+
+/* Are linear and add one op with the same bits on this device? */
+static bool adds_alike(const struct tr_program *p, const struct tr_pass_ctx *ctx, const struct tr_node *linear,
+                       tr_val other, tr_val out)
+{
+    const struct tr_value *x = &p->value[linear->in[0]];
+    return x->cols <= ctx->column->add_terms && linear->in[2] == TR_NONE && p->value[out].dtype == TR_F32 &&
+           may_share(p, other, out);
+}
+
 /* linear, add -> linear_add; linear, act -> linear_act (which still writes the input of the activation, for the
  * backward); linear_dx, act_bwd -> linear_dx_act. `first` is the linear, `second` the only reader of its output in this
  * phase. */
-static bool join(struct tr_program *p, int first, int second)
+static bool join(struct tr_program *p, const struct tr_pass_ctx *ctx, int first, int second)
 {
     struct tr_node *a = &p->node[first], *b = &p->node[second];
     tr_val between = a->out[0];
@@ -132,13 +150,17 @@ static bool join(struct tr_program *p, int first, int second)
         return false;
     if (a->op == TR_OP_LINEAR && b->op == TR_OP_ADD && n_readers(p, between) == 1) {
         tr_val other = b->in[0] == between ? b->in[1] : b->in[0];
-        if (other == between || !is_ready(p, other, first))
+        if (other == between || !is_ready(p, other, first) || !(ctx->fuses || adds_alike(p, ctx, a, other, b->out[0])))
             return false;
+        if (may_share(p, other, b->out[0])) /* asked while the add is its only reader */
+            become_columns(p, other, b->out[0], 0);
         a->op = TR_OP_LINEAR_ADD;
         a->in[3] = other;
         a->out[0] = b->out[0];
         return true;
     }
+    if (!ctx->fuses)
+        return false;
     if (a->op == TR_OP_MATMUL8 && a->in[5] == TR_NONE && b->op == TR_OP_ADD && n_readers(p, between) == 1) {
         tr_val other = b->in[0] == between ? b->in[1] : b->in[0];
         if (other == between || !is_ready(p, other, first))
@@ -175,15 +197,15 @@ static bool reads(const struct tr_node *n, tr_val v)
 
 enum tr_status tr_pass_fuse(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
-    for (int i = 0; ctx->fuses && i < p->n_nodes; i++) {
+    for (int i = 0; i < p->n_nodes; i++) {
         int j = i + 1;
-        if (p->node[i].op == TR_OP_ATTENTION_BWD)
+        if (p->node[i].op == TR_OP_ATTENTION_BWD && ctx->fuses)
             p->node[i].attr.any_order = ctx->any_order;
         if (p->node[i].out[0] == TR_NONE)
             continue;
         while (j < p->n_nodes && !reads(&p->node[j], p->node[i].out[0]))
             j++;
-        if (j < p->n_nodes && join(p, i, j)) {
+        if (j < p->n_nodes && join(p, ctx, i, j)) {
             memmove(&p->node[j], &p->node[j + 1], (size_t)(p->n_nodes - j - 1) * sizeof *p->node);
             p->n_nodes--;
         }

@@ -4,7 +4,8 @@
  * C is split into rectangles of at most NC columns. A task owns one and shares nothing: it packs a block of B (KC x NC,
  * which stays in its second-level cache), then block after block of A, and multiplies. Invariant: an element is the
  * sum, in order of K, of chains of TR_GEMM_KC fused multiply-adds; rectangles, blocks and threads decide only which
- * thread computes it and when. Partial sums are fp32: in C itself, or in scratch where C has 16 bits. Rejected:
+ * thread computes it and when. Partial sums are fp32: in C itself, or in scratch where C has 16 bits or is
+ * computed as C^T. Rejected:
  * splitting K over threads (the order of sums would depend on the thread count); panels of B packed once for all
  * threads (they come back from another core's cache and every chunk ends in a barrier: up to 20 % slower where K is
  * long); software prefetch of the next block of A or panel of B (0 to 4 % slower).
@@ -28,6 +29,8 @@ enum {
     M_IN_PLACE = 128,           /* B with rows along n */
     B_IN_PLACE = 1 << 16,       /* and at most what the caches hold, because its strides defeat the prefetchers */
     MIN_FLOPS_SHARED = 1 << 20, /* for smaller products, waking threads costs more than they save */
+    SHORT_K = 64,               /* all of the packed B stays in the caches, so tiles follow the rows of C */
+    N_TURNED = 64,              /* C^T = B^T A^T where A has rows along m: a new page for every k against few columns */
     LINE_FLOATS = 16,
 };
 
@@ -37,7 +40,7 @@ struct job {
     const struct tr_gemm_isa *isa;
     float *packed_b, *packed_a, *sums, *bias;
     bool a_in_place, b_in_place; /* the tile reads the operand without packing */
-    int64_t i0, j0, m, n;        /* the rectangle; where C has 16 bits, only the rows whose sums fit */
+    int64_t i0, j0, m, n;        /* the rectangle; with sums of its own, only the rows that fit */
 };
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -67,7 +70,25 @@ size_t tr_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
     int64_t part[4];
     if (m <= 0 || n <= 0 || k <= 0)
         return 0;
-    return (size_t)(n_threads * scratch_parts(m, n, k, part) + LINE_FLOATS) * sizeof(float);
+    int64_t floats = scratch_parts(m, n, k, part);
+    if (k >= KC)
+        floats = tr_max64(floats, scratch_parts(tr_min64(n, N_TURNED), m, k, part));
+    return (size_t)(n_threads * floats + LINE_FLOATS) * sizeof(float);
+}
+
+/* Is it cheaper to compute C^T? The elements are the same chains. */
+static bool is_better_turned(const struct tr_gemm *g)
+{
+    return g->a_t && !g->c_t && !g->bias && g->n <= N_TURNED && g->k >= KC && g->m > g->n;
+}
+
+static struct tr_gemm turned(const struct tr_gemm *g)
+{
+    struct tr_gemm t = *g;
+    t.m = g->n, t.n = g->m, t.c_t = true;
+    t.a = g->b, t.lda = g->ldb, t.a_dtype = g->b_dtype, t.a_t = !g->b_t;
+    t.b = g->a, t.ldb = g->lda, t.b_dtype = g->a_dtype, t.b_t = !g->a_t;
+    return t;
 }
 
 static void *at(const void *base, enum tr_dtype dtype, int64_t index)
@@ -108,12 +129,31 @@ static struct a_block bring_a(const struct job *job, int64_t i, int64_t m, int64
     return (struct a_block){ dst, kc, 1, mr, mr };
 }
 
-/* Where the fp32 sum of element (i, j) is: in C itself, or in the partial sums when C has 16 bits. */
+static bool has_sums(const struct tr_gemm *g)
+{
+    return g->c_dtype != TR_F32 || g->c_t;
+}
+
+/* Where the fp32 sum of element (i, j) is: in C itself, or in the partial sums when C has 16 bits or is C^T. */
 static float *sum_at(const struct job *job, int64_t i, int64_t j, int64_t *ld)
 {
-    bool is_half = job->g->c_dtype != TR_F32;
-    *ld = is_half ? job->n : job->g->ldc;
-    return is_half ? job->sums + (i - job->i0) * *ld + (j - job->j0) : (float *)job->g->c + i * *ld + j;
+    bool is_apart = has_sums(job->g);
+    *ld = is_apart ? job->n : job->g->ldc;
+    return is_apart ? job->sums + (i - job->i0) * *ld + (j - job->j0) : (float *)job->g->c + i * *ld + j;
+}
+
+/* The tile at row ir of the block and column j of the rectangle. t has what all tiles of the block share. */
+static void multiply_tile(const struct job *job, const struct a_block *a, struct tr_gemm_tile t, int64_t ir, int64_t m,
+                          int64_t j, int64_t k)
+{
+    const struct tr_gemm *g = job->g;
+    t.b = job->b_in_place ? (const float *)g->b + k * g->ldb + job->j0 + j : job->packed_b + j * t.k;
+    t.n_cols = (int)tr_min64(job->isa->nr, job->n - j);
+    t.bias = g->bias && k + t.k == g->k ? job->bias + j : NULL;
+    t.a = a->a + ir * a->line;
+    t.n_rows = (int)tr_min64(a->mr, m - ir);
+    t.c += ir * t.ldc + j;
+    job->isa->tile(&t);
 }
 
 /* Rows [i, i + m) of A times the packed columns of the rectangle, over K block k. The first block of rows also packs B.
@@ -123,44 +163,80 @@ static void multiply_block(const struct job *job, const struct a_block *a, int64
     const struct tr_gemm *g = job->g;
     const int nr = job->isa->nr;
     int64_t kc = tr_min64(KC, g->k - k);
-    int64_t width = g->b_t ? nr : 8 * nr; /* columns packed at once, so that rows of B are read a KiB at a time */
+    bool packs = !job->b_in_place && i == job->i0;
     struct tr_gemm_tile t = { .k = kc, .a_row = a->row, .a_step = a->step, .b_step = job->b_in_place ? g->ldb : nr };
     t.load_c = g->accumulate || k > 0;
-    float *c = sum_at(job, i, job->j0, &t.ldc);
-    for (int64_t j = 0; j < job->n; j += nr) {
-        if (!job->b_in_place && i == job->i0 && j % width == 0)
-            pack_b(job, j, tr_min64(width, job->n - j), k, kc);
-        t.b = job->b_in_place ? (const float *)g->b + k * g->ldb + job->j0 + j : job->packed_b + j * kc;
-        t.n_cols = (int)tr_min64(nr, job->n - j);
-        t.bias = g->bias && k + kc == g->k ? job->bias + j : NULL;
-        for (int64_t ir = 0; ir < m; ir += a->mr) {
-            t.a = a->a + ir * a->line;
-            t.n_rows = (int)tr_min64(a->mr, m - ir);
-            t.c = c + ir * t.ldc + j;
-            job->isa->tile(&t);
-        }
+    t.c = sum_at(job, i, job->j0, &t.ldc);
+    if (kc <= SHORT_K) { /* little arithmetic for an element of C: what counts is that C is written row after row */
+        if (packs)
+            pack_b(job, 0, job->n, k, kc);
+        for (int64_t ir = 0; ir < m; ir += a->mr)
+            for (int64_t j = 0; j < job->n; j += nr)
+                multiply_tile(job, a, t, ir, m, j, k);
+        return;
     }
+    int64_t width = g->b_t ? nr : 8 * nr; /* columns packed at once, so that rows of B are read a KiB at a time */
+    for (int64_t j = 0; j < job->n; j += nr) {
+        if (packs && j % width == 0)
+            pack_b(job, j, tr_min64(width, job->n - j), k, kc);
+        for (int64_t ir = 0; ir < m; ir += a->mr)
+            multiply_tile(job, a, t, ir, m, j, k);
+    }
+}
+
+/* Line r of the rectangle in C: a row of it, or with c_t column r of the sums, which is a row of C too. */
+static uint16_t *line_of_c(const struct job *job, int64_t r)
+{
+    const struct tr_gemm *g = job->g;
+    int64_t row = g->c_t ? job->j0 + r : job->i0 + r, col = g->c_t ? job->i0 : job->j0;
+    return at(g->c, g->c_dtype, row * g->ldc + col);
+}
+
+static void widen_line(const struct job *job, int64_t r, float *dst, int64_t n)
+{
+    if (job->g->c_dtype == TR_F32)
+        memcpy(dst, line_of_c(job, r), (size_t)n * sizeof *dst);
+    else
+        job->isa->widen(line_of_c(job, r), job->g->c_dtype, dst, n);
+}
+
+static void narrow_line(const struct job *job, int64_t r, const float *src, int64_t n)
+{
+    if (job->g->c_dtype == TR_F32)
+        memcpy(line_of_c(job, r), src, (size_t)n * sizeof *src);
+    else
+        job->isa->narrow(src, line_of_c(job, r), job->g->c_dtype, n);
 }
 
 static void widen_sums(const struct job *job)
 {
-    for (int64_t r = 0; r < job->m; r++)
-        job->isa->widen((const uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0, job->g->c_dtype,
-                        job->sums + r * job->n, job->n);
+    float line[N_TURNED];
+    for (int64_t r = 0; !job->g->c_t && r < job->m; r++)
+        widen_line(job, r, job->sums + r * job->n, job->n);
+    for (int64_t r = 0; job->g->c_t && r < job->n; r++) {
+        widen_line(job, r, line, job->m);
+        for (int64_t i = 0; i < job->m; i++)
+            job->sums[i * job->n + r] = line[i];
+    }
 }
 
 static void narrow_sums(const struct job *job)
 {
-    for (int64_t r = 0; r < job->m; r++)
-        job->isa->narrow(job->sums + r * job->n, (uint16_t *)job->g->c + (job->i0 + r) * job->g->ldc + job->j0,
-                         job->g->c_dtype, job->n);
+    float line[N_TURNED];
+    for (int64_t r = 0; !job->g->c_t && r < job->m; r++)
+        narrow_line(job, r, job->sums + r * job->n, job->n);
+    for (int64_t r = 0; job->g->c_t && r < job->n; r++) {
+        for (int64_t i = 0; i < job->m; i++)
+            line[i] = job->sums[i * job->n + r];
+        narrow_line(job, r, line, job->m);
+    }
 }
 
 static void multiply_rectangle(struct job *job)
 {
     const struct tr_gemm *g = job->g;
     int64_t n_blocks = div_up(job->m, MC);
-    if (g->c_dtype != TR_F32 && g->accumulate)
+    if (has_sums(g) && g->accumulate)
         widen_sums(job);
     for (int64_t k = 0; k < g->k; k += KC) {
         for (int64_t b = 0; b < n_blocks; b++) {
@@ -170,7 +246,7 @@ static void multiply_rectangle(struct job *job)
             multiply_block(job, &a, i, m, k);
         }
     }
-    if (g->c_dtype != TR_F32)
+    if (has_sums(g))
         narrow_sums(job);
 }
 
@@ -209,7 +285,7 @@ static void multiply_task(void *ctx, int64_t task, int worker)
         g->b_dtype == TR_F32 && !g->b_t && g->n % job.isa->nr == 0 && g->m <= M_IN_PLACE && g->n * g->k <= B_IN_PLACE;
     int64_t i = part_start(g->m, job.isa->mr, row, cut->n_rows),
             end = part_start(g->m, job.isa->mr, row + 1, cut->n_rows);
-    int64_t rows = g->c_dtype != TR_F32 ? tr_max64(SUM_FLOATS / tr_max64(job.n, 1), 1) : end - i;
+    int64_t rows = has_sums(g) ? tr_max64(SUM_FLOATS / tr_max64(job.n, 1), 1) : end - i;
     for (; i < end && job.n > 0; i += job.m) {
         job.i0 = i;
         job.m = tr_min64(rows, end - i);
@@ -264,7 +340,8 @@ void tr_gemm_builtin(const struct tr_gemm_isa *isa, const struct tr_gemm *g, str
     }
     if (2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS_SHARED)
         pool = NULL;
-    struct gemm_tasks cut = { .g = g, .isa = isa };
+    struct tr_gemm mirror = turned(g);
+    struct gemm_tasks cut = { .g = is_better_turned(g) ? &mirror : g, .isa = isa };
     cut.scratch = (float *)tr_round_up((uintptr_t)scratch, LINE_FLOATS * sizeof(float));
     cut_tasks(&cut, tr_pool_threads(pool));
     tr_pool_run(pool, cut.n_rows * cut.n_cols, multiply_task, &cut);

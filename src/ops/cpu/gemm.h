@@ -8,6 +8,10 @@
 
 #include "ops/ops.h"
 
+enum {
+    TR_GEMM_KC = 384
+}; /* length of a block of K; the same on every machine, so that the order of additions is too */
+
 struct tr_gemm {
     int64_t m, n, k;
     const void *a; /* (m, k), or (k, m) when a_t */
@@ -15,9 +19,9 @@ struct tr_gemm {
     void *c;       /* (m, n) */
     int64_t lda, ldb, ldc;
     enum tr_dtype a_dtype, b_dtype, c_dtype;
-    bool a_t, b_t;
-    bool accumulate;  /* C += A B; with a 16-bit C the sum is formed in fp32 and rounded once */
-    const void *bias; /* (n) added to every row, or NULL; dtype of bias_dtype */
+    bool a_t, b_t, c_t; /* c_t: C is (n, m); the built-in product sets it, callers do not */
+    bool accumulate;    /* C += A B; with a 16-bit C the sum is formed in fp32 and rounded once */
+    const void *bias;   /* (n) added to every row, or NULL; dtype of bias_dtype */
     enum tr_dtype bias_dtype;
 };
 

@@ -9,7 +9,6 @@
 #include "ops/cpu/gemm.h"
 
 enum {
-    TR_GEMM_KC = 384, /* length of a block of K; the same on every machine, so that the order of additions is too */
     TR_GEMM_MAX_MR = 14,
     TR_GEMM_MAX_NR = 32,
     TR_GEMM_SLACK = 16, /* floats that a packer may write past its last panel */

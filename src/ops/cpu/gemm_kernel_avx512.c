@@ -33,6 +33,32 @@ ISA TR_FORCE_INLINE void step_of(__m512 *lo, __m512 *hi, const float *a, const f
     }
 }
 
+/* At most 16 columns: one vector for each row. */
+ISA TR_FORCE_INLINE void narrow_tile_of(const struct tr_gemm_tile *t, const int n_rows)
+{
+    __m512 sum[MR];
+    const __mmask16 in = first_lanes(t->n_cols);
+    const float *a = t->a, *b = t->b, *a_low = a + HALF * t->a_row;
+    const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
+    TR_UNROLL
+    for (int r = 0; r < n_rows; r++)
+        sum[r] = _mm512_setzero_ps();
+    for (int64_t k = t->k; k > 0; k--, a += a_step, a_low += a_step, b += b_step) {
+        __m512 b_k = _mm512_loadu_ps(b);
+        TR_UNROLL
+        for (int r = 0; r < n_rows; r++)
+            sum[r] = _mm512_fmadd_ps(_mm512_set1_ps(r < HALF ? a[r * a_row] : a_low[(r - HALF) * a_row]), b_k, sum[r]);
+    }
+    __m512 bias = t->bias ? _mm512_maskz_loadu_ps(in, t->bias) : _mm512_setzero_ps();
+    TR_UNROLL
+    for (int r = 0; r < n_rows; r++) {
+        float *c = t->c + r * t->ldc;
+        sum[r] = t->load_c ? _mm512_add_ps(sum[r], _mm512_maskz_loadu_ps(in, c)) : sum[r];
+        sum[r] = t->bias ? _mm512_add_ps(sum[r], bias) : sum[r];
+        _mm512_mask_storeu_ps(c, in, sum[r]);
+    }
+}
+
 ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows, const bool is_packed)
 {
     __m512 lo[MR], hi[MR];
@@ -92,7 +118,9 @@ ISA TR_FORCE_INLINE void tile_of(const struct tr_gemm_tile *t, const int n_rows,
 #define X(n)                                                                                                           \
     ISA static void tile_##n(const struct tr_gemm_tile *t)                                                             \
     {                                                                                                                  \
-        if (t->a_row == 1 && t->a_step == n && t->b_step == NR)                                                        \
+        if (t->n_cols <= LANES)                                                                                        \
+            narrow_tile_of(t, n);                                                                                      \
+        else if (t->a_row == 1 && t->a_step == n && t->b_step == NR)                                                   \
             tile_of(t, n, true);                                                                                       \
         else                                                                                                           \
             tile_of(t, n, false);                                                                                      \

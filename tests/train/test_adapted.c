@@ -1,0 +1,130 @@
+/* Programs of models with adapters: what the passes make of them. */
+#include "adapter/adapter.h"
+#include "base/base.h"
+#include "parallel/parallel.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static const char config[] =
+    "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2}";
+
+/* A model with an adapter, compiled for one rank; everything but the adapter is frozen. */
+struct adapted {
+    struct tr_model *m;
+    struct tr_compiled *c;
+    bool *is_frozen;
+};
+
+static struct adapted adapted_open(const char *adapter, const struct tr_column *column, enum tr_dtype dtype)
+{
+    struct adapted x = { 0 };
+    struct tr_adapter *a = NULL;
+    cJSON *j = NULL;
+    struct tr_model_options mo = { .rows = 2, .sequence_length = 16 };
+    assert_int_equal(tr_json_parse(config, strlen(config), "config.json", &j), TR_OK);
+    assert_int_equal(tr_model_from_json(j, &mo, &x.m), TR_OK);
+    assert_int_equal(tr_adapter_parse(adapter, strlen(adapter), "adapter_config.json", &a), TR_OK);
+    assert_int_equal(tr_adapt(x.m, a, true), TR_OK);
+    tr_adapter_close(a);
+    x.is_frozen = calloc((size_t)x.m->n_params, sizeof *x.is_frozen);
+    assert_non_null(x.is_frozen);
+    for (int i = 0; i < x.m->n_params; i++)
+        x.is_frozen[i] = !x.m->param[i].in_adapter;
+    struct tr_compile_options opt = { .compute_dtype = dtype,
+                                      .optim = &tr_adamw,
+                                      .n_micro = 1,
+                                      .n_threads = 1,
+                                      .column = column,
+                                      .is_frozen = x.is_frozen };
+    assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ [TR_FOR_TRAIN] = x.m }, &opt, &x.c), TR_OK);
+    return x;
+}
+
+static void adapted_close(struct adapted *x)
+{
+    tr_compiled_close(x->c);
+    tr_model_close(x->m);
+    free(x->is_frozen);
+}
+
+static int count_nodes(const struct tr_compiled *c, enum tr_opcode op)
+{
+    const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
+    int n = 0;
+    for (int i = 0; i < s->n_programs; i++)
+        for (int k = 0; k < s->program[i]->n_nodes; k++)
+            n += s->program[i]->node[k].op == op;
+    return n;
+}
+
+#define ALL_LINEAR "{\"peft_type\":\"LORA\",\"r\":4,\"target_modules\":\"all-linear\"}"
+
+/* Seven linears of a layer, and its two residual sums. */
+static void products_of_adapters_add_to_the_base_in_place(void **state)
+{
+    (void)state;
+    struct tr_column apart = *tr_column_of("cpu");
+    apart.add_terms = 0;
+    struct adapted joined = adapted_open(ALL_LINEAR, tr_column_of("cpu"), TR_F32);
+    struct adapted two_ops = adapted_open(ALL_LINEAR, &apart, TR_F32);
+    struct adapted half = adapted_open(ALL_LINEAR, tr_column_of("cpu"), TR_BF16);
+    assert_int_equal(count_nodes(two_ops.c, TR_OP_LINEAR_ADD), 0);
+    assert_int_equal(count_nodes(joined.c, TR_OP_LINEAR_ADD), 7);
+    assert_int_equal(count_nodes(two_ops.c, TR_OP_ADD) - count_nodes(joined.c, TR_OP_ADD), 7);
+    assert_int_equal(count_nodes(half.c, TR_OP_LINEAR_ADD), 0); /* it would round once instead of twice */
+    const struct tr_schedule *s = &joined.c->schedule[TR_FOR_TRAIN];
+    for (int i = 0; i < s->n_programs; i++)
+        for (int k = 0; k < s->program[i]->n_nodes; k++) {
+            const struct tr_node *n = &s->program[i]->node[k];
+            if (n->op == TR_OP_LINEAR_ADD)
+                assert_int_equal(tr_value_root(s->program[i], n->in[3]), tr_value_root(s->program[i], n->out[0]));
+        }
+    assert_true(joined.c->memory.bytes[TR_A_WORK] <= two_ops.c->memory.bytes[TR_A_WORK]);
+    adapted_close(&joined);
+    adapted_close(&two_ops);
+    adapted_close(&half);
+}
+
+/* The longest sum that the CPU's column promises for. */
+static void a_joined_product_has_the_bits_of_two_ops(void **state)
+{
+    (void)state;
+    enum { N = 37, O = 45 };
+    int64_t terms = tr_column_of("cpu")->add_terms, n_x = N * terms, n_w = O * terms;
+    float *x = malloc((size_t)(n_x + n_w) * sizeof *x), *w = x + n_x, base[N * O], delta[N * O], two[N * O];
+    assert_non_null(x);
+    for (int64_t i = 0; i < n_x + n_w; i++)
+        x[i] = (float)(tr_philox(1, 0, (uint64_t)i).v[0] % 1000) / 500 - 1;
+    for (int i = 0; i < N * O; i++)
+        base[i] = (float)(tr_philox(2, 0, (uint64_t)i).v[0] % 1000) / 500 - 1;
+    struct tr_call c = { .op = TR_OP_LINEAR };
+    c.in[0] = (struct tr_view){ .data = x, .rows = N, .cols = terms, .ld = terms, .dtype = TR_F32 };
+    c.in[1] = (struct tr_view){ .data = w, .rows = O, .cols = terms, .ld = terms, .dtype = TR_F32 };
+    c.out[0] = (struct tr_view){ .data = delta, .rows = N, .cols = O, .ld = O, .dtype = TR_F32 };
+    c.scratch = malloc(tr_op_scratch(&c, 1));
+    assert_non_null(c.scratch);
+    tr_op_cpu_fast(c.op)(&c);
+    struct tr_call add = { .op = TR_OP_ADD, .in = { c.out[0], c.out[0] }, .out = { c.out[0] } };
+    add.in[0].data = base;
+    add.out[0].data = two;
+    tr_op_cpu_fast(add.op)(&add);
+    c.op = TR_OP_LINEAR_ADD;
+    c.out[0].data = base;
+    c.in[3] = c.out[0];
+    tr_op_cpu_fast(c.op)(&c);
+    assert_memory_equal(base, two, sizeof two);
+    free(c.scratch);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_adapters_add_to_the_base_in_place),
+        cmocka_unit_test(a_joined_product_has_the_bits_of_two_ops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
