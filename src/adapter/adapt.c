@@ -5,9 +5,9 @@
  * and with DoRA
  *     base = linear(x, W)    y = (base + d) m / |W + s B A| + b    where the norm of a row is a constant in the
  * backward; so value y keeps its number and its slices, and everything that reads it stays as it is. The parameters of
- * targets that read the same x lie side by side, A after A and B after B, so that pass `side` can join their products;
- * they share one dropout mask too, which saves a product and a saved value for each of them. Segments of which the same
- * is decided share one program. Under the tensor axis A is one head, which no number of ranks divides: every rank
+ * targets that read the same x lie side by side, A after A and B after B, so that pass `side` can join their products.
+ * With dropout each of them draws a mask of its own, as in PEFT, so there each reads another x. Segments of which the
+ * same is decided share one program. Under the tensor axis A is one head, which no number of ranks divides: every rank
  * computes all of u and uses it for its own columns. Behind split inputs u and d are terms of the linear's own sum
  * (tensor.c). Rejected: an op for the whole target (every pass and column would need a rule for it); a program for each
  * segment (compiling would take as many times longer as the model has layers).
@@ -278,11 +278,11 @@ static tr_val batch_value(const struct adapting *x, struct tr_program *p, enum t
     return input_value(p, TR_V_BATCH, (int)slot, tr_batch_dtype(slot), x->m->n_tokens, 1, tr_batch_name(slot));
 }
 
-/* The number of the first linear that reads x, target or not. */
-static int first_linear(const struct tr_program *from, tr_val x)
+/* The number of a linear among those of its program, targets or not. */
+static int linear_number(const struct tr_program *from, int node)
 {
     int k = 0;
-    for (int i = 0; from->node[i].op != TR_OP_LINEAR || from->node[i].in[0] != x; i++)
+    for (int i = 0; i < node; i++)
         k += from->node[i].op == TR_OP_LINEAR;
     return k;
 }
@@ -385,31 +385,21 @@ static const struct site *site_at(const struct adapting *x, int node)
     return NULL;
 }
 
-/* What the A's of an input read: made in front of the first of them. The mask has the number of an input, so it does
- * not depend on what is targeted. */
+/* What A of a site reads. The mask has the number of the linear, so it does not depend on what is targeted. */
 static tr_val input_of_a(const struct adapting *x, struct tr_program *p, const struct tr_program *from,
-                         const struct site *s, tr_val dropped[SITES_MAX])
+                         const struct site *s)
 {
     tr_val in = from->node[s->node].in[0];
-    int first = 0;
-    if (!x->is_training || !(x->a->dropout > 0))
-        return in;
-    while (from->node[x->site[first].node].in[0] != in)
-        first++;
-    if (dropped[first] == TR_NONE)
-        dropped[first] = emit_dropout(x, p, in, first_linear(from, in));
-    return dropped[first];
+    bool drops = x->is_training && x->a->dropout > 0;
+    return drops ? emit_dropout(x, p, in, linear_number(from, s->node)) : in;
 }
 
 static enum tr_status build_program(struct adapting *x, const struct tr_program *from, struct tr_program **out)
 {
     struct tr_program *p = NULL;
-    tr_val dropped[SITES_MAX];
     enum tr_status st = tr_program_copy(from, &p);
     if (st != TR_OK)
         return st;
-    for (int i = 0; i < SITES_MAX; i++)
-        dropped[i] = TR_NONE;
     add_params(x, p);
     p->n_nodes = 0;
     for (int i = 0; i < from->n_nodes; i++) {
@@ -420,7 +410,7 @@ static enum tr_status build_program(struct adapting *x, const struct tr_program 
         else if (n.op == TR_OP_EMBED)
             emit_embedding(p, s, n);
         else
-            (s->magnitude == TR_NONE ? emit_linear : emit_dora)(p, s, n, input_of_a(x, p, from, s, dropped));
+            (s->magnitude == TR_NONE ? emit_linear : emit_dora)(p, s, n, input_of_a(x, p, from, s));
     }
     tr_program_check(p, "the adapter");
     st = p->failed;

@@ -60,7 +60,8 @@ static int count_nodes(const struct tr_compiled *c, enum tr_opcode op)
     return n;
 }
 
-#define ALL_LINEAR "{\"peft_type\":\"LORA\",\"r\":4,\"target_modules\":\"all-linear\"}"
+#define LORA       "{\"peft_type\":\"LORA\",\"r\":4,"
+#define ALL_LINEAR LORA "\"target_modules\":\"all-linear\"}"
 
 /* Seven linears of a layer, and its two residual sums. */
 static void products_of_adapters_add_to_the_base_in_place(void **state)
@@ -120,11 +121,42 @@ static void a_joined_product_has_the_bits_of_two_ops(void **state)
     free(x);
 }
 
+/* The keys of the dropouts of a layer, in the order of its nodes. */
+static int dropout_keys(const char *adapter, uint64_t key[8])
+{
+    struct adapted x = adapted_open(adapter, tr_column_of("cpu"), TR_F32);
+    const struct tr_program *p = x.m->program[x.m->segment[1].program];
+    int n = 0;
+    for (int i = 0; i < p->n_nodes; i++)
+        if (p->node[i].op == TR_OP_DROPOUT) {
+            assert_true(n < 8);
+            key[n++] = p->node[i].attr.key;
+        }
+    adapted_close(&x);
+    return n;
+}
+
+static void every_linear_draws_a_mask_of_its_own(void **state)
+{
+    (void)state;
+    uint64_t all[8], some[8];
+    assert_int_equal(dropout_keys(ALL_LINEAR, all), 0);
+    assert_int_equal(dropout_keys(LORA "\"lora_dropout\":0.1,\"target_modules\":\"all-linear\"}", all), 7);
+    for (int i = 0; i < 7; i++)
+        for (int k = 0; k < i; k++)
+            assert_true(all[i] != all[k]);
+    /* and the same mask, whichever others are targets */
+    assert_int_equal(dropout_keys(LORA "\"lora_dropout\":0.1,\"target_modules\":[\"v_proj\",\"up_proj\"]}", some), 2);
+    assert_int_equal(some[0], all[2]);
+    assert_int_equal(some[1], all[5]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_adapters_add_to_the_base_in_place),
         cmocka_unit_test(a_joined_product_has_the_bits_of_two_ops),
+        cmocka_unit_test(every_linear_draws_a_mask_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
