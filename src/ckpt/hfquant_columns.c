@@ -97,14 +97,17 @@ static enum tr_status read_row_words(struct row_strip *s, int plane_of, int64_t 
 static enum tr_status read_groups(struct row_strip *s)
 {
     enum tr_status st = TR_OK;
-    /* GPTQ's first format stores zero - 1 */
-    uint32_t add = !s->is_awq && !s->hf->quant.is_gptq_v2, mask = (1u << s->it->bits) - 1;
+    /* GPTQ's first format stores zero - 1. It is subtracted from whole words, so that a zero of 0 borrows from its
+     * neighbour: only a sum over the word gives both back. */
+    uint32_t add = !s->is_awq && !s->hf->quant.is_gptq_v2 ? UINT32_MAX / ((1u << s->it->bits) - 1) : 0;
     for (int64_t g = 0; g < s->it->n_groups; g++) {
         TR_TRY(tr_hf_ref_read(s->hf, (size_t)s->it->plane[SCALES], g * s->it->rows + s->row, s->n, s->scale + g * s->n,
                               TR_F32));
         TR_TRY(read_row_words(s, ZEROS, g));
+        for (size_t i = 0; i < TR_COUNT_OF(s->words); i++)
+            s->words[i] += add;
         for (int64_t r = 0; r < s->n; r++)
-            s->zero[g * s->n + r] = (float)((code_of_row(s, s->words, s->row + r) + add) & mask);
+            s->zero[g * s->n + r] = (float)code_of_row(s, s->words, s->row + r);
     }
 out:
     return st;

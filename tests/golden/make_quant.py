@@ -3,8 +3,8 @@
 
 Every case has config.json and model.safetensors, as a Hub directory has them, and expected.safetensors: the weights that
 Python makes of it. bitsandbytes writes and decodes its own; 8-bit floats and MXFP4 are decoded by transformers; GPTQ, AWQ
-and compressed-tensors, whose libraries do not run without a GPU, are packed here by their documented layout from integers
-that are known. tests/ckpt/test_hfquant.c reads them.
+and compressed-tensors are packed here by their documented layout from integers that are known (check_packers.py packs with the
+libraries themselves). tests/ckpt/test_hfquant.c reads them.
 """
 import json
 import os
@@ -117,8 +117,10 @@ def gptq(case, bits, version, is_ordered):
     group_of = torch.arange(width) // group
     if is_ordered:
         group_of = group_of[torch.randperm(width, generator=rng(3))]
-    stored = (z - int(version == "gptq")) % 2**bits
-    tensors = {M + ".qweight": pack(q.T.numpy(), bits, 0), M + ".qzeros": pack(stored.T.numpy(), bits, 1),
+    zeros = pack(z.T.numpy(), bits, 1)
+    if version == "gptq":  # 1 less, in whole words as gptqmodel subtracts it: a zero of 0 borrows from its neighbour
+        zeros = (zeros.long() - (2**32 - 1) // (2**bits - 1)).to(torch.int32)
+    tensors = {M + ".qweight": pack(q.T.numpy(), bits, 0), M + ".qzeros": zeros,
                M + ".scales": s.T, M + ".g_idx": group_of.int()}
     method = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": is_ordered, "checkpoint_format": version}
     write(case, method, tensors, {M + ".weight": decoded(q, z, s, group_of)}, "float16")
