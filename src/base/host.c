@@ -8,7 +8,7 @@
 #include "base/host.h"
 #include "base/base.h"
 
-#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -17,10 +17,21 @@
 
 enum { LINE = 4096, LINES_MAX = 65536 };
 
+/* False: it was truncated. The error text of the thread stays: these functions are called while one is under way. */
+static bool print(char *out, size_t n, const char *fmt, ...) TR_PRINTF(3, 4);
+static bool print(char *out, size_t n, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int len = vsnprintf(out, n, fmt, args);
+    va_end(args);
+    return len >= 0 && (size_t)len < n;
+}
+
 static FILE *open_at(const char *root, const char *dir, const char *name)
 {
     char path[TR_PATH_MAX];
-    return tr_format(path, sizeof path, "%s%s/%s", root, dir, name) == TR_OK ? fopen(path, "re") : NULL;
+    return print(path, sizeof path, "%s%s/%s", root, dir, name) ? fopen(path, "re") : NULL;
 }
 
 /* The number after `key` in lines "key N"; key "" = the first number of the file. "max" is no limit. */
@@ -41,7 +52,6 @@ static uint64_t number_in(const char *root, const char *dir, const char *name, c
     }
     if (f)
         fclose(f);
-    tr_error_clear();
     return found;
 }
 
@@ -86,11 +96,10 @@ static bool path_of_self(const char *root, bool is_v2, char *out, size_t n_out)
         bool is_memory = false;
         for (const char *p = controllers; *p && !is_memory; p += strcspn(p, ","), p += *p == ',')
             is_memory = strncmp(p, "memory", 6) == 0 && (p[6] == ',' || p[6] == 0);
-        found = (is_v2 ? !*controllers : is_memory) && tr_format(out, n_out, "%s", path) == TR_OK;
+        found = (is_v2 ? !*controllers : is_memory) && print(out, n_out, "%s", path);
     }
     if (f)
         fclose(f);
-    tr_error_clear();
     return found;
 }
 
@@ -128,12 +137,10 @@ static bool find_mount(const char *root, bool is_v2, char *mount_root, size_t n_
             continue;
         bool is_it = is_v2 ? strcmp(word[k + 1], "cgroup2") == 0
                            : strcmp(word[k + 1], "cgroup") == 0 && has_option(word[k + 3], "memory");
-        found = is_it && tr_format(mount_root, n_root, "%s", word[3]) == TR_OK &&
-                tr_format(mount, n_mount, "%s", word[4]) == TR_OK;
+        found = is_it && print(mount_root, n_root, "%s", word[3]) && print(mount, n_mount, "%s", word[4]);
     }
     if (f)
         fclose(f);
-    tr_error_clear();
     return found;
 }
 
@@ -148,10 +155,9 @@ static bool find_cgroup(const char *root, struct cgroup *out)
         size_t n = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
         bool is_below = strncmp(path, mount_root, n) == 0 && (path[n] == '/' || !path[n]) && !strstr(path, "/..");
         const char *below = is_below ? path + n : "";
-        if (tr_format(out->path, sizeof out->path, "%s", strcmp(below, "/") == 0 ? "" : below) == TR_OK)
+        if (print(out->path, sizeof out->path, "%s", strcmp(below, "/") == 0 ? "" : below))
             return true;
     }
-    tr_error_clear();
     return false;
 }
 
@@ -163,7 +169,7 @@ static void read_cgroups(const char *root, struct tr_host *h)
         return;
     for (;;) {
         const struct cgroup_files *f = &files[g.is_v2];
-        if (tr_format(dir, sizeof dir, "%s%s", g.mount, g.path) != TR_OK)
+        if (!print(dir, sizeof dir, "%s%s", g.mount, g.path))
             break;
         uint64_t limit = number_in(root, dir, f->limit, ""), used = known(number_in(root, dir, f->used, ""));
         uint64_t cache = known(number_in(root, dir, "memory.stat", f->cache[0])) +
@@ -173,8 +179,8 @@ static void read_cgroups(const char *root, struct tr_host *h)
             h->total_bytes = limit < h->total_bytes ? limit : h->total_bytes;
             if (left < h->available_bytes) {
                 h->available_bytes = left;
-                (void)tr_format(h->limit, sizeof h->limit, "cgroup %.200s (%s %s)", g.path[0] ? g.path : "/", f->limit,
-                                tr_human_bytes(limit, human, sizeof human));
+                (void)print(h->limit, sizeof h->limit, "cgroup %.200s (%s %s)", g.path[0] ? g.path : "/", f->limit,
+                            tr_human_bytes(limit, human, sizeof human));
             }
         }
         char *slash = strrchr(g.path, '/');
@@ -182,7 +188,6 @@ static void read_cgroups(const char *root, struct tr_host *h)
             break;
         *slash = 0;
     }
-    tr_error_clear();
 }
 
 uint64_t tr_host_oom_kills(const char *root, char *text, size_t n_text)
@@ -190,7 +195,7 @@ uint64_t tr_host_oom_kills(const char *root, char *text, size_t n_text)
     struct cgroup g;
     char dir[3200];
     uint64_t n = UINT64_MAX;
-    if (find_cgroup(root, &g) && tr_format(dir, sizeof dir, "%s%s", g.mount, g.path) == TR_OK)
+    if (find_cgroup(root, &g) && print(dir, sizeof dir, "%s%s", g.mount, g.path))
         n = number_in(root, dir, files[g.is_v2].kills_file, files[g.is_v2].kills);
     if (n != UINT64_MAX && text)
         (void)snprintf(text, n_text, "cgroup %.200s", g.path[0] ? g.path : "/");
@@ -199,7 +204,6 @@ uint64_t tr_host_oom_kills(const char *root, char *text, size_t n_text)
         if (text)
             (void)snprintf(text, n_text, "the host");
     }
-    tr_error_clear();
     return n;
 }
 
@@ -233,9 +237,8 @@ void tr_host_read(const char *root, struct tr_host *out)
     *out = (struct tr_host){ .total_bytes = total,
                              .available_bytes = available == UINT64_MAX ? available : available + swap,
                              .address_bytes = UINT64_MAX,
-                             .file_bytes = rlimit_of(RLIMIT_FSIZE),
-                             .n_files = rlimit_of(RLIMIT_NOFILE) };
-    (void)tr_format(out->limit, sizeof out->limit, "the host");
+                             .file_bytes = rlimit_of(RLIMIT_FSIZE) };
+    (void)print(out->limit, sizeof out->limit, "the host");
     read_cgroups(root, out);
     take_address_limit(out, rlimit_of(RLIMIT_AS), known(kib(number_in("", "/proc/self", "status", "VmSize"))),
                        "ulimit -v");
@@ -245,27 +248,41 @@ void tr_host_read(const char *root, struct tr_host *out)
 
 /* ---- disk ---- */
 
-uint64_t tr_host_disk_room(const char *path)
+/* The file system of `path`, or of the nearest directory above it that exists. */
+static bool find_disk(const char *path, struct statvfs *fs)
 {
     char at[TR_PATH_MAX];
-    struct statvfs fs;
-    if (tr_format(at, sizeof at, "%s", path) != TR_OK) {
-        tr_error_clear();
-        return UINT64_MAX;
+    if (!print(at, sizeof at, "%s", path)) {
+        return false;
     }
-    while (statvfs(at, &fs) != 0) { /* the run will make it */
+    while (statvfs(at, fs) != 0) { /* the run will make it */
         char *slash = strrchr(at, '/');
-        if (!slash && strcmp(at, ".") == 0)
-            return UINT64_MAX;
+        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
+            return false;
         if (slash && slash != at)
             *slash = 0;
         else
             (void)snprintf(at, sizeof at, slash ? "/" : ".");
-        if (slash == at && at[1] == 0 && statvfs(at, &fs) != 0)
-            return UINT64_MAX;
     }
-    uint64_t block = fs.f_frsize ? fs.f_frsize : fs.f_bsize;
-    return fs.f_bavail > UINT64_MAX / (block ? block : 1) ? UINT64_MAX : (uint64_t)fs.f_bavail * block;
+    return true;
+}
+
+static uint64_t blocks_of(const struct statvfs *fs, uint64_t n)
+{
+    uint64_t block = fs->f_frsize ? fs->f_frsize : fs->f_bsize;
+    return n > UINT64_MAX / (block ? block : 1) ? UINT64_MAX : n * block;
+}
+
+uint64_t tr_host_disk_room(const char *path)
+{
+    struct statvfs fs;
+    return find_disk(path, &fs) ? blocks_of(&fs, fs.f_bavail) : UINT64_MAX;
+}
+
+uint64_t tr_host_disk_size(const char *path)
+{
+    struct statvfs fs;
+    return find_disk(path, &fs) ? blocks_of(&fs, fs.f_blocks) : UINT64_MAX;
 }
 
 uint64_t tr_host_id(void)
@@ -279,4 +296,18 @@ uint64_t tr_host_id(void)
         fclose(f);
     (void)snprintf(text, sizeof text, "%s %s", host, line);
     return tr_hash(text, strlen(text)).lo;
+}
+
+enum tr_status tr_host_files(uint64_t need)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == RLIM_INFINITY || r.rlim_cur >= need)
+        return TR_OK;
+    r.rlim_cur = need; /* as far as the hard limit allows */
+    if ((r.rlim_max == RLIM_INFINITY || r.rlim_max >= need) && setrlimit(RLIMIT_NOFILE, &r) == 0)
+        return TR_OK;
+    return tr_fail(TR_USAGE,
+                   "does not fit: ulimit -n allows %" PRIu64 " open files, and this process needs %" PRIu64
+                   "; raise it with ulimit -n",
+                   (uint64_t)r.rlim_max, need);
 }

@@ -12,7 +12,6 @@ struct tr_host {
     uint64_t address_bytes;   /* what RLIMIT_AS and RLIMIT_DATA leave to this process */
     const char *address_name; /* how a shell calls that limit: "ulimit -v"; NULL: there is none */
     uint64_t file_bytes;      /* the largest file (RLIMIT_FSIZE) */
-    uint64_t n_files;         /* open files (RLIMIT_NOFILE) */
 };
 
 /* root: where /proc and /sys are found; "" = the host itself. Tests give a directory. */
@@ -24,6 +23,10 @@ uint64_t tr_host_oom_kills(const char *root, char *text, size_t n_text);
 
 /* Bytes that an ordinary user may still write where `path`, or the nearest directory above it that exists, is. */
 uint64_t tr_host_disk_room(const char *path);
+uint64_t tr_host_disk_size(const char *path); /* all bytes of that file system */
+
+/* So many open files (RLIMIT_NOFILE): raises the limit where that is allowed, else TR_USAGE. */
+enum tr_status tr_host_files(uint64_t need);
 
 /* A number that is the same for processes of one host (and container), and hardly for two of them. */
 uint64_t tr_host_id(void);

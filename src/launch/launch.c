@@ -1,4 +1,5 @@
 /* launch.c - a job: generations of ranks until one succeeds, must not be repeated, or no restarts are left. */
+#include "base/host.h"
 #include "launch/launch_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +8,11 @@
 #include <unistd.h>
 #include "base/banned.h"
 
-enum { DRAIN_US = 2 * 1000 * 1000 };
+enum {
+    DRAIN_US = 2 * 1000 * 1000,
+    FILES_RANK = 8,
+    FILES_OWN = 64
+}; /* open files: streams, log, pidfd; own and nodes */
 
 static enum tr_status check(const struct tr_launch *l)
 {
@@ -175,6 +180,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
         return st;
     struct tr_launch_end how = { .exit_code = TR_EXIT_BUG, .rank = -1 };
     struct launch_job j = { .l = l, .n_world = l->n_ranks, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
+    TR_TRY(tr_host_files((uint64_t)l->n_ranks * FILES_RANK + FILES_OWN));
     TR_TRY(name_job(&j));
     TR_TRY(place_logs(&j));
     TR_TRY(make_ranks(&j));

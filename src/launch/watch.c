@@ -259,6 +259,7 @@ static void end_all_now(struct launch_job *j)
 {
     for (int i = 0; i < j->l->n_ranks; i++) {
         tr_rank_signal(&j->ranks[i], SIGKILL);
+        j->ranks[i].is_killed = true;
         if (j->ranks[i].pidfd >= 0)
             reap(j, &j->ranks[i]);
     }

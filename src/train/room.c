@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* What a process takes beside its arenas: code, stacks, a tokenizer, messages. Measured: 9 MiB of a tiny run. */
-enum { BESIDE_BYTES = 16 << 20 };
+enum { BESIDE_BYTES = 16 << 20, FILES = 64 }; /* and open files, beside one for each other rank */
 
 static enum tr_status refuse(const struct tr_setup *s, const struct tr_room *room, const char *advice, const char *text)
 {
@@ -31,6 +31,9 @@ enum tr_status tr_room_check(const struct tr_compiled *c, const struct tr_setup 
     struct tr_room room = { .device_bytes = UINT64_MAX };
     uint64_t need = tr_host_bytes(c) + BESIDE_BYTES;
     char text[768], a[32], b[32];
+    enum tr_status st = tr_host_files(FILES + (s ? (uint64_t)s->env.size : 0));
+    if (st != TR_OK)
+        return st;
     tr_host_read("", &h);
     bool is_address = h.address_bytes < h.available_bytes;
     uint64_t have = is_address ? h.address_bytes : h.available_bytes;

@@ -11,4 +11,20 @@ enum tr_status tr_room_check(const struct tr_compiled *c, const struct tr_setup 
 /* The same of all ranks of every host together. Collective: all ranks get the same answer. */
 enum tr_status tr_room_check_hosts(struct tr_mesh *mesh, const struct tr_setup *s);
 
+/* ---- disk (disk.c) ---- */
+
+struct tr_disk_need {
+    uint64_t model_bytes, checkpoint_bytes; /* with the small files beside the weights */
+    uint64_t file_bytes;                    /* of the largest file */
+};
+void tr_disk_need(const struct tr_setup *s, struct tr_disk_need *out);
+/* Checkpoints that are on the disk at once, at most, of those made after step `from`; n_there: older ones. */
+int64_t tr_disk_saves(const struct tr_config *cfg, int64_t from, int64_t total, int64_t n_there);
+/* All of them and the model against the room where the output directory is, and ulimit -f. total_steps 0: not known
+ * yet, one checkpoint must fit. */
+enum tr_status tr_disk_check(const struct tr_setup *s, int64_t total_steps);
+/* Takes the room of the model until it is released, or until the process ends. *fd -1: the file system cannot. */
+enum tr_status tr_disk_reserve(const struct tr_setup *s, int *fd);
+void tr_disk_release(int *fd);
+
 #endif

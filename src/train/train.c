@@ -221,6 +221,7 @@ static enum tr_status loop(struct tr_trainer *t)
     TR_TRY(measure_waits(t));
     TR_TRY(tr_saving_finish(t->saving, t->total_steps, t->tokens_done));
     TR_TRY(tr_failpoint("train.before_model"));
+    tr_disk_release(&t->reserve); /* before any rank writes: they meet first */
     TR_TRY(tr_saving_model(t->saving));
     TR_TRY(tr_failpoint("train.after_model"));
     TR_TRY(tr_trainer_meet(t, "the model is written")); /* no rank leaves before the model is written */
@@ -236,7 +237,7 @@ out:
 enum tr_status tr_train(const struct tr_config *cfg)
 {
     int64_t start = tr_clock_us();
-    struct tr_trainer t = { .cfg = cfg, .end.comm_wait = -1, .lap_us = start };
+    struct tr_trainer t = { .cfg = cfg, .reserve = -1, .end.comm_wait = -1, .lap_us = start };
     tr_stop_at_once(true);
     tr_stop_on_signals(cfg->preempt_grace);
     enum tr_status st = tr_trainer_open(&t);

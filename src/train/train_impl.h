@@ -22,6 +22,7 @@ struct tr_trainer {
     struct tr_tokenizer *tok;
     struct tr_data *data, *eval_data;
     struct tr_ckpt_lock *lock;
+    int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;
     struct tr_loader *loader;
     struct tr_observe *ob;

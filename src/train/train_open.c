@@ -238,6 +238,7 @@ static enum tr_status open_setup(struct tr_trainer *t)
     TR_TRY(tr_state_check_allowed(t->cfg));
     TR_TRY(check_inputs(t));
     TR_TRY(tr_room_check(t->s->compiled, t->s, NULL));
+    TR_TRY(tr_disk_check(t->s, t->cfg->max_steps));
     TR_TRY(tr_self_test(&t->arithmetic));
 out:
     return st;
@@ -261,6 +262,8 @@ static void close_device(struct tr_trainer *t)
 static enum tr_status open_data(struct tr_trainer *t)
 {
     enum tr_status st = read_data(t);
+    if (st == TR_OK)
+        st = tr_disk_check(t->s, t->total_steps);
     return st == TR_OK ? tr_failpoint("train.has_data") : st;
 }
 
@@ -282,6 +285,7 @@ static enum tr_status open_join(struct tr_trainer *t)
     if (tr_trainer_is_first(t)) {
         TR_TRY(tr_ckpt_lock(output, t->state.run_id, 0, &t->lock));
         TR_TRY(tr_ckpt_sweep(output, NULL));
+        TR_TRY(tr_disk_reserve(t->s, &t->reserve));
     }
     TR_TRY(tr_trainer_meet(t, "output directory is ready"));
     if (tr_phase_open(output, t->s->env.rank, t->s->env.size, t->s->env.generation) != TR_OK)
@@ -295,6 +299,7 @@ out:
 static void close_join(struct tr_trainer *t)
 {
     tr_mesh_close(t->mesh);
+    tr_disk_release(&t->reserve);
     tr_ckpt_unlock(t->lock);
 }
 

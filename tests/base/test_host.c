@@ -46,7 +46,9 @@ static void without_cgroups_the_host_decides(void **state)
 {
     (void)state;
     struct tr_host h;
+    assert_int_equal(tr_fail(TR_IO, "under way"), TR_IO);
     tr_host_read(root, &h);
+    assert_string_equal(tr_error_text(), "under way");
     assert_int_equal(h.total_bytes, 16 * GIB);
     assert_int_equal(h.available_bytes, 8 * GIB);
     assert_string_equal(h.limit, "the host");
@@ -138,7 +140,13 @@ static void limits_of_the_process_are_read(void **state)
     tr_host_read("", &h);
     assert_int_equal(h.file_bytes, 12345678);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-    assert_true(h.n_files > 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    now = (struct rlimit){ .rlim_cur = 40, .rlim_max = was.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_int_equal(tr_host_files(64), TR_OK); /* the soft limit follows */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_int_equal(now.rlim_cur, 64);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
     assert_true(h.available_bytes > 0 && h.available_bytes <= h.total_bytes + (UINT64_C(1) << 50));
 }
 

@@ -9,8 +9,14 @@ options=(--model model --data train.jsonl --sequence_length 32 --train_batch_siz
     --threads 1 --data_proof none --save_steps 0)
 expect 0 "$TRIREME" train "${options[@]}" --output clean
 
-# I4: a limit on file size hits the save and the log; training goes on, and the fault is told.
+# I4: a limit on file size that no checkpoint fits is refused at the start; one that comes later hits the save and the log, and
+# training goes on.
 (ulimit -f 60 && "$TRIREME" train "${options[@]}" --save_steps 2 --output limit) >limit.log 2>&1 && fail "a model of 110 KB fits in 60 KB"
+grep -q 'ulimit -f allows files of 60.00 KiB' limit.log && [ ! -e limit ] || fail "a limit on files: $(cat limit.log)"
+TR_FAIL=train.before_step:delay2000:2 "$TRIREME" train "${options[@]}" --save_steps 2 --output limit >limit.log 2>&1 &
+for _ in $(seq 400); do grep -qs '"event":"step"' limit/events.jsonl && break || sleep 0.02; done
+python3 -c "import resource; resource.prlimit($!, resource.RLIMIT_FSIZE, (61440, 61440))"
+wait $! && fail "a model of 110 KB fits in 60 KB"
 grep -q 'fault: .*checkpoint' limit.log || fail "a save that hits the limit is not told: $(cat limit.log)"
 [ "$(grep -c '"event":"step"' limit/events.jsonl)" = 6 ] || fail "steps after a failed save: $(cat limit.log)"
 [ -z "$(find limit -name '*.tmp-*')" ] || fail "leftovers: $(find limit)"
@@ -53,6 +59,24 @@ many=(--max_steps 1 --train_batch_size 4096 --per_device_train_batch_size 4096)
 if (ulimit -v 1000000 && "$TRIREME" --version) >/dev/null 2>&1; then
     (ulimit -v 300000 && expect 2 "$TRIREME" train "${options[@]}" "${many[@]}" --output big)
     grep -q 'ulimit -v leaves .*(raise it)' stderr || fail "ulimit -v: $(cat stderr)"
+fi
+
+# I4: too few open files: refused by name, by a rank and by the launcher.
+(ulimit -n 40 && expect 2 "$TRIREME" train "${options[@]}" --output files)
+grep -q 'ulimit -n allows 40 open files' stderr || fail "ulimit -n: $(cat stderr)"
+(ulimit -n 40 && expect 2 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --output files)
+grep -q 'ulimit -n allows 40 open files' stderr && [ ! -e files ] || fail "ulimit -n: $(cat stderr)"
+
+# MPI with a small /dev/shm: a message, where UCX would end by SIGBUS.
+mpi=(--dp 2 --per_device_train_batch_size 1 --comm mpi --output mpi)
+if [ -e "$(dirname "$TRIREME")/libtrireme_mpich.so" ] && unshare -m true 2>/dev/null; then
+    # $work may itself be in /dev/shm, which the new one hides: it is moved aside first
+    in_small_shm() { unshare -m bash -c 'mount --make-rprivate / && mkdir /tmp/shm.$$ && mount --bind "$0" /tmp/shm.$$ && cd /tmp/shm.$$ &&
+        mount -t tmpfs -o size=4m tmpfs /dev/shm && "$@"; rc=$?; cd / && umount -l /tmp/shm.$$ && rmdir /tmp/shm.$$; exit $rc' "$work" "$@"; }
+    expect 2 in_small_shm "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" "${mpi[@]}"
+    grep -q 'MPI needs 8.50 MiB in /dev/shm for the 2 ranks of this host, which has 4.00 MiB' stderr || fail "small /dev/shm: $(cat stderr)"
+    ! grep -q 'SIGSEGV\|SIGBUS' stderr || fail "MPI in a small /dev/shm: $(cat stderr)"
+    UCX_TLS=tcp,self UCX_NET_DEVICES=lo expect 0 in_small_shm "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" "${mpi[@]}"
 fi
 
 # in_cgroup BYTES COMMAND: in a memory cgroup of its own. 99: this host does not let us make one.

@@ -51,11 +51,39 @@ rc=0
 TR_FAIL=${fails%,} run --output stop --max_save_failures 2 || rc=$?
 [ $rc = 70 ] && grep -q '2 saves in a row have failed' run.err || fail "exit $rc: $(cat run.err)"
 
-# C1 for real: a disk that fills up. (Not everybody may mount one.)
-if mkdir full && mount -t tmpfs -o size=700k tmpfs full 2>/dev/null; then
+# C1 for real: a disk without room for all checkpoints is refused at the start, with changes that fit; one that fills up
+# later costs checkpoints, and not the model, whose room is taken at the start. (Not everybody may mount one.)
+if mkdir full && mount -t tmpfs -o size=1200k tmpfs full 2>/dev/null; then
+    trap 'umount -l "$work/full"; rm -rf "$work"' EXIT
     rc=0
-    run --output full/out --save_total_limit 0 || rc=$?
+    run --output full/out || rc=$?
+    [ $rc = 2 ] && [ ! -e full/out ] && grep -q 'does not fit: .* free where output full/out is, and 4 checkpoints' run.err ||
+        fail "no room for 4 checkpoints: exit $rc: $(cat run.err)"
+    mapfile -t advice < <(grep '^  --' run.err)
+    [ ${#advice[@]} = 3 ] || fail "advice: $(cat run.err)"
+    for line in "${advice[@]}"; do # each of them is true
+        rm -rf full/out
+        # shellcheck disable=SC2086
+        run --output full/out $line || fail "$line: $(cat run.err)"
+        ! grep -q '"event":"fault"' full/out/events.jsonl || fail "$line does not fit: $(grep fault full/out/events.jsonl)"
+    done
+    rm -rf full/out
+    TR_FAIL=train.before_step:delay2000:8 run --output full/out --save_total_limit 1 &
+    for _ in $(seq 400); do [ -e full/out/latest ] && break || sleep 0.02; done
+    cat /dev/zero >full/filler 2>/dev/null || true
+    rc=0
+    wait $! || rc=$?
+    grep -q 'No space left' full/out/events.jsonl run.err run.log || fail "a full disk went unnoticed (exit $rc)"
+    [ $rc = 70 ] && grep -q 'the model is written, but' run.err || fail "a disk that fills up: exit $rc: $(cat run.err)"
+    same whole/model.safetensors full/out/model.safetensors
+    rm -rf full/out # a killed run leaves nothing of its reserve
+    room=$(stat -f -c %a full)
+    rm full/filler
+    empty=$(stat -f -c %a full)
+    [ "$room" -lt "$empty" ] || fail "the disk was not full"
+    TR_FAIL=train.before_step:kill:2 run --output full/out --save_total_limit 1 || true
+    rm -rf full/out
+    [ "$(stat -f -c %a full)" = "$empty" ] || fail "a killed run still holds room"
     umount -l full
-    grep -q 'No space left' full/out/events.jsonl 2>/dev/null || grep -q 'No space left' run.err || grep -q 'No space left' run.log ||
-        fail "a full disk went unnoticed (exit $rc)"
+    trap 'rm -rf "$work"' EXIT
 fi
