@@ -4,13 +4,16 @@
  *     base = linear(x, W, b)    u = linear(dropout(x), A)    d = linear(s u, B)    y = base + d
  * and with DoRA
  *     base = linear(x, W)    y = (base + d) m / |W + s B A| + b    where the norm of a row is a constant in the
- * backward; so value y keeps its number and its slices, and everything that reads it stays as it is. The parameters of
- * targets that read the same x lie side by side, A after A and B after B, so that pass `side` can join their products.
- * With dropout each of them draws a mask of its own, as in PEFT, so there each reads another x. Segments of which the
- * same is decided share one program. Under the tensor axis A is one head, which no number of ranks divides: every rank
- * computes all of u and uses it for its own columns. Behind split inputs u and d are terms of the linear's own sum
- * (tensor.c). Rejected: an op for the whole target (every pass and column would need a rule for it); a program for each
- * segment (compiling would take as many times longer as the model has layers).
+ * backward; and with PiSSA and OLoRA, which take A0 and B0 out of the base,
+ *     y = base + (d - linear(s linear(x, A0), B0))
+ * where A0 and B0 are frozen, so that W is that of the base's directory. Value y keeps its number and its slices, and
+ * everything that reads it stays as it is. The parameters of targets that read the same x lie side by side, A after A
+ * and B after B, so that pass `side` can join their products. With dropout each of them draws a mask of its own, as in
+ * PEFT, so there each reads another x. Segments of which the same is decided share one program. Under the tensor axis A
+ * is one head, which no number of ranks divides: every rank computes all of u and uses it for its own columns. Behind
+ * split inputs u and d are terms of the linear's own sum (tensor.c). Rejected: an op for the whole target (every pass
+ * and column would need a rule for it); a program for each segment (compiling would take as many times longer as the
+ * model has layers).
  */
 #include "adapter/adapter.h"
 #include <math.h>
@@ -23,6 +26,7 @@ struct site {
     int node; /* of the program */
     const struct tr_adapter_target *target;
     tr_val a, b, bias, magnitude; /* new parameters; the last two, of B and of DoRA, may be TR_NONE */
+    tr_val start_a, start_b;      /* A and B as they began, where the base is changed by them; else TR_NONE */
 };
 
 /* A program that was made, and from what. */
@@ -105,8 +109,14 @@ static enum tr_status find_sites(struct adapting *x, int segment)
         if (!is_linear && x->a->use_dora)
             return tr_fail(TR_USAGE, "target %s: use_dora takes no embeddings; leave it out", t->module);
         TR_BUG_ON(x->n_sites == SITES_MAX);
-        x->site[x->n_sites++] =
-            (struct site){ .node = i, .target = t, .a = TR_NONE, .b = TR_NONE, .bias = TR_NONE, .magnitude = TR_NONE };
+        x->site[x->n_sites++] = (struct site){ .node = i,
+                                               .target = t,
+                                               .a = TR_NONE,
+                                               .b = TR_NONE,
+                                               .bias = TR_NONE,
+                                               .magnitude = TR_NONE,
+                                               .start_a = TR_NONE,
+                                               .start_b = TR_NONE };
     }
     return TR_OK;
 }
@@ -119,8 +129,16 @@ struct start {
     double size;
 };
 
-static struct start start_of_a(const struct adapting *x, int64_t n_in, int64_t r)
+static struct start start_of_base(const struct adapting *x, const struct site *s)
 {
+    return (struct start){ x->a->init == TR_ADAPTER_PISSA ? TR_INIT_PISSA : TR_INIT_OLORA, s->target->scale };
+}
+
+static struct start start_of_a(const struct adapting *x, int64_t n_in, const struct site *s)
+{
+    int64_t r = s->target->r;
+    if (tr_adapter_changes_base(x->a))
+        return start_of_base(x, s);
     if (x->a->init == TR_ADAPTER_ORTHOGONAL)
         return (struct start){ TR_INIT_ORTHOGONAL_A, 0 };
     if (x->a->init == TR_ADAPTER_GAUSSIAN)
@@ -129,8 +147,11 @@ static struct start start_of_a(const struct adapting *x, int64_t n_in, int64_t r
 }
 
 /* B begins with zeros, so that the first step sees the base; with init false it begins as a new linear does. */
-static struct start start_of_b(const struct adapting *x, int64_t r)
+static struct start start_of_b(const struct adapting *x, const struct site *s)
 {
+    int64_t r = s->target->r;
+    if (tr_adapter_changes_base(x->a))
+        return start_of_base(x, s);
     if (x->a->init == TR_ADAPTER_ORTHOGONAL)
         return (struct start){ TR_INIT_ORTHOGONAL_B, 0 };
     if (x->a->init == TR_ADAPTER_DEFAULT)
@@ -192,7 +213,7 @@ static void add_a(const struct adapting *x, struct tr_program *p, struct site *s
         split = (struct tr_split){ 0, 1, 1 };
     if (z.splits_inputs)
         split = (struct tr_split){ 1, z.w.split.n_parts, z.w.split.n_heads };
-    s->a = add_param(p, &z.w, ".lora_A.weight", 2, s->target->r, z.n_in, split, start_of_a(x, z.n_in, s->target->r));
+    s->a = add_param(p, &z.w, ".lora_A.weight", 2, s->target->r, z.n_in, split, start_of_a(x, z.n_in, s));
 }
 
 static void add_b(const struct adapting *x, struct tr_program *p, struct site *s)
@@ -201,7 +222,7 @@ static void add_b(const struct adapting *x, struct tr_program *p, struct site *s
     struct tr_split split = { TR_WHOLE, 1, 0 };
     if (z.splits_outputs)
         split = (struct tr_split){ 0, z.w.split.n_parts, z.w.split.n_heads };
-    struct start start = start_of_b(x, s->target->r);
+    struct start start = start_of_b(x, s);
     s->b = add_param(p, &z.w, ".lora_B.weight", 2, z.n_out, s->target->r, split, start);
     if (x->a->has_b_bias)
         s->bias = add_param(p, &z.w, ".lora_B.bias", 1, 1, z.n_out, split,
@@ -209,6 +230,22 @@ static void add_b(const struct adapting *x, struct tr_program *p, struct site *s
     if (x->a->use_dora) /* who loads the base sets it to the norms of its rows */
         s->magnitude =
             add_param(p, &z.w, ".lora_magnitude_vector", 1, 1, z.n_out, split, (struct start){ TR_INIT_ONES, 0 });
+}
+
+/* A parameter like another, which does not learn. */
+static tr_val add_start(struct tr_program *p, const struct site *s, tr_val like, const char *suffix)
+{
+    struct shape z = shape_of(p, s);
+    struct tr_local_param l = p->param[p->value[like].slot];
+    return add_param(p, &z.w, suffix, 2, l.rows, l.cols, l.split, (struct start){ l.init, (double)l.init_std });
+}
+
+static void add_starts(const struct adapting *x, struct tr_program *p, struct site *s)
+{
+    if (!tr_adapter_changes_base(x->a) || p->failed != TR_OK)
+        return;
+    s->start_a = add_start(p, s, s->a, ".lora_start_A.weight");
+    s->start_b = add_start(p, s, s->b, ".lora_start_B.weight");
 }
 
 /* Adds the parameters of all sites: for each input its A's, then its B's. */
@@ -226,6 +263,9 @@ static void add_params(struct adapting *x, struct tr_program *p)
         for (int k = i; k < x->n_sites; k++)
             if (p->node[x->site[k].node].in[0] == input)
                 add_b(x, p, &x->site[k]);
+        for (int k = i; k < x->n_sites; k++)
+            if (p->node[x->site[k].node].in[0] == input)
+                add_starts(x, p, &x->site[k]);
     }
 }
 
@@ -369,12 +409,24 @@ static void emit_embedding(struct tr_program *p, const struct site *s, struct tr
     (void)emit_add(p, base, emit_delta(p, s, column.out[0], y), y);
 }
 
+/* What A and B give beyond what they began with, which the base is without: s B A x' - s B0 A0 x. Where nothing has
+ * been learnt this is exactly zero. */
+static tr_val emit_change(struct tr_program *p, const struct site *s, tr_val x, tr_val y, tr_val delta)
+{
+    if (s->start_a == TR_NONE)
+        return delta;
+    tr_val u = emit(p, TR_OP_LINEAR, x, s->start_a, TR_NONE, new_value(p, x, s->target->r, "start"));
+    u = emit_scale(p, u, -s->target->scale);
+    tr_val d = emit(p, TR_OP_LINEAR, u, s->start_b, TR_NONE, new_value(p, y, p->value[y].cols, "started"));
+    return emit_add(p, delta, d, new_value(p, y, p->value[y].cols, "change"));
+}
+
 /* Emits a linear that is a target. dropped: the input of its A. */
 static void emit_linear(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
 {
     tr_val y = n.out[0], base = emit_base(p, n, n.in[0], n.in[2], "base");
     tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
-    (void)emit_add(p, base, emit_delta(p, s, u, y), y);
+    (void)emit_add(p, base, emit_change(p, s, n.in[0], y, emit_delta(p, s, u, y)), y);
 }
 
 static const struct site *site_at(const struct adapting *x, int node)
@@ -493,23 +545,11 @@ out:
     return st;
 }
 
-/* PiSSA and OLoRA change the base, so that their adapters belong to no base that is on disk. */
-static enum tr_status check_start(const struct tr_adapter *a)
-{
-    if (a->init == TR_ADAPTER_PISSA || a->init == TR_ADAPTER_OLORA)
-        return tr_fail(TR_USAGE,
-                       "init_lora_weights %s changes the base and is not built; use true or gaussian, or "
-                       "convert the adapter with PEFT (path_initial_model_for_weight_conversion)",
-                       a->init == TR_ADAPTER_PISSA ? "pissa" : "olora");
-    return TR_OK;
-}
-
 enum tr_status tr_adapt(struct tr_model *m, const struct tr_adapter *a, bool is_training)
 {
     struct adapting x = { .m = m, .a = a, .is_training = is_training };
     struct tr_adapter_choice choice = { 0 };
     enum tr_status st = TR_OK;
-    TR_TRY(check_start(a));
     TR_TRY(tr_adapter_choose(a, m, &choice));
     if (a->n_tokens)
         TR_TRY(tr_fail(TR_USAGE, "trainable_token_indices is not built yet; leave it out"));

@@ -38,7 +38,7 @@ struct tr_adapter {
     bool has_b_bias; /* PEFT's lora_bias: B has a bias */
     enum tr_lora_bias bias;
     enum tr_adapter_init init;
-    int pissa_iterations;   /* 0: full SVD */
+    int pissa_iterations;   /* pissa_niter_N of PEFT; singular vectors are exact here either way. 0: pissa */
     double loraplus_ratio;  /* learning rate of B over that of A; 1: the same. PEFT keeps it outside the file */
     bool ensures_tying;     /* ensure_weight_tying: what is trained of a tied embedding is trained of the head too */
     struct tr_words target; /* names or suffixes, or one regex; empty: PEFT's default of the family */
@@ -56,6 +56,16 @@ struct tr_adapter {
     cJSON *config; /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
     struct tr_adapter_regexes *regexes;
 };
+
+/* Does it begin with a part of the base, which is then trained without that part (PiSSA, OLoRA)? */
+static inline bool tr_adapter_changes_base(const struct tr_adapter *a)
+{
+    return a->init == TR_ADAPTER_PISSA || a->init == TR_ADAPTER_OLORA;
+}
+
+const char *tr_adapter_start_name(const struct tr_adapter *a); /* "pissa", "olora"; NULL: it leaves the base alone */
+/* Turns what tr_adapter_print() wrote of an adapter with this start, and was read again, into that adapter. */
+enum tr_status tr_adapter_halve(struct tr_adapter *a, const char *start);
 
 /* What the options ask for: a new adapter (finetuning_type lora), or the one of a directory that --model names. NULL in
  * *out: none. An option that contradicts the directory is TR_USAGE. */
@@ -101,7 +111,8 @@ struct tr_adapter_choice {
 enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_model *m, struct tr_adapter_choice *out);
 
 /* Appends the text of adapter_config.json for this model: every key that PEFT writes, sorted and indented as it does.
- */
+ * An adapter that changes the base is written as PEFT converts it: an ordinary one of twice the rank and the same
+ * scale, for the base as it is (ckpt/save_join.c). */
 enum tr_status tr_adapter_print(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out);
 
 /* Appends one line of what is trained: "LoRA r 16 alpha 32 on 210 modules: 4.88 M parameters". */

@@ -128,6 +128,12 @@ static enum tr_status check_target(const struct tr_adapter *a, const struct tr_a
     if (a->has_b_bias && mod->kind == TR_MODULE_EMBEDDING)
         return tr_fail(TR_USAGE, "lora_bias (a bias of B) works on linears only; take %s out with exclude_modules",
                        mod->target.module);
+    if (a->init == TR_ADAPTER_OLORA && mod->kind == TR_MODULE_CONV1D)
+        return tr_fail(TR_USAGE,
+                       "init_lora_weights olora: PEFT has none for %s, whose matrix is stored (in, out); use pissa",
+                       mod->target.module);
+    if (a->config && !tr_adapter_changes_base(a))
+        side *= 2; /* a start of the base and what became of it lie side by side in the file */
     if (mod->target.r <= side)
         return TR_OK;
     return tr_fail(TR_USAGE,

@@ -88,7 +88,9 @@ enum tr_status tr_adapter_parse_init(const char *text, bool is_read, struct tr_a
     }
     if (is_read && strcmp(text, "eva") == 0) /* it changes only what A starts with, and the file has A */
         return TR_OK;
-    return tr_fail(TR_USAGE, "init_lora_weights \"%s\" is not implemented; use true, false, gaussian or orthogonal",
+    return tr_fail(TR_USAGE,
+                   "init_lora_weights \"%s\" is not implemented; use true, false, gaussian, "
+                   "orthogonal, pissa or olora",
                    tr_escape(text, shown, sizeof shown));
 }
 
@@ -109,6 +111,46 @@ static enum tr_status check_ranks(const struct tr_adapter *a)
     return TR_OK;
 }
 
+const char *tr_adapter_start_name(const struct tr_adapter *a)
+{
+    return a->init == TR_ADAPTER_PISSA ? "pissa" : a->init == TR_ADAPTER_OLORA ? "olora" : NULL;
+}
+
+enum tr_status tr_adapter_halve(struct tr_adapter *a, const char *start)
+{
+    double factor = a->use_rslora ? sqrt(2) : 2;
+    bool is_even = a->r % 2 == 0;
+    for (size_t i = 0; i < a->n_rank_patterns; i++) {
+        is_even = is_even && (int64_t)a->rank_pattern[i].value % 2 == 0;
+        a->rank_pattern[i].value /= 2;
+    }
+    for (size_t i = 0; i < a->n_alpha_patterns; i++)
+        a->alpha_pattern[i].value /= factor;
+    a->r /= 2;
+    a->alpha /= factor;
+    enum tr_status st = tr_adapter_parse_init(start, true, a);
+    if (st == TR_OK && (!is_even || !tr_adapter_changes_base(a)))
+        st = tr_fail(TR_USAGE, "the adapter is not what a start of %s leaves: its ranks are odd", start);
+    return st;
+}
+
+/* A start that is taken out of the base goes with a scale that has a root, and not with norms of the base. */
+static enum tr_status check_start(const struct tr_adapter *a)
+{
+    double least = a->alpha;
+    for (size_t i = 0; i < a->n_alpha_patterns; i++)
+        least = fmin(least, a->alpha_pattern[i].value);
+    if (tr_adapter_changes_base(a) && a->use_dora)
+        return tr_fail(TR_USAGE,
+                       "init_lora_weights %s and use_dora do not go together: no adapter of the base as it is could "
+                       "be saved; drop one of them",
+                       tr_adapter_start_name(a));
+    if (tr_adapter_changes_base(a) && !(least > 0))
+        return tr_fail(TR_USAGE, "init_lora_weights %s needs an alpha above 0, not %g", tr_adapter_start_name(a),
+                       least);
+    return TR_OK;
+}
+
 enum tr_status tr_adapter_check(struct tr_adapter *a)
 {
     enum tr_status st = TR_OK;
@@ -126,6 +168,7 @@ enum tr_status tr_adapter_check(struct tr_adapter *a)
     if (a->has_b_bias && a->init != TR_ADAPTER_KAIMING && a->init != TR_ADAPTER_DEFAULT)
         TR_TRY(tr_fail(TR_USAGE, "lora_bias (a bias of B) needs init_lora_weights true or false"));
     TR_TRY(check_ranks(a));
+    TR_TRY(check_start(a));
     TR_TRY(tr_adapter_compile(a));
 out:
     return st;

@@ -329,11 +329,11 @@ static cJSON *ints_json(const int64_t *v, size_t n)
     return list;
 }
 
-static cJSON *pattern_json(const struct tr_adapter_pattern *p, size_t n)
+static cJSON *pattern_json(const struct tr_adapter_pattern *p, size_t n, double factor)
 {
     cJSON *obj = cJSON_CreateObject();
     for (size_t i = 0; obj && i < n; i++)
-        if (!cJSON_AddNumberToObject(obj, p[i].key, p[i].value)) {
+        if (!cJSON_AddNumberToObject(obj, p[i].key, p[i].value * factor)) {
             cJSON_Delete(obj);
             obj = NULL;
         }
@@ -375,9 +375,23 @@ static enum tr_status set_from_options(const struct tr_adapter *a, cJSON *obj)
     TR_TRY(set(obj, "layers_pattern", words_json(&a->layers_pattern, false)));
     TR_TRY(set(obj, "layers_to_transform", ints_json(a->layer, a->n_layers)));
     TR_TRY(set(obj, "trainable_token_indices", ints_json(a->token, a->n_tokens)));
-    TR_TRY(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns)));
-    TR_TRY(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns)));
+    TR_TRY(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 1)));
+    TR_TRY(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, 1)));
     TR_TRY(set(obj, "base_model_name_or_path", a->base ? cJSON_CreateString(a->base) : cJSON_CreateNull()));
+out:
+    return st;
+}
+
+/* Twice the rank and the same scale: alpha / r, or alpha / sqrt(r). */
+static enum tr_status set_converted(const struct tr_adapter *a, cJSON *obj)
+{
+    enum tr_status st = TR_OK;
+    double factor = a->use_rslora ? sqrt(2) : 2;
+    TR_TRY(set(obj, "r", cJSON_CreateNumber((double)(2 * a->r))));
+    TR_TRY(set(obj, "lora_alpha", cJSON_CreateNumber(a->alpha * factor)));
+    TR_TRY(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 2)));
+    TR_TRY(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, factor)));
+    TR_TRY(set(obj, "init_lora_weights", cJSON_CreateTrue()));
 out:
     return st;
 }
@@ -395,6 +409,8 @@ enum tr_status tr_adapter_print(const struct tr_adapter *a, const struct tr_mode
             TR_TRY(set(obj, defaults[i].key, cJSON_Parse(defaults[i].value)));
     if (!a->config)
         TR_TRY(set_from_options(a, obj));
+    if (tr_adapter_changes_base(a))
+        TR_TRY(set_converted(a, obj));
     TR_TRY(last_is_conv1d(a, m, &is_conv1d));
     TR_TRY(set(obj, "fan_in_fan_out", cJSON_CreateBool(is_conv1d)));
     TR_TRY(target_json(a, m, &targets));

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "base/run.h"
 #include "base/pool.h"
+#include "base/factor.h"
 #include "base/banned.h"
 
 #endif

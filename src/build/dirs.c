@@ -164,7 +164,7 @@ enum tr_status tr_dirs_load(const struct tr_dirs *s, const struct tr_store *stor
         TR_TRY(tr_base_id_check(s->dir, s->base));
     TR_TRY(tr_load_weights(store, s->base, buf, NULL));
     if (s->dir)
-        TR_TRY(tr_load_adapter(store, s->dir, buf));
+        TR_TRY(tr_load_adapter(store, s->base, s->dir, buf));
 out:
     return st;
 }
@@ -176,7 +176,7 @@ enum tr_status tr_dirs_restore(const struct tr_dirs *s, const struct tr_store *s
     if (!s->adapter)
         return tr_load_weights(store, checkpoint, buf, NULL);
     TR_TRY(tr_load_weights(store, s->base, buf, NULL));
-    TR_TRY(tr_load_adapter(store, checkpoint, buf));
+    TR_TRY(tr_load_adapter(store, s->base, checkpoint, buf));
 out:
     return st;
 }

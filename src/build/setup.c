@@ -110,7 +110,7 @@ static enum tr_status freeze_base(struct tr_setup *s)
     if (!s->is_frozen || !s->is_saved)
         return tr_fail(TR_NOMEM, "setup: out of memory");
     for (int i = 0; i < s->model->n_params; i++) {
-        s->is_frozen[i] = !s->model->param[i].in_adapter;
+        s->is_frozen[i] = !tr_adapter_learns(s->model, i);
         s->is_saved[i] = tr_adapter_saves(s->model, i);
     }
     return TR_OK;
@@ -155,10 +155,16 @@ static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
                        "%s holds weights in fewer bits than a checkpoint saves, so it trains adapters only; add "
                        "--finetuning_type lora, or drop it",
                        s->cfg->load_in_4bit ? "load_in_4bit" : "base_dtype fp8");
-    bool is_whole = is_training && !s->from.adapter; /* codes in a file are decoded */
-    return is_whole ? TR_OK
-                    : tr_setup_packed(s->cfg, s->from.base, is_training ? s->model : s->eval_model,
-                                      is_training ? s->is_frozen : NULL, &s->packed_of);
+    if (is_training && !s->from.adapter) /* codes in a file are decoded */
+        return TR_OK;
+    enum tr_status st = tr_setup_packed(s->cfg, s->from.base, is_training ? s->model : s->eval_model,
+                                        is_training ? s->is_frozen : NULL, &s->packed_of);
+    if (st == TR_OK && s->packed_of && s->from.adapter && tr_adapter_changes_base(s->from.adapter))
+        st = tr_fail(TR_USAGE,
+                     "init_lora_weights %s takes its start out of the weights, which this base has in few bits; use "
+                     "true or gaussian, or a base that is not quantised",
+                     tr_adapter_start_name(s->from.adapter));
+    return st;
 }
 
 enum tr_status tr_setup_positions(const struct tr_config *cfg, int64_t *out)

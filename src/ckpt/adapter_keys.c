@@ -10,17 +10,50 @@ static bool ends_with(const char *name, const char *tail)
 
 bool tr_adapter_owns(const char *name)
 {
-    static const char *const tails[] = { ".lora_A.weight",
-                                         ".lora_B.weight",
-                                         ".lora_B.bias",
-                                         ".lora_magnitude_vector",
-                                         ".lora_embedding_A",
-                                         ".lora_embedding_B",
-                                         ".token_adapter.trainable_tokens_delta" };
+    static const char *const tails[] = {
+        ".lora_A.weight",         ".lora_B.weight",       ".lora_B.bias",
+        ".lora_magnitude_vector", ".lora_start_A.weight", ".lora_start_B.weight",
+        ".lora_embedding_A",      ".lora_embedding_B",    ".token_adapter.trainable_tokens_delta"
+    };
     for (size_t i = 0; i < TR_COUNT_OF(tails); i++)
         if (ends_with(name, tails[i]))
             return true;
     return false;
+}
+
+bool tr_adapter_is_start(const char *name)
+{
+    return ends_with(name, ".lora_start_A.weight") || ends_with(name, ".lora_start_B.weight");
+}
+
+bool tr_adapter_joins_columns(const char *name)
+{
+    return ends_with(name, ".lora_B.weight");
+}
+
+bool tr_adapter_learns(const struct tr_model *m, int param)
+{
+    return m->param[param].in_adapter && !tr_adapter_is_start(m->param[param].name);
+}
+
+int tr_adapter_start_of(const struct tr_model *m, int param)
+{
+    static const struct {
+        const char *tail, *start;
+    } rows[] = { { ".lora_A.weight", ".lora_start_A.weight" }, { ".lora_B.weight", ".lora_start_B.weight" } };
+    const struct tr_param *p = &m->param[param];
+    char name[TR_NAME_MAX];
+    bool has_start = p->init == TR_INIT_PISSA || p->init == TR_INIT_OLORA;
+    for (size_t k = 0; has_start && k < TR_COUNT_OF(rows); k++) {
+        if (!ends_with(p->name, rows[k].tail) ||
+            tr_format(name, sizeof name, "%.*s%s", (int)(strlen(p->name) - strlen(rows[k].tail)), p->name,
+                      rows[k].start) != TR_OK)
+            continue;
+        for (int i = param + 1; i < m->n_params; i++)
+            if (strcmp(m->param[i].name, name) == 0)
+                return i;
+    }
+    return -1;
 }
 
 static bool has_param(const struct tr_model *m, const char *module, int n_module, const char *tail)

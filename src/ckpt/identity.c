@@ -140,7 +140,8 @@ out:
     return st;
 }
 
-enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, const char *quant, struct tr_str *out)
+enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, const char *quant, const char *start,
+                                struct tr_str *out)
 {
     char config[33], tensors[33], samples[33];
     tr_hash_hex(id->config, config);
@@ -150,6 +151,8 @@ enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, c
     tr_str_json(out, path);
     if (quant[0])
         tr_str_addf(out, ", \"quant\": \"%s\"", quant);
+    if (start)
+        tr_str_addf(out, ", \"start\": \"%s\"", start);
     tr_str_addf(out,
                 ", \"tensors\": %" PRId64 ", \"bytes\": %" PRIu64
                 ", \"config_hash\": \"%s\", \"tensors_hash\": \"%s\", \"samples_hash\": \"%s\"}\n",

@@ -12,9 +12,12 @@ struct tr_base_id {
     uint64_t n_bytes;
 };
 enum tr_status tr_base_id_of(const char *dir, struct tr_base_id *out);
-/* Text of trireme/base.json. path: where it is; quant: how the run packed it ("nf4", "fp4:double"), "": it did not. */
-enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, const char *quant, struct tr_str *out);
-/* Members "path" and "quant" of adapter_dir/trireme/base.json. TR_USAGE: it does not say. */
+/* Text of trireme/base.json. path: where it is; quant: how the run packed it ("nf4", "fp4:double"), "": it did not;
+ * start: what the run took out of it ("pissa", "olora"), so that half of the adapter's file is frozen, NULL: nothing.
+ */
+enum tr_status tr_base_id_print(const struct tr_base_id *id, const char *path, const char *quant, const char *start,
+                                struct tr_str *out);
+/* Members "path", "quant" and "start" of adapter_dir/trireme/base.json. TR_USAGE: it does not say. */
 enum tr_status tr_base_id_member(const char *adapter_dir, const char *key, char out[TR_PATH_MAX]);
 /* All of it in 32 hex digits. */
 void tr_base_id_hex(const struct tr_base_id *id, char out[33]);

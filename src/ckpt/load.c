@@ -171,7 +171,9 @@ enum tr_status tr_load_new_adapter(const struct tr_store *s, const char *base, u
                                    float *buf)
 {
     enum tr_status st = fill_random(s, seed, pool, true, buf);
-    return st == TR_OK ? tr_load_magnitudes(s, base, buf) : st;
+    if (st == TR_OK)
+        st = tr_load_magnitudes(s, base, buf);
+    return st == TR_OK ? tr_load_starts(s, base, true, buf) : st;
 }
 
 enum tr_status tr_load_store(const struct tr_store *s, const struct tr_store *from, float *buf)

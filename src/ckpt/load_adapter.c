@@ -31,7 +31,9 @@ struct found {
     const struct tr_hf *hf;
     struct tr_st_entry *want; /* tensors that must be there, and those of the base that are */
     char (*key)[TR_ADAPTER_KEY_MAX];
-    int *param_of; /* by `want` */
+    int *param_of;     /* by `want` */
+    int *start_of;     /* by `want`: the parameter that is the second half of the tensor; -1: none is */
+    bool lacks_starts; /* the file belongs to a base without them */
     size_t n;
 };
 
@@ -45,6 +47,17 @@ bool tr_adapter_find(const struct tr_hf *hf, const struct tr_model *m, int param
            (tr_format(longer, sizeof longer, "%s.weight", key) == TR_OK && tr_hf_find(hf, longer, out_at));
 }
 
+/* A and B of a run that changed its base are followed by what they began as; PEFT's own directories are not. */
+static int start_in_file(struct found *f, const struct tr_model *m, int param, const struct tr_st_tensor *t)
+{
+    int start = tr_adapter_start_of(m, param), dim = tr_adapter_joins_columns(m->param[param].name) ? 1 : 0;
+    if (start < 0 || !t || t->n_dims != 2 || t->dims[dim] != 2 * m->param[param].dim[dim]) {
+        f->lacks_starts = f->lacks_starts || start >= 0;
+        return -1;
+    }
+    return start;
+}
+
 static enum tr_status match(const struct tr_model *m, const char *dir, struct found *f)
 {
     enum tr_status st = TR_OK;
@@ -52,7 +65,7 @@ static enum tr_status match(const struct tr_model *m, const char *dir, struct fo
         const struct tr_param *p = &m->param[i];
         size_t at = 0;
         bool is_here = tr_adapter_find(f->hf, m, i, &at);
-        if (!is_here && !p->in_adapter) /* the base's directory has it */
+        if (!is_here && !tr_adapter_learns(m, i)) /* the base's directory has it, or what follows A and B */
             continue;
         st = is_here ? tr_format(f->key[f->n], sizeof f->key[0], "%s", tr_hf_tensor(f->hf, at)->name)
                      : tr_adapter_key(m, i, f->key[f->n], sizeof f->key[0]);
@@ -60,6 +73,9 @@ static enum tr_status match(const struct tr_model *m, const char *dir, struct fo
         *e = (struct tr_st_entry){ .name = f->key[f->n], .n_dims = p->n_dims };
         e->dims[0] = p->dim[0];
         e->dims[1] = p->dim[1];
+        f->start_of[f->n] = start_in_file(f, m, i, is_here ? tr_hf_tensor(f->hf, at) : NULL);
+        if (f->start_of[f->n] >= 0)
+            e->dims[tr_adapter_joins_columns(p->name) ? 1 : 0] *= 2;
         f->param_of[f->n++] = i;
     }
     if (st == TR_OK)
@@ -77,8 +93,9 @@ static enum tr_status open_found(const struct tr_model *m, const char *dir, stru
     *f = (struct found){ .hf = *hf,
                          .want = calloc(n, sizeof *f->want),
                          .key = calloc(n + 1, sizeof *f->key),
-                         .param_of = calloc(n, sizeof *f->param_of) };
-    if (!f->want || !f->key || !f->param_of)
+                         .param_of = calloc(n, sizeof *f->param_of),
+                         .start_of = calloc(n, sizeof *f->start_of) };
+    if (!f->want || !f->key || !f->param_of || !f->start_of)
         return tr_fail(TR_NOMEM, "load: out of memory");
     return match(m, dir, f);
 }
@@ -88,6 +105,7 @@ static void close_found(struct tr_hf *hf, struct found *f)
     free(f->want);
     free(f->key);
     free(f->param_of);
+    free(f->start_of);
     tr_hf_close(hf);
 }
 
@@ -100,7 +118,7 @@ enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir)
     return st;
 }
 
-enum tr_status tr_load_adapter(const struct tr_store *s, const char *dir, float *buf)
+enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const char *dir, float *buf)
 {
     struct tr_hf *hf = NULL;
     struct found f;
@@ -111,8 +129,11 @@ enum tr_status tr_load_adapter(const struct tr_store *s, const char *dir, float 
         size_t at = 0;
         TR_BUG_ON(!tr_hf_find(hf, f.want[i].name, &at));
         TR_TRY(tr_failpoint("load.weights"));
-        TR_TRY(tr_load_tensor(s, hf, at, f.param_of[i], buf));
+        TR_TRY(f.start_of[i] >= 0 ? tr_load_joined(s, hf, at, f.param_of[i], f.start_of[i], buf)
+                                  : tr_load_tensor(s, hf, at, f.param_of[i], buf));
     }
+    if (f.lacks_starts && base)
+        TR_TRY(tr_load_starts(s, base, false, buf));
 out:
     close_found(hf, &f);
     return st;
@@ -120,7 +141,7 @@ out:
 
 /* ---- a new adapter ---- */
 
-static int find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail)
+int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail)
 {
     char name[TR_NAME_MAX];
     if (tr_format(name, sizeof name, "%.*s%s", n_module, module, tail) != TR_OK)
@@ -132,7 +153,7 @@ static int find_sibling(const struct tr_model *m, const char *module, int n_modu
 }
 
 /* Are the outputs of this weight its columns (Conv1D)? */
-static bool is_in_out(const struct tr_model *m, int weight)
+bool tr_weight_is_in_out(const struct tr_model *m, int weight)
 {
     for (int g = 0; g < m->n_segments; g++) {
         const struct tr_program *p = m->program[m->segment[g].program];
@@ -147,7 +168,7 @@ static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_h
                                      double *squares, float *buf)
 {
     const struct tr_param *w = &s->model->param[weight], *p = &s->model->param[param];
-    bool by_column = is_in_out(s->model, weight);
+    bool by_column = tr_weight_is_in_out(s->model, weight);
     enum tr_status st = TR_OK;
     float *scales = NULL;
     size_t at = 0;
@@ -187,8 +208,8 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
         int n_module = (int)strlen(p->name) - (int)strlen(tail);
         if (n_module < 0 || strcmp(p->name + n_module, tail) != 0 || !s->wants(s->ctx, TR_S_VALUE, i, 0, p->n))
             continue;
-        int weight = find_sibling(m, p->name, n_module, ".weight"),
-            b = find_sibling(m, p->name, n_module, ".lora_B.weight");
+        int weight = tr_find_sibling(m, p->name, n_module, ".weight"),
+            b = tr_find_sibling(m, p->name, n_module, ".lora_B.weight");
         TR_BUG_ON(weight < 0 || b < 0);
         if (m->param[b].init != TR_INIT_ZEROS && m->param[b].init != TR_INIT_ORTHOGONAL_B)
             TR_TRY(tr_fail(TR_USAGE,

@@ -21,6 +21,17 @@ enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first
 /* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights, as the run sees them. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf);
 
+/* The parameter that is called module + tail; -1: there is none. */
+int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail);
+bool tr_weight_is_in_out(const struct tr_model *m, int weight); /* are its outputs its columns (Conv1D)? */
+
+/* load_start.c: what PiSSA and OLoRA take out of the base, from the base's directory; with_live: A and B begin with it
+ * too. */
+enum tr_status tr_load_starts(const struct tr_store *s, const char *base, bool with_live, float *buf);
+/* A tensor of both halves, [A; A0] or [B, -B0], into its two parameters. */
+enum tr_status tr_load_joined(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int start,
+                              float *buf);
+
 /* load_packed.c: parameters whose VALUE is held in grains. */
 static inline enum tr_packed tr_store_packed(const struct tr_store *s, int param)
 {

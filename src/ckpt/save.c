@@ -122,10 +122,13 @@ static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
     const struct tr_param *p = &sv->s.model->param[i];
     size_t k = sv->n_entries++;
     sv->param_of[k] = i;
+    sv->start_of[k] = tr_adapter_start_of(sv->s.model, i);
     x->part_of[k] = writer_of(sv, i);
     x->e[k] = (struct tr_st_entry){ .name = x->name[k], .dtype = dtype_of(sv, i), .n_dims = p->n_dims };
     x->e[k].dims[0] = p->dim[0];
     x->e[k].dims[1] = p->dim[1];
+    if (sv->start_of[k] >= 0)
+        x->e[k].dims[tr_save_join_dim(sv, i)] *= 2;
     return tr_model_has_adapter(sv->s.model) ? tr_adapter_key(sv->s.model, i, x->name[k], sizeof x->name[k])
                                              : tr_format(x->name[k], sizeof x->name[k], "%s", p->name);
 }
@@ -139,11 +142,16 @@ static enum tr_status prepare_weights(struct tr_saver *sv)
     bool has_adapter = tr_model_has_adapter(m);
     struct weights x = { calloc(n, sizeof *x.e), calloc(n, sizeof *x.name), calloc(n, sizeof *x.part_of) };
     sv->param_of = calloc(n, sizeof *sv->param_of);
-    enum tr_status st = x.e && x.name && x.part_of && sv->param_of ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
+    sv->start_of = calloc(n, sizeof *sv->start_of);
+    bool has_memory = x.e && x.name && x.part_of && sv->param_of && sv->start_of;
+    enum tr_status st = has_memory ? TR_OK : tr_fail(TR_NOMEM, "save: out of memory");
     for (size_t bytes = 8; bytes >= 1; bytes /= 2)
         for (int i = 0; i < m->n_params && st == TR_OK; i++)
-            if (tr_dtype_bytes(dtype_of(sv, i)) == bytes && tr_adapter_saves(m, i))
+            if (tr_dtype_bytes(dtype_of(sv, i)) == bytes && tr_adapter_saves(m, i) &&
+                !tr_adapter_is_start(m->param[i].name))
                 st = add_weight(sv, i, &x);
+    if (st == TR_OK)
+        st = tr_save_join_open(sv);
     if (st == TR_OK)
         st = tr_hf_plan_open(has_adapter ? "adapter_model" : "model", x.e, sv->n_entries, x.part_of,
                              has_adapter ? UINT64_MAX : TR_HF_SHARD_BYTES, &sv->plan);
@@ -217,14 +225,6 @@ out:
 
 enum { COPY_BYTES = 1 << 18 };
 
-/* Where the walk ends: memory, or (at NULL) the writer of the file at hand, which may be NULL too. */
-struct save_sink {
-    struct tr_saver *sv;
-    char *at, *end;
-    struct tr_st_writer *w;
-    enum tr_status failed; /* of the file: peers join the tensors this rank joins, so the walk goes on */
-};
-
 struct copy {
     char *to;
     const char *from;
@@ -239,7 +239,7 @@ static void copy_piece(void *ctx, int64_t task, int worker)
     memcpy(c->to + at, c->from + at, c->n - at < COPY_BYTES ? c->n - at : COPY_BYTES);
 }
 
-static void take(struct save_sink *k, const void *src, enum tr_dtype dtype, int64_t n)
+void tr_save_take(struct tr_save_sink *k, const void *src, enum tr_dtype dtype, int64_t n)
 {
     size_t bytes = (size_t)n * tr_dtype_bytes(dtype);
     if (!k->at) {
@@ -254,10 +254,13 @@ static void take(struct save_sink *k, const void *src, enum tr_dtype dtype, int6
 }
 
 /* All ranks that hold a part of the tensor come here; its writer takes it. */
-static enum tr_status walk_tensor(struct save_sink *k, int param)
+static enum tr_status walk_tensor(struct tr_save_sink *k, size_t entry)
 {
     const struct tr_store *s = &k->sv->s;
     enum tr_status st = TR_OK;
+    int param = k->sv->param_of[entry];
+    if (k->sv->start_of[entry] >= 0)
+        return tr_save_walk_joined(k, param, k->sv->start_of[entry]);
     int64_t n_all = s->model->param[param].n;
     enum tr_state what = tr_store_weights(s, param);
     bool is_writer = writer_of(k->sv, param) == k->sv->rank;
@@ -266,7 +269,7 @@ static enum tr_status walk_tensor(struct save_sink *k, int param)
         const void *src = NULL;
         st = s->whole(s->ctx, what, param, at, n, &src);
         if (st == TR_OK && is_writer)
-            take(k, src, s->states.row[what].dtype, n);
+            tr_save_take(k, src, s->states.row[what].dtype, n);
     }
     return st;
 }
@@ -274,7 +277,7 @@ static enum tr_status walk_tensor(struct save_sink *k, int param)
 static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, int i, void *ctx)
 {
     struct tr_range range[TR_MAX_RANGES];
-    struct save_sink *k = ctx;
+    struct tr_save_sink *k = ctx;
     enum tr_status st = TR_OK;
     const struct tr_state_row *r = &sv->s.states.row[what];
     int n_ranges = sv->s.ranges(sv->s.ctx, what, i, range);
@@ -286,7 +289,7 @@ static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, int i,
                 const void *src = NULL;
                 st = sv->s.get(sv->s.ctx, what, i, range[b].first + row * stride + at, n, &src);
                 if (st == TR_OK)
-                    take(k, src, r->dtype, n);
+                    tr_save_take(k, src, r->dtype, n);
             }
     return st;
 }
@@ -294,9 +297,9 @@ static enum tr_status walk_entry(struct tr_saver *sv, enum tr_state what, int i,
 enum tr_status tr_save_snapshot(struct tr_saver *sv)
 {
     enum tr_status st = TR_OK;
-    struct save_sink k = { .sv = sv, .at = sv->opt.staging, .end = (char *)sv->opt.staging + sv->opt.staging_bytes };
+    struct tr_save_sink k = { .sv = sv, .at = sv->opt.staging, .end = (char *)sv->opt.staging + sv->opt.staging_bytes };
     for (size_t i = 0; i < sv->n_entries; i++)
-        TR_TRY(walk_tensor(&k, sv->param_of[i]));
+        TR_TRY(walk_tensor(&k, i));
     TR_TRY(each_entry(sv, walk_entry, &k));
     TR_TRY(tr_failpoint("ckpt.snapshot"));
 out:
@@ -333,13 +336,13 @@ enum tr_status tr_save_stream_file(struct tr_saver *sv, size_t f, const char *di
 {
     enum tr_status st = TR_OK;
     size_t first = 0, n = 0;
-    struct save_sink k = { .sv = sv, .w = tr_saver_writes(sv, f) ? tr_hf_plan_writer(sv->plan, f) : NULL };
+    struct tr_save_sink k = { .sv = sv, .w = tr_saver_writes(sv, f) ? tr_hf_plan_writer(sv->plan, f) : NULL };
     tr_hf_plan_range(sv->plan, f, &first, &n);
     sv->files[f] = (struct tr_written){ 0 };
     if (k.w)
         k.failed = tr_st_writer_begin(k.w, sv->pump, dir, name);
     for (size_t i = first; i < first + n && st == TR_OK; i++)
-        st = walk_tensor(&k, sv->param_of[i]);
+        st = walk_tensor(&k, i);
     if (k.w)
         k.failed = finish_file(k.w, st == TR_OK ? k.failed : st, &sv->files[f]);
     return st == TR_OK ? k.failed : st;
@@ -349,7 +352,7 @@ enum tr_status tr_save_stream_optim(struct tr_saver *sv)
 {
     enum tr_status st = TR_OK;
     char name[64], path[TR_PATH_MAX];
-    struct save_sink k = { .sv = sv, .w = sv->optim };
+    struct tr_save_sink k = { .sv = sv, .w = sv->optim };
     if (!sv->optim)
         return TR_OK;
     TR_TRY(tr_save_optim_name(sv, sv->rank, name, sizeof name));
@@ -409,8 +412,9 @@ static enum tr_status write_file(struct tr_saver *sv, size_t f, const char **at)
     for (size_t i = first; i < first + n && st == TR_OK; i++) {
         int param = sv->param_of[i];
         enum tr_dtype dtype = sv->s.states.row[tr_store_weights(&sv->s, param)].dtype;
-        st = tr_st_writer_add(w, *at, dtype, (size_t)sv->s.model->param[param].n);
-        *at += (size_t)sv->s.model->param[param].n * tr_dtype_bytes(dtype);
+        size_t n_elems = (size_t)sv->s.model->param[param].n * (sv->start_of[i] >= 0 ? 2 : 1);
+        st = tr_st_writer_add(w, *at, dtype, n_elems);
+        *at += n_elems * tr_dtype_bytes(dtype);
     }
     return finish_file(w, st, &sv->files[f]);
 }

@@ -199,6 +199,8 @@ void tr_saver_close(struct tr_saver *sv)
         free((char *)(uintptr_t)sv->text[i].text);
     }
     free(sv->param_of);
+    free(sv->start_of);
+    free(sv->join);
     free(sv);
 }
 

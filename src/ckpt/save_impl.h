@@ -25,6 +25,8 @@ struct tr_saver {
     size_t n_texts;
     struct tr_hf_plan *plan;
     int *param_of; /* by entry of the plan */
+    int *start_of; /* by entry: the frozen parameter that is its second half; -1: it has none */
+    char *join;    /* a chunk of both halves; NULL: no entry has a second one */
     size_t n_entries;
     struct tr_written *files; /* of the plan; then of every rank's optimizer file: what was written */
     size_t n_files;
@@ -51,6 +53,21 @@ struct tr_saver {
 /* save_config.c: config.json with dtype and architectures as we save them, quant (NULL: none) as its
  * quantization_config, and every other key as it came. */
 enum tr_status tr_saved_config(const struct tr_model *m, enum tr_dtype dtype, const cJSON *quant, char **out);
+
+/* Where the walk over what a rank writes ends: memory, or (at NULL) the writer of the file at hand, which may be NULL
+ * too. */
+struct tr_save_sink {
+    struct tr_saver *sv;
+    char *at, *end;
+    struct tr_st_writer *w;
+    enum tr_status failed; /* of the file: peers join the tensors this rank joins, so the walk goes on */
+};
+void tr_save_take(struct tr_save_sink *k, const void *src, enum tr_dtype dtype, int64_t n);
+
+/* save_join.c: a tensor whose second half is a frozen parameter, [A; A0] and [B, -B0]. */
+enum tr_status tr_save_join_open(struct tr_saver *sv);
+int tr_save_join_dim(const struct tr_saver *sv, int param); /* which dim of the tensor has both halves */
+enum tr_status tr_save_walk_joined(struct tr_save_sink *k, int param, int start);
 
 /* save_model.c: tokenizer and generation files of a directory into another. */
 enum tr_status tr_save_copy_files(const char *from, const char *to);

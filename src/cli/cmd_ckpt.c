@@ -210,7 +210,7 @@ static enum tr_status load_adapter(struct rewrite *r, const char *dir)
     struct tr_hf *hf = NULL;
     TR_TRY(tr_adapter_file(dir, &hf));
     r->dtype = tr_hf_tensor(hf, 0)->dtype;
-    TR_TRY(tr_load_adapter(&r->store, dir, r->buf));
+    TR_TRY(tr_load_adapter(&r->store, NULL, dir, r->buf));
     for (size_t i = 0; i < TR_COUNT_OF(names); i++) {
         char path[TR_PATH_MAX], *text = NULL;
         size_t n = 0;
@@ -232,6 +232,12 @@ static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cf
     TR_TRY(tr_ckpt_lease(dir, &r->lease));
     TR_TRY(with_optim ? tr_ckpt_verify(dir, NULL, NULL) : verify_checkpoint(dir));
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &r->src));
+    if (with_optim && r->src.dir) { /* the state is that of the half that learns */
+        char start[TR_PATH_MAX];
+        if (tr_base_id_member(dir, "start", start) == TR_OK)
+            TR_TRY(tr_adapter_halve(r->src.adapter, start));
+        tr_error_clear();
+    }
     TR_TRY(tr_dirs_model(&r->src, &opt, true, &r->m));
     TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
     TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));

@@ -296,7 +296,7 @@ const struct option tr_options[] = {
     WORDS(lora_modules_to_save, "adapter", "modules_to_save additional_target", "A,B", "modules that are trained whole and saved with the adapter"),
     FLAG(use_rslora, "adapter", "peft_use_rslora", RUN, "scale by alpha / sqrt(r)", false),
     FLAG(use_dora, "adapter", "peft_use_dora", RUN, "DoRA: a trained length for each row of the matrix", false),
-    STR(init_lora_weights, "adapter", "peft_init_lora_weights", RUN, "true", "true|false|gaussian|orthogonal", "what A and B start with"),
+    STR(init_lora_weights, "adapter", "peft_init_lora_weights", RUN, "true", "true|false|gaussian|orthogonal|pissa|olora", "what A and B start with"),
     REAL(loraplus_lr_ratio, "adapter", "", RUN, "1", 1e-6, 1e6, false, "LoRA+: learning rate of B over that of A"),
     WORDS(rank_pattern, "adapter", "", "NAME=R,...", "ranks of some modules; the first name that matches counts"),
     WORDS(alpha_pattern, "adapter", "", "NAME=X,...", "alphas of some modules"),

@@ -76,7 +76,8 @@ struct tr_param {
     float init_std;
     struct tr_split split;
     bool has_decay;
-    bool in_adapter; /* an adapter run trains it and saves it in the file of the adapter; all others are frozen */
+    bool in_adapter; /* an adapter run has it in the file of the adapter and trains most of them; all others are frozen
+                      */
 };
 
 struct tr_segment {

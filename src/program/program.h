@@ -73,7 +73,9 @@ enum tr_init {
     TR_INIT_ZEROS,
     TR_INIT_UNIFORM,      /* in (-init_std, init_std) */
     TR_INIT_ORTHOGONAL_A, /* of an adapter: B A is zero, and neither of them is */
-    TR_INIT_ORTHOGONAL_B
+    TR_INIT_ORTHOGONAL_B,
+    TR_INIT_PISSA, /* from the weight beside it, which the scale init_std goes with; who loads the base makes it */
+    TR_INIT_OLORA
 };
 struct tr_local_param {
     char name[TR_NAME_MAX];

@@ -32,11 +32,11 @@ static enum tr_status check_vllm(const struct tr_dirs *s)
     const struct {
         bool is_used;
         const char *what;
-    } part[] = { { a->saved.n > 0, "modules_to_save" },
-                 { a->use_dora, "use_dora" },
-                 { a->bias != TR_LORA_BIAS_NONE, "bias" },
-                 { a->has_b_bias, "lora_bias" },
-                 { a->n_tokens > 0, "trainable_token_indices" } };
+    } part[] = {
+        { a->saved.n > 0, "modules_to_save" },          { a->use_dora, "use_dora" },
+        { a->bias != TR_LORA_BIAS_NONE, "bias" },       { a->has_b_bias, "lora_bias" },
+        { a->n_tokens > 0, "trainable_token_indices" }, { tr_adapter_changes_base(a), "a start that changes the base" }
+    };
     for (size_t i = 0; i < TR_COUNT_OF(part); i++)
         if (part[i].is_used)
             return tr_fail(TR_USAGE,

@@ -388,6 +388,19 @@ static enum tr_status check_places(const struct tr_merge *x)
     return TR_OK;
 }
 
+/* A and B of PEFT's PiSSA and OLoRA are added to what they have left of the base, which no directory holds. */
+static enum tr_status check_start(const struct tr_adapter *a, const char *dir)
+{
+    if (!tr_adapter_changes_base(a))
+        return TR_OK;
+    return tr_fail(
+        TR_USAGE,
+        "%s belongs to a base without its start (init_lora_weights %s), not to the base as it is; continue it "
+        "with trireme train --model %s, which saves one for the base, or convert it with PEFT "
+        "(path_initial_model_for_weight_conversion)",
+        dir, tr_adapter_start_name(a), dir);
+}
+
 /* The model that is written: the base's, or the same with tie_word_embeddings off. */
 static enum tr_status open_plain(struct tr_merge *x, const struct tr_model_options *opt)
 {
@@ -431,6 +444,7 @@ enum tr_status tr_merge_open(const struct tr_merge_options *opt, struct tr_merge
     x->opt = *opt;
     x->d.param = -1;
     TR_TRY(tr_adapter_read(opt->adapter, &x->a));
+    TR_TRY(check_start(x->a, opt->adapter));
     TR_TRY(tr_model_open(opt->base, &shape, &x->adapted));
     TR_TRY(tr_adapter_choose(x->a, x->adapted, &x->choice));
     TR_TRY(tr_adapt(x->adapted, x->a, false));

@@ -71,7 +71,7 @@ enum tr_status tr_compare_checkpoint(struct tr_exec *e, const char *dir, enum tr
     s.ctx = &c;
     s.put = compare_put;
     s.wants = compare_wants;
-    TR_TRY(tr_model_has_adapter(s.model) ? tr_load_adapter(&s, dir, buf) : tr_load_weights(&s, dir, buf, NULL));
+    TR_TRY(tr_model_has_adapter(s.model) ? tr_load_adapter(&s, NULL, dir, buf) : tr_load_weights(&s, dir, buf, NULL));
     c.rounds_to = TR_DTYPE_COUNT;
     TR_TRY(tr_load_optim(&s, dir, buf, NULL));
     TR_BUG_ON(c.n_compared == 0);

@@ -51,7 +51,7 @@ static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr
     char path[PATH_MAX], quant[TR_CONFIG_QUANT_MAX];
     write_card(from, &text[0]);
     TR_TRY(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base,
-                            tr_config_quant(opt->s->cfg, quant), &text[1]));
+                            tr_config_quant(opt->s->cfg, quant), tr_adapter_start_name(from->adapter), &text[1]));
     TR_TRY(tr_adapter_print(from->adapter, opt->s->model, &text[2]));
     for (int i = 0; i < N_TEXTS; i++) {
         if (!tr_str_ok(&text[i]))

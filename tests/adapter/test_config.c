@@ -1,5 +1,6 @@
 /* test_config.c - adapter_config.json and options: what is read, what is refused and with which words, what is written.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +51,11 @@ static void a_bad_file_is_refused_with_its_fix(void **state)
         { "{\"peft_type\":\"LORA\",\"alora_invocation_tokens\":[1]}", "alora_invocation_tokens" },
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"loftq\"}", "init_lora_weights \"loftq\"" },
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_0\"}",
-          "use true, false, gaussian or orthogonal" },
+          "use true, false, gaussian, orthogonal, pissa or olora" },
+        { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa\",\"use_dora\":true}",
+          "pissa and use_dora do not go" },
+        { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"olora\",\"lora_alpha\":0}",
+          "needs an alpha above 0, not 0" },
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"orthogonal\",\"r\":3}", "an even rank, not r 3" },
         { "{\"peft_type\":\"LORA\",\"r\":0}", "\"r\" is 0, outside 1 to" },
         { "{\"peft_type\":\"LORA\",\"r\":2.5}", "\"r\" is not a whole number" },
@@ -167,14 +172,14 @@ static void options_describe_an_adapter(void **state)
 
     assert_int_equal(
         open_options("--model base --adapter qlora --lora_alpha 3 --target_modules q_proj,v_proj "
-                     "--rank_pattern q_proj=2,.*v_proj=3 --layers_to_transform 0,2 --use_dora "
+                     "--rank_pattern q_proj=2,.*v_proj=3 --layers_to_transform 0,2 --use_rslora "
                      "--lora_modules_to_save lm_head --exclude_modules .*0.* --init_lora_weights pissa_niter_4",
                      &cfg, &a),
         TR_OK);
     assert_true(a && a->r == 8 && a->alpha == 3 && a->target.n == 2 && !a->is_regex && a->exclude_is_regex);
     assert_true(a->n_rank_patterns == 2 && a->rank_pattern[1].value == 3 && a->n_layers == 2 && a->layer[1] == 2);
     assert_string_equal(a->rank_pattern[1].key, ".*v_proj");
-    assert_true(a->use_dora && a->saved.n == 1 && a->init == TR_ADAPTER_PISSA && a->pissa_iterations == 4);
+    assert_true(a->use_rslora && a->saved.n == 1 && a->init == TR_ADAPTER_PISSA && a->pissa_iterations == 4);
     tr_adapter_close(a);
     tr_config_close(cfg);
 
@@ -218,6 +223,49 @@ static void options_that_contradict_are_refused(void **state)
             fail_msg("%s: %s", rows[i].words, st == TR_OK ? "accepted" : tr_error_text());
         tr_config_close(cfg);
     }
+}
+
+/* A start that changes the base is written as an adapter of twice the rank with the same scales, and read back as what
+ * it was. */
+static void a_start_of_the_base_is_written_converted(void **state)
+{
+    (void)state;
+    struct tr_model *m = open_model(llama);
+    for (int rslora = 0; rslora < 2; rslora++) {
+        const struct tr_config *cfg = NULL;
+        struct tr_adapter *a = NULL, *again = NULL;
+        struct tr_adapter_choice was, is;
+        struct tr_str text = { 0 };
+        assert_int_equal(open_options(rslora ? "--model base --lora_r 3 --lora_alpha 5 --init_lora_weights olora "
+                                               "--rank_pattern q_proj=1,o_proj=2 --alpha_pattern k_proj=7 --use_rslora"
+                                             : "--model base --lora_r 3 --lora_alpha 5 --init_lora_weights pissa "
+                                               "--rank_pattern q_proj=1,o_proj=2 --alpha_pattern k_proj=7",
+                                      &cfg, &a),
+                         TR_OK);
+        assert_int_equal(tr_adapter_print(a, m, &text), TR_OK);
+        assert_int_equal(tr_adapter_parse(text.p, text.n, "text", &again), TR_OK);
+        assert_true(again->init == TR_ADAPTER_KAIMING && !tr_adapter_start_name(again));
+        assert_int_equal(tr_adapter_choose(a, m, &was), TR_OK);
+        for (int half = 0; half < 2; half++) {
+            assert_int_equal(tr_adapter_choose(again, m, &is), TR_OK);
+            for (size_t i = 0; i < was.n; i++) {
+                const struct tr_adapter_target *x = &was.module[i].target, *y = &is.module[i].target;
+                assert_true(x->is_target == y->is_target && y->r == (half ? 1 : 2) * x->r);
+                assert_true(fabs(x->scale - y->scale) <= 1e-12 * fabs(x->scale));
+            }
+            free(is.module);
+            if (!half)
+                assert_int_equal(tr_adapter_halve(again, tr_adapter_start_name(a)), TR_OK);
+        }
+        assert_int_equal(again->init, a->init);
+        assert_int_equal(tr_adapter_halve(again, "pissa"), TR_USAGE); /* 3 has no half */
+        free(was.module);
+        tr_str_release(&text);
+        tr_adapter_close(again);
+        tr_adapter_close(a);
+        tr_config_close(cfg);
+    }
+    tr_model_close(m);
 }
 
 /* What options ask for reads back from the file that is written for it. */
@@ -316,6 +364,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_and_the_order_of_patterns_are_kept),
         cmocka_unit_test(options_describe_an_adapter),
         cmocka_unit_test(options_that_contradict_are_refused),
+        cmocka_unit_test(a_start_of_the_base_is_written_converted),
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(a_name_of_the_options_must_match),
         cmocka_unit_test(a_directory_is_continued_as_it_says),

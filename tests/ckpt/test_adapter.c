@@ -144,7 +144,7 @@ static void what_is_saved_is_loaded(void **state)
     for (int i = 0; i < back.m->n_params; i++)
         for (int64_t k = 0; k < back.m->param[i].n && tr_adapter_saves(back.m, i); k++)
             must(back.store.put(back.store.ctx, TR_S_VALUE, i, k, 1, &(float){ 0 }));
-    must(tr_load_adapter(&back.store, r.dir, back.buf));
+    must(tr_load_adapter(&back.store, NULL, r.dir, back.buf));
     for (int i = 0; i < r.m->n_params; i++) {
         const void *a = NULL, *b = NULL;
         if (!tr_adapter_saves(r.m, i))
@@ -159,7 +159,7 @@ static void what_is_saved_is_loaded(void **state)
 
 static void expect(struct rig *r, const char *text)
 {
-    assert_int_equal(tr_load_adapter(&r->store, r->dir, r->buf), TR_USAGE);
+    assert_int_equal(tr_load_adapter(&r->store, NULL, r->dir, r->buf), TR_USAGE);
     if (!strstr(tr_error_text(), text))
         fail_msg("\"%s\" does not say \"%s\"", tr_error_text(), text);
 }
@@ -225,7 +225,7 @@ static void another_base_is_refused_by_what_differs(void **state)
     must(tr_base_id_check(adapter, base)); /* other tools write no identity: any base is taken */
     must(tr_base_id_of(base, &id));
     assert_true(id.n_tensors == 2 && id.n_bytes == 92);
-    must(tr_base_id_print(&id, "some/where", "", &text));
+    must(tr_base_id_print(&id, "some/where", "", NULL, &text));
     must(tr_path_join(path, adapter, "trireme"));
     must(tr_mkdirs(path));
     must(tr_path_join(path, adapter, TR_ADAPTER_BASE));

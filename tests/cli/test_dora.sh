@@ -49,8 +49,9 @@ refuse() { # TEXT OPTIONS...
     grep -q -- "$1" stderr || fail "$(cat stderr)"
     [ ! -e refused ] || fail "refused, and something was written"
 }
-refuse 'changes the base' --init_lora_weights pissa
-refuse 'changes the base' --init_lora_weights olora
+refuse 'do not go together' --init_lora_weights pissa --use_dora
+refuse 'which this base has in few bits' --init_lora_weights olora --load_in_4bit
+refuse 'needs an alpha above 0' --init_lora_weights pissa --alpha_pattern q_proj=0
 refuse 'takes no adapter' --lora_target_modules q_proj,lm_head
 refuse 'takes no embeddings' --use_dora --lora_target_modules q_proj,embed_tokens
 echo "DoRA, LoRA+ and embeddings train, go on and merge"

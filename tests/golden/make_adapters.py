@@ -62,6 +62,10 @@ def reference(model, batch):
     return out | {f"after.{trireme_name(n)}": f32(p) for n, p in params.items()}
 
 
+def changes_base(options):
+    return options.get("init_lora_weights") in ("pissa", "olora")
+
+
 def make_case(root, base, variant, options, seed):
     directory = root / f"{base}-{variant}"
     shutil.rmtree(directory, ignore_errors=True)
@@ -75,7 +79,14 @@ def make_case(root, base, variant, options, seed):
     model.save_pretrained(directory, save_embedding_layers=False)
     (directory / "README.md").unlink(missing_ok=True)
     # as a user would: from the directory
-    model = peft.PeftModel.from_pretrained(plain().double(), directory, is_trainable=True, autocast_adapter_dtype=False)
+    if changes_base(options):  # a start is computed in float32, which is no reference: the same steps in float64
+        wide = plain().double()
+        with float32_is(torch.float64):
+            config = peft.LoraConfig(task_type="CAUSAL_LM", **options)
+            model = peft.get_peft_model(wide, config, autocast_adapter_dtype=False)
+        peft.set_peft_model_state_dict(model, safetensors.torch.load_file(directory / "adapter_model.safetensors"))
+    else:
+        model = peft.PeftModel.from_pretrained(plain().double(), directory, is_trainable=True, autocast_adapter_dtype=False)
     model = model.double().train()
     keep_rotary_tables(model)
     batch = safetensors.torch.load_file(HERE / base / "golden.safetensors")
@@ -113,6 +124,12 @@ def cases():
         yield base, "saved", dict(r=2, lora_alpha=2, target_modules=some, modules_to_save=norms + head,
                                   layers_to_transform=[1], bias="lora_only", **turned)
         yield base, "embedding", dict(r=2, lora_alpha=4, target_modules=some[:1] + [embedding], **turned)
+    # starts that change the base: PEFT makes them anew from the base when it reads the directory
+    for base, variant in (("gpt2_inner_untied", "pissa"), ("gemma2", "pissa"), ("llama_mqa_bias", "olora"), ("qwen3", "olora")):
+        every, some, _, embedding, _ = FAMILIES[base]
+        turned = dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
+        yield base, variant, dict(r=3, lora_alpha=5, use_rslora=base == "gemma2", target_modules=every, init_lora_weights=variant,
+                                  rank_pattern={some[0]: 2}, **turned)
 
 
 def main():

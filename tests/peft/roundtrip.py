@@ -32,6 +32,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden"
 ROWS, LENGTH = 6, 24
+STARTS = "pissa", "olora"
 CLOSE = 2e-6  # float32 against float64, relative; the golden tests hold a bound that is derived from sizes
 
 
@@ -109,9 +110,21 @@ def loss_of(model, rows):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).item()
 
 
-def plain(base):
+def plain(base, is_wide=True):
     import transformers
-    return transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager").double().eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager").eval()
+    return model.double() if is_wide else model
+
+
+def changes_base(config):
+    return config.get("init_lora_weights") in STARTS
+
+
+def draw_start(rng, config, golden):
+    """PiSSA or OLoRA for some configurations; not where PEFT has neither, nor where Trireme refuses it by name."""
+    if config["use_dora"] or config["lora_bias"] or "lm_head" in str(config["target_modules"]) or rng.random() > 0.4:
+        return {}
+    return {"init_lora_weights": "pissa" if golden.startswith("gpt2") else rng.choice(STARTS)}
 
 
 def load(base, adapter):
@@ -120,7 +133,9 @@ def load(base, adapter):
     import safetensors.torch
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        model = peft.PeftModel.from_pretrained(plain(base), adapter, autocast_adapter_dtype=False).double().eval()
+        config = json.loads((Path(adapter) / "adapter_config.json").read_text())
+        model = plain(base, not changes_base(config))  # PEFT makes these starts in float32
+        model = peft.PeftModel.from_pretrained(model, adapter, autocast_adapter_dtype=False).double().eval()
     said = [str(w.message) for w in heard if "missing adapter keys" in str(w.message)]
     saved = set(safetensors.torch.load_file(Path(adapter) / "adapter_model.safetensors"))
     used = set(peft.get_peft_model_state_dict(model))
@@ -150,7 +165,8 @@ def compare(what, ours, theirs, before):
 def into(run, base, config, rng, before):
     import peft
     adapter, rows = run.work / "from_peft", rows_of(run.work / "valid.jsonl")
-    model = peft.get_peft_model(plain(base), peft.LoraConfig(task_type="CAUSAL_LM", **config), autocast_adapter_dtype=False)
+    model = plain(base, not changes_base(config))
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **config), autocast_adapter_dtype=False)
     randomize(model, rng)
     model.peft_config["default"].base_model_name_or_path = str(base)
     model.save_pretrained(adapter)
@@ -178,7 +194,8 @@ def keep(root, golden, base, adapters, number):
         case.mkdir()
         for name in "adapter_config.json", "adapter_model.safetensors":
             shutil.copy(adapter / name, case)
-        model = peft.PeftModel.from_pretrained(plain(base), adapter, is_trainable=True, autocast_adapter_dtype=False)
+        model = plain(base, not changes_base(json.loads((adapter / "adapter_config.json").read_text())))
+        model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True, autocast_adapter_dtype=False)
         model = model.double().train()
         keep_rotary_tables(model)
         batch = safetensors.torch.load_file(golden / "golden.safetensors")
@@ -226,8 +243,9 @@ def main():
         done = 0
         while done < args.n:
             config = draw(rng, modules, linear)
+            config |= draw_start(rng, config, golden.name)
             try:  # what PEFT refuses, targets.py has compared
-                made = peft.get_peft_model(plain(golden), peft.LoraConfig(task_type="CAUSAL_LM", **config))
+                made = peft.get_peft_model(plain(golden, not changes_base(config)), peft.LoraConfig(task_type="CAUSAL_LM", **config))
             except Exception:
                 continue
             for key in {"rank_pattern", "alpha_pattern"} & config.keys():  # trireme refuses one that matches nothing

@@ -190,7 +190,7 @@ static inline void rig_adapt(struct rig *r, const struct rig_shape *s)
     must(tr_adapt(r->logits_model, a, false));
     tr_adapter_close(a);
     for (int i = 0; i < r->model->n_params; i++)
-        r->is_frozen[i] = !r->model->param[i].in_adapter;
+        r->is_frozen[i] = !tr_adapter_learns(r->model, i);
 }
 
 static inline void rig_open(struct rig *r, const char *dir, struct rig_shape shape)
@@ -247,7 +247,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     struct tr_store store = tr_exec_store(r->exec);
     must(tr_load_weights(&store, dir, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE), NULL));
     if (shape.adapter)
-        must(tr_load_adapter(&store, shape.adapter, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE)));
+        must(tr_load_adapter(&store, dir, shape.adapter, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE)));
     if (shape.new_adapter)
         must(tr_load_new_adapter(&store, dir, 1, r->pool, (float *)(void *)tr_exec_arena(r->exec, TR_A_SAVE)));
 }

@@ -143,7 +143,7 @@ static inline bool freezes(const struct tr_model *m, int frozen, int param)
         return !is_read_by(m, m->n_segments - 1, param);
     case FREEZE_ALL_BUT_ADAPTER:
     case FREEZE_ALL_BUT_DORA:
-        return !m->param[param].in_adapter;
+        return !tr_adapter_learns(m, param);
     case FREEZE_ALL_BUT_V: /* a matrix that learns between packed ones */
         return !strstr(name, "v_proj");
     default:

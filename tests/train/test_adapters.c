@@ -118,6 +118,7 @@ static void compare_new(const char *dir, const char *name)
         NEW "\"all-linear\"}",
         NEW "\"all-linear\",\"use_dora\":true}",
         NEW "\"all-linear\",\"init_lora_weights\":\"orthogonal\"}",
+        NEW "\"all-linear\",\"init_lora_weights\":\"pissa\"}",
         NEW "\".*(embed_tokens|wte)\",\"init_lora_weights\":\"gaussian\"}",
     };
     for (size_t k = 0; k < TR_COUNT_OF(texts); k++) {
