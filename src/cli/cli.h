@@ -31,9 +31,12 @@ enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, 
 enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 
 /* Writes all of it to stdout. A closed pipe is not an error. */
+/* Whatever is printed goes through these: to a terminal without bytes that a terminal obeys, to a file as it is. */
 void cli_print(const char *text);
-/* Text that a model or a file made: to a terminal without bytes that a terminal obeys, to a file as it is. */
-void cli_print_foreign(const char *text, size_t n);
+void cli_print_foreign(const char *text, size_t n); /* it may hold NUL */
+void cli_printf(const char *fmt, ...) TR_PRINTF(1, 2);
+void cli_warn(const char *text);                                   /* to stderr, always without such bytes */
+void cli_clear(void);                                              /* the screen of a terminal */
 void cli_print_path(const char *path);                             /* {"path": "..."} */
 void cli_show_path(const struct tr_config *cfg, const char *path); /* that, or the path alone, as --json says */
 enum tr_status cli_need_output(const struct tr_config *cfg);

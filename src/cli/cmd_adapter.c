@@ -101,7 +101,7 @@ static enum tr_status open_run(const struct tr_config *cfg, const char *dir, con
     }
     enum tr_status st = tr_config_load(cfg->data.n ? TR_VERB_EVAL : TR_VERB_GENERATE, (int)n, argv, NULL, out);
     if (st == TR_OK)
-        fputs(tr_config_notices(*out), stderr);
+        cli_warn(tr_config_notices(*out));
     free(argv);
     return st;
 }

@@ -21,8 +21,8 @@ static enum tr_status verify(const struct tr_config *cfg, const char *dir, const
         printf("{\"step\": %" PRId64 ", \"files\": %zu, \"bytes\": %" PRIu64 ", \"verified\": true}\n", info.step,
                info.n_files, info.n_bytes);
     else if (st == TR_OK)
-        printf("%s: step %" PRId64 ", %zu files, %s, all hashes match\n", dir, info.step, info.n_files,
-               tr_human_bytes(info.n_bytes, human, sizeof human));
+        cli_printf("%s: step %" PRId64 ", %zu files, %s, all hashes match\n", dir, info.step, info.n_files,
+                   tr_human_bytes(info.n_bytes, human, sizeof human));
     return st;
 }
 
@@ -34,7 +34,7 @@ static enum tr_status newest(const struct tr_config *cfg, const char *dir, const
     (void)other;
     enum tr_status st = tr_ckpt_scan(dir, NULL, &found, &info, &notes);
     if (notes.n)
-        fputs(notes.p, stderr);
+        cli_warn(notes.p);
     if (st == TR_OK && found)
         cli_show_path(cfg, info.path);
     else if (st == TR_OK)

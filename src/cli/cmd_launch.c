@@ -132,7 +132,7 @@ enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code)
         cli_print(tr_str_ok(&help) ? help.p : "");
         goto out;
     }
-    fputs(f.notices.p ? f.notices.p : "", stderr);
+    cli_warn(f.notices.p ? f.notices.p : "");
     argc -= f.n_words;
     argv += f.n_words;
     TR_TRY(parse_verb(argc, argv, &verb));

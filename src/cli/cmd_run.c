@@ -10,7 +10,7 @@ enum tr_status cmd_init(const struct tr_config *cfg)
     if (st == TR_OK && cfg->json)
         cli_print_path(cfg->output);
     else if (st == TR_OK && !cfg->quiet)
-        printf("wrote %s with random weights (seed %" PRId64 ")\n", cfg->output, cfg->seed);
+        cli_printf("wrote %s with random weights (seed %" PRId64 ")\n", cfg->output, cfg->seed);
     return st;
 }
 

@@ -152,7 +152,7 @@ static enum tr_status show(struct watch *w, bool is_json)
         struct tr_str out = { 0 };
         TR_TRY(read_all(w));
         if (is_live)
-            tr_str_addf(&out, "\x1b[H\x1b[J");
+            cli_clear();
         (is_json ? add_json : add_text)(w, &out);
         if (tr_str_ok(&out))
             cli_print(out.p);

@@ -1,7 +1,9 @@
 /* main.c - the command table. Exit codes: base/run.h. */
+#include "base/show.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -16,10 +18,47 @@ static command *const commands[TR_VERB_COUNT] = {
     [TR_VERB_CHECK] = cmd_check, [TR_VERB_BENCH] = cmd_bench,   [TR_VERB_WATCH] = cmd_watch,
 };
 
+static void write_shown(FILE *to, const char *text, size_t n)
+{
+    char buf[512];
+    for (size_t used = 0; n > 0; text += used, n -= used)
+        fwrite(buf, 1, tr_show(text, n, buf, sizeof buf, &used), to);
+    fflush(to);
+}
+
+void cli_print_foreign(const char *text, size_t n)
+{
+    if (isatty(STDOUT_FILENO)) {
+        write_shown(stdout, text, n);
+        return;
+    }
+    fwrite(text, 1, n, stdout);
+    fflush(stdout);
+}
+
 void cli_print(const char *text)
 {
-    fputs(text, stdout);
-    fflush(stdout);
+    cli_print_foreign(text, strlen(text));
+}
+
+void cli_printf(const char *fmt, ...)
+{
+    char text[TR_PATH_MAX + 512];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    cli_print(n >= 0 ? text : "");
+}
+
+void cli_warn(const char *text)
+{
+    write_shown(stderr, text, strlen(text));
+}
+
+void cli_clear(void)
+{
+    fputs("\x1b[H\x1b[J", stdout);
 }
 
 void cli_show_path(const struct tr_config *cfg, const char *path)
@@ -27,30 +66,12 @@ void cli_show_path(const struct tr_config *cfg, const char *path)
     if (cfg->json)
         cli_print_path(path);
     else
-        printf("%s\n", path);
+        cli_printf("%s\n", path);
 }
 
 enum tr_status cli_need_output(const struct tr_config *cfg)
 {
     return cfg->output ? TR_OK : tr_fail(TR_USAGE, "--output DIR is required: the directory to write to");
-}
-
-void cli_print_foreign(const char *text, size_t n)
-{
-    char one[16], shown[64];
-    if (!isatty(STDOUT_FILENO)) {
-        fwrite(text, 1, n, stdout);
-        n = 0;
-    }
-    for (size_t i = 0; i < n;) {
-        size_t len = tr_utf8_len(text + i, n - i);
-        len = len ? len : 1;
-        memcpy(one, text + i, len);
-        one[len] = 0;
-        fputs(one[0] ? tr_escape_lines(one, shown, sizeof shown) : "\\x00", stdout);
-        i += len;
-    }
-    fflush(stdout);
 }
 
 void cli_print_path(const char *path)
@@ -119,7 +140,7 @@ static int run(enum tr_verb verb, int argc, char **argv)
         cli_print(tr_str_ok(&text) ? text.p : "");
         tr_str_release(&text);
     } else if (st == TR_OK) {
-        fputs(tr_config_notices(cfg), stderr);
+        cli_warn(tr_config_notices(cfg));
         st = commands[verb](cfg);
     }
     int code = report(st);

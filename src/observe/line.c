@@ -36,6 +36,8 @@ void tr_line_json(struct line *s, const char *text)
             tr_line_addf(s, "\\%c", c);
         else if (c < 0x20 || c == 0x7f)
             tr_line_addf(s, "\\u%04x", c);
+        else if (len == 2 && c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) /* C1: terminals obey these too */
+            tr_line_addf(s, "\\u00%02x", (unsigned)(unsigned char)text[i + 1]);
         else
             tr_line_addf(s, "%.*s", (int)len, text + i);
         i += len != 0 ? len : 1;

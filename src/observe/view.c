@@ -3,6 +3,7 @@
  * Everything shown comes from event structs; the ETA from their token counts and speeds, so that no second clock can
  * disagree with the log. A field that does not fit the width is left out, the least useful first.
  */
+#include "base/show.h"
 #include "observe/observe_impl.h"
 
 #include <math.h>
@@ -17,8 +18,14 @@ static void clear_bar(struct tr_observe *o)
 
 void tr_view_say(struct tr_observe *o, const char *text)
 {
+    char buf[512];
+    bool is_shown = true;
     clear_bar(o);
-    if (tr_term_write(o, text, strlen(text), WAIT_MS))
+    for (size_t n = strlen(text), used = 0; n > 0 && is_shown; text += used, n -= used) {
+        size_t n_buf = tr_show(text, n, buf, sizeof buf, &used); /* names and values of files are among it */
+        is_shown = tr_term_write(o, buf, n_buf, WAIT_MS);
+    }
+    if (is_shown)
         tr_term_write(o, "\n", 1, WAIT_MS);
 }
 
