@@ -16,12 +16,16 @@ LAYOUTS = {
     "zb": ["--pp", "2", "--pp_schedule", "zb", "--zero", "1"],
     "tp2": ["--tp", "2", "--sp"],
     "lora": ["--zero", "2", "--lora_r", "4", "--lora_dropout", "0.1"],
+    "qlora": ["--zero", "3", "--lora_r", "4", "--load_in_4bit", "--bnb_4bit_use_double_quant"],
     "lora_pp2": ["--pp", "2", "--zero", "1", "--lora_r", "4", "--lora_modules_to_save", "model.norm"],
 }
-if os.environ.get("TR_SHORT"):  # what ctest has time for
-    LAYOUTS = {k: LAYOUTS[k] for k in ("zero2", "pp2", "lora_pp2")}
-elif os.path.exists(os.path.join(os.path.dirname(TRIREME), "libtrireme_mpich.so")):
+if os.path.exists(os.path.join(os.path.dirname(TRIREME), "libtrireme_mpich.so")):
     LAYOUTS["mpi"] = ["--zero", "2", "--comm", "mpi"]
+CHOSEN = os.environ.get("TR_LAYOUTS")   # TR_LAYOUTS=lora,qlora: these alone
+if os.environ.get("TR_SHORT"):          # what ctest has time for
+    CHOSEN = CHOSEN or "zero2,pp2,lora_pp2,qlora"
+if CHOSEN:
+    LAYOUTS = {k: LAYOUTS[k] for k in CHOSEN.split(",")}
 
 
 def command(layout, out, steps=STEPS, restarts=1000):

@@ -75,7 +75,9 @@ class Job:
                 return time.monotonic() - self.begin
             if code is not None:
                 # Ten kills in a row that let it come nowhere: it gives up (A21), and somebody starts it again.
-                assert code in (-9, 75) or (code == 78 and "10 restarts without progress" in self.said()), f"exit {code}"
+                # A SIGTERM whose ranks are killed before they have saved: 143, and the job starts from an older checkpoint.
+                is_unsaved = code == 143 and "SIGTERM agent" in " ".join(self.hits)
+                assert code in (-9, 75) or is_unsaved or (code == 78 and "10 restarts without progress" in self.said()), f"exit {code}"
                 self.again()
             elif time.monotonic() >= self.due and n_done < n_kills and time.monotonic() - self.begin < 300:    # then it may end
                 self.hit()

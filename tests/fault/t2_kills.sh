@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # T2: SIGKILL, SIGSTOP and SIGTERM to random processes of a training, agent included, at exponential gaps; the job heals
 # itself, is started again where the agent was hit, and ends with the bits of the undisturbed run.
-# usage: t2_kills.sh [KILLS [SEED]]; 5 by default, 3000 for a campaign.
+# usage: t2_kills.sh [KILLS [SEED]]; 5 by default, 3000 for a campaign. TR_LAYOUTS=lora,qlora,lora_pp2 hits adapters alone.
 . "$(dirname "$0")/../cli/common.sh"
 unset RANK WORLD_SIZE
 tiny_text train.jsonl
