@@ -28,7 +28,8 @@ enum tr_status tr_dirs_model(const struct tr_dirs *s, const struct tr_model_opti
 enum tr_status tr_dirs_check(const struct tr_dirs *s, const struct tr_model *m);
 /* Weights of the base, then those of the adapter. A new adapter is left as it is. */
 enum tr_status tr_dirs_load(const struct tr_dirs *s, const struct tr_store *store, float *buf);
-/* The same with a checkpoint of the run instead: all of a model, or the adapter on the base. */
+/* The same with a checkpoint of the run instead: all of a model, or the adapter, once the base is there. */
+enum tr_status tr_dirs_restore_base(const struct tr_dirs *s, const struct tr_store *store, float *buf);
 enum tr_status tr_dirs_restore(const struct tr_dirs *s, const struct tr_store *store, const char *checkpoint,
                                float *buf);
 /* Calls fn for every adapter directory below dir, up to two levels down, in the order of names. */

@@ -169,14 +169,14 @@ out:
     return st;
 }
 
+enum tr_status tr_dirs_restore_base(const struct tr_dirs *s, const struct tr_store *store, float *buf)
+{
+    return s->adapter ? tr_load_weights(store, s->base, buf, NULL) : TR_OK;
+}
+
 enum tr_status tr_dirs_restore(const struct tr_dirs *s, const struct tr_store *store, const char *checkpoint,
                                float *buf)
 {
-    enum tr_status st = TR_OK;
-    if (!s->adapter)
-        return tr_load_weights(store, checkpoint, buf, NULL);
-    TR_TRY(tr_load_weights(store, s->base, buf, NULL));
-    TR_TRY(tr_load_adapter(store, s->base, checkpoint, buf));
-out:
-    return st;
+    return s->adapter ? tr_load_adapter(store, s->base, checkpoint, buf)
+                      : tr_load_weights(store, checkpoint, buf, NULL);
 }

@@ -24,7 +24,8 @@ struct tr_store {
     const bool *is_frozen;    /* by parameter: VALUE alone is held of it; NULL: none is */
     const uint8_t *packed_of; /* by parameter, enum tr_packed: VALUE is held in grains, which are its elements; NULL: in
                                  none */
-    bool nests_scales;        /* the scales of weights that are packed here are rounded by double quantisation */
+    const struct tr_sums *sums; /* of the directory that is read, when it was verified; NULL: reads are not compared */
+    bool nests_scales;          /* the scales of weights that are packed here are rounded by double quantisation */
     /* Elements [first, first + n) of one state of one parameter as host memory in the dtype of its row, valid until the
      * next call. get: this rank's own, that lie side by side; whole: collective over the ranks that hold parts of what
      * the writer is to have, at most TR_IO_CHUNK of them, in order; *out is NULL for a rank that has nothing to do with

@@ -72,6 +72,10 @@ struct tr_ckpt_info {
 /* Reads every file of a checkpoint and compares it with the manifest; the text names the first bad file. Extra
  * safetensors files and extra files below trireme/ are errors; run_id NULL: any. out may be NULL. */
 enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out);
+/* The same, and the hashes of all blocks, with which a load compares what it reads (sums.h); close them. */
+struct tr_sums;
+enum tr_status tr_ckpt_verify_sums(const char *dir, const char *run_id, struct tr_ckpt_info *out,
+                                   struct tr_sums **sums);
 /* The same facts from the manifest alone; no file is read. */
 enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out);
 /* checkpoint-<step>, and output_dir/checkpoint-<step> */
@@ -87,6 +91,9 @@ enum tr_status tr_ckpt_check_new(const char *output_dir);
  * `latest` disagrees. */
 enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *out_found, struct tr_ckpt_info *out,
                             struct tr_str *notes);
+/* The same of those of a step below `below`, with the hashes of the one that is found (sums not NULL). */
+enum tr_status tr_ckpt_scan_below(const char *output_dir, const char *run_id, int64_t below, bool *out_found,
+                                  struct tr_ckpt_info *out, struct tr_str *notes, struct tr_sums **sums);
 /* Removes leftovers of killed saves and deletions: our temp directories and pointer temps only. Hold the lock. */
 enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed);
 /* What is never removed: the newest `limit` (0 = all), steps that `every` divides (0 = none), and the step that the

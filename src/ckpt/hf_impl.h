@@ -37,6 +37,7 @@ struct tr_hf_item {
 };
 
 struct tr_hf {
+    const struct tr_sums *sums; /* NULL: reads are not compared */
     struct tr_st **shards;
     size_t n_shards;
     struct tr_hf_ref {

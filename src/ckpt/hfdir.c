@@ -57,12 +57,14 @@ out:
     return st;
 }
 
-static enum tr_status open_shard(const char *dir, const char *name, struct tr_st **out)
+static enum tr_status open_shard(const struct tr_hf *hf, const char *dir, const char *name, struct tr_st **out)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
+    const struct tr_sums_file *sums = NULL;
     TR_TRY(member_path(dir, name, path));
-    TR_TRY(tr_st_open(path, out));
+    TR_TRY(tr_sums_find(hf->sums, dir, name, &sums));
+    TR_TRY(tr_st_open_sums(path, sums, out));
 out:
     return st;
 }
@@ -211,13 +213,13 @@ static enum tr_status open_indexed(struct tr_hf *hf, const char *dir)
     char path[TR_PATH_MAX], *text = NULL;
     size_t n = 0;
     TR_TRY(member_path(dir, TR_HF_INDEX_NAME, path));
-    TR_TRY(tr_file_read(path, TR_HF_MAX_INDEX, &text, &n));
+    TR_TRY(tr_sums_read(hf->sums, dir, TR_HF_INDEX_NAME, TR_HF_MAX_INDEX, &text, &n));
     TR_TRY(tr_hf_parse_index(text, n, &ix));
     hf->shards = calloc(ix.n_shards, sizeof(struct tr_st *));
     if (!hf->shards)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu shards", ix.n_shards));
     for (size_t s = 0; s < ix.n_shards; s++) {
-        TR_TRY(open_shard(dir, ix.shards[s], &hf->shards[s]));
+        TR_TRY(open_shard(hf, dir, ix.shards[s], &hf->shards[s]));
         hf->n_shards++;
     }
     TR_TRY(number_tensors(hf));
@@ -234,7 +236,7 @@ static enum tr_status open_single(struct tr_hf *hf, const char *dir, const char 
     hf->shards = calloc(1, sizeof(struct tr_st *));
     if (!hf->shards)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for a shard"));
-    TR_TRY(open_shard(dir, name, &hf->shards[0]));
+    TR_TRY(open_shard(hf, dir, name, &hf->shards[0]));
     hf->n_shards = 1;
     TR_TRY(number_tensors(hf));
 out:
@@ -264,10 +266,16 @@ static enum tr_status refuse_without_weights(const char *dir)
 
 enum tr_status tr_hf_open(const char *dir, struct tr_hf **out)
 {
+    return tr_hf_open_sums(dir, NULL, out);
+}
+
+enum tr_status tr_hf_open_sums(const char *dir, const struct tr_sums *sums, struct tr_hf **out)
+{
     enum tr_status st = TR_OK;
     struct tr_hf *hf = calloc(1, sizeof *hf);
     if (!hf)
         return tr_fail(TR_NOMEM, "no memory for a model directory");
+    hf->sums = sums;
     if (is_present(dir, "model.safetensors")) /* first, as transformers does */
         TR_TRY(open_single(hf, dir, "model.safetensors"));
     else if (is_present(dir, TR_HF_INDEX_NAME))
@@ -283,11 +291,12 @@ out:
     return st;
 }
 
-enum tr_status tr_hf_open_file(const char *dir, const char *name, struct tr_hf **out)
+enum tr_status tr_hf_open_file(const char *dir, const char *name, const struct tr_sums *sums, struct tr_hf **out)
 {
     struct tr_hf *hf = calloc(1, sizeof *hf);
     if (!hf)
         return tr_fail(TR_NOMEM, "no memory for a model directory");
+    hf->sums = sums;
     enum tr_status st = TR_OK;
     TR_TRY(open_single(hf, dir, name));
     TR_TRY(tr_hf_interpret(hf, NULL));

@@ -14,8 +14,10 @@ enum { TR_HF_MAX_SHARDS = 4096, TR_HF_MAX_INDEX = 64 << 20 };
 
 struct tr_hf;
 enum tr_status tr_hf_open(const char *dir, struct tr_hf **out);
+/* sums: of this directory when it was verified, with which all reads are compared, or NULL; outlives *out. */
+enum tr_status tr_hf_open_sums(const char *dir, const struct tr_sums *sums, struct tr_hf **out);
 /* The same of one file of the directory, whatever else is there. */
-enum tr_status tr_hf_open_file(const char *dir, const char *name, struct tr_hf **out);
+enum tr_status tr_hf_open_file(const char *dir, const char *name, const struct tr_sums *sums, struct tr_hf **out);
 void tr_hf_close(struct tr_hf *hf);
 /* Tensors of all shards, shard by shard. In a directory with a quantization_config (bitsandbytes 4 and 8 bit, fp8,
  * mxfp4, gptq, awq, compressed-tensors) the tensors that make up a quantised weight are one tensor here, with the name

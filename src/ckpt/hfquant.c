@@ -127,15 +127,17 @@ out:
     return st;
 }
 
-static enum tr_status read_config(const char *dir, struct tr_hf_quant *out)
+static enum tr_status read_config(const struct tr_sums *sums, const char *dir, struct tr_hf_quant *out)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
+    char path[TR_PATH_MAX], *text = NULL;
+    size_t n = 0;
     cJSON *config = NULL;
     TR_TRY(tr_path_join(path, dir, "config.json"));
     if (!tr_file_exists(path))
         return TR_OK;
-    TR_TRY(tr_json_load(path, 16 << 20, &config));
+    TR_TRY(tr_sums_read(sums, dir, "config.json", 16 << 20, &text, &n));
+    TR_TRY(tr_json_parse(text, n, path, &config));
     static const char *const keys[] = { "quantization_config", "compression_config" };
     for (size_t i = 0; i < TR_COUNT_OF(keys) && !out->method[0]; i++) {
         const cJSON *q = cJSON_GetObjectItemCaseSensitive(config, keys[i]);
@@ -144,6 +146,7 @@ static enum tr_status read_config(const char *dir, struct tr_hf_quant *out)
     }
 out:
     cJSON_Delete(config);
+    free(text);
     return st;
 }
 
@@ -307,7 +310,7 @@ enum tr_status tr_hf_interpret(struct tr_hf *hf, const char *dir)
     enum tr_status st = TR_OK;
     struct interpreting x = { .hf = hf };
     if (dir)
-        TR_TRY(read_config(dir, &hf->quant));
+        TR_TRY(read_config(hf->sums, dir, &hf->quant));
     hf->items = calloc(hf->n_refs + 1, sizeof *hf->items);
     x.scheme = calloc(hf->n_refs + 1, sizeof *x.scheme);
     x.is_taken = calloc(hf->n_refs + 1, sizeof *x.is_taken);

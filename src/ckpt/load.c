@@ -289,7 +289,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
     enum tr_status st = TR_OK;
     struct tr_hf *hf = NULL;
     struct naming nm = { .m = s->model };
-    TR_TRY(tr_hf_open(dir, &hf));
+    TR_TRY(tr_hf_open_sums(dir, s->sums, &hf));
     TR_TRY(check_names(hf, &nm));
     TR_TRY(tr_failpoint("ckpt.load_weights"));
     for (int i = 0; i < s->model->n_params; i++) {
@@ -408,6 +408,7 @@ static enum tr_status load_range(const struct tr_store *s, const struct tr_st *f
 
 struct loading {
     const struct tr_store *s;
+    const char *dir;
     float *buf;
     int64_t *n_seen; /* by row and parameter: elements */
     int64_t n_dropped;
@@ -418,7 +419,11 @@ static enum tr_status load_optim_file(struct loading *l, const char *path)
     const struct tr_store *s = l->s;
     enum tr_status st = TR_OK;
     struct tr_st *f = NULL;
-    TR_TRY(tr_st_open(path, &f));
+    const struct tr_sums_file *sums = NULL;
+    char name[TR_PATH_MAX];
+    TR_TRY(tr_format(name, sizeof name, "trireme%s", strrchr(path, '/')));
+    TR_TRY(tr_sums_find(s->sums, l->dir, name, &sums));
+    TR_TRY(tr_st_open_sums(path, sums, &f));
     for (size_t i = 0; i < tr_st_count(f); i++) {
         const struct tr_st_tensor *t = tr_st_tensor(f, i);
         int64_t first = 0;
@@ -538,7 +543,7 @@ enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *b
 {
     enum tr_status st = TR_OK;
     struct tr_load_result ignored = { 0 };
-    struct loading l = { .s = s, .buf = buf };
+    struct loading l = { .s = s, .dir = dir, .buf = buf };
     out = out ? out : &ignored;
     l.n_seen = calloc((size_t)s->states.n * (size_t)s->model->n_params, sizeof *l.n_seen);
     if (!l.n_seen)

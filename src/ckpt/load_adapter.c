@@ -15,16 +15,21 @@ bool tr_is_adapter_dir(const char *dir)
     return has_file(dir, TR_ADAPTER_CONFIG);
 }
 
-enum tr_status tr_adapter_file(const char *dir, struct tr_hf **out)
+static enum tr_status open_adapter(const char *dir, const struct tr_sums *sums, struct tr_hf **out)
 {
     if (has_file(dir, TR_ADAPTER_WEIGHTS))
-        return tr_hf_open_file(dir, TR_ADAPTER_WEIGHTS, out);
+        return tr_hf_open_file(dir, TR_ADAPTER_WEIGHTS, sums, out);
     if (has_file(dir, "adapter_model.bin"))
         return tr_fail(TR_USAGE,
                        "%s has only pickled weights (adapter_model.bin), which can run code when loaded and are never "
                        "opened; convert them once in Python: PeftModel.from_pretrained(base, dir).save_pretrained(out)",
                        dir);
     return tr_fail(TR_USAGE, "%s has " TR_ADAPTER_CONFIG " but no " TR_ADAPTER_WEIGHTS, dir);
+}
+
+enum tr_status tr_adapter_file(const char *dir, struct tr_hf **out)
+{
+    return open_adapter(dir, NULL, out);
 }
 
 struct found {
@@ -83,11 +88,12 @@ static enum tr_status match(const struct tr_model *m, const char *dir, struct fo
     return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: what " TR_ADAPTER_CONFIG " describes is not there: ", dir);
 }
 
-static enum tr_status open_found(const struct tr_model *m, const char *dir, struct tr_hf **hf, struct found *f)
+static enum tr_status open_found(const struct tr_model *m, const char *dir, const struct tr_sums *sums,
+                                 struct tr_hf **hf, struct found *f)
 {
     size_t n = (size_t)m->n_params;
     *f = (struct found){ 0 };
-    enum tr_status st = tr_adapter_file(dir, hf);
+    enum tr_status st = open_adapter(dir, sums, hf);
     if (st != TR_OK)
         return st;
     *f = (struct found){ .hf = *hf,
@@ -113,7 +119,7 @@ enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir)
 {
     struct tr_hf *hf = NULL;
     struct found f;
-    enum tr_status st = open_found(m, dir, &hf, &f);
+    enum tr_status st = open_found(m, dir, NULL, &hf, &f);
     close_found(hf, &f);
     return st;
 }
@@ -123,7 +129,7 @@ enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const
     struct tr_hf *hf = NULL;
     struct found f;
     enum tr_status st = TR_OK;
-    TR_TRY(open_found(s->model, dir, &hf, &f));
+    TR_TRY(open_found(s->model, dir, s->sums, &hf, &f));
     TR_TRY(tr_failpoint("ckpt.load_weights"));
     for (size_t i = 0; i < f.n; i++) {
         size_t at = 0;

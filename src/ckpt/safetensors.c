@@ -13,6 +13,7 @@ enum { CHUNK_BYTES = 65536 };
 
 struct tr_st {
     int fd;
+    const struct tr_sums_file *sums; /* NULL: reads are not compared */
     char *path;
     char *json; /* names point into it */
     uint64_t data_at;
@@ -25,7 +26,7 @@ static enum tr_status read_header(struct tr_st *st, uint64_t n_bytes)
     uint64_t n = 0;
     if (n_bytes < sizeof le)
         return tr_fail(TR_USAGE, "%" PRIu64 " bytes are too few for a safetensors file", n_bytes);
-    enum tr_status s = tr_pread_all(st->fd, st->path, le, sizeof le, 0);
+    enum tr_status s = tr_sums_pread(st->sums, st->fd, st->path, le, sizeof le, 0);
     if (s != TR_OK)
         return s;
     if (memcmp(le, "version ", sizeof le) == 0)
@@ -40,14 +41,15 @@ static enum tr_status read_header(struct tr_st *st, uint64_t n_bytes)
     st->json = malloc((size_t)n);
     if (!st->json)
         return tr_fail(TR_NOMEM, "no memory for a header of %" PRIu64 " bytes", n);
-    s = tr_pread_all(st->fd, st->path, st->json, (size_t)n, sizeof le);
+    s = tr_sums_pread(st->sums, st->fd, st->path, st->json, (size_t)n, sizeof le);
     if (s != TR_OK)
         return s;
     st->data_at = sizeof le + n;
     return tr_st_parse_header(st->json, (size_t)n, n_bytes - st->data_at, &st->h);
 }
 
-enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct tr_st **out)
+static enum tr_status open_fd(int fd, uint64_t n_bytes, const char *what, const struct tr_sums_file *sums,
+                              struct tr_st **out)
 {
     struct tr_st *st = calloc(1, sizeof *st);
     if (!st) {
@@ -55,6 +57,7 @@ enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct 
         return tr_fail(TR_NOMEM, "%s: no memory", what);
     }
     st->fd = fd;
+    st->sums = sums;
     st->path = strdup(what);
     enum tr_status s = st->path ? read_header(st, n_bytes) : tr_fail(TR_NOMEM, "no memory");
     if (s != TR_OK) {
@@ -65,12 +68,28 @@ enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct 
     return TR_OK;
 }
 
-enum tr_status tr_st_open(const char *path, struct tr_st **out)
+enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct tr_st **out)
+{
+    return open_fd(fd, n_bytes, what, NULL, out);
+}
+
+enum tr_status tr_st_open_sums(const char *path, const struct tr_sums_file *sums, struct tr_st **out)
 {
     int fd;
     uint64_t n_bytes;
     enum tr_status s = tr_file_open_read(path, &fd, &n_bytes);
-    return s == TR_OK ? tr_st_open_fd(fd, n_bytes, path, out) : s;
+    if (s != TR_OK)
+        return sums && s == TR_USAGE ? TR_IO : s; /* it was there when it was verified */
+    if (sums && n_bytes != sums->bytes) {
+        close(fd);
+        return tr_fail(TR_IO, "%s: %" PRIu64 " bytes, %" PRIu64 " when it was verified", path, n_bytes, sums->bytes);
+    }
+    return open_fd(fd, n_bytes, path, sums, out);
+}
+
+enum tr_status tr_st_open(const char *path, struct tr_st **out)
+{
+    return tr_st_open_sums(path, NULL, out);
 }
 
 void tr_st_close(struct tr_st *st)
@@ -132,8 +151,12 @@ static enum tr_status read_converting(const struct tr_st *st, enum tr_dtype from
     _Alignas(64) unsigned char chunk[CHUNK_BYTES];
     size_t n_per_chunk = CHUNK_BYTES / tr_dtype_bytes(from);
     while (n > 0) {
-        size_t n_now = n < n_per_chunk ? n : n_per_chunk, n_bytes = n_now * tr_dtype_bytes(from);
-        enum tr_status s = tr_pread_all(st->fd, st->path, chunk, n_bytes, at);
+        size_t size = tr_dtype_bytes(from), to_block = (TR_SUM_BLOCK - (size_t)(at % TR_SUM_BLOCK)) / size;
+        size_t n_now = n < n_per_chunk ? n : n_per_chunk;
+        if (to_block > 0 && n_now > to_block) /* so that a block is read once */
+            n_now = to_block;
+        size_t n_bytes = n_now * size;
+        enum tr_status s = tr_sums_pread(st->sums, st->fd, st->path, chunk, n_bytes, at);
         if (s != TR_OK)
             return s;
         tr_convert(chunk, from, dst, to, n_now);
@@ -157,7 +180,7 @@ enum tr_status tr_st_read(const struct tr_st *st, size_t i, uint64_t first, size
                        tr_escape(t->name, name, sizeof name), n, first, t->n_elems);
     uint64_t at = st->data_at + t->begin + first * tr_dtype_bytes(t->dtype);
     if (t->dtype == dst_dtype)
-        return tr_pread_all(st->fd, st->path, dst, n * tr_dtype_bytes(dst_dtype), at);
+        return tr_sums_pread(st->sums, st->fd, st->path, dst, n * tr_dtype_bytes(dst_dtype), at);
     return read_converting(st, t->dtype, at, n, dst, dst_dtype);
 }
 
@@ -168,5 +191,5 @@ enum tr_status tr_st_read_bytes(const struct tr_st *st, size_t i, uint64_t first
     if (first > t->end - t->begin || n > t->end - t->begin - first)
         return tr_fail(TR_USAGE, "%s: tensor %s: %zu bytes from %" PRIu64 " are outside its %" PRIu64, st->path,
                        tr_escape(t->name, name, sizeof name), n, first, t->end - t->begin);
-    return tr_pread_all(st->fd, st->path, dst, n, st->data_at + t->begin + first);
+    return tr_sums_pread(st->sums, st->fd, st->path, dst, n, st->data_at + t->begin + first);
 }

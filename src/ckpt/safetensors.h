@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "ckpt/pump.h"
+#include "ckpt/sums.h"
 
 enum {
     TR_ST_MAX_DIMS = 8,
@@ -31,6 +32,8 @@ struct tr_st_tensor {
 /* Reader. Tensors are numbered in the order of their data. Reads may run in several threads. */
 struct tr_st;
 enum tr_status tr_st_open(const char *path, struct tr_st **out);
+/* Reads are compared with what was verified (NULL: are not); sums outlives the file. */
+enum tr_status tr_st_open_sums(const char *path, const struct tr_sums_file *sums, struct tr_st **out);
 enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct tr_st **out); /* takes the fd, always */
 void tr_st_close(struct tr_st *st);
 const char *tr_st_path(const struct tr_st *st);

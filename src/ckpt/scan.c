@@ -4,6 +4,7 @@
  * never followed.
  */
 #include "ckpt/commit_impl.h"
+#include "ckpt/sums.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -88,15 +89,20 @@ out:
     return st;
 }
 
-static enum tr_status hash_member(const char *dir, const struct tr_ckpt_file *f, struct tr_hasher *h)
+/* sums: gets the hashes of the blocks; NULL: they are not kept. */
+static enum tr_status hash_member(const char *dir, const struct tr_ckpt_file *f, struct tr_hasher *h,
+                                  struct tr_sums *sums)
 {
     enum tr_status st = TR_OK;
-    char chunk[65536];
+    struct tr_sums_file *kept = NULL;
+    char chunk[TR_SUM_BLOCK];
     int fd = -1;
     uint64_t n_bytes = 0;
     TR_TRY(open_member(dir, f->name, &fd, &n_bytes));
     if (n_bytes != f->bytes)
         TR_TRY(tr_fail(TR_IO, "%s: %" PRIu64 " bytes, the manifest says %" PRIu64, f->name, n_bytes, f->bytes));
+    if (sums)
+        TR_TRY(tr_sums_add(sums, f->name, n_bytes, &kept));
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* read back from the disk, not from our own cache */
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     tr_hasher_clear(h);
@@ -104,6 +110,8 @@ static enum tr_status hash_member(const char *dir, const struct tr_ckpt_file *f,
         size_t n = n_bytes - at < sizeof chunk ? (size_t)(n_bytes - at) : sizeof chunk;
         TR_TRY(tr_pread_all(fd, f->name, chunk, n, at));
         tr_hasher_add(h, chunk, n);
+        if (kept)
+            kept->block[at / TR_SUM_BLOCK] = tr_hash(chunk, n);
         at += n;
     }
     if (!tr_hash_eq(tr_hasher_get(h), f->hash))
@@ -186,19 +194,32 @@ enum tr_status tr_ckpt_peek(const char *dir, struct tr_ckpt_info *out)
 
 enum tr_status tr_ckpt_verify(const char *dir, const char *run_id, struct tr_ckpt_info *out)
 {
+    return tr_ckpt_verify_sums(dir, run_id, out, NULL);
+}
+
+enum tr_status tr_ckpt_verify_sums(const char *dir, const char *run_id, struct tr_ckpt_info *out, struct tr_sums **sums)
+{
     enum tr_status st = TR_OK;
     struct tr_ckpt_manifest m = { 0 };
     struct tr_hasher *h = NULL;
+    struct tr_sums *kept = NULL;
     TR_TRY(tr_hasher_open(&h));
     TR_TRY(tr_ckpt_load_manifest(dir, &m));
     TR_TRY(check_identity(dir, run_id, &m));
     TR_TRY(check_extra(dir, "", &m));
     TR_TRY(check_extra(dir, TR_CKPT_STATE_DIR "/", &m));
+    if (sums)
+        TR_TRY(tr_sums_open(dir, m.n_files, &kept));
     for (size_t i = 0; i < m.n_files; i++)
-        TR_TRY(hash_member(dir, &m.files[i], h));
+        TR_TRY(hash_member(dir, &m.files[i], h, kept));
     if (out)
         TR_TRY(fill_info(dir, &m, out));
+    if (sums) {
+        *sums = kept;
+        kept = NULL;
+    }
 out:
+    tr_sums_close(kept);
     tr_ckpt_manifest_release(&m);
     tr_hasher_close(h);
     return st == TR_OK ? TR_OK : tr_fail_at(st, "%s: ", dir);
@@ -351,6 +372,12 @@ static enum tr_status refuse_scratch(const char *output_dir, const struct tr_ckp
 enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *out_found, struct tr_ckpt_info *out,
                             struct tr_str *notes)
 {
+    return tr_ckpt_scan_below(output_dir, run_id, INT64_MAX, out_found, out, notes, NULL);
+}
+
+enum tr_status tr_ckpt_scan_below(const char *output_dir, const char *run_id, int64_t below, bool *out_found,
+                                  struct tr_ckpt_info *out, struct tr_str *notes, struct tr_sums **sums)
+{
     enum tr_status st = TR_OK;
     struct tr_ckpt_steps s = { 0 };
     struct tr_str own = { 0 };
@@ -360,8 +387,10 @@ enum tr_status tr_ckpt_scan(const char *output_dir, const char *run_id, bool *ou
     TR_TRY(tr_ckpt_list(output_dir, &s));
     *out_found = false;
     for (size_t i = 0; i < s.n && !*out_found; i++) {
+        if (s.p[i] >= below)
+            continue;
         TR_TRY(tr_ckpt_step_path(output_dir, s.p[i], path));
-        st = tr_ckpt_verify(path, run_id, out);
+        st = tr_ckpt_verify_sums(path, run_id, out, sums);
         if (st == TR_OK) {
             *out_found = true;
             note_pointer(output_dir, s.p[i], notes);

@@ -295,15 +295,18 @@ out:
     return st;
 }
 
-enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in)
+enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct tr_run_state *s,
+                             const struct tr_run_inputs *in)
 {
     enum tr_status st = TR_OK;
-    char path[TR_PATH_MAX];
+    char path[TR_PATH_MAX], *text = NULL;
+    size_t n = 0;
     cJSON *j = NULL;
     const char *run = NULL;
     int64_t schema = 0, generation = 0, step = 0, tokens = 0, skipped = 0;
     TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
-    TR_TRY(tr_json_load(path, 4 << 20, &j));
+    TR_TRY(tr_sums_read(sums, dir, "trireme/state.json", 4 << 20, &text, &n));
+    TR_TRY(tr_json_parse(text, n, path, &j));
     TR_TRY(tr_json_int(j, "schema", true, 1, INT64_C(1) << 52, &schema));
     if (schema > STATE_SCHEMA)
         TR_TRY(tr_fail(TR_USAGE, "%s: format %" PRId64 " is newer than this build's %d; use a newer trireme", path,
@@ -329,6 +332,7 @@ enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const stru
     s->skipped = skipped;
 out:
     cJSON_Delete(j);
+    free(text);
     return st;
 }
 

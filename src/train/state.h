@@ -37,7 +37,9 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
 /* Refuses a checkpoint of other inputs (data, tokenizer, batch, length, seed, optimizer, groups, schedule,
  * precision), naming
  * every difference, unless --allow_change names it (C14). Refuses a checkpoint of a newer format (C15). */
-enum tr_status tr_state_load(const char *dir, struct tr_run_state *s, const struct tr_run_inputs *in);
+/* sums: of dir when it was verified. */
+enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct tr_run_state *s,
+                             const struct tr_run_inputs *in);
 /* {"command": [...], "directory", "version", "build", "git_commit"}: where a run comes from. */
 void tr_origin_write(struct tr_str *out);
 enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,

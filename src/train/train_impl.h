@@ -34,6 +34,7 @@ struct tr_trainer {
     struct tr_ckpt_lease lease;     /* lease of the checkpoint that is loaded */
     struct tr_ckpt_info checkpoint; /* to resume from */
     bool has_checkpoint;
+    struct tr_load_result loaded; /* what of it was new, or dropped */
     int64_t total_steps, first_step;
     int64_t arithmetic; /* hash of the self-test */
     uint64_t total_samples;
@@ -57,6 +58,8 @@ static inline bool tr_trainer_is_first(const struct tr_trainer *t)
  * fails. */
 enum tr_status tr_trainer_open(struct tr_trainer *t);
 void tr_trainer_close(struct tr_trainer *t);
+/* resume.c: chooses the checkpoint to go on from, the same on all ranks, and loads it. notes: what was passed over. */
+enum tr_status tr_trainer_resume(struct tr_trainer *t, struct tr_str *notes);
 /* A barrier of all ranks. */
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 

@@ -60,50 +60,15 @@ out:
     return st;
 }
 
-/* Finds the checkpoint to resume from: the newest that verifies, the one that was named, or none. */
-static enum tr_status find_checkpoint(struct tr_trainer *t, struct tr_str *notes)
-{
-    enum tr_status st = TR_OK;
-    const char *resume = t->cfg->resume_from_checkpoint;
-    if (strcmp(resume, "auto") == 0) {
-        TR_TRY(tr_ckpt_scan(t->cfg->output, NULL, &t->has_checkpoint, &t->checkpoint, notes));
-    } else if (strcmp(resume, "none") != 0) {
-        TR_TRY(tr_ckpt_verify(resume, NULL, &t->checkpoint));
-        t->has_checkpoint = true;
-    }
-    if (t->has_checkpoint) {
-        TR_TRY(tr_ckpt_lease(t->checkpoint.path, &t->lease));
-        TR_TRY(tr_state_load(t->checkpoint.path, &t->state, &t->inputs));
-        t->first_step = t->steps_done = t->state.step;
-        t->tokens_done = t->state.tokens;
-    }
-out:
-    return st;
-}
-
-/* A checkpoint that verified and cannot be loaded: if it does not verify any more, its files have changed since. That
- * is a fault of the disk, not bad input: the next start verifies again and takes an older checkpoint. */
-static enum tr_status blame_checkpoint(const struct tr_trainer *t, enum tr_status st)
-{
-    char why[512];
-    (void)tr_format(why, sizeof why, "%s", tr_error_text()); /* a long message is truncated */
-    if (st == TR_USAGE && tr_ckpt_verify(t->checkpoint.path, NULL, NULL) != TR_OK)
-        return tr_fail_at(TR_IO, "changed after it was verified, start again with --resume: ");
-    return tr_fail(st, "%s", why);
-}
-
 static enum tr_status open_weights(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
     float *buf = (float *)(void *)tr_exec_arena(t->e, TR_A_SAVE);
-    struct tr_load_result loaded = { 0 };
+    const struct tr_load_result loaded = t->loaded;
     char text[160];
     if (t->has_checkpoint) {
-        st = tr_dirs_restore(&t->s->from, &store, t->checkpoint.path, buf);
-        if (st == TR_OK)
-            st = tr_load_optim(&store, t->checkpoint.path, buf, &loaded);
-        TR_TRY(st == TR_OK ? st : blame_checkpoint(t, st));
+        tr_error_clear(); /* it was loaded when it was chosen */
     } else if (t->cfg->from_scratch) {
         TR_TRY(tr_load_random(&store, (uint64_t)t->cfg->seed, t->pool, buf));
     } else {
@@ -359,7 +324,7 @@ static enum tr_status open_checkpoint(struct tr_trainer *t)
                                         &t->s->groups, t->total_steps, t->s->from.adapter ? &t->base : NULL };
     if (t->s->from.adapter)
         TR_TRY(tr_base_id_of(t->s->from.base, &t->base));
-    TR_TRY(find_checkpoint(t, &notes));
+    TR_TRY(tr_trainer_resume(t, &notes));
     if (tr_trainer_is_first(t))
         TR_TRY(begin_generation(t, &notes));
     TR_TRY(tr_failpoint("train.has_checkpoint"));

@@ -45,7 +45,7 @@ struct rig {
 static void open_rig(struct rig *r, const char *dir, const char *file, size_t at, enum tr_packed packed, bool nests)
 {
     memset(r, 0, sizeof *r);
-    assert_int_equal(file ? tr_hf_open_file(dir, file, &r->hf) : tr_hf_open(dir, &r->hf), TR_OK);
+    assert_int_equal(file ? tr_hf_open_file(dir, file, NULL, &r->hf) : tr_hf_open(dir, &r->hf), TR_OK);
     r->at = at;
     r->param.n = (int64_t)tr_hf_tensor(r->hf, at)->n_elems;
     (void)tr_format(r->param.name, sizeof r->param.name, "%s", tr_hf_tensor(r->hf, at)->name);

@@ -1,5 +1,7 @@
 /* test_scan.c - damage on disk is found, named and passed over: C7-C11, C15, C18; every bit of the manifest. */
+#include <fcntl.h>
 #include "ckpt/checkpoint.h"
+#include "ckpt/sums.h"
 #include <utime.h>
 
 static const char *const members[] = { "model.safetensors", "trireme/state.json", "config.json" };
@@ -119,6 +121,49 @@ static void links_are_never_followed_and_never_passed_over(void **state)
     assert_int_equal(rename(in_dir(two, "trireme"), in_dir(two, "trireme2")), 0);
     assert_int_equal(symlink("trireme2", in_dir(two, "trireme")), 0);
     assert_int_equal(toy_newest(*state), 1);
+}
+
+/* V1: what is read after verification is compared block by block, whatever part of it is asked for. */
+static void reads_are_compared_with_what_was_verified(void **state)
+{
+    enum { N = 3 * TR_SUM_BLOCK - 1000 };
+    static const struct {
+        size_t at, n;
+    } reads[] = { { 0, N }, { 0, 8 }, { 1, TR_SUM_BLOCK }, { TR_SUM_BLOCK, TR_SUM_BLOCK }, { N - 1, 1 }, { 5, 0 } };
+    struct tr_sums *s = NULL;
+    struct tr_sums_file *f = NULL;
+    const struct tr_sums_file *found = NULL;
+    char *data = malloc(N), *got = malloc(N);
+    assert_true(data && got);
+    for (size_t i = 0; i < N; i++)
+        data[i] = (char)(i * 2654435761u >> 13);
+    const char *path = in_dir(*state, "f");
+    put_file(path, data, N);
+    assert_ok(tr_sums_open(*state, 1, &s));
+    assert_ok(tr_sums_add(s, "f", N, &f));
+    for (size_t at = 0; at < N; at += TR_SUM_BLOCK)
+        f->block[at / TR_SUM_BLOCK] = tr_hash(data + at, N - at < TR_SUM_BLOCK ? N - at : TR_SUM_BLOCK);
+    assert_ok(tr_sums_find(s, "elsewhere", "f", &found));
+    assert_null(found);
+    assert_fails_with(tr_sums_find(s, *state, "g", &found), TR_IO, "was not there");
+    assert_ok(tr_sums_find(s, *state, "f", &found));
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < TR_COUNT_OF(reads); i++) {
+        assert_ok(tr_sums_pread(found, fd, path, got, reads[i].n, reads[i].at));
+        assert_memory_equal(got, data + reads[i].at, reads[i].n);
+    }
+    assert_int_equal(pwrite(fd, "!", 1, TR_SUM_BLOCK + 7), 1);
+    assert_ok(tr_sums_pread(found, fd, path, got, 100, TR_SUM_BLOCK - 100));
+    assert_fails_with(tr_sums_pread(found, fd, path, got, 1, 2 * TR_SUM_BLOCK - 1), TR_IO, "have changed");
+    assert_fails_with(tr_sums_pread(found, fd, path, got, N, 0), TR_IO, "have changed");
+    assert_int_equal(ftruncate(fd, N - 1), 0);
+    assert_fails_with(tr_sums_pread(found, fd, path, got, 1, 2 * TR_SUM_BLOCK), TR_IO, "ends at byte");
+    assert_fails_with(tr_sums_pread(found, fd, path, got, 2, N - 1), TR_IO, "past the end");
+    close(fd);
+    tr_sums_close(s);
+    free(data);
+    free(got);
 }
 
 /* A checkpoint that was moved away, or renamed, is asked for by name: a run that resumes never starts from scratch. */
@@ -268,6 +313,7 @@ int main(void)
         dir_test(a_damaged_file_is_named_and_the_one_before_is_used),
         dir_test(swapped_extra_and_foreign_files_are_found),
         dir_test(links_are_never_followed_and_never_passed_over),
+        dir_test(reads_are_compared_with_what_was_verified),
         dir_test(what_looks_like_a_checkpoint_is_not_passed_over),
         dir_test(the_pointer_is_only_a_hint),
         dir_test(newest_is_the_largest_step_not_the_youngest_file),
