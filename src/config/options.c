@@ -135,7 +135,9 @@ static const struct choice packings[] = { { "auto", TR_PACKING_AUTO },
                                           { "bestfit", TR_PACKING_BESTFIT },
                                           { "none", TR_PACKING_NONE },
                                           { NULL, 0 } };
-static const struct choice longs[] = { { "split", TR_LONG_SPLIT }, { "cut", TR_LONG_CUT }, { NULL, 0 } };
+static const struct choice longs[] = { { "fit", TR_DOCUMENTS_FIT },       { "split", TR_DOCUMENTS_SPLIT },
+                                       { "cut", TR_DOCUMENTS_CUT },       { "drop", TR_DOCUMENTS_DROP },
+                                       { "refuse", TR_DOCUMENTS_REFUSE }, { NULL, 0 } };
 static const struct choice proofs[] = {
     { "auto", TR_DATA_PROOF_AUTO }, { "full", TR_DATA_PROOF_FULL }, { "none", TR_DATA_PROOF_NONE }, { NULL, 0 }
 };
@@ -254,7 +256,7 @@ const struct option tr_options[] = {
     STR(chat_date, "data", "", RUN | VERB(EVAL) | VERB(DATA), NULL, "DATE", "the date that chat templates insert, like 2026-01-31; default: the day on which the run first started"),
     CHOICE(train_on, "data", "loss_mask", RUN | VERB(EVAL) | VERB(DATA), "assistant", train_ons, "which tokens of a conversation have a loss"),
     CHOICE(packing, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", packings, "how documents become rows; auto = stream for text, bestfit for records"),
-    CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "split", longs, "packed documents that are longer than a row: split them over several rows, or cut off the end"),
+    CHOICE(long_documents, "data", "", RUN | VERB(EVAL) | VERB(DATA), "fit", longs, "packed records that are longer than a row: fit cuts the ends of prompt and answer, split continues them in further rows, cut keeps the first row, drop leaves them out, refuse ends; with fit, text without prompts is split"),
     INT(max_skipped, "data", "", RUN | VERB(EVAL) | VERB(DATA), "1000", 0, 1e15, "number of unreadable records that are skipped; with more, the run is refused"),
     REAL(eval_split, "data", "val_set_size", RUN, "0", 0, 0.5, false, "share of the rows held out for evaluation"),
     CHOICE(data_proof, "data", "", RUN, "auto", proofs, "before step 0: counts, skips, masks, a sample, isolation where it is cheap; full = at any cost"),

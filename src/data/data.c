@@ -71,7 +71,7 @@ static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, cons
     enum tr_status st = TR_OK;
     size_t n_before = d->shards.n;
     struct tr_data_file *file = &d->files[d->n_files];
-    *file = (struct tr_data_file){ .path = strdup(source->path), .weight = 1 };
+    *file = (struct tr_data_file){ .path = strdup(source->path), .weight = 1, .i_shard = n_before };
     if (!file->path)
         return tr_fail(TR_NOMEM, "no memory for a data path");
     d->n_files++;
@@ -110,9 +110,10 @@ static enum tr_status split_off(struct tr_data_group *g, const struct tr_data_op
 
 /* Makes parts of shards [first, end) of d->shards: a stream part and a packed part, either of which may be empty. */
 static enum tr_status open_group(struct tr_data *d, struct tr_data_group *g, size_t first, size_t end,
-                                 const struct tr_data_options *o)
+                                 const struct tr_tokenize *t)
 {
     enum tr_status st = TR_OK;
+    const struct tr_data_options *o = t->options;
     struct tr_shard **some = calloc(end - first + 1, sizeof(struct tr_shard *));
     if (!some)
         TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu token shards", end - first));
@@ -128,10 +129,19 @@ static enum tr_status open_group(struct tr_data *d, struct tr_data_group *g, siz
         g->n_parts++;
         g->n_all += part->n_rows;
         d->info.n_row_tokens += part->n_row_tokens;
-        d->info.n_split += part->pack.n_split;
-        d->info.n_cut += part->pack.n_cut;
-        d->info.n_tokens_lost += part->pack.n_tokens_lost;
+        d->info.n_split += part->n_split;
+        d->info.n_cut += part->n_cut;
+        d->info.n_dropped += part->n_dropped;
+        d->info.n_tokens_lost += part->n_tokens_lost;
+        d->info.n_targets_lost += part->n_targets_lost;
+        d->n_idle += part->n_idle;
+        TR_TRY(tr_data_name_losses(d, part, &t->skips));
     }
+    if (g->n_all == 0)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s: no document is left to train on, because all are longer than a row of %" PRId64
+                       " tokens; give a larger --sequence_length, or --long_documents fit",
+                       d->files[d->n_files - 1].path, d->row_tokens));
     TR_TRY(split_off(g, o));
 out:
     free(some);
@@ -152,7 +162,7 @@ static enum tr_status open_group_sources(struct tr_data *d, struct tr_tokenize *
         if (is_mixed)
             d->files[d->n_files - 1].weight = t->options->weights[i_path];
     }
-    TR_TRY(open_group(d, g, first, d->shards.n, t->options));
+    TR_TRY(open_group(d, g, first, d->shards.n, t));
 out:
     return st;
 }
@@ -174,12 +184,19 @@ out:
     return st;
 }
 
+/* For the hash: 0 where each packed document is whole, in one row or in several. */
+static uint64_t way_of_long(const struct tr_data *d)
+{
+    bool is_all = d->info.n_cut + d->info.n_dropped + d->n_idle == 0;
+    return d->how_long == TR_LONG_CUT ? 1 : is_all ? 0 : 2 + (uint64_t)d->how_long;
+}
+
 /* Computes the totals, and the hash that is equal for two data sets with the same samples. */
 static enum tr_status sum_up(struct tr_data *d)
 {
     enum tr_status st = TR_OK;
     struct tr_hasher *h = NULL;
-    uint64_t shape[4] = { (uint64_t)d->row_tokens, d->shuffle, d->shuffle ? d->seed : 0, d->cuts_long };
+    uint64_t shape[4] = { (uint64_t)d->row_tokens, d->shuffle, d->shuffle ? d->seed : 0, way_of_long(d) };
     TR_TRY(tr_hasher_open(&h));
     tr_hasher_add(h, shape, sizeof shape);
     for (size_t i = 0; i < d->n_groups; i++) {
@@ -227,7 +244,7 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->row_tokens = o->row_tokens;
     d->seed = o->seed;
     d->shuffle = o->shuffle;
-    d->cuts_long = o->cuts_long;
+    d->how_long = o->how_long;
     TR_TRY(tr_sources_expand(paths, n_paths, &sources));
     if (o->chat && o->cache_dir)
         TR_TRY(tr_data_fix_date(o->chat, o->chat_date, o->cache_dir));
@@ -261,6 +278,7 @@ void tr_data_close(struct tr_data *d)
     free(d->files);
     tr_mix_release(&d->mix);
     tr_skip_list_release(&d->skips);
+    tr_skip_list_release(&d->losses);
     tr_shard_list_release(&d->shards);
     free(d);
 }
@@ -290,4 +308,10 @@ const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n)
 {
     *n = d->skips.n;
     return d->skips.p;
+}
+
+const struct tr_data_skip *tr_data_losses(const struct tr_data *d, size_t *n)
+{
+    *n = d->losses.n;
+    return d->losses.p;
 }

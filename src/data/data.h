@@ -37,7 +37,7 @@ struct tr_data_options {
     enum tr_packing packing;
     double held_out;       /* share of each source's rows that only evaluation uses */
     bool is_held_out_side; /* true: this data set has only the held-out rows; false: all others */
-    bool cuts_long;        /* packed documents longer than a row: true: truncated; false: continued in further rows */
+    enum tr_long how_long; /* packed documents that are longer than a row */
     const char *cache_dir; /* of the token shards of text sources; created when absent; NULL: only .trtok sources */
     int64_t max_skipped;   /* the data set is refused when more records are skipped */
     int64_t shard_tokens;  /* a cache shard ends after the document that reaches this count; 0: 2^26 */
@@ -66,8 +66,10 @@ struct tr_data_info {
     uint64_t n_rows;        /* all rows of all sources: samples of one epoch */
     uint64_t n_row_tokens;  /* tokens in them; efficiency = n_row_tokens / (n_rows * T) */
     uint64_t n_split;       /* packed documents that are longer than a row and continue in further rows */
-    uint64_t n_cut;         /* packed documents that were truncated */
-    uint64_t n_tokens_lost; /* tokens that were lost by truncation */
+    uint64_t n_cut;         /* packed documents that were truncated, at their end or as prompt and answer */
+    uint64_t n_dropped;     /* packed documents that were left out: too long, or no target would be left */
+    uint64_t n_tokens_lost; /* tokens that were lost by these two, and targets among them */
+    uint64_t n_targets_lost;
     struct tr_hash128 hash; /* of content, T, seed, shuffle, packing and weights; equal hashes mean equal samples */
 };
 void tr_data_get_info(const struct tr_data *d, struct tr_data_info *out);

@@ -19,17 +19,23 @@ struct tr_data_group {
 struct tr_data {
     int64_t row_tokens;
     uint64_t seed;
-    bool shuffle, cuts_long;
+    bool shuffle;
+    enum tr_long how_long;
     struct tr_shard_list shards;
     struct tr_data_group *groups;
     size_t n_groups;
     struct tr_mix mix; /* of the groups */
     struct tr_data_file *files;
     size_t n_files;
-    struct tr_skip_list skips;
+    struct tr_skip_list skips, losses; /* losses: packed documents that lost tokens, or were left out */
+    uint64_t n_idle;                   /* rows that were left out because they had no target */
     struct tr_data_info info;
     char date[TR_DATE_MAX]; /* the date in the chat template; "": it uses none */
 };
+
+/* Adds the first long documents of a part to d->losses. With TR_LONG_REFUSE the first one is refused. */
+enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part *part,
+                                   const struct tr_skip_list *skips);
 
 struct tr_place {
     const struct tr_data_part *part;

@@ -33,37 +33,51 @@ static enum tr_status begin_row(struct tr_walk *w, const struct tr_data *d, uint
     return tr_walk_begin(w, at.part, at.row);
 }
 
-/* Fills elements [at, at + n) of the batch: one document, or padding, that starts in column `col` of sample g. */
-static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
+/* Fills elements [at, at + n) of the batch: of a document, or of padding, that begins at element `begin`. */
+static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t begin, int64_t id)
 {
     for (int64_t i = 0; i < n; i++) {
-        b->positions[at + i] = (int32_t)i;
-        b->begin[at + i] = (int32_t)at;
+        b->positions[at + i] = (int32_t)(at + i - begin);
+        b->begin[at + i] = (int32_t)begin;
         b->sample[at + i] = id;
     }
 }
 
 static void fill_padding(const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
 {
-    fill_place(b, at, n, id);
+    fill_place(b, at, n, at, id);
     for (int64_t i = 0; i < n; i++) {
         b->tokens[at + i] = 0;
         b->targets[at + i] = TR_TARGET_NONE;
     }
 }
 
+/* Takes the loss from targets that have none (targets may be NULL), and counts the others. */
+static enum tr_status mask_piece(const struct tr_walk *w, const struct tr_piece *p, int32_t *targets,
+                                 int64_t *n_targets)
+{
+    enum tr_status st = TR_OK;
+    int64_t n_next = 0;
+    uint64_t n = (uint64_t)p->n;
+    TR_TRY(tr_shard_mask(w->shard, w->fd, p->first + 1, n - 1, targets, n_targets));
+    if (p->goes_on)
+        TR_TRY(tr_shard_mask(w->shard, w->fd, p->next, 1, targets ? targets + n - 1 : NULL, &n_next));
+    *n_targets += n_next;
+out:
+    return st;
+}
+
 static enum tr_status fill_piece(const struct tr_walk *w, const struct tr_piece *p, const struct tr_batch *b,
                                  int64_t at, int64_t *n_targets)
 {
     enum tr_status st = TR_OK;
-    uint64_t n_known = (uint64_t)p->n - !p->goes_on; /* tokens that have a next token in the document */
     int32_t next = TR_TARGET_NONE;
     TR_TRY(tr_shard_read(w->shard, w->fd, p->first, (uint64_t)p->n, b->tokens + at));
     if (p->goes_on)
-        TR_TRY(tr_shard_read(w->shard, w->fd, p->first + (uint64_t)p->n, 1, &next));
+        TR_TRY(tr_shard_read(w->shard, w->fd, p->next, 1, &next));
     memcpy(b->targets + at, b->tokens + at + 1, (size_t)(p->n - 1) * sizeof *b->targets);
     b->targets[at + p->n - 1] = next;
-    TR_TRY(tr_shard_mask(w->shard, w->fd, p->first + 1, n_known, b->targets + at, n_targets));
+    TR_TRY(mask_piece(w, p, b->targets + at, n_targets));
 out:
     return st;
 }
@@ -73,7 +87,7 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
-    int64_t col = 0, first_id = (int64_t)g * d->row_tokens;
+    int64_t col = 0, begin = 0, first_id = (int64_t)g * d->row_tokens;
     *count = 0;
     TR_TRY(begin_row(&w, d, g));
     for (;;) {
@@ -83,7 +97,8 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
         if (p.n == 0)
             break;
         TR_TRY(fill_piece(&w, &p, b, at + col, &n_targets));
-        fill_place(b, at + col, p.n, first_id + col);
+        begin = p.is_more ? begin : col;
+        fill_place(b, at + col, p.n, at + begin, first_id + begin);
         *count += n_targets;
         col += p.n;
     }
@@ -105,7 +120,7 @@ static enum tr_status count_row(const struct tr_data *d, uint64_t g, int64_t *co
         TR_TRY(tr_walk_next(&w, &p));
         if (p.n == 0)
             break;
-        TR_TRY(tr_shard_mask(w.shard, w.fd, p.first + 1, (uint64_t)p.n - !p.goes_on, NULL, &n));
+        TR_TRY(mask_piece(&w, &p, NULL, &n));
         *count += n;
     }
 out:

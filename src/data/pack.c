@@ -9,9 +9,9 @@ static const uint32_t no_room = UINT32_MAX;
 
 /* ---- long documents ---- */
 
-enum tr_status tr_pack_init(struct tr_pack *p, int64_t row_tokens, bool cuts_long, uint64_t n_docs)
+enum tr_status tr_pack_init(struct tr_pack *p, int64_t row_tokens, uint64_t n_docs)
 {
-    *p = (struct tr_pack){ .row_tokens = (uint64_t)row_tokens, .cuts_long = cuts_long };
+    *p = (struct tr_pack){ .row_tokens = (uint64_t)row_tokens };
     if (n_docs >= UINT32_MAX)
         return tr_fail(TR_USAGE, "%" PRIu64 " documents are too many to pack; use packing stream", n_docs);
     p->tail = calloc((size_t)n_docs, sizeof *p->tail);
@@ -29,42 +29,75 @@ void tr_pack_release(struct tr_pack *p)
     free(p->doc);
     free(p->row_first);
     free(p->chunks);
+    free(p->kept);
     free(p->tail);
     *p = (struct tr_pack){ 0 };
 }
 
-static enum tr_status add_chunk(struct tr_pack *p, uint64_t chunk)
+/* Room for one more in *list, which holds n of cap. */
+static enum tr_status grow(void *list, uint64_t n, uint64_t *cap, size_t size)
 {
-    if (chunk >= UINT32_MAX)
-        return tr_fail(TR_USAGE, "document %" PRIu64 " has more than 2^32 rows; use packing stream", p->n_docs);
-    if (p->n_chunks == p->n_chunks_cap) {
-        uint64_t cap = p->n_chunks_cap * 2 + 64;
-        struct tr_pack_chunk *c = realloc(p->chunks, (size_t)cap * sizeof *c);
-        if (!c)
-            return tr_fail(TR_NOMEM, "no memory for %" PRIu64 " rows of long documents", cap);
-        p->chunks = c;
-        p->n_chunks_cap = cap;
-    }
-    p->chunks[p->n_chunks++] = (struct tr_pack_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
+    if (n < *cap)
+        return TR_OK;
+    uint64_t more = *cap * 2 + 64;
+    void **at = list, *p = realloc(*at, (size_t)more * size);
+    if (!p)
+        return tr_fail(TR_NOMEM, "no memory for %" PRIu64 " rows of long documents", more);
+    *at = p;
+    *cap = more;
     return TR_OK;
 }
 
+enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
+{
+    if (chunk >= UINT32_MAX)
+        return tr_fail(TR_USAGE, "document %" PRIu64 " has more than 2^32 rows; use packing stream", p->n_docs);
+    enum tr_status st = grow(&p->chunks, p->n_chunks, &p->n_chunks_cap, sizeof *p->chunks);
+    if (st != TR_OK)
+        return st;
+    p->chunks[p->n_chunks++] = (struct tr_pack_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
+    p->n_row_tokens += p->row_tokens;
+    return TR_OK;
+}
+
+enum tr_status tr_pack_add_kept(struct tr_pack *p, uint64_t n, uint64_t then)
+{
+    enum tr_status st = grow(&p->kept, p->n_kept, &p->n_kept_cap, sizeof *p->kept);
+    if (st != TR_OK)
+        return st;
+    p->kept[p->n_kept++] = (struct tr_pack_kept){ (uint32_t)p->n_docs, (uint32_t)n, then };
+    return tr_pack_add_chunk(p, 0);
+}
+
+void tr_pack_end_doc(struct tr_pack *p, uint64_t n_tail)
+{
+    p->tail[p->n_docs++] = (uint32_t)n_tail;
+    p->n_row_tokens += n_tail;
+}
+
+/* A tail of one token is left out: nothing predicts from it, and the row before it has it as a target. */
 enum tr_status tr_pack_add(struct tr_pack *p, uint64_t n_tokens)
 {
     enum tr_status st = TR_OK;
-    bool is_long = n_tokens > p->row_tokens;
-    p->n_split += is_long && !p->cuts_long;
-    if (is_long && p->cuts_long) {
-        p->n_cut++;
-        p->n_tokens_lost += n_tokens - p->row_tokens;
-        n_tokens = p->row_tokens;
-    }
-    for (uint64_t c = 0; c < n_tokens / p->row_tokens; c++)
-        TR_TRY(add_chunk(p, c));
-    p->tail[p->n_docs++] = (uint32_t)(n_tokens % p->row_tokens);
-    p->n_row_tokens += n_tokens;
-out:
+    uint64_t n_chunks = n_tokens / p->row_tokens, n_tail = n_tokens % p->row_tokens;
+    for (uint64_t c = 0; c < n_chunks && st == TR_OK; c++)
+        st = tr_pack_add_chunk(p, c);
+    if (st == TR_OK)
+        tr_pack_end_doc(p, n_chunks > 0 && n_tail == 1 ? 0 : n_tail);
     return st;
+}
+
+const struct tr_pack_kept *tr_pack_find_kept(const struct tr_pack *p, uint64_t doc)
+{
+    uint64_t lo = 0, hi = p->n_kept;
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        if (p->kept[mid].doc < doc)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < p->n_kept && p->kept[lo].doc == doc ? &p->kept[lo] : NULL;
 }
 
 /* ---- best fit ---- */

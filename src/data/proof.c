@@ -142,13 +142,15 @@ static void list_files(const struct tr_data *d, struct tr_str *text, struct tr_s
     tr_str_addf(json, "],\"files\":%zu", d->n_files);
 }
 
-static void list_skips(const struct tr_data *d, struct tr_str *text, struct tr_str *json)
+/* word: what happened to them; member: their list in the JSON. */
+static void list_records(const struct tr_skip_list *l, uint64_t n_all, const char *word, const char *member,
+                         struct tr_str *text, struct tr_str *json)
 {
     char esc[400], why[300];
-    tr_str_addf(json, ",\"skips\":[");
-    for (size_t i = 0; i < d->skips.n; i++) {
-        const struct tr_data_skip *k = &d->skips.p[i];
-        tr_str_addf(text, "  skipped %s:%" PRId64 ": %s\n", tr_escape(k->path, esc, sizeof esc), k->line,
+    tr_str_addf(json, ",\"%s\":[", member);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct tr_data_skip *k = &l->p[i];
+        tr_str_addf(text, "  %s %s:%" PRId64 ": %s\n", word, tr_escape(k->path, esc, sizeof esc), k->line,
                     tr_escape(k->why, why, sizeof why));
         tr_str_addf(json, "%s{\"path\":", i ? "," : "");
         tr_str_json(json, k->path);
@@ -156,8 +158,8 @@ static void list_skips(const struct tr_data *d, struct tr_str *text, struct tr_s
         tr_str_json(json, k->why);
         tr_str_addf(json, "}");
     }
-    if (d->info.n_skipped > d->skips.n)
-        tr_str_addf(text, "  and %" PRIu64 " more\n", d->info.n_skipped - d->skips.n);
+    if (n_all > l->n)
+        tr_str_addf(text, "  and %" PRIu64 " more\n", n_all - l->n);
     tr_str_addf(json, "]");
 }
 
@@ -170,12 +172,14 @@ enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, str
         return st;
     double trained = m.n_tokens ? (double)m.n_targets / (double)m.n_tokens : 0;
     list_files(d, text, json);
-    list_skips(d, text, json);
+    list_records(&d->skips, i->n_skipped, "skipped", "skips", text, json);
+    list_records(&d->losses, i->n_cut + i->n_dropped, "too long", "losses", text, json);
     tr_str_addf(text,
                 "%" PRIu64 " rows of %" PRId64 " tokens, %.1f %% filled; %" PRIu64
-                " documents continue in further rows, %" PRIu64 " were truncated (%" PRIu64 " tokens lost)\n",
+                " documents continue in further rows, %" PRIu64 " were truncated and %" PRIu64 " left out (%" PRIu64
+                " tokens lost, %" PRIu64 " of them targets)\n",
                 i->n_rows, d->row_tokens, 100.0 * (double)i->n_row_tokens / ((double)i->n_rows * (double)d->row_tokens),
-                i->n_split, i->n_cut, i->n_tokens_lost);
+                i->n_split, i->n_cut, i->n_dropped, i->n_tokens_lost, i->n_targets_lost);
     tr_str_addf(text, "%.1f %% of the tokens in the first %" PRId64 " rows have a loss; %" PRId64 " rows have none\n",
                 100 * trained, m.n_rows, m.n_idle);
     if (*d->date) {
@@ -184,9 +188,10 @@ enum tr_status tr_data_summary(const struct tr_data *d, struct tr_str *text, str
     }
     tr_str_addf(json,
                 ",\"tokens\":%" PRIu64 ",\"documents\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"row_tokens\":%" PRIu64
-                ",\"skipped\":%" PRIu64 ",\"split\":%" PRIu64 ",\"cut\":%" PRIu64 ",\"tokens_lost\":%" PRIu64
+                ",\"skipped\":%" PRIu64 ",\"split\":%" PRIu64 ",\"cut\":%" PRIu64 ",\"dropped\":%" PRIu64
+                ",\"tokens_lost\":%" PRIu64 ",\"targets_lost\":%" PRIu64
                 ",\"trained\":%.6f,\"rows_without_target\":%" PRId64,
-                i->n_tokens, i->n_docs, i->n_rows, i->n_row_tokens, i->n_skipped, i->n_split, i->n_cut,
-                i->n_tokens_lost, trained, m.n_idle);
+                i->n_tokens, i->n_docs, i->n_rows, i->n_row_tokens, i->n_skipped, i->n_split, i->n_cut, i->n_dropped,
+                i->n_tokens_lost, i->n_targets_lost, trained, m.n_idle);
     return tr_str_ok(text) && tr_str_ok(json) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a summary of the data");
 }

@@ -14,6 +14,7 @@ struct tr_data_file {
     double weight;
     uint64_t n_tokens, n_docs, n_skipped;
     bool was_cached; /* nothing was tokenised */
+    size_t i_shard;  /* its first shard */
 };
 const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n);
 
@@ -25,6 +26,9 @@ struct tr_data_skip {
 };
 /* The first TR_DATA_KEPT_SKIPS skipped records, also when the shards came from the cache. */
 const struct tr_data_skip *tr_data_skips(const struct tr_data *d, size_t *n);
+
+/* The first packed documents that lost tokens or were left out: what they lost, and how long a row they need. */
+const struct tr_data_skip *tr_data_losses(const struct tr_data *d, size_t *n);
 
 /* The targets among the tokens of the first samples, of at most TR_MASKS_ROWS samples. */
 enum { TR_MASKS_ROWS = 256 };

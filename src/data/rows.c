@@ -8,21 +8,101 @@ enum { N_STARTS = 4096 };
 
 /* ---- open ---- */
 
-static enum tr_status plan_shard(struct tr_data_part *p, const struct tr_shard *s)
+struct planning {
+    struct tr_data_part *p;
+    const struct tr_shard *s;
+    size_t i_shard;
+    int fd;
+    enum tr_long how;
+};
+
+static void note_loss(struct tr_data_part *p, const struct tr_long_doc *x)
+{
+    p->n_dropped += x->is_dropped;
+    p->n_cut += !x->is_dropped;
+    p->n_tokens_lost += x->n_lost;
+    p->n_targets_lost += x->n_targets_lost;
+    if (p->n_lost < TR_COUNT_OF(p->lost))
+        p->lost[p->n_lost++] = *x;
+}
+
+/* Whether tokens [first, first + n) have a target, or the one after them where the document goes on. */
+static enum tr_status has_target(const struct planning *k, uint64_t first, uint64_t n, bool goes_on, bool *out)
+{
+    int64_t count = 0;
+    enum tr_status st = tr_shard_mask(k->s, k->fd, first + 1, n - !goes_on, NULL, &count);
+    *out = count > 0;
+    return st;
+}
+
+static enum tr_status split_doc(const struct planning *k, uint64_t first, uint64_t n_doc)
 {
     enum tr_status st = TR_OK;
+    struct tr_data_part *p = k->p;
+    uint64_t row = p->pack.row_tokens, n_chunks = n_doc / row, n_tail = n_doc % row;
+    bool is_wanted;
+    p->n_split++;
+    for (uint64_t c = 0; c < n_chunks; c++) {
+        TR_TRY(has_target(k, first + c * row, row, (c + 1) * row < n_doc, &is_wanted));
+        p->n_idle += !is_wanted;
+        if (is_wanted)
+            TR_TRY(tr_pack_add_chunk(&p->pack, c));
+    }
+    is_wanted = false;
+    if (n_tail > 1)
+        TR_TRY(has_target(k, first + n_chunks * row, n_tail, false, &is_wanted));
+    p->n_idle += n_tail > 1 && !is_wanted;
+    tr_pack_end_doc(&p->pack, is_wanted ? n_tail : 0);
+out:
+    return st;
+}
+
+static enum tr_status truncate_doc(const struct planning *k, uint64_t doc, uint64_t first, uint64_t n_doc)
+{
+    enum tr_status st = TR_OK;
+    struct tr_pack *pack = &k->p->pack;
+    struct tr_kept kept = { 0 };
+    if (k->how == TR_LONG_FIT || k->how == TR_LONG_CUT)
+        TR_TRY(tr_long_keep(k->s, k->fd, first, n_doc, pack->row_tokens, k->how, &kept));
+    struct tr_long_doc x = { .i_shard = k->i_shard,
+                             .doc = doc,
+                             .n_tokens = n_doc,
+                             .n_lost = n_doc - kept.n - kept.n_then,
+                             .n_targets_lost = kept.n_targets_lost,
+                             .is_dropped = kept.n == 0 };
+    note_loss(k->p, &x);
+    if (!x.is_dropped)
+        TR_TRY(tr_pack_add_kept(pack, kept.n, kept.then));
+    tr_pack_end_doc(pack, 0);
+out:
+    return st;
+}
+
+static enum tr_status plan_doc(const struct planning *k, uint64_t doc, uint64_t first, uint64_t n_doc)
+{
+    if (n_doc <= k->p->pack.row_tokens)
+        return tr_pack_add(&k->p->pack, n_doc);
+    if (k->how == TR_LONG_SPLIT || (k->how == TR_LONG_FIT && !tr_shard_get_info(k->s)->has_mask))
+        return split_doc(k, first, n_doc);
+    return truncate_doc(k, doc, first, n_doc);
+}
+
+static enum tr_status plan_shard(struct tr_data_part *p, size_t i_shard, enum tr_long how)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_shard *s = p->shards[i_shard];
+    struct planning k = { .p = p, .s = s, .i_shard = i_shard, .fd = -1, .how = how };
     uint64_t starts[N_STARTS], n_docs = tr_shard_get_info(s)->n_docs;
-    int fd = -1;
-    TR_TRY(tr_shard_begin(s, &fd));
+    TR_TRY(tr_shard_begin(s, &k.fd));
     for (uint64_t doc = 0; doc < n_docs;) {
         uint64_t n = n_docs - doc < N_STARTS - 1 ? n_docs - doc : N_STARTS - 1;
-        TR_TRY(tr_shard_doc_starts(s, fd, doc, n + 1, starts));
+        TR_TRY(tr_shard_doc_starts(s, k.fd, doc, n + 1, starts));
         for (uint64_t i = 0; i < n; i++)
-            TR_TRY(tr_pack_add(&p->pack, starts[i + 1] - starts[i]));
+            TR_TRY(plan_doc(&k, doc + i, starts[i], starts[i + 1] - starts[i]));
         doc += n;
     }
 out:
-    tr_shard_end(s, fd);
+    tr_shard_end(s, k.fd);
     return st;
 }
 
@@ -46,11 +126,13 @@ enum tr_status tr_data_part_open(struct tr_data_part *p, struct tr_shard *const 
     if (how == TR_PACK_STREAM) {
         p->n_row_tokens = p->first_token[n];
         p->n_rows = tr_data_steps(p->first_token[n], (uint64_t)o->row_tokens);
+        if (p->n_rows > 1 && o->row_tokens > 1 && p->first_token[n] % (uint64_t)o->row_tokens == 1)
+            p->n_rows--; /* the last token alone predicts nothing, and the row before it has it as a target */
         return TR_OK;
     }
-    TR_TRY(tr_pack_init(&p->pack, o->row_tokens, o->cuts_long, p->first_doc[n]));
+    TR_TRY(tr_pack_init(&p->pack, o->row_tokens, p->first_doc[n]));
     for (size_t i = 0; i < n; i++)
-        TR_TRY(plan_shard(p, shards[i]));
+        TR_TRY(plan_shard(p, i, o->how_long));
     TR_TRY(tr_pack_finish(&p->pack, how, o->shuffle, seed));
     p->n_rows = p->pack.n_rows;
     p->n_row_tokens = p->pack.n_row_tokens;
@@ -111,6 +193,7 @@ enum tr_status tr_walk_begin(struct tr_walk *w, const struct tr_data_part *p, ui
     const struct tr_pack *pack = &p->pack;
     w->part = p;
     w->shard = NULL;
+    w->is_kept = false;
     w->room = (uint64_t)p->row_tokens;
     w->is_tail = row < pack->n_tail_rows;
     if (p->packing != TR_PACK_STREAM) {
@@ -160,6 +243,7 @@ static enum tr_status next_of_stream(struct tr_walk *w, struct tr_piece *p)
     p->first = w->at - base;
     p->goes_on = base + stop > w->end;
     p->n = (int64_t)((p->goes_on ? w->end : base + stop) - w->at);
+    p->next = p->first + (uint64_t)p->n;
     w->at += (uint64_t)p->n;
     w->doc++;
 out:
@@ -187,20 +271,30 @@ static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
         skip = c.chunk * pack->row_tokens;
         n = pack->row_tokens;
     }
-    if (n == 0 || skip + n > n_doc || n > w->room)
+    const struct tr_pack_kept *kept = w->is_tail ? NULL : tr_pack_find_kept(pack, c.doc);
+    if (kept && w->is_kept) {
+        skip = kept->then;
+        n -= kept->n;
+    } else if (kept) {
+        n = kept->n;
+    }
+    if (n == 0 || skip > n_doc || n > n_doc - skip || n > w->room)
         TR_TRY(moved(w, doc));
     p->first = bounds[0] + skip;
     p->n = (int64_t)n;
-    p->goes_on = skip + n < n_doc && !pack->cuts_long;
+    p->is_more = kept && w->is_kept;
+    w->is_kept = kept && !w->is_kept && n < pack->row_tokens;
+    p->goes_on = kept ? w->is_kept : skip + n < n_doc;
+    p->next = bounds[0] + (w->is_kept ? kept->then : skip + n);
     w->room -= n;
-    w->at++;
+    w->at += !w->is_kept;
 out:
     return st;
 }
 
 enum tr_status tr_walk_next(struct tr_walk *w, struct tr_piece *p)
 {
-    p->n = 0;
+    *p = (struct tr_piece){ 0 };
     if (w->at == w->end)
         return TR_OK;
     return w->part->packing == TR_PACK_STREAM ? next_of_stream(w, p) : next_of_plan(w, p);

@@ -35,4 +35,14 @@ enum tr_packing {
 };
 const char *tr_packing_name(enum tr_packing packing);
 
+/* What becomes of a packed document that is longer than a row. FIT and the rows that SPLIT leaves out are for documents
+ * with a mask: of others every token is a target, and FIT splits them. */
+enum tr_long {
+    TR_LONG_FIT,   /* prompt and answer both lose their ends, so that they fit into a row together (long.h) */
+    TR_LONG_SPLIT, /* it continues in further rows; rows without a target are left out */
+    TR_LONG_CUT,   /* the first row of it is used */
+    TR_LONG_DROP,
+    TR_LONG_REFUSE
+};
+
 #endif

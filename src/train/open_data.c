@@ -17,7 +17,7 @@ static bool needs_tokenizer(const struct tr_data_list *list)
 
 /* The options' words are the data room's, in its order. */
 static_assert((int)TR_FORMAT_TOKENS == (int)TR_SHAPE_TOKENS && (int)TR_TRAIN_ON_ALL == (int)TR_MASK_ALL &&
-                  (int)TR_PACKING_NONE == (int)TR_PACK_NONE,
+                  (int)TR_PACKING_NONE == (int)TR_PACK_NONE && (int)TR_DOCUMENTS_REFUSE == (int)TR_LONG_REFUSE,
               "same order");
 
 static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,
@@ -33,7 +33,7 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .text_key = cfg->text_key,
         .mask = (enum tr_chat_mask)cfg->train_on,
         .packing = (enum tr_packing)cfg->packing,
-        .cuts_long = cfg->long_documents == TR_LONG_CUT,
+        .how_long = (enum tr_long)cfg->long_documents,
         .max_skipped = cfg->max_skipped,
         .n_threads = s->n_threads,
         .held_out = list == &cfg->data ? cfg->eval_split : 0,

@@ -50,6 +50,12 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
     TR_TRY(tr_failpoint("train.data"));
     TR_TRY(next_batch(t, &b, &wait_s));
     TR_BUG_ON(!b || b->step != (uint64_t)step);
+    if (b->n_targets == 0)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "step %" PRId64 ", samples %" PRIu64 "..%" PRIu64
+                       ": no token of this batch has a loss, so nothing can be learnt from it; `trireme data show "
+                       "--step %" PRId64 "` shows it",
+                       step + 1, b->first_sample, b->first_sample + b->n_samples - 1, step + 1));
     const struct tr_scaler scaler = t->state.scaler; /* the scale of this step, before it changes */
     tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
     if (scaler.scale > 0)

@@ -40,8 +40,35 @@ same out/model.safetensors silent/model.safetensors
 expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --gradient_accumulation_steps 1 --zero 3 --output two
 [ "$(grep -c '"event":"data".*"isolated":true' two/events.jsonl)" = 1 ] || fail "two ranks: $(head -c 2000 two/events.jsonl)"
 
-# A row that holds nothing but a prompt teaches nothing, and is counted.
+# A row that holds nothing but a prompt teaches nothing, and is left out.
 echo "{\"prompt\": \"$(printf 'x%.0s' $(seq 70))\", \"completion\": \"y\"}" >idle.jsonl
-expect 0 "$TRIREME" train "${options[@]}" --data idle.jsonl --output idle
+expect 0 "$TRIREME" train "${options[@]}" --data idle.jsonl --output idle --long_documents split
 grep -q '1 documents continue in further rows' stdout || fail "a split document is not counted: $(cat stdout)"
-grep -q ' 1 rows have none' stdout || fail "an idle row is not counted: $(cat stdout)"
+grep -q ' 0 rows have none' stdout || fail "an idle row is there: $(cat stdout)"
+
+# Prompts longer than a row: every answer is trained, by default; where that cannot be, it is said before step 0.
+for i in $(seq 8); do
+    echo "{\"prompt\": \"$(printf 'a long question, number %d; ' $(seq "$i" $((i + 20))))\", \"completion\": \"answer $i\"}"
+    if [ "$i" = 2 ]; then echo 'torn'; fi
+done >long.jsonl
+options=(--model model --data long.jsonl --sequence_length 64 --per_device_train_batch_size 1 --num_train_epochs 1 --threads 1)
+expect 0 "$TRIREME" train "${options[@]}" --output long
+grep -q 'too long long.jsonl:1: .* are lost, 0 of them targets; it needs --sequence_length' stdout || fail "record 1 is not named: $(cat stdout)"
+grep -q 'too long long.jsonl:9: ' stdout || fail "record 8 has line 9: $(cat stdout)"
+python3 - <<'PY'
+import json
+events = [json.loads(line) for line in open("long/events.jsonl")]
+steps = [e for e in events if e["event"] == "step"]
+data = [e for e in events if e["event"] == "data"][0]
+assert len(steps) == 8 and all(e["loss"] > 0 and e["grad_norm"] > 0 for e in steps), steps
+assert data["cut"] == 8 and data["dropped"] == 0 and data["targets_lost"] == 0 and len(data["losses"]) == 8, data
+PY
+expect 2 "$TRIREME" train "${options[@]}" --output none --long_documents cut
+grep -q 'no document is left to train on' stderr || fail "$(cat stderr)"
+expect 2 "$TRIREME" train "${options[@]}" --output none --long_documents refuse
+grep -q 'long.jsonl:1: .* tokens are longer than a row of 64; give --sequence_length' stderr || fail "$(cat stderr)"
+expect 0 "$TRIREME" train "${options[@]}" --output split --long_documents split
+
+# A batch without a target ends the run: here the stream of tokens has rows of prompt alone.
+expect 2 "$TRIREME" train "${options[@]}" --output stream --packing stream --data_proof none
+grep -q 'no token of this batch has a loss' stderr || fail "$(cat stderr)"

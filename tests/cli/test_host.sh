@@ -35,10 +35,10 @@ for out in closed gone full; do
     same clean/model.safetensors $out/model.safetensors
 done
 
-# D9: a batch in which nothing is to be learnt changes nothing but its step's number.
+# D9: a batch in which nothing is to be learnt is refused, before step 0 where the rows tell it.
 printf '{"prompt": "%s", "completion": "b"}\n' $(seq 1000 1007 | sed 's/.*/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/') >masked.jsonl
-"$TRIREME" train "${options[@]}" --data masked.jsonl --long_documents cut --packing none --output masked --weight_decay 0 >masked.log 2>&1 || true
-grep -q 'nan\|inf' masked.log && fail "not finite: $(cat masked.log)"
+expect 2 "$TRIREME" train --model model --data masked.jsonl --sequence_length 32 --long_documents cut --packing none --output masked
+grep -q 'no document is left to train on' stderr || fail "$(cat stderr)"
 
 # E5: more memory than allowed is refused with both numbers, before anything is written.
 expect 2 "$TRIREME" train "${options[@]}" --output big --memory_budget 4096

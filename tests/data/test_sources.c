@@ -37,7 +37,7 @@ static void setup_init(struct setup *u, struct scratch *s)
     *u = (struct setup){ .tokenizer = byte_tokenizer(s) };
     memcpy(u->cache, in_scratch(s, "cache"), TR_PATH_MAX);
     u->options = (struct tr_data_options){
-        .row_tokens = 8,
+        .row_tokens = 9,
         .vocab_size = 257,
         .cache_dir = u->cache,
         .max_skipped = 100,

@@ -1,0 +1,63 @@
+/* losses.c - names the packed documents for which a row is too short: file and line, what they lose, what they need. */
+#include "data/data_impl.h"
+
+#include <string.h>
+
+/* The file of a shard, and the number of the document in it, from 0. */
+static const struct tr_data_file *find_file(const struct tr_data *d, const struct tr_shard *s, uint64_t *doc)
+{
+    size_t i_shard = 0, i = d->n_files;
+    while (d->shards.p[i_shard] != s)
+        i_shard++;
+    while (d->files[i - 1].i_shard > i_shard)
+        i--;
+    for (size_t k = d->files[i - 1].i_shard; k < i_shard; k++)
+        *doc += tr_shard_get_info(d->shards.p[k])->n_docs;
+    return &d->files[i - 1];
+}
+
+/* The line of a document: records that were skipped before it have lines too. 0: the list of them is too short to tell,
+ * or the file has no lines. */
+static int64_t line_of(const struct tr_data_file *f, const struct tr_skip_list *skips, uint64_t doc)
+{
+    uint64_t n_known = 0;
+    int64_t line = (int64_t)doc + 1;
+    for (size_t i = 0; i < skips->n; i++) /* in the order of their lines */
+        if (strcmp(skips->p[i].path, f->path) == 0) {
+            n_known++;
+            line += skips->p[i].line <= line;
+        }
+    return f->shape != TR_SHAPE_AUTO && n_known == f->n_skipped ? line : 0;
+}
+
+enum tr_status tr_data_name_losses(struct tr_data *d, const struct tr_data_part *part, const struct tr_skip_list *skips)
+{
+    enum tr_status st = TR_OK;
+    for (size_t i = 0; i < part->n_lost; i++) {
+        const struct tr_long_doc *x = &part->lost[i];
+        uint64_t doc = x->doc;
+        char why[256], which[40] = "";
+        const struct tr_data_file *f = find_file(d, part->shards[x->i_shard], &doc);
+        int64_t line = line_of(f, skips, doc);
+        if (line == 0)
+            TR_TRY(tr_format(which, sizeof which, "document %" PRIu64 ": ", doc + 1));
+        if (d->how_long == TR_LONG_REFUSE)
+            TR_TRY(tr_fail(TR_USAGE,
+                           "%s:%" PRId64 ": %s%" PRIu64 " tokens are longer than a row of %" PRId64
+                           "; give --sequence_length %" PRIu64 ", or --long_documents fit, split, cut or drop",
+                           f->path, line, which, x->n_tokens, d->row_tokens, x->n_tokens));
+        char lost[80];
+        if (x->is_dropped)
+            TR_TRY(tr_format(lost, sizeof lost, "%sit is left out",
+                             d->how_long == TR_LONG_DROP ? "" : "no target would be left, so "));
+        else
+            TR_TRY(tr_format(lost, sizeof lost, "%" PRIu64 " are lost, %" PRIu64 " of them targets", x->n_lost,
+                             x->n_targets_lost));
+        TR_TRY(tr_format(why, sizeof why,
+                         "%s%" PRIu64 " tokens are longer than a row: %s; it needs --sequence_length %" PRIu64, which,
+                         x->n_tokens, lost, x->n_tokens));
+        TR_TRY(tr_skip_list_add(&d->losses, f->path, line, why));
+    }
+out:
+    return st;
+}
