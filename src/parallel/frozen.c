@@ -10,6 +10,31 @@ void tr_program_freeze(const struct tr_placement *p, int segment, struct tr_prog
     }
 }
 
+void tr_segment_ctx(const struct tr_placement *p, int segment, struct tr_pass_ctx *ctx)
+{
+    ctx->skips_din = !tr_segment_gives_din(p, segment);
+    ctx->skips_dout = !tr_segment_gives_din(p, segment + 1);
+}
+
+static bool learns(const struct tr_placement *p, int segment)
+{
+    const struct tr_segment *g = &p->model->segment[segment];
+    for (int k = 0; k < p->model->program[g->program]->n_params; k++)
+        if (!p->is_frozen[g->param[k]])
+            return true;
+    return false;
+}
+
+bool tr_segment_gives_din(const struct tr_placement *p, int segment)
+{
+    if (segment <= 0 || segment >= p->model->n_segments)
+        return false;
+    bool is_wanted = p->stage_of[segment] != p->stage_of[segment - 1];
+    for (int g = 0; g < segment && !is_wanted; g++)
+        is_wanted = learns(p, g);
+    return is_wanted;
+}
+
 bool tr_segments_are_alike(const struct tr_placement *p, int a, int b)
 {
     const struct tr_model *m = p->model;
@@ -20,26 +45,42 @@ bool tr_segments_are_alike(const struct tr_placement *p, int a, int b)
         if (p->is_frozen[x->param[k]] != p->is_frozen[y->param[k]] ||
             p->packed_of[x->param[k]] != p->packed_of[y->param[k]])
             return false;
-    return true;
+    return tr_segment_gives_din(p, a) == tr_segment_gives_din(p, b) &&
+           tr_segment_gives_din(p, a + 1) == tr_segment_gives_din(p, b + 1);
 }
 
-/* A product with a frozen weight has one backward product instead of two, each of its own size. */
+/* Flops of the segment's program with its backward, as one rank runs it; -1: no memory. */
+static double segment_flops(const struct tr_placement *p, int segment)
+{
+    struct tr_program *at = NULL;
+    struct tr_pass_ctx ctx = { .is_training = true };
+    double sum = -1;
+    tr_segment_ctx(p, segment, &ctx);
+    if (tr_program_copy(p->model->program[p->model->segment[segment].program], &at) != TR_OK)
+        return sum;
+    tr_program_freeze(p, segment, at);
+    if (tr_pass_grad(at, &ctx) == TR_OK)
+        sum = tr_program_flops(at, TR_FORWARD) + tr_program_flops(at, TR_BACKWARD_INPUT) +
+              tr_program_flops(at, TR_BACKWARD_WEIGHT);
+    tr_program_close(at);
+    return sum;
+}
+
+/* The programs say it: those of a model in which everything learns have three products for one of the forward. */
 double tr_flops_per_token(const struct tr_placement *p)
 {
-    const struct tr_model *m = p->model;
-    double saved = 0;
-    for (int g = 0; g < m->n_segments; g++) {
-        const struct tr_program *at = m->program[m->segment[g].program];
-        for (int i = 0; i < at->n_nodes; i++) {
-            const struct tr_value *w = at->node[i].in[1] == TR_NONE ? NULL : &at->value[at->node[i].in[1]];
-            struct tr_call call;
-            if (!w || w->kind != TR_V_PARAM || !p->is_frozen[m->segment[g].param[w->slot]])
-                continue;
-            tr_node_call(at, &at->node[i], &call);
-            saved += tr_op_flops(&call);
-        }
+    double sum = 0, one = 0;
+    bool any = false;
+    for (int g = 0; g < p->model->n_segments; g++)
+        for (int k = 0; k < p->model->program[p->model->segment[g].program]->n_params; k++)
+            any |= p->is_frozen[p->model->segment[g].param[k]];
+    for (int g = 0; any && g < p->model->n_segments; g++) {
+        one = g > 0 && tr_segments_are_alike(p, g - 1, g) ? one : segment_flops(p, g);
+        if (one < 0)
+            break;
+        sum += one;
     }
-    return tr_model_flops_per_token(m) - saved / (double)m->n_tokens;
+    return any && one >= 0 ? sum / (double)p->model->n_tokens : tr_model_flops_per_token(p->model);
 }
 
 /* Is input k of this node the weight of a linear of a layer? */

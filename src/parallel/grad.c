@@ -3,7 +3,9 @@
  * The pass walks forward nodes in reverse. The gradient of a value is a value like any other and is written once. Where
  * an op can add to an existing gradient (its addend), the sum needs no op of its own. Gradients of column slices are
  * slices of one gradient, so q/k/v need no concatenation. The head computes loss and gradient in one op, so its forward
- * node is dropped. Rejected: a tape at run time (the plan must know every byte before step 0).
+ * node is dropped. Last, what no gradient of a parameter and no gradient for the segment before needs is dropped: where
+ * nothing in front of a value learns, its gradient costs nothing. Rejected: a tape at run time (the plan must know
+ * every byte before step 0).
  */
 #include "parallel/parallel_impl.h"
 #include "parallel/rules.h"
@@ -389,6 +391,31 @@ static void drop_dead(struct grads *g, int n_forward)
     g->p->n_nodes = kept;
 }
 
+static bool is_wanted(const struct tr_program *p, const bool *is_read, tr_val v)
+{
+    tr_val root = tr_value_root(p, v);
+    return root != TR_NONE && (p->value[root].kind != TR_V_TEMP || root == p->din || is_read[root]);
+}
+
+/* Drops backward nodes from which nothing leads to a result. Readers stand behind makers, so one way back is enough. */
+static void drop_unread(struct tr_program *p, bool *is_read)
+{
+    int first = p->n_nodes;
+    for (int i = p->n_nodes - 1; i >= 0; i--) {
+        struct tr_node n = p->node[i];
+        bool is_live = n.phase == TR_FORWARD;
+        for (int k = 0; k < TR_MAX_OUT; k++)
+            is_live |= is_wanted(p, is_read, n.out[k]);
+        for (int k = 0; is_live && k < TR_MAX_IN; k++)
+            if (n.in[k] != TR_NONE)
+                is_read[tr_value_root(p, n.in[k])] = true;
+        if (is_live)
+            p->node[--first] = n;
+    }
+    memmove(p->node, p->node + first, (size_t)(p->n_nodes - first) * sizeof *p->node);
+    p->n_nodes -= first;
+}
+
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     if (!ctx->is_training)
@@ -404,7 +431,7 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
     }
     for (int i = 0; i < g.n_of; i++)
         g.of[i] = TR_NONE;
-    if (p->out != TR_NONE) {
+    if (p->out != TR_NONE && !ctx->skips_dout) {
         struct tr_value y = p->value[p->out];
         p->dout = tr_value_add(p, TR_V_DOUT, y.dtype, y.rows, y.cols, "dout");
         g.of[p->out] = p->dout;
@@ -419,10 +446,15 @@ enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
         rule->emit(&g, &f);
         g.is_dead[i] |= rule->is_end;
     }
-    p->din = p->in == TR_NONE ? TR_NONE : g.of[p->in];
+    p->din = p->in == TR_NONE || ctx->skips_din ? TR_NONE : g.of[p->in];
     TR_BUG_ON(p->din != TR_NONE && p->din == p->dout);
     drop_dead(&g, n_forward);
     free(g.of);
     free(g.is_dead);
+    bool *is_read = calloc((size_t)p->n_values, sizeof *is_read);
+    if (!is_read)
+        return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
+    drop_unread(p, is_read);
+    free(is_read);
     return p->failed;
 }

@@ -15,6 +15,7 @@
 struct tr_pass_ctx {
     enum tr_dtype compute_dtype, grad_dtype;
     bool is_training, splits_backward; /* input and weight parts of the backward run at different times */
+    bool skips_din, skips_dout;        /* no gradient of the segment's input is wanted; none of its output comes */
     enum tr_recompute recompute;
     int64_t cache_rows; /* inference: attention over a cache of this many positions; 0 = none */
     int n_threads;

@@ -216,10 +216,10 @@ static void end_part(struct pipeline_pass *pl, struct tr_action *a, int g, int m
         let_go(a, &pl->out[cell(pl, g - 1, micro)], reads(p, p->in, phase));
     if (p->din != TR_NONE) /* the input part has made it */
         let_go(a, &pl->dout[cell(pl, g - 1, micro)], is_weight ? reads(p, p->din, phase) : 1);
-    if (p->out != TR_NONE) {
+    if (p->out != TR_NONE)
         let_go(a, &pl->out[cell(pl, g, micro)], reads(p, p->out, phase));
+    if (p->dout != TR_NONE)
         let_go(a, &pl->dout[cell(pl, g, micro)], is_weight ? reads(p, p->dout, phase) : 1);
-    }
     if (is_weight && p->split_saved_bytes)
         tr_use_free(a, pl->split_saved[cell(pl, g, micro)]);
     if (is_weight && p->saved_bytes)
@@ -236,18 +236,29 @@ static void use_block(struct tr_action *a, const struct tr_program *p, tr_val v,
         (void)tr_use_add(a, b->buffer, role, false);
 }
 
+/* Nothing up to this segment learns, and no message waits for it: it has no backward. */
+static bool is_forward_only(const struct tr_program *p)
+{
+    bool has_nodes = false;
+    for (int i = 0; i < p->n_nodes; i++)
+        has_nodes |= p->node[i].phase != TR_FORWARD;
+    return !has_nodes && p->dout == TR_NONE && p->din == TR_NONE;
+}
+
 static void play_backward(struct pipeline_pass *pl, enum tr_action_kind kind, int g, int micro)
 {
     const struct tr_program *p = program_of(pl, g);
+    if (is_forward_only(p))
+        return;
     size_t at = cell(pl, g, micro);
     bool is_weight = kind == TR_DO_BACKWARD_WEIGHT;
     struct tr_action *a = add_action(pl, kind, g, micro);
     if (g > 0)
         use_block(a, p, p->in, &pl->out[cell(pl, g - 1, micro)], TR_AS_IN);
-    if (p->out != TR_NONE) {
+    if (p->out != TR_NONE)
         use_block(a, p, p->out, &pl->out[at], TR_AS_OUT);
+    if (p->dout != TR_NONE)
         use_block(a, p, p->dout, &pl->dout[at], TR_AS_DOUT);
-    }
     if (p->saved_bytes)
         (void)tr_use_add(a, pl->saved[at], TR_AS_SAVED, false);
     if (!is_weight && p->din != TR_NONE) {

@@ -40,6 +40,7 @@ static enum tr_status build_programs(const struct tr_compiled *c, struct tr_sche
                                        .fp8 = opt->fp8,
                                        .fp8_e5m2 = opt->fp8_e5m2,
                                        .fp8_history = opt->fp8_history };
+            tr_segment_ctx(&c->place, g, &ctx);
             TR_TRY(tr_program_copy(m->program[m->segment[g].program], &s->program[s->n_programs]));
             s->program_of[g] = s->n_programs++;
             tr_program_freeze(&c->place, g, s->program[s->program_of[g]]);

@@ -50,13 +50,14 @@ static void adapted_close(struct adapted *x)
     free(x->is_frozen);
 }
 
+/* In the last layer. */
 static int count_nodes(const struct tr_compiled *c, enum tr_opcode op)
 {
     const struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
+    const struct tr_program *p = s->program[s->program_of[s->model->n_segments - 2]];
     int n = 0;
-    for (int i = 0; i < s->n_programs; i++)
-        for (int k = 0; k < s->program[i]->n_nodes; k++)
-            n += s->program[i]->node[k].op == op;
+    for (int k = 0; k < p->n_nodes; k++)
+        n += p->node[k].op == op;
     return n;
 }
 
@@ -151,12 +152,47 @@ static void every_linear_draws_a_mask_of_its_own(void **state)
     assert_int_equal(some[1], all[5]);
 }
 
+static int count_in_backward(const struct tr_schedule *s, int segment, enum tr_opcode op)
+{
+    const struct tr_program *p = s->program[s->program_of[segment]];
+    int n = 0;
+    for (int k = 0; k < p->n_nodes; k++)
+        n += p->node[k].op == op && p->node[k].phase != TR_FORWARD;
+    return n;
+}
+
+/* Layers 1 and 2 of 0 to 2 learn. The first that learns makes no gradient of its input: q, k and v and their A's have
+ * no dx, and its first norm no backward. What is in front of it has no backward at all and saves nothing. */
+static void gradients_end_where_nothing_learns(void **state)
+{
+    (void)state;
+    struct adapted upper = adapted_open(LORA "\"target_modules\":[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\","
+                                             "\"gate_proj\",\"up_proj\",\"down_proj\"],\"layers_to_transform\":[1,2]}",
+                                        tr_column_of("cpu"), TR_F32);
+    const struct tr_schedule *s = &upper.c->schedule[TR_FOR_TRAIN];
+    bool has_backward[5] = { false };
+    for (int i = 0; i < s->n_actions; i++)
+        if (s->action[i].kind == TR_DO_BACKWARD)
+            has_backward[s->action[i].segment] = true;
+    for (int g = 0; g < 5; g++) /* the embedding, three layers, the head */
+        assert_int_equal(has_backward[g], g >= 2);
+    assert_int_equal(s->program[s->program_of[1]]->saved_bytes, 0);
+    assert_int_equal(count_in_backward(s, 3, TR_OP_LINEAR_DX) - count_in_backward(s, 2, TR_OP_LINEAR_DX), 6);
+    assert_int_equal(count_in_backward(s, 3, TR_OP_RMSNORM_BWD) - count_in_backward(s, 2, TR_OP_RMSNORM_BWD), 1);
+    assert_int_equal(count_in_backward(s, 2, TR_OP_LINEAR_DW), 14);
+    assert_int_equal(tr_schedule_check(s), TR_OK);
+    double flops = tr_flops_per_token(&upper.c->place) * (double)upper.m->n_tokens;
+    assert_true(flops > 0 && s->flops - flops <= 1e-9 * flops && flops - s->flops <= 1e-9 * flops);
+    adapted_close(&upper);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_adapters_add_to_the_base_in_place),
         cmocka_unit_test(a_joined_product_has_the_bits_of_two_ops),
         cmocka_unit_test(every_linear_draws_a_mask_of_its_own),
+        cmocka_unit_test(gradients_end_where_nothing_learns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
