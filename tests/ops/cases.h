@@ -190,6 +190,7 @@ static const struct op_case cases[] = {
     { TR_OP_HEAD_LOSS, "odd", .n = 19, .d = 33, .v = 101 },
     { TR_OP_HEAD_LOSS, "bare", .n = 66, .d = 16, .v = 40, .is_bare = true },
     { TR_OP_HEAD_LOSS, "wide", .n = 3, .d = 8, .v = 1500 },
+    { TR_OP_HEAD_LOSS, "rows with a target together", .n = 43, .d = 12, .v = 101 },
     { TR_OP_HEAD_LOSS, "capped and scaled", .n = 9, .d = 24, .v = 50, .attr = { .softcap = 2, .scale = 0.7f } },
 
     { TR_OP_HEAD_STATS, "first part", .n = 19, .d = 33, .v = 101 },

@@ -3,7 +3,9 @@
  * The logits (rows, V) of a block are in scratch: tr_gemm computes x W^T, softmax and loss run in place, then the same
  * buffer holds the gradient of the logits for dx and dW. A block has as many rows as fit in BLOCK_BYTES, because each
  * block reads W twice and reads and writes dW. Its rows are a power of two, so blocks end where tr_gemm splits K, and
- * dW has the bits of one product over all rows. Rejected: blocks of the vocabulary (logits would be computed twice). A
+ * dW has the bits of one product over all rows. Rows without a target (prompts, padding) cost nothing: the others are
+ * brought together, and their x and their list lie in the rows of logits that are then free, so no byte is planned for
+ * it. Rejected: blocks of the vocabulary (logits would be computed twice). A
  * rank with a shard of the vocabulary does the same in two calls: HEAD_STATS, and, with the results of all ranks,
  * HEAD_GRAD. The logits are saved in a value between the two calls, or recomputed where they would take too much
  * memory.
@@ -27,8 +29,11 @@ struct head {
     bool want_grad;
     bool is_stats;
     float scale, grad_scale;
-    int64_t row, n_rows; /* the block */
-    float *z;            /* (n_rows, ld_z) */
+    int64_t row, n_rows;    /* the block */
+    int64_t n_live;         /* rows whose logits are computed */
+    const int32_t *live;    /* them, counted from `row`; NULL: all rows of the block */
+    struct tr_view block_x; /* their x */
+    float *z;               /* (n_rows, ld_z), of which the first n_live rows are logits */
     int64_t ld_z;
     void *gemm_scratch;
 };
@@ -87,10 +92,16 @@ static float *row_of(const struct tr_view *v, int64_t row)
     return (float *)v->data + row * v->ld;
 }
 
+static char *line_at(const struct tr_view *v, int64_t row)
+{
+    return (char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype);
+}
+
 static void row_task(void *ctx, int64_t task, int worker)
 {
     const struct head *h = ctx;
-    int64_t row = h->row + task, target = target_of(h, row), local = target - h->c->attr.first;
+    int64_t row = h->row + (h->live ? h->live[task] : task), target = target_of(h, row);
+    int64_t local = target - h->c->attr.first;
     bool is_here = target >= 0 && local >= 0 && local < h->w->rows;
     struct tr_logit_row r = { .z = h->z + task * h->ld_z,
                               .n = h->w->rows,
@@ -120,12 +131,9 @@ static void row_task(void *ctx, int64_t task, int worker)
 /* A product with the block: one factor is the rows of v from `row` on, the other is z. */
 static struct tr_gemm gemm_of(const struct head *h, const struct tr_view *v, int64_t row)
 {
-    return (struct tr_gemm){ .b = (const char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype),
-                             .ldb = v->ld,
-                             .b_dtype = v->dtype,
-                             .a = h->z,
-                             .lda = h->ld_z,
-                             .a_dtype = TR_F32 };
+    return (struct tr_gemm){
+        .b = line_at(v, row), .ldb = v->ld, .b_dtype = v->dtype, .a = h->z, .lda = h->ld_z, .a_dtype = TR_F32
+    };
 }
 
 /* Runs a product into the rows of v from `row` on; an absent output costs nothing. */
@@ -133,7 +141,7 @@ static void run_into(const struct head *h, struct tr_gemm *g, const struct tr_vi
 {
     if (!v->data)
         return;
-    g->c = (char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype);
+    g->c = line_at(v, row);
     g->ldc = v->ld;
     g->c_dtype = v->dtype;
     tr_gemm(g, h->c->pool, h->gemm_scratch);
@@ -142,13 +150,29 @@ static void run_into(const struct head *h, struct tr_gemm *g, const struct tr_vi
 static void block_logits(struct head *h)
 {
     struct tr_gemm g = gemm_of(h, h->w, 0);
-    g.m = h->n_rows, g.n = h->w->rows, g.k = h->x->cols, g.b_t = true;
-    g.a = (const char *)h->x->data + (size_t)(h->row * h->x->ld) * tr_dtype_bytes(h->x->dtype);
-    g.lda = h->x->ld, g.a_dtype = h->x->dtype;
+    g.m = h->n_live, g.n = h->w->rows, g.k = h->x->cols, g.b_t = true;
+    g.a = h->block_x.data, g.lda = h->block_x.ld, g.a_dtype = h->block_x.dtype;
     g.c = h->z, g.ldc = h->ld_z, g.c_dtype = TR_F32;
     if (!h->lse || !h->kept)
         tr_gemm(&g, h->c->pool, h->gemm_scratch);
-    tr_pool_run(h->c->pool, h->n_rows, row_task, h);
+    tr_pool_run(h->c->pool, h->n_live, row_task, h);
+}
+
+/* dx of the rows that were brought together back to their places. A place is never in front of where its row lies, so
+ * the last goes first. */
+static void spread_dx(const struct head *h)
+{
+    const struct tr_view *dx = h->dx;
+    size_t bytes = (size_t)dx->cols * tr_dtype_bytes(dx->dtype);
+    int64_t next = h->n_rows;
+    for (int64_t i = h->n_live - 1; h->live && dx->data && i >= -1; i--) {
+        int64_t to = i < 0 ? -1 : h->live[i];
+        for (int64_t r = to + 1; r < next; r++) /* rows behind it without a target; what lay there has moved */
+            memset(line_at(dx, h->row + r), 0, bytes);
+        if (i >= 0 && to != i)
+            memcpy(line_at(dx, h->row + to), line_at(dx, h->row + i), bytes);
+        next = to;
+    }
 }
 
 /* dx = z W; dW (+)= z^T x; db (+)= 1^T z, where z carries `scale`, which db must not. */
@@ -157,18 +181,19 @@ static void block_grads(const struct head *h, bool is_first)
     const struct tr_call *c = h->c;
     const struct tr_view *dx = h->dx, *dw = dx + 1, *db = dx + 2;
     struct tr_gemm g = gemm_of(h, h->w, 0);
-    g.m = h->n_rows, g.n = h->x->cols, g.k = h->w->rows;
+    g.m = h->n_live, g.n = h->x->cols, g.k = h->w->rows;
     run_into(h, &g, dx, h->row);
+    spread_dx(h);
 
-    g = gemm_of(h, h->x, h->row);
-    g.m = h->w->rows, g.n = h->x->cols, g.k = h->n_rows, g.a_t = true;
+    g = gemm_of(h, &h->block_x, 0);
+    g.m = h->w->rows, g.n = h->x->cols, g.k = h->n_live, g.a_t = true;
     g.accumulate = c->accumulate[dw - c->out] || !is_first;
     run_into(h, &g, dw, 0);
 
     float *ones = c->scratch;
-    for (int64_t i = 0; i < h->n_rows; i++)
+    for (int64_t i = 0; i < h->n_live; i++)
         ones[i] = 1.0f / h->scale;
-    g = (struct tr_gemm){ .m = 1, .n = h->w->rows, .k = h->n_rows, .a = ones, .lda = h->n_rows, .a_dtype = TR_F32 };
+    g = (struct tr_gemm){ .m = 1, .n = h->w->rows, .k = h->n_live, .a = ones, .lda = h->n_live, .a_dtype = TR_F32 };
     g.b = h->z, g.ldb = h->ld_z, g.b_dtype = TR_F32;
     g.accumulate = c->accumulate[db - c->out] || !is_first;
     run_into(h, &g, db, 0);
@@ -176,26 +201,61 @@ static void block_grads(const struct head *h, bool is_first)
 
 static void clear(const struct tr_view *v, int64_t row, int64_t n)
 {
-    size_t bytes = tr_dtype_bytes(v->dtype);
     for (int64_t r = row; v->data && r < row + n; r++)
-        memset((char *)v->data + (size_t)(r * v->ld) * bytes, 0, (size_t)v->cols * bytes);
+        memset(line_at(v, r), 0, (size_t)v->cols * tr_dtype_bytes(v->dtype));
 }
 
-static bool has_target(const struct head *h)
+static int64_t count_targets(const struct head *h)
 {
+    int64_t n = 0;
     for (int64_t r = 0; r < h->n_rows; r++)
-        if (target_of(h, h->row + r) >= 0)
-            return true;
-    return false;
+        n += target_of(h, h->row + r) >= 0;
+    return n;
+}
+
+/* The loss of a row without a target. */
+static void write_no_loss(const struct head *h, int64_t row)
+{
+    if (h->loss)
+        clear(h->loss, row, 1);
+    if (h->is_stats)
+        *row_of(h->loss, row) = -FLT_MAX;
+}
+
+/* Which rows of the block are computed: those with a target, where their x and their list fit in the rows of logits
+ * that they leave free; else all. Logits that are kept for the next call lie in the rows of their tokens. */
+static void bring_rows(struct head *h, int64_t n_targets)
+{
+    size_t line = (size_t)h->x->cols * tr_dtype_bytes(h->x->dtype);
+    size_t room = (size_t)((h->n_rows - n_targets) * h->ld_z) * sizeof(float);
+    size_t list = tr_round_up((size_t)n_targets * sizeof(int32_t), sizeof(double));
+    h->live = NULL;
+    h->n_live = h->n_rows;
+    h->block_x = *h->x;
+    h->block_x.data = line_at(h->x, h->row);
+    if (n_targets == h->n_rows || h->kept || list + (size_t)n_targets * line > room)
+        return;
+    int32_t *live = (int32_t *)(void *)(h->z + n_targets * h->ld_z);
+    char *x = (char *)live + list;
+    h->n_live = 0;
+    for (int64_t r = 0; r < h->n_rows; r++) {
+        if (target_of(h, h->row + r) < 0) {
+            write_no_loss(h, h->row + r);
+            continue;
+        }
+        memcpy(x + (size_t)h->n_live * line, line_at(h->x, h->row + r), line);
+        live[h->n_live++] = (int32_t)r;
+    }
+    h->live = live;
+    h->block_x.data = x;
+    h->block_x.ld = h->x->cols;
 }
 
 /* Blocks without a target (the prompt of a long sample) cost nothing. */
 static void skip_block(const struct head *h)
 {
-    if (h->loss)
-        clear(h->loss, h->row, h->n_rows);
-    for (int64_t i = 0; h->is_stats && i < h->n_rows; i++)
-        *row_of(h->loss, h->row + i) = -FLT_MAX;
+    for (int64_t i = 0; i < h->n_rows; i++)
+        write_no_loss(h, h->row + i);
     if (h->want_grad)
         clear(h->dx, h->row, h->n_rows);
 }
@@ -208,10 +268,12 @@ static void run_blocks(struct head *h)
     for (h->row = 0; h->row < h->x->rows; h->row += n_block) {
         h->n_rows = tr_min64(n_block, h->x->rows - h->row);
         h->z = h->kept ? row_of(h->kept, h->row) : h->z;
-        if (!has_target(h)) {
+        int64_t n_targets = count_targets(h);
+        if (n_targets == 0) {
             skip_block(h);
             continue;
         }
+        bring_rows(h, n_targets);
         block_logits(h);
         if (h->want_grad)
             block_grads(h, is_first);
