@@ -29,7 +29,7 @@ bool tr_segment_gives_din(const struct tr_placement *p, int segment)
 {
     if (segment <= 0 || segment >= p->model->n_segments)
         return false;
-    bool is_wanted = p->stage_of[segment] != p->stage_of[segment - 1];
+    bool is_wanted = p->stage_of[segment] != p->stage_of[0];
     for (int g = 0; g < segment && !is_wanted; g++)
         is_wanted = learns(p, g);
     return is_wanted;

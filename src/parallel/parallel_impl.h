@@ -45,8 +45,9 @@ void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag);
 /* frozen.c: marks the frozen and packed parameters of a segment's program. Two segments that share a program share its
  * rewritten form only when the same parameters are. */
 void tr_program_freeze(const struct tr_placement *p, int segment, struct tr_program *out);
-/* Does a gradient cross the border in front of the segment? It does where a segment before it learns, and between
- * pipeline stages, whose messages do not depend on what learns. */
+/* Does a gradient cross the border in front of the segment? It does where a segment before it learns, and in all
+ * pipeline stages but the first: their messages do not depend on what learns, so the gradient goes down to the first.
+ */
 bool tr_segment_gives_din(const struct tr_placement *p, int segment);
 /* A segment's program after pass grad, on one rank of its axes. */
 void tr_segment_ctx(const struct tr_placement *p, int segment, struct tr_pass_ctx *ctx);

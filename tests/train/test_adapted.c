@@ -7,23 +7,27 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-static const char config[] =
-    "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2}";
-
-/* A model with an adapter, compiled for one rank; everything but the adapter is frozen. */
+/* A model with an adapter, compiled for one rank or a pipeline rank; everything but the adapter is frozen. */
 struct adapted {
     struct tr_model *m;
     struct tr_compiled *c;
     bool *is_frozen;
 };
 
-static struct adapted adapted_open(const char *adapter, const struct tr_column *column, enum tr_dtype dtype)
+static struct adapted adapted_open_stage(const char *adapter, const struct tr_column *column, enum tr_dtype dtype,
+                                         int n_ranks, int rank)
 {
     struct adapted x = { 0 };
     struct tr_adapter *a = NULL;
     cJSON *j = NULL;
     struct tr_model_options mo = { .rows = 2, .sequence_length = 16 };
+    char config[256];
+    assert_int_equal(
+        tr_format(config, sizeof config,
+                  "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+                  "\"num_hidden_layers\":%d,\"num_attention_heads\":4,\"num_key_value_heads\":2}",
+                  n_ranks == 1 ? 3 : 8),
+        TR_OK);
     assert_int_equal(tr_json_parse(config, strlen(config), "config.json", &j), TR_OK);
     assert_int_equal(tr_model_from_json(j, &mo, &x.m), TR_OK);
     assert_int_equal(tr_adapter_parse(adapter, strlen(adapter), "adapter_config.json", &a), TR_OK);
@@ -38,9 +42,17 @@ static struct adapted adapted_open(const char *adapter, const struct tr_column *
                                       .n_micro = 1,
                                       .n_threads = 1,
                                       .column = column,
-                                      .is_frozen = x.is_frozen };
+                                      .is_frozen = x.is_frozen,
+                                      .layout = { .data_size = 1, .shard_size = 1 } };
+    opt.layout.size[TR_AXIS_PP] = n_ranks;
+    opt.layout.coord[TR_AXIS_PP] = rank;
     assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ [TR_FOR_TRAIN] = x.m }, &opt, &x.c), TR_OK);
     return x;
+}
+
+static struct adapted adapted_open(const char *adapter, const struct tr_column *column, enum tr_dtype dtype)
+{
+    return adapted_open_stage(adapter, column, dtype, 1, 0);
 }
 
 static void adapted_close(struct adapted *x)
@@ -186,6 +198,29 @@ static void gradients_end_where_nothing_learns(void **state)
     adapted_close(&upper);
 }
 
+/* Only the last layer learns: a stage that learns nothing still sends the gradient that the stage before it waits for.
+ */
+static void stages_that_learn_nothing_pass_gradients_on(void **state)
+{
+    (void)state;
+    for (int n_ranks = 2; n_ranks <= 3; n_ranks++)
+        for (int rank = 0; rank < n_ranks; rank++) {
+            struct adapted x = adapted_open_stage(LORA "\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[7]}",
+                                                  tr_column_of("cpu"), TR_F32, n_ranks, rank);
+            const struct tr_schedule *s = &x.c->schedule[TR_FOR_TRAIN];
+            int n_sent = 0, n_received = 0;
+            for (int i = 0; i < s->n_actions; i++) {
+                n_sent += s->action[i].kind == TR_DO_SEND;
+                n_received += s->action[i].kind == TR_DO_RECV;
+            }
+            int n_neighbours = (rank > 0) + (rank < n_ranks - 1);
+            assert_int_equal(n_sent, n_neighbours);
+            assert_int_equal(n_received, n_neighbours);
+            assert_int_equal(tr_schedule_check(s), TR_OK);
+            adapted_close(&x);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_joined_product_has_the_bits_of_two_ops),
         cmocka_unit_test(every_linear_draws_a_mask_of_its_own),
         cmocka_unit_test(gradients_end_where_nothing_learns),
+        cmocka_unit_test(stages_that_learn_nothing_pass_gradients_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
