@@ -7,9 +7,11 @@
 #include "base/host.h"
 #include "train/room.h"
 #include "plan/plan.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 /* What a process takes beside its arenas: code, stacks, a tokenizer, messages. Measured: 9 MiB of a tiny run. */
+enum { STACK_BYTES = 8 << 20, THREADS = 4 };  /* of a thread; besides those that compute: loader, saver, messages */
 enum { BESIDE_BYTES = 16 << 20, FILES = 64 }; /* and open files, beside one for each other rank */
 
 static enum tr_status refuse(const struct tr_setup *s, const struct tr_room *room, const char *advice, const char *text)
@@ -35,8 +37,10 @@ enum tr_status tr_room_check(const struct tr_compiled *c, const struct tr_setup 
     if (st != TR_OK)
         return st;
     tr_host_read("", &h);
-    bool is_address = h.address_bytes < h.available_bytes;
-    uint64_t have = is_address ? h.address_bytes : h.available_bytes;
+    uint64_t stacks = ((uint64_t)c->opt.n_threads + THREADS) * STACK_BYTES; /* addresses, hardly memory */
+    uint64_t addresses = h.address_bytes > stacks ? h.address_bytes - stacks : 0;
+    bool is_address = h.address_name && addresses < h.available_bytes;
+    uint64_t have = is_address ? addresses : h.available_bytes;
     if (need <= have)
         return TR_OK;
     (void)tr_format(text, sizeof text, "a rank needs %s of host memory and %s leaves %s%s",
@@ -44,6 +48,18 @@ enum tr_status tr_room_check(const struct tr_compiled *c, const struct tr_setup 
                     tr_human_bytes(have, b, sizeof b), is_address ? " (raise it)" : "");
     room.host_bytes = have > BESIDE_BYTES ? have - BESIDE_BYTES : 0;
     return refuse(s, &room, advice, text);
+}
+
+enum tr_status tr_room_refused(const struct tr_setup *s)
+{
+    char cause[1024];
+    const struct tr_compiled *c = s->compiled;
+    uint64_t device = tr_compiled_bytes_in(c, TR_SPACE_DEVICE);
+    struct tr_room room = { tr_host_bytes(c), device / 4 * 3 };
+    if (!c->opt.has_own_memory)
+        room.host_bytes = room.host_bytes / 4 * 3;
+    (void)snprintf(cause, sizeof cause, "%s", tr_error_text());
+    return refuse(s, &room, "", cause);
 }
 
 enum { HOST, NEED, HAVE, FIELDS };

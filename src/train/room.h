@@ -11,6 +11,10 @@ enum tr_status tr_room_check(const struct tr_compiled *c, const struct tr_setup 
 /* The same of all ranks of every host together. Collective: all ranks get the same answer. */
 enum tr_status tr_room_check_hosts(struct tr_mesh *mesh, const struct tr_setup *s);
 
+/* The device or the host has refused the memory that the plan asks for: TR_USAGE with the cause, which is the error
+ * text, and with options that need at most three quarters of it. */
+enum tr_status tr_room_refused(const struct tr_setup *s);
+
 /* ---- disk (disk.c) ---- */
 
 struct tr_disk_need {

@@ -274,7 +274,8 @@ static enum tr_status open_memory(struct tr_trainer *t)
     TR_TRY(tr_pool_open((int)t->cfg->threads, &t->pool));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)t->cfg->seed, &t->e));
 out:
-    return st;
+    /* At a restart it may be memory of the ranks before, which the system is still taking back. */
+    return st == TR_NOMEM && t->s->env.generation == 0 ? tr_room_refused(t->s) : st;
 }
 
 static void close_memory(struct tr_trainer *t)

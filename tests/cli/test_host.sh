@@ -59,6 +59,13 @@ many=(--max_steps 1 --train_batch_size 4096 --per_device_train_batch_size 4096)
 if (ulimit -v 1000000 && "$TRIREME" --version) >/dev/null 2>&1; then
     (ulimit -v 300000 && expect 2 "$TRIREME" train "${options[@]}" "${many[@]}" --output big)
     grep -q 'ulimit -v leaves .*(raise it)' stderr || fail "ulimit -v: $(cat stderr)"
+    # Memory that is refused after all, as a GPU or a host without overcommit does: the same answer.
+    TR_FAIL=train.has_joined:delay1500 "$TRIREME" train "${options[@]}" --output refused >refused.log 2>&1 &
+    for _ in $(seq 300); do [ -e refused ] && break || sleep 0.01; done
+    python3 -c "import resource; resource.prlimit($!, resource.RLIMIT_AS, (1 << 20, 1 << 20))"
+    rc=0
+    wait $! || rc=$?
+    [ $rc = 2 ] && grep -q 'does not fit: .*refused' refused.log || fail "memory that is refused: exit $rc: $(cat refused.log)"
 fi
 
 # I4: too few open files: refused by name, by a rank and by the launcher.
