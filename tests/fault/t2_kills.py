@@ -76,7 +76,8 @@ class Job:
             if code is not None:
                 # Ten kills in a row that let it come nowhere: it gives up (A21), and somebody starts it again.
                 # A SIGTERM whose ranks are killed before they have saved: 143, and the job starts from an older checkpoint.
-                is_unsaved = code == 143 and "SIGTERM agent" in " ".join(self.hits)
+                # One that comes before the agent handles signals ends it by the signal itself.
+                is_unsaved = code in (143, -15) and "SIGTERM agent" in " ".join(self.hits)
                 assert code in (-9, 75) or is_unsaved or (code == 78 and "10 restarts without progress" in self.said()), f"exit {code}"
                 self.again()
             elif time.monotonic() >= self.due and n_done < n_kills and time.monotonic() - self.begin < 300:    # then it may end
