@@ -59,8 +59,10 @@ struct tr_comm_env {
     int n_local;        /* ranks on this host; 0: all of them */
     const char *job;    /* name by which the ranks of one host find each other; unique per job */
     int64_t generation; /* part of that name: ranks of an older generation never meet ranks of a newer one */
-    int64_t timeout_us; /* longest wait, from the last time anything moved */
-    size_t arena_bytes; /* that this rank will reserve through tr_comm_reserve */
+    const char *secret; /* so is this, known to the ranks of one generation only; NULL: other users can tell the name */
+    struct tr_str *notes; /* gets a line for whoever runs the job, each with a line end; NULL: it is not wanted */
+    int64_t timeout_us;   /* longest wait, from the last time anything moved */
+    size_t arena_bytes;   /* that this rank will reserve through tr_comm_reserve */
     struct tr_device
         *device; /* NULL: the host. Else reserved memory is on the device, and a collective on it runs
                     there, in the order of the device's stream: a wait blocks that stream, not the caller */

@@ -12,6 +12,7 @@
 #ifndef TR_COMM_SHM_IMPL_H
 #define TR_COMM_SHM_IMPL_H
 
+#include <sys/socket.h>
 #include "comm/front.h"
 
 enum {
@@ -126,6 +127,10 @@ static inline struct shm_world *world_of(const struct shm_channel *ch)
 
 /* shm_join.c: all ranks meet; *seg is mapped, slots are filled, this rank's arena has its memory. */
 enum tr_status tr_shm_join(const struct tr_comm_env *env, struct shm_header **seg, bool *is_local);
+/* Name k of the places where the ranks of this generation look for rank 0. One who does not know env->secret cannot
+ * tell it, not from the names of earlier generations either. */
+struct sockaddr_un;
+socklen_t tr_shm_place(const struct tr_comm_env *env, int k, struct sockaddr_un *a);
 void tr_shm_unmap(struct shm_header *h, bool is_local);
 
 /* shm_health.c: doorbells, faults, and which rank is to blame. */

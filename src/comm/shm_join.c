@@ -1,9 +1,12 @@
 /* shm_join.c - how the ranks of one host join: rank 0 listens, the others send their rank, all receive the segment.
  *
- * Rank 0 listens on an abstract Unix socket named after user, job and generation. The socket and the memfd vanish with
- * the processes, so neither kill -9 at any instant nor an older generation leaves anything that could be mistaken. A
- * rank that dies before all have joined closes its connection, and rank 0 reports it to all at once. Rejected: shm_open
- * (a name stays behind if all are killed before the unlink, and containers give /dev/shm 64 MB); a file that holds the
+ * Rank 0 listens on an abstract Unix socket. Its name holds a secret of this generation, which the launcher gives its
+ * ranks, so that no other user can take the next name when a rank has died; a name that somebody has taken all the same
+ * is passed over by all ranks, which know each other by the user that the kernel names. Connections that say nothing
+ * are kept beside the others, each for a second, and the oldest gives way. The socket and the memfd vanish with the
+ * processes, so neither kill -9 at any instant nor an older generation leaves anything that could be mistaken. A rank
+ * that dies before all have joined closes its connection, and rank 0 reports it to all at once. Rejected: shm_open (a
+ * name stays behind if all are killed before the unlink, and containers give /dev/shm 64 MB); a file that holds the
  * address (the same leftovers).
  */
 #include "comm/shm_impl.h"
@@ -20,7 +23,15 @@
 #define MAGIC    UINT64_C(0x31306d6873725421) /* "!Trshm01" */
 #define HEAP_PER ((size_t)64 << 20)           /* virtual memory for each rank; pages are faulted in on first touch */
 
-enum { RETRY_US = 2000, GRACE_US = 1000 * 1000, BIG_PAGE = 2 << 20 };
+enum {
+    RETRY_US = 2000,
+    GRACE_US = 1000 * 1000,
+    HELLO_US = 1000 * 1000, /* from a connection to its first word */
+    BIG_PAGE = 2 << 20,
+    N_PLACES = 8,    /* names of a generation, tried in turn */
+    N_SILENT = 64,   /* connections that have said nothing yet */
+    N_ACCEPTED = 16, /* between two looks at those that are known */
+};
 
 struct shm_hello {
     uint64_t magic;
@@ -42,13 +53,24 @@ struct shm_applicant {
     uint64_t arena_bytes;
 };
 
-static socklen_t place_of(const struct tr_comm_env *env, struct sockaddr_un *a)
+struct shm_silent {
+    int fd; /* -1: free */
+    int32_t pid;
+    int64_t until_us;
+};
+
+socklen_t tr_shm_place(const struct tr_comm_env *env, int k, struct sockaddr_un *a)
 {
-    char hex[33];
-    tr_hash_hex(tr_hash(env->job, strlen(env->job)), hex);
+    unsigned char mac[TR_SHA256_BYTES];
+    char text[96];
+    const char *secret = env->secret ? env->secret : "";
+    int n = snprintf(text, sizeof text, "%u %" PRId64 " %d ", (unsigned)geteuid(), env->generation, k);
+    const struct tr_bytes parts[] = { { text, (size_t)n }, { env->job, strlen(env->job) } };
+    tr_hmac_sha256(secret, strlen(secret), parts, TR_COUNT_OF(parts), mac);
     *a = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "trireme-%u-%s-%" PRId64, (unsigned)geteuid(), hex,
-                     env->generation);
+    n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "trireme-%u-", (unsigned)geteuid());
+    for (int i = 0; i < 16; i++)
+        n += snprintf(a->sun_path + 1 + n, 3, "%02x", mac[i]);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -169,18 +191,47 @@ static enum tr_status make_segment(const struct tr_comm_env *env, const struct s
     return st;
 }
 
-/* Accepts the next connection and reads its hello; -1: it is no rank of ours, and is closed. */
-static int accept_hello(int listener, struct shm_hello *he, int32_t *pid)
+static bool is_hello(int fd, struct shm_hello *he)
 {
-    struct timeval second = { .tv_sec = 1 };
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
-    if (is_ours(fd, pid) && recv(fd, he, sizeof *he, 0) == (ssize_t)sizeof *he && he->magic == MAGIC)
-        return fd;
-    close(fd);
-    return -1;
+    return recv(fd, he, sizeof *he, MSG_DONTWAIT) == (ssize_t)sizeof *he && he->magic == MAGIC;
+}
+
+/* Accepts connections of this user's processes; the others are closed. Where all seats are taken, the oldest silent
+ * connection gives its seat away. */
+static void accept_silent(int listener, struct shm_silent *silent)
+{
+    for (int i = 0; i < N_ACCEPTED; i++) {
+        int32_t pid;
+        struct shm_silent *seat = &silent[0];
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        if (!is_ours(fd, &pid)) {
+            close(fd);
+            continue;
+        }
+        for (int k = 0; k < N_SILENT && seat->fd >= 0; k++)
+            if (silent[k].fd < 0 || silent[k].until_us < seat->until_us)
+                seat = &silent[k];
+        if (seat->fd >= 0)
+            close(seat->fd);
+        *seat = (struct shm_silent){ fd, pid, tr_clock_us() + HELLO_US };
+    }
+}
+
+/* Sends the refusal to a connection that says hello within a moment, and closes it; false: it is no rank. */
+static bool refuse(int fd, const struct shm_admission *no, int64_t until_us)
+{
+    int32_t pid;
+    struct shm_hello he;
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    int ms = (int)tr_max64(0, tr_min64(100, (until_us - tr_clock_us()) / 1000));
+    bool is_rank = fd >= 0 && is_ours(fd, &pid) && poll(&p, 1, ms) > 0 && is_hello(fd, &he);
+    if (is_rank)
+        send_admission(fd, no, -1);
+    if (fd >= 0)
+        close(fd);
+    return is_rank;
 }
 
 static struct shm_admission refusal(enum tr_status st)
@@ -215,19 +266,19 @@ static enum tr_status admit(int fd, const struct shm_hello *he, int32_t pid, con
 }
 
 /* The start has failed: ranks that connect now are sent the cause, else they would find no rank 0. */
-static void turn_away(const struct tr_comm_env *env, int listener, const struct shm_admission *no, int n_refused)
+static void turn_away(const struct tr_comm_env *env, int listener, struct shm_silent *silent,
+                      const struct shm_admission *no, int n_refused)
 {
     int64_t until = tr_clock_us() + GRACE_US;
+    for (int k = 0; k < N_SILENT; k++)
+        if (silent[k].fd >= 0) {
+            n_refused += refuse(silent[k].fd, no, until);
+            silent[k].fd = -1;
+        }
     while (n_refused < env->size - 1 && tr_clock_us() < until) {
         struct pollfd p = { .fd = listener, .events = POLLIN };
-        struct shm_hello he;
-        int32_t pid;
-        int fd = poll(&p, 1, 100) > 0 ? accept_hello(listener, &he, &pid) : -1;
-        if (fd < 0)
-            continue;
-        send_admission(fd, no, -1);
-        close(fd);
-        n_refused++;
+        if (poll(&p, 1, 100) > 0)
+            n_refused += refuse(accept4(listener, NULL, NULL, SOCK_CLOEXEC), no, until);
     }
 }
 
@@ -243,49 +294,119 @@ static enum tr_status raise_missing(const struct tr_comm_env *env, const struct 
     return st;
 }
 
-/* Waits until all ranks have connected, or one is missing. `fds` has room for size entries; entry 0 is the listener. */
-static enum tr_status receive_applicants(const struct tr_comm_env *env, struct shm_applicant *ranks, struct pollfd *fds)
+/* Reads what silent connections have said by now. */
+static enum tr_status hear(const struct tr_comm_env *env, struct shm_silent *silent, const struct pollfd *fds,
+                           struct shm_applicant *ranks, int *n_joined)
+{
+    int64_t now = tr_clock_us();
+    for (int k = 0; k < N_SILENT; k++) {
+        struct shm_silent *c = &silent[k];
+        struct shm_hello he;
+        bool has_said = c->fd >= 0 && fds[k].fd == c->fd && fds[k].revents;
+        if (c->fd < 0 || (!has_said && now < c->until_us))
+            continue;
+        int fd = c->fd;
+        c->fd = -1;
+        if (!has_said || !is_hello(fd, &he)) {
+            close(fd);
+            continue;
+        }
+        enum tr_status st = admit(fd, &he, c->pid, env, ranks);
+        if (st != TR_OK)
+            return st;
+        ++*n_joined;
+    }
+    return TR_OK;
+}
+
+/* Waits until all ranks have connected, or one is missing. `fds` has room for size and N_SILENT entries; entry 0 is the
+ * listener. */
+static enum tr_status receive_applicants(const struct tr_comm_env *env, struct shm_applicant *ranks,
+                                         struct shm_silent *silent, struct pollfd *fds)
 {
     int64_t until = tr_clock_us() + env->timeout_us;
     for (int n_joined = 1; n_joined < env->size;) {
         for (int r = 1; r < env->size; r++)
             fds[r] = (struct pollfd){ .fd = ranks[r].fd, .events = POLLIN };
+        for (int k = 0; k < N_SILENT; k++)
+            fds[env->size + k] = (struct pollfd){ .fd = silent[k].fd, .events = POLLIN };
         int64_t left_us = until - tr_clock_us();
         if (left_us <= 0)
             return raise_missing(env, ranks);
-        if (poll(fds, (nfds_t)env->size, (int)tr_min64(left_us / 1000 + 1, 1000)) <= 0)
+        if (poll(fds, (nfds_t)(env->size + N_SILENT), (int)tr_min64(left_us / 1000 + 1, 1000)) < 0)
             continue;
         for (int r = 1; r < env->size; r++)
             if (fds[r].revents) /* ranks send nothing until rank 0 replies: this one is gone */
                 return tr_fail(TR_PEER, "rank %d (pid %d) left before all ranks had joined", r, ranks[r].pid);
-        struct shm_hello he;
-        int32_t pid;
-        int fd = fds[0].revents ? accept_hello(fds[0].fd, &he, &pid) : -1;
-        enum tr_status st = fd >= 0 ? admit(fd, &he, pid, env, ranks) : TR_OK;
+        enum tr_status st = hear(env, silent, fds + env->size, ranks, &n_joined);
         if (st != TR_OK)
             return st;
-        n_joined += fd >= 0;
+        if (fds[0].revents)
+            accept_silent(fds[0].fd, silent);
     }
     return TR_OK;
 }
 
-static enum tr_status listen_at(const struct tr_comm_env *env, int *out)
+/* Connects to place k without waiting; -1 with errno: EAGAIN where too many others wait there. */
+static int connect_to(const struct tr_comm_env *env, int k)
 {
     struct sockaddr_un a;
-    socklen_t n = place_of(env, &a);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 && listen(fd, env->size) == 0) {
-        *out = fd;
-        return TR_OK;
-    }
-    int err = errno;
-    if (fd >= 0)
+    socklen_t n = tr_shm_place(env, k, &a);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&a, n) != 0) {
+        int err = errno;
         close(fd);
-    if (err == EADDRINUSE)
-        return tr_fail(TR_USAGE,
-                       "job %s, generation %" PRId64 ", has a rank 0 already; give this job another name (TR_JOB)",
-                       env->job, env->generation);
-    return tr_fail(TR_IO, "job %s: cannot listen: %s", env->job, strerror(err));
+        errno = err;
+        return -1;
+    }
+    return fd;
+}
+
+/* Does a process of this user hold a place that is taken? One that does not listen within a moment is no rank 0. */
+static bool is_held_by_us(const struct tr_comm_env *env, int k)
+{
+    bool is = false;
+    int32_t pid;
+    for (int i = 0; i < 50 && !is; i++, usleep(RETRY_US)) {
+        int fd = connect_to(env, k);
+        if (fd < 0)
+            continue;
+        is = is_ours(fd, &pid);
+        close(fd);
+        if (!is)
+            return false;
+    }
+    return is;
+}
+
+/* At the first name that is free. */
+static enum tr_status listen_at(const struct tr_comm_env *env, int *out)
+{
+    for (int k = 0; k < N_PLACES; k++) {
+        struct sockaddr_un a;
+        socklen_t n = tr_shm_place(env, k, &a);
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 && listen(fd, env->size + N_SILENT) == 0) {
+            *out = fd;
+            return TR_OK;
+        }
+        int err = errno;
+        if (fd >= 0)
+            close(fd);
+        if (err != EADDRINUSE)
+            return tr_fail(TR_IO, "job %s: cannot listen: %s", env->job, strerror(err));
+        if (is_held_by_us(env, k))
+            return tr_fail(TR_USAGE,
+                           "job %s, generation %" PRId64 ", has a rank 0 already; give this job another name (TR_JOB)",
+                           env->job, env->generation);
+        if (env->notes)
+            tr_str_addf(env->notes, "another user holds the meeting place @%s of this job; its ranks meet at another\n",
+                        a.sun_path + 1);
+    }
+    return tr_fail(TR_IO,
+                   "job %s: other users hold all %d of its meeting places; start it with trireme launch, which names "
+                   "them so that no other user can tell",
+                   env->job, N_PLACES);
 }
 
 static enum tr_status host_ranks(const struct tr_comm_env *env, struct shm_header **seg)
@@ -294,7 +415,10 @@ static enum tr_status host_ranks(const struct tr_comm_env *env, struct shm_heade
     int memory = -1;
     size_t n = (size_t)env->size;
     struct shm_applicant *ranks = calloc(n, sizeof *ranks);
-    struct pollfd *fds = calloc(n, sizeof *fds);
+    struct pollfd *fds = calloc(n + N_SILENT, sizeof *fds);
+    struct shm_silent silent[N_SILENT];
+    for (int k = 0; k < N_SILENT; k++)
+        silent[k] = (struct shm_silent){ .fd = -1 };
     if (!ranks || !fds) {
         st = tr_fail(TR_NOMEM, "no memory for %zu ranks", n);
         goto out;
@@ -305,7 +429,7 @@ static enum tr_status host_ranks(const struct tr_comm_env *env, struct shm_heade
     TR_TRY(tr_failpoint("join.before_listen"));
     TR_TRY(listen_at(env, &fds[0].fd));
     TR_TRY(tr_failpoint("join.after_listen"));
-    TR_TRY(receive_applicants(env, ranks, fds));
+    TR_TRY(receive_applicants(env, ranks, silent, fds));
     TR_TRY(tr_failpoint("join.all_here"));
     TR_TRY(make_segment(env, ranks, &memory, seg));
     TR_TRY(tr_failpoint("join.has_segment"));
@@ -322,8 +446,11 @@ out:
             }
         if (st != TR_OK && st != TR_TIMEOUT &&
             fds[0].fd >= 0) /* after a timeout, later ranks run into their own timeout */
-            turn_away(env, fds[0].fd, &hi, n_refused);
+            turn_away(env, fds[0].fd, silent, &hi, n_refused);
     }
+    for (int k = 0; k < N_SILENT; k++)
+        if (silent[k].fd >= 0)
+            close(silent[k].fd);
     if (memory >= 0)
         close(memory);
     if (fds && fds[0].fd >= 0)
@@ -333,25 +460,24 @@ out:
     return st;
 }
 
+/* Looks at all names in turn until one of them is held by a process of this user. */
 static enum tr_status reach_rank_0(const struct tr_comm_env *env, int *out)
 {
-    struct sockaddr_un a;
-    socklen_t n = place_of(env, &a);
     int64_t until = tr_clock_us() + env->timeout_us;
     for (;;) {
-        int32_t pid;
-        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            return tr_fail(TR_IO, "no socket: %s", strerror(errno));
-        *out = fd;
-        if (connect(fd, (struct sockaddr *)&a, n) == 0)
-            return is_ours(fd, &pid)
-                       ? TR_OK
-                       : tr_fail(TR_IO,
-                                 "another user has taken the name of job %s; give this job another name (TR_JOB)",
-                                 env->job);
-        close(fd);
-        *out = -1;
+        for (int k = 0; k < N_PLACES; k++) {
+            int32_t pid;
+            int fd = connect_to(env, k);
+            if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+                return tr_fail(TR_IO, "no socket: %s", strerror(errno));
+            if (fd < 0)
+                continue;
+            if (is_ours(fd, &pid) && fcntl(fd, F_SETFL, 0) == 0) {
+                *out = fd;
+                return TR_OK;
+            }
+            close(fd);
+        }
         if (tr_clock_us() > until)
             return tr_fail(TR_TIMEOUT, "rank 0 of job %s did not start within %.1f s", env->job,
                            (double)env->timeout_us * 1e-6);

@@ -378,6 +378,24 @@ static int strangers(const struct net *n, const unsigned char source[16])
     return k;
 }
 
+/* Closes the oldest stranger (of one address) that has said nothing: who holds connections idle must not keep others
+ * out. A node says its hello at once. */
+static void evict(struct net *n, const unsigned char source[16])
+{
+    struct conn *oldest = NULL;
+    for (int i = 0; i < CONNS_MAX; i++) {
+        struct conn *c = &n->conns[i];
+        bool is_silent = c->fd >= 0 && !c->is_ours && c->stage == HELLO && c->n_in == 0;
+        if (is_silent && (!source || memcmp(c->source, source, 16) == 0) &&
+            (!oldest || c->deadline_us < oldest->deadline_us))
+            oldest = c;
+    }
+    if (!oldest)
+        return;
+    n->n_refused++;
+    hang_up(oldest);
+}
+
 static void let_in(struct net *n)
 {
     struct sockaddr_storage a;
@@ -388,6 +406,10 @@ static void let_in(struct net *n)
         if (fd < 0)
             return;
         source_of(&a, source);
+        if (strangers(n, source) >= SOURCE_MAX)
+            evict(n, source);
+        else if (strangers(n, NULL) >= STRANGERS_MAX)
+            evict(n, NULL);
         struct conn *c = strangers(n, NULL) < STRANGERS_MAX && strangers(n, source) < SOURCE_MAX
                              ? take(n, fd, false, HELLO, tr_clock_us() + HELLO_US)
                              : NULL;

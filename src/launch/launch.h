@@ -77,6 +77,7 @@ enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *en
  */
 struct tr_launch_place {
     int rank, n_ranks, local_rank, n_local;
+    const char *secret; /* TR_MEET, of this generation's ranks on this host; NULL: none */
 };
 enum tr_status tr_launch_env(char *const *envp, const struct tr_launch_place *at, const char *job, int generation,
                              int threads, bool has_mpi, char ***out);

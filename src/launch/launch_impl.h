@@ -56,6 +56,9 @@ enum order { ORDER_NONE, ORDER_SAVE, ORDER_STOP };
 struct launch_job {
     const struct tr_launch *l;
     char id[33], host[64];
+    char
+        secret[33]; /* of generation secret_of - 1: names the place where its ranks meet, which others must not guess */
+    int secret_of;
     int generation, n_running, n_ended;
     int first_rank, n_world; /* the first rank of this node; ranks of all nodes */
     struct nodes *nodes;     /* NULL: this is the only node */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -17,21 +18,9 @@ enum { PMI_FD = 3 }; /* the descriptor in a rank */
 
 /* Variables that a rank gets from this launcher or not at all. */
 static const char *const own_names[] = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TR_JOB",
-    "TR_GENERATION",
-    "TORCHELASTIC_ERROR_FILE",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "PMI_FD",
-    "PMI_PORT",
-    "PMI_ID",
-    "OMPI_COMM_WORLD_RANK",
+    "RANK",   "LOCAL_RANK",    "WORLD_SIZE", "LOCAL_WORLD_SIZE",        "MASTER_ADDR", "MASTER_PORT",
+    "TR_JOB", "TR_GENERATION", "TR_MEET",    "TORCHELASTIC_ERROR_FILE", "PMI_RANK",    "PMI_SIZE",
+    "PMI_FD", "PMI_PORT",      "PMI_ID",     "OMPI_COMM_WORLD_RANK",
 };
 
 static bool is_own(const char *entry)
@@ -81,13 +70,15 @@ enum tr_status tr_launch_env(char *const *envp, const struct tr_launch_place *at
     size_t n = 0, n_envp = 0, n_added = TR_COUNT_OF(added) - (threads > 0 ? 0 : 1);
     while (envp && envp[n_envp])
         n_envp++;
-    char **env = calloc(n_envp + n_added + TR_COUNT_OF(pmi_names) + 1, sizeof *env);
+    char **env = calloc(n_envp + n_added + TR_COUNT_OF(pmi_names) + 2, sizeof *env);
     bool is_ok = env != NULL;
     for (size_t i = 0; is_ok && i < n_envp; i++)
         if (!is_own(envp[i]) && !(threads > 0 && strncmp(envp[i], "TRIREME_THREADS=", 16) == 0))
             is_ok = (env[n++] = strdup(envp[i])) != NULL;
     for (size_t i = 0; is_ok && i < n_added; i++)
         is_ok = (env[n++] = entry_of(added[i].name, added[i].value)) != NULL;
+    if (is_ok && at->secret)
+        is_ok = (env[n++] = entry_of("TR_MEET", at->secret)) != NULL;
     for (size_t i = 0; is_ok && has_mpi && i < TR_COUNT_OF(pmi_names); i++)
         is_ok = (env[n++] = entry_of(pmi_names[i], pmi_values[i])) != NULL;
     if (!is_ok) {
@@ -183,6 +174,20 @@ static enum tr_status fail_start(const struct rank *r, const char *what)
                    errno == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
+/* Once a generation. */
+static enum tr_status draw_secret(struct launch_job *j)
+{
+    unsigned char bits[16];
+    if (j->secret_of == j->generation + 1)
+        return TR_OK;
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        return tr_fail(TR_IO, "no random bytes for the meeting place of the ranks: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(j->secret + 2 * i, 3, "%02x", bits[i]);
+    j->secret_of = j->generation + 1;
+    return TR_OK;
+}
+
 enum tr_status tr_rank_spawn(struct launch_job *j, struct rank *r)
 {
     enum tr_status st = TR_OK;
@@ -191,9 +196,10 @@ enum tr_status tr_rank_spawn(struct launch_job *j, struct rank *r)
     cpu_set_t cores;
     int local = (int)(r - j->ranks);
     int n_cores = share_of(j, local, &cores);
-    const struct tr_launch_place at = { r->rank, j->n_world, local, j->l->n_ranks };
+    const struct tr_launch_place at = { r->rank, j->n_world, local, j->l->n_ranks, j->secret };
     int threads = j->l->threads > 0 ? 0 : n_cores > 0 ? n_cores : 1;
     bool is_pinned = n_cores > 0 && j->l->threads <= n_cores; /* with more threads than cores, the user has decided */
+    TR_TRY(draw_secret(j));
     TR_TRY(tr_launch_env(j->l->envp, &at, j->id, j->generation, threads, j->pmi != NULL, &env));
     in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {

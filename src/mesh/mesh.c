@@ -49,6 +49,7 @@ enum tr_status tr_mesh_env(struct tr_comm_env *out)
                                  .n_local = (int)n_local,
                                  .job = job ? job : "alone",
                                  .generation = generation,
+                                 .secret = getenv("TR_MEET"),
                                  .timeout_us = INT64_C(300) * 1000000 };
 out:
     return st;

@@ -15,6 +15,7 @@ struct tr_trainer {
     struct tr_pool *pool;
     struct tr_device dev;
     struct tr_mesh *mesh;
+    struct tr_str join_notes; /* what was odd when the ranks met */
     struct tr_exec *e;
     struct tr_debug *debug; /* NULL: the options do not need it */
     struct tr_trace *trace; /* NULL: no profile */

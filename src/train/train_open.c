@@ -128,6 +128,7 @@ static enum tr_status open_mesh(struct tr_trainer *t)
         return tr_mesh_open_alone(&t->mesh);
     env.arena_bytes = tr_exec_shared_bytes(t->s->compiled);
     env.device = &t->dev;
+    env.notes = &t->join_notes;
     TR_TRY(tr_mesh_open(t->cfg->comm == TR_COMM_AUTO ? NULL : tr_config_word("comm", (int)t->cfg->comm), &env,
                         t->s->axis, &t->mesh));
     int n = 5;
@@ -264,6 +265,7 @@ out:
 static void close_join(struct tr_trainer *t)
 {
     tr_mesh_close(t->mesh);
+    tr_str_release(&t->join_notes);
     tr_disk_release(&t->reserve);
     tr_ckpt_unlock(t->lock);
 }
@@ -316,6 +318,7 @@ static enum tr_status open_checkpoint(struct tr_trainer *t)
     const struct tr_config *cfg = t->cfg;
     enum tr_status st = TR_OK;
     struct tr_str notes = { 0 };
+    tr_str_add(&notes, t->join_notes.p ? t->join_notes.p : "", t->join_notes.n);
     if (cfg->sdc_check)
         TR_TRY(tr_exec_check_sums(t->e));
     if (cfg->replica_check_steps || cfg->grad_norm_steps)

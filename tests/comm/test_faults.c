@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/un.h>
+#include "comm/shm_impl.h"
 
 /* Instrumented ranks start ten times slower: there a few of each are enough to see races, and the plain build finds the
  * rare instants. */
@@ -270,6 +272,123 @@ static void a_rank_killed_while_they_join_does_not_hold_the_others(void **state)
     }
 }
 
+/* ---- meeting places ---- */
+
+static void join_and_leave(const struct tr_comm_env *env, void *ctx)
+{
+    struct board *b = ctx;
+    struct tr_comm *world = NULL;
+    struct tr_str notes = { 0 };
+    struct tr_comm_env mine = *env;
+    mine.notes = &notes;
+    int64_t start_us = tr_clock_us();
+    CHECK_OK(tr_comm_open("shm", &mine, &world));
+    b->rank[env->rank].at_us = tr_clock_us() - start_us;
+    (void)snprintf(b->rank[env->rank].text, sizeof b->rank[0].text, "%s", notes.p ? notes.p : "");
+    tr_str_release(&notes);
+    tr_comm_close(world);
+}
+
+static void wait_for_all(int n, const pid_t *pids)
+{
+    for (int r = 0; r < n; r++) {
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+/* Another user has the first two names: it listens at one and lets nobody in, and only holds the other. */
+static void squat(const struct tr_comm_env *env, void *ctx)
+{
+    struct sockaddr_un a[2];
+    socklen_t n = 0;
+    for (int k = 0; k < 2; k++)
+        n = tr_shm_place(env, k, &a[k]); /* of the ranks' user */
+    CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+    for (int k = 0; k < 2; k++) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&a[k], n) == 0 && (k == 1 || listen(fd, 0) == 0));
+    }
+    CHECK(write(*(int *)ctx, "", 1) == 1);
+    pause();
+}
+
+static void a_squatted_place_is_named_and_another_is_taken(void **state)
+{
+    (void)state;
+    char job[64];
+    pid_t pids[2], squatter;
+    int ready[2];
+    if (geteuid() != 0)
+        skip(); /* needs a second user */
+    struct board *b = new_board(0);
+    struct sockaddr_un with, without;
+    struct tr_comm_env env = env_of(0, 2, job, sizeof job), secret = env;
+    socklen_t n = tr_shm_place(&env, 0, &without);
+    secret.secret = "known to the ranks";
+    assert_int_equal(tr_shm_place(&secret, 0, &with), n);
+    assert_true(memcmp(&with, &without, n) != 0);
+    assert_int_equal(pipe(ready), 0);
+    squatter = start_rank(&env, squat, &ready[1]);
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    for (int r = 0; r < 2; r++) {
+        env.rank = r;
+        pids[r] = start_rank(&env, join_and_leave, b);
+    }
+    wait_for_all(2, pids);
+    assert_non_null(strstr(b->rank[0].text, "another user holds the meeting place @trireme-0-"));
+    assert_true(b->rank[1].at_us < 5 * second_us);
+    kill(squatter, SIGKILL);
+    (void)waitpid(squatter, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    munmap(b, sizeof *b);
+}
+
+/* A process of this user opens connections and says nothing, faster than they run out of time. */
+static void hold_idle(const struct tr_comm_env *env, void *ctx)
+{
+    int fds[512], n = 0;
+    (void)ctx;
+    for (int64_t until = tr_clock_us() + 20 * 1000000; tr_clock_us() < until;) {
+        struct sockaddr_un a;
+        socklen_t len = tr_shm_place(env, 0, &a);
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&a, len) == 0) {
+            if (n >= 512)
+                close(fds[n % 512]);
+            fds[n++ % 512] = fd;
+            if (n % 64 != 0)
+                continue;
+        } else if (fd >= 0) {
+            close(fd);
+        }
+        usleep(1000);
+    }
+}
+
+static void idle_connections_delay_no_rank(void **state)
+{
+    (void)state;
+    char job[64];
+    pid_t pids[3], holder;
+    struct board *b = new_board(0);
+    struct tr_comm_env env = env_of(0, 3, job, sizeof job);
+    holder = start_rank(&env, hold_idle, NULL);
+    for (int r = 0; r < 3; r++) {
+        env.rank = r;
+        pids[r] = start_rank(&env, join_and_leave, b);
+        usleep(100000); /* the holder is there first */
+    }
+    wait_for_all(3, pids);
+    assert_true(b->rank[2].at_us < second_us);
+    kill(holder, SIGKILL);
+    (void)waitpid(holder, NULL, 0);
+    munmap(b, sizeof *b);
+}
+
 /* Each failpoint, armed to kill: the instants that random times seldom hit. */
 static void a_rank_killed_at_a_failpoint_is_named(void **state)
 {
@@ -498,6 +617,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stopped_rank_is_named_within_five_seconds_whatever_the_bound),
         cmocka_unit_test(a_job_stopped_as_a_whole_goes_on),
         cmocka_unit_test(a_rank_killed_while_they_join_does_not_hold_the_others),
+        cmocka_unit_test(a_squatted_place_is_named_and_another_is_taken),
+        cmocka_unit_test(idle_connections_delay_no_rank),
         cmocka_unit_test(nothing_is_left_behind),
     };
     return cmocka_run_group_tests(tests, note_what_is_there, NULL);

@@ -177,6 +177,30 @@ static void crowds_are_bounded_in_number_and_time(void **state)
     tr_net_close(a.net);
 }
 
+/* One that holds as many connections as it may, and opens another for each that is closed, delays no node. */
+static void idle_connections_keep_no_node_out(void **state)
+{
+    (void)state;
+    static struct side a, b;
+    int fds[64];
+    open_side(&a, 1);
+    open_side(&b, 1);
+    for (int i = 0; i < 32; i++) {
+        fds[i] = stranger(&a);
+        serve_ms(&a, NULL, 1);
+    }
+    tr_net_connect(b.net, tr_net_addr(a.net));
+    for (int i = 32; i < 64; i++) {
+        fds[i] = stranger(&a);
+        serve_ms(&a, &b, 1);
+    }
+    assert_int_equal(b.n_up, 1);
+    for (int i = 0; i < 64; i++)
+        close(fds[i]);
+    tr_net_close(a.net);
+    tr_net_close(b.net);
+}
+
 static void every_interface_needs_a_word(void **state)
 {
     (void)state;
@@ -197,6 +221,7 @@ int main(void)
         cmocka_unit_test(another_key_is_refused_by_both),
         cmocka_unit_test(noise_is_closed_and_nothing_is_heard),
         cmocka_unit_test(crowds_are_bounded_in_number_and_time),
+        cmocka_unit_test(idle_connections_keep_no_node_out),
         cmocka_unit_test(every_interface_needs_a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
