@@ -18,6 +18,7 @@
 #include "base/run.h"
 #include "base/pool.h"
 #include "base/factor.h"
+#include "base/work.h"
 #include "base/banned.h"
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { BATCH_BYTES = 8 << 20, TASK_BYTES = 128 << 10 };
+enum { WHOLE_BYTES = 256 << 20 }; /* that are kept because there is no place to cut them */
 
 void tr_chunks_release(struct tr_chunks *c)
 {
@@ -46,6 +47,11 @@ static enum tr_status cut(struct tr_chunks *c, bool is_last, size_t *n_used)
     c->n_tasks = 0;
     for (;; begin = end) {
         end = tr_tokenizer_cut(c->tokenizer, c->text.p, n, begin + TASK_BYTES > seen ? begin + TASK_BYTES : seen);
+        if (end - begin > WHOLE_BYTES)
+            TR_TRY(tr_fail(TR_USAGE,
+                           "%s: %zu bytes without a place where this tokenizer lets a text be cut, which is over the "
+                           "limit of %d MiB; make records of a .jsonl file of it",
+                           c->path, end - begin, WHOLE_BYTES >> 20));
         if (end == n && !is_last)
             break;
         TR_TRY(add_task(c, begin, end));
@@ -63,8 +69,12 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
     struct tr_chunk *t = &c->tasks[i_task];
     (void)worker;
     t->ids.n = 0;
-    t->failed = tr_tokenizer_encode_part(c->tokenizer, c->text.p + t->begin, t->end - t->begin,
-                                         i_task == 0 && !c->is_inside, &t->ids);
+    struct tr_work_scope work = tr_work_record(t->end - t->begin);
+    t->failed = tr_work_check(&c->work);
+    if (t->failed == TR_OK)
+        t->failed = tr_tokenizer_encode_part(c->tokenizer, c->text.p + t->begin, t->end - t->begin,
+                                             i_task == 0 && !c->is_inside, &t->ids);
+    tr_work_book(&c->work, work);
     if (t->failed != TR_OK)
         (void)tr_format(t->why, sizeof t->why, "%s", tr_error_text()); /* a long message is truncated */
 }
@@ -74,10 +84,14 @@ enum tr_status tr_chunks_encode(struct tr_chunks *c, bool is_last, struct tr_poo
     enum tr_status st = TR_OK;
     size_t n_used = 0;
     TR_TRY(cut(c, is_last, &n_used));
+    c->work.n_bytes += n_used;
     tr_pool_run(pool, (int64_t)c->n_tasks, encode_task, c);
+    st = tr_work_check(&c->work);
+    if (st != TR_OK)
+        TR_TRY(tr_fail_at(st, "%s: ", c->path));
     for (size_t i = 0; i < c->n_tasks; i++) {
         if (c->tasks[i].failed != TR_OK)
-            TR_TRY(tr_fail(c->tasks[i].failed, "%s", c->tasks[i].why));
+            TR_TRY(tr_fail(c->tasks[i].failed, "%s: %s", c->path, c->tasks[i].why));
         TR_TRY(take(ctx, c->tasks[i].ids.p, c->tasks[i].ids.n));
     }
     c->is_inside = !is_last && (c->is_inside || n_used > 0);

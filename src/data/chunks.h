@@ -21,6 +21,8 @@ struct tr_chunks {
         char why[256];
     } * tasks;
     size_t n_tasks, n_tasks_cap;
+    const char *path;    /* of the file, for messages */
+    struct tr_work work; /* of the file */
 };
 
 void tr_chunks_release(struct tr_chunks *c); /* safe on zeroes */

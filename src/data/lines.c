@@ -5,6 +5,9 @@
 #include <string.h>
 
 enum { BATCH_BYTES = 8 << 20, BATCH_ROWS = 1 << 16, TASK_BYTES = 64 << 10 };
+/* Ids of a batch, and for each byte of it. A template may put a few hundred around a record, never a few thousand
+ * around each of many. */
+enum { BATCH_IDS = 4 << 20, BYTE_IDS = 32 };
 
 void tr_lines_release(struct tr_lines *l)
 {
@@ -69,6 +72,17 @@ out:
     return st;
 }
 
+/* Whether the batch may go on: its file has taken too much work, or the batch has made too many ids. */
+static enum tr_status check_cost(struct tr_lines *l)
+{
+    enum tr_status st = tr_work_check(&l->work);
+    if (st == TR_OK && atomic_load(&l->n_made) / BYTE_IDS > l->text.n + BATCH_IDS / BYTE_IDS)
+        st = tr_fail(TR_USAGE,
+                     "the chat template or the tokenizer makes more than %d tokens of each byte; use another one",
+                     BYTE_IDS);
+    return st == TR_OK ? st : tr_fail_at(st, "%s: ", l->path);
+}
+
 static void encode_task(void *ctx, int64_t i_task, int worker)
 {
     struct tr_lines *l = ctx;
@@ -77,13 +91,16 @@ static void encode_task(void *ctx, int64_t i_task, int worker)
     t->doc.ids.n = 0;
     tr_str_clear(&t->doc.mask);
     t->failed = TR_OK;
-    for (size_t i = t->first; i < t->end && t->failed == TR_OK; i++) {
+    for (size_t i = t->first; i < t->end && t->failed == TR_OK && check_cost(l) == TR_OK; i++) {
         struct tr_line_row *row = &l->rows[i];
         size_t n_before = t->doc.ids.n;
         if (row->why)
             continue;
+        struct tr_work_scope work = tr_work_record(row->n);
         enum tr_status st = tr_record_encode(l->rules, l->text.p + row->at, row->n, &t->doc);
+        tr_work_book(&l->work, work);
         row->n_ids = t->doc.ids.n - n_before;
+        atomic_fetch_add(&l->n_made, row->n_ids);
         if (st == TR_USAGE && (row->why = strdup(tr_error_text())) == NULL)
             st = no_memory();
         if (st != TR_OK && st != TR_USAGE) {
@@ -112,7 +129,10 @@ enum tr_status tr_lines_encode(struct tr_lines *l, const struct tr_record_rules 
 {
     enum tr_status st = TR_OK;
     l->rules = rules;
+    l->work.n_bytes += l->text.n;
+    atomic_store(&l->n_made, 0);
     tr_pool_run(pool, (int64_t)l->n_tasks, encode_task, l);
+    TR_TRY(check_cost(l));
     for (size_t i = 0; i < l->n_tasks; i++) {
         if (l->tasks[i].failed != TR_OK)
             TR_TRY(tr_fail(l->tasks[i].failed, "%s", l->tasks[i].why));

@@ -25,6 +25,9 @@ struct tr_lines {
     } * tasks;
     size_t n_tasks, n_tasks_cap;
     const struct tr_record_rules *rules;
+    const char *path;      /* of the file, for messages */
+    struct tr_work work;   /* of the file */
+    _Atomic size_t n_made; /* ids of the batch */
 };
 
 void tr_lines_release(struct tr_lines *l); /* safe on zeroes */

@@ -231,6 +231,7 @@ enum tr_status tr_make_shards(const struct tr_make *what)
     enum tr_status st = TR_OK;
     struct make m = { .m = what, .t = what->t };
     TR_TRY(tr_textfile_open(&m.file, what->source->path, TR_LINE_MAX));
+    m.lines.path = m.chunks.path = what->source->path;
     TR_TRY(what->source->kind == TR_SOURCE_JSONL ? make_jsonl(&m) : make_text(&m));
     TR_TRY(finish(&m));
 out:

@@ -252,12 +252,25 @@ out:
 
 /* ---- tokens ---- */
 
-static bool overlaps(const struct tr_jinja_spans *spans, size_t begin, size_t end)
+static int compare_spans(const void *a, const void *b)
 {
-    for (size_t i = 0; i < spans->n; i++)
-        if (begin < spans->p[i].end && (end > spans->p[i].begin || begin == spans->p[i].begin))
-            return true;
-    return false;
+    const struct tr_jinja_span *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Marks the tokens that share text with a span. Both lists are walked once, because a template may make a million
+ * spans. */
+static void mask_by_bytes(struct sample *s, struct tr_str *mask)
+{
+    size_t k = 0, reach = 0; /* spans before k have begun; the last byte of any of them is before reach */
+    if (s->spans.n > 1)
+        qsort(s->spans.p, s->spans.n, sizeof *s->spans.p, compare_spans);
+    for (size_t i = 0; i < s->tokens.n; i++) {
+        size_t begin = s->tokens.p[i].begin, end = s->tokens.p[i].end;
+        for (; k < s->spans.n && (s->spans.p[k].begin < end || s->spans.p[k].begin == begin); k++)
+            reach = s->spans.p[k].end > reach ? s->spans.p[k].end : reach;
+        tr_str_add(mask, reach > begin ? "\1" : "\0", 1);
+    }
 }
 
 /* Finds the byte range of each token. The list stays empty when the tokens do not spell the text byte by byte. */
@@ -356,8 +369,7 @@ enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer
     TR_TRY(tr_chat_render_first(c, s.messages, SIZE_MAX, tools, false, &s.text, wants_blocks ? &s.spans : NULL));
     TR_TRY(find_tokens(&s, t));
     TR_TRY(find_spans(&s, mode));
-    for (size_t i = 0; i < s.tokens.n; i++)
-        tr_str_add(&own, overlaps(&s.spans, s.tokens.p[i].begin, s.tokens.p[i].end) ? "\1" : "\0", 1);
+    mask_by_bytes(&s, &own);
     if (s.tokens.n == 0 && s.ids.n > 0)
         TR_TRY(mask_by_pieces(&s, t, &own));
     if (!tr_str_ok(&own) || own.n != s.ids.n)

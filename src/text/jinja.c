@@ -123,8 +123,9 @@ bool tr_jinja_step(struct tr_jinja_eval *e, size_t n)
 {
     if (e->st != TR_OK)
         return false;
-    if (n >= (size_t)(TR_JINJA_MAX_STEPS - e->n_steps)) {
-        tr_jinja_fail(e, "the template takes more than %d steps, which is the limit", TR_JINJA_MAX_STEPS);
+    if (n >= (size_t)(e->most_steps - e->n_steps)) {
+        tr_jinja_fail(e, "the template takes more than %" PRId64 " steps, which is the limit", e->most_steps);
+        e->n_steps = e->most_steps;
         return false;
     }
     e->n_steps += (int64_t)n + 1;
@@ -133,7 +134,7 @@ bool tr_jinja_step(struct tr_jinja_eval *e, size_t n)
 
 void tr_jinja_emit(struct tr_jinja_eval *e, const char *p, size_t n)
 {
-    if (e->st != TR_OK)
+    if (!tr_jinja_step(e, n / 64))
         return;
     if (n > TR_JINJA_MAX_OUTPUT - e->out->n) {
         tr_jinja_fail(e, "the rendering is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
@@ -486,6 +487,7 @@ enum tr_status tr_jinja_render(const struct tr_jinja *t, const struct tr_jinja_v
     struct tr_jinja_eval e = { .t = t, .mem.n_max = TR_JINJA_MAX_MEMORY, .now_s = now_s, .scope = &root, .out = &text };
     size_t n_spans = spans ? spans->n : 0;
     e.spans = spans;
+    e.most_steps = tr_min64(TR_JINJA_MAX_STEPS, tr_work_left());
     for (size_t i = 0; i < n_vars; i++) { /* a variable that the template never names is not converted */
         const char *name = tr_jinja_intern((struct tr_jinja *)(uintptr_t)t, vars[i].name, strlen(vars[i].name), false);
         if (name)
@@ -501,5 +503,6 @@ enum tr_status tr_jinja_render(const struct tr_jinja *t, const struct tr_jinja_v
     }
     tr_str_release(&text);
     tr_jinja_arena_release(&e.mem);
+    tr_work_take(e.n_steps);
     return e.st;
 }

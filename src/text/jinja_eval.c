@@ -224,14 +224,14 @@ static size_t next_param(const char **p, const char **name, bool *is_required)
     return n;
 }
 
-/* A filter, method or test costs what it may read: 64 bytes of a string are a step. */
+/* A filter, method or test costs what it may read: 16 bytes of a string are a step. */
 static bool charge(struct tr_jinja_eval *e, struct tr_jinja_val self, const struct tr_jinja_args *args)
 {
-    size_t n = self.kind == K_STR ? self.s->n / 64 : 0;
+    size_t n = self.kind == K_STR ? self.s->n / 16 : 0;
     for (size_t i = 0; i < args->n_pos; i++)
-        n += args->pos[i].kind == K_STR ? args->pos[i].s->n / 64 : 0;
+        n += args->pos[i].kind == K_STR ? args->pos[i].s->n / 16 : 0;
     for (size_t i = 0; i < args->n_kw; i++)
-        n += args->kw[i].value.kind == K_STR ? args->kw[i].value.s->n / 64 : 0;
+        n += args->kw[i].value.kind == K_STR ? args->kw[i].value.s->n / 16 : 0;
     return tr_jinja_step(e, n);
 }
 

@@ -20,6 +20,8 @@ TR_JINJA_FN(f_trim)
         chars = tr_jinja_text(e, a[0]);
     const char *p = s->p;
     size_t n = s->n;
+    if (!tr_jinja_step(e, chars ? (n / 64 + 1) * (chars->n / 64) : 0)) /* each character is looked for in all of them */
+        return v;
     tr_jinja_strip(&p, &n, chars, true, true);
     return keep_safe(tr_jinja_str_ref(e, p, n), s);
 }
@@ -126,7 +128,7 @@ TR_JINJA_FN(f_indent)
         if ((c >= 0xb && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029)
             return tr_jinja_fail(e, "indent: the line break U+%04X is not supported", (unsigned)c);
     }
-    for (size_t i = 0; i <= s->n && tr_jinja_step(e, 1) && out.n < TR_JINJA_MAX_OUTPUT;) {
+    for (size_t i = 0; i <= s->n && tr_jinja_step(e, 1) && out.n <= TR_JINJA_MAX_OUTPUT;) {
         const char *end = i < s->n ? memchr(s->p + i, '\n', s->n - i) : NULL;
         size_t n = end ? (size_t)(end - s->p) - i : s->n - i;
         if ((i == 0 && first) || (i > 0 && (blank || n > 0)))
@@ -136,6 +138,7 @@ TR_JINJA_FN(f_indent)
             tr_str_add(&out, "\n", 1);
         i += n + 1;
     }
+    tr_jinja_check_length(e, "indent", out.n);
     return keep_safe(tr_jinja_str_take(e, &out), s);
 }
 

@@ -104,8 +104,7 @@ TR_JINJA_FN(f_join)
         if (i > 0 && by)
             tr_str_add(&out, by->p, by->n);
         tr_jinja_print(e, is_given(a[1]) ? path(e, in->v[i], a[1], (struct tr_jinja_val){ 0 }) : in->v[i], &out);
-        if (out.n > TR_JINJA_MAX_OUTPUT)
-            tr_jinja_fail(e, "join: the result is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
+        tr_jinja_check_length(e, "join", out.n);
     }
     return tr_jinja_str_take(e, &out);
 }

@@ -119,7 +119,7 @@ struct tr_jinja_eval {
     struct tr_jinja_arena mem;
     enum tr_status st;
     int line, depth, loop_depth;
-    int64_t n_steps, now_s;
+    int64_t n_steps, most_steps, now_s;
     struct tr_jinja_scope *scope;
     struct tr_str *out;
     int n_captures; /* > 0: output goes to a set block or macro, not to the text */
@@ -131,6 +131,7 @@ struct tr_jinja_val tr_jinja_fail(struct tr_jinja_eval *e, const char *fmt, ...)
 bool tr_jinja_step(struct tr_jinja_eval *e, size_t n); /* counts n steps of work; false: stop, there is an error */
 void *tr_jinja_get(struct tr_jinja_eval *e, size_t n); /* from the rendering's arena; NULL after an error */
 void tr_jinja_emit(struct tr_jinja_eval *e, const char *p, size_t n);
+void tr_jinja_check_length(struct tr_jinja_eval *e, const char *what, size_t n); /* of a string that was made */
 
 struct tr_jinja_val tr_jinja_eval(struct tr_jinja_eval *e, const struct tr_jinja_node *n);
 struct tr_jinja_val tr_jinja_eval_filter(struct tr_jinja_eval *e, const struct tr_jinja_node *n,

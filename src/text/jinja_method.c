@@ -21,7 +21,10 @@ static struct tr_jinja_val strip(struct tr_jinja_eval *e, struct tr_jinja_val v,
 {
     const char *p = v.s->p;
     size_t n = v.s->n;
-    tr_jinja_strip(&p, &n, is_given(chars) ? need_str(e, chars, "strip") : NULL, left, right);
+    const struct tr_jinja_str *set = is_given(chars) ? need_str(e, chars, "strip") : NULL;
+    if (!tr_jinja_step(e, set ? (n / 64 + 1) * (set->n / 64) : 0)) /* each character is looked for in all of them */
+        return v;
+    tr_jinja_strip(&p, &n, set, left, right);
     return tr_jinja_str_ref(e, p, n);
 }
 
@@ -53,7 +56,8 @@ static struct tr_jinja_val has_end(struct tr_jinja_eval *e, const struct tr_jinj
     const struct tr_jinja_val *parts = part.kind == K_TUPLE ? part.seq->v : &one;
     for (size_t i = 0; i < (part.kind == K_TUPLE ? part.seq->n : 1); i++) {
         const struct tr_jinja_str *x = need_str(e, parts[i], "startswith and endswith");
-        if (x->n <= s->n && memcmp(at_start ? s->p : s->p + s->n - x->n, x->p, x->n) == 0)
+        if (tr_jinja_step(e, x->n / 64) && x->n <= s->n &&
+            memcmp(at_start ? s->p : s->p + s->n - x->n, x->p, x->n) == 0)
             return tr_jinja_bool(true);
     }
     return tr_jinja_bool(false);
@@ -87,6 +91,11 @@ static const char *last_hit(const struct tr_jinja_str *s, size_t n, const struct
     return NULL;
 }
 
+static size_t last_hit_steps(const struct tr_jinja_str *s, const struct tr_jinja_str *part)
+{
+    return (s->n / 4 + 1) * (part->n / 64 + 1);
+}
+
 /* The place of the part, in characters; -1: not found. */
 static struct tr_jinja_val find(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,
                                 bool from_end)
@@ -94,7 +103,7 @@ static struct tr_jinja_val find(struct tr_jinja_eval *e, struct tr_jinja_val v, 
     const struct tr_jinja_str *part = need_str(e, a[0], "find");
     if (a[1].kind != K_MISSING)
         return tr_jinja_fail(e, "find with a start is not supported");
-    if (!tr_jinja_step(e, from_end ? v.s->n / 4 : v.s->n / 64))
+    if (!tr_jinja_step(e, from_end ? last_hit_steps(v.s, part) : v.s->n / 64))
         return v;
     const char *hit = from_end ? last_hit(v.s, v.s->n, part) : memmem(v.s->p, v.s->n, part->p, part->n);
     if (!hit)
@@ -224,7 +233,7 @@ TR_JINJA_FN(s_rsplit)
     if (by->n == 0)
         return tr_jinja_fail(e, "split at an empty text");
     size_t end = v.s->n;
-    if (!tr_jinja_step(e, v.s->n / 4))
+    if (!tr_jinja_step(e, last_hit_steps(v.s, by)))
         return v;
     while ((max < 0 || (int64_t)l.n < max) && tr_jinja_step(e, 1)) {
         const char *hit = last_hit(v.s, end, by);
@@ -269,8 +278,7 @@ TR_JINJA_FN(s_join)
             tr_str_add(&out, v.s->p, v.s->n);
         tr_str_add(&out, x->p, x->n);
     }
-    if (out.n > TR_JINJA_MAX_OUTPUT)
-        tr_jinja_fail(e, "join: the result is larger than %d MiB, which is the limit", TR_JINJA_MAX_OUTPUT >> 20);
+    tr_jinja_check_length(e, "join", out.n);
     return tr_jinja_str_take(e, &out);
 }
 
@@ -349,6 +357,7 @@ TR_JINJA_FN(s_format)
             tr_jinja_fail(e, "format: a single brace; write {{ or }} for the character itself");
         }
     }
+    tr_jinja_check_length(e, "format", out.n);
     return tr_jinja_str_take(e, &out);
 }
 

@@ -314,7 +314,7 @@ static bool contains(struct tr_jinja_eval *e, struct tr_jinja_val box, struct tr
             tr_jinja_fail(e, "a %s cannot be in a str", tr_jinja_kind(v));
             return false;
         }
-        return tr_jinja_step(e, box.s->n / 64) && memmem(box.s->p, box.s->n, v.s->p, v.s->n) != NULL;
+        return tr_jinja_step(e, (box.s->n + v.s->n) / 16) && memmem(box.s->p, box.s->n, v.s->p, v.s->n) != NULL;
     }
     if (box.kind == K_DICT)
         return tr_jinja_dict_get(e, box.d, v).kind != K_MISSING;

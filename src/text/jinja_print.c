@@ -40,8 +40,10 @@ static bool is_hidden(uint32_t c)
     return false;
 }
 
-static void repr_str(const struct tr_jinja_str *s, struct tr_str *out)
+static void repr_str(struct tr_jinja_eval *e, const struct tr_jinja_str *s, struct tr_str *out)
 {
+    if (!tr_jinja_step(e, s->n / 16))
+        return;
     char quote = s->n && memchr(s->p, '\'', s->n) && !memchr(s->p, '"', s->n) ? '"' : '\'';
     tr_str_addf(out, "%c", quote);
     for (size_t i = 0; i < s->n;) {
@@ -98,7 +100,7 @@ void tr_jinja_repr(struct tr_jinja_eval *e, struct tr_jinja_val v, struct tr_str
     if (v.kind == K_STR && v.s->is_safe)
         tr_jinja_fail(e, "printing a |safe string inside a list or dict is not supported");
     else if (v.kind == K_STR)
-        repr_str(v.s, out);
+        repr_str(e, v.s, out);
     else if (v.kind == K_UNDEF)
         tr_str_addf(out, "Undefined");
     else if (v.kind == K_LIST || v.kind == K_TUPLE)
@@ -162,6 +164,8 @@ struct dumper {
 static void json_str(struct dumper *d, const struct tr_jinja_str *s)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
+    if (!tr_jinja_step(d->e, s->n / 16))
+        return;
     tr_str_add(d->out, "\"", 1);
     for (size_t i = 0; i < s->n;) {
         size_t len = tr_jinja_char_len(s->p + i, s->n - i);
@@ -186,7 +190,7 @@ static void json_line(struct dumper *d, int depth)
     if (!d->indent)
         return;
     tr_str_add(d->out, "\n", 1);
-    for (int i = 0; i < depth && tr_jinja_step(d->e, 1); i++)
+    for (int i = 0; i < depth && tr_jinja_step(d->e, 1) && d->out->n <= TR_JINJA_MAX_OUTPUT; i++)
         tr_str_add(d->out, d->indent->p, d->indent->n);
 }
 

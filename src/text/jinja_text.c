@@ -143,7 +143,7 @@ struct tr_jinja_val tr_jinja_replace(struct tr_jinja_eval *e, const struct tr_ji
 {
     struct tr_str out = { 0 };
     size_t i = 0;
-    while (max != 0 && tr_jinja_step(e, 1) && out.n < TR_JINJA_MAX_OUTPUT) {
+    while (max != 0 && tr_jinja_step(e, 1) && out.n <= TR_JINJA_MAX_OUTPUT) {
         const char *hit = memmem(s->p + i, s->n - i, from->p, from->n);
         if (!hit)
             break;
@@ -161,5 +161,12 @@ struct tr_jinja_val tr_jinja_replace(struct tr_jinja_eval *e, const struct tr_ji
         i += len;
     }
     tr_str_add(&out, s->p + i, s->n - i);
+    tr_jinja_check_length(e, "replace", out.n);
     return tr_jinja_str_take(e, &out);
+}
+
+void tr_jinja_check_length(struct tr_jinja_eval *e, const char *what, size_t n)
+{
+    if (n > TR_JINJA_MAX_OUTPUT)
+        tr_jinja_fail(e, "%s: the result is larger than %d MiB, which is the limit", what, TR_JINJA_MAX_OUTPUT >> 20);
 }

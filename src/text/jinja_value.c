@@ -86,6 +86,8 @@ struct tr_jinja_val tr_jinja_str_take(struct tr_jinja_eval *e, struct tr_str *s)
 {
     if (!tr_str_ok(s) && e->st == TR_OK)
         e->st = tr_fail(TR_NOMEM, "no memory to render a template");
+    if (s->p)
+        tr_jinja_step(e, s->n / 64);
     struct tr_jinja_val v = tr_jinja_str(e, s->p ? s->p : "", s->p ? s->n : 0);
     tr_str_release(s);
     return v;

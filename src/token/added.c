@@ -5,16 +5,21 @@
  */
 #include "token/token_impl.h"
 
+enum { WORTH_COUNTING = 256 }; /* bytes that are looked at from one start */
+
 /* The value of the longest key at p, or -1. */
 static int32_t longest(const struct tr_tok_trie *trie, const char *p, size_t n, size_t *len)
 {
     int32_t found = -1;
+    size_t i = 0;
     const struct tr_tok_trie_node *node = trie->nodes;
-    for (size_t i = 0; i < n && (node = tr_tok_trie_step(trie, node, (uint8_t)p[i])); i++)
+    for (; i < n && (node = tr_tok_trie_step(trie, node, (uint8_t)p[i])); i++)
         if (node->value >= 0) {
             found = node->value;
             *len = i + 1;
         }
+    if (i > WORTH_COUNTING)
+        tr_work_take((int64_t)i / 2);
     return found;
 }
 
@@ -36,7 +41,7 @@ const struct tr_tok_added *tr_tok_added_next(const struct tr_tokenizer *t, const
     size_t len = 0, n_char;
     if (!trie->nodes)
         return NULL;
-    for (; *i < n; ++*i) {
+    for (; *i < n && tr_work_left() > 0; ++*i) {
         if (!trie->starts[(unsigned char)p[*i]])
             continue;
         int32_t k = longest(trie, p + *i, n - *i, &len);

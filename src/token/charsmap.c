@@ -91,12 +91,12 @@ static void put_cluster(const struct map *m, const char *p, size_t n, struct tr_
     }
 }
 
-void tr_tok_charsmap_apply(const struct tr_tok_norm *x, const char *p, size_t n, struct tr_str *out)
+void tr_tok_charsmap_apply(const struct tr_tok_norm *x, const char *p, size_t n, size_t most, struct tr_str *out)
 {
     struct map m = map_of(x->text, x->n);
     utf8proc_int32_t state = 0;
     uint32_t c = 0, next;
-    for (size_t begin = 0, i = 0, len; i < n; i += len, c = next) {
+    for (size_t begin = 0, i = 0, len; i < n && out->n <= most; i += len, c = next) {
         next = tr_utf8_get(p + i, n - i, &len);
         if (i > 0 && utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, &state)) {
             put_cluster(&m, p + begin, i - begin, out);

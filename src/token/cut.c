@@ -19,7 +19,7 @@ static bool charsmap_keeps_ascii(const struct tr_tok_norm *x)
     static const char text[] = " a b c d e f g h i j k l m n o p q r s t u v w x y z"
                                " A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
     struct tr_str out = { 0 };
-    tr_tok_charsmap_apply(x, text, sizeof text - 1, &out);
+    tr_tok_charsmap_apply(x, text, sizeof text - 1, sizeof text, &out);
     bool is_same = tr_str_ok(&out) && out.n == sizeof text - 1 && memcmp(out.p, text, out.n) == 0;
     tr_str_release(&out);
     return is_same;

@@ -9,13 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A token is a word or a few; a vocabulary of giants, or a decoder that makes them, wants our memory. */
+enum { TOKEN_BYTES = 256, TOKEN_FREE = 1 << 20 };
+
 struct texts { /* spans of one buffer */
     struct tr_str text;
     struct tr_tok_spans spans;
+    size_t most; /* bytes of the text */
 };
 
 static enum tr_status end_text(struct texts *x, size_t begin)
 {
+    if (x->text.n > x->most)
+        return tr_fail(TR_USAGE, "the tokens decode to more than %d bytes each, and 1 MiB", TOKEN_BYTES);
     if (!tr_str_ok(&x->text) || x->text.n > UINT32_MAX)
         return tr_fail(TR_NOMEM, "no memory to decode");
     return tr_tok_spans_add(&x->spans, begin, x->text.n, false);
@@ -39,10 +45,12 @@ static void put_bytes(const char *p, size_t n, struct tr_str *out)
     }
 }
 
-static void put_replaced(struct tr_str *out, const char *p, size_t n, const char *from, size_t n_from, const char *to)
+/* Stops soon after `most` bytes. */
+static void put_replaced(struct tr_str *out, const char *p, size_t n, const char *from, size_t n_from, const char *to,
+                         size_t most)
 {
     const char *end = p + n, *found;
-    while (n_from && (found = memmem(p, (size_t)(end - p), from, n_from))) {
+    while (n_from && out->n <= most && (found = memmem(p, (size_t)(end - p), from, n_from))) {
         tr_str_add(out, p, (size_t)(found - p));
         tr_str_add(out, to, strlen(to));
         p = found + n_from;
@@ -51,10 +59,10 @@ static void put_replaced(struct tr_str *out, const char *p, size_t n, const char
 }
 
 static enum tr_status put_pattern(const struct tr_tokenizer *t, const struct tr_tok_decode *x, const char *p, size_t n,
-                                  struct tr_str *out)
+                                  size_t most, struct tr_str *out)
 {
     if (!x->pattern.is_regex) {
-        put_replaced(out, p, n, x->pattern.text, x->pattern.n, x->text);
+        put_replaced(out, p, n, x->pattern.text, x->pattern.n, x->text, most);
         return TR_OK;
     }
     struct tr_tok_spans spans = { 0 };
@@ -62,7 +70,7 @@ static enum tr_status put_pattern(const struct tr_tokenizer *t, const struct tr_
     enum tr_status st = TR_OK;
     TR_TRY(tr_tok_matcher_open(&m));
     TR_TRY(tr_tok_regex_split(&x->pattern.re, m, t->table, p, 0, n, &spans));
-    for (size_t i = 0; i < spans.n; i++)
+    for (size_t i = 0; i < spans.n && out->n <= most; i++)
         tr_str_add(out, spans.p[i].is_match ? x->text : p + spans.p[i].begin,
                    spans.p[i].is_match ? x->n : spans.p[i].end - spans.p[i].begin);
 out:
@@ -94,7 +102,7 @@ static void clean_up(struct tr_str *out, size_t begin)
         const char *from = pairs[i][0];
         if (!memmem(out->p + begin, out->n - begin, from, strlen(from)))
             continue;
-        put_replaced(&s, out->p + begin, out->n - begin, from, strlen(from), pairs[i][1]);
+        put_replaced(&s, out->p + begin, out->n - begin, from, strlen(from), pairs[i][1], SIZE_MAX);
         out->n = begin;
         if (tr_str_ok(&s)) {
             tr_str_add(out, s.p, s.n);
@@ -122,17 +130,17 @@ static void put_wordpiece(const struct tr_tok_decode *x, bool is_first, const ch
 }
 
 static enum tr_status put_token(const struct tr_tokenizer *t, const struct tr_tok_decode *x, size_t i, size_t n_tokens,
-                                const char *p, size_t n, struct tr_str *out)
+                                const char *p, size_t n, size_t most, struct tr_str *out)
 {
     switch (x->kind) {
     case TR_TOK_DECODE_BYTES:
         put_bytes(p, n, out);
         break;
     case TR_TOK_DECODE_METASPACE:
-        put_replaced(out, p, n, x->pattern.text, x->pattern.n, i == 0 && !x->keeps_first ? "" : " ");
+        put_replaced(out, p, n, x->pattern.text, x->pattern.n, i == 0 && !x->keeps_first ? "" : " ", most);
         break;
     case TR_TOK_DECODE_REPLACE:
-        return put_pattern(t, x, p, n, out);
+        return put_pattern(t, x, p, n, most, out);
     case TR_TOK_DECODE_STRIP:
         put_stripped(x, p, n, out);
         break;
@@ -140,7 +148,7 @@ static enum tr_status put_token(const struct tr_tokenizer *t, const struct tr_to
         put_wordpiece(x, i == 0, p, n, out);
         break;
     case TR_TOK_DECODE_BPE:
-        put_replaced(out, p, n, x->pattern.text, x->pattern.n, i + 1 == n_tokens ? "" : " ");
+        put_replaced(out, p, n, x->pattern.text, x->pattern.n, i + 1 == n_tokens ? "" : " ", most);
         break;
     case TR_TOK_DECODE_FUSE:
     case TR_TOK_DECODE_FALLBACK:
@@ -224,7 +232,7 @@ static enum tr_status decode_step(const struct tr_tokenizer *t, const struct tr_
     for (size_t i = 0; i < from->spans.n; i++) {
         struct tr_tok_span s = from->spans.p[i];
         size_t begin = to->text.n;
-        TR_TRY(put_token(t, x, i, from->spans.n, from->text.p + s.begin, s.end - s.begin, &to->text));
+        TR_TRY(put_token(t, x, i, from->spans.n, from->text.p + s.begin, s.end - s.begin, to->most, &to->text));
         TR_TRY(end_text(to, begin));
     }
     if (x->kind == TR_TOK_DECODE_FUSE || x->kind == TR_TOK_DECODE_BYTES) {
@@ -271,8 +279,10 @@ enum tr_status tr_tokenizer_decode_text(const struct tr_tokenizer *t, const int3
                                         struct tr_str *out)
 {
     enum tr_status st = TR_OK;
-    struct texts x[2] = { 0 };
+    size_t most = n < SIZE_MAX / (2 * TOKEN_BYTES) ? TOKEN_FREE + TOKEN_BYTES * n : SIZE_MAX / 2;
+    struct texts x[2] = { { .most = most }, { .most = most } };
     int which = 0;
+    struct tr_work_scope work = tr_work_enter(tr_work_of(TR_TOK_WORK, TR_TOK_WORK_BYTE, n));
     TR_TRY(list_tokens(t, ids, n, skip_special, &x[0]));
     for (size_t i = 0; i < t->n_decodes; i++, which ^= 1)
         TR_TRY(decode_step(t, &t->decodes[i], &x[which], &x[which ^ 1]));
@@ -285,6 +295,7 @@ enum tr_status tr_tokenizer_decode_text(const struct tr_tokenizer *t, const int3
     if (!tr_str_ok(out))
         st = tr_fail(TR_NOMEM, "no memory to decode %zu tokens", n);
 out:
+    tr_work_leave(work);
     for (int i = 0; i < 2; i++) {
         tr_str_release(&x[i].text);
         free(x[i].spans.p);

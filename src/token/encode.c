@@ -32,6 +32,12 @@ enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t wid
     return TR_OK;
 }
 
+enum tr_status tr_tok_work(size_t n_steps)
+{
+    return tr_work_take((int64_t)n_steps) ? TR_OK
+                                          : tr_fail(TR_USAGE, "the tokenizer gave up on this text: too much work");
+}
+
 enum tr_status tr_tok_encoder_open(const struct tr_tokenizer *t, struct tr_tok_encoder **out)
 {
     enum tr_status st = TR_OK;
@@ -172,12 +178,13 @@ size_t tr_tokenizer_cut(const struct tr_tokenizer *t, const char *text, size_t n
 static enum tr_status encode_text(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, struct tr_ids *out)
 {
     enum tr_status st = TR_OK;
+    struct tr_work_scope work = tr_work_enter(tr_work_of(TR_TOK_WORK, TR_TOK_WORK_BYTE, n));
     if (!e->t->takes_bytes && !tr_utf8_is_valid(p, n)) {
         size_t n_used;
         tr_str_clear(&e->clean);
         tr_utf8_clean(p, n, true, &e->clean, &n_used);
         if (!tr_str_ok(&e->clean))
-            return tr_fail(TR_NOMEM, "no memory to encode %zu bytes", n);
+            TR_TRY(tr_fail(TR_NOMEM, "no memory to encode %zu bytes", n));
         p = e->clean.p;
         n = e->clean.n;
     }
@@ -188,7 +195,9 @@ static enum tr_status encode_text(struct tr_tok_encoder *e, const char *p, size_
         p += k;
         n -= k;
     }
+    TR_TRY(tr_work_left() > 0 ? TR_OK : tr_tok_work(1)); /* a search for added tokens ends without an error */
 out:
+    tr_work_leave(work);
     return st;
 }
 

@@ -23,18 +23,25 @@ static void offer(struct tr_tok_path *at, double score, size_t begin, int32_t id
 /* Fills path[0..n]. */
 static enum tr_status find_paths(const struct tr_tokenizer *t, const char *p, size_t n, struct tr_tok_path *path)
 {
-    size_t len;
+    size_t len, n_steps = 0;
     for (size_t i = 0; i <= n; i++)
         path[i] = (struct tr_tok_path){ 0, UINT32_MAX, -1 };
-    for (size_t i = 0; i < n; i += len) {
+    for (size_t i = 0; i < n; i += len, n_steps = 0) {
         bool has_char = false;
         const struct tr_tok_trie_node *node = t->pieces.nodes;
         (void)tr_utf8_get(p + i, n - i, &len);
         for (size_t k = i; k < n && (node = tr_tok_trie_step(&t->pieces, node, (uint8_t)p[k])); k++) {
+            n_steps++;
             if (node->value < 0)
                 continue;
             offer(&path[k + 1], t->scores[node->value] + path[i].score, i, node->value);
             has_char |= k + 1 - i == len;
+        }
+        if (n_steps >
+            TR_TOK_WORD_KEY_MAX) { /* longer than any word of the cache, whose work depends on what it holds */
+            enum tr_status st = tr_tok_work(n_steps / 2);
+            if (st != TR_OK)
+                return st;
         }
         if (has_char)
             continue;
@@ -113,10 +120,14 @@ enum tr_status tr_tok_wordpiece_word(struct tr_tok_encoder *e, const char *p, si
         tr_str_add(&e->scratch, p + i, n - i);
         if (!tr_str_ok(&e->scratch))
             TR_TRY(tr_fail(TR_NOMEM, "no memory for a word of %zu bytes", n));
-        size_t n_front = e->scratch.n - (n - i);
-        for (end = n - i > t->n_longest ? cut_char(p, i + t->n_longest) : n; end > i; end = tr_utf8_before(p, end))
+        size_t n_front = e->scratch.n - (n - i), n_bytes = n > TR_TOK_WORD_KEY_MAX ? n - i : 0;
+        for (end = n - i > t->n_longest ? cut_char(p, i + t->n_longest) : n; end > i; end = tr_utf8_before(p, end)) {
             if ((id = tr_tok_vocab_find(&t->vocab, e->scratch.p, n_front + end - i)) >= 0)
                 break;
+            if (n > TR_TOK_WORD_KEY_MAX) /* as above */
+                TR_TRY(tr_tok_work((end - i) / 64));
+        }
+        TR_TRY(tr_tok_work(n_bytes / 64)); /* the copy */
         is_known = id >= 0;
         if (is_known)
             TR_TRY(tr_ids_add(out, id));

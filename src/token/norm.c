@@ -242,14 +242,21 @@ static void strip(const struct tr_tok_norm *x, const uint16_t *table, const char
     *n = end - begin;
 }
 
-/* Normalizers make text longer, the worst of Unicode's forms 11 times; a file that does far more wants our memory. */
-enum { GROWTH = 64, GROWTH_FREE = 1 << 20 };
+/* Normalizers make a character longer, the worst of Unicode's forms 11 times, but never a long text; a file that does
+ * so wants our memory. */
+enum { GROWTH = 4, GROWTH_FREE = 1 << 20 };
+
+static size_t most_of(size_t n_text)
+{
+    return n_text < SIZE_MAX / (2 * GROWTH) ? GROWTH_FREE + GROWTH * n_text : SIZE_MAX / 2;
+}
 
 static enum tr_status check_growth(size_t n, size_t n_text)
 {
-    if (n <= GROWTH_FREE || n / GROWTH <= n_text)
+    if (n <= most_of(n_text))
         return TR_OK;
-    return tr_fail(TR_USAGE, "the normalizers of the tokenizer make more than %d times as much of a text of %zu bytes",
+    return tr_fail(TR_USAGE,
+                   "the normalizers of the tokenizer make more than %d times as much of a text of %zu bytes, and 1 MiB",
                    GROWTH, n_text);
 }
 
@@ -301,7 +308,7 @@ static enum tr_status apply(struct tr_tok_encoder *e, const struct tr_tok_norm *
         tr_str_add(out, p, n);
         return TR_OK;
     case TR_TOK_NORM_CHARSMAP:
-        tr_tok_charsmap_apply(x, p, n, out);
+        tr_tok_charsmap_apply(x, p, n, most_of(n_text), out);
         return TR_OK;
     case TR_TOK_NORM_BYTES:
         to_byte_chars(p, n, out);
@@ -353,6 +360,8 @@ enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t 
         enum tr_status st = apply(e, x, p, n, n_text, at_start, to);
         if (st == TR_OK)
             st = check_growth(to->n, n_text);
+        if (st == TR_OK && to->n / GROWTH > n_text)
+            st = tr_tok_work(to->n); /* what short texts become is bounded only together */
         if (st != TR_OK)
             return st;
         if (!tr_str_ok(to))

@@ -5,7 +5,7 @@
  * is refused with the name of the feature, because nearly the same ids are wrong ids. A pattern that backtracks without
  * end fails with an error. Work is counted, never time, so that the same text gives the same result on any machine: a
  * start position may take EASY steps for nothing; where that is not enough, positions are tried one by one, and each
- * try is charged what it may take to a budget that grows with the text. Rejected: a clock, which a pause of the process
+ * try takes what it may need from the thread's allowance (base/work.h). Rejected: a clock, which a pause of the process
  * runs down.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -24,15 +24,12 @@ enum {
     HEAP_LIMIT_KIB = 64 << 10,
     JIT_STACK_MIN = 32 << 10,
     JIT_STACK_MAX = 4 << 20,
-    BUDGET = 50 * 1000 * 1000, /* backtracks of a text that are not free */
-    BUDGET_BYTE = 100          /* and for each byte */
 };
 
 struct tr_tok_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
-    int64_t left; /* backtracks that the current text may still take */
 };
 
 /* ---- from Ruby syntax to that of PCRE2 ---- */
@@ -224,8 +221,7 @@ static int match_hard(const struct tr_tok_regex *r, struct tr_tok_matcher *m, co
     for (; from <= to && rc == PCRE2_ERROR_NOMATCH; from = next_char(p, n, from)) {
         rc = match(r, m, p, n, from, from, EASY);
         for (int limit = EASY * HARDER; rc == PCRE2_ERROR_MATCHLIMIT && limit <= MATCH_LIMIT; limit *= HARDER) {
-            m->left -= limit;
-            if (m->left < 0)
+            if (!tr_work_take(limit))
                 return rc;
             rc = match(r, m, p, n, from, from, limit);
         }
@@ -244,7 +240,7 @@ static enum tr_status next_match(const struct tr_tok_regex *r, struct tr_tok_mat
         int rc = match(r, m, p, n, from, limit, EASY);
         if (rc == PCRE2_ERROR_MATCHLIMIT)
             rc = match_hard(r, m, p, n, from, limit);
-        if (m->left < 0)
+        if (tr_work_left() == 0)
             return tr_fail(TR_USAGE, "a pattern of the tokenizer gave up on this text: too much work for %zu bytes", n);
         if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
             return match_failed(rc);
@@ -270,7 +266,6 @@ static enum tr_status split_pcre2(const struct tr_tok_regex *r, struct tr_tok_ma
     enum tr_status st = TR_OK;
     size_t prev = 0, last_end = SIZE_MAX, begin = 0, end = 0;
     bool found = true;
-    m->left = BUDGET + BUDGET_BYTE * (int64_t)n;
     while (true) {
         TR_TRY(next_match(r, m, p, n, last_end == SIZE_MAX ? 0 : last_end, last_end, &begin, &end, &found));
         if (!found)

@@ -148,6 +148,9 @@ struct tr_tok_encoder {
     size_t n_path_cap;
 };
 
+/* Steps of a text, or of ids that are decoded, and for each byte or id; see base/work.h. */
+enum { TR_TOK_WORK = 50 * 1000 * 1000, TR_TOK_WORK_BYTE = 100 };
+enum tr_status tr_tok_work(size_t n_steps); /* takes them */
 enum tr_status tr_ids_reserve(struct tr_ids *v, size_t n_more);
 enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width);
 
@@ -156,7 +159,8 @@ enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t wid
 enum tr_status tr_tok_normalize(struct tr_tok_encoder *e, const char *p, size_t n, bool is_first, bool *at_start,
                                 const char **out, size_t *n_out);
 enum tr_status tr_tok_charsmap_check(const char *blob, size_t n);
-void tr_tok_charsmap_apply(const struct tr_tok_norm *x, const char *p, size_t n, struct tr_str *out);
+/* Stops soon after `most` bytes. */
+void tr_tok_charsmap_apply(const struct tr_tok_norm *x, const char *p, size_t n, size_t most, struct tr_str *out);
 /* Splits the piece into words, which are spans of *text. *text is the piece or memory of the encoder. */
 enum tr_status tr_tok_split_text(struct tr_tok_encoder *e, const char *p, size_t n, bool at_start, const char **text,
                                  struct tr_tok_spans **words);
@@ -175,7 +179,8 @@ enum tr_status tr_tok_pool_list_open(struct tr_tok_pool_list **out);
 void tr_tok_pool_list_close(struct tr_tok_pool_list *l);
 enum { TR_TOK_WORD_CACHE_BITS = 15, TR_TOK_WORD_KEY_MAX = 47, TR_TOK_WORD_IDS_MAX = 18 };
 
-/* The next added token in the text at or after *i, and where it begins and ends (stripped white space included). */
+/* The next added token in the text at or after *i, and where it begins and ends (stripped white space included). NULL:
+ * there is none, or the thread may not do more work. */
 const struct tr_tok_added *tr_tok_added_next(const struct tr_tokenizer *t, const struct tr_tok_trie *trie,
                                              const char *p, size_t n, size_t from, size_t *i, size_t *begin,
                                              size_t *end);

@@ -228,6 +228,31 @@ static void a_slow_action_is_told_beside_the_p99_of_the_others(void **state)
     assert_true(tr_phase_p99(&page, TR_PHASE_FORWARD) >= slow_us); /* which counts the slow one too */
 }
 
+/* Work: a scope narrows what the thread may do, what is taken inside is gone outside, and a file's account is of all.
+ */
+static void work_is_counted_inside_and_outside(void **state)
+{
+    (void)state;
+    struct tr_work file = { .n_bytes = 10 };
+    assert_true(tr_work_left() == INT64_MAX && tr_work_take(INT64_MAX));
+    struct tr_work_scope record = tr_work_record(100), text = tr_work_enter(1000);
+    assert_true(tr_work_take(600) && tr_work_left() == 400);
+    assert_false(tr_work_take(401));
+    assert_int_equal(tr_work_left(), 0);
+    assert_int_equal(tr_work_leave(text), 1000);
+    assert_int_equal(tr_work_left(), TR_WORK_RECORD + 100 * TR_WORK_BYTE - 1000);
+    text = tr_work_enter(INT64_MAX);
+    assert_int_equal(tr_work_leave(text), 0);
+    tr_work_book(&file, record);
+    assert_true(tr_work_left() == INT64_MAX && file.n_used == 1000);
+    assert_int_equal(tr_work_check(&file), TR_OK);
+    file.n_used = TR_WORK_FILE + 10 * TR_WORK_BYTE;
+    assert_int_equal(tr_work_check(&file), TR_OK);
+    file.n_used++;
+    assert_int_equal(tr_work_check(&file), TR_USAGE);
+    assert_true(tr_work_of(7, 3, 5) == 22 && tr_work_of(7, 200, UINT64_MAX) < INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +266,7 @@ int main(void)
         cmocka_unit_test(kill_and_stop_hit_the_process),
         cmocka_unit_test(who_waits_for_a_core_is_told_from_who_sleeps),
         cmocka_unit_test(bad_specs_are_refused_and_arm_nothing),
+        cmocka_unit_test(work_is_counted_inside_and_outside),
         cmocka_unit_test(a_slow_action_is_told_beside_the_p99_of_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* test_chunks.c - a text of many batches, encoded in threads: the ids of the whole, whatever the threads and pieces. */
 #include "data/chunks.h"
+#include "data/lines.h"
 #include "data/data_files.h"
 
 /* Words, numbers, line ends and other scripts; one stretch has no place for a cut that is longer than a task. */
@@ -103,12 +104,90 @@ static void a_file_of_text_is_the_same_shard_from_any_number_of_threads(void **s
     tr_str_release(&text);
 }
 
+static enum tr_status give(void *ctx, int64_t number, const int32_t *ids, const uint8_t *mask, size_t n_ids,
+                           const char *why)
+{
+    (void)ids, (void)mask, (void)number, (void)why;
+    *(size_t *)ctx += n_ids;
+    return TR_OK;
+}
+
+/* The steps of all records of a file are added up: one that took too many is refused as a whole, with its name. */
+static void the_work_of_a_file_is_bounded_not_only_that_of_a_record(void **state)
+{
+    static const char line[] = "{\"text\": \"oars\"}";
+    struct bench b;
+    struct tr_pool *pool = NULL;
+    struct tr_lines l = { .path = "x.jsonl" };
+    size_t n_ids = 0;
+    bench_init(&b, *state);
+    struct tr_record_rules rules = { .shape = TR_SHAPE_TEXT, .text_key = "text", .tokenizer = b.tokenizer };
+    struct tr_chunks c = { .tokenizer = b.tokenizer, .path = "x.txt" };
+    struct tr_ids all = { 0 };
+    assert_ok(tr_pool_open(2, &pool));
+    for (int is_over = 0; is_over < 2; is_over++) {
+        assert_ok(tr_lines_add(&l, line, sizeof line - 1, 1, NULL));
+        tr_str_add(&c.text, line, sizeof line - 1);
+        l.work.n_used = c.work.n_used = is_over ? TR_WORK_FILE + 100 * sizeof line * TR_WORK_BYTE : TR_WORK_FILE;
+        enum tr_status st = tr_lines_encode(&l, &rules, pool, give, &n_ids);
+        if (is_over)
+            assert_refused(st, TR_USAGE, "x.jsonl: the chat template and the patterns of the tokenizer take more than");
+        assert_int_equal(st, is_over ? TR_USAGE : TR_OK);
+        st = tr_chunks_encode(&c, true, pool, take, &all);
+        if (is_over)
+            assert_refused(st, TR_USAGE, "x.txt: the chat template and the patterns of the tokenizer take more than");
+        assert_int_equal(st, is_over ? TR_USAGE : TR_OK);
+        assert_int_equal(n_ids, 5); /* and <eos>, of the first only */
+    }
+    tr_lines_release(&l);
+    tr_chunks_release(&c);
+    tr_ids_release(&all);
+    tr_pool_close(pool);
+    bench_release(&b);
+}
+
+/* A record of 10 bytes may become half a million tokens, many of them may not. */
+static void the_tokens_of_a_batch_are_bounded_by_its_bytes(void **state)
+{
+    struct bench b;
+    struct tr_data *d = NULL;
+    struct tr_str json = { 0 }, text = { 0 };
+    bench_init(&b, *state);
+    tr_tokenizer_close(b.tokenizer);
+    b.tokenizer = NULL;
+    tr_str_addf(&json, "{\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"");
+    for (int i = 0; i < 400000; i++)
+        tr_str_add(&json, "a", 1);
+    tr_str_addf(&json, "\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}");
+    assert_ok(tr_mkdirs(in_scratch(b.s, "model")));
+    put_file(b.s, "model/tokenizer.json", json.p, json.n);
+    assert_ok(tr_tokenizer_open(in_scratch(b.s, "model"), &b.tokenizer));
+    for (int n = 1; n <= 20; n += 19) {
+        tr_str_clear(&text);
+        for (int i = 0; i < n; i++)
+            tr_str_addf(&text, "{\"text\": \"b\"}\n");
+        const char *path = put_file(b.s, n > 1 ? "many.jsonl" : "one.jsonl", text.p, text.n);
+        enum tr_status st = tr_data_open(&path, 1, b.tokenizer, &b.options, &d);
+        if (n > 1)
+            assert_refused(st, TR_USAGE, "many.jsonl: the chat template or the tokenizer makes more than 32 tokens of");
+        else
+            assert_ok(st);
+        if (st == TR_OK)
+            tr_data_close(d);
+    }
+    tr_str_release(&json);
+    tr_str_release(&text);
+    bench_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(threads_give_the_ids_of_the_whole_text),
         TEST(a_tokenizer_without_cuts_gets_its_text_whole),
         TEST(a_file_of_text_is_the_same_shard_from_any_number_of_threads),
+        TEST(the_work_of_a_file_is_bounded_not_only_that_of_a_record),
+        TEST(the_tokens_of_a_batch_are_bounded_by_its_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,6 +153,19 @@ static void hostile_templates_stop_at_a_limit(void **state)
     refused("{% set s = 'x' * 1000000 %}{% for a in range(90000) %}{% if s.count('y') %}{% endif %}{% endfor %}",
             "steps");
     refused("{% set s = 'x' * 1000000 %}{% for a in range(90000) %}{% if s.strip() %}{% endif %}{% endfor %}", "steps");
+    refused("{% set s = ' ' * 8000000 %}{% set c = 'xyz' * 1000000 ~ ' ' %}{{ s.strip(c) }}", "steps");
+    refused("{% set s = ' ' * 8000000 %}{% set c = 'xyz' * 1000000 ~ ' ' %}{{ s|trim(c) }}", "steps");
+    refused("{% set s = 'a' * 8000000 %}{% set t = 'a' * 1000000 ~ 'b' %}{{ s.rfind(t) }}", "steps");
+    refused("{% set s = 'a' * 8000000 %}{% set t = 'a' * 1000000 ~ 'b' %}{{ s.rsplit(t) }}", "steps");
+    refused("{% set s = 'a' * 1000000 %}{% set t = (s ~ 'b', s ~ 'c', s ~ 'd', s ~ 'e') %}"
+            "{% for i in range(90000) %}{% if s.startswith(t) %}{% endif %}{% endfor %}",
+            "steps");
+    /* What is made is bounded while it is made, and never cut short without a word. */
+    refused("{{ [[[[[[[[1]]]]]]]]|tojson(indent='x' * 16000000) }}", "too long");
+    refused("{% set s = 'ab' * 20 %}{{ s.replace('a', 'x' * 1000000)|length }}",
+            "replace: the result is larger than 16 MiB");
+    refused("{% set s = 'a\n' * 20 %}{{ s|indent('x' * 1000000)|length }}", "16 MiB");
+    refused("{% set s = '{}' * 100000 %}{{ s.format('x' * 16000000, 'x' * 16000000)|length }}", "16 MiB");
     refused("{% for a in range(90000) %}{{ 'x' * 9000 }}{% endfor %}", "MiB");
     refused("{% set ns = namespace(s='x') %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "MiB");
     refused(
