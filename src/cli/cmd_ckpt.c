@@ -130,7 +130,7 @@ static enum tr_status show(const struct tr_config *cfg, const char *dir, const c
         add_item(&out, origins[i], cJSON_GetObjectItemCaseSensitive(origin, origins[i]));
     tr_str_addf(&out, "\ninputs (a resume that changes one is refused unless --allow_change names it):\n");
     const cJSON *inputs = cJSON_GetObjectItemCaseSensitive(j, "inputs");
-    for (const cJSON *k = inputs ? inputs->child : NULL; k; k = k->next)
+    for (const cJSON *k = cJSON_IsObject(inputs) ? inputs->child : NULL; k; k = k->next)
         add_item(&out, k->string, k);
     add_command(&out, j);
 out:

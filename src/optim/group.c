@@ -1,23 +1,25 @@
 /* group.c - groups of parameters with a learning rate or a weight decay of their own. */
 #include "optim/optim.h"
 
-static enum tr_status read_group(const char *path, const cJSON *item, struct tr_param_group *out)
+static enum tr_status read_group(const cJSON *item, struct tr_param_group *out)
 {
     enum tr_status st = TR_OK;
     const char *pattern = NULL;
     *out = (struct tr_param_group){ .lr_factor = 1 };
+    if (!cJSON_IsObject(item))
+        TR_TRY(tr_fail(TR_USAGE, "a group is not an object; write {\"pattern\": \"*norm*\", \"lr_factor\": 0.1}"));
     for (const cJSON *key = item->child; key; key = key->next)
         if (strcmp(key->string, "pattern") != 0 && strcmp(key->string, "lr_factor") != 0 &&
             strcmp(key->string, "weight_decay") != 0)
-            TR_TRY(tr_fail(TR_USAGE, "%s: key %s is unknown; a group has pattern, lr_factor and weight_decay", path,
-                           key->string));
+            TR_TRY(
+                tr_fail(TR_USAGE, "key %s is unknown; a group has pattern, lr_factor and weight_decay", key->string));
     TR_TRY(tr_json_str(item, "pattern", true, &pattern));
     TR_TRY(tr_format(out->pattern, sizeof out->pattern, "%s", pattern));
     TR_TRY(tr_json_real(item, "lr_factor", false, &out->lr_factor));
     out->has_decay = cJSON_HasObjectItem(item, "weight_decay");
     TR_TRY(tr_json_real(item, "weight_decay", false, &out->weight_decay));
     if (!(out->lr_factor >= 0) || !(out->weight_decay >= 0))
-        TR_TRY(tr_fail(TR_USAGE, "%s: group %s: lr_factor %g and weight_decay %g must not be negative", path, pattern,
+        TR_TRY(tr_fail(TR_USAGE, "group %s: lr_factor %g and weight_decay %g must not be negative", pattern,
                        out->lr_factor, out->weight_decay));
 out:
     return st;
@@ -41,7 +43,8 @@ enum tr_status tr_groups_load(const char *path, struct tr_param_groups *out)
     {
         if (out->n == TR_GROUPS_MAX)
             TR_TRY(tr_fail(TR_USAGE, "%s: more than %d groups; join some of them", path, TR_GROUPS_MAX - 1));
-        TR_TRY(read_group(path, item, &out->group[out->n]));
+        if ((st = read_group(item, &out->group[out->n])) != TR_OK)
+            TR_TRY(tr_fail_at(st, "%s: ", path));
         out->n++;
     }
 out:

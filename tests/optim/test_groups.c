@@ -3,6 +3,7 @@
 #include "optim/optim.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static void groups_of_loraplus_take_b_and_vectors(void **state)
@@ -33,11 +34,30 @@ static void too_many_groups_are_refused(void **state)
     tr_error_clear();
 }
 
+static void a_group_that_is_no_object_is_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "[[0]]", "[[[]]]", "[7]", "[null]", "[\"pattern\"]", "[{}]", "{\"a\": [0]}" };
+    char path[] = "/tmp/tr-groups-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < TR_COUNT_OF(texts); i++) {
+        struct tr_param_groups g;
+        assert_int_equal(tr_file_write_atomic(path, texts[i], strlen(texts[i])), TR_OK);
+        assert_int_equal(tr_groups_load(path, &g), TR_USAGE);
+        assert_non_null(strstr(tr_error_text(), "tr-groups-"));
+    }
+    tr_error_clear();
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_of_loraplus_take_b_and_vectors),
         cmocka_unit_test(too_many_groups_are_refused),
+        cmocka_unit_test(a_group_that_is_no_object_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
