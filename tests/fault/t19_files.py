@@ -1,0 +1,329 @@
+"""T19, see t19_files.sh: hostile files of every format that is read, through the verbs that read them."""
+import gzip, json, os, pty, queue, random, re, resource, select, shutil, signal, socket, struct, subprocess, sys, threading, time
+import t19_mutate as m
+
+TRIREME, GOLDEN, PAGE = os.environ["TRIREME"], os.environ["GOLDEN"], os.environ["LIMITS"]
+n_files, seed, planted = int(sys.argv[1]), int(sys.argv[2]), os.environ.get("TR_PLANT")
+only = int(sys.argv[3]) if len(sys.argv) > 3 else None  # one file again
+is_sanitized = bool(os.environ.get("TR_SANITIZED", ""))
+CODES = {0, 1, 2, 78}   # done, no, bad input, numbers that are not finite; anything else is a find
+DAMAGED = {70}          # a checkpoint of ours that does not match its hashes: the machine's fault
+HANG = 300
+SMALL = ["--threads", "1", "--sequence_length", "32"]
+
+
+def limits():
+    """docs/formats/limits.md: format -> (times its size, MiB besides, CPU seconds besides, microseconds a byte)."""
+    rows = [[c.strip() for c in line.strip().strip("|").split("|")] for line in open(PAGE) if re.match(r"\| `?\w", line)]
+    return {r[0].strip("`"): tuple(float(c) for c in r[2:6]) for r in rows if re.match(r"[\d.]+$", r[2])}
+
+
+# ---- good files ----
+
+def write_safetensors(path, tensors):
+    head, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + b"".join(d for _, _, d in tensors.values()))
+
+
+def read_safetensors(path):
+    b = open(path, "rb").read()
+    n = struct.unpack("<Q", b[:8])[0]
+    return {k: (t["dtype"], t["shape"], b[8 + n:][slice(*t["data_offsets"])]) for k, t in json.loads(b[8:8 + n]).items() if k != "__metadata__"}
+
+
+def run_good(*words):
+    subprocess.run([TRIREME, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def make_good():
+    """The directories that are damaged, in ./good: model, chat model, shards with an index, adapter, quantised, run, data."""
+    os.makedirs("good")
+    os.chdir("good")
+    shutil.copytree("../model", "model")
+    shutil.copy("../train.jsonl", "train.jsonl")
+    data = open("train.jsonl", "rb").read()
+    open("plain.txt", "wb").write(b"three banks of oars " * 100)
+    open("chat.jsonl", "w").write("".join(json.dumps({"messages": [{"role": "user", "content": f"oars {i}?"}, {"role": "assistant", "content": "170."}]}) + "\n" for i in range(8)))
+    open("pairs.jsonl", "w").write("".join(json.dumps({"prompt": f"oars {i}", "completion": "170"}) + "\n" for i in range(8)))
+    open("alpaca.jsonl", "w").write("".join(json.dumps({"instruction": f"oars {i}", "input": "", "output": "170"}) + "\n" for i in range(8)))
+    open("ids.jsonl", "w").write("".join(json.dumps({"input_ids": [i, 2, 3], "labels": [-100, 2, 3]}) + "\n" for i in range(8)))
+    open("sharegpt.jsonl", "w").write("".join(json.dumps({"conversations": [{"from": "human", "value": f"oars {i}?"}, {"from": "gpt", "value": "170."}]}) + "\n" for i in range(8)))
+    open("train.jsonl.gz", "wb").write(gzip.compress(data, mtime=0))
+    subprocess.run(["zstd", "-q", "-k", "train.jsonl"], check=True)
+    shutil.copytree("model", "talk")
+    shutil.copy(f"{GOLDEN}/chat/templates/qwen3.jinja", "talk/chat_template.jinja")
+    shutil.copytree("model", "told")
+    config = json.load(open("told/tokenizer_config.json"))
+    config["chat_template"] = open(f"{GOLDEN}/chat/templates/llama31.jinja").read()
+    json.dump(config, open("told/tokenizer_config.json", "w"))
+    shutil.copytree("model", "parts")
+    tensors = read_safetensors("parts/model.safetensors")
+    names = sorted(tensors)
+    for i in range(2):
+        write_safetensors(f"parts/model-0000{i + 1}-of-00002.safetensors", {k: tensors[k] for k in names[i::2]})
+    json.dump({"metadata": {"total_size": sum(len(t[2]) for t in tensors.values())},
+               "weight_map": {k: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, k in enumerate(names)}}, open("parts/model.safetensors.index.json", "w"))
+    os.remove("parts/model.safetensors")
+    json.dump({"do_sample": True, "temperature": 0.7, "top_p": 0.9, "top_k": 20, "eos_token_id": [256], "max_new_tokens": 4}, open("model/generation_config.json", "w"))
+    train = ["train", "--model", "model", "--data", "train.jsonl", *SMALL, "--train_batch_size", "2", "--quiet", "--data_proof", "none"]
+    run_good(*train, "--max_steps", "4", "--save_steps", "2", "--logging_steps", "1", "--output", "run")
+    run_good(*train, "--max_steps", "1", "--lora_r", "2", "--lora_target_modules", "q_proj,down_proj", "--output", "lora")
+    run_good("ckpt", "export", "run/checkpoint-4", "--to", "bnb-4bit:double", "--output", "bnb")
+    shutil.copytree("model", "pair")
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        os.remove(f"pair/{name}")
+    gpt2 = json.load(open(f"{GOLDEN}/tokenizers/gpt2/tokenizer.json"))["model"]
+    json.dump(gpt2["vocab"], open("pair/vocab.json", "w"))
+    open("pair/merges.txt", "w").write("#version: 0.2\n" + "".join((x if isinstance(x, str) else " ".join(x)) + "\n" for x in gpt2["merges"]))
+    config = {k: v for k, v in json.load(open("pair/config.json")).items() if k not in ("eos_token_id", "bos_token_id")}
+    json.dump(config | {"vocab_size": 1 << 17}, open("pair/config.json", "w"))
+    open("run.yaml", "w").write("model: model\ndata: [train.jsonl]\ntrain:\n  max_steps: 3\nlearning_rate: 1e-3\noutput: 'x'\n")
+    open("groups.json", "w").write('[{"pattern": "*norm*", "lr_factor": 0.1, "weight_decay": 0}]')
+    open("order.txt", "w").write("rank 0: F0 F1 B0 B1\nrank 1: F0 B0 F1 B1\n")
+    shutil.copy(f"{GOLDEN}/../../share/machines/usual.yaml", "usual.yaml")
+    run_good("data", "check", "--model", "model", "--data", "train.jsonl", *SMALL)
+    cache = [f"{d}/{f}" for d, _, names in os.walk(os.environ["XDG_CACHE_HOME"]) for f in names if f.endswith(".trtok")]
+    shutil.copy(cache[0], "tokens.trtok")
+    os.chdir("..")
+
+
+QUANT = ["awq", "bnb_int8", "float_quantized", "fp4", "fp8_blocks", "fp8_rows", "fp8_tensor", "gptq_8", "gptq_v2_ordered", "int_quantized", "mxfp4",
+         "nf4_block_32", "nf4_double", "nf4_odd", "packed_4", "packed_4_zeros"]
+TOKENIZERS = ["bert", "gpt2", "llama2", "llama3", "gemma", "unigram", "pcre", "words", "t5"]
+check = lambda model, data: ["data", "check", "--model", model, "--data", data, *SMALL]
+evaluate = lambda model: ["eval", "--model", model, "--data", "train.jsonl", *SMALL]
+generate = lambda model: ["generate", "--model", model, "--prompt", "oars", "--max_new_tokens", "2", "--threads", "1"]
+resume = ["train", "--model", "model", "--data", "train.jsonl", *SMALL, "--train_batch_size", "2", "--data_proof", "none", "--max_steps", "5", "--save_steps", "0",
+          "--resume_from_checkpoint", "auto", "--output", "run"]
+
+# row of the page, file, mutation, the directories that the verb needs, the verbs
+CASES = [
+    ("config.json", "model/config.json", m.json_file, "model", [["plan", "--model", "model", "--sequence_length", "32"], evaluate("model"), ["plan", "--legal", "--model", "model"]]),
+    ("tokenizer.json", "model/tokenizer.json", m.tokenizer, "model", [check("model", "train.jsonl"), check("model", "plain.txt"), generate("model")]),
+    ("tokenizer.json", "pair/vocab.json", m.json_file, "pair", [check("pair", "plain.txt")]),
+    ("tokenizer.json", "pair/merges.txt", m.words, "pair", [check("pair", "plain.txt")]),
+    ("tokenizer.json", "TOKENIZER", m.tokenizer, "model", [check("model", "plain.txt")]),
+    ("tokenizer_config.json", "told/tokenizer_config.json", m.json_file, "told", [check("told", "chat.jsonl"), check("told", "plain.txt")]),
+    ("tokenizer_config.json", "model/special_tokens_map.json", m.json_file, "model", [check("model", "plain.txt")]),
+    ("chat template", "talk/chat_template.jinja", m.template, "talk", [check("talk", "chat.jsonl")]),
+    ("generation_config.json", "model/generation_config.json", m.json_file, "model", [generate("model")]),
+    ("safetensors", "model/model.safetensors", m.safetensors, "model", [evaluate("model"), ["ckpt", "diff", "model", "model"]]),
+    ("safetensors", "parts/model-00001-of-00002.safetensors", m.safetensors, "parts", [evaluate("parts")]),
+    ("safetensors index", "parts/model.safetensors.index.json", m.json_file, "parts", [evaluate("parts"), ["ckpt", "diff", "parts", "parts"]]),
+    ("adapter_config.json", "lora/adapter_config.json", m.json_file, "lora model", [evaluate("lora"), ["ckpt", "merge", "lora", "--output", "merged"]]),
+    ("safetensors", "lora/adapter_model.safetensors", m.safetensors, "lora model", [evaluate("lora")]),
+    ("quantised", "bnb/model.safetensors", m.safetensors, "bnb", [evaluate("bnb")]),
+    ("quantised", "QUANT/model.safetensors", m.safetensors, "", [["ckpt", "diff", "QUANT", "QUANT"]]),
+    ("config.json", "QUANT/config.json", m.json_file, "", [["ckpt", "diff", "QUANT", "QUANT"]]),
+    ("jsonl", "train.jsonl", m.lines, "model", [check("model", "train.jsonl")]),
+    ("jsonl", "chat.jsonl", m.lines, "talk", [check("talk", "chat.jsonl")]),
+    ("jsonl", "RECORDS", m.lines, "model", [check("model", "RECORDS")]),
+    ("txt", "plain.txt", m.text, "model", [check("model", "plain.txt")]),
+    ("gz", "train.jsonl.gz", m.gz, "model", [check("model", "train.jsonl.gz")]),
+    ("zst", "train.jsonl.zst", m.zst, "model", [check("model", "train.jsonl.zst")]),
+    ("trtok", "tokens.trtok", m.raw, "model", [check("model", "tokens.trtok")]),
+    ("trtok", "CACHE", m.raw, "model", [check("model", "train.jsonl")]),
+    ("checkpoint", "lora/checkpoint-1/trireme/base.json", m.json_file, "lora model", [["ckpt", "merge", "lora/checkpoint-1", "--output", "merged"], evaluate("lora/checkpoint-1")]),
+    ("checkpoint", "run/checkpoint-4/trireme/manifest.json", m.json_file, "run model", [["ckpt", "verify", "run/checkpoint-4"], ["ckpt", "list", "run"], ["ckpt", "show", "run/checkpoint-4"], resume]),
+    ("checkpoint", "run/checkpoint-4/trireme/state.json", m.json_file, "run model", [["ckpt", "show", "run/checkpoint-4"], ["ckpt", "verify", "run/checkpoint-4"], resume]),
+    ("checkpoint", "run/checkpoint-4/trainer_state.json", m.json_file, "run model", [["ckpt", "show", "run/checkpoint-4"], resume]),
+    ("checkpoint", "run/checkpoint-4/trireme/optim-0000-of-0001.safetensors", m.safetensors, "run model", [["ckpt", "verify", "run/checkpoint-4"], resume]),
+    ("checkpoint", "run/latest", m.raw, "run model", [["ckpt", "newest", "run"], resume]),
+    ("events.jsonl", "run/events.jsonl", m.lines, "run model", [["watch", "run"], ["plan", "--model", "model", "--machine", "H100", "--compare", "run", "--sequence_length", "32"], resume]),
+    ("phase page", "run/.trireme/phase-0000", m.raw, "run", [["watch", "run"], ["watch", "run", "--json"]]),
+    ("run file", "run.yaml", m.words, "model", [["config", "show", "--config", "run.yaml"]]),
+    ("machine file", "usual.yaml", m.words, "model", [["plan", "--model", "model", "--machine", "usual.yaml", "--sequence_length", "32"]]),
+    ("optim_groups", "groups.json", m.json_file, "model", [["plan", "--model", "model", "--optim_groups", "groups.json", "--sequence_length", "32"]]),
+    ("pipeline schedule", "order.txt", m.words, "model", [["plan", "--model", "model", "--pp", "2", "--pp_schedule", "order.txt", "--gradient_accumulation_steps", "2", "--sequence_length", "32"]]),
+]
+DATA = ["train.jsonl", "chat.jsonl", "plain.txt"]
+
+
+# ---- one file ----
+
+def place(i, dice, where):
+    """Makes the directory of file i and returns row, verb, hostile path."""
+    row, name, mutate, needs, verbs = CASES[i % len(CASES)]
+    verb = dice.choice(verbs)
+    os.makedirs(where)
+    for d in needs.split():
+        shutil.copytree(f"good/{d}", f"{where}/{d}", symlinks=True)
+    for d in DATA:
+        shutil.copy(f"good/{d}", f"{where}/{d}")
+    swap = lambda old, new: (name.replace(old, new), [w.replace(old, new) for w in verb])
+    if name.startswith("QUANT"):
+        kind = dice.choice(QUANT)
+        shutil.copytree(f"{GOLDEN}/quant/{kind}", f"{where}/{kind}")
+        name, verb = swap("QUANT", kind)
+    elif name == "TOKENIZER":
+        name = "model/tokenizer.json"
+        shutil.copy(f"{GOLDEN}/tokenizers/{dice.choice(TOKENIZERS)}/tokenizer.json", f"{where}/{name}")
+        for extra in ("tokenizer_config.json", "special_tokens_map.json"):
+            os.remove(f"{where}/model/{extra}")
+        config = json.load(open(f"{where}/model/config.json"))
+        config |= {"vocab_size": 1 << 17}
+        [config.pop(k, None) for k in ("eos_token_id", "bos_token_id")]
+        json.dump(config, open(f"{where}/model/config.json", "w"))
+    elif name == "RECORDS":
+        name, verb = swap("RECORDS", dice.choice(["pairs", "alpaca", "ids", "sharegpt"]) + ".jsonl")
+    elif name == "CACHE":
+        subprocess.run([TRIREME, *verb], cwd=where, env={**os.environ, "XDG_CACHE_HOME": os.path.abspath(f"{where}/cache")}, check=True, stdout=subprocess.DEVNULL)
+        name = dice.choice(sorted(os.path.relpath(f"{d}/{f}", where) for d, _, names in os.walk(f"{where}/cache") for f in names))
+    path = f"{where}/{name}"
+    if not os.path.exists(path):
+        shutil.copy(f"good/{name}", path)
+    odd = dice.random()
+    data = open(path, "rb").read()
+    if odd < 0.03:      # no file at all, but something that has its name
+        os.remove(path)
+        [lambda: os.mkfifo(path), lambda: os.mkdir(path), lambda: os.symlink("/dev/zero", path), lambda: os.symlink(path, path), lambda: None,
+         lambda: open(path, "wb").truncate(dice.choice([300 << 20, 1 << 30]))][dice.randrange(6)]()
+    else:
+        open(path, "wb").write(mutate(dice, data))
+    return row, verb, path
+
+
+def run(verb, where, cpu_s):
+    """See below; asks a process that was forked when this one was small, because a child's memory counts from its parent's."""
+    server = idle.get()
+    try:
+        server.write(json.dumps([verb, where, cpu_s]) + "\n")
+        server.flush()
+        code, used_s, mib, out = json.loads(server.readline())
+        return code, used_s, mib, out.encode("latin-1")
+    finally:
+        idle.put(server)
+
+
+def serve():
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        f = theirs.makefile("rw")
+        for line in f:
+            code, used_s, mib, out = run_here(*json.loads(line))
+            f.write(json.dumps([code, used_s, mib, out.decode("latin-1")]) + "\n")
+            f.flush()
+        os._exit(0)
+    theirs.close()
+    return ours.makefile("rw")
+
+
+def run_here(verb, where, cpu_s):
+    """Exit code or minus the signal, CPU seconds, MiB, output. All but `train`, which draws a curve there, write to a terminal."""
+    is_tty = verb[0] != "train"
+    master, slave = pty.openpty() if is_tty else os.pipe()
+
+    def bound():
+        resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s) + 5, int(cpu_s) + 10))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if not is_sanitized:
+            resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    p = subprocess.Popen([TRIREME, *verb], cwd=where, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, preexec_fn=bound,
+                         env={**os.environ, "XDG_CACHE_HOME": os.path.abspath(f"{where}/cache"), "ASAN_OPTIONS": "allocator_may_return_null=1:exitcode=99",
+                              "UBSAN_OPTIONS": "exitcode=99:print_stacktrace=1"})
+    os.close(slave)
+    out, end, status = b"", time.monotonic() + HANG, None
+    while status is None:
+        if select.select([master], [], [], 0.002)[0]:
+            try:
+                got = os.read(master, 1 << 16)
+            except OSError:
+                got = b""
+            out = (out + got)[:1 << 20]
+            if not got:
+                time.sleep(0.001)
+        pid, code, usage = os.wait4(p.pid, os.WNOHANG)
+        if pid:
+            status = code
+        elif time.monotonic() > end:
+            p.send_signal(signal.SIGKILL)
+            _, status, usage = os.wait4(p.pid, 0)
+            os.close(master)
+            return "hang", 0, 0, out
+    while select.select([master], [], [], 0)[0]:
+        try:
+            got = os.read(master, 1 << 16)
+        except OSError:
+            break
+        if not got:
+            break
+        out = (out + got)[:1 << 20]
+    os.close(master)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    return p.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, out
+
+
+def judge(i, row, verb, path, got):
+    code, cpu_s, mib, out = got
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    factor, free_mib, free_s, byte_us = LIMITS[row]
+    bad = []
+    if code == "hang":
+        return [f"took more than {HANG} s"]
+    if planted == "code" or code not in CODES | (DAMAGED if row == "checkpoint" and verb[0] == "ckpt" else set()):
+        bad.append(f"exit {code}")
+    if planted == "bytes":
+        out += b"\x1b[2J"
+    out = out.replace(b"\x1b[H\x1b[J", b"", 1) if verb[0] == "watch" else out
+    raw = re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]", out)
+    if raw:
+        bad.append(f"control byte {raw.group()!r} at {raw.start()} of its output")
+    if not is_sanitized:
+        if mib > free_mib + factor * size / (1 << 20) or planted == "memory":
+            bad.append(f"{mib:.0f} MiB for {size} bytes, may be {free_mib + factor * size / (1 << 20):.0f}")
+        if cpu_s > free_s + byte_us * size * 1e-6 or planted == "work":
+            bad.append(f"{cpu_s:.2f} CPU s for {size} bytes, may be {free_s + byte_us * size * 1e-6:.2f}")
+    return bad
+
+
+def one(i):
+    dice, where = random.Random(seed * 1000003 + i), f"case-{i}"
+    row, verb, path = place(i, dice, where)
+    got = run(verb, where, 60 + LIMITS[row][2] * 4)
+    bad = judge(i, row, verb, path, got)
+    with lock:
+        codes[got[0]] = codes.get(got[0], 0) + 1
+        worst_mib[row] = max(worst_mib.get(row, (0, 0)), (got[2], i))
+        worst_s[row] = max(worst_s.get(row, (0, 0)), (got[1], i))
+        if bad:
+            finds.append(i)
+            print(f"file {i}: {row}: {'; '.join(bad)}: trireme {' '.join(verb)} ({path}): {got[3][-300:]!r}", flush=True)
+    if only is None:
+        shutil.rmtree(where, ignore_errors=True)
+    else:
+        print(f"{path} stays; exit {got[0]}, {got[1]:.2f} CPU s, {got[2]:.0f} MiB: {got[3][-2000:].decode(errors='replace')}")
+
+
+def worker(mine):
+    for i in mine:
+        try:
+            one(i)
+        except Exception as e:  # the generator's own fault is a find too
+            with lock:
+                finds.append(i)
+                print(f"file {i}: the campaign failed: {e!r}", flush=True)
+
+
+LIMITS, lock, codes, finds, worst_mib, worst_s = limits(), threading.Lock(), {}, [], {}, {}
+assert {row for row, *_ in CASES} <= LIMITS.keys(), {row for row, *_ in CASES} - LIMITS.keys()
+sys.setrecursionlimit(20000)
+threading.stack_size(256 << 20)
+idle = queue.Queue()
+[idle.put(serve()) for _ in range(2)]
+make_good()
+start = time.monotonic()
+todo = [only] if only is not None else range(n_files)
+threads = [threading.Thread(target=worker, args=(todo[k::2],)) for k in range(2)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+for row in LIMITS:
+    if row in worst_mib:
+        print(f"{row}: at most {worst_mib[row][0]:.0f} MiB (file {worst_mib[row][1]}), {worst_s[row][0]:.2f} CPU s (file {worst_s[row][1]})")
+print(f"T19: seed {seed}, {len(todo)} files, {len(CASES)} kinds, {time.monotonic() - start:.0f} s, exit codes {dict(sorted(codes.items(), key=str))}: {len(finds)} finds")
+sys.exit(bool(finds))
