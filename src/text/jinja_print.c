@@ -42,7 +42,7 @@ static bool is_hidden(uint32_t c)
 
 static void repr_str(struct tr_jinja_eval *e, const struct tr_jinja_str *s, struct tr_str *out)
 {
-    if (!tr_jinja_step(e, s->n / 16))
+    if (!tr_jinja_step(e, s->n))
         return;
     char quote = s->n && memchr(s->p, '\'', s->n) && !memchr(s->p, '"', s->n) ? '"' : '\'';
     tr_str_addf(out, "%c", quote);
@@ -164,7 +164,7 @@ struct dumper {
 static void json_str(struct dumper *d, const struct tr_jinja_str *s)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
-    if (!tr_jinja_step(d->e, s->n / 16))
+    if (!tr_jinja_step(d->e, s->n)) /* an escaped byte is printed by itself */
         return;
     tr_str_add(d->out, "\"", 1);
     for (size_t i = 0; i < s->n;) {

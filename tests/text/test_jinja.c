@@ -160,6 +160,7 @@ static void hostile_templates_stop_at_a_limit(void **state)
     refused("{% set s = 'a' * 1000000 %}{% set t = (s ~ 'b', s ~ 'c', s ~ 'd', s ~ 'e') %}"
             "{% for i in range(90000) %}{% if s.startswith(t) %}{% endif %}{% endfor %}",
             "steps");
+    refused("{% set s = '\\x1b' * 100000 %}{% for i in range(999) %}{% set t = [s]|string %}{% endfor %}", "steps");
     /* What is made is bounded while it is made, and never cut short without a word. */
     refused("{{ [[[[[[[[1]]]]]]]]|tojson(indent='x' * 16000000) }}", "too long");
     refused("{% set s = 'ab' * 20 %}{{ s.replace('a', 'x' * 1000000)|length }}",
