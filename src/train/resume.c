@@ -59,17 +59,17 @@ out:
     return st;
 }
 
-/* What cannot be loaded and does not verify any more has changed since: a fault of the disk, not bad input. */
-static enum tr_status blame(const struct tr_trainer *t, enum tr_status st)
+/* A load has failed. The checkpoint is to blame when it does not verify any more: a fault of the disk, not bad input.
+ * One that does is kept for the next start, because what failed is something else. */
+static enum tr_status blame(const struct tr_trainer *t, enum tr_status st, bool *is_bad)
 {
     char why[512];
     (void)tr_format(why, sizeof why, "%s", tr_error_text()); /* a long message is truncated */
-    if (st == TR_USAGE && tr_ckpt_verify(t->checkpoint.path, NULL, NULL) != TR_OK)
-        return tr_fail_at(TR_IO, "changed after it was verified: ");
-    return tr_fail(st, "%s", why);
+    *is_bad = (st == TR_USAGE || st == TR_IO) && tr_ckpt_verify(t->checkpoint.path, NULL, NULL) == TR_IO;
+    return tr_fail(*is_bad ? TR_IO : st, "%s%s", *is_bad ? "changed after it was verified: " : "", why);
 }
 
-static enum tr_status load(struct tr_trainer *t, const struct tr_sums *sums)
+static enum tr_status load(struct tr_trainer *t, const struct tr_sums *sums, bool *is_bad)
 {
     enum tr_status st = TR_OK;
     struct tr_store store = tr_exec_store(t->e);
@@ -82,7 +82,7 @@ static enum tr_status load(struct tr_trainer *t, const struct tr_sums *sums)
     TR_TRY(tr_dirs_restore(&t->s->from, &store, t->checkpoint.path, buf));
     TR_TRY(tr_load_optim(&store, t->checkpoint.path, buf, &t->loaded));
 out:
-    return st == TR_OK ? TR_OK : blame(t, st);
+    return st == TR_OK ? TR_OK : blame(t, st, is_bad);
 }
 
 static enum tr_status load_base(struct tr_trainer *t)
@@ -108,10 +108,10 @@ static enum tr_status resume_newest(struct tr_trainer *t, struct tr_str *notes)
             if (!has_base)
                 TR_TRY(load_base(t));
             has_base = true;
-            st = load(t, sums);
-            if (st != TR_IO)
+            st = load(t, sums, &is_bad);
+            if (!is_bad)
                 TR_TRY(st);
-            TR_TRY(share_failure(t, st == TR_IO, &is_bad, notes));
+            TR_TRY(share_failure(t, is_bad, &is_bad, notes));
             if (!is_bad)
                 break;
             below = t->checkpoint.step;
@@ -132,10 +132,11 @@ static enum tr_status resume_named(struct tr_trainer *t, const char *dir)
 {
     enum tr_status st = TR_OK;
     struct tr_sums *sums = NULL;
+    bool is_bad = false;
     TR_TRY(tr_ckpt_verify_sums(dir, NULL, &t->checkpoint, &sums));
     t->has_checkpoint = true;
     TR_TRY(load_base(t));
-    TR_TRY(load(t, sums));
+    TR_TRY(load(t, sums, &is_bad));
 out:
     tr_sums_close(sums);
     return st;

@@ -63,3 +63,10 @@ older 'rank 1' two
 again 70 resume.verified:stop 'flip checkpoint-2/model.safetensors; flip checkpoint-1/model.safetensors'
 grep -q 'none of 2 checkpoints is good' stderr || fail "$(cat stderr)"
 same run/events.jsonl whole/events.jsonl
+
+# A load that fails for another reason leaves a good checkpoint to the next start.
+rm -rf run && cp -r whole run
+TR_FAIL=ckpt.load_optim:error expect 70 "$TRIREME" train "${options[@]}" --resume auto --output run
+! grep -q 'an older one' stdout stderr || fail "a good checkpoint is passed over: $(cat stdout stderr)"
+expect 0 "$TRIREME" train "${options[@]}" --resume auto --output run
+grep -q 'resuming after step 2' stdout stderr || fail "$(cat stdout stderr)"
