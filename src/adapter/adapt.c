@@ -15,41 +15,9 @@
  * and column would need a rule for it); a program for each segment (compiling would take as many times longer as the
  * model has layers).
  */
-#include "adapter/adapter.h"
+#include "adapter/adapt_impl.h"
 #include <math.h>
 #include <stdlib.h>
-
-enum { SITES_MAX = 16, FIRST_DROPOUT = 16 /* models number their own dropouts from 1 */ };
-
-/* A node whose module is a target. */
-struct site {
-    int node; /* of the program */
-    const struct tr_adapter_target *target;
-    tr_val a, b, bias, magnitude; /* new parameters; the last two, of B and of DoRA, may be TR_NONE */
-    tr_val start_a, start_b;      /* A and B as they began, where the base is changed by them; else TR_NONE */
-};
-
-/* A program that was made, and from what. */
-struct adapted_form {
-    int from, program, n_sites;
-    struct {
-        int node;
-        int64_t r;
-        double scale;
-    } of[SITES_MAX];
-};
-
-struct adapting {
-    struct tr_model *m;
-    const struct tr_adapter *a;
-    bool is_training;
-    const struct tr_adapter_module **module; /* of the model, by name */
-    size_t n_modules;
-    struct site site[SITES_MAX]; /* of the segment at hand */
-    int n_sites;
-    struct adapted_form *form;
-    int n_forms;
-};
 
 /* ---- modules ---- */
 
@@ -87,6 +55,29 @@ static bool ends_with(const char *name, const char *end)
     return n >= k && strcmp(name + n - k, end) == 0;
 }
 
+/* What an embedding and the head cannot have. The loss reads the head's matrix tile by tile and takes u and B beside it
+ * (ops/row_head.c): there is no value that a magnitude, a bias of B or a second pair could be applied to. */
+static enum tr_status check_site(const struct adapting *x, const struct tr_adapter_target *t, bool is_head,
+                                 bool is_embedding)
+{
+    const struct {
+        bool is_asked;
+        const char *option;
+    } rows[] = { { x->a->use_dora && (is_head || is_embedding), "use_dora" },
+                 { x->a->has_b_bias && is_head, "lora_bias (a bias of B)" },
+                 { tr_adapter_changes_base(x->a) && is_head, "init_lora_weights pissa or olora" } };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+        if (rows[i].is_asked)
+            return tr_fail(TR_USAGE, "target %s: %s takes no %s; leave it out with exclude_modules", t->module,
+                           rows[i].option, is_head ? "head" : "embeddings");
+    if (x->a->ensures_tying && x->m->hp.is_tied && (is_head || is_embedding))
+        return tr_fail(TR_USAGE,
+                       "target %s: its embedding and head are one matrix, and one adapter for both "
+                       "(ensure_weight_tying) is not built; drop ensure_weight_tying, or the target",
+                       t->module);
+    return TR_OK;
+}
+
 /* Finds the targets of a segment, in the order of its nodes. */
 static enum tr_status find_sites(struct adapting *x, int segment)
 {
@@ -101,15 +92,12 @@ static enum tr_status find_sites(struct adapting *x, int segment)
         const struct tr_adapter_target *t = target_of(x, g->param[p->value[n->in[1]].slot], is_head);
         if (!t->is_target)
             continue;
-        if (is_head)
-            return tr_fail(TR_USAGE,
-                           "target %s: the loss reads the head's matrix itself, so it takes no adapter; train "
-                           "it whole with lora_modules_to_save, or leave it out",
-                           t->module);
-        if (!is_linear && x->a->use_dora)
-            return tr_fail(TR_USAGE, "target %s: use_dora takes no embeddings; leave it out", t->module);
+        enum tr_status st = check_site(x, t, is_head, n->op == TR_OP_EMBED);
+        if (st != TR_OK)
+            return st;
         TR_BUG_ON(x->n_sites == SITES_MAX);
         x->site[x->n_sites++] = (struct site){ .node = i,
+                                               .is_head = is_head,
                                                .target = t,
                                                .a = TR_NONE,
                                                .b = TR_NONE,
@@ -187,6 +175,8 @@ static struct shape shape_of(const struct tr_program *p, const struct site *s)
 {
     struct shape z = { .w = p->param[p->value[p->node[s->node].in[1]].slot] };
     bool is_in_out = z.w.out_dim == 1;
+    if (s->is_head) /* of a tied model too, whose matrix has the name of the embedding */
+        (void)tr_format(z.w.name, sizeof z.w.name, "lm_head.weight");
     z.n_in = is_in_out ? z.w.rows : z.w.cols;
     z.n_out = is_in_out ? z.w.cols : z.w.rows;
     z.splits_outputs = z.w.split.dim == z.w.out_dim;
@@ -269,181 +259,12 @@ static void add_params(struct adapting *x, struct tr_program *p)
     }
 }
 
-/* ---- nodes ---- */
-
-static tr_val new_value(struct tr_program *p, tr_val like, int64_t cols, const char *what)
-{
-    char name[TR_NAME_MAX];
-    (void)tr_format(name, sizeof name, "%.80s.%s", p->value[like].name, what);
-    tr_val v = tr_value_like(p, like, name);
-    p->value[v].cols = cols;
-    return v;
-}
-
-static tr_val emit(struct tr_program *p, enum tr_opcode op, tr_val a, tr_val b, tr_val c, tr_val out)
-{
-    struct tr_node *n = tr_node_add(p, op, TR_FORWARD);
-    n->in[0] = a;
-    n->in[1] = b;
-    n->in[2] = c;
-    n->out[0] = out;
-    return out;
-}
-
-static tr_val emit_scale(struct tr_program *p, tr_val x, double factor)
-{
-    if ((float)factor == 1.0f)
-        return x;
-    tr_val y = new_value(p, x, p->value[x].cols, "scaled");
-    (void)emit(p, TR_OP_SCALE, x, TR_NONE, TR_NONE, y);
-    p->node[p->n_nodes - 1].attr.scale = (float)factor;
-    return y;
-}
-
-/* The program's value of this kind and slot; makes it where there is none. */
-static tr_val input_value(struct tr_program *p, enum tr_value_kind kind, int slot, enum tr_dtype dtype, int64_t rows,
-                          int64_t cols, const char *name)
-{
-    for (tr_val v = 0; v < p->n_values; v++)
-        if (p->value[v].kind == kind && p->value[v].slot == slot)
-            return v;
-    tr_val v = tr_value_add(p, kind, dtype, rows, cols, name);
-    p->value[v].slot = slot;
-    p->value[v].dtype_is_fixed = true;
-    return v;
-}
-
-static tr_val batch_value(const struct adapting *x, struct tr_program *p, enum tr_batch_slot slot)
-{
-    return input_value(p, TR_V_BATCH, (int)slot, tr_batch_dtype(slot), x->m->n_tokens, 1, tr_batch_name(slot));
-}
-
-/* The number of a linear among those of its program, targets or not. */
-static int linear_number(const struct tr_program *from, int node)
-{
-    int k = 0;
-    for (int i = 0; i < node; i++)
-        k += from->node[i].op == TR_OP_LINEAR;
-    return k;
-}
-
-static tr_val emit_dropout(const struct adapting *x, struct tr_program *p, tr_val in, int number)
-{
-    tr_val sample = batch_value(x, p, TR_B_SAMPLE), position = batch_value(x, p, TR_B_POSITIONS);
-    tr_val step = input_value(p, TR_V_STEP, 0, TR_F32, 1, TR_STEP_COUNT, "step");
-    tr_val y = new_value(p, in, p->value[in].cols, "dropout");
-    (void)emit(p, TR_OP_DROPOUT, in, sample, position, y);
-    struct tr_node *n = &p->node[p->n_nodes - 1];
-    n->in[3] = step;
-    n->attr.dropout_p = (float)x->a->dropout;
-    n->attr.key = (uint64_t)(FIRST_DROPOUT + number);
-    return y;
-}
-
-static tr_val emit_add(struct tr_program *p, tr_val a, tr_val b, tr_val out)
-{
-    return emit(p, TR_OP_ADD, a, b, TR_NONE, out);
-}
-
-/* s B A of what A made. */
-static tr_val emit_delta(struct tr_program *p, const struct site *s, tr_val u, tr_val y)
-{
-    bool has_bias = s->bias != TR_NONE; /* it is scaled too */
-    u = has_bias ? u : emit_scale(p, u, s->target->scale);
-    tr_val d = emit(p, TR_OP_LINEAR, u, s->b, s->bias, new_value(p, y, p->value[y].cols, "delta"));
-    return has_bias ? emit_scale(p, d, s->target->scale) : d;
-}
-
-static tr_val emit_base(struct tr_program *p, struct tr_node n, tr_val x, tr_val bias, const char *what)
-{
-    n.in[0] = x;
-    n.in[2] = bias;
-    n.out[0] = new_value(p, n.out[0], p->value[n.out[0]].cols, what);
-    *tr_node_add(p, n.op, n.phase) = n;
-    return n.out[0];
-}
-
-/* x m / |W + s B A| + bias */
-static tr_val emit_magnitude(struct tr_program *p, const struct site *s, const struct tr_node *n, tr_val x, tr_val bias,
-                             tr_val out)
-{
-    tr_val squares = tr_value_add(p, TR_V_TEMP, TR_F32, 1, p->value[out].cols, "squares");
-    p->value[squares].dtype_is_fixed = p->value[squares].is_of_weights = true;
-    (void)emit(p, TR_OP_ROW_SQUARES, n->in[1], s->a, s->b, squares);
-    p->node[p->n_nodes - 1].attr.scale = (float)s->target->scale;
-    p->node[p->n_nodes - 1].attr.weight_is_in_out = n->attr.weight_is_in_out;
-    (void)emit(p, TR_OP_COL_SCALE, x, s->magnitude, squares, out);
-    p->node[p->n_nodes - 1].in[3] = bias;
-    return out;
-}
-
-/* With dropout PEFT scales what the dropped input gives, and leaves the base as it is:
- * y = W x + b + (m / |W + s B A| (W x' + s B A x') - W x'). */
-static void emit_dora(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
-{
-    tr_val y = n.out[0], x = n.in[0], bias = n.in[2];
-    bool has_dropout = dropped != x;
-    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
-    tr_val base = has_dropout ? emit_base(p, n, x, bias, "base") : TR_NONE;
-    tr_val seen = emit_base(p, n, dropped, TR_NONE, "seen"), d = emit_delta(p, s, u, y);
-    tr_val sum = emit_add(p, seen, d, new_value(p, y, p->value[y].cols, "adapted"));
-    if (!has_dropout) {
-        (void)emit_magnitude(p, s, &n, sum, bias, y);
-        return;
-    }
-    tr_val scaled = emit_magnitude(p, s, &n, sum, TR_NONE, new_value(p, y, p->value[y].cols, "dora"));
-    tr_val minus = emit_scale(p, seen, -1);
-    (void)emit_add(p, base, emit_add(p, minus, scaled, new_value(p, y, p->value[y].cols, "more")), y);
-}
-
-static void emit_embedding(struct tr_program *p, const struct site *s, struct tr_node n)
-{
-    tr_val y = n.out[0], base = new_value(p, y, p->value[y].cols, "base");
-    struct tr_node column = n;
-    n.out[0] = base;
-    *tr_node_add(p, n.op, n.phase) = n;
-    column.in[1] = s->a;
-    column.out[0] = new_value(p, y, s->target->r, "lora");
-    column.attr.weight_is_in_out = true;
-    *tr_node_add(p, n.op, n.phase) = column;
-    (void)emit_add(p, base, emit_delta(p, s, column.out[0], y), y);
-}
-
-/* What A and B give beyond what they began with, which the base is without: s B A x' - s B0 A0 x. Where nothing has
- * been learnt this is exactly zero. */
-static tr_val emit_change(struct tr_program *p, const struct site *s, tr_val x, tr_val y, tr_val delta)
-{
-    if (s->start_a == TR_NONE)
-        return delta;
-    tr_val u = emit(p, TR_OP_LINEAR, x, s->start_a, TR_NONE, new_value(p, x, s->target->r, "start"));
-    u = emit_scale(p, u, -s->target->scale);
-    tr_val d = emit(p, TR_OP_LINEAR, u, s->start_b, TR_NONE, new_value(p, y, p->value[y].cols, "started"));
-    return emit_add(p, delta, d, new_value(p, y, p->value[y].cols, "change"));
-}
-
-/* Emits a linear that is a target. dropped: the input of its A. */
-static void emit_linear(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
-{
-    tr_val y = n.out[0], base = emit_base(p, n, n.in[0], n.in[2], "base");
-    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
-    (void)emit_add(p, base, emit_change(p, s, n.in[0], y, emit_delta(p, s, u, y)), y);
-}
-
 static const struct site *site_at(const struct adapting *x, int node)
 {
     for (int i = 0; i < x->n_sites; i++)
         if (x->site[i].node == node)
             return &x->site[i];
     return NULL;
-}
-
-/* What A of a site reads. The mask has the number of the linear, so it does not depend on what is targeted. */
-static tr_val input_of_a(const struct adapting *x, struct tr_program *p, const struct tr_program *from,
-                         const struct site *s)
-{
-    tr_val in = from->node[s->node].in[0];
-    bool drops = x->is_training && x->a->dropout > 0;
-    return drops ? emit_dropout(x, p, in, linear_number(from, s->node)) : in;
 }
 
 static enum tr_status build_program(struct adapting *x, const struct tr_program *from, struct tr_program **out)
@@ -457,12 +278,10 @@ static enum tr_status build_program(struct adapting *x, const struct tr_program 
     for (int i = 0; i < from->n_nodes; i++) {
         const struct site *s = site_at(x, i);
         struct tr_node n = from->node[i];
-        if (!s)
-            *tr_node_add(p, n.op, n.phase) = n;
-        else if (n.op == TR_OP_EMBED)
-            emit_embedding(p, s, n);
+        if (s)
+            tr_adapt_emit(x, p, from, s);
         else
-            (s->magnitude == TR_NONE ? emit_linear : emit_dora)(p, s, n, input_of_a(x, p, from, s));
+            *tr_node_add(p, n.op, n.phase) = n;
     }
     tr_program_check(p, "the adapter");
     st = p->failed;

@@ -135,7 +135,7 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
     for (int row = TR_S_OPTIM; row < e->c->place.states.n; row++)
         c.out[1 + row - TR_S_OPTIM] = state_view(e, row, param);
     if (has_master)
-        c.out[TR_MAX_OUT - 1] = state_view(e, TR_S_VALUE, param);
+        c.out[TR_OPTIM_COPY] = state_view(e, TR_S_VALUE, param);
     c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->place.model->param[param].has_decay;
     c.attr.first = p->first + (p->tp.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->tp.n_held : 0);
     c.attr.key = tr_rng_key(e->seed, e->c->place.model->param[param].name, 1);

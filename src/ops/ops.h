@@ -19,7 +19,7 @@ struct tr_view {
     int64_t rows, cols, ld; /* ld in elements, >= cols */
 };
 
-enum { TR_MAX_IN = 10, TR_MAX_OUT = 4 };
+enum { TR_MAX_IN = 10, TR_MAX_OUT = 6 };
 
 enum tr_act { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU /* erf */, TR_ACT_GELU_TANH, TR_ACT_SILU };
 
@@ -141,6 +141,12 @@ enum tr_opcode {
 #undef X
         TR_OP_COUNT
 };
+
+/* The input of a head op that is u, what A of the head's adapter has made; B is the next. */
+static inline int tr_head_u(enum tr_opcode op)
+{
+    return op == TR_OP_HEAD_STATS ? 4 : op == TR_OP_HEAD_GRAD ? 7 : 5;
+}
 
 struct tr_call {
     enum tr_opcode op;

@@ -1,25 +1,28 @@
-/* row_head.c - rows of the head: logits, loss and their gradients. logit = softcap(scale * x.w + bias); a token with a
- * target below 0 has no loss. attr of all: softcap, scale, first (the rank's first row of the vocabulary) */
+/* row_head.c - rows of the head: logits, loss and their gradients. logit = softcap(scale * (x.w + u.b) + bias), where
+ * an adapter of the head has u and b; a token with a target below 0 has no loss. attr of all: softcap, scale, first
+ * (the rank's first row of the vocabulary) */
 #include "ops/ops.h"
 
-static double logit_flops(const struct tr_call *c, double factor)
+/* factor: of W; more: of what an adapter has. */
+static double logit_flops(const struct tr_call *c, double factor, double more)
 {
-    return factor * ((double)c->in[0].rows * (double)c->in[0].cols) * (double)c->in[1].rows;
+    double cols = factor * (double)c->in[0].cols + more * (double)c->in[tr_head_u(c->op)].cols;
+    return (double)c->in[0].rows * cols * (double)c->in[1].rows;
 }
 
 static double loss_flops(const struct tr_call *c)
 {
-    return logit_flops(c, 2.0);
+    return logit_flops(c, 2.0, 2.0);
 }
 
 static double grad_flops(const struct tr_call *c) /* dx and dW; logits that are recomputed or saved do not count */
 {
-    return logit_flops(c, c->out[1].cols ? 4.0 : 2.0); /* a frozen W has no dW */
+    return logit_flops(c, c->out[1].cols ? 4.0 : 2.0, 4.0); /* a frozen W has no dW */
 }
 
 static double loss_grad_flops(const struct tr_call *c)
 {
-    return logit_flops(c, c->out[2].cols ? 6.0 : 4.0);
+    return logit_flops(c, c->out[2].cols ? 6.0 : 4.0, 6.0);
 }
 
 /* The loss of each token, 0 where it has no target. No kernel holds the whole (N, V) matrix. */
@@ -29,7 +32,9 @@ const struct tr_op_row tr_row_head_loss = {
             { "W", "(V, D)" },
             { "bias", "(1, V)", .is_optional = true },
             { "target", "(N, 1) I32" },
-            { "step", "(1, S) F32", .is_optional = true, .is_grad_only = true } },
+            { "step", "(1, S) F32", .is_optional = true, .is_grad_only = true },
+            { "u", "(N, O)", .is_optional = true },
+            { "B", "(V, O)", .is_optional = true } },
     .out = { { "loss", "(N, 1) F32" } },
     .flops = loss_flops,
     .price = TR_PRICE_HEAD,
@@ -43,11 +48,15 @@ const struct tr_op_row tr_row_head_loss_grad = {
             { "W", "(V, D)" },
             { "bias", "(1, V)", .is_optional = true },
             { "target", "(N, 1) I32" },
-            { "step", "(1, S) F32" } },
+            { "step", "(1, S) F32" },
+            { "u", "(N, O)", .is_optional = true },
+            { "B", "(V, O)", .is_optional = true } },
     .out = { { "loss", "(N, 1) F32" },
              { "dx", "(N, D)" },
              { "dW", "(V, D)", .is_optional = true, .accumulates = true },
-             { "db", "(1, V)", .is_optional = true, .accumulates = true } },
+             { "db", "(1, V)", .is_optional = true, .accumulates = true },
+             { "du", "(N, O)", .is_optional = true },
+             { "dB", "(V, O)", .is_optional = true, .accumulates = true } },
     .flops = loss_grad_flops,
     .price = TR_PRICE_HEAD_BOTH,
 };
@@ -60,7 +69,9 @@ const struct tr_op_row tr_row_head_stats = {
     .in = { { "x", "(N, D)" },
             { "W", "(V, D)" },
             { "bias", "(1, V)", .is_optional = true },
-            { "target", "(N, 1) I32" } },
+            { "target", "(N, 1) I32" },
+            { "u", "(N, O)", .is_optional = true },
+            { "B", "(V, O)", .is_optional = true } },
     .out = { { "stats", "(N, 2) F32" }, { "logits", "(N, V) F32", .is_optional = true } },
     .flops = loss_flops,
     .price = TR_PRICE_HEAD,
@@ -76,7 +87,9 @@ const struct tr_op_row tr_row_head_combine = {
             { "bias", "(1, V)", .is_optional = true, .is_grad_only = true },
             { "target", "(N, 1) I32", .is_optional = true, .is_grad_only = true },
             { "step", "(1, S) F32", .is_optional = true, .is_grad_only = true },
-            { "logits", "(N, V) F32", .is_optional = true, .is_grad_only = true } },
+            { "logits", "(N, V) F32", .is_optional = true, .is_grad_only = true },
+            { "u", "(N, O)", .is_optional = true, .is_grad_only = true },
+            { "B", "(V, O)", .is_optional = true, .is_grad_only = true } },
     .out = { { "loss", "(N, 1) F32" }, { "lse", "(N, 1) F32" } },
 };
 
@@ -89,10 +102,14 @@ const struct tr_op_row tr_row_head_grad = {
             { "target", "(N, 1) I32" },
             { "step", "(1, S) F32" },
             { "lse", "(N, 1) F32" },
-            { "logits", "(N, V) F32", .is_optional = true, .is_overwritten = true } },
+            { "logits", "(N, V) F32", .is_optional = true, .is_overwritten = true },
+            { "u", "(N, O)", .is_optional = true },
+            { "B", "(V, O)", .is_optional = true } },
     .out = { { "dx", "(N, D)" },
              { "dW", "(V, D)", .is_optional = true, .accumulates = true },
-             { "db", "(1, V)", .is_optional = true, .accumulates = true } },
+             { "db", "(1, V)", .is_optional = true, .accumulates = true },
+             { "du", "(N, O)", .is_optional = true },
+             { "dB", "(V, O)", .is_optional = true, .accumulates = true } },
     .flops = grad_flops,
     .price = TR_PRICE_HEAD_GRAD,
 };

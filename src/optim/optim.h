@@ -15,8 +15,8 @@
 /* Index of a state row of a run. The rows of the optimizer begin at TR_S_OPTIM. */
 enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_OPTIM };
 
-/* An update has one output slot for the parameter, one for each state, and the last one for the rounded copy. */
-enum { TR_OPTIM_STATES = TR_MAX_OUT - 2, TR_STATES_MAX = TR_S_OPTIM + TR_OPTIM_STATES };
+/* An update has one output slot for the parameter, one for each state, and then one for the rounded copy. */
+enum { TR_OPTIM_STATES = 2, TR_OPTIM_COPY = 1 + TR_OPTIM_STATES, TR_STATES_MAX = TR_S_OPTIM + TR_OPTIM_STATES };
 
 /* One tensor that is held for every parameter. The row of an optimizer leaves is_held and is_sharded unset: they belong
  * to a run. */

@@ -275,6 +275,14 @@ static void add_losses(struct grads *g, tr_val loss)
     n->out[0] = sum;
 }
 
+/* The gradient of a value that nothing else reads. */
+static tr_val fresh_of(struct grads *g, tr_val v)
+{
+    tr_val addend, d = begin(g, v, &addend);
+    TR_BUG_ON(addend != TR_NONE);
+    return g->of[v] = d;
+}
+
 static void grad_head(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);
@@ -286,6 +294,10 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     n->out[1] = dx;
     n->out[2] = dw;
     n->out[3] = db;
+    if (f->in[5] != TR_NONE) { /* an adapter of the head */
+        n->out[4] = fresh_of(g, f->in[5]);
+        n->out[5] = param_grad(g, f->in[6]);
+    }
     n->attr = f->attr;
     g->of[f->in[0]] = dx;
     add_losses(g, f->out[0]);
@@ -308,8 +320,8 @@ static void defer(struct grads *g, tr_val v)
     }
 }
 
-/* The head where each rank holds a part of the vocabulary. Inputs 1 to 6 are x, W, bias, target, step and logits. All
- * of it runs in the backward, so that logits are never saved. */
+/* The head where each rank holds a part of the vocabulary. Inputs 1 to 8 are x, W, bias, target, step, logits, u and B.
+ * All of it runs in the backward, so that logits are never saved. */
 static void grad_head_combine(struct grads *g, const struct tr_node *f)
 {
     defer(g, f->out[0]);
@@ -322,6 +334,12 @@ static void grad_head_combine(struct grads *g, const struct tr_node *f)
     n->out[0] = dx;
     n->out[1] = dw;
     n->out[2] = db;
+    if (f->in[7] != TR_NONE) {
+        n->in[7] = f->in[7];
+        n->in[8] = f->in[8];
+        n->out[3] = fresh_of(g, f->in[7]);
+        n->out[4] = param_grad(g, f->in[8]);
+    }
     n->attr = f->attr;
     g->of[f->in[1]] = dx;
     add_losses(g, f->out[0]);

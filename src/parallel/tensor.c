@@ -329,6 +329,12 @@ static void apply_head(struct tensor *t, struct tr_node n)
     struct tr_node *stats = tr_node_add(t->p, TR_OP_HEAD_STATS, TR_FORWARD);
     stats->in[0] = x;
     memcpy(stats->in + 1, n.in + 1, 3 * sizeof *n.in);
+    if (n.in[5] != TR_NONE) { /* every rank has computed u, and has its own rows of B */
+        TR_BUG_ON(t->layout[n.in[5]] != SHARED);
+        stats->in[4] = t->now[n.in[5]];
+        stats->in[5] = n.in[6];
+    }
+    tr_val u = stats->in[4];
     stats->out[0] = parts[0];
     stats->out[1] = logits;
     stats->attr = n.attr;
@@ -340,6 +346,8 @@ static void apply_head(struct tensor *t, struct tr_node n)
     loss->in[1] = x; /* inputs from here on are read by the gradient only */
     memcpy(loss->in + 2, n.in + 1, 4 * sizeof *n.in);
     loss->in[6] = logits;
+    loss->in[7] = u;
+    loss->in[8] = n.in[6];
     loss->out[0] = n.out[0];
     loss->out[1] = lse;
     loss->attr = n.attr;

@@ -30,11 +30,22 @@ same one/adapter_model.safetensors zero/adapter_model.safetensors
 launch 2 "${embedding[@]}" --tp 2 --output embtp
 losses emb embtp || fail "tp 2 trains another embedding"
 
+# The head, which is the embedding's matrix here: one rank and a split vocabulary; merged it needs a matrix of its own.
+head=(--model model --lora_r 4 --lora_target_modules v_proj,lm_head)
+"$TRIREME" train "${options[@]}" "${head[@]}" --output head >run.log
+launch 2 "${head[@]}" --tp 2 --sp --output headtp
+losses head headtp || fail "tp 2 trains another head"
+expect 2 "$TRIREME" ckpt merge head --onto original --out headmerged
+"$TRIREME" ckpt merge head --onto original --untie --out headmerged >run.log
+python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not abs(a - b) <= 1e-5 * a)' "$(loss --model head)" "$(loss --model headmerged)" ||
+    fail "merged: $(loss --model headmerged), live: $(loss --model head)"
+"$TRIREME" ckpt export head --to vllm --output headvllm >run.log
+
 # The first step sees the base: its loss is that of a run without any adapter.
 "$TRIREME" train "${options[@]}" --model model --max_steps 6 --output full >run.log
 python3 - <<'PY' || fail "a new adapter changes the model"
 import json
-first = [next(json.loads(l)["loss"] for l in open(d + "/events.jsonl") if json.loads(l)["event"] == "step") for d in ("full", "one", "emb")]
+first = [next(json.loads(l)["loss"] for l in open(d + "/events.jsonl") if json.loads(l)["event"] == "step") for d in ("full", "one", "emb", "head")]
 assert max(first) - min(first) <= 1e-6 * first[0], first
 PY
 
@@ -52,6 +63,9 @@ refuse() { # TEXT OPTIONS...
 refuse 'do not go together' --init_lora_weights pissa --use_dora
 refuse 'which this base has in few bits' --init_lora_weights olora --load_in_4bit
 refuse 'needs an alpha above 0' --init_lora_weights pissa --alpha_pattern q_proj=0
-refuse 'takes no adapter' --lora_target_modules q_proj,lm_head
+refuse 'use_dora takes no head' --use_dora --lora_target_modules q_proj,lm_head
+refuse 'takes no head' --init_lora_weights pissa --lora_target_modules q_proj,lm_head
+refuse 'takes no head' --lora_b_bias --lora_target_modules q_proj,lm_head
+refuse 'drop ensure_weight_tying' --ensure_weight_tying --lora_target_modules q_proj,lm_head
 refuse 'takes no embeddings' --use_dora --lora_target_modules q_proj,embed_tokens
 echo "DoRA, LoRA+ and embeddings train, go on and merge"

@@ -130,6 +130,10 @@ def cases():
         turned = dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
         yield base, variant, dict(r=3, lora_alpha=5, use_rslora=base == "gemma2", target_modules=every, init_lora_weights=variant,
                                   rank_pattern={some[0]: 2}, **turned)
+    # the head as a target, of a matrix of its own and of one that is the embedding's too
+    for base in ("gpt2_inner_untied", "qwen3", "gemma2", "opt_pre_norm"):
+        some, turned = FAMILIES[base][1], dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
+        yield base, "head", dict(r=2, lora_alpha=5, target_modules=some[:1] + ["lm_head"], use_rslora=base == "qwen3", **turned)
 
 
 def main():

@@ -37,7 +37,7 @@ static inline void toy_apply(const struct tr_call *c)
     const float *step = c->in[1].data, *scale = c->out[2].data;
     const uint8_t *code = c->out[1].data;
     float *p = c->out[0].data;
-    const struct tr_view *copy = &c->out[TR_MAX_OUT - 1];
+    const struct tr_view *copy = &c->out[TR_OPTIM_COPY];
     for (int64_t i = 0; i < c->in[0].cols; i++)
         p[i] -= step[TR_STEP_LR] * toy_decode(code[i], scale[i / TOY_BLOCK]);
     if (copy->data)

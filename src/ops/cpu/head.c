@@ -22,9 +22,10 @@ struct head {
     const struct tr_call *c;
     const struct tr_tile_ops *ops;
     const struct tr_view *x, *w, *bias, *target;
+    const struct tr_view *u;    /* of an adapter; B is the next. Its data is NULL where there is none */
     const struct tr_view *loss; /* NULL: HEAD_GRAD */
     const struct tr_view *lse;  /* HEAD_GRAD: log-sum-exp over the logits of all ranks */
-    const struct tr_view *dx;   /* then dW and db */
+    const struct tr_view *dx;   /* then dW, db, du and dB */
     const struct tr_view *kept; /* all logits, when they are saved between the two calls; else NULL */
     bool want_grad;
     bool is_stats;
@@ -32,8 +33,9 @@ struct head {
     int64_t row, n_rows;    /* the block */
     int64_t n_live;         /* rows whose logits are computed */
     const int32_t *live;    /* them, counted from `row`; NULL: all rows of the block */
-    struct tr_view block_x; /* their x */
-    float *z;               /* (n_rows, ld_z), of which the first n_live rows are logits */
+    struct tr_view block_x; /* their x, and their u */
+    struct tr_view block_u;
+    float *z; /* (n_rows, ld_z), of which the first n_live rows are logits */
     int64_t ld_z;
     void *gemm_scratch;
 };
@@ -73,11 +75,16 @@ static size_t z_bytes(const struct tr_call *c)
 size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads)
 {
     int64_t n = block_rows(c), d = c->in[0].cols, n_vocab = c->in[1].rows;
-    size_t parts[] = { tr_gemm_scratch(n, n_vocab, d, n_threads), tr_gemm_scratch(n, d, n_vocab, n_threads),
-                       tr_gemm_scratch(n_vocab, d, n, n_threads), tr_gemm_scratch(1, n_vocab, n, n_threads) };
+    int64_t r = c->in[tr_head_u(c->op)].cols;
+    size_t parts[] = {
+        tr_gemm_scratch(n, n_vocab, d, n_threads),        r ? tr_gemm_scratch(n, n_vocab, r, n_threads) : 0,
+        tr_gemm_scratch(n, d, n_vocab, n_threads),        tr_gemm_scratch(n_vocab, d, n, n_threads),
+        tr_gemm_scratch(1, n_vocab, n, n_threads),        r ? tr_gemm_scratch(n, r, n_vocab, n_threads) : 0,
+        r ? tr_gemm_scratch(n_vocab, r, n, n_threads) : 0
+    };
     size_t most = 0;
     bool has_grad = c->op == TR_OP_HEAD_LOSS_GRAD || c->op == TR_OP_HEAD_GRAD;
-    for (size_t i = 0; i < (has_grad ? TR_COUNT_OF(parts) : 1); i++)
+    for (size_t i = 0; i < (has_grad ? TR_COUNT_OF(parts) : 2); i++)
         most = parts[i] > most ? parts[i] : most;
     return z_bytes(c) + most;
 }
@@ -147,22 +154,31 @@ static void run_into(const struct head *h, struct tr_gemm *g, const struct tr_vi
     tr_gemm(g, h->c->pool, h->gemm_scratch);
 }
 
+/* z (+)= x W^T */
+static void add_product(const struct head *h, const struct tr_view *x, const struct tr_view *w, bool accumulate)
+{
+    struct tr_gemm g = gemm_of(h, w, 0);
+    g.m = h->n_live, g.n = w->rows, g.k = x->cols, g.b_t = true;
+    g.a = x->data, g.lda = x->ld, g.a_dtype = x->dtype;
+    g.c = h->z, g.ldc = h->ld_z, g.c_dtype = TR_F32;
+    g.accumulate = accumulate;
+    tr_gemm(&g, h->c->pool, h->gemm_scratch);
+}
+
 static void block_logits(struct head *h)
 {
-    struct tr_gemm g = gemm_of(h, h->w, 0);
-    g.m = h->n_live, g.n = h->w->rows, g.k = h->x->cols, g.b_t = true;
-    g.a = h->block_x.data, g.lda = h->block_x.ld, g.a_dtype = h->block_x.dtype;
-    g.c = h->z, g.ldc = h->ld_z, g.c_dtype = TR_F32;
-    if (!h->lse || !h->kept)
-        tr_gemm(&g, h->c->pool, h->gemm_scratch);
+    if (!h->lse || !h->kept) {
+        add_product(h, &h->block_x, h->w, false);
+        if (h->u->data)
+            add_product(h, &h->block_u, h->u + 1, true);
+    }
     tr_pool_run(h->c->pool, h->n_live, row_task, h);
 }
 
-/* dx of the rows that were brought together back to their places. A place is never in front of where its row lies, so
- * the last goes first. */
-static void spread_dx(const struct head *h)
+/* dx (or du) of the rows that were brought together back to their places. A place is never in front of where its row
+ * lies, so the last goes first. */
+static void spread_dx(const struct head *h, const struct tr_view *dx)
 {
-    const struct tr_view *dx = h->dx;
     size_t bytes = (size_t)dx->cols * tr_dtype_bytes(dx->dtype);
     int64_t next = h->n_rows;
     for (int64_t i = h->n_live - 1; h->live && dx->data && i >= -1; i--) {
@@ -175,20 +191,30 @@ static void spread_dx(const struct head *h)
     }
 }
 
-/* dx = z W; dW (+)= z^T x; db (+)= 1^T z, where z carries `scale`, which db must not. */
+/* dx = z W; dW (+)= z^T x */
+static void pair_grads(const struct head *h, const struct tr_view *x, const struct tr_view *w, const struct tr_view *dx,
+                       const struct tr_view *dw, bool is_first)
+{
+    struct tr_gemm g = gemm_of(h, w, 0);
+    g.m = h->n_live, g.n = x->cols, g.k = w->rows;
+    run_into(h, &g, dx, h->row);
+    spread_dx(h, dx);
+
+    g = gemm_of(h, x, 0);
+    g.m = w->rows, g.n = x->cols, g.k = h->n_live, g.a_t = true;
+    g.accumulate = h->c->accumulate[dw - h->c->out] || !is_first;
+    run_into(h, &g, dw, 0);
+}
+
+/* And db (+)= 1^T z, where z carries `scale`, which db must not. */
 static void block_grads(const struct head *h, bool is_first)
 {
     const struct tr_call *c = h->c;
-    const struct tr_view *dx = h->dx, *dw = dx + 1, *db = dx + 2;
-    struct tr_gemm g = gemm_of(h, h->w, 0);
-    g.m = h->n_live, g.n = h->x->cols, g.k = h->w->rows;
-    run_into(h, &g, dx, h->row);
-    spread_dx(h);
-
-    g = gemm_of(h, &h->block_x, 0);
-    g.m = h->w->rows, g.n = h->x->cols, g.k = h->n_live, g.a_t = true;
-    g.accumulate = c->accumulate[dw - c->out] || !is_first;
-    run_into(h, &g, dw, 0);
+    const struct tr_view *db = h->dx + 2;
+    struct tr_gemm g;
+    pair_grads(h, &h->block_x, h->w, h->dx, h->dx + 1, is_first);
+    if (h->u->data)
+        pair_grads(h, &h->block_u, h->u + 1, h->dx + 3, h->dx + 4, is_first);
 
     float *ones = c->scratch;
     for (int64_t i = 0; i < h->n_live; i++)
@@ -227,16 +253,21 @@ static void write_no_loss(const struct head *h, int64_t row)
 static void bring_rows(struct head *h, int64_t n_targets)
 {
     size_t line = (size_t)h->x->cols * tr_dtype_bytes(h->x->dtype);
+    size_t line_u = h->u->data ? (size_t)h->u->cols * tr_dtype_bytes(h->u->dtype) : 0;
     size_t room = (size_t)((h->n_rows - n_targets) * h->ld_z) * sizeof(float);
     size_t list = tr_round_up((size_t)n_targets * sizeof(int32_t), sizeof(double));
+    size_t all_x = tr_round_up((size_t)n_targets * line, sizeof(double));
     h->live = NULL;
     h->n_live = h->n_rows;
     h->block_x = *h->x;
     h->block_x.data = line_at(h->x, h->row);
-    if (n_targets == h->n_rows || h->kept || list + (size_t)n_targets * line > room)
+    h->block_u = *h->u;
+    if (line_u)
+        h->block_u.data = line_at(h->u, h->row);
+    if (n_targets == h->n_rows || h->kept || list + all_x + (size_t)n_targets * line_u > room)
         return;
     int32_t *live = (int32_t *)(void *)(h->z + n_targets * h->ld_z);
-    char *x = (char *)live + list;
+    char *x = (char *)live + list, *u = x + all_x;
     h->n_live = 0;
     for (int64_t r = 0; r < h->n_rows; r++) {
         if (target_of(h, h->row + r) < 0) {
@@ -244,11 +275,15 @@ static void bring_rows(struct head *h, int64_t n_targets)
             continue;
         }
         memcpy(x + (size_t)h->n_live * line, line_at(h->x, h->row + r), line);
+        if (line_u)
+            memcpy(u + (size_t)h->n_live * line_u, line_at(h->u, h->row + r), line_u);
         live[h->n_live++] = (int32_t)r;
     }
     h->live = live;
     h->block_x.data = x;
     h->block_x.ld = h->x->cols;
+    h->block_u.data = line_u ? u : NULL;
+    h->block_u.ld = h->u->cols;
 }
 
 /* Blocks without a target (the prompt of a long sample) cost nothing. */
@@ -256,8 +291,10 @@ static void skip_block(const struct head *h)
 {
     for (int64_t i = 0; i < h->n_rows; i++)
         write_no_loss(h, h->row + i);
-    if (h->want_grad)
+    if (h->want_grad) {
         clear(h->dx, h->row, h->n_rows);
+        clear(h->dx + 3, h->row, h->n_rows);
+    }
 }
 
 static void run_blocks(struct head *h)
@@ -279,9 +316,9 @@ static void run_blocks(struct head *h)
             block_grads(h, is_first);
         is_first = false;
     }
-    for (const struct tr_view *dw = h->dx + 1; h->want_grad && is_first && dw < h->dx + 3; dw++)
-        if (!c->accumulate[dw - c->out])
-            clear(dw, 0, dw->rows);
+    for (int k = 1; h->want_grad && is_first && k < 5; k++)
+        if (k != 3 && !c->accumulate[h->dx + k - c->out]) /* du has a row for each token */
+            clear(h->dx + k, 0, h->dx[k].rows);
 }
 
 static struct head head_of(const struct tr_call *c)
@@ -292,6 +329,7 @@ static struct head head_of(const struct tr_call *c)
                           .w = &c->in[1],
                           .bias = &c->in[2],
                           .target = &c->in[3],
+                          .u = &c->in[tr_head_u(c->op)],
                           .loss = &c->out[0],
                           .scale = c->attr.scale == 0.0f ? 1.0f : c->attr.scale,
                           .kept = kept_of(c),

@@ -12,6 +12,9 @@ static double logit(const struct tr_call *c, int64_t n, int64_t v)
     double sum = 0;
     for (int64_t i = 0; i < c->in[0].cols; i++)
         sum += tr_ref_get(&c->in[0], n, i) * tr_ref_get(&c->in[1], v, i);
+    const struct tr_view *u = &c->in[tr_head_u(c->op)];
+    for (int64_t i = 0; u->data && i < u->cols; i++)
+        sum += tr_ref_get(u, n, i) * tr_ref_get(u + 1, v, i);
     return tr_ref_softcap(tr_ref_factor(c) * sum + tr_ref_opt(&c->in[2], 0, v), c->attr.softcap);
 }
 
@@ -53,9 +56,9 @@ static void row_dlogits(const struct tr_call *c, int64_t n, double lse, double *
     }
 }
 
-static void head_dx(const struct tr_call *c, int out, const double *dz)
+/* dx of w, or du of B. */
+static void head_dx(const struct tr_call *c, const struct tr_view *w, const struct tr_view *dx, const double *dz)
 {
-    const struct tr_view *w = &c->in[1], *dx = &c->out[out];
     for (int64_t n = 0; n < dx->rows; n++) {
         for (int64_t i = 0; i < dx->cols; i++) {
             double sum = 0;
@@ -66,22 +69,41 @@ static void head_dx(const struct tr_call *c, int out, const double *dz)
     }
 }
 
-static void head_dw(const struct tr_call *c, int out, const double *dz)
+/* dW of x, or dB of u. */
+static void head_dw(const struct tr_call *c, const struct tr_view *x, int out, const double *dz)
 {
-    const struct tr_view *x = &c->in[0];
     int64_t n_vocab = c->in[1].rows;
-    for (int64_t v = 0; v < n_vocab; v++) {
+    for (int64_t v = 0; v < n_vocab; v++)
         for (int64_t i = 0; i < x->cols; i++) {
             double sum = 0;
             for (int64_t n = 0; n < x->rows; n++)
                 sum += dz[n * n_vocab + v] * tr_ref_get(x, n, i);
             tr_ref_put_acc(c, out, v, i, tr_ref_factor(c) * sum);
         }
+}
+
+static void head_db(const struct tr_call *c, int out, const double *dz)
+{
+    int64_t n_vocab = c->in[1].rows;
+    for (int64_t v = 0; v < n_vocab; v++) {
         double sum = 0;
-        for (int64_t n = 0; n < x->rows; n++)
+        for (int64_t n = 0; n < c->in[0].rows; n++)
             sum += dz[n * n_vocab + v];
-        tr_ref_put_acc(c, out + 1, 0, v, sum);
+        tr_ref_put_acc(c, out, 0, v, sum);
     }
+}
+
+/* out: that of dx; dW, db, du and dB follow. */
+static void head_grads(const struct tr_call *c, int out, const double *dz)
+{
+    const struct tr_view *u = &c->in[tr_head_u(c->op)];
+    head_dx(c, &c->in[1], &c->out[out], dz);
+    head_dw(c, &c->in[0], out + 1, dz);
+    head_db(c, out + 2, dz);
+    if (!u->data)
+        return;
+    head_dx(c, u + 1, &c->out[out + 3], dz);
+    head_dw(c, u, out + 4, dz);
 }
 
 void tr_ref_HEAD_LOSS_GRAD(const struct tr_call *c)
@@ -94,8 +116,7 @@ void tr_ref_HEAD_LOSS_GRAD(const struct tr_call *c)
         tr_ref_put(&c->out[0], n, 0, row_loss(c, n, &lse));
         row_dlogits(c, n, lse, dz + n * n_vocab);
     }
-    head_dx(c, 1, dz);
-    head_dw(c, 2, dz);
+    head_grads(c, 1, dz);
     free(dz);
 }
 
@@ -139,7 +160,6 @@ void tr_ref_HEAD_GRAD(const struct tr_call *c)
     TR_BUG_ON(dz == NULL);
     for (int64_t n = 0; n < n_rows; n++)
         row_dlogits(c, n, tr_ref_get(&c->in[5], n, 0), dz + n * n_vocab);
-    head_dx(c, 0, dz);
-    head_dw(c, 1, dz);
+    head_grads(c, 0, dz);
     free(dz);
 }

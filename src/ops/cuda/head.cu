@@ -274,22 +274,33 @@ template <typename T> static void run_loss(const struct head_run *h, int64_t row
     check_launch(c);
 }
 
-static void block_product(const struct head_run *h, int64_t row, int64_t n)
+/* z = x W^T + beta z */
+static void add_product(const struct head_run *h, int64_t row, int64_t n, const struct tr_view &x,
+                        const struct tr_view &w, float beta)
 {
-    const struct tr_view &x = h->c->in[0], &w = h->c->in[1];
     struct cuda_gemm g = {};
     g.m = n, g.n = w.rows, g.k = x.cols;
     g.a = row_at(x, row), g.lda = x.ld, g.a_dtype = x.dtype;
     g.b = w.data, g.ldb = w.ld, g.b_t = true;
     g.c = h->z, g.ldc = g.ldd = h->ld, g.c_dtype = h->dtype;
+    g.beta = beta;
     (void)tr_cuda_gemm(h->c, &g, h->workspace);
 }
 
-/* out: the index of dx among the outputs; dW and db follow. */
-static void block_grads(const struct head_run *h, int64_t row, int64_t n, int out)
+static void block_product(const struct head_run *h, int64_t row, int64_t n)
+{
+    const struct tr_view *in = h->c->in, &u = in[tr_head_u(h->c->op)];
+    add_product(h, row, n, in[0], in[1], 0.0f);
+    if (u.data)
+        add_product(h, row, n, u, (&u)[1], 1.0f);
+}
+
+/* dx = z W; dW (+)= z^T x. dx, dw: outputs. */
+static void pair_grads(const struct head_run *h, int64_t row, int64_t n, const struct tr_view &x,
+                       const struct tr_view &w, int out_dx, int out_dw)
 {
     const struct tr_call *c = h->c;
-    const struct tr_view &x = c->in[0], &w = c->in[1], &dx = c->out[out], &dw = c->out[out + 1], &db = c->out[out + 2];
+    const struct tr_view &dx = c->out[out_dx], &dw = c->out[out_dw];
     struct cuda_gemm g = {};
     if (dx.data) {
         g.m = n, g.n = x.cols, g.k = w.rows;
@@ -304,9 +315,19 @@ static void block_grads(const struct head_run *h, int64_t row, int64_t n, int ou
         g.a = h->z, g.lda = h->ld, g.a_dtype = h->dtype, g.a_t = true;
         g.b = row_at(x, row), g.ldb = x.ld;
         g.c = dw.data, g.ldc = g.ldd = dw.ld, g.c_dtype = dw.dtype;
-        g.beta = c->accumulate[out + 1] || row > 0 ? 1.0f : 0.0f;
+        g.beta = c->accumulate[out_dw] || row > 0 ? 1.0f : 0.0f;
         (void)tr_cuda_gemm(c, &g, h->workspace);
     }
+}
+
+/* out: the index of dx among the outputs; dW, db, du and dB follow. */
+static void block_grads(const struct head_run *h, int64_t row, int64_t n, int out)
+{
+    const struct tr_call *c = h->c;
+    const struct tr_view &db = c->out[out + 2], &u = c->in[tr_head_u(c->op)];
+    pair_grads(h, row, n, c->in[0], c->in[1], out, out + 1);
+    if (u.data)
+        pair_grads(h, row, n, u, (&u)[1], out + 3, out + 4);
     if (db.data) { /* z carries `scale`, which db must not */
         tr_cuda_colsum(c, z_of(h, n), db, c->accumulate[out + 2] || row > 0, 1.0f / factor_of(c), h->colsum);
     }

@@ -1,0 +1,191 @@
+/* emit.c - the nodes of a target: what stands in adapt.c as formulas. */
+#include "adapter/adapt_impl.h"
+
+enum { FIRST_DROPOUT = 16 }; /* models number their own dropouts from 1 */
+
+static tr_val new_value(struct tr_program *p, tr_val like, int64_t cols, const char *what)
+{
+    char name[TR_NAME_MAX];
+    (void)tr_format(name, sizeof name, "%.80s.%s", p->value[like].name, what);
+    tr_val v = tr_value_like(p, like, name);
+    p->value[v].cols = cols;
+    return v;
+}
+
+static tr_val emit(struct tr_program *p, enum tr_opcode op, tr_val a, tr_val b, tr_val c, tr_val out)
+{
+    struct tr_node *n = tr_node_add(p, op, TR_FORWARD);
+    n->in[0] = a;
+    n->in[1] = b;
+    n->in[2] = c;
+    n->out[0] = out;
+    return out;
+}
+
+static tr_val emit_scale(struct tr_program *p, tr_val x, double factor)
+{
+    if ((float)factor == 1.0f)
+        return x;
+    tr_val y = new_value(p, x, p->value[x].cols, "scaled");
+    (void)emit(p, TR_OP_SCALE, x, TR_NONE, TR_NONE, y);
+    p->node[p->n_nodes - 1].attr.scale = (float)factor;
+    return y;
+}
+
+/* The program's value of this kind and slot; makes it where there is none. */
+static tr_val input_value(struct tr_program *p, enum tr_value_kind kind, int slot, enum tr_dtype dtype, int64_t rows,
+                          int64_t cols, const char *name)
+{
+    for (tr_val v = 0; v < p->n_values; v++)
+        if (p->value[v].kind == kind && p->value[v].slot == slot)
+            return v;
+    tr_val v = tr_value_add(p, kind, dtype, rows, cols, name);
+    p->value[v].slot = slot;
+    p->value[v].dtype_is_fixed = true;
+    return v;
+}
+
+static tr_val batch_value(const struct adapting *x, struct tr_program *p, enum tr_batch_slot slot)
+{
+    return input_value(p, TR_V_BATCH, (int)slot, tr_batch_dtype(slot), x->m->n_tokens, 1, tr_batch_name(slot));
+}
+
+/* The number of a linear among those of its program, targets or not. */
+static int linear_number(const struct tr_program *from, int node)
+{
+    int k = 0;
+    for (int i = 0; i < node; i++)
+        k += from->node[i].op == TR_OP_LINEAR;
+    return k;
+}
+
+static tr_val emit_dropout(const struct adapting *x, struct tr_program *p, tr_val in, int number)
+{
+    tr_val sample = batch_value(x, p, TR_B_SAMPLE), position = batch_value(x, p, TR_B_POSITIONS);
+    tr_val step = input_value(p, TR_V_STEP, 0, TR_F32, 1, TR_STEP_COUNT, "step");
+    tr_val y = new_value(p, in, p->value[in].cols, "dropout");
+    (void)emit(p, TR_OP_DROPOUT, in, sample, position, y);
+    struct tr_node *n = &p->node[p->n_nodes - 1];
+    n->in[3] = step;
+    n->attr.dropout_p = (float)x->a->dropout;
+    n->attr.key = (uint64_t)(FIRST_DROPOUT + number);
+    return y;
+}
+
+static tr_val emit_add(struct tr_program *p, tr_val a, tr_val b, tr_val out)
+{
+    return emit(p, TR_OP_ADD, a, b, TR_NONE, out);
+}
+
+/* s B A of what A made. */
+static tr_val emit_delta(struct tr_program *p, const struct site *s, tr_val u, tr_val y)
+{
+    bool has_bias = s->bias != TR_NONE; /* it is scaled too */
+    u = has_bias ? u : emit_scale(p, u, s->target->scale);
+    tr_val d = emit(p, TR_OP_LINEAR, u, s->b, s->bias, new_value(p, y, p->value[y].cols, "delta"));
+    return has_bias ? emit_scale(p, d, s->target->scale) : d;
+}
+
+static tr_val emit_base(struct tr_program *p, struct tr_node n, tr_val x, tr_val bias, const char *what)
+{
+    n.in[0] = x;
+    n.in[2] = bias;
+    n.out[0] = new_value(p, n.out[0], p->value[n.out[0]].cols, what);
+    *tr_node_add(p, n.op, n.phase) = n;
+    return n.out[0];
+}
+
+/* x m / |W + s B A| + bias */
+static tr_val emit_magnitude(struct tr_program *p, const struct site *s, const struct tr_node *n, tr_val x, tr_val bias,
+                             tr_val out)
+{
+    tr_val squares = tr_value_add(p, TR_V_TEMP, TR_F32, 1, p->value[out].cols, "squares");
+    p->value[squares].dtype_is_fixed = p->value[squares].is_of_weights = true;
+    (void)emit(p, TR_OP_ROW_SQUARES, n->in[1], s->a, s->b, squares);
+    p->node[p->n_nodes - 1].attr.scale = (float)s->target->scale;
+    p->node[p->n_nodes - 1].attr.weight_is_in_out = n->attr.weight_is_in_out;
+    (void)emit(p, TR_OP_COL_SCALE, x, s->magnitude, squares, out);
+    p->node[p->n_nodes - 1].in[3] = bias;
+    return out;
+}
+
+/* With dropout PEFT scales what the dropped input gives, and leaves the base as it is:
+ * y = W x + b + (m / |W + s B A| (W x' + s B A x') - W x'). */
+static void emit_dora(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
+{
+    tr_val y = n.out[0], x = n.in[0], bias = n.in[2];
+    bool has_dropout = dropped != x;
+    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
+    tr_val base = has_dropout ? emit_base(p, n, x, bias, "base") : TR_NONE;
+    tr_val seen = emit_base(p, n, dropped, TR_NONE, "seen"), d = emit_delta(p, s, u, y);
+    tr_val sum = emit_add(p, seen, d, new_value(p, y, p->value[y].cols, "adapted"));
+    if (!has_dropout) {
+        (void)emit_magnitude(p, s, &n, sum, bias, y);
+        return;
+    }
+    tr_val scaled = emit_magnitude(p, s, &n, sum, TR_NONE, new_value(p, y, p->value[y].cols, "dora"));
+    tr_val minus = emit_scale(p, seen, -1);
+    (void)emit_add(p, base, emit_add(p, minus, scaled, new_value(p, y, p->value[y].cols, "more")), y);
+}
+
+static void emit_embedding(struct tr_program *p, const struct site *s, struct tr_node n)
+{
+    tr_val y = n.out[0], base = new_value(p, y, p->value[y].cols, "base");
+    struct tr_node column = n;
+    n.out[0] = base;
+    *tr_node_add(p, n.op, n.phase) = n;
+    column.in[1] = s->a;
+    column.out[0] = new_value(p, y, s->target->r, "lora");
+    column.attr.weight_is_in_out = true;
+    *tr_node_add(p, n.op, n.phase) = column;
+    (void)emit_add(p, base, emit_delta(p, s, column.out[0], y), y);
+}
+
+/* What A and B give beyond what they began with, which the base is without: s B A x' - s B0 A0 x. Where nothing has
+ * been learnt this is exactly zero. */
+static tr_val emit_change(struct tr_program *p, const struct site *s, tr_val x, tr_val y, tr_val delta)
+{
+    if (s->start_a == TR_NONE)
+        return delta;
+    tr_val u = emit(p, TR_OP_LINEAR, x, s->start_a, TR_NONE, new_value(p, x, s->target->r, "start"));
+    u = emit_scale(p, u, -s->target->scale);
+    tr_val d = emit(p, TR_OP_LINEAR, u, s->start_b, TR_NONE, new_value(p, y, p->value[y].cols, "started"));
+    return emit_add(p, delta, d, new_value(p, y, p->value[y].cols, "change"));
+}
+
+/* Emits a linear that is a target. dropped: the input of its A. */
+static void emit_linear(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
+{
+    tr_val y = n.out[0], base = emit_base(p, n, n.in[0], n.in[2], "base");
+    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
+    (void)emit_add(p, base, emit_change(p, s, n.in[0], y, emit_delta(p, s, u, y)), y);
+}
+
+/* What A of a site reads. The mask has the number of the linear, so it does not depend on what is targeted. */
+static tr_val input_of_a(const struct adapting *x, struct tr_program *p, const struct tr_program *from,
+                         const struct site *s)
+{
+    tr_val in = from->node[s->node].in[0];
+    bool drops = x->is_training && x->a->dropout > 0;
+    return drops ? emit_dropout(x, p, in, linear_number(from, s->node)) : in;
+}
+
+/* The loss adds u B^T to its logits: s B A x without a value of their size. */
+static void emit_head(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
+{
+    tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
+    n.in[tr_head_u(n.op)] = emit_scale(p, u, s->target->scale);
+    n.in[tr_head_u(n.op) + 1] = s->b;
+    *tr_node_add(p, n.op, n.phase) = n;
+}
+
+void tr_adapt_emit(const struct adapting *x, struct tr_program *p, const struct tr_program *from, const struct site *s)
+{
+    struct tr_node n = from->node[s->node];
+    if (n.op == TR_OP_EMBED)
+        emit_embedding(p, s, n);
+    else if (n.op == TR_OP_HEAD_LOSS)
+        emit_head(p, s, n, input_of_a(x, p, from, s));
+    else
+        (s->magnitude == TR_NONE ? emit_linear : emit_dora)(p, s, n, input_of_a(x, p, from, s));
+}
