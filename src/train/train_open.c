@@ -276,8 +276,10 @@ static enum tr_status open_memory(struct tr_trainer *t)
     TR_TRY(tr_pool_open((int)t->cfg->threads, &t->pool));
     TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)t->cfg->seed, &t->e));
 out:
-    /* At a restart it may be memory of the ranks before, which the system is still taking back. */
-    return st == TR_NOMEM && t->s->env.generation == 0 ? tr_room_refused(t->s) : st;
+    /* An arena of the plan was refused. At a restart that may be memory of the ranks before, which the system is still
+     * taking back; and a small allocation that fails says nothing about the plan (I2). */
+    bool is_arena = st == TR_NOMEM && strncmp(tr_error_text(), "arena ", 6) == 0;
+    return is_arena && t->s->env.generation == 0 ? tr_room_refused(t->s) : st;
 }
 
 static void close_memory(struct tr_trainer *t)
