@@ -50,7 +50,7 @@ struct tr_setup {
     size_t loader_bytes, eval_batch_bytes;
     enum tr_dtype save_dtype;
     bool *is_frozen;    /* by parameter; NULL: all learn */
-    bool *is_saved;     /* by parameter: it is in the adapter's file; NULL: the run trains no adapter */
+    uint8_t *n_saved;   /* by parameter: tensors of the adapter's file that hold it; NULL: the run trains no adapter */
     uint8_t *packed_of; /* by parameter, enum tr_packed; NULL: none is packed */
     struct tr_param_groups groups;
     struct tr_compiled *compiled;

@@ -105,13 +105,14 @@ static enum tr_status freeze_base(struct tr_setup *s)
 {
     if (s->cfg->from_scratch)
         return tr_fail(TR_USAGE, "an adapter needs the weights of its base: drop --from_scratch");
+    char key[TR_ADAPTER_KEY_MAX];
     s->is_frozen = calloc((size_t)s->model->n_params, sizeof *s->is_frozen);
-    s->is_saved = calloc((size_t)s->model->n_params, sizeof *s->is_saved);
-    if (!s->is_frozen || !s->is_saved)
+    s->n_saved = calloc((size_t)s->model->n_params, sizeof *s->n_saved);
+    if (!s->is_frozen || !s->n_saved)
         return tr_fail(TR_NOMEM, "setup: out of memory");
     for (int i = 0; i < s->model->n_params; i++) {
         s->is_frozen[i] = !tr_adapter_learns(s->model, i);
-        s->is_saved[i] = tr_adapter_saves(s->model, i);
+        s->n_saved[i] = tr_adapter_saves(s->model, i) + tr_adapter_second_key(s->model, i, key, sizeof key);
     }
     return TR_OK;
 }
@@ -229,7 +230,7 @@ static struct tr_compile_options compile_options(const struct tr_setup *s, enum 
         .is_frozen = s->is_frozen,
         .packed_of = s->packed_of,
         .nests_scales = cfg->bnb_4bit_use_double_quant,
-        .is_saved = s->is_saved,
+        .n_saved = s->n_saved,
         .groups = s->groups,
         .layout = use == TR_USE_TRAIN ? layout_of(s) : (struct tr_layout){ .data_size = 1, .shard_size = 1 },
         .pp_schedule = use == TR_USE_TRAIN ? cfg->pp_schedule : NULL,
@@ -377,6 +378,6 @@ void tr_setup_close(struct tr_setup *s)
     tr_dirs_close(&s->from);
     free(s->is_frozen);
     free(s->packed_of);
-    free(s->is_saved);
+    free(s->n_saved);
     free(s);
 }

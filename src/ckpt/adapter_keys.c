@@ -87,6 +87,12 @@ enum tr_status tr_adapter_key(const struct tr_model *m, int param, char *out, si
     return tr_format(out, n, TR_ADAPTER_PREFIX "%s", name);
 }
 
+bool tr_adapter_second_key(const struct tr_model *m, int param, char *out, size_t n)
+{
+    return param == 0 && m->hp.is_tied && tr_model_has_adapter(m) && m->param[param].in_adapter &&
+           tr_format(out, n, TR_ADAPTER_PREFIX "lm_head.weight") == TR_OK;
+}
+
 bool tr_adapter_saves(const struct tr_model *m, int param)
 {
     char key[TR_ADAPTER_KEY_MAX];

@@ -25,6 +25,9 @@ bool tr_adapter_saves(const struct tr_model *m, int param);
 /* The key of a parameter in adapter_model.safetensors. A parameter of the base goes by the plain name, or, where its
  * module has an adapter, by <module>.base_layer. */
 enum tr_status tr_adapter_key(const struct tr_model *m, int param, char *out, size_t n);
+/* A tied matrix that is trained whole is there twice: PEFT's ensure_weight_tying wraps embedding and head, and saves
+ * both. The second key; false: there is none. */
+bool tr_adapter_second_key(const struct tr_model *m, int param, char *out, size_t n);
 /* A parameter in the file of an adapter, and in the directory of its base. */
 bool tr_adapter_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at);
 bool tr_weights_find(const struct tr_hf *hf, const struct tr_model *m, int param, size_t *out_at);

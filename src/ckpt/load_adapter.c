@@ -63,25 +63,33 @@ static int start_in_file(struct found *f, const struct tr_model *m, int param, c
     return start;
 }
 
+static void want_param(const struct tr_model *m, int param, int start, struct found *f)
+{
+    const struct tr_param *p = &m->param[param];
+    struct tr_st_entry *e = &f->want[f->n];
+    *e = (struct tr_st_entry){ .name = f->key[f->n], .n_dims = p->n_dims };
+    e->dims[0] = p->dim[0];
+    e->dims[1] = p->dim[1];
+    f->start_of[f->n] = start;
+    if (start >= 0)
+        e->dims[tr_adapter_joins_columns(p->name) ? 1 : 0] *= 2;
+    f->param_of[f->n++] = param;
+}
+
 static enum tr_status match(const struct tr_model *m, const char *dir, struct found *f)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; i < m->n_params && st == TR_OK; i++) {
-        const struct tr_param *p = &m->param[i];
         size_t at = 0;
         bool is_here = tr_adapter_find(f->hf, m, i, &at);
         if (!is_here && !tr_adapter_learns(m, i)) /* the base's directory has it, or what follows A and B */
             continue;
         st = is_here ? tr_format(f->key[f->n], sizeof f->key[0], "%s", tr_hf_tensor(f->hf, at)->name)
                      : tr_adapter_key(m, i, f->key[f->n], sizeof f->key[0]);
-        struct tr_st_entry *e = &f->want[f->n];
-        *e = (struct tr_st_entry){ .name = f->key[f->n], .n_dims = p->n_dims };
-        e->dims[0] = p->dim[0];
-        e->dims[1] = p->dim[1];
-        f->start_of[f->n] = start_in_file(f, m, i, is_here ? tr_hf_tensor(f->hf, at) : NULL);
-        if (f->start_of[f->n] >= 0)
-            e->dims[tr_adapter_joins_columns(p->name) ? 1 : 0] *= 2;
-        f->param_of[f->n++] = i;
+        want_param(m, i, start_in_file(f, m, i, is_here ? tr_hf_tensor(f->hf, at) : NULL), f);
+        /* without the second tensor it was trained as a copy, which leaves the head as it is: PEFT's "wte" of GPT-2 */
+        if (tr_adapter_second_key(m, i, f->key[f->n], sizeof f->key[0]))
+            want_param(m, i, -1, f);
     }
     if (st == TR_OK)
         st = tr_hf_check(f->hf, f->want, f->n, tr_hf_ignorable, NULL);
@@ -91,7 +99,7 @@ static enum tr_status match(const struct tr_model *m, const char *dir, struct fo
 static enum tr_status open_found(const struct tr_model *m, const char *dir, const struct tr_sums *sums,
                                  struct tr_hf **hf, struct found *f)
 {
-    size_t n = (size_t)m->n_params;
+    size_t n = (size_t)m->n_params + 1; /* one tensor may be there twice */
     *f = (struct found){ 0 };
     enum tr_status st = open_adapter(dir, sums, hf);
     if (st != TR_OK)

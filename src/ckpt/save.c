@@ -117,7 +117,7 @@ static enum tr_dtype dtype_of(const struct tr_saver *sv, int param)
     return is_base ? sv->s.states.row[TR_S_VALUE].dtype : sv->opt.dtype;
 }
 
-static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
+static void add_tensor(struct tr_saver *sv, int i, struct weights *x)
 {
     const struct tr_param *p = &sv->s.model->param[i];
     size_t k = sv->n_entries++;
@@ -129,8 +129,18 @@ static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
     x->e[k].dims[1] = p->dim[1];
     if (sv->start_of[k] >= 0)
         x->e[k].dims[tr_save_join_dim(sv, i)] *= 2;
-    return tr_model_has_adapter(sv->s.model) ? tr_adapter_key(sv->s.model, i, x->name[k], sizeof x->name[k])
-                                             : tr_format(x->name[k], sizeof x->name[k], "%s", p->name);
+}
+
+static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
+{
+    const struct tr_model *m = sv->s.model;
+    char *name = x->name[sv->n_entries];
+    enum tr_status st = tr_model_has_adapter(m) ? tr_adapter_key(m, i, name, sizeof x->name[0])
+                                                : tr_format(name, sizeof x->name[0], "%s", m->param[i].name);
+    add_tensor(sv, i, x);
+    if (tr_adapter_second_key(m, i, x->name[sv->n_entries], sizeof x->name[0]))
+        add_tensor(sv, i, x);
+    return st;
 }
 
 /* A model's parameters under their own names, or of an adapted model those of the adapter, under PEFT's and in one
@@ -138,7 +148,7 @@ static enum tr_status add_weight(struct tr_saver *sv, int i, struct weights *x)
 static enum tr_status prepare_weights(struct tr_saver *sv)
 {
     const struct tr_model *m = sv->s.model;
-    size_t n = (size_t)m->n_params;
+    size_t n = (size_t)m->n_params + 1; /* one tensor may be there twice */
     bool has_adapter = tr_model_has_adapter(m);
     struct weights x = { calloc(n, sizeof *x.e), calloc(n, sizeof *x.name), calloc(n, sizeof *x.part_of) };
     sv->param_of = calloc(n, sizeof *sv->param_of);

@@ -87,8 +87,10 @@ struct tr_compile_options {
     const bool *is_frozen;        /* by parameter; NULL: all learn */
     /* by parameter, enum tr_packed: matrices of linears that do not learn and are held packed; NULL: none */
     const uint8_t *packed_of;
-    bool nests_scales;    /* loading rounds the scales of weights that it packs by double quantisation */
-    const bool *is_saved; /* by parameter: a checkpoint holds its weights, in one file; NULL: it holds all of them */
+    bool nests_scales; /* loading rounds the scales of weights that it packs by double quantisation */
+    /* by parameter: how many tensors of a checkpoint, which is one file, hold its weights; NULL: one, in several files
+     */
+    const uint8_t *n_saved;
     struct tr_param_groups groups;
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */

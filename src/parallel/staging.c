@@ -33,7 +33,7 @@ void tr_place_writers(struct tr_placement *p, const struct tr_compile_options *o
 {
     const struct tr_layout *l = p->layout;
     int n_ranks = ranks_of_a_stage(l);
-    if (o->is_saved) /* one file: rank 0 writes it */
+    if (o->n_saved) /* one file: rank 0 writes it */
         return;
     for (int s = 0; s < p->n_stages; s++) {
         int64_t total = stage_elements(p, s), before = 0, part = (int64_t)o->part_bytes;
@@ -60,8 +60,8 @@ static size_t weight_bytes(const struct tr_compiled *c)
     for (int r = first; r < first + n_ranks; r++) {
         int64_t n = 0;
         for (int i = 0; i < c->place.model->n_params; i++) {
-            bool is_mine = c->place.param[i].writer == r && (!c->opt.is_saved || c->opt.is_saved[i]);
-            n += is_mine ? c->place.model->param[i].n : 0;
+            int n_tensors = c->place.param[i].writer != r ? 0 : c->opt.n_saved ? c->opt.n_saved[i] : 1;
+            n += n_tensors * c->place.model->param[i].n;
         }
         most = tr_max64(most, n);
     }

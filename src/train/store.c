@@ -107,7 +107,7 @@ static int store_writer(void *ctx, int param)
 /* An adapter is one file, and its writer may not be of the stage that holds a tensor. */
 static bool joins_stages(const struct tr_exec *e)
 {
-    return tr_exec_compiled(e)->opt.is_saved != NULL;
+    return tr_exec_compiled(e)->opt.n_saved != NULL;
 }
 
 /* Does this rank take part in the tensor that the writer needs? Peers on the axes that split a tensor do; replicas do

@@ -234,3 +234,33 @@ grep -q 'would untie.*--untie' stderr || fail "$(cat stderr)"
 [ ! -e bad ] || fail "a refused merge wrote something"
 "$TRIREME" ckpt merge embed --untie --out untied >stdout
 close "$(loss --model untied)" "$(loss --model embed)" 1e-5
+
+# A tied table that is trained whole stays tied, and is saved under both names, as PEFT does.
+expect 2 "$TRIREME" train "${options[@]}" --lora_r 4 --lora_modules_to_save embed_tokens --output bad
+grep -q 'one matrix.*--ensure_weight_tying' stderr || fail "$(cat stderr)"
+tied=(--lora_r 4 --lora_modules_to_save embed_tokens --ensure_weight_tying)
+"$TRIREME" train "${options[@]}" "${tied[@]}" --output tied >run.log
+names tied/adapter_model.safetensors >got
+grep -qx base_model.model.lm_head.weight got && grep -qx base_model.model.model.embed_tokens.weight got || fail "$(cat got)"
+python3 - <<'PY' || exit 1
+import json, struct
+def tensor(path, name):
+    f = open(path, "rb")
+    head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    at = f.tell()
+    begin, end = head[name]["data_offsets"]
+    f.seek(at + begin)
+    return f.read(end - begin)
+both = [tensor("tied/adapter_model.safetensors", "base_model.model." + n) for n in ("lm_head.weight", "model.embed_tokens.weight")]
+assert both[0] == both[1] != tensor("model/model.safetensors", "model.embed_tokens.weight")
+assert json.load(open("tied/adapter_config.json"))["ensure_weight_tying"] is True
+PY
+mkdir tied-again && cp -r tied/checkpoint-3 tied-again
+"$TRIREME" train "${options[@]}" "${tied[@]}" --output tied-again --resume auto >run.log
+same tied/adapter_model.safetensors tied-again/adapter_model.safetensors
+"$TRIREME" launch --nproc-per-node 2 train "${options[@]}" "${tied[@]}" --pp 2 --output tied-pipe >run.log 2>&1 || fail "$(cat run.log)"
+close "$(loss --model tied)" "$(loss --model tied-pipe)" 1e-4
+expect 0 "$TRIREME" ckpt merge tied --rows 1 --out tied-merged
+close "$(loss --model tied)" "$(loss --model tied-merged)" 1e-5
+"$TRIREME" train --model tied --data train.jsonl --sequence_length 32 --train_batch_size 4 --max_steps 1 --quiet --output tied-more >run.log
+names tied-more/adapter_model.safetensors | cmp - got || fail "a continued run saves other tensors"

@@ -156,8 +156,11 @@ def main():
         modules = [k for k, _ in model.named_modules() if k]
         linear = [k for k, m in model.named_modules() if isinstance(m, (torch.nn.Linear, Conv1D)) and k != "lm_head"]
         rng = random.Random(f"{golden.name} {args.seed}")
-        for i in range(args.n):
-            config = targets.draw(rng, modules, linear)
+        cases = [targets.draw(rng, modules, linear) for _ in range(args.n)]
+        if model.config.tie_word_embeddings:  # a table that is trained whole and stays tied
+            table = next(m for m in modules if m.endswith(("embed_tokens", "wte"))).rpartition(".")[2]
+            cases += [{"r": 2, "target_modules": "all-linear", "modules_to_save": [m], "ensure_weight_tying": True} for m in (table, "lm_head")]
+        for i, config in enumerate(cases):
             try:
                 result = check_case(str(Path(args.trireme).resolve()), base, rows, config, out, i)
             except Refused as e:
