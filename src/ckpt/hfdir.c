@@ -390,7 +390,7 @@ bool tr_hf_is_transposed(const struct tr_hf *hf, size_t i)
 const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i)
 {
     const struct tr_hf_item *it = item(hf, i);
-    return it->scheme && it->scheme->storage && !it->is_swapped ? it->scheme->storage(it) : NULL;
+    return it->scheme && it->scheme->storage ? it->scheme->storage(it) : NULL;
 }
 
 enum tr_status tr_hf_read_planes(const struct tr_hf *hf, size_t i, uint64_t first, size_t n, void *const *planes)

@@ -34,7 +34,8 @@ enum tr_status tr_hf_read(const struct tr_hf *hf, size_t i, uint64_t first, size
 /* Stored column by column (gptq, awq, GPT-2 by bitsandbytes): many elements should be read at once, because a call
  * reads all columns of its rows. */
 bool tr_hf_is_transposed(const struct tr_hf *hf, size_t i);
-/* How a quantised weight can be held without loss (nf4, fp4, fp8); NULL: it is plain, or can only be held decoded. */
+/* How a quantised weight can be held without loss (nf4, fp4, fp8); NULL: it is plain, or can only be held decoded. Its
+ * planes are in the order of the file: of a transposed weight, that of the transpose. */
 const struct tr_storage_format *tr_hf_storage(const struct tr_hf *hf, size_t i);
 /* The planes of elements [first, first + n) in that format; first is a multiple of its grain, and so is n unless the
  * tensor ends there. Refuses scales that are not finite. */

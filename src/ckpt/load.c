@@ -77,7 +77,8 @@ struct load_reading {
     int64_t first, n, piece; /* piece: elements that a thread reads at once */
     void *to;                /* in this dtype */
     enum tr_dtype dtype;
-    const char *name; /* of weights, which are finite F32; NULL: of what need not be */
+    int64_t turned_rows; /* 0; or those of the matrix, whose elements are counted in the order of its transpose */
+    const char *name;    /* of weights, which are finite F32; NULL: of what need not be */
     pthread_mutex_t lock;
     int64_t failed; /* the first piece that did, and why */
     enum tr_status st;
@@ -99,13 +100,33 @@ static int64_t first_bad(const float *x, int64_t n)
     return i;
 }
 
+/* Elements [first, first + n) of the transpose of a matrix: of each of its rows a short run. */
+static enum tr_status read_turned(const struct load_reading *r, int64_t first, int64_t n, float *to)
+{
+    enum tr_status st = TR_OK;
+    int64_t rows = r->turned_rows, cols = (int64_t)tr_hf_tensor(r->hf, r->tensor)->n_elems / rows, end = first + n;
+    float run[256];
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t col = (first - row + rows - 1) / rows, col_end = (end - row + rows - 1) / rows, n_now;
+        for (; col < col_end; col += n_now) {
+            n_now = tr_min64(TR_COUNT_OF(run), col_end - col);
+            TR_TRY(tr_hf_read(r->hf, r->tensor, (uint64_t)(row * cols + col), (size_t)n_now, run, TR_F32));
+            for (int64_t k = 0; k < n_now; k++)
+                to[(col + k) * rows + row - first] = run[k];
+        }
+    }
+out:
+    return st;
+}
+
 static void read_piece(void *ctx, int64_t task, int worker)
 {
     struct load_reading *r = ctx;
     int64_t at = task * r->piece, n = tr_min64(r->piece, r->n - at);
     char *to = (char *)r->to + (size_t)at * tr_dtype_bytes(r->dtype);
-    enum tr_status st = r->hf ? tr_hf_read(r->hf, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype)
-                              : tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype);
+    enum tr_status st = r->turned_rows ? read_turned(r, r->first + at, n, (float *)(void *)to)
+                        : r->hf ? tr_hf_read(r->hf, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype)
+                                : tr_st_read(r->f, r->tensor, (uint64_t)(r->first + at), (size_t)n, to, r->dtype);
     int64_t bad = st == TR_OK && r->name ? first_bad((const float *)(const void *)to, n) : n;
     (void)worker;
     if (bad < n)
@@ -125,7 +146,7 @@ static void read_piece(void *ctx, int64_t task, int worker)
 static enum tr_status read_chunk(struct tr_pool *pool, struct load_reading *r)
 {
     r->piece = PIECE;
-    if (r->hf && tr_hf_is_transposed(r->hf, r->tensor))
+    if (r->turned_rows || (r->hf && tr_hf_is_transposed(r->hf, r->tensor)))
         r->piece = n_pieces(r->n / tr_pool_threads(pool) + 1) * PIECE;
     pthread_mutex_init(&r->lock, NULL);
     tr_pool_run(pool, (r->n + r->piece - 1) / r->piece, read_piece, r);
@@ -261,9 +282,16 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir)
 enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
                               int64_t n, float *buf)
 {
-    struct load_reading r = {
-        .hf = hf, .tensor = at, .name = s->model->param[param].name, .first = first, .n = n, .to = buf, .dtype = TR_F32
-    };
+    const struct tr_param *p = &s->model->param[param];
+    bool is_turned = tr_store_packed(s, param) && tr_param_is_in_out(s->model, param);
+    struct load_reading r = { .hf = hf,
+                              .tensor = at,
+                              .name = p->name,
+                              .first = first,
+                              .n = n,
+                              .to = buf,
+                              .dtype = TR_F32,
+                              .turned_rows = is_turned ? p->rows : 0 };
     return read_chunk(s->pool, &r);
 }
 

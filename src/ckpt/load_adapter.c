@@ -166,23 +166,13 @@ int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, 
     return -1;
 }
 
-/* Are the outputs of this weight its columns (Conv1D)? */
-bool tr_weight_is_in_out(const struct tr_model *m, int weight)
-{
-    for (int g = 0; g < m->n_segments; g++) {
-        const struct tr_program *p = m->program[m->segment[g].program];
-        for (int k = 0; k < p->n_params; k++)
-            if (m->segment[g].param[k] == weight)
-                return p->param[k].out_dim == 1;
-    }
-    return false;
-}
-
 static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_hf *hf, int param, int weight,
                                      double *squares, float *buf)
 {
     const struct tr_param *w = &s->model->param[weight], *p = &s->model->param[param];
-    bool by_column = tr_weight_is_in_out(s->model, weight);
+    /* outputs are the columns of a matrix (in, out), and rows once it is packed */
+    bool is_in_out = tr_param_is_in_out(s->model, weight), by_column = is_in_out && !tr_store_packed(s, weight);
+    int64_t width = is_in_out && !by_column ? w->rows : w->cols;
     enum tr_status st = TR_OK;
     float *scales = NULL;
     size_t at = 0;
@@ -193,7 +183,7 @@ static enum tr_status load_magnitude(const struct tr_store *s, const struct tr_h
         int64_t n = tr_min64(TR_LOAD_CHUNK, w->n - first);
         TR_TRY(tr_load_seen(s, hf, at, weight, first, n, scales, buf));
         for (int64_t k = 0; k < n; k++)
-            squares[by_column ? (first + k) % w->cols : (first + k) / w->cols] += (double)buf[k] * (double)buf[k];
+            squares[by_column ? (first + k) % width : (first + k) / width] += (double)buf[k] * (double)buf[k];
     }
     for (int64_t first = 0; first < p->n; first += TR_LOAD_CHUNK) {
         int64_t n = tr_min64(TR_LOAD_CHUNK, p->n - first);

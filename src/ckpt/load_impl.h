@@ -12,7 +12,8 @@ enum tr_status tr_each_optim_file(const char *dir, tr_optim_file_fn *fn, void *c
  * behind it once more in 16 bits, or packed. */
 enum { TR_LOAD_PIECE = 1 << 15, TR_LOAD_CHUNK = TR_IO_CHUNK / 3 * 2 / TR_LOAD_PIECE * TR_LOAD_PIECE };
 
-/* Elements [first, first + n) of tensor `at`, at most a chunk, as F32. Refuses what is not finite. */
+/* Elements [first, first + n) of tensor `at`, at most a chunk, as F32. Those of a packed parameter are counted in the
+ * order of its grains (tr_param_is_in_out). Refuses what is not finite. */
 enum tr_status tr_load_floats(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int64_t first,
                               int64_t n, float *buf);
 
@@ -23,7 +24,6 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
 
 /* The parameter that is called module + tail; -1: there is none. */
 int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail);
-bool tr_weight_is_in_out(const struct tr_model *m, int weight); /* are its outputs its columns (Conv1D)? */
 
 /* load_start.c: what PiSSA and OLoRA take out of the base, from the base's directory; with_live: A and B begin with it
  * too. */

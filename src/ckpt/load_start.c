@@ -24,7 +24,7 @@ static enum tr_status read_weight(struct starting *x, float *buf)
 {
     const struct tr_model *m = x->s->model;
     const struct tr_param *w = &m->param[x->weight];
-    bool is_turned = tr_weight_is_in_out(m, x->weight);
+    bool is_turned = tr_param_is_in_out(m, x->weight);
     enum tr_status st = TR_OK;
     size_t at = 0;
     TR_BUG_ON(!tr_weights_find(x->hf, m, x->weight, &at));

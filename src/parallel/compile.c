@@ -182,6 +182,11 @@ static enum tr_status check_packed(const struct tr_placement *p)
         if (!p->packed_of[i])
             continue;
         const struct tr_storage_format *f = tr_packed_format((enum tr_packed)p->packed_of[i]);
+        if (size > 1 && tr_param_is_in_out(p->model, i))
+            return tr_fail(TR_USAGE,
+                           "tp %d: %s is a matrix (in, out), which is packed transposed and not split; use --tp 1, or "
+                           "hold the base in 16 bits",
+                           size, x->name);
         if (!tr_tp_keeps_blocks(x, size, f->grain))
             return tr_fail(TR_USAGE,
                            "tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of %s; use another "

@@ -19,8 +19,9 @@ static tr_val add_value(struct tr_program *p, enum tr_value_kind kind, enum tr_d
     return v;
 }
 
-/* Emits the op that decodes a weight for a reader in this phase. */
-static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase)
+/* Emits the op that decodes a weight for a reader in this phase. is_turned: the weight is (in, out), and its grains are
+ * those of the transpose, (out, in), which is what the reader gets. */
+static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase, bool is_turned)
 {
     struct tr_value w = p->value[weight];
     enum tr_packed packed = p->param[w.slot].packed;
@@ -28,7 +29,8 @@ static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase)
     int64_t n_grains = (int64_t)(tr_packed_bytes(packed, w.rows * w.cols) / grain_bytes);
     tr_val grains = add_value(p, TR_V_PARAM, TR_U8, n_grains, (int64_t)grain_bytes, "packed_", w.name);
     p->value[grains].slot = w.slot;
-    tr_val out = add_value(p, TR_V_TEMP, w.dtype, w.rows, w.cols, "w_", w.name);
+    tr_val out =
+        add_value(p, TR_V_TEMP, w.dtype, is_turned ? w.cols : w.rows, is_turned ? w.rows : w.cols, "w_", w.name);
     struct tr_node *n = tr_node_add(p, TR_OP_DEQUANT, phase);
     n->in[0] = grains;
     n->out[0] = out;
@@ -36,15 +38,23 @@ static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase)
     return out;
 }
 
-/* What a reader reads instead of v. */
-static tr_val decoded(struct tr_program *p, tr_val v, enum tr_phase phase)
+/* Gives input k of a node the decoded weight. Readers of a weight take it in either order. */
+static enum tr_status replace(struct tr_program *p, struct tr_node *n, int k)
 {
-    tr_val root = tr_value_root(p, v);
+    tr_val v = n->in[k], root = tr_value_root(p, v);
     if (v == TR_NONE || p->value[root].kind != TR_V_PARAM || !p->param[p->value[root].slot].packed)
-        return v;
+        return TR_OK;
     struct tr_value x = p->value[v];
-    tr_val out = decode(p, root, phase);
-    return v == root ? out : tr_value_view(p, out, x.col, x.cols, x.name);
+    bool is_turned = p->param[p->value[root].slot].out_dim == 1;
+    if (is_turned && (v != root || !tr_op_row(n->op)->in[k].is_weight))
+        return tr_fail(TR_USAGE,
+                       "op %s reads part of %s, a packed matrix (in, out); drop --fp8, or hold the base in 16 bits",
+                       tr_op_row(n->op)->name, x.name);
+    tr_val out = decode(p, root, n->phase, is_turned);
+    n->in[k] = v == root ? out : tr_value_view(p, out, x.col, x.cols, x.name);
+    if (is_turned)
+        n->attr.weight_is_in_out = false;
+    return TR_OK;
 }
 
 enum tr_status tr_pass_dequant(struct tr_program *p, const struct tr_pass_ctx *ctx)
@@ -62,7 +72,7 @@ enum tr_status tr_pass_dequant(struct tr_program *p, const struct tr_pass_ctx *c
     for (int i = 0; i < from->n_nodes; i++) {
         struct tr_node n = from->node[i];
         for (int k = 0; k < TR_MAX_IN; k++)
-            n.in[k] = decoded(p, n.in[k], n.phase);
+            TR_TRY(replace(p, &n, k));
         *tr_node_add(p, n.op, n.phase) = n;
     }
     st = p->failed;

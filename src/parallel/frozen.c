@@ -86,7 +86,18 @@ double tr_flops_per_token(const struct tr_placement *p)
 /* Is input k of this node the weight of a linear of a layer? */
 static bool is_linear_weight(const struct tr_segment *seg, const struct tr_node *n, int k)
 {
-    return seg->layer >= 0 && tr_op_row(n->op)->in[k].is_weight && !n->attr.weight_is_in_out;
+    return seg->layer >= 0 && tr_op_row(n->op)->in[k].is_weight;
+}
+
+bool tr_param_is_in_out(const struct tr_model *m, int param)
+{
+    for (int g = 0; g < m->n_segments; g++) {
+        const struct tr_program *p = m->program[m->segment[g].program];
+        for (int k = 0; k < p->n_params; k++)
+            if (m->segment[g].param[k] == param)
+                return p->param[k].n_dims == 2 && p->param[k].out_dim == 1;
+    }
+    return false;
 }
 
 bool tr_param_may_pack(const struct tr_model *m, int param)

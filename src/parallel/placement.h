@@ -129,10 +129,12 @@ struct tr_placement {
 
 /* Does this rank hold the segment? */
 bool tr_segment_is_here(const struct tr_placement *p, int segment);
-/* May this parameter be held packed when it does not learn? A matrix (out, in) that only linears of layers read may:
- * embeddings and heads are read by other ops, and bitsandbytes packs the transpose of a matrix (in, out). Adapters are
- * never packed. */
+/* May this parameter be held packed when it does not learn? A matrix that only linears of layers read may: embeddings
+ * and heads are read by other ops. Adapters are never packed. */
 bool tr_param_may_pack(const struct tr_model *m, int param);
+/* Is it a matrix (in, out), as GPT-2's Conv1D has it? Packed, its elements lie in the order of (out, in): bitsandbytes
+ * packs the transpose. */
+bool tr_param_is_in_out(const struct tr_model *m, int param);
 /* Bytes of the VALUE of n elements of a bucket. A packed one holds whole grains. */
 size_t tr_bucket_bytes(const struct tr_placement *p, int bucket, int64_t n);
 /* Does this rank count a parameter that it holds in norms? A tensor that several ranks hold is counted

@@ -34,8 +34,7 @@ void tr_disk_need(const struct tr_setup *s, struct tr_disk_need *out)
     const struct tr_states *states = &s->compiled->place.states;
     uint64_t weights = 0, optim = 0, n_ranks = 1;
     for (int i = 0; i < m->n_params; i++) {
-        if (!s->is_saved || s->is_saved[i])
-            weights += (uint64_t)m->param[i].n * tr_dtype_bytes(s->save_dtype);
+        weights += (uint64_t)(s->n_saved ? s->n_saved[i] : 1) * (uint64_t)m->param[i].n * tr_dtype_bytes(s->save_dtype);
         if (s->is_frozen && s->is_frozen[i])
             continue;
         for (int row = 0; row < states->n; row++) {

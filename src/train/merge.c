@@ -19,6 +19,7 @@ struct merge_delta {
     float *token;   /* trained rows of an embedding */
     bool is_packed; /* onto dequantized: the run saw W in few bits */
     float *scales;  /* of all grains, rounded by double quantisation; NULL: they are exact */
+    float *seen;    /* a packed matrix (in, out), whose grains are those of its transpose: all of it, decoded */
 };
 
 struct tr_merge {
@@ -94,6 +95,10 @@ static int64_t count_grains(const struct tr_merge *x, int64_t n)
 /* The same as the run saw it. Chunks begin on whole grains. */
 static enum tr_status read_base(const struct tr_merge *x, int param, int64_t first, int64_t n, float *out)
 {
+    if (x->d.seen) {
+        memcpy(out, x->d.seen + first, (size_t)n * sizeof *out);
+        return TR_OK;
+    }
     enum tr_status st = read_plain(x, param, first, n, out);
     if (st != TR_OK || !x->d.is_packed)
         return st;
@@ -116,6 +121,7 @@ static void release(struct merge_delta *d)
     free(d->bias);
     free(d->token);
     free(d->scales);
+    free(d->seen);
     *d = (struct merge_delta){ .param = -1 };
 }
 
@@ -259,15 +265,57 @@ static enum tr_status prepare_bias(struct tr_merge *x, int param, int n_module)
 }
 
 /* Double quantisation rounds the scales of a tensor by what all of them are. */
+static enum tr_status round_scales(float *scales, int64_t n)
+{
+    int64_t n_nests = (n + TR_Q4_NEST - 1) / TR_Q4_NEST;
+    float map[256], offset = 0, *nested = malloc((size_t)n_nests * sizeof *nested);
+    uint8_t *codes = malloc((size_t)n);
+    enum tr_status st = nested && codes ? TR_OK : tr_fail(TR_NOMEM, "merge: out of memory");
+    if (st == TR_OK) {
+        tr_dynamic_map(true, map);
+        tr_q4_nest(scales, n, codes, nested, &offset);
+        tr_q4_unnest(map, codes, nested, offset, 0, n, scales);
+    }
+    free(nested);
+    free(codes);
+    return st;
+}
+
+/* A packed matrix (in, out) as the run saw it. */
+static enum tr_status find_seen(struct tr_merge *x, int param)
+{
+    const struct tr_param *p = &x->plain->param[param];
+    int64_t n_grains = count_grains(x, p->n);
+    uint8_t *grains = malloc(tr_packed_bytes(x->packed, p->n));
+    float *w = malloc((size_t)p->n * sizeof *w), *scales = malloc((size_t)n_grains * sizeof *scales);
+    enum tr_status st = grains && w && scales ? TR_OK : tr_fail(TR_NOMEM, "merge: out of memory");
+    for (int64_t at = 0; st == TR_OK && at < p->n; at += TR_IO_CHUNK)
+        st = read_plain(x, param, at, tr_min64(TR_IO_CHUNK, p->n - at), w + at);
+    TR_TRY(st);
+    TR_TRY(transpose(&w, p->rows, p->cols, 1));
+    tr_packed_encode(x->packed, w, p->n, grains);
+    if (x->opt.nests_scales && tr_packed_is_q4(x->packed)) {
+        tr_packed_get_scales(x->packed, grains, n_grains, scales);
+        TR_TRY(round_scales(scales, n_grains));
+        tr_packed_set_scales(x->packed, grains, n_grains, scales);
+    }
+    tr_packed_decode(x->packed, grains, 0, p->n, w, TR_F32);
+    TR_TRY(transpose(&w, p->cols, p->rows, 1));
+    x->d.seen = w;
+    w = NULL;
+out:
+    free(grains);
+    free(scales);
+    free(w);
+    return st;
+}
+
 static enum tr_status find_scales(struct tr_merge *x, int param)
 {
     enum tr_status st = TR_OK;
-    int64_t n_all = x->plain->param[param].n, grain = tr_packed_format(x->packed)->grain, n = count_grains(x, n_all),
-            n_nests = (n + TR_Q4_NEST - 1) / TR_Q4_NEST;
-    float map[256], offset = 0, *nested = malloc((size_t)n_nests * sizeof *nested);
-    uint8_t *codes = malloc((size_t)n);
+    int64_t n_all = x->plain->param[param].n, grain = tr_packed_format(x->packed)->grain, n = count_grains(x, n_all);
     x->d.scales = malloc((size_t)n * sizeof *x->d.scales);
-    if (!nested || !codes || !x->d.scales)
+    if (!x->d.scales)
         TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
     for (int64_t at = 0; at < n_all; at += TR_IO_CHUNK) {
         int64_t n_here = tr_min64(TR_IO_CHUNK, n_all - at);
@@ -275,12 +323,8 @@ static enum tr_status find_scales(struct tr_merge *x, int param)
         tr_packed_encode(x->packed, x->x, n_here, x->grains);
         tr_packed_get_scales(x->packed, x->grains, count_grains(x, n_here), x->d.scales + at / grain);
     }
-    tr_dynamic_map(true, map);
-    tr_q4_nest(x->d.scales, n, codes, nested, &offset);
-    tr_q4_unnest(map, codes, nested, offset, 0, n, x->d.scales);
+    TR_TRY(round_scales(x->d.scales, n));
 out:
-    free(nested);
-    free(codes);
     return st;
 }
 
@@ -299,7 +343,9 @@ static enum tr_status prepare(struct tr_merge *x, int param)
     enum tr_status st = TR_OK;
     release(&x->d);
     x->d.is_packed = is_packed(x, param);
-    if (x->d.is_packed && x->opt.nests_scales && tr_packed_is_q4(x->packed))
+    if (x->d.is_packed && tr_param_is_in_out(x->plain, param))
+        st = find_seen(x, param);
+    else if (x->d.is_packed && x->opt.nests_scales && tr_packed_is_q4(x->packed))
         st = find_scales(x, param);
     if (st != TR_OK)
         return st;

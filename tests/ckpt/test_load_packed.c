@@ -157,6 +157,48 @@ static void floats_are_packed_as_the_codec_says(void **state)
         }
 }
 
+/* The grains of a matrix (in, out) are those of its transpose: packed from floats, and as bitsandbytes wrote them. */
+static void a_matrix_in_out_is_packed_transposed(void **state)
+{
+    enum { IN = 24, OUT = 72, N = IN * OUT };
+    struct tr_local_param local = { .n_dims = 2, .out_dim = 1 };
+    struct tr_program program = { .param = &local, .n_params = 1 }, *programs[] = { &program };
+    int param = 0;
+    struct tr_segment segment = { .param = &param };
+    float turned[N], got[N];
+    uint16_t rounded[N];
+    char want[N];
+    (void)state;
+    for (int has_codes = 0; has_codes < 2; has_codes++) {
+        size_t at = 0;
+        struct tr_hf *hf = NULL;
+        struct rig r;
+        const char *file = has_codes ? NULL : "expected.safetensors";
+        assert_int_equal(
+            file ? tr_hf_open_file(QUANT "gpt2_swapped", file, &hf) : tr_hf_open(QUANT "gpt2_swapped", &hf), TR_OK);
+        assert_true(tr_hf_find(hf, "h.0.attn.c_attn.weight", &at));
+        tr_hf_close(hf);
+        open_rig(&r, QUANT "gpt2_swapped", file, at, TR_PACKED_NF4, false);
+        assert_int_equal(r.param.n, N);
+        r.param.rows = IN, r.param.cols = OUT;
+        r.model.program = programs, r.model.n_programs = 1, r.model.segment = &segment, r.model.n_segments = 1;
+        float *x = floats_of(&r);
+        for (int i = 0; i < N; i++)
+            turned[i % OUT * IN + i / OUT] = x[i];
+        assert_int_equal(tr_load_packed(&r.store, r.hf, at, 0, r.buf), TR_OK);
+        if (has_codes) {
+            tr_packed_decode(TR_PACKED_NF4, r.catcher.grains, 0, N, rounded, TR_BF16);
+            tr_convert(rounded, TR_BF16, got, TR_F32, N);
+            assert_memory_equal(got, turned, sizeof got);
+        } else {
+            tr_packed_encode(TR_PACKED_NF4, turned, N, want);
+            assert_memory_equal(r.catcher.grains, want, tr_packed_bytes(TR_PACKED_NF4, N));
+        }
+        free(x);
+        close_rig(&r);
+    }
+}
+
 static void a_rank_reads_only_what_it_wants(void **state)
 {
     struct rig r;
@@ -174,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_of_a_file_are_kept),
         cmocka_unit_test(floats_are_packed_as_the_codec_says),
+        cmocka_unit_test(a_matrix_in_out_is_packed_transposed),
         cmocka_unit_test(a_rank_reads_only_what_it_wants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

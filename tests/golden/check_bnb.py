@@ -7,7 +7,9 @@ Exits with 77 where torch, transformers or bitsandbytes are missing. For nf4 and
     the bytes that bitsandbytes makes of the same weight;
   - the directory that transformers itself saves, exported as plain weights by Trireme, holds what bitsandbytes decodes;
   - where peft is there, a new DoRA adapter on that base begins with the magnitudes that PEFT begins with.
-MODEL: a directory of any family that Trireme trains (of GPT-2, whose weights bitsandbytes transposes, only the reading); without it a small random one is made, in bfloat16.
+  - the loss of `eval --load_in_4bit` is that of the directory that transformers saved, and of its decoded weights, bit for bit.
+MODEL: a directory of any family that Trireme trains (GPT-2, whose weights bitsandbytes transposes, is read and not written); without it a
+small Llama and a small GPT-2 are made, in bfloat16.
 """
 import json
 import os
@@ -28,6 +30,12 @@ try:
 except ImportError as missing:
     print("skipped:", missing)
     sys.exit(77)
+
+
+def make_gpt2(out):
+    config = transformers.GPT2Config(vocab_size=96, n_embd=128, n_layer=2, n_head=4, n_positions=64)
+    torch.manual_seed(2)
+    transformers.GPT2LMHeadModel(config).bfloat16().save_pretrained(out)
 
 
 def make_model(out):
@@ -80,6 +88,35 @@ def check_written(trireme, source, kind, double, ours):
     return found
 
 
+def with_tokenizer(trireme, source, work):
+    """A copy of a directory with a tokenizer, which runs want though their data is ids, and with ids."""
+    base, tiny = work / (source.name + "-text"), work / "tiny.json"
+    if base.exists():
+        return base
+    shutil.copytree(source, base)
+    if not (work / "bytes").exists():
+        tiny.write_text(json.dumps({"model_type": "llama", "vocab_size": 264, "hidden_size": 8, "intermediate_size": 8,
+                                    "num_hidden_layers": 1, "num_attention_heads": 1, "rms_norm_eps": 1e-5}))
+        subprocess.run([trireme, "init", "--config", tiny, "--tokenizer", "bytes", "--out", work / "bytes", "--quiet"], check=True)
+    for f in (work / "bytes").glob("*token*"):
+        shutil.copy(f, base)
+    (base / "ids.jsonl").write_text(json.dumps({"input_ids": list(range(3, 35))}) + "\n")
+    return base
+
+
+def check_losses(trireme, source, theirs, back, kind, double, work):
+    def loss(directory, *options):
+        base = with_tokenizer(trireme, directory, work)
+        out = subprocess.run([trireme, "eval", "--model", base, "--data", base / "ids.jsonl", "--sequence_length", "16", "--bf16",
+                              "--threads", "1", "--json", *options], check=True, capture_output=True, text=True).stdout
+        return json.loads(out.splitlines()[-1])["loss"]
+
+    packed = ("--load_in_4bit", "--bnb_4bit_quant_type", kind, "--bnb_4bit_use_double_quant", str(double).lower())
+    found = [loss(source, *packed), loss(theirs), loss(back), loss(source)]
+    if not found[0] == found[1] == found[2] != found[3]:
+        sys.exit(f"{kind}, double {double}: losses {found} of the base packed here, packed by transformers, decoded, and not packed")
+
+
 def check_dora(trireme, source, kind, double, work):
     """In float32: PEFT rounds the norms of 16-bit weights to 16 bits."""
     try:
@@ -89,14 +126,7 @@ def check_dora(trireme, source, kind, double, work):
     config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=double)
     model = load(source, quantization_config=config, dtype=torch.float32)
     theirs = peft.get_peft_model(model, peft.LoraConfig(r=4, use_dora=True, target_modules="all-linear"))
-    base, tiny = work / "base", work / "tiny.json"
-    shutil.copytree(source, base)
-    tiny.write_text(json.dumps({"model_type": "llama", "vocab_size": 264, "hidden_size": 8, "intermediate_size": 8,
-                                "num_hidden_layers": 1, "num_attention_heads": 1, "rms_norm_eps": 1e-5}))
-    subprocess.run([trireme, "init", "--config", tiny, "--tokenizer", "bytes", "--out", work / "bytes", "--quiet"], check=True)
-    for f in (work / "bytes").glob("*token*"):
-        shutil.copy(f, base)
-    (base / "ids.jsonl").write_text(json.dumps({"input_ids": list(range(3, 35))}) + "\n")
+    base = with_tokenizer(trireme, source, work)
     subprocess.run([trireme, "train", "--model", base, "--data", base / "ids.jsonl", "--output", work / "dora", "--lora_r", "4",
                     "--use_dora", "--load_in_4bit", "--bnb_4bit_quant_type", kind, "--bnb_4bit_use_double_quant", str(double).lower(),
                     "--max_steps", "1", "--learning_rate", "1e-30", "--sequence_length", "16", "--per_device_train_batch_size", "1",
@@ -129,8 +159,8 @@ def check(trireme, source, kind, double, work):
             sys.exit(f"names differ: {sorted(weights(ours).keys() ^ weights(theirs).keys())}")
     print(f"{kind}{', double' if double else ''}: {len(linears(model))} linears are equal, "
           f"{'read' if is_swapped else 'written and read'}")
-    if not is_swapped:
-        check_dora(trireme, source, kind, double, work)
+    check_losses(trireme, source, theirs, back, kind, double, work)
+    check_dora(trireme, source, kind, double, work)
 
 
 def main():
@@ -138,14 +168,16 @@ def main():
         sys.exit(__doc__)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as work:
-        source = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else pathlib.Path(work) / "model"
+        sources = [pathlib.Path(sys.argv[2])] if len(sys.argv) > 2 else [pathlib.Path(work) / "llama", pathlib.Path(work) / "gpt2"]
         if len(sys.argv) == 2:
-            make_model(source)
-        for kind in ("nf4", "fp4"):
-            for double in (False, True):
-                each = pathlib.Path(work) / f"{kind}-{double}"
-                each.mkdir()
-                check(sys.argv[1], source, kind, double, each)
+            make_model(sources[0])
+            make_gpt2(sources[1])
+        for source in sources:
+            for kind in ("nf4", "fp4"):
+                for double in (False, True):
+                    each = pathlib.Path(work) / f"{source.name}-{kind}-{double}"
+                    each.mkdir()
+                    check(sys.argv[1], source, kind, double, each)
 
 
 main()
