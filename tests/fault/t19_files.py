@@ -216,8 +216,9 @@ def serve():
 
 
 def run_here(verb, where, cpu_s):
-    """Exit code or minus the signal, CPU seconds, MiB, output. All but `train`, which draws a curve there, write to a terminal."""
-    is_tty = verb[0] != "train"
+    """Exit code or minus the signal, CPU seconds, MiB, output. All but `train`, which draws a curve there, and `watch`, which
+    follows a run until it ends, write to a terminal."""
+    is_tty = verb[0] not in ("train", "watch")
     master, slave = pty.openpty() if is_tty else os.pipe()
 
     def bound():

@@ -125,7 +125,7 @@ def json_file(dice, data):
         return raw(dice, data)
     try:
         return as_json(dice, data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw(dice, data)
 
 
