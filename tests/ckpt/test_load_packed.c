@@ -174,8 +174,9 @@ static void a_matrix_in_out_is_packed_transposed(void **state)
         struct tr_hf *hf = NULL;
         struct rig r;
         const char *file = has_codes ? NULL : "expected.safetensors";
-        assert_int_equal(
-            file ? tr_hf_open_file(QUANT "gpt2_swapped", file, &hf) : tr_hf_open(QUANT "gpt2_swapped", &hf), TR_OK);
+        assert_int_equal(file ? tr_hf_open_file(QUANT "gpt2_swapped", file, NULL, &hf)
+                              : tr_hf_open(QUANT "gpt2_swapped", &hf),
+                         TR_OK);
         assert_true(tr_hf_find(hf, "h.0.attn.c_attn.weight", &at));
         tr_hf_close(hf);
         open_rig(&r, QUANT "gpt2_swapped", file, at, TR_PACKED_NF4, false);
