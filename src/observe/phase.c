@@ -70,7 +70,8 @@ bool tr_phase_read(const char *output, int rank, struct tr_phase_page *out)
     char path[TR_PATH_MAX], name[NAME_MAX_BYTES];
     bool is_read = false;
     name_of(rank, name);
-    int fd = tr_path_join(path, output, name) == TR_OK ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int fd =
+        tr_path_join(path, output, name) == TR_OK ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (fd < 0)
         return false;
     for (int i = 0; i < N_TRIES;
