@@ -212,7 +212,7 @@ uint64_t tr_host_oom_kills(const char *root, char *text, size_t n_text)
 static uint64_t rlimit_of(int which)
 {
     struct rlimit r;
-    return getrlimit(which, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? (uint64_t)r.rlim_cur : UINT64_MAX;
+    return getrlimit((unsigned)which, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? (uint64_t)r.rlim_cur : UINT64_MAX;
 }
 
 static void take_address_limit(struct tr_host *h, uint64_t limit, uint64_t used, const char *name)

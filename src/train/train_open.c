@@ -272,10 +272,9 @@ static void close_join(struct tr_trainer *t)
 
 static enum tr_status open_memory(struct tr_trainer *t)
 {
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_pool_open((int)t->cfg->threads, &t->pool));
-    TR_TRY(tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)t->cfg->seed, &t->e));
-out:
+    enum tr_status st = tr_pool_open((int)t->cfg->threads, &t->pool);
+    if (st == TR_OK)
+        st = tr_exec_open(t->s->compiled, &t->dev, t->pool, t->mesh, (uint64_t)t->cfg->seed, &t->e);
     /* An arena of the plan was refused. At a restart that may be memory of the ranks before, which the system is still
      * taking back; and a small allocation that fails says nothing about the plan (I2). */
     bool is_arena = st == TR_NOMEM && strncmp(tr_error_text(), "arena ", 6) == 0;

@@ -169,7 +169,7 @@ PY
 
 # A checkpoint that is torn after it was verified: the next start takes the one before.
 expect 0 "$TRIREME" train "${options[@]}" --save_steps 1 --output torn
-TR_FAIL=train.has_checkpoint:stop:1:0:0 "$TRIREME" launch --max-restarts 3 train "${options[@]}" --max_steps 3 --allow_change schedule_steps \
+TR_FAIL=resume.verified:stop:1:0:0 "$TRIREME" launch --max-restarts 3 train "${options[@]}" --max_steps 3 --allow_change schedule_steps \
     --save_steps 1 --output torn --resume >torn.log 2>&1 &
 torn=$!
 rank=

@@ -82,7 +82,7 @@ SH
 chmod +x bin/*
 tiny_text train.jsonl
 tiny_model model
-options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 2 --save_steps 5 --quiet)
+options=(--model model --data train.jsonl --sequence_length 32 --train_batch_size 2 --save_steps 5 --save_total_limit 2 --quiet)
 export SLURM_JOB_ID=$$ SLURM_JOB_NODELIST=here PATH="$PWD/bin:$PATH"
 TR_PROGRAM=trireme expect 0 bash "$examples/slurm/train.sbatch" "${options[@]}" --max_steps 6 --output done
 [ ! -e asked ] || fail "a job that is done asked for $(cat asked)"
