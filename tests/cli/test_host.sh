@@ -75,6 +75,7 @@ grep -q 'ulimit -n allows 40 open files' stderr || fail "ulimit -n: $(cat stderr
 grep -q 'ulimit -n allows 40 open files' stderr && [ ! -e files ] || fail "ulimit -n: $(cat stderr)"
 
 # MPI with a small /dev/shm: a message, where UCX would end by SIGBUS.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # what MPI libraries keep until the end is theirs
 mpi=(--dp 2 --per_device_train_batch_size 1 --comm mpi --output mpi)
 if [ -e "$(dirname "$TRIREME")/libtrireme_mpich.so" ] && unshare -m true 2>/dev/null; then
     # $work may itself be in /dev/shm, which the new one hides: it is moved aside first
