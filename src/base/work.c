@@ -44,12 +44,12 @@ struct tr_work_scope tr_work_record(size_t n_bytes)
 
 void tr_work_book(struct tr_work *w, struct tr_work_scope s)
 {
-    atomic_fetch_add(&w->n_used, tr_work_leave(s));
+    __atomic_fetch_add(&w->n_used, tr_work_leave(s), __ATOMIC_RELAXED);
 }
 
 enum tr_status tr_work_check(struct tr_work *w)
 {
-    if (atomic_load(&w->n_used) <= tr_work_of(TR_WORK_FILE, TR_WORK_BYTE, w->n_bytes))
+    if (__atomic_load_n(&w->n_used, __ATOMIC_RELAXED) <= tr_work_of(TR_WORK_FILE, TR_WORK_BYTE, w->n_bytes))
         return TR_OK;
     return tr_fail(TR_USAGE,
                    "the chat template and the patterns of the tokenizer take more than %d steps for each of the first "

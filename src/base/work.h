@@ -12,7 +12,6 @@
 #define TR_BASE_WORK_H
 
 #include "base/status.h"
-#include <stdatomic.h>
 
 struct tr_work_scope {
     int64_t outer, own;
@@ -30,7 +29,7 @@ int64_t tr_work_of(int64_t n_free, int64_t a_byte, uint64_t n_bytes);
 /* The account of a file; {0} is empty. Not more than FILE steps, and BYTE for each byte that was read. */
 enum { TR_WORK_RECORD = 60 * 1000 * 1000, TR_WORK_FILE = 200 * 1000 * 1000, TR_WORK_BYTE = 200 };
 struct tr_work {
-    _Atomic int64_t n_used;
+    int64_t n_used; /* threads add to it at once */
     uint64_t n_bytes;
 };
 /* A record of so many bytes: not more than RECORD steps, and BYTE for each byte; then they are booked. */
