@@ -7,6 +7,7 @@
 #define TR_DATA_LINES_H
 
 #include "data/record.h"
+#include <stdatomic.h>
 
 struct tr_lines {
     struct tr_str text; /* all lines of the batch */
