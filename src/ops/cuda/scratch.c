@@ -40,9 +40,9 @@ struct tr_cuda_chunk tr_cuda_attention_chunk(const struct tr_call *c)
     if (is_forward(c) || c->attr.any_order)
         return all;
     int64_t row = (int64_t)tr_max64(1, (int64_t)scores_bytes(c, row_tokens(c), c->attr.n_heads_q));
-    if (row <= TR_CUDA_SCORES)
-        return (struct tr_cuda_chunk){ even_part(all.rows, TR_CUDA_SCORES / row), all.heads_kv };
-    return (struct tr_cuda_chunk){ 1, even_part(all.heads_kv, tr_max64(1, TR_CUDA_SCORES / (row / all.heads_kv))) };
+    int64_t most_rows = tr_max64(1, TR_CUDA_SCORES_OF_ROWS / row);
+    int64_t most_heads = tr_max64(1, TR_CUDA_SCORES_OF_ROW / tr_max64(1, row / all.heads_kv));
+    return (struct tr_cuda_chunk){ even_part(all.rows, most_rows), even_part(all.heads_kv, most_heads) };
 }
 
 static size_t attention_bytes(const struct tr_call *c, struct tr_cuda_chunk at_once)

@@ -19,12 +19,16 @@ enum {
     TR_CUDA_MASK_LENGTH = 32768,  /* the longest row of tokens for which there is a table of documents */
     TR_CUDA_HEAD_DIM_MAX = 1024,  /* the largest head size of attention */
     TR_CUDA_SORT = 1024,          /* tokens that embed_dw sorts in one block */
-    TR_CUDA_SCORES = 1 << 30,     /* bytes of gradients of scores that the backward of attention holds at once */
 };
 
+/* Bytes of gradients of scores that the deterministic backward of attention holds at once, where it takes several rows
+ * of tokens, and where it takes one. A row is divided later than a batch, because fewer heads fill a GPU less. */
+#define TR_CUDA_SCORES_OF_ROWS (INT64_C(1) << 30)
+#define TR_CUDA_SCORES_OF_ROW  (INT64_C(2) << 30)
+
 /* What attention computes at once: rows of tokens, and heads of keys with their queries' heads. The deterministic
- * backward holds the gradients of the scores: it takes several rows, or of one row several heads, up to TR_CUDA_SCORES
- * and at least one head of keys. Every other call takes all. */
+ * backward takes several rows, or one, or of one row several heads, within the bytes above and at least one head of
+ * keys. Every other call takes all. */
 struct tr_cuda_chunk {
     int64_t rows, heads_kv;
 };
