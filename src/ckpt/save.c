@@ -192,7 +192,7 @@ static enum tr_status prepare_texts(struct tr_saver *sv)
     char *config = NULL;
     for (size_t i = 0; i < sv->opt.n_texts; i++)
         TR_TRY(add_text(sv, sv->opt.text[i].name, sv->opt.text[i].text));
-    if (sv->n_texts > 0)
+    if (sv->n_texts > 0 && strcmp(sv->text[sv->n_texts - 1].name, TR_ADAPTER_CONFIG) == 0)
         return TR_OK;
     TR_TRY(tr_saved_config(sv->s.model, sv->opt.dtype, NULL, &config));
     TR_TRY(add_text(sv, "config.json", config));

@@ -17,6 +17,14 @@ static bool is_first(const struct tr_saver *sv)
     return sv->rank == 0;
 }
 
+static bool has_text(const struct tr_saver *sv, const char *name)
+{
+    size_t i = 0;
+    while (i < sv->n_texts && strcmp(sv->text[i].name, name) != 0)
+        i++;
+    return i < sv->n_texts;
+}
+
 static enum tr_status put_texts(struct tr_saver *sv, struct tr_commit *c)
 {
     enum tr_status st = TR_OK;
@@ -28,7 +36,7 @@ static enum tr_status put_texts(struct tr_saver *sv, struct tr_commit *c)
         TR_TRY(tr_commit_put(c, TR_HF_INDEX_NAME, tr_hf_plan_index(sv->plan), strlen(tr_hf_plan_index(sv->plan))));
     for (size_t i = 0; sv->has_source && tr_copied_files[i]; i++) {
         TR_TRY(tr_path_join(from, sv->source, tr_copied_files[i]));
-        if (tr_file_exists(from))
+        if (tr_file_exists(from) && !has_text(sv, tr_copied_files[i]))
             TR_TRY(tr_commit_copy(c, tr_copied_files[i], from));
     }
     if (sv->job.trainer_state) {

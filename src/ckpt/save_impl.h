@@ -10,7 +10,7 @@ struct tr_written {
     int64_t bytes, lo, hi;
 };
 
-enum { TR_SAVE_TEXTS = 4 };
+enum { TR_SAVE_TEXTS = 6 };
 enum tr_save_phase { TR_SAVE_NONE, TR_SAVE_WRITING, TR_SAVE_COMMITTING };
 enum tr_save_task { TR_TASK_NONE, TR_TASK_TOUCH, TR_TASK_WRITE, TR_TASK_COMMIT, TR_TASK_CLEAN, TR_TASK_LEAVE };
 

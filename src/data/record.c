@@ -129,6 +129,21 @@ enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids)
     return eos < 0 ? TR_OK : tr_ids_add(ids, eos);
 }
 
+/* The ids before the text, then those of the text. A text that brings the BOS which the tokenizer puts in front keeps
+ * one of the two. */
+static enum tr_status begin_with(const struct tr_tokenizer *t, const char *text, struct tr_ids *ids)
+{
+    enum tr_status st = TR_OK;
+    size_t n_old = ids->n;
+    TR_TRY(tr_doc_begin(t, ids));
+    size_t at = ids->n;
+    TR_TRY(tr_tokenizer_encode(t, text, strlen(text), ids));
+    if (at > n_old && at < ids->n && ids->p[at] == ids->p[at - 1] && ids->p[at] == tr_tokenizer_bos(t))
+        memmove(ids->p + at, ids->p + at + 1, (--ids->n - at) * sizeof *ids->p);
+out:
+    return st;
+}
+
 static enum tr_status encode_text(const struct tr_record_rules *r, const cJSON *record, struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
@@ -136,8 +151,7 @@ static enum tr_status encode_text(const struct tr_record_rules *r, const cJSON *
     TR_TRY(tr_json_str(record, r->text_key, true, &text));
     if (!*text)
         TR_TRY(tr_fail(TR_USAGE, "\"%s\" is empty", r->text_key));
-    TR_TRY(tr_doc_begin(r->tokenizer, &doc->ids));
-    TR_TRY(tr_tokenizer_encode(r->tokenizer, text, strlen(text), &doc->ids));
+    TR_TRY(begin_with(r->tokenizer, text, &doc->ids));
     TR_TRY(tr_doc_end(r->tokenizer, &doc->ids));
 out:
     return st;
@@ -147,8 +161,7 @@ static enum tr_status encode_pair(const struct tr_record_rules *r, const char *p
                                   struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
-    TR_TRY(tr_doc_begin(r->tokenizer, &doc->ids));
-    TR_TRY(tr_tokenizer_encode(r->tokenizer, prompt, strlen(prompt), &doc->ids));
+    TR_TRY(begin_with(r->tokenizer, prompt, &doc->ids));
     TR_TRY(add_mask(doc, r->mask == TR_MASK_ALL));
     TR_TRY(tr_tokenizer_encode(r->tokenizer, answer, strlen(answer), &doc->ids));
     TR_TRY(tr_doc_end(r->tokenizer, &doc->ids));

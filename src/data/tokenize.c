@@ -161,7 +161,7 @@ static enum tr_status cache_key(struct tr_make *m)
         tr_str_addf(&s, " vocab_size %" PRId64, o->vocab_size);
     } else {
         tr_hash_hex(tr_tokenizer_hash(m->t->tokenizer), hex);
-        tr_str_addf(&s, " tokenizer %s", hex);
+        tr_str_addf(&s, " tokenizer %s%s", hex, tr_tokenizer_before(m->t->tokenizer)->n ? " bos once" : "");
     }
     if (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT || (r->shape == TR_SHAPE_ALPACA && r->chat)) {
         struct tr_hash128 chat;

@@ -34,15 +34,25 @@ static enum tr_status load_if_there(const char *dir, const char *name, cJSON **o
     return st == TR_OK && tr_file_exists(path) ? tr_json_load(path, MAX_CONFIG, out) : st;
 }
 
-static enum tr_status open_file(const char *path, struct tr_jinja **out)
+/* Takes ownership of text. */
+static enum tr_status take_plain(struct tr_chat *c, char *text, const char *name)
+{
+    c->source = text;
+    return text ? tr_jinja_open(text, strlen(text), name, &c->plain)
+                : tr_fail(TR_NOMEM, "no memory for a chat template");
+}
+
+static enum tr_status open_plain(struct tr_chat *c, const char *text, const char *name)
+{
+    return take_plain(c, strdup(text), name);
+}
+
+static enum tr_status open_file(struct tr_chat *c, const char *path)
 {
     char *text = NULL;
     size_t n = 0;
     enum tr_status st = tr_file_read(path, 1 << 20, &text, &n);
-    if (st == TR_OK)
-        st = tr_jinja_open(text, n, path, out);
-    free(text);
-    return st;
+    return st == TR_OK ? take_plain(c, text, path) : st;
 }
 
 /* The template with this name in a list of {name, template}. NULL: the list has none. */
@@ -81,7 +91,7 @@ static enum tr_status open_builtin(struct tr_chat *c, const struct tr_chat_built
                        "chat template %s ends its turns with the eos token, but the model has none; set eos_token in "
                        "tokenizer_config.json",
                        b->name);
-    return tr_jinja_open(b->text, strlen(b->text), b->name, &c->plain);
+    return open_plain(c, b->text, b->name);
 }
 
 /* Opens the model's own template. *is_found is false when the model has none. */
@@ -94,14 +104,14 @@ static enum tr_status open_own(struct tr_chat *c, const char *dir, const cJSON *
     *is_found = true;
     TR_TRY(tr_path_join(path, dir, "chat_template.jinja"));
     if (tr_file_exists(path))
-        return open_file(path, &c->plain);
+        return open_file(c, path);
     if (cJSON_IsArray(own)) {
         text = named_template(own, "default");
         tools = named_template(own, "tool_use");
     }
     *is_found = text != NULL;
     if (text)
-        TR_TRY(tr_jinja_open(text, strlen(text), "chat_template", &c->plain));
+        TR_TRY(open_plain(c, text, "chat_template"));
     if (text && tools)
         TR_TRY(tr_jinja_open(tools, strlen(tools), "chat_template tool_use", &c->with_tools));
 out:
@@ -114,11 +124,11 @@ static enum tr_status open_named(struct tr_chat *c, const cJSON *config, const c
     const struct tr_chat_builtin *b = tr_chat_find_builtin(name);
     size_t n = strlen(name);
     if (text)
-        return tr_jinja_open(text, strlen(text), name, &c->plain);
+        return open_plain(c, text, name);
     if (b)
         return open_builtin(c, b);
     if (n > 6 && strcmp(name + n - 6, ".jinja") == 0)
-        return open_file(name, &c->plain);
+        return open_file(c, name);
     return fail_with_names("unknown chat template ", name);
 }
 
@@ -158,6 +168,7 @@ void tr_chat_close(struct tr_chat *c)
         return;
     tr_jinja_close(c->plain);
     tr_jinja_close(c->with_tools);
+    free(c->source);
     cJSON_Delete(c->vars);
     free(c);
 }
@@ -170,6 +181,11 @@ enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *val
         return TR_OK;
     cJSON_Delete(copy);
     return tr_fail(TR_NOMEM, "no memory for the template variable %s", name);
+}
+
+const char *tr_chat_source(const struct tr_chat *c)
+{
+    return c->source;
 }
 
 const struct tr_jinja *tr_chat_template(const struct tr_chat *c, const cJSON *tools)

@@ -25,6 +25,18 @@ enum tr_chat_mask {
 enum tr_status tr_chat_open(const char *model_dir, const char *name, struct tr_chat **out);
 void tr_chat_close(struct tr_chat *c);
 
+/* The text of the template (of several, the one for conversations without tools). It lives as long as c. */
+const char *tr_chat_source(const struct tr_chat *c);
+
+/* What ends an assistant turn, found with a conversation of one question and one answer. */
+struct tr_chat_end {
+    size_t n_ids; /* 0: nothing behind the answer has a loss, so the model never learns to stop */
+    int32_t id;   /* n_ids 1 */
+    char text[64];
+};
+/* TR_USAGE: the template refuses such a conversation. */
+enum tr_status tr_chat_find_end(const struct tr_chat *c, const struct tr_tokenizer *t, struct tr_chat_end *out);
+
 /* Sets a template variable for all later calls: enable_thinking, date_string, ... The value is copied. */
 enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *value);
 bool tr_chat_uses_date(const struct tr_chat *c); /* a template calls strftime_now */

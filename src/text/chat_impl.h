@@ -6,6 +6,7 @@
 
 struct tr_chat {
     struct tr_jinja *plain;
+    char *source;                /* text of plain */
     struct tr_jinja *with_tools; /* NULL: plain is used with tools as well */
     cJSON *vars;                 /* special tokens, and the variables of tr_chat_set */
     int64_t now_s;

@@ -73,8 +73,10 @@ static void read_stops(struct tr_generator *g, const struct tr_tokenizer *tok)
     if (tr_tokenizer_eos(tok) >= 0)
         g->stop[g->n_stops++] = tr_tokenizer_eos(tok);
     add_stops(g, g->one->config);
-    if (tr_path_join(path, g->from.base, "generation_config.json") == TR_OK && tr_file_exists(path) &&
-        tr_json_load(path, 1 << 20, &j) == TR_OK)
+    /* an adapter that was trained on conversations has one of its own */
+    if (tr_path_join(path, g->from.text, "generation_config.json") == TR_OK && !tr_file_exists(path))
+        (void)tr_path_join(path, g->from.base, "generation_config.json");
+    if (tr_file_exists(path) && tr_json_load(path, 1 << 20, &j) == TR_OK)
         add_stops(g, j);
     tr_error_clear(); /* a broken generation_config.json costs only its stop tokens */
     cJSON_Delete(j);

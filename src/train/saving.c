@@ -24,7 +24,7 @@ struct tr_saving {
     bool waits; /* every save is waited for: by option, or because the state is so small that the wait is short */
 };
 
-enum { SMALL_BYTES = 4 << 20, N_TEXTS = 3 };
+enum { SMALL_BYTES = 4 << 20, N_TEXTS = 5 };
 
 /* README.md: what a hub shows of an adapter. */
 static void write_card(const struct tr_dirs *from, struct tr_str *out)
@@ -42,10 +42,8 @@ static void write_card(const struct tr_dirs *from, struct tr_str *out)
 }
 
 /* The small files of an adapter's checkpoint; adapter_config.json is the last. */
-static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr_str text[N_TEXTS],
-                                  struct tr_save_text out[N_TEXTS])
+static enum tr_status adapter_texts(const struct tr_saving_options *opt, struct tr_str text[3])
 {
-    static const char *const names[N_TEXTS] = { "README.md", TR_ADAPTER_BASE, TR_ADAPTER_CONFIG };
     const struct tr_dirs *from = &opt->s->from;
     enum tr_status st = TR_OK;
     char path[PATH_MAX], quant[TR_CONFIG_QUANT_MAX];
@@ -53,12 +51,34 @@ static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr
     TR_TRY(tr_base_id_print(opt->in->base, realpath(from->base, path) ? path : from->base,
                             tr_config_quant(opt->s->cfg, quant), tr_adapter_start_name(from->adapter), &text[1]));
     TR_TRY(tr_adapter_print(from->adapter, opt->s->model, &text[2]));
+out:
+    return st;
+}
+
+/* All small files that are not those of the model; *n of them. */
+static enum tr_status write_texts(const struct tr_saving_options *opt, struct tr_str text[N_TEXTS],
+                                  struct tr_save_text out[N_TEXTS], size_t *n)
+{
+    static const char *const names[N_TEXTS] = { "chat_template.jinja", "generation_config.json", "README.md",
+                                                TR_ADAPTER_BASE, TR_ADAPTER_CONFIG };
+    enum tr_status st = TR_OK;
+    struct tr_chat_files chat = { 0 };
+    TR_TRY(tr_chat_files_make(opt->s, opt->in->data, opt->in->tok, &chat));
+    text[0] = chat.jinja;
+    text[1] = chat.generation;
+    if (*chat.note)
+        tr_observe_message(opt->ob, chat.note);
+    chat = (struct tr_chat_files){ 0 };
+    if (opt->s->from.adapter)
+        TR_TRY(adapter_texts(opt, text + 2));
     for (int i = 0; i < N_TEXTS; i++) {
         if (!tr_str_ok(&text[i]))
             TR_TRY(tr_fail(TR_NOMEM, "save: out of memory"));
-        out[i] = (struct tr_save_text){ names[i], text[i].p };
+        if (text[i].n)
+            out[(*n)++] = (struct tr_save_text){ names[i], text[i].p };
     }
 out:
+    tr_chat_files_release(&chat);
     return st;
 }
 
@@ -86,9 +106,8 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
                (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
     v->flops_per_token = tr_flops_per_token(&opt->s->compiled->place);
     struct tr_save_text named[N_TEXTS];
-    enum tr_status st = opt->s->from.adapter ? write_texts(opt, text, named) : TR_OK;
-    save.text = opt->s->from.adapter ? named : NULL;
-    save.n_texts = opt->s->from.adapter ? N_TEXTS : 0;
+    enum tr_status st = write_texts(opt, text, named, &save.n_texts);
+    save.text = named;
     if (st == TR_OK)
         st = tr_saver_open(&store, &save, &v->saver);
     for (int i = 0; i < N_TEXTS; i++)

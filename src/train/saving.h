@@ -5,6 +5,18 @@
 
 #include "train/state.h"
 
+/* chat_files.c: what a run on conversations writes beside the weights, so that the model is used as it was trained.
+ * Empty where the model's own file is right. */
+struct tr_chat_files {
+    struct tr_str jinja;      /* chat_template.jinja: the template of --chat_template */
+    struct tr_str generation; /* generation_config.json with the end of a turn among its eos_token_id */
+    char note[320];           /* a line for the user; "": none */
+};
+/* tok may be NULL. */
+enum tr_status tr_chat_files_make(const struct tr_setup *s, const struct tr_data *data, const struct tr_tokenizer *tok,
+                                  struct tr_chat_files *out);
+void tr_chat_files_release(struct tr_chat_files *f);
+
 struct tr_saving;
 struct tr_saving_options { /* everything it points to outlives the saving */
     const struct tr_setup *s;

@@ -72,3 +72,20 @@ expect 0 "$TRIREME" train "${options[@]}" --output split --long_documents split
 # A batch without a target ends the run: here the stream of tokens has rows of prompt alone.
 expect 2 "$TRIREME" train "${options[@]}" --output stream --packing stream --data_proof none
 grep -q 'no token of this batch has a loss' stderr || fail "$(cat stderr)"
+
+# A run on conversations: the output has the template of the training, and stops at the end of a turn.
+for i in $(seq 12); do echo "{\"messages\": [{\"role\": \"user\", \"content\": \"q$i\"}, {\"role\": \"assistant\", \"content\": \"a$i\"}]}"; done >chat.jsonl
+options=(--model model --data chat.jsonl --sequence_length 96 --per_device_train_batch_size 1 --max_steps 2 --save_steps 1 --threads 1)
+printf '%s' "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}" >own.jinja
+expect 0 "$TRIREME" train "${options[@]}" --chat_template own.jinja --output eos
+for dir in eos eos/checkpoint-1; do same own.jinja "$dir/chat_template.jinja"; done
+[ ! -e eos/generation_config.json ] || fail "config.json has the end of turn already: $(cat eos/generation_config.json)"
+sed -i 's/"eos_token_id":[[:space:]]*256/"eos_token_id":3/' model/config.json
+expect 0 "$TRIREME" train "${options[@]}" --chat_template own.jinja --output gains
+grep -q 'generation_config.json of the output gets eos_token_id 256' stdout || fail "the mend is not said: $(cat stdout)"
+for dir in gains gains/checkpoint-1; do
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["eos_token_id"] == [3, 256]' "$dir/generation_config.json"
+done
+expect 0 "$TRIREME" train "${options[@]}" --chat_template chatml --output bytes
+grep -q 'the end of a turn, <|im_end|>, is 10 tokens of this tokenizer' stdout || fail "several tokens are not named: $(cat stdout)"
+[ -e bytes/chat_template.jinja ] && [ ! -e bytes/generation_config.json ] || fail "the files of bytes/ are wrong"

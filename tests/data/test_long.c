@@ -1,11 +1,9 @@
 /* test_long.c - records that are longer than a row: prompt and answer share it, no row is without a target, and what is
  * lost is named. */
-#include "data/data_test.h"
+#include "data/data_files.h"
 #include "data/long.h"
 
 enum { VOCAB = 1 << 20, MAX_DOC = 400, N_DOCS = 120 };
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 /* A record of turns of random lengths. Token k of record d is d * MAX_DOC + k, so that an id tells where it was. */
 struct doc {
@@ -218,11 +216,98 @@ static void shares_are_those_of_the_formula(void **state)
     }
 }
 
+/* ---- records of every format, as a user gives them ---- */
+
+static void add_run(struct tr_str *out, char c, uint32_t n)
+{
+    while (n-- > 0)
+        tr_str_add(out, &c, 1);
+}
+
+/* A record whose questions are q and whose answers are a, each of a random length. */
+static void add_record(struct tr_str *out, int shape, uint64_t key)
+{
+    uint32_t n_q = 1 + draw(key, draw(key + 1, 4) ? 40 : 300), n_a = 1 + draw(key + 2, draw(key + 3, 4) ? 40 : 300);
+    static const char *const parts[][3] = {
+        { "{\"prompt\": \"", "\", \"completion\": \"", "\"}\n" },
+        { "{\"messages\": [{\"role\": \"user\", \"content\": \"", "\"}, {\"role\": \"assistant\", \"content\": \"",
+          "\"}]}\n" },
+        { "{\"conversations\": [{\"from\": \"human\", \"value\": \"", "\"}, {\"from\": \"gpt\", \"value\": \"",
+          "\"}]}\n" },
+        { "{\"instruction\": \"", "\", \"input\": \"\", \"output\": \"", "\"}\n" },
+    };
+    tr_str_addf(out, "%s", parts[shape][0]);
+    add_run(out, 'q', n_q);
+    tr_str_addf(out, "%s", parts[shape][1]);
+    add_run(out, 'a', n_a);
+    tr_str_addf(out, "%s", parts[shape][2]);
+}
+
+/* Every row has a target, and no document begins with an answer. */
+static void check_rows(const struct tr_data *d, bool is_whole)
+{
+    int64_t T = tr_data_row_tokens(d);
+    struct rows r = rows_new(1, T);
+    for (uint64_t g = 0; g < tr_data_rows(d); g++) {
+        int64_t n_targets;
+        bool is_asked = false;
+        assert_ok(tr_data_fill(d, g, 1, g + 1, &r.b, &n_targets));
+        assert_true(n_targets > 0);
+        for (int64_t i = 0; i < T && is_whole; i++) {
+            is_asked = (is_asked && r.b.begin[i] != i) || r.b.tokens[i] != 'a';
+            assert_true(is_asked || r.b.targets[i] == TR_TARGET_NONE);
+        }
+    }
+    rows_free(&r);
+}
+
+static void no_option_leaves_an_answer_without_its_question(void **state)
+{
+    struct bench b;
+    struct tr_chat *chat = NULL;
+    int n_opened = 0;
+    bench_init(&b, *state);
+    assert_ok(tr_chat_open(b.s->dir, "chatml", &chat));
+    for (uint64_t k = 0; k < 120; k++) {
+        struct tr_str text = { 0 };
+        struct tr_data *d = NULL;
+        char name[32], path[TR_PATH_MAX];
+        uint64_t key = 1000000 + k * 1000;
+        int shape = (int)draw(key, 4);
+        for (uint64_t i = 0; i < 12; i++)
+            add_record(&text, shape, key + 10 + i * 8);
+        b.options.row_tokens = 4 + (int64_t)draw(key + 1, 300);
+        b.options.how_long = (enum tr_long)draw(key + 2, 5);
+        b.options.packing = draw(key + 3, 2) ? TR_PACK_AUTO : TR_PACK_NONE;
+        b.options.mask = (enum tr_chat_mask)draw(key + 4, 3);
+        b.options.chat = shape != 3 || draw(key + 5, 2) ? chat : NULL;
+        b.options.shuffle = draw(key + 6, 2);
+        assert_ok(tr_format(name, sizeof name, "r%d.jsonl", (int)k));
+        memcpy(path, put_text(*state, name, text.p), TR_PATH_MAX);
+        const char *paths[] = { path };
+        enum tr_status st = tr_data_open(paths, 1, b.tokenizer, &b.options, &d);
+        if (st == TR_OK) {
+            check_rows(d, b.options.how_long != TR_LONG_SPLIT);
+            n_opened++;
+        } else { /* refused by name */
+            assert_int_equal(st, TR_USAGE);
+            assert_non_null(strstr(tr_error_text(), "longer than a row"));
+            tr_error_clear();
+        }
+        tr_data_close(d);
+        tr_str_release(&text);
+    }
+    assert_true(n_opened > 60);
+    tr_chat_close(chat);
+    bench_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(prompt_and_answer_share_a_row),   TEST(no_way_leaves_a_row_without_a_target), TEST(what_is_lost_is_named),
-        TEST(a_last_token_alone_is_in_no_row), TEST(shares_are_those_of_the_formula),
+        TEST(prompt_and_answer_share_a_row),   TEST(no_way_leaves_a_row_without_a_target),
+        TEST(what_is_lost_is_named),           TEST(a_last_token_alone_is_in_no_row),
+        TEST(shares_are_those_of_the_formula), TEST(no_option_leaves_an_answer_without_its_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

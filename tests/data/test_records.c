@@ -84,6 +84,10 @@ static void what_the_tokenizer_puts_in_front_begins_each_document(void **state)
     assert_documents(&b, put_text(*state, "a.jsonl", "{\"text\": \"ab\"}\n"), true, "$AB!|");
     assert_documents(&b, put_text(*state, "b.jsonl", "{\"prompt\": \"ab\", \"completion\": \"c\"}\n"), true, "$abC!|");
     assert_documents(&b, put_text(*state, "c.txt", "ab"), true, "$AB!|");
+    /* a record that brings the token itself still has it once */
+    assert_documents(&b, put_text(*state, "d.jsonl", "{\"text\": \"<|endoftext|>ab\"}\n"), true, "$AB!|");
+    assert_documents(&b, put_text(*state, "e.jsonl", "{\"prompt\": \"<|endoftext|>ab\", \"completion\": \"c\"}\n"),
+                     true, "$abC!|");
     free(text);
     tr_str_release(&json);
     bench_release(&b);

@@ -5,6 +5,7 @@
  */
 #include "token/token_test.h"
 #include "text/chat.h"
+#include <unistd.h>
 
 #define GOLDEN TR_SOURCE_DIR "/tests/golden/chat"
 
@@ -317,9 +318,49 @@ static void templates_are_found_where_transformers_finds_them(void **state)
     cJSON_Delete(tools);
 }
 
+/* What ends a turn is found in templates with and without generation blocks, as one id or as several. */
+static void the_end_of_a_turn_is_found(void **state)
+{
+    static const struct {
+        const char *template, *text;
+        int64_t n_ids; /* -1: more than one */
+    } cases[] = {
+        { "builtin/chatml", "<|im_end|>", 1 },
+        { "builtin/llama2", "</s>", 1 },
+        { "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "", 0 },
+        { "{% for m in messages %}{{ m.role }}: {{ m.content }}<a b c>\n{% endfor %}", "<a b c>", -1 },
+    };
+    struct tr_tokenizer *t = NULL;
+    (void)state;
+    assert_ok(tr_tokenizer_open(GOLDEN "/model", &t));
+    for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
+        struct tr_chat *c = NULL;
+        struct tr_chat_end end;
+        const char *name = cases[i].template;
+        char path[] = "/tmp/chat-end-XXXXXX.jinja";
+        if (strncmp(name, "builtin/", 8) != 0) {
+            int fd = mkstemps(path, 6);
+            assert_true(fd >= 0 && write(fd, name, strlen(name)) == (ssize_t)strlen(name));
+            close(fd);
+            assert_ok(tr_chat_open(GOLDEN "/model", path, &c));
+            assert_string_equal(tr_chat_source(c), name);
+            unlink(path);
+        } else {
+            c = open_template(name);
+        }
+        assert_ok(tr_chat_find_end(c, t, &end));
+        assert_string_equal(end.text, cases[i].text);
+        assert_true(cases[i].n_ids < 0 ? end.n_ids > 1 : end.n_ids == (size_t)cases[i].n_ids);
+        assert_int_equal(end.id, end.n_ids == 1 ? tr_tokenizer_find(t, cases[i].text) : -1);
+        tr_chat_close(c);
+    }
+    tr_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_of_a_turn_is_found),
         cmocka_unit_test(renderings_equal_transformers),
         cmocka_unit_test(masks_equal_an_independent_derivation),
         cmocka_unit_test(builtin_templates_are_the_files),
