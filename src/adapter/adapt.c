@@ -78,6 +78,18 @@ static enum tr_status check_site(const struct adapting *x, const struct tr_adapt
     return TR_OK;
 }
 
+/* Tells the model which rows of a table learn by themselves. */
+static enum tr_status note_rows(struct adapting *x, const struct tr_adapter_target *t, int table,
+                                const struct tr_node *n)
+{
+    if (n->attr.index_offset != 0)
+        return tr_fail(TR_USAGE,
+                       "trainable_token_indices: %s adds an offset to its indices, which PEFT leaves out; train it "
+                       "whole with modules_to_save",
+                       t->module);
+    return t->shares_tokens ? TR_OK : tr_model_add_rows(x->m, t->module, table, t->tokens->id, t->tokens->n);
+}
+
 /* Finds the targets of a segment, in the order of its nodes. */
 static enum tr_status find_sites(struct adapting *x, int segment)
 {
@@ -90,9 +102,10 @@ static enum tr_status find_sites(struct adapting *x, int segment)
         if (!is_linear && n->op != TR_OP_EMBED && n->op != TR_OP_HEAD_LOSS)
             continue;
         const struct tr_adapter_target *t = target_of(x, g->param[p->value[n->in[1]].slot], is_head);
-        if (!t->is_target)
+        if (!t->is_target && !t->tokens)
             continue;
-        enum tr_status st = check_site(x, t, is_head, n->op == TR_OP_EMBED);
+        enum tr_status st = t->tokens ? note_rows(x, t, g->param[p->value[n->in[1]].slot], n)
+                                      : check_site(x, t, is_head, n->op == TR_OP_EMBED);
         if (st != TR_OK)
             return st;
         TR_BUG_ON(x->n_sites == SITES_MAX);
@@ -104,7 +117,10 @@ static enum tr_status find_sites(struct adapting *x, int segment)
                                                .bias = TR_NONE,
                                                .magnitude = TR_NONE,
                                                .start_a = TR_NONE,
-                                               .start_b = TR_NONE };
+                                               .start_b = TR_NONE,
+                                               .rows = TR_NONE,
+                                               .rows_minus = TR_NONE,
+                                               .pick = TR_NONE };
     }
     return TR_OK;
 }
@@ -238,11 +254,34 @@ static void add_starts(const struct adapting *x, struct tr_program *p, struct si
     s->start_b = add_start(p, s, s->b, ".lora_start_B.weight");
 }
 
+/* Rows that learn by themselves. An embedding reads them by the token, the head as outputs, so there every rank of the
+ * tensor axis computes with all of them and uses what it has of `pick`. */
+static void add_rows(struct tr_program *p, struct site *s)
+{
+    static const char rows[] = ".token_adapter.trainable_tokens_delta",
+                      minus[] = ".token_adapter.trainable_tokens_original", pick[] = ".token_adapter.token_indices";
+    struct tr_local_param w = p->param[p->value[p->node[s->node].in[1]].slot];
+    struct tr_split whole = { TR_WHOLE, 1, 0 },
+                    split = w.split.dim != TR_WHOLE && s->is_head ? (struct tr_split){ 0, 1, 1 } : whole;
+    int64_t n = (int64_t)s->target->tokens->n;
+    if (s->is_head && !s->target->shares_tokens)
+        w = shape_of(p, s).w; /* by the head's name */
+    s->rows = add_param(p, &w, rows, 2, n, w.cols, split, (struct start){ TR_INIT_ROWS, 0 });
+    s->rows_minus = add_param(p, &w, minus, 2, n, w.cols, split, (struct start){ TR_INIT_ROWS_MINUS, 0 });
+    s->pick = add_param(p, &w, pick, 2, w.rows, n, w.split, (struct start){ TR_INIT_ROWS_PICK, 0 });
+    if (p->failed == TR_OK && !s->is_head)
+        p->param[p->value[s->rows].slot].out_dim = p->param[p->value[s->rows_minus].slot].out_dim = 1;
+}
+
 /* Adds the parameters of all sites: for each input its A's, then its B's. */
 static void add_params(struct adapting *x, struct tr_program *p)
 {
     for (int i = 0; i < x->n_sites; i++) {
         tr_val input = p->node[x->site[i].node].in[0];
+        if (x->site[i].target->tokens) {
+            add_rows(p, &x->site[i]);
+            continue;
+        }
         if (p->node[x->site[i].node].op == TR_OP_EMBED)
             add_embedding(x, p, &x->site[i]);
         if (x->site[i].a != TR_NONE)
@@ -369,8 +408,6 @@ enum tr_status tr_adapt(struct tr_model *m, const struct tr_adapter *a, bool is_
     struct tr_adapter_choice choice = { 0 };
     enum tr_status st = TR_OK;
     TR_TRY(tr_adapter_choose(a, m, &choice));
-    if (a->n_tokens)
-        TR_TRY(tr_fail(TR_USAGE, "trainable_token_indices is not built yet; leave it out"));
     x.n_modules = choice.n;
     x.module = calloc(choice.n + 1, sizeof *x.module);
     x.form = calloc((size_t)m->n_segments, sizeof *x.form);

@@ -11,8 +11,9 @@ struct site {
     int node;     /* of the program */
     bool is_head; /* the linear of the loss, or of the logits */
     const struct tr_adapter_target *target;
-    tr_val a, b, bias, magnitude; /* new parameters; the last two, of B and of DoRA, may be TR_NONE */
-    tr_val start_a, start_b;      /* A and B as they began, where the base is changed by them; else TR_NONE */
+    tr_val a, b, bias, magnitude;  /* new parameters; the last two, of B and of DoRA, may be TR_NONE */
+    tr_val start_a, start_b;       /* A and B as they began, where the base is changed by them; else TR_NONE */
+    tr_val rows, rows_minus, pick; /* tokens: rows that learn, minus those of the base, and which they are */
 };
 
 /* A program that was made, and from what. */

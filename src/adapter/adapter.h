@@ -29,6 +29,13 @@ struct tr_adapter_pattern {
     double value;
 };
 
+/* Rows of an embedding, or of the head, that are trained by themselves (trainable_token_indices). */
+struct tr_adapter_tokens {
+    char *module; /* the end of its name; NULL: the input embedding */
+    int64_t *id;
+    size_t n;
+};
+
 struct tr_adapter_regexes; /* the patterns, compiled */
 
 struct tr_adapter {
@@ -49,9 +56,8 @@ struct tr_adapter {
     size_t n_layers;
     struct tr_adapter_pattern *rank_pattern, *alpha_pattern; /* in the order of the file: the first match counts */
     size_t n_rank_patterns, n_alpha_patterns;
-    int64_t *token; /* trainable_token_indices, of the embedding token_module (NULL: the input embedding) */
+    struct tr_adapter_tokens *tokens; /* a list for each table */
     size_t n_tokens;
-    char *token_module;
     char *base;    /* base_model_name_or_path; NULL: not said */
     cJSON *config; /* the file as it was read; NULL: made from options. Keys that are not known are kept. */
     struct tr_adapter_regexes *regexes;
@@ -85,7 +91,9 @@ struct tr_adapter_target {
     bool is_saved;    /* modules_to_save: the module itself is trained and saved, whole */
     bool trains_bias; /* its bias, where it has one, is trained by the option bias */
     int64_t r;
-    double scale; /* alpha / r, or alpha / sqrt(r) */
+    double scale;                           /* alpha / r, or alpha / sqrt(r) */
+    const struct tr_adapter_tokens *tokens; /* rows that are trained by themselves; NULL: none */
+    bool shares_tokens;                     /* of a tied head: they are those of the embedding */
 };
 /* Decides for one module, as PEFT does. is_linear: nn.Linear or Conv1D, the head too; the head of the model has is_head
  * (a tied head is the module lm_head as well). TR_USAGE: the target is neither linear nor embedding, or a pattern takes

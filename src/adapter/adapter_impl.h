@@ -62,6 +62,19 @@ void tr_adapter_list_release(struct module_list *l);
 /* PEFT's default targets of the family; NULL: it has none. Blank-separated. */
 const char *tr_adapter_family_targets(const char *model_type);
 
+/* ---- tokens.c ---- */
+
+enum tr_status tr_adapter_read_tokens(const cJSON *config, struct tr_adapter *a);
+void tr_adapter_free_tokens(struct tr_adapter *a);
+/* Sets `tokens` of the modules and counts what is trained of them. */
+enum tr_status tr_adapter_choose_tokens(const struct tr_adapter *a, const struct tr_model *m, struct module_list *l,
+                                        int64_t *n_trained);
+
+/* ---- config.c ---- */
+
+/* null, a whole number, or a list of them. */
+enum tr_status tr_adapter_read_ints(const cJSON *v, const char *key, int64_t **out, size_t *n_out);
+
 /* ---- target.c ---- */
 
 bool tr_adapter_is_saved(const struct tr_adapter *a, const char *name);

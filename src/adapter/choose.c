@@ -163,30 +163,6 @@ out:
     return st;
 }
 
-static enum tr_status check_tokens(const struct tr_adapter *a, const struct tr_adapter_choice *c, int64_t *n_trained)
-{
-    const struct tr_adapter_module *table = NULL;
-    for (size_t i = 0; a->n_tokens && i < c->n; i++)
-        if (c->module[i].kind == TR_MODULE_EMBEDDING &&
-            (!a->token_module || tr_adapter_ends_with(c->module[i].target.module, a->token_module)) && !table)
-            table = &c->module[i];
-    if (a->n_tokens && !table)
-        return tr_fail(TR_USAGE, "trainable_token_indices: %s is no embedding of this model", a->token_module);
-    for (size_t i = 0; i < a->n_tokens; i++) {
-        if (a->token[i] >= table->n_in)
-            return tr_fail(TR_USAGE, "trainable_token_indices: token %" PRId64 " is outside the vocabulary of %" PRId64,
-                           a->token[i], table->n_in);
-        for (size_t k = 0; k < i; k++)
-            if (a->token[k] == a->token[i])
-                return tr_fail(TR_USAGE, "trainable_token_indices: token %" PRId64 " is there twice", a->token[i]);
-    }
-    if (table && (table->target.is_saved || table->target.is_target))
-        return tr_fail(TR_USAGE, "trainable_token_indices: %s is trained as a whole already; drop one of them",
-                       table->target.module);
-    *n_trained += table ? (int64_t)a->n_tokens * table->n_out : 0;
-    return TR_OK;
-}
-
 /* Elements of one module that are trained. */
 static int64_t trained(const struct tr_adapter *a, const struct tr_adapter_module *mod)
 {
@@ -224,9 +200,9 @@ enum tr_status tr_adapter_choose(const struct tr_adapter *a, const struct tr_mod
     }
     if (c.n_targets == 0)
         TR_TRY(fail_none(a, &l));
+    TR_TRY(tr_adapter_choose_tokens(a, m, &l, &c.n_trained));
     c.module = l.module;
     c.n = l.n;
-    TR_TRY(check_tokens(a, &c, &c.n_trained));
     if (!a->config) {
         TR_TRY(check_patterns("rank_pattern", a->regexes->rank, a->regexes->n_rank, &c));
         TR_TRY(check_patterns("alpha_pattern", a->regexes->alpha, a->regexes->n_alpha, &c));
@@ -257,8 +233,9 @@ enum tr_status tr_adapter_summary(const struct tr_adapter *a, const struct tr_mo
     tr_str_addf(out, " alpha %g on %zu modules", a->alpha, c.n_targets);
     if (c.n_saved)
         tr_str_addf(out, ", %zu modules whole", c.n_saved);
-    if (a->n_tokens)
-        tr_str_addf(out, ", %zu tokens", a->n_tokens);
+    for (size_t i = 0; i < c.n; i++)
+        if (c.module[i].target.tokens && !c.module[i].target.shares_tokens)
+            tr_str_addf(out, ", %zu tokens of %s", c.module[i].target.tokens->n, c.module[i].target.module);
     tr_str_addf(out, ": %s parameters", tr_human_count((double)c.n_trained, human, sizeof human));
     free(c.module);
     return TR_OK;

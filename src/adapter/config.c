@@ -55,8 +55,7 @@ void tr_adapter_close(struct tr_adapter *a)
     free_patterns(a->rank_pattern, a->n_rank_patterns);
     free_patterns(a->alpha_pattern, a->n_alpha_patterns);
     free(a->layer);
-    free(a->token);
-    free(a->token_module);
+    tr_adapter_free_tokens(a);
     free(a->base);
     cJSON_Delete(a->config);
     free(a);
@@ -262,8 +261,7 @@ out:
     return st;
 }
 
-/* null, a whole number, or a list of them. */
-static enum tr_status read_ints(const cJSON *v, const char *key, int64_t **out, size_t *n_out)
+enum tr_status tr_adapter_read_ints(const cJSON *v, const char *key, int64_t **out, size_t *n_out)
 {
     size_t n = 1, i = 0;
     if (!v || cJSON_IsNull(v))
@@ -313,24 +311,6 @@ static enum tr_status read_pattern(const cJSON *c, const char *key, struct tr_ad
             return tr_fail(TR_NOMEM, "no memory for \"%s\"", key);
     }
     return TR_OK;
-}
-
-/* null, a list of ids, or {"embed_tokens": [ids]}. */
-static enum tr_status read_tokens(const cJSON *c, struct tr_adapter *a)
-{
-    static const char key[] = "trainable_token_indices";
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(c, key);
-    if (cJSON_IsObject(v)) {
-        v = v->child;
-        if (!v)
-            return TR_OK;
-        if (v->next)
-            return tr_fail(TR_USAGE, "\"%s\" names several modules; only one embedding is implemented", key);
-        a->token_module = strdup(v->string);
-        if (!a->token_module)
-            return tr_fail(TR_NOMEM, "no memory for \"%s\"", key);
-    }
-    return read_ints(v, key, &a->token, &a->n_tokens);
 }
 
 static enum tr_status read_bias(const cJSON *c, struct tr_adapter *a)
@@ -401,11 +381,11 @@ static enum tr_status read_lists(const cJSON *c, struct tr_adapter *a)
     TR_TRY(read_words(c, "exclude_modules", &a->exclude, &a->exclude_is_regex));
     TR_TRY(read_words(c, "modules_to_save", &a->saved, NULL));
     TR_TRY(read_words(c, "layers_pattern", &a->layers_pattern, &is_text));
-    TR_TRY(read_ints(cJSON_GetObjectItemCaseSensitive(c, "layers_to_transform"), "layers_to_transform", &a->layer,
-                     &a->n_layers));
+    TR_TRY(tr_adapter_read_ints(cJSON_GetObjectItemCaseSensitive(c, "layers_to_transform"), "layers_to_transform",
+                                &a->layer, &a->n_layers));
     TR_TRY(read_pattern(c, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
     TR_TRY(read_pattern(c, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns));
-    TR_TRY(read_tokens(c, a));
+    TR_TRY(tr_adapter_read_tokens(c, a));
 out:
     return st;
 }

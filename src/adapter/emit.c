@@ -179,10 +179,53 @@ static void emit_head(struct tr_program *p, const struct site *s, struct tr_node
     *tr_node_add(p, n.op, n.phase) = n;
 }
 
+static tr_val emit_rows(struct tr_program *p, tr_val x, tr_val rows, tr_val y, int64_t cols, bool is_in_out)
+{
+    tr_val out = emit(p, TR_OP_LINEAR, x, rows, TR_NONE, new_value(p, y, cols, "rows"));
+    p->node[p->n_nodes - 1].attr.weight_is_in_out = is_in_out;
+    return out;
+}
+
+/* E[i] - E0[i] + E1[i]: where token i has a row that learns, the first two cancel exactly; elsewhere the last two are
+ * zero. */
+static void emit_token_rows(struct tr_program *p, const struct site *s, struct tr_node n)
+{
+    tr_val y = n.out[0];
+    int64_t cols = p->value[y].cols;
+    struct tr_node pick = n;
+    n.out[0] = new_value(p, y, cols, "base");
+    *tr_node_add(p, n.op, n.phase) = n;
+    pick.in[1] = s->pick;
+    pick.out[0] = new_value(p, y, p->value[s->pick].cols, "pick");
+    *tr_node_add(p, n.op, n.phase) = pick;
+    tr_val rest =
+        emit_add(p, n.out[0], emit_rows(p, pick.out[0], s->rows_minus, y, cols, true), new_value(p, y, cols, "others"));
+    (void)emit_add(p, rest, emit_rows(p, pick.out[0], s->rows, y, cols, true), y);
+}
+
+/* The logits of the head get u pick^T, with u = E1 x - E0 x. */
+static void emit_token_logits(struct tr_program *p, const struct site *s, struct tr_node n)
+{
+    tr_val x = n.in[0], y = n.out[0];
+    int64_t n_rows = p->value[s->pick].cols;
+    tr_val minus = emit_rows(p, x, s->rows_minus, x, n_rows, false), now = emit_rows(p, x, s->rows, x, n_rows, false);
+    tr_val u = emit_add(p, minus, now, new_value(p, x, n_rows, "tokens"));
+    if (n.op == TR_OP_HEAD_LOSS) {
+        n.in[tr_head_u(n.op)] = u;
+        n.in[tr_head_u(n.op) + 1] = s->pick;
+        *tr_node_add(p, n.op, n.phase) = n;
+        return;
+    }
+    tr_val base = emit_base(p, n, x, n.in[2], "base");
+    (void)emit_add(p, base, emit_rows(p, u, s->pick, y, p->value[y].cols, false), y);
+}
+
 void tr_adapt_emit(const struct adapting *x, struct tr_program *p, const struct tr_program *from, const struct site *s)
 {
     struct tr_node n = from->node[s->node];
-    if (n.op == TR_OP_EMBED)
+    if (s->pick != TR_NONE)
+        (s->is_head ? emit_token_logits : emit_token_rows)(p, s, n);
+    else if (n.op == TR_OP_EMBED)
         emit_embedding(p, s, n);
     else if (n.op == TR_OP_HEAD_LOSS)
         emit_head(p, s, n, input_of_a(x, p, from, s));

@@ -84,7 +84,13 @@ static enum tr_status take_lists(const struct tr_config *cfg, struct tr_adapter 
     if (cfg->layers_pattern.n)
         TR_TRY(tr_adapter_words(cfg->layers_pattern.item, cfg->layers_pattern.n, &a->layers_pattern));
     TR_TRY(take_ints(&cfg->layers_to_transform, "layers_to_transform", &a->layer, &a->n_layers));
-    TR_TRY(take_ints(&cfg->trainable_token_indices, "trainable_token_indices", &a->token, &a->n_tokens));
+    if (cfg->trainable_token_indices.n) {
+        a->tokens = calloc(1, sizeof *a->tokens);
+        if (!a->tokens)
+            TR_TRY(tr_fail(TR_NOMEM, "no memory for trainable_token_indices"));
+        a->n_tokens = 1;
+        TR_TRY(take_ints(&cfg->trainable_token_indices, "trainable_token_indices", &a->tokens->id, &a->tokens->n));
+    }
     TR_TRY(take_pattern(&cfg->rank_pattern, "rank_pattern", &a->rank_pattern, &a->n_rank_patterns));
     TR_TRY(take_pattern(&cfg->alpha_pattern, "alpha_pattern", &a->alpha_pattern, &a->n_alpha_patterns));
 out:

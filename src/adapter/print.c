@@ -374,7 +374,8 @@ static enum tr_status set_from_options(const struct tr_adapter *a, cJSON *obj)
     TR_TRY(set(obj, "modules_to_save", words_json(&a->saved, false)));
     TR_TRY(set(obj, "layers_pattern", words_json(&a->layers_pattern, false)));
     TR_TRY(set(obj, "layers_to_transform", ints_json(a->layer, a->n_layers)));
-    TR_TRY(set(obj, "trainable_token_indices", ints_json(a->token, a->n_tokens)));
+    TR_TRY(
+        set(obj, "trainable_token_indices", a->n_tokens ? ints_json(a->tokens->id, a->tokens->n) : cJSON_CreateNull()));
     TR_TRY(set(obj, "rank_pattern", pattern_json(a->rank_pattern, a->n_rank_patterns, 1)));
     TR_TRY(set(obj, "alpha_pattern", pattern_json(a->alpha_pattern, a->n_alpha_patterns, 1)));
     TR_TRY(set(obj, "base_model_name_or_path", a->base ? cJSON_CreateString(a->base) : cJSON_CreateNull()));

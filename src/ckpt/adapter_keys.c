@@ -2,6 +2,9 @@
  * as their name, so only those of the base are translated. */
 #include "ckpt/adapter_keys.h"
 
+#define TOKENS_ORIGINAL ".token_adapter.trainable_tokens_original"
+#define TOKENS_PICK     ".token_adapter.token_indices"
+
 static bool ends_with(const char *name, const char *tail)
 {
     size_t n = strlen(name), n_tail = strlen(tail);
@@ -10,20 +13,27 @@ static bool ends_with(const char *name, const char *tail)
 
 bool tr_adapter_owns(const char *name)
 {
-    static const char *const tails[] = {
-        ".lora_A.weight",         ".lora_B.weight",       ".lora_B.bias",
-        ".lora_magnitude_vector", ".lora_start_A.weight", ".lora_start_B.weight",
-        ".lora_embedding_A",      ".lora_embedding_B",    ".token_adapter.trainable_tokens_delta"
-    };
+    static const char *const tails[] = { ".lora_A.weight",
+                                         ".lora_B.weight",
+                                         ".lora_B.bias",
+                                         ".lora_magnitude_vector",
+                                         ".lora_start_A.weight",
+                                         ".lora_start_B.weight",
+                                         ".lora_embedding_A",
+                                         ".lora_embedding_B",
+                                         ".token_adapter.trainable_tokens_delta",
+                                         TOKENS_ORIGINAL,
+                                         TOKENS_PICK };
     for (size_t i = 0; i < TR_COUNT_OF(tails); i++)
         if (ends_with(name, tails[i]))
             return true;
     return false;
 }
 
-bool tr_adapter_is_start(const char *name)
+bool tr_adapter_is_fixed(const char *name)
 {
-    return ends_with(name, ".lora_start_A.weight") || ends_with(name, ".lora_start_B.weight");
+    return ends_with(name, ".lora_start_A.weight") || ends_with(name, ".lora_start_B.weight") ||
+           ends_with(name, TOKENS_ORIGINAL) || ends_with(name, TOKENS_PICK);
 }
 
 bool tr_adapter_joins_columns(const char *name)
@@ -33,7 +43,7 @@ bool tr_adapter_joins_columns(const char *name)
 
 bool tr_adapter_learns(const struct tr_model *m, int param)
 {
-    return m->param[param].in_adapter && !tr_adapter_is_start(m->param[param].name);
+    return m->param[param].in_adapter && !tr_adapter_is_fixed(m->param[param].name);
 }
 
 int tr_adapter_start_of(const struct tr_model *m, int param)
@@ -98,6 +108,8 @@ bool tr_adapter_saves(const struct tr_model *m, int param)
     char key[TR_ADAPTER_KEY_MAX];
     if (m->param[param].in_adapter || !tr_model_has_adapter(m))
         return true;
+    if (m->n_rows > 0) /* PEFT saves no table beside single rows */
+        return false;
     return tr_adapter_key(m, param, key, sizeof key) == TR_OK &&
            (ends_with(key, ".embed_tokens.base_layer.weight") || ends_with(key, ".lm_head.base_layer.weight"));
 }

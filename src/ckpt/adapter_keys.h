@@ -12,10 +12,11 @@ enum { TR_ADAPTER_KEY_MAX = TR_NAME_MAX + 32 };
 
 /* Is it a tensor that only an adapter has (lora_A and its kin)? The base's directory holds every other one. */
 bool tr_adapter_owns(const char *name);
-/* A and B of PiSSA and OLoRA as they began, frozen, which the base is without. In a file they are the second half of A
- * and (negative) of B, so that the file is an ordinary adapter of the base as it is on the disk: [A; A0], [B, -B0].
- * start_of: that of the A or B `param`; -1: it has none. */
-bool tr_adapter_is_start(const char *name);
+/* Is it a part of an adapter that does not learn and has no tensor of its own in the file? Of trained tokens: the rows
+ * of the base, and which they are. A and B of PiSSA and OLoRA as they began, which the base is without: in a file they
+ * are the second half of A and (negative) of B, so that the file is an ordinary adapter of the base as it is on the
+ * disk: [A; A0], [B, -B0]. start_of: that of the A or B `param`; -1: it has none. */
+bool tr_adapter_is_fixed(const char *name);
 bool tr_adapter_learns(const struct tr_model *m, int param); /* of an adapted model */
 int tr_adapter_start_of(const struct tr_model *m, int param);
 bool tr_adapter_joins_columns(const char *name); /* is it a B, whose halves lie side by side? */

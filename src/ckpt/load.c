@@ -194,6 +194,8 @@ enum tr_status tr_load_new_adapter(const struct tr_store *s, const char *base, u
     enum tr_status st = fill_random(s, seed, pool, true, buf);
     if (st == TR_OK)
         st = tr_load_magnitudes(s, base, buf);
+    if (st == TR_OK)
+        st = tr_load_new_rows(s, base, buf);
     return st == TR_OK ? tr_load_starts(s, base, true, buf) : st;
 }
 
@@ -331,6 +333,7 @@ enum tr_status tr_load_weights(const struct tr_store *s, const char *dir, float 
             *out_dtype = tr_hf_tensor(hf, at)->dtype;
         TR_TRY(tr_load_tensor(s, hf, at, i, buf));
     }
+    TR_TRY(tr_load_rows(s, hf, false, buf));
 out:
     tr_hf_close(hf);
     return st;

@@ -22,6 +22,11 @@ enum tr_status tr_put_weights(const struct tr_store *s, int param, int64_t first
 /* Magnitudes of a new DoRA adapter: the norms of the rows of the base's weights, as the run sees them. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf);
 
+/* load_rows.c: rows of tables that learn by themselves, from the base: those that stay as they are, and which they are;
+ * with_live: those that learn too. */
+enum tr_status tr_load_rows(const struct tr_store *s, const struct tr_hf *hf, bool with_live, float *buf);
+enum tr_status tr_load_new_rows(const struct tr_store *s, const char *base, float *buf); /* of a new adapter */
+
 /* The parameter that is called module + tail; -1: there is none. */
 int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, const char *tail);
 

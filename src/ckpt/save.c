@@ -158,7 +158,7 @@ static enum tr_status prepare_weights(struct tr_saver *sv)
     for (size_t bytes = 8; bytes >= 1; bytes /= 2)
         for (int i = 0; i < m->n_params && st == TR_OK; i++)
             if (tr_dtype_bytes(dtype_of(sv, i)) == bytes && tr_adapter_saves(m, i) &&
-                !tr_adapter_is_start(m->param[i].name))
+                !tr_adapter_is_fixed(m->param[i].name))
                 st = add_weight(sv, i, &x);
     if (st == TR_OK)
         st = tr_save_join_open(sv);

@@ -86,6 +86,29 @@ static enum tr_status fill_orthogonal(const struct tr_param *p, uint64_t seed, i
     return st;
 }
 
+/* ---- rows of a table that learn by themselves ---- */
+
+static enum tr_status fill_rows(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n, float *out)
+{
+    const struct tr_param *p = &m->param[i];
+    const struct tr_model_rows *r = tr_model_rows_of(m, i);
+    enum tr_status st = TR_OK;
+    TR_BUG_ON(!r);
+    for (int64_t at = 0, len; at < n && st == TR_OK; at += len) {
+        int64_t row = (first + at) / p->cols, col = (first + at) % p->cols;
+        len = tr_min64(n - at, p->cols - col);
+        if (p->init == TR_INIT_ROWS_PICK) {
+            for (int64_t k = 0; k < len; k++)
+                out[at + k] = r->id[col + k] == row ? 1.0f : 0.0f;
+            continue;
+        }
+        st = tr_model_init_param(m, r->table, seed, r->id[row] * p->cols + col, len, NULL, out + at);
+        for (int64_t k = 0; k < len && p->init == TR_INIT_ROWS_MINUS; k++)
+            out[at + k] = -out[at + k];
+    }
+    return st;
+}
+
 enum tr_status tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n,
                                    struct tr_pool *pool, float *out)
 {
@@ -96,6 +119,8 @@ enum tr_status tr_model_init_param(const struct tr_model *m, int i, uint64_t see
     };
     if (p->init == TR_INIT_ORTHOGONAL_A || p->init == TR_INIT_ORTHOGONAL_B)
         return fill_orthogonal(p, seed, first, n, out);
+    if (p->init >= TR_INIT_ROWS)
+        return fill_rows(m, i, seed, first, n, out);
     if (p->init == TR_INIT_NORMAL || is_uniform)
         tr_pool_run(pool, (n + FILL_TASK - 1) / FILL_TASK, fill_task, &f);
     else

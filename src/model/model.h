@@ -80,6 +80,13 @@ struct tr_param {
                       */
 };
 
+/* Rows of a table that an adapter trains by themselves: what parameters with TR_INIT_ROWS and its kin begin with. */
+struct tr_model_rows {
+    char module[TR_NAME_MAX]; /* "model.embed_tokens", "lm_head" */
+    int table;                /* the parameter that has the rows */
+    int64_t *id, n;
+};
+
 struct tr_segment {
     int program, layer; /* layer < 0: embed or head */
     int *param;         /* local parameter -> global */
@@ -99,6 +106,8 @@ struct tr_model {
     struct tr_param *param;
     int n_params;
     int64_t n_elements;
+    struct tr_model_rows *rows;
+    int n_rows;
     int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT]; /* rope tables; 0 rows: the model has none */
 };
 
@@ -130,6 +139,10 @@ enum tr_status tr_model_add_program(struct tr_model *m, struct tr_program *p, in
 /* Gives a segment another program. Its first parameters are those of the program before; those behind them are added
  * to the parameters of the model. */
 enum tr_status tr_model_use_program(struct tr_model *m, int segment, int program);
+/* Notes the rows of a table that the adapter trains; parameters called module + ".token_adapter..." are made of them.
+ */
+enum tr_status tr_model_add_rows(struct tr_model *m, const char *module, int table, const int64_t *id, size_t n);
+const struct tr_model_rows *tr_model_rows_of(const struct tr_model *m, int param); /* NULL: it is not made of any */
 /* The constant of a slot, (const_rows, const_cols). Only a run needs its numbers: a plan compiles one model for each
  * pipeline rank, and the sines would take longer than the compile. */
 void tr_model_fill_constant(const struct tr_model *m, int slot, float *out);

@@ -184,6 +184,33 @@ out:
     return st;
 }
 
+enum tr_status tr_model_add_rows(struct tr_model *m, const char *module, int table, const int64_t *id, size_t n)
+{
+    struct tr_model_rows r = { .table = table, .id = calloc(n, sizeof *id), .n = (int64_t)n };
+    struct tr_model_rows *mem = realloc(m->rows, ((size_t)m->n_rows + 1) * sizeof *mem);
+    enum tr_status st =
+        mem && r.id ? tr_format(r.module, sizeof r.module, "%s", module) : tr_fail(TR_NOMEM, "model: out of memory");
+    m->rows = mem ? mem : m->rows;
+    if (st != TR_OK) {
+        free(r.id);
+        return st;
+    }
+    memcpy(r.id, id, n * sizeof *id);
+    m->rows[m->n_rows++] = r;
+    return TR_OK;
+}
+
+const struct tr_model_rows *tr_model_rows_of(const struct tr_model *m, int param)
+{
+    const char *name = m->param[param].name;
+    for (int i = 0; i < m->n_rows; i++) {
+        size_t n = strlen(m->rows[i].module);
+        if (strncmp(name, m->rows[i].module, n) == 0 && strncmp(name + n, ".token_adapter.", 15) == 0)
+            return &m->rows[i];
+    }
+    return NULL;
+}
+
 static void size_constants(struct tr_model *m)
 {
     for (int i = 0; i < TR_C_COUNT; i++)
@@ -328,6 +355,9 @@ void tr_model_close(struct tr_model *m)
     free(m->program);
     free(m->segment);
     free(m->param);
+    for (int i = 0; i < m->n_rows; i++)
+        free(m->rows[i].id);
+    free(m->rows);
     cJSON_Delete(m->config);
     free(m->config_text);
     free(m);

@@ -194,14 +194,14 @@ static void apply_add(struct tensor *t, struct tr_node n)
     apply_same(t, n);
 }
 
-/* A table that is split by rows gives zeros for the tokens of other ranks' rows. */
+/* A table that is split by rows gives zeros for the tokens of other ranks' rows: a term of a sum. */
 static void apply_embed(struct tensor *t, struct tr_node n)
 {
     struct tr_tp_shard c = shard_of(t, n.in[1]);
     if (c.is_split) {
         n.attr.index_offset -= (int32_t)(n.attr.weight_is_in_out ? c.col.first : c.row.first);
+        t->layout[n.out[0]] = PARTIAL;
         add(t, &n);
-        reduce(t, n.out[0]);
         return;
     }
     n.in[0] = read(t, n.in[0], t->between);

@@ -75,7 +75,10 @@ enum tr_init {
     TR_INIT_ORTHOGONAL_A, /* of an adapter: B A is zero, and neither of them is */
     TR_INIT_ORTHOGONAL_B,
     TR_INIT_PISSA, /* from the weight beside it, which the scale init_std goes with; who loads the base makes it */
-    TR_INIT_OLORA
+    TR_INIT_OLORA,
+    TR_INIT_ROWS,       /* rows of a table that learn by themselves (tr_model_rows), as the table has them */
+    TR_INIT_ROWS_MINUS, /* the same, times -1 */
+    TR_INIT_ROWS_PICK   /* (rows of the table, those that learn): 1 where the row is the column's, else 0 */
 };
 struct tr_local_param {
     char name[TR_NAME_MAX];

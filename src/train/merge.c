@@ -13,13 +13,14 @@ struct merge_delta {
     int param; /* of the plain model; -1: none yet */
     int64_t r;
     float *left, *right;
-    float *factor;  /* DoRA: m / n, by output */
-    bool is_by_row; /* outputs are rows */
-    float *bias;    /* of B, scaled; for a bias of the base */
-    float *token;   /* trained rows of an embedding */
-    bool is_packed; /* onto dequantized: the run saw W in few bits */
-    float *scales;  /* of all grains, rounded by double quantisation; NULL: they are exact */
-    float *seen;    /* a packed matrix (in, out), whose grains are those of its transpose: all of it, decoded */
+    float *factor;                          /* DoRA: m / n, by output */
+    bool is_by_row;                         /* outputs are rows */
+    float *bias;                            /* of B, scaled; for a bias of the base */
+    float *token;                           /* rows that were trained by themselves, */
+    const struct tr_adapter_tokens *tokens; /* and which they are */
+    bool is_packed;                         /* onto dequantized: the run saw W in few bits */
+    float *scales;                          /* of all grains, rounded by double quantisation; NULL: they are exact */
+    float *seen; /* a packed matrix (in, out), whose grains are those of its transpose: all of it, decoded */
 };
 
 struct tr_merge {
@@ -214,6 +215,22 @@ static const struct tr_adapter_module *find_module(const struct tr_merge *x, con
     return NULL;
 }
 
+/* Rows that were trained by themselves. Those of a tied head are the embedding's. */
+static enum tr_status read_tokens(struct tr_merge *x, const struct tr_adapter_module *module, const char *name,
+                                  int n_module)
+{
+    if (!module || !module->target.tokens)
+        return TR_OK;
+    if (module->target.shares_tokens) {
+        name = x->adapted->param[0].name;
+        n_module = (int)(strrchr(name, '.') - name);
+    }
+    int part = find_part(x, name, n_module, ".token_adapter.trainable_tokens_delta");
+    TR_BUG_ON(part < 0);
+    x->d.tokens = module->target.tokens;
+    return read_part(x, part, &x->d.token);
+}
+
 static enum tr_status prepare_weight(struct tr_merge *x, int param, int n_module)
 {
     enum tr_status st = TR_OK;
@@ -221,15 +238,13 @@ static enum tr_status prepare_weight(struct tr_merge *x, int param, int n_module
     const char *name = x->plain->param[param].name;
     const struct tr_adapter_module *module = find_module(x, name, n_module);
     int a = find_part(x, name, n_module, ".lora_A.weight"), b = find_part(x, name, n_module, ".lora_B.weight"),
-        magnitude = find_part(x, name, n_module, ".lora_magnitude_vector"),
-        token = find_part(x, name, n_module, ".token_adapter.trainable_tokens_delta");
+        magnitude = find_part(x, name, n_module, ".lora_magnitude_vector");
     bool is_embedding = a < 0;
     if (is_embedding) {
         a = find_part(x, name, n_module, ".lora_embedding_A");
         b = find_part(x, name, n_module, ".lora_embedding_B");
     }
-    if (token >= 0)
-        TR_TRY(read_part(x, token, &d->token));
+    TR_TRY(read_tokens(x, module, name, n_module));
     if (a < 0 || b < 0 || !module)
         return TR_OK;
     const struct tr_param *pa = &x->adapted->param[a], *pb = &x->adapted->param[b];
@@ -360,8 +375,9 @@ static enum tr_status prepare(struct tr_merge *x, int param)
 /* Rows of an embedding that were trained by themselves replace those of the base. */
 static void put_tokens(const struct tr_merge *x, const struct tr_param *p, int64_t first, int64_t n)
 {
-    for (size_t t = 0; x->d.token && t < x->a->n_tokens; t++) {
-        int64_t row = x->a->token[t] * p->cols, begin = tr_max64(first, row), end = tr_min64(first + n, row + p->cols);
+    for (size_t t = 0; x->d.token && t < x->d.tokens->n; t++) {
+        int64_t row = x->d.tokens->id[t] * p->cols, begin = tr_max64(first, row),
+                end = tr_min64(first + n, row + p->cols);
         for (int64_t at = begin; at < end; at++)
             x->x[at - first] = x->d.token[(int64_t)t * p->cols + at - row];
     }
@@ -416,10 +432,13 @@ static bool is_tied_module(enum tr_module_kind k)
 /* What has no place in a plain model. */
 static enum tr_status check_places(const struct tr_merge *x)
 {
-    bool is_tied = x->adapted->hp.is_tied && !x->opt.unties;
+    bool is_tied = x->adapted->hp.is_tied && !x->opt.unties, shares_tokens = false;
+    for (size_t i = 0; i < x->choice.n; i++)
+        shares_tokens = shares_tokens || x->choice.module[i].target.shares_tokens;
     for (size_t i = 0; i < x->choice.n; i++) {
         const struct tr_adapter_module *m = &x->choice.module[i];
-        bool is_changed = m->target.is_target || (m->target.is_saved && !x->a->ensures_tying);
+        bool is_changed =
+            m->target.is_target || (m->target.is_saved && !x->a->ensures_tying) || (m->target.tokens && !shares_tokens);
         if (is_tied && is_changed && is_tied_module(m->kind))
             return tr_fail(TR_USAGE,
                            "merging would untie the embeddings: the adapter changes %s, and embedding and head of %s "

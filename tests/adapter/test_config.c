@@ -86,7 +86,15 @@ static void a_bad_file_is_refused_with_its_fix(void **state)
         { "{\"peft_type\":\"LORA\",\"lora_bias\":true,\"use_dora\":true}", "do not go together" },
         { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[99999]}", "token 99999 is outside the vocabulary" },
         { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[1,1]}", "token 1 is there twice" },
-        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"lm_head\":[1]}}", "lm_head is no embedding" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[]}", "is an empty list" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"lm_haed\":[1]}}", "lm_haed is no embedding" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"\":[1]}}", "a module without a name" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"q_proj\":[1]}}", "q_proj is neither an embedding" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"lm_head\":[1],\"head\":[2]}}", "two lists are for" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[1],\"modules_to_save\":[\"embed_tokens\"]}",
+          "embed_tokens is trained whole" },
+        { "{\"peft_type\":\"LORA\",\"trainable_token_indices\":[1],\"target_modules\":[\"embed_tokens\"]}",
+          "embed_tokens has an adapter" },
     };
     struct tr_model *m = open_model(llama);
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
@@ -109,6 +117,7 @@ static void what_other_versions_wrote_is_read(void **state)
         "{\"peft_type\":\"LORA\",\"layers_to_transform\":1,\"target_modules\":[\"q_proj\",\"of_another_model\"]}",
         "{\"peft_type\":\"LORA\",\"rank_pattern\":null,\"of_the_future\":{\"a\":[1,2.5,\"\\u00e9\"]}}",
         "{\"peft_type\":\"LORA\",\"target_modules\":\"ALL-LINEAR\",\"trainable_token_indices\":{\"embed_tokens\":[1]}}",
+        "{\"peft_type\":\"LORA\",\"trainable_token_indices\":{\"lm_head\":[1],\"embed_tokens\":[5,2]}}",
     };
     struct tr_model *m = open_model(llama);
     for (size_t i = 0; i < TR_COUNT_OF(texts); i++)
@@ -288,12 +297,12 @@ static void what_is_written_reads_back(void **state)
     assert_true(again->r == a->r && again->alpha == a->alpha && again->dropout == a->dropout && again->use_rslora);
     assert_true(again->bias == a->bias && again->init == a->init && again->n_layers == 2 && again->ensures_tying);
     assert_true(again->n_rank_patterns == 2 && strcmp(again->rank_pattern[0].key, "o_proj") == 0);
-    assert_true(again->alpha_pattern[0].value == 2.5 && again->n_tokens == 2 && again->token[0] == 3);
+    assert_true(again->alpha_pattern[0].value == 2.5 && again->tokens->n == 2 && again->tokens->id[0] == 3);
     assert_non_null(strstr(text.p, "\"lora_alpha\": 0.3,"));
     assert_non_null(strstr(text.p, "\"base_model_name_or_path\": \"base\","));
     assert_int_equal(tr_adapter_summary(a, m, &line), TR_OK);
-    assert_string_equal(line.p, "rank-stabilised LoRA r 1 to 3 alpha 0.3 on 6 modules, 7 modules whole, 2 tokens: 560 "
-                                "parameters");
+    assert_string_equal(line.p, "rank-stabilised LoRA r 1 to 3 alpha 0.3 on 6 modules, 7 modules whole, 2 tokens of "
+                                "model.embed_tokens: 560 parameters");
     tr_str_release(&text);
     tr_str_release(&line);
     tr_adapter_close(a);

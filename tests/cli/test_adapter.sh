@@ -6,7 +6,7 @@ tiny_text train.jsonl
 tiny_model model
 options=(--model model --data train.jsonl --sequence_length 32 --per_device_train_batch_size 1 --train_batch_size 4
     --max_steps 8 --save_steps 3 --learning_rate 1e-2 --weight_decay 0.1 --threads 1 --quiet)
-lora=(--lora_r 4 --lora_alpha 6 --lora_dropout 0.1 --lora_modules_to_save model.norm)
+lora=(--lora_r 4 --lora_alpha 6 --lora_dropout 0.1 --lora_modules_to_save model.norm --trainable_token_indices 101,32)
 run() { "$TRIREME" train "${options[@]}" "${lora[@]}" "$@" >run.log; }
 loss() { "$TRIREME" eval --data train.jsonl --sequence_length 32 --json "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["loss"])'; }
 # close A B BOUND
@@ -31,7 +31,8 @@ done
 names whole/adapter_model.safetensors >got
 grep -qx 'base_model.model.model.layers.1.mlp.down_proj.lora_B.weight' got || fail "$(cat got)"
 grep -qx 'base_model.model.model.norm.weight' got || fail "modules_to_save is not there: $(cat got)"
-[ "$(wc -l <got)" = 29 ] || fail "14 linears have two matrices each, and one norm: $(cat got)"
+grep -qx 'base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta' got || fail "trained tokens are not there: $(cat got)"
+[ "$(wc -l <got)" = 30 ] || fail "14 linears have two matrices each, one norm, and rows of two tokens: $(cat got)"
 names whole/checkpoint-8/trireme/optim-0000-of-0001.safetensors | sed 's,^[^/]*/[^/]*/,,' | sort -u | sed 's/^/base_model.model./' >state
 same got state
 same whole/adapter_model.safetensors whole/checkpoint-8/adapter_model.safetensors

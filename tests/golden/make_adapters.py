@@ -134,6 +134,12 @@ def cases():
     for base in ("gpt2_inner_untied", "qwen3", "gemma2", "opt_pre_norm"):
         some, turned = FAMILIES[base][1], dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
         yield base, "head", dict(r=2, lora_alpha=5, target_modules=some[:1] + ["lm_head"], use_rslora=base == "qwen3", **turned)
+    # single tokens: of the embedding, of both tables, of a matrix that is both, and of such a matrix apart for each use
+    for base, tokens in (("qwen3", [24, 3, 41]), ("gpt2_inner_untied", {"wte": [31, 4], "lm_head": [2, 11, 30]}), ("gemma3", [1, 33]),
+                         ("gemma2", {"embed_tokens": [43, 4], "lm_head": [43, 4]}),
+                         ("opt_pre_norm", {"embed_tokens": [20, 13], "lm_head": [25, 3]})):
+        some, turned = FAMILIES[base][1], dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
+        yield base, "tokens", dict(r=2, lora_alpha=5, target_modules=some, trainable_token_indices=tokens, **turned)
 
 
 def main():

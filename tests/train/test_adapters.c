@@ -120,6 +120,8 @@ static void compare_new(const char *dir, const char *name)
         NEW "\"all-linear\",\"init_lora_weights\":\"orthogonal\"}",
         NEW "\"all-linear\",\"init_lora_weights\":\"pissa\"}",
         NEW "\".*(embed_tokens|wte)\",\"init_lora_weights\":\"gaussian\"}",
+        NEW "\"all-linear\",\"trainable_token_indices\":[8,3]}",
+        NEW "\"all-linear\",\"trainable_token_indices\":{\"lm_head\":[9,0,3]}}",
     };
     for (size_t k = 0; k < TR_COUNT_OF(texts); k++) {
         struct rig r;
