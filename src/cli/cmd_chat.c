@@ -99,7 +99,7 @@ enum tr_status cmd_chat(const struct tr_config *cfg)
     TR_TRY(tr_generator_open(cfg, tr_min64(CONTEXT, n_positions), t.tok, &t.g));
     if (cfg->system)
         TR_TRY(say(&t, "system", cfg->system));
-    tr_stop_on_signals(0);
+    tr_stop_soon_on_signals();
     for (;;) {
         cli_print(cfg->quiet ? "" : "> ");
         ssize_t n = getline(&line, &cap, stdin);

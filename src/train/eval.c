@@ -70,7 +70,7 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     TR_TRY(tr_exec_open(s->compiled, &dev, pool, NULL, 0, &e));
     struct tr_store store = tr_exec_store(e);
     TR_TRY(tr_dirs_load(&s->from, &store, (float *)(void *)tr_exec_arena(e, TR_A_SAVE)));
-    tr_stop_on_signals(0);
+    tr_stop_soon_on_signals();
     TR_TRY(tr_evaluate(e, data, cfg->per_device_eval_batch_size, tr_exec_arena(e, TR_A_DATA), watch, out));
 out:
     tr_exec_close(e);

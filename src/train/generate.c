@@ -286,6 +286,32 @@ int32_t tr_generator_pick(struct tr_generator *g, const float *logits, const int
 
 /* ---- trireme generate ---- */
 
+/* How many new tokens have a position; TR_USAGE before any weight is read. Only dynamic scaling is made for texts that
+ * are longer than what the model was trained on. */
+static enum tr_status count_new(const struct tr_config *cfg, const struct tr_dirs *from, int64_t n_prompt, int64_t *out)
+{
+    const struct tr_model_options opt = { .rows = 1, .sequence_length = 1, .ignore_keys = cfg->ignore_config_keys };
+    struct tr_model *m = NULL;
+    enum tr_status st = tr_dirs_model(from, &opt, false, &m);
+    if (st != TR_OK)
+        return st;
+    int64_t most = m->hp.rope[TR_C_ROPE].type == TR_ROPE_DYNAMIC ? INT32_MAX : m->hp.max_positions;
+    int64_t left = most - n_prompt, n_new = cfg->max_new_tokens;
+    tr_model_close(m);
+    if (left < 1)
+        return tr_fail(TR_USAGE,
+                       "the prompt has %" PRId64 " tokens, and the model has %" PRId64
+                       " positions for it and the new ones; shorten the prompt",
+                       n_prompt, most);
+    if (n_new > left && tr_config_is_set(cfg, "max_new_tokens"))
+        return tr_fail(TR_USAGE,
+                       "the prompt has %" PRId64 " tokens, and max_new_tokens %" PRId64 " more do not fit the %" PRId64
+                       " positions of the model; try --max_new_tokens %" PRId64,
+                       n_prompt, n_new, most, left);
+    *out = tr_min64(n_new, left);
+    return TR_OK;
+}
+
 enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx)
 {
     enum tr_status st = TR_OK;
@@ -302,11 +328,13 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
         TR_TRY(tr_tokenizer_encode(tok, cfg->prompt, strlen(cfg->prompt), &ids));
     if (ids.n == 0)
         TR_TRY(tr_ids_add(&ids, tr_tokenizer_eos(tok) >= 0 ? tr_tokenizer_eos(tok) : 0));
-    TR_TRY(tr_generator_open(cfg, (int64_t)ids.n + cfg->max_new_tokens, tok, &g));
+    int64_t n_prompt = (int64_t)ids.n, n_new = 0;
+    TR_TRY(count_new(cfg, &from, n_prompt, &n_new));
+    TR_TRY(tr_generator_open(cfg, n_prompt + n_new, tok, &g));
     TR_TRY(tr_tok_stream_open(tok, true, &stream));
-    tr_stop_on_signals(0);
+    tr_stop_soon_on_signals();
     TR_TRY(tr_generator_feed(g, ids.p, ids.n, &logits));
-    for (int64_t i = 0; i < cfg->max_new_tokens && !tr_stop_wanted(); i++) {
+    for (int64_t i = 0; i < n_new && !tr_stop_wanted(); i++) {
         int32_t id = tr_generator_pick(g, logits, ids.p, ids.n);
         if (tr_generator_is_stop(g, id))
             break;
@@ -314,12 +342,14 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
         tr_str_clear(&text);
         TR_TRY(tr_tok_stream_add(stream, id, &text));
         on_text(ctx, id, text.p ? text.p : "", text.n);
-        if (i + 1 < cfg->max_new_tokens)
+        if (i + 1 < n_new)
             TR_TRY(tr_generator_feed(g, &id, 1, &logits));
     }
     tr_str_clear(&text);
     TR_TRY(tr_tok_stream_end(stream, &text));
     on_text(ctx, -1, text.p ? text.p : "", text.n);
+    if (tr_stop_wanted())
+        TR_TRY(tr_fail(TR_STOPPED, "stopped by a signal after %" PRId64 " new tokens", (int64_t)ids.n - n_prompt));
 out:
     tr_tok_stream_close(stream);
     tr_generator_close(g);

@@ -13,6 +13,7 @@ enum { N_FRAMES = 64 };
 enum { LAST_WORDS_US = 300 * 1000 };
 
 static volatile sig_atomic_t stop_signal, is_at_once, n_ctrl_c;
+static const char *nothing_to_save = "stopped by a signal before the first step; nothing to save";
 static int64_t grace_us, deadline_us; /* 0: none; the handler writes deadline_us, once */
 static timer_t deadline;
 static bool has_timer;
@@ -29,7 +30,7 @@ static void write_error(const char *text)
 static TR_NORETURN void end_at_once(const char *why)
 {
     write_error("trireme: ");
-    write_error(is_at_once ? "stopped by a signal before the first step; nothing to save" : why);
+    write_error(is_at_once ? nothing_to_save : why);
     write_error("\n");
     _exit(is_at_once ? TR_EXIT_RETRY : TR_EXIT_UNSAVED);
 }
@@ -79,6 +80,13 @@ void tr_stop_at_once(bool is_on)
     if (!is_on && stop_signal) /* its deadline is a moment away, and a step that begins now would be lost */
         end_at_once("");
     is_at_once = is_on;
+}
+
+void tr_stop_soon_on_signals(void)
+{
+    nothing_to_save = "stopped by a signal";
+    tr_stop_at_once(true);
+    tr_stop_on_signals(0);
 }
 
 void tr_stop_is_settled(void)

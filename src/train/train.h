@@ -105,6 +105,9 @@ enum tr_status tr_init_model(const struct tr_config *cfg);
  * the save did not succeed. Ctrl-C twice at a terminal, or grace_s seconds after the first that is no SIGINT (0: no
  * limit): the process ends at once with TR_EXIT_UNSAVED. */
 void tr_stop_on_signals(double grace_s);
+/* For verbs that save nothing: a process that has not ended by itself 0.3 s after the first of these signals, because a
+ * batch or a chunk takes longer, ends then with TR_EXIT_RETRY. */
+void tr_stop_soon_on_signals(void);
 bool tr_stop_wanted(void);
 
 #endif

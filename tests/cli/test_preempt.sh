@@ -96,6 +96,41 @@ assert time.time() < end, "the second Ctrl-C does not end it"
 PY
     resumed twice "${run[@]}"
 }
+# Verbs that save nothing answer a stop within two seconds, in the middle of a long prompt too, and say that they did not finish.
+cat >long.json <<'JSON'
+{ "model_type": "llama", "vocab_size": 264, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "head_dim": 64, "hidden_act": "silu", "rms_norm_eps": 1e-05, "max_position_embeddings": 65536,
+  "rope_theta": 10000.0, "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 256, "eos_token_id": 256 }
+JSON
+expect 0 "$TRIREME" init --config long.json --tokenizer bytes --seed 7 --out long --quiet
+prompt=$(printf '%060000d')
+for words in "generate --prompt $prompt" 'chat --chat_template chatml --quiet' 'eval --data long.txt --sequence_length 65536'; do
+    echo "$prompt" >long.txt
+    for s in TERM INT; do
+        python3 - "$s" "$TRIREME" $words --model long --threads 1 <<'PY' || fail "${words:0:20} and SIG$s"
+import os, signal, subprocess, sys, time
+sig = getattr(signal, "SIG" + sys.argv[1])
+p = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+if "chat" in sys.argv:
+    p.stdin.write(b"0" * 4000 + b"\n")
+    p.stdin.flush()
+def has_handler():
+    mask = [line for line in open(f"/proc/{p.pid}/status") if line.startswith("SigCgt")]
+    return bool(int(mask[0].split()[1], 16) >> (sig - 1) & 1)
+end = time.time() + 30
+while not has_handler() and time.time() < end:
+    time.sleep(0.01)
+time.sleep(0.2)
+assert p.poll() is None, f"ended early: {p.returncode} {p.stderr.read()}"
+start = time.time()
+p.send_signal(sig)
+code = p.wait(20)
+assert time.time() - start < 2, f"took {time.time() - start:.1f} s"
+assert code == 75 or (code == 0 and "chat" in sys.argv), f"exit {code}: {p.stderr.read()}"  # a chat may be waiting for its user
+PY
+    done
+done
+
 (all 1) &
 alone=$!
 (all 4)
