@@ -96,6 +96,19 @@ static enum tr_status fail_at(const char *verb, const char *dir, const char *nam
     return tr_file_fail(verb, path);
 }
 
+enum tr_status tr_out_beneath(const char *own_dir, const char *name, struct tr_out_at *out)
+{
+    const char *own;
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_path_split(own_dir, out->dir, &own));
+    if (tr_name_is_plain(own))
+        return tr_path_join(out->name, own, name);
+    TR_TRY(tr_format(out->dir, sizeof out->dir, "%s", own_dir));
+    TR_TRY(tr_format(out->name, sizeof out->name, "%s", name));
+out:
+    return st;
+}
+
 /* An old file that is written on: no pipe, no device, and no second name. */
 static enum tr_status check_file(int fd, const char *dir, const char *name)
 {

@@ -8,7 +8,15 @@
 #ifndef TR_BASE_OUT_H
 #define TR_BASE_OUT_H
 
+#include "base/file.h"
 #include "base/status.h"
+
+/* A name in a directory whose own name is ours too (OUTPUT/.cache): dir is the directory above it, which a person has
+ * chosen, and name has both parts, so that a link that takes the place of ours at any time is not followed. */
+struct tr_out_at {
+    char dir[TR_PATH_MAX], name[TR_PATH_MAX];
+};
+enum tr_status tr_out_beneath(const char *own_dir, const char *name, struct tr_out_at *out);
 
 enum tr_out {
     TR_OUT_NEW,    /* to write; the name must be free */

@@ -122,7 +122,7 @@ static enum tr_status read_rows(const struct tr_config *run, const struct tr_mer
     if (run->data.n == 0)
         return TR_OK;
     TR_TRY(tr_dirs_open(run, &s.from));
-    TR_TRY(tr_path_join(cache, run->model, TR_NAME_CACHE));
+    TR_TRY(tr_reader_cache(run, cache));
     TR_TRY(tr_open_data(run, &s, &run->data, false, cache, &tok, &data));
     mem = malloc(tr_batch_bytes(n_tokens));
     if (!mem)

@@ -23,9 +23,10 @@ static void sweep(const char *path)
 {
     DIR *dir = opendir(path);
     const struct dirent *e;
+    struct tr_out_at at;
     while (dir && (e = readdir(dir)) != NULL)
-        if (strstr(e->d_name, ".tmp-"))
-            (void)tr_out_unlink(path, e->d_name);
+        if (strstr(e->d_name, ".tmp-") && tr_out_beneath(path, e->d_name, &at) == TR_OK)
+            (void)tr_out_unlink(at.dir, at.name);
     if (dir)
         closedir(dir);
 }
@@ -51,10 +52,12 @@ enum tr_status tr_cache_lock(struct tr_cache *c)
 {
     enum tr_status st = TR_OK;
     bool is_held;
+    struct tr_out_at at;
     if (c->lock_fd >= 0)
         return TR_OK;
     TR_TRY(tr_out_mkdirs(c->dir));
-    TR_TRY(tr_out_open(c->dir, "lock", TR_OUT_SHARE, &c->lock_fd));
+    TR_TRY(tr_out_beneath(c->dir, "lock", &at));
+    TR_TRY(tr_out_open(at.dir, at.name, TR_OUT_SHARE, &c->lock_fd));
     TR_TRY(wait_lock(c, c->lock_fd, &is_held));
     if (is_held)
         sweep(c->dir);
@@ -62,6 +65,13 @@ out:
     if (st != TR_OK)
         tr_cache_unlock(c);
     return st;
+}
+
+enum tr_status tr_cache_write(const char *dir, const char *name, const void *p, size_t n)
+{
+    struct tr_out_at at;
+    enum tr_status st = tr_out_beneath(dir, name, &at);
+    return st == TR_OK ? tr_out_write(at.dir, at.name, p, n) : st;
 }
 
 void tr_cache_unlock(struct tr_cache *c)

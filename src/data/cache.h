@@ -15,6 +15,8 @@ struct tr_cache {
  * repeat work, but they write the same bytes. */
 enum tr_status tr_cache_lock(struct tr_cache *c);
 void tr_cache_unlock(struct tr_cache *c);
+/* A small file in the directory of a cache, which exists. */
+enum tr_status tr_cache_write(const char *dir, const char *name, const void *p, size_t n);
 enum tr_status tr_cache_path(const struct tr_cache *c, struct tr_hash128 key, uint32_t part, char out[TR_PATH_MAX]);
 
 #endif

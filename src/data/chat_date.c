@@ -29,7 +29,7 @@ static enum tr_status write_date(const struct tr_chat *c, const char *dir, const
     if (n == 0)
         return tr_fail(TR_IO, "the clock of this machine gives no date; set the clock, or give chat_date");
     text[n++] = '\n';
-    return tr_out_write(dir, name, text, n);
+    return tr_cache_write(dir, name, text, n);
 }
 
 enum tr_status tr_data_fix_date(struct tr_chat *c, const char *date, const char *dir)

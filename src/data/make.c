@@ -203,7 +203,7 @@ static enum tr_status write_skips(const struct make *m)
     if (!tr_str_ok(&s))
         TR_TRY(tr_fail(TR_NOMEM, "no memory for a list of skipped records"));
     if (s.n > 0)
-        TR_TRY(tr_out_write(m->t->cache.dir, name, s.p, s.n));
+        TR_TRY(tr_cache_write(m->t->cache.dir, name, s.p, s.n));
 out:
     tr_str_release(&s);
     return st;

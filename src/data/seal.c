@@ -1,5 +1,6 @@
 /* seal.c - see seal.h. The content of a seal is the 32 hex digits of the value and those of their hash. */
 #include "data/seal.h"
+#include "data/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,11 +66,13 @@ void tr_seal_save(const struct tr_seals *s, const struct stat *file, int min_age
 {
     char name[64], text[2 * N_HEX + 1];
     struct timespec now;
+    struct tr_out_at seals;
     if (!s->cache_dir || clock_gettime(CLOCK_REALTIME, &now) != 0 ||
         (min_age_s > 0 && file->st_ctim.tv_sec > now.tv_sec - min_age_s))
         return;
     format_seal(value, text);
     if (seal_name(file, what, name) != TR_OK || tr_out_mkdirs(s->cache_dir) != TR_OK ||
-        tr_out_mkdir(s->cache_dir, "seals") != TR_OK || tr_out_write(s->cache_dir, name, text, 2 * N_HEX) != TR_OK)
+        tr_out_beneath(s->cache_dir, "seals", &seals) != TR_OK || tr_out_mkdir(seals.dir, seals.name) != TR_OK ||
+        tr_cache_write(s->cache_dir, name, text, 2 * N_HEX) != TR_OK)
         tr_error_clear();
 }

@@ -28,8 +28,8 @@ struct tr_shard_writer {
     int fd;
     size_t n_buf;
     struct bytes docs, mask;
-    char path[TR_PATH_MAX], dir[TR_PATH_MAX], temp[TR_PATH_MAX];
-    const char *name; /* in path; temp and name are beneath dir */
+    char path[TR_PATH_MAX];
+    struct tr_out_at at, temp; /* what it becomes, and what it is until then */
     unsigned char buf[BUF_BYTES];
 };
 
@@ -49,7 +49,7 @@ static enum tr_status bytes_reserve(struct bytes *b, size_t n_more)
 static enum tr_status put(struct tr_shard_writer *w, const void *p, size_t n)
 {
     tr_hasher_add(w->hasher, p, n);
-    return tr_write_all(w->fd, w->temp, p, n);
+    return tr_write_all(w->fd, w->temp.name, p, n);
 }
 
 static enum tr_status flush(struct tr_shard_writer *w)
@@ -64,6 +64,8 @@ enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info
     static const unsigned char blank[TR_SHARD_HEADER_BYTES];
     enum tr_status st = TR_OK;
     uint64_t number = 0;
+    const char *name;
+    char dir[TR_PATH_MAX], temp[TR_PATH_MAX];
     struct tr_shard_writer *w = calloc(1, sizeof *w);
     if (!w)
         return tr_fail(TR_NOMEM, "no memory for a shard writer");
@@ -74,13 +76,15 @@ enum tr_status tr_shard_writer_open(const char *path, const struct tr_shard_info
     if (info->vocab_size == 0 || info->vocab_size > INT32_MAX)
         TR_TRY(tr_fail(TR_USAGE, "%s: vocabulary size %" PRIu64 " is not in [1, 2^31)", path, info->vocab_size));
     TR_TRY(tr_format(w->path, sizeof w->path, "%s", path));
-    TR_TRY(tr_path_split(w->path, w->dir, &w->name));
+    TR_TRY(tr_path_split(w->path, dir, &name));
+    TR_TRY(tr_out_beneath(dir, name, &w->at));
     TR_TRY(tr_hasher_open(&w->hasher));
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) /* several hosts may write without a lock */
         TR_TRY(tr_fail(TR_IO, "no random bytes for the name of a shard: %s", strerror(errno)));
-    TR_TRY(tr_format(w->temp, sizeof w->temp, "%s.tmp-%" PRIu64, w->name, number));
-    TR_TRY(tr_out_open(w->dir, w->temp, TR_OUT_NEW, &w->fd));
-    TR_TRY(tr_write_all(w->fd, w->temp, blank, sizeof blank));
+    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%" PRIu64, name, number));
+    TR_TRY(tr_out_beneath(dir, temp, &w->temp));
+    TR_TRY(tr_out_open(w->temp.dir, w->temp.name, TR_OUT_NEW, &w->fd));
+    TR_TRY(tr_write_all(w->fd, w->temp.name, blank, sizeof blank));
     *out = w;
     w = NULL;
 out:
@@ -161,8 +165,8 @@ static enum tr_status write_tail(struct tr_shard_writer *w)
     w->info.payload = tr_hasher_get(w->hasher);
     tr_shard_format(&w->info, header);
     if (lseek(w->fd, 0, SEEK_SET) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: seek: %s", w->temp, strerror(errno)));
-    TR_TRY(tr_write_all(w->fd, w->temp, header, sizeof header));
+        TR_TRY(tr_fail(TR_IO, "%s: seek: %s", w->temp.name, strerror(errno)));
+    TR_TRY(tr_write_all(w->fd, w->temp.name, header, sizeof header));
 out:
     return st;
 }
@@ -170,14 +174,17 @@ out:
 static enum tr_status publish(struct tr_shard_writer *w)
 {
     enum tr_status st = TR_OK;
+    const char *name;
+    char dir[TR_PATH_MAX];
     if (fsync(w->fd) != 0)
-        TR_TRY(tr_fail(TR_IO, "%s: fsync: %s", w->temp, strerror(errno)));
+        TR_TRY(tr_fail(TR_IO, "%s: fsync: %s", w->temp.name, strerror(errno)));
     TR_TRY(tr_failpoint("data.shard_fsynced"));
-    int err = tr_out_move(w->dir, w->temp, w->name, TR_OUT_RENAME);
+    int err = tr_out_move(w->at.dir, w->temp.name, w->at.name, TR_OUT_RENAME);
     if (err)
         TR_TRY(tr_fail(TR_IO, "%s: rename: %s", w->path, strerror(err)));
-    w->temp[0] = 0;
-    TR_TRY(tr_fsync_dir(w->dir));
+    w->temp.name[0] = 0;
+    TR_TRY(tr_path_split(w->path, dir, &name));
+    TR_TRY(tr_fsync_dir(dir));
 out:
     return st;
 }
@@ -202,8 +209,8 @@ void tr_shard_writer_abort(struct tr_shard_writer *w)
         return;
     if (w->fd >= 0) {
         close(w->fd);
-        if (w->temp[0])
-            (void)tr_out_unlink(w->dir, w->temp);
+        if (w->temp.name[0])
+            (void)tr_out_unlink(w->temp.dir, w->temp.name);
     }
     tr_hasher_close(w->hasher);
     free(w->docs.p);

@@ -47,10 +47,11 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
  * where the model is one's output, is used; else a directory of this user, one for each model. */
 enum tr_status tr_reader_cache(const struct tr_config *cfg, char out[TR_PATH_MAX])
 {
-    char base[TR_PATH_MAX], hex[33], name[48];
+    char base[TR_PATH_MAX], lock[TR_PATH_MAX], hex[33], name[48];
     enum tr_status st = TR_OK;
     TR_TRY(tr_path_join(out, cfg->output ? cfg->output : cfg->model, TR_NAME_CACHE));
-    if (cfg->output || access(out, W_OK) == 0)
+    TR_TRY(tr_path_join(lock, out, "lock")); /* other programs have a .cache in a model's directory too */
+    if (cfg->output || access(lock, W_OK) == 0)
         return TR_OK;
     char *path = realpath(cfg->model, NULL);
     tr_hash_hex(tr_hash(path ? path : cfg->model, strlen(path ? path : cfg->model)), hex);

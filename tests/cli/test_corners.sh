@@ -128,6 +128,25 @@ expect 0 "$TRIREME" eval --model model --data train.jsonl --sequence_length 32 -
 expect 0 "$TRIREME" data check --model model --data train.jsonl --sequence_length 32 --threads 1
 [ "$before" = "$(find model | sort)" ] || fail "the model's directory has changed: $(find model)"
 
+# Nor does merge; a .cache that another program has made there stays its own, and a directory that cannot be written is no obstacle.
+expect 0 "$TRIREME" train "${options[@]}" --lora_r 2 --output lora
+rm -rf lora/.cache && cp -r lora read && mkdir -p read/.cache/huggingface && chmod -R a-w read
+before=$(find read | sort)
+expect 0 "$TRIREME" ckpt merge read --data train.jsonl --rows 2 --output merged
+expect 0 "$TRIREME" eval --model read --data train.jsonl --sequence_length 32 --threads 1
+[ "$before" = "$(find read | sort)" ] || fail "the adapter's directory has changed: $(find read)"
+chmod -R u+w read
+
+# A prompt, or as many new tokens as were asked for, beyond the model's positions: refused with both numbers before any weight is read.
+expect 2 "$TRIREME" generate --model model --prompt "$(printf '%0200d')"
+said 'the prompt has 200 tokens, and the model has 128 positions'
+expect 2 "$TRIREME" generate --model model --prompt abc --max_new_tokens 126
+said 'try --max_new_tokens 125'
+expect 0 "$TRIREME" generate --model model --prompt abc --max_new_tokens 125 --threads 1
+expect 0 "$TRIREME" generate --model model --prompt "$(printf '%0100d')" --threads 1
+expect 2 "$TRIREME" chat --model model --chat_template chatml --quiet <<<"$(printf '%0200d')"
+said '0 of 128 positions are taken'
+
 # chat asks for no more positions than the model has.
 expect 0 "$TRIREME" chat --model model --chat_template chatml --max_new_tokens 2 --quiet <<<'hello'
 

@@ -1,4 +1,5 @@
 /* test_shard.c - token shards: round trips, and every damaged or changed file is refused. */
+#include "data/cache.h"
 #include "data/data_test.h"
 
 #include <sys/stat.h>
@@ -179,14 +180,45 @@ static void abandoned_writer_leaves_no_file(void **state)
     assert_int_equal(rmdir(in_scratch(s, "d")), 0); /* empty, or this fails */
 }
 
+/* A link that is planted where the cache was, while a shard is being written: nothing behind it changes. */
+static void a_link_in_the_place_of_the_cache_is_not_followed_at_any_write(void **state)
+{
+    struct scratch *s = *state;
+    struct tr_shard_writer *w = NULL;
+    struct tr_shard_info info = { .vocab_size = 10 };
+    char own[TR_PATH_MAX], away[TR_PATH_MAX], other[TR_PATH_MAX], shard[TR_PATH_MAX];
+    int32_t id = 1;
+    assert_ok(tr_path_join(own, s->dir, ".cache"));
+    assert_ok(tr_path_join(away, s->dir, "away"));
+    assert_ok(tr_path_join(other, s->dir, "other"));
+    assert_ok(tr_path_join(shard, own, "a.trtok"));
+    assert_ok(tr_mkdirs(own));
+    assert_ok(tr_mkdirs(other));
+    assert_ok(tr_shard_writer_open(shard, &info, &w));
+    assert_ok(tr_shard_writer_add(w, &id, NULL, 1));
+    assert_ok(tr_shard_writer_end_doc(w));
+    assert_int_equal(rename(own, away), 0);
+    assert_int_equal(symlink(other, own), 0);
+    assert_int_not_equal(tr_shard_writer_commit(w, true, 0), TR_OK);
+    assert_refused(tr_shard_writer_open(shard, &info, &w), TR_USAGE, "is a link");
+    assert_refused(tr_cache_write(own, "chat_date", "x", 1), TR_USAGE, "is a link");
+    struct tr_cache cache = { own, 1000000, -1 };
+    assert_refused(tr_cache_lock(&cache), TR_USAGE, "is a link");
+    assert_int_equal(rmdir(other), 0); /* empty, or this fails */
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(sixteen_and_thirty_two_bit_shards_round_trip), T(every_flipped_bit_and_every_cut_is_refused),
-        cmocka_unit_test(lying_headers_are_refused),     T(ids_beyond_the_vocabulary_are_refused_at_open_and_at_write),
-        T(a_file_that_changes_after_open_is_refused),    T(abandoned_writer_leaves_no_file),
+        T(sixteen_and_thirty_two_bit_shards_round_trip),
+        T(every_flipped_bit_and_every_cut_is_refused),
+        cmocka_unit_test(lying_headers_are_refused),
+        T(ids_beyond_the_vocabulary_are_refused_at_open_and_at_write),
+        T(a_file_that_changes_after_open_is_refused),
+        T(abandoned_writer_leaves_no_file),
+        T(a_link_in_the_place_of_the_cache_is_not_followed_at_any_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
