@@ -6,9 +6,10 @@
 #include "base/show.h"
 #include "base/base.h"
 
+static const char *const own[] = { "\x1b[0m", "\x1b[36m", "\x1b[1;34m", "\x1b[0;32m", "\x1b[0;2m" };
+
 static size_t own_colour(const char *p, size_t n)
 {
-    static const char *const own[] = { "\x1b[0m", "\x1b[36m", "\x1b[1;34m", "\x1b[0;32m", "\x1b[0;2m" };
     for (size_t i = 0; i < TR_COUNT_OF(own); i++)
         if (strlen(own[i]) <= n && memcmp(p, own[i], strlen(own[i])) == 0)
             return strlen(own[i]);
@@ -39,6 +40,22 @@ size_t tr_show(const char *text, size_t n, char *buf, size_t n_buf, size_t *used
     }
     *used = i;
     return k;
+}
+
+size_t tr_show_whole(const char *text, size_t n)
+{
+    size_t back = 1;
+    while (back < TR_SHOW_CUT && back <= n && text[n - back] != '\x1b' && (text[n - back] & 0xc0) != 0xc0)
+        back++;
+    if (back >= TR_SHOW_CUT || back > n)
+        return n;
+    const char *p = text + n - back;
+    if (*p != '\x1b')
+        return tr_utf8_len(p, back) || back >= 4 ? n : n - back;
+    for (size_t i = 0; i < TR_COUNT_OF(own); i++)
+        if (strlen(own[i]) > back && memcmp(p, own[i], back) == 0)
+            return n - back;
+    return back == 1 || (back == 2 && p[1] == '[') ? n - back : n; /* or it erases a line (launch) */
 }
 
 void tr_str_show(struct tr_str *s, const char *text, size_t n)

@@ -269,11 +269,17 @@ void tr_agent_message(struct agent *a, int64_t now_us, int link, const struct ms
         tr_agent_act(a, ACT_CLOSE, link);
 }
 
-static struct msg report_of(const struct agent *a, int kind, int rank, int code, int sig, bool is_echo)
+static struct msg report_of(const struct agent *a, int kind, const struct group_end *e)
 {
-    return (struct msg){
-        .kind = kind, .generation = a->group_generation, .rank = rank, .code = code, .sig = sig, .is_soft = is_echo
-    };
+    struct msg m = { .kind = kind,
+                     .generation = a->group_generation,
+                     .rank = e->rank,
+                     .code = e->code,
+                     .sig = e->sig,
+                     .is_soft = e->is_echo,
+                     .is_oom = e->is_oom };
+    snprintf(m.text, sizeof m.text, "%s", e->how);
+    return m;
 }
 
 static void send_report(struct agent *a, int64_t now_us, const struct msg *m)
@@ -284,16 +290,16 @@ static void send_report(struct agent *a, int64_t now_us, const struct msg *m)
         tr_agent_send(a, a->up, (enum msg_kind)m->kind, m);
 }
 
-void tr_agent_failed(struct agent *a, int64_t now_us, int rank, int code, int sig, bool is_echo)
+void tr_agent_failed(struct agent *a, int64_t now_us, const struct group_end *e)
 {
-    struct msg m = report_of(a, MSG_FAILED, rank, code, sig, is_echo);
+    struct msg m = report_of(a, MSG_FAILED, e);
     a->group_stops = true;
     send_report(a, now_us, &m);
 }
 
-void tr_agent_ended(struct agent *a, int64_t now_us, int rank, int code, int sig, bool is_echo)
+void tr_agent_ended(struct agent *a, int64_t now_us, const struct group_end *e)
 {
-    struct msg m = report_of(a, MSG_ENDED, rank, code, sig, is_echo);
+    struct msg m = report_of(a, MSG_ENDED, e);
     a->group_runs = a->group_stops = false;
     send_report(a, now_us, &m);
 }

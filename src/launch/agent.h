@@ -33,7 +33,7 @@ void tr_policy_init(struct policy *p, int max_restarts, struct progress now);
 /* A generation has failed, with this exit code and signal of its root cause. */
 struct verdict tr_policy_judge(struct policy *p, int exit_code, int sig, bool has_output, struct progress now);
 
-enum { NODES_MAX = TR_LAUNCH_NODES_MAX, ADDR_BYTES = 64, TEXT_BYTES = 128, DIGEST_BYTES = 32, ACTS_MAX = 512 };
+enum { NODES_MAX = TR_LAUNCH_NODES_MAX, ADDR_BYTES = 64, TEXT_BYTES = 256, DIGEST_BYTES = 32, ACTS_MAX = 512 };
 
 /* Times of the protocol, by the monotonic clock. */
 enum {
@@ -57,12 +57,13 @@ struct msg {
     int32_t index, n_nodes, first_rank, n_rank; /* START */
     int32_t rank, code, sig;                    /* FAILED, ENDED: rank -1 = none; BYE: code */
     int32_t is_soft; /* STOP: save first. FAILED, ENDED: the rank only followed the failure of another */
-    int32_t unused;
+    int32_t is_oom;  /* FAILED, ENDED: the kernel killed it because memory ran out */
     int64_t generation;
     uint64_t id;               /* of the sender */
     uint16_t sizes[NODES_MAX]; /* START: ranks of each node */
     unsigned char digest[DIGEST_BYTES];
-    char addr[ADDR_BYTES], text[TEXT_BYTES]; /* JOIN: where the node listens, its host name. BYE: the reason */
+    char addr[ADDR_BYTES]; /* JOIN: where the node listens */
+    char text[TEXT_BYTES]; /* JOIN: its host name. BYE: the reason. FAILED, ENDED: how the rank ended */
 };
 
 enum act_kind {
@@ -156,8 +157,15 @@ void tr_agent_claimed(struct agent *a, int64_t now_us, int64_t generation, bool 
 void tr_agent_link_up(struct agent *a, int64_t now_us, int link); /* to the coordinator */
 void tr_agent_link_down(struct agent *a, int64_t now_us, int link);
 void tr_agent_message(struct agent *a, int64_t now_us, int link, const struct msg *m);
-void tr_agent_failed(struct agent *a, int64_t now_us, int rank, int code, int sig, bool is_echo);
-void tr_agent_ended(struct agent *a, int64_t now_us, int rank, int code, int sig, bool is_echo); /* rank -1: all well */
+/* How the ranks of a node ended: the rank to blame, and how it ended, in words too. */
+struct group_end {
+    int rank; /* -1: none is to blame */
+    int code, sig;
+    bool is_echo, is_oom;
+    const char *how;
+};
+void tr_agent_failed(struct agent *a, int64_t now_us, const struct group_end *e);
+void tr_agent_ended(struct agent *a, int64_t now_us, const struct group_end *e);
 void tr_agent_leave(struct agent *a, int64_t now_us); /* this node has received a request to stop */
 
 /* agent_lead.c */

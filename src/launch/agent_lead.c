@@ -186,12 +186,10 @@ static void judge(struct agent *a, int64_t now_us)
         return;
     }
     if (root && a->is_budgeted) {
-        v = tr_policy_judge(&a->policy, exit_code_of(&root->end), root->end.sig, a->o.has_output, a->disk.progress);
-        tr_agent_report(a, "rank %d (%.60s) %s %d%s", root->end.rank, root->join.text,
-                        root->end.sig    ? "was ended by signal"
-                        : root->end.code ? "ended with exit code"
-                                         : "hung, or left before the others: exit code",
-                        root->end.sig ? root->end.sig : root->end.code,
+        /* A rank that the kernel killed for its memory needs the same again: its own failure. */
+        v = tr_policy_judge(&a->policy, exit_code_of(&root->end), root->end.is_oom ? 0 : root->end.sig, a->o.has_output,
+                            a->disk.progress);
+        tr_agent_report(a, "rank %d (%.40s) %.130s%s", root->end.rank, root->join.text, root->end.text,
                         v.is_crash_loop ? "; no progress over the last restarts: do not requeue the job" : "");
     }
     if (!v.restart) {

@@ -249,12 +249,27 @@ void tr_nodes_pump(struct launch_job *j)
     exchange_puts(j);
 }
 
-void tr_nodes_failed(struct launch_job *j)
+/* how: memory for the words. */
+static struct group_end end_of(const struct launch_job *j, char *how, size_t n_how)
 {
     const struct rank *r = j->root;
+    if (!r)
+        return (struct group_end){ .rank = -1, .code = tr_quiet_exit_code(j), .how = "" };
+    return (struct group_end){ .rank = r->rank,
+                               .code = r->code,
+                               .sig = r->sig,
+                               .is_echo = r->sig == 0 && r->code == TR_EXIT_RETRY,
+                               .is_oom = r->is_oom,
+                               .how = tr_ended_how(j, r, how, n_how) };
+}
+
+void tr_nodes_failed(struct launch_job *j)
+{
     if (!j->nodes)
         return;
-    tr_agent_failed(&j->nodes->a, tr_clock_us(), r->rank, r->code, r->sig, r->sig == 0 && r->code == TR_EXIT_RETRY);
+    char how[256];
+    struct group_end e = end_of(j, how, sizeof how);
+    tr_agent_failed(&j->nodes->a, tr_clock_us(), &e);
     obey(j->nodes);
 }
 
@@ -277,8 +292,9 @@ static enum tr_status run_group(struct nodes *n)
     const struct rank *r = j->root;
     if (r)
         tr_record_root(j, r->sig == 0 ? r->code : TR_EXIT_BUG);
-    tr_agent_ended(&n->a, tr_clock_us(), r ? r->rank : -1, r ? r->code : tr_quiet_exit_code(j), r ? r->sig : 0,
-                   r && r->sig == 0 && r->code == TR_EXIT_RETRY);
+    char how[256];
+    struct group_end e = end_of(j, how, sizeof how);
+    tr_agent_ended(&n->a, tr_clock_us(), &e);
     obey(n);
     return TR_OK;
 }

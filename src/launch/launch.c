@@ -1,6 +1,7 @@
 /* launch.c - a job: generations of ranks until one succeeds, must not be repeated, or no restarts are left. */
 #include "base/host.h"
 #include "launch/launch_impl.h"
+#include "observe/observe.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/random.h>
@@ -173,13 +174,18 @@ out:
     return st;
 }
 
+static struct text_sink sink_of(int fd)
+{
+    return (struct text_sink){ .fd = fd, .is_term = isatty(fd) == 1, .has_bars = tr_term_detect(fd).is_live };
+}
+
 enum tr_status tr_launch_run(const struct tr_launch *l, struct tr_launch_end *end)
 {
     enum tr_status st = check(l);
     if (st != TR_OK)
         return st;
     struct tr_launch_end how = { .exit_code = TR_EXIT_BUG, .rank = -1 };
-    struct launch_job j = { .l = l, .n_world = l->n_ranks, .out = { .fd = l->out_fd }, .err = { .fd = l->err_fd } };
+    struct launch_job j = { .l = l, .n_world = l->n_ranks, .out = sink_of(l->out_fd), .err = sink_of(l->err_fd) };
     TR_TRY(tr_host_files((uint64_t)l->n_ranks * FILES_RANK + FILES_OWN));
     TR_TRY(name_job(&j));
     TR_TRY(place_logs(&j));

@@ -2,6 +2,7 @@
 #ifndef TR_LAUNCH_LAUNCH_IMPL_H
 #define TR_LAUNCH_LAUNCH_IMPL_H
 
+#include "base/show.h"
 #include "launch/agent.h"
 #include <poll.h>
 #include <sched.h>
@@ -15,7 +16,8 @@ enum { TAIL_BYTES = 4096, LINE_BYTES = 4096 };
  */
 struct text_sink {
     int fd;
-    bool is_dead; /* the reader has closed it: further text is dropped */
+    bool is_dead;           /* the reader has closed it: further text is dropped */
+    bool is_term, has_bars; /* a terminal, which must not obey the text of ranks but for their progress lines */
     struct tr_str held;
 };
 
@@ -34,7 +36,9 @@ struct tap {
     char last;
     struct text_sink *sink; /* NULL: not shown */
     char line[LINE_BYTES];
-    size_t n_line; /* bytes of an unfinished line; prefixed streams only */
+    size_t n_line;         /* bytes of an unfinished line; prefixed streams only */
+    char cut[TR_SHOW_CUT]; /* of a character whose rest has not been read yet; terminals only */
+    size_t n_cut;
 };
 
 struct rank {

@@ -164,12 +164,56 @@ void tr_logs_close(struct launch_job *j, bool may_make_dir)
     }
 }
 
+/* Text of a rank to a terminal. A rank leaves out what a terminal would obey only when it knows that it writes to one;
+ * and it may run another program. With `has_bars` the two words with which progress lines are drawn stay. */
+static void sink_show(struct text_sink *s, const char *text, size_t n)
+{
+    static const char *const words[] = { "\r", "\x1b[K" };
+    struct tr_str shown = { 0 };
+    while (n > 0) {
+        size_t n_word = 0, n_text = 0;
+        for (; n_text < n && !n_word; n_text += !n_word)
+            for (size_t i = 0; s->has_bars && i < TR_COUNT_OF(words); i++)
+                if (n - n_text >= strlen(words[i]) && memcmp(text + n_text, words[i], strlen(words[i])) == 0)
+                    n_word = strlen(words[i]);
+        tr_str_show(&shown, text, n_text);
+        tr_str_add(&shown, text + n_text, n_word);
+        text += n_text + n_word;
+        n -= n_text + n_word;
+    }
+    if (tr_str_ok(&shown))
+        sink_add(s, shown.p, shown.n);
+    tr_str_release(&shown);
+}
+
+static void sink_put(struct text_sink *s, const char *text, size_t n)
+{
+    (s->is_term ? sink_show : sink_add)(s, text, n);
+}
+
+/* A piece of a stream: its last character may be cut. n 0: the end of it. */
+static void sink_put_piece(struct tap *t, const char *text, size_t n)
+{
+    char both[TR_SHOW_CUT + READ_BYTES];
+    size_t n_both = t->n_cut + n;
+    if (!t->sink->is_term) {
+        sink_add(t->sink, text, n);
+        return;
+    }
+    memcpy(both, t->cut, t->n_cut);
+    memcpy(both + t->n_cut, text, n);
+    size_t n_whole = n ? tr_show_whole(both, n_both) : n_both;
+    sink_show(t->sink, both, n_whole);
+    t->n_cut = n_both - n_whole;
+    memcpy(t->cut, both + n_whole, t->n_cut);
+}
+
 static void show_line(struct rank *r, struct tap *t)
 {
     char prefix[32];
     int n = snprintf(prefix, sizeof prefix, "[rank %d] ", r->rank);
     sink_add(t->sink, prefix, (size_t)n);
-    sink_add(t->sink, t->line, t->n_line);
+    sink_put(t->sink, t->line, t->n_line);
     sink_add(t->sink, "\n", 1);
     t->n_line = 0;
 }
@@ -179,7 +223,7 @@ static void show(struct rank *r, struct tap *t, const char *text, size_t n)
     if (!t->sink)
         return;
     if (!t->is_prefixed) {
-        sink_add(t->sink, text, n);
+        sink_put_piece(t, text, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -188,6 +232,15 @@ static void show(struct rank *r, struct tap *t, const char *text, size_t n)
         if (text[i] == '\n' || t->n_line == sizeof t->line)
             show_line(r, t);
     }
+}
+
+/* What is left of a stream that has ended. */
+static void show_end(struct rank *r, struct tap *t)
+{
+    if (t->n_line)
+        show_line(r, t);
+    if (t->n_cut)
+        sink_put_piece(t, "", 0);
 }
 
 static void keep_tail(struct rank *r, const char *text, size_t n)
@@ -247,8 +300,7 @@ static bool read_some(struct launch_job *j, struct rank *r, struct tap *t)
     if (n <= 0) {
         close(t->fd);
         t->fd = -1;
-        if (t->n_line)
-            show_line(r, t);
+        show_end(r, t);
         return false;
     }
     size_t n_lines = without_bars(t, text, (size_t)n, lines);
@@ -275,6 +327,5 @@ void tr_tap_finish(struct launch_job *j, struct rank *r, struct tap *t)
         return;
     close(t->fd);
     t->fd = -1;
-    if (t->n_line)
-        show_line(r, t);
+    show_end(r, t);
 }

@@ -1,5 +1,6 @@
 /* Strings: growth, escaping, UTF-8, strict numbers, nearest names. */
 #include "base/base.h"
+#include "base/show.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
@@ -180,6 +181,33 @@ static void human_forms_are_short(void **state)
     assert_string_equal(tr_human_count(7, buf, sizeof buf), "7");
 }
 
+/* A stream in pieces of any length shows what it shows as a whole. */
+static void a_text_in_pieces_is_shown_as_a_whole(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "a\x1b[36mb\x1b[0mc\x1b]0;t\x07\xe2\x94\x81\xf0\x9f\x9a\xa3 \xe2\x94 \xff\x1b[2J\xc2\x9b\x1b[0;3";
+    struct tr_str whole = { 0 };
+    tr_str_show(&whole, text, sizeof text - 1);
+    assert_null(memchr(whole.p, '\x07', whole.n));
+    for (size_t piece = 1; piece < sizeof text; piece++) {
+        struct tr_str held = { 0 }, shown = { 0 };
+        for (size_t at = 0; at < sizeof text - 1; at += piece) {
+            tr_str_add(&held, text + at, piece < sizeof text - 1 - at ? piece : sizeof text - 1 - at);
+            size_t n = tr_show_whole(held.p, held.n);
+            assert_true(held.n - n < TR_SHOW_CUT);
+            tr_str_show(&shown, held.p, n);
+            memmove(held.p, held.p + n, held.n - n + 1);
+            held.n -= n;
+        }
+        tr_str_show(&shown, held.p, held.n);
+        assert_string_equal(shown.p, whole.p);
+        tr_str_release(&held);
+        tr_str_release(&shown);
+    }
+    tr_str_release(&whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +215,7 @@ int main(void)
         cmocka_unit_test(a_failed_string_swallows_appends_until_cleared),
         cmocka_unit_test(json_strings_read_back_as_written),
         cmocka_unit_test(escape_leaves_nothing_a_terminal_obeys),
+        cmocka_unit_test(a_text_in_pieces_is_shown_as_a_whole),
         cmocka_unit_test(format_reports_truncation),
         cmocka_unit_test(utf8_accepts_exactly_the_well_formed),
         cmocka_unit_test(integers_are_strict),

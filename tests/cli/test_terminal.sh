@@ -24,11 +24,11 @@ def quiet(*words):
     return subprocess.run([TRIREME, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
 
 
-def on_terminal(*words, feed=b"", seconds=60):
+def on_terminal(*words, feed=b"", seconds=60, term="xterm-256color"):
     """Everything that a terminal would get, and the exit code."""
     pid, fd = pty.fork()
     if pid == 0:
-        os.environ["TERM"], os.environ["LC_ALL"] = "xterm-256color", "C.UTF-8"
+        os.environ["TERM"], os.environ["LC_ALL"] = term, "C.UTF-8"
         os.execv(TRIREME, [TRIREME, *words])
     got, until = b"", time.monotonic() + seconds
     while time.monotonic() < until:
@@ -114,6 +114,10 @@ made("data", "check", "--model", model, "--data", data, "--sequence_length", "32
 on_terminal("data", "show", "--model", model, "--data", data, "--sequence_length", "32")
 made("generate", "--model", model, "--prompt", EVIL, "--max_new_tokens", "4")
 made("launch", "--nproc-per-node", "1", "generate", "--model", model, "--prompt", EVIL, "--max_new_tokens", "4")
+for term in ("dumb", "", "vt100"):   # whatever a terminal says of itself, a launcher copies nothing raw to it
+    code, text = on_terminal("launch", "--nproc-per-node", "1", "generate", "--model", model, "--prompt", EVIL + "\u2501\u20ac", "--max_new_tokens", "4", term=term)
+    if code != 0 or "\u2501\u20ac".encode() not in text:
+        sys.exit(f"launch with TERM={term}: exit {code}, {text!r}")
 on_terminal("chat", "--model", model, "--max_new_tokens", "4", feed=b"x\n\x04\x04", seconds=10)
 open("run.yaml", "w").write(f'model: "{EVIL.encode("unicode_escape").decode()}"\nseed: 3\n')
 open("bad.yaml", "w").write(f'"{EVIL.encode("unicode_escape").decode()}": 3\n')

@@ -44,7 +44,7 @@ node 1 2 two train.after_step:kill:5:1:1
 b=$!
 ends 0 $a two
 ends 0 $b two
-grep -q 'rank 1 .* was ended by signal 9' two-0.log || fail "node 0 does not name rank 1: $(cat two-0.log)"
+grep -q 'rank 1 .* was ended by SIGKILL' two-0.log || fail "node 0 does not name rank 1: $(cat two-0.log)"
 grep -q 'generation [2-9]: 2 nodes, 2 ranks' two-0.log || fail "no second generation: $(cat two-0.log)"
 same_bits two
 echo "two nodes, a rank killed: the bits of one node"

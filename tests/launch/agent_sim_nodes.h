@@ -187,9 +187,12 @@ static inline void serve_group(struct world *w, int i)
     g->runs = false;
     bool is_ordered = v->a.group_stops;
     int rank = is_ordered && g->end_echo ? -1 : g->end_rank;
+    struct group_end e = {
+        .rank = rank, .code = g->end_code, .sig = g->end_sig, .is_echo = g->end_echo, .how = "ended"
+    };
     if (rank >= 0)
-        tr_agent_failed(&v->a, w->now, rank, g->end_code, g->end_sig, g->end_echo);
-    tr_agent_ended(&v->a, w->now, rank, g->end_code, g->end_sig, g->end_echo);
+        tr_agent_failed(&v->a, w->now, &e);
+    tr_agent_ended(&v->a, w->now, &e);
 }
 
 static inline void step_node(struct world *w, int i)
