@@ -69,6 +69,8 @@ void tr_setup_axes(const struct tr_config *cfg, int axis[TR_AXES]); /* sizes of 
 enum tr_status tr_setup_legal(const struct tr_config *cfg, struct tr_str *out);
 /* The positions that config.json gives the model. */
 enum tr_status tr_setup_positions(const struct tr_config *cfg, int64_t *out);
+/* Bytes that a rank may take where no budget is given; 0: unknown. host_bytes: of the host, which n_ranks share. */
+uint64_t tr_setup_budget(const struct tr_device_row *device, uint64_t host_bytes, uint64_t n_ranks);
 /* Tokens of a row: as asked, else what the model was made for, up to a bound. */
 enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out);
 /* How each parameter is held packed (free it): as the files of `dir` have it, else by the options; NULL: none is.

@@ -192,27 +192,35 @@ enum tr_status tr_setup_length(const struct tr_config *cfg, int64_t *out)
     return st;
 }
 
-/* Bytes that recompute auto keeps to. Without a budget that is what the machine has: nine tenths of the host's memory,
- * or of its cgroup, divided by the ranks that share it. The total, not what is free now: a resume, and the other ranks
- * of the host, must compile the same run. Six significant bits, because hosts of one kind differ by some pages. */
+/* Bytes that recompute auto keeps to. Without a budget that is what the machine has: nine tenths of the memory of the
+ * device, or of the host or its cgroup, divided by the ranks that share it. The total, not what is free now: a resume,
+ * and the other ranks of the host, must compile the same run. Six significant bits, because hosts of one kind differ by
+ * some pages. */
+uint64_t tr_setup_budget(const struct tr_device_row *device, uint64_t host_bytes, uint64_t n_ranks)
+{
+    uint64_t own = tr_device_total(device), beside = TR_GPU_BESIDE_BYTES, unit = 1;
+    uint64_t has = device->is_host ? host_bytes / n_ranks : own > beside ? own - beside : 0;
+    if (has == 0 || (device->is_host && host_bytes == UINT64_MAX))
+        return 0;
+    uint64_t budget = has / 10 * 9;
+    while (budget / unit >= 64)
+        unit *= 2;
+    return budget / unit * unit;
+}
+
 static uint64_t budget_of(const struct tr_setup *s)
 {
     const struct tr_config *cfg = s->cfg;
     struct tr_host h;
     uint64_t n = 1;
-    if (cfg->memory_budget > 0 || cfg->recompute != TR_RECOMPUTE_AUTO || !s->device->is_host)
+    if (cfg->memory_budget > 0 || cfg->recompute != TR_RECOMPUTE_AUTO)
         return (uint64_t)cfg->memory_budget;
     for (int a = 0; a < TR_AXES; a++)
         n *= (uint64_t)s->axis[a];
     if (s->env.n_local > 0)
         n = (uint64_t)s->env.n_local;
     tr_host_read("", &h);
-    if (h.total_bytes == UINT64_MAX)
-        return 0;
-    uint64_t budget = h.total_bytes / 10 * 9 / n, unit = 1;
-    while (budget / unit >= 64)
-        unit *= 2;
-    return budget / unit * unit;
+    return tr_setup_budget(s->device, h.total_bytes, n);
 }
 
 static struct tr_compile_options compile_options(const struct tr_setup *s, enum tr_use use)

@@ -186,7 +186,7 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     for (int k = 0; k < n; k++) {
         int first = k / n_each * (n_ranks / (int)cfg->pp), last = first + (int)cfg->tp - 1;
-        TR_TRY(tr_setup_open_rank(&asked, TR_USE_TRAIN, k % n_each ? last : first, &s[k]));
+        TR_TRY(tr_setup_open_advised(&asked, k % n_each ? last : first, &s[k]));
         c[k] = s[k]->compiled;
         for (int a = 0; k == 0 && a < TR_AXES; a++)
             n_ranks *= s[0]->axis[a];

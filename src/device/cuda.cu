@@ -85,7 +85,30 @@ static size_t used(struct tr_device *d)
     return cudaMemGetInfo(&free_bytes, &all) == cudaSuccess ? all - free_bytes : 0;
 }
 
-static const struct tr_memory_ops memory = { reserve, release, copy, clear, used };
+/* The GPU of this process among those that are visible; -1: there is none. Ranks of a host take them in turn. */
+static int ordinal_of(cudaError_t *e)
+{
+    const char *local = getenv("LOCAL_RANK");
+    int n = 0;
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share a connection wait for each other */
+    *e = cudaGetDeviceCount(&n);
+    if (*e == cudaSuccess && n == 0)
+        *e = cudaErrorNoDevice;
+    return *e != cudaSuccess ? -1 : local ? (int)(strtol(local, NULL, 10) % n) : 0;
+}
+
+static size_t total(void)
+{
+    cudaError_t e;
+    cudaDeviceProp p;
+    int ordinal = ordinal_of(&e);
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(&p, ordinal);
+    (void)cudaGetLastError();
+    return e == cudaSuccess ? p.totalGlobalMem : 0;
+}
+
+static const struct tr_memory_ops memory = { reserve, release, copy, clear, used, total };
 
 /* ---- streams ---- */
 
@@ -230,18 +253,13 @@ static cudaError_t open_streams(struct gpu *g)
 
 static enum tr_status open_gpu(struct tr_device *d)
 {
-    const char *local = getenv("LOCAL_RANK");
     struct gpu *g = (struct gpu *)calloc(1, sizeof *g);
     if (!g)
         return tr_fail(TR_NOMEM, "device cuda: out of memory");
     d->impl = g;
-    int n = 0;
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share a connection wait for each other */
-    cudaError_t e = cudaGetDeviceCount(&n);
+    cudaError_t e;
     cudaDeviceProp p;
-    if (e == cudaSuccess && n == 0)
-        e = cudaErrorNoDevice;
-    int ordinal = local && n > 0 ? (int)(strtol(local, NULL, 10) % n) : 0;
+    int ordinal = ordinal_of(&e);
     if (e == cudaSuccess)
         e = cudaSetDevice(ordinal);
     if (e == cudaSuccess)

@@ -103,6 +103,11 @@ void tr_device_clear(struct tr_device *d, enum tr_stream s, void *dst, size_t by
     d->row->memory->clear(d, s, dst, bytes);
 }
 
+size_t tr_device_total(const struct tr_device_row *row)
+{
+    return row->memory && row->memory->total ? row->memory->total() : 0;
+}
+
 size_t tr_device_used(struct tr_device *d)
 {
     return d->row->memory->used ? d->row->memory->used(d) : 0;

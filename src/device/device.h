@@ -48,6 +48,7 @@ struct tr_memory_ops {
     void (*copy)(struct tr_device *d, enum tr_stream s, void *dst, const void *src, size_t bytes);
     void (*clear)(struct tr_device *d, enum tr_stream s, void *dst, size_t bytes);
     size_t (*used)(struct tr_device *d); /* bytes in use by all processes; NULL: unknown */
+    size_t (*total)(void);               /* bytes of the device that this process would open; NULL: unknown */
 };
 
 struct tr_stream_ops {
@@ -125,6 +126,8 @@ enum tr_status tr_device_sync(struct tr_device *d, enum tr_stream s);
 enum tr_status tr_device_sync_all(struct tr_device *d);
 /* Notes a failure of asynchronous work; the first one is kept until the next sync. */
 void tr_device_note(struct tr_device *d, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
+/* Bytes of the device of this row that this process would open; 0 = unknown, or its memory is the host's. */
+size_t tr_device_total(const struct tr_device_row *row);
 size_t tr_device_used(struct tr_device *d); /* bytes in use on the device, by all processes; 0 = unknown */
 /* The vendor's handle of a stream; NULL where streams have none. */
 void *tr_device_stream(const struct tr_device *d, enum tr_stream s);

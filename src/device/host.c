@@ -100,7 +100,7 @@ static void cpu_clear(struct tr_device *d, enum tr_stream s, void *dst, size_t b
     memset(dst, 0, bytes);
 }
 
-static const struct tr_memory_ops cpu_memory = { tr_pages_reserve, tr_pages_release, cpu_copy, cpu_clear, NULL };
+static const struct tr_memory_ops cpu_memory = { tr_pages_reserve, tr_pages_release, cpu_copy, cpu_clear, NULL, NULL };
 
 const struct tr_device_row tr_cpu_row = { .name = "cpu",
                                           .is_host = true,
@@ -145,8 +145,9 @@ static void phantom_clear(struct tr_device *d, enum tr_stream s, void *dst, size
     phantom_copy(d, s, dst, NULL, bytes);
 }
 
-static const struct tr_memory_ops phantom_memory = { phantom_reserve, phantom_release, phantom_copy, phantom_clear,
-                                                     NULL };
+static const struct tr_memory_ops phantom_memory = {
+    phantom_reserve, phantom_release, phantom_copy, phantom_clear, NULL, NULL
+};
 
 const struct tr_device_row tr_phantom_row = { .name = "phantom",
                                               .is_host = true,

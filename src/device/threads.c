@@ -231,7 +231,7 @@ void tr_threads_delays(struct tr_device *d, uint64_t seed, int max_us)
     threads_of(d)->max_us = max_us;
 }
 
-static const struct tr_memory_ops memory = { tr_pages_reserve, tr_pages_release, copy, clear, NULL };
+static const struct tr_memory_ops memory = { tr_pages_reserve, tr_pages_release, copy, clear, NULL, NULL };
 static const struct tr_stream_ops streams = { event_open, event_close, record, wait_event, launch, drain, NULL };
 
 const struct tr_device_row tr_threads_row = { .name = "threads",

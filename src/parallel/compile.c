@@ -51,9 +51,7 @@ static enum tr_status fit_budget(struct tr_compiled *c)
         return TR_OK;
     }
     char need[32], have[32];
-    st = tr_fail(TR_USAGE,
-                 "memory_budget %s: the run needs %s even with every block recomputed; lower "
-                 "per_device_train_batch_size or sequence_length",
+    st = tr_fail(TR_USAGE, "memory_budget %s: a rank needs %s even with every block recomputed",
                  tr_human_bytes(c->opt.memory_budget, have, sizeof have),
                  tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
 out:
@@ -68,7 +66,7 @@ static enum tr_status build_as_given(struct tr_compiled *c)
     enum tr_status st =
         try_set(c, TR_RECOMPUTE_NONE, is_auto ? TR_RECOMPUTE_NONE : c->opt.recompute, c->place.model->n_segments);
     if (st == TR_OK && c->opt.memory_budget && !fits(c))
-        st = tr_fail(TR_USAGE, "memory_budget %s: the run needs %s; try --recompute auto",
+        st = tr_fail(TR_USAGE, "memory_budget %s: a rank needs %s",
                      tr_human_bytes(c->opt.memory_budget, have, sizeof have),
                      tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), need, sizeof need));
     return st;

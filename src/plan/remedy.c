@@ -176,3 +176,29 @@ void tr_remedies_text(const struct tr_setup *s, const struct tr_room *room, stru
         tr_str_addf(out, "; no single change fits: use a smaller model, more hosts, or a device with more memory");
     tr_str_release(&list);
 }
+
+/* What is refused with the budget and not without it is refused for the budget. */
+enum tr_status tr_setup_open_advised(const struct tr_config *cfg, int rank, struct tr_setup **out)
+{
+    const struct tr_room room = { UINT64_MAX, UINT64_MAX }; /* compiling a change asks the budget */
+    struct tr_config free_run = *cfg;
+    struct tr_setup *s = NULL;
+    struct tr_str why = { 0 };
+    enum tr_status st = tr_setup_open_rank(cfg, TR_USE_TRAIN, rank, out);
+    if (st != TR_USAGE || cfg->memory_budget == 0)
+        return st;
+    char cause[1024];
+    (void)snprintf(cause, sizeof cause, "%s", tr_error_text());
+    tr_str_addf(&why, "does not fit: %s", cause);
+    free_run.memory_budget = 0;
+    if (tr_setup_open_rank(&free_run, TR_USE_TRAIN, rank, &s) == TR_OK) {
+        s->cfg = cfg;
+        tr_remedies_text(s, &room, &why);
+        st = tr_fail(TR_USAGE, "%s", tr_str_ok(&why) ? why.p : cause);
+    } else {
+        st = tr_fail(TR_USAGE, "%s", cause);
+    }
+    tr_setup_close(s);
+    tr_str_release(&why);
+    return st;
+}

@@ -3,6 +3,7 @@
  * A run that can be refused is refused before anything is written. Nothing is written before the output directory is
  * locked.
  */
+#include "plan/plan.h"
 #include "train/selftest.h"
 #include "train/signals.h"
 #include "train/train_impl.h"
@@ -198,7 +199,7 @@ static enum tr_status open_setup(struct tr_trainer *t)
     enum tr_status st = TR_OK;
     TR_TRY(tr_failpoint("train.start"));
     TR_TRY(tr_gemm_select(t->cfg->gemm, &t->gemm));
-    TR_TRY(tr_setup_open(t->cfg, TR_USE_TRAIN, &t->s));
+    TR_TRY(tr_setup_open_advised(t->cfg, -1, &t->s));
     TR_TRY(tr_state_new(&t->state));
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
     TR_TRY(tr_state_check_allowed(t->cfg));

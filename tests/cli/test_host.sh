@@ -43,6 +43,15 @@ grep -q 'no document is left to train on' stderr || fail "$(cat stderr)"
 # E5: more memory than allowed is refused with both numbers, before anything is written.
 expect 2 "$TRIREME" train "${options[@]}" --output big --memory_budget 4096
 grep -qE '[0-9.]+ [KMG]iB' stderr || fail "no numbers: $(cat stderr)"
+for verb in train plan; do # and with the cheapest changes that do fit it
+    rows=(--train_batch_size 64 --per_device_train_batch_size 64 --sequence_length 32)
+    [ $verb = plan ] || rows+=(--data train.jsonl --output big --max_steps 1)
+    expect 2 "$TRIREME" $verb --model model "${rows[@]}" --threads 1 --memory_budget 12MiB
+    grep -q 'does not fit: memory_budget 12.00 MiB: a rank needs .* the cheapest first' stderr && [ "$(grep -c '^  --' stderr)" = 3 ] ||
+        fail "advice: $(cat stderr)"
+    expect 0 "$TRIREME" plan --model model --train_batch_size 64 --per_device_train_batch_size 64 --sequence_length 32 --threads 1 \
+        $(sed -n 's/^  \(--[^:]*\):.*/\1/p' stderr | head -n 1) --memory_budget 12MiB
+done
 [ ! -e big ] || fail "a refused run wrote $(ls big)"
 
 # I3: more memory than the host has: refused before anything is written, with what would fit.

@@ -1,5 +1,6 @@
 /* The files of share/machines: every chip stands in every cluster, every number has a source and a date, and numbers
  * are those that forecasts were fitted with, to the last bit. */
+#include "build/build.h"
 #include "plan/machine_impl.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,6 +101,30 @@ static void a_file_of_a_user_may_limit_the_power(void **state)
     assert_non_null(strstr(tr_error_text(), "file:2: usual_cluster \"ndr\" is for chips of share/machines"));
 }
 
+static size_t gpu_bytes;
+static size_t total_of_gpu(void)
+{
+    return gpu_bytes;
+}
+
+/* memory_budget 0 is what the machine has: of a device with memory of its own that memory, else the rank's share of the
+ * host's. Unknown is no budget. */
+static void a_budget_of_0_is_what_the_machine_has(void **state)
+{
+    (void)state;
+    const struct tr_memory_ops memory = { .total = total_of_gpu };
+    const struct tr_device_row gpu = { .name = "gpu", .memory = &memory };
+    const uint64_t gib = UINT64_C(1) << 30;
+    gpu_bytes = 80 * gib;
+    uint64_t have = 80 * gib - TR_GPU_BESIDE_BYTES, budget = tr_setup_budget(&gpu, 8 * gib, 4);
+    assert_true(budget <= have / 10 * 9 && budget > have / 10 * 9 / 64 * 62);
+    gpu_bytes = 0;
+    assert_int_equal(tr_setup_budget(&gpu, 8 * gib, 4), 0);
+    budget = tr_setup_budget(tr_device_row("cpu"), 8 * gib, 4);
+    assert_true(budget <= 2 * gib / 10 * 9 && budget > 2 * gib / 10 * 9 / 64 * 62);
+    assert_int_equal(tr_setup_budget(tr_device_row("cpu"), UINT64_MAX, 4), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +133,7 @@ int main(void)
         cmocka_unit_test(every_number_has_a_source_and_a_date),
         cmocka_unit_test(numbers_are_those_of_the_fits_to_the_last_bit),
         cmocka_unit_test(a_file_of_a_user_may_limit_the_power),
+        cmocka_unit_test(a_budget_of_0_is_what_the_machine_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
