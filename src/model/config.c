@@ -22,6 +22,22 @@ static const char inert_keys[] =
     "cache_implementation unsloth_version unsloth_fixed quantization_config compression_config gradient_checkpointing "
     "chunk_size_feed_forward";
 
+/* Keys that real files have and that no network of transformers reads, for all families and for one;
+ * tests/model/inert.py holds them against transformers. */
+static const struct {
+    const char *model_type, *keys;
+} inert_of[] = {
+    { "*", "transformers.js_config _flash_attn_2_enabled use_flash_attention_2 is_llama_config rope_interleaved "
+           "_num_labels output_past n_special predict_special_tokens model_max_length license mlx_lm_version "
+           "eos_token_ids" },
+    { "mistral", "attention_bias mlp_bias max_window_layers use_sliding_window pretraining_tp" },
+    { "qwen2", "use_mrope attention_bias mlp_bias pretraining_tp" },
+    { "qwen3", "use_mrope mlp_bias pretraining_tp" },
+    { "gemma2", "hidden_act" },
+    { "gemma3_text", "hidden_act" },
+    { "opt", "activation_dropout" },
+};
+
 /* Token ids (bos_token_id, unk_token_id, ...) describe texts and do not change what is computed. */
 static bool is_token_id(const char *key)
 {
@@ -39,6 +55,15 @@ static bool in_list(const char *key, const char *list)
     return false;
 }
 
+static bool is_inert(const char *key, const char *model_type)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(inert_of); i++)
+        if ((inert_of[i].model_type[0] == '*' || strcmp(inert_of[i].model_type, model_type) == 0) &&
+            in_list(key, inert_of[i].keys))
+            return true;
+    return in_list(key, inert_keys) || is_token_id(key);
+}
+
 static bool is_vouched(const char *key, struct tr_words words)
 {
     for (size_t i = 0; i < words.n; i++)
@@ -53,7 +78,7 @@ enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch,
     char esc[80];
     int n_bad = 0;
     for (const cJSON *k = config->child; k; k = k->next) {
-        if (in_list(k->string, inert_keys) || is_token_id(k->string) || in_list(k->string, arch->config_keys) ||
+        if (is_inert(k->string, arch->model_type) || in_list(k->string, arch->config_keys) ||
             is_vouched(k->string, ignore))
             continue;
         if (n_bad++ < 20)

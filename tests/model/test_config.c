@@ -77,6 +77,41 @@ static void what_is_not_implemented_is_refused_by_name(void **state)
     }
 }
 
+/* Keys of published files that change nothing: SmolLM2, GPT-2 medium and XL, Qwen 2.5, Mistral, OPT. */
+static const struct {
+    const char *text, *odd;
+} published[] = {
+    { "{" LLAMA ",\"is_llama_config\":true,\"rope_interleaved\":false,\"transformers.js_config\":{\"dtype\":\"q4\"}",
+      "rope_interleave" },
+    { "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,\"n_positions\":16,\"n_"
+      "special\":0,"
+      "\"predict_special_tokens\":true,\"output_past\":true,\"_num_labels\":1",
+      "n_specials" },
+    { "{\"model_type\":\"qwen2\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"
+      "\"num_attention_heads\":4,\"use_mrope\":false",
+      "dual_chunk_attention_config" },
+    { "{\"model_type\":\"mistral\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":"
+      "2,"
+      "\"num_attention_heads\":4,\"sliding_window\":null,\"mlp_bias\":false,\"_flash_attn_2_enabled\":true",
+      "use_mrope" },
+};
+
+static void keys_without_effect_do_not_stop_a_model(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT_OF(published); i++) {
+        struct tr_model *m = NULL;
+        char text[1024];
+        (void)snprintf(text, sizeof text, "%s}", published[i].text);
+        if (open_text(text, &m) != TR_OK)
+            fail_msg("%s", tr_error_text());
+        tr_model_close(m);
+        (void)snprintf(text, sizeof text, "%s,\"%s\":1}", published[i].text, published[i].odd);
+        assert_int_equal(open_text(text, &m), TR_USAGE);
+        assert_non_null(strstr(tr_error_text(), published[i].odd));
+    }
+}
+
 static void unknown_key_passes_when_the_user_vouches(void **state)
 {
     (void)state;
@@ -144,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
+        cmocka_unit_test(keys_without_effect_do_not_stop_a_model),
         cmocka_unit_test(unknown_key_passes_when_the_user_vouches),
         cmocka_unit_test(tied_head_is_the_embedding),
         cmocka_unit_test(parameters_have_rules_and_decay),
