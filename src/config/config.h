@@ -25,7 +25,8 @@
     X(CHECK, "check", "preflight: do the ranks, their links and the disk work", "")                                    \
     X(BENCH, "bench", "measure collectives between ranks, a disk, or this host for --machine", "comm|disk|machine")    \
     X(WATCH, "watch", "live view of a run", "OUTPUT")                                                                  \
-    X(CONFIG, "config", "show every option with its value and origin", "show|completion|man VERB")
+    X(CONFIG, "config", "show every option with its value and origin; read files of other trainers",                   \
+      "show|import FILE...|completion|man VERB")
 
 enum tr_verb {
 #define X(name, word, what, words) TR_VERB_##name,
@@ -113,6 +114,8 @@ struct tr_config {
     /* run */
     const char *config;       /* the run file; for init the model's config.json is model_config */
     const char *model_config; /* init only: --config */
+    const char *from;         /* the tool whose file config is; NULL: by its keys */
+    struct tr_words skip;     /* keys of such a file that are left out */
     const char *output;
     int64_t seed, data_seed; /* data_seed: seed when not given */
     bool json, quiet;
@@ -254,6 +257,9 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
 void tr_config_close(const struct tr_config *cfg);
 
 /* Lines for the user that are no errors (old names, values without effect); "" when there are none. */
+struct tr_import;
+const struct tr_import *tr_config_import(const struct tr_config *cfg); /* NULL: no file of another trainer was read */
+void tr_config_import_json(const struct tr_config *cfg, struct tr_str *out);
 const char *tr_config_notices(const struct tr_config *cfg);
 /* "command line --lr", "run.yaml:3:5", "default" ...; name is a canonical option name. */
 const char *tr_config_origin(const struct tr_config *cfg, const char *name);

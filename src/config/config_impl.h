@@ -3,6 +3,7 @@
 #define TR_CONFIG_CONFIG_IMPL_H
 
 #include "config/config.h"
+#include "import/import.h"
 
 enum option_type {
     OPTION_BOOL,
@@ -72,8 +73,16 @@ struct config_block { /* owned memory, freed together */
     struct config_block *next;
 };
 
+struct loader;
+struct foreign { /* files of other trainers; l only while they are loaded */
+    struct loader *l;
+    struct tr_import_target target;
+    struct tr_import *import;
+};
+
 struct config_full {
     struct tr_config pub; /* first: tr_config_close gets a pointer to it */
+    struct foreign foreign;
     struct origin origins[N_OPTIONS_MAX];
     struct tr_str notices;
     struct config_block *blocks;
@@ -88,6 +97,7 @@ struct loader {
     struct tr_str errors;
     size_t n_errors;
     bool is_nomem;
+    bool is_import;   /* config import: what cannot be had is reported, not refused, and no run is checked */
     bool is_file_cut; /* the file could not be read to its end: an option that seems missing may be in the rest */
 };
 
@@ -107,6 +117,8 @@ void tr_loader_give(struct loader *l, const struct given *g);
 void tr_loader_file(struct loader *l, const char *path);
 void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t n);
 void tr_loader_check(struct loader *l); /* cross-field */
+const struct tr_import_target *tr_loader_target(struct loader *l);
+void tr_loader_foreign(struct loader *l, const char *const *files, size_t n_files);
 void tr_loader_arguments(struct loader *l, int argc, char *const *argv);
 void tr_loader_environment(struct loader *l, char *const *envp);
 void tr_loader_recorded(struct loader *l); /* after all that a user gives */

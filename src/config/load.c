@@ -232,11 +232,15 @@ enum tr_status tr_config_load(enum tr_verb verb, int argc, char *const *argv, ch
     give_defaults(l);
     tr_loader_arguments(l, argc, argv);
     tr_loader_environment(l, envp);
-    if (c->pub.config != NULL)
+    l->is_import = verb == TR_VERB_CONFIG && c->pub.args.n != 0 && strcmp(c->pub.args.item[0], "import") == 0;
+    if (l->is_import && !c->pub.help)
+        tr_loader_foreign(l, c->pub.args.item + 1, c->pub.args.n - 1);
+    else if (c->pub.config != NULL)
         tr_loader_file(l, c->pub.config);
     if (!c->pub.help && !l->is_nomem)
         tr_loader_recorded(l);
-    if (!c->pub.help && !l->is_nomem) /* after a failed allocation a missing value would be reported as not given */
+    if (!c->pub.help && !l->is_nomem &&
+        !l->is_import) /* after a failed allocation a missing value would be reported as not given */
         tr_loader_check(l);
     if (l->is_nomem || !tr_str_ok(&l->errors) || !tr_str_ok(&c->notices))
         st = tr_fail(TR_NOMEM, "no memory for the configuration");
@@ -263,6 +267,7 @@ void tr_config_close(const struct tr_config *cfg)
         free(c->blocks);
         c->blocks = next;
     }
+    tr_import_close(c->foreign.import);
     tr_str_release(&c->notices);
     free(c);
 }

@@ -242,11 +242,16 @@ void tr_loader_yaml(struct loader *l, const char *name, const char *text, size_t
 void tr_loader_file(struct loader *l, const char *path)
 {
     char *text = NULL;
+    const char *tool = l->c->pub.from;
     size_t n = 0;
     l->is_file_cut = tr_file_read(path, FILE_MAX, &text, &n) != TR_OK;
     if (l->is_file_cut)
         tr_loader_error(l, "--config: %s", tr_error_text());
-    else
+    else if (tool == NULL && tr_import_detect(path, text, n, tr_loader_target(l), &tool) != TR_OK)
+        tr_error_clear(); /* the reader of run files says what is wrong with it */
+    if (tool != NULL && !l->is_file_cut)
+        tr_loader_foreign(l, &path, 1);
+    else if (!l->is_file_cut)
         tr_loader_yaml(l, path, text, n);
     free(text);
 }

@@ -1,0 +1,250 @@
+/* axolotl.c - axolotl's YAML (utils/schemas of axolotl); names that it passes on are TrainingArguments.
+ *
+ * Each entry of `datasets` is a source of data; what a record holds is seen from the file, so types and fields with the
+ * usual names need nothing.
+ */
+#include "import/shared_rows.h"
+
+static bool is_axolotl(const struct tree *t)
+{
+    return tr_tree_find(t, "base_model") != NULL &&
+           (tr_tree_has(t, "datasets[]") || tr_tree_has(t, "pretraining_dataset[]") ||
+            tr_tree_find(t, "micro_batch_size") != NULL || tr_tree_find(t, "sequence_len") != NULL);
+}
+
+/* n times an epoch as a share of the run. */
+static bool share_of_run(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *epochs = tr_tree_find(t, "num_epochs");
+    double n = 0, m = 1;
+    bool is_known = tr_parse_real(leaf->text, &n) == TR_OK && n > 0 &&
+                    (epochs == NULL || tr_parse_real(epochs->text, &m) == TR_OK) && m > 0;
+    tr_error_clear();
+    if (is_known)
+        snprintf(out, n_out, "%.9g", 1 / (n * m));
+    return is_known && n * m > 1;
+}
+
+static bool share_of_eta(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    const struct leaf *peak = tr_tree_find(t, "learning_rate");
+    double x = 0, y = 0;
+    bool is_known =
+        peak != NULL && tr_parse_real(leaf->text, &x) == TR_OK && tr_parse_real(peak->text, &y) == TR_OK && y > 0;
+    tr_error_clear();
+    if (is_known)
+        snprintf(out, n_out, "%.9g", x / y);
+    return is_known;
+}
+
+/* The leaf `name` of the same entry of the list. */
+static const struct leaf *beside(const struct tree *t, const struct leaf *leaf, const char *name)
+{
+    char key[IMPORT_KEY_MAX];
+    const char *dot = strrchr(leaf->key, '.');
+    snprintf(key, sizeof key, "%.*s.%s", dot != NULL ? (int)(dot - leaf->key) : 0, leaf->key, name);
+    for (size_t i = 0; i < t->n_leaves; i++)
+        if (!t->leaves[i].is_null && strcmp(t->leaves[i].key, key) == 0)
+            return &t->leaves[i];
+    return NULL;
+}
+
+/* A path is a file, a directory, a hub name, or the kind of the files that data_files names. */
+static void take_path(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
+{
+    static const char hub[] = "a hub name: it is downloaded first";
+    const struct leaf *files = beside(t, leaf, "data_files");
+    bool is_kind = tr_words_match("json csv text parquet arrow", leaf);
+    const char *slash = strchr(leaf->text, '/');
+    bool is_hub = !is_kind && slash != NULL && slash != leaf->text && leaf->text[0] != '.' &&
+                  strchr(slash + 1, '/') == NULL && !tr_file_exists(leaf->text) && !tr_dir_exists(leaf->text) &&
+                  strchr(slash + 1, '.') == NULL;
+    if (files == NULL) {
+        tr_import_add(im, t, leaf, is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets, leaf->text,
+                      is_hub ? hub : NULL);
+        return;
+    }
+    for (size_t i = 0; i < (files->is_list ? files->n_items : 1); i++) {
+        char path[TR_PATH_MAX];
+        const char *name = files->is_list ? files->items[i] : files->text;
+        if (is_kind || tr_path_join(path, leaf->text, name) != TR_OK)
+            snprintf(path, sizeof path, "%s", name);
+        tr_import_add(im, t, leaf, is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets, path, is_hub ? hub : NULL);
+    }
+}
+
+#define LORA         .when = "adapter=lora qlora"
+#define NO_RL        "there is no reinforcement learning here"
+#define SHAPES       "records have one of the shapes of docs/guide/data.md"
+#define OWN_TEMPLATE "the model's own chat template is used; chat_template names another"
+
+/* clang-format off */
+static const struct import_row rows[] = {
+    { .key = "base_model", TAKEN, .sets = "model_base", .when = "lora_model_dir=@on" },
+    SAME("base_model", "model"),
+    SAME("lora_model_dir", "model"),
+    { .key = "model_type type_of_model cls_model_config", .value = "*ConditionalGeneration *SequenceClassification *TokenClassification", CANNOT, .why = "text only: models that write the next token" },
+    { .key = "processor_type", .value = "@on", CANNOT, .why = "text only: there are no images here" },
+    IDLE("model_type type_of_model cls_model_config tokenizer_type tokenizer_config tokenizer_legacy tokenizer_use_fast tokenizer_use_mistral_common base_model_config base_model_ignore_patterns is_* revision_of_model trust_remote_code hf_use_auth_token device_map device_map.* low_cpu_mem_usage torchdistx_path model_config_type", "config.json and tokenizer.json of the model say it"),
+    { .key = "model_config.* overrides_of_model_config.* overrides_of_model_kwargs.*", .value = "@on", DIFFERS, .why = "config.json of the model is used as it is" },
+
+    { .key = "datasets[].path", TAKEN, .sets = "data", .apply = take_path },
+    { .key = "pretraining_dataset[].path", TAKEN, .sets = "data", .apply = take_path },
+    { .key = "pretraining_dataset", DIFFERS, .sets = "data", .why = "a hub name: it is downloaded first" },
+    { .key = "test_datasets[].path", TAKEN, .sets = "eval_data", .apply = take_path },
+    { .key = "datasets[].type test_datasets[].type", .value = "chat_template chat_template.* sharegpt sharegpt:* sharegpt.*", DECIDED, .why = "conversations are seen from the records" },
+    { .key = "datasets[].type test_datasets[].type pretraining_dataset[].type", .value = "completion pretrain completion:*", DECIDED, .why = "text is seen from the records" },
+    { .key = "datasets[].type test_datasets[].type", .value = "alpaca alpaca:* alpaca_chat* alpaca_w_system*", DIFFERS, .why = "with a chat template of the model records become conversations of it; without one they have Stanford's text" },
+    { .key = "datasets[].type", .value = "input_output input_output.*", TAKEN, .sets = "data_format=input_output" },
+    { .key = "datasets[].type", .value = "*.argilla* *.intel *.icr *.prompt_pairs *.ultra chatml.* llama3.*", DIFFERS, .when = "rl=dpo orpo kto ipo simpo", .why = "pairs are seen from the records" },
+    { .key = "datasets[].type test_datasets[].type datasets[].type.* test_datasets[].type.*", CANNOT, .why = SHAPES },
+    { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", .value = "train", DECIDED, .why = "all of data is used" },
+    { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", CANNOT, .why = "name the files of this part with data" },
+    { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", .value = "default main", DECIDED, .why = "all of data is used" },
+    { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name datasets[].shards datasets[].shards_idx datasets[].revision pretraining_dataset[].skip", .value = "@on", CANNOT, .why = "name the files of this part with data" },
+    { .key = "datasets[].data_files test_datasets[].data_files pretraining_dataset[].data_files", DECIDED, .why = "files of path" },
+    { .key = "datasets[].field_messages test_datasets[].field_messages", .value = "messages conversations", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].message_property_mappings.role datasets[].message_field_role test_datasets[].message_property_mappings.role", .value = "role from", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].message_property_mappings.content datasets[].message_field_content test_datasets[].message_property_mappings.content", .value = "content value", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].field pretraining_dataset[].text_column pretraining_dataset[].field datasets[].text_column", TAKEN, .sets = "text_key" },
+    { .key = "datasets[].roles.user", .value = "user human", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].roles.assistant", .value = "assistant gpt", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].roles.system", .value = "system", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].roles.tool", .value = "tool", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].roles_to_train", .value = "assistant gpt", DECIDED, .why = "the assistant's turns are trained" },
+    { .key = "datasets[].train_on_eos datasets[].train_on_eot", .value = "turn", DECIDED, .why = "the end of each trained turn is trained" },
+    { .key = "datasets[].chat_template", .value = "tokenizer_default", DECIDED, .why = "the model's own" },
+    { .key = "datasets[].chat_template", DIFFERS, .why = OWN_TEMPLATE },
+    { .key = "datasets[].field_chosen", .value = "chosen", DECIDED, .why = "seen from the records" },
+    { .key = "datasets[].field_rejected", .value = "rejected", DECIDED, .why = "seen from the records" },
+    IDLE("datasets[].ds_type test_datasets[].ds_type pretraining_dataset[].ds_type datasets[].preprocess_shards datasets[].trust_remote_code", "seen from the name of the file"),
+    { .key = "datasets[].* test_datasets[].* pretraining_dataset[].*", .value = "@on", CANNOT, .why = SHAPES },
+    { .key = "datasets[] test_datasets[] datasets test_datasets", CANNOT, .why = SHAPES },
+    { .key = "val_set_size", .value = "@share", TAKEN, .sets = "eval_split" },
+    { .key = "val_set_size", .value = "@on", CANNOT, .why = "eval_split is a share of the rows" },
+    IDLE("dataset_prepared_path shuffle_merged_datasets shuffle_before_merging_datasets dataset_processes dataset_num_proc dataset_keep_in_memory skip_prepare_dataset push_dataset_to_hub dataset_shard_num dataset_shard_idx streaming streaming_multipack_buffer_size total_num_tokens pretrain_multipack_attn pretrain_multipack_buffer_size total_supervised_tokens", "rows are made once, before step 0, and shuffled"),
+    { .key = "dataset_exact_deduplication", .value = "@on", CANNOT, .why = "every record is used" },
+    SAME("sequence_len", "sequence_length"),
+    { .key = "sequence_len", .value = "@absent", TAKEN, .sets = "sequence_length=512", .why = "axolotl's default" },
+    { .key = "max_packed_sequence_len", .value = "@on", TAKEN, .sets = "packing=bestfit" },
+    { .key = "excess_length_strategy", .value = "drop", TAKEN, .sets = "long_documents=drop" },
+    { .key = "excess_length_strategy", .value = "truncate", TAKEN, .sets = "long_documents=cut" },
+    { .key = "excess_length_strategy", .value = "raise", TAKEN, .sets = "long_documents=refuse" },
+    NOT_ON("min_sample_len", "every record is used"),
+    { .key = "sample_packing", .value = "true auto", TAKEN, .sets = "packing=bestfit" },
+    { .key = "sample_packing", .value = "@off", TAKEN, .sets = "packing=none" },
+    { .key = "sample_packing max_packed_sequence_len pretraining_dataset", .value = "@absent", TAKEN, .sets = "packing=none", .when = "pretraining_dataset[].path=@absent", .why = "axolotl's default: one record a row" },
+    { .key = "sample_packing_sequentially curriculum_sampling", .value = "@on", DIFFERS, .why = "the order is random" },
+    IDLE("eval_sample_packing pad_to_sequence_len sample_packing_* multipack_real_batches batch_flattening", "rows have one length; what is left is not computed with"),
+
+    SAME("micro_batch_size", "per_device_train_batch_size"),
+    SAME("eval_batch_size", "per_device_eval_batch_size"),
+    { .key = "batch_size", TAKEN, .sets = "train_batch_size", .when = "gradient_accumulation_steps=@absent" },
+    { .key = "batch_size", DECIDED, .why = "gradient_accumulation_steps says it" },
+    SAME("num_epochs", "num_train_epochs"),
+    { .key = "num_epochs max_steps", .value = "@absent", TAKEN, .sets = "num_train_epochs=1", .why = "axolotl's default" },
+    OPTIMIZER_ROWS("optimizer"),
+    { .key = "lr_scheduler", .value = "one_cycle log_sweep rex", CANNOT, .why = "there is no such schedule here" },
+    SCHEDULE_ROWS("lr_scheduler"),
+    { .key = "lr_scheduler", .value = "@absent", TAKEN, .sets = "lr_scheduler_type=cosine", .why = "axolotl's default" },
+    SAME("cosine_min_lr_ratio", "min_lr_ratio"),
+    { .key = "eta_min", TAKEN, .sets = "min_lr_ratio", .convert = share_of_eta },
+    NOT_ON("cosine_constant_lr_ratio lr_quadratic_warmup embedding_lr embedding_lr_scale lr_groups loraplus_lr_embedding", "the schedules here have no such part"),
+    SAME("lr", "learning_rate"),
+    SAME("adam_eps", "adam_epsilon"),
+    { .key = "bf16 bfloat16", .value = "auto", TAKEN, .sets = "dtype=bfloat16", .why = "auto is bfloat16 where the device has it" },
+    { .key = "bfloat16", .value = "@on", TAKEN, .sets = "dtype=bfloat16" },
+    { .key = "float16", .value = "@on", TAKEN, .sets = "dtype=float16" },
+    { .key = "fp8", .value = "@on", TAKEN, .sets = "fp8=true" },
+    { .key = "gradient_checkpointing", .value = "true unsloth", TAKEN, .sets = "recompute=block" },
+    { .key = "gradient_checkpointing", .value = "offload*", TAKEN, .sets = "recompute=block offload_activations=true" },
+    { .key = "activation_offloading", .value = "true legacy", TAKEN, .sets = "offload_activations=true" },
+
+    { .key = "adapter", .value = "lora qlora", TAKEN, .sets = "finetuning_type=lora" },
+    { .key = "adapter", CANNOT, .why = "adapters are lora and qlora" },
+    { .key = "lora_r", LORA, TAKEN, .sets = "lora_r" },
+    { .key = "lora_alpha", LORA, TAKEN, .sets = "lora_alpha" },
+    { .key = "lora_dropout", LORA, TAKEN, .sets = "lora_dropout" },
+    { .key = "lora_target_modules", LORA, TAKEN, .sets = "lora_target_modules" },
+    { .key = "lora_target_linear", .value = "@on", LORA, TAKEN, .sets = "lora_target_modules=all-linear" },
+    { .key = "lora_modules_to_save", LORA, TAKEN, .sets = "lora_modules_to_save" },
+    { .key = "peft_use_rslora", .value = "@on", LORA, TAKEN, .sets = "use_rslora=true" },
+    { .key = "peft_use_dora", .value = "@on", LORA, TAKEN, .sets = "use_dora=true" },
+    { .key = "peft_layers_to_transform", LORA, TAKEN, .sets = "layers_to_transform" },
+    { .key = "peft_init_lora_weights", LORA, TAKEN, .sets = "init_lora_weights" },
+    { .key = "loraplus_lr_ratio", LORA, TAKEN, .sets = "loraplus_lr_ratio" },
+    { .key = "lora_target_parameters", .value = "@on", CANNOT, .why = "adapters are of linears and embeddings" },
+    IDLE("lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_rslora peft_use_dora peft_layers_to_transform peft_init_lora_weights loraplus_lr_ratio lora_fan_in_fan_out lora_on_cpu merge_lora", "without an adapter it has no effect"),
+    { .key = "load_in_4bit", .value = "@on", LORA, TAKEN, .sets = "load_in_4bit=true" },
+    { .key = "load_in_4bit", .value = "@on", CANNOT, .why = "a base in 4 bits is frozen, so it needs an adapter" },
+    { .key = "load_in_8bit", .value = "@on", CANNOT, .why = "bases are held in 16 or 4 bits, or in fp8: leave it out and write base_dtype fp8" },
+    { .key = "bnb_config_kwargs.bnb_4bit_use_double_quant", .value = "@on", TAKEN, .sets = "bnb_4bit_use_double_quant=true" },
+    { .key = "bnb_config_kwargs.bnb_4bit_quant_type", TAKEN, .sets = "bnb_4bit_quant_type" },
+    IDLE("bnb_config_kwargs.* peft.loftq_config.*", "as bitsandbytes has it"),
+    NOT_ON("gptq gptq_* quantize_moe_experts model_quantization_config model_quantization_config_kwargs.* qat.* nvfp4_* dsv4_* use_onebitllms peft.* relora relora_* lisa_* jagged_restart_* full_finetune_* llmcompressor.* reinit_weights unfrozen_parameters freeze_mm_modules", "there is nothing like it here"),
+    IDLE("full_finetune", "without an adapter all weights learn"),
+
+    { .key = "saves_per_epoch", .value = "@off", TAKEN, .sets = "save_steps=0" },
+    { .key = "saves_per_epoch", TAKEN, .sets = "save_steps", .convert = share_of_run, .or_next = true },
+    { .key = "saves_per_epoch", DIFFERS, .why = "a checkpoint every save_steps steps and at the end" },
+    { .key = "evals_per_epoch", DECIDED, .when = "val_set_size=@off @absent;test_datasets[].path=@absent", .why = "there is nothing to evaluate on" },
+    { .key = "evals_per_epoch", TAKEN, .sets = "eval_steps", .convert = share_of_run, .or_next = true },
+    { .key = "evals_per_epoch", DIFFERS, .why = "an evaluation every eval_steps steps, or at the end" },
+    { .key = "eval_steps", DECIDED, .when = "val_set_size=@off @absent;test_datasets[].path=@absent", .why = "there is nothing to evaluate on" },
+    NOT_ON("save_first_step", "the first checkpoint is that of save_steps; verify_restore reads each back"),
+    { .key = "auto_resume_from_checkpoints", .value = "@on", TAKEN, .sets = "resume_from_checkpoint=auto" },
+    { .key = "early_stopping_patience", .value = "@on", TAKEN, .sets = "early_stopping_patience" },
+    { .key = "loss_watchdog_threshold", DIFFERS, .why = "spike_zscore reports a loss far above the last ones; nothing stops for it" },
+    IDLE("loss_watchdog_patience", "spike_zscore reports a loss far above the last ones"),
+    { .key = "use_tensorboard", .value = "@on", TAKEN, .sets = "report_to=tensorboard", .or_next = true },
+    { .key = "wandb_project", .value = "@on", TAKEN, .sets = "report_to=wandb", .or_next = true },
+    IDLE("wandb_* use_wandb trackio_* use_trackio mlflow_* use_mlflow comet_* use_comet use_tensorboard swanlab_* use_swanlab use_otel_metrics otel_metrics_* eval_table_size eval_max_new_tokens project_name hub_* debug", "OUTPUT/events.jsonl has every step"),
+    NOT_ON("generate_samples", "trireme generate shows what a checkpoint writes"),
+    IDLE("num_generation_samples generation_*", "trireme generate shows what a checkpoint writes"),
+    NOT_ON("do_bench_eval do_causal_lm_eval eval_causal_lm_metrics", "the evaluation loss is the metric"),
+
+    { .key = "special_tokens.pad_token tokens.pad_token", DECIDED, .why = "nothing is padded with a token" },
+    { .key = "special_tokens.* tokens.*", DIFFERS, .why = "special tokens are those of the tokenizer's files" },
+    { .key = "tokens added_tokens_overrides added_tokens_overrides.* resize_token_embeddings_to_32x", .value = "@on", CANNOT, .why = "tokens are those of the model's tokenizer" },
+    { .key = "eot_tokens", DIFFERS, .why = "the template's end of a turn is trained" },
+    { .key = "chat_template", .value = "tokenizer_default", DECIDED, .why = "the model's own" },
+    { .key = "chat_template", .value = "chatml llama3 alpaca", TAKEN, .sets = "chat_template" },
+    { .key = "chat_template", .value = "gemma", TAKEN, .sets = "chat_template=gemma" },
+    { .key = "chat_template", .value = "phi_3 phi_35", TAKEN, .sets = "chat_template=phi3" },
+    { .key = "chat_template", DIFFERS, .why = OWN_TEMPLATE },
+    { .key = "chat_template_jinja", CANNOT, .why = "write it into a .jinja file and name that with chat_template" },
+    { .key = "default_system_message", CANNOT, .why = "put it into the records" },
+    { .key = "train_on_inputs", .value = "@on", TAKEN, .sets = "train_on=all" },
+
+    { .key = "fsdp", .value = "*full_shard*", TAKEN, .sets = "zero=3" },
+    IDLE("fsdp_version fsdp_final_state_dict_type ddp_timeout_* ddp", "any layout resumes"),
+    { .key = FSDP("sharding_strategy") " " FSDP("reshard_after_forward") " fsdp", .value = "@absent", TAKEN, .sets = "zero=3", .when = "fsdp_version=@on", .why = "FSDP shards fully" },
+    { .key = "dp_shard_size", .value = "1", DECIDED, .why = "nothing is sharded" },
+    { .key = "dp_shard_size", TAKEN, .sets = "zero=3 hybrid_shard=$", .when = "dp_replicate_size=@many;!dp_replicate_size=1" },
+    { .key = "dp_shard_size", TAKEN, .sets = "dp zero=3" },
+    { .key = "dp_replicate_size", .value = "1", DECIDED, .why = "one copy" },
+    { .key = "dp_replicate_size", DECIDED, .why = "the number of ranks says it" },
+    SAME("tensor_parallel_size", "tp"),
+    { .key = "context_parallel_size sequence_parallel_degree context_parapllel_size", TAKEN, .sets = "cp" },
+    { .key = "expert_parallel_size", .value = "@many", TAKEN, .sets = "ep" },
+    IDLE("ring_attn_func heads_k_stride expert_parallel_*", "cp_mode says it"),
+
+    { .key = "rl", .value = "dpo orpo kto simpo", TAKEN, .sets = "task" },
+    { .key = "rl", .value = "ipo", TAKEN, .sets = "task=dpo loss_type=ipo" },
+    { .key = "rl", CANNOT, .why = NO_RL },
+    SAME("rl_beta dpo_beta", "beta"),
+    SAME("orpo_alpha", "beta"),
+    SAME("simpo_gamma", "simpo_gamma"),
+    NOT_ON("reward_model process_reward_model center_rewards_coefficient num_labels kto_desirable_weight kto_undesirable_weight cpo_alpha rpo_alpha", "there are no reward models here"),
+    NOT_ON("trl.* vllm.* ebft.* diffusion.*", NO_RL),
+    NOT_ON("use_eaft", "there is no such loss here"),
+    IDLE("eaft_*", "without its switch it has no effect"),
+    IDLE("strict test_value plugins liger_* cut_cross_entropy unsloth_* use_kernels lora_*_kernel fused_attn_kernel flash_attention flash_attn_* flash_optimum flex_attention flex_attn_* sdp_attention xformers_attention s2_attention gemma4_hybrid_attn_impl experts_implementation use_scattermoe use_sonicmoe use_dsv4_kernels use_glm_dsa_kernels llama4_linearized_experts tiled_mlp tiled_mlp_* experimental_skip_move_to_device fp8_enable_fsdp_float8_all_gather chunked_cross_entropy* dynamic_sampling gc_steps torch_compile_mode scaling_softmax", "kernels are chosen by what was measured"),
+    IDLE("use_ray ray_* provider node_count gpu gpu_count memory memory_preprocess volumes* secrets branch timeout timeout_preprocess dockerfile_commands env cloud cpu_count", "where a job runs is not part of it"),
+    END_OF_ROWS,
+};
+/* clang-format on */
+
+const struct tool tr_tool_axolotl = {
+    .name = "axolotl", .title = "axolotl", .rows = rows, .base = &tr_tool_hf, .is_mine = is_axolotl
+};

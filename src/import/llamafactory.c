@@ -1,0 +1,257 @@
+/* llamafactory.c - LLaMA-Factory's YAML (hparams/, data/parser.py), and dataset_info.json, where its datasets are
+ * named.
+ *
+ * A dataset is a name in that file: the file behind it becomes a source of data. Records with the usual columns are
+ * read as they are; columns with other names are refused by name.
+ */
+#include "import/shared_rows.h"
+
+static bool is_llamafactory(const struct tree *t)
+{
+    return (tr_tree_find(t, "stage") != NULL && tr_tree_find(t, "finetuning_type") != NULL) ||
+           (tr_tree_find(t, "template") != NULL &&
+            (tr_tree_find(t, "cutoff_len") != NULL || tr_tree_find(t, "model_name_or_path") != NULL)) ||
+           (tr_tree_find(t, "model_class") != NULL && tr_tree_find(t, "train_dataset") != NULL) ||
+           (tr_tree_find(t, "model_name_or_path") != NULL && tr_tree_find(t, "export_dir") != NULL);
+}
+
+static const struct leaf *member(const struct tree *info, const char *name, const char *path)
+{
+    char full[IMPORT_KEY_MAX];
+    int n = snprintf(full, sizeof full, "%s.%s", name, path);
+    return n > 0 && n < IMPORT_KEY_MAX ? tr_tree_find(info, full) : NULL;
+}
+
+/* Columns and tags that the reader of records knows by itself, or the cause why not. */
+static bool columns_are_known(const struct tree *info, const char *name, char *why, size_t n_why)
+{
+    static const struct {
+        const char *path, *words;
+    } known[] = {
+        { "columns.prompt", "instruction text prompt" },
+        { "columns.query", "input" },
+        { "columns.response", "output completion" },
+        { "columns.system", "system" },
+        { "columns.history", "history" },
+        { "columns.messages", "conversations messages" },
+        { "columns.chosen", "chosen" },
+        { "columns.rejected", "rejected" },
+        { "columns.kto_tag", "kto_tag label" },
+        { "columns.tools", "tools" },
+        { "tags.role_tag", "from role" },
+        { "tags.content_tag", "value content" },
+        { "tags.user_tag", "human user" },
+        { "tags.assistant_tag", "gpt assistant" },
+        { "tags.system_tag", "system" },
+        { "tags.observation_tag", "observation tool" },
+        { "tags.function_tag", "function_call" },
+        { "formatting", "alpaca sharegpt openai" },
+        { "split", "train" },
+        { "columns.images", "@absent" },
+        { "columns.videos", "@absent" },
+        { "columns.audios", "@absent" },
+        { "subset", "@absent" },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(known); i++) {
+        const struct leaf *leaf = member(info, name, known[i].path);
+        if (leaf != NULL && !tr_words_match(known[i].words, leaf)) {
+            snprintf(why, n_why, "%s:%zu: %s.%s is %s; records are read with %s", info->path, leaf->line, name,
+                     known[i].path, leaf->text, known[i].words[0] == '@' ? "text only" : known[i].words);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_dataset(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const char *option,
+                         const struct tree *info, const char *dir, const char *name)
+{
+    char path[TR_PATH_MAX], why[512];
+    const struct leaf *file = member(info, name, "file_name"), *hub = member(info, name, "hf_hub_url");
+    const struct leaf *text = member(info, name, "columns.prompt");
+    if (hub == NULL)
+        hub = member(info, name, "ms_hub_url");
+    if (!tr_tree_has(info, name)) {
+        snprintf(why, sizeof why, "%s has no dataset %s", info->path, name);
+        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
+    } else if (!columns_are_known(info, name, why, sizeof why)) {
+        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
+    } else if (file != NULL && tr_path_join(path, dir, file->text) == TR_OK) {
+        tr_import_add(im, t, leaf, TR_IMPORT_TAKEN, option, path, NULL);
+        if (text != NULL && strcmp(text->text, "text") == 0 && tr_import_given(im, "text_key") == NULL)
+            tr_import_add(im, t, leaf, TR_IMPORT_TAKEN, "text_key", "text", NULL);
+    } else if (hub != NULL) {
+        tr_import_add(im, t, leaf, TR_IMPORT_DIFFERS, option, hub->text, "a hub name: it is downloaded first");
+    } else {
+        snprintf(why, sizeof why, "%s: %s names no file", info->path, name);
+        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
+    }
+}
+
+/* "identity,alpaca_en_demo" by dataset_info.json of dataset_dir. */
+static void take_datasets(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                          const struct import_row *row)
+{
+    char dir[TR_PATH_MAX], path[TR_PATH_MAX], name[128], why[TR_PATH_MAX + 128];
+    const struct leaf *given = tr_tree_find(t, "dataset_dir");
+    const char *dir_name = given != NULL ? given->text : "data";
+    struct tree info = { .path = path, .blocks = &im->blocks };
+    char *text = NULL;
+    size_t n = 0;
+    if (!tr_import_locate(t, dir_name, dir) || tr_path_join(path, dir, "dataset_info.json") != TR_OK ||
+        tr_file_read(path, IMPORT_FILE_MAX, &text, &n) != TR_OK || tr_tree_read(&info, text, n) != TR_OK) {
+        snprintf(why, sizeof why, "names of datasets stand in %s/dataset_info.json, which is not readable here",
+                 dir_name);
+        tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
+        tr_error_clear();
+    } else {
+        for (const char *p = leaf->text; *p != '\0'; p += strcspn(p, ","), p += *p == ',') {
+            p += strspn(p, " ");
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(p, ", "), p);
+            if (name[0] != '\0')
+                take_dataset(im, t, leaf, row->sets, &info, dir, name);
+        }
+    }
+    free(info.leaves);
+    free(text);
+}
+
+#define PREF          "with stage dpo: the loss of pairs"
+#define KEEP_TEMPLATE "this built-in template is used; leave it out and the model's own is"
+
+/* clang-format off */
+static const struct import_row rows[] = {
+    { .key = "model_name_or_path", TAKEN, .sets = "model_base", .when = "adapter_name_or_path=@on" },
+    SAME("model_name_or_path model", "model"),
+    SAME("adapter_name_or_path", "model"),
+    { .key = "stage", .value = "sft", DECIDED, .why = "records with answers" },
+    { .key = "stage", .value = "pt", DECIDED, .why = "text is trained on whole" },
+    { .key = "stage", .value = "dpo", TAKEN, .sets = "task=dpo", .when = "!pref_loss=orpo simpo kto_pair" },
+    { .key = "stage", .value = "dpo", DECIDED, .when = "pref_loss=orpo simpo kto_pair", .why = "pref_loss says it" },
+    { .key = "stage", .value = "kto", TAKEN, .sets = "task=kto" },
+    { .key = "stage", CANNOT, .why = "there are no reward models and no reinforcement learning here" },
+    SAME("pref_beta", "beta"),
+    { .key = "pref_loss", .value = "orpo simpo", TAKEN, .sets = "task" },
+    { .key = "pref_loss", .value = "sigmoid hinge ipo", TAKEN, .sets = "loss_type" },
+    { .key = "pref_loss", CANNOT, .why = "there is no such loss of pairs here" },
+    SAME("simpo_gamma", "simpo_gamma"),
+    SAME("dpo_label_smoothing", "label_smoothing"),
+    SAME("ref_model", "ref_model"),
+    NOT_ON("pref_ftx kto_chosen_weight kto_rejected_weight ref_model_adapters ref_model_quantization_bit reward_model* ppo_* pref_bco_weight", "the loss has no such part here"),
+
+    { .key = "finetuning_type", .value = "lora full", TAKEN, .sets = "finetuning_type" },
+    { .key = "finetuning_type", .value = "@absent", TAKEN, .sets = "finetuning_type=lora", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },
+    { .key = "finetuning_type", .value = "freeze", CANNOT, .why = "write trainable with patterns of the layers that learn" },
+    { .key = "finetuning_type", CANNOT, .why = "full, lora and freeze are here" },
+    SAME("lora_rank", "lora_r"),
+    SAME("lora_alpha", "lora_alpha"),
+    SAME("lora_dropout", "lora_dropout"),
+    { .key = "lora_target", .value = "all", TAKEN, .sets = "lora_target_modules=all-linear" },
+    SAME("lora_target", "lora_target_modules"),
+    SAME("additional_target", "lora_modules_to_save"),
+    { .key = "use_rslora", .value = "@on", TAKEN, .sets = "use_rslora=true" },
+    { .key = "use_dora", .value = "@on", TAKEN, .sets = "use_dora=true" },
+    SAME("loraplus_lr_ratio", "loraplus_lr_ratio"),
+    NOT_ON("loraplus_lr_embedding", "LoRA+ here has one ratio"),
+    { .key = "pissa_init", .value = "@on", DIFFERS, .sets = "init_lora_weights=pissa", .why = "with exact singular vectors" },
+    IDLE("pissa_iter pissa_convert create_new_adapter adapter_folder offload_folder", "an adapter is written as PEFT converts it"),
+    { .key = "quantization_bit", .value = "4", TAKEN, .sets = "load_in_4bit=true" },
+    { .key = "quantization_bit", CANNOT, .why = "bases are held in 16 or 4 bits, or in fp8: base_dtype fp8" },
+    { .key = "quantization_method quantization_type", .value = "bnb bitsandbytes nf4", DECIDED, .why = "nf4, as bitsandbytes has it" },
+    { .key = "quantization_type", .value = "fp4", TAKEN, .sets = "bnb_4bit_quant_type=fp4" },
+    { .key = "quantization_method", CANNOT, .why = "a base is quantised as bitsandbytes does it" },
+    { .key = "double_quantization", .value = "@on", TAKEN, .sets = "bnb_4bit_use_double_quant=true" },
+    { .key = "double_quantization", .value = "@absent", TAKEN, .sets = "bnb_4bit_use_double_quant=true", .when = "quantization_bit=4", .why = "LLaMA-Factory's default" },
+    { .key = "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules use_llama_pro", .value = "@on", CANNOT, .why = "write trainable with patterns of the layers that learn" },
+    NOT_ON("oft_* module_dropout oft_block_size", "full and lora are here"),
+    IDLE("freeze_vision_tower freeze_multi_modal_projector freeze_language_model image_* video_* audio_*", "text only: there is nothing of the kind"),
+
+    { .key = "dataset", TAKEN, .sets = "data", .apply = take_datasets },
+    { .key = "eval_dataset", TAKEN, .sets = "eval_data", .apply = take_datasets },
+    IDLE("dataset_dir media_dir", "the directory of dataset_info.json"),
+    { .key = "train_dataset", CANNOT, .why = "name the files of its list with data" },
+    { .key = "cutoff_len", .value = "@absent", TAKEN, .sets = "sequence_length=2048", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },
+    SAME("cutoff_len", "sequence_length"),
+    SAME("max_samples", "max_samples"),
+    { .key = "template", .value = "llama3 chatml mistral gemma zephyr alpaca vicuna llama2", DIFFERS, .sets = "chat_template", .why = KEEP_TEMPLATE },
+    { .key = "template", .value = "phi", DIFFERS, .sets = "chat_template=phi3", .why = KEEP_TEMPLATE },
+    { .key = "template", .value = "qwen", DIFFERS, .sets = "chat_template=qwen", .why = KEEP_TEMPLATE },
+    { .key = "template", .value = "qwen3 qwen3_nothink", DIFFERS, .sets = "chat_template=chatml", .why = KEEP_TEMPLATE },
+    { .key = "template", DIFFERS, .why = "the model's own chat template is used; chat_template names another" },
+    { .key = "train_on_prompt", .value = "@on", TAKEN, .sets = "train_on=all" },
+    { .key = "mask_history", .value = "@on", TAKEN, .sets = "train_on=last" },
+    { .key = "neat_packing", .value = "@on", TAKEN, .sets = "packing=bestfit" },
+    { .key = "packing", .value = "@on", DIFFERS, .sets = "packing=bestfit", .why = "records in a row never see each other" },
+    { .key = "packing", .value = "@off", TAKEN, .sets = "packing=none" },
+    { .key = "packing neat_packing", .value = "@absent", TAKEN, .sets = "packing=none", .when = "stage=sft", .why = "LLaMA-Factory's default: one record a row" },
+    { .key = "mix_strategy", .value = "concat", DECIDED, .why = "every record once in an epoch" },
+    { .key = "mix_strategy interleave_probs", CANNOT, .why = "write data PATH:WEIGHT for each source" },
+    { .key = "val_size", .value = "@share", TAKEN, .sets = "eval_split" },
+    { .key = "val_size", .value = "@on", CANNOT, .why = "eval_split is a share of the rows" },
+    IDLE("streaming buffer_size tokenized_path data_shared_file_system ignore_pad_token_for_loss preprocessing_num_workers preprocessing_batch_size eval_num_beams dataset_shards eval_on_each_dataset", "rows are made once, before step 0"),
+    { .key = "tool_format default_system enable_thinking preserve_thinking", .value = "@on", DIFFERS, .why = "the chat template decides it" },
+    { .key = "disable_gradient_checkpointing", .value = "@on", TAKEN, .sets = "recompute=none" },
+    { .key = "disable_gradient_checkpointing", .value = "@off", TAKEN, .sets = "recompute=block" },
+    { .key = "disable_gradient_checkpointing gradient_checkpointing", .value = "@absent", TAKEN, .sets = "recompute=block", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },
+    { .key = "pure_bf16", .value = "@on", TAKEN, .sets = "dtype=bfloat16 master_dtype=bfloat16 moment_dtype=bfloat16" },
+    { .key = "fp8", .value = "@on", TAKEN, .sets = "fp8=true" },
+    IDLE("fp8_backend fp8_enable_fsdp_float8_all_gather", "products are made by the engine's own kernels"),
+    { .key = "rope_scaling", .value = "@on", CANNOT, .why = "config.json of the model says it" },
+    NOT_ON("resize_vocab add_tokens add_special_tokens new_special_tokens_config init_special_tokens", "tokens are those of the model's tokenizer"),
+    { .key = "tensor_model_parallel_size", TAKEN, .sets = "tp" },
+    { .key = "pipeline_model_parallel_size", TAKEN, .sets = "pp" },
+    { .key = "context_parallel_size cp_size", TAKEN, .sets = "cp" },
+    { .key = "sequence_parallel", .value = "@on", TAKEN, .sets = "sp=true" },
+    { .key = "use_distributed_optimizer", .value = "@on", TAKEN, .sets = "zero=1" },
+    { .key = "recompute_granularity", .value = "full", TAKEN, .sets = "recompute=block" },
+    { .key = "recompute_granularity", .value = "selective", TAKEN, .sets = "recompute=op" },
+    { .key = "expert_model_parallel_size", .value = "1", DECIDED, .why = "off" },
+    { .key = "expert_model_parallel_size", TAKEN, .sets = "ep" },
+    { .key = "cp_mode", TAKEN, .sets = "cp_mode" },
+    { .key = "mixed_precision", .value = "bf16 bf16_mixed", TAKEN, .sets = "dtype=bfloat16" },
+    IDLE("apply_rope_fusion bias_activation_fusion overlap_grad_reduce overlap_param_gather moe_grouped_gemm moe_token_dispatcher_type use_packed_sequences export_hf_on_finish", "kernels and their overlap are the engine's"),
+    { .key = "early_stopping_steps", .value = "@on", TAKEN, .sets = "early_stopping_patience" },
+    NOT_ON("use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro use_dft_loss use_eaft_loss use_asft_loss use_hyper_parallel mixture_of_depths shift_attn use_kt", "there is nothing like it here"),
+    IDLE("galore_* apollo_* badam_* asft_* kt_* kt_config.* eaft_*", "without its switch it has no effect"),
+    IDLE("plot_loss compute_accuracy include_effective_tokens_per_second flash_attn enable_liger_kernel use_unsloth use_unsloth_gc upcast_layernorm upcast_lmhead_output use_reentrant_gc use_v1_kernels infer_backend infer_dtype sample_backend print_param_status disable_shuffling use_swanlab swanlab_* ray_* master_addr master_port placement_strategy resources_per_worker use_ray moe_aux_loss_coef", "there is nothing to choose"),
+    { .key = "disable_shuffling", .value = "@on", DIFFERS, .why = "the order is random" },
+    { .key = "export_*", .value = "@on", CANNOT, .why = "not a training: trireme ckpt merge ADAPTER --output DIR" },
+    { .key = "max_new_tokens do_sample temperature top_p top_k num_beams", DECIDED, .why = "trireme generate and chat take it" },
+
+    /* its second generation of files */
+    IDLE("model_class", "the model's config.json says it"),
+    SAME("micro_batch_size", "per_device_train_batch_size"),
+    SAME("global_batch_size", "train_batch_size"),
+    { .key = "dist_config.name", .value = "fsdp2 fsdpturbo fsdp", TAKEN, .sets = "zero=3" },
+    { .key = "dist_config.name", .value = "deepspeed", DECIDED, .why = "its file says it" },
+    { .key = "dist_config.config_file", .part = "deepspeed" },
+    { .key = "dist_config.ep_size", .value = "@many", TAKEN, .sets = "ep" },
+    IDLE("dist_config.* kernel_config.* init_config.* sample_backend", "kernels and loading are the engine's"),
+    { .key = "batching_strategy", .value = "normal", DECIDED, .why = "rows of equal length" },
+    { .key = "batching_strategy", DIFFERS, .why = "rows have one length; packing bestfit fills them" },
+    { .key = "peft_config.name", .value = "lora", TAKEN, .sets = "finetuning_type=lora" },
+    { .key = "peft_config.name", .value = "freeze", CANNOT, .why = "write trainable with patterns of the layers that learn" },
+    SAME("peft_config.r", "lora_r"),
+    SAME("peft_config.lora_alpha", "lora_alpha"),
+    SAME("peft_config.lora_dropout", "lora_dropout"),
+    { .key = "peft_config.target_modules", .value = "all", TAKEN, .sets = "lora_target_modules=all-linear" },
+    SAME("peft_config.target_modules", "lora_target_modules"),
+    { .key = "peft_config.freeze_*", .value = "@on", CANNOT, .why = "write trainable with patterns of the layers that learn" },
+    { .key = "peft_config.export_* peft_config.adapter_name_or_path peft_config.infer_dtype", .value = "@on", CANNOT, .why = "not a training: trireme ckpt merge ADAPTER --output DIR" },
+    { .key = "quant_config.name", .value = "bnb", DECIDED, .why = "as bitsandbytes has it" },
+    { .key = "quant_config.quantization_bit", .value = "4", TAKEN, .sets = "load_in_4bit=true" },
+    { .key = "quant_config quant_config.*", .value = "@on", CANNOT, .why = "a base is held in 4 bits as bitsandbytes has it" },
+    { .key = "optim_config.name", TAKEN, .sets = "optim" },
+    SAME("optim_config.momentum", "momentum"),
+    { .key = "optim_config.adamw_betas", TAKEN, .sets = "adam_beta1=$0 adam_beta2=$1" },
+    SAME("optim_config.adamw_eps", "adam_epsilon"),
+    SAME("optim_config.wd", "weight_decay"),
+    { .key = "optim_config.nesterov optim_config.ns_steps", DECIDED, .why = "the optimizer decides it" },
+    { .key = "<|*", CANNOT, .why = "a list of tokens with their meanings, not a run; tokens are those of the model's tokenizer" },
+    END_OF_ROWS,
+};
+/* clang-format on */
+
+const struct tool tr_tool_llamafactory = {
+    .name = "llamafactory", .title = "LLaMA-Factory", .rows = rows, .base = &tr_tool_hf, .is_mine = is_llamafactory
+};

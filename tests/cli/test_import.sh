@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Files of other trainers: translations written by hand, "auto" as transformers resolves it, and runs that take such a file
+# with --config.
+. "$(dirname "$0")/common.sh"
+mkdir golden && (cd golden && python3 "$source_dir/tests/import/golden.py" "$TRIREME") || fail "translations"
+
+python=python3
+[ -z "${TR_PYTHON:-}" ] || python=$TR_PYTHON
+got=0
+mkdir auto && (cd auto && "$python" "$source_dir/tests/import/auto.py" "$TRIREME" 2>/dev/null) || got=$?
+[ "$got" = 0 ] || [ "$got" = 77 ] || fail "\"auto\""
+
+# A run with a file of the Trainer and one with its translation are the same run.
+tiny_model model
+tiny_text train.jsonl
+cat >ds.json <<'JSON'
+{ "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+  "zero_optimization": { "stage": 2, "overlap_comm": true } }
+JSON
+cat >args.yaml <<'YAML'
+model_name_or_path: model
+output_dir: out
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 2
+max_steps: 3
+learning_rate: 1e-3
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+group_by_length: true
+logging_steps: 1
+save_strategy: "no"
+report_to: none
+tf32: true
+deepspeed: ds.json
+YAML
+expect 0 "$TRIREME" train --config args.yaml --data train.jsonl --sequence_length 32 --threads 1
+grep -q '^args.yaml:9: group_by_length: the order is random' stderr || fail "what differs is not said"
+if grep -q 'tf32\|report_to\|overlap_comm' stderr; then fail "a harmless key is complained about"; fi
+expect 0 "$TRIREME" config import args.yaml
+grep -q 'ds.json:2 zero_optimization.stage 2 -> zero 2' stderr || fail "no place in the report"
+cp stdout run.yaml
+expect 0 "$TRIREME" train --config run.yaml --output out2 --data train.jsonl --sequence_length 32 --threads 1
+step_lines out/events.jsonl >a
+step_lines out2/events.jsonl >b
+same a b
+
+# What cannot be had, and what nobody knows, is refused before anything is written; --skip is the way past the first.
+sed 's/^group_by_length:.*/optim: galore_adamw/; s/^output_dir:.*/output_dir: never/' args.yaml >bad.yaml
+echo 'learning_rte: 1' >>bad.yaml
+expect 2 "$TRIREME" train --config bad.yaml --data train.jsonl
+grep -q '^trireme: bad.yaml:9: optim: optim: "galore_adamw" is none of .*; --skip optim leaves it out$' stderr || fail "no reason"
+grep -q '^bad.yaml:15: learning_rte: unknown key; did you mean learning_rate?$' stderr || fail "no nearest name"
+[ ! -e never ] || fail "something was written"
+expect 2 "$TRIREME" config import bad.yaml
+[ ! -s stdout ] || fail "a run file in spite of a refusal"
+expect 0 "$TRIREME" config import bad.yaml --skip 'optim,learning_rte' --quiet
+if grep -q '^optim:' stdout; then fail "a skipped key is there"; fi
+expect 2 "$TRIREME" config import train.jsonl
+printf 'output_dir: o\nlearning_rte: 1\n' >slip.yaml
+expect 2 "$TRIREME" config import slip.yaml
+grep -q 'slip.yaml:2 learning_rte 1: did you mean learning_rate?' stderr || fail "no nearest name in the report"
+expect 2 "$TRIREME" config import nowhere.yaml
+expect 2 "$TRIREME" config import args.yaml --from nemo
+grep -q 'axolotl and torchtune are known' stderr || fail "no list of tools"

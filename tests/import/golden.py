@@ -1,0 +1,303 @@
+"""golden.py - translations of other trainers' files, with results written by hand.
+
+    golden.py TRIREME        run all cases in the current directory; exit 1 and the difference when one is wrong
+
+A case is: name, files, options that come out, and the keys of the lists differs, cannot and unknown. Of options only what
+is written here counts as right: nothing more and nothing less may come out.
+"""
+import json
+import subprocess
+import sys
+
+ZERO = {"overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": "auto"}
+AUTO_BATCH = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+              "gradient_clipping": "auto"}
+AUTO_ADAM = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
+FP16 = {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1}
+
+
+def ds(**more):
+    return {"ds.json": more}
+
+
+LF = """model_name_or_path: models/tiny
+trust_remote_code: true
+stage: sft
+do_train: true
+finetuning_type: %s
+dataset_dir: lfdata
+dataset: identity,chats
+template: llama3
+cutoff_len: 1024
+overwrite_cache: true
+preprocessing_num_workers: 16
+output_dir: saves/x
+logging_steps: 10
+save_steps: 500
+plot_loss: true
+overwrite_output_dir: true
+report_to: none
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 1.0e-4
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+bf16: true
+ddp_timeout: 180000000
+resume_from_checkpoint: null
+"""
+LF_OUT = {"model": "models/tiny", "data": ["lfdata/identity.jsonl", "lfdata/chats.jsonl"], "chat_template": "llama3",
+          "sequence_length": 1024, "output": "saves/x", "logging_steps": 10, "save_steps": 500, "per_device_train_batch_size": 1,
+          "gradient_accumulation_steps": 8, "learning_rate": 1e-4, "num_train_epochs": 3, "lr_scheduler_type": "cosine",
+          "warmup_steps": 0.1, "dtype": "bfloat16", "ddp_timeout": 1000000, "packing": "none", "recompute": "block"}
+INFO = {"identity": {"file_name": "identity.jsonl"},
+        "chats": {"file_name": "chats.jsonl", "formatting": "sharegpt", "columns": {"messages": "conversations"}},
+        "books": {"file_name": "books.jsonl", "columns": {"prompt": "text"}},
+        "odd": {"file_name": "odd.jsonl", "columns": {"prompt": "question", "response": "answer"}},
+        "hub": {"hf_hub_url": "org/hub"}}
+AX = """base_model: models/tiny
+datasets:
+  - path: a.jsonl
+    type: chat_template
+val_set_size: 0.05
+output_dir: ./out
+sequence_len: 2048
+sample_packing: true
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+num_epochs: 1
+learning_rate: 2e-5
+bf16: auto
+tf32: false
+gradient_checkpointing: true
+logging_steps: 1
+attn_implementation: flash_attention_2
+warmup_ratio: 0.1
+weight_decay: 0.0
+wandb_project:
+"""
+AX_OUT = {"model": "models/tiny", "data": ["a.jsonl"], "eval_split": 0.05, "output": "./out", "sequence_length": 2048,
+          "packing": "bestfit", "gradient_accumulation_steps": 4, "per_device_train_batch_size": 2, "num_train_epochs": 1,
+          "learning_rate": 2e-5, "dtype": "bfloat16", "recompute": "block", "logging_steps": 1, "warmup_steps": 0.1,
+          "weight_decay": 0, "lr_scheduler_type": "cosine"}
+TUNE = """output_dir: /tmp/out
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  path: /tmp/m/original/tokenizer.model
+  max_seq_len: 1024
+model:
+  _component_: torchtune.models.llama3_2.%sllama3_2_1b
+checkpointer:
+  _component_: torchtune.training.FullModelHFCheckpointer
+  checkpoint_dir: /tmp/m
+  checkpoint_files: [model.safetensors]
+  recipe_checkpoint: null
+  output_dir: ${output_dir}
+  model_type: LLAMA3_2
+resume_from_checkpoint: False
+dataset:
+  _component_: torchtune.datasets.instruct_dataset
+  source: json
+  data_files: a.jsonl
+  packed: False
+seed: null
+shuffle: True
+batch_size: 4
+epochs: 2
+max_steps_per_epoch: 50
+gradient_accumulation_steps: 8
+optimizer:
+  _component_: torch.optim.AdamW
+  lr: 2e-5
+  fused: True
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+clip_grad_norm: null
+compile: False
+device: cpu
+enable_activation_checkpointing: True
+dtype: %s
+log_every_n_steps: 1
+log_peak_memory_stats: True
+metric_logger:
+  _component_: torchtune.training.metric_logging.DiskLogger
+  log_dir: ${output_dir}/logs
+"""
+TUNE_OUT = {"output": "/tmp/out", "sequence_length": 1024, "model": "/tmp/m", "data": ["a.jsonl"], "packing": "none",
+            "per_device_train_batch_size": 4, "num_train_epochs": 2, "max_steps": 100, "gradient_accumulation_steps": 8, "optim": "adamw",
+            "learning_rate": 2e-5, "weight_decay": 0.01, "lr_scheduler_type": "constant", "max_grad_norm": 0, "device": "cpu",
+            "recompute": "block", "logging_steps": 1}
+ACC = """compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: %s
+downcast_bf16: 'no'
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: %d
+num_processes: 8
+rdzv_backend: static
+same_network: true
+use_cpu: false
+%s"""
+
+
+def without(d, *keys, **more):
+    return {**{k: v for k, v in d.items() if k not in keys}, **more}
+
+
+CASES = [
+    # name, files, options, differs, cannot, unknown
+    ("stage 0", ds(**AUTO_BATCH, zero_optimization={"stage": 0, **ZERO}, bf16={"enabled": "auto"}), {"zero": 0}, [], [], []),
+    ("stage 1", ds(**AUTO_BATCH, zero_optimization={"stage": 1}, bf16={"enabled": True}), {"zero": 1, "dtype": "bfloat16"}, [], [], []),
+    ("stage 2", ds(**AUTO_BATCH, zero_optimization={"stage": 2, **ZERO, "allgather_bucket_size": 5e8}, fp16=FP16, optimizer=AUTO_ADAM),
+     {"zero": 2, "optim": "adamw"}, [], [], []),
+    ("stage 3", ds(**AUTO_BATCH, zero_optimization={"stage": 3, **ZERO, "stage3_prefetch_bucket_size": "auto", "max_live_parameters": 0,
+                                                    "stage3_param_persistence_threshold": "auto", "sub_group_size": 1e9,
+                                                    "stage3_gather_16bit_weights_on_model_save": True}), {"zero": 3}, [], [], []),
+    ("old stage", ds(train_batch_size=8, zero_optimization=True), {"train_batch_size": 8, "zero": 1, "max_grad_norm": 0}, [], [], []),
+    ("offload", ds(train_batch_size="auto", gradient_clipping=1.0,
+                   zero_optimization={"stage": 3, "offload_param": {"device": "none", "pin_memory": True}, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}}),
+     {"zero": 3, "max_grad_norm": 1}, [], ["zero_optimization.offload_optimizer.device"], []),
+    ("numbers as text", ds(train_micro_batch_size_per_gpu="8", gradient_accumulation_steps=4.0, gradient_clipping="1e0", steps_per_print=2e3),
+     {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "max_grad_norm": 1, "logging_steps": 2000}, [], [], []),
+    ("optimizer", ds(train_batch_size=16, optimizer={"type": "Adam", "params": {"lr": 1e-3, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
+                     scheduler={"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 1e-3, "warmup_num_steps": 1000, "warmup_type": "linear"}}),
+     {"train_batch_size": 16, "optim": "adamw", "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "weight_decay": 3e-7,
+      "lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-3, "warmup_steps": 1000, "max_grad_norm": 0}, [], [], []),
+    ("what is not here", ds(train_batch_size=4, gradient_clipping=1, fp16={"enabled": True, "loss_scale": 128}, optimizer={"type": "OneBitAdam"}, eigenvalue={"enabled": True},
+                            zero_optimisation={"stage": 1}),
+     {"train_batch_size": 4, "max_grad_norm": 1, "dtype": "float16"}, [], ["fp16.loss_scale", "optimizer.type", "eigenvalue.enabled"], ["zero_optimisation.stage"]),
+    ("ulysses, tensor", ds(train_micro_batch_size_per_gpu=1, gradient_clipping=0, sequence_parallel_size=4, tensor_parallel={"autotp_size": 2}, communication_data_type="bf16",
+                           bf16={"enabled": True, "bf16_optimizer_states": True}),
+     {"per_device_train_batch_size": 1, "max_grad_norm": 0, "cp": 4, "cp_mode": "ulysses", "tp": 2, "reduce_dtype": "bf16", "dtype": "bfloat16",
+      "moment_dtype": "bfloat16"}, [], [], []),
+
+    ("accelerate ddp", {"a.yaml": ACC % ("MULTI_GPU", 1, "gpu_ids: all\n")}, {"dtype": "bfloat16"}, [], [], []),
+    ("accelerate fsdp", {"a.yaml": ACC % ("FSDP", 1, "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_activation_checkpointing: true\n"
+                                          "  fsdp_offload_params: false\n  fsdp_state_dict_type: FULL_STATE_DICT\n")},
+     {"dtype": "bfloat16", "zero": 2, "recompute": "block"}, [], [], []),
+    ("accelerate fsdp 2", {"a.yaml": ACC % ("FSDP", 2, "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: true\n")},
+     {"dtype": "bfloat16", "zero": 3}, [], [], []),
+    ("accelerate hybrid", {"a.yaml": ACC % ("FSDP", 2, "fsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n")},
+     {"dtype": "bfloat16", "zero": 3, "hybrid_shard": 4}, [], [], []),
+    ("accelerate deepspeed", {"a.yaml": ACC % ("DEEPSPEED", 1, "deepspeed_config:\n  gradient_accumulation_steps: 1\n  offload_optimizer_device: none\n"
+                                               "  zero3_init_flag: false\n")},
+     {"dtype": "bfloat16", "gradient_accumulation_steps": 1, "zero": 2}, [], [], []),
+    ("accelerate names a file", {"a.yaml": ACC % ("DEEPSPEED", 1, "deepspeed_config:\n  deepspeed_config_file: ds.json\n"),
+                                 "+ds.json": json.dumps({**AUTO_BATCH, "zero_optimization": {"stage": 3}})},
+     {"dtype": "bfloat16", "zero": 3}, [], [], []),
+    ("accelerate shards", {"a.yaml": ACC % ("FSDP", 1, "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 2\n"
+                                            "  parallelism_config_tp_size: 2\n")},
+     {"dtype": "bfloat16", "zero": 3, "hybrid_shard": 2, "tp": 2}, [], [], []),
+
+    ("arguments", {"a.json": json.dumps({"output_dir": "o", "per_device_train_batch_size": 4, "learning_rate": 2e-5, "bf16": True, "tf32": True,
+                                         "report_to": "none", "dataloader_num_workers": 4, "remove_unused_columns": False, "save_strategy": "no",
+                                         "logging_strategy": "steps", "logging_steps": 5, "optim": "adamw_torch_fused", "lr_scheduler_type": "cosine",
+                                         "warmup_ratio": 0.03, "do_train": True, "push_to_hub": False, "fp16": False})},
+     {"output": "o", "per_device_train_batch_size": 4, "learning_rate": 2e-5, "dtype": "bfloat16", "save_steps": 0, "logging_steps": 5,
+      "optim": "adamw", "lr_scheduler_type": "cosine", "warmup_steps": 0.03}, [], [], []),
+    ("arguments that cannot be", {"a.yaml": "output_dir: o\nseed: 7\nlr_scheduler_type: reduce_lr_on_plateau\noptim: galore_adamw\nmetric_for_best_model: f1\nlearning_rte: 1\n"},
+     {"output": "o", "seed": 7}, [], ["lr_scheduler_type", "optim", "metric_for_best_model"], ["learning_rte"]),
+    ("arguments and deepspeed", {"a.yaml": "output_dir: o\nper_device_train_batch_size: 2\ndeepspeed: ds.json\nbf16: true\n",
+                                 "+ds.json": json.dumps({**AUTO_BATCH, "zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}})},
+     {"output": "o", "per_device_train_batch_size": 2, "zero": 2, "dtype": "bfloat16"}, [], [], []),
+    ("files that disagree", {"a.yaml": "output_dir: o\nper_device_train_batch_size: 2\nreport_to: none\n", "b.json": json.dumps({"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 1})},
+     {"output": "o", "per_device_train_batch_size": 2, "max_grad_norm": 1}, [], ["train_micro_batch_size_per_gpu"], []),
+    ("8-bit moments", {"a.yaml": "output_dir: o\noptim: adamw_bnb_8bit\ntf32: true\n"}, {"output": "o", "optim": "adamw"}, ["optim"], [], []),
+    ("fsdp by name", {"a.yaml": "output_dir: o\nfsdp: full_shard auto_wrap\nfsdp_config:\n  backward_prefetch: backward_pre\ngradient_checkpointing: true\n"},
+     {"output": "o", "zero": 3, "recompute": "block"}, [], [], []),
+
+    ("trl sft", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nmax_length: 512\npacking: true\nassistant_only_loss: true\nuse_peft: true\n"
+                           "lora_r: 8\nattn_implementation: sdpa\n"},
+     {"model": "m", "data": ["d.jsonl"], "output": "o", "sequence_length": 512, "packing": "bestfit", "train_on": "assistant", "finetuning_type": "lora",
+      "lora_r": 8, "lora_alpha": 32, "lora_dropout": 0.05, "recompute": "block", "dtype": "bfloat16", "learning_rate": 2e-5}, ["dataset_name"], [], []),
+    ("trl full", {"a.yaml": "model_name_or_path: m\ndataset_name: d.jsonl\noutput_dir: o\nlearning_rate: 1e-5\nbf16: false\ngradient_checkpointing: false\n"
+                            "completion_only_loss: false\nlora_r: 8\n"},
+     {"model": "m", "data": ["d.jsonl"], "output": "o", "learning_rate": 1e-5, "recompute": "none", "train_on": "all", "sequence_length": 1024, "packing": "none"},
+     ["dataset_name"], [], []),
+
+    ("llama-factory lora", {"a.yaml": LF % "lora" + "lora_rank: 8\nlora_target: all\n"},
+     without(LF_OUT, finetuning_type="lora", lora_r=8, lora_target_modules=["all-linear"]), ["template"], [], []),
+    ("llama-factory full", {"a.yaml": LF % "full" + "deepspeed: ds.json\npure_bf16: true\n", "+ds.json": json.dumps({**AUTO_BATCH, "zero_optimization": {"stage": 3}})},
+     without(LF_OUT, finetuning_type="full", zero=3, master_dtype="bfloat16", moment_dtype="bfloat16"), ["template"], [], []),
+    ("llama-factory text", {"a.yaml": "stage: pt\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: books\noutput_dir: o\ncutoff_len: 512\n"
+                                      "disable_gradient_checkpointing: true\nval_size: 0.1\n"},
+     {"finetuning_type": "full", "model": "m", "data": ["lfdata/books.jsonl"], "text_key": "text", "output": "o", "sequence_length": 512, "recompute": "none", "eval_split": 0.1},
+     [], [], []),
+    ("llama-factory qlora, odd data", {"a.yaml": "stage: sft\nfinetuning_type: lora\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: odd,hub,none\noutput_dir: o\n"
+                                                 "quantization_bit: 4\nadapter_name_or_path: ad\n"},
+     {"finetuning_type": "lora", "model_base": "m", "model": "ad", "data": ["org/hub"], "output": "o", "load_in_4bit": True, "bnb_4bit_use_double_quant": True,
+      "sequence_length": 2048, "packing": "none", "recompute": "block"}, ["dataset"], ["dataset", "dataset"], []),
+
+    ("axolotl full", {"a.yaml": AX + "optimizer: adamw_torch_fused\n"}, without(AX_OUT, optim="adamw"), [], [], []),
+    ("axolotl qlora", {"a.yaml": AX + "optimizer: paged_adamw_8bit\nadapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n"
+                                     "special_tokens:\n  pad_token: <pad>\n"},
+     without(AX_OUT, optim="adamw", finetuning_type="lora", load_in_4bit=True, lora_r=32, lora_alpha=16, lora_dropout=0.05, lora_target_modules=["all-linear"]),
+     ["optimizer"], [], []),
+    ("axolotl fsdp, 8 bits", {"a.yaml": AX + "adapter:\nlora_r:\nload_in_8bit: true\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n  reshard_after_forward: true\n"
+                                            "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nchat_template: gemma3\nsequence_lenght: 5\n"},
+     without(AX_OUT, zero=3), ["chat_template"], ["load_in_8bit"], ["sequence_lenght"]),
+    ("axolotl text", {"a.yaml": "base_model: m\npretraining_dataset:\n  - path: json\n    data_files: [a.jsonl, b.jsonl]\n    type: pretrain\n    text_column: body\n"
+                                "micro_batch_size: 1\nmax_steps: 10\nlearning_rate: 1e-4\noutput_dir: o\nlr_scheduler: constant\noptimizer: lion_pytorch\nbf16: true\n"},
+     {"model": "m", "data": ["a.jsonl", "b.jsonl"], "text_key": "body", "per_device_train_batch_size": 1, "max_steps": 10, "learning_rate": 1e-4, "output": "o",
+      "lr_scheduler_type": "constant", "optim": "lion", "dtype": "bfloat16", "sequence_length": 512}, [], [], []),
+
+    ("torchtune full", {"a.yaml": TUNE % ("", "bf16")}, without(TUNE_OUT, dtype="bfloat16", master_dtype="bfloat16", moment_dtype="bfloat16"), [], [], []),
+    ("torchtune lora", {"a.yaml": (TUNE % ("lora_", "fp32")).replace("checkpointer:", "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
+                                                                     "  lora_rank: 8\n  lora_alpha: 16\ncheckpointer:", 1) +
+                        "lr_scheduler:\n  _component_: torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup\n  num_warmup_steps: 100\n"},
+     without(TUNE_OUT, dtype="fp32", finetuning_type="lora", lora_r=8, lora_alpha=16, lora_target_modules=["q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+             lr_scheduler_type="cosine", warmup_steps=100), [], [], []),
+    ("torchtune held out", {"a.yaml": "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: c.jsonl\n  split: train[:95%]\n  packed: true\ndataset_val:\n"
+                                      "  _component_: torchtune.datasets.chat_dataset\n  split: train[95%:]\nrun_val_every_n_steps: 5\nkd_ratio: 0.5\n"},
+     {"data": ["c.jsonl"], "eval_split": 0.05, "packing": "bestfit", "eval_steps": 5}, [], ["kd_ratio"], []),
+]
+
+
+def has(trireme, *option):
+    """Whether this build takes the option: rows of options that it lacks say something else."""
+    return subprocess.run([trireme, "config", "show", *option], capture_output=True).returncode == 0
+
+
+def run(trireme, files):
+    for name, text in files.items():
+        with open(name.lstrip("+"), "w") as f:
+            f.write(text if isinstance(text, str) else json.dumps(text, indent=1))
+    names = [n for n in files if n[0] != "+"]
+    p = subprocess.run([trireme, "config", "import", *names, "--json"], capture_output=True, text=True)
+    return p.returncode, json.loads(p.stdout.splitlines()[-1]) if p.stdout else p.stderr
+
+
+def main():
+    import os
+    os.makedirs("lfdata", exist_ok=True)
+    with open("lfdata/dataset_info.json", "w") as f:
+        json.dump(INFO, f)
+    bad = 0
+    has_8bit = has(sys.argv[1], "--optim", "adamw_8bit")
+    for name, files, options, differs, cannot, unknown in CASES:
+        if has_8bit and differs and differs[0] in ("optim", "optimizer"):
+            options, differs = {**options, "optim": "adamw_8bit"}, differs[1:]
+        code, got = run(sys.argv[1], files)
+        if isinstance(got, str):
+            print(f"{name}: exit {code}: {got}")
+            bad += 1
+            continue
+        want = {"config": options, "differs": sorted(differs), "cannot": sorted(cannot), "unknown": sorted(unknown), "code": 2 if cannot or unknown else 0}
+        have = {"config": got["config"], "code": code}
+        have.update({k: sorted(x["key"] for x in got[k] if x["line"]) for k in ("differs", "cannot", "unknown")})
+        for k in want:
+            if have[k] != want[k]:
+                a, b = want[k], have[k]
+                if k == "config":
+                    a, b = ({x: v for x, v in a.items() if b.get(x) != v}, {x: v for x, v in b.items() if a.get(x) != v})
+                print(f"{name}: {k}: want {a}, have {b}")
+                bad += 1
+    print(f"{len(CASES)} translations, {bad} wrong")
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
