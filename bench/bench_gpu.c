@@ -6,10 +6,10 @@
  *   rows 4, length 256, micro 1, threads 2, steps 8, pack 0 (tokens of a document; 0 = a row), lora 0 (rank of an
  * adapter on all linears), dtype float32, grad,
  * state (master and moments) float32, device cpu, recompute 0 (1 ops, 2 blocks), any_order 0 (1: other bits every run),
- * fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3: as fp4), profile 0, graph 1
- * (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last step). In the result: used,
- * bytes in use on the GPU; beside, those of no arena; cpu_s, the processor time of a step, of all threads; skipped,
- * updates that float16 left out.
+ * optim8 0 (1: moments of 8 bits), fp8 0, base 0 (1: only vectors learn, 2: and matrices of linears are held as nf4, 3:
+ * as fp4), profile 0, graph 1 (cuda: replay steps), curve 0 (1: all losses), hash 0 (1: of the weights after the last
+ * step). In the result: used, bytes in use on the GPU; beside, those of no arena; cpu_s, the processor time of a step,
+ * of all threads; skipped, updates that float16 left out.
  */
 #include "bench_rig.h"
 #include "exec/exec_impl.h" /* kernels are timed one by one */
@@ -33,7 +33,7 @@ static double bytes_of(const struct tr_call *c)
         sum += v->data ? (adds ? 2.0 : 1.0) * (double)(v->rows * v->cols) * (double)tr_dtype_bytes(v->dtype) : 0;
     }
     bool is_update = c->op == TR_OP_ADAMW || c->op == TR_OP_LION || c->op == TR_OP_SGD; /* state: read and written */
-    for (int i = 0; is_update && i < 3; i++)
+    for (int i = 0; is_update && i < TR_MAX_OUT; i += i ? 1 : 2) /* 1: the copy is only written */
         sum += c->out[i].data ? (double)c->out[i].cols * (double)tr_dtype_bytes(c->out[i].dtype) : 0;
     return sum;
 }

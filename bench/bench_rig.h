@@ -134,7 +134,7 @@ static inline enum tr_status rig_open(struct rig *r, const struct rig_shape *s)
     TR_TRY(tr_model_from_json(json, &mo, &r->m));
     TR_TRY(tr_pool_open(s->n_threads, &r->pool));
     opt.n_threads = tr_pool_threads(r->pool);
-    opt.optim = &tr_adamw;
+    opt.optim = opt.optim ? opt.optim : &tr_adamw;
     opt.save_bytes = TR_IO_CHUNK * sizeof(float);
     opt.batch_bytes = opt.has_own_memory ? batch : 0;
     opt.data_bytes = (size_t)opt.n_micro * batch;
@@ -216,8 +216,8 @@ static inline enum tr_dtype arg_dtype(int argc, char **argv, const char *name)
     return d;
 }
 
-/* [CONFIG.json|gpt2] rows length micro threads pack lora dtype grad state device recompute fuse fp8 any_order, with the
- * defaults that bench_gpu.c names. */
+/* [CONFIG.json|gpt2] rows length micro threads pack lora dtype grad state device recompute fuse fp8 any_order optim8,
+ * with the defaults that bench_gpu.c names. */
 static inline struct rig_shape arg_shape(int argc, char **argv)
 {
     const char *device = arg_text(argc, argv, "device", "cpu"),
@@ -234,7 +234,8 @@ static inline struct rig_shape arg_shape(int argc, char **argv)
         .lora = arg_number(argc, argv, "lora", "0"),
         .n_threads = (int)arg_number(argc, argv, "threads", "2"),
         .base = (enum rig_base)tr_min64(RIG_FP4, arg_number(argc, argv, "base", "0")),
-        .opt = { .compute_dtype = arg_dtype(argc, argv, "dtype"),
+        .opt = { .optim = arg_number(argc, argv, "optim8", "0") ? &tr_adamw8 : &tr_adamw,
+                 .compute_dtype = arg_dtype(argc, argv, "dtype"),
                  .grad_dtype = arg_dtype(argc, argv, "grad"),
                  .master_dtype = arg_dtype(argc, argv, "state"),
                  .moment_dtype = arg_dtype(argc, argv, "state"),

@@ -7,6 +7,7 @@
 #include "base/quant.h"
 #include "base/banned.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { BLOCK = TR_Q4_BLOCK, NEST = TR_Q4_NEST, N_STEPS = 65536 };
@@ -176,6 +177,44 @@ void tr_dynamic_map(bool is_signed, float out[256])
     out[n++] = 1.0f;
     TR_BUG_ON(n != 256);
     qsort(out, 256, sizeof *out, ascending_floats);
+}
+
+static struct tr_dynamic finders[2]; /* unsigned, signed */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static float float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void make_finders(void)
+{
+    for (int s = 0; s < 2; s++) {
+        struct tr_dynamic *d = &finders[s];
+        tr_dynamic_map(s, d->value);
+        d->zero = s ? 127 : 0;
+        TR_BUG_ON(d->value[d->zero] != 0.0f);
+        for (int i = 0; i < 256; i++)
+            d->border[i] = i < 255 ? (d->value[i] + d->value[i + 1]) / 2 : INFINITY;
+        int code = d->zero;
+        for (uint32_t k = 0; k < TR_DYNAMIC_CELLS; k++) {
+            float first = float_of_bits((TR_DYNAMIC_CELL0 + k) << 16);
+            while (first > d->border[code])
+                code++;
+            d->cell[k] = (uint8_t)code;
+            float last = float_of_bits(((TR_DYNAMIC_CELL0 + k) << 16) + 0xffff);
+            TR_BUG_ON(k + 1 < TR_DYNAMIC_CELLS && code < 254 && last > d->border[code + 1]);
+        }
+        TR_BUG_ON(float_of_bits(TR_DYNAMIC_CELL0 << 16) > d->border[d->zero]);
+    }
+}
+
+const struct tr_dynamic *tr_dynamic(bool is_signed)
+{
+    (void)pthread_once(&once, make_finders);
+    return &finders[is_signed];
 }
 
 /* ---- double quantisation ---- */

@@ -30,6 +30,33 @@ void tr_q4_decode(enum tr_q4 q, const uint8_t *codes, const float *absmax, int64
 /* The dynamic map: 256 values in [-1, 1], dense near zero, in ascending order. Unsigned: in [0, 1]. */
 void tr_dynamic_map(bool is_signed, float out[256]);
 
+/* Finds codes of the dynamic map without a search. A cell is a range of floats with the same 16 high bits; at most one
+ * border between two codes lies in a cell. */
+enum { TR_DYNAMIC_CELL0 = 0x3380, TR_DYNAMIC_CELLS = 0x3f80 - TR_DYNAMIC_CELL0 + 1, TR_DYNAMIC_BLOCK = 256 };
+struct tr_dynamic {
+    float value[256], border[256];  /* border: between a code and the next */
+    uint8_t cell[TR_DYNAMIC_CELLS]; /* from 2^-24 to 1: the code of its first float */
+    uint8_t zero;                   /* the code of 0 */
+};
+const struct tr_dynamic *tr_dynamic(bool is_signed);
+/* The code of the value nearest to x, for x from 0 to 1. */
+static inline uint8_t tr_dynamic_code(const struct tr_dynamic *d, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int32_t cell = (int32_t)(bits << 1 >> 17) - TR_DYNAMIC_CELL0; /* without the sign of -0 */
+    if (cell < 0)
+        return d->zero;
+    uint8_t code = d->cell[cell < TR_DYNAMIC_CELLS ? cell : TR_DYNAMIC_CELLS - 1];
+    return (uint8_t)(code + (x > d->border[code]));
+}
+/* The signed code of x, from -1 to 1. A negative number gets a negative value: the sign of a moment is kept. */
+static inline uint8_t tr_dynamic_code_signed(const struct tr_dynamic *d, float x)
+{
+    int code = tr_dynamic_code(d, x < 0 ? -x : x), turned = 2 * d->zero - code;
+    return (uint8_t)(x >= 0 ? code : turned < 0 ? 0 : turned == d->zero ? turned - 1 : turned);
+}
+
 /* Double quantisation: all absmax of one tensor, less their mean (*offset), in blocks of 256 of the dynamic map. codes:
  * n bytes; nested: the largest magnitude of each block. The mean is summed in the order of torch on one CPU thread,
  * which is that of any number of threads below 32,768 absmax; other orders differ in the last bits of *offset. */

@@ -21,7 +21,7 @@ struct tr_store {
     const struct tr_model *model;
     struct tr_pool *pool;     /* its threads read files and convert; NULL: one */
     struct tr_states states;  /* what is held */
-    const bool *is_frozen;    /* by parameter: VALUE alone is held of it; NULL: none is */
+    const uint8_t *fate_of;   /* by parameter, enum tr_fate: which states are held of it; NULL: all are */
     const uint8_t *packed_of; /* by parameter, enum tr_packed: VALUE is held in grains, which are its elements; NULL: in
                                  none */
     const struct tr_sums *sums; /* of the directory that is read, when it was verified; NULL: reads are not compared */
@@ -43,7 +43,8 @@ struct tr_store {
 
 static inline bool tr_store_holds(const struct tr_store *s, enum tr_state what, int param)
 {
-    return s->states.row[what].is_held && (what == TR_S_VALUE || !s->is_frozen || !s->is_frozen[param]);
+    return s->fate_of ? tr_states_has(&s->states, (int)what, (enum tr_fate)s->fate_of[param])
+                      : s->states.row[what].is_held;
 }
 /* What the weights of a file are made of. */
 static inline enum tr_state tr_store_weights(const struct tr_store *s, int param)
@@ -80,10 +81,12 @@ enum tr_status tr_load_random(const struct tr_store *s, uint64_t seed, struct tr
 enum tr_status tr_load_new_adapter(const struct tr_store *s, const char *base, uint64_t seed, struct tr_pool *pool,
                                    float *buf);
 /* Optimizer state (and master weights) of a checkpoint, any split of ranges over any number of files. A parameter that
- * learns here and was frozen there starts with a state of zeros: n_new of them, is_new[i] set where is_new is not NULL.
- * n_dropped: tensors of state in it whose parameters are frozen here. out may be NULL. */
+ * learns here and was frozen there starts with a state of zeros: n_new of them. n_dropped: tensors of state in it whose
+ * parameters are frozen here. A tool that holds all states of all parameters learns which of them the files have:
+ * fate_of and fates are what the store and its rows must say of them. out may be NULL. */
 struct tr_load_result {
-    bool *is_new; /* by parameter; the caller's */
+    uint8_t *fate_of; /* by parameter; the caller's, or NULL */
+    uint8_t fates[TR_STATES_MAX];
     int64_t n_new, n_dropped;
 };
 enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *buf, struct tr_load_result *out);

@@ -539,10 +539,46 @@ static enum tr_status note_states(void *ctx, const char *path)
     return st;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct tr_state_row *)a)->name, ((const struct tr_state_row *)b)->name);
+}
+
 enum tr_status tr_optim_states(const char *dir, struct tr_states *out)
 {
     tr_states_of(NULL, &(struct tr_state_dtypes){ TR_F32, TR_F32, TR_F32, TR_F32 }, out);
-    return dir ? tr_each_optim_file(dir, note_states, out) : TR_OK;
+    enum tr_status st = dir ? tr_each_optim_file(dir, note_states, out) : TR_OK;
+    qsort(out->row + TR_S_OPTIM, (size_t)(out->n - TR_S_OPTIM), sizeof *out->row, by_name); /* not by file */
+    return st;
+}
+
+/* The first state of the optimizer that a parameter has; -1: none. */
+static int first_row(const struct tr_store *s, int param)
+{
+    for (int row = TR_S_OPTIM; row < s->states.n; row++)
+        if (s->states.row[row].name && tr_store_holds(s, (enum tr_state)row, param))
+            return row;
+    return -1;
+}
+
+/* Parameters whose states are those of the first such parameter learn, others with a state learn apart. */
+static void find_fates(const struct loading *l, struct tr_load_result *out)
+{
+    const struct tr_states *states = &l->s->states;
+    size_t n_params = (size_t)l->s->model->n_params;
+    int main_row = -1;
+    for (size_t i = 0; i < n_params; i++) {
+        int seen = -1;
+        for (int row = states->n - 1; row >= TR_S_OPTIM; row--)
+            seen = l->n_seen[(size_t)row * n_params + i] > 0 ? row : seen;
+        main_row = main_row < 0 ? seen : main_row;
+        out->fate_of[i] = (uint8_t)(seen < 0 ? TR_FROZEN : seen == main_row ? TR_LEARNS : TR_LEARNS_APART);
+    }
+    for (int row = 0; row < states->n; row++) {
+        out->fates[row] = states->row[row].fates;
+        for (size_t i = 0; row >= TR_S_OPTIM && i < n_params; i++)
+            out->fates[row] |= (uint8_t)((l->n_seen[(size_t)row * n_params + i] > 0) << out->fate_of[i]);
+    }
 }
 
 /* Of one state: all of a parameter is there, or nothing of it, which is then new. But an optimizer that finds nothing
@@ -558,9 +594,7 @@ static enum tr_status check_seen(const struct loading *l, const char *dir, int r
         n_all += n;
         n_sum += n_seen[i];
         n_bad += n_seen[i] != n && n_seen[i] != 0;
-        out->n_new += row == TR_S_OPTIM && n > 0 && n_seen[i] == 0;
-        if (out->is_new && n > 0)
-            out->is_new[i] = n_seen[i] == 0;
+        out->n_new += n > 0 && n_seen[i] == 0 && row == first_row(s, i);
     }
     if (n_bad > 0 || (n_all > 0 && n_sum == 0))
         return tr_fail(TR_USAGE,
@@ -584,6 +618,8 @@ enum tr_status tr_load_optim(const struct tr_store *s, const char *dir, float *b
         if (s->states.row[row].is_held && s->states.row[row].name)
             TR_TRY(check_seen(&l, dir, row, out));
     out->n_dropped = l.n_dropped;
+    if (out->fate_of)
+        find_fates(&l, out);
 out:
     free(l.n_seen);
     return st;

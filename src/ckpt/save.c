@@ -31,7 +31,7 @@ static bool is_saved(const struct tr_saver *sv, int row)
 /* A frozen parameter has come from a file of weights, and has no bits that such a file does not hold. */
 static bool is_frozen(const struct tr_saver *sv, int param)
 {
-    return sv->s.is_frozen && sv->s.is_frozen[param];
+    return sv->s.fate_of && sv->s.fate_of[param] >= TR_FROZEN;
 }
 
 typedef enum tr_status entry_fn(struct tr_saver *sv, enum tr_state what, int param, void *ctx);
@@ -45,7 +45,8 @@ static enum tr_status each_entry(struct tr_saver *sv, entry_fn *fn, void *ctx)
             if (!is_saved(sv, row) || tr_dtype_bytes(sv->s.states.row[row].dtype) != bytes)
                 continue;
             for (int i = 0; i < sv->s.model->n_params && st == TR_OK; i++)
-                st = is_frozen(sv, i) ? TR_OK : fn(sv, (enum tr_state)row, i, ctx);
+                if (!is_frozen(sv, i) && tr_store_holds(&sv->s, (enum tr_state)row, i))
+                    st = fn(sv, (enum tr_state)row, i, ctx);
         }
     return st;
 }

@@ -210,8 +210,9 @@ static double update(struct tr_meter *m)
     float *step = c.in[1].data;
     for (int i = 0; i < TR_STEP_COUNT; i++)
         step[i] = 0.5f;
-    for (int i = 0; i < 3; i++)
-        c.out[i] = tr_meter_view(m, 1, n);
+    for (int i = 0; i < 4; i++)
+        if (i != 1) /* no copy in another dtype */
+            c.out[i] = tr_meter_view(m, 1, n);
     return time_call(m, &c) / (double)n;
 }
 

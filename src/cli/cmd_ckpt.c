@@ -190,7 +190,7 @@ struct rewrite {
     struct tr_store store;
     struct tr_saver *sv;
     float *buf;
-    bool *is_frozen;
+    uint8_t *fate_of;
     enum tr_dtype dtype;
 };
 
@@ -242,8 +242,8 @@ static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cf
     TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
     TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
-    loaded.is_new = r->is_frozen = calloc((size_t)r->m->n_params, sizeof *r->is_frozen);
-    if (!r->buf || !r->is_frozen)
+    loaded.fate_of = r->fate_of = calloc((size_t)r->m->n_params, sizeof *r->fate_of);
+    if (!r->buf || !r->fate_of)
         TR_TRY(tr_fail(TR_NOMEM, "ckpt: out of memory"));
     if (r->src.dir)
         TR_TRY(load_adapter(r, dir));
@@ -251,7 +251,10 @@ static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cf
         TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
     if (with_optim)
         TR_TRY(tr_load_optim(&r->store, dir, r->buf, &loaded));
-    r->store.is_frozen = r->is_frozen; /* no state there, so none is written */
+    if (with_optim) /* what has no state there gets none */
+        r->store.fate_of = r->fate_of;
+    for (int i = 0; with_optim && i < r->store.states.n; i++)
+        r->store.states.row[i].fates = loaded.fates[i];
     struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir, .text = r->text, .n_texts = r->n_texts };
     TR_TRY(tr_saver_open(&r->store, &save, &r->sv));
 out:
@@ -268,7 +271,7 @@ static void close_rewrite(struct rewrite *r)
     for (size_t i = 0; i < r->n_texts; i++)
         free((char *)(uintptr_t)r->text[i].text);
     free(r->buf);
-    free(r->is_frozen);
+    free(r->fate_of);
 }
 
 /* A checkpoint, or any HF directory, with its linears in 4 bits. */

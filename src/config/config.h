@@ -42,7 +42,7 @@ enum tr_lr_schedule {
     TR_LR_CONSTANT_WITH_WARMUP,
     TR_LR_WSD /* warm-up, stable, decay */
 };
-enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD };
+enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD, TR_OPTIM_ADAMW8 };
 enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_CHOICE_CUDA };
 enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBLAS };
 enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };

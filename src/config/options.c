@@ -57,11 +57,16 @@ static const struct choice lr_schedules[] = { { "linear", TR_LR_LINEAR },
                                               { "wsd", TR_LR_WSD },
                                               { "warmup_stable_decay", TR_LR_WSD },
                                               { NULL, 0 } };
-enum { N_OPTIM_WORDS = 5 };
+enum { N_OPTIM_WORDS = 7 };
 static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     /* the others: tr_config_add_optim */
-    { "adamw", TR_OPTIM_ADAMW }, { "adamw_torch", TR_OPTIM_ADAMW }, { "adamw_torch_fused", TR_OPTIM_ADAMW },
-    { "lion", TR_OPTIM_LION },   { "sgd", TR_OPTIM_SGD },
+    { "adamw", TR_OPTIM_ADAMW },
+    { "adamw_torch", TR_OPTIM_ADAMW },
+    { "adamw_torch_fused", TR_OPTIM_ADAMW },
+    { "lion", TR_OPTIM_LION },
+    { "sgd", TR_OPTIM_SGD },
+    { "adamw_8bit", TR_OPTIM_ADAMW8 },
+    { "adamw_bnb_8bit", TR_OPTIM_ADAMW8 },
 };
 
 enum tr_status tr_config_add_optim(const char *word, int value)

@@ -54,7 +54,7 @@ bool tr_exec_has(const struct tr_exec *e, enum tr_state what)
 
 bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param)
 {
-    return tr_exec_has(e, what) && (what == TR_S_VALUE || !e->c->place.is_frozen[param]);
+    return tr_states_has(&e->c->place.states, (int)what, (enum tr_fate)e->c->place.fate_of[param]);
 }
 
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
@@ -87,7 +87,7 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     const struct tr_state_row *r = &e->c->place.states.row[what];
     *first = *n = 0;
     TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller must drain first */
-    if (p->bucket < 0 || (what != TR_S_VALUE && e->c->place.is_frozen[param]))
+    if (p->bucket < 0 || !tr_exec_holds(e, what, param))
         return NULL;
     const struct tr_bucket *f = &e->c->place.bucket[p->bucket];
     struct tr_state_element x = tr_exec_element(e, what, param);

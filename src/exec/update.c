@@ -116,7 +116,7 @@ static struct tr_view state_view(struct tr_exec *e, int row, int param)
     const struct tr_param_place *p = &e->c->place.param[param];
     const struct tr_state_row *r = &e->c->place.states.row[row];
     int64_t first = 0, n = 0;
-    if (!tr_exec_has(e, (enum tr_state)row))
+    if (!tr_exec_holds(e, (enum tr_state)row, param))
         return (struct tr_view){ 0 };
     char *at = tr_exec_at(e, (enum tr_state)row, param, &first, &n);
     return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
@@ -132,8 +132,9 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
     c.in[0] = state_view(e, TR_S_GRAD, param);
     c.in[1] = view_row(step_row(e, group), TR_F32, TR_STEP_COUNT);
     c.out[0] = state_view(e, has_master ? TR_S_MASTER : TR_S_VALUE, param);
-    for (int row = TR_S_OPTIM; row < e->c->place.states.n; row++)
-        c.out[1 + row - TR_S_OPTIM] = state_view(e, row, param);
+    for (int row = TR_S_OPTIM, k = 0; row < e->c->place.states.n; row++)
+        if (tr_exec_holds(e, (enum tr_state)row, param))
+            c.out[TR_OPTIM_STATE + k++] = state_view(e, row, param);
     if (has_master)
         c.out[TR_OPTIM_COPY] = state_view(e, TR_S_VALUE, param);
     c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->place.model->param[param].has_decay;
@@ -181,7 +182,8 @@ static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, in
 
 void tr_exec_update_bucket(struct tr_exec *e, int bucket)
 {
-    const struct tr_optim *o = e->c->opt.optim;
+    bool is_apart = tr_bucket_fate(e->c->place.model, bucket) == TR_LEARNS_APART;
+    const struct tr_optim *o = is_apart ? e->c->opt.optim->rest : e->c->opt.optim;
     for (int k = 0; k < o->n_phases; k++)
         run_phase(e, &o->phase[k], bucket);
 }

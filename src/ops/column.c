@@ -26,13 +26,13 @@ static bool is_float8(enum tr_dtype d)
 
 static bool is_update(enum tr_opcode op)
 {
-    return op == TR_OP_ADAMW || op == TR_OP_LION || op == TR_OP_SGD;
+    return op == TR_OP_ADAMW || op == TR_OP_ADAMW8 || op == TR_OP_LION || op == TR_OP_SGD;
 }
 
 /* Values are float32, bfloat16 or float16. Only the operands of matmul8 and the result of quant are 8-bit floats. */
 static const char *refuses_dtype(const struct tr_call *c)
 {
-    for (int i = 0; is_update(c->op) && i < 3; i++)
+    for (int i = 0; is_update(c->op) && i < TR_MAX_OUT; i += i ? 1 : 2) /* 1: the copy has the compute dtype */
         if (c->in[0].dtype == TR_F16 || c->out[i].dtype == TR_F16)
             return "takes gradients and states in float32 or bfloat16 only";
     const struct tr_view *q = c->op == TR_OP_MATMUL8 ? &c->in[0] : c->op == TR_OP_QUANT ? &c->out[0] : NULL;

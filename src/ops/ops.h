@@ -123,6 +123,7 @@ static inline uint64_t tr_step_number(const float *step)
     /* row_optim.c */                                                                                                  \
     X(SUMSQ, sumsq)                                                                                                    \
     X(ADAMW, adamw)                                                                                                    \
+    X(ADAMW8, adamw8)                                                                                                  \
     X(LION, lion)                                                                                                      \
     X(SGD, sgd)                                                                                                        \
     /* row_fp8.c */                                                                                                    \

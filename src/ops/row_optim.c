@@ -17,7 +17,23 @@ const struct tr_op_row tr_row_sumsq = {
 const struct tr_op_row tr_row_adamw = {
     .name = "adamw",
     .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
-    .out = { { "p", "(1, E)" }, { "m", "(1, E)" }, { "v", "(1, E)" }, { "copy", "(1, E)", .is_optional = true } },
+    .out = { { "p", "(1, E)" }, { "copy", "(1, E)", .is_optional = true }, { "m", "(1, E)" }, { "v", "(1, E)" } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* adamw with m and v in 8 bits, as bitsandbytes has it: a code of the dynamic map (base/quant.h; signed for m, unsigned
+ * for v) for each element, times the largest magnitude of its block of 256 elements. The first element of a call begins
+ * a block. The update uses m and v before they are rounded; weight decay follows it. p in BF16 and copy as in adamw.
+ * attr: decay, key, first */
+const struct tr_op_row tr_row_adamw8 = {
+    .name = "adamw8",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" },
+             { "copy", "(1, E)", .is_optional = true },
+             { "m8", "(1, E) U8" },
+             { "v8", "(1, E) U8" },
+             { "m8_max", "(1, B) F32" },
+             { "v8_max", "(1, B) F32" } },
     .price = TR_PRICE_UPDATE,
 };
 
@@ -25,7 +41,7 @@ const struct tr_op_row tr_row_adamw = {
 const struct tr_op_row tr_row_lion = {
     .name = "lion",
     .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
-    .out = { { "p", "(1, E)" }, { "m", "(1, E)" }, { "-" }, { "copy", "(1, E)", .is_optional = true } },
+    .out = { { "p", "(1, E)" }, { "copy", "(1, E)", .is_optional = true }, { "m", "(1, E)" } },
     .price = TR_PRICE_UPDATE,
 };
 
@@ -33,9 +49,6 @@ const struct tr_op_row tr_row_lion = {
 const struct tr_op_row tr_row_sgd = {
     .name = "sgd",
     .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
-    .out = { { "p", "(1, E)" },
-             { "m", "(1, E)", .is_optional = true },
-             { "-" },
-             { "copy", "(1, E)", .is_optional = true } },
+    .out = { { "p", "(1, E)" }, { "copy", "(1, E)", .is_optional = true }, { "m", "(1, E)", .is_optional = true } },
     .price = TR_PRICE_UPDATE,
 };

@@ -2,12 +2,13 @@
 #include "optim/optim.h"
 #include <assert.h>
 
-enum { N_BUILT_IN = TR_OPTIM_SGD + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
+enum { N_BUILT_IN = TR_OPTIM_ADAMW8 + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
 
 static const struct tr_optim *rows[N_MAX] = {
     [TR_OPTIM_ADAMW] = &tr_adamw,
     [TR_OPTIM_LION] = &tr_lion,
     [TR_OPTIM_SGD] = &tr_sgd,
+    [TR_OPTIM_ADAMW8] = &tr_adamw8,
 };
 static int n_rows = N_BUILT_IN;
 
@@ -26,6 +27,11 @@ const struct tr_state_row *tr_optim_state(const char *name, size_t n)
                 return r;
         }
     return NULL;
+}
+
+enum tr_fate tr_optim_fate(const struct tr_optim *o, const struct tr_optim_param *p)
+{
+    return o->rest && !o->takes(p) ? TR_LEARNS_APART : TR_LEARNS;
 }
 
 /* A name in files must mean the same state in every optimizer. A block must begin where parameters and shards may

@@ -15,11 +15,20 @@
 /* Index of a state row of a run. The rows of the optimizer begin at TR_S_OPTIM. */
 enum tr_state { TR_S_VALUE, TR_S_GRAD, TR_S_MASTER, TR_S_OPTIM };
 
-/* An update has one output slot for the parameter, one for each state, and then one for the rounded copy. */
-enum { TR_OPTIM_STATES = 2, TR_OPTIM_COPY = 1 + TR_OPTIM_STATES, TR_STATES_MAX = TR_S_OPTIM + TR_OPTIM_STATES };
+/* An update has an output slot for the parameter, one for its rounded copy, and then one for each state. */
+enum {
+    TR_OPTIM_STATES = 4,
+    TR_OPTIM_COPY = 1,
+    TR_OPTIM_STATE = 2,
+    TR_STATES_MAX = TR_S_OPTIM + 2 * TR_OPTIM_STATES /* of an optimizer and of its `rest` */
+};
 
-/* One tensor that is held for every parameter. The row of an optimizer leaves is_held and is_sharded unset: they belong
- * to a run. */
+/* What happens to a parameter, and how it is held. The optimizer of the run updates what learns, and the optimizer that
+ * it names as its `rest` what learns apart. */
+enum tr_fate { TR_LEARNS, TR_LEARNS_APART, TR_FROZEN, TR_PACKED, TR_FATES };
+
+/* One tensor that is held for every parameter of some fates. The row of an optimizer leaves is_held, is_sharded and
+ * fates unset: they belong to a run. */
 struct tr_state_row {
     const char *name;    /* name in files and in the plan: "m"; NULL: never saved */
     const char *title;   /* name in messages: "first moment" */
@@ -28,6 +37,7 @@ struct tr_state_row {
     int32_t block;       /* elements of the flattened whole tensor that share one element of the state; a power of 2 */
     int zero;            /* sharded from this ZeRO level on */
     bool is_held, is_sharded;
+    uint8_t fates; /* a bit for each enum tr_fate: parameters of these fates have this state */
 };
 
 struct tr_states {
@@ -40,7 +50,9 @@ struct tr_state_dtypes {
 };
 
 struct tr_optim;
-/* The rows of a run. MASTER is held where its dtype differs from VALUE. Without an optimizer there is only VALUE. */
+struct tr_optim_param;
+/* The rows of a run. MASTER is held where its dtype differs from VALUE. The rows of the optimizer's `rest` follow those
+ * of the optimizer. Without an optimizer there is only VALUE. */
 void tr_states_of(const struct tr_optim *o, const struct tr_state_dtypes *d, struct tr_states *out);
 /* Elements of a state for n elements of a parameter; the last block may be short. */
 static inline int64_t tr_state_count(const struct tr_state_row *r, int64_t n)
@@ -49,10 +61,15 @@ static inline int64_t tr_state_count(const struct tr_state_row *r, int64_t n)
 }
 /* The largest block of all rows: shards and parameters begin on multiples of it. */
 int32_t tr_states_grain(const struct tr_states *s);
-/* Bytes of MASTER and of the optimizer's rows for one element of a parameter. */
+/* Does a parameter of this fate have this state? */
+static inline bool tr_states_has(const struct tr_states *s, int row, enum tr_fate fate)
+{
+    return row < s->n && s->row[row].is_held && s->row[row].fates >> fate & 1;
+}
+/* Bytes of MASTER and of the optimizer's rows for one element of a parameter that learns. */
 double tr_states_bytes(const struct tr_states *s);
-/* Bytes that an update reads and writes for one element. */
-double tr_update_bytes(const struct tr_states *s);
+/* Bytes that an update reads and writes for one element of a parameter of this fate. */
+double tr_update_bytes(const struct tr_states *s, enum tr_fate fate);
 /* True when the weights file holds fewer bits than VALUE and no MASTER keeps the others. Then VALUE is saved under the
  * name of MASTER, beside the optimizer's states. */
 bool tr_states_save_value(const struct tr_states *s, enum tr_dtype weights);
@@ -62,8 +79,8 @@ int tr_states_find(const struct tr_states *s, const char *name, size_t n);
 /* ---- optimizers ---- */
 
 /* A phase of the update: one call for each parameter of a bucket; then the next phase follows. Slots: in[0] gradient,
- * in[1] step buffer, out[0] the parameter (MASTER where it is held), out[1 + k] state k of the optimizer, the last
- * output VALUE where MASTER is held. */
+ * in[1] step buffer, out[0] the parameter (MASTER where it is held), out[TR_OPTIM_COPY] VALUE where MASTER is held,
+ * out[TR_OPTIM_STATE + k] state k of the optimizer. */
 struct tr_update_phase {
     enum tr_opcode op; /* what runs, and what the plan and the profile count it as */
     tr_kernel kernel;  /* runs instead of the op, only on the host; NULL: the op runs */
@@ -78,8 +95,19 @@ struct tr_optim {
     struct tr_update_phase phase[TR_OPTIM_PHASES];
     /* Slots of the step buffer that this optimizer alone reads, for the update after which n_updates are done. */
     void (*step_values)(const struct tr_config *cfg, int64_t n_updates, float out[TR_STEP_COUNT]);
+    /* The optimizer of the parameters that this one does not take; NULL: it takes all. Its states have other names. */
+    const struct tr_optim *rest;
+    bool (*takes)(const struct tr_optim_param *p);
 };
-extern const struct tr_optim tr_adamw, tr_lion, tr_sgd;
+/* What an optimizer may ask about a parameter. It does not depend on the layout. */
+struct tr_optim_param {
+    int n_dims;
+    int64_t n;
+    bool is_embedding; /* a table that tokens or positions are looked up in */
+};
+/* The fate of a parameter that learns. */
+enum tr_fate tr_optim_fate(const struct tr_optim *o, const struct tr_optim_param *p);
+extern const struct tr_optim tr_adamw, tr_adamw8, tr_lion, tr_sgd;
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);
 /* Adds an optimizer to the table and to the words of --optim; *row must live until the process ends. Call it before
  * options are parsed, in the same way in every process (docs/guide/add-an-optimizer.md). Refuses a row that the buckets

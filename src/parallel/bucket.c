@@ -27,7 +27,7 @@ static void find_places(struct tr_placement *p)
         }
     for (int i = 0; i < m->n_params; i++) {
         struct tr_param_place *at = &p->param[i];
-        enum tr_fate fate = p->packed_of[i] ? TR_PACKED : p->is_frozen[i] ? TR_FROZEN : TR_LEARNS;
+        enum tr_fate fate = (enum tr_fate)p->fate_of[i];
         if (at->bucket < 0)
             continue;
         at->bucket = tr_fate_bucket(m, fate, at->bucket);
@@ -123,10 +123,11 @@ enum tr_status tr_buckets_measure(struct tr_placement *p)
         f->shard_first = f->shard_n * rank;
     }
     /* the bucket of the second use: gradients only, sharded as the shared bucket is */
-    if (l->in_order && l->size[TR_AXIS_PP] == 1) {
-        p->bucket[m->n_segments + 1] = p->bucket[m->n_segments];
-        p->bucket[m->n_segments + 1].n_partial = 0;
-    }
+    for (int g = m->n_segments; l->in_order && l->size[TR_AXIS_PP] == 1 && g < p->n_buckets; g += m->n_segments + 2)
+        if (!tr_bucket_is_frozen(m, g)) {
+            p->bucket[g + 1] = p->bucket[g];
+            p->bucket[g + 1].n_partial = 0;
+        }
     for (int g = 0; g < p->n_buckets; g++)
         find_hops(l, &p->bucket[g]);
     for (int i = 0; i < m->n_params; i++) {

@@ -120,11 +120,24 @@ static bool is_frozen(const struct tr_compile_options *o, int param)
 }
 
 /* Parameters of each fate need buckets of their own; none is frozen in a run that does not train. */
+static enum tr_fate fate_of(const struct tr_compile_options *o, const struct tr_model *m, int param)
+{
+    const struct tr_param *p = &m->param[param];
+    if (o->packed_of && o->packed_of[param])
+        return TR_PACKED;
+    if (is_frozen(o, param))
+        return TR_FROZEN;
+    if (o->is_inference)
+        return TR_LEARNS;
+    struct tr_optim_param asked = { p->n_dims, p->n, tr_param_is_table(m, param) };
+    return tr_optim_fate(o->optim, &asked);
+}
+
 static int count_buckets(const struct tr_compile_options *o, const struct tr_model *m)
 {
     int n = 1;
     for (int i = 0; i < m->n_params; i++)
-        n = o->packed_of && o->packed_of[i] ? TR_PACKED + 1 : n == 1 && is_frozen(o, i) ? TR_FROZEN + 1 : n;
+        n = (int)tr_max64(n, fate_of(o, m, i) + 1);
     return n * (m->n_segments + 2);
 }
 
@@ -135,6 +148,7 @@ static enum tr_status allocate(struct tr_compiled *c)
     p->n_buckets = count_buckets(&c->opt, p->model);
     p->param = calloc(n_params, sizeof *p->param);
     p->is_frozen = calloc(n_params, sizeof *p->is_frozen);
+    p->fate_of = calloc(n_params, sizeof *p->fate_of);
     p->packed_of = calloc(n_params, sizeof *p->packed_of);
     p->group_of = calloc(n_params, sizeof *p->group_of);
     p->norm_first = calloc(n_params + 1, sizeof *p->norm_first);
@@ -143,8 +157,8 @@ static enum tr_status allocate(struct tr_compiled *c)
     c->recompute_of = calloc(n_segments, sizeof *c->recompute_of);
     c->memory.cache = calloc(n_segments, sizeof *c->memory.cache);
     c->memory.bucket = calloc((size_t)p->n_buckets, sizeof *c->memory.bucket);
-    bool has_all = p->param && p->is_frozen && p->packed_of && p->group_of && p->norm_first && p->stage_of &&
-                   p->bucket && c->recompute_of && c->memory.cache && c->memory.bucket;
+    bool has_all = p->param && p->is_frozen && p->fate_of && p->packed_of && p->group_of && p->norm_first &&
+                   p->stage_of && p->bucket && c->recompute_of && c->memory.cache && c->memory.bucket;
     return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
@@ -155,13 +169,15 @@ static enum tr_status check_optim(const struct tr_compiled *c)
     const struct tr_model *m = c->place.model;
     const struct tr_optim *optim = c->opt.optim;
     int size = c->opt.layout.size[TR_AXIS_TP];
-    for (int k = 0; c->opt.has_own_memory && optim && k < optim->n_phases; k++)
-        if (optim->phase[k].kernel)
-            return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", optim->name);
+    for (const struct tr_optim *o = optim; c->opt.has_own_memory && o; o = o->rest)
+        for (int k = 0; k < o->n_phases; k++)
+            if (o->phase[k].kernel)
+                return tr_fail(TR_USAGE, "optim %s has no kernels for a GPU; use --device cpu", optim->name);
     for (int s = 0; s < c->place.states.n; s++) {
         const struct tr_state_row *r = &c->place.states.row[s];
         for (int i = 0; i < m->n_params; i++)
-            if (!tr_tp_keeps_blocks(&m->param[i], size, r->block))
+            if (tr_states_has(&c->place.states, s, (enum tr_fate)c->place.fate_of[i]) &&
+                !tr_tp_keeps_blocks(&m->param[i], size, r->block))
                 return tr_fail(TR_USAGE,
                                "optim %s: tp %d cuts %s (%" PRId64 " x %" PRId64 ") inside a block of %d elements of "
                                "its %s; use another tp or another optimizer",
@@ -217,6 +233,7 @@ static enum tr_status place(struct tr_compiled *c)
     for (int i = 0; i < p->model->n_params; i++) {
         p->group_of[i] = (uint8_t)tr_param_group_of(&c->opt.groups, p->model->param[i].name, p->model->param[i].n_dims);
         p->is_frozen[i] = is_frozen(&c->opt, i);
+        p->fate_of[i] = (uint8_t)fate_of(&c->opt, p->model, i);
         p->packed_of[i] = c->opt.packed_of ? c->opt.packed_of[i] : TR_NOT_PACKED;
         TR_BUG_ON(p->packed_of[i] && !p->is_frozen[i] && !c->opt.is_inference);
     }
@@ -263,6 +280,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->recompute_of);
     free(c->place.param);
     free(c->place.is_frozen);
+    free(c->place.fate_of);
     free(c->place.packed_of);
     free(c->place.group_of);
     free(c->place.norm_first);

@@ -100,6 +100,20 @@ bool tr_param_is_in_out(const struct tr_model *m, int param)
     return false;
 }
 
+bool tr_param_is_table(const struct tr_model *m, int param)
+{
+    for (int g = 0; g < m->n_segments; g++) {
+        const struct tr_segment *seg = &m->segment[g];
+        const struct tr_program *p = m->program[seg->program];
+        for (int i = 0; i < p->n_nodes; i++) {
+            tr_val root = p->node[i].op == TR_OP_EMBED ? tr_value_root(p, p->node[i].in[1]) : TR_NONE;
+            if (root != TR_NONE && p->value[root].kind == TR_V_PARAM && seg->param[p->value[root].slot] == param)
+                return true;
+        }
+    }
+    return false;
+}
+
 bool tr_param_may_pack(const struct tr_model *m, int param)
 {
     int n_uses = 0;

@@ -103,9 +103,12 @@ static void place_params(struct tr_compiled *c)
     const struct tr_compile_options *o = &c->opt;
     for (int g = 0; g < c->place.n_buckets; g++) {
         const struct tr_bucket *f = &c->place.bucket[g];
-        bool is_second_use = g == c->place.model->n_segments + 1, is_frozen = tr_bucket_is_frozen(c->place.model, g);
+        const struct tr_model *m = c->place.model;
+        enum tr_fate fate = tr_bucket_fate(m, g);
+        bool is_frozen = tr_bucket_is_frozen(m, g),
+             is_second_use = !is_frozen && tr_bucket_segment(m, g) == m->n_segments + 1;
         for (int s = 0; s < c->place.states.n && f->n > 0; s++) {
-            if (c->place.states.row[s].is_held && (is_second_use ? s == TR_S_GRAD : !is_frozen || s == TR_S_VALUE))
+            if (tr_states_has(&c->place.states, s, fate) && (!is_second_use || s == TR_S_GRAD))
                 place_state(c, s, g);
             if (s == TR_S_GRAD && !o->is_inference && !is_frozen)
                 map->bucket[g].levels =

@@ -50,9 +50,7 @@ static inline int tr_grad_zero(const struct tr_layout *l)
     return (l->in_order || l->sync_last) && l->zero > 1 ? 1 : l->zero;
 }
 
-/* What happens to a parameter, and how it is held. Each fate has as many buckets as there are segments and two more, in
- * this order. Buckets of the last two fates hold VALUE only. */
-enum tr_fate { TR_LEARNS, TR_FROZEN, TR_PACKED, TR_FATES };
+/* Each fate has as many buckets as there are segments and two more, in the order of enum tr_fate. */
 
 /* The bucket of another fate, of a bucket of parameters that learn. */
 static inline int tr_fate_bucket(const struct tr_model *m, enum tr_fate fate, int bucket)
@@ -65,7 +63,7 @@ static inline enum tr_fate tr_bucket_fate(const struct tr_model *m, int bucket)
 }
 static inline bool tr_bucket_is_frozen(const struct tr_model *m, int bucket)
 {
-    return tr_bucket_fate(m, bucket) != TR_LEARNS;
+    return tr_bucket_fate(m, bucket) >= TR_FROZEN;
 }
 /* The segment of a bucket. n_segments: the bucket of parameters that several stages hold; n_segments + 1: the bucket of
  * their second use. */
@@ -117,6 +115,7 @@ struct tr_placement {
     struct tr_states states;        /* what is held of each parameter */
     struct tr_param_place *param;   /* by parameter */
     bool *is_frozen;                /* by parameter: no gradient, no state, no update */
+    uint8_t *fate_of;               /* by parameter: enum tr_fate, which says which states it has */
     uint8_t *packed_of;             /* by parameter: enum tr_packed */
     uint8_t *group_of;              /* by parameter: its group, and its row of the step buffer */
     int *norm_first;                /* by parameter: its first slot of `norm`; one past the last: how many there are */
@@ -132,6 +131,8 @@ bool tr_segment_is_here(const struct tr_placement *p, int segment);
 /* May this parameter be held packed when it does not learn? A matrix that only linears of layers read may: embeddings
  * and heads are read by other ops. Adapters are never packed. */
 bool tr_param_may_pack(const struct tr_model *m, int param);
+/* Is it a table that tokens or positions are looked up in? */
+bool tr_param_is_table(const struct tr_model *m, int param);
 /* Is it a matrix (in, out), as GPT-2's Conv1D has it? Packed, its elements lie in the order of (out, in): bitsandbytes
  * packs the transpose. */
 bool tr_param_is_in_out(const struct tr_model *m, int param);

@@ -135,8 +135,8 @@ static void reduce(struct reduce_pass *p, int bucket, int micro)
  * micro-batch they are complete. */
 static void second_use(struct reduce_pass *p, int shared, const struct tr_action *from, uint64_t bits)
 {
-    int second = p->e.s->model->n_segments + 1;
-    TR_BUG_ON(shared != p->e.s->model->n_segments);
+    int second = shared + 1;
+    TR_BUG_ON(tr_bucket_segment(p->e.s->model, shared) != p->e.s->model->n_segments);
     tree_add(p, second, shared, from, bits);
     if (p->e.c->opt.layout.data_size > 1 && from->micro == p->e.c->opt.n_micro - 1)
         reduce(p, second, from->micro);

@@ -51,6 +51,7 @@
     X(SUM, sum, rows, sum, same)                                                                                       \
     X(SUMSQ, update, update, update, update)                                                                           \
     X(ADAMW, update, update, update, update)                                                                           \
+    X(ADAMW8, update, update, update, update)                                                                          \
     X(LION, update, update, update, update)                                                                            \
     X(SGD, update, update, update, update)                                                                             \
     X(QUANT, later, later, later, later)                                                                               \

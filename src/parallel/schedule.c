@@ -147,7 +147,7 @@ const char *tr_bucket_name(const struct tr_model *m, int bucket, char *buf, size
 {
     int g = tr_bucket_segment(m, bucket);
     const struct tr_segment *seg = g < m->n_segments ? &m->segment[g] : NULL;
-    static const char *const ends[TR_FATES] = { "", " frozen", " packed" };
+    static const char *const ends[TR_FATES] = { "", " apart", " frozen", " packed" };
     const char *end = ends[tr_bucket_fate(m, bucket)];
     if (seg && seg->layer >= 0)
         (void)tr_format(buf, n, "%s.%d%s", m->program[seg->program]->name, seg->layer, end);

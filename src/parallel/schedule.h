@@ -79,7 +79,7 @@ struct tr_buffer {
 };
 
 /* A segment reads its own buckets and those of parameters that several segments share, of every fate. */
-enum { TR_MAX_BUCKETS = 6, TR_MAX_USES = 8 + 2 * TR_MAX_BUCKETS };
+enum { TR_MAX_BUCKETS = 8, TR_MAX_USES = 8 + 2 * TR_MAX_BUCKETS };
 
 /* What an action does with a buffer, and as what: the basis of lifetimes and of the hazard check. */
 enum tr_role {

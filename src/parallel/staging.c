@@ -69,12 +69,14 @@ static size_t weight_bytes(const struct tr_compiled *c)
 }
 
 /* Elements of state ranges: a share of every bucket, and at most one element more for each parameter. */
-static int64_t range_count(const struct tr_placement *p, int32_t block)
+static int64_t range_count(const struct tr_placement *p, int row)
 {
+    int32_t block = p->states.row[row].block;
     const struct tr_layout *l = p->layout;
     int64_t n = p->model->n_params, n_replicas = l->size[TR_AXIS_DP] * l->size[TR_AXIS_CP];
     for (int g = 0; g < p->n_buckets && !tr_bucket_is_frozen(p->model, g); g++)
-        n += p->bucket[g].shard_n / block / n_replicas + 1;
+        if (tr_states_has(&p->states, row, tr_bucket_fate(p->model, g)))
+            n += p->bucket[g].shard_n / block / n_replicas + 1;
     return n;
 }
 
@@ -85,7 +87,7 @@ static size_t range_bytes(const struct tr_compiled *c)
         const struct tr_state_row *r = &c->place.states.row[s];
         bool is_saved =
             s == TR_S_VALUE ? tr_states_save_value(&c->place.states, c->opt.save_dtype) : r->is_held && r->name;
-        sum += is_saved ? (size_t)range_count(&c->place, r->block) * tr_dtype_bytes(r->dtype) : 0;
+        sum += is_saved ? (size_t)range_count(&c->place, s) * tr_dtype_bytes(r->dtype) : 0;
     }
     return sum;
 }

@@ -27,8 +27,9 @@ static void use(struct tr_emit *e, struct tr_action *a, enum tr_region region, b
 static void finish_sums(struct tr_emit *e)
 {
     const struct tr_placement *p = &e->c->place;
-    int shared = p->model->n_segments;
-    if (p->bucket[shared].n > 0) {
+    for (int shared = p->model->n_segments; shared < p->n_buckets; shared += p->model->n_segments + 2) {
+        if (tr_bucket_is_frozen(p->model, shared) || p->bucket[shared].n == 0)
+            continue;
         struct tr_action *a = add(e, TR_DO_TIE, TR_PART_GRADIENTS, shared);
         use(e, a, TR_BUF_GRAD, true);
         if (p->bucket[shared + 1].n > 0)
@@ -64,12 +65,13 @@ static bool has_amax(const struct tr_schedule *s)
     return false;
 }
 
-static bool is_all_frozen(const struct tr_placement *p, int bucket)
+/* Are all parameters of this segment of another fate than those of the bucket? */
+static bool is_all_elsewhere(const struct tr_placement *p, int bucket)
 {
-    bool has_frozen = false;
+    bool has_others = false;
     for (int b = bucket + p->model->n_segments + 2; b < p->n_buckets; b += p->model->n_segments + 2)
-        has_frozen |= p->bucket[b].n > 0;
-    return p->bucket[bucket].n == 0 && has_frozen;
+        has_others |= p->bucket[b].n > 0;
+    return p->bucket[bucket].n == 0 && has_others;
 }
 
 enum tr_status tr_pass_update(const struct tr_compiled *c, struct tr_schedule *s)
@@ -91,9 +93,13 @@ enum tr_status tr_pass_update(const struct tr_compiled *c, struct tr_schedule *s
     struct tr_action *clip = add(&e, TR_DO_CLIP, TR_PART_MEASURE, -1);
     use(&e, clip, TR_BUF_NORM, false);
     use(&e, clip, TR_BUF_STEP, true);
-    for (int b = 0; b <= n; b++)
-        if (b < n ? tr_segment_is_here(p, b) && !is_all_frozen(p, b) : p->bucket[b].n > 0)
+    for (int b = 0; b <= n; b++) {
+        int apart = tr_fate_bucket(p->model, TR_LEARNS_APART, b);
+        if (b < n ? tr_segment_is_here(p, b) && !is_all_elsewhere(p, b) : p->bucket[b].n > 0)
             update(&e, b);
+        if (apart < p->n_buckets && p->bucket[apart].n > 0)
+            update(&e, apart);
+    }
     if (with_amax)
         use(&e, add(&e, TR_DO_AMAX_OUT, TR_PART_END, -1), TR_BUF_AMAX, false);
     return tr_emit_end(&e);

@@ -190,9 +190,11 @@ static bool wait_for(struct player *p, const struct player *all, int rank, const
 
 /* ---- one action ---- */
 
-static double update_s(const struct player *p, const struct tr_bucket *f)
+static double update_s(const struct player *p, int bucket)
 {
-    return pass_over(p, (double)f->shard_n, tr_update_bytes(&p->c->place.states), TR_COST_UPDATE);
+    enum tr_fate fate = tr_bucket_fate(p->c->place.model, bucket);
+    double n = (double)p->c->place.bucket[bucket].shard_n;
+    return pass_over(p, n, tr_update_bytes(&p->c->place.states, fate), TR_COST_UPDATE);
 }
 
 /* The norm is over all gradients, so no rank updates before every rank has summed its part. False: not yet. */
@@ -330,7 +332,7 @@ PRICE(AMAX_OUT)
 
 PRICE(UPDATE)
 {
-    run_kernel(&all[rank], update_s(&all[rank], &all[rank].c->place.bucket[a->of]));
+    run_kernel(&all[rank], update_s(&all[rank], a->of));
     return true;
 }
 
@@ -495,7 +497,7 @@ void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, d
             if (tr_action_runs(a->kind, g->node[k].phase))
                 out[kernel_of(g->node[k].op)] += tr_price_node(&p.price, g, &g->node[k]);
         if (a->kind == TR_DO_UPDATE)
-            out[c->opt.optim->phase[0].op] += update_s(&p, &c->place.bucket[a->of]);
+            out[c->opt.optim->phase[0].op] += update_s(&p, a->of);
     }
     out[TR_OP_SUMSQ] += norm_s(&p);
 }

@@ -35,12 +35,13 @@ void tr_disk_need(const struct tr_setup *s, struct tr_disk_need *out)
     uint64_t weights = 0, optim = 0, n_ranks = 1;
     for (int i = 0; i < m->n_params; i++) {
         weights += (uint64_t)(s->n_saved ? s->n_saved[i] : 1) * (uint64_t)m->param[i].n * tr_dtype_bytes(s->save_dtype);
-        if (s->is_frozen && s->is_frozen[i])
+        enum tr_fate fate = (enum tr_fate)s->compiled->place.fate_of[i];
+        if (fate >= TR_FROZEN)
             continue;
         for (int row = 0; row < states->n; row++) {
             const struct tr_state_row *r = &states->row[row];
             bool is_saved = row == TR_S_VALUE ? tr_states_save_value(states, s->save_dtype) : r->is_held && r->name;
-            if (is_saved)
+            if (is_saved && tr_states_has(states, row, fate))
                 optim += (uint64_t)tr_state_count(r, m->param[i].n) * tr_dtype_bytes(r->dtype);
         }
     }

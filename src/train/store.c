@@ -214,7 +214,7 @@ struct tr_store tr_exec_store(struct tr_exec *e)
                               .wants = store_wants,
                               .ranges = store_ranges,
                               .writer = store_writer,
-                              .is_frozen = tr_exec_compiled(e)->place.is_frozen,
+                              .fate_of = tr_exec_compiled(e)->place.fate_of,
                               .packed_of = tr_exec_compiled(e)->place.packed_of,
                               .nests_scales = tr_exec_compiled(e)->opt.nests_scales };
 }

@@ -60,3 +60,18 @@ grep -q 'bad.json: key rate is unknown; a group has pattern, lr_factor and weigh
 echo '[{"pattern": "*norm*", "lr_factor": -2}]' >bad.json
 expect 2 plan bad.json
 grep -q 'must not be negative' stderr || fail "a negative rate: $(cat stderr)"
+
+# Moments of 8 bits: matrices are updated by one optimizer and the rest by another, with the same bits on every layout. Their codes are
+# compared and moved as other states are.
+cat >wide.json <<'END'
+{"model_type": "llama", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+ "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
+END
+"$TRIREME" init --config wide.json --tokenizer bytes --output wide --quiet
+run8() { run "$@" --model wide --optim adamw_8bit --save_steps 2 --learning_rate 1e-2; }
+run8 1 eight
+run8 2 eight-sharded --dp 2 --zero 3
+alike eight eight-sharded
+"$TRIREME" ckpt reshard eight-sharded/checkpoint-2 --output whole --quiet
+alike eight/checkpoint-2 whole/checkpoint-2
+"$TRIREME" ckpt show whole/checkpoint-2 >/dev/null

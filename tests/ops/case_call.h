@@ -84,6 +84,8 @@ static inline int64_t size_of(const struct op_case *r, char letter)
         return r->rope_cols;
     case 'S':
         return TR_STEP_COUNT;
+    case 'E':
+        return (r->d + TR_DYNAMIC_BLOCK - 1) / TR_DYNAMIC_BLOCK;
     case 'B':
         return (int64_t)(tr_packed_bytes((enum tr_packed)a->packed, r->d * r->o) /
                          tr_packed_grain_bytes((enum tr_packed)a->packed));
@@ -104,6 +106,7 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
     case 'r':
         return m->stat;
     case 'k':
+    case 'w':
         return TR_F32;
     case 'g':
         return m->grad;
@@ -124,6 +127,7 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
     case 'h':
         return r->e5m2 == 2 ? TR_E5M2 : TR_E4M3;
     case 'x':
+    case 'u':
         return TR_U8;
     default:
         return TR_I32;
@@ -146,7 +150,7 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
     memset(b->base[i], 0xff, b->n_bytes[i]);
     v->data = b->base[i] + skip;
     /* Outputs: optimizer state is read; acc outputs are read when they accumulate; the rest starts as NaN. */
-    bool is_state = strchr("Pmvk", kind) != NULL;
+    bool is_state = strchr("Pmvkuw", kind) != NULL;
     bool is_acc = i >= TR_MAX_IN && b->c.accumulate[i - TR_MAX_IN];
     if (i < TR_MAX_IN || is_state || is_acc)
         fill(b->row, v, kind,

@@ -2,6 +2,7 @@
 #ifndef TR_TESTS_OPS_CASE_FILL_H
 #define TR_TESTS_OPS_CASE_FILL_H
 
+#include "base/quant.h"
 #include "ops/cases.h"
 #include "ops/cpu/ref.h"
 #include <math.h>
@@ -80,7 +81,9 @@ static inline void fill(const struct op_case *r, const struct tr_view *v, char k
                 ((int64_t *)v->data)[row * v->ld] = whole(r, kind, stream, row);
             else if (kind == 'r')
                 tr_ref_put(v, row, col, col < v->cols / 2 ? cos(angle) : sin(angle));
-            else if (kind == 'v' || kind == 'k' || kind == 'e')
+            else if (v->dtype == TR_U8)
+                ((uint8_t *)v->data)[row * v->ld + col] = (uint8_t)(128 + 127 * number(stream, row, col));
+            else if (strchr("vkew", kind))
                 tr_ref_put(v, row, col, 0.01 + fabs(number(stream, row, col)));
             else
                 tr_ref_put(v, row, col, number(stream, row, col));

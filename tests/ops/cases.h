@@ -12,9 +12,10 @@
  * Kinds: a activation or weight, f statistics (F32), e positive statistics (F32), g gradient, D F64 sum, c the other
  * float type, i index, t target, b begin, s sample, p position, r rope table, z step, P parameter, m and v optimizer
  * state, q and h 8-bit floats, the first and second of a product, k the largest elements of the past (F32), x grains of
- * packed weights (never a slice), - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V
- * as in ops.h, Ww weight and Tt table in either order, Gg groups and columns per group, Q K H query columns, key
- * columns, query heads, R rope columns, S step slots, Bb grains of D x O elements and their bytes, digits.
+ * packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32), - absent. In front of a view
+ * that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt table in either order, Gg
+ * groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, Bb grains
+ * of D x O elements and their bytes, E blocks of 256 of D, digits.
  */
 static const struct op_shape {
     enum tr_opcode op;
@@ -57,9 +58,10 @@ static const struct op_shape {
     { TR_OP_MATMUL8, "qND f11 hOD f11 ?a1O ?aNO", "aNO", true },
     { TR_OP_SUM, "fN1", "D11", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
-    { TR_OP_ADAMW, "g1D z1S", "P1D m1D v1D ?a1D", false },
-    { TR_OP_LION, "g1D z1S", "P1D m1D - ?a1D", false },
-    { TR_OP_SGD, "g1D z1S", "P1D ?m1D - ?a1D", false },
+    { TR_OP_ADAMW, "g1D z1S", "P1D ?a1D m1D v1D", false },
+    { TR_OP_ADAMW8, "g1D z1S", "P1D ?a1D u1D u1D w1E w1E", false },
+    { TR_OP_LION, "g1D z1S", "P1D ?a1D m1D", false },
+    { TR_OP_SGD, "g1D z1S", "P1D ?a1D ?m1D", false },
     { TR_OP_CAST, "aND", "cND", false },
     { TR_OP_ZERO, "", "aND", false },
     { TR_OP_ALL_REDUCE, "aND", "aND", false },
@@ -243,6 +245,9 @@ static const struct op_case cases[] = {
     { TR_OP_ADAMW, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
     { TR_OP_ADAMW, "from an odd element", .n = 1, .d = 37, .attr = { .key = 9, .first = 5 } },
     { TR_OP_ADAMW, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 1LL << 33 } },
+    { TR_OP_ADAMW8, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
+    { TR_OP_ADAMW8, "whole blocks", .n = 1, .d = 1024, .attr = { .decay = true, .key = 9, .first = 1LL << 33 } },
+    { TR_OP_ADAMW8, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 256 } },
     { TR_OP_LION, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9 } },
     { TR_OP_LION, "bare", .n = 1, .d = 7, .is_bare = true, .attr = { .key = 9, .first = 123 } },
     { TR_OP_SGD, "decay and copy", .n = 1, .d = 1031, .attr = { .decay = true, .key = 9, .first = 4 } },
@@ -274,6 +279,7 @@ static const struct op_case cases[] = {
     { TR_OP_DROPOUT, "speed", .n = 1024, .d = 1024, .is_speed = true, .attr = { .dropout_p = 0.1f } },
     { TR_OP_HEAD_LOSS, "speed", .n = 256, .d = 768, .v = 50257, .is_bare = true, .is_speed = true },
     { TR_OP_SUMSQ, "speed", .n = 1, .d = 1 << 22, .is_speed = true },
+    { TR_OP_ADAMW8, "speed", .n = 1, .d = 1 << 22, .is_speed = true, .attr = { .decay = true } },
     { TR_OP_ADAMW, "speed", .n = 1, .d = 1 << 22, .is_speed = true, .attr = { .decay = true } },
     { TR_OP_DEQUANT, "speed nf4", .o = 4096, .d = 1024, .is_speed = true, .attr = { .packed = TR_PACKED_NF4 } },
     { TR_OP_CAST, "speed", .n = 1024, .d = 4096, .is_speed = true },

@@ -293,13 +293,13 @@ static void check_chunks(struct big *b, struct tr_cuda_chunk want)
 static void chunks_of_attention_have_the_bits_of_single_calls(void **state)
 {
     struct big rows = { .n_rows = 4, .attr = { HEADS(32, 8, 64), .scale = 0.125f, .seq_len = 2048 } },
-               heads = { .n_rows = 1, .attr = { HEADS(32, 8, 64), .scale = 0.125f, .seq_len = 4096 } };
+               heads = { .n_rows = 1, .attr = { HEADS(16, 4, 64), .scale = 0.125f, .seq_len = 8192 } };
     (void)state;
     for (int i = 0; i < 2; i++) { /* whole rows; several documents in a row, so that there is a table */
         rows.document = i ? 700 : 2048;
-        heads.document = i ? 700 : 4096;
+        heads.document = i ? 700 : 8192;
         check_chunks(&rows, (struct tr_cuda_chunk){ 2, 8 });
-        check_chunks(&heads, (struct tr_cuda_chunk){ 1, 4 });
+        check_chunks(&heads, (struct tr_cuda_chunk){ 1, 2 });
     }
 }
 

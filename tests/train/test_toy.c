@@ -103,7 +103,14 @@ static void run_job(const struct tr_comm_env *env, void *ctx)
     struct run *r = calloc(1, sizeof *r);
     struct tr_mesh *mesh = NULL;
     const struct tr_config cfg = {
-        .optim = kind, .learning_rate = 0.05, .momentum = 0.9, .max_grad_norm = 0.5, .lr_scheduler_type = TR_LR_CONSTANT
+        .optim = kind,
+        .learning_rate = 0.05,
+        .momentum = 0.9,
+        .max_grad_norm = 0.5,
+        .lr_scheduler_type = TR_LR_CONSTANT,
+        .adam_beta1 = 0.9,
+        .adam_beta2 = 0.95,
+        .adam_epsilon = 1e-8,
     };
     int64_t n_targets = (int64_t)N_MICRO * (N_TOKENS - 2 * ROWS);
     float values[TR_STEP_COUNT];
@@ -149,6 +156,7 @@ struct checkpoint {
     struct tr_model *m;
     struct tr_memory *x;
     struct tr_store s;
+    struct tr_load_result loaded; /* which states the files have */
 };
 
 static void open_checkpoint(struct checkpoint *c, const char *name)
@@ -162,7 +170,11 @@ static void open_checkpoint(struct checkpoint *c, const char *name)
     assert_int_equal(tr_optim_states(dir, &states), TR_OK);
     assert_int_equal(tr_memory_open(c->m, &states, &c->x, &c->s), TR_OK);
     assert_int_equal(tr_load_weights(&c->s, dir, buf, NULL), TR_OK);
-    assert_int_equal(tr_load_optim(&c->s, dir, buf, NULL), TR_OK);
+    c->loaded.fate_of = calloc((size_t)c->m->n_params, 1);
+    assert_int_equal(tr_load_optim(&c->s, dir, buf, &c->loaded), TR_OK);
+    c->s.fate_of = c->loaded.fate_of;
+    for (int row = 0; row < states.n; row++)
+        c->s.states.row[row].fates = c->loaded.fates[row];
     free(buf);
 }
 
@@ -178,9 +190,12 @@ static int64_t differing(const char *name_a, const char *name_b, double *off)
     for (int row = 0; row < a.s.states.n; row++) {
         const struct tr_state_row *r = &a.s.states.row[row];
         n_states += r->is_held;
-        for (int p = 0; r->is_held && p < a.m->n_params; p++) {
+        for (int p = 0; p < a.m->n_params; p++) {
             int64_t n = tr_state_count(r, a.m->param[p].n);
             const void *x = NULL, *y = NULL;
+            assert_int_equal(tr_store_holds(&a.s, (enum tr_state)row, p), tr_store_holds(&b.s, (enum tr_state)row, p));
+            if (!tr_store_holds(&a.s, (enum tr_state)row, p))
+                continue;
             assert_int_equal(a.s.get(a.s.ctx, (enum tr_state)row, p, 0, n, &x), TR_OK);
             assert_int_equal(b.s.get(b.s.ctx, (enum tr_state)row, p, 0, n, &y), TR_OK);
             for (int64_t i = 0; i < n * (int64_t)tr_dtype_bytes(r->dtype); i++)
@@ -189,9 +204,10 @@ static int64_t differing(const char *name_a, const char *name_b, double *off)
                 *off = fmax(*off, fabs((double)((const float *)x)[i] - (double)((const float *)y)[i]));
         }
     }
-    assert_int_equal(n_states, 3); /* value, code, scale */
+    assert_int_equal(n_states, kind == TR_OPTIM_ADAMW8 ? 7 : 3); /* value, code, scale */
     struct checkpoint *const both[] = { &a, &b };
     for (int i = 0; i < 2; i++) {
+        free(both[i]->loaded.fate_of);
         tr_memory_close(both[i]->x);
         tr_model_close(both[i]->m);
     }
@@ -244,6 +260,50 @@ static void other_layouts_load_the_same_bytes_and_end_near(void **state)
          * three times, each of at most learning rate x the clipped norm. */
         assert_true(off <= 2 * HALF * 0.05 * 0.5 / 127);
     }
+}
+
+/* AdamW of 8 bits holds codes and scales of matrices, and whole moments of embeddings and norms: parameters of two
+ * fates, each with buckets and states of its own. */
+static void an_optimizer_that_leaves_some_parameters_to_another_keeps_every_bit(void **state)
+{
+    double off = 0;
+    char half[32], whole[32];
+    enum tr_optim_kind before = kind;
+    (void)state;
+    kind = TR_OPTIM_ADAMW8;
+    go(exact[0], 0, 2 * HALF, NULL, "whole8");
+    for (size_t a = 0; a < TR_COUNT_OF(exact); a++) {
+        (void)snprintf(half, sizeof half, "half8-%zu", a);
+        (void)snprintf(whole, sizeof whole, "whole8-%zu", a);
+        go(exact[a], 0, HALF, NULL, half);
+        go(exact[(a + 3) % TR_COUNT_OF(exact)], HALF, 2 * HALF, half, whole);
+        assert_int_equal(differing("whole8", whole, &off), 0);
+    }
+    kind = before;
+}
+
+static void the_plan_counts_states_of_two_optimizers(void **state)
+{
+    struct layout l = { .dtype = TR_F32, .n_micro = N_MICRO };
+    struct tr_compiled *c = NULL;
+    struct tr_model *m = open_toy_model();
+    int64_t n8 = 0, n32 = 0;
+    (void)state;
+    fill_ones(&l);
+    struct tr_compile_options opt = toy_options(&l, 0);
+    opt.optim = &tr_adamw8;
+    assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ m }, &opt, &c), TR_OK);
+    for (int i = 0; i < m->n_params; i++) {
+        bool is_8 = m->param[i].n >= 4096 && strcmp(m->param[i].name, "model.embed_tokens.weight") != 0;
+        assert_int_equal(c->place.fate_of[i], is_8 ? TR_LEARNS : TR_LEARNS_APART);
+        *(is_8 ? &n8 : &n32) += m->param[i].n;
+    }
+    assert_true(n8 > 0 && n32 > 4480);
+    size_t least = (size_t)n8 * 2 + (size_t)n8 / 256 * 8 + (size_t)n32 * 8;
+    size_t padding = (size_t)m->n_params * 256 * 8 + 6 * 64 * (size_t)c->place.n_buckets;
+    assert_true(c->memory.bytes[TR_A_OPTIM] >= least && c->memory.bytes[TR_A_OPTIM] <= least + padding);
+    tr_compiled_close(c);
+    tr_model_close(m);
 }
 
 static void the_plan_counts_its_bytes(void **state)
@@ -329,6 +389,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_stopped_and_resumed_in_another_layout_keeps_every_bit),
         cmocka_unit_test(other_layouts_load_the_same_bytes_and_end_near),
+        cmocka_unit_test(an_optimizer_that_leaves_some_parameters_to_another_keeps_every_bit),
+        cmocka_unit_test(the_plan_counts_states_of_two_optimizers),
         cmocka_unit_test(the_plan_counts_its_bytes),
         cmocka_unit_test(a_flipped_byte_of_a_replica_is_found),
         cmocka_unit_test(what_it_cannot_do_is_refused),

@@ -16,8 +16,8 @@ static inline float toy_decode(uint8_t code, float scale)
 static inline void toy_average(const struct tr_call *c)
 {
     const float *g = c->in[0].data, *step = c->in[1].data;
-    uint8_t *code = c->out[1].data;
-    float *scale = c->out[2].data;
+    uint8_t *code = c->out[TR_OPTIM_STATE].data;
+    float *scale = c->out[TR_OPTIM_STATE + 1].data;
     for (int64_t at = 0, b = 0; at < c->in[0].cols; at += TOY_BLOCK, b++) {
         int64_t n = tr_min64(TOY_BLOCK, c->in[0].cols - at);
         float m[TOY_BLOCK], most = 0;
@@ -34,8 +34,8 @@ static inline void toy_average(const struct tr_call *c)
 /* Phase 2: parameter -= learning rate * momentum. */
 static inline void toy_apply(const struct tr_call *c)
 {
-    const float *step = c->in[1].data, *scale = c->out[2].data;
-    const uint8_t *code = c->out[1].data;
+    const float *step = c->in[1].data, *scale = c->out[TR_OPTIM_STATE + 1].data;
+    const uint8_t *code = c->out[TR_OPTIM_STATE].data;
     float *p = c->out[0].data;
     const struct tr_view *copy = &c->out[TR_OPTIM_COPY];
     for (int64_t i = 0; i < c->in[0].cols; i++)

@@ -32,6 +32,7 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(SUM, sum)                                                                                                        \
     X(SUMSQ, sumsq)                                                                                                    \
     X(ADAMW, adamw)                                                                                                    \
+    X(ADAMW8, adamw8)                                                                                                  \
     X(LION, lion)                                                                                                      \
     X(SGD, sgd)                                                                                                        \
     X(CAST, cast)                                                                                                      \

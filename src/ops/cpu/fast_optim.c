@@ -3,6 +3,7 @@
  * Factors that do not depend on the element are formed in double, once per piece. Random numbers are drawn only when a
  * state is BF16.
  */
+#include "base/quant.h"
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd.h"
 #include <math.h>
@@ -27,7 +28,7 @@ static struct optim optim_init(const struct tr_call *c)
     const float *s = c->in[1].data;
     double lr = (double)s[TR_STEP_LR], decay = c->attr.decay ? (double)s[TR_STEP_DECAY] : 0.0;
     struct optim o = { .g = run_at(&c->in[0], 0, 0),
-                       .copy = run_at(&c->out[3], 0, 0),
+                       .copy = run_at(&c->out[1], 0, 0),
                        .lr = s[TR_STEP_LR],
                        .clip = s[TR_STEP_CLIP],
                        .keep = (float)(1.0 - lr * decay),
@@ -42,7 +43,7 @@ static struct optim optim_init(const struct tr_call *c)
                        .step = tr_step_number(s),
                        .first = c->attr.first };
     for (int k = 0; k < 3; k++) {
-        o.state[k] = run_at(&c->out[k], 0, 0);
+        o.state[k] = run_at(&c->out[k ? 1 + k : 0], 0, 0);
         o.is_random |= o.state[k].p && is_bf16(o.state[k]);
     }
     return o;
@@ -113,6 +114,60 @@ static void adamw_piece(const struct tr_call *c, int64_t row, int64_t col, int64
 void TR_FAST(adamw)(const struct tr_call *c)
 {
     tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, adamw_piece);
+}
+
+/* One block of 256 elements, or the last ones of a tensor. */
+static void adamw8_block(const struct tr_call *c, const struct optim *o, int64_t first, int64_t end)
+{
+    const struct tr_dynamic *map_m = tr_dynamic(true), *map_v = tr_dynamic(false);
+    uint8_t *code_m = c->out[2].data, *code_v = c->out[3].data;
+    float *max_m = (float *)c->out[4].data + first / TR_DYNAMIC_BLOCK,
+          *max_v = (float *)c->out[5].data + first / TR_DYNAMIC_BLOCK;
+    float m[TR_DYNAMIC_BLOCK], v[TR_DYNAMIC_BLOCK], most[2][TR_LANES];
+    int64_t n = end - first;
+    for (int64_t i = 0; i < TR_DYNAMIC_BLOCK; i++) {
+        m[i] = i < n ? map_m->value[code_m[first + i]] * *max_m : 0.0f;
+        v[i] = i < n ? map_v->value[code_v[first + i]] * *max_v : 0.0f;
+    }
+    vf most_m = v_set(0.0f), most_v = v_set(0.0f);
+    for (int64_t i = 0; i < n; i += TR_LANES) {
+        vf g = v_load(o->g, first + i, end) * o->clip, p = v_load(o->state[0], first + i, end), x, y;
+        memcpy(&x, m + i, sizeof x);
+        memcpy(&y, v + i, sizeof y);
+        x = x * o->beta1 + g * o->rest1;
+        y = y * o->beta2 + g * g * o->rest2;
+        p -= x * o->lr_bias1 / (v_sqrt(y) * o->inv_root_bias2 + o->eps);
+        put(o, first + i, end, (vf[]){ p * o->keep }, 1);
+        memcpy(m + i, &x, sizeof x);
+        memcpy(v + i, &y, sizeof y);
+        most_m = v_select(v_abs(x) > most_m, v_abs(x), most_m);
+        most_v = v_select(y > most_v, y, most_v);
+    }
+    memcpy(most[0], &most_m, sizeof most_m);
+    memcpy(most[1], &most_v, sizeof most_v);
+    *max_m = *max_v = 0.0f;
+    for (int l = 0; l < TR_LANES; l++) {
+        *max_m = most[0][l] > *max_m ? most[0][l] : *max_m;
+        *max_v = most[1][l] > *max_v ? most[1][l] : *max_v;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        code_m[first + i] = tr_dynamic_code_signed(map_m, *max_m > 0.0f ? m[i] / *max_m : 0.0f);
+        code_v[first + i] = tr_dynamic_code(map_v, *max_v > 0.0f ? v[i] / *max_v : 0.0f);
+    }
+}
+
+static void adamw8_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    (void)row;
+    o.is_random = is_bf16(o.state[0]);
+    for (int64_t i = col; i < end; i += TR_DYNAMIC_BLOCK)
+        adamw8_block(c, &o, i, tr_min64(i + TR_DYNAMIC_BLOCK, end));
+}
+
+void TR_FAST(adamw8)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, adamw8_piece);
 }
 
 static void lion_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)

@@ -1,49 +1,9 @@
 /* optim.cu - optimizers, sums and sums of squares, sums of columns. */
-#include "ops/cuda/cuda.cuh"
+#include "ops/cuda/optim.cuh"
 
 enum { THREADS = 256 };
 
 /* ---- optimizers ---- */
-
-struct optim_args {
-    const float *step;
-    bool decay;
-    uint64_t key;
-    int64_t first;
-};
-
-struct update {
-    float lr, clip, beta1, beta2, eps, keep, bias1, root_bias2;
-};
-
-__device__ static update update_of(const optim_args &o)
-{
-    const float *s = o.step;
-    return update{ s[TR_STEP_LR],    s[TR_STEP_CLIP],        s[TR_STEP_BETA1],
-                   s[TR_STEP_BETA2], s[TR_STEP_EPS],         1.0f - s[TR_STEP_LR] * (o.decay ? s[TR_STEP_DECAY] : 0.0f),
-                   s[TR_STEP_BIAS1], sqrtf(s[TR_STEP_BIAS2]) };
-}
-
-__device__ static float put(float *p, float x, uint32_t)
-{
-    *p = x;
-    return x;
-}
-/* Stochastic rounding: adds 16 random bits below the bits that stay, then truncates. NaN needs a test to stay NaN;
- * infinity stays infinity without one. */
-__device__ static float put(bf16 *p, float x, uint32_t random)
-{
-    uint32_t u = (x != x ? 0x7fc00000u : __float_as_uint(x) + (random & 0xffffu)) & 0xffff0000u;
-    *p = __ushort_as_bfloat16((unsigned short)(u >> 16));
-    return __uint_as_float(u);
-}
-
-__device__ static float root(float x) /* one instruction, within 1 ulp */
-{
-    float y;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 /* Updates elements [i, i + V). Types: G gradient, S state (master and moments), C copy. With V > 1, i is a multiple of
  * four. KIND is the opcode. */
@@ -132,8 +92,8 @@ template <typename G, typename S, typename C, int V, int KIND> static void run_u
         if ((is_wide(views, 5, WIDE) && c[i].attr.first % 4 == 0) != (V == WIDE))
             continue;
         auto &t = u.t[u.n++];
-        t.g = (const G *)c[i].in[0].data, t.p = (S *)c[i].out[0].data, t.m = (S *)c[i].out[1].data;
-        t.v = (S *)c[i].out[2].data, t.copy = (C *)c[i].out[3].data, t.n = c[i].out[0].cols;
+        t.g = (const G *)c[i].in[0].data, t.p = (S *)c[i].out[0].data, t.copy = (C *)c[i].out[1].data;
+        t.m = (S *)c[i].out[2].data, t.v = (S *)c[i].out[3].data, t.n = c[i].out[0].cols;
         t.o = optim_args{ (const float *)c[i].in[1].data, c[i].attr.decay, c[i].attr.key, c[i].attr.first };
         t.first_block = (unsigned)n_blocks;
         n_blocks += ceil_div(t.n, THREADS * V);
@@ -152,7 +112,7 @@ template <typename G, typename S, typename C, int KIND> static void optimize_all
 
 template <typename G, typename S, int KIND> static void optimize_to(const struct tr_call *c, int n)
 {
-    with_type(c->out[3], [&](auto t) { optimize_all<G, S, decltype(t), KIND>(c, n); });
+    with_type(c->out[1], [&](auto t) { optimize_all<G, S, decltype(t), KIND>(c, n); });
 }
 
 template <int KIND> static void optimize_any(const struct tr_call *c, int n)
@@ -167,9 +127,10 @@ void tr_cuda_updates(const struct tr_call *c, int n)
 {
     TR_BUG_ON(n > TR_UPDATES_MAX);
     if (n > 0)
-        c->op == TR_OP_ADAMW  ? optimize_any<TR_OP_ADAMW>(c, n)
-        : c->op == TR_OP_LION ? optimize_any<TR_OP_LION>(c, n)
-                              : optimize_any<TR_OP_SGD>(c, n);
+        c->op == TR_OP_ADAMW    ? optimize_any<TR_OP_ADAMW>(c, n)
+        : c->op == TR_OP_ADAMW8 ? tr_cuda_adamw8(c, n)
+        : c->op == TR_OP_LION   ? optimize_any<TR_OP_LION>(c, n)
+                                : optimize_any<TR_OP_SGD>(c, n);
 }
 
 void tr_cuda_ADAMW(const struct tr_call *c)
