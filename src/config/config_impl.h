@@ -121,7 +121,8 @@ const struct tr_import_target *tr_loader_target(struct loader *l);
 void tr_loader_foreign(struct loader *l, const char *const *files, size_t n_files);
 void tr_loader_arguments(struct loader *l, int argc, char *const *argv);
 void tr_loader_environment(struct loader *l, char *const *envp);
-void tr_loader_recorded(struct loader *l); /* after all that a user gives */
+void tr_loader_hub(struct loader *l, char *const *envp); /* names of the hub become directories of its cache */
+void tr_loader_recorded(struct loader *l);               /* after all that a user gives */
 
 /* Reads text into the option's field of cfg; TR_USAGE with the cause. Lists append. */
 enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg);

@@ -52,7 +52,7 @@ static const struct leaf *beside(const struct tree *t, const struct leaf *leaf, 
 /* A path is a file, a directory, a hub name, or the kind of the files that data_files names. */
 static void take_path(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
 {
-    static const char hub[] = "a hub name: it is downloaded first";
+    static const char hub[] = "a hub name: it is found in the local cache of the hub, or downloaded first";
     const struct leaf *files = beside(t, leaf, "data_files");
     bool is_kind = tr_words_match("json csv text parquet arrow", leaf);
     const char *slash = strchr(leaf->text, '/');
@@ -90,7 +90,7 @@ static const struct import_row rows[] = {
 
     { .key = "datasets[].path", TAKEN, .sets = "data", .apply = take_path },
     { .key = "pretraining_dataset[].path", TAKEN, .sets = "data", .apply = take_path },
-    { .key = "pretraining_dataset", DIFFERS, .sets = "data", .why = "a hub name: it is downloaded first" },
+    { .key = "pretraining_dataset", DIFFERS, .sets = "data", .why = "a hub name: it is found in the local cache of the hub, or downloaded first" },
     { .key = "test_datasets[].path", TAKEN, .sets = "eval_data", .apply = take_path },
     { .key = "datasets[].type test_datasets[].type", .value = "chat_template chat_template.* sharegpt sharegpt:* sharegpt.*", DECIDED, .why = "conversations are seen from the records" },
     { .key = "datasets[].type test_datasets[].type pretraining_dataset[].type", .value = "completion pretrain completion:*", DECIDED, .why = "text is seen from the records" },

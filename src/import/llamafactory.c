@@ -81,7 +81,8 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
         if (text != NULL && strcmp(text->text, "text") == 0 && tr_import_given(im, "text_key") == NULL)
             tr_import_add(im, t, leaf, TR_IMPORT_TAKEN, "text_key", "text", NULL);
     } else if (hub != NULL) {
-        tr_import_add(im, t, leaf, TR_IMPORT_DIFFERS, option, hub->text, "a hub name: it is downloaded first");
+        tr_import_add(im, t, leaf, TR_IMPORT_DIFFERS, option, hub->text,
+                      "a hub name: it is found in the local cache of the hub, or downloaded first");
     } else {
         snprintf(why, sizeof why, "%s: %s names no file", info->path, name);
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);

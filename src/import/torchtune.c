@@ -54,7 +54,7 @@ static void take_targets(struct tr_import *im, const struct tree *t, const struc
 
 #define NO_RL          "there is no reinforcement learning and no distillation here"
 #define NOT_A_TRAINING "not a training: trireme eval and trireme generate"
-#define HUB            "a hub name: it is downloaded first"
+#define HUB            "a hub name: it is found in the local cache of the hub, or downloaded first"
 
 /* clang-format off */
 static const struct import_row rows[] = {

@@ -62,3 +62,23 @@ grep -q 'slip.yaml:2 learning_rte 1: did you mean learning_rate?' stderr || fail
 expect 2 "$TRIREME" config import nowhere.yaml
 expect 2 "$TRIREME" config import args.yaml --from nemo
 grep -q 'axolotl and torchtune are known' stderr || fail "no list of tools"
+
+# A name of the hub is a directory of its cache, when it is there; what exists here, and what the cache lacks, stays as it is.
+mkdir -p hub/models--org--tiny/refs hub/models--org--tiny/snapshots hub/datasets--org--lines/refs hub/datasets--org--lines/snapshots/1
+cp -r model hub/models--org--tiny/snapshots/abc
+printf abc >hub/models--org--tiny/refs/main
+printf '1\n' >hub/datasets--org--lines/refs/main
+cp train.jsonl hub/datasets--org--lines/snapshots/1/
+export HF_HUB_CACHE=$work/hub
+expect 0 "$TRIREME" train --model org/tiny --data org/lines --output hubbed --max_steps 1 --sequence_length 32 --quiet --threads 1
+grep -q "^model org/tiny is $work/hub/models--org--tiny/snapshots/abc$" stderr || fail "the directory of the model is not said"
+grep -q "^data org/lines is $work/hub/datasets--org--lines/snapshots/1$" stderr || fail "the directory of the data is not said"
+expect 2 "$TRIREME" train --model org/other --data org/lines --output never
+grep -q 'model org/other: no such directory; .*hf download org/other' stderr || fail "no way to get a model"
+printf '../../..' >hub/models--org--tiny/refs/main
+expect 2 "$TRIREME" train --model org/tiny --data org/lines --output never
+grep -q 'model org/tiny: no such directory' stderr || fail "a commit that leads elsewhere"
+expect 2 "$TRIREME" train --model ../org/tiny --data org/lines --output never
+mkdir org && cp -r model org/tiny
+expect 0 "$TRIREME" plan --model org/tiny --sequence_length 32
+if grep -q "model org/tiny is" stderr; then fail "a directory is not a name"; fi

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config/config.h"
@@ -347,10 +348,43 @@ static void help_asks_for_nothing(void **state)
     assert_true(cfg->help);
 }
 
+static void hub_names_are_directories_of_the_cache(void **state)
+{
+    (void)state;
+    char root[64], path[192], env[96], want[192];
+    (void)snprintf(root, sizeof root, "/tmp/trireme-hub-%d", (int)getpid());
+    (void)snprintf(env, sizeof env, "HF_HUB_CACHE=%s", root);
+    static const char *const dirs[] = { "", "/models--org--m", "/models--org--m/refs", "/models--org--m/snapshots",
+                                        "/models--org--m/snapshots/c1" };
+    for (size_t i = 0; i < TR_COUNT_OF(dirs); i++) {
+        (void)snprintf(path, sizeof path, "%s%s", root, dirs[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    (void)snprintf(path, sizeof path, "%s/models--org--m/refs/main", root);
+    static const char *const commits[] = { "c1", "../../..", "", "nowhere" };
+    for (size_t i = 0; i < TR_COUNT_OF(commits); i++) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        assert_true(fputs(commits[i], f) >= 0);
+        assert_int_equal(fclose(f), 0);
+        assert_loads(load_env(TR_VERB_TRAIN, (char *[]){ env, NULL },
+                              ARGS("--model", "org/m", "--data", "d", "--data", "../m", "--output", "o")));
+        (void)snprintf(want, sizeof want, "%s/models--org--m/snapshots/c1", root);
+        assert_string_equal(cfg->model, i == 0 ? want : "org/m");
+        assert_string_equal(cfg->data.item[1].path, "../m");
+    }
+    assert_int_equal(unlink(path), 0);
+    for (size_t i = TR_COUNT_OF(dirs); i-- > 0;) {
+        (void)snprintf(path, sizeof path, "%s%s", root, dirs[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_transformers),
+        cmocka_unit_test(hub_names_are_directories_of_the_cache),
         cmocka_unit_test(all_four_spellings_of_a_value_agree),
         cmocka_unit_test(flags_need_no_value_and_take_every_bool_word),
         cmocka_unit_test(precedence_is_command_set_file_environment_default),
