@@ -65,7 +65,8 @@ static enum tr_status check_site(const struct adapting *x, const struct tr_adapt
         const char *option;
     } rows[] = { { x->a->use_dora && (is_head || is_embedding), "use_dora" },
                  { x->a->has_b_bias && is_head, "lora_bias (a bias of B)" },
-                 { tr_adapter_changes_base(x->a) && is_head, "init_lora_weights pissa or olora" } };
+                 { tr_adapter_changes_base(x->a) && is_head && x->m->hp.is_tied,
+                   "init_lora_weights pissa or olora, which would change the embedding with it," } };
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
         if (rows[i].is_asked)
             return tr_fail(TR_USAGE, "target %s: %s takes no %s; leave it out with exclude_modules", t->module,

@@ -1,5 +1,6 @@
 /* choose.c - decides for all modules of a model, and refuses an adapter that cannot be what its user meant. */
 #include "adapter/adapter_impl.h"
+#include "base/factor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,15 @@ out:
     return st;
 }
 
+/* Host memory while the start of one module is made (ckpt/load_start.c, base/factor.h): W, A, B and V as floats, and
+ * the vectors that are searched in double. */
+static int64_t start_bytes(const struct tr_adapter_module *mod)
+{
+    int64_t in = mod->n_in, out = mod->n_out, r = mod->target.r, side = tr_min64(in, out);
+    int64_t n_vectors = side <= TR_SVD_EXACT ? side : r + 8;
+    return 4 * (in * out + r * (2 * in + out)) + 8 * 5 * n_vectors * (in + out);
+}
+
 enum tr_status tr_adapter_summary(const struct tr_adapter *a, const struct tr_model *m, struct tr_str *out)
 {
     struct tr_adapter_choice c;
@@ -237,6 +247,13 @@ enum tr_status tr_adapter_summary(const struct tr_adapter *a, const struct tr_mo
         if (c.module[i].target.tokens && !c.module[i].target.shares_tokens)
             tr_str_addf(out, ", %zu tokens of %s", c.module[i].target.tokens->n, c.module[i].target.module);
     tr_str_addf(out, ": %s parameters", tr_human_count((double)c.n_trained, human, sizeof human));
+    int64_t bytes = 0;
+    for (size_t i = 0; tr_adapter_changes_base(a) && i < c.n; i++)
+        if (c.module[i].target.is_target && c.module[i].kind != TR_MODULE_EMBEDDING)
+            bytes = tr_max64(bytes, start_bytes(&c.module[i]));
+    if (bytes > 0)
+        tr_str_addf(out, "; its start takes %s of host memory on each rank before the first step",
+                    tr_human_bytes((uint64_t)bytes, human, sizeof human));
     free(c.module);
     return TR_OK;
 }

@@ -133,17 +133,12 @@ enum tr_status tr_adapter_halve(struct tr_adapter *a, const char *start)
     return st;
 }
 
-/* A start that is taken out of the base goes with a scale that has a root, and not with norms of the base. */
+/* A start that is taken out of the base goes with a scale that has a root. */
 static enum tr_status check_start(const struct tr_adapter *a)
 {
     double least = a->alpha;
     for (size_t i = 0; i < a->n_alpha_patterns; i++)
         least = fmin(least, a->alpha_pattern[i].value);
-    if (tr_adapter_changes_base(a) && a->use_dora)
-        return tr_fail(TR_USAGE,
-                       "init_lora_weights %s and use_dora do not go together: no adapter of the base as it is could "
-                       "be saved; drop one of them",
-                       tr_adapter_start_name(a));
     if (tr_adapter_changes_base(a) && !(least > 0))
         return tr_fail(TR_USAGE, "init_lora_weights %s needs an alpha above 0, not %g", tr_adapter_start_name(a),
                        least);

@@ -102,11 +102,38 @@ static tr_val emit_magnitude(struct tr_program *p, const struct site *s, const s
     tr_val squares = tr_value_add(p, TR_V_TEMP, TR_F32, 1, p->value[out].cols, "squares");
     p->value[squares].dtype_is_fixed = p->value[squares].is_of_weights = true;
     (void)emit(p, TR_OP_ROW_SQUARES, n->in[1], s->a, s->b, squares);
+    p->node[p->n_nodes - 1].in[3] = s->start_a;
+    p->node[p->n_nodes - 1].in[4] = s->start_b;
     p->node[p->n_nodes - 1].attr.scale = (float)s->target->scale;
     p->node[p->n_nodes - 1].attr.weight_is_in_out = n->attr.weight_is_in_out;
     (void)emit(p, TR_OP_COL_SCALE, x, s->magnitude, squares, out);
     p->node[p->n_nodes - 1].in[3] = bias;
     return out;
+}
+
+/* -s B0 A0 x: what the base of PiSSA and OLoRA is without. */
+static tr_val emit_start(struct tr_program *p, const struct site *s, tr_val x, tr_val y)
+{
+    tr_val u = emit(p, TR_OP_LINEAR, x, s->start_a, TR_NONE, new_value(p, x, s->target->r, "start"));
+    u = emit_scale(p, u, -s->target->scale);
+    return emit(p, TR_OP_LINEAR, u, s->start_b, TR_NONE, new_value(p, y, p->value[y].cols, "started"));
+}
+
+/* What A and B give beyond what they began with, which the base is without: s B A x' - s B0 A0 x. Where nothing has
+ * been learnt this is exactly zero. */
+static tr_val emit_change(struct tr_program *p, const struct site *s, tr_val x, tr_val y, tr_val delta)
+{
+    if (s->start_a == TR_NONE)
+        return delta;
+    return emit_add(p, delta, emit_start(p, s, x, y), new_value(p, y, p->value[y].cols, "change"));
+}
+
+/* The product of the base without its start. */
+static tr_val emit_rest(struct tr_program *p, const struct site *s, tr_val x, tr_val base)
+{
+    if (s->start_a == TR_NONE)
+        return base;
+    return emit_add(p, base, emit_start(p, s, x, base), new_value(p, base, p->value[base].cols, "rest"));
 }
 
 /* With dropout PEFT scales what the dropped input gives, and leaves the base as it is:
@@ -116,8 +143,10 @@ static void emit_dora(struct tr_program *p, const struct site *s, struct tr_node
     tr_val y = n.out[0], x = n.in[0], bias = n.in[2];
     bool has_dropout = dropped != x;
     tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
-    tr_val base = has_dropout ? emit_base(p, n, x, bias, "base") : TR_NONE;
+    tr_val base = has_dropout ? emit_rest(p, s, x, emit_base(p, n, x, bias, "base")) : TR_NONE;
     tr_val seen = emit_base(p, n, dropped, TR_NONE, "seen"), d = emit_delta(p, s, u, y);
+    seen = has_dropout ? emit_rest(p, s, dropped, seen) : seen;
+    d = has_dropout ? d : emit_change(p, s, x, y, d);
     tr_val sum = emit_add(p, seen, d, new_value(p, y, p->value[y].cols, "adapted"));
     if (!has_dropout) {
         (void)emit_magnitude(p, s, &n, sum, bias, y);
@@ -141,24 +170,14 @@ static void emit_embedding(struct tr_program *p, const struct site *s, struct tr
     (void)emit_add(p, base, emit_delta(p, s, column.out[0], y), y);
 }
 
-/* What A and B give beyond what they began with, which the base is without: s B A x' - s B0 A0 x. Where nothing has
- * been learnt this is exactly zero. */
-static tr_val emit_change(struct tr_program *p, const struct site *s, tr_val x, tr_val y, tr_val delta)
-{
-    if (s->start_a == TR_NONE)
-        return delta;
-    tr_val u = emit(p, TR_OP_LINEAR, x, s->start_a, TR_NONE, new_value(p, x, s->target->r, "start"));
-    u = emit_scale(p, u, -s->target->scale);
-    tr_val d = emit(p, TR_OP_LINEAR, u, s->start_b, TR_NONE, new_value(p, y, p->value[y].cols, "started"));
-    return emit_add(p, delta, d, new_value(p, y, p->value[y].cols, "change"));
-}
-
-/* Emits a linear that is a target. dropped: the input of its A. */
+/* Emits a linear that is a target. dropped: the input of its A. The head's matrix is held without its start, as the
+ * loss reads it (load_start.c). */
 static void emit_linear(struct tr_program *p, const struct site *s, struct tr_node n, tr_val dropped)
 {
     tr_val y = n.out[0], base = emit_base(p, n, n.in[0], n.in[2], "base");
     tr_val u = emit(p, TR_OP_LINEAR, dropped, s->a, TR_NONE, new_value(p, dropped, s->target->r, "lora"));
-    (void)emit_add(p, base, emit_change(p, s, n.in[0], y, emit_delta(p, s, u, y)), y);
+    tr_val d = emit_delta(p, s, u, y);
+    (void)emit_add(p, base, s->is_head ? d : emit_change(p, s, n.in[0], y, d), y);
 }
 
 /* What A of a site reads. The mask has the number of the linear, so it does not depend on what is targeted. */

@@ -160,11 +160,18 @@ static enum tr_status choose_packed(struct tr_setup *s, bool is_training)
         return TR_OK;
     enum tr_status st = tr_setup_packed(s->cfg, s->from.base, is_training ? s->model : s->eval_model,
                                         is_training ? s->is_frozen : NULL, &s->packed_of);
-    if (st == TR_OK && s->packed_of && s->from.adapter && tr_adapter_changes_base(s->from.adapter))
+    const struct tr_adapter *a = s->packed_of ? s->from.adapter : NULL;
+    if (st == TR_OK && a && a->init == TR_ADAPTER_PISSA)
+        st =
+            tr_fail(TR_USAGE, "init_lora_weights pissa needs a base in float32, float16 or bfloat16 (PEFT's rule), and "
+                              "this one is held in few bits; use olora, true or gaussian, or a base that is not "
+                              "quantised");
+    if (st == TR_OK && a && a->init == TR_ADAPTER_OLORA && a->config)
         st = tr_fail(TR_USAGE,
-                     "init_lora_weights %s takes its start out of the weights, which this base has in few bits; use "
-                     "true or gaussian, or a base that is not quantised",
-                     tr_adapter_start_name(s->from.adapter));
+                     "%s began with a part of its base (init_lora_weights olora), and PEFT quantises anew what that "
+                     "leaves of a base in few bits; convert it with PEFT (path_initial_model_for_weight_conversion), "
+                     "or use a base that is not quantised",
+                     s->from.dir);
     return st;
 }
 

@@ -108,7 +108,8 @@ bool tr_adapter_saves(const struct tr_model *m, int param)
     char key[TR_ADAPTER_KEY_MAX];
     if (m->param[param].in_adapter || !tr_model_has_adapter(m))
         return true;
-    if (m->n_rows > 0) /* PEFT saves no table beside single rows */
+    /* PEFT saves no table beside single rows, nor beside a start that was converted */
+    if (m->n_rows > 0 || has_param(m, "lm_head", 7, ".lora_start_A.weight"))
         return false;
     return tr_adapter_key(m, param, key, sizeof key) == TR_OK &&
            (ends_with(key, ".embed_tokens.base_layer.weight") || ends_with(key, ".lm_head.base_layer.weight"));

@@ -148,6 +148,8 @@ enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const
     }
     if (f.lacks_starts && base)
         TR_TRY(tr_load_starts(s, base, false, buf));
+    else if (base)
+        TR_TRY(tr_load_head_rest(s, base, hf, buf));
 out:
     close_found(hf, &f);
     return st;
@@ -196,7 +198,7 @@ out:
     return st;
 }
 
-/* B A is zero at the start, so the weights of the base are the adapted ones. */
+/* An adapter begins as the base, so the weights of the base are the adapted ones. */
 enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, float *buf)
 {
     static const char tail[] = ".lora_magnitude_vector";
@@ -215,10 +217,10 @@ enum tr_status tr_load_magnitudes(const struct tr_store *s, const char *base, fl
         int weight = tr_find_sibling(m, p->name, n_module, ".weight"),
             b = tr_find_sibling(m, p->name, n_module, ".lora_B.weight");
         TR_BUG_ON(weight < 0 || b < 0);
-        if (m->param[b].init != TR_INIT_ZEROS && m->param[b].init != TR_INIT_ORTHOGONAL_B)
+        if (m->param[b].init == TR_INIT_UNIFORM)
             TR_TRY(tr_fail(TR_USAGE,
-                           "use_dora: a new adapter begins with the norms of the base, so B A must begin with "
-                           "zeros; use init_lora_weights true, gaussian or orthogonal"));
+                           "use_dora: a new adapter begins with the norms of the base, so it must begin as the base; "
+                           "use another init_lora_weights than false"));
         if (!hf) {
             TR_TRY(tr_hf_open(base, &hf));
             squares = calloc((size_t)most, sizeof *squares);

@@ -33,6 +33,8 @@ int tr_find_sibling(const struct tr_model *m, const char *module, int n_module, 
 /* load_start.c: what PiSSA and OLoRA take out of the base, from the base's directory; with_live: A and B begin with it
  * too. */
 enum tr_status tr_load_starts(const struct tr_store *s, const char *base, bool with_live, float *buf);
+/* The matrix of a head that is a target, without what the file `adapter` says it began with. */
+enum tr_status tr_load_head_rest(const struct tr_store *s, const char *base, const struct tr_hf *adapter, float *buf);
 /* A tensor of both halves, [A; A0] or [B, -B0], into its two parameters. */
 enum tr_status tr_load_joined(const struct tr_store *s, const struct tr_hf *hf, size_t at, int param, int start,
                               float *buf);

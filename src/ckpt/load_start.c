@@ -5,6 +5,9 @@
  * A0 and B0 are rounded to the dtype of compute before A and B are set to them: what is not held of A0 must not be
  * taken for something that A has learnt. Every rank makes the same numbers from the same bytes, whatever part of them
  * it holds, so a start does not depend on the layout.
+ *
+ * The loss reads the head's matrix tile by tile and has no place for a second pair, so there W is held as W - s B0 A0,
+ * in its dtype, which is what PEFT does everywhere.
  */
 #include "ckpt/load_impl.h"
 #include <math.h>
@@ -25,17 +28,24 @@ static enum tr_status read_weight(struct starting *x, float *buf)
     const struct tr_model *m = x->s->model;
     const struct tr_param *w = &m->param[x->weight];
     bool is_turned = tr_param_is_in_out(m, x->weight);
+    bool is_packed = tr_store_packed(x->s, x->weight);
+    float *scales = NULL;
     enum tr_status st = TR_OK;
     size_t at = 0;
-    TR_BUG_ON(!tr_weights_find(x->hf, m, x->weight, &at));
+    TR_BUG_ON(!tr_weights_find(x->hf, m, x->weight, &at) || (is_packed && is_turned));
+    if (is_packed) /* what is decoded of it, as PEFT has it */
+        TR_TRY(tr_load_scales(x->s, x->hf, at, x->weight, buf, &scales));
     for (int64_t first = 0; first < w->n && st == TR_OK; first += TR_LOAD_CHUNK) {
         int64_t n = tr_min64(TR_LOAD_CHUNK, w->n - first);
-        st = tr_load_floats(x->s, x->hf, at, x->weight, first, n, buf);
+        st = is_packed ? tr_load_seen(x->s, x->hf, at, x->weight, first, n, scales, buf)
+                       : tr_load_floats(x->s, x->hf, at, x->weight, first, n, buf);
         for (int64_t k = 0; k < n && st == TR_OK; k++) {
             int64_t row = (first + k) / w->cols, col = (first + k) % w->cols;
             x->w[is_turned ? col * x->n_in + row : row * x->n_in + col] = buf[k];
         }
     }
+out:
+    free(scales);
     return st;
 }
 
@@ -87,6 +97,58 @@ static enum tr_status round_matrix(const struct tr_store *s, float *x, int64_t n
     return TR_OK;
 }
 
+/* ---- the head ---- */
+
+static bool is_head(const struct starting *x)
+{
+    return strcmp(x->s->model->param[x->weight].name, "lm_head.weight") == 0;
+}
+
+struct subtracting {
+    const struct starting *x;
+    int64_t first; /* row */
+    float *buf;
+};
+
+static void subtract_row(void *ctx, int64_t task, int worker)
+{
+    enum { TILE = 1024 };
+    const struct subtracting *g = ctx;
+    const struct starting *x = g->x;
+    const float *left = x->left + (g->first + task) * x->r;
+    float *w = g->buf + task * x->n_in, sum[TILE];
+    (void)worker;
+    for (int64_t at = 0; at < x->n_in; at += TILE) {
+        int64_t n = tr_min64(TILE, x->n_in - at);
+        memset(sum, 0, sizeof sum);
+        for (int64_t k = 0; k < x->r; k++)
+            for (int64_t i = 0; i < n; i++)
+                sum[i] += left[k] * x->right[k * x->n_in + at + i];
+        for (int64_t i = 0; i < n; i++)
+            w[at + i] -= (float)x->scale * sum[i];
+    }
+}
+
+static enum tr_status put_rest(const struct starting *x, float *buf)
+{
+    const struct tr_store *s = x->s;
+    enum tr_status st = TR_OK;
+    int64_t most = TR_LOAD_CHUNK / x->n_in;
+    size_t at = 0;
+    TR_BUG_ON(!tr_weights_find(x->hf, s->model, x->weight, &at) || most == 0);
+    for (int64_t row = 0; row < x->n_out && st == TR_OK; row += most) {
+        int64_t n = tr_min64(most, x->n_out - row);
+        if (!s->wants(s->ctx, TR_S_VALUE, x->weight, row * x->n_in, n * x->n_in))
+            continue;
+        st = tr_load_floats(s, x->hf, at, x->weight, row * x->n_in, n * x->n_in, buf);
+        if (st == TR_OK) {
+            tr_pool_run(s->pool, n, subtract_row, &(struct subtracting){ x, row, buf });
+            st = tr_put_weights(s, x->weight, row * x->n_in, n * x->n_in, buf, 0);
+        }
+    }
+    return st;
+}
+
 static enum tr_status make_start(struct starting *x, bool with_live, float *buf)
 {
     enum tr_status st = TR_OK;
@@ -104,6 +166,8 @@ static enum tr_status make_start(struct starting *x, bool with_live, float *buf)
     TR_TRY(round_matrix(x->s, x->right, x->n_in * x->r));
     TR_TRY(put_matrix(x->s, x->start_a, x->right, buf));
     TR_TRY(put_matrix(x->s, x->start_b, x->left, buf));
+    if (is_head(x))
+        TR_TRY(put_rest(x, buf));
     if (with_live) {
         TR_TRY(put_matrix(x->s, x->a, x->right, buf));
         TR_TRY(put_matrix(x->s, x->b, x->left, buf));
@@ -121,25 +185,39 @@ static bool is_held(const struct tr_store *s, int param)
            (tr_store_holds(s, TR_S_MASTER, param) && s->wants(s->ctx, TR_S_MASTER, param, 0, s->model->param[param].n));
 }
 
-enum tr_status tr_load_starts(const struct tr_store *s, const char *base, bool with_live, float *buf)
+static bool is_needed(const struct starting *x)
+{
+    return is_held(x->s, x->a) || is_held(x->s, x->b) || is_held(x->s, x->start_a) || is_held(x->s, x->start_b) ||
+           (is_head(x) && is_held(x->s, x->weight));
+}
+
+/* What belongs to parameter a; false: it is no A of a linear with a start. */
+static bool find_start(const struct tr_store *s, int a, struct starting *out)
 {
     static const char tail[] = ".lora_A.weight";
     const struct tr_model *m = s->model;
+    const struct tr_param *p = &m->param[a];
+    int n_module = (int)strlen(p->name) - (int)strlen(tail), start_a = tr_adapter_start_of(m, a);
+    if (start_a < 0 || n_module < 0 || strcmp(p->name + n_module, tail) != 0)
+        return false;
+    struct starting x = { .s = s, .a = a, .start_a = start_a, .n_in = p->cols, .r = p->rows };
+    x.b = tr_find_sibling(m, p->name, n_module, ".lora_B.weight");
+    x.weight = tr_find_sibling(m, p->name, n_module, ".weight");
+    TR_BUG_ON(x.b < 0 || x.weight < 0);
+    x.start_b = tr_adapter_start_of(m, x.b);
+    x.n_out = m->param[x.b].rows;
+    x.scale = (double)p->init_std;
+    *out = x;
+    return true;
+}
+
+enum tr_status tr_load_starts(const struct tr_store *s, const char *base, bool with_live, float *buf)
+{
     struct tr_hf *hf = NULL;
     enum tr_status st = TR_OK;
-    for (int i = 0; i < m->n_params; i++) {
-        const struct tr_param *p = &m->param[i];
-        int n_module = (int)strlen(p->name) - (int)strlen(tail), start_a = tr_adapter_start_of(m, i);
-        if (start_a < 0 || n_module < 0 || strcmp(p->name + n_module, tail) != 0)
-            continue;
-        struct starting x = { .s = s, .a = i, .start_a = start_a, .n_in = p->cols, .r = p->rows };
-        x.b = tr_find_sibling(m, p->name, n_module, ".lora_B.weight");
-        x.weight = tr_find_sibling(m, p->name, n_module, ".weight");
-        TR_BUG_ON(x.b < 0 || x.weight < 0);
-        x.start_b = tr_adapter_start_of(m, x.b);
-        x.n_out = m->param[x.b].rows;
-        x.scale = (double)p->init_std;
-        if (!is_held(s, x.a) && !is_held(s, x.b) && !is_held(s, x.start_a) && !is_held(s, x.start_b))
+    for (int i = 0; i < s->model->n_params; i++) {
+        struct starting x;
+        if (!find_start(s, i, &x) || !is_needed(&x))
             continue;
         if (!hf)
             TR_TRY(tr_hf_open(base, &hf));
@@ -199,5 +277,39 @@ enum tr_status tr_load_joined(const struct tr_store *s, const struct tr_hf *hf, 
     }
 out:
     free(both);
+    return st;
+}
+
+enum tr_status tr_load_head_rest(const struct tr_store *s, const char *base, const struct tr_hf *adapter, float *buf)
+{
+    struct tr_hf *hf = NULL;
+    struct starting x = { .s = NULL };
+    enum tr_status st = TR_OK;
+    size_t at_a = 0, at_b = 0;
+    float *both = NULL;
+    for (int i = 0; i < s->model->n_params && !(x.s && is_head(&x)); i++)
+        (void)find_start(s, i, &x);
+    if (!x.s || !is_head(&x))
+        return TR_OK;
+    TR_BUG_ON(!tr_adapter_find(adapter, s->model, x.a, &at_a) || !tr_adapter_find(adapter, s->model, x.b, &at_b));
+    TR_TRY(tr_hf_open(base, &hf));
+    x.hf = hf;
+    x.right = malloc((size_t)(x.r * x.n_in) * sizeof *x.right);
+    x.left = malloc((size_t)(x.n_out * x.r) * sizeof *x.left);
+    both = malloc((size_t)(2 * x.r) * sizeof *both);
+    if (!x.right || !x.left || !both)
+        TR_TRY(tr_fail(TR_NOMEM, "load: out of memory"));
+    TR_TRY(tr_hf_read(adapter, at_a, (uint64_t)(x.r * x.n_in), (size_t)(x.r * x.n_in), x.right, TR_F32));
+    for (int64_t row = 0; row < x.n_out; row++) {
+        TR_TRY(tr_hf_read(adapter, at_b, (uint64_t)(row * 2 * x.r), (size_t)(2 * x.r), both, TR_F32));
+        for (int64_t k = 0; k < x.r; k++)
+            x.left[row * x.r + k] = -both[x.r + k];
+    }
+    TR_TRY(put_rest(&x, buf));
+out:
+    free(both);
+    free(x.left);
+    free(x.right);
+    tr_hf_close(hf);
     return st;
 }

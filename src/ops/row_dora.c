@@ -2,11 +2,15 @@
  * output. */
 #include "ops/ops.h"
 
-/* squares = the sum of the squares of each row of W + scale * B A. It is a sum over inputs, so ranks that split them
- * add theirs. attr: weight_is_in_out, scale */
+/* squares = the sum of the squares of each row of W + scale * (B A - B0 A0). It is a sum over inputs, so ranks that
+ * split them add theirs. attr: weight_is_in_out, scale */
 const struct tr_op_row tr_row_row_squares = {
     .name = "row_squares",
-    .in = { { "W", "(O, I)", .is_weight = true }, { "A", "(R, I)" }, { "B", "(O, R)" } },
+    .in = { { "W", "(O, I)", .is_weight = true },
+            { "A", "(R, I)" },
+            { "B", "(O, R)" },
+            { "A0", "(R, I)", .is_optional = true },
+            { "B0", "(O, R)", .is_optional = true } },
     .out = { { "squares", "(1, O) F32" } },
 };
 

@@ -52,8 +52,6 @@ static void a_bad_file_is_refused_with_its_fix(void **state)
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"loftq\"}", "init_lora_weights \"loftq\"" },
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_0\"}",
           "use true, false, gaussian, orthogonal, pissa or olora" },
-        { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa\",\"use_dora\":true}",
-          "pissa and use_dora do not go" },
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"olora\",\"lora_alpha\":0}",
           "needs an alpha above 0, not 0" },
         { "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"orthogonal\",\"r\":3}", "an even rank, not r 3" },

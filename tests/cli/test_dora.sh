@@ -60,8 +60,7 @@ refuse() { # TEXT OPTIONS...
     grep -q -- "$1" stderr || fail "$(cat stderr)"
     [ ! -e refused ] || fail "refused, and something was written"
 }
-refuse 'do not go together' --init_lora_weights pissa --use_dora
-refuse 'which this base has in few bits' --init_lora_weights olora --load_in_4bit
+refuse "needs a base in float32, float16 or bfloat16 (PEFT's rule)" --init_lora_weights pissa --load_in_4bit
 refuse 'needs an alpha above 0' --init_lora_weights pissa --alpha_pattern q_proj=0
 refuse 'use_dora takes no head' --use_dora --lora_target_modules q_proj,lm_head
 refuse 'takes no head' --init_lora_weights pissa --lora_target_modules q_proj,lm_head

@@ -44,6 +44,30 @@ PY
     close_to "$(loss --model $start)" "$(loss --model $start-merged)" 1e-5 || fail "$start: merged it is another model"
     "$TRIREME" train "${options[@]}" --model $start --output $start-more >run.log
 done
+# With magnitudes, of a head with a matrix of its own, and on a base in four bits (OLoRA, as in PEFT): the first step sees the base, layouts
+# and a resume end in the same bits, and the file is an ordinary adapter.
+sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' tiny.json >untied.json
+"$TRIREME" init --config untied.json --tokenizer bytes --seed 7 --out untied --quiet
+"$TRIREME" train "${options[@]}" --model untied --lora_r 4 --max_steps 1 --output plain-untied >run.log
+"$TRIREME" train "${options[@]}" --model model --lora_r 4 --load_in_4bit --max_steps 1 --output plain-packed >run.log
+special() { # NAME PLAIN OPTIONS...
+    local name=$1 plain=$2
+    shift 2
+    "$TRIREME" train "${options[@]}" "$@" --output "$name" >run.log
+    close_to "$(first_loss "$name")" "$(first_loss "$plain")" 1e-6 || fail "$name: the first step does not see the base: $(first_loss "$name")"
+    launch "$@" --dp 2 --zero 3 --output "$name-zero"
+    same "$name/adapter_model.safetensors" "$name-zero/adapter_model.safetensors"
+    mkdir half && cp -r "$name/checkpoint-3" half/
+    launch "$@" --pp 2 --output half --resume
+    same "$name/adapter_model.safetensors" half/adapter_model.safetensors
+    rm -rf half
+    "$TRIREME" ckpt merge "$name" --out "$name-merged" --json >merge.json 2>run.log
+}
+special dora plain --model model --lora_r 4 --use_dora --init_lora_weights pissa
+special head plain-untied --model untied --lora_r 4 --init_lora_weights pissa --lora_target_modules q_proj,lm_head
+close_to "$(loss --model head)" "$(loss --model head-merged)" 1e-5 || fail "a merged head is another model"
+special packed plain-packed --model model --lora_r 4 --init_lora_weights olora --load_in_4bit
+"$TRIREME" plan --model model --lora_r 4 --init_lora_weights pissa --sequence_length 32 | grep -q 'its start takes .* of host memory' || fail "the plan does not say what a start takes"
 # bfloat16: A0 is rounded as A is, so that nothing is learnt by rounding
 "$TRIREME" train "${options[@]}" --model model --lora_r 4 --init_lora_weights pissa --dtype bfloat16 --learning_rate 0 --max_steps 1 --output zero >run.log
 close_to "$(loss --model model)" "$(loss --model zero)" 1e-7 || fail "a start in bfloat16 changes the model"

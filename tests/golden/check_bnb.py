@@ -7,6 +7,7 @@ Exits with 77 where torch, transformers or bitsandbytes are missing. For nf4 and
     the bytes that bitsandbytes makes of the same weight;
   - the directory that transformers itself saves, exported as plain weights by Trireme, holds what bitsandbytes decodes;
   - where peft is there, a new DoRA adapter on that base begins with the magnitudes that PEFT begins with.
+  - a LLM.int8 directory that transformers saves is read as bitsandbytes decodes it, bit for bit;
   - the loss of `eval --load_in_4bit` is that of the directory that transformers saved, and of its decoded weights, bit for bit.
 MODEL: a directory of any family that Trireme trains (GPT-2, whose weights bitsandbytes transposes, is read and not written); without it a
 small Llama and a small GPT-2 are made, in bfloat16.
@@ -163,6 +164,23 @@ def check(trireme, source, kind, double, work):
     check_dora(trireme, source, kind, double, work)
 
 
+def check_int8(trireme, source, work):
+    theirs, back = work / "int8", work / "int8-back"
+    model = load(source, quantization_config=transformers.BitsAndBytesConfig(load_in_8bit=True))
+    model.save_pretrained(theirs)
+    export(trireme, theirs, "hf", back)
+    decoded, n = weights(back), 0
+    for name, module in model.named_modules():
+        if isinstance(module, bnb.nn.Linear8bitLt):
+            codes = module.weight.data if module.weight.CB is None else module.weight.CB
+            want = bnb.functional.int8_vectorwise_dequant(codes, module.weight.SCB).to(torch.bfloat16)
+            same(f"{name}: int8", decoded[name + ".weight"], want)
+            n += 1
+    if n == 0:
+        sys.exit("no linear of transformers' is int8")
+    print(f"int8: {n} linears are read as bitsandbytes decodes them")
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
@@ -172,6 +190,7 @@ def main():
         if len(sys.argv) == 2:
             make_model(sources[0])
             make_gpt2(sources[1])
+        check_int8(sys.argv[1], sources[0], pathlib.Path(work))
         for source in sources:
             for kind in ("nf4", "fp4"):
                 for double in (False, True):

@@ -140,6 +140,12 @@ def cases():
                          ("opt_pre_norm", {"embed_tokens": [20, 13], "lm_head": [25, 3]})):
         some, turned = FAMILIES[base][1], dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
         yield base, "tokens", dict(r=2, lora_alpha=5, target_modules=some, trainable_token_indices=tokens, **turned)
+    # starts that change the base with magnitudes, and of the head
+    for base, init in (("gpt2_inner_untied", "pissa"), ("qwen3", "olora")):
+        turned = dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
+        yield base, f"dora_{init}", dict(r=2, lora_alpha=3, use_dora=True, target_modules=FAMILIES[base][0], init_lora_weights=init, **turned)
+    for base, init in (("llama_mqa_bias", "olora"), ("qwen2_window", "pissa")):
+        yield base, f"head_{init}", dict(r=3, lora_alpha=4, target_modules=FAMILIES[base][1][:1] + ["lm_head"], init_lora_weights=init)
 
 
 def main():

@@ -42,7 +42,7 @@ static const struct op_shape {
     { TR_OP_ADD, "aND aND", "aND", false },
     { TR_OP_SCALE, "aND", "aND", false },
     { TR_OP_DROPOUT, "aND sN1 pN1 z1S", "aND", false },
-    { TR_OP_ROW_SQUARES, "aWw a3D aO3", "f1O", false },
+    { TR_OP_ROW_SQUARES, "aWw a3D aO3 ?a3D ?aO3", "f1O", false },
     { TR_OP_COL_SCALE, "aND a1D e1D ?a1D", "aND", false },
     { TR_OP_COL_SCALE_BWD, "aND aND a1D e1D", "aND g1D ?g1D", false },
     { TR_OP_HEAD_LOSS, "aND aVD ?a1V tN1 ?z1S ?aNO ?aVO", "fN1", false },
@@ -122,6 +122,7 @@ static const struct op_case cases[] = {
 
     { TR_OP_ROW_SQUARES, "odd", .d = 45, .o = 19, .attr = { .scale = 2 } },
     { TR_OP_ROW_SQUARES, "wide", .d = 1030, .o = 5, .attr = { .scale = 0.25f } },
+    { TR_OP_ROW_SQUARES, "bare", .d = 130, .o = 21, .is_bare = true, .attr = { .scale = 0.5f } },
     { TR_OP_ROW_SQUARES, "in,out", .d = 37, .o = 22, .attr = { .weight_is_in_out = true } },
     { TR_OP_COL_SCALE, "odd", .n = 13, .d = 45 },
     { TR_OP_COL_SCALE, "bare", .n = 70, .d = 520, .is_bare = true },

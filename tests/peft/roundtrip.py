@@ -9,7 +9,8 @@ It needs an oracle (torch, transformers and peft) and the binary, so it is no pa
     roundtrip.py build/release/trireme --rig build/release/train_adapters
 
 in:  PEFT makes an adapter with random weights and saves it; `trireme eval` must give the loss that PEFT gives, and `trireme train`
-     must continue it to a directory that PEFT loads.
+     must continue it to a directory with the tensors and the keys that PEFT writes, which PEFT loads; `ckpt merge` must give the weights of
+     merge_and_unload.
 out: `trireme train` makes an adapter from options; PEFT must load it without a missing or an extra tensor, and give the loss that
      `trireme eval` gives.
 With --rig every directory is given to train/test_adapters too: logits, gradients and ten steps, on one rank and on meshes.
@@ -54,6 +55,8 @@ def flags(config):
         is_name = isinstance(value, str) and re.fullmatch(r"[\w.]+", value)
         if is_name and key in ("target_modules", "exclude_modules"):
             value = f"(?:{value})"  # a string is an expression for PEFT; here one without operators is a name
+        if key == "trainable_token_indices" and isinstance(value, dict):
+            value = next(iter(value.values()))  # options know the embedding only
         if isinstance(value, dict):
             value = [f"{k}={v}" for k, v in value.items()]
         out += [f"--{names.get(key, key)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
@@ -83,8 +86,8 @@ class Run:
             (self.work / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
     def call(self, *words):
-        p = subprocess.run([self.trireme, *map(str, words), "--device", "cpu", "--threads", "1", "--sequence_length", str(LENGTH)],
-                           capture_output=True, text=True, cwd=self.work)
+        options = [] if words[0] == "ckpt" else ["--device", "cpu", "--threads", "1", "--sequence_length", str(LENGTH)]
+        p = subprocess.run([self.trireme, *map(str, words), *options], capture_output=True, text=True, cwd=self.work)
         if p.returncode != 0:
             raise Refused(p.stderr.strip().split("\n")[-1] or f"exit {p.returncode}")
         return p.stdout
@@ -122,9 +125,29 @@ def changes_base(config):
 
 def draw_start(rng, config, golden):
     """PiSSA or OLoRA for some configurations; not where PEFT has neither, nor where Trireme refuses it by name."""
-    if config["use_dora"] or config["lora_bias"] or rng.random() > 0.4:
+    if config["lora_bias"] or rng.random() > 0.4:
         return {}
     return {"init_lora_weights": "pissa" if golden.startswith("gpt2") else rng.choice(STARTS)}
+
+
+def draw_head(rng, config, is_tied):
+    """The head as a target of some configurations; not where Trireme refuses it by name."""
+    is_free = not (config["use_dora"] or config["lora_bias"] or (changes_base(config) and is_tied))
+    if is_free and isinstance(config["target_modules"], list) and "lm_head" not in config.get("modules_to_save", []) and rng.random() < 0.3:
+        config["target_modules"] = config["target_modules"] + ["lm_head"]
+
+
+def draw_tokens(rng, config, names):
+    """Single tokens of the embedding, of the head or of both, where these are free."""
+    tables = [t for t in ("embed_tokens", "wte", "lm_head") if any(n.endswith(t) for n in names["all"])]
+    taken = names["targets"] + config.get("modules_to_save", [])
+    if rng.random() > 0.4 or any(n.endswith(t) for n in taken for t in tables):
+        return {}
+    some = lambda: rng.sample(range(3, 48), rng.randint(1, 4))
+    choice = rng.randrange(4)
+    if choice < 2:
+        return {"trainable_token_indices": some()}
+    return {"trainable_token_indices": {t: some() for t in (tables if choice == 2 else tables[-1:])}}
 
 
 def load(base, adapter):
@@ -162,6 +185,35 @@ def compare(what, ours, theirs, before):
     return f"{what} {apart:.0e} of {moved:.0e}"
 
 
+def check_directory(theirs, ours, is_converted):
+    """A continued directory has the tensors and the keys of PEFT's own; one with a start is converted."""
+    import safetensors.torch
+    a, b = (safetensors.torch.load_file(d / "adapter_model.safetensors") for d in (theirs, ours))
+    if not is_converted and {k: v.shape for k, v in a.items()} != {k: v.shape for k, v in b.items()}:
+        raise AssertionError(f"other tensors than PEFT's: {sorted(a.keys() ^ b.keys())[:4]}")
+    a, b = (json.loads((d / "adapter_config.json").read_text()).keys() for d in (theirs, ours))
+    if a != b:
+        raise AssertionError(f"other keys than PEFT's: {sorted(a ^ b)}")
+
+
+def check_merge(run, base, adapter):
+    """ckpt merge and merge_and_unload give the same weights; "" where Trireme refuses a merge by name."""
+    import peft
+    try:
+        run.call("ckpt", "merge", adapter, "--out", "merged", "--rows", 1)
+    except Refused as e:
+        return f"merge refused ({str(e)[:60]})"
+    theirs = peft.PeftModel.from_pretrained(plain(base, False), adapter).merge_and_unload().state_dict()
+    ours = plain(run.work / "merged", False).state_dict()
+    if theirs.keys() != ours.keys():
+        raise AssertionError(f"merged: other tensors {sorted(theirs.keys() ^ ours.keys())[:4]}")
+    for k, x in theirs.items():
+        worst = (x - ours[k]).abs().max().item()
+        if not worst <= 1e-5 * max(1, x.abs().max().item()):
+            raise AssertionError(f"merged {k} differs by {worst}")
+    return "merged"
+
+
 def into(run, base, config, rng, before):
     import peft
     adapter, rows = run.work / "from_peft", rows_of(run.work / "valid.jsonl")
@@ -174,6 +226,8 @@ def into(run, base, config, rng, before):
     said = [compare("in", run.loss(adapter, "--model_base", base), theirs, before)]
     run.train(adapter, "continued", "--model_base", base)
     said.append(compare("continued", run.loss("continued", "--model_base", base), loss_of(load(base, run.work / "continued"), rows), before))
+    check_directory(adapter, run.work / "continued", changes_base(config))
+    said.append(check_merge(run, base, run.work / "continued"))
     return said
 
 
@@ -205,10 +259,11 @@ def keep(root, golden, base, adapters, number):
 
 
 MADE = "from_peft", "continued", "from_trireme"
+DROPPED = *MADE, "merged"
 
 
 def clean(work):
-    for name in MADE:
+    for name in DROPPED:
         shutil.rmtree(Path(work) / name, ignore_errors=True)
 
 
@@ -244,6 +299,7 @@ def main():
         while done < args.n:
             config = draw(rng, modules, linear)
             config |= draw_start(rng, config, golden.name)
+            draw_head(rng, config, model.config.tie_word_embeddings)
             try:  # what PEFT refuses, targets.py has compared
                 made = peft.get_peft_model(plain(golden, not changes_base(config)), peft.LoraConfig(task_type="CAUSAL_LM", **config))
             except Exception:
@@ -252,6 +308,7 @@ def main():
                 names = made.base_model.targeted_module_names
                 kept = {k: v for k, v in config[key].items() if any(re.match(rf"(.*\.)?({k})$", m) for m in names)}
                 config[key] = dict(sorted(kept.items()))  # PEFT sorts what it saves, and cannot load it when that matters
+            config |= draw_tokens(rng, config, {"all": modules, "targets": made.base_model.targeted_module_names})
             done += 1
             tables = {"lm_head", "embed_tokens", "wte"} & set(config.get("modules_to_save", []))
             if tables and model.config.tie_word_embeddings:  # trireme does not untie them

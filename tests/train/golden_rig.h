@@ -216,7 +216,7 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
     opt.rows = r->g.rows;
     opt.wants_logits = true;
     must(tr_model_open(dir, &opt, &r->logits_model));
-    r->is_frozen = calloc(4 * (size_t)r->model->n_params, sizeof *r->is_frozen); /* an adapter adds less than that */
+    r->is_frozen = calloc(6 * (size_t)r->model->n_params, sizeof *r->is_frozen); /* an adapter adds less than that */
     assert_non_null(r->is_frozen);
     if (shape.adapter || shape.new_adapter)
         rig_adapt(r, &shape);

@@ -21,10 +21,25 @@ static vf weight_lanes(const struct tr_call *c, int64_t o, int64_t i, int64_t n_
     return x;
 }
 
+/* Columns [i, i + PASS) of row o of B A. */
+static void product_lanes(const struct tr_view *b, const struct tr_view *a, int64_t o, int64_t i, vf *out)
+{
+    int64_t n_in = a->cols;
+    for (int q = 0; q < TR_SUM_VECS; q++)
+        out[q] = v_set(0.0f);
+    for (int64_t k = 0; k < a->rows; k++) {
+        vf bk = v_set(element(b, o, k));
+        struct run ak = run_at(a, k, 0);
+        for (int q = 0; q < TR_SUM_VECS; q++)
+            if (i + q * TR_LANES < n_in)
+                out[q] += bk * v_load(ak, i + q * TR_LANES, n_in);
+    }
+}
+
 static void row_squares_piece(const struct tr_call *c, int64_t o, int64_t col, int64_t end)
 {
-    const struct tr_view *a = &c->in[1], *b = &c->in[2];
-    int64_t n_in = a->cols;
+    bool has_start = c->in[3].data;
+    int64_t n_in = c->in[1].cols;
     float factor = v_factor(c);
     vf sum[TR_SUM_VECS];
     (void)col;
@@ -32,15 +47,12 @@ static void row_squares_piece(const struct tr_call *c, int64_t o, int64_t col, i
     for (int q = 0; q < TR_SUM_VECS; q++)
         sum[q] = v_set(0.0f);
     for (int64_t i = 0; i < n_in; i += PASS) {
-        vf delta[TR_SUM_VECS];
-        for (int q = 0; q < TR_SUM_VECS; q++)
-            delta[q] = v_set(0.0f);
-        for (int64_t k = 0; k < a->rows; k++) {
-            vf bk = v_set(element(b, o, k));
-            struct run ak = run_at(a, k, 0);
+        vf delta[TR_SUM_VECS], start[TR_SUM_VECS];
+        product_lanes(&c->in[2], &c->in[1], o, i, delta);
+        if (has_start) { /* a sum of its own: where nothing has been learnt, the difference is zero */
+            product_lanes(&c->in[4], &c->in[3], o, i, start);
             for (int q = 0; q < TR_SUM_VECS; q++)
-                if (i + q * TR_LANES < n_in)
-                    delta[q] += bk * v_load(ak, i + q * TR_LANES, n_in);
+                delta[q] -= start[q];
         }
         for (int q = 0; q < TR_SUM_VECS; q++) {
             if (i + q * TR_LANES >= n_in)

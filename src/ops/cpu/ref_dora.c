@@ -4,13 +4,16 @@
 
 void tr_ref_ROW_SQUARES(const struct tr_call *c)
 {
-    const struct tr_view *w = &c->in[0], *a = &c->in[1], *b = &c->in[2], *squares = &c->out[0];
+    const struct tr_view *w = &c->in[0], *a = &c->in[1], *b = &c->in[2], *a0 = &c->in[3], *b0 = &c->in[4],
+                         *squares = &c->out[0];
     for (int64_t o = 0; o < squares->cols; o++) {
         double sum = 0;
         for (int64_t i = 0; i < a->cols; i++) {
             double delta = 0;
             for (int64_t k = 0; k < a->rows; k++)
                 delta += tr_ref_get(b, o, k) * tr_ref_get(a, k, i);
+            for (int64_t k = 0; a0->data && k < a0->rows; k++)
+                delta -= tr_ref_get(b0, o, k) * tr_ref_get(a0, k, i);
             double x = c->attr.weight_is_in_out ? tr_ref_get(w, i, o) : tr_ref_get(w, o, i);
             x += tr_ref_factor(c) * delta;
             sum += x * x;

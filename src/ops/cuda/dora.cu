@@ -7,26 +7,36 @@
 
 enum { THREADS = 256, ROWS = 8, TILE = 32 };
 
+/* Column i of ROWS rows of B A. */
+template <typename T>
+__device__ static void product(mat<const T> b, mat<const T> a, int64_t first, int64_t n_out, int64_t i, int64_t rank,
+                               float *out)
+{
+    for (int64_t k = 0; k < rank; k++) {
+        float x = to_f32(*a.at(k, i));
+#pragma unroll
+        for (int q = 0; q < ROWS; q++)
+            if (first + q < n_out)
+                out[q] += to_f32(*b.at(first + q, k)) * x;
+    }
+}
+
+/* rank0: that of A0 and B0; 0: there are none. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    squares_kernel(mat<const T> w, mat<const T> a, mat<const T> b, float *out, int64_t n_out, int64_t n_in,
-                   int64_t rank, float scale, bool is_in_out)
+    squares_kernel(mat<const T> w, mat<const T> a, mat<const T> b, mat<const T> a0, mat<const T> b0, float *out,
+                   int64_t n_out, int64_t n_in, int64_t rank, int64_t rank0, float scale, bool is_in_out)
 {
     int64_t first = (int64_t)blockIdx.x * ROWS;
     float sum[ROWS] = {};
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
-        float delta[ROWS] = {};
-        for (int64_t k = 0; k < rank; k++) {
-            float x = to_f32(*a.at(k, i));
-#pragma unroll
-            for (int q = 0; q < ROWS; q++)
-                if (first + q < n_out)
-                    delta[q] += to_f32(*b.at(first + q, k)) * x;
-        }
+        float delta[ROWS] = {}, start[ROWS] = {};
+        product(b, a, first, n_out, i, rank, delta);
+        product(b0, a0, first, n_out, i, rank0, start); /* where nothing has been learnt, the difference is zero */
 #pragma unroll
         for (int q = 0; q < ROWS; q++)
             if (first + q < n_out) {
-                float x = to_f32(is_in_out ? *w.at(i, first + q) : *w.at(first + q, i)) + scale * delta[q];
+                float x = to_f32(is_in_out ? *w.at(i, first + q) : *w.at(first + q, i)) + scale * (delta[q] - start[q]);
                 sum[q] += x * x;
             }
     }
@@ -47,8 +57,9 @@ void tr_cuda_ROW_SQUARES(const struct tr_call *c)
     with_type(c->in[0], [&](auto t) {
         typedef decltype(t) T;
         squares_kernel<T><<<(unsigned)ceil_div(n_out, ROWS), THREADS, 0, stream_of(c)>>>(
-            mat_of<const T>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<const T>(c->in[2]), (float *)c->out[0].data,
-            n_out, c->in[1].cols, c->in[1].rows, factor_of(c), c->attr.weight_is_in_out);
+            mat_of<const T>(c->in[0]), mat_of<const T>(c->in[1]), mat_of<const T>(c->in[2]), mat_of<const T>(c->in[3]),
+            mat_of<const T>(c->in[4]), (float *)c->out[0].data, n_out, c->in[1].cols, c->in[1].rows,
+            c->in[3].data ? c->in[3].rows : 0, factor_of(c), c->attr.weight_is_in_out);
     });
     check_launch(c);
 }
