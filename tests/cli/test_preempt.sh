@@ -124,7 +124,11 @@ time.sleep(0.2)
 assert p.poll() is None, f"ended early: {p.returncode} {p.stderr.read()}"
 start = time.time()
 p.send_signal(sig)
-code = p.wait(20)
+try:
+    code = p.wait(20)
+except subprocess.TimeoutExpired:
+    p.kill()
+    sys.exit("it does not stop")
 assert time.time() - start < 2, f"took {time.time() - start:.1f} s"
 assert code == 75 or (code == 0 and "chat" in sys.argv), f"exit {code}: {p.stderr.read()}"  # a chat may be waiting for its user
 PY
