@@ -7,6 +7,9 @@ UNUSED = [signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, sign
 KINDS = ["alone", "one node", "two nodes"]
 if not os.path.exists(os.path.join(os.path.dirname(TRIREME), "libtrireme_mpich.so")):
     KINDS.remove("two nodes")
+for stop in STOPS:  # a shell that runs us in the background ignores SIGINT, and nohup SIGHUP, which our jobs would inherit
+    if signal.getsignal(stop) == signal.SIG_IGN:
+        signal.signal(stop, signal.default_int_handler)
 BOUND = 240     # seconds: only a hang takes longer
 
 
