@@ -159,7 +159,10 @@ enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallb
                    tr_escape(name, esc, sizeof esc));
 }
 
-enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp)
+/* part: the part of each head that rotates when neither place names it. transformers keeps it in the object of the rope
+ * (partial_rotary_factor), older files beside it (key). */
+static enum tr_status read_rope(const cJSON *config, double default_theta, const char *key, double *part,
+                                struct tr_hparams *hp)
 {
     struct tr_rope *r = &hp->rope[TR_C_ROPE];
     enum tr_status st = TR_OK;
@@ -167,20 +170,49 @@ enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_h
     const cJSON *now = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
     const cJSON *obj = cJSON_IsObject(old) ? old : cJSON_IsObject(now) ? now : NULL;
     *r = (struct tr_rope){ .type = TR_ROPE_DEFAULT, .theta = default_theta, .original_max = hp->max_positions };
-    double partial = 1.0;
     TR_TRY(tr_json_real(config, "rope_theta", false, &r->theta));
-    TR_TRY(tr_json_real(config, "partial_rotary_factor", false, &partial));
+    TR_TRY(tr_json_real(config, key, false, part));
     if (obj) {
-        TR_TRY(tr_json_real(obj, "partial_rotary_factor", false, &partial));
+        TR_TRY(tr_json_real(obj, "partial_rotary_factor", false, part));
         TR_TRY(tr_rope_parse(obj, config, r));
     }
-    r->dim = (int64_t)((double)hp->head_dim * partial);
-    if (r->dim < 2 || r->dim % 2 || r->dim > hp->head_dim)
+out:
+    return st;
+}
+
+enum tr_status tr_hp_rope_part(const cJSON *config, double default_theta, const char *key, double part,
+                               struct tr_hparams *hp)
+{
+    struct tr_rope *r = &hp->rope[TR_C_ROPE];
+    enum tr_status st = read_rope(config, default_theta, key, &part, hp);
+    if (st != TR_OK)
+        return st;
+    if (!(part > 0 && part <= 1))
+        return tr_fail(TR_USAGE, "config.json: %s %g is outside (0, 1]", key, part);
+    r->dim = (int64_t)((double)hp->head_dim * part);
+    if (r->dim < 2 || r->dim % 2)
         st = tr_fail(TR_USAGE,
                      "config.json: %" PRId64 " rotary columns of a head of %" PRId64
-                     "; the number must be even, at least 2 and at most the head size",
+                     "; the number must be even, and at least 2",
                      r->dim, hp->head_dim);
-out:
+    return st;
+}
+
+enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp)
+{
+    double ignored = 1;
+    enum tr_status st = read_rope(config, default_theta, "partial_rotary_factor", &ignored, hp);
+    struct tr_rope *r = &hp->rope[TR_C_ROPE];
+    if (st != TR_OK)
+        return st;
+    if (ignored != 1 && r->type != TR_ROPE_DEFAULT)
+        return tr_fail(TR_USAGE,
+                       "config.json: partial_rotary_factor %g with a scaled rope is not implemented for this "
+                       "model_type; transformers cannot run it either",
+                       ignored);
+    r->dim = hp->head_dim;
+    if (r->dim < 2 || r->dim % 2)
+        st = tr_fail(TR_USAGE, "config.json: a head of %" PRId64 " cannot rotate; its size must be even", r->dim);
     return st;
 }
 

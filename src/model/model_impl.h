@@ -17,7 +17,12 @@ struct tr_build {
 /* config.c: reading of config.json, shared by the architectures' configure(). */
 enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp);
 enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallback, struct tr_hparams *hp);
+/* The whole head rotates. As in transformers, partial_rotary_factor has no effect on such a family. */
 enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp);
+/* The first columns of each head rotate: int(head_dim * part) of them. key: the older name beside rope_parameters
+ * ("partial_rotary_factor", "rotary_pct"). */
+enum tr_status tr_hp_rope_part(const cJSON *config, double default_theta, const char *key, double part,
+                               struct tr_hparams *hp);
 /* Layer kinds from `layer_types`, or full attention everywhere; window for "sliding_attention" layers. */
 enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hparams *hp);
 /* TR_USAGE, with the name of the key, when the key is present with another value. */

@@ -35,6 +35,9 @@ static const struct {
     { "{" LLAMA ",\"hidden_act\":\"mish\"}", "mish" },
     { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "longrope" },
     { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor" },
+    { "{" LLAMA ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}}",
+      "partial_rotary_factor" },
+    { "{" LLAMA ",\"head_dim\":7}", "a head of 7 cannot rotate" },
     { "{" LLAMA ",\"rope_theta\":-1,\"rope_scaling\":{\"type\":\"default\"}}", "positive" },
     { "{" LLAMA ",\"rope_theta\":0}", "rope_theta 0 must be positive" },
     { "{" LLAMA ",\"rope_theta\":-5}", "rope_theta -5 must be positive" },
@@ -112,6 +115,16 @@ static void keys_without_effect_do_not_stop_a_model(void **state)
     }
 }
 
+/* transformers rotates whole heads of a Llama whatever partial_rotary_factor says. */
+static void llama_rotates_whole_heads(void **state)
+{
+    (void)state;
+    struct tr_model *m = NULL;
+    assert_int_equal(open_text("{" LLAMA ",\"partial_rotary_factor\":0.5}", &m), TR_OK);
+    assert_int_equal(m->const_cols[TR_C_ROPE], 8);
+    tr_model_close(m);
+}
+
 static void unknown_key_passes_when_the_user_vouches(void **state)
 {
     (void)state;
@@ -180,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
         cmocka_unit_test(keys_without_effect_do_not_stop_a_model),
+        cmocka_unit_test(llama_rotates_whole_heads),
         cmocka_unit_test(unknown_key_passes_when_the_user_vouches),
         cmocka_unit_test(tied_head_is_the_embedding),
         cmocka_unit_test(parameters_have_rules_and_decay),
