@@ -169,7 +169,7 @@ struct tr_save_result {
     double stall_s, write_s; /* of rank 0; write: from the snapshot to the commit, verification not included */
     uint64_t bytes;
     bool is_verified;
-    size_t n_removed;
+    char stays[256]; /* of rank 0: why an old checkpoint could not be removed; empty when all were */
 };
 /* *out_started false: the save before is still in flight, and this one is not made (C4). */
 enum tr_status tr_saver_start(struct tr_saver *sv, const struct tr_save_job *job, bool *out_started);

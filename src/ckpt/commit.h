@@ -103,9 +103,10 @@ struct tr_ckpt_keep {
     bool best;
 };
 /* After a save: reads checkpoint-<new_step> back, and only when it is good removes what is older and need not be kept.
- * What somebody reads (a lease) stays until the next time. */
+ * What somebody reads (a lease) stays until the next time; so does what cannot be removed, with an error that leaves
+ * *out_is_good (may be NULL) true. */
 enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation,
-                              const struct tr_ckpt_keep *keep, size_t *out_removed);
+                              const struct tr_ckpt_keep *keep, bool *out_is_good, size_t *out_removed);
 /* A run resumes from checkpoint-<step>: newer checkpoints are renamed to checkpoint-<n>.aside-<generation>, so that no
  * scan takes them for the newest. Hold the lock. */
 enum tr_status tr_ckpt_set_aside(const char *output_dir, int64_t step, int64_t generation, size_t *out_n);

@@ -33,7 +33,14 @@ static bool is_temp_file_name(const char *name)
     return p && !*p;
 }
 
-enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
+/* Of a temp name; numbers beyond 64 bits are those of no run. */
+static int64_t step_of(const char *name)
+{
+    return strtoll(name + strlen(TR_NAME_CHECKPOINT), NULL, 10);
+}
+
+/* Temp directories of steps below `below`, and temp files when it is INT64_MAX. */
+static enum tr_status sweep_below(const char *output_dir, int64_t below, size_t *out_removed)
 {
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
@@ -44,7 +51,7 @@ enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat info;
         bool is_dir_name = tr_ckpt_is_temp_name(e->d_name);
-        if (!is_dir_name && !is_temp_file_name(e->d_name))
+        if (is_dir_name ? step_of(e->d_name) >= below : below < INT64_MAX || !is_temp_file_name(e->d_name))
             continue;
         TR_TRY(tr_path_join(path, output_dir, e->d_name));
         if (lstat(path, &info) != 0 || (!is_dir_name && S_ISDIR(info.st_mode)))
@@ -58,6 +65,11 @@ out:
     if (d)
         closedir(d);
     return st;
+}
+
+enum tr_status tr_ckpt_sweep(const char *output_dir, size_t *out_removed)
+{
+    return sweep_below(output_dir, INT64_MAX, out_removed);
 }
 
 /* ---- leases ---- */
@@ -132,7 +144,7 @@ static bool is_kept(const struct tr_ckpt_keep *k, int64_t best, int64_t step)
 }
 
 enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t generation,
-                              const struct tr_ckpt_keep *keep, size_t *out_removed)
+                              const struct tr_ckpt_keep *keep, bool *out_is_good, size_t *out_removed)
 {
     enum tr_status st = TR_OK;
     struct tr_ckpt_steps s = { 0 };
@@ -141,8 +153,11 @@ enum tr_status tr_ckpt_retain(const char *output_dir, int64_t new_step, int64_t 
     size_t n = 0;
     TR_TRY(tr_ckpt_step_path(output_dir, new_step, path));
     TR_TRY(tr_ckpt_verify(path, NULL, NULL));
+    if (out_is_good)
+        *out_is_good = true;
     if (keep->limit <= 0)
         goto out;
+    TR_TRY(sweep_below(output_dir, new_step, NULL)); /* a removal that failed before is tried again */
     if (keep->best)
         TR_TRY(best_of(path, &best));
     TR_TRY(tr_ckpt_list(output_dir, &s));

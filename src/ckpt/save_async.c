@@ -87,8 +87,12 @@ static enum tr_status commit(struct tr_saver *sv)
     tr_commit_close(c);
     c = NULL;
     TR_TRY(tr_failpoint("ckpt.before_verify"));
-    TR_TRY(tr_ckpt_retain(j->output, j->step, j->generation, &j->keep, &r->n_removed));
-    r->is_verified = true;
+    st = tr_ckpt_retain(j->output, j->step, j->generation, &j->keep, &r->is_verified, NULL);
+    if (r->is_verified && st != TR_OK) { /* the new checkpoint is good all the same; the removal is tried again later */
+        (void)snprintf(r->stays, sizeof r->stays, "%s", tr_error_text());
+        tr_error_clear();
+        st = TR_OK;
+    }
 out:
     tr_commit_close(c);
     return st;

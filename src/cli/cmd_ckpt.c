@@ -171,7 +171,7 @@ static enum tr_status prune(const struct tr_config *cfg, const char *dir, const 
     TR_TRY(tr_ckpt_lock(dir, "prune", 0, &lock));
     TR_TRY(tr_ckpt_scan(dir, NULL, &found, &info, NULL));
     if (found)
-        TR_TRY(tr_ckpt_retain(dir, info.step, info.generation, &keep, &n));
+        TR_TRY(tr_ckpt_retain(dir, info.step, info.generation, &keep, NULL, &n));
     printf(cfg->json ? "{\"removed\": %zu}\n" : "%zu checkpoints removed\n", n);
 out:
     tr_ckpt_unlock(lock);

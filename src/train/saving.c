@@ -186,6 +186,8 @@ static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r
                                      .verified = r->is_verified };
     if (st == TR_OK)
         tr_observe_checkpoint(v->opt.ob, &e);
+    if (r->stays[0])
+        report_fault(v, 0, "goes on; removes it after a later save", r->stays);
     return st;
 }
 

@@ -231,6 +231,8 @@ static enum tr_status loop(struct tr_trainer *t)
     TR_TRY(tr_saving_model(t->saving));
     TR_TRY(tr_failpoint("train.after_model"));
     TR_TRY(tr_trainer_meet(t, "the model is written")); /* no rank leaves before the model is written */
+    if (tr_trainer_is_first(t) && tr_ckpt_sweep(t->cfg->output, NULL) != TR_OK)
+        tr_error_clear(); /* what a failed removal left; the run is done all the same */
     if (!tr_saving_is_saved(t->saving, t->total_steps))
         st = tr_fail(TR_IO,
                      "the model is written, but the checkpoint of the last step %" PRId64

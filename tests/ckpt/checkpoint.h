@@ -46,7 +46,7 @@ static inline enum tr_status toy_save(const char *dir, const char *run, int64_t 
     TR_TRY(toy_files(c, step));
     TR_TRY(tr_commit_finish(c));
     TR_TRY(tr_failpoint("ckpt.before_verify")); /* the saver's */
-    TR_TRY(tr_ckpt_retain(dir, step, generation, &keep, NULL));
+    TR_TRY(tr_ckpt_retain(dir, step, generation, &keep, NULL, NULL));
 out:
     tr_commit_close(c);
     return st;

@@ -108,6 +108,7 @@ static void an_error_at_any_point_keeps_the_older_and_cleans_up(void **state)
             assert_int_equal(count_temps(dir), strcmp(points[i], "ckpt.prune") == 0);
             assert_ok(toy_save(dir, "run", 3, 1, 2));
             assert_int_equal(toy_newest(dir), 3);
+            assert_int_equal(count_temps(dir), 0); /* the next save removes what the failed removal left */
             assert_ok(tr_remove_tree(dir));
         }
     }
@@ -205,11 +206,11 @@ static void retention_keeps_the_newest_and_the_protected(void **state)
     size_t n_removed = 0;
     for (int64_t step = 1; step <= 6; step++)
         assert_ok(toy_save(*state, "run", step, 0, 0)); /* 0: all stay */
-    assert_ok(tr_ckpt_retain(*state, 5, 0, &(struct tr_ckpt_keep){ 2, 0, true }, &n_removed));
+    assert_ok(tr_ckpt_retain(*state, 5, 0, &(struct tr_ckpt_keep){ 2, 0, true }, NULL, &n_removed));
     assert_int_equal(n_removed, 2); /* 3 and 2: 5 + 4 are kept, 1 is the best, 6 is newer */
     assert_true(step_exists(*state, 6) && step_exists(*state, 5) && step_exists(*state, 4) && step_exists(*state, 1));
     assert_false(step_exists(*state, 3) || step_exists(*state, 2));
-    assert_ok(tr_ckpt_retain(*state, 6, 0, &(struct tr_ckpt_keep){ 1, 0, false }, &n_removed));
+    assert_ok(tr_ckpt_retain(*state, 6, 0, &(struct tr_ckpt_keep){ 1, 0, false }, NULL, &n_removed));
     assert_int_equal(n_removed, 3);
     assert_int_equal(toy_newest(*state), 6);
 }
@@ -221,11 +222,11 @@ static void retention_keeps_every_nth_and_what_is_read(void **state)
     for (int64_t step = 1; step <= 8; step++)
         assert_ok(toy_save(*state, "run", step, 0, 0));
     assert_ok(tr_ckpt_lease(in_dir(*state, "checkpoint-2"), &lease)); /* C17 */
-    assert_ok(tr_ckpt_retain(*state, 8, 0, &(struct tr_ckpt_keep){ 2, 3, true }, &n_removed));
+    assert_ok(tr_ckpt_retain(*state, 8, 0, &(struct tr_ckpt_keep){ 2, 3, true }, NULL, &n_removed));
     assert_int_equal(n_removed, 2); /* 5 and 4; 8 + 7 are kept, 6 and 3 are every third, 2 is read, 1 is the best */
     assert_true(step_exists(*state, 6) && step_exists(*state, 3) && step_exists(*state, 2) && step_exists(*state, 1));
     tr_ckpt_release(&lease);
-    assert_ok(tr_ckpt_retain(*state, 8, 0, &(struct tr_ckpt_keep){ 2, 3, true }, &n_removed));
+    assert_ok(tr_ckpt_retain(*state, 8, 0, &(struct tr_ckpt_keep){ 2, 3, true }, NULL, &n_removed));
     assert_int_equal(n_removed, 1);
     assert_ok(tr_ckpt_set_aside(*state, 6, 1, &n_aside));
     assert_int_equal(n_aside, 2);
@@ -238,7 +239,7 @@ static void retention_removes_nothing_when_the_new_one_is_bad(void **state)
     assert_ok(toy_save(*state, "run", 1, 0, 0));
     assert_ok(toy_save(*state, "run", 2, 0, 0));
     assert_int_equal(truncate(in_dir(*state, "checkpoint-2/model.safetensors"), 100), 0);
-    assert_fails_with(tr_ckpt_retain(*state, 2, 0, &(struct tr_ckpt_keep){ 1, 0, false }, NULL), TR_IO,
+    assert_fails_with(tr_ckpt_retain(*state, 2, 0, &(struct tr_ckpt_keep){ 1, 0, false }, NULL, NULL), TR_IO,
                       "model.safetensors");
     assert_true(step_exists(*state, 1));
     assert_int_equal(toy_newest(*state), 1);

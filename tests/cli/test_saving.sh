@@ -39,6 +39,13 @@ events twice "[x['step'] for x in e if x['event']=='checkpoint'] == [3,9,12] and
 same whole/checkpoint-12/model.safetensors twice/checkpoint-12/model.safetensors
 [ -z "$(find twice -name '*.tmp-*')" ] || fail "leftovers: $(find twice -name '*.tmp-*')"
 
+# A removal of an old checkpoint that fails costs nothing: it is tried again at the next save, and at the end of the run.
+for hit in 1 2; do
+    TR_FAIL=ckpt.prune:error:$hit run --output prune$hit --save_total_limit 2
+    events prune$hit "[x['step'] for x in e if x['event']=='checkpoint'] == [3,6,9,12] and [x['phase'] for x in e if x['event']=='fault'] == ['checkpoint']"
+done
+[ -z "$(find prune1 prune2 -name '*.tmp-*')" ] || fail "leftovers: $(find prune1 prune2 -name '*.tmp-*')"
+
 # C5: a disk that hangs is reported while steps go on; at the end it is given up.
 rc=0
 TR_FAIL=ckpt.shard_header:delay4000:1 run --output hangs --async_save on --save_wait 0 --save_timeout 0.2 || rc=$?
