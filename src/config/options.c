@@ -128,6 +128,8 @@ static const struct choice formats[] = {
     { "messages", TR_FORMAT_MESSAGES },
     { "sharegpt", TR_FORMAT_SHAREGPT },
     { "tokens", TR_FORMAT_TOKENS },
+    { "chat_completion", TR_FORMAT_CHAT_COMPLETION },
+    { "input_output", TR_FORMAT_INPUT_OUTPUT },
     { NULL, 0 },
 };
 static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT },

@@ -31,7 +31,7 @@ static enum tr_status begin_doc(struct make *m)
     enum tr_status st = TR_OK;
     char path[TR_PATH_MAX];
     const struct tr_data_options *o = m->t->options;
-    bool is_ids = m->m->rules.shape == TR_SHAPE_TOKENS, is_text = m->m->rules.shape == TR_SHAPE_TEXT;
+    bool is_ids = tr_shape_row(m->m->rules.shape)->is_ids, is_text = tr_shape_row(m->m->rules.shape)->is_text;
     if (m->writer) {
         uint64_t n_tokens, n_docs;
         tr_shard_writer_counts(m->writer, &n_tokens, &n_docs);
@@ -89,7 +89,7 @@ static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, c
     struct tr_str text = { 0 };
     if (why)
         return skip(m, line, why);
-    if (m->m->rules.shape == TR_SHAPE_TOKENS && m->t->tokenizer) /* ids were made elsewhere: for this tokenizer? */
+    if (tr_shape_row(m->m->rules.shape)->is_ids && m->t->tokenizer) /* ids were made elsewhere: for this tokenizer? */
         st = tr_tokenizer_decode(m->t->tokenizer, ids, n_ids, &text);
     tr_str_release(&text);
     if (st == TR_USAGE)

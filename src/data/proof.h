@@ -10,6 +10,7 @@ struct tr_data;
 struct tr_data_file {
     const char *path;
     enum tr_shape shape;     /* as detected or given; AUTO: a token shard, which does not record it */
+    bool uses_chat;          /* the chat template wrote its documents */
     enum tr_packing packing; /* as used */
     double weight;
     uint64_t n_tokens, n_docs, n_skipped;

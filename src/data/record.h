@@ -20,6 +20,26 @@ struct tr_doc {
 };
 void tr_doc_release(struct tr_doc *doc);
 
+/* ---- the table of shapes (shapes.c) ---- */
+
+enum tr_shape_chat { TR_CHAT_NOT_USED, TR_CHAT_IF_THERE, TR_CHAT_REQUIRED };
+
+struct tr_shape_row {
+    const char *keys[2]; /* members that a record of this shape has */
+    bool are_lists;      /* these members are lists, else anything */
+    bool is_text;        /* all tokens are targets: no mask, and documents become one stream */
+    bool is_ids;         /* needs no tokenizer */
+    enum tr_shape_chat chat;
+    /* Appends the ids and, but for is_text, a byte of mask for each. The record may be changed. */
+    enum tr_status (*encode)(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
+};
+const struct tr_shape_row *tr_shape_row(enum tr_shape shape); /* not AUTO */
+bool tr_rules_use_chat(const struct tr_record_rules *r);      /* the chat template writes the documents */
+/* The shape whose members the record holds; the first one of the table's order of detection. */
+enum tr_status tr_shape_find(const cJSON *record, enum tr_shape *out);
+
+/* ---- records ---- */
+
 /* Finds the shape whose members the record holds. TR_USAGE: the line is not a JSON object or, with *is_object, the
  * object has no known shape. */
 enum tr_status tr_record_detect(const char *line, size_t n, bool *is_object, enum tr_shape *out);

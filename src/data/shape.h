@@ -2,15 +2,18 @@
 #ifndef TR_DATA_SHAPE_H
 #define TR_DATA_SHAPE_H
 
-/* What one JSONL record is. */
+/* What one record is. A shape is a name here, a row in shapes.c, and a word of --data_format (config/options.c, in the
+ * same order). */
 #define TR_SHAPE_LIST(X)                                                                                               \
-    X(AUTO, "auto")             /* by the first record of each file */                                                 \
-    X(TEXT, "text")             /* {"text"} */                                                                         \
-    X(COMPLETION, "completion") /* {"prompt", "completion"} */                                                         \
-    X(ALPACA, "alpaca")         /* {"instruction", "input", "output", "system", "history"} */                          \
-    X(MESSAGES, "messages")     /* {"messages": [{"role", "content"}], "tools"} */                                     \
-    X(SHAREGPT, "sharegpt")     /* {"conversations": [{"from", "value"}], "system", "tools"} */                        \
-    X(TOKENS, "tokens")         /* {"input_ids", "labels"} */
+    X(AUTO, "auto")                       /* by the first record of each file */                                       \
+    X(TEXT, "text")                       /* {"text"} */                                                               \
+    X(COMPLETION, "completion")           /* {"prompt", "completion"}, both texts */                                   \
+    X(ALPACA, "alpaca")                   /* {"instruction", "input", "output", "system", "history"} */                \
+    X(MESSAGES, "messages")               /* {"messages": [{"role", "content"}], "tools"} */                           \
+    X(SHAREGPT, "sharegpt")               /* {"conversations": [{"from", "value"}], "system", "tools"} */              \
+    X(TOKENS, "tokens")                   /* {"input_ids", "labels"} */                                                \
+    X(CHAT_COMPLETION, "chat_completion") /* {"prompt", "completion"}, both lists of messages */                       \
+    X(INPUT_OUTPUT, "input_output")       /* {"segments": [{"label", "text"}]} */
 
 enum tr_shape {
 #define X(name, text) TR_SHAPE_##name,

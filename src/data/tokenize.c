@@ -113,7 +113,7 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
         TR_TRY(detect(source->path, &r->shape));
     if (!o->cache_dir)
         TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path));
-    if (r->shape == TR_SHAPE_TOKENS)
+    if (tr_shape_row(r->shape)->is_ids)
         return TR_OK;
     if (!t->tokenizer)
         TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a tokenizer; give a model with tokenizer.json, or .trtok files",
@@ -121,7 +121,7 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
     if (tr_tokenizer_vocab_size(t->tokenizer) > o->vocab_size)
         TR_TRY(tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64,
                        tr_tokenizer_vocab_size(t->tokenizer) - 1, o->vocab_size));
-    if (!o->chat && (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT))
+    if (!o->chat && tr_shape_row(r->shape)->chat == TR_CHAT_REQUIRED)
         TR_TRY(tr_fail(TR_USAGE,
                        "%s: conversations need a chat template, but the model has none; name one: "
                        "--chat_template chatml, llama3, ... or a .jinja file",
@@ -152,23 +152,25 @@ static enum tr_status cache_key(struct tr_make *m)
     struct tr_str s = { 0 };
     const struct tr_data_options *o = m->t->options;
     const struct tr_record_rules *r = &m->rules;
+    const struct tr_shape_row *row = tr_shape_row(r->shape);
     tr_hash_hex(m->content, hex);
     tr_str_addf(&s, "trtok %d content %s zip %d shard_tokens %" PRId64 " shape %s", TR_SHARD_VERSION, hex,
                 (int)tr_zip_of(m->source->path), o->shard_tokens, tr_shape_name(r->shape));
     if (m->source->kind == TR_SOURCE_JSONL)
-        tr_str_addf(&s, " key %s", r->shape == TR_SHAPE_TEXT ? r->text_key : "");
-    if (r->shape == TR_SHAPE_TOKENS) {
+        tr_str_addf(&s, " key %s", row->is_text ? r->text_key : "");
+    if (row->is_ids) {
         tr_str_addf(&s, " vocab_size %" PRId64, o->vocab_size);
     } else {
         tr_hash_hex(tr_tokenizer_hash(m->t->tokenizer), hex);
-        tr_str_addf(&s, " tokenizer %s%s", hex, tr_tokenizer_before(m->t->tokenizer)->n ? " bos once" : "");
+        tr_str_addf(&s, " tokenizer %s%s%s", hex, tr_tokenizer_before(m->t->tokenizer)->n ? " bos once" : "",
+                    m->source->kind == TR_SOURCE_TEXT || tr_rules_use_chat(r) ? "" : " eos once");
     }
-    if (r->shape == TR_SHAPE_MESSAGES || r->shape == TR_SHAPE_SHAREGPT || (r->shape == TR_SHAPE_ALPACA && r->chat)) {
+    if (tr_rules_use_chat(r)) {
         struct tr_hash128 chat;
         TR_TRY(tr_chat_hash(r->chat, &chat));
         tr_hash_hex(chat, hex);
         tr_str_addf(&s, " chat %s mask %d", hex, (int)r->mask);
-    } else if (r->shape == TR_SHAPE_COMPLETION || r->shape == TR_SHAPE_ALPACA) {
+    } else if (!row->is_text && !row->is_ids) {
         tr_str_addf(&s, " prompts %d", r->mask == TR_MASK_ALL);
     }
     if (!tr_str_ok(&s))
@@ -289,6 +291,7 @@ enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source 
     file->was_cached = true;
     TR_TRY(choose_rules(t, source, &m.rules));
     file->shape = m.rules.shape;
+    file->uses_chat = tr_rules_use_chat(&m.rules);
     TR_TRY(content_hash(t, source->path, &m.content));
     TR_TRY(cache_key(&m));
     TR_TRY(open_or_make(&m, out, file));

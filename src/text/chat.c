@@ -193,31 +193,36 @@ const struct tr_jinja *tr_chat_template(const struct tr_chat *c, const cJSON *to
     return tools && c->with_tools ? c->with_tools : c->plain;
 }
 
-enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messages, size_t n, const cJSON *tools,
+enum tr_status tr_chat_render_first(const struct tr_chat *c, const struct tr_conversation *what, size_t n,
                                     bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans)
 {
     enum { N_OWN = 4, N_MAX = 64 };
     struct tr_jinja_var vars[N_MAX];
     size_t n_vars = N_OWN;
-    const cJSON *v, prompt = { .type = add_generation_prompt ? cJSON_True : cJSON_False };
-    if (!cJSON_IsArray(messages))
+    const cJSON *v, *sets[] = { what->vars, c->vars },
+                    prompt = { .type = add_generation_prompt ? cJSON_True : cJSON_False };
+    if (!cJSON_IsArray(what->messages))
         return tr_fail(TR_USAGE, "a conversation must be a list of messages");
-    cJSON_ArrayForEach(v, messages)
+    cJSON_ArrayForEach(v, what->messages)
     {
         if (!cJSON_IsObject(v))
             return tr_fail(TR_USAGE, "a message of the conversation is not an object with role and content");
     }
-    vars[0] = (struct tr_jinja_var){ "messages", messages, n };
-    vars[1] = (struct tr_jinja_var){ "tools", tools, SIZE_MAX };
+    vars[0] = (struct tr_jinja_var){ "messages", what->messages, n };
+    vars[1] = (struct tr_jinja_var){ "tools", what->tools, SIZE_MAX };
     vars[2] = (struct tr_jinja_var){ "documents", NULL, SIZE_MAX };
     vars[3] = (struct tr_jinja_var){ "add_generation_prompt", &prompt, SIZE_MAX };
-    cJSON_ArrayForEach(v, c->vars)
-    {
-        if (n_vars == N_MAX)
-            return tr_fail(TR_USAGE, "there are more than %d template variables, which is the limit", N_MAX - N_OWN);
-        vars[n_vars++] = (struct tr_jinja_var){ v->string, v, SIZE_MAX };
-    }
-    return tr_jinja_render(tr_chat_template(c, tools), vars, n_vars, c->now_s, out, spans);
+    for (size_t k = 0; k < TR_COUNT_OF(sets); k++)
+        cJSON_ArrayForEach(v, sets[k])
+        {
+            if (k > 0 && cJSON_GetObjectItemCaseSensitive(sets[0], v->string))
+                continue;
+            if (n_vars == N_MAX)
+                return tr_fail(TR_USAGE, "there are more than %d template variables, which is the limit",
+                               N_MAX - N_OWN);
+            vars[n_vars++] = (struct tr_jinja_var){ v->string, v, SIZE_MAX };
+        }
+    return tr_jinja_render(tr_chat_template(c, what->tools), vars, n_vars, c->now_s, out, spans);
 }
 
 static const cJSON *reasoning_of(const cJSON *message)
@@ -289,7 +294,8 @@ enum tr_status tr_chat_render(const struct tr_chat *c, const cJSON *messages, co
     bool is_copy;
     enum tr_status st = tr_chat_alias(messages, &all, &is_copy);
     if (st == TR_OK)
-        st = tr_chat_render_first(c, all, SIZE_MAX, tools, add_generation_prompt, out, spans);
+        st = tr_chat_render_first(c, &(struct tr_conversation){ .messages = all, .tools = tools }, SIZE_MAX,
+                                  add_generation_prompt, out, spans);
     if (is_copy)
         cJSON_Delete((cJSON *)(uintptr_t)all); /* a copy made here; const only because it may also be the caller's */
     return st;

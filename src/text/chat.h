@@ -15,7 +15,7 @@ struct tr_chat;
 enum tr_chat_mask {
     TR_MASK_ASSISTANT,  /* all assistant turns */
     TR_MASK_LAST,       /* the last assistant turn */
-    TR_MASK_COMPLETION, /* everything after the prompt of the last assistant turn */
+    TR_MASK_COMPLETION, /* everything after the prompt: n_prompt messages, or all before the last assistant turn */
     TR_MASK_ALL,        /* every token */
 };
 
@@ -62,10 +62,18 @@ enum tr_status tr_chat_parse(const char *text, size_t n, const char *what, cJSON
 enum tr_status tr_chat_render(const struct tr_chat *c, const cJSON *messages, const cJSON *tools,
                               bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans);
 
+/* A conversation to learn from. Members that are zero are not used. */
+struct tr_conversation {
+    const cJSON *messages;
+    const cJSON *tools;     /* a list */
+    const cJSON *vars;      /* an object: template variables of this conversation, before those of tr_chat_set */
+    size_t n_prompt;        /* the first messages, none of which has a loss */
+    const int8_t *has_loss; /* for each message 1, 0, or -1: by its role */
+};
 /* Appends ids, and to mask one byte per id: 1 = the token has a loss. Nothing is appended on failure. Some templates
  * write a turn differently once it is history, for example without its reasoning. Such a turn has no loss, because the
  * model never writes it in that form. */
-enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer *t, const cJSON *messages,
-                              const cJSON *tools, enum tr_chat_mask mode, struct tr_ids *ids, struct tr_str *mask);
+enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer *t, const struct tr_conversation *what,
+                              enum tr_chat_mask mode, struct tr_ids *ids, struct tr_str *mask);
 
 #endif

@@ -31,7 +31,7 @@ enum tr_status tr_chat_find_end(const struct tr_chat *c, const struct tr_tokeniz
     size_t begin, end, n = 0;
     *out = (struct tr_chat_end){ .id = -1 };
     TR_TRY(tr_chat_parse(probe, sizeof probe - 1, "probe", &messages));
-    TR_TRY(tr_chat_encode(c, t, messages, NULL, TR_MASK_ASSISTANT, &ids, &mask));
+    TR_TRY(tr_chat_encode(c, t, &(struct tr_conversation){ .messages = messages }, TR_MASK_ASSISTANT, &ids, &mask));
     for (size_t i = 0; i < ids.n; i++)
         if (mask.p[i])
             ids.p[n++] = ids.p[i];

@@ -20,7 +20,7 @@ struct tr_chat_builtin {
 const struct tr_chat_builtin *tr_chat_find_builtin(const char *name);
 
 /* Renders the first n messages. The caller has passed them through tr_chat_alias. */
-enum tr_status tr_chat_render_first(const struct tr_chat *c, const cJSON *messages, size_t n, const cJSON *tools,
+enum tr_status tr_chat_render_first(const struct tr_chat *c, const struct tr_conversation *what, size_t n,
                                     bool add_generation_prompt, struct tr_str *out, struct tr_jinja_spans *spans);
 /* Makes a message's reasoning visible under both names, reasoning_content and thinking, whichever name it came with, as
  * transformers does. *out is messages itself or, when *is_copy, a copy that the caller deletes. */

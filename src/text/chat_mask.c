@@ -10,7 +10,7 @@
 
 struct sample {
     const struct tr_chat *c;
-    const cJSON *messages, *tools;
+    struct tr_conversation what;
     size_t n_messages;
     struct tr_str text;
     struct tr_jinja_spans spans;
@@ -39,6 +39,14 @@ static bool is_assistant(const cJSON *message)
 {
     const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
     return role && strcmp(role, "assistant") == 0;
+}
+
+/* Whether turn i has a loss where assistant turns have one. */
+static bool has_loss(const struct sample *s, size_t i, const cJSON *message)
+{
+    if (i < s->what.n_prompt)
+        return false;
+    return s->what.has_loss && s->what.has_loss[i] >= 0 ? s->what.has_loss[i] : is_assistant(message);
 }
 
 static size_t rstripped(const char *p, size_t n)
@@ -98,15 +106,33 @@ static enum tr_status find_begin(const struct sample *s, size_t i, const struct 
 {
     enum tr_status st = TR_OK;
     struct tr_str prompt = { 0 }, before = { 0 };
-    TR_TRY(tr_chat_render_first(s->c, s->messages, i, s->tools, true, &prompt, NULL));
+    TR_TRY(tr_chat_render_first(s->c, &s->what, i, true, &prompt, NULL));
     *begin = common_prefix(&prompt, with_turn);
     *is_found = *begin == prompt.n;
     if (!*is_found) {
-        TR_TRY(tr_chat_render_first(s->c, s->messages, i, s->tools, false, &before, NULL));
+        TR_TRY(tr_chat_render_first(s->c, &s->what, i, false, &before, NULL));
         *is_found = before.n < *begin && memcmp(before.p ? before.p : "", with_turn->p, before.n) == 0;
     }
 out:
     tr_str_release(&prompt);
+    tr_str_release(&before);
+    return st;
+}
+
+/* The same for a turn that the model does not write: there is no prompt for it, so it begins with its content. */
+static enum tr_status find_content(const struct sample *s, size_t i, const cJSON *message,
+                                   const struct tr_str *with_turn, size_t *begin, bool *is_found)
+{
+    struct tr_str before = { 0 };
+    size_t n_text;
+    const char *text = last_words(message, &n_text);
+    enum tr_status st = tr_chat_render_first(s->c, &s->what, i, false, &before, NULL);
+    *begin = before.n;
+    *is_found = st == TR_OK && before.n < with_turn->n && memcmp(before.p ? before.p : "", with_turn->p, before.n) == 0;
+    const char *at =
+        *is_found && n_text > 0 ? memmem(with_turn->p + *begin, with_turn->n - *begin, text, n_text) : NULL;
+    if (at)
+        *begin = (size_t)(at - with_turn->p);
     tr_str_release(&before);
     return st;
 }
@@ -138,10 +164,11 @@ static enum tr_status find_turn(const struct sample *s, size_t i, const cJSON *m
     bool has_prompt = false;
     *out = (struct turn){ 0 };
     if (i + 1 < s->n_messages) {
-        TR_TRY(tr_chat_render_first(s->c, s->messages, i + 1, s->tools, false, &own, NULL));
+        TR_TRY(tr_chat_render_first(s->c, &s->what, i + 1, false, &own, NULL));
         with_turn = &own;
     }
-    TR_TRY(find_begin(s, i, with_turn, &out->span.begin, &has_prompt));
+    TR_TRY(is_assistant(message) ? find_begin(s, i, with_turn, &out->span.begin, &has_prompt)
+                                 : find_content(s, i, message, with_turn, &out->span.begin, &has_prompt));
     size_t begin = out->span.begin, n = with_turn->n - begin;
     size_t n_stripped = n ? rstripped(with_turn->p + begin, n) : 0;
     if (!has_prompt || n == 0)
@@ -159,13 +186,14 @@ out:
     return st == TR_OK ? st : tr_fail_at(st, "turn %zu: ", i);
 }
 
-static const cJSON *last_assistant(const struct sample *s, size_t *i_last)
+/* The last turn that has a loss. NULL: none has. */
+static const cJSON *last_with_loss(const struct sample *s, size_t *i_last)
 {
     const cJSON *m, *last = NULL;
     size_t i = 0;
-    cJSON_ArrayForEach(m, s->messages)
+    cJSON_ArrayForEach(m, s->what.messages)
     {
-        if (is_assistant(m)) {
+        if (has_loss(s, i, m)) {
             last = m;
             *i_last = i;
         }
@@ -178,11 +206,13 @@ static enum tr_status spans_of_turns(struct sample *s)
 {
     const cJSON *m;
     size_t i = 0;
-    cJSON_ArrayForEach(m, s->messages)
+    s->spans.n = 0;
+    cJSON_ArrayForEach(m, s->what.messages)
     {
         struct turn turn;
-        enum tr_status st = is_assistant(m) ? find_turn(s, i, m, &turn) : TR_OK;
-        if (st == TR_OK && is_assistant(m) && turn.is_consistent)
+        bool is_on = has_loss(s, i, m);
+        enum tr_status st = is_on ? find_turn(s, i, m, &turn) : TR_OK;
+        if (st == TR_OK && is_on && turn.is_consistent)
             st = tr_jinja_spans_add(&s->spans, turn.span.begin, turn.span.end);
         if (st != TR_OK)
             return st;
@@ -203,6 +233,25 @@ static enum tr_status check_generation_end(const struct sample *s, const struct 
                      "stop");
 }
 
+/* Keeps the generation blocks behind the prompt. */
+static enum tr_status keep_answers(struct sample *s)
+{
+    enum tr_status st = TR_OK;
+    size_t begin = 0, n = 0;
+    bool is_found = false;
+    if (s->what.n_prompt == 0)
+        return TR_OK;
+    TR_TRY(find_begin(s, s->what.n_prompt, &s->text, &begin, &is_found));
+    if (!is_found)
+        TR_TRY(refuse(s, "the template writes the prompt differently once it is answered"));
+    for (size_t i = 0; i < s->spans.n; i++)
+        if (s->spans.p[i].end > begin)
+            s->spans.p[n++] = s->spans.p[i];
+    s->spans.n = n;
+out:
+    return st;
+}
+
 /* Keeps the generation blocks of the last turn. */
 static void keep_last(struct tr_jinja_spans *spans, const struct turn *last)
 {
@@ -217,17 +266,33 @@ static void keep_last(struct tr_jinja_spans *spans, const struct turn *last)
     spans->n = n;
 }
 
+/* Everything behind the prompt. */
+static enum tr_status span_of_completion(struct sample *s)
+{
+    enum tr_status st = TR_OK;
+    size_t begin = 0;
+    bool is_found = false;
+    s->spans.n = 0;
+    TR_TRY(find_begin(s, s->what.n_prompt, &s->text, &begin, &is_found));
+    if (is_found)
+        TR_TRY(tr_jinja_spans_add(&s->spans, begin, s->text.n));
+out:
+    return st;
+}
+
 static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
 {
-    bool has_blocks = tr_jinja_has_generation(tr_chat_template(s->c, s->tools));
+    bool has_blocks = tr_jinja_has_generation(tr_chat_template(s->c, s->what.tools)) && !s->what.has_loss;
     enum tr_status st = TR_OK;
     struct turn turn;
     size_t i = 0;
-    const cJSON *last = last_assistant(s, &i);
+    const cJSON *last = last_with_loss(s, &i);
     if (mode == TR_MASK_ALL)
         return tr_jinja_spans_add(&s->spans, 0, s->text.n);
     if (!last)
-        return refuse(s, "the conversation has no assistant turn, so there is nothing to train on");
+        return refuse(s, "the conversation has no assistant turn to learn, so there is nothing to train on");
+    if (mode == TR_MASK_COMPLETION && s->what.n_prompt)
+        return span_of_completion(s);
     if (mode == TR_MASK_ASSISTANT && !has_blocks)
         return spans_of_turns(s);
     st = find_turn(s, i, last, &turn);
@@ -239,10 +304,12 @@ static enum tr_status find_spans(struct sample *s, enum tr_chat_mask mode)
         if (turn.is_consistent)
             TR_TRY(tr_jinja_spans_add(&s->spans, turn.span.begin, s->text.n));
     } else if (!has_blocks) {
+        s->spans.n = 0;
         if (turn.is_consistent)
             TR_TRY(tr_jinja_spans_add(&s->spans, turn.span.begin, turn.span.end));
     } else {
         TR_TRY(check_generation_end(s, &turn));
+        TR_TRY(keep_answers(s));
         if (mode == TR_MASK_LAST)
             keep_last(&s->spans, &turn);
     }
@@ -357,16 +424,16 @@ static enum tr_status append(const struct tr_ids *from_ids, const struct tr_str 
     return tr_fail(TR_NOMEM, "no memory for a loss mask");
 }
 
-enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer *t, const cJSON *messages,
-                              const cJSON *tools, enum tr_chat_mask mode, struct tr_ids *ids, struct tr_str *mask)
+enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer *t, const struct tr_conversation *what,
+                              enum tr_chat_mask mode, struct tr_ids *ids, struct tr_str *mask)
 {
     enum tr_status st = TR_OK;
-    struct sample s = { .c = c, .tools = tools };
+    struct sample s = { .c = c, .what = *what };
     struct tr_str own = { 0 };
     bool is_copy = false, wants_blocks = mode == TR_MASK_ASSISTANT || mode == TR_MASK_LAST;
-    TR_TRY(tr_chat_alias(messages, &s.messages, &is_copy));
-    s.n_messages = (size_t)cJSON_GetArraySize(s.messages);
-    TR_TRY(tr_chat_render_first(c, s.messages, SIZE_MAX, tools, false, &s.text, wants_blocks ? &s.spans : NULL));
+    TR_TRY(tr_chat_alias(what->messages, &s.what.messages, &is_copy));
+    s.n_messages = (size_t)cJSON_GetArraySize(s.what.messages);
+    TR_TRY(tr_chat_render_first(c, &s.what, SIZE_MAX, false, &s.text, wants_blocks ? &s.spans : NULL));
     TR_TRY(find_tokens(&s, t));
     TR_TRY(find_spans(&s, mode));
     mask_by_bytes(&s, &own);
@@ -378,7 +445,7 @@ enum tr_status tr_chat_encode(const struct tr_chat *c, const struct tr_tokenizer
     TR_TRY(append(&s.ids, &own, ids, mask));
 out:
     if (is_copy)
-        cJSON_Delete((cJSON *)(uintptr_t)s.messages); /* a copy made here; see tr_chat_render */
+        cJSON_Delete((cJSON *)(uintptr_t)s.what.messages); /* a copy made here; see tr_chat_render */
     tr_jinja_spans_release(&s.spans);
     tr_jinja_spans_release(&s.tokens);
     tr_str_release(&s.text);

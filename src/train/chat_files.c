@@ -18,7 +18,7 @@ static bool has_conversations(const struct tr_data *data)
     size_t n;
     const struct tr_data_file *f = tr_data_files(data, &n);
     for (size_t i = 0; i < n; i++)
-        if (f[i].shape == TR_SHAPE_MESSAGES || f[i].shape == TR_SHAPE_SHAREGPT || f[i].shape == TR_SHAPE_ALPACA)
+        if (f[i].uses_chat)
             return true;
     return false;
 }

@@ -16,8 +16,9 @@ static bool needs_tokenizer(const struct tr_data_list *list)
 }
 
 /* The options' words are the data room's, in its order. */
-static_assert((int)TR_FORMAT_TOKENS == (int)TR_SHAPE_TOKENS && (int)TR_TRAIN_ON_ALL == (int)TR_MASK_ALL &&
-                  (int)TR_PACKING_NONE == (int)TR_PACK_NONE && (int)TR_DOCUMENTS_REFUSE == (int)TR_LONG_REFUSE,
+static_assert((int)TR_FORMAT_COUNT == (int)TR_SHAPE_COUNT && (int)TR_FORMAT_TOKENS == (int)TR_SHAPE_TOKENS &&
+                  (int)TR_TRAIN_ON_ALL == (int)TR_MASK_ALL && (int)TR_PACKING_NONE == (int)TR_PACK_NONE &&
+                  (int)TR_DOCUMENTS_REFUSE == (int)TR_LONG_REFUSE,
               "same order");
 
 static struct tr_data_options data_options(const struct tr_config *cfg, const struct tr_setup *s,

@@ -16,6 +16,13 @@ static void shapes_are_detected_and_masked(void **state)
           TR_PACK_BESTFIT },
         { "{\"input_ids\": [97, 98, 99, 256], \"labels\": [-100, -100, 99, 256]}\n{\"input_ids\": [97, 98]}\n",
           "abC!|aB|", TR_SHAPE_TOKENS, TR_PACK_BESTFIT },
+        { "{\"segments\": [{\"label\": false, \"text\": \"ask\"}, {\"label\": true, \"text\": \"say\"}, {\"label\": 0, "
+          "\"text\": \"so\"}, {\"label\": 1, \"text\": \"b<|endoftext|>\"}]}\n",
+          "askSAYsoB!|", TR_SHAPE_INPUT_OUTPUT, TR_PACK_BESTFIT },
+        /* an end of text that the record brings is there once */
+        { "{\"text\": \"abc<|endoftext|>\"}\n", "aBC!|", TR_SHAPE_TEXT, TR_PACK_STREAM },
+        { "{\"prompt\": \"ask\", \"completion\": \"say<|endoftext|>\"}\n", "askSAY!|", TR_SHAPE_COMPLETION,
+          TR_PACK_BESTFIT },
         { "{\"input_ids\": [97, 98], \"labels\": null, \"attention_mask\": [1, 1]}\n", "aB|", TR_SHAPE_TOKENS,
           TR_PACK_BESTFIT },
     };
@@ -128,6 +135,19 @@ static void conversations_go_through_the_chat_template(void **state)
         { "{\"conversations\": [{\"from\": \"human\", \"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"yo\"}, "
           "{\"from\": \"human\", \"value\": \"ok\"}, {\"from\": \"gpt\", \"value\": \"by\"}]}\n",
           U "hi" E A "yo" E U "ok" E A "BY" E_ON "|", TR_SHAPE_SHAREGPT, TR_MASK_LAST },
+        { "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}, "
+          "{\"role\": \"user\", \"content\": \"c\"}], \"completion\": [{\"role\": \"assistant\", \"content\": "
+          "\"d\"}]}\n",
+          U "a" E A "b" E U "c" E A "D" E_ON "|", TR_SHAPE_CHAT_COMPLETION, TR_MASK_ASSISTANT },
+        { "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": [{\"role\": \"assistant\", "
+          "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", \"content\": "
+          "\"d\"}]}\n",
+          U "a" E A "B" E_ON U "c" E A "D" E_ON "|", TR_SHAPE_CHAT_COMPLETION, TR_MASK_ASSISTANT },
+        { "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": [{\"role\": \"assistant\", "
+          "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", \"content\": "
+          "\"d\"}]}\n",
+          U "a" E A "B<|IM_END|>\n<|IM_START|>USER\nC<|IM_END|>\n<|IM_START|>ASSISTANT\nD<|IM_END|>\n|",
+          TR_SHAPE_CHAT_COMPLETION, TR_MASK_COMPLETION },
         { "{\"instruction\": \"do\", \"input\": \"it\", \"output\": \"yo\", \"history\": [[\"a\", \"b\"]]}\n",
           U "a" E A "B" E_ON U "do\nit" E A "YO" E_ON "|", TR_SHAPE_ALPACA, TR_MASK_ASSISTANT },
     };

@@ -112,7 +112,8 @@ static int check_mask(const cJSON *doc, const cJSON *row, const struct tr_tokeni
     struct tr_chat *c = open_template(template);
     struct tr_ids ids = { 0 };
     struct tr_str mask = { 0 };
-    enum tr_status st = tr_chat_encode(c, t, at(at(doc, "chats"), chat), NULL, mode, &ids, &mask);
+    enum tr_status st =
+        tr_chat_encode(c, t, &(struct tr_conversation){ .messages = at(at(doc, "chats"), chat) }, mode, &ids, &mask);
     bool is_same = wanted ? st == TR_OK && mask.n == strlen(wanted) && ids.n == mask.n : st == TR_USAGE;
     const cJSON *id = at(row, "ids")->child;
     for (size_t i = 0; is_same && i < ids.n; i++, id = id->next)
@@ -176,7 +177,7 @@ static enum tr_status encode(struct scratch *s, const char *template, const char
     put_text(s, "chat_template.jinja", template);
     assert_ok(tr_chat_open(s->dir, NULL, &c));
     assert_ok(tr_chat_parse(json, strlen(json), "messages", &messages));
-    enum tr_status st = tr_chat_encode(c, t, messages, NULL, mode, &ids, &mask);
+    enum tr_status st = tr_chat_encode(c, t, &(struct tr_conversation){ .messages = messages }, mode, &ids, &mask);
     for (size_t i = 0; shown && i < mask.n; i++)
         if (mask.p[i])
             assert_ok(tr_tokenizer_decode(t, &ids.p[i], 1, shown));

@@ -1,0 +1,183 @@
+/* encode_text.c - records that are text or ids, without a chat template.
+ *
+ * Prompt and answer are encoded separately, so that the boundary of the mask is a boundary of tokens: at inference the
+ * model sees exactly the ids of the prompt. Rejected: encoding them together and finding the boundary afterwards (a
+ * token may cross it).
+ */
+#include "data/encode.h"
+
+#include <math.h>
+#include <string.h>
+
+enum tr_status tr_doc_mask(struct tr_doc *doc, bool is_target)
+{
+    while (doc->mask.n < doc->ids.n && tr_str_ok(&doc->mask))
+        tr_str_add(&doc->mask, is_target ? "\1" : "\0", 1);
+    return tr_str_ok(&doc->mask) ? TR_OK : tr_fail(TR_NOMEM, "no memory for a loss mask");
+}
+
+enum tr_status tr_doc_begin(const struct tr_tokenizer *t, struct tr_ids *ids)
+{
+    enum tr_status st = TR_OK;
+    const struct tr_ids *before = tr_tokenizer_before(t);
+    for (size_t i = 0; i < before->n && st == TR_OK; i++)
+        st = tr_ids_add(ids, before->p[i]);
+    return st;
+}
+
+enum tr_status tr_doc_end(const struct tr_tokenizer *t, struct tr_ids *ids)
+{
+    int32_t eos = tr_tokenizer_eos(t);
+    return eos < 0 ? TR_OK : tr_ids_add(ids, eos);
+}
+
+/* The ids before the text, then those of the text. A text that brings the BOS which the tokenizer puts in front keeps
+ * one of the two. */
+static enum tr_status begin_with(const struct tr_tokenizer *t, const char *text, struct tr_ids *ids)
+{
+    enum tr_status st = TR_OK;
+    size_t n_old = ids->n;
+    TR_TRY(tr_doc_begin(t, ids));
+    size_t at = ids->n;
+    TR_TRY(tr_tokenizer_encode(t, text, strlen(text), ids));
+    if (at > n_old && at < ids->n && ids->p[at] == ids->p[at - 1] && ids->p[at] == tr_tokenizer_bos(t))
+        memmove(ids->p + at, ids->p + at + 1, (--ids->n - at) * sizeof *ids->p);
+out:
+    return st;
+}
+
+/* A text that brings its own <eos> keeps one. */
+static enum tr_status end_once(const struct tr_tokenizer *t, struct tr_ids *ids)
+{
+    bool has_end = ids->n > 0 && ids->p[ids->n - 1] == tr_tokenizer_eos(t);
+    return has_end ? TR_OK : tr_doc_end(t, ids);
+}
+
+enum tr_status tr_encode_text(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    const char *text = NULL;
+    TR_TRY(tr_json_str(record, r->text_key, true, &text));
+    if (!*text)
+        TR_TRY(tr_fail(TR_USAGE, "\"%s\" is empty", r->text_key));
+    TR_TRY(begin_with(r->tokenizer, text, &doc->ids));
+    TR_TRY(end_once(r->tokenizer, &doc->ids));
+out:
+    return st;
+}
+
+static enum tr_status encode_pair(const struct tr_record_rules *r, const char *prompt, const char *answer,
+                                  struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    TR_TRY(begin_with(r->tokenizer, prompt, &doc->ids));
+    TR_TRY(tr_doc_mask(doc, r->mask == TR_MASK_ALL));
+    TR_TRY(tr_tokenizer_encode(r->tokenizer, answer, strlen(answer), &doc->ids));
+    TR_TRY(end_once(r->tokenizer, &doc->ids));
+    TR_TRY(tr_doc_mask(doc, true));
+out:
+    return st;
+}
+
+enum tr_status tr_encode_completion(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    const char *prompt = NULL, *completion = NULL;
+    TR_TRY(tr_json_str(record, "prompt", true, &prompt));
+    TR_TRY(tr_json_str(record, "completion", true, &completion));
+    if (!*completion)
+        TR_TRY(tr_fail(TR_USAGE, "\"completion\" is empty, so there is nothing to train on"));
+    TR_TRY(encode_pair(r, prompt, completion, doc));
+out:
+    return st;
+}
+
+enum tr_status tr_encode_alpaca(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str prompt = { 0 };
+    const char *answer = NULL;
+    if (tr_rules_use_chat(r))
+        return tr_encode_alpaca_chat(r, record, doc);
+    TR_TRY(tr_chat_alpaca_text(record, &prompt, &answer));
+    TR_TRY(encode_pair(r, prompt.p, answer, doc));
+out:
+    tr_str_release(&prompt);
+    return st;
+}
+
+/* ---- segments ---- */
+
+/* axolotl's input_output: nothing is added, neither <bos> nor <eos>; the label says whether a segment has a loss. */
+enum tr_status tr_encode_segments(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(record, "segments");
+    int number = 0;
+    if (!cJSON_IsArray(list))
+        TR_TRY(tr_fail(TR_USAGE, "\"segments\" is %s", list ? "not a list" : "missing"));
+    for (const cJSON *s = list->child; s; s = s->next, number++) {
+        const cJSON *label = cJSON_GetObjectItemCaseSensitive(s, "label");
+        const char *text = NULL;
+        bool is_number = cJSON_IsNumber(label) && (label->valuedouble == 0 || label->valuedouble == 1);
+        if (!cJSON_IsObject(s) || !(cJSON_IsBool(label) || is_number))
+            TR_TRY(tr_fail(TR_USAGE, "segment %d has no \"label\" that is true or false", number));
+        TR_TRY(tr_json_str(s, "text", true, &text));
+        TR_TRY(tr_tokenizer_encode(r->tokenizer, text, strlen(text), &doc->ids));
+        bool is_on = is_number ? label->valuedouble == 1 : cJSON_IsTrue(label);
+        TR_TRY(tr_doc_mask(doc, is_on || r->mask == TR_MASK_ALL));
+    }
+out:
+    return st;
+}
+
+/* ---- ids ---- */
+
+static bool is_id(const cJSON *x)
+{
+    return cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble <= INT32_MAX &&
+           x->valuedouble == floor(x->valuedouble);
+}
+
+static enum tr_status list_member(const cJSON *record, const char *key, bool is_required, const cJSON **out)
+{
+    *out = cJSON_GetObjectItemCaseSensitive(record, key);
+    if (cJSON_IsNull(*out))
+        *out = NULL;
+    if (*out ? !cJSON_IsArray(*out) : is_required)
+        return tr_fail(TR_USAGE, "\"%s\" is %s", key, *out ? "not a list" : "missing");
+    return TR_OK;
+}
+
+/* attention_mask is optional and must be all 1, because padding inside a row would be trained on. */
+enum tr_status tr_encode_tokens(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
+{
+    enum tr_status st = TR_OK;
+    const cJSON *ids, *labels, *attention;
+    int at = 0;
+    (void)r;
+    TR_TRY(list_member(record, "input_ids", true, &ids));
+    TR_TRY(list_member(record, "labels", false, &labels));
+    TR_TRY(list_member(record, "attention_mask", false, &attention));
+    int n = cJSON_GetArraySize(ids);
+    if (n == 0)
+        TR_TRY(tr_fail(TR_USAGE, "\"input_ids\" is empty"));
+    if ((labels && cJSON_GetArraySize(labels) != n) || (attention && cJSON_GetArraySize(attention) != n))
+        TR_TRY(tr_fail(TR_USAGE, "\"labels\" or \"attention_mask\" is not as long as the %d \"input_ids\"", n));
+    const cJSON *label = labels ? labels->child : NULL, *seen = attention ? attention->child : NULL;
+    for (const cJSON *id = ids->child; id; id = id->next, at++) {
+        if (!is_id(id))
+            TR_TRY(tr_fail(TR_USAGE, "\"input_ids\" at %d is not a token id", at));
+        bool is_target = !label || (is_id(label) && label->valuedouble == id->valuedouble);
+        if (!is_target && !(cJSON_IsNumber(label) && label->valuedouble == TR_TARGET_NONE))
+            TR_TRY(tr_fail(TR_USAGE, "\"labels\" at %d is neither the token's id nor -100", at));
+        if (seen && !(cJSON_IsNumber(seen) && seen->valuedouble == 1))
+            TR_TRY(tr_fail(TR_USAGE, "\"attention_mask\" at %d is not 1; give records without padding", at));
+        TR_TRY(tr_ids_add(&doc->ids, (int32_t)id->valuedouble));
+        TR_TRY(tr_doc_mask(doc, is_target));
+        label = label ? label->next : NULL;
+        seen = seen ? seen->next : NULL;
+    }
+out:
+    return st;
+}

@@ -1,0 +1,96 @@
+/* shapes.c - the table of record shapes: what a record of each holds, what it needs, and what turns it into tokens.
+ *
+ * A new shape is a name in shape.h, a row here, an encode function, and a word of --data_format.
+ */
+#include "data/encode.h"
+
+#define X(name, text) text,
+static const char *const shape_names[] = { TR_SHAPE_LIST(X) };
+static const char *const packing_names[] = { TR_PACK_LIST(X) };
+#undef X
+_Static_assert(TR_COUNT_OF(shape_names) == TR_SHAPE_COUNT && TR_COUNT_OF(packing_names) == TR_PACK_COUNT, "one each");
+
+const char *tr_shape_name(enum tr_shape shape)
+{
+    return shape_names[shape];
+}
+
+const char *tr_packing_name(enum tr_packing packing)
+{
+    return packing_names[packing];
+}
+
+static const struct tr_shape_row rows[TR_SHAPE_COUNT] = {
+    [TR_SHAPE_TEXT] = { .keys = { "text" }, .is_text = true, .encode = tr_encode_text },
+    [TR_SHAPE_COMPLETION] = { .keys = { "prompt", "completion" }, .encode = tr_encode_completion },
+    [TR_SHAPE_ALPACA] = { .keys = { "instruction", "output" }, .chat = TR_CHAT_IF_THERE, .encode = tr_encode_alpaca },
+    [TR_SHAPE_MESSAGES] = { .keys = { "messages" }, .chat = TR_CHAT_REQUIRED, .encode = tr_encode_messages },
+    [TR_SHAPE_SHAREGPT] = { .keys = { "conversations" }, .chat = TR_CHAT_REQUIRED, .encode = tr_encode_sharegpt },
+    [TR_SHAPE_TOKENS] = { .keys = { "input_ids" }, .is_ids = true, .encode = tr_encode_tokens },
+    [TR_SHAPE_CHAT_COMPLETION] = { .keys = { "prompt", "completion" },
+                                   .are_lists = true,
+                                   .chat = TR_CHAT_REQUIRED,
+                                   .encode = tr_encode_chat_completion },
+    [TR_SHAPE_INPUT_OUTPUT] = { .keys = { "segments" }, .are_lists = true, .encode = tr_encode_segments },
+};
+
+/* Records often hold a rendered "text" beside the members from which it was made, so text comes last; lists come before
+ * the texts of the same names. */
+static const enum tr_shape detected[] = {
+    TR_SHAPE_MESSAGES,        TR_SHAPE_SHAREGPT,   TR_SHAPE_TOKENS, TR_SHAPE_INPUT_OUTPUT,
+    TR_SHAPE_CHAT_COMPLETION, TR_SHAPE_COMPLETION, TR_SHAPE_ALPACA, TR_SHAPE_TEXT,
+};
+_Static_assert(TR_COUNT_OF(detected) == TR_SHAPE_COUNT - 1, "all but auto");
+
+const struct tr_shape_row *tr_shape_row(enum tr_shape shape)
+{
+    TR_BUG_ON(shape <= TR_SHAPE_AUTO || shape >= TR_SHAPE_COUNT);
+    return &rows[shape];
+}
+
+bool tr_rules_use_chat(const struct tr_record_rules *r)
+{
+    enum tr_shape_chat chat = tr_shape_row(r->shape)->chat;
+    return chat == TR_CHAT_REQUIRED || (chat == TR_CHAT_IF_THERE && r->chat);
+}
+
+static bool has_member(const cJSON *record, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(record, key) != NULL;
+}
+
+static bool has_keys(const cJSON *record, const struct tr_shape_row *row)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(row->keys) && row->keys[i]; i++) {
+        const cJSON *member = cJSON_GetObjectItemCaseSensitive(record, row->keys[i]);
+        if (!member || (row->are_lists && !cJSON_IsArray(member)))
+            return false;
+    }
+    return true;
+}
+
+static enum tr_status refuse(const cJSON *record)
+{
+    char keys[160] = "", shown[48];
+    size_t n = 0;
+    for (const cJSON *m = record->child; m && n < sizeof keys - sizeof shown - 8; m = m->next)
+        n += (size_t)snprintf(keys + n, sizeof keys - n, "%s%s", n ? ", " : "",
+                              tr_escape(m->string, shown, sizeof shown));
+    if (has_member(record, "chosen") && has_member(record, "rejected"))
+        return tr_fail(TR_USAGE, "a record with \"chosen\" and \"rejected\" is a preference pair; give records to "
+                                 "imitate: prompt and completion, or messages");
+    return tr_fail(TR_USAGE,
+                   "the members (%s) are not those of a known record: text, prompt + completion, instruction + output, "
+                   "messages, conversations, segments, or input_ids; name the member that holds the text with text_key",
+                   keys);
+}
+
+enum tr_status tr_shape_find(const cJSON *record, enum tr_shape *out)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(detected); i++)
+        if (has_keys(record, &rows[detected[i]])) {
+            *out = detected[i];
+            return TR_OK;
+        }
+    return refuse(record);
+}
