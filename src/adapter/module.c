@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define LLAMA_LEAVES "model.rotary_emb", "mlp.act_fn"
-/* PEFT's default targets; modules without parameters, of the model and of each layer (transformers 5). */
+/* PEFT's default targets (NULL: it has none); modules without parameters, of the model and of each layer (transformers
+ * 5). */
 static const struct family {
     const char *model_type, *targets, *leaves, *layer_leaves;
 } families[] = {
@@ -18,8 +19,11 @@ static const struct family {
     { "mistral", "q_proj v_proj", LLAMA_LEAVES },
     { "qwen2", "q_proj v_proj", LLAMA_LEAVES },
     { "qwen3", "q_proj v_proj", LLAMA_LEAVES },
+    { "gemma", "q_proj v_proj", LLAMA_LEAVES },
     { "gemma2", "q_proj v_proj", LLAMA_LEAVES },
     { "gemma3_text", "q_proj v_proj", LLAMA_LEAVES },
+    { "granite", NULL, LLAMA_LEAVES },
+    { "smollm3", NULL, LLAMA_LEAVES },
     { "opt", "q_proj v_proj", "", "activation_fn" },
     { "gpt2", "c_attn", "transformer.drop", "attn.attn_dropout attn.resid_dropout mlp.act mlp.dropout" },
 };

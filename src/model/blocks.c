@@ -179,6 +179,8 @@ tr_val tr_headnorm(struct tr_build *b, tr_val x, const char *name, double weight
 
 tr_val tr_rope(struct tr_build *b, tr_val x)
 {
+    if (b->hp->kind[b->kind].rope == TR_NONE)
+        return x;
     tr_val pos = batch(b, TR_B_POSITIONS), table = rope_table(b, b->hp->kind[b->kind].rope);
     tr_val y = temp(b, cols_of(b, x), "rope");
     struct tr_node *n = tr_node_add(b->p, TR_OP_ROPE, TR_FORWARD);
@@ -256,6 +258,8 @@ tr_val tr_add(struct tr_build *b, tr_val x, tr_val y)
 
 tr_val tr_scale(struct tr_build *b, tr_val x, double factor)
 {
+    if (factor == 1)
+        return x;
     return op1(b, TR_OP_SCALE, x, temp(b, cols_of(b, x), "scaled"), (struct tr_attr){ .scale = (float)factor });
 }
 

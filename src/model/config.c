@@ -33,6 +33,7 @@ static const struct {
     { "mistral", "attention_bias mlp_bias max_window_layers use_sliding_window pretraining_tp" },
     { "qwen2", "use_mrope attention_bias mlp_bias pretraining_tp" },
     { "qwen3", "use_mrope mlp_bias pretraining_tp" },
+    { "gemma", "hidden_activation" },
     { "gemma2", "hidden_act" },
     { "gemma3_text", "hidden_act" },
     { "opt", "activation_dropout" },
@@ -107,24 +108,28 @@ enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp)
 {
     enum tr_status st = TR_OK;
     const int64_t big = 1 << 24;
-    TR_TRY(tr_json_int(config, "vocab_size", true, 1, big, &hp->vocab));
-    TR_TRY(tr_json_int(config, "hidden_size", true, 1, 1 << 20, &hp->hidden));
-    TR_TRY(tr_json_int(config, "num_hidden_layers", true, 1, TR_MAX_LAYERS, &hp->layers));
-    TR_TRY(tr_json_int(config, "num_attention_heads", true, 1, 1 << 16, &hp->n_heads_q));
-    hp->n_heads_kv = hp->n_heads_q;
+    TR_TRY(tr_json_int(config, "vocab_size", hp->vocab == 0, 1, big, &hp->vocab));
+    TR_TRY(tr_json_int(config, "hidden_size", hp->hidden == 0, 1, 1 << 20, &hp->hidden));
+    TR_TRY(tr_json_int(config, "num_hidden_layers", hp->layers == 0, 1, TR_MAX_LAYERS, &hp->layers));
+    TR_TRY(tr_json_int(config, "num_attention_heads", hp->n_heads_q == 0, 1, 1 << 16, &hp->n_heads_q));
+    if (hp->n_heads_kv == 0)
+        hp->n_heads_kv = hp->n_heads_q;
     TR_TRY(tr_json_int(config, "num_key_value_heads", false, 1, hp->n_heads_q, &hp->n_heads_kv));
     if (hp->n_heads_q % hp->n_heads_kv != 0)
         TR_TRY(tr_fail(TR_USAGE,
                        "config.json: num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64,
                        hp->n_heads_kv, hp->n_heads_q));
-    hp->head_dim = hp->hidden / hp->n_heads_q;
+    if (hp->head_dim == 0)
+        hp->head_dim = hp->hidden / hp->n_heads_q;
     TR_TRY(tr_json_int(config, "head_dim", false, 1, 1024, &hp->head_dim));
     if (hp->head_dim < 1 || hp->head_dim > 1024)
         TR_TRY(tr_fail(TR_USAGE, "config.json: head size %" PRId64 " is outside 1..1024", hp->head_dim));
     TR_TRY(tr_json_int(config, "intermediate_size", false, 1, 1 << 24, &hp->ffn));
-    hp->max_positions = 2048;
+    if (hp->max_positions == 0)
+        hp->max_positions = 2048;
     TR_TRY(tr_json_int(config, "max_position_embeddings", false, 1, INT32_MAX, &hp->max_positions));
-    hp->norm_eps = 1e-6;
+    if (!(hp->norm_eps > 0))
+        hp->norm_eps = 1e-6;
     TR_TRY(tr_json_real(config, "rms_norm_eps", false, &hp->norm_eps));
     TR_TRY(tr_json_real(config, "attention_dropout", false, &hp->dropout_attn));
     TR_TRY(tr_json_bool(config, "tie_word_embeddings", false, &hp->is_tied));
@@ -213,6 +218,35 @@ enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_h
     r->dim = hp->head_dim;
     if (r->dim < 2 || r->dim % 2)
         st = tr_fail(TR_USAGE, "config.json: a head of %" PRId64 " cannot rotate; its size must be even", r->dim);
+    return st;
+}
+
+enum tr_status tr_hp_rope_pair(const cJSON *config, double theta, double local_theta, const char *local_key,
+                               struct tr_hparams *hp)
+{
+    enum tr_status st = TR_OK;
+    const cJSON *both = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
+    const cJSON *old = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
+    const cJSON *full = cJSON_GetObjectItemCaseSensitive(both, "full_attention");
+    const cJSON *local = cJSON_GetObjectItemCaseSensitive(both, "sliding_attention");
+    for (int i = 0; i < TR_C_COUNT; i++)
+        hp->rope[i] = (struct tr_rope){ .type = TR_ROPE_DEFAULT,
+                                        .theta = i == TR_C_ROPE ? theta : local_theta,
+                                        .original_max = hp->max_positions,
+                                        .dim = hp->head_dim };
+    TR_TRY(tr_json_real(config, "rope_theta", false, &hp->rope[TR_C_ROPE].theta));
+    if (local_key)
+        TR_TRY(tr_json_real(config, local_key, false, &hp->rope[TR_C_ROPE_LOCAL].theta));
+    if (cJSON_IsObject(full))
+        TR_TRY(tr_rope_parse(full, config, &hp->rope[TR_C_ROPE]));
+    if (cJSON_IsObject(old))
+        TR_TRY(tr_rope_parse(old, config, &hp->rope[TR_C_ROPE]));
+    if (cJSON_IsObject(local))
+        TR_TRY(tr_rope_parse(local, config, &hp->rope[TR_C_ROPE_LOCAL]));
+    hp->kind[1].rope = TR_C_ROPE_LOCAL;
+    if (hp->head_dim % 2)
+        st = tr_fail(TR_USAGE, "config.json: a head of %" PRId64 " cannot rotate; its size must be even", hp->head_dim);
+out:
     return st;
 }
 

@@ -1,13 +1,16 @@
-/* llama.c - Llama 1, 2, 3, 3.1 and 3.2. Mistral and Qwen share the network (llama_kin.c).
+/* llama.c - Llama 1, 2, 3, 3.1 and 3.2. The families of llama_kin.c and Gemma 1 share the network.
  *
- *   x = x + O(attention(rope(Q h), rope(K h), V h))   with h = norm(x)
- *   x = x + down(act(gate h) * up h)                   with h = norm(x)
+ *   x = x + r O(attention(rope(Q h), rope(K h), V h))   with h = norm(x)
+ *   x = x + r down(act(gate h) * up h)                   with h = norm(x)
+ *
+ * r is 1 for all but Granite.
  */
 #include "model/llama.h"
 
 tr_val tr_llama_embed(struct tr_build *b)
 {
-    return tr_embed(b, TR_B_TOKENS, "model.embed_tokens", tr_build_hparams(b)->vocab, 0);
+    const struct tr_hparams *hp = tr_build_hparams(b);
+    return tr_scale(b, tr_embed(b, TR_B_TOKENS, "model.embed_tokens", hp->vocab, 0), hp->embed_scale);
 }
 
 tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this micro-batch */
@@ -15,29 +18,33 @@ tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this 
     const struct tr_hparams *hp = tr_build_hparams(b);
     int64_t n_q = hp->n_heads_q * hp->head_dim, n_kv = hp->n_heads_kv * hp->head_dim;
 
-    tr_val h = tr_rmsnorm(b, x, "input_layernorm", 0);
+    tr_val h = tr_rmsnorm(b, x, "input_layernorm", hp->norm_offset);
     tr_val q = tr_linear(b, h, "self_attn.q_proj", n_q, hp->qkv_bias);
     tr_val k = tr_linear(b, h, "self_attn.k_proj", n_kv, hp->qkv_bias);
     tr_val v = tr_linear(b, h, "self_attn.v_proj", n_kv, hp->qkv_bias);
     if (hp->has_qk_norm) {
-        q = tr_headnorm(b, q, "self_attn.q_norm", 0);
-        k = tr_headnorm(b, k, "self_attn.k_norm", 0);
+        q = tr_headnorm(b, q, "self_attn.q_norm", hp->norm_offset);
+        k = tr_headnorm(b, k, "self_attn.k_norm", hp->norm_offset);
     }
     /* One statement each: C does not order the evaluation of two arguments, and it would order the nodes. */
     k = tr_rope(b, k);
     q = tr_rope(b, q);
     tr_val a = tr_attention(b, q, k, v);
-    x = tr_add(b, x, tr_linear(b, a, "self_attn.o_proj", hp->hidden, hp->o_bias));
+    tr_val o = tr_linear(b, a, "self_attn.o_proj", hp->hidden, hp->o_bias);
+    x = tr_add(b, x, tr_scale(b, o, hp->residual_scale));
 
-    h = tr_rmsnorm(b, x, "post_attention_layernorm", 0);
+    h = tr_rmsnorm(b, x, "post_attention_layernorm", hp->norm_offset);
     tr_val gate = tr_linear(b, h, "mlp.gate_proj", hp->ffn, hp->mlp_bias);
     tr_val up = tr_linear(b, h, "mlp.up_proj", hp->ffn, hp->mlp_bias);
-    return tr_add(b, x, tr_linear(b, tr_glu(b, gate, up), "mlp.down_proj", hp->hidden, hp->mlp_bias));
+    tr_val down = tr_linear(b, tr_glu(b, gate, up), "mlp.down_proj", hp->hidden, hp->mlp_bias);
+    return tr_add(b, x, tr_scale(b, down, hp->residual_scale));
 }
 
 void tr_llama_head(struct tr_build *b, tr_val x)
 {
-    tr_head(b, tr_rmsnorm(b, x, "model.norm", 0), tr_build_hparams(b)->is_tied ? "model.embed_tokens" : "lm_head");
+    const struct tr_hparams *hp = tr_build_hparams(b);
+    tr_val h = tr_scale(b, tr_rmsnorm(b, x, "model.norm", hp->norm_offset), hp->logit_scale);
+    tr_head(b, h, hp->is_tied ? "model.embed_tokens" : "lm_head");
 }
 
 const struct tr_param_rule tr_llama_rules[TR_LLAMA_RULES] = {
@@ -47,12 +54,6 @@ const struct tr_param_rule tr_llama_rules[TR_LLAMA_RULES] = {
     { "mlp.gate_proj", 0, TR_BY_ANY, 1 },        { "mlp.up_proj", 0, TR_BY_ANY, 1 },
     { "mlp.down_proj", 1, TR_BY_ANY, 1 },
 };
-
-const char tr_llama_keys[] =
-    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
-    "head_dim hidden_act max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters "
-    "partial_rotary_factor original_max_position_embeddings attention_bias attention_dropout mlp_bias "
-    "tie_word_embeddings pretraining_tp sliding_window use_sliding_window max_window_layers layer_types";
 
 enum tr_status tr_llama_configure(const cJSON *c, struct tr_hparams *hp)
 {
@@ -66,14 +67,19 @@ out:
     return st;
 }
 
+enum tr_status tr_llama_biases(const cJSON *c, struct tr_hparams *hp)
+{
+    enum tr_status st = tr_json_bool(c, "attention_bias", false, &hp->qkv_bias);
+    hp->o_bias = hp->qkv_bias;
+    return st == TR_OK ? tr_json_bool(c, "mlp_bias", false, &hp->mlp_bias) : st;
+}
+
 static enum tr_status configure(const cJSON *c, struct tr_hparams *hp)
 {
     enum tr_status st = TR_OK;
     int64_t pretraining_tp = 1;
     TR_TRY(tr_llama_configure(c, hp));
-    TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
-    hp->o_bias = hp->qkv_bias;
-    TR_TRY(tr_json_bool(c, "mlp_bias", false, &hp->mlp_bias));
+    TR_TRY(tr_llama_biases(c, hp));
     /* pretraining_tp only changed the order of sums in the original code */
     TR_TRY(tr_json_int(c, "pretraining_tp", false, 1, 1024, &pretraining_tp));
     TR_TRY(tr_hp_layers(c, 0, hp));
@@ -81,4 +87,4 @@ out:
     return st;
 }
 
-const struct tr_arch tr_arch_llama = TR_LLAMA_ROW("llama", "LlamaForCausalLM", configure);
+const struct tr_arch tr_arch_llama = TR_LLAMA_ROW("llama", "LlamaForCausalLM", configure, "");

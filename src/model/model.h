@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "program/program.h"
 
-enum { TR_MAX_LAYERS = 1024, TR_LAYER_KINDS = 2 };
+enum { TR_MAX_LAYERS = 1024, TR_LAYER_KINDS = 4 };
 
 enum tr_rope_type { TR_ROPE_NONE, TR_ROPE_DEFAULT, TR_ROPE_LINEAR, TR_ROPE_DYNAMIC, TR_ROPE_YARN, TR_ROPE_LLAMA3 };
 
@@ -25,12 +25,15 @@ struct tr_rope {
 /* What may differ between the layers of one model. */
 struct tr_layer_kind {
     int64_t window; /* 0 = full attention */
-    int rope;       /* enum tr_const_slot */
+    int rope;       /* enum tr_const_slot; TR_NONE = its heads do not rotate (NoPE) */
 };
 
 struct tr_hparams {
     int64_t vocab, hidden, layers, n_heads_q, n_heads_kv, head_dim, ffn, max_positions;
-    double norm_eps, init_std, attn_scale, attn_softcap, final_softcap, embed_scale;
+    double norm_eps, init_std, attn_scale, attn_softcap, final_softcap;
+    double norm_offset;                              /* of the weights of norms: Gemma stores w - 1 */
+    double embed_scale, residual_scale, logit_scale; /* factors on embeddings, on what each half of a block adds, on
+                                                        logits; 1 = none */
     int32_t act;
     bool is_tied, qkv_bias, o_bias, mlp_bias, has_qk_norm, is_post_norm, has_no_final_norm;
     double dropout_embed, dropout_attn, dropout_resid;
@@ -164,12 +167,12 @@ tr_val tr_conv1d(struct tr_build *b, tr_val x, const char *param, int64_t n_out,
 tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *param);
 tr_val tr_rmsnorm(struct tr_build *b, tr_val x, const char *param, double weight_offset);
 tr_val tr_headnorm(struct tr_build *b, tr_val x, const char *param, double weight_offset); /* per head: qk-norm */
-tr_val tr_rope(struct tr_build *b, tr_val x);
+tr_val tr_rope(struct tr_build *b, tr_val x); /* x itself where the layer has no rope */
 tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v);
 tr_val tr_act(struct tr_build *b, tr_val x);
 tr_val tr_glu(struct tr_build *b, tr_val g, tr_val u); /* act(g) * u */
 tr_val tr_add(struct tr_build *b, tr_val x, tr_val y);
-tr_val tr_scale(struct tr_build *b, tr_val x, double factor);
+tr_val tr_scale(struct tr_build *b, tr_val x, double factor); /* x itself where factor is 1 */
 tr_val tr_dropout(struct tr_build *b, tr_val x, double p);
 tr_val tr_slice(struct tr_build *b, tr_val x, int64_t col, int64_t n_cols); /* a view */
 /* Loss of the next token through <param>.weight (V, D): the end of every head. */

@@ -14,7 +14,8 @@ struct tr_build {
     tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* values made on first use */
 };
 
-/* config.c: reading of config.json, shared by the architectures' configure(). */
+/* config.c: reading of config.json, shared by the architectures' configure(). A size that the family has set before is
+ * the default of its key. */
 enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp);
 enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallback, struct tr_hparams *hp);
 /* The whole head rotates. As in transformers, partial_rotary_factor has no effect on such a family. */
@@ -22,6 +23,10 @@ enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_h
 /* The first columns of each head rotate: int(head_dim * part) of them. key: the older name beside rope_parameters
  * ("partial_rotary_factor", "rotary_pct"). */
 enum tr_status tr_hp_rope_part(const cJSON *config, double default_theta, const char *key, double part,
+                               struct tr_hparams *hp);
+/* Two ropes: rope_parameters has one for full_attention and one for sliding_attention. Older files have rope_scaling
+ * and rope_theta for the first, local_key (NULL: none) for the base of the second. The kinds of layers are set. */
+enum tr_status tr_hp_rope_pair(const cJSON *config, double theta, double local_theta, const char *local_key,
                                struct tr_hparams *hp);
 /* Layer kinds from `layer_types`, or full attention everywhere; window for "sliding_attention" layers. */
 enum tr_status tr_hp_layers(const cJSON *config, int64_t window, struct tr_hparams *hp);
@@ -35,6 +40,6 @@ enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_ro
 void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *out);
 
 extern const struct tr_arch tr_arch_gpt2, tr_arch_opt, tr_arch_llama, tr_arch_mistral, tr_arch_qwen2, tr_arch_qwen3,
-    tr_arch_gemma2, tr_arch_gemma3;
+    tr_arch_gemma, tr_arch_gemma2, tr_arch_gemma3, tr_arch_granite, tr_arch_smollm3;
 
 #endif

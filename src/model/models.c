@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 static const struct tr_arch *const archs[] = {
-    &tr_arch_gpt2,  &tr_arch_opt,   &tr_arch_llama,  &tr_arch_mistral,
-    &tr_arch_qwen2, &tr_arch_qwen3, &tr_arch_gemma2, &tr_arch_gemma3,
+    &tr_arch_gpt2,  &tr_arch_opt,    &tr_arch_llama,  &tr_arch_mistral, &tr_arch_qwen2,   &tr_arch_qwen3,
+    &tr_arch_gemma, &tr_arch_gemma2, &tr_arch_gemma3, &tr_arch_granite, &tr_arch_smollm3,
 };
 
 const struct tr_arch *tr_arch_find(const char *model_type)
@@ -112,18 +112,21 @@ static enum tr_status global_param(struct tr_model *m, const struct tr_local_par
 static enum tr_status build_segments(struct tr_model *m, const struct tr_model_options *opt)
 {
     enum tr_status st = TR_OK;
-    int n_kinds = 1, n_params = 0;
+    static const char *const names[TR_LAYER_KINDS] = { "block", "block-sliding", "block-nope", "block-sliding-nope" };
+    int n_params = 0, program_of[TR_LAYER_KINDS] = { 0 }; /* 0: no layer is of this kind */
     for (int64_t i = 0; i < m->hp.layers; i++)
-        if (m->hp.kind_of[i] >= n_kinds)
-            n_kinds = m->hp.kind_of[i] + 1;
-    m->program = calloc((size_t)n_kinds + 2, sizeof *m->program);
+        program_of[m->hp.kind_of[i]] = 1;
+    m->program = calloc(TR_LAYER_KINDS + 2, sizeof *m->program);
     m->segment = calloc((size_t)m->hp.layers + 2, sizeof *m->segment);
     if (!m->program || !m->segment)
         TR_TRY(tr_fail(TR_NOMEM, "model: out of memory"));
     TR_TRY(build_segment(m, opt, "embed", -1, &m->program[m->n_programs]));
     m->n_programs++;
-    for (int k = 0; k < n_kinds; k++, m->n_programs++)
-        TR_TRY(build_segment(m, opt, k == 0 ? "block" : "block-sliding", k, &m->program[m->n_programs]));
+    for (int k = 0; k < TR_LAYER_KINDS; k++)
+        if (program_of[k]) {
+            TR_TRY(build_segment(m, opt, names[k], k, &m->program[m->n_programs]));
+            program_of[k] = m->n_programs++;
+        }
     TR_TRY(build_segment(m, opt, "head", -1, &m->program[m->n_programs]));
     m->n_programs++;
 
@@ -132,7 +135,7 @@ static enum tr_status build_segments(struct tr_model *m, const struct tr_model_o
         struct tr_segment *g = &m->segment[s];
         bool is_block = s > 0 && s < m->n_segments - 1;
         g->layer = is_block ? s - 1 : -1;
-        g->program = s == 0 ? 0 : is_block ? 1 + m->hp.kind_of[g->layer] : m->n_programs - 1;
+        g->program = s == 0 ? 0 : is_block ? program_of[m->hp.kind_of[g->layer]] : m->n_programs - 1;
         n_params += m->program[g->program]->n_params;
     }
     m->param = calloc((size_t)n_params, sizeof *m->param);
@@ -238,6 +241,9 @@ static enum tr_status check_numbers(const struct tr_hparams *hp)
         { "dropout of residuals", hp->dropout_resid, 0, 1 },
         { "the norm's epsilon", hp->norm_eps, 0, 1 },
         { "initializer_range", hp->init_std, 0, 1e6 },
+        { "the factor on embeddings", hp->embed_scale, -1e6, 1e6 },
+        { "the factor on residuals", hp->residual_scale, -1e6, 1e6 },
+        { "the factor on logits", hp->logit_scale, -1e6, 1e6 },
         { "attn_logit_softcapping", hp->attn_softcap, 0, 1e6 },
         { "final_logit_softcapping", hp->final_softcap, 0, 1e6 },
     };
@@ -274,6 +280,7 @@ static enum tr_status configure(struct tr_model *m, const struct tr_model_option
     }
     TR_TRY(tr_hp_check_keys(m->config, m->arch, opt->ignore_keys));
     m->hp.init_std = 0.02;
+    m->hp.embed_scale = m->hp.residual_scale = m->hp.logit_scale = 1;
     TR_TRY(tr_json_real(m->config, "initializer_range", false, &m->hp.init_std));
     TR_TRY(tr_json_real(m->config, "init_std", false, &m->hp.init_std));
     TR_TRY(m->arch->configure(m->config, &m->hp));

@@ -9,7 +9,8 @@ import re
 import sys
 
 FAMILIES = {"gpt2": "GPT2Config", "opt": "OPTConfig", "llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config",
-            "qwen3": "Qwen3Config", "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig"}
+            "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config",
+            "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig"}
 VALUES = [True, False, 3, "x", None]
 CONTROL = {"gpt2": ("scale_attn_weights", False), "opt": ("do_layer_norm_before", False)}
 
@@ -31,7 +32,7 @@ def logits(family, extra):
         small = dict(vocab_size=48, n_positions=32, n_embd=16, n_head=2, n_layer=2, bos_token_id=0, eos_token_id=0)
     if family == "opt":
         small |= dict(ffn_dim=24, word_embed_proj_dim=16, max_position_embeddings=32)
-    if family.startswith("gemma") or family == "qwen3":
+    if family.startswith("gemma") or family == "smollm3" or family == "qwen3":
         small |= dict(head_dim=8)
     config = cls(**{**small, **extra})
     config._attn_implementation = "eager"
@@ -55,7 +56,7 @@ def main():
     n = bad = 0
     for family in FAMILIES:
         base = logits(family, {})
-        key, value = CONTROL.get(family, ("hidden_activation" if "gemma" in family else "hidden_act", "relu"))
+        key, value = CONTROL.get(family, ("hidden_activation" if family in ("gemma2", "gemma3_text") else "hidden_act", "relu"))
         if torch.equal(base, logits(family, {key: value})):
             print(f"{family}: {key} changed nothing: this check is blind")
             bad += 1

@@ -37,6 +37,14 @@ static const struct {
     { "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor" },
     { "{" LLAMA ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}}",
       "partial_rotary_factor" },
+    { "{\"model_type\":\"smollm3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":"
+      "2,"
+      "\"num_attention_heads\":4,\"no_rope_layers\":[1]}",
+      "no_rope_layers" },
+    { "{\"model_type\":\"granite\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":"
+      "2,"
+      "\"num_attention_heads\":4,\"logits_scaling\":0}",
+      "logits_scaling" },
     { "{" LLAMA ",\"head_dim\":7}", "a head of 7 cannot rotate" },
     { "{" LLAMA ",\"rope_theta\":-1,\"rope_scaling\":{\"type\":\"default\"}}", "positive" },
     { "{" LLAMA ",\"rope_theta\":0}", "rope_theta 0 must be positive" },
