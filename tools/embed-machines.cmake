@@ -3,13 +3,7 @@
 #
 #   cmake -DSOURCE=share/machines -DOUT=machine_data.c -P tools/embed-machines.cmake
 
-# One array of bytes, closed by a zero. Bytes and not a string: a C compiler need not take strings of more than 4095 bytes.
-function(embed path array out)
-  file(READ ${path} hex HEX)
-  string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
-  set(${out} "static const char ${array}[] = { ${bytes}0 };\n" PARENT_SCOPE)
-endfunction()
-
+include(${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
 set(text "/* Made by tools/embed-machines.cmake from share/machines. */\n#include \"plan/machine_impl.h\"\n\n")
 foreach(kind chip cluster)
   file(GLOB names RELATIVE ${SOURCE}/${kind}s ${SOURCE}/${kind}s/*.yaml)

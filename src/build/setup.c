@@ -65,7 +65,8 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
     struct tr_model_options opt = { .rows = rows,
                                     .sequence_length = length,
                                     .dropout = is_training ? cfg->dropout : 0,
-                                    .ignore_keys = cfg->ignore_config_keys };
+                                    .ignore_keys = cfg->ignore_config_keys,
+                                    .takes_names = cfg->verb == TR_VERB_PLAN };
     return tr_dirs_model(from, &opt, is_training, out);
 }
 

@@ -9,6 +9,7 @@ enum tr_status cmd_train(const struct tr_config *cfg);
 enum tr_status cmd_plan(const struct tr_config *cfg);
 enum tr_status cmd_plan_search(const struct tr_config *cfg); /* plan --search */
 enum tr_status cmd_plan_scale(const struct tr_config *cfg);  /* plan --scale */
+enum tr_status cmd_plan_table(const struct tr_config *cfg);  /* plan --table */
 struct tr_machine;
 struct tr_search_query;
 enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *machine, struct tr_model **model,

@@ -15,10 +15,10 @@ static enum tr_status print_legal(const struct tr_config *cfg)
     return st;
 }
 
-static enum tr_status print_machines(bool as_json)
+static enum tr_status print_list(enum tr_status (*list)(bool as_json, struct tr_str *out), bool as_json)
 {
     struct tr_str out = { 0 };
-    enum tr_status st = tr_machine_list(as_json, &out);
+    enum tr_status st = list(as_json, &out);
     if (st == TR_OK && tr_str_ok(&out))
         cli_print(out.p);
     tr_str_release(&out);
@@ -36,12 +36,28 @@ static void show(const struct tr_config *cfg, const struct tr_setup *s, struct t
         tr_plan_text(s->compiled, cfg->show == TR_SHOW_MEMORY, out);
 }
 
+static bool shows_text(const struct tr_config *cfg)
+{
+    return !cfg->json && cfg->show != TR_SHOW_PROGRAM && cfg->show != TR_SHOW_SCHEDULE;
+}
+
+/* Which shape a name or a size stands for. */
+static enum tr_status add_known(const struct tr_config *cfg, struct tr_str *out)
+{
+    struct tr_str about = { 0 };
+    enum tr_status st = shows_text(cfg) ? tr_known_about(cfg->model, &about) : TR_OK;
+    if (about.n)
+        tr_str_addf(out, "model %s\n", about.p);
+    tr_str_release(&about);
+    return st;
+}
+
 /* What the adapter is, where the run trains one. */
 static enum tr_status add_adapter(const struct tr_config *cfg, const struct tr_setup *s, struct tr_str *out)
 {
     struct tr_adapter *a = NULL;
     enum tr_status st = TR_OK;
-    if (cfg->json || cfg->show == TR_SHOW_PROGRAM || cfg->show == TR_SHOW_SCHEDULE)
+    if (!shows_text(cfg))
         return TR_OK;
     TR_TRY(tr_adapter_open(cfg, &a));
     if (a) {
@@ -153,12 +169,14 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
 {
     struct tr_setup **s = NULL; /* one for each pipeline rank, or two: of its first and last tensor rank */
     const struct tr_compiled **c = NULL, **stage = NULL; /* of each; of the first of each stage */
-    struct tr_str out = { 0 }, time = { 0 };
+    struct tr_str out = { 0 }, time = { 0 }, known = { 0 };
     int n_each = cfg->tp > 1 ? 2 : 1, n = (int)cfg->pp * n_each, n_ranks = 1;
     if (cfg->legal)
         return print_legal(cfg);
     if (cfg->machine && strcmp(cfg->machine, "list") == 0)
-        return print_machines(cfg->json);
+        return print_list(tr_machine_list, cfg->json);
+    if (cfg->model && strcmp(cfg->model, "list") == 0 && !tr_dir_exists("list"))
+        return print_list(tr_known_list, cfg->json);
     if (cfg->compare)
         return print_compare(cfg);
     if (cfg->json && (cfg->show == TR_SHOW_PROGRAM || cfg->show == TR_SHOW_SCHEDULE))
@@ -169,8 +187,11 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         return cmd_plan_search(cfg);
     if (cfg->scale)
         return cmd_plan_scale(cfg);
+    if (cfg->table)
+        return cmd_plan_table(cfg);
     if (!cfg->model)
-        return tr_fail(TR_USAGE, "plan needs --model DIR or config.json; see trireme plan --help");
+        return tr_fail(TR_USAGE,
+                       "plan needs --model: a directory, a config.json, a size like 7B or a name of --model list");
     struct tr_machine machine = { 0 };
     enum tr_status st = TR_OK;
     bool fits = true;
@@ -193,8 +214,10 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         if (k % n_each != 0)
             continue;
         stage[k / n_each] = c[k];
-        if (k == 0)
+        if (k == 0) {
+            TR_TRY(add_known(cfg, &out));
             TR_TRY(add_adapter(cfg, s[0], &out));
+        }
         show(cfg, s[k], &out);
         if (cfg->show == TR_SHOW_NONE && !cfg->json)
             tr_memory_bar(c[k], machine.chip.memory_bytes, &out);
@@ -203,10 +226,12 @@ enum tr_status cmd_plan(const struct tr_config *cfg)
         TR_TRY(add_forecast(cfg, stage, (int)cfg->pp, &machine, &fits, &time));
     if (cfg->memory_picture)
         TR_TRY(write_memory_picture(cfg->memory_picture, stage, (int)cfg->pp, machine.chip.memory_bytes));
-    if (cfg->json)
-        tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, time.p, &out);
-    else if (time.n)
+    if (cfg->json) {
+        TR_TRY(tr_known_json(cfg->model, &known));
+        tr_plan_json(c, n_ranks, cfg->show == TR_SHOW_MEMORY, time.p, known.p, &out);
+    } else if (time.n) {
         tr_str_add(&out, time.p, time.n);
+    }
     add_conventions(cfg, c[0], &out);
     if (tr_str_ok(&out))
         cli_print(out.p);
@@ -219,5 +244,6 @@ out:
     free(stage);
     tr_str_release(&out);
     tr_str_release(&time);
+    tr_str_release(&known);
     return st;
 }

@@ -157,13 +157,19 @@ enum tr_status plan_query_open(const struct tr_config *cfg, struct tr_machine *m
     struct tr_dirs from = { 0 };
     int64_t length = 0;
     if (!cfg->model || !cfg->machine)
-        TR_TRY(tr_fail(TR_USAGE, "plan --search needs --model and --machine; --machine list shows what there is"));
-    if (!tr_config_is_set(cfg, "train_batch_size"))
+        TR_TRY(
+            tr_fail(TR_USAGE,
+                    "plan --search, --scale and --table need --model and --machine; list shows what there is of each"));
+    if (!cfg->table && !tr_config_is_set(cfg, "train_batch_size"))
         TR_TRY(tr_fail(TR_USAGE, "plan --search needs --train_batch_size: rows of a step over all gpus"));
     TR_TRY(tr_machine_open(cfg->machine, machine));
     TR_TRY(tr_setup_length(cfg, &length));
     struct tr_model_options opt = {
-        .rows = 1, .sequence_length = length, .dropout = cfg->dropout, .ignore_keys = cfg->ignore_config_keys
+        .rows = 1,
+        .sequence_length = length,
+        .dropout = cfg->dropout,
+        .ignore_keys = cfg->ignore_config_keys,
+        .takes_names = true,
     };
     TR_TRY(tr_dirs_open(cfg, &from));
     TR_TRY(tr_model_open(from.base, &opt, model));

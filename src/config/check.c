@@ -246,7 +246,7 @@ static const struct {
 static void check_effects(struct loader *l)
 {
     const struct tr_config *c = &l->c->pub;
-    for (size_t i = 0; i < TR_COUNT_OF(idle_options) && !c->search; i++) {
+    for (size_t i = 0; i < TR_COUNT_OF(idle_options) && !c->search && !c->table; i++) {
         const char *name = idle_options[i].name;
         if (tr_option_find(c->verb, name) && is_given(l, name) && !is_default(l, name) && idle_options[i].is_idle(c))
             tr_loader_notice(l, "%s has no effect with %s", name, idle_options[i].with);

@@ -46,7 +46,7 @@ struct tr_config {
     enum tr_show show;   /* plan */
     bool legal;          /* plan: print the rules of what can be combined */
     const char *machine; /* plan and train */
-    bool search;
+    bool search, table;
     int64_t gpus; /* -1: one node */
     enum tr_objective objective;
     const char *scale, *tokens;         /* "auto" or counts; a count of tokens */

@@ -7,6 +7,7 @@
 #define TR_MODEL_MODEL_H
 
 #include "config/config.h"
+#include "model/known.h"
 #include "program/program.h"
 
 enum { TR_MAX_LAYERS = 1024, TR_LAYER_KINDS = 4 };
@@ -129,6 +130,7 @@ struct tr_model_options {
     double dropout;                /* < 0: as config.json says */
     struct tr_words ignore_keys;   /* keys of config.json that the user declares harmless */
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */
+    bool takes_names;              /* a name or a size of known.h is a model too, where no path has that name */
 };
 
 /* Reads <dir>/config.json, or a config.json by its own path, and builds the programs. Needs no weights. */

@@ -329,11 +329,16 @@ enum tr_status tr_model_open(const char *path, const struct tr_model_options *op
         TR_TRY(tr_path_join(file, path, "config.json"));
     else
         TR_TRY(tr_format(file, sizeof file, "%s", path));
-    if (!tr_file_exists(file) && !tr_dir_exists(path))
+    bool is_path = tr_file_exists(file) || tr_dir_exists(path);
+    if (!is_path && !opt->takes_names)
         TR_TRY(tr_fail(TR_USAGE,
                        "model %s: no such directory; a model of the hub is fetched by: hf download %s --local-dir DIR",
                        path, path));
-    TR_TRY(tr_file_read(file, 1 << 20, &text, &n));
+    if (is_path)
+        TR_TRY(tr_file_read(file, 1 << 20, &text, &n));
+    else
+        TR_TRY(tr_known_config(path, &text));
+    n = is_path ? n : strlen(text);
     TR_TRY(tr_json_parse(text, n, file, &config));
     if (!cJSON_IsObject(config))
         TR_TRY(tr_fail(TR_USAGE, "%s: not a JSON object", file));

@@ -14,9 +14,10 @@
 void tr_plan_text(const struct tr_compiled *c, bool with_slices, struct tr_str *out);
 /* {ranks: [{rank, total_bytes, arenas: [{name, bytes, slices: [...]}]}], flops_per_token, parameters,
  * parameters_trained, total_bytes} c: one for each pipeline rank, or with tensor ranks two: of the first and of the
- * last of them. forecast: an object that joins them, or NULL. */
+ * last of them. forecast and known (what a model without a
+ * directory stands for): objects that join them, or NULL. */
 void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, const char *forecast,
-                  struct tr_str *out);
+                  const char *known, struct tr_str *out);
 
 /* ---- what a host must have (remedy.c) ---- */
 

@@ -144,7 +144,7 @@ static const struct tr_compiled *plan_of(const struct tr_compiled *const *c, int
 }
 
 void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_slices, const char *forecast,
-                  struct tr_str *out)
+                  const char *known, struct tr_str *out)
 {
     int n_alike = n_ranks / c[0]->opt.layout.size[TR_AXIS_PP];
     size_t most = 0;
@@ -170,6 +170,8 @@ void tr_plan_json(const struct tr_compiled *const *c, int n_ranks, bool with_sli
                 ", \"recompute_flops\": %.17g, \"bubble\": %.17g, \"total_bytes\": %zu",
                 tr_flops_per_token(&c[0]->place), c[0]->place.model->n_elements, trained(&c[0]->place), recompute,
                 c[0]->pipe->bubble, most);
+    if (known)
+        tr_str_addf(out, ", \"model\": %s", known);
     if (forecast)
         tr_str_addf(out, ", \"forecast\": %s", forecast);
     tr_str_addf(out, "}\n");

@@ -44,4 +44,18 @@ void tr_scale_text(const struct tr_scale_point *p, int n, const struct tr_budget
                    struct tr_str *out);
 void tr_scale_json(const struct tr_scale_point *p, int n, const struct tr_budget *b, struct tr_str *out);
 
+/* A model under each strategy (table.c): plain data parallel, ZeRO 1 to 3, tensor, pipeline, and the best of all. */
+enum { TR_STRATEGIES = 7 };
+struct tr_table_row {
+    const char *model;
+    double parameters;
+    struct tr_scale_point cell[TR_STRATEGIES];
+};
+/* Fills the cells. machine outlives the row; s is scratch. */
+enum tr_status tr_table_find(const struct tr_search_query *q, const struct tr_machine *machine, struct tr_search *s,
+                             struct tr_table_row *row);
+/* q: of any row; the cluster and the batch are those of all. */
+void tr_table_text(const struct tr_table_row *row, int n, const struct tr_search_query *q, struct tr_str *out);
+void tr_table_json(const struct tr_table_row *row, int n, const struct tr_search_query *q, struct tr_str *out);
+
 #endif

@@ -26,7 +26,7 @@ enum tr_status tr_init_model(const struct tr_config *cfg)
     char weights[TR_PATH_MAX];
     struct maker k = { .seed = (uint64_t)cfg->seed, .buf = malloc(TR_IO_CHUNK * sizeof *k.buf) };
     struct tr_model_options opt = {
-        .rows = 1, .sequence_length = 1, .dropout = 0, .ignore_keys = cfg->ignore_config_keys
+        .rows = 1, .sequence_length = 1, .dropout = 0, .ignore_keys = cfg->ignore_config_keys, .takes_names = true
     };
     if (!k.buf)
         TR_TRY(tr_fail(TR_NOMEM, "init: out of memory"));
