@@ -205,7 +205,7 @@ static struct shape shape_of(const struct tr_program *p, const struct site *s)
 static void add_embedding(const struct adapting *x, struct tr_program *p, struct site *s)
 {
     struct tr_local_param w = p->param[p->value[p->node[s->node].in[1]].slot];
-    struct tr_split whole = { TR_WHOLE, 1, 0 }, by_token = { 1, 1, 0 };
+    struct tr_split whole = { TR_WHOLE, 1, 0, 1 }, by_token = { 1, 1, 0, 1 };
     struct start normal = { TR_INIT_NORMAL, 1 }, zeros = { TR_INIT_ZEROS, 0 };
     s->a = add_param(p, &w, ".lora_embedding_A", 2, s->target->r, w.rows, w.split.dim == TR_WHOLE ? whole : by_token,
                      x->a->init == TR_ADAPTER_DEFAULT ? normal : zeros);
@@ -215,20 +215,20 @@ static void add_embedding(const struct adapting *x, struct tr_program *p, struct
 static void add_a(const struct adapting *x, struct tr_program *p, struct site *s)
 {
     struct shape z = shape_of(p, s);
-    struct tr_split split = { TR_WHOLE, 1, 0 };
+    struct tr_split split = { TR_WHOLE, 1, 0, 1 };
     if (z.splits_outputs)
-        split = (struct tr_split){ 0, 1, 1 };
+        split = (struct tr_split){ 0, 1, 1, 1 };
     if (z.splits_inputs)
-        split = (struct tr_split){ 1, z.w.split.n_parts, z.w.split.n_heads };
+        split = (struct tr_split){ 1, z.w.split.n_parts, z.w.split.n_heads, z.w.split.lead };
     s->a = add_param(p, &z.w, ".lora_A.weight", 2, s->target->r, z.n_in, split, start_of_a(x, z.n_in, s));
 }
 
 static void add_b(const struct adapting *x, struct tr_program *p, struct site *s)
 {
     struct shape z = shape_of(p, s);
-    struct tr_split split = { TR_WHOLE, 1, 0 };
+    struct tr_split split = { TR_WHOLE, 1, 0, 1 };
     if (z.splits_outputs)
-        split = (struct tr_split){ 0, z.w.split.n_parts, z.w.split.n_heads };
+        split = (struct tr_split){ 0, z.w.split.n_parts, z.w.split.n_heads, z.w.split.lead };
     struct start start = start_of_b(x, s);
     s->b = add_param(p, &z.w, ".lora_B.weight", 2, z.n_out, s->target->r, split, start);
     if (x->a->has_b_bias)
@@ -262,8 +262,8 @@ static void add_rows(struct tr_program *p, struct site *s)
     static const char rows[] = ".token_adapter.trainable_tokens_delta",
                       minus[] = ".token_adapter.trainable_tokens_original", pick[] = ".token_adapter.token_indices";
     struct tr_local_param w = p->param[p->value[p->node[s->node].in[1]].slot];
-    struct tr_split whole = { TR_WHOLE, 1, 0 },
-                    split = w.split.dim != TR_WHOLE && s->is_head ? (struct tr_split){ 0, 1, 1 } : whole;
+    struct tr_split whole = { TR_WHOLE, 1, 0, 1 },
+                    split = w.split.dim != TR_WHOLE && s->is_head ? (struct tr_split){ 0, 1, 1, 1 } : whole;
     int64_t n = (int64_t)s->target->tokens->n;
     if (s->is_head && !s->target->shares_tokens)
         w = shape_of(p, s).w; /* by the head's name */

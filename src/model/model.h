@@ -12,7 +12,15 @@
 
 enum { TR_MAX_LAYERS = 1024, TR_LAYER_KINDS = 4 };
 
-enum tr_rope_type { TR_ROPE_NONE, TR_ROPE_DEFAULT, TR_ROPE_LINEAR, TR_ROPE_DYNAMIC, TR_ROPE_YARN, TR_ROPE_LLAMA3 };
+enum tr_rope_type {
+    TR_ROPE_NONE,
+    TR_ROPE_DEFAULT,
+    TR_ROPE_LINEAR,
+    TR_ROPE_DYNAMIC,
+    TR_ROPE_YARN,
+    TR_ROPE_LLAMA3,
+    TR_ROPE_LONGROPE
+};
 
 struct tr_rope {
     enum tr_rope_type type;
@@ -20,6 +28,7 @@ struct tr_rope {
     double attention_factor, mscale, mscale_all_dim; /* 0: derived from the others */
     int64_t original_max;                            /* positions the model was first trained on */
     int64_t dim;                                     /* columns of a head that rotate */
+    const cJSON *short_factor, *long_factor;         /* longrope: lists of dim / 2 numbers in the config of the model */
     bool truncate;                                   /* yarn: round the correction range to whole dimensions */
 };
 
@@ -48,7 +57,7 @@ struct tr_build; /* one segment under construction */
 /* Which dim of a parameter the tensor axis splits, by local name without .weight/.bias; parameters without a row stay
  * whole. A bias is split like its weight when the weight is split along its outputs, and stays whole when it is split
  * along its inputs. */
-enum tr_split_unit { TR_BY_ANY, TR_BY_HEAD, TR_BY_HEAD_KV };
+enum tr_split_unit { TR_BY_ANY, TR_BY_HEAD, TR_BY_HEAD_KV, TR_BY_QKV /* q | k | v with grouped heads */ };
 struct tr_param_rule {
     const char *name;
     int split_dim;
@@ -103,6 +112,7 @@ struct tr_model {
     char *config_text; /* the text of the file (NULL: there was none); it is written back with only our changes */
     int64_t n_tokens, sequence_length; /* of one micro-batch: rows * T, and T */
     int64_t n_positions;               /* rows of the rope tables */
+    int64_t n_context;                 /* positions that a text may fill, at most n_positions */
     struct tr_program **program;
     int n_programs;
     struct tr_segment *segment;
@@ -127,6 +137,7 @@ static inline bool tr_model_has_adapter(const struct tr_model *m)
 struct tr_model_options {
     int64_t rows, sequence_length; /* micro-batch */
     int64_t n_positions;           /* positions that may occur; 0 = sequence_length */
+    int64_t n_context;             /* positions that a text may fill; 0 = all of them */
     double dropout;                /* < 0: as config.json says */
     struct tr_words ignore_keys;   /* keys of config.json that the user declares harmless */
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */

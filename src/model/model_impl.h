@@ -36,10 +36,11 @@ enum tr_status tr_hp_check_keys(const cJSON *config, const struct tr_arch *arch,
 
 /* rope.c: n_pos rows of cos[dim/2], sin[dim/2]. */
 enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_rope *out);
-/* The table (n_pos, dim) into out. */
-void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *out);
+enum tr_status tr_rope_check_factors(const struct tr_rope *r); /* of longrope */
+/* The table (n_pos, dim) into out, for texts of up to n_context tokens. */
+void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_context, int64_t n_pos, float *out);
 
 extern const struct tr_arch tr_arch_gpt2, tr_arch_opt, tr_arch_llama, tr_arch_mistral, tr_arch_qwen2, tr_arch_qwen3,
-    tr_arch_gemma, tr_arch_gemma2, tr_arch_gemma3, tr_arch_granite, tr_arch_smollm3;
+    tr_arch_gemma, tr_arch_gemma2, tr_arch_gemma3, tr_arch_granite, tr_arch_smollm3, tr_arch_phi3;
 
 #endif

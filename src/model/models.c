@@ -5,7 +5,7 @@
 
 static const struct tr_arch *const archs[] = {
     &tr_arch_gpt2,  &tr_arch_opt,    &tr_arch_llama,  &tr_arch_mistral, &tr_arch_qwen2,   &tr_arch_qwen3,
-    &tr_arch_gemma, &tr_arch_gemma2, &tr_arch_gemma3, &tr_arch_granite, &tr_arch_smollm3,
+    &tr_arch_gemma, &tr_arch_gemma2, &tr_arch_gemma3, &tr_arch_granite, &tr_arch_smollm3, &tr_arch_phi3,
 };
 
 const struct tr_arch *tr_arch_find(const char *model_type)
@@ -28,15 +28,16 @@ static struct tr_split split_of(const struct tr_model *m, const struct tr_local_
 {
     const char *dot = strrchr(l->name, '.');
     size_t n = dot ? (size_t)(dot - l->name) : strlen(l->name);
-    const int64_t heads[] = { [TR_BY_HEAD] = m->hp.n_heads_q, [TR_BY_HEAD_KV] = m->hp.n_heads_kv };
+    const int64_t n_q = m->hp.n_heads_q, n_kv = m->hp.n_heads_kv;
+    const int64_t heads[] = { [TR_BY_HEAD] = n_q, [TR_BY_HEAD_KV] = n_kv, [TR_BY_QKV] = n_kv };
     for (size_t i = 0; i < m->arch->n_rules; i++) {
         const struct tr_param_rule *r = &m->arch->rules[i];
         if (strlen(r->name) != n || memcmp(r->name, l->name, n) != 0)
             continue;
         int dim = l->n_dims == 2 ? r->split_dim : r->split_dim == l->out_dim ? 0 : TR_WHOLE;
-        return (struct tr_split){ dim, r->n_parts, heads[r->unit] };
+        return (struct tr_split){ dim, r->n_parts, heads[r->unit], r->unit == TR_BY_QKV ? n_q / n_kv : 1 };
     }
-    return (struct tr_split){ TR_WHOLE, 1, 0 };
+    return (struct tr_split){ TR_WHOLE, 1, 0, 1 };
 }
 
 static enum tr_status build_segment(struct tr_model *m, const struct tr_model_options *opt, const char *name, int kind,
@@ -226,7 +227,7 @@ static void size_constants(struct tr_model *m)
 void tr_model_fill_constant(const struct tr_model *m, int slot, float *out)
 {
     TR_BUG_ON(m->const_rows[slot] == 0);
-    tr_rope_fill(&m->hp.rope[slot], m->hp.max_positions, m->n_positions, out);
+    tr_rope_fill(&m->hp.rope[slot], m->hp.max_positions, m->n_context, m->n_positions, out);
 }
 
 /* Numbers that a model cannot compute with, whatever the architecture. */
@@ -259,6 +260,9 @@ static enum tr_status check_numbers(const struct tr_hparams *hp)
             return tr_fail(TR_USAGE,
                            "config.json: high_freq_factor %g must be above low_freq_factor %g, and both above 0",
                            r->high_freq_factor, r->low_freq_factor);
+        enum tr_status st = r->type == TR_ROPE_LONGROPE ? tr_rope_check_factors(r) : TR_OK;
+        if (st != TR_OK)
+            return st;
     }
     return TR_OK;
 }
@@ -306,6 +310,7 @@ enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *
     m->sequence_length = opt->sequence_length;
     m->n_tokens = opt->rows * opt->sequence_length;
     m->n_positions = opt->n_positions ? opt->n_positions : opt->sequence_length;
+    m->n_context = opt->n_context ? opt->n_context : m->n_positions;
     TR_TRY(configure(m, opt));
     TR_TRY(build_segments(m, opt));
     size_constants(m);

@@ -1,8 +1,8 @@
-/* rope.c - rotary position tables: default, linear, dynamic NTK, YaRN and Llama 3 scaling.
+/* rope.c - rotary position tables: default, linear, dynamic NTK, YaRN, Llama 3 and LongRoPE scaling.
  *
  * Frequencies use the arithmetic of transformers, with floats where it has floats, so that the tables agree to the last
- * digits. The table is a constant of the run: "dynamic" uses the sequence length of the run, which is the length of
- * every full row.
+ * digits. The table is a constant of the run: "dynamic" and "longrope" go by the sequence length of the run, which is
+ * the length of every full row, or by the longest text that may be generated.
  */
 #include "model/model_impl.h"
 #include <math.h>
@@ -12,7 +12,8 @@ static const struct {
     enum tr_rope_type type;
 } types[] = {
     { "default", TR_ROPE_DEFAULT }, { "linear", TR_ROPE_LINEAR }, { "dynamic", TR_ROPE_DYNAMIC },
-    { "yarn", TR_ROPE_YARN },       { "llama3", TR_ROPE_LLAMA3 },
+    { "yarn", TR_ROPE_YARN },       { "llama3", TR_ROPE_LLAMA3 }, { "longrope", TR_ROPE_LONGROPE },
+    { "su", TR_ROPE_LONGROPE },
 };
 
 enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_rope *r)
@@ -27,12 +28,13 @@ enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_ro
         ;
     if (i == TR_COUNT_OF(types))
         TR_TRY(tr_fail(TR_USAGE,
-                       "config.json: rope type \"%s\" is not implemented; known: default linear dynamic yarn llama3",
+                       "config.json: rope type \"%s\" is not implemented; known: default linear dynamic yarn llama3 "
+                       "longrope",
                        tr_escape(name, esc, sizeof esc)));
     r->type = types[i].type;
     r->factor = 0;
     r->truncate = true;
-    bool needs_factor = r->type != TR_ROPE_DEFAULT;
+    bool needs_factor = r->type != TR_ROPE_DEFAULT && r->type != TR_ROPE_LONGROPE;
     bool is_llama3 = r->type == TR_ROPE_LLAMA3;
     TR_TRY(tr_json_real(obj, "rope_theta", false, &r->theta));
     TR_TRY(tr_json_real(obj, "factor", needs_factor && r->type != TR_ROPE_YARN, &r->factor));
@@ -46,10 +48,33 @@ enum tr_status tr_rope_parse(const cJSON *obj, const cJSON *config, struct tr_ro
     TR_TRY(tr_json_bool(obj, "truncate", false, &r->truncate));
     TR_TRY(tr_json_int(obj, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
     TR_TRY(tr_json_int(config, "original_max_position_embeddings", false, 1, INT32_MAX, &r->original_max));
+    r->short_factor = cJSON_GetObjectItemCaseSensitive(obj, "short_factor");
+    r->long_factor = cJSON_GetObjectItemCaseSensitive(obj, "long_factor");
     if (!(r->theta > 0) || (needs_factor && r->factor != 0 && !(r->factor > 0)))
         st = tr_fail(TR_USAGE, "config.json: rope_theta %g and factor %g must be positive", r->theta, r->factor);
 out:
     return st;
+}
+
+enum tr_status tr_rope_check_factors(const struct tr_rope *r)
+{
+    const cJSON *lists[] = { r->short_factor, r->long_factor };
+    for (int i = 0; i < 2; i++) {
+        int64_t n = 0;
+        for (const cJSON *f = cJSON_IsArray(lists[i]) ? lists[i]->child : NULL; f; f = f->next, n++)
+            if (!cJSON_IsNumber(f) || !(f->valuedouble > 0) || !isfinite(f->valuedouble))
+                return tr_fail(TR_USAGE, "config.json: %s_factor[%" PRId64 "] of longrope is not a positive number",
+                               i ? "long" : "short", n);
+        if (n != r->dim / 2)
+            return tr_fail(TR_USAGE,
+                           "config.json: %s_factor of longrope has %" PRId64 " numbers; %" PRId64
+                           " rotary columns of a head need %" PRId64,
+                           i ? "long" : "short", n, r->dim, r->dim / 2);
+    }
+    if (r->original_max < 2)
+        return tr_fail(TR_USAGE, "config.json: original_max_position_embeddings %" PRId64 " of longrope is below 2",
+                       r->original_max);
+    return TR_OK;
 }
 
 static double mscale_of(double scale, double mscale)
@@ -102,14 +127,28 @@ static void fill_yarn(const struct tr_rope *r, double factor, float *f)
     }
 }
 
+/* The long factors are for texts beyond the length that the model was first trained on. */
+static double fill_longrope(const struct tr_rope *r, int64_t max_positions, int64_t n_context, float *f)
+{
+    const cJSON *item = (n_context > r->original_max ? r->long_factor : r->short_factor)->child;
+    double old = (double)r->original_max, factor = r->factor > 0 ? r->factor : (double)max_positions / old;
+    for (int64_t i = 0; i < r->dim / 2; i++, item = item->next)
+        f[i] = 1.0f / ((float)item->valuedouble * (float)pow(r->theta, (double)((float)(2 * i) / (float)r->dim)));
+    if (r->attention_factor > 0)
+        return r->attention_factor;
+    return factor <= 1 ? 1.0 : sqrt(1 + log(factor) / log(old));
+}
+
 /* Fills f[dim/2] with the frequencies; returns the factor on cos and sin. */
-static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *f)
+static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_t n_context, float *f)
 {
     double theta = r->theta, factor = r->factor, attention = 1.0;
     switch (r->type) {
     case TR_ROPE_LLAMA3:
         fill_llama3(r, f);
         return 1.0;
+    case TR_ROPE_LONGROPE:
+        return fill_longrope(r, max_positions, n_context, f);
     case TR_ROPE_YARN:
         if (factor <= 0)
             factor = (double)max_positions / (double)r->original_max;
@@ -122,7 +161,7 @@ static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_
         fill_yarn(r, factor, f);
         return attention;
     case TR_ROPE_DYNAMIC: {
-        double len = (double)tr_max64(n_pos, max_positions), d = (double)r->dim;
+        double len = (double)tr_max64(n_context, max_positions), d = (double)r->dim;
         theta *= pow(factor * len / (double)max_positions - (factor - 1), d / (d - 2));
         break;
     }
@@ -134,12 +173,12 @@ static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_
     return 1.0;
 }
 
-void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_pos, float *out)
+void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_context, int64_t n_pos, float *out)
 {
     int64_t half = r->dim / 2;
     float freq[512];
     TR_BUG_ON(half > 512);
-    double attention = frequencies(r, max_positions, n_pos, freq);
+    double attention = frequencies(r, max_positions, n_context, freq);
     for (int64_t p = 0; p < n_pos; p++)
         for (int64_t i = 0; i < half; i++) {
             float angle = (float)p * freq[i];

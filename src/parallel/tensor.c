@@ -104,6 +104,15 @@ static void make_cols(struct tensor *t, tr_val v, int64_t n_was, int64_t n_now)
     }
 }
 
+/* Every rank has all of v, and uses a part of it. */
+static void make_shared(struct tensor *t, tr_val v)
+{
+    t->layout[v] = SHARED;
+    for (tr_val w = 0; w < t->n_values; w++)
+        if (value(t, w)->base == v)
+            t->layout[w] = SHARED;
+}
+
 static void mark_partial(struct tensor *t, tr_val param)
 {
     if (param != TR_NONE)
@@ -235,7 +244,7 @@ static void apply_linear(struct tensor *t, struct tr_node n)
     } else if (!c.is_split) { /* heads that the ranks do not divide */
         mark_partial(t, n.in[1]);
         mark_partial(t, n.in[2]);
-        t->layout[n.out[0]] = SHARED;
+        make_shared(t, n.out[0]);
         n.in[0] = all_of(t, n.in[0]);
         add(t, &n);
     } else if (w->split.dim == w->out_dim) {
@@ -288,18 +297,29 @@ static void apply_col_scale(struct tensor *t, struct tr_node n)
     }
 }
 
+/* Columns of v, which may be a slice itself: a slice of a slice would have no gradient. */
+static tr_val columns_of(struct tensor *t, tr_val v, int64_t col, int64_t cols)
+{
+    struct tr_value x = *value(t, v);
+    bool is_slice = x.base != TR_NONE && !x.is_alias;
+    return tr_value_view(t->p, is_slice ? x.base : v, col + (is_slice ? x.col : 0), cols, "heads");
+}
+
 static void apply_attention(struct tensor *t, struct tr_node n)
 {
     struct tr_attr *a = &n.attr;
     int32_t group = a->n_heads_q / a->n_heads_kv, n_q = a->n_heads_q / t->size, first = t->rank * n_q;
-    TR_BUG_ON(t->layout[n.in[0]] != COLS);
+    enum layout l = t->layout[n.in[0]];
+    TR_BUG_ON(l != COLS && l != SHARED); /* shared: q, k and v come from one product that cannot be split */
     bool is_shared = t->layout[n.in[1]] == SHARED;
     int32_t first_kv = first / group,
             n_kv = is_shared ? (first + n_q - 1) / group - first_kv + 1 : a->n_heads_kv / t->size;
     for (int k = 0; k < 3; k++)
         n.in[k] = t->now[n.in[k]];
     for (int k = 1; k < 3 && is_shared; k++)
-        n.in[k] = tr_value_view(t->p, n.in[k], (int64_t)first_kv * a->head_dim, (int64_t)n_kv * a->head_dim, "heads");
+        n.in[k] = columns_of(t, n.in[k], (int64_t)first_kv * a->head_dim, (int64_t)n_kv * a->head_dim);
+    if (l == SHARED)
+        n.in[0] = columns_of(t, n.in[0], (int64_t)first * a->head_dim, (int64_t)n_q * a->head_dim);
     a->n_heads_q = n_q;
     a->n_heads_kv = n_kv;
     a->first += first;

@@ -8,7 +8,7 @@
 
 static struct tr_tp_dim whole(int64_t n)
 {
-    return (struct tr_tp_dim){ .part = n, .n_parts = 1, .first = 0, .n = n };
+    return (struct tr_tp_dim){ .part = n, .n_parts = 1, .first = 0, .n = n, .lead = 1 };
 }
 
 static int64_t shard_of(int64_t n, int size, int rank, int64_t *first)
@@ -19,29 +19,36 @@ static int64_t shard_of(int64_t n, int size, int rank, int64_t *first)
     return (int64_t)count;
 }
 
+/* Lengths of the whole dim and of what this rank holds of it. */
+static int64_t whole_len(const struct tr_tp_dim *d)
+{
+    return d->part * (d->n_parts - 1 + d->lead);
+}
+
+static int64_t local_len(const struct tr_tp_dim *d)
+{
+    return d->n * (d->n_parts - 1 + d->lead);
+}
+
 struct tr_tp_shard tr_tp_shard_of(int n_dims, int64_t rows, int64_t cols, struct tr_split s, int size, int rank)
 {
     struct tr_tp_shard c = { .row = whole(rows), .col = whole(cols) };
     int64_t n_most = rows * cols;
     bool is_col = n_dims == 1 || s.dim == 1;
     if (s.dim != TR_WHOLE && size > 1 && (s.n_heads == 0 || s.n_heads % size == 0)) {
-        int64_t len = is_col ? cols : rows, part = len / s.n_parts, unit = s.n_heads ? part / s.n_heads : 1, first = 0;
-        int64_t n = unit * shard_of(part / unit, size, rank, &first), ignore = 0;
-        struct tr_tp_dim d = { .part = part, .n_parts = s.n_parts, .first = unit * first, .n = n };
-        n_most = unit * shard_of(part / unit, size, 0, &ignore) * s.n_parts * (is_col ? rows : cols);
+        int64_t len = is_col ? cols : rows, n_units = s.n_parts - 1 + s.lead, part = len / n_units;
+        int64_t unit = s.n_heads ? part / s.n_heads : 1, first = 0, ignore = 0;
+        int64_t n = unit * shard_of(part / unit, size, rank, &first);
+        struct tr_tp_dim d = { .part = part, .n_parts = s.n_parts, .first = unit * first, .n = n, .lead = s.lead };
+        n_most = unit * shard_of(part / unit, size, 0, &ignore) * n_units * (is_col ? rows : cols);
         *(is_col ? &c.col : &c.row) = d;
         c.is_split = true;
     }
-    c.rows = c.row.n_parts * c.row.n;
-    c.cols = c.col.n_parts * c.col.n;
+    c.rows = local_len(&c.row);
+    c.cols = local_len(&c.col);
     c.n = c.rows * c.cols;
     c.n_held = n_most;
     return c;
-}
-
-static int64_t whole_len(const struct tr_tp_dim *d)
-{
-    return d->part * d->n_parts;
 }
 
 static struct tr_tp_dim blocks(const struct tr_tp_dim *d, int64_t width, int32_t block)
@@ -49,7 +56,8 @@ static struct tr_tp_dim blocks(const struct tr_tp_dim *d, int64_t width, int32_t
     return (struct tr_tp_dim){ .part = (d->part * width + block - 1) / block,
                                .n_parts = d->n_parts,
                                .first = d->first * width / block,
-                               .n = (d->n * width + block - 1) / block };
+                               .n = (d->n * width + block - 1) / block,
+                               .lead = d->lead };
 }
 
 /* Whole rows are side by side in the flattened tensor, so they become one row of blocks. */
@@ -61,8 +69,8 @@ struct tr_tp_shard tr_tp_blocks(const struct tr_tp_shard *c, int32_t block)
         return s;
     s.col = has_whole_rows ? blocks(&c->row, c->cols, block) : blocks(&c->col, 1, block);
     s.row = has_whole_rows ? whole(1) : c->row;
-    s.rows = s.row.n_parts * s.row.n;
-    s.cols = s.col.n_parts * s.col.n;
+    s.rows = local_len(&s.row);
+    s.cols = local_len(&s.col);
     s.n = s.rows * s.cols;
     s.n_held = (c->n_held + block - 1) / block;
     return s;
@@ -85,20 +93,26 @@ bool tr_tp_keeps_blocks(const struct tr_param *p, int size, int32_t block)
 /* The index in the whole dim of local index i. */
 static int64_t global_of(const struct tr_tp_dim *d, int64_t i)
 {
-    return i / d->n * d->part + d->first + i % d->n;
+    int64_t j = i - d->lead * d->n; /* behind the first part */
+    return j < 0 ? d->lead * d->first + i : d->lead * d->part + j / d->n * d->part + d->first + j % d->n;
 }
 
 /* The first local index whose index in the whole dim is at least i (the local length when there is none). */
 static int64_t local_from(const struct tr_tp_dim *d, int64_t i)
 {
-    int64_t part = i / d->part, at = i % d->part - d->first;
-    return at >= d->n ? (part + 1) * d->n : part * d->n + tr_max64(at, 0);
+    int64_t j = i - d->lead * d->part;
+    if (j < 0)
+        return tr_min64(tr_max64(i - d->lead * d->first, 0), d->lead * d->n);
+    return d->lead * d->n + j / d->part * d->n + tr_min64(tr_max64(j % d->part - d->first, 0), d->n);
 }
 
 /* How many local indices from i on are consecutive in the whole dim. */
 static int64_t run_from(const struct tr_tp_dim *d, int64_t i)
 {
-    return d->n == d->part ? d->n * d->n_parts - i : d->n - i % d->n;
+    int64_t j = i - d->lead * d->n;
+    if (d->n == d->part)
+        return local_len(d) - i;
+    return j < 0 ? -j : d->n - j % d->n;
 }
 
 int64_t tr_tp_run(const struct tr_tp_shard *c, int64_t *at, int64_t end, int64_t *local)

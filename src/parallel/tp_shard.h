@@ -5,9 +5,9 @@
 #include "model/model.h"
 
 /* One dim of a shard. The whole dim has n_parts parts of `part` elements; this rank holds [first, first + n) of each
- * part, side by side. */
+ * part, side by side. The first part is `lead` times as wide, and so is what the rank holds of it. */
 struct tr_tp_dim {
-    int64_t part, n_parts, first, n;
+    int64_t part, n_parts, first, n, lead;
 };
 struct tr_tp_shard {
     struct tr_tp_dim row, col;

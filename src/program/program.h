@@ -58,12 +58,12 @@ struct tr_node {
 };
 
 /* How the tensor axis splits a parameter: which dim (TR_WHOLE: none), how many equal parts lie side by side in it, each
- * of which is split (q | k | v in one matrix: 3), and how many heads a part holds (0: it has no heads; any number of
- * ranks can split it). */
+ * of which is split (q | k | v in one matrix: 3), how many heads a part holds (0: it has no heads; any number of ranks
+ * can split it), and how many times as wide the first part is as each other (q with grouped heads). */
 enum { TR_WHOLE = -1 };
 struct tr_split {
     int dim, n_parts;
-    int64_t n_heads;
+    int64_t n_heads, lead;
 };
 
 /* A parameter as one segment knows it; `name` is local ("self_attn.q_proj.weight") or global when is_global. */

@@ -48,6 +48,7 @@ static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
     struct tr_model_options opt = { .rows = 1,
                                     .sequence_length = g->n_chunk,
                                     .n_positions = n_positions,
+                                    .n_context = g->n_context,
                                     .dropout = 0,
                                     .ignore_keys = g->cfg->ignore_config_keys,
                                     .wants_logits = true };

@@ -146,6 +146,9 @@ def cases():
         yield base, f"dora_{init}", dict(r=2, lora_alpha=3, use_dora=True, target_modules=FAMILIES[base][0], init_lora_weights=init, **turned)
     for base, init in (("llama_mqa_bias", "olora"), ("qwen2_window", "pissa")):
         yield base, f"head_{init}", dict(r=3, lora_alpha=4, target_modules=FAMILIES[base][1][:1] + ["lm_head"], init_lora_weights=init)
+    # q | k | v and gate | up in one matrix each
+    yield "phi3", "lora", dict(r=2, lora_alpha=4, target_modules="all-linear")
+    yield "phi3", "dora", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["qkv_proj", "gate_up_proj"])
 
 
 def main():

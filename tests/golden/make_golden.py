@@ -261,6 +261,15 @@ def families():
                                      logits_scaling=1.7, attention_bias=True, mlp_bias=True), documents=[[20], [4, 16]]),
         "smollm3": dict(config=small(t.SmolLM3Config, num_hidden_layers=3, num_key_value_heads=1, no_rope_layer_interval=2,
                                      tie_word_embeddings=True, pad_token_id=0), documents=[[8, 12], [20]]),
+        # all documents are longer than 5, so the long factors count; grouped heads of which 6 of 8 columns rotate
+        "phi3": dict(config=small(t.Phi3Config, hidden_size=32, num_attention_heads=4, max_position_embeddings=32, pad_token_id=0,
+                                  original_max_position_embeddings=5, sliding_window=6,
+                                  rope_parameters={"rope_type": "longrope", "rope_theta": 1000.0, "partial_rotary_factor": 0.75,
+                                                   "short_factor": [1.0, 1.1, 2.0], "long_factor": [1.5, 1.8, 7.0]}), documents=[[9, 11], [20]]),
+        "phi3_old": dict(config=small(t.Phi3Config, max_position_embeddings=64, original_max_position_embeddings=40,
+                                     tie_word_embeddings=True, pad_token_id=0),
+                        edit=old_form(500.0, {"type": "longrope", "short_factor": [1.0, 1.3, 1.6, 2.0],
+                                              "long_factor": [2.0, 3.0, 4.0, 5.0]})),
         # all four kinds of layers
         "smollm3_kinds": dict(config=small(t.SmolLM3Config, num_hidden_layers=4, pad_token_id=0, use_sliding_window=True,
                                            sliding_window=5, no_rope_layers=[1, 0, 1, 0], attention_bias=True,

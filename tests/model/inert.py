@@ -9,7 +9,7 @@ import re
 import sys
 
 FAMILIES = {"gpt2": "GPT2Config", "opt": "OPTConfig", "llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config",
-            "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config",
+            "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "phi3": "Phi3Config",
             "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig"}
 VALUES = [True, False, 3, "x", None]
 CONTROL = {"gpt2": ("scale_attn_weights", False), "opt": ("do_layer_norm_before", False)}

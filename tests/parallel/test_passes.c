@@ -571,15 +571,19 @@ static void check_cut(int64_t rows, int64_t cols, struct tr_split split, int siz
 static void a_cut_gives_every_element_to_one_rank(void **state)
 {
     (void)state;
-    check_cut(11, 4, (struct tr_split){ 0, 1, 0 }, 3); /* uneven vocabulary */
-    check_cut(8, 6, (struct tr_split){ 1, 1, 0 }, 2);  /* inputs of a row-parallel product */
-    check_cut(8, 6, (struct tr_split){ 0, 1, 4 }, 2);  /* heads */
-    check_cut(8, 6, (struct tr_split){ 0, 1, 2 }, 4);  /* heads that stay whole */
-    check_cut(4, 24, (struct tr_split){ 1, 3, 4 }, 2); /* q | k | v, stored (in, out) */
-    check_cut(24, 4, (struct tr_split){ 0, 3, 4 }, 4); /* the same, stored (out, in) */
-    check_cut(1, 24, (struct tr_split){ 0, 3, 4 }, 2); /* and their bias */
-    check_cut(5, 7, (struct tr_split){ TR_WHOLE, 1, 0 }, 2);
-    check_cut(8, 6, (struct tr_split){ 0, 1, 0 }, 1);
+    check_cut(11, 4, (struct tr_split){ 0, 1, 0, 1 }, 3); /* uneven vocabulary */
+    check_cut(8, 6, (struct tr_split){ 1, 1, 0, 1 }, 2);  /* inputs of a row-parallel product */
+    check_cut(8, 6, (struct tr_split){ 0, 1, 4, 1 }, 2);  /* heads */
+    check_cut(8, 6, (struct tr_split){ 0, 1, 2, 1 }, 4);  /* heads that stay whole */
+    check_cut(4, 24, (struct tr_split){ 1, 3, 4, 1 }, 2); /* q | k | v, stored (in, out) */
+    check_cut(24, 4, (struct tr_split){ 0, 3, 4, 1 }, 4); /* the same, stored (out, in) */
+    check_cut(1, 24, (struct tr_split){ 0, 3, 4, 1 }, 2); /* and their bias */
+    check_cut(24, 4, (struct tr_split){ 0, 3, 2, 4 }, 2); /* 8 heads of q, 2 of k and of v */
+    check_cut(5, 18, (struct tr_split){ 1, 3, 3, 4 }, 3); /* the same, as inputs */
+    check_cut(1, 24, (struct tr_split){ 0, 3, 2, 4 }, 2); /* and their bias */
+    check_cut(24, 4, (struct tr_split){ 0, 3, 2, 4 }, 4); /* heads that stay whole */
+    check_cut(5, 7, (struct tr_split){ TR_WHOLE, 1, 0, 1 }, 2);
+    check_cut(8, 6, (struct tr_split){ 0, 1, 0, 1 }, 1);
 }
 
 /* An op that a pass cannot treat stops there, with the reason. */
