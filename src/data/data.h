@@ -29,7 +29,7 @@ struct tr_data_options {
     bool shuffle;           /* false: rows in order, every epoch */
     int64_t vocab_size;     /* of the model; ids at or above it are refused at open */
     const double *weights;  /* one for each path; NULL or all 1: every row once in each epoch */
-    enum tr_shape shape;    /* of JSONL records */
+    enum tr_shape shape;    /* of records */
     const char *text_key;   /* member that holds the text of a record; NULL: "text"; if given, records must be text */
     struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca records become alpaca's own text */
     const char *chat_date;  /* the date in templates that use one; NULL: that of the first start with cache_dir */
@@ -52,7 +52,7 @@ struct tr_data_options {
 
 struct tr_data;
 
-/* paths are files (.txt and .jsonl, also with .gz or .zst; .trtok), directories or globs. tokenizer may be NULL when no
+/* paths are files (text, records as in table.h, .trtok), directories or globs. tokenizer may be NULL when no
  * source is text. Text is tokenised here, once, into cache_dir. A shard that is new to the cache is verified in full.
  * Several processes may open the same cache at once: one does the work, and the others wait. options->chat and
  * tokenizer are not used after this call. */

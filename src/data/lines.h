@@ -1,4 +1,5 @@
-/* lines.h - encodes the lines of a JSONL file with several threads and passes the records on in order.
+/* lines.h - encodes the records of a file, each a line of JSON, with several threads and passes the records on in
+ * order.
  *
  * Lines are collected into a batch of bounded size, divided into tasks by their bytes alone, encoded, and passed on one
  * by one. The result does not depend on the number of threads, and memory does not depend on the size of the file.

@@ -1,12 +1,12 @@
-/* make.c - turns one text or JSONL file into token shards.
+/* make.c - turns one file of text or records into token shards.
  *
- * The file was hashed for the key and is hashed again while it is read. A file that changes in between is refused, so
- * that a cache entry always matches its key. A shard ends between documents, so no document is in two shards. Memory:
- * one batch of lines or of text with its ids, and 8 bytes for each of at most 2^20 documents of the open shard.
+ * The file was hashed for the key and is hashed again while it is read, or after it. A file that changes in between is
+ * refused, so that a cache entry always matches its key. A shard ends between documents, so no document is in two
+ * shards. Memory: one batch of lines or of text with its ids, and 8 bytes for each of at most 2^20 documents of the
+ * open shard.
  */
 #include "data/chunks.h"
 #include "data/lines.h"
-#include "data/textfile.h"
 #include "data/tokenize.h"
 
 #include <string.h>
@@ -16,7 +16,9 @@ enum { SHARD_TOKENS = 1 << 26, SHARD_DOCS = 1 << 20 };
 struct make {
     const struct tr_make *m;
     struct tr_tokenize *t;
-    struct tr_textfile file;
+    const char *path;
+    struct tr_textfile file;        /* of text */
+    struct tr_table *table;         /* of records */
     struct tr_shard_writer *writer; /* NULL: no part open */
     uint32_t part;                  /* number of the next part */
     uint64_t n_skipped;             /* since the last part was committed */
@@ -69,17 +71,17 @@ static enum tr_status skip(struct make *m, int64_t line, const char *cause)
             *c = ' '; /* the list of skipped records has one line for each */
     m->n_skipped++;
     m->t->n_skipped++;
-    TR_TRY(tr_skip_list_add(&m->skips, m->file.path, line, why));
+    TR_TRY(tr_skip_list_add(&m->skips, m->path, line, why));
     if (o->on_skip)
-        o->on_skip(o->on_skip_ctx, m->file.path, line, why);
+        o->on_skip(o->on_skip_ctx, m->path, line, why);
     if (m->t->n_skipped > (uint64_t)o->max_skipped)
         TR_TRY(tr_fail(TR_USAGE, "%s:%" PRId64 ": %s; this is more than the %" PRId64 " records that may be skipped",
-                       m->file.path, line, why, o->max_skipped));
+                       m->path, line, why, o->max_skipped));
 out:
     return st;
 }
 
-/* ---- JSONL ---- */
+/* ---- records ---- */
 
 static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, const uint8_t *mask, size_t n_ids,
                                   const char *why)
@@ -93,32 +95,28 @@ static enum tr_status take_record(void *ctx, int64_t line, const int32_t *ids, c
         st = tr_tokenizer_decode(m->t->tokenizer, ids, n_ids, &text);
     tr_str_release(&text);
     if (st == TR_USAGE)
-        TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->file.path, line));
+        TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->path, line));
     TR_TRY(st);
     TR_TRY(begin_doc(m));
     st = tr_shard_writer_add(m->writer, ids, mask, n_ids);
     if (st == TR_USAGE) /* an id beyond the vocabulary: the data was made for another model */
-        TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->file.path, line));
+        TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", m->path, line));
     TR_TRY(st);
     TR_TRY(tr_shard_writer_end_doc(m->writer));
 out:
     return st;
 }
 
-/* Each line is one document. A byte order mark at the start of the file is dropped. */
-static enum tr_status make_jsonl(struct make *m)
+/* Each record is one document. */
+static enum tr_status make_records(struct make *m)
 {
     enum tr_status st = TR_OK;
-    enum tr_line kind = TR_LINE_TEXT;
-    while (kind != TR_LINE_END) {
-        const char *line = NULL;
-        size_t n = 0;
-        TR_TRY(tr_textfile_line(&m->file, &kind, &line, &n));
-        bool has_bom = kind == TR_LINE_TEXT && m->file.line == 1 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0;
-        if (kind != TR_LINE_END)
-            TR_TRY(tr_lines_add(&m->lines, has_bom ? line + 3 : line, has_bom ? n - 3 : n, m->file.line,
-                                kind == TR_LINE_TOO_LONG ? "the line is longer than 16 MiB" : NULL));
-        if (kind == TR_LINE_END || tr_lines_is_full(&m->lines))
+    struct tr_row row = { .text = "" };
+    while (row.text) {
+        TR_TRY(tr_table_next(m->table, &row));
+        if (row.text)
+            TR_TRY(tr_lines_add(&m->lines, row.text, row.n, row.number, row.why));
+        if (!row.text || tr_lines_is_full(&m->lines))
             TR_TRY(tr_lines_encode(&m->lines, &m->m->rules, m->t->pool, take_record, m));
     }
 out:
@@ -151,7 +149,7 @@ static enum tr_status add_text(struct make *m, bool is_last)
     tr_utf8_clean(m->file.buf + m->file.begin, m->file.end - m->file.begin, is_last, &m->chunks.text, &n_used);
     m->file.begin += n_used;
     if (!tr_str_ok(&m->chunks.text))
-        return tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->file.path);
+        return tr_fail(TR_NOMEM, "%s: no memory for a piece of text", m->path);
     return is_last || tr_chunks_is_full(&m->chunks) ? tr_chunks_encode(&m->chunks, is_last, m->t->pool, take_ids, m)
                                                     : TR_OK;
 }
@@ -212,11 +210,13 @@ out:
 static enum tr_status finish(struct make *m)
 {
     enum tr_status st = TR_OK;
-    if (!tr_hash_eq(tr_hasher_get(m->file.hasher), m->m->content))
-        TR_TRY(tr_fail(TR_IO, "%s: the file changed while it was being read; start again when it is complete",
-                       m->file.path));
+    struct tr_hash128 content;
+    TR_TRY(m->table ? tr_table_hash(m->table, &content) : tr_textfile_rest(&m->file, &content));
+    if (!tr_hash_eq(content, m->m->content))
+        TR_TRY(
+            tr_fail(TR_IO, "%s: the file changed while it was being read; start again when it is complete", m->path));
     if (!m->writer)
-        TR_TRY(tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->file.path,
+        TR_TRY(tr_fail(TR_USAGE, "%s: this file has no document (%" PRIu64 " records were skipped%s%s)", m->path,
                        m->n_skipped, m->skips.n ? "; the first: " : "", m->skips.n ? m->skips.p[0].why : ""));
     TR_TRY(write_skips(m));
     struct tr_shard_writer *last = m->writer;
@@ -229,14 +229,17 @@ out:
 enum tr_status tr_make_shards(const struct tr_make *what)
 {
     enum tr_status st = TR_OK;
-    struct make m = { .m = what, .t = what->t };
-    TR_TRY(tr_textfile_open(&m.file, what->source->path, TR_LINE_MAX));
-    m.lines.path = m.chunks.path = what->source->path;
-    TR_TRY(what->source->kind == TR_SOURCE_JSONL ? make_jsonl(&m) : make_text(&m));
+    struct make m = { .m = what, .t = what->t, .path = what->source->path, .file = { .fd = -1 } };
+    bool is_text = what->source->kind == TR_SOURCE_TEXT;
+    TR_TRY(is_text ? tr_textfile_open(&m.file, m.path, TR_LINE_MAX)
+                   : tr_table_open(m.path, what->source->table, &m.table));
+    m.lines.path = m.chunks.path = m.path;
+    TR_TRY(is_text ? make_text(&m) : make_records(&m));
     TR_TRY(finish(&m));
 out:
     tr_shard_writer_abort(m.writer);
     tr_textfile_release(&m.file);
+    tr_table_close(m.table);
     tr_skip_list_release(&m.skips);
     tr_lines_release(&m.lines);
     tr_chunks_release(&m.chunks);

@@ -1,4 +1,5 @@
-/* record.h - turns one JSONL record into one document: token ids, and which of them are targets. */
+/* record.h - turns one record, the text of a JSON object, into one document: token ids, and which of them are targets.
+ */
 #ifndef TR_DATA_RECORD_H
 #define TR_DATA_RECORD_H
 

@@ -21,57 +21,31 @@ static bool ends_with(const char *path, const char *suffix)
     return n > k && strcmp(path + n - k, suffix) == 0;
 }
 
-/* Refuses a format that is not read, with a command that converts it to one that is. */
-static enum tr_status refuse_kind(const char *path)
+/* By the end of its name. */
+static enum tr_status kind_of(const char *path, struct tr_source *out)
 {
-    struct tr_str word = { 0 };
-    enum tr_status st;
-    tr_str_shell(&word, path);
-    const char *quoted = tr_str_ok(&word) ? word.p : "FILE";
-    if (ends_with(path, ".parquet"))
-        st = tr_fail(TR_USAGE,
-                     "%s: parquet is not read; convert it: python3 -c \"import pandas as p, sys; "
-                     "p.read_parquet(sys.argv[1]).to_json('data.jsonl', orient='records', lines=True, "
-                     "force_ascii=False)\" %s",
-                     path, quoted);
-    else if (ends_with(path, ".json"))
-        st = tr_fail(
-            TR_USAGE,
-            "%s: only .jsonl, with one record on each line, is read; convert an array: jq -c '.[]' %s > data.jsonl",
-            path, quoted);
+    out->kind = TR_SOURCE_RECORDS;
+    if (tr_table_kind_of(path, &out->table))
+        return TR_OK;
+    if (ends_with(path, ".trtok"))
+        out->kind = TR_SOURCE_SHARD;
+    else if (ends_with(path, ".txt") || ends_with(path, ".txt.gz") || ends_with(path, ".txt.zst"))
+        out->kind = TR_SOURCE_TEXT;
     else
-        st = tr_fail(TR_USAGE,
-                     "%s: the file is not .txt, .jsonl (also with .gz or .zst) or .trtok; name the files to read, or a "
-                     "glob such as DIR/*.jsonl",
-                     path);
-    tr_str_release(&word);
-    return st;
-}
-
-static enum tr_status kind_of(const char *path, enum tr_source_kind *out)
-{
-    static const struct {
-        const char *suffix;
-        enum tr_source_kind kind;
-    } kinds[] = {
-        { ".trtok", TR_SOURCE_SHARD },     { ".txt", TR_SOURCE_TEXT },    { ".txt.gz", TR_SOURCE_TEXT },
-        { ".txt.zst", TR_SOURCE_TEXT },    { ".jsonl", TR_SOURCE_JSONL }, { ".jsonl.gz", TR_SOURCE_JSONL },
-        { ".jsonl.zst", TR_SOURCE_JSONL },
-    };
-    for (size_t i = 0; i < TR_COUNT_OF(kinds); i++)
-        if (ends_with(path, kinds[i].suffix)) {
-            *out = kinds[i].kind;
-            return TR_OK;
-        }
-    return refuse_kind(path);
+        return tr_fail(
+            TR_USAGE,
+            "%s: the file is not .jsonl, .json, .csv, .tsv or .txt (also with .gz or .zst), .parquet, .arrow "
+            "or .trtok; name the files to read, or a glob such as DIR/*.jsonl",
+            path);
+    return TR_OK;
 }
 
 static enum tr_status add_file(struct tr_sources *s, const char *path)
 {
-    enum tr_source_kind kind = TR_SOURCE_SHARD;
+    struct tr_source source = { 0 };
     if (tr_dir_exists(path))
         return tr_fail(TR_USAGE, "%s: a directory inside a directory or glob is not read; name it by itself", path);
-    enum tr_status st = kind_of(path, &kind);
+    enum tr_status st = kind_of(path, &source);
     if (st != TR_OK)
         return st;
     if (s->n == s->n_cap) {
@@ -82,10 +56,10 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
         s->p = p;
         s->n_cap = cap;
     }
-    char *copy = strdup(path);
-    if (!copy)
+    source.path = strdup(path);
+    if (!source.path)
         return tr_fail(TR_NOMEM, "no memory for a data path");
-    s->p[s->n++] = (struct tr_source){ copy, kind, 0 };
+    s->p[s->n++] = source;
     return TR_OK;
 }
 

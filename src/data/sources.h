@@ -3,13 +3,15 @@
 #define TR_DATA_SOURCES_H
 
 #include "base/base.h"
+#include "table/table.h"
 
-enum tr_source_kind { TR_SOURCE_SHARD, TR_SOURCE_TEXT, TR_SOURCE_JSONL };
+enum tr_source_kind { TR_SOURCE_SHARD, TR_SOURCE_TEXT, TR_SOURCE_RECORDS };
 
 struct tr_source {
     char *path;
     enum tr_source_kind kind;
-    size_t i_path; /* the path it came from */
+    enum tr_table_kind table; /* of records */
+    size_t i_path;            /* the path it came from */
 };
 
 struct tr_sources {

@@ -1,13 +1,12 @@
 /* tokenize.c - see tokenize.h: finds the shape of a source, the cache key of its shards, and whether the cache holds
  * them. */
 #include "data/tokenize.h"
-#include "data/textfile.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { DETECT_LINES = 100, SETTLED_S = 2 };
+enum { DETECT_RECORDS = 100, SETTLED_S = 2 };
 
 /* ---- lists ---- */
 
@@ -60,34 +59,31 @@ void tr_skip_list_release(struct tr_skip_list *l)
 
 /* ---- shape ---- */
 
-/* The first record decides. Lines that are not JSON objects are skipped later; if there are no others, the shape does
+/* The first record decides. Those that are not JSON objects are skipped later; if there are no others, the shape does
  * not matter. */
-static enum tr_status detect(const char *path, enum tr_shape *out)
+static enum tr_status detect(const struct tr_source *source, enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
-    struct tr_textfile f = { .fd = -1 };
-    TR_TRY(tr_textfile_open(&f, path, TR_LINE_MAX));
+    struct tr_table *table = NULL;
+    TR_TRY(tr_table_open(source->path, source->table, &table));
     *out = TR_SHAPE_TEXT;
-    for (int i = 0; i < DETECT_LINES; i++) {
-        enum tr_line kind;
-        const char *line;
-        size_t n;
+    for (int i = 0; i < DETECT_RECORDS; i++) {
+        struct tr_row row;
         bool is_object = false;
-        TR_TRY(tr_textfile_line(&f, &kind, &line, &n));
-        if (kind == TR_LINE_END)
+        TR_TRY(tr_table_next(table, &row));
+        if (!row.text)
             break;
-        if (kind == TR_LINE_TOO_LONG)
+        if (row.why)
             continue;
-        bool has_bom = i == 0 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0;
-        st = tr_record_detect(has_bom ? line + 3 : line, has_bom ? n - 3 : n, &is_object, out);
+        st = tr_record_detect(row.text, row.n, &is_object, out);
         if (st == TR_USAGE && is_object)
-            TR_TRY(tr_fail_at(st, "%s:%d: ", path, i + 1));
+            TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", source->path, row.number));
         if (st != TR_USAGE)
             goto out;
     }
     st = TR_OK;
 out:
-    tr_textfile_release(&f);
+    tr_table_close(table);
     return st;
 }
 
@@ -104,13 +100,12 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
         .mask = o->mask,
     };
     if (source->kind == TR_SOURCE_TEXT && r->shape != TR_SHAPE_AUTO && r->shape != TR_SHAPE_TEXT)
-        TR_TRY(tr_fail(TR_USAGE,
-                       "%s: data_format %s is of .jsonl records, and this file is plain text; leave data_format out",
+        TR_TRY(tr_fail(TR_USAGE, "%s: data_format %s is of records, and this file is plain text; leave data_format out",
                        source->path, tr_shape_name(r->shape)));
     if (source->kind == TR_SOURCE_TEXT)
         r->shape = TR_SHAPE_TEXT;
     else if (r->shape == TR_SHAPE_AUTO)
-        TR_TRY(detect(source->path, &r->shape));
+        TR_TRY(detect(source, &r->shape));
     if (!o->cache_dir)
         TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path));
     if (tr_shape_row(r->shape)->is_ids)
@@ -156,7 +151,9 @@ static enum tr_status cache_key(struct tr_make *m)
     tr_hash_hex(m->content, hex);
     tr_str_addf(&s, "trtok %d content %s zip %d shard_tokens %" PRId64 " shape %s", TR_SHARD_VERSION, hex,
                 (int)tr_zip_of(m->source->path), o->shard_tokens, tr_shape_name(r->shape));
-    if (m->source->kind == TR_SOURCE_JSONL)
+    if (m->source->kind == TR_SOURCE_RECORDS && m->source->table != TR_TABLE_JSONL)
+        tr_str_addf(&s, " file %s", tr_table_kind_name(m->source->table));
+    if (m->source->kind == TR_SOURCE_RECORDS)
         tr_str_addf(&s, " key %s", row->is_text ? r->text_key : "");
     if (row->is_ids) {
         tr_str_addf(&s, " vocab_size %" PRId64, o->vocab_size);

@@ -35,7 +35,7 @@ struct tr_tokenize {
     struct tr_skip_list skips;
 };
 
-/* Appends the shards of a text or JSONL source, from the cache or newly made. The key of the cache is made of the
+/* Appends the shards of a source of text or records, from the cache or newly made. The key of the cache is made of the
  * file's content, the hash of the tokenizer, and the options that change tokens; names and times do not matter. Sets
  * shape, n_skipped and was_cached of file. */
 enum tr_status tr_tokenize_source(struct tr_tokenize *t, const struct tr_source *source, struct tr_shard_list *out,

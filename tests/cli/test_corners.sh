@@ -30,7 +30,7 @@ expect 2 "$TRIREME" train "${options[@]}" --allow_change foo --output no
 said 'allow_change: foo is not an input of a run; the inputs are '
 echo 'plain text' >plain.txt
 expect 2 "$TRIREME" train "${base[@]}" --data plain.txt --data_format messages --output no
-said 'plain.txt: data_format messages is of .jsonl records'
+said 'plain.txt: data_format messages is of records'
 expect 2 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --pp 2 --pp_schedule interleaved --pp_chunks 2 --gradient_accumulation_steps 1 --output no
 said 'try --gradient_accumulation_steps 2 or --pp_chunks 1'
 [ ! -e no ] || fail "a refused run left $(ls -A no)"
@@ -166,7 +166,7 @@ assert not any(c < 32 and c != 10 for c in text), text
 PY
 : >"it's.json"
 expect 2 "$TRIREME" train "${base[@]}" --data "it's.json" --output raw
-said "jq -c '.\[\]' 'it'\\\\''s.json'"
+said "it's.json: this file has no document"
 python3 - "$TRIREME" <<'PY' || fail "a model's escape bytes reach a terminal"
 import os, pty, sys
 prompt = "a\x1b[2Jb\x07"

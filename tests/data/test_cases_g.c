@@ -1,6 +1,6 @@
 /* test_cases_g.c - the data cases of the reliability list, one test each, by number (G13 is test_ledger.c). */
 #include "data/data_files.h"
-#include "data/unzip.h"
+#include "table/unzip.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* test_sources.c - from files to tokens: order, skipped records, refusals, and the cache. */
 #include "data/data_test.h"
 #include "data/sources.h"
-#include "data/textfile.h"
+#include "table/textfile.h"
 #include "data/tokenize.h"
 
 #include <dirent.h>
@@ -200,8 +200,8 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
     assert_ok(tr_mkdirs(in_scratch(s, "mixed")));
     assert_ok(tr_mkdirs(in_scratch(s, "nested/inner")));
     put_text(s, "mixed/a.txt", "a");
-    put_text(s, "mixed/b.csv", "b");
-    put_text(s, "a.parquet", "PAR1");
+    put_text(s, "mixed/b.md", "b");
+    put_text(s, "a.parquet", "PAR1 and not more");
     put_text(s, "a.json", "[]");
     put_text(s, "other.jsonl", "{\"id\": 1, \"body\": \"x\"}\n");
     put_text(s, "pairs.jsonl", "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n");
@@ -219,9 +219,9 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
     } cases[] = {
         { "absent.txt", "absent.txt: no such file" },
         { "empty", "no data files" },
-        { "mixed", "b.csv: the file is not .txt" },
-        { "a.parquet", "import pandas" },
-        { "a.json", "jq -c" },
+        { "mixed", "b.md: the file is not .jsonl" },
+        { "a.parquet", "does not end with PAR1" },
+        { "a.json", "a.json: this file has no document" },
         { "other.jsonl", "other.jsonl:1: the members (id, body) are not those of a known record" },
         { "pairs.jsonl", "pairs.jsonl:1: a record with \"chosen\"" },
         { "chat.jsonl", "need a chat template" },

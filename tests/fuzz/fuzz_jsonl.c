@@ -2,7 +2,7 @@
  * record is read as, its document is whole: ids in range, a mask of the same length, something to train on, and nothing
  * left behind by a record that is skipped. */
 #include "data/record.h"
-#include "data/textfile.h"
+#include "table/textfile.h"
 #include "token/utf8.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* fuzz_unzip.c - any bytes as gzip or zstd, fed in any cuts: no more comes out than the guard allows, and the cuts do
  * not matter. */
-#include "data/unzip.h"
+#include "table/unzip.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* unzip.c - see unzip.h. Memory: the window of the format, which is 32 KiB for gzip and at most 128 MiB for zstd (its
  * default limit). It does not depend on the size of the output. */
-#include "data/unzip.h"
+#include "table/unzip.h"
 
 #include <stdlib.h>
 #include <string.h>

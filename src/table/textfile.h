@@ -1,10 +1,10 @@
 /* textfile.h - reads a text file, perhaps compressed, once from start to end, by chunk or by line, with bounded memory.
  * The bytes on disk are hashed at the same time. */
-#ifndef TR_DATA_TEXTFILE_H
-#define TR_DATA_TEXTFILE_H
+#ifndef TR_TABLE_TEXTFILE_H
+#define TR_TABLE_TEXTFILE_H
 
 #include "base/base.h"
-#include "data/unzip.h"
+#include "table/unzip.h"
 
 enum { TR_TEXT_CHUNK = 1 << 20, TR_LINE_MAX = 16 << 20 };
 
@@ -34,6 +34,8 @@ enum tr_line { TR_LINE_TEXT, TR_LINE_TOO_LONG, TR_LINE_END };
  * being kept in memory. The last line needs no newline. */
 enum tr_status tr_textfile_line(struct tr_textfile *f, enum tr_line *kind, const char **text, size_t *n);
 
+/* Reads the bytes on disk that are left, and gives the hash of all. No text can be read after it. */
+enum tr_status tr_textfile_rest(struct tr_textfile *f, struct tr_hash128 *out);
 /* Reads the file and hashes its bytes on disk. */
 enum tr_status tr_textfile_hash(const char *path, struct tr_hash128 *out);
 

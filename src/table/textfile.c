@@ -1,5 +1,5 @@
 /* textfile.c - see textfile.h. Memory: one chunk, or the longest line so far; at most max_line plus one chunk. */
-#include "data/textfile.h"
+#include "table/textfile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -141,18 +141,24 @@ enum tr_status tr_textfile_line(struct tr_textfile *f, enum tr_line *kind, const
     }
 }
 
+enum tr_status tr_textfile_rest(struct tr_textfile *f, struct tr_hash128 *out)
+{
+    size_t n = 1;
+    f->begin = f->end = f->raw_begin = f->raw_end = 0;
+    enum tr_status st = make_room(f, TR_TEXT_CHUNK);
+    while (st == TR_OK && n > 0)
+        st = read_raw(f, f->buf, &n);
+    if (st == TR_OK)
+        *out = tr_hasher_get(f->hasher);
+    return st;
+}
+
 enum tr_status tr_textfile_hash(const char *path, struct tr_hash128 *out)
 {
-    enum tr_status st = TR_OK;
     struct tr_textfile f;
-    size_t n = 1;
-    TR_TRY(tr_textfile_open(&f, path, 0));
-    st = make_room(&f, TR_TEXT_CHUNK);
-    while (st == TR_OK && n > 0)
-        st = read_raw(&f, f.buf, &n);
+    enum tr_status st = tr_textfile_open(&f, path, 0);
     if (st == TR_OK)
-        *out = tr_hasher_get(f.hasher);
+        st = tr_textfile_rest(&f, out);
     tr_textfile_release(&f);
-out:
     return st;
 }

@@ -1,6 +1,6 @@
 /* unzip.h - decompresses gzip and zstd as a stream, with a guard against decompression bombs. */
-#ifndef TR_DATA_UNZIP_H
-#define TR_DATA_UNZIP_H
+#ifndef TR_TABLE_UNZIP_H
+#define TR_TABLE_UNZIP_H
 
 #include "base/base.h"
 
