@@ -27,6 +27,15 @@ static const struct family {
     { "phi3", NULL, "model.rotary_emb", "mlp.activation_fn resid_attn_dropout resid_mlp_dropout" },
     { "opt", "q_proj v_proj", "", "activation_fn" },
     { "gpt2", "c_attn", "transformer.drop", "attn.attn_dropout attn.resid_dropout mlp.act mlp.dropout" },
+    { "gpt_neox", "query_key_value", "gpt_neox.emb_dropout gpt_neox.rotary_emb",
+      "post_attention_dropout post_mlp_dropout mlp.act" },
+    { "falcon", "query_key_value", "transformer.rotary_emb", "self_attention.attention_dropout mlp.act" },
+    { "stablelm", "q_proj v_proj", "model.rotary_emb", "mlp.act_fn dropout" },
+    { "starcoder2", NULL, "model.rotary_emb", "mlp.act" },
+    { "cohere", NULL, LLAMA_LEAVES },
+    { "cohere2", NULL, LLAMA_LEAVES },
+    { "glm", NULL, "model.rotary_emb", "mlp.activation_fn" },
+    { "glm4", NULL, "model.rotary_emb", "mlp.activation_fn" },
 };
 
 static const struct family *family_of(const char *model_type)

@@ -89,8 +89,6 @@ struct tr_config {
     enum tr_lr_schedule lr_scheduler_type;
     double warmup_steps, decay_steps; /* < 1: share of all steps; see tr_config_steps() */
     double min_lr_ratio;
-    enum tr_lr_curve warmup_type, decay_type;
-    double lr_num_cycles, lr_end, lr_power, lr_timescale; /* cycles, timescale < 0: the schedule's own */
 
     /* adapters: what adapter_config.json calls them, where PEFT has the key */
     enum tr_tuning finetuning_type;
@@ -113,9 +111,7 @@ struct tr_config {
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
-    struct tr_words report_to;           /* trackers */
-    const char *run_name, *metrics_file; /* NULL: none */
-    int64_t profile, profile_steps;      /* first step of a profile, 0 = none; how many */
+    int64_t profile, profile_steps; /* first step of a profile, 0 = none; how many */
     int64_t save_keep_every, max_save_failures;
     bool save_best, verify_restore;
     enum tr_save_choice async_save;

@@ -138,8 +138,8 @@ tr_val tr_conv1d(struct tr_build *b, tr_val x, const char *name, int64_t n_out, 
 tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *name)
 {
     int64_t d = cols_of(b, x);
-    tr_val w = param(b, name, ".weight", 1, 1, d, TR_INIT_ONES, 0),
-           bias = param(b, name, ".bias", 1, 1, d, TR_INIT_ZEROS, 0);
+    tr_val w = param(b, name, ".weight", 1, 1, d, TR_INIT_ONES, 0);
+    tr_val bias = b->hp->norms_lack_bias ? TR_NONE : param(b, name, ".bias", 1, 1, d, TR_INIT_ZEROS, 0);
     tr_val y = temp(b, d, name), stats = fixed_f32(b, 2, "stats");
     struct tr_node *n = tr_node_add(b->p, TR_OP_LAYERNORM, TR_FORWARD);
     n->in[0] = x;
@@ -179,9 +179,10 @@ tr_val tr_headnorm(struct tr_build *b, tr_val x, const char *name, double weight
 
 tr_val tr_rope(struct tr_build *b, tr_val x)
 {
-    if (b->hp->kind[b->kind].rope == TR_NONE)
+    int slot = b->hp->kind[b->kind].rope;
+    if (slot == TR_NONE)
         return x;
-    tr_val pos = batch(b, TR_B_POSITIONS), table = rope_table(b, b->hp->kind[b->kind].rope);
+    tr_val pos = batch(b, TR_B_POSITIONS), table = rope_table(b, slot);
     tr_val y = temp(b, cols_of(b, x), "rope");
     struct tr_node *n = tr_node_add(b->p, TR_OP_ROPE, TR_FORWARD);
     n->in[0] = x;
@@ -189,7 +190,22 @@ tr_val tr_rope(struct tr_build *b, tr_val x)
     n->in[2] = table;
     n->out[0] = y;
     n->attr.head_dim = (int32_t)b->hp->head_dim;
+    n->attr.is_interleaved = b->hp->rope[slot].is_interleaved;
     return y;
+}
+
+void tr_split_heads(struct tr_build *b, tr_val x, tr_val *q, tr_val *k, tr_val *v)
+{
+    const struct tr_hparams *hp = b->hp;
+    int64_t n_q = hp->n_heads_q * hp->head_dim, n_kv = hp->n_heads_kv * hp->head_dim;
+    TR_BUG_ON(cols_of(b, x) != n_q + 2 * n_kv);
+    tr_val y = op1(b, TR_OP_REGROUP, x, temp(b, cols_of(b, x), "qkv"),
+                   (struct tr_attr){ .n_heads_q = (int32_t)hp->n_heads_q,
+                                     .n_heads_kv = (int32_t)hp->n_heads_kv,
+                                     .head_dim = (int32_t)hp->head_dim });
+    *v = tr_slice(b, y, n_q + n_kv, n_kv);
+    *k = tr_slice(b, y, n_q, n_kv);
+    *q = tr_slice(b, y, 0, n_q);
 }
 
 /* Numbers the dropout sites of one program 1, 2, ...; the executor adds seed and layer, so that every site has a random

@@ -35,6 +35,13 @@ static const struct {
     { "phi3", "auto_map embd_pdrop attention_bias mlp_bias lm_head_bias full_attn_mod interpolate_factor" },
     { "qwen3", "use_mrope mlp_bias pretraining_tp" },
     { "gemma", "hidden_activation" },
+    { "gpt_neox", "attention_probs_dropout_prob hidden_dropout_prob" },
+    { "falcon", "apply_residual_connection_post_layernorm ff_factor" },
+    { "starcoder2", "activation_function attention_softmax_in_fp32 layer_norm_epsilon mlp_type norm_type "
+                    "scale_attention_softmax_in_fp32 scale_attn_weights" },
+    { "cohere", "pretraining_tp" },
+    { "cohere2", "layer_switch order_of_interleaved_layers position_embedding_type rotary_pct use_embedding_sharing "
+                 "use_gated_activation use_parallel_block use_parallel_embedding" },
     { "gemma2", "hidden_act" },
     { "gemma3_text", "hidden_act" },
     { "opt", "activation_dropout" },
@@ -137,6 +144,16 @@ enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp)
     hp->attn_scale = 1.0 / sqrt((double)hp->head_dim);
 out:
     return st;
+}
+
+enum tr_status tr_hp_even_heads(const struct tr_hparams *hp)
+{
+    if (hp->n_heads_q * hp->head_dim == hp->hidden)
+        return TR_OK;
+    return tr_fail(TR_USAGE,
+                   "config.json: %" PRId64 " heads (num_attention_heads) of %" PRId64 " columns are not hidden_size "
+                   "%" PRId64,
+                   hp->n_heads_q, hp->head_dim, hp->hidden);
 }
 
 enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallback, struct tr_hparams *hp)

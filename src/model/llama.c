@@ -13,12 +13,11 @@ tr_val tr_llama_embed(struct tr_build *b)
     return tr_scale(b, tr_embed(b, TR_B_TOKENS, "model.embed_tokens", hp->vocab, 0), hp->embed_scale);
 }
 
-tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this micro-batch */
+tr_val tr_llama_attend(struct tr_build *b, tr_val h)
 {
     const struct tr_hparams *hp = tr_build_hparams(b);
     int64_t n_q = hp->n_heads_q * hp->head_dim, n_kv = hp->n_heads_kv * hp->head_dim;
 
-    tr_val h = tr_rmsnorm(b, x, "input_layernorm", hp->norm_offset);
     tr_val q = tr_linear(b, h, "self_attn.q_proj", n_q, hp->qkv_bias);
     tr_val k = tr_linear(b, h, "self_attn.k_proj", n_kv, hp->qkv_bias);
     tr_val v = tr_linear(b, h, "self_attn.v_proj", n_kv, hp->qkv_bias);
@@ -29,14 +28,23 @@ tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this 
     /* One statement each: C does not order the evaluation of two arguments, and it would order the nodes. */
     k = tr_rope(b, k);
     q = tr_rope(b, q);
-    tr_val a = tr_attention(b, q, k, v);
-    tr_val o = tr_linear(b, a, "self_attn.o_proj", hp->hidden, hp->o_bias);
-    x = tr_add(b, x, tr_scale(b, o, hp->residual_scale));
+    return tr_linear(b, tr_attention(b, q, k, v), "self_attn.o_proj", hp->hidden, hp->o_bias);
+}
 
-    h = tr_rmsnorm(b, x, "post_attention_layernorm", hp->norm_offset);
+tr_val tr_llama_mlp(struct tr_build *b, tr_val h)
+{
+    const struct tr_hparams *hp = tr_build_hparams(b);
     tr_val gate = tr_linear(b, h, "mlp.gate_proj", hp->ffn, hp->mlp_bias);
     tr_val up = tr_linear(b, h, "mlp.up_proj", hp->ffn, hp->mlp_bias);
-    tr_val down = tr_linear(b, tr_glu(b, gate, up), "mlp.down_proj", hp->hidden, hp->mlp_bias);
+    return tr_linear(b, tr_glu(b, gate, up), "mlp.down_proj", hp->hidden, hp->mlp_bias);
+}
+
+tr_val tr_llama_block(struct tr_build *b, tr_val x) /* x: (N, D) tokens of this micro-batch */
+{
+    const struct tr_hparams *hp = tr_build_hparams(b);
+    tr_val o = tr_llama_attend(b, tr_rmsnorm(b, x, "input_layernorm", hp->norm_offset));
+    x = tr_add(b, x, tr_scale(b, o, hp->residual_scale));
+    tr_val down = tr_llama_mlp(b, tr_rmsnorm(b, x, "post_attention_layernorm", hp->norm_offset));
     return tr_add(b, x, tr_scale(b, down, hp->residual_scale));
 }
 

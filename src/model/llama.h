@@ -6,6 +6,9 @@
 #include "model/model_impl.h"
 
 tr_val tr_llama_embed(struct tr_build *b);
+/* Attention and MLP of the input h, which a norm has made; nothing is added yet. */
+tr_val tr_llama_attend(struct tr_build *b, tr_val h);
+tr_val tr_llama_mlp(struct tr_build *b, tr_val h);
 tr_val tr_llama_block(struct tr_build *b, tr_val x);
 void tr_llama_head(struct tr_build *b, tr_val x);
 enum tr_status tr_llama_configure(const cJSON *config, struct tr_hparams *hp);

@@ -30,6 +30,7 @@ struct tr_rope {
     int64_t dim;                                     /* columns of a head that rotate */
     const cJSON *short_factor, *long_factor;         /* longrope: lists of dim / 2 numbers in the config of the model */
     bool truncate;                                   /* yarn: round the correction range to whole dimensions */
+    bool is_interleaved;                             /* pairs are neighbours; else they are dim / 2 apart */
 };
 
 /* What may differ between the layers of one model. */
@@ -46,6 +47,9 @@ struct tr_hparams {
                                                         logits; 1 = none */
     int32_t act;
     bool is_tied, qkv_bias, o_bias, mlp_bias, has_qk_norm, is_post_norm, has_no_final_norm;
+    bool norms_lack_bias;      /* layer norms have a weight only */
+    bool is_parallel_residual; /* attention and MLP read the same x, and both are added to it */
+    bool has_mlp_norm;         /* then: the MLP has a norm of its own */
     double dropout_embed, dropout_attn, dropout_resid;
     struct tr_rope rope[TR_C_COUNT];
     struct tr_layer_kind kind[TR_LAYER_KINDS];
@@ -181,6 +185,9 @@ tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *param);
 tr_val tr_rmsnorm(struct tr_build *b, tr_val x, const char *param, double weight_offset);
 tr_val tr_headnorm(struct tr_build *b, tr_val x, const char *param, double weight_offset); /* per head: qk-norm */
 tr_val tr_rope(struct tr_build *b, tr_val x); /* x itself where the layer has no rope */
+/* The queries, keys and values of a product whose heads are in groups: the query heads of a key head, that head, its
+ * values. */
+void tr_split_heads(struct tr_build *b, tr_val x, tr_val *q, tr_val *k, tr_val *v);
 tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v);
 tr_val tr_act(struct tr_build *b, tr_val x);
 tr_val tr_glu(struct tr_build *b, tr_val g, tr_val u); /* act(g) * u */

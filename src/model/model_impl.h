@@ -17,6 +17,8 @@ struct tr_build {
 /* config.c: reading of config.json, shared by the architectures' configure(). A size that the family has set before is
  * the default of its key. */
 enum tr_status tr_hp_common(const cJSON *config, struct tr_hparams *hp);
+/* TR_USAGE where the heads together are not hidden_size: for families whose heads have no size of their own. */
+enum tr_status tr_hp_even_heads(const struct tr_hparams *hp);
 enum tr_status tr_hp_act(const cJSON *config, const char *key, const char *fallback, struct tr_hparams *hp);
 /* The whole head rotates. As in transformers, partial_rotary_factor has no effect on such a family. */
 enum tr_status tr_hp_rope(const cJSON *config, double default_theta, struct tr_hparams *hp);
@@ -40,6 +42,8 @@ enum tr_status tr_rope_check_factors(const struct tr_rope *r); /* of longrope */
 /* The table (n_pos, dim) into out, for texts of up to n_context tokens. */
 void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_context, int64_t n_pos, float *out);
 
+extern const struct tr_arch tr_arch_gpt_neox, tr_arch_falcon, tr_arch_stablelm, tr_arch_starcoder2, tr_arch_cohere,
+    tr_arch_cohere2, tr_arch_glm, tr_arch_glm4;
 extern const struct tr_arch tr_arch_gpt2, tr_arch_opt, tr_arch_llama, tr_arch_mistral, tr_arch_qwen2, tr_arch_qwen3,
     tr_arch_gemma, tr_arch_gemma2, tr_arch_gemma3, tr_arch_granite, tr_arch_smollm3, tr_arch_phi3;
 

@@ -25,7 +25,7 @@ enum tr_act { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU /* erf */, TR_ACT_GELU_TANH,
 
 /* One flat record for all ops; the comment on each op's row names the fields it reads. */
 struct tr_attr {
-    int32_t n_heads_q, n_heads_kv, head_dim; /* attention, rope, grouped norm */
+    int32_t n_heads_q, n_heads_kv, head_dim; /* attention, rope, regroup, grouped norm */
     int32_t window;                          /* attention: a row sees itself and window-1 rows before it; 0 = all */
     int32_t act;                             /* enum tr_act */
     int32_t index_offset;                    /* embed: added to each index (OPT positions: 2) */
@@ -33,7 +33,8 @@ struct tr_attr {
     int32_t packed;                          /* dequant: enum tr_packed */
     bool weight_is_in_out;                   /* linear: weight stored (in, out) as in GPT-2's Conv1D, else (out, in);
                                                 embed: table stored (columns, rows) */
-    bool inverse;                            /* rope: rotate back */
+    bool inverse;                            /* rope: rotate back; regroup: back to groups */
+    bool is_interleaved;                     /* rope: pairs are neighbours, (2i, 2i + 1) */
     bool decay;                              /* optimizers: apply weight decay */
     bool is_gradient; /* matmul8: y is a gradient, so partial sums are moved to fp32 more often */
     bool any_order;   /* attention_bwd: the kernel may use a non-deterministic order of sums */
@@ -94,6 +95,7 @@ static inline uint64_t tr_step_number(const float *step)
     X(RMSNORM_BWD, rmsnorm_bwd)                                                                                        \
     /* row_attention.c */                                                                                              \
     X(ROPE, rope)                                                                                                      \
+    X(REGROUP, regroup)                                                                                                \
     X(ATTENTION, attention)                                                                                            \
     X(ATTENTION_BWD, attention_bwd)                                                                                    \
     X(ATTENTION_CACHED, attention_cached)                                                                              \

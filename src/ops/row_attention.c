@@ -37,13 +37,23 @@ static double backward_flops(const struct tr_call *c) /* dv, do.v, dq, dk */
     { "position", "(" n ", 1) I32", .is_optional = true }, { "step", "(1, S) F32", .is_optional = true }
 /* clang-format on */
 
-/* Row p of table: cos[r/2], sin[r/2] of position p; r <= head_dim columns rotate as pairs (i, i + r/2) of each head,
- * the other columns are copied. attr: head_dim, inverse (rotate back) */
+/* Row p of table: cos[r/2], sin[r/2] of position p; r <= head_dim columns rotate as pairs (i, i + r/2) of each head, or
+ * (2i, 2i + 1) where they are interleaved; the other columns are copied. attr: head_dim, is_interleaved, inverse
+ * (rotate back) */
 const struct tr_op_row tr_row_rope = {
     .name = "rope",
     .in = { { "x", "(N, D)" }, { "position", "(N, 1) I32" }, { "table", "(P, r) F32" } },
     .out = { { "y", "(N, D)" } },
     .price = TR_PRICE_ROPE,
+};
+
+/* x has a group of heads for each key head: its query heads, the key head, the value head. y = all query heads | all
+ * key heads | all value heads. attr: n_heads_q and n_heads_kv (only their ratio counts, so a part of the groups needs
+ * no other attr), head_dim, inverse (from y back to x) */
+const struct tr_op_row tr_row_regroup = {
+    .name = "regroup",
+    .in = { { "x", "(N, D)" } },
+    .out = { { "y", "(N, D)" } },
 };
 
 /* Row i sees rows max(begin[i], i - window + 1) .. i. s = softcap(scale * q.k), o = sum_j dropout(softmax(s))_j v_j,

@@ -5,7 +5,7 @@
 /* stats = the mean and 1 / standard deviation of each row. attr: eps */
 const struct tr_op_row tr_row_layernorm = {
     .name = "layernorm",
-    .in = { { "x", "(N, D)" }, { "w", "(1, D)" }, { "b", "(1, D)" } },
+    .in = { { "x", "(N, D)" }, { "w", "(1, D)" }, { "b", "(1, D)", .is_optional = true } },
     .out = { { "y", "(N, D)" }, { "stats", "(N, 2) F32" } },
     .price = TR_PRICE_NORM,
     .is_cheap = true,

@@ -181,8 +181,8 @@ static void grad_norm(struct grads *g, const struct tr_node *f)
     g->of[f->in[0]] = dx;
 }
 
-/* Ops whose backward is the same op on the gradient: rope (rotating back), scale, dropout (same mask), all_to_all
- * (inverse). */
+/* Ops whose backward is the same op on the gradient: rope (rotating back), regroup, scale, dropout (same mask),
+ * all_to_all (inverse). */
 static void grad_self(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);

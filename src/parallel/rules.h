@@ -26,6 +26,7 @@
     X(RMSNORM, norm, rows, norm, same)                                                                                 \
     X(RMSNORM_BWD, later, later, backward, same)                                                                       \
     X(ROPE, same, rows, self, same)                                                                                    \
+    X(REGROUP, same, rows, self, same)                                                                                 \
     X(ATTENTION, attention, attention, attention, same)                                                                \
     X(ATTENTION_BWD, later, later, backward, same)                                                                     \
     X(ATTENTION_CACHED, later, later, inference, inference)                                                            \

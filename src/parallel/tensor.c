@@ -153,6 +153,8 @@ static void apply_same(struct tensor *t, struct tr_node n)
         t->layout[n.out[k]] = l;
         if (l == COLS)
             make_cols(t, n.out[k], cols_was, cols);
+        else if (l == SHARED)
+            make_shared(t, n.out[k]);
     }
     for (int k = 0; k < TR_MAX_IN; k++)
         n.in[k] = read(t, n.in[k], l);

@@ -88,11 +88,12 @@ def f32(t):
     return t.detach().to(FLOAT).clone().contiguous()
 
 
-def reference(model, batch, documents):
+def reference(model, batch, documents, names):
+    """names: of parameters that are called otherwise in files than in the network."""
     tokens, targets, positions, begin = batch
     out = {k: v.to(torch.int32) for k, v in
            (("tokens", tokens), ("targets", targets), ("positions", positions), ("begin", begin))}
-    params = dict(model.named_parameters())  # a tied weight appears once
+    params = {names.get(n, n): p for n, p in model.named_parameters()}  # a tied weight appears once
     groups = [{"params": [p for p in params.values() if (p.dim() == 2) == is_matrix], "weight_decay": decay}
               for is_matrix, decay in ((True, DECAY), (False, 0.0))]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
@@ -148,7 +149,7 @@ def make_case(root, name, case, seed):
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager").double().train()
     keep_rotary_tables(model)
     with float32_is(torch.float64):
-        golden = reference(model, batch, documents)
+        golden = reference(model, batch, documents, case.get("names", {}))
     loss = golden["loss"].item()
     check_float32(directory, batch, documents, loss)
     golden["generated"] = generated(directory, batch[0])
@@ -252,6 +253,12 @@ def cases():
 def families():
     """Cases whose seed comes from their name, so that they may stand in any order."""
     t = transformers
+    neox = lambda **kw: t.GPTNeoXConfig(**(dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                                                num_attention_heads=2, max_position_embeddings=64, bos_token_id=0,
+                                                eos_token_id=2) | kw))
+    falcon = lambda **kw: t.FalconConfig(**(dict(vocab_size=48, hidden_size=16, num_hidden_layers=2,
+                                                 max_position_embeddings=64, ffn_hidden_size=32, bos_token_id=0,
+                                                 eos_token_id=2) | kw))
     return {
         "gemma": dict(config=small(t.GemmaConfig, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True,
                                    pad_token_id=0, hidden_act="gelu"), documents=[[9, 11], [20]],
@@ -275,6 +282,32 @@ def families():
                                            sliding_window=5, no_rope_layers=[1, 0, 1, 0], attention_bias=True,
                                            layer_types=["sliding_attention", "sliding_attention", "full_attention",
                                                         "full_attention"])),
+        "gpt_neox": dict(config=neox(rope_parameters={
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}), documents=[[20], [7, 13]],
+                         names={"lm_head.weight": "embed_out.weight"}),
+        "gpt_neox_serial": dict(config=neox(hidden_act="gelu_new", use_parallel_residual=False,
+                                             attention_bias=False, tie_word_embeddings=True),
+                                edit=lambda c: old_form(500, drop=("rope_theta",))(c) | {"rotary_pct": 1.0,
+                                                                                         "rotary_emb_base": 500}),
+        "falcon": dict(config=falcon(num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, bias=True),
+                       documents=[[9, 11], [20]]),
+        "falcon_multi_query": dict(config=falcon(num_attention_heads=4, ffn_hidden_size=24)),
+        "stablelm": dict(config=small(t.StableLmConfig, num_attention_heads=2, num_key_value_heads=1,
+                                      use_qkv_bias=True, rope_parameters={
+                                          "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}),
+                         documents=[[20], [12, 8]]),
+        "starcoder2": dict(config=small(t.Starcoder2Config, num_attention_heads=4, num_key_value_heads=2,
+                                        sliding_window=6, tie_word_embeddings=True), documents=[[20], [11, 9]]),
+        "cohere": dict(config=small(t.CohereConfig, num_attention_heads=2, num_key_value_heads=1, attention_bias=True,
+                                    logit_scale=0.75, tie_word_embeddings=True, pad_token_id=0)),
+        "cohere2": dict(config=small(t.Cohere2Config, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+                                     sliding_window=6, logit_scale=0.5, tie_word_embeddings=True, pad_token_id=0,
+                                     layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+                        documents=[[6, 14], [20]]),
+        "glm": dict(config=small(t.GlmConfig, head_dim=8, num_key_value_heads=1, pad_token_id=0)),
+        "glm4": dict(config=small(t.Glm4Config, head_dim=12, num_key_value_heads=2, attention_bias=False,
+                                  pad_token_id=0), documents=[[20], [8, 12]],
+                     edit=lambda c: old_form(10000.0)(c) | {"partial_rotary_factor": 0.5}),
     }
 
 

@@ -12,7 +12,9 @@ FAMILIES = {"gpt2": "GPT2Config", "opt": "OPTConfig", "llama": "LlamaConfig", "m
             "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "phi3": "Phi3Config",
             "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig"}
 VALUES = [True, False, 3, "x", None]
-CONTROL = {"gpt2": ("scale_attn_weights", False), "opt": ("do_layer_norm_before", False)}
+FAMILIES |= {"gpt_neox": "GPTNeoXConfig", "falcon": "FalconConfig", "stablelm": "StableLmConfig", "starcoder2": "Starcoder2Config",
+             "cohere": "CohereConfig", "cohere2": "Cohere2Config", "glm": "GlmConfig", "glm4": "Glm4Config"}
+CONTROL = {"gpt2": ("scale_attn_weights", False), "opt": ("do_layer_norm_before", False), "falcon": ("activation", "relu")}
 
 
 def table(path):
@@ -32,7 +34,7 @@ def logits(family, extra):
         small = dict(vocab_size=48, n_positions=32, n_embd=16, n_head=2, n_layer=2, bos_token_id=0, eos_token_id=0)
     if family == "opt":
         small |= dict(ffn_dim=24, word_embed_proj_dim=16, max_position_embeddings=32)
-    if family.startswith("gemma") or family == "smollm3" or family == "qwen3":
+    if family.startswith("gemma") or family == "smollm3" or family in ("qwen3", "glm", "glm4"):
         small |= dict(head_dim=8)
     config = cls(**{**small, **extra})
     config._attn_implementation = "eager"

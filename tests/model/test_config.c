@@ -10,6 +10,12 @@
     "\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"  \
     "\"num_attention_heads\":4"
 
+#define DECODER(type)                                                                                                  \
+    "\"model_type\":\"" type "\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"                       \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4"
+#define FALCON                                                                                                         \
+    "\"model_type\":\"falcon\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4"
+
 static enum tr_status open_text(const char *text, struct tr_model **out)
 {
     cJSON *j = NULL;
@@ -81,6 +87,23 @@ static const struct {
     { "{\"model_type\":\"opt\",\"vocab_size\":64,\"hidden_size\":32,\"ffn_dim\":64,\"num_hidden_layers\":2,"
       "\"num_attention_heads\":4,\"word_embed_proj_dim\":16}",
       "word_embed_proj_dim" },
+    { "{" FALCON ",\"alibi\":true}", "alibi = true is not implemented" },
+    { "{" FALCON ",\"num_key_value_heads\":2}", "num_key_value_heads" },
+    { "{" FALCON ",\"new_decoder_architecture\":true,\"num_kv_heads\":3}", "num_kv_heads 3" },
+    { "{" FALCON ",\"multi_query\":false,\"num_kv_heads\":2}", "num_kv_heads 2" },
+    { "{" FALCON ",\"new_decoder_architecture\":true,\"parallel_attn\":false}", "parallel_attn false" },
+    { "{" FALCON ",\"num_ln_in_parallel_attn\":2}", "num_ln_in_parallel_attn 2" },
+    { "{" FALCON ",\"parallel_attn\":false,\"attention_dropout\":0.1}", "attention_dropout 0.1" },
+    { "{" DECODER("gpt_neox") ",\"rope_theta\":10000}", "rope_theta" },
+    { "{" DECODER("gpt_neox") ",\"rotary_pct\":0.1}", "rotary columns" },
+    { "{" DECODER("gpt_neox") ",\"rotary_pct\":1.5}", "rotary_pct 1.5" },
+    { "{" DECODER("stablelm") ",\"qk_layernorm\":true}", "qk_layernorm = true is not implemented" },
+    { "{" DECODER("stablelm") ",\"attention_bias\":true}", "attention_bias" },
+    { "{" DECODER("cohere") ",\"use_qk_norm\":true}", "use_qk_norm = true is not implemented" },
+    { "{" DECODER("cohere") ",\"head_dim\":16}", "16 columns" },
+    { "{" DECODER("cohere2") ",\"sliding_window\":null}", "sliding_window null" },
+    { "{" DECODER("starcoder2") ",\"attention_bias\":true}", "attention_bias" },
+    { "{" DECODER("glm4") ",\"sliding_window\":4}", "sliding_window" },
 };
 
 static void what_is_not_implemented_is_refused_by_name(void **state)

@@ -198,7 +198,7 @@ static inline void copy_view(const struct tr_view *from, const struct tr_view *t
 static inline void build_backward(struct built *b, struct built *forward, const struct op_grad *g, const struct mode *m)
 {
     build(b, forward->row, g->backward, m);
-    if (g->backward == TR_OP_ROPE)
+    if (g->backward == TR_OP_ROPE || g->backward == TR_OP_REGROUP)
         b->c.attr.inverse = !b->c.attr.inverse;
     for (int i = 0; g->in[i]; i++) {
         char from = g->in[i];

@@ -99,6 +99,35 @@ static void rope_turns_pairs_half_a_head_apart(void **state)
     assert_true(y[0] == 7 && y[1] == -5 && y[2] == 9);
 }
 
+static void rope_turns_neighbours_where_they_are_interleaved(void **state)
+{
+    /* the first pair of the head turns by 90 degrees, the second by 180; the last column passes */
+    float table[] = { 0, -1, 1, 0 }, x[] = { 1, 2, 3, 4, 5 }, y[5];
+    int32_t position[] = { 0 };
+    struct tr_call c = { TR_OP_ROPE,
+                         { F32(x, 1, 5), I32(position, 1), F32(table, 1, 4) },
+                         { F32(y, 1, 5) },
+                         .attr = { .head_dim = 5, .is_interleaved = true } };
+    (void)state;
+    run(&c);
+    assert_true(y[0] == -2 && y[1] == 1 && y[2] == -3 && y[3] == -4 && y[4] == 5);
+}
+
+static void regroup_sets_queries_keys_and_values_apart(void **state)
+{
+    /* two groups of two query heads, a key head and a value head, of one column each */
+    float x[] = { 1, 2, 10, 20, 3, 4, 30, 40 }, y[8], back[8], want[] = { 1, 2, 3, 4, 10, 30, 20, 40 };
+    struct tr_attr attr = { .n_heads_q = 4, .n_heads_kv = 2, .head_dim = 1 };
+    struct tr_call c = { TR_OP_REGROUP, { F32(x, 1, 8) }, { F32(y, 1, 8) }, .attr = attr };
+    struct tr_call inverse = { TR_OP_REGROUP, { F32(y, 1, 8) }, { F32(back, 1, 8) }, .attr = attr };
+    (void)state;
+    run(&c);
+    inverse.attr.inverse = true;
+    run(&inverse);
+    for (int i = 0; i < 8; i++)
+        assert_true(y[i] == want[i] && back[i] == x[i]);
+}
+
 static void attention_with_equal_scores_averages_what_a_row_sees(void **state)
 {
     /* rows 0..2 and 3..5 are two documents; window 2 */
@@ -296,6 +325,8 @@ int main(void)
         cmocka_unit_test(activations_have_their_textbook_values),
         cmocka_unit_test(norms_of_1_2_3_4),
         cmocka_unit_test(rope_turns_pairs_half_a_head_apart),
+        cmocka_unit_test(rope_turns_neighbours_where_they_are_interleaved),
+        cmocka_unit_test(regroup_sets_queries_keys_and_values_apart),
         cmocka_unit_test(attention_with_equal_scores_averages_what_a_row_sees),
         cmocka_unit_test(attention_weighs_by_capped_scaled_scores),
         cmocka_unit_test(head_loss_of_equal_logits_is_log_vocabulary),

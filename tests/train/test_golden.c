@@ -15,10 +15,17 @@ static struct worst {
     const char *kind, *part; /* a name belongs to the first row whose part it contains */
     double grad, after;
 } worst[] = {
-    { "bias", ".bias", 0, 0 },      { "norm", "norm", 0, 0 },     { "norm", ".ln_", 0, 0 },
-    { "attention", "attn.", 0, 0 }, { "mlp", "mlp.", 0, 0 },      { "mlp", ".fc", 0, 0 },
-    { "embedding", "embed", 0, 0 }, { "embedding", "wte", 0, 0 }, { "embedding", "wpe", 0, 0 },
+    { "bias", ".bias", 0, 0 },
+    { "norm", "norm", 0, 0 },
+    { "norm", ".ln_", 0, 0 },
+    { "attention", "attn.", 0, 0 },
+    { "mlp", "mlp.", 0, 0 },
+    { "mlp", ".fc", 0, 0 },
+    { "embedding", "embed", 0, 0 },
+    { "embedding", "wte", 0, 0 },
+    { "embedding", "wpe", 0, 0 },
     { "head", "lm_head", 0, 0 },
+    { "attention", "attention.", 0, 0 },
 };
 
 static struct worst *worst_of(const char *name)

@@ -1,4 +1,4 @@
-/* test_meshes.c - any layout trains the same model: every golden case on every other mesh below that is legal for it,
+/* test_meshes.c - any layout trains the same model: every golden case on every third mesh below that is legal for it,
  * as real ranks over shared memory, against PyTorch's gradients and weights. A sum over ranks is another order of the
  * same terms, so the bounds are those of one rank. test_matrix.c has all meshes, against one rank. */
 #include "comm/ranks.h"
@@ -169,7 +169,7 @@ static void each_layout(const char *dir, const char *name)
     struct tr_comm_env env = *run.env;
     env.generation = run.n_cases + 1;
     run.n_models++;
-    enum { SHARES = IS_SLOW ? 6 : 2 };
+    enum { SHARES = IS_SLOW ? 8 : 3 };
     for (size_t i = (size_t)run.n_models % SHARES; i < TR_COUNT_OF(layouts); i += SHARES) {
         one_layout(dir, name, &layouts[i], TR_CP_ULYSSES, &env);
         if (layouts[i].axis[TR_AXIS_CP] > 1)

@@ -22,6 +22,7 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(RMSNORM_BWD, rmsnorm_bwd)                                                                                        \
     X(ATTENTION_CACHED, attention_cached)                                                                              \
     X(ROPE, rope)                                                                                                      \
+    X(REGROUP, regroup)                                                                                                \
     X(ACT, act)                                                                                                        \
     X(ACT_BWD, act_bwd)                                                                                                \
     X(GLU, glu)                                                                                                        \

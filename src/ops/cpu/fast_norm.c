@@ -1,4 +1,4 @@
-/* fast_norm.c - layernorm, rmsnorm (whole rows or groups of columns) and rope.
+/* fast_norm.c - layernorm, rmsnorm (whole rows or groups of columns), rope and regroup.
  *
  * A row is read two or three times; after the first time it comes from the first-level cache. Weight gradients are a
  * pass of their own over stripes of columns, all rows in order, so a batch in two accumulated parts gives the bits of
@@ -44,8 +44,10 @@ static void layernorm_row(const struct tr_call *c, int64_t row, int64_t col, int
     struct run w = run_at(&c->in[1], 0, col), b = run_at(&c->in[2], 0, col);
     float *stats = (float *)c->out[1].data + row * c->out[1].ld;
     float mean = mean_of(x, n), rstd = rstd_of(spread_of(x, n, mean), n, c->attr.eps);
-    for (int64_t j = 0; j < n; j += TR_LANES)
-        v_store(y, j, n, (v_load(x, j, n) - mean) * rstd * v_load(w, j, n) + v_load(b, j, n));
+    for (int64_t j = 0; j < n; j += TR_LANES) {
+        vf h = (v_load(x, j, n) - mean) * rstd * v_load(w, j, n);
+        v_store(y, j, n, b.p ? h + v_load(b, j, n) : h);
+    }
     stats[0] = mean;
     stats[1] = rstd;
 }
@@ -191,6 +193,40 @@ void TR_FAST(rmsnorm_bwd)(const struct tr_call *c)
     tr_fast_run(c, x->rows, x->cols, x->cols, rmsnorm_dx_row);
 }
 
+/* Pairs half a head apart. */
+static void turn_halves(struct run x, struct run y, int64_t half, struct run cosines, struct run sines, float sign)
+{
+    int64_t width = x.is_half ? 2 : 4;
+    struct run x2 = x, y2 = y;
+    x2.p += half * width;
+    y2.p += half * width;
+    for (int64_t j = 0; j < half; j += TR_LANES) {
+        vf a = v_load(x, j, half), b = v_load(x2, j, half);
+        vf cosp = v_load(cosines, j, half), sinp = v_load(sines, j, half) * sign;
+        v_store(y, j, half, a * cosp - b * sinp);
+        v_store(y2, j, half, b * cosp + a * sinp);
+    }
+}
+
+/* Pairs of neighbours. */
+static void turn_neighbours(struct run x, struct run y, int64_t half, struct run cosines, struct run sines, float sign)
+{
+    for (int64_t j = 0; j < half; j += TR_LANES) {
+        vf cosp = v_load(cosines, j, half), sinp = v_load(sines, j, half) * sign;
+        vf in[2] = { v_load(x, 2 * j, 2 * half), v_load(x, 2 * j + TR_LANES, 2 * half) };
+        float t[2 * TR_LANES];
+        memcpy(t, in, sizeof t);
+        for (int l = 0; l < TR_LANES; l++) {
+            float a = t[2 * l], b = t[2 * l + 1];
+            t[2 * l] = a * cosp[l] - b * sinp[l];
+            t[2 * l + 1] = b * cosp[l] + a * sinp[l];
+        }
+        memcpy(in, t, sizeof t);
+        v_store(y, 2 * j, 2 * half, in[0]);
+        v_store(y, 2 * j + TR_LANES, 2 * half, in[1]);
+    }
+}
+
 static void rope_row(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
 {
     const struct tr_view *position = &c->in[1], *table = &c->in[2];
@@ -199,13 +235,7 @@ static void rope_row(const struct tr_call *c, int64_t row, int64_t col, int64_t 
     float sign = c->attr.inverse ? -1.0f : 1.0f;
     for (; col < end; col += c->attr.head_dim) {
         struct run x = run_at(&c->in[0], row, col), y = run_at(&c->out[0], row, col);
-        struct run x2 = run_at(&c->in[0], row, col + half), y2 = run_at(&c->out[0], row, col + half);
-        for (int64_t j = 0; j < half; j += TR_LANES) {
-            vf a = v_load(x, j, half), b = v_load(x2, j, half);
-            vf cosp = v_load(cosines, j, half), sinp = v_load(sines, j, half) * sign;
-            v_store(y, j, half, a * cosp - b * sinp);
-            v_store(y2, j, half, b * cosp + a * sinp);
-        }
+        (c->attr.is_interleaved ? turn_neighbours : turn_halves)(x, y, half, cosines, sines, sign);
         for (int64_t j = 2 * half; j < c->attr.head_dim; j += TR_LANES)
             v_store(y, j, c->attr.head_dim, v_load(x, j, c->attr.head_dim));
     }
@@ -214,4 +244,22 @@ static void rope_row(const struct tr_call *c, int64_t row, int64_t col, int64_t 
 void TR_FAST(rope)(const struct tr_call *c)
 {
     tr_fast_run(c, c->in[0].rows, c->in[0].cols, c->in[0].cols, rope_row);
+}
+
+static void regroup_row(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    int64_t d = c->attr.head_dim, n_q = c->attr.n_heads_q / c->attr.n_heads_kv, groups = (end - col) / d / (n_q + 2);
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t h = 0; h < n_q + 2; h++) {
+            int64_t grouped = g * (n_q + 2) + h, apart = h < n_q ? g * n_q + h : h * groups + g;
+            struct run x = run_at(&c->in[0], row, (c->attr.inverse ? apart : grouped) * d);
+            struct run y = run_at(&c->out[0], row, (c->attr.inverse ? grouped : apart) * d);
+            for (int64_t j = 0; j < d; j += TR_LANES)
+                v_store(y, j, d, v_load(x, j, d));
+        }
+}
+
+void TR_FAST(regroup)(const struct tr_call *c)
+{
+    tr_fast_run(c, c->in[0].rows, c->in[0].cols, c->in[0].cols, regroup_row);
 }

@@ -1,4 +1,4 @@
-/* ref_norm.c - the definition of layernorm, rmsnorm (whole rows or groups of columns) and rope. */
+/* ref_norm.c - the definition of layernorm, rmsnorm (whole rows or groups of columns), rope and regroup. */
 #include "ops/cpu/ref.h"
 #include <math.h>
 
@@ -13,7 +13,7 @@ void tr_ref_LAYERNORM(const struct tr_call *c)
             var += pow(tr_ref_get(x, n, j) - mean, 2) / (double)x->cols;
         double rstd = 1.0 / sqrt(var + (double)c->attr.eps);
         for (int64_t j = 0; j < x->cols; j++)
-            tr_ref_put(y, n, j, (tr_ref_get(x, n, j) - mean) * rstd * tr_ref_get(w, 0, j) + tr_ref_get(b, 0, j));
+            tr_ref_put(y, n, j, (tr_ref_get(x, n, j) - mean) * rstd * tr_ref_get(w, 0, j) + tr_ref_opt(b, 0, j));
         tr_ref_put(stats, n, 0, mean);
         tr_ref_put(stats, n, 1, rstd);
     }
@@ -35,7 +35,7 @@ void tr_ref_LAYERNORM_BWD(const struct tr_call *c)
             tr_ref_put(&c->out[0], n, j, rstd * (g - mean_g - h * mean_gh) + tr_ref_opt(addend, n, j));
         }
     }
-    for (int64_t j = 0; j < x->cols; j++) {
+    for (int64_t j = 0; c->out[1].data && j < x->cols; j++) {
         double dw = 0, db = 0;
         for (int64_t n = 0; n < x->rows; n++) {
             double h = (tr_ref_get(x, n, j) - tr_ref_get(stats, n, 0)) * tr_ref_get(stats, n, 1);
@@ -102,20 +102,36 @@ void tr_ref_RMSNORM_BWD(const struct tr_call *c)
 void tr_ref_ROPE(const struct tr_call *c)
 {
     const struct tr_view *x = &c->in[0], *table = &c->in[2], *y = &c->out[0];
-    int64_t half = table->cols / 2;
+    int64_t half = table->cols / 2, step = c->attr.is_interleaved ? 2 : 1, apart = c->attr.is_interleaved ? 1 : half;
     for (int64_t n = 0; n < x->rows; n++) {
         int64_t p = tr_ref_int(&c->in[1], n);
-        for (int64_t col = 0; col < x->cols; col++) {
-            int64_t i = col % c->attr.head_dim;
-            if (i >= 2 * half) {
-                tr_ref_put(y, n, col, tr_ref_get(x, n, col));
-            } else if (i < half) {
+        for (int64_t head = 0; head < x->cols; head += c->attr.head_dim) {
+            for (int64_t i = 0; i < half; i++) {
+                int64_t j = head + step * i;
                 double cosp = tr_ref_get(table, p, i), sinp = tr_ref_get(table, p, half + i);
-                double a = tr_ref_get(x, n, col), b = tr_ref_get(x, n, col + half);
+                double a = tr_ref_get(x, n, j), b = tr_ref_get(x, n, j + apart);
                 sinp = c->attr.inverse ? -sinp : sinp;
-                tr_ref_put(y, n, col, a * cosp - b * sinp);
-                tr_ref_put(y, n, col + half, b * cosp + a * sinp);
+                tr_ref_put(y, n, j, a * cosp - b * sinp);
+                tr_ref_put(y, n, j + apart, b * cosp + a * sinp);
             }
+            for (int64_t j = head + 2 * half; j < head + c->attr.head_dim; j++)
+                tr_ref_put(y, n, j, tr_ref_get(x, n, j));
         }
     }
+}
+
+void tr_ref_REGROUP(const struct tr_call *c)
+{
+    const struct tr_view *x = &c->in[0], *y = &c->out[0];
+    int64_t d = c->attr.head_dim, n_q = c->attr.n_heads_q / c->attr.n_heads_kv, groups = x->cols / d / (n_q + 2);
+    for (int64_t n = 0; n < x->rows; n++)
+        for (int64_t g = 0; g < groups; g++)
+            for (int64_t h = 0; h < n_q + 2; h++) {
+                int64_t grouped = g * (n_q + 2) + h, apart = h < n_q ? g * n_q + h : h * groups + g;
+                for (int64_t j = 0; j < d; j++)
+                    if (c->attr.inverse)
+                        tr_ref_put(y, n, grouped * d + j, tr_ref_get(x, n, apart * d + j));
+                    else
+                        tr_ref_put(y, n, apart * d + j, tr_ref_get(x, n, grouped * d + j));
+            }
 }

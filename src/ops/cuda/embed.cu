@@ -1,4 +1,4 @@
-/* embed.cu - rows of a table by index, its gradient, and rope.
+/* embed.cu - rows of a table by index, its gradient, rope, and heads out of their groups.
  *
  * The gradient adds up, for every row of the table, the tokens that read it, in token order. The order comes from a
  * counting sort in three small kernels: ranks inside chunks of tokens, a walk over the chunks of each row, a scan over
@@ -205,21 +205,22 @@ void tr_cuda_EMBED_DW(const struct tr_call *c)
 
 /* ---- rope ---- */
 
-/* A thread rotates V neighbouring pairs (i, i + half) of one head. */
-template <typename T, int V>
+/* A thread rotates V pairs of one head: (i, i + half) from i on, or with NEAR (2i, 2i + 1). */
+template <typename T, int V, bool NEAR>
 __global__ void __launch_bounds__(256)
     rope_kernel(mat<const T> x, mat<const int32_t> position, mat<const float> table, mat<T> y, unsigned n_threads,
                 unsigned heads, unsigned d, unsigned half, float sign)
 {
     enum { W = V % 4 == 0 ? 4 : 1 }; /* elements of the table that one load reads */
     unsigned id = blockIdx.x * 256 + threadIdx.x, per_head = half / V, k = id % (heads * per_head),
-             row = id / (heads * per_head), i = k % per_head * V, at = k / per_head * d + i;
+             row = id / (heads * per_head), i = k % per_head * V, at = k / per_head * d + (NEAR ? 2 * i : i),
+             other = at + (NEAR ? V : half);
     if (id >= n_threads)
         return;
     int64_t p = *position.at(row, 0);
-    float a[V], b[V], cosp[V], sinp[V];
-    load<V>(x.at(row, at), a);
-    load<V>(x.at(row, at + half), b);
+    float t[2 * V], cosp[V], sinp[V];
+    load<V>(x.at(row, at), t);
+    load<V>(x.at(row, other), t + V);
 #pragma unroll
     for (int v = 0; v < V; v += W) {
         load<W>(table.at(p, i + v), cosp + v);
@@ -227,12 +228,13 @@ __global__ void __launch_bounds__(256)
     }
 #pragma unroll
     for (int v = 0; v < V; v++) {
-        float turned = a[v] * cosp[v] - b[v] * sign * sinp[v];
-        b[v] = b[v] * cosp[v] + a[v] * sign * sinp[v];
-        a[v] = turned;
+        float &a = t[NEAR ? 2 * v : v], &b = t[NEAR ? 2 * v + 1 : V + v];
+        float turned = a * cosp[v] - b * sign * sinp[v];
+        b = b * cosp[v] + a * sign * sinp[v];
+        a = turned;
     }
-    store<V>(y.at(row, at), a);
-    store<V>(y.at(row, at + half), b);
+    store<V>(y.at(row, at), t);
+    store<V>(y.at(row, other), t + V);
 }
 
 /* Copies the columns after the rotated ones. */
@@ -244,7 +246,7 @@ __global__ void rope_rest(mat<const T> x, mat<T> y, int64_t rows, int64_t heads,
         *y.at(n, h * d + i) = *x.at(n, h * d + i);
 }
 
-template <typename T> static void rope(const struct tr_call *c)
+template <typename T, bool NEAR> static void rope(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[0], &c->out[0] };
     int64_t d = c->attr.head_dim, half = c->in[2].cols / 2, rows = c->in[0].rows, heads = c->in[0].cols / d;
@@ -258,10 +260,10 @@ template <typename T> static void rope(const struct tr_call *c)
     mat<T> y = mat_of<T>(c->out[0]);
     TR_BUG_ON(threads > UINT32_MAX - 256);
     if (wide)
-        rope_kernel<T, 16 / sizeof(T)><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
+        rope_kernel<T, 16 / sizeof(T), NEAR><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
             x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
     else
-        rope_kernel<T, 1><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
+        rope_kernel<T, 1, NEAR><<<(unsigned)ceil_div(threads, 256), 256, 0, stream_of(c)>>>(
             x, p, table, y, (unsigned)threads, (unsigned)heads, (unsigned)d, (unsigned)half, sign);
     check_launch(c);
     if (d > 2 * half) {
@@ -273,5 +275,51 @@ template <typename T> static void rope(const struct tr_call *c)
 
 void tr_cuda_ROPE(const struct tr_call *c)
 {
-    with_type(c->in[0], [&](auto t) { rope<decltype(t)>(c); });
+    with_type(c->in[0], [&](auto t) {
+        typedef decltype(t) T;
+        c->attr.is_interleaved ? rope<T, true>(c) : rope<T, false>(c);
+    });
+}
+
+/* ---- regroup ---- */
+
+/* A thread moves V columns of one head. Head h of a group of n_q + 2 is head g * n_q + h of the query heads, or head g
+ * of the key or value heads behind them. */
+template <typename T, int V>
+__global__ void __launch_bounds__(256) regroup_kernel(mat<const T> x, mat<T> y, unsigned n_threads, unsigned groups,
+                                                      unsigned n_q, unsigned d, bool inverse)
+{
+    unsigned id = blockIdx.x * 256 + threadIdx.x, per_head = d / V, heads = groups * (n_q + 2);
+    unsigned row = id / (heads * per_head), k = id % (heads * per_head), i = k % per_head * V, grouped = k / per_head;
+    unsigned g = grouped / (n_q + 2), h = grouped % (n_q + 2), apart = h < n_q ? g * n_q + h : h * groups + g;
+    if (id >= n_threads)
+        return;
+    float t[V];
+    load<V>(x.at(row, (inverse ? apart : grouped) * d + i), t);
+    store<V>(y.at(row, (inverse ? grouped : apart) * d + i), t);
+}
+
+template <typename T> static void regroup(const struct tr_call *c)
+{
+    const struct tr_view *views[] = { &c->in[0], &c->out[0] };
+    int width = 16 / sizeof(T);
+    int64_t d = c->attr.head_dim, n_q = c->attr.n_heads_q / c->attr.n_heads_kv;
+    bool wide = is_wide(views, 2, width) && d % width == 0;
+    int64_t threads = c->in[0].rows * c->in[0].cols / (wide ? width : 1), groups = c->in[0].cols / d / (n_q + 2);
+    mat<const T> x = mat_of<const T>(c->in[0]);
+    mat<T> y = mat_of<T>(c->out[0]);
+    TR_BUG_ON(threads > UINT32_MAX - 256);
+    unsigned grid = (unsigned)ceil_div(threads, 256);
+    if (wide)
+        regroup_kernel<T, 16 / sizeof(T)><<<grid, 256, 0, stream_of(c)>>>(x, y, (unsigned)threads, (unsigned)groups,
+                                                                          (unsigned)n_q, (unsigned)d, c->attr.inverse);
+    else
+        regroup_kernel<T, 1><<<grid, 256, 0, stream_of(c)>>>(x, y, (unsigned)threads, (unsigned)groups, (unsigned)n_q,
+                                                             (unsigned)d, c->attr.inverse);
+    check_launch(c);
+}
+
+void tr_cuda_REGROUP(const struct tr_call *c)
+{
+    with_type(c->in[0], [&](auto t) { regroup<decltype(t)>(c); });
 }

@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(WARPS * 32)
         *rstd_at(stats, s, r) = rstd;
     }
     each([&](int64_t j, float(&t)[V]) {
-        float wv[V], bv[V];
+        float wv[V], bv[V] = { 0 };
         load<V>(w + j, wv);
-        if (LN)
+        if (LN && b)
             load<V>(b + j, bv);
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -134,7 +134,7 @@ template <bool LN> static void norm(const struct tr_call *c)
 {
     const struct tr_view *views[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
     struct tr_view none = {};
-    if (!LN)
+    if (!LN || !c->in[2].data)
         views[2] = &none;
     norm_shape s = shape_of(c, c->in[0], LN);
     with_type(c->in[0], [&](auto t) {
