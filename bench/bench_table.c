@@ -1,6 +1,7 @@
 /* bench_table.c - reads data files as records, and prints rows and bytes a second; with --rows the records themselves,
  * which tests/table/oracle.py compares with what pyarrow reads.
  *   bench_table [--rows] FILE...
+ *   bench_table --slice 'train[:5%]' N      the records [first, end) of N
  */
 #include "table/table.h"
 
@@ -30,8 +31,24 @@ out:
     return st;
 }
 
+static int print_slice(const char *text, const char *count)
+{
+    struct tr_table_split split;
+    uint64_t first, end;
+    int64_t n;
+    if (tr_table_split_parse(text, &split) != TR_OK || tr_parse_int(count, 0, INT64_MAX, &n) != TR_OK) {
+        fprintf(stderr, "%s\n", tr_error_text());
+        return 2;
+    }
+    tr_table_split_of(&split, (uint64_t)n, &first, &end);
+    printf("%" PRIu64 " %" PRIu64 "\n", first, end);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "--slice") == 0)
+        return print_slice(argv[2], argv[3]);
     bool is_printed = argc > 1 && strcmp(argv[1], "--rows") == 0;
     for (int i = 1 + is_printed; i < argc; i++) {
         uint64_t n_rows = 0, n_bytes = 0;

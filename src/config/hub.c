@@ -80,10 +80,23 @@ static void find_model(struct loader *l, char *const *envp, const char **model)
     *model = dir;
 }
 
+/* The directory of a name, with the split that the name ends in (ORG/NAME#test), or NULL. */
+static const char *find_split(struct loader *l, char *const *envp, const char *path)
+{
+    char name[TR_PATH_MAX], whole[TR_PATH_MAX];
+    size_t n = strcspn(path, "#");
+    if (tr_format(name, sizeof name, "%.*s", (int)n, path) != TR_OK)
+        return NULL;
+    const char *dir = find(l, envp, "datasets", name);
+    if (dir == NULL || tr_format(whole, sizeof whole, "%s%s", dir, path + n) != TR_OK)
+        return NULL;
+    return tr_loader_keep(l, whole, strlen(whole) + 1);
+}
+
 static void find_data(struct loader *l, char *const *envp, struct tr_data_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
-        const char *dir = find(l, envp, "datasets", list->item[i].path);
+        const char *dir = find_split(l, envp, list->item[i].path);
         struct tr_data_source *copy = dir != NULL ? tr_loader_keep(l, list->item, list->n * sizeof *copy) : NULL;
         if (copy == NULL)
             continue;

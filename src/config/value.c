@@ -70,11 +70,11 @@ static void *grow(struct loader *l, const void *item, size_t n, size_t n_item_by
     return p;
 }
 
-/* The colon that starts a weight: the last one, when what follows looks like a number. */
+/* The colon that starts a weight: the last one, when what follows looks like a number and is no slice (train[:5%]). */
 static const char *weight_of(const char *text)
 {
     const char *colon = strrchr(text, ':');
-    if (colon == NULL || colon[1] == '\0' || strchr("0123456789.+-", colon[1]) == NULL || strchr(colon, '/') != NULL)
+    if (colon == NULL || colon[1] == '\0' || strchr("0123456789.+-", colon[1]) == NULL || strpbrk(colon, "/]") != NULL)
         return NULL;
     return colon;
 }

@@ -71,7 +71,9 @@ static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, cons
     enum tr_status st = TR_OK;
     size_t n_before = d->shards.n;
     struct tr_data_file *file = &d->files[d->n_files];
-    *file = (struct tr_data_file){ .path = strdup(source->path), .weight = 1, .i_shard = n_before };
+    *file = (struct tr_data_file){
+        .path = strdup(source->path), .weight = 1, .i_shard = n_before, .n_before = source->first
+    };
     if (!file->path)
         return tr_fail(TR_NOMEM, "no memory for a data path");
     d->n_files++;
@@ -245,7 +247,7 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->seed = o->seed;
     d->shuffle = o->shuffle;
     d->how_long = o->how_long;
-    TR_TRY(tr_sources_expand(paths, n_paths, &sources));
+    TR_TRY(tr_sources_expand(paths, n_paths, &t.seals, &sources));
     if (o->chat && o->cache_dir)
         TR_TRY(tr_data_fix_date(o->chat, o->chat_date, o->cache_dir));
     if (o->chat)

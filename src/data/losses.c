@@ -21,7 +21,7 @@ static const struct tr_data_file *find_file(const struct tr_data *d, const struc
 static int64_t line_of(const struct tr_data_file *f, const struct tr_skip_list *skips, uint64_t doc)
 {
     uint64_t n_known = 0;
-    int64_t line = (int64_t)doc + 1;
+    int64_t line = (int64_t)(f->n_before + doc) + 1;
     for (size_t i = 0; i < skips->n; i++) /* in the order of their lines */
         if (strcmp(skips->p[i].path, f->path) == 0) {
             n_known++;

@@ -111,9 +111,14 @@ out:
 static enum tr_status make_records(struct make *m)
 {
     enum tr_status st = TR_OK;
+    const struct tr_source *source = m->m->source;
     struct tr_row row = { .text = "" };
+    uint64_t n_left = source->is_part ? source->end - source->first : UINT64_MAX;
+    TR_TRY(tr_table_skip(m->table, source->first));
     while (row.text) {
-        TR_TRY(tr_table_next(m->table, &row));
+        row.text = NULL;
+        if (n_left-- > 0)
+            TR_TRY(tr_table_next(m->table, &row));
         if (row.text)
             TR_TRY(tr_lines_add(&m->lines, row.text, row.n, row.number, row.why));
         if (!row.text || tr_lines_is_full(&m->lines))

@@ -14,8 +14,9 @@ struct tr_data_file {
     enum tr_packing packing; /* as used */
     double weight;
     uint64_t n_tokens, n_docs, n_skipped;
-    bool was_cached; /* nothing was tokenised */
-    size_t i_shard;  /* its first shard */
+    bool was_cached;   /* nothing was tokenised */
+    size_t i_shard;    /* its first shard */
+    uint64_t n_before; /* records of the file in front of the slice that is used */
 };
 const struct tr_data_file *tr_data_files(const struct tr_data *d, size_t *n);
 

@@ -1,5 +1,6 @@
 /* sources.c - see sources.h. A path that exists is taken literally, even if it holds glob characters. */
 #include "data/sources.h"
+#include "data/dataset_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -68,6 +69,19 @@ static int compare_sources(const void *a, const void *b)
     return strcmp(((const struct tr_source *)a)->path, ((const struct tr_source *)b)->path);
 }
 
+/* The files of one split of a data set. *is_dataset false: the directory is none, and nothing is added. */
+static enum tr_status add_dataset(struct tr_sources *s, const char *path, const char *split, bool *is_dataset)
+{
+    enum tr_status st = TR_OK;
+    struct tr_dataset_files files = { 0 };
+    TR_TRY(tr_dataset_find(path, split, is_dataset, &files));
+    for (size_t i = 0; i < files.n; i++)
+        TR_TRY(add_file(s, files.p[i]));
+out:
+    tr_dataset_files_release(&files);
+    return st;
+}
+
 static enum tr_status add_dir(struct tr_sources *s, const char *path)
 {
     enum tr_status st = TR_OK;
@@ -112,18 +126,105 @@ out:
     return st;
 }
 
-enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, struct tr_sources *out)
+/* ---- splits ---- */
+
+/* The number of records in a file: from the seal of an earlier start, or by reading it. */
+static enum tr_status count(const struct tr_source *source, const struct tr_seals *seals, uint64_t *out)
+{
+    enum { SETTLED_S = 2 };
+    struct tr_hash128 kept = { 0 };
+    struct stat before;
+    char what[32];
+    bool is_known = stat(source->path, &before) == 0;
+    enum tr_status st = tr_format(what, sizeof what, "records %s", tr_table_kind_name(source->table));
+    if (st == TR_OK && is_known && tr_seal_find(seals, &before, what, &kept)) {
+        *out = kept.lo;
+        return TR_OK;
+    }
+    if (st == TR_OK)
+        st = tr_table_count(source->path, source->table, out);
+    kept.lo = *out;
+    if (st == TR_OK && is_known)
+        tr_seal_save(seals, &before, SETTLED_S, what, kept);
+    return st;
+}
+
+/* Keeps the records of the slice, of the files from `first` on as if they were one. */
+static enum tr_status cut(struct tr_sources *s, size_t first, const struct tr_table_split *split, const char *path,
+                          const struct tr_seals *seals)
+{
+    enum tr_status st = TR_OK;
+    uint64_t n_all = 0, from, to, at = 0;
+    size_t n_kept = first;
+    for (size_t i = first; i < s->n; i++) {
+        if (s->p[i].kind != TR_SOURCE_RECORDS)
+            TR_TRY(tr_fail(TR_USAGE, "%s: a slice is of records, and this file is %s; leave [...] out", s->p[i].path,
+                           s->p[i].kind == TR_SOURCE_TEXT ? "one document" : "a token shard"));
+        TR_TRY(count(&s->p[i], seals, &s->p[i].end));
+        n_all += s->p[i].end;
+    }
+    tr_table_split_of(split, n_all, &from, &to);
+    if (from == to)
+        TR_TRY(tr_fail(TR_USAGE, "%s: the slice holds none of the %" PRIu64 " records; give another one", path, n_all));
+    for (size_t i = first; i < s->n; i++) {
+        struct tr_source *x = &s->p[i], kept = *x;
+        uint64_t n = x->end, end = at + n;
+        kept.first = from <= at ? 0 : from < end ? from - at : n;
+        kept.end = to < end ? (to > at ? to - at : 0) : n;
+        kept.is_part = kept.first > 0 || kept.end < n;
+        at = end;
+        x->path = NULL;
+        if (kept.first < kept.end)
+            s->p[n_kept++] = kept;
+        else
+            free(kept.path);
+    }
+    s->n = n_kept;
+out:
+    return st;
+}
+
+/* Where the split of a path begins, or where the path ends. */
+static const char *split_of(const char *path)
+{
+    const char *mark = strrchr(path, '#');
+    return mark && !tr_file_exists(path) && !tr_dir_exists(path) ? mark : path + strlen(path);
+}
+
+static enum tr_status add_path(struct tr_sources *s, const char *given, const struct tr_seals *seals)
+{
+    enum tr_status st = TR_OK;
+    struct tr_table_split split = { 0 };
+    char path[TR_PATH_MAX];
+    bool is_dataset = false;
+    const char *mark = split_of(given);
+    size_t first = s->n;
+    TR_TRY(tr_format(path, sizeof path, "%.*s", (int)(mark - given), given));
+    if (*mark) {
+        st = tr_table_split_parse(mark + 1, &split);
+        if (st != TR_OK)
+            TR_TRY(tr_fail_at(st, "%s: ", path));
+    }
+    if (tr_dir_exists(path))
+        TR_TRY(add_dataset(s, path, split.name, &is_dataset));
+    if (!is_dataset && split.name[0] && strcmp(split.name, "train") != 0)
+        TR_TRY(tr_fail(TR_USAGE, "%s: a file or a glob is one split, train; %s is not there", path, split.name));
+    if (!is_dataset)
+        TR_TRY(tr_dir_exists(path) ? add_dir(s, path) : tr_file_exists(path) ? add_file(s, path) : add_glob(s, path));
+    if (!tr_table_split_is_all(&split))
+        TR_TRY(cut(s, first, &split, given, seals));
+out:
+    return st;
+}
+
+enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, const struct tr_seals *seals,
+                                 struct tr_sources *out)
 {
     enum tr_status st = TR_OK;
     struct tr_sources s = { 0 };
     for (size_t i = 0; i < n_paths; i++) {
         size_t n_before = s.n;
-        if (tr_dir_exists(paths[i]))
-            TR_TRY(add_dir(&s, paths[i]));
-        else if (tr_file_exists(paths[i]))
-            TR_TRY(add_file(&s, paths[i]));
-        else
-            TR_TRY(add_glob(&s, paths[i]));
+        TR_TRY(add_path(&s, paths[i], seals));
         for (size_t k = n_before; k < s.n; k++)
             s.p[k].i_path = i;
     }

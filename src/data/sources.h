@@ -2,7 +2,7 @@
 #ifndef TR_DATA_SOURCES_H
 #define TR_DATA_SOURCES_H
 
-#include "base/base.h"
+#include "data/seal.h"
 #include "table/table.h"
 
 enum tr_source_kind { TR_SOURCE_SHARD, TR_SOURCE_TEXT, TR_SOURCE_RECORDS };
@@ -12,6 +12,8 @@ struct tr_source {
     enum tr_source_kind kind;
     enum tr_table_kind table; /* of records */
     size_t i_path;            /* the path it came from */
+    bool is_part;             /* only the records [first, end) of the file are used */
+    uint64_t first, end;
 };
 
 struct tr_sources {
@@ -19,10 +21,13 @@ struct tr_sources {
     size_t n, n_cap;
 };
 
-/* Keeps the order of paths; inside a directory or glob, files are sorted by the bytes of their names. A file that
- * cannot be read as data is refused with its name, because data that is left out silently is the worst surprise. Only
- * hidden files in a directory are ignored. */
-enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, struct tr_sources *out);
+/* A path may end in #SPLIT, #SPLIT[FROM:TO] or #[FROM:TO] (struct tr_table_split); a path that exists as it is has no
+ * such end. A file is one split, train. Keeps the order of paths; inside a directory or glob, files are sorted by the
+ * bytes of their names. A file that cannot be read as data is refused with its name, because data that is left out
+ * silently is the worst surprise. Only hidden files in a directory are ignored, and in a directory of a data set
+ * (dataset_dir.h) what is no data. A slice needs the number of records of each file, which is kept as a seal. */
+enum tr_status tr_sources_expand(const char *const *paths, size_t n_paths, const struct tr_seals *seals,
+                                 struct tr_sources *out);
 void tr_sources_release(struct tr_sources *s);
 
 #endif

@@ -153,6 +153,8 @@ static enum tr_status cache_key(struct tr_make *m)
                 (int)tr_zip_of(m->source->path), o->shard_tokens, tr_shape_name(r->shape));
     if (m->source->kind == TR_SOURCE_RECORDS && m->source->table != TR_TABLE_JSONL)
         tr_str_addf(&s, " file %s", tr_table_kind_name(m->source->table));
+    if (m->source->is_part)
+        tr_str_addf(&s, " records %" PRIu64 "-%" PRIu64, m->source->first, m->source->end);
     if (m->source->kind == TR_SOURCE_RECORDS)
         tr_str_addf(&s, " key %s", row->is_text ? r->text_key : "");
     if (row->is_ids) {

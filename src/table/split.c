@@ -34,7 +34,7 @@ enum tr_status tr_table_split_parse(const char *text, struct tr_table_split *out
     bool is_percent = false;
     size_t n = strcspn(text, "[");
     const char *p = text + n;
-    if (n == 0 || n >= sizeof s.name)
+    if ((n == 0 && *p != '[') || n >= sizeof s.name)
         goto bad;
     memcpy(s.name, text, n);
     if (strchr(text, '+') || strpbrk(s.name, "/:;() "))
@@ -54,7 +54,7 @@ bad:
     tr_error_clear();
     return tr_fail(TR_USAGE,
                    "split \"%s\" is not a name with a slice of records or percent, such as train, train[:5%%], "
-                   "train[100:200] or train[-10%%:]; for several parts give the source several times",
+                   "train[100:200], train[-10%%:] or [:1000]; for several parts give the source several times",
                    tr_escape(text, shown, sizeof shown));
 }
 

@@ -191,8 +191,30 @@ enum tr_status tr_table_give(struct tr_table *t, struct tr_row *row, const char 
 
 void tr_cell_raw(struct tr_table *t, const char *json, size_t n)
 {
-    if (t->text.n <= TR_LINE_MAX)
-        tr_str_add(&t->text, json, n);
+    struct tr_str *s = &t->text;
+    if (s->n > TR_LINE_MAX)
+        return;
+    if (s->n_cap - s->n <= n || !tr_str_ok(s)) {
+        tr_str_add(s, json, n);
+        return;
+    }
+    if (n > 0)
+        memcpy(s->p + s->n, json, n); /* most cells are a few bytes */
+    s->n += n;
+    s->p[s->n] = 0;
+}
+
+/* Whether none of eight bytes needs an escape: all are 0x20 or more, and neither a quote nor a backslash. Each line
+ * sets the highest bit of a byte that is below 0x20 or equal, and perhaps of one above it, which only costs a closer
+ * look. */
+static bool are_plain(const char *p)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    uint64_t x, quote, slash;
+    memcpy(&x, p, 8);
+    quote = x ^ ones * '"';
+    slash = x ^ ones * '\\';
+    return (((x - ones * ' ') & ~x) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & tops ? false : true;
 }
 
 enum tr_status tr_cell_text(struct tr_table *t, const char *p, size_t n)
@@ -203,6 +225,10 @@ enum tr_status tr_cell_text(struct tr_table *t, const char *p, size_t n)
         return st;
     tr_cell_raw(t, "\"", 1);
     for (size_t i = 0; i < n; i++) {
+        while (n - i >= 8 && are_plain(p + i))
+            i += 8;
+        if (i == n)
+            break;
         unsigned char c = (unsigned char)p[i];
         if (TR_LIKELY(c >= ' ' && c != '"' && c != '\\'))
             continue;

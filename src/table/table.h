@@ -45,8 +45,8 @@ enum tr_status tr_table_count(const char *path, enum tr_table_kind kind, uint64_
 
 /* ---- slices: the part of a split that is used, as the package `datasets` writes, rounds and clips it ---- */
 
-/* "train", "train[:5%]", "train[100:200]", "train[-10%:]". A boundary in percent is rounded to the nearest record, of
- * two as near to the even one. */
+/* "train", "train[:5%]", "train[100:200]", "train[-10%:]", and without a name "[:5%]". A boundary in percent is rounded
+ * to the nearest record, of two as near to the even one. */
 struct tr_table_split {
     char name[128];
     bool has_from, has_to, is_percent;

@@ -73,6 +73,9 @@ export HF_HUB_CACHE=$work/hub
 expect 0 "$TRIREME" train --model org/tiny --data org/lines --output hubbed --max_steps 1 --sequence_length 32 --quiet --threads 1
 grep -q "^model org/tiny is $work/hub/models--org--tiny/snapshots/abc$" stderr || fail "the directory of the model is not said"
 grep -q "^data org/lines is $work/hub/datasets--org--lines/snapshots/1$" stderr || fail "the directory of the data is not said"
+expect 0 "$TRIREME" data check --model org/tiny --data 'org/lines#train[:25%]' --sequence_length 32 --threads 1
+grep -q "^data org/lines#train\[:25%\] is $work/hub/datasets--org--lines/snapshots/1#train\[:25%\]$" stderr || fail "the split of hub data is lost: $(cat stderr)"
+grep -q ' 10 documents' stdout || fail "a quarter of 40 records is not 10 documents: $(cat stdout)"
 expect 2 "$TRIREME" train --model org/other --data org/lines --output never
 grep -q 'model org/other: no such directory; .*hf download org/other' stderr || fail "no way to get a model"
 printf '../../..' >hub/models--org--tiny/refs/main

@@ -165,6 +165,10 @@ static void data_takes_weights_and_repeats(void **state)
     assert_string_equal(cfg->data.item[1].path, "s3:dir/b.txt");
     assert_true(cfg->data.item[1].weight == 1);
     assert_string_equal(cfg->data.item[2].path, "c:d.txt");
+    assert_loads(LOAD(TRAIN, "--model", "m", "--output", "o", "--data", "d#train[:5%]", "--data", "d#[10:20]:0.5"));
+    assert_string_equal(cfg->data.item[0].path, "d#train[:5%]"); /* the colon of a slice is that of no weight */
+    assert_string_equal(cfg->data.item[1].path, "d#[10:20]");
+    assert_true(cfg->data.item[1].weight == 0.5);
     static char *const bad[] = { "a:0", "a:-1", "a:1e999", "a:0x1p3", "a:1.5x", ":2", "" };
     for (size_t i = 0; i < TR_COUNT_OF(bad); i++)
         assert_refused(LOAD(TRAIN, "--model", "m", "--output", "o", "--data", bad[i]));

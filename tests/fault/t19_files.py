@@ -56,6 +56,11 @@ def make_good():
     open("sharegpt.jsonl", "w").write("".join(json.dumps({"conversations": [{"from": "human", "value": f"oars {i}?"}, {"from": "gpt", "value": "170."}]}) + "\n" for i in range(8)))
     open("train.jsonl.gz", "wb").write(gzip.compress(data, mtime=0))
     subprocess.run(["zstd", "-q", "-k", "train.jsonl"], check=True)
+    tables = f"{GOLDEN}/../table/golden"
+    os.makedirs("tables")
+    for name in sorted(os.listdir(tables)):
+        if name.endswith((".parquet", ".arrow", ".csv", ".tsv", ".json")):
+            shutil.copy(f"{tables}/{name}", f"tables/{name}")
     shutil.copytree("model", "talk")
     shutil.copy(f"{GOLDEN}/chat/templates/qwen3.jinja", "talk/chat_template.jinja")
     shutil.copytree("model", "told")
@@ -124,6 +129,10 @@ CASES = [
     ("jsonl", "train.jsonl", m.lines, "model", [check("model", "train.jsonl")]),
     ("jsonl", "chat.jsonl", m.lines, "talk", [check("talk", "chat.jsonl")]),
     ("jsonl", "RECORDS", m.lines, "model", [check("model", "RECORDS")]),
+    ("json", "TABLE rows-.*.json", m.array, "model", [check("model", "TABLE")]),
+    ("csv", "TABLE rows.*sv", m.csv, "model", [check("model", "TABLE")]),
+    ("parquet", "TABLE (chat|flat).*parquet", m.parquet, "model", [[*check("model", "TABLE"), "--text_key", "text"], check("model", "TABLE#[:50%]")]),
+    ("arrow", "TABLE (chat|words).*arrow", m.ends, "model", [[*check("model", "TABLE"), "--text_key", "text"], check("model", "TABLE#[:50%]")]),
     ("txt", "plain.txt", m.text, "model", [check("model", "plain.txt")]),
     ("gz", "train.jsonl.gz", m.gz, "model", [check("model", "train.jsonl.gz")]),
     ("zst", "train.jsonl.zst", m.zst, "model", [check("model", "train.jsonl.zst")]),
@@ -172,6 +181,10 @@ def place(i, dice, where):
         json.dump(config, open(f"{where}/model/config.json", "w"))
     elif name == "RECORDS":
         name, verb = swap("RECORDS", dice.choice(["pairs", "alpaca", "ids", "sharegpt"]) + ".jsonl")
+    elif name.startswith("TABLE"):
+        table = dice.choice([x for x in sorted(os.listdir("good/tables")) if re.fullmatch(name[6:], x)])
+        shutil.copy(f"good/tables/{table}", f"{where}/{table}")
+        name, verb = table, [w.replace("TABLE", table) for w in verb]
     elif name == "CACHE":
         subprocess.run([TRIREME, *verb], cwd=where, env={**os.environ, "XDG_CACHE_HOME": os.path.abspath(f"{where}/cache")}, check=True, stdout=subprocess.DEVNULL)
         name = dice.choice(sorted(os.path.relpath(f"{d}/{f}", where) for d, _, names in os.walk(f"{where}/cache") for f in names))

@@ -313,3 +313,112 @@ def tokenizer(dice, data):
     else:
         t["normalizer"] = {"type": "Prepend", "prepend": "e" * dice.choice([1, 1000, 100000])}
     return json.dumps(t).encode()
+
+
+# ---- tables ----
+
+def ends(dice, data):
+    """Binary formats: numbers where numbers are, with the extremes of their width; most of them near the end, where footers are."""
+    b = bytearray(data)
+    if dice.random() < 0.3 or len(b) < 16:
+        return raw(dice, data)
+    for _ in range(dice.choice([1, 1, 2, 5])):
+        n = dice.choice([1, 1, 4, 8])
+        at = len(b) - 1 - dice.randrange(min(len(b), 700)) if dice.random() < 0.5 else dice.randrange(len(b))
+        at -= at % n if n > 1 else 0
+        x = dice.choice([0, 1, 2, 3, 0x7f, 0x80, 0xff, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, dice.getrandbits(64)])
+        b[at:at + n] = (x & ((1 << 8 * n) - 1)).to_bytes(n, "little")[:len(b) - at]
+    return bytes(b)
+
+
+def varint(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out + bytes([n]))
+
+
+def number(n):
+    return varint(n << 1 if n >= 0 else (-n << 1) - 1)
+
+
+def thrift(*fields):
+    """A struct of the compact protocol: (id, type, bytes)."""
+    out, last = b"", 0
+    for id_, type_, body in fields:
+        out += bytes([(id_ - last) << 4 | type_]) + body
+        last = id_
+    return out + b"\0"
+
+
+def words_of(*texts):
+    return bytes([len(texts) << 4 | 8]) + b"".join(varint(len(t)) + t for t in texts)
+
+
+def column(name, repetition, children=0):
+    name = (4, 8, varint(len(name)) + name)
+    return thrift((3, 5, number(repetition)), name, (5, 5, number(children))) if children else thrift((1, 5, number(6)), (3, 5, number(repetition)), name)
+
+
+def parquet_bomb(dice):
+    """A small file that stands for very much: runs of a billion entries, a text a million times, pages and rows that are not there."""
+    how = dice.choice(["nulls", "dictionary", "page", "rows", "deep", "wide"])
+    n = dice.choice([10**6, 10**8, (1 << 31) - 1])
+    pack = lambda x: subprocess.run(["zstd", "-q", "-c"], input=x, stdout=subprocess.PIPE, check=True).stdout
+    sized = lambda x: struct.pack("<I", len(x)) + x
+    page = lambda body, kind, inner, size=None: thrift((1, 5, number(kind)), (2, 5, number(len(body) if size is None else size)), (3, 5, number(len(pack(body)))), inner) + pack(body)
+    head = lambda count, encoding: thrift((1, 5, number(count)), (2, 5, number(encoding)), (3, 5, number(3)), (4, 5, number(3)))
+    dictionary = b""
+    if how == "dictionary":
+        dictionary = page(sized(b"x" * (1 << 20)), 2, (7, 12, thrift((1, 5, number(1)), (2, 5, number(0)))))
+        body = sized(varint(n << 1) + b"\1") + b"\0" + varint(n << 1)
+    else:
+        body = sized(varint(n << 1) + b"\0")
+    data = dictionary + page(body, 0, (5, 12, head(n, 8 if dictionary else 0)), (1 << 31) - 1 if how == "page" else None)
+    depth = 5000 if how == "deep" else 0
+    schema = [column(b"schema", 0, 1)] + [column(b"a", 1, 1)] * depth + [column(b"text", 1)]
+    if how == "wide":
+        schema = [column(b"schema", 0, 1 << 15)] + [column(b"text%d" % i, 1) for i in range(1 << 15)]
+    meta = thrift((1, 5, number(6)), (2, 9, b"\x15" + number(0)), (3, 9, words_of(b"text")), (4, 5, number(6)), (5, 6, number(n)), (6, 6, number(len(data))), (7, 6, number(len(data))),
+                  (9, 6, number(4 + len(dictionary))), *([(11, 6, number(4))] if dictionary else []))
+    rows = 1 << 60 if how == "rows" else n
+    group = thrift((1, 9, b"\x1c" + thrift((2, 6, number(4)), (3, 12, meta))), (2, 6, number(len(data))), (3, 6, number(rows)))
+    footer = thrift((1, 5, number(1)), (2, 9, b"\xfc" + varint(len(schema)) + b"".join(schema)), (3, 6, number(rows)), (4, 9, b"\x1c" + group))
+    return b"PAR1" + data + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+def parquet(dice, data):
+    bomb = dice.random() < 0.3
+    return parquet_bomb(dice) if bomb and dice.random() < 0.7 else ends(dice, parquet_bomb(dice) if bomb else data)
+
+
+def csv(dice, data):
+    how = dice.randrange(5)
+    rows = data.split(b"\n")
+    if how == 0:
+        return raw(dice, data)
+    if how == 1:  # a long name, and many short rows
+        return b"a" * dice.choice([1000, 100000]) + b",text\n" + b"1,2\n" * dice.choice([10, 100000])
+    if how == 2:
+        return b",".join(b"c%d" % i for i in range(dice.choice([100, 16384, 20000]))) + b"\n" + b"1,2\n" * 1000
+    if how == 3:
+        rows.insert(1, b'"' + b"text," * dice.choice([10, 1 << 20, 4 << 20]))
+    for _ in range(dice.choice([1, 3, 30])):
+        i = dice.randrange(len(rows))
+        rows[i] = dice.choice([b'"', b'""', b'"""', b",,,,", b"\r", b"\0", b'"a"b"c"', dice.choice(TEXTS).encode("utf-8", "surrogatepass")]) + rows[i]
+    return b"\n".join(rows)
+
+
+def array(dice, data):
+    """A .json file: hostile as JSON, or an array without end."""
+    how = dice.randrange(6)
+    if how == 0:
+        return raw(dice, data)
+    if how == 1:
+        return b'{"data": ' + data[:dice.randrange(len(data))]
+    if how == 2:
+        return b"[" * dice.choice([1, 100, 1 << 20]) + data
+    if how == 3:
+        return b'[{"text": "' + b"long " * (4 << 20) + b'"}, ' + data[1:]
+    return json_file(dice, data)

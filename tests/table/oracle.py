@@ -2,9 +2,10 @@
 """oracle.py - random tables, written by pyarrow and by Python's csv and json, read back by this program's readers.
 
 Every case writes one table in a random way (codec, page version, dictionary, encodings, row groups, batches, nulls, nested lists of
-structs), reads it with `bench_table --rows` and with the library that wrote it, and compares the records.
+structs), reads it with `bench_table --rows` and with the library that wrote it, and compares the records. Slices are compared with
+those of datasets.
 
-usage: oracle.py BENCH_TABLE [CASES [SEED]]     needs pyarrow; 400 cases by default
+usage: oracle.py BENCH_TABLE [CASES [SEED]]     needs pyarrow and datasets; 400 cases by default
 """
 
 import csv
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.ipc as ipc
@@ -227,6 +229,21 @@ def one(program, r, seed, directory):
     return kind, how
 
 
+def slices(program, r, n):
+    """As datasets reads split="train[...]", refusals included."""
+    for _ in range(n):
+        bound = lambda: r.choice(["", str(r.randrange(-120, 121)), f"{r.randrange(-105, 106)}%", str(r.randrange(0, 4000))])
+        spec, count = f"train[{bound()}:{bound()}]", r.choice([0, 1, 7, 50, 99, 100, 101, 1000, 3333])
+        try:
+            (part,) = datasets.ReadInstruction.from_spec(spec).to_absolute({"train": count})
+            expected = f"{part.from_} {max(part.from_, part.to)}"
+        except ValueError:
+            expected = ""
+        got = subprocess.run([program, "--slice", spec, str(count)], capture_output=True, timeout=60, check=False).stdout.decode().strip()
+        if got != expected:
+            sys.exit(f"{spec} of {count}: {got!r}, expected {expected!r}")
+
+
 def main():
     program = sys.argv[1]
     n = int(sys.argv[2]) if len(sys.argv) > 2 else 400
@@ -239,7 +256,8 @@ def main():
                 seen[key] = seen.get(key, 0) + 1
     for key in sorted(seen):
         print(f"{seen[key]:5} {key}")
-    print(f"{n} tables read alike")
+    slices(program, random.Random(first), n)
+    print(f"{n} tables and {n} slices read alike")
 
 
 if __name__ == "__main__":

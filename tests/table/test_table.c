@@ -219,6 +219,7 @@ static void slices_are_those_of_datasets(void **state)
         { "test[:-10%]", "test", 150, 0, 135 },
         { "test[50:50%]", "test", 200, 100, 100 }, /* one boundary in percent makes both so */
         { "test[20:10]", "test", 200, 20, 20 },
+        { "[:5%]", "", 100, 0, 5 },
         { "validation_matched[:]", "validation_matched", 3, 0, 3 },
     };
     for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
@@ -230,10 +231,9 @@ static void slices_are_those_of_datasets(void **state)
         if (first != cases[i].first || end != cases[i].end)
             fail_msg("%s of %" PRIu64 ": [%" PRIu64 ", %" PRIu64 ")", cases[i].text, cases[i].n, first, end);
     }
-    static const char *const bad[] = {
-        "",           "[:5%]",     "train[5%]", "train[:5",           "train[:101%]", "train[a:]", "train[:5%]x",
-        "train+test", "train[-:]", "a/b",       "train[:5%](closest)"
-    };
+    static const char *const bad[] = { "",          "train[5%]",          "train[:5",   "train[:101%]",
+                                       "train[a:]", "train[:5%]x",        "train+test", "train[-:]",
+                                       "a/b",       "train[:5%](closest)" };
     for (size_t i = 0; i < TR_COUNT_OF(bad); i++)
         assert_refused(tr_table_split_parse(bad[i], &(struct tr_table_split){ 0 }), TR_USAGE,
                        "is not a name with a slice");
