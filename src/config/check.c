@@ -92,6 +92,40 @@ static void check_step_count(struct loader *l, const char *name, double x)
         tr_loader_error(l, "%s %g is neither a whole number of steps nor a share below 1", name, x);
 }
 
+/* A dump of a configuration gives every option; one that has its default asks for nothing. */
+static bool is_default(struct loader *l, const char *name)
+{
+    const struct option *opt = &tr_options[row_of(l, name)];
+    struct tr_str value = { 0 }, plain = { 0 };
+    struct tr_config unset = { 0 };
+    if (opt->def != NULL && tr_value_parse(l, opt, opt->def, &unset) != TR_OK)
+        TR_BUG_ON(!l->is_nomem);
+    tr_value_print(&l->c->pub, opt, true, &value);
+    tr_value_print(&unset, opt, true, &plain);
+    bool is_same = tr_str_ok(&value) && tr_str_ok(&plain) && strcmp(value.p, plain.p) == 0;
+    tr_str_release(&value);
+    tr_str_release(&plain);
+    return is_same;
+}
+
+#define ON(kind) (1u << TR_LR_##kind)
+/* The schedules that read an option. */
+static const struct {
+    const char *name;
+    unsigned schedules;
+} schedule_options[] = {
+    { "decay_steps", ON(WSD) | ON(STABLE_DECAY) },
+    { "decay_type", ON(WSD) | ON(STABLE_DECAY) },
+    { "warmup_steps", ~ON(CONSTANT) },
+    { "warmup_type", ~ON(CONSTANT) },
+    { "min_lr_ratio", ~(ON(CONSTANT) | ON(CONSTANT_WITH_WARMUP) | ON(POLYNOMIAL) | ON(INVERSE_SQRT)) },
+    { "lr_num_cycles", ON(COSINE) | ON(COSINE_AHEAD) | ON(RESTARTS) | ON(WSD) | ON(STABLE_DECAY) },
+    { "lr_end", ON(POLYNOMIAL) },
+    { "lr_power", ON(POLYNOMIAL) },
+    { "lr_timescale", ON(INVERSE_SQRT) },
+};
+#undef ON
+
 static void check_schedule(struct loader *l)
 {
     const struct tr_config *c = &l->c->pub;
@@ -101,20 +135,23 @@ static void check_schedule(struct loader *l)
         tr_loader_error(l, "max_steps 0: give a positive number, or -1 for num_train_epochs");
     check_step_count(l, "warmup_steps", c->warmup_steps);
     check_step_count(l, "decay_steps", c->decay_steps);
-    if (kind == TR_LR_WSD && c->max_steps > 0) {
+    if ((kind == TR_LR_WSD || kind == TR_LR_STABLE_DECAY) && c->max_steps > 0) {
         int64_t warmup = tr_config_steps(c->warmup_steps, c->max_steps);
         int64_t decay = tr_config_steps(c->decay_steps, c->max_steps);
         if (warmup > c->max_steps - tr_min64(decay, c->max_steps))
             tr_loader_error(l, "warmup_steps %" PRId64 " + decay_steps %" PRId64 " is more than max_steps %" PRId64,
                             warmup, decay, c->max_steps);
     }
-    bool is_flat = kind == TR_LR_CONSTANT || kind == TR_LR_CONSTANT_WITH_WARMUP;
-    if (is_flat && c->min_lr_ratio > 0)
-        tr_loader_notice(l, "min_lr_ratio has no effect with lr_scheduler_type %s", word);
-    if (kind == TR_LR_CONSTANT && c->warmup_steps > 0)
-        tr_loader_notice(l, "warmup_steps has no effect with lr_scheduler_type constant; constant_with_warmup has one");
-    if (kind != TR_LR_WSD && is_given(l, "decay_steps"))
-        tr_loader_notice(l, "decay_steps has no effect with lr_scheduler_type %s", word);
+    if (kind == TR_LR_POLYNOMIAL && c->lr_end >= c->learning_rate)
+        tr_loader_error(l, "lr_end %g must be below learning_rate %g with lr_scheduler_type polynomial", c->lr_end,
+                        c->learning_rate);
+    for (size_t i = 0; i < TR_COUNT_OF(schedule_options); i++) {
+        const char *name = schedule_options[i].name;
+        if (!(schedule_options[i].schedules >> kind & 1) && is_given(l, name) && !is_default(l, name))
+            tr_loader_notice(
+                l, "%s has no effect with lr_scheduler_type %s%s", name, word,
+                kind == TR_LR_CONSTANT && strcmp(name, "warmup_steps") == 0 ? "; constant_with_warmup has one" : "");
+    }
     if (c->optim != TR_OPTIM_SGD && c->momentum > 0)
         tr_loader_notice(l, "momentum has no effect with optim %s", tr_config_word("optim", (int)c->optim));
 }
@@ -140,22 +177,6 @@ static const char *const adapter_options[] = {
     "trainable_token_indices",
     "ensure_weight_tying",
 };
-
-/* A dump of a configuration gives every option; one that has its default asks for nothing. */
-static bool is_default(struct loader *l, const char *name)
-{
-    const struct option *opt = &tr_options[row_of(l, name)];
-    struct tr_str value = { 0 }, plain = { 0 };
-    struct tr_config unset = { 0 };
-    if (opt->def != NULL && tr_value_parse(l, opt, opt->def, &unset) != TR_OK)
-        TR_BUG_ON(!l->is_nomem);
-    tr_value_print(&l->c->pub, opt, true, &value);
-    tr_value_print(&unset, opt, true, &plain);
-    bool is_same = tr_str_ok(&value) && tr_str_ok(&plain) && strcmp(value.p, plain.p) == 0;
-    tr_str_release(&value);
-    tr_str_release(&plain);
-    return is_same;
-}
 
 /* An option of adapters asks for one, unless finetuning_type says otherwise. */
 static void check_adapter(struct loader *l)

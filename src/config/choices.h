@@ -33,8 +33,15 @@ enum tr_lr_schedule {
     TR_LR_COSINE,
     TR_LR_CONSTANT,
     TR_LR_CONSTANT_WITH_WARMUP,
-    TR_LR_WSD /* warm-up, stable, decay */
+    TR_LR_WSD,          /* warm-up from 0, stable, linear decay */
+    TR_LR_STABLE_DECAY, /* the same as transformers has it: warm-up from min_lr_ratio, cosine decay */
+    TR_LR_RESTARTS,
+    TR_LR_POLYNOMIAL,
+    TR_LR_INVERSE_SQRT,
+    TR_LR_COSINE_AHEAD, /* a cosine that is one step further, and a warm-up that does not begin at 0 */
+    TR_LR_SCHEDULES
 };
+enum tr_lr_curve { TR_CURVE_AUTO, TR_CURVE_LINEAR, TR_CURVE_COSINE, TR_CURVE_SQRT, TR_CURVE_LOG };
 enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD, TR_OPTIM_ADAMW8 };
 enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_CHOICE_CUDA };
 enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBLAS };

@@ -89,6 +89,8 @@ struct tr_config {
     enum tr_lr_schedule lr_scheduler_type;
     double warmup_steps, decay_steps; /* < 1: share of all steps; see tr_config_steps() */
     double min_lr_ratio;
+    enum tr_lr_curve warmup_type, decay_type;
+    double lr_num_cycles, lr_end, lr_power, lr_timescale; /* cycles, timescale < 0: the schedule's own */
 
     /* adapters: what adapter_config.json calls them, where PEFT has the key */
     enum tr_tuning finetuning_type;

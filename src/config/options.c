@@ -55,8 +55,23 @@ static const struct choice lr_schedules[] = { { "linear", TR_LR_LINEAR },
                                               { "constant", TR_LR_CONSTANT },
                                               { "constant_with_warmup", TR_LR_CONSTANT_WITH_WARMUP },
                                               { "wsd", TR_LR_WSD },
-                                              { "warmup_stable_decay", TR_LR_WSD },
+                                              { "warmup_stable_decay", TR_LR_STABLE_DECAY },
+                                              { "cosine_with_restarts", TR_LR_RESTARTS },
+                                              { "polynomial", TR_LR_POLYNOMIAL },
+                                              { "inverse_sqrt", TR_LR_INVERSE_SQRT },
+                                              { "cosine_warmup_with_min_lr", TR_LR_COSINE_AHEAD },
+                                              { "cosine_with_min_lr", TR_LR_COSINE },
                                               { NULL, 0 } };
+static const struct choice warmups[] = { { "linear", TR_CURVE_LINEAR },
+                                         { "cosine", TR_CURVE_COSINE },
+                                         { "1-sqrt", TR_CURVE_SQRT },
+                                         { "log", TR_CURVE_LOG },
+                                         { NULL, 0 } };
+static const struct choice decays[] = { { "auto", TR_CURVE_AUTO },
+                                        { "linear", TR_CURVE_LINEAR },
+                                        { "cosine", TR_CURVE_COSINE },
+                                        { "1-sqrt", TR_CURVE_SQRT },
+                                        { NULL, 0 } };
 enum { N_OPTIM_WORDS = 7 };
 static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     /* the others: tr_config_add_optim */
@@ -299,6 +314,14 @@ const struct option tr_options[] = {
     REAL(warmup_steps, "optim", "", RUN, "0", 0, MANY, false, "steps of linear warm-up; below 1 = share of all steps"),
     REAL(decay_steps, "optim", "", RUN, "0.1", 0, MANY, false, "steps of the final decay (wsd); below 1 = share of all steps"),
     REAL(min_lr_ratio, "optim", "", RUN, "0", 0, 1, false, "the decay ends at this share of the peak"),
+    CHOICE(warmup_type, "optim", "", RUN, "linear", warmups, "shape of the warm-up; log is DeepSpeed's default"),
+    CHOICE(decay_type, "optim", "", RUN, "auto", decays, "shape of the decay of wsd (auto = linear) and warmup_stable_decay (auto = cosine)"),
+    { .name = "lr_num_cycles", .group = "optim", .aliases = "", .type = OPTION_REAL, .at = AT(lr_num_cycles, double), .verbs = RUN, .def = "auto",
+      .word = "auto", .lo = 0, .hi = 1e6, .arg = "X", .help = "waves of a cosine; auto = 0.5, and 1 for cosine_with_restarts" },
+    REAL(lr_end, "optim", "", RUN, "1e-7", 0, 1e6, false, "polynomial: the learning rate at the end"),
+    REAL(lr_power, "optim", "", RUN, "1.0", 0, 1e3, false, "polynomial: the power"),
+    { .name = "lr_timescale", .group = "optim", .aliases = "", .type = OPTION_REAL, .at = AT(lr_timescale, double), .verbs = RUN, .def = "auto",
+      .word = "auto", .lo = 1, .hi = MANY, .arg = "N", .help = "inverse_sqrt: steps after which the rate has fallen by the root of 2; auto = warmup_steps, or 10000" },
 
     CHOICE(finetuning_type, "adapter", "adapter", RUN, "full", tunings, "what learns: all weights, an adapter (any option of this group asks for one), or what trainable names"),
     INT(lora_r, "adapter", "lora_rank", RUN, "8", 1, 1 << 20, "rank of the adapter"),

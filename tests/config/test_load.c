@@ -199,7 +199,7 @@ static void old_names_are_accepted_with_a_notice(void **state)
     assert_true(cfg->tp == 2 && cfg->cp == 4 && cfg->per_device_train_batch_size == 3);
     assert_loads(TRAIN("--optim", "adamw_torch_fused", "--lr_scheduler_type", "warmup_stable_decay"));
     assert_int_equal(cfg->optim, TR_OPTIM_ADAMW);
-    assert_int_equal(cfg->lr_scheduler_type, TR_LR_WSD);
+    assert_int_equal(cfg->lr_scheduler_type, TR_LR_STABLE_DECAY);
 }
 
 static void resume_alone_means_auto(void **state)
