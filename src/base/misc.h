@@ -41,6 +41,14 @@ struct tr_cores_us {
 };
 struct tr_cores_us tr_process_cores(int pid);
 
+/* A shared library that is looked for at run time. Every name is found, or nothing is open and why says what is
+ * missing. The library stays open for good: its threads and handlers may outlive a caller. */
+struct tr_symbol {
+    const char *name;
+    void *function; /* the address of a pointer to a function */
+};
+bool tr_library_find(const char *file, const struct tr_symbol *symbols, size_t n, char *why, size_t n_why);
+
 /* TR_FAIL=point:action[:n[:rank[:generation]]][,...]; action = kill | stop | delay<ms> | error | spin | tell; n-th hit,
  * default 1; rank -1 = the launcher; "*:tell" writes the name of each point that is passed to stderr. Returns TR_OK, or
  * TR_IO when armed with "error" (text names the point). Costs one load when nothing is armed. */

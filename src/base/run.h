@@ -30,6 +30,8 @@ enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US 
 #define TR_NAME_FLIGHT        "flight.jsonl"     /* in errors */
 #define TR_NAME_PROFILE       "profile"          /* --profile: rank-NNNN.json */
 #define TR_NAME_PHASES        ".trireme"         /* pages of ranks: phase-NNNN */
+#define TR_NAME_RUNS          "runs"             /* --report_to tensorboard: a directory for each run name */
+#define TR_NAME_WANDB         "wandb"            /* --report_to wandb: offline-run-... */
 #define TR_NAME_GENERATIONS   "generations"      /* claims of the nodes of a job */
 #define TR_NAME_LOCK          ".trireme.lock"    /* held by the one writer */
 #define TR_NAME_LATEST        "latest"           /* names the newest checkpoint */
@@ -41,7 +43,7 @@ enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US 
 /* What a run writes into without replacing it: none of these may be a link. */
 #define TR_NAMES_KEPT                                                                                                  \
     TR_NAME_EVENTS, TR_NAME_GRAD_NORMS, TR_NAME_LOGS, TR_NAME_ERRORS, TR_NAME_PROFILE, TR_NAME_PHASES, TR_NAME_LOCK,   \
-        TR_NAME_CACHE, TR_NAME_GENERATIONS
+        TR_NAME_CACHE, TR_NAME_GENERATIONS, TR_NAME_RUNS, TR_NAME_WANDB
 
 /* Under the directory of an adapter: which base it belongs to. */
 #define TR_ADAPTER_BASE "trireme/base.json"

@@ -113,7 +113,9 @@ struct tr_config {
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
     int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
-    int64_t profile, profile_steps; /* first step of a profile, 0 = none; how many */
+    struct tr_words report_to;           /* trackers */
+    const char *run_name, *metrics_file; /* NULL: none */
+    int64_t profile, profile_steps;      /* first step of a profile, 0 = none; how many */
     int64_t save_keep_every, max_save_failures;
     bool save_best, verify_restore;
     enum tr_save_choice async_save;

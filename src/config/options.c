@@ -204,6 +204,10 @@ static const struct choice shows[] = { { "none", TR_SHOW_NONE },
                                        { "memory", TR_SHOW_MEMORY },
                                        { NULL, 0 } };
 
+/* Trackers; src/observe/track.c has the table of those that are written. */
+static const struct choice trackers[] = { { "none", 0 },  { "all", 1 },     { "tensorboard", 2 },
+                                          { "wandb", 3 }, { "trackio", 4 }, { NULL, 0 } };
+
 /* A list of words of a training. */
 #define WORDS(field, grp, als, metavar, txt)                                                                           \
     {                                                                                                                  \
@@ -361,6 +365,10 @@ const struct option tr_options[] = {
     FLAG(verify_restore, "log", "", RUN, "after each save load it again and compare it with the state in memory, bit for bit", false),
     INT(replica_check_steps, "log", "", RUN, "0", 0, MANY, "compare the bits of replicas every N steps; 0 = never"),
     INT(grad_norm_steps, "log", "", RUN, "0", 0, MANY, "every parameter's gradient norm into grad_norms.jsonl every N steps; 0 = never"),
+    { .name = "report_to", .group = "log", .aliases = "", .type = OPTION_WORDS, .at = AT(report_to, struct tr_words), .verbs = RUN,
+      .choices = trackers, .arg = "A,B", .help = "trackers: none, all, tensorboard, wandb, trackio; files only, no network (docs/guide/trackers.md)" },
+    STR(run_name, "log", "", RUN, NULL, "NAME", "name of the run in trackers; default: the last part of output"),
+    STR(metrics_file, "log", "", RUN, NULL, "FILE.prom", "the newest numbers in Prometheus' text format, replaced every second"),
     INT(profile, "log", "", RUN, "0", 0, MANY, "profile from step N on: a timeline of each rank in OUTPUT/profile, and a table; 0 = never"),
     INT(profile_steps, "log", "", RUN, "2", 1, 100, "steps of a profile"),
 
@@ -452,7 +460,7 @@ static const struct {
     { "disable_tqdm", "write quiet" },
     { "local_rank", "leave it out: the environment says it (LOCAL_RANK)" },
     { "push_to_hub hub_model_id", "leave it out: hf upload NAME OUTPUT does it" },
-    { "report_to logging_dir run_name", "leave it out: OUTPUT/events.jsonl has every step" },
+    { "logging_dir", "leave it out: TensorBoard's files are in OUTPUT/runs (report_to tensorboard)" },
     { "do_train logging_first_step save_safetensors remove_unused_columns dataloader_num_workers dataloader_pin_memory tf32 torch_compile attn_implementation ddp_find_unused_parameters", "leave it out: there is nothing to choose" },
 };
 /* clang-format on */

@@ -105,9 +105,9 @@ static enum tr_status parse_data(struct loader *l, const char *text, struct tr_d
     return TR_OK;
 }
 
-static enum tr_status parse_words(struct loader *l, const char *text, struct tr_words *list)
+static enum tr_status parse_words(struct loader *l, const struct option *opt, const char *text, struct tr_words *list)
 {
-    for (;;) {
+    for (int unused;;) {
         size_t n = strcspn(text, ",");
         if (n == 0)
             return tr_fail(TR_USAGE, "an item of the list is empty");
@@ -120,6 +120,8 @@ static enum tr_status parse_words(struct loader *l, const char *text, struct tr_
             return TR_NOMEM;
         memcpy(word, text, n);
         word[n] = '\0';
+        if (opt->choices != NULL && parse_choice(opt, word, &unused) != TR_OK)
+            return TR_USAGE;
         item[list->n] = word;
         position[list->n] = l->level << 20 | l->n_items++; /* a higher level counts as later */
         *list = (struct tr_words){ item, list->n + 1, position };
@@ -161,7 +163,7 @@ enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const 
     case OPTION_DATA:
         return parse_data(l, text, at);
     case OPTION_WORDS:
-        return parse_words(l, text, at);
+        return parse_words(l, opt, text, at);
     case OPTION_SET:
         break;
     }

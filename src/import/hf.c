@@ -126,7 +126,7 @@ static const struct import_row rows[] = {
     { .key = "ddp_timeout", TAKEN, .sets = "ddp_timeout", .convert = within_a_million },
     { .key = "report_to report_to.*", .value = "none", DECIDED, .why = "OUTPUT/events.jsonl has every step" },
     { .key = "report_to", TAKEN, .sets = "report_to", .or_next = true },
-    { .key = "report_to", DIFFERS, .why = "no tracker is written to; OUTPUT/events.jsonl has every step" },
+    { .key = "report_to", DIFFERS, .why = "only tensorboard, wandb and trackio are written; OUTPUT/events.jsonl has every step" },
     { .key = "run_name", TAKEN, .sets = "run_name", .or_next = true },
     IDLE("run_name project logging_dir trackio_*", "OUTPUT/events.jsonl has every step"),
     { .key = "disable_tqdm", .value = "@on", TAKEN, .sets = "quiet=true" },

@@ -8,6 +8,7 @@
 #include "observe/observe_impl.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,16 +68,28 @@ enum tr_status tr_observe_open(const struct tr_observe_options *opt, struct tr_o
             free(o);
             return st;
         }
+        st = tr_track_open(&opt->track, opt->events_path, o->run, opt->total_steps, &o->track);
+        if (st != TR_OK) {
+            tr_observe_close(o);
+            return st;
+        }
     }
     o->opt.events_path = NULL; /* the caller's strings are not kept */
     o->opt.run = NULL;
+    o->opt.track = (struct tr_track_options){ 0 };
     *out = o;
     return TR_OK;
 }
 
 void tr_observe_close(struct tr_observe *o)
 {
-    if (o != NULL && o->events_fd >= 0)
+    if (o == NULL)
+        return;
+    if (!tr_track_close(o->track, &o->mail))
+        tr_view_say(o, "trackers: a disk does not answer; they may lack the last events, which are in " TR_NAME_EVENTS);
+    if (o->track && o->mail.text[0])
+        tr_view_say(o, o->mail.text);
+    if (o->events_fd >= 0)
         close(o->events_fd);
     free(o);
 }
@@ -194,8 +207,20 @@ static void add_samples(struct line *s, const struct tr_event_range *samples, si
         tr_line_addf(s, ",\"samples_left_out\":%zu", n_samples - i);
 }
 
+/* What the trackers have to tell: the log has one writer, this thread. */
+static void take_mail(struct tr_observe *o)
+{
+    if (!tr_track_take(o->track, &o->mail))
+        return;
+    if (o->mail.system[0])
+        tr_observe_note(o, "system", o->mail.system, NULL);
+    if (o->mail.text[0])
+        tr_view_say(o, o->mail.text);
+}
+
 void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
 {
+    take_mail(o);
     struct line s = begin(o, "step");
     tr_line_addf(&s, ",\"step\":%" PRId64, e->step);
     tr_line_real(&s, "loss", e->loss, EXACT);
@@ -274,6 +299,7 @@ void tr_observe_fault(struct tr_observe *o, const struct tr_event_fault *e)
 
 void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e)
 {
+    take_mail(o);
     struct line s = begin(o, "end");
     tr_line_addf(&s, ",\"status\":");
     tr_line_json(&s, e->status);
@@ -297,6 +323,39 @@ void tr_observe_note(struct tr_observe *o, const char *event, const char *fields
     finish(o, &s);
     if (text && !o->opt.quiet)
         tr_view_say(o, text);
+}
+
+/* Bytes of a norm in its line: quoted name, number, colon and comma. Escapes of a name at most double it. */
+static size_t norm_bytes(const char *name)
+{
+    return 2 * strlen(name) + 32;
+}
+
+void tr_observe_norms(struct tr_observe *o, int64_t step, const char *const *names, const double *norms, size_t n)
+{
+    enum { ROOM = sizeof o->buffer - 1024 }; /* for the head of the line */
+    size_t parts = 1, used = 0;
+    for (size_t i = 0; i < n; used += norm_bytes(names[i]), i++)
+        if (used + norm_bytes(names[i]) > ROOM) {
+            parts++;
+            used = 0;
+        }
+    for (size_t i = 0, part = 0; part < parts; part++) {
+        struct line s = begin(o, "grad_norms");
+        tr_line_addf(&s, ",\"step\":%" PRId64 ",\"part\":%zu,\"parts\":%zu,\"norms\":{", step, part, parts);
+        used = 0;
+        for (const char *comma = ""; i < n && used + norm_bytes(names[i]) <= ROOM; comma = ",", i++) {
+            used += norm_bytes(names[i]);
+            tr_line_addf(&s, "%s", comma);
+            tr_line_json(&s, names[i]);
+            if (isfinite(norms[i]))
+                tr_line_addf(&s, ":%.17g", norms[i]);
+            else
+                tr_line_addf(&s, ":null");
+        }
+        tr_line_addf(&s, "}");
+        finish(o, &s);
+    }
 }
 
 void tr_observe_message(struct tr_observe *o, const char *text)

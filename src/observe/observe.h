@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "observe/phase.h"
 #include "observe/read.h"
+#include "observe/track.h"
 
 enum { TR_EVENT_SCHEMA = 1, TR_EVENT_MAX_BYTES = 65536 };
 
@@ -78,10 +79,11 @@ struct tr_observe_options {
     const char *events_path; /* NULL = no file; appended to, created when absent */
     const char *run;         /* run id, on every line */
     struct tr_term term;
-    bool json;             /* event lines go to stdout too, until its reader stops reading */
-    bool quiet;            /* the terminal shows faults and the end only */
-    int64_t total_steps;   /* 0 = unknown: no bar, no ETA */
-    int64_t logging_steps; /* plain lines: every n-th step, the first and the last; 0 = only the last */
+    bool json;                     /* event lines go to stdout too, until its reader stops reading */
+    bool quiet;                    /* the terminal shows faults and the end only */
+    int64_t total_steps;           /* 0 = unknown: no bar, no ETA */
+    int64_t logging_steps;         /* plain lines: every n-th step, the first and the last; 0 = only the last */
+    struct tr_track_options track; /* needs events_path */
 };
 
 struct tr_observe;
@@ -97,6 +99,8 @@ void tr_observe_end(struct tr_observe *o, const struct tr_event_end *e); /* also
 /* An event that the caller defines: `fields` are members of a JSON object; `text` (NULL: none) is shown on the terminal
  * unless quiet. */
 void tr_observe_note(struct tr_observe *o, const char *event, const char *fields, const char *text);
+/* The gradient norm of each parameter after a step, in as many events as they need. */
+void tr_observe_norms(struct tr_observe *o, int64_t step, const char *const *names, const double *norms, size_t n);
 /* A line for the terminal only (a plan table, a notice), above the progress line. */
 void tr_observe_message(struct tr_observe *o, const char *text);
 

@@ -26,6 +26,21 @@ struct history {
 void tr_history_add(struct history *h, int64_t step, double loss);
 size_t tr_history_get(const struct history *h, double out[N_BINS]);
 
+/* track.c */
+struct tr_track;
+struct tr_track_mail {
+    char text[4096];   /* lines for the terminal; "": none */
+    char system[8192]; /* members of a `system` event; "": none */
+};
+/* *out NULL: no tracker is chosen. */
+enum tr_status tr_track_open(const struct tr_track_options *opt, const char *events_path, const char *run_id,
+                             int64_t total_steps, struct tr_track **out);
+/* false: there is nothing. Costs one load then. t may be NULL. */
+bool tr_track_take(struct tr_track *t, struct tr_track_mail *out);
+/* Waits until the sinks have every event, at most 10 s; false: a disk does not answer, and they do not have them all.
+ */
+bool tr_track_close(struct tr_track *t, struct tr_track_mail *last);
+
 struct tr_observe {
     struct tr_observe_options opt;
     char run[128];
@@ -40,6 +55,8 @@ struct tr_observe {
     bool has_step, is_last_printed;
     struct tr_observe_lost lost;
     struct history history;
+    struct tr_track *track; /* NULL: none */
+    struct tr_track_mail mail;
     char text[4096];                 /* one view text */
     char buffer[TR_EVENT_MAX_BYTES]; /* one event line */
 };

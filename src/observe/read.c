@@ -13,11 +13,12 @@ struct tr_events {
     FILE *f;
     cJSON *json;
     int64_t n_skipped;
+    bool is_following; /* the file grows */
     char path[TR_PATH_MAX];
     char line[TR_EVENT_MAX_BYTES + 1];
 };
 
-static const char *const kind_names[] = { "step", "eval", "checkpoint", "layout", "end" };
+static const char *const kind_names[] = { "step", "eval", "checkpoint", "grad_norms", "layout", "end" };
 static_assert(TR_COUNT_OF(kind_names) == TR_EVENT_OTHER, "one name a kind");
 
 enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_events **out)
@@ -59,15 +60,20 @@ void tr_events_close(struct tr_events *r)
 static ptrdiff_t read_line(struct tr_events *r)
 {
     ptrdiff_t n = 0;
+    off_t n_bytes = 0;
+    if (r->is_following)
+        clearerr(r->f);
     int c = getc_unlocked(r->f);
     if (c == EOF)
         return LINE_NONE;
-    for (; c != EOF && c != '\n'; c = getc_unlocked(r->f)) {
+    for (; c != EOF && c != '\n'; c = getc_unlocked(r->f), n_bytes++) {
         if (n != LINE_TOO_LONG && n < TR_EVENT_MAX_BYTES)
             r->line[n++] = (char)c;
         else
             n = LINE_TOO_LONG;
     }
+    if (c == EOF && r->is_following && fseeko(r->f, -n_bytes, SEEK_CUR) == 0)
+        return LINE_NONE; /* the rest of the line is still to come */
     if (n != LINE_TOO_LONG)
         r->line[n] = '\0';
     return n;
@@ -100,7 +106,7 @@ static bool read_event(struct tr_events *r, size_t n, struct tr_event *e)
     *e = (struct tr_event){ .text = r->line, .n = n, .json = r->json, .step = -1 };
     while (e->kind < TR_EVENT_OTHER && strcmp(kind_names[e->kind], name) != 0)
         e->kind++;
-    if (e->kind <= TR_EVENT_CHECKPOINT && tr_json_int(r->json, "step", true, 0, INT64_MAX, &e->step) != TR_OK)
+    if (e->kind < TR_EVENT_LAYOUT && tr_json_int(r->json, "step", true, 0, INT64_MAX, &e->step) != TR_OK)
         return false;
     e->loss = real_of(r->json, "loss");
     e->grad_norm = real_of(r->json, "grad_norm");
@@ -113,6 +119,11 @@ static bool read_event(struct tr_events *r, size_t n, struct tr_event *e)
     e->stall_s = real_of(r->json, "stall_s");
     read_samples(e);
     return true;
+}
+
+void tr_events_follow(struct tr_events *r)
+{
+    r->is_following = true;
 }
 
 bool tr_events_next(struct tr_events *r, struct tr_event *out)

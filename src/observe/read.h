@@ -12,6 +12,7 @@ enum tr_event_kind {
     TR_EVENT_STEP,
     TR_EVENT_EVAL,
     TR_EVENT_CHECKPOINT,
+    TR_EVENT_NORMS, /* gradient norms of all parameters; from here up, events belong to a step */
     TR_EVENT_LAYOUT,
     TR_EVENT_END,
     TR_EVENT_OTHER /* plan, fault, notes of callers */
@@ -22,7 +23,7 @@ struct tr_event {
     const char *text; /* the line, without its newline */
     size_t n;
     const cJSON *json; /* all of its members */
-    int64_t step;      /* step, eval, checkpoint; else -1 */
+    int64_t step;      /* step, eval, checkpoint, grad_norms; else -1 */
     /* Numbers that the kind does not have, or that were not finite, are NaN. */
     double loss, grad_norm, lr;                                       /* step; eval: loss */
     double tokens, tokens_per_s, data_wait_s, comm_exposed_s, bubble; /* step; bubble: end */
@@ -37,6 +38,9 @@ enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_e
 void tr_events_close(struct tr_events *r); /* NULL is fine */
 /* The next event, valid until the next call; false: there are no more. r NULL: none. */
 bool tr_events_next(struct tr_events *r, struct tr_event *out);
+/* The file grows: a last line without its newline is left for later, and a call of next after false reads what was
+ * added. */
+void tr_events_follow(struct tr_events *r);
 int64_t tr_events_skipped(const struct tr_events *r);       /* lines so far that are no events */
 enum tr_status tr_events_failed(const struct tr_events *r); /* TR_IO: reading stopped before the end */
 

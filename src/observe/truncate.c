@@ -12,7 +12,7 @@
 /* Is the event part of a run that ended at `step`? */
 static bool keeps(const struct tr_event *e, int64_t step)
 {
-    return e->kind > TR_EVENT_CHECKPOINT || e->step <= step;
+    return e->kind >= TR_EVENT_LAYOUT || e->step <= step;
 }
 
 static enum tr_status copy_lines(struct tr_events *in, FILE *out, const char *path, int64_t step, int64_t *n_removed)

@@ -17,6 +17,7 @@ struct tr_debug {
     int n_hashes;         /* entries of this rank: its world rank, then one hash for each state of each parameter */
     uint64_t *mine, *all; /* all: the entries of every rank of a group */
     double *norms;        /* by parameter */
+    const char **names;
 };
 
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
@@ -30,11 +31,14 @@ enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out)
         d->mine = calloc(n, sizeof *d->mine);
         d->all = calloc(n * size, sizeof *d->all);
         d->norms = calloc((size_t)tr_exec_compiled(e)->place.model->n_params + 1, sizeof *d->norms);
+        d->names = calloc((size_t)tr_exec_compiled(e)->place.model->n_params + 1, sizeof *d->names);
     }
-    if (!d || !d->mine || !d->all || !d->norms) {
+    if (!d || !d->mine || !d->all || !d->norms || !d->names) {
         tr_debug_close(d);
         return tr_fail(TR_NOMEM, "no memory to compare %zu tensors of %zu replicas", n - 1, size);
     }
+    for (int i = 0; i < tr_exec_compiled(e)->place.model->n_params; i++)
+        d->names[i] = tr_exec_compiled(e)->place.model->param[i].name;
     *out = d;
     return TR_OK;
 }
@@ -46,6 +50,7 @@ void tr_debug_close(struct tr_debug *d)
     free(d->mine);
     free(d->all);
     free(d->norms);
+    free(d->names);
     free(d);
 }
 
@@ -165,7 +170,7 @@ out:
     return st;
 }
 
-enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step)
+enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_observe *ob, int64_t step)
 {
     char esc[2 * TR_NAME_MAX];
     int fd = -1;
@@ -181,5 +186,6 @@ enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step)
     for (int i = 0; i < m->n_params; i++)
         fprintf(f, "%s\"%s\":%.9g", i ? "," : "", tr_escape(m->param[i].name, esc, sizeof esc), d->norms[i]);
     fprintf(f, "}}\n");
+    tr_observe_norms(ob, step, d->names, d->norms, (size_t)m->n_params);
     return fclose(f) == 0 ? TR_OK : tr_fail(TR_IO, "cannot write %s/" TR_NAME_GRAD_NORMS, dir);
 }

@@ -3,6 +3,7 @@
 #define TR_TRAIN_DEBUG_H
 
 #include "exec/exec.h"
+#include "observe/observe.h"
 
 struct tr_debug;
 enum tr_status tr_debug_open(struct tr_exec *e, struct tr_debug **out);
@@ -10,7 +11,8 @@ void tr_debug_close(struct tr_debug *d); /* d may be NULL */
 
 /* All ranks call it between steps. TR_PEER names the first tensor whose bits differ between replicas, and the rank. */
 enum tr_status tr_debug_replicas(struct tr_debug *d, int64_t step);
-/* Appends a line to dir/grad_norms.jsonl: the norm of every parameter's gradient over all ranks in the last step. */
-enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, int64_t step);
+/* Appends a line to dir/grad_norms.jsonl and events to the log: the norm of every parameter's gradient over all ranks
+ * in the last step. */
+enum tr_status tr_debug_norms(struct tr_debug *d, const char *dir, struct tr_observe *ob, int64_t step);
 
 #endif

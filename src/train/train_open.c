@@ -192,6 +192,19 @@ static enum tr_status check_inputs(const struct tr_trainer *t)
     return t->cfg->from_scratch ? TR_OK : tr_dirs_check(&t->s->from, t->s->model);
 }
 
+/* config: the options of the run as JSON; it lives as long as the result is used. */
+static struct tr_track_options trackers_of(const struct tr_trainer *t, const char *config)
+{
+    const struct tr_config *cfg = t->cfg;
+    return (struct tr_track_options){ .sinks = cfg->report_to.item,
+                                      .n_sinks = cfg->report_to.n,
+                                      .metrics_file = cfg->metrics_file,
+                                      .run_name = cfg->run_name,
+                                      .output = cfg->output,
+                                      .config = config,
+                                      .first_step = t->first_step };
+}
+
 /* ---- the stages of a start ---- */
 
 static enum tr_status open_setup(struct tr_trainer *t)
@@ -203,6 +216,8 @@ static enum tr_status open_setup(struct tr_trainer *t)
     TR_TRY(tr_state_new(&t->state));
     t->state.scaler = tr_scaler_of(t->cfg->dtype);
     TR_TRY(tr_state_check_allowed(t->cfg));
+    const struct tr_track_options trackers = trackers_of(t, NULL);
+    TR_TRY(tr_track_check(&trackers));
     TR_TRY(check_inputs(t));
     TR_TRY(tr_room_check(t->s->compiled, t->s, NULL));
     TR_TRY(tr_disk_check(t->s, t->cfg->max_steps));
@@ -293,6 +308,8 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
 {
     enum tr_status st = TR_OK;
     bool is_first = tr_trainer_is_first(t);
+    struct tr_str config = { 0 };
+    tr_config_json(t->cfg, false, &config);
     TR_TRY(tr_path_join(t->events_path, t->cfg->output, TR_NAME_EVENTS));
     if (is_first)
         TR_TRY(tr_events_truncate(t->events_path, t->first_step, NULL));
@@ -302,7 +319,8 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
                                       .quiet = t->cfg->quiet,
                                       .total_steps = t->total_steps,
                                       .logging_steps = t->cfg->logging_steps,
-                                      .events_path = is_first ? t->events_path : NULL };
+                                      .events_path = is_first ? t->events_path : NULL,
+                                      .track = trackers_of(t, tr_str_ok(&config) ? config.p : NULL) };
     t->has_color = opt.term.has_color;
     if (!is_first)
         opt.term.fd = -1;
@@ -312,6 +330,7 @@ static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
         tr_observe_message(t->ob, notes->p);
     }
 out:
+    tr_str_release(&config);
     return st;
 }
 

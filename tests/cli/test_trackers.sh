@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Trackers hold the values of events.jsonl exactly: of a run, of a killed run, of files that are cut at any byte, of a run
+# that is resumed. A tracker that cannot be written costs itself, with one warning, and not the training.
+source "$(dirname "$0")/common.sh"
+read_back() { python3 "$source_dir/tests/trackers/read_back.py" --plain "$@" >read.log 2>&1 || { cat read.log >&2; fail "read_back $*"; }; }
+tiny_model model
+tiny_text train.jsonl
+export WANDB_PROJECT=oars WANDB_TAGS=a,b
+unset WANDB_MODE WANDB_DIR WANDB_RUN_ID WANDB_NAME WANDB_DISABLED TRACKIO_PROJECT
+
+train() { # OUTPUT options
+    TRACKIO_DIR=$PWD/$1/trackio "$TRIREME" train --model model --data train.jsonl --eval_data train.jsonl --output "$1" --sequence_length 32 \
+        --per_device_train_batch_size 2 --eval_steps 7 --save_steps 10 --grad_norm_steps 5 --threads 1 \
+        --report_to tensorboard,wandb,trackio --metrics_file "$1/metrics.prom" --run_name "bank of oars" "${@:2}"
+}
+
+# A whole run.
+expect 0 train whole --max_steps 40
+read_back whole
+grep -q 'wandb sync' stdout || fail "no line says how the W&B run is uploaded"
+grep -aq 'bank of oars' whole/wandb/offline-run-*/run-*.wandb || fail "run_name is not in the W&B file"
+grep -aq oars whole/wandb/offline-run-*/run-*.wandb || fail "WANDB_PROJECT is not in the W&B file"
+ls "whole/runs/bank of oars" >/dev/null || fail "no directory of the run name"
+
+# Killed in the middle: readable; resumed: the values of the log, each once.
+TR_FAIL=train.after_step:kill:33 train killed --max_steps 40 >stdout 2>stderr && fail "it was not killed"
+read_back killed --torn
+cp -r killed cut
+expect 0 train killed --max_steps 40 --resume_from_checkpoint auto
+read_back killed
+[ "$(ls killed/wandb | wc -l)" = 1 ] || fail "a resumed W&B run has two directories"
+
+# Torn at any byte: readable, and a resume makes them whole again.
+for seed in $(seq 1 6); do
+    rm -rf torn && cp -r cut torn
+    python3 - torn "$seed" <<'PY'
+import glob, os, random, sys
+rng = random.Random(int(sys.argv[2]))
+for f in glob.glob(f"{sys.argv[1]}/runs/*/*") + glob.glob(f"{sys.argv[1]}/wandb/*/*.wandb"):
+    os.truncate(f, rng.randrange(os.path.getsize(f) + 1))
+PY
+    read_back torn --torn
+    [ "$seed" -gt 2 ] && continue
+    expect 0 train torn --max_steps 40 --resume_from_checkpoint auto
+    read_back torn
+done
+
+# Switched on at the resume: the whole history is there.
+"$TRIREME" train --model model --data train.jsonl --output late --sequence_length 32 --per_device_train_batch_size 2 --max_steps 12 --save_steps 5 --quiet --threads 1
+rm -r late/checkpoint-12
+expect 0 train late --max_steps 12 --resume_from_checkpoint auto --eval_steps 0
+read_back late
+
+# Trackers that cannot be written.
+: >file
+expect 0 env WANDB_DIR="$PWD/file" TRACKIO_DIR="$PWD/file" "$TRIREME" train --model model --data train.jsonl --output lost --sequence_length 32 \
+    --per_device_train_batch_size 2 --max_steps 3 --threads 1 --report_to wandb,trackio --metrics_file "$PWD/absent/x.prom"
+[ "$(grep -c 'this tracker is off from here on, training goes on' stdout)" = 3 ] || { cat stdout; fail "three trackers were lost, and not each is named once"; }
+WANDB_MODE=disabled expect 0 train off --max_steps 2
+[ ! -e off/wandb ] || fail "WANDB_MODE=disabled was not obeyed"
+
+# Refusals before anything is written.
+expect 2 train never --max_steps 2 --report_to mlflow
+grep -q 'none of none, all, tensorboard, wandb, trackio' stderr || fail "no list of trackers: $(cat stderr)"
+WANDB_MODE=sometimes expect 2 train never --max_steps 2
+expect 2 train never --max_steps 2 --run_name a/b
+[ ! -e never ] || fail "a refused run has written something"
+
+# All ranks of a launch: one writes.
+expect 0 env TRACKIO_DIR="$PWD/two/trackio" "$TRIREME" launch --nproc-per-node 2 train --model model --data train.jsonl --eval_data train.jsonl \
+    --output two --sequence_length 32 --per_device_train_batch_size 2 --max_steps 6 --threads 1 --report_to all --metrics_file two/metrics.prom
+read_back two
+echo ok

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""read_back.py RUN TRIREME - do the real packages read what a run's trackers hold, value for value?
+
+--plain reads with plain.py instead, as CI does. Else it needs tensorboard, trackio, prometheus_client, and protobuf with wandb's message classes (any wandb package; its Python
+reader of .wandb files, wandb.sdk.internal.datastore, is used where the version still has one). With --kill N it also starts runs, kills them at
+random instants, cuts their files at random bytes, and reads what is left; each is then resumed and compared again.
+"""
+import argparse, glob, json, os, random, shutil, signal, struct, subprocess, sys, time
+
+import plain
+
+RENAMED = {("step", "lr"): "train/learning_rate", ("step", "tokens_per_s"): "perf/tokens_per_second", ("step", "mfu"): "perf/mfu",
+           ("step", "data_wait_s"): "perf/data_wait", ("step", "comm_exposed_s"): "perf/comm_exposed",
+           ("end", "seconds"): "train/train_runtime"}
+PREFIX = {"step": "train", "eval": "eval", "checkpoint": "checkpoint", "end": "end"}
+SKIPPED = {"time", "schema", "step", "samples", "samples_left_out", "part", "parts"}
+
+
+def wanted(run):
+    """{(name, step): value} of the log, and the last system sample."""
+    out, step = {}, 0
+    for line in open(f"{run}/events.jsonl"):
+        try:
+            e = json.loads(line)
+        except ValueError:
+            continue
+        kind = e["event"]
+        if kind in ("step", "eval", "checkpoint", "grad_norms"):
+            step = e["step"]
+        if kind == "grad_norms":
+            out.update({(f"grad_norm/{k}", step): v for k, v in e["norms"].items() if v is not None})
+        if kind in PREFIX:
+            for k, v in e.items():
+                if k not in SKIPPED and isinstance(v, (int, float)) and not isinstance(v, bool):
+                    out[RENAMED.get((kind, k), f"{PREFIX[kind]}/{k}"), step] = v
+    return out
+
+
+def tensorboard(run, complete):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    out = {}
+    for d in glob.glob(f"{run}/runs/*"):
+        acc = EventAccumulator(d, size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
+        acc.Reload()
+        for tag in acc.Tags()["scalars"]:
+            for x in acc.Scalars(tag):
+                assert (tag, x.step) not in out or tag.startswith(("memory/", "end/", "system/", "train/train_runtime")), f"tensorboard has {tag} at {x.step} twice"
+                out[tag, x.step] = x.value
+        for tag in acc.Tags()["histograms"]:
+            for x in acc.Histograms(tag):
+                h = x.histogram_value
+                assert abs(sum(h.bucket) - h.num) < 1e-9 and h.min <= h.max, (tag, x.step)
+        names = acc.Tags()["tensors"]
+        assert not complete or "_hparams_/session_start_info" in names, names
+    return out
+
+
+def wandb_records(path):
+    """Records of a .wandb file: with wandb's own reader where it has one, else by its published format."""
+    try:
+        from wandb.sdk.internal.datastore import DataStore
+        store = DataStore()
+        store.open_for_scan(path)
+        while True:
+            try:
+                data = store.scan_data()
+            except AssertionError:  # a torn record at the end
+                return
+            if data is None:
+                return
+            yield data
+    except ImportError:
+        yield from plain.wandb_records(path)
+
+
+def wandb(run, complete):
+    """In a process of its own where WANDB_PACKAGES names a directory: an old wandb wants an old protobuf."""
+    if os.environ.get("WANDB_PACKAGES"):
+        env = dict(os.environ, PYTHONPATH=os.environ["WANDB_PACKAGES"], WANDB_PACKAGES="")
+        done = subprocess.run([sys.executable, __file__, run, "--dump-wandb"], env=env, stdout=subprocess.PIPE, check=True)
+        return {(k, s): v for k, s, v in json.loads(done.stdout)}
+    from wandb.proto import wandb_internal_pb2 as pb
+    out, seen = {}, set()
+    files = glob.glob(f"{run}/wandb/offline-run-*/run-*.wandb")
+    assert len(files) <= 1, files
+    for f in files:
+        kinds = []
+        for data in wandb_records(f):
+            r = pb.Record()
+            r.ParseFromString(data)
+            kinds.append(r.WhichOneof("record_type"))
+            assert r.num == len(kinds), "record numbers"
+            if kinds[-1] == "history":
+                items = {i.nested_key[0] if i.nested_key else i.key: json.loads(i.value_json) for i in r.history.item}
+                step = r.history.step.num
+                assert items["_step"] == step == items["train/global_step"] and step not in seen, f"wandb has step {step} twice"
+                seen.add(step)
+                out.update({(k, step): v for k, v in items.items() if not isinstance(v, dict)})
+        assert kinds[:2] == ["header", "run"], kinds[:2]
+    return out
+
+
+def trackio(run, complete):
+    os.environ["TRACKIO_DIR"] = os.path.abspath(f"{run}/trackio")
+    import importlib
+    from trackio import utils, sqlite_storage
+    importlib.reload(utils)
+    importlib.reload(sqlite_storage)
+    storage, out = sqlite_storage.SQLiteStorage, {}
+    for name in storage.get_runs("huggingface"):
+        name = name["name"] if isinstance(name, dict) else name
+        for row in storage.get_logs("huggingface", name):
+            step = row["step"]
+            for k, v in row.items():
+                if isinstance(v, (int, float)) and k != "step":
+                    assert (k, step) not in out or k.startswith(("memory/", "end/", "train/train_runtime")), f"trackio has {k} at {step} twice"
+                    out[k, step] = v
+    return out
+
+
+def compare(name, want, got, digits32):
+    as32 = lambda x: struct.unpack("f", struct.pack("f", x))[0]
+    bad = [(k, v, got.get(k)) for k, v in want.items() if got.get(k) != (as32(v) if digits32 else v)]
+    extra = [k for k in got if k not in want and k[0].startswith(("train/loss", "eval/", "perf/")) and k[0] != "train/global_step"]
+    if bad or extra:
+        sys.exit(f"{name}: {len(bad)} of {len(want)} values differ, {len(extra)} are too many: {bad[:3]} {extra[:3]}")
+    print(f"{name}: {len(want)} values equal{' after rounding to float32' if digits32 else ''}")
+
+
+def prometheus(run, want, is_plain):
+    text = open(f"{run}/metrics.prom").read()
+    if is_plain:
+        got = plain.prometheus(text)
+    else:
+        from prometheus_client.parser import text_string_to_metric_families as parse
+        got = {s.name: s.value for f in parse(text) for s in f.samples}
+    last = {}
+    for (k, step), v in want.items():
+        last[k] = v
+    pairs = {"train/loss": "trireme_train_loss", "train/grad_norm": "trireme_grad_norm", "train/learning_rate": "trireme_learning_rate",
+             "eval/loss": "trireme_eval_loss", "perf/tokens_per_second": "trireme_tokens_per_second", "checkpoint/bytes": "trireme_checkpoint_bytes"}
+    for k, n in pairs.items():
+        if k in last and got.get(n) != last[k]:
+            sys.exit(f"prometheus: {n} is {got.get(n)}, {k} is {last[k]}")
+    tokens = sum(v for (k, s), v in want.items() if k == "train/tokens")
+    assert got["trireme_tokens_total"] == tokens, (got["trireme_tokens_total"], tokens)
+    if not is_plain and shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "metrics"], input=text.encode(), check=True)
+    print(f"prometheus: {len(got)} samples read, {len(pairs)} compared, counters exact")
+
+
+def read_all(run, complete=True, is_plain=False):
+    want = wanted(run)
+    own = plain if is_plain else sys.modules[__name__]
+    readers = (("tensorboard", own.tensorboard, True), ("wandb", own.wandb, False), ("trackio", own.trackio, False))
+    for name, read, is32 in readers:
+        got = read(run, complete)
+        if complete:
+            compare(name, want, got, is32)
+    if complete:
+        prometheus(run, want, is_plain)
+
+
+def train(args, out, extra=(), **kw):
+    env = dict(os.environ, TRACKIO_DIR=os.path.abspath(f"{out}/trackio"), WANDB_DIR="")
+    return subprocess.Popen([args.trireme, "train", "--model", args.model, "--data", args.data, "--eval_data", args.data, "--output", out,
+                             "--sequence_length", "32", "--per_device_train_batch_size", "2", "--max_steps", "300", "--eval_steps", "20",
+                             "--save_steps", "40", "--grad_norm_steps", "10", "--report_to", "all", "--metrics_file", f"{out}/metrics.prom",
+                             "--quiet", "--threads", "1", "--resume_from_checkpoint", "auto", *extra], env=env, stdout=subprocess.DEVNULL, **kw)
+
+
+def cut(path, n, rng):
+    """The file as a crash at a random byte would have left it."""
+    os.truncate(path, rng.randrange(0, n + 1) if n else 0)
+
+
+def campaign(args):
+    rng = random.Random(args.seed)
+    for i in range(args.kill):
+        out = f"{args.run}/kill-{i}"
+        shutil.rmtree(out, ignore_errors=True)
+        os.makedirs(out)
+        p = train(args, out)
+        time.sleep(rng.uniform(0.05, args.seconds))
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        if i % 2 and os.path.isdir(f"{out}/runs"):  # and a crash in the middle of a write
+            for f in glob.glob(f"{out}/runs/*/*") + glob.glob(f"{out}/wandb/*/*.wandb"):
+                cut(f, os.path.getsize(f), rng)
+        try:
+            read_all(out, complete=False)
+        except Exception as e:
+            if not any(os.path.getsize(f) < 200 for f in glob.glob(f"{out}/wandb/*/*.wandb")):  # cut inside its head
+                raise
+        for _ in range(2):  # killed once more, then to its end
+            if not glob.glob(f"{out}/checkpoint-*"):  # nothing to resume: another run, with another id, begins
+                shutil.rmtree(f"{out}/wandb", ignore_errors=True)
+                shutil.rmtree(f"{out}/trackio", ignore_errors=True)
+            q = train(args, out)
+            if _ == 0:
+                time.sleep(rng.uniform(0.05, args.seconds))
+                q.send_signal(signal.SIGKILL)
+            q.wait()
+        assert q.returncode == 0, q.returncode
+        read_all(out)
+        shutil.rmtree(out)
+        print(f"kill {i}: read after the kill, equal after the resume", flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("run")
+    p.add_argument("--kill", type=int, default=0)
+    p.add_argument("--seconds", type=float, default=1.5)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--trireme")
+    p.add_argument("--model")
+    p.add_argument("--data")
+    p.add_argument("--plain", action="store_true")
+    p.add_argument("--torn", action="store_true", help="the run was killed: reading is all that is asked")
+    p.add_argument("--dump-wandb", action="store_true", help=argparse.SUPPRESS)
+    args = p.parse_args()
+    if args.dump_wandb:
+        return print(json.dumps([(k, s, v) for (k, s), v in wandb(args.run, False).items()]))
+    campaign(args) if args.kill else read_all(args.run, not args.torn, args.plain)
+
+
+if __name__ == "__main__":
+    main()
