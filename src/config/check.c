@@ -126,6 +126,44 @@ static const struct {
 };
 #undef ON
 
+/* The options that ask for an evaluation, and the rule that the best checkpoint is one of those that are evaluated. */
+static void check_evaluation(struct loader *l)
+{
+    const struct tr_config *c = &l->c->pub;
+    char steps[48];
+    (void)tr_format(steps, sizeof steps, "eval_steps %g", c->eval_steps);
+    const struct {
+        const char *name;
+        bool is_on;
+    } asks[] = {
+        { steps, c->eval_steps > 0 },
+        { "eval_strategy epoch", c->eval_strategy == TR_WHEN_EPOCH },
+        { "eval_on_start", c->eval_on_start },
+        { "save_best", c->save_best },
+        { "save_strategy best", c->save_strategy == TR_WHEN_BEST },
+        { "load_best_model_at_end", c->load_best_model_at_end },
+        { "early_stopping_patience", c->early_stopping_patience > 0 },
+    };
+    bool has_data = c->eval_data.n > 0 || c->eval_split > 0;
+    for (size_t i = 0; i < TR_COUNT_OF(asks); i++)
+        if (asks[i].is_on && (!has_data || (c->eval_strategy == TR_WHEN_NEVER && i > 0)))
+            tr_loader_error(l, "%s needs %s", asks[i].name,
+                            has_data ? "an evaluation, and eval_strategy is no" : "eval_data or eval_split");
+    check_step_count(l, "eval_steps", c->eval_steps);
+    check_step_count(l, "save_steps", c->save_steps);
+    bool is_by_steps = c->eval_strategy == TR_WHEN_STEPS && c->save_strategy == TR_WHEN_STEPS;
+    double ratio = is_by_steps && c->eval_steps > 0 ? c->save_steps / c->eval_steps : 0;
+    if (c->load_best_model_at_end && c->save_strategy != TR_WHEN_BEST &&
+        (c->save_strategy != c->eval_strategy || (is_by_steps && (ratio < 1 || fabs(ratio - round(ratio)) > 1e-9))))
+        tr_loader_error(
+            l,
+            "load_best_model_at_end needs checkpoints that are evaluated: save_strategy %s and eval_strategy "
+            "%s with save_steps %g, eval_steps %g; write save_strategy best, or save_steps as a multiple of "
+            "eval_steps",
+            tr_config_word("save_strategy", (int)c->save_strategy),
+            tr_config_word("eval_strategy", (int)c->eval_strategy), c->save_steps, c->eval_steps);
+}
+
 static void check_schedule(struct loader *l)
 {
     const struct tr_config *c = &l->c->pub;
@@ -361,10 +399,7 @@ void tr_loader_check(struct loader *l)
     check_schedule(l);
     check_adapter(l);
     check_mesh(l);
-    if (c->eval_steps > 0 && c->eval_data.n == 0 && c->eval_split == 0)
-        tr_loader_error(l, "eval_steps %" PRId64 " needs eval_data or eval_split", c->eval_steps);
-    if (c->save_best && c->eval_data.n == 0 && c->eval_split == 0)
-        tr_loader_error(l, "save_best needs eval_data or eval_split");
+    check_evaluation(l);
     if (c->eval_data.n > 0 && c->eval_split > 0)
         tr_loader_error(l, "eval_split %g holds rows out that eval_data leaves unused; give one of them",
                         c->eval_split);

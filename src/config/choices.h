@@ -85,6 +85,8 @@ enum tr_long_documents {
 enum tr_data_proof_choice { TR_DATA_PROOF_AUTO, TR_DATA_PROOF_FULL, TR_DATA_PROOF_NONE };
 enum tr_nonfinite { TR_NONFINITE_SKIP, TR_NONFINITE_STOP };
 enum tr_objective { TR_OBJECTIVE_FASTEST, TR_OBJECTIVE_CHEAPEST, TR_OBJECTIVE_FEWEST };
+/* When something is done in a run; best: after an evaluation that is the best so far. */
+enum tr_when { TR_WHEN_STEPS, TR_WHEN_NEVER, TR_WHEN_EPOCH, TR_WHEN_BEST };
 enum tr_save_choice { TR_SAVE_AUTO, TR_SAVE_ASYNC, TR_SAVE_STRAIGHT };
 enum tr_count_as { TR_COUNT_OWN, TR_COUNT_ZERO, TR_COUNT_MEGATRON, TR_COUNT_KORTHIKANTI };
 enum tr_tuning { TR_TUNING_FULL, TR_TUNING_LORA, TR_TUNING_FREEZE };

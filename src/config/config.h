@@ -112,10 +112,17 @@ struct tr_config {
     bool untie;
 
     /* log and checkpoint: 0 = never (save: only at the end; limit: keep all) */
-    int64_t logging_steps, eval_steps, save_steps, save_total_limit, replica_check_steps, grad_norm_steps;
     struct tr_words report_to;           /* trackers */
     const char *run_name, *metrics_file; /* NULL: none */
     int64_t profile, profile_steps;      /* first step of a profile, 0 = none; how many */
+    int64_t logging_steps, save_total_limit, replica_check_steps, grad_norm_steps;
+    double eval_steps, save_steps; /* < 1: share of all steps; see tr_config_steps() */
+    enum tr_when eval_strategy, save_strategy;
+    double eval_delay; /* steps, or epochs with eval_strategy epoch */
+    bool eval_on_start, load_best_model_at_end;
+    int metric_for_best_model; /* there is one */
+    int64_t early_stopping_patience;
+    double early_stopping_threshold;
     int64_t save_keep_every, max_save_failures;
     bool save_best, verify_restore;
     enum tr_save_choice async_save;

@@ -9,6 +9,7 @@
 #include "train/room.h"
 
 #include <errno.h>
+#include <math.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -54,15 +55,32 @@ void tr_disk_need(const struct tr_setup *s, struct tr_disk_need *out)
                                   .file_bytes = shard > optim / n_ranks ? shard : optim / n_ranks };
 }
 
+/* Steps between two checkpoints, the least where the run decides; 0: only the last is saved. */
+static int64_t save_interval(const struct tr_config *cfg, int64_t total)
+{
+    switch (cfg->save_strategy) {
+    case TR_WHEN_STEPS:
+        return tr_config_steps(cfg->save_steps, total);
+    case TR_WHEN_EPOCH:
+        return tr_max64(1, (int64_t)((double)total / fmax(1, cfg->num_train_epochs)));
+    case TR_WHEN_BEST:
+        return cfg->eval_strategy == TR_WHEN_EPOCH
+                   ? tr_max64(1, (int64_t)((double)total / fmax(1, cfg->num_train_epochs)))
+                   : tr_config_steps(cfg->eval_steps, total);
+    default:
+        return 0;
+    }
+}
+
 int64_t tr_disk_saves(const struct tr_config *cfg, int64_t from, int64_t total, int64_t n_there)
 {
-    int64_t n = cfg->save_steps > 0 ? (total - 1) / cfg->save_steps - from / cfg->save_steps : 0, kept = n + 1;
+    int64_t every = save_interval(cfg, total), n = every > 0 ? (total - 1) / every - from / every : 0, kept = n + 1;
     if (from >= total)
         return 0;
     if (cfg->save_total_limit <= 0)
         return kept;
     /* One more than are kept: an old one goes after the new one is verified. */
-    int64_t most = tr_max64(0, cfg->save_total_limit - n_there) + 1 + cfg->save_best;
+    int64_t most = tr_max64(0, cfg->save_total_limit - n_there) + 1 + (cfg->save_best || cfg->load_best_model_at_end);
     if (cfg->save_keep_every > 0)
         most += total / cfg->save_keep_every - from / cfg->save_keep_every;
     return tr_min64(kept, most);

@@ -85,6 +85,24 @@ out:
     return st == TR_OK ? TR_OK : blame(t, st, is_bad);
 }
 
+enum tr_status tr_trainer_load_step(struct tr_trainer *t, int64_t step)
+{
+    enum tr_status st = TR_OK;
+    struct tr_store store = tr_exec_store(t->e);
+    struct tr_sums *sums = NULL;
+    struct tr_ckpt_info info;
+    char path[TR_PATH_MAX];
+    float *buf = (float *)(void *)tr_exec_arena(t->e, TR_A_SAVE);
+    TR_TRY(tr_ckpt_step_path(t->cfg->output, step, path));
+    TR_TRY(tr_ckpt_verify_sums(path, NULL, &info, &sums));
+    store.sums = sums;
+    TR_TRY(tr_dirs_restore(&t->s->from, &store, path, buf));
+    TR_TRY(tr_load_optim(&store, path, buf, NULL));
+out:
+    tr_sums_close(sums);
+    return st;
+}
+
 static enum tr_status load_base(struct tr_trainer *t)
 {
     struct tr_store store = tr_exec_store(t->e);

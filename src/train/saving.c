@@ -6,6 +6,7 @@
  */
 #include "train/saving.h"
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct tr_saving {
@@ -246,7 +247,7 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
     v->last_best = s->best;
     s->step = step;
     s->tokens = v->tokens = tokens;
-    if (v->eval_step == step && (!s->best.exists || v->eval_loss < s->best.loss))
+    if (v->eval_step == step && isfinite(v->eval_loss) && (!s->best.exists || v->eval_loss < s->best.loss))
         s->best = (struct tr_run_best){ true, step, v->eval_loss };
     TR_TRY(tr_state_write(s, v->opt.in, &text));
     struct tr_save_job job = { .output = v->cfg->output,
@@ -256,7 +257,8 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
                                .state = text.p,
                                .trainer_state = trainer_state,
                                .ctx = v,
-                               .keep = { v->cfg->save_total_limit, v->cfg->save_keep_every, v->cfg->save_best } };
+                               .keep = { v->cfg->save_total_limit, v->cfg->save_keep_every,
+                                         v->cfg->save_best || v->cfg->load_best_model_at_end } };
     TR_TRY(tr_saver_start(v->saver, &job, &is_started));
     v->saved_step = step;
 out:

@@ -150,6 +150,9 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
         tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
     else
         tr_str_addf(out, "null");
+    if (s->patience.exists && (in->cfg->early_stopping_patience > 0 || in->cfg->save_strategy == TR_WHEN_BEST))
+        tr_str_addf(out, ", \"patience\": {\"step\": %" PRId64 ", \"loss\": %.17g, \"worse\": %" PRId64 "}",
+                    s->patience.best_step, s->patience.best, s->patience.n_worse);
     tr_str_addf(out, ", \"world\": %" PRId64 ", \"inputs\": ", in->cfg->dp * in->cfg->tp * in->cfg->pp * in->cfg->cp);
     TR_TRY(add_inputs(in, out));
     tr_str_addf(out, ", \"origin\": %s, \"config\": ", s->origin ? s->origin : "null");
@@ -255,6 +258,20 @@ out:
     return st;
 }
 
+static enum tr_status read_patience(const cJSON *j, struct tr_run_patience *out)
+{
+    const cJSON *p = cJSON_GetObjectItemCaseSensitive(j, "patience");
+    enum tr_status st = TR_OK;
+    if (!cJSON_IsObject(p))
+        return TR_OK;
+    TR_TRY(tr_json_int(p, "step", true, 0, INT64_C(1) << 52, &out->best_step));
+    TR_TRY(tr_json_int(p, "worse", true, 0, INT64_C(1) << 52, &out->n_worse));
+    TR_TRY(tr_json_real(p, "loss", true, &out->best));
+    out->exists = true;
+out:
+    return st;
+}
+
 /* Absent or null: the scale stays as in a new run (another dtype was saved, and --allow_change permitted it). */
 static enum tr_status read_scaler(const cJSON *j, int64_t step, struct tr_scaler *s)
 {
@@ -323,6 +340,7 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     TR_TRY(tr_json_int(j, "tokens", true, 0, INT64_C(1) << 53, &tokens));
     TR_TRY(tr_json_int(j, "skipped", false, 0, INT64_C(1) << 52, &skipped));
     TR_TRY(read_best(j, &s->best));
+    TR_TRY(read_patience(j, &s->patience));
     TR_TRY(read_scaler(j, step, &s->scaler));
     TR_TRY(read_amax(j, step, s->amax));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
@@ -392,8 +410,9 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
         "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n"
         "  \"is_hyper_param_search\": false,\n  \"is_local_process_zero\": true,\n  \"is_world_process_zero\": true,\n"
         "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n  \"log_history\": [",
-        epoch_of(&history, step), step, total_steps, cfg->logging_steps, cfg->eval_steps, cfg->save_steps,
-        cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens, flops_per_token * (double)tokens);
+        epoch_of(&history, step), step, total_steps, cfg->logging_steps, tr_config_steps(cfg->eval_steps, total_steps),
+        tr_config_steps(cfg->save_steps, total_steps), cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens,
+        flops_per_token * (double)tokens);
     if (tr_events_open(events_path, 0, &events) != TR_OK)
         tr_error_clear(); /* a run without a log has no history */
     while (tr_events_next(events, &e))

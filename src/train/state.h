@@ -11,12 +11,19 @@ struct tr_run_best { /* the best evaluation of a saved step */
     int64_t step;
     double loss;
 };
+struct tr_run_patience { /* of the evaluations so far, saved steps or not */
+    bool exists;
+    double best; /* the least loss, after best_step */
+    int64_t best_step;
+    int64_t n_worse; /* evaluations in a row that were no better */
+};
 struct tr_run_state {
     char run_id[TR_CKPT_RUN_ID_MAX];
     int64_t step, tokens, generation;
     int64_t skipped;         /* steps whose loss or norm was not finite */
     struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
+    struct tr_run_patience patience;
     struct tr_amax_history *amax; /* fp8 with delayed scales: owned by the executor; NULL: none */
     char *origin;                 /* JSON: where the run comes from; owned by the trainer */
 };

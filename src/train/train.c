@@ -17,7 +17,10 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
         return st;
     struct tr_event_eval e = { .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens };
     tr_observe_eval(t->ob, &e);
+    if (step == 0) /* eval_on_start: there is no checkpoint of it */
+        return TR_OK;
     tr_saving_evaluated(t->saving, step, r.loss);
+    tr_due_evaluated(t, step, r.loss);
     return TR_OK;
 }
 
@@ -167,11 +170,11 @@ static bool is_evaluated(const struct tr_trainer *t, int64_t step)
 }
 
 /* A signal may have interrupted the evaluation of the step we resume after. Its line belongs in the log, so it is made
- * now. */
+ * now; so is the one before the first step. */
 static enum tr_status evaluate_missed(struct tr_trainer *t)
 {
     double n_missing = 0;
-    if (!t->eval_data || t->first_step == 0 || !is_due(t->first_step, t->cfg->eval_steps))
+    if (t->first_step == 0 ? !t->cfg->eval_on_start : !tr_due_eval(t, t->first_step))
         return TR_OK;
     if (tr_trainer_is_first(t) && !is_evaluated(t, t->first_step))
         n_missing = 1;
@@ -191,21 +194,43 @@ static enum tr_status measure_waits(struct tr_trainer *t)
     return st;
 }
 
+/* load_best_model_at_end: the weights of the best checkpoint take the place of the last ones. */
+static enum tr_status load_best(struct tr_trainer *t, int64_t last)
+{
+    const struct tr_run_best *best = &t->state.best;
+    char fields[64], text[160];
+    if (t->cfg->early_stopping_patience > 0 && last < t->total_steps) {
+        (void)tr_format(text, sizeof text,
+                        "ends after step %" PRId64 " of %" PRId64 ": %" PRId64 " evaluations in a row were no better",
+                        last, t->total_steps, t->state.patience.n_worse);
+        (void)tr_format(fields, sizeof fields, "\"step\":%" PRId64, last);
+        tr_observe_note(t->ob, "early_stop", fields, text);
+    }
+    if (!t->cfg->load_best_model_at_end || !best->exists || best->step == last)
+        return TR_OK;
+    (void)tr_format(text, sizeof text, "the model is that of checkpoint-%" PRId64 ", the best, with a loss of %.6g",
+                    best->step, best->loss);
+    (void)tr_format(fields, sizeof fields, "\"step\":%" PRId64 ",\"loss\":%.9g", best->step, best->loss);
+    tr_observe_note(t->ob, "best_model", fields, text);
+    return tr_trainer_load_step(t, best->step);
+}
+
 static enum tr_status loop(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
     tr_stop_at_once(false);
     TR_TRY(evaluate_missed(t));
-    for (int64_t step = t->first_step; step < t->total_steps; step++) {
+    int64_t last = t->first_step;
+    for (int64_t step = t->first_step; step < t->total_steps && !tr_due_end(t); step++) {
         TR_TRY(tr_failpoint("train.before_step"));
         st = one_step(t, step);
         if (st == TR_STOPPED)
             return stop_after(t, step, can_save(t));
         TR_TRY(st);
         tr_phase_enter(TR_PHASE_BETWEEN, TR_PLACE_NONE, 0);
-        int64_t done = step + 1;
+        int64_t done = last = step + 1;
         TR_TRY(tr_failpoint("train.after_step"));
-        if (t->eval_data && (is_due(done, t->cfg->eval_steps) || done == t->total_steps))
+        if (tr_due_eval(t, done))
             st = evaluate(t, done);
         if (st == TR_STOPPED)
             return stop_after(t, done, can_save(t));
@@ -217,15 +242,15 @@ static enum tr_status loop(struct tr_trainer *t)
         if (is_due(done, t->cfg->grad_norm_steps) && tr_trainer_is_first(t))
             TR_TRY(tr_debug_norms(t->debug, t->cfg->output, t->ob, done));
         t->state.skipped = tr_numbers_skipped(t->numbers);
-        TR_TRY(
-            tr_saving_step(t->saving, is_due(done, t->cfg->save_steps) && done < t->total_steps, done, t->tokens_done));
+        TR_TRY(tr_saving_step(t->saving, tr_due_save(t, done) && done < t->total_steps, done, t->tokens_done));
         bool is_stop = false, has_time = true;
         TR_TRY(query_stop(t, &is_stop, &has_time));
         if (is_stop && done < t->total_steps)
             return stop_after(t, done, has_time);
     }
     TR_TRY(measure_waits(t));
-    TR_TRY(tr_saving_finish(t->saving, t->total_steps, t->tokens_done));
+    TR_TRY(tr_saving_finish(t->saving, last, t->tokens_done));
+    TR_TRY(load_best(t, last));
     TR_TRY(tr_failpoint("train.before_model"));
     tr_disk_release(&t->reserve); /* before any rank writes: they meet first */
     TR_TRY(tr_saving_model(t->saving));
@@ -233,11 +258,11 @@ static enum tr_status loop(struct tr_trainer *t)
     TR_TRY(tr_trainer_meet(t, "the model is written")); /* no rank leaves before the model is written */
     if (tr_trainer_is_first(t) && tr_ckpt_sweep(t->cfg->output, NULL) != TR_OK)
         tr_error_clear(); /* what a failed removal left; the run is done all the same */
-    if (!tr_saving_is_saved(t->saving, t->total_steps))
+    if (!tr_saving_is_saved(t->saving, last))
         st = tr_fail(TR_IO,
                      "the model is written, but the checkpoint of the last step %" PRId64
                      " is not (see the lines above): free the disk, and --resume saves it",
-                     t->total_steps);
+                     last);
 out:
     return st;
 }

@@ -64,6 +64,14 @@ enum tr_status tr_trainer_resume(struct tr_trainer *t, struct tr_str *notes);
 /* A barrier of all ranks. */
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 
+/* due.c: is an evaluation, is a checkpoint due after this step? Records an evaluation; is the run to end early? */
+bool tr_due_eval(const struct tr_trainer *t, int64_t step);
+bool tr_due_save(const struct tr_trainer *t, int64_t step);
+void tr_due_evaluated(struct tr_trainer *t, int64_t step, double loss);
+bool tr_due_end(const struct tr_trainer *t);
+/* resume.c: the weights of checkpoint-<step>, to be written as the model. */
+enum tr_status tr_trainer_load_step(struct tr_trainer *t, int64_t step);
+
 /* Reports what each rank plans and has reserved, and the layout with its price. Rank 0 reports for all. */
 enum tr_status tr_trainer_report_plan(struct tr_trainer *t);
 enum tr_status tr_trainer_report_layout(struct tr_trainer *t);
