@@ -24,6 +24,8 @@ static const struct family {
     { "gemma3_text", "q_proj v_proj", LLAMA_LEAVES },
     { "granite", NULL, LLAMA_LEAVES },
     { "smollm3", NULL, LLAMA_LEAVES },
+    { "olmo2", NULL, LLAMA_LEAVES },
+    { "olmo3", NULL, LLAMA_LEAVES },
     { "phi3", NULL, "model.rotary_emb", "mlp.activation_fn resid_attn_dropout resid_mlp_dropout" },
     { "opt", "q_proj v_proj", "", "activation_fn" },
     { "gpt2", "c_attn", "transformer.drop", "attn.attn_dropout attn.resid_dropout mlp.act mlp.dropout" },

@@ -58,10 +58,12 @@ struct tr_hparams {
 
 struct tr_build; /* one segment under construction */
 
-/* Which dim of a parameter the tensor axis splits, by local name without .weight/.bias; parameters without a row stay
+/* TR_BY_QKV: q | k | v with grouped heads. TR_BY_NORM: all outputs share a norm, so every rank computes all of them and
+ * uses those of its heads.
+ * Which dim of a parameter the tensor axis splits, by local name without .weight/.bias; parameters without a row stay
  * whole. A bias is split like its weight when the weight is split along its outputs, and stays whole when it is split
  * along its inputs. */
-enum tr_split_unit { TR_BY_ANY, TR_BY_HEAD, TR_BY_HEAD_KV, TR_BY_QKV /* q | k | v with grouped heads */ };
+enum tr_split_unit { TR_BY_ANY, TR_BY_HEAD, TR_BY_HEAD_KV, TR_BY_QKV, TR_BY_NORM };
 struct tr_param_rule {
     const char *name;
     int split_dim;

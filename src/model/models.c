@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 static const struct tr_arch *const archs[] = {
-    &tr_arch_gpt2,       &tr_arch_opt,    &tr_arch_llama,    &tr_arch_mistral, &tr_arch_qwen2,
-    &tr_arch_qwen3,      &tr_arch_gemma,  &tr_arch_gemma2,   &tr_arch_gemma3,  &tr_arch_granite,
-    &tr_arch_smollm3,    &tr_arch_phi3,   &tr_arch_gpt_neox, &tr_arch_falcon,  &tr_arch_stablelm,
-    &tr_arch_starcoder2, &tr_arch_cohere, &tr_arch_cohere2,  &tr_arch_glm,     &tr_arch_glm4,
+    &tr_arch_gpt2,   &tr_arch_opt,     &tr_arch_llama,    &tr_arch_mistral, &tr_arch_qwen2,    &tr_arch_qwen3,
+    &tr_arch_gemma,  &tr_arch_gemma2,  &tr_arch_gemma3,   &tr_arch_granite, &tr_arch_smollm3,  &tr_arch_phi3,
+    &tr_arch_olmo2,  &tr_arch_olmo3,   &tr_arch_gpt_neox, &tr_arch_falcon,  &tr_arch_stablelm, &tr_arch_starcoder2,
+    &tr_arch_cohere, &tr_arch_cohere2, &tr_arch_glm,      &tr_arch_glm4,
 };
 
 const struct tr_arch *tr_arch_find(const char *model_type)
@@ -31,7 +31,7 @@ static struct tr_split split_of(const struct tr_model *m, const struct tr_local_
     const char *dot = strrchr(l->name, '.');
     size_t n = dot ? (size_t)(dot - l->name) : strlen(l->name);
     const int64_t n_q = m->hp.n_heads_q, n_kv = m->hp.n_heads_kv;
-    const int64_t heads[] = { [TR_BY_HEAD] = n_q, [TR_BY_HEAD_KV] = n_kv, [TR_BY_QKV] = n_kv };
+    const int64_t heads[] = { [TR_BY_HEAD] = n_q, [TR_BY_HEAD_KV] = n_kv, [TR_BY_QKV] = n_kv, [TR_BY_NORM] = 1 };
     for (size_t i = 0; i < m->arch->n_rules; i++) {
         const struct tr_param_rule *r = &m->arch->rules[i];
         if (strlen(r->name) != n || memcmp(r->name, l->name, n) != 0)

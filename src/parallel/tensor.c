@@ -312,16 +312,15 @@ static void apply_attention(struct tensor *t, struct tr_node n)
     struct tr_attr *a = &n.attr;
     int32_t group = a->n_heads_q / a->n_heads_kv, n_q = a->n_heads_q / t->size, first = t->rank * n_q;
     enum layout l = t->layout[n.in[0]];
-    TR_BUG_ON(l != COLS && l != SHARED); /* shared: q, k and v come from one product that cannot be split */
-    bool is_shared = t->layout[n.in[1]] == SHARED;
-    int32_t first_kv = first / group,
-            n_kv = is_shared ? (first + n_q - 1) / group - first_kv + 1 : a->n_heads_kv / t->size;
-    for (int k = 0; k < 3; k++)
+    TR_BUG_ON(l != COLS && l != SHARED); /* shared: it was made with other heads, or has a norm over all */
+    int32_t first_kv = first / group, n_kv = (first + n_q - 1) / group - first_kv + 1;
+    for (int k = 0; k < 3; k++) {
+        int64_t col = (k == 0 ? first : first_kv) * (int64_t)a->head_dim;
+        bool is_shared = t->layout[n.in[k]] == SHARED;
         n.in[k] = t->now[n.in[k]];
-    for (int k = 1; k < 3 && is_shared; k++)
-        n.in[k] = columns_of(t, n.in[k], (int64_t)first_kv * a->head_dim, (int64_t)n_kv * a->head_dim);
-    if (l == SHARED)
-        n.in[0] = columns_of(t, n.in[0], (int64_t)first * a->head_dim, (int64_t)n_q * a->head_dim);
+        if (is_shared)
+            n.in[k] = columns_of(t, n.in[k], col, (k == 0 ? n_q : n_kv) * (int64_t)a->head_dim);
+    }
     a->n_heads_q = n_q;
     a->n_heads_kv = n_kv;
     a->first += first;

@@ -277,6 +277,13 @@ def families():
                                      tie_word_embeddings=True, pad_token_id=0),
                         edit=old_form(500.0, {"type": "longrope", "short_factor": [1.0, 1.3, 1.6, 2.0],
                                               "long_factor": [2.0, 3.0, 4.0, 5.0]})),
+        "olmo2_bias": dict(config=small(t.Olmo2Config, num_attention_heads=4, pad_token_id=0, attention_bias=True),
+                      documents=[[9, 11], [20]], edit=old_form(10000.0)),
+        "olmo3": dict(config=small(t.Olmo3Config, num_hidden_layers=3, num_key_value_heads=1, pad_token_id=0, sliding_window=5,
+                                   layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                   max_position_embeddings=632),
+                      edit=old_form(700.0, {"rope_type": "yarn", "factor": 4.0, "beta_fast": 4.0, "beta_slow": 0.6,
+                                            "attention_factor": 1.2, "original_max_position_embeddings": 158})),
         # all four kinds of layers
         "smollm3_kinds": dict(config=small(t.SmolLM3Config, num_hidden_layers=4, pad_token_id=0, use_sliding_window=True,
                                            sliding_window=5, no_rope_layers=[1, 0, 1, 0], attention_bias=True,

@@ -9,7 +9,8 @@ import re
 import sys
 
 FAMILIES = {"gpt2": "GPT2Config", "opt": "OPTConfig", "llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config",
-            "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "phi3": "Phi3Config",
+            "qwen3": "Qwen3Config", "gemma": "GemmaConfig", "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "phi3": "Phi3Config", "olmo2": "Olmo2Config",
+            "olmo3": "Olmo3Config",
             "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig"}
 VALUES = [True, False, 3, "x", None]
 FAMILIES |= {"gpt_neox": "GPTNeoXConfig", "falcon": "FalconConfig", "stablelm": "StableLmConfig", "starcoder2": "Starcoder2Config",
