@@ -269,6 +269,22 @@ static enum tr_status check_numbers(const struct tr_hparams *hp)
     return TR_OK;
 }
 
+/* A vision model has its text model inside. What is trained here is text, and a directory that lost its other tensors
+ * would load nowhere, so the user takes the text model out first. */
+static enum tr_status refuse_vision(const char *type, const cJSON *text)
+{
+    const char *inner = NULL;
+    char a[80], b[80];
+    if (cJSON_IsObject(text))
+        (void)tr_json_str(text, "model_type", false, &inner);
+    return tr_fail(
+        TR_USAGE,
+        "config.json: model_type \"%s\" is a model of text and images, of which only a text model%s%s can be "
+        "trained here; write it out first with transformers: copy model.language_model and lm_head into the "
+        "text class (for gemma3: Gemma3ForCausalLM.from_pretrained(DIR).save_pretrained(TEXT_DIR))",
+        tr_escape(type, a, sizeof a), inner ? " of type " : "", inner ? tr_escape(inner, b, sizeof b) : "");
+}
+
 static enum tr_status configure(struct tr_model *m, const struct tr_model_options *opt)
 {
     enum tr_status st = TR_OK;
@@ -277,6 +293,9 @@ static enum tr_status configure(struct tr_model *m, const struct tr_model_option
     TR_TRY(tr_json_str(m->config, "model_type", true, &type));
     m->arch = tr_arch_find(type);
     if (!m->arch) {
+        const cJSON *text = cJSON_GetObjectItemCaseSensitive(m->config, "text_config");
+        if (cJSON_IsObject(text) || cJSON_GetObjectItemCaseSensitive(m->config, "vision_config"))
+            return refuse_vision(type, text);
         struct tr_str known = { 0 };
         tr_arch_list(&known);
         st = tr_fail(TR_USAGE, "config.json: model_type \"%s\" is not implemented; known: %s",
