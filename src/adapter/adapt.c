@@ -33,8 +33,8 @@ static int name_against(const void *name, const void *b)
     return strcmp(name, (*y)->target.module);
 }
 
-/* What is decided of the module of a parameter ("model.norm.weight" is of "model.norm"). The head of a model with tied
- * embeddings reads the parameter of the embedding and is a module of its own. */
+/* What is decided of the module of a parameter ("model.norm.weight" is of "model.norm"). The head is the module
+ * lm_head, also where it reads the parameter of the embedding, and where files call it otherwise. */
 static const struct tr_adapter_target *target_of(const struct adapting *x, int param, bool is_head)
 {
     char name[TR_NAME_MAX];
@@ -42,7 +42,7 @@ static const struct tr_adapter_target *target_of(const struct adapting *x, int p
     char *dot = strrchr(name, '.');
     TR_BUG_ON(!dot);
     *dot = 0;
-    const char *key = is_head && x->m->hp.is_tied ? "lm_head" : name;
+    const char *key = is_head ? "lm_head" : name;
     const struct tr_adapter_module *const *found =
         bsearch(key, x->module, x->n_modules, sizeof *x->module, name_against);
     TR_BUG_ON(!found);
@@ -377,8 +377,7 @@ static enum tr_status mark_base(struct adapting *x, int segment)
     bool is_head = segment == x->m->n_segments - 1;
     for (int i = 0; i < x->m->program[g->program]->n_params; i++) {
         struct tr_param *p = &x->m->param[g->param[i]];
-        bool is_shared = is_head && x->m->hp.is_tied && p->n_dims == 2;
-        const struct tr_adapter_target *t = target_of(x, g->param[i], is_shared);
+        const struct tr_adapter_target *t = target_of(x, g->param[i], is_head && p->n_dims == 2);
         if (t->is_saved && x->m->hp.is_tied && g->param[i] == 0 && !x->a->ensures_tying) /* the table of tokens */
             return tr_fail(TR_USAGE,
                            "modules_to_save %s: embedding and head of this model are one matrix, and training a copy "

@@ -82,10 +82,12 @@ static bool is_target(const struct tr_model *m, const char *module, int n_module
     return has_param(m, module, n_module, ".lora_A.weight") || has_param(m, module, n_module, ".lora_embedding_A");
 }
 
+/* PEFT has the names of the network, where the head is always lm_head; files of GPT-NeoX call it otherwise. */
 enum tr_status tr_adapter_key(const struct tr_model *m, int param, char *out, size_t n)
 {
     static const char head[] = "lm_head";
-    const char *name = m->param[param].name, *tail = strrchr(name, '.');
+    bool is_head = !m->hp.is_tied && param == tr_model_head(m);
+    const char *name = is_head ? "lm_head.weight" : m->param[param].name, *tail = strrchr(name, '.');
     int n_module = tail ? (int)(tail - name) : 0;
     if (tr_adapter_owns(name) || !tail)
         return tr_format(out, n, TR_ADAPTER_PREFIX "%s", name);

@@ -101,7 +101,7 @@ static enum tr_status round_matrix(const struct tr_store *s, float *x, int64_t n
 
 static bool is_head(const struct starting *x)
 {
-    return strcmp(x->s->model->param[x->weight].name, "lm_head.weight") == 0;
+    return !x->s->model->hp.is_tied && x->weight == tr_model_head(x->s->model);
 }
 
 struct subtracting {

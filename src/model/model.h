@@ -131,6 +131,16 @@ struct tr_model {
     int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT]; /* rope tables; 0 rows: the model has none */
 };
 
+/* The matrix of the head (V, D); of a tied model that of the embedding. */
+static inline int tr_model_head(const struct tr_model *m)
+{
+    const struct tr_segment *g = &m->segment[m->n_segments - 1];
+    int i = 0;
+    while (m->param[g->param[i]].n_dims != 2) /* norms come first, adapters last */
+        i++;
+    return g->param[i];
+}
+
 /* Is it an adapted model, of which only the adapter is trained and saved? */
 static inline bool tr_model_has_adapter(const struct tr_model *m)
 {

@@ -149,6 +149,11 @@ def cases():
     # q | k | v and gate | up in one matrix each
     yield "phi3", "lora", dict(r=2, lora_alpha=4, target_modules="all-linear")
     yield "phi3", "dora", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["qkv_proj", "gate_up_proj"])
+    # heads in groups, and a head that files call otherwise
+    yield "gpt_neox", "lora", dict(r=2, lora_alpha=4, target_modules="all-linear")
+    yield "gpt_neox", "head", dict(r=2, lora_alpha=5, target_modules=["query_key_value", "lm_head"])
+    yield "falcon", "dora", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["query_key_value", "dense"])
+    yield "falcon_multi_query", "lora", dict(r=2, lora_alpha=4, target_modules="all-linear")
 
 
 def main():

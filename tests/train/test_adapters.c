@@ -120,7 +120,7 @@ static void compare_new(const char *dir, const char *name)
         NEW "\"all-linear\",\"init_lora_weights\":\"orthogonal\"}",
         NEW "\"all-linear\",\"init_lora_weights\":\"pissa\"}",
         NEW "\"all-linear\",\"init_lora_weights\":\"pissa\",\"use_dora\":true}",
-        NEW "\".*(embed_tokens|wte)\",\"init_lora_weights\":\"gaussian\"}",
+        NEW "\".*(embed_tokens|wte|word_embeddings|embed_in)\",\"init_lora_weights\":\"gaussian\"}",
         NEW "\"all-linear\",\"trainable_token_indices\":[8,3]}",
         NEW "\"all-linear\",\"trainable_token_indices\":{\"lm_head\":[9,0,3]}}",
     };
