@@ -12,7 +12,8 @@
 
 struct tr_data_source {
     const char *path;
-    double weight; /* > 0; 1 when not given */
+    double weight;   /* > 0; 1 when not given */
+    const char *map; /* a JSON object: how its records are read (data/map.h); NULL: by the usual names */
 };
 struct tr_data_list {
     const struct tr_data_source *item;

@@ -116,7 +116,7 @@ void tr_loader_environment(struct loader *l, char *const *envp)
         key[n_key] = '\0';
         const struct option *opt = tr_option_find(l->c->pub.verb, key);
         struct given g = { LEVEL_ENV, key, eq + 1, where, false };
-        if (opt == NULL || opt->type != OPTION_DATA) {
+        if (opt == NULL || opt->type != OPTION_DATA || eq[1] == '{') { /* an object is one source */
             tr_loader_give(l, &g);
             continue;
         }
