@@ -171,6 +171,16 @@ static enum tr_status parse_words(struct loader *l, const struct option *opt, co
     }
 }
 
+static enum tr_status check_object(const char *text)
+{
+    cJSON *doc = NULL;
+    enum tr_status st = tr_json_parse(text, strlen(text), "the value", &doc);
+    if (st == TR_OK && !cJSON_IsObject(doc))
+        st = tr_fail(TR_USAGE, "the value is not a JSON object like {\"name\": true}");
+    cJSON_Delete(doc);
+    return st;
+}
+
 enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg)
 {
     void *at = field_of(cfg, opt);
@@ -191,7 +201,10 @@ enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const 
         return is_word ? TR_OK : parse_real(opt, text, at);
     case OPTION_BYTES:
         return tr_parse_bytes(text, at);
+    case OPTION_OBJECT:
     case OPTION_STR:
+        if (opt->type == OPTION_OBJECT && check_object(text) != TR_OK)
+            return TR_USAGE;
         if (text[0] == '\0')
             return tr_fail(TR_USAGE, "the value is empty");
         char *copy = tr_loader_keep(l, text, strlen(text) + 1);
@@ -309,6 +322,9 @@ void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool 
             print_text(opt->word, as_json, out);
         else
             print_real(*(const double *)at, out);
+        break;
+    case OPTION_OBJECT:
+        tr_str_addf(out, "%s", *(const char *const *)at != NULL ? *(const char *const *)at : as_json ? "null" : "");
         break;
     case OPTION_STR:
         if (*(const char *const *)at != NULL)

@@ -152,7 +152,7 @@ static void add_json(struct yaml_reader *r, const yaml_event_t *start, int depth
     tr_str_addf(out, is_map ? "}" : "]");
 }
 
-/* An item of a list of sources that is a map. */
+/* A map where a JSON object is wanted. */
 static void give_object(struct yaml_reader *r, const char *key, const yaml_event_t *start, bool is_more)
 {
     struct tr_str text = { 0 };
@@ -191,6 +191,12 @@ static void give_sequence(struct yaml_reader *r, const char *key)
         }
         yaml_event_delete(&e);
     }
+}
+
+static bool is_object(const char *key)
+{
+    const struct option *opt = tr_option_find_any(key);
+    return opt != NULL && opt->type == OPTION_OBJECT;
 }
 
 static int group_of(const char *key)
@@ -243,6 +249,8 @@ static void read_value(struct yaml_reader *r, const char *group, const char *nam
         give_scalar(r, key, &e, false);
     } else if (e.type == YAML_SEQUENCE_START_EVENT) {
         give_sequence(r, key);
+    } else if (e.type == YAML_MAPPING_START_EVENT && is_object(key)) {
+        give_object(r, key, &e, false);
     } else if (e.type == YAML_MAPPING_START_EVENT) {
         if (open_group(r, group, name))
             read_mapping(r, name);

@@ -133,6 +133,9 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
     else
         take_alpaca(&s, info, name, stage != NULL && strcmp(stage->text, "pt") == 0);
     take_column(&s, info, name, "system", "system");
+    const struct leaf *system = tr_tree_find(t, "default_system");
+    if (system != NULL)
+        tr_source_set(&s, NULL, "system", system->text);
     take_column(&s, info, name, "tools", "tools");
     if (!tr_tree_has(info, name)) {
         snprintf(why, sizeof why, "%s has no dataset %s", info->path, name);
@@ -251,7 +254,10 @@ static const struct import_row rows[] = {
     { .key = "val_size", .value = "@share", TAKEN, .sets = "eval_split" },
     { .key = "val_size", .value = "@on", CANNOT, .why = "eval_split is a share of the rows" },
     IDLE("streaming buffer_size tokenized_path data_shared_file_system ignore_pad_token_for_loss preprocessing_num_workers preprocessing_batch_size eval_num_beams dataset_shards eval_on_each_dataset", "rows are made once, before step 0"),
-    { .key = "tool_format default_system enable_thinking preserve_thinking", .value = "@on", DIFFERS, .why = "the chat template decides it" },
+    { .key = "enable_thinking", .value = "true", DIFFERS, .sets = "chat_template_kwargs={\"enable_thinking\":true}", .why = "a variable of the chat template, which decides what it means" },
+    { .key = "enable_thinking", .value = "false", DIFFERS, .sets = "chat_template_kwargs={\"enable_thinking\":false}", .why = "a variable of the chat template, which decides what it means" },
+    { .key = "tool_format preserve_thinking", .value = "@on", DIFFERS, .why = "the chat template decides it" },
+    { .key = "default_system", .value = "@on", TAKEN, .why = "part of each source in data" },
     { .key = "disable_gradient_checkpointing", .value = "@on", TAKEN, .sets = "recompute=none" },
     { .key = "disable_gradient_checkpointing", .value = "@off", TAKEN, .sets = "recompute=block" },
     { .key = "disable_gradient_checkpointing gradient_checkpointing", .value = "@absent", TAKEN, .sets = "recompute=block", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },

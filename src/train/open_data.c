@@ -86,6 +86,8 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     if (st != TR_OK && cfg->chat_template)
         goto out;
     tr_error_clear(); /* a model without a template trains on everything but conversations */
+    if (chat)
+        TR_TRY(tr_chat_set_all(chat, cfg->chat_template_kwargs));
     opt.weights = weights;
     opt.maps = maps;
     opt.chat = chat;

@@ -92,6 +92,10 @@ static void a_source_may_be_a_map(void **state)
                         "{\"columns\":{\"messages\":\"dialog\",\"input\":null},\"roles\":{\"assistant\":[\"bot\","
                         "\"yes\"]},\"prompt_format\":\"q\\n{x}\"}");
     assert_null(cfg->data.item[2].map);
+    assert_int_equal(load("data:\n  chat_template_kwargs: {enable_thinking: false, n: [1, x]}\n"), TR_OK);
+    assert_string_equal(cfg->chat_template_kwargs, "{\"enable_thinking\":false,\"n\":[1,\"x\"]}");
+    refused_with("chat_template_kwargs: [1]\n", "chat_template_kwargs takes one value, not a list");
+    refused_with("chat_template_kwargs: '[1]'\n", "not a JSON object");
     refused_with("data:\n- weight: 1\n", "\"path\"");
     refused_with("data:\n- {path: a, weight: -1}\n", "weight -1 is not a number above 0");
     refused_with("data:\n- {path: ''}\n", "no path is given");
