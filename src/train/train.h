@@ -78,14 +78,14 @@ struct tr_generator;
 /* tok limits the ids that can be picked (a vocabulary may be padded) and gives the stop token; NULL: neither. */
 enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
                                  struct tr_generator **out);
-/* The same of the model that a store holds, whatever cfg->model is. */
-enum tr_status tr_generator_open_store(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
-                                       struct tr_generator **out);
+/* A generator for tr_generator_each, of the model that a store holds; NULL: that of cfg->model. */
+enum tr_status tr_generator_open_each(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
+                                      struct tr_generator **out);
 void tr_generator_close(struct tr_generator *g);
 /* Appends ids to the context. *logits (V) are those of the next token, valid until the next call. TR_USAGE when the
  * context is full. */
 enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits);
-/* The same, with the logits of every token: n of them (n, V), from token `at` of the ids on. */
+/* The same of a generator for it, with the logits of every token: n of them (n, V), from token `at` of the ids on. */
 typedef void tr_logits_fn(void *ctx, int64_t at, int64_t n, const float *logits);
 enum tr_status tr_generator_each(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx);
 /* Drops everything after the first n tokens of the context. */
