@@ -13,6 +13,7 @@ struct tr_events {
     FILE *f;
     cJSON *json;
     int64_t n_skipped;
+    uint64_t at;       /* bytes of the file that were read */
     bool is_following; /* the file grows */
     char path[TR_PATH_MAX];
     char line[TR_EVENT_MAX_BYTES + 1];
@@ -21,7 +22,8 @@ struct tr_events {
 static const char *const kind_names[] = { "step", "eval", "checkpoint", "grad_norms", "layout", "end" };
 static_assert(TR_COUNT_OF(kind_names) == TR_EVENT_OTHER, "one name a kind");
 
-enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_events **out)
+/* Begins at byte `at`, or where the last `tail_bytes` bytes begin when that is later. */
+static enum tr_status open_from(const char *path, uint64_t at, uint64_t tail_bytes, struct tr_events **out)
 {
     int fd = -1;
     uint64_t n_bytes = 0;
@@ -35,8 +37,8 @@ enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_e
         free(r);
         return st;
     }
-    off_t from = tail_bytes > 0 && n_bytes > tail_bytes ? (off_t)(n_bytes - tail_bytes) : 0;
-    r->f = lseek(fd, from, SEEK_SET) == from ? fdopen(fd, "r") : NULL;
+    r->at = n_bytes > tail_bytes && n_bytes - tail_bytes > at ? n_bytes - tail_bytes : at;
+    r->f = lseek(fd, (off_t)r->at, SEEK_SET) == (off_t)r->at ? fdopen(fd, "r") : NULL;
     if (r->f == NULL) {
         st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
         close(fd);
@@ -45,6 +47,16 @@ enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_e
     }
     *out = r;
     return TR_OK;
+}
+
+enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_events **out)
+{
+    return open_from(path, 0, tail_bytes > 0 ? tail_bytes : UINT64_MAX, out);
+}
+
+enum tr_status tr_events_open_at(const char *path, uint64_t at, struct tr_events **out)
+{
+    return open_from(path, at, UINT64_MAX, out);
 }
 
 void tr_events_close(struct tr_events *r)
@@ -74,6 +86,7 @@ static ptrdiff_t read_line(struct tr_events *r)
     }
     if (c == EOF && r->is_following && fseeko(r->f, -n_bytes, SEEK_CUR) == 0)
         return LINE_NONE; /* the rest of the line is still to come */
+    r->at += (uint64_t)n_bytes + (c == '\n');
     if (n != LINE_TOO_LONG)
         r->line[n] = '\0';
     return n;
@@ -145,6 +158,11 @@ bool tr_events_next(struct tr_events *r, struct tr_event *out)
 int64_t tr_events_skipped(const struct tr_events *r)
 {
     return r->n_skipped;
+}
+
+uint64_t tr_events_at(const struct tr_events *r)
+{
+    return r->at;
 }
 
 enum tr_status tr_events_failed(const struct tr_events *r)

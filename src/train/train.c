@@ -37,7 +37,7 @@ static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **ou
     return st;
 }
 
-enum { STILL_STEPS = 10 };
+enum { STILL_STEPS = 10, LOG_TAIL_BYTES = 1 << 20 };
 
 static enum tr_status one_step(struct tr_trainer *t, int64_t step)
 {
@@ -155,13 +155,13 @@ static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_ti
                : tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
 }
 
-/* Does the log already hold the evaluation of this step? */
+/* Does the log, which ends with this step, already hold its evaluation? */
 static bool is_evaluated(const struct tr_trainer *t, int64_t step)
 {
     struct tr_events *events = NULL;
     struct tr_event e;
     bool found = false;
-    if (tr_events_open(t->events_path, 0, &events) != TR_OK)
+    if (tr_events_open(t->events_path, LOG_TAIL_BYTES, &events) != TR_OK)
         tr_error_clear();
     while (!found && tr_events_next(events, &e))
         found = e.kind == TR_EVENT_EVAL && e.step == step;

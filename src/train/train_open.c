@@ -403,9 +403,14 @@ static enum tr_status open_rest(struct tr_trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
     enum tr_status st = TR_OK;
-    struct tr_saving_options saving = {
-        .s = t->s, .e = t->e, .in = &t->inputs, .ob = t->ob, .state = &t->state, .events_path = t->events_path
-    };
+    struct tr_saving_options saving = { .s = t->s,
+                                        .e = t->e,
+                                        .in = &t->inputs,
+                                        .ob = t->ob,
+                                        .state = &t->state,
+                                        .events_path = t->events_path,
+                                        .resumed_from =
+                                            t->has_checkpoint && tr_trainer_is_first(t) ? t->checkpoint.path : NULL };
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
                                    t->first_step, t->total_steps, t->total_samples, t->has_color };
     tr_ckpt_release(&t->lease);
