@@ -17,7 +17,7 @@
       "export|reshard CHECKPOINT --output DIR, merge ADAPTER --output DIR, prune OUTPUT --save_total_limit N")         \
     X(CHECK, "check", "preflight: do the ranks, their links and the disk work", "")                                    \
     X(BENCH, "bench", "measure collectives between ranks, a disk, or this host for --machine", "comm|disk|machine")    \
-    X(WATCH, "watch", "live view of a run", "OUTPUT")                                                                  \
+    X(WATCH, "watch", "live view of runs, on a terminal or in a browser", "OUTPUT...")                                 \
     X(CONFIG, "config", "show every option with its value and origin; read files of other trainers",                   \
       "show|import FILE...|completion|man VERB")
 

@@ -38,6 +38,9 @@ struct tr_config {
     const char *from;         /* the tool whose file config is; NULL: by its keys */
     struct tr_words skip;     /* keys of such a file that are left out */
     const char *output;
+    const char *http; /* watch: [ADDR:]PORT or "auto" */
+    const char *html; /* watch: file of the page */
+    bool any_interface, plain;
     int64_t seed, data_seed; /* data_seed: seed when not given */
     bool json, quiet;
     const char *resume_from_checkpoint; /* "auto", "none" or a path; default "none" */

@@ -53,7 +53,7 @@ extern const struct old_option tr_rewrites[];
 /* Names that other trainers have and this one does not: what to write instead. NULL: no such name. */
 const char *tr_hint_find(const char *key);
 extern const char *const tr_groups[]; /* NULL-terminated, in help order */
-enum { N_OPTIONS_MAX = 240 };
+enum { N_OPTIONS_MAX = 224 };
 size_t tr_option_count(void);
 /* key: normalised (no dashes), plain or "group.name". NULL when no row of this verb has it. */
 const struct option *tr_option_find(enum tr_verb verb, const char *key);

@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "observe/phase.h"
 #include "observe/read.h"
+#include "observe/tail.h"
 #include "observe/track.h"
 
 enum { TR_EVENT_SCHEMA = 1, TR_EVENT_MAX_BYTES = 65536 };

@@ -279,6 +279,8 @@ enum tr_status tr_train(const struct tr_config *cfg)
         if (st == TR_OK)
             st = tr_trainer_report_layout(&t);
         if (st == TR_OK)
+            st = tr_trainer_report_config(&t);
+        if (st == TR_OK)
             st = loop(&t);
         if (st == TR_OK || st == TR_STOPPED)
             tr_stop_is_settled();

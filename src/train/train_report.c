@@ -52,6 +52,31 @@ out:
     return st;
 }
 
+/* Every option with its origin, for those who look at the run or compare it with another. A configuration that does not
+ * fit an event (long lists of files) is left out. */
+enum tr_status tr_trainer_report_config(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    struct tr_str fields = { 0 }, options = { 0 };
+    if (!tr_trainer_is_first(t))
+        return TR_OK;
+    tr_config_json(t->cfg, true, &options);
+    tr_str_addf(&fields,
+                "\"total_steps\":%" PRId64 ",\"first_step\":%" PRId64 ",\"model_type\":\"%s\",\"parameters\":%" PRId64
+                ",\"world\":%d,\"options\":",
+                t->total_steps, t->first_step, t->s->model->arch->model_type, (int64_t)t->s->model->n_elements,
+                t->mesh->world);
+    bool is_short = tr_str_ok(&options) && options.n < TR_EVENT_MAX_BYTES - 4096;
+    tr_str_addf(&fields, "%s", is_short ? options.p : "null");
+    if (tr_str_ok(&fields))
+        tr_observe_note(t->ob, "config", fields.p, NULL);
+    else
+        st = tr_fail(TR_NOMEM, "config event: out of memory");
+    tr_str_release(&fields);
+    tr_str_release(&options);
+    return st;
+}
+
 enum tr_status tr_trainer_report_plan(struct tr_trainer *t)
 {
     enum { N = TR_A_COUNT + 2 };

@@ -332,6 +332,89 @@ static void events_are_read_as_they_were_written(void **state)
     assert_false(tr_events_next(NULL, &none));
 }
 
+static void a_log_that_grows_is_read_as_it_grows(void **state)
+{
+    (void)state;
+    struct tr_events *r = NULL;
+    struct tr_event e;
+    put("{\"event\":\"step\",\"step\":1,\"loss\":2.5}\n{\"event\":\"st", "w");
+    assert_int_equal(tr_events_open(path, 0, &r), TR_OK);
+    tr_events_follow(r);
+    assert_true(tr_events_next(r, &e) && e.step == 1 && e.loss == 2.5);
+    assert_false(tr_events_next(r, &e)); /* half a line is not skipped, it is not there yet */
+    put("ep\",\"step\":2,\"loss\":1.5}\n", "a");
+    assert_true(tr_events_next(r, &e) && e.step == 2 && e.loss == 1.5);
+    assert_false(tr_events_next(r, &e));
+    assert_true(tr_events_skipped(r) == 0 && !tr_events_was_replaced(r));
+    put("{\"event\":\"torn", "a"); /* its writer cuts that off again and writes another line */
+    assert_false(tr_events_next(r, &e));
+    assert_int_equal(tr_events_truncate(path, 2, NULL), TR_OK);
+    assert_true(tr_events_was_replaced(r));
+    tr_events_close(r);
+}
+
+/* Every way in which a number is written is read the same with and without a tree, to a unit in the last place; lines
+ * that are no step of ours are left to the parser. */
+static void steps_read_in_brief_are_those_of_the_parser(void **state)
+{
+    (void)state;
+    static const char *const numbers[] = { "0",
+                                           "-0.0",
+                                           "1794961785.192636",
+                                           "5.5925504486076534",
+                                           "0.0010000000474974513",
+                                           "1.4e-05",
+                                           "9007199254740993",
+                                           "123456789012345678901234567890",
+                                           "1e300",
+                                           "4.9406564584124654e-324",
+                                           "-3.25E+2",
+                                           "2.2250738585072014e-308" };
+    static const char *const odd[] = { "{\"event\":\"step\",\"step\":3,\"loss\":01}",
+                                       "{\"event\":\"step\",\"step\":3,\"loss\":1,\"loss\":2}",
+                                       "{\"event\":\"step\",\"step\":3,\"loss\":1.}",
+                                       "{\"event\":\"step\",\"step\":3,\"loss\":1e}",
+                                       "{\"event\":\"step\",\"step\":-3,\"loss\":1}",
+                                       "{\"event\":\"step\",\"step\":3.5,\"loss\":1}",
+                                       "{\"event\":\"step\",\"loss\":1}",
+                                       "{\"event\":\"step\",\"step\":3,\"loss\":1}}",
+                                       "{\"event\":\"step\",\"step\":3,\"samples\":[1,[2]]x}",
+                                       "{\"event\":\"step\",\"step\":3" };
+    char line[256];
+    for (size_t i = 0; i < TR_COUNT_OF(numbers); i++) {
+        snprintf(line, sizeof line,
+                 "{\"event\":\"step\",\"time\":7,\"run\":\"x\",\"step\":%zu,\"loss\":%s,\"lr\":null,\"samples\":[[0,15]"
+                 ",7]}\n",
+                 i, numbers[i]);
+        put(line, i ? "a" : "w");
+    }
+    for (size_t i = 0; i < TR_COUNT_OF(odd); i++) {
+        put(odd[i], "a");
+        put("\n", "a");
+    }
+    put("{\"event\":\"step\", \"step\": 77, \"loss\": 1, \"more\": {\"x\": [\"\\u00e9\"]}}\n",
+        "a"); /* not as we write it */
+    struct tr_events *brief = NULL, *whole = NULL;
+    struct tr_event a, b;
+    assert_int_equal(tr_events_open(path, 0, &brief), TR_OK);
+    assert_int_equal(tr_events_open(path, 0, &whole), TR_OK);
+    tr_events_be_brief(brief);
+    size_t n = 0;
+    while (tr_events_next(whole, &a)) {
+        assert_true(tr_events_next(brief, &b));
+        assert_true(a.step == b.step && (a.time == b.time || a.step == 77) && isnan(a.lr) == isnan(b.lr));
+        assert_true(a.loss == b.loss || nextafter(a.loss, b.loss) == b.loss);
+        assert_true((b.json == NULL) == (a.step != 77));
+        n++;
+    }
+    assert_false(tr_events_next(brief, &b));
+    assert_int_equal(n, TR_COUNT_OF(numbers) + 1);
+    assert_int_equal(tr_events_skipped(brief), tr_events_skipped(whole));
+    assert_int_equal(tr_events_skipped(brief), TR_COUNT_OF(odd));
+    tr_events_close(brief);
+    tr_events_close(whole);
+}
+
 /* The point of it all: crash after step 7, resume at 4, and the loss log is the undisturbed one. */
 static void a_resumed_log_equals_an_undisturbed_one(void **state)
 {
@@ -371,6 +454,8 @@ int main(void)
         TEST(cutting_back_a_long_log_keeps_what_is_before_its_tail),
         TEST(cutting_back_an_absent_file_is_fine),
         TEST(events_are_read_as_they_were_written),
+        TEST(a_log_that_grows_is_read_as_it_grows),
+        TEST(steps_read_in_brief_are_those_of_the_parser),
         TEST(a_resumed_log_equals_an_undisturbed_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

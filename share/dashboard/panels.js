@@ -1,0 +1,155 @@
+// panels.js - one function a panel: what of a run it shows. Each gets the run that is selected (r) and its own element.
+'use strict';
+{
+
+// A step that is planned takes layout.step_s; then its tokens per second follow.
+const planned = r => r.layout && r.layout.step_s > 0 && r.last.tokens > 0 ? r.last.tokens / r.layout.step_s : null;
+const notes = (r, ...names) => r.notes.filter(n => names.includes(n.event));
+const faultSteps = r => notes(r, 'fault').map(n => Number((/step (\d+)/.exec(n.cause || '') || [])[1])).filter(n => n > 0);
+
+// The same column of every run that is shown, as lines.
+function lines(column, more) {
+  const out = [];
+  T.runs.forEach(function (run, i) {
+    const s = T.series[i], c = s && s[column];
+    if (!run.shown || !s) return;
+    const many = T.runs.filter(x => x.shown).length > 1, label = many ? T.name(run.dir) : (more && more.label) || column.replaceAll('_', ' ');
+    if (c) out.push({label: label, color: T.color(i), step: s.step, mean: c.mean, min: c.min, max: c.max});
+    const e = s.eval && s.eval.loss;
+    if (column === 'loss' && e) out.push({label: (many ? T.name(run.dir) + ' ' : '') + 'eval', color: many ? T.color(i) : T.color(1), step: s.eval.step, mean: e.mean, points: true});
+  });
+  return out;
+}
+
+function curve(column, format, more) {
+  return function (host, r) {
+    T.curve(host, {label: column.replaceAll('_', ' '), format, lines: lines(column, more), range: T.range(), marks: faultSteps(r),
+      ...more, plan: more && more.plan ? more.plan(r) : null});
+  };
+}
+
+function perSecond(host, r) {
+  curve('tokens_per_s', x => T.count(x), {label: 'tokens/s', linear: true, plan: planned, planLabel: 'planned', empty: 'no steps yet'})(host, r);
+}
+
+// Where the time of a step goes: what waits for data, what waits for other ranks, the rest computes.
+function anatomy(host, r) {
+  const s = T.series[T.current];
+  const of = (column, label, color) => s && s[column] ? [{label, color, step: s.step, mean: s[column].mean, min: s[column].min, max: s[column].max}] : [];
+  const total = s && s.tokens && s.tokens_per_s ? [{label: 'step', color: T.color(0), step: s.step,
+    mean: s.tokens.mean.map((t, i) => s.tokens_per_s.mean[i] > 0 ? t / s.tokens_per_s.mean[i] : null)}] : [];
+  T.curve(host, {label: 'time of a step', format: T.seconds, range: T.range(), linear: true,
+    plan: r.layout && r.layout.step_s > 0 ? r.layout.step_s : null, planLabel: 'planned step',
+    lines: [...total, ...of('comm_exposed_s', 'waits for ranks', T.color(1)), ...of('data_wait_s', 'waits for data', T.color(3))]});
+}
+
+function heat(host) {
+  const h = T.heatData;
+  if (!h || !h.step.length) { host.append(T.el('p', {class: 'empty'}, 'nothing: --grad_norm_steps N writes them every N steps')); return; }
+  T.heat(host, h.step, h.rows);
+}
+
+function memory(host, r) {
+  if (!r.plans.length) { host.append(T.el('p', {class: 'empty'}, 'the run has not planned its memory yet')); return; }
+  const names = [...new Set(r.plans.flatMap(p => p.arenas.filter(a => a.bytes > 0).map(a => a.name)))];
+  const most = Math.max(...r.plans.map(p => Math.max(p.total_bytes, p.reserved_bytes))), held = (T.health && T.health.resident_bytes) || [];
+  const rows = r.plans.map(p => [p.rank,
+    T.el('div', {class: 'bar', role: 'img', 'aria-label': p.arenas.filter(a => a.bytes).map(a => T.show(a.name) + ' ' + T.bytes(a.bytes)).join(', ')},
+      ...p.arenas.filter(a => a.bytes > 0).map(a => T.el('i', {title: T.show(a.name) + ' ' + T.bytes(a.bytes),
+        css: {width: 100 * a.bytes / most + '%', background: T.color(names.indexOf(a.name))}}))),
+    T.bytes(p.total_bytes), T.bytes(p.reserved_bytes), held[p.rank] ? T.bytes(held[p.rank]) : '\u2013']);
+  host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['rank', 'n'], ['arenas'], ['planned', 'n'], ['reserved', 'n'], ['resident', 'n']], rows)),
+    T.el('ul', {class: 'legend'}, ...names.map((n, i) => T.el('li', {}, T.el('span', {class: 'key', css: {background: T.color(i)}}), T.show(n),
+      T.el('b', {}, T.bytes((r.plans[0].arenas.find(a => a.name === n) || {}).bytes || 0))))));
+}
+
+function ranks(host, r) {
+  const k = T.ranks;
+  if (!k || !k.n) { host.append(T.el('p', {class: 'empty'}, 'no pages of ranks')); return; }
+  const step = r.step_s || Math.max(...k.ranks.map(x => x.busy_s || 0));
+  const rows = k.ranks.map(function (x) {
+    const busy = step > 0 ? Math.min(1, (x.busy_s || 0) / step) : 0, slow = x.score > 1.15;
+    return [x.rank, T.el('span', {class: 's-' + x.state}, x.state), T.whole(x.step),
+      T.el('div', {class: 'bar', role: 'img', 'aria-label': 'busy ' + T.percent(busy)},
+        T.el('i', {css: {width: 100 * busy + '%', background: slow ? 'var(--bad)' : 'var(--c2)'}})),
+      T.seconds(x.busy_s), T.el('span', {class: slow ? 'bad' : null}, T.number(x.score, 3)), T.seconds(x.seconds),
+      x.action + (x.site ? ', ' + T.show(x.site) : '') + (k.here ? '' : ' on ' + T.show(x.host))];
+  });
+  const slow = k.ranks.filter(x => x.score > 1.15).map(x => x.rank);
+  host.append(T.el('p', {class: 'note'}, k.n + ' ranks' + (k.n > k.ranks.length ? ', the first ' + k.ranks.length + ' of them' : '') +
+    ', generation ' + k.generation + (slow.length ? '; stragglers: ' + slow.join(', ') : '') +
+    (k.holder >= 0 ? '; rank ' + k.holder + ' holds up the others' : '')),
+    T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows)));
+}
+
+function checkpoints(host, r) {
+  const all = notes(r, 'checkpoint', 'checkpoint_skipped').reverse();
+  if (!all.length) { host.append(T.el('p', {class: 'empty'}, 'none yet')); return; }
+  host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['step', 'n'], ['written', 'n'], ['size', 'n'], ['write', 'n'], ['stall', 'n'], ['']],
+    all.map(c => [T.whole(c.step), T.when(c.time), T.bytes(c.bytes), T.seconds(c.write_s), T.seconds(c.stall_s),
+      c.event !== 'checkpoint' ? T.el('span', {class: 'warn'}, 'skipped') : T.el('span', {class: c.verified ? 'good' : 'warn'}, c.verified ? 'verified' : 'not verified')]))));
+}
+
+function faults(host, r) {
+  const all = notes(r, 'fault', 'no_gradient', 'restart').reverse();
+  const generation = T.ranks && T.ranks.generation;
+  host.append(T.el('p', {class: 'note'}, (all.length ? all.length + (all.length === 1 ? ' fault' : ' faults') : 'no faults') +
+    (generation > 0 ? '; generation ' + generation + ' of the group' : '') + (r.skipped_lines ? '; ' + r.skipped_lines + ' lines of the log cannot be read' : '')));
+  if (all.length) host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['when', 'n'], ['rank', 'n'], ['phase'], ['cause', 'w'], ['action']],
+    all.map(f => [T.when(f.time), f.rank == null || f.rank < 0 ? '\u2013' : f.rank, f.phase || f.event, f.cause || 'step ' + f.step, f.action || '']))));
+}
+
+function logs(host) {
+  const l = T.logData;
+  if (!l || !l.files.length) { host.append(T.el('p', {class: 'empty'}, 'no logs: a launcher writes them')); return; }
+  const select = T.el('select', {'aria-label': 'log', onchange: e => T.pickLog(Number(e.target.value))},
+    ...l.files.map((f, i) => T.el('option', {value: i, selected: i === l.which ? '' : null}, T.show(f))));
+  const text = T.el('pre', {class: 'log', tabindex: 0}, T.show(l.text) || '(empty)');
+  host.append(select, text);
+  text.scrollTop = text.scrollHeight;
+}
+
+function configuration(host, r) {
+  const options = r.config && r.config.options;
+  if (!options) { host.append(T.el('p', {class: 'empty'}, 'the run does not say')); return; }
+  const value = v => v == null ? '\u2013' : typeof v === 'object' ? JSON.stringify(v) : String(v);
+  const others = T.configs.filter((c, i) => i !== T.current && c);
+  const all = Object.entries(options), given = all.filter(([n, o]) => o.origin !== 'default');
+  const row = ([n, o]) => [n, value(o.value), o.origin];
+  const differs = n => others.some(c => value((c[n] || {}).value) !== value(options[n].value));
+  if (others.length) host.append(T.table('What differs between the runs', [['option'], ...T.runs.map(x => [T.name(x.dir)])],
+    all.filter(([n]) => differs(n)).map(([n]) => [n, ...T.configs.map(c => c && c[n] ? value(c[n].value) : '\u2013')])));
+  host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('Given', [['option'], ['value', 'w'], ['origin', 'w']], given.map(row))),
+    T.el('details', {}, T.el('summary', {}, 'all ' + all.length + ' options'), T.table('', [['option'], ['value', 'w'], ['origin', 'w']], all.map(row))));
+}
+
+function machine(host) {
+  const h = T.health;
+  if (!h) { host.append(T.el('p', {class: 'empty'}, 'not known')); return; }
+  const bar = (used, all) => T.el('div', {class: 'bar', role: 'img', 'aria-label': T.percent(used / all) + ' used'},
+    T.el('i', {css: {width: 100 * Math.min(1, used / all) + '%', background: used / all > 0.9 ? 'var(--bad)' : 'var(--c0)'}}));
+  const rows = [];
+  if (h.load) rows.push(['load', bar(h.load[0], h.cores), h.load.map(x => x.toFixed(2)).join(' ') + ' of ' + h.cores + ' cores']);
+  if (h.memory_bytes) rows.push(['memory', bar(h.memory_bytes - h.memory_free_bytes, h.memory_bytes), T.bytes(h.memory_free_bytes) + ' of ' + T.bytes(h.memory_bytes) + ' free']);
+  if (h.disk_bytes) rows.push(['disk', bar(h.disk_bytes - h.disk_free_bytes, h.disk_bytes), T.bytes(h.disk_free_bytes) + ' of ' + T.bytes(h.disk_bytes) + ' free']);
+  host.append(T.table(T.show(h.host), [['what'], ['used'], ['']], rows));
+}
+
+T.panels = [
+  {id: 'loss', title: 'Loss', wide: true, draw: curve('loss', x => T.number(x, 5), {tall: true, label: 'train', empty: 'no steps yet'})},
+  {id: 'lr', title: 'Learning rate', draw: curve('lr', x => T.number(x, 3), {linear: true, exact: true, empty: 'no steps yet'})},
+  {id: 'gnorm', title: 'Gradient norm', draw: curve('grad_norm', x => T.number(x, 4), {empty: 'no steps yet'})},
+  {id: 'speed', title: 'Tokens per second', draw: perSecond},
+  {id: 'mfu', title: 'Model flops utilisation', draw: curve('mfu', T.percent, {label: 'MFU', linear: true, empty: 'the peak of the device is not known'})},
+  {id: 'anatomy', title: 'Time of a step', draw: anatomy},
+  {id: 'scale', title: 'Loss scale', draw: curve('loss_scale', T.whole, {linear: true, exact: true}), optional: () => T.series.some(s => s && s.loss_scale)},
+  {id: 'heat', title: 'Gradient norm by layer', draw: heat},
+  {id: 'memory', title: 'Memory by arena', draw: memory},
+  {id: 'ranks', title: 'Ranks', draw: ranks, wide: true},
+  {id: 'checkpoints', title: 'Checkpoints', draw: checkpoints},
+  {id: 'faults', title: 'Faults and restarts', draw: faults},
+  {id: 'logs', title: 'Logs', draw: logs},
+  {id: 'config', title: 'Configuration', draw: configuration},
+  {id: 'machine', title: 'Machine', draw: machine},
+];
+}

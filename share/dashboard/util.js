@@ -1,0 +1,66 @@
+// util.js - elements, numbers and foreign text. Every text that comes from a run is set as text, never as markup.
+'use strict';
+const T = {};
+
+// el('p', {class: 'x', onclick: f}, 'text', child): attributes that begin with "on" are listeners.
+T.el = function (name, attributes, ...children) {
+  const svg = ['svg', 'path', 'line', 'text', 'rect', 'g', 'polyline', 'title', 'circle'].includes(name);
+  const e = svg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith('on')) e.addEventListener(key.slice(2), value);
+    else if (key === 'css') for (const [k, v] of Object.entries(value)) e.style.setProperty(k, v);
+    else if (value !== false && value != null) e.setAttribute(key, value);
+  }
+  for (const c of children) if (c != null) e.append(c);
+  return e;
+};
+
+// What a reader could be deceived by (control bytes, direction marks) is shown as its code.
+const hidden = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+T.show = function (text) {
+  return String(text).replace(/\r/g, '\\r').replace(hidden, function (c) {
+    const n = c.codePointAt(0);
+    return n < 256 ? '\\x' + n.toString(16).padStart(2, '0') : '\\u' + n.toString(16).padStart(4, '0');
+  });
+};
+
+T.number = function (x, digits) {
+  if (x == null || !isFinite(x)) return '\u2013';
+  const a = Math.abs(x), d = digits || 4;
+  if (a !== 0 && (a < 1e-3 || a >= 1e7)) return x.toExponential(d - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
+  return String(Number(x.toPrecision(d)));
+};
+T.whole = x => x == null ? '\u2013' : Math.round(x).toLocaleString('en-US');
+T.count = function (x) {
+  if (x == null || !isFinite(x)) return '\u2013';
+  for (const [unit, size] of [['T', 1e12], ['B', 1e9], ['M', 1e6], ['K', 1e3]])
+    if (Math.abs(x) >= size) return T.number(x / size, 3) + ' ' + unit;
+  return T.number(x, 3);
+};
+T.bytes = function (x) {
+  if (x == null || !isFinite(x)) return '\u2013';
+  for (const [unit, size] of [['TiB', 2 ** 40], ['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]])
+    if (x >= size) return (x / size).toFixed(2) + ' ' + unit;
+  return x + ' B';
+};
+T.seconds = function (s) {
+  if (s == null || !isFinite(s)) return '\u2013';
+  if (s < 1e-3) return T.number(s * 1e6, 3) + ' \u00b5s';
+  if (s < 1) return T.number(s * 1e3, 3) + ' ms';
+  if (s < 120) return T.number(s, 3) + ' s';
+  if (s < 7200) return Math.floor(s / 60) + ' min';
+  if (s < 172800) return Math.floor(s / 3600) + ' h ' + Math.floor(s % 3600 / 60) + ' min';
+  return T.number(s / 86400, 3) + ' days';
+};
+T.percent = x => x == null || !isFinite(x) ? '\u2013' : T.number(100 * x, 3) + ' %';
+T.when = t => t == null ? '\u2013' : new Date(1000 * t).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+T.name = dir => T.show(dir.replace(/\/+$/, '').split('/').pop() || dir);
+
+// table([['step', 'n'], ['path']], [[1, 'a'], ...]): heads with a second part 'n' are columns of numbers.
+T.table = function (caption, heads, rows) {
+  const cell = (tag, x, h) => T.el(tag, {class: h[1] || null, scope: tag === 'th' ? 'col' : null}, x instanceof Node ? x : T.show(x));
+  return T.el('table', {}, caption ? T.el('caption', {}, caption) : null,
+    T.el('thead', {}, T.el('tr', {}, ...heads.map(h => cell('th', h[0], h)))),
+    T.el('tbody', {}, ...rows.map(r => T.el('tr', {}, ...r.map((x, i) => cell('td', x, heads[i]))))));
+};
+T.color = i => 'var(--c' + i % 8 + ')';

@@ -1,0 +1,81 @@
+/* log.c - the ends of a run's logs. A request names a file by its number in the list, which is made of the names in two
+ * folders; links and what is no regular file are left out. */
+#include "watch/watch_impl.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOGS_MAX = 256, TAIL_BYTES = 32 << 10, NAME_BYTES = 300 };
+static const char *const folders[] = { TR_NAME_ERRORS, TR_NAME_LOGS };
+
+struct log_names {
+    char (*name)[NAME_BYTES];
+    size_t n;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static void list(const char *dir, const char *folder, struct log_names *to)
+{
+    char path[TR_PATH_MAX];
+    DIR *d = tr_path_join(path, dir, folder) == TR_OK ? opendir(path) : NULL;
+    const struct dirent *e;
+    while (d && to->n < LOGS_MAX && (e = readdir(d)) != NULL)
+        if (e->d_name[0] != '.' && e->d_type == DT_REG)
+            (void)snprintf(to->name[to->n++], NAME_BYTES, "%s/%s", folder, e->d_name);
+    if (d)
+        closedir(d);
+}
+
+/* The last bytes of a file, from the beginning of a line; "": it cannot be read. */
+static size_t read_tail(const char *dir, const char *name, char *buf, size_t cap)
+{
+    char path[TR_PATH_MAX];
+    struct stat info;
+    ssize_t n = 0;
+    int fd = tr_path_join(path, dir, name) == TR_OK ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        n = pread(fd, buf, cap, info.st_size > (off_t)cap ? info.st_size - (off_t)cap : 0);
+    if (fd >= 0)
+        close(fd);
+    size_t n_read = n > 0 ? (size_t)n : 0;
+    char *line = n_read == cap ? memchr(buf, '\n', n_read) : NULL;
+    if (line) {
+        n_read -= (size_t)(line + 1 - buf);
+        memmove(buf, line + 1, n_read);
+    }
+    for (size_t i = 0; i < n_read; i++)
+        buf[i] = buf[i] ? buf[i] : ' ';
+    buf[n_read] = '\0';
+    return n_read;
+}
+
+void tr_log_json(const struct tr_watch_run *w, int64_t which, struct tr_str *out)
+{
+    struct log_names all = { calloc(LOGS_MAX, NAME_BYTES), 0 };
+    char *text = malloc(TAIL_BYTES + 1);
+    tr_str_addf(out, "{\"files\":[");
+    if (all.name && text) {
+        for (size_t i = 0; i < TR_COUNT_OF(folders); i++)
+            list(w->dir, folders[i], &all);
+        qsort(all.name, all.n, NAME_BYTES, by_name);
+        for (size_t i = 0; i < all.n; i++) {
+            tr_str_addf(out, "%s", i ? "," : "");
+            tr_str_json(out, all.name[i]);
+        }
+        text[0] = '\0';
+        if (which < (int64_t)all.n)
+            (void)read_tail(w->dir, all.name[which], text, TAIL_BYTES);
+    }
+    tr_str_addf(out, "],\"which\":%" PRId64 ",\"text\":", which);
+    tr_str_json(out, text && all.name ? text : "");
+    tr_str_addf(out, "}");
+    free(all.name);
+    free(text);
+}

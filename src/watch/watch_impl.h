@@ -1,0 +1,49 @@
+/* watch_impl.h - what the files of this room share. */
+#ifndef TR_WATCH_WATCH_IMPL_H
+#define TR_WATCH_WATCH_IMPL_H
+
+#include "watch/watch.h"
+
+/* Gradient norms by layer and step, from grad_norms.jsonl. When all columns are used, every second one goes. */
+enum { HEAT_ROWS = 512, HEAT_COLUMNS = 1024, HEAT_LINE_BYTES = 1 << 20, HEAT_NAME = 40 };
+struct heat {
+    struct tr_tail *tail;
+    int n_rows, n_columns;
+    int64_t stride, n_seen; /* one of `stride` lines is kept */
+    char (*name)[HEAT_NAME];
+    int64_t *step;
+    float (*norm)[HEAT_COLUMNS]; /* by row */
+};
+void tr_heat_release(struct heat *h);
+bool tr_heat_refresh(struct heat *h, const char *dir); /* true: it has changed */
+void tr_heat_json(const struct heat *h, struct tr_str *out);
+
+/* A list of lines, bounded in number and in bytes: the oldest go. */
+enum { NOTES_MAX = 4096, NOTES_BYTES = 4 << 20 };
+struct notes {
+    char *line[NOTES_MAX]; /* a ring */
+    size_t first, n, bytes;
+};
+
+enum { ONCE_KINDS = 6, PLANS_MAX = 1024 };
+struct tr_watch_run {
+    char dir[TR_PATH_MAX], path[TR_PATH_MAX]; /* path: of the events */
+    struct tr_events *events;                 /* NULL: not there yet */
+    struct tr_series steps, evals;
+    struct notes notes;
+    char *once[ONCE_KINDS], *plan[PLANS_MAX];
+    int n_plans;
+    bool has_ended;
+    char status[16]; /* of the last end */
+    int64_t total_steps;
+    struct tr_ranks ranks;
+    struct heat heat;
+    uint64_t version;
+};
+uint64_t tr_watch_version(const struct tr_watch_run *w); /* grows when a refresh finds something */
+
+/* Parts of the page's data that are files of their own. */
+void tr_log_json(const struct tr_watch_run *w, int64_t which, struct tr_str *out);
+void tr_health_json(const struct tr_watch_run *w, struct tr_str *out);
+
+#endif
