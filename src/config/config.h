@@ -172,6 +172,8 @@ struct tr_config {
 
     /* generate */
     const char *prompt, *system;
+    const char *sort;                              /* runs */
+    double wait;                                   /* ctl: seconds to wait for an answer */
     int64_t max_new_tokens, top_k;                 /* top_k 0 = all */
     double temperature, top_p, repetition_penalty; /* temperature 0 = greedy */
 };

@@ -145,6 +145,8 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
     else
         tr_str_addf(out, "null");
     add_amax(s->amax, out);
+    tr_str_addf(out, ", \"overrides\": ");
+    tr_ledger_write(&s->ledger, out);
     tr_str_addf(out, ", \"best\": ");
     if (s->best.exists)
         tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
@@ -342,6 +344,7 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     TR_TRY(read_best(j, &s->best));
     TR_TRY(read_patience(j, &s->patience));
     TR_TRY(read_scaler(j, step, &s->scaler));
+    TR_TRY(tr_ledger_read(cJSON_GetObjectItemCaseSensitive(j, "overrides"), path, &s->ledger));
     TR_TRY(read_amax(j, step, s->amax));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
     if (step > in->total_steps)

@@ -3,6 +3,7 @@
 #ifndef TR_TRAIN_STATE_H
 #define TR_TRAIN_STATE_H
 
+#include "train/control.h"
 #include "train/history.h"
 #include "train/scaler.h"
 #include "train/train.h"
@@ -25,6 +26,7 @@ struct tr_run_state {
     struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
     struct tr_run_patience patience;
+    struct tr_ledger ledger;      /* values that were set while the run went on */
     struct tr_amax_history *amax; /* fp8 with delayed scales: owned by the executor; NULL: none */
     char *origin;                 /* JSON: where the run comes from; owned by the trainer */
 };

@@ -101,6 +101,25 @@ enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, voi
 /* An HF directory with random weights from a config.json. */
 enum tr_status tr_init_model(const struct tr_config *cfg);
 
+/* Requests to a running training (`trireme ctl`). The run reads one between two steps and logs a `control` event with
+ * its id. */
+enum tr_control_action {
+    TR_CONTROL_NONE,
+    TR_CONTROL_SAVE,
+    TR_CONTROL_STOP,
+    TR_CONTROL_PAUSE,
+    TR_CONTROL_RESUME,
+    TR_CONTROL_EVAL,
+    TR_CONTROL_SET,
+    TR_CONTROL_ACTIONS
+};
+const char *tr_control_word(enum tr_control_action a);
+enum tr_status tr_control_parse(const char *word, enum tr_control_action *out);
+/* key and value: of `set`, else "". TR_USAGE: no run takes requests there, or not from this user. wait_s: how long a
+ * request of somebody else that the run has not read yet is waited for. */
+enum tr_status tr_control_send(const char *output, const char *action, const char *key, const char *value,
+                               double wait_s, char id[33]);
+
 /* SIGINT, SIGTERM, SIGUSR1 or SIGHUP, once or many times: finish the step, save, return TR_STOPPED, or TR_UNSAVED when
  * the save did not succeed. Ctrl-C twice at a terminal, or grace_s seconds after the first that is no SIGINT (0: no
  * limit): the process ends at once with TR_EXIT_UNSAVED. */

@@ -416,6 +416,7 @@ static enum tr_status open_rest(struct tr_trainer *t)
     tr_ckpt_release(&t->lease);
     TR_TRY(tr_failpoint("train.has_loaded"));
     TR_TRY(tr_saving_open(&saving, &t->saving));
+    TR_TRY(tr_trainer_steer_open(t));
     TR_TRY(tr_prove_data(&proof, t->ob));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
@@ -438,6 +439,7 @@ static void close_rest(struct tr_trainer *t)
 {
     tr_loader_close(t->loader);
     tr_saving_close(t->saving);
+    tr_control_close(t->control);
     tr_trace_close(t->trace);
 }
 
