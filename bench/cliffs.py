@@ -94,12 +94,12 @@ class Cliffs:
         return spent([self.bin, "generate", "--model", self.init("smollm2", SMOLLM2), "--prompt", prompt, "--dtype", dtype,
                       "--max_new_tokens", str(n_new), "--temperature", "0", "--threads", str(self.threads), "--json"])
 
-    def train(self, model, data, output, *options, ranks=1, threads=0, is_new=True):
+    def train(self, model, data, output, *options, ranks=1, threads=0, is_new=True, proof="none"):
         if is_new:
             shutil.rmtree(self.path(output), ignore_errors=True)
         launch = ["launch", "--nproc-per-node", str(ranks)] if ranks > 1 else []
         return spent([self.bin, *launch, "train", "--model", model, "--data", data, "--output", self.path(output),
-                      "--threads", str(threads or self.threads), "--data_proof", "none", "--lr_scheduler_type", "constant",
+                      "--threads", str(threads or self.threads), "--data_proof", proof, "--lr_scheduler_type", "constant",
                       "--quiet", *options])
 
 
@@ -220,7 +220,19 @@ def padding(c):
               lambda: c.train(model, data, "packed-mixed", *options))
 
 
-GROUPS = dict(prefill=prefill, decode=decode, files=files, saves=saves, attention=attention, padding=padding)
+def start(c):
+    model, data = c.init("small", SMALL), c.path("start.jsonl")
+    with open(data, "w") as f:
+        for _ in range(64):
+            f.write('{"text": "' + "abcdefgh " * 20 + '"}\n')
+    options = ["--sequence_length", "64", "--max_steps", "1", "--per_device_train_batch_size", "1"]
+    c.compare("start of 16 ranks a core with the data proof / without", 1.2,
+              lambda: c.train(model, data, "proven", *options, ranks=16 * c.threads, threads=1, proof="auto"),
+              lambda: c.train(model, data, "unproven", *options, ranks=16 * c.threads, threads=1))
+
+
+GROUPS = dict(prefill=prefill, decode=decode, files=files, saves=saves, attention=attention, padding=padding,
+              start=start)
 
 
 def main():

@@ -102,6 +102,8 @@ static enum tr_status find_sites(struct adapting *x, int segment)
         bool is_linear = n->op == TR_OP_LINEAR, is_head = segment == x->m->n_segments - 1;
         if (!is_linear && n->op != TR_OP_EMBED && n->op != TR_OP_HEAD_LOSS)
             continue;
+        if (p->value[n->in[1]].kind != TR_V_PARAM) /* generation picks a row of activations */
+            continue;
         const struct tr_adapter_target *t = target_of(x, g->param[p->value[n->in[1]].slot], is_head);
         if (!t->is_target && !t->tokens)
             continue;

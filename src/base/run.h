@@ -34,6 +34,7 @@ enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US 
 #define TR_NAME_WANDB         "wandb"            /* --report_to wandb: offline-run-... */
 #define TR_NAME_GENERATIONS   "generations"      /* claims of the nodes of a job */
 #define TR_NAME_LOCK          ".trireme.lock"    /* held by the one writer */
+#define TR_NAME_CONTROL       "control.json"     /* values that were set while the run went on */
 #define TR_NAME_LATEST        "latest"           /* names the newest checkpoint */
 #define TR_NAME_CHECKPOINT    "checkpoint-"      /* and the step */
 #define TR_NAME_TRAINER_STATE "trainer_state.json"

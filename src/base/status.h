@@ -16,6 +16,7 @@
     X(PEER, "another rank failed")                                                                                     \
     X(TIMEOUT, "timed out")                                                                                            \
     X(STOPPED, "stopped by a signal") /* what was done is saved */                                                     \
+    X(ENDED, "ended by a request")    /* what was done is saved; its user wants no more */                             \
     X(UNSAVED, "stopped by a signal without a save")                                                                   \
     X(NO, "the answer is no") /* to a question that a verb answers; its output says why */                             \
     X(NUMBERS, "non-finite numbers")                                                                                   \

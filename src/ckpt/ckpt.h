@@ -166,7 +166,7 @@ struct tr_save_result {
     enum tr_status status; /* the same on all ranks; cause and rank: of the first rank that failed */
     int rank;
     char cause[512];
-    double stall_s, write_s; /* of rank 0; write: from the snapshot to the commit, verification not included */
+    double write_s; /* of rank 0: from the snapshot to the end of the verification, which reads the files back */
     uint64_t bytes;
     bool is_verified;
     char stays[256]; /* of rank 0: why an old checkpoint could not be removed; empty when all were */

@@ -83,7 +83,6 @@ static enum tr_status commit(struct tr_saver *sv)
     TR_TRY(add_files(sv, c));
     TR_TRY(put_texts(sv, c));
     TR_TRY(tr_commit_finish(c));
-    r->write_s = (double)(tr_clock_us() - sv->write_us) * 1e-6;
     tr_commit_close(c);
     c = NULL;
     TR_TRY(tr_failpoint("ckpt.before_verify"));
@@ -93,6 +92,7 @@ static enum tr_status commit(struct tr_saver *sv)
         tr_error_clear();
         st = TR_OK;
     }
+    r->write_s = (double)(tr_clock_us() - sv->write_us) * 1e-6;
 out:
     tr_commit_close(c);
     return st;
@@ -398,7 +398,6 @@ enum tr_status tr_saver_start(struct tr_saver *sv, const struct tr_save_job *job
     else if (sv->opt.staging)
         ask(sv, TR_TASK_WRITE);
     sv->phase = TR_SAVE_WRITING;
-    sv->result.stall_s = (double)(tr_clock_us() - start_us) * 1e-6;
     *out_started = true;
 out:
     return st;

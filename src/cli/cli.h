@@ -22,7 +22,11 @@ enum tr_status cmd_ckpt(const struct tr_config *cfg);
 enum tr_status cmd_check(const struct tr_config *cfg);
 enum tr_status cmd_bench(const struct tr_config *cfg);
 enum tr_status cmd_watch(const struct tr_config *cfg);
-enum tr_status bench_machine(const struct tr_config *cfg); /* of cmd_bench */
+enum tr_status cmd_ctl(const struct tr_config *cfg);
+enum tr_status cmd_doctor(const struct tr_config *cfg);
+enum tr_status cmd_runs(const struct tr_config *cfg);
+enum tr_status runs_diff(const struct tr_config *cfg, const char *a, const char *b); /* of cmd_runs */
+enum tr_status bench_machine(const struct tr_config *cfg);                           /* of cmd_bench */
 enum tr_status cmd_config(const struct tr_config *cfg);
 enum tr_status cli_bench_disk(const struct tr_config *cfg);
 /* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */

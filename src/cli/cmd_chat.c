@@ -95,6 +95,7 @@ enum tr_status cmd_chat(const struct tr_config *cfg)
     TR_TRY(tr_dirs_open(cfg, &from));
     TR_TRY(tr_tokenizer_open(from.text, &t.tok));
     TR_TRY(tr_chat_open(from.text, cfg->chat_template, &t.chat));
+    TR_TRY(tr_chat_set_all(t.chat, cfg->chat_template_kwargs));
     TR_TRY(tr_setup_positions(cfg, &n_positions));
     TR_TRY(tr_generator_open(cfg, tr_min64(CONTEXT, n_positions), t.tok, &t.g));
     if (cfg->system)

@@ -16,6 +16,7 @@ static command *const commands[TR_VERB_COUNT] = {
     [TR_VERB_PLAN] = cmd_plan,   [TR_VERB_EVAL] = cmd_eval,     [TR_VERB_DATA] = cmd_data,
     [TR_VERB_CKPT] = cmd_ckpt,   [TR_VERB_CONFIG] = cmd_config, [TR_VERB_GENERATE] = cmd_generate,
     [TR_VERB_CHECK] = cmd_check, [TR_VERB_BENCH] = cmd_bench,   [TR_VERB_WATCH] = cmd_watch,
+    [TR_VERB_CTL] = cmd_ctl,     [TR_VERB_DOCTOR] = cmd_doctor, [TR_VERB_RUNS] = cmd_runs,
 };
 
 static void write_shown(FILE *to, const char *text, size_t n)
@@ -113,6 +114,7 @@ static int exit_code(enum tr_status st)
         return TR_EXIT_RETRY;
     case TR_UNSAVED:
         return TR_EXIT_UNSAVED;
+    case TR_ENDED:
     case TR_NUMBERS:
         return TR_EXIT_STOP;
     case TR_NO:

@@ -17,6 +17,10 @@
       "export|reshard CHECKPOINT --output DIR, merge ADAPTER --output DIR, prune OUTPUT --save_total_limit N")         \
     X(CHECK, "check", "preflight: do the ranks, their links and the disk work", "")                                    \
     X(BENCH, "bench", "measure collectives between ranks, a disk, or this host for --machine", "comm|disk|machine")    \
+    X(CTL, "ctl", "save, stop, pause or change a run while it goes on",                                                \
+      "OUTPUT save|stop|pause|resume|eval|sample|set learning_rate=X")                                                 \
+    X(DOCTOR, "doctor", "what this machine is ready for, and the fix for what it is not", "")                          \
+    X(RUNS, "runs", "list the runs of a directory, or compare two", "[DIR], or diff OUTPUT OUTPUT")                    \
     X(WATCH, "watch", "live view of runs, on a terminal or in a browser", "OUTPUT...")                                 \
     X(CONFIG, "config", "show every option with its value and origin; read files of other trainers",                   \
       "show|import FILE...|completion|man VERB")

@@ -12,7 +12,8 @@
 
 struct tr_data_source {
     const char *path;
-    double weight; /* > 0; 1 when not given */
+    double weight;   /* > 0; 1 when not given */
+    const char *map; /* a JSON object: how its records are read (data/map.h); NULL: by the usual names */
 };
 struct tr_data_list {
     const struct tr_data_source *item;
@@ -68,6 +69,7 @@ struct tr_config {
     int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
     enum tr_data_format data_format;
     const char *text_key, *chat_template; /* NULL: "text"; the model's own */
+    const char *chat_template_kwargs;     /* a JSON object, or NULL */
     const char *chat_date;                /* for templates that ask; NULL: that of the run's first start */
     enum tr_train_on train_on;
     enum tr_packing_choice packing;
@@ -170,6 +172,8 @@ struct tr_config {
 
     /* generate */
     const char *prompt, *system;
+    const char *sort;                              /* runs */
+    double wait;                                   /* ctl: seconds to wait for an answer */
     int64_t max_new_tokens, top_k;                 /* top_k 0 = all */
     double temperature, top_p, repetition_penalty; /* temperature 0 = greedy */
 };

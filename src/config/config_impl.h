@@ -12,9 +12,10 @@ enum option_type {
     OPTION_BYTES,
     OPTION_STR,
     OPTION_CHOICE,
-    OPTION_DATA,  /* PATH[:weight], repeatable */
-    OPTION_WORDS, /* comma list, repeatable */
-    OPTION_SET    /* --set itself: no field */
+    OPTION_DATA,   /* PATH[:weight], repeatable */
+    OPTION_WORDS,  /* comma list, repeatable */
+    OPTION_OBJECT, /* a JSON object, or a map of a file; its field is the text */
+    OPTION_SET     /* --set itself: no field */
 };
 
 /* A word of a choice. The first row with a value is its canonical spelling; a NULL word ends the list. */

@@ -13,7 +13,8 @@ static const struct {
 };
 _Static_assert(TR_COUNT_OF(verbs) == TR_VERB_COUNT, "one row a verb");
 
-static const char *const type_words[] = { "bool", "int", "real", "bytes", "text", "choice", "data", "words", "set" };
+static const char *const type_words[] = { "bool",   "int",  "real",  "bytes",  "text",
+                                          "choice", "data", "words", "object", "set" };
 _Static_assert(TR_COUNT_OF(type_words) == OPTION_SET + 1, "one word a type");
 
 const char *tr_verb_word(enum tr_verb verb)

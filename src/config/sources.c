@@ -63,7 +63,8 @@ static int give_argument(struct loader *l, const char *word, const char *next)
 static bool takes_words(enum tr_verb verb)
 {
     return verb == TR_VERB_DATA || verb == TR_VERB_CKPT || verb == TR_VERB_CHECK || verb == TR_VERB_BENCH ||
-           verb == TR_VERB_WATCH || verb == TR_VERB_CONFIG;
+           verb == TR_VERB_WATCH || verb == TR_VERB_CTL || verb == TR_VERB_RUNS || verb == TR_VERB_DOCTOR ||
+           verb == TR_VERB_CONFIG;
 }
 
 void tr_loader_arguments(struct loader *l, int argc, char *const *argv)
@@ -116,7 +117,7 @@ void tr_loader_environment(struct loader *l, char *const *envp)
         key[n_key] = '\0';
         const struct option *opt = tr_option_find(l->c->pub.verb, key);
         struct given g = { LEVEL_ENV, key, eq + 1, where, false };
-        if (opt == NULL || opt->type != OPTION_DATA) {
+        if (opt == NULL || opt->type != OPTION_DATA || eq[1] == '{') { /* an object is one source */
             tr_loader_give(l, &g);
             continue;
         }

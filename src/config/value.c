@@ -79,30 +79,70 @@ static const char *weight_of(const char *text)
     return colon;
 }
 
-static enum tr_status parse_data(struct loader *l, const char *text, struct tr_data_list *list)
+static enum tr_status bad_weight(const char *text)
 {
-    struct tr_data_source src = { NULL, 1.0 };
-    const char *colon = weight_of(text);
-    size_t n_path = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    char shown[64];
+    return tr_fail(TR_USAGE, "weight \"%s\" is not a number above 0; for a path that ends so, add :1",
+                   tr_escape(text, shown, sizeof shown));
+}
+
+static enum tr_status add_source(struct loader *l, const char *path, size_t n_path, double weight, const char *map,
+                                 struct tr_data_list *list)
+{
+    struct tr_data_source src = { .weight = weight };
     if (n_path == 0)
         return tr_fail(TR_USAGE, "no path is given");
-    if (colon != NULL && (tr_parse_real(colon + 1, &src.weight) != TR_OK || !(src.weight > 0))) {
-        char shown[64];
-        return tr_fail(TR_USAGE, "weight \"%s\" is not a number above 0; for a path that ends so, add :1",
-                       tr_escape(colon + 1, shown, sizeof shown));
-    }
     if (list->n >= LIST_MAX)
         return tr_fail(TR_USAGE, "more than %d sources", LIST_MAX);
-    char *path = tr_loader_keep(l, NULL, n_path + 1);
+    char *copy = tr_loader_keep(l, NULL, n_path + 1);
     struct tr_data_source *item = grow(l, list->item, list->n, sizeof *item);
-    if (path == NULL || item == NULL)
+    if (copy == NULL || item == NULL)
         return TR_NOMEM;
-    memcpy(path, text, n_path);
-    path[n_path] = '\0';
-    src.path = path;
+    memcpy(copy, path, n_path);
+    copy[n_path] = '\0';
+    src.path = copy;
+    if (map != NULL && (src.map = tr_loader_keep(l, map, strlen(map) + 1)) == NULL)
+        return TR_NOMEM;
     item[list->n] = src;
     *list = (struct tr_data_list){ item, list->n + 1 };
     return TR_OK;
+}
+
+/* {"path": ..., "weight": ..., and how its records are read}, which the data room checks. */
+static enum tr_status parse_source(struct loader *l, const char *text, struct tr_data_list *list)
+{
+    enum tr_status st = TR_OK;
+    const char *path = "";
+    double weight = 1;
+    cJSON *doc = NULL;
+    char *map = NULL;
+    TR_TRY(tr_json_parse(text, strlen(text), "a source of data", &doc));
+    TR_TRY(tr_json_str(doc, "path", true, &path));
+    TR_TRY(tr_json_real(doc, "weight", false, &weight));
+    if (!(weight > 0))
+        TR_TRY(tr_fail(TR_USAGE, "weight %g is not a number above 0", weight));
+    cJSON *kept = cJSON_DetachItemFromObjectCaseSensitive(doc, "path");
+    cJSON_DeleteItemFromObjectCaseSensitive(doc, "weight");
+    map = doc->child != NULL ? cJSON_PrintUnformatted(doc) : NULL;
+    st = doc->child != NULL && map == NULL
+             ? TR_NOMEM
+             : add_source(l, kept->valuestring, strlen(kept->valuestring), weight, map, list);
+    cJSON_Delete(kept);
+out:
+    cJSON_free(map);
+    cJSON_Delete(doc);
+    return st;
+}
+
+static enum tr_status parse_data(struct loader *l, const char *text, struct tr_data_list *list)
+{
+    double weight = 1;
+    const char *colon = weight_of(text);
+    if (text[0] == '{')
+        return parse_source(l, text, list);
+    if (colon != NULL && (tr_parse_real(colon + 1, &weight) != TR_OK || !(weight > 0)))
+        return bad_weight(colon + 1);
+    return add_source(l, text, colon != NULL ? (size_t)(colon - text) : strlen(text), weight, NULL, list);
 }
 
 static enum tr_status parse_words(struct loader *l, const struct option *opt, const char *text, struct tr_words *list)
@@ -131,6 +171,16 @@ static enum tr_status parse_words(struct loader *l, const struct option *opt, co
     }
 }
 
+static enum tr_status check_object(const char *text)
+{
+    cJSON *doc = NULL;
+    enum tr_status st = tr_json_parse(text, strlen(text), "the value", &doc);
+    if (st == TR_OK && !cJSON_IsObject(doc))
+        st = tr_fail(TR_USAGE, "the value is not a JSON object like {\"name\": true}");
+    cJSON_Delete(doc);
+    return st;
+}
+
 enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const char *text, struct tr_config *cfg)
 {
     void *at = field_of(cfg, opt);
@@ -151,7 +201,10 @@ enum tr_status tr_value_parse(struct loader *l, const struct option *opt, const 
         return is_word ? TR_OK : parse_real(opt, text, at);
     case OPTION_BYTES:
         return tr_parse_bytes(text, at);
+    case OPTION_OBJECT:
     case OPTION_STR:
+        if (opt->type == OPTION_OBJECT && check_object(text) != TR_OK)
+            return TR_USAGE;
         if (text[0] == '\0')
             return tr_fail(TR_USAGE, "the value is empty");
         char *copy = tr_loader_keep(l, text, strlen(text) + 1);
@@ -189,18 +242,35 @@ static void print_text(const char *text, bool as_json, struct tr_str *out)
         tr_str_addf(out, "%s", text);
 }
 
+static void print_source(const struct tr_data_source *src, struct tr_str *out)
+{
+    bool has_weight = src->weight != 1.0 || weight_of(src->path) != NULL;
+    if (src->map == NULL) {
+        tr_str_addf(out, "%s%s", src->path, has_weight ? ":" : "");
+        if (has_weight)
+            print_real(src->weight, out);
+        return;
+    }
+    tr_str_addf(out, "{\"path\":");
+    tr_str_json(out, src->path);
+    if (src->weight != 1.0) {
+        tr_str_addf(out, ",\"weight\":");
+        print_real(src->weight, out);
+    }
+    tr_str_addf(out, ",%s", src->map + 1); /* the members of an object that is not empty */
+}
+
 static void print_data(const struct tr_data_list *list, bool as_json, struct tr_str *out)
 {
     struct tr_str one = { 0 };
     for (size_t i = 0; i < list->n; i++) {
         tr_str_clear(&one);
-        tr_str_addf(&one, "%s", list->item[i].path);
-        if (list->item[i].weight != 1.0 || weight_of(list->item[i].path) != NULL) {
-            tr_str_addf(&one, ":");
-            print_real(list->item[i].weight, &one);
-        }
+        print_source(&list->item[i], &one);
         tr_str_addf(out, "%s", i != 0 ? "," : "");
-        print_text(one.p != NULL ? one.p : "", as_json, out);
+        if (as_json && list->item[i].map != NULL)
+            tr_str_addf(out, "%s", one.p != NULL ? one.p : "null");
+        else
+            print_text(one.p != NULL ? one.p : "", as_json, out);
     }
     tr_str_release(&one);
 }
@@ -252,6 +322,9 @@ void tr_value_print(const struct tr_config *cfg, const struct option *opt, bool 
             print_text(opt->word, as_json, out);
         else
             print_real(*(const double *)at, out);
+        break;
+    case OPTION_OBJECT:
+        tr_str_addf(out, "%s", *(const char *const *)at != NULL ? *(const char *const *)at : as_json ? "null" : "");
         break;
     case OPTION_STR:
         if (*(const char *const *)at != NULL)

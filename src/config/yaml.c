@@ -107,6 +107,65 @@ static void give_scalar(struct yaml_reader *r, const char *key, const yaml_event
         tr_loader_give(r->l, &(struct given){ LEVEL_FILE, key, text, r->where, is_more });
 }
 
+/* A plain scalar that reads as true, false, null or a number is that; all else is a text. */
+static void add_scalar(struct yaml_reader *r, const yaml_event_t *e, struct tr_str *out)
+{
+    const char *text = text_of(r, e);
+    bool is_plain = e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE, is_on;
+    double number;
+    bool is_number = is_plain && text != NULL && tr_parse_real(text, &number) == TR_OK;
+    tr_error_clear();
+    if (text == NULL)
+        return;
+    if (is_plain && (text[0] == '\0' || is_null(e)))
+        tr_str_addf(out, "null");
+    else if (is_plain && !is_number && tr_bool_parse(text, &is_on))
+        tr_str_addf(out, is_on ? "true" : "false");
+    else if (is_number)
+        tr_str_addf(out, "%.17g", number);
+    else
+        tr_str_json(out, text);
+}
+
+/* The node whose first event this is, as JSON. */
+static void add_json(struct yaml_reader *r, const yaml_event_t *start, int depth, struct tr_str *out)
+{
+    bool is_map = start->type == YAML_MAPPING_START_EVENT, is_over = false;
+    yaml_event_t e;
+    if (!is_start(start)) {
+        add_scalar(r, start, out);
+        return;
+    }
+    if (depth > DEPTH_MAX)
+        break_off(r, "nested too deeply");
+    tr_str_addf(out, is_map ? "{" : "[");
+    for (size_t i = 0; !is_over && next_event(r, &e); i++) {
+        is_over = is_end(&e);
+        if (!is_over && i != 0)
+            tr_str_addf(out, is_map && i % 2 == 1 ? ":" : ",");
+        if (!is_over && is_map && i % 2 == 0 && e.type == YAML_SCALAR_EVENT)
+            tr_str_json(out, text_of(r, &e) != NULL ? (const char *)e.data.scalar.value : "");
+        else if (!is_over)
+            add_json(r, &e, depth + 1, out);
+        yaml_event_delete(&e);
+    }
+    tr_str_addf(out, is_map ? "}" : "]");
+}
+
+/* A map where a JSON object is wanted. */
+static void give_object(struct yaml_reader *r, const char *key, const yaml_event_t *start, bool is_more)
+{
+    struct tr_str text = { 0 };
+    char where[WHERE_MAX];
+    memcpy(where, r->where, sizeof where);
+    add_json(r, start, 0, &text);
+    if (!tr_str_ok(&text))
+        r->l->is_nomem = true;
+    else if (!r->is_broken)
+        tr_loader_give(r->l, &(struct given){ LEVEL_FILE, key, text.p, where, is_more });
+    tr_str_release(&text);
+}
+
 static void give_sequence(struct yaml_reader *r, const char *key)
 {
     const struct option *opt = tr_option_find_any(key);
@@ -123,12 +182,21 @@ static void give_sequence(struct yaml_reader *r, const char *key)
         if (e.type == YAML_SCALAR_EVENT) {
             give_scalar(r, key, &e, is_more);
             is_more = true;
+        } else if (e.type == YAML_MAPPING_START_EVENT && opt != NULL && opt->type == OPTION_DATA) {
+            give_object(r, key, &e, is_more);
+            is_more = true;
         } else if (is_start(&e)) {
             tr_loader_error(r->l, "%s: items of %s are plain values", r->where, key);
             skip_node(r);
         }
         yaml_event_delete(&e);
     }
+}
+
+static bool is_object(const char *key)
+{
+    const struct option *opt = tr_option_find_any(key);
+    return opt != NULL && opt->type == OPTION_OBJECT;
 }
 
 static int group_of(const char *key)
@@ -181,6 +249,8 @@ static void read_value(struct yaml_reader *r, const char *group, const char *nam
         give_scalar(r, key, &e, false);
     } else if (e.type == YAML_SEQUENCE_START_EVENT) {
         give_sequence(r, key);
+    } else if (e.type == YAML_MAPPING_START_EVENT && is_object(key)) {
+        give_object(r, key, &e, false);
     } else if (e.type == YAML_MAPPING_START_EVENT) {
         if (open_group(r, group, name))
             read_mapping(r, name);

@@ -228,11 +228,36 @@ out:
 
 /* ---- open, close, facts ---- */
 
+static void close_maps(struct tr_source_map **maps, size_t n)
+{
+    for (size_t i = 0; maps && i < n; i++)
+        tr_map_close(maps[i]);
+    free(maps);
+}
+
+static enum tr_status open_maps(const char *const *texts, const char *const *paths, size_t n,
+                                struct tr_source_map ***out)
+{
+    enum tr_status st = TR_OK;
+    struct tr_source_map **maps = calloc(n + 1, sizeof(struct tr_source_map *));
+    if (!maps)
+        return tr_fail(TR_NOMEM, "no memory for %zu sources of data", n);
+    for (size_t i = 0; texts && i < n && st == TR_OK; i++)
+        if (texts[i] && (st = tr_map_open(texts[i], &maps[i])) != TR_OK)
+            tr_fail_at(st, "data %s: ", paths[i]);
+    if (st == TR_OK)
+        *out = maps;
+    else
+        close_maps(maps, n);
+    return st;
+}
+
 enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const struct tr_tokenizer *tokenizer,
                             const struct tr_data_options *o, struct tr_data **out)
 {
     enum tr_status st = TR_OK;
     struct tr_sources sources = { 0 };
+    struct tr_source_map **maps = NULL;
     struct tr_tokenize t = {
         .tokenizer = tokenizer,
         .options = o,
@@ -243,6 +268,8 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     if (!d)
         return tr_fail(TR_NOMEM, "no memory for a data set");
     TR_TRY(check_options(o));
+    TR_TRY(open_maps(o->maps, paths, n_paths, &maps));
+    t.maps = maps;
     d->row_tokens = o->row_tokens;
     d->seed = o->seed;
     d->shuffle = o->shuffle;
@@ -263,6 +290,7 @@ out:
     tr_pool_close(t.pool);
     tr_skip_list_release(&t.skips);
     tr_sources_release(&sources);
+    close_maps(maps, n_paths);
     tr_data_close(d);
     return st;
 }

@@ -24,13 +24,14 @@ typedef void tr_skip_fn(void *ctx, const char *path, int64_t line, const char *w
 typedef void tr_make_fn(void *ctx, const char *path, uint64_t bytes);
 
 struct tr_data_options {
-    int64_t row_tokens;     /* T */
-    uint64_t seed;          /* of the shuffle */
-    bool shuffle;           /* false: rows in order, every epoch */
-    int64_t vocab_size;     /* of the model; ids at or above it are refused at open */
-    const double *weights;  /* one for each path; NULL or all 1: every row once in each epoch */
-    enum tr_shape shape;    /* of records */
-    const char *text_key;   /* member that holds the text of a record; NULL: "text"; if given, records must be text */
+    int64_t row_tokens;      /* T */
+    uint64_t seed;           /* of the shuffle */
+    bool shuffle;            /* false: rows in order, every epoch */
+    int64_t vocab_size;      /* of the model; ids at or above it are refused at open */
+    const double *weights;   /* one for each path; NULL or all 1: every row once in each epoch */
+    const char *const *maps; /* one for each path: how its records are read (map.h); NULL: by the usual names */
+    enum tr_shape shape;     /* of records */
+    const char *text_key;    /* member that holds the text of a record; NULL: "text"; if given, records must be text */
     struct tr_chat *chat;   /* for conversations; NULL: they are refused, and alpaca records become alpaca's own text */
     const char *chat_date;  /* the date in templates that use one; NULL: that of the first start with cache_dir */
     enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts have a loss too */

@@ -5,6 +5,8 @@
  */
 #include "data/encode.h"
 
+#include <stdlib.h>
+
 static void drop_nulls(cJSON *item)
 {
     for (cJSON *c = item ? item->child : NULL, *next; c; c = next) {
@@ -16,25 +18,47 @@ static void drop_nulls(cJSON *item)
     }
 }
 
+/* Which messages have a loss, as the map of the source says: *out has a byte for each. NULL: it does not say. */
+static enum tr_status find_losses(const struct tr_source_map *map, cJSON *messages, int8_t **out)
+{
+    size_t i = 0;
+    *out = NULL;
+    if (!map || !(map->train_roles || cJSON_GetObjectItemCaseSensitive(map->message, "train")))
+        return TR_OK;
+    int8_t *losses = calloc((size_t)cJSON_GetArraySize(messages) + 1, 1);
+    if (!losses)
+        return tr_fail(TR_NOMEM, "no memory for a conversation");
+    *out = losses;
+    for (cJSON *m = messages->child; m; m = m->next) {
+        enum tr_status st = tr_map_loss(map, m, &losses[i++]);
+        if (st != TR_OK)
+            return st;
+    }
+    return TR_OK;
+}
+
 /* The first n_prompt messages are the prompt, if the record says so. */
 static enum tr_status encode(const struct tr_record_rules *r, const cJSON *record, cJSON *messages, size_t n_prompt,
                              struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
+    struct tr_conversation what = { .messages = messages, .n_prompt = n_prompt };
     cJSON *tools = NULL;
-    const cJSON *vars = cJSON_GetObjectItemCaseSensitive(record, "chat_template_kwargs");
+    int8_t *losses = NULL;
     if (!cJSON_IsArray(messages) || !messages->child)
         TR_TRY(tr_fail(TR_USAGE, "the conversation is not a list of messages, or the list is empty"));
-    if (vars && !cJSON_IsObject(vars) && !cJSON_IsNull(vars))
+    what.vars = cJSON_GetObjectItemCaseSensitive(record, "chat_template_kwargs");
+    if (what.vars && !cJSON_IsObject(what.vars) && !cJSON_IsNull(what.vars))
         TR_TRY(tr_fail(TR_USAGE, "\"chat_template_kwargs\" is not an object of template variables"));
     TR_TRY(tr_chat_record_tools(record, &tools));
     drop_nulls(messages);
     drop_nulls(tools);
-    TR_TRY(tr_chat_encode(
-        r->chat, r->tokenizer,
-        &(struct tr_conversation){ .messages = messages, .tools = tools, .vars = vars, .n_prompt = n_prompt }, r->mask,
-        &doc->ids, &doc->mask));
+    TR_TRY(find_losses(r->map, messages, &losses));
+    what.tools = tools;
+    what.has_loss = losses;
+    TR_TRY(tr_chat_encode(r->chat, r->tokenizer, &what, r->mask, &doc->ids, &doc->mask));
 out:
+    free(losses);
     cJSON_Delete(tools);
     return st;
 }

@@ -92,17 +92,46 @@ out:
     return st;
 }
 
+/* A prompt in the words of the source's map, and the answer. */
+static enum tr_status write_formats(const struct tr_source_map *map, const cJSON *record, struct tr_str *prompt,
+                                    struct tr_str *answer)
+{
+    enum tr_status st = TR_OK;
+    const char *input = "", *system = "", *output = "";
+    TR_TRY(tr_json_str(record, "input", false, &input));
+    TR_TRY(tr_json_str(record, "system", false, &system));
+    TR_TRY(tr_json_str(record, "output", !map->output_format, &output));
+    if (*system && map->system_format)
+        TR_TRY(tr_map_format(map->system_format, record, prompt));
+    TR_TRY(tr_map_format(!*input && map->no_input_format ? map->no_input_format : map->prompt_format, record, prompt));
+    TR_TRY(map->output_format ? tr_map_format(map->output_format, record, answer) : TR_OK);
+    if (!map->output_format)
+        tr_str_addf(answer, "%s", output);
+    if (!tr_str_ok(prompt) || !tr_str_ok(answer))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for a prompt"));
+    if (answer->n == 0)
+        TR_TRY(tr_fail(TR_USAGE, "the answer is empty, so there is nothing to train on"));
+out:
+    return st;
+}
+
 enum tr_status tr_encode_alpaca(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc)
 {
     enum tr_status st = TR_OK;
-    struct tr_str prompt = { 0 };
+    struct tr_str prompt = { 0 }, own = { 0 };
     const char *answer = NULL;
     if (tr_rules_use_chat(r))
         return tr_encode_alpaca_chat(r, record, doc);
-    TR_TRY(tr_chat_alpaca_text(record, &prompt, &answer));
-    TR_TRY(encode_pair(r, prompt.p, answer, doc));
+    if (r->map && r->map->prompt_format) {
+        TR_TRY(write_formats(r->map, record, &prompt, &own));
+        answer = own.p;
+    } else {
+        TR_TRY(tr_chat_alpaca_text(record, &prompt, &answer));
+    }
+    TR_TRY(encode_pair(r, prompt.p ? prompt.p : "", answer, doc));
 out:
     tr_str_release(&prompt);
+    tr_str_release(&own);
     return st;
 }
 

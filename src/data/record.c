@@ -30,7 +30,8 @@ static enum tr_status parse_line(const char *line, size_t n, bool keeps_numbers,
     return st;
 }
 
-enum tr_status tr_record_detect(const char *line, size_t n, bool *is_object, enum tr_shape *out)
+enum tr_status tr_record_detect(const struct tr_source_map *map, const char *line, size_t n, bool *is_object,
+                                enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
     struct tr_str clean = { 0 };
@@ -38,7 +39,9 @@ enum tr_status tr_record_detect(const char *line, size_t n, bool *is_object, enu
     *is_object = false;
     TR_TRY(parse_line(line, n, false, &clean, &record));
     *is_object = true;
-    TR_TRY(tr_shape_find(record, out));
+    if (map)
+        TR_TRY(tr_map_apply(map, record));
+    TR_TRY(tr_shape_find(record, map, out));
 out:
     cJSON_Delete(record);
     tr_str_release(&clean);
@@ -52,6 +55,8 @@ enum tr_status tr_record_encode(const struct tr_record_rules *r, const char *lin
     cJSON *record = NULL;
     size_t n_ids = doc->ids.n, n_mask = doc->mask.n;
     TR_TRY(parse_line(line, n, row->chat != TR_CHAT_NOT_USED, &doc->line, &record));
+    if (r->map)
+        TR_TRY(tr_map_apply(r->map, record));
     TR_TRY(row->encode(r, record, doc));
     if (doc->ids.n == n_ids)
         TR_TRY(tr_fail(TR_USAGE, "the record has no tokens"));

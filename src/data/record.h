@@ -4,6 +4,7 @@
 #define TR_DATA_RECORD_H
 
 #include "data/data.h"
+#include "data/map.h"
 
 struct tr_record_rules {
     enum tr_shape shape; /* not AUTO */
@@ -11,6 +12,7 @@ struct tr_record_rules {
     const struct tr_tokenizer *tokenizer; /* may be NULL for TR_SHAPE_TOKENS */
     const struct tr_chat *chat;           /* may be NULL, but not for conversations */
     enum tr_chat_mask mask;
+    const struct tr_source_map *map; /* NULL: records have the usual names */
 };
 
 /* The buffers to which documents are appended. */
@@ -36,14 +38,16 @@ struct tr_shape_row {
 };
 const struct tr_shape_row *tr_shape_row(enum tr_shape shape); /* not AUTO */
 bool tr_rules_use_chat(const struct tr_record_rules *r);      /* the chat template writes the documents */
-/* The shape whose members the record holds; the first one of the table's order of detection. */
-enum tr_status tr_shape_find(const cJSON *record, enum tr_shape *out);
+/* The shape whose members the record holds: the first one in the order of detection, those with a member that the map
+ * names (which may be NULL) before others. */
+enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *map, enum tr_shape *out);
 
 /* ---- records ---- */
 
 /* Finds the shape whose members the record holds. TR_USAGE: the line is not a JSON object or, with *is_object, the
  * object has no known shape. */
-enum tr_status tr_record_detect(const char *line, size_t n, bool *is_object, enum tr_shape *out);
+enum tr_status tr_record_detect(const struct tr_source_map *map, const char *line, size_t n, bool *is_object,
+                                enum tr_shape *out);
 
 /* Appends the document of this line. Invalid UTF-8 becomes U+FFFD first. TR_USAGE means that the record must be
  * skipped: the error text is the reason, and nothing is appended. Other statuses are real failures. Ids of

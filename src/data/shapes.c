@@ -51,7 +51,8 @@ const struct tr_shape_row *tr_shape_row(enum tr_shape shape)
 bool tr_rules_use_chat(const struct tr_record_rules *r)
 {
     enum tr_shape_chat chat = tr_shape_row(r->shape)->chat;
-    return chat == TR_CHAT_REQUIRED || (chat == TR_CHAT_IF_THERE && r->chat);
+    bool has_format = r->map && r->map->prompt_format;
+    return chat == TR_CHAT_REQUIRED || (chat == TR_CHAT_IF_THERE && r->chat && !has_format);
 }
 
 static bool has_member(const cJSON *record, const char *key)
@@ -81,16 +82,26 @@ static enum tr_status refuse(const cJSON *record)
                                  "imitate: prompt and completion, or messages");
     return tr_fail(TR_USAGE,
                    "the members (%s) are not those of a known record: text, prompt + completion, instruction + output, "
-                   "messages, conversations, segments, or input_ids; name the member that holds the text with text_key",
+                   "messages, conversations, segments, or input_ids; name the members with columns, or that of a text "
+                   "with text_key",
                    keys);
 }
 
-enum tr_status tr_shape_find(const cJSON *record, enum tr_shape *out)
+static bool is_named(const struct tr_shape_row *row, const struct tr_source_map *map)
 {
-    for (size_t i = 0; i < TR_COUNT_OF(detected); i++)
-        if (has_keys(record, &rows[detected[i]])) {
-            *out = detected[i];
-            return TR_OK;
-        }
+    for (size_t i = 0; i < TR_COUNT_OF(row->keys) && row->keys[i]; i++)
+        if (cJSON_IsString(cJSON_GetObjectItemCaseSensitive(map->columns, row->keys[i])))
+            return true;
+    return false;
+}
+
+enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *map, enum tr_shape *out)
+{
+    for (int any = !(map && map->columns); any < 2; any++)
+        for (size_t i = 0; i < TR_COUNT_OF(detected); i++)
+            if (has_keys(record, &rows[detected[i]]) && (any || is_named(&rows[detected[i]], map))) {
+                *out = detected[i];
+                return TR_OK;
+            }
     return refuse(record);
 }

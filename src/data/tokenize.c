@@ -61,7 +61,7 @@ void tr_skip_list_release(struct tr_skip_list *l)
 
 /* The first record decides. Those that are not JSON objects are skipped later; if there are no others, the shape does
  * not matter. */
-static enum tr_status detect(const struct tr_source *source, enum tr_shape *out)
+static enum tr_status detect(const struct tr_source *source, const struct tr_source_map *map, enum tr_shape *out)
 {
     enum tr_status st = TR_OK;
     struct tr_table *table = NULL;
@@ -75,7 +75,7 @@ static enum tr_status detect(const struct tr_source *source, enum tr_shape *out)
             break;
         if (row.why)
             continue;
-        st = tr_record_detect(row.text, row.n, &is_object, out);
+        st = tr_record_detect(map, row.text, row.n, &is_object, out);
         if (st == TR_USAGE && is_object)
             TR_TRY(tr_fail_at(st, "%s:%" PRId64 ": ", source->path, row.number));
         if (st != TR_USAGE)
@@ -92,12 +92,16 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
 {
     enum tr_status st = TR_OK;
     const struct tr_data_options *o = t->options;
+    const struct tr_source_map *map = t->maps ? t->maps[source->i_path] : NULL;
     *r = (struct tr_record_rules){
-        .shape = o->text_key ? TR_SHAPE_TEXT : o->shape,
-        .text_key = o->text_key ? o->text_key : "text",
+        .shape = map && map->shape     ? map->shape
+                 : o->text_key && !map ? TR_SHAPE_TEXT
+                                       : o->shape,
+        .text_key = o->text_key && !map ? o->text_key : "text",
         .tokenizer = t->tokenizer,
         .chat = o->chat,
         .mask = o->mask,
+        .map = map,
     };
     if (source->kind == TR_SOURCE_TEXT && r->shape != TR_SHAPE_AUTO && r->shape != TR_SHAPE_TEXT)
         TR_TRY(tr_fail(TR_USAGE, "%s: data_format %s is of records, and this file is plain text; leave data_format out",
@@ -105,7 +109,7 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
     if (source->kind == TR_SOURCE_TEXT)
         r->shape = TR_SHAPE_TEXT;
     else if (r->shape == TR_SHAPE_AUTO)
-        TR_TRY(detect(source, &r->shape));
+        TR_TRY(detect(source, map, &r->shape));
     if (!o->cache_dir)
         TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a cache directory for its tokens", source->path));
     if (tr_shape_row(r->shape)->is_ids)
@@ -157,6 +161,8 @@ static enum tr_status cache_key(struct tr_make *m)
         tr_str_addf(&s, " records %" PRIu64 "-%" PRIu64, m->source->first, m->source->end);
     if (m->source->kind == TR_SOURCE_RECORDS)
         tr_str_addf(&s, " key %s", row->is_text ? r->text_key : "");
+    if (r->map)
+        tr_str_addf(&s, " map %s", r->map->text);
     if (row->is_ids) {
         tr_str_addf(&s, " vocab_size %" PRId64, o->vocab_size);
     } else {

@@ -28,6 +28,7 @@ void tr_skip_list_release(struct tr_skip_list *l);
 struct tr_tokenize {
     const struct tr_tokenizer *tokenizer; /* NULL: only sources of ids can be read */
     const struct tr_data_options *options;
+    struct tr_source_map *const *maps; /* one for each path, NULL: the usual names; NULL: for all */
     struct tr_cache cache;
     struct tr_seals seals;
     struct tr_pool *pool; /* opened when first needed */

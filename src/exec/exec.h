@@ -66,8 +66,9 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
 /* Runs the eval schedule on one batch. *loss_sum is the sum of the token losses; it is 0 on ranks without the last
  * stage. */
 enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum);
-/* Runs the schedule of a model that ends in logits: eval, or decode for a single token. *logits is (N, V) F32, valid
- * until the next call. With a cache, the batch holds positions first_position, first_position + 1, ... */
+/* Runs the schedule of a model that ends in logits: eval, prefill, or decode for a single token. *logits is (N, V) F32,
+ * or (1, V) where the model wants the last only, valid until the next call. With a cache, the keys and values of the
+ * batch become rows first_position, first_position + 1, ... of it. */
 enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_t first_position,
                               const struct tr_batch *batch, const float **logits);
 

@@ -244,7 +244,7 @@ enum tr_status tr_exec_logits(struct tr_exec *e, enum tr_purpose purpose, int64_
     char *at = e->base[TR_A_ACTS] + s->action[s->n_actions - 1].out;
     if (!e->dev->row->is_host) {
         char *copy = e->base[TR_A_SAVE] + e->c->memory.logits;
-        tr_device_copy_now(e->dev, copy, at, (size_t)(s->model->n_tokens * s->model->hp.vocab) * sizeof(float));
+        tr_device_copy_now(e->dev, copy, at, tr_logits_bytes(s));
         at = copy;
     }
     *logits = (const float *)(const void *)at;

@@ -4,6 +4,7 @@
  * usual names need nothing.
  */
 #include "import/shared_rows.h"
+#include "import/source.h"
 
 static bool is_axolotl(const struct tree *t)
 {
@@ -49,32 +50,142 @@ static const struct leaf *beside(const struct tree *t, const struct leaf *leaf, 
     return NULL;
 }
 
+/* Keys of an entry that name a column, a member of a message, or a text of the source. */
+static const struct {
+    const char *theirs, *group, *ours;
+} names[] = {
+    { "field_messages", "columns", "messages" },
+    { "field_tools", "columns", "tools" },
+    { "field_system", "columns", "system" },
+    { "field", "columns", "text" },
+    { "text_column", "columns", "text" },
+    { "message_field_role", "message", "role" },
+    { "message_field_content", "message", "content" },
+    { "message_field_training", "message", "train" },
+    { "field_thinking", "message", "reasoning_content" },
+    { "type.field_instruction", "columns", "instruction" },
+    { "type.field_input", "columns", "input" },
+    { "type.field_output", "columns", "output" },
+    { "type.field_system", "columns", "system" },
+    { "type.system_prompt", NULL, "system" },
+    { "type.system_format", NULL, "system_format" },
+    { "type.format", NULL, "prompt_format" },
+    { "type.no_input_format", NULL, "no_input_format" },
+};
+
+static bool is_usual(const char *group, const char *ours, const char *theirs)
+{
+    return group != NULL && strcmp(ours, theirs) == 0;
+}
+
+/* Whether every item of the list is one of the words. */
+static bool are_all(const struct leaf *leaf, const char *words)
+{
+    for (size_t i = 0; i < leaf->n_items; i++)
+        if (!tr_words_match(words, &(struct leaf){ .text = leaf->items[i] }))
+            return false;
+    return leaf->is_list || tr_words_match(words, leaf);
+}
+
+/* One key of an entry, `name` in it. */
+static void take_name(struct source *s, const struct leaf *leaf, const char *name)
+{
+    static const char mapping[] = "message_property_mappings.", roles[] = "roles.";
+    if (strcmp(name, "roles_to_train") == 0 && !are_all(leaf, "assistant gpt"))
+        tr_source_list(s, NULL, "train_roles", leaf);
+    if (leaf->is_null)
+        return;
+    for (size_t i = 0; i < TR_COUNT_OF(names); i++)
+        if (strcmp(names[i].theirs, name) == 0 && !is_usual(names[i].group, names[i].ours, leaf->text))
+            tr_source_set(s, names[i].group, names[i].ours, leaf->text);
+    if (strncmp(name, mapping, sizeof mapping - 1) == 0 && !is_usual("message", name + sizeof mapping - 1, leaf->text))
+        tr_source_set(s, "message", name + sizeof mapping - 1, leaf->text);
+    if (strncmp(name, roles, sizeof roles - 1) == 0 && !are_all(leaf, "user human assistant gpt system tool"))
+        tr_source_list(s, "roles", name + sizeof roles - 1, leaf);
+}
+
+/* Records with these names are seen from the file. */
+static void drop_usual(struct source *s)
+{
+    const cJSON *columns = cJSON_GetObjectItemCaseSensitive(s->doc, "columns");
+    const cJSON *message = cJSON_GetObjectItemCaseSensitive(s->doc, "message");
+    const char *list = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(columns, "messages"));
+    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "content"));
+    bool is_sharegpt = role != NULL && text != NULL && strcmp(role, "from") == 0 && strcmp(text, "value") == 0 &&
+                       cJSON_GetArraySize(message) == 2;
+    if (list == NULL || strcmp(list, "conversations") != 0 || !(is_sharegpt || message == NULL) ||
+        cJSON_GetArraySize(columns) != 1 || cJSON_GetArraySize(s->doc) != (message != NULL ? 2 : 1))
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(s->doc, "columns");
+    cJSON_DeleteItemFromObjectCaseSensitive(s->doc, "message");
+}
+
+/* How the records of the entry are read, in which the leaf stands. */
+static void take_entry(struct source *s, const struct tree *t, const struct leaf *leaf)
+{
+    const char *dot = strrchr(leaf->key, '.');
+    size_t n = dot != NULL ? (size_t)(dot - leaf->key) + 1 : 0;
+    const struct leaf *type = beside(t, leaf, "type");
+    bool is_defined = false;
+    if (type != NULL && tr_words_match("input_output input_output.load", type))
+        tr_source_set(s, NULL, "format", "input_output");
+    else if (type != NULL)
+        (void)tr_axolotl_type(s, type->text);
+    for (size_t i = 0; i < t->n_leaves; i++)
+        if (n != 0 && strncmp(t->leaves[i].key, leaf->key, n) == 0) {
+            take_name(s, &t->leaves[i], t->leaves[i].key + n);
+            is_defined |= strncmp(t->leaves[i].key + n, "type.", 5) == 0;
+        }
+    if (is_defined) { /* axolotl's defaults of a type that the file defines */
+        tr_source_set(s, NULL, "format", "alpaca");
+        if (beside(t, leaf, "type.format") == NULL)
+            tr_source_set(s, NULL, "prompt_format", "{instruction} {input} ");
+        if (beside(t, leaf, "type.no_input_format") == NULL)
+            tr_source_set(s, NULL, "no_input_format", "{instruction} ");
+        if (beside(t, leaf, "type.system_format") == NULL)
+            tr_source_set(s, NULL, "system_format", "{system}");
+    }
+    drop_usual(s);
+}
+
 /* A path is a file, a directory, a hub name, or the kind of the files that data_files names. */
 static void take_path(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
 {
-    static const char hub[] = "a hub name: it is found in the local cache of the hub, or downloaded first";
     const struct leaf *files = beside(t, leaf, "data_files");
     bool is_kind = tr_words_match("json csv text parquet arrow", leaf);
-    const char *slash = strchr(leaf->text, '/');
-    bool is_hub = !is_kind && slash != NULL && slash != leaf->text && leaf->text[0] != '.' &&
-                  strchr(slash + 1, '/') == NULL && !tr_file_exists(leaf->text) && !tr_dir_exists(leaf->text) &&
-                  strchr(slash + 1, '.') == NULL;
-    if (files == NULL) {
-        tr_import_add(im, t, leaf, is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets, leaf->text,
-                      is_hub ? hub : NULL);
-        return;
-    }
-    for (size_t i = 0; i < (files->is_list ? files->n_items : 1); i++) {
+    bool is_hub = !is_kind && tr_source_is_hub(leaf->text);
+    enum tr_import_verdict verdict = is_hub ? TR_IMPORT_DIFFERS : row->verdict;
+    struct source s;
+    tr_source_open(&s);
+    take_entry(&s, t, leaf);
+    if (files == NULL)
+        tr_source_give(&s, im, t, leaf, verdict, row->sets, leaf->text, is_hub ? SOURCE_HUB : NULL);
+    for (size_t i = 0; files != NULL && i < (files->is_list ? files->n_items : 1); i++) {
         char path[TR_PATH_MAX];
         const char *name = files->is_list ? files->items[i] : files->text;
         if (is_kind || tr_path_join(path, leaf->text, name) != TR_OK)
             snprintf(path, sizeof path, "%s", name);
-        tr_import_add(im, t, leaf, is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets, path, is_hub ? hub : NULL);
+        tr_source_give(&s, im, t, leaf, verdict, row->sets, path, is_hub ? SOURCE_HUB : NULL);
     }
+    tr_source_close(&s);
+}
+
+/* Whether a type is one whose prompts are texts. */
+static bool is_text_type(const struct tree *t, const struct leaf *leaf, char *out, size_t n_out)
+{
+    struct source s;
+    (void)t;
+    tr_source_open(&s);
+    bool is_known = tr_axolotl_type(&s, leaf->text);
+    tr_source_close(&s);
+    snprintf(out, n_out, "%s", leaf->text);
+    return is_known;
 }
 
 #define LORA         .when = "adapter=lora qlora"
 #define NO_RL        "there is no reinforcement learning here"
+#define IN_DATA      "part of its source in data"
 #define SHAPES       "records have one of the shapes of docs/guide/data.md"
 #define OWN_TEMPLATE "the model's own chat template is used; chat_template names another"
 
@@ -94,8 +205,11 @@ static const struct import_row rows[] = {
     { .key = "test_datasets[].path", TAKEN, .sets = "eval_data", .apply = take_path },
     { .key = "datasets[].type test_datasets[].type", .value = "chat_template chat_template.* sharegpt sharegpt:* sharegpt.*", DECIDED, .why = "conversations are seen from the records" },
     { .key = "datasets[].type test_datasets[].type pretraining_dataset[].type", .value = "completion pretrain completion:*", DECIDED, .why = "text is seen from the records" },
-    { .key = "datasets[].type test_datasets[].type", .value = "alpaca alpaca:* alpaca_chat* alpaca_w_system*", DIFFERS, .why = "with a chat template of the model records become conversations of it; without one they have Stanford's text" },
-    { .key = "datasets[].type", .value = "input_output input_output.*", TAKEN, .sets = "data_format=input_output" },
+    { .key = "datasets[].type test_datasets[].type", .value = "metharme metharme.load", DIFFERS, .why = "an answer ends with one EOS token, not with three" },
+    { .key = "datasets[].type test_datasets[].type", TAKEN, .convert = is_text_type, .why = "its columns and prompt texts are in data" },
+    { .key = "datasets[].type test_datasets[].type", .value = "input_output input_output.load", TAKEN, .why = IN_DATA },
+    { .key = "datasets[].type.field_instruction datasets[].type.field_input datasets[].type.field_output datasets[].type.field_system datasets[].type.system_prompt datasets[].type.system_format datasets[].type.format datasets[].type.no_input_format", TAKEN, .why = IN_DATA },
+    { .key = "test_datasets[].type.field_instruction test_datasets[].type.field_input test_datasets[].type.field_output test_datasets[].type.field_system test_datasets[].type.system_prompt test_datasets[].type.system_format test_datasets[].type.format test_datasets[].type.no_input_format", TAKEN, .why = IN_DATA },
     { .key = "datasets[].type", .value = "*.argilla* *.intel *.icr *.prompt_pairs *.ultra chatml.* llama3.*", DIFFERS, .when = "rl=dpo orpo kto ipo simpo", .why = "pairs are seen from the records" },
     { .key = "datasets[].type test_datasets[].type datasets[].type.* test_datasets[].type.*", CANNOT, .why = SHAPES },
     { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", .value = "train", DECIDED, .why = "all of data is used" },
@@ -103,15 +217,10 @@ static const struct import_row rows[] = {
     { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", .value = "default main", DECIDED, .why = "all of data is used" },
     { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name datasets[].shards datasets[].shards_idx datasets[].revision pretraining_dataset[].skip", .value = "@on", CANNOT, .why = "name the files of this part with data" },
     { .key = "datasets[].data_files test_datasets[].data_files pretraining_dataset[].data_files", DECIDED, .why = "files of path" },
-    { .key = "datasets[].field_messages test_datasets[].field_messages", .value = "messages conversations", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].message_property_mappings.role datasets[].message_field_role test_datasets[].message_property_mappings.role", .value = "role from", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].message_property_mappings.content datasets[].message_field_content test_datasets[].message_property_mappings.content", .value = "content value", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].field pretraining_dataset[].text_column pretraining_dataset[].field datasets[].text_column", TAKEN, .sets = "text_key" },
-    { .key = "datasets[].roles.user", .value = "user human", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].roles.assistant", .value = "assistant gpt", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].roles.system", .value = "system", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].roles.tool", .value = "tool", DECIDED, .why = "seen from the records" },
-    { .key = "datasets[].roles_to_train", .value = "assistant gpt", DECIDED, .why = "the assistant's turns are trained" },
+    { .key = "datasets[].field_messages datasets[].field_tools datasets[].field_system datasets[].field datasets[].text_column datasets[].field_thinking datasets[].message_property_mappings.* datasets[].message_field_role datasets[].message_field_content datasets[].message_field_training datasets[].roles.* datasets[].roles_to_train", TAKEN, .why = IN_DATA },
+    { .key = "test_datasets[].field_messages test_datasets[].field_tools test_datasets[].field_system test_datasets[].field test_datasets[].text_column test_datasets[].field_thinking test_datasets[].message_property_mappings.* test_datasets[].message_field_role test_datasets[].message_field_content test_datasets[].message_field_training test_datasets[].roles.* test_datasets[].roles_to_train", TAKEN, .why = IN_DATA },
+    { .key = "pretraining_dataset[].text_column pretraining_dataset[].field", TAKEN, .why = IN_DATA },
+    IDLE("datasets[].template_thinking_key test_datasets[].template_thinking_key", "reasoning has both names, reasoning_content and thinking"),
     { .key = "datasets[].train_on_eos datasets[].train_on_eot", .value = "turn", DECIDED, .why = "the end of each trained turn is trained" },
     { .key = "datasets[].chat_template", .value = "tokenizer_default", DECIDED, .why = "the model's own" },
     { .key = "datasets[].chat_template", DIFFERS, .why = OWN_TEMPLATE },

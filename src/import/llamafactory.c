@@ -1,10 +1,11 @@
 /* llamafactory.c - LLaMA-Factory's YAML (hparams/, data/parser.py), and dataset_info.json, where its datasets are
  * named.
  *
- * A dataset is a name in that file: the file behind it becomes a source of data. Records with the usual columns are
- * read as they are; columns with other names are refused by name.
+ * A dataset is a name in that file: the file behind it becomes a source of data, with the names of its columns and
+ * roles where they are not the usual ones.
  */
 #include "import/shared_rows.h"
+#include "import/source.h"
 
 static bool is_llamafactory(const struct tree *t)
 {
@@ -22,45 +23,99 @@ static const struct leaf *member(const struct tree *info, const char *name, cons
     return n > 0 && n < IMPORT_KEY_MAX ? tr_tree_find(info, full) : NULL;
 }
 
-/* Columns and tags that the reader of records knows by itself, or the cause why not. */
-static bool columns_are_known(const struct tree *info, const char *name, char *why, size_t n_why)
+/* What a dataset may not have, or the cause why not. */
+static bool can_be_read(const struct tree *info, const char *name, char *why, size_t n_why)
 {
     static const struct {
-        const char *path, *words;
+        const char *path, *words, *rule;
     } known[] = {
-        { "columns.prompt", "instruction text prompt" },
-        { "columns.query", "input" },
-        { "columns.response", "output completion" },
-        { "columns.system", "system" },
-        { "columns.history", "history" },
-        { "columns.messages", "conversations messages" },
-        { "columns.chosen", "chosen" },
-        { "columns.rejected", "rejected" },
-        { "columns.kto_tag", "kto_tag label" },
-        { "columns.tools", "tools" },
-        { "tags.role_tag", "from role" },
-        { "tags.content_tag", "value content" },
-        { "tags.user_tag", "human user" },
-        { "tags.assistant_tag", "gpt assistant" },
-        { "tags.system_tag", "system" },
-        { "tags.observation_tag", "observation tool" },
-        { "tags.function_tag", "function_call" },
-        { "formatting", "alpaca sharegpt openai" },
-        { "split", "train" },
-        { "columns.images", "@absent" },
-        { "columns.videos", "@absent" },
-        { "columns.audios", "@absent" },
-        { "subset", "@absent" },
+        { "formatting", "alpaca sharegpt openai", "alpaca, sharegpt and openai are read" },
+        { "split", "train", "name the files of this part with data" },
+        { "columns.images", "@absent", "text only" },
+        { "columns.videos", "@absent", "text only" },
+        { "columns.audios", "@absent", "text only" },
+        { "subset", "@absent", "name the files of this part with data" },
+        { "folder", "@absent", "name the files of this part with data" },
+        { "num_samples", "@absent", "every record is used" },
+        { "script_url", "@absent", "no program of a dataset is run" },
     };
     for (size_t i = 0; i < TR_COUNT_OF(known); i++) {
         const struct leaf *leaf = member(info, name, known[i].path);
         if (leaf != NULL && !tr_words_match(known[i].words, leaf)) {
-            snprintf(why, n_why, "%s:%zu: %s.%s is %s; records are read with %s", info->path, leaf->line, name,
-                     known[i].path, leaf->text, known[i].words[0] == '@' ? "text only" : known[i].words);
+            snprintf(why, n_why, "%s:%zu: %s.%s is %s; %s", info->path, leaf->line, name, known[i].path, leaf->text,
+                     known[i].rule);
             return false;
         }
     }
     return true;
+}
+
+/* A column that the file names and that has another name here. */
+static void take_column(struct source *s, const struct tree *info, const char *name, const char *theirs,
+                        const char *ours)
+{
+    char path[64];
+    snprintf(path, sizeof path, "columns.%s", theirs);
+    const struct leaf *leaf = member(info, name, path);
+    if (leaf != NULL && strcmp(leaf->text, ours) != 0)
+        tr_source_set(s, "columns", ours, leaf->text);
+}
+
+/* Given columns clear the defaults of those that they leave out. */
+static void take_alpaca(struct source *s, const struct tree *info, const char *name, bool is_text)
+{
+    static const char *const left_out[][2] = { { "columns.query", "input" },
+                                               { "columns.history", "history" },
+                                               { "columns.system", "system" } };
+    char path[IMPORT_KEY_MAX];
+    snprintf(path, sizeof path, "%s.columns", name);
+    if (is_text) {
+        const struct leaf *column = member(info, name, "columns.prompt");
+        tr_source_set(s, "columns", "text", column != NULL ? column->text : "instruction");
+        return;
+    }
+    take_column(s, info, name, "prompt", "instruction");
+    take_column(s, info, name, "query", "input");
+    take_column(s, info, name, "response", "output");
+    take_column(s, info, name, "history", "history");
+    take_column(s, info, name, "chosen", "chosen");
+    take_column(s, info, name, "rejected", "rejected");
+    take_column(s, info, name, "kto_tag", "label");
+    bool is_paired = member(info, name, "ranking") != NULL || member(info, name, "columns.kto_tag") != NULL;
+    for (size_t i = 0; tr_tree_has(info, path) && !is_paired && i < TR_COUNT_OF(left_out); i++)
+        if (member(info, name, left_out[i][0]) == NULL)
+            tr_source_set(s, "columns", left_out[i][1], NULL);
+}
+
+static void take_chat(struct source *s, const struct tree *info, const char *name)
+{
+    static const char *const tags[][2] = { { "tags.user_tag", "user" },
+                                           { "tags.assistant_tag", "assistant" },
+                                           { "tags.observation_tag", "tool" },
+                                           { "tags.function_tag", "function_call" },
+                                           { "tags.system_tag", "system" } };
+    const struct leaf *list = member(info, name, "columns.messages");
+    const struct leaf *role = member(info, name, "tags.role_tag"), *text = member(info, name, "tags.content_tag");
+    const char *names[] = { list != NULL ? list->text : "conversations", role != NULL ? role->text : "from",
+                            text != NULL ? text->text : "value" };
+    bool is_usual =
+        (strcmp(names[0], "conversations") == 0 && strcmp(names[1], "from") == 0 && strcmp(names[2], "value") == 0) ||
+        (strcmp(names[0], "messages") == 0 && strcmp(names[1], "role") == 0 && strcmp(names[2], "content") == 0);
+    for (size_t i = 0; i < TR_COUNT_OF(tags); i++) {
+        const struct leaf *tag = member(info, name, tags[i][0]);
+        if (tag != NULL && !tr_words_match("user human assistant gpt system tool observation function_call", tag)) {
+            tr_source_set(s, "roles", tags[i][1], tag->text);
+            is_usual = false;
+        }
+    }
+    if (is_usual)
+        return;
+    if (strcmp(names[0], "messages") != 0)
+        tr_source_set(s, "columns", "messages", names[0]);
+    if (strcmp(names[1], "role") != 0)
+        tr_source_set(s, "message", "role", names[1]);
+    if (strcmp(names[2], "content") != 0)
+        tr_source_set(s, "message", "content", names[2]);
 }
 
 static void take_dataset(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const char *option,
@@ -68,25 +123,34 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
 {
     char path[TR_PATH_MAX], why[512];
     const struct leaf *file = member(info, name, "file_name"), *hub = member(info, name, "hf_hub_url");
-    const struct leaf *text = member(info, name, "columns.prompt");
+    const struct leaf *kind = member(info, name, "formatting"), *stage = tr_tree_find(t, "stage");
+    struct source s;
+    tr_source_open(&s);
     if (hub == NULL)
         hub = member(info, name, "ms_hub_url");
+    if (kind != NULL && tr_words_match("sharegpt openai", kind))
+        take_chat(&s, info, name);
+    else
+        take_alpaca(&s, info, name, stage != NULL && strcmp(stage->text, "pt") == 0);
+    take_column(&s, info, name, "system", "system");
+    const struct leaf *system = tr_tree_find(t, "default_system");
+    if (system != NULL)
+        tr_source_set(&s, NULL, "system", system->text);
+    take_column(&s, info, name, "tools", "tools");
     if (!tr_tree_has(info, name)) {
         snprintf(why, sizeof why, "%s has no dataset %s", info->path, name);
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
-    } else if (!columns_are_known(info, name, why, sizeof why)) {
+    } else if (!can_be_read(info, name, why, sizeof why)) {
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
     } else if (file != NULL && tr_path_join(path, dir, file->text) == TR_OK) {
-        tr_import_add(im, t, leaf, TR_IMPORT_TAKEN, option, path, NULL);
-        if (text != NULL && strcmp(text->text, "text") == 0 && tr_import_given(im, "text_key") == NULL)
-            tr_import_add(im, t, leaf, TR_IMPORT_TAKEN, "text_key", "text", NULL);
+        tr_source_give(&s, im, t, leaf, TR_IMPORT_TAKEN, option, path, NULL);
     } else if (hub != NULL) {
-        tr_import_add(im, t, leaf, TR_IMPORT_DIFFERS, option, hub->text,
-                      "a hub name: it is found in the local cache of the hub, or downloaded first");
+        tr_source_give(&s, im, t, leaf, TR_IMPORT_DIFFERS, option, hub->text, SOURCE_HUB);
     } else {
         snprintf(why, sizeof why, "%s: %s names no file", info->path, name);
         tr_import_add(im, t, leaf, TR_IMPORT_CANNOT, NULL, NULL, why);
     }
+    tr_source_close(&s);
 }
 
 /* "identity,alpaca_en_demo" by dataset_info.json of dataset_dir. */
@@ -190,7 +254,10 @@ static const struct import_row rows[] = {
     { .key = "val_size", .value = "@share", TAKEN, .sets = "eval_split" },
     { .key = "val_size", .value = "@on", CANNOT, .why = "eval_split is a share of the rows" },
     IDLE("streaming buffer_size tokenized_path data_shared_file_system ignore_pad_token_for_loss preprocessing_num_workers preprocessing_batch_size eval_num_beams dataset_shards eval_on_each_dataset", "rows are made once, before step 0"),
-    { .key = "tool_format default_system enable_thinking preserve_thinking", .value = "@on", DIFFERS, .why = "the chat template decides it" },
+    { .key = "enable_thinking", .value = "true", DIFFERS, .sets = "chat_template_kwargs={\"enable_thinking\":true}", .why = "a variable of the chat template, which decides what it means" },
+    { .key = "enable_thinking", .value = "false", DIFFERS, .sets = "chat_template_kwargs={\"enable_thinking\":false}", .why = "a variable of the chat template, which decides what it means" },
+    { .key = "tool_format preserve_thinking", .value = "@on", DIFFERS, .why = "the chat template decides it" },
+    { .key = "default_system", .value = "@on", TAKEN, .why = "part of each source in data" },
     { .key = "disable_gradient_checkpointing", .value = "@on", TAKEN, .sets = "recompute=none" },
     { .key = "disable_gradient_checkpointing", .value = "@off", TAKEN, .sets = "recompute=block" },
     { .key = "disable_gradient_checkpointing gradient_checkpointing", .value = "@absent", TAKEN, .sets = "recompute=block", .when = "stage=sft pt dpo kto", .why = "LLaMA-Factory's default" },

@@ -36,7 +36,8 @@ static void add_value(const char *text, bool is_json, struct tr_str *out)
     bool is_number = tr_parse_real(text, &unused) == TR_OK && strchr("+.", text[0]) == NULL;
     tr_error_clear();
     bool is_bool = strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
-    if (is_number || is_bool || (!is_json && is_plain(text)))
+    bool is_object = text[0] == '{'; /* a source of data: JSON's objects are YAML's too */
+    if (is_number || is_bool || is_object || (!is_json && is_plain(text)))
         tr_str_addf(out, "%s", text);
     else
         tr_str_json(out, text);

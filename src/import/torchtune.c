@@ -3,7 +3,7 @@
  * Its defaults are PyTorch's: no clipping, a constant rate without a scheduler, a decay of 0.01; and bf16 is all of it,
  * weights and moments included.
  */
-#include "import/import_impl.h"
+#include "import/source.h"
 
 static bool is_torchtune(const struct tree *t)
 {
@@ -52,9 +52,52 @@ static void take_targets(struct tr_import *im, const struct tree *t, const struc
         tr_import_add(im, t, leaf, row->verdict, "lora_target_modules", mlp[i], NULL);
 }
 
+/* A key of `dataset`, if it is there and says something else than the usual name. */
+static void take_name(struct source *s, const struct tree *t, const char *key, const char *group, const char *ours)
+{
+    const struct leaf *leaf = tr_tree_find(t, key);
+    if (leaf != NULL && !(group != NULL && strcmp(leaf->text, ours) == 0))
+        tr_source_set(s, group, ours, leaf->text);
+}
+
+/* Files of `dataset`, read as its component reads them. */
+static void take_files(struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                       const struct import_row *row)
+{
+    const struct leaf *kind = tr_tree_find(t, "dataset._component_"),
+                      *list = tr_tree_find(t, "dataset.conversation_column");
+    const struct leaf *style = tr_tree_find(t, "dataset.conversation_style");
+    bool is_sharegpt = style != NULL && strcmp(style->text, "sharegpt") == 0;
+    struct source s;
+    tr_source_open(&s);
+    if (tr_words_match("*.instruct_dataset", kind)) {
+        tr_source_set(&s, NULL, "format", "alpaca");
+        tr_source_set(&s, "columns", "instruction", "input");
+        take_name(&s, t, "dataset.column_map.input", "columns", "instruction");
+        take_name(&s, t, "dataset.column_map.output", "columns", "output");
+        tr_source_set(&s, "columns", "input", NULL);
+    } else if (tr_words_match("*.chat_dataset", kind) && list != NULL &&
+               strcmp(list->text, is_sharegpt ? "conversations" : "messages") != 0) {
+        tr_source_set(&s, NULL, "format", is_sharegpt ? "sharegpt" : "messages");
+        tr_source_set(&s, "columns", "messages", list->text);
+    } else if (kind != NULL) {
+        take_name(&s, t, "dataset.column_map.instruction", "columns", "instruction");
+        take_name(&s, t, "dataset.column_map.input", "columns", "input");
+        take_name(&s, t, "dataset.column_map.output", "columns", "output");
+        take_name(&s, t, "dataset.column", "columns", "text");
+    }
+    take_name(&s, t, "dataset.new_system_prompt", NULL, "system");
+    bool is_hub = !leaf->is_list && tr_source_is_hub(leaf->text);
+    for (size_t i = 0; i < (leaf->is_list ? leaf->n_items : 1); i++)
+        tr_source_give(&s, im, t, leaf, is_hub ? TR_IMPORT_DIFFERS : row->verdict, row->sets,
+                       leaf->is_list ? leaf->items[i] : leaf->text, is_hub ? SOURCE_HUB : NULL);
+    tr_source_close(&s);
+}
+
 #define NO_RL          "there is no reinforcement learning and no distillation here"
 #define NOT_A_TRAINING "not a training: trireme eval and trireme generate"
-#define HUB            "a hub name: it is found in the local cache of the hub, or downloaded first"
+#define HUB            SOURCE_HUB
+#define IN_DATA        "part of its source in data"
 
 /* clang-format off */
 static const struct import_row rows[] = {
@@ -96,8 +139,7 @@ static const struct import_row rows[] = {
     { .key = "dataset._component_", .value = "*.alpaca_dataset *.alpaca_cleaned_dataset *.instruct_dataset *.chat_dataset *.text_completion_dataset *.preference_dataset", DECIDED, .why = "the first record of a file says what it holds" },
     { .key = "dataset._component_", CANNOT, .why = "name the files with data" },
     { .key = "dataset.source", .value = "json text csv parquet", DECIDED, .why = "data_files says it" },
-    SAME("dataset.source", "data"),
-    { .key = "dataset.data_files", TAKEN, .sets = "data" },
+    { .key = "dataset.source dataset.data_files", TAKEN, .sets = "data", .apply = take_files },
     { .key = "dataset.split", .value = "train", DECIDED, .why = "all of data is trained on" },
     { .key = "dataset.split", TAKEN, .sets = "eval_split", .convert = held_out },
     { .key = "dataset.split", CANNOT, .why = "eval_split holds a share out; other parts are files of their own" },
@@ -105,9 +147,11 @@ static const struct import_row rows[] = {
     { .key = "dataset.packed", .value = "@off", TAKEN, .sets = "packing=none" },
     { .key = "dataset.packed", .value = "@absent", TAKEN, .sets = "packing=none", .when = "dataset._component_=@on", .why = "torchtune's default: one record a row" },
     { .key = "dataset.train_on_input", .value = "@on", TAKEN, .sets = "train_on=all" },
+    { .key = "dataset.train_on_input", .value = "@absent", TAKEN, .sets = "train_on=all", .when = "dataset._component_=*.alpaca_dataset *.alpaca_cleaned_dataset", .why = "torchtune's default for alpaca" },
     { .key = "dataset.conversation_style", .value = "sharegpt openai", DECIDED, .why = "the first record of a file says what it holds" },
-    SAME("dataset.column", "text_key"),
-    { .key = "dataset.new_system_prompt dataset.column_map dataset.column_map.* dataset.conversation_column", .value = "@on", CANNOT, .why = "rename the columns of the records" },
+    { .key = "dataset.new_system_prompt", DIFFERS, .why = "the system prompt of records that have none" },
+    { .key = "dataset.column dataset.column_map.instruction dataset.column_map.input dataset.column_map.output dataset.conversation_column", TAKEN, .why = IN_DATA },
+    { .key = "dataset.column_map dataset.column_map.*", .value = "@on", CANNOT, .why = "columns are instruction, input and output" },
     { .key = "dataset.add_eos", .value = "@off", DIFFERS, .why = "the end of a document is trained" },
     { .key = "dataset.subset dataset.name dataset.partition dataset.filter_fn", .value = "@on", CANNOT, .why = "name the files of this part with data" },
     { .key = "dataset_val._component_ dataset_val.split", DECIDED, .when = "dataset.split=train[*", .why = "eval_split holds it out" },

@@ -296,14 +296,34 @@ tr_val tr_slice(struct tr_build *b, tr_val x, int64_t col, int64_t n_cols)
     return tr_value_view(b->p, x, col, n_cols, "slice");
 }
 
+/* The row of x that the first target names: a prompt needs the logits of its last token only. */
+static tr_val last_row(struct tr_build *b, tr_val x)
+{
+    tr_val index = batch(b, TR_B_TARGETS), y = temp(b, cols_of(b, x), "last");
+    b->p->value[index].rows = b->p->value[y].rows = 1;
+    struct tr_node *n = tr_node_add(b->p, TR_OP_EMBED, TR_FORWARD);
+    n->in[0] = index;
+    n->in[1] = x;
+    n->out[0] = y;
+    n->attr.scale = 1.0f;
+    return y;
+}
+
+static void logits(struct tr_build *b, tr_val x, tr_val w)
+{
+    tr_val row = b->wants_last ? last_row(b, x) : x, z = fixed_f32(b, b->hp->vocab, "logits");
+    b->p->value[z].rows = b->p->value[row].rows;
+    struct tr_node *n = tr_node_add(b->p, TR_OP_LINEAR, TR_FORWARD);
+    n->in[0] = row;
+    n->in[1] = w;
+    n->out[0] = b->p->out = z;
+}
+
 void tr_head(struct tr_build *b, tr_val x, const char *name)
 {
     tr_val w = param(b, name, ".weight", 2, b->hp->vocab, b->hp->hidden, TR_INIT_NORMAL, 0);
     if (b->wants_logits) {
-        struct tr_node *n = tr_node_add(b->p, TR_OP_LINEAR, TR_FORWARD);
-        n->in[0] = x;
-        n->in[1] = w;
-        n->out[0] = b->p->out = fixed_f32(b, b->hp->vocab, "logits");
+        logits(b, x, w);
         return;
     }
     tr_val target = batch(b, TR_B_TARGETS), loss = fixed_f32(b, 1, "loss");

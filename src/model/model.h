@@ -158,6 +158,7 @@ struct tr_model_options {
     struct tr_words ignore_keys;   /* keys of config.json that the user declares harmless */
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */
     bool takes_names;              /* a name or a size of known.h is a model too, where no path has that name */
+    bool wants_last;               /* with wants_logits: only those of the row that the first target names */
 };
 
 /* Reads <dir>/config.json, or a config.json by its own path, and builds the programs. Needs no weights. */

@@ -51,6 +51,7 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .n_positions = m->n_positions,
                           .kind = kind,
                           .wants_logits = opt->wants_logits,
+                          .wants_last = opt->wants_last,
                           .step = TR_NONE };
     for (int i = 0; i < TR_B_COUNT; i++)
         b.batch[i] = TR_NONE;

@@ -112,8 +112,8 @@ struct tr_observe_lost {
 struct tr_observe_lost tr_observe_lost(const struct tr_observe *o);
 
 /* Cuts events.jsonl back to `step`: step, eval and checkpoint lines of later steps go, and so do torn lines; everything
- * else keeps its bytes and its order. Atomic (old file or new file), memory bounded by one line. An absent file is
- * fine. n_removed may be NULL. */
+ * else keeps its bytes and its order. Atomic (old file or new file), memory bounded by one line. Reads the tail only:
+ * torn lines before the last MiB stay. An absent file is fine. n_removed may be NULL. */
 enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_removed);
 
 /* A plot of n values over x_first..x_last, `columns` wide and `rows` high, labels included. Non-finite values are gaps.

@@ -15,6 +15,19 @@ struct tr_events {
 static const char *const kind_names[] = { "step", "eval", "checkpoint", "grad_norms", "layout", "end" };
 static_assert(TR_COUNT_OF(kind_names) == TR_EVENT_OTHER, "one name a kind");
 
+enum tr_status tr_events_open_at(const char *path, uint64_t at, struct tr_events **out)
+{
+    enum tr_status st = tr_events_open(path, 0, out);
+    if (st == TR_OK)
+        tr_tail_seek((*out)->tail, at);
+    return st;
+}
+
+uint64_t tr_events_at(const struct tr_events *r)
+{
+    return tr_tail_at(r->tail);
+}
+
 enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_events **out)
 {
     struct tr_events *r = calloc(1, sizeof *r);

@@ -37,6 +37,8 @@ struct tr_event {
 struct tr_events;
 /* tail_bytes > 0: only the events that begin in the last so many bytes. A path that does not exist: TR_IO. */
 enum tr_status tr_events_open(const char *path, uint64_t tail_bytes, struct tr_events **out);
+/* From a place that tr_events_at() gave. */
+enum tr_status tr_events_open_at(const char *path, uint64_t at, struct tr_events **out);
 void tr_events_close(struct tr_events *r); /* NULL is fine */
 /* The next event, valid until the next call; false: there are no more. r NULL: none. */
 bool tr_events_next(struct tr_events *r, struct tr_event *out);
@@ -49,6 +51,7 @@ bool tr_events_was_replaced(const struct tr_events *r);
  * unit in the last place: five times as fast, for readers of all steps of a long run. */
 void tr_events_be_brief(struct tr_events *r);
 int64_t tr_events_skipped(const struct tr_events *r);       /* lines so far that are no events */
+uint64_t tr_events_at(const struct tr_events *r);           /* bytes of the file up to the end of the last event */
 enum tr_status tr_events_failed(const struct tr_events *r); /* TR_IO: reading stopped before the end */
 
 #endif

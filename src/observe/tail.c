@@ -45,6 +45,16 @@ void tr_tail_follow(struct tr_tail *t)
     t->is_following = true;
 }
 
+void tr_tail_seek(struct tr_tail *t, uint64_t at)
+{
+    t->n_read = at;
+}
+
+uint64_t tr_tail_at(const struct tr_tail *t)
+{
+    return t->n_read - (t->to - t->from);
+}
+
 void tr_tail_close(struct tr_tail *t)
 {
     if (t == NULL)

@@ -16,7 +16,10 @@ struct tr_tail;
  * they begin in. */
 enum tr_status tr_tail_open(const char *path, size_t max_line, uint64_t tail_bytes, struct tr_tail **out);
 void tr_tail_follow(struct tr_tail *t); /* the file grows: a last line without its newline is left for a later call */
-void tr_tail_close(struct tr_tail *t);  /* NULL is fine */
+void tr_tail_seek(struct tr_tail *t,
+                  uint64_t at);               /* before the first line: the one that begins at this byte comes first */
+uint64_t tr_tail_at(const struct tr_tail *t); /* the byte behind the last line that was read */
+void tr_tail_close(struct tr_tail *t);        /* NULL is fine */
 /* The next line without its newline, NUL-terminated and valid until the next call. TR_TAIL_NONE: there are no more; of
  * a file that is followed, more may come. */
 enum tr_tail_line tr_tail_next(struct tr_tail *t, char **line, size_t *n);

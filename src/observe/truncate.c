@@ -1,7 +1,9 @@
 /* truncate.c - cuts events.jsonl back to a step, so that the log of a resumed run is the log of an undisturbed one.
  *
  * Invariant: the name holds the old file or the new one, never a mix; memory is one line, whatever the file's size.
- * A line that is no event (torn by a crash or a full disk) goes; one that only lacks its newline is whole.
+ * A line that is no event (torn by a crash or a full disk) goes; one that only lacks its newline is whole. Steps are
+ * logged in order, so everything before a line of a step that stays is kept unread: a long log costs what its tail
+ * costs. Where only whole lines at the end go, the file is cut in place; else it is written anew.
  */
 #include "observe/observe_impl.h"
 
@@ -9,25 +11,122 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { TAIL_BYTES = 1 << 20 };
+
 /* Is the event part of a run that ended at `step`? */
 static bool keeps(const struct tr_event *e, int64_t step)
 {
     return e->kind >= TR_EVENT_LAYOUT || e->step <= step;
 }
 
-static enum tr_status copy_lines(struct tr_events *in, FILE *out, const char *path, int64_t step, int64_t *n_removed)
+/* What is to be done with a log. Bytes [0, kept) stay as they are. */
+struct log_cut {
+    uint64_t kept;
+    uint64_t end;      /* bytes up to the first line that goes */
+    bool is_only_tail; /* every line after that goes too */
+    int64_t n_removed;
+};
+
+/* Finds a line of a step that stays, in the last tail_bytes; *out is where it ends, 0 where there is none. */
+static enum tr_status find_kept(const char *path, uint64_t tail_bytes, int64_t step, uint64_t *out)
 {
+    struct tr_events *in = NULL;
     struct tr_event e;
-    while (!ferror(out) && tr_events_next(in, &e)) {
+    *out = 0;
+    enum tr_status st = tr_events_open(path, tail_bytes, &in);
+    if (st != TR_OK)
+        return st;
+    while (*out == 0 && tr_events_next(in, &e))
+        if (e.kind == TR_EVENT_STEP && e.step <= step)
+            *out = tr_events_at(in);
+    st = tr_events_failed(in);
+    tr_events_close(in);
+    return st;
+}
+
+/* Reads the lines behind `kept`. */
+static enum tr_status look(const char *path, int64_t step, struct log_cut *cut)
+{
+    struct tr_events *in = NULL;
+    struct tr_event e;
+    enum tr_status st = tr_events_open_at(path, cut->kept, &in);
+    if (st != TR_OK)
+        return st;
+    cut->end = cut->kept;
+    cut->is_only_tail = true;
+    while (tr_events_next(in, &e)) {
+        int64_t n_gone = cut->n_removed + tr_events_skipped(in);
+        if (!keeps(&e, step))
+            cut->n_removed++;
+        else if (n_gone > 0)
+            cut->is_only_tail = false;
+        else
+            cut->end = tr_events_at(in);
+    }
+    cut->n_removed += tr_events_skipped(in);
+    st = tr_events_failed(in);
+    tr_events_close(in);
+    return st;
+}
+
+static enum tr_status plan_cut(const char *path, int64_t step, struct log_cut *cut)
+{
+    uint64_t n_bytes = 0, tail = TAIL_BYTES;
+    int fd = -1;
+    char last = '\n';
+    enum tr_status st = tr_file_open_read(path, &fd, &n_bytes);
+    if (st != TR_OK)
+        return st;
+    bool is_read = n_bytes == 0 || pread(fd, &last, 1, (off_t)n_bytes - 1) == 1;
+    close(fd);
+    if (!is_read)
+        return tr_fail(TR_IO, "%s: cannot be read to its end", path);
+    *cut = (struct log_cut){ 0 };
+    while (st == TR_OK && cut->kept == 0 && tail < n_bytes) {
+        st = find_kept(path, tail, step, &cut->kept);
+        tail *= 4;
+    }
+    if (st == TR_OK)
+        st = look(path, step, cut);
+    cut->is_only_tail = cut->is_only_tail && (cut->n_removed > 0 || last == '\n'); /* a whole line gets its newline */
+    return st;
+}
+
+static enum tr_status copy_kept(const char *path, uint64_t n, FILE *out)
+{
+    char block[1 << 16];
+    uint64_t n_bytes = 0;
+    int fd = -1;
+    enum tr_status st = tr_file_open_read(path, &fd, &n_bytes);
+    if (st != TR_OK)
+        return st;
+    while (n > 0 && !ferror(out)) {
+        ssize_t got = read(fd, block, n < sizeof block ? (size_t)n : sizeof block);
+        if (got <= 0)
+            break;
+        (void)fwrite(block, 1, (size_t)got, out);
+        n -= (uint64_t)got;
+    }
+    close(fd);
+    return n == 0 || ferror(out) ? TR_OK : tr_fail(TR_IO, "%s: cannot be read to its end", path);
+}
+
+static enum tr_status copy_lines(const char *path, const struct log_cut *cut, FILE *out, int64_t step)
+{
+    struct tr_events *in = NULL;
+    struct tr_event e;
+    enum tr_status st = TR_OK;
+    TR_TRY(copy_kept(path, cut->kept, out));
+    TR_TRY(tr_events_open_at(path, cut->kept, &in));
+    while (!ferror(out) && tr_events_next(in, &e))
         if (keeps(&e, step))
             fprintf(out, "%s\n", e.text);
-        else
-            (*n_removed)++;
-    }
-    *n_removed += tr_events_skipped(in);
     if (ferror(out))
-        return tr_fail(TR_IO, "%s: cutting back to step %" PRId64 ": %s", path, step, strerror(errno));
-    return tr_events_failed(in);
+        TR_TRY(tr_fail(TR_IO, "%s: cutting back to step %" PRId64 ": %s", path, step, strerror(errno)));
+    TR_TRY(tr_events_failed(in));
+out:
+    tr_events_close(in);
+    return st;
 }
 
 /* Closes f in any case. TR_OK: the data is on disk. */
@@ -40,8 +139,8 @@ static enum tr_status finish(FILE *f, const char *path, enum tr_status st)
     return st;
 }
 
-static enum tr_status rewrite(struct tr_events *in, const char *path, const char *dir, const char *temp, int64_t step,
-                              int64_t *n_removed)
+static enum tr_status rewrite(const char *path, const char *dir, const char *temp, const struct log_cut *cut,
+                              int64_t step)
 {
     int fd = -1;
     (void)tr_out_unlink(dir, temp); /* left by a crashed process that had our pid */
@@ -54,26 +153,29 @@ static enum tr_status rewrite(struct tr_events *in, const char *path, const char
         close(fd);
         return st;
     }
-    return finish(out, temp, copy_lines(in, out, path, step, n_removed));
+    return finish(out, temp, copy_lines(path, cut, out, step));
 }
 
-enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_removed)
+static enum tr_status cut_in_place(const char *path, const char *dir, const char *name, uint64_t n_bytes)
 {
-    char dir[TR_PATH_MAX], temp[TR_PATH_MAX];
-    const char *name;
-    int64_t n = 0;
-    struct tr_events *in = NULL;
-    if (n_removed != NULL)
-        *n_removed = 0;
-    if (!tr_file_exists(path))
-        return TR_OK;
-    enum tr_status st = TR_OK;
-    TR_TRY(tr_path_split(path, dir, &name));
-    TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%d", name, (int)getpid()));
-    TR_TRY(tr_out_check(dir, name)); /* a log that was moved away and linked must not become a copy */
-    TR_TRY(tr_events_open(path, 0, &in));
-    st = rewrite(in, path, dir, temp, step, &n);
-    tr_events_close(in);
+    int fd = -1;
+    enum tr_status st = tr_out_open(dir, name, TR_OUT_APPEND, &fd);
+    if (st != TR_OK)
+        return st;
+    if (ftruncate(fd, (off_t)n_bytes) != 0 || fsync(fd) != 0)
+        st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
+    close(fd);
+    return st;
+}
+
+static enum tr_status write_anew(const char *path, const char *dir, const char *name, const struct log_cut *cut,
+                                 int64_t step)
+{
+    char temp[TR_PATH_MAX];
+    enum tr_status st = tr_format(temp, sizeof temp, "%s.tmp-%d", name, (int)getpid());
+    if (st != TR_OK)
+        return st;
+    st = rewrite(path, dir, temp, cut, step);
     int err = st == TR_OK ? tr_out_move(dir, temp, name, TR_OUT_RENAME) : 0;
     if (err)
         st = tr_fail(TR_IO, "%s: %s", path, strerror(err));
@@ -81,9 +183,28 @@ enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_rem
         (void)tr_out_unlink(dir, temp);
         return st;
     }
+    return tr_fsync_dir(dir);
+}
+
+enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_removed)
+{
+    char dir[TR_PATH_MAX];
+    const char *name;
+    struct log_cut cut = { 0 };
     if (n_removed != NULL)
-        *n_removed = n;
-    st = tr_fsync_dir(dir);
+        *n_removed = 0;
+    if (!tr_file_exists(path))
+        return TR_OK;
+    enum tr_status st = TR_OK;
+    TR_TRY(tr_path_split(path, dir, &name));
+    TR_TRY(tr_out_check(dir, name)); /* a log that was moved away and linked must not become a copy */
+    TR_TRY(plan_cut(path, step, &cut));
+    if (!cut.is_only_tail)
+        TR_TRY(write_anew(path, dir, name, &cut, step));
+    else if (cut.n_removed > 0)
+        TR_TRY(cut_in_place(path, dir, name, cut.end));
+    if (n_removed != NULL)
+        *n_removed = cut.n_removed;
 out:
     return st;
 }

@@ -37,6 +37,7 @@ struct tr_attr {
     bool is_interleaved;                     /* rope: pairs are neighbours, (2i, 2i + 1) */
     bool decay;                              /* optimizers: apply weight decay */
     bool is_gradient; /* matmul8: y is a gradient, so partial sums are moved to fp32 more often */
+    bool is_decoded;  /* linear: of generation; one row may be summed in an order of its own */
     bool any_order;   /* attention_bwd: the kernel may use a non-deterministic order of sums */
     float eps;
     float scale;         /* 0 = 1 in every op that reads it */

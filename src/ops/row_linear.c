@@ -23,7 +23,7 @@ const struct tr_op_row tr_row_embed_dw = {
 };
 
 /* y = x W^T + bias. bias_grad is a bias that another rank adds; this rank only computes its gradient.
- * attr: weight_is_in_out */
+ * attr: weight_is_in_out, is_decoded */
 const struct tr_op_row tr_row_linear = {
     .name = "linear",
     .in = { { "x", "(N, I)" },

@@ -1,5 +1,5 @@
 /* cache.c - pass: for generation, attention reads keys and values of all positions so far from a cache. New rows are
- * put there first; the rest of the program does not change. */
+ * put there first. Linears may take a kernel for a single row; the rest of the program does not change. */
 #include "parallel/parallel_impl.h"
 
 static tr_val cache_value(struct tr_program *p, enum tr_value_kind kind, tr_val like, int64_t rows, int slot)
@@ -44,6 +44,7 @@ enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx
         tr_val position = n.op == TR_OP_ATTENTION ? positions(p, p->value[n.in[0]].rows) : TR_NONE;
         struct tr_node *to = tr_node_add(p, n.op, n.phase);
         *to = n;
+        to->attr.is_decoded = n.op == TR_OP_LINEAR;
         if (n.op == TR_OP_ATTENTION) {
             to->op = TR_OP_ATTENTION_CACHED;
             to->in[1] = cache[0];

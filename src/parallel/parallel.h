@@ -172,6 +172,8 @@ size_t tr_compiled_bytes(const struct tr_compiled *c);
 /* Bytes of the arenas in one space. A device without its own memory uses the host's, so every space counts all arenas.
  */
 size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space);
+/* Bytes of the logits that a schedule ends in; 0 where it ends in a loss. */
+size_t tr_logits_bytes(const struct tr_schedule *s);
 /* The model whose constant table is the longest: all schedules read that one table. */
 const struct tr_model *tr_constant_model(const struct tr_compiled *c, int constant);
 /* Prints the pipeline schedule, then this rank's training actions. */

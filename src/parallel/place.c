@@ -209,6 +209,13 @@ static void place_cache(struct tr_compiled *c)
         }
 }
 
+size_t tr_logits_bytes(const struct tr_schedule *s)
+{
+    const struct tr_program *last =
+        s->n_actions ? s->program[s->program_of[s->action[s->n_actions - 1].segment]] : NULL;
+    return last && last->out != TR_NONE ? tr_value_bytes(last, last->out) : 0;
+}
+
 /* Places the host copies of device memory: logits at the end of a model, and ranges of parameters on their way to a
  * file. */
 static void place_copies(struct tr_compiled *c)
@@ -216,11 +223,11 @@ static void place_copies(struct tr_compiled *c)
     struct tr_memory_map *map = &c->memory;
     if (c->opt.batch_bytes == 0)
         return;
-    const struct tr_schedule *s = &c->schedule[TR_FOR_EVAL];
-    const struct tr_program *last =
-        s->n_actions ? s->program[s->program_of[s->action[s->n_actions - 1].segment]] : NULL;
-    if (last && last->out != TR_NONE)
-        map->logits = slice(map, TR_A_SAVE, tr_value_bytes(last, last->out), "", "logits for the host");
+    size_t bytes = 0;
+    for (int k = TR_FOR_EVAL; k < TR_PURPOSES; k++)
+        bytes = most(bytes, tr_logits_bytes(&c->schedule[k]));
+    if (bytes)
+        map->logits = slice(map, TR_A_SAVE, bytes, "", "logits for the host");
     map->get = slice(map, TR_A_SAVE, c->opt.save_bytes, "", "parameters for the host");
 }
 

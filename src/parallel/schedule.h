@@ -128,7 +128,8 @@ struct tr_action {
     size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
 };
 
-enum tr_purpose { TR_FOR_TRAIN, TR_FOR_EVAL, TR_FOR_DECODE, TR_PURPOSES }; /* decode: generate's single token */
+/* Generation: prefill reads a long prompt, eval a short one or the rest of a long one, decode a single token. */
+enum tr_purpose { TR_FOR_TRAIN, TR_FOR_EVAL, TR_FOR_PREFILL, TR_FOR_DECODE, TR_PURPOSES };
 
 /* One rank's actions for one optimizer step (or one evaluation batch), with the programs they run. */
 struct tr_schedule {

@@ -183,6 +183,16 @@ enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *val
     return tr_fail(TR_NOMEM, "no memory for the template variable %s", name);
 }
 
+enum tr_status tr_chat_set_all(struct tr_chat *c, const char *object)
+{
+    cJSON *vars = NULL;
+    enum tr_status st = object ? tr_chat_parse(object, strlen(object), "chat_template_kwargs", &vars) : TR_OK;
+    for (const cJSON *v = vars ? vars->child : NULL; v && st == TR_OK; v = v->next)
+        st = tr_chat_set(c, v->string, v);
+    cJSON_Delete(vars);
+    return st;
+}
+
 const char *tr_chat_source(const struct tr_chat *c)
 {
     return c->source;

@@ -39,6 +39,8 @@ enum tr_status tr_chat_find_end(const struct tr_chat *c, const struct tr_tokeniz
 
 /* Sets a template variable for all later calls: enable_thinking, date_string, ... The value is copied. */
 enum tr_status tr_chat_set(struct tr_chat *c, const char *name, const cJSON *value);
+/* The same for each member of a JSON object, which is text. NULL: nothing. */
+enum tr_status tr_chat_set_all(struct tr_chat *c, const char *object);
 bool tr_chat_uses_date(const struct tr_chat *c); /* a template calls strftime_now */
 /* Sets the clock that strftime_now reads to 00:00 UTC of a date like 2026-01-31; a newline may follow it. Without this
  * call it is the time of tr_chat_open. */

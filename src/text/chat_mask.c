@@ -119,21 +119,31 @@ out:
     return st;
 }
 
-/* The same for a turn that the model does not write: there is no prompt for it, so it begins with its content. */
-static enum tr_status find_content(const struct sample *s, size_t i, const cJSON *message,
-                                   const struct tr_str *with_turn, size_t *begin, bool *is_found)
+/* The same for a turn that the model does not write: there is no prompt for it, so it begins with its content. Where
+ * that is, is seen from a rendering with another content. */
+static enum tr_status find_content(const struct sample *s, size_t i, const struct tr_str *with_turn, size_t *begin,
+                                   bool *is_found)
 {
-    struct tr_str before = { 0 };
-    size_t n_text;
-    const char *text = last_words(message, &n_text);
-    enum tr_status st = tr_chat_render_first(s->c, &s->what, i, false, &before, NULL);
-    *begin = before.n;
-    *is_found = st == TR_OK && before.n < with_turn->n && memcmp(before.p ? before.p : "", with_turn->p, before.n) == 0;
-    const char *at =
-        *is_found && n_text > 0 ? memmem(with_turn->p + *begin, with_turn->n - *begin, text, n_text) : NULL;
-    if (at)
-        *begin = (size_t)(at - with_turn->p);
-    tr_str_release(&before);
+    static const char mark[] = "[[where the content is]]";
+    enum tr_status st = TR_OK;
+    struct tr_str marked = { 0 };
+    struct tr_conversation other = s->what;
+    cJSON *copy = cJSON_Duplicate(s->what.messages, true), *text = cJSON_CreateString(mark);
+    cJSON *message = cJSON_GetArrayItem(copy, (int)i);
+    if (!message || !text || !cJSON_ReplaceItemInObjectCaseSensitive(message, "content", text)) {
+        cJSON_Delete(text);
+        TR_TRY(message && text ? TR_OK : tr_fail(TR_NOMEM, "no memory for a conversation")); /* no content: not found */
+        *is_found = false;
+        goto out;
+    }
+    other.messages = copy;
+    TR_TRY(tr_chat_render_first(s->c, &other, i + 1, false, &marked, NULL));
+    const char *at = marked.p ? strstr(marked.p, mark) : NULL;
+    *begin = at ? (size_t)(at - marked.p) : 0;
+    *is_found = at && *begin < with_turn->n && memcmp(marked.p, with_turn->p, *begin) == 0;
+out:
+    cJSON_Delete(copy);
+    tr_str_release(&marked);
     return st;
 }
 
@@ -168,7 +178,7 @@ static enum tr_status find_turn(const struct sample *s, size_t i, const cJSON *m
         with_turn = &own;
     }
     TR_TRY(is_assistant(message) ? find_begin(s, i, with_turn, &out->span.begin, &has_prompt)
-                                 : find_content(s, i, message, with_turn, &out->span.begin, &has_prompt));
+                                 : find_content(s, i, with_turn, &out->span.begin, &has_prompt));
     size_t begin = out->span.begin, n = with_turn->n - begin;
     size_t n_stripped = n ? rstripped(with_turn->p + begin, n) : 0;
     if (!has_prompt || n == 0)

@@ -126,21 +126,39 @@ out:
 static const struct {
     const char *from, *role;
 } roles[] = {
-    { "human", "user" },        { "user", "user" },      { "gpt", "assistant" },    { "assistant", "assistant" },
-    { "chatgpt", "assistant" }, { "bing", "assistant" }, { "bard", "assistant" },   { "model", "assistant" },
-    { "system", "system" },     { "tool", "tool" },      { "observation", "tool" }, { "function_response", "tool" },
+    { "human", "user" },
+    { "user", "user" },
+    { "gpt", "assistant" },
+    { "assistant", "assistant" },
+    { "chatgpt", "assistant" },
+    { "bing", "assistant" },
+    { "bard", "assistant" },
+    { "model", "assistant" },
+    { "system", "system" },
+    { "tool", "tool" },
+    { "observation", "tool" },
+    { "function_response", "tool" },
+    { "function_call", "function_call" },
 };
 
-/* {"from": "function_call", "value": "{\"name\": ..., \"arguments\": ...}"}: an assistant turn that calls tools. */
-static enum tr_status add_call(cJSON *messages, const char *value)
+const char *tr_chat_usual_role(const char *name)
+{
+    for (size_t i = 0; i < TR_COUNT_OF(roles); i++)
+        if (strcmp(name, roles[i].from) == 0)
+            return roles[i].role;
+    return NULL;
+}
+
+enum tr_status tr_chat_take_call(cJSON *message)
 {
     enum tr_status st = TR_OK;
-    cJSON *parsed = NULL, *list = NULL;
-    TR_TRY(tr_chat_parse(value, strlen(value), "function_call", &parsed));
-    TR_TRY(add_message(messages, "assistant", ""));
-    cJSON *message = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
-    list = cJSON_AddArrayToObject(message, "tool_calls");
-    if (!list)
+    cJSON *parsed = NULL, *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+    if (!cJSON_IsString(content))
+        TR_TRY(tr_fail(TR_USAGE, "the content of a function call is not a text"));
+    TR_TRY(tr_chat_parse(content->valuestring, strlen(content->valuestring), "function_call", &parsed));
+    cJSON *list = cJSON_AddArrayToObject(message, "tool_calls");
+    if (!list || !cJSON_SetValuestring(role, "assistant") || !cJSON_SetValuestring(content, ""))
         TR_TRY(no_memory());
     for (const cJSON *c = cJSON_IsArray(parsed) ? parsed->child : parsed; c; c = c->next) {
         cJSON *call = cJSON_CreateObject(), *copy = cJSON_Duplicate(c, true);
@@ -170,14 +188,15 @@ static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)
     }
     TR_TRY(tr_json_str(turn, "from", true, &from));
     TR_TRY(tr_json_str(turn, "value", true, &value));
-    if (strcmp(from, "function_call") == 0)
-        return add_call(messages, value);
-    for (size_t i = 0; i < TR_COUNT_OF(roles); i++)
-        if (strcmp(from, roles[i].from) == 0)
-            return add_message(messages, roles[i].role, value);
-    st = tr_fail(TR_USAGE,
-                 "turn %d is from \"%s\"; the known roles are human, gpt, system, function_call and observation",
-                 number, tr_escape(from, shown, sizeof shown));
+    const char *role = tr_chat_usual_role(from);
+    if (!role)
+        TR_TRY(tr_fail(TR_USAGE,
+                       "turn %d is from \"%s\"; the known roles are human, gpt, system, function_call and observation; "
+                       "name others with roles",
+                       number, tr_escape(from, shown, sizeof shown)));
+    TR_TRY(add_message(messages, role, value));
+    if (strcmp(role, "function_call") == 0)
+        TR_TRY(tr_chat_take_call(cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1)));
 out:
     return st;
 }
@@ -188,6 +207,8 @@ enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages)
     const char *system = "";
     int number = 0;
     const cJSON *turns = cJSON_GetObjectItemCaseSensitive(record, "conversations");
+    if (!turns)
+        turns = cJSON_GetObjectItemCaseSensitive(record, "messages"); /* a source that renames its columns */
     if (!cJSON_IsArray(turns))
         TR_TRY(tr_fail(TR_USAGE, "\"conversations\" is %s", turns ? "not a list" : "missing"));
     TR_TRY(tr_json_str(record, "system", false, &system));

@@ -9,6 +9,11 @@ enum tr_status tr_chat_alpaca_text(const cJSON *record, struct tr_str *prompt, c
 /* Both append the turns of a record to messages, a cJSON array. */
 enum tr_status tr_chat_alpaca_messages(const cJSON *record, cJSON *messages);
 enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages);
+/* What a role is called in messages, by the names of ShareGPT and its kin; "function_call" is one of them. NULL: the
+ * name is not known. */
+const char *tr_chat_usual_role(const char *name);
+/* Makes an assistant turn with tool_calls of a message whose content is a call, or a list of calls, as JSON text. */
+enum tr_status tr_chat_take_call(cJSON *message);
 /* A copy of the record's tools, which the caller deletes. NULL: the record has none. */
 enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools);
 

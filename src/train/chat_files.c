@@ -122,6 +122,7 @@ enum tr_status tr_chat_files_make(const struct tr_setup *s, const struct tr_data
         return TR_OK;
     }
     TR_TRY(st);
+    TR_TRY(tr_chat_set_all(chat, s->cfg->chat_template_kwargs));
     if (s->cfg->chat_template)
         tr_str_addf(&out->jinja, "%s", tr_chat_source(chat));
     TR_TRY(check_end(s, chat, tok, out));

@@ -1,28 +1,30 @@
 /* generate.c - a model that continues text: it reads the prompt in chunks and then makes one token at a time, with a
  * key/value cache.
  *
- * Two schedules of one plan share parameters and cache: one for a chunk of the prompt, one for a single new token. The
- * last chunk may be padded; its extra rows of the cache are overwritten before any op reads them. Random numbers are
- * counter based, so the same seed gives the same text.
+ * Schedules of one plan share parameters and cache: one for a large chunk of the prompt, one for a small chunk, one for
+ * a single new token. A prompt needs the logits of its last token only. A chunk may be padded: the extra rows of the
+ * cache are overwritten before any op reads them, and their positions count from 0, so that tables of positions need no
+ * padding and attention sees few keys. Random numbers are counter based, so the same seed gives the same text.
  */
 #include "train/room.h"
 #include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_CHUNK = 32, MAX_STOPS = 16 };
+enum { SMALL_CHUNK = 64, LARGE_CHUNK = 512, MAX_STOPS = 16 };
 
 struct tr_generator {
     const struct tr_config *cfg;
     struct tr_dirs from;
     const struct tr_store *weights; /* while it is opened; NULL: those of cfg->model */
-    struct tr_model *chunk, *one;
+    bool wants_each;                /* logits of every token, not of the last one of a prompt */
+    struct tr_model *large, *small, *one;
     struct tr_compiled *compiled;
     struct tr_pool *pool;
     struct tr_device dev;
     struct tr_exec *e;
     struct tr_batch batch;
-    int64_t n_context, n_read, n_chunk, n_ids;
+    int64_t n_context, n_cache, n_read, n_large, n_small, n_ids;
     int32_t stop[MAX_STOPS];
     int n_stops;
     uint64_t key, n_picked;
@@ -43,18 +45,35 @@ static enum tr_status open_model(const struct tr_generator *g, const struct tr_m
     return st;
 }
 
-static enum tr_status open_models(struct tr_generator *g, int64_t n_positions)
+/* No chunk is longer than the context, whose positions a model must have. */
+static void size_chunks(struct tr_generator *g)
 {
+    g->n_small = tr_min64(SMALL_CHUNK, g->n_context);
+    g->n_large = tr_min64(LARGE_CHUNK, g->n_context);
+    if (g->wants_each || g->n_large <= g->n_small)
+        g->n_large = 0;
+    g->n_cache = g->n_context + g->n_small - 1; /* the last token may be the first row of a chunk */
+}
+
+static enum tr_status open_models(struct tr_generator *g)
+{
+    enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1,
-                                    .sequence_length = g->n_chunk,
-                                    .n_positions = n_positions,
+                                    .sequence_length = 1,
+                                    .n_positions = g->n_context,
                                     .n_context = g->n_context,
                                     .dropout = 0,
                                     .ignore_keys = g->cfg->ignore_config_keys,
                                     .wants_logits = true };
-    enum tr_status st = open_model(g, &opt, &g->chunk);
-    opt.sequence_length = 1;
-    return st == TR_OK ? open_model(g, &opt, &g->one) : st;
+    TR_TRY(open_model(g, &opt, &g->one));
+    opt.wants_last = !g->wants_each;
+    opt.sequence_length = g->n_small;
+    TR_TRY(open_model(g, &opt, &g->small));
+    opt.sequence_length = g->n_large;
+    if (g->n_large)
+        TR_TRY(open_model(g, &opt, &g->large));
+out:
+    return st;
 }
 
 static void add_stops(struct tr_generator *g, const cJSON *j)
@@ -97,7 +116,7 @@ void tr_generator_rewind(struct tr_generator *g, int64_t n)
 }
 
 static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
-                                     const struct tr_store *weights, struct tr_generator **out)
+                                     const struct tr_store *weights, bool wants_each, struct tr_generator **out)
 {
     enum tr_status st = TR_OK;
     enum tr_gemm_choice got;
@@ -110,11 +129,12 @@ static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_cont
     g->weights = weights;
     g->n_context = n_context;
     g->key = tr_rng_key((uint64_t)cfg->seed, "generate", 0);
-    g->n_chunk = tr_min64(MAX_CHUNK, n_context);
-    int64_t n_rows = (int64_t)tr_round_up((size_t)n_context, (size_t)g->n_chunk);
+    g->wants_each = wants_each;
+    size_chunks(g);
+    int64_t n_batch = tr_max64(g->n_small, g->n_large);
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
     TR_TRY(tr_dirs_open(cfg, &g->from));
-    TR_TRY(open_models(g, n_rows));
+    TR_TRY(open_models(g));
     bool is_learned = g->one->hp.rope[TR_C_ROPE].type == TR_ROPE_NONE;
     if (is_learned && n_context > g->one->hp.max_positions)
         TR_TRY(tr_fail(TR_USAGE, "prompt and max_new_tokens need %" PRId64 " positions; the model has %" PRId64,
@@ -131,11 +151,13 @@ static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_cont
                                       .column = column,
                                       .fuses = column->fuses,
                                       .has_own_memory = !device->is_host,
-                                      .batch_bytes = device->is_host ? 0 : tr_batch_bytes(g->n_chunk),
+                                      .batch_bytes = device->is_host ? 0 : tr_batch_bytes(n_batch),
                                       .n_threads = tr_pool_threads(g->pool),
-                                      .data_bytes = tr_batch_bytes(g->n_chunk),
-                                      .cache_rows = n_rows };
-    const struct tr_model *const models[TR_PURPOSES] = { [TR_FOR_EVAL] = g->chunk, [TR_FOR_DECODE] = g->one };
+                                      .data_bytes = tr_batch_bytes(n_batch),
+                                      .cache_rows = g->n_cache };
+    const struct tr_model *const models[TR_PURPOSES] = {
+        [TR_FOR_EVAL] = g->small, [TR_FOR_PREFILL] = g->large, [TR_FOR_DECODE] = g->one
+    };
     TR_TRY(tr_compile(models, &opt, &g->compiled));
     TR_TRY(tr_room_check(g->compiled, NULL,
                          "lower --max_new_tokens, or hold the weights in fewer bits with --load_in_4bit"));
@@ -145,7 +167,7 @@ static enum tr_status open_generator(const struct tr_config *cfg, int64_t n_cont
     TR_TRY(weights ? tr_load_store(&store, weights, buf) : tr_dirs_load(&g->from, &store, buf));
     g->n_ids = tok ? tr_min64(tr_tokenizer_vocab_size(tok), g->one->hp.vocab) : g->one->hp.vocab;
     read_stops(g, tok);
-    g->batch = tr_batch_in(tr_exec_arena(g->e, TR_A_DATA), g->n_chunk);
+    g->batch = tr_batch_in(tr_exec_arena(g->e, TR_A_DATA), n_batch);
     g->pair = malloc((size_t)g->one->hp.vocab * sizeof *g->pair);
     if (!g->pair)
         TR_TRY(tr_fail(TR_NOMEM, "generate: out of memory"));
@@ -162,13 +184,13 @@ out:
 enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
                                  struct tr_generator **out)
 {
-    return open_generator(cfg, n_context, tok, NULL, out);
+    return open_generator(cfg, n_context, tok, NULL, false, out);
 }
 
-enum tr_status tr_generator_open_store(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
-                                       struct tr_generator **out)
+enum tr_status tr_generator_open_each(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
+                                      struct tr_generator **out)
 {
-    return open_generator(cfg, n_context, NULL, weights, out);
+    return open_generator(cfg, n_context, NULL, weights, true, out);
 }
 
 void tr_generator_close(struct tr_generator *g)
@@ -179,11 +201,31 @@ void tr_generator_close(struct tr_generator *g)
     tr_device_close(&g->dev);
     tr_pool_close(g->pool);
     tr_compiled_close(g->compiled);
-    tr_model_close(g->chunk);
+    tr_model_close(g->large);
+    tr_model_close(g->small);
     tr_model_close(g->one);
     tr_dirs_close(&g->from);
     free(g->pair);
     free(g);
+}
+
+/* The schedule for the next of n tokens. A large chunk is worth its padding while it is mostly full. */
+static enum tr_purpose purpose_of(const struct tr_generator *g, int64_t n)
+{
+    bool is_large = g->n_large && 4 * n >= 3 * g->n_large && g->n_read + g->n_large <= g->n_cache;
+    return n == 1 ? TR_FOR_DECODE : is_large ? TR_FOR_PREFILL : TR_FOR_EVAL;
+}
+
+static void fill_batch(struct tr_generator *g, const int32_t *ids, int64_t n, int64_t n_rows)
+{
+    for (int64_t i = 0; i < n_rows; i++) {
+        g->batch.tokens[i] = i < n ? ids[i] : 0;
+        g->batch.targets[i] = TR_TARGET_NONE;
+        g->batch.positions[i] = (int32_t)(i < n ? g->n_read + i : i - n);
+        g->batch.begin[i] = 0;
+        g->batch.sample[i] = 0;
+    }
+    g->batch.targets[0] = (int32_t)(n - 1); /* the row whose logits are wanted */
 }
 
 static enum tr_status feed(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx,
@@ -193,15 +235,9 @@ static enum tr_status feed(struct tr_generator *g, const int32_t *ids, size_t n,
         return tr_fail(TR_USAGE, "%zu more tokens do not fit: %" PRId64 " of %" PRId64 " positions are taken", n,
                        g->n_read, g->n_context);
     for (size_t at = 0; at < n;) {
-        enum tr_purpose purpose = n - at == 1 ? TR_FOR_DECODE : TR_FOR_EVAL;
-        int64_t rows = purpose == TR_FOR_DECODE ? 1 : g->n_chunk, here = tr_min64(rows, (int64_t)(n - at));
-        for (int64_t i = 0; i < rows; i++) {
-            g->batch.tokens[i] = i < here ? ids[at + (size_t)i] : 0;
-            g->batch.targets[i] = TR_TARGET_NONE;
-            g->batch.positions[i] = (int32_t)(g->n_read + i);
-            g->batch.begin[i] = 0;
-            g->batch.sample[i] = 0;
-        }
+        enum tr_purpose purpose = purpose_of(g, (int64_t)(n - at));
+        int64_t rows = g->compiled->schedule[purpose].model->n_tokens, here = tr_min64(rows, (int64_t)(n - at));
+        fill_batch(g, ids + at, here, rows);
         enum tr_status st = tr_exec_logits(g->e, purpose, g->n_read, &g->batch, logits);
         if (st != TR_OK)
             return st;
@@ -209,7 +245,7 @@ static enum tr_status feed(struct tr_generator *g, const int32_t *ids, size_t n,
             fn(ctx, (int64_t)at, here, *logits);
         g->n_read += here;
         at += (size_t)here;
-        *logits += (here - 1) * g->one->hp.vocab;
+        *logits += g->wants_each ? (here - 1) * g->one->hp.vocab : 0;
     }
     return TR_OK;
 }

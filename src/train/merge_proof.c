@@ -74,7 +74,7 @@ enum tr_status tr_merge_prove(struct tr_merge *x, const struct tr_config *cfg, c
     p.live = malloc(n * sizeof *p.live);
     if (!p.live)
         TR_TRY(tr_fail(TR_NOMEM, "merge: no memory for the logits of %" PRId64 " rows; use fewer --rows", rows->n));
-    TR_TRY(tr_generator_open(cfg, rows->n_tokens, NULL, &g));
+    TR_TRY(tr_generator_open_each(cfg, rows->n_tokens, NULL, &g));
     TR_TRY(read_rows(g, &p, keep_logits));
     for (int onto = 0; onto < TR_ONTO_COUNT; onto++) {
         tr_generator_close(g);
@@ -84,7 +84,7 @@ enum tr_status tr_merge_prove(struct tr_merge *x, const struct tr_config *cfg, c
             continue;
         struct tr_store store = tr_merge_store(x, (enum tr_onto)onto);
         p.most = p.kl = 0;
-        TR_TRY(tr_generator_open_store(cfg, rows->n_tokens, &store, &g));
+        TR_TRY(tr_generator_open_each(cfg, rows->n_tokens, &store, &g));
         TR_TRY(read_rows(g, &p, compare_logits));
         out->max_logit_diff[onto] = p.most;
         out->kl[onto] = p.kl / (double)(rows->n * rows->n_tokens);

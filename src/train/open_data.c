@@ -71,12 +71,13 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     enum tr_status st = TR_OK;
     struct tr_chat *chat = NULL;
     struct tr_data_options opt = data_options(cfg, s, list, is_training);
-    const char **paths = calloc(list->n, sizeof *paths);
+    const char **paths = calloc(list->n, sizeof *paths), **maps = calloc(list->n, sizeof *maps);
     double *weights = calloc(list->n, sizeof *weights);
-    if (!paths || !weights)
+    if (!paths || !maps || !weights)
         TR_TRY(tr_fail(TR_NOMEM, "data: out of memory"));
     for (size_t i = 0; i < list->n; i++) {
         paths[i] = list->item[i].path;
+        maps[i] = list->item[i].map;
         weights[i] = list->item[i].weight;
     }
     if (!*tokenizer && needs_tokenizer(list))
@@ -85,7 +86,10 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
     if (st != TR_OK && cfg->chat_template)
         goto out;
     tr_error_clear(); /* a model without a template trains on everything but conversations */
+    if (chat)
+        TR_TRY(tr_chat_set_all(chat, cfg->chat_template_kwargs));
     opt.weights = weights;
+    opt.maps = maps;
     opt.chat = chat;
     opt.chat_date = cfg->chat_date;
     opt.cache_dir = cache_dir;
@@ -93,6 +97,7 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
 out:
     tr_chat_close(chat);
     free(paths);
+    free(maps);
     free(weights);
     return st;
 }

@@ -8,6 +8,7 @@
 #include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum part { EVEN, ODD, ALL };
 
@@ -129,9 +130,20 @@ void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
 
 /* ---- before step 0 ---- */
 
-enum { SHOWN_TOKENS = 48 };
+/* CROWD: as many ranks a core take turns, and every collective of the proof waits for a turn of all of them. */
+enum { SHOWN_TOKENS = 48, CROWD = 4 };
 static const double cheap_flops =
     2e10; /* flops of a step on this rank: below this the whole proof takes a fraction of a second */
+
+/* Ranks of this host for each of its cores, at least 1, averaged over all ranks: the same number on each of them. */
+static enum tr_status ranks_a_core(const struct tr_data_proof *p, double *out)
+{
+    double n_cores = (double)sysconf(_SC_NPROCESSORS_ONLN), x[2] = { 1, 1 };
+    x[0] = fmax(1, (double)p->s->env.n_local / fmax(1, n_cores));
+    enum tr_status st = tr_exec_total_ranks(p->e, "ranks a core", x, TR_COUNT_OF(x));
+    *out = x[0] / x[1];
+    return st;
+}
 
 /* The batch of the next step, in the memory that the loader will have. */
 static enum tr_status prove_step(const struct tr_data_proof *p, struct tr_proof *out)
@@ -174,15 +186,19 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
     struct tr_str text = { 0 }, json = { 0 };
     struct tr_proof proof;
     double step_flops = tr_model_flops_per_token(p->s->model) * (double)(p->s->loader.n_rows * p->s->loader.row_tokens);
+    double crowd = 1;
     if (cfg->data_proof == TR_DATA_PROOF_NONE)
         return TR_OK;
-    TR_TRY(tr_data_summary(p->data, &text, &json));
-    if (p->tok)
+    TR_TRY(ranks_a_core(p, &crowd));
+    bool is_first = tr_exec_mesh(p->e)->all->rank == 0; /* only its report is seen */
+    if (is_first)
+        TR_TRY(tr_data_summary(p->data, &text, &json));
+    if (is_first && p->tok)
         TR_TRY(show_first(p, &text));
     if (cfg->fp8) {
         tr_str_addf(&text, "isolation: not tested, because the scales of 8-bit products span documents\n");
         tr_str_addf(&json, ",\"isolated\":null");
-    } else if (cfg->data_proof == TR_DATA_PROOF_FULL || step_flops <= cheap_flops) {
+    } else if (cfg->data_proof == TR_DATA_PROOF_FULL || (crowd < CROWD && step_flops * crowd <= cheap_flops)) {
         TR_TRY(prove_step(p, &proof));
         tr_proof_show(&proof, &text);
         if (proof.is_finite)
@@ -191,8 +207,10 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
         else
             tr_str_addf(&json, ",\"isolated\":null");
     } else {
-        tr_str_addf(
-            &text, "isolation: not tested, because it costs four steps; use trireme data check or --data_proof full\n");
+        tr_str_addf(&text, "isolation: not tested, because it costs four steps");
+        if (crowd > 1)
+            tr_str_addf(&text, " and %.3g ranks share a core", crowd);
+        tr_str_addf(&text, "; use trireme data check or --data_proof full\n");
         tr_str_addf(&json, ",\"isolated\":null");
     }
     if (!tr_str_ok(&text) || !tr_str_ok(&json))

@@ -22,6 +22,8 @@ struct tr_saving {
     double eval_loss;
     struct tr_run_best last_best; /* before the save in flight */
     double flops_per_token;
+    struct tr_history history;
+    int64_t enter_us, lost_us; /* when the run came here last; what it lost to the save in flight before that */
     bool waits; /* every save is waited for: by option, or because the state is so small that the wait is short */
 };
 
@@ -106,6 +108,9 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
     v->waits = v->cfg->async_save == TR_SAVE_STRAIGHT || v->cfg->verify_restore ||
                (v->cfg->async_save == TR_SAVE_AUTO && opt->s->model->n_elements * 16 <= SMALL_BYTES);
     v->flops_per_token = tr_flops_per_token(&opt->s->compiled->place);
+    tr_history_init(&v->history, v->cfg, opt->in->data, opt->events_path);
+    if (opt->resumed_from)
+        tr_history_resume(&v->history, opt->resumed_from);
     struct tr_save_text named[N_TEXTS];
     enum tr_status st = write_texts(opt, text, named, &save.n_texts);
     save.text = named;
@@ -122,8 +127,10 @@ enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_sav
 
 void tr_saving_close(struct tr_saving *v)
 {
-    if (v)
-        tr_saver_close(v->saver);
+    if (!v)
+        return;
+    tr_saver_close(v->saver);
+    tr_history_release(&v->history);
     free(v);
 }
 
@@ -150,9 +157,9 @@ void tr_saving_evaluated(struct tr_saving *v, int64_t step, double loss)
 
 static enum tr_status trainer_state(void *ctx, int64_t step, struct tr_str *out)
 {
-    const struct tr_saving *v = ctx;
-    return tr_trainer_state_write(v->cfg, v->opt.in->data, v->opt.events_path, step, v->opt.in->total_steps, v->tokens,
-                                  v->flops_per_token, out);
+    struct tr_saving *v = ctx;
+    return tr_trainer_state_write(v->cfg, &v->history, step, v->opt.in->total_steps, v->tokens, v->flops_per_token,
+                                  out);
 }
 
 /* ---- the result of a save ---- */
@@ -181,7 +188,7 @@ static enum tr_status report(struct tr_saving *v, const struct tr_save_result *r
     enum tr_status st = tr_ckpt_step_path(v->cfg->output, r->step, path);
     struct tr_event_checkpoint e = { .step = r->step,
                                      .path = path,
-                                     .stall_s = r->stall_s,
+                                     .stall_s = (double)(v->lost_us + tr_clock_us() - v->enter_us) * 1e-6,
                                      .write_s = r->write_s,
                                      .bytes = r->bytes,
                                      .verified = r->is_verified };
@@ -243,7 +250,8 @@ static enum tr_status start(struct tr_saving *v, int64_t step, int64_t tokens)
     struct tr_run_state *s = v->opt.state;
     bool is_started = false;
     tr_phase_enter(TR_PHASE_SAVE, TR_PLACE_NONE, 0);
-    v->start_us = tr_clock_us();
+    v->start_us = v->enter_us = tr_clock_us();
+    v->lost_us = 0;
     v->last_best = s->best;
     s->step = step;
     s->tokens = v->tokens = tokens;
@@ -288,7 +296,7 @@ out:
     return st;
 }
 
-enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
+static enum tr_status after_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
 {
     enum tr_status st = TR_OK;
     bool is_late = false;
@@ -304,10 +312,19 @@ out:
     return st;
 }
 
+enum tr_status tr_saving_step(struct tr_saving *v, bool is_due, int64_t step, int64_t tokens)
+{
+    v->enter_us = tr_clock_us();
+    enum tr_status st = after_step(v, is_due, step, tokens);
+    v->lost_us += tr_clock_us() - v->enter_us;
+    return st;
+}
+
 enum tr_status tr_saving_finish(struct tr_saving *v, int64_t step, int64_t tokens)
 {
     enum tr_status st = TR_OK;
     bool is_late = false;
+    v->enter_us = tr_clock_us();
     TR_TRY(wait_for(v, v->cfg->save_timeout, &is_late));
     if (!is_late && v->saved_step != step)
         TR_TRY(save(v, step, tokens, true, &is_late));

@@ -25,6 +25,7 @@ struct tr_saving_options { /* everything it points to outlives the saving */
     struct tr_observe *ob;
     struct tr_run_state *state;
     const char *events_path;
+    const char *resumed_from; /* the directory of a checkpoint; NULL: a new run */
 };
 enum tr_status tr_saving_open(const struct tr_saving_options *opt, struct tr_saving **out);
 void tr_saving_close(struct tr_saving *v);

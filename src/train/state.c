@@ -145,6 +145,8 @@ enum tr_status tr_state_write(const struct tr_run_state *s, const struct tr_run_
     else
         tr_str_addf(out, "null");
     add_amax(s->amax, out);
+    tr_str_addf(out, ", \"overrides\": ");
+    tr_ledger_write(&s->ledger, out);
     tr_str_addf(out, ", \"best\": ");
     if (s->best.exists)
         tr_str_addf(out, "{\"step\": %" PRId64 ", \"loss\": %.17g}", s->best.step, s->best.loss);
@@ -342,6 +344,7 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
     TR_TRY(read_best(j, &s->best));
     TR_TRY(read_patience(j, &s->patience));
     TR_TRY(read_scaler(j, step, &s->scaler));
+    TR_TRY(tr_ledger_read(cJSON_GetObjectItemCaseSensitive(j, "overrides"), path, &s->ledger));
     TR_TRY(read_amax(j, step, s->amax));
     TR_TRY(compare_inputs(cJSON_GetObjectItemCaseSensitive(j, "inputs"), in));
     if (step > in->total_steps)
@@ -362,45 +365,10 @@ out:
 
 /* ---- trainer_state.json: what HF's tools plot ---- */
 
-struct history_options {
-    int64_t last_step; /* the log may already hold later steps while a checkpoint is written */
-    int64_t logging_steps;
-    double epoch_rows, batch_rows, total_rows; /* the last step of a run over epochs may have fewer rows than a batch */
-};
-
-static double epoch_of(const struct history_options *o, int64_t step)
+enum tr_status tr_trainer_state_write(const struct tr_config *cfg, struct tr_history *history, int64_t step,
+                                      int64_t total_steps, int64_t tokens, double flops_per_token, struct tr_str *out)
 {
-    return o->epoch_rows > 0 ? fmin((double)step * o->batch_rows, o->total_rows) / o->epoch_rows : 0;
-}
-
-/* Appends an event that belongs in the history; false: the event does not. */
-static bool add_history_line(const struct tr_event *e, const struct history_options *o, bool is_first,
-                             struct tr_str *out)
-{
-    bool is_logged =
-        o->logging_steps > 0 && e->step % o->logging_steps == 0 && isfinite(e->grad_norm) && isfinite(e->lr);
-    if (e->step > o->last_step || !isfinite(e->loss) ||
-        !(e->kind == TR_EVENT_EVAL || (e->kind == TR_EVENT_STEP && is_logged)))
-        return false;
-    tr_str_addf(out, "%s\n    {\"epoch\": %.6g, ", is_first ? "" : ",", epoch_of(o, e->step));
-    if (e->kind == TR_EVENT_STEP)
-        tr_str_addf(out, "\"grad_norm\": %.9g, \"learning_rate\": %.9g, \"loss\": %.9g", e->grad_norm, e->lr, e->loss);
-    else
-        tr_str_addf(out, "\"eval_loss\": %.9g", e->loss);
-    tr_str_addf(out, ", \"step\": %" PRId64 "}", e->step);
-    return true;
-}
-
-enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,
-                                      int64_t step, int64_t total_steps, int64_t tokens, double flops_per_token,
-                                      struct tr_str *out)
-{
-    double rows = (double)tr_data_rows(data);
-    struct history_options history = { step, cfg->logging_steps, rows, (double)cfg->train_batch_size,
-                                       cfg->max_steps > 0 ? INFINITY : ceil(rows * cfg->num_train_epochs) };
-    bool is_first = true;
-    struct tr_events *events = NULL;
-    struct tr_event e;
+    tr_history_update(history, step);
     tr_str_addf(
         out,
         "{\n  \"epoch\": %.6g,\n  \"global_step\": %" PRId64 ",\n  \"max_steps\": %" PRId64
@@ -410,14 +378,10 @@ enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct 
         "  \"best_global_step\": null,\n  \"best_metric\": null,\n  \"best_model_checkpoint\": null,\n"
         "  \"is_hyper_param_search\": false,\n  \"is_local_process_zero\": true,\n  \"is_world_process_zero\": true,\n"
         "  \"trial_name\": null,\n  \"trial_params\": null,\n  \"stateful_callbacks\": {},\n  \"log_history\": [",
-        epoch_of(&history, step), step, total_steps, cfg->logging_steps, tr_config_steps(cfg->eval_steps, total_steps),
-        tr_config_steps(cfg->save_steps, total_steps), cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens,
-        flops_per_token * (double)tokens);
-    if (tr_events_open(events_path, 0, &events) != TR_OK)
-        tr_error_clear(); /* a run without a log has no history */
-    while (tr_events_next(events, &e))
-        is_first = !add_history_line(&e, &history, is_first, out) && is_first;
-    tr_events_close(events);
-    tr_str_addf(out, "%s]\n}\n", is_first ? "" : "\n  ");
-    return tr_str_ok(out) ? TR_OK : tr_fail(TR_NOMEM, "trainer_state.json: out of memory");
+        tr_history_epoch(history, step), step, total_steps, cfg->logging_steps,
+        tr_config_steps(cfg->eval_steps, total_steps), tr_config_steps(cfg->save_steps, total_steps),
+        cfg->per_device_train_batch_size, cfg->num_train_epochs, tokens, flops_per_token * (double)tokens);
+    tr_str_add(out, history->text.p, history->text.n);
+    tr_str_addf(out, "%s]\n}\n", history->text.n ? "\n  " : "");
+    return tr_str_ok(out) && tr_str_ok(&history->text) ? TR_OK : tr_fail(TR_NOMEM, "trainer_state.json: out of memory");
 }

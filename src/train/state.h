@@ -3,6 +3,8 @@
 #ifndef TR_TRAIN_STATE_H
 #define TR_TRAIN_STATE_H
 
+#include "train/control.h"
+#include "train/history.h"
 #include "train/scaler.h"
 #include "train/train.h"
 
@@ -24,6 +26,7 @@ struct tr_run_state {
     struct tr_scaler scaler; /* of float16 */
     struct tr_run_best best;
     struct tr_run_patience patience;
+    struct tr_ledger ledger;      /* values that were set while the run went on */
     struct tr_amax_history *amax; /* fp8 with delayed scales: owned by the executor; NULL: none */
     char *origin;                 /* JSON: where the run comes from; owned by the trainer */
 };
@@ -49,7 +52,6 @@ enum tr_status tr_state_load(const char *dir, const struct tr_sums *sums, struct
                              const struct tr_run_inputs *in);
 /* {"command": [...], "directory", "version", "build", "git_commit"}: where a run comes from. */
 void tr_origin_write(struct tr_str *out);
-enum tr_status tr_trainer_state_write(const struct tr_config *cfg, const struct tr_data *data, const char *events_path,
-                                      int64_t step, int64_t total_steps, int64_t tokens, double flops_per_token,
-                                      struct tr_str *out);
+enum tr_status tr_trainer_state_write(const struct tr_config *cfg, struct tr_history *history, int64_t step,
+                                      int64_t total_steps, int64_t tokens, double flops_per_token, struct tr_str *out);
 #endif

@@ -17,6 +17,7 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
         return st;
     struct tr_event_eval e = { .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens };
     tr_observe_eval(t->ob, &e);
+    t->evaluated_step = step;
     if (step == 0) /* eval_on_start: there is no checkpoint of it */
         return TR_OK;
     tr_saving_evaluated(t->saving, step, r.loss);
@@ -37,7 +38,7 @@ static enum tr_status next_batch(struct tr_trainer *t, struct tr_step_batch **ou
     return st;
 }
 
-enum { STILL_STEPS = 10 };
+enum { STILL_STEPS = 10, LOG_TAIL_BYTES = 1 << 20 };
 
 static enum tr_status one_step(struct tr_trainer *t, int64_t step)
 {
@@ -60,9 +61,10 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                        "--step %" PRId64 "` shows it",
                        step + 1, b->first_sample, b->first_sample + b->n_samples - 1, step + 1));
     const struct tr_scaler scaler = t->state.scaler; /* the scale of this step, before it changes */
-    tr_step_values(t->cfg, step, t->total_steps, b->n_targets, values);
+    const struct tr_config *cfg = tr_trainer_options(t, step);
+    tr_step_values(cfg, step, t->total_steps, b->n_targets, values);
     if (scaler.scale > 0)
-        tr_step_scale(t->cfg, step, scaler.scale, scaler.n_skipped, values);
+        tr_step_scale(cfg, step, scaler.scale, scaler.n_skipped, values);
     int64_t begin = tr_clock_us();
     TR_TRY(tr_trace_before(t->trace, step + 1));
     st = tr_numbers_step(t->numbers, b, values, &r, &verdict);
@@ -125,16 +127,6 @@ static bool can_save(const struct tr_trainer *t)
     return (double)tr_stop_left_us() >= 1.5e6 * tr_saving_seconds(t->saving);
 }
 
-/* Has any rank received a stop signal, and is there time to save before its deadline? All ranks get the same answer. */
-static enum tr_status query_stop(struct tr_trainer *t, bool *is_stop, bool *has_time)
-{
-    double x[2] = { tr_stop_wanted(), !can_save(t) };
-    enum tr_status st = tr_exec_total_ranks(t->e, "stop?", x, 2);
-    *is_stop = x[0] > 0;
-    *has_time = x[1] == 0;
-    return st;
-}
-
 /* After a signal: saves the state if there is time. Returns TR_STOPPED only when a checkpoint holds all steps. */
 static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_time)
 {
@@ -155,13 +147,13 @@ static enum tr_status stop_after(struct tr_trainer *t, int64_t done, bool has_ti
                : tr_fail(TR_STOPPED, "stopped by a signal after step %" PRId64 "; continue with --resume", done);
 }
 
-/* Does the log already hold the evaluation of this step? */
+/* Does the log, which ends with this step, already hold its evaluation? */
 static bool is_evaluated(const struct tr_trainer *t, int64_t step)
 {
     struct tr_events *events = NULL;
     struct tr_event e;
     bool found = false;
-    if (tr_events_open(t->events_path, 0, &events) != TR_OK)
+    if (tr_events_open(t->events_path, LOG_TAIL_BYTES, &events) != TR_OK)
         tr_error_clear();
     while (!found && tr_events_next(events, &e))
         found = e.kind == TR_EVENT_EVAL && e.step == step;
@@ -215,6 +207,38 @@ static enum tr_status load_best(struct tr_trainer *t, int64_t last)
     return tr_trainer_load_step(t, best->step);
 }
 
+/* Does what a request wants, after step `done`. TR_ENDED: the run ends here, saved. */
+static enum tr_status obey(struct tr_trainer *t, int64_t done, enum tr_control_action action)
+{
+    enum tr_status st = TR_OK;
+    switch (action) {
+    case TR_CONTROL_SAVE:
+        if (tr_saving_last(t->saving) != done && done < t->total_steps)
+            st = tr_saving_step(t->saving, true, done, t->tokens_done);
+        break;
+    case TR_CONTROL_EVAL:
+        if (t->eval_data && t->evaluated_step != done) {
+            const struct tr_run_patience patience = t->state.patience;
+            st = evaluate(t, done);
+            t->state.patience = patience; /* a look does not bring an early end nearer */
+        }
+        break;
+    case TR_CONTROL_STOP:
+        st = tr_saving_finish(t->saving, done, t->tokens_done);
+        if (st == TR_OK && !tr_saving_is_saved(t->saving, done))
+            st = tr_fail(TR_UNSAVED,
+                         "stopped by a request after step %" PRId64 ", whose checkpoint could not be written (see the "
+                         "lines above); free the disk, then continue with --resume from the checkpoint before",
+                         done);
+        else if (st == TR_OK)
+            st = tr_fail(TR_ENDED, "stopped by a request after step %" PRId64 "; continue with --resume", done);
+        break;
+    default:
+        break;
+    }
+    return st;
+}
+
 static enum tr_status loop(struct tr_trainer *t)
 {
     enum tr_status st = TR_OK;
@@ -243,10 +267,14 @@ static enum tr_status loop(struct tr_trainer *t)
             TR_TRY(tr_debug_norms(t->debug, t->cfg->output, t->ob, done));
         t->state.skipped = tr_numbers_skipped(t->numbers);
         TR_TRY(tr_saving_step(t->saving, tr_due_save(t, done) && done < t->total_steps, done, t->tokens_done));
-        bool is_stop = false, has_time = true;
-        TR_TRY(query_stop(t, &is_stop, &has_time));
-        if (is_stop && done < t->total_steps)
-            return stop_after(t, done, has_time);
+        struct tr_steer steer = { .has_time = true };
+        do {
+            TR_TRY(tr_trainer_steer(t, done, can_save(t), &steer));
+            if (steer.is_stop && done < t->total_steps)
+                return stop_after(t, done, steer.has_time);
+            if (steer.action != TR_CONTROL_NONE)
+                TR_TRY(obey(t, done, steer.action));
+        } while (t->is_paused && done < t->total_steps);
     }
     TR_TRY(measure_waits(t));
     TR_TRY(tr_saving_finish(t->saving, last, t->tokens_done));
@@ -282,9 +310,10 @@ enum tr_status tr_train(const struct tr_config *cfg)
             st = tr_trainer_report_config(&t);
         if (st == TR_OK)
             st = loop(&t);
-        if (st == TR_OK || st == TR_STOPPED)
+        bool is_stopped = st == TR_STOPPED || st == TR_ENDED || st == TR_UNSAVED;
+        if (st == TR_OK || st == TR_STOPPED || st == TR_ENDED)
             tr_stop_is_settled();
-        t.end.status = st == TR_OK ? "done" : st == TR_STOPPED || st == TR_UNSAVED ? "stopped" : "failed";
+        t.end.status = st == TR_OK ? "done" : is_stopped ? "stopped" : "failed";
         t.end.steps = t.steps_done;
         t.end.tokens = t.tokens_done;
         t.end.seconds = (double)(tr_clock_us() - start) * 1e-6;

@@ -78,14 +78,14 @@ struct tr_generator;
 /* tok limits the ids that can be picked (a vocabulary may be padded) and gives the stop token; NULL: neither. */
 enum tr_status tr_generator_open(const struct tr_config *cfg, int64_t n_context, const struct tr_tokenizer *tok,
                                  struct tr_generator **out);
-/* The same of the model that a store holds, whatever cfg->model is. */
-enum tr_status tr_generator_open_store(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
-                                       struct tr_generator **out);
+/* A generator for tr_generator_each, of the model that a store holds; NULL: that of cfg->model. */
+enum tr_status tr_generator_open_each(const struct tr_config *cfg, int64_t n_context, const struct tr_store *weights,
+                                      struct tr_generator **out);
 void tr_generator_close(struct tr_generator *g);
 /* Appends ids to the context. *logits (V) are those of the next token, valid until the next call. TR_USAGE when the
  * context is full. */
 enum tr_status tr_generator_feed(struct tr_generator *g, const int32_t *ids, size_t n, const float **logits);
-/* The same, with the logits of every token: n of them (n, V), from token `at` of the ids on. */
+/* The same of a generator for it, with the logits of every token: n of them (n, V), from token `at` of the ids on. */
 typedef void tr_logits_fn(void *ctx, int64_t at, int64_t n, const float *logits);
 enum tr_status tr_generator_each(struct tr_generator *g, const int32_t *ids, size_t n, tr_logits_fn *fn, void *ctx);
 /* Drops everything after the first n tokens of the context. */
@@ -100,6 +100,25 @@ typedef void tr_text_fn(void *ctx, int32_t id, const char *text, size_t n); /* i
 enum tr_status tr_generate(const struct tr_config *cfg, tr_text_fn *on_text, void *ctx);
 /* An HF directory with random weights from a config.json. */
 enum tr_status tr_init_model(const struct tr_config *cfg);
+
+/* Requests to a running training (`trireme ctl`). The run reads one between two steps and logs a `control` event with
+ * its id. */
+enum tr_control_action {
+    TR_CONTROL_NONE,
+    TR_CONTROL_SAVE,
+    TR_CONTROL_STOP,
+    TR_CONTROL_PAUSE,
+    TR_CONTROL_RESUME,
+    TR_CONTROL_EVAL,
+    TR_CONTROL_SET,
+    TR_CONTROL_ACTIONS
+};
+const char *tr_control_word(enum tr_control_action a);
+enum tr_status tr_control_parse(const char *word, enum tr_control_action *out);
+/* key and value: of `set`, else "". TR_USAGE: no run takes requests there, or not from this user. wait_s: how long a
+ * request of somebody else that the run has not read yet is waited for. */
+enum tr_status tr_control_send(const char *output, const char *action, const char *key, const char *value,
+                               double wait_s, char id[33]);
 
 /* SIGINT, SIGTERM, SIGUSR1 or SIGHUP, once or many times: finish the step, save, return TR_STOPPED, or TR_UNSAVED when
  * the save did not succeed. Ctrl-C twice at a terminal, or grace_s seconds after the first that is no SIGINT (0: no

@@ -25,6 +25,8 @@ struct tr_trainer {
     struct tr_ckpt_lock *lock;
     int reserve; /* the model's room on the disk; -1: none */
     struct tr_saving *saving;
+    struct tr_control *control; /* NULL: no requests are taken, or another rank takes them */
+    struct tr_config now;       /* the options with the values that hold in this step */
     struct tr_loader *loader;
     struct tr_observe *ob;
     enum tr_gemm_choice gemm; /* the choice that runs, where the option is `auto` */
@@ -41,7 +43,9 @@ struct tr_trainer {
     uint64_t total_samples;
     double flops_per_token, peak_flops, wait_s, step_s;
     int64_t tokens_done, steps_done;
-    int64_t n_still; /* steps in a row whose gradient norm was exactly 0 */
+    bool is_paused;         /* by a request */
+    int64_t evaluated_step; /* the last step that was evaluated */
+    int64_t n_still;        /* steps in a row whose gradient norm was exactly 0 */
     double stage_wait_s, comm_wait_s,
         warm_s; /* waits for other stages; waits for any rank; total time. Without the cold first step. */
     struct tr_event_end end;
@@ -61,6 +65,17 @@ enum tr_status tr_trainer_open(struct tr_trainer *t);
 void tr_trainer_close(struct tr_trainer *t);
 /* resume.c: chooses the checkpoint to go on from, the same on all ranks, and loads it. notes: what was passed over. */
 enum tr_status tr_trainer_resume(struct tr_trainer *t, struct tr_str *notes);
+/* steer.c: the values that were set in earlier starts of the run; rank 0 opens its mailbox. */
+enum tr_status tr_trainer_steer_open(struct tr_trainer *t);
+/* The values of this step. */
+const struct tr_config *tr_trainer_options(struct tr_trainer *t, int64_t step);
+/* Called by all ranks after each step: has any rank received a stop signal, is there time to save before its deadline,
+ * and what does a request want? All ranks get the same answer. */
+struct tr_steer {
+    bool is_stop, has_time;
+    enum tr_control_action action;
+};
+enum tr_status tr_trainer_steer(struct tr_trainer *t, int64_t done, bool can_save, struct tr_steer *out);
 /* A barrier of all ranks. */
 enum tr_status tr_trainer_meet(struct tr_trainer *t, const char *site);
 

@@ -403,14 +403,20 @@ static enum tr_status open_rest(struct tr_trainer *t)
 {
     const struct tr_config *cfg = t->cfg;
     enum tr_status st = TR_OK;
-    struct tr_saving_options saving = {
-        .s = t->s, .e = t->e, .in = &t->inputs, .ob = t->ob, .state = &t->state, .events_path = t->events_path
-    };
+    struct tr_saving_options saving = { .s = t->s,
+                                        .e = t->e,
+                                        .in = &t->inputs,
+                                        .ob = t->ob,
+                                        .state = &t->state,
+                                        .events_path = t->events_path,
+                                        .resumed_from =
+                                            t->has_checkpoint && tr_trainer_is_first(t) ? t->checkpoint.path : NULL };
     struct tr_data_proof proof = { t->s,          t->e,           t->data,          t->tok,
                                    t->first_step, t->total_steps, t->total_samples, t->has_color };
     tr_ckpt_release(&t->lease);
     TR_TRY(tr_failpoint("train.has_loaded"));
     TR_TRY(tr_saving_open(&saving, &t->saving));
+    TR_TRY(tr_trainer_steer_open(t));
     TR_TRY(tr_prove_data(&proof, t->ob));
     TR_TRY(tr_loader_open(t->data, &t->s->loader, (uint64_t)t->first_step, (uint64_t)t->total_steps, t->total_samples,
                           tr_exec_arena(t->e, TR_A_DATA), t->s->loader_bytes, &t->loader));
@@ -433,6 +439,7 @@ static void close_rest(struct tr_trainer *t)
 {
     tr_loader_close(t->loader);
     tr_saving_close(t->saving);
+    tr_control_close(t->control);
     tr_trace_close(t->trace);
 }
 

@@ -40,6 +40,16 @@ same out/model.safetensors silent/model.safetensors
 expect 0 "$TRIREME" launch --nproc-per-node 2 train "${options[@]}" --gradient_accumulation_steps 1 --zero 3 --output two
 [ "$(grep -c '"event":"data".*"isolated":true' two/events.jsonl)" = 1 ] || fail "two ranks: $(head -c 2000 two/events.jsonl)"
 
+# Where ranks crowd the cores, their proof would take longer than the rest of the start: it is left to those who ask.
+if [ "$(nproc)" -le 2 ]; then
+    crowd=(--nproc-per-node 8 train "${options[@]}" --gradient_accumulation_steps 1 --per_device_train_batch_size 1 --max_steps 1)
+    expect 0 "$TRIREME" launch "${crowd[@]}" --output crowd
+    grep -q '"event":"data".*"isolated":null' crowd/events.jsonl || fail "a crowd of ranks: $(head -c 2000 crowd/events.jsonl)"
+    grep -q 'not tested, because it costs four steps and .* ranks share a core' stdout || fail "a crowd of ranks says: $(cat stdout)"
+    expect 0 "$TRIREME" launch "${crowd[@]}" --output crowd-full --data_proof full
+    grep -q '"event":"data".*"isolated":true' crowd-full/events.jsonl || fail "--data_proof full: $(head -c 2000 crowd-full/events.jsonl)"
+fi
+
 # A row that holds nothing but a prompt teaches nothing, and is left out.
 echo "{\"prompt\": \"$(printf 'x%.0s' $(seq 70))\", \"completion\": \"y\"}" >idle.jsonl
 expect 0 "$TRIREME" train "${options[@]}" --data idle.jsonl --output idle --long_documents split

@@ -5,7 +5,7 @@ tiny_text train.jsonl
 tiny_model model
 options=(--model model --data train.jsonl --eval_data train.jsonl --eval_steps 4 --sequence_length 32
     --per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 10 --learning_rate 1e-2
-    --lr_scheduler_type cosine --warmup_steps 3 --weight_decay 0.1 --save_steps 3 --quiet)
+    --lr_scheduler_type cosine --warmup_steps 3 --weight_decay 0.1 --save_steps 3 --logging_steps 1 --quiet)
 run() { "$TRIREME" train "${options[@]}" "$@" >run.log; }
 run --output whole
 step_lines whole/events.jsonl >whole.steps
@@ -15,6 +15,7 @@ step_lines whole/events.jsonl >whole.steps
 like_whole() {
     same whole/model.safetensors "$1/model.safetensors"
     same whole/checkpoint-10/model.safetensors "$1/checkpoint-10/model.safetensors"
+    same whole/checkpoint-10/trainer_state.json "$1/checkpoint-10/trainer_state.json"
     local shard
     for shard in whole/checkpoint-10/trireme/optim-*.safetensors; do
         same "$shard" "$1/checkpoint-10/trireme/${shard##*/}"

@@ -78,6 +78,30 @@ static void hf_style_files_are_read_as_they_are(void **state)
     assert_non_null(strstr(tr_config_notices(cfg), ":10:1: warmup_ratio: an old name"));
 }
 
+static void a_source_may_be_a_map(void **state)
+{
+    (void)state;
+    assert_int_equal(load("data:\n- a.jsonl\n- path: b.jsonl\n  weight: 2\n  columns: {messages: dialog, input: null}\n"
+                          "  roles:\n    assistant: [bot, 'yes']\n  prompt_format: \"q\\n{x}\"\n- {path: c.jsonl}\n"),
+                     TR_OK);
+    assert_int_equal(cfg->data.n, 3);
+    assert_string_equal(cfg->data.item[1].path, "b.jsonl");
+    assert_true(cfg->data.item[1].weight == 2);
+    assert_null(cfg->data.item[0].map);
+    assert_string_equal(cfg->data.item[1].map,
+                        "{\"columns\":{\"messages\":\"dialog\",\"input\":null},\"roles\":{\"assistant\":[\"bot\","
+                        "\"yes\"]},\"prompt_format\":\"q\\n{x}\"}");
+    assert_null(cfg->data.item[2].map);
+    assert_int_equal(load("data:\n  chat_template_kwargs: {enable_thinking: false, n: [1, x]}\n"), TR_OK);
+    assert_string_equal(cfg->chat_template_kwargs, "{\"enable_thinking\":false,\"n\":[1,\"x\"]}");
+    refused_with("chat_template_kwargs: [1]\n", "chat_template_kwargs takes one value, not a list");
+    refused_with("chat_template_kwargs: '[1]'\n", "not a JSON object");
+    refused_with("data:\n- weight: 1\n", "\"path\"");
+    refused_with("data:\n- {path: a, weight: -1}\n", "weight -1 is not a number above 0");
+    refused_with("data:\n- {path: ''}\n", "no path is given");
+    refused_with("lora_target_modules:\n- {path: a}\n", "items of lora_target_modules are plain values");
+}
+
 static void an_empty_file_changes_nothing(void **state)
 {
     (void)state;
@@ -150,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_may_be_nested_or_left_out),
         cmocka_unit_test(hf_style_files_are_read_as_they_are),
+        cmocka_unit_test(a_source_may_be_a_map),
         cmocka_unit_test(an_empty_file_changes_nothing),
         cmocka_unit_test(duplicates_are_refused_with_both_names),
         cmocka_unit_test(wrong_shapes_are_refused_with_their_place),

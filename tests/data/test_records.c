@@ -148,6 +148,17 @@ static void conversations_go_through_the_chat_template(void **state)
           "\"d\"}]}\n",
           U "a" E A "B<|IM_END|>\n<|IM_START|>USER\nC<|IM_END|>\n<|IM_START|>ASSISTANT\nD<|IM_END|>\n|",
           TR_SHAPE_CHAT_COMPLETION, TR_MASK_COMPLETION },
+        /* tools, a call, its answer and reasoning, with the nulls of a table */
+        { "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": null}, {\"role\": \"assistant\", "
+          "\"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.0, \"y\": "
+          "null}}}]}, {\"role\": \"tool\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"c\", "
+          "\"reasoning_content\": \"r\"}], \"tools\": \"[{\\\"name\\\": \\\"f\\\"}]\"}\n",
+          "<|im_start|>system\nFunctions that can be called:\n<tools>\n{\"name\": \"f\"}\n</tools>\nA call is a JSON "
+          "object "
+          "with name and arguments between <tool_call> and </tool_call>.<|im_end|>\n" U "a" E A
+          "<TOOL_CALL>\n{\"NAME\": \"F\", \"ARGUMENTS\": {\"X\": 1.0}}\n</TOOL_CALL>" E_ON "<|im_start|>tool\nb" E A
+          "<THINK>\nR\n</THINK>\n\nC" E_ON "|",
+          TR_SHAPE_MESSAGES, TR_MASK_ASSISTANT },
         { "{\"instruction\": \"do\", \"input\": \"it\", \"output\": \"yo\", \"history\": [[\"a\", \"b\"]]}\n",
           U "a" E A "B" E_ON U "do\nit" E A "YO" E_ON "|", TR_SHAPE_ALPACA, TR_MASK_ASSISTANT },
     };
@@ -156,7 +167,7 @@ static void conversations_go_through_the_chat_template(void **state)
     bench_init(&b, *state);
     assert_ok(tr_chat_open(NULL, "chatml", &chat));
     b.options.chat = chat;
-    b.options.row_tokens = 300;
+    b.options.row_tokens = 600;
     for (size_t i = 0; i < TR_COUNT_OF(cases); i++) {
         size_t n;
         b.options.mask = cases[i].mask;

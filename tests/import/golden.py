@@ -55,7 +55,12 @@ INFO = {"identity": {"file_name": "identity.jsonl"},
         "chats": {"file_name": "chats.jsonl", "formatting": "sharegpt", "columns": {"messages": "conversations"}},
         "books": {"file_name": "books.jsonl", "columns": {"prompt": "text"}},
         "odd": {"file_name": "odd.jsonl", "columns": {"prompt": "question", "response": "answer"}},
-        "hub": {"hf_hub_url": "org/hub"}}
+        "hub": {"hf_hub_url": "org/hub"},
+        "tagged": {"file_name": "t.jsonl", "formatting": "sharegpt", "columns": {"messages": "dialog", "tools": "functions"},
+                   "tags": {"role_tag": "who", "content_tag": "what", "user_tag": "client", "assistant_tag": "bot", "observation_tag": "observation"}},
+        "plain": {"file_name": "p.jsonl", "formatting": "sharegpt", "columns": {"messages": "messages"},
+                  "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant", "system_tag": "system"}},
+        "few": {"file_name": "f.jsonl", "num_samples": 10}}
 AX = """base_model: models/tiny
 datasets:
   - path: a.jsonl
@@ -124,7 +129,8 @@ metric_logger:
   _component_: torchtune.training.metric_logging.DiskLogger
   log_dir: ${output_dir}/logs
 """
-TUNE_OUT = {"output": "/tmp/out", "sequence_length": 1024, "model": "/tmp/m", "data": ["a.jsonl"], "packing": "none",
+TUNE_OUT = {"output": "/tmp/out", "sequence_length": 1024, "model": "/tmp/m", "packing": "none",
+            "data": [{"path": "a.jsonl", "format": "alpaca", "columns": {"instruction": "input", "input": None}}],
             "per_device_train_batch_size": 4, "num_train_epochs": 2, "max_steps": 100, "gradient_accumulation_steps": 8, "optim": "adamw",
             "learning_rate": 2e-5, "weight_decay": 0.01, "lr_scheduler_type": "constant", "max_grad_norm": 0, "device": "cpu",
             "recompute": "block", "logging_steps": 1}
@@ -224,12 +230,13 @@ CASES = [
      without(LF_OUT, finetuning_type="full", zero=3, master_dtype="bfloat16", moment_dtype="bfloat16"), ["template"], [], []),
     ("llama-factory text", {"a.yaml": "stage: pt\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: books\noutput_dir: o\ncutoff_len: 512\n"
                                       "disable_gradient_checkpointing: true\nval_size: 0.1\n"},
-     {"finetuning_type": "full", "model": "m", "data": ["lfdata/books.jsonl"], "text_key": "text", "output": "o", "sequence_length": 512, "recompute": "none", "eval_split": 0.1},
+     {"finetuning_type": "full", "model": "m", "data": [{"path": "lfdata/books.jsonl", "columns": {"text": "text"}}], "output": "o", "sequence_length": 512, "recompute": "none", "eval_split": 0.1},
      [], [], []),
     ("llama-factory qlora, odd data", {"a.yaml": "stage: sft\nfinetuning_type: lora\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: odd,hub,none\noutput_dir: o\n"
                                                  "quantization_bit: 4\nadapter_name_or_path: ad\n"},
-     {"finetuning_type": "lora", "model_base": "m", "model": "ad", "data": ["org/hub"], "output": "o", "load_in_4bit": True, "bnb_4bit_use_double_quant": True,
-      "sequence_length": 2048, "packing": "none", "recompute": "block"}, ["dataset"], ["dataset", "dataset"], []),
+     {"finetuning_type": "lora", "model_base": "m", "model": "ad", "data": [{"path": "lfdata/odd.jsonl", "columns": {"instruction": "question", "output": "answer", "input": None, "history": None, "system": None}},
+                                                       "org/hub"], "output": "o", "load_in_4bit": True, "bnb_4bit_use_double_quant": True,
+      "sequence_length": 2048, "packing": "none", "recompute": "block"}, ["dataset"], ["dataset"], []),
 
     ("axolotl full", {"a.yaml": AX + "optimizer: adamw_torch_fused\n"}, without(AX_OUT, optim="adamw"), [], [], []),
     ("axolotl qlora", {"a.yaml": AX + "optimizer: paged_adamw_8bit\nadapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n"
@@ -241,9 +248,68 @@ CASES = [
      without(AX_OUT, zero=3), ["chat_template"], ["load_in_8bit"], ["sequence_lenght"]),
     ("axolotl text", {"a.yaml": "base_model: m\npretraining_dataset:\n  - path: json\n    data_files: [a.jsonl, b.jsonl]\n    type: pretrain\n    text_column: body\n"
                                 "micro_batch_size: 1\nmax_steps: 10\nlearning_rate: 1e-4\noutput_dir: o\nlr_scheduler: constant\noptimizer: lion_pytorch\nbf16: true\n"},
-     {"model": "m", "data": ["a.jsonl", "b.jsonl"], "text_key": "body", "per_device_train_batch_size": 1, "max_steps": 10, "learning_rate": 1e-4, "output": "o",
+     {"model": "m", "data": [{"path": p, "columns": {"text": "body"}} for p in ("a.jsonl", "b.jsonl")], "per_device_train_batch_size": 1, "max_steps": 10, "learning_rate": 1e-4, "output": "o",
       "lr_scheduler_type": "constant", "optim": "lion", "dtype": "bfloat16", "sequence_length": 512}, [], [], []),
 
+    ("axolotl names", {"a.yaml": AX.replace("    type: chat_template\n", """    type: chat_template
+    field_messages: dialog
+    message_property_mappings:
+      role: speaker
+      content: utterance
+      reasoning_content: thought
+    roles:
+      user: [client]
+      assistant: [bot, gpt]
+    roles_to_train: [assistant, tool]
+    message_field_training: learn
+  - path: b.jsonl
+    type: chat_template
+    field_messages: conversations
+    message_property_mappings: {role: from, content: value}
+    roles_to_train: ["gpt"]
+  - path: c.jsonl
+    type: completion
+    field: body
+  - path: d.jsonl
+    type: input_output
+  - path: e.jsonl
+    type:
+  - path: f.jsonl
+    type:
+      field_instruction: q
+      field_output: a
+      format: "[INST] {instruction} [/INST]"
+      no_input_format: "[INST] {instruction} [/INST]"
+test_datasets:
+  - path: g.jsonl
+    type: alpaca_w_system.load_open_orca
+""").replace("val_set_size: 0.05\n", "")},
+     without(AX_OUT, "eval_split", data=[
+         {"path": "a.jsonl", "columns": {"messages": "dialog"}, "message": {"role": "speaker", "content": "utterance", "reasoning_content": "thought", "train": "learn"},
+          "roles": {"user": ["client"], "assistant": ["bot", "gpt"]}, "train_roles": ["assistant", "tool"]},
+         "b.jsonl", {"path": "c.jsonl", "columns": {"text": "body"}}, {"path": "d.jsonl", "format": "input_output"}, "e.jsonl",
+         {"path": "f.jsonl", "columns": {"instruction": "q", "output": "a"}, "prompt_format": "[INST] {instruction} [/INST]",
+          "no_input_format": "[INST] {instruction} [/INST]", "format": "alpaca", "system_format": "{system}"}],
+         eval_data=[{"path": "g.jsonl", "format": "alpaca", "columns": {"instruction": "question", "output": "response", "system": "system_prompt", "input": None},
+                     "prompt_format": "### Human:\n{instruction}\n### Assistant:\n", "system_format": "### System:\n{system}\n"}]), [], [], []),
+    ("axolotl prompts", {"a.yaml": AX.replace("type: chat_template", "type: alpaca:chat")},
+     without(AX_OUT, data=[{"path": "a.jsonl", "format": "alpaca",
+                            "prompt_format": "SYSTEM: Below is an instruction that describes a task, paired with an input that provides further context. Write a response that "
+                                             "appropriately completes the request.\nUSER: {instruction}\n{input}\nASSISTANT:",
+                            "no_input_format": "SYSTEM: Below is an instruction that describes a task. Write a response that appropriately completes the request.\n"
+                                               "USER: {instruction}\nASSISTANT:"}]), [], [], []),
+    ("axolotl types that cannot be", {"a.yaml": AX.replace("type: chat_template", "type: explainchoice")}, AX_OUT, [], ["datasets[0].type"], []),
+    ("llama-factory names", {"a.yaml": "stage: sft\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: tagged,plain,few\noutput_dir: o\n"},
+     {"finetuning_type": "full", "model": "m", "output": "o", "sequence_length": 2048, "packing": "none", "recompute": "block",
+      "data": [{"path": "lfdata/t.jsonl", "roles": {"user": "client", "assistant": "bot"}, "columns": {"messages": "dialog", "tools": "functions"},
+                "message": {"role": "who", "content": "what"}}, "lfdata/p.jsonl"]}, [], ["dataset"], []),
+
+    ("torchtune columns", {"a.yaml": (TUNE % ("", "fp32")).replace("  packed: False\n", "  packed: False\n  column_map: {input: q, output: a}\n  new_system_prompt: Be brief.\n")},
+     without(TUNE_OUT, dtype="fp32", data=[{"path": "a.jsonl", "format": "alpaca", "columns": {"instruction": "q", "output": "a", "input": None}, "system": "Be brief."}]),
+     ["dataset.new_system_prompt"], [], []),
+    ("torchtune chats", {"a.yaml": (TUNE % ("", "fp32")).replace("instruct_dataset", "chat_dataset").replace(
+        "  packed: False\n", "  packed: False\n  conversation_column: dialog\n  conversation_style: sharegpt\n")},
+     without(TUNE_OUT, dtype="fp32", data=[{"path": "a.jsonl", "format": "sharegpt", "columns": {"messages": "dialog"}}]), [], [], []),
     ("torchtune full", {"a.yaml": TUNE % ("", "bf16")}, without(TUNE_OUT, dtype="bfloat16", master_dtype="bfloat16", moment_dtype="bfloat16"), [], [], []),
     ("torchtune lora", {"a.yaml": (TUNE % ("lora_", "fp32")).replace("checkpointer:", "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
                                                                      "  lora_rank: 8\n  lora_alpha: 16\ncheckpointer:", 1) +

@@ -264,6 +264,34 @@ static void cutting_back_skips_lines_longer_than_any_of_ours(void **state)
     free(text);
 }
 
+/* Past the first MiB only the tail is read: what is not removed keeps its bytes, also lines that are no events. */
+static void cutting_back_a_long_log_keeps_what_is_before_its_tail(void **state)
+{
+    (void)state;
+    enum { STEPS = 20000, AGAIN = 3 };
+    struct tr_str log = { 0 };
+    size_t n_kept = 0;
+    for (int i = 1; i <= STEPS; i++) {
+        tr_str_addf(&log, "{\"event\":\"step\",\"step\":%d,\"text\":\"%0100d\"}\n%s", i, i, i == 10 ? "torn\n" : "");
+        n_kept = i == STEPS - 5 ? log.n : n_kept;
+    }
+    assert_true(tr_str_ok(&log));
+    for (int way = 0; way < AGAIN; way++) { /* cut in place, written anew, whole */
+        put(log.p, "w");
+        put(way == 1 ? "{\"event\":\"checkpoint\",\"step\":4}\n" : "", "a");
+        int64_t n_removed = -1, step = way == 2 ? STEPS : STEPS - 5;
+        char *text = NULL;
+        size_t n = 0, n_want = way == 2 ? log.n : n_kept;
+        assert_int_equal(tr_events_truncate(path, step, &n_removed), TR_OK);
+        assert_int_equal(n_removed, way == 2 ? 0 : 5);
+        assert_int_equal(tr_file_read(path, 1 << 24, &text, &n), TR_OK);
+        assert_true(n >= n_want && memcmp(text, log.p, n_want) == 0);
+        assert_string_equal(text + n_want, way == 1 ? "{\"event\":\"checkpoint\",\"step\":4}\n" : "");
+        free(text);
+    }
+    tr_str_release(&log);
+}
+
 static void cutting_back_an_absent_file_is_fine(void **state)
 {
     (void)state;
@@ -423,6 +451,7 @@ int main(void)
         TEST(a_link_or_a_directory_is_refused_at_open),
         TEST(cutting_back_removes_later_steps_and_torn_lines),
         TEST(cutting_back_skips_lines_longer_than_any_of_ours),
+        TEST(cutting_back_a_long_log_keeps_what_is_before_its_tail),
         TEST(cutting_back_an_absent_file_is_fine),
         TEST(events_are_read_as_they_were_written),
         TEST(a_log_that_grows_is_read_as_it_grows),

@@ -31,6 +31,8 @@ static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream,
         return row / len * len;
     case 's':
         return DOCUMENT_SAMPLE + row / len; /* crosses the 24 bits that dropout keeps */
+    case 'l':
+        return row < len ? r->v - len + row : row - len; /* the last of a cache, then padding that counts from 0 */
     default:
         return row % len;
     }

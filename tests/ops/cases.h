@@ -10,12 +10,12 @@
 
 /* A view is kind, rows, columns; views are separated by blanks. In front: `?` optional, `%` only with dropout.
  * Kinds: a activation or weight, f statistics (F32), e positive statistics (F32), g gradient, D F64 sum, c the other
- * float type, i index, t target, b begin, s sample, p position, r rope table, z step, P parameter, m and v optimizer
- * state, q and h 8-bit floats, the first and second of a product, k the largest elements of the past (F32), x grains of
- * packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32), - absent. In front of a view
- * that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt table in either order, Gg
- * groups and columns per group, Q K H query columns, key columns, query heads, R rope columns, S step slots, Bb grains
- * of D x O elements and their bytes, E blocks of 256 of D, digits.
+ * float type, i index, t target, b begin, s sample, p position, l position in a cache, r rope table, z step, P
+ * parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product, k the largest elements
+ * of the past (F32), x grains of packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32),
+ * - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt
+ * table in either order, Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope
+ * columns, S step slots, Bb grains of D x O elements and their bytes, E blocks of 256 of D, digits.
  */
 static const struct op_shape {
     enum tr_opcode op;
@@ -35,7 +35,7 @@ static const struct op_shape {
     { TR_OP_REGROUP, "aND", "aND", false },
     { TR_OP_ATTENTION, "aNQ aNK aNK bN1 %sN1 %pN1 %z1S", "aNQ fNH", false },
     { TR_OP_ATTENTION_BWD, "aNQ aNQ aNK aNK aNQ fNH bN1 %sN1 %pN1 %z1S", "aNQ aNK aNK", false },
-    { TR_OP_ATTENTION_CACHED, "aNQ aVK aVK pN1", "aNQ", false },
+    { TR_OP_ATTENTION_CACHED, "aNQ aVK aVK lN1", "aNQ", false },
     { TR_OP_ACT, "aND", "aND", false },
     { TR_OP_ACT_BWD, "aND aND", "aND", false },
     { TR_OP_GLU, "aND aND", "aND", false },
@@ -131,6 +131,8 @@ static const struct op_case cases[] = {
 
     { TR_OP_LINEAR, "1x1x1", .n = 1, .d = 1, .o = 1 },
     { TR_OP_LINEAR, "one row", .n = 1, .d = 7, .o = 9 },
+    { TR_OP_LINEAR, "decoded", .n = 1, .d = 700, .o = 75, .attr = { .is_decoded = true } },
+    { TR_OP_LINEAR, "sums", .n = 1, .d = 61, .o = 530, .attr = { .is_decoded = true, .weight_is_in_out = true } },
     { TR_OP_LINEAR, "odd", .n = 17, .d = 33, .o = 29 },
     { TR_OP_LINEAR, "bare", .n = 5, .d = 64, .o = 48, .is_bare = true },
     { TR_OP_LINEAR, "tall", .n = 131, .d = 12, .o = 5 },
@@ -176,7 +178,7 @@ static const struct op_case cases[] = {
       .attr = { HEADS(4, 2, 16), .scale = 0.25f, .dropout_p = 0.3f, .key = 77, .first = 4, .softcap = 3 } },
 
     { TR_OP_ATTENTION_CACHED, "one row", .n = 1, .v = 1, .attr = { HEADS(1, 1, 8), .scale = 0.35f } },
-    { TR_OP_ATTENTION_CACHED, "grouped 64", .n = 9, .v = 70, .attr = { HEADS(4, 2, 64), .scale = 0.125f } },
+    { TR_OP_ATTENTION_CACHED, "grouped 64", .n = 90, .v = 180, .pack = 71, .attr = { HEADS(4, 2, 64), .scale = .1f } },
     { TR_OP_ATTENTION_CACHED, "window, 80", .n = 5, .v = 41, .attr = { HEADS(3, 1, 80), .scale = 0.11f, .window = 7 } },
     { TR_OP_ATTENTION_CACHED, "capped, 7", .n = 6, .v = 40,
       .attr = { HEADS(2, 2, 7), .scale = 0.3f, .softcap = 1.5f } },

@@ -291,6 +291,8 @@ static void norms_of_parameters_are_those_of_their_gradients(void **state)
     for_each_case(compare_norms);
 }
 
+enum { N_PROMPT = 640 };
+
 /* The first 7 tokens of a golden's continuation are its prompt; greedy decoding must give the rest. */
 static void compare_generated(const char *dir, const char *name)
 {
@@ -321,6 +323,59 @@ static void greedy_generation_is_that_of_transformers(void **state)
     for_each_case(compare_generated);
 }
 
+/* Feeds tokens [from, to), each a function of its place, `most` at a time; returns the logits of the last. */
+static const float *feed(struct tr_generator *g, int64_t vocab, int64_t from, int64_t to, int64_t most)
+{
+    const float *logits = NULL;
+    int32_t ids[N_PROMPT];
+    for (int64_t at = from, n; at < to; at += n) {
+        n = tr_min64(most, to - at);
+        for (int64_t i = 0; i < n; i++)
+            ids[i] = (int32_t)((at + i) * 7 % vocab);
+        must(tr_generator_feed(g, ids, (size_t)n, &logits));
+    }
+    return logits;
+}
+
+/* A prompt at once, in the chunks of a conversation that was taken back, and token by token: three ways to one result,
+ * within what two results may each be from the exact one. N_PROMPT tokens take large and small chunks and padding. */
+static void compare_prompts(const char *dir, const char *name)
+{
+    struct rig r;
+    struct tr_generator *g[3] = { 0 };
+    const float *logits[3];
+    rig_open(&r, dir, plain());
+    const struct tr_hparams *hp = &r.model->hp;
+    bool is_learned = hp->rope[TR_C_ROPE].type == TR_ROPE_NONE;
+    int64_t n = is_learned ? tr_min64(hp->max_positions, N_PROMPT) : N_PROMPT, half = n / 2 + 1;
+    struct tr_config cfg = { .model = dir, .threads = 2, .repetition_penalty = 1 };
+    for (int i = 0; i < 3; i++)
+        must(tr_generator_open(&cfg, n, NULL, &g[i]));
+    logits[0] = feed(g[0], hp->vocab, 0, n, n);
+    (void)feed(g[1], hp->vocab, 0, n - 1, n);
+    tr_generator_rewind(g[1], half);
+    logits[1] = feed(g[1], hp->vocab, half, n, n);
+    logits[2] = feed(g[2], hp->vocab, 0, n, 1);
+    double top = 0, most = 2 * bound(&r, 1);
+    for (int64_t i = 0; i < hp->vocab; i++)
+        top = fmax(top, fabs((double)logits[2][i]));
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < hp->vocab; i++) {
+            double d = fabs((double)logits[k][i] - (double)logits[2][i]) / top;
+            if (!(d <= most))
+                fail_msg("%s: logit %" PRId64 " of way %d is %g off, allowed %g", name, i, k, d, most);
+        }
+    for (int i = 0; i < 3; i++)
+        tr_generator_close(g[i]);
+    rig_close(&r);
+}
+
+static void a_prompt_gives_the_logits_of_its_tokens_one_by_one(void **state)
+{
+    (void)state;
+    for_each_case(compare_prompts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +387,7 @@ int main(void)
         cmocka_unit_test(micro_batches_add_up_to_the_batch),
         cmocka_unit_test(norms_of_parameters_are_those_of_their_gradients),
         cmocka_unit_test(greedy_generation_is_that_of_transformers),
+        cmocka_unit_test(a_prompt_gives_the_logits_of_its_tokens_one_by_one),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

@@ -111,12 +111,12 @@ static void finish(const struct forward *f, const struct q_tile *q, int64_t h, s
 {
     const struct attention *t = &f->t;
     int64_t n_lanes = tr_step_up(q->n);
-    float *lse = (float *)f->lse->data + (q->row - t->row_q) * f->lse->ld + h;
+    float *lse = f->lse->data ? (float *)f->lse->data + (q->row - t->row_q) * f->lse->ld + h : NULL;
     for (int64_t lane = 0; lane < n_lanes; lane++) {
         float came = b->sum[lane] > 0 ? b->max[lane] + logf(b->sum[lane]) : -INFINITY, weight = 1.0f;
         if (lane < q->n && f->merges)
             weight = merge(&lse[lane * f->lse->ld], came, &b->max[lane]);
-        else if (lane < q->n)
+        else if (lane < q->n && lse)
             lse[lane * f->lse->ld] = came;
         b->fade[lane] = b->sum[lane] > 0 ? weight / b->sum[lane] : 0;
     }
@@ -188,4 +188,43 @@ void tr_fast_attention(const struct tr_call *c)
         tr_pool_run(c->pool, t->n_documents * t->attr.n_heads_kv, document_task, &f);
     else
         tr_pool_run(c->pool, t->n_tiles * t->attr.n_heads_q, tile_task, &f);
+}
+
+static struct tr_view rows_from(const struct tr_view *v, int64_t row, int64_t n)
+{
+    struct tr_view part = *v;
+    part.rows = n;
+    if (v->data) /* a plan has shapes only */
+        part.data = (char *)v->data + (size_t)(row * v->ld) * tr_dtype_bytes(v->dtype);
+    return part;
+}
+
+/* A prompt over the cache is a block of queries over a block of keys, all of one document: `begin` is 0 for every row.
+ */
+static struct tr_call block_of(const struct tr_call *c, int64_t row, int64_t n, int64_t position)
+{
+    static const int32_t zero;
+    struct tr_call b = { .op = TR_OP_ATTENTION, .attr = c->attr, .pool = c->pool, .scratch = c->scratch };
+    for (int i = 0; i < 3; i++)
+        b.in[i] = c->in[i];
+    b.in[0] = rows_from(&c->in[0], row, n);
+    b.out[0] = rows_from(&c->out[0], row, n);
+    b.in[1].rows = b.in[2].rows = position + n;
+    b.in[3] = (struct tr_view){ .data = (void *)(uintptr_t)&zero, .dtype = TR_I32, .rows = INT64_MAX, .cols = 1 };
+    b.attr.row_q = position;
+    b.attr.row_k = 0;
+    b.attr.dropout_p = 0;
+    return b;
+}
+
+size_t tr_fast_attention_prompt_scratch(const struct tr_call *c, int n_threads)
+{
+    struct tr_call b = block_of(c, 0, c->in[0].rows, tr_max64(0, c->in[1].rows - c->in[0].rows));
+    return tr_fast_attention_scratch(&b, n_threads);
+}
+
+void tr_fast_attention_prompt(const struct tr_call *c, int64_t row, int64_t n, int64_t position)
+{
+    struct tr_call b = block_of(c, row, n, position);
+    tr_fast_attention(&b);
 }

@@ -100,6 +100,14 @@ static size_t weight_scratch(const struct tr_call *c, int n_threads)
                                     : tr_gemm_scratch(dy->cols, x->cols, dy->rows, n_threads);
 }
 
+static size_t cached_scratch(const struct tr_call *c, int n_threads)
+{
+    int64_t n_parts = (c->in[1].rows / TR_DECODE_CHUNK + 1) * c->attr.n_heads_q;
+    size_t decode = (size_t)(n_parts * tr_decode_floats(&c->attr)) * sizeof(float);
+    size_t prompt = tr_fast_attention_prompt_scratch(c, n_threads);
+    return prompt > decode ? prompt : decode;
+}
+
 static size_t ring_scratch(const struct tr_call *c, int n_threads) /* counted for all rows; a block needs less */
 {
     return tr_ring_scratch(c).kernel + tr_fast_attention_scratch(c, n_threads);
@@ -139,6 +147,7 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c, int n_threa
     [TR_OP_LINEAR_DX_ACT] = product_scratch,
     [TR_OP_ATTENTION] = tr_fast_attention_scratch,
     [TR_OP_ATTENTION_BWD] = tr_fast_attention_bwd_scratch,
+    [TR_OP_ATTENTION_CACHED] = cached_scratch,
     [TR_OP_RING_ATTENTION] = ring_scratch,
     [TR_OP_RING_ATTENTION_BWD] = ring_bwd_scratch,
     [TR_OP_HEAD_LOSS] = tr_fast_head_scratch,

@@ -67,6 +67,15 @@ void tr_fast_head_loss_grad(const struct tr_call *c);
 void tr_fast_head_stats(const struct tr_call *c);
 void tr_fast_head_combine(const struct tr_call *c);
 void tr_fast_head_grad(const struct tr_call *c);
+/* Decoding splits the keys into chunks; what one leaves of a query head is a header and an output. */
+enum { TR_DECODE_CHUNK = 512, TR_DECODE_HEADER = 16 };
+static inline int64_t tr_decode_floats(const struct tr_attr *a)
+{
+    return TR_DECODE_HEADER + (int64_t)tr_round_up((size_t)a->head_dim, TR_DECODE_HEADER);
+}
+/* Attention over a cache of n rows from `row` on, whose positions count up from `position`: tiles of queries. */
+void tr_fast_attention_prompt(const struct tr_call *c, int64_t row, int64_t n, int64_t position);
+size_t tr_fast_attention_prompt_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads);

@@ -1,5 +1,6 @@
 /* fast_linear.c - linear and its gradients, all by tr_gemm; embed and its gradient. The gradient of embed needs no
- * atomics: a task owns rows of the table and adds their tokens in order. */
+ * atomics: a task owns rows of the table and adds their tokens in order. A single row of generation is no matter for
+ * tr_gemm, which packs the weight first: the bytes of the weight bound its speed, and they are read once. */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/simd.h"
@@ -21,8 +22,55 @@ static struct tr_gemm gemm_of(const struct tr_view *a, const struct tr_view *b, 
                              .c_dtype = out->dtype };
 }
 
+/* Columns [col, end) of y, a row: dot products with rows of W. */
+static void dot_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct run x = run_at(&c->in[0], row, 0), bias = run_at(&c->in[2], 0, 0), y = run_at(&c->out[0], row, 0);
+    int64_t n = c->in[0].cols;
+    for (int64_t j = col; j < end; j += TR_LANES) {
+        float lane[TR_LANES] = { 0 };
+        for (int64_t l = 0; l < tr_min64(TR_LANES, end - j); l++) {
+            struct run w = run_at(&c->in[1], j + l, 0);
+            vf sum[TR_SUM_VECS] = { 0 };
+            for (int64_t i = 0; i < n; i += TR_SUM_LANES)
+#pragma GCC unroll 16
+                for (int k = 0; k < TR_SUM_VECS; k++)
+                    sum[k] += v_load(x, i + k * TR_LANES, n) * v_load(w, i + k * TR_LANES, n);
+            lane[l] = v_sum(sum);
+        }
+        vf dots = v_load((struct run){ .p = (char *)lane }, 0, TR_LANES);
+        v_store(y, j, end, bias.p ? dots + v_load(bias, j, end) : dots);
+    }
+}
+
+/* The same of W stored (in, out): the sum of its rows, each times an element of x. */
+static void sum_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct run bias = run_at(&c->in[2], 0, 0);
+    struct stripe s;
+    stripe_load(&s, bias, col, end, bias.p != NULL);
+    for (int64_t k = 0; k < c->in[0].cols; k++) {
+        struct run w = run_at(&c->in[1], k, 0);
+        vf x = v_set(v_load(run_at(&c->in[0], row, k), 0, 1)[0]), *sum = s.sum;
+        for (int64_t j = col; j < end; j += TR_LANES)
+            *sum++ += x * v_load(w, j, end);
+    }
+    stripe_store(&s, run_at(&c->out[0], row, 0), col, end);
+}
+
+static void linear_row(const struct tr_call *c)
+{
+    enum { DOTS = 64, SUMS = TR_STRIPE / 2 };
+    bool is_in_out = c->attr.weight_is_in_out;
+    tr_fast_run(c, 1, c->out[0].cols, is_in_out ? SUMS : DOTS, is_in_out ? sum_piece : dot_piece);
+}
+
 void TR_FAST(linear)(const struct tr_call *c)
 {
+    if (c->attr.is_decoded && c->in[0].rows == 1) {
+        linear_row(c);
+        return;
+    }
     struct tr_gemm g = gemm_of(&c->in[0], &c->in[1], &c->out[0], c->in[0].cols);
     g.b_t = !c->attr.weight_is_in_out;
     g.bias = c->in[2].data;

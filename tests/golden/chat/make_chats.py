@@ -129,7 +129,7 @@ def main():
         template = open(path, encoding="utf-8", newline="").read()
         for chat_name, chat in CHATS.items():
             for prompt in (False, True):
-                for tools in (None, TOOLS) if name in ("qwen25", "qwen3", "mistral03", "hermes_tools") else (None,):
+                for tools in (None, TOOLS) if name in ("qwen25", "qwen3", "mistral03", "hermes_tools", "builtin/chatml", "builtin/qwen") else (None,):
                     for extra in ({}, {"enable_thinking": False}) if name == "qwen3" else ({},):
                         row = {"template": name, "chat": chat_name, "prompt": prompt, "tools": tools is not None, "set": extra}
                         try:

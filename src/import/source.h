@@ -1,0 +1,30 @@
+/* source.h - a source of data of another tool as one item of `data`: a path, or an object with the names of its
+ * columns.
+ */
+#ifndef TR_IMPORT_SOURCE_H
+#define TR_IMPORT_SOURCE_H
+
+#include "import/import_impl.h"
+
+struct source {
+    cJSON *doc; /* NULL: out of memory */
+};
+
+void tr_source_open(struct source *s);
+/* A member of the source, or of its member `group`. value NULL: null. */
+void tr_source_set(struct source *s, const char *group, const char *name, const char *value);
+/* The same for a list: the items of the leaf, or its one value. */
+void tr_source_list(struct source *s, const char *group, const char *name, const struct leaf *leaf);
+/* Adds the item for this path, and says so at the leaf. */
+void tr_source_give(const struct source *s, struct tr_import *im, const struct tree *t, const struct leaf *leaf,
+                    enum tr_import_verdict verdict, const char *option, const char *path, const char *why);
+void tr_source_close(struct source *s);
+
+/* Whether a path is a name of the hub and nothing that exists here. */
+bool tr_source_is_hub(const char *path);
+#define SOURCE_HUB "a hub name: it is found in the local cache of the hub, or downloaded first"
+
+/* The names and prompt texts of a dataset type of axolotl (axolotl_types.c); false: no such type. */
+bool tr_axolotl_type(struct source *s, const char *type);
+
+#endif

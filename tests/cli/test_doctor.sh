@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# doctor names what is wrong with a machine and the fix: low limits, a driver library that does not fit, no GPU, and, where
+# this test may make namespaces, a tiny /dev/shm, a full disk and a cgroup with little memory. runs lists and compares.
+source "$(dirname "$0")/common.sh"
+problem() { # WHAT: in the last line of stdout; its value and its fix must be texts
+    python3 - "$1" <<'PY' || fail "doctor does not name $1: $(tail -n 1 stdout)"
+import json, sys
+d = json.loads(open("stdout").readlines()[-1])
+found = [p for p in d["problems"] if p["what"].startswith(sys.argv[1])]
+sys.exit(not (found and all(p["value"] and p["fix"] for p in found)))
+PY
+}
+ready() { python3 -c 'import json,sys; sys.exit(sys.argv[1] not in json.loads(open("stdout").readlines()[-1])["ready_for"])' "$1"; }
+
+expect 0 "$TRIREME" doctor
+tail -n 1 stdout | grep -q '^ready for: .*training on the CPU.*checkpoints' || fail "the last line is: $(tail -n 1 stdout)"
+expect 0 "$TRIREME" doctor --json
+ready cpu && ready checkpoints || fail "not ready for a CPU: $(cat stdout)"
+expect 2 "$TRIREME" doctor now
+
+(ulimit -n 200 && expect 0 "$TRIREME" doctor --json && problem 'ulimit -n' && ! ready ranks) || fail "few files"
+(ulimit -f 1000 && expect 1 "$TRIREME" doctor --json && problem 'ulimit -f' && ! ready checkpoints) || fail "small files"
+if [ -z "${TR_SANITIZED:-}" ]; then # sanitizers reserve more addresses than that
+    (ulimit -v 4000000 && expect 0 "$TRIREME" doctor --json && problem 'ulimit -v') || fail "few addresses"
+fi
+expect 1 "$TRIREME" doctor --json --output absent
+problem output
+mkdir lib && echo 'int nothing_of_nvml;' | "${CC:-cc}" -shared -fPIC -x c - -o lib/libnvidia-ml.so.1
+if [ -z "${TR_SANITIZED:-}" ]; then
+    expect 0 env LD_LIBRARY_PATH="$PWD/lib" "$TRIREME" doctor --json
+    problem 'GPU driver library'
+fi
+ready gpu && fail "ready for GPUs with a library that is none"
+
+# Namespaces: as root only, and not in every container.
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+    mkdir disk
+    unshare -m sh -ec "mount -t tmpfs -o size=1m none disk && '$TRIREME' doctor --json --output disk" >stdout || true
+    problem disk
+    ready checkpoints && fail "ready to save on a disk of 1 MiB"
+    unshare -m sh -ec "mount -t tmpfs -o size=32m none /dev/shm && cd / && '$TRIREME' doctor --json --output /" >stdout 2>stderr || true
+    [ ! -s stdout ] || { problem /dev/shm; ! ready ranks || fail "ready for ranks with 32 MiB of /dev/shm"; }
+fi
+
+# runs
+tiny_model model
+tiny_text train.jsonl
+for name in a b c; do
+    rate=$([ $name = c ] && echo 1e-3 || echo 1e-4)
+    "$TRIREME" train --model model --data train.jsonl --output "all/$name" --sequence_length 32 --per_device_train_batch_size 2 --max_steps 4 --learning_rate "$rate" --quiet --threads 1 >/dev/null
+done
+rm -rf all/b/checkpoint-4
+expect 0 "$TRIREME" runs all --json --sort loss
+python3 - <<'PY' || fail "runs: $(cat stdout)"
+import json
+runs = json.loads(open("stdout").readlines()[-1])["runs"]
+last = {n: [json.loads(l) for l in open(f"all/{n}/events.jsonl") if '"step"' in l] for n in "abc"}
+loss = {n: [e["loss"] for e in v if e["event"] == "step"][-1] for n, v in last.items()}
+assert {r["path"] for r in runs} == {"all/a", "all/b", "all/c"} and all(r["state"] == "done" and r["step"] == 4 for r in runs), runs
+assert all(r["loss"] == loss[r["path"][-1]] for r in runs) and [r["loss"] for r in runs] == sorted(loss.values()), runs
+PY
+expect 0 "$TRIREME" runs all
+[ "$(wc -l <stdout)" = 4 ] || fail "runs: $(cat stdout)"
+expect 0 "$TRIREME" runs diff all/a all/b # one has no checkpoint; the curves are equal
+expect 1 "$TRIREME" runs diff all/a all/c --json
+python3 - <<'PY' || fail "runs diff: $(cat stdout)"
+import json
+d = json.loads(open("stdout").readlines()[-1])
+assert {"name": "learning_rate", "a": 1e-4, "b": 1e-3} in d["options"], d
+assert d["curve"]["common_steps"] == 4 and d["curve"]["first_difference"] in (1, 2) and d["curve"]["largest_difference"] > 0, d
+PY
+expect 2 "$TRIREME" runs all --sort beauty
+expect 2 "$TRIREME" runs absent
+mkdir empty
+expect 0 "$TRIREME" runs empty
+echo ok
