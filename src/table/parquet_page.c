@@ -234,7 +234,7 @@ enum tr_status tr_pq_advance(struct tr_table *t, struct tr_pq_leaf *f)
     f->rep = f->def = 0;
     if (!f->has_entry)
         return TR_OK;
-    TR_TRY(tr_table_work(t, 1));
+    TR_TRY(tr_table_work(t, TR_TABLE_ENTRY));
     if (f->n_in_page == 0)
         TR_TRY(next_page(t, f));
     if ((f->max_rep > 0 && !tr_runs_next(&f->reps, &rep)) || (f->max_def > 0 && !tr_runs_next(&f->defs, &def)) ||

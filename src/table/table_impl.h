@@ -30,7 +30,9 @@ struct tr_table {
 
 /* "PATH: row 12: " + the rest. */
 enum tr_status tr_table_fail(const struct tr_table *t, enum tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
-/* Counts work. TR_USAGE: it is more than a file of this size may make; see TR_ZIP_RATIO. */
+/* Counts work; an entry of a column, which may be a bit of a run in the file, is TR_TABLE_ENTRY bytes of it. TR_USAGE:
+ * it is more than a file of this size may make; see TR_ZIP_RATIO. */
+enum { TR_TABLE_ENTRY = 8 };
 enum tr_status tr_table_work(struct tr_table *t, uint64_t n);
 /* Makes *buf at least n bytes long; *cap is its size. TR_USAGE: the file holds more at once than one of its size may.
  * The content is kept. */
