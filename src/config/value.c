@@ -112,23 +112,26 @@ static enum tr_status add_source(struct loader *l, const char *path, size_t n_pa
 static enum tr_status parse_source(struct loader *l, const char *text, struct tr_data_list *list)
 {
     enum tr_status st = TR_OK;
-    const char *path = "";
+    const char *path = "", *split = NULL;
     double weight = 1;
     cJSON *doc = NULL;
     char *map = NULL;
+    struct tr_str whole = { 0 };
     TR_TRY(tr_json_parse(text, strlen(text), "a source of data", &doc));
     TR_TRY(tr_json_str(doc, "path", true, &path));
     TR_TRY(tr_json_real(doc, "weight", false, &weight));
+    TR_TRY(tr_json_str(doc, "split", false, &split));
     if (!(weight > 0))
         TR_TRY(tr_fail(TR_USAGE, "weight %g is not a number above 0", weight));
-    cJSON *kept = cJSON_DetachItemFromObjectCaseSensitive(doc, "path");
+    tr_str_addf(&whole, "%s%s%s", path, split != NULL ? "#" : "", split != NULL ? split : "");
+    cJSON_DeleteItemFromObjectCaseSensitive(doc, "path");
+    cJSON_DeleteItemFromObjectCaseSensitive(doc, "split");
     cJSON_DeleteItemFromObjectCaseSensitive(doc, "weight");
     map = doc->child != NULL ? cJSON_PrintUnformatted(doc) : NULL;
-    st = doc->child != NULL && map == NULL
-             ? TR_NOMEM
-             : add_source(l, kept->valuestring, strlen(kept->valuestring), weight, map, list);
-    cJSON_Delete(kept);
+    st = (doc->child != NULL && map == NULL) || !tr_str_ok(&whole) ? TR_NOMEM
+                                                                   : add_source(l, whole.p, whole.n, weight, map, list);
 out:
+    tr_str_release(&whole);
     cJSON_free(map);
     cJSON_Delete(doc);
     return st;

@@ -152,13 +152,14 @@ static void take_entry(struct source *s, const struct tree *t, const struct leaf
 /* A path is a file, a directory, a hub name, or the kind of the files that data_files names. */
 static void take_path(struct tr_import *im, const struct tree *t, const struct leaf *leaf, const struct import_row *row)
 {
-    const struct leaf *files = beside(t, leaf, "data_files");
+    const struct leaf *files = beside(t, leaf, "data_files"), *split = beside(t, leaf, "split");
     bool is_kind = tr_words_match("json csv text parquet arrow", leaf);
     bool is_hub = !is_kind && tr_source_is_hub(leaf->text);
     enum tr_import_verdict verdict = is_hub ? TR_IMPORT_DIFFERS : row->verdict;
     struct source s;
     tr_source_open(&s);
     take_entry(&s, t, leaf);
+    s.split = split != NULL ? split->text : NULL;
     if (files == NULL)
         tr_source_give(&s, im, t, leaf, verdict, row->sets, leaf->text, is_hub ? SOURCE_HUB : NULL);
     for (size_t i = 0; files != NULL && i < (files->is_list ? files->n_items : 1); i++) {
@@ -213,7 +214,7 @@ static const struct import_row rows[] = {
     { .key = "datasets[].type", .value = "*.argilla* *.intel *.icr *.prompt_pairs *.ultra chatml.* llama3.*", DIFFERS, .when = "rl=dpo orpo kto ipo simpo", .why = "pairs are seen from the records" },
     { .key = "datasets[].type test_datasets[].type datasets[].type.* test_datasets[].type.*", CANNOT, .why = SHAPES },
     { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", .value = "train", DECIDED, .why = "all of data is used" },
-    { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", CANNOT, .why = "name the files of this part with data" },
+    { .key = "datasets[].split test_datasets[].split pretraining_dataset[].split", TAKEN, .why = IN_DATA },
     { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name", .value = "default main", DECIDED, .why = "all of data is used" },
     { .key = "datasets[].name test_datasets[].name pretraining_dataset[].name datasets[].shards datasets[].shards_idx datasets[].revision pretraining_dataset[].skip", .value = "@on", CANNOT, .why = "name the files of this part with data" },
     { .key = "datasets[].data_files test_datasets[].data_files pretraining_dataset[].data_files", DECIDED, .why = "files of path" },

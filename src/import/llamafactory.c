@@ -30,7 +30,6 @@ static bool can_be_read(const struct tree *info, const char *name, char *why, si
         const char *path, *words, *rule;
     } known[] = {
         { "formatting", "alpaca sharegpt openai", "alpaca, sharegpt and openai are read" },
-        { "split", "train", "name the files of this part with data" },
         { "columns.images", "@absent", "text only" },
         { "columns.videos", "@absent", "text only" },
         { "columns.audios", "@absent", "text only" },
@@ -124,8 +123,10 @@ static void take_dataset(struct tr_import *im, const struct tree *t, const struc
     char path[TR_PATH_MAX], why[512];
     const struct leaf *file = member(info, name, "file_name"), *hub = member(info, name, "hf_hub_url");
     const struct leaf *kind = member(info, name, "formatting"), *stage = tr_tree_find(t, "stage");
+    const struct leaf *split = member(info, name, "split");
     struct source s;
     tr_source_open(&s);
+    s.split = split != NULL ? split->text : NULL;
     if (hub == NULL)
         hub = member(info, name, "ms_hub_url");
     if (kind != NULL && tr_words_match("sharegpt openai", kind))

@@ -3,7 +3,7 @@
 
 void tr_source_open(struct source *s)
 {
-    s->doc = cJSON_CreateObject();
+    *s = (struct source){ .doc = cJSON_CreateObject() };
 }
 
 void tr_source_close(struct source *s)
@@ -51,12 +51,16 @@ void tr_source_list(struct source *s, const char *group, const char *name, const
 void tr_source_give(const struct source *s, struct tr_import *im, const struct tree *t, const struct leaf *leaf,
                     enum tr_import_verdict verdict, const char *option, const char *path, const char *why)
 {
-    struct tr_str text = { 0 };
+    struct tr_str text = { 0 }, part = { 0 };
     char *members = s->doc != NULL ? cJSON_PrintUnformatted(s->doc) : NULL;
     if (members == NULL) {
         im->is_nomem = true;
         return;
     }
+    tr_str_addf(&part, "%s", path);
+    if (s->split != NULL && strcmp(s->split, "train") != 0)
+        tr_str_addf(&part, "#%s", s->split);
+    path = tr_str_ok(&part) ? part.p : path;
     if (s->doc->child != NULL) {
         tr_str_addf(&text, "{\"path\":");
         tr_str_json(&text, path);
@@ -64,11 +68,12 @@ void tr_source_give(const struct source *s, struct tr_import *im, const struct t
     } else {
         tr_str_addf(&text, "%s", path);
     }
-    if (tr_str_ok(&text))
+    if (tr_str_ok(&text) && tr_str_ok(&part))
         tr_import_add(im, t, leaf, verdict, option, text.p, why);
     else
         im->is_nomem = true;
     tr_str_release(&text);
+    tr_str_release(&part);
     cJSON_free(members);
 }
 

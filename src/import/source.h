@@ -7,7 +7,8 @@
 #include "import/import_impl.h"
 
 struct source {
-    cJSON *doc; /* NULL: out of memory */
+    cJSON *doc;        /* NULL: out of memory */
+    const char *split; /* "train[:5%]", in the words of datasets; NULL: train */
 };
 
 void tr_source_open(struct source *s);

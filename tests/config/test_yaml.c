@@ -82,9 +82,11 @@ static void a_source_may_be_a_map(void **state)
 {
     (void)state;
     assert_int_equal(load("data:\n- a.jsonl\n- path: b.jsonl\n  weight: 2\n  columns: {messages: dialog, input: null}\n"
-                          "  roles:\n    assistant: [bot, 'yes']\n  prompt_format: \"q\\n{x}\"\n- {path: c.jsonl}\n"),
+                          "  roles:\n    assistant: [bot, 'yes']\n  prompt_format: \"q\\n{x}\"\n- {path: c.jsonl}\n"
+                          "- {path: d.jsonl, split: 'train[:5%]'}\n"),
                      TR_OK);
-    assert_int_equal(cfg->data.n, 3);
+    assert_int_equal(cfg->data.n, 4);
+    assert_string_equal(cfg->data.item[3].path, "d.jsonl#train[:5%]");
     assert_string_equal(cfg->data.item[1].path, "b.jsonl");
     assert_true(cfg->data.item[1].weight == 2);
     assert_null(cfg->data.item[0].map);

@@ -298,6 +298,7 @@ test_datasets:
                                              "appropriately completes the request.\nUSER: {instruction}\n{input}\nASSISTANT:",
                             "no_input_format": "SYSTEM: Below is an instruction that describes a task. Write a response that appropriately completes the request.\n"
                                                "USER: {instruction}\nASSISTANT:"}]), [], [], []),
+    ("axolotl splits", {"a.yaml": AX.replace("    type: chat_template\n", "    type: chat_template\n    split: train[:1%]\n")}, without(AX_OUT, data=["a.jsonl#train[:1%]"]), [], [], []),
     ("axolotl types that cannot be", {"a.yaml": AX.replace("type: chat_template", "type: explainchoice")}, AX_OUT, [], ["datasets[0].type"], []),
     ("llama-factory names", {"a.yaml": "stage: sft\nfinetuning_type: full\nmodel_name_or_path: m\ndataset_dir: lfdata\ndataset: tagged,plain,few\noutput_dir: o\n"},
      {"finetuning_type": "full", "model": "m", "output": "o", "sequence_length": 2048, "packing": "none", "recompute": "block",
