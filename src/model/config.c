@@ -32,7 +32,7 @@ static const struct {
            "eos_token_ids" },
     { "mistral", "attention_bias mlp_bias max_window_layers use_sliding_window pretraining_tp" },
     { "qwen2", "use_mrope attention_bias mlp_bias pretraining_tp" },
-    { "phi3", "auto_map embd_pdrop attention_bias mlp_bias lm_head_bias full_attn_mod interpolate_factor" },
+    { "phi3", "attention_bias mlp_bias lm_head_bias full_attn_mod interpolate_factor" },
     { "qwen3", "use_mrope mlp_bias pretraining_tp" },
     { "gemma", "hidden_activation" },
     { "gpt_neox", "attention_probs_dropout_prob hidden_dropout_prob" },

@@ -26,7 +26,9 @@ static const struct tr_param_rule rules[] = {
     { "mlp.gate_up_proj", 0, TR_BY_ANY, 2 },   { "mlp.down_proj", 1, TR_BY_ANY, 1 },
 };
 
+/* embd_pdrop and auto_map (code of the first files) have no effect in transformers. */
 static const char keys[] =
+    "embd_pdrop auto_map "
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
     "hidden_act max_position_embeddings original_max_position_embeddings rms_norm_eps rope_theta rope_scaling "
     "rope_parameters partial_rotary_factor resid_pdrop attention_dropout sliding_window tie_word_embeddings";

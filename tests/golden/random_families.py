@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Random configurations of every family against transformers: logits, loss, gradients, ten AdamW steps and generation.
+
+    random_families.py build/release/train_golden [--n 5] [--seed 1] [family ...]      needs torch and transformers
+
+Draws n configurations of each family (tied or not, grouped heads, biases, windows, kinds of rope), makes a golden case of each in a temporary
+directory as make_golden.py does, and runs the test of the golden cases on them. A configuration that transformers refuses is drawn again.
+"""
+import argparse
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import make_golden as g
+import transformers as t
+
+
+def rope(rng, head_dim, theta=1000.0):
+    kind = rng.choice(["default", "default", "linear", "yarn", "llama3", "dynamic"])
+    p = {"rope_type": kind, "rope_theta": theta}
+    if kind in ("linear", "dynamic"):
+        p |= {"factor": 3.0}
+    if kind == "yarn":
+        p |= {"factor": 4.0, "beta_fast": 4.0, "original_max_position_embeddings": 16}
+    if kind == "llama3":
+        p |= g.LLAMA3
+    return p
+
+
+def kinds(rng, n):
+    return [rng.choice(["full_attention", "sliding_attention"]) for _ in range(n)]
+
+
+def base(rng):
+    kv = rng.choice([1, 2, 4])
+    heads = kv * rng.choice([1, 2])
+    head_dim = rng.choice([4, 8, 12])
+    return dict(hidden_size=heads * head_dim, num_attention_heads=heads, num_key_value_heads=kv, intermediate_size=rng.choice([20, 24]),
+                num_hidden_layers=rng.choice([1, 2, 3, 5]), tie_word_embeddings=rng.random() < 0.5, pad_token_id=0,
+                rms_norm_eps=rng.choice([1e-6, 1e-5, 1e-2]), hidden_act=rng.choice(["silu", "gelu", "relu", "gelu_pytorch_tanh"]))
+
+
+def draw(family, rng):
+    c = base(rng)
+    head_dim, layers, flag = c["hidden_size"] // c["num_attention_heads"], c["num_hidden_layers"], lambda: rng.random() < 0.5
+    bias, windows = dict(attention_bias=flag()), dict(sliding_window=rng.choice([3, 5, 40]), layer_types=kinds(rng, layers))
+    nested = lambda: {"full_attention": rope(rng, head_dim), "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+    if family == "llama":
+        return g.small(t.LlamaConfig, **c, **bias, mlp_bias=flag(), rope_parameters=rope(rng, head_dim))
+    if family == "mistral":
+        return g.small(t.MistralConfig, **c, sliding_window=rng.choice([None, 4]), rope_parameters=rope(rng, head_dim))
+    if family == "qwen2":
+        return g.small(t.Qwen2Config, **c, use_sliding_window=flag(), sliding_window=5, max_window_layers=rng.choice([0, 1, 9]))
+    if family == "qwen3":
+        return g.small(t.Qwen3Config, **c, **bias, head_dim=rng.choice([4, 8]), use_sliding_window=flag(), sliding_window=5,
+                       max_window_layers=rng.choice([0, 1, 9]))
+    if family == "gemma":
+        return g.small(t.GemmaConfig, **c, **bias, head_dim=rng.choice([4, 8]), rope_parameters=rope(rng, 8))
+    if family in ("gemma2", "gemma3_text"):
+        c["hidden_activation"] = c.pop("hidden_act")
+        caps = dict(attn_logit_softcapping=rng.choice([None, 2.0]), final_logit_softcapping=rng.choice([None, 4.0]))
+        cls = t.Gemma2Config if family == "gemma2" else t.Gemma3TextConfig
+        r = {} if family == "gemma2" else dict(rope_parameters=nested())
+        return g.small(cls, **c, **bias, **windows, **caps, **r, head_dim=rng.choice([4, 8]), query_pre_attn_scalar=rng.choice([4, 11]))
+    if family == "granite":
+        return g.small(t.GraniteConfig, **c, **bias, mlp_bias=flag(), attention_multiplier=rng.choice([1.0, 0.3]), rope_parameters=rope(rng, head_dim),
+                       embedding_multiplier=rng.choice([1.0, 2.5]), residual_multiplier=rng.choice([1.0, 0.3]), logits_scaling=rng.choice([1.0, 3.0]))
+    if family == "smollm3":
+        more = rng.choice([dict(no_rope_layer_interval=rng.choice([1, 2, 4])), dict(no_rope_layers=[rng.choice([0, 1]) for _ in range(layers)])])
+        windows = rng.choice([windows, dict(sliding_window=4), {}])
+        return g.small(t.SmolLM3Config, **c, **bias, **more, **windows, mlp_bias=flag(), use_sliding_window=flag())
+    if family == "olmo2":
+        return g.small(t.Olmo2Config, **c, **bias, rope_parameters=rope(rng, head_dim))
+    if family == "olmo3":
+        return g.small(t.Olmo3Config, **c, **bias, **(windows if flag() else dict(sliding_window=4)), rope_parameters=nested())
+    assert family == "phi3", family
+    part = rng.choice([1.0, 0.5])
+    n, original = int(head_dim * part) // 2, rng.choice([4, 64])
+    p = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": part}
+    if flag():
+        p |= {"rope_type": "longrope", "short_factor": [1.0 + 0.2 * i for i in range(n)], "long_factor": [2.0 + i for i in range(n)]}
+    return g.small(t.Phi3Config, **c, sliding_window=rng.choice([None, 5]), original_max_position_embeddings=original, rope_parameters=p)
+
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3", "phi3")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("test")
+    parser.add_argument("--n", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("families", nargs="*", default=FAMILIES)
+    args = parser.parse_args()
+    t.utils.logging.disable_progress_bar()
+    t.utils.logging.set_verbosity_error()
+    g.torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as root:
+        for family in args.families:
+            rng, made = random.Random(f"{family} {args.seed}"), 0
+            while made < args.n:
+                seed = rng.randrange(1 << 30)
+                documents = rng.choice([[[20], [20]], [[9, 11], [20]], [[5, 6, 9], [12, 8]]])
+                try:
+                    config = draw(family, random.Random(seed))
+                except (KeyError, ValueError) as e:
+                    print(f"{family}: drawn again: {type(e).__name__}: {str(e)[:100]}")
+                    continue
+                g.make_case(pathlib.Path(root), f"{family}_{made}", dict(config=config, documents=documents), seed)
+                made += 1
+        return subprocess.run([args.test], env=os.environ | {"TR_GOLDEN": root}).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
