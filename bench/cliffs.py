@@ -116,7 +116,7 @@ def peer(c):
             start = time.process_time()
             out = m(ids, use_cache=True, logits_to_keep=1)
             prefill = time.process_time() - start
-            past, n_new = out.past_key_values, 8
+            past, n_new = out.past_key_values, 32
             start = time.process_time()
             for _ in range(n_new):
                 out = m(out.logits[:, -1:].argmax(-1), past_key_values=past, use_cache=True)
@@ -136,7 +136,7 @@ def prefill(c):
 
 
 def new_token(c, n, dtype):
-    return (c.generate(n, 33, dtype) - c.generate(n, 1, dtype)) / 32
+    return (c.generate(n, 129, dtype) - c.generate(n, 1, dtype)) / 128
 
 
 def decode(c):

@@ -321,10 +321,10 @@ out:
 /* ---- whole files ---- */
 
 /* Syncs and closes fd in any case; `path` is for the message. */
-static enum tr_status sync_close(int fd, const char *path)
+static enum tr_status sync_close(int fd, const char *path, bool is_lazy)
 {
     enum tr_status st = TR_OK;
-    if (fsync(fd) != 0)
+    if (!is_lazy && fsync(fd) != 0)
         st = tr_file_fail("sync", path);
     if (close(fd) != 0 && st == TR_OK && errno != EINTR) /* after EINTR the descriptor is gone, the data is safe */
         st = tr_file_fail("close", path);
@@ -332,7 +332,8 @@ static enum tr_status sync_close(int fd, const char *path)
 }
 
 /* `path` is for messages. */
-static enum tr_status replace(const struct out_place *p, const char *temp, const char *path, const void *buf, size_t n)
+static enum tr_status replace(const struct out_place *p, const char *temp, const char *path, const void *buf, size_t n,
+                              bool is_lazy)
 {
     enum tr_status st = TR_OK;
     struct stat s;
@@ -344,14 +345,14 @@ static enum tr_status replace(const struct out_place *p, const char *temp, const
         return tr_file_fail("create", path);
     TR_TRY(tr_write_all(fd, path, buf, n));
     TR_TRY(tr_failpoint("file.before_fsync"));
-    st = sync_close(fd, path);
+    st = sync_close(fd, path, is_lazy);
     fd = -1;
     TR_TRY(st);
     TR_TRY(tr_failpoint("file.after_fsync"));
     if (renameat(p->fd, temp, p->fd, p->last) != 0)
         TR_TRY(tr_file_fail("rename to", path));
     TR_TRY(tr_failpoint("file.after_rename"));
-    if (fsync(p->fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+    if (!is_lazy && fsync(p->fd) != 0 && errno != EINVAL && errno != ENOTSUP)
         TR_TRY(tr_file_fail("sync the directory of", path));
 out:
     if (fd >= 0)
@@ -361,7 +362,7 @@ out:
     return st;
 }
 
-enum tr_status tr_out_write(const char *dir, const char *name, const void *buf, size_t n)
+static enum tr_status write_whole(const char *dir, const char *name, const void *buf, size_t n, bool is_lazy)
 {
     enum tr_status st = TR_OK;
     struct out_place p;
@@ -370,10 +371,20 @@ enum tr_status tr_out_write(const char *dir, const char *name, const void *buf, 
         return fail_at("create", dir, name, &p);
     TR_TRY(tr_path_join(path, dir, name));
     TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%d", p.last, (int)getpid()));
-    TR_TRY(replace(&p, temp, path, buf, n));
+    TR_TRY(replace(&p, temp, path, buf, n, is_lazy));
 out:
     leave(&p);
     return st;
+}
+
+enum tr_status tr_out_write(const char *dir, const char *name, const void *buf, size_t n)
+{
+    return write_whole(dir, name, buf, n, false);
+}
+
+enum tr_status tr_out_write_lazily(const char *dir, const char *name, const void *buf, size_t n)
+{
+    return write_whole(dir, name, buf, n, true);
 }
 
 enum tr_status tr_file_write_atomic(const char *path, const void *buf, size_t n)

@@ -43,6 +43,9 @@ int tr_out_unlink(const char *dir, const char *name); /* a file or a link */
 /* name.tmp-<pid> -> write -> fsync -> rename -> fsync directory. The name holds the old or the new content, never a
  * mix. One writer a name and process at a time. Failpoints: file.before_fsync, file.after_fsync, file.after_rename. */
 enum tr_status tr_out_write(const char *dir, const char *name, const void *buf, size_t n);
+/* The same without waiting for the disk. After a power cut the file may be absent, old, empty or torn: for files that
+ * carry a checksum and are made again where they are bad. */
+enum tr_status tr_out_write_lazily(const char *dir, const char *name, const void *buf, size_t n);
 
 /* Of paths that a person has named as a whole. */
 enum tr_status tr_file_write_atomic(const char *path, const void *buf, size_t n);

@@ -1,4 +1,5 @@
-/* seal.c - see seal.h. The content of a seal is the 32 hex digits of the value and those of their hash. */
+/* seal.c - see seal.h. The content of a seal is the 32 hex digits of the value and those of their hash. A seal that a
+ * power cut tore is no seal, so none is waited for. */
 #include "data/seal.h"
 #include "data/cache.h"
 
@@ -66,13 +67,14 @@ void tr_seal_save(const struct tr_seals *s, const struct stat *file, int min_age
 {
     char name[64], text[2 * N_HEX + 1];
     struct timespec now;
-    struct tr_out_at seals;
+    struct tr_out_at seals, at;
     if (!s->cache_dir || clock_gettime(CLOCK_REALTIME, &now) != 0 ||
         (min_age_s > 0 && file->st_ctim.tv_sec > now.tv_sec - min_age_s))
         return;
     format_seal(value, text);
     if (seal_name(file, what, name) != TR_OK || tr_out_mkdirs(s->cache_dir) != TR_OK ||
         tr_out_beneath(s->cache_dir, "seals", &seals) != TR_OK || tr_out_mkdir(seals.dir, seals.name) != TR_OK ||
-        tr_cache_write(s->cache_dir, name, text, 2 * N_HEX) != TR_OK)
+        tr_out_beneath(s->cache_dir, name, &at) != TR_OK ||
+        tr_out_write_lazily(at.dir, at.name, text, 2 * N_HEX) != TR_OK)
         tr_error_clear();
 }

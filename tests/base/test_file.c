@@ -269,6 +269,7 @@ static void nothing_is_made_through_a_link(void **state)
         assert_int_equal(tr_out_open(out, "a", TR_OUT_APPEND, &fd), TR_USAGE);
         assert_int_equal(tr_out_open(out, "a", TR_OUT_SHARE, &fd), TR_USAGE);
         assert_int_equal(tr_out_write(out, "a/f", "bad", 3), TR_USAGE);
+        assert_int_equal(tr_out_write_lazily(out, "a/f", "bad", 3), TR_USAGE);
         assert_int_equal(tr_out_remove(out, "a/f"), TR_USAGE);
         assert_int_not_equal(tr_out_unlink(out, "a/f"), 0);
         assert_int_not_equal(tr_out_move(out, "a/f", "g", TR_OUT_RENAME), 0);
@@ -309,7 +310,8 @@ static void names_are_moved_exchanged_and_linked_beneath(void **state)
     assert_int_equal(tr_out_mkdir(m, "a/b"), TR_OK);
     assert_int_equal(tr_out_write(m, "a/b/f", "1", 1), TR_OK);
     assert_int_equal(tr_out_move(m, "a/b/f", "g", TR_OUT_RENAME), 0);
-    assert_int_equal(tr_out_write(m, "h", "2", 1), TR_OK);
+    assert_int_equal(tr_out_write_lazily(m, "h", "1", 1), TR_OK);
+    assert_int_equal(tr_out_write_lazily(m, "h", "2", 1), TR_OK);
     assert_int_equal(tr_out_move(m, "g", "h", TR_OUT_EXCHANGE), 0);
     assert_content(in_root("m/g"), "2");
     assert_int_equal(tr_out_move(m, "g", "i", TR_OUT_LINK), 0);
