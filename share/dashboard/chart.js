@@ -6,7 +6,7 @@
 const LEFT = 56, RIGHT = 10, TOP = 8, BOTTOM = 24;
 
 T.ticks = function (lo, hi, n) {
-  if (!(hi > lo)) return [lo];
+  if (!(hi - lo > 1e-12 * Math.abs(hi))) return [lo];
   const raw = (hi - lo) / n, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map(k => k * power).find(s => s >= raw);
   const out = [];
@@ -34,7 +34,7 @@ function extent(lines, plan, log, spread) {
   }
   if (plan != null) take(plan);
   if (lo > hi) return null;
-  if (lo === hi) { const d = Math.abs(lo) * 0.05 || 1; lo = log ? lo / 1.2 : lo - d; hi += d; }
+  if (hi - lo <= 1e-9 * Math.abs(hi)) { // one value, but for rounding const d = Math.abs(lo) * 0.05 || 1; lo = log ? lo / 1.2 : lo - d; hi += d; }
   if (!log) { const d = (hi - lo) * 0.04; if (!(lo >= 0 && lo - d < 0)) lo -= d; else lo = 0; hi += d; }
   return [lo, hi];
 }
