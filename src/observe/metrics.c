@@ -84,7 +84,7 @@ static bool add_items(struct tr_metrics *m, const char *prefix, const cJSON *arr
         }
         (void)snprintf(inner, sizeof inner, "%.200s.%d", prefix, i);
         for (const cJSON *x = cJSON_IsObject(item) ? item->child : NULL; x && ok; x = x->next)
-            ok = !cJSON_IsNumber(x) || add_number(m, inner, x->string, x->valuedouble);
+            ok = !cJSON_IsNumber(x) || strcmp(x->string, "gpu") == 0 || add_number(m, inner, x->string, x->valuedouble);
     }
     return ok;
 }

@@ -28,8 +28,8 @@ enum { INSERT_METRICS, INSERT_SYSTEM, INSERT_ALERT, N_STATEMENTS };
 static const char *const statements[N_STATEMENTS] = {
     "INSERT INTO metrics(run_id, timestamp, run_name, step, metrics) VALUES(?, ?, ?, ?, ?)",
     /* a replay of the log may meet a sample again */
-    "INSERT INTO system_metrics(run_id, timestamp, run_name, metrics) SELECT ?1, ?2, ?3, ?5 WHERE NOT EXISTS "
-    "(SELECT 1 FROM system_metrics WHERE run_id = ?1 AND timestamp = ?2)",
+    ("INSERT INTO system_metrics(run_id, timestamp, run_name, metrics) SELECT ?1, ?2, ?3, ?5 WHERE NOT EXISTS "
+     "(SELECT 1 FROM system_metrics WHERE run_id = ?1 AND timestamp = ?2)"),
     "INSERT INTO alerts(run_id, timestamp, run_name, step, text, title, level) VALUES(?, ?, ?, ?, ?, ?, ?)",
 };
 static const char schema[] =

@@ -8,7 +8,7 @@
 static void add(struct tr_str *s, const char *comma, const char *name, double x)
 {
     if (isfinite(x))
-        tr_str_addf(s, "%s\"%s\":%.9g", comma, name, x);
+        tr_str_addf(s, "%s\"%s\":%.15g", comma, name, x);
 }
 
 static void add_gpus(const struct tr_nvml *nvml, struct tr_str *out)

@@ -71,11 +71,11 @@ static enum tr_status check_name(const char *name)
     struct tr_str list = { 0 };
     if (strcmp(name, "none") == 0 || strcmp(name, "all") == 0)
         return TR_OK;
-    for (size_t i = 0; i < N_TABLE; i++) {
+    for (size_t i = 0; i < N_TABLE; i++)
         if (strcmp(table[i]->name, name) == 0)
             return TR_OK;
+    for (size_t i = 0; i < N_TABLE; i++)
         tr_str_addf(&list, ", %s", table[i]->name);
-    }
     enum tr_status st =
         tr_fail(TR_USAGE, "report_to %s: no such tracker; there are none, all%s", name, tr_str_ok(&list) ? list.p : "");
     tr_str_release(&list);

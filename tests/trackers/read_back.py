@@ -96,7 +96,7 @@ def wandb(run, complete):
                 assert items["_step"] == step == items["train/global_step"] and step not in seen, f"wandb has step {step} twice"
                 seen.add(step)
                 out.update({(k, step): v for k, v in items.items() if not isinstance(v, dict)})
-        assert kinds[:2] == ["header", "run"], kinds[:2]
+        assert kinds[:2] == ["header", "run"][:len(kinds)], kinds[:2]
     return out
 
 
@@ -188,7 +188,8 @@ def campaign(args):
             for f in glob.glob(f"{out}/runs/*/*") + glob.glob(f"{out}/wandb/*/*.wandb"):
                 cut(f, os.path.getsize(f), rng)
         try:
-            read_all(out, complete=False)
+            if os.path.exists(f"{out}/events.jsonl"):  # else it was killed before it had one
+                read_all(out, complete=False)
         except Exception as e:
             if not any(os.path.getsize(f) < 200 for f in glob.glob(f"{out}/wandb/*/*.wandb")):  # cut inside its head
                 raise
