@@ -69,6 +69,7 @@ struct tr_config {
     int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
     enum tr_data_format data_format;
     const char *text_key, *chat_template; /* NULL: "text"; the model's own */
+    const char *fetch_command;            /* for data that is an address; NULL: it is refused */
     const char *chat_template_kwargs;     /* a JSON object, or NULL */
     const char *chat_date;                /* for templates that ask; NULL: that of the run's first start */
     enum tr_train_on train_on;

@@ -298,6 +298,7 @@ const struct option tr_options[] = {
     INT(sequence_length, "data", "max_length max_seq_length cutoff_len sequence_len seq_len", RUN | VERB(EVAL) | VERB(DATA) | VERB(CKPT) | VERB(BENCH), "0", 0, 1 << 24,
         "tokens per row; 0 = what the model allows, 1,024 at most"),
     CHOICE(data_format, "data", "", RUN | VERB(EVAL) | VERB(DATA), "auto", formats, "what a JSONL record is; auto = by the first record of a file"),
+    STR(fetch_command, "data", "", RUN | VERB(EVAL) | VERB(DATA), NULL, "COMMAND", "program that copies data of an address, s3://... or https://...: {url} to {path}"),
     STR(text_key, "data", "text_column dataset_text_field", RUN | VERB(EVAL) | VERB(DATA), NULL, "KEY", "key of the text in a record"),
     STR(chat_template, "data", "", RUN | VERB(EVAL) | VERB(DATA) | VERB(CHAT), NULL, "NAME", "chatml, llama3, ... or a .jinja file; default: the model's own"),
     { .name = "chat_template_kwargs", .group = "data", .aliases = "", .type = OPTION_OBJECT, .at = AT(chat_template_kwargs, const char *),

@@ -5,6 +5,7 @@
  */
 #include "data/data_impl.h"
 #include "data/chat_date.h"
+#include "data/fetch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -226,6 +227,58 @@ out:
     return st;
 }
 
+/* ---- addresses ---- */
+
+struct paths {
+    const char **p;
+    char (*copies)[TR_PATH_MAX]; /* of those that are addresses */
+};
+
+static void release_paths(struct paths *paths)
+{
+    free(paths->p);
+    free(paths->copies);
+}
+
+/* The copy of ADDRESS, or of ADDRESS#SPLIT with the same split behind it. */
+static enum tr_status fetch_path(const struct tr_tokenize *t, const char *given, char out[TR_PATH_MAX])
+{
+    enum tr_status st = TR_OK;
+    char url[TR_PATH_MAX], copy[TR_PATH_MAX];
+    size_t n = strcspn(given, "#");
+    TR_TRY(tr_format(url, sizeof url, "%.*s", (int)n, given));
+    TR_TRY(tr_fetch(t->options->fetch_command, url, t->cache.dir, t->cache.wait_us, copy));
+    TR_TRY(tr_format(out, TR_PATH_MAX, "%s%s", copy, given + n));
+out:
+    return st;
+}
+
+/* The paths, with those of their copies in the place of addresses. */
+static enum tr_status fetch_paths(struct tr_tokenize *t, const char *const *given, size_t n, struct paths *out)
+{
+    enum tr_status st = TR_OK;
+    size_t n_addresses = 0, k = 0;
+    for (size_t i = 0; i < n; i++)
+        n_addresses += tr_fetch_is_address(given[i]);
+    out->p = calloc(n + 1, sizeof *out->p);
+    out->copies = calloc(n_addresses + 1, sizeof *out->copies);
+    if (!out->p || !out->copies)
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for %zu data paths", n));
+    if (n_addresses > 0 && !t->options->cache_dir)
+        TR_TRY(tr_fail(TR_USAGE, "%s: an address needs a cache directory for its copy", given[0]));
+    if (n_addresses > 0)
+        TR_TRY(tr_cache_lock(&t->cache));
+    for (size_t i = 0; i < n; i++) {
+        out->p[i] = given[i];
+        if (!tr_fetch_is_address(given[i]))
+            continue;
+        TR_TRY(fetch_path(t, given[i], out->copies[k]));
+        out->p[i] = out->copies[k++];
+    }
+out:
+    return st;
+}
+
 /* ---- open, close, facts ---- */
 
 static void close_maps(struct tr_source_map **maps, size_t n)
@@ -258,6 +311,7 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     enum tr_status st = TR_OK;
     struct tr_sources sources = { 0 };
     struct tr_source_map **maps = NULL;
+    struct paths local = { 0 };
     struct tr_tokenize t = {
         .tokenizer = tokenizer,
         .options = o,
@@ -274,7 +328,8 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->seed = o->seed;
     d->shuffle = o->shuffle;
     d->how_long = o->how_long;
-    TR_TRY(tr_sources_expand(paths, n_paths, &t.seals, &sources));
+    TR_TRY(fetch_paths(&t, paths, n_paths, &local));
+    TR_TRY(tr_sources_expand(local.p, n_paths, &t.seals, &sources));
     if (o->chat && o->cache_dir)
         TR_TRY(tr_data_fix_date(o->chat, o->chat_date, o->cache_dir));
     if (o->chat)
@@ -291,6 +346,7 @@ out:
     tr_skip_list_release(&t.skips);
     tr_sources_release(&sources);
     close_maps(maps, n_paths);
+    release_paths(&local);
     tr_data_close(d);
     return st;
 }

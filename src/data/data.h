@@ -36,16 +36,17 @@ struct tr_data_options {
     const char *chat_date;  /* the date in templates that use one; NULL: that of the first start with cache_dir */
     enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts have a loss too */
     enum tr_packing packing;
-    double held_out;       /* share of each source's rows that only evaluation uses */
-    bool is_held_out_side; /* true: this data set has only the held-out rows; false: all others */
-    enum tr_long how_long; /* packed documents that are longer than a row */
-    const char *cache_dir; /* of the token shards of text sources; created when absent; NULL: only .trtok sources */
-    int64_t max_skipped;   /* the data set is refused when more records are skipped */
-    int64_t shard_tokens;  /* a cache shard ends after the document that reaches this count; 0: 2^26 */
-    int64_t cache_wait_us; /* the longest wait for another process that fills the cache; 0: one hour */
-    int n_threads;         /* that tokenise; 0: one for each core; never changes the result */
-    bool recheck;          /* read and verify every file, even if a seal in the cache says that it is unchanged */
-    tr_skip_fn *on_skip;   /* may be NULL; called at first tokenising, not when the cache is reused */
+    double held_out;           /* share of each source's rows that only evaluation uses */
+    bool is_held_out_side;     /* true: this data set has only the held-out rows; false: all others */
+    enum tr_long how_long;     /* packed documents that are longer than a row */
+    const char *fetch_command; /* for paths that are addresses (fetch.h); NULL: they are refused */
+    const char *cache_dir;     /* of the token shards of text sources; created when absent; NULL: only .trtok sources */
+    int64_t max_skipped;       /* the data set is refused when more records are skipped */
+    int64_t shard_tokens;      /* a cache shard ends after the document that reaches this count; 0: 2^26 */
+    int64_t cache_wait_us;     /* the longest wait for another process that fills the cache; 0: one hour */
+    int n_threads;             /* that tokenise; 0: one for each core; never changes the result */
+    bool recheck;              /* read and verify every file, even if a seal in the cache says that it is unchanged */
+    tr_skip_fn *on_skip;       /* may be NULL; called at first tokenising, not when the cache is reused */
     void *on_skip_ctx;
     tr_make_fn *on_make; /* may be NULL */
     void *on_make_ctx;

@@ -5,12 +5,23 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static bool needs_tokenizer(const struct tr_data_list *list)
+/* A directory without a tokenizer is a model that learns from ids; the data room refuses texts for it, by name. */
+static bool has_tokenizer(const char *dir)
+{
+    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json" };
+    char path[TR_PATH_MAX];
+    for (size_t i = 0; i < TR_COUNT_OF(names); i++)
+        if (tr_path_join(path, dir, names[i]) == TR_OK && tr_file_exists(path))
+            return true;
+    return false;
+}
+
+static bool needs_tokenizer(const char *dir, const struct tr_data_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         size_t n = strlen(list->item[i].path);
         if (n < 6 || strcmp(list->item[i].path + n - 6, ".trtok") != 0)
-            return true;
+            return has_tokenizer(dir);
     }
     return false;
 }
@@ -32,6 +43,7 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .vocab_size = m->hp.vocab,
         .shape = (enum tr_shape)cfg->data_format,
         .text_key = cfg->text_key,
+        .fetch_command = cfg->fetch_command,
         .mask = (enum tr_chat_mask)cfg->train_on,
         .packing = (enum tr_packing)cfg->packing,
         .how_long = (enum tr_long)cfg->long_documents,
@@ -80,7 +92,7 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
         maps[i] = list->item[i].map;
         weights[i] = list->item[i].weight;
     }
-    if (!*tokenizer && needs_tokenizer(list))
+    if (!*tokenizer && needs_tokenizer(s->from.text, list))
         TR_TRY(tr_tokenizer_open(s->from.text, tokenizer));
     st = tr_chat_open(s->from.text, cfg->chat_template, &chat);
     if (st != TR_OK && cfg->chat_template)
