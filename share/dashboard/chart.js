@@ -34,7 +34,7 @@ function extent(lines, plan, log, spread) {
   }
   if (plan != null) take(plan);
   if (lo > hi) return null;
-  if (hi - lo <= 1e-9 * Math.abs(hi)) { // one value, but for rounding const d = Math.abs(lo) * 0.05 || 1; lo = log ? lo / 1.2 : lo - d; hi += d; }
+  if (hi - lo <= 1e-9 * Math.abs(hi)) { const d = Math.abs(lo) * 0.05 || 1; lo = log ? lo / 1.2 : lo - d; hi += d; }
   if (!log) { const d = (hi - lo) * 0.04; if (!(lo >= 0 && lo - d < 0)) lo -= d; else lo = 0; hi += d; }
   return [lo, hi];
 }
