@@ -54,7 +54,7 @@ static void what_fails_is_named_and_leaves_nothing(void **state)
         { "cp {url}", "lacks {path}" },
         { "cp {path}", "lacks {url}" },
         { "cp 'x {url} {path}", "a quote that is not closed" },
-        { "/nowhere/program {url} {path}", "cannot be started" },
+        { "/nowhere/program {url} {path}", "/nowhere/program" },
         { "sh -c 'echo part >$1; echo \"no such key\" >&2; exit 7' {url} {path}",
           "ended with exit code 7: no such key" },
         { "sh -c 'kill -9 $$' {url} {path}", "was killed by signal 9" },
