@@ -59,12 +59,20 @@ static struct tr_layout layout_of(const struct tr_setup *s)
     return l;
 }
 
+/* The reference of pairs has no dropout, so the model that is compared with it has none unless it is asked for. */
+static double dropout_of(const struct tr_config *cfg)
+{
+    return cfg->dropout < 0 && tr_config_pair(cfg).loss ? 0 : cfg->dropout;
+}
+
 static enum tr_status open_model(const struct tr_config *cfg, const struct tr_dirs *from, int64_t rows, int64_t length,
                                  bool is_training, struct tr_model **out)
 {
     struct tr_model_options opt = { .rows = rows,
                                     .sequence_length = length,
-                                    .dropout = is_training ? cfg->dropout : 0,
+                                    .dropout = is_training ? dropout_of(cfg) : 0,
+                                    .pair = tr_config_pair(cfg),
+                                    .gives_sums = !is_training,
                                     .ignore_keys = cfg->ignore_config_keys,
                                     .takes_names = cfg->verb == TR_VERB_PLAN };
     return tr_dirs_model(from, &opt, is_training, out);
@@ -366,7 +374,8 @@ enum tr_status tr_setup_open_rank(const struct tr_config *cfg, enum tr_use use, 
         }
         TR_TRY(add_loraplus(s));
     }
-    if (!is_training || cfg->eval_data.n || cfg->eval_split > 0) {
+    bool has_reference = tr_pair_needs_reference(tr_config_pair(cfg).loss);
+    if (!is_training || cfg->eval_data.n || cfg->eval_split > 0 || has_reference) {
         int64_t rows = use == TR_USE_PROOF ? TR_PROOF_ROWS : cfg->per_device_eval_batch_size;
         TR_TRY(open_model(cfg, &s->from, rows, s->sequence_length, false, &s->eval_model));
         s->eval_batch_bytes = tr_batch_bytes(s->eval_model->n_tokens);

@@ -248,6 +248,83 @@ static void check_base(struct loader *l)
         tr_loader_error(l, "load_in_4bit and base_dtype fp8 are two types of one base; give one of them");
 }
 
+/* ---- preference training ---- */
+
+static enum tr_pair_loss loss_of_task(enum tr_task task)
+{
+    static const enum tr_pair_loss losses[] = { [TR_TASK_SFT] = TR_PAIR_NONE,
+                                                [TR_TASK_DPO] = TR_PAIR_SIGMOID,
+                                                [TR_TASK_ORPO] = TR_PAIR_ORPO,
+                                                [TR_TASK_SIMPO] = TR_PAIR_SIMPO,
+                                                [TR_TASK_CPO] = TR_PAIR_CPO };
+    return losses[task];
+}
+
+bool tr_pair_needs_reference(enum tr_pair_loss loss)
+{
+    static const bool needs[TR_PAIR_COUNT] = {
+#define X(id, word, needs_ref, is_mean) [TR_PAIR_##id] = needs_ref,
+        TR_PAIR_LOSS_LIST(X)
+#undef X
+    };
+    return needs[loss];
+}
+
+struct tr_pair_rule tr_config_pair(const struct tr_config *cfg)
+{
+    bool is_own = cfg->task != TR_TASK_SFT && cfg->loss_type != TR_PAIR_NONE;
+    enum tr_pair_loss loss = is_own ? cfg->loss_type : loss_of_task(cfg->task);
+    double beta = cfg->beta >= 0 ? cfg->beta : loss == TR_PAIR_SIMPO ? 2 : 0.1;
+    return (struct tr_pair_rule){ .loss = loss,
+                                  .beta = (float)beta,
+                                  .label_smoothing = (float)cfg->label_smoothing,
+                                  .gamma = (float)cfg->simpo_gamma,
+                                  .nll = (float)cfg->rpo_alpha };
+}
+
+/* Does this loss read label_smoothing? */
+static bool is_smoothed(enum tr_pair_loss loss)
+{
+    return loss == TR_PAIR_SIGMOID || loss == TR_PAIR_SIGMOID_NORM || loss == TR_PAIR_ROBUST ||
+           loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_SIMPO || loss == TR_PAIR_CPO;
+}
+
+static void check_preference(struct loader *l)
+{
+    static const char *const only[] = {
+        "loss_type", "beta", "label_smoothing", "simpo_gamma", "rpo_alpha", "ref_model"
+    };
+    struct tr_config *c = &l->c->pub;
+    struct tr_pair_rule k = tr_config_pair(c);
+    const char *word = tr_config_word("task", (int)c->task), *loss = tr_config_word("loss_type", (int)k.loss);
+    for (size_t i = 0; c->task == TR_TASK_SFT && i < TR_COUNT_OF(only); i++)
+        if (is_given(l, only[i]) && !is_default(l, only[i]))
+            tr_loader_error(l, "%s is of preference training; add --task dpo, orpo, simpo or cpo, or leave it out",
+                            only[i]);
+    if (c->task == TR_TASK_SFT)
+        return;
+    if (c->task != TR_TASK_DPO && c->loss_type != TR_PAIR_NONE && c->loss_type != loss_of_task(c->task))
+        tr_loader_error(l, "loss_type %s is not that of task %s; leave it out, or use --task dpo", loss, word);
+    if (k.loss == TR_PAIR_EXO_PAIR && !(c->label_smoothing > 0))
+        tr_loader_error(l, "loss_type exo_pair needs a label_smoothing above 0, like 1e-3");
+    if (c->label_smoothing > 0 && !is_smoothed(k.loss))
+        tr_loader_error(l, "loss_type %s has no label_smoothing; leave it out", loss);
+    if (c->ref_model && !tr_pair_needs_reference(k.loss))
+        tr_loader_notice(l, "ref_model has no effect with loss_type %s", loss);
+    if (is_given(l, "simpo_gamma") && k.loss != TR_PAIR_SIMPO)
+        tr_loader_notice(l, "simpo_gamma has no effect with loss_type %s", loss);
+}
+
+/* TRL's learning rate for pairs; an adapter takes ten times as much. */
+static void choose_preference_rate(struct loader *l)
+{
+    struct tr_config *c = &l->c->pub;
+    if (c->task == TR_TASK_SFT || is_given(l, "learning_rate"))
+        return;
+    c->learning_rate = c->finetuning_type == TR_TUNING_LORA ? 1e-5 : 1e-6;
+    mark_derived(l, "learning_rate", "that of preference training");
+}
+
 /* ---- options without effect: accepted, because one file may serve many layouts, and said once ---- */
 
 static bool has_one_data_rank(const struct tr_config *c)
@@ -393,11 +470,14 @@ void tr_loader_check(struct loader *l)
     if (tr_bool_parse(c->resume_from_checkpoint, &is_resume))
         c->resume_from_checkpoint = is_resume ? "auto" : "none";
     check_base(l);
+    if (tr_option_find(c->verb, "loss_type") != NULL)
+        check_preference(l);
     if (tr_option_find(c->verb, "train_batch_size") == NULL)
         return;
     check_batch(l);
     check_schedule(l);
     check_adapter(l);
+    choose_preference_rate(l);
     check_mesh(l);
     check_evaluation(l);
     if (c->eval_data.n > 0 && c->eval_split > 0)

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "config/choices.h"
+#include "config/pair_loss.h"
 
 struct tr_data_source {
     const char *path;
@@ -97,6 +98,13 @@ struct tr_config {
     double min_lr_ratio;
     enum tr_lr_curve warmup_type, decay_type;
     double lr_num_cycles, lr_end, lr_power, lr_timescale; /* cycles, timescale < 0: the schedule's own */
+
+    /* preference training; tr_config_pair() has it together */
+    enum tr_task task;
+    enum tr_pair_loss loss_type;
+    double beta; /* < 0: that of the task */
+    double label_smoothing, simpo_gamma, rpo_alpha;
+    const char *ref_model; /* NULL: the model itself, before the first step */
 
     /* adapters: what adapter_config.json calls them, where PEFT has the key */
     enum tr_tuning finetuning_type;
@@ -206,6 +214,10 @@ bool tr_config_is_set(const struct tr_config *cfg, const char *name); /* origin 
 
 /* warmup_steps or decay_steps as a count: n >= 1 is itself, a share is rounded up (as transformers does). */
 int64_t tr_config_steps(double steps_or_share, int64_t total_steps);
+
+/* How pairs are trained; loss NONE: the task has none. */
+struct tr_pair_rule tr_config_pair(const struct tr_config *cfg);
+bool tr_pair_needs_reference(enum tr_pair_loss loss);
 
 /* Words of enums, as a user types them. name is the canonical option name: tr_config_word("optim", TR_OPTIM_LION). */
 const char *tr_config_word(const char *name, int value);

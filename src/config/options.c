@@ -145,6 +145,7 @@ static const struct choice formats[] = {
     { "tokens", TR_FORMAT_TOKENS },
     { "chat_completion", TR_FORMAT_CHAT_COMPLETION },
     { "input_output", TR_FORMAT_INPUT_OUTPUT },
+    { "preference", TR_FORMAT_PREFERENCE },
     { NULL, 0 },
 };
 static const struct choice train_ons[] = { { "assistant", TR_TRAIN_ON_ASSISTANT },
@@ -162,6 +163,20 @@ static const struct choice longs[] = { { "fit", TR_DOCUMENTS_FIT },       { "spl
                                        { "refuse", TR_DOCUMENTS_REFUSE }, { NULL, 0 } };
 static const struct choice proofs[] = {
     { "auto", TR_DATA_PROOF_AUTO }, { "full", TR_DATA_PROOF_FULL }, { "none", TR_DATA_PROOF_NONE }, { NULL, 0 }
+};
+static const struct choice tasks[] = { { "sft", TR_TASK_SFT },
+                                       { "pt", TR_TASK_SFT },
+                                       { "dpo", TR_TASK_DPO },
+                                       { "orpo", TR_TASK_ORPO },
+                                       { "simpo", TR_TASK_SIMPO },
+                                       { "cpo", TR_TASK_CPO },
+                                       { NULL, 0 } };
+static const struct choice pair_losses[] = {
+    { "auto", TR_PAIR_NONE },
+#define X(id, word, needs_ref, is_mean) { word, TR_PAIR_##id },
+    TR_PAIR_LOSS_LIST(X)
+#undef X
+        { NULL, 0 },
 };
 static const struct choice nonfinites[] = { { "skip", TR_NONFINITE_SKIP }, { "stop", TR_NONFINITE_STOP }, { NULL, 0 } };
 static const struct choice objectives[] = { { "fastest", TR_OBJECTIVE_FASTEST },
@@ -346,6 +361,15 @@ const struct option tr_options[] = {
     { .name = "lr_timescale", .group = "optim", .aliases = "", .type = OPTION_REAL, .at = AT(lr_timescale, double), .verbs = RUN, .def = "auto",
       .word = "auto", .lo = 1, .hi = MANY, .arg = "N", .help = "inverse_sqrt: steps after which the rate has fallen by the root of 2; auto = warmup_steps, or 10000" },
 
+    CHOICE(task, "preference", "stage rl", RUN | VERB(EVAL) | VERB(DATA), "sft", tasks, "what is learnt: text and answers (sft, pt), or which of two answers is better"),
+    CHOICE(loss_type, "preference", "pref_loss", RUN | VERB(EVAL), "auto", pair_losses, "loss of a pair; auto = that of the task, and sigmoid for dpo"),
+    { .name = "beta", .group = "preference", .aliases = "pref_beta rl_beta dpo_beta", .type = OPTION_REAL, .at = AT(beta, double), .verbs = RUN | VERB(EVAL), .def = "auto",
+      .word = "auto", .lo = 1e-9, .hi = 1e9, .arg = "X", .help = "how far a reward lies from its log-probability; auto = 0.1, and 2 for simpo" },
+    REAL(label_smoothing, "preference", "dpo_label_smoothing", RUN | VERB(EVAL), "0", 0, 0.5, true, "share of pairs that are taken to be the wrong way round"),
+    REAL(simpo_gamma, "preference", "", RUN | VERB(EVAL), "0.5", 0, 1e9, false, "simpo: margin of the chosen answer"),
+    REAL(rpo_alpha, "preference", "pref_ftx cpo_alpha", RUN | VERB(EVAL), "0", 0, 1e9, false, "weight of the mean loss of a token of the chosen answer, which is added"),
+    STR(ref_model, "preference", "ref_model_name_or_path", RUN | VERB(EVAL), NULL, "DIR", "model of the reference; default: the model as it is before the first step"),
+
     CHOICE(finetuning_type, "adapter", "adapter", RUN, "full", tunings, "what learns: all weights, an adapter (any option of this group asks for one), or what trainable names"),
     INT(lora_r, "adapter", "lora_rank", RUN, "8", 1, 1 << 20, "rank of the adapter"),
     { .name = "lora_alpha", .group = "adapter", .aliases = "", .type = OPTION_REAL, .at = AT(lora_alpha, double), .verbs = RUN, .def = "auto",
@@ -490,8 +514,8 @@ static const struct {
 };
 /* clang-format on */
 
-const char *const tr_groups[] = { "run",   "model",     "data",   "train", "optim", "adapter",  "log",
-                                  "fault", "precision", "engine", "mesh",  "bench", "generate", NULL };
+const char *const tr_groups[] = { "run",   "model",     "data",   "train", "optim", "preference", "adapter", "log",
+                                  "fault", "precision", "engine", "mesh",  "bench", "generate",   NULL };
 
 _Static_assert(TR_COUNT_OF(tr_options) <= N_OPTIONS_MAX, "raise N_OPTIONS_MAX");
 _Static_assert(TR_VERB_COUNT <= 32, "verbs are bits of an unsigned");

@@ -26,6 +26,10 @@ static enum tr_status check_options(const struct tr_data_options *o)
     if (o->text_key && o->shape != TR_SHAPE_AUTO && o->shape != TR_SHAPE_TEXT)
         return tr_fail(TR_USAGE, "text_key %s is for records of shape text, not of shape %s", o->text_key,
                        tr_shape_name(o->shape));
+    if (o->wants_pairs && (o->packing == TR_PACK_STREAM || o->how_long == TR_LONG_SPLIT))
+        return tr_fail(TR_USAGE,
+                       "a pair of answers lies in one row: packing stream and long_documents split cut it; use "
+                       "packing bestfit or none, and long_documents fit, drop or refuse");
     return TR_OK;
 }
 
@@ -81,6 +85,12 @@ static enum tr_status open_source(struct tr_data *d, struct tr_tokenize *t, cons
     TR_TRY(source->kind == TR_SOURCE_SHARD ? open_shard_source(t, source->path, &d->shards, file)
                                            : tr_tokenize_source(t, source, &d->shards, file));
     file->packing = packing_of(t->options, d->shards.p[n_before]);
+    if (tr_shard_get_info(d->shards.p[n_before])->has_pairs != t->options->wants_pairs)
+        TR_TRY(tr_fail(TR_USAGE,
+                       t->options->wants_pairs
+                           ? "%s: the records are no pairs of answers; this task needs \"chosen\" and \"rejected\""
+                           : "%s: the records are pairs of answers; train on them with --task dpo, orpo, simpo or cpo",
+                       source->path));
     for (size_t i = n_before; i < d->shards.n; i++) {
         file->n_tokens += tr_shard_get_info(d->shards.p[i])->n_tokens;
         file->n_docs += tr_shard_get_info(d->shards.p[i])->n_docs;
@@ -130,6 +140,8 @@ static enum tr_status open_group(struct tr_data *d, struct tr_data_group *g, siz
         struct tr_data_part *part = &g->parts[g->n_parts];
         TR_TRY(tr_data_part_open(part, some, n, (enum tr_packing)how, o, g->seed));
         g->n_parts++;
+        part->first_ref = d->n_ref;
+        d->n_ref += part->first_doc[part->n_shards];
         g->n_all += part->n_rows;
         d->info.n_row_tokens += part->n_row_tokens;
         d->info.n_split += part->n_split;
@@ -328,6 +340,7 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
     d->seed = o->seed;
     d->shuffle = o->shuffle;
     d->how_long = o->how_long;
+    d->has_pairs = o->wants_pairs;
     TR_TRY(fetch_paths(&t, paths, n_paths, &local));
     TR_TRY(tr_sources_expand(local.p, n_paths, &t.seals, &sources));
     if (o->chat && o->cache_dir)
@@ -336,6 +349,8 @@ enum tr_status tr_data_open(const char *const *paths, size_t n_paths, const stru
         tr_chat_get_date(o->chat, d->date);
     TR_TRY(open_groups(d, &t, &sources, n_paths));
     TR_TRY(sum_up(d));
+    if (d->has_pairs && !(d->ref = calloc((size_t)d->n_ref, 2 * sizeof *d->ref)))
+        TR_TRY(tr_fail(TR_NOMEM, "no memory for the references of %" PRIu64 " pairs", d->n_ref));
     d->skips = t.skips;
     t.skips.n = 0;
     *out = d;
@@ -361,6 +376,7 @@ void tr_data_close(struct tr_data *d)
     for (size_t i = 0; i < d->n_files; i++)
         free((char *)(uintptr_t)d->files[i].path);
     free(d->groups);
+    free(d->ref);
     free(d->files);
     tr_mix_release(&d->mix);
     tr_skip_list_release(&d->skips);

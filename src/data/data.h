@@ -36,9 +36,10 @@ struct tr_data_options {
     const char *chat_date;  /* the date in templates that use one; NULL: that of the first start with cache_dir */
     enum tr_chat_mask mask; /* of conversations; TR_MASK_ALL: prompts have a loss too */
     enum tr_packing packing;
-    double held_out;           /* share of each source's rows that only evaluation uses */
-    bool is_held_out_side;     /* true: this data set has only the held-out rows; false: all others */
-    enum tr_long how_long;     /* packed documents that are longer than a row */
+    double held_out;       /* share of each source's rows that only evaluation uses */
+    bool wants_pairs;      /* documents are pairs of answers, and samples are counted in pairs; false: they are not */
+    bool is_held_out_side; /* true: this data set has only the held-out rows; false: all others */
+    enum tr_long how_long; /* packed documents that are longer than a row */
     const char *fetch_command; /* for paths that are addresses (fetch.h); NULL: they are refused */
     const char *cache_dir;     /* of the token shards of text sources; created when absent; NULL: only .trtok sources */
     int64_t max_skipped;       /* the data set is refused when more records are skipped */
@@ -80,6 +81,8 @@ int64_t tr_data_row_tokens(const struct tr_data *d);
 
 /* ---- samples ---- */
 
+/* What `n_targets` counts below is what the loss of a step is divided by: valid targets, or pairs. */
+
 /* The number of optimizer steps that cover total_samples. The last step may be partly padding: no sample is repeated or
  * dropped. */
 static inline uint64_t tr_data_steps(uint64_t total_samples, uint64_t batch_rows)
@@ -97,6 +100,16 @@ enum tr_status tr_data_tokens(const struct tr_data *d, uint64_t first_sample, in
 /* The targets of these samples, counted without reading the tokens. */
 enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
                              int64_t *n_targets);
+
+/* ---- the reference of pairs ---- */
+
+/* Numbers for each pair, in the order of the data set's documents: the loss of the chosen and of the rejected answer
+ * under the reference, which TR_B_REF has from then on. *n of them; 0 until the caller writes them. */
+float *tr_data_references(struct tr_data *d, uint64_t *n);
+/* Copies what a forward pass says of these samples to their place in the references. b: the samples as tr_data_fill
+ * gave them; sums: (n_rows * T, n_cols), of which column 0 of the row where an answer begins is its loss. */
+enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                                       const struct tr_batch *b, const float *sums, int64_t n_cols);
 
 /* ---- Loader: one thread that keeps `depth` steps ready. ---- */
 

@@ -15,6 +15,8 @@ enum tr_status tr_encode_messages(const struct tr_record_rules *r, cJSON *record
 enum tr_status tr_encode_sharegpt(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
 enum tr_status tr_encode_chat_completion(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
 enum tr_status tr_encode_alpaca_chat(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
+/* encode_pair.c */
+enum tr_status tr_encode_pair(const struct tr_record_rules *r, cJSON *record, struct tr_doc *doc);
 
 /* The mask of the ids that were appended since the last call. */
 enum tr_status tr_doc_mask(struct tr_doc *doc, bool is_target);

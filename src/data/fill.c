@@ -40,6 +40,8 @@ static void fill_place(const struct tr_batch *b, int64_t at, int64_t n, int64_t 
         b->positions[at + i] = (int32_t)(at + i - begin);
         b->begin[at + i] = (int32_t)begin;
         b->sample[at + i] = id;
+        b->other[at + i] = -1;
+        b->ref[at + i] = 0;
     }
 }
 
@@ -82,6 +84,35 @@ out:
     return st;
 }
 
+/* Where the second answer of a pair of n tokens begins: behind the first target, at the first token that is none. 0:
+ * the document is no pair. */
+static int64_t second_half(const int32_t *targets, int64_t n)
+{
+    int64_t i = 0;
+    while (i < n && targets[i] == TR_TARGET_NONE)
+        i++;
+    while (i < n && targets[i] != TR_TARGET_NONE)
+        i++;
+    return i + 1 < n ? i + 1 : 0;
+}
+
+/* Makes two documents of the pair at elements [at, at + n). id: of the first. */
+static enum tr_status fill_pair(const struct tr_data *d, const struct tr_walk *w, uint64_t doc,
+                                const struct tr_batch *b, int64_t at, int64_t n, int64_t id)
+{
+    int64_t half = second_half(b->targets + at, n);
+    const float *ref = d->ref + 2 * (w->part->first_ref + doc);
+    if (half == 0)
+        return tr_fail(TR_IO, "%s: document %" PRIu64 " of the shard's data is no pair of answers; make the file again",
+                       tr_shard_path(w->shard), doc);
+    fill_place(b, at + half, n - half, at + half, id + half);
+    for (int64_t i = 0; i < n; i++)
+        b->other[at + i] = (int32_t)(i < half ? at + half : at);
+    b->ref[at] = ref[0];
+    b->ref[at + half] = ref[1];
+    return TR_OK;
+}
+
 static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at,
                                int64_t *count)
 {
@@ -99,8 +130,10 @@ static enum tr_status fill_row(const struct tr_data *d, uint64_t g, const struct
         TR_TRY(fill_piece(&w, &p, b, at + col, &n_targets));
         begin = p.is_more ? begin : col;
         fill_place(b, at + col, p.n, at + begin, first_id + begin);
-        *count += n_targets;
+        *count += d->has_pairs ? !p.is_more : n_targets;
         col += p.n;
+        if (d->has_pairs && !p.goes_on)
+            TR_TRY(fill_pair(d, &w, p.doc, b, at + begin, col - begin, first_id + begin));
     }
     fill_padding(b, at + col, d->row_tokens - col, first_id + col);
 out:
@@ -108,7 +141,8 @@ out:
     return st;
 }
 
-static enum tr_status count_row(const struct tr_data *d, uint64_t g, int64_t *count)
+/* The targets of a sample; with as_pairs the pairs. */
+static enum tr_status count_row(const struct tr_data *d, uint64_t g, bool as_pairs, int64_t *count)
 {
     enum tr_status st = TR_OK;
     struct tr_walk w;
@@ -120,6 +154,10 @@ static enum tr_status count_row(const struct tr_data *d, uint64_t g, int64_t *co
         TR_TRY(tr_walk_next(&w, &p));
         if (p.n == 0)
             break;
+        if (as_pairs) {
+            *count += !p.is_more;
+            continue;
+        }
         TR_TRY(mask_piece(&w, &p, NULL, &n));
         *count += n;
     }
@@ -167,7 +205,7 @@ enum tr_status tr_data_count(const struct tr_data *d, uint64_t first_sample, int
     int64_t sum = 0;
     for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++) {
         int64_t count = 0;
-        st = count_row(d, first_sample + (uint64_t)r, &count);
+        st = count_row(d, first_sample + (uint64_t)r, d->has_pairs, &count);
         sum += count;
     }
     if (st == TR_OK)
@@ -199,5 +237,51 @@ enum tr_status tr_data_tokens(const struct tr_data *d, uint64_t first_sample, in
         st = count_tokens(d, first_sample + (uint64_t)r, &sum);
     if (st == TR_OK)
         *n_tokens = sum;
+    return st;
+}
+
+enum tr_status tr_data_targets(const struct tr_data *d, uint64_t g, int64_t *n_targets)
+{
+    return count_row(d, g, false, n_targets);
+}
+
+/* ---- references ---- */
+
+float *tr_data_references(struct tr_data *d, uint64_t *n)
+{
+    *n = 2 * d->n_ref;
+    return d->ref;
+}
+
+/* Walks over a sample as fill_row does. at: its first element in the batch and in the sums. */
+static enum tr_status take_row(struct tr_data *d, uint64_t g, const struct tr_batch *b, int64_t at, const float *sums,
+                               int64_t n_cols)
+{
+    enum tr_status st = TR_OK;
+    struct tr_walk w;
+    struct tr_piece p;
+    int64_t col = 0, begin = 0;
+    TR_TRY(begin_row(&w, d, g));
+    for (;;) {
+        TR_TRY(tr_walk_next(&w, &p));
+        if (p.n == 0)
+            break;
+        begin = p.is_more ? begin : col;
+        col += p.n;
+        float *ref = d->ref + 2 * (w.part->first_ref + p.doc);
+        ref[0] = sums[(at + begin) * n_cols];
+        ref[1] = sums[b->other[at + begin] * n_cols];
+    }
+out:
+    tr_walk_end(&w);
+    return st;
+}
+
+enum tr_status tr_data_take_references(struct tr_data *d, uint64_t first_sample, int64_t n_rows, uint64_t total_samples,
+                                       const struct tr_batch *b, const float *sums, int64_t n_cols)
+{
+    enum tr_status st = TR_OK;
+    for (int64_t r = 0; r < n_rows && first_sample + (uint64_t)r < total_samples && st == TR_OK; r++)
+        st = take_row(d, first_sample + (uint64_t)r, b, r * d->row_tokens, sums, n_cols);
     return st;
 }

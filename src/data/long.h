@@ -21,6 +21,10 @@ struct tr_kept {
  * (n = 0): no target would be left. */
 enum tr_status tr_long_keep(const struct tr_shard *s, int fd, uint64_t first, uint64_t n_doc, uint64_t row_tokens,
                             enum tr_long how, struct tr_kept *out);
+/* The same of a document that is a pair: each half loses its end, and both keep as much as fits. A half that is shorter
+ * than half a row stays whole. Nothing: a half would have no target. */
+enum tr_status tr_long_keep_pair(const struct tr_shard *s, int fd, uint64_t first, uint64_t n_doc, uint64_t row_tokens,
+                                 struct tr_kept *out);
 /* The places of a prompt of s and an answer of t tokens in c < s + t: out[0] + out[1] = c. */
 void tr_long_share(uint64_t s, uint64_t t, uint64_t c, uint64_t out[2]);
 

@@ -59,7 +59,9 @@ enum tr_status tr_data_prove(const struct tr_data *d, const struct tr_tokenizer 
     if (!row.tokens || !mem)
         TR_TRY(tr_fail(TR_NOMEM, "no memory to show a row of %zu tokens", n));
     struct tr_batch b = tr_batch_in(mem, d->row_tokens);
-    TR_TRY(tr_data_fill(d, sample, 1, sample + 1, &b, &row.n_targets));
+    int64_t n_counted; /* pairs, of those */
+    TR_TRY(tr_data_fill(d, sample, 1, sample + 1, &b, &n_counted));
+    TR_TRY(tr_data_targets(d, sample, &row.n_targets));
     TR_TRY(tr_data_tokens(d, sample, 1, sample + 1, &row.n_tokens));
     struct tr_place at = tr_data_place(d, sample);
     row.epoch = at.epoch;
@@ -107,7 +109,7 @@ enum tr_status tr_data_get_masks(const struct tr_data *d, struct tr_data_masks *
     for (int64_t g = 0; g < m.n_rows; g++) {
         int64_t n_tokens = 0, n_targets = 0;
         TR_TRY(tr_data_tokens(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_tokens));
-        TR_TRY(tr_data_count(d, (uint64_t)g, 1, (uint64_t)g + 1, &n_targets));
+        TR_TRY(tr_data_targets(d, (uint64_t)g, &n_targets));
         m.n_tokens += n_tokens;
         m.n_targets += n_targets;
         m.n_idle += n_targets == 0;

@@ -62,7 +62,9 @@ static enum tr_status truncate_doc(const struct planning *k, uint64_t doc, uint6
     enum tr_status st = TR_OK;
     struct tr_pack *pack = &k->p->pack;
     struct tr_kept kept = { 0 };
-    if (k->how == TR_LONG_FIT || k->how == TR_LONG_CUT)
+    if (tr_shard_get_info(k->s)->has_pairs && k->how != TR_LONG_DROP && k->how != TR_LONG_REFUSE)
+        TR_TRY(tr_long_keep_pair(k->s, k->fd, first, n_doc, pack->row_tokens, &kept));
+    else if (k->how == TR_LONG_FIT || k->how == TR_LONG_CUT)
         TR_TRY(tr_long_keep(k->s, k->fd, first, n_doc, pack->row_tokens, k->how, &kept));
     struct tr_long_doc x = { .i_shard = k->i_shard,
                              .doc = doc,
@@ -258,7 +260,7 @@ static enum tr_status next_of_plan(struct tr_walk *w, struct tr_piece *p)
     uint64_t bounds[2], skip, n;
     if (!w->is_tail)
         c = pack->chunks[w->at - pack->n_tail_rows];
-    uint64_t doc = w->is_tail ? pack->doc[w->at] : c.doc;
+    uint64_t doc = p->doc = w->is_tail ? pack->doc[w->at] : c.doc;
     size_t i = find_shard(w->part->first_doc, w->part->n_shards, doc);
     TR_TRY(to_shard(w, i));
     doc -= w->part->first_doc[i];

@@ -31,6 +31,7 @@ struct tr_data_part {
     uint64_t n_tokens_lost, n_targets_lost, n_idle; /* idle: rows of split documents that had no target */
     struct tr_long_doc lost[TR_DATA_KEPT_SKIPS];    /* the first of those that lost something, n_lost of them */
     size_t n_lost;
+    uint64_t first_ref; /* of pairs: its first document among all of the data set */
 };
 
 /* Keeps the order of the shards. Reads row_tokens, shuffle and how_long of o. */
@@ -58,6 +59,7 @@ struct tr_piece {
     int64_t n;      /* 0: the row has ended */
     bool goes_on;   /* token `next` is the target of its last token */
     uint64_t next;
+    uint64_t doc; /* packed: of the part */
     bool is_more; /* it goes on where the piece before it, of the same document, has ended */
 };
 

@@ -32,13 +32,18 @@ static const struct tr_shape_row rows[TR_SHAPE_COUNT] = {
                                    .chat = TR_CHAT_REQUIRED,
                                    .encode = tr_encode_chat_completion },
     [TR_SHAPE_INPUT_OUTPUT] = { .keys = { "segments" }, .are_lists = true, .encode = tr_encode_segments },
+    [TR_SHAPE_PREFERENCE] = { .keys = { "chosen", "rejected" },
+                              .or_keys = { "chosen_response", "rejected_response" },
+                              .is_pair = true,
+                              .chat = TR_CHAT_IF_THERE,
+                              .encode = tr_encode_pair },
 };
 
 /* Records often hold a rendered "text" beside the members from which it was made, so text comes last; lists come before
  * the texts of the same names. */
 static const enum tr_shape detected[] = {
-    TR_SHAPE_MESSAGES,        TR_SHAPE_SHAREGPT,   TR_SHAPE_TOKENS, TR_SHAPE_INPUT_OUTPUT,
-    TR_SHAPE_CHAT_COMPLETION, TR_SHAPE_COMPLETION, TR_SHAPE_ALPACA, TR_SHAPE_TEXT,
+    TR_SHAPE_PREFERENCE,      TR_SHAPE_MESSAGES,   TR_SHAPE_SHAREGPT, TR_SHAPE_TOKENS, TR_SHAPE_INPUT_OUTPUT,
+    TR_SHAPE_CHAT_COMPLETION, TR_SHAPE_COMPLETION, TR_SHAPE_ALPACA,   TR_SHAPE_TEXT,
 };
 _Static_assert(TR_COUNT_OF(detected) == TR_SHAPE_COUNT - 1, "all but auto");
 
@@ -55,19 +60,19 @@ bool tr_rules_use_chat(const struct tr_record_rules *r)
     return chat == TR_CHAT_REQUIRED || (chat == TR_CHAT_IF_THERE && r->chat && !has_format);
 }
 
-static bool has_member(const cJSON *record, const char *key)
+static bool has_keys(const cJSON *record, const char *const keys[2], bool are_lists)
 {
-    return cJSON_GetObjectItemCaseSensitive(record, key) != NULL;
-}
-
-static bool has_keys(const cJSON *record, const struct tr_shape_row *row)
-{
-    for (size_t i = 0; i < TR_COUNT_OF(row->keys) && row->keys[i]; i++) {
-        const cJSON *member = cJSON_GetObjectItemCaseSensitive(record, row->keys[i]);
-        if (!member || (row->are_lists && !cJSON_IsArray(member)))
+    for (size_t i = 0; i < 2 && keys[i]; i++) {
+        const cJSON *member = cJSON_GetObjectItemCaseSensitive(record, keys[i]);
+        if (!member || (are_lists && !cJSON_IsArray(member)))
             return false;
     }
-    return true;
+    return keys[0] != NULL;
+}
+
+static bool holds(const cJSON *record, const struct tr_shape_row *row)
+{
+    return has_keys(record, row->keys, row->are_lists) || has_keys(record, row->or_keys, row->are_lists);
 }
 
 static enum tr_status refuse(const cJSON *record)
@@ -77,14 +82,12 @@ static enum tr_status refuse(const cJSON *record)
     for (const cJSON *m = record->child; m && n < sizeof keys - sizeof shown - 8; m = m->next)
         n += (size_t)snprintf(keys + n, sizeof keys - n, "%s%s", n ? ", " : "",
                               tr_escape(m->string, shown, sizeof shown));
-    if (has_member(record, "chosen") && has_member(record, "rejected"))
-        return tr_fail(TR_USAGE, "a record with \"chosen\" and \"rejected\" is a preference pair; give records to "
-                                 "imitate: prompt and completion, or messages");
-    return tr_fail(TR_USAGE,
-                   "the members (%s) are not those of a known record: text, prompt + completion, instruction + output, "
-                   "messages, conversations, segments, or input_ids; name the members with columns, or that of a text "
-                   "with text_key",
-                   keys);
+    return tr_fail(
+        TR_USAGE,
+        "the members (%s) are not those of a known record: text, prompt + completion, instruction + output, "
+        "messages, conversations, segments, input_ids, or chosen + rejected; name the members with columns, or "
+        "that of a text with text_key",
+        keys);
 }
 
 static bool is_named(const struct tr_shape_row *row, const struct tr_source_map *map)
@@ -99,7 +102,7 @@ enum tr_status tr_shape_find(const cJSON *record, const struct tr_source_map *ma
 {
     for (int any = !(map && map->columns); any < 2; any++)
         for (size_t i = 0; i < TR_COUNT_OF(detected); i++)
-            if (has_keys(record, &rows[detected[i]]) && (any || is_named(&rows[detected[i]], map))) {
+            if (holds(record, &rows[detected[i]]) && (any || is_named(&rows[detected[i]], map))) {
                 *out = detected[i];
                 return TR_OK;
             }

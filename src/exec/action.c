@@ -46,7 +46,7 @@ static char *root_ptr(const struct frame *f, tr_val root)
     case TR_V_STEP:
         return work + e->c->memory.step;
     case TR_V_LOSS:
-        return work + e->c->memory.loss + (size_t)f->a->micro * sizeof(double);
+        return work + e->c->memory.loss + (size_t)f->a->micro * (size_t)f->m->n_losses * sizeof(double);
     case TR_V_IN:
         return acts + f->a->in;
     case TR_V_DOUT:
@@ -152,8 +152,9 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
     for (int i = 0; !e->dev->row->is_host && i < n; i++) {
         struct tr_batch to = batch_on_device(e, &micro[i], m->n_tokens, i);
         for (enum tr_batch_slot slot = 0; slot < TR_B_COUNT; slot++)
-            tr_device_copy(e->dev, TR_STREAM_COMPUTE, tr_batch_part(&to, slot), tr_batch_part(&micro[i], slot),
-                           (size_t)m->n_tokens * tr_batch_elem_bytes(slot));
+            if (tr_batch_part(&micro[i], slot)) /* else no program of this run reads it */
+                tr_device_copy(e->dev, TR_STREAM_COMPUTE, tr_batch_part(&to, slot), tr_batch_part(&micro[i], slot),
+                               (size_t)m->n_tokens * tr_batch_elem_bytes(slot));
         e->n_documents[i] = count_documents(&micro[i], m->n_tokens, m->sequence_length);
     }
     tr_trace_end(e->trace, at);

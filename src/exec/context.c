@@ -18,6 +18,8 @@ struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const
         for (int k = 0; k < n_runs; k++, done += n)
             for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++) {
                 size_t size = tr_batch_elem_bytes(i);
+                if (!tr_batch_part(whole, i)) /* no program of this run reads it */
+                    continue;
                 tr_device_copy(e->dev, TR_STREAM_COMPUTE, (char *)tr_batch_part(&local, i) + (size_t)done * size,
                                (const char *)tr_batch_part(whole, i) + (size_t)(row + first[k]) * size,
                                (size_t)n * size);

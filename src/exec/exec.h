@@ -38,6 +38,7 @@ struct tr_mesh *tr_exec_mesh(const struct tr_exec *e);
 char *tr_exec_arena(const struct tr_exec *e, enum tr_arena_id a);
 
 struct tr_step_result {
+    double sum[TR_METRICS];     /* of pairs; else the loss and zeros */
     double loss_sum, grad_norm; /* loss_sum: over the valid targets of the given micro-batches */
     double wait_s, exposed_s; /* how long arithmetic waited for other pipeline stages; for communication of any kind */
 };
@@ -63,9 +64,11 @@ enum tr_status tr_exec_drain(struct tr_exec *e);
 /* Computes gradients only, without clip and update (tests, and evaluation of gradients). */
 enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro, const float values[TR_STEP_COUNT],
                                  double *loss_sum);
-/* Runs the eval schedule on one batch. *loss_sum is the sum of the token losses; it is 0 on ranks without the last
- * stage. */
-enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum);
+/* Runs the eval schedule on one batch. sum[0] is the sum of the token losses; of pairs, all of enum tr_metric. They
+ * are 0 on ranks without the last stage. */
+enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double sum[TR_METRICS]);
+/* The same with a model that gives sums of documents: (N, TR_DOC_SUMS), in the row where each begins. */
+enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums);
 /* Runs the schedule of a model that ends in logits: eval, prefill, or decode for a single token. *logits is (N, V) F32,
  * or (1, V) where the model wants the last only, valid until the next call. With a cache, the keys and values of the
  * batch become rows first_position, first_position + 1, ... of it. */
@@ -110,6 +113,8 @@ enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x);
 enum tr_status tr_exec_add_in_order(struct tr_exec *e, const char *site, double x, double *sum);
 /* Gives every stage the numbers of the last stage. The other stages pass 0. */
 enum tr_status tr_exec_from_last_stage(struct tr_exec *e, const char *site, double *x, size_t n);
+/* Sums n numbers over the ranks that read different rows, and gives every stage those of the last. */
+enum tr_status tr_exec_total_rows(struct tr_exec *e, const char *site, double *x, size_t n);
 /* Sums n numbers over all ranks. */
 enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n);
 

@@ -19,7 +19,7 @@ struct tr_exec {
     double *norms;                   /* sums of squares of gradients (tr_placement.norm_first) */
     double norm_scale;               /* square of the loss scale of the gradients behind `norms` */
     bool has_one_norm;  /* slot 0 holds one sum over the whole gradient arena, which needs fewer launches */
-    double *losses;     /* by micro-batch, of all ranks that read different rows */
+    double *losses;     /* by micro-batch, of all ranks that read different rows; then the other parts likewise */
     bool joins_updates; /* one launch updates several parameters */
     bool may_record;    /* parts of a step may become recordings of the device (graph.c) */
     struct tr_recording *recording;
@@ -106,7 +106,7 @@ bool tr_exec_recorded(struct tr_exec *e, enum tr_step_part part);
 /* adds to this rank's shard of the shared gradients */
 void tr_exec_add_second_use(struct tr_exec *e, int shared, char *at);
 enum tr_status tr_exec_reduce_in_order(struct tr_exec *e, const struct tr_action *a);
-enum tr_status tr_exec_read_losses(struct tr_exec *e, double *sum);
+enum tr_status tr_exec_read_losses(struct tr_exec *e, double sum[TR_METRICS]);
 
 /* context.c: what context-parallel ranks hold, and what they exchange. */
 struct tr_batch tr_exec_local(struct tr_exec *e, const struct tr_model *m, const struct tr_batch *whole);

@@ -87,7 +87,10 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     for (int i = 0; i < TR_OP_COUNT; i++)
         e->kernel[i] = e->column->kernel((enum tr_opcode)i);
     e->norms = calloc((size_t)c->place.norm_first[c->place.model->n_params] + 1, sizeof *e->norms);
-    e->losses = calloc((size_t)c->opt.layout.data_size * (size_t)(c->opt.n_micro + 1), sizeof *e->losses);
+    /* of all ranks, and behind them those of this rank as the device has them */
+    e->losses =
+        calloc((size_t)(c->opt.layout.data_size + 1) * (size_t)(c->opt.n_micro + 1) * (size_t)c->place.model->n_losses,
+               sizeof *e->losses);
     int64_t n_actions = 0;
     for (int k = 0; k < TR_PURPOSES; k++)
         n_actions = tr_max64(n_actions, c->schedule[k].n_actions);

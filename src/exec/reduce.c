@@ -172,6 +172,12 @@ enum tr_status tr_exec_total(struct tr_exec *e, const char *site, double *x)
     return tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_DATA), site, x, 1);
 }
 
+enum tr_status tr_exec_total_rows(struct tr_exec *e, const char *site, double *x, size_t n)
+{
+    enum tr_status st = tr_exec_sum(tr_mesh_group(e->mesh, TR_ON_DATA), site, x, n);
+    return st == TR_OK ? tr_exec_from_last_stage(e, site, x, n) : st;
+}
+
 enum tr_status tr_exec_total_ranks(struct tr_exec *e, const char *site, double *x, size_t n)
 {
     return tr_exec_sum(e->mesh->all, site, x, n);

@@ -133,7 +133,9 @@ enum tr_status tr_exec_gradients(struct tr_exec *e, const struct tr_batch *micro
     r.micro = micro;
     TR_TRY(make_gradients(&r, values));
     TR_TRY(tr_exec_drain(e));
-    TR_TRY(tr_exec_read_losses(e, loss_sum));
+    double sum[TR_METRICS];
+    TR_TRY(tr_exec_read_losses(e, sum));
+    *loss_sum = sum[TR_METRIC_LOSS];
     TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
 out:
     return st;
@@ -164,7 +166,9 @@ enum tr_status tr_run_NORM(struct tr_run *r, const struct tr_action *a)
 enum tr_status tr_run_LOSS(struct tr_run *r, const struct tr_action *a)
 {
     (void)a;
-    return tr_exec_read_losses(r->e, &r->out->loss_sum);
+    enum tr_status st = tr_exec_read_losses(r->e, r->out->sum);
+    r->out->loss_sum = r->out->sum[TR_METRIC_LOSS];
+    return st;
 }
 
 enum tr_status tr_run_CLIP(struct tr_run *r, const struct tr_action *a)
@@ -221,14 +225,31 @@ out:
     return st;
 }
 
-enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double *loss_sum)
+enum tr_status tr_exec_eval(struct tr_exec *e, const struct tr_batch *batch, double sum[TR_METRICS])
 {
     enum tr_status st = TR_OK;
-    double loss = 0;
+    memset(sum, 0, TR_METRICS * sizeof *sum);
     TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
     if (tr_exec_has_loss(e))
-        tr_device_copy_now(e->dev, &loss, e->base[TR_A_WORK] + e->c->memory.loss, sizeof loss);
-    *loss_sum = loss;
+        tr_device_copy_now(e->dev, sum, e->base[TR_A_WORK] + e->c->memory.loss,
+                           (size_t)e->c->place.model->n_losses * sizeof *sum);
+    TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
+out:
+    return st;
+}
+
+enum tr_status tr_exec_documents(struct tr_exec *e, const struct tr_batch *batch, float *sums)
+{
+    const struct tr_schedule *s = &e->c->schedule[TR_FOR_EVAL];
+    enum tr_status st = TR_OK;
+    int last = s->n_actions - 1;
+    size_t bytes = (size_t)s->model->n_tokens * TR_DOC_SUMS * sizeof *sums;
+    memset(sums, 0, bytes);
+    TR_TRY(run_forward(e, TR_FOR_EVAL, batch));
+    while (last >= 0 && !(s->action[last].kind == TR_DO_FORWARD && s->action[last].segment == s->model->n_segments - 1))
+        last--;
+    if (last >= 0) /* this rank has the head */
+        tr_device_copy_now(e->dev, sums, e->base[TR_A_ACTS] + s->action[last].out, bytes);
     TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
 out:
     return st;

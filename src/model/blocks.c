@@ -319,6 +319,33 @@ static void logits(struct tr_build *b, tr_val x, tr_val w)
     n->out[0] = b->p->out = z;
 }
 
+/* What pairs of documents say, from the losses of their tokens. Evaluation gives the sums of documents as its output:
+ * that is how the log-probabilities of a reference are read. */
+static tr_val pair_loss(struct tr_build *b, tr_val loss)
+{
+    tr_val sums = fixed_f32(b, TR_DOC_SUMS, "sums"), parts = fixed_f32(b, TR_METRICS, "parts");
+    tr_val weight = fixed_f32(b, 1, "weight");
+    tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_REF);
+    tr_val position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
+    struct tr_node *n = tr_node_add(b->p, TR_OP_DOC_SUMS, TR_FORWARD);
+    n->in[0] = loss;
+    n->in[1] = target;
+    n->in[2] = begin;
+    n->in[3] = ref;
+    n->out[0] = sums;
+    n = tr_node_add(b->p, TR_OP_PAIR_LOSS, TR_FORWARD);
+    n->in[0] = sums;
+    n->in[1] = begin;
+    n->in[2] = position;
+    n->in[3] = other;
+    n->out[0] = parts;
+    n->out[1] = weight;
+    n->attr.pair = b->pair;
+    if (b->gives_sums)
+        b->p->out = sums;
+    return parts;
+}
+
 void tr_head(struct tr_build *b, tr_val x, const char *name)
 {
     tr_val w = param(b, name, ".weight", 2, b->hp->vocab, b->hp->hidden, TR_INIT_NORMAL, 0);
@@ -327,7 +354,7 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
         return;
     }
     tr_val target = batch(b, TR_B_TARGETS), loss = fixed_f32(b, 1, "loss");
-    tr_val sum = tr_value_add(b->p, TR_V_LOSS, TR_F64, 1, 1, "loss_sum");
+    tr_val sum = tr_value_add(b->p, TR_V_LOSS, TR_F64, 1, b->pair.loss ? TR_METRICS : 1, "loss_sum");
     b->p->value[sum].dtype_is_fixed = true;
     tr_val step = step_buffer(b); /* the backward reads it */
     struct tr_node *n = tr_node_add(b->p, TR_OP_HEAD_LOSS, TR_FORWARD);
@@ -338,5 +365,5 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
     n->out[0] = loss;
     n->attr.scale = 1.0f;
     n->attr.softcap = (float)b->hp->final_softcap;
-    op1(b, TR_OP_SUM, loss, sum, (struct tr_attr){ 0 });
+    op1(b, TR_OP_SUM, b->pair.loss ? pair_loss(b, loss) : loss, sum, (struct tr_attr){ 0 });
 }

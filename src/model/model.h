@@ -128,6 +128,7 @@ struct tr_model {
     int64_t n_elements;
     struct tr_model_rows *rows;
     int n_rows;
+    int n_losses; /* numbers that the head adds up: the loss, and of pairs enum tr_metric */
     int64_t const_rows[TR_C_COUNT], const_cols[TR_C_COUNT]; /* rope tables; 0 rows: the model has none */
 };
 
@@ -159,6 +160,8 @@ struct tr_model_options {
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */
     bool takes_names;              /* a name or a size of known.h is a model too, where no path has that name */
     bool wants_last;               /* with wants_logits: only those of the row that the first target names */
+    struct tr_pair_rule pair;      /* the loss is that of pairs of documents; NONE: of tokens */
+    bool gives_sums;               /* of pairs: the head ends in the sums of documents, beside the loss */
 };
 
 /* Reads <dir>/config.json, or a config.json by its own path, and builds the programs. Needs no weights. */

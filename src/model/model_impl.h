@@ -9,7 +9,8 @@ struct tr_build {
     const struct tr_hparams *hp;
     int64_t n_tokens, sequence_length, n_positions; /* N, T, and rows of the rope table */
     int kind;                                       /* which tr_layer_kind; -1 outside blocks */
-    bool wants_logits, wants_last;
+    bool wants_logits, wants_last, gives_sums;
+    struct tr_pair_rule pair;
     int n_dropouts;
     tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* values made on first use */
 };

@@ -52,6 +52,8 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .kind = kind,
                           .wants_logits = opt->wants_logits,
                           .wants_last = opt->wants_last,
+                          .gives_sums = opt->gives_sums,
+                          .pair = opt->pair,
                           .step = TR_NONE };
     for (int i = 0; i < TR_B_COUNT; i++)
         b.batch[i] = TR_NONE;
@@ -331,6 +333,7 @@ enum tr_status tr_model_from_json(cJSON *config, const struct tr_model_options *
     m->config = config;
     m->sequence_length = opt->sequence_length;
     m->n_tokens = opt->rows * opt->sequence_length;
+    m->n_losses = opt->pair.loss ? TR_METRICS : 1;
     m->n_positions = opt->n_positions ? opt->n_positions : opt->sequence_length;
     m->n_context = opt->n_context ? opt->n_context : m->n_positions;
     TR_TRY(configure(m, opt));

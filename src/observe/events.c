@@ -218,6 +218,19 @@ static void take_mail(struct tr_observe *o)
         tr_view_say(o, o->mail.text);
 }
 
+static void add_pairs(struct line *s, const struct tr_event_pairs *p)
+{
+    if (!p->has)
+        return;
+    tr_line_addf(s, ",\"pairs\":%" PRId64, p->n);
+    tr_line_real(s, "rewards_chosen", p->rewards_chosen, EXACT);
+    tr_line_real(s, "rewards_rejected", p->rewards_rejected, EXACT);
+    tr_line_real(s, "rewards_accuracy", p->rewards_accuracy, EXACT);
+    tr_line_real(s, "rewards_margin", p->rewards_chosen - p->rewards_rejected, EXACT);
+    tr_line_real(s, "logps_chosen", p->logps_chosen, EXACT);
+    tr_line_real(s, "logps_rejected", p->logps_rejected, EXACT);
+}
+
 void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
 {
     take_mail(o);
@@ -236,6 +249,7 @@ void tr_observe_step(struct tr_observe *o, const struct tr_event_step *e)
         tr_line_addf(&s, ",\"mfu\":null");
     tr_line_real(&s, "data_wait_s", e->data_wait_s, ROUGH);
     tr_line_real(&s, "comm_exposed_s", e->comm_exposed_s, ROUGH);
+    add_pairs(&s, &e->pairs);
     add_samples(&s, e->samples, e->n_samples);
     finish(o, &s);
     tr_view_step(o, e);
@@ -246,13 +260,22 @@ void tr_observe_eval(struct tr_observe *o, const struct tr_event_eval *e)
     struct line s = begin(o, "eval");
     tr_line_addf(&s, ",\"step\":%" PRId64, e->step);
     tr_line_real(&s, "loss", e->loss, EXACT);
-    tr_line_real(&s, "perplexity", e->perplexity, EXACT);
-    tr_line_addf(&s, ",\"tokens\":%" PRId64, e->tokens);
+    if (!e->pairs.has) {
+        tr_line_real(&s, "perplexity", e->perplexity, EXACT);
+        tr_line_addf(&s, ",\"tokens\":%" PRId64, e->tokens);
+    }
+    add_pairs(&s, &e->pairs);
     finish(o, &s);
 
     char text[160];
-    snprintf(text, sizeof text, "eval at step %" PRId64 ": loss %.4f perplexity %.4g over %" PRId64 " tokens", e->step,
-             e->loss, e->perplexity, e->tokens);
+    if (e->pairs.has)
+        snprintf(text, sizeof text,
+                 "eval at step %" PRId64 ": loss %.4f rewards: accuracy %.3f margin %.4g over %" PRId64 " pairs",
+                 e->step, e->loss, e->pairs.rewards_accuracy, e->pairs.rewards_chosen - e->pairs.rewards_rejected,
+                 e->pairs.n);
+    else
+        snprintf(text, sizeof text, "eval at step %" PRId64 ": loss %.4f perplexity %.4g over %" PRId64 " tokens",
+                 e->step, e->loss, e->perplexity, e->tokens);
     if (!o->opt.quiet)
         tr_view_say(o, text);
 }

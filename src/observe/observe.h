@@ -23,6 +23,13 @@ struct tr_event_range { /* sample ids first..last, both included */
     int64_t first, last;
 };
 
+/* What a step or an evaluation says of pairs: means over them. */
+struct tr_event_pairs {
+    bool has;
+    double rewards_chosen, rewards_rejected, rewards_accuracy, logps_chosen, logps_rejected;
+    int64_t n;
+};
+
 struct tr_event_plan {
     int rank;
     uint64_t total_bytes, reserved_bytes;
@@ -39,11 +46,13 @@ struct tr_event_step {
     const struct tr_event_range *samples;
     size_t n_samples;
     double loss_scale; /* of float16; 0 = none */
+    struct tr_event_pairs pairs;
 };
 struct tr_event_eval {
     int64_t step;
     double loss, perplexity;
     int64_t tokens;
+    struct tr_event_pairs pairs; /* then loss is that of pairs, and perplexity means nothing */
 };
 struct tr_event_checkpoint {
     int64_t step;

@@ -48,9 +48,10 @@ struct tr_attr {
     int64_t first; /* where this slice begins in the whole. Optimizers: element; dropout: column; attention: query head;
                       head: row of the vocabulary. Random numbers are counted from here, so they do not depend on the
                       layout */
-    int64_t seq_len;      /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
-    int64_t row_q, row_k; /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
-    int32_t axis;         /* collectives: which group of ranks; only the executor interprets the number */
+    int64_t seq_len;          /* attention: rows of a full document, 0 = all N; only tr_op_flops reads it */
+    int64_t row_q, row_k;     /* attention: first row of q and of k in the micro-batch, when q and k are blocks of it */
+    struct tr_pair_rule pair; /* pair_loss */
+    int32_t axis;             /* collectives: which group of ranks; only the executor interprets the number */
 };
 
 /* The step buffer: one row of F32 that the host writes before each step. Kernels read from it every number that changes
@@ -123,6 +124,9 @@ static inline uint64_t tr_step_number(const float *step)
     X(HEAD_COMBINE, head_combine)                                                                                      \
     X(HEAD_GRAD, head_grad)                                                                                            \
     X(SUM, sum)                                                                                                        \
+    /* row_pair.c */                                                                                                   \
+    X(DOC_SUMS, doc_sums)                                                                                              \
+    X(PAIR_LOSS, pair_loss)                                                                                            \
     /* row_optim.c */                                                                                                  \
     X(SUMSQ, sumsq)                                                                                                    \
     X(ADAMW, adamw)                                                                                                    \
@@ -146,11 +150,27 @@ enum tr_opcode {
         TR_OP_COUNT
 };
 
+/* What pair_loss says of a pair, in the row of the first token of its chosen answer; SUM adds the rows. A run without
+ * pairs has the loss alone. */
+enum tr_metric {
+    TR_METRIC_LOSS,
+    TR_METRIC_REWARD_CHOSEN, /* beta * (log-probability - that of the reference) */
+    TR_METRIC_REWARD_REJECTED,
+    TR_METRIC_WIN, /* 1: the chosen answer has the larger reward */
+    TR_METRIC_LOGP_CHOSEN,
+    TR_METRIC_LOGP_REJECTED,
+    TR_METRICS
+};
+/* What doc_sums adds up of each document. */
+enum tr_doc_sum { TR_DOC_LOSS, TR_DOC_REF, TR_DOC_TARGETS, TR_DOC_SUMS };
+
 /* The input of a head op that is u, what A of the head's adapter has made; B is the next. */
 static inline int tr_head_u(enum tr_opcode op)
 {
     return op == TR_OP_HEAD_STATS ? 4 : op == TR_OP_HEAD_GRAD ? 7 : 5;
 }
+
+enum { TR_HEAD_WEIGHT = 9 }; /* the input of head_grad that is a factor for each token */
 
 struct tr_call {
     enum tr_opcode op;

@@ -93,7 +93,7 @@ const struct tr_op_row tr_row_head_combine = {
     .out = { { "loss", "(N, 1) F32" }, { "lse", "(N, 1) F32" } },
 };
 
-/* dx is this rank's part of the sum over the vocabulary. */
+/* dx is this rank's part of the sum over the vocabulary. weight: a factor for the gradient of each token. */
 const struct tr_op_row tr_row_head_grad = {
     .name = "head_grad",
     .in = { { "x", "(N, D)" },
@@ -104,7 +104,8 @@ const struct tr_op_row tr_row_head_grad = {
             { "lse", "(N, 1) F32" },
             { "logits", "(N, V) F32", .is_optional = true, .is_overwritten = true },
             { "u", "(N, O)", .is_optional = true },
-            { "B", "(V, O)", .is_optional = true } },
+            { "B", "(V, O)", .is_optional = true },
+            { "weight", "(N, 1) F32", .is_optional = true } },
     .out = { { "dx", "(N, D)" },
              { "dW", "(V, D)", .is_optional = true, .accumulates = true },
              { "db", "(1, V)", .is_optional = true, .accumulates = true },
@@ -114,9 +115,9 @@ const struct tr_op_row tr_row_head_grad = {
     .price = TR_PRICE_HEAD_GRAD,
 };
 
-/* The sum of x, in row order. */
+/* The sums of the columns of x, in row order. */
 const struct tr_op_row tr_row_sum = {
     .name = "sum",
-    .in = { { "x", "(N, 1) F32" } },
-    .out = { { "sum", "(1, 1) F64", .accumulates = true } },
+    .in = { { "x", "(N, D) F32" } },
+    .out = { { "sum", "(1, D) F64", .accumulates = true } },
 };

@@ -107,12 +107,27 @@ static void apply_rows(struct context *c, struct tr_node n)
     *tr_node_add(c->p, n.op, n.phase) = n;
 }
 
+/* A rank adds up its own tokens of each document. The sums of the whole micro-batch are then added over ranks, so that
+ * each rank has the log-probability of every document. */
+static void apply_doc_sums(struct context *c, struct tr_node n)
+{
+    tr_val all = n.out[0];
+    c->p->value[all].rows *= c->size;
+    n.out[0] = tr_value_like(c->p, all, "sums.part");
+    *tr_node_add(c->p, n.op, n.phase) = n;
+    struct tr_node *sum = tr_node_add(c->p, TR_OP_ALL_REDUCE, n.phase);
+    sum->in[0] = n.out[0];
+    sum->out[0] = all;
+    sum->attr.axis = TR_AXIS_CP;
+}
+
 struct context_rule {
     void (*apply)(struct context *c, struct tr_node n);
     const char *reason; /* apply NULL: why there is none */
 };
 static const struct context_rule rule_rows = { apply_rows, NULL }, rule_attention = { apply_attention, NULL },
-                                 rule_later = { NULL, TR_WHY_LATER }, rule_update = { NULL, TR_WHY_UPDATE };
+                                 rule_doc_sums = { apply_doc_sums, NULL }, rule_later = { NULL, TR_WHY_LATER },
+                                 rule_update = { NULL, TR_WHY_UPDATE };
 
 static const struct context_rule *const rules[TR_OP_COUNT] = {
 #define X(id, tensor, context, grad, fp8) [TR_OP_##id] = &rule_##context,

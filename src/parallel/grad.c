@@ -18,6 +18,7 @@ struct grads {
     int n_of;
     bool *is_dead; /* forward nodes that their backward replaces */
     int n_forward;
+    tr_val lse; /* of a head whose gradient is not made together with its loss */
 };
 
 static bool wants_grad(const struct grads *g, tr_val v)
@@ -283,8 +284,43 @@ static tr_val fresh_of(struct grads *g, tr_val v)
     return g->of[v] = d;
 }
 
+/* The gradient of the head from what its forward has left. in: x, W, bias, target and step, as head_grad has them.
+ * weight: a factor for each token, or none. */
+struct head_parts {
+    const tr_val *in;
+    tr_val lse, logits, u, b, weight;
+};
+
+static void add_head_grad(struct grads *g, const struct tr_node *f, const struct head_parts *h)
+{
+    tr_val addend, dx = begin(g, h->in[0], &addend), dw = param_grad(g, h->in[1]), db = param_grad(g, h->in[2]);
+    TR_BUG_ON(addend != TR_NONE);
+    struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_GRAD, TR_BACKWARD_INPUT);
+    memcpy(n->in, h->in, 5 * sizeof *n->in);
+    n->in[5] = h->lse;
+    n->in[6] = h->logits;
+    n->out[0] = dx;
+    n->out[1] = dw;
+    n->out[2] = db;
+    if (h->u != TR_NONE) { /* an adapter of the head */
+        n->in[7] = h->u;
+        n->in[8] = h->b;
+        n->out[3] = fresh_of(g, h->u);
+        n->out[4] = param_grad(g, h->b);
+    }
+    n->in[TR_HEAD_WEIGHT] = h->weight;
+    n->attr = f->attr;
+    g->of[h->in[0]] = dx;
+}
+
+/* Loss and gradient in one op; or, where a pair of answers gives each token a weight, the gradient after the loss. */
 static void grad_head(struct grads *g, const struct tr_node *f)
 {
+    if (g->of[f->out[0]] != TR_NONE) {
+        struct head_parts h = { f->in, g->lse, TR_NONE, f->in[5], f->in[6], g->of[f->out[0]] };
+        add_head_grad(g, f, &h);
+        return;
+    }
     tr_val addend, dx = begin(g, f->in[0], &addend);
     tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]);
     TR_BUG_ON(addend != TR_NONE);
@@ -303,6 +339,26 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     add_losses(g, f->out[0]);
 }
 
+/* The loss of each token and what its gradient needs later: the stats of a vocabulary of which this rank holds all. */
+static tr_val add_loss_and_lse(struct tr_program *p, const struct tr_node *f, enum tr_phase phase)
+{
+    tr_val stats = tr_value_add(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, 2, "stats");
+    tr_val lse = tr_value_like(p, f->out[0], "lse");
+    p->value[stats].dtype_is_fixed = true;
+    struct tr_node *n = tr_node_add(p, TR_OP_HEAD_STATS, phase);
+    memcpy(n->in, f->in, 4 * sizeof *n->in);
+    n->in[4] = f->in[5];
+    n->in[5] = f->in[6];
+    n->out[0] = stats;
+    n->attr = f->attr;
+    n = tr_node_add(p, TR_OP_HEAD_COMBINE, phase);
+    n->in[0] = stats;
+    n->out[0] = f->out[0];
+    n->out[1] = lse;
+    n->attr = f->attr;
+    return lse;
+}
+
 /* Moves the forward node that makes v, and the nodes it reads from, into the backward. */
 static void defer(struct grads *g, tr_val v)
 {
@@ -310,12 +366,16 @@ static void defer(struct grads *g, tr_val v)
         struct tr_node f = g->p->node[i];
         if (f.out[0] != v)
             continue;
+        g->is_dead[i] = true;
+        if (f.op == TR_OP_HEAD_LOSS) {
+            g->lse = add_loss_and_lse(g->p, &f, TR_BACKWARD_INPUT);
+            return;
+        }
         if (f.op != TR_OP_HEAD_STATS)
             defer(g, f.in[0]);
         struct tr_node *n = tr_node_add(g->p, f.op, TR_BACKWARD_INPUT);
         *n = f;
         n->phase = TR_BACKWARD_INPUT;
-        g->is_dead[i] = true;
         return;
     }
 }
@@ -324,25 +384,26 @@ static void defer(struct grads *g, tr_val v)
  * All of it runs in the backward, so that logits are never saved. */
 static void grad_head_combine(struct grads *g, const struct tr_node *f)
 {
+    tr_val weight = g->of[f->out[0]];
+    if (weight == TR_NONE)
+        defer(g, f->out[0]);
+    struct head_parts h = { f->in + 1, f->out[1], f->in[6], f->in[7], f->in[8], weight };
+    add_head_grad(g, f, &h);
+    if (weight == TR_NONE)
+        add_losses(g, f->out[0]);
+}
+
+/* The loss of a pair needs both of its documents before the gradient of any token, so everything from the losses of
+ * tokens on runs in the backward, in front of the gradient of the head. What it gives is a weight for each token. */
+static void grad_pair_loss(struct grads *g, const struct tr_node *f)
+{
+    int i = 0;
+    while (g->p->node[i].op != TR_OP_DOC_SUMS)
+        i++;
+    tr_val loss = g->p->node[i].in[0];
     defer(g, f->out[0]);
-    tr_val addend, dx = begin(g, f->in[1], &addend), dw = param_grad(g, f->in[2]), db = param_grad(g, f->in[3]);
-    TR_BUG_ON(addend != TR_NONE);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_GRAD, TR_BACKWARD_INPUT);
-    memcpy(n->in, f->in + 1, 5 * sizeof *n->in);
-    n->in[5] = f->out[1];
-    n->in[6] = f->in[6];
-    n->out[0] = dx;
-    n->out[1] = dw;
-    n->out[2] = db;
-    if (f->in[7] != TR_NONE) {
-        n->in[7] = f->in[7];
-        n->in[8] = f->in[8];
-        n->out[3] = fresh_of(g, f->in[7]);
-        n->out[4] = param_grad(g, f->in[8]);
-    }
-    n->attr = f->attr;
-    g->of[f->in[1]] = dx;
     add_losses(g, f->out[0]);
+    g->of[loss] = f->out[1];
 }
 
 /* A sum over ranks passes the gradient of the sum on unchanged. The other collectives are undone: each rank gets the
@@ -386,11 +447,13 @@ static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear =
                               rule_head = { .emit = grad_head, .is_end = true },
                               rule_head_combine = { .emit = grad_head_combine, .is_end = true },
                               rule_sum = { .emit = grad_sum, .is_end = true },
+                              rule_pair_loss = { .emit = grad_pair_loss, .is_end = true },
                               rule_collective = { .emit = grad_collective }, rule_later = { .reason = TR_WHY_LATER },
                               rule_col_scale = { .emit = grad_col_scale },
                               rule_constant = { .reason = TR_WHY_CONSTANT },
                               rule_backward = { .reason = TR_WHY_BACKWARD },
                               rule_in_combine = { .reason = TR_WHY_IN_COMBINE },
+                              rule_in_pair = { .reason = TR_WHY_IN_PAIR },
                               rule_inference = { .reason = TR_WHY_INFERENCE },
                               rule_update = { .reason = TR_WHY_UPDATE };
 
@@ -434,11 +497,34 @@ static void drop_unread(struct tr_program *p, bool *is_read)
     p->n_nodes -= first;
 }
 
+/* Evaluation of pairs makes the losses of tokens by the ops of training, so that a reference has the bits of the model
+ * that it was: before the first update, rewards are 0. */
+static enum tr_status evaluate_pairs(struct tr_program *p)
+{
+    struct tr_program *from = NULL;
+    bool has_pairs = false;
+    for (int i = 0; i < p->n_nodes; i++)
+        has_pairs |= p->node[i].op == TR_OP_DOC_SUMS;
+    enum tr_status st = has_pairs ? tr_program_copy(p, &from) : TR_OK;
+    if (!has_pairs || st != TR_OK)
+        return st;
+    p->n_nodes = 0;
+    for (int i = 0; i < from->n_nodes; i++) {
+        const struct tr_node *n = &from->node[i];
+        if (n->op == TR_OP_HEAD_LOSS)
+            (void)add_loss_and_lse(p, n, TR_FORWARD);
+        else
+            *tr_node_add(p, n->op, n->phase) = *n;
+    }
+    tr_program_close(from);
+    return p->failed;
+}
+
 enum tr_status tr_pass_grad(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     if (!ctx->is_training)
-        return TR_OK;
-    struct grads g = { .p = p, .ctx = ctx, .n_of = p->n_values };
+        return evaluate_pairs(p);
+    struct grads g = { .p = p, .ctx = ctx, .n_of = p->n_values, .lse = TR_NONE };
     int n_forward = g.n_forward = p->n_nodes;
     g.of = malloc((size_t)p->n_values * sizeof *g.of);
     g.is_dead = calloc((size_t)n_forward + 1, sizeof *g.is_dead);

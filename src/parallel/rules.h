@@ -1,9 +1,10 @@
 /* rules.h - one line per op: its rule in each level-1 pass that treats ops differently, or why it has none.
  *
  * A pass expands its own column: the word `linear` in the column `grad` is `rule_linear` in grad.c. The words later,
- * backward, constant, in_combine, inference and update are not rules but reasons (TR_WHY_...). An op that reaches a
- * pass where it has a reason is a bug, which is reported with that reason. The other passes look for patterns (side,
- * fuse), at one op (cache) or at the rows of ops (recompute, layout). A new op does not compile without a line here.
+ * backward, constant, in_combine, in_pair, inference and update are not rules but reasons (TR_WHY_...). An op that
+ * reaches a pass where it has a reason is a bug, which is reported with that reason. The other passes look for patterns
+ * (side, fuse), at one op (cache) or at the rows of ops (recompute, layout). A new op does not compile without a line
+ * here.
  */
 #ifndef TR_PARALLEL_RULES_H
 #define TR_PARALLEL_RULES_H
@@ -50,6 +51,8 @@
     X(HEAD_COMBINE, later, rows, head_combine, same)                                                                   \
     X(HEAD_GRAD, later, later, backward, same)                                                                         \
     X(SUM, sum, rows, sum, same)                                                                                       \
+    X(DOC_SUMS, sum, doc_sums, in_pair, same)                                                                          \
+    X(PAIR_LOSS, sum, rows, pair_loss, same)                                                                           \
     X(SUMSQ, update, update, update, update)                                                                           \
     X(ADAMW, update, update, update, update)                                                                           \
     X(ADAMW8, update, update, update, update)                                                                          \
@@ -68,6 +71,7 @@
 #define TR_WHY_BACKWARD   "it is part of a backward itself"
 #define TR_WHY_CONSTANT   "its result is a constant in the backward"
 #define TR_WHY_IN_COMBINE "the gradient of head_combine covers it"
+#define TR_WHY_IN_PAIR    "the gradient of pair_loss covers it"
 #define TR_WHY_INFERENCE  "it is made for inference only"
 #define TR_WHY_UPDATE     "it runs on buckets after the backward and is never a node of a program"
 

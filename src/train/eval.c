@@ -4,38 +4,52 @@
 #include "train/train.h"
 #include <math.h>
 
+struct tr_event_pairs tr_pairs_of(const double sum[TR_METRICS], int64_t n)
+{
+    double each = n > 0 ? 1 / (double)n : 0;
+    return (struct tr_event_pairs){ .has = true,
+                                    .rewards_chosen = sum[TR_METRIC_REWARD_CHOSEN] * each,
+                                    .rewards_rejected = sum[TR_METRIC_REWARD_REJECTED] * each,
+                                    .rewards_accuracy = sum[TR_METRIC_WIN] * each,
+                                    .logps_chosen = sum[TR_METRIC_LOGP_CHOSEN] * each,
+                                    .logps_rejected = sum[TR_METRIC_LOGP_REJECTED] * each,
+                                    .n = n };
+}
+
 enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t rows, void *batch_mem,
                            const struct tr_eval_watch *watch, struct tr_eval_result *out)
 {
     uint64_t n_rows = tr_data_rows(d);
     struct tr_batch b = tr_batch_in(batch_mem, rows * tr_data_row_tokens(d));
-    double sum = 0;
+    double total[TR_METRICS] = { 0 };
+    size_t n_sums = (size_t)tr_exec_compiled(e)->place.model->n_losses;
     int64_t count = 0;
     uint64_t n_ranks = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->size,
              rank = (uint64_t)tr_mesh_group(tr_exec_mesh(e), TR_ON_DATA)->rank;
     uint64_t n_batches = tr_data_steps(n_rows, (uint64_t)rows);
     /* every rank runs the same number of batches, because gathers are collective */
     for (uint64_t k = 0; k < n_batches; k += n_ranks) {
-        double loss = 0;
+        double sum[TR_METRICS];
         int64_t n = 0;
         uint64_t at = (k + rank) * (uint64_t)rows; /* rows past the end are padding */
         enum tr_status st = tr_data_fill(d, at, rows, n_rows, &b, &n);
         if (st == TR_OK)
-            st = tr_exec_eval(e, &b, &loss);
+            st = tr_exec_eval(e, &b, sum);
         if (st == TR_OK && tr_mesh_is_alone(tr_exec_mesh(e)) && tr_stop_wanted())
             st = tr_fail(TR_STOPPED, "evaluation stopped by a signal");
         if (st != TR_OK)
             return st;
-        st = tr_exec_add_in_order(e, "evaluation loss", loss, &sum);
+        for (size_t i = 0; i < n_sums && st == TR_OK; i++)
+            st = tr_exec_add_in_order(e, "evaluation loss", sum[i], &total[i]);
         if (st != TR_OK)
             return st;
         count += n;
         if (watch)
             watch->tell(watch->ctx, (uint64_t)tr_min64((int64_t)(k + n_ranks), (int64_t)n_batches), n_batches,
-                        sum / (double)tr_max64(1, count));
+                        total[TR_METRIC_LOSS] / (double)tr_max64(1, count));
     }
     double n_all = (double)count;
-    enum tr_status st = tr_exec_from_last_stage(e, "evaluation loss", &sum, 1);
+    enum tr_status st = tr_exec_from_last_stage(e, "evaluation loss", total, n_sums);
     if (st == TR_OK)
         st = tr_exec_total(e, "evaluation tokens", &n_all);
     if (st != TR_OK)
@@ -43,8 +57,10 @@ enum tr_status tr_evaluate(struct tr_exec *e, const struct tr_data *d, int64_t r
     count = (int64_t)n_all;
     if (count == 0)
         return tr_fail(TR_USAGE, "evaluation data has no target tokens");
-    *out =
-        (struct tr_eval_result){ .loss = sum / (double)count, .perplexity = exp(sum / (double)count), .tokens = count };
+    double loss = total[TR_METRIC_LOSS] / (double)count;
+    *out = (struct tr_eval_result){ .loss = loss, .perplexity = exp(loss), .tokens = count };
+    if (n_sums > 1)
+        out->pairs = tr_pairs_of(total, count);
     return TR_OK;
 }
 

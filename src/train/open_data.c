@@ -45,6 +45,7 @@ static struct tr_data_options data_options(const struct tr_config *cfg, const st
         .text_key = cfg->text_key,
         .fetch_command = cfg->fetch_command,
         .mask = (enum tr_chat_mask)cfg->train_on,
+        .wants_pairs = tr_config_pair(cfg).loss != TR_PAIR_NONE,
         .packing = (enum tr_packing)cfg->packing,
         .how_long = (enum tr_long)cfg->long_documents,
         .max_skipped = cfg->max_skipped,

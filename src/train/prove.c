@@ -14,7 +14,7 @@ enum part { EVEN, ODD, ALL };
 
 struct prover {
     const struct tr_proof_batch *b;
-    int32_t *tokens, *targets; /* the original values */
+    int32_t *tokens, *targets, *other; /* the original values */
     uint8_t *is_odd;
     int64_t vocab;
 };
@@ -27,7 +27,8 @@ static int64_t number_documents(const struct tr_proof_batch *b, uint8_t *is_odd)
     for (int64_t i = 0; i < b->n_micro * b->n_tokens; i++) {
         const struct tr_batch *m = &b->micro[i / b->n_tokens];
         int64_t at = i % b->n_tokens;
-        if (m->begin[at] == at) {
+        bool is_second = m->other[at] >= 0 && m->other[at] < at; /* both answers of a pair are one document here */
+        if (m->begin[at] == at && !is_second) {
             n_docs++;
             is_counted = at % b->row_tokens == 0;
         }
@@ -49,9 +50,15 @@ static enum tr_status loss_of(struct prover *p, enum part part, bool changes_oth
         int64_t at = i % b->n_tokens;
         bool is_in = part == ALL || p->is_odd[i] == part;
         m->targets[at] = is_in ? p->targets[i] : TR_TARGET_NONE;
+        m->other[at] = is_in ? p->other[i] : -1;
         m->tokens[at] = is_in || !changes_others ? p->tokens[i] : (int32_t)((p->tokens[i] + 1) % p->vocab);
     }
-    return b->values ? tr_exec_gradients(b->e, b->micro, b->values, loss) : tr_exec_eval(b->e, b->micro, loss);
+    if (b->values)
+        return tr_exec_gradients(b->e, b->micro, b->values, loss);
+    double sum[TR_METRICS];
+    enum tr_status st = tr_exec_eval(b->e, b->micro, sum);
+    *loss = sum[TR_METRIC_LOSS];
+    return st;
 }
 
 static enum tr_status prove(struct prover *p, struct tr_proof *out)
@@ -89,18 +96,21 @@ enum tr_status tr_prove(const struct tr_proof_batch *b, struct tr_proof *out)
     struct prover p = { .b = b,
                         .tokens = malloc(n * sizeof *p.tokens),
                         .targets = malloc(n * sizeof *p.targets),
+                        .other = malloc(n * sizeof *p.other),
                         .is_odd = malloc(n),
                         .vocab = tr_exec_compiled(b->e)->place.model->hp.vocab };
-    if (!p.tokens || !p.targets || !p.is_odd)
+    if (!p.tokens || !p.targets || !p.other || !p.is_odd)
         TR_TRY(tr_fail(TR_NOMEM, "data proof: out of memory"));
     for (int64_t k = 0; k < b->n_micro; k++) {
         memcpy(p.tokens + k * b->n_tokens, b->micro[k].tokens, (size_t)b->n_tokens * sizeof *p.tokens);
+        memcpy(p.other + k * b->n_tokens, b->micro[k].other, (size_t)b->n_tokens * sizeof *p.other);
         memcpy(p.targets + k * b->n_tokens, b->micro[k].targets, (size_t)b->n_tokens * sizeof *p.targets);
     }
     TR_TRY(prove(&p, out));
 out:
     free(p.tokens);
     free(p.targets);
+    free(p.other);
     free(p.is_odd);
     return st;
 }

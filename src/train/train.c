@@ -15,7 +15,9 @@ static enum tr_status evaluate(struct tr_trainer *t, int64_t step)
     enum tr_status st = tr_evaluate(t->e, t->eval_data, t->cfg->per_device_eval_batch_size, mem, NULL, &r);
     if (st != TR_OK)
         return st;
-    struct tr_event_eval e = { .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens };
+    struct tr_event_eval e = {
+        .step = step, .loss = r.loss, .perplexity = r.perplexity, .tokens = r.tokens, .pairs = r.pairs
+    };
     tr_observe_eval(t->ob, &e);
     t->evaluated_step = step;
     if (step == 0) /* eval_on_start: there is no checkpoint of it */
@@ -102,6 +104,8 @@ static enum tr_status one_step(struct tr_trainer *t, int64_t step)
                                .comm_exposed_s = r.exposed_s,
                                .samples = &range,
                                .n_samples = 1 };
+    if (t->s->model->n_losses > 1)
+        e.pairs = tr_pairs_of(r.sum, b->n_targets);
     double flops = (double)tokens / seconds * t->flops_per_token / t->s->env.size; /* of one rank, per second */
     if (t->peak_flops > 0 && t->peak_flops < flops)
         t->peak_flops = flops; /* the CPU was busy when its peak was measured */

@@ -24,8 +24,11 @@ enum tr_status tr_open_data(const struct tr_config *cfg, const struct tr_setup *
 
 struct tr_eval_result {
     double loss, perplexity;
-    int64_t tokens;
+    int64_t tokens; /* or pairs */
+    struct tr_event_pairs pairs;
 };
+/* The means of n pairs, from their sums (enum tr_metric). */
+struct tr_event_pairs tr_pairs_of(const double sum[TR_METRICS], int64_t n);
 /* Called after each batch, with the number of batches done, of all batches, and the mean loss so far. */
 struct tr_eval_watch {
     void (*tell)(void *ctx, uint64_t n_done, uint64_t n_all, double loss);

@@ -4,6 +4,7 @@
  * locked.
  */
 #include "plan/plan.h"
+#include "train/reference.h"
 #include "train/selftest.h"
 #include "train/signals.h"
 #include "train/train_impl.h"
@@ -303,6 +304,23 @@ static void close_memory(struct tr_trainer *t)
     tr_pool_close(t->pool);
 }
 
+/* The references of pairs, before any weight of the run is loaded: they are those of the start, also in a resume. */
+static enum tr_status open_reference(struct tr_trainer *t)
+{
+    enum tr_status st = TR_OK;
+    char cache[TR_PATH_MAX];
+    bool has_loaded = false;
+    struct tr_reference r = { t->s, t->e, t->pool, cache };
+    if (!tr_pair_needs_reference(tr_config_pair(t->cfg).loss))
+        return TR_OK;
+    TR_TRY(tr_path_join(cache, t->cfg->output, TR_NAME_CACHE));
+    TR_TRY(tr_reference_fill(&r, t->data, &has_loaded, &t->join_notes));
+    if (t->eval_data)
+        TR_TRY(tr_reference_fill(&r, t->eval_data, &has_loaded, &t->join_notes));
+out:
+    return st;
+}
+
 /* Opens the log of the run, truncated to the step that it resumes from. Only the first rank writes it. */
 static enum tr_status open_log(struct tr_trainer *t, const struct tr_str *notes)
 {
@@ -450,10 +468,15 @@ static const struct {
     enum tr_status (*open)(struct tr_trainer *t);
     void (*close)(struct tr_trainer *t); /* NULL: the stage holds nothing of its own */
 } stages[] = {
-    { "setup", open_setup, close_setup },    { "device", open_device, close_device },
-    { "data", open_data, close_data },       { "join", open_join, close_join },
-    { "memory", open_memory, close_memory }, { "checkpoint", open_checkpoint, close_checkpoint },
-    { "weights", open_weights, NULL },       { "rest", open_rest, close_rest },
+    { "setup", open_setup, close_setup },
+    { "device", open_device, close_device },
+    { "data", open_data, close_data },
+    { "join", open_join, close_join },
+    { "memory", open_memory, close_memory },
+    { "reference", open_reference, NULL },
+    { "checkpoint", open_checkpoint, close_checkpoint },
+    { "weights", open_weights, NULL },
+    { "rest", open_rest, close_rest },
 };
 
 enum tr_status tr_trainer_open(struct tr_trainer *t)

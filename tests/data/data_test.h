@@ -39,22 +39,17 @@ struct rows { /* a batch with its own memory */
 static inline struct rows rows_new(int64_t n_rows, int64_t row_tokens)
 {
     struct rows r = { .n = (size_t)(n_rows * row_tokens) };
-    r.b.tokens = calloc(r.n, 4);
-    r.b.targets = calloc(r.n, 4);
-    r.b.positions = calloc(r.n, 4);
-    r.b.begin = calloc(r.n, 4);
-    r.b.sample = calloc(r.n, 8);
-    assert_non_null(r.b.sample);
+    for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++) {
+        tr_batch_set(&r.b, i, calloc(r.n, tr_batch_elem_bytes(i)));
+        assert_non_null(tr_batch_part(&r.b, i));
+    }
     return r;
 }
 
 static inline void rows_free(struct rows *r)
 {
-    free(r->b.tokens);
-    free(r->b.targets);
-    free(r->b.positions);
-    free(r->b.begin);
-    free(r->b.sample);
+    for (enum tr_batch_slot i = 0; i < TR_B_COUNT; i++)
+        free(tr_batch_part(&r->b, i));
 }
 
 /* Elements [at, at + n) of a equal [0, n) of b, `begin` apart by shift. */

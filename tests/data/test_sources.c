@@ -223,7 +223,7 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
         { "a.parquet", "does not end with PAR1" },
         { "a.json", "a.json: this file has no document" },
         { "other.jsonl", "other.jsonl:1: the members (id, body) are not those of a known record" },
-        { "pairs.jsonl", "pairs.jsonl:1: a record with \"chosen\"" },
+        { "pairs.jsonl", "pairs.jsonl: the records are pairs of answers" },
         { "chat.jsonl", "need a chat template" },
         { "nested", "nested/inner: a directory" },
         { "none.txt", "none.txt: this file has no document" },

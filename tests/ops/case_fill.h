@@ -29,6 +29,10 @@ static inline int64_t whole(const struct op_case *r, char kind, uint64_t stream,
         return row % 4 == 3 ? -1 : random; /* every fourth row has no target */
     case 'b':
         return row / len * len;
+    case 'o': { /* documents 2k and 2k + 1 are a pair; one that is left has none */
+        int64_t doc = row / len, other = doc ^ 1;
+        return other * len < r->n ? other * len : -1;
+    }
     case 's':
         return DOCUMENT_SAMPLE + row / len; /* crosses the 24 bits that dropout keeps */
     case 'l':

@@ -10,7 +10,7 @@
 
 /* A view is kind, rows, columns; views are separated by blanks. In front: `?` optional, `%` only with dropout.
  * Kinds: a activation or weight, f statistics (F32), e positive statistics (F32), g gradient, D F64 sum, c the other
- * float type, i index, t target, b begin, s sample, p position, l position in a cache, r rope table, z step, P
+ * float type, i index, t target, b begin, o other, s sample, p position, l position in a cache, r rope table, z step, P
  * parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product, k the largest elements
  * of the past (F32), x grains of packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32),
  * - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt
@@ -50,14 +50,16 @@ static const struct op_shape {
     { TR_OP_HEAD_LOSS_GRAD, "aND aVD ?a1V tN1 z1S ?aNO ?aVO", "fN1 aND gVD ?g1V ?aNO ?gVO", true },
     { TR_OP_HEAD_STATS, "aND aVD ?a1V tN1 ?aNO ?aVO", "fN2", false }, /* logits: of rows with a target only */
     { TR_OP_HEAD_COMBINE, "fV2", "fN1 fN1", false },
-    { TR_OP_HEAD_GRAD, "aND aVD ?a1V tN1 z1S fN1 ?fNV ?aNO ?aVO", "aND gVD ?g1V ?aNO ?gVO", true },
+    { TR_OP_HEAD_GRAD, "aND aVD ?a1V tN1 z1S fN1 ?fNV ?aNO ?aVO ?fN1", "aND gVD ?g1V ?aNO ?gVO", true },
     { TR_OP_LINEAR_ADD, "aND aWw ?a1O aNO", "aNO", true },
     { TR_OP_LINEAR_ACT, "aND aWw ?a1O", "aNO aNO", true },
     { TR_OP_LINEAR_DX_ACT, "aNO aWw aND", "aND", true },
     { TR_OP_DEQUANT, "xBb", "aOD", false },
     { TR_OP_QUANT, "aND", "qND qDN f11 ~k12", false },
     { TR_OP_MATMUL8, "qND f11 hOD f11 ?a1O ?aNO", "aNO", true },
-    { TR_OP_SUM, "fN1", "D11", false },
+    { TR_OP_SUM, "fND", "D1D", false },
+    { TR_OP_DOC_SUMS, "fN1 tN1 bN1 fN1", "fN3", false },
+    { TR_OP_PAIR_LOSS, "fN3 bN1 pN1 oN1", "fN6 fN1", false },
     { TR_OP_SUMSQ, "g1D", "D11", false },
     { TR_OP_ADAMW, "g1D z1S", "P1D ?a1D m1D v1D", false },
     { TR_OP_ADAMW8, "g1D z1S", "P1D ?a1D u1D u1D w1E w1E", false },
@@ -121,14 +123,12 @@ static const struct op_case cases[] = {
     { TR_OP_EMBED, "turned", .n = 21, .d = 5, .v = 9, .attr = { .scale = 0.5f, .weight_is_in_out = true } },
     { TR_OP_EMBED, "turned shard", .n = 40, .d = 3, .v = 5, .index_spread = 4,
       .attr = { .index_offset = -5, .weight_is_in_out = true } },
-
     { TR_OP_ROW_SQUARES, "odd", .d = 45, .o = 19, .attr = { .scale = 2 } },
     { TR_OP_ROW_SQUARES, "wide", .d = 1030, .o = 5, .attr = { .scale = 0.25f } },
     { TR_OP_ROW_SQUARES, "bare", .d = 130, .o = 21, .is_bare = true, .attr = { .scale = 0.5f } },
     { TR_OP_ROW_SQUARES, "in,out", .d = 37, .o = 22, .attr = { .weight_is_in_out = true } },
     { TR_OP_COL_SCALE, "odd", .n = 13, .d = 45 },
     { TR_OP_COL_SCALE, "bare", .n = 70, .d = 520, .is_bare = true },
-
     { TR_OP_LINEAR, "1x1x1", .n = 1, .d = 1, .o = 1 },
     { TR_OP_LINEAR, "one row", .n = 1, .d = 7, .o = 9 },
     { TR_OP_LINEAR, "decoded", .n = 1, .d = 700, .o = 75, .attr = { .is_decoded = true } },
@@ -139,12 +139,10 @@ static const struct op_case cases[] = {
     { TR_OP_LINEAR, "deep", .n = 6, .d = 700, .o = 40 },
     { TR_OP_LINEAR, "in,out", .n = 13, .d = 31, .o = 21, .attr = { .weight_is_in_out = true } },
     { TR_OP_LINEAR, "in,out bare", .n = 70, .d = 64, .o = 96, .is_bare = true, .attr = { .weight_is_in_out = true } },
-
     { TR_OP_LAYERNORM, "one row", .n = 1, .d = 7, .attr = { .eps = 1e-5f } },
     { TR_OP_LAYERNORM, "wide", .n = 9, .d = 776, .attr = { .eps = 1e-5f } },
     { TR_OP_LAYERNORM, "odd", .n = 37, .d = 45, .attr = { .eps = 1e-5f } },
     { TR_OP_LAYERNORM, "bare", .n = 6, .d = 128, .is_bare = true, .attr = { .eps = 1e-5f } },
-
     { TR_OP_RMSNORM, "one row", .n = 1, .d = 7, .attr = { .eps = 1e-6f } },
     { TR_OP_RMSNORM, "offset", .n = 37, .d = 45, .attr = { .eps = 1e-6f, .weight_offset = 1 } },
     { TR_OP_RMSNORM, "bare", .n = 6, .d = 128, .is_bare = true, .attr = { .eps = 1e-6f } },
@@ -249,8 +247,10 @@ static const struct op_case cases[] = {
     { TR_OP_MATMUL8, "e5m2 second", .n = 48, .d = 64, .o = 32, .e5m2 = 2, .attr = { .is_gradient = true } },
     { TR_OP_MATMUL8, "e5m2 second, odd", .n = 17, .d = 33, .o = 29, .e5m2 = 2 },
 
-    { TR_OP_SUM, "odd", .n = 1001 },
-    { TR_OP_SUM, "one", .n = 1 },
+    { TR_OP_SUM, "odd", .n = 1001, .d = 1 },
+    { TR_OP_SUM, "columns", .n = 77, .d = 6 },
+    { TR_OP_DOC_SUMS, "documents", .n = 91, .v = 9, .pack = 13 },
+    { TR_OP_PAIR_LOSS, "ipo", .n = 60, .pack = 7, .attr = { .pair = { TR_PAIR_IPO, .beta = 0.3f, .nll = 0.5f } } },
     { TR_OP_SUMSQ, "odd", .n = 1, .d = 1003 },
     { TR_OP_SUMSQ, "over two chunks", .n = 1, .d = 140001 },
 

@@ -177,6 +177,8 @@ static void check_split(struct built *whole_batch, struct built *parts)
         return;
     if (whole_batch->c.op == TR_OP_QUANT) /* one scale for all rows */
         return;
+    if (whole_batch->c.op == TR_OP_DOC_SUMS || whole_batch->c.op == TR_OP_PAIR_LOSS) /* rows are named by number */
+        return;
     run_fast(whole_batch, NULL);
     run_rows(parts, 0, cut);
     run_rows(parts, cut, n - cut);

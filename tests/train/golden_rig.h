@@ -46,7 +46,7 @@ struct rig {
     struct tr_mesh *mesh;
     struct tr_exec *exec;
     struct tr_batch whole, micro[MAX_MICRO];
-    int32_t *micro_begin;
+    int32_t *micro_begin, *other;
     int64_t *sample;
     bool *is_frozen; /* by parameter */
     struct tr_config cfg;
@@ -131,14 +131,17 @@ static inline void rig_cut(struct rig *r, int n_micro, int n_ranks, int rank)
     int64_t each = (int64_t)n / n_micro / n_ranks;
     r->sample = calloc(n, sizeof *r->sample);
     r->micro_begin = calloc(n, sizeof *r->micro_begin);
-    assert_true(r->sample && r->micro_begin);
+    r->other = malloc(n * sizeof *r->other); /* no pairs */
+    assert_true(r->sample && r->micro_begin && r->other);
+    memset(r->other, -1, n * sizeof *r->other);
     for (int64_t k = 0; k < (int64_t)n; k++)
         r->micro_begin[k] = (int32_t)(g->begin[k] - k / each * each);
-    r->whole = (struct tr_batch){ g->tokens, g->targets, g->positions, g->begin, r->sample };
+    r->whole = (struct tr_batch){ g->tokens, g->targets, g->positions, g->begin, r->sample, r->other, NULL };
     for (int i = 0; i < n_micro; i++) {
         int64_t at = (rank * n_micro + i) * each;
-        r->micro[i] = (struct tr_batch){ g->tokens + at, g->targets + at, g->positions + at, r->micro_begin + at,
-                                         r->sample + at };
+        r->micro[i] = (struct tr_batch){
+            g->tokens + at, g->targets + at, g->positions + at, r->micro_begin + at, r->sample + at, r->other + at, NULL
+        };
     }
 }
 
@@ -273,6 +276,7 @@ static inline void rig_close(struct rig *r)
     golden_close(&r->g);
     free(r->micro_begin);
     free(r->sample);
+    free(r->other);
     free(r->is_frozen);
 }
 

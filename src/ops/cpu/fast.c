@@ -27,7 +27,7 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
                     X(LINEAR_ADD, linear_add) X(LINEAR_ACT, linear_act) X(LINEAR_DX_ACT, linear_dx_act)
 #undef X
 #define X(id) [TR_OP_##id] = { tr_ref_##id, tr_ref_##id, tr_ref_##id },
-                        X(QUANT) X(MATMUL8)
+                        X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS)
 #undef X
                             [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),

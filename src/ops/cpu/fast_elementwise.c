@@ -210,10 +210,12 @@ void TR_FAST(dropout)(const struct tr_call *c)
 void TR_FAST(sum)(const struct tr_call *c) /* in row order, by one thread: only a few thousand additions */
 {
     const struct tr_view *x = &c->in[0];
-    double *out = c->out[0].data, sum = c->accumulate[0] ? *out : 0.0;
-    for (int64_t n = 0; n < x->rows; n++)
-        sum += (double)((const float *)x->data)[n * x->ld];
-    *out = sum;
+    for (int64_t j = 0; j < x->cols; j++) {
+        double *out = (double *)c->out[0].data + j, sum = c->accumulate[0] ? *out : 0.0;
+        for (int64_t n = 0; n < x->rows; n++)
+            sum += (double)((const float *)x->data)[n * x->ld + j];
+        *out = sum;
+    }
 }
 
 /* One chunk, in sixteen sums of doubles whatever the vector width, so that every instruction set gives the same bits.

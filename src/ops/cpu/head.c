@@ -22,11 +22,12 @@ struct head {
     const struct tr_call *c;
     const struct tr_tile_ops *ops;
     const struct tr_view *x, *w, *bias, *target;
-    const struct tr_view *u;    /* of an adapter; B is the next. Its data is NULL where there is none */
-    const struct tr_view *loss; /* NULL: HEAD_GRAD */
-    const struct tr_view *lse;  /* HEAD_GRAD: log-sum-exp over the logits of all ranks */
-    const struct tr_view *dx;   /* then dW, db, du and dB */
-    const struct tr_view *kept; /* all logits, when they are saved between the two calls; else NULL */
+    const struct tr_view *u;      /* of an adapter; B is the next. Its data is NULL where there is none */
+    const struct tr_view *loss;   /* NULL: HEAD_GRAD */
+    const struct tr_view *lse;    /* HEAD_GRAD: log-sum-exp over the logits of all ranks */
+    const struct tr_view *dx;     /* then dW, db, du and dB */
+    const struct tr_view *weight; /* HEAD_GRAD: a factor for each token; NULL: 1 */
+    const struct tr_view *kept;   /* all logits, when they are saved between the two calls; else NULL */
     bool want_grad;
     bool is_stats;
     float scale, grad_scale;
@@ -117,7 +118,7 @@ static void row_task(void *ctx, int64_t task, int worker)
                               .scale = h->scale,
                               .softcap = h->c->attr.softcap,
                               .want_grad = h->want_grad,
-                              .grad_scale = h->grad_scale };
+                              .grad_scale = h->weight ? h->grad_scale * *row_of(h->weight, row) : h->grad_scale };
     (void)worker;
     TR_BUG_ON(!h->is_stats && !h->lse && target >= r.n);
     float loss = 0;
@@ -366,6 +367,7 @@ void tr_fast_head_grad(const struct tr_call *c)
     h.want_grad = true;
     h.loss = NULL;
     h.lse = &c->in[5];
+    h.weight = c->in[TR_HEAD_WEIGHT].data ? &c->in[TR_HEAD_WEIGHT] : NULL;
     h.dx = &c->out[0];
     h.grad_scale = ((const float *)c->in[4].data)[TR_STEP_INV_TOKENS] * h.scale;
     run_blocks(&h);

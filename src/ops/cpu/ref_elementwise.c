@@ -156,10 +156,12 @@ void tr_ref_COPY(const struct tr_call *c)
 
 void tr_ref_SUM(const struct tr_call *c)
 {
-    double sum = 0;
-    for (int64_t n = 0; n < c->in[0].rows; n++)
-        sum += tr_ref_get(&c->in[0], n, 0);
-    tr_ref_put_acc(c, 0, 0, 0, sum);
+    for (int64_t j = 0; j < c->in[0].cols; j++) {
+        double sum = 0;
+        for (int64_t n = 0; n < c->in[0].rows; n++)
+            sum += tr_ref_get(&c->in[0], n, j);
+        tr_ref_put_acc(c, 0, 0, j, sum);
+    }
 }
 
 void tr_ref_SUMSQ(const struct tr_call *c)

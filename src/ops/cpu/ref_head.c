@@ -48,6 +48,8 @@ static void row_dlogits(const struct tr_call *c, int64_t n, double lse, double *
 {
     int64_t target = tr_ref_int(&c->in[3], n);
     double inv_tokens = (double)((const float *)c->in[4].data)[TR_STEP_INV_TOKENS];
+    if (c->op == TR_OP_HEAD_GRAD && c->in[TR_HEAD_WEIGHT].data)
+        inv_tokens *= tr_ref_get(&c->in[TR_HEAD_WEIGHT], n, 0);
     for (int64_t v = 0; v < c->in[1].rows; v++) {
         bool is_kept = c->op == TR_OP_HEAD_GRAD && c->in[6].data;
         double l = target < 0 ? 0 : is_kept ? tr_ref_get(&c->in[6], n, v) : logit(c, n, v);

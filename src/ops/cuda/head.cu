@@ -403,12 +403,12 @@ __global__ void combine_kernel(mat<const float> stats, int64_t n_ranks, int64_t 
 
 /* Turns logits into their gradient: in z, or from the saved logits. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    dlogits_kernel(T *out, logits l, int64_t first, mat<const float> lse, mat<const float> kept)
+__global__ void __launch_bounds__(THREADS) dlogits_kernel(T *out, logits l, int64_t first, mat<const float> lse,
+                                                          mat<const float> kept, mat<const float> weight)
 {
     int64_t row = blockIdx.x, target = l.target[row * l.ld_target];
     T *z = out + row * l.ld;
-    float sum = *lse.at(row, 0), by = l.step[TR_STEP_INV_TOKENS] * l.scale;
+    float sum = *lse.at(row, 0), by = l.step[TR_STEP_INV_TOKENS] * l.scale * (weight ? *weight.at(row, 0) : 1.0f);
     for (int64_t j = threadIdx.x; j < l.n_vocab; j += THREADS) {
         float x = kept ? *kept.at(row, j) : cap(l.scale * to_f32(z[j]) + bias_at(l, j), l.softcap);
         float capped = l.softcap > 0 ? x / l.softcap : 0.0f, p = expf(x - sum) - (j + first == target ? 1.0f : 0.0f);
@@ -437,9 +437,9 @@ static void block_stats(const struct head_run *h, int64_t row, int64_t n)
 template <typename T> static void block_dlogits(const struct head_run *h, int64_t row, int64_t n)
 {
     const struct tr_call *c = h->c;
-    dlogits_kernel<T><<<(unsigned)n, THREADS, 0, stream_of(c)>>>((T *)h->z, logits_of(h, row), c->attr.first,
-                                                                 mat_of<const float>(rows_of(c->in[5], row, n)),
-                                                                 mat_of<const float>(rows_of(c->in[6], row, n)));
+    dlogits_kernel<T><<<(unsigned)n, THREADS, 0, stream_of(c)>>>(
+        (T *)h->z, logits_of(h, row), c->attr.first, mat_of<const float>(rows_of(c->in[5], row, n)),
+        mat_of<const float>(rows_of(c->in[6], row, n)), mat_of<const float>(rows_of(c->in[TR_HEAD_WEIGHT], row, n)));
     check_launch(c);
 }
 

@@ -166,17 +166,18 @@ __device__ static double block_sum(double x)
 __global__ void __launch_bounds__(1024) sum_kernel(mat<const float> x, int64_t n, double *out, bool accumulate)
 {
     double sum = 0;
+    int64_t col = blockIdx.x;
     for (int64_t i = threadIdx.x; i < n; i += 1024)
-        sum += *x.at(i, 0);
+        sum += *x.at(i, col);
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        *out = sum + (accumulate ? *out : 0.0);
+        out[col] = sum + (accumulate ? out[col] : 0.0);
 }
 
 void tr_cuda_SUM(const struct tr_call *c)
 {
-    sum_kernel<<<1, 1024, 0, stream_of(c)>>>(mat_of<const float>(c->in[0]), c->in[0].rows, (double *)c->out[0].data,
-                                             c->accumulate[0]);
+    sum_kernel<<<(unsigned)c->in[0].cols, 1024, 0, stream_of(c)>>>(mat_of<const float>(c->in[0]), c->in[0].rows,
+                                                                   (double *)c->out[0].data, c->accumulate[0]);
     check_launch(c);
 }
 

@@ -1,0 +1,39 @@
+/* pair_loss.h - the losses of preference training, one row each. What they compute is in ops/pair.h. */
+#ifndef TR_CONFIG_PAIR_LOSS_H
+#define TR_CONFIG_PAIR_LOSS_H
+
+/* X(enum, word, needs a reference, reads the mean of a token instead of the sum of the answer) */
+#define TR_PAIR_LOSS_LIST(X)                                                                                           \
+    X(SIGMOID, "sigmoid", true, false)                                                                                 \
+    X(ROBUST, "robust", true, false)                                                                                   \
+    X(HINGE, "hinge", true, false)                                                                                     \
+    X(IPO, "ipo", true, true)                                                                                          \
+    X(SIGMOID_NORM, "sigmoid_norm", true, true)                                                                        \
+    X(EXO_PAIR, "exo_pair", true, false)                                                                               \
+    X(NCA_PAIR, "nca_pair", true, false)                                                                               \
+    X(BCO_PAIR, "bco_pair", true, false)                                                                               \
+    X(SPPO_HARD, "sppo_hard", true, false)                                                                             \
+    X(APO_ZERO, "apo_zero", true, false)                                                                               \
+    X(APO_DOWN, "apo_down", true, false)                                                                               \
+    X(DISCOPOP, "discopop", true, false)                                                                               \
+    X(SFT, "sft", false, true)                                                                                         \
+    X(ORPO, "orpo", false, true)                                                                                       \
+    X(SIMPO, "simpo", false, true)                                                                                     \
+    X(CPO, "cpo", false, false)
+
+enum tr_pair_loss {
+    TR_PAIR_NONE, /* as an option: that of the task */
+#define X(id, word, needs_ref, is_mean) TR_PAIR_##id,
+    TR_PAIR_LOSS_LIST(X)
+#undef X
+        TR_PAIR_COUNT
+};
+
+/* What a run trains pairs with. */
+struct tr_pair_rule {
+    enum tr_pair_loss loss; /* NONE: it trains no pairs */
+    float beta, label_smoothing, gamma;
+    float nll; /* weight of the mean loss of a token of the chosen answer, which is added */
+};
+
+#endif

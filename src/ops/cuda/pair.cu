@@ -1,0 +1,98 @@
+/* pair.cu - sums over documents and the loss of pairs. Both are a few numbers for each token: simple kernels do. */
+#include "ops/cuda/cuda.cuh"
+#include <math.h>
+extern "C" {
+#include "ops/pair.h"
+}
+
+enum { WARPS = 4, LANES = 32 };
+
+__device__ static double lanes_sum(double x)
+{
+    for (int d = LANES / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* Lane l looks at rows l, l + 32, ... of [from, end). */
+__device__ static bool is_before(mat<const int32_t> begin, int32_t value, int64_t end, int lane)
+{
+    bool is_found = false;
+    for (int64_t j = lane; j < end && !is_found; j += LANES)
+        is_found = *begin.at(j, 0) == value;
+    return __any_sync(0xffffffffu, is_found);
+}
+
+/* A warp for each row. That of the first row of a document adds the document up; all others end at once. With context
+ * parallel (in_pieces) a document may lie in two pieces, of which the first has the work. */
+__global__ void __launch_bounds__(WARPS *LANES)
+    doc_sums_kernel(mat<const float> loss, mat<const int32_t> target, mat<const int32_t> begin, mat<const float> ref,
+                    int64_t n, bool in_pieces, mat<float> sums)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / LANES;
+    int lane = threadIdx.x % LANES;
+    if (row >= n)
+        return;
+    int32_t own = *begin.at(row, 0);
+    if (row > 0 && *begin.at(row - 1, 0) == own)
+        return;
+    if (in_pieces && is_before(begin, own, row, lane))
+        return;
+    double sum[TR_DOC_SUMS] = { 0, 0, 0 };
+    bool goes_on = true;
+    for (int64_t first = row; first < n && goes_on; first += LANES) {
+        int64_t j = first + lane;
+        bool is_own = j < n && *begin.at(j, 0) == own;
+        if (is_own) {
+            sum[TR_DOC_LOSS] += *loss.at(j, 0);
+            sum[TR_DOC_REF] += *ref.at(j, 0);
+            sum[TR_DOC_TARGETS] += *target.at(j, 0) >= 0;
+        }
+        goes_on = in_pieces || __all_sync(0xffffffffu, is_own);
+    }
+    for (int k = 0; k < TR_DOC_SUMS; k++) {
+        double all = lanes_sum(sum[k]);
+        if (lane == 0)
+            *sums.at(own, k) = (float)all;
+    }
+}
+
+void tr_cuda_DOC_SUMS(const struct tr_call *c)
+{
+    const struct tr_view &y = c->out[0];
+    int64_t n = c->in[0].rows;
+    cudaError_t e = cudaMemset2DAsync(y.data, (size_t)y.ld * sizeof(float), 0, (size_t)y.cols * sizeof(float),
+                                      (size_t)y.rows, stream_of(c));
+    if (e != cudaSuccess)
+        tr_device_note(c->dev, TR_IO, "device cuda: op doc_sums: %s", cudaGetErrorString(e));
+    doc_sums_kernel<<<(unsigned)ceil_div(n, WARPS), WARPS * LANES, 0, stream_of(c)>>>(
+        mat_of<const float>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
+        mat_of<const float>(c->in[3]), n, y.rows > n, mat_of<float>(y));
+    check_launch(c);
+}
+
+__global__ void pair_loss_kernel(mat<const float> sums, mat<const int32_t> begin, mat<const int32_t> position,
+                                 mat<const int32_t> other, int64_t n, struct tr_pair_rule rule, mat<float> parts,
+                                 mat<float> weight)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float part[TR_METRICS] = { 0 }, w = 0;
+    if (row >= n)
+        return;
+    int32_t own = *begin.at(row, 0), second = *other.at(row, 0);
+    if (second >= 0)
+        w = tr_pair_token(&rule, sums.at(own, 0), sums.at(second, 0), second > own,
+                          second > own && *position.at(row, 0) == 0 ? part : NULL);
+    for (int k = 0; k < TR_METRICS; k++)
+        *parts.at(row, k) = part[k];
+    *weight.at(row, 0) = w;
+}
+
+void tr_cuda_PAIR_LOSS(const struct tr_call *c)
+{
+    int64_t n = c->out[0].rows;
+    pair_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
+        mat_of<const float>(c->in[0]), mat_of<const int32_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
+        mat_of<const int32_t>(c->in[3]), n, c->attr.pair, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
+    check_launch(c);
+}

@@ -1,0 +1,195 @@
+/* pair.h - the loss of a pair of answers and its derivatives, from the log-probabilities of both. C and CUDA C read it.
+ *
+ * p is the log-probability of an answer, the sum over its targets; r that of the reference; n the number of targets. A
+ * loss that reads means divides both by n. With a = p - r, where there is a reference, and d = a(chosen) - a(rejected)
+ * the formulas are those of the papers; TRL has the same but for two: it ignores label_smoothing with `sigmoid`, where
+ * this is cDPO, and its `sft` is a mean over the tokens of the batch, where this is one over answers.
+ */
+#ifndef TR_OPS_PAIR_H
+#define TR_OPS_PAIR_H
+
+#include "ops/ops.h"
+#include <math.h>
+
+#ifdef __CUDACC__
+#define TR_PAIR_FN __host__ __device__ static inline
+#else
+#define TR_PAIR_FN static inline
+#endif
+
+enum { TR_CHOSEN, TR_REJECTED };
+
+struct tr_pair_in {
+    double p[2], r[2], n[2];
+};
+struct tr_pair_out {
+    double loss, dp[2]; /* dp: by p, so by the sum also where the loss reads means */
+    double reward[2];
+};
+
+TR_PAIR_FN double tr_pair_sigma(double x)
+{
+    return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+
+TR_PAIR_FN double tr_pair_log_sigma(double x)
+{
+    return x >= 0 ? -log1p(exp(-x)) : x - log1p(exp(x));
+}
+
+/* -(1 - e) log sigma(x) - e log sigma(-x) and its derivative */
+TR_PAIR_FN double tr_pair_logistic(double x, double e, double *dx)
+{
+    *dx = -(1 - e) * tr_pair_sigma(-x) + e * tr_pair_sigma(x);
+    return -(1 - e) * tr_pair_log_sigma(x) - e * tr_pair_log_sigma(-x);
+}
+
+/* Losses of d alone. *dd: the derivative by d. */
+TR_PAIR_FN double tr_pair_of_difference(const struct tr_pair_rule *k, double d, double *dd)
+{
+    const double tau = 0.05; /* of DiscoPOP; the published value */
+    double b = (double)k->beta, e = (double)k->label_smoothing, x = b * d, dx = 0, loss = 0;
+    switch (k->loss) {
+    case TR_PAIR_SIMPO:
+        loss = tr_pair_logistic(x - (double)k->gamma, e, &dx);
+        break;
+    case TR_PAIR_ROBUST:
+        loss = (-(1 - e) * tr_pair_log_sigma(x) + e * tr_pair_log_sigma(-x)) / (1 - 2 * e);
+        dx = (-(1 - e) * tr_pair_sigma(-x) - e * tr_pair_sigma(x)) / (1 - 2 * e);
+        break;
+    case TR_PAIR_HINGE:
+        loss = x < 1 ? 1 - x : 0;
+        dx = x < 1 ? -1 : 0;
+        break;
+    case TR_PAIR_IPO:
+        loss = (d - 0.5 / b) * (d - 0.5 / b);
+        dx = 2 * (d - 0.5 / b) / b;
+        break;
+    case TR_PAIR_EXO_PAIR: {
+        double w = tr_pair_sigma(x), l = tr_pair_sigma(-x), odds = log1p(-e) - log(e);
+        loss = w * (tr_pair_log_sigma(x) - log1p(-e)) + l * (tr_pair_log_sigma(-x) - log(e));
+        dx = w * l * (x - odds);
+        break;
+    }
+    case TR_PAIR_DISCOPOP: {
+        double m = tr_pair_sigma(x / tau), dm = m * (1 - m) / tau, plain = -tr_pair_log_sigma(x), steep = exp(-x);
+        loss = plain * (1 - m) + steep * m;
+        dx = -tr_pair_sigma(-x) * (1 - m) - steep * m + (steep - plain) * dm;
+        break;
+    }
+    default: /* SIGMOID, SIGMOID_NORM, CPO */
+        loss = tr_pair_logistic(x, e, &dx);
+        break;
+    }
+    *dd = b * dx;
+    return loss;
+}
+
+/* Losses that are no function of the difference. da: the derivatives by a. False: the loss is one. */
+TR_PAIR_FN bool tr_pair_of_both(const struct tr_pair_rule *k, const double a[2], double *loss, double da[2])
+{
+    double b = (double)k->beta, c = b * a[TR_CHOSEN], r = b * a[TR_REJECTED], dc = 0, dr = 0;
+    double sc = tr_pair_sigma(c), sr = tr_pair_sigma(r), sd = tr_pair_sigma(c - r);
+    switch (k->loss) {
+    case TR_PAIR_NCA_PAIR:
+        *loss = -tr_pair_log_sigma(c) - 0.5 * tr_pair_log_sigma(-c) - 0.5 * tr_pair_log_sigma(-r);
+        dc = -(1 - sc) + 0.5 * sc, dr = 0.5 * sr;
+        break;
+    case TR_PAIR_BCO_PAIR:
+        *loss = -tr_pair_log_sigma(c) - tr_pair_log_sigma(-r);
+        dc = -(1 - sc), dr = sr;
+        break;
+    case TR_PAIR_SPPO_HARD: {
+        double up = a[TR_CHOSEN] - 0.5 / b, down = a[TR_REJECTED] + 0.5 / b;
+        *loss = up * up + down * down;
+        dc = 2 * up / b, dr = 2 * down / b;
+        break;
+    }
+    case TR_PAIR_APO_ZERO:
+        *loss = 1 - sc + sr;
+        dc = -sc * (1 - sc), dr = sr * (1 - sr);
+        break;
+    case TR_PAIR_APO_DOWN:
+        *loss = sc + 1 - sd;
+        dc = sc * (1 - sc) - sd * (1 - sd), dr = sd * (1 - sd);
+        break;
+    case TR_PAIR_SFT:
+        *loss = -a[TR_CHOSEN];
+        dc = -1 / b;
+        break;
+    case TR_PAIR_ORPO: { /* the logarithm of the odds; 1 - exp(a) is never 0 */
+        double qc = fmax(-expm1(a[TR_CHOSEN]), 1e-12), qr = fmax(-expm1(a[TR_REJECTED]), 1e-12), dx;
+        double odds = a[TR_CHOSEN] - a[TR_REJECTED] - (log(qc) - log(qr));
+        *loss = -a[TR_CHOSEN] + b * tr_pair_logistic(odds, 0, &dx);
+        dc = -1 / b + dx / qc, dr = -dx / qr;
+        break;
+    }
+    default:
+        return false;
+    }
+    da[TR_CHOSEN] = b * dc;
+    da[TR_REJECTED] = b * dr;
+    return true;
+}
+
+TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const struct tr_pair_in *in)
+{
+    bool needs_ref = false, is_mean = false;
+    struct tr_pair_out out;
+    double a[2], da[2], dd;
+    switch (k->loss) {
+#define X(id, word, ref, mean)                                                                                         \
+    case TR_PAIR_##id:                                                                                                 \
+        needs_ref = ref, is_mean = mean;                                                                               \
+        break;
+        TR_PAIR_LOSS_LIST(X)
+#undef X
+    default:
+        break;
+    }
+    for (int i = 0; i < 2; i++) {
+        double all = in->p[i] - (needs_ref ? in->r[i] : 0);
+        a[i] = is_mean ? all / in->n[i] : all;
+        out.reward[i] = (double)k->beta * (needs_ref ? all : a[i]); /* TRL's rewards are of sums with a reference */
+    }
+    if (!tr_pair_of_both(k, a, &out.loss, da)) {
+        out.loss = tr_pair_of_difference(k, a[TR_CHOSEN] - a[TR_REJECTED], &dd);
+        da[TR_CHOSEN] = dd;
+        da[TR_REJECTED] = -dd;
+    }
+    for (int i = 0; i < 2; i++)
+        out.dp[i] = is_mean ? da[i] / in->n[i] : da[i];
+    out.loss -= (double)k->nll * in->p[TR_CHOSEN] / in->n[TR_CHOSEN];
+    out.dp[TR_CHOSEN] -= (double)k->nll / in->n[TR_CHOSEN];
+    return out;
+}
+
+/* The sums of a document (enum tr_doc_sum). Losses are negative logarithms. A document without a target, which no pair
+ * of a real batch has, counts as one token. */
+TR_PAIR_FN void tr_pair_take(struct tr_pair_in *in, int side, const float *sums)
+{
+    in->p[side] = -(double)sums[TR_DOC_LOSS];
+    in->r[side] = -(double)sums[TR_DOC_REF];
+    in->n[side] = sums[TR_DOC_TARGETS] > 0 ? (double)sums[TR_DOC_TARGETS] : 1;
+}
+
+/* What pair_loss writes for one token: parts may be NULL where the token is not the first of a chosen answer. */
+TR_PAIR_FN float tr_pair_token(const struct tr_pair_rule *k, const float *own, const float *other, bool is_chosen,
+                               float *parts)
+{
+    struct tr_pair_in in;
+    tr_pair_take(&in, is_chosen ? TR_CHOSEN : TR_REJECTED, own);
+    tr_pair_take(&in, is_chosen ? TR_REJECTED : TR_CHOSEN, other);
+    struct tr_pair_out out = tr_pair_loss(k, &in);
+    if (parts) {
+        parts[TR_METRIC_LOSS] = (float)out.loss;
+        parts[TR_METRIC_REWARD_CHOSEN] = (float)out.reward[TR_CHOSEN];
+        parts[TR_METRIC_REWARD_REJECTED] = (float)out.reward[TR_REJECTED];
+        parts[TR_METRIC_WIN] = out.reward[TR_CHOSEN] > out.reward[TR_REJECTED] ? 1 : 0;
+        parts[TR_METRIC_LOGP_CHOSEN] = (float)in.p[TR_CHOSEN];
+        parts[TR_METRIC_LOGP_REJECTED] = (float)in.p[TR_REJECTED];
+    }
+    return (float)-out.dp[is_chosen ? TR_CHOSEN : TR_REJECTED]; /* the loss of a token is minus its logarithm */
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* row_pair.c - rows of preference training: log-probabilities of documents, and the loss of pairs of them. Tokens name
+ * documents by the element where these begin in the micro-batch, so no other number of them is needed. */
+#include "ops/ops.h"
+
+/* Row b of sums: of the document that begins at element b, the loss of its tokens, what `ref` holds of them, and the
+ * number of its targets (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some
+ * tokens (N) of the micro-batch and sums for all of it (M); the sums are then added over ranks. */
+const struct tr_op_row tr_row_doc_sums = {
+    .name = "doc_sums",
+    .in = { { "loss", "(N, 1) F32" }, { "target", "(N, 1) I32" }, { "begin", "(N, 1) I32" }, { "ref", "(N, 1) F32" } },
+    .out = { { "sums", "(M, 3) F32" } },
+};
+
+/* parts: enum tr_metric. weight: the derivative of the loss of the pair by the loss of each token. attr: pair (the
+ * rule). A token without a pair has zeros in both. */
+const struct tr_op_row tr_row_pair_loss = {
+    .name = "pair_loss",
+    .in = { { "sums", "(M, 3) F32" },
+            { "begin", "(N, 1) I32" },
+            { "position", "(N, 1) I32" },
+            { "other", "(N, 1) I32" } },
+    .out = { { "parts", "(N, 6) F32" }, { "weight", "(N, 1) F32" } },
+};

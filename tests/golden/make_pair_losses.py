@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes pairs/losses.txt: every loss of a pair of answers with its derivatives, by PyTorch's autograd in float64.
+
+Each line: loss beta label_smoothing gamma nll p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
+dp_chosen dp_rejected. p: sum of log-probabilities, r: that of the reference, n: targets. tests/ops/test_pair.c compares.
+"""
+import os, random
+import torch
+from torch.nn.functional import logsigmoid as ls
+
+sig = torch.sigmoid
+
+
+def loss(kind, b, e, g, p, r, n):
+    a, m = p - r, (p - r) / n  # sums and means of log ratios, chosen and rejected
+    q = p / n  # without a reference
+    d, dm = a[0] - a[1], m[0] - m[1]
+    if kind == "sigmoid": return -(1 - e) * ls(b * d) - e * ls(-b * d)
+    if kind == "robust": return (-(1 - e) * ls(b * d) + e * ls(-b * d)) / (1 - 2 * e)
+    if kind == "hinge": return torch.relu(1 - b * d)
+    if kind == "ipo": return (dm - 1 / (2 * b)) ** 2
+    if kind == "sigmoid_norm": return -(1 - e) * ls(b * dm) - e * ls(-b * dm)
+    if kind == "exo_pair":
+        e = torch.tensor(e, dtype=torch.float64)
+        return sig(b * d) * (ls(b * d) - torch.log1p(-e)) + sig(-b * d) * (ls(-b * d) - torch.log(e))
+    if kind == "nca_pair": return -ls(b * a[0]) - 0.5 * ls(-b * a[0]) - 0.5 * ls(-b * a[1])
+    if kind == "bco_pair": return -ls(b * a[0]) - ls(-b * a[1])
+    if kind == "sppo_hard": return (a[0] - 0.5 / b) ** 2 + (a[1] + 0.5 / b) ** 2
+    if kind == "apo_zero": return 1 - sig(b * a[0]) + sig(b * a[1])
+    if kind == "apo_down": return sig(b * a[0]) + 1 - sig(b * d)
+    if kind == "discopop":
+        w = sig(b * d / 0.05)
+        return -ls(b * d) * (1 - w) + torch.exp(-b * d) * w
+    if kind == "sft": return -q[0]
+    if kind == "orpo":
+        odds = q[0] - q[1] - (torch.log1p(-torch.exp(q[0])) - torch.log1p(-torch.exp(q[1])))
+        return -q[0] - b * ls(odds)
+    if kind == "simpo": return -(1 - e) * ls(b * (q[0] - q[1]) - g) - e * ls(-(b * (q[0] - q[1]) - g))
+    if kind == "cpo": return -(1 - e) * ls(b * (p[0] - p[1])) - e * ls(-b * (p[0] - p[1]))
+    raise ValueError(kind)
+
+
+KINDS = ("sigmoid robust hinge ipo sigmoid_norm exo_pair nca_pair bco_pair sppo_hard apo_zero apo_down discopop sft orpo "
+         "simpo cpo").split()
+SMOOTHED = "sigmoid robust sigmoid_norm exo_pair simpo cpo".split()
+random.seed(5)
+here = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(here, "pairs", "losses.txt"), "w") as out:
+    for kind in KINDS:
+        for i in range(8):
+            b = [0.1, 0.5, 2.0, 0.01][i % 4]
+            e = 0.125 if kind == "exo_pair" or (kind in SMOOTHED and i % 2) else 0.0
+            g, nll = (0.5 if i % 3 else 1.25), (0.25 if i % 4 == 3 else 0.0)
+            spread = [1, 8, 40, 0][i % 4]
+            n = torch.tensor([random.randint(1, 60), random.randint(1, 60)], dtype=torch.float64)
+            r = torch.tensor([-random.uniform(1, 3) * x for x in n.tolist()], dtype=torch.float32).double()
+            p = torch.tensor([min(x + random.uniform(-1, 1) * spread, -0.5) for x in r.tolist()], dtype=torch.float32).double()
+            p.requires_grad_()
+            # single precision is what an option is kept in
+            b32, e32, g32, nll32 = (float(torch.tensor(x, dtype=torch.float32)) for x in (b, e, g, nll))
+            value = loss(kind, b32, e32, g32, p, r, n) - nll32 * p[0] / n[0]
+            (dp,) = torch.autograd.grad(value, p)
+            numbers = [b32, e32, g32, nll32, *p.tolist(), *r.tolist(), *n.tolist(), value.item(), *dp.tolist()]
+            print(kind, *[repr(x) for x in numbers], file=out)

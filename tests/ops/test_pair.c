@@ -1,0 +1,80 @@
+/* test_pair.c - the loss of a pair and its derivatives are those of PyTorch's autograd (tests/golden/pairs), for every
+ * loss of the list. */
+#include "ops/pair.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum tr_pair_loss loss_named(const char *word)
+{
+    static const char *const words[TR_PAIR_COUNT] = {
+#define X(id, text, needs_ref, is_mean) [TR_PAIR_##id] = text,
+        TR_PAIR_LOSS_LIST(X)
+#undef X
+    };
+    for (int i = 1; i < TR_PAIR_COUNT; i++)
+        if (strcmp(words[i], word) == 0)
+            return (enum tr_pair_loss)i;
+    fail_msg("no loss %s", word);
+    return TR_PAIR_NONE;
+}
+
+/* Both compute in double; a formula has some twenty roundings, and differences of sums of a hundred lose two digits. */
+static void assert_near(double got, double want, const char *word, const char *what)
+{
+    if (!(fabs(got - want) <= 1e-11 * (1 + fabs(want))))
+        fail_msg("%s: %s is %.17g, PyTorch's %.17g", word, what, got, want);
+}
+
+static void losses_and_derivatives_are_those_of_pytorch(void **state)
+{
+    (void)state;
+    bool is_seen[TR_PAIR_COUNT] = { true };
+    char line[1024], word[32];
+    double x[13];
+    FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/pairs/losses.txt", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char *at = strchr(line, ' ');
+        assert_true(at && (size_t)(at - line) < sizeof word);
+        memcpy(word, line, (size_t)(at - line));
+        word[at - line] = 0;
+        for (int i = 0; i < 13; i++)
+            x[i] = strtod(at, &at);
+        struct tr_pair_rule k = { loss_named(word), (float)x[0], (float)x[1], (float)x[2], (float)x[3] };
+        struct tr_pair_in in = { { x[4], x[5] }, { x[6], x[7] }, { x[8], x[9] } };
+        struct tr_pair_out out = tr_pair_loss(&k, &in);
+        assert_near(out.loss, x[10], word, "the loss");
+        assert_near(out.dp[TR_CHOSEN], x[11], word, "the derivative by the chosen answer");
+        assert_near(out.dp[TR_REJECTED], x[12], word, "the derivative by the rejected answer");
+        is_seen[k.loss] = true;
+    }
+    fclose(f);
+    for (int i = 0; i < TR_PAIR_COUNT; i++)
+        assert_true(is_seen[i]);
+}
+
+/* Answers that are far more or far less likely than the reference's give finite numbers. */
+static void extreme_pairs_are_finite(void **state)
+{
+    (void)state;
+    for (int loss = 1; loss < TR_PAIR_COUNT; loss++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            if (loss == TR_PAIR_DISCOPOP && sign < 0) /* it is exponential in the distance */
+                continue;
+            struct tr_pair_rule k = { (enum tr_pair_loss)loss, 2, 0.1f, 0.5f, 0 };
+            struct tr_pair_in in = { { sign > 0 ? 0 : -5000, sign > 0 ? -5000 : 0 }, { -2500, -2500 }, { 10, 10 } };
+            struct tr_pair_out out = tr_pair_loss(&k, &in);
+            assert_true(isfinite(out.loss) && isfinite(out.dp[0]) && isfinite(out.dp[1]));
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_derivatives_are_those_of_pytorch),
+                                        cmocka_unit_test(extreme_pairs_are_finite) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
