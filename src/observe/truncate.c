@@ -3,7 +3,8 @@
  * Invariant: the name holds the old file or the new one, never a mix; memory is one line, whatever the file's size.
  * A line that is no event (torn by a crash or a full disk) goes; one that only lacks its newline is whole. Steps are
  * logged in order, so everything before a line of a step that stays is kept unread: a long log costs what its tail
- * costs. Where only whole lines at the end go, the file is cut in place; else it is written anew.
+ * costs, and a copy of its bytes where lines go. Rejected: cutting the file in place (who follows it would go on behind
+ * lines that are no longer there).
  */
 #include "observe/observe_impl.h"
 
@@ -22,8 +23,7 @@ static bool keeps(const struct tr_event *e, int64_t step)
 /* What is to be done with a log. Bytes [0, kept) stay as they are. */
 struct log_cut {
     uint64_t kept;
-    uint64_t end;      /* bytes up to the first line that goes */
-    bool is_only_tail; /* every line after that goes too */
+    bool is_whole; /* nothing is to be done */
     int64_t n_removed;
 };
 
@@ -52,17 +52,8 @@ static enum tr_status look(const char *path, int64_t step, struct log_cut *cut)
     enum tr_status st = tr_events_open_at(path, cut->kept, &in);
     if (st != TR_OK)
         return st;
-    cut->end = cut->kept;
-    cut->is_only_tail = true;
-    while (tr_events_next(in, &e)) {
-        int64_t n_gone = cut->n_removed + tr_events_skipped(in);
-        if (!keeps(&e, step))
-            cut->n_removed++;
-        else if (n_gone > 0)
-            cut->is_only_tail = false;
-        else
-            cut->end = tr_events_at(in);
-    }
+    while (tr_events_next(in, &e))
+        cut->n_removed += !keeps(&e, step);
     cut->n_removed += tr_events_skipped(in);
     st = tr_events_failed(in);
     tr_events_close(in);
@@ -88,7 +79,7 @@ static enum tr_status plan_cut(const char *path, int64_t step, struct log_cut *c
     }
     if (st == TR_OK)
         st = look(path, step, cut);
-    cut->is_only_tail = cut->is_only_tail && (cut->n_removed > 0 || last == '\n'); /* a whole line gets its newline */
+    cut->is_whole = cut->n_removed == 0 && last == '\n'; /* a line that only lacks its newline gets it */
     return st;
 }
 
@@ -156,18 +147,6 @@ static enum tr_status rewrite(const char *path, const char *dir, const char *tem
     return finish(out, temp, copy_lines(path, cut, out, step));
 }
 
-static enum tr_status cut_in_place(const char *path, const char *dir, const char *name, uint64_t n_bytes)
-{
-    int fd = -1;
-    enum tr_status st = tr_out_open(dir, name, TR_OUT_APPEND, &fd);
-    if (st != TR_OK)
-        return st;
-    if (ftruncate(fd, (off_t)n_bytes) != 0 || fsync(fd) != 0)
-        st = tr_fail(TR_IO, "%s: %s", path, strerror(errno));
-    close(fd);
-    return st;
-}
-
 static enum tr_status write_anew(const char *path, const char *dir, const char *name, const struct log_cut *cut,
                                  int64_t step)
 {
@@ -199,10 +178,8 @@ enum tr_status tr_events_truncate(const char *path, int64_t step, int64_t *n_rem
     TR_TRY(tr_path_split(path, dir, &name));
     TR_TRY(tr_out_check(dir, name)); /* a log that was moved away and linked must not become a copy */
     TR_TRY(plan_cut(path, step, &cut));
-    if (!cut.is_only_tail)
+    if (!cut.is_whole)
         TR_TRY(write_anew(path, dir, name, &cut, step));
-    else if (cut.n_removed > 0)
-        TR_TRY(cut_in_place(path, dir, name, cut.end));
     if (n_removed != NULL)
         *n_removed = cut.n_removed;
 out:

@@ -276,7 +276,7 @@ static void cutting_back_a_long_log_keeps_what_is_before_its_tail(void **state)
         n_kept = i == STEPS - 5 ? log.n : n_kept;
     }
     assert_true(tr_str_ok(&log));
-    for (int way = 0; way < AGAIN; way++) { /* cut in place, written anew, whole */
+    for (int way = 0; way < AGAIN; way++) { /* lines at the end, lines among others, none */
         put(log.p, "w");
         put(way == 1 ? "{\"event\":\"checkpoint\",\"step\":4}\n" : "", "a");
         int64_t n_removed = -1, step = way == 2 ? STEPS : STEPS - 5;
