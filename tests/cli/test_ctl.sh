@@ -79,7 +79,7 @@ grep -q 'no run takes requests' stderr || fail "a run that has ended: $(cat stde
 # was not disturbed; a checkpoint alone carries it too.
 rows=(--sequence_length 128 --per_device_train_batch_size 8 --max_steps 60 --save_steps 8) # a step takes some 10 ms
 start set 1 "${rows[@]}"
-wait_for_step set 4
+wait_for_step set 9
 expect 0 "$TRIREME" ctl set set learning_rate=2e-4 --json
 at=$(json step <stdout)
 wait "$pid" || fail "it did not end: $(cat set.log)"
