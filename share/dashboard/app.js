@@ -83,7 +83,7 @@ async function load() {
   await loadSeries();
   T.details = await Promise.all(T.runs.map((r, i) => get('/api/run?run=' + i)));
   T.configs = T.details.map(d => d && d.config ? d.config.options : null);
-  T.heatData = await get('/api/heat?run=' + T.current);
+  [T.heatData, T.timelineData] = await Promise.all([get('/api/heat?run=' + T.current), get('/api/timeline?run=' + T.current)]);
   await Promise.all([loadRanks(), loadLog()]);
 }
 

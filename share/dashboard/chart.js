@@ -32,8 +32,8 @@ function extent(lines, plan, log, spread) {
     l.shown.forEach(take);
     if (spread && l.min) { l.min.forEach(take); l.max.forEach(take); } else if (!l.points) l.mean.forEach(take);
   }
-  if (plan != null) take(plan);
   if (lo > hi) return null;
+  if (plan != null && plan < 3 * hi && 3 * plan > hi) take(plan); // a plan that is far off is only a number
   if (hi - lo <= 1e-9 * Math.abs(hi)) { const d = Math.abs(lo) * 0.05 || 1; lo = log ? lo / 1.2 : lo - d; hi += d; }
   if (!log) { const d = (hi - lo) * 0.04; if (!(lo >= 0 && lo - d < 0)) lo -= d; else lo = 0; hi += d; }
   return [lo, hi];
@@ -80,7 +80,7 @@ T.curve = function (host, spec) {
   svg.append(...grid(x, y, log, sx, sy, width, height, spec));
   for (const m of spec.marks || []) if (m >= x[0] && m <= x[1])
     svg.append(T.el('line', {class: 'mark', x1: sx(m), x2: sx(m), y1: TOP, y2: height - BOTTOM}));
-  if (spec.plan != null) svg.append(T.el('line', {class: 'plan', x1: LEFT, x2: width - RIGHT, y1: sy(spec.plan), y2: sy(spec.plan)}));
+  if (spec.plan != null && spec.plan >= y[0] && spec.plan <= y[1]) svg.append(T.el('line', {class: 'plan', x1: LEFT, x2: width - RIGHT, y1: sy(spec.plan), y2: sy(spec.plan)}));
   for (const l of lines) draw(svg, l, sx, sy, spec.exact ? {...view, smooth: 0} : view);
   const legend = T.el('ul', {class: 'legend'});
   host.append(svg, legend);
@@ -212,4 +212,35 @@ T.heat = function (host, step, rows) {
     T.el('div', {class: 'under'}, T.el('span', {}, 'step ' + T.whole(step[0])), told, T.el('span', {}, T.whole(step[step.length - 1])))),
     T.el('ul', {class: 'legend'}, T.el('li', {}, T.number(lo), ramp, T.number(hi))));
 };
+
+const kinds = [[/^wait/, 'wait', 'var(--bad)'], [/^forward/, 'forward', 'var(--c0)'], [/^backward: w|^backward-w/, 'backward, weights', 'var(--c4)'],
+  [/^backward/, 'backward', 'var(--c2)'], [/^(send|recv|pp)/, 'messages', 'var(--c3)'], [/^(gather|reduce|add|tree|tie|dp|tp)/, 'sums and gathers', 'var(--c1)'],
+  [/^(update|norm|clip|loss)/, 'update', 'var(--c6)']];
+const other = [null, 'other', 'var(--c7)'];
+
+// spans: [[rank, begin, seconds, name, micro-batch]], a row a rank, `length` seconds wide.
+T.spans = function (host, title, spans, length) {
+  const ranks = [...new Set(spans.map(s => s[0]))].sort((a, b) => a - b), row = ranks.length > 16 ? 12 : 20;
+  const width = Math.max(280, host.clientWidth || 420), left = 44, height = ranks.length * row + 22, seen = new Set();
+  const sx = t => left + t / length * (width - left - 8);
+  const svg = T.el('svg', {viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': title + ': ' + ranks.length + ' ranks, ' + T.seconds(length)});
+  ranks.forEach(function (r, i) {
+    if (ranks.length <= 32 || i % 4 === 0) svg.append(T.el('text', {x: left - 5, y: i * row + row - 6, 'text-anchor': 'end'}, String(r)));
+    svg.append(T.el('line', {class: 'grid', x1: left, x2: width - 8, y1: (i + 1) * row - 1, y2: (i + 1) * row - 1}));
+  });
+  for (const [rank, begin, seconds, name, micro] of spans) {
+    const x = sx(begin), w = Math.max(0.4, sx(begin + seconds) - x), kind = kinds.find(k => k[0].test(name)) || other, y = ranks.indexOf(rank) * row;
+    if (x > width - 8) continue;
+    seen.add(kind);
+    const thin = kind[1] === 'wait' || kind[1] === 'messages' || kind[1] === 'sums and gathers';
+    const rect = T.el('rect', {x: x.toFixed(2), y: y + (thin ? row * 0.62 : 2), width: w.toFixed(2), height: thin ? row * 0.3 : row - 4, fill: kind[2], stroke: 'var(--card)', 'stroke-width': w > 4 ? 0.7 : 0},
+      T.el('title', {}, T.show(name) + (micro >= 0 ? ' ' + micro : '') + ', rank ' + rank + ', ' + T.seconds(seconds) + ' at ' + T.seconds(begin)));
+    svg.append(rect);
+    if (!thin && w > 18 && row > 14 && micro >= 0) svg.append(T.el('text', {class: 'on', x: x + w / 2, y: y + row - 6, 'text-anchor': 'middle'}, String(micro)));
+  }
+  for (const t of T.ticks(0, length, 5)) svg.append(T.el('text', {x: Math.min(sx(t), width - 24), y: height - 5, 'text-anchor': 'middle'}, t === 0 ? '0' : T.seconds(t)));
+  host.append(T.el('p', {class: 'note'}, title), svg);
+  return seen;
+};
+T.spanLegend = seen => T.el('ul', {class: 'legend'}, ...[...kinds, other].filter(k => seen.has(k)).map(k => T.el('li', {}, T.el('span', {class: 'key', css: {background: k[2]}}), k[1])));
 }

@@ -58,7 +58,7 @@ function memory(host, r) {
       ...p.arenas.filter(a => a.bytes > 0).map(a => T.el('i', {title: T.show(a.name) + ' ' + T.bytes(a.bytes),
         css: {width: 100 * a.bytes / most + '%', background: T.color(names.indexOf(a.name))}}))),
     T.bytes(p.total_bytes), T.bytes(p.reserved_bytes), held[p.rank] ? T.bytes(held[p.rank]) : '\u2013']);
-  host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['rank', 'n'], ['arenas'], ['planned', 'n'], ['reserved', 'n'], ['resident', 'n']], rows)),
+  host.append(T.table('', [['rank', 'n'], ['arenas'], ['planned', 'n'], ['reserved', 'n'], ['resident', 'n']], rows),
     T.el('ul', {class: 'legend'}, ...names.map((n, i) => T.el('li', {}, T.el('span', {class: 'key', css: {background: T.color(i)}}), T.show(n),
       T.el('b', {}, T.bytes((r.plans[0].arenas.find(a => a.name === n) || {}).bytes || 0))))));
 }
@@ -79,15 +79,15 @@ function ranks(host, r) {
   host.append(T.el('p', {class: 'note'}, k.n + ' ranks' + (k.n > k.ranks.length ? ', the first ' + k.ranks.length + ' of them' : '') +
     ', generation ' + k.generation + (slow.length ? '; stragglers: ' + slow.join(', ') : '') +
     (k.holder >= 0 ? '; rank ' + k.holder + ' holds up the others' : '')),
-    T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows)));
+    T.table('', [['rank', 'n'], ['state'], ['step', 'n'], ['busy of a step'], ['busy', 'n'], ['score', 'n'], ['for', 'n'], ['action']], rows));
 }
 
 function checkpoints(host, r) {
   const all = notes(r, 'checkpoint', 'checkpoint_skipped').reverse();
   if (!all.length) { host.append(T.el('p', {class: 'empty'}, 'none yet')); return; }
-  host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['step', 'n'], ['written', 'n'], ['size', 'n'], ['write', 'n'], ['stall', 'n'], ['']],
-    all.map(c => [T.whole(c.step), T.when(c.time), T.bytes(c.bytes), T.seconds(c.write_s), T.seconds(c.stall_s),
-      c.event !== 'checkpoint' ? T.el('span', {class: 'warn'}, 'skipped') : T.el('span', {class: c.verified ? 'good' : 'warn'}, c.verified ? 'verified' : 'not verified')]))));
+  host.append(T.table('', [['step', 'n'], ['written', 'n'], ['size', 'n'], ['write', 'n'], ['stall', 'n'], ['']],
+    all.map(c => [T.whole(c.step), T.clock(c.time), T.bytes(c.bytes), T.seconds(c.write_s), T.seconds(c.stall_s),
+      c.event !== 'checkpoint' ? T.el('span', {class: 'warn'}, 'skipped') : T.el('span', {class: c.verified ? 'good' : 'warn'}, c.verified ? 'verified' : 'not verified')])));
 }
 
 function faults(host, r) {
@@ -95,8 +95,8 @@ function faults(host, r) {
   const generation = T.ranks && T.ranks.generation;
   host.append(T.el('p', {class: 'note'}, (all.length ? all.length + (all.length === 1 ? ' fault' : ' faults') : 'no faults') +
     (generation > 0 ? '; generation ' + generation + ' of the group' : '') + (r.skipped_lines ? '; ' + r.skipped_lines + ' lines of the log cannot be read' : '')));
-  if (all.length) host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('', [['when', 'n'], ['rank', 'n'], ['phase'], ['cause', 'w'], ['action']],
-    all.map(f => [T.when(f.time), f.rank == null || f.rank < 0 ? '\u2013' : f.rank, f.phase || f.event, f.cause || 'step ' + f.step, f.action || '']))));
+  if (all.length) host.append(T.table('', [['when', 'n'], ['rank', 'n'], ['phase'], ['cause', 'w'], ['action']],
+    all.map(f => [T.clock(f.time), f.rank == null || f.rank < 0 ? '\u2013' : f.rank, f.phase || f.event, f.cause || 'step ' + f.step, f.action || ''])));
 }
 
 function logs(host) {
@@ -119,11 +119,11 @@ function configuration(host, r) {
   const differs = n => others.some(c => value((c[n] || {}).value) !== value(options[n].value));
   if (others.length) host.append(T.table('What differs between the runs', [['option'], ...T.runs.map(x => [T.name(x.dir)])],
     all.filter(([n]) => differs(n)).map(([n]) => [n, ...T.configs.map(c => c && c[n] ? value(c[n].value) : '\u2013')])));
-  host.append(T.el('div', {class: 'scroll', tabindex: 0}, T.table('Given', [['option'], ['value', 'w'], ['origin', 'w']], given.map(row))),
+  host.append(T.table('Given', [['option'], ['value', 'w'], ['origin', 'w']], given.map(row)),
     T.el('details', {}, T.el('summary', {}, 'all ' + all.length + ' options'), T.table('', [['option'], ['value', 'w'], ['origin', 'w']], all.map(row))));
 }
 
-function machine(host) {
+function machine(host, r) {
   const h = T.health;
   if (!h) { host.append(T.el('p', {class: 'empty'}, 'not known')); return; }
   const bar = (used, all) => T.el('div', {class: 'bar', role: 'img', 'aria-label': T.percent(used / all) + ' used'},
@@ -133,6 +133,46 @@ function machine(host) {
   if (h.memory_bytes) rows.push(['memory', bar(h.memory_bytes - h.memory_free_bytes, h.memory_bytes), T.bytes(h.memory_free_bytes) + ' of ' + T.bytes(h.memory_bytes) + ' free']);
   if (h.disk_bytes) rows.push(['disk', bar(h.disk_bytes - h.disk_free_bytes, h.disk_bytes), T.bytes(h.disk_free_bytes) + ' of ' + T.bytes(h.disk_bytes) + ' free']);
   host.append(T.table(T.show(h.host), [['what'], ['used'], ['']], rows));
+  const system = r.system && Object.entries(r.system).filter(([k, v]) => typeof v === 'number' && !['time', 'schema'].includes(k));
+  if (system && system.length) host.append(T.table('as the run reports it', [['what'], ['', 'n']], system.map(([k, v]) => [k, /bytes/.test(k) ? T.bytes(v) : T.number(v)])));
+}
+
+function timeline(host, r) {
+  const t = T.timelineData, end = s => s.reduce((m, x) => Math.max(m, x[1] + x[2]), 0);
+  if (!t || !t.measured.length && !t.predicted.length) {
+    host.append(T.el('p', {class: 'empty'}, 'nothing: --profile STEP measures a step, --machine NAME predicts one'));
+    return;
+  }
+  const length = Math.max(end(t.measured), end(t.predicted)), seen = new Set();
+  // one scale for both, unless one of them would be a dot on it
+  const own = Math.min(end(t.measured), end(t.predicted)) * 4 < length;
+  const draw = (title, spans) => spans.length ? T.spans(host, title + ', ' + T.seconds(end(spans)), spans, own ? end(spans) : length).forEach(k => seen.add(k)) : null;
+  draw('predicted', t.predicted);
+  draw('measured', t.measured);
+  if (!t.predicted.length) host.append(T.el('p', {class: 'note'}, 'not predicted: the run named no --machine'));
+  if (!t.measured.length) host.append(T.el('p', {class: 'note'}, 'not measured: --profile STEP does'));
+  host.append(T.spanLegend(seen));
+}
+
+// The first sample of the run as training sees it: trained tokens are coloured, a bar begins a document.
+function data(host, r) {
+  const d = r.data;
+  if (!d) { host.append(T.el('p', {class: 'empty'}, 'the run has not shown its data')); return; }
+  host.append(T.table('', [['source', 'w'], ['format'], ['tokens', 'n'], ['documents', 'n'], ['skipped', 'n']],
+    (d.sources || []).map(s => [s.path, s.format, T.whole(s.tokens), T.whole(s.documents), T.whole(s.skipped)])),
+    T.el('p', {class: 'note'}, T.whole(d.rows) + ' rows; ' + T.percent(d.trained) + ' of the tokens are trained; ' + T.whole(d.rows_without_target) + ' rows have no target; ' +
+      (d.isolated ? 'documents do not see each other' : 'isolation not tested')));
+  const s = d.sample;
+  if (!s) return;
+  host.append(T.el('p', {class: 'note'}, 'sample ' + T.whole(s.id) + ': ' + T.whole(s.tokens) + ' tokens in ' + T.whole(s.documents) + ' documents, ' + T.whole(s.trained) + ' trained (coloured)'),
+    T.el('div', {class: 'tokens', tabindex: 0, role: 'group', 'aria-label': 'sample'}, ...s.pieces.map(([what, text]) =>
+      T.el('span', {class: [what & 1 ? 'on' : '', what & 2 ? 'doc' : ''].join(' '), title: what & 1 ? 'trained' : 'not trained'}, T.show(text)))));
+}
+
+function samples(host, r) {
+  const all = notes(r, 'sample').reverse();
+  host.append(...all.slice(0, 20).map(s => T.el('details', {open: s === all[0] ? '' : null}, T.el('summary', {}, 'step ' + T.whole(s.step)),
+    T.el('pre', {}, T.el('b', {}, T.show(s.prompt || '')), T.show(s.text || s.completion || '')))));
 }
 
 T.panels = [
@@ -146,6 +186,9 @@ T.panels = [
   {id: 'heat', title: 'Gradient norm by layer', draw: heat},
   {id: 'memory', title: 'Memory by arena', draw: memory},
   {id: 'ranks', title: 'Ranks', draw: ranks, wide: true},
+  {id: 'timeline', title: 'A step of the pipeline', draw: timeline, wide: true},
+  {id: 'data', title: 'Data', draw: data},
+  {id: 'samples', title: 'Generated samples', draw: samples, optional: () => (T.details[T.current] || {notes: []}).notes.some(n => n.event === 'sample')},
   {id: 'checkpoints', title: 'Checkpoints', draw: checkpoints},
   {id: 'faults', title: 'Faults and restarts', draw: faults},
   {id: 'logs', title: 'Logs', draw: logs},

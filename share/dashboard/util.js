@@ -54,13 +54,15 @@ T.seconds = function (s) {
 };
 T.percent = x => x == null || !isFinite(x) ? '\u2013' : T.number(100 * x, 3) + ' %';
 T.when = t => t == null ? '\u2013' : new Date(1000 * t).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+T.clock = t => t == null ? '\u2013' : T.el('time', {title: T.when(t)}, T.when(t).slice(5, 16));
 T.name = dir => T.show(dir.replace(/\/+$/, '').split('/').pop() || dir);
 
 // table([['step', 'n'], ['path']], [[1, 'a'], ...]): heads with a second part 'n' are columns of numbers.
 T.table = function (caption, heads, rows) {
   const cell = (tag, x, h) => T.el(tag, {class: h[1] || null, scope: tag === 'th' ? 'col' : null}, x instanceof Node ? x : T.show(x));
-  return T.el('table', {}, caption ? T.el('caption', {}, caption) : null,
+  const all = T.el('table', {}, caption ? T.el('caption', {}, caption) : null,
     T.el('thead', {}, T.el('tr', {}, ...heads.map(h => cell('th', h[0], h)))),
     T.el('tbody', {}, ...rows.map(r => T.el('tr', {}, ...r.map((x, i) => cell('td', x, heads[i]))))));
+  return T.el('div', {class: 'scroll', tabindex: rows.length > 8 ? 0 : null}, all);
 };
 T.color = i => 'var(--c' + i % 8 + ')';

@@ -27,6 +27,9 @@ enum tr_status cmd_doctor(const struct tr_config *cfg);
 enum tr_status cmd_runs(const struct tr_config *cfg);
 enum tr_status runs_diff(const struct tr_config *cfg, const char *a, const char *b); /* of cmd_runs */
 enum tr_status bench_machine(const struct tr_config *cfg);                           /* of cmd_bench */
+struct tr_watch_run;
+/* On the whole terminal, until a key or a signal ends it. */
+enum tr_status watch_screen(struct tr_watch_run *const *runs, size_t n_runs);
 enum tr_status cmd_config(const struct tr_config *cfg);
 enum tr_status cli_bench_disk(const struct tr_config *cfg);
 /* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */
@@ -41,7 +44,6 @@ void cli_print(const char *text);
 void cli_print_foreign(const char *text, size_t n); /* it may hold NUL */
 void cli_printf(const char *fmt, ...) TR_PRINTF(1, 2);
 void cli_warn(const char *text);                                   /* to stderr, always without such bytes */
-void cli_clear(void);                                              /* the screen of a terminal */
 void cli_print_path(const char *path);                             /* {"path": "..."} */
 void cli_show_path(const struct tr_config *cfg, const char *path); /* that, or the path alone, as --json says */
 enum tr_status cli_need_output(const struct tr_config *cfg);

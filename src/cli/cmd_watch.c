@@ -1,11 +1,9 @@
-/* cmd_watch.c - watch: runs on a terminal, as a page in a browser, or as one file. */
+/* cmd_watch.c - watch: runs as text, on a whole terminal, as a page in a browser, or as one file. */
 #include "cli/cli.h"
 #include "watch/watch.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { REDRAW_US = 500 * 1000 };
 
 /* ---- as text ---- */
 
@@ -59,30 +57,23 @@ static void add_json(const char *run, const struct tr_ranks *w, struct tr_str *o
 static enum tr_status show_ranks(const struct tr_config *cfg, const char *run)
 {
     struct tr_ranks w;
-    bool is_live = !cfg->json && !cfg->plain && tr_term_detect(STDOUT_FILENO).is_live;
+    struct tr_str out = { 0 };
     enum tr_status st = tr_ranks_open(run, &w);
     if (st != TR_OK)
         return st;
-    do {
-        struct tr_str out = { 0 };
-        tr_ranks_read(run, &w);
-        if (is_live)
-            cli_clear();
-        if (cfg->json)
-            add_json(run, &w, &out);
-        else
-            add_text(&w, &out);
-        if (tr_str_ok(&out))
-            cli_print(out.p);
-        tr_str_release(&out);
-        if (is_live && !tr_ranks_have_ended(&w))
-            usleep(REDRAW_US);
-    } while (is_live && !tr_ranks_have_ended(&w));
+    tr_ranks_read(run, &w);
+    if (cfg->json)
+        add_json(run, &w, &out);
+    else
+        add_text(&w, &out);
+    if (tr_str_ok(&out))
+        cli_print(out.p);
+    tr_str_release(&out);
     tr_ranks_release(&w);
     return TR_OK;
 }
 
-/* ---- as a page ---- */
+/* ---- as a page, or on the whole terminal ---- */
 
 static void tell_url(void *ctx, const char *url)
 {
@@ -105,7 +96,7 @@ static enum tr_status write_html(const struct tr_config *cfg, struct tr_watch_ru
     return st;
 }
 
-static enum tr_status show_page(const struct tr_config *cfg, const char *const *dirs, size_t n_dirs)
+static enum tr_status show_runs(const struct tr_config *cfg, const char *const *dirs, size_t n_dirs)
 {
     enum tr_status st = TR_OK;
     struct tr_watch_run *runs[TR_WATCH_RUNS] = { NULL };
@@ -115,13 +106,15 @@ static enum tr_status show_page(const struct tr_config *cfg, const char *const *
     } ctx = { .in = cfg };
     struct tr_http_options http = { cfg->http, cfg->any_interface, tell_url, ctx.out };
     if (n_dirs > TR_WATCH_RUNS)
-        return tr_fail(TR_USAGE, "watch: %zu runs; at most %d in one page", n_dirs, TR_WATCH_RUNS);
+        return tr_fail(TR_USAGE, "watch: %zu runs; at most %d at a time", n_dirs, TR_WATCH_RUNS);
     for (size_t i = 0; i < n_dirs; i++)
         TR_TRY(tr_watch_open(dirs[i], &runs[i]));
     if (cfg->html)
         TR_TRY(write_html(cfg, runs, n_dirs));
     if (cfg->http)
         TR_TRY(tr_watch_serve(runs, n_dirs, &http));
+    else if (!cfg->html)
+        TR_TRY(watch_screen(runs, n_dirs));
 out:
     for (size_t i = 0; i < TR_WATCH_RUNS; i++)
         tr_watch_close(runs[i]);
@@ -132,7 +125,9 @@ enum tr_status cmd_watch(const struct tr_config *cfg)
 {
     const char *const *dirs = cfg->args.n > 0 ? cfg->args.item : &cfg->output;
     size_t n_dirs = cfg->args.n > 0 ? cfg->args.n : cfg->output != NULL;
-    if (n_dirs == 0 || (n_dirs > 1 && !cfg->http && !cfg->html))
+    bool is_whole = cfg->http || cfg->html ||
+                    (!cfg->json && !cfg->plain && isatty(STDOUT_FILENO) && tr_term_detect(STDOUT_FILENO).is_live);
+    if (n_dirs == 0 || (n_dirs > 1 && !is_whole))
         return tr_verb_misused(TR_VERB_WATCH);
-    return cfg->http || cfg->html ? show_page(cfg, dirs, n_dirs) : show_ranks(cfg, dirs[0]);
+    return is_whole ? show_runs(cfg, dirs, n_dirs) : show_ranks(cfg, dirs[0]);
 }

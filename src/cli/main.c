@@ -57,11 +57,6 @@ void cli_warn(const char *text)
     write_shown(stderr, text, strlen(text));
 }
 
-void cli_clear(void)
-{
-    fputs("\x1b[H\x1b[J", stdout);
-}
-
 void cli_show_path(const struct tr_config *cfg, const char *path)
 {
     if (cfg->json)

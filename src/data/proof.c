@@ -100,6 +100,36 @@ void tr_proof_row_show(const struct tr_proof_row *row, bool has_color, int64_t n
     tr_str_addf(out, "%s%s\n", has_color ? "\x1b[0m" : was_target ? "]" : "", row->n_tokens > n_max ? " ..." : "");
 }
 
+static int piece_of(const struct tr_proof_row *row, int64_t i)
+{
+    const struct tr_proof_token *t = &row->tokens[i];
+    return (t->is_target ? 1 : 0) + (t->position == 0 && i > 0 && !t->is_pad ? 2 : 0) + (t->is_pad ? 4 : 0);
+}
+
+void tr_proof_row_json(const struct tr_proof_row *row, int64_t n_max, struct tr_str *out)
+{
+    struct tr_str piece = { 0 };
+    enum { MOST_BYTES = 16384, PIECE_BYTES = 1024 }; /* of an event, which is one line */
+    int64_t n = tr_min64(row->n_tokens, n_max);
+    size_t begin = out->n;
+    tr_str_addf(out,
+                "\"sample\":{\"id\":%" PRIu64 ",\"epoch\":%" PRIu64 ",\"tokens\":%" PRId64 ",\"documents\":%" PRId64
+                ",\"trained\":%" PRId64 ",\"pieces\":[",
+                row->sample, row->epoch, row->n_tokens, row->n_docs, row->n_targets);
+    for (int64_t i = 0, next; i < n && out->n - begin < MOST_BYTES; i = next) {
+        int what = piece_of(row, i);
+        tr_str_clear(&piece);
+        tr_str_add(&piece, row->tokens[i].text, row->tokens[i].n_text);
+        for (next = i + 1; next < n && piece.n < PIECE_BYTES && piece_of(row, next) == (what & ~2); next++)
+            tr_str_add(&piece, row->tokens[next].text, row->tokens[next].n_text);
+        tr_str_addf(out, "%s[%d,", i ? "," : "", what);
+        tr_str_json(out, tr_str_ok(&piece) ? piece.p : "");
+        tr_str_addf(out, "]");
+    }
+    tr_str_addf(out, "]}");
+    tr_str_release(&piece);
+}
+
 /* ---- counts ---- */
 
 enum tr_status tr_data_get_masks(const struct tr_data *d, struct tr_data_masks *out)

@@ -66,5 +66,9 @@ void tr_proof_row_release(struct tr_proof_row *row);
 /* Prints the first n_max tokens of the row on one line. With colour, trained tokens are green and the others dim; else
  * trained tokens are in [brackets]. A bar marks the beginning of a document. */
 void tr_proof_row_show(const struct tr_proof_row *row, bool has_color, int64_t n_max, struct tr_str *out);
+/* The first n_max tokens as a member of a JSON object: "sample":{"id","epoch","tokens","documents","trained","pieces"}.
+ * A piece is [what, text], neighbours that are alike together; what: 1 trained, 2 the beginning of a document, 4
+ * padding, or their sum. */
+void tr_proof_row_json(const struct tr_proof_row *row, int64_t n_max, struct tr_str *out);
 
 #endif

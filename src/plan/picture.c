@@ -246,6 +246,24 @@ static void timeline_trace(const struct timeline *t, struct tr_str *out)
     tr_str_addf(out, "\n]}\n");
 }
 
+enum tr_status tr_timeline_json(const struct tr_forecast_query *query, int most_slots, double *step_s,
+                                struct tr_str *out)
+{
+    struct tr_forecast_query a = *query;
+    struct tr_forecast f;
+    struct timeline t = { 0 };
+    enum tr_status st = open_timeline(&a, most_slots, &f, &t);
+    for (int i = 0; st == TR_OK && i < t.n; i++) {
+        const struct picture_span *s = &t.span[i];
+        tr_str_addf(out, "%s[%d,%.9g,%.9g,\"%s\",%d]", i ? "," : "", s->rank, s->begin, s->end - s->begin,
+                    kinds[s->kind].name, s->micro);
+    }
+    if (st == TR_OK)
+        *step_s = f.step_s;
+    free(t.span);
+    return st;
+}
+
 static bool ends_in(const char *path, const char *end)
 {
     size_t n = strlen(path), k = strlen(end);

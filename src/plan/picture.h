@@ -6,6 +6,9 @@
 
 /* Writes the predicted step: a row for each pipeline rank with the slots of its micro-batches, and traffic below them.
  * path ends in .svg, or in .json for a trace that chrome://tracing and Perfetto open. */
+/* The same spans as a JSON list of [rank, begin, seconds, name, micro-batch], at most most_slots slots of them; *step_s
+ * is the whole step. */
+enum tr_status tr_timeline_json(const struct tr_forecast_query *a, int most_slots, double *step_s, struct tr_str *out);
 enum tr_status tr_timeline_write(const char *path, const struct tr_forecast_query *a);
 
 /* One bar for each pipeline rank, one colour for each arena. room_bytes 0: no line for the memory of the chip. */

@@ -141,7 +141,7 @@ void tr_proof_show(const struct tr_proof *p, struct tr_str *out)
 /* ---- before step 0 ---- */
 
 /* CROWD: as many ranks a core take turns, and every collective of the proof waits for a turn of all of them. */
-enum { SHOWN_TOKENS = 48, CROWD = 4 };
+enum { SHOWN_TOKENS = 48, LOGGED_TOKENS = 512, CROWD = 4 };
 static const double cheap_flops =
     2e10; /* flops of a step on this rank: below this the whole proof takes a fraction of a second */
 
@@ -178,13 +178,15 @@ out:
     return st;
 }
 
-static enum tr_status show_first(const struct tr_data_proof *p, struct tr_str *text)
+static enum tr_status show_first(const struct tr_data_proof *p, struct tr_str *text, struct tr_str *json)
 {
     struct tr_proof_row row;
     enum tr_status st = tr_data_prove(p->data, p->tok, (uint64_t)(p->first_step * p->s->loader.batch_rows), &row);
     if (st != TR_OK)
         return st;
     tr_proof_row_show(&row, p->has_color, SHOWN_TOKENS, text);
+    tr_str_addf(json, ",");
+    tr_proof_row_json(&row, LOGGED_TOKENS, json);
     tr_proof_row_release(&row);
     return TR_OK;
 }
@@ -204,7 +206,7 @@ enum tr_status tr_prove_data(const struct tr_data_proof *p, struct tr_observe *o
     if (is_first)
         TR_TRY(tr_data_summary(p->data, &text, &json));
     if (is_first && p->tok)
-        TR_TRY(show_first(p, &text));
+        TR_TRY(show_first(p, &text, &json));
     if (cfg->fp8) {
         tr_str_addf(&text, "isolation: not tested, because the scales of 8-bit products span documents\n");
         tr_str_addf(&json, ",\"isolated\":null");

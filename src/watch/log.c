@@ -56,26 +56,40 @@ static size_t read_tail(const char *dir, const char *name, char *buf, size_t cap
     return n_read;
 }
 
+/* The names of all logs in order; false: no memory. The caller frees to->name. */
+static bool list_all(const struct tr_watch_run *w, struct log_names *to)
+{
+    *to = (struct log_names){ calloc(LOGS_MAX, NAME_BYTES), 0 };
+    if (!to->name)
+        return false;
+    for (size_t i = 0; i < TR_COUNT_OF(folders); i++)
+        list(w->dir, folders[i], to);
+    qsort(to->name, to->n, NAME_BYTES, by_name);
+    return true;
+}
+
 void tr_log_json(const struct tr_watch_run *w, int64_t which, struct tr_str *out)
 {
-    struct log_names all = { calloc(LOGS_MAX, NAME_BYTES), 0 };
-    char *text = malloc(TAIL_BYTES + 1);
+    struct log_names all;
+    char *text = calloc(1, TAIL_BYTES + 1);
+    bool is_listed = list_all(w, &all);
     tr_str_addf(out, "{\"files\":[");
-    if (all.name && text) {
-        for (size_t i = 0; i < TR_COUNT_OF(folders); i++)
-            list(w->dir, folders[i], &all);
-        qsort(all.name, all.n, NAME_BYTES, by_name);
-        for (size_t i = 0; i < all.n; i++) {
-            tr_str_addf(out, "%s", i ? "," : "");
-            tr_str_json(out, all.name[i]);
-        }
-        text[0] = '\0';
-        if (which < (int64_t)all.n)
-            (void)read_tail(w->dir, all.name[which], text, TAIL_BYTES);
+    for (size_t i = 0; i < all.n; i++) {
+        tr_str_addf(out, "%s", i ? "," : "");
+        tr_str_json(out, all.name[i]);
     }
+    if (is_listed && text && which < (int64_t)all.n)
+        (void)read_tail(w->dir, all.name[which], text, TAIL_BYTES);
     tr_str_addf(out, "],\"which\":%" PRId64 ",\"text\":", which);
-    tr_str_json(out, text && all.name ? text : "");
+    tr_str_json(out, text ? text : "");
     tr_str_addf(out, "}");
     free(all.name);
     free(text);
+}
+
+size_t tr_log_tail(const struct tr_watch_run *w, int rank, char *buf, size_t cap)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, TR_NAME_LOGS "/" TR_NAME_OF_RANK ".log", rank);
+    return read_tail(w->dir, name, buf, cap - 1);
 }

@@ -59,7 +59,7 @@ static enum tr_status add_answer(struct tr_watch_run *const *runs, size_t n_runs
 
 static enum tr_status add_data(struct tr_watch_run *const *runs, size_t n_runs, struct tr_str *out)
 {
-    static const char *const of_run[] = { "/api/run", "/api/ranks", "/api/health", "/api/heat" };
+    static const char *const of_run[] = { "/api/run", "/api/ranks", "/api/health", "/api/heat", "/api/timeline" };
     enum tr_status st = TR_OK;
     char path[64];
     tr_str_addf(out, "<script type=\"application/json\" id=\"data\">{\"written\":%.0f", tr_clock_wall());

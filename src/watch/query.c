@@ -7,7 +7,7 @@
 struct query {
     struct tr_watch_run *const *runs;
     size_t n_runs;
-    const struct tr_watch_run *w; /* the run that is asked about */
+    struct tr_watch_run *w; /* the run that is asked about */
     int64_t from, to, n, which;
 };
 
@@ -168,13 +168,18 @@ static void answer_health(const struct query *q, struct tr_str *out)
     tr_health_json(q->w, out);
 }
 
+static void answer_timeline(const struct query *q, struct tr_str *out)
+{
+    tr_timeline_panel(q->w, out);
+}
+
 static const struct {
     const char *path;
     void (*answer)(const struct query *q, struct tr_str *out);
 } routes[] = {
-    { "/api/runs", answer_runs },     { "/api/series", answer_series }, { "/api/run", answer_run },
-    { "/api/ranks", answer_ranks },   { "/api/heat", answer_heat },     { "/api/log", answer_log },
-    { "/api/health", answer_health },
+    { "/api/runs", answer_runs },     { "/api/series", answer_series },     { "/api/run", answer_run },
+    { "/api/ranks", answer_ranks },   { "/api/heat", answer_heat },         { "/api/log", answer_log },
+    { "/api/health", answer_health }, { "/api/timeline", answer_timeline },
 };
 
 enum tr_status tr_watch_query(struct tr_watch_run *const *runs, size_t n_runs, const char *path, struct tr_str *out)

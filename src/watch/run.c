@@ -87,6 +87,7 @@ void tr_watch_close(struct tr_watch_run *w)
     tr_series_release(&w->evals);
     tr_ranks_release(&w->ranks);
     tr_heat_release(&w->heat);
+    tr_str_release(&w->timeline);
     free(w);
 }
 

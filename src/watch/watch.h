@@ -33,6 +33,26 @@ const char *tr_watch_note(const struct tr_watch_run *w, size_t i);
 /* Planned bytes of rank r as its line; NULL: none. */
 const char *tr_watch_plan(const struct tr_watch_run *w, int rank);
 
+/* ---- the terminal ---- */
+
+enum tr_screen_page {
+    TR_SCREEN_OVERVIEW,
+    TR_SCREEN_CURVES,
+    TR_SCREEN_RANKS,
+    TR_SCREEN_EVENTS,
+    TR_SCREEN_LOG,
+    TR_SCREEN_OPTIONS,
+    TR_SCREEN_PAGES
+};
+struct tr_screen {
+    int columns, rows;
+    enum tr_screen_page page;
+    int scroll; /* lines, in a page that is longer than the screen */
+    bool has_unicode, has_color;
+};
+/* Lines of the screen, `rows` of them at most, with '\n' between them. Everything that comes from a file is escaped. */
+void tr_screen_draw(const struct tr_watch_run *w, const struct tr_screen *v, struct tr_str *out);
+
 /* ---- the page ---- */
 
 /* What the page asks for, as a path ("/api/series?run=0&n=500"). TR_USAGE: there is no such thing. */

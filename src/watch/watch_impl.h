@@ -38,12 +38,18 @@ struct tr_watch_run {
     int64_t total_steps;
     struct tr_ranks ranks;
     struct heat heat;
+    struct tr_str timeline; /* as it was made of the profile of timeline_time, and of the layout of timeline_version */
+    int64_t timeline_time;
+    uint64_t timeline_version;
     uint64_t version;
 };
 uint64_t tr_watch_version(const struct tr_watch_run *w); /* grows when a refresh finds something */
 
 /* Parts of the page's data that are files of their own. */
 void tr_log_json(const struct tr_watch_run *w, int64_t which, struct tr_str *out);
+/* The end of a rank's log in whole lines, closed by a zero; 0: there is none. */
+size_t tr_log_tail(const struct tr_watch_run *w, int rank, char *buf, size_t cap);
+void tr_timeline_panel(struct tr_watch_run *w, struct tr_str *out);
 void tr_health_json(const struct tr_watch_run *w, struct tr_str *out);
 
 #endif

@@ -50,7 +50,7 @@ class Browser:
         os.write(self.to, json.dumps(message).encode() + b"\0")
         return self.number
 
-    def read(self, seconds=20):
+    def read(self, seconds=60):
         while b"\0" not in self.buffer:
             if not select.select([self.from_], [], [], seconds)[0]:
                 raise TimeoutError("chromium says nothing")
@@ -73,25 +73,31 @@ class Browser:
         elif method == "Network.requestWillBeSent":
             self.urls.append(p["request"]["url"])
 
-    def call(self, method, **params):
+    def call(self, method, seconds=60, **params):
         number = self.send(method, **params)
         while True:
-            message = self.read()
+            message = self.read(seconds)
             if message.get("id") == number:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']}")
                 return message["result"]
 
-    def run(self, script):
+    def run(self, script, seconds=60):
         """The value of a JavaScript expression; a promise is waited for."""
-        got = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        got = self.call("Runtime.evaluate", seconds, expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in got:
             raise RuntimeError(got["exceptionDetails"])
         return got["result"].get("value")
 
-    def wait(self, script, seconds=20):
+    def holds(self, script):
+        try:
+            return self.run(script, 5)
+        except (TimeoutError, RuntimeError):    # asked of a page that was just left: there is no answer
+            return False
+
+    def wait(self, script, seconds=60):
         until = time.monotonic() + seconds
-        while not self.run(script):
+        while not self.holds(script):
             if time.monotonic() > until:
                 raise TimeoutError(f"{script}\n{self.errors}\n{self.run('document.body.innerText')[:2000]}")
             time.sleep(0.05)

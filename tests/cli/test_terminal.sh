@@ -9,7 +9,7 @@ import json, os, pty, re, select, shutil, struct, subprocess, sys, time
 
 TRIREME = sys.argv[1]
 EVIL = "a\x1b]0;title\x07b\x1b[2Jc\u009b31md\x7fe\rf\x08g\x1b[8mh"
-OWN = re.compile(rb"\x1b\[(K|H|J|0m|36m|1;34m|0;32m|0;2m)")     # what our own views draw with
+OWN = re.compile(rb"\x1b\[(K|H|J|2J|\?1049[hl]|\?25[hl]|\?7[hl]|0m|36m|1;34m|0;32m|0;2m)")     # what our own views draw with
 BAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 tiny = {"model_type": "llama", "vocab_size": 264, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -24,14 +24,14 @@ def quiet(*words):
     return subprocess.run([TRIREME, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
 
 
-def on_terminal(*words, feed=b"", seconds=60, term="xterm-256color"):
+def on_terminal(*words, feed=b"", until=b"> ", seconds=60, term="xterm-256color"):
     """Everything that a terminal would get, and the exit code."""
     pid, fd = pty.fork()
     if pid == 0:
         os.environ["TERM"], os.environ["LC_ALL"] = term, "C.UTF-8"
         os.execv(TRIREME, [TRIREME, *words])
-    got, until = b"", time.monotonic() + seconds
-    while time.monotonic() < until:
+    got, end = b"", time.monotonic() + seconds
+    while time.monotonic() < end:
         if not select.select([fd], [], [], 0.5)[0]:
             continue
         try:
@@ -40,7 +40,7 @@ def on_terminal(*words, feed=b"", seconds=60, term="xterm-256color"):
             piece = b""
         if not piece:
             break
-        if feed and b"> " in piece:
+        if feed and until in piece:
             os.write(fd, feed)
             feed = b""
         got += piece
@@ -78,7 +78,11 @@ made("train", *base, "--data", data, "--output", out, "--resume", "--max_steps",
 made("train", *base, "--data", "chat.jsonl", "--output", f"chat {EVIL}", "--data_proof", "full", "--packing", "none")
 made("launch", "--nproc-per-node", "2", "train", *base, "--data", data, "--output", f"two {EVIL}", "--dp", "2", "--per_device_train_batch_size", "1")
 made("launch", "--nproc-per-node", "2", "train", *base, "--data", f"missing {EVIL}", "--output", f"none {EVIL}", "--dp", "2", code=2)
-made("watch", out)
+made("watch", out, "--plain")
+for page in b"123456":      # the whole screen, page by page
+    code, text = on_terminal("watch", out, feed=bytes([page]) + b"q", until=b"quits")
+    if code != 0 or b"quits" not in text:
+        sys.exit(f"watch, page {page}: exit {code}, {text!r}")
 for name in sorted(os.listdir(f"{out}/.trireme")):      # pages of a rank that says what it wants
     if name.startswith("phase-"):
         page = bytearray(open(f"{out}/.trireme/{name}", "rb").read())
@@ -86,11 +90,12 @@ for name in sorted(os.listdir(f"{out}/.trireme")):      # pages of a rank that s
         for at in [m.start() for m in re.finditer(rb"[a-z_.:/ -]{6,}", bytes(page))]:
             page[at:at + min(5, len(text))] = text[:5]
         open(f"{out}/.trireme/{name}", "wb").write(page)
-on_terminal("watch", out)
+on_terminal("watch", out, "--plain")
+on_terminal("watch", out, feed=b"3q", until=b"quits")
 on_terminal("watch", out, "--json")
 os.remove(f"{out}/.trireme/phase-0000")
 os.mkfifo(f"{out}/.trireme/phase-0000")  # nobody writes into it: it is no page, and not waited for
-made("watch", out, code=2)
+made("watch", out, "--plain", code=2)
 newest = f"{out}/checkpoint-6"
 made("ckpt", "verify", newest)
 made("ckpt", "newest", out)

@@ -135,13 +135,85 @@ static void norms_are_summed_by_layer(void **state)
     tr_watch_close(w);
 }
 
+/* A profile of two steps: the first of them is shown, from its beginning; kernels are not. A machine that is a path is
+ * not opened. */
+static void the_measured_step_ends_where_the_next_begins(void **state)
+{
+    (void)state;
+    struct tr_watch_run *w = NULL;
+    struct tr_str out = { 0 };
+    cJSON *j = NULL;
+    char path[128];
+    snprintf(path, sizeof path, "%s/profile", dir);
+    assert_int_equal(tr_mkdirs(path), TR_OK);
+    put("events.jsonl", "{\"event\":\"layout\",\"machine\":\"/etc/passwd\"}\n", "w");
+    put("profile/rank-0000.json",
+        "{\"traceEvents\":[\n"
+        "{\"name\":\"forward\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":1000,\"dur\":10,\"args\":{\"action\":"
+        "\"forward\",\"micro\":3}},\n"
+        "{\"name\":\"linear\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":1001,\"dur\":5,\"args\":{}},\n"
+        "{\"name\":\"recv\",\"ph\":\"X\",\"pid\":0,\"tid\":2,\"ts\":1010,\"dur\":5,\"args\":{}},\n"
+        "{\"name\":\"update\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":1020,\"dur\":4,\"args\":{}},\n"
+        "{\"name\":\"forward\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":2000,\"dur\":10,\"args\":{}}\n]}\n",
+        "w");
+    assert_int_equal(tr_watch_open(dir, &w), TR_OK);
+    assert_int_equal(tr_watch_query(&w, 1, "/api/timeline?run=0", &out), TR_OK);
+    assert_int_equal(tr_json_parse(out.p, out.n, "timeline", &j), TR_OK);
+    const cJSON *all = cJSON_GetObjectItem(j, "measured"), *first = cJSON_GetArrayItem(all, 0);
+    assert_int_equal(cJSON_GetArraySize(all), 3);
+    assert_true(cJSON_GetArrayItem(first, 1)->valuedouble == 0 && cJSON_GetArrayItem(first, 4)->valuedouble == 3);
+    assert_string_equal(cJSON_GetArrayItem(cJSON_GetArrayItem(all, 1), 3)->valuestring, "wait");
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(j, "predicted")), 0);
+    cJSON_Delete(j);
+    tr_str_release(&out);
+    tr_watch_close(w);
+}
+
+/* A screen of any size has its lines and no more, each as wide as it at most, whatever the run's files hold. */
+static void a_screen_keeps_its_size(void **state)
+{
+    (void)state;
+    struct tr_watch_run *w = NULL;
+    char path[128];
+    snprintf(path, sizeof path, "%s/logs", dir);
+    assert_int_equal(tr_mkdirs(path), TR_OK);
+    put("logs/rank-0000.log", "\x1b[2Jclear\n\xff\n", "w");
+    put("events.jsonl",
+        "{\"event\":\"plan\",\"rank\":0,\"total_bytes\":1e300,\"arenas\":[{\"name\":\"\\u001b\",\"bytes\":-5},{"
+        "\"name\":\"params\",\"bytes\":1e300}]}\n"
+        "{\"event\":\"fault\",\"rank\":1,\"cause\":\"\\u001b[31m red\"}\n{\"event\":\"step\",\"step\":1,\"loss\":1}\n"
+        "{\"event\":\"step\",\"step\":2,\"loss\":2}\n{\"event\":\"config\",\"options\":{\"a\":{\"value\":[1],"
+        "\"origin\":\"\\u0007\"},\"b\":3}}\n",
+        "w");
+    assert_int_equal(tr_watch_open(dir, &w), TR_OK);
+    for (int rows = 4; rows < 60; rows += 5)
+        for (int columns = 20; columns < 300; columns += 37)
+            for (int page = 0; page < TR_SCREEN_PAGES; page++) {
+                struct tr_str out = { 0 };
+                struct tr_screen v = { columns, rows, (enum tr_screen_page)page, rows % 3, page % 2, false };
+                tr_screen_draw(w, &v, &out);
+                assert_true(tr_str_ok(&out) && out.n > 0);
+                int n_lines = 1, width = 0;
+                for (size_t i = 0; i < out.n; i++) {
+                    unsigned char c = (unsigned char)out.p[i];
+                    assert_true(c >= 0x20 || c == '\n');
+                    n_lines += c == '\n';
+                    width = c == '\n' ? 0 : width + ((c & 0xc0) != 0x80);
+                    assert_true(width <= columns);
+                }
+                assert_int_equal(n_lines, rows);
+                tr_str_release(&out);
+            }
+    tr_watch_close(w);
+}
+
 /* Every answer is JSON, whatever the run's files hold; paths and parameters that are not in the table are refused. */
 static void answers_are_json_and_paths_are_fixed(void **state)
 {
     (void)state;
-    static const char *const good[] = { "/api/runs",        "/api/run?run=0",  "/api/series?run=0&n=5&from=1&to=9",
-                                        "/api/ranks?run=0", "/api/heat?run=0", "/api/log?run=0&which=3",
-                                        "/api/health?run=0" };
+    static const char *const good[] = { "/api/runs",         "/api/run?run=0",     "/api/series?run=0&n=5&from=1&to=9",
+                                        "/api/ranks?run=0",  "/api/heat?run=0",    "/api/log?run=0&which=3",
+                                        "/api/health?run=0", "/api/timeline?run=0" };
     static const char *const bad[] = { "/api/run?run=1",
                                        "/api/run?run=-1",
                                        "/api/run?run=0&x=1",
@@ -193,6 +265,8 @@ int main(void)
         TEST(a_run_that_goes_back_replaces_its_steps),
         TEST(what_a_run_adds_is_seen_and_a_cut_log_is_read_again),
         TEST(norms_are_summed_by_layer),
+        TEST(the_measured_step_ends_where_the_next_begins),
+        TEST(a_screen_keeps_its_size),
         TEST(answers_are_json_and_paths_are_fixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

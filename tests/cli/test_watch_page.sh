@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# The page of `watch --http` and `--html` in Debian's Chromium: what the panels say of a finished run, a live one, one with faults, a
+# million steps, 64 ranks and hostile names; no error of the page, no request that leaves its server.
+. "$(dirname "$0")/common.sh"
+command -v chromium >/dev/null && ldconfig -p | grep -q 'libmicrohttpd.so.12' || exit 77
+steps=1000000
+[ -z "${TR_SANITIZED:-}" ] || steps=20000
+python3 - "$TRIREME" "$source_dir/tests/cli" $steps <<'PY' || fail "see above"
+import json, math, os, signal, subprocess, sys, time
+
+sys.path.insert(0, sys.argv[2])
+from browser import Browser
+
+TRIREME, N = sys.argv[1], int(sys.argv[3])
+EVIL = "<img src=x onerror=alert(1)>\x1b]0;t\x07\u202egnp.exe</script><script>alert(2)</script>"
+
+
+def event(kind, **more):
+    return json.dumps({"event": kind, "time": 1794961785.0, "run": "x", "schema": 1, **more}) + "\n"
+
+
+def step(i, n, time_s=1794961785):
+    loss = 2 + 3 * math.exp(-8 * i / n) + 0.1 * (i * 7919 % 100) / 100
+    return ('{"event":"step","time":%.6f,"run":"x","schema":1,"step":%d,"loss":%.17g,"grad_norm":%.17g,"lr":%.17g,"tokens":1024,"tokens_per_s":%.9g,'
+            '"mfu":0.4,"data_wait_s":1.4e-05,"comm_exposed_s":0.03,"samples":[[%d,%d]]}\n'
+            % (time_s + 0.25 * i, i, 9 if i == n // 2 else loss, 1 + i % 7 / 10, 1e-3 * (1 - i / n), 4000 + i % 100, 16 * i - 16, 16 * i - 1))
+
+
+PLAN = [event("plan", rank=r, total_bytes=3 << 20, reserved_bytes=3 << 20, arenas=[{"name": "params", "bytes": 1 << 20}, {"name": "acts", "bytes": 2 << 20}]) for r in (0, 1)]
+OPTIONS = {"learning_rate": {"value": 0.001, "origin": "command line --learning_rate"}, "seed": {"value": 42, "origin": "default"}, "model": {"value": EVIL, "origin": EVIL}}
+
+
+def page_of_rank(path, rank, world, busy_us, kind=2):
+    """base/phase.h, as far as it is shown; pid 0: a rank that has died."""
+    import socket, struct
+    page = bytearray(13664)
+    struct.pack_into("<IIiiii", page, 0, 0x54525048, 2, rank, world, 0, 0)
+    struct.pack_into("<qd64s", page, 24, 3, 0.0, socket.gethostname().encode())
+    struct.pack_into("<QQiiii", page, 104, 2, 5, kind, 1, 0, 0)
+    struct.pack_into("<qqqqQ48sqqd", page, 136, 7, 0, 0, 0, 3, b"x", 0, 0, busy_us)
+    open(f"{path}/.trireme/phase-{rank:04d}", "wb").write(page)
+
+
+os.makedirs("done/logs")
+with open("done/events.jsonl", "w") as f:
+    f.write(event("data", sources=[{"path": "a.jsonl", "format": "text", "tokens": 5, "documents": 1, "skipped": 0}], rows=9, trained=0.5, rows_without_target=0, isolated=True,
+                  sample={"id": 7, "epoch": 0, "tokens": 3, "documents": 2, "trained": 2, "pieces": [[0, "masked "], [1, "trained"], [3, "next"]]}))
+    f.writelines(PLAN)
+    f.write(event("layout", dp=2, tp=1, pp=1, cp=1, ep=1, zero=1, machine="", step_s=0.3) + event("config", total_steps=60, options=OPTIONS))
+    f.writelines(step(i, 60) for i in range(1, 61))
+    f.write(event("eval", step=30, loss=2.75) + event("eval", step=60, loss=2.5) + event("checkpoint", step=60, path="done/checkpoint-60", bytes=19499648, stall_s=0.004, write_s=0.1, verified=True)
+            + event("end", status="done", steps=60, tokens=61440, seconds=21.4))
+with open("done/grad_norms.jsonl", "w") as f:
+    for i in range(2, 61, 2):
+        f.write(json.dumps({"step": i, "norms": {f"model.layers.{k}.w": (1 + k) / i for k in range(4)}}) + "\n")
+open("done/logs/rank-0000.log", "w").write("the last line of rank 0\n" + EVIL + "\n")
+evil = "evil " + EVIL.replace("/", "")
+os.makedirs(f"{evil}/errors")
+with open(f"{evil}/events.jsonl", "w") as f:
+    f.write(event("config", total_steps=5, options={EVIL: {"value": EVIL, "origin": EVIL}}) + event("data", sources=[{"path": EVIL, "format": EVIL, "tokens": 1, "documents": 1, "skipped": 0}],
+            sample={"id": 0, "epoch": 0, "tokens": 1, "documents": 1, "trained": 1, "pieces": [[1, EVIL]]}) + step(1, 5) + step(2, 5))
+    f.write(event("fault", rank=3, host="h", phase="step", action="skipped", cause=f"step 2 of samples 1..2: loss is not finite {EVIL}") + event("sample", step=2, prompt=EVIL, text=EVIL) + event(EVIL, x=1)
+            + event("end", status=EVIL))
+open(f"{evil}/errors/{EVIL.replace('/', '')[:200]}", "w").write(EVIL)
+os.makedirs("many/.trireme")
+with open("many/events.jsonl", "w") as f:
+    f.write(event("config", total_steps=9, options={}) + step(1, 9))
+for r in range(64):
+    page_of_rank("many", r, 64, 3e5 if r == 17 else 1e5)
+os.makedirs("million")
+with open("million/events.jsonl", "w") as f:
+    f.write(event("config", total_steps=N, options={}))
+    f.writelines(step(i, N) for i in range(1, N + 1))
+
+browser, servers = Browser(), []
+
+
+def serve(*runs):
+    p = subprocess.Popen([TRIREME, "watch", *runs, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+    servers.append(p)
+    return p.stdout.readline().strip()
+
+
+def has(selector, *texts):
+    text = browser.text(selector)
+    for t in texts:
+        if t not in text:
+            sys.exit(f"{selector} lacks {t!r}:\n{text}")
+
+
+def well(url):
+    own = url.split("/?")[0]
+    strangers = [u for u in browser.urls if not u.startswith((own, "data:", "about:"))]
+    if browser.errors or strangers:
+        sys.exit(f"{url}: {browser.errors} {strangers}")
+    browser.call("Page.navigate", url="about:blank")     # what is under way belongs to that page
+    browser.wait("location.href === 'about:blank'")
+    browser.urls.clear()
+
+
+try:
+    # a finished run, beside another in one page
+    browser.size(1280, 900)
+    url = serve("done", evil)
+    browser.open(url)
+    has("#head", "60 / 60", "2.5", "4.06 K", "40 %", "61.4 K", "21.4 s", "dp 2")
+    has("#state", "done")
+    has("#panel-loss", "done", "eval", "2.5")
+    has("#panel-speed", "3.41 K")                 # planned: 1024 tokens in 0.3 s
+    has("#panel-memory", "3.00 MiB", "params", "2.00 MiB")
+    has("#panel-heat", "layer 0", "layer 3")
+    has("#panel-checkpoints", "60", "18.60 MiB", "100 ms", "verified")
+    has("#panel-faults", "no faults")
+    has("#panel-logs", "the last line of rank 0", "\\x1b]0;t\\x07\\u202egnp.exe</script>")
+    has("#panel-config", "learning_rate", "0.001", "command line --learning_rate", "What differs")
+    has("#panel-data", "a.jsonl", "sample 7", "masked ", "trained")
+    if browser.run("document.querySelectorAll('#panel-data .tokens .on').length") != 2:
+        sys.exit("masks are not coloured")
+    # zoom with the keyboard, and what a point says
+    browser.run("document.querySelector('#panel-loss svg').focus()")
+    for key in ("ArrowLeft", "+"):
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
+    browser.wait("document.getElementById('range').textContent.startsWith('steps ')")
+    # hostile names and texts are text
+    browser.run("document.getElementById('run').value = '1'; document.getElementById('run').dispatchEvent(new Event('change'))")
+    browser.wait("document.getElementById('body-faults').innerText.includes('not finite')")
+    for panel in ("faults", "samples", "data", "config", "logs"):
+        has("#panel-" + panel, "<img src=x onerror=alert(1)>", "\\u202e")
+    if browser.run("document.querySelectorAll('img, script:not([src])').length") or "\u202e" in browser.run("document.body.innerText"):
+        sys.exit("a text of a run became part of the page")
+    well(url)
+    # the same as one file, without a server
+    subprocess.run([TRIREME, "watch", "done", evil, "--html", "page.html"], check=True, stdout=subprocess.DEVNULL)
+    browser.open("file://" + os.path.abspath("page.html"))
+    has("#head", "60 / 60", "61.4 K")
+    has("#panel-config", "What differs", "<img src=x")
+    browser.urls = [u for u in browser.urls if not u.endswith("page.html")]
+    well("file:///?")
+    # 64 ranks, one of them slow
+    url = serve("many")
+    browser.open(url)
+    has("#panel-ranks", "64 ranks", "stragglers: 17", "rank 0 holds up", "generation 3")
+    if browser.run("document.querySelectorAll('#panel-ranks tbody tr').length") != 64:
+        sys.exit("not every rank has a row")
+    well(url)
+    # a million steps
+    begin = time.monotonic()
+    url = serve("million")
+    read = time.monotonic() - begin
+    drawn = browser.open(url)
+    has("#head", f"{N:,} / {N:,}")
+    seen = browser.run("T.series[0].loss.max.reduce((a, b) => Math.max(a, b))")
+    frame = browser.run("(async () => { const t = performance.now(); for (let i = 0; i < 20; i++) { scrollTo(0, 50 * i); await new Promise(requestAnimationFrame); } return (performance.now() - t) / 20; })()")
+    if seen != 9:
+        sys.exit(f"the one spike is lost: {seen}")
+    print(f"{N} steps: read in {read:.2f} s, drawn in {drawn:.2f} s, {frame:.1f} ms a frame when scrolled")
+    well(url)
+    # a live run: what it writes appears
+    os.mkdir("live")
+    open("live/events.jsonl", "w").write(event("config", total_steps=9, options={}) + step(1, 9))
+    url = serve("live")
+    browser.open(url)
+    has("#head", "1 / 9")
+    open("live/events.jsonl", "a").write(step(2, 9) + step(3, 9)[:40])
+    browser.wait("document.getElementById('head').innerText.includes('2 / 9')", 10)
+    open("live/events.jsonl", "a").write(step(3, 9)[40:] + event("fault", rank=1, host="h", phase="save", action="continue", cause="no space"))
+    browser.wait("document.getElementById('panel-faults').innerText.includes('no space')", 10)
+    has("#head", "3 / 9")
+    # a phone in the dark: nothing is wider than the screen, and letters stand out from the page
+    browser.size(390, 844, dark=True)
+    browser.open(serve("done"))
+    if browser.run("document.documentElement.scrollWidth") > 390:
+        sys.exit("wider than a phone")
+    if browser.run("getComputedStyle(document.body).backgroundColor") != "rgb(17, 21, 27)":
+        sys.exit("not dark")
+    if browser.errors:
+        sys.exit(str(browser.errors))
+finally:
+    browser.close()
+    for p in servers:
+        p.send_signal(signal.SIGTERM)
+        p.wait(10)
+PY
