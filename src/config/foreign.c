@@ -16,14 +16,6 @@ static bool is_option(void *ctx, const char *name)
         const struct option *opt = tr_option_find_any(list);
         return opt != NULL && opt->type == OPTION_DATA;
     }
-    n = strcspn(name, ".");
-    if (name[n] == '.' && n < sizeof list) { /* a member of an object: chat_template_kwargs.enable_thinking */
-        memcpy(list, name, n);
-        list[n] = '\0';
-        const struct option *opt = tr_option_find_any(list);
-        if (opt != NULL && opt->type == OPTION_OBJECT)
-            return true;
-    }
     return tr_option_find_any(name) != NULL || tr_rewrite_find(name) != NULL;
 }
 
