@@ -283,8 +283,7 @@ static enum tr_status refuse_vision(const char *type, const cJSON *text)
     return tr_fail(
         TR_USAGE,
         "config.json: model_type \"%s\" is a model of text and images, of which only a text model%s%s can be "
-        "trained here; write it out first with transformers: copy model.language_model and lm_head into the "
-        "text class (for gemma3: Gemma3ForCausalLM.from_pretrained(DIR).save_pretrained(TEXT_DIR))",
+        "trained here; docs/guide/vision.md has the lines of Python that take it out and put it back",
         tr_escape(type, a, sizeof a), inner ? " of type " : "", inner ? tr_escape(inner, b, sizeof b) : "");
 }
 
