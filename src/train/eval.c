@@ -76,6 +76,10 @@ enum tr_status tr_eval(const struct tr_config *cfg, const struct tr_eval_watch *
     enum tr_gemm_choice got;
     char cache[TR_PATH_MAX];
     const struct tr_data_list *list = cfg->data.n ? &cfg->data : &cfg->eval_data;
+    if (tr_pair_needs_reference(tr_config_pair(cfg).loss))
+        TR_TRY(tr_fail(TR_USAGE,
+                       "eval asks no reference, so it cannot tell rewards; give --eval_data to the training, or "
+                       "a --loss_type without a reference (orpo, simpo, cpo, sft)"));
     TR_TRY(tr_setup_open(cfg, TR_USE_EVAL, &s));
     TR_TRY(tr_room_check(s->compiled, NULL, "lower --per_device_eval_batch_size or --sequence_length"));
     TR_TRY(tr_gemm_select(cfg->gemm, &got));
