@@ -231,11 +231,10 @@ static enum tr_status read_tokens(struct tr_merge *x, const struct tr_adapter_mo
     return read_part(x, part, &x->d.token);
 }
 
-static enum tr_status prepare_weight(struct tr_merge *x, int param, int n_module)
+static enum tr_status prepare_weight(struct tr_merge *x, int param, const char *name, int n_module)
 {
     enum tr_status st = TR_OK;
     struct merge_delta *d = &x->d;
-    const char *name = x->plain->param[param].name;
     const struct tr_adapter_module *module = find_module(x, name, n_module);
     int a = find_part(x, name, n_module, ".lora_A.weight"), b = find_part(x, name, n_module, ".lora_B.weight"),
         magnitude = find_part(x, name, n_module, ".lora_magnitude_vector");
@@ -353,7 +352,9 @@ static bool is_packed(const struct tr_merge *x, int param)
 
 static enum tr_status prepare(struct tr_merge *x, int param)
 {
-    const char *name = x->plain->param[param].name, *tail = strrchr(name, '.');
+    bool is_head =
+        !x->plain->hp.is_tied && param == tr_model_head(x->plain); /* the module lm_head, whatever its file says */
+    const char *name = is_head ? "lm_head.weight" : x->plain->param[param].name, *tail = strrchr(name, '.');
     int n_module = tail ? (int)(tail - name) : 0;
     enum tr_status st = TR_OK;
     release(&x->d);
@@ -365,7 +366,7 @@ static enum tr_status prepare(struct tr_merge *x, int param)
     if (st != TR_OK)
         return st;
     if (tail && strcmp(tail, ".weight") == 0)
-        st = prepare_weight(x, param, n_module);
+        st = prepare_weight(x, param, name, n_module);
     else if (tail && strcmp(tail, ".bias") == 0)
         st = prepare_bias(x, param, n_module);
     x->d.param = st == TR_OK ? param : -1;
