@@ -80,8 +80,8 @@ made("launch", "--nproc-per-node", "2", "train", *base, "--data", data, "--outpu
 made("launch", "--nproc-per-node", "2", "train", *base, "--data", f"missing {EVIL}", "--output", f"none {EVIL}", "--dp", "2", code=2)
 made("watch", out, "--plain")
 for page in b"123456":      # the whole screen, page by page
-    code, text = on_terminal("watch", out, feed=bytes([page]) + b"q", until=b"quits")
-    if code != 0 or b"quits" not in text:
+    code, text = on_terminal("watch", out, feed=bytes([page]) + b"q", until=b"6 options")
+    if code != 0 or b"6 options" not in text:
         sys.exit(f"watch, page {page}: exit {code}, {text!r}")
 for name in sorted(os.listdir(f"{out}/.trireme")):      # pages of a rank that says what it wants
     if name.startswith("phase-"):
@@ -91,7 +91,7 @@ for name in sorted(os.listdir(f"{out}/.trireme")):      # pages of a rank that s
             page[at:at + min(5, len(text))] = text[:5]
         open(f"{out}/.trireme/{name}", "wb").write(page)
 on_terminal("watch", out, "--plain")
-on_terminal("watch", out, feed=b"3q", until=b"quits")
+on_terminal("watch", out, feed=b"3q", until=b"6 options")
 on_terminal("watch", out, "--json")
 os.remove(f"{out}/.trireme/phase-0000")
 os.mkfifo(f"{out}/.trireme/phase-0000")  # nobody writes into it: it is no page, and not waited for
