@@ -115,7 +115,9 @@ static enum tr_status choose_rules(const struct tr_tokenize *t, const struct tr_
     if (tr_shape_row(r->shape)->is_ids)
         return TR_OK;
     if (!t->tokenizer)
-        TR_TRY(tr_fail(TR_USAGE, "%s: a text file needs a tokenizer; give a model with tokenizer.json, or .trtok files",
+        TR_TRY(tr_fail(TR_USAGE,
+                       "%s is text, and the model has no tokenizer: neither tokenizer.json nor vocab.json with "
+                       "merges.txt; records of input_ids and .trtok files need none",
                        source->path));
     if (tr_tokenizer_vocab_size(t->tokenizer) > o->vocab_size)
         TR_TRY(tr_fail(TR_USAGE, "the tokenizer has ids up to %" PRId64 ", but the model has a vocab_size of %" PRId64,

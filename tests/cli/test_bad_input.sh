@@ -60,7 +60,7 @@ refused 1 'earlier run, the newest of step 9' launch --nproc-per-node 2 "${train
 refused 1 "is the model's own directory" "${train[@]}" --output ./model/
 # Names that other trainers have; a run file that breaks off says so and nothing else.
 refused 1 '--batch_size: no such option; write per_device_train_batch_size' "${train[@]}" --batch_size 4
-refused 2 '--deepspeed: no such option; write zero' "${train[@]}" --deepspeed ds.json --report_to none
+refused 2 '--deepspeed: no such option; write zero' "${train[@]}" --deepspeed ds.json --fsdp full_shard
 refused 1 'tab.yaml:3:1' train --config tab.yaml
 refused 1 'cannot open nowhere.yaml' train --config nowhere.yaml
 refused 1 'hf download some/model' train --model some/model --data train.jsonl --output out
