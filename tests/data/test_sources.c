@@ -238,7 +238,7 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
     }
     const char *path = in_scratch(s, "a.txt");
     assert_refused(tr_data_open(&path, 0, u.tokenizer, &u.options, &d), TR_USAGE, "no data");
-    assert_refused(tr_data_open(&path, 1, NULL, &u.options, &d), TR_USAGE, "needs a tokenizer");
+    assert_refused(tr_data_open(&path, 1, NULL, &u.options, &d), TR_USAGE, "has no tokenizer");
     u.options.vocab_size = 256;
     assert_refused(tr_data_open(&path, 1, u.tokenizer, &u.options, &d), TR_USAGE, "vocab_size of 256");
     u.options.vocab_size = 257;

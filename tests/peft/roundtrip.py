@@ -294,7 +294,7 @@ def main():
         rng = random.Random(f"{golden.name} {args.seed}")
         model = plain(golden)
         modules = [k for k, _ in model.named_modules() if k]
-        linear = [k for k, m in model.named_modules() if type(m).__name__ in ("Linear", "Conv1D") and k != "lm_head"]
+        linear = [k for k, m in model.named_modules() if type(m).__name__ in ("Linear", "FalconLinear", "Conv1D") and k != "lm_head"]
         done = 0
         while done < args.n:
             config = draw(rng, modules, linear)
