@@ -32,17 +32,6 @@ static const char *text_of(const cJSON *record, const char *key)
     return text && *text ? text : NULL;
 }
 
-static enum tr_status add_message(cJSON *messages, const char *role, const char *content)
-{
-    cJSON *m = cJSON_CreateObject();
-    if (!cJSON_AddItemToArray(messages, m)) {
-        cJSON_Delete(m);
-        return no_memory();
-    }
-    return cJSON_AddStringToObject(m, "role", role) && cJSON_AddStringToObject(m, "content", content) ? TR_OK
-                                                                                                      : no_memory();
-}
-
 /* A message of ShareGPT ("from", "value") or of OpenAI ("role", "content"). */
 static enum tr_status add_copy(cJSON *messages, const cJSON *message)
 {
@@ -55,7 +44,7 @@ static enum tr_status add_copy(cJSON *messages, const cJSON *message)
     if (from && value) {
         for (size_t i = 0; i < TR_COUNT_OF(roles); i++)
             from = strcmp(from, roles[i][0]) == 0 ? roles[i][1] : from;
-        return add_message(messages, from, value);
+        return tr_chat_add_message(messages, from, value);
     }
     if (!cJSON_IsObject(message))
         return tr_fail(TR_USAGE, "a message of the pair is not an object with a role and its content");
@@ -130,7 +119,7 @@ static enum tr_status add_messages(const struct tr_record_rules *r, const cJSON 
                        "chatml, llama3, ... or a .jinja file"));
     TR_TRY(add_list(asked, prompt, 0, cJSON_GetArraySize(prompt)));
     if (cJSON_IsString(answer))
-        TR_TRY(add_message(list, "assistant", answer->valuestring));
+        TR_TRY(tr_chat_add_message(list, "assistant", answer->valuestring));
     else if (cJSON_IsArray(answer))
         TR_TRY(add_list(list, answer, n_skip, cJSON_GetArraySize(answer) - n_skip));
     else
@@ -176,7 +165,7 @@ static enum tr_status read_prompt(const cJSON *record, cJSON *out)
     const cJSON *history = cJSON_GetObjectItemCaseSensitive(record, "history");
     const char *system = text_of(record, "system"), *input = text_of(record, "input");
     if (system)
-        TR_TRY(add_message(out, "system", system));
+        TR_TRY(tr_chat_add_message(out, "system", system));
     if (cJSON_IsArray(list))
         return add_list(out, list, 0, cJSON_GetArraySize(list));
     for (const cJSON *t = cJSON_IsArray(history) ? history->child : NULL; t; t = t->next) {
@@ -184,8 +173,8 @@ static enum tr_status read_prompt(const cJSON *record, cJSON *out)
         const char *said = t->child ? cJSON_GetStringValue(t->child->next) : NULL;
         if (!asked || !said)
             TR_TRY(tr_fail(TR_USAGE, "\"history\" is not a list of [instruction, response]"));
-        TR_TRY(add_message(out, "user", asked));
-        TR_TRY(add_message(out, "assistant", said));
+        TR_TRY(tr_chat_add_message(out, "user", asked));
+        TR_TRY(tr_chat_add_message(out, "assistant", said));
     }
     if (!cJSON_IsString(text))
         TR_TRY(tr_fail(TR_USAGE, "the pair has no prompt: give \"prompt\", or answers that begin with the same words "
@@ -194,7 +183,7 @@ static enum tr_status read_prompt(const cJSON *record, cJSON *out)
     tr_str_addf(&user, "%s%s%s", text->valuestring, has_input ? "\n" : "", has_input ? input : "");
     if (!tr_str_ok(&user))
         TR_TRY(no_memory());
-    TR_TRY(add_message(out, "user", user.p));
+    TR_TRY(tr_chat_add_message(out, "user", user.p));
 out:
     tr_str_release(&user);
     return st;

@@ -14,7 +14,7 @@ static enum tr_status no_memory(void)
     return tr_fail(TR_NOMEM, "no memory for a conversation");
 }
 
-static enum tr_status add_message(cJSON *messages, const char *role, const char *content)
+enum tr_status tr_chat_add_message(cJSON *messages, const char *role, const char *content)
 {
     cJSON *m = cJSON_CreateObject();
     if (!cJSON_AddItemToArray(messages, m)) {
@@ -109,13 +109,13 @@ enum tr_status tr_chat_alpaca_messages(const cJSON *record, cJSON *messages)
     if (!tr_str_ok(&user))
         TR_TRY(no_memory());
     if (*a.system)
-        TR_TRY(add_message(messages, "system", a.system));
+        TR_TRY(tr_chat_add_message(messages, "system", a.system));
     for (const cJSON *t = a.history ? a.history->child : NULL; t; t = t->next) {
-        TR_TRY(add_message(messages, "user", t->child->valuestring));
-        TR_TRY(add_message(messages, "assistant", t->child->next->valuestring));
+        TR_TRY(tr_chat_add_message(messages, "user", t->child->valuestring));
+        TR_TRY(tr_chat_add_message(messages, "assistant", t->child->next->valuestring));
     }
-    TR_TRY(add_message(messages, "user", user.p));
-    TR_TRY(add_message(messages, "assistant", a.output));
+    TR_TRY(tr_chat_add_message(messages, "user", user.p));
+    TR_TRY(tr_chat_add_message(messages, "assistant", a.output));
 out:
     tr_str_release(&user);
     return st;
@@ -194,7 +194,7 @@ static enum tr_status add_turn(cJSON *messages, const cJSON *turn, int number)
                        "turn %d is from \"%s\"; the known roles are human, gpt, system, function_call and observation; "
                        "name others with roles",
                        number, tr_escape(from, shown, sizeof shown)));
-    TR_TRY(add_message(messages, role, value));
+    TR_TRY(tr_chat_add_message(messages, role, value));
     if (strcmp(role, "function_call") == 0)
         TR_TRY(tr_chat_take_call(cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1)));
 out:
@@ -213,7 +213,7 @@ enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages)
         TR_TRY(tr_fail(TR_USAGE, "\"conversations\" is %s", turns ? "not a list" : "missing"));
     TR_TRY(tr_json_str(record, "system", false, &system));
     if (*system)
-        TR_TRY(add_message(messages, "system", system));
+        TR_TRY(tr_chat_add_message(messages, "system", system));
     for (const cJSON *t = turns->child; t; t = t->next)
         TR_TRY(add_turn(messages, t, ++number));
 out:

@@ -14,6 +14,8 @@ enum tr_status tr_chat_sharegpt_messages(const cJSON *record, cJSON *messages);
 const char *tr_chat_usual_role(const char *name);
 /* Makes an assistant turn with tool_calls of a message whose content is a call, or a list of calls, as JSON text. */
 enum tr_status tr_chat_take_call(cJSON *message);
+/* Appends {"role": role, "content": content}. */
+enum tr_status tr_chat_add_message(cJSON *messages, const char *role, const char *content);
 /* A copy of the record's tools, which the caller deletes. NULL: the record has none. */
 enum tr_status tr_chat_record_tools(const cJSON *record, cJSON **tools);
 
