@@ -2,7 +2,7 @@
 
     published.py [--write] tests/model/published.jsonl      needs torch and transformers
 
-A line has a name, the keys of the published config.json, and the number of parameters; lists of rope factors, which change no shape, may be
+A line has a name, keys as the published config.json has them (entered by hand, not copied from the file), and the number of parameters; lists of rope factors, which change no shape, may be
 made up. tests/model/test_published.c reads the same lines.
 """
 import json

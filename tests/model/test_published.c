@@ -1,5 +1,5 @@
-/* Published config.json files load as they are, and their models have as many parameters as transformers counts
- * (published.py made the table). A key that nobody knows is refused by name in each of them. */
+/* Shapes of published config.json files, entered by hand, load as they are, and their models have as many parameters as
+ * transformers counts (published.py made the table). A key that nobody knows is refused by name in each of them. */
 #include "base/base.h"
 #include "model/model.h"
 #include <setjmp.h>
