@@ -72,7 +72,7 @@ static const struct choice decays[] = { { "auto", TR_CURVE_AUTO },
                                         { "cosine", TR_CURVE_COSINE },
                                         { "1-sqrt", TR_CURVE_SQRT },
                                         { NULL, 0 } };
-enum { N_OPTIM_WORDS = 7 };
+enum { N_OPTIM_WORDS = 8 };
 static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     /* the others: tr_config_add_optim */
     { "adamw", TR_OPTIM_ADAMW },
@@ -82,6 +82,7 @@ static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     { "sgd", TR_OPTIM_SGD },
     { "adamw_8bit", TR_OPTIM_ADAMW8 },
     { "adamw_bnb_8bit", TR_OPTIM_ADAMW8 },
+    { "lion_8bit", TR_OPTIM_LION8 },
 };
 
 enum tr_status tr_config_add_optim(const char *word, int value)

@@ -18,7 +18,7 @@
     { .key = k, .value = "paged_lion_32bit", TAKEN, .sets = "optim=lion", .why = "nothing is paged: the plan says before step 0 what fits" }, \
     { .key = k, .value = "adamw_bnb_8bit adamw_8bit adamw_torch_8bit paged_adamw_8bit", TAKEN, .sets = "optim=adamw_8bit", .or_next = true }, \
     { .key = k, .value = "adamw_bnb_8bit adamw_8bit adamw_torch_8bit paged_adamw_8bit adamw_torch_4bit", DIFFERS, .sets = "optim=adamw", .why = BYTES_8BIT }, \
-    { .key = k, .value = "lion_8bit paged_lion_8bit", DIFFERS, .sets = "optim=lion", .why = BYTES_8BIT },              \
+    { .key = k, .value = "lion_8bit paged_lion_8bit", TAKEN, .sets = "optim=lion_8bit" },                              \
     { .key = k, TAKEN, .sets = "optim" }
 
 /* Shapes of the learning rate. */

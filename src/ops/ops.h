@@ -132,6 +132,7 @@ static inline uint64_t tr_step_number(const float *step)
     X(ADAMW, adamw)                                                                                                    \
     X(ADAMW8, adamw8)                                                                                                  \
     X(LION, lion)                                                                                                      \
+    X(LION8, lion8)                                                                                                    \
     X(SGD, sgd)                                                                                                        \
     /* row_fp8.c */                                                                                                    \
     X(QUANT, quant)                                                                                                    \

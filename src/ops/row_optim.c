@@ -45,6 +45,17 @@ const struct tr_op_row tr_row_lion = {
     .price = TR_PRICE_UPDATE,
 };
 
+/* lion with m in 8 bits, as adamw8 has it. p in BF16 and copy as in adamw. attr: decay, key, first */
+const struct tr_op_row tr_row_lion8 = {
+    .name = "lion8",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" },
+             { "copy", "(1, E)", .is_optional = true },
+             { "m8", "(1, E) U8" },
+             { "m8_max", "(1, B) F32" } },
+    .price = TR_PRICE_UPDATE,
+};
+
 /* m = beta1 m + g, p -= lr * m; without m: p -= lr * g. attr: decay, key, first */
 const struct tr_op_row tr_row_sgd = {
     .name = "sgd",

@@ -6,7 +6,7 @@
 
 enum { LEAST = 4096 }; /* elements of a tensor whose moments are rounded */
 
-static bool takes(const struct tr_optim_param *p)
+bool tr_optim_takes_8bit(const struct tr_optim_param *p)
 {
     return p->n >= LEAST && !p->is_embedding;
 }
@@ -35,5 +35,5 @@ const struct tr_optim tr_adamw8 = {
     .phase = { { .op = TR_OP_ADAMW8 } },
     .step_values = step_values,
     .rest = &tr_adamw,
-    .takes = takes,
+    .takes = tr_optim_takes_8bit,
 };

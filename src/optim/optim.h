@@ -107,7 +107,9 @@ struct tr_optim_param {
 };
 /* The fate of a parameter that learns. */
 enum tr_fate tr_optim_fate(const struct tr_optim *o, const struct tr_optim_param *p);
-extern const struct tr_optim tr_adamw, tr_adamw8, tr_lion, tr_sgd;
+extern const struct tr_optim tr_adamw, tr_adamw8, tr_lion, tr_lion8, tr_sgd;
+/* Does an optimizer with moments of 8 bits take this parameter? */
+bool tr_optim_takes_8bit(const struct tr_optim_param *p);
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);
 /* Adds an optimizer to the table and to the words of --optim; *row must live until the process ends. Call it before
  * options are parsed, in the same way in every process (docs/guide/add-an-optimizer.md). Refuses a row that the buckets

@@ -57,6 +57,7 @@
     X(ADAMW, update, update, update, update)                                                                           \
     X(ADAMW8, update, update, update, update)                                                                          \
     X(LION, update, update, update, update)                                                                            \
+    X(LION8, update, update, update, update)                                                                           \
     X(SGD, update, update, update, update)                                                                             \
     X(QUANT, later, later, later, later)                                                                               \
     X(MATMUL8, later, later, later, later)                                                                             \

@@ -75,3 +75,6 @@ alike eight eight-sharded
 "$TRIREME" ckpt reshard eight-sharded/checkpoint-2 --output whole --quiet
 alike eight/checkpoint-2 whole/checkpoint-2
 "$TRIREME" ckpt show whole/checkpoint-2 >/dev/null
+run8 1 lion --optim lion_8bit
+run8 2 lion-sharded --optim lion_8bit --dp 2 --zero 2
+alike lion lion-sharded

@@ -313,7 +313,7 @@ static void joined_updates_have_the_bits_of_single_ones(void **state)
                                              { .d = 8, .attr = { .decay = true, .key = 7, .first = 4 } },
                                              { .d = 1031, .attr = { .key = 6 } }, /* no whole vectors: alone */
                                              { .d = 40000, .attr = { .key = 5, .first = 1LL << 33 } } };
-    static const enum tr_opcode ops[] = { TR_OP_ADAMW, TR_OP_LION, TR_OP_SGD };
+    static const enum tr_opcode ops[] = { TR_OP_ADAMW, TR_OP_LION, TR_OP_SGD, TR_OP_ADAMW8, TR_OP_LION8 };
     (void)state;
     for (size_t x = 0; x < TR_COUNT_OF(ops) * TR_COUNT_OF(modes); x++) {
         enum tr_opcode op = ops[x / TR_COUNT_OF(modes)];

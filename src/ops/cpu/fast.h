@@ -35,6 +35,7 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(ADAMW, adamw)                                                                                                    \
     X(ADAMW8, adamw8)                                                                                                  \
     X(LION, lion)                                                                                                      \
+    X(LION8, lion8)                                                                                                    \
     X(SGD, sgd)                                                                                                        \
     X(CAST, cast)                                                                                                      \
     X(DEQUANT, dequant)                                                                                                \

@@ -116,20 +116,39 @@ void TR_FAST(adamw)(const struct tr_call *c)
     tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, adamw_piece);
 }
 
+/* The moments of a block of n elements; the elements that a short block lacks are 0. */
+static void decode(const struct tr_dynamic *map, const uint8_t *code, int64_t n, float most, float *x)
+{
+    for (int64_t i = 0; i < TR_DYNAMIC_BLOCK; i++)
+        x[i] = i < n ? map->value[code[i]] * most : 0.0f;
+}
+
+static void encode(const struct tr_dynamic *map, bool is_signed, const float *x, int64_t n, vf largest, float *most,
+                   uint8_t *code)
+{
+    float lane[TR_LANES];
+    memcpy(lane, &largest, sizeof lane);
+    *most = 0.0f;
+    for (int l = 0; l < TR_LANES; l++)
+        *most = lane[l] > *most ? lane[l] : *most;
+    for (int64_t i = 0; i < n; i++) {
+        float part = *most > 0.0f ? x[i] / *most : 0.0f;
+        code[i] = is_signed ? tr_dynamic_code_signed(map, part) : tr_dynamic_code(map, part);
+    }
+}
+
 /* One block of 256 elements, or the last ones of a tensor. */
 static void adamw8_block(const struct tr_call *c, const struct optim *o, int64_t first, int64_t end)
 {
     const struct tr_dynamic *map_m = tr_dynamic(true), *map_v = tr_dynamic(false);
-    uint8_t *code_m = c->out[2].data, *code_v = c->out[3].data;
+    uint8_t *code_m = (uint8_t *)c->out[2].data + first, *code_v = (uint8_t *)c->out[3].data + first;
     float *max_m = (float *)c->out[4].data + first / TR_DYNAMIC_BLOCK,
           *max_v = (float *)c->out[5].data + first / TR_DYNAMIC_BLOCK;
-    float m[TR_DYNAMIC_BLOCK], v[TR_DYNAMIC_BLOCK], most[2][TR_LANES];
+    float m[TR_DYNAMIC_BLOCK], v[TR_DYNAMIC_BLOCK];
     int64_t n = end - first;
-    for (int64_t i = 0; i < TR_DYNAMIC_BLOCK; i++) {
-        m[i] = i < n ? map_m->value[code_m[first + i]] * *max_m : 0.0f;
-        v[i] = i < n ? map_v->value[code_v[first + i]] * *max_v : 0.0f;
-    }
     vf most_m = v_set(0.0f), most_v = v_set(0.0f);
+    decode(map_m, code_m, n, *max_m, m);
+    decode(map_v, code_v, n, *max_v, v);
     for (int64_t i = 0; i < n; i += TR_LANES) {
         vf g = v_load(o->g, first + i, end) * o->clip, p = v_load(o->state[0], first + i, end), x, y;
         memcpy(&x, m + i, sizeof x);
@@ -143,17 +162,8 @@ static void adamw8_block(const struct tr_call *c, const struct optim *o, int64_t
         most_m = v_select(v_abs(x) > most_m, v_abs(x), most_m);
         most_v = v_select(y > most_v, y, most_v);
     }
-    memcpy(most[0], &most_m, sizeof most_m);
-    memcpy(most[1], &most_v, sizeof most_v);
-    *max_m = *max_v = 0.0f;
-    for (int l = 0; l < TR_LANES; l++) {
-        *max_m = most[0][l] > *max_m ? most[0][l] : *max_m;
-        *max_v = most[1][l] > *max_v ? most[1][l] : *max_v;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        code_m[first + i] = tr_dynamic_code_signed(map_m, *max_m > 0.0f ? m[i] / *max_m : 0.0f);
-        code_v[first + i] = tr_dynamic_code(map_v, *max_v > 0.0f ? v[i] / *max_v : 0.0f);
-    }
+    encode(map_m, true, m, n, most_m, max_m, code_m);
+    encode(map_v, false, v, n, most_v, max_v, code_v);
 }
 
 static void adamw8_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
@@ -170,15 +180,20 @@ void TR_FAST(adamw8)(const struct tr_call *c)
     tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, adamw8_piece);
 }
 
+/* The learning rate with the sign of the average. */
+static inline vf lion_move(const struct optim *o, vf m, vf g)
+{
+    vf u = m * o->beta1 + g * o->rest1;
+    return v_select(u > 0.0f, v_set(o->lr), v_select(u < 0.0f, v_set(-o->lr), v_set(0.0f)));
+}
+
 static void lion_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
 {
     struct optim o = optim_init(c);
     (void)row;
     for (int64_t i = col; i < end; i += TR_LANES) {
         vf g = v_load(o.g, i, end) * o.clip, m = v_load(o.state[1], i, end);
-        vf u = m * o.beta1 + g * o.rest1, zero = v_set(0.0f);
-        vf move = v_select(u > 0.0f, v_set(o.lr), v_select(u < 0.0f, v_set(-o.lr), zero));
-        vf p = v_load(o.state[0], i, end) * o.keep - move;
+        vf p = v_load(o.state[0], i, end) * o.keep - lion_move(&o, m, g);
         put(&o, i, end, (vf[]){ p, m * o.beta2 + g * o.rest2 }, 2);
     }
 }
@@ -186,6 +201,39 @@ static void lion_piece(const struct tr_call *c, int64_t row, int64_t col, int64_
 void TR_FAST(lion)(const struct tr_call *c)
 {
     tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, lion_piece);
+}
+
+static void lion8_block(const struct tr_call *c, const struct optim *o, int64_t first, int64_t end)
+{
+    const struct tr_dynamic *map = tr_dynamic(true);
+    uint8_t *code = (uint8_t *)c->out[2].data + first;
+    float *max_m = (float *)c->out[3].data + first / TR_DYNAMIC_BLOCK, m[TR_DYNAMIC_BLOCK];
+    int64_t n = end - first;
+    vf most = v_set(0.0f);
+    decode(map, code, n, *max_m, m);
+    for (int64_t i = 0; i < n; i += TR_LANES) {
+        vf g = v_load(o->g, first + i, end) * o->clip, x;
+        memcpy(&x, m + i, sizeof x);
+        put(o, first + i, end, (vf[]){ v_load(o->state[0], first + i, end) * o->keep - lion_move(o, x, g) }, 1);
+        x = x * o->beta2 + g * o->rest2;
+        memcpy(m + i, &x, sizeof x);
+        most = v_select(v_abs(x) > most, v_abs(x), most);
+    }
+    encode(map, true, m, n, most, max_m, code);
+}
+
+static void lion8_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    (void)row;
+    o.is_random = is_bf16(o.state[0]);
+    for (int64_t i = col; i < end; i += TR_DYNAMIC_BLOCK)
+        lion8_block(c, &o, i, tr_min64(i + TR_DYNAMIC_BLOCK, end));
+}
+
+void TR_FAST(lion8)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, lion8_piece);
 }
 
 static void sgd_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)

@@ -81,6 +81,15 @@ static uint8_t nearest(const float map[256], double x)
     return (uint8_t)best;
 }
 
+/* The codes of a block of n elements, of which the largest is `most`. */
+static void encode(const float map[256], const double *x, int64_t n, double most, uint8_t *code)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t found = nearest(map, most > 0 ? x[i] / most : 0);
+        code[i] = (uint8_t)(found - (x[i] < 0 && map[found] >= 0.0f)); /* the sign stays */
+    }
+}
+
 void tr_ref_ADAMW8(const struct tr_call *c)
 {
     struct optim_ref o = optim_init(c);
@@ -103,11 +112,29 @@ void tr_ref_ADAMW8(const struct tr_call *c)
         }
         for (int k = 0; k < 2; k++) {
             tr_ref_put(&c->out[4 + k], 0, b, most[k]);
-            for (int64_t i = 0; i < n; i++) {
-                uint8_t found = nearest(map[k], most[k] > 0 ? x[k][i] / most[k] : 0);
-                code[k][at + i] = (uint8_t)(found - (x[k][i] < 0 && map[k][found] >= 0.0f)); /* the sign stays */
-            }
+            encode(map[k], x[k], n, most[k], code[k] + at);
         }
+    }
+}
+
+void tr_ref_LION8(const struct tr_call *c)
+{
+    struct optim_ref o = optim_init(c);
+    float map[256];
+    uint8_t *code = c->out[2].data;
+    tr_dynamic_map(true, map);
+    for (int64_t at = 0; at < c->out[0].cols; at += TR_DYNAMIC_BLOCK) {
+        double x[TR_DYNAMIC_BLOCK], most = 0;
+        int64_t n = tr_min64(TR_DYNAMIC_BLOCK, c->out[0].cols - at), b = at / TR_DYNAMIC_BLOCK;
+        for (int64_t i = 0; i < n; i++) {
+            double g = tr_ref_get(&c->in[0], 0, at + i) * o.clip, p = tr_ref_get(&c->out[0], 0, at + i) * o.keep;
+            double m = (double)map[code[at + i]] * tr_ref_get(&c->out[3], 0, b), u = o.beta1 * m + (1.0 - o.beta1) * g;
+            put_p(c, &o, at + i, p - o.lr * (double)((u > 0) - (u < 0)));
+            x[i] = o.beta2 * m + (1.0 - o.beta2) * g;
+            most = fmax(most, fabs(x[i]));
+        }
+        tr_ref_put(&c->out[3], 0, b, most);
+        encode(map, x, n, most, code + at);
     }
 }
 

@@ -68,7 +68,7 @@ extern "C" enum tr_status tr_cuda_library_open(struct tr_device *d, bool may_cho
                                  "LD_LIBRARY_PATH");
     }
     if (l->fn.cublasLtCreate(&l->lt) != CUBLAS_STATUS_SUCCESS || cudaEventCreate(&l->start) != cudaSuccess ||
-        cudaEventCreate(&l->stop) != cudaSuccess || tr_cuda_adamw8_open() != cudaSuccess) {
+        cudaEventCreate(&l->stop) != cudaSuccess || tr_cuda_updates8_open() != cudaSuccess) {
         tr_cuda_library_close(d);
         return tr_fail(TR_IO, "device cuda: cuBLASLt could not start");
     }

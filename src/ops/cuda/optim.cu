@@ -127,10 +127,10 @@ void tr_cuda_updates(const struct tr_call *c, int n)
 {
     TR_BUG_ON(n > TR_UPDATES_MAX);
     if (n > 0)
-        c->op == TR_OP_ADAMW    ? optimize_any<TR_OP_ADAMW>(c, n)
-        : c->op == TR_OP_ADAMW8 ? tr_cuda_adamw8(c, n)
-        : c->op == TR_OP_LION   ? optimize_any<TR_OP_LION>(c, n)
-                                : optimize_any<TR_OP_SGD>(c, n);
+        c->op == TR_OP_ADAMW                            ? optimize_any<TR_OP_ADAMW>(c, n)
+        : c->op == TR_OP_ADAMW8 || c->op == TR_OP_LION8 ? tr_cuda_updates8(c, n)
+        : c->op == TR_OP_LION                           ? optimize_any<TR_OP_LION>(c, n)
+                                                        : optimize_any<TR_OP_SGD>(c, n);
 }
 
 void tr_cuda_ADAMW(const struct tr_call *c)

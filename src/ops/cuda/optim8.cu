@@ -1,4 +1,4 @@
-/* optim8.cu - AdamW with moments of 8 bits.
+/* optim8.cu - AdamW and Lion with moments of 8 bits.
  *
  * A warp updates a block of 256 elements, eight in each lane, so that the largest moment of the block needs no shared
  * memory. The tables that find codes (base/quant.h) lie in the shared memory of every block of threads; therefore few
@@ -69,11 +69,13 @@ template <int V, typename T> __device__ static void load_some(const T *p, int64_
         out[k] = k < n ? to_f32(p[k]) : 0.0f;
 }
 
-template <typename G, typename S, typename C>
-__global__ void __launch_bounds__(THREADS, RESIDENT) adamw8_kernel(const __grid_constant__ updates8<G, S, C> u)
+template <typename G, typename S, typename C, int KIND>
+__global__ void __launch_bounds__(THREADS, RESIDENT) updates8_kernel(const __grid_constant__ updates8<G, S, C> u)
 {
+    constexpr bool HAS_V = KIND == TR_OP_ADAMW8;
     __shared__ finder of_v, of_m;
-    read_map(&maps[0], &of_v);
+    if (HAS_V)
+        read_map(&maps[0], &of_v);
     read_map(&maps[1], &of_m);
     __syncthreads();
     int lane = (int)threadIdx.x % 32, k = 0, zero = maps[1].zero;
@@ -85,18 +87,19 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) adamw8_kernel(const __grid_
         int64_t block = b - t.first_block, i = block * TR_DYNAMIC_BLOCK + lane * LANE;
         int left = (int)min((int64_t)LANE, max((int64_t)0, t.n - i));
         bool is_wide = t.is_wide && left == LANE;
-        float gv[LANE], pv[LANE], mv[LANE], vv[LANE], max_m = t.max_m[block], max_v = t.max_v[block];
+        float gv[LANE], pv[LANE], mv[LANE], vv[LANE], max_m = t.max_m[block], max_v = HAS_V ? t.max_v[block] : 0.0f;
         uint8_t cm[LANE] = {}, cv[LANE] = {};
         if (is_wide) {
             load<LANE>(t.g + i, gv);
             load<LANE>(t.p + i, pv);
             *(uint2 *)cm = *(const uint2 *)(t.m + i);
-            *(uint2 *)cv = *(const uint2 *)(t.v + i);
+            if (HAS_V)
+                *(uint2 *)cv = *(const uint2 *)(t.v + i);
         } else {
             load_some<LANE>(t.g + i, left, gv);
             load_some<LANE>(t.p + i, left, pv);
             for (int e = 0; e < left; e++)
-                cm[e] = t.m[i + e], cv[e] = t.v[i + e];
+                cm[e] = t.m[i + e], cv[e] = HAS_V ? t.v[i + e] : 0;
         }
         float most_m = 0.0f, most_v = 0.0f, rate = x.lr / x.bias1, grow = 1.0f / x.root_bias2;
         uint64_t number = sizeof(S) == 2 ? step_number(t.o.step) : 0;
@@ -105,9 +108,16 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) adamw8_kernel(const __grid_
         for (int e = 0; e < LANE; e++) {
             bool is_here = e < left;
             float g = gv[e] * x.clip;
-            mv[e] = is_here ? x.beta1 * (of_m.value[cm[e]] * max_m) + (1.0f - x.beta1) * g : 0.0f;
-            vv[e] = is_here ? x.beta2 * (of_v.value[cv[e]] * max_v) + (1.0f - x.beta2) * g * g : 0.0f;
-            float p = (pv[e] - __fdividef(rate * mv[e], root(vv[e]) * grow + x.eps)) * x.keep;
+            float m = of_m.value[cm[e]] * max_m, d = x.beta1 * m + (1.0f - x.beta1) * g, p;
+            if (HAS_V) {
+                mv[e] = is_here ? d : 0.0f;
+                vv[e] = is_here ? x.beta2 * (of_v.value[cv[e]] * max_v) + (1.0f - x.beta2) * g * g : 0.0f;
+                p = (pv[e] - __fdividef(rate * mv[e], root(vv[e]) * grow + x.eps)) * x.keep;
+            } else {
+                mv[e] = is_here ? x.beta2 * m + (1.0f - x.beta2) * g : 0.0f;
+                vv[e] = 0.0f;
+                p = pv[e] * x.keep - x.lr * (float)((d > 0) - (d < 0));
+            }
             uint32_t word = 0;
             if (sizeof(S) == 2) {
                 int64_t at = t.o.first + i + e;
@@ -123,20 +133,26 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) adamw8_kernel(const __grid_
 #pragma unroll
         for (int e = 0; e < LANE; e++) {
             cm[e] = (uint8_t)signed_code_of(of_m, zero, mv[e] * part_m);
-            cv[e] = (uint8_t)code_of(of_v, 0, vv[e] * part_v);
+            if (HAS_V)
+                cv[e] = (uint8_t)code_of(of_v, 0, vv[e] * part_v);
         }
         __syncwarp(); /* all lanes have read the old scales */
         if (lane == 0)
-            t.max_m[block] = most_m, t.max_v[block] = most_v;
+            t.max_m[block] = most_m;
+        if (HAS_V && lane == 0)
+            t.max_v[block] = most_v;
         if (is_wide) {
             *(pack<S, LANE> *)(t.p + i) = sp;
             *(uint2 *)(t.m + i) = *(const uint2 *)cm;
-            *(uint2 *)(t.v + i) = *(const uint2 *)cv;
+            if (HAS_V)
+                *(uint2 *)(t.v + i) = *(const uint2 *)cv;
             if (t.copy)
                 store<LANE>(t.copy + i, pv);
         } else {
             for (int e = 0; e < left; e++) {
-                t.p[i + e] = sp.v[e], t.m[i + e] = cm[e], t.v[i + e] = cv[e];
+                t.p[i + e] = sp.v[e], t.m[i + e] = cm[e];
+                if (HAS_V)
+                    t.v[i + e] = cv[e];
                 if (t.copy)
                     t.copy[i + e] = from_f32<C>(pv[e]);
             }
@@ -149,7 +165,7 @@ static bool is_aligned(const struct tr_view &v)
     return !v.data || (uintptr_t)v.data % (LANE * tr_dtype_bytes(v.dtype)) == 0;
 }
 
-template <typename G, typename S, typename C> static void update_all(const struct tr_call *c, int n)
+template <typename G, typename S, typename C, int KIND> static void update_all(const struct tr_call *c, int n)
 {
     updates8<G, S, C> u = {};
     static_assert(sizeof u <= 4096, "kernels take 4 KiB of arguments");
@@ -157,13 +173,14 @@ template <typename G, typename S, typename C> static void update_all(const struc
     for (int i = 0; i < n; i++) {
         auto &t = u.t[u.n++];
         t.g = (const G *)c[i].in[0].data, t.p = (S *)c[i].out[0].data, t.copy = (C *)c[i].out[1].data;
-        t.m = (uint8_t *)c[i].out[2].data, t.v = (uint8_t *)c[i].out[3].data;
-        t.max_m = (float *)c[i].out[4].data, t.max_v = (float *)c[i].out[5].data;
+        t.m = (uint8_t *)c[i].out[2].data, t.max_m = (float *)c[i].out[KIND == TR_OP_ADAMW8 ? 4 : 3].data;
+        if (KIND == TR_OP_ADAMW8)
+            t.v = (uint8_t *)c[i].out[3].data, t.max_v = (float *)c[i].out[5].data;
         t.n = c[i].out[0].cols;
         t.o = optim_args{ (const float *)c[i].in[1].data, c[i].attr.decay, c[i].attr.key, c[i].attr.first };
         /* the last lane with elements may have fewer than eight: it reads them one by one */
         t.is_wide = is_aligned(c[i].in[0]);
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < (KIND == TR_OP_ADAMW8 ? 4 : 3); k++)
             t.is_wide = t.is_wide && is_aligned(c[i].out[k]);
         t.first_block = (unsigned)n_blocks;
         n_blocks += ceil_div(t.n, TR_DYNAMIC_BLOCK);
@@ -172,29 +189,39 @@ template <typename G, typename S, typename C> static void update_all(const struc
     u.n_blocks = (unsigned)n_blocks;
     unsigned grid = (unsigned)tr_min64(tr_max64(1, c->dev->n_units) * RESIDENT, ceil_div(n_blocks, WARPS));
     if (n_blocks > 0)
-        adamw8_kernel<G, S, C><<<grid, THREADS, 0, stream_of(c)>>>(u);
+        updates8_kernel<G, S, C, KIND><<<grid, THREADS, 0, stream_of(c)>>>(u);
     check_launch(c);
 }
 
-template <typename G, typename S> static void update_to(const struct tr_call *c, int n)
+template <typename G, typename S, int KIND> static void update_to(const struct tr_call *c, int n)
 {
-    with_type(c->out[1], [&](auto t) { update_all<G, S, decltype(t)>(c, n); });
+    with_type(c->out[1], [&](auto t) { update_all<G, S, decltype(t), KIND>(c, n); });
 }
 
-void tr_cuda_adamw8(const struct tr_call *c, int n)
+template <int KIND> static void update_any(const struct tr_call *c, int n)
 {
     if (is_bf16(c->in[0]))
-        is_bf16(c->out[0]) ? update_to<bf16, bf16>(c, n) : update_to<bf16, float>(c, n);
+        is_bf16(c->out[0]) ? update_to<bf16, bf16, KIND>(c, n) : update_to<bf16, float, KIND>(c, n);
     else
-        is_bf16(c->out[0]) ? update_to<float, bf16>(c, n) : update_to<float, float>(c, n);
+        is_bf16(c->out[0]) ? update_to<float, bf16, KIND>(c, n) : update_to<float, float, KIND>(c, n);
+}
+
+void tr_cuda_updates8(const struct tr_call *c, int n)
+{
+    c->op == TR_OP_ADAMW8 ? update_any<TR_OP_ADAMW8>(c, n) : update_any<TR_OP_LION8>(c, n);
 }
 
 void tr_cuda_ADAMW8(const struct tr_call *c)
 {
-    tr_cuda_adamw8(c, 1);
+    tr_cuda_updates8(c, 1);
 }
 
-cudaError_t tr_cuda_adamw8_open(void)
+void tr_cuda_LION8(const struct tr_call *c)
+{
+    tr_cuda_updates8(c, 1);
+}
+
+cudaError_t tr_cuda_updates8_open(void)
 {
     for (int s = 0; s < 2; s++) {
         cudaError_t e = cudaMemcpyToSymbol(maps, tr_dynamic(s), sizeof *maps, (size_t)s * sizeof *maps);
