@@ -94,7 +94,7 @@ static void cases_have_the_slots_of_the_rows(void **state)
     }
     for (int op = 0; op < TR_OP_COUNT; op++)
         if (!has_case[op])
-            fail_msg("%s: has no line in `shapes` of tests/ops/cases.h", tr_op_row((enum tr_opcode)op)->name);
+            fail_msg("%s: has no line in `shapes` of tests/ops/shapes.h", tr_op_row((enum tr_opcode)op)->name);
 }
 
 int main(void)
