@@ -201,7 +201,7 @@ llama-8b-qlora-re  qlora,llama-8b,4,2048,liger,ckpt lora=16 base=2 recompute=2
 llama-8b-lora-fp8  -                                lora=16 fp8=1
 '
 part_lean() {
-    rows=$(sed 's,  lora=,  bench/models/llama-8b.json rows=4 length=2048 lora=,' <<<"$lean") part_steps
+    rows=$(sed 's, lora=, bench/models/llama-8b.json rows=4 length=2048 lora=,' <<<"$lean") part_steps
     local name peer args
     [ -n "$python" ] && [ -e "$pack/torch_lean.py" ] || { say "- torch: no PyTorch or no torch_lean.py here"; return; }
     while read -r name peer args; do
