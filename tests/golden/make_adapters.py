@@ -8,21 +8,24 @@ of the golden model (base_model_name_or_path). As in make_golden.py the referenc
 import argparse
 import pathlib
 import shutil
+import zlib
 
 import peft
 import safetensors.torch
 import torch
 import transformers
-from make_golden import (BETAS, DECAY, EPS, LR, MAX_NORM, STEPS, f32, float32_is, keep_rotary_tables, loss_of)
+from make_golden import families, float32_is, keep_rotary_tables, results
 
 HERE = pathlib.Path(__file__).parent
 
 
-def trireme_name(name):
-    """PEFT's parameter by the name of its key in the file, without the prefix; what is trained of the base has its plain name."""
+def trireme_name(name, names):
+    """PEFT's parameter by the name of its key in the file, without the prefix; what is trained of the base has its plain name,
+    which names may hold: those of parameters that are called otherwise in files than in the network."""
     name = name.removeprefix("base_model.model.").replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
     name = name.replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector")
-    return name.replace(".default.", ".").removesuffix(".default")
+    name = name.replace(".default.", ".").removesuffix(".default")
+    return names.get(name, name)
 
 
 def randomize(model, seed):
@@ -41,25 +44,11 @@ def documents_of(begin):
     return [[int(n) for n in torch.unique_consecutive(row, return_counts=True)[1]] for row in begin]
 
 
-def reference(model, batch):
+def reference(model, batch, names):
     tokens, targets, documents = batch["tokens"].long(), batch["targets"].long(), documents_of(batch["begin"])
-    params = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    groups = [{"params": [p for p in params.values() if (p.dim() == 2) == is_matrix], "weight_decay": decay}
-              for is_matrix, decay in ((True, DECAY), (False, 0.0))]
-    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=LR, betas=BETAS, eps=EPS)
-    out = {}
-    for step in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        logits, loss = loss_of(model, tokens, targets, documents)
-        loss.backward()
-        if step == 0:
-            out["logits"], out["loss"] = f32(logits[0]), loss.detach().reshape(1).clone()
-            out |= {f"grad.{trireme_name(n)}": f32(p.grad) for n, p in params.items()}
-        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), MAX_NORM)
-        if step == 0:
-            out["grad_norm"] = norm.reshape(1).clone()
-        optimizer.step()
-    return out | {f"after.{trireme_name(n)}": f32(p) for n, p in params.items()}
+    params = {trireme_name(n, names): p for n, p in model.named_parameters() if p.requires_grad}
+    golden = results(model, params, tokens, targets, documents)
+    return golden | {"logits": golden["logits"][0].clone()}
 
 
 def changes_base(options):
@@ -68,6 +57,7 @@ def changes_base(options):
 
 def make_case(root, base, variant, options, seed):
     directory = root / f"{base}-{variant}"
+    torch.manual_seed(seed)  # what PEFT draws, a magnitude begins as
     shutil.rmtree(directory, ignore_errors=True)
     plain = lambda: transformers.AutoModelForCausalLM.from_pretrained(HERE / base, attn_implementation="eager")
     config = peft.LoraConfig(task_type="CAUSAL_LM", **options)
@@ -91,7 +81,7 @@ def make_case(root, base, variant, options, seed):
     keep_rotary_tables(model)
     batch = safetensors.torch.load_file(HERE / base / "golden.safetensors")
     with float32_is(torch.float64):
-        golden = reference(model, batch)
+        golden = reference(model, batch, families().get(base, {}).get("names", {}))
     safetensors.torch.save_file(golden, directory / "golden.safetensors")
     for file in directory.iterdir():
         file.chmod(0o644)
@@ -111,10 +101,26 @@ FAMILIES = {
     "gemma2": ("all-linear", ["v_proj", "o_proj"], ["post_attention_layernorm"], "embed_tokens", False),
     "gemma3": ("all-linear", ["k_proj", "gate_proj"], ["pre_feedforward_layernorm"], "embed_tokens", False),
 }
+LATER = {  # their seeds come from their names, so that they may stand in any order
+    "gemma": ("all-linear", ["o_proj", "up_proj"], ["input_layernorm"], "embed_tokens", False),
+    "granite": ("all-linear", ["v_proj", "down_proj"], ["norm"], "embed_tokens", False),
+    "smollm3": ("all-linear", ["k_proj", "gate_proj"], ["post_attention_layernorm"], "embed_tokens", False),
+    "phi3": ("all-linear", ["qkv_proj", "gate_up_proj"], ["norm"], "embed_tokens", True),
+    "olmo2_bias": ("all-linear", ["q_proj", "up_proj"], ["q_norm"], "embed_tokens", True),
+    "olmo3": ("all-linear", ["k_proj", "down_proj"], ["k_norm"], "embed_tokens", True),
+    "gpt_neox": ("all-linear", ["query_key_value", "dense_4h_to_h"], ["input_layernorm"], "embed_in", True),
+    "falcon": ("all-linear", ["query_key_value", "dense_h_to_4h"], ["ln_attn"], "word_embeddings", False),
+    "stablelm": ("all-linear", ["q_proj", "gate_proj"], ["norm"], "embed_tokens", True),
+    "starcoder2": ("all-linear", ["v_proj", "c_proj"], ["input_layernorm"], "embed_tokens", False),
+    "cohere": ("all-linear", ["o_proj", "gate_proj"], ["input_layernorm"], "embed_tokens", False),
+    "cohere2": ("all-linear", ["q_proj", "down_proj"], ["norm"], "embed_tokens", False),
+    "glm": ("all-linear", ["k_proj", "gate_up_proj"], ["post_attention_layernorm"], "embed_tokens", True),
+    "glm4": ("all-linear", ["v_proj", "gate_up_proj"], ["post_mlp_layernorm"], "embed_tokens", True),
+}
 
 
-def cases():
-    for base, (every, some, norms, embedding, is_apart) in FAMILIES.items():
+def kinds(families):
+    for base, (every, some, norms, embedding, is_apart) in families.items():
         turned = dict(fan_in_fan_out=True) if base.startswith("gpt2") else {}
         head = ["lm_head"] if is_apart else []
         yield base, "lora", dict(r=2, lora_alpha=4, target_modules=every, **turned)
@@ -124,6 +130,10 @@ def cases():
         yield base, "saved", dict(r=2, lora_alpha=2, target_modules=some, modules_to_save=norms + head,
                                   layers_to_transform=[1], bias="lora_only", **turned)
         yield base, "embedding", dict(r=2, lora_alpha=4, target_modules=some[:1] + [embedding], **turned)
+
+
+def cases():
+    yield from kinds(FAMILIES)
     # starts that change the base: PEFT makes them anew from the base when it reads the directory
     for base, variant in (("gpt2_inner_untied", "pissa"), ("gemma2", "pissa"), ("llama_mqa_bias", "olora"), ("qwen3", "olora")):
         every, some, _, embedding, _ = FAMILIES[base]
@@ -165,9 +175,12 @@ def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     total = 0
-    for i, (base, variant, options) in enumerate(cases()):
+    every = [(5000 + 10 * i, *case) for i, case in enumerate(cases())]
+    made = {case[1:3] for case in every}
+    every += [(zlib.crc32(f"{c[0]}-{c[1]}".encode()) >> 1, *c) for c in kinds(LATER) if c[:2] not in made]
+    for seed, base, variant, options in every:
         if not args.names or f"{base}-{variant}" in args.names or variant in args.names:
-            total += make_case(args.out, base, variant, options, 5000 + 10 * i)
+            total += make_case(args.out, base, variant, options, seed)
     print(f"total {total / 1e6:.2f} MB, torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}")
 
 

@@ -17,7 +17,7 @@ import transformers
 from safetensors.torch import save_file
 
 FLOAT, TO_FLOAT = torch.float32, torch.Tensor.float
-ROWS, STEPS, PROMPT, NO_TARGET = 2, 10, 7, -100
+ROWS, STEPS, PROMPT, NO_TARGET, DRAWS = 2, 10, 7, -100, 4
 LR, BETAS, EPS, DECAY, MAX_NORM = 1e-3, (0.9, 0.999), 1e-8, 0.1, 1.0
 
 
@@ -88,27 +88,61 @@ def f32(t):
     return t.detach().to(FLOAT).clone().contiguous()
 
 
+def train(model, params, tokens, targets, documents):
+    """What the first of ten AdamW steps computes, and the parameters after the last."""
+    groups = [{"params": [p for p in params.values() if (p.dim() == 2) == is_matrix], "weight_decay": decay}
+              for is_matrix, decay in ((True, DECAY), (False, 0.0))]
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=LR, betas=BETAS, eps=EPS)
+    out = {}
+    for step in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        logits, loss = loss_of(model, tokens, targets, documents)
+        loss.backward()
+        grads = {f"grad.{n}": p.grad.detach().clone() for n, p in params.items()} if step == 0 else {}
+        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), MAX_NORM)
+        out = out or {"logits": logits.detach(), "loss": loss.detach().reshape(1).clone(), "grad_norm": norm.reshape(1).clone()} | grads
+        optimizer.step()
+    return out | {f"after.{n}": p.detach().clone() for n, p in params.items()}
+
+
+def spread(model, params, run, exact):
+    """How far one rounding of every weight moves the gradients (the largest move, of the largest element of a tensor) and the
+    parameters after ten steps (root mean square, of STEPS * LR): the most of DRAWS draws, in float64. golden_bounds.h uses it."""
+    start, most = [p.detach().clone() for p in model.parameters()], [0.0, 0.0]
+    for draw in range(DRAWS):
+        g = torch.Generator().manual_seed(draw)
+        for p, first in zip(model.parameters(), start):
+            p.data = first * (1 + 2.0**-24 * (2 * torch.rand(p.shape, generator=g, dtype=first.dtype) - 1))
+        got = run()
+        moved = [(got[f"grad.{n}"] - exact[f"grad.{n}"]).abs().max() / scale_of(n, exact) for n in params]
+        way = torch.cat([(got[f"after.{n}"] - exact[f"after.{n}"]).flatten() for n in params]) / (STEPS * LR)
+        most = [max(most[0], max(moved).item()), max(most[1], way.square().mean().sqrt().item())]
+    return torch.tensor(most, dtype=torch.float64)
+
+
+def scale_of(name, exact):
+    """As grad_scale of golden_bounds.h: a bias is measured with its weight."""
+    names = {name, name.removesuffix("bias") + "weight"} if name.endswith(".bias") else {name}
+    return max(exact[f"grad.{n}"].abs().max().item() for n in names if f"grad.{n}" in exact) or 1.0
+
+
 def reference(model, batch, documents, names):
     """names: of parameters that are called otherwise in files than in the network."""
     tokens, targets, positions, begin = batch
     out = {k: v.to(torch.int32) for k, v in
            (("tokens", tokens), ("targets", targets), ("positions", positions), ("begin", begin))}
     params = {names.get(n, n): p for n, p in model.named_parameters()}  # a tied weight appears once
-    groups = [{"params": [p for p in params.values() if (p.dim() == 2) == is_matrix], "weight_decay": decay}
-              for is_matrix, decay in ((True, DECAY), (False, 0.0))]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    for step in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        logits, loss = loss_of(model, tokens, targets, documents)
-        loss.backward()
-        if step == 0:
-            out["logits"], out["loss"] = f32(logits), loss.detach().reshape(1).clone()
-            out |= {f"grad.{n}": f32(p.grad) for n, p in params.items()}
-        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), MAX_NORM)
-        if step == 0:
-            out["grad_norm"] = norm.reshape(1).clone()
-        optimizer.step()
-    return out | {f"after.{n}": f32(p) for n, p in params.items()}
+    return out | results(model, params, tokens, targets, documents)
+
+
+def results(model, params, tokens, targets, documents):
+    start = [p.detach().clone() for p in model.parameters()]
+    run = lambda: train(model, params, tokens, targets, documents)
+    exact = run()
+    for p, first in zip(model.parameters(), start):
+        p.data = first
+    kept = ("loss", "grad_norm")  # in float64
+    return {k: v if k in kept else f32(v) for k, v in exact.items()} | {"spread": spread(model, params, run, exact)}
 
 
 def check_float32(directory, batch, documents, loss):

@@ -74,6 +74,8 @@ def draw(family, rng):
         return g.small(t.SmolLM3Config, **c, **bias, **more, **windows, mlp_bias=flag(), use_sliding_window=flag())
     if family == "olmo2":
         return g.small(t.Olmo2Config, **c, **bias, rope_parameters=rope(rng, head_dim))
+    if family in ("gpt_neox", "falcon", "stablelm", "starcoder2", "cohere", "cohere2", "glm", "glm4"):
+        return draw_other(family, rng, c)
     if family == "olmo3":
         return g.small(t.Olmo3Config, **c, **bias, **(windows if flag() else dict(sliding_window=4)), rope_parameters=nested())
     assert family == "phi3", family
@@ -85,7 +87,39 @@ def draw(family, rng):
     return g.small(t.Phi3Config, **c, sliding_window=rng.choice([None, 5]), original_max_position_embeddings=original, rope_parameters=p)
 
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3", "phi3")
+def draw_other(family, rng, c):
+    """Families with layer norms, joined matrices or a rope of their own."""
+    heads, kv, layers, flag = c["num_attention_heads"], c["num_key_value_heads"], c["num_hidden_layers"], lambda: rng.random() < 0.5
+    head_dim, eps = c["hidden_size"] // heads, c.pop("rms_norm_eps")
+    part = dict(rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": rng.choice([0.5, 1.0])})
+    if family == "gpt_neox":
+        c.pop("num_key_value_heads")
+        return t.GPTNeoXConfig(**c, **part, vocab_size=48, max_position_embeddings=64, bos_token_id=0, eos_token_id=2, layer_norm_eps=eps,
+                               use_parallel_residual=flag(), attention_bias=flag())
+    if family == "falcon":
+        shape = rng.choice([dict(new_decoder_architecture=True, num_kv_heads=kv, num_ln_in_parallel_attn=rng.choice([None, 1, 2])),
+                            dict(multi_query=True, parallel_attn=flag()), dict(multi_query=False, parallel_attn=flag())])
+        return t.FalconConfig(vocab_size=48, hidden_size=c["hidden_size"], num_hidden_layers=layers, num_attention_heads=heads, **shape,
+                              tie_word_embeddings=c["tie_word_embeddings"], activation=rng.choice(["gelu", "relu"]), bias=flag(),
+                              ffn_hidden_size=c["intermediate_size"], layer_norm_epsilon=eps, max_position_embeddings=64,
+                              rope_parameters=rope(rng, head_dim), bos_token_id=0, eos_token_id=2)
+    if family == "stablelm":
+        return g.small(t.StableLmConfig, **c, **part, layer_norm_eps=eps, use_qkv_bias=flag(), use_parallel_residual=flag())
+    if family == "starcoder2":
+        return g.small(t.Starcoder2Config, **c, norm_epsilon=eps, use_bias=flag(), sliding_window=rng.choice([None, 5]),
+                       rope_parameters=rope(rng, head_dim))
+    if family in ("glm", "glm4"):
+        return g.small(t.GlmConfig if family == "glm" else t.Glm4Config, **c, **part, rms_norm_eps=eps, head_dim=rng.choice([4, 8]),
+                       attention_bias=flag())
+    more = dict(layer_norm_eps=eps, logit_scale=rng.choice([0.25, 1.0, 1.5]), attention_bias=flag(), rope_parameters=rope(rng, head_dim))
+    if family == "cohere":
+        return g.small(t.CohereConfig, **c, **more)
+    return g.small(t.Cohere2Config, **c, **more, sliding_window=rng.choice([3, 5, 40]), layer_types=kinds(rng, layers))
+
+
+NAMES = {"gpt_neox": {"lm_head.weight": "embed_out.weight"}}  # as make_golden.py has them
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3", "phi3", "gpt_neox",
+            "falcon", "stablelm", "starcoder2", "cohere", "cohere2", "glm", "glm4")
 
 
 def main():
@@ -109,7 +143,7 @@ def main():
                 except (KeyError, ValueError) as e:
                     print(f"{family}: drawn again: {type(e).__name__}: {str(e)[:100]}")
                     continue
-                g.make_case(pathlib.Path(root), f"{family}_{made}", dict(config=config, documents=documents), seed)
+                g.make_case(pathlib.Path(root), f"{family}_{made}", dict(config=config, documents=documents, names=NAMES.get(family, {})), seed)
                 made += 1
         return subprocess.run([args.test], env=os.environ | {"TR_GOLDEN": root}).returncode
 

@@ -83,24 +83,24 @@ static bool is_legal(const char *dir, const struct layout *l, enum tr_cp_mode mo
 }
 
 /* The worst error of this rank's elements of a state, as a share of what is allowed. */
-typedef double allowed_fn(double want, double grad, double limit, double scale, bool is_matrix);
+typedef double allowed_fn(const struct rig *r, double want, double grad, double scale, bool is_matrix);
 
-static double allowed_grad(double want, double grad, double limit, double scale, bool is_matrix)
+static double allowed_grad(const struct rig *r, double want, double grad, double scale, bool is_matrix)
 {
     (void)want;
     (void)grad;
     (void)is_matrix;
-    return limit * scale;
+    return grad_bound(r) * scale;
 }
 
-static double allowed_after(double want, double grad, double limit, double scale, bool is_matrix)
+static double allowed_after(const struct rig *r, double want, double grad, double scale, bool is_matrix)
 {
-    return after_bound(want, grad == 0 && is_matrix ? scale : grad, limit * scale, 1e-3);
+    return after_bound(r, want, grad == 0 && is_matrix ? scale : grad, grad_bound(r) * scale);
 }
 
 static double worst_of(const struct rig *r, enum tr_state what, const char *golden, allowed_fn *allowed)
 {
-    double most = 0, limit = bound(r, 3);
+    double most = 0;
     for (int i = 0; i < r->model->n_params; i++) {
         const struct tr_param *p = &r->model->param[i];
         double *want = golden_param(&r->g, golden, p), *grad = golden_param(&r->g, "grad", p), scale = grad_scale(r, i);
@@ -117,7 +117,7 @@ static double worst_of(const struct rig *r, enum tr_state what, const char *gold
                 if (local + k < first || local + k >= first + n)
                     continue;
                 double off = fabs((double)got[local + k] - want[at + k]);
-                double share = off / allowed(want[at + k], grad[at + k], limit, scale, p->n_dims == 2);
+                double share = off / allowed(r, want[at + k], grad[at + k], scale, p->n_dims == 2);
                 most = share > most || isnan(share) ? share : most;
             }
         free(want);
