@@ -121,14 +121,20 @@ elif sys.argv[1] != "discopop": # which falls towards rejected answers near 0
 PY
 done
 
-# Adapters: the reference is the base, so the first step is that of the model; so does a base in 4 bits.
-"$TRIREME" train "${resume[@]}" --output lora --finetuning_type lora --lora_r 4 >run.log
-"$TRIREME" train "${resume[@]}" --output qlora --finetuning_type lora --lora_r 4 --load_in_4bit >run.log
-for run in lora qlora; do
+# Adapters: the reference is the base, so the first step is that of the model; so does a base in 4 bits. A start that takes
+# a part of the base into the adapter leaves the model as it was, and its reference is that model, not the base without the part.
+for run in lora qlora pissa olora; do
+    case $run in lora) how=() ;; qlora) how=(--load_in_4bit) ;; *) how=(--init_lora_weights $run) ;; esac
+    "$TRIREME" train "${resume[@]}" --output $run --finetuning_type lora --lora_r 4 "${how[@]}" >run.log
     python3 - $run <<'PY' || fail "$run"
 import json, sys
-steps = [e for e in map(json.loads, open(sys.argv[1] + "/events.jsonl")) if e["event"] == "step"]
-assert steps[0]["rewards_margin"] == 0 and steps[-1]["rewards_margin"] > 0, (steps[0], steps[-1])
+def steps(run):
+    return [e for e in map(json.loads, open(run + "/events.jsonl")) if e["event"] == "step"]
+got, plain = steps(sys.argv[1]), steps("lora")
+assert got[0]["rewards_margin"] == 0 and got[0]["rewards_chosen"] == 0 and got[-1]["rewards_margin"] > 0, (got[0], got[-1])
+if sys.argv[1] != "qlora":  # sums of some ten tokens, each rounded some ten times
+    for name in ("logps_chosen", "logps_rejected"):
+        assert abs(got[0][name] - plain[0][name]) <= 1e-5 * abs(plain[0][name]), (name, got[0], plain[0])
 PY
 done
 

@@ -7,6 +7,7 @@
 #ifndef TR_TESTS_TRAIN_LAYOUT_RIG_H
 #define TR_TESTS_TRAIN_LAYOUT_RIG_H
 
+#include "layout_models.h"
 #include "adapter/adapter.h"
 #include "comm/ranks.h"
 #include "train/train.h"
@@ -23,19 +24,6 @@ enum {
     PARAMS_MAX = 200
 };
 enum { LOSS_SCALE = 1 << 12 }; /* of float16: a few tokens have large gradients */
-
-static const char *const configs[] = {
-    "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":6,"
-    "\"num_attention_heads\":8,\"num_key_value_heads\":2}",
-    "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":32,\"n_layer\":3,\"n_head\":4,\"n_positions\":16}",
-    "{\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":3,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"tie_word_embeddings\":true}",
-    /* so wide that four tensor ranks split its matrices between grains */
-    "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":256,\"intermediate_size\":256,\"num_hidden_layers\":"
-    "3,"
-    "\"num_attention_heads\":8,\"num_key_value_heads\":4}",
-};
-enum { LLAMA, GPT2, QWEN, N_MODELS, WIDE = N_MODELS };
 
 /* Sizes of 0 are 1. */
 struct layout {
@@ -63,23 +51,6 @@ enum frozen {
     FREEZE_ALL_BUT_DORA,
     N_FROZEN,
     FREEZE_ALL_BUT_V = N_FROZEN
-};
-
-/* Adapters of each model, the second with DoRA. Their B's do not begin with zeros, so that every A learns from the
- * first step on. */
-#define LORA "{\"peft_type\":\"LORA\",\"init_lora_weights\":false,"
-static const char *const adapters[N_MODELS + 1][2] = {
-    { LORA "\"r\":4,\"lora_alpha\":8,\"lora_dropout\":0.1,\"target_modules\":\"all-linear\"}",
-      LORA "\"r\":4,\"lora_alpha\":8,\"use_dora\":true,\"target_modules\":\"all-linear\"}" },
-    { LORA "\"r\":3,\"lora_alpha\":6,\"lora_bias\":true,\"target_modules\":[\"c_attn\",\"c_proj\",\"c_fc\"],"
-           "\"fan_in_fan_out\":true}",
-      LORA "\"r\":2,\"lora_alpha\":3,\"use_dora\":true,\"bias\":\"all\",\"target_modules\":[\"c_attn\",\"c_proj\"],"
-           "\"fan_in_fan_out\":true}" },
-    { LORA "\"r\":8,\"lora_alpha\":8,\"target_modules\":[\"q_proj\",\"v_proj\",\"down_proj\",\"embed_tokens\"]}",
-      LORA "\"r\":8,\"lora_alpha\":8,\"use_dora\":true,\"lora_dropout\":0.2,\"layers_to_transform\":[0,2],"
-           "\"target_modules\":[\"q_proj\",\"k_proj\",\"down_proj\"]}" },
-    { LORA "\"r\":4,\"lora_alpha\":8,\"target_modules\":\"all-linear\"}",
-      LORA "\"r\":4,\"lora_alpha\":8,\"use_dora\":true,\"target_modules\":\"all-linear\"}" },
 };
 
 struct run {
@@ -145,7 +116,7 @@ static inline bool freezes(const struct tr_model *m, int frozen, int param)
     case FREEZE_ALL_BUT_DORA:
         return !tr_adapter_learns(m, param);
     case FREEZE_ALL_BUT_V: /* a matrix that learns between packed ones */
-        return !strstr(name, "v_proj");
+        return !strstr(name, "v_proj") && !strstr(name, "query_key_value");
     default:
         return false;
     }
@@ -204,7 +175,7 @@ static inline struct tr_compile_options options(const struct layout *l)
  *
  * Made once for each model: ranks are forked from the process that has them. They are those of tr_load_random. */
 
-static float *rig_start[N_MODELS + 1][3][PARAMS_MAX];
+static float *rig_start[N_CONFIGS][3][PARAMS_MAX];
 
 static inline enum tr_status start_at(void *ctx, enum tr_state what, int param, int64_t first, int64_t n,
                                       const void **out)

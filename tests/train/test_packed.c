@@ -40,7 +40,7 @@ static const struct layout in_order[] = {
 static struct layout filled(struct layout l, size_t i)
 {
     fill_ones(&l);
-    l.model = WIDE;
+    l.model = WIDE + (int)((2 * i + i / 5) % (N_CONFIGS - WIDE));
     l.n_micro = l.n_micro ? l.n_micro : 1;
     l.recompute = l.recompute ? l.recompute : TR_RECOMPUTE_NONE;
     l.dtype = TR_F32;
