@@ -46,7 +46,9 @@ enum tr_lr_schedule {
     TR_LR_SCHEDULES
 };
 enum tr_lr_curve { TR_CURVE_AUTO, TR_CURVE_LINEAR, TR_CURVE_COSINE, TR_CURVE_SQRT, TR_CURVE_LOG };
-enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD, TR_OPTIM_ADAMW8, TR_OPTIM_LION8 };
+enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD, TR_OPTIM_ADAMW8, TR_OPTIM_LION8, TR_OPTIM_MUON };
+/* The factor on Muon's update of a matrix, by its shape: names and formulas of torch.optim.Muon. */
+enum tr_muon_adjust { TR_MUON_ORIGINAL, TR_MUON_MATCH_RMS_ADAMW, TR_MUON_SPECTRAL_UNCLAMPED, TR_MUON_ADJUSTS };
 enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_CHOICE_CUDA };
 enum tr_gemm_choice { TR_GEMM_AUTO, TR_GEMM_BUILTIN, TR_GEMM_ONEDNN, TR_GEMM_CBLAS };
 enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_OP, TR_RECOMPUTE_BLOCK, TR_RECOMPUTE_AUTO };

@@ -72,7 +72,7 @@ static const struct choice decays[] = { { "auto", TR_CURVE_AUTO },
                                         { "cosine", TR_CURVE_COSINE },
                                         { "1-sqrt", TR_CURVE_SQRT },
                                         { NULL, 0 } };
-enum { N_OPTIM_WORDS = 8 };
+enum { N_OPTIM_WORDS = 9 };
 static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     /* the others: tr_config_add_optim */
     { "adamw", TR_OPTIM_ADAMW },
@@ -83,6 +83,7 @@ static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     { "adamw_8bit", TR_OPTIM_ADAMW8 },
     { "adamw_bnb_8bit", TR_OPTIM_ADAMW8 },
     { "lion_8bit", TR_OPTIM_LION8 },
+    { "muon", TR_OPTIM_MUON },
 };
 
 enum tr_status tr_config_add_optim(const char *word, int value)
@@ -98,6 +99,10 @@ enum tr_status tr_config_add_optim(const char *word, int value)
     optims[n] = (struct choice){ word, value };
     return TR_OK;
 }
+static const struct choice muon_adjusts[] = { { "original", TR_MUON_ORIGINAL },
+                                              { "match_rms_adamw", TR_MUON_MATCH_RMS_ADAMW },
+                                              { "spectral_unclamped", TR_MUON_SPECTRAL_UNCLAMPED },
+                                              { NULL, 0 } };
 static const struct choice dtypes[] = { { "float32", TR_F32 },
                                         { "bfloat16", TR_BF16 },
                                         { "float16", TR_F16 },
@@ -348,6 +353,8 @@ const struct option tr_options[] = {
     REAL(adam_beta2, "optim", "beta2", RUN, "0.999", 0, 1, true, "decay of the second moment (adamw, lion)"),
     REAL(adam_epsilon, "optim", "adam_eps optim.eps", RUN, "1e-8", 1e-30, 1, false, "added to the root of the second moment"),
     REAL(momentum, "optim", "", RUN, "0", 0, 1, true, "momentum (sgd)"),
+    REAL(muon_momentum, "optim", "", RUN, "0.95", 0, 1, true, "decay of the average of gradients (muon)"),
+    CHOICE(muon_adjust_lr_fn, "optim", "", RUN, "match_rms_adamw", muon_adjusts, "factor on the learning rate by the shape of a matrix (muon)"),
     REAL(max_grad_norm, "optim", "gradient_clipping", RUN, "1.0", 0, 1e30, false, "clip the global gradient norm; 0 = off"),
     CHOICE(lr_scheduler_type, "optim", "lr_scheduler optim.schedule", RUN, "linear", lr_schedules, "shape of the learning rate"),
     REAL(warmup_steps, "optim", "", RUN, "0", 0, MANY, false, "steps of linear warm-up; below 1 = share of all steps"),

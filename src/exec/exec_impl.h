@@ -80,8 +80,13 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
  * bucket: runs the optimizer on the parameters of the bucket. */
 void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
-void tr_exec_update_bucket(struct tr_exec *e, int bucket);
+enum tr_status tr_exec_update_bucket(struct tr_exec *e, int bucket);
+struct tr_view tr_exec_step_view(struct tr_exec *e, int param); /* the step values of the parameter's group */
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /* a row for each group */
+
+/* whole.c: this rank's elements of the direction of a parameter's update, and a phase on whole matrices. */
+struct tr_view tr_exec_direction(const struct tr_exec *e, int param);
+enum tr_status tr_exec_whole(struct tr_exec *e, const struct tr_update_phase *phase, int bucket);
 
 /* reduce.c: sums over ranks, and collectives inside programs. */
 /* Address of this rank's shard of a bucket's gradients. */

@@ -179,8 +179,7 @@ enum tr_status tr_run_CLIP(struct tr_run *r, const struct tr_action *a)
 
 enum tr_status tr_run_UPDATE(struct tr_run *r, const struct tr_action *a)
 {
-    tr_exec_update_bucket(r->e, a->of);
-    return TR_OK;
+    return tr_exec_update_bucket(r->e, a->of);
 }
 
 enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)

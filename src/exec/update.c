@@ -122,6 +122,17 @@ static struct tr_view state_view(struct tr_exec *e, int row, int param)
     return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
 }
 
+struct tr_view tr_exec_step_view(struct tr_exec *e, int param)
+{
+    return view_row(step_row(e, e->c->place.group_of[param]), TR_F32, TR_STEP_COUNT);
+}
+
+static const struct tr_optim *optim_of(const struct tr_exec *e, int bucket)
+{
+    bool is_apart = tr_bucket_fate(e->c->place.model, bucket) == TR_LEARNS_APART;
+    return is_apart ? e->c->opt.optim->rest : e->c->opt.optim;
+}
+
 /* The call for one phase of the update of one parameter, with the slots of struct tr_update_phase. */
 static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
 {
@@ -130,11 +141,14 @@ static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
     int group = e->c->place.group_of[param];
     struct tr_call c = tr_exec_call(e, op);
     c.in[0] = state_view(e, TR_S_GRAD, param);
-    c.in[1] = view_row(step_row(e, group), TR_F32, TR_STEP_COUNT);
+    c.in[1] = tr_exec_step_view(e, param);
     c.out[0] = state_view(e, has_master ? TR_S_MASTER : TR_S_VALUE, param);
-    for (int row = TR_S_OPTIM, k = 0; row < e->c->place.states.n; row++)
+    int n = TR_OPTIM_STATE;
+    for (int row = TR_S_OPTIM; row < e->c->place.states.n; row++)
         if (tr_exec_holds(e, (enum tr_state)row, param))
-            c.out[TR_OPTIM_STATE + k++] = state_view(e, row, param);
+            c.out[n++] = state_view(e, row, param);
+    if (optim_of(e, p->bucket)->has_direction)
+        c.out[n] = tr_exec_direction(e, param);
     if (has_master)
         c.out[TR_OPTIM_COPY] = state_view(e, TR_S_VALUE, param);
     c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->place.model->param[param].has_decay;
@@ -180,10 +194,14 @@ static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, in
     run_joined(e, many, n);
 }
 
-void tr_exec_update_bucket(struct tr_exec *e, int bucket)
+enum tr_status tr_exec_update_bucket(struct tr_exec *e, int bucket)
 {
-    bool is_apart = tr_bucket_fate(e->c->place.model, bucket) == TR_LEARNS_APART;
-    const struct tr_optim *o = is_apart ? e->c->opt.optim->rest : e->c->opt.optim;
-    for (int k = 0; k < o->n_phases; k++)
-        run_phase(e, &o->phase[k], bucket);
+    const struct tr_optim *o = optim_of(e, bucket);
+    enum tr_status st = TR_OK;
+    for (int k = 0; k < o->n_phases && st == TR_OK; k++)
+        if (o->phase[k].is_whole)
+            st = tr_exec_whole(e, &o->phase[k], bucket);
+        else
+            run_phase(e, &o->phase[k], bucket);
+    return st;
 }

@@ -34,7 +34,7 @@ static const struct import_row rows[] = {
     { .key = "optimizer.type", .value = "Lion FusedLion", TAKEN, .sets = "optim=lion" },
     { .key = "optimizer.type", .value = "SGD", TAKEN, .sets = "optim=sgd" },
     { .key = "optimizer.type", .value = "Muon", TAKEN, .sets = "optim=muon" },
-    { .key = "optimizer.type", CANNOT, .why = "adamw, lion and sgd are here" },
+    { .key = "optimizer.type", CANNOT, .why = "adamw, lion, muon and sgd are here" },
     { .key = "optimizer.params.lr", .value = "auto", TAKEN, .sets = "learning_rate=@own" },
     { .key = "optimizer.params.lr", DECIDED, .when = "!scheduler.params.warmup_max_lr=@absent auto", .why = "warmup_max_lr of the scheduler is the peak" },
     SAME("optimizer.params.lr", "learning_rate"),

@@ -141,7 +141,9 @@ static const struct import_row rows[] = {
     { .key = "ignore_data_skip", .value = "@on", DIFFERS, .why = "a resume goes on with the next sample" },
     { .key = "torch_compile", .value = "@on", DECIDED, .why = "there is nothing to compile" },
     { .key = "do_predict", .value = "@on", DIFFERS, .why = "train trains; trireme eval and generate use the model" },
-    NOT_ON("use_galore use_badam use_apollo use_muon", "adamw, lion and sgd are here"),
+    NOT_ON("use_galore use_badam use_apollo", "adamw, lion, muon and sgd are here"),
+    { .key = "use_muon", .value = "@on", TAKEN, .sets = "optim=muon" },
+    { .key = "use_muon", DECIDED, .why = "off" },
     { .key = "include_for_metrics batch_eval_metrics", .value = "@on", DIFFERS, .why = "the evaluation loss is the metric" },
 
     { .key = "deepspeed deepspeed.*", .part = "deepspeed" },

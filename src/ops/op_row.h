@@ -55,7 +55,8 @@ enum tr_price_class {
     TR_PRICE_ALL_GATHER,
     TR_PRICE_REDUCE_SCATTER,
     TR_PRICE_ALL_TO_ALL,
-    TR_PRICE_FREE, /* takes no time */
+    TR_PRICE_FLOPS, /* by its flops, at the speed of products */
+    TR_PRICE_FREE,  /* takes no time */
     TR_PRICE_COUNT
 };
 

@@ -69,6 +69,8 @@ enum tr_step_slot {
     TR_STEP_NUMBER_LO, /* the step number for random counters, as two 24-bit halves, which floats hold exactly */
     TR_STEP_NUMBER_HI,
     TR_STEP_LOSS_SCALE, /* INV_TOKENS contains this factor too: gradients carry it until CLIP removes it */
+    TR_STEP_MOMENTUM,   /* muon: decay of its average */
+    TR_STEP_ADJUST,     /* muon: enum tr_muon_adjust */
     TR_STEP_COUNT = 16
 };
 
@@ -134,6 +136,9 @@ static inline uint64_t tr_step_number(const float *step)
     X(LION, lion)                                                                                                      \
     X(LION8, lion8)                                                                                                    \
     X(SGD, sgd)                                                                                                        \
+    X(MUON, muon)                                                                                                      \
+    X(ORTHOGONAL, orthogonal)                                                                                          \
+    X(MUON_APPLY, muon_apply)                                                                                          \
     /* row_fp8.c */                                                                                                    \
     X(QUANT, quant)                                                                                                    \
     X(MATMUL8, matmul8)                                                                                                \

@@ -1,6 +1,7 @@
 /* row_optim.c - rows of the ops that run after the backward: the gradient norm and the optimizers. The executor calls
  * them on buckets; they are never nodes of a program. */
-#include "ops/ops.h"
+#include "ops/muon.h"
+#include "ops/op_row.h"
 
 /* The sum of squares. Each chunk of 64 Ki elements is summed, then the chunks are added in order. */
 const struct tr_op_row tr_row_sumsq = {
@@ -61,5 +62,39 @@ const struct tr_op_row tr_row_sgd = {
     .name = "sgd",
     .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
     .out = { { "p", "(1, E)" }, { "copy", "(1, E)", .is_optional = true }, { "m", "(1, E)", .is_optional = true } },
+    .price = TR_PRICE_UPDATE,
+};
+
+/* The first phase of Muon: m += (1 - momentum) (g - m), d = m + (1 - momentum) (g - m) rounded to BF16: Nesterov's
+ * momentum. m in BF16 as in adamw. attr: key, first */
+const struct tr_op_row tr_row_muon = {
+    .name = "muon",
+    .in = { { "g", "(1, E)" }, { "step", "(1, S) F32" } },
+    .out = { { "-" }, { "-" }, { "m", "(1, E)" }, { "d", "(1, E) BF16" } },
+    .price = TR_PRICE_UPDATE,
+};
+
+static double orthogonal_flops(const struct tr_call *c)
+{
+    double rows = (double)c->out[0].rows, cols = (double)c->out[0].cols, m = rows < cols ? rows : cols;
+    return TR_MUON_STEPS * (4 * m * rows * cols + 2 * m * m * m);
+}
+
+/* The second phase, on a whole matrix: d becomes the nearest orthogonal matrix, roughly, by five Newton-Schulz steps in
+ * BF16, times the factor of its shape. X = d / |d|, with rows and columns exchanged where there are more rows; then A =
+ * X X^T, X = a X + (b A + c A A) X. Products are summed in float32; X, A and b A + c A A are rounded to BF16. */
+const struct tr_op_row tr_row_orthogonal = {
+    .name = "orthogonal",
+    .in = { { "-" }, { "step", "(1, S) F32" } },
+    .out = { { "d", "(N, D) BF16" } },
+    .flops = orthogonal_flops,
+    .price = TR_PRICE_FLOPS,
+};
+
+/* The third phase: p = p * (1 - lr * decay) - lr * d. p in BF16 and copy as in adamw. attr: decay, key, first */
+const struct tr_op_row tr_row_muon_apply = {
+    .name = "muon_apply",
+    .in = { { "-" }, { "step", "(1, S) F32" } },
+    .out = { { "p", "(1, E)" }, { "copy", "(1, E)", .is_optional = true }, { "-" }, { "d", "(1, E) BF16" } },
     .price = TR_PRICE_UPDATE,
 };

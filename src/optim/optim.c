@@ -2,11 +2,11 @@
 #include "optim/optim.h"
 #include <assert.h>
 
-enum { N_BUILT_IN = TR_OPTIM_LION8 + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
+enum { N_BUILT_IN = TR_OPTIM_MUON + 1, N_MAX = N_BUILT_IN + TR_CONFIG_OPTIMS_MAX, BLOCK_MAX = 4096 };
 
 static const struct tr_optim *rows[N_MAX] = {
     [TR_OPTIM_ADAMW] = &tr_adamw,   [TR_OPTIM_LION] = &tr_lion,   [TR_OPTIM_SGD] = &tr_sgd,
-    [TR_OPTIM_ADAMW8] = &tr_adamw8, [TR_OPTIM_LION8] = &tr_lion8,
+    [TR_OPTIM_ADAMW8] = &tr_adamw8, [TR_OPTIM_LION8] = &tr_lion8, [TR_OPTIM_MUON] = &tr_muon,
 };
 static int n_rows = N_BUILT_IN;
 

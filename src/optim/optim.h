@@ -84,15 +84,21 @@ int tr_states_find(const struct tr_states *s, const char *name, size_t n);
 struct tr_update_phase {
     enum tr_opcode op; /* what runs, and what the plan and the profile count it as */
     tr_kernel kernel;  /* runs instead of the op, only on the host; NULL: the op runs */
+    /* One call for each whole matrix, whatever the layout: in[1] step buffer, out[0] the matrix of its direction. Ranks
+     * that share the parameters of a bucket share its matrices; afterwards each has its elements of the result. */
+    bool is_whole;
 };
 
-enum { TR_OPTIM_PHASES = 2 };
+enum { TR_OPTIM_PHASES = 3 };
 
 struct tr_optim {
     const char *name;
     int n_states, n_phases;
     struct tr_state_row state[TR_OPTIM_STATES];
     struct tr_update_phase phase[TR_OPTIM_PHASES];
+    /* The phases share a tensor in BF16, the direction of the update, which lasts as long as the update of a bucket. It
+     * has the slot behind the states. */
+    bool has_direction;
     /* Slots of the step buffer that this optimizer alone reads, for the update after which n_updates are done. */
     void (*step_values)(const struct tr_config *cfg, int64_t n_updates, float out[TR_STEP_COUNT]);
     /* The optimizer of the parameters that this one does not take; NULL: it takes all. Its states have other names. */
@@ -104,10 +110,11 @@ struct tr_optim_param {
     int n_dims;
     int64_t n;
     bool is_embedding; /* a table that tokens or positions are looked up in */
+    bool is_hidden;    /* only layers use it: neither the embedding nor the head does */
 };
 /* The fate of a parameter that learns. */
 enum tr_fate tr_optim_fate(const struct tr_optim *o, const struct tr_optim_param *p);
-extern const struct tr_optim tr_adamw, tr_adamw8, tr_lion, tr_lion8, tr_sgd;
+extern const struct tr_optim tr_adamw, tr_adamw8, tr_lion, tr_lion8, tr_muon, tr_sgd;
 /* Does an optimizer with moments of 8 bits take this parameter? */
 bool tr_optim_takes_8bit(const struct tr_optim_param *p);
 const struct tr_optim *tr_optim_row(enum tr_optim_kind kind);

@@ -129,7 +129,7 @@ static enum tr_fate fate_of(const struct tr_compile_options *o, const struct tr_
         return TR_FROZEN;
     if (o->is_inference)
         return TR_LEARNS;
-    struct tr_optim_param asked = { p->n_dims, p->n, tr_param_is_table(m, param) };
+    struct tr_optim_param asked = { p->n_dims, p->n, tr_param_is_table(m, param), tr_param_is_hidden(m, param) };
     return tr_optim_fate(o->optim, &asked);
 }
 

@@ -100,6 +100,15 @@ bool tr_param_is_in_out(const struct tr_model *m, int param)
     return false;
 }
 
+bool tr_param_is_hidden(const struct tr_model *m, int param)
+{
+    for (int g = 0; g < m->n_segments; g++)
+        for (int k = 0; m->segment[g].layer < 0 && k < m->program[m->segment[g].program]->n_params; k++)
+            if (m->segment[g].param[k] == param)
+                return false;
+    return true;
+}
+
 bool tr_param_is_table(const struct tr_model *m, int param)
 {
     for (int g = 0; g < m->n_segments; g++) {

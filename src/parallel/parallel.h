@@ -133,6 +133,8 @@ struct tr_memory_map {
     /* grads arena: a reduced shard before it is added (zero 2 and 3); in_order: one part from every rank */
     size_t staging;
     size_t wire;                             /* grads arena: a bucket's gradients in reduce_dtype */
+    size_t direction;                        /* params arena: the direction of the update of a bucket */
+    size_t matrix;                           /* params arena: a matrix of all tensor ranks, as they sent it and whole */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
     size_t batch;                            /* work arena: micro-batches on the device */

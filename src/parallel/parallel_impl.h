@@ -70,6 +70,11 @@ enum tr_status tr_pipeline_stages(struct tr_compiled *c);
 /* place.c: offsets of everything that a compiled run holds. */
 enum tr_status tr_place_bytes(struct tr_compiled *c);
 
+/* whole.c: what the phases of the optimizer on whole matrices need. */
+bool tr_has_whole(const struct tr_compiled *c);
+size_t tr_whole_scratch(const struct tr_compiled *c);
+void tr_whole_bytes(const struct tr_compiled *c, size_t *direction, size_t *matrix);
+
 /* staging.c: which rank writes which weights, and what a rank copies before it writes. */
 void tr_place_writers(struct tr_placement *p, const struct tr_compile_options *o);
 size_t tr_staging_bytes(const struct tr_compiled *c);

@@ -169,6 +169,10 @@ static void place_moving(struct tr_compiled *c)
     if (tr_has_wire(&c->opt))
         map->wire =
             slice(map, TR_A_GRADS, widest * tr_dtype_bytes(c->opt.reduce_dtype), "", "gradients as they travel");
+    size_t direction, matrix;
+    tr_whole_bytes(c, &direction, &matrix);
+    map->direction = slice(map, TR_A_PARAMS, direction, "", "directions of updates");
+    map->matrix = slice(map, TR_A_PARAMS, matrix, "", "matrix of all tensor ranks");
     for (int k = 0; k < TR_PURPOSES; k++)
         resolve(map, &c->schedule[k], value_at, grad_at);
 }
@@ -191,7 +195,7 @@ static size_t update_scratch(const struct tr_compiled *c)
     struct tr_call call = { .op = TR_OP_SUMSQ };
     call.in[0] = (struct tr_view){ .dtype = TR_F32, .rows = 1, .cols = n, .ld = n };
     call.out[0] = (struct tr_view){ .dtype = TR_F64, .rows = 1, .cols = 1, .ld = 1 };
-    return c->opt.column->scratch(&call, c->opt.n_threads);
+    return most(c->opt.column->scratch(&call, c->opt.n_threads), tr_whole_scratch(c));
 }
 
 /* Keys and values of every block, all positions. */

@@ -133,11 +133,22 @@ bool tr_segment_is_here(const struct tr_placement *p, int segment);
 bool tr_param_may_pack(const struct tr_model *m, int param);
 /* Is it a table that tokens or positions are looked up in? */
 bool tr_param_is_table(const struct tr_model *m, int param);
+/* Do only layers use it? */
+bool tr_param_is_hidden(const struct tr_model *m, int param);
 /* Is it a matrix (in, out), as GPT-2's Conv1D has it? Packed, its elements lie in the order of (out, in): bitsandbytes
  * packs the transpose. */
 bool tr_param_is_in_out(const struct tr_model *m, int param);
 /* Bytes of the VALUE of n elements of a bucket. A packed one holds whole grains. */
 size_t tr_bucket_bytes(const struct tr_placement *p, int bucket, int64_t n);
+/* What an optimizer means by a matrix: parts that lie side by side in one parameter (q | k | v) are matrices of their
+ * own. Returns how many there are. */
+struct tr_matrix {
+    int64_t row, rows, col, cols;
+};
+enum { TR_MAX_MATRICES = 4 };
+int tr_param_matrices(const struct tr_param *p, struct tr_matrix out[TR_MAX_MATRICES]);
+/* The rank of the shard axis that runs the phases on whole matrices for this parameter; 0 where nothing is sharded. */
+int tr_whole_owner(const struct tr_placement *p, int param);
 /* Does this rank count a parameter that it holds in norms? A tensor that several ranks hold is counted
  * once, a frozen one never. */
 bool tr_param_is_counted(const struct tr_placement *p, int param);

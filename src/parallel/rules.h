@@ -59,6 +59,9 @@
     X(LION, update, update, update, update)                                                                            \
     X(LION8, update, update, update, update)                                                                           \
     X(SGD, update, update, update, update)                                                                             \
+    X(MUON, update, update, update, update)                                                                            \
+    X(ORTHOGONAL, update, update, update, update)                                                                      \
+    X(MUON_APPLY, update, update, update, update)                                                                      \
     X(QUANT, later, later, later, later)                                                                               \
     X(MATMUL8, later, later, later, later)                                                                             \
     X(ALL_REDUCE, later, rows, collective, same)                                                                       \

@@ -133,6 +133,16 @@ int64_t tr_tp_run(const struct tr_tp_shard *c, int64_t *at, int64_t end, int64_t
     return tr_max64(tr_min64(n, end - *at), 0);
 }
 
+int tr_tp_pieces(const struct tr_tp_dim *d, struct tr_tp_piece out[TR_MAX_PIECES])
+{
+    int n = 0;
+    for (int64_t i = 0; i < local_len(d); i += out[n++].n) {
+        TR_BUG_ON(n == TR_MAX_PIECES);
+        out[n] = (struct tr_tp_piece){ i, global_of(d, i), run_from(d, i) };
+    }
+    return n;
+}
+
 /* Adds local rows [r, r + rows) x columns [k, k + cols), one range per part. */
 static int add_ranges(const struct tr_tp_shard *c, int64_t r, int64_t rows, int64_t k, int64_t cols,
                       struct tr_range *out)

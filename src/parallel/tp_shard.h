@@ -17,6 +17,14 @@ struct tr_tp_shard {
 };
 struct tr_tp_shard tr_tp_shard_of(int n_dims, int64_t rows, int64_t cols, struct tr_split split, int size, int rank);
 
+/* Runs of a dim that this rank holds: local indices [local, local + n) are indices [at, at + n) of the whole dim.
+ * Returns how many there are. */
+struct tr_tp_piece {
+    int64_t local, at, n;
+};
+enum { TR_MAX_PIECES = 4 };
+int tr_tp_pieces(const struct tr_tp_dim *d, struct tr_tp_piece out[TR_MAX_PIECES]);
+
 /* The same shard in elements of a state that has one element for `block` elements of the flattened whole tensor. */
 struct tr_tp_shard tr_tp_blocks(const struct tr_tp_shard *c, int32_t block);
 /* True when no rank's shard begins inside a block. */

@@ -197,6 +197,43 @@ static double update_s(const struct player *p, int bucket)
     return pass_over(p, n, tr_update_bytes(&p->c->place.states, fate), TR_COST_UPDATE);
 }
 
+/* Seconds of the phases on whole matrices that this rank runs for a bucket. */
+static double whole_s(const struct player *p, int bucket)
+{
+    const struct tr_placement *x = &p->c->place;
+    const struct tr_optim *o = p->c->opt.optim;
+    double t = 0;
+    for (int i = 0; i < x->model->n_params; i++) {
+        struct tr_matrix part[TR_MAX_MATRICES];
+        bool is_here =
+            x->param[i].bucket == bucket && tr_whole_owner(x, i) == (x->layout->zero ? x->layout->shard_rank : 0);
+        int n = is_here ? tr_param_matrices(&x->model->param[i], part) : 0;
+        for (int k = 0; k < n * o->n_phases; k++) {
+            struct tr_call c = { .op = o->phase[k / n].op };
+            c.out[0] = (struct tr_view){ .dtype = TR_BF16, .rows = part[k % n].rows, .cols = part[k % n].cols };
+            t += o->phase[k / n].is_whole ? tr_price_call(&p->price, &c) : 0;
+        }
+    }
+    return t;
+}
+
+/* Runs them. Ranks exchange the directions before and after. */
+static void run_whole(struct player *p, int bucket)
+{
+    const struct tr_machine *m = p->price.machine;
+    double bytes = (double)p->c->place.bucket[bucket].n * (double)tr_dtype_bytes(TR_BF16),
+           size = p->price.size[TR_AXIS_TP];
+    if (tr_bucket_fate(p->c->place.model, bucket) != TR_LEARNS || !p->c->opt.optim->has_direction)
+        return;
+    run_kernel(p, whole_s(p, bucket));
+    if (p->c->opt.layout.zero >= 1)
+        run_comm(p, TR_AXIS_SHARD,
+                 tr_cost_collective(m, TR_COST_ALL_GATHER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes) +
+                     tr_cost_collective(m, TR_COST_REDUCE_SCATTER, tr_price_group(&p->price, TR_AXIS_SHARD), bytes));
+    run_comm(p, TR_AXIS_TP,
+             tr_cost_collective(m, TR_COST_ALL_GATHER, tr_price_group(&p->price, TR_AXIS_TP), size * bytes));
+}
+
 /* The norm is over all gradients, so no rank updates before every rank has summed its part. False: not yet. */
 static bool clip(struct player *all, int rank)
 {
@@ -333,6 +370,7 @@ PRICE(AMAX_OUT)
 PRICE(UPDATE)
 {
     run_kernel(&all[rank], update_s(&all[rank], a->of));
+    run_whole(&all[rank], a->of);
     return true;
 }
 

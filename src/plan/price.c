@@ -59,6 +59,14 @@ static double product(const struct tr_price *p, const struct tr_call *c, int unu
     return gemm(p, (double)c->in[0].rows, (double)c->out[0].cols, (double)c->in[0].cols);
 }
 
+/* Square products of as many flops. */
+static double by_flops(const struct tr_price *p, const struct tr_call *c, int unused)
+{
+    double side = cbrt(tr_op_flops(c) / 2);
+    (void)unused;
+    return gemm(p, side, side, side);
+}
+
 static double product_dw(const struct tr_price *p, const struct tr_call *c, int unused)
 {
     bool sums_bias = c->out[1].rows > 0 && p->chip.all.op_s[TR_COST_ADD] == 0;
@@ -170,6 +178,7 @@ static const struct {
     [TR_PRICE_ALL_GATHER] = { .traffic = collective_of, .traffic_arg = TR_COST_ALL_GATHER },
     [TR_PRICE_REDUCE_SCATTER] = { .traffic = collective_of, .traffic_arg = TR_COST_REDUCE_SCATTER },
     [TR_PRICE_ALL_TO_ALL] = { .traffic = collective_of, .traffic_arg = TR_COST_ALL_TO_ALL },
+    [TR_PRICE_FLOPS] = { .kernel = by_flops },
     [TR_PRICE_FREE] = { NULL },
 };
 static_assert(TR_COUNT_OF(classes) == TR_PRICE_COUNT, "one line per price class");
@@ -182,10 +191,15 @@ double tr_price_traffic(const struct tr_price *p, const struct tr_program *progr
     return classes[k].traffic ? classes[k].traffic(p, &c, classes[k].traffic_arg) : 0;
 }
 
+double tr_price_call(const struct tr_price *p, const struct tr_call *c)
+{
+    enum tr_price_class k = tr_op_row(c->op)->price;
+    return classes[k].kernel ? classes[k].kernel(p, c, classes[k].arg) : 0;
+}
+
 double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n)
 {
     struct tr_call c;
-    enum tr_price_class k = tr_op_row(n->op)->price;
     tr_node_call(program, n, &c);
-    return classes[k].kernel ? classes[k].kernel(p, &c, classes[k].arg) : 0;
+    return tr_price_call(p, &c);
 }

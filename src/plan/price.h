@@ -16,6 +16,7 @@ struct tr_price {
 void tr_price_open(const struct tr_compiled *c, const struct tr_machine *m, struct tr_price *out);
 /* Seconds of the kernels of a node, and of its traffic with other ranks. */
 double tr_price_node(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
+double tr_price_call(const struct tr_price *p, const struct tr_call *c);
 double tr_price_traffic(const struct tr_price *p, const struct tr_program *program, const struct tr_node *n);
 /* Seconds of a step that a rank spends in each kernel. */
 void tr_price_kernels(const struct tr_compiled *c, const struct tr_machine *m, double out[TR_OP_COUNT]);

@@ -56,7 +56,8 @@ static bool size_fits(struct node_check *c, const char **at, int64_t n)
     return true;
 }
 
-/* Checks the dtype after the shape, "I32", "I64", "F32", "F64" or "U8", if there is one. */
+/* Checks the dtype after the shape, "I32", "I64", "F32", "F64" or "U8", if there is one. No node of a program has
+ * another one. */
 static bool dtype_fits(const char *name, enum tr_dtype dtype)
 {
     bool is_wide = *name && name[1] == '6';

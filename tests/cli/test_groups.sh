@@ -68,7 +68,7 @@ cat >wide.json <<'END'
  "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 END
 "$TRIREME" init --config wide.json --tokenizer bytes --output wide --quiet
-run8() { run "$@" --model wide --optim adamw_8bit --save_steps 2 --learning_rate 1e-2; }
+run8() { run "$1" "$2" --model wide --optim adamw_8bit --save_steps 2 --learning_rate 1e-2 "${@:3}"; }
 run8 1 eight
 run8 2 eight-sharded --dp 2 --zero 3
 alike eight eight-sharded
@@ -78,3 +78,17 @@ alike eight/checkpoint-2 whole/checkpoint-2
 run8 1 lion --optim lion_8bit
 run8 2 lion-sharded --optim lion_8bit --dp 2 --zero 2
 alike lion lion-sharded
+
+# Muon: whole matrices, whichever rank holds their parts. With tensor parallel sums of products are in another order.
+echo '[{"pattern": "*o_proj*", "lr_factor": 0.5, "weight_decay": 0.3}]' >o.json
+runm() { run8 "$@" --optim muon --optim_groups o.json --weight_decay 0.1; }
+runm 1 muon
+runm 2 muon-3 --dp 2 --zero 3
+alike muon muon-3
+runm 2 muon-1 --dp 2 --zero 1 --resume_from_checkpoint muon-3/checkpoint-2
+alike muon muon-1
+# An element moves by 2e-3 in a step (0.2 of the rate, in the mean).
+runm 1 muon-step --max_steps 1
+runm 2 muon-tp --max_steps 1 --tp 2
+"$TRIREME" ckpt diff muon-step muon-tp >tp.diff || true
+awk '/at most by/ { n++; if ($NF > 1e-3) far++ } END { exit n == 0 || far }' tp.diff || fail "muon with tp 2: $(cat tp.diff)"

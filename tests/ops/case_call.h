@@ -116,6 +116,8 @@ static inline enum tr_dtype dtype_of(const struct mode *m, const struct op_case 
         return m->state;
     case 'c':
         return m->act != TR_F32 ? TR_F32 : m->is_padded ? TR_F16 : TR_BF16;
+    case 'd':
+        return TR_BF16;
     case 'D':
         return TR_F64;
     case 'z':
@@ -150,7 +152,7 @@ static inline void add_view(struct built *b, const struct mode *m, int i, char k
     memset(b->base[i], 0xff, b->n_bytes[i]);
     v->data = b->base[i] + skip;
     /* Outputs: optimizer state is read; acc outputs are read when they accumulate; the rest starts as NaN. */
-    bool is_state = strchr("Pmvkuw", kind) != NULL;
+    bool is_state = strchr("Pmvkuwd", kind) != NULL;
     bool is_acc = i >= TR_MAX_IN && b->c.accumulate[i - TR_MAX_IN];
     if (i < TR_MAX_IN || is_state || is_acc)
         fill(b->row, v, kind,

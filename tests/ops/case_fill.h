@@ -50,7 +50,8 @@ static inline void fill_step(float *s)
         [TR_STEP_LR] = 0.01f,        [TR_STEP_INV_TOKENS] = INV_TOKENS, [TR_STEP_CLIP] = 0.75f,
         [TR_STEP_BETA1] = 0.9f,      [TR_STEP_BETA2] = 0.95f,           [TR_STEP_EPS] = 1e-8f,
         [TR_STEP_DECAY] = 0.1f,      [TR_STEP_BIAS1] = 0.271f,          [TR_STEP_BIAS2] = 0.143f,
-        [TR_STEP_NUMBER_LO] = 70001, [TR_STEP_NUMBER_HI] = 3,
+        [TR_STEP_NUMBER_LO] = 70001, [TR_STEP_NUMBER_HI] = 3,           [TR_STEP_MOMENTUM] = 0.95f,
+        [TR_STEP_ADJUST] = 1,
     };
     memcpy(s, values, sizeof values);
 }

@@ -11,6 +11,7 @@
  * float type, i index, t target, b begin, o other, s sample, p position, l position in a cache, r rope table, z step, P
  * parameter, m and v optimizer state, q and h 8-bit floats, the first and second of a product, k the largest elements
  * of the past (F32), x grains of packed weights (never a slice), u codes of optimizer state (U8), w their scales (F32),
+ * d direction of an update (BF16),
  * - absent. In front of a view that only a case with has_history has: ~. Sizes: N D O V as in ops.h, Ww weight and Tt
  * table in either order, Gg groups and columns per group, Q K H query columns, key columns, query heads, R rope
  * columns, S step slots, Bb grains of D x O elements and their bytes, E blocks of 256 of D, digits.
@@ -64,6 +65,9 @@ static const struct op_shape {
     { TR_OP_LION, "g1D z1S", "P1D ?a1D m1D", false },
     { TR_OP_LION8, "g1D z1S", "P1D ?a1D u1D w1E", false },
     { TR_OP_SGD, "g1D z1S", "P1D ?a1D ?m1D", false },
+    { TR_OP_MUON, "g1D z1S", "- - m1D d1D", false },
+    { TR_OP_ORTHOGONAL, "- z1S", "dND", false },
+    { TR_OP_MUON_APPLY, "- z1S", "P1D ?a1D - d1D", false },
     { TR_OP_CAST, "aND", "cND", false },
     { TR_OP_ZERO, "", "aND", false },
     { TR_OP_ALL_REDUCE, "aND", "aND", false },

@@ -175,7 +175,7 @@ static void check_split(struct built *whole_batch, struct built *parts)
         cut = whole_batch->row->pack ? whole_batch->row->pack : n; /* documents and prompts stay whole */
     if (cut >= n || whole_batch->c.op == TR_OP_HEAD_COMBINE)       /* whose rows are ranks' one below the other */
         return;
-    if (whole_batch->c.op == TR_OP_QUANT) /* one scale for all rows */
+    if (whole_batch->c.op == TR_OP_QUANT || whole_batch->c.op == TR_OP_ORTHOGONAL) /* one scale for all rows */
         return;
     if (whole_batch->c.op == TR_OP_DOC_SUMS || whole_batch->c.op == TR_OP_PAIR_LOSS) /* rows are named by number */
         return;

@@ -9,7 +9,7 @@
 /* "(N, Hd) F32": two sizes of letters and digits in brackets, then perhaps a dtype. */
 static bool is_shape(const char *s)
 {
-    static const char *const dtypes[] = { "", " I32", " I64", " F32", " F64", " U8" };
+    static const char *const dtypes[] = { "", " I32", " I64", " F32", " F64", " U8", " BF16" };
     if (*s++ != '(')
         return false;
     for (int k = 0; k < 2; k++) {

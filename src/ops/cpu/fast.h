@@ -37,6 +37,8 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(LION, lion)                                                                                                      \
     X(LION8, lion8)                                                                                                    \
     X(SGD, sgd)                                                                                                        \
+    X(MUON, muon)                                                                                                      \
+    X(MUON_APPLY, muon_apply)                                                                                          \
     X(CAST, cast)                                                                                                      \
     X(DEQUANT, dequant)                                                                                                \
     X(ROW_SQUARES, row_squares)                                                                                        \
@@ -60,6 +62,7 @@ TR_FAST_LIST(X)
 
 void tr_fast_attention(const struct tr_call *c);
 void tr_fast_attention_bwd(const struct tr_call *c);
+void tr_fast_orthogonal(const struct tr_call *c);
 void tr_fast_head_loss(const struct tr_call *c);
 void tr_fast_linear_add(const struct tr_call *c);
 void tr_fast_linear_act(const struct tr_call *c);
@@ -77,6 +80,7 @@ static inline int64_t tr_decode_floats(const struct tr_attr *a)
 /* Attention over a cache of n rows from `row` on, whose positions count up from `position`: tiles of queries. */
 void tr_fast_attention_prompt(const struct tr_call *c, int64_t row, int64_t n, int64_t position);
 size_t tr_fast_attention_prompt_scratch(const struct tr_call *c, int n_threads);
+size_t tr_fast_orthogonal_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_attention_bwd_scratch(const struct tr_call *c, int n_threads);
 size_t tr_fast_head_scratch(const struct tr_call *c, int n_threads);

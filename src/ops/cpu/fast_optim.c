@@ -253,3 +253,40 @@ void TR_FAST(sgd)(const struct tr_call *c)
 {
     tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, sgd_piece);
 }
+
+static void muon_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    struct run d = run_at(&c->out[3], 0, 0);
+    float rest = (float)(1.0 - (double)((const float *)c->in[1].data)[TR_STEP_MOMENTUM]);
+    vu random[3] = { 0 };
+    (void)row;
+    for (int64_t i = col; i < end; i += TR_LANES) {
+        vf g = v_load(o.g, i, end) * o.clip, m = v_load(o.state[1], i, end);
+        m += (g - m) * rest;
+        if (is_bf16(o.state[1]))
+            draw(&o, i, random);
+        v_store(o.state[1], i, end, is_bf16(o.state[1]) ? round_randomly(m, random[1]) : m);
+        v_store(d, i, end, m + (g - m) * rest);
+    }
+}
+
+void TR_FAST(muon)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[2].cols, TR_PIECE, muon_piece);
+}
+
+static void muon_apply_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    struct optim o = optim_init(c);
+    struct run d = run_at(&c->out[3], 0, 0);
+    (void)row;
+    o.is_random = is_bf16(o.state[0]);
+    for (int64_t i = col; i < end; i += TR_LANES)
+        put(&o, i, end, (vf[]){ v_load(o.state[0], i, end) * o.keep - v_load(d, i, end) * o.lr }, 1);
+}
+
+void TR_FAST(muon_apply)(const struct tr_call *c)
+{
+    tr_fast_run(c, 1, c->out[0].cols, TR_PIECE, muon_apply_piece);
+}

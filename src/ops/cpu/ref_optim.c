@@ -160,3 +160,22 @@ void tr_ref_SGD(const struct tr_call *c)
             put_state(c, &o, 1, i, m);
     }
 }
+
+void tr_ref_MUON(const struct tr_call *c)
+{
+    struct optim_ref o = optim_init(c);
+    double rest = 1.0 - (double)((const float *)c->in[1].data)[TR_STEP_MOMENTUM];
+    for (int64_t i = 0; i < c->out[2].cols; i++) {
+        double g = tr_ref_get(&c->in[0], 0, i) * o.clip, m = tr_ref_get(&c->out[2], 0, i);
+        m += rest * (g - m);
+        put_state(c, &o, 1, i, m);
+        tr_ref_put(&c->out[3], 0, i, m + rest * (g - m));
+    }
+}
+
+void tr_ref_MUON_APPLY(const struct tr_call *c)
+{
+    struct optim_ref o = optim_init(c);
+    for (int64_t i = 0; i < c->out[0].cols; i++)
+        put_p(c, &o, i, tr_ref_get(&c->out[0], 0, i) * o.keep - o.lr * tr_ref_get(&c->out[3], 0, i));
+}

@@ -126,7 +126,10 @@ template <int KIND> static void optimize_any(const struct tr_call *c, int n)
 void tr_cuda_updates(const struct tr_call *c, int n)
 {
     TR_BUG_ON(n > TR_UPDATES_MAX);
-    if (n > 0)
+    if (n > 0 && (c->op == TR_OP_MUON || c->op == TR_OP_MUON_APPLY)) /* matrices are large: one launch each */
+        for (int i = 0; i < n; i++)
+            c->op == TR_OP_MUON ? tr_cuda_MUON(&c[i]) : tr_cuda_MUON_APPLY(&c[i]);
+    else if (n > 0)
         c->op == TR_OP_ADAMW                            ? optimize_any<TR_OP_ADAMW>(c, n)
         : c->op == TR_OP_ADAMW8 || c->op == TR_OP_LION8 ? tr_cuda_updates8(c, n)
         : c->op == TR_OP_LION                           ? optimize_any<TR_OP_LION>(c, n)

@@ -119,6 +119,22 @@ static size_t sumsq(const struct tr_call *c)
     return (((size_t)c->in[0].cols + TR_CUDA_CHUNK - 1) / TR_CUDA_CHUNK + 1) * sizeof(double);
 }
 
+struct tr_cuda_muon tr_cuda_muon_scratch(int64_t rows, int64_t cols)
+{
+    size_t m = (size_t)tr_min64(rows, cols), n = (size_t)tr_max64(rows, cols);
+    struct tr_cuda_muon s = { .x = 0 };
+    s.a = tr_round_up(m * n * 2, 256);
+    s.product = s.a + tr_round_up(m * m * 2, 256);
+    s.norm = s.product + tr_round_up(m * n * sizeof(float), 256);
+    s.workspace = s.norm + 256 * sizeof(double);
+    return s;
+}
+
+static size_t orthogonal(const struct tr_call *c)
+{
+    return tr_cuda_muon_scratch(c->out[0].rows, c->out[0].cols).workspace + TR_CUDA_WORKSPACE;
+}
+
 static size_t ring(const struct tr_call *c) /* counted for all rows at once; a block needs less */
 {
     return tr_ring_scratch(c).kernel + attention_bytes(c, whole(c));
@@ -147,6 +163,7 @@ static size_t (*const scratch[TR_OP_COUNT])(const struct tr_call *c) = {
     [TR_OP_HEAD_LOSS_GRAD] = head_grad,
     [TR_OP_HEAD_GRAD] = head_grad,
     [TR_OP_SUMSQ] = sumsq,
+    [TR_OP_ORTHOGONAL] = orthogonal,
     [TR_OP_ATTENTION] = attention,
     [TR_OP_ATTENTION_BWD] = attention,
     [TR_OP_RING_ATTENTION] = ring,

@@ -62,4 +62,10 @@ static inline size_t tr_cuda_embed_bytes(int64_t n_tokens, int64_t n_rows)
     return tr_round_up((n_chunks + 1) * (size_t)n_rows * 4 + (size_t)n_tokens * 8 + 4096, 256);
 }
 
+/* Where `orthogonal` keeps what it needs; the workspace of products is the last. */
+struct tr_cuda_muon {
+    size_t x, a, product, norm, workspace;
+};
+struct tr_cuda_muon tr_cuda_muon_scratch(int64_t rows, int64_t cols);
+
 #endif
