@@ -234,15 +234,7 @@ static enum tr_status scan_number(struct scan *s)
 
 static enum tr_status note_key(struct scan *s, size_t object, size_t at)
 {
-    if (s->n_keys == s->n_keys_cap) {
-        size_t n_cap = s->n_keys_cap ? s->n_keys_cap * 2 : 64;
-        struct json_key *keys = n_cap < SIZE_MAX / sizeof *keys ? realloc(s->keys, n_cap * sizeof *keys) : NULL;
-        if (!keys)
-            return fail_nomem(s);
-        s->keys = keys;
-        s->n_keys_cap = n_cap;
-    }
-    if (!tr_str_ok(&s->key))
+    if (!tr_str_ok(&s->key) || !TR_GROW(s->keys, s->n_keys + 1, &s->n_keys_cap))
         return fail_nomem(s);
     s->keys[s->n_keys++] = (struct json_key){ tr_hash(s->key.p, s->key.n), object, at };
     return TR_OK;

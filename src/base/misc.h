@@ -4,6 +4,11 @@
 
 #include "base/status.h"
 
+/* Room for n elements in an array that begins as NULL with *n_cap 0; grows by doubling, so adding one at a time is
+ * cheap. False: no memory, and the array is as it was. `array` is an lvalue of pointer type. */
+#define TR_GROW(array, n, n_cap) tr_grow(&(array), sizeof *(array), (n), (n_cap))
+bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap);
+
 /* XXH3-128, streaming. Hex is 32 digits. */
 struct tr_hash128 {
     uint64_t lo, hi;

@@ -205,14 +205,8 @@ enum tr_status tr_commit_add(struct tr_commit *c, const char *name, uint64_t byt
         return tr_fail(TR_USAGE, "checkpoint file name \"%s\" is not allowed", tr_escape(name, text, sizeof text));
     if (c->n_files == TR_CKPT_MAX_FILES)
         return tr_fail(TR_USAGE, "a checkpoint has at most %d files", TR_CKPT_MAX_FILES);
-    if (c->n_files == c->n_cap) {
-        size_t n_cap = c->n_cap ? c->n_cap * 2 : 64;
-        struct tr_ckpt_file *grown = realloc(c->files, n_cap * sizeof *grown);
-        if (!grown)
-            return tr_fail(TR_NOMEM, "no memory for %zu files", n_cap);
-        c->files = grown;
-        c->n_cap = n_cap;
-    }
+    if (!TR_GROW(c->files, c->n_files + 1, &c->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %zu files", c->n_files + 1);
     struct tr_ckpt_file *f = &c->files[c->n_files];
     *f = (struct tr_ckpt_file){ strdup(name), bytes, hash };
     if (!f->name)

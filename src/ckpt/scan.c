@@ -235,14 +235,8 @@ static int newest_first(const void *a, const void *b)
 
 static enum tr_status add_step(struct tr_ckpt_steps *s, int64_t step)
 {
-    if (s->n == s->n_cap) {
-        size_t n_cap = s->n_cap ? s->n_cap * 2 : 64;
-        int64_t *grown = realloc(s->p, n_cap * sizeof *grown);
-        if (!grown)
-            return tr_fail(TR_NOMEM, "no memory for %zu checkpoints", n_cap);
-        s->p = grown;
-        s->n_cap = n_cap;
-    }
+    if (!TR_GROW(s->p, s->n + 1, &s->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %zu checkpoints", s->n + 1);
     s->p[s->n++] = step;
     return TR_OK;
 }

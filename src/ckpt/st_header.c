@@ -305,15 +305,10 @@ static enum tr_status metadata(struct cursor *c, struct tr_st_header *h)
         return TR_OK;
     size_t n_cap = 0;
     do {
-        if (h->n_metadata == n_cap) {
-            n_cap = n_cap ? n_cap * 2 : 16;
-            if (n_cap > MAX_METADATA)
-                return bad(c, "more than 4096 metadata pairs");
-            struct tr_st_pair *grown = realloc(h->metadata, n_cap * sizeof *grown);
-            if (!grown)
-                return tr_fail(TR_NOMEM, "no memory for %zu metadata pairs", n_cap);
-            h->metadata = grown;
-        }
+        if (h->n_metadata == MAX_METADATA)
+            return bad(c, "more than 4096 metadata pairs");
+        if (!TR_GROW(h->metadata, h->n_metadata + 1, &n_cap))
+            return tr_fail(TR_NOMEM, "no memory for %zu metadata pairs", h->n_metadata + 1);
         char *key, *value;
         TR_TRY(string(c, &key));
         TR_TRY(expect(c, ':'));

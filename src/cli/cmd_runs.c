@@ -79,14 +79,8 @@ static enum tr_status add_run(struct run_list *l, const char *path)
 {
     if (l->n == RUNS_MAX)
         return tr_fail(TR_USAGE, "more than %d runs; name a directory further down", RUNS_MAX);
-    if (l->n == l->n_cap) {
-        size_t n_cap = l->n_cap ? 2 * l->n_cap : 16;
-        struct run_row *row = realloc(l->row, n_cap * sizeof *row);
-        if (!row)
-            return tr_fail(TR_NOMEM, "no memory for %zu runs", n_cap);
-        l->row = row;
-        l->n_cap = n_cap;
-    }
+    if (!TR_GROW(l->row, l->n + 1, &l->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %zu runs", l->n + 1);
     struct run_row *r = &l->row[l->n];
     *r = (struct run_row){ .path = strdup(path) };
     if (!r->path)

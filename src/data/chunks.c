@@ -23,15 +23,10 @@ bool tr_chunks_is_full(const struct tr_chunks *c)
 
 static enum tr_status add_task(struct tr_chunks *c, size_t begin, size_t end)
 {
-    if (c->n_tasks == c->n_tasks_cap) {
-        size_t cap = c->n_tasks_cap * 2 + 16;
-        struct tr_chunk *p = realloc(c->tasks, cap * sizeof *p);
-        if (!p)
-            return tr_fail(TR_NOMEM, "no memory for a batch of text");
-        memset(p + c->n_tasks_cap, 0, (cap - c->n_tasks_cap) * sizeof *p);
-        c->tasks = p;
-        c->n_tasks_cap = cap;
-    }
+    size_t n_was = c->n_tasks_cap;
+    if (!TR_GROW(c->tasks, c->n_tasks + 1, &c->n_tasks_cap))
+        return tr_fail(TR_NOMEM, "no memory for a batch of text");
+    memset(c->tasks + n_was, 0, (c->n_tasks_cap - n_was) * sizeof *c->tasks);
     struct tr_chunk *t = &c->tasks[c->n_tasks++];
     t->begin = begin;
     t->end = end;

@@ -29,14 +29,8 @@ static enum tr_status add(struct tr_dataset_files *f, const char *path)
 {
     if (f->n == MAX_FILES)
         return tr_fail(TR_USAGE, "%s: the directory holds over %d files", path, MAX_FILES);
-    if (f->n == f->n_cap) {
-        size_t cap = f->n_cap * 2 + 16;
-        char **p = realloc(f->p, cap * sizeof *p);
-        if (!p)
-            return tr_fail(TR_NOMEM, "no memory for %zu data files", cap);
-        f->p = p;
-        f->n_cap = cap;
-    }
+    if (!TR_GROW(f->p, f->n + 1, &f->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %zu data files", f->n + 1);
     f->p[f->n] = strdup(path);
     if (!f->p[f->n])
         return tr_fail(TR_NOMEM, "no memory for a data path");

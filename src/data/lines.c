@@ -33,15 +33,10 @@ static enum tr_status no_memory(void)
 
 static enum tr_status add_task(struct tr_lines *l)
 {
-    if (l->n_tasks == l->n_tasks_cap) {
-        size_t cap = l->n_tasks_cap * 2 + 16;
-        struct tr_line_task *p = realloc(l->tasks, cap * sizeof *p);
-        if (!p)
-            return no_memory();
-        memset(p + l->n_tasks_cap, 0, (cap - l->n_tasks_cap) * sizeof *p);
-        l->tasks = p;
-        l->n_tasks_cap = cap;
-    }
+    size_t n_was = l->n_tasks_cap;
+    if (!TR_GROW(l->tasks, l->n_tasks + 1, &l->n_tasks_cap))
+        return no_memory();
+    memset(l->tasks + n_was, 0, (l->n_tasks_cap - n_was) * sizeof *l->tasks);
     l->tasks[l->n_tasks].first = l->tasks[l->n_tasks].end = l->n_rows;
     l->n_tasks++;
     return TR_OK;
@@ -50,14 +45,8 @@ static enum tr_status add_task(struct tr_lines *l)
 enum tr_status tr_lines_add(struct tr_lines *l, const char *line, size_t n, int64_t number, const char *why)
 {
     enum tr_status st = TR_OK;
-    if (l->n_rows == l->n_rows_cap) {
-        size_t cap = l->n_rows_cap * 2 + 256;
-        struct tr_line_row *p = realloc(l->rows, cap * sizeof *p);
-        if (!p)
-            return no_memory();
-        l->rows = p;
-        l->n_rows_cap = cap;
-    }
+    if (!TR_GROW(l->rows, l->n_rows + 1, &l->n_rows_cap))
+        return no_memory();
     if (l->n_tasks == 0 || l->text.n - l->rows[l->tasks[l->n_tasks - 1].first].at >= TASK_BYTES)
         TR_TRY(add_task(l));
     struct tr_line_row row = { .at = l->text.n, .n = why ? 0 : n, .number = number, .why = why ? strdup(why) : NULL };

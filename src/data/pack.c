@@ -34,27 +34,17 @@ void tr_pack_release(struct tr_pack *p)
     *p = (struct tr_pack){ 0 };
 }
 
-/* Room for one more in *list, which holds n of cap. */
-static enum tr_status grow(void *list, uint64_t n, uint64_t *cap, size_t size)
+static enum tr_status fail_nomem(uint64_t n)
 {
-    if (n < *cap)
-        return TR_OK;
-    uint64_t more = *cap * 2 + 64;
-    void **at = list, *p = realloc(*at, (size_t)more * size);
-    if (!p)
-        return tr_fail(TR_NOMEM, "no memory for %" PRIu64 " rows of long documents", more);
-    *at = p;
-    *cap = more;
-    return TR_OK;
+    return tr_fail(TR_NOMEM, "no memory for %" PRIu64 " rows of long documents", n);
 }
 
 enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
 {
     if (chunk >= UINT32_MAX)
         return tr_fail(TR_USAGE, "document %" PRIu64 " has more than 2^32 rows; use packing stream", p->n_docs);
-    enum tr_status st = grow(&p->chunks, p->n_chunks, &p->n_chunks_cap, sizeof *p->chunks);
-    if (st != TR_OK)
-        return st;
+    if (!TR_GROW(p->chunks, (size_t)p->n_chunks + 1, &p->n_chunks_cap))
+        return fail_nomem(p->n_chunks + 1);
     p->chunks[p->n_chunks++] = (struct tr_pack_chunk){ (uint32_t)p->n_docs, (uint32_t)chunk };
     p->n_row_tokens += p->row_tokens;
     return TR_OK;
@@ -62,9 +52,8 @@ enum tr_status tr_pack_add_chunk(struct tr_pack *p, uint64_t chunk)
 
 enum tr_status tr_pack_add_kept(struct tr_pack *p, uint64_t n, uint64_t then)
 {
-    enum tr_status st = grow(&p->kept, p->n_kept, &p->n_kept_cap, sizeof *p->kept);
-    if (st != TR_OK)
-        return st;
+    if (!TR_GROW(p->kept, (size_t)p->n_kept + 1, &p->n_kept_cap))
+        return fail_nomem(p->n_kept + 1);
     p->kept[p->n_kept++] = (struct tr_pack_kept){ (uint32_t)p->n_docs, (uint32_t)n, then };
     return tr_pack_add_chunk(p, 0);
 }

@@ -24,12 +24,14 @@ struct tr_pack {
     struct tr_pack_chunk {
         uint32_t doc, chunk;
     } * chunks; /* the rows after the tail rows */
-    uint64_t n_chunks, n_chunks_cap;
+    uint64_t n_chunks;
+    size_t n_chunks_cap;
     struct tr_pack_kept {
         uint32_t doc, n; /* its tokens [0, n), then [then, then + T - n) */
         uint64_t then;
     } * kept; /* of truncated documents, in their order */
-    uint64_t n_kept, n_kept_cap;
+    uint64_t n_kept;
+    size_t n_kept_cap;
     uint64_t n_row_tokens; /* in all rows, padding not counted */
     uint32_t *tail;        /* of each document, until the pack is finished */
 };

@@ -36,15 +36,8 @@ struct tr_shard_writer {
 
 static enum tr_status bytes_reserve(struct bytes *b, size_t n_more)
 {
-    if (n_more <= b->n_cap - b->n)
-        return TR_OK;
-    size_t cap = b->n_cap * 2 + n_more + 4096;
-    unsigned char *p = realloc(b->p, cap);
-    if (!p)
-        return tr_fail(TR_NOMEM, "no memory for %zu bytes of shard index", cap);
-    b->p = p;
-    b->n_cap = cap;
-    return TR_OK;
+    size_t n = b->n + n_more;
+    return TR_GROW(b->p, n, &b->n_cap) ? TR_OK : tr_fail(TR_NOMEM, "no memory for %zu bytes of shard index", n);
 }
 
 static enum tr_status put(struct tr_shard_writer *w, const void *p, size_t n)

@@ -49,14 +49,8 @@ static enum tr_status add_file(struct tr_sources *s, const char *path)
     enum tr_status st = kind_of(path, &source);
     if (st != TR_OK)
         return st;
-    if (s->n == s->n_cap) {
-        size_t cap = s->n_cap * 2 + 16;
-        struct tr_source *p = realloc(s->p, cap * sizeof *p);
-        if (!p)
-            return tr_fail(TR_NOMEM, "no memory for %zu data files", cap);
-        s->p = p;
-        s->n_cap = cap;
-    }
+    if (!TR_GROW(s->p, s->n + 1, &s->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %zu data files", s->n + 1);
     source.path = strdup(path);
     if (!source.path)
         return tr_fail(TR_NOMEM, "no memory for a data path");

@@ -12,15 +12,9 @@ enum { DETECT_RECORDS = 100, SETTLED_S = 2 };
 
 enum tr_status tr_shard_list_add(struct tr_shard_list *l, struct tr_shard *s)
 {
-    if (l->n == l->n_cap) {
-        size_t cap = l->n_cap * 2 + 16;
-        struct tr_shard **p = realloc(l->p, cap * sizeof(struct tr_shard *));
-        if (!p) {
-            tr_shard_close(s);
-            return tr_fail(TR_NOMEM, "no memory for %zu token shards", cap);
-        }
-        l->p = p;
-        l->n_cap = cap;
+    if (!TR_GROW(l->p, l->n + 1, &l->n_cap)) {
+        tr_shard_close(s);
+        return tr_fail(TR_NOMEM, "no memory for %zu token shards", l->n + 1);
     }
     l->p[l->n++] = s;
     return TR_OK;

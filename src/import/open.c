@@ -62,15 +62,9 @@ void tr_import_add(struct tr_import *im, const struct tree *t, const struct leaf
                  tr_escape(set, shown, sizeof shown), other->file, other->line, other->key, other->set);
         item = (struct tr_import_item){ .verdict = TR_IMPORT_CANNOT, .line = leaf->line, .why = text };
     }
-    if (im->n_items == im->n_cap) {
-        size_t n_cap = im->n_cap != 0 ? 2 * im->n_cap : 64;
-        struct tr_import_item *grown = realloc(im->items, n_cap * sizeof *grown);
-        if (grown == NULL) {
-            im->is_nomem = true;
-            return;
-        }
-        im->items = grown;
-        im->n_cap = n_cap;
+    if (!TR_GROW(im->items, im->n_items + 1, &im->n_cap)) {
+        im->is_nomem = true;
+        return;
     }
     item.file = keep(im, t->path);
     item.key = keep(im, leaf->key);

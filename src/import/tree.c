@@ -75,14 +75,8 @@ static enum tr_status add_leaf(struct tree_reader *r, const struct leaf_place *a
         }
     if (t->n_leaves == LEAVES_MAX)
         return fail_at(t, at->line, "more than 16,384 values");
-    if (t->n_leaves == t->n_cap) {
-        size_t n_cap = t->n_cap != 0 ? 2 * t->n_cap : 64;
-        struct leaf *grown = realloc(t->leaves, n_cap * sizeof *grown);
-        if (grown == NULL)
-            return tr_fail(TR_NOMEM, "no memory for %s", t->path);
-        t->leaves = grown;
-        t->n_cap = n_cap;
-    }
+    if (!TR_GROW(t->leaves, t->n_leaves + 1, &t->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %s", t->path);
     leaf.path = keep_text(t, at->path);
     leaf.key = keep_text(t, at->key);
     leaf.line = at->line;

@@ -40,14 +40,8 @@ static bool is_skipped(const char *field)
 
 static struct tr_metric *add(struct tr_metrics *m)
 {
-    if (m->n == m->n_cap) {
-        size_t n_cap = m->n_cap ? 2 * m->n_cap : 64;
-        struct tr_metric *p = realloc(m->metric, n_cap * sizeof *p);
-        if (!p)
-            return NULL;
-        m->metric = p;
-        m->n_cap = n_cap;
-    }
+    if (!TR_GROW(m->metric, m->n + 1, &m->n_cap))
+        return NULL;
     return &m->metric[m->n++];
 }
 
@@ -96,14 +90,8 @@ static bool add_norms(struct tr_metrics *m, const cJSON *norms)
         if (!cJSON_IsNumber(x))
             continue;
         ok = add_number(m, "grad_norm", x->string, x->valuedouble);
-        if (m->n_norms == m->n_norms_cap) {
-            size_t n_cap = m->n_norms_cap ? 2 * m->n_norms_cap : 256;
-            double *p = realloc(m->norm, n_cap * sizeof *p);
-            if (!p)
-                return false;
-            m->norm = p;
-            m->n_norms_cap = n_cap;
-        }
+        if (!TR_GROW(m->norm, m->n_norms + 1, &m->n_norms_cap))
+            return false;
         m->norm[m->n_norms++] = x->valuedouble;
     }
     return ok;

@@ -73,14 +73,8 @@ static struct prom_sample *sample_of(struct prometheus *p, int family, const cha
     }
     if (family < 0 || p->n == N_SAMPLES_MAX)
         return NULL;
-    if (p->n == p->n_cap) {
-        size_t n_cap = p->n_cap ? 2 * p->n_cap : 64;
-        struct prom_sample *grown = realloc(p->sample, n_cap * sizeof *grown);
-        if (!grown)
-            return NULL;
-        p->sample = grown;
-        p->n_cap = n_cap;
-    }
+    if (!TR_GROW(p->sample, p->n + 1, &p->n_cap))
+        return NULL;
     char *copy = strdup(labels);
     if (!copy)
         return NULL;

@@ -34,27 +34,17 @@ bool tr_action_runs(enum tr_action_kind kind, enum tr_phase phase)
     }
 }
 
-/* Room for one more element of `size` bytes. */
-static bool grow(void **mem, int n, int *cap, size_t size, enum tr_status *st)
+static void fail_nomem(struct tr_emit *e)
 {
-    if (n < *cap)
-        return true;
-    int more = *cap ? 2 * *cap : 256;
-    void *p = realloc(*mem, (size_t)more * size);
-    if (!p) {
-        *st = tr_fail(TR_NOMEM, "schedule: out of memory");
-        return false;
-    }
-    *mem = p;
-    *cap = more;
-    return true;
+    e->st = tr_fail(TR_NOMEM, "schedule: out of memory");
 }
 
 void tr_emit_begin(struct tr_emit *e, const struct tr_compiled *c, struct tr_schedule *s)
 {
     *e = (struct tr_emit){ .c = c, .s = s, .from = s->action, .n_from = s->n_actions };
     s->action = NULL;
-    s->n_actions = s->n_actions_cap = 0;
+    s->n_actions = 0;
+    s->n_actions_cap = 0;
 }
 
 enum tr_status tr_emit_end(struct tr_emit *e)
@@ -67,8 +57,10 @@ enum tr_status tr_emit_end(struct tr_emit *e)
 struct tr_action *tr_emit(struct tr_emit *e, const struct tr_action *a)
 {
     struct tr_schedule *s = e->s;
-    if (!grow((void **)&s->action, s->n_actions, &s->n_actions_cap, sizeof *s->action, &e->st))
+    if (!TR_GROW(s->action, (size_t)s->n_actions + 1, &s->n_actions_cap)) {
+        fail_nomem(e);
         return &e->nowhere;
+    }
     s->action[s->n_actions] = *a;
     return &s->action[s->n_actions++];
 }
@@ -84,8 +76,10 @@ struct tr_action *tr_emit_new(struct tr_emit *e, enum tr_action_kind kind, enum 
 int tr_slot_add(struct tr_emit *e, enum tr_region region, int bucket, size_t bytes)
 {
     struct tr_schedule *s = e->s;
-    if (!grow((void **)&s->buffer, s->n_buffers, &s->n_buffers_cap, sizeof *s->buffer, &e->st))
+    if (!TR_GROW(s->buffer, (size_t)s->n_buffers + 1, &s->n_buffers_cap)) {
+        fail_nomem(e);
         return 0;
+    }
     s->buffer[s->n_buffers] = (struct tr_buffer){ .region = region, .bucket = bucket, .bytes = bytes };
     return s->n_buffers++;
 }
@@ -121,8 +115,10 @@ void tr_use_free(struct tr_action *a, int buffer)
 void tr_wait_add(struct tr_emit *e, struct tr_action *a, int action, int lag)
 {
     struct tr_schedule *s = e->s;
-    if (!grow((void **)&s->wait, s->n_waits, &s->n_waits_cap, sizeof *s->wait, &e->st))
+    if (!TR_GROW(s->wait, (size_t)s->n_waits + 1, &s->n_waits_cap)) {
+        fail_nomem(e);
         return;
+    }
     a->first_wait = a->n_waits ? a->first_wait : s->n_waits;
     TR_BUG_ON(a->first_wait + a->n_waits != s->n_waits);
     s->wait[s->n_waits++] = (struct tr_wait){ .action = action, .lag = (uint8_t)lag };

@@ -13,7 +13,8 @@ struct sim_block {
 };
 struct sim {
     struct sim_block *live; /* sorted by offset */
-    int n_live, n_cap;
+    int n_live;
+    size_t n_cap;
     size_t peak;
     enum tr_status failed;
 };
@@ -25,15 +26,9 @@ static size_t sim_alloc(struct sim *s, size_t bytes)
     bytes = tr_round_up(bytes ? bytes : 1, TR_ALIGN);
     for (; i < s->n_live && s->live[i].offset - at < bytes; i++)
         at = s->live[i].offset + s->live[i].bytes;
-    if (s->n_live == s->n_cap) {
-        int cap = s->n_cap ? 2 * s->n_cap : 64;
-        struct sim_block *mem = realloc(s->live, (size_t)cap * sizeof *mem);
-        if (!mem) {
-            s->failed = tr_fail(TR_NOMEM, "memory planning: out of memory");
-            return 0;
-        }
-        s->live = mem;
-        s->n_cap = cap;
+    if (!TR_GROW(s->live, (size_t)s->n_live + 1, &s->n_cap)) {
+        s->failed = tr_fail(TR_NOMEM, "memory planning: out of memory");
+        return 0;
     }
     memmove(&s->live[i + 1], &s->live[i], (size_t)(s->n_live - i) * sizeof *s->live);
     s->live[i] = (struct sim_block){ at, bytes };

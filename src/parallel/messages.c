@@ -17,14 +17,8 @@ void tr_pipe_steps_release(struct tr_pipe_steps *s)
 
 static enum tr_status add(struct tr_pipe_steps *s, enum tr_step_kind kind, int slot, int peer)
 {
-    if (s->n == s->n_cap) {
-        int cap = s->n_cap ? 2 * s->n_cap : 64;
-        struct tr_pipe_step *mem = realloc(s->step, (size_t)cap * sizeof *mem);
-        if (!mem)
-            return tr_fail(TR_NOMEM, "pipeline messages: out of memory");
-        s->step = mem;
-        s->n_cap = cap;
-    }
+    if (!TR_GROW(s->step, (size_t)s->n + 1, &s->n_cap))
+        return tr_fail(TR_NOMEM, "pipeline messages: out of memory");
     s->step[s->n++] = (struct tr_pipe_step){ .kind = kind, .slot = slot, .peer = peer };
     return TR_OK;
 }

@@ -127,7 +127,8 @@ struct tr_bucket_offsets {
 struct tr_memory_map {
     size_t bytes[TR_A_COUNT];
     struct tr_slice *slice; /* every byte of every arena, by arena and offset */
-    int n_slices, n_slices_cap;
+    int n_slices;
+    size_t n_slices_cap;
     struct tr_bucket_offsets *bucket; /* by bucket */
     size_t constant[TR_C_COUNT];      /* params arena */
     /* grads arena: a reduced shard before it is added (zero 2 and 3); in_order: one part from every rank */

@@ -70,7 +70,8 @@ struct tr_pipe_step {
 };
 struct tr_pipe_steps {
     struct tr_pipe_step *step;
-    int n, n_cap;
+    int n;
+    size_t n_cap;
 };
 /* The steps of one rank: its slots, receives posted one slot ahead of need, sends posted when the result exists, and
  * waits where the result is needed. At most `window` sends to one peer are under way at once. */

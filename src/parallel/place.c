@@ -23,14 +23,8 @@ static size_t slice(struct tr_memory_map *m, enum tr_arena_id arena, size_t byte
     size_t at = m->bytes[arena];
     if (bytes == 0)
         return at;
-    if (m->n_slices == m->n_slices_cap) {
-        int cap = m->n_slices_cap ? 2 * m->n_slices_cap : 256;
-        struct tr_slice *mem = realloc(m->slice, (size_t)cap * sizeof *mem);
-        if (!mem)
-            return SIZE_MAX;
-        m->slice = mem;
-        m->n_slices_cap = cap;
-    }
+    if (!TR_GROW(m->slice, (size_t)m->n_slices + 1, &m->n_slices_cap))
+        return SIZE_MAX;
     struct tr_slice *s = &m->slice[m->n_slices++];
     *s = (struct tr_slice){ .arena = arena, .offset = at, .bytes = tr_round_up(bytes, TR_ALIGN) };
     (void)tr_format(s->name, sizeof s->name, "%s%.80s", what, name);

@@ -139,11 +139,12 @@ struct tr_schedule {
     int n_programs;
     int *program_of; /* by segment */
     struct tr_action *action;
-    int n_actions, n_actions_cap, n_messages;
+    int n_actions, n_messages;
     struct tr_buffer *buffer;
-    int n_buffers, n_buffers_cap;
+    int n_buffers;
     struct tr_wait *wait;
-    int n_waits, n_waits_cap;
+    int n_waits;
+    size_t n_actions_cap, n_buffers_cap, n_waits_cap;
     int part_first[TR_STEP_PARTS + 1];
     size_t region_bytes[TR_BUF_SLOTS]; /* peaks of the regions of slots */
     size_t work_bytes;

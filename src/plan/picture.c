@@ -27,7 +27,8 @@ struct picture_span {
 
 struct timeline {
     struct picture_span *span;
-    int n, n_cap, n_ranks, n_micro;
+    int n, n_ranks, n_micro;
+    size_t n_cap;
     double all_micro, end;
 };
 
@@ -35,14 +36,8 @@ static enum tr_status add_span(struct timeline *t, struct picture_span s)
 {
     if (s.end <= s.begin)
         return TR_OK;
-    if (t->n == t->n_cap) {
-        int cap = t->n_cap ? 2 * t->n_cap : 1024;
-        struct picture_span *more = realloc(t->span, (size_t)cap * sizeof *more);
-        if (!more)
-            return tr_fail(TR_NOMEM, "timeline: out of memory");
-        t->span = more;
-        t->n_cap = cap;
-    }
+    if (!TR_GROW(t->span, (size_t)t->n + 1, &t->n_cap))
+        return tr_fail(TR_NOMEM, "timeline: out of memory");
     t->span[t->n++] = s;
     t->end = fmax(t->end, s.end);
     return TR_OK;

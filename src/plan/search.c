@@ -212,14 +212,8 @@ struct round {
 
 static enum tr_status keep_candidate(struct round *r, const struct tr_forecast_query *a, double bound)
 {
-    if (r->n == r->n_cap) {
-        size_t cap = r->n_cap ? 2 * r->n_cap : 4096;
-        struct candidate *more = realloc(r->all, cap * sizeof *more);
-        if (!more)
-            return tr_fail(TR_NOMEM, "search: out of memory");
-        r->all = more;
-        r->n_cap = cap;
-    }
+    if (!TR_GROW(r->all, r->n + 1, &r->n_cap))
+        return tr_fail(TR_NOMEM, "search: out of memory");
     r->all[r->n++] = (struct candidate){ *a, bound };
     return TR_OK;
 }

@@ -50,9 +50,9 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
     if (!q)
         return tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
     *q = *p;
-    q->n_values_cap = p->n_values ? p->n_values : 1;
-    q->n_nodes_cap = p->n_nodes ? p->n_nodes : 1;
-    q->n_params_cap = p->n_params ? p->n_params : 1;
+    q->n_values_cap = (size_t)tr_max64(p->n_values, 1);
+    q->n_nodes_cap = (size_t)tr_max64(p->n_nodes, 1);
+    q->n_params_cap = (size_t)tr_max64(p->n_params, 1);
     q->value = NULL;
     q->node = NULL;
     q->param = NULL;
@@ -67,21 +67,12 @@ enum tr_status tr_program_copy(const struct tr_program *p, struct tr_program **o
 }
 
 /* Makes room for one more element. On failure the caller writes into the last element instead, which does no harm. */
-static bool grow(struct tr_program *p, void *array, int n, int *cap, size_t size)
+static bool grow(struct tr_program *p, void *array, int n, size_t *n_cap, size_t size)
 {
-    if (n < *cap)
-        return true;
-    int want = *cap * 2;
-    void *old, *mem;
-    memcpy(&old, array, sizeof old);
-    mem = realloc(old, (size_t)want * size);
-    if (!mem) {
+    bool ok = tr_grow(array, size, (size_t)n + 1, n_cap);
+    if (!ok)
         p->failed = tr_fail(TR_NOMEM, "program %s: out of memory", p->name);
-        return false;
-    }
-    memcpy(array, &mem, sizeof mem);
-    *cap = want;
-    return true;
+    return ok;
 }
 
 tr_val tr_value_add(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,

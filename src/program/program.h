@@ -98,11 +98,12 @@ struct tr_local_param {
 struct tr_program {
     char name[32]; /* "embed", "block", "head" */
     struct tr_value *value;
-    int n_values, n_values_cap;
+    int n_values;
     struct tr_node *node; /* forward nodes first, then backward */
-    int n_nodes, n_nodes_cap;
+    int n_nodes;
     struct tr_local_param *param;
-    int n_params, n_params_cap;
+    int n_params;
+    size_t n_values_cap, n_nodes_cap, n_params_cap;
     tr_val in, out;                                    /* TR_NONE where the segment has none */
     tr_val dout, din;                                  /* after `grad` */
     size_t saved_bytes, split_saved_bytes, work_bytes; /* after `memory` */

@@ -169,14 +169,8 @@ static enum tr_status add_field(struct tr_table *t, struct tr_ar *a, size_t *i)
 {
     if (a->n_fields == AR_MAX_FIELDS)
         return tr_ar_damaged(t, "it has over 16,384 columns");
-    if (a->n_fields == a->n_fields_cap) {
-        size_t cap = a->n_fields_cap * 2 + 16;
-        struct tr_ar_field *p = realloc(a->fields, cap * sizeof *p);
-        if (!p)
-            return tr_table_fail(t, TR_NOMEM, "no memory for its columns");
-        a->fields = p;
-        a->n_fields_cap = cap;
-    }
+    if (!TR_GROW(a->fields, a->n_fields + 1, &a->n_fields_cap))
+        return tr_table_fail(t, TR_NOMEM, "no memory for its columns");
     *i = a->n_fields++;
     a->fields[*i] = (struct tr_ar_field){ 0 };
     return TR_OK;

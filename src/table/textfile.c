@@ -41,14 +41,8 @@ static enum tr_status make_room(struct tr_textfile *f, size_t n)
         f->end -= f->begin;
         f->begin = 0;
     }
-    if (f->n_cap - f->end >= n)
-        return TR_OK;
-    size_t cap = f->end + f->end / 2 + n;
-    char *p = realloc(f->buf, cap);
-    if (!p)
-        return tr_fail(TR_NOMEM, "%s: no memory for a line of %zu bytes", f->path, cap);
-    f->buf = p;
-    f->n_cap = cap;
+    if (!TR_GROW(f->buf, f->end + n, &f->n_cap))
+        return tr_fail(TR_NOMEM, "%s: no memory for a line of %zu bytes", f->path, f->end + n);
     return TR_OK;
 }
 

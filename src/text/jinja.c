@@ -16,14 +16,8 @@ void tr_jinja_spans_release(struct tr_jinja_spans *s)
 
 enum tr_status tr_jinja_spans_add(struct tr_jinja_spans *s, size_t begin, size_t end)
 {
-    if (s->n == s->n_cap) {
-        size_t n_cap = s->n_cap ? s->n_cap * 2 : 8;
-        struct tr_jinja_span *p = realloc(s->p, n_cap * sizeof *p);
-        if (!p)
-            return tr_fail(TR_NOMEM, "no memory for %zu spans", n_cap);
-        s->p = p;
-        s->n_cap = n_cap;
-    }
+    if (!TR_GROW(s->p, s->n + 1, &s->n_cap))
+        return tr_fail(TR_NOMEM, "no memory for %zu spans", s->n + 1);
     s->p[s->n++] = (struct tr_jinja_span){ begin, end };
     return TR_OK;
 }

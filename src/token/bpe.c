@@ -124,9 +124,9 @@ static enum tr_status merge_all(struct tr_tok_encoder *e, size_t n, size_t *n_ou
         *n_out = merge_short(&e->t->merges, e->symbols, n);
         return TR_OK;
     }
-    TR_TRY(tr_tok_encoder_grow((void **)&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
+    TR_TRY(tr_tok_encoder_grow(&e->links, &e->n_links_cap, 2 * n, sizeof *e->links));
     /* every merge removes one symbol and pushes at most two pairs */
-    TR_TRY(tr_tok_encoder_grow((void **)&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
+    TR_TRY(tr_tok_encoder_grow(&e->heap, &e->n_heap_cap, 3 * n, sizeof *e->heap));
     *n_out = merge_long(&e->t->merges, e->symbols, n, e->links, e->heap);
 out:
     return st;
@@ -228,7 +228,7 @@ enum tr_status tr_tok_bpe_word(struct tr_tok_encoder *e, const char *p, size_t n
         if (id >= 0)
             return tr_ids_add(out, id);
     }
-    TR_TRY(tr_tok_encoder_grow((void **)&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
+    TR_TRY(tr_tok_encoder_grow(&e->symbols, &e->n_symbols_cap, n * (1 + n_affixes) + 1, sizeof *e->symbols));
     k = t->is_raw ? symbols_of_bytes(t, p, n, e->symbols) : symbols_of_chars(e, p, n);
     TR_TRY(merge_all(e, k, &k));
     TR_TRY(tr_ids_reserve(out, k));

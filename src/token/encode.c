@@ -19,17 +19,9 @@ struct tr_tok_pool_list {
     struct tr_tok_encoder *first;
 };
 
-enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width)
+enum tr_status tr_tok_encoder_grow(void *p, size_t *n_cap, size_t n, size_t width)
 {
-    if (n <= *n_cap)
-        return TR_OK;
-    size_t cap = n + n / 2 + 64, bytes;
-    void *q = cap > n && tr_mul_size(cap, width, &bytes) ? realloc(*p, bytes) : NULL;
-    if (!q)
-        return tr_fail(TR_NOMEM, "no memory to encode a piece of %zu symbols", n);
-    *p = q;
-    *n_cap = cap;
-    return TR_OK;
+    return tr_grow(p, width, n, n_cap) ? TR_OK : tr_fail(TR_NOMEM, "no memory to encode a piece of %zu symbols", n);
 }
 
 enum tr_status tr_tok_work(size_t n_steps)

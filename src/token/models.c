@@ -73,11 +73,11 @@ enum tr_status tr_tok_unigram_word(struct tr_tok_encoder *e, const char *p, size
 {
     enum tr_status st = TR_OK;
     const struct tr_tokenizer *t = e->t;
-    TR_TRY(tr_tok_encoder_grow((void **)&e->path, &e->n_path_cap, n + 1, sizeof *e->path));
+    TR_TRY(tr_tok_encoder_grow(&e->path, &e->n_path_cap, n + 1, sizeof *e->path));
     struct tr_tok_path *path = e->path;
     TR_TRY(find_paths(t, p, n, path));
     size_t k = 0, begin = 0;
-    TR_TRY(tr_tok_encoder_grow((void **)&e->links, &e->n_links_cap, n + 1, sizeof *e->links));
+    TR_TRY(tr_tok_encoder_grow(&e->links, &e->n_links_cap, n + 1, sizeof *e->links));
     for (size_t end = n; end > 0; end = path[end].begin)
         e->links[k++] = (uint32_t)end;
     while (k > 0) {

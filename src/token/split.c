@@ -11,13 +11,7 @@
 
 enum tr_status tr_tok_spans_grow(struct tr_tok_spans *v)
 {
-    size_t cap = v->n_cap * 2 + 256;
-    struct tr_tok_span *p = realloc(v->p, cap * sizeof *p);
-    if (!p)
-        return tr_fail(TR_NOMEM, "no memory for %zu words", cap);
-    v->p = p;
-    v->n_cap = cap;
-    return TR_OK;
+    return TR_GROW(v->p, v->n + 1, &v->n_cap) ? TR_OK : tr_fail(TR_NOMEM, "no memory for %zu words", v->n + 1);
 }
 
 /* Matches and gaps of [s->begin, s->end), in order. */

@@ -152,7 +152,7 @@ struct tr_tok_encoder {
 enum { TR_TOK_WORK = 50 * 1000 * 1000, TR_TOK_WORK_BYTE = 100 };
 enum tr_status tr_tok_work(size_t n_steps); /* takes them */
 enum tr_status tr_ids_reserve(struct tr_ids *v, size_t n_more);
-enum tr_status tr_tok_encoder_grow(void **p, size_t *n_cap, size_t n, size_t width);
+enum tr_status tr_tok_encoder_grow(void *p, size_t *n_cap, size_t n, size_t width);
 
 /* Normalises the piece. *out points into the text or into the encoder. *at_start is cleared when leading text is
  * dropped. `is_first` false: the piece continues an earlier part, so nothing is put before it. */
