@@ -14,11 +14,7 @@ static tr_val new_value(struct tr_program *p, tr_val like, int64_t cols, const c
 
 static tr_val emit(struct tr_program *p, enum tr_opcode op, tr_val a, tr_val b, tr_val c, tr_val out)
 {
-    struct tr_node *n = tr_node_add(p, op, TR_FORWARD);
-    n->in[0] = a;
-    n->in[1] = b;
-    n->in[2] = c;
-    n->out[0] = out;
+    tr_node_put(p, op, TR_FORWARD, TR_VALS(a, b, c), TR_VALS(out), NULL);
     return out;
 }
 
@@ -27,27 +23,8 @@ static tr_val emit_scale(struct tr_program *p, tr_val x, double factor)
     if ((float)factor == 1.0f)
         return x;
     tr_val y = new_value(p, x, p->value[x].cols, "scaled");
-    (void)emit(p, TR_OP_SCALE, x, TR_NONE, TR_NONE, y);
-    p->node[p->n_nodes - 1].attr.scale = (float)factor;
+    tr_node_put(p, TR_OP_SCALE, TR_FORWARD, TR_VALS(x), TR_VALS(y), &(struct tr_attr){ .scale = (float)factor });
     return y;
-}
-
-/* The program's value of this kind and slot; makes it where there is none. */
-static tr_val input_value(struct tr_program *p, enum tr_value_kind kind, int slot, enum tr_dtype dtype, int64_t rows,
-                          int64_t cols, const char *name)
-{
-    for (tr_val v = 0; v < p->n_values; v++)
-        if (p->value[v].kind == kind && p->value[v].slot == slot)
-            return v;
-    tr_val v = tr_value_add(p, kind, dtype, rows, cols, name);
-    p->value[v].slot = slot;
-    p->value[v].dtype_is_fixed = true;
-    return v;
-}
-
-static tr_val batch_value(const struct adapting *x, struct tr_program *p, enum tr_batch_slot slot)
-{
-    return input_value(p, TR_V_BATCH, (int)slot, tr_batch_dtype(slot), x->m->n_tokens, 1, tr_batch_name(slot));
 }
 
 /* The number of a linear among those of its program, targets or not. */
@@ -61,14 +38,12 @@ static int linear_number(const struct tr_program *from, int node)
 
 static tr_val emit_dropout(const struct adapting *x, struct tr_program *p, tr_val in, int number)
 {
-    tr_val sample = batch_value(x, p, TR_B_SAMPLE), position = batch_value(x, p, TR_B_POSITIONS);
-    tr_val step = input_value(p, TR_V_STEP, 0, TR_F32, 1, TR_STEP_COUNT, "step");
+    tr_val sample = tr_value_batch(p, TR_B_SAMPLE, x->m->n_tokens);
+    tr_val position = tr_value_batch(p, TR_B_POSITIONS, x->m->n_tokens);
+    tr_val step = tr_value_given(p, TR_V_STEP, 0, TR_F32, 1, TR_STEP_COUNT, "step");
     tr_val y = new_value(p, in, p->value[in].cols, "dropout");
-    (void)emit(p, TR_OP_DROPOUT, in, sample, position, y);
-    struct tr_node *n = &p->node[p->n_nodes - 1];
-    n->in[3] = step;
-    n->attr.dropout_p = (float)x->a->dropout;
-    n->attr.key = (uint64_t)(FIRST_DROPOUT + number);
+    struct tr_attr attr = { .dropout_p = (float)x->a->dropout, .key = (uint64_t)(FIRST_DROPOUT + number) };
+    tr_node_put(p, TR_OP_DROPOUT, TR_FORWARD, TR_VALS(in, sample, position, step), TR_VALS(y), &attr);
     return y;
 }
 
@@ -99,15 +74,12 @@ static tr_val emit_base(struct tr_program *p, struct tr_node n, tr_val x, tr_val
 static tr_val emit_magnitude(struct tr_program *p, const struct site *s, const struct tr_node *n, tr_val x, tr_val bias,
                              tr_val out)
 {
-    tr_val squares = tr_value_add(p, TR_V_TEMP, TR_F32, 1, p->value[out].cols, "squares");
-    p->value[squares].dtype_is_fixed = p->value[squares].is_of_weights = true;
-    (void)emit(p, TR_OP_ROW_SQUARES, n->in[1], s->a, s->b, squares);
-    p->node[p->n_nodes - 1].in[3] = s->start_a;
-    p->node[p->n_nodes - 1].in[4] = s->start_b;
-    p->node[p->n_nodes - 1].attr.scale = (float)s->target->scale;
-    p->node[p->n_nodes - 1].attr.weight_is_in_out = n->attr.weight_is_in_out;
-    (void)emit(p, TR_OP_COL_SCALE, x, s->magnitude, squares, out);
-    p->node[p->n_nodes - 1].in[3] = bias;
+    tr_val squares = tr_value_fixed(p, TR_V_TEMP, TR_F32, 1, p->value[out].cols, "squares");
+    p->value[squares].is_of_weights = true;
+    struct tr_attr attr = { .scale = (float)s->target->scale, .weight_is_in_out = n->attr.weight_is_in_out };
+    tr_node_put(p, TR_OP_ROW_SQUARES, TR_FORWARD, TR_VALS(n->in[1], s->a, s->b, s->start_a, s->start_b),
+                TR_VALS(squares), &attr);
+    tr_node_put(p, TR_OP_COL_SCALE, TR_FORWARD, TR_VALS(x, s->magnitude, squares, bias), TR_VALS(out), NULL);
     return out;
 }
 

@@ -18,9 +18,7 @@ static tr_val temp(struct tr_build *b, int64_t cols, const char *name)
 
 static tr_val fixed_f32(struct tr_build *b, int64_t cols, const char *name)
 {
-    tr_val v = temp(b, cols, name);
-    b->p->value[v].dtype_is_fixed = true;
-    return v;
+    return tr_value_fixed(b->p, TR_V_TEMP, TR_F32, b->n_tokens, cols, name);
 }
 
 static int64_t cols_of(const struct tr_build *b, tr_val v)
@@ -30,34 +28,18 @@ static int64_t cols_of(const struct tr_build *b, tr_val v)
 
 static tr_val batch(struct tr_build *b, enum tr_batch_slot slot)
 {
-    if (b->batch[slot] == TR_NONE) {
-        tr_val v = tr_value_add(b->p, TR_V_BATCH, tr_batch_dtype(slot), b->n_tokens, 1, tr_batch_name(slot));
-        b->p->value[v].slot = (int32_t)slot;
-        b->p->value[v].dtype_is_fixed = true;
-        b->batch[slot] = v;
-    }
-    return b->batch[slot];
+    return tr_value_batch(b->p, slot, b->n_tokens);
 }
 
 static tr_val step_buffer(struct tr_build *b)
 {
-    if (b->step == TR_NONE) {
-        b->step = tr_value_add(b->p, TR_V_STEP, TR_F32, 1, TR_STEP_COUNT, "step");
-        b->p->value[b->step].dtype_is_fixed = true;
-    }
-    return b->step;
+    return tr_value_given(b->p, TR_V_STEP, 0, TR_F32, 1, TR_STEP_COUNT, "step");
 }
 
 static tr_val rope_table(struct tr_build *b, int slot)
 {
-    if (b->constant[slot] == TR_NONE) {
-        tr_val v = tr_value_add(b->p, TR_V_CONST, TR_F32, b->n_positions, b->hp->rope[slot].dim,
-                                slot == TR_C_ROPE ? "rope" : "rope_local");
-        b->p->value[v].slot = slot;
-        b->p->value[v].dtype_is_fixed = true;
-        b->constant[slot] = v;
-    }
-    return b->constant[slot];
+    return tr_value_given(b->p, TR_V_CONST, slot, TR_F32, b->n_positions, b->hp->rope[slot].dim,
+                          slot == TR_C_ROPE ? "rope" : "rope_local");
 }
 
 /* Returns the value of parameter <name><suffix>. std 0: the model's initializer_range. */
@@ -83,12 +65,17 @@ static tr_val param(struct tr_build *b, const char *name, const char *suffix, in
     return tr_param_add(p, &l);
 }
 
-static tr_val op1(struct tr_build *b, enum tr_opcode op, tr_val x, tr_val y, struct tr_attr attr)
+static struct tr_node *put(struct tr_build *b, enum tr_opcode op, struct tr_vals in, struct tr_vals out,
+                           const struct tr_attr *attr)
 {
-    struct tr_node *n = tr_node_add(b->p, op, TR_FORWARD);
-    n->in[0] = x;
-    n->out[0] = y;
-    n->attr = attr;
+    return tr_node_put(b->p, op, TR_FORWARD, in, out, attr);
+}
+
+/* An op of one input whose output has the same shape. */
+static tr_val op1(struct tr_build *b, enum tr_opcode op, tr_val x, const char *name, const struct tr_attr *attr)
+{
+    tr_val y = temp(b, cols_of(b, x), name);
+    put(b, op, TR_VALS(x), TR_VALS(y), attr);
     return y;
 }
 
@@ -96,12 +83,7 @@ tr_val tr_embed(struct tr_build *b, enum tr_batch_slot index, const char *name, 
 {
     tr_val i = batch(b, index), w = param(b, name, ".weight", 2, rows, b->hp->hidden, TR_INIT_NORMAL, 0);
     tr_val y = temp(b, b->hp->hidden, index == TR_B_TOKENS ? "embed" : "embed_pos");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_EMBED, TR_FORWARD);
-    n->in[0] = i;
-    n->in[1] = w;
-    n->out[0] = y;
-    n->attr.index_offset = index_offset;
-    n->attr.scale = 1.0f;
+    put(b, TR_OP_EMBED, TR_VALS(i, w), TR_VALS(y), &(struct tr_attr){ .index_offset = index_offset, .scale = 1.0f });
     return y;
 }
 
@@ -116,12 +98,7 @@ static tr_val linear(struct tr_build *b, tr_val x, const char *name, int64_t n_o
     if (has_bias)
         b->p->param[b->p->value[bias].slot].out_dim = is_in_out;
     tr_val y = temp(b, n_out, name);
-    struct tr_node *n = tr_node_add(b->p, TR_OP_LINEAR, TR_FORWARD);
-    n->in[0] = x;
-    n->in[1] = w;
-    n->in[2] = bias;
-    n->out[0] = y;
-    n->attr.weight_is_in_out = is_in_out;
+    put(b, TR_OP_LINEAR, TR_VALS(x, w, bias), TR_VALS(y), &(struct tr_attr){ .weight_is_in_out = is_in_out });
     return y;
 }
 
@@ -141,13 +118,7 @@ tr_val tr_layernorm(struct tr_build *b, tr_val x, const char *name)
     tr_val w = param(b, name, ".weight", 1, 1, d, TR_INIT_ONES, 0);
     tr_val bias = b->hp->norms_lack_bias ? TR_NONE : param(b, name, ".bias", 1, 1, d, TR_INIT_ZEROS, 0);
     tr_val y = temp(b, d, name), stats = fixed_f32(b, 2, "stats");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_LAYERNORM, TR_FORWARD);
-    n->in[0] = x;
-    n->in[1] = w;
-    n->in[2] = bias;
-    n->out[0] = y;
-    n->out[1] = stats;
-    n->attr.eps = (float)b->hp->norm_eps;
+    put(b, TR_OP_LAYERNORM, TR_VALS(x, w, bias), TR_VALS(y, stats), &(struct tr_attr){ .eps = (float)b->hp->norm_eps });
     return y;
 }
 
@@ -156,14 +127,10 @@ static tr_val rmsnorm(struct tr_build *b, tr_val x, const char *name, double wei
     int64_t d = cols_of(b, x);
     tr_val w = param(b, name, ".weight", 1, 1, group, weight_offset > 0 ? TR_INIT_ZEROS : TR_INIT_ONES, 0);
     tr_val y = temp(b, d, name), rstd = fixed_f32(b, d / group, "rstd");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_RMSNORM, TR_FORWARD);
-    n->in[0] = x;
-    n->in[1] = w;
-    n->out[0] = y;
-    n->out[1] = rstd;
-    n->attr = (struct tr_attr){ .eps = (float)b->hp->norm_eps,
-                                .weight_offset = (float)weight_offset,
-                                .group = (int32_t)group };
+    struct tr_attr attr = { .eps = (float)b->hp->norm_eps,
+                            .weight_offset = (float)weight_offset,
+                            .group = (int32_t)group };
+    put(b, TR_OP_RMSNORM, TR_VALS(x, w), TR_VALS(y, rstd), &attr);
     return y;
 }
 
@@ -184,13 +151,8 @@ tr_val tr_rope(struct tr_build *b, tr_val x)
         return x;
     tr_val pos = batch(b, TR_B_POSITIONS), table = rope_table(b, slot);
     tr_val y = temp(b, cols_of(b, x), "rope");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_ROPE, TR_FORWARD);
-    n->in[0] = x;
-    n->in[1] = pos;
-    n->in[2] = table;
-    n->out[0] = y;
-    n->attr.head_dim = (int32_t)b->hp->head_dim;
-    n->attr.is_interleaved = b->hp->rope[slot].is_interleaved;
+    struct tr_attr attr = { .head_dim = (int32_t)b->hp->head_dim, .is_interleaved = b->hp->rope[slot].is_interleaved };
+    put(b, TR_OP_ROPE, TR_VALS(x, pos, table), TR_VALS(y), &attr);
     return y;
 }
 
@@ -199,10 +161,10 @@ void tr_split_heads(struct tr_build *b, tr_val x, tr_val *q, tr_val *k, tr_val *
     const struct tr_hparams *hp = b->hp;
     int64_t n_q = hp->n_heads_q * hp->head_dim, n_kv = hp->n_heads_kv * hp->head_dim;
     TR_BUG_ON(cols_of(b, x) != n_q + 2 * n_kv);
-    tr_val y = op1(b, TR_OP_REGROUP, x, temp(b, cols_of(b, x), "qkv"),
-                   (struct tr_attr){ .n_heads_q = (int32_t)hp->n_heads_q,
-                                     .n_heads_kv = (int32_t)hp->n_heads_kv,
-                                     .head_dim = (int32_t)hp->head_dim });
+    tr_val y = op1(b, TR_OP_REGROUP, x, "qkv",
+                   &(struct tr_attr){ .n_heads_q = (int32_t)hp->n_heads_q,
+                                      .n_heads_kv = (int32_t)hp->n_heads_kv,
+                                      .head_dim = (int32_t)hp->head_dim });
     *v = tr_slice(b, y, n_q + n_kv, n_kv);
     *k = tr_slice(b, y, n_q, n_kv);
     *q = tr_slice(b, y, 0, n_q);
@@ -224,14 +186,7 @@ tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v)
     const struct tr_hparams *hp = b->hp;
     TR_BUG_ON(cols_of(b, q) != hp->n_heads_q * hp->head_dim || cols_of(b, k) != hp->n_heads_kv * hp->head_dim);
     tr_val begin = batch(b, TR_B_BEGIN), o = temp(b, cols_of(b, q), "attn"), lse = fixed_f32(b, hp->n_heads_q, "lse");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_ATTENTION, TR_FORWARD);
-    n->in[0] = q;
-    n->in[1] = k;
-    n->in[2] = v;
-    n->in[3] = begin;
-    n->out[0] = o;
-    n->out[1] = lse;
-    n->attr = (struct tr_attr){
+    struct tr_attr attr = {
         .n_heads_q = (int32_t)hp->n_heads_q,
         .n_heads_kv = (int32_t)hp->n_heads_kv,
         .head_dim = (int32_t)hp->head_dim,
@@ -240,6 +195,7 @@ tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v)
         .softcap = (float)hp->attn_softcap,
         .seq_len = b->sequence_length,
     };
+    struct tr_node *n = put(b, TR_OP_ATTENTION, TR_VALS(q, k, v, begin), TR_VALS(o, lse), &attr);
     if (hp->dropout_attn > 0)
         set_dropout(b, n, 4, hp->dropout_attn);
     return o;
@@ -247,17 +203,13 @@ tr_val tr_attention(struct tr_build *b, tr_val q, tr_val k, tr_val v)
 
 tr_val tr_act(struct tr_build *b, tr_val x)
 {
-    return op1(b, TR_OP_ACT, x, temp(b, cols_of(b, x), "act"), (struct tr_attr){ .act = b->hp->act });
+    return op1(b, TR_OP_ACT, x, "act", &(struct tr_attr){ .act = b->hp->act });
 }
 
 tr_val tr_glu(struct tr_build *b, tr_val g, tr_val u)
 {
     tr_val y = temp(b, cols_of(b, g), "glu");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_GLU, TR_FORWARD);
-    n->in[0] = g;
-    n->in[1] = u;
-    n->out[0] = y;
-    n->attr.act = b->hp->act;
+    put(b, TR_OP_GLU, TR_VALS(g, u), TR_VALS(y), &(struct tr_attr){ .act = b->hp->act });
     return y;
 }
 
@@ -265,10 +217,7 @@ tr_val tr_add(struct tr_build *b, tr_val x, tr_val y)
 {
     TR_BUG_ON(cols_of(b, x) != cols_of(b, y));
     tr_val z = temp(b, cols_of(b, x), "x");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_ADD, TR_FORWARD);
-    n->in[0] = x;
-    n->in[1] = y;
-    n->out[0] = z;
+    put(b, TR_OP_ADD, TR_VALS(x, y), TR_VALS(z), NULL);
     return z;
 }
 
@@ -276,7 +225,7 @@ tr_val tr_scale(struct tr_build *b, tr_val x, double factor)
 {
     if (factor == 1)
         return x;
-    return op1(b, TR_OP_SCALE, x, temp(b, cols_of(b, x), "scaled"), (struct tr_attr){ .scale = (float)factor });
+    return op1(b, TR_OP_SCALE, x, "scaled", &(struct tr_attr){ .scale = (float)factor });
 }
 
 tr_val tr_dropout(struct tr_build *b, tr_val x, double p)
@@ -284,10 +233,7 @@ tr_val tr_dropout(struct tr_build *b, tr_val x, double p)
     if (p <= 0)
         return x;
     tr_val y = temp(b, cols_of(b, x), "dropout");
-    struct tr_node *n = tr_node_add(b->p, TR_OP_DROPOUT, TR_FORWARD);
-    n->in[0] = x;
-    n->out[0] = y;
-    set_dropout(b, n, 1, p);
+    set_dropout(b, put(b, TR_OP_DROPOUT, TR_VALS(x), TR_VALS(y), NULL), 1, p);
     return y;
 }
 
@@ -301,11 +247,7 @@ static tr_val last_row(struct tr_build *b, tr_val x)
 {
     tr_val index = batch(b, TR_B_TARGETS), y = temp(b, cols_of(b, x), "last");
     b->p->value[index].rows = b->p->value[y].rows = 1;
-    struct tr_node *n = tr_node_add(b->p, TR_OP_EMBED, TR_FORWARD);
-    n->in[0] = index;
-    n->in[1] = x;
-    n->out[0] = y;
-    n->attr.scale = 1.0f;
+    put(b, TR_OP_EMBED, TR_VALS(index, x), TR_VALS(y), &(struct tr_attr){ .scale = 1.0f });
     return y;
 }
 
@@ -313,10 +255,8 @@ static void logits(struct tr_build *b, tr_val x, tr_val w)
 {
     tr_val row = b->wants_last ? last_row(b, x) : x, z = fixed_f32(b, b->hp->vocab, "logits");
     b->p->value[z].rows = b->p->value[row].rows;
-    struct tr_node *n = tr_node_add(b->p, TR_OP_LINEAR, TR_FORWARD);
-    n->in[0] = row;
-    n->in[1] = w;
-    n->out[0] = b->p->out = z;
+    put(b, TR_OP_LINEAR, TR_VALS(row, w), TR_VALS(z), NULL);
+    b->p->out = z;
 }
 
 /* What pairs of documents say, from the losses of their tokens. Evaluation gives the sums of documents as its output:
@@ -327,20 +267,9 @@ static tr_val pair_loss(struct tr_build *b, tr_val loss)
     tr_val weight = fixed_f32(b, 1, "weight");
     tr_val target = batch(b, TR_B_TARGETS), begin = batch(b, TR_B_BEGIN), ref = batch(b, TR_B_REF);
     tr_val position = batch(b, TR_B_POSITIONS), other = batch(b, TR_B_OTHER);
-    struct tr_node *n = tr_node_add(b->p, TR_OP_DOC_SUMS, TR_FORWARD);
-    n->in[0] = loss;
-    n->in[1] = target;
-    n->in[2] = begin;
-    n->in[3] = ref;
-    n->out[0] = sums;
-    n = tr_node_add(b->p, TR_OP_PAIR_LOSS, TR_FORWARD);
-    n->in[0] = sums;
-    n->in[1] = begin;
-    n->in[2] = position;
-    n->in[3] = other;
-    n->out[0] = parts;
-    n->out[1] = weight;
-    n->attr.pair = b->pair;
+    put(b, TR_OP_DOC_SUMS, TR_VALS(loss, target, begin, ref), TR_VALS(sums), NULL);
+    put(b, TR_OP_PAIR_LOSS, TR_VALS(sums, begin, position, other), TR_VALS(parts, weight),
+        &(struct tr_attr){ .pair = b->pair });
     if (b->gives_sums)
         b->p->out = sums;
     return parts;
@@ -354,16 +283,10 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
         return;
     }
     tr_val target = batch(b, TR_B_TARGETS), loss = fixed_f32(b, 1, "loss");
-    tr_val sum = tr_value_add(b->p, TR_V_LOSS, TR_F64, 1, b->pair.loss ? TR_METRICS : 1, "loss_sum");
-    b->p->value[sum].dtype_is_fixed = true;
+    tr_val sum = tr_value_fixed(b->p, TR_V_LOSS, TR_F64, 1, b->pair.loss ? TR_METRICS : 1, "loss_sum");
     tr_val step = step_buffer(b); /* the backward reads it */
-    struct tr_node *n = tr_node_add(b->p, TR_OP_HEAD_LOSS, TR_FORWARD);
-    n->in[0] = x;
-    n->in[1] = w;
-    n->in[3] = target;
-    n->in[4] = step;
-    n->out[0] = loss;
-    n->attr.scale = 1.0f;
-    n->attr.softcap = (float)b->hp->final_softcap;
-    op1(b, TR_OP_SUM, b->pair.loss ? pair_loss(b, loss) : loss, sum, (struct tr_attr){ 0 });
+    put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss),
+        &(struct tr_attr){ .scale = 1.0f, .softcap = (float)b->hp->final_softcap });
+    tr_val terms = b->pair.loss ? pair_loss(b, loss) : loss;
+    put(b, TR_OP_SUM, TR_VALS(terms), TR_VALS(sum), NULL);
 }

@@ -12,7 +12,6 @@ struct tr_build {
     bool wants_logits, wants_last, gives_sums;
     struct tr_pair_rule pair;
     int n_dropouts;
-    tr_val batch[TR_B_COUNT], constant[TR_C_COUNT], step; /* values made on first use */
 };
 
 /* config.c: reading of config.json, shared by the architectures' configure(). A size that the family has set before is

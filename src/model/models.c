@@ -53,12 +53,7 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .wants_logits = opt->wants_logits,
                           .wants_last = opt->wants_last,
                           .gives_sums = opt->gives_sums,
-                          .pair = opt->pair,
-                          .step = TR_NONE };
-    for (int i = 0; i < TR_B_COUNT; i++)
-        b.batch[i] = TR_NONE;
-    for (int i = 0; i < TR_C_COUNT; i++)
-        b.constant[i] = TR_NONE;
+                          .pair = opt->pair };
     enum tr_status st = tr_program_open(name, &b.p);
     if (st != TR_OK)
         return st;

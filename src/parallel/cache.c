@@ -10,18 +10,6 @@ static tr_val cache_value(struct tr_program *p, enum tr_value_kind kind, tr_val 
     return v;
 }
 
-/* A block without rope has no positions value yet. */
-static tr_val positions(struct tr_program *p, int64_t rows)
-{
-    for (int v = 0; v < p->n_values; v++)
-        if (p->value[v].kind == TR_V_BATCH && p->value[v].slot == TR_B_POSITIONS)
-            return v;
-    tr_val v = tr_value_add(p, TR_V_BATCH, tr_batch_dtype(TR_B_POSITIONS), rows, 1, tr_batch_name(TR_B_POSITIONS));
-    p->value[v].slot = TR_B_POSITIONS;
-    p->value[v].dtype_is_fixed = true;
-    return v;
-}
-
 enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx)
 {
     if (ctx->cache_rows == 0)
@@ -37,11 +25,10 @@ enum tr_status tr_pass_cache(struct tr_program *p, const struct tr_pass_ctx *ctx
         for (int k = 0; n.op == TR_OP_ATTENTION && k < 2; k++) {
             tr_val now = cache_value(p, TR_V_CACHE_NEW, n.in[1 + k], p->value[n.in[1 + k]].rows, k);
             cache[k] = cache_value(p, TR_V_CACHE, n.in[1 + k], ctx->cache_rows, k);
-            struct tr_node *put = tr_node_add(p, TR_OP_CAST, TR_FORWARD);
-            put->in[0] = n.in[1 + k];
-            put->out[0] = now;
+            tr_node_put(p, TR_OP_CAST, TR_FORWARD, TR_VALS(n.in[1 + k]), TR_VALS(now), NULL);
         }
-        tr_val position = n.op == TR_OP_ATTENTION ? positions(p, p->value[n.in[0]].rows) : TR_NONE;
+        /* a block without rope has no positions value yet */
+        tr_val position = n.op == TR_OP_ATTENTION ? tr_value_batch(p, TR_B_POSITIONS, p->value[n.in[0]].rows) : TR_NONE;
         struct tr_node *to = tr_node_add(p, n.op, n.phase);
         *to = n;
         to->attr.is_decoded = n.op == TR_OP_LINEAR;

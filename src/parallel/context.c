@@ -38,20 +38,18 @@ static tr_val whole_batch(struct context *c, tr_val v)
     if (v == TR_NONE || c->p->value[v].kind != TR_V_BATCH)
         return v;
     struct tr_value x = c->p->value[v];
-    tr_val out = tr_value_add(c->p, TR_V_BATCH, x.dtype, x.rows * c->size, x.cols, x.name);
+    tr_val out = tr_value_fixed(c->p, TR_V_BATCH, x.dtype, x.rows * c->size, x.cols, x.name);
     c->p->value[out].slot = x.slot;
-    c->p->value[out].dtype_is_fixed = c->p->value[out].is_whole = true;
+    c->p->value[out].is_whole = true;
     return out;
 }
 
 static void exchange(struct context *c, const struct tr_attr *a, int32_t n_heads, bool inverse, tr_val in, tr_val out)
 {
-    struct tr_node *n = tr_node_add(c->p, TR_OP_ALL_TO_ALL, TR_FORWARD);
-    n->in[0] = in;
-    n->out[0] = out;
-    n->attr = (struct tr_attr){
+    struct tr_attr attr = {
         .axis = TR_AXIS_CP, .n_heads_q = n_heads, .head_dim = a->head_dim, .seq_len = a->seq_len, .inverse = inverse
     };
+    tr_node_put(c->p, TR_OP_ALL_TO_ALL, TR_FORWARD, TR_VALS(in), TR_VALS(out), &attr);
 }
 
 /* All tokens of this rank's share of v's heads. */
@@ -115,10 +113,8 @@ static void apply_doc_sums(struct context *c, struct tr_node n)
     c->p->value[all].rows *= c->size;
     n.out[0] = tr_value_like(c->p, all, "sums.part");
     *tr_node_add(c->p, n.op, n.phase) = n;
-    struct tr_node *sum = tr_node_add(c->p, TR_OP_ALL_REDUCE, n.phase);
-    sum->in[0] = n.out[0];
-    sum->out[0] = all;
-    sum->attr.axis = TR_AXIS_CP;
+    tr_node_put(c->p, TR_OP_ALL_REDUCE, n.phase, TR_VALS(n.out[0]), TR_VALS(all),
+                &(struct tr_attr){ .axis = TR_AXIS_CP });
 }
 
 struct context_rule {

@@ -14,9 +14,7 @@ static tr_val add_value(struct tr_program *p, enum tr_value_kind kind, enum tr_d
 {
     char name[TR_NAME_MAX];
     (void)tr_format(name, sizeof name, "%s%.80s", what, of);
-    tr_val v = tr_value_add(p, kind, dtype, rows, cols, name);
-    p->value[v].dtype_is_fixed = true;
-    return v;
+    return tr_value_fixed(p, kind, dtype, rows, cols, name);
 }
 
 /* Emits the op that decodes a weight for a reader in this phase. is_turned: the weight is (in, out), and its grains are
@@ -31,10 +29,7 @@ static tr_val decode(struct tr_program *p, tr_val weight, enum tr_phase phase, b
     p->value[grains].slot = w.slot;
     tr_val out =
         add_value(p, TR_V_TEMP, w.dtype, is_turned ? w.cols : w.rows, is_turned ? w.rows : w.cols, "w_", w.name);
-    struct tr_node *n = tr_node_add(p, TR_OP_DEQUANT, phase);
-    n->in[0] = grains;
-    n->out[0] = out;
-    n->attr.packed = (int32_t)packed;
+    tr_node_put(p, TR_OP_DEQUANT, phase, TR_VALS(grains), TR_VALS(out), &(struct tr_attr){ .packed = (int32_t)packed });
     return out;
 }
 

@@ -29,9 +29,7 @@ static tr_val add_value(struct tr_program *p, enum tr_dtype dtype, int64_t rows,
 {
     char name[TR_NAME_MAX];
     (void)tr_format(name, sizeof name, "%s_%.80s", what, p->value[of].name);
-    tr_val v = tr_value_add(p, TR_V_TEMP, dtype, rows, cols, name);
-    p->value[v].dtype_is_fixed = true;
-    return v;
+    return tr_value_fixed(p, TR_V_TEMP, dtype, rows, cols, name);
 }
 
 static const struct quant *find(const struct fp8 *f, tr_val v)
@@ -55,11 +53,7 @@ static struct quant quant_of(struct fp8 *f, tr_val v, enum tr_phase phase)
     q.q = add_value(p, dtype, rows, cols, "q", v);
     q.qt = add_value(p, dtype, cols, rows, "qt", v);
     q.scale = add_value(p, TR_F32, 1, 1, "scale", v);
-    struct tr_node *n = tr_node_add(p, TR_OP_QUANT, phase);
-    n->in[0] = v;
-    n->out[0] = q.q;
-    n->out[1] = q.qt;
-    n->out[2] = q.scale;
+    struct tr_node *n = tr_node_put(p, TR_OP_QUANT, phase, TR_VALS(v), TR_VALS(q.q, q.qt, q.scale), NULL);
     if (f->has_history) {
         n->out[3] = add_value(p, TR_F32, 1, 2, "past", v);
         p->value[n->out[3]].kind = TR_V_AMAX;
@@ -78,11 +72,8 @@ static bool is_even(const struct tr_program *p, tr_val v)
 static void product(struct fp8 *f, const struct tr_node *old, tr_val a, tr_val scale_a, tr_val b, tr_val scale_b,
                     tr_val bias, tr_val addend)
 {
-    struct tr_node *n = tr_node_add(f->p, TR_OP_MATMUL8, old->phase);
-    const tr_val in[] = { a, scale_a, b, scale_b, bias, addend };
-    memcpy(n->in, in, sizeof in);
-    n->out[0] = old->out[0];
-    n->attr.is_gradient = old->phase != TR_FORWARD;
+    tr_node_put(f->p, TR_OP_MATMUL8, old->phase, TR_VALS(a, scale_a, b, scale_b, bias, addend), TR_VALS(old->out[0]),
+                &(struct tr_attr){ .is_gradient = old->phase != TR_FORWARD });
 }
 
 /* Is v a parameter of an adapter, or its gradient? */

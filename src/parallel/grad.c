@@ -91,10 +91,7 @@ static void finish(struct grads *g, tr_val v, tr_val got, tr_val addend)
 {
     if (addend != TR_NONE) {
         tr_val sum = like(g, v);
-        struct tr_node *n = tr_node_add(g->p, TR_OP_ADD, TR_BACKWARD_INPUT);
-        n->in[0] = addend;
-        n->in[1] = got;
-        n->out[0] = sum;
+        tr_node_put(g->p, TR_OP_ADD, TR_BACKWARD_INPUT, TR_VALS(addend, got), TR_VALS(sum), NULL);
         got = sum;
     }
     g->of[v] = got;
@@ -116,9 +113,8 @@ static tr_val param_grad(struct grads *g, tr_val v)
             return i;
     char name[TR_NAME_MAX];
     (void)tr_format(name, sizeof name, "d_%.80s", x.name);
-    tr_val out = tr_value_add(g->p, TR_V_GRAD, g->ctx->grad_dtype, x.rows, x.cols, name);
+    tr_val out = tr_value_fixed(g->p, TR_V_GRAD, g->ctx->grad_dtype, x.rows, x.cols, name);
     g->p->value[out].slot = x.slot;
-    g->p->value[out].dtype_is_fixed = true;
     return out;
 }
 
@@ -127,11 +123,7 @@ static void grad_embed(struct grads *g, const struct tr_node *f)
     tr_val dw = param_grad(g, f->in[1]);
     if (dw == TR_NONE)
         return;
-    struct tr_node *n = tr_node_add(g->p, TR_OP_EMBED_DW, TR_BACKWARD_WEIGHT);
-    n->in[0] = f->in[0];
-    n->in[1] = g->of[f->out[0]];
-    n->out[0] = dw;
-    n->attr = f->attr;
+    tr_node_put(g->p, TR_OP_EMBED_DW, TR_BACKWARD_WEIGHT, TR_VALS(f->in[0], g->of[f->out[0]]), TR_VALS(dw), &f->attr);
 }
 
 static void grad_linear(struct grads *g, const struct tr_node *f)
@@ -139,23 +131,13 @@ static void grad_linear(struct grads *g, const struct tr_node *f)
     tr_val dy = g->of[f->out[0]], addend;
     if (wants_grad(g, f->in[0])) {
         tr_val dx = begin(g, f->in[0], &addend);
-        struct tr_node *n = tr_node_add(g->p, TR_OP_LINEAR_DX, TR_BACKWARD_INPUT);
-        n->in[0] = dy;
-        n->in[1] = f->in[1];
-        n->in[2] = addend;
-        n->out[0] = dx;
-        n->attr = f->attr;
+        tr_node_put(g->p, TR_OP_LINEAR_DX, TR_BACKWARD_INPUT, TR_VALS(dy, f->in[1], addend), TR_VALS(dx), &f->attr);
         g->of[f->in[0]] = dx;
     }
     tr_val dw = param_grad(g, f->in[1]), bias = f->in[2] != TR_NONE ? f->in[2] : f->in[3], db = param_grad(g, bias);
     if (dw == TR_NONE && db == TR_NONE)
         return;
-    struct tr_node *n = tr_node_add(g->p, TR_OP_LINEAR_DW, TR_BACKWARD_WEIGHT);
-    n->in[0] = dy;
-    n->in[1] = f->in[0];
-    n->out[0] = dw;
-    n->out[1] = db;
-    n->attr = f->attr;
+    tr_node_put(g->p, TR_OP_LINEAR_DW, TR_BACKWARD_WEIGHT, TR_VALS(dy, f->in[0]), TR_VALS(dw, db), &f->attr);
 }
 
 static void grad_norm(struct grads *g, const struct tr_node *f)
@@ -166,19 +148,10 @@ static void grad_norm(struct grads *g, const struct tr_node *f)
     /* kernels write both or none, so a temporary takes the gradient of the frozen one */
     if (is_layer && (dw == TR_NONE) != (db == TR_NONE)) {
         tr_val *dropped = dw == TR_NONE ? &dw : &db;
-        *dropped = tr_value_add(g->p, TR_V_TEMP, g->ctx->grad_dtype, 1, g->p->value[f->in[1]].cols, "dropped");
-        g->p->value[*dropped].dtype_is_fixed = true;
+        *dropped = tr_value_fixed(g->p, TR_V_TEMP, g->ctx->grad_dtype, 1, g->p->value[f->in[1]].cols, "dropped");
     }
-    struct tr_node *n = tr_node_add(g->p, is_layer ? TR_OP_LAYERNORM_BWD : TR_OP_RMSNORM_BWD, TR_BACKWARD_INPUT);
-    n->in[0] = g->of[f->out[0]];
-    n->in[1] = f->in[0];
-    n->in[2] = f->in[1];
-    n->in[3] = f->out[1];
-    n->in[4] = addend;
-    n->out[0] = dx;
-    n->out[1] = dw;
-    n->out[2] = db;
-    n->attr = f->attr;
+    tr_node_put(g->p, is_layer ? TR_OP_LAYERNORM_BWD : TR_OP_RMSNORM_BWD, TR_BACKWARD_INPUT,
+                TR_VALS(g->of[f->out[0]], f->in[0], f->in[1], f->out[1], addend), TR_VALS(dx, dw, db), &f->attr);
     g->of[f->in[0]] = dx;
 }
 
@@ -202,17 +175,10 @@ static void grad_attention(struct grads *g, const struct tr_node *f)
     for (int i = 0; i < 3; i++)
         d[i] = begin(g, f->in[i], &addend[i]);
     bool is_ring = f->op == TR_OP_RING_ATTENTION;
-    struct tr_node *n = tr_node_add(g->p, is_ring ? TR_OP_RING_ATTENTION_BWD : TR_OP_ATTENTION_BWD, TR_BACKWARD_INPUT);
-    n->in[0] = g->of[f->out[0]];
-    for (int i = 0; i < 3; i++)
-        n->in[1 + i] = f->in[i];
-    n->in[4] = f->out[0];
-    n->in[5] = f->out[1];
-    for (int i = 3; i < 7; i++) /* begin, then sample, position and step when there is dropout */
-        n->in[3 + i] = f->in[i];
-    n->attr = f->attr;
-    for (int i = 0; i < 3; i++)
-        n->out[i] = d[i];
+    const tr_val *in = f->in; /* from 3 on: begin, then sample, position and step when there is dropout */
+    tr_node_put(g->p, is_ring ? TR_OP_RING_ATTENTION_BWD : TR_OP_ATTENTION_BWD, TR_BACKWARD_INPUT,
+                TR_VALS(g->of[f->out[0]], in[0], in[1], in[2], f->out[0], f->out[1], in[3], in[4], in[5], in[6]),
+                TR_VALS(d[0], d[1], d[2]), &f->attr);
     for (int i = 0; i < 3; i++)
         finish(g, f->in[i], d[i], addend[i]);
 }
@@ -220,11 +186,7 @@ static void grad_attention(struct grads *g, const struct tr_node *f)
 static void grad_act(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_ACT_BWD, TR_BACKWARD_INPUT);
-    n->in[0] = g->of[f->out[0]];
-    n->in[1] = f->in[0];
-    n->out[0] = dx;
-    n->attr = f->attr;
+    tr_node_put(g->p, TR_OP_ACT_BWD, TR_BACKWARD_INPUT, TR_VALS(g->of[f->out[0]], f->in[0]), TR_VALS(dx), &f->attr);
     finish(g, f->in[0], dx, addend);
 }
 
@@ -232,25 +194,16 @@ static void grad_col_scale(struct grads *g, const struct tr_node *f)
 {
     tr_val addend, dx = begin(g, f->in[0], &addend);
     tr_val bias = f->in[3] != TR_NONE ? f->in[3] : f->in[4], dm = param_grad(g, f->in[1]), db = param_grad(g, bias);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_COL_SCALE_BWD, TR_BACKWARD_INPUT);
-    n->in[0] = g->of[f->out[0]];
-    memcpy(n->in + 1, f->in, 3 * sizeof *n->in);
-    n->out[0] = dx;
-    n->out[1] = dm;
-    n->out[2] = db;
+    tr_node_put(g->p, TR_OP_COL_SCALE_BWD, TR_BACKWARD_INPUT, TR_VALS(g->of[f->out[0]], f->in[0], f->in[1], f->in[2]),
+                TR_VALS(dx, dm, db), NULL);
     finish(g, f->in[0], dx, addend);
 }
 
 static void grad_glu(struct grads *g, const struct tr_node *f)
 {
     tr_val add_g, add_u, dg = begin(g, f->in[0], &add_g), du = begin(g, f->in[1], &add_u);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_GLU_BWD, TR_BACKWARD_INPUT);
-    n->in[0] = g->of[f->out[0]];
-    n->in[1] = f->in[0];
-    n->in[2] = f->in[1];
-    n->out[0] = dg;
-    n->out[1] = du;
-    n->attr = f->attr;
+    tr_node_put(g->p, TR_OP_GLU_BWD, TR_BACKWARD_INPUT, TR_VALS(g->of[f->out[0]], f->in[0], f->in[1]), TR_VALS(dg, du),
+                &f->attr);
     finish(g, f->in[0], dg, add_g);
     finish(g, f->in[1], du, add_u);
 }
@@ -271,9 +224,7 @@ static void add_losses(struct grads *g, tr_val loss)
     for (int i = 0; i < g->p->n_values; i++)
         if (g->p->value[i].kind == TR_V_LOSS)
             sum = i;
-    struct tr_node *n = tr_node_add(g->p, TR_OP_SUM, TR_BACKWARD_INPUT);
-    n->in[0] = loss;
-    n->out[0] = sum;
+    tr_node_put(g->p, TR_OP_SUM, TR_BACKWARD_INPUT, TR_VALS(loss), TR_VALS(sum), NULL);
 }
 
 /* The gradient of a value that nothing else reads. */
@@ -295,13 +246,9 @@ static void add_head_grad(struct grads *g, const struct tr_node *f, const struct
 {
     tr_val addend, dx = begin(g, h->in[0], &addend), dw = param_grad(g, h->in[1]), db = param_grad(g, h->in[2]);
     TR_BUG_ON(addend != TR_NONE);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_GRAD, TR_BACKWARD_INPUT);
-    memcpy(n->in, h->in, 5 * sizeof *n->in);
-    n->in[5] = h->lse;
-    n->in[6] = h->logits;
-    n->out[0] = dx;
-    n->out[1] = dw;
-    n->out[2] = db;
+    struct tr_node *n = tr_node_put(g->p, TR_OP_HEAD_GRAD, TR_BACKWARD_INPUT,
+                                    TR_VALS(h->in[0], h->in[1], h->in[2], h->in[3], h->in[4], h->lse, h->logits),
+                                    TR_VALS(dx, dw, db), &f->attr);
     if (h->u != TR_NONE) { /* an adapter of the head */
         n->in[7] = h->u;
         n->in[8] = h->b;
@@ -309,7 +256,6 @@ static void add_head_grad(struct grads *g, const struct tr_node *f, const struct
         n->out[4] = param_grad(g, h->b);
     }
     n->in[TR_HEAD_WEIGHT] = h->weight;
-    n->attr = f->attr;
     g->of[h->in[0]] = dx;
 }
 
@@ -324,17 +270,12 @@ static void grad_head(struct grads *g, const struct tr_node *f)
     tr_val addend, dx = begin(g, f->in[0], &addend);
     tr_val dw = param_grad(g, f->in[1]), db = param_grad(g, f->in[2]);
     TR_BUG_ON(addend != TR_NONE);
-    struct tr_node *n = tr_node_add(g->p, TR_OP_HEAD_LOSS_GRAD, TR_BACKWARD_INPUT);
-    memcpy(n->in, f->in, sizeof n->in);
-    n->out[0] = f->out[0];
-    n->out[1] = dx;
-    n->out[2] = dw;
-    n->out[3] = db;
+    struct tr_node *n = tr_node_put(g->p, TR_OP_HEAD_LOSS_GRAD, TR_BACKWARD_INPUT, (struct tr_vals){ f->in, TR_MAX_IN },
+                                    TR_VALS(f->out[0], dx, dw, db), &f->attr);
     if (f->in[5] != TR_NONE) { /* an adapter of the head */
         n->out[4] = fresh_of(g, f->in[5]);
         n->out[5] = param_grad(g, f->in[6]);
     }
-    n->attr = f->attr;
     g->of[f->in[0]] = dx;
     add_losses(g, f->out[0]);
 }
@@ -342,20 +283,12 @@ static void grad_head(struct grads *g, const struct tr_node *f)
 /* The loss of each token and what its gradient needs later: the stats of a vocabulary of which this rank holds all. */
 static tr_val add_loss_and_lse(struct tr_program *p, const struct tr_node *f, enum tr_phase phase)
 {
-    tr_val stats = tr_value_add(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, 2, "stats");
+    const tr_val *in = f->in;
+    tr_val stats = tr_value_fixed(p, TR_V_TEMP, TR_F32, p->value[f->out[0]].rows, 2, "stats");
     tr_val lse = tr_value_like(p, f->out[0], "lse");
-    p->value[stats].dtype_is_fixed = true;
-    struct tr_node *n = tr_node_add(p, TR_OP_HEAD_STATS, phase);
-    memcpy(n->in, f->in, 4 * sizeof *n->in);
-    n->in[4] = f->in[5];
-    n->in[5] = f->in[6];
-    n->out[0] = stats;
-    n->attr = f->attr;
-    n = tr_node_add(p, TR_OP_HEAD_COMBINE, phase);
-    n->in[0] = stats;
-    n->out[0] = f->out[0];
-    n->out[1] = lse;
-    n->attr = f->attr;
+    tr_node_put(p, TR_OP_HEAD_STATS, phase, TR_VALS(in[0], in[1], in[2], in[3], in[5], in[6]), TR_VALS(stats),
+                &f->attr);
+    tr_node_put(p, TR_OP_HEAD_COMBINE, phase, TR_VALS(stats), TR_VALS(f->out[0], lse), &f->attr);
     return lse;
 }
 
@@ -373,9 +306,8 @@ static void defer(struct grads *g, tr_val v)
         }
         if (f.op != TR_OP_HEAD_STATS)
             defer(g, f.in[0]);
-        struct tr_node *n = tr_node_add(g->p, f.op, TR_BACKWARD_INPUT);
-        *n = f;
-        n->phase = TR_BACKWARD_INPUT;
+        f.phase = TR_BACKWARD_INPUT;
+        *tr_node_add(g->p, f.op, f.phase) = f;
         return;
     }
 }
@@ -416,14 +348,10 @@ static void grad_collective(struct grads *g, const struct tr_node *f)
         return;
     }
     tr_val dx = begin(g, f->in[0], &addend);
-    struct tr_node *n = tr_node_add(g->p,
-                                    f->op == TR_OP_ALL_GATHER       ? TR_OP_REDUCE_SCATTER
-                                    : f->op == TR_OP_REDUCE_SCATTER ? TR_OP_ALL_GATHER
-                                                                    : TR_OP_ALL_REDUCE,
-                                    TR_BACKWARD_INPUT);
-    n->in[0] = dy;
-    n->out[0] = dx;
-    n->attr = f->attr;
+    enum tr_opcode op = f->op == TR_OP_ALL_GATHER       ? TR_OP_REDUCE_SCATTER
+                        : f->op == TR_OP_REDUCE_SCATTER ? TR_OP_ALL_GATHER
+                                                        : TR_OP_ALL_REDUCE;
+    tr_node_put(g->p, op, TR_BACKWARD_INPUT, TR_VALS(dy), TR_VALS(dx), &f->attr);
     finish(g, f->in[0], dx, addend);
 }
 

@@ -47,10 +47,7 @@ static void add(struct tensor *t, const struct tr_node *n)
 
 static void add_collective(struct tensor *t, enum tr_opcode op, tr_val in, tr_val out)
 {
-    struct tr_node *n = tr_node_add(t->p, op, TR_FORWARD);
-    n->in[0] = in;
-    n->out[0] = out;
-    n->attr.axis = TR_AXIS_TP;
+    tr_node_put(t->p, op, TR_FORWARD, TR_VALS(in), TR_VALS(out), &(struct tr_attr){ .axis = TR_AXIS_TP });
 }
 
 /* A new value like v with another number of rows. */
@@ -132,10 +129,9 @@ static tr_val read(struct tensor *t, tr_val v, enum layout l)
         return t->now[v];
     if (t->rows[v] == TR_NONE) {
         int64_t rows = x.rows / t->size;
-        tr_val part = tr_value_add(t->p, TR_V_BATCH, x.dtype, rows, x.cols, x.name);
+        tr_val part = tr_value_fixed(t->p, TR_V_BATCH, x.dtype, rows, x.cols, x.name);
         value(t, part)->slot = x.slot;
         value(t, part)->row = t->rank * rows;
-        value(t, part)->dtype_is_fixed = true;
         t->rows[v] = part;
     }
     return t->rows[v];
@@ -338,41 +334,23 @@ static void apply_head(struct tensor *t, struct tr_node n)
     int64_t rows = value(t, x)->rows;
     struct tr_tp_shard c = shard_of(t, n.in[1]);
     TR_BUG_ON(!c.is_split);
-    for (int i = 0; i < 2; i++) {
-        parts[i] = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
-        value(t, parts[i])->dtype_is_fixed = true;
-    }
+    for (int i = 0; i < 2; i++)
+        parts[i] = tr_value_fixed(t->p, TR_V_TEMP, TR_F32, rows * (i ? t->size : 1), 2, i ? "stats.all" : "stats");
     tr_val logits = TR_NONE; /* kept from the forward to the gradient; recomputed where there are too many */
-    if (t->is_training && rows * c.rows <= KEPT_LOGITS) {
-        logits = tr_value_add(t->p, TR_V_TEMP, TR_F32, rows, c.rows, "logits");
-        value(t, logits)->dtype_is_fixed = true;
-    }
-    struct tr_node *stats = tr_node_add(t->p, TR_OP_HEAD_STATS, TR_FORWARD);
-    stats->in[0] = x;
-    memcpy(stats->in + 1, n.in + 1, 3 * sizeof *n.in);
-    if (n.in[5] != TR_NONE) { /* every rank has computed u, and has its own rows of B */
-        TR_BUG_ON(t->layout[n.in[5]] != SHARED);
-        stats->in[4] = t->now[n.in[5]];
-        stats->in[5] = n.in[6];
-    }
-    tr_val u = stats->in[4];
-    stats->out[0] = parts[0];
-    stats->out[1] = logits;
-    stats->attr = n.attr;
-    stats->attr.first = c.row.first;
+    if (t->is_training && rows * c.rows <= KEPT_LOGITS)
+        logits = tr_value_fixed(t->p, TR_V_TEMP, TR_F32, rows, c.rows, "logits");
+    /* every rank has computed u of an adapter, and has its own rows of B */
+    TR_BUG_ON(n.in[5] != TR_NONE && t->layout[n.in[5]] != SHARED);
+    tr_val u = n.in[5] == TR_NONE ? TR_NONE : t->now[n.in[5]], b = n.in[6];
+    n.attr.first = c.row.first;
+    tr_node_put(t->p, TR_OP_HEAD_STATS, TR_FORWARD, TR_VALS(x, n.in[1], n.in[2], n.in[3], u, b),
+                TR_VALS(parts[0], logits), &n.attr);
     add_collective(t, TR_OP_ALL_GATHER, parts[0], parts[1]);
     tr_val lse = tr_value_like(t->p, n.out[0], "lse");
-    struct tr_node *loss = tr_node_add(t->p, TR_OP_HEAD_COMBINE, TR_FORWARD);
-    loss->in[0] = parts[1];
-    loss->in[1] = x; /* inputs from here on are read by the gradient only */
-    memcpy(loss->in + 2, n.in + 1, 4 * sizeof *n.in);
-    loss->in[6] = logits;
-    loss->in[7] = u;
-    loss->in[8] = n.in[6];
-    loss->out[0] = n.out[0];
-    loss->out[1] = lse;
-    loss->attr = n.attr;
-    loss->attr.first = c.row.first;
+    /* inputs from x on are read by the gradient only */
+    tr_node_put(t->p, TR_OP_HEAD_COMBINE, TR_FORWARD,
+                TR_VALS(parts[1], x, n.in[1], n.in[2], n.in[3], n.in[4], logits, u, b), TR_VALS(n.out[0], lse),
+                &n.attr);
 }
 
 static void apply_sum(struct tensor *t, struct tr_node n)

@@ -86,6 +86,30 @@ tr_val tr_value_add(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype
     return p->n_values++;
 }
 
+tr_val tr_value_fixed(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
+                      const char *name)
+{
+    tr_val v = tr_value_add(p, kind, dtype, rows, cols, name);
+    p->value[v].dtype_is_fixed = true;
+    return v;
+}
+
+tr_val tr_value_given(struct tr_program *p, enum tr_value_kind kind, int slot, enum tr_dtype dtype, int64_t rows,
+                      int64_t cols, const char *name)
+{
+    for (tr_val v = 0; v < p->n_values; v++)
+        if (p->value[v].kind == kind && p->value[v].slot == slot)
+            return v;
+    tr_val v = tr_value_fixed(p, kind, dtype, rows, cols, name);
+    p->value[v].slot = slot;
+    return v;
+}
+
+tr_val tr_value_batch(struct tr_program *p, enum tr_batch_slot slot, int64_t rows)
+{
+    return tr_value_given(p, TR_V_BATCH, (int)slot, tr_batch_dtype(slot), rows, 1, tr_batch_name(slot));
+}
+
 tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t cols, const char *name)
 {
     struct tr_value b = p->value[base];
@@ -125,6 +149,18 @@ struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_pha
         n->in[i] = TR_NONE;
     for (int i = 0; i < TR_MAX_OUT; i++)
         n->out[i] = TR_NONE;
+    return n;
+}
+
+struct tr_node *tr_node_put(struct tr_program *p, enum tr_opcode op, enum tr_phase phase, struct tr_vals in,
+                            struct tr_vals out, const struct tr_attr *attr)
+{
+    struct tr_node *n = tr_node_add(p, op, phase);
+    TR_BUG_ON(in.n > TR_MAX_IN || out.n > TR_MAX_OUT);
+    memcpy(n->in, in.v, in.n * sizeof *n->in);
+    memcpy(n->out, out.v, out.n * sizeof *n->out);
+    if (attr)
+        n->attr = *attr;
     return n;
 }
 

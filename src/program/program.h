@@ -122,7 +122,24 @@ tr_val tr_value_view(struct tr_program *p, tr_val base, int64_t col, int64_t col
 tr_val tr_value_alias(struct tr_program *p, tr_val base, const char *name);
 /* A value like v (kind TEMP, same shape and dtype) with its own storage. */
 tr_val tr_value_like(struct tr_program *p, tr_val v, const char *name);
+/* A value whose dtype pass `precision` does not change. */
+tr_val tr_value_fixed(struct tr_program *p, enum tr_value_kind kind, enum tr_dtype dtype, int64_t rows, int64_t cols,
+                      const char *name);
+/* What the program is given in this slot (BATCH, CONST, STEP). The first call for a slot makes the value. */
+tr_val tr_value_given(struct tr_program *p, enum tr_value_kind kind, int slot, enum tr_dtype dtype, int64_t rows,
+                      int64_t cols, const char *name);
+tr_val tr_value_batch(struct tr_program *p, enum tr_batch_slot slot, int64_t rows);
 struct tr_node *tr_node_add(struct tr_program *p, enum tr_opcode op, enum tr_phase phase);
+/* Adds a node that reads and writes these values, each in the order of the op's slots: TR_VALS(x, w, bias). attr: or
+ * NULL. */
+struct tr_vals {
+    const tr_val *v;
+    size_t n;
+};
+#define TR_VALS(...)                                                                                                   \
+    ((struct tr_vals){ (const tr_val[]){ __VA_ARGS__ }, sizeof((const tr_val[]){ __VA_ARGS__ }) / sizeof(tr_val) })
+struct tr_node *tr_node_put(struct tr_program *p, enum tr_opcode op, enum tr_phase phase, struct tr_vals in,
+                            struct tr_vals out, const struct tr_attr *attr);
 /* Appends a parameter; returns its value. */
 tr_val tr_param_add(struct tr_program *p, const struct tr_local_param *l);
 tr_val tr_value_root(const struct tr_program *p, tr_val v);
