@@ -1,5 +1,6 @@
 /* Hash, clock, failpoints. */
 #include "base/base.h"
+#include <stdlib.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sched.h>
@@ -253,6 +254,28 @@ static void work_is_counted_inside_and_outside(void **state)
     assert_true(tr_work_of(7, 3, 5) == 22 && tr_work_of(7, 200, UINT64_MAX) < INT64_MAX);
 }
 
+static void a_growing_array_keeps_its_elements(void **state)
+{
+    (void)state;
+    int *p = NULL;
+    size_t n_cap = 0;
+    for (int i = 0; i < 1000; i++) {
+        assert_true(TR_GROW(p, (size_t)i + 1, &n_cap));
+        assert_true(n_cap > (size_t)i);
+        p[i] = i;
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(p[i], i);
+    assert_true(TR_GROW(p, 5000, &n_cap)); /* more than twice as many at once */
+    assert_true(n_cap >= 5000);
+    const int *old = p;
+    size_t old_cap = n_cap;
+    assert_false(TR_GROW(p, SIZE_MAX / 2, &n_cap)); /* more bytes than a size_t counts */
+    assert_ptr_equal(p, old);
+    assert_int_equal(n_cap, old_cap);
+    free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +291,7 @@ int main(void)
         cmocka_unit_test(bad_specs_are_refused_and_arm_nothing),
         cmocka_unit_test(work_is_counted_inside_and_outside),
         cmocka_unit_test(a_slow_action_is_told_beside_the_p99_of_the_others),
+        cmocka_unit_test(a_growing_array_keeps_its_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
