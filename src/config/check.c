@@ -279,7 +279,10 @@ struct tr_pair_rule tr_config_pair(const struct tr_config *cfg)
                                   .beta = (float)beta,
                                   .label_smoothing = (float)cfg->label_smoothing,
                                   .gamma = (float)cfg->simpo_gamma,
-                                  .nll = (float)cfg->rpo_alpha };
+                                  .nll = (float)cfg->rpo_alpha,
+                                  .divergence = cfg->f_divergence_type,
+                                  .alpha = (float)cfg->f_alpha_divergence_coef,
+                                  .tau = (float)cfg->discopop_tau };
 }
 
 /* Does this loss read label_smoothing? */
@@ -289,11 +292,18 @@ static bool is_smoothed(enum tr_pair_loss loss)
            loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_SIMPO || loss == TR_PAIR_CPO;
 }
 
+/* Is it a function of the difference to a reference? Only there a divergence has a place. */
+static bool is_of_difference(enum tr_pair_loss loss)
+{
+    return loss == TR_PAIR_SIGMOID || loss == TR_PAIR_SIGMOID_NORM || loss == TR_PAIR_ROBUST ||
+           loss == TR_PAIR_EXO_PAIR || loss == TR_PAIR_HINGE || loss == TR_PAIR_IPO || loss == TR_PAIR_DISCOPOP;
+}
+
 static void check_preference(struct loader *l)
 {
-    static const char *const only[] = {
-        "loss_type", "beta", "label_smoothing", "simpo_gamma", "rpo_alpha", "ref_model"
-    };
+    static const char *const only[] = { "loss_type",   "beta",      "label_smoothing",   "simpo_gamma",
+                                        "rpo_alpha",   "ref_model", "f_divergence_type", "f_alpha_divergence_coef",
+                                        "discopop_tau" };
     struct tr_config *c = &l->c->pub;
     struct tr_pair_rule k = tr_config_pair(c);
     const char *word = tr_config_word("task", (int)c->task), *loss = tr_config_word("loss_type", (int)k.loss);
@@ -309,6 +319,12 @@ static void check_preference(struct loader *l)
         tr_loader_error(l, "loss_type exo_pair needs a label_smoothing above 0, like 1e-3");
     if (c->label_smoothing > 0 && !is_smoothed(k.loss))
         tr_loader_error(l, "loss_type %s has no label_smoothing; leave it out", loss);
+    if (c->f_divergence_type != TR_DIVERGENCE_REVERSE_KL && !is_of_difference(k.loss))
+        tr_loader_error(l, "loss_type %s has no f_divergence_type but reverse_kl; leave it out", loss);
+    if (is_given(l, "discopop_tau") && k.loss != TR_PAIR_DISCOPOP)
+        tr_loader_notice(l, "discopop_tau has no effect with loss_type %s", loss);
+    if (is_given(l, "f_alpha_divergence_coef") && c->f_divergence_type != TR_DIVERGENCE_ALPHA)
+        tr_loader_notice(l, "f_alpha_divergence_coef has no effect without f_divergence_type alpha_divergence");
     if (c->ref_model && !tr_pair_needs_reference(k.loss))
         tr_loader_notice(l, "ref_model has no effect with loss_type %s", loss);
     if (is_given(l, "simpo_gamma") && k.loss != TR_PAIR_SIMPO)

@@ -184,6 +184,12 @@ static const struct choice pair_losses[] = {
 #undef X
         { NULL, 0 },
 };
+static const struct choice divergences[] = {
+#define X(id, word) { word, TR_DIVERGENCE_##id },
+    TR_DIVERGENCE_LIST(X)
+#undef X
+        { NULL, 0 },
+};
 static const struct choice nonfinites[] = { { "skip", TR_NONFINITE_SKIP }, { "stop", TR_NONFINITE_STOP }, { NULL, 0 } };
 static const struct choice objectives[] = { { "fastest", TR_OBJECTIVE_FASTEST },
                                             { "cheapest", TR_OBJECTIVE_CHEAPEST },
@@ -376,6 +382,9 @@ const struct option tr_options[] = {
     REAL(label_smoothing, "preference", "dpo_label_smoothing", RUN | VERB(EVAL), "0", 0, 0.5, true, "share of pairs that are taken to be the wrong way round"),
     REAL(simpo_gamma, "preference", "", RUN | VERB(EVAL), "0.5", 0, 1e9, false, "simpo: margin of the chosen answer"),
     REAL(rpo_alpha, "preference", "pref_ftx cpo_alpha", RUN | VERB(EVAL), "0", 0, 1e9, false, "weight of the mean loss of a token of the chosen answer, which is added"),
+    CHOICE(f_divergence_type, "preference", "", RUN | VERB(EVAL), "reverse_kl", divergences, "how the distance from the reference is measured (f-DPO)"),
+    REAL(f_alpha_divergence_coef, "preference", "", RUN | VERB(EVAL), "0.5", -1e3, 1e3, false, "alpha of alpha_divergence; 1 is the reverse KL"),
+    REAL(discopop_tau, "preference", "", RUN | VERB(EVAL), "0.05", 1e-6, 1e6, false, "discopop: width of the change between its two losses"),
     STR(ref_model, "preference", "ref_model_name_or_path", RUN | VERB(EVAL), NULL, "DIR", "model of the reference; default: the model as it is before the first step"),
 
     CHOICE(finetuning_type, "adapter", "adapter", RUN, "full", tunings, "what learns: all weights, an adapter (any option of this group asks for one), or what trainable names"),

@@ -29,11 +29,29 @@ enum tr_pair_loss {
         TR_PAIR_COUNT
 };
 
+/* How the distance from the reference is measured (f-DPO): a loss of the difference reads f'(ratio) of each answer in
+ * place of the logarithm of its ratio. X(enum, word) */
+#define TR_DIVERGENCE_LIST(X)                                                                                          \
+    X(REVERSE_KL, "reverse_kl")                                                                                        \
+    X(FORWARD_KL, "forward_kl")                                                                                        \
+    X(JS, "js_divergence")                                                                                             \
+    X(ALPHA, "alpha_divergence")
+
+enum tr_divergence {
+#define X(id, word) TR_DIVERGENCE_##id,
+    TR_DIVERGENCE_LIST(X)
+#undef X
+        TR_DIVERGENCE_COUNT
+};
+
 /* What a run trains pairs with. */
 struct tr_pair_rule {
     enum tr_pair_loss loss; /* NONE: it trains no pairs */
     float beta, label_smoothing, gamma;
     float nll; /* weight of the mean loss of a token of the chosen answer, which is added */
+    enum tr_divergence divergence;
+    float alpha; /* of alpha_divergence */
+    float tau;   /* of discopop */
 };
 
 #endif

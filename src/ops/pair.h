@@ -1,9 +1,10 @@
 /* pair.h - the loss of a pair of answers and its derivatives, from the log-probabilities of both. C and CUDA C read it.
  *
  * p is the log-probability of an answer, the sum over its targets; r that of the reference; n the number of targets. A
- * loss that reads means divides both by n. With a = p - r, where there is a reference, and d = a(chosen) - a(rejected)
- * the formulas are those of the papers; TRL has the same but for two: it ignores label_smoothing with `sigmoid`, where
- * this is cDPO, and its `sft` is a mean over the tokens of the batch, where this is one over answers.
+ * loss that reads means divides both by n. With a = p - r, where there is a reference, and d = a(chosen) - a(rejected),
+ * or f'(exp a) in place of a for another divergence than the reverse KL, the formulas are those of the papers; TRL has
+ * the same but for two: it ignores label_smoothing with `sigmoid`, where this is cDPO, and its `sft` is a mean over the
+ * tokens of the batch, where this is one over answers.
  */
 #ifndef TR_OPS_PAIR_H
 #define TR_OPS_PAIR_H
@@ -44,10 +45,29 @@ TR_PAIR_FN double tr_pair_logistic(double x, double e, double *dx)
     return -(1 - e) * tr_pair_log_sigma(x) - e * tr_pair_log_sigma(-x);
 }
 
+/* f'(exp a) of the divergence, and its derivative by a. Exponents end at 80, where float32 nearly does, as in TRL. */
+TR_PAIR_FN double tr_pair_score(const struct tr_pair_rule *k, double a, double *da)
+{
+    double c = (double)k->alpha - 1;
+    bool is_forward = k->divergence == TR_DIVERGENCE_FORWARD_KL;
+    *da = 1;
+    if (k->divergence == TR_DIVERGENCE_JS) {
+        *da = tr_pair_sigma(-a);
+        return log(2.0) + tr_pair_log_sigma(a);
+    }
+    if (is_forward)
+        c = -1;
+    if ((!is_forward && k->divergence != TR_DIVERGENCE_ALPHA) || fabs(c) < 1e-6)
+        return a;
+    double e = exp(fmin(c * a, 80));
+    *da = c * a < 80 ? e : 0;
+    return (e - 1) / c;
+}
+
 /* Losses of d alone. *dd: the derivative by d. */
 TR_PAIR_FN double tr_pair_of_difference(const struct tr_pair_rule *k, double d, double *dd)
 {
-    const double tau = 0.05; /* of DiscoPOP; the published value */
+    double tau = (double)k->tau;
     double b = (double)k->beta, e = (double)k->label_smoothing, x = b * d, dx = 0, loss = 0;
     switch (k->loss) {
     case TR_PAIR_SIMPO:
@@ -136,7 +156,7 @@ TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const s
 {
     bool needs_ref = false, is_mean = false;
     struct tr_pair_out out;
-    double a[2], da[2], dd;
+    double a[2], da[2], df[2], score[2], dd;
     switch (k->loss) {
 #define X(id, word, ref, mean)                                                                                         \
     case TR_PAIR_##id:                                                                                                 \
@@ -153,9 +173,13 @@ TR_PAIR_FN struct tr_pair_out tr_pair_loss(const struct tr_pair_rule *k, const s
         out.reward[i] = (double)k->beta * (needs_ref ? all : a[i]); /* TRL's rewards are of sums with a reference */
     }
     if (!tr_pair_of_both(k, a, &out.loss, da)) {
-        out.loss = tr_pair_of_difference(k, a[TR_CHOSEN] - a[TR_REJECTED], &dd);
-        da[TR_CHOSEN] = dd;
-        da[TR_REJECTED] = -dd;
+        for (int i = 0; i < 2; i++) { /* a mean is one of scores: the divergence is of whole answers */
+            double n = is_mean ? in->n[i] : 1;
+            score[i] = tr_pair_score(k, a[i] * n, &df[i]) / n;
+        }
+        out.loss = tr_pair_of_difference(k, score[TR_CHOSEN] - score[TR_REJECTED], &dd);
+        da[TR_CHOSEN] = dd * df[TR_CHOSEN];
+        da[TR_REJECTED] = -dd * df[TR_REJECTED];
     }
     for (int i = 0; i < 2; i++)
         out.dp[i] = is_mean ? da[i] / in->n[i] : da[i];

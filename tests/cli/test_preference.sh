@@ -121,6 +121,28 @@ elif sys.argv[1] != "discopop": # which falls towards rejected answers near 0
 PY
 done
 
+# Other divergences: the first step is that of the reverse KL, whose score they have at the reference to first order, the next are their own.
+for f in forward_kl js_divergence alpha_divergence; do
+    "$TRIREME" train "${resume[@]}" --output div-$f --f_divergence_type $f >run.log
+    python3 - whole div-$f $f <<'PY' || fail "f_divergence_type $f"
+import json, sys
+a, b = ([e for e in map(json.loads, open(run + "/events.jsonl")) if e["event"] == "step"] for run in sys.argv[1:3])
+slope = 0.5 if sys.argv[3] == "js_divergence" else 1  # of the score at a ratio of 1
+assert abs(b[0]["loss"] - a[0]["loss"]) < 1e-6 and abs(b[0]["grad_norm"] / a[0]["grad_norm"] - slope) < 1e-5, (a[0], b[0])
+assert b[-1]["loss"] < b[0]["loss"] and abs(b[-1]["loss"] - a[-1]["loss"]) > 1e-4, (a[-1], b[-1])
+PY
+done
+expect 2 "$TRIREME" train "${resume[@]}" --output no --loss_type apo_zero --f_divergence_type js_divergence
+grep -q 'loss_type apo_zero has no f_divergence_type but reverse_kl' stderr || fail "$(cat stderr)"
+
+# 8-bit products: the reference has none, so the first rewards are their rounding, some 2^-4 of an operand averaged over sums.
+"$TRIREME" train "${resume[@]}" --output fp8 --fp8 >run.log
+python3 - <<'PY' || fail "fp8"
+import json
+steps = [e for e in map(json.loads, open("fp8/events.jsonl")) if e["event"] == "step"]
+assert 0 < abs(steps[0]["rewards_chosen"]) < 0.01 and steps[-1]["rewards_margin"] > 0.1, (steps[0], steps[-1])
+PY
+
 # Adapters: the reference is the base, so the first step is that of the model; so does a base in 4 bits. A start that takes
 # a part of the base into the adapter leaves the model as it was, and its reference is that model, not the base without the part.
 for run in lora qlora pissa olora; do

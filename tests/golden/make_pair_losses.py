@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes pairs/losses.txt: every loss of a pair of answers with its derivatives, by PyTorch's autograd in float64.
 
-Each line: loss beta label_smoothing gamma nll p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
+Each line: loss divergence alpha tau beta label_smoothing gamma nll p_chosen p_rejected r_chosen r_rejected n_chosen n_rejected value
 dp_chosen dp_rejected. p: sum of log-probabilities, r: that of the reference, n: targets. tests/ops/test_pair.c compares.
 """
 import os, random
@@ -11,10 +11,20 @@ from torch.nn.functional import logsigmoid as ls
 sig = torch.sigmoid
 
 
-def loss(kind, b, e, g, p, r, n):
-    a, m = p - r, (p - r) / n  # sums and means of log ratios, chosen and rejected
+def score(divergence, alpha, a):
+    """f'(t) of the divergence at t = exp(a)."""
+    t = torch.exp(a)
+    if divergence == "forward_kl": return 1 - 1 / t
+    if divergence == "js_divergence": return torch.log(2 * t / (t + 1))
+    if divergence == "alpha_divergence": return (t ** (alpha - 1) - 1) / (alpha - 1)
+    return a
+
+
+def loss(kind, b, e, g, p, r, n, divergence, alpha, tau):
+    a = p - r  # log ratios, chosen and rejected
     q = p / n  # without a reference
-    d, dm = a[0] - a[1], m[0] - m[1]
+    s = score(divergence, alpha, a)
+    d, dm = s[0] - s[1], s[0] / n[0] - s[1] / n[1]
     if kind == "sigmoid": return -(1 - e) * ls(b * d) - e * ls(-b * d)
     if kind == "robust": return (-(1 - e) * ls(b * d) + e * ls(-b * d)) / (1 - 2 * e)
     if kind == "hinge": return torch.relu(1 - b * d)
@@ -29,7 +39,7 @@ def loss(kind, b, e, g, p, r, n):
     if kind == "apo_zero": return 1 - sig(b * a[0]) + sig(b * a[1])
     if kind == "apo_down": return sig(b * a[0]) + 1 - sig(b * d)
     if kind == "discopop":
-        w = sig(b * d / 0.05)
+        w = sig(b * d / tau)
         return -ls(b * d) * (1 - w) + torch.exp(-b * d) * w
     if kind == "sft": return -q[0]
     if kind == "orpo":
@@ -42,23 +52,26 @@ def loss(kind, b, e, g, p, r, n):
 
 KINDS = ("sigmoid robust hinge ipo sigmoid_norm exo_pair nca_pair bco_pair sppo_hard apo_zero apo_down discopop sft orpo "
          "simpo cpo").split()
+DIFFERENCES = "sigmoid robust hinge ipo sigmoid_norm exo_pair discopop".split()  # of which a divergence may be another
 SMOOTHED = "sigmoid robust sigmoid_norm exo_pair simpo cpo".split()
 random.seed(5)
 here = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(here, "pairs", "losses.txt"), "w") as out:
     for kind in KINDS:
-        for i in range(8):
+        for i in range(16 if kind in DIFFERENCES else 8):
+            divergence = "reverse_kl" if i < 8 else ["forward_kl", "js_divergence", "alpha_divergence", "alpha_divergence"][i % 4]
+            alpha, tau = (0.5 if i % 8 == 2 else 1.75), (0.05 if i < 8 else 0.5)
             b = [0.1, 0.5, 2.0, 0.01][i % 4]
             e = 0.125 if kind == "exo_pair" or (kind in SMOOTHED and i % 2) else 0.0
             g, nll = (0.5 if i % 3 else 1.25), (0.25 if i % 4 == 3 else 0.0)
-            spread = [1, 8, 40, 0][i % 4]
+            spread = [1, 8, 40, 0][i % 4] if i < 8 else [1, 4, 0.1, 2][i // 2 % 4]  # exponentials of 40 are no test of digits
             n = torch.tensor([random.randint(1, 60), random.randint(1, 60)], dtype=torch.float64)
             r = torch.tensor([-random.uniform(1, 3) * x for x in n.tolist()], dtype=torch.float32).double()
             p = torch.tensor([min(x + random.uniform(-1, 1) * spread, -0.5) for x in r.tolist()], dtype=torch.float32).double()
             p.requires_grad_()
             # single precision is what an option is kept in
-            b32, e32, g32, nll32 = (float(torch.tensor(x, dtype=torch.float32)) for x in (b, e, g, nll))
-            value = loss(kind, b32, e32, g32, p, r, n) - nll32 * p[0] / n[0]
+            b32, e32, g32, nll32, tau32 = (float(torch.tensor(x, dtype=torch.float32)) for x in (b, e, g, nll, tau))
+            value = loss(kind, b32, e32, g32, p, r, n, divergence, alpha, tau32) - nll32 * p[0] / n[0]
             (dp,) = torch.autograd.grad(value, p)
-            numbers = [b32, e32, g32, nll32, *p.tolist(), *r.tolist(), *n.tolist(), value.item(), *dp.tolist()]
-            print(kind, *[repr(x) for x in numbers], file=out)
+            numbers = [alpha, tau32, b32, e32, g32, nll32, *p.tolist(), *r.tolist(), *n.tolist(), value.item(), *dp.tolist()]
+            print(kind, divergence, *[repr(x) for x in numbers], file=out)

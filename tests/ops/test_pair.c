@@ -8,6 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+static enum tr_divergence divergence_named(const char *word)
+{
+    static const char *const words[TR_DIVERGENCE_COUNT] = {
+#define X(id, text) [TR_DIVERGENCE_##id] = text,
+        TR_DIVERGENCE_LIST(X)
+#undef X
+    };
+    for (int i = 0; i < TR_DIVERGENCE_COUNT; i++)
+        if (strcmp(words[i], word) == 0)
+            return (enum tr_divergence)i;
+    fail_msg("no divergence %s", word);
+    return TR_DIVERGENCE_REVERSE_KL;
+}
+
 static enum tr_pair_loss loss_named(const char *word)
 {
     static const char *const words[TR_PAIR_COUNT] = {
@@ -22,6 +36,16 @@ static enum tr_pair_loss loss_named(const char *word)
     return TR_PAIR_NONE;
 }
 
+/* The next word of a line. */
+static char *take_word(char *at, char word[32])
+{
+    char *end = strchr(at, ' ');
+    assert_true(end && end - at < 32);
+    memcpy(word, at, (size_t)(end - at));
+    word[end - at] = 0;
+    return end + 1;
+}
+
 /* Both compute in double; a formula has some twenty roundings, and differences of sums of a hundred lose two digits. */
 static void assert_near(double got, double want, const char *word, const char *what)
 {
@@ -32,29 +56,35 @@ static void assert_near(double got, double want, const char *word, const char *w
 static void losses_and_derivatives_are_those_of_pytorch(void **state)
 {
     (void)state;
-    bool is_seen[TR_PAIR_COUNT] = { true };
-    char line[1024], word[32];
-    double x[13];
+    bool is_seen[TR_PAIR_COUNT] = { true }, is_met[TR_DIVERGENCE_COUNT] = { false };
+    char line[1024], word[32], divergence[32];
+    double x[15];
     FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/pairs/losses.txt", "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
-        char *at = strchr(line, ' ');
-        assert_true(at && (size_t)(at - line) < sizeof word);
-        memcpy(word, line, (size_t)(at - line));
-        word[at - line] = 0;
-        for (int i = 0; i < 13; i++)
+        char *at = take_word(take_word(line, word), divergence);
+        for (int i = 0; i < 15; i++)
             x[i] = strtod(at, &at);
-        struct tr_pair_rule k = { loss_named(word), (float)x[0], (float)x[1], (float)x[2], (float)x[3] };
-        struct tr_pair_in in = { { x[4], x[5] }, { x[6], x[7] }, { x[8], x[9] } };
+        struct tr_pair_rule k = { .loss = loss_named(word),
+                                  .divergence = divergence_named(divergence),
+                                  .alpha = (float)x[0],
+                                  .tau = (float)x[1],
+                                  .beta = (float)x[2],
+                                  .label_smoothing = (float)x[3],
+                                  .gamma = (float)x[4],
+                                  .nll = (float)x[5] };
+        struct tr_pair_in in = { { x[6], x[7] }, { x[8], x[9] }, { x[10], x[11] } };
         struct tr_pair_out out = tr_pair_loss(&k, &in);
-        assert_near(out.loss, x[10], word, "the loss");
-        assert_near(out.dp[TR_CHOSEN], x[11], word, "the derivative by the chosen answer");
-        assert_near(out.dp[TR_REJECTED], x[12], word, "the derivative by the rejected answer");
-        is_seen[k.loss] = true;
+        assert_near(out.loss, x[12], word, "the loss");
+        assert_near(out.dp[TR_CHOSEN], x[13], word, "the derivative by the chosen answer");
+        assert_near(out.dp[TR_REJECTED], x[14], word, "the derivative by the rejected answer");
+        is_seen[k.loss] = is_met[k.divergence] = true;
     }
     fclose(f);
     for (int i = 0; i < TR_PAIR_COUNT; i++)
         assert_true(is_seen[i]);
+    for (int i = 0; i < TR_DIVERGENCE_COUNT; i++)
+        assert_true(is_met[i]);
 }
 
 /* Answers that are far more or far less likely than the reference's give finite numbers. */
@@ -65,10 +95,15 @@ static void extreme_pairs_are_finite(void **state)
         for (int sign = -1; sign <= 1; sign += 2) {
             if (loss == TR_PAIR_DISCOPOP && sign < 0) /* it is exponential in the distance */
                 continue;
-            struct tr_pair_rule k = { (enum tr_pair_loss)loss, 2, 0.1f, 0.5f, 0 };
+            struct tr_pair_rule k = {
+                (enum tr_pair_loss)loss, 2, 0.1f, 0.5f, 0, TR_DIVERGENCE_REVERSE_KL, 0.5f, 0.05f
+            };
             struct tr_pair_in in = { { sign > 0 ? 0 : -5000, sign > 0 ? -5000 : 0 }, { -2500, -2500 }, { 10, 10 } };
-            struct tr_pair_out out = tr_pair_loss(&k, &in);
-            assert_true(isfinite(out.loss) && isfinite(out.dp[0]) && isfinite(out.dp[1]));
+            for (int f = 0; f < (loss == TR_PAIR_DISCOPOP ? 1 : TR_DIVERGENCE_COUNT); f++) {
+                k.divergence = (enum tr_divergence)f;
+                struct tr_pair_out out = tr_pair_loss(&k, &in);
+                assert_true(isfinite(out.loss) && isfinite(out.dp[0]) && isfinite(out.dp[1]));
+            }
         }
 }
 
