@@ -53,4 +53,11 @@ enum tr_status ckpt_list_adapters(const struct tr_config *cfg, const char *dir);
 enum tr_status ckpt_export_adapter(const struct tr_config *cfg, const char *dir);
 enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const char *other);
 
+/* cmd_export.c */
+enum tr_status ckpt_export_model(const struct tr_config *cfg, const char *dir);
+/* The options of a run of the directory in float32, and the rows on which two runs are compared (free rows.id). */
+enum tr_status ckpt_open_run(const struct tr_config *cfg, const char *dir, const struct tr_config **out);
+enum tr_status ckpt_read_rows(const struct tr_config *cfg, const struct tr_config *run, const struct tr_model *m,
+                              struct tr_merge_rows *out);
+
 #endif

@@ -56,7 +56,7 @@ enum tr_status ckpt_export_adapter(const struct tr_config *cfg, const char *dir)
 {
     enum tr_status st = TR_OK;
     struct tr_dirs src = { 0 };
-    if (cfg->to == TR_EXPORT_HF || cfg->to >= TR_EXPORT_NF4)
+    if (cfg->to == TR_EXPORT_HF || cfg->to >= TR_EXPORT_NF4) /* gguf and ollama, too */
         return tr_fail(TR_USAGE,
                        "%s is an adapter, and a model without it would be its base; make a model of both: trireme ckpt "
                        "merge %s --out DIR",
@@ -71,82 +71,12 @@ out:
 
 /* ---- merge ---- */
 
-enum { ROW_TOKENS = 128 };
-
-/* The options of a run of the adapter: everything but a packed base is in float32. How the base is packed stands in the
- * adapter's directory, where the options of this command do not say otherwise. */
-static enum tr_status open_run(const struct tr_config *cfg, const char *dir, const struct tr_config **out)
-{
-    enum { FIXED = 12 };
-    static const char *const packing[] = { "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant" };
-    const char *const value[] = { cfg->load_in_4bit ? "true" : "false",
-                                  tr_config_word(packing[1], (int)cfg->bnb_4bit_quant_type),
-                                  cfg->bnb_4bit_use_double_quant ? "true" : "false" };
-    size_t n = 0;
-    char **argv = calloc(FIXED + 2 * cfg->data.n, sizeof *argv), name[TR_COUNT_OF(packing)][32];
-    if (!argv)
-        return tr_fail(TR_NOMEM, "merge: out of memory");
-    const char *fixed[] = { "--model", dir, "--dtype", "float32", "--model_base", cfg->model_base };
-    for (size_t i = 0; i < (cfg->model_base ? TR_COUNT_OF(fixed) : TR_COUNT_OF(fixed) - 2); i++)
-        argv[n++] = (char *)(uintptr_t)fixed[i];
-    for (size_t i = 0; i < TR_COUNT_OF(packing); i++)
-        if (tr_config_is_set(cfg, packing[i])) {
-            snprintf(name[i], sizeof name[i], "--%s", packing[i]);
-            argv[n++] = name[i];
-            argv[n++] = (char *)(uintptr_t)value[i];
-        }
-    for (size_t i = 0; i < cfg->data.n; i++) {
-        argv[n++] = (char *)(uintptr_t) "--data";
-        argv[n++] = (char *)(uintptr_t)cfg->data.item[i].path;
-    }
-    enum tr_status st = tr_config_load(cfg->data.n ? TR_VERB_EVAL : TR_VERB_GENERATE, (int)n, argv, NULL, out);
-    if (st == TR_OK)
-        cli_warn(tr_config_notices(*out));
-    free(argv);
-    return st;
-}
-
-/* Rows of --data, else ids drawn at random. */
-static enum tr_status read_rows(const struct tr_config *run, const struct tr_merge *x, int32_t *id, int64_t n,
-                                int64_t n_tokens)
-{
-    enum tr_status st = TR_OK;
-    struct tr_model *m = (struct tr_model *)(uintptr_t)tr_merge_model(x);
-    struct tr_tokenizer *tok = NULL;
-    struct tr_data *data = NULL;
-    char cache[TR_PATH_MAX], *mem = NULL;
-    struct tr_setup s = { .cfg = run, .sequence_length = n_tokens, .eval_model = m, .n_threads = 1 };
-    uint64_t key = tr_rng_key(42, "merge", 0);
-    for (int64_t i = 0; i < n * n_tokens; i++)
-        id[i] = (int32_t)(tr_philox(key, 0, (uint64_t)i).v[0] % (uint64_t)m->hp.vocab);
-    if (run->data.n == 0)
-        return TR_OK;
-    TR_TRY(tr_dirs_open(run, &s.from));
-    TR_TRY(tr_reader_cache(run, cache));
-    TR_TRY(tr_open_data(run, &s, &run->data, false, cache, &tok, &data));
-    mem = malloc(tr_batch_bytes(n_tokens));
-    if (!mem)
-        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
-    for (int64_t r = 0; r < n; r++) {
-        struct tr_batch b = tr_batch_in(mem, n_tokens);
-        int64_t n_targets = 0;
-        TR_TRY(tr_data_fill(data, (uint64_t)r % tr_data_rows(data), 1, tr_data_rows(data), &b, &n_targets));
-        memcpy(id + r * n_tokens, b.tokens, (size_t)n_tokens * sizeof *id);
-    }
-out:
-    free(mem);
-    tr_dirs_close(&s.from);
-    tr_data_close(data);
-    tr_tokenizer_close(tok);
-    return st;
-}
-
-static void add_pair(struct tr_str *out, const char *name, const bool *has, const double *x)
+static void add_pair(struct tr_str *out, const char *name, const struct tr_merge_proof *p, bool is_kl)
 {
     tr_str_addf(out, "\"%s\": {", name);
     for (int i = 0; i < TR_ONTO_COUNT; i++) {
         tr_str_addf(out, "%s\"%s\": ", i ? ", " : "", tr_config_word("onto", i));
-        tr_str_addf(out, has[i] ? "%.9g" : "null", x[i]);
+        tr_str_addf(out, p->has[i] ? "%.9g" : "null", is_kl ? p->to[i].kl : p->to[i].max_logit_diff);
     }
     tr_str_addf(out, "}");
 }
@@ -157,9 +87,9 @@ static void print_proof(const struct tr_config *cfg, const struct tr_merge_proof
     const char *onto = tr_config_word("onto", (int)cfg->onto);
     if (cfg->json) {
         tr_str_addf(&out, "{\"onto\": \"%s\", \"rows\": %" PRId64 ", ", onto, cfg->rows);
-        add_pair(&out, "max_logit_diff", p->has, p->max_logit_diff);
+        add_pair(&out, "max_logit_diff", p, false);
         tr_str_addf(&out, ", ");
-        add_pair(&out, "kl", p->has, p->kl);
+        add_pair(&out, "kl", p, true);
         tr_str_addf(&out, ", \"out\": ");
         tr_str_json(&out, cfg->output);
         tr_str_addf(&out, "}\n");
@@ -169,7 +99,7 @@ static void print_proof(const struct tr_config *cfg, const struct tr_merge_proof
         for (int i = 0; i < TR_ONTO_COUNT; i++)
             if (p->has[i])
                 tr_str_addf(&out, "  onto %-12s largest difference of a logit %.3g, mean KL divergence %.3g\n",
-                            tr_config_word("onto", i), p->max_logit_diff[i], p->kl[i]);
+                            tr_config_word("onto", i), p->to[i].max_logit_diff, p->to[i].kl);
         tr_str_addf(&out, "merged onto %s: %s\n", onto, cfg->output);
     }
     cli_print(tr_str_ok(&out) ? out.p : "");
@@ -201,13 +131,13 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
     struct tr_merge *x = NULL;
     struct tr_pool *pool = NULL;
     struct tr_merge_proof proof = { 0 };
-    int32_t *id = NULL;
+    struct tr_merge_rows rows = { 0 };
     (void)other;
     TR_TRY(cli_need_output(cfg));
     if (!tr_is_adapter_dir(dir))
         TR_TRY(tr_fail(TR_USAGE, "%s is no adapter: it has no " TR_ADAPTER_CONFIG, dir));
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
-    TR_TRY(open_run(cfg, dir, &run));
+    TR_TRY(ckpt_open_run(cfg, dir, &run));
     TR_TRY(tr_pool_open((int)cfg->threads, &pool));
     struct tr_merge_options opt = { .adapter = dir,
                                     .base = src.base,
@@ -221,18 +151,14 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
                    ? tr_fail(TR_USAGE, "onto dequantized: the base %s is not quantised; merge onto original", src.base)
                    : tr_fail(TR_USAGE, "onto original: the base %s has 4-bit codes only; merge onto dequantized",
                              src.base));
-    struct tr_merge_rows rows = { .n = cfg->rows,
-                                  .n_tokens = cfg->sequence_length > 0 ? cfg->sequence_length : ROW_TOKENS };
-    rows.n_tokens = tr_min64(rows.n_tokens, tr_merge_model(x)->hp.max_positions);
-    rows.id = id = malloc((size_t)(rows.n * rows.n_tokens) * sizeof *id);
-    if (!id)
-        TR_TRY(tr_fail(TR_NOMEM, "merge: out of memory"));
-    TR_TRY(read_rows(run, x, id, rows.n, rows.n_tokens));
+    if (cfg->rows == 0)
+        TR_TRY(tr_fail(TR_USAGE, "rows 0: a merge is always compared with its adapter; give at least 1"));
+    TR_TRY(ckpt_read_rows(cfg, run, tr_merge_model(x), &rows));
     TR_TRY(tr_merge_prove(x, run, &rows, &proof));
     TR_TRY(write_merged(x, cfg, &src));
     print_proof(cfg, &proof);
 out:
-    free(id);
+    free((int32_t *)(uintptr_t)rows.id);
     tr_merge_close(x);
     tr_pool_close(pool);
     tr_config_close(run);

@@ -178,7 +178,7 @@ out:
     return st;
 }
 
-/* ---- export, reshard: a checkpoint of any layout, as one rank would have written it ---- */
+/* ---- export; reshard: a checkpoint of any layout, as one rank would have written it ---- */
 
 struct rewrite {
     struct tr_ckpt_lease lease;
@@ -223,23 +223,23 @@ out:
     return st;
 }
 
-static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cfg, const char *dir, bool with_optim)
+static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cfg, const char *dir)
 {
     enum tr_status st = TR_OK;
     struct tr_model_options opt = { .rows = 1, .sequence_length = 1 };
     struct tr_states states;
     struct tr_load_result loaded = { 0 };
     TR_TRY(tr_ckpt_lease(dir, &r->lease));
-    TR_TRY(with_optim ? tr_ckpt_verify(dir, NULL, NULL) : verify_checkpoint(dir));
+    TR_TRY(tr_ckpt_verify(dir, NULL, NULL));
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &r->src));
-    if (with_optim && r->src.dir) { /* the state is that of the half that learns */
+    if (r->src.dir) { /* the state is that of the half that learns */
         char start[TR_PATH_MAX];
         if (tr_base_id_member(dir, "start", start) == TR_OK)
             TR_TRY(tr_adapter_halve(r->src.adapter, start));
         tr_error_clear();
     }
     TR_TRY(tr_dirs_model(&r->src, &opt, true, &r->m));
-    TR_TRY(tr_optim_states(with_optim ? dir : NULL, &states));
+    TR_TRY(tr_optim_states(dir, &states));
     TR_TRY(tr_memory_open(r->m, &states, &r->x, &r->store));
     r->buf = malloc(TR_IO_CHUNK * sizeof *r->buf);
     loaded.fate_of = r->fate_of = calloc((size_t)r->m->n_params, sizeof *r->fate_of);
@@ -249,11 +249,9 @@ static enum tr_status open_rewrite(struct rewrite *r, const struct tr_config *cf
         TR_TRY(load_adapter(r, dir));
     else
         TR_TRY(tr_load_weights(&r->store, dir, r->buf, &r->dtype));
-    if (with_optim)
-        TR_TRY(tr_load_optim(&r->store, dir, r->buf, &loaded));
-    if (with_optim) /* what has no state there gets none */
-        r->store.fate_of = r->fate_of;
-    for (int i = 0; with_optim && i < r->store.states.n; i++)
+    TR_TRY(tr_load_optim(&r->store, dir, r->buf, &loaded));
+    r->store.fate_of = r->fate_of; /* what has no state there gets none */
+    for (int i = 0; i < r->store.states.n; i++)
         r->store.states.row[i].fates = loaded.fates[i];
     struct tr_saver_options save = { .dtype = r->dtype, .source_dir = dir, .text = r->text, .n_texts = r->n_texts };
     TR_TRY(tr_saver_open(&r->store, &save, &r->sv));
@@ -304,21 +302,21 @@ out:
 static enum tr_status export_model(const struct tr_config *cfg, const char *dir, const char *other)
 {
     enum tr_status st = TR_OK;
-    struct rewrite r = { 0 };
+    struct tr_ckpt_lease lease = { 0 };
     (void)other;
     TR_TRY(cli_need_output(cfg));
     if (tr_is_adapter_dir(dir))
         return ckpt_export_adapter(cfg, dir);
-    if (cfg->to == TR_EXPORT_PEFT || cfg->to == TR_EXPORT_VLLM)
+    if (cfg->to == TR_EXPORT_PEFT)
         return tr_fail(TR_USAGE, "%s is no adapter (it has no " TR_ADAPTER_CONFIG "); --to %s is for one", dir,
                        tr_config_word("to", (int)cfg->to));
-    if (cfg->to >= TR_EXPORT_NF4)
+    if (cfg->to >= TR_EXPORT_NF4 && cfg->to <= TR_EXPORT_FP4_DOUBLE)
         return export_bnb4(cfg, dir);
-    TR_TRY(open_rewrite(&r, cfg, dir, false));
-    TR_TRY(tr_saver_model(r.sv, cfg->output));
-    cli_show_path(cfg, cfg->output);
+    TR_TRY(tr_ckpt_lease(dir, &lease));
+    TR_TRY(verify_checkpoint(dir));
+    TR_TRY(ckpt_export_model(cfg, dir));
 out:
-    close_rewrite(&r);
+    tr_ckpt_release(&lease);
     return st;
 }
 
@@ -347,7 +345,7 @@ static enum tr_status reshard(const struct tr_config *cfg, const char *dir, cons
     bool is_started = false, is_done = false;
     (void)other;
     TR_TRY(cli_need_output(cfg));
-    TR_TRY(open_rewrite(&r, cfg, dir, true));
+    TR_TRY(open_rewrite(&r, cfg, dir));
     TR_TRY(tr_ckpt_peek(dir, &info));
     TR_TRY(tr_path_join(path, dir, "trireme/state.json"));
     TR_TRY(tr_file_read(path, 4 << 20, &state, &n));

@@ -62,7 +62,14 @@ enum tr_export {
     TR_EXPORT_NF4,
     TR_EXPORT_NF4_DOUBLE,
     TR_EXPORT_FP4,
-    TR_EXPORT_FP4_DOUBLE
+    TR_EXPORT_FP4_DOUBLE,
+    TR_EXPORT_GGUF_F16,
+    TR_EXPORT_GGUF_BF16,
+    TR_EXPORT_GGUF_Q8_0,
+    TR_EXPORT_GGUF_Q4_0,
+    TR_EXPORT_GGUF_Q4_K_M,
+    TR_EXPORT_GGUF_Q6_K,
+    TR_EXPORT_OLLAMA /* q4_k_m, and a Modelfile */
 };
 enum tr_cp_mode { TR_CP_RING, TR_CP_ULYSSES };
 enum tr_sync { TR_SYNC_EACH, TR_SYNC_LAST };

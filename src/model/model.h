@@ -182,6 +182,10 @@ const struct tr_model_rows *tr_model_rows_of(const struct tr_model *m, int param
 /* The constant of a slot, (const_rows, const_cols). Only a run needs its numbers: a plan compiles one model for each
  * pipeline rank, and the sines would take longer than the compile. */
 void tr_model_fill_constant(const struct tr_model *m, int slot, float *out);
+/* The frequencies of a text of max_positions tokens, dim / 2 <= TR_ROPE_FREQS of them; returns the factor on cosines
+ * and sines (1 but for yarn and longrope). */
+enum { TR_ROPE_FREQS = 512 };
+double tr_rope_frequencies(const struct tr_rope *r, int64_t max_positions, float *out);
 /* Random weights of parameter i, elements [first, first + n). They depend only on seed, name and position. pool may be
  * NULL. */
 enum tr_status tr_model_init_param(const struct tr_model *m, int i, uint64_t seed, int64_t first, int64_t n,

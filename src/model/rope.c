@@ -173,11 +173,17 @@ static double frequencies(const struct tr_rope *r, int64_t max_positions, int64_
     return 1.0;
 }
 
+double tr_rope_frequencies(const struct tr_rope *r, int64_t max_positions, float *out)
+{
+    TR_BUG_ON(r->dim / 2 > TR_ROPE_FREQS);
+    return frequencies(r, max_positions, max_positions, out);
+}
+
 void tr_rope_fill(const struct tr_rope *r, int64_t max_positions, int64_t n_context, int64_t n_pos, float *out)
 {
     int64_t half = r->dim / 2;
-    float freq[512];
-    TR_BUG_ON(half > 512);
+    float freq[TR_ROPE_FREQS];
+    TR_BUG_ON(half > TR_ROPE_FREQS);
     double attention = frequencies(r, max_positions, n_context, freq);
     for (int64_t p = 0; p < n_pos; p++)
         for (int64_t i = 0; i < half; i++) {

@@ -72,6 +72,28 @@ void tr_tok_stream_close(struct tr_tok_stream *s);
 enum tr_status tr_tok_stream_add(struct tr_tok_stream *s, int32_t id, struct tr_str *out);
 enum tr_status tr_tok_stream_end(struct tr_tok_stream *s, struct tr_str *out);
 
+/* For a program that writes the tokenizer in another format (describe.c). */
+enum tr_token_kind {
+    TR_TOKEN_NONE, /* no token has the id */
+    TR_TOKEN_NORMAL,
+    TR_TOKEN_UNKNOWN,
+    TR_TOKEN_SPECIAL, /* an added token that is special, */
+    TR_TOKEN_ADDED,   /* and one that is not */
+    TR_TOKEN_BYTE,    /* "<0x0A>" of a model with byte fallback */
+};
+/* The text is as the file has it: a byte-level model writes bytes as byte characters. It lives as long as t. */
+enum tr_token_kind tr_tokenizer_token(const struct tr_tokenizer *t, int32_t id, const char **text, size_t *n);
+struct tr_token_merge {
+    int32_t left, right, made;
+};
+/* The merges of BPE, first to last; the caller frees the list. */
+enum tr_status tr_tokenizer_merges(const struct tr_tokenizer *t, struct tr_token_merge **out, size_t *n);
+struct tr_tokenizer_text {
+    bool is_bpe, is_byte_level, has_byte_fallback, ignores_merges;
+    struct tr_str steps; /* normalizer and pre-tokenizer, a line for each step; the caller releases it */
+};
+enum tr_status tr_tokenizer_describe(const struct tr_tokenizer *t, struct tr_tokenizer_text *out);
+
 /* Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json of the byte tokenizer into a directory:
  * byte b is id b, and <|endoftext|> is 256. AutoTokenizer of transformers loads these files and gives the same ids. */
 enum tr_status tr_tokenizer_write_bytes(const char *dir);

@@ -188,35 +188,47 @@ out:
     return st;
 }
 
-/* The directory `temp` beneath `dir`. */
-static enum tr_status fill_dir(const struct tr_dirs *s, enum tr_export to, const char *dir, const char *temp)
+struct adapter_filling {
+    const struct tr_dirs *s;
+    enum tr_export to;
+};
+
+static enum tr_status fill_dir(void *ctx, const char *dir, const char *temp)
 {
+    const struct adapter_filling *f = ctx;
     enum tr_status st = TR_OK;
-    char weights[TR_PATH_MAX], config[TR_PATH_MAX], path[TR_PATH_MAX];
-    TR_TRY(tr_mkdirs(dir));
-    TR_TRY(tr_out_remove(dir, temp)); /* left by an earlier process of this number */
-    TR_TRY(tr_out_mkdir(dir, temp));
+    char weights[TR_PATH_MAX], config[TR_PATH_MAX];
     for (size_t i = 0; tr_copied_files[i]; i++)
-        TR_TRY(copy_file(s->dir, dir, temp, tr_copied_files[i]));
+        TR_TRY(copy_file(f->s->dir, dir, temp, tr_copied_files[i]));
     TR_TRY(tr_path_join(weights, temp, TR_ADAPTER_WEIGHTS));
     TR_TRY(tr_path_join(config, temp, TR_ADAPTER_CONFIG));
-    if (to == TR_EXPORT_VLLM) {
-        TR_TRY(export_vllm(s, dir, weights, config));
+    if (f->to == TR_EXPORT_VLLM) {
+        TR_TRY(export_vllm(f->s, dir, weights, config));
     } else {
-        TR_TRY(copy_file(s->dir, dir, temp, "README.md"));
-        TR_TRY(copy_file(s->dir, dir, temp, TR_ADAPTER_WEIGHTS));
-        TR_TRY(copy_file(s->dir, dir, temp, TR_ADAPTER_CONFIG));
+        TR_TRY(copy_file(f->s->dir, dir, temp, "README.md"));
+        TR_TRY(copy_file(f->s->dir, dir, temp, TR_ADAPTER_WEIGHTS));
+        TR_TRY(copy_file(f->s->dir, dir, temp, TR_ADAPTER_CONFIG));
     }
-    TR_TRY(tr_path_join(path, dir, temp));
-    TR_TRY(tr_fsync_dir(path));
 out:
     return st;
 }
 
 enum tr_status tr_export_adapter(const struct tr_dirs *s, enum tr_export to, const char *out)
 {
-    char dir[TR_PATH_MAX], name[TR_PATH_MAX], temp[TR_PATH_MAX] = "";
+    struct adapter_filling f = { s, to };
     struct tr_hf *hf = NULL;
+    enum tr_status st = tr_adapter_file(s->dir, &hf); /* it can be read: before anything is written */
+    if (st == TR_OK)
+        st = tr_new_dir(out, fill_dir, &f);
+    tr_hf_close(hf);
+    return st;
+}
+
+/* ---- directories that appear when they are whole ---- */
+
+enum tr_status tr_new_dir(const char *out, tr_new_dir_fn *fill, void *ctx)
+{
+    char dir[TR_PATH_MAX], name[TR_PATH_MAX], path[TR_PATH_MAX], temp[TR_PATH_MAX] = "";
     const char *last;
     enum tr_status st = TR_OK;
     TR_TRY(tr_format(name, sizeof name, "%s", out));
@@ -225,16 +237,19 @@ enum tr_status tr_export_adapter(const struct tr_dirs *s, enum tr_export to, con
     TR_TRY(tr_path_split(name, dir, &last));
     if (!tr_name_is_plain(last))
         TR_TRY(tr_fail(TR_USAGE, "output %s: name a directory that is not there yet", out));
-    TR_TRY(tr_adapter_file(s->dir, &hf)); /* it can be read: before anything is written */
     TR_TRY(tr_format(temp, sizeof temp, "%s.tmp-%ld", last, (long)getpid()));
-    TR_TRY(fill_dir(s, to, dir, temp));
+    TR_TRY(tr_mkdirs(dir));
+    TR_TRY(tr_out_remove(dir, temp)); /* left by an earlier process of this number */
+    TR_TRY(tr_out_mkdir(dir, temp));
+    TR_TRY(fill(ctx, dir, temp));
+    TR_TRY(tr_path_join(path, dir, temp));
+    TR_TRY(tr_fsync_dir(path));
     int err = tr_out_move(dir, temp, last, TR_OUT_RENAME);
     if (err)
         TR_TRY(err == ENOTEMPTY || err == EEXIST || err == ENOTDIR
                    ? tr_fail(TR_USAGE, "%s is there and is no empty directory; name another --output", out)
                    : tr_fail(TR_IO, "%s: rename: %s", out, strerror(err)));
 out:
-    tr_hf_close(hf);
     if (st != TR_OK && temp[0])
         (void)tr_out_remove(dir, temp);
     return st;
