@@ -17,7 +17,7 @@ static bool is_trl(const struct tree *t)
 
 /* clang-format off */
 static const struct import_row rows[] = {
-    { .key = "gradient_checkpointing", .value = "@absent", TAKEN, .sets = "recompute=block", .why = "TRL's default" },
+    { .key = "gradient_checkpointing activation_checkpointing", .value = "@absent", TAKEN, .sets = "recompute=block", .why = "TRL's default" },
     { .key = "bf16", .value = "@absent", TAKEN, .sets = "dtype=bfloat16", .when = "!fp16=true", .why = "TRL's default" },
     { .key = "learning_rate", .value = "@absent", TAKEN, .sets = "learning_rate=2e-5", .why = "SFTConfig's default" },
     { .key = "max_length max_seq_length", .value = "@absent", TAKEN, .sets = "sequence_length=1024", .why = "SFTConfig's default" },
@@ -71,6 +71,8 @@ static const struct import_row rows[] = {
     SAME("f_divergence_type", "f_divergence_type"),
     SAME("f_alpha_divergence_coef", "f_alpha_divergence_coef"),
     SAME("discopop_tau", "discopop_tau"),
+    { .key = "desirable_weight undesirable_weight", .value = "1 1.0", DECIDED, .why = "both answers of a pair weigh the same" },
+    { .key = "desirable_weight undesirable_weight", CANNOT, .why = "single answers with a mark (KTO) cannot be learnt from here" },
     { .key = "loss_weights ld_alpha reference_free use_weighting sync_ref_model ref_model_mixup_alpha ref_model_sync_steps", .value = "@on", CANNOT, .why = "this loss has no such part here" },
     IDLE("precompute_ref_log_probs precompute_ref_batch_size disable_dropout model_init_kwargs ref_model_init_kwargs max_prompt_length max_completion_length use_logits_to_keep generate_during_eval", "decided by the run"),
     SAME("ref_model_name_or_path", "ref_model"),
