@@ -47,6 +47,7 @@ enum tr_lr_schedule {
 };
 enum tr_lr_curve { TR_CURVE_AUTO, TR_CURVE_LINEAR, TR_CURVE_COSINE, TR_CURVE_SQRT, TR_CURVE_LOG };
 enum tr_optim_kind { TR_OPTIM_ADAMW, TR_OPTIM_LION, TR_OPTIM_SGD, TR_OPTIM_ADAMW8, TR_OPTIM_LION8, TR_OPTIM_MUON };
+enum tr_offload { TR_OFFLOAD_NONE, TR_OFFLOAD_CPU };
 /* The factor on Muon's update of a matrix, by its shape: names and formulas of torch.optim.Muon. */
 enum tr_muon_adjust { TR_MUON_ORIGINAL, TR_MUON_MATCH_RMS_ADAMW, TR_MUON_SPECTRAL_UNCLAMPED, TR_MUON_ADJUSTS };
 enum tr_device_choice { TR_DEVICE_CHOICE_AUTO, TR_DEVICE_CHOICE_CPU, TR_DEVICE_CHOICE_CUDA };

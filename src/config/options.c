@@ -99,6 +99,7 @@ enum tr_status tr_config_add_optim(const char *word, int value)
     optims[n] = (struct choice){ word, value };
     return TR_OK;
 }
+static const struct choice offloads[] = { { "none", TR_OFFLOAD_NONE }, { "cpu", TR_OFFLOAD_CPU }, { NULL, 0 } };
 static const struct choice muon_adjusts[] = { { "original", TR_MUON_ORIGINAL },
                                               { "match_rms_adamw", TR_MUON_MATCH_RMS_ADAMW },
                                               { "spectral_unclamped", TR_MUON_SPECTRAL_UNCLAMPED },
@@ -472,6 +473,9 @@ const struct option tr_options[] = {
     CHOICE(fp8_scaling, "engine", "", RUN, "current", fp8_scalings, "scales of 8-bit floats: of the numbers themselves, or of the last 16 steps"),
     { .name = "memory_budget", .group = "engine", .aliases = "", .type = OPTION_BYTES, .at = AT(memory_budget, int64_t), .verbs = RUN,
       .def = "0", .arg = "SIZE", .help = "most bytes a rank may hold (512M, 1.5GiB); 0 = what the machine has" },
+    CHOICE(offload_optimizer, "engine", "", RUN, "none", offloads, "where optimizer state and master weights live: on the device, or in host memory"),
+    { .name = "offload_share", .group = "engine", .aliases = "", .type = OPTION_REAL, .at = AT(offload_share, double), .verbs = RUN, .def = "1",
+      .word = "auto", .lo = 0, .hi = 1, .arg = "X", .help = "share of them that is offloaded; auto = as little as fits" },
 
     INT(dp, "mesh", "data_parallel_size", RUN | VERB(CHECK), "1", 1, RANKS, "data-parallel ranks; of ranks that were launched: what the other axes leave"),
     INT(zero, "mesh", "zero_stage", RUN | VERB(CHECK), "0", 0, 3, "what data-parallel ranks share: 1 optimizer, 2 + gradients, 3 + weights"),

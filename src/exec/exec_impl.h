@@ -14,7 +14,8 @@ struct tr_exec {
     struct tr_mesh *mesh, *own_mesh; /* own_mesh: the mesh of a rank that runs alone, where the caller passed none */
     struct tr_trace *trace;          /* NULL: this step is not profiled */
     struct tr_posted *posted;        /* collectives under way, by action of the current schedule */
-    int n_posted;                    /* how many collectives are under way */
+    int n_posted;                    /* how many collectives and copies are under way */
+    void **copied, *computed;        /* events: of copies, by action; of the compute stream */
     bool is_running;                 /* actions are running; if not, a caller reads the state between steps */
     double *norms;                   /* sums of squares of gradients (tr_placement.norm_first) */
     double norm_scale;               /* square of the loss scale of the gradients behind `norms` */
@@ -49,6 +50,7 @@ static inline struct tr_call tr_exec_call(const struct tr_exec *e, enum tr_opcod
 struct tr_posted {
     struct tr_comm *comm; /* NULL: no collective is under way */
     tr_ticket ticket;
+    bool is_copy; /* a copy is under way; its event is in `copied` */
 };
 
 /* One run over the actions of a schedule, or over a part of them. */
@@ -80,9 +82,14 @@ void tr_exec_send_batches(struct tr_exec *e, const struct tr_model *m, const str
  * bucket: runs the optimizer on the parameters of the bucket. */
 void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
-enum tr_status tr_exec_update_bucket(struct tr_exec *e, int bucket);
+enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *a);
 struct tr_view tr_exec_step_view(struct tr_exec *e, int param); /* the step values of the parameter's group */
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /* a row for each group */
+
+/* offload.c: events of copies; and where, while this update runs, a state is whose address between steps is `at`. */
+enum tr_status tr_exec_copies_open(struct tr_exec *e);
+void tr_exec_copies_close(struct tr_exec *e);
+char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int param, char *at);
 
 /* whole.c: this rank's elements of the direction of a parameter's update, and a phase on whole matrices. */
 struct tr_view tr_exec_direction(const struct tr_exec *e, int param);

@@ -104,6 +104,7 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     e->has_one_norm = !dev->row->is_host && tr_mesh_is_alone(e->mesh) && !c->opt.layout.in_order;
     /* A recording passes a failpoint once, when it is made, and not when it is replayed. */
     e->may_record = dev->row->capture && !getenv("TR_FAIL");
+    TR_TRY(tr_exec_copies_open(e));
     if (e->column->open)
         TR_TRY(e->column->open(dev, c->opt.any_order));
     for (int a = 0; a < TR_A_COUNT; a++)
@@ -112,6 +113,8 @@ enum tr_status tr_exec_open(const struct tr_compiled *c, struct tr_device *dev, 
     for (int a = TR_A_GRADS; a <= TR_A_OPTIM; a++) /* fresh pages of a host are zeroes */
         if (!dev->row->is_host && c->memory.bytes[a])
             tr_device_clear(dev, TR_STREAM_COMPUTE, e->base[a], c->memory.bytes[a]);
+    if (!dev->row->is_host && c->memory.bytes[TR_A_HOST])
+        memset(e->base[TR_A_HOST], 0, c->memory.bytes[TR_A_HOST]);
 out:
     if (st == TR_OK)
         *out = e;
@@ -132,6 +135,7 @@ void tr_exec_close(struct tr_exec *e)
     if (e->dev->library)
         e->column->close(e->dev);
     tr_exec_recordings_close(e);
+    tr_exec_copies_close(e);
     tr_mesh_close(e->own_mesh);
     tr_exec_amax_close(e);
     free(e->n_documents);

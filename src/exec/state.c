@@ -57,6 +57,13 @@ bool tr_exec_holds(const struct tr_exec *e, enum tr_state what, int param)
     return tr_states_has(&e->c->place.states, (int)what, (enum tr_fate)e->c->place.fate_of[param]);
 }
 
+bool tr_exec_is_on_host(const struct tr_exec *e, enum tr_state what, int param)
+{
+    int bucket = e->c->place.param[param].bucket;
+    return e->dev->row->is_host ||
+           (bucket >= 0 && tr_arena_row(tr_state_arena(&e->c->place, (int)what, bucket))->space != TR_SPACE_DEVICE);
+}
+
 enum tr_dtype tr_exec_dtype(const struct tr_exec *e, enum tr_state what)
 {
     return e->c->place.states.row[what].dtype;
@@ -94,5 +101,6 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     int64_t at = (p->at - (r->is_sharded ? f->shard_first : 0)) / x.block; /* both are multiples of the block */
     *first = r->is_sharded ? p->first / x.block : 0;
     *n = ((r->is_sharded ? p->n : p->tp.n) + x.block - 1) / x.block;
-    return e->base[tr_state_arena((int)what)] + e->c->memory.bucket[p->bucket].state[what] + at * (int64_t)x.bytes;
+    return e->base[tr_state_arena(&e->c->place, (int)what, p->bucket)] + e->c->memory.bucket[p->bucket].state[what] +
+           at * (int64_t)x.bytes;
 }

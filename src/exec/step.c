@@ -45,11 +45,17 @@ enum tr_status tr_exec_post(struct tr_run *r, const struct tr_action *a, struct 
     return st;
 }
 
-/* An action that was not posted, or that was already waited for, needs no wait. */
-static enum tr_status wait_for(struct tr_exec *e, int action)
+/* Holds a stream until a posted action is over. An action that was not posted, or that was already waited for, needs no
+ * wait. */
+static enum tr_status wait_for(struct tr_exec *e, int action, enum tr_stream stream)
 {
     struct tr_posted *p = &e->posted[action];
     struct tr_comm *comm = p->comm;
+    if (p->is_copy) {
+        tr_stream_wait(e->dev, stream, e->copied[action]);
+        p->is_copy = false;
+        e->n_posted--;
+    }
     p->comm = NULL;
     e->n_posted -= comm != NULL;
     return comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
@@ -59,7 +65,7 @@ enum tr_status tr_exec_drain(struct tr_exec *e)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; e->n_posted > 0 && st == TR_OK; i++)
-        st = wait_for(e, i);
+        st = wait_for(e, i, TR_STREAM_HOST);
     return st;
 }
 
@@ -74,7 +80,8 @@ static enum tr_status run_actions(struct tr_run *r, int first, int end)
         TR_TRY(tr_exec_announce(r, a));
         int at = tr_trace_action(e->trace, a);
         for (int k = 0; k < a->n_waits; k++)
-            TR_TRY(wait_for(e, r->s->wait[a->first_wait + k].action));
+            TR_TRY(wait_for(e, r->s->wait[a->first_wait + k].action,
+                            a->stream == TR_STREAM_COMM ? TR_STREAM_COMPUTE : a->stream));
         TR_TRY(run_kind[a->kind](r, a));
         tr_trace_end(e->trace, at);
         if (r->s->purpose == TR_FOR_TRAIN && a->part == TR_PART_GRADIENTS) {
@@ -179,7 +186,7 @@ enum tr_status tr_run_CLIP(struct tr_run *r, const struct tr_action *a)
 
 enum tr_status tr_run_UPDATE(struct tr_run *r, const struct tr_action *a)
 {
-    return tr_exec_update_bucket(r->e, a->of);
+    return tr_exec_update_bucket(r->e, a);
 }
 
 enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)

@@ -110,8 +110,9 @@ out:
     return st;
 }
 
-/* This rank's elements of one state of a parameter; an empty view where the run has no such state. */
-static struct tr_view state_view(struct tr_exec *e, int row, int param)
+/* This rank's elements of one state of a parameter, while an update runs; an empty view where the run has no such
+ * state. */
+static struct tr_view state_view(struct tr_exec *e, const struct tr_action *a, int row, int param)
 {
     const struct tr_param_place *p = &e->c->place.param[param];
     const struct tr_state_row *r = &e->c->place.states.row[row];
@@ -119,6 +120,8 @@ static struct tr_view state_view(struct tr_exec *e, int row, int param)
     if (!tr_exec_holds(e, (enum tr_state)row, param))
         return (struct tr_view){ 0 };
     char *at = tr_exec_at(e, (enum tr_state)row, param, &first, &n);
+    if (row >= TR_S_MASTER)
+        at = tr_exec_fetched(e, a, param, at);
     return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
 }
 
@@ -134,23 +137,23 @@ static const struct tr_optim *optim_of(const struct tr_exec *e, int bucket)
 }
 
 /* The call for one phase of the update of one parameter, with the slots of struct tr_update_phase. */
-static struct tr_call update_of(struct tr_exec *e, enum tr_opcode op, int param)
+static struct tr_call update_of(struct tr_exec *e, const struct tr_action *a, enum tr_opcode op, int param)
 {
     const struct tr_param_place *p = &e->c->place.param[param];
     bool has_master = tr_exec_has(e, TR_S_MASTER);
     int group = e->c->place.group_of[param];
     struct tr_call c = tr_exec_call(e, op);
-    c.in[0] = state_view(e, TR_S_GRAD, param);
+    c.in[0] = state_view(e, a, TR_S_GRAD, param);
     c.in[1] = tr_exec_step_view(e, param);
-    c.out[0] = state_view(e, has_master ? TR_S_MASTER : TR_S_VALUE, param);
+    c.out[0] = state_view(e, a, has_master ? TR_S_MASTER : TR_S_VALUE, param);
     int n = TR_OPTIM_STATE;
     for (int row = TR_S_OPTIM; row < e->c->place.states.n; row++)
         if (tr_exec_holds(e, (enum tr_state)row, param))
-            c.out[n++] = state_view(e, row, param);
+            c.out[n++] = state_view(e, a, row, param);
     if (optim_of(e, p->bucket)->has_direction)
         c.out[n] = tr_exec_direction(e, param);
     if (has_master)
-        c.out[TR_OPTIM_COPY] = state_view(e, TR_S_VALUE, param);
+        c.out[TR_OPTIM_COPY] = state_view(e, a, TR_S_VALUE, param);
     c.attr.decay = e->c->opt.groups.group[group].has_decay || e->c->place.model->param[param].has_decay;
     c.attr.first = p->first + (p->tp.is_split ? e->c->opt.layout.coord[TR_AXIS_TP] * p->tp.n_held : 0);
     c.attr.key = tr_rng_key(e->seed, e->c->place.model->param[param].name, 1);
@@ -173,15 +176,15 @@ static void run_custom(struct tr_exec *e, tr_kernel kernel, const struct tr_call
     tr_trace_end(e->trace, at);
 }
 
-static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, int bucket)
+static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, const struct tr_action *a)
 {
     struct tr_call many[TR_UPDATES_MAX];
     int n = 0;
     for (int i = 0; i < e->c->place.model->n_params; i++) {
         const struct tr_param_place *p = &e->c->place.param[i];
-        if (p->bucket != bucket || p->n == 0)
+        if (p->bucket != a->of || p->n == 0)
             continue;
-        many[n] = update_of(e, phase->op, i);
+        many[n] = update_of(e, a, phase->op, i);
         if (phase->kernel) {
             run_custom(e, phase->kernel, &many[n]);
         } else if (!e->joins_updates) {
@@ -194,14 +197,14 @@ static void run_phase(struct tr_exec *e, const struct tr_update_phase *phase, in
     run_joined(e, many, n);
 }
 
-enum tr_status tr_exec_update_bucket(struct tr_exec *e, int bucket)
+enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *a)
 {
-    const struct tr_optim *o = optim_of(e, bucket);
+    const struct tr_optim *o = optim_of(e, a->of);
     enum tr_status st = TR_OK;
     for (int k = 0; k < o->n_phases && st == TR_OK; k++)
         if (o->phase[k].is_whole)
-            st = tr_exec_whole(e, &o->phase[k], bucket);
+            st = tr_exec_whole(e, &o->phase[k], a->of);
         else
-            run_phase(e, &o->phase[k], bucket);
+            run_phase(e, &o->phase[k], a);
     return st;
 }

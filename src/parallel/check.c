@@ -101,10 +101,10 @@ static enum tr_status check_action(struct walk *w, int i)
                 i, tr_action_name(a->kind), s->buffer[buffer].bytes, s->buffer[buffer].offset,
                 (int)s->buffer[buffer].region, s->buffer[buffer].bucket, x, tr_action_name(s->action[x].kind));
     }
-    if (a->stream == TR_STREAM_COMM && is_in(w->under_way, w->n_under_way, i))
+    if (tr_action_is_posted(a) && is_in(w->under_way, w->n_under_way, i))
         return tr_fail(TR_BUG, "schedule: action %d (%s) comes again before any action has waited for it", i,
                        tr_action_name(a->kind));
-    if (a->stream == TR_STREAM_COMM)
+    if (tr_action_is_posted(a))
         w->under_way[w->n_under_way++] = i;
     return check_slots(w, i);
 }

@@ -151,14 +151,15 @@ static enum tr_status allocate(struct tr_compiled *c)
     p->fate_of = calloc(n_params, sizeof *p->fate_of);
     p->packed_of = calloc(n_params, sizeof *p->packed_of);
     p->group_of = calloc(n_params, sizeof *p->group_of);
+    p->is_on_host = calloc((size_t)p->n_buckets, sizeof *p->is_on_host);
     p->norm_first = calloc(n_params + 1, sizeof *p->norm_first);
     p->stage_of = calloc(n_segments, sizeof *p->stage_of);
     p->bucket = calloc((size_t)p->n_buckets, sizeof *p->bucket);
     c->recompute_of = calloc(n_segments, sizeof *c->recompute_of);
     c->memory.cache = calloc(n_segments, sizeof *c->memory.cache);
     c->memory.bucket = calloc((size_t)p->n_buckets, sizeof *c->memory.bucket);
-    bool has_all = p->param && p->is_frozen && p->fate_of && p->packed_of && p->group_of && p->norm_first &&
-                   p->stage_of && p->bucket && c->recompute_of && c->memory.cache && c->memory.bucket;
+    bool has_all = p->param && p->is_frozen && p->fate_of && p->packed_of && p->group_of && p->is_on_host &&
+                   p->norm_first && p->stage_of && p->bucket && c->recompute_of && c->memory.cache && c->memory.bucket;
     return has_all ? TR_OK : tr_fail(TR_NOMEM, "plan: out of memory");
 }
 
@@ -248,6 +249,29 @@ out:
     return st;
 }
 
+static enum tr_status build_with(struct tr_compiled *c, double share)
+{
+    bool is_fitted = c->opt.recompute == TR_RECOMPUTE_AUTO && c->opt.memory_budget;
+    tr_offload_choose(&c->place, c->opt.is_inference ? 0 : share);
+    return is_fitted ? fit_budget(c) : build_as_given(c);
+}
+
+/* Without a share of its own the run keeps as much on the device as fits, in steps of 1/16. */
+static enum tr_status build(struct tr_compiled *c)
+{
+    enum { PARTS = 16 };
+    double share = c->opt.offload_share;
+    enum tr_status st = TR_USAGE;
+    if (share >= 0 || !c->opt.memory_budget)
+        return build_with(c, share >= 0 ? share : 1);
+    for (int i = 0; i <= PARTS && st == TR_USAGE; i++) {
+        tr_error_clear();
+        c->opt.offload_share = (double)i / PARTS;
+        st = build_with(c, c->opt.offload_share);
+    }
+    return st;
+}
+
 enum tr_status tr_compile(const struct tr_model *const model[TR_PURPOSES], const struct tr_compile_options *opt,
                           struct tr_compiled **out)
 {
@@ -258,7 +282,7 @@ enum tr_status tr_compile(const struct tr_model *const model[TR_PURPOSES], const
     resolve_options(c, model, opt);
     TR_TRY(allocate(c));
     TR_TRY(place(c));
-    TR_TRY(opt->recompute == TR_RECOMPUTE_AUTO && opt->memory_budget ? fit_budget(c) : build_as_given(c));
+    TR_TRY(build(c));
     for (int k = 0; k < TR_PURPOSES; k++)
         if (c->schedule[k].n_actions <= CHECKED_ACTIONS)
             TR_TRY(tr_schedule_check(&c->schedule[k]));
@@ -283,6 +307,7 @@ void tr_compiled_close(struct tr_compiled *c)
     free(c->place.fate_of);
     free(c->place.packed_of);
     free(c->place.group_of);
+    free(c->place.is_on_host);
     free(c->place.norm_first);
     free(c->place.stage_of);
     free(c->place.bucket);

@@ -21,7 +21,10 @@ struct overlap_pass {
     struct tr_emit e;
     struct pending *pending; /* by bucket */
     int reducing;            /* bucket whose shards are under way, -1: none */
-    int *wait, n_wait;       /* of the current action: actions, or -1 - bucket: that bucket's gather in the last step */
+    int *fetched, *stored;   /* by bucket: its fetch and its store in this step, -1: not yet */
+    /* of the current action: actions; -1 - bucket: that bucket's gather in the last step; less by n_buckets: its store
+     */
+    int *wait, n_wait;
 };
 
 /* ---- gathers ahead ---- */
@@ -141,6 +144,22 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
     case TR_DO_REDUCE:
         post(p, a);
         return;
+    case TR_DO_FETCH:
+        for (int k = 1; k < a->n_buckets; k++) {
+            int store = p->stored[a->bucket[k]];
+            p->wait[p->n_wait++] = store >= 0 ? store : -1 - p->e.c->place.n_buckets - a->bucket[k];
+        }
+        emit_waiting(p, a);
+        p->fetched[a->of] = p->e.s->n_actions - 1;
+        return;
+    case TR_DO_STORE:
+        emit_waiting(p, a);
+        p->stored[a->of] = p->e.s->n_actions - 1;
+        return;
+    case TR_DO_UPDATE:
+        if (p->fetched[a->of] >= 0)
+            p->wait[p->n_wait++] = p->fetched[a->of];
+        break;
     case TR_DO_TIE:
         settle(p, a->of);
         break;
@@ -154,11 +173,12 @@ static void pass_action(struct overlap_pass *p, const struct tr_action *a, int *
     emit_waiting(p, a);
 }
 
-/* The gather of a bucket that the list leaves under way. The next step waits for it. */
-static int gather_of(const struct tr_schedule *s, int bucket)
+/* The gather or the store of a bucket that the list leaves under way. The next step waits for it. */
+static int last_of(const struct tr_schedule *s, int n_buckets, int number)
 {
+    enum tr_action_kind kind = number < n_buckets ? TR_DO_GATHER : TR_DO_STORE;
     int i = s->n_actions - 1;
-    while (i >= 0 && (s->action[i].kind != TR_DO_GATHER || s->action[i].of != bucket))
+    while (i >= 0 && (s->action[i].kind != kind || s->action[i].of != number % n_buckets))
         i--;
     TR_BUG_ON(i < 0);
     return i;
@@ -170,11 +190,14 @@ enum tr_status tr_pass_overlap(const struct tr_compiled *c, struct tr_schedule *
     post_ahead(s->action, s->n_actions);
     p.pending = calloc((size_t)c->place.n_buckets, sizeof *p.pending);
     p.wait = calloc(2 * (size_t)c->place.n_buckets + 1, sizeof *p.wait);
+    p.fetched = calloc(2 * (size_t)c->place.n_buckets, sizeof *p.fetched);
     int *message = calloc((size_t)s->n_messages + 1, sizeof *message);
-    enum tr_status st = p.pending && p.wait && message ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
+    enum tr_status st =
+        p.pending && p.wait && p.fetched && message ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
+        p.stored = p.fetched + c->place.n_buckets;
         for (int b = 0; b < c->place.n_buckets; b++)
-            p.pending[b].action = -1;
+            p.pending[b].action = p.fetched[b] = p.stored[b] = -1;
         for (int i = 0; i < s->n_actions; i++)
             if (s->action[i].kind == TR_DO_GATHER && s->action[i].part == TR_PART_UPDATE)
                 p.pending[s->action[i].of].lag = 1;
@@ -184,10 +207,11 @@ enum tr_status tr_pass_overlap(const struct tr_compiled *c, struct tr_schedule *
         st = tr_emit_end(&p.e);
         for (int i = 0; i < s->n_waits; i++)
             if (s->wait[i].lag)
-                s->wait[i].action = gather_of(s, -1 - s->wait[i].action);
+                s->wait[i].action = last_of(s, c->place.n_buckets, -1 - s->wait[i].action);
     }
     free(p.pending);
     free(p.wait);
+    free(p.fetched);
     free(message);
     return st;
 }

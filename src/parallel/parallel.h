@@ -60,6 +60,7 @@ enum tr_arena_id {
     TR_A_DATA,
     TR_A_SAVE,
     TR_A_STAGING,
+    TR_A_HOST,
     TR_A_COUNT
 };
 
@@ -75,9 +76,12 @@ struct tr_slice {
     size_t offset, bytes;
 };
 
-static inline enum tr_arena_id tr_state_arena(int row)
+static inline enum tr_arena_id tr_state_arena(const struct tr_placement *p, int row, int bucket)
 {
-    return row == TR_S_VALUE ? TR_A_PARAMS : row == TR_S_GRAD ? TR_A_GRADS : TR_A_OPTIM;
+    return row == TR_S_VALUE       ? TR_A_PARAMS
+           : row == TR_S_GRAD      ? TR_A_GRADS
+           : p->is_on_host[bucket] ? TR_A_HOST
+                                   : TR_A_OPTIM;
 }
 
 struct tr_compile_options {
@@ -92,6 +96,9 @@ struct tr_compile_options {
      */
     const uint8_t *n_saved;
     struct tr_param_groups groups;
+    /* share of the bytes of optimizer state and master weights that live on the host; below 0: the least that fits the
+     * budget */
+    double offload_share;
     struct tr_layout layout;
     const char *pp_schedule; /* NULL: 1f1b */
     int pp_chunks;           /* stages a rank holds; 0: one */
@@ -119,6 +126,7 @@ struct tr_compile_options {
 
 /* Where a bucket is in the arenas. */
 struct tr_bucket_offsets {
+    size_t host;                 /* host arena: where its states begin */
     size_t levels;               /* in_order, grads arena: n_levels sums of 1, 2, 4 ... leaves, whole */
     size_t state[TR_STATES_MAX]; /* by state row, in the arena of that row: whole, or this rank's shard */
 };
@@ -134,6 +142,7 @@ struct tr_memory_map {
     /* grads arena: a reduced shard before it is added (zero 2 and 3); in_order: one part from every rank */
     size_t staging;
     size_t wire;                             /* grads arena: a bucket's gradients in reduce_dtype */
+    size_t states;                           /* optim arena: slots for states that live on the host */
     size_t direction;                        /* params arena: the direction of the update of a bucket */
     size_t matrix;                           /* params arena: a matrix of all tensor ranks, as they sent it and whole */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */

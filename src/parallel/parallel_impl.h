@@ -60,6 +60,7 @@ tr_level2_fn tr_pass_pipeline;           /* segments in the order of the pipelin
 tr_level2_fn tr_pass_shard;              /* zero 3: whole parameters are gathered and freed */
 tr_level2_fn tr_pass_reduce;             /* gradients: overwritten or added to, then summed over ranks */
 tr_level2_fn tr_pass_update;             /* norm, clip, optimizer, new weights to all ranks */
+tr_level2_fn tr_pass_offload;            /* states on the host: fetched and stored around their update */
 tr_level2_fn tr_pass_overlap;            /* posts actions earlier, and adds waits where results are needed */
 tr_level2_fn tr_pass_memory;             /* lifetimes -> offsets */
 void tr_level2_list(struct tr_str *out); /* their names, in order */
@@ -69,6 +70,10 @@ enum tr_status tr_pipeline_stages(struct tr_compiled *c);
 
 /* place.c: offsets of everything that a compiled run holds. */
 enum tr_status tr_place_bytes(struct tr_compiled *c);
+
+/* offload.c: which buckets have their states on the host, and the bytes of those states. */
+void tr_offload_choose(struct tr_placement *p, double share);
+size_t tr_bucket_state_bytes(const struct tr_placement *p, int bucket);
 
 /* whole.c: what the phases of the optimizer on whole matrices need. */
 bool tr_has_whole(const struct tr_compiled *c);

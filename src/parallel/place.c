@@ -8,6 +8,7 @@ static const struct tr_arena_row arena_rows[] = {
     { "params", TR_SPACE_DEVICE }, { "grads", TR_SPACE_DEVICE }, { "optim", TR_SPACE_DEVICE },
     { "acts", TR_SPACE_DEVICE },   { "work", TR_SPACE_DEVICE },  { "cache", TR_SPACE_DEVICE },
     { "data", TR_SPACE_PINNED },   { "save", TR_SPACE_PINNED },  { "staging", TR_SPACE_HOST },
+    { "host", TR_SPACE_PINNED },
 };
 static_assert(TR_COUNT_OF(arena_rows) == TR_A_COUNT, "one row per arena");
 
@@ -64,12 +65,12 @@ static void place_state(struct tr_compiled *c, int row, int g)
     const struct tr_model *m = c->place.model;
     const struct tr_state_row *r = &c->place.states.row[row];
     const struct tr_bucket *f = &c->place.bucket[g];
-    enum tr_arena_id arena = tr_state_arena(row);
+    enum tr_arena_id arena = tr_state_arena(&c->place, row, g);
     size_t start = map->bytes[arena], size = tr_dtype_bytes(r->dtype), align = (size_t)tr_bucket_align(&c->opt.layout),
            block = (size_t)r->block;
     char name[48], what[32];
     map->bucket[g].state[row] = start;
-    bool is_named = arena == TR_A_OPTIM; /* values and gradients go by the parameter alone */
+    bool is_named = row >= TR_S_MASTER; /* values and gradients go by the parameter alone */
     (void)tr_format(what, sizeof what, "%.16s%s", is_named ? r->name : "", is_named ? " " : "");
     if (r->is_sharded || f->packed || align * size / block % TR_ALIGN != 0) {
         int64_t n = r->is_sharded ? f->shard_n : f->n;
@@ -101,6 +102,7 @@ static void place_params(struct tr_compiled *c)
         enum tr_fate fate = tr_bucket_fate(m, g);
         bool is_frozen = tr_bucket_is_frozen(m, g),
              is_second_use = !is_frozen && tr_bucket_segment(m, g) == m->n_segments + 1;
+        map->bucket[g].host = map->bytes[TR_A_HOST];
         for (int s = 0; s < c->place.states.n && f->n > 0; s++) {
             if (tr_states_has(&c->place.states, s, fate) && (!is_second_use || s == TR_S_GRAD))
                 place_state(c, s, g);
@@ -127,7 +129,7 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s, size_t
         size_t *const at[] = {
             [TR_AS_IN] = &a->in,      [TR_AS_OUT] = &a->out,     [TR_AS_DOUT] = &a->dout,
             [TR_AS_DIN] = &a->din,    [TR_AS_SAVED] = &a->saved, [TR_AS_SPLIT_SAVED] = &a->split_saved,
-            [TR_AS_VALUE] = a->value, [TR_AS_GRAD] = a->grad
+            [TR_AS_VALUE] = a->value, [TR_AS_GRAD] = a->grad,    [TR_AS_STATE] = &a->state
         };
         for (int k = 0; k < a->n_uses; k++) {
             const struct tr_buffer_use *u = &a->use[k];
@@ -138,6 +140,7 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s, size_t
                                     : b->region == TR_BUF_GRAD   ? m->bucket[b->bucket].state[TR_S_GRAD]
                                     : b->region == TR_BUF_VALUES ? value_at + b->offset
                                     : b->region == TR_BUF_GRADS  ? grad_at + b->offset
+                                    : b->region == TR_BUF_STATES ? m->states + b->offset
                                                                  : b->offset;
         }
     }
@@ -149,6 +152,7 @@ static void place_moving(struct tr_compiled *c)
     struct tr_memory_map *map = &c->memory;
     size_t value_at = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "gathered parameters");
     size_t grad_at = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
+    map->states = slice(map, TR_A_OPTIM, region_peak(c, TR_BUF_STATES), "", "states between the host and their update");
     const struct tr_layout *l = &c->opt.layout;
     size_t widest = 0, shard = 0; /* elements of the largest ones */
     for (int g = 0; g < c->place.n_buckets && !tr_bucket_is_frozen(c->place.model, g); g++) {

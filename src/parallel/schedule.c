@@ -69,7 +69,8 @@ static const struct {
     const char *name;
     tr_level2_fn *run;
 } passes[] = { { "pipeline", tr_pass_pipeline }, { "shard", tr_pass_shard },     { "reduce", tr_pass_reduce },
-               { "update", tr_pass_update },     { "overlap", tr_pass_overlap }, { "memory", tr_pass_memory } };
+               { "update", tr_pass_update },     { "offload", tr_pass_offload }, { "overlap", tr_pass_overlap },
+               { "memory", tr_pass_memory } };
 
 void tr_level2_list(struct tr_str *out)
 {
@@ -192,7 +193,7 @@ static void print_action(const struct tr_placement *p, const struct tr_schedule 
     }
     if (a->kind == TR_DO_FORWARD && s->program[s->program_of[a->segment]]->saved_bytes)
         tr_str_addf(out, "  saves %zu bytes at %zu", s->program[s->program_of[a->segment]]->saved_bytes, a->saved);
-    if (a->stream == TR_STREAM_COMM)
+    if (tr_action_is_posted(a))
         tr_str_addf(out, "  [%s]", tr_stream_name(a->stream));
     for (int i = 0; i < a->n_waits; i++) {
         const struct tr_wait *w = &s->wait[a->first_wait + i];

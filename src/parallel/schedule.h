@@ -2,9 +2,9 @@
  * batch.
  *
  * A schedule is a list. The executor issues its actions in that order, and the planner simulates the same list with
- * prices. An action runs on a stream. Actions of the compute stream run one after the other. A posted action (comm
- * stream) starts when every earlier action of the compute stream is done. It ends at its own time, so an action that
- * needs its result or its buffer waits for it. The list holds all waits.
+ * prices. An action runs on a stream. Actions of the compute stream run one after the other. A posted action (comm,
+ * in and out streams) starts when every earlier action of the compute stream is done. It ends at its own time, so an
+ * action that needs its result or its buffer waits for it. The list holds all waits.
  */
 #ifndef TR_PARALLEL_SCHEDULE_H
 #define TR_PARALLEL_SCHEDULE_H
@@ -39,6 +39,9 @@
     X(CLIP, "clip", CLIP, "step.clip", HOST)                                                                           \
     /* optimizer on the parameters of a bucket */                                                                      \
     X(UPDATE, "update", UPDATE, "step.update", COMPUTE)                                                                \
+    /* optimizer state of a bucket that lives on the host: to a slot on the device, and back */                        \
+    X(FETCH, "fetch", UPDATE, "step.fetch", IN)                                                                        \
+    X(STORE, "store", UPDATE, "step.store", OUT)                                                                       \
     /* fp8 with delayed scales: largest elements of earlier steps to the device, those of this step back */            \
     X(AMAX_IN, "amax-in", UPDATE, "step.amax_in", HOST)                                                                \
     X(AMAX_OUT, "amax-out", UPDATE, "step.amax_out", HOST)
@@ -60,10 +63,12 @@ enum tr_region {
     TR_BUF_ACTS,                 /* slot: activations */
     TR_BUF_VALUES,               /* slot: whole parameters of a bucket (zero 3) */
     TR_BUF_GRADS,                /* slot: whole gradients of a bucket (zero 2 and 3) */
+    TR_BUF_STATES,               /* slot: states of a bucket that live on the host */
     TR_BUF_SLOTS,                /* number of regions of slots */
     TR_BUF_VALUE = TR_BUF_SLOTS, /* by bucket: parameters, whole or the shard */
     TR_BUF_GRAD,                 /* by bucket: gradients, whole or the shard */
     TR_BUF_STATE,                /* by bucket: all states of the optimizer */
+    TR_BUF_HOST,                 /* by bucket: states that live on the host */
     TR_BUF_LEVELS,               /* by bucket: sums of earlier micro-batches (reproducible layout) */
     TR_BUF_STAGING,              /* a reduced shard before it is added; gradients in reduce_dtype */
     TR_BUF_STEP,
@@ -91,6 +96,7 @@ enum tr_role {
     TR_AS_SPLIT_SAVED,
     TR_AS_VALUE,
     TR_AS_GRAD,
+    TR_AS_STATE,
     TR_AS_OTHER
 };
 struct tr_buffer_use {
@@ -124,6 +130,8 @@ struct tr_action {
     /* place.c computes these from the uses: offsets in the acts arena (a message is at `in` or `out`), and where the
      * whole parameters and gradients of each bucket are. */
     size_t in, out, dout, din, saved, split_saved;
+    size_t state; /* states that live on the host: where they are on the device */
+    /* A fetch: its own bucket, then those whose stores, in this step or in the one before, come before it. */
     int n_buckets, bucket[TR_MAX_BUCKETS];
     size_t value[TR_MAX_BUCKETS], grad[TR_MAX_BUCKETS];
 };
@@ -155,6 +163,11 @@ const char *tr_action_name(enum tr_action_kind kind);
 static inline bool tr_action_has_program(const struct tr_action *a)
 {
     return a->kind <= TR_DO_BACKWARD_WEIGHT;
+}
+/* Does it end at its own time, so that others wait for it? */
+static inline bool tr_action_is_posted(const struct tr_action *a)
+{
+    return a->stream == TR_STREAM_COMM || a->stream == TR_STREAM_IN || a->stream == TR_STREAM_OUT;
 }
 /* Does an action of this kind run nodes of this phase? */
 bool tr_action_runs(enum tr_action_kind kind, enum tr_phase phase);

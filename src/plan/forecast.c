@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const axis_names[TR_TIME_AXES] = { "tp", "cp", "ep", "pp", "dp" };
+static const char *const axis_names[TR_TIME_AXES] = { "tp", "cp", "ep", "pp", "dp", "offload" };
 static const char *const bytes_names[TR_BYTES_KINDS] = { "params", "grads", "state", "acts", "work", "library" };
 
 const char *tr_axis_cost_name(enum tr_axis_cost a)

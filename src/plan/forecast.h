@@ -90,7 +90,7 @@ struct tr_forecast_query {
     double (*slots)[4]; /* pp * chunks rows to fill, or NULL: what each kind of slot of a stage takes */
 };
 
-enum tr_axis_cost { TR_TIME_TP, TR_TIME_CP, TR_TIME_EP, TR_TIME_PP, TR_TIME_DP, TR_TIME_AXES };
+enum tr_axis_cost { TR_TIME_TP, TR_TIME_CP, TR_TIME_EP, TR_TIME_PP, TR_TIME_DP, TR_TIME_OFFLOAD, TR_TIME_AXES };
 enum tr_bytes_kind {
     TR_BYTES_PARAMS,
     TR_BYTES_GRADS,

@@ -5,6 +5,7 @@
  * middle repeats.
  */
 #include "plan/plan.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -295,7 +296,8 @@ static const struct {
     char letter;
     const char *color;
 } arenas[] = { { 'p', "#4c78a8" }, { 'g', "#f28e2b" }, { 'o', "#59a14f" }, { 'a', "#e15759" }, { 'w', "#b07aa1" },
-               { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" }, { 't', "#edc948" } };
+               { 'c', "#76b7b2" }, { 'd', "#9c755f" }, { 's', "#bab0ac" }, { 't', "#edc948" }, { 'h', "#ff9da7" } };
+static_assert(TR_COUNT_OF(arenas) == TR_A_COUNT, "one row per arena");
 
 /* With room_bytes, the memory of a chip, only the arenas in that memory are shown. */
 static double shown_bytes(const struct tr_compiled *c, int arena, double room_bytes)

@@ -18,14 +18,15 @@ struct player {
     const struct tr_compiled *c;
     const struct tr_schedule *s; /* that of training */
     struct tr_price price;
-    struct segment_price *program; /* by program */
-    double clock, kernels, waits, comm[TR_AXES];
-    double met;               /* `kernels` at the moment when ranks last waited for each other */
-    bool has_stream;          /* gathers and reductions run in a stream of their own */
-    double stream_at, posted; /* when the stream has done all posted work; the seconds of that work */
+    struct segment_price *program;                   /* by program */
+    double clock, kernels, waits, comm[TR_AXES + 1]; /* the last: copies between host and device */
+    double met;                                      /* `kernels` at the moment when ranks last waited for each other */
+    bool has_stream;                                 /* gathers and reductions run in a stream of their own */
+    double stream_at, posted;  /* when the stream has done all posted work; the seconds of that work */
+    double copy_at[2], copied; /* the same of copies to the device, and from it */
     struct under_way {
-        double at; /* when the transfer is done; 0: none is under way */
-        enum tr_axis axis;
+        double at;            /* when the transfer is done; 0: none is under way */
+        int axis;             /* enum tr_axis; TR_AXES: a copy */
     } * under_way;            /* by action */
     int next, n_ranks, n_all; /* next action; ranks of the pipeline; ranks in all */
     double norm_at;           /* when this rank has summed its part of the gradient norm; 0: not yet */
@@ -48,7 +49,7 @@ static void price_programs(struct player *p)
     }
 }
 
-static void run_comm(struct player *p, enum tr_axis axis, double t)
+static void run_comm(struct player *p, int axis, double t)
 {
     p->clock += t;
     p->comm[axis] += t;
@@ -77,6 +78,25 @@ static void wait_for_posted(struct player *p, const struct tr_action *a)
             run_comm(p, x->axis, fmax(0, x->at - p->clock));
         x->at = 0;
     }
+}
+
+/* A copy waits for what it needs on its own stream: arithmetic goes on. CPU ranks copy by themselves. */
+static void post_copy(struct player *p, const struct tr_action *a)
+{
+    double bytes = (double)p->s->buffer[a->use[0].buffer].bytes, *at = &p->copy_at[a->stream == TR_STREAM_OUT];
+    double start = fmax(*at, p->clock), rate = p->price.machine->host_rate;
+    for (int i = 0; i < a->n_waits; i++) {
+        struct under_way *x = &p->under_way[p->s->wait[a->first_wait + i].action];
+        start = fmax(start, x->at);
+        x->at = 0;
+    }
+    if (!p->has_stream || rate <= 0) {
+        run_comm(p, TR_AXES, tr_cost_stream(&p->price.chip, 2 * bytes));
+        return;
+    }
+    *at = start + bytes / rate;
+    p->copied += bytes / rate;
+    p->under_way[a - p->s->action] = (struct under_way){ *at, TR_AXES };
 }
 
 static void run_segment(struct player *p, const struct tr_action *a)
@@ -367,6 +387,17 @@ PRICE(AMAX_OUT)
     return price_LOSS(all, rank, a);
 }
 
+PRICE(FETCH)
+{
+    post_copy(&all[rank], a);
+    return true;
+}
+
+PRICE(STORE)
+{
+    return price_FETCH(all, rank, a);
+}
+
 PRICE(UPDATE)
 {
     run_kernel(&all[rank], update_s(&all[rank], a->of));
@@ -383,7 +414,8 @@ static_assert(TR_COUNT_OF(price_kind) == TR_ACTION_KINDS, "one price a kind");
 
 static bool act(struct player *all, int rank, const struct tr_action *a)
 {
-    wait_for_posted(&all[rank], a);
+    if (a->kind != TR_DO_FETCH && a->kind != TR_DO_STORE) /* which do not hold the arithmetic */
+        wait_for_posted(&all[rank], a);
     return price_kind[a->kind](all, rank, a);
 }
 
@@ -442,7 +474,9 @@ static void sum_up(const struct player *all, int n_ranks, struct tr_forecast *ou
     out->exposed_s[TR_TIME_CP] = p->comm[TR_AXIS_CP];
     out->exposed_s[TR_TIME_PP] = p->comm[TR_AXIS_PP];
     out->exposed_s[TR_TIME_DP] = p->comm[TR_AXIS_DP] + p->comm[TR_AXIS_SHARD];
+    out->exposed_s[TR_TIME_OFFLOAD] = p->comm[TR_AXES];
     memcpy(out->comm_s, out->exposed_s, sizeof out->comm_s);
+    out->comm_s[TR_TIME_OFFLOAD] = fmax(p->copied, out->exposed_s[TR_TIME_OFFLOAD]);
     out->comm_s[TR_TIME_DP] = fmax(p->posted, out->exposed_s[TR_TIME_DP]);
     out->fixed_s = p->price.impl->fixed_s;
     out->step_s += out->fixed_s;
@@ -482,10 +516,12 @@ static bool begin_again(int n_ranks, struct player *all)
             is_left |= p->under_way[i].at > 0;
         }
         p->stream_at = fmax(0, p->stream_at - end);
+        for (int k = 0; k < 2; k++)
+            p->copy_at[k] = fmax(0, p->copy_at[k] - end);
     }
     for (int r = 0; r < n_ranks && is_left; r++) {
         struct player *p = &all[r];
-        p->clock = p->kernels = p->waits = p->met = p->norm_at = p->posted = 0;
+        p->clock = p->kernels = p->waits = p->met = p->norm_at = p->posted = p->copied = 0;
         p->next = 0;
         memset(p->comm, 0, sizeof p->comm);
         memset(p->n_sent, 0, (size_t)n_ranks * sizeof *p->n_sent);

@@ -11,6 +11,7 @@ static const char *const what[TR_A_COUNT] = {
     "batches read ahead",
     "checkpoint write buffer",
     "a checkpoint while it is written",
+    "optimizer state and master weights on the host",
 };
 
 static const char *human_flops(double x, char *buf, size_t n)

@@ -76,7 +76,8 @@ void tr_forecast_text(const struct tr_forecast_query *a, const struct tr_forecas
                  { "cp, not hidden", f->exposed_s[TR_TIME_CP] },
                  { "ep, not hidden", f->exposed_s[TR_TIME_EP] },
                  { "pp, not hidden", f->exposed_s[TR_TIME_PP] },
-                 { "dp, not hidden", f->exposed_s[TR_TIME_DP] } };
+                 { "dp, not hidden", f->exposed_s[TR_TIME_DP] },
+                 { "host, not hidden", f->exposed_s[TR_TIME_OFFLOAD] } };
     for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
         if (rows[i].seconds > 0)
             tr_str_addf(out, "  %-16s %10.4f s  %5.1f %%\n", rows[i].what, rows[i].seconds,

@@ -19,10 +19,11 @@ static size_t size_of(const struct tr_exec *e, enum tr_state what, int param)
     return tr_exec_element(e, what, param).bytes;
 }
 
-/* Copies device memory to the host buffer. The copy is valid until the next call. */
-static enum tr_status on_host(struct tr_exec *e, const void **p, size_t bytes)
+/* Copies device memory to the host buffer. The copy is valid until the next call. A state that lives on the host is
+ * read where it is. */
+static enum tr_status on_host(struct tr_exec *e, enum tr_state what, int param, const void **p, size_t bytes)
 {
-    if (tr_exec_device(e)->row->is_host)
+    if (tr_exec_is_on_host(e, what, param))
         return TR_OK;
     char *copy = tr_exec_arena(e, TR_A_SAVE) + tr_exec_compiled(e)->memory.get;
     TR_BUG_ON(bytes > tr_exec_compiled(e)->opt.save_bytes);
@@ -44,7 +45,7 @@ static enum tr_status store_get(void *ctx, enum tr_state what, int param, int64_
     TR_BUG_ON(tr_tp_run(&shard, &at, first + n, &local) != n || at != first);
     TR_BUG_ON(local < own_first || local + n > own_first + own_n);
     *out = base + local * (int64_t)size_of(e, what, param);
-    return on_host(e, out, (size_t)n * size_of(e, what, param));
+    return on_host(e, what, param, out, (size_t)n * size_of(e, what, param));
 }
 
 struct upload {
@@ -174,7 +175,7 @@ static enum tr_status store_whole(void *ctx, enum tr_state what, int param, int6
     if (!is_here)
         return TR_OK;
     *out = tr_exec_at(e, what, param, &own_first, &own_n) + first * (int64_t)size;
-    return on_host(e, out, (size_t)n * size);
+    return on_host(e, what, param, out, (size_t)n * size);
 }
 
 /* The ranges that this rank saves. Ranks that hold the same elements save equal shares. A parameter that several stages

@@ -13,7 +13,7 @@ static const char config[] = "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidd
                              "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2}";
 
 /* Rank 0 of four: pp x shard, two micro-batches. */
-static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
+static struct tr_compiled *compile_offloaded(struct tr_model **m, int pp, int zero, double offload)
 {
     struct tr_compiled *c = NULL;
     struct tr_model_options mo = { .rows = 2, .sequence_length = 16, .dropout = -1 };
@@ -27,11 +27,17 @@ static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
         .optim = &tr_adamw,
         .n_micro = 2,
         .n_threads = 1,
+        .offload_share = offload,
         .layout = { .data_size = shard, .shard_size = shard, .size = { pp, 1, shard, 1, 1 }, .zero = zero }
     };
     assert_int_equal(tr_model_from_json(cJSON_Parse(config), &mo, m), TR_OK);
     assert_int_equal(tr_compile((const struct tr_model *[TR_PURPOSES]){ *m }, &opt, &c), TR_OK);
     return c;
+}
+
+static struct tr_compiled *compile(struct tr_model **m, int pp, int zero)
+{
+    return compile_offloaded(m, pp, zero, 0);
 }
 
 static int n_waits(const struct tr_schedule *s, int lag)
@@ -48,9 +54,9 @@ static void every_missing_wait_is_found(void **state)
 {
     (void)state;
     for (int pp = 1; pp <= 2; pp++)
-        for (int zero = 0; zero <= 3; zero++) {
+        for (int i_zero = 0; i_zero < 8; i_zero++) {
             struct tr_model *m = NULL;
-            struct tr_compiled *c = compile(&m, pp, zero);
+            struct tr_compiled *c = compile_offloaded(&m, pp, i_zero % 4, i_zero / 4);
             struct tr_schedule *s = &c->schedule[TR_FOR_TRAIN];
             assert_int_equal(tr_schedule_check(s), TR_OK);
             assert_true(s->n_waits > 0);

@@ -38,6 +38,7 @@ struct layout {
     bool in_order, sync_last;
     int frozen;            /* enum frozen */
     enum tr_packed packed; /* how frozen matrices of linears are held */
+    double offload;        /* share of optimizer state on the host */
     bool is_decoded;       /* they are held in the compute dtype, with the values of packed ones */
 };
 

@@ -1,5 +1,6 @@
 /* test_threads.c - the same layout on two devices: streams that run in place, and a thread for each stream with random
- * delays. A schedule that lists every wait gives the same bits on both, whatever the delays. */
+ * delays. A schedule that lists every wait gives the same bits on both, whatever the delays, and wherever states live.
+ */
 #include "train/layout_agree.h"
 
 static const struct layout rows[] = {
@@ -21,6 +22,10 @@ static const struct layout rows[] = {
     { .pp = 2, .dp = 2, .zero = 2, .n_micro = 2, .schedule = "zb" },
     { .pp = 2, .tp = 2, .n_micro = 2 },
     { .dp = 2, .tp = 2, .zero = 3, .n_micro = 2 },
+    { .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
+    { .dp = 2, .zero = 1, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
+    { .pp = 2, .dp = 2, .zero = 2, .dtype = TR_BF16, .n_micro = 2, .offload = 0.5 },
+    { .dp = 2, .tp = 2, .zero = 3, .dtype = TR_BF16, .n_micro = 2, .offload = 1 },
 };
 
 enum { SEEDS = 3 };
@@ -52,6 +57,7 @@ static size_t train_once(const struct layout *l, const struct tr_comm_env *env, 
     rig_seed = (uint64_t)k;
     struct tr_compile_options opt = options(l);
     opt.layout = layout_of(l, env->rank);
+    opt.offload_share = k ? l->offload : 0; /* states on the host change no bit either */
     open_run(r, l, &opt);
     struct tr_comm_env own = *env;
     CHECK_OK(tr_format(job, sizeof job, "%s-%d", env->job, k));

@@ -1,0 +1,68 @@
+/* offload.c - states that live on the host: copies to and from the device on streams of their own. A copy starts when
+ * the compute stream has done what was issued before; the event of its action says when it is over. */
+#include "exec/exec_impl.h"
+#include <stdlib.h>
+
+static bool is_copy(const struct tr_action *a)
+{
+    return a->kind == TR_DO_FETCH || a->kind == TR_DO_STORE;
+}
+
+enum tr_status tr_exec_copies_open(struct tr_exec *e)
+{
+    const struct tr_schedule *s = &e->c->schedule[TR_FOR_TRAIN];
+    enum tr_status st = TR_OK;
+    e->copied = calloc((size_t)s->n_actions + 1, sizeof *e->copied);
+    if (!e->copied)
+        return tr_fail(TR_NOMEM, "executor: out of memory");
+    st = tr_stream_event_open(e->dev, &e->computed);
+    for (int i = 0; i < s->n_actions && st == TR_OK; i++)
+        if (is_copy(&s->action[i])) {
+            st = tr_stream_event_open(e->dev, &e->copied[i]);
+            e->may_record = false; /* a recording holds the compute stream only */
+        }
+    return st;
+}
+
+void tr_exec_copies_close(struct tr_exec *e)
+{
+    for (int i = 0; e->copied && i < e->c->schedule[TR_FOR_TRAIN].n_actions; i++)
+        tr_stream_event_close(e->dev, e->copied[i]);
+    tr_stream_event_close(e->dev, e->computed);
+    free(e->copied);
+}
+
+static enum tr_status post_copy(struct tr_run *r, const struct tr_action *a, void *to, const void *from)
+{
+    struct tr_exec *e = r->e;
+    int i = (int)(a - r->s->action);
+    TR_BUG_ON(e->posted[i].is_copy); /* the schedule must wait for an action before it repeats it */
+    tr_stream_record(e->dev, TR_STREAM_COMPUTE, e->computed);
+    tr_stream_wait(e->dev, a->stream, e->computed);
+    tr_device_copy(e->dev, a->stream, to, from, r->s->buffer[a->use[0].buffer].bytes);
+    tr_stream_record(e->dev, a->stream, e->copied[i]);
+    e->posted[i].is_copy = true;
+    e->n_posted++;
+    return TR_OK;
+}
+
+static char *host_at(const struct tr_exec *e, int bucket)
+{
+    return e->base[TR_A_HOST] + e->c->memory.bucket[bucket].host;
+}
+
+enum tr_status tr_run_FETCH(struct tr_run *r, const struct tr_action *a)
+{
+    return post_copy(r, a, r->e->base[TR_A_OPTIM] + a->state, host_at(r->e, a->of));
+}
+
+enum tr_status tr_run_STORE(struct tr_run *r, const struct tr_action *a)
+{
+    return post_copy(r, a, host_at(r->e, a->of), r->e->base[TR_A_OPTIM] + a->state);
+}
+
+char *tr_exec_fetched(const struct tr_exec *e, const struct tr_action *a, int param, char *at)
+{
+    int bucket = e->c->place.param[param].bucket;
+    return e->c->place.is_on_host[bucket] ? e->base[TR_A_OPTIM] + a->state + (at - host_at(e, bucket)) : at;
+}
