@@ -16,6 +16,8 @@ struct tr_exec {
     struct tr_posted *posted;        /* collectives under way, by action of the current schedule */
     int n_posted;                    /* how many collectives and copies are under way */
     void **copied, *computed;        /* events: of copies, by action; of the compute stream */
+    bool defers;                     /* updates wait for the next step: tr_defers_updates */
+    bool is_pending;                 /* updates of the last step are still to be done */
     bool is_running;                 /* actions are running; if not, a caller reads the state between steps */
     double *norms;                   /* sums of squares of gradients (tr_placement.norm_first) */
     double norm_scale;               /* square of the loss scale of the gradients behind `norms` */
@@ -84,6 +86,7 @@ void tr_exec_norm(struct tr_exec *e);
 enum tr_status tr_exec_clip(struct tr_exec *e, double max_norm, double loss_scale, double *norm);
 enum tr_status tr_exec_update_bucket(struct tr_exec *e, const struct tr_action *a);
 struct tr_view tr_exec_step_view(struct tr_exec *e, int param); /* the step values of the parameter's group */
+void tr_exec_keep_step(struct tr_exec *e); /* keeps the step values for updates that wait for the next step */
 void tr_exec_send_step(struct tr_exec *e, const float values[TR_STEP_COUNT]); /* a row for each group */
 
 /* offload.c: events of copies; and where, while this update runs, a state is whose address between steps is `at`. */

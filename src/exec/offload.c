@@ -21,6 +21,7 @@ enum tr_status tr_exec_copies_open(struct tr_exec *e)
             st = tr_stream_event_open(e->dev, &e->copied[i]);
             e->may_record = false; /* a recording holds the compute stream only */
         }
+    e->defers = tr_defers_updates(s);
     return st;
 }
 

@@ -93,7 +93,7 @@ char *tr_exec_at(const struct tr_exec *e, enum tr_state what, int param, int64_t
     const struct tr_param_place *p = &e->c->place.param[param];
     const struct tr_state_row *r = &e->c->place.states.row[what];
     *first = *n = 0;
-    TR_BUG_ON(e->n_posted > 0 && !e->is_running); /* the caller must drain first */
+    TR_BUG_ON((e->n_posted > 0 || e->is_pending) && !e->is_running); /* the caller must drain first */
     if (p->bucket < 0 || !tr_exec_holds(e, what, param))
         return NULL;
     const struct tr_bucket *f = &e->c->place.bucket[p->bucket];

@@ -61,7 +61,7 @@ static enum tr_status wait_for(struct tr_exec *e, int action, enum tr_stream str
     return comm ? tr_comm_wait(comm, p->ticket) : TR_OK;
 }
 
-enum tr_status tr_exec_drain(struct tr_exec *e)
+static enum tr_status wait_for_all(struct tr_exec *e)
 {
     enum tr_status st = TR_OK;
     for (int i = 0; e->n_posted > 0 && st == TR_OK; i++)
@@ -69,14 +69,24 @@ enum tr_status tr_exec_drain(struct tr_exec *e)
     return st;
 }
 
+/* Which actions of a range run. Updates of the step before run where that step left them. */
+enum which { RUN_ALL, RUN_DEFERRED };
+
+static bool is_left_out(const struct tr_exec *e, const struct tr_action *a, enum which which)
+{
+    return tr_action_is_deferred(a) ? !e->is_pending : which == RUN_DEFERRED;
+}
+
 /* The one loop over actions. */
-static enum tr_status run_actions(struct tr_run *r, int first, int end)
+static enum tr_status run_actions(struct tr_run *r, int first, int end, enum which which)
 {
     struct tr_exec *e = r->e;
     enum tr_status st = TR_OK;
     e->is_running = true;
     for (int i = first; i < end; i++) {
         const struct tr_action *a = &r->s->action[i];
+        if (is_left_out(e, a, which))
+            continue;
         TR_TRY(tr_exec_announce(r, a));
         int at = tr_trace_action(e->trace, a);
         for (int k = 0; k < a->n_waits; k++)
@@ -97,7 +107,7 @@ out:
 
 static enum tr_status run_part(struct tr_run *r, enum tr_step_part part)
 {
-    return run_actions(r, r->s->part_first[part], r->s->part_first[part + 1]);
+    return run_actions(r, r->s->part_first[part], r->s->part_first[part + 1], RUN_ALL);
 }
 
 /* Runs a part that the device may replay as one recording (graph.c). */
@@ -119,6 +129,18 @@ static struct tr_run training(struct tr_exec *e)
     return (struct tr_run){ .e = e, .s = &e->c->schedule[TR_FOR_TRAIN] };
 }
 
+enum tr_status tr_exec_drain(struct tr_exec *e)
+{
+    struct tr_run r = training(e);
+    enum tr_status st = TR_OK;
+    if (e->is_pending)
+        TR_TRY(run_actions(&r, 0, r.s->n_actions, RUN_DEFERRED));
+    e->is_pending = false;
+    TR_TRY(wait_for_all(e));
+out:
+    return st;
+}
+
 static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STEP_COUNT])
 {
     struct tr_exec *e = r->e;
@@ -128,6 +150,7 @@ static enum tr_status make_gradients(struct tr_run *r, const float values[TR_STE
     TR_TRY(run_part(r, TR_PART_BEGIN));
     tr_exec_send_batches(e, r->s->model, r->micro, e->c->opt.n_micro);
     TR_TRY(run_recorded(r, TR_PART_GRADIENTS));
+    e->is_pending = false;
 out:
     return st;
 }
@@ -194,8 +217,12 @@ enum tr_status tr_exec_update(struct tr_exec *e, struct tr_step_result *out)
     struct tr_run r = training(e);
     enum tr_status st = TR_OK;
     r.out = out;
+    TR_BUG_ON(e->is_pending);
     TR_TRY(run_recorded(&r, TR_PART_UPDATE));
+    if (e->defers)
+        tr_exec_keep_step(e);
     TR_TRY(tr_device_sync(e->dev, TR_STREAM_COMPUTE));
+    e->is_pending = e->defers;
     TR_TRY(run_part(&r, TR_PART_END));
     int64_t stages_us = 0;
     out->exposed_s = (double)tr_mesh_waited_us(e->mesh, &stages_us) * 1e-6;
@@ -225,7 +252,7 @@ static enum tr_status run_forward(struct tr_exec *e, enum tr_purpose purpose, co
     TR_BUG_ON(r.s->n_actions == 0);
     TR_TRY(tr_exec_drain(e));
     tr_exec_send_batches(e, r.s->model, batch, 1);
-    TR_TRY(run_actions(&r, 0, r.s->n_actions));
+    TR_TRY(run_actions(&r, 0, r.s->n_actions, RUN_ALL));
     TR_TRY(tr_exec_drain(e));
 out:
     return st;

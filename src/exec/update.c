@@ -125,9 +125,19 @@ static struct tr_view state_view(struct tr_exec *e, const struct tr_action *a, i
     return view_row(at + (size_t)(p->first / r->block) * tr_dtype_bytes(r->dtype), r->dtype, tr_state_count(r, p->n));
 }
 
+/* An update that waited for the next step reads the values of its own. */
 struct tr_view tr_exec_step_view(struct tr_exec *e, int param)
 {
-    return view_row(step_row(e, e->c->place.group_of[param]), TR_F32, TR_STEP_COUNT);
+    char *row = step_row(e, e->c->place.group_of[param]);
+    return view_row(row + (e->is_pending ? e->c->memory.step_before - e->c->memory.step : 0), TR_F32, TR_STEP_COUNT);
+}
+
+void tr_exec_keep_step(struct tr_exec *e)
+{
+    char *work = e->base[TR_A_WORK];
+    size_t n_groups = (size_t)tr_max64(1, e->c->opt.groups.n);
+    tr_device_copy(e->dev, TR_STREAM_COMPUTE, work + e->c->memory.step_before, work + e->c->memory.step,
+                   n_groups * TR_STEP_COUNT * sizeof(float));
 }
 
 static const struct tr_optim *optim_of(const struct tr_exec *e, int bucket)

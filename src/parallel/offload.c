@@ -2,8 +2,13 @@
  *
  * The states of a bucket are fetched into a slot on the device, updated there by the kernel that would update them in
  * place, and stored. Fetches and stores run on streams of their own, so that one bucket comes while another is updated
- * and a third goes. SLOTS buckets are on the device at once: a fetch waits for the store that frees its slot. The
- * stores of the last buckets run on behind the next step, whose first fetch waits for them.
+ * and a third goes. SLOTS buckets are on the device at once: a fetch waits for the store that frees its slot, and the
+ * first fetch of a step for the last stores of the step before.
+ *
+ * Where every rank holds whole parameters, an update waits for the next step and runs in front of the first forward
+ * that reads the bucket: the copies of later buckets hide behind the forwards of earlier ones. Gradients stay where
+ * they are until a backward overwrites them, which is later. With ZeRO new parameters travel to other ranks after the
+ * update, so that updates stay in their part of the step.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -56,17 +61,23 @@ void tr_offload_choose(struct tr_placement *p, double share)
 
 struct offload_pass {
     struct tr_emit e;
-    int *bucket, *slot, n; /* of the updates in order */
-    int n_slots;
+    struct tr_action *update; /* in the order in which they run */
+    int *slot, n, n_slots, n_done;
+    enum tr_step_part part; /* of the updates */
 };
+
+static int bucket_of(const struct offload_pass *p, int k)
+{
+    return p->update[k].of;
+}
 
 static struct tr_action *copy(struct offload_pass *p, enum tr_action_kind kind, int k)
 {
-    struct tr_action *a = tr_emit_new(&p->e, kind, TR_PART_UPDATE, -1, 0);
-    a->of = a->bucket[0] = p->bucket[k];
+    struct tr_action *a = tr_emit_new(&p->e, kind, p->part, -1, 0);
+    a->of = a->bucket[0] = bucket_of(p, k);
     a->n_buckets = 1;
     tr_use_add(a, p->slot[k], TR_AS_STATE, kind == TR_DO_FETCH)->takes = kind == TR_DO_FETCH;
-    (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_HOST, p->bucket[k]), TR_AS_OTHER, kind == TR_DO_STORE);
+    (void)tr_use_add(a, tr_fixed_buffer(p->e.s, TR_BUF_HOST, a->of), TR_AS_OTHER, kind == TR_DO_STORE);
     return a;
 }
 
@@ -74,17 +85,20 @@ static void fetch(struct offload_pass *p, int k)
 {
     if (k >= p->n)
         return;
-    p->slot[k] = tr_slot_add(&p->e, TR_BUF_STATES, p->bucket[k], tr_bucket_state_bytes(&p->e.c->place, p->bucket[k]));
+    p->slot[k] =
+        tr_slot_add(&p->e, TR_BUF_STATES, bucket_of(p, k), tr_bucket_state_bytes(&p->e.c->place, bucket_of(p, k)));
     struct tr_action *a = copy(p, TR_DO_FETCH, k);
     if (k >= p->n_slots)
-        a->bucket[a->n_buckets++] = p->bucket[k - p->n_slots];
+        a->bucket[a->n_buckets++] = bucket_of(p, k - p->n_slots);
     for (int i = 0; k == 0 && i < p->n_slots; i++)
-        a->bucket[a->n_buckets++] = p->bucket[p->n - p->n_slots + i];
+        a->bucket[a->n_buckets++] = bucket_of(p, p->n - p->n_slots + i);
 }
 
-static void update(struct offload_pass *p, const struct tr_action *from, int k)
+/* The next update, and the copies around it. */
+static void update(struct offload_pass *p)
 {
-    struct tr_action a = *from;
+    int k = p->n_done++;
+    struct tr_action a = p->update[k];
     int fixed = tr_fixed_buffer(p->e.s, TR_BUF_STATE, a.of);
     for (int i = 0; k == 0 && i < p->n_slots; i++)
         fetch(p, i);
@@ -93,6 +107,7 @@ static void update(struct offload_pass *p, const struct tr_action *from, int k)
             a.use[i].buffer = p->slot[k];
             a.use[i].role = TR_AS_STATE;
         }
+    a.part = p->part;
     (void)tr_emit(&p->e, &a);
     tr_use_free(copy(p, TR_DO_STORE, k), p->slot[k]);
     fetch(p, k + p->n_slots);
@@ -103,29 +118,84 @@ static bool is_offloaded(const struct tr_compiled *c, const struct tr_action *a)
     return a->kind == TR_DO_UPDATE && c->place.is_on_host[a->of];
 }
 
+/* The position of the first action that reads parameters of the bucket; n_actions: none does. */
+static int first_reader(const struct tr_schedule *s, int bucket)
+{
+    for (int i = 0; i < s->n_actions; i++)
+        for (int k = 0; tr_action_has_program(&s->action[i]) && k < s->action[i].n_buckets; k++)
+            if (s->action[i].bucket[k] == bucket)
+                return i;
+    return s->n_actions;
+}
+
+/* Sorts the updates by their first readers, where all have one. */
+static void find_order(const struct tr_compiled *c, const struct tr_schedule *s, struct offload_pass *p)
+{
+    bool may_wait = c->opt.layout.zero == 0;
+    for (int i = 0; i < s->n_actions; i++)
+        if (is_offloaded(c, &s->action[i]))
+            p->update[p->n++] = s->action[i];
+    for (int i = 0; i < p->n; i++)
+        may_wait = may_wait && first_reader(s, bucket_of(p, i)) < s->n_actions;
+    for (int i = 1; may_wait && i < p->n; i++)
+        for (int k = i; k > 0 && first_reader(s, bucket_of(p, k)) < first_reader(s, bucket_of(p, k - 1)); k--) {
+            struct tr_action later = p->update[k - 1];
+            p->update[k - 1] = p->update[k];
+            p->update[k] = later;
+        }
+    p->part = may_wait ? TR_PART_GRADIENTS : TR_PART_UPDATE;
+    p->n_slots = p->n < SLOTS ? p->n : SLOTS;
+}
+
+/* Is it time for the next update? It goes in front of the first reader of its bucket, or stays where it is. */
+static bool is_due(const struct offload_pass *p, const struct tr_action *next)
+{
+    if (p->n_done == p->n)
+        return false;
+    if (p->part == TR_PART_UPDATE)
+        return next->kind == TR_DO_UPDATE && next->of == bucket_of(p, p->n_done);
+    for (int k = 0; tr_action_has_program(next) && k < next->n_buckets; k++)
+        if (next->bucket[k] == bucket_of(p, p->n_done))
+            return true;
+    return false;
+}
+
+static bool has_offloaded(const struct tr_compiled *c, const struct tr_schedule *s)
+{
+    for (int i = 0; i < s->n_actions; i++)
+        if (is_offloaded(c, &s->action[i]))
+            return true;
+    return false;
+}
+
+bool tr_defers_updates(const struct tr_schedule *s)
+{
+    for (int i = 0; i < s->n_actions; i++)
+        if (tr_action_is_deferred(&s->action[i]))
+            return true;
+    return false;
+}
+
 enum tr_status tr_pass_offload(const struct tr_compiled *c, struct tr_schedule *s)
 {
     struct offload_pass p = { .n = 0 };
-    int k = 0;
-    for (int i = 0; i < s->n_actions; i++)
-        p.n += is_offloaded(c, &s->action[i]);
-    if (p.n == 0)
+    if (!has_offloaded(c, s))
         return TR_OK;
-    p.n_slots = p.n < SLOTS ? p.n : SLOTS;
-    p.bucket = calloc(2 * (size_t)p.n, sizeof *p.bucket);
-    if (!p.bucket)
-        return tr_fail(TR_NOMEM, "schedule: out of memory");
-    p.slot = p.bucket + p.n;
-    for (int i = 0; i < s->n_actions; i++)
-        if (is_offloaded(c, &s->action[i]))
-            p.bucket[k++] = s->action[i].of;
-    tr_emit_begin(&p.e, c, s);
-    k = 0;
-    for (int i = 0; i < p.e.n_from; i++)
-        if (is_offloaded(c, &p.e.from[i]))
-            update(&p, &p.e.from[i], k++);
-        else
-            (void)tr_emit(&p.e, &p.e.from[i]);
-    free(p.bucket);
-    return tr_emit_end(&p.e);
+    p.update = calloc((size_t)s->n_actions, sizeof *p.update);
+    p.slot = calloc((size_t)s->n_actions, sizeof *p.slot);
+    enum tr_status st = p.update && p.slot ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
+    if (st == TR_OK) {
+        find_order(c, s, &p);
+        tr_emit_begin(&p.e, c, s);
+        for (int i = 0; i < p.e.n_from; i++) {
+            while (is_due(&p, &p.e.from[i]))
+                update(&p);
+            if (!is_offloaded(c, &p.e.from[i]))
+                (void)tr_emit(&p.e, &p.e.from[i]);
+        }
+        st = tr_emit_end(&p.e);
+    }
+    free(p.update);
+    free(p.slot);
+    return st;
 }

@@ -147,6 +147,7 @@ struct tr_memory_map {
     size_t matrix;                           /* params arena: a matrix of all tensor ranks, as they sent it and whole */
     size_t *cache, cache_bytes;              /* by segment; bytes of the keys alone, values follow */
     size_t step, loss, norm, temps, scratch; /* work arena */
+    size_t step_before;                      /* work arena: step values of updates that wait for the next step */
     size_t batch;                            /* work arena: micro-batches on the device */
     /* work arena: for each segment n_amax pairs of F32, the largest elements before and in this step (fp8) */
     size_t amax;
@@ -188,6 +189,8 @@ size_t tr_compiled_bytes_in(const struct tr_compiled *c, enum tr_space space);
 size_t tr_logits_bytes(const struct tr_schedule *s);
 /* The model whose constant table is the longest: all schedules read that one table. */
 const struct tr_model *tr_constant_model(const struct tr_compiled *c, int constant);
+/* Do updates of a step wait for the next step? */
+bool tr_defers_updates(const struct tr_schedule *s);
 /* Prints the pipeline schedule, then this rank's training actions. */
 void tr_schedule_print(const struct tr_compiled *c, struct tr_str *out);
 

@@ -266,6 +266,9 @@ static void place_rest(struct tr_compiled *c)
     slice(map, TR_A_ACTS, region_peak(c, TR_BUF_ACTS), "", "activations between and inside segments");
     size_t n_groups = (size_t)tr_max64(1, c->opt.groups.n);
     map->step = slice(map, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values");
+    if (tr_defers_updates(&c->schedule[TR_FOR_TRAIN]))
+        map->step_before =
+            slice(map, TR_A_WORK, n_groups * TR_STEP_COUNT * sizeof(float), "", "step values of the step before");
     size_t n_losses = (size_t)(tr_max64(1, c->opt.n_micro) * c->place.model->n_losses);
     map->loss = slice(map, TR_A_WORK, n_losses * sizeof(double), "", "losses");
     map->norm = slice(map, TR_A_WORK, (size_t)c->place.norm_first[c->place.model->n_params] * sizeof(double), "",

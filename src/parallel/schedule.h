@@ -164,6 +164,12 @@ static inline bool tr_action_has_program(const struct tr_action *a)
 {
     return a->kind <= TR_DO_BACKWARD_WEIGHT;
 }
+/* Is it an update of the step before, or a copy for one? It runs only where that step left one. */
+static inline bool tr_action_is_deferred(const struct tr_action *a)
+{
+    return a->part == TR_PART_GRADIENTS &&
+           (a->kind == TR_DO_UPDATE || a->kind == TR_DO_FETCH || a->kind == TR_DO_STORE);
+}
 /* Does it end at its own time, so that others wait for it? */
 static inline bool tr_action_is_posted(const struct tr_action *a)
 {
