@@ -65,6 +65,18 @@ static bool fewer_rows_recomputed(const struct tr_setup *s, int k, struct tr_con
     return true;
 }
 
+/* Optimizer state on the host: the bits stay, the copies take time. */
+static bool offload(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
+{
+    if (k > 1 || s->device->is_host || s->cfg->offload_optimizer != TR_OFFLOAD_NONE ||
+        (k == 1 && s->cfg->recompute == TR_RECOMPUTE_BLOCK))
+        return false;
+    run->offload_optimizer = TR_OFFLOAD_CPU;
+    run->recompute = k == 1 ? TR_RECOMPUTE_BLOCK : run->recompute;
+    tr_str_addf(out, " --offload_optimizer cpu%s", k == 1 ? " --recompute block" : "");
+    return true;
+}
+
 static bool shorter_rows(const struct tr_setup *s, int k, struct tr_config *run, struct tr_str *out)
 {
     if (k >= HALVES || s->sequence_length >> (k + 1) < 16)
@@ -121,6 +133,7 @@ static change_fn *const families[] = { shard,
                                        recompute,
                                        fewer_rows,
                                        fewer_rows_recomputed,
+                                       offload,
                                        shorter_single_rows,
                                        shorter_rows_recomputed,
                                        shorter_rows,
@@ -139,6 +152,17 @@ bool tr_room_fits(const struct tr_room *room, const struct tr_compiled *c)
            (!c->opt.has_own_memory || tr_compiled_bytes_in(c, TR_SPACE_DEVICE) <= room->device_bytes);
 }
 
+static void add_remedy(const char *words, const struct tr_compiled *c, struct tr_str *out)
+{
+    char a[32], b[32];
+    if (c->opt.has_own_memory)
+        tr_str_addf(out, "\n  %s: %s of the device and %s of the host a rank", words,
+                    tr_human_bytes(tr_compiled_bytes_in(c, TR_SPACE_DEVICE), a, sizeof a),
+                    tr_human_bytes(tr_host_bytes(c), b, sizeof b));
+    else
+        tr_str_addf(out, "\n  %s: %s a rank", words, tr_human_bytes(tr_compiled_bytes(c), a, sizeof a));
+}
+
 /* The first change of a family that fits. */
 static bool try_family(const struct tr_setup *s, change_fn *change, const struct tr_room *room, struct tr_str *out)
 {
@@ -147,13 +171,11 @@ static bool try_family(const struct tr_setup *s, change_fn *change, const struct
         struct tr_config run = *s->cfg;
         struct tr_str words = { 0 };
         struct tr_setup *other = NULL;
-        char human[32];
         bool exists = change(s, k, &run, &words);
         if (exists && tr_setup_open_rank(&run, TR_USE_TRAIN, s->env.rank, &other) == TR_OK)
             fits = tr_room_fits(room, other->compiled) && tr_str_ok(&words);
         if (fits)
-            tr_str_addf(out, "\n  %s: %s a rank", words.p + 1,
-                        tr_human_bytes(tr_compiled_bytes(other->compiled), human, sizeof human));
+            add_remedy(words.p + 1, other->compiled, out);
         tr_setup_close(other);
         tr_str_release(&words);
         if (!exists)

@@ -50,10 +50,15 @@ done
 plan() { "$TRIREME" plan --model model --data train.jsonl --sequence_length 32 --dtype bfloat16 "$@"; }
 plan --offload_optimizer cpu >plan.log
 plan --show schedule --offload_optimizer cpu | grep -q 'fetch .*block.1 .*\[in\]' || fail "no fetch in the schedule"
-bytes() { awk -v a="$1" '$1 == a { print $2 + 0 }' "$2"; }
+bytes() { awk -v a="$1" '$1 == a { print $2 }' "$2"; }
 plan >all.log
 [ "$(bytes host plan.log)" = "$(bytes optim all.log)" ] || fail "$(bytes host plan.log) bytes on the host, $(bytes optim all.log) without offload"
 plan --offload_optimizer cpu --offload_share 0.5 >half.log
 [ "$(bytes host half.log)" -lt "$(bytes host plan.log)" ] && [ "$(bytes host half.log)" -gt 0 ] || fail "half: $(cat half.log)"
 plan --offload_optimizer cpu --offload_share auto --memory_budget 1G >auto.log
 [ -z "$(bytes host auto.log)" ] || fail "auto moved what fits: $(cat auto.log)"
+large() { "$TRIREME" plan --model llama-3.1-8b --bf16 --device cuda --grad_dtype bfloat16 --recompute block --sequence_length 2048 --per_device_train_batch_size 1 "$@"; }
+large --offload_optimizer cpu --offload_share auto --memory_budget 100GiB >auto.log || fail "auto does not fit"
+[ "$(bytes host auto.log)" -gt 20000000000 ] && [ "$(bytes host auto.log)" -lt 60000000000 ] || fail "auto: $(cat auto.log)"
+expect 2 large --memory_budget 100GiB
+grep -q '^  --offload_optimizer cpu: .* of the device and .* of the host' stderr || fail "offload is no remedy: $(cat stderr)"
