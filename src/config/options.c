@@ -72,7 +72,7 @@ static const struct choice decays[] = { { "auto", TR_CURVE_AUTO },
                                         { "cosine", TR_CURVE_COSINE },
                                         { "1-sqrt", TR_CURVE_SQRT },
                                         { NULL, 0 } };
-enum { N_OPTIM_WORDS = 9 };
+enum { N_OPTIM_WORDS = 13 };
 static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     /* the others: tr_config_add_optim */
     { "adamw", TR_OPTIM_ADAMW },
@@ -84,6 +84,10 @@ static struct choice optims[N_OPTIM_WORDS + TR_CONFIG_OPTIMS_MAX + 1] = {
     { "adamw_bnb_8bit", TR_OPTIM_ADAMW8 },
     { "lion_8bit", TR_OPTIM_LION8 },
     { "muon", TR_OPTIM_MUON },
+    { "adamw_hf", TR_OPTIM_ADAMW },
+    { "adamw_apex_fused", TR_OPTIM_ADAMW },
+    { "adamw_torch_8bit", TR_OPTIM_ADAMW8 },
+    { "lion_32bit", TR_OPTIM_LION },
 };
 
 enum tr_status tr_config_add_optim(const char *word, int value)

@@ -4,9 +4,8 @@
 
 #include "import/import_impl.h"
 
-#define BYTES_8BIT                                                                                                     \
-    "moments are held in 32 bits: 6 bytes a trained weight more than 8-bit ones; moment_dtype bfloat16 saves 4 of "    \
-    "them"
+/* What is paged lives on the host as far as the memory asks for it. */
+#define PAGED " offload_optimizer=cpu offload_share=auto"
 
 /* clang-format off */
 /* Names of optimizers, as transformers spells them. */
@@ -14,11 +13,13 @@
     { .key = k, .value = "adamw_torch adamw_torch_fused adamw_hf adamw adamw_apex_fused adamw_anyprecision adamw_torch_xla adamw_torch_npu_fused", TAKEN, .sets = "optim=adamw" }, \
     { .key = k, .value = "sgd", TAKEN, .sets = "optim=sgd" },                                                          \
     { .key = k, .value = "lion lion_32bit lion_pytorch", TAKEN, .sets = "optim=lion" },                                \
-    { .key = k, .value = "paged_adamw_32bit", TAKEN, .sets = "optim=adamw", .why = "nothing is paged: the plan says before step 0 what fits" }, \
-    { .key = k, .value = "paged_lion_32bit", TAKEN, .sets = "optim=lion", .why = "nothing is paged: the plan says before step 0 what fits" }, \
-    { .key = k, .value = "adamw_bnb_8bit adamw_8bit adamw_torch_8bit paged_adamw_8bit", TAKEN, .sets = "optim=adamw_8bit", .or_next = true }, \
-    { .key = k, .value = "adamw_bnb_8bit adamw_8bit adamw_torch_8bit paged_adamw_8bit adamw_torch_4bit", DIFFERS, .sets = "optim=adamw", .why = BYTES_8BIT }, \
-    { .key = k, .value = "lion_8bit paged_lion_8bit", TAKEN, .sets = "optim=lion_8bit" },                              \
+    { .key = k, .value = "paged_adamw_32bit", TAKEN, .sets = "optim=adamw" PAGED },                                    \
+    { .key = k, .value = "paged_lion_32bit", TAKEN, .sets = "optim=lion" PAGED },                                      \
+    { .key = k, .value = "paged_adamw_8bit", TAKEN, .sets = "optim=adamw_8bit" PAGED },                                \
+    { .key = k, .value = "paged_lion_8bit", TAKEN, .sets = "optim=lion_8bit" PAGED },                                  \
+    { .key = k, .value = "adamw_bnb_8bit adamw_8bit adamw_torch_8bit", TAKEN, .sets = "optim=adamw_8bit" }, \
+    { .key = k, .value = "adamw_torch_4bit", DIFFERS, .sets = "optim=adamw_8bit", .why = "moments are held in 8 bits" }, \
+    { .key = k, .value = "lion_8bit", TAKEN, .sets = "optim=lion_8bit" },                              \
     { .key = k, TAKEN, .sets = "optim" }
 
 /* Shapes of the learning rate. */

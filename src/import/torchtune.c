@@ -3,6 +3,7 @@
  * Its defaults are PyTorch's: no clipping, a constant rate without a scheduler, a decay of 0.01; and bf16 is all of it,
  * weights and moments included.
  */
+#include "import/shared_rows.h"
 #include "import/source.h"
 
 static bool is_torchtune(const struct tree *t)
@@ -169,10 +170,14 @@ static const struct import_row rows[] = {
     { .key = "shuffle", .value = "@on", DECIDED, .why = "the order is random" },
     { .key = "shuffle", .value = "@off", DIFFERS, .why = "the order is random" },
 
-    { .key = "optimizer._component_", .value = "torch.optim.AdamW *.PagedAdamW *.AdamW", TAKEN, .sets = "optim=adamw" },
-    { .key = "optimizer._component_", .value = "*AdamW8bit *.AdamW4bit *AdamWFp8", DIFFERS, .sets = "optim=adamw", .why = "moments are held in 32 bits; moment_dtype bfloat16 halves them" },
+    { .key = "optimizer._component_", .value = "*.PagedAdamW8bit", TAKEN, .sets = "optim=adamw_8bit" PAGED },
+    { .key = "optimizer._component_", .value = "*.PagedAdamW", TAKEN, .sets = "optim=adamw" PAGED },
+    { .key = "optimizer._component_", .value = "torch.optim.AdamW *.AdamW", TAKEN, .sets = "optim=adamw" },
+    { .key = "optimizer._component_", .value = "*AdamW8bit", TAKEN, .sets = "optim=adamw_8bit" },
+    { .key = "optimizer._component_", .value = "*.AdamW4bit *AdamWFp8", DIFFERS, .sets = "optim=adamw_8bit", .why = "moments are held in 8 bits" },
+    { .key = "optimizer._component_", .value = "*.Muon", TAKEN, .sets = "optim=muon" },
     { .key = "optimizer._component_", .value = "*.SGD", TAKEN, .sets = "optim=sgd" },
-    { .key = "optimizer._component_", CANNOT, .why = "adamw, lion and sgd are here" },
+    { .key = "optimizer._component_", CANNOT, .why = "adamw, lion, muon and sgd are here" },
     SAME("optimizer.lr", "learning_rate"),
     SAME("optimizer.weight_decay", "weight_decay"),
     { .key = "optimizer.weight_decay", .value = "@absent", TAKEN, .sets = "weight_decay=0.01", .when = "optimizer._component_=*AdamW*", .why = "PyTorch's default" },
