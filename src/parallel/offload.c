@@ -5,10 +5,10 @@
  * and a third goes. SLOTS buckets are on the device at once: a fetch waits for the store that frees its slot, and the
  * first fetch of a step for the last stores of the step before.
  *
- * Where every rank holds whole parameters, an update waits for the next step and runs in front of the first forward
- * that reads the bucket: the copies of later buckets hide behind the forwards of earlier ones. Gradients stay where
- * they are until a backward overwrites them, which is later. With ZeRO new parameters travel to other ranks after the
- * update, so that updates stay in their part of the step.
+ * An update waits for the next step and runs in front of the first forward that reads the bucket: the copies of later
+ * buckets hide behind the forwards of earlier ones. Gradients stay where they are until a backward overwrites them,
+ * which is later. With ZeRO the new parameters travel to other ranks first, so there the update runs one forward
+ * earlier.
  */
 #include "parallel/parallel_impl.h"
 #include <stdlib.h>
@@ -62,8 +62,9 @@ void tr_offload_choose(struct tr_placement *p, double share)
 struct offload_pass {
     struct tr_emit e;
     struct tr_action *update; /* in the order in which they run */
-    int *slot, n, n_slots, n_done;
-    enum tr_step_part part; /* of the updates */
+    int *slot, *at;           /* by update: its slot; the position in the list in front of which it runs */
+    int n, n_slots, n_done;
+    bool gathers; /* zero 1 and 2: every update is followed by a gather of its new parameters */
 };
 
 static int bucket_of(const struct offload_pass *p, int k)
@@ -73,7 +74,7 @@ static int bucket_of(const struct offload_pass *p, int k)
 
 static struct tr_action *copy(struct offload_pass *p, enum tr_action_kind kind, int k)
 {
-    struct tr_action *a = tr_emit_new(&p->e, kind, p->part, -1, 0);
+    struct tr_action *a = tr_emit_new(&p->e, kind, TR_PART_GRADIENTS, -1, 0);
     a->of = a->bucket[0] = bucket_of(p, k);
     a->n_buckets = 1;
     tr_use_add(a, p->slot[k], TR_AS_STATE, kind == TR_DO_FETCH)->takes = kind == TR_DO_FETCH;
@@ -107,57 +108,69 @@ static void update(struct offload_pass *p)
             a.use[i].buffer = p->slot[k];
             a.use[i].role = TR_AS_STATE;
         }
-    a.part = p->part;
+    a.part = TR_PART_GRADIENTS;
     (void)tr_emit(&p->e, &a);
     tr_use_free(copy(p, TR_DO_STORE, k), p->slot[k]);
+    if (p->gathers && p->e.c->place.bucket[a.of].n > 0) {
+        struct tr_action *g = tr_emit_new(&p->e, TR_DO_GATHER, TR_PART_GRADIENTS, -1, 0);
+        g->of = g->bucket[0] = a.of;
+        g->n_buckets = 1;
+        g->is_first = true;
+        (void)tr_use_add(g, tr_fixed_buffer(p->e.s, TR_BUF_VALUE, a.of), TR_AS_VALUE, true);
+    }
     fetch(p, k + p->n_slots);
 }
 
+/* An update of states on the host, or the gather behind it. */
 static bool is_offloaded(const struct tr_compiled *c, const struct tr_action *a)
 {
-    return a->kind == TR_DO_UPDATE && c->place.is_on_host[a->of];
+    return a->part == TR_PART_UPDATE && (a->kind == TR_DO_UPDATE || a->kind == TR_DO_GATHER) &&
+           c->place.is_on_host[a->of];
 }
 
-/* The position of the first action that reads parameters of the bucket; n_actions: none does. */
-static int first_reader(const struct tr_schedule *s, int bucket)
+static bool is_reader(const struct tr_action *a)
 {
-    for (int i = 0; i < s->n_actions; i++)
-        for (int k = 0; tr_action_has_program(&s->action[i]) && k < s->action[i].n_buckets; k++)
-            if (s->action[i].bucket[k] == bucket)
-                return i;
-    return s->n_actions;
+    return tr_action_has_program(a) && a->kind != TR_DO_BACKWARD_WEIGHT;
 }
 
-/* Sorts the updates by their first readers, where all have one. */
+/* The position in front of which an update of the bucket must run: that of the first reader. With ZeRO, the end of the
+ * second reader before it, because `overlap` posts gathers one reader ahead. */
+static int place_of(const struct tr_schedule *s, int bucket, bool is_ahead)
+{
+    int before[2], begin = 0; /* before: the ends of the last two readers */
+    while (begin < s->n_actions && s->action[begin].part < TR_PART_GRADIENTS)
+        begin++;
+    before[0] = before[1] = begin;
+    for (int i = begin; i < s->n_actions; i++) {
+        const struct tr_action *a = &s->action[i];
+        for (int k = 0; is_reader(a) && k < a->n_buckets; k++)
+            if (a->bucket[k] == bucket)
+                return is_ahead ? before[1] : i;
+        if (is_reader(a)) {
+            before[1] = before[0];
+            before[0] = i + 1;
+        }
+    }
+    TR_BUG_ON(true); /* a rank holds parameters that its segments read */
+    return -1;
+}
+
+/* Sorts the updates by the place where they run. */
 static void find_order(const struct tr_compiled *c, const struct tr_schedule *s, struct offload_pass *p)
 {
-    bool may_wait = c->opt.layout.zero == 0;
+    int zero = c->opt.layout.zero;
     for (int i = 0; i < s->n_actions; i++)
-        if (is_offloaded(c, &s->action[i]))
-            p->update[p->n++] = s->action[i];
-    for (int i = 0; i < p->n; i++)
-        may_wait = may_wait && first_reader(s, bucket_of(p, i)) < s->n_actions;
-    for (int i = 1; may_wait && i < p->n; i++)
-        for (int k = i; k > 0 && first_reader(s, bucket_of(p, k)) < first_reader(s, bucket_of(p, k - 1)); k--) {
-            struct tr_action later = p->update[k - 1];
-            p->update[k - 1] = p->update[k];
-            p->update[k] = later;
+        if (is_offloaded(c, &s->action[i]) && s->action[i].kind == TR_DO_UPDATE) {
+            int at = place_of(s, s->action[i].of, zero >= 1), k = p->n++;
+            for (; k > 0 && p->at[k - 1] > at; k--) {
+                p->update[k] = p->update[k - 1];
+                p->at[k] = p->at[k - 1];
+            }
+            p->update[k] = s->action[i];
+            p->at[k] = at;
         }
-    p->part = may_wait ? TR_PART_GRADIENTS : TR_PART_UPDATE;
+    p->gathers = zero == 1 || zero == 2;
     p->n_slots = p->n < SLOTS ? p->n : SLOTS;
-}
-
-/* Is it time for the next update? It goes in front of the first reader of its bucket, or stays where it is. */
-static bool is_due(const struct offload_pass *p, const struct tr_action *next)
-{
-    if (p->n_done == p->n)
-        return false;
-    if (p->part == TR_PART_UPDATE)
-        return next->kind == TR_DO_UPDATE && next->of == bucket_of(p, p->n_done);
-    for (int k = 0; tr_action_has_program(next) && k < next->n_buckets; k++)
-        if (next->bucket[k] == bucket_of(p, p->n_done))
-            return true;
-    return false;
 }
 
 static bool has_offloaded(const struct tr_compiled *c, const struct tr_schedule *s)
@@ -182,13 +195,14 @@ enum tr_status tr_pass_offload(const struct tr_compiled *c, struct tr_schedule *
     if (!has_offloaded(c, s))
         return TR_OK;
     p.update = calloc((size_t)s->n_actions, sizeof *p.update);
-    p.slot = calloc((size_t)s->n_actions, sizeof *p.slot);
+    p.slot = calloc(2 * (size_t)s->n_actions, sizeof *p.slot);
     enum tr_status st = p.update && p.slot ? TR_OK : tr_fail(TR_NOMEM, "schedule: out of memory");
     if (st == TR_OK) {
+        p.at = p.slot + s->n_actions;
         find_order(c, s, &p);
         tr_emit_begin(&p.e, c, s);
         for (int i = 0; i < p.e.n_from; i++) {
-            while (is_due(&p, &p.e.from[i]))
+            while (p.n_done < p.n && p.at[p.n_done] <= i)
                 update(&p);
             if (!is_offloaded(c, &p.e.from[i]))
                 (void)tr_emit(&p.e, &p.e.from[i]);

@@ -38,7 +38,7 @@ static bool is_reader(const struct tr_action *a)
 static void post_ahead(struct tr_action *list, int n)
 {
     for (int i = 0, reader = -1; i < n; i++) {
-        if (list[i].kind == TR_DO_GATHER && list[i].part == TR_PART_GRADIENTS && reader >= 0) {
+        if (list[i].kind == TR_DO_GATHER && list[i].part == TR_PART_GRADIENTS && !list[i].is_first && reader >= 0) {
             struct tr_action moved = list[i];
             memmove(&list[reader + 1], &list[reader], (size_t)(i - reader) * sizeof *list);
             list[reader++] = moved;

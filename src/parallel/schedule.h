@@ -118,7 +118,7 @@ struct tr_action {
     int segment, micro;
     int of;        /* gather, reduce, add, tree add, tie, update: the bucket */
     int hop;       /* reduce: which */
-    bool is_first; /* reduce: the first one of this step; its result is stored, not added */
+    bool is_first; /* reduce: the first one of this step; its result is stored, not added. gather: behind its update */
     /* Local parameters of the segment, a bit each. Backward: it adds to these gradients, because they already hold a
      * sum of this step, and overwrites the others. Tree add: it adds the gradients of these. */
     uint64_t params;
@@ -164,11 +164,12 @@ static inline bool tr_action_has_program(const struct tr_action *a)
 {
     return a->kind <= TR_DO_BACKWARD_WEIGHT;
 }
-/* Is it an update of the step before, or a copy for one? It runs only where that step left one. */
+/* Is it an update of the step before, a copy for one, or the gather behind one? It runs only where that step left one.
+ */
 static inline bool tr_action_is_deferred(const struct tr_action *a)
 {
-    return a->part == TR_PART_GRADIENTS &&
-           (a->kind == TR_DO_UPDATE || a->kind == TR_DO_FETCH || a->kind == TR_DO_STORE);
+    return a->part == TR_PART_GRADIENTS && (a->kind == TR_DO_UPDATE || a->kind == TR_DO_FETCH ||
+                                            a->kind == TR_DO_STORE || (a->kind == TR_DO_GATHER && a->is_first));
 }
 /* Does it end at its own time, so that others wait for it? */
 static inline bool tr_action_is_posted(const struct tr_action *a)
