@@ -61,12 +61,12 @@ static void run_comm(struct player *p, int axis, double t)
 static void post(struct player *p, const struct tr_action *a, enum tr_axis axis, double t)
 {
     if (!p->has_stream || a->stream != TR_STREAM_COMM) {
-        run_comm(p, axis, t);
+        run_comm(p, (int)axis, t);
         return;
     }
     p->stream_at = fmax(p->stream_at, p->clock) + t;
     p->posted += t;
-    p->under_way[a - p->s->action] = (struct under_way){ p->stream_at, axis };
+    p->under_way[a - p->s->action] = (struct under_way){ p->stream_at, (int)axis };
 }
 
 /* Waits for the posted transfers that the action needs. Messages of other ranks are not among them. */
@@ -128,7 +128,7 @@ static void run_kernel(struct player *p, double t)
 /* All ranks wait for the slowest one: a delay of any rank since they last met delays all of them. */
 static void meet(struct player *p, enum tr_axis axis)
 {
-    run_comm(p, axis, p->price.machine->meet_far_share * (p->kernels - p->met));
+    run_comm(p, (int)axis, p->price.machine->meet_far_share * (p->kernels - p->met));
     p->met = p->kernels;
 }
 
