@@ -127,6 +127,8 @@ void tr_exec_close(struct tr_exec *e)
 {
     if (!e)
         return;
+    if (e->copied)
+        (void)tr_device_sync_all(e->dev); /* copies that are under way use the arenas */
     for (int a = 0; a < TR_A_COUNT; a++)
         if (e->base[a] && is_shared(e, a))
             e->dev->reserved_bytes -= e->c->memory.bytes[a]; /* the mesh releases this memory */
