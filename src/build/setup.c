@@ -71,6 +71,7 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
     struct tr_model_options opt = { .rows = rows,
                                     .sequence_length = length,
                                     .dropout = is_training ? dropout_of(cfg) : 0,
+                                    .noise = is_training ? cfg->neftune_noise_alpha : 0,
                                     .pair = tr_config_pair(cfg),
                                     .gives_sums = !is_training,
                                     .ignore_keys = cfg->ignore_config_keys,

@@ -114,7 +114,7 @@ static enum tr_status run_nodes(struct frame *f)
             c.in[k] = view_of(f, n->in[k]);
         for (int k = 0; k < TR_MAX_OUT; k++)
             c.out[k] = view_of(f, n->out[k]);
-        if (n->attr.dropout_p > 0) /* one random stream per site and layer; forward and backward use the same */
+        if (n->attr.key != 0) /* one random stream per site and layer; forward and backward use the same */
             c.attr.key = tr_rng_key(f->e->seed, "dropout",
                                     (uint64_t)(f->m->segment[f->a->segment].layer + 1) * 64 + n->attr.key);
         mark_accumulate(f, n, &c);

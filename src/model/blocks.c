@@ -4,6 +4,7 @@
  * model file with shapes that do not match stops when the program is built, and not in a kernel.
  */
 #include "model/model_impl.h"
+#include <math.h>
 #include <stdlib.h>
 
 const struct tr_hparams *tr_build_hparams(const struct tr_build *b)
@@ -79,12 +80,27 @@ static tr_val op1(struct tr_build *b, enum tr_opcode op, tr_val x, const char *n
     return y;
 }
 
+/* NEFTune: noise on what the embedding gives, while training. Its size falls with the root of the numbers of a row, as
+ * in transformers, which adds it behind a factor that is a part of the embedding (Gemma). */
+static tr_val noisy(struct tr_build *b, tr_val x)
+{
+    const struct tr_hparams *hp = b->hp;
+    if (b->noise <= 0)
+        return x;
+    double size = b->noise / sqrt((double)b->sequence_length * (double)hp->hidden);
+    struct tr_attr attr = { .scale = (float)(hp->scales_table ? size / hp->embed_scale : size),
+                            .key = (uint64_t)++b->n_dropouts };
+    tr_val y = temp(b, cols_of(b, x), "noisy");
+    put(b, TR_OP_NOISE, TR_VALS(x, batch(b, TR_B_SAMPLE), batch(b, TR_B_POSITIONS), step_buffer(b)), TR_VALS(y), &attr);
+    return y;
+}
+
 tr_val tr_embed(struct tr_build *b, enum tr_batch_slot index, const char *name, int64_t rows, int index_offset)
 {
     tr_val i = batch(b, index), w = param(b, name, ".weight", 2, rows, b->hp->hidden, TR_INIT_NORMAL, 0);
     tr_val y = temp(b, b->hp->hidden, index == TR_B_TOKENS ? "embed" : "embed_pos");
     put(b, TR_OP_EMBED, TR_VALS(i, w), TR_VALS(y), &(struct tr_attr){ .index_offset = index_offset, .scale = 1.0f });
-    return y;
+    return index == TR_B_TOKENS ? noisy(b, y) : y;
 }
 
 static tr_val linear(struct tr_build *b, tr_val x, const char *name, int64_t n_out, bool has_bias, bool is_in_out,

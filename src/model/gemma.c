@@ -56,6 +56,7 @@ static enum tr_status configure_shared(const cJSON *c, struct tr_hparams *hp)
     if (hp->ffn == 0)
         TR_TRY(tr_fail(TR_USAGE, "config.json: intermediate_size is missing"));
     hp->embed_scale = sqrt((double)hp->hidden);
+    hp->scales_table = true;
     TR_TRY(tr_json_bool(c, "attention_bias", false, &hp->qkv_bias));
     hp->o_bias = hp->qkv_bias;
     TR_TRY(tr_hp_must_be(c, "use_bidirectional_attention", false));

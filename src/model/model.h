@@ -42,7 +42,8 @@ struct tr_layer_kind {
 struct tr_hparams {
     int64_t vocab, hidden, layers, n_heads_q, n_heads_kv, head_dim, ffn, max_positions;
     double norm_eps, init_std, attn_scale, attn_softcap, final_softcap;
-    double norm_offset;                              /* of the weights of norms: Gemma stores w - 1 */
+    double norm_offset; /* of the weights of norms: Gemma stores w - 1 */
+    bool scales_table;  /* embed_scale is a part of the embedding, not of the model behind it */
     double embed_scale, residual_scale, logit_scale; /* factors on embeddings, on what each half of a block adds, on
                                                         logits; 1 = none */
     int32_t act;
@@ -160,6 +161,7 @@ struct tr_model_options {
     bool wants_logits;             /* the head ends in logits (generate), not in the loss */
     bool takes_names;              /* a name or a size of known.h is a model too, where no path has that name */
     bool wants_last;               /* with wants_logits: only those of the row that the first target names */
+    double noise;                  /* alpha of NEFTune; 0: none */
     struct tr_pair_rule pair;      /* the loss is that of pairs of documents; NONE: of tokens */
     bool gives_sums;               /* of pairs: the head ends in the sums of documents, beside the loss */
 };

@@ -11,6 +11,7 @@ struct tr_build {
     int kind;                                       /* which tr_layer_kind; -1 outside blocks */
     bool wants_logits, wants_last, gives_sums;
     struct tr_pair_rule pair;
+    double noise;
     int n_dropouts;
 };
 

@@ -53,7 +53,8 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .wants_logits = opt->wants_logits,
                           .wants_last = opt->wants_last,
                           .gives_sums = opt->gives_sums,
-                          .pair = opt->pair };
+                          .pair = opt->pair,
+                          .noise = opt->noise };
     enum tr_status st = tr_program_open(name, &b.p);
     if (st != TR_OK)
         return st;

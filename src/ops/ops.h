@@ -112,6 +112,7 @@ static inline uint64_t tr_step_number(const float *step)
     X(GLU_BWD, glu_bwd)                                                                                                \
     X(ADD, add)                                                                                                        \
     X(SCALE, scale)                                                                                                    \
+    X(NOISE, noise)                                                                                                    \
     X(DROPOUT, dropout)                                                                                                \
     X(CAST, cast)                                                                                                      \
     X(ZERO, zero)                                                                                                      \

@@ -56,6 +56,15 @@ const struct tr_op_row tr_row_dropout = {
     .is_cheap = true,
 };
 
+/* y = x + scale * u, u uniform in [-1, 1): a function of the token, the column and the step, as the mask of dropout is.
+ * Its gradient passes unchanged. attr: scale, key, first */
+const struct tr_op_row tr_row_noise = {
+    .name = "noise",
+    .in = { { "x", "(N, D)" }, { "sample", "(N, 1) I64" }, { "position", "(N, 1) I32" }, { "step", "(1, S) F32" } },
+    .out = { { "y", "(N, D)" } },
+    .is_cheap = true,
+};
+
 /* y = x in y's dtype. */
 const struct tr_op_row tr_row_cast = {
     .name = "cast",

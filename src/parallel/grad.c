@@ -169,6 +169,12 @@ static void grad_self(struct grads *g, const struct tr_node *f)
     finish(g, f->in[0], dx, addend);
 }
 
+/* What an op adds is no function of its input. */
+static void grad_through(struct grads *g, const struct tr_node *f)
+{
+    finish(g, f->in[0], g->of[f->out[0]], g->of[f->in[0]]);
+}
+
 static void grad_attention(struct grads *g, const struct tr_node *f)
 {
     tr_val addend[3], d[3];
@@ -370,9 +376,9 @@ struct grad_rule {
 };
 static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear = { .emit = grad_linear },
                               rule_norm = { .emit = grad_norm }, rule_self = { .emit = grad_self },
-                              rule_attention = { .emit = grad_attention }, rule_act = { .emit = grad_act },
-                              rule_glu = { .emit = grad_glu }, rule_add = { .emit = grad_add },
-                              rule_head = { .emit = grad_head, .is_end = true },
+                              rule_through = { .emit = grad_through }, rule_attention = { .emit = grad_attention },
+                              rule_act = { .emit = grad_act }, rule_glu = { .emit = grad_glu },
+                              rule_add = { .emit = grad_add }, rule_head = { .emit = grad_head, .is_end = true },
                               rule_head_combine = { .emit = grad_head_combine, .is_end = true },
                               rule_sum = { .emit = grad_sum, .is_end = true },
                               rule_pair_loss = { .emit = grad_pair_loss, .is_end = true },

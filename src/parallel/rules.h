@@ -39,6 +39,7 @@
     X(GLU_BWD, later, later, backward, same)                                                                           \
     X(ADD, add, rows, add, same)                                                                                       \
     X(SCALE, same, rows, self, same)                                                                                   \
+    X(NOISE, dropout, rows, through, same)                                                                             \
     X(DROPOUT, dropout, rows, self, same)                                                                              \
     X(CAST, later, later, inference, inference)                                                                        \
     X(ZERO, later, later, backward, same)                                                                              \

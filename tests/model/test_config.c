@@ -2,6 +2,7 @@
  * size. */
 #include "base/base.h"
 #include "model/model.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
@@ -178,6 +179,43 @@ static void unknown_key_passes_when_the_user_vouches(void **state)
     tr_model_close(m);
 }
 
+/* alpha / sqrt(tokens of a row x columns), as transformers adds it: behind Gemma's factor, which is a part of its
+ * embedding, and in front of Granite's. */
+static void noise_on_embeddings_has_the_size_of_neftune(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double factor; /* behind the noise, which undoes it */
+    } rows[] = {
+        { "{" LLAMA "}", 1 },
+        { "{\"model_type\":\"gemma2\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+          "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":4,\"head_dim\":8}",
+          5.656854249492381 },
+        { "{\"model_type\":\"granite\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+          "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"embedding_multiplier\":12}",
+          1 },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++)
+        for (int has_noise = 0; has_noise < 2; has_noise++) {
+            cJSON *j = NULL;
+            struct tr_model *m = NULL;
+            struct tr_model_options opt = { .rows = 2, .sequence_length = 16, .dropout = -1, .noise = 5 * has_noise };
+            assert_int_equal(tr_json_parse(rows[i].text, strlen(rows[i].text), "config.json", &j), TR_OK);
+            assert_int_equal(tr_model_from_json(j, &opt, &m), TR_OK);
+            const struct tr_program *p = m->program[m->segment[0].program];
+            int n = 0;
+            for (int k = 0; k < p->n_nodes; k++)
+                if (p->node[k].op == TR_OP_NOISE) {
+                    double want = 5 / sqrt(16 * 32) / rows[i].factor, got = (double)p->node[k].attr.scale;
+                    assert_true(fabs(got - want) < 1e-6 * want);
+                    n++;
+                }
+            assert_int_equal(n, has_noise);
+            tr_model_close(m);
+        }
+}
+
 static void tied_head_is_the_embedding(void **state)
 {
     (void)state;
@@ -235,6 +273,7 @@ int main(void)
         cmocka_unit_test(keys_without_effect_do_not_stop_a_model),
         cmocka_unit_test(llama_rotates_whole_heads),
         cmocka_unit_test(unknown_key_passes_when_the_user_vouches),
+        cmocka_unit_test(noise_on_embeddings_has_the_size_of_neftune),
         cmocka_unit_test(tied_head_is_the_embedding),
         cmocka_unit_test(parameters_have_rules_and_decay),
         cmocka_unit_test(random_weights_do_not_depend_on_the_cut),

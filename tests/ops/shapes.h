@@ -41,6 +41,7 @@ static const struct op_shape {
     { TR_OP_GLU_BWD, "aND aND aND", "aND aND", false },
     { TR_OP_ADD, "aND aND", "aND", false },
     { TR_OP_SCALE, "aND", "aND", false },
+    { TR_OP_NOISE, "aND sN1 pN1 z1S", "aND", false },
     { TR_OP_DROPOUT, "aND sN1 pN1 z1S", "aND", false },
     { TR_OP_ROW_SQUARES, "aWw a3D aO3 ?a3D ?aO3", "f1O", false },
     { TR_OP_COL_SCALE, "aND a1D e1D ?a1D", "aND", false },

@@ -300,6 +300,49 @@ static void dropout_keeps_the_right_share_and_the_same_mask_in_a_column_shard(vo
     free(y);
 }
 
+/* Uniform in [-scale, scale): mean 0, variance scale^2 / 3; another step has other noise, a column shard the same. */
+static void noise_is_uniform_and_the_same_in_a_column_shard(void **state)
+{
+    enum { ROWS = 40, COLS = 1000, FIRST = 333 };
+    float step[TR_STEP_COUNT] = { 0 }, *x = malloc(ROWS * COLS * sizeof *x), *y = malloc(ROWS * COLS * sizeof *y);
+    float shard[ROWS] = { 0 };
+    int64_t sample[ROWS];
+    int32_t position[ROWS];
+    double sum = 0, squares = 0, n = ROWS * COLS, scale = 0.5;
+    (void)state;
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = 1;
+    for (int i = 0; i < ROWS; i++) {
+        sample[i] = i / 8;
+        position[i] = i % 8;
+    }
+    struct tr_call c = { .op = TR_OP_NOISE,
+                         .in = { F32(x, ROWS, COLS), I64(sample, ROWS), I32(position, ROWS),
+                                 F32(step, 1, TR_STEP_COUNT) },
+                         .out = { F32(y, ROWS, COLS) },
+                         .attr = { .scale = (float)scale, .key = 3 } };
+    run(&c);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        double noise = (double)y[i] - 1;
+        assert_true(noise >= -scale && noise <= scale);
+        sum += noise;
+        squares += noise * noise;
+    }
+    assert_true(fabs(sum / n) < 5 * scale / sqrt(3 * n));
+    assert_true(fabs(squares / n - scale * scale / 3) < 5 * scale * scale * sqrt(4.0 / 45 / n));
+    c.in[0].cols = 1;
+    c.out[0] = (struct tr_view)F32(shard, ROWS, 1);
+    c.attr.first = FIRST;
+    run(&c);
+    for (int i = 0; i < ROWS; i++)
+        assert_true(shard[i] == y[i * COLS + FIRST]);
+    step[TR_STEP_NUMBER_LO] = 1;
+    run(&c);
+    assert_true(shard[0] != y[FIRST] && shard[1] != y[COLS + FIRST]);
+    free(x);
+    free(y);
+}
+
 static void flops_count_products_and_visible_pairs(void **state)
 {
     struct tr_call c = { .op = TR_OP_LINEAR,
@@ -334,6 +377,7 @@ int main(void)
         cmocka_unit_test(optimizers_take_the_step_of_their_papers),
         cmocka_unit_test(stochastic_rounding_is_right_on_average),
         cmocka_unit_test(dropout_keeps_the_right_share_and_the_same_mask_in_a_column_shard),
+        cmocka_unit_test(noise_is_uniform_and_the_same_in_a_column_shard),
         cmocka_unit_test(flops_count_products_and_visible_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

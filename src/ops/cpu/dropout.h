@@ -1,4 +1,5 @@
-/* dropout.h - which elements dropout keeps: one function of (key, step, sample, place) that every CPU kernel uses.
+/* dropout.h - which elements dropout keeps, and what noise adds: one function of (key, step, sample, place) that every
+ * CPU kernel uses.
  *
  * Philox counter: hi = step number (40 bits) : sample (low 24 bits); lo names the place inside the sample. A counter
  * gives four words, one each for four neighbouring columns (or keys), so a kernel draws once per four elements. The
@@ -25,6 +26,12 @@ static inline struct tr_dropout tr_dropout_init(const struct tr_attr *a, const f
                                 .step = is_on ? tr_step_number(step) : 0,
                                 .threshold = (uint32_t)((double)a->dropout_p * 4294967296.0),
                                 .scale = 1.0f / (1.0f - a->dropout_p) };
+}
+
+/* For noise: the factor on a word, as a number from -2^31 on. */
+static inline struct tr_dropout tr_noise_init(const struct tr_attr *a, const float *step)
+{
+    return (struct tr_dropout){ .key = a->key, .step = tr_step_number(step), .scale = a->scale * 0x1p-31f };
 }
 
 /* Words of columns 4 * (column / 4) .. + 3 of one token. */

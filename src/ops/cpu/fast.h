@@ -29,6 +29,7 @@ enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_COUNT };
     X(GLU_BWD, glu_bwd)                                                                                                \
     X(ADD, add)                                                                                                        \
     X(SCALE, scale)                                                                                                    \
+    X(NOISE, noise)                                                                                                    \
     X(DROPOUT, dropout)                                                                                                \
     X(SUM, sum)                                                                                                        \
     X(SUMSQ, sumsq)                                                                                                    \

@@ -183,10 +183,21 @@ static void dropout_words(const struct tr_dropout *d, int64_t sample, int64_t po
     }
 }
 
-static void dropout_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+static inline vf masked(const struct tr_dropout *d, vf x, vu word)
+{
+    return v_select(word >= d->threshold, x * d->scale, v_set(0.0f));
+}
+
+static inline vf noisy(const struct tr_dropout *d, vf x, vu word)
+{
+    return x + __builtin_convertvector((vi)word, vf) * d->scale;
+}
+
+/* `of` is one of the two above, and inlined. */
+static inline void drawn_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end, struct tr_dropout d,
+                               vf (*of)(const struct tr_dropout *d, vf x, vu word))
 {
     const struct tr_view *samples = &c->in[1], *positions = &c->in[2];
-    struct tr_dropout d = tr_dropout_init(&c->attr, c->in[3].data);
     int64_t sample = ((const int64_t *)samples->data)[row * samples->ld];
     int64_t position = ((const int32_t *)positions->data)[row * positions->ld];
     struct run x = run_at(&c->in[0], row, 0), y = run_at(&c->out[0], row, 0);
@@ -197,9 +208,24 @@ static void dropout_piece(const struct tr_call *c, int64_t row, int64_t col, int
         for (int64_t j = from; j < to; j += TR_LANES) {
             vu w;
             memcpy(&w, word + (column & 3) + (j - from), sizeof w);
-            v_store(y, j, to, v_select(w >= d.threshold, v_load(x, j, to) * d.scale, v_set(0.0f)));
+            v_store(y, j, to, of(&d, v_load(x, j, to), w));
         }
     }
+}
+
+static void dropout_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    drawn_piece(c, row, col, end, tr_dropout_init(&c->attr, c->in[3].data), masked);
+}
+
+static void noise_piece(const struct tr_call *c, int64_t row, int64_t col, int64_t end)
+{
+    drawn_piece(c, row, col, end, tr_noise_init(&c->attr, c->in[3].data), noisy);
+}
+
+void TR_FAST(noise)(const struct tr_call *c)
+{
+    tr_fast_run(c, c->out[0].rows, c->out[0].cols, TR_PIECE, noise_piece);
 }
 
 void TR_FAST(dropout)(const struct tr_call *c)

@@ -112,6 +112,20 @@ void tr_ref_DROPOUT(const struct tr_call *c)
     }
 }
 
+void tr_ref_NOISE(const struct tr_call *c)
+{
+    const struct tr_view *y = &c->out[0];
+    struct tr_dropout d = tr_noise_init(&c->attr, c->in[3].data);
+    for (int64_t n = 0; n < y->rows; n++) {
+        int64_t sample = tr_ref_int(&c->in[1], n), position = tr_ref_int(&c->in[2], n);
+        for (int64_t j = 0; j < y->cols; j++) {
+            struct tr_philox four = tr_dropout_token4(&d, sample, position, c->attr.first + j);
+            double word = (double)(int32_t)four.v[(c->attr.first + j) & 3];
+            tr_ref_put(y, n, j, tr_ref_get(&c->in[0], n, j) + word * (double)d.scale);
+        }
+    }
+}
+
 void tr_ref_CAST(const struct tr_call *c)
 {
     const struct tr_view *y = &c->out[0];

@@ -270,33 +270,39 @@ void tr_cuda_ZERO(const struct tr_call *c)
 }
 
 /* As cpu/dropout.h: four neighbouring columns share one counter. */
-template <typename T>
+template <typename T, bool IS_NOISE>
 __global__ void dropout_kernel(mat<const T> x, mat<const int64_t> sample, mat<const int32_t> position,
                                const float *step, mat<T> y, int64_t rows, int64_t cols, struct tr_attr a)
 {
     int64_t col = (int64_t)blockIdx.x * THREADS + threadIdx.x, at = a.first + col;
     uint32_t threshold = (uint32_t)((double)a.dropout_p * 4294967296.0);
     float scale = 1.0f / (1.0f - a.dropout_p);
-    uint64_t number = a.dropout_p > 0 ? step_number(step) : 0;
+    uint64_t number = IS_NOISE || a.dropout_p > 0 ? step_number(step) : 0;
     for (int64_t row = blockIdx.y; col < cols && row < rows; row += gridDim.y) {
         uint64_t hi = number << 24 | ((uint64_t)*sample.at(row, 0) & 0xffffffu);
         uint4 w = philox(a.key, hi, (uint64_t)*position.at(row, 0) << 32 | (uint64_t)at >> 2);
-        float keep = word_of(w, at) >= threshold ? scale : 0.0f;
-        *y.at(row, col) = from_f32<T>(keep * to_f32(*x.at(row, col)));
+        uint32_t word = word_of(w, at);
+        float keep = word >= threshold ? scale : 0.0f, is = to_f32(*x.at(row, col));
+        *y.at(row, col) = from_f32<T>(IS_NOISE ? is + (float)(int32_t)word * (a.scale * 0x1p-31f) : keep * is);
     }
 }
 
-template <typename T> static void dropout(const struct tr_call *c)
+template <typename T, bool IS_NOISE> static void dropout(const struct tr_call *c)
 {
     int64_t rows = c->out[0].rows, cols = c->out[0].cols;
     dim3 grid((unsigned)ceil_div(cols, THREADS), (unsigned)tr_min64(rows, 65535));
-    dropout_kernel<T><<<grid, THREADS, 0, stream_of(c)>>>(mat_of<const T>(c->in[0]), mat_of<const int64_t>(c->in[1]),
-                                                          mat_of<const int32_t>(c->in[2]), (const float *)c->in[3].data,
-                                                          mat_of<T>(c->out[0]), rows, cols, c->attr);
+    dropout_kernel<T, IS_NOISE><<<grid, THREADS, 0, stream_of(c)>>>(
+        mat_of<const T>(c->in[0]), mat_of<const int64_t>(c->in[1]), mat_of<const int32_t>(c->in[2]),
+        (const float *)c->in[3].data, mat_of<T>(c->out[0]), rows, cols, c->attr);
     check_launch(c);
 }
 
 void tr_cuda_DROPOUT(const struct tr_call *c)
 {
-    with_type(c->out[0], [&](auto t) { dropout<decltype(t)>(c); });
+    with_type(c->out[0], [&](auto t) { dropout<decltype(t), false>(c); });
+}
+
+void tr_cuda_NOISE(const struct tr_call *c)
+{
+    with_type(c->out[0], [&](auto t) { dropout<decltype(t), true>(c); });
 }

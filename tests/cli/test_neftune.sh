@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Noise on embeddings: every layout has the noise of one rank, evaluation has none, and a resume draws what an undisturbed run drew.
+. "$(dirname "$0")/common.sh"
+tiny_model model
+tiny_text text.jsonl
+options=(--model model --data text.jsonl --eval_data text.jsonl --sequence_length 64 --train_batch_size 4 --max_steps 4 --eval_steps 2 --save_steps 2
+    --learning_rate 1e-2 --quiet --threads 1 --data_proof none)
+losses() { # RUN...: the losses of steps, and of evaluations
+    python3 - "$@" <<'PY'
+import json, sys
+for run in sys.argv[1:]:
+    events = [e for e in map(json.loads, open(run + "/events.jsonl")) if e["event"] in ("step", "eval")]
+    print(*[f"{e['event']} {e['loss']:.6f}" for e in sorted(events, key=lambda e: e["event"])])
+PY
+}
+near() { # WANT GOT: the same numbers within the bound of test_layouts.sh
+    python3 - "$(losses "$1")" "$(losses "$2")" <<'PY' || fail "$2 differs from $1"
+import sys
+a, b = (text.split() for text in sys.argv[1:])
+worst = max(abs(float(x) - float(y)) / float(x) for x, y in zip(a[1::2], b[1::2]))
+assert len(a) == len(b) and worst < 2e-5, (worst, a, b)
+PY
+}
+"$TRIREME" train "${options[@]}" --output plain >run.log
+"$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --output noisy >run.log
+[ "$(losses plain)" != "$(losses noisy)" ] || fail "noise changes nothing"
+layout() { # NAME RANKS OPTIONS...
+    local name=$1 ranks=$2
+    shift 2
+    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${options[@]}" --neftune_noise_alpha 20 "$@" --output "$name" >run.log 2>&1 || {
+        cat run.log >&2
+        fail "$name: exit $?"
+    }
+    near noisy "$name"
+}
+layout accumulation 1 --per_device_train_batch_size 1 --recompute block
+layout zero3 2 --zero 3 --per_device_train_batch_size 1
+layout tp2 2 --tp 2 --sp
+layout cp2 2 --cp 2
+layout pp2 2 --pp 2 --per_device_train_batch_size 2
+# Weights that do not move: training has noise, evaluation has not.
+for alpha in 0 20; do
+    "$TRIREME" train "${options[@]}" --learning_rate 1e-30 --weight_decay 0 --neftune_noise_alpha $alpha --output still-$alpha >run.log
+done
+python3 - "$(losses still-0)" "$(losses still-20)" <<'PY' || fail "noise in evaluation, or none in training"
+import sys
+a, b = (text.split() for text in sys.argv[1:])
+pairs = list(zip(a[::2], a[1::2], b[1::2]))
+assert all((x == y) == (kind == "eval") for kind, x, y in pairs) and len(pairs) == 6, pairs
+PY
+TR_FAIL=train.before_step:kill:3 bash -c '"$@"' - "$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --output cut >run.log 2>&1 && fail "not killed"
+"$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --output cut --resume auto >run.log
+same noisy/model.safetensors cut/model.safetensors
+expect 2 "$TRIREME" train "${options[@]}" --neftune_noise_alpha 5 --output noisy --resume auto
+grep -q 'neftune_noise_alpha was' stderr || fail "another noise on resume: $(cat stderr)"
