@@ -72,6 +72,7 @@ static enum tr_status open_model(const struct tr_config *cfg, const struct tr_di
                                     .sequence_length = length,
                                     .dropout = is_training ? dropout_of(cfg) : 0,
                                     .noise = is_training ? cfg->neftune_noise_alpha : 0,
+                                    .is_dft = is_training && cfg->use_dft_loss,
                                     .pair = tr_config_pair(cfg),
                                     .gives_sums = !is_training,
                                     .ignore_keys = cfg->ignore_config_keys,

@@ -313,6 +313,8 @@ static void check_preference(struct loader *l)
                             only[i]);
     if (c->task == TR_TASK_SFT)
         return;
+    if (c->use_dft_loss)
+        tr_loader_error(l, "use_dft_loss is of the loss of tokens; leave it out with --task %s", word);
     if (c->task != TR_TASK_DPO && c->loss_type != TR_PAIR_NONE && c->loss_type != loss_of_task(c->task))
         tr_loader_error(l, "loss_type %s is not that of task %s; leave it out, or use --task dpo", loss, word);
     if (k.loss == TR_PAIR_EXO_PAIR && !(c->label_smoothing > 0))

@@ -67,6 +67,7 @@ struct tr_config {
     struct tr_words ignore_config_keys;
     double dropout; /* < 0: as the model's config says */
     double neftune_noise_alpha;
+    bool use_dft_loss;
     struct tr_data_list data, eval_data;
     int64_t sequence_length; /* 0: the model's max_position_embeddings decides */
     enum tr_data_format data_format;

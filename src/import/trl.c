@@ -45,6 +45,7 @@ static const struct import_row rows[] = {
     SAME("chat_template_path", "chat_template"),
     { .key = "eos_token", DIFFERS, .why = "the template's end of a turn is trained" },
     { .key = "loss_type", .value = "nll chunked_nll", DECIDED, .why = "the loss of tokens, in chunks" },
+    { .key = "loss_type", .value = "dft", TAKEN, .sets = "use_dft_loss=true" },
     SAME("loss_type", "loss_type"),
     { .key = "activation_offloading", .value = "@on", TAKEN, .sets = "offload_activations=true" },
     { .key = "use_peft", .value = "@on", TAKEN, .sets = "finetuning_type=lora" },

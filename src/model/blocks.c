@@ -291,6 +291,13 @@ static tr_val pair_loss(struct tr_build *b, tr_val loss)
     return parts;
 }
 
+static tr_val dft_loss(struct tr_build *b, tr_val loss)
+{
+    tr_val parts = fixed_f32(b, 1, "parts"), weight = fixed_f32(b, 1, "weight");
+    put(b, TR_OP_DFT_LOSS, TR_VALS(loss), TR_VALS(parts, weight), NULL);
+    return parts;
+}
+
 void tr_head(struct tr_build *b, tr_val x, const char *name)
 {
     tr_val w = param(b, name, ".weight", 2, b->hp->vocab, b->hp->hidden, TR_INIT_NORMAL, 0);
@@ -303,6 +310,6 @@ void tr_head(struct tr_build *b, tr_val x, const char *name)
     tr_val step = step_buffer(b); /* the backward reads it */
     put(b, TR_OP_HEAD_LOSS, TR_VALS(x, w, TR_NONE, target, step), TR_VALS(loss),
         &(struct tr_attr){ .scale = 1.0f, .softcap = (float)b->hp->final_softcap });
-    tr_val terms = b->pair.loss ? pair_loss(b, loss) : loss;
+    tr_val terms = b->pair.loss ? pair_loss(b, loss) : b->is_dft ? dft_loss(b, loss) : loss;
     put(b, TR_OP_SUM, TR_VALS(terms), TR_VALS(sum), NULL);
 }

@@ -162,6 +162,7 @@ struct tr_model_options {
     bool takes_names;              /* a name or a size of known.h is a model too, where no path has that name */
     bool wants_last;               /* with wants_logits: only those of the row that the first target names */
     double noise;                  /* alpha of NEFTune; 0: none */
+    bool is_dft;                   /* each token's loss is weighed by its probability */
     struct tr_pair_rule pair;      /* the loss is that of pairs of documents; NONE: of tokens */
     bool gives_sums;               /* of pairs: the head ends in the sums of documents, beside the loss */
 };

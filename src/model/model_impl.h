@@ -12,6 +12,7 @@ struct tr_build {
     bool wants_logits, wants_last, gives_sums;
     struct tr_pair_rule pair;
     double noise;
+    bool is_dft;
     int n_dropouts;
 };
 

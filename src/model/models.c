@@ -54,7 +54,8 @@ static enum tr_status build_segment(struct tr_model *m, const struct tr_model_op
                           .wants_last = opt->wants_last,
                           .gives_sums = opt->gives_sums,
                           .pair = opt->pair,
-                          .noise = opt->noise };
+                          .noise = opt->noise,
+                          .is_dft = opt->is_dft };
     enum tr_status st = tr_program_open(name, &b.p);
     if (st != TR_OK)
         return st;

@@ -1,6 +1,15 @@
-/* row_pair.c - rows of preference training: log-probabilities of documents, and the loss of pairs of them. Tokens name
- * documents by the element where these begin in the micro-batch, so no other number of them is needed. */
+/* row_pair.c - rows of losses that weigh tokens. Of preference training: log-probabilities of documents, and the loss
+ * of pairs of them. Tokens name documents by the element where these begin in the micro-batch, so no other number of
+ * them is needed. */
 #include "ops/ops.h"
+
+/* Dynamic fine-tuning (arXiv 2508.05629): the loss of a token times its probability, which is a constant in the
+ * backward: the weight of its gradient. parts: the loss of each token then. */
+const struct tr_op_row tr_row_dft_loss = {
+    .name = "dft_loss",
+    .in = { { "loss", "(N, 1) F32" } },
+    .out = { { "parts", "(N, 1) F32" }, { "weight", "(N, 1) F32" } },
+};
 
 /* Row b of sums: of the document that begins at element b, the loss of its tokens, what `ref` holds of them, and the
  * number of its targets (enum tr_doc_sum). Rows where no document begins are 0. With context parallel a rank has some

@@ -344,6 +344,14 @@ static void grad_pair_loss(struct grads *g, const struct tr_node *f)
     g->of[loss] = f->out[1];
 }
 
+/* The weight of a token is known after its loss, so that here too the gradient of the head follows both. */
+static void grad_dft_loss(struct grads *g, const struct tr_node *f)
+{
+    defer(g, f->out[0]);
+    add_losses(g, f->out[0]);
+    g->of[f->in[0]] = f->out[1];
+}
+
 /* A sum over ranks passes the gradient of the sum on unchanged. The other collectives are undone: each rank gets the
  * gradient of what it gave. */
 static void grad_collective(struct grads *g, const struct tr_node *f)
@@ -376,9 +384,11 @@ struct grad_rule {
 };
 static const struct grad_rule rule_embed = { .emit = grad_embed }, rule_linear = { .emit = grad_linear },
                               rule_norm = { .emit = grad_norm }, rule_self = { .emit = grad_self },
-                              rule_through = { .emit = grad_through }, rule_attention = { .emit = grad_attention },
-                              rule_act = { .emit = grad_act }, rule_glu = { .emit = grad_glu },
-                              rule_add = { .emit = grad_add }, rule_head = { .emit = grad_head, .is_end = true },
+                              rule_through = { .emit = grad_through },
+                              rule_dft_loss = { .emit = grad_dft_loss, .is_end = true },
+                              rule_attention = { .emit = grad_attention }, rule_act = { .emit = grad_act },
+                              rule_glu = { .emit = grad_glu }, rule_add = { .emit = grad_add },
+                              rule_head = { .emit = grad_head, .is_end = true },
                               rule_head_combine = { .emit = grad_head_combine, .is_end = true },
                               rule_sum = { .emit = grad_sum, .is_end = true },
                               rule_pair_loss = { .emit = grad_pair_loss, .is_end = true },

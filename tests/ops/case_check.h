@@ -91,7 +91,9 @@ static inline double tolerance(struct built *b, const struct tr_view *ref, doubl
     for (int64_t row = 0; row < ref->rows; row++)
         for (int64_t col = 0; col < ref->cols; col++)
             largest = fmax(largest, fabs(tr_ref_get(ref, row, col)));
-    enum tr_dtype inside = b->c.op == TR_OP_MATMUL8 ? ref->dtype : b->c.in[0].dtype;
+    enum tr_dtype inside = b->c.op == TR_OP_MATMUL8      ? ref->dtype
+                           : b->c.op == TR_OP_ORTHOGONAL ? TR_BF16 /* between its products */
+                                                         : b->c.in[0].dtype;
     double half_spacing = spacing(inside) / 2; /* of an intermediate */
     bool rounds = (inside == TR_BF16 || inside == TR_F16) && rounds_inside(b);
     bool is_8bit = b->c.op == TR_OP_MATMUL8 && products_round; /* tensor cores add 8-bit products with 13 bits or so */

@@ -16,7 +16,7 @@ struct rig_shape {
     const struct tr_comm_env *env; /* NULL: one rank alone; else this rank of a mesh of these sizes */
     int axis[TR_AXES], zero;
     bool sp;
-    bool fuses;
+    bool fuses, is_dft;
     enum tr_cp_mode cp_mode;
     const char *adapter;     /* directory of a golden adapter; NULL: none, and everything learns */
     const char *new_adapter; /* text of adapter_config.json; NULL: none */
@@ -126,7 +126,8 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_shape sha
                                  .lr_scheduler_type = TR_LR_CONSTANT };
     struct tr_model_options opt = { .rows = r->g.rows / shape.n_micro / layout.data_size,
                                     .sequence_length = r->g.length,
-                                    .dropout = -1 };
+                                    .dropout = -1,
+                                    .is_dft = shape.is_dft };
     must(tr_model_open(dir, &opt, &r->model));
     opt.rows = r->g.rows;
     opt.wants_logits = true;

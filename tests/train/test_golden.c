@@ -184,6 +184,65 @@ static void weights_after_ten_adamw_steps_are_those_of_torch(void **state)
                    worst[i].grad, STEPS, worst[i].after);
 }
 
+/* ---- dynamic fine-tuning ---- */
+
+/* One line of dft.txt: of the loss, or of a parameter's gradient. A sum of n elements, each off by at most `limit` of
+ * the largest, is off by sqrt(n) of that; their root mean square by no more than one of them. */
+static void compare_dft_line(struct rig *r, const char *name, double loss, const char *what, char *at)
+{
+    double limit = grad_bound(r), first = strtod(at, &at), second = strtod(at, &at), most = 0, sum = 0, squares = 0;
+    if (strcmp(what, "loss") == 0) {
+        if (!(fabs(loss - first) <= bound(r, 1) * first))
+            fail_msg("%s: loss %.9g, by the definition %.9g", name, loss, first);
+        return;
+    }
+    int i = 0;
+    while (i < r->model->n_params && strcmp(r->model->param[i].name, what) != 0)
+        i++;
+    assert_true(i < r->model->n_params);
+    const float *grad = rig_grad(r, i);
+    double n = (double)r->model->param[i].n;
+    for (int64_t k = 0; k < r->model->param[i].n; k++) {
+        sum += (double)grad[k];
+        squares += (double)grad[k] * (double)grad[k];
+        most = fmax(most, fabs((double)grad[k]));
+    }
+    if (!(fabs(sqrt(squares / n) - first) <= limit * most) || !(fabs(sum - second) <= limit * most * sqrt(n)))
+        fail_msg("%s: gradient of %s has size %.9g and sum %.9g, by the definition %.9g and %.9g", name, what,
+                 sqrt(squares / n), sum, first, second);
+}
+
+static void dynamic_fine_tuning_is_its_definition(void **state)
+{
+    (void)state;
+    FILE *f = fopen(TR_SOURCE_DIR "/tests/golden/dft.txt", "r");
+    char line[256], name[64] = "", dir[TR_PATH_MAX];
+    struct rig r;
+    double loss = 0;
+    int n = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char *what = strchr(line, ' '), *numbers = what ? strchr(what + 1, ' ') : NULL;
+        assert_non_null(numbers);
+        *what++ = *numbers++ = 0;
+        if (strcmp(line, name) != 0) { /* the lines of a case follow each other */
+            if (n > 0)
+                rig_close(&r);
+            must(tr_format(name, sizeof name, "%s", line));
+            must(tr_format(dir, sizeof dir, TR_SOURCE_DIR "/tests/golden/%s", name));
+            struct rig_shape shape = plain();
+            shape.is_dft = true;
+            rig_open(&r, dir, shape);
+            loss = rig_gradients(&r);
+        }
+        compare_dft_line(&r, name, loss, what, numbers);
+        n++;
+    }
+    assert_true(n > 80);
+    rig_close(&r);
+    fclose(f);
+}
+
 /* ---- what must not change a result ---- */
 
 static void compare_bits(const char *dir, const char *name)
@@ -383,6 +442,7 @@ int main(void)
         cmocka_unit_test(gradients_are_those_of_autograd),
         cmocka_unit_test(gradients_of_fused_programs_are_those_of_autograd),
         cmocka_unit_test(weights_after_ten_adamw_steps_are_those_of_torch),
+        cmocka_unit_test(dynamic_fine_tuning_is_its_definition),
         cmocka_unit_test(recompute_and_threads_keep_every_bit),
         cmocka_unit_test(micro_batches_add_up_to_the_batch),
         cmocka_unit_test(norms_of_parameters_are_those_of_their_gradients),

@@ -28,7 +28,7 @@ static const tr_kernel kernels[][TR_ISA_COUNT] = {
                         X(ORTHOGONAL, orthogonal)
 #undef X
 #define X(id) [TR_OP_##id] = { tr_ref_##id, tr_ref_##id, tr_ref_##id },
-                            X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS)
+                            X(QUANT) X(MATMUL8) X(DOC_SUMS) X(PAIR_LOSS) X(DFT_LOSS)
 #undef X
                                 [TR_OP_ALL_REDUCE] = ALL_SETS(cast),
     [TR_OP_ALL_GATHER] = ALL_SETS(cast),

@@ -1,5 +1,5 @@
-/* ref_pair.c - sums over documents and the loss of pairs: the definition, and fast enough to be the kernel, because
- * both are a few numbers for each token. */
+/* ref_pair.c - sums over documents and losses that weigh tokens: the definition, and fast enough to be the kernel,
+ * because all are a few numbers for each token. */
 #include "ops/cpu/ref.h"
 #include "ops/pair.h"
 
@@ -52,5 +52,14 @@ void tr_ref_PAIR_LOSS(const struct tr_call *c)
         for (int k = 0; k < TR_METRICS; k++)
             tr_ref_put(&c->out[0], n, k, (double)parts[k]);
         tr_ref_put(&c->out[1], n, 0, (double)weight);
+    }
+}
+
+void tr_ref_DFT_LOSS(const struct tr_call *c)
+{
+    for (int64_t n = 0; n < c->out[0].rows; n++) {
+        double loss = tr_ref_get(&c->in[0], n, 0), p = exp(-loss);
+        tr_ref_put(&c->out[0], n, 0, p * loss);
+        tr_ref_put(&c->out[1], n, 0, p);
     }
 }

@@ -96,3 +96,21 @@ void tr_cuda_PAIR_LOSS(const struct tr_call *c)
         mat_of<const int32_t>(c->in[3]), n, c->attr.pair, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
     check_launch(c);
 }
+
+__global__ void dft_loss_kernel(mat<const float> loss, int64_t n, mat<float> parts, mat<float> weight)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= n)
+        return;
+    float nll = *loss.at(row, 0), p = expf(-nll);
+    *parts.at(row, 0) = p * nll;
+    *weight.at(row, 0) = p;
+}
+
+void tr_cuda_DFT_LOSS(const struct tr_call *c)
+{
+    int64_t n = c->out[0].rows;
+    dft_loss_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream_of(c)>>>(
+        mat_of<const float>(c->in[0]), n, mat_of<float>(c->out[0]), mat_of<float>(c->out[1]));
+    check_launch(c);
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Noise on embeddings: every layout has the noise of one rank, evaluation has none, and a resume draws what an undisturbed run drew.
+# Noise on embeddings, and losses weighed by probability (DFT): every layout has the noise of one rank, evaluation has none, and a resume draws what an undisturbed run drew.
 . "$(dirname "$0")/common.sh"
 tiny_model model
 tiny_text text.jsonl
@@ -22,12 +22,14 @@ assert len(a) == len(b) and worst < 2e-5, (worst, a, b)
 PY
 }
 "$TRIREME" train "${options[@]}" --output plain >run.log
-"$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --output noisy >run.log
-[ "$(losses plain)" != "$(losses noisy)" ] || fail "noise changes nothing"
+"$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --use_dft_loss --output noisy >run.log
+"$TRIREME" train "${options[@]}" --use_dft_loss --output weighed >run.log
+[ "$(losses weighed)" != "$(losses noisy)" ] || fail "noise changes nothing"
+[ "$(losses plain)" != "$(losses weighed)" ] || fail "weights change nothing"
 layout() { # NAME RANKS OPTIONS...
     local name=$1 ranks=$2
     shift 2
-    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${options[@]}" --neftune_noise_alpha 20 "$@" --output "$name" >run.log 2>&1 || {
+    timeout 120 "$TRIREME" launch --nproc-per-node "$ranks" train "${options[@]}" --neftune_noise_alpha 20 --use_dft_loss "$@" --output "$name" >run.log 2>&1 || {
         cat run.log >&2
         fail "$name: exit $?"
     }
@@ -38,9 +40,9 @@ layout zero3 2 --zero 3 --per_device_train_batch_size 1
 layout tp2 2 --tp 2 --sp
 layout cp2 2 --cp 2
 layout pp2 2 --pp 2 --per_device_train_batch_size 2
-# Weights that do not move: training has noise, evaluation has not.
+# Weights that do not move: training has noise and the weighed loss, evaluation has neither.
 for alpha in 0 20; do
-    "$TRIREME" train "${options[@]}" --learning_rate 1e-30 --weight_decay 0 --neftune_noise_alpha $alpha --output still-$alpha >run.log
+    "$TRIREME" train "${options[@]}" --learning_rate 1e-30 --weight_decay 0 --neftune_noise_alpha $alpha $([ $alpha = 0 ] || echo --use_dft_loss) --output still-$alpha >run.log
 done
 python3 - "$(losses still-0)" "$(losses still-20)" <<'PY' || fail "noise in evaluation, or none in training"
 import sys
@@ -48,8 +50,10 @@ a, b = (text.split() for text in sys.argv[1:])
 pairs = list(zip(a[::2], a[1::2], b[1::2]))
 assert all((x == y) == (kind == "eval") for kind, x, y in pairs) and len(pairs) == 6, pairs
 PY
-TR_FAIL=train.before_step:kill:3 bash -c '"$@"' - "$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --output cut >run.log 2>&1 && fail "not killed"
-"$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --output cut --resume auto >run.log
+TR_FAIL=train.before_step:kill:3 bash -c '"$@"' - "$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --use_dft_loss --output cut >run.log 2>&1 && fail "not killed"
+"$TRIREME" train "${options[@]}" --neftune_noise_alpha 20 --use_dft_loss --output cut --resume auto >run.log
 same noisy/model.safetensors cut/model.safetensors
-expect 2 "$TRIREME" train "${options[@]}" --neftune_noise_alpha 5 --output noisy --resume auto
+expect 2 "$TRIREME" train "${options[@]}" --neftune_noise_alpha 5 --use_dft_loss --output noisy --resume auto
 grep -q 'neftune_noise_alpha was' stderr || fail "another noise on resume: $(cat stderr)"
+expect 2 "$TRIREME" train "${options[@]}" --task dpo --use_dft_loss --output no
+grep -q 'use_dft_loss is of the loss of tokens' stderr || fail "$(cat stderr)"
