@@ -59,8 +59,8 @@ TR_PAIR_FN double tr_pair_score(const struct tr_pair_rule *k, double a, double *
         c = -1;
     if ((!is_forward && k->divergence != TR_DIVERGENCE_ALPHA) || fabs(c) < 1e-6)
         return a;
-    double e = exp(fmin(c * a, 80));
-    *da = c * a < 80 ? e : 0;
+    double e = exp(fmin(c * a, 80.0));
+    *da = c * a < 80.0 ? e : 0;
     return (e - 1) / c;
 }
 
