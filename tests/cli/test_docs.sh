@@ -7,7 +7,7 @@ n=0
 for page in "$source_dir"/README.md "$source_dir"/docs/guide/*.md; do
     name=$(basename "$page" .md)
     mkdir "$name"
-    ln -s "$source_dir/examples" "$source_dir/bench" "$name/"
+    ln -s "$source_dir/examples" "$source_dir/bench" "$source_dir/python" "$name/"
     awk '/^```/ { inside = !inside && $0 == "```sh"; next } inside' "$page" >"$name.sh"
     if grep -qE '^    trireme ' "$page"; then fail "$page: put commands into a block marked sh, so that they are run"; fi
     [ -s "$name.sh" ] || continue
