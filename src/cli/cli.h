@@ -35,6 +35,7 @@ enum tr_status cli_bench_disk(const struct tr_config *cfg);
 /* Writes `bytes` bytes as a checkpoint is written, 8 MiB at a time, and syncs; path must not exist. */
 enum tr_status cli_disk_write(const char *dir, const char *name, int64_t bytes, double *seconds);
 
+void cli_version(void);
 /* launch has flags of its own and then another verb; *code is the exit code of a job that ran. */
 enum tr_status cmd_launch(int argc, char **argv, char **envp, int *code);
 

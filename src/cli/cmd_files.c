@@ -44,9 +44,13 @@ enum tr_status cmd_config(const struct tr_config *cfg)
     const char *sub = word(cfg, 0);
     if (sub && strcmp(sub, "import") == 0)
         return print_import(cfg);
-    if (sub && strcmp(sub, "completion") == 0)
-        tr_config_completion(&out);
-    else if (sub && strcmp(sub, "man") == 0 && word(cfg, 1)) {
+    if (sub && strcmp(sub, "completion") == 0) {
+        enum tr_status st = tr_config_completion(word(cfg, 1) ? word(cfg, 1) : "bash", &out);
+        if (st != TR_OK)
+            return st;
+    } else if (sub && strcmp(sub, "man") == 0 && !word(cfg, 1)) {
+        tr_config_man_all(&out);
+    } else if (sub && strcmp(sub, "man") == 0) {
         enum tr_verb verb;
         if (!tr_verb_parse(word(cfg, 1), &verb))
             return tr_fail(TR_USAGE, "config man: no verb %s", word(cfg, 1));

@@ -191,7 +191,7 @@ int main(int argc, char **argv)
         return usage(argc < 2 ? stderr : stdout);
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("trireme %s\n", TR_VERSION);
+        cli_version();
         return 0;
     }
     if (strcmp(argv[1], "launch") == 0)

@@ -25,7 +25,8 @@ static const char *library_name(void)
     return getenv("OMPI_COMM_WORLD_RANK") ? "openmpi" : "mpich";
 }
 
-/* libtrireme_NAME.so beside this program (a build tree), or in the library directory of its installation. */
+/* libtrireme_NAME.so in the directory that TRIREME_MODULES names, beside this program (a build tree, a copied binary),
+ * or in the library directory of its installation. */
 static const struct tr_mpi_api *load(const char *name, char *why, size_t n_why)
 {
     char self[TR_PATH_MAX / 2] = "", installed[TR_PATH_MAX / 4 * 3], path[TR_PATH_MAX];
@@ -34,10 +35,16 @@ static const struct tr_mpi_api *load(const char *name, char *why, size_t n_why)
     if (slash)
         *slash = 0;
     (void)snprintf(installed, sizeof installed, "%s/" TR_MODULE_PATH, self);
-    const char *const dirs[] = { self, installed };
-    (void)snprintf(why, n_why, "libtrireme_%s.so is neither beside the program nor in %s; install MPI and build again",
-                   name, installed);
-    for (size_t i = 0; i < TR_COUNT_OF(dirs); i++) {
+    const char *own = getenv("TRIREME_MODULES");
+    const char *const dirs[] = { own, self, installed };
+    bool has_own = own && *own;
+    (void)snprintf(
+        why, n_why,
+        "libtrireme_%s.so is %s%s%sneither beside the program nor in %s; install MPI (apt-get install %s) and "
+        "build again, or name its directory in TRIREME_MODULES",
+        name, has_own ? "not in " : "", has_own ? own : "", has_own ? ", and " : "", installed,
+        strcmp(name, "mpich") == 0 ? "mpich libmpich-dev" : "openmpi-bin libopenmpi-dev");
+    for (size_t i = has_own ? 0 : 1; i < TR_COUNT_OF(dirs); i++) {
         (void)snprintf(path, sizeof path, "%s/libtrireme_%s.so", dirs[i], name);
         if (access(path, R_OK) != 0)
             continue;

@@ -23,7 +23,7 @@
     X(RUNS, "runs", "list the runs of a directory, or compare two", "[DIR], or diff OUTPUT OUTPUT")                    \
     X(WATCH, "watch", "live view of runs, on a terminal or in a browser", "OUTPUT...")                                 \
     X(CONFIG, "config", "show every option with its value and origin; read files of other trainers",                   \
-      "show|import FILE...|completion|man VERB")
+      "show|import FILE...|completion SHELL|man [VERB]")
 
 enum tr_verb {
 #define X(name, word, what, words) TR_VERB_##name,

@@ -251,8 +251,9 @@ void tr_config_json(const struct tr_config *cfg, bool with_origin, struct tr_str
 void tr_config_arguments(const struct tr_config *cfg, enum tr_verb verb, const char *const *except, struct tr_str *out);
 void tr_config_help(enum tr_verb verb, struct tr_str *out);
 void tr_config_man(enum tr_verb verb, struct tr_str *out);
-void tr_config_completion(struct tr_str *out); /* bash */
-void tr_config_list(struct tr_str *out);       /* every row, one line each: frozen by tests/config/options.txt */
+void tr_config_man_all(struct tr_str *out);                                 /* trireme(1) */
+enum tr_status tr_config_completion(const char *shell, struct tr_str *out); /* bash, zsh, fish */
+void tr_config_list(struct tr_str *out); /* every row, one line each: frozen by tests/config/options.txt */
 
 #include "config/legal.h"
 

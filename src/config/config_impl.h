@@ -60,6 +60,7 @@ const struct option *tr_option_find(enum tr_verb verb, const char *key);
 const struct option *tr_option_find_any(const char *key); /* of any verb */
 const struct old_option *tr_rewrite_find(const char *key);
 bool tr_option_is_for(const struct option *opt, enum tr_verb verb);
+const char *tr_verb_words(enum tr_verb verb); /* what follows it in its usage line */
 /* i-th word of a space separated list into buf; false when there are fewer. */
 bool tr_word_at(const char *list, size_t i, char *buf, size_t n_buf);
 

@@ -1,4 +1,4 @@
-/* help.c - everything that is printed from the option table: help, man page, dump, JSON, completion, the frozen list.
+/* help.c - everything that is printed from the option table: help, man page, dump, JSON, the frozen list.
  */
 #include "config/config_impl.h"
 
@@ -25,6 +25,11 @@ const char *tr_verb_word(enum tr_verb verb)
 const char *tr_verb_what(enum tr_verb verb)
 {
     return verbs[verb].what;
+}
+
+const char *tr_verb_words(enum tr_verb verb)
+{
+    return verbs[verb].words;
 }
 
 enum tr_status tr_verb_misused(enum tr_verb verb)
@@ -151,6 +156,29 @@ void tr_config_man(enum tr_verb verb, struct tr_str *out)
                 "\\fBTRIREME_NAME\\fR.\n");
     each_row(verb, ".SS ", man_row, out);
     tr_str_addf(out, ".SH EXIT STATUS\n0 done; 2 usage or bad input; 75 retry; 70 bug; 78 do not requeue.\n");
+}
+
+/* trireme(1): what all verbs share. */
+void tr_config_man_all(struct tr_str *out)
+{
+    tr_str_addf(out, ".TH TRIREME 1\n.SH NAME\ntrireme \\- trains transformer language models\n.SH SYNOPSIS\n"
+                     ".B trireme\n\\fIVERB\\fR [\\fIoptions\\fR]\n.br\n.B trireme launch\n[\\fIflags\\fR] \\fIVERB\\fR "
+                     "[\\fIoptions\\fR]\n.SH DESCRIPTION\nA Hugging Face directory goes in, a Hugging Face directory "
+                     "comes out.\n\\fBtrireme launch\\fR starts several ranks of a verb; its flags are listed by\n"
+                     "\\fBtrireme launch \\-\\-help\\fR.\n.SH VERBS\n");
+    for (int v = 0; v < TR_VERB_COUNT; v++) {
+        tr_str_addf(out, ".TP\n\\fB%s\\fR\n", verbs[v].word);
+        print_roff(verbs[v].what, out);
+        tr_str_addf(out, ": \\fBtrireme\\-%s\\fR(1).\n", verbs[v].word);
+    }
+    tr_str_addf(out,
+                ".SH EXIT STATUS\n0 done; 1 no (ckpt diff: they differ; plan: it does not fit); 2 usage or bad input, "
+                "and nothing was written;\n70 a bug or the fault of the machine; 75 retry: stopped by a signal, and "
+                "saved; 78 do not requeue;\n143 stopped by a signal before it could save.\n.SH ENVIRONMENT\n.TP\n"
+                "\\fBTRIREME_NAME\\fR\nThe option of that name, below the command line and files.\n.TP\n"
+                "\\fBTRIREME_MODULES\\fR\nDirectory where modules (MPI) are looked for first.\n.SH FILES\n.TP\n"
+                "\\fIOUTPUT\\fR/events.jsonl\nWhat a run reported, one JSON object a line.\n.TP\n"
+                "\\fIOUTPUT\\fR/checkpoint\\-\\fISTEP\\fR\nA checkpoint, which is a Hugging Face directory.\n");
 }
 
 static const struct origin *origin_of(const struct tr_config *cfg, const char *name)
@@ -320,24 +348,6 @@ void tr_config_arguments(const struct tr_config *cfg, enum tr_verb verb, const c
     }
     for (int last = -1; next_word(cfg, verb, except, &last, &name, &word);)
         add_argument(name, word, out);
-}
-
-void tr_config_completion(struct tr_str *out)
-{
-    tr_str_addf(out, "_trireme()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} words=\n    case ${COMP_WORDS[1]} in\n");
-    for (int v = 0; v < TR_VERB_COUNT; v++) {
-        tr_str_addf(out, "    %s) words='", verbs[v].word);
-        for (size_t i = 0; i < tr_option_count(); i++)
-            if (tr_option_is_for(&tr_options[i], (enum tr_verb)v))
-                tr_str_addf(out, "--%s ", tr_options[i].name);
-        tr_str_addf(out, "' ;;\n");
-    }
-    tr_str_addf(out, "    esac\n    [ \"$COMP_CWORD\" = 1 ] && words='");
-    for (int v = 0; v < TR_VERB_COUNT; v++)
-        tr_str_addf(out, "%s ", verbs[v].word);
-    tr_str_addf(out, "'\n    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-                     "    [ -n \"${COMPREPLY[*]}\" ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n}\n"
-                     "complete -F _trireme trireme\n");
 }
 
 void tr_config_list(struct tr_str *out)

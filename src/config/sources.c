@@ -103,6 +103,8 @@ void tr_loader_environment(struct loader *l, char *const *envp)
     for (; envp != NULL && *envp != NULL; envp++) {
         if (strncmp(*envp, "WORLD_SIZE=", 11) == 0)
             l->world_size = *envp + 11;
+        if (strncmp(*envp, "TRIREME_MODULES=", 16) == 0) /* where the program's own modules are: no option of a run */
+            continue;
         const char *eq = strchr(*envp, '=');
         size_t n_key = eq != NULL ? (size_t)(eq - *envp) : 0;
         if (n_key <= n_prefix || strncmp(*envp, prefix, n_prefix) != 0 || eq[1] == '\0')

@@ -4,9 +4,11 @@
  * has no effect here is accepted with a notice; one that would do something else than the user expects is refused by
  * name.
  */
+#include "base/nvml.h"
 #include "launch/launch.h"
 #include <ctype.h>
 #include <sched.h>
+#include <stdlib.h>
 #include "base/banned.h"
 
 enum flag_kind {
@@ -39,7 +41,9 @@ struct flag {
 };
 
 static const struct flag flags[] = {
-    { "nproc_per_node", "nproc", NPROC, "N|auto|cpu", "ranks to start (also --nproc); auto, cpu: one a core [1]" },
+    { "nproc_per_node", "nproc", NPROC, "N|auto|gpu|cpu",
+      "ranks to start (also --nproc); gpu, cpu: one a GPU, a core; auto: one a GPU where there are some, else one a "
+      "core [1]" },
     { "nnodes", "", NNODES, "N|MIN:MAX", "nodes; with MIN:MAX they may come and go [1]" },
     { "node_rank", "", NODE_RANK, "K", "which of them this is [0 at the address of --rdzv, else any]" },
     { "rdzv", "rdzv_endpoint", RDZV, "HOST:PORT", "where node 0 listens (also --rdzv-endpoint)" },
@@ -121,17 +125,34 @@ static enum tr_status parse_int(const char *text, int lo, int hi, int *out)
     return st;
 }
 
+/* GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else all that the driver has. */
+static int count_gpus(const char *visible)
+{
+    int n = 0;
+    if (visible) {
+        for (const char *p = visible; *p; p += strcspn(p, ","), p += *p == ',')
+            n += *p != ',' && strncmp(p, "-1", 2) != 0 && strncmp(p, "NoDevFiles", 10) != 0;
+        return n;
+    }
+    struct tr_nvml *nvml = tr_nvml_open();
+    n = tr_nvml_count(nvml);
+    tr_nvml_close(nvml);
+    return n;
+}
+
 static enum tr_status parse_nproc(const char *text, int *out)
 {
-    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
-        cpu_set_t set;
-        int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-        *out = (int)tr_min64(n, TR_LAUNCH_RANKS_MAX);
-        return TR_OK;
-    }
-    if (strcmp(text, "gpu") == 0)
-        return tr_fail(TR_USAGE, "%s: give the number of ranks, auto or cpu", text);
-    return parse_int(text, 1, TR_LAUNCH_RANKS_MAX, out);
+    bool is_auto = strcmp(text, "auto") == 0, is_gpu = strcmp(text, "gpu") == 0;
+    if (!is_auto && !is_gpu && strcmp(text, "cpu") != 0)
+        return parse_int(text, 1, TR_LAUNCH_RANKS_MAX, out);
+    int n = is_auto || is_gpu ? count_gpus(getenv("CUDA_VISIBLE_DEVICES")) : 0;
+    if (is_gpu && n == 0)
+        return tr_fail(TR_USAGE, "gpu: no GPU is visible here; trireme doctor says why, cpu starts one rank a core");
+    cpu_set_t set;
+    if (n == 0)
+        n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    *out = (int)tr_min64(n, TR_LAUNCH_RANKS_MAX);
+    return TR_OK;
 }
 
 /* N or MIN:MAX */

@@ -12,6 +12,14 @@ grep -E '^-- (Installing|Up-to-date): ' stdout >files || fail "nothing was insta
 mv there moved # nothing in it knows its path
 expect 0 moved/bin/trireme --version
 [ -e moved/share/trireme/machines ] || fail "no machines: $(find moved)"
+for file in man/man1/trireme.1 man/man1/trireme-train.1 bash-completion/completions/trireme zsh/vendor-completions/_trireme \
+    fish/vendor_completions.d/trireme.fish doc/trireme/LICENSE doc/trireme/examples/quickstart/run.yaml; do
+    [ -s "moved/share/$file" ] || fail "no $file: $(find moved)"
+done
+moved/bin/trireme --version >version
+grep -qxE 'commit ([0-9a-f]{40}|unknown)' version || fail "$(cat version)"
+grep -q '^columns .*cpu reference' version || fail "$(cat version)"
+grep -q '^libraries cJSON [0-9.]*, .*zstd [0-9.]*$' version || fail "$(cat version)"
 
 [ -e "$build/libtrireme_mpich.so" ] || exit 0
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # what MPI libraries keep until the end is theirs
@@ -20,7 +28,10 @@ tiny_text train.jsonl
 tiny_model model
 expect 0 timeout -k 1 60 moved/bin/trireme launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
     --train_batch_size 8 --max_steps 2 --threads 1 --quiet --comm mpi --output out
-find moved -name 'libtrireme_*.so' -delete
+mkdir modules
+find moved -name 'libtrireme_*.so' -exec mv -t modules {} +
+TRIREME_MODULES=$PWD/modules expect 0 timeout -k 1 60 moved/bin/trireme launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
+    --train_batch_size 8 --max_steps 1 --threads 1 --quiet --comm mpi --output named
 expect 2 timeout -k 1 60 moved/bin/trireme launch --nproc-per-node 2 train --model model --data train.jsonl --sequence_length 32 \
     --train_batch_size 8 --max_steps 2 --threads 1 --quiet --comm mpi --output none
 cat none/logs/*.log >>stderr 2>/dev/null || true

@@ -175,7 +175,7 @@ static void help_and_man_name_every_option_of_the_verb(void **state)
         tr_str_release(&man);
     }
     struct tr_str bash = { 0 };
-    tr_config_completion(&bash);
+    assert_int_equal(tr_config_completion("bash", &bash), TR_OK);
     assert_non_null(strstr(bash.p, "complete -F _trireme trireme"));
     tr_str_release(&bash);
 }

@@ -47,15 +47,34 @@ static void flags_end_where_the_verb_begins(void **state)
     assert_int_equal(parsed.n_words, 3);
 }
 
+static void gpu_and_auto_are_the_visible_gpus(void **state)
+{
+    (void)state;
+    const struct {
+        const char *visible;
+        int n;
+    } rows[] = { { "0", 1 }, { "0,1,2,3", 4 }, { "GPU-5a,GPU-7b", 2 }, { "3,", 1 } };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        setenv("CUDA_VISIBLE_DEVICES", rows[i].visible, 1);
+        assert_int_equal(parse("--nproc-per-node gpu train", NULL), TR_OK);
+        assert_int_equal(parsed.n_ranks, rows[i].n);
+        assert_int_equal(parse("--nproc-per-node auto train", NULL), TR_OK);
+        assert_int_equal(parsed.n_ranks, rows[i].n);
+    }
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 static void auto_and_cpu_are_the_cores_of_this_process(void **state)
 {
     (void)state;
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1); /* none, whatever the driver has */
     assert_int_equal(parse("--nproc-per-node auto train", NULL), TR_OK);
     assert_int_equal(parsed.n_ranks, CPU_COUNT(&set));
     assert_int_equal(parse("--nproc_per_node=cpu train", NULL), TR_OK);
     assert_int_equal(parsed.n_ranks, CPU_COUNT(&set));
+    unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 static void pet_variables_are_defaults(void **state)
@@ -94,7 +113,9 @@ static void mistakes_are_refused_by_name(void **state)
     refused("--node-rank 1 train", NULL, "--node-rank");
     refused("--nproc-per-node 0 train", NULL, "--nproc-per-node");
     refused("--nproc-per-node 1025 train", NULL, "--nproc-per-node");
-    refused("--nproc-per-node gpu train", NULL, "gpu");
+    setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+    refused("--nproc-per-node gpu train", NULL, "no GPU is visible");
+    unsetenv("CUDA_VISIBLE_DEVICES");
     refused("--nproc-per-node", NULL, "a value is missing");
     refused("--max-restarts -1 train", NULL, "--max-restarts");
     refused("--nproc-per-nod 2 train", NULL, "did you mean --nproc-per-node");
@@ -129,9 +150,13 @@ static void help_names_every_flag_that_does_something(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_end_where_the_verb_begins), cmocka_unit_test(auto_and_cpu_are_the_cores_of_this_process),
-        cmocka_unit_test(pet_variables_are_defaults),      cmocka_unit_test(flags_without_a_meaning_here_are_noticed),
-        cmocka_unit_test(mistakes_are_refused_by_name),    cmocka_unit_test(help_names_every_flag_that_does_something),
+        cmocka_unit_test(flags_end_where_the_verb_begins),
+        cmocka_unit_test(auto_and_cpu_are_the_cores_of_this_process),
+        cmocka_unit_test(gpu_and_auto_are_the_visible_gpus),
+        cmocka_unit_test(pet_variables_are_defaults),
+        cmocka_unit_test(flags_without_a_meaning_here_are_noticed),
+        cmocka_unit_test(mistakes_are_refused_by_name),
+        cmocka_unit_test(help_names_every_flag_that_does_something),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
