@@ -5,7 +5,7 @@
  * name.
  */
 #include "base/nvml.h"
-#include "launch/launch.h"
+#include "launch/launch_impl.h"
 #include <ctype.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -185,10 +185,16 @@ static enum tr_status parse_conf(const char *text, struct tr_launch_flags *out)
 static enum tr_status settle(struct tr_launch_flags *f)
 {
     char host[sizeof f->endpoint];
+    bool is_alone = f->is_standalone || f->n_nodes_max <= 1;
+    if (f->where && is_alone) { /* what the scheduler said about nodes is not asked for */
+        f->endpoint[0] = 0;
+        f->rdzv_id = NULL;
+        f->node_rank = f->node_rank == f->where_rank ? -1 : f->node_rank;
+    }
     if (f->node_rank >= f->n_nodes_max)
         return tr_fail(TR_USAGE, "--node-rank %d is not one of the nodes 0 to %d; check --nnodes", f->node_rank,
                        f->n_nodes_max - 1);
-    if (f->is_standalone || f->n_nodes_max <= 1) {
+    if (is_alone) {
         bool is_idle = f->rdzv || f->rdzv_id || f->endpoint[0] || f->local_addr;
         if (is_idle)
             tr_str_addf(&f->notices,
@@ -259,6 +265,22 @@ static enum tr_status set_flag(const struct flag *f, const char *value, struct t
     return TR_OK;
 }
 
+static enum tr_status set_by_name(void *ctx, const char *name, const char *value)
+{
+    char key[64];
+    dashed(name, strlen(name), key, sizeof key);
+    const struct flag *f = find(key);
+    TR_BUG_ON(!f);
+    return set_flag(f, value, ctx);
+}
+
+static enum tr_status set_from_scheduler(char *const *envp, struct tr_launch_flags *out)
+{
+    enum tr_status st = tr_launch_where(envp, set_by_name, out, &out->where);
+    out->where_rank = out->node_rank;
+    return st;
+}
+
 static enum tr_status set_from_environment(char *const *envp, struct tr_launch_flags *out)
 {
     static const char prefix[] = "PET_";
@@ -312,6 +334,7 @@ enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *en
     struct tr_launch_flags f = {
         .n_ranks = 1, .n_nodes_min = 1, .n_nodes_max = 1, .node_rank = -1, .key_fd = -1, .master_port = 29500
     };
+    TR_TRY(set_from_scheduler(envp, &f));
     TR_TRY(set_from_environment(envp, &f));
     while (f.n_words < argc && argv[f.n_words][0] == '-' && !f.help) {
         const char *word = argv[f.n_words];
@@ -329,6 +352,9 @@ enum tr_status tr_launch_flags_init(int argc, char *const *argv, char *const *en
     }
     if (!f.help)
         TR_TRY(settle(&f));
+    if (!f.help && f.where && f.n_nodes_max > 1)
+        tr_str_addf(&f.notices, "%s: %d nodes, this is %d, node 0 is at %s; flags change it\n", f.where, f.n_nodes_max,
+                    f.node_rank, f.rdzv ? f.rdzv : f.endpoint);
     if (!f.help && f.n_nodes_max <= 1 && f.log_rank >= f.n_ranks) {
         st = tr_fail(TR_USAGE, "--log-rank %d is not one of the ranks 0 to %d", f.log_rank, f.n_ranks - 1);
         goto out;
@@ -366,7 +392,9 @@ void tr_launch_help(struct tr_str *out)
         tr_str_addf(out, "%s--%s", n++ % 6 == 0 ? "\n  " : " ", name);
     }
     tr_str_addf(
-        out, "\nPET_NPROC_PER_NODE and so on are defaults, as with torchrun.\n\n"
+        out, "\nPET_NPROC_PER_NODE and so on are defaults, as with torchrun. Below them, SkyPilot, dstack, "
+             "LeaderWorkerSet,\n"
+             "Volcano, a Slurm step with one task a node and an indexed Job of Kubernetes say which node this is.\n\n"
              "The ranks share this process's cores evenly. The first rank to fail ends all; a restart resumes\n"
              "from the newest checkpoint. Ctrl-C or SIGTERM: all save and stop; Ctrl-C twice: they are killed.\n"
              "Exit codes: 0 done, 2 bad input, 70 a rank failed, 75 retry me, 78 do not requeue,\n"

@@ -27,6 +27,8 @@ struct tr_launch_flags {
     char endpoint[64];   /* of --master-addr and --master-port */
     int master_port;
     bool is_standalone;
+    const char *where;     /* the scheduler whose environment gave defaults; NULL: none */
+    int where_rank;        /* the node that it says this is */
     bool help;             /* the other flags were not checked */
     int n_words;           /* words of argv that were flags; the verb is argv[n_words] */
     struct tr_str notices; /* one line for each flag that has no effect here */

@@ -12,6 +12,13 @@
 
 enum { TAIL_BYTES = 4096, LINE_BYTES = 4096 };
 
+/* where.c: defaults of flags from the environment of a scheduler. set gets a flag's name and its value; *name: of the
+ * scheduler, NULL: none was found. */
+typedef enum tr_status tr_launch_set_fn(void *ctx, const char *flag, const char *value);
+enum tr_status tr_launch_where(char *const *envp, tr_launch_set_fn *set, void *ctx, const char **name);
+/* The first node of Slurm's list: "n[07-9,12],m1" gives n07. */
+enum tr_status tr_launch_first_node(const char *list, char *out, size_t n_out);
+
 /* A terminal, pipe or file of the caller. Text is held here while its reader is slow, so that the launcher never waits.
  */
 struct text_sink {

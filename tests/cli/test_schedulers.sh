@@ -5,7 +5,7 @@
 unset RANK WORLD_SIZE
 examples=$source_dir/examples
 python3 -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
-python3 - "$examples"/kubernetes/*.yaml >commands <<'PY'
+python3 - "$examples"/kubernetes/job*.yaml >commands <<'PY'
 import sys, yaml
 
 def need(node, path, kind):
@@ -21,6 +21,8 @@ def job(spec):
     assert need(spec, "completions", int) == need(spec, "parallelism", int)
     codes = [c for r in need(spec, "podFailurePolicy.rules", list) if r["action"] == "FailJob" for c in r["onExitCodes"]["values"]]
     assert codes == [2, 78], codes
+    retried = [c for r in spec["podFailurePolicy"]["rules"] if r["action"] == "Ignore" for c in r.get("onExitCodes", {}).get("values", [])]
+    assert retried == [75], retried
     pod = need(spec, "template.spec", dict)
     assert need(pod, "restartPolicy", str) == "Never" and need(pod, "terminationGracePeriodSeconds", int) >= 60
     volumes = {v["name"] for v in need(pod, "volumes", list)}
@@ -52,6 +54,84 @@ while read -r line; do # accepted up to the model, which is not here
     expect 2 timeout 20 "$TRIREME" "${words[@]/--output*/--nothing}" </dev/null
     grep -q 'nothing' stderr || fail "the launcher refuses something else: $(cat stderr)"
 done <commands
+
+# The others: keys that their own definitions have, and no others; and the line that they run, under the variables that they set.
+python3 - "$examples" >others <<'PY'
+import sys, yaml
+root = sys.argv[1]
+
+def only(node, where, **kinds):
+    """A mapping with these keys: a type is needed, a tuple (type,) may be there."""
+    assert isinstance(node, dict), f"{where} is no mapping"
+    for key in node:
+        assert key in kinds, f"{where}.{key} is no key of it"
+    for key, kind in kinds.items():
+        if key not in node:
+            assert isinstance(kind, tuple), f"{where}.{key} is missing"
+        else:
+            kind = kind[0] if isinstance(kind, tuple) else kind
+            assert isinstance(node[key], kind), f"{where}.{key} is a {type(node[key]).__name__}"
+    return node
+
+def pod(spec, where):
+    only(spec, where, restartPolicy=str, terminationGracePeriodSeconds=int, containers=list, volumes=list)
+    names = {v["name"] for v in spec["volumes"]}
+    for c in spec["containers"]:
+        only(c, where + ".containers", name=str, image=str, command=list, args=list, env=list, volumeMounts=list, securityContext=(dict,))
+        assert {m["name"] for m in c["volumeMounts"]} <= names, where
+    return spec["containers"][0]
+
+def line(variables, text):
+    print(";".join(f"{k}={v}" for k, v in variables.items()) + "\t" + text.replace("$POD_IP", "127.0.0.1").replace('"', "").removeprefix("exec ").strip())
+
+runtime, train = yaml.safe_load_all(open(f"{root}/kubernetes/kubeflow.yaml"))
+for doc, kind in (runtime, "ClusterTrainingRuntime"), (train, "TrainJob"):
+    only(doc, kind, apiVersion=str, kind=str, metadata=dict, spec=dict)
+    assert doc["apiVersion"] == "trainer.kubeflow.org/v1alpha1" and doc["kind"] == kind
+only(runtime["spec"], "spec", mlPolicy=dict, template=dict)
+only(runtime["spec"]["mlPolicy"], "mlPolicy", numNodes=int, torch=dict)
+step = only(runtime["spec"]["template"]["spec"]["replicatedJobs"][0], "replicatedJobs", name=str, template=dict)
+assert step["name"] == "node" and step["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer"
+container = pod(step["template"]["spec"]["template"]["spec"], "kubeflow")
+assert container["name"] == "node" and container["securityContext"]["readOnlyRootFilesystem"] is True
+only(train["spec"], "TrainJob.spec", runtimeRef=dict, trainer=dict)
+only(train["spec"]["trainer"], "trainer", numNodes=int, resourcesPerNode=dict)
+assert train["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+line({"PET_NNODES": 2, "PET_NODE_RANK": 1, "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": 29500, "PET_NPROC_PER_NODE": "auto"}, container["args"][0])
+
+v = yaml.safe_load(open(f"{root}/kubernetes/volcano.yaml"))
+only(v, "volcano", apiVersion=str, kind=str, metadata=dict, spec=dict)
+assert (v["apiVersion"], v["kind"]) == ("batch.volcano.sh/v1alpha1", "Job")
+only(v["spec"], "volcano.spec", minAvailable=int, schedulerName=str, maxRetry=int, plugins=dict, policies=list, tasks=list)
+assert v["spec"]["minAvailable"] == sum(t["replicas"] for t in v["spec"]["tasks"])
+for p in v["spec"]["policies"]:
+    only(p, "policies", event=(str,), exitCode=(int,), action=str)
+    assert ("event" in p) != ("exitCode" in p) and p["action"] in ("RestartJob", "AbortJob")
+assert {p["exitCode"] for p in v["spec"]["policies"] if p["action"] == "AbortJob"} == {2, 78}
+for t in v["spec"]["tasks"]:
+    only(t, "tasks", name=str, replicas=int, template=dict)
+    container = pod(t["template"]["spec"], "volcano")
+line({"VC_TASK_INDEX": 0, "RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}, container["args"][0])
+
+s = only(yaml.safe_load(open(f"{root}/skypilot/train.yaml")), "skypilot", name=str, num_nodes=int, resources=dict, file_mounts=dict, setup=str, run=str)
+only(s["resources"], "resources", accelerators=str, use_spot=bool, job_recovery=dict)
+only(s["resources"]["job_recovery"], "job_recovery", strategy=str, max_restarts_on_errors=int, recover_on_exit_codes=list)
+assert s["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
+line({"SKYPILOT_NODE_RANK": 1, "SKYPILOT_NUM_NODES": 2, "SKYPILOT_NODE_IPS": "127.0.0.1", "SKYPILOT_NUM_GPUS_PER_NODE": 8}, s["run"])
+
+d = only(yaml.safe_load(open(f"{root}/dstack/train.dstack.yml")), "dstack", type=str, name=str, nodes=int, image=str, commands=list, volumes=list,
+         resources=dict, retry=dict)
+only(d["retry"], "retry", on_events=list, duration=str)
+assert d["type"] == "task" and set(d["retry"]["on_events"]) == {"no-capacity", "error", "interruption"}
+line({"DSTACK_NODE_RANK": 1, "DSTACK_NODES_NUM": 2, "DSTACK_MASTER_NODE_IP": "127.0.0.1", "DSTACK_GPUS_PER_NODE": 8}, d["commands"][0])
+PY
+[ "$(wc -l <others)" = 4 ] || fail "four systems, $(wc -l <others) lines"
+while IFS=$'\t' read -r variables line; do # accepted up to an option that is not there
+    IFS=';' read -ra env <<<"$variables"
+    read -ra words <<<"${line#trireme }"
+    expect 2 timeout 20 env "${env[@]}" "$TRIREME" "${words[@]/--output*/--nothing}" </dev/null
+    grep -q 'nothing' stderr || fail "$variables: the launcher refuses something else: $(cat stderr)"
+done <others
 
 # Slurm's commands, played: srun runs our step, scontrol and scancel write down what they are asked.
 bash -n "$examples/slurm/train.sbatch"

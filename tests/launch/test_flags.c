@@ -47,6 +47,70 @@ static void flags_end_where_the_verb_begins(void **state)
     assert_int_equal(parsed.n_words, 3);
 }
 
+/* Variables are separated by ';'. */
+static enum tr_status parse_in(const char *words, const char *variables)
+{
+    static char text[512], env[1024], *argv[32], *envp[16];
+    char *at = NULL;
+    int argc = 0, n = 0;
+    snprintf(text, sizeof text, "%s", words);
+    snprintf(env, sizeof env, "%s", variables);
+    for (char *p = strtok_r(text, " ", &at); p; p = strtok_r(NULL, " ", &at))
+        argv[argc++] = p;
+    for (char *p = strtok_r(env, ";", &at); p; p = strtok_r(NULL, ";", &at))
+        envp[n++] = p;
+    envp[n] = NULL;
+    tr_launch_flags_release(&parsed);
+    parsed = (struct tr_launch_flags){ 0 };
+    return tr_launch_flags_init(argc, argv, envp, &parsed);
+}
+
+static void schedulers_say_which_node_this_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env, *words;
+        int n_nodes, node, n_ranks;
+        const char *endpoint, *where;
+    } rows[] = {
+        { "SKYPILOT_NODE_RANK=1;SKYPILOT_NUM_NODES=4;SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2;SKYPILOT_NUM_GPUS_PER_NODE=8",
+          "train", 4, 1, 8, "10.0.0.1:29500", "SkyPilot" },
+        { "SKYPILOT_NODE_RANK=0;SKYPILOT_NUM_NODES=2;SKYPILOT_NODE_IPS=h;SKYPILOT_NUM_GPUS_PER_NODE=0",
+          "--nproc-per-node 3 train", 2, 0, 3, "h:29500", "SkyPilot" },
+        { "DSTACK_NODE_RANK=2;DSTACK_NODES_NUM=3;DSTACK_MASTER_NODE_IP=m;DSTACK_GPUS_PER_NODE=2", "train", 3, 2, 2,
+          "m:29500", "dstack" },
+        { "LWS_LEADER_ADDRESS=lead.svc;LWS_GROUP_SIZE=2;LWS_WORKER_INDEX=1", "train", 2, 1, 1, "lead.svc:29500",
+          "LeaderWorkerSet" },
+        { "VC_TASK_INDEX=1;WORLD_SIZE=2;RANK=1;MASTER_ADDR=v-0;MASTER_PORT=23456", "train", 2, 1, 1, "v-0:23456",
+          "Volcano" },
+        { "SLURM_STEP_NUM_NODES=2;SLURM_STEP_NUM_TASKS=2;SLURM_NODEID=1;SLURM_STEP_NODELIST=n[07-9,12],m1;SLURM_JOB_ID="
+          "5",
+          "train", 2, 1, 1, "n07:29500", "Slurm" },
+        { "SLURM_STEP_NUM_NODES=2;SLURM_STEP_NUM_TASKS=8;SLURM_NODEID=1", "train", 1, -1, 1, "",
+          NULL },                                                             /* 4 tasks a node */
+        { "RANK=3;WORLD_SIZE=8;MASTER_ADDR=x", "train", 1, -1, 1, "", NULL }, /* ranks of torchrun, not nodes */
+        { "JOB_COMPLETION_INDEX=1", "--nnodes 2 --rdzv a:1 train", 2, 1, 1, "", "Kubernetes" },
+        { "JOB_COMPLETION_INDEX=5", "train", 1, -1, 1, "", "Kubernetes" }, /* a job of single nodes */
+        { "SKYPILOT_NODE_RANK=1;SKYPILOT_NUM_NODES=2;SKYPILOT_NODE_IPS=h", "--nnodes 1 train", 1, -1, 1, "",
+          "SkyPilot" },
+        { "SKYPILOT_NODE_RANK=1;SKYPILOT_NUM_NODES=2;SKYPILOT_NODE_IPS=h;PET_NNODES=3", "train", 3, 1, 1, "h:29500",
+          "SkyPilot" },
+    };
+    for (size_t i = 0; i < TR_COUNT_OF(rows); i++) {
+        if (parse_in(rows[i].words, rows[i].env) != TR_OK)
+            fail_msg("row %zu: %s", i, tr_error_text());
+        assert_int_equal(parsed.n_nodes_max, rows[i].n_nodes);
+        assert_int_equal(parsed.node_rank, rows[i].node);
+        assert_int_equal(parsed.n_ranks, rows[i].n_ranks);
+        assert_string_equal(parsed.endpoint, rows[i].endpoint);
+        assert_int_equal(parsed.where != NULL, rows[i].where != NULL);
+        if (rows[i].where)
+            assert_string_equal(parsed.where, rows[i].where);
+    }
+    assert_int_equal(parse_in("train", "SKYPILOT_NODE_RANK=x;SKYPILOT_NUM_NODES=2"), TR_USAGE);
+    assert_non_null(strstr(tr_error_text(), "environment SKYPILOT_NODE_RANK"));
+}
+
 static void gpu_and_auto_are_the_visible_gpus(void **state)
 {
     (void)state;
@@ -153,6 +217,7 @@ int main(void)
         cmocka_unit_test(flags_end_where_the_verb_begins),
         cmocka_unit_test(auto_and_cpu_are_the_cores_of_this_process),
         cmocka_unit_test(gpu_and_auto_are_the_visible_gpus),
+        cmocka_unit_test(schedulers_say_which_node_this_is),
         cmocka_unit_test(pet_variables_are_defaults),
         cmocka_unit_test(flags_without_a_meaning_here_are_noticed),
         cmocka_unit_test(mistakes_are_refused_by_name),
