@@ -115,11 +115,16 @@ static enum tr_status write_memory_picture(const char *path, const struct tr_com
                                            double room_bytes)
 {
     struct tr_str out = { 0 };
-    size_t len = strlen(path);
+    const char *end = strrchr(path, '.');
     enum tr_status st = TR_OK;
-    if (len < 5 || strcmp(path + len - 4, ".svg") != 0)
-        return tr_fail(TR_USAGE, "memory_picture %s: the name ends in .svg", path);
-    tr_memory_svg(stage, n, room_bytes, &out);
+    bool is_snapshot = end && strcmp(end, ".pickle") == 0;
+    if (!is_snapshot && (!end || strcmp(end, ".svg") != 0))
+        return tr_fail(TR_USAGE, "memory_picture %s: the name ends in .svg for bars or .pickle for a memory snapshot",
+                       path);
+    if (is_snapshot)
+        TR_TRY(tr_memory_snapshot(stage, n, &out));
+    else
+        tr_memory_svg(stage, n, room_bytes, &out);
     if (!tr_str_ok(&out))
         TR_TRY(tr_fail(TR_NOMEM, "plan: out of memory"));
     TR_TRY(tr_file_write_atomic(path, out.p, out.n));

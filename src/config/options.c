@@ -313,7 +313,7 @@ const struct option tr_options[] = {
     REAL(mttf_hours, "run", "", VERB(PLAN), "0", 0, 1e12, false, "plan: hours between failures of one chip; 0 = the machine's"),
     REAL(restart_minutes, "run", "", VERB(PLAN), "10", 0, 1e6, false, "plan: from a failure to the first step after it"),
     STR(timeline, "run", "", VERB(PLAN), NULL, "FILE.svg|.json", "plan: the predicted step, as a picture or a Chrome trace"),
-    STR(memory_picture, "run", "", VERB(PLAN), NULL, "FILE.svg", "plan: memory of every pipeline rank as bars"),
+    STR(memory_picture, "run", "", VERB(PLAN), NULL, "FILE.svg|.pickle", "plan: memory of every pipeline rank as bars, or its step for pytorch.org/memory_viz"),
     STR(compare, "run", "", VERB(PLAN), NULL, "RUN", "plan: predicted beside measured, from RUN/events.jsonl"),
     FLAG(legal, "run", "", VERB(PLAN), "print which sizes of the mesh are legal, for --model when given", false),
     STR(sort, "run", "", VERB(RUNS), "time", "FIELD", "runs: the order: time (newest first), path, state, step, loss or tokens_per_s"),

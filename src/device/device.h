@@ -77,6 +77,7 @@ struct tr_mark_ops {
     void (*set)(struct tr_device *d, void *mark, void *native_stream); /* NULL: the compute stream */
     double (*us)(void *from, void *to);
     void (*range)(const char *name); /* NULL: ends the last one */
+    void (*profile)(bool is_on);     /* the vendor's tools take down what lies between */
 };
 
 struct tr_device_row {
@@ -158,8 +159,10 @@ void tr_marks_close(struct tr_marks *m);           /* NULL is fine */
 enum tr_status tr_marks_start(struct tr_marks *m); /* call it before the first mark */
 void tr_mark(struct tr_marks *m, int i, void *stream);
 double tr_mark_us(const struct tr_marks *m, int i);
+double tr_marks_now_us(void); /* the host's time now, on the same clock */
 /* A named range for the tools of the device's vendor; nothing on other devices. Ranges nest. */
 void tr_range_begin(const struct tr_device *d, const char *name);
 void tr_range_end(const struct tr_device *d);
+void tr_profile_range(const struct tr_device *d, bool is_on); /* the vendor's tools take down what lies between */
 
 #endif

@@ -12,7 +12,7 @@ struct tr_marks {
     double base_us; /* the host's time of the first event */
 };
 
-static double now_us(void)
+double tr_marks_now_us(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t); /* the clock of tr_clock_us, with a finer resolution */
@@ -58,7 +58,7 @@ enum tr_status tr_marks_start(struct tr_marks *m)
         m->dev->row->mark->set(m->dev, m->event[m->n], NULL);
         st = tr_device_sync(m->dev, TR_STREAM_COMPUTE);
     }
-    m->base_us = now_us();
+    m->base_us = tr_marks_now_us();
     return st;
 }
 
@@ -67,7 +67,7 @@ void tr_mark(struct tr_marks *m, int i, void *stream)
     if (m->dev->row->mark)
         m->dev->row->mark->set(m->dev, m->event[i], stream);
     else
-        m->us[i] = now_us();
+        m->us[i] = tr_marks_now_us();
 }
 
 double tr_mark_us(const struct tr_marks *m, int i)
@@ -86,4 +86,10 @@ void tr_range_end(const struct tr_device *d)
 {
     if (d->row->mark)
         d->row->mark->range(NULL);
+}
+
+void tr_profile_range(const struct tr_device *d, bool is_on)
+{
+    if (d->row->mark)
+        d->row->mark->profile(is_on);
 }

@@ -6,40 +6,9 @@
  * the sum of those times over the measured time. Rejected: the vendor's profiling library. It does not exist on a CPU,
  * and it does not know the micro-batch, the segment and the site of a call.
  */
-#include "exec/exec_impl.h"
-#include <assert.h>
-#include <inttypes.h>
+#include "exec/trace_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
-
-enum track { ACTIONS, COMPUTE, WAITS, COMM, COPIES, N_TRACKS };
-static const char *const track_names[] = { "actions", "compute", "waiting", "communication", "copies" };
-static_assert(TR_COUNT_OF(track_names) == N_TRACKS, "one name per track");
-
-struct event {
-    enum track track;
-    const char *name, *site;
-    const struct tr_action *action;
-    const struct tr_comm *comm; /* of a collective or a wait that has not ended */
-    tr_ticket ticket;
-    double flops, bytes, floor_us;
-};
-
-struct tr_trace {
-    struct tr_comm_tracer tracer; /* first: communicators get a pointer to it */
-    struct tr_exec *e;
-    struct tr_marks *marks;
-    struct event *event; /* event i lies between marks 2 i and 2 i + 1 */
-    int n, cap, n_lost;
-    bool is_on;
-    const struct tr_action *action; /* the current one */
-    int64_t first, n_steps, n_done;
-    double step_s, exposed_s, peak_flops;
-    bool has_plan;
-    double planned_s[TR_OP_COUNT];
-    char output[TR_PATH_MAX], dir[TR_PATH_MAX]; /* dir: for messages */
-    struct tr_str text, table;
-};
 
 /* ---- recording events ---- */
 
@@ -50,6 +19,7 @@ static int begin(struct tr_trace *t, struct event ev, void *stream)
         return -1;
     }
     ev.action = ev.action ? ev.action : t->action;
+    ev.called_us = ev.returned_us = tr_marks_now_us();
     t->event[t->n] = ev;
     tr_mark(t->marks, 2 * t->n, stream);
     return t->n++;
@@ -61,6 +31,8 @@ static void end(struct tr_trace *t, int i, void *stream)
         return;
     tr_mark(t->marks, 2 * i + 1, stream);
     t->event[i].comm = NULL;
+    if (!t->e->dev->row->is_host) /* on a host the call is the work */
+        t->event[i].returned_us = tr_marks_now_us();
 }
 
 static double bytes_of(const struct tr_call *c)
@@ -116,6 +88,17 @@ void tr_trace_end(struct tr_trace *t, int i)
     end(t, i, NULL);
 }
 
+/* The line of a communicator in the timeline; those beyond the last one share it. */
+static int lane_of(struct tr_trace *t, const struct tr_comm *c)
+{
+    int i = 0;
+    while (i < t->n_lanes && t->lane[i] != c)
+        i++;
+    if (i == t->n_lanes && i < TRACE_LANES)
+        t->lane[t->n_lanes++] = c;
+    return i < TRACE_LANES ? i : TRACE_LANES - 1;
+}
+
 /* A communicator reports the start or the end of a collective or of a wait. */
 static void on_mark(struct tr_comm_tracer *self, const struct tr_comm *c, tr_ticket ticket, const struct tr_coll *x,
                     enum tr_comm_mark mark, void *stream)
@@ -123,10 +106,12 @@ static void on_mark(struct tr_comm_tracer *self, const struct tr_comm *c, tr_tic
     struct tr_trace *t = (struct tr_trace *)(void *)self;
     enum track track = mark == TR_MARK_START || mark == TR_MARK_END ? COMM : WAITS;
     if (mark == TR_MARK_START || mark == TR_MARK_WAIT) {
-        struct event ev = { .track = track, .comm = c, .ticket = ticket, .name = "wait" };
+        struct event ev = { .track = track, .comm = c, .ticket = ticket, .name = "wait", .group = c->size };
+        ev.lane = lane_of(t, c);
         if (x) {
             ev.name = tr_coll_name(x->kind);
             ev.site = x->site;
+            ev.dtype = x->dtype;
             ev.bytes = (double)x->count * (double)tr_dtype_bytes(x->dtype);
         }
         (void)begin(t, ev, stream);
@@ -165,7 +150,8 @@ enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const 
     t->tracer.mark = on_mark;
     t->cap = (int)tr_min64((int64_t)events_of_step(e) * n, 1 << 20);
     t->event = calloc((size_t)t->cap, sizeof *t->event);
-    if (!t->event)
+    t->step = calloc((size_t)n, sizeof *t->step);
+    if (!t->event || !t->step)
         TR_TRY(tr_fail(TR_NOMEM, "profile: no memory for %d events", t->cap));
     TR_TRY(tr_format(t->output, sizeof t->output, "%s", dir));
     TR_TRY(tr_path_join(t->dir, dir, TR_NAME_PROFILE));
@@ -178,10 +164,12 @@ out:
     return st;
 }
 
-void tr_trace_plan(struct tr_trace *t, const double planned_s[TR_OP_COUNT])
+void tr_trace_plan(struct tr_trace *t, const double planned_s[TR_OP_COUNT], struct tr_planned_span *span, int n)
 {
     t->has_plan = true;
     memcpy(t->planned_s, planned_s, sizeof t->planned_s);
+    t->planned = span;
+    t->n_planned = n;
 }
 
 void tr_trace_close(struct tr_trace *t)
@@ -190,6 +178,8 @@ void tr_trace_close(struct tr_trace *t)
         return;
     tr_marks_close(t->marks);
     free(t->event);
+    free(t->step);
+    free(t->planned);
     tr_str_release(&t->text);
     tr_str_release(&t->table);
     free(t);
@@ -202,62 +192,12 @@ enum tr_status tr_trace_before(struct tr_trace *t, int64_t step)
         return TR_OK;
     if (step == t->first || t->n == 0)
         st = tr_marks_start(t->marks);
+    if (step == t->first)
+        tr_profile_range(t->e->dev, true);
+    t->step[step - t->first] = (struct traced_step){ step, tr_marks_now_us(), 0 };
     t->is_on = st == TR_OK;
     t->e->trace = t;
     tr_mesh_trace(t->e->mesh, &t->tracer);
-    return st;
-}
-
-/* ---- the timeline ---- */
-
-static double start_us(const struct tr_trace *t, int i)
-{
-    return tr_mark_us(t->marks, 2 * i);
-}
-
-static double length_us(const struct tr_trace *t, int i)
-{
-    double us = tr_mark_us(t->marks, 2 * i + 1) - start_us(t, i);
-    return us > 0 ? us : 0;
-}
-
-static void add_event(struct tr_trace *t, int i, int rank)
-{
-    const struct event *ev = &t->event[i];
-    const struct tr_action *a = ev->action;
-    tr_str_addf(&t->text, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{",
-                ev->name, rank, (int)ev->track, start_us(t, i), length_us(t, i));
-    tr_str_addf(&t->text, "\"bytes\":%.0f", ev->bytes);
-    if (ev->flops > 0)
-        tr_str_addf(&t->text, ",\"flops\":%.0f", ev->flops);
-    if (ev->site)
-        tr_str_addf(&t->text, ",\"site\":\"%s\"", ev->site);
-    if (a)
-        tr_str_addf(&t->text, ",\"segment\":%d,\"micro\":%d,\"action\":\"%s\"", a->of >= 0 ? a->of : a->segment,
-                    a->micro, tr_action_name(a->kind));
-    tr_str_addf(&t->text, "}}");
-}
-
-static enum tr_status write_timeline(struct tr_trace *t)
-{
-    enum tr_status st = TR_OK;
-    char name[48];
-    int rank = t->e->mesh->rank;
-    tr_str_addf(&t->text,
-                "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
-                "\"args\":{\"name\":\"rank %d\"}}",
-                rank, rank);
-    for (int k = 0; k < N_TRACKS; k++)
-        tr_str_addf(&t->text,
-                    ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank,
-                    k, track_names[k]);
-    for (int i = 0; i < t->n; i++)
-        add_event(t, i, rank);
-    tr_str_addf(&t->text, "\n]}\n");
-    TR_TRY(tr_out_mkdir(t->output, TR_NAME_PROFILE));
-    TR_TRY(tr_format(name, sizeof name, TR_NAME_PROFILE "/" TR_NAME_OF_RANK ".json", rank));
-    TR_TRY(tr_out_write(t->output, name, t->text.p, t->text.n));
-out:
     return st;
 }
 
@@ -292,7 +232,7 @@ static int add_up(const struct tr_trace *t, struct row rows[MAX_ROWS])
         if (k == n_rows)
             rows[n_rows++] = (struct row){ .name = ev->name, .track = ev->track };
         rows[k].n++;
-        rows[k].us += length_us(t, i);
+        rows[k].us += tr_event_length_us(t, i);
         rows[k].flops += ev->flops;
         rows[k].bytes += ev->bytes;
         rows[k].floor_us += ev->floor_us;
@@ -328,6 +268,66 @@ static void add_row(struct tr_trace *t, const struct row *r)
     tr_str_addf(&t->table, "\n");
 }
 
+/* Where time goes that the device could do without, and what shortens it. */
+struct lost {
+    double s;
+    char text[160];
+};
+enum { MOST_LOST = 3 };
+
+static int by_loss(const void *a, const void *b)
+{
+    const struct lost *x = a, *y = b;
+    return (x->s < y->s) - (x->s > y->s);
+}
+
+/* The collective that was waited for the longest, by what it is for. */
+static const char *slowest_site(const struct tr_trace *t)
+{
+    const char *site = NULL;
+    double most = 0;
+    for (int i = 0; i < t->n; i++) {
+        double us = 0;
+        if (t->event[i].track != COMM || !t->event[i].site)
+            continue;
+        for (int k = 0; k < t->n; k++)
+            us += t->event[k].track == COMM && t->event[k].site == t->event[i].site ? tr_event_length_us(t, k) : 0;
+        if (us > most) {
+            most = us;
+            site = t->event[i].site;
+        }
+    }
+    return site ? site : "messages";
+}
+
+/* The largest losses, each a hundredth of a step or more. */
+static void add_losses(struct tr_trace *t, const struct row *rows, int n, double idle_s)
+{
+    struct lost lost[MAX_ROWS + 2];
+    int k = 0;
+    for (int i = 0; i < n; i++)
+        if (rows[i].track == COMPUTE && rows[i].floor_us > 0) {
+            lost[k].s = (rows[i].us - rows[i].floor_us) * 1e-6;
+            (void)snprintf(lost[k++].text, sizeof lost->text,
+                           "%s above its roofline: larger micro-batches or fewer splits make its products larger",
+                           rows[i].name);
+        }
+    lost[k].s = t->exposed_s;
+    if (t->exposed_s > 0)
+        (void)snprintf(
+            lost[k++].text, sizeof lost->text,
+            "waits for communication, most of it \"%s\": more tokens a step (--gradient_accumulation_steps), "
+            "or a layout that sends less (plan --search)",
+            slowest_site(t));
+    lost[k].s = idle_s;
+    (void)snprintf(lost[k++].text, sizeof lost->text,
+                   "nothing to do: larger micro-batches (--per_device_train_batch_size), or data that comes late");
+    qsort(lost, (size_t)k, sizeof *lost, by_loss);
+    for (int i = 0; i < k && i < MOST_LOST && lost[i].s >= 0.01 * t->step_s; i++)
+        tr_str_addf(&t->table, "\nlost: %.3f ms (%.1f %%) %s", lost[i].s * 1e3 / (double)t->n_done,
+                    100 * lost[i].s / t->step_s, lost[i].text);
+}
+
 static void make_table(struct tr_trace *t)
 {
     struct row rows[MAX_ROWS];
@@ -344,6 +344,7 @@ static void make_table(struct tr_trace *t)
                 "of %.3f ms a step: %.3f computing, %.3f held up by communication, %.3f idle; timeline in %s",
                 t->step_s * 1e3 / steps, busy_s * 1e3 / steps, t->exposed_s * 1e3 / steps,
                 (idle_s > 0 ? idle_s : 0) * 1e3 / steps, t->dir);
+    add_losses(t, rows, n, idle_s);
     if (t->n_lost)
         tr_str_addf(&t->table, "\n%d events were not recorded: the buffer of %d events was full", t->n_lost, t->cap);
 }
@@ -358,11 +359,12 @@ enum tr_status tr_trace_after(struct tr_trace *t, int64_t step, double step_s, d
     t->exposed_s += exposed_s;
     t->is_on = false;
     tr_mesh_trace(t->e->mesh, NULL);
-    t->n_done++;
+    t->step[t->n_done++].end_us = tr_marks_now_us();
     if (step != t->first + t->n_steps - 1 && !is_last)
         return TR_OK;
     t->e->trace = NULL;
+    tr_profile_range(t->e->dev, false);
     make_table(t);
     *table = t->table.p;
-    return write_timeline(t);
+    return tr_trace_write(t);
 }

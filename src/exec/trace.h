@@ -11,8 +11,16 @@ struct tr_trace;
  * here. A step with more events than its schedule predicts loses the rest; the table reports how many were lost. */
 enum tr_status tr_trace_open(struct tr_exec *e, int64_t first, int64_t n, const char *dir, double peak_flops,
                              struct tr_trace **out);
-/* planned_s: the planned time of each kernel in a step, by opcode. The table shows it as a column. */
-void tr_trace_plan(struct tr_trace *t, const double planned_s[TR_OP_COUNT]);
+/* What the plan says of one step, for a timeline that shows both. */
+struct tr_planned_span {
+    int stage, micro; /* micro: -1 = none */
+    bool is_traffic;
+    const char *name; /* lives as long as the program */
+    double begin_s, s;
+};
+/* planned_s: the planned time of each kernel in a step, by opcode. The table shows it as a column. span: n of them,
+ * from malloc, which the trace frees. */
+void tr_trace_plan(struct tr_trace *t, const double planned_s[TR_OP_COUNT], struct tr_planned_span *span, int n);
 void tr_trace_close(struct tr_trace *t); /* t may be NULL */
 /* Called before and after step `step`. After the last traced step, or the last step of the run, the file is written and
  * *table is the table of this rank. Before that *table is NULL. */

@@ -141,6 +141,8 @@ struct tr_memory_map {
     size_t constant[TR_C_COUNT];      /* params arena */
     /* grads arena: a reduced shard before it is added (zero 2 and 3); in_order: one part from every rank */
     size_t staging;
+    size_t gathered;                         /* params arena: buffers of whole parameters (zero 3) */
+    size_t unreduced;                        /* grads arena: buffers of whole gradients (zero 2 and 3) */
     size_t wire;                             /* grads arena: a bucket's gradients in reduce_dtype */
     size_t states;                           /* optim arena: slots for states that live on the host */
     size_t direction;                        /* params arena: the direction of the update of a bucket */

@@ -122,7 +122,7 @@ static void place_params(struct tr_compiled *c)
 
 /* Resolves the buffers of every action to offsets. A slot is an offset in its region; a bucket has its own fixed place.
  */
-static void resolve(const struct tr_memory_map *m, struct tr_schedule *s, size_t value_at, size_t grad_at)
+static void resolve(const struct tr_memory_map *m, struct tr_schedule *s)
 {
     for (int i = 0; i < s->n_actions; i++) {
         struct tr_action *a = &s->action[i];
@@ -138,8 +138,8 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s, size_t
                 continue;
             at[u->role][u->index] = b->region == TR_BUF_VALUE    ? m->bucket[b->bucket].state[TR_S_VALUE]
                                     : b->region == TR_BUF_GRAD   ? m->bucket[b->bucket].state[TR_S_GRAD]
-                                    : b->region == TR_BUF_VALUES ? value_at + b->offset
-                                    : b->region == TR_BUF_GRADS  ? grad_at + b->offset
+                                    : b->region == TR_BUF_VALUES ? m->gathered + b->offset
+                                    : b->region == TR_BUF_GRADS  ? m->unreduced + b->offset
                                     : b->region == TR_BUF_STATES ? m->states + b->offset
                                                                  : b->offset;
         }
@@ -150,8 +150,8 @@ static void resolve(const struct tr_memory_map *m, struct tr_schedule *s, size_t
 static void place_moving(struct tr_compiled *c)
 {
     struct tr_memory_map *map = &c->memory;
-    size_t value_at = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "gathered parameters");
-    size_t grad_at = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
+    map->gathered = slice(map, TR_A_PARAMS, region_peak(c, TR_BUF_VALUES), "", "gathered parameters");
+    map->unreduced = slice(map, TR_A_GRADS, region_peak(c, TR_BUF_GRADS), "", "gradients before they are reduced");
     map->states = slice(map, TR_A_OPTIM, region_peak(c, TR_BUF_STATES), "", "states between the host and their update");
     const struct tr_layout *l = &c->opt.layout;
     size_t widest = 0, shard = 0; /* elements of the largest ones */
@@ -172,7 +172,7 @@ static void place_moving(struct tr_compiled *c)
     map->direction = slice(map, TR_A_PARAMS, direction, "", "directions of updates");
     map->matrix = slice(map, TR_A_PARAMS, matrix, "", "matrix of all tensor ranks");
     for (int k = 0; k < TR_PURPOSES; k++)
-        resolve(map, &c->schedule[k], value_at, grad_at);
+        resolve(map, &c->schedule[k]);
 }
 
 /* Scratch of the kernels that are no nodes of a program: sums of squares over gradients, and over whatever a search for

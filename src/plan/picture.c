@@ -242,8 +242,8 @@ static void timeline_trace(const struct timeline *t, struct tr_str *out)
     tr_str_addf(out, "\n]}\n");
 }
 
-enum tr_status tr_timeline_json(const struct tr_forecast_query *query, int most_slots, double *step_s,
-                                struct tr_str *out)
+enum tr_status tr_timeline_each(const struct tr_forecast_query *query, int most_slots, double *step_s,
+                                void (*each)(void *context, const struct tr_timeline_span *span), void *context)
 {
     struct tr_forecast_query a = *query;
     struct tr_forecast f;
@@ -251,8 +251,9 @@ enum tr_status tr_timeline_json(const struct tr_forecast_query *query, int most_
     enum tr_status st = open_timeline(&a, most_slots, &f, &t);
     for (int i = 0; st == TR_OK && i < t.n; i++) {
         const struct picture_span *s = &t.span[i];
-        tr_str_addf(out, "%s[%d,%.9g,%.9g,\"%s\",%d]", i ? "," : "", s->rank, s->begin, s->end - s->begin,
-                    kinds[s->kind].name, s->micro);
+        struct tr_timeline_span out = { s->rank,  s->micro,         kinds[s->kind].is_traffic, kinds[s->kind].name,
+                                        s->begin, s->end - s->begin };
+        each(context, &out);
     }
     if (st == TR_OK)
         *step_s = f.step_s;

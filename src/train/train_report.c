@@ -4,6 +4,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { PLANNED_SPANS = 4096 };
+struct planned_spans {
+    struct tr_planned_span *span;
+    int n;
+};
+
+static void take_span(void *context, const struct tr_timeline_span *s)
+{
+    struct planned_spans *p = context;
+    if (p->n < PLANNED_SPANS)
+        p->span[p->n++] = (struct tr_planned_span){ s->rank, s->micro, s->is_traffic, s->name, s->begin_s, s->s };
+}
+
+/* Gives the profile what the plan says, for a column of its table and for its timeline. */
+static enum tr_status show_plan(struct tr_trainer *t, const struct tr_machine *machine,
+                                const struct tr_forecast_query *query)
+{
+    struct planned_spans p = { calloc(PLANNED_SPANS, sizeof *p.span), 0 };
+    double planned_s[TR_OP_COUNT], step_s = 0;
+    enum tr_status st = p.span ? TR_OK : tr_fail(TR_NOMEM, "profile: no memory for the planned step");
+    if (st == TR_OK)
+        st = tr_timeline_each(query, PLANNED_SPANS / 4, &step_s, take_span, &p);
+    if (st != TR_OK) {
+        free(p.span);
+        return st;
+    }
+    tr_price_kernels(t->s->compiled, machine, planned_s);
+    tr_trace_plan(t->trace, planned_s, p.span, p.n);
+    return TR_OK;
+}
+
 /* Reports the layout in a line and as an event that plan --compare reads. With a machine it also reports what a better
  * layout would take. */
 enum tr_status tr_trainer_report_layout(struct tr_trainer *t)
@@ -26,11 +57,8 @@ enum tr_status tr_trainer_report_layout(struct tr_trainer *t)
         TR_TRY(tr_play_compiled(&c, 1, &machine, &f));
     else if (has_machine)
         TR_TRY(tr_forecast(&query, &f));
-    if (has_machine && t->trace) {
-        double planned_s[TR_OP_COUNT];
-        tr_price_kernels(c, &machine, planned_s);
-        tr_trace_plan(t->trace, planned_s);
-    }
+    if (has_machine && t->trace)
+        TR_TRY(show_plan(t, &machine, &query));
     tr_forecast_query_json(&query, &fields);
     tr_str_addf(&fields, ", \"machine\": ");
     tr_str_json(&fields, has_machine ? t->cfg->machine : "");

@@ -116,6 +116,13 @@ static bool is_machine_name(const char *name)
     return name[0] && !strchr(name, '/') && !tr_file_exists(name);
 }
 
+/* As [rank, begin, seconds, name, micro-batch]. */
+static void add_span(void *context, const struct tr_timeline_span *s)
+{
+    struct tr_str *out = context;
+    tr_str_addf(out, "%s[%d,%.9g,%.9g,\"%s\",%d]", out->n ? "," : "", s->rank, s->begin_s, s->s, s->name, s->micro);
+}
+
 static enum tr_status add_predicted(const cJSON *layout, struct tr_str *out, double *step_s)
 {
     enum tr_status st = TR_OK;
@@ -129,7 +136,7 @@ static enum tr_status add_predicted(const cJSON *layout, struct tr_str *out, dou
         TR_TRY(tr_fail(TR_USAGE, "no machine to predict with"));
     TR_TRY(tr_machine_open(name, &machine));
     a.machine = &machine;
-    TR_TRY(tr_timeline_json(&a, PREDICTED_SLOTS, step_s, out));
+    TR_TRY(tr_timeline_each(&a, PREDICTED_SLOTS, step_s, add_span, out));
 out:
     return st;
 }

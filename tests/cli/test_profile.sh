@@ -20,17 +20,20 @@ cp stdout planned.txt
 python3 - <<'PY'
 import json, re
 def events(path):
-    all = json.load(open(path))["traceEvents"]
-    tracks = {e["tid"]: e["args"]["name"] for e in all if e["name"] == "thread_name"}
-    out = {}
+    whole = json.load(open(path))
+    all = whole["traceEvents"]
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in all if e["name"] == "thread_name"}
+    out = {"file": whole, "launches": {e["args"]["correlation"]: e for e in all if e.get("cat") == "cuda_runtime"},
+           "steps": [e for e in all if e["name"].startswith("ProfilerStep#")], "planned": [e for e in all if e["ph"] == "X" and "cat" not in e]}
     for e in all:
         if e["ph"] == "X":
             assert e["dur"] >= 0 and e["ts"] > 0
-            out.setdefault(tracks[e["tid"]], []).append(e)
+        if e["ph"] == "X" and e["pid"] < 1000000:
+            out.setdefault(tracks[e["pid"], e["tid"]].split(" of ")[0], []).append(e)
     return out
 for rank in (0, 1):
     t = events(f"seen/profile/rank-{rank:04d}.json")
-    assert all(e["pid"] == rank for track in t.values() for e in track)
+    assert all(e["pid"] == rank for track in ("actions", "compute", "communication", "waiting") for e in t[track])
     assert {e["name"] for e in t["actions"]} >= {"forward", "backward", "gather", "reduce", "update"}, t["actions"]
     for e in t["compute"]:
         if e["args"].get("action") in ("forward", "backward"):
@@ -38,6 +41,14 @@ for rank in (0, 1):
     sites = {e["args"].get("site") for e in t["communication"]}
     assert {"gather parameters", "reduce gradients", "losses"} <= sites, sites
     assert len(t["waiting"]) > 0
+    # What PyTorch's readers look for: the rank, the steps, communication by its name, and a launch before whatever runs on a device.
+    assert t["file"]["distributedInfo"] == {"backend": "shm", "rank": rank, "world_size": 2}, t["file"]["distributedInfo"]
+    assert [e["name"] for e in t["steps"]] == ["ProfilerStep#2", "ProfilerStep#3"] and not t["planned"]
+    assert t["steps"][0]["ts"] + t["steps"][0]["dur"] <= t["steps"][1]["ts"]
+    assert {e["name"] for e in t["communication"]} >= {"ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter"}
+    for e in t["compute"] + t["communication"]:
+        assert e["cat"] == "kernel" and t["launches"][e["args"]["correlation"]]["ts"] <= e["ts"], e
+        assert any(s["ts"] <= t["launches"][e["args"]["correlation"]]["ts"] <= s["ts"] + s["dur"] for s in t["steps"]), e
     # Two steps of one schedule: everything happens twice.
     assert all(n % 2 == 0 for n in [len(t["actions"]), sum(e["name"] == "linear" for e in t["compute"])])
 table = open("table.txt").read()
@@ -47,5 +58,16 @@ whole, busy, held, idle = map(float, re.search(
 assert busy > 0 and held > 0 and (idle == 0 or abs(busy + held + idle - whole) < 0.01), table
 planned = float(re.search(r"^adamw +\d+ +[\d.]+ +([\d.]+) ", open("planned.txt").read(), re.M).group(1))
 assert abs(planned - json.load(open("plan.json"))["parameters"] * 1e-3) < 0.01, planned
-assert len(events("one/profile/rank-0000.json")["actions"]) > 0
+one = events("one/profile/rank-0000.json")
+assert len(one["actions"]) > 0
+# The plan of a step stands beside what was measured, from the same instant on.
+assert {e["name"] for e in one["planned"]} >= {"forward", "backward", "update"} and one["planned"][0]["ts"] == one["steps"][0]["ts"], one["planned"][:3]
 PY
+# The memory of a step that has not run: what the plan says, value by value.
+for layout in "--dp 2 --zero 3 --recompute block" "--pp 2 --pp_schedule zb --dp 2 --zero 1" "--tp 2 --sp --zero 2 --dp 2"; do
+    # shellcheck disable=SC2086
+    expect 0 "$TRIREME" plan --model model --sequence_length 32 --train_batch_size 8 --per_device_train_batch_size 1 $layout --json \
+        --memory_picture step.pickle
+    python3 "$source_dir/tests/cli/snapshot.py" step.pickle stdout || fail "snapshot of $layout"
+done
+expect 2 "$TRIREME" plan --model model --sequence_length 32 --memory_picture step.png
