@@ -1,4 +1,4 @@
-/* grow.c - arrays that grow as elements are added. */
+/* grow.c - arrays that grow as elements are added, and blocks that are kept until all of them are released. */
 #include "base/misc.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,4 +22,31 @@ bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap)
     memcpy(array, &p, sizeof p);
     *n_cap = cap;
     return true;
+}
+
+struct tr_owned {
+    struct tr_owned *next;
+};
+
+void *tr_keep(struct tr_owned **kept, const void *bytes, size_t n)
+{
+    size_t n_head = tr_round_up(sizeof(struct tr_owned), 16);
+    struct tr_owned *k = n <= SIZE_MAX - n_head ? calloc(1, n_head + n) : NULL;
+    if (!k)
+        return NULL;
+    k->next = *kept;
+    *kept = k;
+    void *p = (char *)k + n_head;
+    if (bytes && n)
+        memcpy(p, bytes, n);
+    return p;
+}
+
+void tr_owned_release(struct tr_owned **kept)
+{
+    for (struct tr_owned *k = *kept, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+    *kept = NULL;
 }

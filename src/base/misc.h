@@ -9,6 +9,12 @@
 #define TR_GROW(array, n, n_cap) tr_grow(&(array), sizeof *(array), (n), (n_cap))
 bool tr_grow(void *array, size_t size, size_t n, size_t *n_cap);
 
+/* Blocks of memory that are released together. tr_keep: a copy of n bytes, or n zeroes where bytes is NULL; NULL: no
+ * memory. */
+struct tr_owned;
+void *tr_keep(struct tr_owned **kept, const void *bytes, size_t n);
+void tr_owned_release(struct tr_owned **kept);
+
 /* XXH3-128, streaming. Hex is 32 digits. */
 struct tr_hash128 {
     uint64_t lo, hi;

@@ -71,10 +71,6 @@ struct origin {
     const char *text;
 };
 
-struct config_block { /* owned memory, freed together */
-    struct config_block *next;
-};
-
 struct loader;
 struct foreign { /* files of other trainers; l only while they are loaded */
     struct loader *l;
@@ -87,7 +83,7 @@ struct config_full {
     struct foreign foreign;
     struct origin origins[N_OPTIONS_MAX];
     struct tr_str notices;
-    struct config_block *blocks;
+    struct tr_owned *kept;
 };
 
 struct loader {

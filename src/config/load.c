@@ -29,17 +29,8 @@ void tr_loader_notice(struct loader *l, const char *fmt, ...)
 
 void *tr_loader_keep(struct loader *l, const void *bytes, size_t n_bytes)
 {
-    size_t n_head = tr_round_up(sizeof(struct config_block), 16);
-    struct config_block *b = n_bytes <= SIZE_MAX - n_head ? calloc(1, n_head + n_bytes) : NULL;
-    if (b == NULL) {
-        l->is_nomem = true;
-        return NULL;
-    }
-    b->next = l->c->blocks;
-    l->c->blocks = b;
-    void *p = (char *)b + n_head;
-    if (bytes != NULL)
-        memcpy(p, bytes, n_bytes);
+    void *p = tr_keep(&l->c->kept, bytes, n_bytes);
+    l->is_nomem |= p == NULL;
     return p;
 }
 
@@ -264,11 +255,7 @@ void tr_config_close(const struct tr_config *cfg)
     struct config_full *c = (struct config_full *)(uintptr_t)cfg;
     if (c == NULL)
         return;
-    while (c->blocks != NULL) {
-        struct config_block *next = c->blocks->next;
-        free(c->blocks);
-        c->blocks = next;
-    }
+    tr_owned_release(&c->kept);
     tr_import_close(c->foreign.import);
     tr_str_release(&c->notices);
     free(c);

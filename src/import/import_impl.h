@@ -18,20 +18,15 @@ struct leaf {
     bool is_null, is_list;
 };
 
-struct import_block { /* owned memory, freed together */
-    struct import_block *next;
-};
-
 struct tool;
 struct tree {
     const char *path;
     const struct tool *tool;
     struct leaf *leaves;
     size_t n_leaves, n_cap;
-    struct import_block **blocks; /* where texts live */
+    struct tr_owned **kept; /* where texts live */
 };
 
-void *tr_import_keep(struct import_block **blocks, const void *bytes, size_t n_bytes); /* NULL: out of memory */
 /* YAML or JSON. TR_USAGE with file:line. */
 enum tr_status tr_tree_read(struct tree *t, const char *text, size_t n);
 /* The first leaf with this path; NULL: none, or its value is empty. */
@@ -96,7 +91,7 @@ struct tr_import {
     int depth; /* of files that name files */
     const char *const *skip;
     size_t n_skip;
-    struct import_block *blocks;
+    struct tr_owned *kept;
     bool is_nomem;
 };
 

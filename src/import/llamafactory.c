@@ -161,7 +161,7 @@ static void take_datasets(struct tr_import *im, const struct tree *t, const stru
     char dir[TR_PATH_MAX], path[TR_PATH_MAX], name[128], why[TR_PATH_MAX + 128];
     const struct leaf *given = tr_tree_find(t, "dataset_dir");
     const char *dir_name = given != NULL ? given->text : "data";
-    struct tree info = { .path = path, .blocks = &im->blocks };
+    struct tree info = { .path = path, .kept = &im->kept };
     char *text = NULL;
     size_t n = 0;
     if (!tr_import_locate(t, dir_name, dir) || tr_path_join(path, dir, "dataset_info.json") != TR_OK ||

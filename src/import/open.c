@@ -26,7 +26,7 @@ const struct tool *tr_tool_find(const char *name)
 
 static const char *keep(struct tr_import *im, const char *text)
 {
-    const char *p = text != NULL ? tr_import_keep(&im->blocks, text, strlen(text) + 1) : NULL;
+    const char *p = text != NULL ? tr_keep(&im->kept, text, strlen(text) + 1) : NULL;
     if (text != NULL && p == NULL)
         im->is_nomem = true;
     return p;
@@ -86,7 +86,7 @@ static struct tree *new_tree(struct tr_import *im, const char *path, const struc
     }
     t->path = keep(im, path);
     t->tool = tool;
-    t->blocks = &im->blocks;
+    t->kept = &im->kept;
     im->trees[im->n_trees++] = t;
     return t;
 }
@@ -142,19 +142,15 @@ static const struct tool *detect(const struct tree *t, const struct tr_import_ta
 enum tr_status tr_import_detect(const char *path, const char *text, size_t n, const struct tr_import_target *target,
                                 const char **tool)
 {
-    struct import_block *blocks = NULL;
-    struct tree t = { .path = path, .blocks = &blocks };
+    struct tr_owned *kept = NULL;
+    struct tree t = { .path = path, .kept = &kept };
     const struct tool *found = NULL;
     enum tr_status st = tr_tree_read(&t, text, n);
     if (st == TR_OK)
         found = detect(&t, target);
     if (st == TR_OK)
         *tool = found != NULL ? found->name : NULL;
-    while (blocks != NULL) {
-        struct import_block *next = blocks->next;
-        free(blocks);
-        blocks = next;
-    }
+    tr_owned_release(&kept);
     free(t.leaves);
     return st;
 }
@@ -310,11 +306,7 @@ void tr_import_close(struct tr_import *im)
         free(im->trees[i]->leaves);
         free(im->trees[i]);
     }
-    while (im->blocks != NULL) {
-        struct import_block *next = im->blocks->next;
-        free(im->blocks);
-        im->blocks = next;
-    }
+    tr_owned_release(&im->kept);
     free(im->items);
     free(im);
 }

@@ -256,13 +256,13 @@ static void add_unknown(struct tr_import *im, const struct tree *t, const struct
     enum { NAMES = 1024 };
     const char **names = malloc(NAMES * sizeof *names);
     size_t n = 0;
-    struct import_block *blocks = NULL;
+    struct tr_owned *kept = NULL;
     char why[128] = "";
     for (const struct tool *tool = t->tool; tool != NULL && names != NULL; tool = tool->base)
         for (const struct import_row *row = tool->rows; row->key != NULL; row++)
             for (const char *key = row->key; *key != '\0'; key += strcspn(key, " "), key += *key == ' ') {
                 size_t n_key = strcspn(key, " ");
-                char *name = n < NAMES ? tr_import_keep(&blocks, NULL, n_key + 1) : NULL;
+                char *name = n < NAMES ? tr_keep(&kept, NULL, n_key + 1) : NULL;
                 if (name != NULL) {
                     memcpy(name, key, n_key);
                     names[n++] = name;
@@ -272,11 +272,7 @@ static void add_unknown(struct tr_import *im, const struct tree *t, const struct
     if (near != NULL)
         snprintf(why, sizeof why, "did you mean %s?", near);
     tr_import_add(im, t, leaf, TR_IMPORT_UNKNOWN, NULL, NULL, near != NULL ? why : NULL);
-    while (blocks != NULL) {
-        struct import_block *next = blocks->next;
-        free(blocks);
-        blocks = next;
-    }
+    tr_owned_release(&kept);
     free(names);
 }
 

@@ -30,20 +30,6 @@ struct tree_reader {
     int depth;
 };
 
-void *tr_import_keep(struct import_block **blocks, const void *bytes, size_t n_bytes)
-{
-    size_t n_head = tr_round_up(sizeof(struct import_block), 16);
-    struct import_block *b = n_bytes <= SIZE_MAX - n_head ? calloc(1, n_head + n_bytes) : NULL;
-    if (b == NULL)
-        return NULL;
-    b->next = *blocks;
-    *blocks = b;
-    char *p = (char *)b + n_head;
-    if (bytes != NULL && n_bytes != 0)
-        memcpy(p, bytes, n_bytes);
-    return p;
-}
-
 static enum tr_status fail_at(const struct tree *t, size_t line, const char *why)
 {
     char shown[512];
@@ -60,7 +46,7 @@ static enum tr_status next_event(struct tree_reader *r, yaml_event_t *e)
 
 static const char *keep_text(struct tree *t, const char *text)
 {
-    return tr_import_keep(t->blocks, text, strlen(text) + 1);
+    return tr_keep(t->kept, text, strlen(text) + 1);
 }
 
 static enum tr_status add_leaf(struct tree_reader *r, const struct leaf_place *at, struct leaf leaf)
@@ -228,7 +214,7 @@ static enum tr_status read_list(struct tree_reader *r, const struct leaf_place *
         if (text == NULL)
             continue;
         if ((n_items & (n_items - 1)) == 0) {
-            const char **grown = tr_import_keep(r->t->blocks, NULL, (n_items == 0 ? 1 : 2 * n_items) * sizeof *grown);
+            const char **grown = tr_keep(r->t->kept, NULL, (n_items == 0 ? 1 : 2 * n_items) * sizeof *grown);
             if (grown == NULL) {
                 st = tr_fail(TR_NOMEM, "no memory for %s", r->t->path);
                 goto out;
