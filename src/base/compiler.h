@@ -12,6 +12,7 @@
 #define TR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define TR_NORETURN          __attribute__((noreturn))
 #define TR_MUST_CHECK        __attribute__((warn_unused_result))
+#define TR_UNUSED            __attribute__((unused)) /* a parameter that a table's type has and a row may not need */
 #define TR_TARGET(isa)       __attribute__((target(isa)))
 #define TR_LIKELY(x)         __builtin_expect(!!(x), 1)
 #define TR_UNLIKELY(x)       __builtin_expect(!!(x), 0)
@@ -19,6 +20,7 @@
 #define TR_PRINTF(fmt, args)
 #define TR_NORETURN
 #define TR_MUST_CHECK
+#define TR_UNUSED
 #define TR_TARGET(isa)
 #define TR_LIKELY(x)   (x)
 #define TR_UNLIKELY(x) (x)

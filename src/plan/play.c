@@ -277,7 +277,8 @@ static bool clip(struct player *all, int rank)
 
 /* price_FORWARD ...: advance the clock of a rank by one action of each kind. False: the action waits for another rank
  * and must be tried again. */
-#define PRICE(id) static bool price_##id(struct player *all, int rank, const struct tr_action *a)
+#define PRICE(id)                                                                                                      \
+    static bool price_##id(TR_UNUSED struct player *all, TR_UNUSED int rank, TR_UNUSED const struct tr_action *a)
 
 PRICE(FORWARD)
 {
@@ -359,16 +360,12 @@ PRICE(TIE)
 
 PRICE(NORM)
 {
-    (void)a;
     return clip(all, rank);
 }
 
 /* These actions read a few numbers; fixed_s of the machine includes their time. */
 PRICE(LOSS)
 {
-    (void)all;
-    (void)rank;
-    (void)a;
     return true;
 }
 

@@ -14,7 +14,6 @@ static struct tr_jinja_val keep_safe(struct tr_jinja_val v, const struct tr_jinj
 
 TR_JINJA_FN(f_trim)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v), *chars = NULL;
     if (a[0].kind != K_MISSING && a[0].kind != K_NONE)
         chars = tr_jinja_text(e, a[0]);
@@ -28,7 +27,6 @@ TR_JINJA_FN(f_trim)
 
 TR_JINJA_FN(f_string)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     return (struct tr_jinja_val){ .kind = K_STR, .s = tr_jinja_text(e, v) };
 }
 
@@ -41,7 +39,6 @@ TR_JINJA_RETURNS(f_capitalize, tr_jinja_case(e, tr_jinja_text(e, v), CASE_CAPITA
 /* This is not str.title(): a word begins only after white space or one of -({[<. */
 TR_JINJA_FN(f_title)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_jinja_val lower = tr_jinja_case(e, s, CASE_LOWER);
     char *p = tr_jinja_get(e, lower.s->n + 1);
@@ -56,7 +53,6 @@ TR_JINJA_FN(f_title)
 
 TR_JINJA_FN(f_replace)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     int64_t max = -1;
     if (a[2].kind != K_MISSING && a[2].kind != K_NONE && !tr_jinja_as_int(e, a[2], "replace: count", &max))
         return v;
@@ -65,7 +61,6 @@ TR_JINJA_FN(f_replace)
 
 TR_JINJA_FN(f_default)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     bool is_absent = v.kind == K_UNDEF || (tr_jinja_truth(a[1]) && !tr_jinja_truth(v));
     if (!is_absent)
         return v;
@@ -74,7 +69,6 @@ TR_JINJA_FN(f_default)
 
 TR_JINJA_FN(f_tojson)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     struct tr_str out = { 0 };
     tr_jinja_json(e, v, a, &out);
     return tr_jinja_str_take(e, &out);
@@ -82,7 +76,6 @@ TR_JINJA_FN(f_tojson)
 
 TR_JINJA_FN(f_safe)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_jinja_val out = tr_jinja_str_ref(e, s->p, s->n);
     if (e->st == TR_OK)
@@ -92,7 +85,6 @@ TR_JINJA_FN(f_safe)
 
 TR_JINJA_FN(f_escape)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     struct tr_str out = { 0 };
     if (s->is_safe)
@@ -112,7 +104,6 @@ TR_JINJA_FN(f_escape)
 /* str.splitlines has more line breaks than \n. A string that holds one of those is refused. */
 TR_JINJA_FN(f_indent)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind != K_STR)
         return tr_jinja_fail(e, "indent needs a str, not %s", tr_jinja_kind(v));
     const struct tr_jinja_str *s = v.s;
@@ -168,7 +159,6 @@ static bool read_float(const struct tr_jinja_str *s, double *out)
 
 TR_JINJA_FN(f_int)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     struct tr_jinja_val other = a[0].kind == K_MISSING ? tr_jinja_int(0) : a[0];
     char buf[64];
     double f = 0;
@@ -192,7 +182,6 @@ TR_JINJA_FN(f_int)
 
 TR_JINJA_FN(f_float)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     double f;
     if (tr_jinja_is_number(v))
         return tr_jinja_float(tr_jinja_real(v));
@@ -205,7 +194,6 @@ TR_JINJA_FN(f_float)
 
 TR_JINJA_FN(f_abs)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_FLOAT)
         return tr_jinja_float(fabs(v.f));
     int64_t i;
@@ -217,7 +205,6 @@ TR_JINJA_FN(f_abs)
 /* round(value, precision, method). The method "common" is Python's round: on the exact decimal value, ties to even. */
 TR_JINJA_FN(f_round)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     int64_t digits = 0;
     char buf[400];
     if (!tr_jinja_is_number(v) || (a[0].kind != K_MISSING && !tr_jinja_as_int(e, a[0], "round: precision", &digits)))
@@ -241,7 +228,6 @@ TR_JINJA_FN(f_round)
 
 TR_JINJA_FN(f_format)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (raw->n_kw > 0)
         return tr_jinja_fail(e, "format: named values are not supported");
     return tr_jinja_percent(e, tr_jinja_text(e, v), raw->pos, raw->n_pos);
@@ -249,7 +235,6 @@ TR_JINJA_FN(f_format)
 
 TR_JINJA_FN(f_wordcount)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, v);
     int64_t n = 0;
     bool in_word = false;

@@ -7,7 +7,6 @@
 
 TR_JINJA_FN(f_length)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_STR)
         return tr_jinja_int((int64_t)tr_jinja_n_chars(v.s));
     if (v.kind == K_DICT)
@@ -21,7 +20,6 @@ TR_JINJA_FN(f_length)
 
 TR_JINJA_FN(f_list)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val out = tr_jinja_seq(e, K_LIST, in->n);
     if (out.seq->n && tr_jinja_step(e, in->n / 4))
@@ -31,7 +29,6 @@ TR_JINJA_FN(f_list)
 
 TR_JINJA_FN(f_first)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_STR && v.s->n > 0)
         return tr_jinja_str_ref(e, v.s->p, tr_jinja_char_len(v.s->p, v.s->n));
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
@@ -40,7 +37,6 @@ TR_JINJA_FN(f_first)
 
 TR_JINJA_FN(f_last)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind == K_GEN)
         return tr_jinja_fail(e, "last cannot read a generator; use |list first");
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
@@ -49,7 +45,6 @@ TR_JINJA_FN(f_last)
 
 TR_JINJA_FN(f_reverse)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val out = tr_jinja_seq(e, v.kind == K_GEN ? K_LIST : K_GEN, in->n);
     struct tr_str text = { 0 };
@@ -96,7 +91,6 @@ static bool is_given(struct tr_jinja_val v)
 
 TR_JINJA_FN(f_join)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     struct tr_str out = { 0 };
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     const struct tr_jinja_str *by = a[0].kind == K_MISSING ? NULL : tr_jinja_text(e, a[0]);
@@ -111,7 +105,6 @@ TR_JINJA_FN(f_join)
 
 TR_JINJA_FN(f_items)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind != K_DICT && v.kind != K_UNDEF)
         return tr_jinja_fail(e, "items needs a dict, not %s", tr_jinja_kind(v));
     struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, v.kind == K_DICT ? v.d->n : 0);
@@ -173,7 +166,6 @@ static struct tr_jinja_val call_nested(struct tr_jinja_eval *e, const struct tr_
 
 TR_JINJA_FN(f_map)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = items_if_true(e, v);
     const struct tr_jinja_kwarg *attr = raw->n_pos == 0 ? kwarg(raw, "attribute") : NULL,
                                 *other = kwarg(raw, "default");
@@ -284,7 +276,6 @@ TR_JINJA_FN(f_dictsort)
 
 TR_JINJA_FN(f_unique)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val out = tr_jinja_seq(e, K_GEN, in->n), keys = tr_jinja_seq(e, K_LIST, in->n);
     size_t n = 0;
@@ -329,7 +320,6 @@ TR_JINJA_RETURNS(f_max, extreme(e, v, a, 1))
 
 TR_JINJA_FN(f_sum)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     struct tr_jinja_val sum = a[1].kind == K_MISSING ? tr_jinja_int(0) : a[1];
     if (sum.kind == K_STR)
@@ -342,7 +332,6 @@ TR_JINJA_FN(f_sum)
 
 TR_JINJA_FN(f_batch)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     int64_t width = 0;
     const struct tr_jinja_seq *in = tr_jinja_iter(e, v);
     if (!tr_jinja_as_int(e, a[0], "batch: linecount", &width) || width < 1 || width > TR_JINJA_MAX_RANGE)
@@ -361,7 +350,6 @@ TR_JINJA_FN(f_batch)
 
 TR_JINJA_FN(f_attr)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (a[0].kind != K_STR || v.kind == K_DICT)
         return tr_jinja_fail(e, "attr of a %s is not supported; write x.name", tr_jinja_kind(v));
     return tr_jinja_attr(e, v, a[0]);

@@ -45,16 +45,14 @@ struct tr_jinja_args {
 typedef struct tr_jinja_val tr_jinja_builtin_fn(struct tr_jinja_eval *e, struct tr_jinja_val self,
                                                 const struct tr_jinja_val *a, const struct tr_jinja_args *raw);
 
-/* Defines one: v is what it is called on. */
+/* Defines one: v is what it is called on. Few need all that they are given. */
 #define TR_JINJA_FN(name)                                                                                              \
-    static struct tr_jinja_val name(struct tr_jinja_eval *e, struct tr_jinja_val v, const struct tr_jinja_val *a,      \
-                                    const struct tr_jinja_args *raw)
-#define TR_JINJA_UNUSED(e, a, raw) ((void)(e), (void)(a), (void)(raw))
+    static struct tr_jinja_val name(TR_UNUSED struct tr_jinja_eval *e, TR_UNUSED struct tr_jinja_val v,                \
+                                    TR_UNUSED const struct tr_jinja_val *a, TR_UNUSED const struct tr_jinja_args *raw)
 /* One that is a single expression. */
 #define TR_JINJA_RETURNS(name, value)                                                                                  \
     TR_JINJA_FN(name)                                                                                                  \
     {                                                                                                                  \
-        TR_JINJA_UNUSED(e, a, raw);                                                                                    \
         return value;                                                                                                  \
     }
 

@@ -40,7 +40,6 @@ TR_JINJA_RETURNS(s_capitalize, tr_jinja_case(e, v.s, CASE_CAPITAL))
 
 TR_JINJA_FN(s_replace)
 {
-    (void)raw;
     int64_t max = -1;
     const struct tr_jinja_str *from = need_str(e, a[0], "replace"), *to = need_str(e, a[1], "replace");
     if (a[2].kind != K_MISSING && !tr_jinja_as_int(e, a[2], "replace: count", &max))
@@ -119,14 +118,12 @@ TR_JINJA_RETURNS(s_rfind, find(e, v, a, true))
 
 TR_JINJA_FN(s_index)
 {
-    (void)raw;
     struct tr_jinja_val at = find(e, v, a, false);
     return at.kind == K_INT && at.i < 0 ? tr_jinja_fail(e, "index: the string does not hold the part") : at;
 }
 
 TR_JINJA_FN(s_count)
 {
-    (void)raw;
     const struct tr_jinja_str *part = need_str(e, a[0], "count");
     int64_t n = 0;
     if (part->n == 0)
@@ -197,7 +194,6 @@ static struct tr_jinja_val split_blanks(struct tr_jinja_eval *e, const struct tr
 
 TR_JINJA_FN(s_split)
 {
-    (void)raw;
     int64_t max = -1;
     struct split_parts l = { .e = e };
     if (a[1].kind != K_MISSING && !tr_jinja_as_int(e, a[1], "split: maxsplit", &max))
@@ -221,7 +217,6 @@ TR_JINJA_FN(s_split)
 
 TR_JINJA_FN(s_rsplit)
 {
-    (void)raw;
     int64_t max = -1;
     struct split_parts l = { .e = e };
     if (a[1].kind != K_MISSING && !tr_jinja_as_int(e, a[1], "rsplit: maxsplit", &max))
@@ -249,7 +244,6 @@ TR_JINJA_FN(s_rsplit)
 
 TR_JINJA_FN(s_splitlines)
 {
-    (void)raw;
     struct split_parts l = { .e = e };
     if (tr_jinja_truth(a[0]))
         return tr_jinja_fail(e, "splitlines with keepends is not supported");
@@ -269,7 +263,6 @@ TR_JINJA_FN(s_splitlines)
 
 TR_JINJA_FN(s_join)
 {
-    (void)raw;
     struct tr_str out = { 0 };
     const struct tr_jinja_seq *in = tr_jinja_iter(e, a[0]);
     for (size_t i = 0; i < in->n && tr_jinja_step(e, 1) && out.n <= TR_JINJA_MAX_OUTPUT; i++) {
@@ -305,7 +298,6 @@ TR_JINJA_RETURNS(s_isalnum, all_are(e, v.s, true, true))
 
 TR_JINJA_FN(s_isspace)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     const char *p = v.s->p;
     size_t n = v.s->n;
     tr_jinja_strip(&p, &n, NULL, true, false);
@@ -339,7 +331,6 @@ static struct tr_jinja_val field(struct tr_jinja_eval *e, const char *p, size_t 
 
 TR_JINJA_FN(s_format)
 {
-    (void)a;
     struct tr_str out = { 0 };
     size_t n_auto = 0;
     for (size_t i = 0; i < v.s->n && tr_jinja_step(e, 0) && out.n <= TR_JINJA_MAX_OUTPUT; i++) {
@@ -365,7 +356,6 @@ TR_JINJA_FN(s_format)
 
 TR_JINJA_FN(d_get)
 {
-    (void)raw;
     struct tr_jinja_val got = tr_jinja_dict_get(e, v.d, a[0]);
     if (got.kind != K_MISSING)
         return got;
@@ -397,7 +387,6 @@ TR_JINJA_RETURNS(d_values, view(e, v.d, false, true))
 
 TR_JINJA_FN(l_index)
 {
-    (void)raw;
     for (size_t i = 0; i < v.seq->n && tr_jinja_step(e, 0); i++)
         if (tr_jinja_eq(e, v.seq->v[i], a[0]))
             return tr_jinja_int((int64_t)i);
@@ -406,7 +395,6 @@ TR_JINJA_FN(l_index)
 
 TR_JINJA_FN(l_count)
 {
-    (void)raw;
     int64_t n = 0;
     for (size_t i = 0; i < v.seq->n && tr_jinja_step(e, 0); i++)
         n += tr_jinja_eq(e, v.seq->v[i], a[0]);
@@ -415,13 +403,11 @@ TR_JINJA_FN(l_count)
 
 TR_JINJA_FN(loop_cycle)
 {
-    (void)a;
     return raw->n_pos ? raw->pos[v.loop->at % raw->n_pos] : tr_jinja_fail(e, "cycle needs at least one value");
 }
 
 TR_JINJA_FN(loop_changed)
 {
-    (void)a;
     struct tr_jinja_val now = tr_jinja_seq(e, K_TUPLE, raw->n_pos);
     for (size_t i = 0; i < now.seq->n; i++)
         now.seq->v[i] = raw->pos[i];

@@ -67,7 +67,6 @@ TR_JINJA_RETURNS(is_ge, tr_jinja_bool(tr_jinja_compare(e, OP_GE, v, a[0])))
 
 TR_JINJA_FN(is_sameas)
 {
-    TR_JINJA_UNUSED(e, a, raw);
     if (v.kind != a[0].kind)
         return tr_jinja_bool(false);
     if (v.kind == K_BOOL || v.kind == K_NONE)
@@ -124,7 +123,6 @@ const struct tr_jinja_builtin *tr_jinja_test(const char *name)
 
 TR_JINJA_FN(fn_range)
 {
-    TR_JINJA_UNUSED(e, v, raw);
     int64_t n[3] = { 0, 0, 1 }, count = 0;
     size_t n_args = 0;
     while (n_args < 3 && a[n_args].kind != K_MISSING) {
@@ -152,7 +150,6 @@ TR_JINJA_FN(fn_range)
 /* dict(mapping or pairs, name=value, ...) */
 TR_JINJA_FN(fn_dict)
 {
-    TR_JINJA_UNUSED(e, a, v);
     struct tr_jinja_val out = tr_jinja_dict(e, raw->n_kw);
     if (raw->n_pos > 1)
         return tr_jinja_fail(e, "dict: more than one positional argument");
@@ -188,14 +185,12 @@ TR_JINJA_FN(fn_namespace)
 
 TR_JINJA_FN(fn_raise)
 {
-    TR_JINJA_UNUSED(e, v, raw);
     const struct tr_jinja_str *s = tr_jinja_text(e, a[0]);
     return tr_jinja_fail(e, "the template raised an exception: %.*s", (int)(s->n < 300 ? s->n : 300), s->p);
 }
 
 TR_JINJA_FN(fn_strftime)
 {
-    TR_JINJA_UNUSED(e, v, raw);
     char format[128], text[512];
     struct tm tm;
     time_t now = (time_t)e->now_s;
