@@ -82,7 +82,6 @@ enum tr_status tr_adapter_read(const char *dir, struct tr_adapter **out); /* rea
 /* The text of one; what: leads messages. It is checked as a whole: what cannot be trained here is refused by name. */
 enum tr_status tr_adapter_parse(const char *text, size_t n, const char *what, struct tr_adapter **out);
 void tr_adapter_close(struct tr_adapter *a);
-bool tr_adapter_is_dir(const char *path); /* it has an adapter_config.json */
 
 /* What is done with one module of the model ("model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens"). */
 struct tr_adapter_target {

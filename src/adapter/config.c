@@ -417,16 +417,10 @@ enum tr_status tr_adapter_read(const char *dir, struct tr_adapter **out)
     char path[TR_PATH_MAX], *text = NULL;
     size_t n = 0;
     enum tr_status st = TR_OK;
-    TR_TRY(tr_path_join(path, dir, "adapter_config.json"));
+    TR_TRY(tr_path_join(path, dir, TR_ADAPTER_CONFIG));
     TR_TRY(tr_file_read(path, ADAPTER_FILE_MAX, &text, &n));
     st = tr_adapter_parse(text, n, path, out);
 out:
     free(text);
     return st;
-}
-
-bool tr_adapter_is_dir(const char *path)
-{
-    char file[TR_PATH_MAX];
-    return path && tr_path_join(file, path, "adapter_config.json") == TR_OK && tr_file_exists(file);
 }

@@ -151,7 +151,7 @@ static const char *const described[] = {
 
 enum tr_status tr_adapter_open(const struct tr_config *cfg, struct tr_adapter **out)
 {
-    if (!tr_adapter_is_dir(cfg->model))
+    if (!tr_dir_has(cfg->model, TR_ADAPTER_CONFIG))
         return tr_adapter_from_options(cfg, out);
     if (cfg->finetuning_type != TR_TUNING_LORA && tr_config_is_set(cfg, "finetuning_type"))
         return tr_fail(

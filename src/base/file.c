@@ -61,6 +61,12 @@ bool tr_dir_exists(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+bool tr_dir_has(const char *dir, const char *name)
+{
+    char path[TR_PATH_MAX];
+    return dir && tr_path_join(path, dir, name) == TR_OK && tr_file_exists(path);
+}
+
 enum tr_status tr_file_open_read(const char *path, int *fd, uint64_t *n_bytes)
 {
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */

@@ -46,7 +46,8 @@ enum { TR_HANG_MIN_US = 5000000, TR_HANG_DISK_US = 60000000, TR_HANG_UNKNOWN_US 
     TR_NAME_EVENTS, TR_NAME_GRAD_NORMS, TR_NAME_LOGS, TR_NAME_ERRORS, TR_NAME_PROFILE, TR_NAME_PHASES, TR_NAME_LOCK,   \
         TR_NAME_CACHE, TR_NAME_GENERATIONS, TR_NAME_RUNS, TR_NAME_WANDB
 
-/* Under the directory of an adapter: which base it belongs to. */
-#define TR_ADAPTER_BASE "trireme/base.json"
+/* Under the directory of an adapter: what makes it one, and which base it belongs to. */
+#define TR_ADAPTER_CONFIG "adapter_config.json"
+#define TR_ADAPTER_BASE   "trireme/base.json"
 
 #endif

@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static bool has_file(const char *dir, const char *name)
-{
-    char path[TR_PATH_MAX];
-    return tr_path_join(path, dir, name) == TR_OK && tr_file_exists(path);
-}
-
 /* ---- adapters below a directory ---- */
 
 enum { DEPTH = 2 };
@@ -25,7 +19,7 @@ static enum tr_status visit(const char *dir, int depth, tr_adapter_dir_fn *fn, v
         struct stat info;
         if (st == TR_OK && entry[i]->d_name[0] != '.' && tr_path_join(path, dir, entry[i]->d_name) == TR_OK &&
             lstat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-            if (tr_is_adapter_dir(path))
+            if (tr_dir_has(path, TR_ADAPTER_CONFIG))
                 st = fn(ctx, path);
             else if (depth > 1)
                 st = visit(path, depth - 1, fn, ctx);
@@ -58,7 +52,7 @@ static enum tr_status add_name(void *ctx, const char *path)
 static enum tr_status refuse_tree(const char *dir)
 {
     struct dir_names x = { 0 };
-    if (!tr_dir_exists(dir) || has_file(dir, "config.json") || tr_is_adapter_dir(dir))
+    if (!tr_dir_exists(dir) || tr_dir_has(dir, "config.json") || tr_dir_has(dir, TR_ADAPTER_CONFIG))
         return TR_OK;
     enum tr_status st = tr_adapter_dirs(dir, add_name, &x);
     if (st == TR_OK && x.n > 0)
@@ -79,11 +73,11 @@ static enum tr_status find_base(const char *model, const char *model_base, struc
     const char *named = s->adapter->base;
     if (!named)
         return tr_fail(TR_USAGE, "%s: " TR_ADAPTER_CONFIG " names no base; name it with --model_base DIR", s->dir);
-    if (has_file(named, "config.json"))
+    if (tr_dir_has(named, "config.json"))
         return tr_format(s->base, sizeof s->base, "%s", named);
-    if (named[0] != '/' && tr_path_join(path, s->dir, named) == TR_OK && has_file(path, "config.json"))
+    if (named[0] != '/' && tr_path_join(path, s->dir, named) == TR_OK && tr_dir_has(path, "config.json"))
         return tr_format(s->base, sizeof s->base, "%s", path);
-    if (tr_base_id_member(s->dir, "path", path) == TR_OK && has_file(path, "config.json"))
+    if (tr_base_id_member(s->dir, "path", path) == TR_OK && tr_dir_has(path, "config.json"))
         return tr_format(s->base, sizeof s->base, "%s", path);
     return tr_fail(TR_USAGE,
                    "the base of adapter %s is %s, which is no model directory here; name it with --model_base DIR (hf "
@@ -95,10 +89,10 @@ static enum tr_status find_base(const char *model, const char *model_base, struc
 static enum tr_status fill(const char *model, const char *model_base, struct tr_adapter *a, struct tr_dirs *out)
 {
     enum tr_status st = TR_OK;
-    struct tr_dirs s = { .adapter = a, .dir = a && tr_is_adapter_dir(model) ? model : NULL };
+    struct tr_dirs s = { .adapter = a, .dir = a && tr_dir_has(model, TR_ADAPTER_CONFIG) ? model : NULL };
     TR_TRY(find_base(model, model_base, &s));
-    bool has_text = s.dir && (has_file(s.dir, "tokenizer.json") || has_file(s.dir, "tokenizer.model") ||
-                              has_file(s.dir, "vocab.json"));
+    bool has_text = s.dir && (tr_dir_has(s.dir, "tokenizer.json") || tr_dir_has(s.dir, "tokenizer.model") ||
+                              tr_dir_has(s.dir, "vocab.json"));
     TR_TRY(tr_format(s.text, sizeof s.text, "%s", has_text ? s.dir : s.base));
     *out = s;
 out:
@@ -121,7 +115,7 @@ out:
 enum tr_status tr_dirs_of(const char *dir, const char *model_base, struct tr_dirs *out)
 {
     struct tr_adapter *a = NULL;
-    enum tr_status st = tr_is_adapter_dir(dir) ? tr_adapter_read(dir, &a) : TR_OK;
+    enum tr_status st = tr_dir_has(dir, TR_ADAPTER_CONFIG) ? tr_adapter_read(dir, &a) : TR_OK;
     return st == TR_OK ? fill(dir, model_base, a, out) : st;
 }
 

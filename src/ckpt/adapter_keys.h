@@ -5,7 +5,6 @@
 #include "ckpt/hfdir.h"
 #include "model/model.h"
 
-#define TR_ADAPTER_CONFIG  "adapter_config.json"
 #define TR_ADAPTER_WEIGHTS "adapter_model.safetensors"
 #define TR_ADAPTER_PREFIX  "base_model.model."
 enum { TR_ADAPTER_KEY_MAX = TR_NAME_MAX + 32 };

@@ -69,7 +69,6 @@ enum tr_status tr_check_weights(const struct tr_model *m, const char *dir);
  * base that it holds a copy of. base: where the file belongs to a base that its start has changed (PEFT's PiSSA), that
  * start is made anew from this directory; NULL: the file is of a run here, or nothing will be computed. Every refusal
  * names all tensors that are missing, extra or of another shape. */
-bool tr_is_adapter_dir(const char *dir);                             /* it has adapter_config.json */
 enum tr_status tr_adapter_file(const char *dir, struct tr_hf **out); /* adapter_model.safetensors, opened */
 enum tr_status tr_load_adapter(const struct tr_store *s, const char *base, const char *dir, float *buf);
 enum tr_status tr_check_adapter(const struct tr_model *m, const char *dir);

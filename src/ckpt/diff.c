@@ -54,7 +54,7 @@ static bool is_alike(const struct tr_st_tensor *a, const struct tr_st_tensor *b)
 
 static enum tr_status open_weights(const char *dir, struct tr_hf **out)
 {
-    return tr_is_adapter_dir(dir) ? tr_adapter_file(dir, out) : tr_hf_open(dir, out);
+    return tr_dir_has(dir, TR_ADAPTER_CONFIG) ? tr_adapter_file(dir, out) : tr_hf_open(dir, out);
 }
 
 static enum tr_status diff_weights(struct diff *d, const char *dir_a, const char *dir_b)

@@ -4,22 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool has_file(const char *dir, const char *name)
-{
-    char path[TR_PATH_MAX];
-    return tr_path_join(path, dir, name) == TR_OK && tr_file_exists(path);
-}
-
-bool tr_is_adapter_dir(const char *dir)
-{
-    return has_file(dir, TR_ADAPTER_CONFIG);
-}
-
 static enum tr_status open_adapter(const char *dir, const struct tr_sums *sums, struct tr_hf **out)
 {
-    if (has_file(dir, TR_ADAPTER_WEIGHTS))
+    if (tr_dir_has(dir, TR_ADAPTER_WEIGHTS))
         return tr_hf_open_file(dir, TR_ADAPTER_WEIGHTS, sums, out);
-    if (has_file(dir, "adapter_model.bin"))
+    if (tr_dir_has(dir, "adapter_model.bin"))
         return tr_fail(TR_USAGE,
                        "%s has only pickled weights (adapter_model.bin), which can run code when loaded and are never "
                        "opened; convert them once in Python: PeftModel.from_pretrained(base, dir).save_pretrained(out)",

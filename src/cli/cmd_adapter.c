@@ -41,7 +41,7 @@ enum tr_status ckpt_list_adapters(const struct tr_config *cfg, const char *dir)
     enum tr_status st = TR_OK;
     if (!cfg->json)
         tr_str_addf(&l.out, "%6s %8s  %-30s %s\n", "r", "alpha", "base", "adapter");
-    TR_TRY(tr_is_adapter_dir(dir) ? list_one(&l, dir) : tr_adapter_dirs(dir, list_one, &l));
+    TR_TRY(tr_dir_has(dir, TR_ADAPTER_CONFIG) ? list_one(&l, dir) : tr_adapter_dirs(dir, list_one, &l));
     if (l.n == 0)
         TR_TRY(tr_fail(TR_USAGE, "%s: no checkpoints and no adapters", dir));
     cli_print(tr_str_ok(&l.out) ? l.out.p : "");
@@ -134,7 +134,7 @@ enum tr_status ckpt_merge(const struct tr_config *cfg, const char *dir, const ch
     struct tr_merge_rows rows = { 0 };
     (void)other;
     TR_TRY(cli_need_output(cfg));
-    if (!tr_is_adapter_dir(dir))
+    if (!tr_dir_has(dir, TR_ADAPTER_CONFIG))
         TR_TRY(tr_fail(TR_USAGE, "%s is no adapter: it has no " TR_ADAPTER_CONFIG, dir));
     TR_TRY(tr_dirs_of(dir, cfg->model_base, &src));
     TR_TRY(ckpt_open_run(cfg, dir, &run));

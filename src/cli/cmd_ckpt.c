@@ -305,7 +305,7 @@ static enum tr_status export_model(const struct tr_config *cfg, const char *dir,
     struct tr_ckpt_lease lease = { 0 };
     (void)other;
     TR_TRY(cli_need_output(cfg));
-    if (tr_is_adapter_dir(dir))
+    if (tr_dir_has(dir, TR_ADAPTER_CONFIG))
         return ckpt_export_adapter(cfg, dir);
     if (cfg->to == TR_EXPORT_PEFT)
         return tr_fail(TR_USAGE, "%s is no adapter (it has no " TR_ADAPTER_CONFIG "); --to %s is for one", dir,

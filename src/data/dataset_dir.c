@@ -38,12 +38,6 @@ static enum tr_status add(struct tr_dataset_files *f, const char *path)
     return TR_OK;
 }
 
-static bool has_file(const char *dir, const char *name)
-{
-    char path[TR_PATH_MAX];
-    return tr_path_join(path, dir, name) == TR_OK && tr_file_exists(path);
-}
-
 /* ---- save_to_disk ---- */
 
 static enum tr_status find_saved(const char *dir, struct tr_dataset_files *out)
@@ -271,16 +265,16 @@ enum tr_status tr_dataset_find(const char *dir, const char *split, bool *is_data
     char below[TR_PATH_MAX];
     struct tr_dataset_files files = { 0 };
     *is_dataset = true;
-    if (has_file(dir, "dataset_dict.json")) {
+    if (tr_dir_has(dir, "dataset_dict.json")) {
         TR_TRY(find_in_dict(dir, split, below));
         TR_TRY(find_saved(below, &files));
-    } else if (has_file(dir, "state.json")) {
+    } else if (tr_dir_has(dir, "state.json")) {
         if (*split && strcmp(split, "train") != 0)
             TR_TRY(tr_fail(TR_USAGE, "%s: the directory holds one split, which is called train; %s is not there", dir,
                            split));
         TR_TRY(find_saved(dir, &files));
-    } else if (*split || has_file(dir, "README.md") || has_file(dir, "dataset_info.json") ||
-               has_file(dir, "dataset_infos.json") || has_file(dir, ".gitattributes")) {
+    } else if (*split || tr_dir_has(dir, "README.md") || tr_dir_has(dir, "dataset_info.json") ||
+               tr_dir_has(dir, "dataset_infos.json") || tr_dir_has(dir, ".gitattributes")) {
         TR_TRY(find_by_name(dir, split, &files));
     } else {
         *is_dataset = false;

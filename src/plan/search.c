@@ -54,7 +54,7 @@ static void add_adapter(const struct tr_config *cfg, struct tr_forecast_query *q
 {
     const struct tr_shape_cost *s = &q->shape;
     double all = tr_shape_params(s), tables = (s->is_tied ? 1 : 2) * s->vocab * s->hidden;
-    if (cfg->finetuning_type != TR_TUNING_LORA && !tr_adapter_is_dir(cfg->model))
+    if (cfg->finetuning_type != TR_TUNING_LORA && !tr_dir_has(cfg->model, TR_ADAPTER_CONFIG))
         return;
     q->is_frozen = true;
     q->grad_bytes = q->state_bytes = 0;

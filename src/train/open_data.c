@@ -9,9 +9,8 @@
 static bool has_tokenizer(const char *dir)
 {
     static const char *const names[] = { "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json" };
-    char path[TR_PATH_MAX];
     for (size_t i = 0; i < TR_COUNT_OF(names); i++)
-        if (tr_path_join(path, dir, names[i]) == TR_OK && tr_file_exists(path))
+        if (tr_dir_has(dir, names[i]))
             return true;
     return false;
 }

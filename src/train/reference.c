@@ -137,7 +137,7 @@ static enum tr_status load_weights(const struct tr_reference *r)
     struct tr_store store = tr_exec_store(r->e);
     float *buf = (float *)(void *)tr_exec_arena(r->e, TR_A_SAVE);
     const char *base = cfg->ref_model ? cfg->ref_model : from->base;
-    if (cfg->ref_model && tr_is_adapter_dir(cfg->ref_model))
+    if (cfg->ref_model && tr_dir_has(cfg->ref_model, TR_ADAPTER_CONFIG))
         TR_TRY(tr_fail(TR_USAGE,
                        "ref_model %s is an adapter; merge it into its base with trireme ckpt merge, and name "
                        "what that writes",

@@ -122,7 +122,7 @@ static void a_directory_is_what_peft_writes(void **state)
     open_rig(&r);
     save(&r);
     assert_true(has(&r, TR_ADAPTER_CONFIG) && has(&r, TR_ADAPTER_BASE) && !has(&r, "config.json"));
-    assert_true(tr_is_adapter_dir(r.dir) && !has(&r, "model.safetensors"));
+    assert_true(tr_dir_has(r.dir, TR_ADAPTER_CONFIG) && !has(&r, "model.safetensors"));
     must(tr_path_join(path, r.dir, TR_ADAPTER_WEIGHTS));
     must(tr_st_open(path, &f));
     assert_int_equal(tr_st_count(f), TR_COUNT_OF(want));
