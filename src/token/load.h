@@ -12,7 +12,8 @@ struct tr_tok_stage_type {
 /* Finds the type and loads it; loads each part of a Sequence, whose list is the member list_key. */
 enum tr_status tr_tok_load_stage(struct tr_tokenizer *t, const cJSON *x, const char *stage,
                                  const struct tr_tok_stage_type *types, size_t n_types, const char *list_key);
-enum tr_status tr_tok_load_text(const char *from, char **to, size_t *n);
+/* Reads the member `key`, a string. */
+enum tr_status tr_tok_load_text(const cJSON *x, const char *key, char **to, size_t *n);
 /* Reads "pattern": {"String": "..."} or {"Regex": "..."}. */
 enum tr_status tr_tok_load_pattern(const cJSON *x, struct tr_tok_pattern *out);
 /* Reads the member `key`, a string of one character. */

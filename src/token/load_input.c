@@ -49,12 +49,10 @@ out:
 static enum tr_status norm_replace(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
-    const char *text = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(add_norm(t, TR_TOK_NORM_REPLACE, &step));
     TR_TRY(tr_tok_load_pattern(x, &step->pattern));
-    TR_TRY(tr_json_str(x, "content", true, &text));
-    TR_TRY(tr_tok_load_text(text, &step->text, &step->n));
+    TR_TRY(tr_tok_load_text(x, "content", &step->text, &step->n));
 out:
     return st;
 }
@@ -62,11 +60,9 @@ out:
 static enum tr_status norm_prepend(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_norm *step = NULL;
-    const char *text = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(add_norm(t, TR_TOK_NORM_PREPEND, &step));
-    TR_TRY(tr_json_str(x, "prepend", true, &text));
-    TR_TRY(tr_tok_load_text(text, &step->text, &step->n));
+    TR_TRY(tr_tok_load_text(x, "prepend", &step->text, &step->n));
 out:
     return st;
 }

@@ -145,12 +145,10 @@ out:
 static enum tr_status decode_replace(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    const char *text = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(add_decode(t, TR_TOK_DECODE_REPLACE, &step));
     TR_TRY(tr_tok_load_pattern(x, &step->pattern));
-    TR_TRY(tr_json_str(x, "content", true, &text));
-    TR_TRY(tr_tok_load_text(text, &step->text, &step->n));
+    TR_TRY(tr_tok_load_text(x, "content", &step->text, &step->n));
 out:
     return st;
 }
@@ -170,11 +168,9 @@ out:
 static enum tr_status decode_wordpiece(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    const char *text = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(add_decode(t, TR_TOK_DECODE_WORDPIECE, &step));
-    TR_TRY(tr_json_str(x, "prefix", true, &text));
-    TR_TRY(tr_tok_load_text(text, &step->pattern.text, &step->pattern.n));
+    TR_TRY(tr_tok_load_text(x, "prefix", &step->pattern.text, &step->pattern.n));
     TR_TRY(tr_json_bool(x, "cleanup", true, &step->cleanup));
 out:
     return st;
@@ -183,11 +179,9 @@ out:
 static enum tr_status decode_bpe(struct tr_tokenizer *t, const cJSON *x)
 {
     struct tr_tok_decode *step = NULL;
-    const char *text = NULL;
     enum tr_status st = TR_OK;
     TR_TRY(add_decode(t, TR_TOK_DECODE_BPE, &step));
-    TR_TRY(tr_json_str(x, "suffix", true, &text));
-    TR_TRY(tr_tok_load_text(text, &step->pattern.text, &step->pattern.n));
+    TR_TRY(tr_tok_load_text(x, "suffix", &step->pattern.text, &step->pattern.n));
 out:
     return st;
 }

@@ -28,11 +28,18 @@ out:
     return st;
 }
 
-enum tr_status tr_tok_load_text(const char *from, char **to, size_t *n)
+static enum tr_status copy_text(const char *from, char **to, size_t *n)
 {
     *n = strlen(from);
     *to = strdup(from);
     return *to ? TR_OK : tr_fail(TR_NOMEM, "no memory for a text");
+}
+
+enum tr_status tr_tok_load_text(const cJSON *x, const char *key, char **to, size_t *n)
+{
+    const char *text = NULL;
+    enum tr_status st = tr_json_str(x, key, true, &text);
+    return st == TR_OK ? copy_text(text, to, n) : st;
 }
 
 /* {"String": "..."} or {"Regex": "..."} */
@@ -47,7 +54,7 @@ enum tr_status tr_tok_load_pattern(const cJSON *x, struct tr_tok_pattern *out)
         out->is_regex = true;
         TR_TRY(tr_tok_regex_open(text, &out->re));
     }
-    TR_TRY(tr_tok_load_text(text, &out->text, &out->n));
+    TR_TRY(copy_text(text, &out->text, &out->n));
 out:
     return st;
 }
@@ -61,7 +68,7 @@ enum tr_status tr_tok_load_char(const cJSON *x, const char *key, struct tr_tok_p
         return st;
     if (*text == 0 || tr_utf8_len(text, strlen(text)) != strlen(text))
         return tr_fail(TR_USAGE, "\"%s\" is not one character", key);
-    return tr_tok_load_text(text, &out->text, &out->n);
+    return copy_text(text, &out->text, &out->n);
 }
 
 /* "prepend_scheme", or in old files "add_prefix_space". */
