@@ -205,19 +205,6 @@ void tr_convert(const void *src, enum tr_dtype src_dtype, void *dst, enum tr_dty
 
 /* ---- storage formats ---- */
 
-static const struct tr_storage_format plain[] = {
-#define X(id, bits, st_name, name, codec) { name, 1, 1, { { "", TR_##id, 1 } } },
-    TR_DTYPE_LIST(X)
-#undef X
-};
-_Static_assert(TR_COUNT_OF(plain) == TR_DTYPE_COUNT, "one plain format a dtype");
-
-const struct tr_storage_format *tr_storage_plain(enum tr_dtype d)
-{
-    TR_BUG_ON((unsigned)d >= TR_DTYPE_COUNT);
-    return &plain[d];
-}
-
 size_t tr_plane_bytes(const struct tr_plane *p, int64_t n)
 {
     int64_t count = p->per == 0 ? 1 : (n + p->per - 1) / p->per;

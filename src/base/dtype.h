@@ -85,8 +85,6 @@ struct tr_storage_format {
     int32_t n_planes;
     struct tr_plane plane[TR_PLANES_MAX];
 };
-/* The format with one plane of this dtype. */
-const struct tr_storage_format *tr_storage_plain(enum tr_dtype d);
 /* Bytes of one plane, and of all, for a tensor of n elements; a last block may be short. */
 size_t tr_plane_bytes(const struct tr_plane *p, int64_t n);
 size_t tr_storage_bytes(const struct tr_storage_format *f, int64_t n);

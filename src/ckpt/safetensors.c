@@ -68,11 +68,6 @@ static enum tr_status open_fd(int fd, uint64_t n_bytes, const char *what, const 
     return TR_OK;
 }
 
-enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct tr_st **out)
-{
-    return open_fd(fd, n_bytes, what, NULL, out);
-}
-
 enum tr_status tr_st_open_sums(const char *path, const struct tr_sums_file *sums, struct tr_st **out)
 {
     int fd;

@@ -34,7 +34,6 @@ struct tr_st;
 enum tr_status tr_st_open(const char *path, struct tr_st **out);
 /* Reads are compared with what was verified (NULL: are not); sums outlives the file. */
 enum tr_status tr_st_open_sums(const char *path, const struct tr_sums_file *sums, struct tr_st **out);
-enum tr_status tr_st_open_fd(int fd, uint64_t n_bytes, const char *what, struct tr_st **out); /* takes the fd, always */
 void tr_st_close(struct tr_st *st);
 const char *tr_st_path(const struct tr_st *st);
 size_t tr_st_count(const struct tr_st *st);

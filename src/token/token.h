@@ -31,7 +31,6 @@ int32_t tr_tokenizer_eos(const struct tr_tokenizer *t);                     /* -
 int32_t tr_tokenizer_bos(const struct tr_tokenizer *t);                     /* -1: the model has none */
 int64_t tr_tokenizer_vocab_size(const struct tr_tokenizer *t);              /* largest id + 1 */
 int32_t tr_tokenizer_find(const struct tr_tokenizer *t, const char *token); /* the id of a token's text, or -1 */
-bool tr_tokenizer_is_special(const struct tr_tokenizer *t, int32_t id);
 /* The hash of what the tokenizer does, not of the bytes of its file. Tokenizers with equal hashes give equal ids for
  * every text. */
 struct tr_hash128 tr_tokenizer_hash(const struct tr_tokenizer *t);

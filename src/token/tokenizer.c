@@ -90,11 +90,6 @@ int32_t tr_tokenizer_find(const struct tr_tokenizer *t, const char *token)
     return id >= 0 ? id : tr_tok_vocab_find(&t->vocab, token, strlen(token));
 }
 
-bool tr_tokenizer_is_special(const struct tr_tokenizer *t, int32_t id)
-{
-    return id >= 0 && (size_t)id < t->n_ids && t->added_of_id[id] >= 0 && t->added[t->added_of_id[id]].is_special;
-}
-
 struct tr_hash128 tr_tokenizer_hash(const struct tr_tokenizer *t)
 {
     return t->hash;

@@ -191,26 +191,6 @@ bool tr_watch_refresh(struct tr_watch_run *w)
 
 /* ---- what is shown ---- */
 
-const char *tr_watch_dir(const struct tr_watch_run *w)
-{
-    return w->dir;
-}
-
-const struct tr_series *tr_watch_steps(const struct tr_watch_run *w)
-{
-    return &w->steps;
-}
-
-const struct tr_series *tr_watch_evals(const struct tr_watch_run *w)
-{
-    return &w->evals;
-}
-
-int64_t tr_watch_total_steps(const struct tr_watch_run *w)
-{
-    return w->total_steps;
-}
-
 const char *tr_watch_state(const struct tr_watch_run *w)
 {
     bool is_over = w->ranks.n > 0 && tr_ranks_have_ended(&w->ranks);
@@ -240,14 +220,4 @@ size_t tr_watch_n_notes(const struct tr_watch_run *w)
 const char *tr_watch_note(const struct tr_watch_run *w, size_t i)
 {
     return w->notes.line[(w->notes.first + i) % NOTES_MAX];
-}
-
-const char *tr_watch_plan(const struct tr_watch_run *w, int rank)
-{
-    return rank >= 0 && rank < w->n_plans ? w->plan[rank] : NULL;
-}
-
-uint64_t tr_watch_version(const struct tr_watch_run *w)
-{
-    return w->version;
 }

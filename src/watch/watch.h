@@ -18,10 +18,6 @@ enum tr_status tr_watch_open(const char *dir, struct tr_watch_run **out); /* TR_
 void tr_watch_close(struct tr_watch_run *w);                              /* NULL is fine */
 /* Reads what the run has written since. True: something has changed. */
 bool tr_watch_refresh(struct tr_watch_run *w);
-const char *tr_watch_dir(const struct tr_watch_run *w);
-const struct tr_series *tr_watch_steps(const struct tr_watch_run *w);
-const struct tr_series *tr_watch_evals(const struct tr_watch_run *w);
-int64_t tr_watch_total_steps(const struct tr_watch_run *w);          /* 0: not known */
 const char *tr_watch_state(const struct tr_watch_run *w);            /* "runs", "done", "stopped", "failed", "dead" */
 const struct tr_ranks *tr_watch_ranks(const struct tr_watch_run *w); /* n 0: there are no pages */
 /* The last event of a name that is kept once (config, layout, data, start, end, system), as its line; NULL: none came.
@@ -30,8 +26,6 @@ const char *tr_watch_last(const struct tr_watch_run *w, const char *event);
 /* Other events (checkpoints, faults, notes), oldest first; i < tr_watch_n_notes. */
 size_t tr_watch_n_notes(const struct tr_watch_run *w);
 const char *tr_watch_note(const struct tr_watch_run *w, size_t i);
-/* Planned bytes of rank r as its line; NULL: none. */
-const char *tr_watch_plan(const struct tr_watch_run *w, int rank);
 
 /* ---- the terminal ---- */
 

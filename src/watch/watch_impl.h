@@ -34,16 +34,15 @@ struct tr_watch_run {
     char *once[ONCE_KINDS], *plan[PLANS_MAX];
     int n_plans;
     bool has_ended;
-    char status[16]; /* of the last end */
-    int64_t total_steps;
+    char status[16];     /* of the last end */
+    int64_t total_steps; /* 0: not known */
     struct tr_ranks ranks;
     struct heat heat;
     struct tr_str timeline; /* as it was made of the profile of timeline_time, and of the layout of timeline_version */
     int64_t timeline_time;
     uint64_t timeline_version;
-    uint64_t version;
+    uint64_t version; /* grows when a refresh finds something */
 };
-uint64_t tr_watch_version(const struct tr_watch_run *w); /* grows when a refresh finds something */
 
 /* Parts of the page's data that are files of their own. */
 void tr_log_json(const struct tr_watch_run *w, int64_t which, struct tr_str *out);

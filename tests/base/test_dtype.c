@@ -51,17 +51,10 @@ static void traits_convert_every_code(void **state)
     assert_int_equal(small, tr_e4m3_of_f32(third));
 }
 
-/* A plain format has one plane of whole elements; blocks of a quantised one count from the first element, and the last
- * may be short. */
+/* Blocks of a quantised format count from the first element, and the last may be short. */
 static void storage_formats_count_the_bytes_of_their_planes(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < TR_DTYPE_COUNT; i++) {
-        const struct tr_storage_format *f = tr_storage_plain((enum tr_dtype)i);
-        assert_string_equal(f->name, tr_dtype_name((enum tr_dtype)i));
-        assert_true(f->n_planes == 1 && f->grain == 1);
-        assert_int_equal(tr_storage_bytes(f, 1000), 1000 * tr_dtype_bytes((enum tr_dtype)i));
-    }
     const struct tr_storage_format blocks = {
         "blocks",
         64,

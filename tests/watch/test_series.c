@@ -1,6 +1,6 @@
 /* Columns of a run: what a point of a curve stands for, what a run that went back leaves, and what its files may not
  * do. */
-#include "watch/watch.h"
+#include "watch/watch_impl.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -93,21 +93,21 @@ static void what_a_run_adds_is_seen_and_a_cut_log_is_read_again(void **state)
     put("events.jsonl",
         "{\"event\":\"config\",\"total_steps\":9,\"options\":{}}\n{\"event\":\"step\",\"step\":1,\"loss\":4}\n", "w");
     assert_int_equal(tr_watch_open(dir, &w), TR_OK);
-    assert_true(tr_watch_steps(w)->n == 1 && tr_watch_total_steps(w) == 9 && tr_watch_last(w, "config") != NULL);
+    assert_true(w->steps.n == 1 && w->total_steps == 9 && tr_watch_last(w, "config") != NULL);
     assert_false(tr_watch_refresh(w));
     put("events.jsonl",
         "{\"event\":\"step\",\"step\":2,\"loss\":3}\n{\"event\":\"eval\",\"step\":2,\"loss\":5}\n{\"event\":\"fault\","
         "\"cause\":\"x\"}\nno event\n",
         "a");
     assert_true(tr_watch_refresh(w));
-    assert_true(tr_watch_steps(w)->n == 2 && tr_watch_evals(w)->n == 1 && tr_watch_n_notes(w) == 1);
+    assert_true(w->steps.n == 2 && w->evals.n == 1 && tr_watch_n_notes(w) == 1);
     put("new", "{\"event\":\"step\",\"step\":1,\"loss\":4}\n", "w");
     char from[128], to[128];
     snprintf(from, sizeof from, "%s/new", dir);
     snprintf(to, sizeof to, "%s/events.jsonl", dir);
     assert_int_equal(rename(from, to), 0);
     assert_true(tr_watch_refresh(w));
-    assert_true(tr_watch_steps(w)->n == 1 && tr_watch_n_notes(w) == 0 && !tr_watch_last(w, "config"));
+    assert_true(w->steps.n == 1 && tr_watch_n_notes(w) == 0 && !tr_watch_last(w, "config"));
     tr_watch_close(w);
 }
 
